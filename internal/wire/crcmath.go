@@ -1,0 +1,123 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// A CRC is linear: the CRC of the XOR of two messages of one length is the XOR of their CRCs, but for a constant. What
+// a byte adds to a CRC hence depends on its value and on the number of bytes behind it alone. Two uses are made of that:
+// short runs of bytes at a known place are summed from tables, and a difference between CRCs is traced back to
+// the word that caused it.
+//
+// CRC values are polynomials over GF(2) modulo the CRC's own, bit-reflected: bit 31 is the coefficient of x^0.
+
+// crcMaxBehind is one more than the greatest number of bytes that a table below counts behind its byte.
+const crcMaxBehind = BTHSize + udpSize + ipv6Size
+
+// crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. The rows of the BTH, of the lengths and of
+// the identification are in use, 19 of them; those between cost nothing but address space.
+var crcBehind = buildCRCBehind()
+
+func buildCRCBehind() (t [crcMaxBehind][256]uint32) {
+	t[0] = *crc32.IEEETable
+	for n := 1; n < len(t); n++ {
+		for v, c := range t[n-1] {
+			t[n][v] = shift1(c)
+		}
+	}
+	return t
+}
+
+// shift1 returns c·x^8: the CRC register c moved on by a zero byte.
+func shift1(c uint32) uint32 { return c>>8 ^ crc32.IEEETable[c&0xff] }
+
+// unshift4 returns c·x^-32.
+func unshift4(c uint32) uint32 {
+	for range 32 {
+		// Multiplying by x shifts right and takes the polynomial off if bit 0 falls out; this is the way back.
+		// The reflected polynomial has bit 31 set, which tells whether it was taken off.
+		taken := c >> 31
+		c = (c^crc32.IEEE&-taken)<<1 | taken
+	}
+	return c
+}
+
+// The powers x^-32n that solve for a word n words before the end of what a CRC covers, in two steps: n in the low table
+// up to its length, whole lengths of it in the high one. The low table alone serves datagrams up to 4 KiB of payload.
+const (
+	crcLowWords  = 1056 // 4096 bytes of payload and all headers
+	crcHighSteps = (1<<16)/4/crcLowWords + 1
+)
+
+var crcUnshiftLow, crcUnshiftHigh = buildUnshift()
+
+func buildUnshift() (low [crcLowWords]uint32, high [crcHighSteps]uint32) {
+	const one = 1 << 31 // x^0
+	c := uint32(one)
+	for i := range low {
+		low[i] = c
+		c = unshift4(c)
+	}
+	step := c // x^(-32·crcLowWords)
+	c = one
+	for i := range high {
+		high[i] = c
+		c = crcMul(c, step)
+	}
+	return low, high
+}
+
+// unshiftWords returns c·x^-32n for 0 <= n <= 2^14.
+func unshiftWords(c uint32, n int) uint32 {
+	if n >= crcLowWords {
+		c = crcMul(c, crcUnshiftHigh[n/crcLowWords])
+		n %= crcLowWords
+	}
+	return crcMul(c, crcUnshiftLow[n])
+}
+
+// crcMul returns a·b modulo the CRC polynomial.
+func crcMul(a, b uint32) uint32 {
+	// The product of the reflected factors has degree 62, its x^0 at bit 62; one more shift puts it to bit 63, so that
+	// the upper word is the low half of the polynomial, already reduced, and the lower word is to be multiplied by x^32.
+	p := clmul(a, b) << 1
+	lo := uint32(p)
+	return uint32(p>>32) ^ crcBehind[3][lo&0xff] ^ crcBehind[2][lo>>8&0xff] ^ crcBehind[1][lo>>16&0xff] ^ crcBehind[0][lo>>24]
+}
+
+// clmul returns the carry-less product of a and b. Each factor is split into four with three zero bits between one
+// bit and the next, so that the carries of an ordinary multiplication (a sum of at most eight bits needs four) stay
+// clear of the bits that count.
+func clmul(a, b uint32) uint64 {
+	const (
+		m0 = 0x1111111111111111
+		m1 = m0 << 1
+		m2 = m0 << 2
+		m3 = m0 << 3
+	)
+	a0, a1, a2, a3 := uint64(a)&m0, uint64(a)&m1, uint64(a)&m2, uint64(a)&m3
+	b0, b1, b2, b3 := uint64(b)&m0, uint64(b)&m1, uint64(b)&m2, uint64(b)&m3
+	return (a0*b0^a1*b3^a2*b2^a3*b1)&m0 |
+		(a0*b1^a1*b0^a2*b3^a3*b2)&m1 |
+		(a0*b2^a1*b1^a2*b0^a3*b3)&m2 |
+		(a0*b3^a1*b2^a2*b1^a3*b0)&m3
+}
+
+// crcWordBehind returns what the 32-bit big-endian word v adds to a CRC when n bytes follow it.
+func crcWordBehind(v uint32, n int) uint32 {
+	return crcBehind[n+3][v>>24] ^ crcBehind[n+2][v>>16&0xff] ^ crcBehind[n+1][v>>8&0xff] ^ crcBehind[n][v&0xff]
+}
+
+// crcHalfBehind is crcWordBehind for a 16-bit word.
+func crcHalfBehind(v uint16, n int) uint32 {
+	return crcBehind[n+1][v>>8] ^ crcBehind[n][v&0xff]
+}
+
+// bthCRC returns what a BTH at the front of b adds to a CRC that ends with it; its fifth byte counts as zero.
+func bthCRC(b []byte) uint32 {
+	_ = b[BTHSize-1]
+	return crcWordBehind(binary.BigEndian.Uint32(b), 8) ^
+		crcWordBehind(binary.BigEndian.Uint32(b[4:])&MaxQPN, 4) ^
+		crcWordBehind(binary.BigEndian.Uint32(b[8:]), 0)
+}

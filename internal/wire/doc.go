@@ -1,0 +1,38 @@
+// Package wire holds the packet formats of RoCEv2: the base and extended transport headers, the opcode
+// table that says which of them a packet carries, packet sequence numbers, the codes that headers use for
+// credits and times, and the invariant CRC that closes each packet.
+//
+// A datagram (the payload of a UDP packet to port [UDPPort]) is
+//
+//	BTH | DETH | FETH | RETH | AtomicETH | ImmDt | IETH | AETH | AtomicAckETH | payload | pad | ICRC
+//
+// with those extended headers, in this order, that the opcode in the BTH calls for. All fields are big-endian,
+// the ICRC alone is little-endian. Nothing here holds state or allocates: decoders read from the caller's bytes,
+// encoders append to the caller's slice. Every byte may come from a hostile peer; no decoder panics.
+package wire
+
+// What the specification fixes.
+const (
+	UDPPort  = 4791 // the UDP destination port of RoCEv2
+	ICRCSize = 4    // the invariant CRC behind payload and pad
+
+	BTHSize          = 12
+	DETHSize         = 8
+	FETHSize         = 4
+	RETHSize         = 16
+	AtomicETHSize    = 28
+	ImmDtSize        = 4
+	IETHSize         = 4
+	AETHSize         = 4
+	AtomicAckETHSize = 8
+	CNPReservedSize  = 16 // what a congestion notification carries instead of extended headers
+
+	// MaxHeaderLen is the longest run of headers that any opcode has: BTH and AtomicETH.
+	MaxHeaderLen = BTHSize + AtomicETHSize
+	// MinDatagramLen is the length of the shortest datagram: BTH and ICRC.
+	MinDatagramLen = BTHSize + ICRCSize
+
+	MaxQPN      = 1<<24 - 1 // queue pair numbers have 24 bits
+	MaxMSN      = 1<<24 - 1 // message sequence numbers have 24 bits
+	DefaultPKey = 0xffff    // full member of the default partition
+)

@@ -1,0 +1,28 @@
+package wire
+
+// A DecodeError says why bytes are not a packet. The values are single bytes, which Go converts to the error
+// interface without allocating: hostile packets arrive at line rate and may cost no garbage.
+type DecodeError uint8
+
+const (
+	ErrShort  DecodeError = iota + 1 // ends before its headers and ICRC do
+	ErrOpcode                        // opcode that this package does not know
+	ErrTVer                          // transport header version other than 0
+	ErrPad                           // pad count greater than what follows the headers
+	ErrLength                        // not a multiple of 4 bytes long
+)
+
+var decodeErrors = [...]string{
+	ErrShort:  "decode packet: datagram ends before its headers and ICRC do",
+	ErrOpcode: "decode packet: unknown opcode in the BTH",
+	ErrTVer:   "decode packet: transport header version in the BTH is not 0",
+	ErrPad:    "decode packet: pad count in the BTH exceeds the payload",
+	ErrLength: "decode packet: length of the datagram is not a multiple of 4",
+}
+
+func (e DecodeError) Error() string {
+	if int(e) < len(decodeErrors) && e != 0 {
+		return decodeErrors[e]
+	}
+	return "decode packet: unknown error"
+}

@@ -1,0 +1,169 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"net/netip"
+)
+
+// Sizes and places of what the ICRC covers before the BTH.
+const (
+	icrcLRHSize = 8 // bytes of ones in the place of InfiniBand's local route header
+	ipv4Size    = 20
+	ipv6Size    = 40
+	udpSize     = 8
+
+	maxDatagramLen = 1<<16 - 1 - udpSize // what the UDP header can say
+
+	protocolUDP      = 17
+	ipv4DontFragment = 0x4000
+
+	// Bytes between a field and the end of the BTH.
+	behindUDPLength = 2 + BTHSize                      // its checksum
+	behindIPv4ID    = ipv4Size - 6 + udpSize + BTHSize // flags and all that follows
+	behindIPv4Total = ipv4Size - 4 + udpSize + BTHSize
+	behindIPv6Len   = ipv6Size - 6 + udpSize + BTHSize
+)
+
+// A Flow computes the ICRCs of the datagrams from one address and port to another. It is made once, holds the CRC of
+// what all datagrams of the flow have in common, and may be used by any number of goroutines.
+//
+// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP header, the UDP header and the datagram up to the
+// ICRC, where all that routers may change counts as ones: type of service, time to live and header checksum (over IPv6
+// traffic class, flow label and hop limit), the UDP checksum, and the BTH's fifth byte with FECN and BECN. The
+// IPv4 identification and the don't-fragment flag are inside: see [Flow.SolveID].
+type Flow struct {
+	// base is the CRC up to the end of a BTH of zeros, with lengths and identification zero and DF set.
+	base   uint32
+	family flowFamily
+}
+
+type flowFamily uint8
+
+const (
+	flowNone flowFamily = iota
+	flowIPv4
+	flowIPv6
+)
+
+// NewFlow returns the flow from src to dst. IPv4 addresses in IPv6 form count as IPv4, and zones as absent. If an address
+// is missing or the two are not of one family, no datagram can belong to the flow: it is not [Flow.Valid].
+func NewFlow(src, dst netip.AddrPort) Flow {
+	srcIP, dstIP := src.Addr().Unmap(), dst.Addr().Unmap()
+	if !srcIP.IsValid() || srcIP.BitLen() != dstIP.BitLen() {
+		return Flow{}
+	}
+
+	var buf [icrcLRHSize + ipv6Size + udpSize + BTHSize]byte
+	b := buf[:0]
+	b = binary.BigEndian.AppendUint64(b, 1<<64-1)
+	family := flowIPv6
+	if srcIP.Is4() {
+		family = flowIPv4
+		b = append(b, 0x45, 0xff, 0, 0) // version, header length, type of service, total length
+		b = binary.BigEndian.AppendUint32(b, ipv4DontFragment)
+		b = append(b, 0xff, protocolUDP, 0xff, 0xff) // time to live, protocol, checksum
+	} else {
+		b = append(b, 0x6f, 0xff, 0xff, 0xff)  // version, traffic class, flow label
+		b = append(b, 0, 0, protocolUDP, 0xff) // payload length, next header, hop limit
+	}
+	b = appendAddr(b, srcIP)
+	b = appendAddr(b, dstIP)
+	b = binary.BigEndian.AppendUint16(b, src.Port())
+	b = binary.BigEndian.AppendUint16(b, dst.Port())
+	b = append(b, 0, 0, 0xff, 0xff) // length, checksum
+	b = append(b, make([]byte, BTHSize)...)
+	b[len(b)-BTHSize+4] = 0xff
+
+	// Byte by byte, as buf would move to the heap on its way through hash/crc32, whose implementation is a variable. An
+	// unknown peer may make a receiver come here for each packet.
+	c := ^uint32(0)
+	for _, v := range b {
+		c = shift1(c ^ uint32(v))
+	}
+	return Flow{base: ^c, family: family}
+}
+
+// appendAddr appends the 4 or 16 bytes of a to b.
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		a4 := a.As4()
+		return append(b, a4[:]...)
+	}
+	a16 := a.As16()
+	return append(b, a16[:]...)
+}
+
+// Valid reports whether the flow joins two addresses of one family.
+func (f *Flow) Valid() bool { return f.family != flowNone }
+
+// ICRC returns the ICRC of datagram, which reaches from the BTH to the end of the space for the ICRC: its last four
+// bytes are not covered. id is the IPv4 identification that the packet is sent with; over IPv6 it is ignored. The
+// don't-fragment flag counts as set. It panics if datagram is shorter than [MinDatagramLen].
+func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
+	n := uint16(len(datagram))
+	c := f.base ^ bthCRC(datagram) ^ crcHalfBehind(n+udpSize, behindUDPLength)
+	if f.family == flowIPv4 {
+		c ^= crcHalfBehind(n+udpSize+ipv4Size, behindIPv4Total)
+		if id != 0 {
+			c ^= crcHalfBehind(id, behindIPv4ID)
+		}
+	} else {
+		c ^= crcHalfBehind(n+udpSize, behindIPv6Len)
+	}
+	return crc32.Update(c, crc32.IEEETable, datagram[BTHSize:len(datagram)-ICRCSize])
+}
+
+// Seal writes the ICRC into the last four bytes of datagram. See [Flow.ICRC] for the arguments.
+func (f *Flow) Seal(id uint16, datagram []byte) {
+	// The ICRC goes out in the order in which Ethernet sends its CRC: the low byte first.
+	binary.LittleEndian.PutUint32(datagram[len(datagram)-ICRCSize:], f.ICRC(id, datagram))
+}
+
+// Verify reports whether datagram ends in the ICRC that it must have if it came with the IPv4 identification id and
+// the don't-fragment flag. What is shorter than [MinDatagramLen] or too long for UDP fails,
+// as does all on a flow that is not valid.
+func (f *Flow) Verify(id uint16, datagram []byte) bool {
+	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.family == flowNone {
+		return false
+	}
+	return foundICRC(datagram) == f.ICRC(id, datagram)
+}
+
+// SolveID verifies datagram for a receiver that sees neither the IPv4 identification nor the don't-fragment flag, as
+// behind a UDP socket, and returns the two. ok says that there is an identification which fits: a damaged
+// datagram passes with a probability of 2^-15, as 15 of the ICRC's 32 bits are left to check with. A receiver that expects an
+// identification, or sees it, compares and has all of them. Over IPv6, where neither field exists, id is 0,
+// df is false, and ok is what [Flow.Verify] says.
+func (f *Flow) SolveID(datagram []byte) (id uint16, df, ok bool) {
+	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.family == flowNone {
+		return 0, false, false
+	}
+	diff := foundICRC(datagram) ^ f.ICRC(0, datagram)
+	if f.family == flowIPv6 {
+		return 0, false, diff == 0
+	}
+	if diff == 0 {
+		return 0, true, true
+	}
+	behind := behindIPv4ID - 2 - BTHSize + len(datagram) - ICRCSize // bytes after the flags
+	if behind%4 != 0 {
+		return 0, false, false // no RoCEv2 packet has such a length
+	}
+	// Identification and flags are one word of the covered bytes, which entered the CRC with a factor of x^32 for
+	// itself and x^8 for each byte behind. Dividing by these gives the word's difference, first byte lowest.
+	word := unshiftWords(diff, 1+behind/4)
+	id = uint16(word&0xff)<<8 | uint16(word>>8&0xff)
+	switch flags := uint16(word>>16&0xff)<<8 | uint16(word>>24); flags {
+	case 0:
+		return id, true, true
+	case ipv4DontFragment:
+		return id, false, true
+	}
+	return 0, false, false
+}
+
+// foundICRC returns the ICRC that datagram ends in.
+func foundICRC(datagram []byte) uint32 {
+	return binary.LittleEndian.Uint32(datagram[len(datagram)-ICRCSize:])
+}

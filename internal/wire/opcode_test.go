@@ -1,0 +1,187 @@
+package wire
+
+import (
+	"math/bits"
+	"strings"
+	"testing"
+)
+
+// TestOpcodeTable holds the table against a second list: all that is not in it must be invalid.
+func TestOpcodeTable(t *testing.T) {
+	want := map[Opcode]struct {
+		name      string
+		headerLen int
+	}{
+		0x00: {"RC SEND_FIRST", 12},
+		0x01: {"RC SEND_MIDDLE", 12},
+		0x02: {"RC SEND_LAST", 12},
+		0x03: {"RC SEND_LAST_WITH_IMM", 16},
+		0x04: {"RC SEND_ONLY", 12},
+		0x05: {"RC SEND_ONLY_WITH_IMM", 16},
+		0x06: {"RC RDMA_WRITE_FIRST", 28},
+		0x07: {"RC RDMA_WRITE_MIDDLE", 12},
+		0x08: {"RC RDMA_WRITE_LAST", 12},
+		0x09: {"RC RDMA_WRITE_LAST_WITH_IMM", 16},
+		0x0a: {"RC RDMA_WRITE_ONLY", 28},
+		0x0b: {"RC RDMA_WRITE_ONLY_WITH_IMM", 32},
+		0x0c: {"RC RDMA_READ_REQUEST", 28},
+		0x0d: {"RC RDMA_READ_RESPONSE_FIRST", 16},
+		0x0e: {"RC RDMA_READ_RESPONSE_MIDDLE", 12},
+		0x0f: {"RC RDMA_READ_RESPONSE_LAST", 16},
+		0x10: {"RC RDMA_READ_RESPONSE_ONLY", 16},
+		0x11: {"RC ACKNOWLEDGE", 16},
+		0x12: {"RC ATOMIC_ACKNOWLEDGE", 24},
+		0x13: {"RC COMPARE_SWAP", 40},
+		0x14: {"RC FETCH_ADD", 40},
+		0x16: {"RC SEND_LAST_WITH_INVALIDATE", 16},
+		0x17: {"RC SEND_ONLY_WITH_INVALIDATE", 16},
+		0x1c: {"RC FLUSH", 32},
+		0x1d: {"RC ATOMIC_WRITE", 28},
+
+		0x20: {"UC SEND_FIRST", 12},
+		0x21: {"UC SEND_MIDDLE", 12},
+		0x22: {"UC SEND_LAST", 12},
+		0x23: {"UC SEND_LAST_WITH_IMM", 16},
+		0x24: {"UC SEND_ONLY", 12},
+		0x25: {"UC SEND_ONLY_WITH_IMM", 16},
+		0x26: {"UC RDMA_WRITE_FIRST", 28},
+		0x27: {"UC RDMA_WRITE_MIDDLE", 12},
+		0x28: {"UC RDMA_WRITE_LAST", 12},
+		0x29: {"UC RDMA_WRITE_LAST_WITH_IMM", 16},
+		0x2a: {"UC RDMA_WRITE_ONLY", 28},
+		0x2b: {"UC RDMA_WRITE_ONLY_WITH_IMM", 32},
+
+		0x64: {"UD SEND_ONLY", 20},
+		0x65: {"UD SEND_ONLY_WITH_IMM", 24},
+		0x81: {"CNP", 28},
+	}
+	for i := range 256 {
+		op := Opcode(i)
+		info := op.Info()
+		w, ok := want[op]
+		if op.Valid() != ok || (info != nil) != ok {
+			t.Errorf("opcode %#02x: Valid() = %v, Info() = %v, want %v", i, op.Valid(), info, ok)
+			continue
+		}
+		if !ok {
+			if op.Flags() != 0 || op.Headers() != 0 || op.HeaderLen() != 0 {
+				t.Errorf("invalid opcode %#02x has flags %b, headers %b, length %d", i, op.Flags(), op.Headers(), op.HeaderLen())
+			}
+			continue
+		}
+		if info.Name != w.name || info.HeaderLen != w.headerLen {
+			t.Errorf("opcode %#02x: %q with %d bytes of headers, want %q with %d", i, info.Name, info.HeaderLen, w.name, w.headerLen)
+		}
+		if op.String() != w.name || op.HeaderLen() != w.headerLen || info.Service != op.Service() {
+			t.Errorf("%v: methods and table differ", op)
+		}
+		if info.HeaderLen > MaxHeaderLen {
+			t.Errorf("%v: %d bytes of headers exceed MaxHeaderLen", op, info.HeaderLen)
+		}
+	}
+}
+
+func TestOpcodeFlagsConsistent(t *testing.T) {
+	for i := range 256 {
+		op := Opcode(i)
+		if !op.Valid() {
+			continue
+		}
+		f := op.Flags()
+		count := func(mask OpcodeFlags) int { return bits.OnesCount32(uint32(f & mask)) }
+		if n := count(FlagFirst | FlagMiddle | FlagLast | FlagOnly); n != 1 {
+			t.Errorf("%v has %d positions, want 1", op, n)
+		}
+		kinds := count(FlagSend | FlagWrite | FlagRead | FlagAtomic | FlagAtomicWrite | FlagFlush | FlagAck)
+		sides := count(FlagRequest | FlagResponse)
+		if want := 1; op != CNP && (kinds != want || sides != want) || op == CNP && kinds+sides != 0 {
+			t.Errorf("%v is of %d operations and goes %d ways", op, kinds, sides)
+		}
+		if op.HasImm() != (op.Headers()&HeaderImmDt != 0) || op.HasInvalidate() != (op.Headers()&HeaderIETH != 0) {
+			t.Errorf("%v: flags do not agree with headers", op)
+		}
+		// Immediate data, and a key to invalidate, end a message.
+		if (op.HasImm() || op.HasInvalidate()) && !op.EndsMessage() {
+			t.Errorf("%v carries immediate data or a key and does not end a message", op)
+		}
+		if op.IsResponse() && op.Headers()&HeaderAETH == 0 && !op.IsMiddle() {
+			t.Errorf("%v is a response without AETH", op)
+		}
+		if !op.HasPayload() && !op.IsOnly() {
+			t.Errorf("%v is one packet of several and has no payload", op)
+		}
+	}
+}
+
+// TestOpcodeFlagsFollowName: the names, which TestOpcodeTable pins, say what the flags must be.
+func TestOpcodeFlagsFollowName(t *testing.T) {
+	for i := range 256 {
+		op := Opcode(i)
+		if !op.Valid() || op == CNP {
+			continue
+		}
+		_, name, _ := strings.Cut(op.String(), " ")
+		name, suffix, _ := strings.Cut(name, "_WITH_")
+		has := func(s string) bool { return strings.Contains(name, s) }
+		several := has("_FIRST") || has("_MIDDLE") || has("_LAST")
+		response := has("RESPONSE") || has("ACKNOWLEDGE")
+		for _, c := range []struct {
+			method    string
+			got, want bool
+		}{
+			{"IsFirst", op.IsFirst(), has("_FIRST")},
+			{"IsMiddle", op.IsMiddle(), has("_MIDDLE")},
+			{"IsLast", op.IsLast(), has("_LAST")},
+			{"IsOnly", op.IsOnly(), !several},
+			{"StartsMessage", op.StartsMessage(), has("_FIRST") || !several},
+			{"EndsMessage", op.EndsMessage(), has("_LAST") || !several},
+			{"IsRequest", op.IsRequest(), !response},
+			{"IsResponse", op.IsResponse(), response},
+			{"IsSend", op.IsSend(), has("SEND")},
+			{"IsWrite", op.IsWrite(), has("RDMA_WRITE")},
+			{"IsRead", op.IsRead(), has("RDMA_READ")},
+			{"IsAtomic", op.IsAtomic(), has("COMPARE_SWAP") || has("FETCH_ADD") || has("ATOMIC_ACKNOWLEDGE")},
+			{"IsAck", op.IsAck(), name == "ACKNOWLEDGE"},
+			{"HasImm", op.HasImm(), suffix == "IMM"},
+			{"HasInvalidate", op.HasInvalidate(), suffix == "INVALIDATE"},
+			{"HasPayload", op.HasPayload(), has("SEND") || has("WRITE") || has("READ_RESPONSE")},
+		} {
+			if c.got != c.want {
+				t.Errorf("%v.%s() = %v, want %v", op, c.method, c.got, c.want)
+			}
+		}
+	}
+}
+
+func TestOpcodePredicates(t *testing.T) {
+	type predicates struct{ request, response, starts, middle, ends, payload bool }
+	for op, want := range map[Opcode]predicates{
+		RCSendFirst:              {request: true, starts: true, payload: true},
+		RCRDMAWriteMiddle:        {request: true, middle: true, payload: true},
+		RCSendLastWithInvalidate: {request: true, ends: true, payload: true},
+		RCRDMAReadRequest:        {request: true, starts: true, ends: true},
+		RCRDMAReadResponseLast:   {response: true, ends: true, payload: true},
+		RCAcknowledge:            {response: true, starts: true, ends: true},
+		RCFetchAdd:               {request: true, starts: true, ends: true},
+		UCRDMAWriteOnlyWithImm:   {request: true, starts: true, ends: true, payload: true},
+		UDSendOnly:               {request: true, starts: true, ends: true, payload: true},
+		0x15:                     {},
+	} {
+		got := predicates{op.IsRequest(), op.IsResponse(), op.StartsMessage(), op.IsMiddle(), op.EndsMessage(), op.HasPayload()}
+		if got != want {
+			t.Errorf("%v: %+v, want %+v", op, got, want)
+		}
+	}
+	if !UCRDMAWriteFirst.Info().Has(FlagWrite|FlagFirst) || UCRDMAWriteFirst.Info().Has(FlagWrite|FlagLast) {
+		t.Error("OpcodeInfo.Has must ask for all flags")
+	}
+}
+
+func TestOpcodeString(t *testing.T) {
+	if got, want := Opcode(0x15).String(), "opcode 0x15"; got != want {
+		t.Errorf("String of an unknown opcode = %q, want %q", got, want)
+	}
+	if got, want := Service(5).String(), "service 0x5"; got != want {
+		t.Errorf("String of an unknown service = %q, want %q", got, want)
+	}
+}

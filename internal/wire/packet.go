@@ -1,0 +1,154 @@
+package wire
+
+import "encoding/binary"
+
+// A Packet is a datagram taken apart. Of the extended headers only those that Opcode has mean anything: [Packet.Decode]
+// leaves the others as they were, so one Packet can be used for datagram after datagram.
+type Packet struct {
+	BTH
+	DETH           DETH
+	FETH           FETH
+	RETH           RETH
+	AtomicETH      AtomicETH
+	AETH           AETH
+	AtomicAckETH   AtomicAckETH
+	Imm            uint32 // ImmDt
+	InvalidateRKey uint32 // IETH
+	Payload        []byte // without pad and ICRC
+}
+
+// PadCount returns how many bytes of pad follow payloadLen bytes of payload: 0 to 3, up to a multiple of 4.
+func PadCount(payloadLen int) uint8 { return uint8(-payloadLen) & bthPadMask }
+
+// DatagramLen returns the length of a datagram with this opcode and payload: headers, payload, pad and ICRC.
+func DatagramLen(op Opcode, payloadLen int) int {
+	return op.HeaderLen() + payloadLen + int(PadCount(payloadLen)) + ICRCSize
+}
+
+// Decode takes a datagram apart: a UDP payload, from the BTH to the ICRC, which is not verified here (see
+// [Flow.Verify]). Payload aliases datagram. The error is a [DecodeError]; the packet is then not to be used.
+//
+// Whether the packet makes sense to a queue pair is not asked. In particular one whose opcode carries no payload may
+// have one, which a transport ignores or refuses.
+func (p *Packet) Decode(datagram []byte) error {
+	if len(datagram) < MinDatagramLen {
+		return ErrShort
+	}
+	p.BTH.decode(datagram)
+	if p.TVer != 0 {
+		return ErrTVer
+	}
+	info := &opcodes[p.Opcode]
+	if info.HeaderLen == 0 {
+		return ErrOpcode
+	}
+	end := len(datagram) - ICRCSize
+	rest := end - info.HeaderLen // payload and pad
+	if rest < 0 {
+		return ErrShort
+	}
+	if rest%4 != 0 {
+		return ErrLength
+	}
+	if int(p.PadCount) > rest {
+		return ErrPad
+	}
+	if info.Headers != 0 {
+		p.decodeExtended(info.Headers, datagram[BTHSize:info.HeaderLen])
+	}
+	end -= int(p.PadCount)
+	p.Payload = datagram[info.HeaderLen:end:end] // capped, so that an append cannot reach pad and ICRC
+	return nil
+}
+
+// decodeExtended reads the headers of set from b, which is long enough for them.
+func (p *Packet) decodeExtended(set HeaderSet, b []byte) {
+	if set&HeaderDETH != 0 {
+		p.DETH.decode(b)
+		b = b[DETHSize:]
+	}
+	if set&HeaderFETH != 0 {
+		p.FETH.decode(b)
+		b = b[FETHSize:]
+	}
+	if set&HeaderRETH != 0 {
+		p.RETH.decode(b)
+		b = b[RETHSize:]
+	}
+	if set&HeaderAtomicETH != 0 {
+		p.AtomicETH.decode(b)
+		b = b[AtomicETHSize:]
+	}
+	if set&HeaderImmDt != 0 {
+		p.Imm = binary.BigEndian.Uint32(b)
+		b = b[ImmDtSize:]
+	}
+	if set&HeaderIETH != 0 {
+		p.InvalidateRKey = binary.BigEndian.Uint32(b)
+		b = b[IETHSize:]
+	}
+	if set&HeaderAETH != 0 {
+		p.AETH.decode(b)
+		b = b[AETHSize:]
+	}
+	if set&HeaderAtomicAckETH != 0 {
+		p.AtomicAckETH.decode(b)
+	}
+}
+
+// HeaderLen returns the bytes that [Packet.AppendHeaders] appends, 0 for an invalid opcode.
+func (p *Packet) HeaderLen() int { return p.Opcode.HeaderLen() }
+
+// AppendHeaders appends the BTH, with PadCount as it stands there, and the extended headers of Opcode to b. For an
+// invalid opcode it appends nothing. It does not allocate when b has room for [MaxHeaderLen] bytes more.
+func (p *Packet) AppendHeaders(b []byte) []byte {
+	info := &opcodes[p.Opcode]
+	if info.HeaderLen == 0 {
+		return b
+	}
+	b = p.BTH.AppendTo(b)
+	set := info.Headers
+	if set == 0 {
+		return b
+	}
+	if set&HeaderDETH != 0 {
+		b = p.DETH.AppendTo(b)
+	}
+	if set&HeaderFETH != 0 {
+		b = p.FETH.AppendTo(b)
+	}
+	if set&HeaderRETH != 0 {
+		b = p.RETH.AppendTo(b)
+	}
+	if set&HeaderAtomicETH != 0 {
+		b = p.AtomicETH.AppendTo(b)
+	}
+	if set&HeaderImmDt != 0 {
+		b = ImmDt(p.Imm).AppendTo(b)
+	}
+	if set&HeaderIETH != 0 {
+		b = IETH{p.InvalidateRKey}.AppendTo(b)
+	}
+	if set&HeaderAETH != 0 {
+		b = p.AETH.AppendTo(b)
+	}
+	if set&HeaderAtomicAckETH != 0 {
+		b = p.AtomicAckETH.AppendTo(b)
+	}
+	if set&HeaderCNP != 0 {
+		b = append(b, make([]byte, CNPReservedSize)...)
+	}
+	return b
+}
+
+// AppendTo appends the whole datagram to b: headers, payload, pad and four zero bytes for [Flow.Seal] to fill. It sets
+// PadCount to what the payload needs. For an invalid opcode it appends nothing.
+func (p *Packet) AppendTo(b []byte) []byte {
+	if !p.Opcode.Valid() {
+		return b
+	}
+	p.PadCount = PadCount(len(p.Payload))
+	b = p.AppendHeaders(b)
+	b = append(b, p.Payload...)
+	return append(b, make([]byte, int(p.PadCount)+ICRCSize)...)
+}

@@ -1,0 +1,98 @@
+package wire
+
+import "strconv"
+
+// AppendSummary appends the packet on one line to b, for traces:
+//
+//	RC RDMA_WRITE_FIRST qp=0x000017 psn=0x05d592 va=0x7f52c0a81000 rkey=0x000004d2 len=8192 payload=1024
+//	RC ACKNOWLEDGE qp=0x000011 psn=0x05d593 ACK credits=31 msn=3
+//	RC ACKNOWLEDGE qp=0x000011 psn=0x05d594 NAK remote access error msn=3
+//
+// Behind the PSN stand the bits that are set: ack (acknowledge request), se (solicited event), fecn, becn, mig, ar
+// (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire, whose 31 means no limit.
+func (p *Packet) AppendSummary(b []byte) []byte {
+	info := &opcodes[p.Opcode]
+	if info.Name == "" {
+		b = append(b, p.Opcode.String()...)
+	} else {
+		b = append(b, info.Name...)
+	}
+	b = appendHexField(b, "qp", uint64(p.DestQP), 6)
+	b = appendHexField(b, "psn", uint64(p.PSN), 6)
+	b = p.appendBits(b)
+
+	set := info.Headers
+	if set&HeaderDETH != 0 {
+		b = appendHexField(b, "srcqp", uint64(p.DETH.SrcQP), 6)
+		b = appendHexField(b, "qkey", uint64(p.DETH.QKey), 8)
+	}
+	if set&HeaderFETH != 0 {
+		b = appendHexField(b, "placement", uint64(p.FETH.Placement), 1)
+		b = appendHexField(b, "selectivity", uint64(p.FETH.Selectivity), 1)
+	}
+	if set&HeaderRETH != 0 {
+		b = appendHexField(b, "va", p.RETH.VA, 1)
+		b = appendHexField(b, "rkey", uint64(p.RETH.RKey), 8)
+		b = appendDecField(b, "len", uint64(p.RETH.Length))
+	}
+	if set&HeaderAtomicETH != 0 {
+		b = appendHexField(b, "va", p.AtomicETH.VA, 1)
+		b = appendHexField(b, "rkey", uint64(p.AtomicETH.RKey), 8)
+		if p.Opcode == RCFetchAdd {
+			b = appendHexField(b, "add", p.AtomicETH.SwapAdd, 1)
+		} else {
+			b = appendHexField(b, "compare", p.AtomicETH.Compare, 1)
+			b = appendHexField(b, "swap", p.AtomicETH.SwapAdd, 1)
+		}
+	}
+	if set&HeaderImmDt != 0 {
+		b = appendHexField(b, "imm", uint64(p.Imm), 8)
+	}
+	if set&HeaderIETH != 0 {
+		b = appendHexField(b, "invalidate", uint64(p.InvalidateRKey), 8)
+	}
+	if set&HeaderAETH != 0 {
+		b = p.AETH.Syndrome.appendTo(append(b, ' '))
+		b = appendDecField(b, "msn", uint64(p.AETH.MSN))
+	}
+	if set&HeaderAtomicAckETH != 0 {
+		b = appendHexField(b, "orig", p.AtomicAckETH.Orig, 1)
+	}
+	if info.Flags&FlagPayload != 0 || len(p.Payload) != 0 {
+		b = appendDecField(b, "payload", uint64(len(p.Payload)))
+	}
+	return b
+}
+
+func (p *Packet) appendBits(b []byte) []byte {
+	if p.AckReq {
+		b = append(b, " ack"...)
+	}
+	if p.Solicited {
+		b = append(b, " se"...)
+	}
+	if p.FECN {
+		b = append(b, " fecn"...)
+	}
+	if p.BECN {
+		b = append(b, " becn"...)
+	}
+	if p.MigReq {
+		b = append(b, " mig"...)
+	}
+	if p.Resv7&ResvAdaptiveRouting != 0 {
+		b = append(b, " ar"...)
+	}
+	return b
+}
+
+// String returns the line that [Packet.AppendSummary] appends.
+func (p *Packet) String() string { return string(p.AppendSummary(nil)) }
+
+func appendHexField(b []byte, name string, v uint64, digits int) []byte {
+	return appendHex(append(append(append(b, ' '), name...), '='), v, digits)
+}
+
+func appendDecField(b []byte, name string, v uint64) []byte {
+	return strconv.AppendUint(append(append(append(b, ' '), name...), '='), v, 10)
+}

@@ -1,0 +1,27 @@
+package wire
+
+import "time"
+
+// timerCodeMask: both codes have 5 bits.
+const timerCodeMask = 0x1f
+
+// rnrTimers holds, in units of 10 µs, what each RNR NAK timer code stands for. Code 0 is the longest.
+var rnrTimers = [timerCodeMask + 1]time.Duration{
+	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
+	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+}
+
+// RNRTimer returns the least time that a requester waits after an RNR NAK with this 5-bit code (min_rnr_timer):
+// 655.36 ms for 0, from 10 µs for 1 to 491.52 ms for 31.
+func RNRTimer(code uint8) time.Duration {
+	return rnrTimers[code&timerCodeMask] * (10 * time.Microsecond)
+}
+
+// ACKTimeout returns the local ACK timeout for a 5-bit code (timeout): 4.096 µs × 2^code, or 0 for code 0, which means
+// that the requester waits without end. The real time-out may lie anywhere between this and four times this.
+func ACKTimeout(code uint8) time.Duration {
+	if code &= timerCodeMask; code != 0 {
+		return 4096 * time.Nanosecond << code
+	}
+	return 0
+}
