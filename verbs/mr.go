@@ -1,0 +1,131 @@
+package verbs
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Access says what may be done with a memory region or through a QP (enum ibv_access_flags).
+// Local reads are always allowed.
+type Access uint32
+
+// The access flags (IBV_ACCESS_*).
+const (
+	AccessLocalWrite      Access = 1 << 0
+	AccessRemoteWrite     Access = 1 << 1
+	AccessRemoteRead      Access = 1 << 2
+	AccessRemoteAtomic    Access = 1 << 3
+	AccessMWBind          Access = 1 << 4
+	AccessZeroBased       Access = 1 << 5 // addresses count from 0 at the region's start
+	AccessOnDemand        Access = 1 << 6 // pinning is a card's matter; software devices take it as given
+	AccessHugeTLB         Access = 1 << 7
+	AccessRelaxedOrdering Access = 1 << 20
+)
+
+var accessNames = []flagName{
+	{uint64(AccessLocalWrite), "ACCESS_LOCAL_WRITE"}, {uint64(AccessRemoteWrite), "ACCESS_REMOTE_WRITE"},
+	{uint64(AccessRemoteRead), "ACCESS_REMOTE_READ"}, {uint64(AccessRemoteAtomic), "ACCESS_REMOTE_ATOMIC"},
+	{uint64(AccessMWBind), "ACCESS_MW_BIND"}, {uint64(AccessZeroBased), "ACCESS_ZERO_BASED"},
+	{uint64(AccessOnDemand), "ACCESS_ON_DEMAND"}, {uint64(AccessHugeTLB), "ACCESS_HUGETLB"},
+	{uint64(AccessRelaxedOrdering), "ACCESS_RELAXED_ORDERING"},
+}
+
+func (a Access) String() string { return flagNames(uint64(a), accessNames) }
+
+const (
+	knownAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic |
+		AccessMWBind | AccessZeroBased | AccessOnDemand | AccessHugeTLB | AccessRelaxedOrdering
+	remoteChange = AccessRemoteWrite | AccessRemoteAtomic
+)
+
+func checkAccess(a Access) error {
+	if bad := a &^ knownAccess; bad != 0 {
+		return invalidf("unknown access flags %#x", uint32(bad))
+	}
+	if a&remoteChange != 0 && a&AccessLocalWrite == 0 {
+		return invalidf("%v needs ACCESS_LOCAL_WRITE as well", a&remoteChange)
+	}
+	return nil
+}
+
+// MR is a registered memory region (struct ibv_mr). One MR and its rkey serve any number of
+// peers and any address inside it.
+type MR struct {
+	object
+	pd     *PD
+	p      ProviderMR
+	buf    []byte
+	addr   uint64
+	lkey   LKey
+	rkey   RKey
+	access Access
+}
+
+// PD returns the protection domain of the region.
+func (mr *MR) PD() *PD { return mr.pd }
+
+// Bytes returns the memory. What a peer writes appears in it; until a completion or a message
+// says that a write is done, only Load32 and Load64 look at it without a data race.
+func (mr *MR) Bytes() []byte { return mr.buf }
+
+// Len returns the region's length in bytes.
+func (mr *MR) Len() int { return len(mr.buf) }
+
+// Addr returns the region's first virtual address, as SGEs and peers use it: 0 for
+// zero-based regions.
+func (mr *MR) Addr() uint64 { return mr.addr }
+
+// LKey returns the key for local use.
+func (mr *MR) LKey() LKey { return mr.lkey }
+
+// RKey returns the key to give to peers. Without a remote access flag it opens nothing.
+func (mr *MR) RKey() RKey { return mr.rkey }
+
+// Access returns the flags that the region was registered with.
+func (mr *MR) Access() Access { return mr.access }
+
+// Remote names the region from offset off on, for a peer. It panics if off is outside.
+func (mr *MR) Remote(off int) RemoteAddr {
+	if off < 0 || off > len(mr.buf) {
+		panic(fmt.Sprintf("verbs: MR.Remote(%d) of a region of %d bytes", off, len(mr.buf)))
+	}
+	return RemoteAddr{VA: mr.addr + uint64(off), RKey: mr.rkey}
+}
+
+// SGE names the bytes [off, off+n). It panics outside the region, as slicing does.
+func (mr *MR) SGE(off, n int) SGE {
+	if off < 0 || n < 0 || off > len(mr.buf) || n > len(mr.buf)-off {
+		panic(fmt.Sprintf("verbs: MR.SGE(%d, %d) of a region of %d bytes", off, n, len(mr.buf)))
+	}
+	if uint64(n) > MaxSGELength {
+		panic(fmt.Sprintf("verbs: MR.SGE(%d, %d): an SGE holds at most %d bytes", off, n, uint64(MaxSGELength)))
+	}
+	return SGE{Addr: mr.addr + uint64(off), Length: uint32(n), LKey: mr.lkey}
+}
+
+// Load64 reads the 8 bytes at off in host order, atomically: the race-free way to watch memory
+// which a peer writes. The last aligned 8 bytes of an incoming write are stored last and
+// atomically, so who sees them change sees the whole write. It panics if off is outside
+// the region or not on an address divisible by 8.
+func (mr *MR) Load64(off int) uint64 {
+	return atomic.LoadUint64((*uint64)(mr.word(off, 8)))
+}
+
+// Load32 is Load64 for 4 bytes.
+func (mr *MR) Load32(off int) uint32 {
+	return atomic.LoadUint32((*uint32)(mr.word(off, 4)))
+}
+
+func (mr *MR) word(off, size int) unsafe.Pointer {
+	b := mr.buf[off : off+size]
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if uintptr(p)%uintptr(size) != 0 {
+		panic(fmt.Sprintf("verbs: MR.Load%d(%d): address %p is not aligned", 8*size, off, p))
+	}
+	return p
+}
+
+// Close deregisters the region (ibv_dereg_mr). Once it returns no device can touch the buffer:
+// work requests that still name it fail.
+func (mr *MR) Close() error { return mr.close(mr.p.Close) }

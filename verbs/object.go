@@ -1,0 +1,116 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// object is what all verbs objects share: a name for errors, whether it is closed, and the
+// objects that depend on it, so that closing it too early can say which they are.
+type object struct {
+	name string // such as "pd 1" or "qp 0x000011"
+
+	mu       sync.Mutex
+	closed   bool
+	parents  []*object
+	children map[*object]struct{}
+}
+
+// maxNamedChildren is how many dependents an ErrBusy names before it counts the rest.
+const maxNamedChildren = 4
+
+// check returns an error if o is closed.
+func (o *object) check(verb string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return &OpError{Verb: verb, Object: o.name, Err: ErrClosed}
+	}
+	return nil
+}
+
+// attach makes o a dependent of the parents. It fails if one of them is closed.
+func (o *object) attach(verb string, parents ...*object) error {
+	for _, p := range parents {
+		if p == nil {
+			continue
+		}
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			o.detach()
+			return &OpError{Verb: verb, Object: p.name, Err: ErrClosed}
+		}
+		if p.children == nil {
+			p.children = map[*object]struct{}{}
+		}
+		p.children[o] = struct{}{}
+		p.mu.Unlock()
+		o.parents = append(o.parents, p)
+	}
+	return nil
+}
+
+func (o *object) detach() {
+	for _, p := range o.parents {
+		p.mu.Lock()
+		delete(p.children, o)
+		p.mu.Unlock()
+	}
+	o.parents = nil
+}
+
+// close closes o by the provider's close, unless it is closed or has dependents.
+func (o *object) close(provider func() error) error {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return nil
+	}
+	if len(o.children) > 0 {
+		err := o.busy()
+		o.mu.Unlock()
+		return &OpError{Verb: "close", Object: o.name, Err: err}
+	}
+	o.closed = true
+	o.mu.Unlock()
+	if err := provider(); err != nil {
+		if errors.Is(err, ErrBusy) {
+			o.mu.Lock()
+			o.closed = false
+			o.mu.Unlock()
+		} else {
+			o.detach()
+		}
+		return wrap("close", o.name, err)
+	}
+	o.detach()
+	return nil
+}
+
+// busy names the dependents. The caller holds o.mu.
+func (o *object) busy() error {
+	var ns []string
+	for c := range o.children {
+		c.mu.Lock()
+		ns = append(ns, c.name)
+		c.mu.Unlock()
+	}
+	slices.Sort(ns)
+	if n := len(ns) - maxNamedChildren; n > 0 {
+		ns = append(ns[:maxNamedChildren], fmt.Sprintf("%d more", n))
+	}
+	return Errorf(ErrBusy, "still in use by %s: close them first", strings.Join(ns, ", "))
+}
+
+func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
+
+// setName names o anew once its provider has numbered it.
+func (o *object) setName(name string) {
+	o.mu.Lock()
+	o.name = name
+	o.mu.Unlock()
+}

@@ -1,0 +1,92 @@
+package verbs
+
+import "context"
+
+// Provider finds and opens devices. Those who implement devices implement it and the Provider…
+// interfaces below; users of devices need none of them.
+//
+// Providers may count on what the facade has checked: arguments are in the ranges that
+// DeviceAttr and QPCap state, flags are known, objects belong to the same device and, where the
+// verbs ask for it, to the same PD, and Close is called once. After Close has returned nil only
+// the hot calls may still come, and return ErrClosed: posting, polling and arming. Providers
+// return causes, made with [Errorf]; the facade adds verb and object.
+type Provider interface {
+	Devices() ([]DeviceInfo, error)
+	// Open opens a device, or fails with ErrNotFound if the name is not the provider's.
+	Open(name string) (ProviderDevice, error)
+}
+
+// ProviderDevice is a provider's side of a Device.
+type ProviderDevice interface {
+	Info() DeviceInfo
+	Query() (DeviceAttr, error)
+	QueryPort(port int) (PortAttr, error)
+	GID(port, index int) (GIDEntry, error)
+	PKey(port, index int) (PKey, error)
+	AllocPD() (ProviderPD, error)
+	// CreateCQ makes a CQ of at least entries CQEs. The provider puts cq into the events that
+	// concern the queue, and calls cq.Notified for each event that Arm asked for.
+	CreateCQ(entries int, cq *CQ) (ProviderCQ, error)
+	NextEvent(ctx context.Context) (AsyncEvent, error)
+	Close() error
+}
+
+// ProviderPD is a provider's side of a PD.
+type ProviderPD interface {
+	RegMR(attr MRAttr) (ProviderMR, error)
+	// CreateQP makes a QP and raises attr.Cap to what it got. The provider puts qp into the
+	// events that concern it.
+	CreateQP(attr *ProviderQPInitAttr, qp *QP) (ProviderQP, error)
+	Close() error
+}
+
+// MRAttr says what to register: Buf or, where it is nil, Length bytes to allocate.
+type MRAttr struct {
+	Buf     []byte
+	Length  int
+	Access  Access
+	IOVA    uint64
+	HasIOVA bool
+}
+
+// ProviderMR is a provider's side of an MR.
+type ProviderMR interface {
+	Bytes() []byte
+	Addr() uint64
+	LKey() LKey
+	RKey() RKey
+	Close() error
+}
+
+// ProviderCQ is a provider's side of a CQ.
+type ProviderCQ interface {
+	Cap() int
+	Poll(wcs []WC) (int, error)
+	// Arm asks for one call of CQ.Notified at the next completion, or at the next solicited
+	// or failed one. A completion that came before does not count.
+	Arm(solicitedOnly bool) error
+	Resize(entries int) error
+	Close() error
+}
+
+// ProviderQPInitAttr is QPInitAttr with the provider's objects.
+type ProviderQPInitAttr struct {
+	Type           QPType
+	SendCQ, RecvCQ ProviderCQ
+	Cap            QPCap
+	SignalAll      bool
+}
+
+// ProviderQP is a provider's side of a QP.
+type ProviderQP interface {
+	QPN() QPN
+	// Modify has mask, values and required attributes checked for a transition from the state
+	// that State reported; the provider checks again under its own lock by CheckModify, since
+	// a QP may go to the error state at any time.
+	Modify(attr *QPAttr, mask QPAttrMask) error
+	Query() (QPAttr, error)
+	State() QPState
+	PostSend(wrs []SendWR) (int, error)
+	PostRecv(wrs []RecvWR) (int, error)
+	Close() error
+}

@@ -1,0 +1,175 @@
+package verbs
+
+import "fmt"
+
+// WCStatus is how a work request ended (enum ibv_wc_status). It is an error:
+// errors.Is(wc.Err(), verbs.WCRNRRetryExceeded).
+type WCStatus uint8
+
+// The completion statuses (IBV_WC_*).
+const (
+	WCSuccess          WCStatus = 0
+	WCLocLenErr        WCStatus = 1  // IBV_WC_LOC_LEN_ERR
+	WCLocQPOpErr       WCStatus = 2  // IBV_WC_LOC_QP_OP_ERR
+	WCLocEECOpErr      WCStatus = 3  // IBV_WC_LOC_EEC_OP_ERR
+	WCLocProtErr       WCStatus = 4  // IBV_WC_LOC_PROT_ERR
+	WCFlushErr         WCStatus = 5  // IBV_WC_WR_FLUSH_ERR
+	WCMWBindErr        WCStatus = 6  // IBV_WC_MW_BIND_ERR
+	WCBadRespErr       WCStatus = 7  // IBV_WC_BAD_RESP_ERR
+	WCLocAccessErr     WCStatus = 8  // IBV_WC_LOC_ACCESS_ERR
+	WCRemInvReqErr     WCStatus = 9  // IBV_WC_REM_INV_REQ_ERR
+	WCRemAccessErr     WCStatus = 10 // IBV_WC_REM_ACCESS_ERR
+	WCRemOpErr         WCStatus = 11 // IBV_WC_REM_OP_ERR
+	WCRetryExceeded    WCStatus = 12 // IBV_WC_RETRY_EXC_ERR
+	WCRNRRetryExceeded WCStatus = 13 // IBV_WC_RNR_RETRY_EXC_ERR
+	WCLocRDDViolErr    WCStatus = 14 // IBV_WC_LOC_RDD_VIOL_ERR
+	WCRemInvRDReqErr   WCStatus = 15 // IBV_WC_REM_INV_RD_REQ_ERR
+	WCRemAbortErr      WCStatus = 16 // IBV_WC_REM_ABORT_ERR
+	WCInvEECNErr       WCStatus = 17 // IBV_WC_INV_EECN_ERR
+	WCInvEECStateErr   WCStatus = 18 // IBV_WC_INV_EEC_STATE_ERR
+	WCFatalErr         WCStatus = 19 // IBV_WC_FATAL_ERR
+	WCRespTimeoutErr   WCStatus = 20 // IBV_WC_RESP_TIMEOUT_ERR
+	WCGeneralErr       WCStatus = 21 // IBV_WC_GENERAL_ERR
+	WCTMErr            WCStatus = 22 // IBV_WC_TM_ERR
+	WCTMRndvIncomplete WCStatus = 23 // IBV_WC_TM_RNDV_INCOMPLETE
+)
+
+var wcStatusNames = names[WCStatus]{"WC", map[WCStatus]string{
+	WCSuccess:          "WC_SUCCESS",
+	WCLocLenErr:        "WC_LOC_LEN_ERR",
+	WCLocQPOpErr:       "WC_LOC_QP_OP_ERR",
+	WCLocEECOpErr:      "WC_LOC_EEC_OP_ERR",
+	WCLocProtErr:       "WC_LOC_PROT_ERR",
+	WCFlushErr:         "WC_WR_FLUSH_ERR",
+	WCMWBindErr:        "WC_MW_BIND_ERR",
+	WCBadRespErr:       "WC_BAD_RESP_ERR",
+	WCLocAccessErr:     "WC_LOC_ACCESS_ERR",
+	WCRemInvReqErr:     "WC_REM_INV_REQ_ERR",
+	WCRemAccessErr:     "WC_REM_ACCESS_ERR",
+	WCRemOpErr:         "WC_REM_OP_ERR",
+	WCRetryExceeded:    "WC_RETRY_EXC_ERR",
+	WCRNRRetryExceeded: "WC_RNR_RETRY_EXC_ERR",
+	WCLocRDDViolErr:    "WC_LOC_RDD_VIOL_ERR",
+	WCRemInvRDReqErr:   "WC_REM_INV_RD_REQ_ERR",
+	WCRemAbortErr:      "WC_REM_ABORT_ERR",
+	WCInvEECNErr:       "WC_INV_EECN_ERR",
+	WCInvEECStateErr:   "WC_INV_EEC_STATE_ERR",
+	WCFatalErr:         "WC_FATAL_ERR",
+	WCRespTimeoutErr:   "WC_RESP_TIMEOUT_ERR",
+	WCGeneralErr:       "WC_GENERAL_ERR",
+	WCTMErr:            "WC_TM_ERR",
+	WCTMRndvIncomplete: "WC_TM_RNDV_INCOMPLETE",
+}}
+
+// wcStatusMeaning says what broke and where to look, for what this end can know.
+var wcStatusMeaning = map[WCStatus]string{
+	WCLocLenErr:        "the message is longer than the posted buffer",
+	WCLocQPOpErr:       "the QP could not carry the work request out as posted",
+	WCLocProtErr:       "an SGE names memory that its lkey does not cover in this PD",
+	WCFlushErr:         "the QP went to the error state before this work request was done; the first failed completion says why",
+	WCMWBindErr:        "the memory window could not be bound",
+	WCBadRespErr:       "the peer's response does not fit the request",
+	WCLocAccessErr:     "local memory lacks the access right that the operation needs",
+	WCRemInvReqErr:     "the peer found the request invalid: too long for its receive buffer, an operation its QP does not take, or a malformed one",
+	WCRemAccessErr:     "the peer refused access to its memory: check the rkey, the range, the MR's remote access flags and its QP's access flags",
+	WCRemOpErr:         "the peer could not complete the operation for a cause of its own",
+	WCRetryExceeded:    "the peer did not acknowledge in time, retries included: is it up, in RTR or RTS, reachable, and are QPN and GID its own?",
+	WCRNRRetryExceeded: "the peer had no receive posted, retries included: post receives earlier or raise rnr_retry (7 retries without end)",
+	WCFatalErr:         "the device failed",
+	WCRespTimeoutErr:   "no response in time",
+	WCGeneralErr:       "unspecified error",
+}
+
+func (s WCStatus) String() string { return wcStatusNames.name(s) }
+
+// Error makes a WCStatus an error.
+func (s WCStatus) Error() string {
+	if m, ok := wcStatusMeaning[s]; ok {
+		return s.String() + ": " + m
+	}
+	return s.String()
+}
+
+// WCOpcode says what kind of work request completed (enum ibv_wc_opcode).
+type WCOpcode uint8
+
+// The completion opcodes (IBV_WC_*). Those of receives have WCRecv's bit set.
+const (
+	WCSend            WCOpcode = 0
+	WCRDMAWrite       WCOpcode = 1
+	WCRDMARead        WCOpcode = 2
+	WCCompSwap        WCOpcode = 3
+	WCFetchAdd        WCOpcode = 4
+	WCBindMW          WCOpcode = 5
+	WCLocalInv        WCOpcode = 6
+	WCRecv            WCOpcode = 128
+	WCRecvRDMAWithImm WCOpcode = 129
+)
+
+var wcOpcodeNames = names[WCOpcode]{"WC", map[WCOpcode]string{
+	WCSend: "WC_SEND", WCRDMAWrite: "WC_RDMA_WRITE", WCRDMARead: "WC_RDMA_READ",
+	WCCompSwap: "WC_COMP_SWAP", WCFetchAdd: "WC_FETCH_ADD", WCBindMW: "WC_BIND_MW",
+	WCLocalInv: "WC_LOCAL_INV", WCRecv: "WC_RECV", WCRecvRDMAWithImm: "WC_RECV_RDMA_WITH_IMM",
+}}
+
+func (o WCOpcode) String() string { return wcOpcodeNames.name(o) }
+
+// WCFlags qualify a completion (enum ibv_wc_flags).
+type WCFlags uint8
+
+// The completion flags (IBV_WC_*).
+const (
+	WCFlagGRH     WCFlags = 1 << 0 // the first 40 bytes of the buffer hold a GRH (UD)
+	WCFlagWithImm WCFlags = 1 << 1 // WC.Imm holds
+	WCFlagWithInv WCFlags = 1 << 3 // the peer invalidated the R_Key in WC.Imm
+)
+
+var wcFlagNames = []flagName{
+	{uint64(WCFlagGRH), "WC_GRH"}, {uint64(WCFlagWithImm), "WC_WITH_IMM"}, {uint64(WCFlagWithInv), "WC_WITH_INV"},
+}
+
+func (f WCFlags) String() string { return flagNames(uint64(f), wcFlagNames) }
+
+// WC is a work completion (struct ibv_wc). Unless Status is WCSuccess only ID, Status, QPN,
+// VendorErr and Cause hold.
+type WC struct {
+	ID      uint64 // of the work request
+	Status  WCStatus
+	Op      WCOpcode
+	Flags   WCFlags
+	ByteLen uint32 // bytes received or read; not set for sends and writes
+	Imm     uint32 // host order; with WCFlagWithImm
+	QPN     QPN    // the local QP
+	SrcQPN  QPN    // UD: the sender's QP
+
+	VendorErr uint32 // the provider's own number of the failure
+	Cause     error  // the provider's own account of the failure, or nil
+}
+
+// Err is nil for WCSuccess. Otherwise errors.Is(err, wc.Status) holds, and the text says which
+// rule was broken and by what, as far as this end can know.
+func (wc *WC) Err() error {
+	if wc.Status == WCSuccess {
+		return nil
+	}
+	return &WCError{WC: *wc}
+}
+
+// WCError is the error of a failed completion.
+type WCError struct{ WC WC }
+
+func (e *WCError) Error() string {
+	s := fmt.Sprintf("work request %#x on qp %v: %v", e.WC.ID, e.WC.QPN, e.WC.Status.Error())
+	if e.WC.Cause != nil {
+		s += " (" + e.WC.Cause.Error() + ")"
+	}
+	return s
+}
+
+// Unwrap returns the status and the provider's cause.
+func (e *WCError) Unwrap() []error {
+	if e.WC.Cause == nil {
+		return []error{e.WC.Status}
+	}
+	return []error{e.WC.Status, e.WC.Cause}
+}
