@@ -1,0 +1,129 @@
+package fault
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+	"time"
+)
+
+// Limits that this implementation chose.
+const (
+	maxHoldBehind   = 8                // datagrams that may overtake a held one
+	maxHold         = time.Millisecond // how long a datagram is held at most
+	maxCorruptFlips = 3                // bits; the ICRC is sure to notice up to 3 in a datagram of 4 KiB
+)
+
+// Faults says how a network disturbs datagrams. Loss, Duplicate, Reorder and Corrupt are
+// probabilities from 0 to 1, for each datagram.
+type Faults struct {
+	Loss      float64
+	Duplicate float64 // a second copy arrives, at once or behind up to 8 others
+	Reorder   float64 // held back behind the next 1 to 8 of its pair, 1 ms at most
+	Corrupt   float64 // 1 to 3 bits of the payload flip
+
+	// Every datagram is delayed by Delay and a random part of Jitter. Jitter alone does not
+	// change the order: a datagram never arrives before the one that its pair sent earlier.
+	Delay, Jitter time.Duration
+}
+
+// Fate is what becomes of one datagram.
+type Fate struct {
+	Lost       bool
+	Delay      time.Duration
+	HoldBehind int // 0, or the number of datagrams of the pair that overtake this one
+	Flips      int // bits to flip
+
+	Duplicate     bool
+	DuplicateHold int // like HoldBehind, for the second copy
+
+	base uint64 // of the draws that Corrupt makes
+}
+
+// Dice decide the fates of the datagrams of one pair of addresses. The fate of the n-th is a function of
+// the seed, the pair and n alone: it does not depend on what other pairs do meanwhile.
+type Dice struct{ key uint64 }
+
+// NewDice returns the dice for what src sends to dst.
+func NewDice(seed uint64, src, dst netip.Addr) Dice {
+	key := mix(seed + golden)
+	for _, a := range [2]netip.Addr{src, dst} {
+		b := a.As16()
+		key = mix(key ^ binary.BigEndian.Uint64(b[:8]))
+		key = mix(key ^ binary.BigEndian.Uint64(b[8:]) + golden)
+	}
+	return Dice{key}
+}
+
+// Each decision has a draw of its own, so that changing one probability leaves the other
+// decisions as they were.
+const (
+	drawLoss = iota
+	drawDuplicate
+	drawDuplicateHold
+	drawReorder
+	drawHoldBehind
+	drawCorrupt
+	drawFlips
+	drawJitter
+	drawBits
+)
+
+// Fate returns what f does to the n-th datagram.
+func (d Dice) Fate(f *Faults, n uint64) Fate {
+	base := mix(d.key ^ mix(n+golden))
+	t := Fate{base: base, Delay: f.Delay}
+	if f.Jitter > 0 {
+		t.Delay += time.Duration(draw(base, drawJitter) % uint64(f.Jitter))
+	}
+	if chance(base, drawLoss, f.Loss) {
+		t.Lost = true
+		return t
+	}
+	if chance(base, drawDuplicate, f.Duplicate) {
+		t.Duplicate = true
+		t.DuplicateHold = int(draw(base, drawDuplicateHold) % (maxHoldBehind + 1))
+	}
+	if chance(base, drawReorder, f.Reorder) {
+		t.HoldBehind = 1 + int(draw(base, drawHoldBehind)%maxHoldBehind)
+	}
+	if chance(base, drawCorrupt, f.Corrupt) {
+		t.Flips = 1 + int(draw(base, drawFlips)%maxCorruptFlips)
+	}
+	return t
+}
+
+// Corrupt flips t.Flips different bits of payload.
+func (t *Fate) Corrupt(payload []byte) {
+	bits := uint64(len(payload)) * 8
+	var flipped [maxCorruptFlips]uint64
+	for i := 0; i < t.Flips && uint64(i) < bits; i++ {
+		bit := draw(t.base, drawBits+uint64(i)) % bits
+		for j := 0; j < i; {
+			if flipped[j] == bit {
+				bit = (bit + 1) % bits
+				j = 0
+				continue
+			}
+			j++
+		}
+		flipped[i] = bit
+		payload[bit/8] ^= 1 << (bit % 8)
+	}
+}
+
+const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio, the step of splitmix64
+
+// mix is the finalizer of splitmix64, a bijection that spreads each input bit over all.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// draw returns the i-th number of the splitmix64 sequence that starts at base.
+func draw(base, i uint64) uint64 { return mix(base + (i+1)*golden) }
+
+func chance(base, i uint64, p float64) bool {
+	return p > 0 && float64(draw(base, i)>>11) < p*math.Exp2(53)
+}

@@ -1,0 +1,260 @@
+// Package fault disturbs datagrams by a seed. New makes middleware that disturbs a real
+// link; Dice, Path and Queue are what it and the simulated network are made of.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// Directions says which datagrams of a link are disturbed.
+type Directions uint8
+
+const (
+	Outgoing Directions = 1 << iota
+	Incoming
+
+	Both = Outgoing | Incoming
+)
+
+// Config says what New disturbs, and how.
+type Config struct {
+	Seed uint64
+
+	Loss, Duplicate, Reorder, Corrupt float64 // probabilities; see Faults
+	Delay, Jitter                     time.Duration
+
+	Directions Directions // 0 is Both
+
+	// Match picks the datagrams that are disturbed; nil picks all. It is called one
+	// datagram at a time for each direction, never with a train.
+	Match func(*link.Datagram) bool
+}
+
+const scratch = 64 // datagrams moved at a time
+
+// New returns middleware that disturbs a link. What becomes of the n-th datagram that Match picks
+// from one address to another follows from the seed, the addresses, n and the direction.
+//
+// Where outgoing datagrams are disturbed, MaxTrain is 1: a train that lost one of its
+// datagrams could not be sent with the identifications that belong to the others. Datagrams that the faults
+// lose appear in Stats as sent or received, as far as the link has seen them.
+func New(c Config) link.Middleware {
+	if c.Directions == 0 {
+		c.Directions = Both
+	}
+	return func(inner link.Link) link.Link {
+		start := time.Now()
+		l := &disturbed{
+			Link:   inner,
+			dirs:   c.Directions,
+			match:  c.Match,
+			faults: Faults{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt, Delay: c.Delay, Jitter: c.Jitter},
+			now:    func() time.Duration { return time.Since(start) },
+		}
+		// A datagram to oneself passes both ways, and should not meet the same fate twice.
+		l.out = newHalf(c.Seed)
+		l.in = newHalf(mix(c.Seed + uint64(Incoming)))
+		return l
+	}
+}
+
+// disturbed is the link that New makes.
+type disturbed struct {
+	link.Link
+	dirs   Directions
+	match  func(*link.Datagram) bool
+	faults Faults
+	now    func() time.Duration
+
+	out, in half
+
+	// Guarded by out.mu.
+	timer         *time.Timer // sends what is late
+	closed        bool
+	sendErrors    uint64
+	lastSendError error
+}
+
+// A half is one direction.
+type half struct {
+	seed uint64
+
+	mu      sync.Mutex
+	queue   *Queue
+	paths   map[pair]*Path
+	scratch []link.Datagram
+	one     link.Datagram // a segment of a train on its way through Match
+	counts  Counts
+}
+
+type pair struct{ src, dst netip.Addr }
+
+func newHalf(seed uint64) half {
+	return half{
+		seed:    seed,
+		queue:   NewQueue(0),
+		paths:   make(map[pair]*Path),
+		scratch: make([]link.Datagram, scratch),
+	}
+}
+
+// pass puts into h.queue what the faults leave of d, a single datagram.
+func (l *disturbed) pass(h *half, now time.Duration, d *link.Datagram) {
+	if l.match != nil && !l.match(d) {
+		h.queue.Push(d)
+		return
+	}
+	key := pair{d.Src.Addr(), d.Dst.Addr()}
+	p := h.paths[key]
+	if p == nil {
+		p = NewPath(h.seed, key.src, key.dst)
+		h.paths[key] = p
+	}
+	p.Pass(h.queue, &l.faults, now, d, &h.counts)
+}
+
+// MaxTrain implements link.Link.
+func (l *disturbed) MaxTrain() int {
+	if l.dirs&Outgoing != 0 {
+		return 1
+	}
+	return l.Link.MaxTrain()
+}
+
+// Send implements link.Link.
+func (l *disturbed) Send(batch []link.Datagram) error {
+	if l.dirs&Outgoing == 0 {
+		return l.Link.Send(batch)
+	}
+	h := &l.out
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.closed {
+		return link.ErrClosed
+	}
+	now := l.now()
+	for i := range batch {
+		d := &batch[i]
+		if n := d.Segments(); n > 1 {
+			l.sendErrors += uint64(n)
+			l.lastSendError = errTrain(d)
+			continue
+		}
+		l.pass(h, now, d)
+	}
+	return l.forward(now)
+}
+
+func errTrain(d *link.Datagram) error {
+	return fmt.Errorf("send from %v to %v: a train of %d datagrams, but faults make the link's MaxTrain 1", d.Src, d.Dst, d.Segments())
+}
+
+// forward sends what is due, and has the rest sent later. The caller holds out.mu.
+func (l *disturbed) forward(now time.Duration) error {
+	h := &l.out
+	h.queue.Arrive(now)
+	for {
+		n := h.queue.Pop(h.scratch)
+		if err := l.Link.Send(h.scratch[:n]); err != nil { // of nothing too: the link may be closed
+			return err
+		}
+		if n < len(h.scratch) {
+			break
+		}
+	}
+	if at, ok := h.queue.Next(); ok {
+		if l.timer == nil {
+			l.timer = time.AfterFunc(at-now, l.late)
+		} else {
+			l.timer.Reset(at - now)
+		}
+	}
+	return nil
+}
+
+func (l *disturbed) late() {
+	l.out.mu.Lock()
+	defer l.out.mu.Unlock()
+	if !l.closed {
+		_ = l.forward(l.now()) // only ErrClosed, which the next Send returns
+	}
+}
+
+// Recv implements link.Link.
+func (l *disturbed) Recv(batch []link.Datagram) (int, error) {
+	if l.dirs&Incoming == 0 {
+		return l.Link.Recv(batch)
+	}
+	h := &l.in
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, err := l.Link.Recv(h.scratch[:min(len(batch), len(h.scratch))])
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 && h.queue.Len() == 0 {
+		return 0, nil
+	}
+	now := l.now()
+	for i := range n {
+		d := &h.scratch[i]
+		one := &h.one
+		*one = *d
+		one.SegmentSize = 0
+		for s := range d.Segments() {
+			one.Payload = d.Segment(s)
+			one.ID = d.ID + uint16(s)
+			l.pass(h, now, one)
+		}
+	}
+	h.queue.Arrive(now)
+	return h.queue.Pop(batch), nil
+}
+
+// Wait implements link.Link.
+func (l *disturbed) Wait(d time.Duration) error {
+	if l.dirs&Incoming != 0 {
+		l.in.mu.Lock()
+		at, ok := l.in.queue.Next()
+		l.in.mu.Unlock()
+		if ok {
+			if left := max(0, at-l.now()); d < 0 || left < d {
+				d = left
+			}
+		}
+	}
+	return l.Link.Wait(d)
+}
+
+// Stats implements link.Link.
+func (l *disturbed) Stats() link.Stats {
+	s := l.Link.Stats()
+	l.out.mu.Lock()
+	defer l.out.mu.Unlock()
+	s.SendErrors += l.sendErrors
+	if l.lastSendError != nil {
+		s.LastSendError = l.lastSendError
+	}
+	return s
+}
+
+// Close implements link.Link. What is late is lost.
+func (l *disturbed) Close() error {
+	err := l.Link.Close()
+	if errors.Is(err, link.ErrClosed) {
+		return err
+	}
+	l.out.mu.Lock()
+	defer l.out.mu.Unlock()
+	l.closed = true
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	return err
+}

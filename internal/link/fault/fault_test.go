@@ -1,0 +1,205 @@
+package fault_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/fault"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+)
+
+var (
+	addrA = netip.MustParseAddr("10.0.0.1")
+	addrB = netip.MustParseAddr("10.0.0.2")
+)
+
+// openPair disturbs a's link, on a network that has no faults of its own.
+func openPair(t *testing.T, c fault.Config) (a, b link.Link) {
+	t.Helper()
+	n := sim.New(sim.Config{})
+	open := func(addr netip.Addr) link.Link {
+		l, err := n.Netdev(addr.String(), addr).Open(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	a, b = fault.New(c)(open(addrA)), open(addrB)
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+func TestConformance(t *testing.T) {
+	for name, c := range map[string]fault.Config{
+		"None":  {},
+		"In":    {Directions: fault.Incoming},
+		"Out":   {Directions: fault.Outgoing},
+		"Delay": {Delay: 100 * time.Microsecond},
+		"Match": {Loss: 1, Match: func(*link.Datagram) bool { return false }},
+	} {
+		open := func(t *testing.T) (a, b link.Link) { return openPair(t, c) }
+		swapped := func(t *testing.T) (a, b link.Link) { b, a = open(t); return a, b }
+		t.Run(name, func(t *testing.T) {
+			linktest.Run(t, open)
+			linktest.Run(t, swapped)
+			linktest.Allocs(t, open)
+			linktest.Allocs(t, swapped)
+		})
+	}
+}
+
+// exchange sends n numbered datagrams and returns the numbers in the order in which they arrive.
+func exchange(t *testing.T, from, to link.Link, n int) (got []int) {
+	t.Helper()
+	batch := make([]link.Datagram, 8)
+	receive := func() {
+		for {
+			k, err := to.Recv(batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if k == 0 {
+				return
+			}
+			for _, d := range batch[:k] {
+				got = append(got, int(d.Payload[0])<<8|int(d.Payload[1]))
+			}
+		}
+	}
+	for i := range n {
+		if err := from.Send([]link.Datagram{{Src: from.Source(0), Dst: to.Addr(), Payload: []byte{byte(i >> 8), byte(i)}}}); err != nil {
+			t.Fatal(err)
+		}
+		receive()
+	}
+	for deadline := time.Now().Add(10 * time.Millisecond); time.Now().Before(deadline); {
+		if err := to.Wait(time.Millisecond); err != nil { // for what is held
+			t.Fatal(err)
+		}
+		receive()
+	}
+	return got
+}
+
+// Both directions disturb, differently, the same way at each run, and strand nothing.
+func TestDisturbs(t *testing.T) {
+	const seed, n = 5, 3000
+	run := func(t *testing.T, c fault.Config, in bool) (got []int) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := openPair(t, c)
+			if in {
+				a, b = b, a
+			}
+			got = exchange(t, a, b, n)
+			a.Close()
+			b.Close()
+		})
+		return got
+	}
+	var results [][]int
+	for _, in := range []bool{false, true} {
+		if got := run(t, fault.Config{Seed: seed, Reorder: 0.2}, in); len(got) != n || slices.IsSorted(got) {
+			t.Errorf("seed %d: Reorder: %d of %d arrived, in order: %v", seed, len(got), n, slices.IsSorted(got))
+		}
+		if got := run(t, fault.Config{Seed: seed, Duplicate: 0.2}, in); len(got) < n+n/10 || len(got) > n+n/3 {
+			t.Errorf("seed %d: Duplicate: %d arrived, want about %d", seed, len(got), n+n/5)
+		}
+		got := run(t, fault.Config{Seed: seed, Loss: 0.2}, in)
+		if len(got) < n*7/10 || len(got) > n*9/10 || !slices.IsSorted(got) {
+			t.Errorf("seed %d: Loss: %d arrived, want about %d, in order", seed, len(got), n*8/10)
+		}
+		if again := run(t, fault.Config{Seed: seed, Loss: 0.2}, in); !slices.Equal(got, again) {
+			t.Errorf("seed %d: two runs differ", seed)
+		}
+		results = append(results, got)
+	}
+	if slices.Equal(results[0], results[1]) {
+		t.Errorf("seed %d: both directions lose the same", seed)
+	}
+}
+
+// A datagram that nothing follows is released by time: on the way out without any call on the link.
+func TestReleasedByTime(t *testing.T) {
+	for _, in := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := openPair(t, fault.Config{Seed: 1, Reorder: 1})
+			if in {
+				a, b = b, a
+			}
+			start := time.Now()
+			if err := a.Send([]link.Datagram{{Src: a.Source(0), Dst: b.Addr(), Payload: []byte("held")}}); err != nil {
+				t.Fatal(err)
+			}
+			batch := make([]link.Datagram, 1)
+			for {
+				n, err := b.Recv(batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n > 0 {
+					break
+				}
+				if time.Since(start) > time.Second {
+					t.Fatal("the datagram is stranded")
+				}
+				if err := b.Wait(2 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(start); took != time.Millisecond {
+				t.Errorf("it was held for %v, want 1ms", took)
+			}
+			a.Close()
+			b.Close()
+		})
+	}
+}
+
+// Fates are spelled out, so that a change of the dice, which would change every recorded seed, shows.
+func TestFates(t *testing.T) {
+	f := fault.Faults{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1}
+	d := fault.NewDice(1, addrA, addrB)
+	var marks []byte
+	for n := range uint64(64) {
+		switch x := d.Fate(&f, n); {
+		case x.Lost:
+			marks = append(marks, 'L')
+		case x.Duplicate:
+			marks = append(marks, 'D')
+		case x.HoldBehind > 0:
+			marks = append(marks, '0'+byte(x.HoldBehind))
+		case x.Flips > 0:
+			marks = append(marks, 'C')
+		default:
+			marks = append(marks, '.')
+		}
+	}
+	const want = "L..C..1...L..4.D.....5.C...8....1......CC7.L..L...L...D.....8.LD"
+	if string(marks) != want {
+		t.Errorf("fates of seed 1 are\n%s, want\n%s", marks, want)
+	}
+}
+
+// More than one flip are flips of different bits, also where there are hardly enough.
+func TestCorrupt(t *testing.T) {
+	f := fault.Faults{Corrupt: 1}
+	d := fault.NewDice(2, addrA, addrB)
+	for n := range uint64(1000) {
+		x := d.Fate(&f, n)
+		p := []byte{0}
+		x.Corrupt(p)
+		ones := 0
+		for b := p[0]; b != 0; b &= b - 1 {
+			ones++
+		}
+		if ones != x.Flips {
+			t.Fatalf("fate %d flips %d bits of one byte, want %d", n, ones, x.Flips)
+		}
+		x.Corrupt(nil)
+	}
+}

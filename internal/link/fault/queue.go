@@ -1,0 +1,194 @@
+package fault
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// A Queue is where datagrams are between sender and receiver: delayed or held ones by the time
+// they are due, arrived ones in order. It copies what it takes and recycles the
+// copies. It has no lock: the owner guards the queue and the paths that lead to it together.
+type Queue struct {
+	limit   int // of ready; 0 is none
+	dropped uint64
+
+	ready []*parcel // a ring: count from head
+	head  int
+	count int
+
+	late []*parcel // a heap by due, then seq
+	seq  uint64
+
+	lent []*parcel // handed out by the latest Pop
+	free []*parcel
+}
+
+// A parcel is a queue's copy of a datagram.
+type parcel struct {
+	d    link.Datagram // Payload is the copy
+	due  time.Duration
+	seq  uint64
+	slot int   // in the heap
+	path *Path // which holds it, or nil
+}
+
+// NewQueue returns a queue that drops what arrives while limit datagrams wait to be
+// popped; 0 sets no limit.
+func NewQueue(limit int) *Queue { return &Queue{limit: limit} }
+
+// Len is the number of datagrams in the queue, arrived or not.
+func (q *Queue) Len() int { return q.count + len(q.late) }
+
+// Dropped is the number of datagrams that arrived when the queue was full.
+func (q *Queue) Dropped() uint64 { return q.dropped }
+
+// Next returns when a datagram can be popped: 0 when one has arrived already.
+func (q *Queue) Next() (time.Duration, bool) {
+	if q.count > 0 {
+		return 0, true
+	}
+	if len(q.late) > 0 {
+		return q.late[0].due, true
+	}
+	return 0, false
+}
+
+// Push adds a datagram that arrives now.
+func (q *Queue) Push(d *link.Datagram) {
+	if q.limit > 0 && q.count >= q.limit {
+		q.dropped++
+		return
+	}
+	q.arrive(q.copy(d))
+}
+
+// Late reports whether datagrams are under way, which Arrive may have to be called for.
+func (q *Queue) Late() bool { return len(q.late) > 0 }
+
+// Arrive lets everything arrive that is due.
+func (q *Queue) Arrive(now time.Duration) {
+	for len(q.late) > 0 && q.late[0].due <= now {
+		p := q.late[0]
+		q.heapRemoveFirst()
+		if p.path != nil {
+			p.path.forget(p)
+		}
+		if q.limit > 0 && q.count >= q.limit {
+			q.dropped++
+			q.free = append(q.free, p)
+			continue
+		}
+		q.arrive(p)
+	}
+}
+
+// Pop moves arrived datagrams into batch. Their payloads are valid until the next call.
+func (q *Queue) Pop(batch []link.Datagram) int {
+	q.free = append(q.free, q.lent...)
+	q.lent = q.lent[:0]
+	n := min(len(batch), q.count)
+	for i := range n {
+		p := q.ready[q.head]
+		q.head = (q.head + 1) & (len(q.ready) - 1)
+		batch[i] = p.d
+		q.lent = append(q.lent, p)
+	}
+	q.count -= n
+	return n
+}
+
+// Clear forgets what is in the queue, and that paths hold any of it. Payloads that Pop
+// returned stay valid.
+func (q *Queue) Clear() {
+	for _, p := range q.late {
+		if p.path != nil {
+			p.path.forget(p)
+		}
+	}
+	*q = Queue{limit: q.limit, dropped: q.dropped}
+}
+
+func (q *Queue) copy(d *link.Datagram) *parcel {
+	var p *parcel
+	if n := len(q.free); n > 0 {
+		p = q.free[n-1]
+		q.free = q.free[:n-1]
+	} else {
+		p = new(parcel)
+	}
+	payload := append(p.d.Payload[:0], d.Payload...)
+	p.d = *d
+	p.d.Payload = payload
+	return p
+}
+
+func (q *Queue) arrive(p *parcel) {
+	if q.count == len(q.ready) {
+		ring := make([]*parcel, max(64, 2*len(q.ready))) // a power of two
+		for i := range q.count {
+			ring[i] = q.ready[(q.head+i)&(len(q.ready)-1)]
+		}
+		q.ready, q.head = ring, 0
+	}
+	q.ready[(q.head+q.count)&(len(q.ready)-1)] = p
+	q.count++
+}
+
+// pushLate adds a parcel that arrives at p.due.
+func (q *Queue) pushLate(p *parcel) {
+	q.seq++
+	p.seq = q.seq
+	p.slot = len(q.late)
+	q.late = append(q.late, p)
+	q.heapUp(p.slot)
+}
+
+// advance makes a parcel of the heap arrive at due instead, behind what is due then already.
+func (q *Queue) advance(p *parcel, due time.Duration) {
+	q.seq++
+	p.seq = q.seq
+	p.due = due
+	q.heapUp(p.slot)
+	q.heapDown(p.slot)
+}
+
+func before(a, b *parcel) bool { return a.due < b.due || a.due == b.due && a.seq < b.seq }
+
+func (q *Queue) heapSwap(i, j int) {
+	h := q.late
+	h[i], h[j] = h[j], h[i]
+	h[i].slot, h[j].slot = i, j
+}
+
+func (q *Queue) heapUp(i int) {
+	for i > 0 && before(q.late[i], q.late[(i-1)/2]) {
+		q.heapSwap(i, (i-1)/2)
+		i = (i - 1) / 2
+	}
+}
+
+func (q *Queue) heapDown(i int) {
+	for {
+		least := 2*i + 1
+		if least >= len(q.late) {
+			return
+		}
+		if r := least + 1; r < len(q.late) && before(q.late[r], q.late[least]) {
+			least = r
+		}
+		if !before(q.late[least], q.late[i]) {
+			return
+		}
+		q.heapSwap(i, least)
+		i = least
+	}
+}
+
+func (q *Queue) heapRemoveFirst() {
+	last := len(q.late) - 1
+	q.heapSwap(0, last)
+	q.late[last] = nil
+	q.late = q.late[:last]
+	q.heapDown(0)
+}

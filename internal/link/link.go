@@ -1,0 +1,140 @@
+// Package link says how RoCEv2 datagrams travel between software devices: over UDP, over a
+// simulated network, and through middleware that watches or disturbs either.
+package link
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// Port is the UDP port of RoCEv2, the destination port of every datagram.
+const Port = 4791
+
+// ErrClosed is what every method of a closed Link returns.
+var ErrClosed = errors.New("link closed")
+
+// A Datagram is one UDP payload, from the BTH to the ICRC, or a train of them.
+type Datagram struct {
+	Src, Dst netip.AddrPort
+
+	// Payload holds the datagram or, when SegmentSize is not 0, a train: datagrams of
+	// SegmentSize bytes back to back, of which only the last may be shorter.
+	Payload     []byte
+	SegmentSize int
+
+	// TrafficClass is the IPv4 TOS or the IPv6 traffic class: DSCP in the upper six bits,
+	// ECN in the lower two.
+	TrafficClass uint8
+
+	// ID is the IPv4 identification of the first datagram, and IDKnown says whether the
+	// link could see it. Links only set them on what they receive: on the way out the
+	// identification follows from the position in the train (see Link.Send).
+	ID      uint16
+	IDKnown bool
+}
+
+// Segments returns how many datagrams d holds, at least 1.
+func (d *Datagram) Segments() int {
+	if d.SegmentSize <= 0 || len(d.Payload) <= d.SegmentSize {
+		return 1
+	}
+	return (len(d.Payload) + d.SegmentSize - 1) / d.SegmentSize
+}
+
+// Segment returns the payload of the i-th datagram of d.
+func (d *Datagram) Segment(i int) []byte {
+	if d.SegmentSize <= 0 || len(d.Payload) <= d.SegmentSize {
+		return d.Payload
+	}
+	return d.Payload[i*d.SegmentSize : min((i+1)*d.SegmentSize, len(d.Payload))]
+}
+
+// A Link carries the datagrams of one local address. Send, Wake, Stats and Close may be
+// called from any goroutine at any time. Recv is called by one goroutine at a time and
+// Wait by one goroutine at a time, which may be two different ones.
+type Link interface {
+	// Addr is the address and port at which peers reach this link.
+	Addr() netip.AddrPort
+
+	// Source returns the source address and port that datagrams of a flow must carry in
+	// Datagram.Src. A flow is any number, for example a QPN; equal flows have equal
+	// sources, and different flows are spread over a few, for the routers' hashes.
+	Source(flow uint32) netip.AddrPort
+
+	// MaxTrain is the number of datagrams that one Datagram may hold on the way out, at
+	// least 1. It may shrink to 1 at run time, when the path turns out not to take trains.
+	MaxTrain() int
+
+	// Send sends a batch in order and does not keep it. Over IPv4 the i-th datagram
+	// of each train, counted from 0, leaves with identification i and with DF set, so
+	// that the sender can seal an ICRC that covers both. A datagram that cannot be sent is
+	// lost, as on any network, and counted; only a closed link is an error.
+	Send(batch []Datagram) error
+
+	// Recv fills batch with what has arrived, without blocking; n is 0 when nothing
+	// has. Payloads are valid until the next call.
+	Recv(batch []Datagram) (n int, err error)
+
+	// Wait blocks until Recv may find something, or Wake or Close was called, or d has
+	// passed; a negative d sets no limit. It may return early.
+	Wait(d time.Duration) error
+
+	// Wake ends the current Wait or, when there is none, the next.
+	Wake()
+
+	Stats() Stats
+	Close() error
+}
+
+// Stats counts what a link did. Datagrams of a train count one by one.
+type Stats struct {
+	Sent, SentBytes         uint64
+	Received, ReceivedBytes uint64
+
+	SendErrors    uint64 // datagrams that could not be sent, and so were lost
+	LastSendError error  // why, for the latest of them
+
+	ReceiveDrops uint64 // datagrams lost on the way in, where the link can know
+}
+
+// Middleware puts something around a Link, such as a tracer.
+type Middleware func(Link) Link
+
+// Chain applies middleware in order: the first sees datagrams nearest to the device, the
+// last nearest to the network.
+func Chain(l Link, mw ...Middleware) Link {
+	for i := len(mw) - 1; i >= 0; i-- {
+		l = mw[i](l)
+	}
+	return l
+}
+
+// A Netdev is a network interface: where a software device takes its addresses from and
+// opens its links on.
+type Netdev interface {
+	Name() string
+
+	// State returns the interface's present state.
+	State() (NetdevState, error)
+
+	// Changed receives a value some time after the state may have changed; values are
+	// merged. It is closed by Close.
+	Changed() <-chan struct{}
+
+	// Open makes the link of addr, which must be one of the interface's.
+	Open(addr netip.Addr) (Link, error)
+
+	// Close ends the watch for changes. Links stay open.
+	Close() error
+}
+
+// NetdevState is the part of a network interface's state that a device shows.
+type NetdevState struct {
+	Index        int
+	HardwareAddr []byte // empty or all zero where there is none, as on loopback
+	MTU          int    // bytes of an IP packet
+	Up           bool   // administratively up, with a carrier
+	SpeedMbps    int    // 0 when unknown
+	Addrs        []netip.Addr
+}

@@ -1,0 +1,241 @@
+package pcap_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
+	"github.com/adverb-rdma/adverb/internal/link/pcap"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+)
+
+func openPair(t *testing.T, c sim.Config, w *pcap.Writer, addrs ...string) (a, b link.Link) {
+	t.Helper()
+	n := sim.New(c)
+	open := func(s string) link.Link {
+		addr := netip.MustParseAddr(s)
+		l, err := n.Netdev(s, addr).Open(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l = w.Middleware()(l)
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	return open(addrs[0]), open(addrs[1])
+}
+
+func newWriter(t *testing.T, out io.Writer, o pcap.Options) *pcap.Writer {
+	t.Helper()
+	w, err := pcap.New(out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestConformance(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) (a, b link.Link) {
+		w := newWriter(t, io.Discard, pcap.Options{})
+		t.Cleanup(func() {
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
+	})
+}
+
+// read decodes a file, and checks the checksums.
+func read(t *testing.T, file []byte) (packets []gopacket.Packet) {
+	t.Helper()
+	r, err := pcapgo.NewNgReader(bytes.NewReader(file), pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		data, info, err := r.ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			return packets
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Timestamp.IsZero() || info.CaptureLength != info.Length {
+			t.Errorf("packet %d: %+v", len(packets), info)
+		}
+		p := gopacket.NewPacket(data, layers.LinkTypeRaw, gopacket.Default)
+		if p.ErrorLayer() != nil {
+			t.Fatalf("packet %d: %v", len(packets), p.ErrorLayer().Error())
+		}
+		// Serializing again with checksums computed must reproduce it.
+		again := gopacket.NewSerializeBuffer()
+		udp := p.TransportLayer().(*layers.UDP)
+		_ = udp.SetNetworkLayerForChecksum(p.NetworkLayer())
+		if err := gopacket.SerializeLayers(again, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+			p.NetworkLayer().(gopacket.SerializableLayer), udp, gopacket.Payload(udp.Payload)); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(again.Bytes(), data) {
+			t.Errorf("packet %d: checksums or lengths are wrong", len(packets))
+		}
+		packets = append(packets, p)
+	}
+}
+
+func TestFile(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		visible bool
+		options pcap.Options
+		wantIDs []uint16
+	}{
+		{"Both", false, pcap.Options{}, []uint16{0, 1, 2, 0, 0, 0, 0, 0}},
+		{"Visible", true, pcap.Options{}, []uint16{0, 1, 2, 0, 0, 1, 2, 0}},
+		{"OutgoingOnly", true, pcap.Options{OutgoingOnly: true}, []uint16{0, 1, 2, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var file bytes.Buffer
+			w := newWriter(t, &file, c.options)
+			a, b := openPair(t, sim.Config{IDVisible: c.visible}, w, "10.0.0.1", "10.0.0.2")
+			if err := a.Send([]link.Datagram{
+				{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("aaaabbbbcc"), SegmentSize: 4, TrafficClass: 0x68},
+				{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("single")},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := b.Recv(make([]link.Datagram, 8)); n != 4 || err != nil {
+				t.Fatalf("Recv = %d, %v", n, err)
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var ids []uint16
+			for i, p := range read(t, file.Bytes()) {
+				ip, udp := p.NetworkLayer().(*layers.IPv4), p.TransportLayer().(*layers.UDP)
+				ids = append(ids, ip.Id)
+				if ip.Flags != layers.IPv4DontFragment || ip.SrcIP.String() != "10.0.0.1" || ip.DstIP.String() != "10.0.0.2" {
+					t.Errorf("packet %d: %v", i, ip)
+				}
+				if uint16(udp.SrcPort) != a.Source(1).Port() || udp.DstPort != link.Port {
+					t.Errorf("packet %d: ports %v, %v", i, udp.SrcPort, udp.DstPort)
+				}
+				if want := []string{"aaaa", "bbbb", "cc", "single"}[i%4]; string(udp.Payload) != want {
+					t.Errorf("packet %d holds %q, want %q", i, udp.Payload, want)
+				}
+				if want := []uint8{0x68, 0x68, 0x68, 0}[i%4]; ip.TOS != want {
+					t.Errorf("packet %d has TOS %#02x, want %#02x", i, ip.TOS, want)
+				}
+			}
+			if !slices.Equal(ids, c.wantIDs) {
+				t.Errorf("identifications %v, want %v", ids, c.wantIDs)
+			}
+		})
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	var file bytes.Buffer
+	w := newWriter(t, &file, pcap.Options{})
+	a, b := openPair(t, sim.Config{}, w, "fd00::1", "fd00::2")
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("six"), TrafficClass: 0x12}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	packets := read(t, file.Bytes())
+	if len(packets) != 1 {
+		t.Fatalf("%d packets, want 1", len(packets))
+	}
+	ip := packets[0].NetworkLayer().(*layers.IPv6)
+	if ip.SrcIP.String() != "fd00::1" || ip.DstIP.String() != "fd00::2" || ip.TrafficClass != 0x12 {
+		t.Errorf("%+v", ip)
+	}
+}
+
+// What is written is in the file when a link goes to sleep, so that the file of a running program can be read.
+func TestFlushOnWait(t *testing.T) {
+	var file bytes.Buffer
+	w := newWriter(t, &file, pcap.Options{})
+	a, b := openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("hello")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Wait(0); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(read(t, file.Bytes())); n != 1 {
+		t.Errorf("%d packets are in the file, want 1", n)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write(p []byte) (int, error) { return 0, f.err }
+
+// A full disk stops the file, not the link.
+func TestWriteError(t *testing.T) {
+	cause := errors.New("disk full")
+	w, err := pcap.New(failing{cause}, pcap.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
+	if err := w.Flush(); !errors.Is(err, cause) {
+		t.Errorf("Flush: %v, want %v", err, cause)
+	}
+	for range 3 {
+		if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("hello")}}); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := b.Recv(make([]link.Datagram, 1)); n != 1 || err != nil {
+			t.Errorf("Recv = %d, %v", n, err)
+		}
+	}
+	if err := w.Close(); !errors.Is(err, cause) {
+		t.Errorf("Close: %v, want %v", err, cause)
+	}
+}
+
+func TestTshark(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Skip("tshark is not installed")
+	}
+	name := filepath.Join(t.TempDir(), "test.pcapng")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	w := newWriter(t, file, pcap.Options{OutgoingOnly: true})
+	a, b := openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
+	ack := []byte{0x11, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0, 0x22, 0x1f, 0, 0, 3, 0, 0, 0, 0}
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: ack}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(tshark, "-r", name).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if s := string(out); !strings.Contains(s, "RRoCE") && !strings.Contains(s, "InfiniBand") {
+		t.Errorf("tshark does not see RoCE:\n%s", s)
+	}
+}

@@ -1,0 +1,318 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+const (
+	firstSourcePort = 0xc000 // of the range that RoCEv2 cards send from
+	sourcePorts     = 4
+
+	ipv4Headers = 20 + 8 // bytes of the IP and UDP headers
+	ipv6Headers = 40 + 8
+)
+
+// Link is a link.Link of a simulated network.
+type Link struct {
+	net     *Network
+	addr    netip.Addr
+	at      *station
+	headers int
+
+	closed    atomic.Bool
+	done      chan struct{}
+	woken     atomic.Bool
+	signal    chan struct{} // cap 1: look again
+	timer     *time.Timer   // Wait's
+	available atomic.Int64  // datagrams in the queue, for a Recv that finds none to cost little
+
+	latest atomic.Pointer[path] // the path of the latest Send
+	paths  atomic.Pointer[map[netip.Addr]*path]
+
+	sent, sentBytes         atomic.Uint64
+	received, receivedBytes atomic.Uint64
+	sendErrors              atomic.Uint64
+	lastSendError           atomic.Pointer[error]
+	droppedBefore           uint64 // by the station, before this link was opened
+	drops                   uint64 // by this link, once it is closed; guarded by at.mu
+}
+
+var _ link.Link = (*Link)(nil)
+
+// Addr implements link.Link.
+func (l *Link) Addr() netip.AddrPort { return netip.AddrPortFrom(l.addr, link.Port) }
+
+// Source implements link.Link.
+func (l *Link) Source(flow uint32) netip.AddrPort {
+	spread := flow * 0x9e3779b1 >> 16 // multiplicative hashing: the upper bits depend on all of flow
+	return netip.AddrPortFrom(l.addr, firstSourcePort+uint16(spread%sourcePorts))
+}
+
+// MaxTrain implements link.Link.
+func (l *Link) MaxTrain() int { return l.net.maxTrain }
+
+// Send implements link.Link. A train arrives as single datagrams.
+func (l *Link) Send(batch []link.Datagram) error {
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	var sent, sentBytes uint64
+	faults := l.net.faults.Load()
+	var p *path // locked
+	for i := range batch {
+		d := &batch[i]
+		if err := l.check(d); err != nil {
+			l.lost(err, d.Segments())
+			continue
+		}
+		if p == nil || p.dst != d.Dst.Addr() {
+			if p != nil {
+				p.unlock()
+			}
+			p = l.path(d.Dst.Addr())
+			p.to.mu.Lock()
+		}
+		sent += uint64(d.Segments())
+		sentBytes += uint64(len(d.Payload))
+		l.pass(p, faults, d)
+	}
+	if p != nil {
+		p.unlock()
+	}
+	l.sent.Add(sent)
+	l.sentBytes.Add(sentBytes)
+	return nil
+}
+
+// pass sends d, which may be a train, over p, which is locked.
+func (l *Link) pass(p *path, faults *Faults, d *link.Datagram) {
+	segments := d.Segments()
+	switch {
+	case p.cut.Load():
+		p.Skip(segments)
+		p.partitioned += uint64(segments)
+		return
+	case p.to.link == nil || !p.to.attached.Load() || d.Dst.Port() != link.Port:
+		p.Skip(segments)
+		p.unreachable += uint64(segments)
+		return
+	}
+	one := link.Datagram{Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass}
+	visible := l.net.visible && l.addr.Is4()
+	for i := range segments {
+		one.Payload = d.Segment(i)
+		if visible {
+			one.ID, one.IDKnown = uint16(i), true
+		}
+		if faults == nil && p.Clear() {
+			p.Skip(1)
+			p.to.queue.Push(&one)
+			continue
+		}
+		f := faults
+		if f == nil {
+			f = &noFaults
+		}
+		p.Pass(p.to.queue, f, l.net.now(), &one, &p.dice)
+	}
+}
+
+var noFaults Faults
+
+// check returns why d cannot be sent, as a network interface would say.
+func (l *Link) check(d *link.Datagram) error {
+	var cause string
+	switch segments := d.Segments(); {
+	case !l.at.attached.Load():
+		cause = "the network interface is down, or lost the address"
+	case d.Src.Addr() != l.addr || d.Src.Port() < firstSourcePort || d.Src.Port() >= firstSourcePort+sourcePorts:
+		cause = fmt.Sprintf("source %v is none of this link's, take it from Link.Source", d.Src)
+	case d.Dst.Addr().Is4() != l.addr.Is4():
+		cause = "source and destination are of different IP versions"
+	case segments > l.net.maxTrain:
+		cause = fmt.Sprintf("a train of %d datagrams exceeds %d, the link's MaxTrain", segments, l.net.maxTrain)
+	case len(d.Segment(0))+l.headers > l.net.mtu:
+		cause = fmt.Sprintf("%d bytes of payload and %d of headers exceed the MTU of %d", len(d.Segment(0)), l.headers, l.net.mtu)
+	default:
+		return nil
+	}
+	return fmt.Errorf("send from %v to %v: %s", d.Src, d.Dst, cause)
+}
+
+func (l *Link) lost(err error, datagrams int) {
+	l.sendErrors.Add(uint64(datagrams))
+	l.lastSendError.Store(&err)
+}
+
+// path returns the path to dst, which is kept at hand without the network's lock.
+func (l *Link) path(dst netip.Addr) *path {
+	if p := l.latest.Load(); p != nil && p.dst == dst {
+		return p
+	}
+	known := l.paths.Load()
+	p := (*known)[dst]
+	if p == nil {
+		p = l.net.path(l.addr, dst)
+		more := maps.Clone(*known)
+		more[dst] = p
+		l.paths.CompareAndSwap(known, &more) // who loses asks the network again next time
+	}
+	l.latest.Store(p)
+	return p
+}
+
+// unlock ends the use of a path that datagrams were put on.
+func (p *path) unlock() {
+	s := p.to
+	if s.link != nil {
+		s.link.available.Store(int64(s.queue.Len()))
+		if s.waiting && s.queue.Len() > 0 {
+			s.waiting = false
+			s.link.look()
+		}
+	}
+	s.mu.Unlock()
+}
+
+// look makes a goroutine in Wait look again.
+func (l *Link) look() {
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Recv implements link.Link.
+func (l *Link) Recv(batch []link.Datagram) (int, error) {
+	if l.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	if l.available.Load() == 0 {
+		return 0, nil
+	}
+	s := l.at
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != l {
+		return 0, link.ErrClosed
+	}
+	if s.queue.Late() {
+		s.queue.Arrive(l.net.now())
+	}
+	n := s.queue.Pop(batch)
+	l.available.Store(int64(s.queue.Len()))
+	var bytes uint64
+	for i := range n {
+		bytes += uint64(len(batch[i].Payload))
+	}
+	l.received.Add(uint64(n))
+	l.receivedBytes.Add(bytes)
+	return n, nil
+}
+
+// Wait implements link.Link.
+func (l *Link) Wait(d time.Duration) error {
+	var deadline time.Time
+	if d >= 0 {
+		deadline = time.Now().Add(d)
+	}
+	for {
+		if l.closed.Load() {
+			return link.ErrClosed
+		}
+		if l.woken.Swap(false) {
+			return nil
+		}
+		sleep := time.Duration(-1)
+		s := l.at
+		s.mu.Lock()
+		if at, ok := s.queue.Next(); ok && s.link == l {
+			if sleep = at - l.net.now(); sleep <= 0 || at == 0 {
+				s.mu.Unlock()
+				return nil
+			}
+		}
+		s.waiting = true
+		s.mu.Unlock()
+
+		if d >= 0 {
+			left := time.Until(deadline)
+			if left <= 0 {
+				return nil
+			}
+			if sleep < 0 || left < sleep {
+				sleep = left
+			}
+		}
+		if err := l.sleep(sleep); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep returns when there is something to look at or d has passed; a negative d sets no limit.
+func (l *Link) sleep(d time.Duration) error {
+	var expired <-chan time.Time
+	if d >= 0 {
+		if l.timer == nil {
+			l.timer = time.NewTimer(d)
+		} else {
+			l.timer.Reset(d)
+		}
+		defer l.timer.Stop()
+		expired = l.timer.C
+	}
+	select {
+	case <-l.signal:
+	case <-expired:
+	case <-l.done:
+		return link.ErrClosed
+	}
+	return nil
+}
+
+// Wake implements link.Link.
+func (l *Link) Wake() {
+	l.woken.Store(true)
+	l.look()
+}
+
+// Stats implements link.Link.
+func (l *Link) Stats() link.Stats {
+	s := link.Stats{
+		Sent: l.sent.Load(), SentBytes: l.sentBytes.Load(),
+		Received: l.received.Load(), ReceivedBytes: l.receivedBytes.Load(),
+		SendErrors: l.sendErrors.Load(),
+	}
+	if err := l.lastSendError.Load(); err != nil {
+		s.LastSendError = *err
+	}
+	l.at.mu.Lock()
+	defer l.at.mu.Unlock()
+	s.ReceiveDrops = l.drops
+	if l.at.link == l {
+		s.ReceiveDrops = l.at.queue.Dropped() - l.droppedBefore
+	}
+	return s
+}
+
+// Close implements link.Link.
+func (l *Link) Close() error {
+	if l.closed.Swap(true) {
+		return link.ErrClosed
+	}
+	close(l.done)
+	l.at.mu.Lock()
+	defer l.at.mu.Unlock()
+	l.drops = l.at.queue.Dropped() - l.droppedBefore
+	l.at.queue.Clear()
+	l.at.link = nil
+	l.at.waiting = false
+	return nil
+}

@@ -1,0 +1,145 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// speedMbps is what Netdevs of a simulated network claim: that of a common RoCE card.
+const speedMbps = 100_000
+
+// Netdev is a link.Netdev of a simulated network. It is up until SetUp(false).
+type Netdev struct {
+	net   *Network
+	name  string
+	index int
+
+	mu      sync.Mutex
+	up      bool
+	addrs   []netip.Addr
+	changed chan struct{}
+	closed  bool
+}
+
+var _ link.Netdev = (*Netdev)(nil)
+
+// Netdev adds a network interface. Its hardware address and index follow from the order in
+// which the network's interfaces were added.
+func (n *Network) Netdev(name string, addrs ...netip.Addr) *Netdev {
+	n.mu.Lock()
+	n.netdevs++
+	index := n.netdevs
+	n.mu.Unlock()
+	d := &Netdev{net: n, name: name, index: index, up: true}
+	for _, a := range addrs {
+		d.AddAddr(a)
+	}
+	d.changed = make(chan struct{}, 1) // nobody has seen an earlier state
+	return d
+}
+
+// Name implements link.Netdev.
+func (d *Netdev) Name() string { return d.name }
+
+// State implements link.Netdev.
+func (d *Netdev) State() (link.NetdevState, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return link.NetdevState{
+		Index:        d.index,
+		HardwareAddr: []byte{0x02, 0, 0, 0, byte(d.index >> 8), byte(d.index)}, // 02: locally administered
+		MTU:          d.net.mtu,
+		Up:           d.up,
+		SpeedMbps:    speedMbps,
+		Addrs:        slices.Clone(d.addrs),
+	}, nil
+}
+
+// SetUp sets the interface up or down. While it is down its links lose what they send, and
+// what is sent to them.
+func (d *Netdev) SetUp(up bool) {
+	d.change(func() { d.up = up })
+}
+
+// AddAddr gives the interface an address.
+func (d *Netdev) AddAddr(addr netip.Addr) {
+	d.change(func() {
+		if !slices.Contains(d.addrs, addr) {
+			d.addrs = append(d.addrs, addr)
+		}
+	})
+}
+
+// RemoveAddr takes an address away. A link that is open on it stays open, but is cut off.
+func (d *Netdev) RemoveAddr(addr netip.Addr) {
+	d.change(func() {
+		d.addrs = slices.DeleteFunc(d.addrs, func(a netip.Addr) bool { return a == addr })
+		d.net.station(addr).attached.Store(false)
+	})
+}
+
+func (d *Netdev) change(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+	for _, a := range d.addrs {
+		d.net.station(a).attached.Store(d.up)
+	}
+	if d.closed {
+		return
+	}
+	select {
+	case d.changed <- struct{}{}: // never ready while nil
+	default:
+	}
+}
+
+// Changed implements link.Netdev.
+func (d *Netdev) Changed() <-chan struct{} { return d.changed }
+
+// Open implements link.Netdev. One link can be open on an address at a time.
+func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
+	d.mu.Lock()
+	has := slices.Contains(d.addrs, addr)
+	d.mu.Unlock()
+	if !has {
+		return nil, fmt.Errorf("open link on %v: %s does not have this address", addr, d.name)
+	}
+	l := &Link{
+		net:     d.net,
+		addr:    addr,
+		at:      d.net.station(addr),
+		headers: ipv6Headers,
+		done:    make(chan struct{}),
+		signal:  make(chan struct{}, 1),
+	}
+	if addr.Is4() {
+		l.headers = ipv4Headers
+	}
+	l.paths.Store(&map[netip.Addr]*path{})
+	l.at.mu.Lock()
+	defer l.at.mu.Unlock()
+	if l.at.link != nil {
+		return nil, fmt.Errorf("open link on %v: a link of this simulated network is open on the address already; close it first", addr)
+	}
+	l.at.link = l
+	l.droppedBefore = l.at.queue.Dropped()
+	return l, nil
+}
+
+// Close implements link.Netdev.
+func (d *Netdev) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errors.New("close " + d.name + ": closed already")
+	}
+	d.closed = true
+	close(d.changed)
+	return nil
+}

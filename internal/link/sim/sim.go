@@ -1,0 +1,212 @@
+// Package sim is a simulated network in memory. It delivers in order and at once or, when
+// told to, loses, repeats, reorders, corrupts and delays datagrams, by a seed: what becomes of
+// the n-th datagram from one address to another is a function of the seed, the two
+// addresses and n alone, however the goroutines interleave.
+//
+// It waits with channels and timers only, and so runs inside testing/synctest. With
+// Config.Now it runs by a clock of the caller's, in a single goroutine.
+package sim
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link/fault"
+)
+
+// Defaults of Config.
+const (
+	DefaultMTU      = 9000 // bytes: room for the largest RoCE MTU, 4096, and all headers
+	DefaultQueueLen = 4096 // datagrams
+	DefaultMaxTrain = 64   // datagrams
+)
+
+// Faults says how a network disturbs datagrams.
+type Faults = fault.Faults
+
+// Config describes a network. Its zero value is a network without faults.
+type Config struct {
+	Seed uint64
+
+	Loss, Duplicate, Reorder, Corrupt float64 // probabilities; see Faults
+	Delay, Jitter                     time.Duration
+
+	MTU       int  // bytes of an IP packet; 0 is DefaultMTU
+	QueueLen  int  // datagrams that may wait at a receiver; 0 is DefaultQueueLen
+	MaxTrain  int  // datagrams in a train; 0 is DefaultMaxTrain
+	IDVisible bool // receivers are told the IPv4 identification, as by a raw socket
+
+	// Now is the network's clock, which must not go back; nil is the time since New. With
+	// a clock of the caller's, Wait still sleeps by the real one.
+	Now func() time.Duration
+}
+
+// Stats counts what a network did to datagrams.
+type Stats struct {
+	Lost, Duplicated, Reordered, Corrupted uint64 // by Config's probabilities
+
+	Partitioned uint64 // lost because Partition parted the two addresses
+	Unreachable uint64 // lost because no link was open at the destination, or its Netdev was down
+	Overflowed  uint64 // lost because the receiver's queue was full
+}
+
+// A Network is a set of Netdevs that reach each other.
+type Network struct {
+	seed     uint64
+	mtu      int
+	queueLen int
+	maxTrain int
+	visible  bool
+	now      func() time.Duration
+
+	faults atomic.Pointer[Faults] // nil when there are none
+
+	mu       sync.Mutex
+	netdevs  int
+	stations map[netip.Addr]*station
+	paths    map[pair]*path
+}
+
+// A pair is a source and a destination.
+type pair struct{ src, dst netip.Addr }
+
+// A path is what the network keeps for a pair. The Path and the counts are guarded by to.mu.
+type path struct {
+	*fault.Path
+	dst netip.Addr
+	to  *station
+	cut atomic.Bool
+
+	dice                     fault.Counts
+	partitioned, unreachable uint64
+}
+
+// New returns a network.
+func New(c Config) *Network {
+	n := &Network{
+		seed:     c.Seed,
+		mtu:      orDefault(c.MTU, DefaultMTU),
+		queueLen: orDefault(c.QueueLen, DefaultQueueLen),
+		maxTrain: orDefault(c.MaxTrain, DefaultMaxTrain),
+		visible:  c.IDVisible,
+		now:      c.Now,
+		stations: make(map[netip.Addr]*station),
+		paths:    make(map[pair]*path),
+	}
+	if n.now == nil {
+		start := time.Now()
+		n.now = func() time.Duration { return time.Since(start) }
+	}
+	n.SetFaults(Faults{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
+		Delay: c.Delay, Jitter: c.Jitter})
+	return n
+}
+
+func orDefault(n, def int) int {
+	if n <= 0 {
+		return def
+	}
+	return n
+}
+
+// SetFaults replaces the faults for the datagrams sent from now on.
+func (n *Network) SetFaults(f Faults) {
+	if f == (Faults{}) {
+		n.faults.Store(nil)
+		return
+	}
+	n.faults.Store(&f)
+}
+
+// Partition makes a and b lose all that they send to each other, until Heal. What is under
+// way still arrives.
+func (n *Network) Partition(a, b netip.Addr) { n.cut(a, b, true) }
+
+// Heal ends a Partition.
+func (n *Network) Heal(a, b netip.Addr) { n.cut(a, b, false) }
+
+func (n *Network) cut(a, b netip.Addr, cut bool) {
+	n.path(a, b).cut.Store(cut)
+	n.path(b, a).cut.Store(cut)
+}
+
+// NextDelivery returns when the next datagram that is under way arrives, by the network's
+// clock: not later than now when one waits to be received already.
+func (n *Network) NextDelivery() (time.Duration, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var first time.Duration
+	found := false
+	for _, s := range n.stations {
+		s.mu.Lock()
+		at, ok := s.queue.Next()
+		s.mu.Unlock()
+		if ok && (!found || at < first) {
+			first, found = at, true
+		}
+	}
+	return first, found
+}
+
+// Stats sums up what the network did so far.
+func (n *Network) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var sum Stats
+	for _, p := range n.paths {
+		p.to.mu.Lock()
+		sum.Lost += p.dice.Lost
+		sum.Duplicated += p.dice.Duplicated
+		sum.Reordered += p.dice.Reordered
+		sum.Corrupted += p.dice.Corrupted
+		sum.Partitioned += p.partitioned
+		sum.Unreachable += p.unreachable
+		p.to.mu.Unlock()
+	}
+	for _, s := range n.stations {
+		s.mu.Lock()
+		sum.Overflowed += s.queue.Dropped()
+		s.mu.Unlock()
+	}
+	return sum
+}
+
+// path returns the path from src to dst. Paths last as long as the network, and so does
+// the numbering of their datagrams.
+func (n *Network) path(src, dst netip.Addr) *path {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.paths[pair{src, dst}]
+	if p == nil {
+		p = &path{Path: fault.NewPath(n.seed, src, dst), dst: dst, to: n.stationLocked(dst)}
+		n.paths[pair{src, dst}] = p
+	}
+	return p
+}
+
+func (n *Network) station(addr netip.Addr) *station {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stationLocked(addr)
+}
+
+func (n *Network) stationLocked(addr netip.Addr) *station {
+	s := n.stations[addr]
+	if s == nil {
+		s = &station{queue: fault.NewQueue(n.queueLen)}
+		n.stations[addr] = s
+	}
+	return s
+}
+
+// A station is where the datagrams to one address go, whether or not a link is open there.
+type station struct {
+	attached atomic.Bool // a Netdev that is up has the address
+
+	mu      sync.Mutex
+	queue   *fault.Queue // empty unless link is open
+	link    *Link        // nil when none is open
+	waiting bool         // link is in Wait
+}

@@ -1,0 +1,115 @@
+// Package trace shows the datagrams that pass a link.
+package trace
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// An Event is one datagram. Those of a train are events of their own.
+type Event struct {
+	At   time.Duration // since New
+	Sent bool          // or received
+
+	Src, Dst     netip.AddrPort
+	TrafficClass uint8
+	ID           uint16 // IPv4 identification, of sent ones the one that the link promises
+	IDKnown      bool
+	Payload      []byte // from the BTH to the ICRC; valid during the call
+}
+
+// New returns middleware that calls f for each datagram that is handed to the link or
+// comes from it. Calls may come from several goroutines at a time. An event of a sent datagram precedes
+// the sending, so that no answer can come before it; the link may lose the datagram nevertheless.
+func New(f func(Event)) link.Middleware {
+	start := time.Now()
+	return func(inner link.Link) link.Link { return &traced{inner, f, start} }
+}
+
+type traced struct {
+	link.Link
+	f     func(Event)
+	start time.Time
+}
+
+// Send implements link.Link.
+func (l *traced) Send(batch []link.Datagram) error {
+	at := time.Since(l.start)
+	for i := range batch {
+		l.events(&batch[i], at, true)
+	}
+	return l.Link.Send(batch)
+}
+
+// Recv implements link.Link.
+func (l *traced) Recv(batch []link.Datagram) (int, error) {
+	n, err := l.Link.Recv(batch)
+	if n == 0 {
+		return n, err
+	}
+	at := time.Since(l.start)
+	for i := range batch[:n] {
+		l.events(&batch[i], at, false)
+	}
+	return n, err
+}
+
+func (l *traced) events(d *link.Datagram, at time.Duration, sent bool) {
+	e := Event{At: at, Sent: sent, Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass, IDKnown: d.IDKnown}
+	for i := range d.Segments() {
+		e.Payload = d.Segment(i)
+		switch {
+		case sent:
+			e.ID, e.IDKnown = uint16(i), d.Src.Addr().Is4()
+		case d.IDKnown:
+			e.ID = d.ID + uint16(i)
+		}
+		l.f(e)
+	}
+}
+
+// AppendText appends the event on one line, without a newline:
+//
+//	0.001042 send 10.0.0.1:50113 > 10.0.0.2:4791 RC SEND_ONLY qp=0x000012 psn=0x000001 …
+func (e *Event) AppendText(b []byte) ([]byte, error) {
+	var p wire.Packet
+	return e.append(b, &p), nil
+}
+
+func (e *Event) append(b []byte, p *wire.Packet) []byte {
+	way := "recv"
+	if e.Sent {
+		way = "send"
+	}
+	b = fmt.Appendf(b, "%.6f %s ", e.At.Seconds(), way)
+	b = e.Src.AppendTo(b)
+	b = append(b, " > "...)
+	b = e.Dst.AppendTo(b)
+	b = append(b, ' ')
+	if err := p.Decode(e.Payload); err != nil {
+		return fmt.Appendf(b, "undecodable, %d bytes: %v", len(e.Payload), err)
+	}
+	return p.AppendSummary(b)
+}
+
+// ToWriter returns a function for New that writes a line for each event. Lines are written one
+// at a time; errors of w are ignored, for a trace must not stop what it watches.
+func ToWriter(w io.Writer) func(Event) {
+	var (
+		mu   sync.Mutex
+		line []byte
+		p    wire.Packet
+	)
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		line = append(e.append(line[:0], &p), '\n')
+		_, _ = w.Write(line)
+	}
+}

@@ -1,0 +1,157 @@
+//go:build !adverb_portable
+
+package udp
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// Link is a link.Link over UDP sockets. They are not connected: a connected socket would
+// count the IPv4 identification up instead of leaving it 0.
+type Link struct {
+	counters
+	sources
+	addr netip.AddrPort
+
+	closed  atomic.Bool
+	rx      receiver
+	tx      [sendSockets]sender
+	arrival waiter
+}
+
+var _ link.Link = (*Link)(nil)
+
+// openLink opens the link of addr, which has no zone. Index is that of the interface.
+func openLink(addr netip.Addr, index int) (link.Link, error) {
+	l := &Link{addr: netip.AddrPortFrom(addr, link.Port)}
+	scope := uint32(0)
+	if addr.IsLinkLocalUnicast() && addr.Is6() {
+		scope = uint32(index)
+	}
+	fds := make([]int, 0, 1+sendSockets)
+	fail := func(err error) (link.Link, error) {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, openError(addr, err)
+	}
+	fd, err := openReceiveSocket(l.addr, scope)
+	if err != nil {
+		return fail(err)
+	}
+	fds = append(fds, fd)
+	l.rx.init(fd, l.addr, &l.counters)
+
+	for i := range l.tx {
+		fd, err := openSocket(addr)
+		if err != nil {
+			return fail(err)
+		}
+		fds = append(fds, fd)
+		port, err := bindSource(func(port uint16) error { return bind(fd, netip.AddrPortFrom(addr, port), scope) })
+		if err != nil {
+			return fail(fmt.Errorf("bind a socket to send from: %w", err))
+		}
+		if err := configureSendSocket(fd, addr); err != nil {
+			return fail(err)
+		}
+		l.sources[i] = netip.AddrPortFrom(addr, port)
+		l.tx[i].init(fd, addr, scope, &l.counters)
+	}
+	if err := l.arrival.init(fds[0]); err != nil {
+		return fail(err)
+	}
+	return l, nil
+}
+
+// openSocket returns a UDP socket that is not registered with Go's network poller.
+func openSocket(addr netip.Addr) (int, error) {
+	family := unix.AF_INET6
+	if addr.Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
+	return fd, os.NewSyscallError("socket", err)
+}
+
+func openReceiveSocket(at netip.AddrPort, scope uint32) (int, error) {
+	fd, err := openSocket(at.Addr())
+	if err != nil {
+		return -1, err
+	}
+	err = setOptions(fd,
+		option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
+		option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
+	if err == nil && at.Addr().Is6() {
+		// RoCEv2 cards, and Linux's rxe, send UDP checksum 0 over IPv6 too.
+		err = setOptions(fd, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"})
+	}
+	if err == nil {
+		err = bind(fd, at, scope)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func configureSendSocket(fd int, addr netip.Addr) error {
+	// PROBE sets DF, and with DF an unconnected socket sends identification 0. Nothing is read from these
+	// sockets, so that what strays into them should not cost memory.
+	probe := option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, "IPV6_MTU_DISCOVER"}
+	if addr.Is4() {
+		probe = option{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, "IP_MTU_DISCOVER"}
+	}
+	return setOptions(fd, probe,
+		option{unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer, "SO_SNDBUF"},
+		option{unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF"})
+}
+
+type option struct {
+	level, name, value int
+	spelling           string
+}
+
+func setOptions(fd int, options ...option) error {
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return fmt.Errorf("set socket option %s to %d: %w", o.spelling, o.value, err)
+		}
+	}
+	return nil
+}
+
+func bind(fd int, at netip.AddrPort, scope uint32) error {
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16(), ZoneId: scope}
+	if at.Addr().Is4() {
+		sa = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+	}
+	return os.NewSyscallError("bind", unix.Bind(fd, sa))
+}
+
+// Addr implements link.Link.
+func (l *Link) Addr() netip.AddrPort { return l.addr }
+
+// MaxTrain implements link.Link.
+func (l *Link) MaxTrain() int { return 1 }
+
+// Close implements link.Link.
+func (l *Link) Close() error {
+	if l.closed.Swap(true) {
+		return link.ErrClosed
+	}
+	l.arrival.close()
+	l.rx.close()
+	for i := range l.tx {
+		l.tx[i].close()
+	}
+	return nil
+}

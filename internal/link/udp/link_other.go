@@ -1,0 +1,225 @@
+//go:build !linux || adverb_portable
+
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// Link is a link.Link over the net package's sockets. A goroutine reads, for Recv not to block.
+type Link struct {
+	counters
+	sources
+	addr netip.AddrPort
+	zone string
+	rx   *net.UDPConn
+	tx   [sendSockets]*net.UDPConn
+
+	closed atomic.Bool
+	done   chan struct{}
+	reader sync.WaitGroup
+	woken  atomic.Bool
+	signal chan struct{} // cap 1: look again
+	timer  *time.Timer   // Wait's
+
+	available atomic.Bool // something is in queue
+	mu        sync.Mutex
+	queue     queue
+}
+
+var _ link.Link = (*Link)(nil)
+
+// openLink opens the link of addr, which has no zone. Index is that of the interface.
+func openLink(addr netip.Addr, index int) (link.Link, error) {
+	l := &Link{
+		addr:   netip.AddrPortFrom(addr, link.Port),
+		done:   make(chan struct{}),
+		signal: make(chan struct{}, 1),
+	}
+	if addr.IsLinkLocalUnicast() && addr.Is6() {
+		ifi, err := net.InterfaceByIndex(index)
+		if err != nil {
+			return nil, openError(addr, err)
+		}
+		l.zone = ifi.Name
+	}
+	var err error
+	if l.rx, err = l.listen(link.Port); err != nil {
+		return nil, openError(addr, err)
+	}
+	for i := range l.tx {
+		port, err := bindSource(func(port uint16) (err error) {
+			l.tx[i], err = l.listen(port)
+			return err
+		})
+		if err != nil {
+			l.closeSockets()
+			return nil, openError(addr, fmt.Errorf("bind a socket to send from: %w", err))
+		}
+		l.sources[i] = netip.AddrPortFrom(addr, port)
+	}
+	// The system may grant less; that is no error.
+	_ = l.rx.SetReadBuffer(socketBuffer)
+	for _, c := range l.tx {
+		_ = c.SetWriteBuffer(socketBuffer)
+	}
+	l.reader.Go(l.read)
+	return l, nil
+}
+
+func (l *Link) listen(port uint16) (*net.UDPConn, error) {
+	network := "udp6"
+	if l.addr.Addr().Is4() {
+		network = "udp4"
+	}
+	return net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.addr.Addr().WithZone(l.zone), port)))
+}
+
+func (l *Link) closeSockets() {
+	for _, c := range append(l.tx[:], l.rx) {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+// read moves datagrams from the socket into the queue.
+func (l *Link) read() {
+	buf := make([]byte, maxReceive+1)
+	for {
+		n, src, err := l.rx.ReadFromUDPAddrPort(buf)
+		switch {
+		case l.closed.Load() || errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			continue // such as an ICMP error, which Windows reports here
+		case n > maxReceive:
+			l.receiveDrops.Add(1) // longer than any RoCEv2 datagram
+			continue
+		}
+		src = netip.AddrPortFrom(src.Addr().Unmap().WithZone(""), src.Port())
+		l.mu.Lock()
+		if !l.queue.push(src, buf[:n]) {
+			l.receiveDrops.Add(1)
+		}
+		l.available.Store(true)
+		l.mu.Unlock()
+		l.look()
+	}
+}
+
+func (l *Link) look() {
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Addr implements link.Link.
+func (l *Link) Addr() netip.AddrPort { return l.addr }
+
+// MaxTrain implements link.Link.
+func (l *Link) MaxTrain() int { return 1 }
+
+// Send implements link.Link. The traffic class is not set.
+func (l *Link) Send(batch []link.Datagram) error {
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	for i := range batch {
+		d := &batch[i]
+		s := l.index(d.Src)
+		switch {
+		case s < 0:
+			l.lost(d, errSource)
+			continue
+		case d.Segments() > l.MaxTrain():
+			l.lost(d, errTrain)
+			continue
+		}
+		dst := d.Dst
+		if l.zone != "" && dst.Addr().IsLinkLocalUnicast() {
+			dst = netip.AddrPortFrom(dst.Addr().WithZone(l.zone), dst.Port())
+		}
+		if _, err := l.tx[s].WriteToUDPAddrPort(d.Payload, dst); err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return link.ErrClosed
+			}
+			l.lost(d, err)
+			continue
+		}
+		l.sent.Add(1)
+		l.sentBytes.Add(uint64(len(d.Payload)))
+	}
+	return nil
+}
+
+// Recv implements link.Link.
+func (l *Link) Recv(batch []link.Datagram) (int, error) {
+	if l.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	if !l.available.Load() {
+		return 0, nil
+	}
+	l.mu.Lock()
+	n := l.queue.pop(batch, l.addr)
+	l.available.Store(l.queue.count > l.queue.lent)
+	l.mu.Unlock()
+	for i := range n {
+		l.receivedBytes.Add(uint64(len(batch[i].Payload)))
+	}
+	l.received.Add(uint64(n))
+	return n, nil
+}
+
+// Wait implements link.Link.
+func (l *Link) Wait(d time.Duration) error {
+	var expired <-chan time.Time
+	if d >= 0 {
+		if l.timer == nil {
+			l.timer = time.NewTimer(d)
+		} else {
+			l.timer.Reset(d)
+		}
+		defer l.timer.Stop()
+		expired = l.timer.C
+	}
+	for !l.closed.Load() {
+		if l.woken.Swap(false) || l.available.Load() {
+			return nil
+		}
+		select {
+		case <-l.signal:
+		case <-expired:
+			return nil
+		case <-l.done:
+		}
+	}
+	return link.ErrClosed
+}
+
+// Wake implements link.Link.
+func (l *Link) Wake() {
+	l.woken.Store(true)
+	l.look()
+}
+
+// Close implements link.Link.
+func (l *Link) Close() error {
+	if l.closed.Swap(true) {
+		return link.ErrClosed
+	}
+	close(l.done)
+	l.closeSockets()
+	l.reader.Wait()
+	return nil
+}

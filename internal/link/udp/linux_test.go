@@ -1,0 +1,314 @@
+//go:build linux && !adverb_portable
+
+package udp_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
+	"github.com/adverb-rdma/adverb/internal/link/udp"
+)
+
+func TestAllocs(t *testing.T) {
+	linktest.Allocs(t, func(t *testing.T) (a, b link.Link) { return openPair(t) })
+	linktest.Allocs(t, func(t *testing.T) (a, b link.Link) { return openIPv6(t) })
+}
+
+func TestWaitAllocs(t *testing.T) {
+	a, b := openPair(t)
+	out := []link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 64)}}
+	in := make([]link.Datagram, 1)
+	n := testing.AllocsPerRun(200, func() {
+		a.Send(out)
+		for {
+			if err := b.Wait(linktest.Patience); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := b.Recv(in); err != nil {
+				t.Fatal(err)
+			} else if n > 0 {
+				return
+			}
+		}
+	})
+	if n != 0 {
+		t.Errorf("Wait allocates %v times, want 0", n)
+	}
+}
+
+// The ICRC covers the IPv4 identification and the flags: what the socket puts there must be
+// what link.Link promises, at each datagram of single sends and of batches.
+func TestIdentification(t *testing.T) {
+	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("a raw socket needs privileges")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(raw)
+	if err := unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+		t.Fatal(err)
+	}
+	a, b := openPair(t)
+	sa := unix.SockaddrInet4{Addr: b.Addr().Addr().As4()}
+	if err := unix.Bind(raw, &sa); err != nil {
+		t.Fatal(err)
+	}
+	var batch []link.Datagram
+	for i := range 6 {
+		batch = append(batch, link.Datagram{Src: a.Source(uint32(i / 3)), Dst: b.Addr(), Payload: make([]byte, 64), TrafficClass: uint8(i%3) * 0x20})
+	}
+	for range 3 {
+		if err := a.Send(batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Send(batch[:1]); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 1500)
+	for i := range 3*len(batch) + 1 {
+		n, _, err := unix.Recvfrom(raw, p, 0)
+		if err != nil || n < 28 {
+			t.Fatalf("datagram %d on the raw socket: %d bytes, %v", i, n, err)
+		}
+		want := &batch[i%len(batch)]
+		if id, flags := binary.BigEndian.Uint16(p[4:]), binary.BigEndian.Uint16(p[6:]); id != 0 || flags != 0x4000 {
+			t.Errorf("datagram %d: identification %d, flags and fragment offset %#04x; want 0 and 0x4000 (DF)", i, id, flags)
+		}
+		if port := binary.BigEndian.Uint16(p[20:]); port != want.Src.Port() || port < 0xc000 {
+			t.Errorf("datagram %d: source port %d, want %d", i, port, want.Src.Port())
+		}
+		if p[1] != want.TrafficClass {
+			t.Errorf("datagram %d: TOS %#02x, want %#02x", i, p[1], want.TrafficClass)
+		}
+	}
+}
+
+// What overflows the receive buffer is counted, once something newer arrives.
+func TestReceiveDrops(t *testing.T) {
+	a, b := openPair(t)
+	batch := make([]link.Datagram, 64)
+	for i := range batch {
+		batch[i] = link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 4096)}
+	}
+	const rounds = 256 // 64 MiB, which no receive buffer of ours holds
+	for range rounds {
+		if err := a.Send(batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := make([]link.Datagram, 64)
+	drain := func() {
+		for {
+			if n, err := b.Recv(in); err != nil {
+				t.Fatal(err)
+			} else if n == 0 {
+				return
+			}
+		}
+	}
+	drain()
+	if err := a.Send(batch[:1]); err != nil {
+		t.Fatal(err)
+	}
+	drain()
+	sent, s := a.Stats().Sent, b.Stats()
+	if s.ReceiveDrops == 0 || s.Received+s.ReceiveDrops != sent {
+		t.Errorf("%d sent, %d received, %d dropped; want some dropped and none unaccounted for", sent, s.Received, s.ReceiveDrops)
+	}
+}
+
+func TestOversizedDropped(t *testing.T) {
+	a, b := openPair(t)
+	out := []link.Datagram{
+		{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 9000)},
+		{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 100)},
+	}
+	if err := a.Send(out); err != nil {
+		t.Fatal(err)
+	}
+	in := make([]link.Datagram, 4)
+	n, err := b.Recv(in)
+	if err != nil || n != 1 || len(in[0].Payload) != 100 {
+		t.Fatalf("Recv = %d, %v; want the datagram of 100 bytes alone", n, err)
+	}
+	if s := b.Stats(); s.ReceiveDrops != 1 {
+		t.Errorf("ReceiveDrops = %d, want 1", s.ReceiveDrops)
+	}
+}
+
+// Changed fires when an interface goes up. The test runs in a network namespace of its own, which
+// it needs privileges for.
+func TestChanged(t *testing.T) {
+	runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
+		t.Skip("a network namespace needs privileges")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	d, err := udp.OpenNetdev("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	changes := d.Changed()
+	if s, err := d.State(); err != nil || s.Up || len(s.Addrs) != 0 {
+		t.Fatalf("state %+v, %v; want down, without addresses", s, err)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ifr.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+		t.Fatal(err)
+	}
+	timeout := time.After(linktest.Patience)
+	for {
+		select {
+		case <-changes:
+		case <-timeout:
+			t.Fatal("Changed did not fire until the state was up, with an address")
+		}
+		s, err := d.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Up && len(s.Addrs) > 0 {
+			return
+		}
+	}
+}
+
+// A link-local address works without a zone: the link implies it.
+func TestLinkLocal(t *testing.T) {
+	devs, err := udp.Netdevs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range devs {
+		s, err := d.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range s.Addrs {
+			if !a.Is6() || !a.IsLinkLocalUnicast() || !s.Up {
+				continue
+			}
+			l, err := d.Open(a.WithZone(d.Name()))
+			if err != nil {
+				t.Skip(err) // in use, or not yet usable
+			}
+			defer l.Close()
+			if err := l.Send([]link.Datagram{{Src: l.Source(1), Dst: l.Addr(), Payload: make([]byte, 64)}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Wait(linktest.Patience); err != nil {
+				t.Fatal(err)
+			}
+			in := make([]link.Datagram, 1)
+			if n, err := l.Recv(in); n != 1 || err != nil || in[0].Src != l.Source(1) {
+				t.Errorf("Recv = %d, %v from %v; want 1 from %v; stats %+v", n, err, in[0].Src, l.Source(1), l.Stats())
+			}
+			return
+		}
+	}
+	t.Skip("no interface with a link-local address")
+}
+
+// Datagrams that arrive while nobody is in Wait must not wake Go's network poller: a
+// busy poller would pay for it at each. What the poller is registered for shows in the kernel's
+// list of the link's epoll set: no events.
+func TestNoPollerWakeups(t *testing.T) {
+	a, b := openPair(t)
+	out := []link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 64)}}
+	in := make([]link.Datagram, 4)
+	armed := func() int {
+		t.Helper()
+		entries, err := os.ReadDir("/proc/self/fdinfo")
+		if err != nil {
+			t.Skip(err)
+		}
+		n := 0
+		for _, e := range entries {
+			text, _ := os.ReadFile("/proc/self/fdinfo/" + e.Name())
+			for line := range strings.Lines(string(text)) {
+				f := strings.Fields(line)
+				if len(f) < 4 || f[0] != "tfd:" || f[2] != "events:" {
+					continue
+				}
+				if f[3] == "40000019" || f[3] == "40000001" { // ONESHOT and IN, ERR, HUP
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if n := armed(); n != 0 {
+		t.Errorf("%d sockets are armed before any Wait", n)
+	}
+	if err := b.Wait(time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if n := armed(); n != 0 {
+		t.Errorf("%d sockets are armed after a Wait that timed out", n)
+	}
+	b.Wake()
+	if err := b.Wait(-1); err != nil {
+		t.Fatal(err)
+	}
+	if n := armed(); n != 0 {
+		t.Errorf("%d sockets are armed after a Wait that Wake ended", n)
+	}
+	if err := a.Send(out); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Wait(-1); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Recv(in); n != 1 || err != nil {
+		t.Errorf("Recv = %d, %v", n, err)
+	}
+	if n := armed(); n != 0 {
+		t.Errorf("%d sockets are armed after a Wait that a datagram ended", n)
+	}
+	done := make(chan error)
+	go func() { done <- b.Wait(-1) }()
+	for deadline := time.Now().Add(linktest.Patience); armed() == 0; { // or the test would pass for not seeing any
+		if time.Now().After(deadline) {
+			t.Fatal("no socket is armed during Wait")
+		}
+	}
+	b.Wake()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUnreachableDestination(t *testing.T) {
+	a, _ := openPair(t)
+	dst := netip.AddrPortFrom(netip.MustParseAddr("fd00:dead::1"), link.Port) // IPv6 from an IPv4 link
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: dst, Payload: make([]byte, 20)}}); err != nil {
+		t.Fatal(err)
+	}
+	if s := a.Stats(); s.SendErrors != 1 || !errors.Is(s.LastSendError, unix.EAFNOSUPPORT) {
+		t.Errorf("SendErrors = %d, LastSendError = %v", s.SendErrors, s.LastSendError)
+	}
+}

@@ -1,0 +1,251 @@
+package udp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// pollInterval is how often a Netdev looks for changes where the system does not report them.
+const pollInterval = 2 * time.Second
+
+// Netdev is a network interface of this host, or one address of it.
+type Netdev struct {
+	name string
+	only netip.Addr // the one address, or invalid for all
+
+	mu      sync.Mutex
+	changed chan struct{}
+	stop    func() // ends the watch; nil while nobody has asked for it
+	closed  bool
+}
+
+var _ link.Netdev = (*Netdev)(nil)
+
+// Netdevs returns the interfaces that have an address, in the order of their indexes.
+func Netdevs() ([]*Netdev, error) {
+	ifis, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	slices.SortFunc(ifis, func(a, b net.Interface) int { return a.Index - b.Index })
+	var devs []*Netdev
+	for i := range ifis {
+		if prefixes, err := prefixesOf(&ifis[i]); err == nil && len(prefixes) > 0 {
+			devs = append(devs, newNetdev(ifis[i].Name, netip.Addr{}))
+		}
+	}
+	return devs, nil
+}
+
+// OpenNetdev returns the interface of that name.
+func OpenNetdev(name string) (*Netdev, error) {
+	if _, err := interfaceByName(name); err != nil {
+		return nil, err
+	}
+	return newNetdev(name, netip.Addr{}), nil
+}
+
+// NetdevForAddr returns an interface restricted to one of its addresses. On a loopback interface
+// that may be any IPv4 address of its networks: all of 127.0.0.0/8.
+func NetdevForAddr(name string, addr netip.Addr) (*Netdev, error) {
+	d := newNetdev(name, addr.WithZone("").Unmap())
+	s, err := d.State()
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Addrs) == 0 {
+		return nil, noAddress(name, d.only)
+	}
+	return d, nil
+}
+
+func newNetdev(name string, only netip.Addr) *Netdev {
+	return &Netdev{name: name, only: only, changed: make(chan struct{}, 1)}
+}
+
+func noAddress(name string, addr netip.Addr) error {
+	ifi, err := interfaceByName(name)
+	if err != nil {
+		return err
+	}
+	prefixes, err := prefixesOf(ifi)
+	if err != nil {
+		return err
+	}
+	has := "it has none"
+	if len(prefixes) > 0 {
+		var all []string
+		for _, p := range prefixes {
+			all = append(all, p.Addr().String())
+		}
+		has = "it has " + strings.Join(all, ", ")
+	}
+	return fmt.Errorf("open link on %v: network interface %s does not have this address: %s", addr, name, has)
+}
+
+func interfaceByName(name string) (*net.Interface, error) {
+	ifi, err := net.InterfaceByName(name)
+	if err == nil {
+		return ifi, nil
+	}
+	var names []string
+	if all, listErr := net.Interfaces(); listErr == nil {
+		for _, i := range all {
+			names = append(names, i.Name)
+		}
+	}
+	return nil, fmt.Errorf("find network interface %s (there are %s): %w", name, strings.Join(names, ", "), err)
+}
+
+// prefixesOf returns the addresses of an interface with their networks, without zones.
+func prefixesOf(ifi *net.Interface) ([]netip.Prefix, error) {
+	addrs, err := ifi.Addrs()
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of network interface %s: %w", ifi.Name, err)
+	}
+	var prefixes []netip.Prefix
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		addr, ok := netip.AddrFromSlice(n.IP)
+		if !ok {
+			continue
+		}
+		addr = addr.Unmap()
+		ones, bits := n.Mask.Size()
+		if addr.Is4() && bits == 128 {
+			ones -= 96
+		}
+		prefixes = append(prefixes, netip.PrefixFrom(addr, ones))
+	}
+	return prefixes, nil
+}
+
+// holds reports whether datagrams to addr reach the interface.
+func holds(ifi *net.Interface, prefixes []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool {
+		return p.Addr() == addr || ifi.Flags&net.FlagLoopback != 0 && addr.Is4() && p.Contains(addr)
+	})
+}
+
+// Name implements link.Netdev.
+func (d *Netdev) Name() string { return d.name }
+
+// State implements link.Netdev. Addresses have no zone.
+func (d *Netdev) State() (link.NetdevState, error) {
+	ifi, err := interfaceByName(d.name)
+	if err != nil {
+		return link.NetdevState{}, err
+	}
+	prefixes, err := prefixesOf(ifi)
+	if err != nil {
+		return link.NetdevState{}, err
+	}
+	s := link.NetdevState{
+		Index:        ifi.Index,
+		HardwareAddr: ifi.HardwareAddr,
+		MTU:          ifi.MTU,
+		Up:           ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0,
+		SpeedMbps:    speedMbps(d.name),
+	}
+	if d.only.IsValid() {
+		if holds(ifi, prefixes, d.only) {
+			s.Addrs = []netip.Addr{d.only}
+		}
+		return s, nil
+	}
+	for _, p := range prefixes {
+		s.Addrs = append(s.Addrs, p.Addr())
+	}
+	return s, nil
+}
+
+// Open implements link.Netdev. Addr may be any that NetdevForAddr takes.
+func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
+	addr = addr.WithZone("").Unmap()
+	ifi, err := interfaceByName(d.name)
+	if err != nil {
+		return nil, err
+	}
+	prefixes, err := prefixesOf(ifi)
+	if err != nil {
+		return nil, err
+	}
+	if d.only.IsValid() && addr != d.only || !holds(ifi, prefixes, addr) {
+		return nil, noAddress(d.name, addr)
+	}
+	return openLink(addr, ifi.Index)
+}
+
+// Changed implements link.Netdev. The first call starts the watch: take the state after it.
+func (d *Netdev) Changed() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stop == nil && !d.closed {
+		d.stop = watch(d)
+	}
+	return d.changed
+}
+
+// notify sends to Changed.
+func (d *Netdev) notify() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Close implements link.Netdev.
+func (d *Netdev) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return fmt.Errorf("close network interface %s: closed already", d.name)
+	}
+	d.closed = true
+	stop := d.stop
+	close(d.changed)
+	d.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	return nil
+}
+
+// poll looks for changes every interval until done is closed.
+func (d *Netdev) poll(interval time.Duration, done <-chan struct{}) {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	last, lastErr := d.State()
+	for {
+		select {
+		case <-done:
+			return
+		case <-t.C:
+		}
+		s, err := d.State()
+		if (err == nil) != (lastErr == nil) || !sameState(s, last) {
+			last, lastErr = s, err
+			d.notify()
+		}
+	}
+}
+
+func sameState(a, b link.NetdevState) bool {
+	return a.Index == b.Index && slices.Equal(a.HardwareAddr, b.HardwareAddr) && a.MTU == b.MTU && a.Up == b.Up &&
+		a.SpeedMbps == b.SpeedMbps && slices.Equal(a.Addrs, b.Addrs)
+}

@@ -1,0 +1,201 @@
+//go:build !adverb_portable
+
+package udp
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// When the socket buffer is full, a datagram waits for room this long at most, then it is lost.
+const (
+	sendPatience = 5 // ms, for each attempt
+	sendAttempts = 4
+)
+
+const controlSize = 24 // bytes: CMSG_SPACE of an int on a 64-bit system, and enough for 32 bits
+
+// A sender is a socket to send from and the arguments of its system calls.
+type sender struct {
+	*counters
+	scope    uint32
+	addr     netip.Addr
+	tcLevel  int32 // of the control message that sets the traffic class
+	tcOption int32
+
+	mu       sync.Mutex
+	fd       int // -1 when closed
+	messages [maxBatch]unix.Mmsghdr
+	iovecs   [maxBatch]unix.Iovec
+	names    [maxBatch]sockaddr
+	controls [maxBatch]control
+}
+
+type control struct {
+	_    [0]uint64 // aligned as struct cmsghdr
+	data [controlSize]byte
+}
+
+func (s *sender) init(fd int, addr netip.Addr, scope uint32, c *counters) {
+	s.fd, s.addr, s.scope, s.counters = fd, addr, scope, c
+	s.tcLevel, s.tcOption = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+	if addr.Is4() {
+		s.tcLevel, s.tcOption = unix.IPPROTO_IP, unix.IP_TOS
+	}
+	for i := range s.messages {
+		h := &s.messages[i].Hdr
+		h.Name = &s.names[i][0]
+		h.Iov = &s.iovecs[i]
+		h.SetIovlen(1)
+		h.Control = &s.controls[i].data[0]
+		h.SetControllen(0)
+	}
+}
+
+func (s *sender) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unix.Close(s.fd)
+	s.fd = -1
+}
+
+// Send implements link.Link: a system call for each run of datagrams with the same source.
+func (l *Link) Send(batch []link.Datagram) error {
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	for len(batch) > 0 {
+		i := l.index(batch[0].Src)
+		if i < 0 {
+			l.lost(&batch[0], errSource)
+			batch = batch[1:]
+			continue
+		}
+		n := 1
+		for n < len(batch) && batch[n].Src == batch[0].Src {
+			n++
+		}
+		if !l.tx[i].send(batch[:n]) {
+			return link.ErrClosed
+		}
+		batch = batch[n:]
+	}
+	return nil
+}
+
+// send reports false when the socket is closed.
+func (s *sender) send(batch []link.Datagram) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return false
+	}
+	for len(batch) > 0 {
+		n := min(len(batch), maxBatch)
+		s.sendSome(batch[:n])
+		batch = batch[n:]
+	}
+	return true
+}
+
+// sendSome sends up to maxBatch datagrams.
+func (s *sender) sendSome(batch []link.Datagram) {
+	for len(batch) > 0 {
+		n := 0
+		var unfit error
+		for n < len(batch) {
+			if unfit = s.check(&batch[n]); unfit != nil {
+				break
+			}
+			s.prepare(n, &batch[n])
+			n++
+		}
+		s.flush(batch[:n])
+		if unfit != nil {
+			s.lost(&batch[n], unfit)
+			n++
+		}
+		batch = batch[n:]
+	}
+}
+
+// check returns why d cannot be sent at all.
+func (s *sender) check(d *link.Datagram) error {
+	if d.Segments() > 1 {
+		return errTrain
+	}
+	if d.Dst.Addr().Is4() != s.addr.Is4() {
+		return unix.EAFNOSUPPORT
+	}
+	return nil
+}
+
+// prepare makes d the i-th message.
+func (s *sender) prepare(i int, d *link.Datagram) {
+	h := &s.messages[i].Hdr
+	h.Namelen = s.names[i].put(d.Dst, s.scope)
+	setIOVec(&s.iovecs[i], d.Payload)
+	if d.TrafficClass == 0 {
+		h.SetControllen(0)
+		return
+	}
+	c := (*unix.Cmsghdr)(unsafe.Pointer(h.Control))
+	c.Level, c.Type = s.tcLevel, s.tcOption
+	c.SetLen(unix.CmsgLen(4))
+	binary.NativeEndian.PutUint32(s.controls[i].data[unix.CmsgLen(0):], uint32(d.TrafficClass))
+	h.SetControllen(unix.CmsgSpace(4))
+}
+
+// flush sends the messages of batch.
+func (s *sender) flush(batch []link.Datagram) {
+	attempts := 0
+	var sent, bytes uint64
+	for i := 0; i < len(batch); {
+		n, errno := s.sendmmsg(i, len(batch)-i)
+		switch errno {
+		case 0:
+			for range n {
+				bytes += uint64(len(batch[i].Payload))
+				i++
+			}
+			sent += uint64(n)
+			attempts = 0
+			continue
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			if attempts++; attempts <= sendAttempts {
+				unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}, sendPatience)
+				continue
+			}
+		}
+		s.lost(&batch[i], errno)
+		i++
+		attempts = 0
+	}
+	s.sent.Add(sent)
+	s.sentBytes.Add(bytes)
+	for i := range batch {
+		s.iovecs[i].Base = nil // the payload is the caller's, and may go
+	}
+}
+
+// sendmmsg sends up to n messages from the first on, and returns how many it has sent.
+func (s *sender) sendmmsg(first, n int) (int, syscall.Errno) {
+	if h := &s.messages[first].Hdr; n == 1 && h.Controllen == 0 {
+		// What most latencies hang on: cheaper by a few percent.
+		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(s.iovecs[first].Base)),
+			uintptr(s.iovecs[first].Len), unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(h.Name)), uintptr(h.Namelen))
+		return 1, errno
+	}
+	r, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.messages[first])),
+		uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+	return int(r), errno
+}

@@ -1,0 +1,121 @@
+// Package udp carries RoCEv2 datagrams over the UDP sockets of the operating system, without
+// privileges.
+//
+// A link receives on port 4791 of its address and sends from a few further sockets, whose
+// source ports spread flows over the paths of a network as those of a card do. The addresses
+// of datagrams have no IPv6 zone: the link implies it.
+//
+// On Linux datagrams leave with the identification and the DF flag that [link.Link] promises, and
+// Send and Recv are one system call for a batch. Elsewhere neither the identification nor DF
+// can be controlled, so that over IPv4 a peer that checks the whole ICRC drops what is sent; over
+// IPv6, and between two softwares that make up for it, that is no matter.
+//
+// The sockets do not tell what traffic class and identification a received datagram had.
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// Limits that this implementation chose.
+const (
+	sendSockets  = 4       // source ports of a link
+	socketBuffer = 4 << 20 // bytes asked for; the system may grant less
+	maxBatch     = 64      // datagrams per system call
+	maxReceive   = 4608    // bytes of the largest datagram received: 4096 and all headers, rounded up
+	bindAttempts = 64      // random source ports tried
+)
+
+// Source ports are from the range that RoCEv2 cards use.
+const (
+	firstSourcePort = 0xc000
+	lastSourcePort  = 0xffff
+)
+
+// errTrain is why trains are lost: their later segments would need an identification other than 0.
+var errTrain = errors.New("this link sends single datagrams only (MaxTrain is 1)")
+
+var errSource = errors.New("the source is none of the link's: take it from Link.Source")
+
+// counters are a link's Stats while it runs.
+type counters struct {
+	sent, sentBytes, sendErrors           atomic.Uint64
+	received, receivedBytes, receiveDrops atomic.Uint64
+	lastSendError                         atomic.Pointer[error]
+}
+
+func (c *counters) lost(d *link.Datagram, cause error) {
+	err := fmt.Errorf("send %d bytes from %v to %v: %w", len(d.Payload), d.Src, d.Dst, cause)
+	c.sendErrors.Add(uint64(d.Segments()))
+	c.lastSendError.Store(&err)
+}
+
+// Stats implements link.Link.
+func (c *counters) Stats() link.Stats {
+	s := link.Stats{
+		Sent: c.sent.Load(), SentBytes: c.sentBytes.Load(),
+		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(),
+		SendErrors:   c.sendErrors.Load(),
+		ReceiveDrops: c.receiveDrops.Load(),
+	}
+	if err := c.lastSendError.Load(); err != nil {
+		s.LastSendError = *err
+	}
+	return s
+}
+
+// sources are the addresses that a link sends from.
+type sources [sendSockets]netip.AddrPort
+
+// Source implements link.Link.
+func (s *sources) Source(flow uint32) netip.AddrPort {
+	spread := flow * 0x9e3779b1 >> 16 // multiplicative hashing: the upper bits depend on all of flow
+	return s[spread%sendSockets]
+}
+
+// index returns which socket has the source address, -1 for none.
+func (s *sources) index(src netip.AddrPort) int {
+	for i := range s {
+		if s[i].Port() == src.Port() && s[i].Addr() == src.Addr() {
+			return i
+		}
+	}
+	return -1
+}
+
+// bindSource calls bind with random source ports until one is free.
+func bindSource(bind func(port uint16) error) (port uint16, err error) {
+	for range bindAttempts {
+		port = uint16(firstSourcePort + rand.IntN(lastSourcePort-firstSourcePort+1))
+		if err = bind(port); !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return port, err
+}
+
+// openError says what to do about an error of bind.
+func openError(addr netip.Addr, err error) error {
+	at := netip.AddrPortFrom(addr, link.Port)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		other := "another address of this host"
+		if addr.IsLoopback() && addr.Is4() {
+			other = "another address of 127.0.0.0/8"
+		}
+		return fmt.Errorf("open link on %v: UDP port %d of this address is held by another process (a second adverb program, "+
+			"or the kernel's rdma_rxe in this network namespace); use %s or a network namespace of your own, "+
+			"end that process, or remove rdma_rxe: %w", at, link.Port, other, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("open link on %v: no network interface of this host has the address (any more); "+
+			"choose one that an interface has: %w", at, err)
+	}
+	return fmt.Errorf("open link on %v: %w", at, err)
+}
