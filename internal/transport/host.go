@@ -1,0 +1,53 @@
+package transport
+
+import "github.com/adverb-rdma/adverb/verbs"
+
+// Host is the device around a QP: its memory, receive queue, completion queues and events.
+// The QP calls it only from inside its own methods.
+type Host interface {
+	// Gather fills dst from the local memory that sg names, from byte off of it on.
+	Gather(dst []byte, sg []verbs.SGE, off uint32) *Fault
+	// Scatter is the reverse, and needs local write access.
+	Scatter(sg []verbs.SGE, off uint32, src []byte) *Fault
+
+	// CheckRemote reports whether the peer may use [va, va+length) of the region that key
+	// names for need.
+	CheckRemote(key verbs.RKey, va uint64, length uint32, need verbs.Access) *Fault
+	ReadRemote(dst []byte, key verbs.RKey, va uint64) *Fault
+	WriteRemote(key verbs.RKey, va uint64, src []byte) *Fault
+	// CompareSwap and FetchAdd work on the 8 bytes at va, in host order, and return what was there.
+	CompareSwap(key verbs.RKey, va uint64, compare, swap uint64) (uint64, *Fault)
+	FetchAdd(key verbs.RKey, va uint64, add uint64) (uint64, *Fault)
+
+	// NextRecv takes the oldest posted receive, or returns nil. It holds until CompleteRecv.
+	NextRecv() *RecvWQE
+	// RecvCredits is the number of posted receives, or -1 where the peer shall not count
+	// on a number.
+	RecvCredits() int
+	// CompleteRecv completes the receive that NextRecv gave.
+	CompleteRecv(w *RecvWQE, wc verbs.WC, solicited bool)
+	// FlushRecv completes all posted receives with WCFlushErr.
+	FlushRecv()
+
+	// CompleteSend makes a completion. Once it is polled, the places of the first freed work
+	// requests since RESET are free again: see QP.Polled.
+	CompleteSend(wc verbs.WC, freed uint64)
+
+	// Event raises an asynchronous event of the QP.
+	Event(t verbs.EventType)
+}
+
+// RecvWQE is a posted receive.
+type RecvWQE struct {
+	ID     uint64
+	SGList []verbs.SGE
+	Length uint32 // of SGList
+	Index  uint64 // the Host's
+}
+
+// Fault is why memory could not be used: a completion status for the side whose memory it is,
+// and an account of it.
+type Fault struct {
+	Status verbs.WCStatus
+	Cause  error
+}

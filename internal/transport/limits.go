@@ -1,0 +1,46 @@
+package transport
+
+import (
+	"math"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// What the specification fixes.
+const (
+	psnWindow     = 1 << 23 // PSNs that may be outstanding
+	maxMessage    = 1 << 31 // bytes; for a request's RETH: IBTA C9-94
+	retryForever  = 7       // rnr_retry without end
+	defaultPKey   = 0xffff
+	pkeyBaseMask  = 0x7fff // a P_Key without its membership bit
+	atomicLength  = 8
+	msnMask       = 1<<24 - 1
+	maxPacketData = 4096 // the largest path MTU
+)
+
+// What this implementation chose.
+const (
+	// window is how many packets a requester has unacknowledged, responses to its READs
+	// included. At an MTU of 4096 it is 1 MiB, which the receive buffer of a socket holds
+	// several times.
+	window = 256
+
+	// ackEvery is after how many packets of a long message the requester asks for an
+	// acknowledgement, so that the window moves while the message is under way.
+	ackEvery = window / 4
+
+	// readChunk is how many response packets one READ request asks for: READs have no
+	// acknowledgements that could hold the responder back, so a long READ is several requests.
+	readChunk = window / 4
+
+	// maxReplays bounds the repeated READs and atomics that wait to be answered again, beside
+	// the max_dest_rd_atomic new ones.
+	maxReplays = 16
+)
+
+// Never is the time of a timeout that is not set.
+const Never = time.Duration(math.MaxInt64)
+
+// MaxDatagram is the space that Transmit needs: the longest datagram of a QP.
+const MaxDatagram = wire.BTHSize + wire.AtomicETHSize + wire.ImmDtSize + maxPacketData + wire.ICRCSize

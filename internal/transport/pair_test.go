@@ -1,0 +1,425 @@
+package transport
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	us = time.Microsecond
+	ms = time.Millisecond
+
+	testDelay   = 5 * us // one way
+	testTimeout = 10     // 4.2 ms
+	memSize     = 1 << 20
+	memBaseA    = 0x7a0000000000 // the patterns differ by bits 32 to 39
+	memBaseB    = 0x7b6400000000
+	roundsLimit = 1 << 20 // of the event loop, after which a test is taken for endless
+)
+
+// node is one of the two QPs of a pair, with its host.
+type node struct {
+	*testHost
+	qp     *QP
+	peer   *node
+	mem    *region // 1 MiB, all access, a pattern of its own
+	sent   int     // packets
+	polled int     // sends that poll has seen
+}
+
+// A sentPacket is a packet that one of the ends has sent.
+type sentPacket struct {
+	from *node
+	at   time.Duration
+	lost bool // by the hook
+	wire.Packet
+}
+
+// inFlight is a datagram on its way.
+type inFlight struct {
+	at   time.Duration
+	to   *node
+	data []byte
+}
+
+// pair is two connected QPs and the network between them, driven through simulated time.
+type pair struct {
+	t      testing.TB
+	now    time.Duration
+	a, b   *node
+	flight []inFlight // by time, then by order of sending
+	log    []sentPacket
+	buf    []byte
+
+	// route says after which delays the n-th packet (from 0) of an end arrives: never, once
+	// or more often. Where it is nil, packets arrive after testDelay.
+	route func(from *node, n int, p *wire.Packet) []delay
+
+	// single delivers one packet at a time; else all that arrive at the same time come before
+	// the receiver may answer.
+	single bool
+}
+
+// setup are the attributes of both ends of a new pair; zero fields have sensible values.
+type setup struct {
+	mtu         verbs.MTU
+	psnA, psnB  verbs.PSN // first PSN that the end sends
+	cap         verbs.QPCap
+	timeout     uint8
+	noTimeout   bool
+	retry       uint8
+	noRetry     bool
+	rnrRetry    uint8
+	rnrLimit    bool // rnrRetry counts, even if 0
+	rnrTimer    uint8
+	rd          int // max_rd_atomic, at both ends both ways
+	noRD        bool
+	destRD      int // max_dest_rd_atomic, where it differs from rd
+	access      verbs.Access
+	noAccess    bool
+	signalAll   bool
+	unconnected bool // both QPs stay in RESET
+}
+
+func (s setup) attr(of, peer *node, sq, rq verbs.PSN) *verbs.QPAttr {
+	a := &verbs.QPAttr{
+		PathMTU: verbs.MTU1024, SQPSN: sq, RQPSN: rq, DestQPN: peer.qp.cfg.QPN, Port: 1,
+		Access: remoteAccess, Timeout: testTimeout, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
+	}
+	pick := func(to *uint8, v uint8, zero bool) {
+		if v != 0 || zero {
+			*to = v
+		}
+	}
+	if s.mtu != 0 {
+		a.PathMTU = s.mtu
+	}
+	pick(&a.Timeout, s.timeout, s.noTimeout)
+	pick(&a.RetryCnt, s.retry, s.noRetry)
+	pick(&a.RNRRetry, s.rnrRetry, s.rnrLimit)
+	pick(&a.MinRNRTimer, s.rnrTimer, false)
+	if s.rd != 0 || s.noRD {
+		a.MaxRDAtomic, a.MaxDestRDAtomic = s.rd, s.rd
+	}
+	if s.destRD != 0 {
+		a.MaxDestRDAtomic = s.destRD
+	}
+	if s.access != 0 || s.noAccess {
+		a.Access = s.access
+	}
+	return a
+}
+
+const (
+	maskInit = verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort | verbs.MaskAccessFlags
+	maskRTR  = verbs.MaskState | verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN |
+		verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer
+	maskRTS = verbs.MaskState | verbs.MaskTimeout | verbs.MaskRetryCnt | verbs.MaskRNRRetry | verbs.MaskSQPSN | verbs.MaskMaxRDAtomic
+)
+
+func newPair(t testing.TB, s setup) *pair {
+	t.Helper()
+	if s.cap == (verbs.QPCap{}) {
+		s.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 32, MaxRecvSGE: 32, MaxInlineData: 256}
+	}
+	p := &pair{t: t, buf: make([]byte, MaxDatagram)}
+	p.a = newEnd(t, "a", memBaseA, Config{QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll})
+	p.b = newEnd(t, "b", memBaseB, Config{QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll})
+	p.a.peer, p.b.peer = p.b, p.a
+	if !s.unconnected {
+		p.connect(p.a, s.attr(p.a, p.b, s.psnA, s.psnB))
+		p.connect(p.b, s.attr(p.b, p.a, s.psnB, s.psnA))
+	}
+	return p
+}
+
+func newEnd(t testing.TB, name string, base uint64, cfg Config) *node {
+	e := &node{testHost: &testHost{t: t, name: name}}
+	e.qp = New(e.testHost, cfg)
+	e.mem = e.register(base, memSize, allAccess)
+	copy(e.mem.data, pattern[base>>32&0xff:])
+	return e
+}
+
+var pattern = func() []byte {
+	b := make([]byte, memSize+256)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8*13)
+	}
+	return b
+}()
+
+// connect takes an end from RESET to RTS.
+func (p *pair) connect(e *node, a *verbs.QPAttr) {
+	p.t.Helper()
+	for _, step := range []struct {
+		state verbs.QPState
+		mask  verbs.QPAttrMask
+	}{{verbs.QPStateInit, maskInit}, {verbs.QPStateRTR, maskRTR}, {verbs.QPStateRTS, maskRTS}} {
+		a.State = step.state
+		p.modify(e, a, step.mask)
+	}
+}
+
+func (p *pair) modify(e *node, a *verbs.QPAttr, mask verbs.QPAttrMask) {
+	p.t.Helper()
+	if err := e.qp.Modify(p.now, a, mask); err != nil {
+		p.t.Fatalf("%s: modify: %v", e.name, err)
+	}
+}
+
+// state moves e to a state without any attributes.
+func (p *pair) state(e *node, s verbs.QPState) {
+	p.t.Helper()
+	p.modify(e, &verbs.QPAttr{State: s}, verbs.MaskState)
+}
+
+func (p *pair) post(e *node, wrs ...verbs.SendWR) {
+	p.t.Helper()
+	for i := range wrs {
+		if err := e.qp.Post(&wrs[i]); err != nil {
+			p.t.Fatalf("%s: post %d: %v", e.name, wrs[i].ID, err)
+		}
+	}
+}
+
+// transmit takes packets from both ends until there are none.
+func (p *pair) transmit() {
+	for _, e := range []*node{p.a, p.b} {
+		for n := 0; ; n++ {
+			if n > 1<<16 {
+				p.t.Fatalf("%s: transmits without end", e.name)
+			}
+			k := e.qp.Transmit(p.now, p.buf)
+			if k == 0 {
+				break
+			}
+			p.send(e, p.buf[:k])
+		}
+	}
+}
+
+// send puts a datagram of e on the network.
+func (p *pair) send(e *node, data []byte) {
+	data = bytes.Clone(data)
+	s := sentPacket{from: e, at: p.now}
+	if err := s.Decode(data); err != nil {
+		p.t.Fatalf("%s sent what does not decode: %v: % x", e.name, err, data)
+	}
+	if s.DestQP != uint32(e.peer.qp.cfg.QPN) || s.PKey != wire.DefaultPKey {
+		p.t.Fatalf("%s sent dest QP %#x, P_Key %#x", e.name, s.DestQP, s.PKey)
+	}
+	delays := []delay{testDelay}
+	if p.route != nil {
+		delays = p.route(e, e.sent, &s.Packet)
+	}
+	s.lost = len(delays) == 0
+	p.log = append(p.log, s)
+	e.sent++
+	for _, d := range delays {
+		p.deliverAt(p.now+d, e.peer, data)
+	}
+}
+
+func (p *pair) deliverAt(at time.Duration, to *node, data []byte) {
+	i := len(p.flight)
+	for i > 0 && p.flight[i-1].at > at {
+		i--
+	}
+	p.flight = slices.Insert(p.flight, i, inFlight{at, to, data})
+}
+
+// next returns when something happens next, or Never.
+func (p *pair) next() time.Duration {
+	t := min(p.a.qp.NextTimeout(), p.b.qp.NextTimeout())
+	if len(p.flight) > 0 {
+		t = min(t, p.flight[0].at)
+	}
+	return t
+}
+
+// step moves on to the next event; it returns false if there is none so soon.
+func (p *pair) step(until time.Duration) bool {
+	p.transmit()
+	at := p.next()
+	if at == Never || at > until {
+		return false
+	}
+	p.now = max(p.now, at)
+	for len(p.flight) > 0 && p.flight[0].at <= p.now {
+		f := p.flight[0]
+		p.flight = p.flight[1:]
+		p.receive(f.to, f.data)
+		if p.single {
+			p.transmit()
+		}
+	}
+	for _, e := range []*node{p.a, p.b} {
+		if p.now >= e.qp.NextTimeout() {
+			e.qp.HandleTimeout(p.now)
+		}
+	}
+	return true
+}
+
+func (p *pair) receive(to *node, data []byte) {
+	var pkt wire.Packet
+	if err := pkt.Decode(data); err != nil {
+		p.t.Fatalf("to %s: %v", to.name, err)
+	}
+	to.qp.HandlePacket(p.now, &pkt)
+	checkBounds(p.t, to.qp)
+}
+
+// run goes on until nothing is left to happen.
+func (p *pair) run() {
+	p.t.Helper()
+	for n := 0; p.step(Never - 1); n++ {
+		if n > roundsLimit {
+			p.t.Fatalf("no end at %v", p.now)
+		}
+	}
+}
+
+// runUntil goes on until a time, at which the clock then stands.
+func (p *pair) runUntil(until time.Duration) {
+	for p.step(until) {
+	}
+	p.now = until
+}
+
+// inject makes e's QP take a packet made by hand, as if the peer had sent it, and runs nothing.
+func (p *pair) inject(e *node, pkt wire.Packet) {
+	pkt.DestQP = uint32(e.qp.cfg.QPN)
+	pkt.PKey = wire.DefaultPKey
+	p.receive(e, pkt.AppendTo(nil))
+}
+
+// packets returns what e has sent from the mark on, as a count of p.log.
+func (p *pair) packets(e *node, mark int) []sentPacket {
+	var out []sentPacket
+	for _, s := range p.log[mark:] {
+		if s.from == e {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// last returns the last packet that e has sent.
+func (p *pair) last(e *node) sentPacket {
+	p.t.Helper()
+	s := p.packets(e, 0)
+	if len(s) == 0 {
+		p.t.Fatalf("%s has sent nothing", e.name)
+	}
+	return s[len(s)-1]
+}
+
+// checkBounds checks what must never grow.
+func checkBounds(t testing.TB, q *QP) {
+	t.Helper()
+	if n, limit := len(q.res.queue.pending), q.attr.MaxDestRDAtomic+maxReplays; n > limit {
+		t.Fatalf("%d responses are pending, the limit is %d", n, limit)
+	}
+	if n := len(q.req.outstanding); n > q.attr.MaxRDAtomic && q.attr.State == verbs.QPStateRTS {
+		t.Fatalf("%d READs and atomics are outstanding, the limit is %d", n, q.attr.MaxRDAtomic)
+	}
+	c := &q.com
+	if q.attr.State == verbs.QPStateRTS && (c.una > q.req.nxt || q.req.nxt > q.req.max || q.sq.head > q.req.cur || q.req.cur > q.sq.tail) {
+		t.Fatalf("una %d, nxt %d, max %d; head %d, cur %d, tail %d", c.una, q.req.nxt, q.req.max, q.sq.head, q.req.cur, q.sq.tail)
+	}
+}
+
+// wc is a completion that a test expects.
+type wc struct {
+	id     uint64
+	status verbs.WCStatus
+}
+
+func (w wc) String() string { return fmt.Sprintf("%d:%v", w.id, w.status) }
+
+// wantSends checks all completions of e's send queue.
+func (e *node) wantSends(want ...wc) {
+	e.t.Helper()
+	var got []wc
+	for _, s := range e.sends {
+		got = append(got, wc{s.wc.ID, s.wc.Status})
+		if (s.wc.Cause != nil) != (s.wc.Status != verbs.WCSuccess && s.wc.Status != verbs.WCFlushErr) {
+			e.t.Errorf("%s: send %d: %v with cause %v", e.name, s.wc.ID, s.wc.Status, s.wc.Cause)
+		}
+	}
+	if !slices.Equal(got, want) {
+		e.t.Errorf("%s: send completions %v, want %v", e.name, got, want)
+	}
+}
+
+// wantRecvs checks all completions of e's receive queue.
+func (e *node) wantRecvs(want ...wc) {
+	e.t.Helper()
+	var got []wc
+	for _, r := range e.recvd {
+		got = append(got, wc{r.wc.ID, r.wc.Status})
+	}
+	if !slices.Equal(got, want) {
+		e.t.Errorf("%s: receive completions %v, want %v", e.name, got, want)
+	}
+}
+
+func (e *node) wantEvents(want ...verbs.EventType) {
+	e.t.Helper()
+	if !slices.Equal(e.events, want) {
+		e.t.Errorf("%s: events %v, want %v", e.name, e.events, want)
+	}
+}
+
+func (e *node) wantState(want verbs.QPState) {
+	e.t.Helper()
+	if got := e.qp.State(); got != want {
+		e.t.Errorf("%s: state %v, want %v", e.name, got, want)
+	}
+}
+
+// Work requests, signaled.
+
+func sendWR(id uint64, sg ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: sg}
+}
+
+func writeWR(id uint64, to verbs.RemoteAddr, sg ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Remote: to, SGList: sg}
+}
+
+func readWR(id uint64, from verbs.RemoteAddr, sg ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, Remote: from, SGList: sg}
+}
+
+func addWR(id uint64, at verbs.RemoteAddr, n uint64, sg verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, Remote: at, Swap: n, SGList: []verbs.SGE{sg}}
+}
+
+func casWR(id uint64, at verbs.RemoteAddr, compare, swap uint64, sg verbs.SGE) verbs.SendWR {
+	wr := addWR(id, at, swap, sg)
+	wr.Op, wr.Compare = verbs.OpAtomicCmpSwap, compare
+	return wr
+}
+
+// withImm makes a SEND or WRITE one with immediate data.
+func withImm(wr verbs.SendWR, imm uint32) verbs.SendWR {
+	wr.Op++ // OpRDMAWriteWithImm follows OpRDMAWrite, and OpSendWithImm OpSend
+	wr.Imm = imm
+	return wr
+}
+
+func withFlags(wr verbs.SendWR, f verbs.SendFlags) verbs.SendWR {
+	wr.Flags = f
+	return wr
+}
+
+type delay = time.Duration

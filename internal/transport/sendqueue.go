@@ -1,0 +1,136 @@
+package transport
+
+import (
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// sendWQE is a posted send work request. Its packets have the consecutive sequence numbers
+// [seq, seq+packets). Sequence numbers have 64 bits; their lowest 24 are the PSN.
+type sendWQE struct {
+	id      uint64
+	op      verbs.Opcode
+	flags   verbs.SendFlags
+	imm     uint32
+	remote  verbs.RemoteAddr
+	compare uint64
+	swap    uint64
+	sg      []verbs.SGE
+	inline  []byte // the data, when SendInline was given
+	length  uint32 // bytes; 2^31 at most
+	seq     uint64
+	packets uint64
+	message uint64 // how many messages went before, for credits
+	fault   *Fault // local error that ends the work request when its turn to complete comes
+}
+
+func (w *sendWQE) end() uint64 { return w.seq + w.packets }
+
+// answered reports whether w completes by a response of its own, not by an acknowledgement.
+func (w *sendWQE) answered() bool { return w.op == verbs.OpRDMARead || w.isAtomic() }
+
+func (w *sendWQE) isAtomic() bool {
+	return w.op == verbs.OpAtomicCmpSwap || w.op == verbs.OpAtomicFetchAdd
+}
+
+// takesRecv reports whether w takes a receive of the peer.
+func (w *sendWQE) takesRecv() bool {
+	switch w.op {
+	case verbs.OpSend, verbs.OpSendWithImm, verbs.OpRDMAWriteWithImm:
+		return true
+	}
+	return false
+}
+
+func (w *sendWQE) hasImm() bool {
+	return w.op == verbs.OpSendWithImm || w.op == verbs.OpRDMAWriteWithImm
+}
+
+// sendQueue is the ring of send WQEs. Places are counted from RESET on:
+//
+//	polled <= head <= requester.cur <= tail
+//
+// Those before polled are free; before head, complete; before cur, sent; before tail, posted.
+type sendQueue struct {
+	wqes      []sendWQE // a power of two, or none before INIT
+	sges      []verbs.SGE
+	maxSGE    int
+	inline    []byte
+	maxInline int
+
+	polled, head, tail uint64
+	lastSignaled       uint64 // place of the newest signaled WQE, plus 1
+
+	nextSeq  uint64
+	messages uint64
+}
+
+// newSendQueue makes the ring. cap is what was granted.
+func newSendQueue(cap verbs.QPCap, firstPSN uint64) sendQueue {
+	return sendQueue{
+		wqes:      make([]sendWQE, cap.MaxSendWR),
+		sges:      make([]verbs.SGE, cap.MaxSendWR*cap.MaxSendSGE),
+		maxSGE:    cap.MaxSendSGE,
+		inline:    make([]byte, cap.MaxSendWR*cap.MaxInlineData),
+		maxInline: cap.MaxInlineData,
+		nextSeq:   firstPSN,
+	}
+}
+
+func (sq *sendQueue) at(place uint64) *sendWQE { return &sq.wqes[place&uint64(len(sq.wqes)-1)] }
+
+// full explains why there is no room, or returns nil.
+func (sq *sendQueue) full() error {
+	n := len(sq.wqes)
+	if sq.tail-sq.polled < uint64(n) {
+		return nil
+	}
+	if sq.lastSignaled <= sq.polled {
+		return verbs.Errorf(verbs.ErrQueueFull,
+			"the send queue is full: all %d work requests in it are unsignaled, so no completion can free them; "+
+				"set SendSignaled on at least one work request in %d and poll its completion", n, n)
+	}
+	return verbs.Errorf(verbs.ErrQueueFull,
+		"the send queue is full: %d work requests are in it (max_send_wr), of which %d are done; "+
+			"poll the send CQ, which frees a signaled work request's place and all before it", n, sq.head-sq.polled)
+}
+
+// push copies wr into the ring. There must be room.
+func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
+	place := sq.tail & uint64(len(sq.wqes)-1)
+	w := &sq.wqes[place]
+	*w = sendWQE{
+		id: wr.ID, op: wr.Op, flags: wr.Flags, imm: wr.Imm, remote: wr.Remote,
+		compare: wr.Compare, swap: wr.Swap, seq: sq.nextSeq, message: sq.messages,
+	}
+	if wr.InlineData != nil {
+		w.length = uint32(len(wr.InlineData))
+		w.inline = sq.inlineSpace(place, w.length)
+		copy(w.inline, wr.InlineData)
+	} else {
+		w.sg = sq.sges[int(place)*sq.maxSGE:][:len(wr.SGList):sq.maxSGE]
+		copy(w.sg, wr.SGList)
+		for i := range w.sg {
+			w.length += w.sg[i].Length
+		}
+	}
+	w.packets = packetsFor(w.length, mtu)
+	if w.isAtomic() {
+		w.packets = 1
+	}
+	sq.messages++
+	if w.op == verbs.OpRDMARead {
+		sq.messages += (w.packets - 1) / readChunk
+	}
+	sq.nextSeq += w.packets
+	sq.tail++
+	return w
+}
+
+func (sq *sendQueue) inlineSpace(place uint64, n uint32) []byte {
+	return sq.inline[int(place)*sq.maxInline:][:n:n]
+}
+
+// packetsFor returns how many packets a message takes: an empty one takes one as well.
+func packetsFor(length, mtu uint32) uint64 {
+	return max(1, (uint64(length)+uint64(mtu)-1)/uint64(mtu))
+}
