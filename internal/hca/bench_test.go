@@ -1,0 +1,135 @@
+package hca_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/link/udp"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// loopback is the name of the loopback interface.
+const loopback = "lo"
+
+// udpDevice opens a device of its own on a loopback address.
+func udpDevice(t testing.TB, addr string) *verbs.Device {
+	t.Helper()
+	netdev, err := udp.NetdevForAddr(loopback, netip.MustParseAddr(addr))
+	if err != nil {
+		t.Skipf("no loopback interface to test on: %v", err)
+	}
+	p, err := hca.Open(netdev, hca.Config{Name: "soft_" + addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return verbs.NewDevice(p)
+}
+
+// pair is two connected endpoints, over UDP or in memory.
+func pair(b *testing.B, kind string) (x, y *rdmatest.Endpoint) {
+	if kind == "udp" {
+		return rdmatest.Connect(b, udpDevice(b, "127.0.101.1"), udpDevice(b, "127.0.101.2"))
+	}
+	net := rdmatest.New(b)
+	return rdmatest.Connect(b, net.Device(), net.Device())
+}
+
+// poll spins for a completion, as a benchmark's program does.
+func poll(b *testing.B, e *rdmatest.Endpoint, wcs []verbs.WC) int {
+	for {
+		n, err := e.CQ.Poll(wcs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if n > 0 {
+			if err := wcs[0].Err(); err != nil {
+				b.Fatal(err)
+			}
+			return n
+		}
+	}
+}
+
+// BenchmarkWrite is the bandwidth of WRITEs, 16 at a time.
+func BenchmarkWrite(b *testing.B) {
+	for _, kind := range []string{"udp", "sim"} {
+		for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("%s/%d", kind, size), func(b *testing.B) {
+				x, y := pair(b, kind)
+				src, dst := x.MR(size), y.MR(size)
+				wrs := []verbs.SendWR{{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
+					SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)}}
+				wcs := make([]verbs.WC, 16)
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				posted, done := 0, 0
+				for b.Loop() {
+					if posted-done == 16 {
+						done += poll(b, x, wcs)
+					}
+					if _, err := x.QP.PostSend(wrs); err != nil {
+						b.Fatal(err)
+					}
+					posted++
+				}
+				for done < posted {
+					done += poll(b, x, wcs)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkSendLatency is half a round trip of SENDs, with both ends polled by one goroutine.
+func BenchmarkSendLatency(b *testing.B) {
+	for _, kind := range []string{"udp", "sim"} {
+		b.Run(kind, func(b *testing.B) {
+			x, y := pair(b, kind)
+			ends := [2]*rdmatest.Endpoint{x, y}
+			var recv [2][]verbs.RecvWR
+			var send [2][]verbs.SendWR
+			for i, e := range ends {
+				mr := e.MR(64)
+				recv[i] = []verbs.RecvWR{{SGList: []verbs.SGE{mr.SGE(0, 64)}}}
+				send[i] = []verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mr.SGE(0, 64)}}}
+				e.Recv(recv[i]...)
+			}
+			wcs := make([]verbs.WC, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				for i, e := range ends {
+					if _, err := e.QP.PostSend(send[i]); err != nil {
+						b.Fatal(err)
+					}
+					poll(b, ends[1-i], wcs) // the receive
+					if _, err := ends[1-i].QP.PostRecv(recv[1-i]); err != nil {
+						b.Fatal(err)
+					}
+					poll(b, e, wcs) // the send
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/oneway")
+		})
+	}
+}
+
+// BenchmarkPostPoll is the time to post a work request and to poll its completion, the
+// network and the other end included, which are in memory.
+func BenchmarkPostPoll(b *testing.B) {
+	x, y := pair(b, "sim")
+	dst := y.MR(64)
+	wrs := []verbs.SendWR{{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled | verbs.SendInline, InlineData: make([]byte, 8), Remote: dst.Remote(0)}}
+	wcs := make([]verbs.WC, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := x.QP.PostSend(wrs); err != nil {
+			b.Fatal(err)
+		}
+		y.CQ.Poll(wcs[:1]) // lets the other end work
+		poll(b, x, wcs)
+	}
+}

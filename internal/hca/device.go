@@ -1,0 +1,202 @@
+package hca
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Config is what a Device may be given beside its network interface.
+type Config struct {
+	Name       string            // the device's; empty stands for soft_ and the interface's
+	Middleware []link.Middleware // put around each link, see link.Chain
+	Closers    []io.Closer       // closed after the last link, such as a packet capture
+}
+
+// Device is a software HCA on a network interface. It has one port.
+type Device struct {
+	name   string
+	netdev link.Netdev
+	config Config
+	start  time.Time
+
+	port   port
+	events events
+	qps    table[qp]
+	mrs    table[mr]
+	pds    atomic.Int64
+	cqs    atomic.Int64
+
+	mu      sync.Mutex // engines being opened
+	closed  bool
+	engines atomic.Pointer[[]*engine]
+	watcher sync.WaitGroup
+}
+
+var _ verbs.ProviderDevice = (*Device)(nil)
+
+// Open makes a device on a network interface, which Close closes.
+func Open(netdev link.Netdev, c Config) (*Device, error) {
+	d := &Device{name: c.Name, netdev: netdev, config: c, start: time.Now()}
+	if d.name == "" {
+		d.name = namePrefix + netdev.Name()
+	}
+	d.qps.limit, d.mrs.limit = maxQP, maxMR
+	d.engines.Store(new([]*engine))
+	d.port.netdevName = netdev.Name()
+	changed := netdev.Changed() // before the first look, so that no change is missed
+	if err := d.port.refresh(d, true); err != nil {
+		netdev.Close()
+		return nil, fmt.Errorf("open %s: %w", d.name, err)
+	}
+	d.watcher.Go(func() {
+		for range changed {
+			d.port.refresh(d, false)
+		}
+	})
+	return d, nil
+}
+
+// namePrefix is what device names have before their interface's.
+const namePrefix = "soft_"
+
+// Describe returns what Device.Info would, without opening a device.
+func Describe(netdev link.Netdev, name string) (verbs.DeviceInfo, error) {
+	s, err := netdev.State()
+	if err != nil {
+		return verbs.DeviceInfo{}, err
+	}
+	if name == "" {
+		name = namePrefix + netdev.Name()
+	}
+	return info(name, guidOf(s), netdev), nil
+}
+
+func info(name string, guid verbs.GUID, netdev link.Netdev) verbs.DeviceInfo {
+	return verbs.DeviceInfo{Name: name, NodeGUID: guid, NodeType: "CA", Transport: verbs.TransportIB, Netdev: netdev.Name()}
+}
+
+// now is the time that the transport runs by.
+func (d *Device) now() time.Duration { return time.Since(d.start) }
+
+// Info implements verbs.ProviderDevice.
+func (d *Device) Info() verbs.DeviceInfo {
+	return info(d.name, d.port.guid(), d.netdev)
+}
+
+// Query implements verbs.ProviderDevice.
+func (d *Device) Query() (verbs.DeviceAttr, error) {
+	caps := verbs.DeviceBadPKeyCntr | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID |
+		verbs.DeviceRCRNRNAKGen | verbs.DeviceNNotifyCQ
+	return verbs.DeviceAttr{
+		FWVer:            "0.0.0",
+		NodeGUID:         d.port.guid(),
+		SysImageGUID:     d.port.guid(),
+		MaxMRSize:        maxMRSize,
+		PageSizeCap:      0xfffff000,
+		VendorID:         0xffffff, // none assigned, as for the kernel's software device
+		MaxQP:            maxQP,
+		MaxQPWR:          maxQPWR,
+		DeviceCapFlags:   caps,
+		DeviceCapFlagsEx: uint64(caps),
+		MaxSGE:           maxSGE,
+		MaxSGERd:         maxSGE,
+		MaxCQ:            maxCQ,
+		MaxCQE:           maxCQE,
+		MaxMR:            maxMR,
+		MaxPD:            maxPD,
+		MaxQPRdAtom:      maxRDAtomic,
+		MaxResRdAtom:     maxRDAtomic * maxQP,
+		MaxQPInitRdAtom:  maxRDAtomic,
+		AtomicCap:        verbs.AtomicGlob,
+		MaxPKeys:         1,
+		LocalCAAckDelay:  localACKDelay,
+		PhysPortCnt:      1,
+		MaxInline:        maxInline,
+		NumCompVectors:   1,
+	}, nil
+}
+
+// QueryPort implements verbs.ProviderDevice.
+func (d *Device) QueryPort(int) (verbs.PortAttr, error) { return d.port.query(), nil }
+
+// GID implements verbs.ProviderDevice.
+func (d *Device) GID(_, index int) (verbs.GIDEntry, error) { return d.port.gid(index) }
+
+// defaultPKey is the only partition of RoCE devices.
+const defaultPKey = 0xffff
+
+// PKey implements verbs.ProviderDevice.
+func (d *Device) PKey(_, index int) (verbs.PKey, error) {
+	if index != 0 {
+		return 0, verbs.Errorf(verbs.ErrNotFound, "P_Key index %d: the table has one entry", index)
+	}
+	return defaultPKey, nil
+}
+
+// NextEvent implements verbs.ProviderDevice.
+func (d *Device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) { return d.events.next(ctx) }
+
+// pd is a protection domain: nothing but an identity.
+type pd struct{ dev *Device }
+
+// AllocPD implements verbs.ProviderDevice.
+func (d *Device) AllocPD() (verbs.ProviderPD, error) {
+	if !d.take(&d.pds, maxPD) {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d PDs (max_pd)", maxPD)
+	}
+	return &pd{d}, nil
+}
+
+func (p *pd) Close() error {
+	p.dev.pds.Add(-1)
+	return nil
+}
+
+// take counts an object, unless the device has its limit.
+func (d *Device) take(n *atomic.Int64, limit int64) bool {
+	if n.Add(1) > limit {
+		n.Add(-1)
+		return false
+	}
+	return true
+}
+
+// Close implements verbs.ProviderDevice.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.events.close()
+	err := d.netdev.Close()
+	d.watcher.Wait()
+	for _, e := range *d.engines.Load() {
+		e.close()
+	}
+	errs := []error{err}
+	for _, c := range d.config.Closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// progress receives and works off what has arrived on every link, unless somebody is at it.
+func (d *Device) progress() {
+	for _, e := range *d.engines.Load() {
+		e.poll()
+	}
+}
+
+// expectWait is called when a goroutine is about to block for a completion.
+func (d *Device) expectWait() {
+	for _, e := range *d.engines.Load() {
+		e.expectWait()
+	}
+}

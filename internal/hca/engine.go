@@ -1,0 +1,186 @@
+package hca
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// engine drives the QPs of one local address: it receives from the link and serves timers.
+type engine struct {
+	dev  *Device
+	addr netip.Addr
+	link link.Link
+
+	rx       sync.Mutex // held by who receives
+	arrivals [receiveBatch]link.Datagram
+	packet   wire.Packet
+
+	timers timers
+	drops  drops
+
+	polls      atomic.Uint64 // that found nothing
+	waits      atomic.Uint64 // announced by expectWait
+	napping    atomic.Bool
+	endNap     chan struct{}
+	sleepUntil atomic.Int64 // ns; until when the goroutine sleeps in the link, 0 while it is awake
+
+	done chan struct{}
+}
+
+// engine returns the engine of a local address, made at first use.
+func (d *Device) engine(addr netip.Addr) (*engine, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := *d.engines.Load()
+	for _, e := range all {
+		if e.addr == addr {
+			return e, nil
+		}
+	}
+	l, err := d.netdev.Open(addr)
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{dev: d, addr: addr, link: link.Chain(l, d.config.Middleware...), endNap: make(chan struct{}, 1), done: make(chan struct{})}
+	e.timers.next.Store(never)
+	more := append(append([]*engine(nil), all...), e)
+	d.engines.Store(&more)
+	go e.run()
+	return e, nil
+}
+
+func (e *engine) close() {
+	e.link.Close()
+	e.wakeNap()
+	<-e.done
+}
+
+// run is the goroutine that serves the engine while nobody polls.
+func (e *engine) run() {
+	defer close(e.done)
+	var polls, waits uint64
+	nap := time.NewTimer(0)
+	defer nap.Stop()
+	for {
+		n, err := e.work()
+		if err != nil {
+			return
+		}
+		if n > 0 {
+			continue
+		}
+		newPolls, newWaits := e.polls.Load(), e.waits.Load()
+		busy := newPolls-polls >= busyPolls && newWaits == waits
+		polls, waits = newPolls, newWaits
+		if busy {
+			e.nap(nap)
+			continue
+		}
+		// First announce the sleep, then look for timers: who sets one afterwards sees that
+		// it must wake this goroutine.
+		e.sleepUntil.Store(never)
+		until := e.timers.next.Load()
+		e.sleepUntil.Store(until)
+		d := time.Duration(-1)
+		if until != never {
+			d = max(0, time.Duration(until)-e.dev.now())
+		}
+		err = e.link.Wait(d)
+		e.sleepUntil.Store(0)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// work receives once and serves the timers that are due.
+func (e *engine) work() (int, error) {
+	e.rx.Lock()
+	defer e.rx.Unlock()
+	now := e.dev.now()
+	n, err := e.receive(now)
+	if err != nil {
+		return 0, err
+	}
+	e.serveTimers(now)
+	return n, nil
+}
+
+// poll is work on behalf of a program that polls.
+func (e *engine) poll() {
+	e.polls.Add(1)
+	if !e.rx.TryLock() {
+		return
+	}
+	now := e.dev.now()
+	if n, _ := e.receive(now); n == 0 {
+		e.serveTimers(now)
+	}
+	e.rx.Unlock()
+}
+
+// nap sleeps for a moment during which the program's polls do the work.
+func (e *engine) nap(t *time.Timer) {
+	e.napping.Store(true)
+	d := napTime
+	if until := e.timers.next.Load(); until != never {
+		d = min(d, max(0, time.Duration(until)-e.dev.now()))
+	}
+	t.Reset(d)
+	select {
+	case <-t.C:
+	case <-e.endNap:
+	}
+	e.napping.Store(false)
+}
+
+// expectWait makes the goroutine serve the link: somebody is about to block.
+func (e *engine) expectWait() {
+	e.waits.Add(1)
+	if e.napping.Load() {
+		e.wakeNap()
+	}
+}
+
+func (e *engine) wakeNap() {
+	select {
+	case e.endNap <- struct{}{}:
+	default:
+	}
+}
+
+// serveTimers calls the QPs whose time has come.
+func (e *engine) serveTimers(now time.Duration) {
+	if int64(now) < e.timers.next.Load() {
+		return
+	}
+	for q := e.timers.due(now); q != nil; q = e.timers.due(now) {
+		q.mu.Lock()
+		q.timerAt = never
+		if !q.closed {
+			if q.t.NextTimeout() <= now {
+				q.t.HandleTimeout(now)
+			}
+			q.transmit(now)
+		}
+		q.mu.Unlock()
+	}
+}
+
+// setTimer follows every change of a QP's timeout. The caller holds q.mu.
+func (e *engine) setTimer(q *qp) {
+	at := int64(q.t.NextTimeout())
+	if at >= q.timerAt {
+		return // it is looked at early enough
+	}
+	q.timerAt = at
+	e.timers.set(q, time.Duration(at))
+	if at < e.sleepUntil.Load() {
+		e.link.Wake()
+	}
+}

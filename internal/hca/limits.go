@@ -1,0 +1,42 @@
+package hca
+
+import "time"
+
+// What a device grants. Nothing is set aside for it: these are bounds against mistakes, in the
+// region of what cards and the kernel's software device have.
+const (
+	maxQP          = 1 << 20
+	maxQPWR        = 1 << 15
+	maxSGE         = 32
+	maxInline      = 1024
+	maxCQ          = 1 << 20
+	maxCQE         = 1<<22 - 1
+	maxMR          = 1 << 19
+	maxPD          = 1 << 20
+	maxRDAtomic    = 128
+	maxMRSize      = 1<<64 - 1
+	maxMessageSize = 1 << 31
+	gidTableLen    = 256
+	localACKDelay  = 15 // code: 4.096 µs × 2^15 is 134 ms, what the kernel's software device says
+)
+
+const (
+	// receiveBatch is how many datagrams one call of Link.Recv takes.
+	receiveBatch = 64
+
+	// sendBatch is how many datagrams, and trainSpace how many bytes, one call of Link.Send is given.
+	sendBatch  = 64
+	trainSpace = 64 << 10
+
+	// While a program polls, the goroutine that otherwise sleeps in the link would be woken by each
+	// datagram, for nothing. It naps instead for as long as at least busyPolls came in a nap.
+	napTime   = 500 * time.Microsecond
+	busyPolls = 50
+
+	// idWindow is how far the IPv4 identification of a sender that counts may have moved
+	// on between two of its datagrams to us.
+	idWindow = 4096
+	// idMisses is after how many datagrams in a row that do not fit any count a sender is
+	// taken not to count.
+	idMisses = 2
+)

@@ -1,0 +1,156 @@
+package hca
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// port is the device's one port: what its network interface is at present.
+type port struct {
+	mu    sync.Mutex
+	state link.NetdevState
+	gids  [gidTableLen]netip.Addr // the zero Addr is a free entry
+	eui   verbs.GUID
+
+	netdevName string
+
+	badPKeys counter32
+}
+
+// refresh takes over the network interface's state. Addresses keep their place in the GID
+// table for as long as they stay. Changes raise events, but for the first call.
+func (p *port) refresh(d *Device, first bool) error {
+	s, err := d.netdev.State()
+	if err != nil {
+		if first {
+			return err
+		}
+		s = link.NetdevState{} // the interface is gone
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wasUp := p.state.Up
+	p.state = s
+	if first {
+		p.eui = guidOf(s)
+	}
+	changed := false
+	for i, a := range p.gids {
+		if a.IsValid() && !slices.Contains(s.Addrs, a) {
+			p.gids[i] = netip.Addr{}
+			changed = true
+		}
+	}
+	for _, a := range s.Addrs {
+		if slices.Contains(p.gids[:], a) {
+			continue
+		}
+		if i := slices.Index(p.gids[:], netip.Addr{}); i >= 0 {
+			p.gids[i] = a
+			changed = true
+		}
+	}
+	if first {
+		return nil
+	}
+	if changed {
+		d.events.add(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
+	}
+	switch {
+	case s.Up && !wasUp:
+		d.events.add(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
+	case !s.Up && wasUp:
+		d.events.add(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
+	}
+	return nil
+}
+
+// guidOf makes an EUI-64 of the interface's MAC or, where there is none, of its first address.
+func guidOf(s link.NetdevState) verbs.GUID {
+	m := s.HardwareAddr
+	if len(m) == 6 && slices.Max(m) != 0 {
+		return verbs.GUID{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
+	}
+	g := verbs.GUID{0x02, 0, 0, 0xff, 0xfe}
+	if len(s.Addrs) > 0 {
+		a := s.Addrs[0].As16()
+		copy(g[5:], a[13:])
+	}
+	return g
+}
+
+func (p *port) guid() verbs.GUID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.eui
+}
+
+// packetOverhead is the largest that IP and UDP headers, transport headers and ICRC can be: an
+// MTU must fit into the interface's with it.
+const packetOverhead = 40 + 8 + wire.BTHSize + wire.AtomicETHSize + wire.ImmDtSize + wire.ICRCSize
+
+// activeMTU is the largest MTU that fits the interface's.
+func activeMTU(netdev int) verbs.MTU {
+	m := verbs.MTU4096
+	for m > verbs.MTU256 && m.Bytes()+packetOverhead > netdev {
+		m--
+	}
+	return m
+}
+
+// speeds are the link speeds that the verbs have codes for, fastest first.
+var speeds = []struct {
+	mbps  int
+	width uint8
+	speed uint32
+}{
+	{400000, 2, 128}, {200000, 2, 64}, {100000, 2, 32}, {50000, 1, 64}, {40000, 2, 8}, {25000, 1, 32}, {10000, 1, 8}, {0, 1, 1},
+}
+
+func (p *port) query() verbs.PortAttr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := verbs.PortAttr{
+		State: verbs.PortDown, PhysState: verbs.PhysDisabled,
+		MaxMTU: verbs.MTU4096, ActiveMTU: activeMTU(p.state.MTU),
+		GIDTableLen: gidTableLen, PKeyTableLen: 1,
+		PortCapFlags: 1 << 16, // CM supported
+		MaxMsgSize:   maxMessageSize, MaxVLNum: 1, LinkLayer: verbs.LinkLayerEthernet,
+		BadPKeyCntr: p.badPKeys.load(),
+	}
+	if p.state.Up {
+		a.State, a.PhysState = verbs.PortActive, verbs.PhysLinkUp
+	}
+	for _, s := range speeds {
+		if p.state.SpeedMbps >= s.mbps {
+			a.ActiveWidth, a.ActiveSpeed = s.width, s.speed
+			break
+		}
+	}
+	return a
+}
+
+func (p *port) addr(index int) (netip.Addr, error) {
+	if index < 0 || index >= gidTableLen {
+		return netip.Addr{}, verbs.Errorf(verbs.ErrNotFound, "GID index %d: the table has %d entries", index, gidTableLen)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.gids[index]; a.IsValid() {
+		return a, nil
+	}
+	return netip.Addr{}, verbs.Errorf(verbs.ErrNotFound, "GID index %d is empty: the interface has fewer addresses", index)
+}
+
+func (p *port) gid(index int) (verbs.GIDEntry, error) {
+	a, err := p.addr(index)
+	if err != nil {
+		return verbs.GIDEntry{}, err
+	}
+	return verbs.GIDEntry{GID: verbs.GIDFromAddr(a), Index: index, Port: 1, Type: verbs.GIDTypeRoCEv2, Netdev: p.netdevName}, nil
+}

@@ -1,0 +1,308 @@
+package hca
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/transport"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// qp is a queue pair: a transport.QP with its lock, its address and its queues.
+type qp struct {
+	dev            *Device
+	pd             *pd
+	user           *verbs.QP
+	num            uint32
+	cap            verbs.QPCap
+	sendCQ, recvCQ *cq
+	rq             recvQueue
+	state          atomic.Uint32 // of t, for those who do not hold mu
+
+	timer qpTimer // timers.mu guards it
+
+	mu      sync.Mutex
+	t       *transport.QP
+	closed  bool
+	polled  *atomic.Uint64 // send queue places freed by polling; anew after each RESET
+	timerAt int64          // ns; when the timers call at the latest, never if they do not
+
+	// The path, from RTR on.
+	eng          *engine
+	src, dst     netip.AddrPort
+	flow         wire.Flow
+	trafficClass uint8
+
+	// The way in.
+	heardFrom netip.AddrPort
+	inbound   wire.Flow // from heardFrom
+	ids       ids
+}
+
+var (
+	_ verbs.ProviderQP = (*qp)(nil)
+	_ transport.Host   = (*qp)(nil)
+)
+
+// CreateQP implements verbs.ProviderPD.
+func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
+	if attr.Type != verbs.QPTypeRC {
+		return nil, verbs.Errorf(verbs.ErrUnsupported, "type %v: this device has RC QPs only", attr.Type)
+	}
+	attr.Cap.MaxSendWR = ringSize(attr.Cap.MaxSendWR)
+	attr.Cap.MaxRecvWR = ringSize(attr.Cap.MaxRecvWR)
+	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
+	attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
+	q := &qp{
+		dev: p.dev, pd: p, user: user, cap: attr.Cap,
+		sendCQ: attr.SendCQ.(*cq), recvCQ: attr.RecvCQ.(*cq),
+		rq: newRecvQueue(attr.Cap), polled: new(atomic.Uint64), timerAt: never,
+	}
+	q.timer.place = -1
+	ok := p.dev.qps.add(q, func(n uint32) {
+		q.num = n
+		q.t = transport.New(q, transport.Config{QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll})
+	})
+	if !ok {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", maxQP)
+	}
+	q.sendCQ.attach(q)
+	q.recvCQ.attach(q)
+	return q, nil
+}
+
+// ringSize is the next power of two.
+func ringSize(n int) int {
+	if n <= 1 {
+		return 1
+	}
+	return 1 << bits.Len(uint(n-1))
+}
+
+func (q *qp) QPN() verbs.QPN       { return verbs.QPN(q.num) }
+func (q *qp) State() verbs.QPState { return verbs.QPState(q.state.Load()) }
+
+// updateState publishes the transport's state. The caller holds q.mu.
+func (q *qp) updateState() { q.state.Store(uint32(q.t.State())) }
+
+// Query implements verbs.ProviderQP.
+func (q *qp) Query() (verbs.QPAttr, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.t.Attr(), nil
+}
+
+// Counters returns what went otherwise than planned.
+func (q *qp) Counters() transport.Counters {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.t.Counters()
+}
+
+// Modify implements verbs.ProviderQP.
+func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	from := q.t.State()
+	to, err := verbs.CheckModify(verbs.QPTypeRC, from, attr, mask)
+	if err != nil {
+		return err
+	}
+	if mask&verbs.MaskPKeyIndex != 0 && attr.PKeyIndex != 0 {
+		return verbs.Errorf(verbs.ErrInvalid, "PKEY_INDEX %d: the table has one entry, 0", attr.PKeyIndex)
+	}
+	if mask&verbs.MaskPathMTU != 0 {
+		if port := q.dev.port.query(); attr.PathMTU > port.ActiveMTU {
+			return verbs.Errorf(verbs.ErrInvalid, "PATH_MTU %v is above the port's active MTU, %v: "+
+				"raise the MTU of network interface %s or use a smaller path MTU", attr.PathMTU, port.ActiveMTU, q.dev.netdev.Name())
+		}
+	}
+	var p path
+	if mask&verbs.MaskAV != 0 {
+		if p, err = q.resolve(&attr.AH); err != nil {
+			return err
+		}
+	}
+	now := q.dev.now()
+	if err := q.t.Modify(now, attr, mask); err != nil {
+		return err
+	}
+	if mask&verbs.MaskAV != 0 {
+		q.setPath(p)
+	}
+	if to == verbs.QPStateReset {
+		q.rq.reset()
+		q.polled = new(atomic.Uint64)
+		q.clearPath()
+	}
+	q.updateState()
+	q.transmit(now)
+	return nil
+}
+
+// path is where an address handle leads.
+type path struct {
+	eng          *engine
+	dst          netip.AddrPort
+	trafficClass uint8
+}
+
+// resolve finds the way to a peer.
+func (q *qp) resolve(ah *verbs.AHAttr) (path, error) {
+	local, err := q.dev.port.addr(ah.SGIDIndex)
+	if err != nil {
+		return path{}, err
+	}
+	peer := ah.DGID.Addr()
+	if peer.Is4() != local.Is4() {
+		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v and ours, %v at index %d, are of different IP versions: "+
+			"choose another GID index", ah.DGID, verbs.GIDFromAddr(local), ah.SGIDIndex)
+	}
+	if peer.IsUnspecified() || peer.IsMulticast() {
+		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v is no single host's address", ah.DGID)
+	}
+	e, err := q.dev.engine(local)
+	if err != nil {
+		return path{}, err
+	}
+	return path{eng: e, dst: netip.AddrPortFrom(peer, link.Port), trafficClass: ah.TrafficClass}, nil
+}
+
+func (q *qp) setPath(p path) {
+	if q.eng != nil && q.eng != p.eng {
+		q.clearPath()
+	}
+	q.eng, q.dst, q.trafficClass = p.eng, p.dst, p.trafficClass
+	q.src = p.eng.link.Source(q.num)
+	q.flow = wire.NewFlow(q.src, q.dst)
+	q.heardFrom, q.ids = netip.AddrPort{}, ids{}
+}
+
+func (q *qp) clearPath() {
+	if q.eng == nil {
+		return
+	}
+	q.eng.timers.remove(q)
+	q.timerAt = never
+	q.eng = nil
+}
+
+// PostSend implements verbs.ProviderQP.
+func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return 0, verbs.ErrClosed
+	}
+	q.t.Polled(q.polled.Load())
+	for n = range wrs {
+		if err = q.t.Post(&wrs[n]); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		n = len(wrs)
+	}
+	if n > 0 {
+		q.transmit(q.dev.now())
+	}
+	return n, err
+}
+
+// PostRecv implements verbs.ProviderQP.
+func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	switch q.State() {
+	case verbs.QPStateReset:
+		if q.isClosed() {
+			return 0, verbs.ErrClosed
+		}
+		return 0, verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: receives can be posted from INIT on") // IBTA C10-97.2.1
+	}
+	n, err := q.rq.post(wrs)
+	if q.State() == verbs.QPStateErr {
+		q.mu.Lock()
+		q.FlushRecv()
+		q.mu.Unlock()
+	}
+	return n, err
+}
+
+func (q *qp) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
+// fail takes the QP to the error state.
+func (q *qp) fail() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.t.Fail()
+		q.updateState()
+	}
+}
+
+// Close implements verbs.ProviderQP.
+func (q *qp) Close() error {
+	q.dev.qps.remove(q.num)
+	q.mu.Lock()
+	q.closed = true
+	q.clearPath()
+	q.t.Modify(0, &verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
+	q.updateState()
+	q.mu.Unlock()
+	q.sendCQ.detach(q)
+	q.recvCQ.detach(q)
+	q.dev.events.drop(func(e verbs.AsyncEvent) bool { return e.QP == q.user })
+	return nil
+}
+
+// NextRecv implements transport.Host.
+func (q *qp) NextRecv() *transport.RecvWQE { return q.rq.take() }
+
+// RecvCredits implements transport.Host.
+func (q *qp) RecvCredits() int { return q.rq.waiting() }
+
+// CompleteRecv implements transport.Host.
+func (q *qp) CompleteRecv(w *transport.RecvWQE, wc verbs.WC, solicited bool) {
+	q.recvCQ.push(wc, q.rq.freed, w.Index+1, solicited)
+}
+
+// FlushRecv implements transport.Host. It publishes the error state first: a receive that is
+// posted too late for the flush is then flushed by PostRecv.
+func (q *qp) FlushRecv() {
+	q.state.Store(uint32(verbs.QPStateErr))
+	for w := q.rq.take(); w != nil; w = q.rq.take() {
+		q.CompleteRecv(w, verbs.WC{ID: w.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: q.QPN()}, true)
+	}
+}
+
+// CompleteSend implements transport.Host.
+func (q *qp) CompleteSend(wc verbs.WC, freed uint64) {
+	if wc.Status == verbs.WCRetryExceeded {
+		wc.Cause = q.explainLoss(wc.Cause)
+	}
+	q.sendCQ.push(wc, q.polled, freed, false)
+}
+
+// explainLoss adds to the cause of a timeout what the link knows.
+func (q *qp) explainLoss(cause error) error {
+	if q.eng == nil {
+		return cause
+	}
+	if s := q.eng.link.Stats(); s.SendErrors > 0 {
+		return fmt.Errorf("%w; %d datagrams could not be sent, the latest: %w", cause, s.SendErrors, s.LastSendError)
+	}
+	return cause
+}
+
+// Event implements transport.Host.
+func (q *qp) Event(t verbs.EventType) {
+	q.dev.events.add(verbs.AsyncEvent{Type: t, QP: q.user})
+}

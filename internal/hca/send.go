@@ -1,0 +1,75 @@
+package hca
+
+import (
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/transport"
+)
+
+// batch gathers the datagrams of one QP for one Link.Send.
+type batch struct {
+	n     int // datagrams
+	used  int // bytes of space
+	train int // segments of the last datagram
+	dgram [sendBatch]link.Datagram
+	space [trainSpace + transport.MaxDatagram]byte
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// transmit sends all that q has to send. The caller holds q.mu, also while the link sends, so
+// that packets leave in the order of their PSNs.
+func (q *qp) transmit(now time.Duration) {
+	if q.eng == nil {
+		return
+	}
+	b := batches.Get().(*batch)
+	maxTrain := q.eng.link.MaxTrain()
+	for {
+		n := q.t.Transmit(now, b.space[b.used:b.used+transport.MaxDatagram])
+		if n == 0 {
+			break
+		}
+		b.add(q, n, maxTrain)
+		if b.n == sendBatch || b.used > trainSpace {
+			b.send(q.eng.link)
+		}
+	}
+	b.send(q.eng.link)
+	batches.Put(b)
+	q.updateState()
+	q.eng.setTimer(q)
+}
+
+// add takes over the n bytes that were written to the free space: as the next segment of the
+// last train, or else as a datagram of its own. The identification that the ICRC covers is
+// the segment's number: see link.Link.Send.
+func (b *batch) add(q *qp, n, maxTrain int) {
+	data := b.space[b.used : b.used+n]
+	b.used += n
+	if b.n > 0 {
+		// A segment may be shorter than the others only as the last.
+		last := &b.dgram[b.n-1]
+		if b.train < maxTrain && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize {
+			q.flow.Seal(uint16(b.train), data)
+			last.Payload = last.Payload[:len(last.Payload)+n]
+			b.train++
+			return
+		}
+	}
+	q.flow.Seal(0, data)
+	b.dgram[b.n] = link.Datagram{
+		Src: q.src, Dst: q.dst, Payload: b.space[b.used-n : b.used : len(b.space)], SegmentSize: n, TrafficClass: q.trafficClass,
+	}
+	b.n++
+	b.train = 1
+}
+
+func (b *batch) send(l link.Link) {
+	if b.n > 0 {
+		l.Send(b.dgram[:b.n]) // a closed link is the device's end; losses are the network's
+	}
+	b.n, b.used, b.train = 0, 0, 0
+}

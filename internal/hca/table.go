@@ -1,0 +1,108 @@
+package hca
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+)
+
+// A table maps 24-bit numbers, QPNs or the indexes of keys, to objects. Looking up takes two
+// loads and no lock. Numbers are drawn at random: who does not know one cannot guess it.
+//
+// Numbers come from blocks of 4096, chosen at random as well, and a further block is opened
+// when those in use are three quarters full, so a draw seldom meets a number in use and few
+// blocks take memory.
+type table[T any] struct {
+	blocks [tableBlocks]atomic.Pointer[block[T]]
+
+	mu     sync.Mutex
+	opened []uint32 // numbers of the blocks in use
+	used   int
+	limit  int
+}
+
+const (
+	blockBits   = 12
+	blockSize   = 1 << blockBits
+	tableBlocks = 1 << (24 - blockBits)
+	blockFill   = blockSize * 3 / 4
+)
+
+type block[T any] [blockSize]atomic.Pointer[T]
+
+// get returns the object of a number, or nil.
+func (t *table[T]) get(n uint32) *T {
+	if n >= 1<<24 {
+		return nil
+	}
+	b := t.blocks[n>>blockBits].Load()
+	if b == nil {
+		return nil
+	}
+	return b[n&(blockSize-1)].Load()
+}
+
+// add gives v a number, after set has told v which. It returns false when the table is full.
+func (t *table[T]) add(v *T, set func(n uint32)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.used >= t.limit {
+		return false
+	}
+	if t.used >= len(t.opened)*blockFill {
+		t.open()
+	}
+	for {
+		r := random32()
+		n := t.opened[int(r>>blockBits)%len(t.opened)]<<blockBits | r&(blockSize-1)
+		slot := &t.blocks[n>>blockBits].Load()[n&(blockSize-1)]
+		if slot.Load() == nil {
+			set(n)
+			slot.Store(v)
+			t.used++
+			return true
+		}
+	}
+}
+
+// open takes a further block into use. The first block is left out: it holds the QPNs of
+// special QPs, and so is the last, which holds the multicast QPN.
+func (t *table[T]) open() {
+	for {
+		n := random32() % tableBlocks
+		if n == 0 || n == tableBlocks-1 || t.blocks[n].Load() != nil {
+			continue
+		}
+		t.blocks[n].Store(new(block[T]))
+		t.opened = append(t.opened, n)
+		return
+	}
+}
+
+func (t *table[T]) remove(n uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.blocks[n>>blockBits].Load()[n&(blockSize-1)].Store(nil)
+	t.used--
+}
+
+func (t *table[T]) all(f func(*T)) {
+	t.mu.Lock()
+	opened := append([]uint32(nil), t.opened...)
+	t.mu.Unlock()
+	for _, n := range opened {
+		b := t.blocks[n].Load()
+		for i := range b {
+			if v := b[i].Load(); v != nil {
+				f(v)
+			}
+		}
+	}
+}
+
+func random32() uint32 {
+	var b [4]byte
+	rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint32(b[:])
+}

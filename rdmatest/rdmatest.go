@@ -1,0 +1,139 @@
+// Package rdmatest gives tests RDMA devices on a network in memory, without cards, sockets or
+// privileges:
+//
+//	net := rdmatest.New(t)
+//	a, b := net.Device(), net.Device()
+//	x, y := rdmatest.Connect(t, a, b)
+//
+// The devices are those of provider/soft, on a simulated network which can be told to lose,
+// repeat, reorder, corrupt and delay packets. What becomes of the n-th packet between two
+// devices depends on a seed alone. A test that fails prints it; ADVERB_SEED brings it back.
+//
+// Inside a testing/synctest bubble, time-outs and delays take no time.
+package rdmatest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// envSeed names the environment variable that fixes the seed of every Network.
+const envSeed = "ADVERB_SEED"
+
+// Config says how a network treats packets. Its zero value is a network without faults.
+type Config struct {
+	Seed uint64 // 0: ADVERB_SEED's or, without that, a random one
+
+	// Probabilities, 0 to 1, of each packet.
+	Loss, Duplicate, Reorder, Corrupt float64
+
+	// Delay is how long a packet takes, and Jitter how much longer it may take at random.
+	Delay, Jitter time.Duration
+
+	MTU int // of the network, in bytes; 0: 9000, which gives an RDMA MTU of 4096
+}
+
+// Network is a network in memory.
+type Network struct {
+	t    testing.TB
+	seed uint64
+	sim  *sim.Network
+
+	mu   sync.Mutex
+	devs int
+}
+
+// New makes a network that lasts as long as the test. It takes at most one Config.
+func New(t testing.TB, config ...Config) *Network {
+	t.Helper()
+	var c Config
+	if len(config) > 0 {
+		c = config[0]
+	}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+		if s := os.Getenv(envSeed); s != "" {
+			v, err := strconv.ParseUint(s, 0, 64)
+			if err != nil {
+				t.Fatalf("rdmatest: %s=%q is no number", envSeed, s)
+			}
+			c.Seed = v
+		}
+	}
+	n := &Network{t: t, seed: c.Seed, sim: sim.New(sim.Config{
+		Seed: c.Seed, Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
+		Delay: c.Delay, Jitter: c.Jitter, MTU: c.MTU,
+	})}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("rdmatest: seed %#x; %s=%#x repeats it", n.seed, envSeed, n.seed)
+		}
+	})
+	return n
+}
+
+// Seed returns the network's seed.
+func (n *Network) Seed() uint64 { return n.seed }
+
+// SetFaults replaces the probabilities and delays of New's Config; Seed and MTU are ignored.
+func (n *Network) SetFaults(c Config) {
+	n.sim.SetFaults(sim.Faults{
+		Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt, Delay: c.Delay, Jitter: c.Jitter,
+	})
+}
+
+// Device adds a device to the network: sim0, sim1 and so on, with the addresses 10.0.0.1 and
+// fd00::1, 10.0.0.2 and fd00::2 …, as GIDs 0 and 1. It is closed at the end of the test, with
+// all that is still open of it.
+func (n *Network) Device() *verbs.Device {
+	n.t.Helper()
+	n.mu.Lock()
+	i := n.devs
+	n.devs++
+	n.mu.Unlock()
+	host := uint16(i + 1)
+	v4 := netip.AddrFrom4([4]byte{10, 0, byte(host >> 8), byte(host)})
+	v6 := netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(host >> 8), 15: byte(host)})
+	name := fmt.Sprintf("sim%d", i)
+	p, err := hca.Open(n.sim.Netdev(name, v4, v6), hca.Config{Name: name})
+	if err != nil {
+		n.t.Fatalf("rdmatest: %v", err)
+	}
+	n.t.Cleanup(func() { p.Close() })
+	return verbs.NewDevice(p)
+}
+
+// Partition loses all packets between two devices, until Heal.
+func (n *Network) Partition(a, b *verbs.Device) { n.eachPair(a, b, n.sim.Partition) }
+
+// Heal ends a Partition.
+func (n *Network) Heal(a, b *verbs.Device) { n.eachPair(a, b, n.sim.Heal) }
+
+func (n *Network) eachPair(a, b *verbs.Device, do func(x, y netip.Addr)) {
+	for _, x := range gids(n.t, a) {
+		for _, y := range gids(n.t, b) {
+			if x.GID.Addr().Is4() == y.GID.Addr().Is4() {
+				do(x.GID.Addr(), y.GID.Addr())
+			}
+		}
+	}
+}
+
+func gids(t testing.TB, d *verbs.Device) []verbs.GIDEntry {
+	t.Helper()
+	es, err := d.GIDs(1)
+	if err != nil {
+		t.Fatalf("rdmatest: %v", err)
+	}
+	return es
+}
