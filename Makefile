@@ -1,0 +1,70 @@
+# make test is what CI runs. CONTRIBUTING.md explains the targets.
+
+GO       ?= go
+FUZZTIME ?= 60s
+BENCH    ?= .
+# Systems beside this one on which the module must build, vet and have tests that compile.
+CROSS    ?= darwin windows
+
+.PHONY: test fmt tidy vet lint floors cross race portable nocgo fuzz bench
+
+# From the quickest to fail to the slowest, so serially even under -j; go test's own lines come last.
+test:
+	@for step in fmt tidy vet lint floors cross race portable nocgo; do \
+		echo "== $$step"; $(MAKE) --no-print-directory $$step || exit 1; \
+	done
+
+fmt:
+	@out=$$(gofmt -l .) || exit 1; test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+
+tidy:
+	$(GO) mod tidy -diff
+
+vet:
+	$(GO) vet ./...
+
+# tools/ is a module of its own, so that users of adverb do not get staticcheck's dependencies.
+lint:
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+
+# Where imports may point, what the pure packages may use, file lengths, sleeping tests.
+floors:
+	CGO_ENABLED=0 $(GO) test .
+
+# go vet compiles the tests too.
+cross:
+	@for os in $(CROSS); do \
+		echo "GOOS=$$os"; \
+		CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
+	done
+
+# The race detector needs cgo, and so a C compiler with its headers. Its run is the short one:
+# nocgo runs everything.
+race:
+	@if printf '#include <stdlib.h>\n' | $$($(GO) env CC) -x c -fsyntax-only - 2>/dev/null; then \
+		CGO_ENABLED=1 $(GO) test -race -short ./...; \
+	elif [ "$$CI" = true ]; then \
+		echo "race: no C compiler, and CI must not go without: install gcc and libc6-dev" >&2; exit 1; \
+	else \
+		echo "race: left out, since it needs a C compiler (on Debian: apt install gcc libc6-dev)"; \
+	fi
+
+# What other systems use in place of the Linux code, tried here.
+portable:
+	CGO_ENABLED=0 $(GO) vet -tags adverb_portable ./...
+	CGO_ENABLED=0 $(GO) test -tags adverb_portable ./internal/link/...
+
+nocgo:
+	CGO_ENABLED=0 $(GO) test ./...
+
+# Go fuzzes one target at a time. go test -list prints the names of a package, then its ok line.
+fuzz:
+	@list=$$($(GO) test -list '^Fuzz' ./...) || { echo "$$list"; exit 1; }; \
+	targets=$$(echo "$$list" | awk '/^Fuzz/ {name[++n] = $$1} $$1 == "ok" {for (i = 1; i <= n; i++) print $$2 ":" name[i]; n = 0}'); \
+	for target in $$targets; do \
+		echo "== $$target"; \
+		$(GO) test -run '^$$' -fuzz "^$${target##*:}\$$" -fuzztime $(FUZZTIME) "$${target%:*}" || exit 1; \
+	done
+
+bench:
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...

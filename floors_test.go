@@ -1,0 +1,302 @@
+package adverb_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const modulePath = "github.com/adverb-rdma/adverb"
+
+// floors says on which floor each package lives. A package may import packages of lower floors
+// only, so none of its own. A pattern that ends in /... covers what lies below the directory,
+// and not the directory itself.
+var floors = []struct {
+	pattern string
+	floor   int
+}{
+	{"cmd/adverb", 5},
+
+	{"provider/...", 4},
+	{"rdmatest", 4},
+	{"rsocket", 4},
+
+	{"internal/hca", 3},
+	{"internal/host", 3},
+	{"rdmacm", 3},
+
+	{"internal/transport", 2},
+	{"internal/cm", 2},
+
+	{"internal/link/...", 1},
+	{"verbs/verbstest", 1},
+
+	{"verbs", 0},
+	{"internal/wire", 0},
+	{"internal/link", 0},
+}
+
+// sideways are the imports that stay on a floor, each with its reason.
+var sideways = map[[2]string]string{
+	{"internal/link/sim", "internal/link/fault"}: "the simulated network and the middleware roll the same dice",
+}
+
+// stdlibOnly packages are the contract and the formats: who reads or copies them needs nothing else.
+var stdlibOnly = []string{"verbs", "internal/wire", "internal/link"}
+
+// pure packages run the same over a network and in a simulation that replays from a seed, so
+// nothing in them may depend on the clock, the scheduler, the system or chance.
+var pure = []string{"internal/transport", "internal/cm"}
+
+// Of the standard library, pure packages may not import these, nor what lies below them…
+var impureImports = []string{"net", "os", "sync", "syscall", "math/rand", "crypto/rand", "context", "log"}
+
+// …except for these: addresses are values, and an atomic is no lock.
+var pureImports = []string{"net/netip", "sync/atomic"}
+
+// impureTime are the names of package time that pure packages may not use. Time is handed in.
+var impureTime = []string{
+	"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker",
+}
+
+// floorOf finds the floor of a package, given by its path below the module's.
+func floorOf(pkg string) (floor int, ok bool) {
+	for _, f := range floors {
+		if dir, below := strings.CutSuffix(f.pattern, "..."); pkg == f.pattern || below && strings.HasPrefix(pkg, dir) {
+			return f.floor, true
+		}
+	}
+	return 0, false
+}
+
+// checkImports returns what is wrong with the imports of pkg, which is a path below the module's;
+// imports are whole import paths.
+func checkImports(pkg string, imports []string) (faults []string) {
+	fault := func(format string, args ...any) {
+		faults = append(faults, pkg+": "+fmt.Sprintf(format, args...))
+	}
+	floor, ok := floorOf(pkg)
+	if !ok {
+		fault("the package has no floor: add it to the table in floors_test.go")
+		return faults
+	}
+	for _, imp := range imports {
+		first, _, _ := strings.Cut(imp, "/")
+		local, ours := strings.CutPrefix(imp, modulePath+"/")
+		switch {
+		case ours:
+			below, ok := floorOf(local)
+			switch {
+			case !ok:
+				fault("imports %s, which has no floor: add it to the table in floors_test.go", local)
+			case sideways[[2]string{pkg, local}] != "":
+			case below >= floor:
+				fault("imports %s: imports point down, and floor %d does not lie below floor %d", local, below, floor)
+			case slices.Contains(pure, pkg) && strings.HasPrefix(local, "internal/link/"):
+				fault("imports %s: the package is pure, and that is a way to the network", local)
+			}
+		case imp == "C":
+			fault("imports \"C\": the module builds without cgo")
+		case strings.Contains(first, "."):
+			if slices.Contains(stdlibOnly, pkg) || slices.Contains(pure, pkg) {
+				fault("imports %s: only the standard library is allowed here", imp)
+			}
+		case slices.Contains(pure, pkg) && isImpure(imp):
+			fault("imports %s: the package is pure, without lock, socket, file or chance", imp)
+		}
+	}
+	return faults
+}
+
+func isImpure(imp string) bool {
+	return !slices.Contains(pureImports, imp) && slices.ContainsFunc(impureImports, func(bad string) bool {
+		return imp == bad || strings.HasPrefix(imp, bad+"/")
+	})
+}
+
+// checkPure returns the places in a file of a pure package that use the clock or concurrency.
+func checkPure(fset *token.FileSet, f *ast.File) (faults []string) {
+	fault := func(n ast.Node, what string) {
+		faults = append(faults, fmt.Sprintf("%v: %s in a pure package", fset.Position(n.Pos()), what))
+	}
+	timeName := importName(f, "time")
+	if timeName == "." {
+		fault(f.Name, "a dot import of time")
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			fault(n, "a go statement")
+		case *ast.ChanType:
+			fault(n, "a channel")
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == timeName && slices.Contains(impureTime, n.Sel.Name) {
+				fault(n, "time."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return faults
+}
+
+// importName returns the name by which f knows the standard library's package imp, or "".
+func importName(f *ast.File, imp string) string {
+	for _, spec := range f.Imports {
+		if importPath(spec) != imp {
+			continue
+		}
+		if spec.Name != nil {
+			return spec.Name.Name
+		}
+		return path.Base(imp)
+	}
+	return ""
+}
+
+func importPath(spec *ast.ImportSpec) string { return strings.Trim(spec.Path.Value, "\"`") }
+
+// goFiles calls visit for each Go file of the module, whatever its build constraints: the go
+// command would see those of one system only.
+func goFiles(t *testing.T, visit func(name string, fset *token.FileSet, f *ast.File)) {
+	t.Helper()
+	sourceFiles(t, func(name string, d fs.DirEntry) {
+		if path.Ext(name) != ".go" {
+			return
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, filepath.FromSlash(name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		visit(name, fset, f)
+	})
+}
+
+func TestFloors(t *testing.T) {
+	imports := make(map[string][]string) // by package
+	goFiles(t, func(name string, fset *token.FileSet, f *ast.File) {
+		if strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		pkg := path.Dir(name)
+		if _, seen := imports[pkg]; !seen {
+			imports[pkg] = nil
+		}
+		for _, spec := range f.Imports {
+			if imp := importPath(spec); !slices.Contains(imports[pkg], imp) {
+				imports[pkg] = append(imports[pkg], imp)
+			}
+		}
+		if slices.Contains(pure, pkg) {
+			for _, fault := range checkPure(fset, f) {
+				t.Error(fault)
+			}
+		}
+	})
+	if _, ok := imports["verbs"]; !ok {
+		t.Fatalf("package verbs was not found: the walk over the module is broken")
+	}
+	for pkg, imps := range imports {
+		for _, fault := range checkImports(pkg, imps) {
+			t.Error(fault)
+		}
+	}
+}
+
+func TestCheckImports(t *testing.T) {
+	const m = modulePath + "/"
+	tests := []struct {
+		pkg  string
+		imp  string
+		want string // part of the fault, or "" for none
+	}{
+		{"verbs", "context", ""},
+		{"verbs", "golang.org/x/sys/unix", "only the standard library"},
+		{"verbs", m + "internal/wire", "floor 0 does not lie below floor 0"},
+		{"verbs", m + "internal/hca", "floor 3 does not lie below floor 0"},
+		{"verbs/verbstest", m + "verbs", ""},
+		{"verbs/verbstest", m + "provider/soft", "floor 4 does not lie below floor 1"},
+		{"internal/link", m + "internal/link/udp", "floor 1 does not lie below floor 0"},
+		{"internal/link/udp", m + "internal/link", ""},
+		{"internal/link/udp", "golang.org/x/sys/unix", ""},
+		{"internal/link/fault", m + "internal/link/sim", "floor 1 does not lie below floor 1"},
+		{"internal/link/sim", m + "internal/link/fault", ""},
+		{"internal/link/udp", m + "internal/link/fault", "floor 1 does not lie below floor 1"},
+		{"internal/link/udp/deep", m + "internal/link", ""},
+		{"internal/transport", m + "verbs", ""},
+		{"internal/transport", m + "internal/wire", ""},
+		{"internal/transport", m + "internal/link/sim", "a way to the network"},
+		{"internal/transport", m + "internal/cm", "floor 2 does not lie below floor 2"},
+		{"internal/transport", "net/netip", ""},
+		{"internal/transport", "time", ""},
+		{"internal/transport", "sync/atomic", ""},
+		{"internal/transport", "sync", "pure"},
+		{"internal/transport", "net", "pure"},
+		{"internal/transport", "net/http", "pure"},
+		{"internal/cm", "os", "pure"},
+		{"internal/cm", "math/rand/v2", "pure"},
+		{"internal/cm", "golang.org/x/net/ipv4", "only the standard library"},
+		{"internal/hca", "sync", ""},
+		{"internal/hca", "C", "without cgo"},
+		{"internal/hca", m + "cmd/adverb", "floor 5 does not lie below floor 3"},
+		{"internal/hca", m + "nosuch", "add it to the table"},
+		{"provider/soft", m + "internal/hca", ""},
+		{"provider/soft", m + "rdmatest", "floor 4 does not lie below floor 4"},
+		{"cmd/adverb", m + "provider/soft", ""},
+		{"nosuch", "fmt", "add it to the table"},
+		{"verbsother", "fmt", "add it to the table"},
+		{".", "fmt", "add it to the table"},
+	}
+	for _, tt := range tests {
+		checkOne(t, tt.pkg+" imports "+tt.imp, checkImports(tt.pkg, []string{tt.imp}), tt.want)
+	}
+	if got := checkImports("verbs", []string{"golang.org/x/sys/unix", m + "rdmacm"}); len(got) != 2 {
+		t.Errorf("two bad imports: got %d faults %q, want 2", len(got), got)
+	}
+}
+
+func TestCheckPure(t *testing.T) {
+	tests := []struct {
+		src  string
+		want string
+	}{
+		{`import "time"; var d = 3 * time.Second; func f(now time.Time) time.Time { return now.Add(d) }`, ""},
+		{`import "time"; func f() time.Time { return time.Now() }`, "time.Now"},
+		{`import "time"; var clock = time.Now`, "time.Now"},
+		{`import "time"; func f() { time.Sleep(1) }`, "time.Sleep"},
+		{`import clock "time"; func f() { <-clock.After(1) }`, "time.After"},
+		{`import . "time"; func f() { Sleep(1) }`, "dot import"},
+		{`type s struct{}; func (s) Now() {}; func f() { var time s; time.Now() }`, ""},
+		{`func f() { go f() }`, "go statement"},
+		{`var c chan int`, "channel"},
+		{`func f() { _ = make(chan struct{}) }`, "channel"},
+	}
+	for _, tt := range tests {
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, "x.go", "package p; "+tt.src, parser.SkipObjectResolution)
+		if err != nil {
+			t.Errorf("%s: %v", tt.src, err)
+			continue
+		}
+		checkOne(t, tt.src, checkPure(fset, f), tt.want)
+	}
+}
+
+// checkOne fails the test unless got is one fault with want in it, or none where want is empty.
+func checkOne(t *testing.T, input string, got []string, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(got) > 0:
+		t.Errorf("%s: got %q, want no fault", input, got)
+	case want != "" && (len(got) != 1 || !strings.Contains(got[0], want)):
+		t.Errorf("%s: got %q, want one fault with %q", input, got, want)
+	}
+}
