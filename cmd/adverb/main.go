@@ -1,0 +1,17 @@
+// Command adverb is the tool of the module: the classic verbs programs, under their classic
+// names too, and a demonstration that shows every packet. See "adverb --help".
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
