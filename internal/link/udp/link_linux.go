@@ -30,19 +30,29 @@ var _ link.Link = (*Link)(nil)
 
 // openLink opens the link of addr, which has no zone. Index is that of the interface.
 func openLink(addr netip.Addr, index int) (link.Link, error) {
+	l, err := newLink(addr, index, false)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// newLink opens a link which, if shared, lets other processes of the same user receive on
+// the address as well.
+func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 	l := &Link{addr: netip.AddrPortFrom(addr, link.Port)}
 	scope := uint32(0)
 	if addr.IsLinkLocalUnicast() && addr.Is6() {
 		scope = uint32(index)
 	}
 	fds := make([]int, 0, 1+sendSockets)
-	fail := func(err error) (link.Link, error) {
+	fail := func(err error) (*Link, error) {
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
 		return nil, openError(addr, err)
 	}
-	fd, err := openReceiveSocket(l.addr, scope)
+	fd, err := openReceiveSocket(l.addr, scope, shared)
 	if err != nil {
 		return fail(err)
 	}
@@ -71,6 +81,30 @@ func openLink(addr netip.Addr, index int) (link.Link, error) {
 	return l, nil
 }
 
+// OpenShared is Open for a link that shares its port with those of other processes of the same
+// user, as long as all share it. Which of them receives a datagram is up to the kernel's hash
+// or, once one of them has called Steer, to a program.
+func (d *Netdev) OpenShared(addr netip.Addr) (*Link, error) {
+	addr, index, err := d.resolve(addr)
+	if err != nil {
+		return nil, err
+	}
+	return newLink(addr, index, true)
+}
+
+// Steer sets the classic BPF program that picks the receiver of each datagram among the links
+// that share the address, by its index. The program's offset 0 is the UDP payload. Links are
+// numbered in the order of opening; when one closes, the last takes its number.
+func (l *Link) Steer(program []unix.SockFilter) error {
+	l.rx.mu.Lock()
+	defer l.rx.mu.Unlock()
+	if l.rx.fd < 0 {
+		return link.ErrClosed
+	}
+	return os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", unix.SetsockoptSockFprog(l.rx.fd, unix.SOL_SOCKET,
+		unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}))
+}
+
 // openSocket returns a UDP socket that is not registered with Go's network poller.
 func openSocket(addr netip.Addr) (int, error) {
 	family := unix.AF_INET6
@@ -81,7 +115,7 @@ func openSocket(addr netip.Addr) (int, error) {
 	return fd, os.NewSyscallError("socket", err)
 }
 
-func openReceiveSocket(at netip.AddrPort, scope uint32) (int, error) {
+func openReceiveSocket(at netip.AddrPort, scope uint32, shared bool) (int, error) {
 	fd, err := openSocket(at.Addr())
 	if err != nil {
 		return -1, err
@@ -92,6 +126,9 @@ func openReceiveSocket(at netip.AddrPort, scope uint32) (int, error) {
 	if err == nil && at.Addr().Is6() {
 		// RoCEv2 cards, and Linux's rxe, send UDP checksum 0 over IPv6 too.
 		err = setOptions(fd, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"})
+	}
+	if err == nil && shared {
+		err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT"})
 	}
 	if err == nil {
 		err = bind(fd, at, scope)

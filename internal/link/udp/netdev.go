@@ -171,19 +171,28 @@ func (d *Netdev) State() (link.NetdevState, error) {
 
 // Open implements link.Netdev. Addr may be any that NetdevForAddr takes.
 func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
+	addr, index, err := d.resolve(addr)
+	if err != nil {
+		return nil, err
+	}
+	return openLink(addr, index)
+}
+
+// resolve returns addr without zone, and the interface's index, if the interface has addr.
+func (d *Netdev) resolve(addr netip.Addr) (netip.Addr, int, error) {
 	addr = addr.WithZone("").Unmap()
 	ifi, err := interfaceByName(d.name)
 	if err != nil {
-		return nil, err
+		return addr, 0, err
 	}
 	prefixes, err := prefixesOf(ifi)
 	if err != nil {
-		return nil, err
+		return addr, 0, err
 	}
 	if d.only.IsValid() && addr != d.only || !holds(ifi, prefixes, addr) {
-		return nil, noAddress(d.name, addr)
+		return addr, 0, noAddress(d.name, addr)
 	}
-	return openLink(addr, ifi.Index)
+	return addr, ifi.Index, nil
 }
 
 // Changed implements link.Netdev. The first call starts the watch: take the state after it.

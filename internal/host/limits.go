@@ -1,0 +1,47 @@
+package host
+
+import "time"
+
+// How QPNs are cut up. Package hca draws numbers by the same blocks.
+const (
+	blockBits = 12
+	numBlocks = 1 << (24 - blockBits)
+
+	// specialBlock holds QP0 and QP1, which all processes share.
+	specialBlock = 0
+	// controlBlock holds the multicast QPN, its last, and numbers that stand for the sockets of
+	// an address: datagrams to them find out who is behind each.
+	controlBlock = numBlocks - 1
+)
+
+const (
+	// heldDatagrams, and holdTime, bound what is kept for an owner who has not proved yet who he is.
+	heldDatagrams = 256
+	holdTime      = time.Second
+	askAgain      = 20 * time.Millisecond
+
+	// sendPatience is how long a message to another process waits for room, in ms.
+	sendPatience = 5
+
+	// absentTime is for how long a block that nobody owns is not asked for again.
+	absentTime = 20 * time.Millisecond
+
+	// probeTime is how long the processes of an address have to answer who they are, and
+	// firstProbes how many sockets are looked for at first.
+	// Those that have not are asked again every probeAgain.
+	probeTime   = 100 * time.Millisecond
+	probeAgain  = 10 * time.Millisecond
+	firstProbes = 16
+	maxProbes   = 1024
+
+	// Renewals of the program are apart by at least renewMin, and by more the more of them
+	// in a row have failed to find all processes, renewMax at most.
+	renewMin = 10 * time.Millisecond
+	renewMax = 2 * time.Second
+
+	// askedMessages bounds the questions that wait to be answered.
+	askedMessages = 1024
+
+	// injectedDatagrams bounds what others have passed on and is not received yet.
+	injectedDatagrams = 4096
+)

@@ -1,0 +1,128 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// mailbox is the unix socket by which a process owns a block of QPNs, and through which it
+// is told what is the block's.
+type mailbox struct {
+	block uint32
+	file  *os.File
+	conn  syscall.RawConn
+}
+
+// errTaken is the error for a block that another process owns.
+var errTaken = errors.New("the block has an owner")
+
+// mailboxAddr is the abstract name of a block's socket.
+func mailboxAddr(block uint32) *unix.SockaddrUnix {
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("@adverb/qpn/%03x", block)}
+}
+
+// openMailbox claims a block.
+func openMailbox(block uint32) (*mailbox, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	err = os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
+	if err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, mailboxAddr(block)))
+	}
+	if err != nil {
+		unix.Close(fd)
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = errTaken
+		}
+		return nil, err
+	}
+	m := &mailbox{block: block, file: os.NewFile(uintptr(fd), "mailbox")}
+	if m.conn, err = m.file.SyscallConn(); err != nil {
+		m.file.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// serve calls handle for each message of a process of the same user, until the mailbox closes.
+func (m *mailbox) serve(handle func([]byte)) {
+	buf := make([]byte, 1<<16)
+	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	for {
+		var n, oobn int
+		var err error
+		closed := m.conn.Read(func(fd uintptr) bool {
+			n, oobn, _, _, err = unix.Recvmsg(int(fd), buf, oob, 0)
+			return err != unix.EAGAIN
+		})
+		if closed != nil {
+			return
+		}
+		if err == nil && sameUser(oob[:oobn]) {
+			handle(buf[:n])
+		}
+	}
+}
+
+// sameUser reports whether the kernel vouches that a message is from a process of this user.
+func sameUser(oob []byte) bool {
+	cmsgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(cmsgs) != 1 {
+		return false
+	}
+	cred, err := unix.ParseUnixCredentials(&cmsgs[0])
+	return err == nil && int(cred.Uid) == os.Geteuid()
+}
+
+func (m *mailbox) close() { m.file.Close() }
+
+// outlet is a socket to another's mailbox. The kernel queues few messages (11, by default), so a
+// message waits a little for room; but not for a process that has let one wait in vain, which
+// is stopped, or might as well be.
+type outlet struct {
+	fd      int
+	stalled bool
+}
+
+// connect reaches the socket that is bound to the block's name now. If its process ends the
+// outlet breaks, and does not lead to whoever takes the name next.
+func connect(block uint32) (*outlet, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Connect(fd, mailboxAddr(block)); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("connect", err)
+	}
+	return &outlet{fd: fd}, nil
+}
+
+// send reports whether the outlet still leads anywhere.
+func (o *outlet) send(b []byte) bool {
+	err := o.trySend(b)
+	if err == unix.EAGAIN && !o.stalled {
+		unix.Poll([]unix.PollFd{{Fd: int32(o.fd), Events: unix.POLLOUT}}, sendPatience)
+		err = o.trySend(b)
+	}
+	o.stalled = err == unix.EAGAIN
+	switch err {
+	case nil, unix.EAGAIN, unix.EMSGSIZE, unix.ENOBUFS:
+		return true
+	}
+	return false
+}
+
+func (o *outlet) trySend(b []byte) error {
+	return unix.Sendto(o.fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+}
+
+func (o *outlet) close() { unix.Close(o.fd) }

@@ -1,0 +1,115 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"slices"
+)
+
+// A message is what processes tell each other over their unix sockets.
+//
+//	byte 0      kind
+//	byte 1      version
+//	bytes 2-3   block of the sender's socket, to answer to
+//	bytes 4-11  nonce
+//	then        datagram: address (16), source (16), source port (2), traffic class (1), payload
+//	            here:     address (16), index (2), blocks (2 each)
+type message struct {
+	kind    kind
+	from    uint32 // block
+	nonce   uint64
+	addr    netip.Addr // the local address that it is about
+	source  netip.AddrPort
+	class   uint8
+	payload []byte
+	index   int
+	blocks  []uint32
+
+	to uint32 // the block whose mailbox it came to; not in the message itself
+}
+
+type kind uint8
+
+const (
+	whoMessage      kind = 1 // who are you?
+	meMessage       kind = 2 // the answer: one of the same user
+	datagramMessage kind = 3 // a datagram that is yours
+	hereMessage     kind = 4 // the answer to a probe of a socket: these blocks are here
+)
+
+const (
+	messageVersion = 1
+	messageHeader  = 12
+	datagramHeader = messageHeader + 16 + 16 + 2 + 1
+	hereHeader     = messageHeader + 16 + 2
+)
+
+var errMessage = errors.New("malformed message")
+
+func (m *message) appendTo(b []byte) []byte {
+	b = append(b, byte(m.kind), messageVersion)
+	b = binary.BigEndian.AppendUint16(b, uint16(m.from))
+	b = binary.BigEndian.AppendUint64(b, m.nonce)
+	switch m.kind {
+	case datagramMessage:
+		b = appendAddr(b, m.addr)
+		b = appendAddr(b, m.source.Addr())
+		b = binary.BigEndian.AppendUint16(b, m.source.Port())
+		b = append(b, m.class)
+		b = append(b, m.payload...)
+	case hereMessage:
+		b = appendAddr(b, m.addr)
+		b = binary.BigEndian.AppendUint16(b, uint16(m.index))
+		for _, block := range m.blocks {
+			b = binary.BigEndian.AppendUint16(b, uint16(block))
+		}
+	}
+	return b
+}
+
+func appendAddr(b []byte, a netip.Addr) []byte {
+	a16 := a.As16()
+	return append(b, a16[:]...)
+}
+
+func addrAt(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)).Unmap() }
+
+// decode takes a message apart. Its payload is a part of b.
+func (m *message) decode(b []byte) error {
+	if len(b) < messageHeader || b[1] != messageVersion {
+		return errMessage
+	}
+	*m = message{kind: kind(b[0]), from: uint32(binary.BigEndian.Uint16(b[2:])), nonce: binary.BigEndian.Uint64(b[4:])}
+	if m.from >= numBlocks {
+		return errMessage
+	}
+	switch m.kind {
+	case whoMessage, meMessage:
+		return nil
+	case datagramMessage:
+		if len(b) < datagramHeader {
+			return errMessage
+		}
+		m.addr = addrAt(b[messageHeader:])
+		m.source = netip.AddrPortFrom(addrAt(b[messageHeader+16:]), binary.BigEndian.Uint16(b[messageHeader+32:]))
+		m.class = b[datagramHeader-1]
+		m.payload = b[datagramHeader:]
+		return nil
+	case hereMessage:
+		if len(b) < hereHeader || (len(b)-hereHeader)%2 != 0 {
+			return errMessage
+		}
+		m.addr = addrAt(b[messageHeader:])
+		m.index = int(binary.BigEndian.Uint16(b[messageHeader+16:]))
+		for b := range slices.Chunk(b[hereHeader:], 2) {
+			block := uint32(binary.BigEndian.Uint16(b))
+			if block >= numBlocks {
+				return errMessage
+			}
+			m.blocks = append(m.blocks, block)
+		}
+		return nil
+	}
+	return errMessage
+}

@@ -1,0 +1,179 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/udp"
+)
+
+// Netdev is a network interface whose links share their addresses with other processes of the
+// same user. It belongs to one device, whose QPNs are of the blocks that Claim took.
+type Netdev struct {
+	*udp.Netdev
+
+	owned [numBlocks]atomic.Bool
+
+	mu     sync.Mutex
+	boxes  []*mailbox
+	owners *owners // nil before the first Claim
+	links  map[netip.Addr]*Link
+	closed bool
+	served sync.WaitGroup
+
+	asked  chan message // who and me, for talk
+	silent chan struct{}
+}
+
+var _ link.Netdev = (*Netdev)(nil)
+
+// Share returns the shared form of a network interface.
+func Share(n *udp.Netdev) *Netdev {
+	s := &Netdev{Netdev: n, links: map[netip.Addr]*Link{}, asked: make(chan message, askedMessages), silent: make(chan struct{})}
+	s.served.Go(s.talk)
+	return s
+}
+
+// talk answers who this process is. It may wait for room in another's mailbox, which those who
+// empty our own must not: two processes would wait for each other.
+func (n *Netdev) talk() {
+	for {
+		var m message
+		select {
+		case m = <-n.asked:
+		case <-n.silent:
+			return
+		}
+		n.mu.Lock()
+		owners := n.owners
+		n.mu.Unlock()
+		if m.kind == whoMessage {
+			owners.answer(m.from, &message{kind: meMessage, from: m.to, nonce: m.nonce})
+		} else {
+			owners.prove(m.from, m.nonce)
+		}
+	}
+}
+
+// Claim takes a block of QPNs for this process, or returns false if it has an owner.
+func (n *Netdev) Claim(block uint32) (bool, error) {
+	if block == specialBlock || block >= controlBlock {
+		return false, nil
+	}
+	box, err := openMailbox(block)
+	if errors.Is(err, errTaken) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim QPNs %#06x to %#06x: %w", block<<blockBits, (block+1)<<blockBits-1, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		box.close()
+		return false, link.ErrClosed
+	}
+	if n.owners == nil {
+		n.owners = &owners{self: block, by: map[uint32]*owner{}}
+	}
+	n.boxes = append(n.boxes, box)
+	n.owned[block].Store(true)
+	n.served.Go(func() { box.serve(func(b []byte) { n.message(box, b) }) })
+	for _, l := range n.links {
+		l.renew()
+	}
+	return true, nil
+}
+
+// message handles what another process of the same user has sent to the mailbox.
+func (n *Netdev) message(box *mailbox, b []byte) {
+	var m message
+	if m.decode(b) != nil {
+		return
+	}
+	n.mu.Lock()
+	l := n.links[m.addr]
+	n.mu.Unlock()
+	switch m.kind {
+	case whoMessage, meMessage:
+		// The answer names the block that was asked for.
+		m.to = box.block
+		select {
+		case n.asked <- m:
+		default: // somebody floods us
+		}
+	case datagramMessage:
+		if l != nil {
+			l.inject(&m)
+		}
+	case hereMessage:
+		if l != nil {
+			l.steering.here(&m)
+		}
+	}
+}
+
+// blocks returns what the process has claimed.
+func (n *Netdev) blocks() []uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var bs []uint32
+	for _, b := range n.boxes {
+		bs = append(bs, b.block)
+	}
+	return bs
+}
+
+// Open implements link.Netdev.
+func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
+	u, err := n.OpenShared(addr)
+	if err != nil {
+		return nil, err
+	}
+	addr = u.Addr().Addr()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		u.Close()
+		return nil, link.ErrClosed
+	}
+	l := newLink(n, u)
+	n.links[addr] = l
+	l.renew()
+	return l, nil
+}
+
+// Close gives the blocks back. Links stay open, for QPs of their own process only.
+func (n *Netdev) Close() error {
+	n.mu.Lock()
+	closed := n.closed
+	n.closed = true
+	boxes, owners := n.boxes, n.owners
+	n.mu.Unlock()
+	if !closed {
+		for _, b := range boxes {
+			b.close()
+		}
+		close(n.silent)
+		n.served.Wait()
+		if owners != nil {
+			owners.close()
+		}
+	}
+	return n.Netdev.Close()
+}
+
+// forget is called by a link that closes.
+func (n *Netdev) forget(l *Link) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if addr := l.Addr().Addr(); n.links[addr] == l {
+		delete(n.links, addr)
+	}
+}
