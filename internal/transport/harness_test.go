@@ -46,6 +46,10 @@ type testHost struct {
 	sends  []sendDone
 	recvd  []recvDone
 	events []verbs.EventType
+	before []int // sends that were complete at each event
+
+	written int // bytes that WriteRemote has placed
+	atomics int // executed
 }
 
 func (h *testHost) register(base uint64, n int, access verbs.Access) *region {
@@ -136,7 +140,7 @@ func (h *testHost) ReadRemote(dst []byte, key verbs.RKey, va uint64) *Fault {
 
 func (h *testHost) WriteRemote(key verbs.RKey, va uint64, src []byte) *Fault {
 	b, f := h.find(uint32(key), va, uint64(len(src)), verbs.AccessRemoteWrite, verbs.WCRemAccessErr)
-	copy(b, src)
+	h.written += copy(b, src)
 	return f
 }
 
@@ -145,7 +149,8 @@ func (h *testHost) CompareSwap(key verbs.RKey, va uint64, compare, swap uint64) 
 	if f != nil {
 		return 0, f
 	}
-	orig := binary.NativeEndian.Uint64(b)
+	h.atomics++
+	orig := nativeWord(b)
 	if orig == compare {
 		binary.NativeEndian.PutUint64(b, swap)
 	}
@@ -157,7 +162,8 @@ func (h *testHost) FetchAdd(key verbs.RKey, va uint64, add uint64) (uint64, *Fau
 	if f != nil {
 		return 0, f
 	}
-	orig := binary.NativeEndian.Uint64(b)
+	h.atomics++
+	orig := nativeWord(b)
 	binary.NativeEndian.PutUint64(b, orig+add)
 	return orig, nil
 }
@@ -209,6 +215,9 @@ func (h *testHost) CompleteSend(wc verbs.WC, freed uint64) {
 	h.sends = append(h.sends, sendDone{wc, freed})
 }
 
-func (h *testHost) Event(t verbs.EventType) { h.events = append(h.events, t) }
+func (h *testHost) Event(t verbs.EventType) {
+	h.events = append(h.events, t)
+	h.before = append(h.before, len(h.sends))
+}
 
 func nativeWord(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }

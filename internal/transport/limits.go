@@ -39,6 +39,9 @@ const (
 	maxReplays = 16
 )
 
+// A negative length would not compile: the window keeps clear of the PSNs' own limit.
+var _ [psnWindow - window]struct{}
+
 // Never is the time of a timeout that is not set.
 const Never = time.Duration(math.MaxInt64)
 

@@ -26,11 +26,10 @@ const (
 // node is one of the two QPs of a pair, with its host.
 type node struct {
 	*testHost
-	qp     *QP
-	peer   *node
-	mem    *region // 1 MiB, all access, a pattern of its own
-	sent   int     // packets
-	polled int     // sends that poll has seen
+	qp   *QP
+	peer *node
+	mem  *region // 1 MiB, all access, a pattern of its own
+	sent int     // packets
 }
 
 // A sentPacket is a packet that one of the ends has sent.
@@ -128,7 +127,7 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.cap == (verbs.QPCap{}) {
 		s.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 32, MaxRecvSGE: 32, MaxInlineData: 256}
 	}
-	p := &pair{t: t, buf: make([]byte, MaxDatagram)}
+	p := &pair{t: t, buf: bytes.Repeat([]byte{0xa5}, MaxDatagram)}
 	p.a = newEnd(t, "a", memBaseA, Config{QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll})
 	p.b = newEnd(t, "b", memBaseB, Config{QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll})
 	p.a.peer, p.b.peer = p.b, p.a
@@ -214,6 +213,11 @@ func (p *pair) send(e *node, data []byte) {
 	}
 	if s.DestQP != uint32(e.peer.qp.cfg.QPN) || s.PKey != wire.DefaultPKey {
 		p.t.Fatalf("%s sent dest QP %#x, P_Key %#x", e.name, s.DestQP, s.PKey)
+	}
+	for _, b := range data[len(data)-wire.ICRCSize-int(s.PadCount) : len(data)-wire.ICRCSize] {
+		if b != 0 {
+			p.t.Fatalf("%s sent a pad that is not zero: % x", e.name, data)
+		}
 	}
 	delays := []delay{testDelay}
 	if p.route != nil {

@@ -121,7 +121,8 @@ func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 	}
 	// Beyond the peer's receives only one packet at a time goes out, alone, to ask
 	// whether there is one by now: IBTA §9.7.7.2.
-	if k <= 1 && w.takesRecv() && w.message >= r.creditLimit && r.nxt != q.com.una {
+	probe := k == 0 || k == 1 && r.askedAt == r.nxt // the first packet has asked, so an answer comes
+	if probe && w.takesRecv() && w.message >= r.creditLimit && r.nxt != q.com.una {
 		return false
 	}
 	return true

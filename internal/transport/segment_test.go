@@ -143,7 +143,9 @@ func TestSegmentationAtomic(t *testing.T) {
 	p := newPair(t, setup{psnA: 0xffffff})
 	word := func() uint64 { return nativeWord(p.b.mem.data[64:]) }
 	first := word()
-	p.post(p.a, addWR(1, p.b.mem.remote(64), 5, p.a.mem.sge(0, 8)), casWR(2, p.b.mem.remote(64), first+5, 77, p.a.mem.sge(8, 8)),
+	add := addWR(1, p.b.mem.remote(64), 5, p.a.mem.sge(0, 8))
+	add.Compare = 99 // says nothing
+	p.post(p.a, add, casWR(2, p.b.mem.remote(64), first+5, 77, p.a.mem.sge(8, 8)),
 		casWR(3, p.b.mem.remote(64), first+5, 99, p.a.mem.sge(16, 8)))
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess})

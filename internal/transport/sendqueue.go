@@ -41,10 +41,6 @@ func (w *sendWQE) takesRecv() bool {
 	return false
 }
 
-func (w *sendWQE) hasImm() bool {
-	return w.op == verbs.OpSendWithImm || w.op == verbs.OpRDMAWriteWithImm
-}
-
 // sendQueue is the ring of send WQEs. Places are counted from RESET on:
 //
 //	polled <= head <= requester.cur <= tail

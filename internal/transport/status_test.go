@@ -24,6 +24,7 @@ func TestStatus(t *testing.T) {
 		send    verbs.WCStatus // of work request 2
 		recv    verbs.WCStatus // of receive 102; WCSuccess if it is not used
 		noError bool           // b stays in RTS
+		behind  bool           // b has executed SEND 3 all the same: the fault shows in a response only
 		events  []verbs.EventType
 	}{
 		{name: "receive too short",
@@ -52,15 +53,15 @@ func TestStatus(t *testing.T) {
 			send: verbs.WCLocProtErr, noError: true},
 		{name: "bad lkey of a READ",
 			wr:   func(p *pair) verbs.SendWR { return readWR(2, p.b.mem.remote(0), badSGE) },
-			send: verbs.WCLocProtErr, noError: true},
+			send: verbs.WCLocProtErr, noError: true, behind: true},
 		{name: "bad lkey of an atomic",
 			wr:   func(p *pair) verbs.SendWR { return addWR(2, p.b.mem.remote(0), 1, badSGE) },
-			send: verbs.WCLocProtErr, noError: true},
+			send: verbs.WCLocProtErr, noError: true, behind: true},
 		{name: "READ into memory without local write",
 			wr: func(p *pair) verbs.SendWR {
 				return readWR(2, p.b.mem.remote(0), p.a.register(0x1000, 8, 0).sge(0, 8))
 			},
-			send: verbs.WCLocProtErr, noError: true},
+			send: verbs.WCLocProtErr, noError: true, behind: true},
 		{name: "bad lkey of the receive",
 			wr:   func(p *pair) verbs.SendWR { return sendWR(2, p.a.mem.sge(0, 8)) },
 			prep: func(p *pair) { p.b.recvs = nil; p.b.postRecv(102, badSGE); p.b.postRecv(103); p.b.postRecv(104) },
@@ -143,6 +144,9 @@ func TestStatus(t *testing.T) {
 			p.a.wantEvents()
 			p.b.wantEvents(tt.events...)
 			switch {
+			case tt.behind:
+				p.b.wantState(verbs.QPStateRTS)
+				p.b.wantRecvs(wc{101, ok}, wc{102, ok})
 			case tt.noError:
 				p.b.wantState(verbs.QPStateRTS)
 				p.b.wantRecvs(wc{101, ok})

@@ -1,0 +1,150 @@
+package transport
+
+import (
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// bench moves packets between two QPs directly, without time and network.
+type bench struct {
+	*pair
+	pkt     wire.Packet
+	packets int
+}
+
+func newBench(t testing.TB, s setup) *bench {
+	s.cap = verbs.QPCap{MaxSendWR: 256, MaxSendSGE: 2, MaxInlineData: 64}
+	m := &bench{pair: newPair(t, s)}
+	for _, e := range []*node{m.a, m.b} {
+		e.sends = make([]sendDone, 0, 256)
+		e.recvd = make([]recvDone, 0, 256)
+		e.recvs = make([]RecvWQE, 0, 256)
+	}
+	return m
+}
+
+// settle moves packets until there are none, and polls.
+func (m *bench) settle() {
+	for moved := true; moved; {
+		moved = m.move(m.a) || m.move(m.b)
+	}
+	for _, e := range [2]*node{m.a, m.b} {
+		if n := len(e.sends); n > 0 {
+			if s := e.sends[n-1].wc.Status; s != verbs.WCSuccess {
+				m.t.Fatal(s)
+			}
+			e.qp.Polled(e.sends[n-1].freed)
+		}
+		e.sends, e.recvd = e.sends[:0], e.recvd[:0]
+	}
+}
+
+func (m *bench) move(from *node) bool {
+	sent := false
+	for {
+		n := from.qp.Transmit(m.now, m.buf)
+		if n == 0 {
+			return sent
+		}
+		sent = true
+		m.packets++
+		if err := m.pkt.Decode(m.buf[:n]); err != nil {
+			m.t.Fatal(err)
+		}
+		from.peer.qp.HandlePacket(m.now, &m.pkt)
+	}
+}
+
+func benchOps(m *bench) map[string]verbs.SendWR {
+	return map[string]verbs.SendWR{
+		"SEND":                 sendWR(1, m.a.mem.sge(0, 3000), m.a.mem.sge(5000, 3000)),
+		"SEND inline":          {ID: 1, Op: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, InlineData: make([]byte, 64)},
+		"WRITE":                writeWR(1, m.b.mem.remote(0), m.a.mem.sge(0, 8000)),
+		"WRITE with immediate": withImm(writeWR(1, m.b.mem.remote(0), m.a.mem.sge(0, 8000)), 1),
+		"READ":                 readWR(1, m.b.mem.remote(0), m.a.mem.sge(0, 8000)),
+		"FETCH_ADD":            addWR(1, m.b.mem.remote(0), 1, m.a.mem.sge(0, 8)),
+		"CMP_SWAP":             casWR(1, m.b.mem.remote(0), 1, 1, m.a.mem.sge(0, 8)),
+	}
+}
+
+// TestAllocs: from Post to the completion nothing is allocated.
+func TestAllocs(t *testing.T) {
+	m := newBench(t, setup{})
+	sg := []verbs.SGE{m.b.mem.sge(1<<16, 8000)}
+	for name, wr := range benchOps(m) {
+		one := func() {
+			for range 5 {
+				m.b.recvs = append(m.b.recvs[:0], RecvWQE{ID: 1, SGList: sg, Length: 8000})
+				if err := m.a.qp.Post(&wr); err != nil {
+					t.Fatal(err)
+				}
+				m.settle()
+			}
+		}
+		if n := testing.AllocsPerRun(100, one); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// BenchmarkWrite streams WRITEs of 4 KiB at an MTU of 4096, both ends included.
+func BenchmarkWrite(b *testing.B) {
+	benchmark(b, setup{mtu: verbs.MTU4096}, 4096, func(m *bench) verbs.SendWR {
+		return writeWR(1, m.b.mem.remote(0), m.a.mem.sge(0, 4096))
+	})
+}
+
+// BenchmarkWriteLong streams WRITEs of 256 KiB.
+func BenchmarkWriteLong(b *testing.B) {
+	benchmark(b, setup{mtu: verbs.MTU4096}, 1<<18, func(m *bench) verbs.SendWR {
+		return writeWR(1, m.b.mem.remote(0), m.a.mem.sge(0, 1<<18))
+	})
+}
+
+func BenchmarkReadLong(b *testing.B) {
+	benchmark(b, setup{mtu: verbs.MTU4096}, 1<<18, func(m *bench) verbs.SendWR {
+		return readWR(1, m.b.mem.remote(0), m.a.mem.sge(0, 1<<18))
+	})
+}
+
+func BenchmarkWrite64(b *testing.B) {
+	benchmark(b, setup{}, 64, func(m *bench) verbs.SendWR { return writeWR(1, m.b.mem.remote(0), m.a.mem.sge(0, 64)) })
+}
+
+func BenchmarkSend64(b *testing.B) {
+	benchmark(b, setup{}, 64, func(m *bench) verbs.SendWR { return sendWR(1, m.a.mem.sge(0, 64)) })
+}
+
+func BenchmarkRead64(b *testing.B) {
+	benchmark(b, setup{rd: 16}, 64, func(m *bench) verbs.SendWR { return readWR(1, m.b.mem.remote(0), m.a.mem.sge(0, 64)) })
+}
+
+func BenchmarkFetchAdd(b *testing.B) {
+	benchmark(b, setup{rd: 16}, 8, func(m *bench) verbs.SendWR { return addWR(1, m.b.mem.remote(0), 1, m.a.mem.sge(0, 8)) })
+}
+
+// benchmark posts work requests in batches of 64, of which the last is signaled.
+func benchmark(b *testing.B, s setup, size int, wr func(m *bench) verbs.SendWR) {
+	m := newBench(b, s)
+	w := wr(m)
+	sg := []verbs.SGE{m.b.mem.sge(0, 64)}
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		if w.Flags = 0; n%64 == 63 {
+			w.Flags = verbs.SendSignaled
+		}
+		if w.Op == verbs.OpSend {
+			m.b.recvs = append(m.b.recvs, RecvWQE{SGList: sg, Length: 64})
+		}
+		if err := m.a.qp.Post(&w); err != nil {
+			b.Fatal(err)
+		}
+		if n%64 == 63 {
+			m.settle()
+		}
+	}
+	b.ReportMetric(float64(m.packets)/b.Elapsed().Seconds(), "packets/s")
+}

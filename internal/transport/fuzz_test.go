@@ -1,0 +1,209 @@
+package transport
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Layout of the fuzzed QP's memory: only what peers may reach and what work requests name may change.
+const (
+	fuzzRemote = 1 << 12 // 4 KiB, by a key of their own
+	fuzzRecv   = 1 << 13 // 4 KiB
+	fuzzRead   = 1 << 14 // 4 KiB
+	fuzzEnd    = 1 << 15
+	fuzzFirst  = 0xfffff0 // PSN, both ways
+)
+
+// FuzzHandlePacket gives a QP in RTS, with work requests outstanding, arbitrary packets: no panic,
+// no work request done twice, no memory touched but what was named, nothing that grows.
+func FuzzHandlePacket(f *testing.F) {
+	f.Add([]byte{})
+	for op := range byte(0x1e) {
+		f.Add([]byte{2, op, 0, 0x80, 0, 0, 1, 2, op, 1, 0x80, 0, 0, 1, 0, 1, 2, op, 2, 0x80, 3, 2, 1})
+		f.Add([]byte{0, 2, op, 0xf0, 0x1f, 0, 0, 1, 1, 2, op, 0xf1, 0x60, 0, 0, 2, 3, 0, 1, 0})
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) > 4096 {
+			return
+		}
+		z := newFuzzed(t)
+		for z.in = in; len(z.in) > 0; {
+			z.step()
+			checkBounds(t, z.a.qp)
+		}
+		z.check()
+	})
+}
+
+// fuzzed is a QP and the rest of the input.
+type fuzzed struct {
+	*pair
+	in     []byte
+	remote *region
+	before []byte
+	posted uint64
+	recvs  uint64
+}
+
+func newFuzzed(t *testing.T) *fuzzed {
+	p := &pair{t: t, buf: make([]byte, MaxDatagram)}
+	host := &testHost{t: t, name: "a"}
+	p.a = &node{testHost: host, qp: New(host, Config{QPN: 0x11, Cap: verbs.QPCap{MaxSendWR: 16, MaxSendSGE: 2, MaxInlineData: 16}})}
+	p.b = &node{testHost: host, qp: New(host, Config{QPN: 0x22})} // only its QPN is used
+	p.a.peer, p.b.peer = p.b, p.a
+	p.a.mem = host.register(memBaseA, fuzzEnd, allAccess)
+	z := &fuzzed{pair: p}
+	// The region's second key opens the remote part alone; the peer does not know the first.
+	z.remote = host.register(memBaseB, 1<<12, allAccess)
+	z.remote.data = p.a.mem.data[fuzzRemote:][:1<<12]
+	p.a.mem.key = 0xdeadbeef
+	copy(p.a.mem.data, pattern)
+	z.before = bytes.Clone(p.a.mem.data)
+	p.connect(p.a, setup{mtu: verbs.MTU256, rd: 3}.attr(p.a, p.b, fuzzFirst, fuzzFirst))
+	for range 4 {
+		z.post(0)
+		z.post(byte(2 + z.posted))
+	}
+	return z
+}
+
+// byte returns the next of the input, or 0 at its end.
+func (z *fuzzed) byte() byte {
+	if len(z.in) == 0 {
+		return 0
+	}
+	b := z.in[0]
+	z.in = z.in[1:]
+	return b
+}
+
+func (z *fuzzed) word() uint16 { return uint16(z.byte())<<8 | uint16(z.byte()) }
+
+func (z *fuzzed) step() {
+	q := z.a.qp
+	switch op := z.byte(); op % 8 {
+	case 0:
+		for n := 0; q.Transmit(z.now, z.buf) > 0; n++ {
+			if n > 1<<16 {
+				z.t.Fatal("transmits without end")
+			}
+		}
+	case 1:
+		if at := q.NextTimeout(); at != Never {
+			z.now = at
+			q.HandleTimeout(z.now)
+		}
+	case 2, 3:
+		z.packet()
+	case 4:
+		z.post(z.byte())
+	case 5: // whatever comes from the wire
+		n := min(int(z.byte()), len(z.in))
+		var pkt wire.Packet
+		if pkt.Decode(z.in[:n]) == nil {
+			q.HandlePacket(z.now, &pkt)
+		}
+		z.in = z.in[n:]
+	case 6:
+		if n := len(z.a.sends); n > 0 {
+			q.Polled(z.a.sends[n-1].freed)
+		}
+	case 7:
+		if n := q.Transmit(z.now, z.buf); n > 0 {
+			var pkt wire.Packet
+			if err := pkt.Decode(z.buf[:n]); err != nil {
+				z.t.Fatalf("sent what does not decode: %v", err)
+			}
+		}
+	}
+}
+
+// packet makes a packet that has a chance to be taken seriously.
+func (z *fuzzed) packet() {
+	op := wire.Opcode(z.byte())
+	delta, syndrome := int8(z.byte()), z.byte()
+	p := wire.Packet{BTH: wire.BTH{Opcode: op, AckReq: syndrome&0x80 != 0}}
+	p.PSN = z.a.qp.res.epsn.Add(int(delta))
+	if op.IsResponse() {
+		p.PSN = psn(z.a.qp.com.una).Add(int(delta))
+	}
+	p.AETH = wire.AETH{Syndrome: wire.Syndrome(syndrome), MSN: uint32(z.byte())}
+	size := z.word()
+	p.RETH = wire.RETH{VA: z.remote.base + uint64(syndrome), RKey: z.remote.key, Length: uint32(size)}
+	switch size >> 13 {
+	case 1:
+		p.RETH.VA = binary.BigEndian.Uint64(append(z.before[:6:6], byte(size), z.byte()))
+	case 2:
+		p.RETH.RKey = uint32(size)
+	case 3:
+		p.RETH.Length <<= 16
+	}
+	p.AtomicETH = wire.AtomicETH{VA: p.RETH.VA, RKey: p.RETH.RKey, SwapAdd: uint64(size), Compare: uint64(syndrome)}
+	n := int(size) % 300
+	if size&1 == 0 { // mostly the length that fits
+		n = min(n, 256)
+		if op.IsFirst() || op.IsMiddle() {
+			n = 256
+		}
+	}
+	if op.HasPayload() || size%7 == 0 {
+		p.Payload = make([]byte, n)
+	}
+	z.a.qp.HandlePacket(z.now, &p)
+}
+
+// post posts a receive or a work request.
+func (z *fuzzed) post(kind byte) {
+	m := z.a.mem
+	if kind%8 == 0 {
+		if z.a.qp.State() == verbs.QPStateErr || len(z.a.recvs) > 64 {
+			return
+		}
+		z.a.postRecv(z.recvs, m.sge(fuzzRecv, 300), m.sge(fuzzRecv+1000, 500))
+		z.recvs++
+		return
+	}
+	wr := verbs.SendWR{ID: z.posted, Op: verbs.Opcode(kind%8 - 1), Flags: verbs.SendSignaled | verbs.SendFlags(kind>>7),
+		SGList: []verbs.SGE{m.sge(fuzzRead, 100), m.sge(fuzzRead+200, int(kind)*3)}, Remote: z.remote.remote(0)}
+	if wr.Op == verbs.OpAtomicCmpSwap || wr.Op == verbs.OpAtomicFetchAdd {
+		wr.SGList = []verbs.SGE{m.sge(fuzzRead, 8)}
+	}
+	if z.a.qp.Post(&wr) == nil {
+		z.posted++
+	}
+}
+
+func (z *fuzzed) check() {
+	a, t := z.a, z.t
+	if a.qp.State() == verbs.QPStateRTS {
+		z.state(a, verbs.QPStateErr)
+	}
+	if a.taken != 0 || uint64(len(a.recvd)) != z.recvs {
+		t.Fatalf("%d receives posted, %d taken for ever, %d completed", z.recvs, a.taken, len(a.recvd))
+	}
+	for i, r := range a.recvd {
+		if r.wc.ID != uint64(i) {
+			t.Fatalf("receive %d completes in the place of %d", r.wc.ID, i)
+		}
+	}
+	if uint64(len(a.sends)) != z.posted {
+		t.Fatalf("%d work requests posted, %d completed", z.posted, len(a.sends))
+	}
+	for i, s := range a.sends {
+		if s.wc.ID != uint64(i) {
+			t.Fatalf("work request %d completes in the place of %d", s.wc.ID, i)
+		}
+	}
+	for _, r := range [][2]int{{0, fuzzRemote}, {fuzzRecv + 1500, fuzzRead}, {fuzzRead + 200 + 3*256, fuzzEnd}} {
+		if !bytes.Equal(a.mem.data[r[0]:r[1]], z.before[r[0]:r[1]]) {
+			t.Fatalf("memory between %#x and %#x has changed", r[0], r[1])
+		}
+	}
+	if a.qp.NextTimeout() != Never {
+		t.Fatal("a QP in error has a timer")
+	}
+}

@@ -1,0 +1,270 @@
+package transport
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// look takes the completions that are new.
+func (s *sim) look(x *program) {
+	for ; x.seen < len(x.sends); x.seen++ {
+		got := x.sends[x.seen]
+		o := x.ops[got.wc.ID]
+		if o.done {
+			s.t.Errorf("%s: work request %d completes twice", x.name, got.wc.ID)
+		}
+		o.done, o.status, o.err = true, got.wc.Status, got.wc.Err()
+		if want := wcOpcodes[o.wr.Op]; got.wc.Op != want || got.wc.QPN != x.qp.cfg.QPN || got.freed != got.wc.ID+1 {
+			s.t.Errorf("%s: %+v, freed %d", x.name, got.wc, got.freed)
+		}
+		if x.seen > 0 && got.wc.ID <= x.sends[x.seen-1].wc.ID {
+			s.t.Errorf("%s: work request %d completes after %d", x.name, got.wc.ID, x.sends[x.seen-1].wc.ID)
+		}
+	}
+	peer := s.a
+	if x == s.a {
+		peer = s.b
+	}
+	for ; x.taken < len(x.recvd); x.taken++ {
+		s.lookRecv(x, peer, x.recvd[x.taken])
+	}
+}
+
+// lookRecv checks that a receive got what the peer's next message for one had.
+func (s *sim) lookRecv(x, peer *program, got recvDone) {
+	if got.wc.ID != uint64(x.taken) {
+		s.t.Errorf("%s: receive %d completes in the place of %d", x.name, got.wc.ID, x.taken)
+	}
+	if got.wc.Status == verbs.WCFlushErr && x.qp.State() == verbs.QPStateErr {
+		return
+	}
+	if x.taken > 0 && x.recvd[x.taken-1].wc.Status != verbs.WCSuccess {
+		s.t.Errorf("%s: receive %d is used behind a failed one", x.name, x.taken)
+	}
+	n := 0
+	var o *simOp
+	for _, p := range peer.ops {
+		if p.takesRecv() {
+			if n == x.taken {
+				o = p
+				break
+			}
+			n++
+		}
+	}
+	if o == nil || o.wr.ID >= uint64(peer.posted) {
+		s.t.Fatalf("%s: receive %d got what was not sent: %+v", x.name, got.wc.ID, got.wc)
+	}
+	if o.badAt != verbs.WCSuccess {
+		if got.wc.Status != o.badAt {
+			s.t.Errorf("%s: receive %d: %v, want %v", x.name, x.taken, got.wc.Status, o.badAt)
+		}
+		return
+	}
+	want := verbs.WC{ID: got.wc.ID, Op: verbs.WCRecv, ByteLen: uint32(o.length), QPN: x.qp.cfg.QPN, SrcQPN: peer.qp.cfg.QPN}
+	data := o.data
+	if o.writes() {
+		want.Op, data = verbs.WCRecvRDMAWithImm, nil
+	}
+	if o.wr.Op != verbs.OpSend {
+		want.Flags, want.Imm = verbs.WCFlagWithImm, o.wr.Imm
+	}
+	if got.wc != want || got.solicited != (o.wr.Flags&verbs.SendSolicited != 0) {
+		s.t.Errorf("%s: %+v, solicited %v; want %+v of %+v", x.name, got.wc, got.solicited, want, o.wr)
+	}
+	buf := x.mem.data[simRecv+int(got.wc.ID%simRecvSlots)*simRecvLen:][:simRecvLen]
+	if !bytes.Equal(buf[:len(data)], data) {
+		s.t.Errorf("%s: receive %d: wrong contents", x.name, got.wc.ID)
+	}
+	for _, b := range buf[len(data):] {
+		if b != simUntouched {
+			s.t.Errorf("%s: receive %d: written behind the message's end", x.name, got.wc.ID)
+			break
+		}
+	}
+}
+
+// check checks what x asked of y: fates, effects and results. The slices are the memories before.
+func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
+	t := s.t
+	failed := s.checkFates(x, y)
+	if c := x.qp.Counters(); s.calm && (c.Timeouts != 0 || c.SequenceNAKs != 0 || c.ImpliedNAKs != 0 || c.Duplicates != 0) {
+		t.Errorf("%s: on a network without faults: %+v", x.name, c)
+	}
+	s.checkWrites(x, y, beforeY, failed)
+	s.checkAtomics(x, y, beforeY, failed)
+
+	messages, bytesWritten, atomics := 0, 0, 0
+	for _, o := range x.ops[:x.posted] {
+		if o.takesRecv() && (o.wr.ID < uint64(failed)) {
+			messages++
+		}
+		if o.writes() {
+			bytesWritten += o.length
+		}
+		if o.atomic() {
+			atomics++
+		}
+	}
+	received := 0
+	for _, r := range y.recvd {
+		if r.wc.Status == verbs.WCSuccess {
+			received++
+		}
+	}
+	whole := failed == len(x.ops)
+	if received < messages || whole && received != messages {
+		t.Errorf("%s: %d messages were acknowledged, %s received %d", x.name, messages, y.name, received)
+	}
+	if y.written > bytesWritten || y.node.atomics > atomics || whole && (y.written != bytesWritten || y.node.atomics != atomics) {
+		t.Errorf("%s: %d bytes written, %d atomics executed, of %d and %d", y.name, y.written, y.node.atomics, bytesWritten, atomics)
+	}
+
+	// Nothing else of x's own memory has changed.
+	expect := clone(x.mem.data)
+	copy(expect[simStatic:simWrite], beforeX[simStatic:simWrite])
+	copy(expect[simWrite+simWriteLen:simWords], beforeX[simWrite+simWriteLen:simWords])
+	copy(expect[simWords+8*simWordCount:simRecv], beforeX[simWords+8*simWordCount:simRecv])
+	copy(expect[simRecv+simRecvSlots*simRecvLen:], beforeX[simRecv+simRecvSlots*simRecvLen:])
+	for _, o := range x.ops[:x.posted] {
+		copy(expect[o.target:][:o.length*bit(o.target > 0)], x.mem.data[o.target:])
+	}
+	if !bytes.Equal(expect, x.mem.data) {
+		t.Errorf("%s: memory that no work request names has changed", x.name)
+	}
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// checkFates checks that every work request completed once or, unsignaled, silently. It returns
+// the index of the first that failed, or how many there are.
+func (s *sim) checkFates(x, y *program) int {
+	failed := len(x.ops)
+	inError := x.qp.State() == verbs.QPStateErr
+	if !inError && x.posted != len(x.ops) {
+		s.t.Errorf("%s: stuck: %d of %d work requests posted", x.name, x.posted, len(x.ops))
+	}
+	for i, o := range x.ops[:x.posted] {
+		switch {
+		case failed < i:
+			if !o.done || o.status != verbs.WCFlushErr {
+				s.t.Errorf("%s: work request %d behind the failed %d: done %v, %v", x.name, i, failed, o.done, o.status)
+			}
+		case !o.done:
+			if o.wr.Flags&verbs.SendSignaled != 0 || x.qp.cfg.SignalAll {
+				s.t.Fatalf("%s: work request %d is not done: %+v", x.name, i, o.wr)
+			}
+		case o.status != verbs.WCSuccess:
+			failed = i
+			if !inError {
+				s.t.Errorf("%s: %v, and the QP is not in error", x.name, o.status)
+			}
+			if !s.allowed(x, y, o) {
+				s.t.Errorf("%s: work request %d: %v", x.name, i, o.err)
+			}
+		case o.wr.Flags&verbs.SendSignaled == 0 && !x.qp.cfg.SignalAll:
+			s.t.Errorf("%s: work request %d is not signaled, and makes a completion", x.name, i)
+		}
+	}
+	return min(failed, x.posted)
+}
+
+// allowed reports whether o, x's first that failed, may have ended as it has.
+func (s *sim) allowed(x, y *program, o *simOp) bool {
+	theirs := false // whether the peer made x's responder fail
+	for _, p := range y.ops[:y.posted] {
+		theirs = theirs || p.bad == verbs.WCRemAccessErr || p.bad == verbs.WCRemInvReqErr
+	}
+	unreliable := s.faults.loss > 0 || s.faults.reorder > 0
+	switch o.status {
+	case verbs.WCRetryExceeded: // also when the NAK got lost
+		return s.fatal && unreliable || y.qp.State() == verbs.QPStateErr
+	case verbs.WCRNRRetryExceeded:
+		return s.fatal
+	case verbs.WCFlushErr:
+		return x.killed || theirs
+	}
+	return o.status == o.bad
+}
+
+// checkWrites applies x's WRITEs to a copy of y's write area, in order. A READ must have got what
+// was there at its turn, or what a later WRITE brought; and so must the area have it in the end, where
+// of the WRITEs from the failed one on any part may have been applied.
+func (s *sim) checkWrites(x, y *program, before []byte, failed int) {
+	img := clone(before)
+	var later []*simOp
+	fits := func(got []byte, off int, later []*simOp) bool {
+		if bytes.Equal(got, img[off:][:len(got)]) {
+			return true
+		}
+	next:
+		for i, b := range got {
+			if b == img[off+i] {
+				continue
+			}
+			for _, w := range later {
+				if k := off + i - w.off; w.writes() && k >= 0 && k < w.length && w.data[k] == b {
+					continue next
+				}
+			}
+			return false
+		}
+		return true
+	}
+	for i, o := range x.ops[:failed] {
+		// A fenced one starts only when the READ is done, and so do those behind it.
+		end := i + 1
+		for end < x.posted && x.ops[end].wr.Flags&verbs.SendFence == 0 {
+			end++
+		}
+		later = x.ops[i+1 : end]
+		switch {
+		case o.writes():
+			copy(img[o.off:], o.data)
+		case o.wr.Op == verbs.OpRDMARead:
+			if !fits(x.mem.data[o.target:][:o.length], o.off, later) {
+				s.t.Errorf("%s: READ %d of %d bytes got what was never there", x.name, i, o.length)
+			}
+		}
+	}
+	if !fits(y.mem.data[simWrite:][:simWriteLen], simWrite, x.ops[failed:x.posted]) {
+		s.t.Errorf("%s: the write area is not what the WRITEs make it", y.name)
+	}
+}
+
+// checkAtomics carries x's atomics out on a copy of y's words, in order. Results must be the same,
+// and the words in the end, where from the failed one on some more may have been executed.
+func (s *sim) checkAtomics(x, y *program, before []byte, failed int) {
+	img := clone(before[simWords:][:8*simWordCount])
+	end := y.mem.data[simWords:][:8*simWordCount]
+	fits := false
+	for i, o := range x.ops[:x.posted] {
+		if i == failed {
+			fits = bytes.Equal(img, end)
+		}
+		if !o.atomic() {
+			continue
+		}
+		word := img[o.off-simWords:][:8]
+		orig := nativeWord(word)
+		if o.wr.Op == verbs.OpAtomicFetchAdd {
+			binary.NativeEndian.PutUint64(word, orig+o.wr.Swap)
+		} else if orig == o.wr.Compare {
+			binary.NativeEndian.PutUint64(word, o.wr.Swap)
+		}
+		if got := nativeWord(x.mem.data[o.target:]); i < failed && got != orig {
+			s.t.Errorf("%s: atomic %d returned %#x, want %#x", x.name, i, got, orig)
+		}
+		fits = fits || i >= failed && bytes.Equal(img, end)
+	}
+	if !fits && !bytes.Equal(img, end) {
+		s.t.Errorf("%s: the words are not what the atomics make them", y.name)
+	}
+}

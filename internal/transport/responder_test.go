@@ -1,0 +1,330 @@
+package transport
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+func req(op wire.Opcode, psn wire.PSN, n int) wire.Packet {
+	return wire.Packet{BTH: wire.BTH{Opcode: op, PSN: psn, AckReq: true}, Payload: make([]byte, n)}
+}
+
+func rdma(p wire.Packet, va uint64, key uint32, length uint32) wire.Packet {
+	p.RETH = wire.RETH{VA: va, RKey: key, Length: length}
+	p.AtomicETH = wire.AtomicETH{VA: va, RKey: key, SwapAdd: 1}
+	return p
+}
+
+// TestInvalidRequest gives b packets that no requester may send.
+func TestInvalidRequest(t *testing.T) {
+	const mtu = 256
+	first := func(length uint32) wire.Packet {
+		return rdma(req(wire.RCRDMAWriteFirst, 0, mtu), memBaseB, 0x155, length)
+	}
+	list := func(ps ...wire.Packet) []wire.Packet { return ps }
+	tests := []struct {
+		name    string
+		packets []wire.Packet // the last one is refused
+		recv    bool          // it is so at a receive's expense
+		nak     wire.Syndrome // 0x61 if 0
+	}{
+		{name: "SEND middle without first", packets: list(req(wire.RCSendMiddle, 0, mtu))},
+		{name: "SEND last without first", packets: list(req(wire.RCSendLast, 0, 8))},
+		{name: "WRITE middle without first", packets: list(req(wire.RCRDMAWriteMiddle, 0, mtu))},
+		{name: "WRITE last with immediate without first", packets: list(req(wire.RCRDMAWriteLastWithImm, 0, 8))},
+		{name: "SEND first inside a SEND", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendFirst, 1, mtu)), recv: true},
+		{name: "SEND only inside a WRITE", packets: list(first(512), req(wire.RCSendOnly, 1, 1))},
+		{name: "SEND last inside a WRITE", packets: list(first(512), req(wire.RCSendLast, 1, mtu))},
+		{name: "WRITE last inside a SEND", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCRDMAWriteLast, 1, 1)), recv: true},
+		{name: "READ inside a SEND", packets: list(req(wire.RCSendFirst, 0, mtu), rdma(req(wire.RCRDMAReadRequest, 1, 0), memBaseB, 0x155, 8)), recv: true},
+		{name: "atomic inside a WRITE", packets: list(first(512), rdma(req(wire.RCFetchAdd, 1, 0), memBaseB, 0x155, 8))},
+		{name: "short first", packets: list(req(wire.RCSendFirst, 0, mtu-1))},
+		{name: "long first", packets: list(req(wire.RCSendFirst, 0, mtu+4))},
+		{name: "short middle", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendMiddle, 1, mtu-4)), recv: true},
+		{name: "empty last", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLast, 1, 0)), recv: true},
+		{name: "long last", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLast, 1, mtu+1)), recv: true},
+		{name: "long only", packets: list(req(wire.RCSendOnly, 0, mtu+1))},
+		{name: "WRITE only with less than its RETH says", packets: list(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, 0x155, 9))},
+		{name: "WRITE only with more", packets: list(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, 0x155, 7))},
+		{name: "WRITE only with data, announced empty", packets: list(rdma(req(wire.RCRDMAWriteOnly, 0, 8), 0, 0, 0))},
+		{name: "WRITE first with more", packets: list(first(mtu - 1))},
+		{name: "WRITE middle beyond", packets: list(first(mtu+10), req(wire.RCRDMAWriteMiddle, 1, mtu))},
+		{name: "WRITE last too early", packets: list(first(3*mtu), req(wire.RCRDMAWriteLast, 1, mtu))},
+		{name: "WRITE last after the end", packets: list(first(mtu), req(wire.RCRDMAWriteLast, 1, 1))},
+		{name: "WRITE of more than 2^31", packets: list(first(1<<31 + 1))},
+		{name: "READ of more than 2^31", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 1<<31+1))},
+		{name: "READ of all that RETH can say", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), 0, 0x155, 1<<32-1))},
+		{name: "WRITE of 2^31", packets: list(first(1 << 31)), nak: 0x62},
+		{name: "READ of 2^31", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 1<<31)), nak: 0x62},
+		{name: "READ with a payload", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 4), memBaseB, 0x155, 4))},
+		{name: "atomic with a payload", packets: list(rdma(req(wire.RCCompareSwap, 0, 8), memBaseB, 0x155, 8))},
+		{name: "misaligned atomic", packets: list(rdma(req(wire.RCCompareSwap, 0, 0), memBaseB+1, 0x155, 8))},
+		{name: "atomic without a key", packets: list(rdma(req(wire.RCFetchAdd, 0, 0), memBaseB, 0x156, 8)), nak: 0x62},
+		{name: "SEND with invalidate", packets: list(req(wire.RCSendOnlyWithInvalidate, 0, 8))},
+		{name: "SEND last with invalidate", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLastWithInvalidate, 1, 8)), recv: true},
+		{name: "FLUSH", packets: list(rdma(req(wire.RCFlush, 0, 0), memBaseB, 0x155, 8))},
+		{name: "ATOMIC WRITE", packets: list(rdma(req(wire.RCAtomicWrite, 0, 8), memBaseB, 0x155, 8))},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPair(t, setup{mtu: verbs.MTU256})
+			p.b.postRecv(1, p.b.mem.sge(1024, 1024))
+			p.b.postRecv(2, p.b.mem.sge(2048, 1024))
+			for i, pkt := range tt.packets {
+				p.b.wantState(verbs.QPStateRTS)
+				before := bytes.Clone(p.b.mem.data)
+				p.inject(p.b, pkt)
+				if i == len(tt.packets)-1 && !bytes.Equal(before, p.b.mem.data) {
+					t.Error("the refused packet changed memory")
+				}
+			}
+			p.transmit()
+			p.b.wantState(verbs.QPStateErr)
+			nak, event := tt.nak, verbs.EventQPAccessErr
+			if nak == 0 {
+				nak, event = 0x61, verbs.EventQPReqErr
+			}
+			if got := p.last(p.b); got.Opcode != wire.RCAcknowledge || got.AETH.Syndrome != nak || got.PSN != wire.PSN(len(tt.packets)-1) || got.AETH.MSN != 0 {
+				t.Errorf("answered with %v %v %v, want %v for the last", got.Opcode, got.PSN, got.AETH, nak)
+			}
+			if tt.recv {
+				p.b.wantRecvs(wc{1, verbs.WCRemInvReqErr}, wc{2, verbs.WCFlushErr})
+				p.b.wantEvents()
+			} else {
+				p.b.wantRecvs(wc{1, verbs.WCFlushErr}, wc{2, verbs.WCFlushErr})
+				p.b.wantEvents(event)
+			}
+			// Nothing that comes later gets an answer.
+			n := len(p.log)
+			p.inject(p.b, req(wire.RCSendOnly, wire.PSN(len(tt.packets)-1), 4))
+			p.inject(p.b, req(wire.RCSendOnly, 77, 4))
+			if p.transmit(); len(p.log) != n {
+				t.Errorf("a QP in error answers: %v", p.last(p.b).BTH)
+			}
+		})
+	}
+}
+
+// TestForeignOpcodes: what is not RC's is dropped.
+func TestForeignOpcodes(t *testing.T) {
+	p := newPair(t, setup{})
+	p.b.postRecv(1, p.b.mem.sge(0, 64))
+	for op := range 256 {
+		o := wire.Opcode(op)
+		if o.Service() != wire.ServiceRC || !o.Valid() {
+			p.b.qp.HandlePacket(0, &wire.Packet{BTH: wire.BTH{Opcode: o, AckReq: true}})
+		}
+	}
+	p.run()
+	p.b.wantState(verbs.QPStateRTS)
+	p.b.wantRecvs()
+	p.b.wantEvents()
+	if len(p.log) != 0 {
+		t.Errorf("answered with %+v", p.log[0].BTH)
+	}
+}
+
+// TestZeroLength: without a byte to touch, neither key nor address is looked at.
+func TestZeroLength(t *testing.T) {
+	p := newPair(t, setup{})
+	bogus := verbs.RemoteAddr{VA: 0xdeadbeef, RKey: 0xbad}
+	p.b.postRecv(1)
+	p.b.postRecv(2)
+	p.post(p.a, writeWR(1, bogus), readWR(2, bogus), withImm(writeWR(3, bogus), 7), sendWR(4), readWR(5, bogus, p.a.mem.sge(0, 0)))
+	p.run()
+	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, 0})
+	p.b.wantRecvs(wc{1, 0}, wc{2, 0})
+}
+
+// TestTooManyReads: more READs and atomics at a time than max_dest_rd_atomic are refused.
+func TestTooManyReads(t *testing.T) {
+	for _, atomic := range []bool{false, true} {
+		p := newPair(t, setup{rd: 3, destRD: 2})
+		for i := range 3 {
+			if atomic {
+				p.inject(p.b, rdma(req(wire.RCFetchAdd, wire.PSN(i), 0), memBaseB, 0x155, 8))
+			} else {
+				p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, wire.PSN(i), 0), memBaseB, 0x155, 8))
+			}
+		}
+		p.b.wantState(verbs.QPStateErr)
+		p.b.wantEvents(verbs.EventQPReqErr)
+		p.transmit()
+		sent := p.packets(p.b, 0)
+		if n := len(sent); n != 3 || sent[2].PSN != 2 || sent[2].AETH.Syndrome != 0x61 || sent[1].Opcode == wire.RCAcknowledge {
+			t.Errorf("the answers are %v", sent)
+		}
+		if atomic && p.b.atomics != 2 {
+			t.Errorf("%d atomics were executed", p.b.atomics)
+		}
+	}
+}
+
+// TestDuplicateAtomic: the saved result is given again, for the latest max_dest_rd_atomic.
+func TestDuplicateAtomic(t *testing.T) {
+	const rd = 4
+	p := newPair(t, setup{psnA: 0xfffffe, rd: rd})
+	at := p.b.mem.remote(0)
+	clear(p.b.mem.data[:8])
+	for i := range uint64(10) {
+		p.post(p.a, addWR(i, at, 1<<i, p.a.mem.sge(8*int(i), 8)), writeWR(100+i, p.b.mem.remote(64), p.a.mem.sge(0, 8)))
+		p.run()
+	}
+	if p.b.atomics != 10 || nativeWord(p.b.mem.data) != 1<<10-1 {
+		t.Fatalf("%d atomics were executed", p.b.atomics)
+	}
+	for i := 9; i >= 0; i-- {
+		n := len(p.log)
+		p.inject(p.b, rdma(req(wire.RCFetchAdd, wire.PSN(0xfffffe).Add(2*i), 0), at.VA, uint32(at.RKey), 8))
+		p.transmit()
+		got := p.packets(p.b, n)
+		if i < 10-rd {
+			if len(got) != 0 {
+				t.Errorf("duplicate of atomic %d, long forgotten, is answered with %+v", i, got[0])
+			}
+		} else if len(got) != 1 || got[0].AtomicAckETH.Orig != 1<<i-1 || got[0].PSN != wire.PSN(0xfffffe).Add(2*i) {
+			t.Errorf("duplicate of atomic %d is answered with %+v", i, got)
+		}
+	}
+	if p.b.atomics != 10 {
+		t.Error("a duplicate was executed")
+	}
+	p.b.wantState(verbs.QPStateRTS)
+}
+
+// TestSavedResultOfReusedPSN: after 2^24 packets the newer of two results with one PSN counts.
+func TestSavedResultOfReusedPSN(t *testing.T) {
+	var rs responses
+	rs.resize(3)
+	for i := range uint64(7) {
+		rs.save(response{psn: wire.PSN(5 + i%2), packets: 1, atomic: true, orig: i})
+		if e, ok := rs.saved(wire.PSN(5 + i%2)); !ok || e.orig != i {
+			t.Errorf("after result %d: %+v %v", i, e, ok)
+		}
+	}
+	rs.resize(5) // by SQD -> SQD; the results stay
+	if e, ok := rs.saved(5); !ok || e.orig != 6 {
+		t.Errorf("after resize: %+v %v", e, ok)
+	}
+	if e, ok := rs.saved(6); !ok || e.orig != 5 {
+		t.Errorf("after resize: %+v %v", e, ok)
+	}
+}
+
+// TestDuplicateRead: READs are executed again, whole or for their rest; what was never executed,
+// or may no longer be read, is not.
+func TestDuplicateRead(t *testing.T) {
+	const mtu = 256
+	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xffffff})
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 5*mtu-9)))
+	p.run()
+	base := wire.PSN(0xffffff)
+	for k := range 5 {
+		n := len(p.log)
+		p.b.mem.data[mtu*k]++ // executed again means that the present contents are sent
+		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, base.Add(k), 0), memBaseB+uint64(mtu*k), 0x155, uint32((5-k)*mtu-9)))
+		p.transmit()
+		got := p.packets(p.b, n)
+		if len(got) != 5-k {
+			t.Fatalf("%d responses from packet %d on", len(got), k)
+		}
+		for i, r := range got {
+			want := p.b.mem.data[mtu*(k+i) : min(5*mtu-9, mtu*(k+i+1))]
+			if r.Opcode != wantOpcode(verbs.OpRDMARead, i, 5-k) || r.PSN != base.Add(k+i) || !bytes.Equal(r.Payload, want) {
+				t.Errorf("from packet %d on: response %d is %+v", k, i, r.BTH)
+			}
+		}
+	}
+	for name, pkt := range map[string]wire.Packet{
+		"more than was executed": rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 6*mtu),
+		"of 2^31":                rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 1<<31),
+		"of 2^32-1":              rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 1<<32-1),
+		"another key":            rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x156, 5*mtu),
+		"another place":          rdma(req(wire.RCRDMAReadRequest, base, 0), 0, 0x155, 5*mtu),
+		"with a payload":         rdma(req(wire.RCRDMAReadRequest, base, 4), memBaseB, 0x155, 5*mtu),
+	} {
+		n := len(p.log)
+		if p.inject(p.b, pkt); p.b.qp.State() != verbs.QPStateRTS {
+			t.Errorf("%s: a duplicate ended the connection", name)
+		}
+		if p.transmit(); len(p.log) != n {
+			t.Errorf("%s: answered", name)
+		}
+	}
+}
+
+// TestDuplicateOrder: repeated READs are answered in the order of PSNs, before what is pending, and
+// however many come, only so many wait.
+func TestDuplicateOrder(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, rd: 16})
+	for i := range 40 {
+		p.post(p.a, readWR(uint64(i), p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	}
+	p.run()
+	n := len(p.log)
+	for round := range 3 {
+		for i := 39; i >= 0; i -= 2 + round {
+			p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, wire.PSN(i), 0), memBaseB, 0x155, 8))
+		}
+	}
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 40, 0), memBaseB, 0x155, 8))
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 3, 0), memBaseB, 0x155, 8))
+	p.transmit()
+	got := p.packets(p.b, n)
+	if len(got) > maxReplays+1 || got[len(got)-1].PSN != 40 {
+		t.Errorf("%d answers", len(got))
+	}
+	for i := 1; i < len(got); i++ {
+		if got[i].PSN <= got[i-1].PSN {
+			t.Errorf("%v is answered before %v", got[i-1].PSN, got[i].PSN)
+		}
+	}
+}
+
+// TestDuplicateAcknowledged: SENDs and WRITEs that come again are acknowledged, not executed.
+func TestDuplicateAcknowledged(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256})
+	p.b.postRecv(1, p.b.mem.sge(0, 1024))
+	p.b.postRecv(2, p.b.mem.sge(0, 1024))
+	p.post(p.a, sendWR(1, p.a.mem.sge(0, 600)), writeWR(2, p.b.mem.remote(4096), p.a.mem.sge(0, 600)))
+	p.run()
+	n, written := len(p.log), p.b.written
+	for _, s := range p.packets(p.a, 0) {
+		s.Payload = make([]byte, len(s.Payload))
+		p.inject(p.b, s.Packet)
+		p.transmit()
+	}
+	for _, r := range p.packets(p.b, n) {
+		if r.PSN != 5 || r.AETH != (wire.AETH{Syndrome: 0x1f, MSN: 2}) {
+			t.Errorf("a duplicate is answered with %v %v", r.PSN, r.AETH)
+		}
+	}
+	if len(p.packets(p.b, n)) != 6 || p.b.written != written || !bytes.Equal(p.b.mem.data[:600], p.a.mem.data[:600]) {
+		t.Error("a duplicate is executed or not acknowledged")
+	}
+	p.b.wantRecvs(wc{1, 0})
+	if c := p.b.qp.Counters(); c.Duplicates != 6 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestForeignLongRead: other requesters ask for long READs in one request.
+func TestForeignLongRead(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffff0})
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0xfffff0, 0), memBaseB, 0x155, memSize-1))
+	p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, wire.PSN(0xfffff0).Add(memSize/256), 0), 0, 0, 0))
+	p.transmit()
+	got := p.packets(p.b, 0)
+	const n = memSize / 256
+	if len(got) != n+1 || got[n].Opcode != wire.RCAcknowledge || got[n].PSN != wire.PSN(0xfffff0).Add(n) || got[n].AETH.MSN != 2 {
+		t.Fatalf("%d answers, the last %+v", len(got), got[len(got)-1].BTH)
+	}
+	for i, r := range got[:n] {
+		if r.Opcode != wantOpcode(verbs.OpRDMARead, i, n) || r.PSN != wire.PSN(0xfffff0).Add(i) || !bytes.Equal(r.Payload, p.b.mem.data[256*i:min(memSize-1, 256*(i+1))]) {
+			t.Fatalf("response %d: %+v", i, r.BTH)
+		}
+	}
+}

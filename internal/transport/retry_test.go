@@ -1,0 +1,303 @@
+package transport
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// times returns when an end sent packets that have the PSN.
+func (p *pair) times(e *node, psn wire.PSN) []time.Duration {
+	var at []time.Duration
+	for _, s := range p.packets(e, 0) {
+		if s.PSN == psn {
+			at = append(at, s.at)
+		}
+	}
+	return at
+}
+
+// TestTimeout: 4.096 µs × 2^timeout between tries, and retry_cnt of them after the first.
+func TestTimeout(t *testing.T) {
+	for _, timeout := range []uint8{1, 2, 8, 14, 31} {
+		for retry := uint8(0); retry <= 7; retry++ {
+			p := newPair(t, setup{timeout: timeout, retry: retry, noRetry: true})
+			p.cutAfter(0)
+			p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+			p.run()
+			wait := 4096 * time.Nanosecond << timeout
+			tries := p.times(p.a, 0)
+			if len(tries) != int(retry)+1 {
+				t.Errorf("timeout %d, retry_cnt %d: %d tries", timeout, retry, len(tries))
+			}
+			for i, at := range tries {
+				if at != time.Duration(i)*wait {
+					t.Errorf("timeout %d, retry_cnt %d: try %d at %v", timeout, retry, i, at)
+				}
+			}
+			if want := time.Duration(retry+1) * wait; p.now != want {
+				t.Errorf("timeout %d, retry_cnt %d: given up at %v, want %v", timeout, retry, p.now, want)
+			}
+			p.a.wantSends(wc{1, verbs.WCRetryExceeded})
+			if c := p.a.qp.Counters(); c.Timeouts != uint64(retry)+1 || c.Retransmits != uint64(retry) {
+				t.Errorf("%+v", c)
+			}
+		}
+	}
+}
+
+func TestTimeoutNever(t *testing.T) {
+	p := newPair(t, setup{noTimeout: true})
+	p.cutAfter(0)
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	p.run()
+	p.a.wantSends()
+	if got := p.a.qp.NextTimeout(); got != Never || len(p.log) != 1 {
+		t.Errorf("timeout 0: next timeout %v, %d packets", got, len(p.log))
+	}
+}
+
+// TestTimeoutRestarts: the timer counts from the latest progress, and stops when all is done.
+func TestTimeoutRestarts(t *testing.T) {
+	p := newPair(t, setup{})
+	wait := wire.ACKTimeout(testTimeout)
+	p.routeWith(func(from *node, n int, pkt *wire.Packet) bool { return from == p.a && pkt.PSN == 2 && n < 10 })
+	p.post(p.a, writeWR(1, p.b.mem.remote(0)))
+	p.runUntil(2 * testDelay)
+	if got := p.a.qp.NextTimeout(); got != Never {
+		t.Errorf("nothing is outstanding, and the timer ends at %v", got)
+	}
+	p.runUntil(ms)
+	p.post(p.a, writeWR(2, p.b.mem.remote(0)))
+	p.runUntil(ms + testDelay)
+	p.post(p.a, writeWR(3, p.b.mem.remote(0)))
+	p.runUntil(ms + 2*testDelay) // the ACK of work request 2 has come
+	if got, want := p.a.qp.NextTimeout(), ms+2*testDelay+wait; got != want {
+		t.Errorf("the timer ends at %v, want %v", got, want)
+	}
+	p.runUntil(2 * ms)
+}
+
+// TestRetryReloads: each progress gives all retries back.
+func TestRetryReloads(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, retry: 2})
+	// Each PSN is lost twice, then comes through: 20 losses with 2 retries.
+	p.routeWith(func(from *node, n int, pkt *wire.Packet) bool {
+		return from == p.a && len(p.times(p.a, pkt.PSN)) < 2
+	})
+	for id := range uint64(10) {
+		p.post(p.a, writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+		p.run()
+	}
+	if n := len(p.a.sends); n != 10 || p.a.sends[9].wc.Status != verbs.WCSuccess {
+		t.Errorf("%d completions, %v", n, p.a.sends)
+	}
+
+	// The same with RNR NAKs: three for each of ten messages, with rnr_retry 3.
+	p = newPair(t, setup{rnrRetry: 3})
+	for id := range uint64(10) {
+		p.post(p.a, sendWR(id))
+	}
+	naks := 0
+	for p.step(Never - 1) {
+		if last := p.log[len(p.log)-1]; last.from == p.b && last.AETH.Syndrome.Kind() == wire.KindRNR && int(p.a.qp.Counters().RNRNAKs) > naks {
+			if naks++; naks%3 == 0 {
+				p.b.postRecv(uint64(naks))
+			}
+		}
+	}
+	if n := len(p.a.sends); n != 10 || naks != 30 {
+		t.Errorf("%d completions after %d RNR NAKs", n, naks)
+	}
+}
+
+// TestRNRTimer: the requester waits exactly as long as the responder's table entry says.
+func TestRNRTimer(t *testing.T) {
+	want := []float64{655.36, .01, .02, .03, .04, .06, .08, .12, .16, .24, .32, .48, .64, .96, 1.28, 1.92, 2.56, 3.84, 5.12, 7.68,
+		10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52}
+	for code, w := range want {
+		p := newPair(t, setup{})
+		p.modify(p.b, &verbs.QPAttr{MinRNRTimer: uint8(code)}, verbs.MaskMinRNRTimer)
+		p.post(p.a, sendWR(1), sendWR(2))
+		p.runUntil(2 * testDelay)
+		if got := p.last(p.b); got.AETH.Syndrome != wire.Syndrome(0x20|code) || got.PSN != 0 {
+			t.Errorf("code %d: %v", code, got.AETH)
+		}
+		p.b.postRecv(1)
+		p.b.postRecv(2)
+		p.run()
+		at := p.times(p.a, 0)
+		if d := time.Duration(w*1e6) * time.Nanosecond; len(at) != 2 || at[1] != 2*testDelay+d {
+			t.Errorf("code %d: sent at %v, want a wait of %v", code, at, d)
+		}
+		p.a.wantSends(wc{1, 0}, wc{2, 0})
+		p.b.wantRecvs(wc{1, 0}, wc{2, 0})
+	}
+}
+
+// TestRNRRetry: rnr_retry 0 to 6 counts, 7 goes on without end.
+func TestRNRRetry(t *testing.T) {
+	for n := uint8(0); n <= 7; n++ {
+		p := newPair(t, setup{rnrRetry: n, rnrLimit: true, noRetry: true}) // RNR costs no retry_cnt
+		p.post(p.a, sendWR(1), sendWR(2))
+		p.runUntil(100 * ms)
+		if n == 7 {
+			if tries := len(p.times(p.a, 0)); tries < 1000 {
+				t.Errorf("rnr_retry 7: only %d tries in 100 ms", tries)
+			}
+			p.a.wantSends()
+			continue
+		}
+		if tries := len(p.times(p.a, 0)); tries != int(n)+1 {
+			t.Errorf("rnr_retry %d: %d tries", n, tries)
+		}
+		p.a.wantSends(wc{1, verbs.WCRNRRetryExceeded}, wc{2, verbs.WCFlushErr})
+		p.b.wantState(verbs.QPStateRTS)
+	}
+}
+
+// TestRNRInside: a WRITE with immediate finds no receive at its last packet; only that one is
+// repeated, and its data are not placed before.
+func TestRNRInside(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256})
+	clear(p.b.mem.data)
+	p.post(p.a, withImm(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 600)), 9))
+	p.runUntil(2 * testDelay)
+	if p.b.mem.data[511] == 0 && p.b.mem.data[510] == 0 {
+		t.Error("the first two packets are not placed")
+	}
+	for _, b := range p.b.mem.data[512:] {
+		if b != 0 {
+			t.Fatal("the last packet is placed without a receive")
+		}
+	}
+	p.b.postRecv(7)
+	p.run()
+	p.a.wantSends(wc{1, 0})
+	p.b.wantRecvs(wc{7, 0})
+	if n := len(p.times(p.a, 0)) + len(p.times(p.a, 1)); n != 2 || len(p.times(p.a, 2)) != 2 {
+		t.Errorf("packets before the refused one were sent %d times", n)
+	}
+}
+
+// TestRNRRepeated: the same RNR NAK, come twice, costs one retry and one wait.
+func TestRNRRepeated(t *testing.T) {
+	p := newPair(t, setup{rnrRetry: 1, rnrLimit: true, rnrTimer: 14})
+	p.route = func(from *node, n int, pkt *wire.Packet) []delay {
+		if from == p.b {
+			return []delay{testDelay, 3 * testDelay}
+		}
+		return []delay{testDelay}
+	}
+	p.post(p.a, sendWR(1))
+	p.runUntil(ms)
+	p.b.postRecv(7)
+	p.run()
+	p.a.wantSends(wc{1, 0})
+	if at := p.times(p.a, 0); len(at) != 2 || at[1] != 2*testDelay+1280*us {
+		t.Errorf("sent at %v", at)
+	}
+}
+
+// TestNAKOnce: a gap is reported once, however much follows it.
+func TestNAKOnce(t *testing.T) {
+	for _, single := range []bool{false, true} {
+		p := newPair(t, setup{mtu: verbs.MTU256})
+		p.single = single
+		p.routeWith(func(from *node, n int, pkt *wire.Packet) bool { return from == p.a && n == 3 })
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 20*256)))
+		p.run()
+		naks := 0
+		for _, s := range p.packets(p.b, 0) {
+			if s.AETH.Syndrome.Kind() == wire.KindNAK {
+				naks++
+				if s.PSN != 3 || s.AETH.Syndrome != 0x60 {
+					t.Errorf("NAK %v %v", s.PSN, s.AETH)
+				}
+			}
+		}
+		if c := p.a.qp.Counters(); naks != 1 || c.SequenceNAKs != 1 || c.Timeouts != 0 {
+			t.Errorf("%d NAKs; %+v", naks, c)
+		}
+		p.a.wantSends(wc{1, 0})
+	}
+}
+
+// TestNAKLost: a lost NAK, or a lost last packet, heals by timeout.
+func TestNAKLost(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256})
+	p.routeWith(func(from *node, n int, pkt *wire.Packet) bool {
+		return from == p.a && n == 3 || from == p.b && n == 0
+	})
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 20*256)))
+	p.run()
+	p.a.wantSends(wc{1, 0})
+	if c := p.a.qp.Counters(); c.Timeouts != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestSequenceNAKCostsRetry: a peer that only ever NAKs does not keep the requester busy for ever.
+func TestSequenceNAKCostsRetry(t *testing.T) {
+	p := newPair(t, setup{retry: 3})
+	p.cutAfter(0)
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	p.transmit()
+	for range 50 {
+		p.answer(0, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge}, AETH: wire.AETH{Syndrome: 0x60}})
+		p.runUntil(p.now + 10*us)
+	}
+	if n := len(p.times(p.a, 0)); n != 2 {
+		t.Errorf("NAKs for one loss made %d tries", n)
+	}
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCRetryExceeded})
+}
+
+// TestGhostAck: acknowledgements of what was not sent, or is done, change nothing.
+func TestGhostAck(t *testing.T) {
+	for _, first := range []verbs.PSN{0, 0xffffff, 0x800000} {
+		p := newPair(t, setup{psnA: first})
+		p.post(p.a, writeWR(1, p.b.mem.remote(0)))
+		p.run()
+		p.cutAfter(0)
+		p.post(p.a, writeWR(2, p.b.mem.remote(0)))
+		p.transmit()
+		for _, n := range []int{-2, -1, 0, 2, 3, 100, 1 << 22, -1 << 22, 1<<23 - 1} {
+			for _, op := range []wire.Opcode{wire.RCAcknowledge, wire.RCAtomicAcknowledge, wire.RCRDMAReadResponseOnly} {
+				for _, syndrome := range []wire.Syndrome{0x1f, 0, 0x20, 0x60, 0x61, 0x63, 0x45, 0x7f} {
+					p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: op, PSN: wire.PSN(first).Add(n)}, AETH: wire.AETH{Syndrome: syndrome, MSN: 77}})
+				}
+			}
+		}
+		p.a.wantSends(wc{1, 0})
+		p.a.wantState(verbs.QPStateRTS)
+		if p.route = nil; p.a.qp.sq.tail != 2 {
+			t.Error("tail")
+		}
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{2, 0})
+	}
+}
+
+// TestReservedSyndromes: neither kind 2 nor reserved NAK codes end anything.
+func TestReservedSyndromes(t *testing.T) {
+	for s := range 256 {
+		k := wire.Syndrome(s)
+		if k.Kind() != wire.KindReserved && (k.Kind() != wire.KindNAK || k.NAKCode() <= wire.NAKInvalidRDRequest) {
+			continue
+		}
+		t.Run(fmt.Sprintf("%#x", s), func(t *testing.T) {
+			p := newPair(t, setup{})
+			p.post(p.a, writeWR(1, p.b.mem.remote(0)))
+			p.transmit()
+			p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge}, AETH: wire.AETH{Syndrome: k}})
+			p.a.wantSends()
+			p.run()
+			p.a.wantSends(wc{1, 0})
+		})
+	}
+}
