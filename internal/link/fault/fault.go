@@ -39,7 +39,8 @@ type Config struct {
 const scratch = 64 // datagrams moved at a time
 
 // New returns middleware that disturbs a link. What becomes of the n-th datagram that Match picks
-// from one address to another follows from the seed, the addresses, n and the direction.
+// from one address to another follows from the seed, the addresses, n and the direction. What comes in
+// for a multicast group counts as sent to the link's own address, since each member has its own losses.
 //
 // Where outgoing datagrams are disturbed, MaxTrain is 1: a train that lost one of its
 // datagrams could not be sent with the identifications that belong to the others. Datagrams that the faults
@@ -111,6 +112,9 @@ func (l *disturbed) pass(h *half, now time.Duration, d *link.Datagram) {
 		return
 	}
 	key := pair{d.Src.Addr(), d.Dst.Addr()}
+	if h == &l.in && key.dst.IsMulticast() {
+		key.dst = l.Addr().Addr() // or all members of the group would lose the same datagrams
+	}
 	p := h.paths[key]
 	if p == nil {
 		p = NewPath(h.seed, key.src, key.dst)
@@ -231,6 +235,12 @@ func (l *disturbed) Wait(d time.Duration) error {
 	}
 	return l.Link.Wait(d)
 }
+
+// Join implements link.Multicaster.
+func (l *disturbed) Join(group netip.Addr) error { return link.Join(l.Link, group) }
+
+// Leave implements link.Multicaster.
+func (l *disturbed) Leave(group netip.Addr) error { return link.Leave(l.Link, group) }
 
 // Stats implements link.Link.
 func (l *disturbed) Stats() link.Stats {

@@ -1,6 +1,7 @@
 package fault_test
 
 import (
+	"bytes"
 	"net/netip"
 	"slices"
 	"testing"
@@ -201,5 +202,53 @@ func TestCorrupt(t *testing.T) {
 			t.Fatalf("fate %d flips %d bits of one byte, want %d", n, ones, x.Flips)
 		}
 		x.Corrupt(nil)
+	}
+}
+
+// The members of a group lose different datagrams, though their middleware has the same seed.
+func TestMulticastMembers(t *testing.T) {
+	const n = 400
+	group := netip.MustParseAddr("239.1.2.3")
+	network := sim.New(sim.Config{})
+	open := func(addr string) link.Link {
+		a := netip.MustParseAddr(addr)
+		l, err := network.Netdev(addr, a).Open(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	from := open("10.0.0.1")
+	var got [2][]byte
+	members := [2]link.Link{open("10.0.0.2"), open("10.0.0.3")}
+	for i := range members {
+		members[i] = fault.New(fault.Config{Seed: 3, Loss: 0.5, Directions: fault.Incoming})(members[i])
+		if err := link.Join(members[i], group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		if err := from.Send([]link.Datagram{{Src: from.Source(0), Dst: netip.AddrPortFrom(group, link.Port), Payload: []byte{byte(i)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := make([]link.Datagram, 2*n)
+	for i, l := range members {
+		for range 2*n/64 + 1 { // each takes 64 from the link at most
+			k, err := l.Recv(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range in[:k] {
+				got[i] = append(got[i], d.Payload[0])
+			}
+		}
+		if len(got[i]) < n/4 || len(got[i]) > 3*n/4 {
+			t.Errorf("seed 3: member %d received %d of %d datagrams, want about half", i, len(got[i]), n)
+		}
+	}
+	if bytes.Equal(got[0], got[1]) {
+		t.Error("seed 3: both members received the same datagrams")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
@@ -61,9 +62,14 @@ func Run(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 func Allocs(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 	a, b := open(t)
 	defer closeAll(t, a, b)
+	checkAllocs(t, a, b, b.Addr())
+}
+
+// checkAllocs checks it of what a sends to dst and b receives.
+func checkAllocs(t *testing.T, a, b link.Link, dst netip.AddrPort) {
 	out := make([]link.Datagram, 8)
 	for i := range out {
-		out[i] = link.Datagram{Src: a.Source(uint32(i / 4)), Dst: b.Addr(), Payload: make([]byte, 1024)}
+		out[i] = link.Datagram{Src: a.Source(uint32(i / 4)), Dst: dst, Payload: make([]byte, 1024)}
 	}
 	in := make([]link.Datagram, batchSize)
 	round := func() {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -200,3 +201,9 @@ func (l *recorded) Wait(d time.Duration) error {
 	_ = l.w.Flush() // Close returns the error
 	return l.Link.Wait(d)
 }
+
+// Join implements link.Multicaster.
+func (l *recorded) Join(group netip.Addr) error { return link.Join(l.Link, group) }
+
+// Leave implements link.Multicaster.
+func (l *recorded) Leave(group netip.Addr) error { return link.Leave(l.Link, group) }

@@ -41,6 +41,9 @@ type Link struct {
 	lastSendError           atomic.Pointer[error]
 	droppedBefore           uint64 // by the station, before this link was opened
 	drops                   uint64 // by this link, once it is closed; guarded by at.mu
+
+	groups map[netip.Addr]bool // joined; written under net.mu and at.mu
+	left   bool                // one of them, so that the queue may hold what is not to be received; guarded by at.mu
 }
 
 var _ link.Link = (*Link)(nil)
@@ -69,6 +72,16 @@ func (l *Link) Send(batch []link.Datagram) error {
 		d := &batch[i]
 		if err := l.check(d); err != nil {
 			l.lost(err, d.Segments())
+			continue
+		}
+		if d.Dst.Addr().IsMulticast() {
+			if p != nil {
+				p.unlock()
+				p = nil
+			}
+			sent += uint64(d.Segments())
+			sentBytes += uint64(len(d.Payload))
+			l.multicast(faults, d)
 			continue
 		}
 		if p == nil || p.dst != d.Dst.Addr() {
@@ -206,6 +219,14 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 		s.queue.Arrive(l.net.now())
 	}
 	n := s.queue.Pop(batch)
+	for l.left && n > 0 {
+		kept := l.keep(batch[:n])
+		if kept > 0 {
+			n = kept
+			break
+		}
+		n = s.queue.Pop(batch)
+	}
 	l.available.Store(int64(s.queue.Len()))
 	var bytes uint64
 	for i := range n {
@@ -308,6 +329,7 @@ func (l *Link) Close() error {
 		return link.ErrClosed
 	}
 	close(l.done)
+	defer l.net.leaveAll(l)
 	l.at.mu.Lock()
 	defer l.at.mu.Unlock()
 	l.drops = l.at.queue.Dropped() - l.droppedBefore

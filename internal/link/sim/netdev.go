@@ -117,6 +117,7 @@ func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
 		headers: ipv6Headers,
 		done:    make(chan struct{}),
 		signal:  make(chan struct{}, 1),
+		groups:  make(map[netip.Addr]bool),
 	}
 	if addr.Is4() {
 		l.headers = ipv4Headers

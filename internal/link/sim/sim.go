@@ -1,7 +1,8 @@
 // Package sim is a simulated network in memory. It delivers in order and at once or, when
 // told to, loses, repeats, reorders, corrupts and delays datagrams, by a seed: what becomes of
 // the n-th datagram from one address to another is a function of the seed, the two
-// addresses and n alone, however the goroutines interleave.
+// addresses and n alone, however the goroutines interleave. What goes to a multicast group goes
+// to the address of each member.
 //
 // It waits with channels and timers only, and so runs inside testing/synctest. With
 // Config.Now it runs by a clock of the caller's, in a single goroutine.
@@ -61,7 +62,8 @@ type Network struct {
 	visible  bool
 	now      func() time.Duration
 
-	faults atomic.Pointer[Faults] // nil when there are none
+	faults  atomic.Pointer[Faults]                 // nil when there are none
+	members atomic.Pointer[map[netip.Addr][]*Link] // of multicast groups; replaced under mu
 
 	mu       sync.Mutex
 	netdevs  int
@@ -99,6 +101,7 @@ func New(c Config) *Network {
 		start := time.Now()
 		n.now = func() time.Duration { return time.Since(start) }
 	}
+	n.members.Store(&map[netip.Addr][]*Link{})
 	n.SetFaults(Faults{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
 		Delay: c.Delay, Jitter: c.Jitter})
 	return n

@@ -60,6 +60,12 @@ func (l *traced) Recv(batch []link.Datagram) (int, error) {
 	return n, err
 }
 
+// Join implements link.Multicaster.
+func (l *traced) Join(group netip.Addr) error { return link.Join(l.Link, group) }
+
+// Leave implements link.Multicaster.
+func (l *traced) Leave(group netip.Addr) error { return link.Leave(l.Link, group) }
+
 func (l *traced) events(d *link.Datagram, at time.Duration, sent bool) {
 	e := Event{At: at, Sent: sent, Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass, IDKnown: d.IDKnown}
 	for i := range d.Segments() {

@@ -18,7 +18,8 @@ import (
 type Link struct {
 	counters
 	sources
-	addr netip.AddrPort
+	addr    netip.AddrPort
+	ifindex int // of the network interface
 
 	closed  atomic.Bool
 	rx      receiver
@@ -40,7 +41,7 @@ func openLink(addr netip.Addr, index int) (link.Link, error) {
 // newLink opens a link which, if shared, lets other processes of the same user receive on
 // the address as well.
 func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
-	l := &Link{addr: netip.AddrPortFrom(addr, link.Port)}
+	l := &Link{addr: netip.AddrPortFrom(addr, link.Port), ifindex: index}
 	scope := uint32(0)
 	if addr.IsLinkLocalUnicast() && addr.Is6() {
 		scope = uint32(index)
@@ -72,6 +73,9 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 		if err := configureSendSocket(fd, addr); err != nil {
 			return fail(err)
 		}
+		if err := configureMulticastSending(fd, addr, index); err != nil {
+			return fail(err)
+		}
 		l.sources[i] = netip.AddrPortFrom(addr, port)
 		l.tx[i].init(fd, addr, scope, &l.counters)
 	}
@@ -98,10 +102,10 @@ func (d *Netdev) OpenShared(addr netip.Addr) (*Link, error) {
 func (l *Link) Steer(program []unix.SockFilter) error {
 	l.rx.mu.Lock()
 	defer l.rx.mu.Unlock()
-	if l.rx.fd < 0 {
+	if l.rx.own.fd < 0 {
 		return link.ErrClosed
 	}
-	return os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", unix.SetsockoptSockFprog(l.rx.fd, unix.SOL_SOCKET,
+	return os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", unix.SetsockoptSockFprog(l.rx.own.fd, unix.SOL_SOCKET,
 		unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}))
 }
 
@@ -120,13 +124,7 @@ func openReceiveSocket(at netip.AddrPort, scope uint32, shared bool) (int, error
 	if err != nil {
 		return -1, err
 	}
-	err = setOptions(fd,
-		option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
-		option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
-	if err == nil && at.Addr().Is6() {
-		// RoCEv2 cards, and Linux's rxe, send UDP checksum 0 over IPv6 too.
-		err = setOptions(fd, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"})
-	}
+	err = configureReceiveSocket(fd, at.Addr())
 	if err == nil && shared {
 		err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT"})
 	}
@@ -138,6 +136,17 @@ func openReceiveSocket(at netip.AddrPort, scope uint32, shared bool) (int, error
 		return -1, err
 	}
 	return fd, nil
+}
+
+func configureReceiveSocket(fd int, addr netip.Addr) error {
+	err := setOptions(fd,
+		option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
+		option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
+	if err == nil && addr.Is6() {
+		// RoCEv2 cards, and Linux's rxe, send UDP checksum 0 over IPv6 too.
+		err = setOptions(fd, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"})
+	}
+	return err
 }
 
 func configureSendSocket(fd int, addr netip.Addr) error {
@@ -186,6 +195,7 @@ func (l *Link) Close() error {
 		return link.ErrClosed
 	}
 	l.arrival.close()
+	l.rx.groups.close(&l.rx)
 	l.rx.close()
 	for i := range l.tx {
 		l.tx[i].close()

@@ -37,6 +37,10 @@ type Link struct {
 
 var _ link.Link = (*Link)(nil)
 
+// errMulticast is why datagrams to groups are lost: the net package's sockets that receive a group's
+// datagrams take the port on all addresses, and those that send leave the choice of interface to the system.
+var errMulticast = errors.New("this link has no multicast; the one on Linux has")
+
 // openLink opens the link of addr, which has no zone. Index is that of the interface.
 func openLink(addr netip.Addr, index int) (link.Link, error) {
 	l := &Link{
@@ -143,6 +147,9 @@ func (l *Link) Send(batch []link.Datagram) error {
 			continue
 		case d.Segments() > l.MaxTrain():
 			l.lost(d, errTrain)
+			continue
+		case d.Dst.Addr().IsMulticast():
+			l.lost(d, errMulticast)
 			continue
 		}
 		dst := d.Dst

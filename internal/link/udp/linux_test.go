@@ -79,10 +79,7 @@ func TestIdentification(t *testing.T) {
 	}
 	p := make([]byte, 1500)
 	for i := range 3*len(batch) + 1 {
-		n, _, err := unix.Recvfrom(raw, p, 0)
-		if err != nil || n < 28 {
-			t.Fatalf("datagram %d on the raw socket: %d bytes, %v", i, n, err)
-		}
+		readRaw(t, raw, p, a.Addr().Addr(), b.Addr().Addr())
 		want := &batch[i%len(batch)]
 		if id, flags := binary.BigEndian.Uint16(p[4:]), binary.BigEndian.Uint16(p[6:]); id != 0 || flags != 0x4000 {
 			t.Errorf("datagram %d: identification %d, flags and fragment offset %#04x; want 0 and 0x4000 (DF)", i, id, flags)
@@ -92,6 +89,21 @@ func TestIdentification(t *testing.T) {
 		}
 		if p[1] != want.TrafficClass {
 			t.Errorf("datagram %d: TOS %#02x, want %#02x", i, p[1], want.TrafficClass)
+		}
+	}
+}
+
+// readRaw reads the next IPv4 packet from src to dst. Before it was bound the socket took
+// everybody's.
+func readRaw(t *testing.T, raw int, p []byte, src, dst netip.Addr) {
+	t.Helper()
+	for {
+		n, _, err := unix.Recvfrom(raw, p, 0)
+		if err != nil || n < 28 {
+			t.Fatalf("raw socket: %d bytes, %v", n, err)
+		}
+		if netip.AddrFrom4([4]byte(p[12:])) == src && netip.AddrFrom4([4]byte(p[16:])) == dst {
+			return
 		}
 	}
 }
@@ -237,7 +249,17 @@ func TestLinkLocal(t *testing.T) {
 // busy poller would pay for it at each. What the poller is registered for shows in the kernel's
 // list of the link's epoll set: no events.
 func TestNoPollerWakeups(t *testing.T) {
+	t.Run("Alone", func(t *testing.T) { testNoPollerWakeups(t, false) })
+	t.Run("Member", func(t *testing.T) { testNoPollerWakeups(t, true) })
+}
+
+func testNoPollerWakeups(t *testing.T, member bool) {
 	a, b := openPair(t)
+	if member {
+		if err := link.Join(b, testGroup(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	out := []link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 64)}}
 	in := make([]link.Datagram, 4)
 	armed := func() int {

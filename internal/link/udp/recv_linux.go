@@ -13,27 +13,34 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// A receiver is the socket of port 4791 and the arguments of its system call.
+// A socket receives what is sent to one address, the link's or a group's, at port 4791.
+type socket struct {
+	fd       int
+	at       netip.AddrPort
+	overflow uint32 // SO_RXQ_OVFL's latest count
+}
+
+// A receiver is the sockets to receive from and the arguments of their system call.
 type receiver struct {
 	*counters
-	at netip.AddrPort
+	groups groups
 
 	mu       sync.Mutex
-	fd       int // -1 when closed
-	used     int // messages that the latest call has written to
+	own      socket // fd is -1 when closed
+	used     int    // messages that the latest call has written to
 	messages [maxBatch]unix.Mmsghdr
 	iovecs   [maxBatch]unix.Iovec
 	names    [maxBatch]sockaddr
 	controls [maxBatch]control
 	buffers  []byte // maxReceive each
-	overflow uint32 // SO_RXQ_OVFL's latest count
 
 	lastName sockaddr // and what it means
 	lastSrc  netip.AddrPort
 }
 
 func (r *receiver) init(fd int, at netip.AddrPort, c *counters) {
-	r.fd, r.at, r.counters = fd, at, c
+	r.own, r.counters = socket{fd: fd, at: at}, c
+	r.groups.set = -1
 	r.buffers = make([]byte, maxBatch*maxReceive)
 	for i := range r.messages {
 		setIOVec(&r.iovecs[i], r.buffer(i))
@@ -51,39 +58,68 @@ func (r *receiver) buffer(i int) []byte { return r.buffers[i*maxReceive : (i+1)*
 func (r *receiver) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	unix.Close(r.fd)
-	r.fd = -1
+	unix.Close(r.own.fd)
+	r.own.fd = -1
 }
 
-// Recv implements link.Link: one system call.
+// Recv implements link.Link: one system call or, for a member of multicast groups, up to two.
 func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	r := &l.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.fd < 0 {
+	if r.own.fd < 0 {
 		return 0, link.ErrClosed
 	}
 	if len(batch) == 0 {
 		return 0, nil
 	}
+	if len(r.groups.byFD) == 0 {
+		return r.receive(&r.own, batch), nil
+	}
+	return r.receiveAny(batch), nil
+}
+
+// receiveAny receives from the link's own socket or from a group's. Each comes first every other time, so that
+// neither has to wait until the other is empty.
+func (r *receiver) receiveAny(batch []link.Datagram) int {
+	r.groups.first = !r.groups.first
+	if r.groups.first {
+		if s := r.groups.ready(); s != nil {
+			if n := r.receive(s, batch); n > 0 {
+				return n
+			}
+		}
+		return r.receive(&r.own, batch)
+	}
+	if n := r.receive(&r.own, batch); n > 0 {
+		return n
+	}
+	if s := r.groups.ready(); s != nil {
+		return r.receive(s, batch)
+	}
+	return 0
+}
+
+// receive is one system call. Payloads of the one before become invalid.
+func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	for i := range r.used {
 		h := &r.messages[i].Hdr
 		h.Namelen = uint32(len(sockaddr{}))
 		h.SetControllen(controlSize)
 	}
 	// It does not block, so the scheduler need not know of it.
-	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(r.fd), uintptr(unsafe.Pointer(&r.messages[0])),
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&r.messages[0])),
 		uintptr(min(len(batch), maxBatch)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		r.used = 0 // the call ends at the first message, without having touched it
-		return 0, nil
+		return 0
 	}
 	r.used = int(got)
-	return r.deliver(batch), nil
+	return r.deliver(s, batch)
 }
 
-// deliver puts the messages into batch and returns how many of them were whole.
-func (r *receiver) deliver(batch []link.Datagram) int {
+// deliver puts the messages from s into batch and returns how many of them were whole.
+func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	n := 0
 	var bytes uint64
 	for i := range r.used {
@@ -96,25 +132,25 @@ func (r *receiver) deliver(batch []link.Datagram) int {
 			r.lastName = r.names[i]
 			r.lastSrc = r.lastName.addrPort()
 		}
-		batch[n] = link.Datagram{Src: r.lastSrc, Dst: r.at, Payload: r.buffer(i)[:m.Len:m.Len]}
+		batch[n] = link.Datagram{Src: r.lastSrc, Dst: s.at, Payload: r.buffer(i)[:m.Len:m.Len]}
 		bytes += uint64(m.Len)
 		n++
 	}
 	r.received.Add(uint64(n))
 	r.receivedBytes.Add(bytes)
 	if r.messages[r.used-1].Hdr.Controllen != 0 {
-		r.countOverflow(r.used - 1)
+		r.countOverflow(s, r.used-1)
 	}
 	return n
 }
 
 // countOverflow reads from the i-th message how many datagrams the socket has dropped so far. The
 // kernel says so only when there are any.
-func (r *receiver) countOverflow(i int) {
+func (r *receiver) countOverflow(s *socket, i int) {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&r.controls[i].data[0]))
 	if h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL {
 		total := binary.NativeEndian.Uint32(r.controls[i].data[unix.CmsgLen(0):])
-		r.receiveDrops.Add(uint64(total - r.overflow)) // modulo 2^32
-		r.overflow = total
+		r.receiveDrops.Add(uint64(total - s.overflow)) // modulo 2^32
+		s.overflow = total
 	}
 }

@@ -176,7 +176,7 @@ func (s *sender) flush(batch []link.Datagram) {
 				continue
 			}
 		}
-		s.lost(&batch[i], errno)
+		s.lost(&batch[i], multicastCause(batch[i].Dst.Addr(), errno))
 		i++
 		attempts = 0
 	}

@@ -10,6 +10,8 @@
 // can be controlled, so that over IPv4 a peer that checks the whole ICRC drops what is sent; over
 // IPv6, and between two softwares that make up for it, that is no matter.
 //
+// Only on Linux is a link a [link.Multicaster].
+//
 // The sockets do not tell what traffic class and identification a received datagram had.
 package udp
 

@@ -4,6 +4,7 @@ package udp
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -16,17 +17,18 @@ import (
 // A waiter sleeps in Go's network poller until a datagram arrives, but bothers the poller only
 // while somebody sleeps: the socket stands in an epoll set of its own, armed for one event at a
 // time, and only that set is registered with the poller. A program that polls busily with
-// Recv would otherwise wake the poller's thread at every datagram.
+// Recv would otherwise wake the poller's thread at every datagram. For a member of multicast
+// groups, the set of their sockets stands beside the socket.
 type waiter struct {
-	socket int
 	epoll  *os.File
 	set    int // epoll's descriptor; not to be used once closed
 	conn   syscall.RawConn
-	events [1]unix.EpollEvent
+	events [maxWatched]unix.EpollEvent
 	ready  func(fd uintptr) bool // made once, for Wait not to allocate
-	fired  bool                  // of ready
+	fired  int                   // events of ready
 
 	mu       sync.Mutex
+	watched  []int // descriptors in the set
 	closed   bool
 	waiting  bool
 	woken    bool
@@ -38,7 +40,7 @@ func (w *waiter) init(socket int) error {
 	if err != nil {
 		return os.NewSyscallError("epoll_create1", err)
 	}
-	w.socket, w.set = socket, set
+	w.set = set
 	if err := unix.SetNonblock(set, true); err != nil { // os.NewFile asks the poller only for these
 		unix.Close(set)
 		return os.NewSyscallError("fcntl", err)
@@ -49,7 +51,7 @@ func (w *waiter) init(socket int) error {
 		err = w.epoll.SetReadDeadline(time.Time{}) // fails when the poller did not take it
 	}
 	if err == nil {
-		err = w.control(unix.EPOLL_CTL_ADD, 0)
+		err = w.add(socket)
 	}
 	if err != nil {
 		w.epoll.Close()
@@ -57,19 +59,54 @@ func (w *waiter) init(socket int) error {
 	}
 	w.ready = func(fd uintptr) bool {
 		n, _ := unix.EpollWait(int(fd), w.events[:], 0)
-		w.fired = n > 0
-		return w.fired
+		w.fired = max(0, n)
+		return n > 0
 	}
 	return nil
 }
 
-// control sets what the epoll set watches the socket for.
-func (w *waiter) control(op int, events uint32) error {
-	e := unix.EpollEvent{Events: events, Fd: int32(w.socket)}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(w.set, op, w.socket, &e))
+const (
+	maxWatched = 2 // the socket, and the set of the groups' sockets
+
+	armed    = unix.EPOLLIN | unix.EPOLLONESHOT
+	disarmed = 0
+)
+
+// control sets what the epoll set watches a descriptor for.
+func (w *waiter) control(op, fd int, events uint32) error {
+	e := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(w.set, op, fd, &e))
 }
 
-// begin arms the socket. It reports false when Wait is over already.
+// add has Wait, also one under way, end when fd is readable.
+func (w *waiter) add(fd int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return link.ErrClosed
+	}
+	events := uint32(disarmed)
+	if w.waiting {
+		events = armed
+	}
+	if err := w.control(unix.EPOLL_CTL_ADD, fd, events); err != nil {
+		return err
+	}
+	w.watched = append(w.watched, fd)
+	return nil
+}
+
+// remove undoes add.
+func (w *waiter) remove(fd int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watched = slices.DeleteFunc(w.watched, func(other int) bool { return other == fd })
+	if !w.closed {
+		_ = w.control(unix.EPOLL_CTL_DEL, fd, disarmed) // it is there
+	}
+}
+
+// begin arms the descriptors. It reports false when Wait is over already.
 func (w *waiter) begin(d time.Duration) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,11 +126,16 @@ func (w *waiter) begin(d time.Duration) (bool, error) {
 		w.deadline = false
 	}
 	w.waiting = true
-	w.fired = false
-	return true, w.control(unix.EPOLL_CTL_MOD, unix.EPOLLIN|unix.EPOLLONESHOT)
+	w.fired = 0
+	for _, fd := range w.watched {
+		if err := w.control(unix.EPOLL_CTL_MOD, fd, armed); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
-// end disarms the socket, unless the event has.
+// end disarms the descriptors, unless their events have.
 func (w *waiter) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,10 +144,24 @@ func (w *waiter) end() error {
 	if w.closed {
 		return link.ErrClosed
 	}
-	if w.fired {
-		return nil
+	for _, fd := range w.watched {
+		if w.hasFired(fd) {
+			continue
+		}
+		if err := w.control(unix.EPOLL_CTL_MOD, fd, disarmed); err != nil {
+			return err
+		}
 	}
-	return w.control(unix.EPOLL_CTL_MOD, 0)
+	return nil
+}
+
+func (w *waiter) hasFired(fd int) bool {
+	for i := range w.fired {
+		if w.events[i].Fd == int32(fd) {
+			return true
+		}
+	}
+	return false
 }
 
 // Wait implements link.Link.

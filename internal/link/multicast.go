@@ -1,0 +1,81 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// What Join and Leave return, wrapped, when the caller has lost count.
+var (
+	ErrJoined    = errors.New("the link is a member of the group already")
+	ErrNotJoined = errors.New("the link is no member of the group")
+)
+
+// A Multicaster is a Link that can be a member of IP multicast groups. Middleware is one always,
+// and passes on what it is asked: whether a Link can join is known by trying, so call the
+// functions Join and Leave. Both methods may be called from any goroutine at any time.
+//
+// Sending to a group needs no membership. A datagram that the link sends to a group goes to all members
+// in reach, other links of this host and the link itself included.
+type Multicaster interface {
+	// Join makes the link a member: from then on Recv also returns what is sent to
+	// the group at Port, with the group as Datagram.Dst, which the ICRC covers. Nothing is counted: to
+	// join a group twice is ErrJoined.
+	//
+	// The group is an IPv4 address for a link of an IPv4 address, and else an IPv6 address,
+	// without a zone: it is the group of the link's network interface. The multicast GID of an IPv4 group is
+	// the IPv4-mapped form of its address; that of an IPv6 group is its address.
+	Join(group netip.Addr) error
+
+	// Leave ends the membership. What has arrived for the group and was not received is lost.
+	// To leave a group that the link is no member of is ErrNotJoined.
+	Leave(group netip.Addr) error
+}
+
+// Join makes l a member of a multicast group, as Multicaster says. The error of a link that
+// knows no multicast wraps errors.ErrUnsupported.
+func Join(l Link, group netip.Addr) error {
+	if m, ok := l.(Multicaster); ok {
+		return m.Join(group)
+	}
+	return noMulticast("join", l, group)
+}
+
+// Leave ends a membership, as Multicaster says.
+func Leave(l Link, group netip.Addr) error {
+	if m, ok := l.(Multicaster); ok {
+		return m.Leave(group)
+	}
+	return noMulticast("leave", l, group)
+}
+
+func noMulticast(verb string, l Link, group netip.Addr) error {
+	return fmt.Errorf("%s multicast group %v on %v: this kind of link has no multicast on this system, Linux's UDP and the simulated network have: %w",
+		verb, group, l.Addr().Addr(), errors.ErrUnsupported)
+}
+
+// CheckGroup returns why a link of address addr cannot join group, nil if it can.
+func CheckGroup(addr, group netip.Addr) error {
+	var cause string
+	switch {
+	case !group.IsMulticast():
+		cause = "not a multicast address; groups are in 224.0.0.0/4 and ff00::/8"
+	case group.Is4In6():
+		cause = fmt.Sprintf("an IPv4-mapped address; the group's own address is %v", group.Unmap())
+	case group.Zone() != "":
+		cause = "the address has a zone; the link implies it"
+	case group.Is4() && !addr.Is4():
+		cause = "an IPv4 group on an IPv6 address; use an IPv4 address of the network interface"
+	case !group.Is4() && addr.Is4():
+		cause = "an IPv6 group on an IPv4 address; use an IPv6 address of the network interface"
+	default:
+		return nil
+	}
+	return GroupError("join", addr, group, errors.New(cause))
+}
+
+// GroupError is what the methods of a Multicaster return.
+func GroupError(verb string, addr, group netip.Addr, cause error) error {
+	return fmt.Errorf("%s multicast group %v on %v: %w", verb, group, addr, cause)
+}

@@ -1,0 +1,109 @@
+package sim
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+var _ link.Multicaster = (*Link)(nil)
+
+// Join implements link.Multicaster. A group's datagrams go to each member on the path to the
+// member's address, and share the fates, the numbering and the partitions of that path.
+func (l *Link) Join(group netip.Addr) error {
+	if err := link.CheckGroup(l.addr, group); err != nil {
+		return err
+	}
+	return l.net.change(l, func() error {
+		if l.groups[group] {
+			return link.GroupError("join", l.addr, group, link.ErrJoined)
+		}
+		l.groups[group] = true
+		return nil
+	}, group)
+}
+
+// Leave implements link.Multicaster.
+func (l *Link) Leave(group netip.Addr) error {
+	return l.net.change(l, func() error {
+		if !l.groups[group] {
+			return link.GroupError("leave", l.addr, group, link.ErrNotJoined)
+		}
+		delete(l.groups, group)
+		l.left = true
+		return nil
+	}, group)
+}
+
+// change has f change the membership of an open link in a group, and updates the lists of members.
+func (n *Network) change(l *Link, f func() error, group netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l.at.mu.Lock()
+	defer l.at.mu.Unlock()
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	n.list(l, group, l.groups[group])
+	return nil
+}
+
+// leaveAll is for a link that has been closed.
+func (n *Network) leaveAll(l *Link) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l.at.mu.Lock()
+	defer l.at.mu.Unlock()
+	for group := range l.groups {
+		n.list(l, group, false)
+	}
+	clear(l.groups)
+}
+
+// list makes a new list of a group's members. Send may be reading the old one: it asks each link whether it still is
+// a member. The order is that of the addresses, for runs to repeat. The caller holds n.mu.
+func (n *Network) list(l *Link, group netip.Addr, member bool) {
+	lists := maps.Clone(*n.members.Load())
+	list := slices.DeleteFunc(slices.Clone(lists[group]), func(m *Link) bool { return m == l })
+	if member {
+		list = append(list, l)
+		slices.SortStableFunc(list, func(a, b *Link) int { return a.addr.Compare(b.addr) })
+	}
+	if len(list) > 0 {
+		lists[group] = list
+	} else {
+		delete(lists, group)
+	}
+	n.members.Store(&lists)
+}
+
+// multicast sends d to the members of a group.
+func (l *Link) multicast(faults *Faults, d *link.Datagram) {
+	for _, m := range (*l.net.members.Load())[d.Dst.Addr()] {
+		p := l.path(m.addr)
+		p.to.mu.Lock()
+		if p.to.link == m && m.groups[d.Dst.Addr()] {
+			l.pass(p, faults, d)
+		}
+		p.unlock()
+	}
+}
+
+// keep leaves out of batch what has arrived for groups that the link has left, and returns how many
+// datagrams remain. The caller holds at.mu.
+func (l *Link) keep(batch []link.Datagram) int {
+	n := 0
+	for i := range batch {
+		if to := batch[i].Dst.Addr(); to.IsMulticast() && !l.groups[to] {
+			continue
+		}
+		batch[n] = batch[i]
+		n++
+	}
+	return n
+}
