@@ -22,7 +22,7 @@ type Options struct {
 	GIDIndex int
 	Path     verbs.Path  // the defaults of verbs.Path; SGIDIndex is GIDIndex
 	Retry    verbs.Retry // verbs.DefaultRetry
-	PSN      verbs.PSN   // the first PSN of both ends: random
+	PSN      verbs.PSN   // the first PSN of both ends: one that crosses the largest PSN soon
 }
 
 // Endpoint is one end of a connection: a QP and what it is made of.
@@ -51,7 +51,7 @@ func Connect(t testing.TB, a, b *verbs.Device, options ...Options) (x, y *Endpoi
 	return x, y
 }
 
-// firstPSN is an arbitrary start which crosses the largest PSN soon, where mistakes show.
+// firstPSN is 40 packets before the largest PSN, where mistakes show.
 const firstPSN = 1<<24 - 40
 
 func (o *Options) cap() verbs.QPCap {

@@ -56,7 +56,8 @@ func (t EventType) String() string { return eventNames.name(t) }
 // belongs to its type says what it is about.
 type AsyncEvent struct {
 	Type EventType
-	QP   *QP // EventQP…, EventCommEst, EventSQDrained
-	CQ   *CQ // EventCQErr
-	Port int // EventPort…, EventGIDChange
+	QP   *QP  // EventQP…, EventCommEst, EventSQDrained, EventPathMig…
+	CQ   *CQ  // EventCQErr
+	SRQ  *SRQ // EventSRQ…
+	Port int  // EventPort…, EventGIDChange
 }

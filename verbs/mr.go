@@ -62,6 +62,9 @@ type MR struct {
 	access Access
 }
 
+// Provider returns the provider's side of the region.
+func (mr *MR) Provider() ProviderMR { return mr.p }
+
 // PD returns the protection domain of the region.
 func (mr *MR) PD() *PD { return mr.pd }
 
@@ -118,6 +121,9 @@ func (mr *MR) Load32(off int) uint32 {
 }
 
 func (mr *MR) word(off, size int) unsafe.Pointer {
+	if off < 0 || off > len(mr.buf)-size { // slicing would go up to the capacity
+		panic(fmt.Sprintf("verbs: MR.Load%d(%d) of a region of %d bytes", 8*size, off, len(mr.buf)))
+	}
 	b := mr.buf[off : off+size]
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	if uintptr(p)%uintptr(size) != 0 {

@@ -37,6 +37,30 @@ type ProviderPD interface {
 	// CreateQP makes a QP and raises attr.Cap to what it got. The provider puts qp into the
 	// events that concern it.
 	CreateQP(attr *ProviderQPInitAttr, qp *QP) (ProviderQP, error)
+	// CreateSRQ makes an SRQ of at least the capacities asked for. The provider puts srq into
+	// the events that concern it.
+	CreateSRQ(attr SRQAttr, srq *SRQ) (ProviderSRQ, error)
+	CreateAH(attr AHAttr) (ProviderAH, error)
+	AllocMW(t MWType) (ProviderMW, error)
+	Close() error
+}
+
+// ProviderAH is a provider's side of an AH.
+type ProviderAH interface {
+	Close() error
+}
+
+// ProviderMW is a provider's side of an MW.
+type ProviderMW interface {
+	RKey() RKey
+	Close() error
+}
+
+// ProviderSRQ is a provider's side of an SRQ.
+type ProviderSRQ interface {
+	Query() (SRQAttr, error)
+	Modify(attr SRQAttr, mask SRQAttrMask) error
+	PostRecv(wrs []RecvWR) (int, error)
 	Close() error
 }
 
@@ -55,6 +79,10 @@ type ProviderMR interface {
 	Addr() uint64
 	LKey() LKey
 	RKey() RKey
+	// Rereg takes over from attr and pd what flags name; see MR.Rereg. On an error the region is
+	// as it was.
+	Rereg(flags ReregFlags, pd ProviderPD, attr MRAttr) error
+	// Close fails with ErrBusy while windows are bound to the region.
 	Close() error
 }
 
@@ -73,6 +101,7 @@ type ProviderCQ interface {
 type ProviderQPInitAttr struct {
 	Type           QPType
 	SendCQ, RecvCQ ProviderCQ
+	SRQ            ProviderSRQ // or nil
 	Cap            QPCap
 	SignalAll      bool
 }
@@ -88,5 +117,7 @@ type ProviderQP interface {
 	State() QPState
 	PostSend(wrs []SendWR) (int, error)
 	PostRecv(wrs []RecvWR) (int, error)
+	AttachMcast(gid GID) error
+	DetachMcast(gid GID) error
 	Close() error
 }

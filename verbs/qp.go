@@ -20,6 +20,7 @@ type QP struct {
 	typ            QPType
 	cap            QPCap
 	sendCQ, recvCQ *CQ
+	srq            *SRQ
 	signalAll      bool
 }
 
@@ -33,13 +34,20 @@ func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	if err := attr.check(pd.dev); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
-	qp := &QP{pd: pd, typ: attr.Type, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, signalAll: attr.SignalAll}
+	qp := &QP{pd: pd, typ: attr.Type, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ, signalAll: attr.SignalAll}
 	qp.name = "new qp"
-	if err := qp.attach(verb, &pd.object, &attr.SendCQ.object, &attr.RecvCQ.object); err != nil {
+	parents := []*object{&pd.object, &attr.SendCQ.object, &attr.RecvCQ.object}
+	var psrq ProviderSRQ
+	if attr.SRQ != nil {
+		parents = append(parents, &attr.SRQ.object)
+		psrq = attr.SRQ.p
+		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 0
+	}
+	if err := qp.attach(verb, parents...); err != nil {
 		return nil, err
 	}
 	pattr := ProviderQPInitAttr{
-		Type: attr.Type, SendCQ: attr.SendCQ.p, RecvCQ: attr.RecvCQ.p, Cap: attr.Cap, SignalAll: attr.SignalAll,
+		Type: attr.Type, SendCQ: attr.SendCQ.p, RecvCQ: attr.RecvCQ.p, SRQ: psrq, Cap: attr.Cap, SignalAll: attr.SignalAll,
 	}
 	p, err := pd.p.CreateQP(&pattr, qp)
 	if err != nil {
@@ -57,6 +65,9 @@ func (a *QPInitAttr) check(d *Device) error {
 	}
 	if a.SendCQ.dev != d || a.RecvCQ.dev != d {
 		return invalidf("the CQs belong to another device than the PD, %s", d.name)
+	}
+	if a.SRQ != nil && a.SRQ.pd.dev != d {
+		return invalidf("the SRQ belongs to another device than the PD, %s", d.name)
 	}
 	if _, ok := transitions[a.Type]; !ok {
 		return Errorf(ErrUnsupported, "type %v", a.Type)
@@ -107,7 +118,7 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	}
 	a, err := qp.p.Query()
 	a.Cap = qp.cap
-	return a, QPInitAttr{Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, Cap: qp.cap, SignalAll: qp.signalAll}, wrap("query", qp.name, err)
+	return a, QPInitAttr{Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, Cap: qp.cap, SignalAll: qp.signalAll}, wrap("query", qp.name, err)
 }
 
 // Modify changes the attributes that mask names (ibv_modify_qp). The error of a change of state
@@ -190,7 +201,7 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	for i := range wrs {
 		if err := qp.checkSend(&wrs[i]); err != nil {
 			if n, perr := qp.p.PostSend(wrs[:i]); perr != nil {
-				return n, wrap("post send to", qp.name, perr)
+				return n, qp.postError("post send to", n, perr)
 			}
 			return i, wrap("post send to", qp.name, fmt.Errorf("work request %d of the list: %w", i, err))
 		}
@@ -207,7 +218,7 @@ func (qp *QP) PostRecv(wrs []RecvWR) (n int, err error) {
 	for i := range wrs {
 		if len(wrs[i].SGList) > qp.cap.MaxRecvSGE {
 			if n, perr := qp.p.PostRecv(wrs[:i]); perr != nil {
-				return n, wrap("post receive to", qp.name, perr)
+				return n, qp.postError("post receive to", n, perr)
 			}
 			return i, wrap("post receive to", qp.name, Errorf(ErrLimit,
 				"work request %d of the list: %d SGEs: the QP was created for %d (max_recv_sge)", i, len(wrs[i].SGList), qp.cap.MaxRecvSGE))
@@ -230,8 +241,8 @@ func (qp *QP) postError(verb string, n int, err error) error {
 // sendOps says which operations each QP type takes.
 var sendOps = [...]uint32{
 	QPTypeRC: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpRDMARead |
-		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd,
-	QPTypeUC: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm,
+		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd | 1<<OpSendWithInv | 1<<OpLocalInv | 1<<OpBindMW,
+	QPTypeUC: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpLocalInv | 1<<OpBindMW,
 	QPTypeUD: 1<<OpSend | 1<<OpSendWithImm,
 }
 
@@ -274,8 +285,31 @@ func (qp *QP) checkSend(wr *SendWR) error {
 			return invalidf("%v takes no inline data: it fills SGList", wr.Op)
 		}
 	}
+	switch {
+	case qp.typ == QPTypeUD:
+		if err := qp.checkDatagram(wr, length); err != nil {
+			return err
+		}
+	case wr.Op == OpBindMW:
+		return wr.Bind.check(qp, MWType2)
+	}
 	if wr.Flags&SendInline != 0 && length > uint64(qp.cap.MaxInlineData) {
 		return Errorf(ErrLimit, "%d bytes of inline data: the QP was created for %d (max_inline_data)", length, qp.cap.MaxInlineData)
+	}
+	return nil
+}
+
+// checkDatagram reports what is wrong with a UD send.
+func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
+	switch {
+	case wr.AH == nil:
+		return invalidf("a datagram needs an address handle (AH)")
+	case wr.AH.pd != qp.pd:
+		return invalidf("%s is of another PD than the QP", wr.AH.name)
+	case wr.RemoteQPN > max24:
+		return invalidf("remote QPN %#x has more than 24 bits", uint32(wr.RemoteQPN))
+	case length > uint64(MTU4096.Bytes()):
+		return Errorf(ErrLimit, "a datagram of %d bytes: at most the port's active MTU, and never more than %d", length, MTU4096.Bytes())
 	}
 	return nil
 }

@@ -30,8 +30,9 @@ type QPCap struct {
 type QPInitAttr struct {
 	Type           QPType // 0 stands for QPTypeRC
 	SendCQ, RecvCQ *CQ    // may be the same
-	Cap            QPCap
-	SignalAll      bool // sq_sig_all: every send work request makes a completion
+	SRQ            *SRQ   // where receives come from instead of a queue of the QP's own, or nil
+	Cap            QPCap  // with an SRQ, MaxRecvWR and MaxRecvSGE do not count
+	SignalAll      bool   // sq_sig_all: every send work request makes a completion
 }
 
 // MigState is the state of path migration (enum ibv_mig_state).

@@ -87,14 +87,15 @@ const (
 	rtrOpt   = MaskAltPath | MaskAccessFlags | MaskPKeyIndex
 	rtsRC    = MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskSQPSN | MaskMaxRDAtomic
 	rtsOptUC = MaskCurState | MaskAltPath | MaskAccessFlags | MaskPathMigState
-	rtsOptRC = rtsOptUC | MaskMinRNRTimer | MaskRateLimit
+	rtsOptRC = rtsOptUC | MaskMinRNRTimer
 	rtsOptUD = MaskCurState | MaskQKey
 	sqdUC    = MaskAV | MaskAltPath | MaskAccessFlags | MaskPKeyIndex | MaskPathMigState
 	sqdRC    = sqdUC | MaskPort | MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskMaxRDAtomic |
 		MaskMaxDestRDAtomic | MaskMinRNRTimer
 )
 
-// transitions is the table of ibv_modify_qp. Every state may go to RESET and to ERR besides.
+// transitions is the table of ibv_modify_qp. Every state may go to RESET besides, and every one
+// but RESET to ERR, both without further attributes.
 var transitions = map[QPType]map[QPState]map[QPState]transition{
 	QPTypeRC: {
 		QPStateReset: {QPStateInit: {required: initRC}},
@@ -134,12 +135,9 @@ func CheckModify(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState
 			from.short(), to.short(), attr.CurState.short(), from.short())
 	}
 	var tr transition
-	if to != QPStateReset && to != QPStateErr {
-		next, ok := transitions[t][from]
-		if ok {
-			tr, ok = next[to]
-		}
-		if !ok {
+	if to != QPStateReset && (to != QPStateErr || from == QPStateReset) {
+		var ok bool
+		if tr, ok = transitions[t][from][to]; !ok {
 			return from, Errorf(ErrState, "%s->%s: no such transition for %v; %s",
 				from.short(), to.short(), t, wayOn(t, from))
 		}
@@ -147,9 +145,6 @@ func CheckModify(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState
 	given := mask &^ MaskState
 	missing := tr.required &^ given
 	surplus := given &^ (tr.required | tr.optional)
-	if to == QPStateReset || to == QPStateErr {
-		surplus &^= MaskCurState
-	}
 	if missing == 0 && surplus == 0 {
 		return to, nil
 	}
@@ -170,6 +165,9 @@ func wayOn(t QPType, from QPState) string {
 		if _, ok := transitions[t][from][to]; ok && to != from {
 			s += to.short() + ", "
 		}
+	}
+	if from == QPStateReset {
+		return fmt.Sprintf("from RESET a QP goes to %s", strings.TrimSuffix(s, ", "))
 	}
 	return fmt.Sprintf("from %s a QP goes to %sRESET or ERR", from.short(), s)
 }

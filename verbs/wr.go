@@ -77,6 +77,15 @@ type SendWR struct {
 	Imm           uint32     // host order; Op…WithImm
 	Remote        RemoteAddr // RDMA and atomics
 	Compare, Swap uint64     // atomics; Swap is the addend of OpAtomicFetchAdd
+
+	// UD: where the datagram goes, and the Q_Key that it carries. One with its top bit set
+	// stands for the QP's own.
+	AH         *AH
+	RemoteQPN  QPN
+	RemoteQKey QKey
+
+	InvalidateRKey RKey    // OpSendWithInv: the peer's key; OpLocalInv: ours
+	Bind           *MWBind // OpBindMW
 }
 
 // RecvWR is a receive work request (struct ibv_recv_wr). PostRecv copies it, SGList included.

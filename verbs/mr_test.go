@@ -1,0 +1,330 @@
+package verbs_test
+
+import (
+	"bytes"
+	"math"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+func TestAccessFlags(t *testing.T) {
+	pd := must(device(t).AllocPD())(t)
+	for a := range verbs.Access(1 << 8) {
+		_, err := pd.RegMR(make([]byte, 8), a)
+		changes := a&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0
+		switch {
+		case changes && a&verbs.AccessLocalWrite == 0:
+			wantErr(t, a.String(), err, verbs.ErrInvalid, "needs ACCESS_LOCAL_WRITE as well")
+		case err != nil:
+			t.Errorf("%v: %v", a, err)
+		}
+	}
+	_, err := pd.RegMR(make([]byte, 8), verbs.AccessRemoteRead|1<<15)
+	wantErr(t, "unknown flag", err, verbs.ErrInvalid, "register mr in pd 1: unknown access flags 0x8000")
+	mr := must(pd.AllocMR(1, verbs.AccessRemoteRead|verbs.AccessRelaxedOrdering))(t)
+	if mr.Access() != verbs.AccessRemoteRead|verbs.AccessRelaxedOrdering {
+		t.Errorf("access %v", mr.Access())
+	}
+	_, err = pd.AllocMR(8, verbs.AccessRemoteWrite)
+	wantErr(t, "AllocMR", err, verbs.ErrInvalid, "alloc mr in pd 1: ACCESS_REMOTE_WRITE needs ACCESS_LOCAL_WRITE as well")
+}
+
+func TestRegisterArguments(t *testing.T) {
+	pd := must(device(t).AllocPD())(t)
+	_, err := pd.RegMR(nil, 0)
+	wantErr(t, "nil", err, verbs.ErrInvalid, "the buffer is empty")
+	_, err = pd.RegMRIOVA([]byte{}, 1, 0)
+	wantErr(t, "empty", err, verbs.ErrInvalid, "the buffer is empty")
+	_, err = pd.RegMRIOVA(make([]byte, 16), math.MaxUint64-14, 0)
+	wantErr(t, "end of addresses", err, verbs.ErrInvalid, "pass the end of the address space")
+	_, err = pd.RegMRIOVA(make([]byte, 16), 0, verbs.AccessZeroBased)
+	wantErr(t, "zero-based with an iova", err, verbs.ErrInvalid, "exclude each other")
+	for _, n := range []int{0, -1, math.MinInt} {
+		_, err = pd.AllocMR(n, 0)
+		wantErr(t, "AllocMR", err, verbs.ErrInvalid, "allocate at least one")
+	}
+	_, err = pd.AllocMR(math.MaxInt, 0)
+	wantErr(t, "AllocMR of everything", err, verbs.ErrLimit, "alloc mr in pd 1: allocate 9223372036854775807 bytes")
+	check(t, pd.Close())
+}
+
+// A region's addresses are the buffer's own, those of an iova, or count from 0.
+func TestAddresses(t *testing.T) {
+	pd := must(device(t).AllocPD())(t)
+	buf := make([]byte, 100)
+	own := uint64(uintptr(unsafe.Pointer(&buf[0])))
+	tests := []struct {
+		name string
+		mr   *verbs.MR
+		addr uint64
+	}{
+		{"own", must(pd.RegMR(buf, 0))(t), own},
+		{"iova", must(pd.RegMRIOVA(buf, 0x1000_0000_0000, 0))(t), 0x1000_0000_0000},
+		{"iova 0", must(pd.RegMRIOVA(buf, 0, 0))(t), 0},
+		{"zero-based", must(pd.RegMR(buf, verbs.AccessZeroBased))(t), 0},
+	}
+	keys := map[verbs.LKey]bool{}
+	for _, tt := range tests {
+		mr := tt.mr
+		if mr.Addr() != tt.addr || mr.Len() != 100 || &mr.Bytes()[0] != &buf[0] || len(mr.Bytes()) != 100 {
+			t.Errorf("%s: address %#x, want %#x; %d bytes", tt.name, mr.Addr(), tt.addr, mr.Len())
+		}
+		if s := mr.SGE(99, 1); s != (verbs.SGE{Addr: tt.addr + 99, Length: 1, LKey: mr.LKey()}) {
+			t.Errorf("%s: SGE %+v", tt.name, s)
+		}
+		if r := mr.Remote(10); r != (verbs.RemoteAddr{VA: tt.addr + 10, RKey: mr.RKey()}) || r.Add(-10) != mr.Remote(0) {
+			t.Errorf("%s: remote address %+v", tt.name, r)
+		}
+		keys[mr.LKey()] = true
+	}
+	if len(keys) != len(tests) {
+		t.Errorf("%d keys for %d regions", len(keys), len(tests))
+	}
+	page := must(pd.AllocMR(5, 0))(t)
+	if page.Addr()%4096 != 0 || page.Len() != 5 || !bytes.Equal(page.Bytes(), make([]byte, 5)) {
+		t.Errorf("allocated %d bytes at %#x: % x", page.Len(), page.Addr(), page.Bytes())
+	}
+}
+
+func TestMRPanics(t *testing.T) {
+	pd := must(device(t).AllocPD())(t)
+	backing := make([]byte, 64) // more capacity than is registered
+	mr := must(pd.RegMR(backing[:16], 0))(t)
+	for _, r := range [][2]int{{-1, 1}, {0, -1}, {17, 0}, {16, 1}, {0, 17}, {math.MaxInt, math.MaxInt}, {8, math.MaxInt}} {
+		wantPanic(t, "SGE", func() { mr.SGE(r[0], r[1]) }, "verbs: MR.SGE(", "of a region of 16 bytes")
+	}
+	for _, off := range []int{-1, 17, math.MaxInt, math.MinInt} {
+		wantPanic(t, "Remote", func() { mr.Remote(off) }, "verbs: MR.Remote(", "of a region of 16 bytes")
+	}
+	for _, off := range []int{-8, 16, 24, math.MaxInt - 7, math.MinInt} {
+		wantPanic(t, "Load64", func() { mr.Load64(off) }, "verbs: MR.Load64(", "of a region of 16 bytes")
+		wantPanic(t, "Load32", func() { mr.Load32(off) }, "verbs: MR.Load32(", "of a region of 16 bytes")
+	}
+	wantPanic(t, "Load64", func() { mr.Load64(9) }, "16 bytes")
+	wantPanic(t, "Load64", func() { mr.Load64(4) }, "not aligned")
+	wantPanic(t, "Load32", func() { mr.Load32(2) }, "not aligned")
+	for _, n := range []int{0, 16} { // the end is inside
+		mr.SGE(n, 0)
+		mr.Remote(n)
+	}
+	backing[8], backing[12] = 7, 9
+	if v := mr.Load32(8); v == 0 || mr.Load32(12) == 0 || mr.Load64(8) == 0 {
+		t.Errorf("Load32(8) is %#x", v)
+	}
+}
+
+// An SGE has 32 bits for its length.
+func TestLongSGE(t *testing.T) {
+	gib := 1 << 30
+	if 4*gib <= 0 {
+		t.Skip("int has 32 bits")
+	}
+	pd := must(device(t).AllocPD())(t)
+	mr, err := pd.AllocMR(5*gib, 0)
+	if err != nil {
+		t.Skipf("no 5 GiB of untouched memory: %v", err)
+	}
+	wantPanic(t, "SGE of 4 GiB", func() { mr.SGE(0, 4*gib) }, "an SGE holds at most 4294967295 bytes")
+	if s := mr.SGE(gib, 4*gib-1); s.Length != 1<<32-1 || s.Addr != mr.Addr()+1<<30 {
+		t.Errorf("%+v", s)
+	}
+	check(t, mr.Close())
+}
+
+// TestRemoteBounds writes to every edge of a region: one byte too far is refused and touches
+// nothing.
+func TestRemoteBounds(t *testing.T) {
+	const size, guard = 64, 16
+	for _, tt := range []struct {
+		name   string
+		off, n int
+		ok     bool
+	}{
+		{"whole", 0, size, true}, {"first byte", 0, 1, true}, {"last byte", size - 1, 1, true}, {"nothing, at the end", size, 0, true},
+		{"one before", -1, 1, false}, {"one past", size, 1, false}, {"across the start", -1, 2, false},
+		{"across the end", size - 1, 2, false}, {"longer than all", 0, size + 1, false}, {"nothing, outside", size + 99, 0, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x, y := pair(t)
+			backing := make([]byte, guard+size+guard)
+			mr := must(y.PD.RegMRIOVA(backing[guard:guard+size], 1<<40, rdmatest.Access))(t)
+			src := x.MR(256)
+			for i := range src.Bytes() {
+				src.Bytes()[i] = 0xff
+			}
+			x.Send(write(1, src.SGE(0, tt.n), mr.Remote(0).Add(tt.off)))
+			wc := x.Next()
+			want := make([]byte, len(backing))
+			if tt.ok {
+				copy(want[guard+min(tt.off, size):], src.Bytes()[:tt.n])
+				if err := wc.Err(); err != nil {
+					t.Error(err)
+				}
+			} else if wc.Status != verbs.WCRemAccessErr {
+				t.Errorf("status %v", wc.Status)
+			}
+			check(t, mr.Close()) // the other end is done with it
+			if !bytes.Equal(backing, want) {
+				t.Errorf("memory is % x", backing)
+			}
+		})
+	}
+}
+
+// TestWrongKeys: a key of another PD, a mangled key and a closed region's key open nothing, at
+// either end, and the completion's text says which it was.
+func TestWrongKeys(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		remote     bool
+	}{
+		{"mangled", "no such memory region", false}, {"closed", "no such memory region", false}, {"another PD", "belongs to another PD", false},
+		{"mangled", "check the rkey", true}, {"closed", "check the rkey", true}, {"another PD", "check the rkey", true},
+	} {
+		x, y := pair(t)
+		e, want := x, verbs.WCLocProtErr
+		if tt.remote {
+			e, want = y, verbs.WCRemAccessErr
+		}
+		bad := e.MR(64)
+		at, key := bad.Remote(0), bad.LKey()
+		switch tt.name {
+		case "mangled":
+			at.RKey, key = at.RKey^1, key^1
+		case "closed":
+			check(t, bad.Close())
+		case "another PD":
+			pd := must(e.Device.AllocPD())(t)
+			bad = must(pd.AllocMR(64, rdmatest.Access))(t)
+			at, key = bad.Remote(0), bad.LKey()
+		}
+		src, dst := x.MR(64), y.MR(64)
+		wr := write(1, verbs.SGE{Addr: at.VA, Length: 8, LKey: key}, dst.Remote(0))
+		if tt.remote {
+			wr = write(1, src.SGE(0, 8), at)
+		}
+		x.Send(wr)
+		if wc := x.Next(); wc.Status != want || !errorHas(wc.Err(), tt.text) {
+			t.Errorf("%s, remote %v: %v", tt.name, tt.remote, wc.Err())
+		}
+	}
+}
+
+// TestCloseMRInFlight closes the memory at either end of a long WRITE or READ. The work
+// request fails; it neither hangs nor touches what was closed.
+func TestCloseMRInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		read   bool
+		remote bool
+		want   verbs.WCStatus
+	}{
+		{"WRITE from", false, false, verbs.WCLocProtErr},
+		{"WRITE to", false, true, verbs.WCRemAccessErr},
+		{"READ into", true, false, verbs.WCLocProtErr},
+		{"READ from", true, true, verbs.WCRemAccessErr},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				net := rdmatest.New(t, rdmatest.Config{Delay: time.Millisecond})
+				x, y := rdmatest.Connect(t, net.Device(), net.Device())
+				const size = 8 << 20 // several round trips
+				buf := make([]byte, size)
+				local := x.MR(size)
+				remote := must(y.PD.RegMR(buf, rdmatest.Access))(t)
+				wr := write(5, local.SGE(0, size), remote.Remote(0))
+				if tt.read {
+					wr.Op = verbs.OpRDMARead
+				}
+				x.Send(wr)
+				<-time.After(5 * time.Millisecond / 2) // of the bubble: half-way through
+				if tt.remote {
+					check(t, remote.Close())
+					clear(buf) // under the race detector: nobody else is at it
+				} else {
+					check(t, local.Close())
+				}
+				if wc := x.Next(); wc.ID != 5 || wc.Status != tt.want {
+					t.Errorf("%+v: %v", wc, wc.Err())
+				}
+				if tt.remote && !bytes.Equal(buf, make([]byte, size)) {
+					t.Error("closed memory was written to")
+				}
+				if s := x.QP.State(); s != verbs.QPStateErr {
+					t.Errorf("the QP is in %v", s)
+				}
+			})
+		})
+	}
+}
+
+// TestCloseMRUnderWrites: once Close has returned, the buffer is the program's alone. The race
+// detector sees a write that comes after, and here the data would show it.
+func TestCloseMRUnderWrites(t *testing.T) {
+	const size = 1 << 16
+	buf := make([]byte, size)
+	for range 10 {
+		x, y := pair(t)
+		src := x.MR(size)
+		fill(src, 0xff)
+		mr := must(y.PD.RegMR(buf, rdmatest.Access))(t)
+		for range 8 {
+			x.Send(write(1, src.SGE(0, size), mr.Remote(0)))
+		}
+		for mr.Load64(4096-8) == 0 { // the first packet has come: its last word is stored last
+			runtime.Gosched()
+		}
+		check(t, mr.Close())
+		clear(buf)
+		for range 8 {
+			x.Next()
+		}
+		if !bytes.Equal(buf, make([]byte, size)) {
+			t.Fatal("memory was written to after Close")
+		}
+	}
+}
+
+// A closed region and its buffer are garbage; an open one is kept however little the program
+// remembers of it.
+func TestRegionKeepsBuffer(t *testing.T) {
+	pd := must(device(t).AllocPD())(t)
+	collected := make(chan struct{})
+	register := func() *verbs.MR {
+		buf := new([1 << 16]byte)
+		runtime.AddCleanup(buf, func(c chan struct{}) { close(c) }, collected)
+		return must(pd.RegMR(buf[:], 0))(t)
+	}
+	mr := register()
+	for range 3 {
+		runtime.GC()
+	}
+	select {
+	case <-collected:
+		t.Fatal("the buffer of an open region was collected")
+	default:
+	}
+	check(t, mr.Close())
+	mr = nil
+	waitCollected(t, collected)
+}
+
+// waitCollected runs the garbage collector until c is closed.
+func waitCollected(t *testing.T, c chan struct{}) {
+	t.Helper()
+	for range 200 {
+		runtime.GC()
+		select {
+		case <-c:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Error("still in memory after Close")
+}

@@ -1,0 +1,104 @@
+package verbs
+
+import "fmt"
+
+// MWType is the type of a memory window (enum ibv_mw_type).
+type MWType uint8
+
+// The window types (IBV_MW_TYPE_*).
+const (
+	MWType1 MWType = 1 // bound by QP.BindMW; belongs to the PD
+	MWType2 MWType = 2 // bound by a posted OpBindMW; belongs to the QP (2B)
+)
+
+var mwTypeNames = names[MWType]{"MW_TYPE", map[MWType]string{MWType1: "MW_TYPE_1", MWType2: "MW_TYPE_2"}}
+
+func (t MWType) String() string { return mwTypeNames.name(t) }
+
+// MW is a memory window (struct ibv_mw): a part of a memory region which a peer may use by a key
+// of its own, that can be taken back quickly.
+type MW struct {
+	object
+	pd  *PD
+	p   ProviderMW
+	typ MWType
+}
+
+// AllocMW allocates a window that is bound to nothing (ibv_alloc_mw).
+func (pd *PD) AllocMW(t MWType) (*MW, error) {
+	const verb = "alloc mw in"
+	if t != MWType1 && t != MWType2 {
+		return nil, wrap(verb, pd.name, invalidf("%v is no window type", t))
+	}
+	mw := &MW{pd: pd, typ: t}
+	mw.name = "new mw"
+	if err := mw.attach(verb, &pd.object); err != nil {
+		return nil, err
+	}
+	p, err := pd.p.AllocMW(t)
+	if err != nil {
+		mw.detach()
+		return nil, wrap(verb, pd.name, err)
+	}
+	mw.p = p
+	mw.setName(fmt.Sprintf("mw rkey %v", p.RKey()))
+	return mw, nil
+}
+
+// Type returns the window's type.
+func (mw *MW) Type() MWType { return mw.typ }
+
+// RKey returns the window's present key. Binding changes it.
+func (mw *MW) RKey() RKey { return mw.p.RKey() }
+
+// Provider returns the provider's side of the window.
+func (mw *MW) Provider() ProviderMW { return mw.p }
+
+// Close frees the window (ibv_dealloc_mw). A peer can use it no more.
+func (mw *MW) Close() error { return mw.close(mw.p.Close) }
+
+// MWBind says what to bind a window to (struct ibv_mw_bind_info).
+type MWBind struct {
+	MW     *MW
+	RKey   RKey // type 2: the key it shall have, IncRKey of the one it has
+	MR     *MR  // registered with AccessMWBind
+	Addr   uint64
+	Length uint64 // bytes; 0 unbinds a window of type 1
+	Access Access // remote access flags and AccessZeroBased
+}
+
+// IncRKey returns the key that follows r for a type 2 window (ibv_inc_rkey): its lowest 8 bits
+// are the program's to choose.
+func IncRKey(r RKey) RKey { return r&^0xff | (r+1)&0xff }
+
+// check reports what is wrong with a bind whatever the window's state.
+func (b *MWBind) check(qp *QP, t MWType) error {
+	const allowed = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessZeroBased
+	switch {
+	case b == nil || b.MW == nil:
+		return invalidf("no window given to bind")
+	case b.MW.typ != t:
+		return invalidf("%s is of %v, and this binds %v: use QP.BindMW for type 1 and OpBindMW for type 2", b.MW.name, b.MW.typ, t)
+	case b.MR == nil && b.Length != 0:
+		return invalidf("no memory region given to bind to")
+	case b.Access&^allowed != 0:
+		return invalidf("access %v: a window takes remote write, read and atomic, and zero based", b.Access&^allowed)
+	case b.MW.pd != qp.pd:
+		return invalidf("%s is of another PD than the QP", b.MW.name)
+	case b.MR != nil && b.MR.pd != qp.pd:
+		return invalidf("%s is of another PD than the QP", b.MR.name)
+	}
+	return nil
+}
+
+// BindMW binds a window of type 1 (ibv_bind_mw). It is a send work request: wr's ID and Flags
+// hold, and its completion is WCBindMW. The window has its new key once BindMW returns.
+func (qp *QP) BindMW(wr SendWR, bind MWBind) error {
+	if err := bind.check(qp, MWType1); err != nil {
+		return wrap("bind mw by", qp.name, err)
+	}
+	wr.Op, wr.Bind = OpBindMW, &bind
+	wrs := [1]SendWR{wr}
+	_, err := qp.p.PostSend(wrs[:])
+	return wrap("bind mw by", qp.name, err)
+}

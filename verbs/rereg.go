@@ -1,0 +1,61 @@
+package verbs
+
+// ReregFlags say what MR.Rereg changes (enum ibv_rereg_mr_flags).
+type ReregFlags uint8
+
+// The flags (IBV_REREG_MR_CHANGE_*).
+const (
+	ReregTranslation ReregFlags = 1 << 0 // the memory
+	ReregPD          ReregFlags = 1 << 1
+	ReregAccess      ReregFlags = 1 << 2
+)
+
+// Rereg changes what flags name of a region (ibv_rereg_mr): its memory, which RegMR gave, its
+// PD and its access. The keys may change. Work requests that name the region must be done.
+func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
+	const verb = "reregister"
+	if err := mr.object.check(verb); err != nil {
+		return err
+	}
+	if flags == 0 || flags&^(ReregTranslation|ReregPD|ReregAccess) != 0 {
+		return wrap(verb, mr.name, invalidf("flags %#x: give at least one of ReregTranslation, ReregPD, ReregAccess", uint8(flags)))
+	}
+	attr := MRAttr{Buf: mr.buf, Access: mr.access}
+	to := mr.pd
+	if flags&ReregTranslation != 0 {
+		if len(buf) == 0 {
+			return wrap(verb, mr.name, invalidf("the buffer is empty: register at least one byte"))
+		}
+		attr.Buf = buf
+	}
+	if flags&ReregAccess != 0 {
+		if err := checkAccess(access); err != nil {
+			return wrap(verb, mr.name, err)
+		}
+		attr.Access = access
+	}
+	if flags&ReregPD != 0 {
+		if pd == nil || pd.dev != mr.pd.dev {
+			return wrap(verb, mr.name, invalidf("the new PD must be one of the region's device"))
+		}
+		to = pd
+	}
+	moved := &object{name: mr.name}
+	if err := moved.attach(verb, &to.object); err != nil { // keeps the new PD open meanwhile
+		return err
+	}
+	defer moved.detach()
+	if err := mr.p.Rereg(flags, to.p, attr); err != nil {
+		return wrap(verb, mr.name, err)
+	}
+	mr.mu.Lock()
+	mr.buf, mr.access = attr.Buf, attr.Access
+	mr.addr, mr.lkey, mr.rkey = mr.p.Addr(), mr.p.LKey(), mr.p.RKey()
+	mr.mu.Unlock()
+	if to != mr.pd {
+		mr.detach()
+		mr.pd = to
+		return mr.attach(verb, &to.object)
+	}
+	return nil
+}
