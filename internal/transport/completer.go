@@ -87,6 +87,14 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 	before, whole := c.una, true
 	for q.sq.head != q.sq.tail {
 		w := q.sq.at(q.sq.head)
+		if w.local() {
+			if !w.executed || c.una < w.seq {
+				break
+			}
+			q.sq.head++
+			q.complete(w, verbs.WCSuccess, nil)
+			continue
+		}
 		if w.answered() && c.una < w.end() {
 			if end > w.seq {
 				c.una = max(c.una, w.seq)
@@ -108,13 +116,27 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 	return whole
 }
 
+// completeLocal completes local operations that are the oldest and done.
+func (c *completer) completeLocal() {
+	q := c.qp
+	for q.sq.head != q.sq.tail {
+		w := q.sq.at(q.sq.head)
+		if !w.local() || !w.executed || c.una < w.seq {
+			return
+		}
+		q.sq.head++
+		q.complete(w, verbs.WCSuccess, nil)
+	}
+}
+
 // progress follows every move of una.
 func (c *completer) progress(now time.Duration) {
 	q := c.qp
+	c.completeLocal()
 	q.req.acknowledged()
 	c.restartTimer(now)
 	c.failIfOldest()
-	q.req.reportDrained()
+	q.reportDrained()
 }
 
 // failIfOldest fails the QP if the work request that is next to complete has a local error.
@@ -305,7 +327,7 @@ func (c *completer) nak(now time.Duration, code wire.NAKCode) {
 
 func remoteText(w *sendWQE) string {
 	switch w.op {
-	case verbs.OpSend, verbs.OpSendWithImm:
+	case verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv:
 		return ""
 	}
 	return fmt.Sprintf(" at va %#x, rkey %v", w.remote.VA, w.remote.RKey)

@@ -42,6 +42,7 @@ type testHost struct {
 	taken  int       // by NextRecv, and not completed
 	recv   RecvWQE   // the taken one
 	credit bool      // announce the number of posted receives
+	shared *sharedRecvs
 
 	sends  []sendDone
 	recvd  []recvDone
@@ -50,6 +51,14 @@ type testHost struct {
 
 	written int // bytes that WriteRemote has placed
 	atomics int // executed
+
+	bound, invalidated []verbs.RKey // by BindMW and Invalidate, in order
+}
+
+// sharedRecvs is a receive queue that several hosts take from.
+type sharedRecvs struct {
+	posted []RecvWQE
+	out    int // taken and not completed
 }
 
 func (h *testHost) register(base uint64, n int, access verbs.Access) *region {
@@ -180,6 +189,11 @@ func (h *testHost) NextRecv() *RecvWQE {
 	if h.taken > 0 {
 		h.t.Errorf("%s: a second receive is taken before the first is completed", h.name)
 	}
+	if s := h.shared; s != nil && len(s.posted) > 0 {
+		h.recvs = append(h.recvs, s.posted[0])
+		s.posted = s.posted[1:]
+		s.out++
+	}
 	if len(h.recvs) == 0 {
 		return nil
 	}
@@ -201,6 +215,9 @@ func (h *testHost) CompleteRecv(w *RecvWQE, wc verbs.WC, solicited bool) {
 		h.t.Errorf("%s: receive %d is completed without being taken", h.name, wc.ID)
 	}
 	h.taken--
+	if h.shared != nil {
+		h.shared.out--
+	}
 	h.recvd = append(h.recvd, recvDone{wc, solicited})
 }
 

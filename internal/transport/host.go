@@ -9,6 +9,8 @@ type Host interface {
 	Gather(dst []byte, sg []verbs.SGE, off uint32) *Fault
 	// Scatter is the reverse, and needs local write access.
 	Scatter(sg []verbs.SGE, off uint32, src []byte) *Fault
+	// ScatterRecv is Scatter for the memory of a receive, which may be of another PD.
+	ScatterRecv(w *RecvWQE, off uint32, src []byte) *Fault
 
 	// CheckRemote reports whether the peer may use [va, va+length) of the region that key
 	// names for need.
@@ -18,6 +20,11 @@ type Host interface {
 	// CompareSwap and FetchAdd work on the 8 bytes at va, in host order, and return what was there.
 	CompareSwap(key verbs.RKey, va uint64, compare, swap uint64) (uint64, *Fault)
 	FetchAdd(key verbs.RKey, va uint64, add uint64) (uint64, *Fault)
+
+	// Invalidate ends the use of a memory window by its key, for OpLocalInv or for a peer.
+	Invalidate(key verbs.RKey) *Fault
+	// BindMW carries OpBindMW out.
+	BindMW(b *verbs.MWBind) *Fault
 
 	// NextRecv takes the oldest posted receive, or returns nil. It holds until CompleteRecv.
 	NextRecv() *RecvWQE

@@ -3,6 +3,7 @@ package transport
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -40,6 +41,10 @@ func (s *sim) lookRecv(x, peer *program, got recvDone) {
 	if got.wc.Status == verbs.WCFlushErr && x.qp.State() == verbs.QPStateErr {
 		return
 	}
+	if x.qp.cfg.Type != verbs.QPTypeRC {
+		s.lookUnreliable(x, peer, got)
+		return
+	}
 	if x.taken > 0 && x.recvd[x.taken-1].wc.Status != verbs.WCSuccess {
 		s.t.Errorf("%s: receive %d is used behind a failed one", x.name, x.taken)
 	}
@@ -63,14 +68,7 @@ func (s *sim) lookRecv(x, peer *program, got recvDone) {
 		}
 		return
 	}
-	want := verbs.WC{ID: got.wc.ID, Op: verbs.WCRecv, ByteLen: uint32(o.length), QPN: x.qp.cfg.QPN, SrcQPN: peer.qp.cfg.QPN}
-	data := o.data
-	if o.writes() {
-		want.Op, data = verbs.WCRecvRDMAWithImm, nil
-	}
-	if o.wr.Op != verbs.OpSend {
-		want.Flags, want.Imm = verbs.WCFlagWithImm, o.wr.Imm
-	}
+	want, data := o.received(x, peer, got.wc.ID)
 	if got.wc != want || got.solicited != (o.wr.Flags&verbs.SendSolicited != 0) {
 		s.t.Errorf("%s: %+v, solicited %v; want %+v of %+v", x.name, got.wc, got.solicited, want, o.wr)
 	}
@@ -86,6 +84,27 @@ func (s *sim) lookRecv(x, peer *program, got recvDone) {
 	}
 }
 
+// received returns what x's receive with an ID completes with when it gets o, and contains.
+func (o *simOp) received(x, peer *program, id uint64) (want verbs.WC, data []byte) {
+	want = verbs.WC{ID: id, Op: verbs.WCRecv, ByteLen: uint32(o.length), QPN: x.qp.cfg.QPN, SrcQPN: peer.qp.cfg.QPN}
+	data = o.data
+	if o.writes() {
+		want.Op, data = verbs.WCRecvRDMAWithImm, nil
+	}
+	switch o.wr.Op {
+	case verbs.OpSendWithImm, verbs.OpRDMAWriteWithImm:
+		want.Flags, want.Imm = verbs.WCFlagWithImm, o.wr.Imm
+	case verbs.OpSendWithInv:
+		want.Flags, want.Imm = verbs.WCFlagWithInv, uint32(o.wr.InvalidateRKey)
+	}
+	if x.qp.cfg.Type == verbs.QPTypeUD {
+		want.Flags |= verbs.WCFlagGRH
+		want.ByteLen += verbs.GRHSize
+		data = append(testGRH[:len(testGRH):len(testGRH)], data...)
+	}
+	return want, data
+}
+
 // check checks what x asked of y: fates, effects and results. The slices are the memories before.
 func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	t := s.t
@@ -95,6 +114,7 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	}
 	s.checkWrites(x, y, beforeY, failed)
 	s.checkAtomics(x, y, beforeY, failed)
+	s.checkWindows(x, y, failed)
 
 	messages, bytesWritten, atomics := 0, 0, 0
 	for _, o := range x.ops[:x.posted] {
@@ -122,7 +142,11 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 		t.Errorf("%s: %d bytes written, %d atomics executed, of %d and %d", y.name, y.written, y.node.atomics, bytesWritten, atomics)
 	}
 
-	// Nothing else of x's own memory has changed.
+	s.checkUntouched(x, beforeX)
+}
+
+// checkUntouched checks that nothing of x's own memory has changed but what work requests name.
+func (s *sim) checkUntouched(x *program, beforeX []byte) {
 	expect := clone(x.mem.data)
 	copy(expect[simStatic:simWrite], beforeX[simStatic:simWrite])
 	copy(expect[simWrite+simWriteLen:simWords], beforeX[simWrite+simWriteLen:simWords])
@@ -132,7 +156,40 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 		copy(expect[o.target:][:o.length*bit(o.target > 0)], x.mem.data[o.target:])
 	}
 	if !bytes.Equal(expect, x.mem.data) {
-		t.Errorf("%s: memory that no work request names has changed", x.name)
+		s.t.Errorf("%s: memory that no work request names has changed", x.name)
+	}
+}
+
+// checkWindows checks that x's binds and invalidations were carried out in order, each once: all
+// before the work request that failed, and perhaps some behind it.
+func (s *sim) checkWindows(x, y *program, failed int) {
+	var bound, local, remote []verbs.RKey
+	var least [3]int
+	for i, o := range x.ops[:x.posted] {
+		if i == failed {
+			least = [3]int{len(bound), len(local), len(remote)}
+		}
+		switch o.wr.Op {
+		case verbs.OpBindMW:
+			bound = append(bound, o.wr.Bind.RKey)
+		case verbs.OpLocalInv:
+			local = append(local, o.wr.InvalidateRKey)
+		case verbs.OpSendWithInv:
+			remote = append(remote, o.wr.InvalidateRKey)
+		}
+	}
+	if failed == x.posted {
+		least = [3]int{len(bound), len(local), len(remote)}
+	}
+	isRemote := func(k verbs.RKey) bool { return k >= simRemoteKey }
+	got := [3][]verbs.RKey{x.node.bound,
+		slices.DeleteFunc(slices.Clone(x.invalidated), isRemote),
+		slices.DeleteFunc(slices.Clone(y.invalidated), func(k verbs.RKey) bool { return !isRemote(k) })}
+	for i, all := range [3][]verbs.RKey{bound, local, remote} {
+		if n := len(got[i]); n < least[i] || n > len(all) || !slices.Equal(got[i], all[:n]) {
+			s.t.Errorf("%s: windows %v %v, want %v or at least the first %d", x.name,
+				[...]string{"bound", "invalidated", "invalidated by the peer"}[i], got[i], all, least[i])
+		}
 	}
 }
 
@@ -180,7 +237,7 @@ func (s *sim) checkFates(x, y *program) int {
 func (s *sim) allowed(x, y *program, o *simOp) bool {
 	theirs := false // whether the peer made x's responder fail
 	for _, p := range y.ops[:y.posted] {
-		theirs = theirs || p.bad == verbs.WCRemAccessErr || p.bad == verbs.WCRemInvReqErr
+		theirs = theirs || p.bad == verbs.WCRemAccessErr || p.badAt != verbs.WCSuccess
 	}
 	unreliable := s.faults.loss > 0 || s.faults.reorder > 0
 	switch o.status {

@@ -17,6 +17,8 @@ const (
 
 	testDelay   = 5 * us // one way
 	testTimeout = 10     // 4.2 ms
+	testTurn    = us     // from one turn of a QP to the next
+	testQKey    = 0x11111111
 	memSize     = 1 << 20
 	memBaseA    = 0x7a0000000000 // the patterns differ by bits 32 to 39
 	memBaseB    = 0x7b6400000000
@@ -67,6 +69,8 @@ type pair struct {
 
 // setup are the attributes of both ends of a new pair; zero fields have sensible values.
 type setup struct {
+	typ         verbs.QPType // RC if 0
+	turn        int          // packets of a turn
 	mtu         verbs.MTU
 	psnA, psnB  verbs.PSN // first PSN that the end sends
 	cap         verbs.QPCap
@@ -89,7 +93,7 @@ type setup struct {
 func (s setup) attr(of, peer *node, sq, rq verbs.PSN) *verbs.QPAttr {
 	a := &verbs.QPAttr{
 		PathMTU: verbs.MTU1024, SQPSN: sq, RQPSN: rq, DestQPN: peer.qp.cfg.QPN, Port: 1,
-		Access: remoteAccess, Timeout: testTimeout, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
+		Access: remoteAccess, QKey: testQKey, Timeout: testTimeout, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
 	}
 	pick := func(to *uint8, v uint8, zero bool) {
 		if v != 0 || zero {
@@ -122,14 +126,21 @@ const (
 	maskRTS = verbs.MaskState | verbs.MaskTimeout | verbs.MaskRetryCnt | verbs.MaskRNRRetry | verbs.MaskSQPSN | verbs.MaskMaxRDAtomic
 )
 
+// connectMasks are what the steps to RTS take, by type.
+var connectMasks = map[verbs.QPType][3]verbs.QPAttrMask{
+	verbs.QPTypeRC: {maskInit, maskRTR, maskRTS},
+	verbs.QPTypeUC: {maskInit, maskRTR &^ (verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer), verbs.MaskState | verbs.MaskSQPSN},
+	verbs.QPTypeUD: {verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort | verbs.MaskQKey, verbs.MaskState, verbs.MaskState | verbs.MaskSQPSN},
+}
+
 func newPair(t testing.TB, s setup) *pair {
 	t.Helper()
 	if s.cap == (verbs.QPCap{}) {
 		s.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 32, MaxRecvSGE: 32, MaxInlineData: 256}
 	}
 	p := &pair{t: t, buf: bytes.Repeat([]byte{0xa5}, MaxDatagram)}
-	p.a = newEnd(t, "a", memBaseA, Config{QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll})
-	p.b = newEnd(t, "b", memBaseB, Config{QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll})
+	p.a = newEnd(t, "a", memBaseA, Config{Type: s.typ, QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn})
+	p.b = newEnd(t, "b", memBaseB, Config{Type: s.typ, QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn})
 	p.a.peer, p.b.peer = p.b, p.a
 	if !s.unconnected {
 		p.connect(p.a, s.attr(p.a, p.b, s.psnA, s.psnB))
@@ -157,12 +168,9 @@ var pattern = func() []byte {
 // connect takes an end from RESET to RTS.
 func (p *pair) connect(e *node, a *verbs.QPAttr) {
 	p.t.Helper()
-	for _, step := range []struct {
-		state verbs.QPState
-		mask  verbs.QPAttrMask
-	}{{verbs.QPStateInit, maskInit}, {verbs.QPStateRTR, maskRTR}, {verbs.QPStateRTS, maskRTS}} {
-		a.State = step.state
-		p.modify(e, a, step.mask)
+	for i, mask := range connectMasks[e.qp.cfg.Type] {
+		a.State = verbs.QPStateInit + verbs.QPState(i)
+		p.modify(e, a, mask)
 	}
 }
 
@@ -188,9 +196,10 @@ func (p *pair) post(e *node, wrs ...verbs.SendWR) {
 	}
 }
 
-// transmit takes packets from both ends until there are none.
+// transmit gives both ends a turn.
 func (p *pair) transmit() {
 	for _, e := range []*node{p.a, p.b} {
+		e.qp.Turn()
 		for n := 0; ; n++ {
 			if n > 1<<16 {
 				p.t.Fatalf("%s: transmits without end", e.name)
@@ -245,6 +254,9 @@ func (p *pair) next() time.Duration {
 	if len(p.flight) > 0 {
 		t = min(t, p.flight[0].at)
 	}
+	if p.a.qp.Pending() || p.b.qp.Pending() {
+		t = min(t, p.now+testTurn)
+	}
 	return t
 }
 
@@ -277,7 +289,11 @@ func (p *pair) receive(to *node, data []byte) {
 	if err := pkt.Decode(data); err != nil {
 		p.t.Fatalf("to %s: %v", to.name, err)
 	}
-	to.qp.HandlePacket(p.now, &pkt)
+	if to.qp.cfg.Type == verbs.QPTypeUD {
+		to.qp.HandleDatagram(&pkt, &testGRH)
+	} else {
+		to.qp.HandlePacket(p.now, &pkt)
+	}
 	checkBounds(p.t, to.qp)
 }
 
@@ -326,9 +342,21 @@ func (p *pair) last(e *node) sentPacket {
 	return s[len(s)-1]
 }
 
+// testGRH is what stands before the payload of every datagram.
+var testGRH = [verbs.GRHSize]byte([]byte("0123456789abcdefghijklmnopqrstuvwxyzABCD"))
+
 // checkBounds checks what must never grow.
 func checkBounds(t testing.TB, q *QP) {
 	t.Helper()
+	if q.cfg.Type != verbs.QPTypeRC {
+		if w := q.sq.head; w > q.sq.tail || q.sq.polled > w {
+			t.Fatalf("polled %d, head %d, tail %d", q.sq.polled, w, q.sq.tail)
+		}
+		if q.res.spare != nil && q.res.msg.recv != nil {
+			t.Fatal("two receives are held")
+		}
+		return
+	}
 	if n, limit := len(q.res.queue.pending), q.attr.MaxDestRDAtomic+maxReplays; n > limit {
 		t.Fatalf("%d responses are pending, the limit is %d", n, limit)
 	}

@@ -9,12 +9,14 @@ import (
 
 // Config is what stays the same for a QP's whole life.
 type Config struct {
+	Type      verbs.QPType // 0 stands for QPTypeRC
 	QPN       verbs.QPN
 	Cap       verbs.QPCap // as granted; MaxSendWR is a power of two
 	SignalAll bool
+	Turn      int // packets of a turn: see QP.Turn. TurnPackets, or 0 for no limit
 }
 
-// QP is the transport of one RC queue pair.
+// QP is the transport of one queue pair.
 type QP struct {
 	host     Host
 	cfg      Config
@@ -26,8 +28,10 @@ type QP struct {
 	req requester
 	com completer
 	res responder
+	unr unreliable // UC and UD, in place of req and com
 
-	out wire.Packet // the packet that Transmit makes
+	out  wire.Packet // the packet that Transmit makes
+	left int         // of this turn's packets
 }
 
 // Counters count what went otherwise than planned.
@@ -40,12 +44,18 @@ type Counters struct {
 	Duplicates   uint64 // requests that came again
 	OutOfOrder   uint64 // requests dropped because an earlier one was missing
 	Unexpected   uint64 // packets dropped because nothing waited for them
+
+	QKeyViolations uint64 // UD: datagrams with another Q_Key than the QP's
+	NoReceive      uint64 // UC and UD: messages for which no receive was posted
 }
 
 // New makes a QP in the state RESET.
 func New(host Host, cfg Config) *QP {
-	q := &QP{host: host, cfg: cfg}
-	q.req.qp, q.com.qp, q.res.qp = q, q, q
+	q := &QP{host: host, cfg: cfg, left: cfg.Turn}
+	if q.cfg.Type == 0 {
+		q.cfg.Type = verbs.QPTypeRC
+	}
+	q.req.qp, q.com.qp, q.res.qp, q.unr.qp = q, q, q, q
 	q.reset()
 	return q
 }
@@ -58,7 +68,7 @@ func (q *QP) Attr() verbs.QPAttr {
 	a := q.attr
 	a.CurState = a.State
 	a.Cap = q.cfg.Cap
-	a.SQDraining = a.State == verbs.QPStateSQD && !q.req.drained()
+	a.SQDraining = a.State == verbs.QPStateSQD && !q.drained()
 	if a.State >= verbs.QPStateRTR {
 		a.RQPSN = verbs.PSN(q.res.epsn)
 		a.SQPSN = verbs.PSN(psn(q.sq.nextSeq))
@@ -76,6 +86,7 @@ func (q *QP) reset() {
 	q.req.reset()
 	q.com.reset()
 	q.res.reset()
+	q.unr = unreliable{qp: q}
 }
 
 // copied lists for each attribute how Modify takes it over.
@@ -110,7 +121,7 @@ var copied = []struct {
 // to the transition is checked here, against the state the QP has now.
 func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	from := q.attr.State
-	to, err := verbs.CheckModify(verbs.QPTypeRC, from, attr, mask)
+	to, err := verbs.CheckModify(q.cfg.Type, from, attr, mask)
 	if err != nil {
 		return err
 	}
@@ -140,6 +151,9 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 	switch to {
 	case verbs.QPStateRTR:
 		q.mtu = uint32(q.attr.PathMTU.Bytes())
+		if q.cfg.Type == verbs.QPTypeUD {
+			q.mtu = maxPacketData // the caller checks against the port's
+		}
 		q.res.start()
 	case verbs.QPStateRTS:
 		if from == verbs.QPStateRTR {
@@ -151,7 +165,7 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 		q.com.restartTimer(now)
 	case verbs.QPStateSQD:
 		q.req.drainReported = false
-		q.req.reportDrained()
+		q.reportDrained()
 	}
 	return nil
 }
@@ -170,7 +184,7 @@ func (q *QP) Polled(n uint64) { q.sq.polled = max(q.sq.polled, min(n, q.sq.head)
 func (q *QP) Post(wr *verbs.SendWR) error {
 	switch q.attr.State {
 	case verbs.QPStateRTS, verbs.QPStateSQD:
-	case verbs.QPStateErr:
+	case verbs.QPStateErr, verbs.QPStateSQE:
 		if len(q.sq.wqes) == 0 { // the error came before RTS, when there was no ring yet
 			q.sq = newSendQueue(q.cfg.Cap, seqBase)
 			q.mtu = max(q.mtu, uint32(verbs.MTU256.Bytes()))
@@ -198,7 +212,7 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 	if w.flags&verbs.SendSignaled != 0 {
 		q.sq.lastSignaled = q.sq.tail
 	}
-	if q.attr.State == verbs.QPStateErr {
+	if q.attr.State == verbs.QPStateErr || q.attr.State == verbs.QPStateSQE {
 		q.flushSend()
 	}
 	return nil
@@ -207,6 +221,9 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 // Transmit writes the next packet that is due into buf, from the BTH to the space for the
 // ICRC, and returns its length, or 0 if none is. buf must have MaxDatagram bytes.
 func (q *QP) Transmit(now time.Duration, buf []byte) int {
+	if q.cfg.Type != verbs.QPTypeRC {
+		return q.unr.transmit(buf)
+	}
 	if n := q.res.transmit(buf); n > 0 {
 		return n
 	}
@@ -215,8 +232,12 @@ func (q *QP) Transmit(now time.Duration, buf []byte) int {
 
 // HandlePacket takes a packet whose ICRC, destination QPN, P_Key and source have been checked.
 func (q *QP) HandlePacket(now time.Duration, p *wire.Packet) {
-	if p.Opcode.Service() != wire.ServiceRC {
-		q.counters.Unexpected++
+	if service := p.Opcode.Service(); service != wire.ServiceRC || q.cfg.Type != verbs.QPTypeRC {
+		if service == wire.ServiceUC && q.cfg.Type == verbs.QPTypeUC {
+			q.handleUC(p)
+		} else {
+			q.counters.Unexpected++
+		}
 		return
 	}
 	if p.Opcode.IsRequest() {
@@ -292,6 +313,9 @@ var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.OpRDMARead:         verbs.WCRDMARead,
 	verbs.OpAtomicCmpSwap:    verbs.WCCompSwap,
 	verbs.OpAtomicFetchAdd:   verbs.WCFetchAdd,
+	verbs.OpSendWithInv:      verbs.WCSend,
+	verbs.OpLocalInv:         verbs.WCLocalInv,
+	verbs.OpBindMW:           verbs.WCBindMW,
 }
 
 // complete makes the completion of w, whose place is the one before sq.head. Unsignaled
@@ -305,4 +329,23 @@ func (q *QP) complete(w *sendWQE, status verbs.WCStatus, cause error) {
 		wc.ByteLen = w.length
 	}
 	q.host.CompleteSend(wc, q.sq.head)
+}
+
+// drained reports whether every work request that was started is complete.
+func (q *QP) drained() bool {
+	if q.cfg.Type == verbs.QPTypeRC {
+		return q.req.drained()
+	}
+	return q.unr.sent == 0
+}
+
+// reportDrained raises the event of a send queue that has drained, once.
+func (q *QP) reportDrained() {
+	if q.attr.State != verbs.QPStateSQD || q.req.drainReported || !q.drained() {
+		return
+	}
+	q.req.drainReported = true
+	if q.attr.EnSQDAsyncNotify {
+		q.host.Event(verbs.EventSQDrained)
+	}
 }

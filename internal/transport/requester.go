@@ -61,7 +61,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if q.attr.State != verbs.QPStateRTS && q.attr.State != verbs.QPStateSQD {
 		return 0
 	}
-	if r.resumeAt != Never || r.cur == q.sq.tail {
+	if r.resumeAt != Never || !r.local() || r.cur == q.sq.tail {
 		return 0
 	}
 	w := q.sq.at(r.cur)
@@ -98,6 +98,42 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	}
 	q.com.armTimer(now)
 	return n
+}
+
+// local carries out the local operations that are next. It returns false if one of them has
+// to wait, or has failed.
+func (r *requester) local() bool {
+	q := r.qp
+	for r.cur != q.sq.tail {
+		w := q.sq.at(r.cur)
+		switch {
+		case !w.local():
+			return true
+		case w.fault != nil:
+			return false
+		case !w.executed:
+			if q.attr.State == verbs.QPStateSQD || w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 {
+				return false
+			}
+			if f := q.local(w); f != nil {
+				w.fault = f
+				q.com.failIfOldest()
+				return false
+			}
+			w.executed = true
+		}
+		r.cur++
+		q.com.completeLocal()
+	}
+	return true
+}
+
+// local carries out a local operation.
+func (q *QP) local(w *sendWQE) *Fault {
+	if w.op == verbs.OpBindMW {
+		return q.host.BindMW(&w.bind)
+	}
+	return q.host.Invalidate(w.invalidate)
 }
 
 // mayStart reports whether packet k of w may go now, as far as the ordering rules, the limit
@@ -137,7 +173,7 @@ func chunkEnd(w *sendWQE, k uint64) uint64 {
 // request writes a READ request for count packets from packet k on, or an atomic.
 func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) (int, *Fault) {
 	q := r.qp
-	p := r.header()
+	p := q.header(r.nxt)
 	p.AckReq = true
 	if w.op == verbs.OpRDMARead {
 		off := uint32(k) * q.mtu
@@ -169,6 +205,7 @@ const (
 
 var (
 	sendOpcodes     = [...]wire.Opcode{posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLast, posOnly: wire.RCSendOnly}
+	sendInvOpcodes  = [...]wire.Opcode{posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLastWithInvalidate, posOnly: wire.RCSendOnlyWithInvalidate}
 	sendImmOpcodes  = [...]wire.Opcode{posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLastWithImm, posOnly: wire.RCSendOnlyWithImm}
 	writeOpcodes    = [...]wire.Opcode{posMiddle: wire.RCRDMAWriteMiddle, posFirst: wire.RCRDMAWriteFirst, posLast: wire.RCRDMAWriteLast, posOnly: wire.RCRDMAWriteOnly}
 	writeImmOpcodes = [...]wire.Opcode{posMiddle: wire.RCRDMAWriteMiddle, posFirst: wire.RCRDMAWriteFirst, posLast: wire.RCRDMAWriteLastWithImm, posOnly: wire.RCRDMAWriteOnlyWithImm}
@@ -178,15 +215,27 @@ var (
 var dataOpcodes = [...]*[4]wire.Opcode{
 	verbs.OpSend:             (*[4]wire.Opcode)(&sendOpcodes),
 	verbs.OpSendWithImm:      (*[4]wire.Opcode)(&sendImmOpcodes),
+	verbs.OpSendWithInv:      (*[4]wire.Opcode)(&sendInvOpcodes),
 	verbs.OpRDMAWrite:        (*[4]wire.Opcode)(&writeOpcodes),
 	verbs.OpRDMAWriteWithImm: (*[4]wire.Opcode)(&writeImmOpcodes),
 }
 
 // data writes packet k of a SEND or WRITE.
 func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *Fault) {
-	q := r.qp
+	p := r.qp.header(r.nxt)
+	if k+1 == w.packets || r.nxt-r.askedAt >= ackEvery || k == 0 && w.message >= r.creditLimit {
+		p.AckReq = true
+		r.askedAt = r.nxt + 1
+	}
+	return r.qp.dataPacket(p, w, k, buf)
+}
+
+// ucOpcodes is what the opcodes of an unreliable connection differ by from those of a reliable one.
+const ucOpcodes = wire.UCSendFirst - wire.RCSendFirst
+
+// dataPacket writes packet k of a SEND or WRITE under the header p.
+func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k uint64, buf []byte) (int, *Fault) {
 	off := uint32(k) * q.mtu
-	size := min(w.length-off, q.mtu)
 	pos := posMiddle
 	if k == 0 {
 		pos |= posFirst
@@ -194,16 +243,19 @@ func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *Fault) {
 	if k+1 == w.packets {
 		pos |= posLast
 	}
-	p := r.header()
 	p.Opcode = dataOpcodes[w.op][pos]
-	p.PadCount = wire.PadCount(int(size))
-	last := pos&posLast != 0
-	p.Solicited = last && w.flags&verbs.SendSolicited != 0 && w.takesRecv()
-	if last || r.nxt-r.askedAt >= ackEvery || k == 0 && w.message >= r.creditLimit {
-		p.AckReq = true
-		r.askedAt = r.nxt + 1
+	if q.cfg.Type == verbs.QPTypeUC {
+		p.Opcode += ucOpcodes
 	}
 	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
+	p.InvalidateRKey = uint32(w.invalidate)
+	return q.payload(p, w, off, min(w.length-off, q.mtu), buf)
+}
+
+// payload writes the header p and the bytes [off, off+size) of w's message.
+func (q *QP) payload(p *wire.Packet, w *sendWQE, off, size uint32, buf []byte) (int, *Fault) {
+	p.PadCount = wire.PadCount(int(size))
+	p.Solicited = p.Opcode.EndsMessage() && w.flags&verbs.SendSolicited != 0 && w.takesRecv()
 	p.Imm = w.imm
 	h := len(p.AppendHeaders(buf[:0]))
 	payload := buf[h : h+int(size)]
@@ -215,12 +267,10 @@ func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *Fault) {
 	return sealSpace(buf, h+int(size), p.PadCount), nil
 }
 
-// header prepares q.out for a request with the PSN nxt.
-func (r *requester) header() *wire.Packet {
-	p := &r.qp.out
-	p.BTH = wire.BTH{
-		MigReq: true, PKey: defaultPKey, DestQP: uint32(r.qp.attr.DestQPN), PSN: psn(r.nxt),
-	}
+// header prepares q.out for a packet with a sequence number.
+func (q *QP) header(seq uint64) *wire.Packet {
+	p := &q.out
+	p.BTH = wire.BTH{MigReq: true, PKey: defaultPKey, DestQP: uint32(q.attr.DestQPN), PSN: psn(seq)}
 	return p
 }
 
@@ -252,8 +302,10 @@ func (r *requester) acknowledged() {
 		r.nxt = una
 		r.askedAt = max(r.askedAt, una)
 	}
-	for r.cur != r.qp.sq.tail && r.qp.sq.at(r.cur).end() <= r.nxt {
-		r.cur++
+	for sq := &r.qp.sq; r.cur != sq.tail; r.cur++ {
+		if w := sq.at(r.cur); w.end() > r.nxt || w.local() && !w.executed {
+			break
+		}
 	}
 	r.retries, r.rnrs = r.qp.attr.RetryCnt, r.qp.attr.RNRRetry
 }
@@ -312,15 +364,3 @@ func (r *requester) underway() bool {
 
 // drained reports whether every work request that was started is complete.
 func (r *requester) drained() bool { return r.qp.com.una == r.max && !r.underway() }
-
-// reportDrained raises the event of a send queue that has drained, once.
-func (r *requester) reportDrained() {
-	q := r.qp
-	if q.attr.State != verbs.QPStateSQD || r.drainReported || !r.drained() {
-		return
-	}
-	r.drainReported = true
-	if q.attr.EnSQDAsyncNotify {
-		q.host.Event(verbs.EventSQDrained)
-	}
-}

@@ -19,7 +19,12 @@ type responder struct {
 	refused     bool
 	established bool // a request has come since RTR
 
+	// told is the PSN by which a receive was completed last: all that the program may know of
+	// the peer's progress. See duplicateRead.
+	told wire.PSN
+
 	msg   message
+	spare *RecvWQE // UC and UD: the receive of a message that was dropped, for the next one
 	reply reply
 	queue responses
 }
@@ -42,28 +47,11 @@ const (
 	writeMessage
 )
 
-// reply is the acknowledgement that is due after all queued READ responses. It is made up when
-// it is sent, so that it covers what came in the meantime.
-type reply struct {
-	kind     replyKind
-	syndrome wire.Syndrome // of an RNR or fatal NAK
-	psn      wire.PSN      // refused, or for a sequence NAK the last one that was dropped
-}
-
-type replyKind uint8
-
-const (
-	noReply replyKind = iota
-	ackReply
-	sequenceReply // NAK for epsn, if anything after it was dropped
-	rnrReply      // RNR NAK
-	fatalReply    // NAK that ends the connection
-)
-
 func (s *responder) reset() { *s = responder{qp: s.qp} }
 
 func (s *responder) start() {
 	s.epsn = wire.PSN(s.qp.attr.RQPSN)
+	s.told = s.epsn.Add(-1)
 	s.resize()
 }
 
@@ -74,6 +62,7 @@ func (s *responder) resize() { s.queue.resize(s.qp.attr.MaxDestRDAtomic) }
 type refusal struct {
 	nak    wire.NAKCode
 	rnr    bool
+	silent bool           // ends the connection without a NAK
 	status verbs.WCStatus // for the receive, if the message has one
 	cause  error
 	event  verbs.EventType // if it has none
@@ -82,12 +71,7 @@ type refusal struct {
 // handle takes a request packet.
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
-	if !s.established {
-		s.established = true
-		if q.attr.State == verbs.QPStateRTR {
-			q.host.Event(verbs.EventCommEst)
-		}
-	}
+	s.establish()
 	switch d := p.PSN.Diff(s.epsn); {
 	case d > 0:
 		q.counters.OutOfOrder++
@@ -103,6 +87,26 @@ func (s *responder) handle(p *wire.Packet) {
 		return
 	}
 	s.refused = false
+}
+
+// establish raises the event of the first request in RTR.
+func (s *responder) establish() {
+	if s.established {
+		return
+	}
+	s.established = true
+	if s.qp.attr.State == verbs.QPStateRTR {
+		s.qp.host.Event(verbs.EventCommEst)
+	}
+}
+
+// nextRecv takes a receive for a message, or returns nil.
+func (s *responder) nextRecv() *RecvWQE {
+	if w := s.spare; w != nil {
+		s.spare = nil
+		return w
+	}
+	return s.qp.host.NextRecv()
 }
 
 // outOfOrder asks for the packets before psn, once until they come.
@@ -126,7 +130,9 @@ func (s *responder) reject(p *wire.Packet, r *refusal) {
 		s.reply = reply{kind: rnrReply, syndrome: wire.SyndromeRNR(q.attr.MinRNRTimer), psn: s.epsn}
 		return
 	}
-	s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(r.nak), psn: s.epsn}
+	if !r.silent {
+		s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(r.nak), psn: s.epsn}
+	}
 	// IBTA C9-222.1.1: a completion error if a work request can be named, else an event.
 	if w := s.msg.recv; w != nil {
 		s.msg.recv = nil
@@ -172,9 +178,6 @@ func (s *responder) execute(p *wire.Packet) *refusal {
 // checkSequence checks that the packet fits the message under way, and its length its place.
 func (s *responder) checkSequence(p *wire.Packet) *refusal {
 	op := p.Opcode
-	if op.HasInvalidate() {
-		return invalidRequest("operation %v is not supported", op)
-	}
 	if op.StartsMessage() {
 		if s.msg.kind != noMessage {
 			return invalidRequest("%v inside another message", op)
@@ -203,7 +206,7 @@ func (s *responder) checkSequence(p *wire.Packet) *refusal {
 func (s *responder) send(p *wire.Packet) *refusal {
 	q := s.qp
 	if p.Opcode.StartsMessage() {
-		w := q.host.NextRecv()
+		w := s.nextRecv()
 		if w == nil {
 			return receiverNotReady
 		}
@@ -218,11 +221,18 @@ func (s *responder) send(p *wire.Packet) *refusal {
 		}
 	}
 	if n > 0 {
-		if f := q.host.Scatter(m.recv.SGList, m.off, p.Payload); f != nil {
+		if f := q.host.ScatterRecv(m.recv, m.off, p.Payload); f != nil {
 			return &refusal{nak: wire.NAKRemoteOperationalError, status: f.Status, cause: f.Cause}
 		}
 	}
 	m.off += n
+	if p.Opcode.HasInvalidate() {
+		if f := q.host.Invalidate(verbs.RKey(p.InvalidateRKey)); f != nil {
+			// An error of responder class J: the receive says so and the QP goes to ERR, but the
+			// peer, whose data have arrived, gets no NAK. Linux does the same.
+			return &refusal{silent: true, status: verbs.WCRemInvReqErr, cause: f.Cause}
+		}
+	}
 	if p.Opcode.EndsMessage() {
 		w, length := m.recv, m.off
 		s.msg = message{}
@@ -238,6 +248,11 @@ func (s *responder) completeRecv(w *RecvWQE, p *wire.Packet, op verbs.WCOpcode, 
 		wc.Flags |= verbs.WCFlagWithImm
 		wc.Imm = p.Imm
 	}
+	if p.Opcode.HasInvalidate() {
+		wc.Flags |= verbs.WCFlagWithInv
+		wc.Imm = p.InvalidateRKey
+	}
+	s.told = p.PSN
 	s.qp.host.CompleteRecv(w, wc, p.Solicited)
 }
 
@@ -257,7 +272,7 @@ func (s *responder) write(p *wire.Packet) *refusal {
 	var w *RecvWQE
 	if p.Opcode.HasImm() {
 		// Before any byte is placed: the packet is repeated whole after an RNR NAK.
-		if w = q.host.NextRecv(); w == nil {
+		if w = s.nextRecv(); w == nil {
 			return receiverNotReady
 		}
 	}
@@ -382,113 +397,6 @@ func (s *responder) acknowledge() {
 	}
 }
 
-// duplicate answers a request that was executed before. READs are executed again, atomics
-// answered with the saved result, all else is acknowledged again. Answers go out in the order
-// of their PSNs: IBTA C9-110.
-func (s *responder) duplicate(p *wire.Packet) {
-	q := s.qp
-	switch {
-	case p.Opcode.IsRead():
-		e := s.readEntry(p)
-		// The request may be for the rest of an earlier one, never for more than was executed.
-		if p.PSN.Add(int(e.packets)).Diff(s.epsn) > 0 || len(p.Payload) != 0 || s.checkRDMA(p, verbs.AccessRemoteRead) != nil {
-			q.counters.Unexpected++
-			return
-		}
-		s.queue.replay(e, s.epsn)
-	case p.Opcode.IsAtomic():
-		if e, ok := s.queue.saved(p.PSN); ok {
-			s.queue.replay(e, s.epsn)
-		} else {
-			q.counters.Unexpected++
-		}
-	default:
-		s.acknowledge()
-	}
-}
-
-// transmit writes the next response packet into buf, if there is one.
-func (s *responder) transmit(buf []byte) int {
-	if n := s.transmitQueued(buf); n > 0 {
-		return n
-	}
-	r := s.reply
-	if r.kind == noReply {
-		return 0
-	}
-	s.reply = reply{}
-	p := s.header(wire.RCAcknowledge, s.epsn.Add(-1))
-	p.AETH = s.aeth()
-	switch {
-	case r.kind == sequenceReply && s.epsn.LessEq(r.psn):
-		p.PSN, p.AETH.Syndrome = s.epsn, wire.SyndromeNAK(wire.NAKSequenceError)
-		s.refused = true
-	case r.kind == fatalReply, r.kind == rnrReply && s.epsn == r.psn:
-		p.PSN, p.AETH.Syndrome = r.psn, r.syndrome
-	}
-	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
-}
-
-// transmitQueued writes the next packet of the queued READs and atomics.
-func (s *responder) transmitQueued(buf []byte) int {
-	e := s.queue.oldest()
-	if e == nil {
-		return 0
-	}
-	if e.atomic {
-		p := s.header(wire.RCAtomicAcknowledge, e.psn)
-		p.AETH = s.aeth()
-		p.AtomicAckETH.Orig = e.orig
-		s.queue.drop()
-		return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
-	}
-	q := s.qp
-	off := e.sent * q.mtu
-	size := min(e.length-off, q.mtu)
-	pos := posMiddle
-	if e.sent == 0 {
-		pos |= posFirst
-	}
-	if e.sent+1 == e.packets {
-		pos |= posLast
-	}
-	p := s.header(readOpcodes[pos], e.psn.Add(int(e.sent)))
-	p.AETH = s.aeth()
-	p.PadCount = wire.PadCount(int(size))
-	h := len(p.AppendHeaders(buf[:0]))
-	if size > 0 {
-		if f := q.host.ReadRemote(buf[h:h+int(size)], e.rkey, e.va+uint64(off)); f != nil {
-			// The region went away after the request was accepted.
-			s.queue.clear()
-			s.refused = true
-			s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError), psn: p.PSN}
-			if q.attr.State != verbs.QPStateErr {
-				q.host.Event(verbs.EventQPAccessErr)
-				q.enterError()
-			}
-			return 0
-		}
-	}
-	if e.sent++; e.sent == e.packets {
-		s.queue.drop()
-	}
-	return sealSpace(buf, h+int(size), p.PadCount)
-}
-
-func (s *responder) header(op wire.Opcode, psn wire.PSN) *wire.Packet {
-	p := &s.qp.out
-	p.BTH = wire.BTH{Opcode: op, MigReq: true, PKey: defaultPKey, DestQP: uint32(s.qp.attr.DestQPN), PSN: psn}
-	return p
-}
-
-func (s *responder) aeth() wire.AETH {
-	credits := uint8(wire.CreditsUnlimited)
-	if n := s.qp.host.RecvCredits(); n >= 0 {
-		credits = wire.EncodeCredits(n)
-	}
-	return wire.AETH{Syndrome: wire.SyndromeACK(credits), MSN: s.msn}
-}
-
 // abandon drops what was to be sent.
 func (s *responder) abandon() {
 	s.queue.clear()
@@ -499,10 +407,11 @@ func (s *responder) abandon() {
 // that says why stays due, and the READ responses before it.
 func (s *responder) flush() {
 	q := s.qp
-	w := s.msg.recv
-	s.msg = message{}
-	if w != nil {
-		q.host.CompleteRecv(w, verbs.WC{ID: w.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: q.cfg.QPN}, true)
+	for _, w := range []*RecvWQE{s.spare, s.msg.recv} {
+		if w != nil {
+			q.host.CompleteRecv(w, verbs.WC{ID: w.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: q.cfg.QPN}, true)
+		}
 	}
+	s.msg, s.spare = message{}, nil
 	q.host.FlushRecv()
 }

@@ -30,6 +30,7 @@ func TestInvalidRequest(t *testing.T) {
 		packets []wire.Packet // the last one is refused
 		recv    bool          // it is so at a receive's expense
 		nak     wire.Syndrome // 0x61 if 0
+		silent  bool          // no NAK, and the data have arrived
 	}{
 		{name: "SEND middle without first", packets: list(req(wire.RCSendMiddle, 0, mtu))},
 		{name: "SEND last without first", packets: list(req(wire.RCSendLast, 0, 8))},
@@ -63,8 +64,8 @@ func TestInvalidRequest(t *testing.T) {
 		{name: "atomic with a payload", packets: list(rdma(req(wire.RCCompareSwap, 0, 8), memBaseB, 0x155, 8))},
 		{name: "misaligned atomic", packets: list(rdma(req(wire.RCCompareSwap, 0, 0), memBaseB+1, 0x155, 8))},
 		{name: "atomic without a key", packets: list(rdma(req(wire.RCFetchAdd, 0, 0), memBaseB, 0x156, 8)), nak: 0x62},
-		{name: "SEND with invalidate", packets: list(req(wire.RCSendOnlyWithInvalidate, 0, 8))},
-		{name: "SEND last with invalidate", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLastWithInvalidate, 1, 8)), recv: true},
+		{name: "SEND with invalidate", packets: list(req(wire.RCSendOnlyWithInvalidate, 0, 8)), recv: true, silent: true},
+		{name: "SEND last with invalidate", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLastWithInvalidate, 1, 8)), recv: true, silent: true},
 		{name: "FLUSH", packets: list(rdma(req(wire.RCFlush, 0, 0), memBaseB, 0x155, 8))},
 		{name: "ATOMIC WRITE", packets: list(rdma(req(wire.RCAtomicWrite, 0, 8), memBaseB, 0x155, 8))},
 	}
@@ -77,7 +78,7 @@ func TestInvalidRequest(t *testing.T) {
 				p.b.wantState(verbs.QPStateRTS)
 				before := bytes.Clone(p.b.mem.data)
 				p.inject(p.b, pkt)
-				if i == len(tt.packets)-1 && !bytes.Equal(before, p.b.mem.data) {
+				if i == len(tt.packets)-1 && !tt.silent && !bytes.Equal(before, p.b.mem.data) {
 					t.Error("the refused packet changed memory")
 				}
 			}
@@ -87,7 +88,13 @@ func TestInvalidRequest(t *testing.T) {
 			if nak == 0 {
 				nak, event = 0x61, verbs.EventQPReqErr
 			}
-			if got := p.last(p.b); got.Opcode != wire.RCAcknowledge || got.AETH.Syndrome != nak || got.PSN != wire.PSN(len(tt.packets)-1) || got.AETH.MSN != 0 {
+			if tt.silent {
+				for _, s := range p.packets(p.b, 0) { // the acknowledgement of what came before
+					if s.AETH.Syndrome != 0x1f || s.PSN != wire.PSN(len(tt.packets)-2) {
+						t.Errorf("answered with %v %v", s.PSN, s.AETH)
+					}
+				}
+			} else if got := p.last(p.b); got.Opcode != wire.RCAcknowledge || got.AETH.Syndrome != nak || got.PSN != wire.PSN(len(tt.packets)-1) || got.AETH.MSN != 0 {
 				t.Errorf("answered with %v %v %v, want %v for the last", got.Opcode, got.PSN, got.AETH, nak)
 			}
 			if tt.recv {
@@ -242,8 +249,6 @@ func TestDuplicateRead(t *testing.T) {
 		"more than was executed": rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 6*mtu),
 		"of 2^31":                rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 1<<31),
 		"of 2^32-1":              rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 1<<32-1),
-		"another key":            rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x156, 5*mtu),
-		"another place":          rdma(req(wire.RCRDMAReadRequest, base, 0), 0, 0x155, 5*mtu),
 		"with a payload":         rdma(req(wire.RCRDMAReadRequest, base, 4), memBaseB, 0x155, 5*mtu),
 	} {
 		n := len(p.log)

@@ -72,6 +72,11 @@ func (rs *responses) oldest() *response {
 // drop removes the oldest.
 func (rs *responses) drop() { rs.pending = slices.Delete(rs.pending, 0, 1) }
 
+// cut removes what would answer psn and all behind it.
+func (rs *responses) cut(psn, epsn wire.PSN) {
+	rs.pending = slices.DeleteFunc(rs.pending, func(e response) bool { return e.end().Diff(epsn) > psn.Diff(epsn) })
+}
+
 func (rs *responses) clear() { rs.pending = rs.pending[:0] }
 
 // add appends the answer to a new request.

@@ -20,7 +20,16 @@ type sendWQE struct {
 	seq     uint64
 	packets uint64
 	message uint64 // how many messages went before, for credits
-	fault   *Fault // local error that ends the work request when its turn to complete comes
+
+	invalidate verbs.RKey   // OpSendWithInv, OpLocalInv
+	bind       verbs.MWBind // OpBindMW
+	executed   bool         // local operations: done, and may complete in its turn
+
+	route   any // UD: what the Host sends datagrams by
+	destQPN verbs.QPN
+	qkey    verbs.QKey
+
+	fault *Fault // local error that ends the work request when its turn to complete comes
 }
 
 func (w *sendWQE) end() uint64 { return w.seq + w.packets }
@@ -32,10 +41,13 @@ func (w *sendWQE) isAtomic() bool {
 	return w.op == verbs.OpAtomicCmpSwap || w.op == verbs.OpAtomicFetchAdd
 }
 
+// local reports whether w is carried out here and sends no packet.
+func (w *sendWQE) local() bool { return w.op == verbs.OpLocalInv || w.op == verbs.OpBindMW }
+
 // takesRecv reports whether w takes a receive of the peer.
 func (w *sendWQE) takesRecv() bool {
 	switch w.op {
-	case verbs.OpSend, verbs.OpSendWithImm, verbs.OpRDMAWriteWithImm:
+	case verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv, verbs.OpRDMAWriteWithImm:
 		return true
 	}
 	return false
@@ -97,6 +109,13 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	*w = sendWQE{
 		id: wr.ID, op: wr.Op, flags: wr.Flags, imm: wr.Imm, remote: wr.Remote,
 		compare: wr.Compare, swap: wr.Swap, seq: sq.nextSeq, message: sq.messages,
+		invalidate: wr.InvalidateRKey, destQPN: wr.RemoteQPN, qkey: wr.RemoteQKey,
+	}
+	if wr.Bind != nil {
+		w.bind = *wr.Bind // the program may reuse its own once the post is done
+	}
+	if wr.AH != nil {
+		w.route = wr.AH.Provider()
 	}
 	if wr.InlineData != nil {
 		w.length = uint32(len(wr.InlineData))
@@ -110,8 +129,13 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 		}
 	}
 	w.packets = packetsFor(w.length, mtu)
-	if w.isAtomic() {
+	switch {
+	case w.isAtomic():
 		w.packets = 1
+	case w.local():
+		w.packets = 0
+		sq.tail++
+		return w
 	}
 	sq.messages++
 	if w.op == verbs.OpRDMARead {

@@ -30,6 +30,8 @@ const (
 	simRead      = 1 << 19 // targets of READs and atomics, one after the other
 	simGuard     = 16      // bytes between them
 
+	simRemoteKey = 2 * windowKey // keys of the windows that the peer invalidates
+
 	simMaxMessage = 9 << 10
 	simUntouched  = 0xee
 	simLongest    = 60 * time.Second
@@ -37,11 +39,14 @@ const (
 
 // TestSim runs random programs between two QPs over a network that loses, repeats and reorders
 // packets, and checks all that must hold, whatever happens; see oracle_test.go.
-func TestSim(t *testing.T) {
+func TestSim(t *testing.T) { simulateSeeds(t, simulate) }
+
+func simulateSeeds(t *testing.T, simulate func(t *testing.T, seed uint64)) {
 	if *seedFlag >= 0 {
 		simulate(t, uint64(*seedFlag))
 		return
 	}
+	name := t.Name()
 	n := *seedsFlag
 	if testing.Short() {
 		n = min(n, 15)
@@ -51,7 +56,7 @@ func TestSim(t *testing.T) {
 		if !t.Run("", func(t *testing.T) {
 			defer func() {
 				if t.Failed() {
-					t.Logf("replay with: go test ./internal/transport -run TestSim -seed %d", seed)
+					t.Logf("replay with: go test ./internal/transport -run %s -seed %d", name, seed)
 				}
 			}()
 			simulate(t, uint64(seed))
@@ -61,6 +66,14 @@ func TestSim(t *testing.T) {
 			}
 		}
 	}
+}
+
+// simKinds are the operations of each type of QP.
+var simKinds = map[verbs.QPType][]verbs.Opcode{
+	verbs.QPTypeRC: {verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm, verbs.OpRDMARead,
+		verbs.OpAtomicCmpSwap, verbs.OpAtomicFetchAdd, verbs.OpSendWithInv, verbs.OpLocalInv, verbs.OpBindMW},
+	verbs.QPTypeUC: {verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm, verbs.OpLocalInv, verbs.OpBindMW},
+	verbs.QPTypeUD: {verbs.OpSend, verbs.OpSendWithImm},
 }
 
 // sim is one simulation.
@@ -73,7 +86,7 @@ type sim struct {
 	slow   float64 // how unlikely the programs are to do something at a step
 	sqd    bool    // drain the send queues now and then
 	fatal  bool    // retries are few, so that a QP may fail
-	calm   bool    // no faults and no timeouts
+	calm   bool    // no faults and no timeouts; receives of UC and UD in time
 	kill   bool    // one of the QPs goes to ERR on the way
 	last   map[*node]time.Duration
 }
@@ -81,15 +94,18 @@ type sim struct {
 // program is what one end does: work requests to post, and receives for the peer's.
 type program struct {
 	*node
-	ops    []*simOp
-	posted int
-	seen   int // sends completions looked at
-	left   int // receives to post
-	recvID uint64
-	taken  int // receive completions looked at
-	depth  int
-	events int // looked at
-	killed bool
+	kinds   []verbs.Opcode // that it uses
+	ops     []*simOp
+	posted  int
+	seen    int // sends completions looked at
+	left    int // receives to post
+	recvID  uint64
+	taken   int // receive completions looked at
+	depth   int
+	events  int // looked at
+	killed  bool
+	matched int          // UC and UD: behind the peer's message that was received last
+	bound   []verbs.RKey // and not invalidated, by the work requests so far
 
 	readNext int // free place among the READ targets
 }
@@ -111,22 +127,22 @@ type simOp struct {
 // spoil makes a work request one that must fail.
 func (x *program) spoil(s *sim, o *simOp) {
 	bad := verbs.SGE{Addr: 1, Length: uint32(o.length), LKey: 1}
-	switch s.rnd.IntN(3) {
+	switch s.rnd.IntN(4) {
 	case 0:
-		if o.length == 0 {
+		if o.length == 0 || o.local() {
 			return
 		}
 		o.wr.SGList = []verbs.SGE{bad}
 		o.wr.Flags &^= verbs.SendInline
 		o.bad = verbs.WCLocProtErr
 	case 1:
-		if o.wr.Op == verbs.OpSend || o.wr.Op == verbs.OpSendWithImm || o.length == 0 {
+		if o.sends() || o.local() || o.length == 0 {
 			return
 		}
 		o.wr.Remote.RKey = 1
 		o.bad = verbs.WCRemAccessErr
 	case 2:
-		if o.wr.Op != verbs.OpSend && o.wr.Op != verbs.OpSendWithImm {
+		if !o.sends() {
 			return
 		}
 		o.length = simRecvLen + 1 + s.rnd.IntN(simRecvLen)
@@ -134,12 +150,29 @@ func (x *program) spoil(s *sim, o *simOp) {
 		o.wr.SGList = split(x.mem, 0, o.length, 3)
 		o.wr.Flags &^= verbs.SendInline
 		o.bad, o.badAt = verbs.WCRemInvReqErr, verbs.WCLocLenErr
+	case 3:
+		switch o.wr.Op {
+		case verbs.OpSendWithInv:
+			o.wr.InvalidateRKey = 1
+			o.bad, o.badAt = verbs.WCRetryExceeded, verbs.WCRemInvReqErr // there is no NAK
+		case verbs.OpBindMW:
+			o.wr.Bind.RKey = 1
+			o.bad = verbs.WCMWBindErr
+		case verbs.OpLocalInv:
+			o.wr.InvalidateRKey = 1
+			o.bad = verbs.WCMWBindErr
+		}
 	}
 }
 
-func (o *simOp) takesRecv() bool {
-	return o.wr.Op == verbs.OpSend || o.wr.Op == verbs.OpSendWithImm || o.wr.Op == verbs.OpRDMAWriteWithImm
+// sends reports whether o is a SEND in any form.
+func (o *simOp) sends() bool {
+	return o.wr.Op == verbs.OpSend || o.wr.Op == verbs.OpSendWithImm || o.wr.Op == verbs.OpSendWithInv
 }
+
+func (o *simOp) takesRecv() bool { return o.sends() || o.wr.Op == verbs.OpRDMAWriteWithImm }
+
+func (o *simOp) local() bool { return o.wr.Op == verbs.OpLocalInv || o.wr.Op == verbs.OpBindMW }
 
 func (o *simOp) writes() bool {
 	return o.wr.Op == verbs.OpRDMAWrite || o.wr.Op == verbs.OpRDMAWriteWithImm
@@ -156,7 +189,7 @@ func simulate(t *testing.T, seed uint64) {
 	set := setup{ // the two ends differ in PSN only
 		mtu: allMTUs[rnd.IntN(len(allMTUs))], psnA: s.psn(), psnB: s.psn(),
 		cap:     verbs.QPCap{MaxSendWR: 1 << (1 + rnd.IntN(6)), MaxSendSGE: 32, MaxInlineData: 256},
-		timeout: uint8(4 + rnd.IntN(7)), rnrTimer: uint8(1 + rnd.IntN(10)), rd: pick(1, 2, 4, 16), signalAll: rnd.IntN(8) == 0,
+		timeout: uint8(4 + rnd.IntN(7)), rnrTimer: uint8(1 + rnd.IntN(10)), rd: pick(1, 2, 4, 16), turn: pick(0, 1, 3, 128), signalAll: rnd.IntN(8) == 0,
 	}
 	if s.fatal = rnd.IntN(8) == 0; s.fatal {
 		set.retry, set.noRetry = uint8(rnd.IntN(3)), true
@@ -206,7 +239,7 @@ func (s *sim) rate() float64 {
 }
 
 func (s *sim) program(e *node, set setup) *program {
-	return &program{node: e, depth: set.cap.MaxSendWR, readNext: simRead}
+	return &program{node: e, kinds: simKinds[e.qp.cfg.Type], depth: set.cap.MaxSendWR, readNext: simRead}
 }
 
 // route loses, repeats and reorders. Packets that are not reordered keep their order.
@@ -235,7 +268,7 @@ func (s *sim) route(from *node, n int, p *wire.Packet) []delay {
 func (x *program) generate(s *sim, n int) {
 	r := s.rnd
 	for i := range n {
-		o := &simOp{wr: verbs.SendWR{ID: uint64(i), Op: verbs.Opcode(r.IntN(7)), Imm: r.Uint32()}, length: x.length(s)}
+		o := &simOp{wr: verbs.SendWR{ID: uint64(i), Op: x.kinds[r.IntN(len(x.kinds))], Imm: r.Uint32()}, length: x.length(s)}
 		wr := &o.wr
 		if r.IntN(10) == 0 {
 			switch wr.Op {
@@ -267,6 +300,14 @@ func (x *program) generate(s *sim, n int) {
 			o.off = simWrite + r.IntN(simWriteLen-o.length+1)
 		}
 		wr.Remote = x.peer.mem.remote(o.off)
+		if o.local() {
+			x.generateLocal(s, o)
+			continue
+		}
+		if wr.Op == verbs.OpSendWithInv {
+			wr.InvalidateRKey = simRemoteKey + verbs.RKey(i)
+			x.peer.window(wr.InvalidateRKey)
+		}
 		if o.atomic() || wr.Op == verbs.OpRDMARead {
 			if x.readNext+o.length+simGuard > memSize {
 				o.length = min(o.length, 8)
@@ -278,6 +319,7 @@ func (x *program) generate(s *sim, n int) {
 			from := r.IntN(simStaticLen - o.length)
 			o.data = x.mem.data[from:][:o.length]
 			wr.SGList = split(x.mem, from, o.length, r.IntN(1000))
+			wr.RemoteQPN, wr.RemoteQKey = x.peer.qp.cfg.QPN, testQKey
 			if o.length <= 256 && r.IntN(2) == 0 {
 				wr.Flags |= verbs.SendInline
 			}
@@ -286,7 +328,24 @@ func (x *program) generate(s *sim, n int) {
 	}
 }
 
+// generateLocal makes o bind a window of its own, or take one away that was bound before.
+func (x *program) generateLocal(s *sim, o *simOp) {
+	o.off, o.length = 0, 0
+	if o.wr.Op == verbs.OpLocalInv && len(x.bound) > 0 {
+		o.wr.InvalidateRKey = x.bound[0]
+		x.bound = x.bound[1:]
+	} else {
+		key := windowKey + verbs.RKey(o.wr.ID)
+		o.wr.Op, o.wr.Bind = verbs.OpBindMW, &verbs.MWBind{RKey: key}
+		x.bound = append(x.bound, key)
+	}
+	x.ops = append(x.ops, o)
+}
+
 func (x *program) length(s *sim) int {
+	if x.qp.cfg.Type == verbs.QPTypeUD {
+		return s.rnd.IntN(1 + []int{2, 100, 4096}[s.rnd.IntN(3)])
+	}
 	mtu := x.qp.attr.PathMTU.Bytes()
 	switch s.rnd.IntN(6) {
 	case 0:
@@ -355,6 +414,8 @@ func (s *sim) act(x *program, force bool) {
 			s.t.Errorf("%s: event %v", x.name, e)
 		}
 		x.events = len(x.node.events)
+		s.state(x.node, verbs.QPStateRTS)
+	case x.qp.State() == verbs.QPStateSQE && s.rnd.IntN(4) == 0:
 		s.state(x.node, verbs.QPStateRTS)
 	case x.qp.State() == verbs.QPStateRTS && s.sqd && s.rnd.IntN(50) == 0:
 		s.modify(x.node, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)

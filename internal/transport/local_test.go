@@ -1,0 +1,351 @@
+package transport
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// windowKey is where the keys of memory windows begin, which BindMW gives and Invalidate takes.
+const windowKey = 0x10000
+
+func (h *testHost) ScatterRecv(w *RecvWQE, off uint32, src []byte) *Fault {
+	return h.Scatter(w.SGList, off, src)
+}
+
+func (h *testHost) Invalidate(key verbs.RKey) *Fault {
+	for i, r := range h.regions {
+		if r.key == uint32(key) && key >= windowKey {
+			h.regions[i] = &region{}
+			h.invalidated = append(h.invalidated, key)
+			return nil
+		}
+	}
+	return &Fault{verbs.WCMWBindErr, fmt.Errorf("%s: key %v is no window's", h.name, key)}
+}
+
+// BindMW opens the whole of the host's first region under the key that the bind gives.
+func (h *testHost) BindMW(b *verbs.MWBind) *Fault {
+	if b.RKey < windowKey || len(h.regions) == 0 {
+		return &Fault{verbs.WCMWBindErr, fmt.Errorf("%s: key %v is no window's", h.name, b.RKey)}
+	}
+	r := *h.regions[0]
+	r.key, r.access = uint32(b.RKey), b.Access
+	h.bound = append(h.bound, b.RKey)
+	h.regions = append(h.regions, &r)
+	return nil
+}
+
+func bindWR(id uint64, key verbs.RKey) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.MWBind{RKey: key, Access: allAccess}}
+}
+
+func invWR(id uint64, key verbs.RKey) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpLocalInv, Flags: verbs.SendSignaled, InvalidateRKey: key}
+}
+
+func sendInvWR(id uint64, key verbs.RKey, sg ...verbs.SGE) verbs.SendWR {
+	wr := sendWR(id, sg...)
+	wr.Op, wr.InvalidateRKey = verbs.OpSendWithInv, key
+	return wr
+}
+
+// window makes a window of e's own memory, without a bind.
+func (e *node) window(key verbs.RKey) *region {
+	r := *e.mem
+	r.key = uint32(key)
+	e.regions = append(e.regions, &r)
+	return &r
+}
+
+// wantLocal checks which windows were bound and invalidated, in order.
+func (e *node) wantLocal(bound, invalidated []verbs.RKey) {
+	e.t.Helper()
+	if !slices.Equal(e.bound, bound) || !slices.Equal(e.invalidated, invalidated) {
+		e.t.Errorf("%s: bound %v, invalidated %v; want %v and %v", e.name, e.bound, e.invalidated, bound, invalidated)
+	}
+}
+
+func keys(ks ...verbs.RKey) []verbs.RKey { return ks }
+
+// TestLocalAlone: local operations need no packet, on RC and on UC.
+func TestLocalAlone(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
+		p := newPair(t, setup{typ: typ})
+		first := bindWR(1, windowKey)
+		p.post(p.a, first, withFlags(invWR(2, windowKey), 0), bindWR(3, windowKey+1))
+		first.Bind.RKey = 0xbad // Post has copied it
+		p.a.wantSends()
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{3, 0})
+		p.a.wantLocal(keys(windowKey, windowKey+1), keys(windowKey))
+		if got := p.a.sends[1]; got.wc.Op != verbs.WCBindMW || got.freed != 3 || got.wc.ByteLen != 0 {
+			t.Errorf("%+v", got)
+		}
+		p.post(p.a, invWR(4, windowKey+1))
+		p.run()
+		if got := p.a.sends[2].wc; got.Op != verbs.WCLocalInv {
+			t.Errorf("%+v", got)
+		}
+		if len(p.log) != 0 || p.a.qp.NextTimeout() != Never {
+			t.Errorf("%d packets, timer at %v", len(p.log), p.a.qp.NextTimeout())
+		}
+	}
+}
+
+// localProgram posts local operations before, between and behind all else, WRs 0 to 11.
+func localProgram(p *pair) {
+	at, to := p.b.mem.remote(0), p.a.mem.sge(1<<16, 700)
+	p.post(p.a,
+		bindWR(0, windowKey), writeWR(1, at, p.a.mem.sge(0, 700)), invWR(2, windowKey), readWR(3, at, to),
+		bindWR(4, windowKey+1), bindWR(5, windowKey+2), addWR(6, at, 1, p.a.mem.sge(1<<17, 8)), invWR(7, windowKey+1),
+		sendWR(8, p.a.mem.sge(0, 700)), withFlags(bindWR(9, windowKey+3), 0), writeWR(10, at), invWR(11, windowKey+2))
+}
+
+// TestLocalOrder: local operations complete in their turn and are carried out once, whatever is
+// lost, and before any packet behind them is sent.
+func TestLocalOrder(t *testing.T) {
+	for _, kind := range []string{"request", "response"} {
+		for lost := -1; lost < 16; lost++ {
+			name := fmt.Sprintf("%s %d lost", kind, lost)
+			p := newPair(t, setup{mtu: verbs.MTU256})
+			p.b.postRecv(1, p.b.mem.sge(1<<16, 1024))
+			first := map[wire.PSN]bool{}
+			p.route = func(from *node, n int, pkt *wire.Packet) []delay {
+				if from == p.a && !first[pkt.PSN] {
+					first[pkt.PSN] = true
+					// PSNs: WRITE 0-2, READ 3-5, atomic 6, SEND 7-9, WRITE 10.
+					done := len(p.a.bound) + len(p.a.invalidated)
+					if want := map[wire.PSN]int{0: 1, 3: 2, 6: 4, 7: 5, 10: 6}[pkt.PSN]; want != 0 && done != want {
+						t.Errorf("%s: %d local operations are done when psn %v is sent, want %d", name, done, pkt.PSN, want)
+					}
+				}
+				if n == lost && (from == p.a) == (kind == "request") {
+					return nil
+				}
+				return []delay{testDelay}
+			}
+			localProgram(p)
+			p.run()
+			p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, 0}, wc{6, 0}, wc{7, 0}, wc{8, 0}, wc{10, 0}, wc{11, 0})
+			p.a.wantLocal(keys(windowKey, windowKey+1, windowKey+2, windowKey+3), keys(windowKey, windowKey+1, windowKey+2))
+			p.b.wantRecvs(wc{1, 0})
+			if t.Failed() {
+				t.Fatal(name)
+			}
+		}
+	}
+}
+
+// TestLocalNotEarly: a local operation completes only when all before it is complete.
+func TestLocalNotEarly(t *testing.T) {
+	p := newPair(t, setup{})
+	p.post(p.a, bindWR(1, windowKey), writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 8)), invWR(3, windowKey), readWR(4, p.b.mem.remote(0), p.a.mem.sge(0, 8)), bindWR(5, windowKey))
+	p.cutAfter(0)
+	p.transmit()
+	p.a.wantSends(wc{1, 0})
+	p.a.wantLocal(keys(windowKey, windowKey), keys(windowKey)) // unfenced, they do not wait
+	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 0}, AETH: wire.AETH{Syndrome: 0x1f}})
+	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0})
+	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadResponseOnly, PSN: 1}, AETH: wire.AETH{Syndrome: 0x1f}, Payload: make([]byte, 8)})
+	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, 0})
+}
+
+// TestLocalFence: a fenced local operation waits for earlier READs and atomics.
+func TestLocalFence(t *testing.T) {
+	for _, fence := range []bool{false, true} {
+		p := newPair(t, setup{})
+		wr := bindWR(2, windowKey)
+		if fence {
+			wr.Flags |= verbs.SendFence
+		}
+		p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)), wr, writeWR(3, p.b.mem.remote(64)))
+		p.transmit()
+		if n := len(p.a.bound); fence && (n != 0 || len(p.log) != 1) || !fence && (n != 1 || len(p.log) != 2) {
+			t.Errorf("fence %v: %d bound and %d packets at once", fence, n, len(p.log))
+		}
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0})
+		p.a.wantLocal(keys(windowKey), nil)
+	}
+}
+
+// TestLocalFault: it ends the send queue in its turn, when all before it is complete.
+func TestLocalFault(t *testing.T) {
+	const bad = 0xbad
+	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
+		for i, wr := range []verbs.SendWR{bindWR(3, bad), invWR(3, bad), withFlags(bindWR(3, bad), 0)} {
+			for _, before := range []int{0, 2} {
+				p := newPair(t, setup{typ: typ, mtu: verbs.MTU256})
+				var want []wc
+				for id := 3 - before; id < 3; id++ {
+					p.post(p.a, writeWR(uint64(id), p.b.mem.remote(0), p.a.mem.sge(0, 1000)))
+					want = append(want, wc{uint64(id), 0})
+				}
+				p.post(p.a, wr, bindWR(4, windowKey), withFlags(writeWR(5, p.b.mem.remote(0)), 0))
+				p.a.postRecv(50)
+				p.run()
+				p.a.wantSends(append(want, wc{3, verbs.WCMWBindErr}, wc{4, verbs.WCFlushErr}, wc{5, verbs.WCFlushErr})...)
+				p.a.wantLocal(nil, nil)
+				if typ == verbs.QPTypeRC {
+					p.a.wantState(verbs.QPStateErr)
+					p.a.wantRecvs(wc{50, verbs.WCFlushErr})
+				} else {
+					p.a.wantState(verbs.QPStateSQE)
+					p.a.wantRecvs()
+				}
+				p.b.wantState(verbs.QPStateRTS)
+				if n := len(p.packets(p.a, 0)); n != before*4 || t.Failed() {
+					t.Fatalf("%v, work request %d behind %d: %d packets", typ, i, before, n)
+				}
+			}
+		}
+	}
+}
+
+// TestLocalFaultGoBack: the packets before a failed local operation are lost; they are repeated,
+// the operation is not, and what is behind it is never sent.
+func TestLocalFaultGoBack(t *testing.T) {
+	p := newPair(t, setup{})
+	p.routeWith(func(from *node, n int, _ *wire.Packet) bool { return from == p.a && n < 2 })
+	p.post(p.a, bindWR(1, windowKey), writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 8)), bindWR(3, windowKey+1), writeWR(4, p.b.mem.remote(0), p.a.mem.sge(0, 8)),
+		invWR(5, 0xbad), writeWR(6, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	p.run()
+	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, verbs.WCMWBindErr}, wc{6, verbs.WCFlushErr})
+	p.a.wantLocal(keys(windowKey, windowKey+1), nil)
+	if p.b.written != 16 {
+		t.Errorf("%d bytes were written", p.b.written)
+	}
+}
+
+// TestLocalSQD: a drained queue carries no local operation out, ERR flushes it.
+func TestLocalSQD(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
+		for _, end := range []verbs.QPState{verbs.QPStateRTS, verbs.QPStateErr} {
+			p := newPair(t, setup{typ: typ, mtu: verbs.MTU256, turn: 2})
+			p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*window)))
+			p.transmit()
+			p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)
+			p.post(p.a, bindWR(2, windowKey), writeWR(3, p.b.mem.remote(0)))
+			p.run()
+			p.a.wantSends(wc{1, 0})
+			p.a.wantEvents(verbs.EventSQDrained)
+			p.a.wantLocal(nil, nil)
+			p.state(p.a, end)
+			p.run()
+			if end == verbs.QPStateRTS {
+				p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0})
+				p.a.wantLocal(keys(windowKey), nil)
+			} else {
+				p.a.wantSends(wc{1, 0}, wc{2, verbs.WCFlushErr}, wc{3, verbs.WCFlushErr})
+				p.a.wantLocal(nil, nil)
+			}
+		}
+	}
+}
+
+// TestLocalRNR: a local operation behind a SEND that waits for a receive is carried out once.
+func TestLocalRNR(t *testing.T) {
+	p := newPair(t, setup{rnrTimer: 10})
+	p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)), bindWR(2, windowKey), sendWR(3), bindWR(4, windowKey+1))
+	p.runUntil(10 * ms)
+	p.a.wantSends()
+	p.b.postRecv(1, p.b.mem.sge(0, 8))
+	p.runUntil(20 * ms)
+	p.a.wantSends(wc{1, 0}, wc{2, 0})
+	p.b.postRecv(2)
+	p.run()
+	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0})
+	p.a.wantLocal(keys(windowKey, windowKey+1), nil)
+}
+
+// TestSendWithInv: the peer's window is gone when the receive completes, which says which it was.
+func TestSendWithInv(t *testing.T) {
+	for _, length := range []int{0, 1, 256, 257, 1000} {
+		p := newPair(t, setup{mtu: verbs.MTU256})
+		w := p.b.window(windowKey + 5)
+		p.b.postRecv(1, p.b.mem.sge(1<<16, 1024))
+		p.post(p.a, writeWR(1, w.remote(0), p.a.mem.sge(0, 8)))
+		wr := sendInvWR(2, windowKey+5, p.a.mem.sge(3, length))
+		wr.Flags |= verbs.SendSolicited
+		p.post(p.a, wr)
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{2, 0})
+		p.b.wantLocal(nil, keys(windowKey+5))
+		want := verbs.WC{ID: 1, Op: verbs.WCRecv, Flags: verbs.WCFlagWithInv, Imm: windowKey + 5, ByteLen: uint32(length), QPN: 0x22, SrcQPN: 0x11}
+		if got := p.b.recvd[0]; got.wc != want || !got.solicited {
+			t.Errorf("%d bytes: %+v, want %+v", length, got, want)
+		}
+		if got := p.a.sends[1].wc; got.Op != verbs.WCSend {
+			t.Errorf("%+v", got)
+		}
+		if !bytes.Equal(p.b.mem.data[1<<16:][:length], p.a.mem.data[3:][:length]) {
+			t.Errorf("%d bytes: the data differ", length)
+		}
+		n := max(1, (length+255)/256)
+		for i, s := range p.packets(p.a, 0)[1:][:n] {
+			want := wantOpcode(verbs.OpSend, i, n)
+			if i == n-1 {
+				want += map[bool]wire.Opcode{true: wire.RCSendOnlyWithInvalidate - wire.RCSendOnly, false: wire.RCSendLastWithInvalidate - wire.RCSendLast}[n == 1]
+			}
+			if s.Opcode != want || i == n-1 && s.InvalidateRKey != windowKey+5 {
+				t.Errorf("packet %d of %d: %v %#x", i, n, s.Opcode, s.InvalidateRKey)
+			}
+		}
+		// A duplicate is acknowledged, though the key means another window by now.
+		p.b.window(windowKey + 5)
+		again := p.last(p.a)
+		mark := len(p.log)
+		p.inject(p.b, again.Packet)
+		p.transmit()
+		if got := p.packets(p.b, mark); len(got) != 1 || got[0].PSN != again.PSN || got[0].AETH.Syndrome != 0x1f {
+			t.Errorf("a duplicate is answered with %+v", got)
+		}
+		p.b.wantLocal(nil, keys(windowKey+5))
+		p.b.wantRecvs(wc{1, 0})
+		p.b.deregister(p.b.regions[len(p.b.regions)-1])
+
+		p.post(p.a, writeWR(3, w.remote(0), p.a.mem.sge(0, 8)))
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, verbs.WCRemAccessErr})
+	}
+}
+
+// TestSendWithInvLoss: whatever is lost, and however long there is no receive, the window is
+// invalidated once.
+func TestSendWithInvLoss(t *testing.T) {
+	for lost := range 10 {
+		p := newPair(t, setup{mtu: verbs.MTU256})
+		p.b.window(windowKey)
+		p.b.window(windowKey + 1)
+		n := 0
+		p.routeWith(func(*node, int, *wire.Packet) bool { n++; return n-1 == lost })
+		p.post(p.a, sendInvWR(1, windowKey, p.a.mem.sge(0, 600)), sendInvWR(2, windowKey+1))
+		p.runUntil(6 * ms)
+		p.b.wantLocal(nil, nil)
+		p.b.postRecv(1, p.b.mem.sge(0, 600))
+		p.b.postRecv(2, p.b.mem.sge(0, 600))
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{2, 0})
+		p.b.wantRecvs(wc{1, 0}, wc{2, 0})
+		p.b.wantLocal(nil, keys(windowKey, windowKey+1))
+	}
+}
+
+// TestSendWithInvRefused: a key that cannot be invalidated ends the connection, but not by a NAK:
+// the sender has to find out.
+func TestSendWithInvRefused(t *testing.T) {
+	p := newPair(t, setup{retry: 2})
+	p.b.postRecv(1, p.b.mem.sge(0, 64))
+	p.b.postRecv(2)
+	p.post(p.a, writeWR(1, p.b.mem.remote(64)), sendInvWR(2, 0xbad, p.a.mem.sge(0, 8)), writeWR(3, p.b.mem.remote(64)))
+	p.run()
+	p.b.wantRecvs(wc{1, verbs.WCRemInvReqErr}, wc{2, verbs.WCFlushErr})
+	p.b.wantState(verbs.QPStateErr)
+	p.b.wantEvents()
+	p.a.wantSends(wc{1, 0}, wc{2, verbs.WCRetryExceeded}, wc{3, verbs.WCFlushErr})
+}

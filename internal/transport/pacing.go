@@ -1,0 +1,46 @@
+package transport
+
+import "github.com/adverb-rdma/adverb/verbs"
+
+// The window paces RC's requests. Nothing on the wire paces the responses to READs, of which one
+// request may ask for 2^31 bytes, nor what UC and UD send. So they come in turns, between which the
+// caller serves other QPs, timers and the network:
+//
+//	q.Turn()
+//	for n := q.Transmit(now, buf); n > 0; n = q.Transmit(now, buf) {
+//		send(buf[:n])
+//	}
+//	if q.Pending() {
+//		// Put q behind the others that are pending, and come back to it without sleeping
+//		// first. In between, receive and serve timers.
+//	}
+//
+// RC's own requests and acknowledgements are no part of a turn's packets: they go out in every
+// turn, but for acknowledgements of what came after a READ, which must follow its responses. A turn
+// of an RC QP therefore has at most window packets more.
+
+// Turn begins a turn.
+func (q *QP) Turn() { q.left = q.cfg.Turn }
+
+// Pending reports, once Transmit has returned 0, whether it did so because the turn is over: the
+// QP needs another one. No timeout and no packet stands for that.
+func (q *QP) Pending() bool {
+	if !q.spent() {
+		return false
+	}
+	if q.cfg.Type == verbs.QPTypeRC {
+		e := q.res.queue.oldest()
+		return e != nil && !e.atomic
+	}
+	return q.unr.ready()
+}
+
+// spent reports whether the turn's packets are used up.
+func (q *QP) spent() bool { return q.left == 0 && q.cfg.Turn > 0 }
+
+// spend takes one of the turn's packets.
+func (q *QP) spend() {
+	if q.left > 0 {
+		q.left--
+	}
+}

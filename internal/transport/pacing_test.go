@@ -1,0 +1,238 @@
+package transport
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestTurnOfLongRead: one READ request for 4096 packets does not hold up the QP's own requests, nor
+// the caller for longer than a turn, and what is behind the READ waits for its end.
+func TestTurnOfLongRead(t *testing.T) {
+	const turn, n = 128, memSize / 256
+	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffff0, turn: turn})
+	want := bytes.Clone(p.b.mem.data[:memSize-1])
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0xfffff0, 0), memBaseB, 0x155, memSize-1))
+	word := p.b.register(0x10000, 8, allAccess)
+	p.inject(p.b, rdma(req(wire.RCFetchAdd, wire.PSN(0xfffff0).Add(n), 0), word.base, word.key, 8))
+	p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, wire.PSN(0xfffff0).Add(n+1), 0), 0, 0, 0))
+	if p.b.qp.Pending() {
+		t.Error("pending before the turn is over")
+	}
+	var got []byte
+	for i := 0; i < n; i += turn {
+		p.post(p.b, writeWR(uint64(i), p.a.mem.remote(0), p.b.mem.sge(0, 600)))
+		mark := len(p.log)
+		p.transmit()
+		sent := p.packets(p.b, mark)
+		responses := 0
+		for _, s := range sent {
+			if s.Opcode.IsRead() {
+				got = append(got, s.Payload...)
+				responses++
+			}
+		}
+		done := i+turn == n
+		if responses != turn || len(sent) != turn+3+2*bit(done) || p.b.qp.Pending() == done {
+			t.Fatalf("turn %d: %d packets, of which %d READ responses; pending %v", i/turn, len(sent), responses, p.b.qp.Pending())
+		}
+		if k := p.b.qp.Transmit(p.now, p.buf); k != 0 {
+			t.Fatal("the turn is not over")
+		}
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("the data differ")
+	}
+	ops := p.opcodes(p.b, len(p.log)-5)
+	if ops[0] != wire.RCAtomicAcknowledge || ops[1] != wire.RCAcknowledge {
+		t.Errorf("behind the READ comes %v", ops)
+	}
+}
+
+// TestTurnRestart: a repeated READ begins anew, also in the middle of the first answer.
+func TestTurnRestart(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, turn: 5})
+	read := rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 20*256)
+	rest := rdma(req(wire.RCRDMAReadRequest, 3, 0), memBaseB+3*256, 0x155, 17*256)
+	p.inject(p.b, read)
+	p.transmit()
+	p.inject(p.b, rest)
+	p.transmit()
+	p.inject(p.b, rest)
+	for p.transmit(); p.b.qp.Pending(); {
+		p.transmit()
+	}
+	var psns []wire.PSN
+	for _, s := range p.packets(p.b, 0) {
+		psns = append(psns, s.PSN)
+		if !bytes.Equal(s.Payload, p.b.mem.data[256*int(s.PSN):][:256]) {
+			t.Errorf("psn %v: wrong data", s.PSN)
+		}
+	}
+	if len(psns) != 5+5+17 || psns[5] != 3 || psns[10] != 3 || psns[26] != 19 {
+		t.Errorf("answers %v", psns)
+	}
+}
+
+// TestTurnInError: responses that are due before a NAK still come in turns.
+func TestTurnInError(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, turn: 4})
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 10*256))
+	p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, 10, 8), memBaseB, 0xbad, 8))
+	p.b.wantState(verbs.QPStateErr)
+	for i, want := range []int{4, 4, 3} {
+		mark := len(p.log)
+		p.transmit()
+		if n := len(p.packets(p.b, mark)); n != want || p.b.qp.Pending() != (i < 2) {
+			t.Errorf("turn %d: %d packets, pending %v", i, n, p.b.qp.Pending())
+		}
+	}
+	if got := p.last(p.b); got.PSN != 10 || got.AETH.Syndrome != 0x62 {
+		t.Errorf("the last is %v %v", got.PSN, got.AETH)
+	}
+}
+
+// TestTurnUnreliable: all that UC and UD send is paced, and only a QP that has more is pending.
+func TestTurnUnreliable(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.QPTypeUC, verbs.QPTypeUD} {
+		p := newPair(t, setup{typ: typ, mtu: verbs.MTU256, turn: 3})
+		for i := range uint64(4) {
+			p.b.postRecv(i, p.b.mem.sge(int(i)*1024, 1024))
+			wr := udWR(i, p.b, p.a.mem.sge(0, 200))
+			if typ == verbs.QPTypeUC {
+				wr.SGList[0].Length = 700
+			}
+			p.post(p.a, wr)
+		}
+		if p.a.qp.Pending() {
+			t.Error("pending before a turn")
+		}
+		total := 4
+		if typ == verbs.QPTypeUC {
+			total = 12
+		}
+		for sent := 0; sent < total; {
+			mark := len(p.log)
+			p.transmit()
+			n := len(p.log) - mark
+			if sent += n; n != min(3, total-sent+n) || p.a.qp.Pending() != (sent < total) {
+				t.Fatalf("%v: %d packets in a turn, %d in all, pending %v", typ, n, sent, p.a.qp.Pending())
+			}
+		}
+		p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0})
+		p.run()
+		p.b.wantRecvs(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0})
+
+		// What can no longer be sent is not pending.
+		p.post(p.a, udWR(5, p.b), udWR(6, p.b), udWR(7, p.b), udWR(8, p.b))
+		p.transmit()
+		if !p.a.qp.Pending() {
+			t.Error("not pending")
+		}
+		p.state(p.a, verbs.QPStateErr)
+		if p.transmit(); p.a.qp.Pending() {
+			t.Error("pending in ERR")
+		}
+		p.state(p.a, verbs.QPStateReset)
+		if p.a.qp.Pending() {
+			t.Error("pending in RESET")
+		}
+	}
+}
+
+// TestTurnRequests: RC's requests are the window's business.
+func TestTurnRequests(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, turn: 1})
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*1000)))
+	p.transmit()
+	if len(p.log) != window || p.a.qp.Pending() {
+		t.Errorf("%d packets, pending %v", len(p.log), p.a.qp.Pending())
+	}
+	p.run()
+	p.post(p.a, readWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 256*300)))
+	p.run()
+	p.a.wantSends(wc{1, 0}, wc{2, 0})
+	if c := p.a.qp.Counters(); c != (Counters{}) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestRepeatedReadRegionGone: the response to a READ is lost and then the region goes away. The
+// peer is told, and need not try until its retries are exhausted.
+func TestRepeatedReadRegionGone(t *testing.T) {
+	for _, lost := range []int{0, 3} {
+		p := newPair(t, setup{mtu: verbs.MTU256})
+		r := p.b.register(0x10000, 4096, allAccess)
+		p.routeWith(func(from *node, n int, _ *wire.Packet) bool { return from == p.b && n >= lost && n < 9 })
+		p.post(p.a, readWR(1, r.remote(0), p.a.mem.sge(0, 2048)), withFlags(writeWR(2, p.b.mem.remote(0)), 0), readWR(3, p.b.mem.remote(0), p.a.mem.sge(1<<16, 8)))
+		p.runUntil(ms)
+		p.b.deregister(r)
+		p.b.postRecv(1)
+		p.run()
+		p.a.wantSends(wc{1, verbs.WCRemAccessErr}, wc{2, verbs.WCFlushErr}, wc{3, verbs.WCFlushErr})
+		p.b.wantState(verbs.QPStateErr)
+		p.b.wantEvents(verbs.EventQPAccessErr)
+		p.b.wantRecvs(wc{1, verbs.WCFlushErr})
+		if got := p.last(p.b); got.PSN != wire.PSN(lost) || got.AETH.Syndrome != 0x62 {
+			t.Errorf("the NAK is %v %v", got.PSN, got.AETH)
+		}
+	}
+}
+
+// TestLateReadRegionGone: a READ request that the network held back until the program was told by a
+// later message does not end the connection.
+func TestLateReadRegionGone(t *testing.T) {
+	for _, op := range []wire.Opcode{wire.RCSendOnly, wire.RCRDMAWriteOnlyWithImm, wire.RCRDMAWriteOnly} {
+		p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xffffff})
+		r := p.b.register(0x10000, 4096, allAccess)
+		p.b.postRecv(1)
+		read := rdma(req(wire.RCRDMAReadRequest, 0xffffff, 0), r.base, r.key, 512)
+		p.inject(p.b, read)
+		p.transmit()
+		p.inject(p.b, req(op, 1, 0))
+		p.transmit()
+		p.b.deregister(r)
+		n := len(p.log)
+		p.inject(p.b, read)
+		p.transmit()
+		if op == wire.RCRDMAWriteOnly { // the program knows of nothing
+			p.b.wantState(verbs.QPStateErr)
+			if got := p.last(p.b); len(p.log) != n+1 || got.PSN != 0xffffff || got.AETH.Syndrome != 0x62 {
+				t.Errorf("%v behind: the answer is %v %v", op, got.PSN, got.AETH)
+			}
+			continue
+		}
+		p.b.wantState(verbs.QPStateRTS)
+		p.b.wantRecvs(wc{1, 0})
+		if len(p.log) != n {
+			t.Errorf("%v behind: answered", op)
+		}
+	}
+}
+
+// TestRepeatedReadBehindAnother: the answers to earlier READs go out before the NAK, those to later
+// ones never.
+func TestRepeatedReadBehindAnother(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, turn: 2})
+	r := p.b.register(0x10000, 4096, allAccess)
+	second := rdma(req(wire.RCRDMAReadRequest, 5, 0), r.base, r.key, 512)
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 5*256))
+	p.inject(p.b, second)
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 7, 0), memBaseB, 0x155, 256))
+	p.transmit()
+	p.b.deregister(r)
+	p.inject(p.b, second)
+	p.b.wantState(verbs.QPStateErr)
+	for range 5 {
+		p.transmit()
+	}
+	var psns []wire.PSN
+	for _, s := range p.packets(p.b, 0) {
+		psns = append(psns, s.PSN)
+	}
+	if got := p.last(p.b); len(psns) != 6 || got.PSN != 5 || got.AETH.Syndrome != 0x62 || psns[4] != 4 {
+		t.Errorf("answers %v, the last %v", psns, got.AETH)
+	}
+}
