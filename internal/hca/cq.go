@@ -64,7 +64,9 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	for ; n < len(wcs) && c.count > 0; n++ {
 		e := &c.ring[c.first]
 		wcs[n] = e.wc
-		e.slots.Store(e.freed)
+		if e.slots != nil {
+			e.slots.Store(e.freed)
+		}
 		*e = cqe{}
 		if c.first++; c.first == len(c.ring) {
 			c.first = 0
@@ -100,7 +102,7 @@ func (c *cq) push(wc verbs.WC, slots *atomic.Uint64, freed uint64, solicited boo
 		c.mu.Unlock()
 		if first {
 			c.dev.events.add(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user})
-			go c.failQPs() // the caller holds the lock of one of them
+			go c.failAll() // the caller holds the lock of one of them
 		}
 		if notify {
 			c.user.Notified()
@@ -124,8 +126,8 @@ func (c *cq) push(wc verbs.WC, slots *atomic.Uint64, freed uint64, solicited boo
 	}
 }
 
-// failQPs takes the QPs that have lost completions to the error state.
-func (c *cq) failQPs() {
+// failAll takes the QPs that have lost completions to the error state.
+func (c *cq) failAll() {
 	c.mu.Lock()
 	qps := make([]*qp, 0, len(c.qps))
 	for q := range c.qps {
@@ -178,6 +180,7 @@ func (c *cq) Close() error {
 	c.ring, c.count = nil, 0
 	c.waiting.Store(0)
 	c.mu.Unlock()
+	c.dev.events.drop(func(e verbs.AsyncEvent) bool { return e.CQ == c.user })
 	c.dev.cqs.Add(-1)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // engine drives the QPs of one local address: it receives from the link and serves timers.
@@ -19,6 +20,7 @@ type engine struct {
 	rx       sync.Mutex // held by who receives
 	arrivals [receiveBatch]link.Datagram
 	packet   wire.Packet
+	grh      [verbs.GRHSize]byte
 
 	timers timers
 	drops  drops
@@ -41,6 +43,9 @@ func (d *Device) engine(addr netip.Addr) (*engine, error) {
 		if e.addr == addr {
 			return e, nil
 		}
+	}
+	if d.closed {
+		return nil, verbs.ErrClosed
 	}
 	l, err := d.netdev.Open(addr)
 	if err != nil {
@@ -78,7 +83,7 @@ func (e *engine) run() {
 		busy := newPolls-polls >= busyPolls && newWaits == waits
 		polls, waits = newPolls, newWaits
 		if busy {
-			e.nap(nap)
+			e.nap(nap, waits)
 			continue
 		}
 		// First announce the sleep, then look for timers: who sets one afterwards sees that
@@ -124,9 +129,14 @@ func (e *engine) poll() {
 	e.rx.Unlock()
 }
 
-// nap sleeps for a moment during which the program's polls do the work.
-func (e *engine) nap(t *time.Timer) {
+// nap sleeps for a moment during which the program's polls do the work. waits is how many were
+// announced when that seemed a good idea.
+func (e *engine) nap(t *time.Timer, waits uint64) {
 	e.napping.Store(true)
+	defer e.napping.Store(false)
+	if e.waits.Load() != waits { // one that did not see the nap
+		return
+	}
 	d := napTime
 	if until := e.timers.next.Load(); until != never {
 		d = min(d, max(0, time.Duration(until)-e.dev.now()))
@@ -136,7 +146,6 @@ func (e *engine) nap(t *time.Timer) {
 	case <-t.C:
 	case <-e.endNap:
 	}
-	e.napping.Store(false)
 }
 
 // expectWait makes the goroutine serve the link: somebody is about to block.

@@ -3,6 +3,7 @@ package hca
 import (
 	"encoding/binary"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -22,16 +23,32 @@ type mr struct {
 	refs    atomic.Int64 // packets that use the memory at present; negative once closing
 	drained chan struct{}
 
-	pinner runtime.Pinner
-	free   func() error // of allocated memory
+	pinner   runtime.Pinner
+	unpinned sync.Once
+	free     func() error // of allocated memory
+
+	windows atomic.Int32 // bound to the region; mrClosed once it closes
+	window  *mw          // this is no region but the entry of a window in the table of keys
 }
+
+// mrClosed is more below zero than windows could make up for.
+const mrClosed = -1 << 30
 
 // mrClosing is added to refs by Close: far more than there can be users.
 const mrClosing = -1 << 62
 
 const keyBits = 8 // random bits of a key below the table index
 
+// RegMR implements verbs.ProviderPD.
 func (p *pd) RegMR(attr verbs.MRAttr) (verbs.ProviderMR, error) {
+	m, err := p.register(attr)
+	if err != nil {
+		return nil, err
+	}
+	return &mrHandle{m}, nil
+}
+
+func (p *pd) register(attr verbs.MRAttr) (*mr, error) {
 	m := &mr{pd: p, buf: attr.Buf, access: attr.Access, drained: make(chan struct{})}
 	if m.buf == nil {
 		buf, free, err := allocMemory(attr.Length)
@@ -42,16 +59,16 @@ func (p *pd) RegMR(attr verbs.MRAttr) (verbs.ProviderMR, error) {
 	} else {
 		m.pinner.Pin(unsafe.SliceData(m.buf))
 	}
-	m.base = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m.buf))))
+	m.base = addrOf(m.buf)
 	switch {
 	case attr.HasIOVA:
 		m.base = attr.IOVA
 	case attr.Access&verbs.AccessZeroBased != 0:
 		m.base = 0
 	}
-	if !p.dev.mrs.add(m, func(n uint32) { m.key = n<<keyBits | random32()&(1<<keyBits-1) }) {
+	if p.dev.mrs.add(m, func(n uint32) { m.key = n<<keyBits | random32()&(1<<keyBits-1) }) != nil {
 		m.giveBack()
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d MRs (max_mr)", maxMR)
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d MRs and MWs (max_mr)", maxMR)
 	}
 	return m, nil
 }
@@ -63,6 +80,9 @@ func (m *mr) RKey() verbs.RKey { return verbs.RKey(m.key) }
 
 // Close returns when no packet uses the memory any more.
 func (m *mr) Close() error {
+	if n := m.windows.Load(); !m.windows.CompareAndSwap(0, mrClosed) {
+		return verbs.Errorf(verbs.ErrBusy, "%d memory windows are bound to it: invalidate, unbind or close them first", max(n, 1))
+	}
 	m.pd.dev.mrs.remove(m.key >> keyBits)
 	if m.refs.Add(mrClosing) != mrClosing {
 		<-m.drained
@@ -70,22 +90,31 @@ func (m *mr) Close() error {
 	return m.giveBack()
 }
 
+func addrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
 // giveBack gives the memory back.
 func (m *mr) giveBack() error {
-	m.pinner.Unpin()
+	m.unpin()
 	if m.free != nil {
 		return m.free()
 	}
 	return nil
 }
 
+// unpin is called by Close and by the device's end.
+func (m *mr) unpin() { m.unpinned.Do(m.pinner.Unpin) }
+
 // acquire keeps the memory in place until release, or returns false if it is going.
 func (m *mr) acquire() bool {
-	if m.refs.Add(1) > 0 {
-		return true
+	for {
+		n := m.refs.Load()
+		if n < 0 {
+			return false // and refs untouched: only those who hold the memory count down to the end
+		}
+		if m.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
-	m.release()
-	return false
 }
 
 func (m *mr) release() {
@@ -94,10 +123,23 @@ func (m *mr) release() {
 	}
 }
 
+// addWindow counts a window that is bound to the region, unless that closes.
+func (m *mr) addWindow() bool {
+	for {
+		n := m.windows.Load()
+		if n < 0 {
+			return false
+		}
+		if m.windows.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 // lookup finds and acquires the region that a key names for a PD, and the n bytes at va in it.
 func (d *Device) lookup(p *pd, key uint32, va uint64, n uint32, need verbs.Access) (*mr, []byte, error) {
 	m := d.mrs.get(key >> keyBits)
-	if m == nil || m.key != key || !m.acquire() {
+	if m == nil || m.window != nil || m.key != key || !m.acquire() {
 		return nil, nil, verbs.Errorf(verbs.ErrNotFound, "key %#08x: no such memory region: was it deregistered, or the key mangled?", key)
 	}
 	off := va - m.base
@@ -118,16 +160,25 @@ func (d *Device) lookup(p *pd, key uint32, va uint64, n uint32, need verbs.Acces
 
 // Gather implements transport.Host.
 func (q *qp) Gather(dst []byte, sg []verbs.SGE, off uint32) *transport.Fault {
-	return q.eachSGE(dst, sg, off, 0, func(local, packet []byte) { copy(packet, local) })
+	return eachSGE(q.pd, dst, sg, off, 0, func(local, packet []byte) { fetch(packet, local) })
 }
 
 // Scatter implements transport.Host.
 func (q *qp) Scatter(sg []verbs.SGE, off uint32, src []byte) *transport.Fault {
-	return q.eachSGE(src, sg, off, verbs.AccessLocalWrite, place)
+	return eachSGE(q.pd, src, sg, off, verbs.AccessLocalWrite, place)
+}
+
+// ScatterRecv implements transport.Host.
+func (q *qp) ScatterRecv(w *transport.RecvWQE, off uint32, src []byte) *transport.Fault {
+	p := q.pd
+	if q.srq != nil {
+		p = q.srq.pd
+	}
+	return eachSGE(p, src, w.SGList, off, verbs.AccessLocalWrite, place)
 }
 
 // eachSGE walks through the pieces of sg that the packet's bytes stand for.
-func (q *qp) eachSGE(packet []byte, sg []verbs.SGE, off uint32, need verbs.Access, do func(local, packet []byte)) *transport.Fault {
+func eachSGE(p *pd, packet []byte, sg []verbs.SGE, off uint32, need verbs.Access, do func(local, packet []byte)) *transport.Fault {
 	for i := range sg {
 		if len(packet) == 0 {
 			return nil
@@ -138,7 +189,7 @@ func (q *qp) eachSGE(packet []byte, sg []verbs.SGE, off uint32, need verbs.Acces
 			continue
 		}
 		n := min(int(s.Length-off), len(packet))
-		m, b, err := q.dev.lookup(q.pd, uint32(s.LKey), s.Addr+uint64(off), uint32(n), need)
+		m, b, err := p.dev.lookup(p, uint32(s.LKey), s.Addr+uint64(off), uint32(n), need)
 		if err != nil {
 			return &transport.Fault{Status: verbs.WCLocProtErr, Cause: verbs.Errorf(err, "SGE %d: %v", i, err)}
 		}
@@ -151,7 +202,14 @@ func (q *qp) eachSGE(packet []byte, sg []verbs.SGE, off uint32, need verbs.Acces
 
 // remote is lookup for a peer's request.
 func (q *qp) remote(key verbs.RKey, va uint64, n uint32, need verbs.Access) (*mr, []byte, *transport.Fault) {
-	m, b, err := q.dev.lookup(q.pd, uint32(key), va, n, need)
+	var m *mr
+	var b []byte
+	var err error
+	if e := q.dev.mrs.get(uint32(key) >> keyBits); e != nil && e.window != nil {
+		m, b, err = e.window.open(q, uint32(key), va, n, need)
+	} else {
+		m, b, err = q.dev.lookup(q.pd, uint32(key), va, n, need)
+	}
 	if err != nil {
 		return nil, nil, &transport.Fault{Status: verbs.WCRemAccessErr, Cause: err}
 	}
@@ -171,7 +229,7 @@ func (q *qp) CheckRemote(key verbs.RKey, va uint64, length uint32, need verbs.Ac
 func (q *qp) ReadRemote(dst []byte, key verbs.RKey, va uint64) *transport.Fault {
 	m, b, f := q.remote(key, va, uint32(len(dst)), verbs.AccessRemoteRead)
 	if f == nil {
-		copy(dst, b)
+		fetch(dst, b)
 		m.release()
 	}
 	return f
@@ -239,4 +297,18 @@ func place(dst, src []byte) {
 		return
 	}
 	copy(dst, src)
+}
+
+// fetch copies src to dst, which is as long. A single aligned word is loaded atomically: a program
+// may be counting in it.
+func fetch(dst, src []byte) {
+	p := unsafe.Pointer(unsafe.SliceData(src))
+	switch {
+	case len(src) == 8 && uintptr(p)%8 == 0:
+		binary.NativeEndian.PutUint64(dst, atomic.LoadUint64((*uint64)(p)))
+	case len(src) == 4 && uintptr(p)%4 == 0:
+		binary.NativeEndian.PutUint32(dst, atomic.LoadUint32((*uint32)(p)))
+	default:
+		copy(dst, src)
+	}
 }

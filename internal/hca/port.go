@@ -19,7 +19,8 @@ type port struct {
 
 	netdevName string
 
-	badPKeys counter32
+	badPKeys       counter32
+	qkeyViolations counter32
 }
 
 // refresh takes over the network interface's state. Addresses keep their place in the GID
@@ -121,7 +122,7 @@ func (p *port) query() verbs.PortAttr {
 		GIDTableLen: gidTableLen, PKeyTableLen: 1,
 		PortCapFlags: 1 << 16, // CM supported
 		MaxMsgSize:   maxMessageSize, MaxVLNum: 1, LinkLayer: verbs.LinkLayerEthernet,
-		BadPKeyCntr: p.badPKeys.load(),
+		BadPKeyCntr: p.badPKeys.load(), QKeyViolCntr: p.qkeyViolations.load(),
 	}
 	if p.state.Up {
 		a.State, a.PhysState = verbs.PortActive, verbs.PhysLinkUp

@@ -1,9 +1,11 @@
 package hca
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,10 +20,12 @@ type qp struct {
 	dev            *Device
 	pd             *pd
 	user           *verbs.QP
+	typ            verbs.QPType
 	num            uint32
 	cap            verbs.QPCap
 	sendCQ, recvCQ *cq
 	rq             recvQueue
+	srq            *srq          // in place of rq, or nil
 	state          atomic.Uint32 // of t, for those who do not hold mu
 
 	timer qpTimer // timers.mu guards it
@@ -38,6 +42,13 @@ type qp struct {
 	flow         wire.Flow
 	trafficClass uint8
 
+	// UD: the way of the latest datagram, and the Q_Key of those that come.
+	lastAH *ahHandle
+	qkey   verbs.QKey
+
+	// SRQ: receives that the transport has taken and not completed.
+	taken []*transport.RecvWQE
+
 	// The way in.
 	heardFrom netip.AddrPort
 	inbound   wire.Flow // from heardFrom
@@ -51,25 +62,30 @@ var (
 
 // CreateQP implements verbs.ProviderPD.
 func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
-	if attr.Type != verbs.QPTypeRC {
-		return nil, verbs.Errorf(verbs.ErrUnsupported, "type %v: this device has RC QPs only", attr.Type)
-	}
 	attr.Cap.MaxSendWR = ringSize(attr.Cap.MaxSendWR)
-	attr.Cap.MaxRecvWR = ringSize(attr.Cap.MaxRecvWR)
 	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
-	attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
 	q := &qp{
-		dev: p.dev, pd: p, user: user, cap: attr.Cap,
+		dev: p.dev, pd: p, user: user, typ: attr.Type,
 		sendCQ: attr.SendCQ.(*cq), recvCQ: attr.RecvCQ.(*cq),
-		rq: newRecvQueue(attr.Cap), polled: new(atomic.Uint64), timerAt: never,
+		polled: new(atomic.Uint64), timerAt: never,
 	}
+	if attr.SRQ != nil {
+		q.srq = attr.SRQ.(*srq)
+	} else {
+		attr.Cap.MaxRecvWR = ringSize(attr.Cap.MaxRecvWR)
+		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
+	}
+	q.cap, q.rq = attr.Cap, newRecvQueue(attr.Cap)
 	q.timer.place = -1
-	ok := p.dev.qps.add(q, func(n uint32) {
+	err := p.dev.qps.add(q, func(n uint32) {
 		q.num = n
-		q.t = transport.New(q, transport.Config{QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll})
+		q.t = transport.New(q, transport.Config{Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll})
 	})
-	if !ok {
+	switch {
+	case errors.Is(err, errFull):
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", maxQP)
+	case err != nil:
+		return nil, err
 	}
 	q.sendCQ.attach(q)
 	q.recvCQ.attach(q)
@@ -90,6 +106,18 @@ func (q *qp) State() verbs.QPState { return verbs.QPState(q.state.Load()) }
 // updateState publishes the transport's state. The caller holds q.mu.
 func (q *qp) updateState() { q.state.Store(uint32(q.t.State())) }
 
+// announce publishes the error state before a completion that tells of it: who has polled that
+// does not find the QP in RTS.
+func (q *qp) announce(wc *verbs.WC) {
+	switch {
+	case wc.Status == verbs.WCSuccess:
+	case q.typ != verbs.QPTypeRC && wc.Op < verbs.WCRecv && q.State() != verbs.QPStateErr:
+		q.state.Store(uint32(verbs.QPStateSQE))
+	default:
+		q.state.Store(uint32(verbs.QPStateErr))
+	}
+}
+
 // Query implements verbs.ProviderQP.
 func (q *qp) Query() (verbs.QPAttr, error) {
 	q.mu.Lock()
@@ -109,12 +137,15 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	from := q.t.State()
-	to, err := verbs.CheckModify(verbs.QPTypeRC, from, attr, mask)
+	to, err := verbs.CheckModify(q.typ, from, attr, mask)
 	if err != nil {
 		return err
 	}
 	if mask&verbs.MaskPKeyIndex != 0 && attr.PKeyIndex != 0 {
 		return verbs.Errorf(verbs.ErrInvalid, "PKEY_INDEX %d: the table has one entry, 0", attr.PKeyIndex)
+	}
+	if mask&verbs.MaskAltPath != 0 {
+		return verbs.Errorf(verbs.ErrUnsupported, "ALT_PATH: RoCE has no automatic path migration")
 	}
 	if mask&verbs.MaskPathMTU != 0 {
 		if port := q.dev.port.query(); attr.PathMTU > port.ActiveMTU {
@@ -124,7 +155,12 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	var p path
 	if mask&verbs.MaskAV != 0 {
-		if p, err = q.resolve(&attr.AH); err != nil {
+		if p, err = q.dev.resolve(&attr.AH, false); err != nil {
+			return err
+		}
+	}
+	if q.typ == verbs.QPTypeUD && to == verbs.QPStateRTR {
+		if err := q.listen(); err != nil {
 			return err
 		}
 	}
@@ -135,7 +171,11 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.MaskAV != 0 {
 		q.setPath(p)
 	}
+	if mask&verbs.MaskQKey != 0 {
+		q.qkey = attr.QKey
+	}
 	if to == verbs.QPStateReset {
+		q.giveReceivesBack()
 		q.rq.reset()
 		q.polled = new(atomic.Uint64)
 		q.clearPath()
@@ -152,9 +192,9 @@ type path struct {
 	trafficClass uint8
 }
 
-// resolve finds the way to a peer.
-func (q *qp) resolve(ah *verbs.AHAttr) (path, error) {
-	local, err := q.dev.port.addr(ah.SGIDIndex)
+// resolve finds the way to a peer or, if that is allowed, to a multicast group.
+func (d *Device) resolve(ah *verbs.AHAttr, multicast bool) (path, error) {
+	local, err := d.port.addr(ah.SGIDIndex)
 	if err != nil {
 		return path{}, err
 	}
@@ -163,10 +203,10 @@ func (q *qp) resolve(ah *verbs.AHAttr) (path, error) {
 		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v and ours, %v at index %d, are of different IP versions: "+
 			"choose another GID index", ah.DGID, verbs.GIDFromAddr(local), ah.SGIDIndex)
 	}
-	if peer.IsUnspecified() || peer.IsMulticast() {
+	if peer.IsUnspecified() || peer.IsMulticast() && !multicast {
 		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v is no single host's address", ah.DGID)
 	}
-	e, err := q.dev.engine(local)
+	e, err := d.engine(local)
 	if err != nil {
 		return path{}, err
 	}
@@ -189,7 +229,7 @@ func (q *qp) clearPath() {
 	}
 	q.eng.timers.remove(q)
 	q.timerAt = never
-	q.eng = nil
+	q.eng, q.lastAH = nil, nil
 }
 
 // PostSend implements verbs.ProviderQP.
@@ -201,6 +241,11 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	}
 	q.t.Polled(q.polled.Load())
 	for n = range wrs {
+		if q.typ == verbs.QPTypeUD {
+			if err = q.checkDatagram(&wrs[n]); err != nil {
+				break
+			}
+		}
 		if err = q.t.Post(&wrs[n]); err != nil {
 			break
 		}
@@ -214,8 +259,26 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	return n, err
 }
 
+// checkDatagram refuses a datagram that the port's MTU does not take.
+func (q *qp) checkDatagram(wr *verbs.SendWR) error {
+	n := len(wr.InlineData)
+	if wr.InlineData == nil {
+		for i := range wr.SGList {
+			n += int(wr.SGList[i].Length)
+		}
+	}
+	if mtu := q.dev.port.query().ActiveMTU; n > mtu.Bytes() {
+		return verbs.Errorf(verbs.ErrLimit, "a datagram of %d bytes: the port's active MTU is %d, and UD messages are single packets; "+
+			"send less, use RC, or raise the MTU of network interface %s", n, mtu.Bytes(), q.dev.netdev.Name())
+	}
+	return nil
+}
+
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	if q.srq != nil {
+		return 0, verbs.Errorf(verbs.ErrInvalid, "the QP takes its receives from an SRQ: post them there")
+	}
 	switch q.State() {
 	case verbs.QPStateReset:
 		if q.isClosed() {
@@ -226,7 +289,9 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	n, err := q.rq.post(wrs)
 	if q.State() == verbs.QPStateErr {
 		q.mu.Lock()
-		q.FlushRecv()
+		if q.t.State() == verbs.QPStateErr { // and not RESET by now
+			q.FlushRecv()
+		}
 		q.mu.Unlock()
 	}
 	return n, err
@@ -250,10 +315,14 @@ func (q *qp) fail() {
 
 // Close implements verbs.ProviderQP.
 func (q *qp) Close() error {
+	if q.dev.groups.attached(q) {
+		return verbs.Errorf(verbs.ErrBusy, "it is attached to a multicast group: detach it first") // IBTA o10-2.2.3
+	}
 	q.dev.qps.remove(q.num)
 	q.mu.Lock()
 	q.closed = true
 	q.clearPath()
+	q.giveReceivesBack()
 	q.t.Modify(0, &verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
 	q.updateState()
 	q.mu.Unlock()
@@ -264,20 +333,54 @@ func (q *qp) Close() error {
 }
 
 // NextRecv implements transport.Host.
-func (q *qp) NextRecv() *transport.RecvWQE { return q.rq.take() }
+func (q *qp) NextRecv() *transport.RecvWQE {
+	if q.srq == nil {
+		return q.rq.take()
+	}
+	w := q.srq.take()
+	if w != nil {
+		q.taken = append(q.taken, w)
+	}
+	return w
+}
+
+// giveReceivesBack returns to the SRQ what a QP that goes to RESET has taken of it.
+func (q *qp) giveReceivesBack() {
+	for _, w := range q.taken {
+		q.srq.putBack(w)
+	}
+	q.taken = q.taken[:0]
+}
 
 // RecvCredits implements transport.Host.
-func (q *qp) RecvCredits() int { return q.rq.waiting() }
+func (q *qp) RecvCredits() int {
+	if q.srq != nil {
+		return -1
+	}
+	return q.rq.waiting()
+}
 
 // CompleteRecv implements transport.Host.
 func (q *qp) CompleteRecv(w *transport.RecvWQE, wc verbs.WC, solicited bool) {
-	q.recvCQ.push(wc, q.rq.freed, w.Index+1, solicited)
+	q.announce(&wc)
+	if q.srq == nil {
+		q.recvCQ.push(wc, q.rq.freed, w.Index+1, solicited)
+		return
+	}
+	q.taken = slices.DeleteFunc(q.taken, func(t *transport.RecvWQE) bool { return t == w })
+	q.srq.release(w)
+	q.recvCQ.push(wc, nil, 0, solicited)
 }
 
 // FlushRecv implements transport.Host. It publishes the error state first: a receive that is
 // posted too late for the flush is then flushed by PostRecv.
 func (q *qp) FlushRecv() {
 	q.state.Store(uint32(verbs.QPStateErr))
+	if q.srq != nil {
+		// The receives of an SRQ are everybody's. The event says that this QP takes no more.
+		q.Event(verbs.EventQPLastWQEReached)
+		return
+	}
 	for w := q.rq.take(); w != nil; w = q.rq.take() {
 		q.CompleteRecv(w, verbs.WC{ID: w.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: q.QPN()}, true)
 	}
@@ -288,6 +391,7 @@ func (q *qp) CompleteSend(wc verbs.WC, freed uint64) {
 	if wc.Status == verbs.WCRetryExceeded {
 		wc.Cause = q.explainLoss(wc.Cause)
 	}
+	q.announce(&wc)
 	q.sendCQ.push(wc, q.polled, freed, false)
 }
 

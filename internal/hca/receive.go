@@ -7,23 +7,20 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// drops count the datagrams that an engine has refused, by cause.
-type drops struct {
-	malformed atomic.Uint64 // no RoCEv2 packet
-	noQP      atomic.Uint64 // no QP of that number on this address
-	source    atomic.Uint64 // not from the QP's peer
-	icrc      atomic.Uint64 // ICRC wrong
-	pkey      atomic.Uint64
-}
+// pkeyBase is a P_Key without its membership bit.
+const pkeyBase = 0x7fff
 
 // counter32 is a counter that sticks at its maximum, as those of ports do.
 type counter32 struct{ n atomic.Uint32 }
 
 func (c *counter32) add() {
-	if n := c.n.Load(); n != 1<<32-1 {
-		c.n.CompareAndSwap(n, n+1)
+	for {
+		if n := c.n.Load(); n == 1<<32-1 || c.n.CompareAndSwap(n, n+1) {
+			return
+		}
 	}
 }
 
@@ -60,6 +57,14 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 		e.drops.malformed.Add(1)
 		return cur
 	}
+	if p.DestQP == multicastQPN {
+		if cur != nil { // its lock may be one that is about to be taken
+			cur.transmit(now)
+			cur.mu.Unlock()
+		}
+		e.multicast(d, segment, payload)
+		return nil
+	}
 	q := cur
 	if q == nil || q.num != p.DestQP {
 		if q = e.dev.qps.get(p.DestQP); q == nil {
@@ -80,17 +85,66 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int, payload []byte) {
 	p := &e.packet
 	switch {
+	case q.typ == verbs.QPTypeUD:
+		e.acceptDatagram(q, d, segment, payload)
 	case q.closed || q.eng != e:
 		e.drops.noQP.Add(1)
 	case d.Src.Addr() != q.dst.Addr():
 		e.drops.source.Add(1)
-	case p.PKey&0x7fff != defaultPKey&0x7fff:
-		e.drops.pkey.Add(1)
-		e.dev.port.badPKeys.add()
 	case !q.checkICRC(d, segment, payload):
 		e.drops.icrc.Add(1)
+	case p.PKey&pkeyBase != defaultPKey&pkeyBase: // after the ICRC: damage is no partition's fault
+		e.drops.pkey.Add(1)
+		e.dev.port.badPKeys.add()
 	default:
 		q.t.HandlePacket(now, p)
+	}
+}
+
+// acceptDatagram is accept for a UD QP, whose packets may come from anywhere.
+func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []byte) {
+	p := &e.packet
+	flow := wire.NewFlow(d.Src, d.Dst)
+	switch {
+	case q.closed:
+		e.drops.noQP.Add(1)
+	case !checkAnyICRC(&flow, d, segment, payload):
+		e.drops.icrc.Add(1)
+	case p.PKey&pkeyBase != defaultPKey&pkeyBase:
+		e.drops.pkey.Add(1)
+		e.dev.port.badPKeys.add()
+	case p.Opcode.Headers()&wire.HeaderDETH != 0 && verbs.QKey(p.DETH.QKey) != q.qkey:
+		e.drops.qkey.Add(1)
+		e.dev.port.qkeyViolations.add()
+	default:
+		putGRH(&e.grh, d, len(payload))
+		q.t.HandleDatagram(p, &e.grh)
+	}
+}
+
+// checkAnyICRC is checkICRC for a sender of whom nothing is known.
+func checkAnyICRC(f *wire.Flow, d *link.Datagram, segment int, payload []byte) bool {
+	if d.IDKnown {
+		return f.Verify(d.ID+uint16(segment), payload)
+	}
+	if f.Verify(uint16(segment), payload) {
+		return true
+	}
+	_, _, ok := f.SolveID(payload)
+	return ok
+}
+
+// multicast hands a datagram to every QP that is attached to its group.
+func (e *engine) multicast(d *link.Datagram, segment int, payload []byte) {
+	members := e.dev.groups.members(d.Dst.Addr())
+	if len(members) == 0 {
+		e.drops.noQP.Add(1)
+	}
+	for _, q := range members {
+		q.mu.Lock()
+		e.acceptDatagram(q, d, segment, payload)
+		q.updateState()
+		q.mu.Unlock()
 	}
 }
 
@@ -104,45 +158,9 @@ func (q *qp) checkICRC(d *link.Datagram, segment int, payload []byte) bool {
 	if d.IDKnown {
 		return q.inbound.Verify(d.ID+uint16(segment), payload)
 	}
-	if q.ids.kind != idsForeign && q.inbound.Verify(uint16(segment), payload) {
-		return true // a sender such as ourselves
+	if q.ids.kind <= idsOurs && q.inbound.Verify(uint16(segment), payload) {
+		return q.ids.accept(idsOurs, ident{uint16(segment), true}) // all 32 bits
 	}
-	id, _, ok := q.inbound.SolveID(payload)
-	return ok && q.ids.plausible(id)
-}
-
-// ids is what is known of a peer's IPv4 identifications. Solved from the ICRC they leave a check
-// of 15 bits only; that they go on from where they were makes up for some of the rest.
-type ids struct {
-	kind     idsKind
-	accepted uint16 // the latest of a packet that was taken
-	refused  uint16 // the latest of one that was not
-	misses   uint8
-}
-
-type idsKind uint8
-
-const (
-	idsOurs    idsKind = iota // as link.Link.Send has them, so far
-	idsForeign                // counting up
-	idsNoCount                // in no order that we know
-)
-
-// plausible reports whether a solved identification fits the sender. A count that jumps
-// costs one packet, which comes again; a sender without a count costs idMisses.
-func (s *ids) plausible(id uint16) bool {
-	near := func(last uint16) bool { return id-last+idWindow/2 < idWindow }
-	switch {
-	case s.kind == idsNoCount:
-		return true
-	case s.kind == idsOurs, near(s.accepted), s.misses > 0 && near(s.refused):
-		s.kind, s.accepted, s.misses = idsForeign, id, 0
-		return true
-	}
-	s.refused = id
-	if s.misses++; s.misses > idMisses {
-		s.kind = idsNoCount
-		return true
-	}
-	return false
+	id, df, ok := q.inbound.SolveID(payload)
+	return ok && q.ids.plausible(ident{id, df})
 }

@@ -6,10 +6,14 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/transport"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // batch gathers the datagrams of one QP for one Link.Send.
 type batch struct {
+	link     link.Link
+	maxTrain int
+
 	n     int // datagrams
 	used  int // bytes of space
 	train int // segments of the last datagram
@@ -22,37 +26,48 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // transmit sends all that q has to send. The caller holds q.mu, also while the link sends, so
 // that packets leave in the order of their PSNs.
 func (q *qp) transmit(now time.Duration) {
-	if q.eng == nil {
+	if q.eng == nil && q.typ != verbs.QPTypeUD {
 		return
 	}
 	b := batches.Get().(*batch)
-	maxTrain := q.eng.link.MaxTrain()
 	for {
 		n := q.t.Transmit(now, b.space[b.used:b.used+transport.MaxDatagram])
 		if n == 0 {
 			break
 		}
-		b.add(q, n, maxTrain)
+		if q.typ == verbs.QPTypeUD {
+			q.follow(q.t.Route().(*ahHandle))
+		}
+		if b.link != q.eng.link {
+			b.flush()
+			b.link, b.maxTrain = q.eng.link, q.eng.link.MaxTrain()
+		}
+		b.add(q, n)
 		if b.n == sendBatch || b.used > trainSpace {
-			b.send(q.eng.link)
+			b.flush()
+			b.used = 0
 		}
 	}
-	b.send(q.eng.link)
+	b.flush()
+	b.used, b.link = 0, nil
 	batches.Put(b)
 	q.updateState()
-	q.eng.setTimer(q)
+	if q.eng != nil {
+		q.eng.setTimer(q)
+	}
 }
 
 // add takes over the n bytes that were written to the free space: as the next segment of the
 // last train, or else as a datagram of its own. The identification that the ICRC covers is
 // the segment's number: see link.Link.Send.
-func (b *batch) add(q *qp, n, maxTrain int) {
+func (b *batch) add(q *qp, n int) {
 	data := b.space[b.used : b.used+n]
 	b.used += n
 	if b.n > 0 {
 		// A segment may be shorter than the others only as the last.
 		last := &b.dgram[b.n-1]
-		if b.train < maxTrain && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize {
+		if b.train < b.maxTrain && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize &&
+			len(last.Payload)+n <= trainBytes {
 			q.flow.Seal(uint16(b.train), data)
 			last.Payload = last.Payload[:len(last.Payload)+n]
 			b.train++
@@ -67,9 +82,10 @@ func (b *batch) add(q *qp, n, maxTrain int) {
 	b.train = 1
 }
 
-func (b *batch) send(l link.Link) {
+// flush sends the datagrams. Their space can be used again once used is 0.
+func (b *batch) flush() {
 	if b.n > 0 {
-		l.Send(b.dgram[:b.n]) // a closed link is the device's end; losses are the network's
+		b.link.Send(b.dgram[:b.n]) // a closed link is the device's end; losses are the network's
 	}
-	b.n, b.used, b.train = 0, 0, 0
+	b.n, b.train = 0, 0
 }

@@ -3,6 +3,7 @@ package hca
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -20,6 +21,7 @@ type table[T any] struct {
 	opened []uint32 // numbers of the blocks in use
 	used   int
 	limit  int
+	claim  func(block uint32) (bool, error) // nil: every block is to be had
 }
 
 const (
@@ -43,15 +45,20 @@ func (t *table[T]) get(n uint32) *T {
 	return b[n&(blockSize-1)].Load()
 }
 
-// add gives v a number, after set has told v which. It returns false when the table is full.
-func (t *table[T]) add(v *T, set func(n uint32)) bool {
+// errFull is the error of a table that has reached its limit.
+var errFull = errors.New("full")
+
+// add gives v a number, after set has told v which.
+func (t *table[T]) add(v *T, set func(n uint32)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.used >= t.limit {
-		return false
+		return errFull
 	}
 	if t.used >= len(t.opened)*blockFill {
-		t.open()
+		if err := t.open(); err != nil {
+			return err
+		}
 	}
 	for {
 		r := random32()
@@ -61,23 +68,31 @@ func (t *table[T]) add(v *T, set func(n uint32)) bool {
 			set(n)
 			slot.Store(v)
 			t.used++
-			return true
+			return nil
 		}
 	}
 }
 
 // open takes a further block into use. The first block is left out: it holds the QPNs of
 // special QPs, and so is the last, which holds the multicast QPN.
-func (t *table[T]) open() {
-	for {
+func (t *table[T]) open() error {
+	for range 16 * tableBlocks { // enough to meet the last one that is free
 		n := random32() % tableBlocks
 		if n == 0 || n == tableBlocks-1 || t.blocks[n].Load() != nil {
 			continue
 		}
+		if t.claim != nil {
+			if ok, err := t.claim(n); err != nil {
+				return err
+			} else if !ok {
+				continue
+			}
+		}
 		t.blocks[n].Store(new(block[T]))
 		t.opened = append(t.opened, n)
-		return
+		return nil
 	}
+	return errFull
 }
 
 func (t *table[T]) remove(n uint32) {
@@ -87,6 +102,7 @@ func (t *table[T]) remove(n uint32) {
 	t.used--
 }
 
+// all calls f, which may remove, for each object.
 func (t *table[T]) all(f func(*T)) {
 	t.mu.Lock()
 	opened := append([]uint32(nil), t.opened...)

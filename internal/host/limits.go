@@ -15,16 +15,24 @@ const (
 )
 
 const (
-	// heldDatagrams, and holdTime, bound what is kept for an owner who has not proved yet who he is.
+	// heldDatagrams, and holdTime, bound what is kept for an owner who has not proved yet who he is,
+	// and maxHeld what is kept for all of them.
 	heldDatagrams = 256
+	maxHeld       = 1024
 	holdTime      = time.Second
 	askAgain      = 20 * time.Millisecond
+
+	// maxOutlets bounds the sockets to other processes, of which many may have ended meanwhile.
+	maxOutlets = 64
 
 	// sendPatience is how long a message to another process waits for room, in ms.
 	sendPatience = 5
 
-	// absentTime is for how long a block that nobody owns is not asked for again.
+	// absentTime is for how long a block that nobody owns is not asked for again, and maxLookups
+	// how many are asked for in that time: numbers made up by a flood from the network must not
+	// cost a system call each.
 	absentTime = 20 * time.Millisecond
+	maxLookups = 64
 
 	// probeTime is how long the processes of an address have to answer who they are, and
 	// firstProbes how many sockets are looked for at first.
@@ -44,4 +52,11 @@ const (
 
 	// injectedDatagrams bounds what others have passed on and is not received yet.
 	injectedDatagrams = 4096
+
+	// strayBatches is how many batches in a row one Recv reads that hold nothing for this process:
+	// whoever receives has timers to serve too.
+	strayBatches = 4
+
+	// maxDatagram is the longest datagram that is passed on: longer than any of RoCEv2.
+	maxDatagram = 4608
 )

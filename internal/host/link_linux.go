@@ -21,9 +21,11 @@ type Link struct {
 	passed  atomic.Uint64 // datagrams handed on to their owner's process
 	strayed atomic.Uint64 // datagrams that nobody could be found for
 
+	closed  atomic.Bool
 	waiting atomic.Int32 // datagrams in injected, for a look without the lock
 	mu      sync.Mutex
 	inbox   []link.Datagram // what others have handed on
+	taken   int             // of inbox
 	scratch []byte          // Recv's own
 }
 
@@ -33,43 +35,78 @@ func newLink(n *Netdev, u *udp.Link) *Link {
 	return l
 }
 
-// Recv implements link.Link.
+// Recv implements link.Link. Whatever arrives meanwhile, half of the batch is for what comes from the network.
 func (l *Link) Recv(batch []link.Datagram) (int, error) {
+	n := 0
 	if l.waiting.Load() > 0 {
-		return l.takeInjected(batch), nil
+		n = l.takeInjected(batch[:(len(batch)+1)/2])
 	}
-	for {
-		n, err := l.Link.Recv(batch)
-		if n == 0 || err != nil {
+	for range strayBatches {
+		got, err := l.Link.Recv(batch[n:])
+		if err != nil {
 			return 0, err
 		}
 		// The common case is that all are ours.
-		if n = l.sort(batch[:n]); n > 0 {
+		if n += l.sort(batch[n : n+got]); n > 0 || got == 0 {
 			return n, nil
 		}
 	}
+	return 0, nil // Wait finds that there is more
 }
 
 // sort keeps what is for this process, at the front of batch, and passes on the rest.
 func (l *Link) sort(batch []link.Datagram) int {
 	kept := 0
 	for i := range batch {
-		d := &batch[i]
-		qpn, ok := destQP(d.Payload)
-		block := qpn >> blockBits
-		switch {
-		case !ok, l.netdev.owned[block].Load(), block == specialBlock, qpn == 1<<24-1:
-			if kept != i {
-				batch[kept] = *d
-			}
-			kept++
-		case block == controlBlock:
-			l.steering.probed(d, int(qpn&(1<<blockBits-1)))
-		default:
-			l.pass(block, d)
+		if !l.keep(&batch[i]) {
+			continue
 		}
+		if kept != i {
+			batch[kept] = batch[i]
+		}
+		kept++
 	}
 	return kept
+}
+
+// keep reports whether a datagram is for this process, and does with it what is to be done if not.
+func (l *Link) keep(d *link.Datagram) bool {
+	for s := range d.Segments() {
+		if !l.isOurs(d, d.Segment(s)) {
+			l.takeApart(d)
+			return false
+		}
+	}
+	return true
+}
+
+// isOurs reports whether what has arrived is for QPs of this process, or for nobody's.
+func (l *Link) isOurs(d *link.Datagram, b []byte) bool {
+	qpn, ok := destQP(b)
+	block := qpn >> blockBits
+	switch {
+	case !ok, l.netdev.owned[block].Load(), block == specialBlock, qpn == 1<<24-1:
+		return true
+	}
+	return d.Dst != l.Addr() // sent to a group: every member has got it, and nobody must pass it on
+}
+
+// takeApart deals with the datagrams of a train one by one. A train may be for QPs of several
+// processes: the kernel merges what comes of one source.
+func (l *Link) takeApart(d *link.Datagram) {
+	for s := range d.Segments() {
+		one := *d
+		one.Payload, one.SegmentSize, one.ID = d.Segment(s), 0, d.ID+uint16(s)
+		qpn, _ := destQP(one.Payload)
+		switch block := qpn >> blockBits; {
+		case l.isOurs(&one, one.Payload):
+			l.inject(one)
+		case block == controlBlock:
+			l.steering.probed(&one, int(qpn&(1<<blockBits-1)))
+		default:
+			l.pass(block, &one)
+		}
+	}
 }
 
 // destQP reads the destination QPN of a datagram.
@@ -82,9 +119,14 @@ func destQP(b []byte) (uint32, bool) {
 
 // pass hands a datagram on to the owner of its block.
 func (l *Link) pass(block uint32, d *link.Datagram) {
-	m := message{kind: datagramMessage, from: l.netdev.owners.self, addr: l.Addr().Addr(), source: d.Src, class: d.TrafficClass, payload: d.Payload}
+	owners := l.netdev.owners.Load()
+	if owners == nil { // this process has no QPs, and so no name to give
+		l.strayed.Add(1)
+		return
+	}
+	m := message{kind: datagramMessage, from: owners.self, addr: l.Addr().Addr(), source: d.Src, class: d.TrafficClass, payload: d.Payload}
 	l.scratch = m.appendTo(l.scratch[:0])
-	if !l.netdev.owners.pass(block, l.scratch) {
+	if !owners.pass(block, l.scratch) {
 		l.strayed.Add(1)
 		return
 	}
@@ -92,13 +134,14 @@ func (l *Link) pass(block uint32, d *link.Datagram) {
 	l.renew()
 }
 
-// inject takes a datagram that another process has handed on.
-func (l *Link) inject(m *message) {
+// inject has Recv return a datagram that came another way, of which it keeps a copy.
+func (l *Link) inject(d link.Datagram) {
+	d.Payload = slices.Clone(d.Payload)
 	l.mu.Lock()
-	full := len(l.inbox) >= injectedDatagrams
+	full := len(l.inbox)-l.taken >= injectedDatagrams
 	if !full {
-		l.inbox = append(l.inbox, link.Datagram{Src: m.source, Dst: l.Addr(), Payload: slices.Clone(m.payload), TrafficClass: m.class})
-		l.waiting.Store(int32(len(l.inbox)))
+		l.inbox = append(l.inbox, d)
+		l.waiting.Add(1)
 	}
 	l.mu.Unlock()
 	if full {
@@ -111,9 +154,14 @@ func (l *Link) inject(m *message) {
 func (l *Link) takeInjected(batch []link.Datagram) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := copy(batch, l.inbox)
-	l.inbox = slices.Delete(l.inbox, 0, n)
-	l.waiting.Store(int32(len(l.inbox)))
+	n := copy(batch, l.inbox[l.taken:])
+	clear(l.inbox[l.taken:][:n]) // lets go of the payloads
+	l.taken += n
+	l.waiting.Add(int32(-n))
+	if l.taken > len(l.inbox)/2 {
+		l.inbox = slices.Delete(l.inbox, 0, l.taken)
+		l.taken = 0
+	}
 	return n
 }
 
@@ -122,6 +170,9 @@ func (l *Link) renew() { l.steering.renew() }
 
 // Close implements link.Link.
 func (l *Link) Close() error {
+	if l.closed.Swap(true) {
+		return link.ErrClosed
+	}
 	l.netdev.forget(l)
 	l.steering.close()
 	return l.Link.Close()

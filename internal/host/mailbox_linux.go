@@ -54,19 +54,20 @@ func openMailbox(block uint32) (*mailbox, error) {
 
 // serve calls handle for each message of a process of the same user, until the mailbox closes.
 func (m *mailbox) serve(handle func([]byte)) {
-	buf := make([]byte, 1<<16)
+	buf := make([]byte, maxMessage)
+	// There is room for the credentials alone: descriptors that somebody sends along are not received.
 	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	var n, oobn, flags int
+	var err error
+	receive := func(fd uintptr) bool {
+		n, oobn, flags, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+		return err != unix.EAGAIN
+	}
 	for {
-		var n, oobn int
-		var err error
-		closed := m.conn.Read(func(fd uintptr) bool {
-			n, oobn, _, _, err = unix.Recvmsg(int(fd), buf, oob, 0)
-			return err != unix.EAGAIN
-		})
-		if closed != nil {
+		if m.conn.Read(receive) != nil { // closed
 			return
 		}
-		if err == nil && sameUser(oob[:oobn]) {
+		if err == nil && flags&unix.MSG_TRUNC == 0 && sameUser(oob[:oobn]) {
 			handle(buf[:n])
 		}
 	}
@@ -106,8 +107,8 @@ func connect(block uint32) (*outlet, error) {
 	return &outlet{fd: fd}, nil
 }
 
-// send reports whether the outlet still leads anywhere.
-func (o *outlet) send(b []byte) bool {
+// send reports whether the message has got there and whether the outlet still leads anywhere.
+func (o *outlet) send(b []byte) (sent, alive bool) {
 	err := o.trySend(b)
 	if err == unix.EAGAIN && !o.stalled {
 		unix.Poll([]unix.PollFd{{Fd: int32(o.fd), Events: unix.POLLOUT}}, sendPatience)
@@ -115,10 +116,12 @@ func (o *outlet) send(b []byte) bool {
 	}
 	o.stalled = err == unix.EAGAIN
 	switch err {
-	case nil, unix.EAGAIN, unix.EMSGSIZE, unix.ENOBUFS:
-		return true
+	case nil:
+		return true, true
+	case unix.EAGAIN, unix.EMSGSIZE, unix.ENOBUFS, unix.ENOMEM:
+		return false, true
 	}
-	return false
+	return false, false
 }
 
 func (o *outlet) trySend(b []byte) error {

@@ -43,6 +43,9 @@ const (
 	messageHeader  = 12
 	datagramHeader = messageHeader + 16 + 16 + 2 + 1
 	hereHeader     = messageHeader + 16 + 2
+
+	// maxMessage is the longest, hereMessage with all blocks.
+	maxMessage = max(datagramHeader+maxDatagram, hereHeader+2*numBlocks)
 )
 
 var errMessage = errors.New("malformed message")
@@ -88,7 +91,7 @@ func (m *message) decode(b []byte) error {
 	case whoMessage, meMessage:
 		return nil
 	case datagramMessage:
-		if len(b) < datagramHeader {
+		if len(b) < datagramHeader || len(b) > datagramHeader+maxDatagram {
 			return errMessage
 		}
 		m.addr = addrAt(b[messageHeader:])
@@ -97,7 +100,7 @@ func (m *message) decode(b []byte) error {
 		m.payload = b[datagramHeader:]
 		return nil
 	case hereMessage:
-		if len(b) < hereHeader || (len(b)-hereHeader)%2 != 0 {
+		if len(b) < hereHeader || len(b) > maxMessage || (len(b)-hereHeader)%2 != 0 {
 			return errMessage
 		}
 		m.addr = addrAt(b[messageHeader:])

@@ -18,11 +18,11 @@ import (
 type Netdev struct {
 	*udp.Netdev
 
-	owned [numBlocks]atomic.Bool
+	owned  [numBlocks]atomic.Bool
+	owners atomic.Pointer[owners] // nil before the first Claim
 
 	mu     sync.Mutex
 	boxes  []*mailbox
-	owners *owners // nil before the first Claim
 	links  map[netip.Addr]*Link
 	closed bool
 	served sync.WaitGroup
@@ -50,9 +50,7 @@ func (n *Netdev) talk() {
 		case <-n.silent:
 			return
 		}
-		n.mu.Lock()
-		owners := n.owners
-		n.mu.Unlock()
+		owners := n.owners.Load() // there is a mailbox, so there are owners
 		if m.kind == whoMessage {
 			owners.answer(m.from, &message{kind: meMessage, from: m.to, nonce: m.nonce})
 		} else {
@@ -79,8 +77,8 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 		box.close()
 		return false, link.ErrClosed
 	}
-	if n.owners == nil {
-		n.owners = &owners{self: block, by: map[uint32]*owner{}}
+	if n.owners.Load() == nil {
+		n.owners.Store(&owners{self: block, by: map[uint32]*owner{}})
 	}
 	n.boxes = append(n.boxes, box)
 	n.owned[block].Store(true)
@@ -110,7 +108,7 @@ func (n *Netdev) message(box *mailbox, b []byte) {
 		}
 	case datagramMessage:
 		if l != nil {
-			l.inject(&m)
+			l.inject(link.Datagram{Src: m.source, Dst: l.Addr(), Payload: m.payload, TrafficClass: m.class})
 		}
 	case hereMessage:
 		if l != nil {
@@ -130,7 +128,7 @@ func (n *Netdev) blocks() []uint32 {
 	return bs
 }
 
-// Open implements link.Netdev.
+// Open implements link.Netdev. An address has one link at a time.
 func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	u, err := n.OpenShared(addr)
 	if err != nil {
@@ -143,6 +141,10 @@ func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
 		u.Close()
 		return nil, link.ErrClosed
 	}
+	if n.links[addr] != nil {
+		u.Close()
+		return nil, fmt.Errorf("open link on %v: this Netdev has one open on the address already", u.Addr())
+	}
 	l := newLink(n, u)
 	n.links[addr] = l
 	l.renew()
@@ -154,7 +156,7 @@ func (n *Netdev) Close() error {
 	n.mu.Lock()
 	closed := n.closed
 	n.closed = true
-	boxes, owners := n.boxes, n.owners
+	boxes, owners := n.boxes, n.owners.Load()
 	n.mu.Unlock()
 	if !closed {
 		for _, b := range boxes {

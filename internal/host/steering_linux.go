@@ -72,6 +72,11 @@ func (s *steering) run() {
 			return
 		}
 		found := s.survey(known)
+		select {
+		case <-s.done: // the survey may have ended early
+			return
+		default:
+		}
 		// Traffic for blocks that no socket of this address has, or for stopped processes, keeps
 		// asking for a renewal that finds nothing new.
 		pause = min(2*pause, renewMax)
@@ -79,8 +84,10 @@ func (s *steering) run() {
 			pause = renewMin
 		}
 		known = found
-		// A kernel that takes no program leaves the work to those who pass on.
-		_ = s.link.Steer(program(steerBy(known)))
+		if len(known) > 0 {
+			// A kernel that takes no program leaves the work to those who pass on.
+			_ = s.link.Steer(program(steerBy(known)))
+		}
 		select {
 		case <-time.After(pause):
 		case <-s.done:
@@ -101,21 +108,25 @@ func (s *steering) survey(known map[int]answer) map[int]answer {
 	again := time.NewTicker(probeAgain)
 	defer again.Stop()
 	probes := max(firstProbes, len(known)+2)
-	s.probe(0, probes, nonce)
+	flow := uint32(0)
+	s.probe(0, probes, nonce, flow)
 	for {
 		found, end, whole := s.evaluate(known)
 		if end >= 0 && whole {
 			return found
 		}
-		if end < 0 && len(found) == probes && probes < maxProbes { // there are more
-			s.probe(probes, 2*probes, nonce)
+		if end < 0 && len(found) > probes/2 && probes < maxProbes { // there may be more
+			s.probe(probes, 2*probes, nonce, flow)
 			probes *= 2
 			continue
 		}
 		select {
 		case <-s.changed:
 		case <-again.C:
-			s.probe(0, probes, nonce)
+			// From another port, so that the kernel's hash gives what is beyond the last socket to
+			// another process: the one before may be stopped.
+			flow++
+			s.probe(0, probes, nonce, flow)
 		case <-timeout:
 			return found
 		case <-s.done:
@@ -178,13 +189,17 @@ const probePayload = 8 + 4
 
 // probe sends a datagram to each socket of the indexes [from, to) that has not answered: a UD
 // SEND to the QPN that stands for it.
-func (s *steering) probe(from, to int, nonce uint64) {
+func (s *steering) probe(from, to int, nonce uint64, flow uint32) {
 	l := s.link
-	src := l.Source(0)
-	flow := wire.NewFlow(src, l.Addr())
+	owners := l.netdev.owners.Load()
+	if owners == nil {
+		return
+	}
+	src := l.Source(flow)
+	sums := wire.NewFlow(src, l.Addr())
 	var payload [probePayload]byte
 	binary.BigEndian.PutUint64(payload[:], nonce)
-	binary.BigEndian.PutUint32(payload[8:], l.netdev.owners.self)
+	binary.BigEndian.PutUint32(payload[8:], owners.self)
 	var batch []link.Datagram
 	for i := from; i < to; i++ {
 		if s.answered(i) {
@@ -196,7 +211,7 @@ func (s *steering) probe(from, to int, nonce uint64) {
 			Payload: payload[:],
 		}
 		b := p.AppendTo(nil)
-		flow.Seal(0, b)
+		sums.Seal(0, b)
 		batch = append(batch, link.Datagram{Src: src, Dst: l.Addr(), Payload: b})
 	}
 	l.Send(batch)
@@ -214,11 +229,12 @@ func (s *steering) answered(index int) bool {
 func (s *steering) probed(d *link.Datagram, index int) {
 	var p wire.Packet
 	l := s.link
-	if d.Src.Addr() != l.Addr().Addr() || p.Decode(d.Payload) != nil || p.Opcode != wire.UDSendOnly || len(p.Payload) != probePayload {
+	owners := l.netdev.owners.Load()
+	if owners == nil || d.Src.Addr() != l.Addr().Addr() || p.Decode(d.Payload) != nil || p.Opcode != wire.UDSendOnly || len(p.Payload) != probePayload {
 		return
 	}
 	m := message{
-		kind: hereMessage, from: l.netdev.owners.self, nonce: binary.BigEndian.Uint64(p.Payload),
+		kind: hereMessage, from: owners.self, nonce: binary.BigEndian.Uint64(p.Payload),
 		addr: l.Addr().Addr(), index: index, blocks: l.netdev.blocks(),
 	}
 	to := binary.BigEndian.Uint32(p.Payload[8:])
@@ -226,7 +242,7 @@ func (s *steering) probed(d *link.Datagram, index int) {
 	case to == m.from:
 		s.here(&m)
 	case to < numBlocks:
-		l.netdev.owners.answer(to, &m)
+		owners.answer(to, &m)
 	}
 }
 

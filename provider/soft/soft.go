@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/host"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/internal/link/trace"
@@ -95,11 +96,13 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	} else if netdev, err = udp.OpenNetdev(ifname); err != nil {
 		return nil, err
 	}
-	config := hca.Config{Name: name}
+	shared := host.Share(netdev)
+	config := hca.Config{Name: name, Claim: shared.Claim}
 	if err := watchPackets(&config); err != nil {
+		shared.Close()
 		return nil, err
 	}
-	return hca.Open(netdev, config)
+	return hca.Open(shared, config)
 }
 
 // watchPackets sets up what the environment asks for.

@@ -1,0 +1,384 @@
+package hca
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// testCQ is a CQ that the test itself puts completions into.
+type testCQ struct {
+	*cq
+	user  *verbs.CQ
+	slots atomic.Uint64
+	last  uint64
+}
+
+func newTestCQ(t testing.TB, entries int) (*testCQ, *verbs.Device) {
+	t.Helper()
+	d := simDevice(t, sim.New(sim.Config{}), 1)
+	user, err := d.CreateCQ(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testCQ{cq: user.Provider().(*cq), user: user}, d
+}
+
+// add pushes completions whose IDs count up from 1.
+func (c *testCQ) add(n int, solicited bool, status verbs.WCStatus) {
+	for range n {
+		c.last++
+		c.push(verbs.WC{ID: c.last, Status: status}, &c.slots, c.last, solicited)
+	}
+}
+
+// poll takes up to n and returns their IDs.
+func (c *testCQ) poll(n int) (ids []uint64, err error) {
+	wcs := make([]verbs.WC, n)
+	n, err = c.Poll(wcs)
+	for _, wc := range wcs[:n] {
+		ids = append(ids, wc.ID)
+	}
+	return ids, err
+}
+
+func (c *testCQ) want(t testing.TB, n int, first, last uint64) {
+	t.Helper()
+	got, err := c.poll(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok := uint64(len(got)) == last+1-first
+	for i, id := range got {
+		ok = ok && id == first+uint64(i)
+	}
+	if !ok {
+		t.Errorf("polled %v, want %d to %d", got, first, last)
+	}
+	if len(got) > 0 && c.slots.Load() != last {
+		t.Errorf("%d places are free after completion %d", c.slots.Load(), last)
+	}
+}
+
+func TestCQRing(t *testing.T) {
+	c, _ := newTestCQ(t, 5)
+	c.want(t, 4, 1, 0)
+	for round := range uint64(7) {
+		first := round*4 + 1
+		c.add(4, false, 0)
+		c.want(t, 3, first, first+2)
+		c.want(t, 3, first+3, first+3)
+	}
+	if got, err := c.poll(0); len(got) != 0 || err != nil {
+		t.Errorf("a poll without room: %v, %v", got, err)
+	}
+}
+
+func TestCQResize(t *testing.T) {
+	c, _ := newTestCQ(t, 4)
+	c.add(4, false, 0)
+	c.want(t, 2, 1, 2)
+	c.add(2, false, 0) // 3 to 6, around the end of the ring
+	if err := c.Resize(3); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("Resize to 3 with 4 waiting: %v, want ErrBusy", err)
+	}
+	if err := c.Resize(9); err != nil || c.Cap() != 9 {
+		t.Errorf("Resize: %v, capacity %d", err, c.Cap())
+	}
+	c.add(5, false, 0)
+	c.want(t, 10, 3, 11)
+	if err := c.Resize(1); err != nil {
+		t.Error(err)
+	}
+	c.add(1, false, 0)
+	c.want(t, 2, 12, 12)
+}
+
+func TestCQOverflow(t *testing.T) {
+	c, d := newTestCQ(t, 2)
+	c.Arm(true)
+	c.add(3, false, 0)
+	c.want(t, 1, 1, 1)
+	c.want(t, 5, 2, 2)
+	for range 2 {
+		if got, err := c.poll(1); !errors.Is(err, verbs.ErrCQOverrun) || !strings.Contains(err.Error(), "full with 2") {
+			t.Errorf("poll after the loss: %v, %v; want ErrCQOverrun", got, err)
+		}
+	}
+	if ev := event(t, d); ev.Type != verbs.EventCQErr || ev.CQ != c.user {
+		t.Errorf("event %v", ev.Type)
+	}
+	c.add(5, false, 0)
+	noEvent(t, d) // it is told once
+	// Who waits is told too.
+	c.want(t, 5, 4, 5)
+	if _, err := c.user.Wait(context.Background(), make([]verbs.WC, 1)); !errors.Is(err, verbs.ErrCQOverrun) {
+		t.Errorf("Wait after the loss: %v, want ErrCQOverrun", err)
+	}
+}
+
+// A QP whose completions are lost fails.
+func TestCQOverflowFailsQPs(t *testing.T) {
+	net := sim.New(sim.Config{})
+	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{cqe: 2})
+	src, dst := x.mr(8), y.mr(8)
+	for i := range uint64(3) {
+		x.send(verbs.SendWR{ID: i, Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)})
+	}
+	if ev := event(t, x.dev); ev.Type != verbs.EventCQErr || ev.CQ != x.cq {
+		t.Errorf("event %v, want CQ_ERR", ev.Type)
+	}
+	if ev := event(t, x.dev); ev.Type != verbs.EventQPFatal || ev.QP != x.qp {
+		t.Errorf("event %v, want QP_FATAL", ev.Type)
+	}
+	if s := x.qp.State(); s != verbs.QPStateErr {
+		t.Errorf("the QP is in %v", s)
+	}
+	for i := range uint64(2) {
+		if wc := x.done(); wc.ID != i {
+			t.Errorf("completion %d, want %d", wc.ID, i)
+		}
+	}
+	x.must(x.qp.Close())
+	x.must(x.cq.Close())
+}
+
+func TestCQArm(t *testing.T) {
+	c, _ := newTestCQ(t, 100)
+	notified := func(what string, want bool) {
+		t.Helper()
+		select {
+		case <-c.user.Events():
+			if !want {
+				t.Errorf("%s: an event, want none", what)
+			}
+		default:
+			if want {
+				t.Errorf("%s: no event", what)
+			}
+		}
+	}
+	arm := func(solicited bool) {
+		t.Helper()
+		if err := c.user.Notify(solicited); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.add(1, true, 0)
+	notified("not armed", false)
+	arm(false)
+	notified("completion from before", false)
+	c.add(1, false, 0)
+	notified("any", true)
+	c.add(1, true, 0)
+	notified("armed for one only", false)
+
+	arm(true)
+	c.add(1, false, 0)
+	notified("solicited, and one that is not", false)
+	c.add(1, true, 0)
+	notified("solicited", true)
+	arm(true)
+	c.add(1, false, verbs.WCFlushErr)
+	notified("solicited, and one that failed", true)
+
+	arm(true)
+	arm(false)
+	c.add(1, false, 0)
+	notified("any, on top of solicited", true)
+	arm(false)
+	arm(true)
+	c.add(1, false, 0)
+	notified("solicited does not take any back", true)
+}
+
+func TestCQClose(t *testing.T) {
+	c, d := newTestCQ(t, 1)
+	c.add(2, false, 0)
+	if err := c.user.Close(); err != nil {
+		t.Fatal(err)
+	}
+	noEvent(t, d) // not of a queue that is gone
+	c.add(1, false, 0)
+	if _, err := c.Poll(make([]verbs.WC, 1)); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("Poll: %v, want ErrClosed", err)
+	}
+	if err := c.Arm(false); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("Arm: %v, want ErrClosed", err)
+	}
+	if n := impl(d).cqs.Load(); n != 0 {
+		t.Errorf("the device counts %d CQs", n)
+	}
+}
+
+// Places of the send queue are free when their completion has been polled, not before.
+func TestSendSlots(t *testing.T) {
+	net := sim.New(sim.Config{})
+	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}, cqe: 64})
+	src, dst := x.mr(8), y.mr(8)
+	write := func(id uint64, f verbs.SendFlags) error {
+		_, err := x.qp.PostSend([]verbs.SendWR{{ID: id, Op: verbs.OpRDMAWrite, Flags: f, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)}})
+		return err
+	}
+	completions := func(n int) {
+		t.Helper()
+		for c := x.cq.Provider().(*cq); c.waiting.Load() < int64(n); {
+			runtime.Gosched()
+		}
+	}
+	for i := range uint64(4) {
+		x.must(write(i, signaled))
+	}
+	completions(4)
+	if err := write(9, signaled); !errors.Is(err, verbs.ErrQueueFull) || !strings.Contains(err.Error(), "of which 4 are done") {
+		t.Errorf("a fifth before polling: %v, want ErrQueueFull", err)
+	}
+	x.done()
+	x.must(write(4, signaled))
+	if err := write(9, signaled); !errors.Is(err, verbs.ErrQueueFull) {
+		t.Errorf("a second for one polled: %v, want ErrQueueFull", err)
+	}
+	for range 4 {
+		x.done()
+	}
+	for i := range uint64(3) {
+		x.must(write(i, 0))
+	}
+	x.must(write(3, signaled))
+	if x.done().ID != 3 {
+		t.Error("an unsignaled WRITE made a completion")
+	}
+	for i := range uint64(4) { // all four are free
+		x.must(write(i, 0))
+	}
+	if err := write(9, signaled); !errors.Is(err, verbs.ErrQueueFull) || !strings.Contains(err.Error(), "unsignaled") {
+		t.Errorf("behind unsignaled ones only: %v, want ErrQueueFull that says so", err)
+	}
+}
+
+func TestRecvSlots(t *testing.T) {
+	net := sim.New(sim.Config{})
+	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 4}, cqe: 64})
+	full := func(want bool) {
+		t.Helper()
+		_, err := y.qp.PostRecv([]verbs.RecvWR{{}})
+		if errors.Is(err, verbs.ErrQueueFull) != want {
+			t.Errorf("PostRecv: %v; want the queue full: %v", err, want)
+		}
+	}
+	for range 4 {
+		y.recv(verbs.RecvWR{})
+	}
+	full(true)
+	x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled})
+	x.done()
+	full(true) // received, but not polled
+	y.done()
+	full(false)
+	full(true)
+	if n, err := y.qp.PostRecv([]verbs.RecvWR{{}, {}}); n != 0 || err == nil {
+		t.Errorf("PostRecv to a full queue: %d, %v", n, err)
+	}
+}
+
+// Completions from before a RESET stay in the CQ, and polling them frees nothing of what the
+// QP does after.
+func TestResetWithOldCompletions(t *testing.T) {
+	net := sim.New(sim.Config{})
+	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}, cqe: 64})
+	src, dst := x.mr(8), y.mr(8)
+	write := verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)}
+	x.recv(verbs.RecvWR{ID: 100}, verbs.RecvWR{ID: 101})
+	x.send(write, write, write, write)
+	completions := func(n int64) {
+		for c := x.cq.Provider().(*cq); c.waiting.Load() < n; {
+			runtime.Gosched()
+		}
+	}
+	completions(4)
+	for _, e := range []*end{x, y} {
+		e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
+		if _, err := e.qp.PostRecv([]verbs.RecvWR{{}}); !errors.Is(err, verbs.ErrState) {
+			t.Errorf("PostRecv in RESET: %v, want ErrState", err)
+		}
+		e.must(e.qp.Init(1, everything))
+	}
+	x.join(y, options{})
+	y.join(x, options{})
+	x.send(write, write, write, write)
+	x.recv(verbs.RecvWR{}, verbs.RecvWR{}, verbs.RecvWR{}, verbs.RecvWR{}) // those from before are gone
+	completions(8)
+	for range 4 {
+		x.done() // of before
+	}
+	if _, err := x.qp.PostSend([]verbs.SendWR{write}); !errors.Is(err, verbs.ErrQueueFull) {
+		t.Errorf("a fifth after the RESET: %v, want ErrQueueFull", err)
+	}
+	for range 4 {
+		x.done()
+	}
+	x.send(write)
+	x.done()
+	x.empty()
+}
+
+// Receives that are posted while the QP fails are flushed, each once.
+func TestPostRecvInError(t *testing.T) {
+	for range 20 {
+		net := sim.New(sim.Config{})
+		x, _ := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for i := range uint64(50) {
+				x.recv(verbs.RecvWR{ID: i})
+			}
+		})
+		runtime.Gosched()
+		x.must(x.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+		wg.Wait()
+		for i := range uint64(50) {
+			if wc := x.next(); wc.ID != i || wc.Status != verbs.WCFlushErr {
+				t.Fatalf("completion %+v, want %d flushed", wc, i)
+			}
+		}
+		x.empty()
+	}
+}
+
+// Goroutines in Wait return when their queue or a completion does.
+func TestCQWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newTestCQ(t, 10)
+		var got atomic.Int32
+		var closed atomic.Int32
+		for range 4 {
+			go func() {
+				_, err := c.user.Wait(t.Context(), make([]verbs.WC, 1))
+				if err == nil {
+					got.Add(1)
+				} else if errors.Is(err, verbs.ErrClosed) {
+					closed.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		c.add(3, false, 0)
+		synctest.Wait()
+		if got.Load() != 3 {
+			t.Errorf("%d waiters have a completion, want 3", got.Load())
+		}
+		c.user.Close()
+		synctest.Wait()
+		if closed.Load() != 1 {
+			t.Errorf("%d waiters have ErrClosed, want 1", closed.Load())
+		}
+	})
+}

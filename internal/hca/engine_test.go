@@ -1,0 +1,418 @@
+package hca
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// counting counts the calls of a link.
+type counting struct {
+	link.Link
+	recvs, waits atomic.Int64
+}
+
+func (c *counting) Recv(b []link.Datagram) (int, error) {
+	c.recvs.Add(1)
+	return c.Link.Recv(b)
+}
+
+func (c *counting) Wait(d time.Duration) error {
+	c.waits.Add(1)
+	return c.Link.Wait(d)
+}
+
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var links []*counting
+		count := func(l link.Link) link.Link {
+			c := &counting{Link: l}
+			links = append(links, c)
+			return c
+		}
+		net := sim.New(sim.Config{})
+		x, y := connect(t, simDevice(t, net, 1, count), simDevice(t, net, 2, count), options{})
+		src, dst := x.mr(1<<16), y.mr(1<<16)
+		x.transfer(src, dst)
+		<-time.After(time.Second) // the timer of the WRITE is looked at once more
+		var before [2]int64
+		for i, l := range links {
+			before[i] = l.recvs.Load() + l.waits.Load()
+		}
+		<-time.After(time.Hour)
+		synctest.Wait()
+		for i, l := range links {
+			if n := l.recvs.Load() + l.waits.Load() - before[i]; n != 0 {
+				t.Errorf("link %d was called %d times in an idle hour", i, n)
+			}
+		}
+	})
+}
+
+// The engine's goroutine leaves the link to a program that polls, and takes it back when the program
+// stops or is about to block.
+func TestNap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := sim.New(sim.Config{})
+		x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+		src, dst := x.mr(8), y.mr(8)
+		e := (*x.hca().engines.Load())[0]
+		wcs := make([]verbs.WC, 1)
+		busy := func() {
+			t.Helper()
+			synctest.Wait()
+			for range busyPolls {
+				x.cq.Poll(wcs)
+			}
+			x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)})
+			synctest.Wait() // the acknowledgement wakes the goroutine
+			if !e.napping.Load() {
+				t.Fatal("the goroutine serves the link though a program polls")
+			}
+			if n, _ := x.cq.Poll(wcs); n != 1 {
+				t.Fatal("no completion")
+			}
+		}
+		busy()
+		<-time.After(2 * napTime)
+		synctest.Wait()
+		if e.napping.Load() || e.sleepUntil.Load() == 0 {
+			t.Error("the goroutine does not serve the link though nobody polls")
+		}
+		busy()
+		start := time.Now()
+		e.expectWait()
+		synctest.Wait()
+		if e.napping.Load() || time.Since(start) != 0 {
+			t.Error("the nap went on though a program blocks")
+		}
+		// And a program that announced itself between the decision and the nap.
+		timer := time.NewTimer(time.Hour)
+		waits := e.waits.Load()
+		e.expectWait()
+		e.nap(timer, waits)
+		if time.Since(start) != 0 {
+			t.Error("a nap though a program blocks")
+		}
+	})
+}
+
+// Nobody polls or waits at the target of one-sided operations.
+func TestOneSided(t *testing.T) {
+	for _, kind := range []string{"sim", "udp"} {
+		t.Run(kind, func(t *testing.T) {
+			x, y := pair(t, kind, options{})
+			const size = 50_000
+			src, dst, back := x.mr(size), y.mr(size), x.mr(size)
+			for round := range uint64(20) {
+				fill(src.Bytes(), round)
+				x.transfer(src, dst)
+				x.send(verbs.SendWR{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{back.SGE(0, size)}, Remote: dst.Remote(0)})
+				x.done()
+				if !bytes.Equal(back.Bytes(), src.Bytes()) {
+					t.Fatalf("round %d: contents differ", round)
+				}
+			}
+		})
+	}
+}
+
+// Timeouts and RNR waits end without anybody polling.
+func TestTimersWithoutPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := sim.New(sim.Config{})
+		a, b := simDevice(t, net, 1), simDevice(t, net, 2)
+		x, y := connect(t, a, b, options{})
+		u, v := connect(t, a, b, options{})
+
+		v.recv(verbs.RecvWR{}) // so that no later message needs to wait
+		u.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled}, verbs.SendWR{Op: verbs.OpSend, Flags: signaled})
+		synctest.Wait()
+		if n := u.cq.Provider().(*cq).waiting.Load(); n != 1 {
+			t.Errorf("%d completions with one receive, want 1", n)
+		}
+		<-time.After(50 * time.Millisecond)
+		v.recv(verbs.RecvWR{})
+		<-time.After(50 * time.Millisecond)
+		synctest.Wait()
+		if n := u.cq.Provider().(*cq).waiting.Load(); n != 2 {
+			t.Errorf("%d completions with two receives, want 2; counters %+v", n, counters(u))
+		}
+
+		net.Partition(simAddr(1), simAddr(2))
+		x.send(verbs.SendWR{ID: 5, Op: verbs.OpSend, Flags: signaled})
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		if s := x.qp.State(); s != verbs.QPStateErr {
+			t.Errorf("the QP is in %v after 10 s without its peer, want ERR", s)
+		}
+		if wc := x.next(); wc.ID != 5 || wc.Status != verbs.WCRetryExceeded {
+			t.Errorf("completion %+v", wc)
+		}
+		_ = y
+	})
+}
+
+func TestNoGoroutinePerQP(t *testing.T) {
+	const qps = 1000
+	net := sim.New(sim.Config{})
+	a, b := simDevice(t, net, 1), simDevice(t, net, 2)
+	small := options{cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
+	connect(t, a, b, small)
+	before := runtime.NumGoroutine()
+	for range qps {
+		connect(t, a, b, small)
+	}
+	if n := runtime.NumGoroutine() - before; n > 2 {
+		t.Errorf("%d goroutines for %d QPs", n, qps)
+	}
+}
+
+// A hundred connections, each with a user at either end, at once.
+func TestManyQPs(t *testing.T) {
+	const qps, messages = 100, 20
+	for _, kind := range []string{"sim", "udp"} {
+		t.Run(kind, func(t *testing.T) {
+			x0, y0 := pair(t, kind, options{})
+			var wg sync.WaitGroup
+			for i := range uint64(qps) {
+				x, y := connect(t, x0.dev, y0.dev, options{})
+				src, dst, in := x.mr(5000), y.mr(5000), y.mr(8)
+				fill(src.Bytes(), i)
+				for range messages {
+					y.recv(verbs.RecvWR{SGList: []verbs.SGE{in.SGE(0, 8)}})
+				}
+				wg.Go(func() {
+					for range messages {
+						x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, 5000)}, Remote: dst.Remote(0)},
+							verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}})
+						if wc := x.next(); wc.Err() != nil {
+							t.Error(wc.Err())
+							return
+						}
+					}
+				})
+				wg.Go(func() {
+					for range messages {
+						if wc := y.next(); wc.Err() != nil || !bytes.Equal(dst.Bytes(), src.Bytes()) {
+							t.Errorf("connection %d: %v, or other contents", i, wc.Err())
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// Close ends all goroutines; inside a bubble synctest itself would complain about one that is left.
+func TestDeviceClose(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 5 {
+		x, y := pair(t, "udp", options{})
+		src, dst := x.mr(8), y.mr(8)
+		x.transfer(src, dst)
+		for _, e := range []*end{x, y} {
+			e.must(e.qp.Close())
+			e.must(e.cq.Close())
+		}
+		x.must(src.Close())
+		y.must(dst.Close())
+		for _, e := range []*end{x, y} {
+			e.must(e.pd.Close())
+			e.must(e.dev.Close())
+		}
+	}
+	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > before; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			b := make([]byte, 1<<16)
+			t.Fatalf("%d goroutines were left:\n%s", runtime.NumGoroutine()-before, b[:runtime.Stack(b, true)])
+		}
+	}
+}
+
+// A device that was closed takes no address into use, and work that goes on is told so or fails.
+func TestUseAfterDeviceClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := sim.New(sim.Config{})
+		x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+		z := newEnd(t, x.dev, options{gid: 1})
+		src, dst := x.mr(8), y.mr(8)
+		x.must(x.hca().Close())
+		gid6 := verbs.GIDFromAddr(simAddr6(2))
+		if err := z.qp.RTR(verbs.Peer{QPN: 5, GID: gid6}, verbs.Path{SGIDIndex: 1}); !errors.Is(err, verbs.ErrClosed) {
+			t.Errorf("RTR: %v, want ErrClosed", err)
+		}
+		if n := len(x.hca().Stats()); n != 1 {
+			t.Errorf("%d addresses in use, want 1", n)
+		}
+		x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)})
+		x.empty()
+		if _, err := x.hca().NextEvent(t.Context()); !errors.Is(err, verbs.ErrClosed) {
+			t.Errorf("NextEvent: %v, want ErrClosed", err)
+		}
+	})
+}
+
+// Everything at once, with errors allowed: nothing may hang, race or panic.
+func TestStress(t *testing.T) {
+	const seed, workers = 1, 4
+	rounds := 60
+	if testing.Short() {
+		rounds = 15
+	}
+	net := sim.New(sim.Config{Seed: seed, Loss: 0.01, Duplicate: 0.01, Reorder: 0.02})
+	a, b := simDevice(t, net, 1), simDevice(t, net, 2)
+	var wg sync.WaitGroup
+	for w := range uint64(workers) {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, w))
+			for range rounds {
+				x, y := connect(t, a, b, options{})
+				src, dst := x.mr(20_000), y.mr(20_000)
+				var users sync.WaitGroup
+				for u := range 3 {
+					e, r := x, rand.New(rand.NewPCG(rng.Uint64(), 0))
+					users.Go(func() {
+						wcs := make([]verbs.WC, 4)
+						for range 100 {
+							switch k := r.IntN(10); {
+							case k < 4:
+								op := []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead, verbs.OpSend}[r.IntN(3)]
+								e.qp.PostSend([]verbs.SendWR{{Op: op, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, r.IntN(20_000))}, Remote: dst.Remote(0)}})
+							case k < 5:
+								y.qp.PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{dst.SGE(0, 20_000)}}})
+							case k < 9:
+								e.cq.Poll(wcs)
+								y.cq.Poll(wcs)
+							case u == 0 && r.IntN(20) == 0:
+								e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState)
+							case u == 0 && r.IntN(20) == 0:
+								e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
+							default:
+								e.qp.Query()
+							}
+						}
+					})
+				}
+				if rng.IntN(2) == 0 {
+					users.Wait()
+				}
+				for _, m := range []*verbs.MR{dst, src}[:rng.IntN(3)] { // while packets use it
+					if err := m.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				for _, e := range []*end{x, y} {
+					if err := e.qp.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				users.Wait()
+				for _, e := range []*end{x, y} {
+					if err := e.cq.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, d := range []*verbs.Device{a, b} {
+		if n := impl(d).qps.used; n != 0 {
+			t.Errorf("%d QPs are left", n)
+		}
+	}
+}
+
+// Timers that are set while the goroutine falls asleep are served: a lost one would never end.
+func TestTimerWakeups(t *testing.T) {
+	const workers, rounds = 4, 150
+	net := sim.New(sim.Config{})
+	a := simDevice(t, net, 1)
+	var wg sync.WaitGroup
+	for range workers {
+		x := newEnd(t, a, options{})
+		wg.Go(func() {
+			for range rounds {
+				err := x.qp.RTR(verbs.Peer{QPN: 5, GID: verbs.GIDFromAddr(simAddr(9))}, verbs.Path{})
+				if err == nil {
+					err = x.qp.RTS(1, verbs.Retry{Timeout: 1, Count: 1}) // 8 µs, twice
+				}
+				if err == nil {
+					_, err = x.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: signaled}})
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if wc := x.next(); wc.Status != verbs.WCRetryExceeded {
+					t.Errorf("completion %+v", wc)
+					return
+				}
+				x.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
+				x.qp.Init(1, everything)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("not with the race detector")
+	}
+	for _, kind := range []string{"sim", "udp"} {
+		t.Run(kind, func(t *testing.T) {
+			if kind == "udp" && runtime.GOOS != "linux" {
+				t.Skip("package net allocates")
+			}
+			x, y := pair(t, kind, options{})
+			const size = 20_000
+			src, dst := x.mr(size), y.mr(size)
+			wcs := make([]verbs.WC, 4)
+			recvs := []verbs.RecvWR{{SGList: []verbs.SGE{dst.SGE(0, size)}}}
+			for name, wrs := range map[string][]verbs.SendWR{
+				"WRITE":     {{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)}},
+				"inline":    {{Op: verbs.OpRDMAWrite, Flags: signaled | verbs.SendInline, InlineData: make([]byte, 8), Remote: dst.Remote(0)}},
+				"READ":      {{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)}},
+				"FETCH_ADD": {{Op: verbs.OpAtomicFetchAdd, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)}},
+				"SEND":      {{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 100)}}},
+			} {
+				round := func() {
+					want := 1
+					if wrs[0].Op == verbs.OpSend {
+						y.qp.PostRecv(recvs)
+						want = 2
+					}
+					if _, err := x.qp.PostSend(wrs); err != nil {
+						t.Fatal(err)
+					}
+					for got := 0; got < want; {
+						for _, e := range [2]*end{x, y} {
+							n, err := e.cq.Poll(wcs)
+							if err != nil || n > 0 && wcs[0].Status != verbs.WCSuccess {
+								t.Fatal(err, wcs[0])
+							}
+							got += n
+						}
+					}
+				}
+				if n := testing.AllocsPerRun(200, round); n != 0 {
+					t.Errorf("%s: %v allocations to post and poll", name, n)
+				}
+			}
+		})
+	}
+}

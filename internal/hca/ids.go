@@ -1,0 +1,92 @@
+package hca
+
+// ids is what is known of a peer's IPv4 identifications and DF flag, which the ICRC covers and a
+// UDP socket does not tell.
+//
+// A damaged packet passes by chance with these probabilities, where a check of the whole ICRC
+// has 2^-32:
+//
+//	a sender such as ourselves   2^-25   identifications below ownIDs, with DF
+//	one that counts              2^-20   within idWindow of its latest, DF as before
+//	one without a count          2^-15   any identification, with or without DF
+//
+// The first packet of a connection decides between the first two and has 2^-15.
+type ids struct {
+	kind     idsKind
+	accepted ident // the latest of a packet that was taken
+	refused  ident // the latest of one that was not
+	misses   int   // in a row
+	steady   int   // packets in a row that look like a count, of a sender without one
+}
+
+type idsKind uint8
+
+const (
+	idsUnknown idsKind = iota // nothing has come
+	idsOurs                   // as link.Link.Send has them
+	idsCount                  // counting up
+	idsNoCount                // in no order that we know
+)
+
+// ident is what SolveID finds.
+type ident struct {
+	id uint16
+	df bool
+}
+
+// near reports whether i fits a count that was at o, some packets earlier or later.
+func (i ident) near(o ident) bool { return i.df == o.df && i.id-o.id+idWindow/2 < idWindow }
+
+// ours reports whether i is one that link.Link.Send has: the number of a segment. The receiver
+// may see it at another place of a train than the sender.
+func (i ident) ours() bool { return i.df && i.id < ownIDs }
+
+// plausible reports whether a solved identification fits the sender. A count that jumps
+// costs one packet, which comes again; a sender without a count costs idMisses.
+func (s *ids) plausible(i ident) bool {
+	again := s.misses > 0 && i.near(s.refused) // two in a row that the sender so far does not explain
+	switch s.kind {
+	case idsUnknown:
+		return s.accept(s.kindOf(i), i)
+	case idsOurs:
+		if i.ours() {
+			return s.accept(idsOurs, i)
+		}
+		if again {
+			return s.accept(idsCount, i)
+		}
+	case idsCount:
+		if i.near(s.accepted) {
+			return s.accept(idsCount, i)
+		}
+		if again {
+			return s.accept(s.kindOf(i), i)
+		}
+	case idsNoCount:
+		if s.steady++; !i.near(s.accepted) {
+			s.steady = 0
+		}
+		if s.steady == idSteady {
+			return s.accept(s.kindOf(i), i)
+		}
+		s.accepted = i
+		return true
+	}
+	s.refused = i
+	if s.misses++; s.misses > idMisses {
+		return s.accept(idsNoCount, i)
+	}
+	return false
+}
+
+func (s *ids) kindOf(i ident) idsKind {
+	if i.ours() {
+		return idsOurs
+	}
+	return idsCount
+}
+
+func (s *ids) accept(k idsKind, i ident) bool {
+	*s = ids{kind: k, accepted: i}
+	return true
+}

@@ -1,0 +1,128 @@
+package hca
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// multicastQPN is the destination QPN of multicast packets.
+const multicastQPN = 1<<24 - 1
+
+// groups are the multicast groups that QPs of a device are attached to.
+type groups struct {
+	mu sync.RWMutex
+	by map[netip.Addr]*group
+}
+
+// group is a multicast group. One engine has joined it, so that each datagram comes once.
+type group struct {
+	eng *engine
+	qps []*qp
+}
+
+// AttachMcast implements verbs.ProviderQP.
+func (q *qp) AttachMcast(gid verbs.GID) error {
+	addr := gid.Addr()
+	if q.State() == verbs.QPStateReset {
+		return verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: attach it from INIT on")
+	}
+	g := &q.dev.groups
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gr := g.by[addr]
+	switch {
+	case gr == nil:
+		e, err := q.dev.multicastEngine(addr)
+		if err != nil {
+			return err
+		}
+		if err := link.Join(e.link, addr); err != nil {
+			return err
+		}
+		gr = &group{eng: e}
+		if g.by == nil {
+			g.by = map[netip.Addr]*group{}
+		}
+		g.by[addr] = gr
+	case slices.Contains(gr.qps, q):
+		return verbs.Errorf(verbs.ErrInvalid, "the QP is attached already")
+	case len(gr.qps) >= maxMcastQPAttach:
+		return verbs.Errorf(verbs.ErrLimit, "%d QPs are attached (max_mcast_qp_attach)", maxMcastQPAttach)
+	}
+	// Deliveries walk the list without holding the lock.
+	gr.qps = append(slices.Clone(gr.qps), q)
+	return nil
+}
+
+// DetachMcast implements verbs.ProviderQP.
+func (q *qp) DetachMcast(gid verbs.GID) error {
+	if !q.dev.groups.detach(gid.Addr(), q) {
+		return verbs.Errorf(verbs.ErrNotFound, "the QP is not attached to it")
+	}
+	return nil
+}
+
+// detach takes q out of a group, and leaves the group after its last QP.
+func (g *groups) detach(addr netip.Addr, q *qp) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gr := g.by[addr]
+	if gr == nil || !slices.Contains(gr.qps, q) {
+		return false
+	}
+	gr.qps = slices.DeleteFunc(slices.Clone(gr.qps), func(o *qp) bool { return o == q })
+	if len(gr.qps) == 0 {
+		link.Leave(gr.eng.link, addr)
+		delete(g.by, addr)
+	}
+	return true
+}
+
+// attached reports whether a QP is in any group.
+func (g *groups) attached(q *qp) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for _, gr := range g.by {
+		if slices.Contains(gr.qps, q) {
+			return true
+		}
+	}
+	return false
+}
+
+// members returns the QPs of a group.
+func (g *groups) members(addr netip.Addr) []*qp {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if gr := g.by[addr]; gr != nil {
+		return gr.qps
+	}
+	return nil
+}
+
+// multicastEngine returns the engine which joins a group: that of the first address of its IP
+// version.
+func (d *Device) multicastEngine(group netip.Addr) (*engine, error) {
+	var first error
+	for i := range gidTableLen {
+		addr, err := d.port.addr(i)
+		if err != nil || addr.Is4() != group.Is4() {
+			continue
+		}
+		e, err := d.engine(addr)
+		if err == nil {
+			return e, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		first = verbs.Errorf(verbs.ErrNotFound, "the port has no GID of the group's IP version")
+	}
+	return nil, first
+}
