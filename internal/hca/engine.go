@@ -23,6 +23,7 @@ type engine struct {
 	grh      [verbs.GRHSize]byte
 
 	timers timers
+	turns  turns
 	drops  drops
 
 	polls      atomic.Uint64 // that found nothing
@@ -76,7 +77,7 @@ func (e *engine) run() {
 		if err != nil {
 			return
 		}
-		if n > 0 {
+		if n > 0 || e.turns.due() {
 			continue
 		}
 		newPolls, newWaits := e.polls.Load(), e.waits.Load()
@@ -86,9 +87,13 @@ func (e *engine) run() {
 			e.nap(nap, waits)
 			continue
 		}
-		// First announce the sleep, then look for timers: who sets one afterwards sees that
-		// it must wake this goroutine.
+		// First announce the sleep, then look for turns and timers: who sets one afterwards sees
+		// that it must wake this goroutine.
 		e.sleepUntil.Store(never)
+		if e.turns.due() {
+			e.sleepUntil.Store(0)
+			continue
+		}
 		until := e.timers.next.Load()
 		e.sleepUntil.Store(until)
 		d := time.Duration(-1)
@@ -113,6 +118,7 @@ func (e *engine) work() (int, error) {
 		return 0, err
 	}
 	e.serveTimers(now)
+	e.serveTurns(now)
 	return n, nil
 }
 
@@ -126,6 +132,7 @@ func (e *engine) poll() {
 	if n, _ := e.receive(now); n == 0 {
 		e.serveTimers(now)
 	}
+	e.serveTurns(now)
 	e.rx.Unlock()
 }
 

@@ -33,6 +33,10 @@ const (
 	sendBatch  = 64
 	trainSpace = 64 << 10
 
+	// turnPackets is how many packets a QP sends that nothing on the wire paces, READ responses
+	// and what UC and UD send, before others have their turn.
+	turnPackets = 128
+
 	// trainBytes bounds a train: it is one UDP payload until it is cut.
 	trainBytes = 1<<16 - 1 - 40 - 8
 

@@ -35,6 +35,7 @@ type qp struct {
 	closed  bool
 	polled  *atomic.Uint64 // send queue places freed by polling; anew after each RESET
 	timerAt int64          // ns; when the timers call at the latest, never if they do not
+	waiting bool           // among the engine's pending
 
 	// The path, from RTR on.
 	eng          *engine
@@ -79,7 +80,7 @@ func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Pro
 	q.timer.place = -1
 	err := p.dev.qps.add(q, func(n uint32) {
 		q.num = n
-		q.t = transport.New(q, transport.Config{Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll})
+		q.t = transport.New(q, transport.Config{Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets})
 	})
 	switch {
 	case errors.Is(err, errFull):

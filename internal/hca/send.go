@@ -23,13 +23,14 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// transmit sends all that q has to send. The caller holds q.mu, also while the link sends, so
+// transmit sends what q has to send, a turn of it. The caller holds q.mu, also while the link sends, so
 // that packets leave in the order of their PSNs.
 func (q *qp) transmit(now time.Duration) {
 	if q.eng == nil && q.typ != verbs.QPTypeUD {
 		return
 	}
 	b := batches.Get().(*batch)
+	q.t.Turn()
 	for {
 		n := q.t.Transmit(now, b.space[b.used:b.used+transport.MaxDatagram])
 		if n == 0 {
@@ -52,8 +53,13 @@ func (q *qp) transmit(now time.Duration) {
 	b.used, b.link = 0, nil
 	batches.Put(b)
 	q.updateState()
-	if q.eng != nil {
-		q.eng.setTimer(q)
+	if q.eng == nil {
+		return
+	}
+	q.eng.setTimer(q)
+	if !q.waiting && q.t.Pending() {
+		q.waiting = true
+		q.eng.wait(q)
 	}
 }
 

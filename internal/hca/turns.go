@@ -1,0 +1,56 @@
+package hca
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// turns are the QPs of an engine that have more to send than one turn allows, in the order in
+// which they get their next one.
+type turns struct {
+	n atomic.Int32 // how many, for a look without the lock
+
+	mu    sync.Mutex
+	queue []*qp
+	spare []*qp // the memory of the latest round, for the next
+}
+
+func (t *turns) due() bool { return t.n.Load() > 0 }
+
+// wait queues q for another turn. The caller holds q.mu.
+func (e *engine) wait(q *qp) {
+	t := &e.turns
+	t.mu.Lock()
+	t.queue = append(t.queue, q)
+	t.n.Store(int32(len(t.queue)))
+	t.mu.Unlock()
+	if e.sleepUntil.Load() != 0 {
+		e.link.Wake()
+	}
+}
+
+// serveTurns gives every QP that waits one turn. The caller holds e.rx.
+func (e *engine) serveTurns(now time.Duration) {
+	t := &e.turns
+	if !t.due() {
+		return
+	}
+	t.mu.Lock()
+	round := t.queue
+	t.queue, t.spare = t.spare[:0], nil
+	t.n.Store(0)
+	t.mu.Unlock()
+	for i, q := range round {
+		q.mu.Lock()
+		q.waiting = false
+		if !q.closed {
+			q.transmit(now)
+		}
+		q.mu.Unlock()
+		round[i] = nil
+	}
+	t.mu.Lock()
+	t.spare = round
+	t.mu.Unlock()
+}
