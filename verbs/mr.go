@@ -111,6 +111,9 @@ func (mr *MR) SGE(off, n int) SGE {
 // which a peer writes. The last aligned 8 bytes of an incoming write are stored last and
 // atomically, so who sees them change sees the whole write. It panics if off is outside
 // the region or not on an address divisible by 8.
+//
+// The race detector does not see atomics on memory that is not Go's, such as AllocMR's: it may
+// report races on other memory which Load64 orders.
 func (mr *MR) Load64(off int) uint64 {
 	return atomic.LoadUint64((*uint64)(mr.word(off, 8)))
 }

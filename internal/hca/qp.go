@@ -110,12 +110,8 @@ func (q *qp) updateState() { q.state.Store(uint32(q.t.State())) }
 // announce publishes the error state before a completion that tells of it: who has polled that
 // does not find the QP in RTS.
 func (q *qp) announce(wc *verbs.WC) {
-	switch {
-	case wc.Status == verbs.WCSuccess:
-	case q.typ != verbs.QPTypeRC && wc.Op < verbs.WCRecv && q.State() != verbs.QPStateErr:
-		q.state.Store(uint32(verbs.QPStateSQE))
-	default:
-		q.state.Store(uint32(verbs.QPStateErr))
+	if wc.Status != verbs.WCSuccess {
+		q.updateState()
 	}
 }
 

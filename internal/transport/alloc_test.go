@@ -43,6 +43,7 @@ func (m *bench) settle() {
 
 func (m *bench) move(from *node) bool {
 	sent := false
+	from.qp.Turn()
 	for {
 		n := from.qp.Transmit(m.now, m.buf)
 		if n == 0 {
@@ -53,7 +54,11 @@ func (m *bench) move(from *node) bool {
 		if err := m.pkt.Decode(m.buf[:n]); err != nil {
 			m.t.Fatal(err)
 		}
-		from.peer.qp.HandlePacket(m.now, &m.pkt)
+		if from.qp.cfg.Type == verbs.QPTypeUD {
+			from.peer.qp.HandleDatagram(&m.pkt, &testGRH)
+		} else {
+			from.peer.qp.HandlePacket(m.now, &m.pkt)
+		}
 	}
 }
 
@@ -71,20 +76,37 @@ func benchOps(m *bench) map[string]verbs.SendWR {
 
 // TestAllocs: from Post to the completion nothing is allocated.
 func TestAllocs(t *testing.T) {
-	m := newBench(t, setup{})
-	sg := []verbs.SGE{m.b.mem.sge(1<<16, 8000)}
-	for name, wr := range benchOps(m) {
-		one := func() {
-			for range 5 {
-				m.b.recvs = append(m.b.recvs[:0], RecvWQE{ID: 1, SGList: sg, Length: 8000})
-				if err := m.a.qp.Post(&wr); err != nil {
-					t.Fatal(err)
-				}
-				m.settle()
-			}
+	const key = windowKey + 1
+	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD} {
+		m := newBench(t, setup{typ: typ, turn: 128})
+		m.a.anyWindow, m.b.anyWindow = true, true
+		sg := []verbs.SGE{m.b.mem.sge(1<<16, 8000)}
+		ops := benchOps(m)
+		switch typ {
+		case verbs.QPTypeRC:
+			ops["SEND_WITH_INV"] = sendInvWR(1, key, m.a.mem.sge(0, 8000))
+			fallthrough
+		case verbs.QPTypeUC:
+			ops["BIND_MW"], ops["LOCAL_INV"] = bindWR(1, key), invWR(1, key)
+		case verbs.QPTypeUD:
+			ops = map[string]verbs.SendWR{"SEND": udWR(1, m.b, m.a.mem.sge(0, 4096))}
 		}
-		if n := testing.AllocsPerRun(100, one); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
+		for name, wr := range ops {
+			if typ == verbs.QPTypeUC && (wr.Op == verbs.OpRDMARead || wr.Op >= verbs.OpAtomicCmpSwap && wr.Op <= verbs.OpAtomicFetchAdd) {
+				continue
+			}
+			one := func() {
+				for range 5 {
+					m.b.recvs = append(m.b.recvs[:0], RecvWQE{ID: 1, SGList: sg, Length: 8000})
+					if err := m.a.qp.Post(&wr); err != nil {
+						t.Fatal(err)
+					}
+					m.settle()
+				}
+			}
+			if n := testing.AllocsPerRun(100, one); n != 0 {
+				t.Errorf("%v, %s: %v allocations", typ, name, n)
+			}
 		}
 	}
 }

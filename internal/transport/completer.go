@@ -88,7 +88,7 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 	for q.sq.head != q.sq.tail {
 		w := q.sq.at(q.sq.head)
 		if w.local() {
-			if !w.executed || c.una < w.seq {
+			if !w.executed {
 				break
 			}
 			q.sq.head++
@@ -121,7 +121,7 @@ func (c *completer) completeLocal() {
 	q := c.qp
 	for q.sq.head != q.sq.tail {
 		w := q.sq.at(q.sq.head)
-		if !w.local() || !w.executed || c.una < w.seq {
+		if !w.local() || !w.executed {
 			return
 		}
 		q.sq.head++

@@ -1,7 +1,7 @@
-// Package transport is the reliable connection (RC) protocol of one queue pair: requester,
-// responder and completer. It is pure: it has no clock, lock, goroutine or socket. Time comes
-// in as an argument, packets go in and out as bytes, and memory, receives and completions are
-// reached through [Host].
+// Package transport is the protocol of one queue pair: reliable connection (RC), with requester,
+// responder and completer, unreliable connection (UC) and unreliable datagram (UD). It is pure:
+// it has no clock, lock, goroutine or socket. Time comes in as an argument, packets go in and out
+// as bytes, and memory, receives and completions are reached through [Host].
 //
 //	           Post                    Transmit
 //	program ---------> send queue ---> requester -----> request packets
@@ -12,6 +12,9 @@
 //	                      |            Transmit
 //	                      +---------------------------> acknowledgements, READ responses
 //
-// The caller serializes all calls on a QP. After any call it asks Transmit for packets until
-// there are none, and then NextTimeout for when to call HandleTimeout.
+// UC and UD have neither completer nor acknowledgements: see unreliable.go.
+//
+// The caller serializes all calls on a QP. After any call it gives the QP a turn: it asks Transmit
+// for packets until there are none, Pending whether there are more for another turn, and
+// NextTimeout for when to call HandleTimeout. See [QP.Turn].
 package transport

@@ -30,13 +30,35 @@ func FuzzHandlePacket(f *testing.F) {
 		if len(in) > 4096 {
 			return
 		}
-		z := newFuzzed(t)
-		for z.in = in; len(z.in) > 0; {
-			z.step()
-			checkBounds(t, z.a.qp)
-		}
-		z.check()
+		z := newFuzzed(t, verbs.QPTypeRC)
+		z.run(in)
 	})
+}
+
+// FuzzUnreliable does the same with a QP of UC or UD.
+func FuzzUnreliable(f *testing.F) {
+	for op := range byte(0x0c) {
+		f.Add(false, []byte{2, 0x20 + op, 0, 0x80, 0, 0, 1, 2, 0x20 + op, 1, 0x80, 0, 0, 1, 0, 1, 2, 0x20 + op, 2, 0x80, 3, 2, 1})
+	}
+	f.Add(true, []byte{2, 0x64, 0, 0x80, 0, 0, 8, 2, 0x65, 1, 0, 0, 0, 200, 0, 7, 4, 3, 4, 4, 4, 9, 0})
+	f.Fuzz(func(t *testing.T, ud bool, in []byte) {
+		if len(in) > 4096 {
+			return
+		}
+		if ud {
+			newFuzzed(t, verbs.QPTypeUD).run(in)
+		} else {
+			newFuzzed(t, verbs.QPTypeUC).run(in)
+		}
+	})
+}
+
+func (z *fuzzed) run(in []byte) {
+	for z.in = in; len(z.in) > 0; {
+		z.step()
+		checkBounds(z.t, z.a.qp)
+	}
+	z.check()
 }
 
 // fuzzed is a QP and the rest of the input.
@@ -49,11 +71,11 @@ type fuzzed struct {
 	recvs  uint64
 }
 
-func newFuzzed(t *testing.T) *fuzzed {
+func newFuzzed(t *testing.T, typ verbs.QPType) *fuzzed {
 	p := &pair{t: t, buf: make([]byte, MaxDatagram)}
 	host := &testHost{t: t, name: "a"}
-	p.a = &node{testHost: host, qp: New(host, Config{QPN: 0x11, Cap: verbs.QPCap{MaxSendWR: 16, MaxSendSGE: 2, MaxInlineData: 16}})}
-	p.b = &node{testHost: host, qp: New(host, Config{QPN: 0x22})} // only its QPN is used
+	p.a = &node{testHost: host, qp: New(host, Config{Type: typ, QPN: 0x11, Turn: 5, Cap: verbs.QPCap{MaxSendWR: 16, MaxSendSGE: 2, MaxInlineData: 16}})}
+	p.b = &node{testHost: host, qp: New(host, Config{Type: typ, QPN: 0x22})} // only its QPN is used
 	p.a.peer, p.b.peer = p.b, p.a
 	p.a.mem = host.register(memBaseA, fuzzEnd, allAccess)
 	z := &fuzzed{pair: p}
@@ -66,7 +88,7 @@ func newFuzzed(t *testing.T) *fuzzed {
 	p.connect(p.a, setup{mtu: verbs.MTU256, rd: 3}.attr(p.a, p.b, fuzzFirst, fuzzFirst))
 	for range 4 {
 		z.post(0)
-		z.post(byte(2 + z.posted))
+		z.post(byte(2 + 8*z.posted))
 	}
 	return z
 }
@@ -87,6 +109,7 @@ func (z *fuzzed) step() {
 	q := z.a.qp
 	switch op := z.byte(); op % 8 {
 	case 0:
+		q.Turn()
 		for n := 0; q.Transmit(z.now, z.buf) > 0; n++ {
 			if n > 1<<16 {
 				z.t.Fatal("transmits without end")
@@ -105,7 +128,7 @@ func (z *fuzzed) step() {
 		n := min(int(z.byte()), len(z.in))
 		var pkt wire.Packet
 		if pkt.Decode(z.in[:n]) == nil {
-			q.HandlePacket(z.now, &pkt)
+			z.handle(&pkt)
 		}
 		z.in = z.in[n:]
 	case 6:
@@ -153,7 +176,17 @@ func (z *fuzzed) packet() {
 	if op.HasPayload() || size%7 == 0 {
 		p.Payload = make([]byte, n)
 	}
-	z.a.qp.HandlePacket(z.now, &p)
+	p.DETH = wire.DETH{QKey: testQKey ^ uint32(size>>15), SrcQP: uint32(size)}
+	p.InvalidateRKey = windowKey + uint32(size)%4
+	z.handle(&p)
+}
+
+func (z *fuzzed) handle(p *wire.Packet) {
+	if z.a.qp.cfg.Type == verbs.QPTypeUD {
+		z.a.qp.HandleDatagram(p, &testGRH)
+	} else {
+		z.a.qp.HandlePacket(z.now, p)
+	}
 }
 
 // post posts a receive or a work request.
@@ -167,10 +200,20 @@ func (z *fuzzed) post(kind byte) {
 		z.recvs++
 		return
 	}
-	wr := verbs.SendWR{ID: z.posted, Op: verbs.Opcode(kind%8 - 1), Flags: verbs.SendSignaled | verbs.SendFlags(kind>>7),
+	ops := simKinds[z.a.qp.cfg.Type]
+	wr := verbs.SendWR{ID: z.posted, Op: ops[int(kind/8)%len(ops)], Flags: verbs.SendSignaled | verbs.SendFlags(kind>>7),
 		SGList: []verbs.SGE{m.sge(fuzzRead, 100), m.sge(fuzzRead+200, int(kind)*3)}, Remote: z.remote.remote(0)}
 	if wr.Op == verbs.OpAtomicCmpSwap || wr.Op == verbs.OpAtomicFetchAdd {
 		wr.SGList = []verbs.SGE{m.sge(fuzzRead, 8)}
+	}
+	switch key := windowKey + verbs.RKey(kind%4); wr.Op {
+	case verbs.OpLocalInv, verbs.OpBindMW:
+		wr.SGList, wr.Bind, wr.InvalidateRKey = nil, &verbs.MWBind{RKey: key, Access: verbs.AccessRemoteRead}, key
+	case verbs.OpSendWithInv:
+		wr.InvalidateRKey = key
+	}
+	if z.a.qp.State() == verbs.QPStateSQE {
+		z.state(z.a, verbs.QPStateRTS)
 	}
 	if z.a.qp.Post(&wr) == nil {
 		z.posted++
@@ -179,7 +222,7 @@ func (z *fuzzed) post(kind byte) {
 
 func (z *fuzzed) check() {
 	a, t := z.a, z.t
-	if a.qp.State() == verbs.QPStateRTS {
+	if a.qp.State() != verbs.QPStateErr {
 		z.state(a, verbs.QPStateErr)
 	}
 	if a.taken != 0 || uint64(len(a.recvd)) != z.recvs {

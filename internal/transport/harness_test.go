@@ -49,9 +49,13 @@ type testHost struct {
 	events []verbs.EventType
 	before []int // sends that were complete at each event
 
+	state func() verbs.QPState // of the QP
+
 	written int // bytes that WriteRemote has placed
 	atomics int // executed
 
+	anyWindow          bool // every bind and invalidation goes well, without a trace
+	lastBind           verbs.MWBind
 	bound, invalidated []verbs.RKey // by BindMW and Invalidate, in order
 }
 
@@ -214,6 +218,7 @@ func (h *testHost) CompleteRecv(w *RecvWQE, wc verbs.WC, solicited bool) {
 	if w != &h.recv || h.taken == 0 {
 		h.t.Errorf("%s: receive %d is completed without being taken", h.name, wc.ID)
 	}
+	h.checkState(wc)
 	h.taken--
 	if h.shared != nil {
 		h.shared.out--
@@ -229,7 +234,27 @@ func (h *testHost) FlushRecv() {
 }
 
 func (h *testHost) CompleteSend(wc verbs.WC, freed uint64) {
+	h.checkState(wc)
 	h.sends = append(h.sends, sendDone{wc, freed})
+}
+
+// heldRecv returns the receive that a message under way holds, or that a dropped one has left for
+// the next, or nil.
+func (q *QP) heldRecv() *RecvWQE {
+	if w := q.res.spare; w != nil {
+		return w
+	}
+	return q.res.msg.recv
+}
+
+// checkState checks that who polls a failed completion does not find the QP in RTS.
+func (h *testHost) checkState(wc verbs.WC) {
+	if wc.Status == verbs.WCSuccess || h.state == nil {
+		return
+	}
+	if s := h.state(); s != verbs.QPStateErr && s != verbs.QPStateSQE {
+		h.t.Errorf("%s: %v of work request %d in %v", h.name, wc.Status, wc.ID, s)
+	}
 }
 
 func (h *testHost) Event(t verbs.EventType) {

@@ -3,7 +3,8 @@ package transport
 import "github.com/adverb-rdma/adverb/verbs"
 
 // Host is the device around a QP: its memory, receive queue, completion queues and events.
-// The QP calls it only from inside its own methods.
+// The QP calls it only from inside its own methods. When it makes a completion that tells of an error,
+// QP.State is already the state that the error leads to: ERR, or SQE.
 type Host interface {
 	// Gather fills dst from the local memory that sg names, from byte off of it on.
 	Gather(dst []byte, sg []verbs.SGE, off uint32) *Fault
@@ -26,7 +27,8 @@ type Host interface {
 	// BindMW carries OpBindMW out.
 	BindMW(b *verbs.MWBind) *Fault
 
-	// NextRecv takes the oldest posted receive, or returns nil. It holds until CompleteRecv.
+	// NextRecv takes the oldest posted receive, or returns nil. It holds until CompleteRecv, or
+	// until RESET, which forgets it: one of a shared receive queue is then the Host's to put back.
 	NextRecv() *RecvWQE
 	// RecvCredits is the number of posted receives, or -1 where the peer shall not count
 	// on a number.

@@ -34,10 +34,6 @@ const (
 	// acknowledgements that could hold the responder back, so a long READ is several requests.
 	readChunk = window / 4
 
-	// TurnPackets is how many packets that nothing else holds back a QP sends in a turn: half a
-	// MiB at an MTU of 4096, so that a turn takes a fraction of a millisecond.
-	TurnPackets = 128
-
 	// maxReplays bounds the repeated READs and atomics that wait to be answered again, beside
 	// the max_dest_rd_atomic new ones.
 	maxReplays = 16

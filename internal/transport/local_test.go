@@ -18,6 +18,9 @@ func (h *testHost) ScatterRecv(w *RecvWQE, off uint32, src []byte) *Fault {
 }
 
 func (h *testHost) Invalidate(key verbs.RKey) *Fault {
+	if h.anyWindow {
+		return nil
+	}
 	for i, r := range h.regions {
 		if r.key == uint32(key) && key >= windowKey {
 			h.regions[i] = &region{}
@@ -30,12 +33,16 @@ func (h *testHost) Invalidate(key verbs.RKey) *Fault {
 
 // BindMW opens the whole of the host's first region under the key that the bind gives.
 func (h *testHost) BindMW(b *verbs.MWBind) *Fault {
+	if h.anyWindow {
+		return nil
+	}
 	if b.RKey < windowKey || len(h.regions) == 0 {
 		return &Fault{verbs.WCMWBindErr, fmt.Errorf("%s: key %v is no window's", h.name, b.RKey)}
 	}
 	r := *h.regions[0]
 	r.key, r.access = uint32(b.RKey), b.Access
 	h.bound = append(h.bound, b.RKey)
+	h.lastBind = *b
 	h.regions = append(h.regions, &r)
 	return nil
 }
@@ -77,10 +84,17 @@ func TestLocalAlone(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
 		p := newPair(t, setup{typ: typ})
 		first := bindWR(1, windowKey)
-		p.post(p.a, first, withFlags(invWR(2, windowKey), 0), bindWR(3, windowKey+1))
-		first.Bind.RKey = 0xbad // Post has copied it
+		p.post(p.a, first, withFlags(invWR(2, windowKey), 0))
+		last := bindWR(3, windowKey+1)
+		last.Bind.Addr, last.Bind.Length = 64, 8
+		p.post(p.a, last)
+		want := *last.Bind
+		*first.Bind, *last.Bind = verbs.MWBind{}, verbs.MWBind{} // Post has copied them
 		p.a.wantSends()
 		p.run()
+		if got := p.a.lastBind; got != want {
+			t.Errorf("bound %+v, want %+v", got, want)
+		}
 		p.a.wantSends(wc{1, 0}, wc{3, 0})
 		p.a.wantLocal(keys(windowKey, windowKey+1), keys(windowKey))
 		if got := p.a.sends[1]; got.wc.Op != verbs.WCBindMW || got.freed != 3 || got.wc.ByteLen != 0 {

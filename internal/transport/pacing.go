@@ -19,7 +19,8 @@ import "github.com/adverb-rdma/adverb/verbs"
 // turn, but for acknowledgements of what came after a READ, which must follow its responses. A turn
 // of an RC QP therefore has at most window packets more.
 
-// Turn begins a turn.
+// Turn begins a turn of Config.Turn packets. Any number of turns may be given, and none does harm:
+// a device gives one whenever it calls Transmit.
 func (q *QP) Turn() { q.left = q.cfg.Turn }
 
 // Pending reports, once Transmit has returned 0, whether it did so because the turn is over: the

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -215,24 +216,31 @@ func TestLateReadRegionGone(t *testing.T) {
 // TestRepeatedReadBehindAnother: the answers to earlier READs go out before the NAK, those to later
 // ones never.
 func TestRepeatedReadBehindAnother(t *testing.T) {
-	p := newPair(t, setup{mtu: verbs.MTU256, turn: 2})
-	r := p.b.register(0x10000, 4096, allAccess)
-	second := rdma(req(wire.RCRDMAReadRequest, 5, 0), r.base, r.key, 512)
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 5*256))
-	p.inject(p.b, second)
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 7, 0), memBaseB, 0x155, 256))
-	p.transmit()
-	p.b.deregister(r)
-	p.inject(p.b, second)
-	p.b.wantState(verbs.QPStateErr)
-	for range 5 {
-		p.transmit()
-	}
-	var psns []wire.PSN
-	for _, s := range p.packets(p.b, 0) {
-		psns = append(psns, s.PSN)
-	}
-	if got := p.last(p.b); len(psns) != 6 || got.PSN != 5 || got.AETH.Syndrome != 0x62 || psns[4] != 4 {
-		t.Errorf("answers %v, the last %v", psns, got.AETH)
+	for _, tt := range []struct {
+		turns int // before the READ of PSNs 5 and 6 comes again
+		want  []wire.PSN
+	}{{1, []wire.PSN{0, 1, 2, 3, 4, 5}}, {3, []wire.PSN{0, 1, 2, 3, 4, 5, 5}}, {4, []wire.PSN{0, 1, 2, 3, 4, 5, 6, 7, 5}}} {
+		p := newPair(t, setup{mtu: verbs.MTU256, turn: 2})
+		r := p.b.register(0x10000, 4096, allAccess)
+		second := rdma(req(wire.RCRDMAReadRequest, 5, 0), r.base, r.key, 512)
+		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 5*256))
+		p.inject(p.b, second)
+		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 7, 0), memBaseB, 0x155, 3*256))
+		for range tt.turns {
+			p.transmit()
+		}
+		p.b.deregister(r)
+		p.inject(p.b, second)
+		p.b.wantState(verbs.QPStateErr)
+		for range 5 {
+			p.transmit()
+		}
+		var psns []wire.PSN
+		for _, s := range p.packets(p.b, 0) {
+			psns = append(psns, s.PSN)
+		}
+		if got := p.last(p.b); !slices.Equal(psns, tt.want) || got.AETH.Syndrome != 0x62 {
+			t.Errorf("after %d turns: answers %v, want %v; the last %v", tt.turns, psns, tt.want, got.AETH)
+		}
 	}
 }

@@ -152,6 +152,7 @@ func newPair(t testing.TB, s setup) *pair {
 func newEnd(t testing.TB, name string, base uint64, cfg Config) *node {
 	e := &node{testHost: &testHost{t: t, name: name}}
 	e.qp = New(e.testHost, cfg)
+	e.testHost.state = e.qp.State
 	e.mem = e.register(base, memSize, allAccess)
 	copy(e.mem.data, pattern[base>>32&0xff:])
 	return e

@@ -13,7 +13,7 @@ type Config struct {
 	QPN       verbs.QPN
 	Cap       verbs.QPCap // as granted; MaxSendWR is a power of two
 	SignalAll bool
-	Turn      int // packets of a turn: see QP.Turn. TurnPackets, or 0 for no limit
+	Turn      int // packets of a turn, or 0 for no limit: see QP.Turn
 }
 
 // QP is the transport of one queue pair.
@@ -219,7 +219,8 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 }
 
 // Transmit writes the next packet that is due into buf, from the BTH to the space for the
-// ICRC, and returns its length, or 0 if none is. buf must have MaxDatagram bytes.
+// ICRC, and returns its length, or 0 if none is or the turn is over: see Pending. buf must have
+// MaxDatagram bytes.
 func (q *QP) Transmit(now time.Duration, buf []byte) int {
 	if q.cfg.Type != verbs.QPTypeRC {
 		return q.unr.transmit(buf)
@@ -283,6 +284,7 @@ func (q *QP) Fail() {
 func (q *QP) fail(status verbs.WCStatus, cause error) {
 	w := q.sq.at(q.sq.head)
 	q.sq.head++
+	q.attr.State = verbs.QPStateErr // the Host may look
 	q.complete(w, status, cause)
 	q.res.abandon()
 	q.enterError()

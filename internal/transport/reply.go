@@ -72,6 +72,7 @@ func (s *responder) regionGone(psn wire.PSN) {
 	s.refused = true
 	s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError), psn: psn}
 	if q.attr.State != verbs.QPStateErr {
+		q.attr.State = verbs.QPStateErr
 		q.host.Event(verbs.EventQPAccessErr)
 		q.enterError()
 	}

@@ -133,6 +133,7 @@ func (s *responder) reject(p *wire.Packet, r *refusal) {
 	if !r.silent {
 		s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(r.nak), psn: s.epsn}
 	}
+	q.attr.State = verbs.QPStateErr
 	// IBTA C9-222.1.1: a completion error if a work request can be named, else an event.
 	if w := s.msg.recv; w != nil {
 		s.msg.recv = nil

@@ -24,7 +24,7 @@ func isWrite(op verbs.Opcode) bool {
 func (e *node) wantReceivesLeft(n int) {
 	e.t.Helper()
 	held := 0
-	if e.qp.HeldRecv() != nil {
+	if e.qp.heldRecv() != nil {
 		held = 1
 	}
 	if len(e.recvs)+held != n || e.taken != held {
@@ -396,14 +396,14 @@ func TestUCHeldReceive(t *testing.T) {
 			p := newPair(t, setup{typ: verbs.QPTypeUC, mtu: verbs.MTU256})
 			p.b.postRecv(1, p.b.mem.sge(0, 4096))
 			p.b.postRecv(2, p.b.mem.sge(0, 4096))
-			if p.b.qp.HeldRecv() != nil {
+			if p.b.qp.heldRecv() != nil {
 				t.Errorf("%s: a receive is held from the start", name)
 			}
 			p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.UCSendFirst}, Payload: make([]byte, 256)})
 			if dropped {
 				p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.UCSendLast, PSN: 5}, Payload: make([]byte, 256)})
 			}
-			if w := p.b.qp.HeldRecv(); w == nil || w.ID != 1 {
+			if w := p.b.qp.heldRecv(); w == nil || w.ID != 1 {
 				t.Fatalf("%s: holds %+v", name, w)
 			}
 			switch end {
@@ -421,7 +421,7 @@ func TestUCHeldReceive(t *testing.T) {
 				p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.UCRDMAWriteOnlyWithImm, PSN: 77}})
 				p.b.wantRecvs(wc{1, 0})
 			}
-			if w := p.b.qp.HeldRecv(); w != nil {
+			if w := p.b.qp.heldRecv(); w != nil {
 				t.Errorf("%s: still holds %+v", name, w)
 			}
 		}
@@ -457,7 +457,7 @@ func TestUCSharedReceives(t *testing.T) {
 	pairs[1].state(ends[1], verbs.QPStateErr)
 	ends[1].wantRecvs(wc{1, verbs.WCFlushErr})
 	// What a device does before RESET.
-	if w := ends[2].qp.HeldRecv(); w == nil || w.ID != 2 {
+	if w := ends[2].qp.heldRecv(); w == nil || w.ID != 2 {
 		t.Fatalf("holds %+v", w)
 	}
 	pairs[2].state(ends[2], verbs.QPStateReset)

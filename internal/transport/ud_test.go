@@ -217,7 +217,7 @@ func TestUDHeldReceive(t *testing.T) {
 		p.b.postRecv(2, p.b.mem.sge(0, 50))
 		p.inject(p.b, datagram(wire.UDSendOnly, 11))
 		p.inject(p.b, datagram(wire.UDSendOnly, 11))
-		if w := p.b.qp.HeldRecv(); w == nil || w.ID != 1 || p.b.taken != 1 {
+		if w := p.b.qp.heldRecv(); w == nil || w.ID != 1 || p.b.taken != 1 {
 			t.Fatalf("holds %+v, %d taken", w, p.b.taken)
 		}
 		p.state(p.b, to)
@@ -226,7 +226,7 @@ func TestUDHeldReceive(t *testing.T) {
 		} else {
 			p.b.wantRecvs()
 		}
-		if p.b.qp.HeldRecv() != nil {
+		if p.b.qp.heldRecv() != nil {
 			t.Error("still holds a receive")
 		}
 	}

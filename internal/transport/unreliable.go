@@ -101,8 +101,8 @@ func (u *unreliable) fail(f *Fault) {
 	w := q.sq.at(q.sq.head)
 	u.sent = 0
 	q.sq.head++
-	q.complete(w, f.Status, f.Cause)
 	q.attr.State = verbs.QPStateSQE
+	q.complete(w, f.Status, f.Cause)
 	q.flushSend()
 }
 
@@ -139,16 +139,6 @@ func (q *QP) handleUC(p *wire.Packet) {
 		q.counters.Unexpected++
 	}
 	s.dropMessage()
-}
-
-// HeldRecv returns the receive that a message under way holds, or that a dropped one has left for
-// the next, or nil. RESET forgets it, so one of a shared receive queue must first be put back there,
-// or is lost.
-func (q *QP) HeldRecv() *RecvWQE {
-	if w := q.res.spare; w != nil {
-		return w
-	}
-	return q.res.msg.recv
 }
 
 // dropMessage forgets the message under way and keeps its receive.
@@ -195,6 +185,7 @@ func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) {
 	wc := verbs.WC{ID: w.ID, Op: verbs.WCRecv, QPN: q.cfg.QPN}
 	if f != nil {
 		wc.Status, wc.Cause = f.Status, f.Cause
+		q.attr.State = verbs.QPStateErr
 		q.host.CompleteRecv(w, wc, true)
 		q.enterError()
 		return

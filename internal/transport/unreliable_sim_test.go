@@ -149,7 +149,7 @@ func (s *sim) checkUnreliable(x, y *program, beforeX, beforeY []byte) {
 	if state := x.qp.State(); (state == verbs.QPStateErr) != x.killed || x.qp.Pending() {
 		t.Errorf("%s: ends in %v, killed %v, pending %v", x.name, state, x.killed, x.qp.Pending())
 	}
-	held := bit(x.qp.HeldRecv() != nil)
+	held := bit(x.qp.heldRecv() != nil)
 	if int(x.recvID) != len(x.recvd)+len(x.recvs)+held || x.node.taken != held {
 		t.Errorf("%s: %d receives were posted, %d completed, %d are left, %d held", x.name, x.recvID, len(x.recvd), len(x.recvs), held)
 	}
