@@ -49,30 +49,23 @@ type demoFlags struct {
 
 func runDemo(inv *invocation) int {
 	f := demoFlags{modes: []demoMode{demoWrite, demoRead}}
-	g := inv.parser()
-	for {
-		o, arg, st := g.next()
-		if st == optEnd {
-			break
-		}
-		switch {
-		case st == optBad:
-			inv.printUsage()
-			return exitUsage
-		case o.long == "quiet":
+	operands, code, ok := inv.parse(exitUsage, func(name, arg string) bool {
+		switch name {
+		case "quiet":
 			f.quiet = true
-		case o.long == "pcap":
+		case "pcap":
 			f.pcap = arg
-		case o.long == "help":
-			inv.printHelp()
-			return exitOK
 		}
+		return true
+	})
+	if !ok {
+		return code
 	}
 	switch {
-	case len(g.operands) == 1 && (g.operands[0] == string(demoWrite) || g.operands[0] == string(demoRead)):
-		f.modes = []demoMode{demoMode(g.operands[0])}
-	case len(g.operands) > 0:
-		inv.errorf("%s: %q: there are the demonstrations read and write\n", inv.prog, g.operands)
+	case len(operands) == 1 && (operands[0] == string(demoWrite) || operands[0] == string(demoRead)):
+		f.modes = []demoMode{demoMode(operands[0])}
+	case len(operands) > 0:
+		inv.errorf("%s: %q: there are the demonstrations read and write\n", inv.prog, operands)
 		inv.printUsage()
 		return exitUsage
 	}

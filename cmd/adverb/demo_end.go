@@ -94,7 +94,7 @@ func (e *demoEnd) serve(ctx context.Context, l demoListener) error {
 		conn.Close()
 		return err
 	}
-	if _, err := serveExchange(ctx, conn, e.local, e.connect); err != nil {
+	if err := e.exchange().serve(ctx, conn); err != nil {
 		return err
 	}
 	if err := e.converse(ctx); err != nil {
@@ -111,7 +111,7 @@ func (e *demoEnd) call(ctx context.Context, server netip.AddrPort) error {
 		return err
 	}
 	e.say("route resolved.", "QPN, PSN and GID go over TCP here, as ibv_rc_pingpong does it; the CM has UD packets to QP 1 for it")
-	if _, err := clientExchange(ctx, server.Addr().String(), int(server.Port()), e.local, e.connect); err != nil {
+	if err := e.exchange().client(ctx, server.Addr().String(), int(server.Port())); err != nil {
 		return err
 	}
 	if err := e.sendOurMR(); err != nil {
@@ -214,6 +214,10 @@ func (e *demoEnd) postReceives() error {
 	})
 	e.note("post 2 receives: wr_id %d for MSG_MR, wr_id %d for MSG_DONE", demoRecvMRID, demoRecvDoneID)
 	return err
+}
+
+func (e *demoEnd) exchange() *exchange {
+	return &exchange{[]pingpongEnd{e.local}, func(remote []pingpongEnd) error { return e.connect(remote[0]) }}
 }
 
 // connect takes the QP to RTR and RTS.

@@ -71,8 +71,32 @@ const (
 
 // parser returns a getopt over the arguments of inv.
 func (inv *invocation) parser() *getopt {
-	opts := append(append([]option{}, inv.cmd.options...), inv.helpOption())
-	return &getopt{prog: inv.prog, options: opts, args: inv.args, stderr: inv.stderr}
+	return &getopt{prog: inv.prog, options: inv.options(), args: inv.args, stderr: inv.stderr}
+}
+
+// parse reads all options; set takes one, and is false if it refuses the value. ok is false if
+// the run ends here: with status bad and the usage, or after the help.
+func (inv *invocation) parse(bad int, set func(name, arg string) bool) (operands []string, code int, ok bool) {
+	g := inv.parser()
+	for {
+		o, arg, st := g.next()
+		switch {
+		case st == optEnd:
+			return g.operands, exitOK, true
+		case st == optBad:
+			inv.printUsage()
+			return nil, bad, false
+		case o.long == "help" && inv.isName && !o.ours: // the classic program's own
+			inv.printUsage()
+			return nil, exitOK, false
+		case o.long == "help":
+			inv.printHelp()
+			return nil, exitOK, false
+		case !set(o.long, arg):
+			inv.printUsage()
+			return nil, bad, false
+		}
+	}
 }
 
 // next returns the next option and its argument.

@@ -42,24 +42,11 @@ func newGIDJSON(device string, e verbs.GIDEntry) gidJSON {
 
 func runGIDs(inv *invocation) int {
 	asJSON := false
-	g := inv.parser()
-	for {
-		o, _, st := g.next()
-		if st == optEnd {
-			break
-		}
-		switch {
-		case st == optBad:
-			inv.printUsage()
-			return exitError
-		case o.long == "json":
-			asJSON = true
-		case o.long == "help":
-			inv.printHelp()
-			return exitOK
-		}
+	operands, code, ok := inv.parse(exitError, func(string, string) bool { asJSON = true; return true })
+	if !ok {
+		return code
 	}
-	names := g.operands[:min(len(g.operands), 1)]
+	names := operands[:min(len(operands), 1)]
 	if len(names) == 0 {
 		list, err := verbs.Devices()
 		inv.explain(err)
@@ -67,7 +54,6 @@ func runGIDs(inv *invocation) int {
 			names = append(names, d.Name)
 		}
 	}
-	code := exitOK
 	var all []gid
 	for _, name := range names {
 		es, err := deviceGIDs(name)

@@ -8,9 +8,12 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // The devices of these tests, on addresses that no other test has.
@@ -51,35 +54,95 @@ func start(ctx context.Context, argv ...string) *started {
 	return s
 }
 
-// freePort returns a TCP port that nobody has.
+// freePort returns a TCP port that nobody has. It is below those that systems hand out to others
+// that ask for any, so that nobody gets it before it is used.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
+	const first, count = 10000, 20000
+	for range count {
+		port := strconv.Itoa(first + (os.Getpid()+int(portsTried.Add(1)))%count)
+		l, err := net.Listen("tcp", ":"+port)
+		if err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Fatal("no TCP port is free")
+	return ""
 }
 
-// pingpongPair runs a server and a client.
-func pingpongPair(t *testing.T, serverFlags, clientFlags string) (server, client result) {
+var portsTried atomic.Int32
+
+// patience ends a run that got stuck, so that the test can say where.
+const patience = time.Minute
+
+// pingpongPair runs a server and a client of the program of that classic name.
+func pingpongPair(t *testing.T, prog, serverFlags, clientFlags string) (server, client result) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	port := freePort(t)
 	args := func(name, dev, flags string) []string {
 		return append([]string{name, "-p", port, "-d", dev}, strings.Fields(flags)...)
 	}
-	s := start(t.Context(), args("ibv_rc_pingpong", serverDevice, serverFlags)...)
-	c := start(t.Context(), append(args("/usr/bin/ibv_rc_pingpong", clientDevice, clientFlags), "127.0.0.1")...)
+	s := start(ctx, args(prog, serverDevice, serverFlags)...)
+	c := start(ctx, append(args("/usr/bin/"+prog, clientDevice, clientFlags), "127.0.0.1")...)
 	return <-s.done, <-c.done
 }
 
+// pingpongRun is a run of two ends with the same flags, and what it comes to.
+type pingpongRun struct {
+	flags string
+	bytes int // both ways
+	iters int
+}
+
+// checkRuns runs a program whose line about the own end has sep in front of the GID.
+func checkRuns(t *testing.T, prog, sep string, runs []pingpongRun) {
+	for _, r := range runs {
+		t.Run(strings.ReplaceAll(r.flags, " ", ""), func(t *testing.T) {
+			server, client := pingpongPair(t, prog, r.flags, r.flags)
+			checkRun(t, server, client, sep, 1, r)
+		})
+	}
+}
+
+func checkRun(t *testing.T, server, client result, sep string, qps int, run pingpongRun) {
+	t.Helper()
+	for _, r := range []result{server, client} {
+		if r.code != 0 || r.stderr != "" {
+			t.Fatalf("status %d, stdout:\n%sstderr:\n%s", r.code, r.stdout, r.stderr)
+		}
+		checkPingpongOutput(t, r.stdout, sep, qps, run)
+	}
+	// Each prints of the other what the other prints of itself.
+	s, c := endLines(server.stdout, qps), endLines(client.stdout, qps)
+	if !slices.Equal(s[:qps], c[qps:]) || !slices.Equal(s[qps:], c[:qps]) {
+		t.Errorf("the ends do not agree:\n%s\n%s", server.stdout, client.stdout)
+	}
+}
+
+// endLines returns what the lines about the ends say of them, the own ones first.
+func endLines(stdout string, qps int) []string {
+	lines := strings.Split(stdout, "\n")[:2*qps]
+	for i := range lines {
+		lines[i] = strings.Replace(lines[i][18:], ": GID", ", GID", 1)
+	}
+	return lines
+}
+
+func checkPingpongOutput(t *testing.T, out, sep string, qps int, run pingpongRun) {
+	t.Helper()
+	const address, gid = `LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}`, ` GID (::ffff:[0-9.]+|[0-9a-f:]+)\n`
+	want := regexp.MustCompile(fmt.Sprintf(`^(  local address:  %s%s%s)+(  remote address: %s,%s)+`, address, sep, gid, address, gid) +
+		fmt.Sprintf(`%d bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n%d iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter\n$`, run.bytes, run.iters))
+	if !want.MatchString(out) || strings.Count(out, "  local ") != qps || strings.Count(out, "  remote ") != qps {
+		t.Errorf("got\n%swant, with %d lines about each end,\n%v", out, qps, want)
+	}
+}
+
 func TestRCPingpong(t *testing.T) {
-	for _, tt := range []struct {
-		flags string
-		bytes int // both ways
-		iters int
-	}{
+	checkRuns(t, "ibv_rc_pingpong", ",", []pingpongRun{
 		{"-g 0", 8192000, 1000},
 		{"-s 1 -n 100", 200, 100},
 		{"-s 4095 -n 50", 409500, 50},
@@ -93,158 +156,56 @@ func TestRCPingpong(t *testing.T) {
 		{"-n 1", 8192, 1},
 		{"-o -P -n 5", 40960, 5},
 		{"-l 3 -s 0x10 -n 5", 160, 5},
+	})
+}
+
+func TestUCPingpong(t *testing.T) {
+	checkRuns(t, "ibv_uc_pingpong", ",", []pingpongRun{
+		{"-g 0", 8192000, 1000},
+		{"-s 1 -n 100", 200, 100},
+		{"-s 4097 -n 50 -m 256 -c", 409700, 50},
+		{"-s 100000 -n 10 -m 4096 -e", 2000000, 10},
+		{"-r 1 -n 20", 163840, 20},
+	})
+}
+
+func TestUDPingpong(t *testing.T) {
+	checkRuns(t, "ibv_ud_pingpong", ":", []pingpongRun{
+		{"-g 0", 2048000, 1000},
+		{"-s 0 -n 10", 0, 10},
+		{"-s 1 -n 100 -e", 200, 100},
+		{"-s 4096 -n 50 -c", 409600, 50},
+		{"-r 1 -n 20", 40960, 20},
+	})
+}
+
+func TestSRQPingpong(t *testing.T) {
+	for _, tt := range []struct {
+		qps int
+		pingpongRun
+	}{
+		{16, pingpongRun{"-g 0", 8192000, 1000}},
+		{1, pingpongRun{"-q 1 -r 1 -n 20", 163840, 20}},
+		{2, pingpongRun{"-q 2 -s 1025 -n 8", 16400, 8}},
+		{3, pingpongRun{"-q 3 -r 3 -n 100 -e -c", 819200, 100}},
+		{5, pingpongRun{"-q 5 -r 6 -s 10000 -n 50 -o", 1000000, 50}},
+		{255, pingpongRun{"-q 255 -s 8 -n 600", 9600, 600}},
 	} {
 		t.Run(strings.ReplaceAll(tt.flags, " ", ""), func(t *testing.T) {
-			server, client := pingpongPair(t, tt.flags, tt.flags)
-			for _, r := range []result{server, client} {
-				if r.code != 0 || r.stderr != "" {
-					t.Fatalf("status %d, stderr:\n%s", r.code, r.stderr)
-				}
-				checkPingpongOutput(t, r.stdout, tt.bytes, tt.iters)
-			}
-			// Each prints of the other what the other prints of itself.
-			s, c := strings.Split(server.stdout, "\n"), strings.Split(client.stdout, "\n")
-			if s[0][18:] != c[1][18:] || s[1][18:] != c[0][18:] {
-				t.Errorf("the ends do not agree:\n%s\n%s", server.stdout, client.stdout)
-			}
+			server, client := pingpongPair(t, "ibv_srq_pingpong", tt.flags, tt.flags)
+			checkRun(t, server, client, ",", tt.qps, tt.pingpongRun)
 		})
 	}
 }
 
-func checkPingpongOutput(t *testing.T, out string, bytes, iters int) {
-	t.Helper()
-	const address = `LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.0\.88\.[12]\n`
-	want := regexp.MustCompile(`^  local address:  ` + address + `  remote address: ` + address +
-		fmt.Sprintf(`%d bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n%d iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter\n$`, bytes, iters))
-	if !want.MatchString(out) {
-		t.Errorf("got\n%swant\n%v", out, want)
+// Ends that do not have as many QPs could not end.
+func TestSRQPingpongQPsDiffer(t *testing.T) {
+	server, client := pingpongPair(t, "ibv_srq_pingpong", "-q 3", "-q 2")
+	const want = "Failed to modify QP[2] to RTR\nCouldn't connect to remote QP\nadverb: the peer has 2 QPs, and here are 3: "
+	if server.code != 1 || !strings.HasPrefix(server.stderr, want) {
+		t.Errorf("server: status %d, stderr:\n%s", server.code, server.stderr)
 	}
-}
-
-// A server that checks, and a client that does not write what is checked: each page is wrong.
-func TestRCPingpongBadData(t *testing.T) {
-	size := os.Getpagesize() + 1
-	server, client := pingpongPair(t, fmt.Sprintf("-c -n 3 -s %d", size), fmt.Sprintf("-n 3 -s %d", size))
-	if server.code != 0 || client.code != 0 {
-		t.Fatalf("%+v\n%+v", server, client)
-	}
-	if !strings.HasSuffix(server.stdout, "usec/iter\ninvalid data in page 0\ninvalid data in page 1\n") {
-		t.Errorf("server: %s", server.stdout)
-	}
-}
-
-// A message that the receiver has no room for fails at both ends, with the classic line and a
-// reason.
-func TestRCPingpongSizesDiffer(t *testing.T) {
-	server, client := pingpongPair(t, "-s 100", "-s 200")
-	for _, tt := range []struct {
-		name string
-		result
-		line string
-	}{
-		{"server", server, "Failed status local length error (1) for wr_id 1\nparse WC failed "},
-		{"client", client, "Failed status remote invalid request error (9) for wr_id 2\nparse WC failed "},
-	} {
-		if tt.code != 1 || !strings.HasPrefix(tt.stderr, tt.line) || !strings.Contains(tt.stderr, "\nadverb: work request 0x") {
-			t.Errorf("%s: status %d, stderr:\n%s", tt.name, tt.code, tt.stderr)
-		}
-	}
-}
-
-func TestRCPingpongErrors(t *testing.T) {
-	for _, tt := range []struct {
-		args   string
-		stderr string
-	}{
-		{"-d nope", "IB device nope not found\nadverb: open device nope: no such device; there are ["},
-		{"-i 2", "Failed to modify QP to INIT\nadverb: "},
-		{"-g 200", "can't read sgid of index 200\nadverb: "},
-		{"-r 1000000", "Couldn't create QP\nadverb: "},
-		{"-s 0", "Couldn't register MR\nadverb: "},
-		{"-t", "The device isn't completion timestamp capable\n"},
-		{"-j", "Device doesn't support dm allocation\n"},
-		{"-O", "The device doesn't support implicit ODP\n"},
-	} {
-		argv := append([]string{"ibv_rc_pingpong", "-d", serverDevice}, strings.Fields(tt.args)...)
-		code, stdout, stderr := tool(t.Context(), argv...)
-		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, tt.stderr) {
-			t.Errorf("%s: status %d, stdout %q, stderr:\n%s", tt.args, code, stdout, stderr)
-		}
-	}
-}
-
-// callServer starts a server and sends it the first message of the exchange.
-func callServer(ctx context.Context, t *testing.T, message []byte, flags ...string) (*started, net.Conn) {
-	t.Helper()
-	port := freePort(t)
-	s := start(ctx, append([]string{"ibv_rc_pingpong", "-p", port, "-d", serverDevice}, flags...)...)
-	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	if _, err := conn.Write(message); err != nil {
-		t.Fatal(err)
-	}
-	return s, conn
-}
-
-// A C program that was given no -g has no GID.
-func TestRCPingpongPeerWithoutGID(t *testing.T) {
-	s, _ := callServer(t.Context(), t, pingpongEnd{QPN: 5, PSN: 6}.message())
-	r := <-s.done
-	if want := "Failed to modify QP to RTR\nCouldn't connect to remote QP\n" +
-		"adverb: the peer has no GID, and Ethernet needs one: give the peer its -g"; r.code != 1 || !strings.HasPrefix(r.stderr, want) {
-		t.Errorf("status %d, stderr:\n%s", r.code, r.stderr)
-	}
-}
-
-// absentPeer is an end of which no packet will come.
-func absentPeer() pingpongEnd {
-	e := pingpongEnd{QPN: 5, PSN: 6}
-	copy(e.GID[10:], []byte{0xff, 0xff, 127, 0, 88, 3})
-	return e
-}
-
-// Ctrl-C ends a server whose client never sends.
-func TestRCPingpongInterrupted(t *testing.T) {
-	for _, flag := range []string{"-c", "-e"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		s, conn := callServer(ctx, t, absentPeer().message(), flag)
-		if _, err := readEnd(conn); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, doneMessage); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-			t.Fatalf("the server did not close the connection: %v", err)
-		}
-		cancel()
-		if r := <-s.done; r.code != statusInterrupted || r.stderr != "adverb: interrupted\n" {
-			t.Errorf("%s: status %d, stderr:\n%s", flag, r.code, r.stderr)
-		}
-	}
-}
-
-// A peer that is gone when the first message is sent ends the run, after all retries.
-func TestRCPingpongPeerGone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes the eight timeouts of 67 ms that the C program sets")
-	}
-	l, port := listenLoopback(t)
-	c := start(t.Context(), "ibv_rc_pingpong", "-d", clientDevice, "-p", strconv.Itoa(port), "127.0.0.1")
-	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := serveExchange(t.Context(), conn, absentPeer(), connectNothing); err != nil {
-		t.Fatal(err)
-	}
-	r := <-c.done
-	want := "Failed status transport retry counter exceeded (12) for wr_id 2\nparse WC failed "
-	if r.code != 1 || !strings.HasPrefix(r.stderr, want) || !strings.Contains(r.stderr, "did not acknowledge") {
-		t.Errorf("status %d, stderr:\n%s", r.code, r.stderr)
+	if client.code != 1 || !strings.Contains(client.stderr, "\n0/52: Couldn't read remote address [0]\n") {
+		t.Errorf("client: status %d, stderr:\n%s", client.code, client.stderr)
 	}
 }

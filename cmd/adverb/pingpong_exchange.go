@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,31 +84,48 @@ func exchangeErr(cause error, format string, args ...any) error {
 	return &exchangeError{fmt.Sprintf(format, args...), cause}
 }
 
-// clientExchange tells the server at host where we are, learns where it is, and calls
-// connect. The server is ready to receive when it answers. Unlike the C program's client ours
-// says that it is done only when it is connected: if that fails, the server learns so, and
-// does not wait for a message for ever.
-func clientExchange(ctx context.Context, host string, port int, local pingpongEnd, connect func(pingpongEnd) error) (pingpongEnd, error) {
+// exchange is how two ends learn of each other over TCP. Both send as many messages.
+type exchange struct {
+	local   []pingpongEnd
+	connect func(remote []pingpongEnd) error
+}
+
+// many says whether this is the exchange of srq_pingpong, whose errors read otherwise.
+func (x *exchange) many() bool { return len(x.local) > 1 }
+
+// client tells the server at host where we are, learns where it is, and calls x.connect. The
+// server is ready to receive when it answers. Unlike the C program's client ours says that it
+// is done only when it is connected: if that fails, the server learns so, and does not wait
+// for a message for ever.
+func (x *exchange) client(ctx context.Context, host string, port int) error {
 	conn, err := dialServer(ctx, host, port)
 	if err != nil {
-		return pingpongEnd{}, err
+		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := conn.Write(local.message()); err != nil {
-		return pingpongEnd{}, exchangeErr(err, "Couldn't send local address")
+	if _, err := conn.Write(x.messages()); err != nil {
+		return exchangeErr(err, "Couldn't send local address")
 	}
-	remote, err := readEnd(conn)
-	if err != nil {
-		return pingpongEnd{}, exchangeErr(err, "client read/write: %v\nCouldn't read/write remote address", errno(err))
+	const line = "client read/write: %v\nCouldn't read/write remote address"
+	remote, failed, err := x.readEnds(conn)
+	switch {
+	case err != nil && x.many():
+		return exchangeErr(err, "client read: %v\n%s", errno(err), failed)
+	case err != nil:
+		return exchangeErr(err, line, errno(err))
 	}
-	if err := connect(remote); err != nil {
-		return remote, err
+	if err := x.connect(remote); err != nil {
+		return err
 	}
-	if _, err := io.WriteString(conn, doneMessage); err != nil {
-		return pingpongEnd{}, exchangeErr(err, "client read/write: %v\nCouldn't read/write remote address", errno(err))
+	_, err = io.WriteString(conn, doneMessage)
+	switch {
+	case err != nil && x.many():
+		return exchangeErr(err, "client write: %v", errno(err))
+	case err != nil:
+		return exchangeErr(err, line, errno(err))
 	}
-	return remote, nil
+	return nil
 }
 
 func dialServer(ctx context.Context, host string, port int) (net.Conn, error) {
@@ -126,12 +144,38 @@ func dialServer(ctx context.Context, host string, port int) (net.Conn, error) {
 	return nil, exchangeErr(fmt.Errorf("%w: is the server running there, with the same -p?", err), "Couldn't connect to %s:%d", host, port)
 }
 
-func readEnd(conn net.Conn) (pingpongEnd, error) {
-	b := make([]byte, endMessageSize)
-	if _, err := io.ReadFull(conn, b); err != nil {
-		return pingpongEnd{}, err
+func (x *exchange) messages() []byte {
+	var b []byte
+	for _, e := range x.local {
+		b = append(b, e.message()...)
 	}
-	return parseEnd(b)
+	return b
+}
+
+// readEnds reads the peer's messages. failed is the classic line of err.
+func (x *exchange) readEnds(conn net.Conn) (remote []pingpongEnd, failed string, err error) {
+	b := make([]byte, len(x.local)*endMessageSize)
+	n, err := io.ReadFull(conn, b)
+	if err != nil {
+		return nil, x.readLine(n%endMessageSize, n/endMessageSize), err
+	}
+	for m := range slices.Chunk(b, endMessageSize) {
+		e, err := parseEnd(m)
+		if err != nil {
+			return nil, x.readLine(endMessageSize, len(remote)), err
+		}
+		remote = append(remote, e)
+	}
+	return remote, "", nil
+}
+
+// readLine says that only n bytes, or wrong ones, came of a message.
+func (x *exchange) readLine(n, message int) string {
+	line := fmt.Sprintf("%d/%d: Couldn't read remote address", n, endMessageSize)
+	if x.many() {
+		line += fmt.Sprintf(" [%d]", message)
+	}
+	return line
 }
 
 // listenPingpong listens for a client of the exchange.
@@ -144,39 +188,43 @@ func listenPingpong(ctx context.Context, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// serverExchange waits for a client, learns where it is, calls connect, and only then tells
-// the client where we are: it sends at once. It closes l.
-func serverExchange(ctx context.Context, l net.Listener, local pingpongEnd, connect func(pingpongEnd) error) (pingpongEnd, error) {
+// server waits for a client, learns where it is, calls x.connect, and only then tells the
+// client where we are: it sends at once. It closes l.
+func (x *exchange) server(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	conn, err := l.Accept()
 	stop()
 	l.Close()
 	if err != nil {
-		return pingpongEnd{}, exchangeErr(err, "accept() failed")
+		return exchangeErr(err, "accept() failed")
 	}
-	return serveExchange(ctx, conn, local, connect)
+	return x.serve(ctx, conn)
 }
 
-// serveExchange is serverExchange once a client has called. It closes conn.
-func serveExchange(ctx context.Context, conn net.Conn, local pingpongEnd, connect func(pingpongEnd) error) (pingpongEnd, error) {
+// serve is server once a client has called. It closes conn.
+func (x *exchange) serve(ctx context.Context, conn net.Conn) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	b := make([]byte, endMessageSize)
-	if n, err := io.ReadFull(conn, b); err != nil {
-		return pingpongEnd{}, exchangeErr(err, "server read: %v\n%d/%d: Couldn't read remote address", errno(err), n, endMessageSize)
+	remote, failed, err := x.readEnds(conn)
+	switch {
+	case err == errBadEnd:
+		return exchangeErr(err, "%s", failed)
+	case err != nil:
+		return exchangeErr(err, "server read: %v\n%s", errno(err), failed)
 	}
-	remote, err := parseEnd(b)
-	if err != nil {
-		return pingpongEnd{}, exchangeErr(err, "%d/%d: Couldn't read remote address", len(b), endMessageSize)
+	if err := x.connect(remote); err != nil {
+		return exchangeErr(err, "Couldn't connect to remote QP")
 	}
-	if err := connect(remote); err != nil {
-		return pingpongEnd{}, exchangeErr(err, "Couldn't connect to remote QP")
+	const line = "Couldn't send/recv local address"
+	if _, err := conn.Write(x.messages()); err != nil {
+		return exchangeErr(err, line)
 	}
-	if _, err := conn.Write(local.message()); err != nil {
-		return pingpongEnd{}, exchangeErr(err, "Couldn't send/recv local address")
+	done := make([]byte, len(doneMessage))
+	if _, err := io.ReadFull(conn, done); err != nil {
+		return exchangeErr(err, line)
 	}
-	if _, err := io.ReadFull(conn, b[:len(doneMessage)]); err != nil {
-		return pingpongEnd{}, exchangeErr(err, "Couldn't send/recv local address")
+	if string(done) != doneMessage {
+		return exchangeErr(errBadEnd, line)
 	}
-	return remote, nil
+	return nil
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-func printEnd(w io.Writer, which string, e pingpongEnd) {
-	fmt.Fprintf(w, "  %-15s LID 0x%04x, QPN %v, PSN %v, GID %v\n", which+" address:", e.LID, e.QPN, e.PSN, e.GID)
+// printEnd prints a line about an end in one of the address formats.
+func printEnd(w io.Writer, format string, e pingpongEnd) {
+	fmt.Fprintf(w, format, e.LID, e.QPN, e.PSN, e.GID)
 }
 
 // printResult prints throughput and time a round. The C program keeps the microseconds in a

@@ -1,10 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +8,18 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// classicInvocation is a call of a command by its classic name.
+func classicInvocation(t *testing.T, c *command, line string) (inv *invocation, stdout, stderr *strings.Builder) {
+	stdout, stderr = new(strings.Builder), new(strings.Builder)
+	return &invocation{ctx: t.Context(), cmd: c, prog: c.classic, isName: true,
+		args: strings.Fields(line), stdout: stdout, stderr: stderr}, stdout, stderr
+}
+
 func TestPingpongFlags(t *testing.T) {
 	inv := func(line string) (*invocation, *strings.Builder, *strings.Builder) {
-		var out, err strings.Builder
-		return &invocation{ctx: t.Context(), cmd: rcPingpongCmd, prog: "ibv_rc_pingpong", isName: true,
-			args: strings.Fields(line), stdout: &out, stderr: &err}, &out, &err
+		return classicInvocation(t, rcPingpongCmd, line)
 	}
-	def := pingpongFlags{port: 18515, ibPort: 1, size: 4096, mtu: verbs.MTU1024, rxDepth: 500, iters: 1000, gidIndex: -1}
+	def := pingpongFlags{port: 18515, ibPort: 1, size: 4096, mtu: verbs.MTU1024, numQP: 1, rxDepth: 500, iters: 1000, gidIndex: -1}
 	for _, tt := range []struct {
 		line string
 		want func(*pingpongFlags)
@@ -39,7 +40,7 @@ func TestPingpongFlags(t *testing.T) {
 		{"-s junk", func(f *pingpongFlags) { f.size = 0 }},
 	} {
 		i, _, stderr := inv(tt.line)
-		got, code, ok := parsePingpong(i)
+		got, code, ok := parsePingpong(i, &pingpongRC)
 		if strings.Contains(tt.line, "U") {
 			if ok || code != 1 || stderr.String() != "CoCo unprotected memory cannot be used with ODP\n" {
 				t.Errorf("%q: %v, status %d, %s", tt.line, ok, code, stderr)
@@ -60,13 +61,53 @@ func TestPingpongFlags(t *testing.T) {
 		"-P":    "prefetch is valid only with on-demand memory region\n",
 	} {
 		i, stdout, stderr := inv(line)
-		_, code, ok := parsePingpong(i)
+		_, code, ok := parsePingpong(i, &pingpongRC)
 		if ok || code != 1 || stderr.String() != text {
 			t.Errorf("%q: %v, status %d, stderr %q, want %q", line, ok, code, stderr, text)
 		}
 		conflict := text != "" && line != "-x"
 		if usage := strings.HasPrefix(stdout.String(), "Usage:\n"); usage == conflict {
 			t.Errorf("%q: usage printed: %v", line, usage)
+		}
+	}
+}
+
+// What the other programs read otherwise.
+func TestPingpongFlagsOfKinds(t *testing.T) {
+	for _, tt := range []struct {
+		cmd  *command
+		kind *pingpongKind
+		line string
+		want pingpongFlags
+	}{
+		{ucPingpongCmd, &pingpongUC, "-m 512 -ec", pingpongFlags{size: 4096, mtu: verbs.MTU512, numQP: 1, rxDepth: 500, events: true, check: true}},
+		{udPingpongCmd, &pingpongUD, "-r 3", pingpongFlags{size: 1024, mtu: verbs.MTU1024, numQP: 1, rxDepth: 3}},
+		{srqPingpongCmd, &pingpongSRQ, "-o", pingpongFlags{size: 4096, mtu: verbs.MTU1024, numQP: 16, rxDepth: 500, odp: true}},
+		{srqPingpongCmd, &pingpongSRQ, "-q 255 --rx-depth 255", pingpongFlags{size: 4096, mtu: verbs.MTU1024, numQP: 255, rxDepth: 255}},
+	} {
+		inv, _, stderr := classicInvocation(t, tt.cmd, tt.line)
+		got, _, ok := parsePingpong(inv, tt.kind)
+		tt.want.port, tt.want.ibPort, tt.want.iters, tt.want.gidIndex = 18515, 1, 1000, -1
+		if !ok || got != tt.want {
+			t.Errorf("%s %s: got %+v, want %+v, stderr %s", tt.cmd.classic, tt.line, got, tt.want, stderr)
+		}
+	}
+	for _, tt := range []struct {
+		cmd    *command
+		kind   *pingpongKind
+		line   string
+		stderr string
+	}{
+		{ucPingpongCmd, &pingpongUC, "-o", "ibv_uc_pingpong: invalid option -- 'o'\n"},
+		{udPingpongCmd, &pingpongUD, "-m 1024", "ibv_ud_pingpong: invalid option -- 'm'\n"},
+		{srqPingpongCmd, &pingpongSRQ, "-s 0", ""},
+		{srqPingpongCmd, &pingpongSRQ, "-q 0", ""},
+		{srqPingpongCmd, &pingpongSRQ, "-r 15", "rx_depth 15 is too small for 16 QPs -- must have at least one receive per QP.\n"},
+		{srqPingpongCmd, &pingpongSRQ, "-q 256", "num_qp 256 must be less than 255\n"},
+	} {
+		inv, _, stderr := classicInvocation(t, tt.cmd, tt.line)
+		if _, code, ok := parsePingpong(inv, tt.kind); ok || code != 1 || stderr.String() != tt.stderr {
+			t.Errorf("%s %s: %v, status %d, stderr %q, want %q", tt.cmd.classic, tt.line, ok, code, stderr, tt.stderr)
 		}
 	}
 }
@@ -79,12 +120,14 @@ func TestPingpongReport(t *testing.T) {
 	}
 	var b strings.Builder
 	e := pingpongEnd{QPN: 0x17, PSN: 0x05d592, GID: gid}
-	printEnd(&b, "local", e)
-	printEnd(&b, "remote", pingpongEnd{LID: 0xab})
+	printEnd(&b, pingpongRC.localFormat, e)
+	printEnd(&b, pingpongUD.localFormat, e)
+	printEnd(&b, remoteAddressFormat, pingpongEnd{LID: 0xab})
 	printResult(&b, 4095, 3, 24169*time.Microsecond)
 	printResult(&b, 4096, 0, 5*time.Microsecond)
 	printResult(&b, 4096, 0, 0)
 	want := "  local address:  LID 0x0000, QPN 0x000017, PSN 0x05d592, GID ::ffff:10.98.0.3\n" +
+		"  local address:  LID 0x0000, QPN 0x000017, PSN 0x05d592: GID ::ffff:10.98.0.3\n" +
 		"  remote address: LID 0x00ab, QPN 0x000000, PSN 0x000000, GID ::\n" +
 		"24570 bytes in 0.02 seconds = 8.13 Mbit/sec\n" +
 		"3 iters in 0.02 seconds = 8056.33 usec/iter\n" +
@@ -101,166 +144,5 @@ func TestPingpongReport(t *testing.T) {
 	}
 	if s := wcStatusText(24); s != "unknown" {
 		t.Error(s)
-	}
-}
-
-func TestEndMessage(t *testing.T) {
-	gid, _ := verbs.ParseGID("10.98.0.3")
-	e := pingpongEnd{LID: 1, QPN: 0x17, PSN: 0x05d592, GID: gid}
-	m := e.message()
-	if want := "0001:000017:05d592:00000000000000000000ffff0a620003\x00"; string(m) != want || len(m) != 52 {
-		t.Fatalf("got %q (%d bytes), want %q", m, len(m), want)
-	}
-	got, err := parseEnd(m)
-	if err != nil || got != e {
-		t.Errorf("got %+v, %v; want %+v", got, err, e)
-	}
-	if !e.hasGID() || (pingpongEnd{GID: verbs.GID{0: 0xfe}}).hasGID() {
-		t.Error("hasGID does not look at the lower half")
-	}
-	for _, bad := range []string{"", "a:b:c", "0001:000017:05d592:0000", "10000:0:0:" + strings.Repeat("0", 32),
-		"0:1000000:0:" + strings.Repeat("0", 32), "0:0:x:" + strings.Repeat("0", 32), "0:0:0:" + strings.Repeat("x", 32)} {
-		if e, err := parseEnd([]byte(bad)); err == nil {
-			t.Errorf("%q: parsed as %+v", bad, e)
-		}
-	}
-}
-
-func FuzzParseEnd(f *testing.F) {
-	f.Add(pingpongEnd{LID: 1, QPN: 2, PSN: 3}.message())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := parseEnd(b)
-		if err != nil {
-			return
-		}
-		if again, err := parseEnd(e.message()); err != nil || again != e {
-			t.Errorf("%q: %+v comes back as %+v, %v", b, e, again, err)
-		}
-	})
-}
-
-func listenLoopback(t *testing.T) (l net.Listener, port int) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l, l.Addr().(*net.TCPAddr).Port
-}
-
-func connectNothing(pingpongEnd) error { return nil }
-
-// The server is connected before the client learns its address.
-func TestExchange(t *testing.T) {
-	l, port := listenLoopback(t)
-	server, client := pingpongEnd{QPN: 1, GID: verbs.GID{15: 1}}, pingpongEnd{QPN: 2, GID: verbs.GID{15: 2}}
-	connected := make(chan pingpongEnd, 1)
-	failed := make(chan error, 1)
-	go func() {
-		conn, err := l.Accept()
-		if err == nil {
-			_, err = serveExchange(t.Context(), conn, server, func(e pingpongEnd) error { connected <- e; return nil })
-		}
-		failed <- err
-	}()
-	got, err := clientExchange(t.Context(), "127.0.0.1", port, client, connectNothing)
-	if err != nil || got != server {
-		t.Errorf("client got %+v, %v; want %+v", got, err, server)
-	}
-	select {
-	case e := <-connected:
-		if e != client {
-			t.Errorf("server got %+v, want %+v", e, client)
-		}
-	default:
-		t.Error("the client knew the server's address before the server was connected")
-	}
-	if err := <-failed; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestExchangeErrors(t *testing.T) {
-	local := pingpongEnd{QPN: 1}
-	line := func(err error) string {
-		if e, ok := errors.AsType[*exchangeError](err); ok {
-			return e.line
-		}
-		return ""
-	}
-	l, port := listenLoopback(t)
-	l.Close()
-	if _, err := clientExchange(t.Context(), "127.0.0.1", port, local, connectNothing); !strings.HasPrefix(line(err), "Couldn't connect to 127.0.0.1:") {
-		t.Errorf("nobody listens: %v", err)
-	}
-	if _, err := listenPingpong(t.Context(), -1); line(err) != "Couldn't listen to port -1" {
-		t.Errorf("bad port: %v", err)
-	}
-
-	serve := func(say string, connect func(pingpongEnd) error) error {
-		a, b := net.Pipe()
-		go func() {
-			io.WriteString(b, say)
-			if len(say) == endMessageSize {
-				io.ReadFull(b, make([]byte, endMessageSize))
-			}
-			b.Close()
-		}()
-		_, err := serveExchange(t.Context(), a, local, connect)
-		return err
-	}
-	if err := serve("0000:0", connectNothing); err == nil {
-		t.Error("short message accepted")
-	}
-	if err := serve(strings.Repeat("x", endMessageSize), connectNothing); line(err) != "52/52: Couldn't read remote address" {
-		t.Errorf("garbage: %v", err)
-	}
-	if err := serve(string(local.message()), func(pingpongEnd) error { return errors.New("no") }); line(err) != "Couldn't connect to remote QP" {
-		t.Errorf("connect fails: %v", err)
-	}
-	if err := serve(string(local.message()), connectNothing); line(err) != "Couldn't send/recv local address" {
-		t.Errorf("no done: %v", err)
-	}
-}
-
-// A client that cannot connect to the server's QP tells the server so.
-func TestExchangeClientFails(t *testing.T) {
-	l, port := listenLoopback(t)
-	failed := make(chan error, 1)
-	go func() {
-		conn, err := l.Accept()
-		if err == nil {
-			_, err = serveExchange(t.Context(), conn, pingpongEnd{}, connectNothing)
-		}
-		failed <- err
-	}()
-	no := errors.New("no")
-	if _, err := clientExchange(t.Context(), "127.0.0.1", port, pingpongEnd{}, func(pingpongEnd) error { return no }); err != no {
-		t.Errorf("client: %v", err)
-	}
-	if err := <-failed; err == nil {
-		t.Error("the server believes that all is well")
-	}
-}
-
-// A canceled context ends a wait for a peer.
-func TestExchangeCanceled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	l, port := listenLoopback(t)
-	accepted := make(chan net.Conn, 1)
-	go func() {
-		if c, err := l.Accept(); err == nil {
-			accepted <- c
-			cancel() // the client waits for the answer by now, or will
-		}
-	}()
-	if _, err := clientExchange(ctx, "127.0.0.1", port, pingpongEnd{}, connectNothing); err == nil {
-		t.Error("no error")
-	}
-	(<-accepted).Close()
-	l, _ = listenLoopback(t)
-	if _, err := serverExchange(ctx, l, pingpongEnd{}, nil); err == nil {
-		t.Error("a server waits for a client with a canceled context")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,10 @@ var commands = []*command{
 	devinfoCmd,
 	gidsCmd,
 	rcPingpongCmd,
+	ucPingpongCmd,
+	udPingpongCmd,
+	srqPingpongCmd,
+	asyncwatchCmd,
 	demoCmd,
 }
 
@@ -70,13 +75,18 @@ func (inv *invocation) fail(cause error, format string, args ...any) int {
 	return exitError
 }
 
-// helpOption is --help, and -h where the classic program's -h, an error, need not be kept.
-func (inv *invocation) helpOption() option {
+// options are the command's, with --help, and -h where the classic program's -h, an error, need
+// not be kept.
+func (inv *invocation) options() []option {
+	all := slices.Clone(inv.cmd.options)
+	if slices.ContainsFunc(all, func(o option) bool { return o.long == "help" }) {
+		return all
+	}
 	o := option{long: "help", help: "print this text", ours: true}
 	if !inv.isName {
 		o.short = 'h'
 	}
-	return o
+	return append(all, o)
 }
 
 func (inv *invocation) printUsage() { inv.cmd.usage(inv.stdout, inv.cmd, inv.prog) }
@@ -84,17 +94,17 @@ func (inv *invocation) printUsage() { inv.cmd.usage(inv.stdout, inv.cmd, inv.pro
 func (inv *invocation) printHelp() {
 	fmt.Fprintf(inv.stdout, "%s\n\n", inv.cmd.short)
 	inv.printUsage()
-	heading := "Options"
+	heading := "\nOptions:\n"
 	if inv.cmd.classic != "" {
-		heading = "Beyond the classic options"
+		heading = "\nBeyond the classic options:\n"
 	}
-	fmt.Fprintf(inv.stdout, "\n%s:\n", heading)
-	for _, o := range inv.cmd.options {
+	for _, o := range inv.options() {
 		if o.ours {
+			fmt.Fprint(inv.stdout, heading)
+			heading = ""
 			printOption(inv.stdout, o)
 		}
 	}
-	printOption(inv.stdout, inv.helpOption())
 	if inv.cmd.more != "" {
 		fmt.Fprintf(inv.stdout, "\n%s", strings.ReplaceAll(inv.cmd.more, "PROG", inv.prog))
 	}

@@ -10,5 +10,8 @@
 //
 //	engine.rx  one receiver at a time
 //	qp.mu      the QP's transport, and sending in the order of PSNs
-//	recvQueue.mu, cq.mu, timers.mu, events.mu
+//	mw.mu, recvQueue.mu, srq.mu, cq.mu, timers.mu, turns.mu, events.mu
+//
+// groups.mu is taken before engine locks when a QP attaches to a multicast group, and never while
+// a qp.mu is held.
 package hca
