@@ -57,6 +57,9 @@ func (d *Device) engine(addr netip.Addr) (*engine, error) {
 	more := append(append([]*engine(nil), all...), e)
 	d.engines.Store(&more)
 	go e.run()
+	if s, ok := l.(link.Settler); ok {
+		s.Settle()
+	}
 	return e, nil
 }
 

@@ -87,6 +87,12 @@ type Link interface {
 	Close() error
 }
 
+// A Settler is a Link whose datagrams may come in disorder at first. Settle waits until they do
+// not, for a moment at most; meanwhile somebody must receive.
+type Settler interface {
+	Settle()
+}
+
 // Stats counts what a link did. Datagrams of a train count one by one.
 type Stats struct {
 	Sent, SentBytes         uint64
