@@ -1,0 +1,25 @@
+package rdmatest_test
+
+import (
+	"testing"
+
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+	"github.com/adverb-rdma/adverb/verbs/verbstest"
+)
+
+// TestConformance runs the suite of package verbstest over the simulated network, by IPv4 and by IPv6.
+func TestConformance(t *testing.T) {
+	for name, index := range map[string]int{"IPv4": 0, "IPv6": 1} {
+		t.Run(name, func(t *testing.T) {
+			verbstest.Run(t, verbstest.Config{
+				Open: func(t testing.TB) (a, b *verbs.Device) {
+					net := rdmatest.New(t)
+					return net.Device(), net.Device()
+				},
+				GIDIndex: index,
+				Require:  verbstest.All,
+			})
+		})
+	}
+}

@@ -1,0 +1,260 @@
+package verbstest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// envChild makes the test binary the other process of RunAcross, and names its device.
+const envChild = "ADVERB_VERBSTEST_CHILD"
+
+// warmUp is the case that is played before the others.
+const warmUp = "rc/ping-pong"
+
+// opener is what Main was given.
+var opener func(name string) (*verbs.Device, error)
+
+// Main must be called, from TestMain or init, by test binaries that call RunAcross. In the process that
+// RunAcross starts it plays the other side, and does not return. open opens the devices that
+// RunAcross names; verbs.Open does for registered providers.
+func Main(open func(name string) (*verbs.Device, error)) {
+	opener = open
+	name, child := os.LookupEnv(envChild)
+	if !child {
+		return
+	}
+	d, err := open(name)
+	if err == nil {
+		err = errors.Join(serve(d, os.Stdin, os.Stdout), d.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "verbstest:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// RunAcross is Run with side A in this process, on device a, and side B in another, on device b. They
+// may have one name. Main must have been called. The devices stay open from case to case.
+func RunAcross(t *testing.T, c Config, a, b string) {
+	t.Helper()
+	if opener == nil {
+		t.Fatal("verbstest: RunAcross starts this test binary anew: call verbstest.Main in TestMain")
+	}
+	p := &pair{set: c.settings(), a: a, b: b}
+	defer func() {
+		if err := p.end(); err != nil {
+			t.Errorf("at the end: %v", err)
+		}
+	}()
+	each(t, c.cases(), func(t *testing.T, cs Case) result {
+		if p.child == nil {
+			if err := p.start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := p.child.play(cs, p.set, p.device)
+		if r.outcome >= stopped && r.outcome != skipped_ {
+			p.end() // what a failure has left behind is no matter of the next case's
+		}
+		return r
+	})
+}
+
+// pair is two processes with a device each.
+type pair struct {
+	set    settings
+	a, b   string
+	device *verbs.Device
+	child  *child
+}
+
+// start opens both devices, and has them talk for a while: the first packets between two
+// processes or hosts may be lost or overtake each other, until the way is known.
+func (p *pair) start() (err error) {
+	if p.device, err = opener(p.a); err != nil {
+		return err
+	}
+	if p.child, err = startChild(p.b); err != nil {
+		p.device.Close()
+		return err
+	}
+	i := slices.IndexFunc(loadCases, func(cs Case) bool { return cs.Name == warmUp })
+	if r := p.child.play(loadCases[i], p.set, p.device); r.outcome != passed {
+		err = fmt.Errorf("warming up by %s: %s\n%w", warmUp, strings.Join(r.lines, "\n"), p.end())
+	}
+	return err
+}
+
+func (p *pair) end() error {
+	if p.child == nil {
+		return nil
+	}
+	err := errors.Join(p.device.Close(), p.child.end())
+	p.child = nil
+	return err
+}
+
+// line is what the processes tell each other, one a line, in JSON.
+type line struct {
+	Start   *start   `json:",omitempty"` // to the child
+	Message *message `json:",omitempty"` // both ways
+	Result  *final   `json:",omitempty"` // from the child
+}
+
+type start struct {
+	Case     string
+	Settings settings
+}
+
+type final struct {
+	Outcome outcome
+	Lines   []string
+}
+
+// lineWriter writes lines from several goroutines.
+type lineWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (w *lineWriter) write(l line) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err = w.w.Write(append(b, '\n'))
+	return err
+}
+
+// child is the other process, as this one sees it.
+type child struct {
+	cmd    *exec.Cmd
+	in     io.Closer
+	out    *lineWriter
+	lines  *json.Decoder
+	stderr bytes.Buffer
+	gone   bool
+}
+
+func startChild(device string) (*child, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &child{cmd: exec.Command(exe)}
+	c.cmd.Env = append(os.Environ(), envChild+"="+device)
+	c.cmd.Stderr = &c.stderr
+	in, err := c.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.in, c.out, c.lines = in, &lineWriter{w: in}, json.NewDecoder(bufio.NewReader(out))
+	return c, c.cmd.Start()
+}
+
+// end lets the process go: it ends when its standard input does.
+func (c *child) end() error {
+	if c.gone {
+		return nil
+	}
+	c.gone = true
+	c.in.Close()
+	if err := c.cmd.Wait(); err != nil {
+		return fmt.Errorf("the other process: %w\n%s", err, c.stderr.Bytes())
+	}
+	return nil
+}
+
+// play plays side A of a case here, on d, and side B in the child.
+func (c *child) play(cs Case, set settings, d *verbs.Device) result {
+	a := newSide("A", set, d)
+	a.out = func(m message) error { return c.out.write(line{Message: &m}) }
+	if err := c.out.write(line{Start: &start{cs.Name, set}}); err != nil {
+		a.cancel(errPeerEnded)
+	}
+	theirs := make(chan result)
+	go func() { theirs <- c.listen(a) }()
+	mine := a.run(cs.Needs, cs.A)
+	return mine.and(<-theirs)
+}
+
+// listen gives a the child's messages until its result comes.
+func (c *child) listen(a *Side) result {
+	for {
+		var l line
+		if err := c.lines.Decode(&l); err != nil {
+			a.cancel(errPeerEnded)
+			return result{failed, []string{fmt.Sprintf("B: its process has ended (%v): %v", err, c.end())}}
+		}
+		switch {
+		case l.Message != nil:
+			a.deliver(*l.Message)
+		case l.Result != nil:
+			return result{l.Result.Outcome, l.Result.Lines}
+		}
+	}
+}
+
+// serve plays side B of the cases that come in, on d.
+func serve(d *verbs.Device, r io.Reader, w io.Writer) error {
+	known := map[string]Case{}
+	for _, cs := range Cases() {
+		known[cs.Name] = cs
+	}
+	out := &lineWriter{w: w}
+	dec := json.NewDecoder(bufio.NewReader(r))
+	var mu sync.Mutex
+	var b *Side // of the case that is being played
+	for {
+		var l line
+		if err := dec.Decode(&l); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		switch {
+		case l.Message != nil:
+			mu.Lock()
+			if b != nil {
+				b.deliver(*l.Message)
+			}
+			mu.Unlock()
+		case l.Start != nil:
+			cs, ok := known[l.Start.Case]
+			if !ok {
+				cs.B = func(s *Side) { s.Fatalf("no case of this name in the other process") }
+			}
+			s := newSide("B", l.Start.Settings, d)
+			s.out = func(m message) error { return out.write(line{Message: &m}) }
+			mu.Lock()
+			b = s
+			mu.Unlock()
+			go func() {
+				r := s.run(cs.Needs, cs.B)
+				mu.Lock()
+				b = nil
+				mu.Unlock()
+				out.write(line{Result: &final{r.outcome, r.lines}})
+			}()
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package verbstest
+
+import (
+	"slices"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// both is a case that each side plays on its own device, alone.
+func both(name string, needs Capability, f func(*Side)) Case {
+	return Case{Name: name, Needs: needs, A: f, B: f}
+}
+
+var deviceCases = []Case{
+	both("device/attributes", 0, func(s *Side) {
+		if s.Device.Name() == "" || s.Device.Info().Name != s.Device.Name() {
+			s.Errorf("name %q, and %q in Info", s.Device.Name(), s.Device.Info().Name)
+		}
+		a := s.attr()
+		for _, l := range []struct {
+			name     string
+			got, min int
+		}{
+			{"max_qp", a.MaxQP, 8}, {"max_qp_wr", a.MaxQPWR, 64}, {"max_sge", a.MaxSGE, 1}, {"max_cq", a.MaxCQ, 8},
+			{"max_cqe", a.MaxCQE, 128}, {"max_mr", a.MaxMR, 8}, {"max_pd", a.MaxPD, 2}, {"max_pkeys", a.MaxPKeys, 1},
+			{"phys_port_cnt", a.PhysPortCnt, s.Port}, {"max_qp_rd_atom", a.MaxQPRdAtom, 1}, {"max_qp_init_rd_atom", a.MaxQPInitRdAtom, 1},
+		} {
+			if l.got < l.min {
+				s.Errorf("%s is %d, and the suite needs %d", l.name, l.got, l.min)
+			}
+		}
+		if a.NodeGUID == (verbs.GUID{}) || a.NodeGUID != s.Device.Info().NodeGUID {
+			s.Errorf("node GUID %v, and %v in Info", a.NodeGUID, s.Device.Info().NodeGUID)
+		}
+		if a.MaxMRSize < 1<<20 {
+			s.Errorf("max_mr_size %d", a.MaxMRSize)
+		}
+	}),
+	both("device/port", 0, func(s *Side) {
+		a, err := s.Device.QueryPort(s.Port)
+		s.must(err)
+		want(s, "state", a.State, verbs.PortActive)
+		if !a.ActiveMTU.Valid() || !a.MaxMTU.Valid() || a.ActiveMTU > a.MaxMTU {
+			s.Errorf("active MTU %v, max MTU %v", a.ActiveMTU, a.MaxMTU)
+		}
+		if a.MaxMsgSize < 1<<20 || a.GIDTableLen <= s.GIDIndex || a.PKeyTableLen < 1 {
+			s.Errorf("max_msg_sz %d, gid_tbl_len %d, pkey_tbl_len %d", a.MaxMsgSize, a.GIDTableLen, a.PKeyTableLen)
+		}
+		dev := s.attr()
+		for _, port := range []int{-1, 0, dev.PhysPortCnt + 1} {
+			_, err := s.Device.QueryPort(port)
+			s.wantErr("QueryPort", err, verbs.ErrNotFound)
+			_, err = s.Device.GID(port, 0)
+			s.wantErr("GID", err, verbs.ErrNotFound)
+			_, err = s.Device.PKey(port, 0)
+			s.wantErr("PKey", err, verbs.ErrNotFound)
+		}
+	}),
+	both("device/gids", 0, func(s *Side) {
+		g, err := s.Device.GID(s.Port, s.GIDIndex)
+		s.must(err)
+		if g.GID.IsZero() || g.Index != s.GIDIndex || g.Port != s.Port {
+			s.Errorf("entry %d of port %d: %+v", s.GIDIndex, s.Port, g)
+		}
+		all, err := s.Device.GIDs(s.Port)
+		s.must(err)
+		if !slices.Contains(all, g) {
+			s.Errorf("%+v is not among %+v", g, all)
+		}
+		port, err := s.Device.QueryPort(s.Port)
+		s.must(err)
+		for _, i := range []int{-1, port.GIDTableLen} {
+			_, err := s.Device.GID(s.Port, i)
+			s.wantErr("GID", err, verbs.ErrNotFound)
+		}
+	}),
+	both("device/pkeys", 0, func(s *Side) {
+		k, err := s.Device.PKey(s.Port, 0)
+		s.must(err)
+		if k&0x7fff == 0 {
+			s.Errorf("the first P_Key is %v", k)
+		}
+		port, err := s.Device.QueryPort(s.Port)
+		s.must(err)
+		for _, i := range []int{-1, port.PKeyTableLen} {
+			_, err := s.Device.PKey(s.Port, i)
+			s.wantErr("PKey", err, verbs.ErrNotFound)
+		}
+	}),
+}

@@ -1,0 +1,336 @@
+package verbstest
+
+import (
+	"math/rand/v2"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// everything is what QPs and regions allow unless a case says otherwise.
+const everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+
+// quick gives up after a few milliseconds, where a case waits for the failure.
+var quick = verbs.Retry{Timeout: 8, Count: 1, RNRCount: 0, MaxRDAtomic: 1}
+
+// setup says how an end is made. Zero fields have the defaults named.
+type setup struct {
+	typ       verbs.QPType // RC
+	cap       verbs.QPCap  // 64 work requests and 4 SGEs in each queue
+	cqe       int          // entries of each CQ: what cap can fill
+	signalAll bool
+	access    verbs.Access // of the QP: everything
+	deny      bool         // access 0 means none
+	retry     verbs.Retry  // verbs.DefaultRetry
+	path      verbs.Path   // the smaller active MTU of the two ports
+	stay      bool         // in RTR
+	qkey      verbs.QKey   // UD
+	srq       *verbs.SRQ
+	pd        *verbs.PD // one of its own
+	scq, rcq  *verbs.CQ // of its own
+}
+
+// end is a QP and what it is made of.
+type end struct {
+	*Side
+	pd       *verbs.PD
+	scq, rcq *verbs.CQ
+	qp       *verbs.QP
+	psn      verbs.PSN
+	mtu      int // bytes; once connected
+	to       peer
+	o        setup
+}
+
+// peer is what ends tell each other.
+type peer struct {
+	verbs.Peer
+	MTU   verbs.MTU
+	QKey  verbs.QKey
+	Depth int // READs and atomics that it answers at a time
+}
+
+// end makes a QP in RESET.
+func (s *Side) newEnd(o setup) *end {
+	if o.typ == 0 {
+		o.typ = verbs.QPTypeRC
+	}
+	if o.cap == (verbs.QPCap{}) {
+		o.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4}
+	}
+	if o.access == 0 && !o.deny {
+		o.access = everything
+	}
+	if o.retry == (verbs.Retry{}) {
+		o.retry = verbs.DefaultRetry
+	}
+	e := &end{Side: s, pd: o.pd, scq: o.scq, rcq: o.rcq, o: o, psn: verbs.PSN(rand.Uint32() >> 8)}
+	if e.pd == nil {
+		e.pd = s.allocPD()
+	}
+	if e.scq == nil {
+		e.scq = s.createCQ(max(o.cqe, o.cap.MaxSendWR+1))
+	}
+	if e.rcq == nil {
+		e.rcq = s.createCQ(max(o.cqe, o.cap.MaxRecvWR+1))
+	}
+	var err error
+	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{
+		Type: o.typ, SendCQ: e.scq, RecvCQ: e.rcq, SRQ: o.srq, Cap: o.cap, SignalAll: o.signalAll,
+	})
+	s.need(map[verbs.QPType]Capability{verbs.QPTypeUC: UC, verbs.QPTypeUD: UD}[o.typ], err)
+	s.closeLater(e.qp)
+	return e
+}
+
+// connect makes a QP and connects it to the one that the other side makes by the same call.
+func (s *Side) connect(o setup) *end {
+	e := s.newEnd(o)
+	e.join()
+	return e
+}
+
+// join connects a QP in RESET to the other side's, both ready when it returns.
+func (e *end) join() {
+	e.introduce()
+	e.rtr()
+	if !e.o.stay {
+		e.rts()
+	}
+	e.Barrier()
+}
+
+// introduce exchanges numbers.
+func (e *end) introduce() {
+	me := e.self()
+	e.to = Exchange(e.Side, me)
+	e.mtu = min(me.MTU, e.to.MTU).Bytes()
+}
+
+func (s *Side) gid() verbs.GID {
+	g, err := s.Device.GID(s.Port, s.GIDIndex)
+	s.must(err)
+	return g.GID
+}
+
+func (s *Side) activeMTU() verbs.MTU {
+	a, err := s.Device.QueryPort(s.Port)
+	s.must(err)
+	return a.ActiveMTU
+}
+
+func (e *end) self() peer {
+	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid()}, e.activeMTU(), e.o.qkey, e.o.path.MaxDestRDAtomic}
+	if p.Depth == 0 {
+		p.Depth = e.attr().MaxQPRdAtom
+	}
+	return p
+}
+
+func (e *end) rtr() {
+	if e.o.typ == verbs.QPTypeUD {
+		e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: e.Port, QKey: e.o.qkey},
+			verbs.MaskState|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskQKey))
+		e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState))
+		return
+	}
+	e.must(e.qp.Init(e.Port, e.o.access))
+	path := e.o.path
+	path.SGIDIndex = e.GIDIndex
+	if path.MTU == 0 {
+		path.MTU, _ = verbs.MTUFromBytes(e.mtu)
+	}
+	e.mtu = path.MTU.Bytes()
+	e.must(e.qp.RTR(e.to.Peer, path))
+}
+
+func (e *end) rts() {
+	r := e.o.retry
+	r.MaxRDAtomic = min(r.MaxRDAtomic, e.to.Depth, e.attr().MaxQPInitRdAtom)
+	e.must(e.qp.RTS(e.psn, r))
+}
+
+func (s *Side) attr() verbs.DeviceAttr {
+	a, err := s.Device.Query()
+	s.must(err)
+	return a
+}
+
+func (e *end) modify(to verbs.QPState) {
+	e.must(e.qp.Modify(&verbs.QPAttr{State: to}, verbs.MaskState))
+}
+
+type closer interface{ Close() error }
+
+// closeLater closes c when the case is over. Closing it before does no harm.
+func (s *Side) closeLater(c closer) {
+	s.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			s.Errorf("at the end: %v", err)
+		}
+	})
+}
+
+func (s *Side) allocPD() *verbs.PD {
+	pd, err := s.Device.AllocPD()
+	s.must(err)
+	s.closeLater(pd)
+	return pd
+}
+
+func (s *Side) createCQ(entries int) *verbs.CQ {
+	cq, err := s.Device.CreateCQ(entries)
+	s.must(err)
+	s.closeLater(cq)
+	return cq
+}
+
+func (s *Side) allocMR(pd *verbs.PD, n int, a verbs.Access) *verbs.MR {
+	mr, err := pd.AllocMR(n, a)
+	s.must(err)
+	s.closeLater(mr)
+	return mr
+}
+
+// mr allocates n bytes that may be used for anything.
+func (e *end) mr(n int) *verbs.MR { return e.allocMR(e.pd, n, everything) }
+
+// filled is mr with the pattern of a seed.
+func (e *end) filled(n int, seed uint64) *verbs.MR {
+	mr := e.mr(n)
+	fill(mr.Bytes(), seed)
+	return mr
+}
+
+func (e *end) send(wrs ...verbs.SendWR) {
+	_, err := e.qp.PostSend(wrs)
+	e.must(err)
+}
+
+func (e *end) recv(wrs ...verbs.RecvWR) {
+	_, err := e.qp.PostRecv(wrs)
+	e.must(err)
+}
+
+// next returns the next completion of a CQ.
+func (s *Side) next(cq *verbs.CQ) verbs.WC {
+	var wcs [1]verbs.WC
+	_, err := cq.Wait(s.ctx, wcs[:])
+	s.must(err)
+	return wcs[0]
+}
+
+// sent waits for the success of a send work request.
+func (e *end) sent(id uint64, op verbs.WCOpcode) verbs.WC {
+	wc := e.next(e.scq)
+	if wc.Status != verbs.WCSuccess {
+		e.Fatalf("work request %d: %v", id, wc.Err())
+	}
+	if wc.ID != id || wc.Op != op || wc.QPN != e.qp.QPN() {
+		e.Fatalf("completion %d, %v, of qp %v; want %d, %v, of qp %v", wc.ID, wc.Op, wc.QPN, id, op, e.qp.QPN())
+	}
+	return wc
+}
+
+// received waits for the success of a receive of n bytes.
+func (e *end) received(id uint64, n int) verbs.WC {
+	return e.receivedAs(id, n, verbs.WCRecv, 0)
+}
+
+func (e *end) receivedAs(id uint64, n int, op verbs.WCOpcode, flags verbs.WCFlags) verbs.WC {
+	wc := e.next(e.rcq)
+	if wc.Status != verbs.WCSuccess {
+		e.Fatalf("receive %d: %v", id, wc.Err())
+	}
+	if wc.ID != id || wc.Op != op || wc.QPN != e.qp.QPN() || wc.Flags != flags || int(wc.ByteLen) != n {
+		e.Fatalf("receive completion %d, %v, flags %v, of qp %v, %d bytes; want %d, %v, flags %v, of qp %v, %d bytes",
+			wc.ID, wc.Op, wc.Flags, wc.QPN, wc.ByteLen, id, op, flags, e.qp.QPN(), n)
+	}
+	return wc
+}
+
+// fails waits for the failure of a work request of cq, by one of the statuses, in the error state.
+func (e *end) fails(cq *verbs.CQ, id uint64, statuses ...verbs.WCStatus) {
+	wc := e.next(cq)
+	ok := wc.ID == id && wc.QPN == e.qp.QPN()
+	is := false
+	for _, st := range statuses {
+		is = is || wc.Status == st
+	}
+	if !ok || !is {
+		e.Fatalf("completion %d of qp %v with %v; want %d of qp %v with %v", wc.ID, wc.QPN, wc.Status, id, e.qp.QPN(), statuses)
+	}
+	if wc.Err() == nil {
+		e.Errorf("%v has no error", wc.Status)
+	}
+}
+
+// failed waits for the failure of a send, and flushed for what comes after one.
+func (e *end) failed(id uint64, statuses ...verbs.WCStatus) {
+	e.fails(e.scq, id, statuses...)
+	e.inState(verbs.QPStateErr)
+}
+func (e *end) flushed(ids ...uint64) {
+	for _, id := range ids {
+		e.fails(e.scq, id, verbs.WCFlushErr)
+	}
+}
+func (e *end) recvFailed(id uint64, st verbs.WCStatus) {
+	e.fails(e.rcq, id, st)
+	e.inState(verbs.QPStateErr)
+}
+
+func (e *end) inState(want verbs.QPState) {
+	if got := e.qp.State(); got != want {
+		e.Errorf("the QP is in %v, want %v", got, want)
+	}
+	a, _, err := e.qp.Query()
+	e.must(err)
+	if a.State != want {
+		e.Errorf("Query says %v, want %v", a.State, want)
+	}
+}
+
+// empty fails the case if cq has a completion. Who calls it knows that one would be there by now.
+func (s *Side) empty(cq *verbs.CQ) {
+	var wcs [1]verbs.WC
+	if n, err := cq.Poll(wcs[:]); n != 0 || err != nil {
+		s.Errorf("a completion that should not be: %+v, %v", wcs[0], err)
+	}
+}
+
+// see tells the race detector what the control channel has told the script, which goes around the
+// device: that the peer's writes are done or, before the peer hears of the memory, that ours are.
+func (e *end) see() {
+	_, _, err := e.qp.Query()
+	e.must(err)
+}
+
+// The work requests below make completions.
+
+func write(id uint64, to verbs.RemoteAddr, sges ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: sges, Remote: to}
+}
+
+func read(id uint64, from verbs.RemoteAddr, sges ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGList: sges, Remote: from}
+}
+
+func send(id uint64, sges ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: sges}
+}
+
+func sendImm(id uint64, imm uint32, sges ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpSendWithImm, Flags: verbs.SendSignaled, SGList: sges, Imm: imm}
+}
+
+func writeImm(id uint64, imm uint32, to verbs.RemoteAddr, sges ...verbs.SGE) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpRDMAWriteWithImm, Flags: verbs.SendSignaled, SGList: sges, Imm: imm, Remote: to}
+}
+
+func recv(id uint64, sges ...verbs.SGE) verbs.RecvWR { return verbs.RecvWR{ID: id, SGList: sges} }
+
+// unsignaled takes the completion away.
+func unsignaled(wr verbs.SendWR) verbs.SendWR {
+	wr.Flags &^= verbs.SendSignaled
+	return wr
+}

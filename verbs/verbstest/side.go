@@ -1,0 +1,241 @@
+package verbstest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	// Patience is how long a case may take.
+	Patience = 30 * time.Second
+
+	// inboxSize is more than the other side can be ahead by, which is one step.
+	inboxSize = 4
+)
+
+var (
+	errPeerEnded = errors.New("the other side has ended")
+	errSideEnded = errors.New("this side has ended")
+)
+
+// settings are what both sides of a case are told.
+type settings struct {
+	Port, GIDIndex int
+	Require        Capability
+}
+
+// Side is one side of a case. Its methods belong to the goroutine of the script.
+type Side struct {
+	Name     string // "A" or "B"
+	Device   *verbs.Device
+	Port     int
+	GIDIndex int
+
+	require Capability
+	out     func(message) error // to the other side's deliver
+	inbox   chan message
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	step    int
+	undo    []func()
+
+	mu     sync.Mutex
+	result result
+}
+
+// message is what sides tell each other.
+type message struct {
+	Step  int    // counts the exchanges of a side
+	Type  string // of Value
+	Value json.RawMessage
+	Ended bool // the side has failed or skipped
+}
+
+func newSide(name string, set settings, d *verbs.Device) *Side {
+	s := &Side{Name: name, Device: d, Port: set.Port, GIDIndex: set.GIDIndex, require: set.Require, inbox: make(chan message, inboxSize)}
+	ctx, stop := context.WithTimeout(context.Background(), Patience)
+	ctx, s.cancel = context.WithCancelCause(ctx)
+	s.ctx = ctx
+	s.Cleanup(func() { s.cancel(nil); stop() })
+	return s
+}
+
+// deliver takes a message of the other side. It does not block.
+func (s *Side) deliver(m message) {
+	if m.Ended {
+		s.cancel(errPeerEnded)
+		return
+	}
+	select {
+	case s.inbox <- m:
+	default:
+		s.cancel(fmt.Errorf("the other side has sent more than %d messages that nobody asked for", inboxSize))
+	}
+}
+
+// run plays a side's script and closes what it has made.
+func (s *Side) run(needs Capability, script func(*Side)) result {
+	done := make(chan struct{})
+	go func() { // for Fatalf to leave
+		defer close(done)
+		defer s.end()
+		if c, err := lacks(s.Device, needs); err != nil {
+			s.Unsupported(c, err)
+		}
+		if script != nil {
+			script(s)
+		}
+		s.Barrier() // nobody takes down what the other still needs
+	}()
+	<-done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result
+}
+
+// end runs the cleanups.
+func (s *Side) end() {
+	if p := recover(); p != nil {
+		s.note(failed, fmt.Sprintf("panic: %v\n%s", p, debug.Stack()))
+	}
+	if s.ended() >= stopped {
+		s.out(message{Ended: true}) // if that fails the other has ended too
+	}
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		s.undo[i]()
+	}
+}
+
+// Context ends when the case has run out of time, or the other side has ended early.
+func (s *Side) Context() context.Context { return s.ctx }
+
+// Cleanup has f called when the script has ended on both sides, the last one first.
+func (s *Side) Cleanup(f func()) { s.undo = append(s.undo, f) }
+
+// Logf adds to what a failure of the case shows.
+func (s *Side) Logf(format string, args ...any) { s.note(passed, fmt.Sprintf(format, args...)) }
+
+// Errorf fails the case and goes on.
+func (s *Side) Errorf(format string, args ...any) { s.note(failed, fmt.Sprintf(format, args...)) }
+
+// Fatalf fails the case and ends the script.
+func (s *Side) Fatalf(format string, args ...any) {
+	if context.Cause(s.ctx) == errPeerEnded {
+		// What this side saw last is the consequence of what the other has to say.
+		s.note(stopped, "stopped, as the other side did: "+fmt.Sprintf(format, args...))
+	} else {
+		text := fmt.Sprintf(format, args...)
+		if s.ctx.Err() != nil {
+			text += fmt.Sprintf(" (%v)", context.Cause(s.ctx))
+		}
+		s.note(failed, text)
+	}
+	s.cancel(errSideEnded) // for goroutines that the script has started
+	runtime.Goexit()
+}
+
+// Skipf skips the case, on both sides.
+func (s *Side) Skipf(format string, args ...any) {
+	s.note(skipped_, fmt.Sprintf(format, args...))
+	runtime.Goexit()
+}
+
+// Unsupported skips the case because of an error that says that the device lacks a capability, or
+// fails it if the capability is required.
+func (s *Side) Unsupported(c Capability, err error) {
+	if c&s.require != 0 || c == 0 {
+		s.Fatalf("%v is required: %v", c, err)
+	}
+	s.Skipf("the device has no %v: %v", c, err)
+}
+
+// Failed reports whether the side has failed.
+func (s *Side) Failed() bool { return s.ended() == failed }
+
+func (s *Side) ended() outcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result.outcome
+}
+
+func (s *Side) note(o outcome, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.result.outcome = max(s.result.outcome, o)
+	s.result.lines = append(s.result.lines, fmt.Sprintf("%s%s: %s", s.Name, where(), text))
+}
+
+// where lists the lines of the script that are being executed, innermost first.
+func where() string {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	var lines []string
+	for {
+		f, more := frames.Next()
+		file := filepath.Base(f.File)
+		if strings.HasSuffix(f.Function, ".(*Side).run.func1") {
+			break
+		}
+		if strings.Contains(f.Function, "verbstest") && !slices.Contains(ownFiles, file) {
+			lines = append(lines, fmt.Sprintf("%s:%d", file, f.Line))
+		}
+		if !more {
+			break
+		}
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return " " + strings.Join(lines, " < ")
+}
+
+// ownFiles have no lines that say where in a script something went wrong.
+var ownFiles = []string{"side.go", "verbstest.go", "across.go", "check.go", "conn.go"}
+
+// Exchange gives v to the other side, whose script must be at an Exchange of the same type, and
+// returns what that gives. T must survive encoding/json.
+func Exchange[T any](s *Side, v T) T {
+	var theirs T
+	s.exchange(reflect.TypeFor[T]().String(), v, &theirs)
+	return theirs
+}
+
+// Barrier waits until the other side comes to a Barrier as well.
+func (s *Side) Barrier() { s.exchange("Barrier", nil, nil) }
+
+func (s *Side) exchange(typ string, mine, theirs any) {
+	s.step++
+	value, err := json.Marshal(mine)
+	if err != nil {
+		s.Fatalf("step %d: %v", s.step, err)
+	}
+	if err := s.out(message{Step: s.step, Type: typ, Value: value}); err != nil {
+		s.Fatalf("step %d: tell the other side: %v", s.step, err)
+	}
+	select {
+	case m := <-s.inbox:
+		if m.Step != s.step || m.Type != typ {
+			s.Fatalf("the scripts are out of step: this side is at %d, %s, the other at %d, %s", s.step, typ, m.Step, m.Type)
+		}
+		if theirs == nil {
+			return
+		}
+		if err := json.Unmarshal(m.Value, theirs); err != nil {
+			s.Fatalf("step %d: %v", s.step, err)
+		}
+	case <-s.ctx.Done():
+		s.Fatalf("step %d, %s: the other side did not come to it: %v", s.step, typ, context.Cause(s.ctx))
+	}
+}
