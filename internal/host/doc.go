@@ -15,7 +15,9 @@
 // The program is the fast path, not the truth. It may be out of date, since the sockets' numbers
 // shift when a process ends; so whoever receives a datagram for another's block passes it on to
 // the owner's unix socket, and renews the program. A process that is killed or stopped thus
-// costs the others nothing.
+// costs the others nothing but the datagrams of a moment, as a network may lose them; a connection
+// with default retries survives that. Where datagrams come in trains, a train may be for several
+// processes, and is taken apart.
 //
 // Only processes of one user share. The kernel refuses the others' sockets, and messages on the
 // unix sockets count only with credentials of the same user.

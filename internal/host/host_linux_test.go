@@ -5,6 +5,8 @@ package host
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +15,9 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
+
+// patience is how long something that takes some hundred milliseconds may take on a busy machine.
+const patience = 5 * time.Second
 
 // member is what a process is to the others: a Netdev with a block and a link. Several in one
 // process look the same to each other as several processes.
@@ -24,27 +29,56 @@ type member struct {
 	done   sync.WaitGroup
 }
 
-func join(t *testing.T, addr string) *member {
+// testAddr returns a loopback address that two test processes hardly share.
+func testAddr(i byte) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, 128 | byte(pid>>8)&127, byte(pid), i})
+}
+
+func shareLoopback(t testing.TB, addr netip.Addr) *Netdev {
 	t.Helper()
-	u, err := udp.NetdevForAddr("lo", netip.MustParseAddr(addr))
+	u, err := udp.NetdevForAddr("lo", addr)
 	if err != nil {
 		t.Skipf("no loopback interface: %v", err)
 	}
-	m := &member{netdev: Share(u), got: make(chan string, 1<<16)}
-	for m.block = 1; ; m.block++ {
-		ok, err := m.netdev.Claim(m.block)
+	return Share(u)
+}
+
+// join makes a member that receives.
+func join(t testing.TB, addr netip.Addr) *member {
+	t.Helper()
+	m := open(t, addr)
+	m.done.Go(m.receive)
+	return m
+}
+
+// open makes a member that does not receive yet.
+func open(t testing.TB, addr netip.Addr) *member {
+	t.Helper()
+	m := &member{netdev: shareLoopback(t, addr), got: make(chan string, 1<<16)}
+	m.block = m.claim(t)
+	l, err := m.netdev.Open(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.link = l
+	return m
+}
+
+// claim takes the first block that is free.
+func (m *member) claim(t testing.TB) uint32 {
+	t.Helper()
+	for b := uint32(1); b < controlBlock; b++ {
+		ok, err := m.netdev.Claim(b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if ok {
-			break
+			return b
 		}
 	}
-	if m.link, err = m.netdev.Open(netip.MustParseAddr(addr)); err != nil {
-		t.Fatal(err)
-	}
-	m.done.Go(m.receive)
-	return m
+	t.Fatal("no block is free")
+	return 0
 }
 
 func (m *member) receive() {
@@ -76,11 +110,16 @@ func (m *member) leave() {
 
 // send sends a datagram to a block of its own address.
 func (m *member) send(block uint32, n int) {
-	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: block<<blockBits | 5}, Payload: []byte(fmt.Sprintf("%04d", n))}
-	m.link.Send([]link.Datagram{{Src: m.link.Source(uint32(n)), Dst: m.link.Addr(), Payload: p.AppendTo(nil)}})
+	m.link.Send([]link.Datagram{{Src: m.link.Source(uint32(n)), Dst: m.link.Addr(), Payload: packet(block, n)}})
 }
 
-func (m *member) want(t *testing.T, block uint32, n int) {
+// packet is a datagram to a QP of a block.
+func packet(block uint32, n int) []byte {
+	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: block<<blockBits | 5}, Payload: fmt.Appendf(nil, "%04d", n)}
+	return p.AppendTo(nil)
+}
+
+func (m *member) want(t testing.TB, block uint32, n int) {
 	t.Helper()
 	want := fmt.Sprintf("%06x %04d", block<<blockBits|5, n)
 	select {
@@ -88,7 +127,7 @@ func (m *member) want(t *testing.T, block uint32, n int) {
 		if got != want {
 			t.Errorf("member of block %d received %q, want %q", block, got, want)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Errorf("member of block %d did not receive %q", block, want)
 	}
 }
@@ -102,20 +141,12 @@ func passed(ms []*member) (n uint64) {
 }
 
 func TestMembersShareAddress(t *testing.T) {
-	const addr = "127.0.104.1"
+	addr := testAddr(1)
 	var ms []*member
 	for range 12 {
 		ms = append(ms, join(t, addr))
 	}
-	everyone := func(n int) {
-		t.Helper()
-		for i, m := range ms {
-			for _, to := range ms {
-				m.send(to.block, n+i)
-				to.want(t, to.block, n+i)
-			}
-		}
-	}
+	everyone := func(n int) { exchange(t, ms, n) }
 	everyone(0)
 	settle(t, ms, everyone)
 
@@ -128,13 +159,280 @@ func TestMembersShareAddress(t *testing.T) {
 	ms = append(ms, join(t, addr))
 	everyone(200)
 	settle(t, ms, everyone)
+	t.Logf("%d datagrams strayed and were passed on", passed(ms))
 	for _, m := range ms {
 		m.leave()
 	}
 }
 
+// A process with many blocks gets what is for any of them.
+func TestManyBlocks(t *testing.T) {
+	addr := testAddr(2)
+	ms := []*member{join(t, addr), join(t, addr)}
+	var blocks []uint32
+	for range 40 {
+		blocks = append(blocks, ms[0].claim(t))
+	}
+	everyone := func(n int) {
+		t.Helper()
+		for i, b := range blocks {
+			ms[i%2].send(b, n)
+			ms[0].want(t, b, n)
+		}
+	}
+	everyone(0)
+	settle(t, ms, everyone)
+	for _, m := range ms {
+		m.leave()
+	}
+}
+
+// More processes than are looked for at first find each other.
+func TestManyMembers(t *testing.T) {
+	addr := testAddr(3)
+	var ms []*member
+	for range 2*firstProbes + 5 {
+		ms = append(ms, join(t, addr))
+	}
+	everyone := func(n int) { exchange(t, ms, n) }
+	everyone(0)
+	settle(t, ms, everyone)
+	t.Logf("%d datagrams strayed and were passed on", passed(ms))
+	for _, m := range ms {
+		m.leave()
+	}
+}
+
+// silence takes the place of a process that is stopped: it has its block and its socket, and reads neither.
+func silence(t *testing.T, addr netip.Addr) (block uint32, end func()) {
+	t.Helper()
+	u, err := udp.NetdevForAddr("lo", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := u.OpenShared(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block = 3000
+	box, err := openMailbox(block)
+	for ; err == errTaken; box, err = openMailbox(block) { // by another test
+		block++
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return block, func() {
+		l.Close()
+		box.close()
+		u.Close()
+	}
+}
+
+// A process that is stopped costs the others nothing, whether they knew it before or not; nor does
+// it if it never goes on.
+func TestSilentMember(t *testing.T) {
+	addr := testAddr(4)
+	ms := []*member{join(t, addr), join(t, addr)}
+	exchange(t, ms, 0)
+	stopped, end := silence(t, addr)
+	for range 3 { // who come after it have higher indexes, and have never heard of it
+		ms = append(ms, join(t, addr))
+	}
+	everyone := func(n int) { exchange(t, ms, n) }
+	everyone(100)
+	settle(t, ms, everyone)
+
+	// What is sent to it all the time is dropped: somewhere, but soon, and without growth.
+	began := time.Now()
+	for i := range 2000 {
+		ms[i%len(ms)].send(stopped, i)
+	}
+	everyone(200)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("2000 datagrams to a process that is stopped held up the others for %v", took)
+	}
+	for i, m := range ms {
+		o := m.netdev.owners.Load()
+		o.mu.Lock()
+		if o.held > maxHeld || o.outlets > maxOutlets {
+			t.Errorf("member %d holds %d messages and %d outlets", i, o.held, o.outlets)
+		}
+		o.mu.Unlock()
+	}
+	// Another ends, and the last takes its number. What strayed to the stopped one now would be noticed
+	// by nobody.
+	ms[0].leave()
+	ms = ms[1:]
+	for i, m := range ms {
+		for _, to := range ms {
+			for flow := range 4 {
+				persist(t, m, to, 1000+10*i+flow)
+			}
+		}
+	}
+	drained(ms)
+	end()
+	everyone(300)
+	settle(t, ms, everyone)
+	for _, m := range ms {
+		m.leave()
+	}
+}
+
+// persist has m send the same datagram, along the same way, until it arrives.
+func persist(t *testing.T, m, to *member, n int) {
+	t.Helper()
+	want := fmt.Sprintf("%06x %04d", to.block<<blockBits|5, n)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	timeout := time.After(patience)
+	m.send(to.block, n)
+	for {
+		select {
+		case got := <-to.got:
+			if got == want {
+				return
+			}
+		case <-again.C:
+			m.send(to.block, n)
+		case <-timeout:
+			t.Fatalf("member of block %d still does not receive %q", to.block, want)
+		}
+	}
+}
+
+// Closing gives everything back, also in the middle of others' traffic.
+func TestClose(t *testing.T) {
+	addr := testAddr(5)
+	stay := []*member{join(t, addr), join(t, addr)}
+	exchange(t, stay, 0)
+	before := open(t, addr) // and whatever the first use of something takes for good
+	before.link.Close()
+	before.netdev.Close()
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	for i := range 20 {
+		m := join(t, addr)
+		var traffic sync.WaitGroup
+		stop := make(chan struct{})
+		for _, s := range stay {
+			traffic.Go(func() {
+				for j := 0; ; j++ {
+					select {
+					case <-stop:
+						return
+					default:
+						s.send(m.block, i)
+						s.send(4000-uint32(j%10), i) // nobody's
+					}
+				}
+			})
+		}
+		received := drainUntil(m, 7000+i)
+		if i%2 == 0 {
+			m.netdev.Close() // as package hca does
+			m.link.Close()
+		} else {
+			m.link.Close()
+			m.netdev.Close()
+		}
+		m.done.Wait()
+		close(stop)
+		traffic.Wait()
+		if !received {
+			t.Fatal("nothing is received in the middle of others' traffic")
+		}
+		drained(stay)
+		if err := m.link.Close(); err != link.ErrClosed {
+			t.Errorf("second Close: %v", err)
+		}
+		if _, err := m.link.Recv(make([]link.Datagram, 1)); err != link.ErrClosed {
+			t.Errorf("Recv after Close: %v", err)
+		}
+		if ok, err := m.netdev.Claim(2999); ok || err != link.ErrClosed {
+			t.Errorf("Claim after Close: %v, %v", ok, err)
+		}
+	}
+	settled := func() bool {
+		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files+2*2 // outlets of those who stay
+	}
+	for deadline := time.Now().Add(10 * time.Second); !settled(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Errorf("%d goroutines and %d open files after 20 members have left, %d and %d before",
+				runtime.NumGoroutine(), openFiles(t), goroutines, files)
+			break
+		}
+	}
+	exchange(t, drained(stay), 5000)
+	for _, m := range stay {
+		m.leave()
+	}
+}
+
+// drained throws away what members have received.
+func drained(ms []*member) []*member {
+	for _, m := range ms {
+		for len(m.got) > 0 {
+			<-m.got
+		}
+	}
+	return ms
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(files)
+}
+
+// The kernel may merge what comes of one source into a train, though it is for several processes.
+func TestMixedTrain(t *testing.T) {
+	addr := testAddr(6)
+	a, b := open(t, addr), join(t, addr)
+	one := packet(a.block, 1)
+	train := append(append(append([]byte(nil), one...), packet(b.block, 2)...), packet(a.block, 3)...)
+	mixed := link.Datagram{Src: a.link.Source(0), Dst: a.link.Addr(), Payload: train, SegmentSize: len(one)}
+	whole := link.Datagram{Src: a.link.Source(0), Dst: a.link.Addr(), Payload: append(append([]byte(nil), one...), one...), SegmentSize: len(one)}
+	l := a.link.(*Link)
+	batch := []link.Datagram{mixed, whole}
+	if n := l.sort(batch); n != 1 || batch[0].Segments() != 2 {
+		t.Errorf("%d datagrams are kept, the first of %d segments; want the whole train alone", n, batch[0].Segments())
+	}
+	clear(train) // the payload is gone by the time that they are received
+	a.done.Go(a.receive)
+	a.want(t, a.block, 1)
+	a.want(t, a.block, 3)
+	b.want(t, b.block, 2)
+	a.leave()
+	b.leave()
+}
+
+func TestOpenTwice(t *testing.T) {
+	addr := testAddr(7)
+	m := open(t, addr)
+	if l, err := m.netdev.Open(addr); err == nil {
+		l.Close()
+		t.Error("an address was opened twice on one Netdev")
+	}
+	m.leave()
+}
+
+// exchange has each member send to each, itself included.
+func exchange(t testing.TB, ms []*member, n int) {
+	t.Helper()
+	for i, m := range ms {
+		for _, to := range ms {
+			m.send(to.block, n+i)
+			to.want(t, to.block, n+i)
+		}
+	}
+}
+
 // settle waits until the program is right for everyone: nothing strays any more.
-func settle(t *testing.T, ms []*member, everyone func(int)) {
+func settle(t testing.TB, ms []*member, everyone func(int)) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {

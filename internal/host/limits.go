@@ -15,18 +15,17 @@ const (
 )
 
 const (
-	// heldDatagrams, and holdTime, bound what is kept for an owner who has not proved yet who he is,
-	// and maxHeld what is kept for all of them.
-	heldDatagrams = 256
-	maxHeld       = 1024
-	holdTime      = time.Second
-	askAgain      = 20 * time.Millisecond
+	// heldPerOwner bounds what is kept for a process that has no room in its mailbox, or has not
+	// proved yet who it is, and maxHeld what is kept for all. It is dropped after holdTime without
+	// a sign of life. Between tries are retryMin to retryMax.
+	heldPerOwner = 256
+	maxHeld      = 1024
+	holdTime     = time.Second
+	retryMin     = time.Millisecond
+	retryMax     = 16 * time.Millisecond
 
 	// maxOutlets bounds the sockets to other processes, of which many may have ended meanwhile.
 	maxOutlets = 64
-
-	// sendPatience is how long a message to another process waits for room, in ms.
-	sendPatience = 5
 
 	// absentTime is for how long a block that nobody owns is not asked for again, and maxLookups
 	// how many are asked for in that time: numbers made up by a flood from the network must not
@@ -35,11 +34,13 @@ const (
 	maxLookups = 64
 
 	// probeTime is how long the processes of an address have to answer who they are, and
-	// firstProbes how many sockets are looked for at first.
-	// Those that have not are asked again every probeAgain.
+	// firstProbes how many sockets are looked for at first, of which probeWindow at a time: their answers
+	// have to fit into a mailbox. Those that have not answered are asked again
+	// after probeAgain, and after twice as long each time.
 	probeTime   = 100 * time.Millisecond
 	probeAgain  = 10 * time.Millisecond
 	firstProbes = 16
+	probeWindow = 8
 	maxProbes   = 1024
 
 	// Renewals of the program are apart by at least renewMin, and by more the more of them
@@ -47,8 +48,9 @@ const (
 	renewMin = 10 * time.Millisecond
 	renewMax = 2 * time.Second
 
-	// askedMessages bounds the questions that wait to be answered.
-	askedMessages = 1024
+	// checkTime is after how long without a renewal by anybody one takes place although nothing strays. With
+	// probeTime it is below the half second or so that a connection tries with default retries.
+	checkTime = 250 * time.Millisecond
 
 	// injectedDatagrams bounds what others have passed on and is not received yet.
 	injectedDatagrams = 4096

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
@@ -131,7 +132,7 @@ func (l *Link) pass(block uint32, d *link.Datagram) {
 		return
 	}
 	l.passed.Add(1)
-	l.renew()
+	l.steering.renew()
 }
 
 // inject has Recv return a datagram that came another way, of which it keeps a copy.
@@ -165,8 +166,21 @@ func (l *Link) takeInjected(batch []link.Datagram) int {
 	return n
 }
 
-// renew has the program made anew, soon.
-func (l *Link) renew() { l.steering.renew() }
+// Settle implements link.Settler: it waits for the program that knows this process. Until then
+// datagrams for it come by way of others, and those that come directly from then on may overtake
+// them.
+func (l *Link) Settle() {
+	if l.netdev.owners.Load() == nil {
+		return // no QPs, so nothing comes
+	}
+	limit := time.NewTimer(probeTime)
+	defer limit.Stop()
+	select {
+	case <-l.steering.ready:
+	case <-l.steering.done:
+	case <-limit.C:
+	}
+}
 
 // Close implements link.Link.
 func (l *Link) Close() error {

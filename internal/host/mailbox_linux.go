@@ -85,13 +85,8 @@ func sameUser(oob []byte) bool {
 
 func (m *mailbox) close() { m.file.Close() }
 
-// outlet is a socket to another's mailbox. The kernel queues few messages (11, by default), so a
-// message waits a little for room; but not for a process that has let one wait in vain, which
-// is stopped, or might as well be.
-type outlet struct {
-	fd      int
-	stalled bool
-}
+// outlet is a socket to another's mailbox. The kernel queues few messages there, 11 by default.
+type outlet struct{ fd int }
 
 // connect reaches the socket that is bound to the block's name now. If its process ends the
 // outlet breaks, and does not lead to whoever takes the name next.
@@ -104,28 +99,18 @@ func connect(block uint32) (*outlet, error) {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("connect", err)
 	}
-	return &outlet{fd: fd}, nil
+	return &outlet{fd}, nil
 }
 
-// send reports whether the message has got there and whether the outlet still leads anywhere.
+// send reports whether there was room for the message, and whether the outlet leads anywhere still.
 func (o *outlet) send(b []byte) (sent, alive bool) {
-	err := o.trySend(b)
-	if err == unix.EAGAIN && !o.stalled {
-		unix.Poll([]unix.PollFd{{Fd: int32(o.fd), Events: unix.POLLOUT}}, sendPatience)
-		err = o.trySend(b)
-	}
-	o.stalled = err == unix.EAGAIN
-	switch err {
+	switch unix.Sendto(o.fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) {
 	case nil:
 		return true, true
-	case unix.EAGAIN, unix.EMSGSIZE, unix.ENOBUFS, unix.ENOMEM:
+	case unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.ENOMEM:
 		return false, true
 	}
 	return false, false
-}
-
-func (o *outlet) trySend(b []byte) error {
-	return unix.Sendto(o.fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
 }
 
 func (o *outlet) close() { unix.Close(o.fd) }

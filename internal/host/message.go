@@ -25,8 +25,6 @@ type message struct {
 	payload []byte
 	index   int
 	blocks  []uint32
-
-	to uint32 // the block whose mailbox it came to; not in the message itself
 }
 
 type kind uint8

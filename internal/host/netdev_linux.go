@@ -26,38 +26,12 @@ type Netdev struct {
 	links  map[netip.Addr]*Link
 	closed bool
 	served sync.WaitGroup
-
-	asked  chan message // who and me, for talk
-	silent chan struct{}
 }
 
 var _ link.Netdev = (*Netdev)(nil)
 
 // Share returns the shared form of a network interface.
-func Share(n *udp.Netdev) *Netdev {
-	s := &Netdev{Netdev: n, links: map[netip.Addr]*Link{}, asked: make(chan message, askedMessages), silent: make(chan struct{})}
-	s.served.Go(s.talk)
-	return s
-}
-
-// talk answers who this process is. It may wait for room in another's mailbox, which those who
-// empty our own must not: two processes would wait for each other.
-func (n *Netdev) talk() {
-	for {
-		var m message
-		select {
-		case m = <-n.asked:
-		case <-n.silent:
-			return
-		}
-		owners := n.owners.Load() // there is a mailbox, so there are owners
-		if m.kind == whoMessage {
-			owners.answer(m.from, &message{kind: meMessage, from: m.to, nonce: m.nonce})
-		} else {
-			owners.prove(m.from, m.nonce)
-		}
-	}
-}
+func Share(n *udp.Netdev) *Netdev { return &Netdev{Netdev: n, links: map[netip.Addr]*Link{}} }
 
 // Claim takes a block of QPNs for this process, or returns false if it has an owner.
 func (n *Netdev) Claim(block uint32) (bool, error) {
@@ -84,7 +58,7 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 	n.owned[block].Store(true)
 	n.served.Go(func() { box.serve(func(b []byte) { n.message(box, b) }) })
 	for _, l := range n.links {
-		l.renew()
+		l.steering.renewNow()
 	}
 	return true, nil
 }
@@ -99,13 +73,11 @@ func (n *Netdev) message(box *mailbox, b []byte) {
 	l := n.links[m.addr]
 	n.mu.Unlock()
 	switch m.kind {
-	case whoMessage, meMessage:
+	case whoMessage:
 		// The answer names the block that was asked for.
-		m.to = box.block
-		select {
-		case n.asked <- m:
-		default: // somebody floods us
-		}
+		n.owners.Load().answer(m.from, &message{kind: meMessage, from: box.block, nonce: m.nonce})
+	case meMessage:
+		n.owners.Load().prove(m.from, m.nonce)
 	case datagramMessage:
 		if l != nil {
 			l.inject(link.Datagram{Src: m.source, Dst: l.Addr(), Payload: m.payload, TrafficClass: m.class})
@@ -147,7 +119,7 @@ func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	}
 	l := newLink(n, u)
 	n.links[addr] = l
-	l.renew()
+	l.steering.renewNow()
 	return l, nil
 }
 
@@ -162,7 +134,6 @@ func (n *Netdev) Close() error {
 		for _, b := range boxes {
 			b.close()
 		}
-		close(n.silent)
 		n.served.Wait()
 		if owners != nil {
 			owners.close()

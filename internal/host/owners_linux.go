@@ -26,35 +26,105 @@ type owners struct {
 
 // owner is another block's process.
 type owner struct {
-	out    *outlet // nil when nobody has the block
-	since  time.Time
-	used   uint64 // the latest turn
+	out    *outlet   // nil when nobody has the block
+	since  time.Time // when it was reached, or got the latest message that had to wait
+	used   uint64    // the latest turn
 	nonce  uint64
-	proved bool     // has answered with the credentials of this user
-	held   [][]byte // messages until it does
+	proved bool // has answered with the credentials of this user
+
+	held  [][]byte      // messages, until it has proved that and has room
+	delay time.Duration // before the next try to send them; 0 when none is due
 }
 
-// pass hands a message to the owner of a block, at once or when it has proved who it is. It
-// reports false if the message is lost for certain.
+// pass hands a message to the owner of a block: at once, or when the owner has room and has proved who
+// it is. It does not block. It reports false if the message is lost for certain.
 func (o *owners) pass(block uint32, msg []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := o.find(block)
-	if w.proved {
+	if w.proved && len(w.held) == 0 {
 		sent, alive := w.out.send(msg)
-		if alive {
-			return sent
+		if sent {
+			return true
 		}
-		o.reach(w, block) // the process has ended; another one may have the block by now
+		if !alive {
+			o.reach(w, block) // the process has ended; another one may have the block by now
+		}
 	}
-	if w.out == nil || len(w.held) == heldDatagrams || o.held == maxHeld {
+	if w.out == nil || len(w.held) == heldPerOwner || o.held == maxHeld {
 		return false
 	}
-	o.held++
-	if w.held = append(w.held, slices.Clone(msg)); len(w.held) == 1 {
-		time.AfterFunc(askAgain, func() { o.insist(block, w) })
+	if len(w.held) == 0 {
+		w.since = time.Now()
 	}
+	o.held++
+	w.held = append(w.held, slices.Clone(msg))
+	o.retry(w, block, retryMin)
 	return true
+}
+
+// answer sends a message to a block's owner whoever it is: it must hold nothing that others may
+// not know. It is not kept if there is no room: who asks, asks again.
+func (o *owners) answer(block uint32, m *message) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := o.find(block)
+	if w.out == nil {
+		return
+	}
+	if _, alive := w.out.send(m.appendTo(nil)); alive {
+		return
+	}
+	if o.reach(w, block); w.out != nil {
+		w.out.send(m.appendTo(nil))
+	}
+}
+
+// retry has what is held sent, unless that is due already.
+func (o *owners) retry(w *owner, block uint32, delay time.Duration) {
+	if w.delay != 0 {
+		return
+	}
+	w.delay = delay
+	time.AfterFunc(delay, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if w.delay = 0; o.by[block] == w && len(w.held) > 0 {
+			o.flush(w, block, min(2*delay, retryMax))
+		}
+	})
+}
+
+// flush sends what is held and may be sent. It tries again after delay, but not for a process that
+// gives no sign of life.
+func (o *owners) flush(w *owner, block uint32, delay time.Duration) {
+	n := 0
+	for ; n < len(w.held) && w.proved; n++ {
+		sent, alive := w.out.send(w.held[n])
+		if !alive {
+			o.gone(w)
+			return
+		}
+		if !sent {
+			break
+		}
+	}
+	if n > 0 {
+		w.held = slices.Delete(w.held, 0, n)
+		o.held -= n
+		w.since, delay = time.Now(), retryMin
+	}
+	switch {
+	case len(w.held) == 0:
+		w.held = nil
+	case time.Since(w.since) > holdTime:
+		o.gone(w)
+	default:
+		if !w.proved && delay == retryMax { // the question was lost, perhaps
+			o.ask(w)
+		}
+		o.retry(w, block, delay)
+	}
 }
 
 // find returns what is known of a block's owner, and asks who it is if nothing is.
@@ -83,6 +153,8 @@ func (o *owners) reach(w *owner, block uint32) {
 	w.out, w.nonce, w.held, w.used = out, rand.Uint64(), held, o.turn
 	if !o.ask(w) {
 		o.gone(w)
+	} else if len(held) > 0 {
+		o.retry(w, block, retryMin)
 	}
 }
 
@@ -130,23 +202,6 @@ func (o *owners) ask(w *owner) bool {
 	return alive
 }
 
-// insist asks again while something is held, since questions get lost too.
-func (o *owners) insist(block uint32, w *owner) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.by[block] != w || w.proved || len(w.held) == 0 {
-		return
-	}
-	if time.Since(w.since) > holdTime {
-		o.gone(w)
-		return
-	}
-	if !o.ask(w) {
-		o.reach(w, block)
-	}
-	time.AfterFunc(askAgain, func() { o.insist(block, w) })
-}
-
 // gone forgets a process that has ended, or has not answered.
 func (o *owners) gone(w *owner) {
 	if w.out != nil {
@@ -166,30 +221,8 @@ func (o *owners) prove(block uint32, nonce uint64) {
 		return
 	}
 	w.proved = true
-	for _, msg := range w.held {
-		if _, alive := w.out.send(msg); !alive {
-			o.gone(w)
-			return
-		}
-	}
-	o.held -= len(w.held)
-	w.held = nil
-}
-
-// answer sends a message to a block's owner whoever it is: it must hold nothing that others may
-// not know.
-func (o *owners) answer(block uint32, m *message) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	w := o.find(block)
-	if w.out == nil {
-		return
-	}
-	if _, alive := w.out.send(m.appendTo(nil)); alive {
-		return
-	}
-	if o.reach(w, block); w.out != nil {
-		w.out.send(m.appendTo(nil))
+	if len(w.held) > 0 {
+		o.flush(w, block, retryMin)
 	}
 }
 

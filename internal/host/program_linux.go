@@ -17,8 +17,8 @@ const maxSteered = 600
 const noSocket = 1<<32 - 1
 
 // program returns the classic BPF program that picks the socket of a datagram. steer has the
-// socket's index for each block.
-func program(steer map[uint32]int) []unix.SockFilter {
+// socket's index for each block, and other is that for all other blocks: one whose process is not stopped.
+func program(steer map[uint32]int, other uint32) []unix.SockFilter {
 	load := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 	jumpEqual := func(k uint32, jt, jf uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: jt, Jf: jf, K: k}
@@ -51,7 +51,7 @@ func program(steer map[uint32]int) []unix.SockFilter {
 	for _, b := range blocks[:min(len(blocks), maxSteered)] {
 		p = append(p, jumpEqual(b, 0, 1), load(returnK, uint32(steer[b])))
 	}
-	return append(p, load(returnK, noSocket))
+	return append(p, load(returnK, other))
 }
 
 // destQPOffset is where the BTH has the word with the destination QPN.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -18,17 +19,24 @@ import (
 // which socket it sends a datagram to each index, which the program delivers there, and
 // whoever receives it answers with its blocks. Beyond the last index the kernel goes by its hash, so
 // a process that answers twice marks the end.
+//
+// Strays tell that the program is out of date, but those that stray to a process that is stopped
+// tell nobody. So whenever nobody has asked for a while, somebody does.
 type steering struct {
 	link *Link
 
 	wanted chan struct{} // a renewal is due
+	hurry  chan struct{} // and not only after the pause
 	done   chan struct{}
 	ended  chan struct{}
+	ready  chan struct{} // closed once the first survey is over
 
 	mu      sync.Mutex
 	nonce   uint64         // of the probes under way
 	answers map[int]answer // to them, by index
 	changed chan struct{}  // an answer has come
+
+	asked atomic.Int64 // when another process's latest probe came, in ns of Unix time
 }
 
 // answer is who is behind a socket: the block that its process gives as its own, and all of them.
@@ -43,14 +51,22 @@ func (a answer) equal(b answer) bool {
 
 func (s *steering) init(l *Link) {
 	*s = steering{
-		link: l, wanted: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}), changed: make(chan struct{}, 1),
+		link: l, wanted: make(chan struct{}, 1), hurry: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}), changed: make(chan struct{}, 1), ready: make(chan struct{}),
 	}
 	go s.run()
 }
 
-func (s *steering) renew() {
+func (s *steering) renew() { signal(s.wanted) }
+
+// renewNow does not wait until the pause after the latest renewal ends: this process has something new.
+func (s *steering) renewNow() {
+	signal(s.wanted)
+	signal(s.hurry)
+}
+
+func signal(c chan<- struct{}) {
 	select {
-	case s.wanted <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -65,13 +81,32 @@ func (s *steering) run() {
 	defer close(s.ended)
 	pause := renewMin
 	known := map[int]answer{} // as of the latest program
+	var ready sync.Once
+	check := time.NewTimer(checkTime)
+	defer check.Stop()
 	for {
+		checking := false
 		select {
 		case <-s.wanted:
+		case <-check.C:
+			if asked := time.Unix(0, s.asked.Load()); len(known) < 2 || time.Since(asked) < checkTime {
+				check.Reset(checkTime + rand.N(checkTime/4))
+				continue
+			}
+			checking = true
 		case <-s.done:
 			return
 		}
-		found := s.survey(known)
+		found, whole := s.survey(known)
+		if whole && len(known) == 0 && s.own(found) == noSocket {
+			// As long as there is no program, the kernel's hash gives all probes to somebody.
+			_ = s.link.Steer(program(nil, noSocket))
+			found, _ = s.survey(known)
+		}
+		own := s.own(found)
+		if own == noSocket && s.link.netdev.owners.Load() != nil { // this process has had no time to receive
+			s.renew()
+		}
 		select {
 		case <-s.done: // the survey may have ended early
 			return
@@ -79,46 +114,65 @@ func (s *steering) run() {
 		}
 		// Traffic for blocks that no socket of this address has, or for stopped processes, keeps
 		// asking for a renewal that finds nothing new.
-		pause = min(2*pause, renewMax)
-		if !maps.EqualFunc(found, known, answer.equal) {
+		if pause = min(2*pause, renewMax); checking || !maps.EqualFunc(found, known, answer.equal) {
 			pause = renewMin
 		}
 		known = found
-		if len(known) > 0 {
+		if own != noSocket {
 			// A kernel that takes no program leaves the work to those who pass on.
-			_ = s.link.Steer(program(steerBy(known)))
+			_ = s.link.Steer(program(steerBy(known), own))
+			ready.Do(func() { close(s.ready) })
 		}
+		check.Reset(checkTime + rand.N(checkTime/4)) // so that not all ask at once
 		select {
 		case <-time.After(pause):
+		case <-s.hurry:
 		case <-s.done:
 			return
 		}
 	}
 }
 
+// own returns the index of this process's socket.
+func (s *steering) own(known map[int]answer) uint32 {
+	if owners := s.link.netdev.owners.Load(); owners != nil {
+		for i, a := range known {
+			if a.process == owners.self {
+				return uint32(i)
+			}
+		}
+	}
+	return noSocket
+}
+
 // survey asks every socket of the address who it is. Of those that do not answer, as while a
-// process is stopped, it assumes what was known.
-func (s *steering) survey(known map[int]answer) map[int]answer {
+// process is stopped, it assumes what was known; whole reports that there are none of these.
+func (s *steering) survey(known map[int]answer) (found map[int]answer, whole bool) {
 	s.mu.Lock()
 	s.nonce = rand.Uint64()
 	s.answers = map[int]answer{}
 	nonce := s.nonce
 	s.mu.Unlock()
 	timeout := time.After(probeTime)
-	again := time.NewTicker(probeAgain)
+	wait := probeAgain
+	again := time.NewTimer(wait)
 	defer again.Stop()
-	probes := max(firstProbes, len(known)+2)
-	flow := uint32(0)
-	s.probe(0, probes, nonce, flow)
+	probes := firstProbes // how many there are at least, and how many have been asked
+	if len(known) > 0 {
+		probes = len(known) + 2
+	}
+	asked, window, flow := 0, probeWindow, uint32(0)
 	for {
 		found, end, whole := s.evaluate(known)
 		if end >= 0 && whole {
-			return found
+			return found, true
 		}
 		if end < 0 && len(found) > probes/2 && probes < maxProbes { // there may be more
-			s.probe(probes, 2*probes, nonce, flow)
 			probes *= 2
-			continue
+		}
+		if n := min(probes, s.answered()+window); n > asked {
+			s.probe(asked, n, nonce, flow)
+			asked = n
 		}
 		select {
 		case <-s.changed:
@@ -126,11 +180,14 @@ func (s *steering) survey(known map[int]answer) map[int]answer {
 			// From another port, so that the kernel's hash gives what is beyond the last socket to
 			// another process: the one before may be stopped.
 			flow++
-			s.probe(0, probes, nonce, flow)
+			s.probe(0, asked, nonce, flow)
+			window += probeWindow // some may never answer
+			wait *= 2
+			again.Reset(wait)
 		case <-timeout:
-			return found
+			return found, false
 		case <-s.done:
-			return found
+			return found, false
 		}
 	}
 }
@@ -202,7 +259,7 @@ func (s *steering) probe(from, to int, nonce uint64, flow uint32) {
 	binary.BigEndian.PutUint32(payload[8:], owners.self)
 	var batch []link.Datagram
 	for i := from; i < to; i++ {
-		if s.answered(i) {
+		if s.hasAnswered(i) {
 			continue
 		}
 		p := wire.Packet{
@@ -217,7 +274,14 @@ func (s *steering) probe(from, to int, nonce uint64, flow uint32) {
 	l.Send(batch)
 }
 
-func (s *steering) answered(index int) bool {
+// answered returns how many indexes there are answers for.
+func (s *steering) answered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.answers)
+}
+
+func (s *steering) hasAnswered(index int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.answers[index]
@@ -242,6 +306,7 @@ func (s *steering) probed(d *link.Datagram, index int) {
 	case to == m.from:
 		s.here(&m)
 	case to < numBlocks:
+		s.asked.Store(time.Now().UnixNano())
 		owners.answer(to, &m)
 	}
 }
@@ -254,8 +319,5 @@ func (s *steering) here(m *message) {
 		return
 	}
 	s.answers[m.index] = answer{process: m.from, blocks: m.blocks}
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	signal(s.changed)
 }

@@ -1,0 +1,329 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/udp"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// nobody is the user of asNobody.
+const nobody = 65534
+
+// asNobody runs f on a thread of another user, to whom the files and messages that f makes belong.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+			t.Errorf("setresuid: %v", errno)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// garbage makes messages: random ones, and changed ones that were right.
+func garbage(r *rand.Rand, m *member) []byte {
+	randomBytes := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		return b
+	}
+	switch r.IntN(4) {
+	case 0:
+		return randomBytes(r.IntN(200))
+	case 1:
+		return append([]byte{byte(1 + r.IntN(4)), messageVersion}, randomBytes(r.IntN(3*maxMessage/2))...)
+	}
+	out := message{
+		kind: kind(1 + r.IntN(4)), from: r.Uint32N(numBlocks), nonce: r.Uint64(),
+		addr: m.link.Addr().Addr(), source: m.link.Source(r.Uint32()), class: byte(r.Uint32()),
+		payload: randomBytes(r.IntN(300)), index: r.IntN(1 << 16), blocks: []uint32{r.Uint32N(numBlocks), m.block},
+	}
+	b := out.appendTo(nil)
+	if r.IntN(2) == 0 {
+		b[r.IntN(len(b))] ^= 1 << r.IntN(8)
+	}
+	return b
+}
+
+// sendTo sends to a mailbox, from a socket of its own, with a descriptor.
+func sendTo(t *testing.T, block uint32, msgs [][]byte) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer unix.Close(fd)
+	for _, b := range msgs {
+		if err := unix.Sendmsg(fd, b, unix.UnixRights(fd), mailboxAddr(block), 0); err != nil { // blocks while there is no room
+			t.Errorf("send %d bytes to the mailbox of block %d: %v", len(b), block, err)
+			return
+		}
+	}
+}
+
+// bounded fails the test if a member holds more than it may.
+func (m *member) bounded(t *testing.T) {
+	t.Helper()
+	o, l := m.netdev.owners.Load(), m.link.(*Link)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held, outlets := 0, 0
+	for _, w := range o.by {
+		held += len(w.held)
+		if w.out != nil {
+			outlets++
+		}
+	}
+	if held != o.held || outlets != o.outlets || held > maxHeld || outlets > maxOutlets {
+		t.Errorf("%d messages held, counted %d; %d outlets, counted %d", held, o.held, outlets, o.outlets)
+	}
+	if waiting := len(l.inbox) - l.taken; waiting > injectedDatagrams || cap(l.inbox) > 4*injectedDatagrams || waiting != int(l.waiting.Load()) {
+		t.Errorf("%d datagrams injected, counted %d, room for %d", waiting, l.waiting.Load(), cap(l.inbox))
+	}
+	l.steering.mu.Lock()
+	defer l.steering.mu.Unlock()
+	if len(l.steering.answers) > maxProbes {
+		t.Errorf("%d answers", len(l.steering.answers))
+	}
+}
+
+// Whatever comes to a mailbox does no harm.
+func TestHostileMessages(t *testing.T) {
+	addr := testAddr(10)
+	ms := []*member{join(t, addr), join(t, addr), join(t, addr)}
+	everyone := func(n int) { exchange(t, ms, n) }
+	everyone(0)
+	settle(t, ms, everyone)
+	files := openFiles(t)
+	seed := rand.Uint64()
+	t.Logf("seed %#x", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	var msgs [][]byte
+	for range 5000 {
+		msgs = append(msgs, garbage(r, ms[0]))
+	}
+	sendTo(t, ms[0].block, msgs)
+	ms[0].bounded(t)
+	if n := openFiles(t); n > files+maxOutlets {
+		t.Errorf("%d open files, %d before", n, files)
+	}
+	if !drainUntil(ms[0], 9000) {
+		t.Fatal("nothing is received any more")
+	}
+	drained(ms)
+	everyone(100)
+	settle(t, ms, everyone)
+
+	// Nothing of another user's is even looked at: neither datagrams nor proofs.
+	forged := message{kind: datagramMessage, from: 2000, addr: addr, source: ms[1].link.Source(0), payload: packet(ms[0].block, 6666)}
+	asNobody(t, func() { sendTo(t, ms[0].block, append(msgs[:200:200], forged.appendTo(nil))) })
+	everyone(200) // would meet the forged one first
+	for _, m := range ms {
+		m.leave()
+	}
+}
+
+// drainUntil sends a member a datagram, or another if that is lost, and throws away all that comes before it.
+func drainUntil(m *member, n int) bool {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	timeout := time.After(5 * time.Second)
+	for ; ; n++ {
+		m.send(m.block, n)
+		want := fmt.Sprintf("%06x %04d", m.block<<blockBits|5, n)
+		for lost := false; !lost; {
+			select {
+			case got := <-m.got:
+				if got == want {
+					return true
+				}
+			case <-again.C:
+				lost = true
+			case <-timeout:
+				return false
+			}
+		}
+	}
+}
+
+// Whatever comes to the UDP port does no harm either.
+func TestHostileDatagrams(t *testing.T) {
+	addr := testAddr(11)
+	ms := []*member{join(t, addr), join(t, addr), join(t, addr)}
+	everyone := func(n int) { exchange(t, ms, n) }
+	everyone(0)
+	settle(t, ms, everyone)
+	seed := rand.Uint64()
+	t.Logf("seed %#x", seed)
+	r := rand.New(rand.NewPCG(seed, 2))
+	attack := func() {
+		u, err := udp.NetdevForAddr("lo", testAddr(12))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer u.Close()
+		l, err := u.Open(testAddr(12))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer l.Close()
+		for i := range 20000 {
+			l.Send([]link.Datagram{{Src: l.Source(uint32(i)), Dst: ms[0].link.Addr(), Payload: hostileDatagram(r)}})
+		}
+	}
+	began := time.Now()
+	attack()
+	asNobody(t, attack)
+	// From the address itself too: what looks like probes is answered then.
+	for i := range 5000 {
+		ms[0].link.Send([]link.Datagram{{Src: ms[0].link.Source(uint32(i)), Dst: ms[0].link.Addr(), Payload: hostileDatagram(r)}})
+	}
+	for i, m := range ms {
+		if !drainUntil(m, 9000) {
+			t.Fatal("nothing is received any more")
+		}
+		m.bounded(t)
+		m.netdev.owners.Load().mu.Lock()
+		t.Logf("member %d: %d strayed, %d passed on, %d owners asked for", i, m.link.(*Link).strayed.Load(), m.link.(*Link).passed.Load(),
+			len(m.netdev.owners.Load().by))
+		m.netdev.owners.Load().mu.Unlock()
+	}
+	drained(ms)
+	everyone(100)
+	settle(t, ms, everyone)
+	t.Logf("took %v", time.Since(began))
+	for _, m := range ms {
+		m.leave()
+	}
+}
+
+// hostileDatagram is garbage, a datagram for anybody, or what may pass for a probe.
+func hostileDatagram(r *rand.Rand) []byte {
+	switch r.IntN(4) {
+	case 0:
+		b := make([]byte, r.IntN(100))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		return b
+	case 1:
+		return packet(r.Uint32N(numBlocks), r.IntN(5000))
+	}
+	payload := make([]byte, probePayload+r.IntN(2)*r.IntN(9))
+	binary.BigEndian.PutUint64(payload, r.Uint64())
+	binary.BigEndian.PutUint32(payload[8:], r.Uint32N(numBlocks+10))
+	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: controlBlock<<blockBits | r.Uint32N(1<<blockBits)}, Payload: payload}
+	return p.AppendTo(nil)
+}
+
+// A stranger who takes many blocks, and makes datagrams for them, gets nothing and holds up nobody.
+func TestForeignBlocks(t *testing.T) {
+	addr := testAddr(13)
+	ms := []*member{join(t, addr), join(t, addr)}
+	exchange(t, ms, 0)
+	const first, last = 3400, 3800
+	var boxes []*mailbox
+	asNobody(t, func() {
+		for b := uint32(first); b < last; b++ {
+			box, err := openMailbox(b)
+			if err == errTaken { // by another test
+				continue
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			boxes = append(boxes, box)
+		}
+	})
+	if ok, err := ms[0].netdev.Claim(boxes[0].block); ok || err != nil {
+		t.Errorf("claim of a stranger's block: %v, %v", ok, err)
+	}
+	var secret [16]byte
+	copy(secret[:], "only for ours")
+	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly}, Payload: secret[:]}
+	began := time.Now()
+	for i := range uint32(10 * (last - first)) {
+		p.DestQP = (first + i%(last-first)) << blockBits
+		ms[0].link.Send([]link.Datagram{{Src: ms[0].link.Source(i), Dst: ms[0].link.Addr(), Payload: p.AppendTo(nil)}})
+		if i%50 == 0 {
+			ms[0].bounded(t)
+			ms[1].bounded(t)
+		}
+	}
+	exchange(t, ms, 100)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the members were held up for %v", took)
+	}
+	asked := 0
+	buf := make([]byte, maxMessage)
+	for _, box := range boxes {
+		box.conn.Control(func(fd uintptr) {
+			for {
+				n, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+				if err != nil {
+					return
+				}
+				var m message
+				if asked++; m.decode(buf[:n]) != nil || m.kind != whoMessage {
+					t.Errorf("a stranger was sent %x", buf[:n])
+				}
+			}
+		})
+		box.close()
+	}
+	if asked == 0 {
+		t.Error("the stranger was never asked who it is")
+	}
+	for _, m := range ms {
+		m.leave()
+	}
+}
+
+// A process of another user cannot share an address.
+func TestForeignAddress(t *testing.T) {
+	addr := testAddr(14)
+	m := open(t, addr)
+	asNobody(t, func() {
+		n := shareLoopback(t, addr)
+		defer n.Close()
+		l, err := n.Open(addr)
+		if !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("open: %v, want EADDRINUSE", err)
+		}
+		if err == nil {
+			l.Close()
+		} else {
+			t.Log(err)
+		}
+	})
+	m.leave()
+}

@@ -1,0 +1,69 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// fill sends a batch of datagrams to a link's own block.
+func fill(l link.Link, batch []link.Datagram, block uint32) {
+	payload := packet(block, 1)
+	for i := range batch {
+		batch[i] = link.Datagram{Src: l.Source(1), Dst: l.Addr(), Payload: payload}
+	}
+	l.Send(batch)
+}
+
+// Receiving what does not stray allocates nothing.
+func TestRecvAllocs(t *testing.T) {
+	m := open(t, testAddr(30))
+	defer m.leave()
+	out, in := make([]link.Datagram, 32), make([]link.Datagram, 64)
+	fill(m.link, out, m.block)
+	if allocs := testing.AllocsPerRun(50, func() {
+		m.link.Send(out)
+		for n := 0; n < len(out); {
+			got, err := m.link.Recv(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += got
+		}
+	}); allocs != 0 {
+		t.Errorf("%v allocations for 32 datagrams", allocs)
+	}
+}
+
+// BenchmarkSort is what sharing costs for each batch of 64 datagrams.
+func BenchmarkSort(b *testing.B) {
+	m := open(b, testAddr(31))
+	defer m.leave()
+	batch := make([]link.Datagram, 64)
+	fill(m.link, batch, m.block)
+	for i := range batch {
+		batch[i].Dst = m.link.Addr()
+	}
+	l := m.link.(*Link)
+	for b.Loop() {
+		if l.sort(batch) != len(batch) {
+			b.Fatal("strayed")
+		}
+	}
+}
+
+// BenchmarkRecvEmpty is what a poll that finds nothing costs, shared and alone.
+func BenchmarkRecvEmpty(b *testing.B) {
+	m := open(b, testAddr(32))
+	defer m.leave()
+	in := make([]link.Datagram, 64)
+	for name, l := range map[string]link.Link{"shared": m.link, "alone": m.link.(*Link).Link} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				l.Recv(in)
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package soft_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/verbs"
+	"github.com/adverb-rdma/adverb/verbs/verbstest"
+)
+
+// In the other process of TestConformanceAcross the suite takes over before TestMain.
+func init() { verbstest.Main(verbs.Open) }
+
+func suite(a, b string) verbstest.Config {
+	return verbstest.Config{
+		Open: func(t testing.TB) (x, y *verbs.Device) {
+			for i, d := range []**verbs.Device{&x, &y} {
+				var err error
+				if *d, err = verbs.Open([]string{a, b}[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return x, y
+		},
+		Require: required(),
+	}
+}
+
+// required is everything, but for what only Linux has.
+func required() verbstest.Capability {
+	if runtime.GOOS != "linux" {
+		return verbstest.All &^ verbstest.Multicast
+	}
+	return verbstest.All
+}
+
+// TestConformance runs the suite of package verbstest over UDP within one process.
+func TestConformance(t *testing.T) {
+	a, b := loopback(t)+"@"+loopAddr(11), loopback(t)+"@"+loopAddr(12)
+	verbstest.Run(t, suite(a, b))
+}
+
+// TestConformanceAcross runs it between two processes that share one address, where they can.
+func TestConformanceAcross(t *testing.T) {
+	a := loopback(t) + "@" + loopAddr(13)
+	b := a
+	if runtime.GOOS != "linux" {
+		b = loopback(t) + "@" + loopAddr(14)
+	}
+	verbstest.RunAcross(t, suite("", ""), a, b)
+}

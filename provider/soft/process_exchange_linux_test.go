@@ -1,0 +1,163 @@
+//go:build !adverb_portable
+
+package soft_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Twelve processes lose nothing while others come, are killed and are stopped.
+func TestProcessesOneAddress(t *testing.T) {
+	device := loopback(t) + "@" + loopAddr(20)
+	twelve := startTeam(t, device, 12, order{Retry: loopRetry})
+	seed := uint64(time.Now().UnixNano())
+	end := time.Now().Add(*soak)
+	var churn sync.WaitGroup
+	var joined, killed, stopped [2]int
+	for i := range joined {
+		churn.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(i)))
+			for time.Now().Before(end) {
+				pair := startQuietly(t, device)
+				if pair == nil {
+					return
+				}
+				joined[i] += len(pair)
+				live := time.Duration(r.IntN(150)) * time.Millisecond
+				for _, p := range pair {
+					if r.IntN(2) == 0 {
+						p.signal(syscall.SIGSTOP)
+						stopped[i]++
+					}
+				}
+				<-time.After(live) // the members' lives are to overlap at random
+				for _, p := range pair {
+					if r.IntN(2) == 0 {
+						p.signal(syscall.SIGCONT)
+					}
+					p.kill()
+					killed[i]++
+				}
+			}
+		})
+	}
+	churn.Wait()
+	sum := twelve.finish()
+	twelve.unhurt()
+	if sum.RCSent != sum.RCReceived || sum.RCSent == 0 || sum.UDAnswered == 0 {
+		t.Errorf("%+v: what was sent is not what was received", sum)
+	}
+	t.Logf("seed %d: %d joined, %d stopped, %d killed; %+v", seed, joined[0]+joined[1], stopped[0]+stopped[1], killed[0]+killed[1], sum)
+}
+
+// startQuietly starts two members which exchange messages until something happens to them. It
+// returns nil, with an error of the test, if they cannot; it may be called by other goroutines.
+func startQuietly(t *testing.T, device string) (pair team) {
+	o := order{Connect: true, Retry: loopRetry}
+	for _, name := range []string{"passer-by A", "passer-by B"} {
+		pair = append(pair, start(t, name, device))
+	}
+	for _, p := range pair {
+		select {
+		case r := <-p.reports:
+			if r.Address == nil {
+				t.Errorf("%s: %+v", p.name, r)
+				return nil
+			}
+			o.Peers = append(o.Peers, *r.Address)
+		case <-p.ended:
+			t.Errorf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+			return nil
+		}
+	}
+	for i, p := range pair {
+		o.Self = i
+		p.orders.Encode(o)
+	}
+	return pair
+}
+
+// Who is killed in the middle of its transfers fails those connections, and no others.
+func TestProcessKilled(t *testing.T) {
+	retry := verbs.Retry{Timeout: 14, Count: 3, RNRCount: 7}
+	ms := startTeam(t, loopback(t)+"@"+loopAddr(21), 5, order{Retry: retry})
+	const victim = 2
+	ms[victim].kill()
+	killedAt := time.Now()
+	others := append(append(team{}, ms[:victim]...), ms[victim+1:]...)
+	for _, p := range others {
+		p.await("told of the killed peer", func(r *report) bool { return r.Failed != nil })
+	}
+	t.Logf("everybody knew after %v", time.Since(killedAt))
+	if took := time.Since(killedAt); took > 20*time.Second {
+		t.Errorf("the connections to a killed process failed after %v", took)
+	}
+	sum := others.finish()
+	for _, p := range others {
+		if len(p.failed) != 1 || p.failed[0] != (failure{victim, "WC_RETRY_EXC_ERR"}) {
+			t.Errorf("%s: failures %v, want RETRY_EXC of peer %d alone", p.name, p.failed, victim)
+		}
+	}
+	t.Logf("%+v", sum)
+}
+
+// Who is stopped for less than its peers wait goes on afterwards, though others have come and gone meanwhile.
+func TestProcessStopped(t *testing.T) {
+	device := loopback(t) + "@" + loopAddr(22)
+	ms := startTeam(t, device, 4, order{Retry: verbs.Retry{Timeout: 17, Count: 7, RNRCount: 7}})
+	for i := range 3 {
+		ms[i].signal(syscall.SIGSTOP)
+		come := startTeam(t, device, 2, order{Retry: loopRetry})
+		come.finish()
+		come.unhurt()
+		ms[i].signal(syscall.SIGCONT)
+	}
+	sum := ms.finish()
+	ms.unhurt()
+	if sum.RCSent != sum.RCReceived {
+		t.Errorf("%+v: what was sent is not what was received", sum)
+	}
+	t.Logf("%+v", sum)
+}
+
+// The processes of an address are each a member of a multicast group.
+func TestProcessesMulticast(t *testing.T) {
+	group := verbs.GIDFromAddr(netip.AddrFrom4([4]byte{239, 77, byte(time.Now().UnixNano()), 4}))
+	ms := startTeam(t, loopback(t)+"@"+loopAddr(23), 4, order{Retry: loopRetry, Group: group})
+	<-time.After(200 * time.Millisecond) // some 40 messages to the group
+	sum := ms.finish()
+	ms.unhurt()
+	// A member sends before the last has attached, and datagrams may be lost.
+	if sum.McastReceived == 0 || sum.McastReceived > 3*sum.McastSent || sum.McastReceived < sum.McastSent {
+		t.Errorf("%d sent to the group by 4 members, %d received", sum.McastSent, sum.McastReceived)
+	}
+	t.Logf("%+v", sum)
+}
+
+// Who is killed while another is stopped fails no connections but its own: what would go to the stopped
+// one by mistake finds its way before retries end.
+func TestProcessKilledWhileStopped(t *testing.T) {
+	ms := startTeam(t, loopback(t)+"@"+loopAddr(27), 4, order{Retry: verbs.Retry{Timeout: 15, Count: 7, RNRCount: 7}})
+	const victim, stopped = 0, 1
+	ms[stopped].signal(syscall.SIGSTOP)
+	ms[victim].kill()                    // the last takes the number of its socket
+	<-time.After(500 * time.Millisecond) // half of what the retries take
+	ms[stopped].signal(syscall.SIGCONT)
+	others := ms[1:]
+	for _, p := range others {
+		p.await("told of the killed peer", func(r *report) bool { return r.Failed != nil })
+	}
+	others.finish()
+	for _, p := range others {
+		if len(p.failed) != 1 || p.failed[0] != (failure{victim, "WC_RETRY_EXC_ERR"}) {
+			t.Errorf("%s: failures %v, want RETRY_EXC of peer %d alone", p.name, p.failed, victim)
+		}
+	}
+}

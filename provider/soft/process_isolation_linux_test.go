@@ -1,0 +1,152 @@
+//go:build !adverb_portable
+
+package soft_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	// envInside is the address for TestProcessInside, which other tests run in other surroundings.
+	envInside = "ADVERB_TEST_INSIDE"
+	// envLoopbackUp has the loopback interface of a new network namespace brought up.
+	envLoopbackUp = "ADVERB_TEST_LOOPBACK_UP"
+
+	nobody = 65534
+)
+
+func init() {
+	if os.Getenv(envLoopbackUp) == "" {
+		return
+	}
+	os.Unsetenv(envLoopbackUp)
+	fd := must(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
+	defer unix.Close(fd)
+	r := must(unix.NewIfreq("lo"))
+	check(unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r))
+	r.SetUint16(r.Uint16() | unix.IFF_UP)
+	check(unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r))
+}
+
+func TestProcessInside(t *testing.T) {
+	addr := os.Getenv(envInside)
+	if addr == "" {
+		t.Skip("other tests run this one, with an address in " + envInside)
+	}
+	ms := startTeam(t, loopback(t)+"@"+addr, 3, order{Retry: loopRetry})
+	sum := ms.finish()
+	ms.unhurt()
+	if sum.RCSent != sum.RCReceived {
+		t.Errorf("%+v: what was sent is not what was received", sum)
+	}
+}
+
+// runInside runs TestProcessInside as a process of its own.
+func runInside(t *testing.T, addr string, change func(*exec.Cmd)) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run=^TestProcessInside$", "-test.v")
+	cmd.Env = append(os.Environ(), envInside+"="+addr)
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	change(cmd)
+	if err := cmd.Start(); errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+		t.Skipf("not permitted here: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "--- PASS: TestProcessInside") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// A network namespace, as a container has, is a world of its own: an address that is taken outside is free in it.
+func TestProcessNamespace(t *testing.T) {
+	addr := loopAddr(24)
+	taken, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 4791)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	runInside(t, addr, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, envLoopbackUp+"=1")
+		a := cmd.SysProcAttr
+		a.Cloneflags = syscall.CLONE_NEWNET
+		if os.Geteuid() != 0 {
+			a.Cloneflags |= syscall.CLONE_NEWUSER
+			a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		}
+	})
+}
+
+// asNobody returns how to run this binary as a user without any privilege.
+func asNobody(t *testing.T) func(*exec.Cmd) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user; the other tests run without privileges as it is")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "soft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	copied := filepath.Join(dir, "soft.test")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(copied, binary, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return func(cmd *exec.Cmd) {
+		cmd.Path, cmd.Dir = copied, "/"
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+}
+
+// Everything works without privileges.
+func TestProcessUnprivileged(t *testing.T) {
+	runInside(t, loopAddr(25), asNobody(t))
+}
+
+// The processes of an address are of one user. Another's has an error that says what is the matter, and
+// the address' own do not notice.
+func TestProcessOtherUser(t *testing.T) {
+	device := loopback(t) + "@" + loopAddr(26)
+	ms := startTeam(t, device, 2, order{Retry: verbs.DefaultRetry})
+	stranger := start(t, "stranger", device, asNobody(t))
+	<-stranger.ended
+	if got := stranger.stderr.String(); stranger.cmd.ProcessState.Success() || !strings.Contains(got, "address already in use") {
+		t.Errorf("another user's process: %v, %s", stranger.cmd.ProcessState, got)
+	} else {
+		t.Log(got)
+	}
+	sum := ms.finish()
+	ms.unhurt()
+	if sum.RCSent != sum.RCReceived {
+		t.Errorf("%+v: what was sent is not what was received", sum)
+	}
+}

@@ -1,0 +1,222 @@
+//go:build !adverb_portable
+
+package soft_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Tests of several processes behind one address: the test binary runs itself as members.
+
+var soak = flag.Duration("soak", 2*time.Second, "how long the processes of a test exchange messages")
+
+// patience is how long a step of a test may take on a busy machine.
+const patience = 60 * time.Second
+
+// loopRetry gives up after a second or two without a sign of life.
+var loopRetry = verbs.Retry{Timeout: 15, Count: 7, RNRCount: 7}
+
+// process is a member as the test sees it.
+type process struct {
+	t       *testing.T
+	name    string
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	orders  *json.Encoder
+	reports chan report
+	stderr  bytes.Buffer
+	ended   chan struct{} // closed when the process has ended and its output is read
+	address address
+	failed  []failure
+}
+
+// start runs a member with a device. It has an address when await returns.
+func start(t *testing.T, name, device string, change ...func(*exec.Cmd)) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, name: name, cmd: exec.Command(exe), reports: make(chan report, 1024), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), envMember+"="+device)
+	p.cmd.Stderr = &p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	for _, f := range change {
+		f(p.cmd)
+	}
+	p.in, err = p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.orders = json.NewEncoder(p.in)
+	go func() {
+		d := json.NewDecoder(out)
+		for {
+			var r report
+			if d.Decode(&r) != nil {
+				break
+			}
+			p.reports <- r
+		}
+		p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+// kill ends the process as kill -9 does.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	for {
+		select {
+		case <-p.ended:
+			return
+		case <-p.reports:
+		}
+	}
+}
+
+func (p *process) signal(s syscall.Signal) { p.cmd.Process.Signal(s) }
+
+func (p *process) order(o order) {
+	if err := p.orders.Encode(o); err != nil {
+		p.t.Fatalf("%s: %v\n%s", p.name, err, p.stderr.String())
+	}
+}
+
+// await reads reports up to the one that is wanted. Failures are kept; what is wrong ends the test.
+func (p *process) await(what string, wanted func(*report) bool) report {
+	p.t.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case r := <-p.reports:
+			if p.note(&r); wanted(&r) {
+				return r
+			}
+			continue
+		default:
+		}
+		select {
+		case r := <-p.reports:
+			if p.note(&r); wanted(&r) {
+				return r
+			}
+		case <-p.ended:
+			if len(p.reports) == 0 {
+				p.t.Fatalf("%s ended, want it %s: %v\n%s", p.name, what, p.cmd.ProcessState, p.stderr.String())
+			}
+		case <-timeout.C:
+			p.signal(syscall.SIGQUIT) // its goroutines' stacks
+			select {
+			case <-p.ended:
+			case <-time.After(patience):
+			}
+			p.t.Fatalf("%s is not %s after %v; its failures: %v\n%s", p.name, what, patience, p.failed, p.stderr.String())
+		}
+	}
+}
+
+func (p *process) note(r *report) {
+	if r.Wrong != "" {
+		p.t.Fatalf("%s: %s", p.name, r.Wrong)
+	}
+	if r.Failed != nil {
+		p.failed = append(p.failed, *r.Failed)
+	}
+}
+
+func (p *process) awaitAddress() {
+	p.t.Helper()
+	p.address = *p.await("open", func(r *report) bool { return r.Address != nil }).Address
+}
+
+// team is members that exchange messages, each with each.
+type team []*process
+
+// startTeam starts n members and has them connect.
+func startTeam(t *testing.T, device string, n int, o order, change ...func(*exec.Cmd)) team {
+	t.Helper()
+	var ms team
+	for i := range n {
+		ms = append(ms, start(t, "member "+string(rune('A'+i)), device, change...))
+	}
+	o.Connect = true
+	for _, p := range ms {
+		p.awaitAddress()
+		o.Peers = append(o.Peers, p.address)
+	}
+	for i, p := range ms {
+		o.Self = i
+		p.order(o)
+	}
+	for _, p := range ms {
+		r := p.await("exchanging messages", func(r *report) bool { return r.Started || r.NoGroup != "" })
+		if strings.Contains(r.NoGroup, "unsupported") || strings.Contains(r.NoGroup, "no such device") {
+			t.Skip(r.NoGroup)
+		}
+		if r.NoGroup != "" {
+			t.Fatal(r.NoGroup)
+		}
+	}
+	return ms
+}
+
+// finish has everybody send their last messages, and returns the sum of what they count. Everything that
+// was sent has arrived then.
+func (ms team) finish() (sum count) {
+	for _, p := range ms {
+		p.t.Helper()
+		p.order(order{Stop: true})
+	}
+	for _, p := range ms {
+		p.await("done", func(r *report) bool { return r.Done })
+	}
+	for _, p := range ms {
+		p.order(order{Quit: true})
+	}
+	for _, p := range ms {
+		c := p.await("finished", func(r *report) bool { return r.Count != nil }).Count
+		sum.RCSent += c.RCSent
+		sum.RCReceived += c.RCReceived
+		sum.UDAnswered += c.UDAnswered
+		sum.UDRepeated += c.UDRepeated
+		sum.McastSent += c.McastSent
+		sum.McastReceived += c.McastReceived
+		<-p.ended
+		if !p.cmd.ProcessState.Success() {
+			p.t.Errorf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+		}
+	}
+	return sum
+}
+
+// unhurt fails the test if a connection has failed.
+func (ms team) unhurt() {
+	for _, p := range ms {
+		p.t.Helper()
+		if len(p.failed) > 0 {
+			p.t.Errorf("%s: connections failed: %v", p.name, p.failed)
+		}
+	}
+}
