@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // A table maps 24-bit numbers, QPNs or the indexes of keys, to objects. Looking up takes two
@@ -92,7 +94,8 @@ func (t *table[T]) open() error {
 		t.opened = append(t.opened, n)
 		return nil
 	}
-	return errFull
+	return verbs.Errorf(verbs.ErrLimit, "all blocks of 4096 QPNs of this host have owners: end some programs, "+
+		"or use a network namespace of your own")
 }
 
 func (t *table[T]) remove(n uint32) {

@@ -30,20 +30,17 @@ func (e *response) end() wire.PSN { return e.psn.Add(int(e.packets)) }
 // the results of the latest atomics, for when the answers get lost.
 type responses struct {
 	pending []response
-	depth   int // max_dest_rd_atomic
-	results []response
-	next    int // where in results the next one goes
+	depth   int        // max_dest_rd_atomic
+	results []response // as many as there were, up to depth; then a ring
+	next    int        // the oldest of results
 }
 
+// resize sets the depth. Room is made on use: the depth is often the largest that there is, and few use it.
 func (rs *responses) resize(depth int) {
 	rs.depth = depth
-	if n := depth + maxReplays; cap(rs.pending) < n {
-		rs.pending = append(make([]response, 0, n), rs.pending...)
-	}
-	if len(rs.results) < depth { // more than depth do no harm
-		old := slices.Concat(rs.results[rs.next:], rs.results[:rs.next]) // oldest first
-		rs.results = make([]response, depth)
-		rs.next = copy(rs.results, old)
+	if len(rs.results) < depth && rs.next != 0 {
+		rs.results = slices.Concat(rs.results[rs.next:], rs.results[:rs.next])
+		rs.next = 0
 	}
 }
 
@@ -104,6 +101,10 @@ func (rs *responses) insert(e response, epsn wire.PSN) {
 
 // save keeps an atomic's result.
 func (rs *responses) save(e response) {
+	if len(rs.results) < rs.depth {
+		rs.results = append(rs.results, e)
+		return
+	}
 	rs.results[rs.next] = e
 	rs.next = (rs.next + 1) % len(rs.results)
 }

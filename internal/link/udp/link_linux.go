@@ -51,7 +51,7 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
-		return nil, openError(addr, err)
+		return nil, openError(addr, shared, err)
 	}
 	fd, err := openReceiveSocket(l.addr, scope, shared)
 	if err != nil {

@@ -51,13 +51,13 @@ func openLink(addr netip.Addr, index int) (link.Link, error) {
 	if addr.IsLinkLocalUnicast() && addr.Is6() {
 		ifi, err := net.InterfaceByIndex(index)
 		if err != nil {
-			return nil, openError(addr, err)
+			return nil, openError(addr, false, err)
 		}
 		l.zone = ifi.Name
 	}
 	var err error
 	if l.rx, err = l.listen(link.Port); err != nil {
-		return nil, openError(addr, err)
+		return nil, openError(addr, false, err)
 	}
 	for i := range l.tx {
 		port, err := bindSource(func(port uint16) (err error) {
@@ -66,7 +66,7 @@ func openLink(addr netip.Addr, index int) (link.Link, error) {
 		})
 		if err != nil {
 			l.closeSockets()
-			return nil, openError(addr, fmt.Errorf("bind a socket to send from: %w", err))
+			return nil, openError(addr, false, fmt.Errorf("bind a socket to send from: %w", err))
 		}
 		l.sources[i] = netip.AddrPortFrom(addr, port)
 	}

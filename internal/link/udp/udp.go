@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 
@@ -103,8 +104,9 @@ func bindSource(bind func(port uint16) error) (port uint16, err error) {
 	return port, err
 }
 
-// openError says what to do about an error of bind.
-func openError(addr netip.Addr, err error) error {
+// openError says what to do about an error of bind. A shared link is one that other processes of
+// the same user may open too.
+func openError(addr netip.Addr, shared bool, err error) error {
 	at := netip.AddrPortFrom(addr, link.Port)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -112,9 +114,15 @@ func openError(addr netip.Addr, err error) error {
 		if addr.IsLoopback() && addr.Is4() {
 			other = "another address of 127.0.0.0/8"
 		}
-		return fmt.Errorf("open link on %v: UDP port %d of this address is held by another process (a second adverb program, "+
-			"or the kernel's rdma_rxe in this network namespace); use %s or a network namespace of your own, "+
-			"end that process, or remove rdma_rxe: %w", at, link.Port, other, err)
+		if shared {
+			return fmt.Errorf("open link on %v: UDP port %d of this address is held by a process of another user, or by a program "+
+				"that does not share it (such as the kernel's rdma_rxe in this network namespace); processes of one user share "+
+				"an address: run as that user, use %s or a network namespace of your own, or remove rdma_rxe: %w",
+				at, link.Port, other, err)
+		}
+		return fmt.Errorf("open link on %v: UDP port %d of this address is held by another process, or by the kernel's rdma_rxe. "+
+			"On %s an address belongs to one process at a time, unless both share it, which is for Linux; use %s, or end the other: %w",
+			at, link.Port, runtime.GOOS, other, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("open link on %v: no network interface of this host has the address (any more); "+
 			"choose one that an interface has: %w", at, err)
