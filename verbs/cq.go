@@ -69,7 +69,8 @@ func (cq *CQ) Poll(wcs []WC) (n int, err error) {
 	return n, err
 }
 
-// Wait polls, and blocks until there is at least one completion or ctx ends.
+// Wait polls, and blocks until there is at least one completion or ctx ends. It arms the queue for
+// any completion, so that an event which Notify asked for meanwhile may come for an unsolicited one.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
 	if len(wcs) == 0 {
 		return 0, wrap("wait for", cq.name, invalidf("no room: wcs is empty"))

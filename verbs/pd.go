@@ -30,7 +30,9 @@ func (d *Device) AllocPD() (*PD, error) {
 func (pd *PD) Device() *Device { return pd.dev }
 
 // RegMR registers buf (ibv_reg_mr), which stays pinned and reachable until MR.Close. Any slice
-// will do, at any alignment; AllocMR's memory is preferred. Remote write and remote atomic
+// will do, at any alignment; AllocMR's memory is preferred. Under the race detector, a program that
+// goes on writing to buf before a peer does should call a verb in between, such as QP.PostRecv: what
+// orders the two goes over the network, which the detector does not see. Remote write and remote atomic
 // access need AccessLocalWrite as well.
 func (pd *PD) RegMR(buf []byte, access Access) (*MR, error) {
 	return pd.regMR(buf, access, MRAttr{Access: access})

@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -40,7 +41,11 @@ func (q *qp) AttachMcast(gid verbs.GID) error {
 		if err != nil {
 			return err
 		}
-		if err := link.Join(e.link, addr); err != nil {
+		err = link.Join(e.link, addr)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return verbs.Errorf(verbs.ErrUnsupported, "%w", err)
+		}
+		if err != nil {
 			return err
 		}
 		gr = &group{eng: e}
