@@ -2,8 +2,11 @@ package hca_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/hca"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
@@ -34,8 +37,8 @@ func pair(b *testing.B, kind string) (x, y *rdmatest.Endpoint) {
 	if kind == "udp" {
 		return rdmatest.Connect(b, udpDevice(b, "127.0.101.1"), udpDevice(b, "127.0.101.2"))
 	}
-	net := rdmatest.New(b)
-	return rdmatest.Connect(b, net.Device(), net.Device())
+	n := rdmatest.New(b)
+	return rdmatest.Connect(b, n.Device(), n.Device())
 }
 
 // poll spins for a completion, as a benchmark's program does.
@@ -54,7 +57,7 @@ func poll(b *testing.B, e *rdmatest.Endpoint, wcs []verbs.WC) int {
 	}
 }
 
-// BenchmarkWrite is the bandwidth of WRITEs, 16 at a time.
+// BenchmarkWrite is the bandwidth of WRITEs, 16 at a time, and over UDP its ratio to TCP's.
 func BenchmarkWrite(b *testing.B) {
 	for _, kind := range []string{"udp", "sim"} {
 		for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {
@@ -79,9 +82,48 @@ func BenchmarkWrite(b *testing.B) {
 				for done < posted {
 					done += poll(b, x, wcs)
 				}
+				if kind == "udp" {
+					rate := float64(posted*size) / b.Elapsed().Seconds()
+					b.ReportMetric(rate/tcpRate(b, size, posted), "×TCP")
+				}
 			})
 		}
 	}
+}
+
+// tcpRate is what TCP over loopback moves, in bytes per second, by n writes of the given size: the
+// peer that WRITEs are compared with, in the same run.
+func tcpRate(b *testing.B, size, n int) float64 {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	read := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			defer c.Close()
+			_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 1<<20))
+		}
+		read <- err
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	message := make([]byte, size)
+	start := time.Now()
+	for range n {
+		if _, err := c.Write(message); err != nil {
+			b.Fatal(err)
+		}
+	}
+	c.Close()
+	if err := <-read; err != nil {
+		b.Fatal(err)
+	}
+	return float64(n*size) / time.Since(start).Seconds()
 }
 
 // BenchmarkSendLatency is half a round trip of SENDs, with both ends polled by one goroutine.
