@@ -5,12 +5,14 @@ import (
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/link"
-	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // ah is an address handle: where a datagram goes.
-type ah struct{ path }
+type ah struct {
+	path
+	dev *Device
+}
 
 // CreateAH implements verbs.ProviderPD.
 func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.ProviderAH, error) {
@@ -22,16 +24,10 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.ProviderAH, error) {
 		p.dev.ahs.Add(-1)
 		return nil, err
 	}
-	return &ahHandle{ah{to}, p.dev}, nil
+	return &ah{to, p.dev}, nil
 }
 
-// ahHandle is an ah and what its Close gives back.
-type ahHandle struct {
-	ah
-	dev *Device
-}
-
-func (a *ahHandle) Close() error {
+func (a *ah) Close() error {
 	a.dev.ahs.Add(-1)
 	return nil
 }
@@ -60,15 +56,15 @@ func (q *qp) listen() error {
 	return first
 }
 
-// follow sets the path of the datagram that the transport has written.
-func (q *qp) follow(a *ahHandle) {
+// follow sets the path of the datagram that the transport has written, and reports whether it is
+// another than before.
+func (q *qp) follow(a *ah) bool {
 	if q.lastAH == a {
-		return
+		return false
 	}
 	q.lastAH = a
-	q.eng, q.dst, q.trafficClass = a.eng, a.dst, a.trafficClass
-	q.src = a.eng.link.Source(q.num)
-	q.flow = wire.NewFlow(q.src, q.dst)
+	q.route(a.path)
+	return true
 }
 
 // Lengths and fields of the IP headers in a GRH.

@@ -44,7 +44,7 @@ type qp struct {
 	trafficClass uint8
 
 	// UD: the way of the latest datagram, and the Q_Key of those that come.
-	lastAH *ahHandle
+	lastAH *ah
 	qkey   verbs.QKey
 
 	// SRQ: receives that the transport has taken and not completed.
@@ -214,10 +214,15 @@ func (q *qp) setPath(p path) {
 	if q.eng != nil && q.eng != p.eng {
 		q.clearPath()
 	}
+	q.route(p)
+	q.heardFrom, q.ids = netip.AddrPort{}, ids{}
+}
+
+// route makes what q sends go by p.
+func (q *qp) route(p path) {
 	q.eng, q.dst, q.trafficClass = p.eng, p.dst, p.trafficClass
 	q.src = p.eng.link.Source(q.num)
 	q.flow = wire.NewFlow(q.src, q.dst)
-	q.heardFrom, q.ids = netip.AddrPort{}, ids{}
 }
 
 func (q *qp) clearPath() {

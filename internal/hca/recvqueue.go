@@ -48,17 +48,23 @@ func (r *recvQueue) post(wrs []verbs.RecvWR) (int, error) {
 		wr := &wrs[i]
 		place := int(r.posted) & (len(r.wqes) - 1)
 		w := &r.wqes[place]
-		w.ID, w.Index, w.Length = wr.ID, r.posted, 0
-		w.SGList = r.sges[place*r.maxSGE:][:len(wr.SGList):r.maxSGE]
-		copy(w.SGList, wr.SGList)
-		total := uint64(0)
-		for j := range wr.SGList {
-			total += uint64(wr.SGList[j].Length)
-		}
-		w.Length = uint32(min(total, verbs.MaxMessageSize))
+		w.Index = r.posted
+		w.SGList = r.sges[place*r.maxSGE:][:0:r.maxSGE]
+		putRecv(w, wr)
 		r.posted++
 	}
 	return len(wrs), nil
+}
+
+// putRecv copies a receive into its place, whose SGList has room for it.
+func putRecv(w *transport.RecvWQE, wr *verbs.RecvWR) {
+	w.ID = wr.ID
+	w.SGList = append(w.SGList[:0], wr.SGList...)
+	total := uint64(0)
+	for i := range wr.SGList {
+		total += uint64(wr.SGList[i].Length)
+	}
+	w.Length = uint32(min(total, verbs.MaxMessageSize))
 }
 
 // take returns the oldest waiting receive, or nil.

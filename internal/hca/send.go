@@ -37,7 +37,9 @@ func (q *qp) transmit(now time.Duration) {
 			break
 		}
 		if q.typ == verbs.QPTypeUD {
-			q.follow(q.t.Route().(*ahHandle))
+			if q.follow(q.t.Route().(*ah)) {
+				b.train = b.maxTrain // a train has one destination
+			}
 		}
 		if b.link != q.eng.link {
 			b.flush()

@@ -113,17 +113,6 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	return len(wrs), nil
 }
 
-// putRecv copies a receive into its place.
-func putRecv(w *transport.RecvWQE, wr *verbs.RecvWR) {
-	w.ID = wr.ID
-	w.SGList = append(w.SGList[:0], wr.SGList...)
-	total := uint64(0)
-	for i := range wr.SGList {
-		total += uint64(wr.SGList[i].Length)
-	}
-	w.Length = uint32(min(total, verbs.MaxMessageSize))
-}
-
 // take returns the oldest receive, or nil.
 func (s *srq) take() *transport.RecvWQE {
 	s.mu.Lock()
