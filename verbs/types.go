@@ -12,7 +12,7 @@ type PSN uint32
 
 func (p PSN) String() string { return fmt.Sprintf("0x%06x", uint32(p)) }
 
-// maxPSN24 is the largest QPN and PSN.
+// max24 is the largest QPN and PSN.
 const max24 = 1<<24 - 1
 
 // LKey is the key by which local work requests name a memory region.

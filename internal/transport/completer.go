@@ -91,8 +91,7 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 			if !w.executed {
 				break
 			}
-			q.sq.head++
-			q.complete(w, verbs.WCSuccess, nil)
+			c.completeLocal()
 			continue
 		}
 		if w.answered() && c.una < w.end() {

@@ -49,17 +49,7 @@ func TestWaitAllocs(t *testing.T) {
 // The ICRC covers the IPv4 identification and the flags: what the socket puts there must be
 // what link.Link promises, at each datagram of single sends and of batches.
 func TestIdentification(t *testing.T) {
-	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
-	if errors.Is(err, unix.EPERM) {
-		t.Skip("a raw socket needs privileges")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(raw)
-	if err := unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
-		t.Fatal(err)
-	}
+	raw := rawSocket(t)
 	a, b := openPair(t)
 	sa := unix.SockaddrInet4{Addr: b.Addr().Addr().As4()}
 	if err := unix.Bind(raw, &sa); err != nil {
@@ -91,6 +81,23 @@ func TestIdentification(t *testing.T) {
 			t.Errorf("datagram %d: TOS %#02x, want %#02x", i, p[1], want.TrafficClass)
 		}
 	}
+}
+
+// rawSocket returns a socket that sees whole IPv4 packets with UDP in them.
+func rawSocket(t *testing.T) int {
+	t.Helper()
+	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("a raw socket needs privileges")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(raw) })
+	if err := unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // readRaw reads the next IPv4 packet from src to dst. Before it was bound the socket took

@@ -255,17 +255,7 @@ func TestMulticastNoRoute(t *testing.T) {
 
 // The ICRC covers what a group's datagrams have, too; and they go as far as those of other senders.
 func TestMulticastHeader(t *testing.T) {
-	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
-	if errors.Is(err, unix.EPERM) {
-		t.Skip("a raw socket needs privileges")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(raw)
-	if err := unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
-		t.Fatal(err)
-	}
+	raw := rawSocket(t)
 	a, b := openPair(t)
 	group := testGroup(1)
 	if err := link.Join(b, group); err != nil {
