@@ -1,6 +1,8 @@
 // Package wire holds the packet formats of RoCEv2: the base and extended transport headers, the opcode
 // table that says which of them a packet carries, packet sequence numbers, the codes that headers use for
-// credits and times, and the invariant CRC that closes each packet.
+// credits and times, and the invariant CRC that closes each packet. It also holds the management
+// datagrams that connections are made by: [MADHeader], the messages of the connection manager ([REQ], [REP], …) and
+// the [IPCMHeader] in their private data.
 //
 // A datagram (the payload of a UDP packet to port [UDPPort]) is
 //

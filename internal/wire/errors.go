@@ -1,15 +1,18 @@
 package wire
 
-// A DecodeError says why bytes are not a packet. The values are single bytes, which Go converts to the error
-// interface without allocating: hostile packets arrive at line rate and may cost no garbage.
+// A DecodeError says why bytes are not a packet, or not the message that a packet should carry. The values are single
+// bytes, which Go converts to the error interface without allocating: hostile packets arrive at line rate and may cost
+// no garbage.
 type DecodeError uint8
 
 const (
-	ErrShort  DecodeError = iota + 1 // ends before its headers and ICRC do
-	ErrOpcode                        // opcode that this package does not know
-	ErrTVer                          // transport header version other than 0
-	ErrPad                           // pad count greater than what follows the headers
-	ErrLength                        // not a multiple of 4 bytes long
+	ErrShort       DecodeError = iota + 1 // ends before its headers and ICRC do
+	ErrOpcode                             // opcode that this package does not know
+	ErrTVer                               // transport header version other than 0
+	ErrPad                                // pad count greater than what follows the headers
+	ErrLength                             // not a multiple of 4 bytes long
+	ErrShortMAD                           // management datagram, or a part of one, that ends before its fields do
+	ErrIPCMVersion                        // IP CM header of another version, or for another kind of address
 )
 
 var decodeErrors = [...]string{
@@ -18,6 +21,9 @@ var decodeErrors = [...]string{
 	ErrTVer:   "decode packet: transport header version in the BTH is not 0",
 	ErrPad:    "decode packet: pad count in the BTH exceeds the payload",
 	ErrLength: "decode packet: length of the datagram is not a multiple of 4",
+
+	ErrShortMAD:    "decode management datagram: it ends before its fields do",
+	ErrIPCMVersion: "decode IP CM header: version is not 0, or IP version is neither 4 nor 6",
 }
 
 func (e DecodeError) Error() string {

@@ -47,7 +47,7 @@ func TestDecodeErrors(t *testing.T) {
 			t.Errorf("%s: Decode(%x) = %v, want %v", tt.name, tt.datagram, err, tt.want)
 		}
 	}
-	for e := ErrShort; e <= ErrLength; e++ {
+	for e := ErrShort; e <= ErrIPCMVersion; e++ {
 		var target DecodeError
 		if !errors.As(error(e), &target) || e.Error() == DecodeError(0).Error() {
 			t.Errorf("DecodeError(%d) has no text", e)
