@@ -31,6 +31,17 @@ type ProviderDevice interface {
 	Close() error
 }
 
+// ProviderGSI is what a ProviderDevice implements if it lets programs have QP1: see GSI.
+type ProviderGSI interface {
+	// CreateGSI is ProviderPD.CreateQP for the QP whose number is 1. pd is the device's. A second one is ErrBusy.
+	CreateGSI(pd ProviderPD, attr *ProviderQPInitAttr, qp *QP) (ProviderQP, error)
+	CommIDs() (base uint32, bits int, err error)
+	// ClaimService returns a release that the facade calls once.
+	ClaimService(gidIndex int, service uint64) (release func(), err error)
+	// Gone is closed when the device is closed or has failed.
+	Gone() <-chan struct{}
+}
+
 // ProviderPD is a provider's side of a PD.
 type ProviderPD interface {
 	RegMR(attr MRAttr) (ProviderMR, error)
@@ -120,4 +131,10 @@ type ProviderQP interface {
 	AttachMcast(gid GID) error
 	DetachMcast(gid GID) error
 	Close() error
+}
+
+// ProviderCommEst is what a ProviderQP implements if it can tell when the peer's first request
+// comes: see QP.NotifyCommEst.
+type ProviderCommEst interface {
+	NotifyCommEst(f func())
 }

@@ -27,10 +27,14 @@ type QP struct {
 // CreateQP creates a queue pair in the state RESET (ibv_create_qp). Modify, or Init, RTR and
 // RTS, bring it into service.
 func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
-	const verb = "create qp in"
 	if attr.Type == 0 {
 		attr.Type = QPTypeRC
 	}
+	return pd.createQP("create qp in", attr, pd.p.CreateQP)
+}
+
+// createQP makes a QP by one of the provider's functions.
+func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInitAttr, *QP) (ProviderQP, error)) (*QP, error) {
 	if err := attr.check(pd.dev); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
@@ -49,7 +53,7 @@ func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	pattr := ProviderQPInitAttr{
 		Type: attr.Type, SendCQ: attr.SendCQ.p, RecvCQ: attr.RecvCQ.p, SRQ: psrq, Cap: attr.Cap, SignalAll: attr.SignalAll,
 	}
-	p, err := pd.p.CreateQP(&pattr, qp)
+	p, err := create(&pattr, qp)
 	if err != nil {
 		qp.detach()
 		return nil, wrap(verb, pd.name, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,12 @@ type Config struct {
 	// Claim asks for a block of 4096 QPNs, given by their upper 12 bits, for this device alone. It
 	// returns false where somebody else has it. nil gives every block.
 	Claim func(block uint32) (bool, error)
+
+	// ClaimService asks for the messages to QP1 that want a service of an address, until release. It returns false
+	// where somebody else gets them. nil gives every service.
+	ClaimService func(addr netip.Addr, service uint64) (release func(), ok bool, err error)
+	// ServeGSI tells whether there is a QP1 to take what is sent to QP1 and is nobody's. nil tells nobody.
+	ServeGSI func(on bool)
 }
 
 // Device is a software HCA on a network interface. It has one port.
@@ -40,6 +47,10 @@ type Device struct {
 	ahs    atomic.Int64
 	srqs   atomic.Int64
 	groups groups
+	gsi    gsi
+
+	gone    chan struct{} // closed with the device, or when its network interface vanishes
+	setGone func()
 
 	mu      sync.Mutex // engines being opened
 	closed  bool
@@ -51,12 +62,14 @@ var _ verbs.ProviderDevice = (*Device)(nil)
 
 // Open makes a device on a network interface, which Close closes.
 func Open(netdev link.Netdev, c Config) (*Device, error) {
-	d := &Device{name: c.Name, netdev: netdev, config: c, start: time.Now()}
+	d := &Device{name: c.Name, netdev: netdev, config: c, start: time.Now(), gone: make(chan struct{})}
+	d.setGone = sync.OnceFunc(func() { close(d.gone) })
 	if d.name == "" {
 		d.name = namePrefix + netdev.Name()
 	}
 	d.qps.limit, d.mrs.limit = maxQP, maxMR
 	d.qps.claim = c.Claim
+	d.gsi.dev = d
 	d.engines.Store(new([]*engine))
 	d.port.netdevName = netdev.Name()
 	changed := netdev.Changed() // before the first look, so that no change is missed
@@ -191,6 +204,7 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	d.closed = true // from here on engines stay as they are
 	d.mu.Unlock()
+	d.setGone()
 	d.events.close()
 	err := d.netdev.Close()
 	d.watcher.Wait()

@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -31,7 +32,10 @@ func (p *port) refresh(d *Device, first bool) error {
 		if first {
 			return err
 		}
-		s = link.NetdevState{} // the interface is gone
+		s = link.NetdevState{}
+		if errors.Is(err, link.ErrNoNetdev) {
+			d.fail()
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,6 +73,16 @@ func (p *port) refresh(d *Device, first bool) error {
 		d.events.add(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
 	}
 	return nil
+}
+
+// fail tells once that the network interface has vanished under the device, which does not survive that.
+func (d *Device) fail() {
+	select {
+	case <-d.gone:
+	default:
+		d.events.add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+		d.setGone()
+	}
 }
 
 // guidOf makes an EUI-64 of the interface's MAC or, where there is none, of its first address.

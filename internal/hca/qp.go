@@ -43,6 +43,10 @@ type qp struct {
 	flow         wire.Flow
 	trafficClass uint8
 
+	// The peer's first request since RTR.
+	established bool
+	commEst     func() // told of it once, or nil
+
 	// UD: the way of the latest datagram, and the Q_Key of those that come.
 	lastAH *ah
 	qkey   verbs.QKey
@@ -63,6 +67,21 @@ var (
 
 // CreateQP implements verbs.ProviderPD.
 func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
+	q := p.newQP(attr, user)
+	err := p.dev.qps.add(q, func(n uint32) { q.number(n, attr) })
+	switch {
+	case errors.Is(err, errFull):
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", maxQP)
+	case err != nil:
+		return nil, err
+	}
+	q.sendCQ.attach(q)
+	q.recvCQ.attach(q)
+	return q, nil
+}
+
+// newQP makes a QP that has no number yet.
+func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
 	attr.Cap.MaxSendWR = ringSize(attr.Cap.MaxSendWR)
 	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
 	q := &qp{
@@ -78,19 +97,12 @@ func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Pro
 	}
 	q.cap, q.rq = attr.Cap, newRecvQueue(attr.Cap)
 	q.timer.place = -1
-	err := p.dev.qps.add(q, func(n uint32) {
-		q.num = n
-		q.t = transport.New(q, transport.Config{Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets})
-	})
-	switch {
-	case errors.Is(err, errFull):
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", maxQP)
-	case err != nil:
-		return nil, err
-	}
-	q.sendCQ.attach(q)
-	q.recvCQ.attach(q)
-	return q, nil
+	return q
+}
+
+func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
+	q.num = n
+	q.t = transport.New(q, transport.Config{Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets})
 }
 
 // ringSize is the next power of two.
@@ -141,6 +153,9 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.MaskPKeyIndex != 0 && attr.PKeyIndex != 0 {
 		return verbs.Errorf(verbs.ErrInvalid, "PKEY_INDEX %d: the table has one entry, 0", attr.PKeyIndex)
 	}
+	if q.num == gsiQPN && mask&verbs.MaskQKey != 0 && attr.QKey != verbs.GSIQKey {
+		return verbs.Errorf(verbs.ErrInvalid, "QKEY %v: that of QP1 is always %v", attr.QKey, verbs.GSIQKey)
+	}
 	if mask&verbs.MaskAltPath != 0 {
 		return verbs.Errorf(verbs.ErrUnsupported, "ALT_PATH: RoCE has no automatic path migration")
 	}
@@ -176,6 +191,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.rq.reset()
 		q.polled = new(atomic.Uint64)
 		q.clearPath()
+		q.established = false
 	}
 	q.updateState()
 	q.transmit(now)
@@ -320,9 +336,14 @@ func (q *qp) Close() error {
 	if q.dev.groups.attached(q) {
 		return verbs.Errorf(verbs.ErrBusy, "it is attached to a multicast group: detach it first") // IBTA o10-2.2.3
 	}
-	q.dev.qps.remove(q.num)
+	if q.num == gsiQPN {
+		q.dev.gsi.close()
+	} else {
+		q.dev.qps.remove(q.num)
+	}
 	q.mu.Lock()
 	q.closed = true
+	q.commEst = nil
 	q.clearPath()
 	q.giveReceivesBack()
 	q.t.Modify(0, &verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)

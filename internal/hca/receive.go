@@ -67,7 +67,10 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 	}
 	q := cur
 	if q == nil || q.num != p.DestQP {
-		if q = e.dev.qps.get(p.DestQP); q == nil {
+		if q = e.dev.qps.get(p.DestQP); q == nil && p.DestQP == gsiQPN {
+			q = e.dev.gsi.qp.Load()
+		}
+		if q == nil {
 			e.drops.noQP.Add(1)
 			return cur
 		}

@@ -75,6 +75,18 @@ func (t *table[T]) add(v *T, set func(n uint32)) error {
 	}
 }
 
+// first returns the block that was opened first, and opens one if there is none.
+func (t *table[T]) first() (uint32, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.opened) == 0 {
+		if err := t.open(); err != nil {
+			return 0, err
+		}
+	}
+	return t.opened[0], nil
+}
+
 // open takes a further block into use. The first block is left out: it holds the QPNs of
 // special QPs, and so is the last, which holds the multicast QPN.
 func (t *table[T]) open() error {

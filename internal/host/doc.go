@@ -19,6 +19,12 @@
 // with default retries survives that. Where datagrams come in trains, a train may be for several
 // processes, and is taken apart.
 //
+// QP1 is everybody's. What comes for it goes by what it says: a REQ or SIDR_REQ to the process that has
+// bound the name of its service ID at that address, any other message of connection management to the owner of the
+// block whose number the receiver's communication ID begins with, and what is nobody's to a process
+// with a QP1, which tells the sender so: that where it has arrived, or else the one that has bound
+// the name for this. The same unix sockets, proofs and bounds serve for it.
+//
 // Only processes of one user share. The kernel refuses the others' sockets, and messages on the
 // unix sockets count only with credentials of the same user.
 //

@@ -215,8 +215,8 @@ func silence(t *testing.T, addr netip.Addr) (block uint32, end func()) {
 		t.Fatal(err)
 	}
 	block = 3000
-	box, err := openMailbox(block)
-	for ; err == errTaken; box, err = openMailbox(block) { // by another test
+	box, err := openMailbox(blockName(block))
+	for ; err == errTaken; box, err = openMailbox(blockName(block)) { // by another test
 		block++
 	}
 	if err != nil {

@@ -78,7 +78,7 @@ func sendTo(t *testing.T, block uint32, msgs [][]byte) {
 	}
 	defer unix.Close(fd)
 	for _, b := range msgs {
-		if err := unix.Sendmsg(fd, b, unix.UnixRights(fd), mailboxAddr(block), 0); err != nil { // blocks while there is no room
+		if err := unix.Sendmsg(fd, b, unix.UnixRights(fd), blockName(block).sockaddr(), 0); err != nil { // blocks while there is no room
 			t.Errorf("send %d bytes to the mailbox of block %d: %v", len(b), block, err)
 			return
 		}
@@ -227,7 +227,9 @@ func TestHostileDatagrams(t *testing.T) {
 
 // hostileDatagram is garbage, a datagram for anybody, or what may pass for a probe.
 func hostileDatagram(r *rand.Rand) []byte {
-	switch r.IntN(4) {
+	switch r.IntN(5) {
+	case 4:
+		return hostileMAD(r)
 	case 0:
 		b := make([]byte, r.IntN(100))
 		for i := range b {
@@ -253,7 +255,7 @@ func TestForeignBlocks(t *testing.T) {
 	var boxes []*mailbox
 	asNobody(t, func() {
 		for b := uint32(first); b < last; b++ {
-			box, err := openMailbox(b)
+			box, err := openMailbox(blockName(b))
 			if err == errTaken { // by another test
 				continue
 			}
@@ -264,7 +266,7 @@ func TestForeignBlocks(t *testing.T) {
 			boxes = append(boxes, box)
 		}
 	})
-	if ok, err := ms[0].netdev.Claim(boxes[0].block); ok || err != nil {
+	if ok, err := ms[0].netdev.Claim(boxes[0].name.block); ok || err != nil {
 		t.Errorf("claim of a stranger's block: %v, %v", ok, err)
 	}
 	var secret [16]byte

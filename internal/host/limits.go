@@ -7,7 +7,7 @@ const (
 	blockBits = 12
 	numBlocks = 1 << (24 - blockBits)
 
-	// specialBlock holds QP0 and QP1, which all processes share.
+	// specialBlock holds QP0, which nobody has, and QP1, which all processes share.
 	specialBlock = 0
 	// controlBlock holds the multicast QPN, its last, and numbers that stand for the sockets of
 	// an address: datagrams to them find out who is behind each.
@@ -28,8 +28,8 @@ const (
 	maxOutlets = 64
 
 	// absentTime is for how long a block that nobody owns is not asked for again, and maxLookups
-	// how many are asked for in that time: numbers made up by a flood from the network must not
-	// cost a system call each.
+	// how many blocks, and how many services, are asked for in that time: numbers made up by a flood from the
+	// network must not cost a system call each.
 	absentTime = 20 * time.Millisecond
 	maxLookups = 64
 

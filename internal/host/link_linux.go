@@ -11,6 +11,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
+	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
 // Link is a link.Link of an address that processes share.
@@ -86,8 +87,10 @@ func (l *Link) isOurs(d *link.Datagram, b []byte) bool {
 	qpn, ok := destQP(b)
 	block := qpn >> blockBits
 	switch {
-	case !ok, l.netdev.owned[block].Load(), block == specialBlock, qpn == 1<<24-1:
+	case !ok, l.netdev.owned[block].Load(), qpn == 1<<24-1:
 		return true
+	case block == specialBlock: // of which nobody takes any but QP1
+		return qpn != wire.GSIQPN || d.Dst != l.Addr() || l.isOurMAD(b)
 	}
 	return d.Dst != l.Addr() // sent to a group: every member has got it, and nobody must pass it on
 }
@@ -104,8 +107,14 @@ func (l *Link) takeApart(d *link.Datagram) {
 			l.inject(one)
 		case block == controlBlock:
 			l.steering.probed(&one, int(qpn&(1<<blockBits-1)))
+		case block == specialBlock:
+			l.passMAD(&one)
 		default:
-			l.pass(block, &one)
+			sent, _ := l.pass(blockName(block), &one)
+			l.count(sent)
+			if sent {
+				l.steering.renew()
+			}
 		}
 	}
 }
@@ -118,21 +127,24 @@ func destQP(b []byte) (uint32, bool) {
 	return binary.BigEndian.Uint32(b[destQPOffset:]) & (1<<24 - 1), true
 }
 
-// pass hands a datagram on to the owner of its block.
-func (l *Link) pass(block uint32, d *link.Datagram) {
+// pass hands a datagram on to the owner of a mailbox. It reports whether it was, and whether there is an owner. Nobody
+// passes on what has been passed to him.
+func (l *Link) pass(to boxName, d *link.Datagram) (sent, found bool) {
 	owners := l.netdev.owners.Load()
 	if owners == nil { // this process has no QPs, and so no name to give
-		l.strayed.Add(1)
-		return
+		return false, true
 	}
 	m := message{kind: datagramMessage, from: owners.self, addr: l.Addr().Addr(), source: d.Src, class: d.TrafficClass, payload: d.Payload}
 	l.scratch = m.appendTo(l.scratch[:0])
-	if !owners.pass(block, l.scratch) {
+	return owners.pass(to, l.scratch)
+}
+
+func (l *Link) count(sent bool) {
+	if sent {
+		l.passed.Add(1)
+	} else {
 		l.strayed.Add(1)
-		return
 	}
-	l.passed.Add(1)
-	l.steering.renew()
 }
 
 // inject has Recv return a datagram that came another way, of which it keeps a copy.

@@ -5,37 +5,73 @@ package host
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// mailbox is the unix socket by which a process owns a block of QPNs, and through which it
-// is told what is the block's.
+// boxName is what a process owns by a mailbox, and the mailbox' name.
+type boxName struct {
+	kind    boxKind
+	block   uint32     // blockBox
+	addr    netip.Addr // gsiBox and serviceBox
+	service uint64     // serviceBox
+}
+
+type boxKind uint8
+
+const (
+	blockBox   boxKind = iota // a block of QPNs, and so the communication IDs with its number
+	serviceBox                // a service ID at an address: what opens conversations on QP1
+	gsiBox                    // what comes to an address for QP1 and is nobody's
+	boxKinds
+)
+
+func blockName(block uint32) boxName { return boxName{kind: blockBox, block: block} }
+
+func serviceName(addr netip.Addr, service uint64) boxName {
+	return boxName{kind: serviceBox, addr: addr.Unmap().WithZone(""), service: service}
+}
+
+func gsiName(addr netip.Addr) boxName {
+	return boxName{kind: gsiBox, addr: addr.Unmap().WithZone("")}
+}
+
+// String returns the abstract name of the mailbox' socket.
+func (n boxName) String() string {
+	switch n.kind {
+	case serviceBox:
+		return fmt.Sprintf("@adverb/svc/%v/%016x", n.addr, n.service)
+	case gsiBox:
+		return fmt.Sprintf("@adverb/gsi/%v", n.addr)
+	}
+	return fmt.Sprintf("@adverb/qpn/%03x", n.block)
+}
+
+func (n boxName) sockaddr() *unix.SockaddrUnix { return &unix.SockaddrUnix{Name: n.String()} }
+
+// mailbox is the unix socket by which a process owns something, and through which it is
+// told what comes for that.
 type mailbox struct {
-	block uint32
-	file  *os.File
-	conn  syscall.RawConn
+	name boxName
+	file *os.File
+	conn syscall.RawConn
 }
 
-// errTaken is the error for a block that another process owns.
-var errTaken = errors.New("the block has an owner")
+// errTaken is the error for what another process owns.
+var errTaken = errors.New("it has an owner")
 
-// mailboxAddr is the abstract name of a block's socket.
-func mailboxAddr(block uint32) *unix.SockaddrUnix {
-	return &unix.SockaddrUnix{Name: fmt.Sprintf("@adverb/qpn/%03x", block)}
-}
-
-// openMailbox claims a block.
-func openMailbox(block uint32) (*mailbox, error) {
+// openMailbox claims what a name stands for.
+func openMailbox(name boxName) (*mailbox, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	err = os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
 	if err == nil {
-		err = os.NewSyscallError("bind", unix.Bind(fd, mailboxAddr(block)))
+		err = os.NewSyscallError("bind", unix.Bind(fd, name.sockaddr()))
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -44,7 +80,7 @@ func openMailbox(block uint32) (*mailbox, error) {
 		}
 		return nil, err
 	}
-	m := &mailbox{block: block, file: os.NewFile(uintptr(fd), "mailbox")}
+	m := &mailbox{name: name, file: os.NewFile(uintptr(fd), "mailbox")}
 	if m.conn, err = m.file.SyscallConn(); err != nil {
 		m.file.Close()
 		return nil, err
@@ -88,14 +124,14 @@ func (m *mailbox) close() { m.file.Close() }
 // outlet is a socket to another's mailbox. The kernel queues few messages there, 11 by default.
 type outlet struct{ fd int }
 
-// connect reaches the socket that is bound to the block's name now. If its process ends the
+// connect reaches the socket that is bound to the name now. If its process ends the
 // outlet breaks, and does not lead to whoever takes the name next.
-func connect(block uint32) (*outlet, error) {
+func connect(name boxName) (*outlet, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	if err := unix.Connect(fd, mailboxAddr(block)); err != nil {
+	if err := unix.Connect(fd, name.sockaddr()); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("connect", err)
 	}

@@ -20,9 +20,11 @@ type Netdev struct {
 
 	owned  [numBlocks]atomic.Bool
 	owners atomic.Pointer[owners] // nil before the first Claim
+	gsi    atomic.Bool            // there is a QP1
 
 	mu     sync.Mutex
-	boxes  []*mailbox
+	boxes  []*mailbox           // of blocks
+	named  map[boxName]*mailbox // of services, and of addresses whose QP1 is this one for all else
 	links  map[netip.Addr]*Link
 	closed bool
 	served sync.WaitGroup
@@ -31,14 +33,16 @@ type Netdev struct {
 var _ link.Netdev = (*Netdev)(nil)
 
 // Share returns the shared form of a network interface.
-func Share(n *udp.Netdev) *Netdev { return &Netdev{Netdev: n, links: map[netip.Addr]*Link{}} }
+func Share(n *udp.Netdev) *Netdev {
+	return &Netdev{Netdev: n, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
+}
 
 // Claim takes a block of QPNs for this process, or returns false if it has an owner.
 func (n *Netdev) Claim(block uint32) (bool, error) {
 	if block == specialBlock || block >= controlBlock {
 		return false, nil
 	}
-	box, err := openMailbox(block)
+	box, err := openMailbox(blockName(block))
 	if errors.Is(err, errTaken) {
 		return false, nil
 	}
@@ -52,21 +56,25 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 		return false, link.ErrClosed
 	}
 	if n.owners.Load() == nil {
-		n.owners.Store(&owners{self: block, by: map[uint32]*owner{}})
+		n.owners.Store(newOwners(block))
 	}
 	n.boxes = append(n.boxes, box)
 	n.owned[block].Store(true)
-	n.served.Go(func() { box.serve(func(b []byte) { n.message(box, b) }) })
+	n.serve(box)
 	for _, l := range n.links {
 		l.steering.renewNow()
 	}
 	return true, nil
 }
 
-// message handles what another process of the same user has sent to the mailbox.
-func (n *Netdev) message(box *mailbox, b []byte) {
+// serve has the messages to a mailbox handled.
+func (n *Netdev) serve(box *mailbox) { n.served.Go(func() { box.serve(n.message) }) }
+
+// message handles what another process of the same user has sent to a mailbox.
+func (n *Netdev) message(b []byte) {
 	var m message
-	if m.decode(b) != nil {
+	owners := n.owners.Load()
+	if m.decode(b) != nil || owners == nil {
 		return
 	}
 	n.mu.Lock()
@@ -74,10 +82,9 @@ func (n *Netdev) message(box *mailbox, b []byte) {
 	n.mu.Unlock()
 	switch m.kind {
 	case whoMessage:
-		// The answer names the block that was asked for.
-		n.owners.Load().answer(m.from, &message{kind: meMessage, from: box.block, nonce: m.nonce})
+		owners.answer(m.from, &message{kind: meMessage, from: owners.self, nonce: m.nonce})
 	case meMessage:
-		n.owners.Load().prove(m.from, m.nonce)
+		owners.prove(m.nonce)
 	case datagramMessage:
 		if l != nil {
 			l.inject(link.Datagram{Src: m.source, Dst: l.Addr(), Payload: m.payload, TrafficClass: m.class})
@@ -95,7 +102,7 @@ func (n *Netdev) blocks() []uint32 {
 	defer n.mu.Unlock()
 	var bs []uint32
 	for _, b := range n.boxes {
-		bs = append(bs, b.block)
+		bs = append(bs, b.name.block)
 	}
 	return bs
 }
@@ -119,6 +126,7 @@ func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	}
 	l := newLink(n, u)
 	n.links[addr] = l
+	n.standIn(addr)
 	l.steering.renewNow()
 	return l, nil
 }
@@ -129,6 +137,10 @@ func (n *Netdev) Close() error {
 	closed := n.closed
 	n.closed = true
 	boxes, owners := n.boxes, n.owners.Load()
+	for name, b := range n.named {
+		delete(n.named, name)
+		boxes = append(boxes, b)
+	}
 	n.mu.Unlock()
 	if !closed {
 		for _, b := range boxes {
@@ -148,5 +160,6 @@ func (n *Netdev) forget(l *Link) {
 	defer n.mu.Unlock()
 	if addr := l.Addr().Addr(); n.links[addr] == l {
 		delete(n.links, addr)
+		n.dropNamed(gsiName(addr))
 	}
 }

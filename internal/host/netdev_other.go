@@ -3,6 +3,8 @@
 package host
 
 import (
+	"net/netip"
+
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 )
@@ -15,6 +17,14 @@ var _ link.Netdev = (*Netdev)(nil)
 
 // Share returns the network interface.
 func Share(n *udp.Netdev) *Netdev { return &Netdev{n} }
+
+// ClaimService gives every service of the address to this process.
+func (n *Netdev) ClaimService(netip.Addr, uint64) (release func(), ok bool, err error) {
+	return func() {}, true, nil
+}
+
+// ServeGSI does nothing: whatever comes is this process's.
+func (n *Netdev) ServeGSI(bool) {}
 
 // Claim takes a block of QPNs for this process, which is alone.
 func (n *Netdev) Claim(uint32) (bool, error) { return true, nil }

@@ -89,6 +89,7 @@ func (s *steering) run() {
 		select {
 		case <-s.wanted:
 		case <-check.C:
+			s.link.netdev.tryStandIn(s.link)
 			if asked := time.Unix(0, s.asked.Load()); len(known) < 2 || time.Since(asked) < checkTime {
 				check.Reset(checkTime + rand.N(checkTime/4))
 				continue

@@ -14,6 +14,9 @@ const Port = 4791
 // ErrClosed is what every method of a closed Link returns.
 var ErrClosed = errors.New("link closed")
 
+// ErrNoNetdev is what Netdev.State returns for a network interface that does not exist any more.
+var ErrNoNetdev = errors.New("no such network interface")
+
 // A Datagram is one UDP payload, from the BTH to the ICRC, or a train of them.
 type Datagram struct {
 	Src, Dst netip.AddrPort

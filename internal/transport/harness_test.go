@@ -49,6 +49,8 @@ type testHost struct {
 	events []verbs.EventType
 	before []int // sends that were complete at each event
 
+	established int // calls
+
 	state func() verbs.QPState // of the QP
 
 	written int // bytes that WriteRemote has placed
@@ -261,5 +263,7 @@ func (h *testHost) Event(t verbs.EventType) {
 	h.events = append(h.events, t)
 	h.before = append(h.before, len(h.sends))
 }
+
+func (h *testHost) Established() { h.established++ }
 
 func nativeWord(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }

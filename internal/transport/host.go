@@ -42,6 +42,8 @@ type Host interface {
 	// requests since RESET are free again: see QP.Polled.
 	CompleteSend(wc verbs.WC, freed uint64)
 
+	// Established tells that the peer's first request since RTR has come, in whatever state.
+	Established()
 	// Event raises an asynchronous event of the QP.
 	Event(t verbs.EventType)
 }

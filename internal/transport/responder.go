@@ -89,12 +89,13 @@ func (s *responder) handle(p *wire.Packet) {
 	s.refused = false
 }
 
-// establish raises the event of the first request in RTR.
+// establish tells of the first request, and raises the event if it comes in RTR.
 func (s *responder) establish() {
 	if s.established {
 		return
 	}
 	s.established = true
+	s.qp.host.Established()
 	if s.qp.attr.State == verbs.QPStateRTR {
 		s.qp.host.Event(verbs.EventCommEst)
 	}

@@ -69,7 +69,7 @@ func TestPostInState(t *testing.T) {
 	}
 }
 
-// TestPacketInState: requests are taken from RTR on, COMM_EST is raised in RTR, once.
+// TestPacketInState: requests are taken from RTR on. The first is told of once, and raises COMM_EST in RTR.
 func TestPacketInState(t *testing.T) {
 	for _, s := range allStates {
 		p := newPair(t, setup{unconnected: true})
@@ -80,8 +80,10 @@ func TestPacketInState(t *testing.T) {
 		p.inject(p.a, req(wire.RCSendOnly, 8, 3))
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 5}, AETH: wire.AETH{Syndrome: 0x61}})
 		p.transmit()
+		established := 0
 		switch s {
 		case verbs.QPStateRTR, verbs.QPStateRTS, verbs.QPStateSQD:
+			established = 1
 			p.a.wantRecvs(wc{1, 0}, wc{2, 0})
 			if got := p.last(p.a); got.PSN != 8 || got.AETH.Syndrome != 0x1f {
 				t.Errorf("%v: %+v", s, got)
@@ -91,6 +93,9 @@ func TestPacketInState(t *testing.T) {
 			if len(p.log) != 0 {
 				t.Errorf("%v: answered", s)
 			}
+		}
+		if p.a.established != established {
+			t.Errorf("%v: told %d times of the first request, want %d", s, p.a.established, established)
 		}
 		if s == verbs.QPStateRTR {
 			p.a.wantEvents(verbs.EventCommEst)

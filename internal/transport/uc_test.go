@@ -480,4 +480,7 @@ func TestUCCommEst(t *testing.T) {
 		p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.UCRDMAWriteOnly}})
 	}
 	p.b.wantEvents(verbs.EventCommEst)
+	if p.b.established != 1 {
+		t.Errorf("told %d times of the first packet", p.b.established)
+	}
 }

@@ -36,6 +36,7 @@ type order struct {
 	Stop    bool      // send no more than a last message to each peer
 	Quit    bool      // everybody is done
 	Connect bool
+	GSI     *gsiOrder `json:",omitempty"` // see process_gsi_linux_test.go
 }
 
 // address is where a member is reached: an RC QP for each other member, and a UD QP.
@@ -47,13 +48,14 @@ type address struct {
 
 // report is what a member says.
 type report struct {
-	Address *address `json:",omitempty"`
-	Started bool     `json:",omitempty"` // messages of each peer have arrived
-	Done    bool     `json:",omitempty"` // all has been sent and received, of peers that have not failed
-	NoGroup string   `json:",omitempty"` // why there is no multicast
-	Failed  *failure `json:",omitempty"`
-	Wrong   string   `json:",omitempty"` // what ought never to happen
-	Count   *count   `json:",omitempty"` // the last report
+	Address *address   `json:",omitempty"`
+	Started bool       `json:",omitempty"` // messages of each peer have arrived
+	Done    bool       `json:",omitempty"` // all has been sent and received, of peers that have not failed
+	NoGroup string     `json:",omitempty"` // why there is no multicast
+	Failed  *failure   `json:",omitempty"`
+	Wrong   string     `json:",omitempty"` // what ought never to happen
+	Count   *count     `json:",omitempty"` // the last report
+	GSI     *gsiReport `json:",omitempty"` // of a process with a QP1
 }
 
 type failure struct {

@@ -97,7 +97,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 		return nil, err
 	}
 	shared := host.Share(netdev)
-	config := hca.Config{Name: name, Claim: shared.Claim}
+	config := hca.Config{Name: name, Claim: shared.Claim, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI}
 	if err := watchPackets(&config); err != nil {
 		shared.Close()
 		return nil, err

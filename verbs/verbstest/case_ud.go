@@ -6,6 +6,9 @@ import (
 
 const testQKey verbs.QKey = 0x11223344
 
+// oneToMany is how many QPs of each side one QP sends to.
+const oneToMany = 4
+
 // addressOf makes an address handle for a peer, if the QP is a datagram one.
 func (e *end) addressOf(p peer) *verbs.AH {
 	if e.o.typ != verbs.QPTypeUD {
@@ -246,6 +249,60 @@ var udCases = []Case{
 					want(s, "immediate", e.datagramFrom(from, uint64(id), 100, verbs.WCFlagWithImm).Imm, uint32(i))
 					s.verify("payload", in.Bytes()[id*200+verbs.GRHSize:][:100], uint64(i))
 				}
+			}
+		},
+	},
+	// One QP sends to many others: datagrams of one list, and one length, each to its own, here and there.
+	{
+		Name: "ud/one to many", Needs: UD,
+		A: func(s *Side) {
+			e := s.ud()
+			there := e.addressOf(e.to)
+			var others, own [oneToMany]verbs.QPN
+			var ends [oneToMany]*end
+			in, src := e.mr(oneToMany*200), e.mr(2*oneToMany*100)
+			for i := range ends {
+				o := s.newEnd(setup{typ: verbs.QPTypeUD, qkey: testQKey, pd: e.pd})
+				o.rtr()
+				o.recv(recv(uint64(i), in.SGE(i*200, 200)))
+				ends[i], own[i] = o, o.qp.QPN()
+			}
+			here := e.addressOf(ends[0].self())
+			others = Exchange(s, own)
+			var wrs []verbs.SendWR
+			for i := range 2 * oneToMany {
+				fill(src.Bytes()[i*100:][:100], uint64(i))
+				wr := send(uint64(i), src.SGE(i*100, 100))
+				wr.RemoteQKey = testQKey
+				if wr.AH, wr.RemoteQPN = there, others[i/2]; i%2 == 1 {
+					wr.AH, wr.RemoteQPN = here, own[i/2]
+				}
+				wrs = append(wrs, wr)
+			}
+			e.send(wrs...)
+			for i := range wrs {
+				e.sent(uint64(i), verbs.WCSend)
+			}
+			for i, o := range ends {
+				o.datagramFrom(e.self(), uint64(i), 100, 0)
+				s.verify("payload", in.Bytes()[i*200+verbs.GRHSize:][:100], uint64(2*i+1))
+			}
+		},
+		B: func(s *Side) {
+			e := s.ud()
+			var own [oneToMany]verbs.QPN
+			var ends [oneToMany]*end
+			in := e.mr(oneToMany * 200)
+			for i := range ends {
+				o := s.newEnd(setup{typ: verbs.QPTypeUD, qkey: testQKey, pd: e.pd})
+				o.rtr()
+				o.recv(recv(uint64(i), in.SGE(i*200, 200)))
+				ends[i], own[i] = o, o.qp.QPN()
+			}
+			Exchange(s, own)
+			for i, o := range ends {
+				o.datagramFrom(e.to, uint64(i), 100, 0)
+				s.verify("payload", in.Bytes()[i*200+verbs.GRHSize:][:100], uint64(2*i))
 			}
 		},
 	},

@@ -95,13 +95,15 @@ func interfaceByName(name string) (*net.Interface, error) {
 	if err == nil {
 		return ifi, nil
 	}
-	var names []string
-	if all, listErr := net.Interfaces(); listErr == nil {
-		for _, i := range all {
-			names = append(names, i.Name)
-		}
+	all, listErr := net.Interfaces()
+	if listErr != nil {
+		return nil, fmt.Errorf("find network interface %s: %w", name, err)
 	}
-	return nil, fmt.Errorf("find network interface %s (there are %s): %w", name, strings.Join(names, ", "), err)
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return nil, fmt.Errorf("find network interface %s (there are %s): %w", name, strings.Join(names, ", "), link.ErrNoNetdev)
 }
 
 // prefixesOf returns the addresses of an interface with their networks, without zones.

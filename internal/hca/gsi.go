@@ -1,0 +1,144 @@
+package hca
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	gsiQPN = wire.GSIQPN
+
+	// commIDBits is how many of a communication ID's bits a device chooses. The 12 above are those of
+	// a block of QPNs, which is how processes that share QP1 tell whose an ID is.
+	commIDBits = 32 - (24 - blockBits)
+)
+
+// gsi is a device's part in QP1: its QP of that number, which is not in the table of QPs, and
+// the services that come to it.
+type gsi struct {
+	dev *Device
+	qp  atomic.Pointer[qp]
+
+	mu       sync.Mutex // orders opening and closing too
+	services map[service]struct{}
+}
+
+// service is a service ID at an address.
+type service struct {
+	addr netip.Addr
+	id   uint64
+}
+
+var (
+	_ verbs.ProviderGSI     = (*Device)(nil)
+	_ verbs.ProviderCommEst = (*qp)(nil)
+)
+
+// CreateGSI implements verbs.ProviderGSI.
+func (d *Device) CreateGSI(p verbs.ProviderPD, attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
+	// A process is known to the others by a block.
+	if _, err := d.qps.first(); err != nil {
+		return nil, err
+	}
+	q := p.(*pd).newQP(attr, user)
+	q.number(gsiQPN, attr)
+	g := &d.gsi
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.qp.Load() != nil {
+		return nil, verbs.Errorf(verbs.ErrBusy, "the device has its QP1 already: close that first")
+	}
+	q.sendCQ.attach(q)
+	q.recvCQ.attach(q)
+	g.qp.Store(q)
+	if d.config.ServeGSI != nil {
+		d.config.ServeGSI(true)
+	}
+	return q, nil
+}
+
+// close is called by the QP that closes.
+func (g *gsi) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.dev.config.ServeGSI != nil {
+		g.dev.config.ServeGSI(false)
+	}
+	g.qp.Store(nil)
+}
+
+// CommIDs implements verbs.ProviderGSI.
+func (d *Device) CommIDs() (base uint32, bits int, err error) {
+	block, err := d.qps.first()
+	return block << commIDBits, commIDBits, err
+}
+
+// Gone implements verbs.ProviderGSI.
+func (d *Device) Gone() <-chan struct{} { return d.gone }
+
+// ClaimService implements verbs.ProviderGSI.
+func (d *Device) ClaimService(gidIndex int, id uint64) (release func(), err error) {
+	addr, err := d.port.addr(gidIndex)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.qps.first(); err != nil {
+		return nil, err
+	}
+	g, s := &d.gsi, service{addr, id}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.services[s]; ok {
+		return nil, verbs.Errorf(verbs.ErrBusy, "address in use: this device serves it at %v already", addr)
+	}
+	end := func() {}
+	if d.config.ClaimService != nil {
+		var ok bool
+		if end, ok, err = d.config.ClaimService(addr, id); err != nil {
+			return nil, err
+		} else if !ok {
+			return nil, verbs.Errorf(verbs.ErrBusy, "address in use: another program serves it at %v", addr)
+		}
+	}
+	if g.services == nil {
+		g.services = map[service]struct{}{}
+	}
+	g.services[s] = struct{}{}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		end()
+		delete(g.services, s)
+	}, nil
+}
+
+// NotifyCommEst implements verbs.ProviderCommEst.
+func (q *qp) NotifyCommEst(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
+	q.commEst = f
+	if q.established {
+		q.tellCommEst()
+	}
+}
+
+// Established implements transport.Host.
+func (q *qp) Established() {
+	q.established = true
+	q.tellCommEst()
+}
+
+// tellCommEst calls who wants to be told, without q.mu, which the caller holds.
+func (q *qp) tellCommEst() {
+	if f := q.commEst; f != nil {
+		q.commEst = nil
+		go f()
+	}
+}

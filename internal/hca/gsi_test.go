@@ -1,0 +1,209 @@
+package hca
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// gsiEnd makes QP1 of a device, ready to send and with receives.
+func gsiEnd(t testing.TB, d *verbs.Device) (*end, *verbs.MR) {
+	t.Helper()
+	e := &end{t: t, dev: d}
+	g, err := d.GSI()
+	e.must(err)
+	e.pd, err = d.AllocPD()
+	e.must(err)
+	e.cq, err = d.CreateCQ(16)
+	e.must(err)
+	e.qp, err = g.CreateQP(e.pd, verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}})
+	e.must(err)
+	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: verbs.GSIQKey},
+		verbs.MaskState|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskQKey))
+	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState))
+	e.must(e.qp.RTS(0, verbs.Retry{}))
+	const size = verbs.GRHSize + wire.MADSize
+	mr := e.mr(3 * size)
+	for i := range 2 {
+		e.recv(verbs.RecvWR{ID: uint64(i), SGList: []verbs.SGE{mr.SGE(i*size, size)}})
+	}
+	return e, mr
+}
+
+// MADs go from QP1 to QP1, and nowhere else.
+func TestGSI(t *testing.T) {
+	net := sim.New(sim.Config{})
+	x, xmr := gsiEnd(t, simDevice(t, net, 1))
+	y, ymr := gsiEnd(t, simDevice(t, net, 2))
+	gid, err := y.dev.GID(1, 0)
+	y.must(err)
+	ah, err := x.pd.CreateAH(verbs.AHAttr{DGID: gid.GID})
+	x.must(err)
+	const size = verbs.GRHSize + wire.MADSize
+	out := xmr.Bytes()[2*size:][:wire.MADSize]
+	fill(out, 1)
+	for round := range 2 {
+		mad := verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{xmr.SGE(2*size, wire.MADSize)},
+			AH: ah, RemoteQPN: verbs.GSIQPN, RemoteQKey: verbs.GSIQKey}
+		other := mad
+		other.RemoteQPN = 0 // is dropped
+		x.send(other, mad)
+		x.done()
+		x.done()
+		wc := y.done()
+		if wc.SrcQPN != verbs.GSIQPN || wc.QPN != verbs.GSIQPN || wc.ByteLen != size || wc.Flags&verbs.WCFlagGRH == 0 {
+			t.Errorf("completion %+v", wc)
+		}
+		if got := ymr.Bytes()[int(wc.ID)*size+verbs.GRHSize:][:wire.MADSize]; string(got) != string(out) {
+			t.Error("another MAD than was sent")
+		}
+		if round > 0 {
+			break
+		}
+		// A QP1 that is closed makes room for the next.
+		y.must(y.qp.Close())
+		y, ymr = gsiEnd(t, y.dev)
+	}
+	y.must(y.qp.Close())
+	x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, AH: ah, RemoteQPN: verbs.GSIQPN, RemoteQKey: verbs.GSIQKey})
+	x.done()
+	for impl(y.dev).Stats()[0].Drops.NoQP != 3 { // two for QP0, and this
+		y.empty() // makes progress
+	}
+}
+
+// What a device tells, and asks, those who share QP1 with it.
+func TestGSIConfig(t *testing.T) {
+	served := 0
+	taken := map[service]bool{}
+	failure := errors.New("no sockets")
+	n := sim.New(sim.Config{}).Netdev("sim1", simAddr(1), simAddr6(1))
+	var owned []uint32
+	p, err := Open(n, Config{
+		Claim: func(block uint32) (bool, error) {
+			owned = append(owned, block)
+			return true, nil
+		},
+		ServeGSI: func(on bool) {
+			served--
+			if on {
+				served += 2
+			}
+		},
+		ClaimService: func(addr netip.Addr, id uint64) (func(), bool, error) {
+			if id == 13 {
+				return nil, false, failure
+			}
+			s := service{addr, id}
+			if taken[s] {
+				return nil, false, nil
+			}
+			taken[s] = true
+			return func() { delete(taken, s) }, true, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	d := verbs.NewDevice(p)
+	g, err := d.GSI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, bits, err := g.CommIDs()
+	if err != nil || bits != commIDBits || len(owned) != 1 || base != owned[0]<<commIDBits {
+		t.Errorf("communication IDs %#x, %d bits, %v; blocks %#x", base, bits, err, owned)
+	}
+	e, _ := gsiEnd(t, d)
+	if served != 1 {
+		t.Error("QP1 is not announced")
+	}
+	e.must(e.qp.Close())
+	if served != 0 || len(owned) != 1 {
+		t.Errorf("the end of QP1 is not announced, or blocks %#x", owned)
+	}
+
+	there := service{simAddr6(1), 7}
+	release, err := g.ClaimService(1, 7)
+	if err != nil || !taken[there] {
+		t.Errorf("claim: %v, %v", err, taken)
+	}
+	if _, err := g.ClaimService(1, 7); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "this device") {
+		t.Errorf("second claim: %v", err)
+	}
+	release()
+	taken[there] = true
+	if _, err := g.ClaimService(1, 7); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "address in use: another program") {
+		t.Errorf("claim of what another program has: %v", err)
+	}
+	delete(taken, there)
+	if _, err := g.ClaimService(1, 13); !errors.Is(err, failure) {
+		t.Errorf("claim without sockets: %v", err)
+	}
+	if _, err := g.ClaimService(1, 7); err != nil {
+		t.Errorf("claim of what is free again: %v", err)
+	}
+}
+
+// A program that wants to hear of the peer's first request does, in RTS too, where there is no event.
+func TestCommEst(t *testing.T) {
+	for _, rtr := range []bool{false, true} {
+		net := sim.New(sim.Config{})
+		x, y := newEnd(t, simDevice(t, net, 1), options{}), newEnd(t, simDevice(t, net, 2), options{})
+		x.join(y, options{})
+		y.join(x, options{rtr: rtr})
+		told := make(chan struct{})
+		y.must(y.qp.NotifyCommEst(func() {
+			y.qp.State() // no lock is held
+			close(told)  // once, or it panics
+		}))
+		for range 2 {
+			x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})
+			x.done()
+		}
+		<-told
+		if rtr {
+			if ev := event(t, y.dev); ev.Type != verbs.EventCommEst || ev.QP != y.qp {
+				t.Errorf("event %v", ev.Type)
+			}
+		}
+		noEvent(t, y.dev)
+	}
+}
+
+// A device that can have no block of QPNs says so.
+func TestGSIWithoutBlock(t *testing.T) {
+	failure := errors.New("no sockets")
+	p, err := Open(sim.New(sim.Config{}).Netdev("sim1", simAddr(1)), Config{Claim: func(uint32) (bool, error) { return false, failure }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	d := verbs.NewDevice(p)
+	g, err := d.GSI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, e1 := g.CommIDs()
+	_, e2 := g.ClaimService(0, 1)
+	pd, err := d.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, err := d.CreateCQ(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, e3 := g.CreateQP(pd, verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq})
+	for i, err := range []error{e1, e2, e3} {
+		if !errors.Is(err, failure) {
+			t.Errorf("%d: %v, want %v", i, err, failure)
+		}
+	}
+}
