@@ -68,7 +68,7 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 		d.name = namePrefix + netdev.Name()
 	}
 	d.qps.limit, d.mrs.limit = maxQP, maxMR
-	d.qps.claim = c.Claim
+	d.qps.claim, d.qps.rest = c.Claim, qpnRest
 	d.gsi.dev = d
 	d.engines.Store(new([]*engine))
 	d.port.netdevName = netdev.Name()

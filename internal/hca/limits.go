@@ -26,6 +26,11 @@ const (
 )
 
 const (
+	// qpnRest is for how long the number of a QP that was destroyed is not given to another: longer than a
+	// connection manager takes to repeat a message that was lost. maxResting bounds how many wait for that.
+	qpnRest    = 3 * time.Second
+	maxResting = 4 * blockSize
+
 	// receiveBatch is how many datagrams one call of Link.Recv takes.
 	receiveBatch = 64
 

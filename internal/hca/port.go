@@ -2,6 +2,7 @@ package hca
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -159,8 +160,17 @@ func (p *port) addr(index int) (netip.Addr, error) {
 	if a := p.gids[index]; a.IsValid() {
 		return a, nil
 	}
-	return netip.Addr{}, verbs.Errorf(verbs.ErrNotFound, "GID index %d is empty: the interface has fewer addresses", index)
+	return netip.Addr{}, emptyGID(index)
 }
+
+// emptyGID is the error for a free entry of the GID table. Who looks for an address meets many.
+type emptyGID uint8
+
+func (e emptyGID) Error() string {
+	return fmt.Sprintf("GID index %d is empty: the interface has fewer addresses", uint8(e))
+}
+
+func (e emptyGID) Unwrap() error { return verbs.ErrNotFound }
 
 func (p *port) gid(index int) (verbs.GIDEntry, error) {
 	a, err := p.addr(index)

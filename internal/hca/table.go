@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -24,6 +25,17 @@ type table[T any] struct {
 	used   int
 	limit  int
 	claim  func(block uint32) (bool, error) // nil: every block is to be had
+
+	// rest is for how long a number is not given again: peers may believe for a while in the QP that had
+	// it, and packets to it be under way. The oldest of more than maxResting are given earlier.
+	rest    time.Duration
+	resting map[uint32]struct{}
+	rested  []restingNumber // the same, the oldest first
+}
+
+type restingNumber struct {
+	n     uint32
+	until time.Time
 }
 
 const (
@@ -57,7 +69,8 @@ func (t *table[T]) add(v *T, set func(n uint32)) error {
 	if t.used >= t.limit {
 		return errFull
 	}
-	if t.used >= len(t.opened)*blockFill {
+	t.endRest()
+	if t.used+len(t.resting) >= len(t.opened)*blockFill {
 		if err := t.open(); err != nil {
 			return err
 		}
@@ -66,7 +79,7 @@ func (t *table[T]) add(v *T, set func(n uint32)) error {
 		r := random32()
 		n := t.opened[int(r>>blockBits)%len(t.opened)]<<blockBits | r&(blockSize-1)
 		slot := &t.blocks[n>>blockBits].Load()[n&(blockSize-1)]
-		if slot.Load() == nil {
+		if _, resting := t.resting[n]; slot.Load() == nil && !resting {
 			set(n)
 			slot.Store(v)
 			t.used++
@@ -115,6 +128,29 @@ func (t *table[T]) remove(n uint32) {
 	defer t.mu.Unlock()
 	t.blocks[n>>blockBits].Load()[n&(blockSize-1)].Store(nil)
 	t.used--
+	if t.rest == 0 {
+		return
+	}
+	if t.resting == nil {
+		t.resting = map[uint32]struct{}{}
+	}
+	t.resting[n] = struct{}{}
+	t.rested = append(t.rested, restingNumber{n, time.Now().Add(t.rest)})
+	t.endRest()
+}
+
+// endRest lets numbers be given again whose rest is over.
+func (t *table[T]) endRest() {
+	over := max(0, len(t.rested)-maxResting)
+	for now := time.Now(); over < len(t.rested) && !now.Before(t.rested[over].until); {
+		over++
+	}
+	for _, r := range t.rested[:over] {
+		delete(t.resting, r.n)
+	}
+	if t.rested = t.rested[over:]; len(t.rested) == 0 {
+		t.rested = nil
+	}
 }
 
 // all calls f, which may remove, for each object.

@@ -3,6 +3,8 @@ package hca
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 type thing struct{ n uint32 }
@@ -140,4 +142,45 @@ func TestTableConcurrent(t *testing.T) {
 	if tab.used != 0 {
 		t.Errorf("%d objects are left", tab.used)
 	}
+}
+
+// TestTableRest: a number that was given back is not given again for a while, nor does it keep its
+// block from being used up for ever.
+func TestTableRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable(1 << 20)
+		tab.rest = time.Second
+		given := map[uint32]time.Time{}
+		for i := range 4 * blockSize {
+			v := new(thing)
+			if err := tab.add(v, v.set); err != nil {
+				t.Fatal(err)
+			}
+			if last, ok := given[v.n]; ok && time.Since(last) < tab.rest {
+				t.Fatalf("number %#x again after %v", v.n, time.Since(last))
+			}
+			given[v.n] = time.Now()
+			tab.remove(v.n)
+			if i%blockSize == 0 {
+				<-time.After(300 * time.Millisecond)
+			}
+		}
+		if n := len(tab.resting); n != len(tab.rested) || n > maxResting {
+			t.Errorf("%d numbers rest, %d in order", n, len(tab.rested))
+		}
+		<-time.After(tab.rest)
+		v := new(thing)
+		if tab.add(v, v.set); len(tab.resting) != 0 || len(tab.opened) > 6 {
+			t.Errorf("after all rest %d numbers rest, of %d blocks", len(tab.resting), len(tab.opened))
+		}
+		// Beyond the bound the oldest come early, and nothing grows.
+		for range maxResting + 100 {
+			v := new(thing)
+			tab.add(v, v.set)
+			tab.remove(v.n)
+		}
+		if n := len(tab.resting); n != maxResting {
+			t.Errorf("%d numbers rest, want %d", n, maxResting)
+		}
+	})
 }

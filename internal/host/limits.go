@@ -18,8 +18,8 @@ const (
 	// heldPerOwner bounds what is kept for a process that has no room in its mailbox, or has not
 	// proved yet who it is, and maxHeld what is kept for all. It is dropped after holdTime without
 	// a sign of life. Between tries are retryMin to retryMax.
-	heldPerOwner = 256
-	maxHeld      = 1024
+	heldPerOwner = 2048
+	maxHeld      = 4096
 	holdTime     = time.Second
 	retryMin     = time.Millisecond
 	retryMax     = 16 * time.Millisecond

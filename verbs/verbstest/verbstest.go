@@ -28,12 +28,13 @@ const (
 	Multicast
 	Atomics
 	Rereg
+	CM // QP1 is to be had, and with it package rdmacm
 
 	// All is every capability.
 	All Capability = 1<<iota - 1
 )
 
-var capabilityNames = []string{"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg"}
+var capabilityNames = []string{"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg", "CM"}
 
 // String joins the names of the capabilities by "|".
 func (c Capability) String() string {
@@ -75,7 +76,7 @@ func Cases() []Case {
 	var all []Case
 	for _, cs := range [][]Case{
 		deviceCases, objectCases, stateCases, rcCases, orderCases, atomicCases, errorCases, loadCases, cqCases, eventCases,
-		mrCases, ucCases, udCases, multicastCases, srqCases, mwCases, mw2Cases,
+		mrCases, ucCases, udCases, multicastCases, srqCases, mwCases, mw2Cases, cmCases,
 	} {
 		all = append(all, cs...)
 	}

@@ -1,0 +1,165 @@
+package cm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Connect sends a REQ along a path. EventReply, EventRejected or EventUnreachable follows.
+func (m *Machine) Connect(now time.Duration, p Path, params ConnectParams) (*Conn, error) {
+	err := p.check()
+	if err == nil {
+		err = params.complete(m.cfg.ACKDelay)
+	}
+	var c *Conn
+	if err == nil {
+		c, err = m.newConn(p, true)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cm: connect to %v, service %#016x: %w", p.Remote, params.Service, err)
+	}
+	c.tid = m.newTID()
+	c.local = params.Params
+	c.local.PrivateData = nil
+	c.request = RequestParams{Service: params.Service, MTU: params.MTU, RetryCount: params.RetryCount, ACKTimeout: params.ACKTimeout}
+	c.lifetime = params.PacketLifetime
+	c.ackTimeout = min(c.lifetime+1, maxTimeoutCode)
+	c.peerAnswers = 2*milliseconds(params.PacketLifetime) + milliseconds(params.RemoteCMTimeout)
+	c.maxRetries = int(params.MaxCMRetries)
+	c.state = StateREQSent
+	c.ask(now, wire.CMREQ, c.tid, c.req(&params))
+	return c, nil
+}
+
+func (c *Conn) req(p *ConnectParams) *wire.REQ {
+	req := &wire.REQ{
+		LocalCommID:        c.id,
+		ServiceID:          p.Service,
+		LocalGUID:          c.m.cfg.GUID,
+		LocalQPN:           p.QPN,
+		ResponderResources: p.ResponderResources,
+		InitiatorDepth:     p.InitiatorDepth,
+		RemoteCMTimeout:    p.RemoteCMTimeout,
+		Transport:          wire.CMTransportRC,
+		FlowControl:        p.FlowControl,
+		StartingPSN:        p.PSN,
+		LocalCMTimeout:     p.LocalCMTimeout,
+		RetryCount:         p.RetryCount,
+		PKey:               defaultPKey,
+		MTU:                p.MTU,
+		RNRRetryCount:      p.RNRRetryCount,
+		MaxCMRetries:       p.MaxCMRetries,
+		SRQ:                p.SRQ,
+		Primary: wire.CMPath{
+			LocalLID:     permissive,
+			RemoteLID:    permissive,
+			LocalGID:     c.path.Local.As16(),
+			RemoteGID:    c.path.Remote.As16(),
+			FlowLabel:    p.FlowLabel,
+			TrafficClass: c.path.TrafficClass,
+			HopLimit:     pathHopLimit,
+			ACKTimeout:   p.ACKTimeout,
+		},
+	}
+	if p.UC {
+		req.Transport = wire.CMTransportUC
+	}
+	copy(req.PrivateData[:], p.PrivateData)
+	return req
+}
+
+// Ready sends the RTU: the QP is in RTS with what EventReply said. It fails with [ErrState] when
+// the peer has left since.
+func (c *Conn) Ready(now time.Duration) error {
+	if !mayReady.has(c.state) {
+		return c.wrongState("use")
+	}
+	c.state = StateEstablished
+	c.sendRTU()
+	return nil
+}
+
+func (c *Conn) sendRTU() {
+	c.m.send(c.path, wire.CMRTU, c.tid, &wire.RTU{LocalCommID: c.id, RemoteCommID: c.remoteID})
+}
+
+// What a REP leads to that comes again. The first is takeREP's.
+var onRepeatedREP = [states]func(*Conn, time.Duration){
+	StateREPRcvd:     (*Conn).sendMRA,
+	StateMRAREPSent:  (*Conn).sendMRA,
+	StateEstablished: (*Conn).repeatRTU,
+}
+
+func (c *Conn) repeatRTU(time.Duration) {
+	c.m.stats.Repeated.add(wire.CMRTU)
+	c.sendRTU()
+}
+
+func (m *Machine) handleREP(now time.Duration, msg *message) {
+	rep, err := wire.DecodeREP(msg.data)
+	if err != nil || rep.LocalCommID == 0 {
+		m.stats.Malformed++
+		return
+	}
+	c := m.conns[rep.RemoteCommID]
+	switch {
+	case c == nil:
+		m.refuseREP(msg, &rep)
+	case !sameAddr(c.path.Remote, msg.path.Remote):
+		m.stats.Foreign++
+	case c.active && awaitsREP.has(c.state):
+		c.takeREP(now, msg, &rep)
+	case c.remoteID != rep.LocalCommID:
+		// Another side took a repeated REQ for a new one, and would wait for an RTU.
+		m.refuseREP(msg, &rep)
+	default:
+		m.stats.Ignored.add(msg.attr) // it is a repetition, whatever it leads to
+		if next := onRepeatedREP[c.state]; c.active && next != nil {
+			next(c, now)
+		}
+	}
+}
+
+// refuseREP answers a REP that nobody here waits for.
+func (m *Machine) refuseREP(msg *message, rep *wire.REP) {
+	m.stats.Unknown.add(msg.attr)
+	m.rejectREP(msg, rep, wire.RejInvalidCommID)
+}
+
+func (m *Machine) rejectREP(msg *message, rep *wire.REP, reason wire.RejReason) {
+	m.send(msg.path, wire.CMREJ, msg.tid, &wire.REJ{LocalCommID: rep.RemoteCommID, RemoteCommID: rep.LocalCommID,
+		Message: wire.CMMessageREP, Reason: reason})
+}
+
+// takeREP makes the connection the one with the sender of the REP.
+func (c *Conn) takeREP(now time.Duration, msg *message, rep *wire.REP) {
+	m, peer := c.m, bare(c.path.Remote)
+	if m.byID[remoteKey{peer, rep.LocalGUID, rep.LocalCommID}] != nil {
+		m.stats.Ignored.add(msg.attr) // that one is connected already
+		return
+	}
+	if old := m.byQPN[remoteKey{peer, rep.LocalGUID, rep.LocalQPN}]; old != nil {
+		c.refusedID = rep.LocalCommID
+		m.rejectREP(msg, rep, wire.RejStaleConn)
+		old.stale(now)
+		return
+	}
+	if rep.LocalCommID == c.refusedID { // who sent it knows that it came to nothing
+		m.rejectREP(msg, rep, wire.RejStaleConn)
+		return
+	}
+	c.answered()
+	c.remoteID, c.guid = rep.LocalCommID, rep.LocalGUID
+	c.remote = Params{
+		QPN: rep.LocalQPN, PSN: rep.StartingPSN, UC: c.local.UC,
+		ResponderResources: rep.ResponderResources, InitiatorDepth: rep.InitiatorDepth,
+		FlowControl: rep.FlowControl, SRQ: rep.SRQ, RNRRetryCount: rep.RNRRetryCount,
+		PrivateData: clone(rep.PrivateData[:]),
+	}
+	c.ackTimeout = ackTimeout(rep.TargetACKDelay, c.lifetime)
+	m.byID[c.idKey()], m.byQPN[c.qpnKey()] = c, c
+	c.state = StateREPRcvd
+	c.emit(Event{Type: EventReply, Params: c.remote})
+}

@@ -1,0 +1,82 @@
+package cm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Delay tells the peer by an MRA that the answer to its REQ or REP takes up to 4.096 µs × 2^service.
+// A REQ or REP that comes again is answered so anyhow, with DefaultServiceTimeout until Delay was
+// called.
+func (c *Conn) Delay(now time.Duration, service uint8) error {
+	if !mayDelay.has(c.state) {
+		return c.wrongState("delay")
+	}
+	if service > maxTimeoutCode {
+		return c.failed("delay", fmt.Errorf("%w: a timeout code is over %d", ErrInvalid, maxTimeoutCode))
+	}
+	c.service = service
+	c.sendMRA(now)
+	return nil
+}
+
+// sendMRA asks the peer for patience.
+func (c *Conn) sendMRA(time.Duration) {
+	mra := &wire.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.service}
+	switch c.state {
+	case StateREQRcvd, StateMRAREQSent:
+		c.state = StateMRAREQSent
+		mra.Message = wire.CMMessageREQ
+	default:
+		c.state = StateMRAREPSent
+		mra.Message = wire.CMMessageREP
+	}
+	c.m.send(c.path, wire.CMMRA, c.tid, mra)
+}
+
+func (m *Machine) handleMRA(now time.Duration, msg *message) {
+	mra, err := wire.DecodeMRA(msg.data)
+	if err != nil {
+		m.stats.Malformed++
+		return
+	}
+	var c *Conn
+	if mra.Message == wire.CMMessageREQ {
+		c = m.findREQ(msg, mra.RemoteCommID)
+	} else {
+		c = m.lookup(msg, mra.RemoteCommID, mra.LocalCommID)
+	}
+	switch {
+	case c == nil:
+	case c.state == StateREQSent && mra.Message == wire.CMMessageREQ:
+		c.state, c.waitID = StateMRAREQRcvd, mra.LocalCommID
+		c.delayed(now, mra.ServiceTimeout)
+	case c.state == StateREPSent && mra.Message == wire.CMMessageREP:
+		c.state = StateMRAREPRcvd
+		c.delayed(now, mra.ServiceTimeout)
+	default:
+		m.stats.Ignored.add(msg.attr)
+	}
+}
+
+// findREQ looks up who sent a REQ that was not answered yet.
+func (m *Machine) findREQ(msg *message, id uint32) *Conn {
+	c := m.conns[id]
+	switch {
+	case c == nil || !awaitsREP.has(c.state):
+		m.count(msg, unknown)
+		return nil
+	case !sameAddr(c.path.Remote, msg.path.Remote):
+		m.count(msg, foreign)
+		return nil
+	}
+	return c
+}
+
+// delayed gives the peer more time, and more at each further try. The tries are not more.
+func (c *Conn) delayed(now time.Duration, service uint8) {
+	c.every = milliseconds(min(service, maxServiceCode)) + milliseconds(c.ackTimeout)
+	c.m.timers.set(&c.timer, now+c.every)
+}

@@ -1,0 +1,103 @@
+package cm
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// A peer that was told to wait repeats its REQ after that, no more often in all.
+func TestMRAForREQ(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	w.ok(d.Delay(w.now, 20))
+	w.wantSent("b MRA")
+	w.wantState(c, StateMRAREQRcvd)
+	w.wantState(d, StateMRAREQSent)
+	every := milliseconds(20) + milliseconds(17) // the service time and the ACK timeout
+	w.advance(every - 1)
+	w.wantSent()
+	w.advance(1)
+	w.wantSent("a REQ", "b MRA") // a second one extends nothing
+	w.advance(14 * every)
+	w.wantSent(slices.Repeat([]string{"a REQ", "b MRA"}, 14)...)
+	w.advance(every)
+	w.wantSent("a REJ 4")
+	w.a.want(EventUnreachable)
+	w.b.want(EventRejected)
+	if err := d.Accept(w.now, testParams(0x22)); !errors.Is(err, ErrState) {
+		t.Errorf("accept after the peer gave up: %v", err)
+	}
+}
+
+// The user answers late, the peer has been told to wait by itself.
+func TestLateAccept(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	w.advance(time.Minute)
+	w.wantSent("a REQ", "b MRA")
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.a.want(EventReply)
+	w.ok(c.Ready(w.now))
+	w.b.want(EventEstablished)
+}
+
+func TestMRAForREP(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.replied()
+	w.ok(c.Delay(w.now, 21))
+	w.wantSent("a MRA")
+	w.wantState(c, StateMRAREPSent)
+	w.wantState(d, StateMRAREPRcvd)
+	w.advance(milliseconds(21) + milliseconds(17) - 1)
+	w.wantSent()
+	w.ok(c.Ready(w.now))
+	w.b.want(EventEstablished)
+}
+
+// A REP answers a REQ also when an MRA has come first, and a REJ that the peer's ID is known for does too.
+func TestREJAfterMRA(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	w.ok(d.Delay(w.now, 20))
+	w.settle()
+	w.ok(c.Reject(w.now, wire.RejConsumerDefined, nil, nil))
+	w.wantSent("b MRA", "a REJ 28")
+	w.b.want(EventRejected) // by the communication ID that the MRA told
+}
+
+// MRAs that make no sense change nothing.
+func TestMRAOutOfPlace(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.connected()
+	for message := range uint8(4) {
+		w.a.inject(w.b.addr, 1, wire.CMMRA, &wire.MRA{LocalCommID: d.ID(), RemoteCommID: c.ID(), Message: message, ServiceTimeout: 31})
+	}
+	w.wantState(c, StateEstablished)
+	if s := w.a.Stats(); s.Timers != 0 || s.Ignored.Of(wire.CMMRA)+s.Unknown.Of(wire.CMMRA) != 4 {
+		t.Errorf("%+v", s)
+	}
+	w = newWorld(t)
+	c, d = w.pending()
+	next := w.a.NextTimeout()
+	w.a.inject(w.b.addr, 1, wire.CMMRA, &wire.MRA{LocalCommID: d.ID(), RemoteCommID: c.ID(), Message: wire.CMMessageREP, ServiceTimeout: 31})
+	w.a.inject(w.b.addr, 1, wire.CMMRA, &wire.MRA{LocalCommID: d.ID(), RemoteCommID: testDEAD, Message: wire.CMMessageREQ, ServiceTimeout: 31})
+	w.wantState(c, StateREQSent)
+	if w.a.NextTimeout() != next {
+		t.Error("the timer moved")
+	}
+}
+
+func TestDelayRefuses(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	if err := c.Delay(w.now, 1); !errors.Is(err, ErrState) {
+		t.Errorf("delay of what the peer is to answer: %v", err)
+	}
+	if err := d.Delay(w.now, 32); !errors.Is(err, ErrInvalid) {
+		t.Errorf("code of 6 bits: %v", err)
+	}
+}

@@ -1,0 +1,114 @@
+package cm
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Disconnect ends an established connection by a DREQ, with up to 220 bytes of private data.
+// EventDisconnected follows. When the connection has ended already, or is about to, it does nothing.
+func (c *Conn) Disconnect(now time.Duration, private []byte) error {
+	switch {
+	case disconnected.has(c.state):
+		return nil
+	case !mayDisconnect.has(c.state):
+		return c.wrongState("disconnect")
+	case len(private) > wire.DREQPrivateDataSize:
+		return c.failed("disconnect", tooLong(len(private), wire.DREQPrivateDataSize))
+	}
+	c.disconnect(now, private)
+	return nil
+}
+
+func (c *Conn) disconnect(now time.Duration, private []byte) {
+	dreq := c.dreq()
+	copy(dreq.PrivateData[:], private)
+	c.state = StateDREQSent
+	c.ask(now, wire.CMDREQ, c.m.newTID(), dreq)
+}
+
+func (c *Conn) dreq() *wire.DREQ {
+	return &wire.DREQ{LocalCommID: c.id, RemoteCommID: c.remoteID, RemoteQPN: c.remote.QPN}
+}
+
+// sendDREQ sends one that is not repeated.
+func (c *Conn) sendDREQ(tid uint64) { c.m.send(c.path, wire.CMDREQ, tid, c.dreq()) }
+
+// disconnected ends the connection with an event.
+func (c *Conn) disconnected(now time.Duration, e Event) {
+	e.Type = EventDisconnected
+	c.emit(e)
+	c.announce = true
+	c.timeWait(now)
+}
+
+// What a DREQ leads to, beside the DREP. It proves that the peer was established, if this side
+// was not; and the peer cannot ask for a connection's end before this side has sent its RTU, unless
+// it has given the connection up.
+var onDREQ = [states]func(*Conn, time.Duration, []byte){
+	StateREPSent:     (*Conn).takeDREQ,
+	StateMRAREPRcvd:  (*Conn).takeDREQ,
+	StateREPRcvd:     (*Conn).takeDREQ,
+	StateMRAREPSent:  (*Conn).takeDREQ,
+	StateEstablished: (*Conn).takeDREQ,
+	StateDREQSent:    (*Conn).takeDREQ,
+	StateTimeWait:    func(c *Conn, _ time.Duration, _ []byte) { c.m.stats.Repeated.add(wire.CMDREP) },
+	StateRejected:    func(c *Conn, now time.Duration, _ []byte) { c.probed(now) },
+}
+
+func (c *Conn) takeDREQ(now time.Duration, private []byte) {
+	c.disconnected(now, Event{PrivateData: clone(private)})
+}
+
+func (m *Machine) handleDREQ(now time.Duration, msg *message) {
+	dreq, err := wire.DecodeDREQ(msg.data)
+	if err != nil {
+		m.stats.Malformed++
+		return
+	}
+	c, found := m.find(dreq.RemoteCommID, dreq.LocalCommID, msg.path)
+	m.count(msg, found)
+	switch found {
+	case foreign:
+		return
+	case unknown:
+		if c := m.conns[dreq.RemoteCommID]; c != nil && awaitsREP.has(c.state) {
+			c.refusedID = dreq.LocalCommID // its REP is late, and its REJ lost
+		}
+	case matched:
+		next := onDREQ[c.state]
+		if next == nil || dreq.RemoteQPN != c.local.QPN {
+			m.stats.Ignored.add(msg.attr)
+			return
+		}
+		next(c, now, dreq.PrivateData[:])
+	}
+	// Who has forgotten the connection agrees that it is gone.
+	m.send(msg.path, wire.CMDREP, msg.tid, &wire.DREP{LocalCommID: dreq.RemoteCommID, RemoteCommID: dreq.LocalCommID})
+}
+
+// What a DREP leads to.
+var onDREP = [states]func(*Conn, time.Duration, *wire.DREP){
+	StateDREQSent: func(c *Conn, now time.Duration, drep *wire.DREP) {
+		c.disconnected(now, Event{PrivateData: clone(drep.PrivateData[:])})
+	},
+	StateRejected: func(c *Conn, now time.Duration, _ *wire.DREP) { c.probed(now) },
+}
+
+func (m *Machine) handleDREP(now time.Duration, msg *message) {
+	drep, err := wire.DecodeDREP(msg.data)
+	if err != nil {
+		m.stats.Malformed++
+		return
+	}
+	c := m.lookup(msg, drep.RemoteCommID, drep.LocalCommID)
+	if c == nil {
+		return
+	}
+	if next := onDREP[c.state]; next != nil {
+		next(c, now, &drep)
+	} else {
+		m.stats.Ignored.add(msg.attr)
+	}
+}

@@ -1,0 +1,153 @@
+package cm
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// A DREQ that nobody answers is repeated 15 times, by each side after the time that is its own.
+func TestDREQTimeout(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		passive bool
+		every   time.Duration
+	}{
+		{"active", false, 1536 * time.Millisecond},
+		{"passive", true, 1024 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			c, d := w.connected()
+			n := w.a
+			if test.passive {
+				n, c = w.b, d
+			}
+			w.lossOf(n.name + " DREQ")
+			w.ok(c.Disconnect(w.now, nil))
+			w.advance(16*test.every - 1)
+			n.wantNone()
+			w.wantSent(slices.Repeat([]string{n.name + " DREQ"}, 16)...)
+			w.advance(1)
+			if e := n.want(EventDisconnected); !e.TimedOut {
+				t.Error("nothing says that the DREQ was not answered")
+			}
+			w.wantState(c, StateTimeWait)
+			w.advance(time.Minute)
+			n.want(EventTimeWaitExit)
+			w.wantSent()
+			n.wantEmpty(t)
+		})
+	}
+}
+
+// DREQs cross: each is answered.
+func TestCrossingDREQs(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.connected()
+	w.ok(c.Disconnect(w.now, nil))
+	w.ok(d.Disconnect(w.now, nil))
+	w.wantSent("a DREQ", "b DREQ", "b DREP", "a DREP")
+	w.a.want(EventDisconnected)
+	w.b.want(EventDisconnected)
+	w.wantExit(w.a, w.b)
+}
+
+// One of them is lost.
+func TestCrossingDREQsOneLost(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.connected()
+	w.lossOf("b DREQ")
+	w.ok(c.Disconnect(w.now, nil))
+	w.ok(d.Disconnect(w.now, nil))
+	w.wantSent("a DREQ", "b DREQ", "b DREP")
+	w.a.want(EventDisconnected)
+	w.b.want(EventDisconnected)
+	w.wantExit(w.a, w.b)
+	w.wantSent()
+}
+
+// The DREP is lost: it comes again out of time-wait, and also when that is over.
+func TestLostDREP(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Minute} {
+		w := newWorld(t)
+		c, d := w.connected()
+		w.lossOf("b DREP")
+		w.ok(c.Disconnect(w.now, nil))
+		w.wantSent("a DREQ", "b DREP")
+		w.lose = nil
+		w.now += wait
+		w.b.HandleTimeout(w.now)
+		if wait > 0 {
+			w.wantState(d, StateIdle)
+		}
+		w.advance(2 * time.Second)
+		w.wantSent("a DREQ", "b DREP")
+		w.a.want(EventDisconnected)
+	}
+}
+
+// A DREQ for a connection that nobody has is answered all the same.
+func TestDREQForNobody(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.pending()
+	for _, own := range []uint32{testDEAD, c.ID()} {
+		w.a.inject(w.b.addr, 5, wire.CMDREQ, &wire.DREQ{LocalCommID: 7, RemoteCommID: own, RemoteQPN: 0x11})
+		_, mad, ok := w.a.Transmit()
+		h, _ := wire.DecodeMADHeader(mad)
+		drep, err := wire.DecodeDREP(mad[wire.MADHeaderSize:])
+		if !ok || err != nil || h.TID != 5 || drep.LocalCommID != own || drep.RemoteCommID != 7 {
+			t.Errorf("%v, TID %d: %+v", ok, h.TID, drep)
+		}
+	}
+	w.wantState(c, StateREQSent)
+}
+
+// A DREQ for another QP is not the peer's.
+func TestDREQForAnotherQP(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.connected()
+	w.a.inject(w.b.addr, 5, wire.CMDREQ, &wire.DREQ{LocalCommID: d.ID(), RemoteCommID: c.ID(), RemoteQPN: 0x12})
+	w.wantSent()
+	w.wantState(c, StateEstablished)
+}
+
+func TestDisconnectInOtherStates(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	for _, x := range []*Conn{c, d} {
+		if err := x.Disconnect(w.now, nil); !errors.Is(err, ErrState) {
+			t.Errorf("disconnect in %v: %v", x.State(), err)
+		}
+	}
+	w = newWorld(t)
+	c, d = w.connected()
+	if err := c.Disconnect(w.now, make([]byte, 221)); !errors.Is(err, ErrPrivateData) {
+		t.Errorf("too much private data: %v", err)
+	}
+	w.ok(c.Disconnect(w.now, nil))
+	w.wantSent("a DREQ", "b DREP")
+	w.ok(d.Disconnect(w.now, nil)) // the answer is on its way already
+	w.ok(c.Disconnect(w.now, nil))
+	w.wantSent()
+}
+
+// Who is closed in DREQ_SENT goes on asking.
+func TestCloseKeepsAsking(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.connected()
+	w.lossOf("a DREQ")
+	w.ok(c.Disconnect(w.now, nil))
+	c.Close(w.now)
+	w.wantSent("a DREQ")
+	w.lose = nil
+	w.advance(2 * time.Second)
+	w.wantSent("a DREQ", "b DREP")
+	w.b.want(EventDisconnected)
+	w.advance(time.Minute)
+	w.a.wantNone()
+	w.wantEmpty()
+}

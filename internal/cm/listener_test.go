@@ -1,0 +1,192 @@
+package cm
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+func TestListenConflicts(t *testing.T) {
+	one, two := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+	for _, test := range []struct {
+		first, second netip.Addr
+		ok            bool
+	}{
+		{one, two, true}, {one, one, false}, {one, netip.Addr{}, false}, {netip.Addr{}, one, false}, {netip.Addr{}, netip.Addr{}, false},
+		{one, netip.MustParseAddr("::ffff:10.0.0.2"), false},
+	} {
+		m := New(Config{})
+		l, err := m.Listen(1, test.first, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = m.Listen(2, test.second, 0); err != nil {
+			t.Errorf("another service: %v", err)
+		}
+		_, err = m.Listen(1, test.second, 0)
+		if test.ok != (err == nil) || err != nil && !errors.Is(err, ErrServiceInUse) {
+			t.Errorf("%v beside %v: %v", test.second, test.first, err)
+		}
+		if test.ok {
+			continue
+		}
+		l.Close(0)
+		l.Close(0)
+		if l, err = m.Listen(1, test.second, 0); err != nil || l.Service() != 1 || l.Local() != bare(test.second) {
+			t.Errorf("%v after %v: %v", test.second, test.first, err)
+		}
+	}
+}
+
+// A listener at one address takes nothing that was sent to another.
+func TestListenAtAddress(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.b.Listen(testService, netip.MustParseAddr("10.0.0.9"), 0)
+	w.ok(err)
+	w.a.connect(w.b, 0x11)
+	w.wantSent("a REQ", "b REJ 8")
+	l, err := w.b.Listen(testService, w.b.addr, 0)
+	w.ok(err)
+	w.a.connect(w.b, 0x11)
+	if e := w.b.want(EventRequest); e.Listener != l {
+		t.Error("another listener got the request")
+	}
+}
+
+// Requests that the user has not seen are rejected when the listener closes, the others are his.
+func TestListenerClose(t *testing.T) {
+	w := newWorld(t)
+	l := w.b.listen(0)
+	w.a.connect(w.b, 0x11)
+	d := w.b.want(EventRequest).Conn
+	w.a.resolve(w.b)
+	s := w.b.want(EventSIDRRequest).SIDR
+	w.a.connect(w.b, 0x12)
+	w.a.resolve(w.b)
+	for range 2 { // before b's events are taken
+		_, mad, _ := w.a.Transmit()
+		w.b.Handle(w.now, Path{Local: w.b.addr, Remote: w.a.addr}, mad)
+	}
+	w.sent = nil
+	l.Close(w.now)
+	w.wantSent("b REJ 28", "b SIDR_REP")
+	w.b.wantNone()
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.ok(s.Reply(w.now, SIDRReply{}))
+	w.wantSent("b REP", "b SIDR_REP")
+	w.a.connect(w.b, 0x13)
+	w.wantSent("a REQ", "b REJ 8")
+}
+
+// A REQ that finds no room may find it when it comes again.
+func TestBacklog(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(2)
+	w.a.connect(w.b, 0x11)
+	w.a.resolve(w.b)
+	d, s := w.b.want(EventRequest).Conn, w.b.want(EventSIDRRequest).SIDR
+	w.forget()
+	w.a.connect(w.b, 0x12)
+	w.wantSent("a REQ")
+	w.a.resolve(w.b)
+	w.wantSent("a SIDR_REQ", "b SIDR_REP")
+	if n := w.b.Stats().Refused; n != 2 {
+		t.Errorf("%d refusals counted", n)
+	}
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.ok(s.Reply(w.now, SIDRReply{}))
+	w.b.wantNone()
+	w.advance(2 * time.Second)
+	w.b.want(EventRequest)
+}
+
+// Each way in which a request stops waiting makes room.
+func TestBacklogFreed(t *testing.T) {
+	for name, free := range map[string]func(w *world, c, d *Conn){
+		"accept": func(w *world, _, d *Conn) { w.ok(d.Accept(w.now, testParams(0x22))) },
+		"reject": func(w *world, _, d *Conn) { w.ok(d.Reject(w.now, wire.RejNoQP, nil, nil)) },
+		"close":  func(w *world, _, d *Conn) { d.Close(w.now) },
+		"cancel": func(w *world, c, _ *Conn) { c.Close(w.now) },
+	} {
+		w := newWorld(t)
+		w.b.listen(1)
+		c, d := w.pending()
+		free(w, c, d)
+		w.forget()
+		w.a.connect(w.b, 0x12)
+		w.b.want(EventRequest)
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+}
+
+// However many hosts ask, there is an end to what is kept.
+func TestFloodOfREQs(t *testing.T) {
+	w := newWorld(t)
+	for i := range uint64(10) {
+		_, err := w.b.Listen(testService+i, netip.Addr{}, 0)
+		w.ok(err)
+	}
+	for i := range uint32(20000) {
+		req := w.req(1+i, i)
+		req.ServiceID += uint64(i % 10)
+		w.b.inject(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 1, wire.CMREQ, req)
+		w.b.Transmit()
+	}
+	if s := w.b.Stats(); s.Conns != maxRequests || s.Requests != maxRequests || s.Refused != 20000-maxRequests || w.b.queued() > maxQueue {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Nor does what is over pile up.
+func TestFloodOfRejected(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	for i := range uint32(maxRetired + 100) {
+		w.b.inject(w.a.addr, 1, wire.CMREQ, w.req(1+i, i))
+		e, ok := w.b.Event()
+		if !ok {
+			t.Fatal("no request")
+		}
+		e.Conn.Close(w.now)
+		for ok {
+			_, _, ok = w.b.Transmit()
+		}
+	}
+	if s := w.b.Stats(); s.Conns != maxRetired || s.Retired != maxRetired || s.Evicted != 100 || s.Timers != maxRetired {
+		t.Errorf("%+v", s)
+	}
+	w.advance(time.Hour)
+	w.wantEmpty()
+}
+
+// What has to go early goes in order, and a connection in time-wait does not go without its event.
+func TestEviction(t *testing.T) {
+	w := newWorld(t)
+	l := w.b.listen(0)
+	_, d := w.connected()
+	w.ok(d.Disconnect(w.now, nil))
+	w.b.want(EventDisconnected)
+	w.a.resolve(w.b)
+	w.ok(w.b.want(EventSIDRRequest).SIDR.Reply(w.now, SIDRReply{}))
+	w.forget()
+	for i := range uint32(maxRetired) {
+		w.b.inject(w.a.addr, 1, wire.CMREQ, w.req(1+i, 0x100+i))
+		w.b.want(EventRequest).Conn.Close(w.now)
+		w.flying = nil
+		if i == maxRetired-3 {
+			w.b.wantNone()
+			w.wantState(d, StateTimeWait)
+		} else if i == maxRetired-2 {
+			w.b.want(EventTimeWaitExit)
+			w.wantState(d, StateIdle)
+		}
+	}
+	if s := w.b.Stats(); s.Evicted != 2 || s.SIDRs != 0 || s.Retired != maxRetired || len(l.conns)+len(l.sidrs) != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,189 @@
+package cm
+
+import (
+	"container/list"
+	"net/netip"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Config is what a machine needs to know of its device.
+type Config struct {
+	GUID uint64 // of the channel adapter
+
+	// Communication IDs are IDBase with its lower IDBits bits replaced. 0 bits are 32.
+	IDBase uint32
+	IDBits int
+
+	// Seed makes IDs and transaction IDs differ from those of an earlier life.
+	Seed uint64
+
+	// ACKDelay is the code of the channel adapter's acknowledgement delay.
+	ACKDelay uint8
+}
+
+// Machine is the CM of one device.
+type Machine struct {
+	cfg    Config
+	nextID uint32 // its lower cfg.IDBits bits are the next to try
+	tid    uint64 // the last
+
+	conns    map[uint32]*Conn                    // by own communication ID
+	byID     map[remoteKey]*Conn                 // by the peer's, from REQ or REP on
+	byQPN    map[remoteKey]*Conn                 // by the peer's QPN, until time-wait
+	sidrs    map[uint32]*SIDR                    // sent, by request ID
+	sidrReqs map[remoteKey]*SIDR                 // received, without a GUID
+	services map[uint64]map[netip.Addr]*Listener // the zero address listens at any
+	timers   timers
+	retired  list.List // of record: kept only for what peers may still send, the oldest first
+	requests int       // unanswered, of all listeners
+
+	out       []outgoing
+	nextOut   int
+	events    []Event
+	nextEvent int
+
+	stats Stats
+}
+
+// remoteKey names something by a number that its peer gave it. The address is part of it, so that
+// nobody can speak for another host.
+type remoteKey struct {
+	addr netip.Addr
+	guid uint64
+	n    uint32
+}
+
+// New returns a machine.
+func New(cfg Config) *Machine {
+	if cfg.IDBits <= 0 || cfg.IDBits > 32 {
+		cfg.IDBits = 32
+	}
+	cfg.ACKDelay = min(cfg.ACKDelay, maxTimeoutCode)
+	m := &Machine{
+		cfg:      cfg,
+		conns:    map[uint32]*Conn{},
+		byID:     map[remoteKey]*Conn{},
+		byQPN:    map[remoteKey]*Conn{},
+		sidrs:    map[uint32]*SIDR{},
+		sidrReqs: map[remoteKey]*SIDR{},
+		services: map[uint64]map[netip.Addr]*Listener{},
+	}
+	m.nextID, m.tid = uint32(mix(cfg.Seed)), mix(cfg.Seed+1)
+	return m
+}
+
+// mix scatters neighbouring seeds.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// newID finds a communication ID for a connection or a SIDR exchange. It comes back late.
+func (m *Machine) newID() (uint32, error) {
+	mask := uint32(uint64(1)<<m.cfg.IDBits - 1)
+	if n := uint64(len(m.conns) + len(m.sidrs)); n >= maxConns || n+1 > uint64(mask) {
+		return 0, ErrNoIDs
+	}
+	for {
+		id := m.cfg.IDBase&^mask | m.nextID&mask
+		m.nextID++
+		if id == 0 { // means unknown
+			continue
+		}
+		if m.conns[id] == nil && m.sidrs[id] == nil {
+			return id, nil
+		}
+	}
+}
+
+func (m *Machine) newTID() uint64 {
+	m.tid++
+	return m.tid
+}
+
+// message is a MAD that came in.
+type message struct {
+	path Path
+	tid  uint64
+	attr wire.CMAttr
+	data []byte // of the MAD behind its header
+}
+
+// Handle takes a MAD that QP1 received at now: p.Local is where it was sent to. The machine does not
+// keep mad.
+func (m *Machine) Handle(now time.Duration, p Path, mad []byte) {
+	h, err := wire.DecodeMADHeader(mad)
+	attr, ok := h.CM()
+	if err != nil || !ok || len(mad) != wire.MADSize {
+		m.stats.Malformed++
+		return
+	}
+	m.stats.Received.add(attr)
+	handlers[attr](m, now, &message{path: p, tid: h.TID, attr: attr, data: mad[wire.MADHeaderSize:]})
+}
+
+var handlers = [...]func(*Machine, time.Duration, *message){
+	wire.CMREQ:     (*Machine).handleREQ,
+	wire.CMMRA:     (*Machine).handleMRA,
+	wire.CMREJ:     (*Machine).handleREJ,
+	wire.CMREP:     (*Machine).handleREP,
+	wire.CMRTU:     (*Machine).handleRTU,
+	wire.CMDREQ:    (*Machine).handleDREQ,
+	wire.CMDREP:    (*Machine).handleDREP,
+	wire.CMSIDRREQ: (*Machine).handleSIDRREQ,
+	wire.CMSIDRREP: (*Machine).handleSIDRREP,
+	wire.CMLAP:     (*Machine).handleLAP,
+	wire.CMAPR:     (*Machine).handleAPR,
+}
+
+// match is what the communication IDs of a message are found to be.
+type match uint8
+
+const (
+	matched match = iota
+	unknown       // nobody here has the pair of IDs
+	foreign       // somebody has, with another peer
+)
+
+// find looks up the connection with the pair of IDs, as its owner has them.
+func (m *Machine) find(own, peers uint32, p Path) (*Conn, match) {
+	c := m.conns[own]
+	switch {
+	case c == nil:
+		return nil, unknown
+	case !sameAddr(c.path.Remote, p.Remote):
+		return nil, foreign
+	case c.remoteID != peers || peers == 0:
+		return nil, unknown
+	}
+	return c, matched
+}
+
+// lookup is find for messages that nobody answers when they match nothing. It returns nil for those.
+func (m *Machine) lookup(msg *message, own, peers uint32) *Conn {
+	c, found := m.find(own, peers, msg.path)
+	m.count(msg, found)
+	return c
+}
+
+func (m *Machine) count(msg *message, found match) {
+	switch found {
+	case unknown:
+		m.stats.Unknown.add(msg.attr)
+	case foreign:
+		m.stats.Foreign++
+	}
+}
+
+// retire notes that rec is kept only for what its peer may still send. There are not too many such.
+func (m *Machine) retire(now time.Duration, rec record) *list.Element {
+	if m.retired.Len() >= maxRetired {
+		m.retired.Front().Value.(record).evict(now)
+		m.stats.Evicted++
+	}
+	return m.retired.PushBack(rec)
+}

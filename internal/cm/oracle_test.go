@@ -1,0 +1,279 @@
+package cm
+
+import (
+	"slices"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// user has one end of a connection. It remembers what happened to it, and so what may happen next.
+type user struct {
+	h       *simHost
+	c       *Conn
+	active  bool
+	point   point
+	crashed bool
+	life    int
+}
+
+// point is where a user believes that its connection stands.
+type point string
+
+const (
+	requested  point = "requested"  // active: nothing came yet
+	replied    point = "replied"    // active: the user is to be ready
+	pending    point = "pending"    // passive: the user is to accept
+	accepted   point = "accepted"   // passive: nothing came yet
+	connected  point = "connected"  // either
+	leaving    point = "leaving"    // Disconnect was called
+	departed   point = "departed"   // EventDisconnected came
+	failed     point = "failed"     // EventRejected or EventUnreachable came
+	gone       point = "gone"       // EventTimeWaitExit came
+	closed     point = "closed"     // by the user
+	turnedDown point = "turnedDown" // by Reject
+)
+
+// legal are the events that may come at each point, and where they lead.
+var legal = map[point]map[EventType]point{
+	requested: {EventReply: replied, EventRejected: failed, EventUnreachable: failed},
+	replied:   {EventRejected: failed, EventDisconnected: departed},
+	pending:   {EventRejected: failed},
+	accepted:  {EventEstablished: connected, EventRejected: failed, EventUnreachable: failed, EventDisconnected: departed},
+	connected: {EventRejected: failed, EventDisconnected: departed},
+	leaving:   {EventRejected: failed, EventDisconnected: departed},
+	departed:  {EventTimeWaitExit: gone},
+}
+
+// over are the points behind which nothing may happen, and at one of which every user arrives.
+var over = []point{failed, gone, closed, turnedDown}
+
+func (h *simHost) user(c *Conn, active bool) *user {
+	u := &user{h: h, c: c, active: active, point: pending, life: h.life}
+	if active {
+		u.point = requested
+	}
+	c.User = u
+	h.users = append(h.users, u)
+	return u
+}
+
+// event checks that an event may come, and lets the user think about what to do next.
+func (h *simHost) event(e Event) {
+	s := h.s
+	if e.SIDR != nil {
+		h.sidrEvent(e)
+		return
+	}
+	if e.Type == EventRequest {
+		if e.Conn.User != nil || e.Listener == nil {
+			s.failf("host %d: a second request %#x", h.n, e.Conn.ID())
+		}
+		for _, v := range h.users {
+			if s.calm && !v.active && v.c.remoteID == e.Conn.remoteID && v.c.path.Remote == e.Conn.path.Remote {
+				s.failf("host %d: two requests, %#x and %#x, for one attempt", h.n, v.c.ID(), e.Conn.ID())
+			}
+		}
+		u := h.user(e.Conn, false)
+		s.logf("%d: event %v %#x of %#x", h.n, e.Type, u.c.ID(), u.c.RemoteID())
+		if s.rnd.IntN(8) == 0 {
+			u.later(3*time.Second, func() { u.do("delay", u.c.Delay(s.now, uint8(s.rnd.IntN(22))), pending) })
+		}
+		u.later(u.patience(), u.answer)
+		return
+	}
+	u := e.Conn.User.(*user)
+	s.logf("%d: event %v %#x", h.n, e.Type, u.c.ID())
+	to, ok := legal[u.point][e.Type]
+	if !ok || u.life != h.life {
+		s.failf("host %d: event %v of %#x at the point %s", h.n, e.Type, u.c.ID(), u.point)
+	}
+	u.point = to
+	switch to {
+	case replied:
+		u.later(u.patience(), u.beReady)
+	case connected:
+		u.maybeLeave()
+	case departed:
+		if s.rnd.IntN(3) == 0 {
+			u.later(time.Second, u.close)
+		}
+	}
+}
+
+// patience is how long a user takes, now and then longer than the peer waits unasked.
+func (u *user) patience() time.Duration {
+	if u.h.s.rnd.IntN(6) == 0 {
+		return 3 * time.Minute
+	}
+	return 4 * time.Second
+}
+
+// later lets a user do something within d, unless it is over by then.
+func (u *user) later(d time.Duration, do func()) {
+	u.h.s.in(u.h.s.within(d), func() {
+		if !u.crashed && !slices.Contains(over, u.point) {
+			do()
+		}
+	})
+}
+
+// do checks the result of a call that must work at the point at, and only there.
+func (u *user) do(verb string, err error, at ...point) bool {
+	u.h.s.logf("%d: %s %#x at %s: %v", u.h.n, verb, u.c.ID(), u.point, err)
+	if slices.Contains(at, u.point) != (err == nil) {
+		u.h.s.failf("host %d: %s %#x at the point %s: %v", u.h.n, verb, u.c.ID(), u.point, err)
+	}
+	return err == nil
+}
+
+func (u *user) close() {
+	u.h.s.logf("%d: close %#x at %s", u.h.n, u.c.ID(), u.point)
+	u.point = closed
+	u.c.Close(u.h.s.now)
+}
+
+func (u *user) reject() {
+	if u.do("reject", u.c.Reject(u.h.s.now, wire.RejConsumerDefined, nil, nil), requested, replied, pending, accepted) {
+		u.point = turnedDown
+	}
+}
+
+// answer is what the passive side does about a request.
+func (u *user) answer() {
+	s := u.h.s
+	switch s.rnd.IntN(8) {
+	case 0:
+		u.reject()
+	case 1:
+		u.close()
+	default:
+		if u.do("accept", u.c.Accept(s.now, Params{QPN: u.h.newQPN()}), pending) {
+			u.point = accepted
+			if s.rnd.IntN(8) == 0 {
+				u.later(2*time.Second, u.close)
+			} else if s.rnd.IntN(8) == 0 {
+				u.later(2*time.Second, func() {
+					if u.point == accepted {
+						u.reject()
+					}
+				})
+			}
+			if s.rnd.IntN(4) == 0 {
+				u.later(2*time.Second, u.firstPacket)
+			}
+		}
+	}
+}
+
+// firstPacket comes only from a peer that is connected.
+func (u *user) firstPacket() {
+	if v := u.other(); v != nil && v.point == connected {
+		u.do("establish", u.c.Established(u.h.s.now), accepted)
+	}
+}
+
+// beReady is what the active side does about a reply.
+func (u *user) beReady() {
+	s := u.h.s
+	switch s.rnd.IntN(8) {
+	case 0:
+		if u.point == replied {
+			u.reject()
+		}
+	case 1:
+		u.close()
+	default:
+		if u.do("use", u.c.Ready(s.now), replied) {
+			u.point = connected
+			u.maybeLeave()
+		}
+	}
+}
+
+// maybeLeave decides whether a user ends a connection of its own accord.
+func (u *user) maybeLeave() {
+	switch u.h.s.rnd.IntN(4) {
+	case 0:
+		u.later(30*time.Second, u.leave)
+	case 1:
+		u.later(30*time.Second, u.close)
+	}
+}
+
+func (u *user) leave() {
+	if u.do("disconnect", u.c.Disconnect(u.h.s.now, nil), connected, leaving, departed) && u.point == connected {
+		u.point = leaving
+	}
+}
+
+// end makes a user leave when nothing else is going on.
+func (u *user) end() {
+	if u.crashed || slices.Contains(over, u.point) {
+		return
+	}
+	if u.h.s.rnd.IntN(2) == 0 {
+		u.later(time.Second, u.leave)
+	} else {
+		u.later(time.Second, u.close)
+	}
+}
+
+// other finds who has the other end, in whatever life.
+func (u *user) other() *user {
+	for _, h := range u.h.s.hosts {
+		if h.addr != u.c.path.Remote {
+			continue
+		}
+		for _, v := range h.users {
+			if v != u && v.c.id == u.c.remoteID && v.c.remoteID == u.c.id && v.active != u.active {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+// checkBeliefs: when nothing moves any more, either both ends of a connection believe in it or none
+// does, and nobody waits for anything.
+func (s *sim) checkBeliefs() {
+	s.t.Helper()
+	for _, h := range s.hosts {
+		for _, u := range h.users {
+			if u.crashed || slices.Contains(over, u.point) {
+				continue
+			}
+			v := u.other()
+			switch {
+			case u.point != connected:
+				s.failf("host %d: %#x remains at the point %s", h.n, u.c.ID(), u.point)
+			case v == nil:
+				s.failf("host %d: %#x is connected with nobody", h.n, u.c.ID())
+			case v.crashed: // there is no way to know
+			case v.point != connected:
+				s.failf("host %d: %#x is connected, and at the point %s for the other end", h.n, u.c.ID(), v.point)
+			}
+		}
+	}
+}
+
+// checkEnd: everything has come to its end, and nothing is left of it.
+func (s *sim) checkEnd() {
+	s.t.Helper()
+	for _, h := range s.hosts {
+		for _, u := range h.users {
+			if !u.crashed && !slices.Contains(over, u.point) {
+				s.failf("host %d: %#x remains at the point %s", h.n, u.c.ID(), u.point)
+			}
+		}
+		for _, u := range h.sidrs {
+			if !u.end && !u.closed {
+				s.failf("host %d: SIDR exchange %#x has no end", h.n, u.sidr.ID())
+			}
+		}
+		m := h.Machine
+		if st := m.Stats(); st.Conns+st.SIDRs+st.Requests+st.Retired+st.Timers+len(m.byID)+len(m.byQPN) > 0 {
+			s.failf("host %d still holds something: %+v", h.n, st)
+		}
+	}
+}

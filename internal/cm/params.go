@@ -1,0 +1,104 @@
+package cm
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Path is where a MAD goes to or came from. Addresses stand for GIDs.
+type Path struct {
+	Local, Remote netip.Addr
+	TrafficClass  uint8
+}
+
+// Params describe one end of a connection, as its owner gives it. ResponderResources and
+// InitiatorDepth are the ones of that end: its peer's QP takes them the other way round.
+type Params struct {
+	QPN                uint32 // 24 bits
+	PSN                uint32 // 24 bits: the first that the peer's send queue is to use
+	UC                 bool   // of a REQ: unreliable connection; else RC
+	ResponderResources uint8  // READs and atomics that this end serves at a time
+	InitiatorDepth     uint8  // READs and atomics that this end wants to have under way at a time
+	FlowControl, SRQ   bool
+	RNRRetryCount      uint8 // 0 to 7, for the peer's QP
+
+	// PrivateData is the user's. In a REQ there is room for 92 bytes and in a REP for 196. It
+	// arrives padded with zeroes to that length.
+	PrivateData []byte
+}
+
+// ConnectParams are what [Machine.Connect] asks for. Timeouts are codes of 5 bits for
+// 4.096 µs × 2^code.
+type ConnectParams struct {
+	Service uint64
+	Params
+	MTU             uint8  // path MTU: 1 for 256 bytes to 5 for 4096
+	RetryCount      uint8  // 0 to 7, for the QPs of both ends
+	FlowLabel       uint32 // 20 bits
+	ACKTimeout      uint8  // of the peer's QP; 0 derives it from PacketLifetime and Config.ACKDelay
+	PacketLifetime  uint8  // 0 is one less than ACKTimeout, or DefaultPacketLifetime
+	RemoteCMTimeout uint8  // in which the peer is to answer; 0 is DefaultCMTimeout
+	LocalCMTimeout  uint8  // in which this side will answer; 0 is DefaultCMTimeout
+	MaxCMRetries    uint8  // 0 is DefaultCMRetries, and at most 15
+}
+
+// RequestParams are what a REQ says beside the [Params] of its sender.
+type RequestParams struct {
+	Service    uint64
+	MTU        uint8 // path MTU: 1 for 256 bytes to 5 for 4096
+	RetryCount uint8 // for the QPs of both ends
+	ACKTimeout uint8 // for the QP of the passive side
+}
+
+// check returns why the parameters cannot be sent, with room bytes for private data.
+func (p *Params) check(room int) error {
+	switch {
+	case p.QPN > wire24 || p.PSN > wire24:
+		return fmt.Errorf("%w: QPN %#x and PSN %#x have 24 bits", ErrInvalid, p.QPN, p.PSN)
+	case len(p.PrivateData) > room:
+		return tooLong(len(p.PrivateData), room)
+	}
+	return nil
+}
+
+// complete fills in the defaults. It returns what cannot be sent.
+func (p *ConnectParams) complete(ackDelay uint8) error {
+	if p.PacketLifetime == 0 && p.ACKTimeout > 0 {
+		p.PacketLifetime = p.ACKTimeout - 1
+	}
+	orDefault(&p.PacketLifetime, DefaultPacketLifetime)
+	orDefault(&p.RemoteCMTimeout, DefaultCMTimeout)
+	orDefault(&p.LocalCMTimeout, DefaultCMTimeout)
+	orDefault(&p.MaxCMRetries, DefaultCMRetries)
+	orDefault(&p.ACKTimeout, ackTimeout(ackDelay, p.PacketLifetime))
+	p.RetryCount, p.RNRRetryCount = min(p.RetryCount, maxQPRetries), min(p.RNRRetryCount, maxQPRetries)
+	switch {
+	case p.MTU < minMTU || p.MTU > maxMTU:
+		return fmt.Errorf("%w: path MTU code %d: codes are %d to %d", ErrInvalid, p.MTU, minMTU, maxMTU)
+	case max(p.ACKTimeout, p.PacketLifetime, p.RemoteCMTimeout, p.LocalCMTimeout) > maxTimeoutCode:
+		return fmt.Errorf("%w: a timeout code is over %d", ErrInvalid, maxTimeoutCode)
+	case p.MaxCMRetries > maxCMRetries:
+		return fmt.Errorf("%w: %d CM retries: at most %d", ErrInvalid, p.MaxCMRetries, maxCMRetries)
+	}
+	return p.check(wire.REQPrivateDataSize)
+}
+
+func orDefault(v *uint8, def uint8) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+func (p Path) check() error {
+	if !p.Local.IsValid() || !p.Remote.IsValid() {
+		return fmt.Errorf("%w: a path needs a local and a remote address", ErrInvalid)
+	}
+	return nil
+}
+
+// bare makes addresses comparable: a GID has neither a zone nor a second form for IPv4.
+func bare(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+func sameAddr(a, b netip.Addr) bool { return a == b || bare(a) == bare(b) }

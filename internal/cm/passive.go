@@ -1,0 +1,193 @@
+package cm
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// What a REQ leads to that comes again. The first is takeREQ's.
+var onRepeatedREQ = [states]func(*Conn, time.Duration){
+	StateREQRcvd:    (*Conn).sendMRA,
+	StateMRAREQSent: (*Conn).sendMRA,
+	StateTimeWait:   (*Conn).refuseOldREQ,
+	StateRejected:   (*Conn).repeatREJ,
+}
+
+func (m *Machine) handleREQ(now time.Duration, msg *message) {
+	req, err := wire.DecodeREQ(msg.data)
+	if err != nil || req.LocalCommID == 0 || !msg.path.Remote.IsValid() {
+		m.stats.Malformed++
+		return
+	}
+	peer := bare(msg.path.Remote)
+	if c := m.byID[remoteKey{peer, req.LocalGUID, req.LocalCommID}]; c != nil {
+		if c.state != StateRejected || c.tid == msg.tid {
+			m.stats.Ignored.add(msg.attr)
+			if next := onRepeatedREQ[c.state]; !c.active && next != nil {
+				next(c, now)
+			}
+			return
+		}
+		c.forget() // the peer has come back, and chanced upon the same ID
+	}
+	if old := m.byQPN[remoteKey{peer, req.LocalGUID, req.LocalQPN}]; old != nil {
+		m.rejectREQ(msg, &req, wire.REJ{Reason: wire.RejStaleConn})
+		old.stale(now)
+		return
+	}
+	l := m.listener(req.ServiceID, msg.path.Local)
+	rej := wire.REJ{Reason: wire.RejInvalidServiceID}
+	if l != nil {
+		rej = checkREQ(msg, &req)
+	}
+	if rej.Reason != 0 {
+		m.rejectREQ(msg, &req, rej)
+		return
+	}
+	if l.full() {
+		return // as Linux does it: the REQ comes again, and may find room
+	}
+	m.takeREQ(msg, &req, l)
+}
+
+// rejectREQ answers a REQ of which nothing is kept.
+func (m *Machine) rejectREQ(msg *message, req *wire.REQ, rej wire.REJ) {
+	rej.RemoteCommID = req.LocalCommID
+	rej.Message = wire.CMMessageREQ
+	m.send(msg.path, wire.CMREJ, msg.tid, &rej)
+}
+
+// checkREQ returns what is wrong with a REQ, if anything.
+func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
+	gid := msg.path.Local.As16()
+	switch {
+	case req.Transport != wire.CMTransportRC && req.Transport != wire.CMTransportUC:
+		rej.Reason = wire.RejInvalidTransportType
+	case req.PKey&pkeyBaseMask != defaultPKey&pkeyBaseMask:
+		rej.Reason = wire.RejInvalidGID // so Linux says it
+	case req.Primary.RemoteGID != gid:
+		rej.Reason, rej.ARILen = wire.RejInvalidGID, uint8(copy(rej.ARI[:], gid[:]))
+	case req.MTU < minMTU || req.MTU > maxMTU:
+		rej.Reason, rej.ARILen, rej.ARI[0] = wire.RejInvalidMTU, 1, maxMTU
+	}
+	return rej
+}
+
+func (m *Machine) takeREQ(msg *message, req *wire.REQ, l *Listener) {
+	// The address is the packet's, not the one in the REQ: nobody can send us after a third party.
+	p := Path{Local: msg.path.Local, Remote: msg.path.Remote, TrafficClass: req.Primary.TrafficClass}
+	c, err := m.newConn(p, false)
+	if err != nil {
+		m.rejectREQ(msg, req, wire.REJ{Reason: wire.RejNoResources})
+		return
+	}
+	c.tid = msg.tid
+	c.remoteID, c.guid = req.LocalCommID, req.LocalGUID
+	c.remote = Params{
+		QPN: req.LocalQPN, PSN: req.StartingPSN, UC: req.Transport == wire.CMTransportUC,
+		ResponderResources: req.ResponderResources, InitiatorDepth: req.InitiatorDepth,
+		FlowControl: req.FlowControl, SRQ: req.SRQ, RNRRetryCount: req.RNRRetryCount,
+		PrivateData: clone(req.PrivateData[:]),
+	}
+	c.ackTimeout = req.Primary.ACKTimeout
+	if c.ackTimeout == 0 { // would be no timeout at all
+		c.ackTimeout = ackTimeout(m.cfg.ACKDelay, DefaultPacketLifetime)
+	}
+	c.lifetime = c.ackTimeout - 1
+	c.request = RequestParams{Service: req.ServiceID, MTU: req.MTU, RetryCount: req.RetryCount, ACKTimeout: c.ackTimeout}
+	c.peerAnswers = milliseconds(min(req.LocalCMTimeout, maxResponseCode))
+	c.peerRepeats = 2*milliseconds(c.lifetime) + milliseconds(req.RemoteCMTimeout)
+	c.maxRetries = int(req.MaxCMRetries)
+	m.byID[c.idKey()], m.byQPN[c.qpnKey()] = c, c
+
+	c.listener = l
+	l.conns[c] = struct{}{}
+	m.requests++
+	c.state = StateREQRcvd
+	c.emit(Event{Type: EventRequest, Listener: l, Params: c.remote, Request: c.request})
+}
+
+// Accept answers a request by a REP: this side's QP is ready to receive. EventEstablished,
+// EventRejected or EventUnreachable follows, or EventDisconnected when the RTU was lost. It fails
+// with [ErrState] when the peer has given up since.
+func (c *Conn) Accept(now time.Duration, p Params) error {
+	if !mayAccept.has(c.state) {
+		return c.wrongState("accept")
+	}
+	if err := p.check(wire.REPPrivateDataSize); err != nil {
+		return c.failed("accept", err)
+	}
+	c.unlist()
+	c.local = p
+	c.local.PrivateData = nil
+	rep := &wire.REP{
+		LocalCommID:        c.id,
+		RemoteCommID:       c.remoteID,
+		LocalQPN:           p.QPN,
+		StartingPSN:        p.PSN,
+		ResponderResources: p.ResponderResources,
+		InitiatorDepth:     p.InitiatorDepth,
+		TargetACKDelay:     c.m.cfg.ACKDelay,
+		FlowControl:        p.FlowControl,
+		RNRRetryCount:      min(p.RNRRetryCount, maxQPRetries),
+		SRQ:                p.SRQ,
+		LocalGUID:          c.m.cfg.GUID,
+	}
+	copy(rep.PrivateData[:], p.PrivateData)
+	if c.state == StateMRAREQSent {
+		c.peerRepeats = milliseconds(c.service) + milliseconds(c.ackTimeout)
+	}
+	c.state = StateREPSent
+	c.ask(now, wire.CMREP, c.tid, rep)
+	return nil
+}
+
+// Established tells that the first packet of the connection came, so that the RTU is on its way or
+// lost. EventEstablished follows.
+func (c *Conn) Established(now time.Duration) error {
+	if !mayEstablish.has(c.state) {
+		return c.wrongState("establish")
+	}
+	c.establish(nil)
+	return nil
+}
+
+func (c *Conn) establish(private []byte) {
+	c.answered()
+	c.state = StateEstablished
+	c.emit(Event{Type: EventEstablished, PrivateData: private})
+}
+
+// What an RTU leads to.
+var onRTU = [states]func(*Conn, time.Duration, *wire.RTU){
+	StateREPSent:    (*Conn).takeRTU,
+	StateMRAREPRcvd: (*Conn).takeRTU,
+	StateRejected:   (*Conn).missedREJ,
+}
+
+func (c *Conn) takeRTU(_ time.Duration, rtu *wire.RTU) { c.establish(clone(rtu.PrivateData[:])) }
+
+func (m *Machine) handleRTU(now time.Duration, msg *message) {
+	rtu, err := wire.DecodeRTU(msg.data)
+	if err != nil {
+		m.stats.Malformed++
+		return
+	}
+	c := m.lookup(msg, rtu.RemoteCommID, rtu.LocalCommID)
+	if c == nil {
+		return
+	}
+	if next := onRTU[c.state]; next != nil && !c.active {
+		next(c, now, &rtu)
+	} else {
+		m.stats.Ignored.add(msg.attr)
+	}
+}
+
+// stale learns that the peer has another use for its QP, so that this connection cannot exist.
+func (c *Conn) stale(now time.Duration) {
+	if c.state == StateEstablished {
+		c.disconnect(now, nil)
+	}
+}

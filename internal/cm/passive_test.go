@@ -1,0 +1,268 @@
+package cm
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// req is a REQ as a's machine would send it to b.
+func (w *world) req(id, qpn uint32) *wire.REQ {
+	return &wire.REQ{LocalCommID: id, ServiceID: testService, LocalGUID: 'a' << 24, LocalQPN: qpn, PKey: 0xffff, MTU: 3,
+		LocalCMTimeout: 18, RemoteCMTimeout: 18, MaxCMRetries: 15,
+		Primary: wire.CMPath{LocalGID: w.a.addr.As16(), RemoteGID: w.b.addr.As16(), ACKTimeout: 17}}
+}
+
+// A REP that nobody answers is repeated as often, and after as long, as the REQ says.
+func TestREPTimeout(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	w.lossOf("b REP", "b REJ 4", "b DREQ")
+	w.b.inject(w.a.addr, 1, wire.CMREQ, &wire.REQ{LocalCommID: 1, ServiceID: testService, PKey: 0xffff, MTU: 1, LocalCMTimeout: 20, MaxCMRetries: 7,
+		Primary: wire.CMPath{RemoteGID: w.b.addr.As16(), ACKTimeout: 19}})
+	d := w.b.want(EventRequest).Conn
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.advance(8*4096*time.Millisecond - 1)
+	w.wantSent(slices.Repeat([]string{"b REP"}, 8)...)
+	w.b.wantNone()
+	w.advance(1)
+	w.b.want(EventUnreachable)
+	w.wantSent("b REJ 4")
+	w.advance(time.Hour) // for the case that it was the answers that were lost
+	w.wantSent(slices.Repeat([]string{"b DREQ"}, maxProbes)...)
+	w.b.wantNone()
+	w.wantEmpty()
+}
+
+// The active side that was not told by a REJ that the passive one gave up is told by the DREQ.
+func TestREPTimeoutReachesLatePeer(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.halfOpen()
+	w.lossOf("a RTU", "b REJ 4")
+	w.advance(16*milliseconds(DefaultCMTimeout) + 100*time.Millisecond)
+	w.b.want(EventUnreachable)
+	w.wantState(c, StateEstablished)
+	w.wantState(d, StateRejected)
+	w.advance(2 * milliseconds(DefaultCMTimeout))
+	w.a.want(EventDisconnected)
+	w.wantExit(w.a)
+	w.b.wantNone()
+}
+
+func TestCommunicationEstablished(t *testing.T) {
+	w := newWorld(t)
+	_, d := w.halfOpen()
+	w.ok(d.Established(w.now))
+	if e := w.b.want(EventEstablished); e.PrivateData != nil {
+		t.Errorf("private data of no message: %q", e.PrivateData)
+	}
+	w.wantState(d, StateEstablished)
+	if err := d.Established(w.now); !errors.Is(err, ErrState) {
+		t.Errorf("established twice: %v", err)
+	}
+	w.advance(time.Minute)
+	w.wantSent()
+	w.b.inject(w.a.addr, 1, wire.CMRTU, &wire.RTU{LocalCommID: d.RemoteID(), RemoteCommID: d.ID()}) // it comes late
+	w.b.wantNone()
+}
+
+// A DREQ says that the peer is established, even when its RTU never came.
+func TestDREQForRTU(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.halfOpen()
+	w.ok(c.Disconnect(w.now, nil))
+	w.wantSent("a DREQ", "b DREP")
+	w.b.want(EventDisconnected)
+	w.a.want(EventDisconnected)
+	w.wantState(d, StateTimeWait)
+	w.wantExit(w.a, w.b)
+}
+
+// What a REQ leads to that comes again, state by state.
+func TestRepeatedREQ(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		to   func(w *world) (c, d *Conn)
+		want []string
+	}{
+		{"pending", (*world).pending, []string{"b MRA"}},
+		{"delayed", func(w *world) (c, d *Conn) {
+			c, d = w.pending()
+			w.ok(d.Delay(w.now, 20))
+			w.forget()
+			return c, d
+		}, []string{"b MRA"}},
+		{"replied", (*world).replied, nil},
+		{"connected", (*world).connected, nil},
+		{"disconnecting", func(w *world) (c, d *Conn) {
+			c, d = w.connected()
+			w.lossOf("b DREQ")
+			w.ok(d.Disconnect(w.now, nil))
+			w.forget()
+			return c, d
+		}, nil},
+		{"time-wait", func(w *world) (c, d *Conn) {
+			c, d = w.connected()
+			w.ok(d.Disconnect(w.now, nil))
+			w.forget()
+			return c, d
+		}, []string{"b REJ 10"}},
+		{"rejected", func(w *world) (c, d *Conn) {
+			c, d = w.pending()
+			w.ok(d.Reject(w.now, wire.RejNoQP, nil, nil))
+			w.forget()
+			return c, d
+		}, []string{"b REJ 1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			var req []byte
+			w.lose = func(what string, mad []byte) bool {
+				if what == "a REQ" {
+					req = slices.Clone(mad)
+				}
+				return false
+			}
+			c, d := test.to(w)
+			before, mine := d.State(), c.State()
+			w.b.Handle(w.now, Path{Local: w.b.addr, Remote: w.a.addr}, req)
+			w.wantSent(test.want...)
+			w.b.wantNone()
+			if after := d.State(); after != before && after != StateMRAREQSent {
+				t.Errorf("state %v, was %v", after, before)
+			}
+			if after := c.State(); after != mine && after != StateMRAREQRcvd {
+				t.Errorf("state of the sender %v, was %v", after, mine)
+			}
+			if n := w.b.Stats().Ignored.Of(wire.CMREQ); n != 1 {
+				t.Errorf("%d duplicates counted", n)
+			}
+		})
+	}
+}
+
+// A host that comes back with a QP that an old connection believes in ends that connection, and may
+// try again.
+func TestStaleREQ(t *testing.T) {
+	w := newWorld(t)
+	_, d := w.connected()
+	w.a.restart(99)
+	w.a.connect(w.b, 0x11)
+	w.wantSent("a REQ", "b REJ 10", "b DREQ", "a DREP")
+	if e := w.a.want(EventRejected); e.Reason != wire.RejStaleConn || e.Message != wire.CMMessageREQ {
+		t.Fatalf("rejected: %+v", e)
+	}
+	if e := w.b.want(EventDisconnected); e.Conn != d {
+		t.Fatalf("disconnected: %+v", e)
+	}
+	w.a.connect(w.b, 0x11) // in time-wait
+	w.b.want(EventRequest)
+}
+
+// So does one which is not established only by way of its own messages.
+func TestStaleREQWhilePending(t *testing.T) {
+	w := newWorld(t)
+	_, d := w.pending()
+	w.a.restart(99)
+	w.a.connect(w.b, 0x11)
+	w.wantSent("a REQ", "b REJ 10")
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.wantSent("b REP", "a REJ 6")
+	w.b.want(EventRejected)
+}
+
+// The same QPN behind another address or GUID is another QP.
+func TestNotStale(t *testing.T) {
+	w := newWorld(t)
+	w.connected()
+	w.b.inject(w.node("c", "10.0.0.3").addr, 1, wire.CMREQ, w.req(1, 0x11))
+	other := w.req(1, 0x11)
+	other.LocalGUID = 5
+	w.b.inject(w.a.addr, 1, wire.CMREQ, other)
+	w.b.want(EventRequest)
+	w.b.want(EventRequest)
+}
+
+// Each REQ that cannot be is rejected with its reason.
+func TestREQRejected(t *testing.T) {
+	for _, test := range []struct {
+		reason wire.RejReason
+		ari    int
+		spoil  func(*wire.REQ)
+	}{
+		{wire.RejInvalidServiceID, 0, func(r *wire.REQ) { r.ServiceID++ }},
+		{wire.RejInvalidTransportType, 0, func(r *wire.REQ) { r.Transport = wire.CMTransportRD }},
+		{wire.RejInvalidTransportType, 0, func(r *wire.REQ) { r.Transport, r.ExtTransport = wire.CMTransportExtended, wire.CMExtTransportXRC }},
+		{wire.RejInvalidGID, 0, func(r *wire.REQ) { r.PKey = 0x8001 }},
+		{wire.RejInvalidGID, 16, func(r *wire.REQ) { r.Primary.RemoteGID[15]++ }},
+		{wire.RejInvalidMTU, 1, func(r *wire.REQ) { r.MTU = 0 }},
+		{wire.RejInvalidMTU, 1, func(r *wire.REQ) { r.MTU = 6 }},
+	} {
+		w := newWorld(t)
+		w.b.listen(0)
+		req := w.req(7, 0x11)
+		test.spoil(req)
+		w.b.inject(w.a.addr, 77, wire.CMREQ, req)
+		_, mad, ok := w.b.Transmit()
+		if !ok {
+			t.Errorf("%v: no answer", test.reason)
+			continue
+		}
+		h, _ := wire.DecodeMADHeader(mad)
+		rej, _ := wire.DecodeREJ(mad[wire.MADHeaderSize:])
+		if h.TID != 77 || rej.LocalCommID != 0 || rej.RemoteCommID != 7 || rej.Message != wire.CMMessageREQ || rej.Reason != test.reason || len(rej.Info()) != test.ari {
+			t.Errorf("%v: TID %d, %+v", test.reason, h.TID, rej)
+		}
+		w.wantEmpty()
+		w.b.wantNone()
+	}
+}
+
+// A REQ with a P_Key of a limited member, or of UC, is fine.
+func TestREQAccepted(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	req := w.req(1, 0x11)
+	req.PKey, req.Transport, req.Primary.TrafficClass, req.Primary.ACKTimeout = 0x7fff, wire.CMTransportUC, 0x40, 0
+	w.b.inject(w.a.addr, 1, wire.CMREQ, req)
+	e := w.b.want(EventRequest)
+	if !e.Params.UC || e.Path.TrafficClass != 0x40 || e.Conn.ACKTimeout() == 0 {
+		t.Errorf("%+v, ACK timeout %d", e, e.Conn.ACKTimeout())
+	}
+	w.ok(e.Conn.Accept(w.now, testParams(2)))
+	if p, _, _ := w.b.Transmit(); p.TrafficClass != 0x40 {
+		t.Errorf("answered on %+v", p)
+	}
+}
+
+// After its connection was rejected, a communication ID may serve again.
+func TestREQWithOldID(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	w.b.inject(w.a.addr, 1, wire.CMREQ, w.req(1, 0x11))
+	w.ok(w.b.want(EventRequest).Conn.Reject(w.now, wire.RejNoQP, nil, nil))
+	w.b.inject(w.a.addr, 2, wire.CMREQ, w.req(1, 0x11))
+	w.b.want(EventRequest)
+}
+
+func TestAcceptRefusesWhatCannotBeSent(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	if err := d.Accept(w.now, Params{PrivateData: make([]byte, 197)}); !errors.Is(err, ErrPrivateData) {
+		t.Errorf("too much private data: %v", err)
+	}
+	if err := d.Accept(w.now, Params{QPN: 1 << 24}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("QPN of 25 bits: %v", err)
+	}
+	if err := c.Accept(w.now, Params{}); !errors.Is(err, ErrState) {
+		t.Errorf("accept of the own request: %v", err)
+	}
+	w.wantSent()
+	w.ok(d.Accept(w.now, Params{QPN: 1}))
+	if err := d.Accept(w.now, Params{QPN: 1}); !errors.Is(err, ErrState) {
+		t.Errorf("accept twice: %v", err)
+	}
+}

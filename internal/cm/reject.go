@@ -1,0 +1,195 @@
+package cm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// rejMessage is what a REJ of a connection in each state says that it rejects.
+var rejMessage = [states]uint8{
+	StateREQSent:    wire.CMMessageOther,
+	StateMRAREQRcvd: wire.CMMessageOther,
+	StateREQRcvd:    wire.CMMessageREQ,
+	StateMRAREQSent: wire.CMMessageREQ,
+	StateREPSent:    wire.CMMessageOther,
+	StateMRAREPRcvd: wire.CMMessageOther,
+	StateREPRcvd:    wire.CMMessageREP,
+	StateMRAREPSent: wire.CMMessageREP,
+}
+
+// Reject ends an attempt, from either side, with up to 72 bytes of additional reject information and
+// 148 of private data. No event follows. It fails with [ErrState] once the connection is established
+// or the peer has given up.
+func (c *Conn) Reject(now time.Duration, reason wire.RejReason, ari, private []byte) error {
+	rej := wire.REJ{Reason: reason, ARILen: uint8(len(ari))}
+	switch {
+	case !mayReject.has(c.state):
+		return c.wrongState("reject")
+	case len(ari) > len(rej.ARI):
+		return c.failed("reject", fmt.Errorf("%w: %d bytes of reject information, there is room for %d", ErrInvalid, len(ari), len(rej.ARI)))
+	case len(private) > len(rej.PrivateData):
+		return c.failed("reject", tooLong(len(private), len(rej.PrivateData)))
+	}
+	copy(rej.ARI[:], ari)
+	copy(rej.PrivateData[:], private)
+	c.reject(now, rej)
+	return nil
+}
+
+// rejTimeout is the REJ of who has waited enough. The GUID lets the peer find the connection
+// without its own communication ID.
+func rejTimeout(guid uint64) wire.REJ {
+	rej := wire.REJ{Reason: wire.RejTimeout, ARILen: guidSize}
+	binary.BigEndian.PutUint64(rej.ARI[:], guid)
+	return rej
+}
+
+// sendREJ sends a REJ of what the state says.
+func (c *Conn) sendREJ(rej wire.REJ) {
+	rej.LocalCommID, rej.RemoteCommID = c.id, c.remoteID
+	if c.remoteID == 0 {
+		rej.RemoteCommID = c.waitID // which is better than nothing where processes share the address
+	}
+	rej.Message = rejMessage[c.state]
+	c.m.send(c.path, wire.CMREJ, c.tid, &rej)
+}
+
+// reject ends an attempt. Nobody acknowledges a REJ. If one of the active side is lost, the passive
+// one's next message finds nobody, and is told so. If one of the passive side is lost, then either
+// the REQ comes again, and so does the REJ; or the active side may have had the REP, and believe in
+// the connection: that is what the probes are for.
+func (c *Conn) reject(now time.Duration, rej wire.REJ) {
+	c.sendREJ(rej)
+	if c.active {
+		c.forget()
+		return
+	}
+	rej.LocalCommID, rej.RemoteCommID, rej.Message = c.id, c.remoteID, wire.CMMessageREQ
+	c.repeat = encode(c.repeat[:0], wire.CMREJ, c.tid, &rej)
+	repeats := c.peerRepeats
+	if c.state == StateMRAREQSent {
+		repeats = milliseconds(c.service) + milliseconds(c.ackTimeout)
+	}
+	c.linger = now + min(2*repeats, maxLinger)
+	if mayEstablish.has(c.state) {
+		c.probes = maxProbes
+	}
+	c.state = StateRejected
+	c.unlist()
+	c.releaseQPN()
+	c.setProbe(now)
+	c.retire(now)
+}
+
+func (c *Conn) setProbe(now time.Duration) {
+	at := max(now, c.linger)
+	if c.probes > 0 {
+		at = now + c.peerAnswers
+	}
+	c.m.timers.set(&c.timer, at)
+}
+
+// probe asks whether the peer believes in a connection that was rejected: if so the DREQ ends it.
+// Who has heard the REJ knows nothing of it, and answers all the same.
+func (c *Conn) probe(now time.Duration) {
+	if c.probes == 0 {
+		c.forget()
+		return
+	}
+	c.probes--
+	c.sendDREQ(c.m.newTID())
+	c.setProbe(now)
+}
+
+// missedREJ learns by an RTU that the peer had the REP, but not the REJ.
+func (c *Conn) missedREJ(now time.Duration, _ *wire.RTU) {
+	c.probes = maxProbes
+	c.probe(now)
+}
+
+// probed learns that the peer knows.
+func (c *Conn) probed(now time.Duration) {
+	c.probes = 0
+	c.setProbe(now)
+}
+
+func (c *Conn) repeatREJ(time.Duration) { c.m.resend(c.path, wire.CMREJ, c.repeat) }
+
+// refuseOldREQ answers a REQ whose connection is over already.
+func (c *Conn) refuseOldREQ(time.Duration) {
+	c.m.send(c.path, wire.CMREJ, c.tid, &wire.REJ{RemoteCommID: c.remoteID, Message: wire.CMMessageREQ, Reason: wire.RejStaleConn})
+}
+
+// What a REJ leads to.
+var onREJ = [states]func(*Conn, time.Duration, *wire.REJ){
+	StateREQSent:     (*Conn).attemptRejected,
+	StateMRAREQRcvd:  (*Conn).attemptRejected,
+	StateREQRcvd:     (*Conn).rejected,
+	StateMRAREQSent:  (*Conn).rejected,
+	StateREPSent:     (*Conn).rejected,
+	StateMRAREPRcvd:  (*Conn).rejected,
+	StateREPRcvd:     (*Conn).rejected,
+	StateMRAREPSent:  (*Conn).rejected,
+	StateEstablished: (*Conn).rejected,
+	StateDREQSent:    (*Conn).rejected,
+	StateRejected:    func(c *Conn, now time.Duration, _ *wire.REJ) { c.probed(now) },
+}
+
+// rejected ends a connection. It stays in time-wait, so that a repeated REQ is not taken for a new one.
+func (c *Conn) rejected(now time.Duration, rej *wire.REJ) {
+	if !c.taken {
+		c.closed = true // the user need not hear of it at all
+	}
+	c.emitREJ(rej)
+	c.timeWait(now)
+}
+
+// attemptRejected ends an attempt of the active side.
+func (c *Conn) attemptRejected(now time.Duration, rej *wire.REJ) {
+	c.emitREJ(rej)
+	if rej.Reason == wire.RejStaleConn {
+		c.timeWait(now)
+	} else {
+		c.forget()
+	}
+}
+
+func (c *Conn) emitREJ(rej *wire.REJ) {
+	c.emit(Event{Type: EventRejected, Reason: rej.Reason, Message: rej.Message,
+		ARI: clone(rej.Info()), PrivateData: clone(rej.PrivateData[:])})
+}
+
+func (m *Machine) handleREJ(now time.Duration, msg *message) {
+	rej, err := wire.DecodeREJ(msg.data)
+	if err != nil {
+		m.stats.Malformed++
+		return
+	}
+	c := m.findREJ(msg, &rej)
+	if c == nil {
+		return
+	}
+	if next := onREJ[c.state]; next != nil {
+		next(c, now, &rej)
+	} else {
+		m.stats.Ignored.add(msg.attr)
+	}
+}
+
+// findREJ looks up what a REJ is about. Its sender does not always know both communication IDs.
+func (m *Machine) findREJ(msg *message, rej *wire.REJ) *Conn {
+	if rej.Reason == wire.RejTimeout && rej.ARILen >= guidSize {
+		guid := binary.BigEndian.Uint64(rej.ARI[:])
+		if c := m.byID[remoteKey{bare(msg.path.Remote), guid, rej.LocalCommID}]; c != nil {
+			return c
+		}
+	}
+	c := m.conns[rej.RemoteCommID]
+	if rej.Message == wire.CMMessageREQ || c != nil && awaitsREP.has(c.state) { // or it has overtaken the REP
+		return m.findREQ(msg, rej.RemoteCommID)
+	}
+	return m.lookup(msg, rej.RemoteCommID, rej.LocalCommID)
+}

@@ -1,0 +1,334 @@
+package cm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// Every reason arrives as it was sent, from the passive side and from the active one.
+func TestEveryReason(t *testing.T) {
+	ari, private := []byte{1, 2, 3}, []byte("no")
+	check := func(t *testing.T, e Event, reason wire.RejReason, message uint8) {
+		t.Helper()
+		if e.Reason != reason || e.Message != message || !bytes.Equal(e.ARI, ari) || len(e.PrivateData) != wire.REJPrivateDataSize || !bytes.HasPrefix(e.PrivateData, private) {
+			t.Fatalf("%+v", e)
+		}
+	}
+	for reason := wire.RejReason(1); reason <= 36; reason++ {
+		t.Run(fmt.Sprint(uint16(reason)), func(t *testing.T) {
+			w := newWorld(t)
+			_, d := w.pending()
+			w.ok(d.Reject(w.now, reason, ari, private))
+			check(t, w.a.want(EventRejected), reason, wire.CMMessageREQ)
+			w.b.wantNone()
+
+			w = newWorld(t)
+			c, _ := w.replied()
+			w.ok(c.Reject(w.now, reason, ari, private))
+			check(t, w.b.want(EventRejected), reason, wire.CMMessageREP)
+			w.a.wantNone()
+			w.advance(time.Hour)
+			w.a.wantNone()
+			w.b.wantNone()
+			w.wantEmpty()
+		})
+	}
+}
+
+// What a REJ leads to, state by state. "b" sends it unless said otherwise.
+func TestREJInEachState(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		to      func(w *world) (c, d *Conn)
+		fromA   bool
+		message uint8
+		want    State // StateIdle if it is forgotten
+		event   bool
+	}{
+		{"REQ_SENT", (*world).pending, false, wire.CMMessageREQ, StateIdle, true},
+		{"MRA_REQ_RCVD", func(w *world) (c, d *Conn) {
+			c, d = w.pending()
+			w.ok(d.Delay(w.now, 20))
+			w.forget()
+			return c, d
+		}, false, wire.CMMessageREQ, StateIdle, true},
+		{"REP_RCVD", (*world).replied, false, wire.CMMessageOther, StateTimeWait, true},
+		{"ESTABLISHED", (*world).connected, false, wire.CMMessageOther, StateTimeWait, true},
+		{"DREQ_SENT", func(w *world) (c, d *Conn) {
+			c, d = w.connected()
+			w.lossOf("a DREQ")
+			w.ok(c.Disconnect(w.now, nil))
+			w.forget()
+			return c, d
+		}, false, wire.CMMessageOther, StateTimeWait, true},
+		{"TIMEWAIT", func(w *world) (c, d *Conn) {
+			c, d = w.connected()
+			w.ok(c.Disconnect(w.now, nil))
+			w.forget()
+			return c, d
+		}, false, wire.CMMessageOther, StateTimeWait, false},
+		{"REQ_RCVD", (*world).pending, true, wire.CMMessageOther, StateTimeWait, true},
+		{"REP_SENT", (*world).halfOpen, true, wire.CMMessageREP, StateTimeWait, true},
+		{"REJECTED", func(w *world) (c, d *Conn) {
+			c, d = w.pending()
+			w.ok(d.Reject(w.now, 1, nil, nil))
+			w.forget()
+			return c, d
+		}, true, wire.CMMessageOther, StateRejected, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			from, to := w.b, w.a
+			c, d := test.to(w)
+			if test.fromA {
+				from, to, c, d = w.a, w.b, d, c
+			}
+			to.inject(from.addr, 1, wire.CMREJ, &wire.REJ{LocalCommID: d.ID(), RemoteCommID: c.ID(), Message: test.message, Reason: wire.RejConsumerDefined})
+			w.wantState(c, test.want)
+			if test.event {
+				if e := to.want(EventRejected); e.Conn != c || e.Reason != wire.RejConsumerDefined {
+					t.Fatalf("rejected: %+v", e)
+				}
+			}
+			to.wantNone()
+			w.wantSent()
+		})
+	}
+}
+
+// An active side that gives up names its GUID: it may not know the peer's communication ID.
+func TestREJTimeout(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.pending()
+	var rej wire.REJ
+	w.lose = func(_ string, mad []byte) bool { rej, _ = wire.DecodeREJ(mad[wire.MADHeaderSize:]); return false }
+	c.Close(w.now)
+	w.wantSent("a REJ 4")
+	if rej.LocalCommID != c.ID() || rej.RemoteCommID != 0 || rej.Message != wire.CMMessageOther || binary.BigEndian.Uint64(rej.Info()) != 'a'<<24 {
+		t.Errorf("%+v", rej)
+	}
+	if e := w.b.want(EventRejected); e.Reason != wire.RejTimeout || len(e.ARI) != 8 {
+		t.Errorf("%+v", e)
+	}
+	w.advance(time.Minute)
+	w.wantEmpty()
+}
+
+// A request that its user has not seen yet goes without a trace.
+func TestREJBeforeRequestIsTaken(t *testing.T) {
+	w := newWorld(t)
+	l := w.b.listen(0)
+	c := w.a.connect(w.b, 0x11)
+	_, mad, _ := w.a.Transmit()
+	w.b.Handle(w.now, Path{Local: w.b.addr, Remote: w.a.addr}, mad)
+	c.Close(w.now)
+	_, mad, _ = w.a.Transmit()
+	w.b.Handle(w.now, Path{Local: w.b.addr, Remote: w.a.addr}, mad)
+	if e, ok := w.b.Event(); ok {
+		t.Errorf("event %v", e.Type)
+	}
+	if len(l.conns) != 0 || w.b.Stats().Requests != 0 {
+		t.Error("the request still counts")
+	}
+}
+
+// A lost REJ is repeated when the REQ is, whatever state the REJ came from.
+func TestLostREJ(t *testing.T) {
+	w := newWorld(t)
+	_, d := w.pending()
+	w.lossOf("b REJ 27")
+	w.ok(d.Reject(w.now, wire.RejInsufficientRespResources, nil, []byte("why")))
+	w.wantSent("b REJ 27")
+	w.lose = nil
+	w.advance(2 * time.Second)
+	w.wantSent("a REQ", "b REJ 27")
+	if e := w.a.want(EventRejected); !bytes.HasPrefix(e.PrivateData, []byte("why")) {
+		t.Errorf("%+v", e)
+	}
+	w.b.wantNone()
+	w.advance(time.Hour)
+	w.wantEmpty()
+}
+
+// REP and REJ are lost.
+func TestLostREJBehindREP(t *testing.T) {
+	w := newWorld(t)
+	_, d := w.pending()
+	w.lossOf("b REP", "b REJ 28")
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	d.Close(w.now)
+	w.wantSent("b REP", "b REJ 28")
+	w.lose = nil
+	w.advance(1530 * time.Millisecond)
+	w.wantSent("b DREQ", "a DREP") // a has not even had the REP: the answer only says that it is not connected
+	w.a.wantNone()
+	w.advance(time.Second)
+	w.wantSent("a REQ", "b REJ 28")
+	if e := w.a.want(EventRejected); e.Message != wire.CMMessageREQ {
+		t.Errorf("%+v", e)
+	}
+	w.advance(time.Hour)
+	w.wantSent()
+	w.wantEmpty()
+}
+
+// The DREQ that follows up a REJ overtakes the REP: the REP then comes to nothing.
+func TestREJOfLateREP(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.pump()
+	rep := w.flying[0]
+	w.flying = nil
+	w.lossOf("b REJ 28")
+	d.Close(w.now)
+	w.advance(milliseconds(DefaultCMTimeout) + testDelay)
+	w.wantSent("b REP", "b REJ 28", "b DREQ", "a DREP")
+	w.a.Handle(w.now, rep.path, rep.mad) // only now
+	w.wantSent("a REJ 10")
+	w.a.wantNone()
+	w.wantState(c, StateREQSent)
+	w.lose = nil
+	w.advance(time.Second)
+	w.wantSent("a REQ", "b REJ 28")
+	w.a.want(EventRejected)
+}
+
+// The REJ is lost that takes back a REP: a DREQ follows it up.
+func TestRejectedAfterREP(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.halfOpen()
+	w.lossOf("b REJ 28")
+	d.Close(w.now)
+	w.wantSent("b REJ 28")
+	w.advance(milliseconds(DefaultCMTimeout) + testDelay)
+	w.wantSent("b DREQ", "a DREP")
+	w.a.want(EventDisconnected)
+	w.wantState(c, StateTimeWait)
+	w.wantExit(w.a)
+	w.b.wantNone()
+}
+
+// So does the RTU that shows that the REJ was lost.
+func TestRTUAfterREJ(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.replied()
+	w.lossOf("b REJ 28")
+	d.Close(w.now)
+	w.wantSent("b REJ 28")
+	w.ok(c.Ready(w.now))
+	w.wantSent("a RTU", "b DREQ", "a DREP")
+	w.a.want(EventDisconnected)
+	w.wantExit(w.a)
+	w.b.wantNone()
+}
+
+// And when the active side is slow, it hears of it before it is ready.
+func TestProbeBeforeReady(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.replied()
+	w.lossOf("b REJ 28")
+	d.Close(w.now)
+	w.advance(milliseconds(DefaultCMTimeout) + testDelay)
+	w.wantSent("b REJ 28", "b DREQ", "a DREP")
+	w.a.want(EventDisconnected)
+	if err := c.Ready(w.now); !errors.Is(err, ErrState) {
+		t.Errorf("ready: %v", err)
+	}
+}
+
+// A REJ which overtakes the REP ends the attempt, and the REP finds nobody.
+func TestREJOvertakesREP(t *testing.T) {
+	w := newWorld(t)
+	_, d := w.pending()
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	d.Close(w.now)
+	w.pump()
+	w.flying[0], w.flying[1] = w.flying[1], w.flying[0]
+	w.wantSent("b REP", "b REJ 28", "a REJ 6")
+	w.a.want(EventRejected)
+	w.advance(time.Hour)
+	w.wantSent()
+	w.wantEmpty()
+}
+
+func TestRejectRefuses(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	if err := d.Reject(w.now, 1, make([]byte, 73), nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("too much reject information: %v", err)
+	}
+	if err := d.Reject(w.now, 1, nil, make([]byte, 149)); !errors.Is(err, ErrPrivateData) {
+		t.Errorf("too much private data: %v", err)
+	}
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.a.want(EventReply)
+	w.ok(c.Ready(w.now))
+	w.b.want(EventEstablished)
+	for _, x := range []*Conn{c, d} {
+		if err := x.Reject(w.now, 1, nil, nil); !errors.Is(err, ErrState) {
+			t.Errorf("reject of what is established: %v", err)
+		}
+	}
+}
+
+// What Close sends, state by state.
+func TestClose(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		to     func(w *world) (c, d *Conn)
+		closeB bool
+		sent   []string
+		want   EventType // at the other side; 0 for none
+	}{
+		{"REQ_SENT", (*world).pending, false, []string{"a REJ 4"}, EventRejected},
+		{"REQ_RCVD", (*world).pending, true, []string{"b REJ 28"}, EventRejected},
+		{"REP_RCVD", (*world).replied, false, []string{"a REJ 28"}, EventRejected},
+		{"REP_SENT", (*world).replied, true, []string{"b REJ 28"}, EventRejected},
+		{"REP_SENT to established", (*world).halfOpen, true, []string{"b REJ 28"}, EventRejected},
+		{"ESTABLISHED", (*world).connected, false, []string{"a DREQ", "b DREP"}, EventDisconnected},
+		{"ESTABLISHED, passive", (*world).connected, true, []string{"b DREQ", "a DREP"}, EventDisconnected},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			c, d := test.to(w)
+			mine, other := w.a, w.b
+			if test.closeB {
+				c, mine, other = d, w.b, w.a
+			}
+			c.Close(w.now)
+			w.wantSent(test.sent...)
+			other.want(test.want)
+			w.advance(time.Hour)
+			mine.wantNone()
+			if test.want == EventDisconnected {
+				other.want(EventTimeWaitExit)
+			}
+			other.wantNone()
+			w.wantEmpty()
+			c.Close(w.now) // again
+			w.sent = nil
+			w.wantSent()
+		})
+	}
+}
+
+// Events of what is closed do not arrive, even when they were there already.
+func TestCloseDropsEvents(t *testing.T) {
+	w := newWorld(t)
+	c, d := w.pending()
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	_, mad, _ := w.b.Transmit()
+	w.a.Handle(w.now, Path{Local: w.a.addr, Remote: w.b.addr}, mad)
+	if c.State() != StateREPRcvd {
+		t.Fatalf("state %v", c.State())
+	}
+	c.Close(w.now)
+	w.a.wantNone()
+}

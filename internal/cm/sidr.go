@@ -1,0 +1,248 @@
+package cm
+
+import (
+	"container/list"
+	"fmt"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// SIDR is one end of an exchange that resolves a service ID to a UD QP. Nothing remains of it: there
+// is no connection.
+type SIDR struct {
+	User any // the caller's
+
+	m      *Machine
+	id     uint32
+	path   Path
+	tid    uint64
+	state  sidrState
+	taken  bool
+	closed bool
+
+	service  uint64
+	listener *Listener // of a request that is not answered
+	timer    timer
+	repeat   []byte
+	every    time.Duration
+	retries  int
+	place    *list.Element
+}
+
+type sidrState uint8
+
+const (
+	sidrOver     sidrState = iota
+	sidrSent               // waits for the SIDR_REP
+	sidrReceived           // waits for Reply
+	sidrReplied            // the SIDR_REQ may come again
+)
+
+// SIDRParams are what [Machine.Resolve] asks for.
+type SIDRParams struct {
+	Service     uint64
+	PrivateData []byte // up to 216 bytes
+	Timeout     uint8  // code of the time in which the peer is to answer; 0 is DefaultCMTimeout
+	MaxRetries  uint8  // 0 is DefaultCMRetries
+}
+
+// SIDRReply is the answer to a SIDR_REQ.
+type SIDRReply struct {
+	Status      wire.SIDRStatus
+	QPN         uint32 // 24 bits; not sent unless the status is success
+	QKey        uint32 // nor is this
+	PrivateData []byte // up to 136 bytes
+}
+
+// ID returns the request ID: this machine's on the asking side, the peer's on the other.
+func (s *SIDR) ID() uint32 { return s.id }
+
+// Path returns the way to the peer.
+func (s *SIDR) Path() Path { return s.path }
+
+// Service returns the service ID.
+func (s *SIDR) Service() uint64 { return s.service }
+
+// Resolve sends a SIDR_REQ along a path. EventSIDRReply or EventUnreachable follows.
+func (m *Machine) Resolve(now time.Duration, p Path, params SIDRParams) (*SIDR, error) {
+	orDefault(&params.Timeout, DefaultCMTimeout)
+	orDefault(&params.MaxRetries, DefaultCMRetries)
+	err := p.check()
+	switch {
+	case err != nil:
+	case len(params.PrivateData) > wire.SIDRREQPrivateDataSize:
+		err = tooLong(len(params.PrivateData), wire.SIDRREQPrivateDataSize)
+	case params.Timeout > maxTimeoutCode:
+		err = fmt.Errorf("%w: a timeout code is over %d", ErrInvalid, maxTimeoutCode)
+	}
+	var id uint32
+	if err == nil {
+		id, err = m.newID()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cm: resolve at %v, service %#016x: %w", p.Remote, params.Service, err)
+	}
+	s := &SIDR{m: m, id: id, path: p, tid: m.newTID(), state: sidrSent, taken: true, service: params.Service,
+		every: milliseconds(params.Timeout), retries: int(params.MaxRetries)}
+	s.timer.rec = s
+	m.sidrs[id] = s
+	req := &wire.SIDRREQ{RequestID: id, PKey: defaultPKey, ServiceID: s.service}
+	copy(req.PrivateData[:], params.PrivateData)
+	s.send(wire.CMSIDRREQ, req)
+	m.timers.set(&s.timer, now+s.every)
+	return s, nil
+}
+
+// send sends a message, and keeps it.
+func (s *SIDR) send(attr wire.CMAttr, msg body) {
+	s.repeat = encode(s.repeat[:0], attr, s.tid, msg)
+	s.m.sendMAD(s.path, attr, s.repeat)
+}
+
+// expire implements record.
+func (s *SIDR) expire(now time.Duration) {
+	if s.state == sidrSent {
+		if s.retries > 0 {
+			s.retries--
+			s.m.resend(s.path, wire.CMSIDRREQ, s.repeat)
+			s.m.timers.set(&s.timer, now+s.every)
+			return
+		}
+		s.emit(Event{Type: EventUnreachable})
+	}
+	s.forget()
+}
+
+// evict implements record.
+func (s *SIDR) evict(time.Duration) { s.forget() }
+
+func (s *SIDR) emit(e Event) {
+	e.SIDR, e.Path = s, s.path
+	s.m.emit(e)
+}
+
+func (s *SIDR) key() remoteKey { return remoteKey{addr: bare(s.path.Remote), n: s.id} }
+
+func (s *SIDR) unlist() {
+	if s.listener != nil {
+		delete(s.listener.sidrs, s)
+		s.m.requests--
+		s.listener = nil
+	}
+}
+
+func (s *SIDR) forget() {
+	s.state = sidrOver
+	s.repeat = nil
+	s.unlist()
+	s.m.timers.stop(&s.timer)
+	if s.m.sidrs[s.id] == s {
+		delete(s.m.sidrs, s.id)
+	}
+	if s.m.sidrReqs[s.key()] == s {
+		delete(s.m.sidrReqs, s.key())
+	}
+	if s.place != nil {
+		s.m.retired.Remove(s.place)
+		s.place = nil
+	}
+}
+
+func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
+	req, err := wire.DecodeSIDRREQ(msg.data)
+	if err != nil || !msg.path.Remote.IsValid() {
+		m.stats.Malformed++
+		return
+	}
+	if s := m.sidrReqs[remoteKey{addr: bare(msg.path.Remote), n: req.RequestID}]; s != nil {
+		if s.state == sidrReceived || s.tid == msg.tid {
+			m.stats.Ignored.add(msg.attr)
+			if s.state == sidrReplied {
+				m.resend(s.path, wire.CMSIDRREP, s.repeat)
+			}
+			return
+		}
+		s.forget() // another request, of the same ID
+	}
+	l := m.listener(req.ServiceID, msg.path.Local)
+	if l == nil || l.full() {
+		rep := &wire.SIDRREP{RequestID: req.RequestID, ServiceID: req.ServiceID, Status: wire.SIDRRejected}
+		if l == nil {
+			rep.Status = wire.SIDRUnsupported
+		}
+		m.send(msg.path, wire.CMSIDRREP, msg.tid, rep)
+		return
+	}
+	s := &SIDR{m: m, id: req.RequestID, path: msg.path, tid: msg.tid, state: sidrReceived, service: req.ServiceID, listener: l}
+	s.timer.rec = s
+	m.sidrReqs[s.key()] = s
+	l.sidrs[s] = struct{}{}
+	m.requests++
+	s.emit(Event{Type: EventSIDRRequest, Listener: l, Request: RequestParams{Service: s.service}, PrivateData: clone(req.PrivateData[:])})
+}
+
+// Reply answers a SIDR_REQ. No event follows.
+func (s *SIDR) Reply(now time.Duration, r SIDRReply) error {
+	var err error
+	switch {
+	case s.state != sidrReceived:
+		err = fmt.Errorf("%w: it is answered, or was sent from here", ErrState)
+	case r.QPN > wire24:
+		err = fmt.Errorf("%w: QPN %#x has 24 bits", ErrInvalid, r.QPN)
+	case len(r.PrivateData) > wire.SIDRREPPrivateDataSize:
+		err = tooLong(len(r.PrivateData), wire.SIDRREPPrivateDataSize)
+	}
+	if err != nil {
+		return fmt.Errorf("cm: reply to SIDR request %#08x: %w", s.id, err)
+	}
+	s.reply(now, r)
+	return nil
+}
+
+func (s *SIDR) reply(now time.Duration, r SIDRReply) {
+	rep := &wire.SIDRREP{RequestID: s.id, Status: r.Status, ServiceID: s.service}
+	if r.Status == wire.SIDRSuccess {
+		rep.QPN, rep.QKey = r.QPN, r.QKey
+	}
+	copy(rep.PrivateData[:], r.PrivateData)
+	s.send(wire.CMSIDRREP, rep)
+	s.unlist()
+	s.state = sidrReplied
+	s.m.timers.set(&s.timer, now+sidrLinger)
+	s.place = s.m.retire(now, s)
+}
+
+// Close gives the exchange up; a request is rejected. There are no further events of it.
+func (s *SIDR) Close(now time.Duration) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	switch s.state {
+	case sidrSent:
+		s.forget()
+	case sidrReceived:
+		s.reply(now, SIDRReply{Status: wire.SIDRRejected})
+	}
+}
+
+func (m *Machine) handleSIDRREP(now time.Duration, msg *message) {
+	rep, err := wire.DecodeSIDRREP(msg.data)
+	if err != nil {
+		m.stats.Malformed++
+		return
+	}
+	s := m.sidrs[rep.RequestID]
+	switch {
+	case s == nil:
+		m.count(msg, unknown)
+		return
+	case !sameAddr(s.path.Remote, msg.path.Remote):
+		m.count(msg, foreign)
+		return
+	}
+	s.emit(Event{Type: EventSIDRReply, Status: rep.Status, QPN: rep.QPN, QKey: rep.QKey,
+		ARI: clone(rep.AddInfo[:min(int(rep.AddInfoLen), len(rep.AddInfo))]), PrivateData: clone(rep.PrivateData[:])})
+	s.forget()
+}

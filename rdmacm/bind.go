@@ -1,0 +1,182 @@
+package rdmacm
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Ports that are given out are from the range that Linux has by default.
+const (
+	firstPort = 32768
+	lastPort  = 60999
+
+	// portTries bounds the search for a port that is free.
+	portTries = 256
+)
+
+// binding is a port that an ID has for itself: on one address, or on all.
+type binding struct{ claims []claim }
+
+// claim is a port on one address.
+type claim struct {
+	agent *agent
+	addr  netip.Addr
+	sgid  int
+	free  func()
+}
+
+func (b *binding) release() {
+	if b == nil {
+		return
+	}
+	for _, c := range b.claims {
+		if c.free != nil {
+			c.free()
+		}
+		c.agent.release()
+	}
+}
+
+// take has the port for itself from now on, or fails with ErrAddrInUse.
+func (b *binding) take(ps PortSpace, port uint16) error {
+	for i := range b.claims {
+		c := &b.claims[i]
+		if c.free != nil {
+			continue
+		}
+		free, err := c.agent.gsi.ClaimService(c.sgid, wire.RDMAServiceID(uint16(ps), port))
+		if err != nil {
+			b.free()
+			if errors.Is(err, verbs.ErrBusy) {
+				err = verbs.Errorf(ErrAddrInUse, "address in use: another program, or another ID of this one, has port %d of %v at %v", port, ps, c.addr)
+			}
+			return err
+		}
+		c.free = free
+	}
+	return nil
+}
+
+// free gives the port back.
+func (b *binding) free() {
+	for i := range b.claims {
+		if c := &b.claims[i]; c.free != nil {
+			c.free()
+			c.free = nil
+		}
+	}
+}
+
+// bindTo returns the addresses that addr stands for, without a port on them yet.
+func (id *ID) bindTo(addr netip.Addr) (*binding, error) {
+	if !addr.IsUnspecified() {
+		dev, err := id.ch.deviceOf(addr)
+		if err != nil {
+			return nil, err
+		}
+		return bindDevice(&binding{}, dev, func(a netip.Addr) bool { return a == addr.WithZone("") })
+	}
+	devs, err := id.ch.all()
+	if err != nil {
+		return nil, err
+	}
+	b := &binding{}
+	for _, dev := range devs {
+		if b, err = bindDevice(b, dev, func(a netip.Addr) bool { return addr.Is6() && !id.options.afOnly || a.Is4() == addr.Is4() }); err != nil {
+			return nil, err
+		}
+	}
+	if len(b.claims) == 0 {
+		return nil, verbs.Errorf(ErrNoDevice, "no RDMA device has an address of the IP version of %v", addr)
+	}
+	return b, nil
+}
+
+// bindDevice adds those addresses of a device to b that are wanted.
+func bindDevice(b *binding, dev *verbs.Device, wanted func(netip.Addr) bool) (*binding, error) {
+	es, err := dev.GIDs(devicePort)
+	if err != nil {
+		b.release()
+		return nil, err
+	}
+	for _, e := range es {
+		if e.Type != verbs.GIDTypeRoCEv2 || !wanted(e.GID.Addr()) {
+			continue
+		}
+		a, err := acquireAgent(dev)
+		if err != nil {
+			b.release()
+			return nil, err
+		}
+		b.claims = append(b.claims, claim{agent: a, addr: e.GID.Addr(), sgid: e.Index})
+	}
+	return b, nil
+}
+
+// BindAddr gives the ID a local address and port (rdma_bind_addr): those of a device or, with an
+// unspecified address, of all devices. [::] stands for IPv4 too. Port 0 asks for one that is
+// free. It fails with ErrAddrInUse if another ID, of any program of this host, has the port
+// in the port space, and with ErrNoDevice if no device has the address.
+func (id *ID) BindAddr(addr netip.AddrPort) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("bind", "an ID is bound once", stateIdle); err != nil {
+		return err
+	}
+	if err := id.bind(addr); err != nil {
+		return opError("bind", addr, netip.AddrPort{}, err)
+	}
+	id.state = stateBound
+	return nil
+}
+
+// bind does what BindAddr does. The caller holds id.mu.
+func (id *ID) bind(addr netip.AddrPort) error {
+	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+	if !addr.Addr().IsValid() {
+		return verbs.Errorf(verbs.ErrInvalid, "the address is empty: 0.0.0.0 or [::] stand for all")
+	}
+	b, err := id.bindTo(addr.Addr())
+	if err != nil {
+		return err
+	}
+	port := addr.Port()
+	switch {
+	case port == 0:
+		port, err = b.takeFree(id.ps)
+	case !id.options.reuseAddr: // else the port is taken when the ID listens
+		err = b.take(id.ps, port)
+	}
+	if err != nil {
+		b.release()
+		return err
+	}
+	id.binding = b
+	id.local = netip.AddrPortFrom(addr.Addr(), port)
+	if !addr.Addr().IsUnspecified() {
+		c := b.claims[0]
+		if !c.agent.retain() {
+			return verbs.ErrClosed
+		}
+		id.useAgent(c.agent)
+		id.sgid, id.path.Local = c.sgid, c.addr
+	}
+	return nil
+}
+
+// takeFree takes any port that is free.
+func (b *binding) takeFree(ps PortSpace) (port uint16, err error) {
+	for range portTries {
+		port = randomPort()
+		if err = b.take(ps, port); !errors.Is(err, ErrAddrInUse) {
+			return port, err
+		}
+	}
+	return 0, verbs.Errorf(ErrAddrInUse, "no free port found after %d tries: %w", portTries, err)
+}
+
+func randomPort() uint16 { return uint16(firstPort + rand.N(lastPort-firstPort+1)) }

@@ -1,0 +1,130 @@
+package rdmacm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// EventChannel reports what happens to its IDs (struct rdma_event_channel).
+type EventChannel struct {
+	devices []*verbs.Device // to be used, or none: all of the registered providers
+
+	// handle, if there is one, is given each event in place of the queue. It must not block.
+	handle func(Event)
+
+	mu      sync.Mutex
+	queue   []Event
+	ids     int
+	closed  bool
+	changed chan struct{} // closed and made anew at every change that somebody waits for
+}
+
+// NewEventChannel makes a channel (rdma_create_event_channel). Its IDs use the given devices or, if
+// there are none, those of the registered providers, which are opened when one is needed and
+// stay open as long as the program runs.
+func NewEventChannel(devices ...*verbs.Device) *EventChannel {
+	return &EventChannel{devices: slices.Clone(devices)}
+}
+
+// Next blocks for an event (rdma_get_cm_event). Events of one ID come in order.
+func (ch *EventChannel) Next(ctx context.Context) (Event, error) {
+	for {
+		ch.mu.Lock()
+		if len(ch.queue) > 0 {
+			ev := ch.queue[0]
+			ch.queue[0] = Event{}
+			ch.queue = ch.queue[1:]
+			ch.mu.Unlock()
+			return ev, nil
+		}
+		if ch.closed {
+			ch.mu.Unlock()
+			return Event{}, &OpError{Op: "wait for a connection manager event", Err: verbs.ErrClosed}
+		}
+		if ch.changed == nil {
+			ch.changed = make(chan struct{})
+		}
+		changed := ch.changed
+		ch.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Event{}, &OpError{Op: "wait for a connection manager event", Err: ctx.Err()}
+		}
+	}
+}
+
+// Close closes the channel (rdma_destroy_event_channel). It fails with verbs.ErrBusy while it has
+// IDs. Goroutines in Next get verbs.ErrClosed.
+func (ch *EventChannel) Close() error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.ids > 0 {
+		return &OpError{Op: "close event channel", Err: verbs.Errorf(verbs.ErrBusy, "%s: close or migrate them first", count(ch.ids, "ID uses it", "IDs use it"))}
+	}
+	ch.closed = true
+	ch.signal()
+	return nil
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// attach counts a new ID.
+func (ch *EventChannel) attach() error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return verbs.Errorf(verbs.ErrClosed, "the event channel is closed")
+	}
+	ch.ids++
+	return nil
+}
+
+func (ch *EventChannel) detach() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.ids--
+}
+
+// add reports an event.
+func (ch *EventChannel) add(ev Event) {
+	if ch.handle != nil {
+		ch.handle(ev)
+		return
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.queue = append(ch.queue, ev)
+	ch.signal()
+}
+
+func (ch *EventChannel) signal() {
+	if ch.changed != nil {
+		close(ch.changed)
+		ch.changed = nil
+	}
+}
+
+// take removes and returns the events of an ID that nobody has fetched.
+func (ch *EventChannel) take(id *ID) []Event {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	var taken []Event
+	ch.queue = slices.DeleteFunc(ch.queue, func(ev Event) bool {
+		if ev.ID != id && ev.ListenID != id {
+			return false
+		}
+		taken = append(taken, ev)
+		return true
+	})
+	return taken
+}

@@ -1,0 +1,64 @@
+package rdmacm
+
+import "github.com/adverb-rdma/adverb/verbs"
+
+// defaultWRs is how many work requests a QP has room for unless Config says otherwise.
+const defaultWRs = 64
+
+// Config says what QP connects, and how. A nil Config is an empty one.
+type Config struct {
+	// PD is the QP's. nil is the one that connections of a device share.
+	PD *verbs.PD
+
+	// QP is what to create. Its zero value is an RC QP with room for 64 work requests of one SGE each
+	// way; CQs that are nil are made, each large enough for its queue.
+	QP verbs.QPInitAttr
+
+	// PrivateData goes to the peer's program: Request.PrivateData or Conn.PrivateData there. Dial has
+	// room for MaxConnectData bytes, Accept for MaxAcceptData.
+	PrivateData []byte
+
+	// Param overrides how the ends connect; nil is DefaultConnParam. Its PrivateData, QPN and SRQ do
+	// not count.
+	Param *ConnParam
+
+	// Setup is called when the QP is there and before the peer can send: the time to register
+	// memory and to post receives. An error of it ends the attempt.
+	Setup func(*Conn) error
+}
+
+// orDefault fills in what c leaves out.
+func (c *Config) orDefault() Config {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	if d.QP.Cap == (verbs.QPCap{}) {
+		d.QP.Cap = verbs.QPCap{MaxSendWR: defaultWRs, MaxSendSGE: 1}
+		if d.QP.SRQ == nil {
+			d.QP.Cap.MaxRecvWR, d.QP.Cap.MaxRecvSGE = defaultWRs, 1
+		}
+	}
+	return d
+}
+
+// portSpace returns where QPs of the configured type connect.
+func (c *Config) portSpace() (PortSpace, error) {
+	switch c.QP.Type {
+	case 0, verbs.QPTypeRC:
+		return PortSpaceTCP, nil
+	case verbs.QPTypeUC:
+		return PortSpaceIB, nil
+	}
+	return 0, verbs.Errorf(verbs.ErrUnsupported, "QP type %v: Dial and Listen connect RC QPs; use ID with %v for UD", c.QP.Type, PortSpaceUDP)
+}
+
+// param returns the connection's parameters.
+func (c *Config) param() *ConnParam {
+	p := DefaultConnParam()
+	if c.Param != nil {
+		p = *c.Param
+	}
+	p.PrivateData = c.PrivateData
+	return &p
+}

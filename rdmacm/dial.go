@@ -1,0 +1,105 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Dialer says from where to connect. Its zero value leaves that to the host's routes.
+type Dialer struct {
+	Device    *verbs.Device  // to use, instead of one of the registered providers
+	LocalAddr netip.AddrPort // to connect from; port 0 is any
+	TOS       uint8          // type of service, IPv4 TOS or IPv6 traffic class, of all packets
+}
+
+// Dial connects to a listener, with a QP as c describes it. ctx bounds the attempt; without
+// a deadline it ends after 17 s when nothing answers.
+func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
+	return new(Dialer).Dial(ctx, addr, c)
+}
+
+// Dial is the function of that name.
+func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
+	config := c.orDefault()
+	ps, err := config.portSpace()
+	if err != nil {
+		return nil, opError("dial", d.LocalAddr, addr, err)
+	}
+	conn := newConn()
+	var resolved Event // the answer to ResolveAddr and ResolveRoute, which comes at once
+	conn.ch = &EventChannel{}
+	conn.ch.handle = func(ev Event) {
+		switch ev.Type {
+		case EventAddrResolved, EventAddrError, EventRouteResolved, EventRouteError:
+			resolved = ev
+		default:
+			conn.handle(ev)
+		}
+	}
+	if d.Device != nil {
+		conn.ch.devices = []*verbs.Device{d.Device}
+	}
+	if conn.id, err = NewID(conn.ch, ps); err != nil {
+		return nil, err
+	}
+	if err := conn.dial(ctx, d, addr, &config, &resolved); err != nil {
+		conn.Close()
+		return nil, opError("dial", conn.LocalAddr(), addr, err)
+	}
+	return conn, nil
+}
+
+func (c *Conn) dial(ctx context.Context, d *Dialer, addr netip.AddrPort, config *Config, resolved *Event) error {
+	if err := c.id.SetTOS(d.TOS); err != nil {
+		return err
+	}
+	if err := c.id.ResolveAddr(d.LocalAddr, addr); err != nil {
+		return err
+	}
+	if resolved.Err != nil {
+		return resolved.Err
+	}
+	if err := c.id.ResolveRoute(); err != nil {
+		return err
+	}
+	if err := c.setup(config); err != nil {
+		return err
+	}
+	if err := c.id.Connect(config.param()); err != nil {
+		return err
+	}
+	return c.await(ctx)
+}
+
+// setup makes the QP.
+func (c *Conn) setup(config *Config) error {
+	if err := c.id.CreateQP(config.PD, config.QP); err != nil {
+		return err
+	}
+	if config.Setup == nil {
+		return nil
+	}
+	return config.Setup(c)
+}
+
+// await waits until the connection is up.
+func (c *Conn) await(ctx context.Context) error {
+	select {
+	case <-c.up:
+	case <-c.down:
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.isUp: // even if it is over by now: the peer may have sent something
+		return nil
+	case !c.isDown:
+		return context.Cause(ctx)
+	case c.err == nil:
+		return verbs.Errorf(ErrReset, "the peer has disconnected before the connection was made")
+	}
+	return c.err
+}

@@ -1,0 +1,310 @@
+package rdmacm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestConnection makes a connection, sends each way, reads, and ends it.
+func TestConnection(t *testing.T) {
+	for _, ipv6 := range []bool{false, true} {
+		p := newPair(t)
+		l := p.listen(t, addr(t, p.b, ipv6, 0))
+		var in, back *verbs.MR
+		done := accept(t, l, &rdmacm.Config{PrivateData: []byte("welcome"), Setup: inbox(&in, 64)})
+		x, err := p.dial(t, l.Addr(), &rdmacm.Config{PrivateData: []byte("hello"), Setup: inbox(&back, 64)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := <-done
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		y := got.conn
+		if d := x.PrivateData(); len(d) != rdmacm.MaxAcceptData || string(bytes.TrimRight(d, "\x00")) != "welcome" {
+			t.Errorf("the dialer got private data %q", d)
+		}
+		if d := got.req.PrivateData(); len(d) != rdmacm.MaxConnectData || string(bytes.TrimRight(d, "\x00")) != "hello" {
+			t.Errorf("the listener got private data %q", d)
+		}
+		if x.LocalAddr() != y.RemoteAddr() || x.RemoteAddr() != y.LocalAddr() || x.RemoteAddr() != l.Addr() {
+			t.Errorf("addresses %v->%v and %v->%v, listening on %v", x.LocalAddr(), x.RemoteAddr(), y.LocalAddr(), y.RemoteAddr(), l.Addr())
+		}
+		copy(back.Bytes()[32:], "from the dialer")
+		if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{back.SGE(32, 15)}}}); err != nil {
+			t.Fatal(err)
+		}
+		if wc := wait(t, y.RecvCQ()); string(in.Bytes()[:wc.ByteLen]) != "from the dialer" {
+			t.Errorf("received %q", in.Bytes()[:wc.ByteLen])
+		}
+		wait(t, x.SendCQ())
+		if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{back.SGE(0, 15)}, Remote: in.Remote(0)}}); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, x.SendCQ())
+		if s := string(back.Bytes()[:15]); s != "from the dialer" {
+			t.Errorf("read %q", s)
+		}
+		if err := x.Disconnect(); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []*rdmacm.Conn{x, y} {
+			select {
+			case <-c.Disconnected():
+			case <-patience(t).Done():
+				t.Fatal("an end does not hear of the disconnect")
+			}
+			if s := c.QP().State(); s != verbs.QPStateErr {
+				t.Errorf("the QP is in %v after the end, want QPS_ERR", s)
+			}
+		}
+		for _, c := range []interface{ Close() error }{in, back, x, y, l} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, d := range []*verbs.Device{p.a, p.b} { // nothing of ours is left
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestNegotiation checks the QPs' attributes against what the two ends asked for.
+func TestNegotiation(t *testing.T) {
+	p := newPair(t)
+	x, y := p.connect(t,
+		&rdmacm.Config{Param: &rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 5, RetryCount: 2, RNRRetryCount: 1}},
+		&rdmacm.Config{Param: &rdmacm.ConnParam{ResponderResources: rdmacm.MaxResources, InitiatorDepth: rdmacm.MaxResources, RetryCount: 6, RNRRetryCount: 4}})
+	query := func(c *rdmacm.Conn) verbs.QPAttr {
+		a, _, err := c.QP().Query()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a, b := query(x), query(y)
+	check := func(what string, got, want int) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s is %d, want %d", what, got, want)
+		}
+	}
+	check("dialer's MaxRDAtomic", a.MaxRDAtomic, 5)
+	check("dialer's MaxDestRDAtomic", a.MaxDestRDAtomic, 3)
+	check("listener's MaxRDAtomic", b.MaxRDAtomic, 3)
+	check("listener's MaxDestRDAtomic", b.MaxDestRDAtomic, 5)
+	check("dialer's RetryCnt", int(a.RetryCnt), 2)
+	check("listener's RetryCnt", int(b.RetryCnt), 2)
+	check("dialer's RNRRetry", int(a.RNRRetry), 4)
+	check("listener's RNRRetry", int(b.RNRRetry), 1)
+	check("path MTU", a.PathMTU.Bytes(), b.PathMTU.Bytes())
+	if a.SQPSN != b.RQPSN || a.RQPSN != b.SQPSN {
+		t.Errorf("PSNs: %v>%v, %v<%v", a.SQPSN, b.RQPSN, a.RQPSN, b.SQPSN)
+	}
+	if a.DestQPN != y.QP().QPN() || b.DestQPN != x.QP().QPN() {
+		t.Errorf("the QPs are not each other's")
+	}
+	if got := y.Param(); got.InitiatorDepth != 3 || got.ResponderResources != 5 || got.RetryCount != 2 {
+		t.Errorf("the listener was told %+v", got)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	p := newPair(t)
+	other := p.listen(t, addr(t, p.b, false, 7000)) // so that somebody answers at all
+	_ = other
+	_, err := p.dial(t, addr(t, p.b, false, 7471), nil)
+	if !errors.Is(err, rdmacm.ErrRefused) || !strings.Contains(err.Error(), "connection refused: no listener for port 7471") {
+		t.Errorf("dialing a port without listener: %v", err)
+	}
+	var rej *rdmacm.RejectError
+	if !errors.As(err, &rej) || rej.Reason != rdmacm.RejectInvalidServiceID {
+		t.Errorf("the error has no reason: %#v", err)
+	}
+}
+
+func TestRejected(t *testing.T) {
+	p := newPair(t)
+	l := p.listen(t, addr(t, p.b, false, 0))
+	go func() {
+		if r, err := l.Accept(patience(t)); err == nil {
+			r.Reject([]byte("not today"))
+		}
+	}()
+	_, err := p.dial(t, l.Addr(), nil)
+	var rej *rdmacm.RejectError
+	if !errors.As(err, &rej) || rej.Reason != rdmacm.RejectConsumerDefined || !bytes.HasPrefix(rej.PrivateData, []byte("not today\x00")) || len(rej.PrivateData) != rdmacm.MaxRejectData {
+		t.Errorf("the dialer got %v", err)
+	}
+}
+
+// TestListenerClosed: requests that nobody has taken are rejected, so is who comes later.
+func TestListenerClosed(t *testing.T) {
+	p := newPair(t)
+	keep := p.listen(t, addr(t, p.b, false, 0))
+	_ = keep
+	l := p.listen(t, addr(t, p.b, false, 0))
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.dial(t, l.Addr(), &rdmacm.Config{Setup: func(*rdmacm.Conn) error { return nil }})
+		done <- err
+	}()
+	// The request has arrived when the listener has an event that nobody takes: Accept would take it.
+	r, err := l.Accept(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Accept(patience(t)); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+	conn, err := r.Accept(patience(t), nil) // what Accept has returned goes on
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	conn.Close()
+	if _, err := p.dial(t, l.Addr(), nil); !errors.Is(err, rdmacm.ErrRefused) {
+		t.Errorf("dialing a closed listener: %v", err)
+	}
+}
+
+func TestDialCancelled(t *testing.T) {
+	p := newPair(t)
+	l := p.listen(t, addr(t, p.b, false, 0))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("changed my mind")
+	go func() {
+		l.Accept(patience(t)) // and never answer
+		cancel(why)
+	}()
+	_, err := (&rdmacm.Dialer{Device: p.a}).Dial(ctx, l.Addr(), nil)
+	if !errors.Is(err, why) {
+		t.Errorf("Dial: %v", err)
+	}
+	if err := p.a.Close(); err != nil { // nothing is left of the attempt
+		t.Error(err)
+	}
+}
+
+func TestSetupFails(t *testing.T) {
+	p := newPair(t)
+	l := p.listen(t, addr(t, p.b, false, 0))
+	why := errors.New("no memory")
+	fails := &rdmacm.Config{Setup: func(*rdmacm.Conn) error { return why }}
+	if _, err := p.dial(t, l.Addr(), fails); !errors.Is(err, why) {
+		t.Errorf("Dial: %v", err)
+	}
+	done := accept(t, l, fails)
+	_, err := p.dial(t, l.Addr(), nil)
+	var rej *rdmacm.RejectError
+	if !errors.As(err, &rej) || rej.Reason != rdmacm.RejectConsumerDefined {
+		t.Errorf("Dial: %v", err)
+	}
+	if got := <-done; !errors.Is(got.err, why) {
+		t.Errorf("Accept: %v", got.err)
+	}
+}
+
+func TestListenTwice(t *testing.T) {
+	p := newPair(t)
+	l := p.listen(t, addr(t, p.b, false, 7471))
+	for _, at := range []string{l.Addr().String(), "0.0.0.0:7471", "[::]:7471"} {
+		_, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}}).Listen(netip.MustParseAddrPort(at))
+		if !errors.Is(err, rdmacm.ErrAddrInUse) || !strings.Contains(err.Error(), "address in use") {
+			t.Errorf("listening on %s as well: %v", at, err)
+		}
+	}
+	p.listen(t, addr(t, p.b, true, 7471)) // another address
+	l.Close()
+	p.listen(t, addr(t, p.b, false, 7471))
+}
+
+// TestWildcard: a listener on all addresses takes what comes to any of them.
+func TestWildcard(t *testing.T) {
+	for _, c := range []struct {
+		at   string
+		ipv6 []bool
+	}{{"0.0.0.0:0", []bool{false}}, {"[::]:0", []bool{false, true}}} {
+		p := newPair(t)
+		l := p.listen(t, netip.MustParseAddrPort(c.at))
+		for _, ipv6 := range c.ipv6 {
+			done := accept(t, l, nil)
+			if _, err := p.dial(t, addr(t, p.b, ipv6, l.Addr().Port()), nil); err != nil {
+				t.Errorf("listening on %s: %v", c.at, err)
+			}
+			got := <-done
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			got.conn.Close()
+		}
+	}
+}
+
+func TestNoDevice(t *testing.T) {
+	p := newPair(t)
+	_, err := (&rdmacm.Dialer{Device: p.a, LocalAddr: netip.MustParseAddrPort("192.0.2.7:0")}).Dial(patience(t), addr(t, p.b, false, 1), nil)
+	if !errors.Is(err, rdmacm.ErrNoDevice) || !strings.Contains(err.Error(), "192.0.2.7") {
+		t.Errorf("dialing from an address that no device has: %v", err)
+	}
+	_, err = (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}}).Listen(netip.MustParseAddrPort("192.0.2.7:7471"))
+	if !errors.Is(err, rdmacm.ErrNoDevice) {
+		t.Errorf("listening there: %v", err)
+	}
+	if _, err := rdmacm.Listen(netip.MustParseAddrPort("127.0.0.1:0")); err == nil || !strings.Contains(err.Error(), "provider") {
+		t.Errorf("listening without any provider: %v", err)
+	}
+}
+
+// TestUC connects UC QPs.
+func TestUC(t *testing.T) {
+	p := newPair(t)
+	l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}, UC: true}).Listen(addr(t, p.b, false, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var in *verbs.MR
+	done := accept(t, l, &rdmacm.Config{Setup: inbox(&in, 64)})
+	config := &rdmacm.Config{QP: verbs.QPInitAttr{Type: verbs.QPTypeUC, Cap: smallQP.Cap}}
+	x, err := p.dial(t, l.Addr(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := <-done
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	defer got.conn.Close()
+	if y := got.conn; y.QP().Type() != verbs.QPTypeUC {
+		t.Fatalf("the listener's QP is %v", y.QP().Type())
+	}
+	if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: []byte("hi")}}); err != nil {
+		t.Fatal(err)
+	}
+	if wc := wait(t, got.conn.RecvCQ()); string(in.Bytes()[:wc.ByteLen]) != "hi" {
+		t.Errorf("received %q", in.Bytes()[:wc.ByteLen])
+	}
+}
+
+// TestOneDevice: both ends may be of one device.
+func TestOneDevice(t *testing.T) {
+	d := rdmatest.New(t).Device()
+	p := pair{a: d, b: d}
+	p.connect(t, nil, nil)
+}

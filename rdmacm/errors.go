@@ -1,0 +1,164 @@
+package rdmacm
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Causes which callers can tell apart with errors.Is, beside those of package verbs: ErrInvalid,
+// ErrState, ErrBusy, ErrClosed, ErrUnsupported.
+var (
+	// ErrRefused: no program listens on the peer's port (ECONNREFUSED).
+	ErrRefused error = syscall.ECONNREFUSED
+	// ErrTimeout: the peer does not answer (ETIMEDOUT).
+	ErrTimeout error = syscall.ETIMEDOUT
+	// ErrAddrInUse: another ID, perhaps of another program, has the port (EADDRINUSE).
+	ErrAddrInUse error = syscall.EADDRINUSE
+	// ErrNoDevice: no RDMA device has the address (ENODEV).
+	ErrNoDevice error = syscall.ENODEV
+	// ErrNoRoute: the host has no way to the address (ENETUNREACH).
+	ErrNoRoute error = syscall.ENETUNREACH
+	// ErrReset: the peer has gone back on a connection that was being made (ECONNRESET).
+	ErrReset error = syscall.ECONNRESET
+)
+
+// Status values of events, as the C library has them on Linux whatever the platform here.
+const (
+	statusInvalid     = -22
+	statusNoDevice    = -19
+	statusUnreachable = -101
+	statusTimedOut    = -110
+)
+
+// OpError is the error of a call or of an event: what was tried between which addresses, and why
+// it failed.
+type OpError struct {
+	Op            string // such as "connect"
+	Local, Remote netip.AddrPort
+	Err           error // the cause
+}
+
+func (e *OpError) Error() string {
+	s := e.Op
+	if e.Local.IsValid() {
+		s += " " + e.Local.String()
+	}
+	if e.Remote.IsValid() {
+		if e.Local.IsValid() {
+			s += "->"
+		} else {
+			s += " "
+		}
+		s += e.Remote.String()
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Timeout reports whether the peer did not answer, as net.Error has it.
+func (e *OpError) Timeout() bool {
+	if errors.Is(e.Err, ErrTimeout) {
+		return true
+	}
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](e.Err)
+	return ok && t.Timeout()
+}
+
+// Temporary is there for net.Error.
+func (e *OpError) Temporary() bool { return e.Timeout() }
+
+// RejectReason says why a peer's connection manager rejects (REJ messages; enum ib_cm_rej_reason).
+type RejectReason uint16
+
+// The reasons that arise between IP addresses. Peers may give others; String knows all.
+const (
+	RejectTimeout             RejectReason = 4
+	RejectInvalidCommID       RejectReason = 6
+	RejectInvalidServiceID    RejectReason = 8 // nobody listens
+	RejectInvalidTransport    RejectReason = 9
+	RejectStaleConn           RejectReason = 10
+	RejectInvalidGID          RejectReason = 12
+	RejectInvalidMTU          RejectReason = 26
+	RejectConsumerDefined     RejectReason = 28 // the program has said no
+	RejectInvalidClassVersion RejectReason = 31
+)
+
+func (r RejectReason) String() string { return wire.RejReason(r).String() }
+
+// RejectError is the peer's no.
+type RejectError struct {
+	Reason      RejectReason
+	Port        uint16 // the peer's, 0 if this end is the accepting one
+	PrivateData []byte // of the peer's program
+	Info        []byte // what the reason calls for, such as the peer's MTU
+}
+
+func (e *RejectError) Error() string {
+	switch e.Reason {
+	case RejectInvalidServiceID:
+		return fmt.Sprintf("connection refused: no listener for port %d", e.Port)
+	case RejectConsumerDefined:
+		return "the peer's program has rejected the connection (consumer defined)"
+	case RejectTimeout:
+		return "the peer has given up waiting (timeout)"
+	case RejectStaleConn:
+		return "the peer believes in an older connection of this QP (stale connection): try again with a new QP"
+	case RejectInvalidMTU:
+		if len(e.Info) > 0 {
+			return fmt.Sprintf("the path MTU is above the peer's, %d: make the MTUs of the two network interfaces equal", verbs.MTU(e.Info[0]).Bytes())
+		}
+	}
+	return fmt.Sprintf("rejected by the peer: %v (reason %d)", e.Reason, uint16(e.Reason))
+}
+
+// Is makes a rejection ErrRefused where nobody listens, and when a program says no.
+func (e *RejectError) Is(target error) bool {
+	switch target {
+	case ErrRefused:
+		return e.Reason == RejectInvalidServiceID || e.Reason == RejectConsumerDefined
+	case ErrReset:
+		return e.Reason == RejectTimeout || e.Reason == RejectStaleConn
+	}
+	return false
+}
+
+// SIDRError is the answer of a UD service that is not to be had (SIDR_REP).
+type SIDRError struct {
+	Status      uint8
+	Port        uint16
+	PrivateData []byte
+}
+
+func (e *SIDRError) Error() string {
+	switch wire.SIDRStatus(e.Status) {
+	case 1:
+		return fmt.Sprintf("service refused: no listener for port %d", e.Port)
+	case 2:
+		return "the peer's program has rejected the request"
+	}
+	return fmt.Sprintf("the peer does not offer the service: %v (status %d)", wire.SIDRStatus(e.Status), e.Status)
+}
+
+// Is makes it ErrRefused.
+func (e *SIDRError) Is(target error) bool { return target == ErrRefused }
+
+// opError makes err an OpError, unless it is nil or already one.
+func opError(op string, local, remote netip.AddrPort, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*OpError](err); ok {
+		return e
+	}
+	return &OpError{Op: op, Local: local, Remote: remote, Err: err}
+}

@@ -1,0 +1,63 @@
+package rdmacm
+
+import "fmt"
+
+// EventType is the kind of an Event (enum rdma_cm_event_type).
+type EventType uint8
+
+// The events (RDMA_CM_EVENT_*).
+const (
+	EventAddrResolved    EventType = 0  // answers ResolveAddr: the ID has its device
+	EventAddrError       EventType = 1  // the address is not to be reached from here
+	EventRouteResolved   EventType = 2  // answers ResolveRoute
+	EventRouteError      EventType = 3  // there is no route
+	EventConnectRequest  EventType = 4  // a peer wants to connect, or looks the service up: Accept or Reject the new ID
+	EventConnectResponse EventType = 5  // the peer has accepted an ID without a QP: Establish it
+	EventConnectError    EventType = 6  // the QP could not be brought into service
+	EventUnreachable     EventType = 7  // the peer does not answer; UD: it has refused
+	EventRejected        EventType = 8  // the peer has said no; Err is a RejectError
+	EventEstablished     EventType = 9  // connected; UD: the peer is found
+	EventDisconnected    EventType = 10 // the peer, or Disconnect, has ended the connection
+	EventDeviceRemoval   EventType = 11 // the device is gone: close the ID
+	EventMulticastJoin   EventType = 12 // joined
+	EventMulticastError  EventType = 13 // not joined
+	EventAddrChange      EventType = 14 // not raised: software devices follow their addresses
+	EventTimewaitExit    EventType = 15 // no packet of the ended connection can come any more
+)
+
+var eventNames = [...]string{
+	EventAddrResolved: "ADDR_RESOLVED", EventAddrError: "ADDR_ERROR", EventRouteResolved: "ROUTE_RESOLVED", EventRouteError: "ROUTE_ERROR",
+	EventConnectRequest: "CONNECT_REQUEST", EventConnectResponse: "CONNECT_RESPONSE", EventConnectError: "CONNECT_ERROR",
+	EventUnreachable: "UNREACHABLE", EventRejected: "REJECTED", EventEstablished: "ESTABLISHED", EventDisconnected: "DISCONNECTED",
+	EventDeviceRemoval: "DEVICE_REMOVAL", EventMulticastJoin: "MULTICAST_JOIN", EventMulticastError: "MULTICAST_ERROR",
+	EventAddrChange: "ADDR_CHANGE", EventTimewaitExit: "TIMEWAIT_EXIT",
+}
+
+// String returns the name as rdma_event_str does: RDMA_CM_EVENT_ADDR_RESOLVED.
+func (t EventType) String() string {
+	if int(t) < len(eventNames) {
+		return "RDMA_CM_EVENT_" + eventNames[t]
+	}
+	return fmt.Sprintf("UNKNOWN EVENT %d", uint8(t))
+}
+
+// Event is what an EventChannel reports (struct rdma_cm_event). It is a value and needs no
+// acknowledgement.
+type Event struct {
+	Type     EventType
+	ID       *ID // what it is about; of EventConnectRequest the new one
+	ListenID *ID // of EventConnectRequest
+
+	// Status is what the C library reports: 0, the peer's reason, or a negative errno of Linux.
+	// Err says it in words; it is nil where Status is 0.
+	Status int
+	Err    error
+
+	// Param is what the peer has said, in EventConnectRequest, EventConnectResponse and, at the
+	// connecting end, EventEstablished; the resources as they are for this end: what the peer answers at
+	// a time is InitiatorDepth.
+	Param ConnParam
+
+	// UD is the peer, or the group, of an ID of PortSpaceUDP.
+	UD UDParam
+}

@@ -1,0 +1,471 @@
+package rdmacm_test
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestScript is a connection from the first call to the last event, at both ends.
+func TestScript(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+
+	x := a.id(rdmacm.PortSpaceTCP)
+	a.ok(x.ResolveAddr(netip.AddrPort{}, l.LocalAddr()))
+	a.next(rdmacm.EventAddrResolved)
+	if x.Device() != p.a || x.LocalAddr().Addr() != addr(t, p.a, false, 0).Addr() || x.LocalAddr().Port() == 0 {
+		t.Errorf("resolved to %v on %v", x.LocalAddr(), x.Device())
+	}
+	a.ok(x.ResolveRoute())
+	a.next(rdmacm.EventRouteResolved)
+	a.ok(x.CreateQP(nil, smallQP))
+	if s := x.QP().State(); s != verbs.QPStateInit {
+		t.Errorf("CreateQP leaves the QP in %v", s)
+	}
+	a.ok(x.Connect(&rdmacm.ConnParam{PrivateData: []byte("ping"), ResponderResources: 1, InitiatorDepth: 2, FlowControl: true, RetryCount: 7, RNRRetryCount: 7}))
+
+	ev := b.next(rdmacm.EventConnectRequest)
+	y := ev.ID
+	if ev.ListenID != l || y == l || y.PortSpace() != rdmacm.PortSpaceTCP {
+		t.Errorf("the request's IDs are wrong")
+	}
+	if got := ev.Param; got.InitiatorDepth != 1 || got.ResponderResources != 2 || !got.FlowControl || got.QPN != x.QP().QPN() || got.SRQ {
+		t.Errorf("the request says %+v", got)
+	}
+	if !bytes.Equal(bytes.TrimRight(ev.Param.PrivateData, "\x00"), []byte("ping")) || len(ev.Param.PrivateData) != rdmacm.MaxConnectData {
+		t.Errorf("private data %q", ev.Param.PrivateData)
+	}
+	if y.LocalAddr() != l.LocalAddr() || y.RemoteAddr() != x.LocalAddr() {
+		t.Errorf("the new ID is of %v and %v", y.LocalAddr(), y.RemoteAddr())
+	}
+	b.ok(y.CreateQP(nil, smallQP))
+	b.ok(y.Accept(&rdmacm.ConnParam{PrivateData: []byte("pong"), ResponderResources: 2, InitiatorDepth: 1, RNRRetryCount: 3}))
+
+	ev = a.next(rdmacm.EventEstablished)
+	if ev.ID != x || ev.Param.QPN != y.QP().QPN() || ev.Param.RNRRetryCount != 3 || !bytes.HasPrefix(ev.Param.PrivateData, []byte("pong\x00")) {
+		t.Errorf("established: %+v", ev)
+	}
+	if ev = b.next(rdmacm.EventEstablished); ev.ID != y {
+		t.Errorf("established another ID")
+	}
+	for _, id := range []*rdmacm.ID{x, y} {
+		if s := id.QP().State(); s != verbs.QPStateRTS {
+			t.Errorf("a QP is in %v", s)
+		}
+	}
+	b.ok(y.Disconnect())
+	a.next(rdmacm.EventDisconnected)
+	b.next(rdmacm.EventDisconnected)
+	a.ok(x.Disconnect()) // as programs do on the event
+	a.next(rdmacm.EventTimewaitExit)
+	b.next(rdmacm.EventTimewaitExit)
+	a.quiet()
+	b.quiet()
+	for _, id := range []*rdmacm.ID{x, y, l} {
+		a.ok(id.Close())
+		a.ok(id.Close())
+	}
+	a.ok(a.ch.Close())
+	b.ok(b.ch.Close())
+	a.ok(p.a.Close())
+	b.ok(p.b.Close())
+}
+
+// TestCrossingDisconnects: both ends disconnect at a time.
+func TestCrossingDisconnects(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+	for range 20 {
+		x, y := connected(a, b, l.LocalAddr())
+		done := make(chan error)
+		go func() { done <- x.Disconnect() }()
+		b.ok(y.Disconnect())
+		a.ok(<-done)
+		a.next(rdmacm.EventDisconnected)
+		b.next(rdmacm.EventDisconnected)
+		x.Close()
+		y.Close()
+	}
+	a.quiet()
+	b.quiet()
+}
+
+// TestExternalQP connects QPs that the program makes and serves itself.
+func TestExternalQP(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+	makeQP := func(d *verbs.Device) *verbs.QP {
+		pd, err := d.AllocPD()
+		a.ok(err)
+		cq, err := d.CreateCQ(32)
+		a.ok(err)
+		attr := smallQP
+		attr.SendCQ, attr.RecvCQ = cq, cq
+		qp, err := pd.CreateQP(attr)
+		a.ok(err)
+		return qp
+	}
+	serve := func(id *rdmacm.ID, qp *verbs.QP) {
+		for _, s := range []verbs.QPState{verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateRTS} {
+			attr, mask, err := id.QPAttr(s)
+			a.ok(err)
+			a.ok(qp.Modify(&attr, mask))
+		}
+	}
+	q, r := makeQP(p.a), makeQP(p.b)
+	x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+	if err := x.Connect(nil); !errors.Is(err, verbs.ErrState) {
+		t.Errorf("Connect without a QP: %v", err)
+	}
+	if _, _, err := x.QPAttr(verbs.QPStateRTR); !errors.Is(err, verbs.ErrState) {
+		t.Errorf("QPAttr without a peer: %v", err)
+	}
+	param := rdmacm.DefaultConnParam()
+	param.QPN = q.QPN()
+	a.ok(x.Connect(&param))
+	y := b.next(rdmacm.EventConnectRequest).ID
+	param.QPN = r.QPN()
+	serve(y, r)
+	b.ok(y.Accept(&param))
+	if ev := a.next(rdmacm.EventConnectResponse); ev.Param.QPN != r.QPN() {
+		t.Errorf("the response names QP %v", ev.Param.QPN)
+	}
+	serve(x, q)
+	a.ok(x.Establish())
+	b.next(rdmacm.EventEstablished)
+	if _, err := q.PostSend([]verbs.SendWR{{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled}}); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, q.SendCQ())
+}
+
+// TestDatagrams finds a UD service and sends to it.
+func TestDatagrams(t *testing.T) {
+	for _, ipv6 := range []bool{false, true} {
+		p := newPair(t)
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceUDP, addr(t, p.b, ipv6, 0))
+		x := a.routed(rdmacm.PortSpaceUDP, l.LocalAddr())
+		a.ok(x.CreateQP(nil, smallQP))
+		a.ok(x.Connect(&rdmacm.ConnParam{PrivateData: []byte("who?")}))
+		ev := b.next(rdmacm.EventConnectRequest)
+		if !bytes.HasPrefix(ev.UD.PrivateData, []byte("who?\x00")) || len(ev.UD.PrivateData) != rdmacm.MaxUDConnectData {
+			t.Errorf("private data %q", ev.UD.PrivateData)
+		}
+		y := ev.ID
+		b.ok(y.CreateQP(nil, smallQP))
+		in, err := y.PD().AllocMR(128, verbs.AccessLocalWrite)
+		b.ok(err)
+		_, err = y.QP().PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{in.SGE(0, 128)}}})
+		b.ok(err)
+		b.ok(y.Accept(&rdmacm.ConnParam{PrivateData: []byte("me")}))
+		ev = a.next(rdmacm.EventEstablished)
+		if ev.UD.QPN != y.QP().QPN() || ev.UD.QKey != rdmacm.UDQKey || !bytes.HasPrefix(ev.UD.PrivateData, []byte("me\x00")) || len(ev.UD.PrivateData) != rdmacm.MaxUDAcceptData {
+			t.Errorf("established: %+v", ev.UD)
+		}
+		ah, err := x.PD().CreateAH(ev.UD.AH)
+		a.ok(err)
+		_, err = x.QP().PostSend([]verbs.SendWR{{
+			Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: []byte("datagram"), AH: ah, RemoteQPN: ev.UD.QPN, RemoteQKey: ev.UD.QKey,
+		}})
+		a.ok(err)
+		if wc := wait(t, y.QP().RecvCQ()); string(in.Bytes()[verbs.GRHSize:wc.ByteLen]) != "datagram" || wc.SrcQPN != x.QP().QPN() {
+			t.Errorf("received %+v", wc)
+		}
+		a.ok(x.Disconnect())
+		b.quiet()
+		ah.Close()
+		in.Close()
+	}
+}
+
+func TestDatagramRefused(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	l := b.listener(rdmacm.PortSpaceUDP, addr(t, p.b, false, 0))
+	x := a.routed(rdmacm.PortSpaceUDP, l.LocalAddr())
+	a.ok(x.Connect(nil))
+	b.ok(b.next(rdmacm.EventConnectRequest).ID.Reject([]byte("no")))
+	if ev := a.next(rdmacm.EventUnreachable); ev.Status != 2 || !errors.Is(ev.Err, rdmacm.ErrRefused) || !bytes.HasPrefix(ev.UD.PrivateData, []byte("no\x00")) {
+		t.Errorf("rejected: %+v", ev)
+	}
+	x = a.routed(rdmacm.PortSpaceUDP, addr(t, p.b, false, 1))
+	a.ok(x.Connect(nil))
+	if ev := a.next(rdmacm.EventUnreachable); ev.Status != 1 || !strings.Contains(ev.Err.Error(), "no listener for port 1") {
+		t.Errorf("nobody there: %+v", ev)
+	}
+}
+
+// TestMulticast: three members, of which one joins without a QP to send only.
+func TestMulticast(t *testing.T) {
+	for _, g := range []string{"239.1.2.3", "ff05::1:2"} {
+		group := netip.MustParseAddr(g)
+		n := rdmatest.New(t)
+		var members []*rdmacm.ID
+		var events []rdmacm.Event
+		var boxes []*verbs.MR
+		for i := range 3 {
+			d := n.Device()
+			s := newScript(t, d)
+			id := s.id(rdmacm.PortSpaceUDP)
+			s.ok(id.BindAddr(addr(t, d, group.Is6(), 0)))
+			if i > 0 {
+				s.ok(id.CreateQP(nil, smallQP))
+				mr, err := id.PD().AllocMR(128, verbs.AccessLocalWrite)
+				s.ok(err)
+				t.Cleanup(func() { mr.Close() })
+				_, err = id.QP().PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{mr.SGE(0, 128)}}})
+				s.ok(err)
+				boxes = append(boxes, mr)
+			}
+			s.ok(id.JoinMulticast(group))
+			ev := s.next(rdmacm.EventMulticastJoin)
+			if ev.UD.QPN != 0xffffff || ev.UD.QKey != rdmacm.UDQKey || ev.UD.AH.DGID != verbs.GIDFromAddr(group) {
+				t.Errorf("joined %+v", ev.UD)
+			}
+			if i == 0 {
+				s.ok(id.CreateQP(nil, smallQP))
+			}
+			members, events = append(members, id), append(events, ev)
+		}
+		x := members[0]
+		ah, err := x.PD().CreateAH(events[0].UD.AH)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.QP().PostSend([]verbs.SendWR{{
+			Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: []byte("to all"), AH: ah, RemoteQPN: events[0].UD.QPN, RemoteQKey: events[0].UD.QKey,
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		ah.Close()
+		for i, y := range members[1:] {
+			if wc := wait(t, y.QP().RecvCQ()); string(boxes[i].Bytes()[verbs.GRHSize:wc.ByteLen]) != "to all" {
+				t.Errorf("member %d received %q", i, boxes[i].Bytes()[verbs.GRHSize:wc.ByteLen])
+			}
+			if err := y.LeaveMulticast(group); err != nil {
+				t.Error(err)
+			}
+			if err := y.LeaveMulticast(group); !errors.Is(err, verbs.ErrNotFound) {
+				t.Errorf("leaving twice: %v", err)
+			}
+		}
+	}
+}
+
+// TestBacklog: what finds no room is dropped and comes again.
+func TestBacklog(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	l := b.id(rdmacm.PortSpaceTCP)
+	b.ok(l.BindAddr(addr(t, p.b, false, 0)))
+	b.ok(l.Listen(1))
+	var ids []*rdmacm.ID
+	for range 2 {
+		x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+		a.ok(x.CreateQP(nil, smallQP))
+		a.ok(x.Connect(nil))
+		ids = append(ids, x)
+	}
+	for range ids {
+		y := b.next(rdmacm.EventConnectRequest).ID
+		b.quiet() // the other one is not there until this one is answered
+		b.ok(y.CreateQP(nil, smallQP))
+		b.ok(y.Accept(nil))
+		a.next(rdmacm.EventEstablished)
+		b.next(rdmacm.EventEstablished)
+	}
+}
+
+// TestMigrate: events follow an ID to another channel, those that nobody has fetched too.
+func TestMigrate(t *testing.T) {
+	p := newPair(t)
+	a, b, c := newScript(t, p.a), newScript(t, p.b), newScript(t, p.b)
+	l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+	x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+	a.ok(x.CreateQP(nil, smallQP))
+	a.ok(x.Connect(nil))
+	y := b.next(rdmacm.EventConnectRequest).ID
+	b.ok(y.CreateQP(nil, smallQP))
+	b.ok(y.Accept(nil))
+	a.next(rdmacm.EventEstablished)
+	if err := b.ch.Close(); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "2 IDs") {
+		t.Errorf("closing a channel with two IDs: %v", err)
+	}
+	b.ok(y.Migrate(c.ch))
+	c.next(rdmacm.EventEstablished)
+	a.ok(x.Disconnect())
+	c.next(rdmacm.EventDisconnected)
+	b.quiet()
+	y.Close()
+	l.Close()
+	b.ok(b.ch.Close())
+	if _, err := b.ch.Next(t.Context()); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("Next on a closed channel: %v", err)
+	}
+	if _, err := rdmacm.NewID(b.ch, rdmacm.PortSpaceTCP); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("NewID on a closed channel: %v", err)
+	}
+	if err := c.ch.Close(); err != nil {
+		t.Errorf("closing a channel that an ID has migrated to, and been closed: %v", err)
+	}
+}
+
+// TestOptions checks what the options do to QPs and ports.
+func TestOptions(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+	x := a.id(rdmacm.PortSpaceTCP)
+	a.ok(x.SetTOS(0x20))
+	a.ok(x.SetACKTimeout(17))
+	if err := x.SetACKTimeout(32); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("ack timeout 32: %v", err)
+	}
+	a.ok(x.ResolveAddr(netip.AddrPort{}, l.LocalAddr()))
+	a.next(rdmacm.EventAddrResolved)
+	a.ok(x.ResolveRoute())
+	a.next(rdmacm.EventRouteResolved)
+	a.ok(x.CreateQP(nil, smallQP))
+	a.ok(x.Connect(nil))
+	y := b.next(rdmacm.EventConnectRequest).ID
+	b.ok(y.CreateQP(nil, smallQP))
+	b.ok(y.Accept(nil))
+	a.next(rdmacm.EventEstablished)
+	for _, id := range []*rdmacm.ID{x, y} {
+		attr, _, err := id.QP().Query()
+		a.ok(err)
+		if attr.Timeout != 17 {
+			t.Errorf("QP timeout %d, want 17", attr.Timeout)
+		}
+		if id == x && attr.AH.TrafficClass != 0x20 {
+			t.Errorf("traffic class %#x", attr.AH.TrafficClass)
+		}
+	}
+	if err := x.SetReuseAddr(true); !errors.Is(err, verbs.ErrState) {
+		t.Errorf("SetReuseAddr on a connected ID: %v", err)
+	}
+
+	// Two IDs that allow it may bind to a port, and one of them listen.
+	at := addr(t, p.b, false, 7000)
+	r, s := b.id(rdmacm.PortSpaceTCP), b.id(rdmacm.PortSpaceTCP)
+	for _, id := range []*rdmacm.ID{r, s} {
+		b.ok(id.SetReuseAddr(true))
+		b.ok(id.BindAddr(at))
+	}
+	b.ok(r.Listen(0))
+	if err := s.Listen(0); !errors.Is(err, rdmacm.ErrAddrInUse) {
+		t.Errorf("a second listener: %v", err)
+	}
+	// The port spaces are apart.
+	b.listener(rdmacm.PortSpaceUDP, at)
+	b.listener(rdmacm.PortSpaceIB, at)
+	// [::] leaves IPv4 alone if it is told to.
+	only := b.id(rdmacm.PortSpaceTCP)
+	b.ok(only.SetAFOnly(true))
+	b.ok(only.BindAddr(netip.MustParseAddrPort("[::]:7000")))
+	b.ok(only.Listen(0))
+}
+
+// TestMisuse: calls in the wrong order, and wrong arguments, say what is wrong.
+func TestMisuse(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+	expect := func(what string, err, kind error, text string) {
+		t.Helper()
+		if !errors.Is(err, kind) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := rdmacm.NewID(a.ch, 7)
+	expect("port space 7", err, verbs.ErrUnsupported, "RDMA_PS_TCP")
+	x := a.id(rdmacm.PortSpaceTCP)
+	expect("Connect", x.Connect(nil), verbs.ErrState, "ResolveAddr")
+	expect("ResolveRoute", x.ResolveRoute(), verbs.ErrState, "ResolveAddr")
+	expect("Accept", x.Accept(nil), verbs.ErrState, "EventConnectRequest")
+	expect("Reject", x.Reject(nil), verbs.ErrState, "the ID is idle")
+	expect("Disconnect", x.Disconnect(), verbs.ErrState, "no connection")
+	expect("Establish", x.Establish(), verbs.ErrState, "EventConnectResponse")
+	expect("CreateQP", x.CreateQP(nil, smallQP), verbs.ErrState, "no device")
+	expect("JoinMulticast", x.JoinMulticast(netip.MustParseAddr("239.0.0.1")), verbs.ErrUnsupported, "RDMA_PS_UDP")
+	expect("ResolveAddr", x.ResolveAddr(netip.AddrPort{}, netip.AddrPort{}), verbs.ErrInvalid, "empty")
+	expect("ResolveAddr", x.ResolveAddr(netip.MustParseAddrPort("[::1]:0"), l.LocalAddr()), verbs.ErrInvalid, "IP versions")
+	expect("BindAddr", x.BindAddr(netip.AddrPort{}), verbs.ErrInvalid, "empty")
+
+	x = a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+	expect("ResolveAddr twice", x.ResolveAddr(netip.AddrPort{}, l.LocalAddr()), verbs.ErrState, "route resolved")
+	expect("Listen", x.Listen(1), verbs.ErrState, "BindAddr")
+	expect("a UD QP", x.CreateQP(nil, verbs.QPInitAttr{Type: verbs.QPTypeUD}), verbs.ErrInvalid, "RDMA_PS_TCP")
+	pd, err := p.b.AllocPD()
+	b.ok(err)
+	expect("another device's PD", x.CreateQP(pd, smallQP), verbs.ErrInvalid, "sim1")
+	a.ok(x.CreateQP(nil, smallQP))
+	expect("a second QP", x.CreateQP(nil, smallQP), verbs.ErrBusy, "has a QP")
+	expect("57 bytes", x.Connect(&rdmacm.ConnParam{PrivateData: make([]byte, 57)}), verbs.ErrInvalid, "room for 56")
+	expect("retry_count 8", x.Connect(&rdmacm.ConnParam{RetryCount: 8}), verbs.ErrInvalid, "retry_count 8")
+	expect("too deep", x.Connect(&rdmacm.ConnParam{InitiatorDepth: 200}), verbs.ErrInvalid, "initiator_depth 200")
+	a.ok(x.Connect(nil))
+	expect("Connect twice", x.Connect(nil), verbs.ErrState, "connecting")
+	expect("Notify", x.Notify(verbs.EventCommEst), verbs.ErrState, "accepted")
+
+	y := b.next(rdmacm.EventConnectRequest).ID
+	expect("Accept without QP", y.Accept(nil), verbs.ErrState, "CreateQP")
+	b.ok(y.CreateQP(nil, smallQP))
+	expect("197 bytes", y.Accept(&rdmacm.ConnParam{PrivateData: make([]byte, 197)}), verbs.ErrInvalid, "room for 196")
+	expect("149 bytes", y.Reject(make([]byte, 149)), verbs.ErrInvalid, "room for 148")
+	// A QP that the program has meddled with does not connect, and the error says in which state it is.
+	b.ok(y.QP().Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+	expect("a QP in ERR", y.Accept(nil), verbs.ErrState, "QPS_ERR")
+	b.ok(y.Reject(nil))
+	a.next(rdmacm.EventRejected)
+	b.ok(y.Close())
+	expect("a closed ID", y.Accept(nil), verbs.ErrClosed, "closed")
+	expect("a closed ID", y.CreateQP(nil, smallQP), verbs.ErrClosed, "closed")
+	expect("a closed ID", y.SetTOS(1), verbs.ErrClosed, "closed")
+	expect("a closed ID", y.Migrate(a.ch), verbs.ErrClosed, "closed")
+}
+
+// TestNoInitiatorDepth: a connection without READ resources says so when a READ is posted.
+func TestNoInitiatorDepth(t *testing.T) {
+	p := newPair(t)
+	x, _ := p.connect(t, &rdmacm.Config{Param: &rdmacm.ConnParam{RetryCount: 7, RNRRetryCount: 7}}, nil)
+	_, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled}})
+	if err != nil {
+		t.Logf("%v", err)
+		return
+	}
+	var wcs [1]verbs.WC
+	if _, err := x.SendCQ().Wait(patience(t), wcs[:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := wcs[0].Err(); err == nil || !strings.Contains(err.Error(), "MAX_QP_RD_ATOMIC") {
+		t.Errorf("a READ without initiator depth: %v", err)
+	}
+}
+
+// TestNoRNRRetry: with rnr_retry 0, a SEND that finds no receive fails at once and says why.
+func TestNoRNRRetry(t *testing.T) {
+	p := newPair(t)
+	x, _ := p.connect(t, nil, &rdmacm.Config{Param: &rdmacm.ConnParam{RNRRetryCount: 0}})
+	if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendSignaled}}); err != nil {
+		t.Fatal(err)
+	}
+	var wcs [1]verbs.WC
+	if _, err := x.SendCQ().Wait(patience(t), wcs[:]); err != nil {
+		t.Fatal(err)
+	}
+	if wcs[0].Status != verbs.WCRNRRetryExceeded {
+		t.Errorf("a SEND without receive: %v", wcs[0].Err())
+	}
+}

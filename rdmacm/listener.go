@@ -1,0 +1,144 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// ListenConfig says how to listen.
+type ListenConfig struct {
+	Devices   []*verbs.Device // to listen on, instead of those of the registered providers
+	Backlog   int             // requests that may wait for Accept; 0 is 1024
+	ReuseAddr bool            // see ID.SetReuseAddr
+	UC        bool            // listen where UC QPs connect, in PortSpaceIB, instead of PortSpaceTCP
+}
+
+// Listener takes requests for connections.
+type Listener struct {
+	ch *EventChannel
+	id *ID
+
+	closing sync.Once
+	err     error // of Close
+}
+
+// Listen listens on an address of this host or, if it is unspecified, on all; [::] includes IPv4.
+// Port 0 asks for one that is free.
+func Listen(addr netip.AddrPort) (*Listener, error) { return new(ListenConfig).Listen(addr) }
+
+// Listen is the function of that name.
+func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
+	ps := PortSpaceTCP
+	if c.UC {
+		ps = PortSpaceIB
+	}
+	l := &Listener{ch: NewEventChannel(c.Devices...)}
+	var err error
+	if l.id, err = NewID(l.ch, ps); err != nil {
+		return nil, err
+	}
+	if err = l.id.SetReuseAddr(c.ReuseAddr); err == nil {
+		if err = l.id.BindAddr(addr); err == nil {
+			err = l.id.Listen(c.Backlog)
+		}
+	}
+	if err != nil {
+		l.Close()
+		return nil, opError("listen", addr, netip.AddrPort{}, err)
+	}
+	return l, nil
+}
+
+// Addr returns the address and port.
+func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
+
+// Accept waits for a request. After Close it returns verbs.ErrClosed.
+func (l *Listener) Accept(ctx context.Context) (*Request, error) {
+	for {
+		ev, err := l.ch.Next(ctx)
+		if err != nil {
+			return nil, opError("accept", l.Addr(), netip.AddrPort{}, err)
+		}
+		switch ev.Type {
+		case EventConnectRequest:
+			return newRequest(ev), nil
+		case EventDeviceRemoval:
+			return nil, ev.Err
+		}
+		// A request that nobody has answered yet may end: its Accept says so.
+	}
+}
+
+// Close stops listening. Requests that Accept has not returned are rejected; connections stay.
+func (l *Listener) Close() error {
+	l.closing.Do(func() {
+		if l.err = l.id.Close(); l.err == nil {
+			l.err = l.ch.Close()
+		}
+	})
+	return l.err
+}
+
+// Request is a peer that wants to connect. It is to be accepted or rejected.
+type Request struct {
+	conn  *Conn
+	param ConnParam
+}
+
+// newRequest moves the new ID to a channel of its own.
+func newRequest(ev Event) *Request {
+	conn := newConn()
+	conn.id, conn.param = ev.ID, ev.Param
+	conn.ch = &EventChannel{handle: conn.handle}
+	if err := conn.id.Migrate(conn.ch); err != nil { // closed meanwhile: Accept will say so
+		conn.handle(Event{Type: EventDisconnected, Err: err})
+	}
+	return &Request{conn: conn, param: ev.Param}
+}
+
+// PrivateData returns what the peer's program gave along: MaxConnectData bytes, filled up with
+// zeros, since the length is not sent.
+func (r *Request) PrivateData() []byte { return r.param.PrivateData }
+
+// Param returns what the peer has said, its resources as they are for this end.
+func (r *Request) Param() ConnParam { return r.param }
+
+// Device returns the device that the request has come to.
+func (r *Request) Device() *verbs.Device { return r.conn.id.Device() }
+
+// LocalAddr returns the address and port that the peer has asked for.
+func (r *Request) LocalAddr() netip.AddrPort { return r.conn.id.LocalAddr() }
+
+// RemoteAddr returns the peer's address and port.
+func (r *Request) RemoteAddr() netip.AddrPort { return r.conn.id.RemoteAddr() }
+
+// Accept connects to the peer, with a QP as c describes it. It returns when the peer is there.
+func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
+	config := c.orDefault()
+	err := r.conn.setup(&config)
+	if err == nil {
+		err = r.conn.id.Accept(config.param())
+	}
+	if err == nil {
+		err = r.conn.await(ctx)
+	}
+	if err != nil {
+		local, remote := r.LocalAddr(), r.RemoteAddr()
+		r.conn.Close()
+		return nil, opError("accept", local, remote, err)
+	}
+	return r.conn, nil
+}
+
+// Reject refuses the peer, whose Dial returns a RejectError with the private data, of
+// MaxRejectData bytes at most.
+func (r *Request) Reject(privateData []byte) error {
+	err := r.conn.id.Reject(privateData)
+	if cerr := r.conn.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,73 @@
+package rdmacm
+
+import "github.com/adverb-rdma/adverb/verbs"
+
+// options are what rdma_set_option sets.
+type options struct {
+	tos        uint8
+	ackTimeout uint8 // code
+	hasACK     bool
+	reuseAddr  bool
+	afOnly     bool
+}
+
+// maxTimeoutCode is the largest code of an acknowledgement timeout.
+const maxTimeoutCode = 31
+
+// SetTOS sets the type of service, IPv4 TOS or IPv6 traffic class, of the connection's packets
+// (RDMA_OPTION_ID_TOS). Set it before Connect or Accept.
+func (id *ID) SetTOS(tos uint8) error {
+	return id.set("set type of service", func() error {
+		id.options.tos, id.path.TrafficClass = tos, tos
+		return nil
+	})
+}
+
+// SetACKTimeout sets how long QPs wait for an acknowledgement, 4.096 µs × 2^code, 0 for ever
+// (RDMA_OPTION_ID_ACK_TIMEOUT). It counts for the QP of this end and, when set before Connect, for the
+// peer's. Without it the code is 15, which is 0.13 s.
+func (id *ID) SetACKTimeout(code uint8) error {
+	return id.set("set ack timeout", func() error {
+		if id.qpType != verbs.QPTypeRC {
+			return verbs.Errorf(verbs.ErrUnsupported, "only RC QPs acknowledge, and this is %v", id.ps)
+		}
+		if code > maxTimeoutCode {
+			return verbs.Errorf(verbs.ErrInvalid, "code %d: codes are 0 to %d", code, maxTimeoutCode)
+		}
+		id.options.ackTimeout, id.options.hasACK = code, true
+		return nil
+	})
+}
+
+// SetReuseAddr lets IDs bind to a port that others have which allow it too, as long as at most one
+// listens (RDMA_OPTION_ID_REUSEADDR). Set it before BindAddr.
+func (id *ID) SetReuseAddr(on bool) error {
+	return id.set("set reuse address", func() error {
+		if id.state != stateIdle {
+			return verbs.Errorf(verbs.ErrState, "the ID is %v: set it before BindAddr", id.state)
+		}
+		id.options.reuseAddr = on
+		return nil
+	})
+}
+
+// SetAFOnly keeps IPv4 away from an ID that is bound to [::] (RDMA_OPTION_ID_AFONLY). Set it before
+// BindAddr.
+func (id *ID) SetAFOnly(on bool) error {
+	return id.set("set address family only", func() error {
+		if id.state != stateIdle {
+			return verbs.Errorf(verbs.ErrState, "the ID is %v: set it before BindAddr", id.state)
+		}
+		id.options.afOnly = on
+		return nil
+	})
+}
+
+func (id *ID) set(op string, f func() error) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state == stateClosed {
+		return id.error(op, verbs.ErrClosed)
+	}
+	return id.error(op, f())
+}

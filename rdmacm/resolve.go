@@ -1,0 +1,159 @@
+package rdmacm
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// ResolveAddr finds the device and the local address from which dst is reached (rdma_resolve_addr),
+// and binds the ID to them. src may be the zero value, which leaves the choice to the host's routes;
+// otherwise it is bound to, as by BindAddr. The answer is EventAddrResolved or EventAddrError.
+//
+// Whether the host dst exists shows when the ID connects: software devices do not ask before.
+func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
+	const op = "resolve address"
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect(op, "an address is resolved once, first or after BindAddr", stateIdle, stateBound); err != nil {
+		return err
+	}
+	if !dst.Addr().IsValid() {
+		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "the peer's address is empty"))
+	}
+	to := dst.Addr().Unmap()
+	if to.IsUnspecified() { // as for sockets, this host
+		to = loopback(to)
+	}
+	id.remote = netip.AddrPortFrom(to, dst.Port())
+	if src.IsValid() {
+		if id.state != stateIdle {
+			return id.error(op, verbs.Errorf(verbs.ErrInvalid, "a source address for an ID that is bound already, to %v", id.local))
+		}
+		if from := src.Addr().Unmap(); from.Is4() != to.Is4() {
+			return id.error(op, verbs.Errorf(verbs.ErrInvalid, "source %v and destination %v are of different IP versions", from, to))
+		}
+	}
+	if err := id.resolve(src, to); err != nil {
+		id.local = netip.AddrPortFrom(id.local.Addr(), id.local.Port())
+		id.report(Event{Type: EventAddrError, Status: statusOf(err), Err: id.error(op, err)})
+		return nil
+	}
+	id.state = stateAddrResolved
+	id.report(Event{Type: EventAddrResolved})
+	return nil
+}
+
+func loopback(unspecified netip.Addr) netip.Addr {
+	if unspecified.Is4() {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// statusOf returns what the C library would report.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrNoDevice):
+		return statusNoDevice
+	case errors.Is(err, ErrNoRoute):
+		return statusUnreachable
+	case errors.Is(err, ErrTimeout):
+		return statusTimedOut
+	}
+	return statusInvalid
+}
+
+// resolve finds the way to a peer. The caller holds id.mu.
+func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
+	if src.IsValid() && (src.Port() != 0 || !src.Addr().IsUnspecified()) && id.binding == nil {
+		if src.Port() != 0 {
+			if err := id.bind(src); err != nil {
+				return err
+			}
+		} else {
+			id.local = netip.AddrPortFrom(src.Addr().Unmap(), 0)
+		}
+	}
+	from := id.local.Addr()
+	if !from.IsValid() || from.IsUnspecified() {
+		var err error
+		if from, err = id.ch.source(to); err != nil {
+			return err
+		}
+	}
+	if id.agent == nil {
+		dev, err := id.ch.deviceOf(from)
+		if err != nil {
+			return err
+		}
+		sgid, err := gidIndex(dev, from)
+		if err != nil {
+			return err
+		}
+		a, err := acquireAgent(dev)
+		if err != nil {
+			return err
+		}
+		id.useAgent(a)
+		id.sgid = sgid
+	}
+	port := id.local.Port()
+	if port == 0 {
+		port = randomPort() // only a name for the peer to know: nothing comes to it
+	}
+	id.local = netip.AddrPortFrom(from, port)
+	id.path = cm.Path{Local: from.WithZone(""), Remote: to.WithZone(""), TrafficClass: id.options.tos}
+	return nil
+}
+
+// source returns the local address from which another is reached.
+func (ch *EventChannel) source(to netip.Addr) (netip.Addr, error) {
+	from, err := sourceFor(to)
+	if len(ch.devices) == 0 {
+		return from, err
+	}
+	// The devices need not be of the host's network: those of tests are not.
+	best, score := netip.Addr{}, 0
+	for _, d := range ch.devices {
+		es, err := d.GIDs(devicePort)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		for _, e := range es {
+			a := e.GID.Addr()
+			if e.Type != verbs.GIDTypeRoCEv2 || a.Is4() != to.Is4() {
+				continue
+			}
+			s := 1
+			if a.IsLinkLocalUnicast() == to.IsLinkLocalUnicast() {
+				s = 2
+			}
+			if a == from {
+				s = 3
+			}
+			if s > score {
+				best, score = a, s
+			}
+		}
+	}
+	if score == 0 {
+		return netip.Addr{}, noDevice(to, ch.devices)
+	}
+	return best, nil
+}
+
+// ResolveRoute finds the route to the resolved address (rdma_resolve_route). The answer is
+// EventRouteResolved or EventRouteError. On RoCE the network's routers decide, so it comes at once.
+func (id *ID) ResolveRoute() error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("resolve route", "call ResolveAddr first, and wait for EventAddrResolved", stateAddrResolved); err != nil {
+		return err
+	}
+	id.state = stateRouteResolved
+	id.report(Event{Type: EventRouteResolved})
+	return nil
+}

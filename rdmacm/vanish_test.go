@@ -1,0 +1,379 @@
+package rdmacm_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// bounded is within what time every attempt ends, whatever the peer does.
+const bounded = 30 * time.Second
+
+// in runs a test in which time passes at once.
+func in(t *testing.T, f func(t *testing.T, p pair)) {
+	synctest.Test(t, func(t *testing.T) {
+		f(t, newPair(t))
+	})
+}
+
+// within fails the test unless what f waits for takes between min and max.
+func within(t *testing.T, min, max time.Duration, f func()) {
+	t.Helper()
+	start := time.Now()
+	f()
+	if d := time.Since(start); d < min || d > max {
+		t.Errorf("it took %v, want %v to %v", d, min, max)
+	}
+}
+
+// connecting returns an ID of a that has asked the address for a connection.
+func connecting(a *script, to netip.AddrPort) *rdmacm.ID {
+	a.t.Helper()
+	x := a.routed(rdmacm.PortSpaceTCP, to)
+	a.ok(x.CreateQP(nil, smallQP))
+	a.ok(x.Connect(nil))
+	return x
+}
+
+// isTimeout checks what an event says when nobody answers.
+func isTimeout(t *testing.T, ev rdmacm.Event) {
+	t.Helper()
+	var net interface{ Timeout() bool }
+	if ev.Status != -110 || !errors.Is(ev.Err, rdmacm.ErrTimeout) || !errors.As(ev.Err, &net) || !net.Timeout() || !strings.Contains(ev.Err.Error(), "4791") {
+		t.Errorf("event %v: status %d, %v", ev.Type, ev.Status, ev.Err)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a := newScript(t, p.a)
+		x := connecting(a, netip.MustParseAddrPort("10.0.9.9:7471"))
+		within(t, 10*time.Second, bounded, func() { isTimeout(t, a.next(rdmacm.EventUnreachable)) })
+		if s := x.QP().State(); s != verbs.QPStateErr {
+			t.Errorf("the QP is in %v", s)
+		}
+		if err := x.Connect(nil); !errors.Is(err, verbs.ErrState) || !strings.Contains(err.Error(), "new ID") {
+			t.Errorf("another Connect: %v", err)
+		}
+		a.ok(x.Close())
+		a.ok(p.a.Close())
+	})
+}
+
+func TestNobodyThereUD(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a := newScript(t, p.a)
+		x := a.routed(rdmacm.PortSpaceUDP, netip.MustParseAddrPort("10.0.9.9:7471"))
+		a.ok(x.Connect(nil))
+		within(t, 10*time.Second, bounded, func() { isTimeout(t, a.next(rdmacm.EventUnreachable)) })
+	})
+}
+
+// TestVanishAfterREQ: the peer's CM asks for time, and nothing follows.
+func TestVanishAfterREQ(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		h := newByHand(t, p.b, addr(t, p.a, false, 0).Addr())
+		h.claim(rdmacm.PortSpaceTCP, 7471)
+		a := newScript(t, p.a)
+		a.patience = time.Hour
+		connecting(a, addr(t, p.b, false, 7471))
+		req := h.recvREQ()
+		h.send(wire.CMMRA, &wire.MRA{LocalCommID: h.newID(), RemoteCommID: req.LocalCommID, ServiceTimeout: 20})
+		within(t, 20*time.Second, 5*time.Minute, func() { isTimeout(t, a.next(rdmacm.EventUnreachable)) })
+	})
+}
+
+// TestVanishBeforeRTU: the active side falls silent after its REQ.
+func TestVanishBeforeRTU(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		b := newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		h := newByHand(t, p.a, l.LocalAddr().Addr())
+		h.send(wire.CMREQ, h.req(addr(t, p.a, false, 999), l.LocalAddr(), 0x123456))
+		y := b.next(rdmacm.EventConnectRequest).ID
+		b.ok(y.CreateQP(nil, smallQP))
+		b.ok(y.Accept(nil))
+		within(t, 5*time.Second, bounded, func() { isTimeout(t, b.next(rdmacm.EventUnreachable)) })
+		b.ok(y.Close())
+		b.ok(l.Close())
+		b.ok(p.b.Close())
+	})
+}
+
+// TestLostRTU: the first packet of the peer stands for the RTU that was lost.
+func TestLostRTU(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		b := newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		h := newByHand(t, p.a, l.LocalAddr().Addr())
+		qp, err := h.pd.CreateQP(verbs.QPInitAttr{SendCQ: h.cq, RecvCQ: h.cq, Cap: smallQP.Cap})
+		h.ok(err)
+		req := h.req(addr(t, p.a, false, 999), l.LocalAddr(), uint32(qp.QPN()))
+		h.send(wire.CMREQ, req)
+		y := b.next(rdmacm.EventConnectRequest).ID
+		b.ok(y.CreateQP(nil, smallQP))
+		b.ok(y.Accept(nil))
+		rep, err := wire.DecodeREP(h.recv(wire.CMREP))
+		h.ok(err)
+		h.ok(qp.Init(1, rdmatest.Access))
+		h.ok(qp.RTR(verbs.Peer{QPN: verbs.QPN(rep.LocalQPN), PSN: verbs.PSN(req.StartingPSN), GID: verbs.GIDFromAddr(l.LocalAddr().Addr())}, verbs.Path{MTU: verbs.MTU1024}))
+		h.ok(qp.RTS(verbs.PSN(rep.StartingPSN), verbs.DefaultRetry))
+		b.quiet()
+		_, err = qp.PostSend([]verbs.SendWR{{Op: verbs.OpRDMAWrite}}) // and no RTU
+		h.ok(err)
+		within(t, 0, 500*time.Millisecond, func() { b.next(rdmacm.EventEstablished) })
+		h.send(wire.CMRTU, &wire.RTU{LocalCommID: req.LocalCommID, RemoteCommID: rep.LocalCommID}) // late
+		b.ok(y.Disconnect())
+		h.recv(wire.CMDREQ)
+	})
+}
+
+// TestNotify: programs that serve their own QP tell the ID.
+func TestNotify(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		b := newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		h := newByHand(t, p.a, l.LocalAddr().Addr())
+		h.send(wire.CMREQ, h.req(addr(t, p.a, false, 999), l.LocalAddr(), 0x123456))
+		y := b.next(rdmacm.EventConnectRequest).ID
+		b.ok(y.CreateQP(nil, smallQP))
+		b.ok(y.Accept(nil))
+		if err := y.Notify(verbs.EventSQDrained); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("Notify of another event: %v", err)
+		}
+		b.ok(y.Notify(verbs.EventCommEst))
+		b.next(rdmacm.EventEstablished)
+		h.recv(wire.CMREP)
+	})
+}
+
+// TestVanishConnected: a peer that is cut off does not keep Disconnect, Close or the device.
+func TestVanishConnected(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		x, y := connected(a, b, l.LocalAddr())
+		p.net.Partition(p.a, p.b)
+		a.ok(x.Disconnect())
+		within(t, 5*time.Second, bounded, func() {
+			ev := a.next(rdmacm.EventDisconnected)
+			if ev.Status != -110 || !errors.Is(ev.Err, rdmacm.ErrTimeout) {
+				t.Errorf("disconnected from a peer that is gone: %d, %v", ev.Status, ev.Err)
+			}
+		})
+		within(t, 0, time.Second, func() { // one DREQ that nobody answers
+			for _, id := range []*rdmacm.ID{x, y, l} {
+				b.ok(id.Close())
+			}
+			b.ok(p.a.Close())
+			b.ok(p.b.Close())
+		})
+	})
+}
+
+// TestCloseAnywhere closes an ID in each state, with the peer there and cut off; the devices can be
+// closed at once.
+func TestCloseAnywhere(t *testing.T) {
+	steps := []struct {
+		name string
+		do   func(a, b *script, l *rdmacm.ID) []*rdmacm.ID
+	}{
+		{"idle", func(a, b *script, l *rdmacm.ID) []*rdmacm.ID { return []*rdmacm.ID{a.id(rdmacm.PortSpaceTCP)} }},
+		{"routed", func(a, b *script, l *rdmacm.ID) []*rdmacm.ID {
+			return []*rdmacm.ID{a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())}
+		}},
+		{"connecting", func(a, b *script, l *rdmacm.ID) []*rdmacm.ID {
+			return []*rdmacm.ID{connecting(a, l.LocalAddr())}
+		}},
+		{"requested", func(a, b *script, l *rdmacm.ID) []*rdmacm.ID {
+			x := connecting(a, l.LocalAddr())
+			return []*rdmacm.ID{b.next(rdmacm.EventConnectRequest).ID, x}
+		}},
+		{"connected", func(a, b *script, l *rdmacm.ID) []*rdmacm.ID {
+			x, y := connected(a, b, l.LocalAddr())
+			return []*rdmacm.ID{x, y}
+		}},
+		{"disconnecting", func(a, b *script, l *rdmacm.ID) []*rdmacm.ID {
+			x, y := connected(a, b, l.LocalAddr())
+			a.ok(x.Disconnect())
+			return []*rdmacm.ID{x, y}
+		}},
+		{"listening", func(a, b *script, l *rdmacm.ID) []*rdmacm.ID { return []*rdmacm.ID{l} }},
+		{"not fetched", func(a, b *script, l *rdmacm.ID) []*rdmacm.ID {
+			x := connecting(a, l.LocalAddr())
+			synctest.Wait()
+			return []*rdmacm.ID{l, x}
+		}},
+	}
+	for _, s := range steps {
+		for _, cut := range []bool{false, true} {
+			in(t, func(t *testing.T, p pair) {
+				a, b := newScript(t, p.a), newScript(t, p.b)
+				l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+				ids := s.do(a, b, l)
+				if cut {
+					p.net.Partition(p.a, p.b)
+				}
+				within(t, 0, time.Second, func() {
+					for _, id := range append(ids, l) {
+						if err := id.Close(); err != nil {
+							t.Errorf("%s: %v", s.name, err)
+						}
+					}
+					for _, d := range []*verbs.Device{p.a, p.b} {
+						if err := d.Close(); err != nil {
+							t.Errorf("%s: %v", s.name, err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestNotFetched: a peer whose request nobody has fetched hears that the listener is gone.
+func TestNotFetched(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		connecting(a, l.LocalAddr())
+		synctest.Wait()
+		b.ok(l.Close())
+		if ev := a.next(rdmacm.EventRejected); ev.Status != int(rdmacm.RejectConsumerDefined) {
+			t.Errorf("rejected with status %d: %v", ev.Status, ev.Err)
+		}
+	})
+}
+
+// TestGivenUp: the accepting end hears that the dialer has given up.
+func TestGivenUp(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		x := connecting(a, l.LocalAddr())
+		y := b.next(rdmacm.EventConnectRequest).ID
+		a.ok(x.Close())
+		ev := b.next(rdmacm.EventRejected)
+		if ev.ID != y || ev.Status != int(rdmacm.RejectTimeout) || !errors.Is(ev.Err, rdmacm.ErrReset) || !strings.Contains(ev.Err.Error(), "given up") {
+			t.Errorf("event %v: %d, %v", ev.Type, ev.Status, ev.Err)
+		}
+		b.ok(y.CreateQP(nil, smallQP))
+		if err := y.Accept(nil); !errors.Is(err, verbs.ErrState) {
+			t.Errorf("Accept after that: %v", err)
+		}
+	})
+}
+
+// TestRejectReasons: every reason that a peer may give reaches the program, with its text.
+func TestRejectReasons(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		h := newByHand(t, p.b, addr(t, p.a, false, 0).Addr())
+		h.claim(rdmacm.PortSpaceTCP, 7471)
+		a := newScript(t, p.a)
+		texts := map[string]uint16{}
+		for reason := uint16(1); reason <= 36; reason++ {
+			x := connecting(a, addr(t, p.b, false, 7471))
+			req := h.recvREQ()
+			rej := &wire.REJ{RemoteCommID: req.LocalCommID, Reason: wire.RejReason(reason)}
+			if reason == uint16(rdmacm.RejectTimeout) { // a peer that gives up names itself: as the active side only
+				a.ok(x.Close())
+				h.recv(wire.CMREJ)
+				continue
+			}
+			if reason == uint16(rdmacm.RejectInvalidMTU) {
+				rej.ARILen, rej.ARI[0] = 1, uint8(verbs.MTU512)
+			}
+			copy(rej.PrivateData[:], fmt.Sprint("because ", reason))
+			h.send(wire.CMREJ, rej)
+			ev := a.next(rdmacm.EventRejected)
+			var e *rdmacm.RejectError
+			if ev.Status != int(reason) || !errors.As(ev.Err, &e) || e.Reason != rdmacm.RejectReason(reason) || !strings.HasPrefix(string(e.PrivateData), fmt.Sprint("because ", reason, "\x00")) {
+				t.Errorf("reason %d: status %d, %v", reason, ev.Status, ev.Err)
+				continue
+			}
+			if before, ok := texts[e.Error()]; ok {
+				t.Errorf("reasons %d and %d have one text: %v", before, reason, e)
+			}
+			texts[e.Error()] = reason
+			if reason == uint16(rdmacm.RejectInvalidMTU) && !strings.Contains(e.Error(), "512") {
+				t.Errorf("the peer's MTU is not told: %v", e)
+			}
+			a.ok(x.Close())
+		}
+	})
+}
+
+// TestBadRequests: what a listener cannot serve is rejected with the reason, before any program sees it.
+func TestBadRequests(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		b := newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		h := newByHand(t, p.a, l.LocalAddr().Addr())
+		for _, c := range []struct {
+			name   string
+			change func(*wire.REQ)
+			want   rdmacm.RejectReason
+		}{
+			{"nobody listens", func(r *wire.REQ) { r.ServiceID++ }, rdmacm.RejectInvalidServiceID},
+			{"no IP CM header", func(r *wire.REQ) { clear(r.PrivateData[:]) }, rdmacm.RejectConsumerDefined},
+			{"another destination", func(r *wire.REQ) { r.PrivateData[35]++ }, rdmacm.RejectConsumerDefined},
+			{"UC in RDMA_PS_TCP", func(r *wire.REQ) { r.Transport = 1 }, rdmacm.RejectInvalidTransport},
+			{"MTU above the port's", func(r *wire.REQ) { r.MTU = 7 }, 0},
+		} {
+			req := h.req(addr(t, p.a, false, 999), l.LocalAddr(), 0x123456+h.newID())
+			c.change(req)
+			h.send(wire.CMREQ, req)
+			if c.want == 0 { // no MTU at all: no message to answer
+				synctest.Wait()
+				b.quiet()
+				continue
+			}
+			rej, err := wire.DecodeREJ(h.recv(wire.CMREJ))
+			h.ok(err)
+			if rej.RemoteCommID != req.LocalCommID || rdmacm.RejectReason(rej.Reason) != c.want {
+				t.Errorf("%s: rejected for %v", c.name, rej.Reason)
+			}
+		}
+		b.quiet()
+	})
+}
+
+// TestMTUAbovePeer: the interfaces' MTUs differ, and the error says so.
+func TestMTUAbovePeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, rdmatest.Config{MTU: 1500})
+		b := newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		h := newByHand(t, p.a, l.LocalAddr().Addr())
+		req := h.req(addr(t, p.a, false, 999), l.LocalAddr(), 0x123456)
+		req.MTU = uint8(verbs.MTU4096)
+		h.send(wire.CMREQ, req)
+		rej, err := wire.DecodeREJ(h.recv(wire.CMREJ))
+		h.ok(err)
+		if rdmacm.RejectReason(rej.Reason) != rdmacm.RejectInvalidMTU || rej.ARILen != 1 || verbs.MTU(rej.ARI[0]) != verbs.MTU1024 {
+			t.Errorf("rejected for %v, %v", rej.Reason, rej.Info())
+		}
+	})
+}
+
+// TestDeviceRemoval: IDs hear that their device is gone.
+func TestDeviceRemoval(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		x, _ := connected(a, b, l.LocalAddr())
+		p.a.Provider().Close()
+		if ev := a.next(rdmacm.EventDeviceRemoval); ev.ID != x || ev.Err == nil {
+			t.Errorf("removal: %+v", ev)
+		}
+	})
+}
