@@ -20,7 +20,14 @@ var commands = []*command{
 	ucPingpongCmd,
 	udPingpongCmd,
 	srqPingpongCmd,
+	rpingCmd,
+	rdmaServerCmd,
+	rdmaClientCmd,
 	asyncwatchCmd,
+	cmatoseCmd,
+	udaddyCmd,
+	mckeyCmd,
+	cmtimeCmd,
 	demoCmd,
 }
 
@@ -28,6 +35,7 @@ var commands = []*command{
 type command struct {
 	name    string // as in "adverb devinfo"
 	classic string // as in "ibv_devinfo", or ""
+	also    string // a second classic name, or ""
 	short   string // one line for the list of commands
 
 	options []option
@@ -119,7 +127,7 @@ func run(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.
 	}
 	base := strings.TrimSuffix(filepath.Base(prog), ".exe")
 	for _, c := range commands {
-		if c.classic != "" && base == c.classic {
+		if c.classic != "" && (base == c.classic || base == c.also) {
 			return c.run(&invocation{ctx: ctx, cmd: c, prog: prog, args: args, isName: true,
 				stdin: stdin, stdout: stdout, stderr: stderr})
 		}
