@@ -59,7 +59,9 @@ func (n *Netdev) ServeGSI(on bool) {
 // it. The caller holds n.mu.
 func (n *Netdev) standIn(addr netip.Addr) {
 	if name := gsiName(addr); n.gsi.Load() && n.named[name] == nil {
-		_ = n.openNamed(name) // tried again: see tryStandIn
+		if l := n.links[addr]; n.openNamed(name) == nil && l != nil { // else tried again: see tryStandIn
+			l.steering.renewNow()
+		}
 	}
 }
 

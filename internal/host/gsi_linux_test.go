@@ -448,3 +448,44 @@ func TestQP1Network(t *testing.T) {
 		m.leave()
 	}
 }
+
+// The kernel is told to deliver what is for QP1 to who stands in for all, also when others come later: those may be gone
+// soon, and what waits in their sockets with them.
+func TestQP1Steered(t *testing.T) {
+	addr := testAddr(49)
+	ms := []*member{join(t, addr), join(t, addr)}
+	ms[0].netdev.ServeGSI(true)
+	for range 3 {
+		ms = append(ms, join(t, addr))
+		ms[len(ms)-1].netdev.ServeGSI(true)
+		exchange(t, ms, 0)
+		end := time.Now().Add(patience)
+		for direct := 0; direct < 20; direct++ {
+			before := passed(ms)
+			from := ms[len(ms)-1].link
+			from.Send([]link.Datagram{{Src: from.Source(0), Dst: from.Addr(), Payload: mad(wire.CMREQ, service(), 1)}})
+			// Until the program is up to date, any of them may keep it.
+			var at int
+			select {
+			case <-ms[0].got:
+			case <-ms[1].got:
+				at = 1
+			case <-ms[len(ms)-2].got:
+				at = len(ms) - 2
+			case <-ms[len(ms)-1].got:
+				at = len(ms) - 1
+			case <-time.After(patience):
+				t.Fatal("nobody receives what is for QP1")
+			}
+			if at != 0 || passed(ms) != before {
+				direct = -1
+			}
+			if time.Now().After(end) {
+				t.Fatalf("among %d members, what is for QP1 still arrives at another", len(ms))
+			}
+		}
+	}
+	for _, m := range ms {
+		m.leave()
+	}
+}

@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long something that takes some hundred milliseconds may take on a busy machine.
-const patience = 5 * time.Second
+const patience = 20 * time.Second
 
 // member is what a process is to the others: a Netdev with a block and a link. Several in one
 // process look the same to each other as several processes.

@@ -97,10 +97,14 @@ func (n *Netdev) message(b []byte) {
 }
 
 // blocks returns what the process has claimed.
-func (n *Netdev) blocks() []uint32 {
+// The special block is among it if this process stands in for all at the address.
+func (n *Netdev) blocks(addr netip.Addr) []uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var bs []uint32
+	if n.named[gsiName(addr)] != nil {
+		bs = append(bs, specialBlock)
+	}
 	for _, b := range n.boxes {
 		bs = append(bs, b.name.block)
 	}

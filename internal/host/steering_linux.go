@@ -235,6 +235,8 @@ func (s *steering) evaluate(known map[int]answer) (found map[int]answer, end int
 		}
 		if a, ok := known[i]; ok {
 			if _, elsewhere := first[a.process]; !elsewhere {
+				// What is for nobody in particular must not go to a process that is stopped.
+				a.blocks = slices.DeleteFunc(slices.Clone(a.blocks), func(b uint32) bool { return b == specialBlock })
 				found[i] = a
 			}
 		}
@@ -300,7 +302,7 @@ func (s *steering) probed(d *link.Datagram, index int) {
 	}
 	m := message{
 		kind: hereMessage, from: owners.self, nonce: binary.BigEndian.Uint64(p.Payload),
-		addr: l.Addr().Addr(), index: index, blocks: l.netdev.blocks(),
+		addr: l.Addr().Addr(), index: index, blocks: l.netdev.blocks(l.Addr().Addr()),
 	}
 	to := binary.BigEndian.Uint32(p.Payload[8:])
 	switch {
