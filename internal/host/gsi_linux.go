@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -129,11 +130,47 @@ func (l *Link) addressee(b []byte) (boxName, bool) {
 // isOurMAD reports whether a datagram for QP1 is for this process, for all that it knows without asking.
 func (l *Link) isOurMAD(b []byte) bool {
 	name, ok := l.addressee(b)
-	return l.netdev.gsi.Load() && (!ok || l.netdev.owns(name))
+	if !ok {
+		return l.netdev.gsi.Load() && !isCancel(b)
+	}
+	return l.netdev.gsi.Load() && l.netdev.owns(name)
+}
+
+// isCancel reports whether a datagram for QP1 is the REJ by which a peer takes back a REQ that nobody has
+// answered. It names the peer's end alone.
+func isCancel(b []byte) bool {
+	var p wire.Packet
+	if p.Decode(b) != nil || p.Opcode != wire.UDSendOnly {
+		return false
+	}
+	r, ok := wire.CMRoute(p.Payload)
+	return ok && r.Attr == wire.CMREJ && r.CommID == 0
+}
+
+// passCancel hands it to everybody: who has the REQ takes it. A flood of them does not become many.
+func (l *Link) passCancel(d *link.Datagram) {
+	if time.Since(l.cancelled) >= absentTime {
+		l.cancelled, l.cancels = time.Now(), 0
+	}
+	if l.cancels++; l.cancels > maxCancels {
+		l.strayed.Add(1)
+		return
+	}
+	for _, process := range l.steering.others() {
+		sent, _ := l.pass(blockName(process), d)
+		l.count(sent)
+	}
+	if l.netdev.gsi.Load() {
+		l.inject(*d)
+	}
 }
 
 // passMAD hands a datagram for QP1 on, or takes it if it is nobody's.
 func (l *Link) passMAD(d *link.Datagram) {
+	if isCancel(d.Payload) {
+		l.passCancel(d)
+		return
+	}
 	if name, ok := l.addressee(d.Payload); ok && !l.netdev.owns(name) {
 		if sent, found := l.pass(name, d); found {
 			l.count(sent)

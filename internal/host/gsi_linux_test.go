@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ func mad(attr wire.CMAttr, id, number uint64) []byte {
 		b = (&wire.REP{RemoteCommID: uint32(id)}).AppendTo(b)
 	case wire.CMDREQ:
 		b = (&wire.DREQ{RemoteCommID: uint32(id)}).AppendTo(b)
+	case wire.CMREJ:
+		b = (&wire.REJ{RemoteCommID: uint32(id), Reason: 4}).AppendTo(b)
 	default:
 		panic(attr)
 	}
@@ -488,4 +491,44 @@ func TestQP1Steered(t *testing.T) {
 	for _, m := range ms {
 		m.leave()
 	}
+}
+
+// A peer that takes back a REQ which nobody has answered does not know whom it has asked: all hear of it.
+func TestQP1Cancel(t *testing.T) {
+	addr := testAddr(50)
+	ms := []*member{join(t, addr), join(t, addr), join(t, addr)}
+	for _, m := range ms {
+		m.netdev.ServeGSI(true)
+	}
+	exchange(t, ms, 0)
+	heard := make([]bool, len(ms))
+	send := time.NewTicker(20 * time.Millisecond) // until the processes know each other
+	defer send.Stop()
+	for deadline := time.After(patience); slices.Contains(heard, false); {
+		select {
+		case <-send.C:
+			from := ms[0].link
+			from.Send([]link.Datagram{{Src: from.Source(0), Dst: from.Addr(), Payload: mad(wire.CMREJ, 0, 1)}})
+		case <-ms[0].got:
+			heard[0] = true
+		case <-ms[1].got:
+			heard[1] = true
+		case <-ms[2].got:
+			heard[2] = true
+		case <-deadline:
+			t.Fatalf("members that hear of it: %v", heard)
+		}
+	}
+	// A flood of them reaches nobody but a few.
+	l := ms[1].link.(*Link)
+	strayed, d := l.strayed.Load(), link.Datagram{Src: l.Source(0), Dst: l.Addr(), Payload: mad(wire.CMREJ, 0, 2)}
+	ms[1].leave()
+	for range 10 * maxCancels {
+		l.passMAD(&d)
+	}
+	if n := l.strayed.Load() - strayed; n < 8*maxCancels {
+		t.Errorf("of %d, %d were dropped", 10*maxCancels, n)
+	}
+	ms[0].leave()
+	ms[2].leave()
 }

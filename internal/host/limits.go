@@ -33,6 +33,9 @@ const (
 	absentTime = 20 * time.Millisecond
 	maxLookups = 64
 
+	// maxCancels is how many messages are given to every process in that time.
+	maxCancels = 16
+
 	// probeTime is how long the processes of an address have to answer who they are, and
 	// firstProbes how many sockets are looked for at first, of which probeWindow at a time: their answers
 	// have to fit into a mailbox. Those that have not answered are asked again

@@ -28,7 +28,11 @@ type Link struct {
 	mu      sync.Mutex
 	inbox   []link.Datagram // what others have handed on
 	taken   int             // of inbox
-	scratch []byte          // Recv's own
+
+	// Recv's own.
+	scratch   []byte
+	cancelled time.Time // when the count of cancels began
+	cancels   int
 }
 
 func newLink(n *Netdev, u *udp.Link) *Link {

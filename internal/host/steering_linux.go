@@ -35,6 +35,7 @@ type steering struct {
 	nonce   uint64         // of the probes under way
 	answers map[int]answer // to them, by index
 	changed chan struct{}  // an answer has come
+	members []uint32       // the processes at the address, by the block that each gives as its own
 
 	asked atomic.Int64 // when another process's latest probe came, in ns of Unix time
 }
@@ -119,6 +120,7 @@ func (s *steering) run() {
 			pause = renewMin
 		}
 		known = found
+		s.remember(known)
 		if own != noSocket {
 			// A kernel that takes no program leaves the work to those who pass on.
 			_ = s.link.Steer(program(steerBy(known), own))
@@ -132,6 +134,28 @@ func (s *steering) run() {
 			return
 		}
 	}
+}
+
+func (s *steering) remember(known map[int]answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members = s.members[:0]
+	for _, a := range known {
+		s.members = append(s.members, a.process)
+	}
+}
+
+// others returns the other processes at the address, as of the latest survey.
+func (s *steering) others() (processes []uint32) {
+	owners := s.link.netdev.owners.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.members {
+		if owners == nil || p != owners.self {
+			processes = append(processes, p)
+		}
+	}
+	return processes
 }
 
 // own returns the index of this process's socket.
