@@ -11,17 +11,16 @@ import (
 
 // byHand is a connection manager whose messages a test writes itself: QP1 of a device.
 type byHand struct {
-	t    *testing.T
-	dev  *verbs.Device
-	gsi  *verbs.GSI
-	pd   *verbs.PD
-	cq   *verbs.CQ
-	qp   *verbs.QP
-	mr   *verbs.MR
-	next uint64
-	ah   *verbs.AH
-	tid  uint64
-	id   uint32 // a communication ID of the device
+	t   *testing.T
+	dev *verbs.Device
+	gsi *verbs.GSI
+	pd  *verbs.PD
+	cq  *verbs.CQ
+	qp  *verbs.QP
+	mr  *verbs.MR
+	ah  *verbs.AH
+	tid uint64
+	id  uint32 // a communication ID of the device
 }
 
 const byHandRecvs = 64

@@ -15,8 +15,8 @@ const (
 	MaxUDAcceptData  = len(wire.SIDRREP{}.PrivateData)                       // 136, of Reject too
 )
 
-// MaxResources, as ResponderResources or InitiatorDepth, asks for as many as the device has or,
-// when accepting, as both ends have (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
+// MaxResources asks for as many READs and atomics as the device can do at a time or, when accepting, as
+// both ends can (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
 const MaxResources = 0xff
 
 // maxRetries is the largest retry count that fits the messages.
