@@ -110,7 +110,7 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 		q.complete(w, verbs.WCSuccess, nil)
 	}
 	if c.una != before {
-		c.progress(now)
+		c.progress(now, c.una-before)
 	}
 	return whole
 }
@@ -128,11 +128,11 @@ func (c *completer) completeLocal() {
 	}
 }
 
-// progress follows every move of una.
-func (c *completer) progress(now time.Duration) {
+// progress follows every move of una, by so many packets.
+func (c *completer) progress(now time.Duration, by uint64) {
 	q := c.qp
 	c.completeLocal()
-	q.req.acknowledged()
+	q.req.acknowledged(by)
 	c.restartTimer(now)
 	c.failIfOldest()
 	q.reportDrained()
@@ -233,12 +233,13 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 // answered moves una to end, inside or at the end of the READ or atomic w, the oldest.
 func (c *completer) answered(now time.Duration, w *sendWQE, end uint64) {
 	q := c.qp
+	by := end - c.una
 	c.una = end
 	if end == w.end() {
 		q.sq.head++
 		q.complete(w, verbs.WCSuccess, nil)
 	}
-	c.progress(now)
+	c.progress(now, by)
 }
 
 // gap goes back because a response is missing: an implied NAK.
@@ -279,6 +280,7 @@ func (c *completer) timeout(now time.Duration) {
 	q.counters.Timeouts++
 	c.ackDeadline = Never
 	c.backedAt = 0
+	q.req.shrink()
 	c.retry(now, fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(q.attr.Timeout), q.attr.Timeout))
 }
 

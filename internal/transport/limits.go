@@ -26,9 +26,14 @@ const (
 	// several times.
 	window = 256
 
-	// ackEvery is after how many packets of a long message the requester asks for an
-	// acknowledgement, so that the window moves while the message is under way.
-	ackEvery = window / 4
+	// Each timeout divides the window by shrinkFactor, down to minWindow, and what is acknowledged widens
+	// it again by as much.
+	shrinkFactor = 4
+	minWindow    = 16
+
+	// ackParts is how many acknowledgements a window of a long message's packets asks for, so that
+	// it moves while the message is under way.
+	ackParts = 4
 
 	// readChunk is how many response packets one READ request asks for: READs have no
 	// acknowledgements that could hold the responder back, so a long READ is several requests.

@@ -23,6 +23,7 @@ type requester struct {
 	// in [una, nxt) and not answered whole.
 	outstanding []uint64
 
+	window   uint64        // how many packets may be unacknowledged, at most the constant of that name
 	askedAt  uint64        // sequence number after the last packet with AckReq
 	resumeAt time.Duration // when an RNR NAK's wait ends; Never when there is none
 	retries  uint8         // left before WCRetryExceeded
@@ -38,7 +39,7 @@ type requester struct {
 const noCreditLimit = 1<<64 - 1
 
 func (r *requester) reset() {
-	*r = requester{qp: r.qp, resumeAt: Never, creditLimit: noCreditLimit}
+	*r = requester{qp: r.qp, window: window, resumeAt: Never, creditLimit: noCreditLimit}
 }
 
 func (r *requester) start(seq uint64) {
@@ -73,7 +74,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if w.op == verbs.OpRDMARead {
 		count = chunkEnd(w, k) - k
 	}
-	if r.nxt+count-q.com.una > window && r.nxt != q.com.una {
+	if r.nxt+count-q.com.una > r.window && r.nxt != q.com.una {
 		return 0
 	}
 	var n int
@@ -223,7 +224,7 @@ var dataOpcodes = [...]*[4]wire.Opcode{
 // data writes packet k of a SEND or WRITE.
 func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *Fault) {
 	p := r.qp.header(r.nxt)
-	if k+1 == w.packets || r.nxt-r.askedAt >= ackEvery || k == 0 && w.message >= r.creditLimit {
+	if k+1 == w.packets || r.nxt-r.askedAt >= r.window/ackParts || k == 0 && w.message >= r.creditLimit {
 		p.AckReq = true
 		r.askedAt = r.nxt + 1
 	}
@@ -288,8 +289,13 @@ func (r *requester) goBack() {
 	r.outstanding = r.outstanding[:0]
 }
 
-// acknowledged takes note that una has moved on.
-func (r *requester) acknowledged() {
+// shrink makes the window smaller after a timeout: a peer that is slow, or a network that loses what is too
+// much, must not get all of it again and again.
+func (r *requester) shrink() { r.window = max(minWindow, r.window/shrinkFactor) }
+
+// acknowledged takes note that una has moved on by n.
+func (r *requester) acknowledged(by uint64) {
+	r.window = min(window, r.window+by)
 	una := r.qp.com.una
 	n := 0
 	for n < len(r.outstanding) && r.outstanding[n] <= una {

@@ -301,3 +301,36 @@ func TestReservedSyndromes(t *testing.T) {
 		})
 	}
 }
+
+// TestTimeoutShrinksWindow: each timeout makes the requester more careful, and success less so.
+func TestTimeoutShrinksWindow(t *testing.T) {
+	const packets = 2 * window
+	big := func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, packets*256)) }
+	p := newPair(t, setup{mtu: verbs.MTU256, timeout: 8, retry: 4, noRetry: true})
+	p.cutAfter(0)
+	p.post(p.a, big(p))
+	p.run()
+	tries := map[time.Duration]int{}
+	for _, s := range p.packets(p.a, 0) {
+		tries[s.at]++
+	}
+	wait := wire.ACKTimeout(8)
+	for i, want := range []int{window, window / 4, minWindow, minWindow, minWindow} {
+		if got := tries[time.Duration(i)*wait]; got != want {
+			t.Errorf("try %d is of %d packets, want %d", i, got, want)
+		}
+	}
+
+	// The first window is lost, and nothing else: the message arrives at the expense of one timeout.
+	p = newPair(t, setup{mtu: verbs.MTU256})
+	p.routeWith(func(from *node, n int, pkt *wire.Packet) bool { return from == p.a && n < window })
+	p.post(p.a, big(p))
+	p.run()
+	p.a.wantSends(wc{1, 0})
+	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Retransmits != window {
+		t.Errorf("%+v", c)
+	}
+	if got := p.a.qp.req.window; got != window {
+		t.Errorf("after %d packets without loss the window is %d, want %d", packets, got, window)
+	}
+}
