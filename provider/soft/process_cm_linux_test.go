@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"sync"
 	"testing"
@@ -301,6 +302,7 @@ func TestConnectionsComeAndGo(t *testing.T) {
 	t.Logf("the server held %v; %v after %d connections in %.1f s", before, after, dialers*each, took.Seconds())
 	if err := after.leaked(before); err != nil {
 		t.Errorf("the server: %v", err)
+		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
