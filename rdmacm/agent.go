@@ -68,9 +68,10 @@ type agent struct {
 
 // agents are those of this process.
 var agents = struct {
-	mu sync.Mutex
-	of map[*verbs.Device]*agent
-}{of: map[*verbs.Device]*agent{}}
+	mu  sync.Mutex
+	of  map[*verbs.Device]*agent
+	pds map[*verbs.Device]*verbs.PD // defaults that outlived their agent: programs have objects in them
+}{of: map[*verbs.Device]*agent{}, pds: map[*verbs.Device]*verbs.PD{}}
 
 // acquireAgent returns the device's agent. Each call needs a release.
 func acquireAgent(dev *verbs.Device) (*agent, error) {
@@ -92,6 +93,8 @@ func acquireAgent(dev *verbs.Device) (*agent, error) {
 	}
 	a.refs = 1
 	agents.of[dev] = a
+	a.pd = agents.pds[dev] // so that memory registered for one connection serves the next
+	delete(agents.pds, dev)
 	return a, nil
 }
 
@@ -120,6 +123,9 @@ func (a *agent) release() {
 	<-a.ended
 	a.closeObjects()
 	agents.mu.Lock()
+	if a.pd != nil && a.pd.Close() != nil {
+		agents.pds[a.dev] = a.pd
+	}
 	delete(agents.of, a.dev)
 	agents.mu.Unlock()
 	close(a.closed)
@@ -508,9 +514,7 @@ func (a *agent) closeObjects() {
 			cq.Close()
 		}
 	}
-	for _, pd := range []*verbs.PD{a.qpPD, a.pd} {
-		if pd != nil {
-			pd.Close() // the default PD stays if a program has objects in it; so does the device then
-		}
+	if a.qpPD != nil {
+		a.qpPD.Close()
 	}
 }

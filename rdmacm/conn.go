@@ -59,7 +59,9 @@ func (c *Conn) ID() *ID { return c.id }
 // QP returns the connection's QP, which is in RTS.
 func (c *Conn) QP() *verbs.QP { return c.id.QP() }
 
-// PD returns the QP's protection domain: where to register memory for it.
+// PD returns the QP's protection domain: where to register memory for it. Unless Config named one it is shared by
+// the connections of the device, and stays while memory is registered in it; a program that wants to close the
+// device closes that memory before its last connection.
 func (c *Conn) PD() *verbs.PD { return c.QP().PD() }
 
 // SendCQ returns the CQ of what the QP sends.

@@ -220,6 +220,39 @@ func TestSetupFails(t *testing.T) {
 	}
 }
 
+// Memory that a program has registered stays of use when its connection is gone, and nothing piles up.
+func TestDefaultPDStays(t *testing.T) {
+	p := newPair(t)
+	at := addr(t, p.b, false, 7471)
+	l := p.listen(t, at)
+	var mr *verbs.MR
+	for i := range 3 {
+		done := accept(t, l, nil)
+		conn, err := p.dial(t, at, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mr == nil {
+			if mr, err = conn.PD().AllocMR(64, verbs.AccessLocalWrite); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := conn.QP().PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{mr.SGE(0, 64)}}}); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+		if conn.PD() != mr.PD() {
+			t.Errorf("connection %d has another default PD", i)
+		}
+		(<-done).conn.Close()
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := mr.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestListenTwice(t *testing.T) {
 	p := newPair(t)
 	l := p.listen(t, addr(t, p.b, false, 7471))

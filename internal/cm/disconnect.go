@@ -69,6 +69,7 @@ func (m *Machine) handleDREQ(now time.Duration, msg *message) {
 	}
 	c, found := m.find(dreq.RemoteCommID, dreq.LocalCommID, msg.path)
 	m.count(msg, found)
+	path := msg.path
 	switch found {
 	case foreign:
 		return
@@ -82,10 +83,11 @@ func (m *Machine) handleDREQ(now time.Duration, msg *message) {
 			m.stats.Ignored.add(msg.attr)
 			return
 		}
+		path = c.path // the connection's type of service, where the link does not tell the message's
 		next(c, now, dreq.PrivateData[:])
 	}
 	// Who has forgotten the connection agrees that it is gone.
-	m.send(msg.path, wire.CMDREP, msg.tid, &wire.DREP{LocalCommID: dreq.RemoteCommID, RemoteCommID: dreq.LocalCommID})
+	m.send(path, wire.CMDREP, msg.tid, &wire.DREP{LocalCommID: dreq.RemoteCommID, RemoteCommID: dreq.LocalCommID})
 }
 
 // What a DREP leads to.
