@@ -6,7 +6,7 @@ BENCH    ?= .
 # Systems beside this one on which the module must build, vet and have tests that compile.
 CROSS    ?= darwin windows
 
-.PHONY: test fmt tidy vet lint floors cross race portable nocgo fuzz bench
+.PHONY: test fmt tidy vet lint floors cross race portable nocgo lab fuzz bench
 
 # From the quickest to fail to the slowest, so serially even under -j; go test's own lines come last.
 test:
@@ -56,6 +56,10 @@ portable:
 
 nocgo:
 	CGO_ENABLED=0 $(GO) test ./...
+
+# Against Linux's own RDMA, in virtual machines: lab/README.md. Not part of test, since it needs root.
+lab:
+	@ADVERB_LAB=require $(GO) test -count=1 -timeout 20m ./lab $(LABFLAGS)
 
 # Go fuzzes one target at a time. go test -list prints the names of a package, then its ok line.
 fuzz:

@@ -23,6 +23,9 @@ var floors = []struct {
 	floor   int
 }{
 	{"cmd/adverb", 5},
+	{"lab", 5},
+	{"lab/agentd", 5},
+	{"lab/agent", 4},
 
 	{"provider/...", 4},
 	{"rdmatest", 4},

@@ -1,0 +1,20 @@
+// Agentd runs in a guest of the lab, as its first process once the guest is set up.
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/adverb-rdma/adverb/lab/agent"
+)
+
+func main() {
+	l, err := net.Listen("tcp", fmt.Sprintf(":%d", agent.Port))
+	if err == nil {
+		fmt.Println(agent.Ready)
+		err = agent.Serve(l)
+	}
+	fmt.Fprintln(os.Stderr, "agentd:", err)
+	os.Exit(1)
+}

@@ -1,0 +1,147 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// image is what guests are made of.
+type image struct {
+	dir    string
+	root   string // a tree of Debian packages
+	kernel string // vmlinux
+}
+
+func imageAt(dir string) *image {
+	return &image{dir: dir, root: filepath.Join(dir, "root"), kernel: filepath.Join(dir, "vmlinux")}
+}
+
+// prepare downloads the packages and unpacks them, unless that has been done before. They stay in the
+// user's cache directory.
+func prepare(ctx context.Context) (*image, error) {
+	for _, program := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("%s is missing: guests are made of Debian packages, and that needs a Debian system, version 12 or newer", program)
+		}
+	}
+	cache, err := cacheDir("")
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(filepath.Join(cache, "lock"), unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	return prepareIn(ctx, cache)
+}
+
+// cacheDir returns a directory of the lab in the user's cache.
+func cacheDir(name string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no cache directory: %w (set HOME or XDG_CACHE_HOME)", err)
+	}
+	dir := filepath.Join(cache, "adverb", "lab", name)
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// prepareIn runs under the cache's lock.
+func prepareIn(ctx context.Context, cache string) (*image, error) {
+	apt := filepath.Join(cache, "apt")
+	archives, err := resolve(ctx, apt)
+	if err != nil {
+		return nil, err
+	}
+	img := imageAt(filepath.Join(cache, "image-"+recipeKey(archives)))
+	if _, err := os.Stat(img.dir); err == nil {
+		return img, holdImage(img.dir)
+	}
+	fmt.Fprintf(os.Stderr, "lab: downloading %d Debian packages\n", len(archives))
+	if err := download(ctx, apt, archives); err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(os.Stderr, "lab: unpacking them")
+	removeOld(cache)
+	made := imageAt(filepath.Join(cache, "new"))
+	if err := os.RemoveAll(made.dir); err != nil { // of a process that was killed
+		return nil, err
+	}
+	if err = made.make(ctx, apt, archives); err == nil {
+		err = os.Rename(made.dir, img.dir)
+	}
+	if err != nil {
+		os.RemoveAll(made.dir)
+		return nil, err
+	}
+	return img, holdImage(img.dir)
+}
+
+func (img *image) make(ctx context.Context, apt string, archives []string) error {
+	if err := unpack(ctx, apt, archives, img.root); err != nil {
+		return err
+	}
+	if err := img.extractKernel(ctx); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(img.root, "etc", "hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644)
+}
+
+// holdImage keeps removeOld of other processes away from an image as long as this process lives.
+func holdImage(dir string) error {
+	_, err := lockFile(filepath.Join(dir, "lock"), unix.LOCK_SH)
+	return err
+}
+
+// removeOld removes the images that nobody holds: those of earlier packages.
+func removeOld(cache string) {
+	old, _ := filepath.Glob(filepath.Join(cache, "image-*"))
+	for _, dir := range old {
+		if lock, err := lockFile(filepath.Join(dir, "lock"), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			os.RemoveAll(dir)
+			lock.Close()
+		}
+	}
+}
+
+// lockFile returns an open file with a lock. What is shared stays locked until this process and its
+// children have gone, whatever they execute.
+func lockFile(name string, how int) (*os.File, error) {
+	flags := unix.O_CREAT | unix.O_RDWR
+	if how != unix.LOCK_SH {
+		flags |= unix.O_CLOEXEC
+	}
+	fd, err := unix.Open(name, flags, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	for {
+		err = unix.Flock(fd, how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	if how == unix.LOCK_SH {
+		return nil, nil // an os.File would be closed by its finalizer
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// command returns a command which runs a program of the packages on this machine, with the libraries
+// of the packages.
+func (img *image) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	libs := []string{filepath.Join(img.root, "usr/lib/x86_64-linux-gnu"), filepath.Join(img.root, "usr/lib")}
+	argv := append([]string{"--library-path", strings.Join(libs, ":"), filepath.Join(img.root, program)}, args...)
+	return exec.CommandContext(ctx, filepath.Join(img.root, "usr/lib64/ld-linux-x86-64.so.2"), argv...)
+}

@@ -1,0 +1,330 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/lab/agent"
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// cmScenario is a row of what the classic programs never do.
+func cmScenario(program, server, variant string, v6 bool) scenario {
+	return scenario{family: "Connections that fail or end", program: program, server: server, variant: variant, v6: v6, mtu: mtus[0]}
+}
+
+// eachIP calls f for IPv4 and IPv6.
+func eachIP(f func(v6 bool)) {
+	f(false)
+	f(true)
+}
+
+// wantRefusal checks the error of Dial.
+func wantRefusal(t *testing.T, err error, reason rdmacm.RejectReason, text, data string) {
+	t.Helper()
+	var rej *rdmacm.RejectError
+	if !errors.As(err, &rej) || !errors.Is(err, rdmacm.ErrRefused) {
+		t.Fatalf("%v: want a RejectError which is ErrRefused", err)
+	}
+	if rej.Reason != reason || !strings.Contains(err.Error(), text) || !strings.HasPrefix(string(rej.PrivateData), data) {
+		t.Errorf("%v (reason %d, private data %q), want %q (reason %d, private data %q)", err, rej.Reason, rej.PrivateData, text, reason, data)
+	}
+}
+
+// Nobody listens.
+func TestConnectionRefused(t *testing.T) {
+	needLab(t)
+	eachIP(func(v6 bool) {
+		cmScenario("connect", "kernel", "no listener", v6).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			to := nextAddr(l.Guest(0), v6)
+			d := rdmacm.Dialer{Device: cmDevice(t, l, v6)}
+			_, err := d.Dial(ctx, to, nil)
+			wantRefusal(t, err, rdmacm.RejectInvalidServiceID, "connection refused: no listener for port", "")
+		})
+	})
+	cmScenario("rping", "kernel", "no listener", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		wantRpingRefused(ctx, t, l.Host(), nextAddr(l.Guest(0), false), 8)
+	})
+	cmScenario("rping", "adverb", "no listener", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		// Somebody must be there to say no.
+		cmListen(t, cmDevice(t, l, false), nextAddr(l.Host(), false))
+		wantRpingRefused(ctx, t, l.Guest(0), nextAddr(l.Host(), false), 8)
+	})
+	for _, server := range []string{"kernel", "adverb"} {
+		cmScenario("udaddy", server, "no listener", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			if server == "adverb" {
+				cmListen(t, cmDevice(t, l, false), nextAddr(l.Host(), false))
+			}
+			srv, client := sides(l, server)
+			p := start(ctx, t, client, cmArgv(client, "udaddy", "-s", srv.Addr(false).String())...)
+			left, err := p.Wait()
+			want := "udaddy: starting client\nudaddy: connecting\nudaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 1\ntest complete\nreturn status 1\n"
+			if err != nil || left.Code != 1 || left.Stdout != want {
+				t.Error(p.Report())
+			}
+		})
+	}
+}
+
+// wantRpingRefused runs a client that is turned away, for a reason.
+func wantRpingRefused(ctx context.Context, t *testing.T, client Side, to netip.AddrPort, reason int) {
+	t.Helper()
+	p := start(ctx, t, client, cmArgv(client, "rping", "-c", "-C", "1", "-a", to.Addr().String(), "-p", portText(to))...)
+	left, err := p.Wait()
+	lines := slices.Collect(strings.Lines(left.Stderr))
+	explained := slices.ContainsFunc(lines, explains)
+	says := strings.Join(slices.DeleteFunc(lines, explains), "")
+	want := fmt.Sprintf("cma event RDMA_CM_EVENT_REJECTED, error %d\nwait for CONNECTED state 4\nconnect error -1\n", reason)
+	_, ours := client.(*Host)
+	if !ours {
+		// The two threads of the C program print at the same time: only the first line is sure.
+		says, _, _ = strings.Cut(says, "\n")
+		want, _, _ = strings.Cut(want, "\n")
+	}
+	if err != nil || left.Code != 255 || left.Stdout != "" || says != want || ours && !explained {
+		t.Errorf("want %q, with an explanation of ours\n%s", want, p.Report())
+	}
+}
+
+// explains says whether a line is what our programs add.
+func explains(line string) bool { return strings.HasPrefix(line, "adverb: ") }
+
+// The program says no.
+func TestConnectionRejected(t *testing.T) {
+	needLab(t)
+	eachIP(func(v6 bool) {
+		cmScenario("connect", "kernel", "rejected", v6).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			to := nextAddr(l.Guest(0), v6)
+			cmPuppet(ctx, t, l.Guest(0), "listen", "tcp", to, "reject")
+			d := rdmacm.Dialer{Device: cmDevice(t, l, v6)}
+			_, err := d.Dial(ctx, to, nil)
+			wantRefusal(t, err, rdmacm.RejectConsumerDefined, "the peer's program has rejected the connection", "no, thanks\x00")
+		})
+		cmScenario("connect", "adverb", "rejected", v6).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			at := nextAddr(l.Host(), v6)
+			listener := cmListen(t, cmDevice(t, l, v6), at)
+			p := cmPuppet(ctx, t, l.Guest(0), "connect", "tcp", at, "wait")
+			rejectNext(ctx, t, listener)
+			wantCMPuppet(t, p, cmPuppetConnects+"REJECTED 28 'not today'\n")
+		})
+	})
+	cmScenario("rping", "adverb", "rejected", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		at := nextAddr(l.Host(), false)
+		listener := cmListen(t, cmDevice(t, l, false), at)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			rejectNext(ctx, t, listener)
+		}()
+		wantRpingRefused(ctx, t, l.Guest(0), at, 28)
+		<-done
+	})
+	cmScenario("SIDR", "kernel", "rejected", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		to := nextAddr(l.Guest(0), false)
+		cmPuppet(ctx, t, l.Guest(0), "listen", "udp", to, "reject")
+		ev := lookUp(ctx, t, l, to)
+		var refused *rdmacm.SIDRError
+		if ev.Type != rdmacm.EventUnreachable || ev.Status != 2 || !errors.As(ev.Err, &refused) || !strings.HasPrefix(string(refused.PrivateData), "no, thanks\x00") {
+			t.Errorf("%v, status %d, %v", ev.Type, ev.Status, ev.Err)
+		}
+	})
+}
+
+// rejectNext says no to the next request.
+func rejectNext(ctx context.Context, t *testing.T, l *rdmacm.Listener) {
+	t.Helper()
+	r, err := l.Accept(ctx)
+	if err == nil {
+		err = r.Reject([]byte("not today"))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A listener goes while a peer waits for it. What it has handed out stays; what nobody has taken is rejected.
+func TestListenerCloses(t *testing.T) {
+	needLab(t)
+	cmScenario("connect", "adverb", "listener closed after the request was taken", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		at := nextAddr(l.Host(), false)
+		listener := cmListen(t, cmDevice(t, l, false), at)
+		p := cmPuppet(ctx, t, l.Guest(0), "connect", "tcp", at, "hangup")
+		r, err := listener.Accept(ctx)
+		if err == nil {
+			err = listener.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := new(cmEnd)
+		if _, err := r.Accept(ctx, e.config("welcome")); err != nil {
+			t.Fatal(err)
+		}
+		defer e.close(t)
+		e.ended(ctx, t)
+		wantCMPuppet(t, p, cmPuppetConnects+"ESTABLISHED 0 resources 3/5 'welcome'\nDISCONNECTED 0\n")
+	})
+	cmScenario("connect", "adverb", "listener closed before", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		at := nextAddr(l.Host(), false)
+		mads := loseFirst()
+		dev := cmDevice(t, l, false, mads.middleware()...)
+		cmListen(t, dev, nextAddr(l.Host(), false)) // so that QP1 stays in service
+		listener := cmListen(t, dev, at)
+		p := cmPuppet(ctx, t, l.Guest(0), "connect", "tcp", at, "wait")
+		err := mads.await(ctx, "in REQ", 1)
+		if err == nil {
+			err = listener.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := finish(t, p)[0]
+		// The request may have been on its way to the listener still.
+		wantOutput(t, "the peer's events", left.Stdout, cmPuppetConnects+"REJECTED 28 ''\n", cmPuppetConnects+"REJECTED 8 ''\n")
+	})
+}
+
+// Who disconnects.
+const (
+	kernelHangsUp = "the kernel"
+	adverbHangsUp = "adverb"
+	bothHangUp    = "both at once"
+)
+
+// Either end, of either kind, disconnects.
+func TestDisconnect(t *testing.T) {
+	needLab(t)
+	eachIP(func(v6 bool) {
+		for _, who := range []string{kernelHangsUp, adverbHangsUp, bothHangUp} {
+			cmScenario("disconnect", "kernel", "by "+who, v6).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+				disconnectDialed(ctx, t, l, nextAddr(l.Guest(0), v6), who)
+			})
+			cmScenario("disconnect", "adverb", "by "+who, v6).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+				disconnectAccepted(ctx, t, l, nextAddr(l.Host(), v6), who)
+			})
+		}
+	})
+}
+
+// disconnectDialed makes a connection to the kernel and ends it. Middleware is that of our device.
+func disconnectDialed(ctx context.Context, t *testing.T, l *Lab, to netip.AddrPort, who string, mw ...link.Middleware) {
+	t.Helper()
+	mode := "hangup"
+	if who == adverbHangsUp {
+		mode = "accept"
+	}
+	p := cmPuppet(ctx, t, l.Guest(0), "listen", "tcp", to, mode)
+	e := dialPuppet(ctx, t, cmDevice(t, l, to.Addr().Is6(), mw...), to)
+	e.end(ctx, t, p, who)
+	wantCMPuppet(t, p, "LISTENING\nCONNECT_REQUEST 0 resources 3/5 'hello'\nESTABLISHED 0\nDISCONNECTED 0\n")
+}
+
+// disconnectAccepted takes a connection of the kernel and ends it.
+func disconnectAccepted(ctx context.Context, t *testing.T, l *Lab, at netip.AddrPort, who string, mw ...link.Middleware) {
+	t.Helper()
+	mode := "hangup"
+	if who == adverbHangsUp {
+		mode = "wait"
+	}
+	listener := cmListen(t, cmDevice(t, l, at.Addr().Is6(), mw...), at)
+	p := cmPuppet(ctx, t, l.Guest(0), "connect", "tcp", at, mode)
+	acceptPuppet(ctx, t, listener).end(ctx, t, p, who)
+	wantCMPuppet(t, p, cmPuppetConnects+"ESTABLISHED 0 resources 3/5 'welcome'\nDISCONNECTED 0\n")
+}
+
+// end disconnects, unless only the puppet does, and checks our end.
+func (e *cmEnd) end(ctx context.Context, t *testing.T, p *Process, who string) {
+	t.Helper()
+	if who == adverbHangsUp {
+		await(ctx, t, p, "ESTABLISHED ")
+	}
+	if who != kernelHangsUp {
+		if err := e.conn.Disconnect(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.ended(ctx, t)
+}
+
+// A client is killed in the middle of its rounds.
+func TestClientKilled(t *testing.T) {
+	needLab(t)
+	for _, server := range []string{"kernel", "adverb"} {
+		sig, variant := syscall.SIGKILL, "client killed"
+		if server == "kernel" {
+			sig, variant = syscall.SIGINT, "client interrupted"
+		}
+		s := cmScenario("rping", server, variant, false)
+		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			srv, options := startRping(ctx, t, l, s, 64)
+			_, client := sides(l, server)
+			cli := start(ctx, t, client, cmArgv(client, "rping", options...)...)
+			await(ctx, t, srv, "server ping data: rdma-ping-3")
+			if err := cli.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			left, err := srv.Wait()
+			// The threads of the C program share one state: what completes beside the disconnect overwrites it,
+			// and may make a failure of it.
+			ok := err == nil && strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_")
+			if server == "adverb" {
+				ok = ok && left.Status == (agent.Status{}) && strings.HasSuffix(left.Stderr, " state 10\n")
+			}
+			if !ok {
+				t.Error(srv.Report())
+			}
+		})
+	}
+	killed := cmScenario("rping", "kernel", "client killed", false)
+	killed.leftOut = "a software device ends with its process, which sends nothing: the C server waits for ever"
+	killed.run(t, nil)
+}
+
+// lookUp asks for a UD service, and returns the answer.
+func lookUp(ctx context.Context, t *testing.T, l *Lab, to netip.AddrPort, mw ...link.Middleware) rdmacm.Event {
+	t.Helper()
+	ch := rdmacm.NewEventChannel(cmDevice(t, l, to.Addr().Is6(), mw...))
+	id, err := rdmacm.NewID(ch, rdmacm.PortSpaceUDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(id.Close(), ch.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, step := range []func() error{
+		func() error { return id.ResolveAddr(netip.AddrPort{}, to) },
+		id.ResolveRoute,
+		func() error {
+			if err := id.CreateQP(nil, verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}); err != nil {
+				return err
+			}
+			return id.Connect(nil)
+		},
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+		ev, err := ch.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Type != rdmacm.EventAddrResolved && ev.Type != rdmacm.EventRouteResolved {
+			return ev
+		}
+	}
+	t.Fatal("no answer")
+	return rdmacm.Event{}
+}
+
+func portText(a netip.AddrPort) string { return strconv.Itoa(int(a.Port())) }

@@ -1,0 +1,286 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+)
+
+// What the ends of rping print on stderr when the client leaves, which is no error.
+const (
+	rpingClientEnd = "client DISCONNECT EVENT...\n"
+	rpingServerEnd = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n"
+)
+
+// rpingText is what rping bounces in a round: "rdma-ping-0: ABCDE…", size bytes with the NUL behind it.
+func rpingText(round, size int) string {
+	const first, last = 'A', 'z'
+	b := fmt.Appendf(nil, "rdma-ping-%d: ", round)
+	for c := first + round%(last-first+1); len(b) < size-1; c++ {
+		if c > last {
+			c = first
+		}
+		b = append(b, byte(c))
+	}
+	return string(b[:size-1])
+}
+
+// rpingLines is what an end prints in all rounds.
+func rpingLines(prefix string, rounds, size int) string {
+	var b strings.Builder
+	for i := range rounds {
+		fmt.Fprintf(&b, "%s: %s\n", prefix, rpingText(i, size))
+	}
+	return b.String()
+}
+
+func TestRping(t *testing.T) {
+	needLab(t)
+	cmRows("rping", func(s scenario) {
+		sizes := []int{23, 64, 4097, 65535}
+		if s.mtu != mtus[0] {
+			sizes = sizes[2:]
+		}
+		for _, size := range sizes {
+			s := s
+			s.variant = strconv.Itoa(size)
+			s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+				srv, options := startRping(ctx, t, l, s, size, "-C", "4")
+				_, client := sides(l, s.server)
+				cli := start(ctx, t, client, cmArgv(client, "rping", options...)...)
+				left := finish(t, srv, cli)
+				checkRping(t, s, left[1], 4, size)
+				wantOutput(t, "the server's stdout", left[0].Stdout, rpingLines("server ping data", 4, size))
+				wantOutput(t, "the server's stderr", left[0].Stderr, rpingServerEnd)
+			})
+		}
+	})
+}
+
+// startRping starts a server, and returns the options of its clients.
+func startRping(ctx context.Context, t *testing.T, l *Lab, s scenario, size int, more ...string) (srv *Process, client []string) {
+	t.Helper()
+	at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
+	server, _ := sides(l, s.server)
+	common := append([]string{"-v", "-V", "-p", at.port, "-S", strconv.Itoa(size)}, more...)
+	srv = startCM(ctx, t, server, at, cmArgv(server, "rping", append(common, "-s", "-a", anyAddr(s.v6))...)...)
+	return srv, append([]string{"-c", "-a", server.Addr(s.v6).String()}, common...)
+}
+
+// checkRping checks what a client prints. The C program may end before it sees that it has disconnected.
+func checkRping(t *testing.T, s scenario, client Result, rounds, size int) {
+	t.Helper()
+	wantOutput(t, "the client's stdout", client.Stdout, rpingLines("ping data", rounds, size))
+	if s.server == "adverb" && client.Stderr == "" {
+		return
+	}
+	wantOutput(t, "the client's stderr", client.Stderr, rpingClientEnd)
+}
+
+// A persistent server has one client after the other, and then two at once.
+func TestRpingPersistent(t *testing.T) {
+	needLab(t)
+	cmRows("rping", func(s scenario) {
+		if s.v6 || s.mtu != mtus[0] {
+			return
+		}
+		s.variant = "-P"
+		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			const size, rounds = 1500, 3
+			srv, options := startRping(ctx, t, l, s, size, "-P", "-C", strconv.Itoa(rounds))
+			_, client := sides(l, s.server)
+			served := 0
+			for _, atOnce := range []int{1, 1, 2} {
+				var clients []*Process
+				for range atOnce {
+					clients = append(clients, start(ctx, t, client, cmArgv(client, "rping", options...)...))
+				}
+				for _, left := range finish(t, clients...) {
+					checkRping(t, s, left, rounds, size)
+				}
+				served += atOnce
+				if atOnce == 1 {
+					await(ctx, t, srv, strings.Repeat(rpingServerEnd, served))
+				}
+			}
+			endServer(t, srv)
+			if got, want := strings.Count(srv.stdout.String(), "server ping data: "), served*rounds; got != want {
+				t.Errorf("the server has printed %d rounds, want %d", got, want)
+			}
+		})
+	})
+}
+
+// Both ends may make the QP themselves.
+func TestRpingOwnQP(t *testing.T) {
+	needLab(t)
+	cmRows("rping", func(s scenario) {
+		if s.v6 || s.mtu != mtus[0] {
+			return
+		}
+		s.variant = "-q"
+		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			srv, options := startRping(ctx, t, l, s, 64, "-q", "-C", "2")
+			_, client := sides(l, s.server)
+			left := finish(t, srv, start(ctx, t, client, cmArgv(client, "rping", options...)...))
+			checkRping(t, s, left[1], 2, 64)
+		})
+	})
+}
+
+// await waits for text in what a program prints.
+func await(ctx context.Context, t *testing.T, p *Process, text string) {
+	t.Helper()
+	if err := p.AwaitOutput(ctx, text); err != nil {
+		t.Fatalf("%v\n%s", err, p.Report())
+	}
+}
+
+// endServer ends a program that would serve for ever, as Ctrl-C does.
+func endServer(t *testing.T, srv *Process) {
+	t.Helper()
+	const interrupted = 130 // what our programs make of it
+	select {
+	case <-srv.Done():
+		t.Fatalf("the server has ended:\n%s", srv.Report())
+	default:
+	}
+	if err := srv.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	left, err := srv.Wait()
+	if err != nil || left.Signal != "interrupt" && left.Code != interrupted {
+		t.Errorf("after an interrupt: %v\n%s", err, srv.Report())
+	}
+}
+
+// transcripts are what a server and its client print.
+type transcripts struct{ server, client string }
+
+var cmatoseLines = transcripts{
+	"cmatose: starting server\ninitiating data transfers\ncompleting sends\nreceiving data transfers\n" +
+		"data transfers complete\ncmatose: disconnecting\ndisconnected\ntest complete\nreturn status 0\n",
+	"cmatose: starting client\ncmatose: connecting\nreceiving data transfers\nsending replies\n" +
+		"data transfers complete\ntest complete\nreturn status 0\n",
+}
+
+func (want transcripts) check(t *testing.T, left []Result) {
+	t.Helper()
+	wantOutput(t, "the server's stdout", left[0].Stdout, want.server)
+	wantOutput(t, "the client's stdout", left[1].Stdout, want.client)
+	wantOutput(t, "the server's stderr", left[0].Stderr, "")
+	wantOutput(t, "the client's stderr", left[1].Stderr, "")
+}
+
+func TestCmatose(t *testing.T) {
+	needLab(t)
+	cmRows("cmatose", func(s scenario) {
+		for _, options := range []string{"-c 5 -C 10 -S 4096", "-c 1 -C 1 -S 1", "-c 2 -C 3 -S 70001", "-c 3 -P ib -t 32 -a 14 -m"} {
+			s := s
+			s.variant = options
+			s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+				at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
+				want := cmatoseLines
+				if strings.Contains(options, "-m") {
+					at.space = rdmacm.PortSpaceIB
+					want.server = strings.Replace(want.server, "cmatose: disc", "migrating to new event channel\ncmatose: disc", 1)
+					want.client = strings.Replace(want.client, "test complete", "migrating to new event channel\ntest complete", 1)
+				}
+				args := append(strings.Fields(options), "-p", at.port)
+				server, client := sides(l, s.server)
+				srv := startCM(ctx, t, server, at, cmArgv(server, "cmatose", append(args, "-b", anyAddr(s.v6))...)...)
+				cli := start(ctx, t, client, cmArgv(client, "cmatose", append(args, "-s", server.Addr(s.v6).String())...)...)
+				want.check(t, finish(t, srv, cli))
+			})
+			if s.mtu != mtus[0] {
+				return // MTUs matter to the first
+			}
+		}
+	})
+}
+
+func TestUdaddy(t *testing.T) {
+	needLab(t)
+	want := transcripts{
+		"udaddy: starting server\nreceiving data transfers\nsending replies\ndata transfers complete\ntest complete\nreturn status 0\n",
+		"udaddy: starting client\nudaddy: connecting\ninitiating data transfers\nreceiving data transfers\ndata transfers complete\ntest complete\nreturn status 0\n",
+	}
+	cmRows("udaddy", func(s scenario) {
+		for _, options := range []string{"-c 3 -C 5 -S " + strconv.Itoa(pathMTU(s.mtu)), "-c 1 -C 1 -S 41"} {
+			s := s
+			s.variant = options
+			s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+				at := cmPort{rdmacm.PortSpaceUDP, "7174"} // which is fixed
+				args := strings.Fields(options)
+				server, client := sides(l, s.server)
+				srv := startCM(ctx, t, server, at, cmArgv(server, "udaddy", append(args, "-b", server.Addr(s.v6).String())...)...)
+				cli := start(ctx, t, client, cmArgv(client, "udaddy", append(args, "-s", server.Addr(s.v6).String())...)...)
+				want.check(t, finish(t, srv, cli))
+			})
+		}
+	})
+}
+
+// The server of mckey receives from the group, and the client sends to it.
+func TestMckey(t *testing.T) {
+	needLab(t)
+	const group = "239.47.1.2"
+	joined := "mckey: joined dgid: ::ffff:" + group + " mlid 0x0 sl 0\n"
+	cmRows("mckey", func(s scenario) {
+		s.variant = fmt.Sprintf("-c 2 -C 5 -S %d", pathMTU(s.mtu))
+		if s.v6 {
+			s.leftOut = "Linux joins no IPv6 group over RoCE v2: the join ends in ENOTSUPP"
+		}
+		s.check.oneWay = true
+		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			args := append(strings.Fields(s.variant), "-m", group)
+			server, client := sides(l, s.server)
+			srv := start(ctx, t, server, cmArgv(server, "mckey", append(args, "-b", server.Addr(s.v6).String())...)...)
+			await(ctx, t, srv, joined+joined)
+			cli := start(ctx, t, client, cmArgv(client, "mckey", append(args, "-s", "-b", client.Addr(s.v6).String())...)...)
+			end := "data transfers complete\ntest complete\nreturn status 0\n"
+			transcripts{
+				"mckey: starting server\nmckey: joining\n" + joined + joined + "receiving data transfers\n" + end,
+				"mckey: starting client\nmckey: joining\n" + joined + joined + "initiating data transfers\n" + end,
+			}.check(t, finish(t, srv, cli))
+		})
+	})
+}
+
+var cmtimeLines = regexp.MustCompile(`^creating id
+resolving address
+resolving route
+creating qp
+connecting
+disconnecting
+destroying id
+step              total ms     max ms     min us  us / conn
+((create id|resolve addr|resolve route|create qp|connect|disconnect|destroy) *:( +[0-9]+\.[0-9]{2}){4}
+){7}$`)
+
+func TestCmtime(t *testing.T) {
+	needLab(t)
+	cmRows("cmtime", func(s scenario) {
+		s.variant = "-c 50"
+		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+			at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
+			server, client := sides(l, s.server)
+			srv := startCM(ctx, t, server, at, cmArgv(server, "cmtime", "-p", at.port, "-b", anyAddr(s.v6))...)
+			cli := start(ctx, t, client, cmArgv(client, "cmtime", "-p", at.port, "-s", server.Addr(s.v6).String(), "-c", "50")...)
+			left := finish(t, cli)[0]
+			if !cmtimeLines.MatchString(left.Stdout) || left.Stderr != "" {
+				t.Error(cli.Report())
+			}
+			endServer(t, srv)
+			if out := srv.stdout.String(); out != "" {
+				t.Errorf("the server prints %q", out)
+			}
+		})
+	})
+}

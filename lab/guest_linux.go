@@ -1,0 +1,241 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/adverb-rdma/adverb/lab/agent"
+)
+
+const (
+	guestMemory  = "768" // MiB
+	guestCPUs    = "2"
+	bootPatience = 90 * time.Second // for 4 s of boot: the machine may be busy
+
+	accelEnv = "ADVERB_LAB_ACCEL"
+)
+
+// Guest is a virtual machine.
+type Guest struct {
+	// Device is the name of its RDMA device.
+	Device string
+
+	lab   *Lab
+	name  string
+	tap   string
+	mac   string
+	addr4 netip.Prefix
+	addr6 netip.Prefix
+
+	qemu    *exec.Cmd
+	console *output
+	gone    chan struct{} // closed when QEMU has ended
+	gids    map[netip.Addr]int
+}
+
+func (g *Guest) String() string { return g.name }
+
+// Addr returns an address on the lab's network.
+func (g *Guest) Addr(v6 bool) netip.Addr {
+	if v6 {
+		return g.addr6.Addr()
+	}
+	return g.addr4.Addr()
+}
+
+// GIDIndex returns where the table of GIDs of the guest's device holds an address.
+func (g *Guest) GIDIndex(v6 bool) int { return g.gids[g.Addr(v6)] }
+
+// Boot starts the guest, and returns when it is ready. It may boot again after Kill.
+func (g *Guest) Boot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootPatience, fmt.Errorf("not ready after %v", bootPatience))
+	defer cancel()
+	if err := g.launch(); err != nil {
+		return fmt.Errorf("boot %v: %w", g, err)
+	}
+	if err := g.awaitConsole(ctx, agent.Ready); err != nil {
+		g.Kill()
+		return fmt.Errorf("boot %v: %w; its console says:\n%s", g, err, g.console)
+	}
+	return g.readGIDs(ctx)
+}
+
+func (g *Guest) awaitConsole(ctx context.Context, text string) error {
+	for {
+		found, more := g.console.contains(text)
+		if found {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-g.gone:
+			return errors.New("QEMU has ended")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// launch starts QEMU.
+func (g *Guest) launch() error {
+	accel := os.Getenv(accelEnv)
+	if accel == "" {
+		accel = "tcg,thread=multi" // which works everywhere; /dev/kvm may open and still be of no use
+	}
+	img := g.lab.img
+	gids := make([]string, 0, 2)
+	for _, v6 := range []bool{false, true} {
+		gids = append(gids, sysfsGID(g.Addr(v6)))
+	}
+	kernelArgs := []string{
+		"console=ttyS0", "quiet", "panic=-1", "nokaslr", "mitigations=off", "random.trust_cpu=on",
+		// What the kernel does not know goes into the environment of init.
+		"LAB_ADDR4=" + g.addr4.String(), "LAB_ADDR6=" + g.addr6.String(), "LAB_MTU=" + strconv.Itoa(g.lab.cfg.MTU),
+		`"LAB_GIDS=` + strings.Join(gids, " ") + `"`,
+	}
+	g.console = new(output)
+	// Not CommandContext: guests live until they are killed.
+	g.qemu = img.command(context.Background(), "usr/bin/qemu-system-x86_64",
+		"-L", filepath.Join(img.root, "usr/share/qemu"), "-L", filepath.Join(img.root, "usr/share/seabios"),
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35",
+		"-accel", accel, "-cpu", "qemu64,+rdrand", "-smp", guestCPUs, "-m", guestMemory,
+		"-kernel", img.kernel, "-initrd", filepath.Join(os.TempDir(), initrdFile), "-append", strings.Join(kernelArgs, " "),
+		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+		"-netdev", "tap,id=net,ifname="+g.tap+",script=no,downscript=no,vhost=off",
+		// Without a speed, the guest's kernel complains about the port every second.
+		"-device", "virtio-net-pci,netdev=net,mac="+g.mac+",speed=10000,duplex=full,romfile=",
+		"-fsdev", "local,id=deb,security_model=none,readonly=on,path="+img.root,
+		"-device", "virtio-9p-pci,fsdev=deb,mount_tag=deb",
+	)
+	g.qemu.Env = append(os.Environ(), "QEMU_MODULE_DIR="+filepath.Join(img.root, "usr/lib/x86_64-linux-gnu/qemu"))
+	g.qemu.Stdout, g.qemu.Stderr = g.console, g.console
+	g.gone = make(chan struct{})
+	if err := spawn(g.qemu); err != nil {
+		return err
+	}
+	go func(cmd *exec.Cmd, gone chan struct{}) {
+		cmd.Wait()
+		close(gone)
+	}(g.qemu, g.gone)
+	return nil
+}
+
+// Kill ends the guest as a power failure does.
+func (g *Guest) Kill() {
+	if g.qemu != nil {
+		g.qemu.Process.Kill()
+		<-g.gone
+	}
+}
+
+// Console returns what the guest's kernel and its first process have printed.
+func (g *Guest) Console() string { return g.console.String() }
+
+// Start runs a program in the guest, until it ends by itself or ctx ends.
+func (g *Guest) Start(ctx context.Context, argv ...string) (*Process, error) {
+	return g.StartRequest(ctx, agent.Request{Argv: argv})
+}
+
+// StartRequest is Start with an environment and with what the program reads.
+func (g *Guest) StartRequest(ctx context.Context, req agent.Request) (*Process, error) {
+	p := newProcess(g.name, req.Argv)
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(g.Addr(false), agent.Port).String())
+	if err != nil {
+		return nil, fmt.Errorf("start %v: %w", p, err)
+	}
+	c, err := agent.Start(conn, req, &p.stdout, &p.stderr)
+	if err != nil {
+		return nil, err
+	}
+	p.signal = c.Signal
+	go func() {
+		select {
+		case <-c.Done():
+		case <-ctx.Done():
+			c.Close()
+		case <-g.gone: // no packet will say so
+			c.Close()
+		}
+		<-c.Done()
+		p.status, p.err = c.Status()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Run runs a program to its end. The error holds its outputs unless it ended well.
+func (g *Guest) Run(ctx context.Context, argv ...string) (stdout string, err error) {
+	p, err := g.Start(ctx, argv...)
+	if err != nil {
+		return "", err
+	}
+	res, err := p.Wait()
+	if err == nil && res.Status != (agent.Status{}) {
+		err = errors.New(p.Report())
+	}
+	return res.Stdout, err
+}
+
+// AwaitTCP returns when a program in the guest listens on a TCP port.
+func (g *Guest) AwaitTCP(ctx context.Context, port int) error {
+	p, err := g.StartRequest(ctx, agent.Request{AwaitTCP: port})
+	if err != nil {
+		return err
+	}
+	res, err := p.Wait()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%v: wait for a listener on TCP port %d: %w", g, port, context.Cause(ctx))
+	}
+	if err == nil && res.Status != (agent.Status{}) {
+		err = fmt.Errorf("%v: %v", g, res.Status)
+	}
+	return err
+}
+
+// readGIDs learns the table of GIDs.
+func (g *Guest) readGIDs(ctx context.Context) error {
+	out, err := g.Run(ctx, "sh", "-c", "cd /sys/class/infiniband/"+g.Device+"/ports/1/gids && grep -v :0000:0000:0000:0000$ *")
+	if err != nil {
+		return err
+	}
+	g.gids = make(map[netip.Addr]int)
+	for s := bufio.NewScanner(strings.NewReader(out)); s.Scan(); {
+		index, gid, _ := strings.Cut(s.Text(), ":")
+		i, err := strconv.Atoi(index)
+		addr, aerr := netip.ParseAddr(gid)
+		if err != nil || aerr != nil {
+			return fmt.Errorf("%v: its table of GIDs has the line %q", g, s.Text())
+		}
+		g.gids[addr.Unmap()] = i
+	}
+	for _, v6 := range []bool{false, true} {
+		if _, ok := g.gids[g.Addr(v6)]; !ok {
+			return fmt.Errorf("%v: %s has no GID of %v: %q", g, g.Device, g.Addr(v6), out)
+		}
+	}
+	return nil
+}
+
+// sysfsGID spells a GID as sysfs does.
+func sysfsGID(a netip.Addr) string {
+	raw := a.As16()
+	groups := make([]string, 0, 8)
+	for i := 0; i < len(raw); i += 2 {
+		groups = append(groups, hex.EncodeToString(raw[i:i+2]))
+	}
+	return strings.Join(groups, ":")
+}
+
+var _ = []Side{(*Guest)(nil), (*Host)(nil)}

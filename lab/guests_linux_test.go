@@ -1,0 +1,56 @@
+package lab
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Two kernels reach each other, and one that loses its power is missed, and comes back.
+func TestTwoGuests(t *testing.T) {
+	needLab(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	l, err := Start(ctx, Config{MTU: 1500, Guests: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	port := nextPort()
+	argv := func(g *Guest) []string {
+		return []string{"ibv_rc_pingpong", "-d", g.Device, "-g", strconv.Itoa(g.GIDIndex(false)), "-p", port, "-n", "10"}
+	}
+	a, b := l.Guest(0), l.Guest(1)
+	server := start(ctx, t, a, argv(a)...)
+	number, _ := strconv.Atoi(port)
+	if err := a.AwaitTCP(ctx, number); err != nil {
+		t.Fatal(err)
+	}
+	client := start(ctx, t, b, append(argv(b), a.Addr(false).String())...)
+	finish(t, server, client)
+
+	sleeper := start(ctx, t, b, "sh", "-c", "echo sleeps; exec sleep 1000")
+	if err := sleeper.AwaitOutput(ctx, "sleeps"); err != nil {
+		t.Fatal(err)
+	}
+	b.Kill()
+	if res, err := sleeper.Wait(); err == nil {
+		t.Errorf("a program in a dead guest ended with %v", res.Status)
+	}
+	if _, err := a.Run(ctx, "true"); err != nil {
+		t.Errorf("the other guest: %v", err)
+	}
+	if err := b.Boot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// Python and its verbs are there too.
+	if out, err := b.Run(ctx, "python3", "-c", "import pyverbs.device as d; print(d.get_device_list()[0].name.decode())"); err != nil || strings.TrimSpace(out) != b.Device {
+		t.Errorf("pyverbs lists %q, want %s: %v", out, b.Device, err)
+	}
+}

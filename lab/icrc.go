@@ -1,0 +1,106 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// The project computes ICRCs in internal/wire. This is another implementation, for the checks of the
+// lab, from the definition and with no code in common: the CRC-32 of Ethernet, bit by
+// bit, over the packet with ones in the place of all that may change on the way.
+
+var errNotRoCE = errors.New("not a RoCE v2 packet")
+
+const (
+	etherHeader = 14
+	etherIPv4   = 0x0800
+	etherIPv6   = 0x86dd
+	ip4Header   = 20
+	ip6Header   = 40
+	udpHeader   = 8
+	protoUDP    = 17
+	roceport    = 4791
+	bthLength   = 12
+	icrcLength  = 4
+)
+
+// roceIP returns the IP packet in an Ethernet frame, if it is of RoCE v2, and the length of its IP header.
+func roceIP(frame []byte) (ip []byte, header int, err error) {
+	if len(frame) < etherHeader {
+		return nil, 0, errNotRoCE
+	}
+	ip = frame[etherHeader:]
+	var total int
+	switch etherType := binary.BigEndian.Uint16(frame[12:]); {
+	case etherType == etherIPv4 && len(ip) >= ip4Header && ip[9] == protoUDP:
+		header, total = int(ip[0]&0xf)*4, int(binary.BigEndian.Uint16(ip[2:]))
+	case etherType == etherIPv6 && len(ip) >= ip6Header && ip[6] == protoUDP:
+		header, total = ip6Header, ip6Header+int(binary.BigEndian.Uint16(ip[4:]))
+	default:
+		return nil, 0, errNotRoCE
+	}
+	if len(ip) < header+udpHeader || binary.BigEndian.Uint16(ip[header+2:]) != roceport {
+		return nil, 0, errNotRoCE
+	}
+	if total > len(ip) || total < header+udpHeader+bthLength+icrcLength {
+		return nil, 0, fmt.Errorf("an IP packet of %d bytes in a frame of %d", total, len(frame))
+	}
+	return ip[:total], header, nil
+}
+
+// checkICRC checks a frame, or returns errNotRoCE.
+func checkICRC(frame []byte) error {
+	ip, header, err := roceIP(frame)
+	if err != nil {
+		return err
+	}
+	if header == ip4Header && binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 && ip[0]>>4 == 4 {
+		return errors.New("a fragment of an IP packet")
+	}
+	body := ip[:len(ip)-icrcLength]
+	got := binary.LittleEndian.Uint32(ip[len(ip)-icrcLength:])
+	if want := icrcOf(body, header); got != want {
+		return fmt.Errorf("ICRC %08x, want %08x", got, want)
+	}
+	return nil
+}
+
+// icrcOf computes the ICRC of an IP packet that ends before it.
+func icrcOf(packet []byte, header int) uint32 {
+	masked := make([]byte, 8, 8+len(packet)) // in the place of an LRH
+	masked = append(masked, packet...)
+	ones := func(at ...int) {
+		for _, i := range at {
+			masked[i] = 0xff
+		}
+	}
+	ones(0, 1, 2, 3, 4, 5, 6, 7)
+	const ip = 8
+	if packet[0]>>4 == 4 {
+		ones(ip + 1)       // TOS
+		ones(ip + 8)       // TTL
+		ones(ip+10, ip+11) // header checksum
+	} else {
+		masked[ip] |= 0x0f // traffic class and flow label
+		ones(ip+1, ip+2, ip+3)
+		ones(ip + 7) // hop limit
+	}
+	udp := ip + header
+	ones(udp+6, udp+7)           // checksum
+	ones(udp + udpHeader + 4)    // FECN, BECN and reserved bits of the BTH
+	return ethernetCRC32(masked) // which is sent with its least significant byte first
+}
+
+// ethernetCRC32 divides bit by bit, with each byte's least significant bit first.
+func ethernetCRC32(b []byte) uint32 {
+	const polynomial = 0xedb88320 // x³²+x²⁶+…+1, reflected
+	crc := ^uint32(0)
+	for _, c := range b {
+		crc ^= uint32(c)
+		for range 8 {
+			crc = crc>>1 ^ polynomial&-(crc&1)
+		}
+	}
+	return ^crc
+}

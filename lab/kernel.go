@@ -1,0 +1,100 @@
+package lab
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// kernelPayload returns the compressed vmlinux in a bzImage. QEMU starts a vmlinux at its PVH entry,
+// which spares the guest the decompression: seconds, under emulation.
+func kernelPayload(bzImage []byte) ([]byte, error) {
+	const ( // of the x86 boot protocol
+		offSetupSects    = 0x1f1
+		offMagic         = 0x202
+		offPayloadOffset = 0x248
+		offPayloadLength = 0x24c
+		headerEnd        = 0x250
+		sector           = 512
+		sizeTrailer      = 4 // the uncompressed size, after the stream
+	)
+	if len(bzImage) < headerEnd || string(bzImage[offMagic:offMagic+4]) != "HdrS" {
+		return nil, errors.New("read kernel: not a bzImage")
+	}
+	setup := int64(bzImage[offSetupSects])
+	if setup == 0 {
+		setup = 4
+	}
+	from := (setup+1)*sector + int64(binary.LittleEndian.Uint32(bzImage[offPayloadOffset:]))
+	n := int64(binary.LittleEndian.Uint32(bzImage[offPayloadLength:]))
+	if n < sizeTrailer || from+n > int64(len(bzImage)) {
+		return nil, fmt.Errorf("read kernel: payload of %d bytes at %d in a file of %d", n, from, len(bzImage))
+	}
+	payload := bzImage[from : from+n-sizeTrailer]
+	if !bytes.HasPrefix(payload, []byte("\xfd7zXZ\x00")) {
+		return nil, fmt.Errorf("read kernel: payload begins with %x, want an xz stream", payload[:min(6, len(payload))])
+	}
+	return payload, nil
+}
+
+// moduleName is how a module is called, whose file may be spelt with dashes.
+func moduleName(file string) string {
+	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
+	return strings.ReplaceAll(name, "-", "_")
+}
+
+// moduleDepends returns the names of the modules that must be loaded before one.
+func moduleDepends(ko []byte) ([]string, error) {
+	f, err := elf.NewFile(bytes.NewReader(ko))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	s := f.Section(".modinfo")
+	if s == nil {
+		return nil, errors.New("no section .modinfo")
+	}
+	info, err := s.Data()
+	if err != nil {
+		return nil, err
+	}
+	for field := range bytes.SplitSeq(info, []byte{0}) {
+		if list, ok := strings.CutPrefix(string(field), "depends="); ok && list != "" {
+			return strings.Split(strings.ReplaceAll(list, "-", "_"), ","), nil
+		}
+	}
+	return nil, nil
+}
+
+// loadOrder returns wanted with their dependencies before them, each once.
+func loadOrder(wanted []string, depends func(name string) ([]string, error)) (order []string, err error) {
+	seen := make(map[string]bool)
+	var visit func(name string) error
+	visit = func(name string) error {
+		if seen[name] {
+			return nil
+		}
+		seen[name] = true
+		before, err := depends(name)
+		if err != nil {
+			return err
+		}
+		for _, d := range before {
+			if err := visit(d); err != nil {
+				return fmt.Errorf("%s needs %w", name, err)
+			}
+		}
+		order = append(order, name)
+		return nil
+	}
+	for _, name := range wanted {
+		if err := visit(name); err != nil {
+			return nil, fmt.Errorf("order kernel modules: %w", err)
+		}
+	}
+	return order, nil
+}

@@ -1,0 +1,155 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Config of a lab.
+type Config struct {
+	// MTU of the network in bytes: 1500 gives RDMA a path MTU of 1024, and 9000 one of 4096.
+	MTU int
+	// Guests is how many there are: 1, unless set.
+	Guests int
+}
+
+// Lab is a network with guests.
+type Lab struct {
+	cfg    Config
+	img    *image
+	host   Host
+	guests []*Guest
+}
+
+const maxGuests = 8
+
+var labs atomic.Int32 // of this process
+
+// Start makes a network, and boots its guests. The process must be inside ([Enter]).
+func Start(ctx context.Context, cfg Config) (*Lab, error) {
+	l, err := newLab(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start lab: %w", err)
+	}
+	if err := l.boot(ctx); err != nil {
+		return nil, fmt.Errorf("start lab: %w", err)
+	}
+	return l, nil
+}
+
+// boot boots the guests, or closes the lab.
+func (l *Lab) boot(ctx context.Context) error {
+	faults := make([]error, len(l.guests))
+	var wg sync.WaitGroup
+	for i, g := range l.guests {
+		wg.Go(func() { faults[i] = g.Boot(ctx) })
+	}
+	wg.Wait()
+	err := errors.Join(faults...)
+	if err != nil {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// newLab makes a network whose guests are off.
+func newLab(ctx context.Context, cfg Config) (*Lab, error) {
+	if !inside() {
+		return nil, errors.New("the process is not in a network of its own: call Enter first")
+	}
+	if cfg.Guests == 0 {
+		cfg.Guests = 1
+	}
+	if cfg.Guests < 0 || cfg.Guests > maxGuests {
+		return nil, fmt.Errorf("%d guests, limit %d", cfg.Guests, maxGuests)
+	}
+	n := int(labs.Add(1)) - 1
+	l := &Lab{cfg: cfg, img: imageAt(os.Getenv(imageEnv))}
+	l.host = Host{Interface: fmt.Sprintf("lab%d", n), bin: filepath.Join(os.TempDir(), adverbFile), addr4: prefix4(n, 1), addr6: prefix6(n, 1)}
+	for i := range cfg.Guests {
+		l.guests = append(l.guests, &Guest{
+			Device: "rxe0",
+			lab:    l,
+			name:   fmt.Sprintf("guest%d.%d", n, i),
+			tap:    fmt.Sprintf("lab%d.%d", n, i),
+			mac:    mac(n, i+2),
+			addr4:  prefix4(n, i+2),
+			addr6:  prefix6(n, i+2),
+		})
+	}
+	if err := l.makeNetwork(ctx, mac(n, 1)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func prefix4(lab, host int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 47, byte(lab), byte(host)}), 24)
+}
+
+func prefix6(lab, host int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x47, 5: byte(lab), 15: byte(host)}), 64)
+}
+
+func mac(lab, host int) string { return fmt.Sprintf("52:54:00:47:%02x:%02x", lab, host) }
+
+// makeNetwork makes a bridge with an address of ours, and a tap for each guest.
+func (l *Lab) makeNetwork(ctx context.Context, mac string) error {
+	br, mtu := l.host.Interface, l.cfg.MTU
+	lines := []string{
+		"link set lo up",
+		// Multicast goes to all ports: no querier would keep a list of who wants it.
+		fmt.Sprintf("link add %s address %s type bridge stp_state 0 forward_delay 0 mcast_snooping 0", br, mac),
+	}
+	for _, g := range l.guests {
+		lines = append(lines,
+			"tuntap add dev "+g.tap+" mode tap",
+			// A megabyte in small packets must fit, since UC and UD repeat nothing.
+			fmt.Sprintf("link set %s mtu %d txqueuelen 10000 addrgenmode none master %s up", g.tap, mtu, br))
+	}
+	lines = append(lines,
+		fmt.Sprintf("link set %s mtu %d up", br, mtu),
+		fmt.Sprintf("addr add %v dev %s", l.host.addr4, br),
+		fmt.Sprintf("addr add %v dev %s nodad", l.host.addr6, br))
+	for _, line := range lines {
+		if err := l.img.ip(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ip runs the program of that name.
+func (img *image) ip(ctx context.Context, line string) error {
+	out, err := img.command(ctx, "usr/bin/ip", strings.Fields(line)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %w: %s", line, err, out)
+	}
+	return nil
+}
+
+// MTU returns that of the network, in bytes.
+func (l *Lab) MTU() int { return l.cfg.MTU }
+
+// Host returns the end where our programs run.
+func (l *Lab) Host() *Host { return &l.host }
+
+// Guest returns guest i, from 0.
+func (l *Lab) Guest(i int) *Guest { return l.guests[i] }
+
+// Close kills the guests and removes the network. The end of the process does so too.
+func (l *Lab) Close() error {
+	var faults []error
+	for _, g := range l.guests {
+		g.Kill()
+		faults = append(faults, l.img.ip(context.Background(), "link del "+g.tap))
+	}
+	return errors.Join(append(faults, l.img.ip(context.Background(), "link del "+l.host.Interface))...)
+}

@@ -1,0 +1,201 @@
+package lab
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// apt runs apt-get as if nothing were installed, so that dependencies come too, and with all that it
+// writes below dir. Of the system it reads the lists of packages and their keys.
+func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "archives", "partial"), 0o755); err != nil {
+		return nil, err
+	}
+	status := filepath.Join(dir, "status")
+	if err := os.WriteFile(status, nil, 0o644); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-qq", "-y",
+		"-o", "Dir::State::status=" + status,
+		"-o", "Dir::Cache=" + dir,
+		"-o", "Debug::NoLocking=1",
+		"-o", "APT::Sandbox::User=root", // who alone may write to dir
+		"-o", "APT::Architecture=amd64",
+		"-o", "APT::Install-Recommends=false",
+		"-o", "Acquire::Retries=3",
+	}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		text := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		return nil, fmt.Errorf("apt-get %s: %w: %s (has apt-get update run? packages come from the sources of this Debian system)",
+			args[0], err, strings.Join(text[max(0, len(text)-maxFaults):], "; "))
+	}
+	return out, nil
+}
+
+// resolve returns the file names of the packages and of all that they depend on.
+func resolve(ctx context.Context, dir string) (archives []string, err error) {
+	out, err := apt(ctx, dir, append([]string{"install", "--print-uris", "-o", "Dir::Cache::archives=none/"}, packages...)...)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(out)) { // 'uri' name size hash
+		if f := strings.Fields(line); len(f) >= 3 && strings.HasPrefix(f[0], "'") {
+			archives = append(archives, f[1])
+		}
+	}
+	slices.Sort(archives)
+	if len(archives) == 0 {
+		return nil, errors.New("apt-get install --print-uris: no package was named")
+	}
+	return archives, nil
+}
+
+// download gets the packages, whose hashes apt-get checks, and removes those of earlier versions.
+func download(ctx context.Context, dir string, archives []string) error {
+	if _, err := apt(ctx, dir, append([]string{"install", "--download-only"}, packages...)...); err != nil {
+		return err
+	}
+	have, err := filepath.Glob(filepath.Join(dir, "archives", "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, name := range have {
+		if !slices.Contains(archives, filepath.Base(name)) {
+			os.Remove(name)
+		}
+	}
+	return nil
+}
+
+// unpack makes a tree of the packages, as far as the lab needs them.
+func unpack(ctx context.Context, dir string, archives []string, root string) error {
+	for _, d := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
+		if err := os.MkdirAll(filepath.Join(root, "usr", d), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink("usr/"+d, filepath.Join(root, d)); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{"dev", "proc", "sys", "tmp", "run", "etc"} { // where guests mount
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return err
+		}
+	}
+	// The largest first: the kernel takes as long as all others together.
+	size := func(name string) int64 {
+		info, err := os.Stat(filepath.Join(dir, "archives", name))
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	archives = slices.Clone(archives)
+	slices.SortStableFunc(archives, func(a, b string) int { return int(size(b) - size(a)) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	const workers = 4
+	for range workers {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(archives) || ctx.Err() != nil {
+					return
+				}
+				if err := unpackOne(ctx, filepath.Join(dir, "archives", archives[i]), root); err != nil {
+					name, _ := url.PathUnescape(archives[i])
+					cancel(fmt.Errorf("unpack %s: %w", name, err))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func unpackOne(ctx context.Context, archive, root string) error {
+	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", archive)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = untar(out, root)
+	if err != nil {
+		cmd.Process.Kill()
+	}
+	if werr := cmd.Wait(); err == nil && werr != nil {
+		err = fmt.Errorf("dpkg-deb: %w: %s", werr, stderr.Bytes())
+	}
+	return err
+}
+
+// untar writes what treePath wants. The archives are Debian's, whose hashes were checked.
+func untar(r io.Reader, root string) error {
+	for tr := tar.NewReader(r); ; {
+		h, err := tr.Next()
+		if err == io.EOF {
+			_, err = io.Copy(io.Discard, r) // the padding, or dpkg-deb complains
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		name := treePath(h.Name)
+		if name == "" {
+			continue
+		}
+		name = filepath.Join(root, filepath.FromSlash(name))
+		if h.Typeflag != tar.TypeDir { // its directory may be unwanted by itself, or come later
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				return err
+			}
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = os.MkdirAll(name, 0o755)
+		case tar.TypeReg:
+			err = writeFile(name, tr, fs.FileMode(h.Mode).Perm())
+		case tar.TypeSymlink:
+			err = os.Symlink(h.Linkname, name)
+		case tar.TypeLink:
+			if to := treePath(h.Linkname); to != "" {
+				err = os.Link(filepath.Join(root, to), name)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+}
+
+func writeFile(name string, r io.Reader, mode fs.FileMode) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}

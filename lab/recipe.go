@@ -1,0 +1,98 @@
+package lab
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// packages are what the lab needs, by name; apt-get adds what they depend on.
+var packages = []string{
+	"linux-image-amd64", // not the cloud flavour: that kernel has no rdma_rxe
+	"busybox-static",
+	"bash",
+	"coreutils",
+	"iproute2", // ip and rdma
+	"ibverbs-utils",
+	"rdmacm-utils",
+	"perftest",
+	"python3-pyverbs",
+	"qemu-system-x86",
+	"xz-utils", // for the kernel's image
+}
+
+// modules are what a guest loads, in this order; what they depend on comes before each. The siw device
+// is not among them: Debian's kernel is built without it, so it would be built from
+// linux-source and added here.
+var modules = []string{
+	"virtio_pci",
+	"virtio_net",
+	"9pnet_virtio",
+	"9p",
+	"crc32_generic", // rdma_rxe asks for it by algorithm, which no list of dependencies shows
+	"ib_uverbs",
+	"rdma_ucm",
+	"rdma_rxe",
+}
+
+// moduleDirs hold the modules that are unpacked, below kernel/.
+var moduleDirs = []string{"crypto", "lib", "net", "drivers/infiniband", "drivers/net", "drivers/virtio", "fs"}
+
+// unwanted is what no guest reads, below the root.
+var unwanted = []string{
+	"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/perl",
+	"usr/share/i18n", "usr/share/zoneinfo", "usr/share/iso-codes", "usr/share/xml", "usr/share/icons",
+	"usr/share/bash-completion", "usr/share/lintian", "usr/share/common-licenses",
+	"usr/lib/x86_64-linux-gnu/perl", "usr/lib/x86_64-linux-gnu/perl-base", "usr/lib/udev", "usr/lib/systemd",
+	"boot/System.map",
+}
+
+//go:embed init.sh
+var initScript []byte
+
+// recipeVersion is part of the cache's key: to be raised when Prepare makes something else of the
+// same packages.
+const recipeVersion = 1
+
+// recipeKey names what Prepare makes of archives, which are file names with versions.
+func recipeKey(archives []string) string {
+	h := sha256.New()
+	fmt.Fprintln(h, recipeVersion, moduleDirs, unwanted)
+	for _, a := range archives {
+		fmt.Fprintln(h, a)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// treePath returns where a file of a package goes in the tree, or "" for nowhere. Packages name
+// directories that Debian has merged into usr by their old names, too.
+func treePath(name string) string {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	if first, rest, _ := strings.Cut(name, "/"); first == "bin" || first == "sbin" || strings.HasPrefix(first, "lib") {
+		name = strings.TrimSuffix("usr/"+first+"/"+rest, "/")
+	}
+	if rest, ok := strings.CutPrefix(name, "usr/lib/modules/"); ok {
+		_, rest, _ := strings.Cut(rest, "/") // the kernel's version
+		rest, isModule := strings.CutPrefix(rest, "kernel/")
+		if !isModule || !below(rest, moduleDirs) {
+			return ""
+		}
+	}
+	if name == "" || below(name, unwanted) {
+		return ""
+	}
+	return name
+}
+
+// below says whether name is one of the paths, or lies below one.
+func below(name string, paths []string) bool {
+	for _, p := range paths {
+		if rest, ok := strings.CutPrefix(name, p); ok && (rest == "" || rest[0] == '/' || rest[0] == '-') {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,103 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestTreePath(t *testing.T) {
+	for name, want := range map[string]string{
+		"./":                           "",
+		"./bin/bash":                   "usr/bin/bash",
+		"./usr/bin/rping":              "usr/bin/rping",
+		"./lib64/ld-linux-x86-64.so.2": "usr/lib64/ld-linux-x86-64.so.2",
+		"./sbin/":                      "usr/sbin",
+		"./usr/share/doc/bash/README":  "",
+		"./usr/share/docile":           "usr/share/docile",
+		"../../etc/passwd":             "etc/passwd",
+		"./lib/modules/6.1.0/kernel/crypto/crc32_generic.ko":       "usr/lib/modules/6.1.0/kernel/crypto/crc32_generic.ko",
+		"./usr/lib/modules/6.1.0/kernel/drivers/gpu/drm/drm.ko":    "",
+		"./usr/lib/modules/6.1.0/kernel/drivers/infiniband/core/x": "usr/lib/modules/6.1.0/kernel/drivers/infiniband/core/x",
+		"./lib/modules/6.1.0/modules.order":                        "",
+		"./boot/vmlinuz-6.1.0":                                     "boot/vmlinuz-6.1.0",
+		"./boot/System.map-6.1.0":                                  "",
+	} {
+		if got := treePath(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestLoadOrder(t *testing.T) {
+	graph := map[string][]string{"rxe": {"uverbs", "tunnel"}, "uverbs": {"core"}, "ucm": {"core", "uverbs"}, "core": nil, "tunnel": nil}
+	depends := func(name string) ([]string, error) {
+		before, ok := graph[name]
+		if !ok {
+			return nil, errors.New(name + ": no such module")
+		}
+		return before, nil
+	}
+	got, err := loadOrder([]string{"ucm", "rxe"}, depends)
+	if want := []string{"core", "uverbs", "ucm", "tunnel", "rxe"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+	graph["tunnel"] = []string{"siw"}
+	if _, err := loadOrder([]string{"rxe"}, depends); err == nil || !strings.Contains(err.Error(), "rxe needs tunnel needs siw: no such module") {
+		t.Errorf("got %v, want an error that says who needs the module", err)
+	}
+}
+
+func TestKernelPayload(t *testing.T) {
+	stream := "\xfd7zXZ\x00stream"
+	bz := make([]byte, 3*512, 3*512+64)
+	bz[0x1f1] = 1 // sectors of setup, beside the first
+	copy(bz[0x202:], "HdrS")
+	binary.LittleEndian.PutUint32(bz[0x248:], 512) // from the end of setup
+	binary.LittleEndian.PutUint32(bz[0x24c:], uint32(len(stream)+4))
+	bz = append(bz, stream+"size"...)
+	if got, err := kernelPayload(bz); err != nil || string(got) != stream {
+		t.Errorf("got %q, %v, want %q", got, err, stream)
+	}
+	for name, bad := range map[string][]byte{
+		"nothing": nil, "no magic": make([]byte, 1024), "cut short": bz[:len(bz)-1], "another compression": bytes.ReplaceAll(bz, []byte("7zXZ"), []byte("gzip")),
+	} {
+		if got, err := kernelPayload(bad); err == nil {
+			t.Errorf("%s: got %q and no error", name, got)
+		}
+	}
+}
+
+func TestCpio(t *testing.T) {
+	var a cpioArchive
+	a.dir("bin")
+	a.file("init", []byte("#!/bin/sh"))
+	b := a.bytes()
+	if len(b)%4 != 0 || !bytes.Contains(b, []byte("init\x00\x00#!/bin/sh\x00\x00\x00070701")) || !bytes.Contains(b, []byte("TRAILER!!!")) {
+		t.Errorf("got %q", b)
+	}
+	if !bytes.HasPrefix(b, []byte("0707010000000100" /* inode 1 */ +"0041ED")) {
+		t.Errorf("the directory begins with %q", b[:40])
+	}
+}
+
+func TestResults(t *testing.T) {
+	var r resultTable
+	row := resultRow{program: "rping", server: "kernel", ip: "IPv4", mtu: 1500, verdict: "ok"}
+	r.add("CM", row, "-V")
+	r.add("CM", row, "-v")
+	row.verdict = "left out: why"
+	r.add("CM", row, "-x")
+	text, err := replaceResults([]byte("head\n"+resultsBegin+"old\n"+resultsEnd+"foot\n"), r.markdown())
+	want := "| rping | kernel | IPv4 | 1500 | -V, -v | ok |\n| rping | kernel | IPv4 | 1500 | -x | left out: why |\n"
+	if err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "old") ||
+		!strings.HasPrefix(string(text), "head\n") || !strings.HasSuffix(string(text), "foot\n") {
+		t.Errorf("got %v,\n%s", err, text)
+	}
+	if _, err := replaceResults([]byte("no marks"), ""); err == nil {
+		t.Error("a file without marks: no error")
+	}
+}

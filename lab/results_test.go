@@ -1,0 +1,109 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// results are what README.md tells of the scenarios.
+var results resultTable
+
+type resultTable struct {
+	mu       sync.Mutex
+	families []string
+	rows     map[string][]resultRow // by family, in the order of the run
+}
+
+type resultRow struct {
+	program, server, ip string
+	mtu                 int
+	variants            []string
+	verdict             string
+}
+
+// What lies between these lines of the text is written by the run.
+const (
+	resultsBegin = "<!-- results: make lab LABFLAGS='-args -update' writes them -->\n"
+	resultsEnd   = "<!-- end of results -->\n"
+)
+
+// add takes the outcome of a scenario. Variants with the same outcome share a row.
+func (r *resultTable) add(family string, row resultRow, variant string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rows == nil {
+		r.rows = make(map[string][]resultRow)
+	}
+	if !slices.Contains(r.families, family) {
+		r.families = append(r.families, family)
+	}
+	rows := r.rows[family]
+	i := slices.IndexFunc(rows, func(have resultRow) bool {
+		return have.program == row.program && have.server == row.server && have.ip == row.ip &&
+			have.mtu == row.mtu && have.verdict == row.verdict
+	})
+	if i < 0 {
+		i = len(rows)
+		rows = append(rows, row)
+	}
+	rows[i].variants = append(rows[i].variants, variant)
+	r.rows[family] = rows
+}
+
+// markdown returns the tables. Nothing in them changes from run to run.
+func (r *resultTable) markdown() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b strings.Builder
+	for _, family := range r.families {
+		fmt.Fprintf(&b, "\n### %s\n\n| program | server | IP | MTU | variants | result |\n|---|---|---|---|---|---|\n", family)
+		for _, row := range r.rows[family] {
+			fmt.Fprintf(&b, "| %s | %s | %s | %d | %s | %s |\n",
+				row.program, row.server, row.ip, row.mtu, strings.Join(row.variants, ", "), row.verdict)
+		}
+	}
+	return b.String() + "\n"
+}
+
+// finish writes the tables into a file, or checks that it has them, after a run of all scenarios.
+func (r *resultTable) finish(name string, update bool) error {
+	whole := true
+	for _, selects := range []string{"test.run", "test.skip", "test.list"} {
+		whole = whole && flag.Lookup(selects).Value.String() == ""
+	}
+	if !whole {
+		if update {
+			return errors.New("update the results: -update needs a run of all scenarios, without -run and -skip")
+		}
+		return nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	updated, err := replaceResults(text, r.markdown())
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
+	case bytes.Equal(updated, text):
+		return nil
+	case update:
+		return os.WriteFile(name, updated, 0o644)
+	}
+	return fmt.Errorf("%s lists other scenarios or results than this run had: run make lab LABFLAGS='-args -update'", name)
+}
+
+func replaceResults(text []byte, tables string) ([]byte, error) {
+	before, rest, ok := strings.Cut(string(text), resultsBegin)
+	_, after, ok2 := strings.Cut(rest, resultsEnd)
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("the lines %q and %q, with the results between, are missing", resultsBegin, resultsEnd)
+	}
+	return []byte(before + resultsBegin + tables + resultsEnd + after), nil
+}
