@@ -94,7 +94,9 @@ func rawSocket(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(raw) })
-	if err := unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+	// It sees all UDP of the host, such as the floods of other packages' tests.
+	_ = unix.SetsockoptInt(raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) // as far as it is permitted
+	if err := unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}); err != nil {
 		t.Fatal(err)
 	}
 	return raw
