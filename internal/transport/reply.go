@@ -10,7 +10,7 @@ import (
 type reply struct {
 	kind     replyKind
 	syndrome wire.Syndrome // of an RNR or fatal NAK
-	psn      wire.PSN      // refused, or for a sequence NAK the last one that was dropped
+	psn      wire.PSN      // refused, for a sequence NAK the last one that was dropped, or the one to acknowledge
 }
 
 type replyKind uint8
@@ -38,7 +38,7 @@ func (s *responder) duplicate(p *wire.Packet) {
 			q.counters.Unexpected++
 		}
 	default:
-		s.acknowledge()
+		s.acknowledge(p.PSN)
 	}
 }
 
@@ -101,6 +101,13 @@ func (s *responder) transmit(buf []byte) int {
 		s.refused = true
 	case r.kind == fatalReply, r.kind == rnrReply && s.epsn == r.psn:
 		p.PSN, p.AETH.Syndrome = r.psn, r.syndrome
+	case s.answered:
+		// An ACK with the PSN of a READ or an atomic says nothing of its response, which may have been
+		// lost. Linux takes it for the response: the atomic then completes without its result.
+		if r.kind != ackReply {
+			return 0 // the response acknowledges
+		}
+		p.PSN = r.psn
 	}
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }

@@ -19,6 +19,9 @@ type responder struct {
 	refused     bool
 	established bool // a request has come since RTR
 
+	// answered says that the request before epsn is a READ or an atomic: only its response may bear its PSN.
+	answered bool
+
 	// told is the PSN by which a receive was completed last: all that the program may know of
 	// the peer's progress. See duplicateRead.
 	told wire.PSN
@@ -376,6 +379,7 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 
 // acknowledgedByResponse drops an ACK that is due: a response acknowledges all before it.
 func (s *responder) acknowledgedByResponse() {
+	s.answered = true
 	if s.reply.kind == ackReply {
 		s.reply = reply{}
 	}
@@ -384,18 +388,22 @@ func (s *responder) acknowledgedByResponse() {
 // executed moves on behind a SEND or WRITE packet.
 func (s *responder) executed(p *wire.Packet) {
 	s.epsn = s.epsn.Add(1)
+	s.answered = false
 	if p.Opcode.EndsMessage() {
 		s.msn = (s.msn + 1) & msnMask
 	}
 	if p.AckReq {
-		s.acknowledge()
+		s.acknowledge(p.PSN)
 	}
 }
 
-// acknowledge makes an ACK due, unless a NAK is, which acknowledges as well.
-func (s *responder) acknowledge() {
-	if s.reply.kind == noReply {
-		s.reply.kind = ackReply
+// acknowledge makes an ACK of a SEND or WRITE packet due, unless a NAK is, which acknowledges as well.
+func (s *responder) acknowledge(psn wire.PSN) {
+	switch r := &s.reply; {
+	case r.kind == noReply:
+		*r = reply{kind: ackReply, psn: psn}
+	case r.kind == ackReply && r.psn.Less(psn):
+		r.psn = psn
 	}
 }
 

@@ -316,6 +316,52 @@ func TestDuplicateAcknowledged(t *testing.T) {
 	}
 }
 
+// TestDuplicateBeforeAnswered: an ACK never bears the PSN of a READ or an atomic, whose response may have been lost.
+// Linux would take it for that response.
+func TestDuplicateBeforeAnswered(t *testing.T) {
+	for _, op := range []wire.Opcode{wire.RCRDMAReadRequest, wire.RCFetchAdd} {
+		t.Run(op.String(), func(t *testing.T) {
+			p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffffe})
+			p.b.postRecv(1, p.b.mem.sge(0, 1024))
+			send, last := req(wire.RCSendFirst, 0xfffffe, 256), req(wire.RCSendLast, 0xffffff, 8)
+			answered := rdma(req(op, 0, 0), memBaseB, 0x155, 8)
+			for _, r := range []wire.Packet{send, last, answered} {
+				p.inject(p.b, r)
+			}
+			p.transmit()
+			if got := p.packets(p.b, 0); len(got) != 1 || got[0].PSN != 0 || got[0].Opcode == wire.RCAcknowledge {
+				t.Fatalf("answered with %d packets, the first %+v; want the response alone", len(got), got[0].BTH)
+			}
+			for _, again := range [][]wire.Packet{{send}, {send, last}, {last, send}, {send, last, answered}} {
+				n := len(p.log)
+				for _, r := range again {
+					p.inject(p.b, r)
+				}
+				p.transmit()
+				want := again[0].PSN
+				if len(again) > 1 {
+					want = last.PSN
+				}
+				got := p.packets(p.b, n)
+				if r := got[len(got)-1]; r.Opcode != wire.RCAcknowledge || r.PSN != want || r.AETH != (wire.AETH{Syndrome: 0x1f, MSN: 2}) {
+					t.Errorf("%d duplicates are answered with %v %v %v, want an ACK of %v", len(again), r.Opcode, r.PSN, r.AETH, want)
+				}
+			}
+			// A NAK for a packet that has come meanwhile needs no ACK in its place, either.
+			n := len(p.log)
+			p.inject(p.b, rdma(req(op, 2, 0), memBaseB, 0x155, 8))
+			p.inject(p.b, rdma(req(op, 1, 0), memBaseB, 0x155, 8))
+			p.inject(p.b, rdma(req(op, 2, 0), memBaseB, 0x155, 8))
+			p.transmit()
+			for _, r := range p.packets(p.b, n) {
+				if r.Opcode == wire.RCAcknowledge {
+					t.Errorf("%v with PSN %v and %v", r.Opcode, r.PSN, r.AETH)
+				}
+			}
+		})
+	}
+}
+
 // TestForeignLongRead: other requesters ask for long READs in one request.
 func TestForeignLongRead(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffff0})
