@@ -1,0 +1,213 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/fault"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// lostPacket is one packet that gets lost, once.
+type lostPacket struct {
+	op       verbs.Opcode
+	lost     wire.Opcode
+	response bool // it goes from the responder to the requester
+	sequence bool // the responder notices by the packet behind it, and says so
+}
+
+var lostPackets = []lostPacket{
+	{verbs.OpSend, wire.RCSendFirst, false, true},
+	{verbs.OpSend, wire.RCSendMiddle, false, true},
+	{verbs.OpSend, wire.RCSendLast, false, false},
+	{verbs.OpSend, wire.RCAcknowledge, true, false},
+	{verbs.OpRDMAWrite, wire.RCRDMAWriteFirst, false, true},
+	{verbs.OpRDMAWrite, wire.RCRDMAWriteMiddle, false, true},
+	{verbs.OpRDMAWrite, wire.RCRDMAWriteLast, false, false},
+	{verbs.OpRDMARead, wire.RCRDMAReadRequest, false, false},
+	{verbs.OpRDMARead, wire.RCRDMAReadResponseFirst, true, false},
+	{verbs.OpRDMARead, wire.RCRDMAReadResponseMiddle, true, false},
+	{verbs.OpRDMARead, wire.RCRDMAReadResponseLast, true, false},
+	{verbs.OpAtomicFetchAdd, wire.RCFetchAdd, false, false},
+	{verbs.OpAtomicFetchAdd, wire.RCAtomicAcknowledge, true, false}, // the addition must not happen twice
+}
+
+// once returns a Match for the first packet with an opcode.
+func once(op wire.Opcode) func(*link.Datagram) bool {
+	var met atomic.Bool
+	return func(d *link.Datagram) bool {
+		var p wire.Packet
+		return p.Decode(d.Payload) == nil && p.Opcode == op && met.CompareAndSwap(false, true)
+	}
+}
+
+// towards returns the direction of a packet, as our link sees it.
+func towards(response bool, responder string) fault.Directions {
+	if response == (responder == "kernel") {
+		return fault.Incoming
+	}
+	return fault.Outgoing
+}
+
+func TestVerbsLostPacket(t *testing.T) {
+	needLab(t)
+	for _, c := range lostPackets {
+		for _, responder := range []string{"kernel", "adverb"} {
+			s := scenario{family: "Verbs", program: "RC loss", server: responder, mtu: 1500, variant: fmt.Sprint("one ", c.lost)}
+			lose := fault.New(fault.Config{Loss: 1, Match: once(c.lost), Directions: towards(c.response, responder)})
+			s.pair(t, pairOptions{middleware: []link.Middleware{lose}, timeout: quickTimeout}, func(ctx context.Context, t *testing.T, p *verbsPair) {
+				from, to := p.ends(responder)
+				switch c.op {
+				case verbs.OpSend:
+					sends(t, from, to, []int{5 * 1024}, c.op)
+				case verbs.OpRDMAWrite:
+					writes(t, from, to, []int{5 * 1024}, c.op)
+				case verbs.OpRDMARead:
+					reads(t, from, to, []int{5 * 1024})
+				default:
+					fetchAdds(t, from, to, nil)
+				}
+				if lost := p.lost(c.lost); lost != 1 {
+					t.Errorf("%d packets %v were lost, want 1", lost, c.lost)
+				}
+				if n := p.near.nak(nakSequence); c.sequence && n == 0 {
+					t.Error("no sequence error NAK passed")
+				}
+			})
+		}
+	}
+}
+
+// lost returns how many packets met the faults and did not come through, less those that came through twice.
+func (p *verbsPair) lost(ops ...wire.Opcode) int {
+	nearOut, nearIn := p.near.total(ops...)
+	farOut, farIn := p.far.total(ops...)
+	return nearOut - farOut + farIn - nearIn
+}
+
+// storms are faults by a seed, on what we send or on what the kernel sends.
+var storms = []struct {
+	name string
+	fault.Config
+}{
+	{"lost", fault.Config{Loss: 0.05}},
+	{"repeated", fault.Config{Duplicate: 0.2}},
+	{"reordered", fault.Config{Reorder: 0.1}},
+	{"corrupted", fault.Config{Corrupt: 0.05}},
+	{"lost, repeated, reordered and corrupted", fault.Config{Loss: 0.03, Duplicate: 0.05, Reorder: 0.03, Corrupt: 0.03}},
+}
+
+var stormSeed = flag.Uint64("seed", 20, "of the faults in the scenarios of a bad network")
+
+// All operations at once, both ways, in a bad network.
+func TestVerbsStorm(t *testing.T) {
+	needLab(t)
+	for i, storm := range storms {
+		for _, direction := range []fault.Directions{fault.Outgoing, fault.Incoming, fault.Both} {
+			whose := map[fault.Directions]string{fault.Outgoing: "our packets", fault.Incoming: "the kernel's packets", fault.Both: "all packets"}[direction]
+			damage := storm.Corrupt > 0 && direction != fault.Incoming
+			s := scenario{family: "Verbs", program: "RC storm", server: "both", mtu: 1500, v6: i%2 == 1, variant: whose + " " + storm.name,
+				patience: 2 * time.Minute, check: packetRules{badICRC: damage, malformed: damage}}
+			c := storm.Config
+			c.Seed, c.Directions = *stormSeed, direction
+			s.pair(t, pairOptions{middleware: []link.Middleware{fault.New(c)}, timeout: quickTimeout}, func(ctx context.Context, t *testing.T, p *verbsPair) {
+				t.Logf("seed %d", c.Seed)
+				mixed(t, p)
+				d := p.us.drops()
+				if direction == fault.Incoming && c.Corrupt > 0 && d.ICRC == 0 {
+					t.Errorf("corrupted packets came, and were not counted: %+v", d)
+				}
+				if n := p.lost(); c.Loss > 0 && c.Duplicate == 0 && n <= 0 || c.Duplicate > 0 && c.Loss == 0 && n >= 0 {
+					t.Errorf("the network lost %d packets more than it repeated", n)
+				}
+			})
+		}
+	}
+}
+
+// Work requests of a mix, each way.
+const mixRounds = 12
+
+// mixed has either end do SENDs, WRITEs, READs and FETCH_ADDs, and checks contents and the order of completions.
+func mixed(t *testing.T, p *verbsPair) {
+	t.Helper()
+	const (
+		size  = 5000
+		total = mixRounds * size
+	)
+	type half struct {
+		from, to                   verbsEnd
+		sent, received             memory // SEND
+		written, target            memory // WRITE
+		source, read               memory // READ
+		sum, old                   memory
+		sentData, wroteData, toGet []byte
+	}
+	halves := make([]half, 2)
+	for i, responder := range []string{"kernel", "adverb"} {
+		h := &halves[i]
+		h.from, h.to = p.ends(responder)
+		h.sent, h.sentData = filled(h.from, total, byte(10+i))
+		h.written, h.wroteData = filled(h.from, total, byte(20+i))
+		h.source, h.toGet = filled(h.to, total, byte(30+i))
+		h.received, h.target, h.read = h.to.mem(total, everything), h.to.mem(total, everything), h.from.mem(total, everything)
+		h.sum, h.old = word(h.to, 0), h.from.mem(8*mixRounds, everything)
+		for r := range mixRounds {
+			h.to.recv(verbs.RecvWR{ID: recvID + uint64(r), SGList: []verbs.SGE{h.received.sge(r*size, size)}})
+		}
+	}
+	kinds := []verbs.WCOpcode{verbs.WCSend, verbs.WCRDMAWrite, verbs.WCRDMARead, verbs.WCFetchAdd}
+	for _, h := range halves {
+		var wrs []verbs.SendWR
+		for r := range mixRounds {
+			id := uint64(4 * r)
+			wrs = append(wrs,
+				verbs.SendWR{ID: id, Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{h.sent.sge(r*size, size)}},
+				verbs.SendWR{ID: id + 1, Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{h.written.sge(r*size, size)}, Remote: h.target.remote(r * size)},
+				verbs.SendWR{ID: id + 2, Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{h.read.sge(r*size, size)}, Remote: h.source.remote(r * size)},
+				verbs.SendWR{ID: id + 3, Op: verbs.OpAtomicFetchAdd, Flags: signaled, Swap: 1, SGList: []verbs.SGE{h.old.sge(8*r, 8)}, Remote: h.sum.remote(8)})
+		}
+		h.from.send(wrs...)
+	}
+	for _, h := range halves {
+		var sends, receives uint64
+		for sends+receives < 5*mixRounds {
+			wc := h.from.next()
+			want, op := &sends, kinds[sends%4]
+			id := sends
+			if wc.Op == verbs.WCRecv && wc.Status == verbs.WCSuccess || wc.ID >= recvID {
+				want, op, id = &receives, verbs.WCRecv, recvID+receives
+			}
+			if wc.Status != verbs.WCSuccess || wc.ID != id || wc.Op != op {
+				t.Fatalf("%v: completion %d with status %v, operation %v (%v); want %d, success, %v", h.from, wc.ID, wc.Status, wc.Op, wc.Cause, id, op)
+			}
+			if op == verbs.WCRecv && wc.ByteLen != size {
+				t.Errorf("%v: received %d bytes, want %d", h.from, wc.ByteLen, size)
+			}
+			*want++
+		}
+	}
+	for _, h := range halves {
+		same(t, fmt.Sprintf("SENDs of %v", h.from), h.received.get(0, total), h.sentData)
+		same(t, fmt.Sprintf("WRITEs of %v", h.from), h.target.get(0, total), h.wroteData)
+		same(t, fmt.Sprintf("READs of %v", h.from), h.read.get(0, total), h.toGet)
+		if got := wordOf(h.sum); got != mixRounds {
+			t.Errorf("%v added 1 %d times, the sum is %d", h.from, mixRounds, got)
+		}
+		olds := h.old.get(0, 8*mixRounds)
+		for r := range mixRounds {
+			if old := binary.LittleEndian.Uint64(olds[8*r:]); old != uint64(r) {
+				t.Errorf("%v: FETCH_ADD %d fetched %#x", h.from, r, old)
+			}
+		}
+	}
+}
+
+const recvID = 1 << 32

@@ -1,0 +1,148 @@
+package lab
+
+import (
+	"context"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// A SEND meets no receive: the responder says so, and the requester tries again until there is one.
+func TestVerbsRNR(t *testing.T) {
+	needLab(t)
+	const size = 3000
+	for _, responder := range []string{"kernel", "adverb"} {
+		for _, op := range []verbs.Opcode{verbs.OpSend, verbs.OpRDMAWriteWithImm} {
+			variant := "RNR NAK at a " + map[verbs.Opcode]string{verbs.OpSend: "SEND", verbs.OpRDMAWriteWithImm: "WRITE_WITH_IMM"}[op]
+			s := scenario{family: "Verbs", program: "RC NAKs", server: responder, mtu: 1500, variant: variant}
+			s.pair(t, pairOptions{}, func(ctx context.Context, t *testing.T, p *verbsPair) {
+				from, to := p.ends(responder)
+				src, data := filled(from, size, 6)
+				dst := to.mem(size, everything)
+				from.send(verbs.SendWR{ID: 1, Op: op, Flags: signaled, SGList: []verbs.SGE{src.sge(0, size)}, Remote: dst.remote(0)})
+				if err := p.near.await(ctx, func() bool { return p.near.nak(rnrNAK) >= 2 }); err != nil {
+					t.Fatal(err)
+				}
+				to.recv(verbs.RecvWR{ID: 2, SGList: []verbs.SGE{dst.sge(0, size)}})
+				if op == verbs.OpSend {
+					done(t, from, 1, verbs.WCSend)
+					done(t, to, 2, verbs.WCRecv)
+				} else {
+					done(t, from, 1, verbs.WCRDMAWrite)
+					done(t, to, 2, verbs.WCRecvRDMAWithImm)
+				}
+				same(t, "what came", dst.get(0, size), data)
+			})
+		}
+		s := scenario{family: "Verbs", program: "RC NAKs", server: responder, mtu: 1500, variant: "RNR retries used up"}
+		s.pair(t, pairOptions{rnrRetry: 2}, func(ctx context.Context, t *testing.T, p *verbsPair) {
+			from, _ := p.ends(responder)
+			src, _ := filled(from, size, 6)
+			from.send(
+				verbs.SendWR{ID: 1, Op: verbs.OpSend, SGList: []verbs.SGE{src.sge(0, size)}},
+				verbs.SendWR{ID: 2, Op: verbs.OpSend, SGList: []verbs.SGE{src.sge(0, size)}})
+			failed(t, from, 1, verbs.WCRNRRetryExceeded)
+			failed(t, from, 2, verbs.WCFlushErr)
+			if n := p.near.nak(rnrNAK); n != 3 {
+				t.Errorf("%d RNR NAKs, want 3: for the request and two repetitions", n)
+			}
+		})
+	}
+}
+
+// refusalCase is a request that the responder must refuse.
+type refusalCase struct {
+	variant string
+	access  verbs.Access                         // of both QPs, if not everything
+	request func(from, to verbsEnd) verbs.SendWR // with ID 1; the responder may have a receive with ID 2
+	status  verbs.WCStatus                       // at the requester
+	recv    verbs.WCStatus                       // of the receive, at the responder
+}
+
+func regionOp(op verbs.Opcode, n int, change func(m memory, to verbsEnd, r *verbs.RemoteAddr)) func(from, to verbsEnd) verbs.SendWR {
+	return func(from, to verbsEnd) verbs.SendWR {
+		m := to.mem(4096, everything)
+		r := m.remote(0)
+		change(m, to, &r)
+		local := from.mem(max(n, 8), everything)
+		return verbs.SendWR{Op: op, SGList: []verbs.SGE{local.sge(0, n)}, Remote: r}
+	}
+}
+
+var (
+	badKey      = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.RKey ^= 0x55 }
+	unknownKey  = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.RKey ^= 0x7fff00 }
+	behindEnd   = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.VA += 4096 - 8 }
+	wayOut      = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.VA += 4096 }
+	before      = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.VA -= 8 }
+	aroundTheUp = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.VA = 1<<64 - 16 }
+	gone        = func(m memory, _ verbsEnd, _ *verbs.RemoteAddr) { m.dereg() }
+	shut        = func(_ memory, to verbsEnd, r *verbs.RemoteAddr) { *r = to.mem(4096, nothing).remote(0) }
+	asItIs      = func(memory, verbsEnd, *verbs.RemoteAddr) {}
+)
+
+func refusalCases() []refusalCase {
+	var all []refusalCase
+	for _, op := range []struct {
+		name string
+		op   verbs.Opcode
+		n    int
+	}{{"WRITE", verbs.OpRDMAWrite, 3000}, {"READ", verbs.OpRDMARead, 3000}, {"FETCH_ADD", verbs.OpAtomicFetchAdd, 8}} {
+		for _, c := range []struct {
+			name   string
+			change func(memory, verbsEnd, *verbs.RemoteAddr)
+		}{
+			{"wrong key", badKey}, {"unknown key", unknownKey}, {"beyond the region", wayOut}, {"before the region", before},
+			{"beyond the address space", aroundTheUp}, {"a region that is gone", gone}, {"no permission", shut},
+		} {
+			all = append(all, refusalCase{variant: op.name + ": " + c.name, request: regionOp(op.op, op.n, c.change), status: verbs.WCRemAccessErr})
+		}
+		if op.n > 8 {
+			all = append(all, refusalCase{variant: op.name + ": over the end of the region", request: regionOp(op.op, op.n, behindEnd), status: verbs.WCRemAccessErr})
+		}
+		all = append(all, refusalCase{variant: op.name + ": not allowed by the QP", access: nothing, request: regionOp(op.op, op.n, asItIs), status: verbs.WCRemInvReqErr})
+	}
+	return append(all,
+		refusalCase{variant: "SEND: longer than the receive", status: verbs.WCRemInvReqErr, recv: verbs.WCLocLenErr,
+			request: func(from, to verbsEnd) verbs.SendWR {
+				to.recv(verbs.RecvWR{ID: 2, SGList: []verbs.SGE{to.mem(2999, everything).sge(0, 2999)}})
+				return verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{from.mem(3000, everything).sge(0, 3000)}}
+			}})
+}
+
+// The responder refuses with a NAK, both QPs end in the error state, and memory is as it was.
+func TestVerbsRefusals(t *testing.T) {
+	needLab(t)
+	for _, c := range refusalCases() {
+		for _, responder := range []string{"kernel", "adverb"} {
+			s := scenario{family: "Verbs", program: "RC NAKs", server: responder, mtu: 1500, variant: c.variant}
+			s.pair(t, pairOptions{access: c.access}, func(ctx context.Context, t *testing.T, p *verbsPair) {
+				from, to := p.ends(responder)
+				wr := c.request(from, to)
+				wr.ID = 1
+				next := wr
+				next.ID = 3
+				from.send(wr, next)
+				status, recv := c.status, c.recv
+				if recv == verbs.WCLocLenErr && responder == "kernel" {
+					// That of the lab takes its program for the culprit, not the peer.
+					status, recv = verbs.WCRemOpErr, verbs.WCLocQPOpErr
+				}
+				failed(t, from, 1, status)
+				failed(t, from, 3, verbs.WCFlushErr)
+				if recv != 0 {
+					failed(t, to, 2, recv)
+				}
+				syndrome := map[verbs.WCStatus]byte{verbs.WCRemAccessErr: nakAccess, verbs.WCRemInvReqErr: nakInvalid, verbs.WCRemOpErr: nakOperation}[status]
+				if n := p.near.nak(syndrome); n == 0 {
+					t.Errorf("no NAK with syndrome %#x passed", syndrome)
+				}
+				for _, e := range []verbsEnd{from, to} {
+					if got := e.state(); got != verbs.QPStateErr {
+						t.Errorf("%v: the QP is in %v", e, got)
+					}
+				}
+			})
+		}
+	}
+}
