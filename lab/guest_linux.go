@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/adverb-rdma/adverb/lab/agent"
@@ -22,6 +23,10 @@ const (
 	guestMemory  = "768" // MiB
 	guestCPUs    = "2"
 	bootPatience = 90 * time.Second // for 4 s of boot: the machine may be busy
+
+	// A host that has missed a guest for seconds has to find its address again.
+	neighborPatience = 10 * time.Second
+	neighborPause    = 50 * time.Millisecond
 
 	accelEnv = "ADVERB_LAB_ACCEL"
 )
@@ -147,11 +152,21 @@ func (g *Guest) Start(ctx context.Context, argv ...string) (*Process, error) {
 	return g.StartRequest(ctx, agent.Request{Argv: argv})
 }
 
+// dial reaches the agent. For a moment after a boot the host may still believe that nobody is there.
+func (g *Guest) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	for end := time.Now().Add(neighborPatience); ; time.Sleep(neighborPause) {
+		conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(g.Addr(false), agent.Port).String())
+		if !errors.Is(err, syscall.EHOSTUNREACH) || time.Now().After(end) {
+			return conn, err
+		}
+	}
+}
+
 // StartRequest is Start with an environment and with what the program reads.
 func (g *Guest) StartRequest(ctx context.Context, req agent.Request) (*Process, error) {
 	p := newProcess(g.name, req.Argv)
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(g.Addr(false), agent.Port).String())
+	conn, err := g.dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("start %v: %w", p, err)
 	}

@@ -43,8 +43,10 @@ func TestVerbsRNR(t *testing.T) {
 				verbs.SendWR{ID: 2, Op: verbs.OpSend, SGList: []verbs.SGE{src.sge(0, size)}})
 			failed(t, from, 1, verbs.WCRNRRetryExceeded)
 			failed(t, from, 2, verbs.WCFlushErr)
-			if n := p.near.nak(rnrNAK); n != 3 {
-				t.Errorf("%d RNR NAKs, want 3: for the request and two repetitions", n)
+			// For the request and two repetitions. A guest that is slow may get more of these: the acknowledge
+			// timeout knows nothing of RNR NAKs that are on their way.
+			if n := p.near.nak(rnrNAK); n < 3 || n > 6 {
+				t.Errorf("%d RNR NAKs, want 3", n)
 			}
 		})
 	}
