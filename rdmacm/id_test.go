@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rdmatest"
@@ -265,26 +266,26 @@ func TestMulticast(t *testing.T) {
 
 // TestBacklog: what finds no room is dropped and comes again.
 func TestBacklog(t *testing.T) {
-	p := newPair(t)
-	a, b := newScript(t, p.a), newScript(t, p.b)
-	l := b.id(rdmacm.PortSpaceTCP)
-	b.ok(l.BindAddr(addr(t, p.b, false, 0)))
-	b.ok(l.Listen(1))
-	var ids []*rdmacm.ID
-	for range 2 {
-		x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
-		a.ok(x.CreateQP(nil, smallQP))
-		a.ok(x.Connect(nil))
-		ids = append(ids, x)
-	}
-	for range ids {
-		y := b.next(rdmacm.EventConnectRequest).ID
-		b.quiet() // the other one is not there until this one is answered
-		b.ok(y.CreateQP(nil, smallQP))
-		b.ok(y.Accept(nil))
-		a.next(rdmacm.EventEstablished)
-		b.next(rdmacm.EventEstablished)
-	}
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.id(rdmacm.PortSpaceTCP)
+		b.ok(l.BindAddr(addr(t, p.b, false, 0)))
+		b.ok(l.Listen(1))
+		for range 2 {
+			x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+			a.ok(x.CreateQP(nil, smallQP))
+			a.ok(x.Connect(nil))
+		}
+		synctest.Wait() // both have asked
+		for range 2 {
+			y := b.next(rdmacm.EventConnectRequest).ID
+			b.quiet() // the other one has found no room
+			b.ok(y.CreateQP(nil, smallQP))
+			b.ok(y.Accept(nil))
+			a.next(rdmacm.EventEstablished)
+			b.next(rdmacm.EventEstablished)
+		}
+	})
 }
 
 // TestMigrate: events follow an ID to another channel, those that nobody has fetched too.
