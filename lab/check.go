@@ -55,6 +55,11 @@ func CheckTshark(ctx context.Context, pcap []byte) (packets int, faults []string
 		if f[1] != "" {
 			packets++
 		}
+		// A payload that begins as an EtherType does is taken for what that says, and ip cannot be disabled. The
+		// frame's own IP header is the ICRC's business.
+		if f[2] == "[Malformed Packet: IPv4]" {
+			continue
+		}
 		if f[2] != "" && len(faults) < maxFaults {
 			faults = append(faults, fmt.Sprintf("frame %s: tshark finds it malformed: %s", f[0], f[2]))
 		}
