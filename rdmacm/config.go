@@ -55,10 +55,7 @@ func (c *Config) portSpace() (PortSpace, error) {
 
 // param returns the connection's parameters.
 func (c *Config) param() *ConnParam {
-	p := DefaultConnParam()
-	if c.Param != nil {
-		p = *c.Param
-	}
+	p := orDefault(c.Param)
 	p.PrivateData = c.PrivateData
 	return &p
 }

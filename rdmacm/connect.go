@@ -30,10 +30,7 @@ func (id *ID) Connect(p *ConnParam) error {
 	if id.remote.Port() == 0 {
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "port 0 is no peer's port"))
 	}
-	param := DefaultConnParam()
-	if p != nil {
-		param = *p
-	}
+	param := orDefault(p)
 	if id.ps.datagram() {
 		return id.error(op, id.lookUp(&param))
 	}
@@ -104,8 +101,8 @@ func (id *ID) params() cm.Params {
 
 // lookUp sends the SIDR_REQ. The caller holds id.mu.
 func (id *ID) lookUp(param *ConnParam) error {
-	if len(param.PrivateData) > MaxUDConnectData {
-		return verbs.Errorf(verbs.ErrInvalid, "%d bytes of private data: this message has room for %d", len(param.PrivateData), MaxUDConnectData)
+	if err := checkPrivateData(param.PrivateData, MaxUDConnectData); err != nil {
+		return err
 	}
 	p := cm.SIDRParams{
 		Service:     wire.RDMAServiceID(uint16(id.ps), id.remote.Port()),

@@ -75,22 +75,16 @@ func (id *ID) requested(a *agent, ev *cm.Event) {
 		return
 	}
 	a.do(func(_ *cm.Machine, now time.Duration) {
-		switch {
-		case ev.SIDR != nil && reason != 0:
-			_ = ev.SIDR.Reply(now, cm.SIDRReply{Status: sidrRejected})
-		case ev.SIDR != nil:
-			ev.SIDR.Close(now)
-		case reason != 0:
-			_ = ev.Conn.Reject(now, wire.RejReason(reason), info, nil)
-			ev.Conn.Close(now)
-		default:
-			ev.Conn.Close(now)
+		if ev.SIDR != nil {
+			ev.SIDR.Close(now) // which says no
+			return
 		}
+		if reason != 0 {
+			_ = ev.Conn.Reject(now, wire.RejReason(reason), info, nil)
+		}
+		ev.Conn.Close(now)
 	})
 }
-
-// sidrRejected is the status of a SIDR_REP that says no.
-const sidrRejected = 2
 
 // admit makes an ID for a request and reports it, or says why it cannot be: by the reason to reject
 // it with, or 0 if the listener is closing.
@@ -110,9 +104,10 @@ func (id *ID) admit(a *agent, ev *cm.Event) (child *ID, reason RejectReason, inf
 	if !a.retain() {
 		return nil, 0, nil
 	}
+	_, port, _ := wire.SplitRDMAServiceID(ev.Request.Service)
 	child = &ID{
 		ps: id.ps, qpType: id.qpType, state: stateRequested, listener: id, sgid: sgid, path: ev.Path, psn: newPSN(),
-		local:  netip.AddrPortFrom(h.Dst.Unmap(), portOf(ev.Request.Service)),
+		local:  netip.AddrPortFrom(h.Dst.Unmap(), port),
 		remote: netip.AddrPortFrom(h.Src.Unmap(), h.SrcPort),
 	}
 	data = data[wire.IPCMHeaderSize:]
@@ -142,9 +137,8 @@ func (id *ID) admit(a *agent, ev *cm.Event) (child *ID, reason RejectReason, inf
 	} else {
 		child.sidr.User = child
 	}
-	a.ids[child] = struct{}{}
 	a.mu.Unlock()
-	child.agent = a
+	child.useAgent(a)
 	child.report(report)
 	return child, 0, nil
 }
@@ -199,10 +193,7 @@ func (id *ID) Accept(p *ConnParam) error {
 	if err := id.expect(op, "only the ID of an EventConnectRequest can, once", stateRequested); err != nil {
 		return err
 	}
-	param := DefaultConnParam()
-	if p != nil {
-		param = *p
-	}
+	param := orDefault(p)
 	if id.sidr != nil {
 		return id.error(op, id.answer(&param))
 	}
@@ -235,8 +226,8 @@ func (id *ID) Accept(p *ConnParam) error {
 
 // answer sends the SIDR_REP. The caller holds id.mu.
 func (id *ID) answer(param *ConnParam) error {
-	if len(param.PrivateData) > MaxUDAcceptData {
-		return verbs.Errorf(verbs.ErrInvalid, "%d bytes of private data: this message has room for %d", len(param.PrivateData), MaxUDAcceptData)
+	if err := checkPrivateData(param.PrivateData, MaxUDAcceptData); err != nil {
+		return err
 	}
 	if id.qp != nil {
 		param.QPN = id.qp.QPN()
@@ -267,13 +258,13 @@ func (id *ID) Reject(privateData []byte) error {
 	if id.sidr != nil {
 		room = MaxUDAcceptData
 	}
-	if len(privateData) > room {
-		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "%d bytes of private data: this message has room for %d", len(privateData), room))
+	if err := checkPrivateData(privateData, room); err != nil {
+		return id.error(op, err)
 	}
 	var err error
 	id.agent.do(func(_ *cm.Machine, now time.Duration) {
 		if id.sidr != nil {
-			err = id.sidr.Reply(now, cm.SIDRReply{Status: sidrRejected, PrivateData: privateData})
+			err = id.sidr.Reply(now, cm.SIDRReply{Status: wire.SIDRRejected, PrivateData: privateData})
 			return
 		}
 		err = id.conn.Reject(now, wire.RejReason(RejectConsumerDefined), nil, privateData)

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -77,7 +78,7 @@ func (g *group) leave() error {
 	if g.qp == nil {
 		return nil
 	}
-	if err := g.qp.DetachMcast(verbs.GIDFromAddr(g.addr)); err != nil && !isGone(err) {
+	if err := g.qp.DetachMcast(verbs.GIDFromAddr(g.addr)); err != nil && !errors.Is(err, verbs.ErrClosed) { // the program may have closed it
 		return err
 	}
 	return nil

@@ -52,6 +52,22 @@ func DefaultConnParam() ConnParam {
 	return ConnParam{ResponderResources: MaxResources, InitiatorDepth: MaxResources, RetryCount: maxRetries, RNRRetryCount: maxRetries}
 }
 
+// checkPrivateData refuses what a message has no room for.
+func checkPrivateData(data []byte, room int) error {
+	if len(data) > room {
+		return verbs.Errorf(verbs.ErrInvalid, "%d bytes of private data: this message has room for %d", len(data), room)
+	}
+	return nil
+}
+
+// orDefault returns what p, which may be nil, stands for.
+func orDefault(p *ConnParam) ConnParam {
+	if p == nil {
+		return DefaultConnParam()
+	}
+	return *p
+}
+
 // UDParam is what the ends of PortSpaceUDP, and the members of a group, learn about each other
 // (struct rdma_ud_param).
 type UDParam struct {
@@ -77,8 +93,8 @@ func limitsOf(a *verbs.DeviceAttr) limits {
 // resolve replaces MaxResources, by what the device has and, where the peer has spoken, by no more
 // than it offered, and refuses what does not go.
 func (p *ConnParam) resolve(device limits, offered *ConnParam, maxData int) error {
-	if len(p.PrivateData) > maxData {
-		return verbs.Errorf(verbs.ErrInvalid, "%d bytes of private data: this message has room for %d", len(p.PrivateData), maxData)
+	if err := checkPrivateData(p.PrivateData, maxData); err != nil {
+		return err
 	}
 	if p.RetryCount > maxRetries || p.RNRRetryCount > maxRetries {
 		return verbs.Errorf(verbs.ErrInvalid, "retry_count %d, rnr_retry_count %d: at most %d", p.RetryCount, p.RNRRetryCount, maxRetries)

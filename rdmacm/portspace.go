@@ -31,6 +31,3 @@ func (ps PortSpace) known() bool {
 
 // datagram reports whether IDs of the port space have UD QPs.
 func (ps PortSpace) datagram() bool { return ps == PortSpaceUDP }
-
-// portOf returns the port that a service ID stands for.
-func portOf(service uint64) uint16 { return uint16(service) }

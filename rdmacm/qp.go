@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -209,6 +208,3 @@ func newPSN() verbs.PSN {
 	rand.Read(b[:]) // never fails
 	return verbs.PSN(binary.NativeEndian.Uint32(b[:]) & 0xffffff)
 }
-
-// isGone reports whether an error says that the program has closed the object itself.
-func isGone(err error) bool { return errors.Is(err, verbs.ErrClosed) }

@@ -37,7 +37,6 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 		}
 	}
 	if err := id.resolve(src, to); err != nil {
-		id.local = netip.AddrPortFrom(id.local.Addr(), id.local.Port())
 		id.report(Event{Type: EventAddrError, Status: statusOf(err), Err: id.error(op, err)})
 		return nil
 	}

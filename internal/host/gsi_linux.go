@@ -110,13 +110,18 @@ func (n *Netdev) owns(name boxName) bool {
 	return n.named[name] != nil
 }
 
-// addressee returns what a datagram for QP1 names, if it does name anything.
-func (l *Link) addressee(b []byte) (boxName, bool) {
+// route returns where a datagram for QP1 says that it goes, if it is one of the connection manager's.
+func route(b []byte) (wire.Route, bool) {
 	var p wire.Packet
 	if p.Decode(b) != nil || p.Opcode != wire.UDSendOnly {
-		return boxName{}, false
+		return wire.Route{}, false
 	}
-	r, ok := wire.CMRoute(p.Payload)
+	return wire.CMRoute(p.Payload)
+}
+
+// addressee returns what a datagram for QP1 names, if it does name anything.
+func (l *Link) addressee(b []byte) (boxName, bool) {
+	r, ok := route(b)
 	switch {
 	case !ok:
 		return boxName{}, false
@@ -139,11 +144,7 @@ func (l *Link) isOurMAD(b []byte) bool {
 // isCancel reports whether a datagram for QP1 is the REJ by which a peer takes back a REQ that nobody has
 // answered. It names the peer's end alone.
 func isCancel(b []byte) bool {
-	var p wire.Packet
-	if p.Decode(b) != nil || p.Opcode != wire.UDSendOnly {
-		return false
-	}
-	r, ok := wire.CMRoute(p.Payload)
+	r, ok := route(b)
 	return ok && r.Attr == wire.CMREJ && r.CommID == 0
 }
 
