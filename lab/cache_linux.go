@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -56,16 +57,23 @@ func cacheDir(name string) (string, error) {
 // prepareIn runs under the cache's lock.
 func prepareIn(ctx context.Context, cache string) (*image, error) {
 	apt := filepath.Join(cache, "apt")
-	archives, err := resolve(ctx, apt)
+	archives, err := resolve(ctx, apt, packages)
 	if err != nil {
 		return nil, err
 	}
-	img := imageAt(filepath.Join(cache, "image-"+recipeKey(archives)))
+	builders, err := resolve(ctx, apt, buildPackages)
+	if err != nil {
+		return nil, err
+	}
+	all := append(slices.Clone(archives), builders...)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	img := imageAt(filepath.Join(cache, "image-"+recipeKey(all)))
 	if _, err := os.Stat(img.dir); err == nil {
 		return img, holdImage(img.dir)
 	}
-	fmt.Fprintf(os.Stderr, "lab: downloading %d Debian packages\n", len(archives))
-	if err := download(ctx, apt, archives); err != nil {
+	fmt.Fprintf(os.Stderr, "lab: downloading %d Debian packages\n", len(all))
+	if err := download(ctx, apt, append(slices.Clone(packages), buildPackages...), all); err != nil {
 		return nil, err
 	}
 	fmt.Fprintln(os.Stderr, "lab: unpacking them")
@@ -74,7 +82,7 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 	if err := os.RemoveAll(made.dir); err != nil { // of a process that was killed
 		return nil, err
 	}
-	if err = made.make(ctx, apt, archives); err == nil {
+	if err = made.make(ctx, apt, archives, builders); err == nil {
 		err = os.Rename(made.dir, img.dir)
 	}
 	if err != nil {
@@ -84,11 +92,14 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 	return img, holdImage(img.dir)
 }
 
-func (img *image) make(ctx context.Context, apt string, archives []string) error {
+func (img *image) make(ctx context.Context, apt string, archives, builders []string) error {
 	if err := unpack(ctx, apt, archives, img.root); err != nil {
 		return err
 	}
 	if err := img.extractKernel(ctx); err != nil {
+		return err
+	}
+	if err := img.addSiw(ctx, apt, builders); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(img.root, "etc", "hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644)

@@ -33,7 +33,7 @@ const (
 
 // Guest is a virtual machine.
 type Guest struct {
-	// Device is the name of its RDMA device.
+	// Device is the name of its RDMA device: rxe0 or siw0.
 	Device string
 
 	lab   *Lab
@@ -59,7 +59,7 @@ func (g *Guest) Addr(v6 bool) netip.Addr {
 	return g.addr4.Addr()
 }
 
-// GIDIndex returns where the table of GIDs of the guest's device holds an address.
+// GIDIndex returns where the table of GIDs of the guest's device holds an address. Only rxe has them there.
 func (g *Guest) GIDIndex(v6 bool) int { return g.gids[g.Addr(v6)] }
 
 // Boot starts the guest, and returns when it is ready. It may boot again after Kill.
@@ -73,7 +73,18 @@ func (g *Guest) Boot(ctx context.Context) error {
 		g.Kill()
 		return fmt.Errorf("boot %v: %w; its console says:\n%s", g, err, g.console)
 	}
+	if len(g.gidAddrs()) == 0 {
+		return nil
+	}
 	return g.readGIDs(ctx)
+}
+
+// gidAddrs returns the addresses which the table of GIDs must have. That of iWARP has none.
+func (g *Guest) gidAddrs() []netip.Addr {
+	if g.lab.cfg.Device == deviceSiw {
+		return nil
+	}
+	return []netip.Addr{g.Addr(false), g.Addr(true)}
 }
 
 func (g *Guest) awaitConsole(ctx context.Context, text string) error {
@@ -99,14 +110,15 @@ func (g *Guest) launch() error {
 		accel = "tcg,thread=multi" // which works everywhere; /dev/kvm may open and still be of no use
 	}
 	img := g.lab.img
-	gids := make([]string, 0, 2)
-	for _, v6 := range []bool{false, true} {
-		gids = append(gids, sysfsGID(g.Addr(v6)))
+	var gids []string
+	for _, a := range g.gidAddrs() {
+		gids = append(gids, sysfsGID(a))
 	}
 	kernelArgs := []string{
 		"console=ttyS0", "quiet", "panic=-1", "nokaslr", "mitigations=off", "random.trust_cpu=on",
 		// What the kernel does not know goes into the environment of init.
 		"LAB_ADDR4=" + g.addr4.String(), "LAB_ADDR6=" + g.addr6.String(), "LAB_MTU=" + strconv.Itoa(g.lab.cfg.MTU),
+		"LAB_DEVICE=" + g.lab.cfg.Device,
 		`"LAB_GIDS=` + strings.Join(gids, " ") + `"`,
 	}
 	g.console = new(output)
@@ -235,9 +247,9 @@ func (g *Guest) readGIDs(ctx context.Context) error {
 		}
 		g.gids[addr.Unmap()] = i
 	}
-	for _, v6 := range []bool{false, true} {
-		if _, ok := g.gids[g.Addr(v6)]; !ok {
-			return fmt.Errorf("%v: %s has no GID of %v: %q", g, g.Device, g.Addr(v6), out)
+	for _, a := range g.gidAddrs() {
+		if _, ok := g.gids[a]; !ok {
+			return fmt.Errorf("%v: %s has no GID of %v: %q", g, g.Device, a, out)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +58,7 @@ func (img *image) initramfs(agentd []byte) ([]byte, error) {
 		return nil, err
 	}
 	contents := make(map[string][]byte)
-	order, err := loadOrder(modules, func(name string) ([]string, error) {
+	depends := func(name string) ([]string, error) {
 		if files[name] == "" {
 			return nil, fmt.Errorf("%s: the kernel package has no such module in %q", name, moduleDirs)
 		}
@@ -67,9 +68,6 @@ func (img *image) initramfs(agentd []byte) ([]byte, error) {
 		}
 		contents[name] = ko
 		return moduleDepends(ko)
-	})
-	if err != nil {
-		return nil, err
 	}
 	var a cpioArchive
 	for _, dir := range []string{"bin", "dev", "proc", "sys", "deb", "modules.d"} {
@@ -78,8 +76,14 @@ func (img *image) initramfs(agentd []byte) ([]byte, error) {
 	a.file("bin/busybox", busybox)
 	a.file("init", initScript)
 	a.file("agentd", agentd)
-	a.file("modules", []byte(strings.Join(order, "\n")+"\n"))
-	for _, name := range slices.Sorted(slices.Values(order)) {
+	for device, more := range deviceModules {
+		order, err := loadOrder(append(slices.Clone(modules), more...), depends)
+		if err != nil {
+			return nil, err
+		}
+		a.file("modules."+device, []byte(strings.Join(order, "\n")+"\n"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(contents)) {
 		a.file("modules.d/"+name, contents[name])
 	}
 	return a.bytes(), nil

@@ -1,10 +1,10 @@
 #!/bin/busybox sh
 # The guest's first process: it makes the device, and becomes the lab's agent. The kernel's command line has set
-# LAB_ADDR4 and LAB_ADDR6 (with prefix lengths), LAB_MTU, and LAB_GIDS, as sysfs spells them.
+# LAB_ADDR4 and LAB_ADDR6 (with prefix lengths), LAB_MTU, LAB_DEVICE (rxe or siw), and LAB_GIDS, as sysfs spells them.
 bb=/bin/busybox
 fail() { echo "adverb lab: guest: $*"; $bb poweroff -f; }
 $bb mount -t devtmpfs dev /dev && $bb mount -t proc proc /proc && $bb mount -t sysfs sys /sys || fail "mount"
-for m in $($bb cat /modules); do
+for m in $($bb cat /modules.$LAB_DEVICE); do
 	$bb insmod "/modules.d/$m" || fail "insmod $m"
 done
 # The tree of Debian packages is the root. The host has made the directories that are mounted on.
@@ -21,9 +21,9 @@ echo 0 >/proc/sys/net/ipv6/conf/eth0/router_solicitations
 ip link set eth0 mtu "$LAB_MTU" up || fail "no network device"
 ip addr add "$LAB_ADDR4" dev eth0 && ip addr add "$LAB_ADDR6" dev eth0 nodad || fail "set addresses"
 until read -r state </sys/class/net/eth0/operstate && [ "$state" = up ]; do usleep 2000; done
-rdma link add rxe0 type rxe netdev eth0 || fail "make rxe0"
+rdma link add "${LAB_DEVICE}0" type "$LAB_DEVICE" netdev eth0 || fail "make ${LAB_DEVICE}0"
 # The kernel fills the table of GIDs from a work queue.
 for gid in $LAB_GIDS; do
-	until grep -qsx "$gid" /sys/class/infiniband/rxe0/ports/1/gids/*; do usleep 2000; done
+	until grep -qsx "$gid" /sys/class/infiniband/"${LAB_DEVICE}0"/ports/1/gids/*; do usleep 2000; done
 done
 exec /run/agentd'

@@ -18,6 +18,8 @@ type Config struct {
 	MTU int
 	// Guests is how many there are: 1, unless set.
 	Guests int
+	// Device is the type of the guests' RDMA devices: "rxe" (RoCE v2), unless set, or "siw" (iWARP).
+	Device string
 }
 
 // Lab is a network with guests.
@@ -70,12 +72,18 @@ func newLab(ctx context.Context, cfg Config) (*Lab, error) {
 	if cfg.Guests < 0 || cfg.Guests > maxGuests {
 		return nil, fmt.Errorf("%d guests, limit %d", cfg.Guests, maxGuests)
 	}
+	if cfg.Device == "" {
+		cfg.Device = deviceRxe
+	}
+	if deviceModules[cfg.Device] == nil {
+		return nil, fmt.Errorf("device %q: want %q or %q", cfg.Device, deviceRxe, deviceSiw)
+	}
 	n := int(labs.Add(1)) - 1
 	l := &Lab{cfg: cfg, img: imageAt(os.Getenv(imageEnv))}
 	l.host = Host{Interface: fmt.Sprintf("lab%d", n), bin: filepath.Join(os.TempDir(), adverbFile), addr4: prefix4(n, 1), addr6: prefix6(n, 1)}
 	for i := range cfg.Guests {
 		l.guests = append(l.guests, &Guest{
-			Device: "rxe0",
+			Device: cfg.Device + "0",
 			lab:    l,
 			name:   fmt.Sprintf("guest%d.%d", n, i),
 			tap:    fmt.Sprintf("lab%d.%d", n, i),

@@ -48,8 +48,8 @@ func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// resolve returns the file names of the packages and of all that they depend on.
-func resolve(ctx context.Context, dir string) (archives []string, err error) {
+// resolve returns the file names of packages and of all that they depend on.
+func resolve(ctx context.Context, dir string, packages []string) (archives []string, err error) {
 	out, err := apt(ctx, dir, append([]string{"install", "--print-uris", "-o", "Dir::Cache::archives=none/"}, packages...)...)
 	if err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func resolve(ctx context.Context, dir string) (archives []string, err error) {
 	return archives, nil
 }
 
-// download gets the packages, whose hashes apt-get checks, and removes those of earlier versions.
-func download(ctx context.Context, dir string, archives []string) error {
+// download gets packages, whose hashes apt-get checks, and removes those of earlier versions.
+func download(ctx context.Context, dir string, packages, archives []string) error {
 	if _, err := apt(ctx, dir, append([]string{"install", "--download-only"}, packages...)...); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func download(ctx context.Context, dir string, archives []string) error {
 	return nil
 }
 
-// unpack makes a tree of the packages, as far as the lab needs them.
+// unpack makes a tree of archives, as far as the lab needs them.
 func unpack(ctx context.Context, dir string, archives []string, root string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if err := os.MkdirAll(filepath.Join(root, "usr", d), 0o755); err != nil {

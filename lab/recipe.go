@@ -24,18 +24,38 @@ var packages = []string{
 	"xz-utils", // for the kernel's image
 }
 
-// modules are what a guest loads, in this order; what they depend on comes before each. The siw device
-// is not among them: Debian's kernel is built without it, so it would be built from
-// linux-source and added here.
+// buildPackages are what siw is built with: Debian's kernels come without it. Their versions are those of
+// linux-image-amd64, with which they are released.
+var buildPackages = []string{
+	"linux-headers-amd64", // brings the compiler of the kernel
+	"linux-source",
+	"make",
+	"busybox-static", // what else a build runs
+	"dash",
+	"xz-utils",
+}
+
+// modules are what a guest loads, in this order; what they depend on comes before each, and that of its
+// RDMA device after all.
 var modules = []string{
 	"virtio_pci",
 	"virtio_net",
 	"9pnet_virtio",
 	"9p",
-	"crc32_generic", // rdma_rxe asks for it by algorithm, which no list of dependencies shows
 	"ib_uverbs",
 	"rdma_ucm",
-	"rdma_rxe",
+}
+
+// Types of RDMA devices, as "rdma link add" spells them, and their modules. Both ask for a checksum by the name of its
+// algorithm, which no list of dependencies shows.
+const (
+	deviceRxe = "rxe"
+	deviceSiw = "siw"
+)
+
+var deviceModules = map[string][]string{
+	deviceRxe: {"crc32_generic", "rdma_rxe"},
+	deviceSiw: {"crc32c_generic", "siw"},
 }
 
 // moduleDirs hold the modules that are unpacked, below kernel/.
@@ -55,7 +75,7 @@ var initScript []byte
 
 // recipeVersion is part of the cache's key: to be raised when Prepare makes something else of the
 // same packages.
-const recipeVersion = 1
+const recipeVersion = 2
 
 // recipeKey names what Prepare makes of archives, which are file names with versions.
 func recipeKey(archives []string) string {
