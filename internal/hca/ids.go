@@ -6,7 +6,7 @@ package hca
 // A damaged packet passes by chance with these probabilities, where a check of the whole ICRC
 // has 2^-32:
 //
-//	a sender such as ourselves   2^-25   identifications below ownIDs, with DF
+//	a sender such as ourselves   2^-24   identifications below ownIDs or just above, with DF
 //	one that counts              2^-20   within idWindow of its latest, DF as before
 //	one without a count          2^-15   any identification, with or without DF
 //
@@ -41,6 +41,10 @@ func (i ident) near(o ident) bool { return i.df == o.df && i.id-o.id+idWindow/2 
 // may see it at another place of a train than the sender.
 func (i ident) ours() bool { return i.df && i.id < ownIDs }
 
+// leaves reports whether i continues a count that was at o, among what looked like ours. On UC and UD the
+// packet at that border would not come again.
+func (i ident) leaves(o ident) bool { return i.df && i.id-o.id < ownIDs }
+
 // plausible reports whether a solved identification fits the sender. A count that jumps
 // costs one packet, which comes again; a sender without a count costs idMisses.
 func (s *ids) plausible(i ident) bool {
@@ -52,7 +56,7 @@ func (s *ids) plausible(i ident) bool {
 		if i.ours() {
 			return s.accept(idsOurs, i)
 		}
-		if again {
+		if again || i.leaves(s.accepted) {
 			return s.accept(idsCount, i)
 		}
 	case idsCount:
