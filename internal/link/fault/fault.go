@@ -36,6 +36,11 @@ type Config struct {
 	Match func(*link.Datagram) bool
 }
 
+// Counter tells what became of a link's datagrams so far.
+type Counter interface {
+	Counts() (out, in Counts)
+}
+
 const scratch = 64 // datagrams moved at a time
 
 // New returns middleware that disturbs a link. What becomes of the n-th datagram that Match picks
@@ -241,6 +246,17 @@ func (l *disturbed) Join(group netip.Addr) error { return link.Join(l.Link, grou
 
 // Leave implements link.Multicaster.
 func (l *disturbed) Leave(group netip.Addr) error { return link.Leave(l.Link, group) }
+
+// Counts implements Counter.
+func (l *disturbed) Counts() (out, in Counts) {
+	return l.out.counted(), l.in.counted()
+}
+
+func (h *half) counted() Counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.counts
+}
 
 // Stats implements link.Link.
 func (l *disturbed) Stats() link.Stats {

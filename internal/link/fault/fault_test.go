@@ -87,6 +87,43 @@ func exchange(t *testing.T, from, to link.Link, n int) (got []int) {
 	return got
 }
 
+// What happened is counted in its direction, and what did not is not.
+func TestCounts(t *testing.T) {
+	const seed, n = 6, 200
+	for name, tt := range map[string]struct {
+		c    fault.Config
+		only func(c *fault.Counts) *uint64
+	}{
+		"Loss":      {fault.Config{Loss: 0.2}, func(c *fault.Counts) *uint64 { return &c.Lost }},
+		"Duplicate": {fault.Config{Duplicate: 0.2}, func(c *fault.Counts) *uint64 { return &c.Duplicated }},
+		"Reorder":   {fault.Config{Reorder: 0.2}, func(c *fault.Counts) *uint64 { return &c.Reordered }},
+		"Corrupt":   {fault.Config{Corrupt: 0.2}, func(c *fault.Counts) *uint64 { return &c.Corrupted }},
+	} {
+		for _, direction := range []fault.Directions{fault.Outgoing, fault.Incoming} {
+			tt.c.Seed, tt.c.Directions = seed, direction
+			synctest.Test(t, func(t *testing.T) {
+				a, b := openPair(t, tt.c)
+				there, back := len(exchange(t, a, b, n)), len(exchange(t, b, a, n))
+				out, in := a.(fault.Counter).Counts()
+				got, other, arrived := out, in, there
+				if direction == fault.Incoming {
+					got, other, arrived = in, out, back
+				}
+				count := *tt.only(&got)
+				if want := uint64(n + got.Duplicated - got.Lost); count == 0 || count == n || uint64(arrived) != want {
+					t.Errorf("seed %d: %s: %d of %d arrived, counts %+v", seed, name, arrived, n, got)
+				}
+				*tt.only(&got) = 0
+				if got != (fault.Counts{}) || other != (fault.Counts{}) {
+					t.Errorf("seed %d: %s: also counted: %+v, the other way %+v", seed, name, got, other)
+				}
+				a.Close()
+				b.Close()
+			})
+		}
+	}
+}
+
 // Both directions disturb, differently, the same way at each run, and strand nothing.
 func TestDisturbs(t *testing.T) {
 	const seed, n = 5, 3000

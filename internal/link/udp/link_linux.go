@@ -22,6 +22,7 @@ type Link struct {
 	ifindex int // of the network interface
 
 	closed  atomic.Bool
+	trains  atomic.Bool // the kernel cuts them
 	rx      receiver
 	tx      [sendSockets]sender
 	arrival waiter
@@ -59,6 +60,8 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 	}
 	fds = append(fds, fd)
 	l.rx.init(fd, l.addr, &l.counters)
+	// No size is set, which leaves datagrams whole; kernels before 4.18 do not know the option.
+	l.trains.Store(unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil)
 
 	for i := range l.tx {
 		fd, err := openSocket(addr)
@@ -77,7 +80,7 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 			return fail(err)
 		}
 		l.sources[i] = netip.AddrPortFrom(addr, port)
-		l.tx[i].init(fd, addr, scope, &l.counters)
+		l.tx[i].init(fd, addr, scope, l)
 	}
 	if err := l.arrival.init(fds[0]); err != nil {
 		return fail(err)
@@ -142,6 +145,8 @@ func configureReceiveSocket(fd int, addr netip.Addr) error {
 	err := setOptions(fd,
 		option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
 		option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
+	// Kernels before 5.0 do not know the option, and cut what they have joined.
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	if err == nil && addr.Is6() {
 		// RoCEv2 cards, and Linux's rxe, send UDP checksum 0 over IPv6 too.
 		err = setOptions(fd, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"})
@@ -186,8 +191,16 @@ func bind(fd int, at netip.AddrPort, scope uint32) error {
 // Addr implements link.Link.
 func (l *Link) Addr() netip.AddrPort { return l.addr }
 
+// maxTrain is what all kernels take that take trains.
+const maxTrain = 64
+
 // MaxTrain implements link.Link.
-func (l *Link) MaxTrain() int { return 1 }
+func (l *Link) MaxTrain() int {
+	if !l.trains.Load() {
+		return 1
+	}
+	return maxTrain
+}
 
 // Close implements link.Link.
 func (l *Link) Close() error {

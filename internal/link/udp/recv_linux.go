@@ -32,16 +32,23 @@ type receiver struct {
 	iovecs   [maxBatch]unix.Iovec
 	names    [maxBatch]sockaddr
 	controls [maxBatch]control
-	buffers  []byte // maxReceive each
+	buffers  []byte // bufferStride apart
 
 	lastName sockaddr // and what it means
 	lastSrc  netip.AddrPort
 }
 
+// A buffer takes the longest train, as the kernel joins more than one datagram. Where buffers begin is not a
+// multiple of a page, so that the first lines of all are not rivals in the caches.
+const (
+	bufferSize   = 1 << 16
+	bufferStride = bufferSize + 128
+)
+
 func (r *receiver) init(fd int, at netip.AddrPort, c *counters) {
 	r.own, r.counters = socket{fd: fd, at: at}, c
 	r.groups.set = -1
-	r.buffers = make([]byte, maxBatch*maxReceive)
+	r.buffers = make([]byte, maxBatch*bufferStride)
 	for i := range r.messages {
 		setIOVec(&r.iovecs[i], r.buffer(i))
 		h := &r.messages[i].Hdr
@@ -53,7 +60,7 @@ func (r *receiver) init(fd int, at netip.AddrPort, c *counters) {
 	r.used = maxBatch
 }
 
-func (r *receiver) buffer(i int) []byte { return r.buffers[i*maxReceive : (i+1)*maxReceive] }
+func (r *receiver) buffer(i int) []byte { return r.buffers[i*bufferStride:][:bufferSize:bufferSize] }
 
 func (r *receiver) close() {
 	r.mu.Lock()
@@ -121,36 +128,44 @@ func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 // deliver puts the messages from s into batch and returns how many of them were whole.
 func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	n := 0
-	var bytes uint64
+	var received, bytes uint64
 	for i := range r.used {
 		m := &r.messages[i]
-		if m.Hdr.Flags&unix.MSG_TRUNC != 0 {
-			r.receiveDrops.Add(1) // longer than any RoCEv2 datagram
-			continue
-		}
 		if r.names[i] != r.lastName {
 			r.lastName = r.names[i]
 			r.lastSrc = r.lastName.addrPort()
 		}
-		batch[n] = link.Datagram{Src: r.lastSrc, Dst: s.at, Payload: r.buffer(i)[:m.Len:m.Len]}
+		d := &batch[n]
+		*d = link.Datagram{Src: r.lastSrc, Dst: s.at, Payload: r.buffer(i)[:m.Len:m.Len]}
+		if m.Hdr.Controllen != 0 {
+			r.control(s, i, d)
+		}
+		if d.SegmentSize > maxReceive || d.SegmentSize == 0 && m.Len > maxReceive || m.Hdr.Flags&unix.MSG_TRUNC != 0 {
+			r.receiveDrops.Add(uint64(d.Segments())) // longer than any RoCEv2 datagram
+			continue
+		}
+		received += uint64(d.Segments())
 		bytes += uint64(m.Len)
 		n++
 	}
-	r.received.Add(uint64(n))
+	r.received.Add(received)
 	r.receivedBytes.Add(bytes)
-	if r.messages[r.used-1].Hdr.Controllen != 0 {
-		r.countOverflow(s, r.used-1)
-	}
 	return n
 }
 
-// countOverflow reads from the i-th message how many datagrams the socket has dropped so far. The
-// kernel says so only when there are any.
-func (r *receiver) countOverflow(s *socket, i int) {
-	h := (*unix.Cmsghdr)(unsafe.Pointer(&r.controls[i].data[0]))
-	if h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL {
-		total := binary.NativeEndian.Uint32(r.controls[i].data[unix.CmsgLen(0):])
-		r.receiveDrops.Add(uint64(total - s.overflow)) // modulo 2^32
-		s.overflow = total
+// control reads what the kernel says beside the i-th message, which is d. It does so only where there is something to say.
+func (r *receiver) control(s *socket, i int, d *link.Datagram) {
+	b := r.controls[i].data[:min(r.messages[i].Hdr.Controllen, controlSize)]
+	for len(b) >= unix.CmsgLen(4) {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+		value := binary.NativeEndian.Uint32(b[unix.CmsgLen(0):])
+		switch {
+		case h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO: // the size of the datagrams that were joined
+			d.SegmentSize = int(value)
+		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL: // how many the socket has dropped so far
+			r.receiveDrops.Add(uint64(value - s.overflow)) // modulo 2^32
+			s.overflow = value
+		}
+		b = b[min(len(b), unix.CmsgSpace(4)):] // all are an int
 	}
 }

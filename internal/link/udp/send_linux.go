@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -20,11 +21,16 @@ const (
 	sendAttempts = 4
 )
 
-const controlSize = 24 // bytes: CMSG_SPACE of an int on a 64-bit system, and enough for 32 bits
+// Control messages, of an int or less each. Their sizes are those of a 64-bit system, which are enough for 32 bits.
+const (
+	controlMessage = 24                 // bytes: CMSG_SPACE
+	controlSize    = 2 * controlMessage // the traffic class, and how to cut or join trains or what has overflowed
+)
 
 // A sender is a socket to send from and the arguments of its system calls.
 type sender struct {
 	*counters
+	trains   *atomic.Bool // the link's
 	scope    uint32
 	addr     netip.Addr
 	tcLevel  int32 // of the control message that sets the traffic class
@@ -43,8 +49,8 @@ type control struct {
 	data [controlSize]byte
 }
 
-func (s *sender) init(fd int, addr netip.Addr, scope uint32, c *counters) {
-	s.fd, s.addr, s.scope, s.counters = fd, addr, scope, c
+func (s *sender) init(fd int, addr netip.Addr, scope uint32, l *Link) {
+	s.fd, s.addr, s.scope, s.counters, s.trains = fd, addr, scope, &l.counters, &l.trains
 	s.tcLevel, s.tcOption = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
 	if addr.Is4() {
 		s.tcLevel, s.tcOption = unix.IPPROTO_IP, unix.IP_TOS
@@ -128,7 +134,7 @@ func (s *sender) sendSome(batch []link.Datagram) {
 
 // check returns why d cannot be sent at all.
 func (s *sender) check(d *link.Datagram) error {
-	if d.Segments() > 1 {
+	if n := d.Segments(); n > 1 && (n > maxTrain || !s.trains.Load()) {
 		return errTrain
 	}
 	if d.Dst.Addr().Is4() != s.addr.Is4() {
@@ -142,15 +148,24 @@ func (s *sender) prepare(i int, d *link.Datagram) {
 	h := &s.messages[i].Hdr
 	h.Namelen = s.names[i].put(d.Dst, s.scope)
 	setIOVec(&s.iovecs[i], d.Payload)
-	if d.TrafficClass == 0 {
-		h.SetControllen(0)
-		return
+	used := 0
+	if d.TrafficClass != 0 {
+		binary.NativeEndian.PutUint32(s.controls[i].put(&used, s.tcLevel, s.tcOption, 4), uint32(d.TrafficClass))
 	}
-	c := (*unix.Cmsghdr)(unsafe.Pointer(h.Control))
-	c.Level, c.Type = s.tcLevel, s.tcOption
-	c.SetLen(unix.CmsgLen(4))
-	binary.NativeEndian.PutUint32(s.controls[i].data[unix.CmsgLen(0):], uint32(d.TrafficClass))
-	h.SetControllen(unix.CmsgSpace(4))
+	if d.Segments() > 1 {
+		binary.NativeEndian.PutUint16(s.controls[i].put(&used, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 2), uint16(d.SegmentSize))
+	}
+	h.SetControllen(used)
+}
+
+// put appends a control message to the used bytes, and returns the n bytes of its data.
+func (c *control) put(used *int, level, option int32, n int) []byte {
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&c.data[*used]))
+	h.Level, h.Type = level, option
+	h.SetLen(unix.CmsgLen(n))
+	data := c.data[*used+unix.CmsgLen(0):][:n]
+	*used += unix.CmsgSpace(n)
+	return data
 }
 
 // flush sends the messages of batch.
@@ -163,9 +178,9 @@ func (s *sender) flush(batch []link.Datagram) {
 		case 0:
 			for range n {
 				bytes += uint64(len(batch[i].Payload))
+				sent += uint64(batch[i].Segments())
 				i++
 			}
-			sent += uint64(n)
 			attempts = 0
 			continue
 		case unix.EINTR:
@@ -174,6 +189,10 @@ func (s *sender) flush(batch []link.Datagram) {
 			if attempts++; attempts <= sendAttempts {
 				unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}, sendPatience)
 				continue
+			}
+		case unix.EIO, unix.EOPNOTSUPP:
+			if batch[i].Segments() > 1 {
+				s.trains.Store(false) // an interface that does not compute checksums
 			}
 		}
 		s.lost(&batch[i], multicastCause(batch[i].Dst.Addr(), errno))

@@ -5,7 +5,8 @@
 // source ports spread flows over the paths of a network as those of a card do. The addresses
 // of datagrams have no IPv6 zone: the link implies it.
 //
-// On Linux datagrams leave with the identification and the DF flag that [link.Link] promises, and
+// On Linux datagrams leave with the identification and the DF flag that [link.Link] promises, trains are cut
+// and joined by the kernel, as late and as early as it can (UDP_SEGMENT and UDP_GRO), and
 // Send and Recv are one system call for a batch. Elsewhere neither the identification nor DF
 // can be controlled, so that over IPv4 a peer that checks the whole ICRC drops what is sent; over
 // IPv6, and between two softwares that make up for it, that is no matter.
@@ -31,7 +32,7 @@ import (
 const (
 	sendSockets  = 4       // source ports of a link
 	socketBuffer = 4 << 20 // bytes asked for; the system may grant less
-	maxBatch     = 64      // datagrams per system call
+	maxBatch     = 64      // datagrams or trains per system call
 	maxReceive   = 4608    // bytes of the largest datagram received: 4096 and all headers, rounded up
 	bindAttempts = 64      // random source ports tried
 )
@@ -42,8 +43,8 @@ const (
 	lastSourcePort  = 0xffff
 )
 
-// errTrain is why trains are lost: their later segments would need an identification other than 0.
-var errTrain = errors.New("this link sends single datagrams only (MaxTrain is 1)")
+// errTrain is why a train is lost that is longer than MaxTrain.
+var errTrain = errors.New("a train of more datagrams than the link's MaxTrain")
 
 var errSource = errors.New("the source is none of the link's: take it from Link.Source")
 
