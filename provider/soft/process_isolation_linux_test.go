@@ -58,12 +58,22 @@ func TestProcessInside(t *testing.T) {
 // runInside runs TestProcessInside as a process of its own.
 func runInside(t *testing.T, addr string, change func(*exec.Cmd)) {
 	t.Helper()
+	runTestInside(t, "TestProcessInside", func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, envInside+"="+addr)
+		change(cmd)
+	})
+}
+
+// runTestInside runs a test as a process of its own, in other surroundings. It is skipped where they, or the
+// test, are.
+func runTestInside(t *testing.T, name string, change func(*exec.Cmd)) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe, "-test.run=^TestProcessInside$", "-test.v")
-	cmd.Env = append(os.Environ(), envInside+"="+addr)
+	cmd := exec.Command(exe, "-test.run=^"+name+"$", "-test.v")
+	cmd.Env = os.Environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -73,7 +83,11 @@ func runInside(t *testing.T, addr string, change func(*exec.Cmd)) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "--- PASS: TestProcessInside") {
+	err = cmd.Wait()
+	if err == nil && strings.Contains(out.String(), "--- SKIP: "+name) {
+		t.Skip(out.String())
+	}
+	if err != nil || !strings.Contains(out.String(), "--- PASS: "+name) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
@@ -88,14 +102,19 @@ func TestProcessNamespace(t *testing.T) {
 	defer taken.Close()
 	runInside(t, addr, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, envLoopbackUp+"=1")
-		a := cmd.SysProcAttr
-		a.Cloneflags = syscall.CLONE_NEWNET
-		if os.Geteuid() != 0 {
-			a.Cloneflags |= syscall.CLONE_NEWUSER
-			a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-		}
+		ownNetwork(cmd)
 	})
+}
+
+// ownNetwork has a command run in a network namespace of its own, as root there.
+func ownNetwork(cmd *exec.Cmd) {
+	a := cmd.SysProcAttr
+	a.Cloneflags = syscall.CLONE_NEWNET
+	if os.Geteuid() != 0 {
+		a.Cloneflags |= syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
 }
 
 // asNobody returns how to run this binary as a user without any privilege.
