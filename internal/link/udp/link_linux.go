@@ -142,7 +142,11 @@ func openReceiveSocket(at netip.AddrPort, scope uint32, shared bool) (int, error
 }
 
 func configureReceiveSocket(fd int, addr netip.Addr) error {
-	err := setOptions(fd,
+	class := option{unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS"}
+	if addr.Is6() {
+		class = option{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS"}
+	}
+	err := setOptions(fd, class,
 		option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
 		option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
 	// Kernels before 5.0 do not know the option, and cut what they have joined.

@@ -153,19 +153,24 @@ func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	return n
 }
 
-// control reads what the kernel says beside the i-th message, which is d. It does so only where there is something to say.
+// control reads what the kernel says beside the i-th message, which is d.
 func (r *receiver) control(s *socket, i int, d *link.Datagram) {
 	b := r.controls[i].data[:min(r.messages[i].Hdr.Controllen, controlSize)]
-	for len(b) >= unix.CmsgLen(4) {
+	for len(b) >= controlMessage { // each holds an int or less
 		h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
-		value := binary.NativeEndian.Uint32(b[unix.CmsgLen(0):])
+		data := b[unix.CmsgLen(0):]
+		value := binary.NativeEndian.Uint32(data)
 		switch {
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TOS:
+			d.TrafficClass = data[0]
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS:
+			d.TrafficClass = uint8(value)
 		case h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO: // the size of the datagrams that were joined
 			d.SegmentSize = int(value)
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL: // how many the socket has dropped so far
 			r.receiveDrops.Add(uint64(value - s.overflow)) // modulo 2^32
 			s.overflow = value
 		}
-		b = b[min(len(b), unix.CmsgSpace(4)):] // all are an int
+		b = b[controlMessage:]
 	}
 }

@@ -21,11 +21,12 @@ const (
 	sendAttempts = 4
 )
 
-// Control messages, of an int or less each. Their sizes are those of a 64-bit system, which are enough for 32 bits.
-const (
-	controlMessage = 24                 // bytes: CMSG_SPACE
-	controlSize    = 2 * controlMessage // the traffic class, and how to cut or join trains or what has overflowed
-)
+// Control messages, of an int or less each.
+var controlMessage = unix.CmsgSpace(4)
+
+// controlSize is the bytes of three: the traffic class, the size of a train's segments, and what has overflowed. So it is
+// on a 64-bit system, and on others it is enough.
+const controlSize = 3 * 24
 
 // A sender is a socket to send from and the arguments of its system calls.
 type sender struct {

@@ -61,6 +61,9 @@ func TestTrainWhole(t *testing.T) {
 			if len(got) != 1 || got[0].SegmentSize != size || !bytes.Equal(got[0].Payload, want) {
 				t.Fatalf("a train of %d arrives in %d parts, the first %d bytes with segments of %d", n, len(got), len(got[0].Payload), got[0].SegmentSize)
 			}
+			if got[0].TrafficClass != class {
+				t.Errorf("its traffic class is %#02x, want %#02x", got[0].TrafficClass, class)
+			}
 		}
 		if s := b.Stats(); s.Received-before.Received != uint64(2*n) || s.ReceivedBytes-before.ReceivedBytes != uint64(2*len(want)) {
 			t.Errorf("two trains of %d datagrams, %d bytes: received counts %+v after %+v", n, len(want), s, before)
@@ -107,5 +110,32 @@ func TestTrainsGivenUp(t *testing.T) {
 	}
 	if s := a.Stats(); s.SendErrors != 2 || s.Sent != 1 {
 		t.Errorf("%+v, want 2 lost, 1 sent", s)
+	}
+}
+
+// What a datagram's traffic class was is told, over both families.
+func TestTrafficClass(t *testing.T) {
+	for _, addrs := range [][2]string{{"127.0.93.7", "127.0.93.8"}, {"::1", "::1"}} {
+		a, err := newLink(netip.MustParseAddr(addrs[0]), 1, false)
+		if err != nil {
+			t.Logf("no link on %s: %v", addrs[0], err)
+			continue
+		}
+		defer a.Close()
+		b := a
+		if addrs[1] != addrs[0] {
+			if b, err = newLink(netip.MustParseAddr(addrs[1]), 1, false); err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+		}
+		for _, class := range []uint8{0x20, 0, 0xff, 0x69} {
+			if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 64), TrafficClass: class}}); err != nil {
+				t.Fatal(err)
+			}
+			if got := receiveSome(t, b)[0].TrafficClass; got != class {
+				t.Errorf("to %s: traffic class %#02x, want %#02x", addrs[1], got, class)
+			}
+		}
 	}
 }

@@ -13,7 +13,7 @@
 //
 // Only on Linux is a link a [link.Multicaster].
 //
-// The sockets do not tell what traffic class and identification a received datagram had.
+// The sockets do not tell what identification a received datagram had and, but on Linux, what traffic class.
 package udp
 
 import (
