@@ -28,19 +28,20 @@ type receiver struct {
 	mu       sync.Mutex
 	own      socket // fd is -1 when closed
 	used     int    // messages that the latest call has written to
-	messages [maxBatch]unix.Mmsghdr
-	iovecs   [maxBatch]unix.Iovec
-	names    [maxBatch]sockaddr
-	controls [maxBatch]control
+	messages [receiveSlots]unix.Mmsghdr
+	iovecs   [receiveSlots]unix.Iovec
+	names    [receiveSlots]sockaddr
+	controls [receiveSlots]control
 	buffers  []byte // bufferStride apart
 
 	lastName sockaddr // and what it means
 	lastSrc  netip.AddrPort
 }
 
-// A buffer takes the longest train, as the kernel joins more than one datagram. Where buffers begin is not a
+// A buffer takes the longest train that the kernel can make of datagrams. Where buffers begin is not a
 // multiple of a page, so that the first lines of all are not rivals in the caches.
 const (
+	receiveSlots = 32 // datagrams or trains per system call
 	bufferSize   = 1 << 16
 	bufferStride = bufferSize + 128
 )
@@ -48,7 +49,7 @@ const (
 func (r *receiver) init(fd int, at netip.AddrPort, c *counters) {
 	r.own, r.counters = socket{fd: fd, at: at}, c
 	r.groups.set = -1
-	r.buffers = make([]byte, maxBatch*bufferStride)
+	r.buffers = make([]byte, receiveSlots*bufferStride)
 	for i := range r.messages {
 		setIOVec(&r.iovecs[i], r.buffer(i))
 		h := &r.messages[i].Hdr
@@ -57,7 +58,7 @@ func (r *receiver) init(fd int, at netip.AddrPort, c *counters) {
 		h.SetIovlen(1)
 		h.Control = &r.controls[i].data[0]
 	}
-	r.used = maxBatch
+	r.used = receiveSlots
 }
 
 func (r *receiver) buffer(i int) []byte { return r.buffers[i*bufferStride:][:bufferSize:bufferSize] }
@@ -116,7 +117,7 @@ func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	}
 	// It does not block, so the scheduler need not know of it.
 	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&r.messages[0])),
-		uintptr(min(len(batch), maxBatch)), unix.MSG_DONTWAIT, 0, 0)
+		uintptr(min(len(batch), receiveSlots)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		r.used = 0 // the call ends at the first message, without having touched it
 		return 0

@@ -32,7 +32,7 @@ import (
 const (
 	sendSockets  = 4       // source ports of a link
 	socketBuffer = 4 << 20 // bytes asked for; the system may grant less
-	maxBatch     = 64      // datagrams or trains per system call
+	maxBatch     = 64      // datagrams or trains sent in a system call
 	maxReceive   = 4608    // bytes of the largest datagram received: 4096 and all headers, rounded up
 	bindAttempts = 64      // random source ports tried
 )
