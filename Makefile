@@ -59,7 +59,7 @@ nocgo:
 
 # Against Linux's own RDMA, in virtual machines: lab/README.md. Not part of test, since it needs root.
 lab:
-	@ADVERB_LAB=require $(GO) test -count=1 -timeout 20m ./lab $(LABFLAGS)
+	@ADVERB_LAB=require $(GO) test -count=1 -timeout 40m ./lab $(LABFLAGS)
 
 # Go fuzzes one target at a time. go test -list prints the names of a package, then its ok line.
 fuzz:

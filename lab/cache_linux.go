@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,11 +62,11 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	builders, err := resolve(ctx, apt, buildPackages)
-	if err != nil {
-		return nil, err
+	wanted, all := slices.Clone(packages), slices.Clone(archives)
+	builders, siwErr := resolve(ctx, apt, buildPackages)
+	if siwErr == nil {
+		wanted, all = append(wanted, buildPackages...), append(all, builders...)
 	}
-	all := append(slices.Clone(archives), builders...)
 	slices.Sort(all)
 	all = slices.Compact(all)
 	img := imageAt(filepath.Join(cache, "image-"+recipeKey(all)))
@@ -73,7 +74,7 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 		return img, holdImage(img.dir)
 	}
 	fmt.Fprintf(os.Stderr, "lab: downloading %d Debian packages\n", len(all))
-	if err := download(ctx, apt, append(slices.Clone(packages), buildPackages...), all); err != nil {
+	if err := download(ctx, apt, wanted, all); err != nil {
 		return nil, err
 	}
 	fmt.Fprintln(os.Stderr, "lab: unpacking them")
@@ -82,7 +83,16 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 	if err := os.RemoveAll(made.dir); err != nil { // of a process that was killed
 		return nil, err
 	}
-	if err = made.make(ctx, apt, archives, builders); err == nil {
+	err = made.make(ctx, apt, archives)
+	if err == nil && siwErr == nil {
+		siwErr = made.addSiw(ctx, apt, builders)
+	}
+	if err == nil && siwErr != nil { // most of the lab does without siw
+		siwErr = fmt.Errorf("%w%s", siwErr, otherVersions(all))
+		fmt.Fprintln(os.Stderr, "lab: going on without siw:", siwErr)
+		err = made.setLack(deviceSiw, fmt.Errorf("%w\n(to try again, remove %s)", siwErr, img.dir))
+	}
+	if err == nil {
 		err = os.Rename(made.dir, img.dir)
 	}
 	if err != nil {
@@ -92,17 +102,37 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 	return img, holdImage(img.dir)
 }
 
-func (img *image) make(ctx context.Context, apt string, archives, builders []string) error {
+func (img *image) make(ctx context.Context, apt string, archives []string) error {
 	if err := unpack(ctx, apt, archives, img.root); err != nil {
 		return err
 	}
 	if err := img.extractKernel(ctx); err != nil {
 		return err
 	}
-	if err := img.addSiw(ctx, apt, builders); err != nil {
+	if err := img.inflateModules(ctx); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(img.root, "etc", "hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644)
+}
+
+// An image that has no guests with a type of device has a file that says why.
+
+func (img *image) lackFile(device string) string { return filepath.Join(img.dir, "no-"+device) }
+
+func (img *image) setLack(device string, why error) error {
+	return os.WriteFile(img.lackFile(device), []byte(why.Error()), 0o644)
+}
+
+// lacks returns why there are no guests with a type of device, or nil.
+func (img *image) lacks(device string) error {
+	why, err := os.ReadFile(img.lackFile(device))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("no guest has a device of type %s here: %s", device, why)
 }
 
 // holdImage keeps removeOld of other processes away from an image as long as this process lives.
@@ -122,14 +152,10 @@ func removeOld(cache string) {
 	}
 }
 
-// lockFile returns an open file with a lock. What is shared stays locked until this process and its
-// children have gone, whatever they execute.
+// lockFile returns an open file with a lock. It stays locked until this process and the children that have
+// inherited it are gone: what is left of a process that was killed must not write where the next one does.
 func lockFile(name string, how int) (*os.File, error) {
-	flags := unix.O_CREAT | unix.O_RDWR
-	if how != unix.LOCK_SH {
-		flags |= unix.O_CLOEXEC
-	}
-	fd, err := unix.Open(name, flags, 0o644)
+	fd, err := unix.Open(name, unix.O_CREAT|unix.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}

@@ -20,6 +20,7 @@ import (
 const (
 	captureBuffer = 512 << 20 // bytes in the kernel, which counts several times the packet
 	captureTick   = 10 * time.Millisecond
+	captureEnd    = 5 * time.Second // a QP may repeat a packet for ever
 	maxFrame      = 1 << 17
 )
 
@@ -33,10 +34,12 @@ type Frame struct {
 // Capture records what passes the network interface of a guest, but for the talk of its agent.
 type Capture struct {
 	fd     int
-	stop   atomic.Bool
+	stop   atomic.Int64 // when Stop was called: since 1970, in ns
 	done   chan struct{}
 	frames []Frame
 	err    error
+
+	patience time.Duration // with packets after Stop
 }
 
 // Capture begins to record.
@@ -70,7 +73,7 @@ func capture(ifname string) (*Capture, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	c := &Capture{fd: fd, done: make(chan struct{})}
+	c := &Capture{fd: fd, done: make(chan struct{}), patience: captureEnd}
 	go c.read()
 	return c, nil
 }
@@ -80,13 +83,13 @@ func (c *Capture) read() {
 	defer unix.Close(c.fd)
 	buf, control := make([]byte, maxFrame), make([]byte, 256)
 	for {
-		ending := c.stop.Load()
+		stop := c.stop.Load()
 		n, oobn, _, from, err := unix.Recvmsg(c.fd, buf, control, unix.MSG_TRUNC)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
-			if !ending {
+			if stop == 0 {
 				continue
 			}
 			if stats, err := unix.GetsockoptTpacketStats(c.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err != nil || stats.Drops > 0 {
@@ -100,12 +103,17 @@ func (c *Capture) read() {
 			c.err = fmt.Errorf("capture packets: a frame of %d bytes", n)
 			return
 		}
+		at := timestamp(control[:oobn])
+		if late := at.UnixNano() - stop; stop != 0 && late > c.patience.Nanoseconds() {
+			c.err = fmt.Errorf("capture packets: they still come %v after the end: something goes on that should be over", c.patience)
+			return
+		}
 		if ofAgent(buf[:n]) {
 			continue
 		}
 		ll, ok := from.(*unix.SockaddrLinklayer)
 		c.frames = append(c.frames, Frame{
-			Time:    timestamp(control[:oobn]),
+			Time:    at,
 			ToGuest: ok && ll.Pkttype == unix.PACKET_OUTGOING,
 			Data:    append([]byte(nil), buf[:n]...),
 		})
@@ -126,9 +134,10 @@ func timestamp(control []byte) time.Time {
 	return time.Now()
 }
 
-// Stop ends the recording and returns the frames in their order. It is an error if one was missed.
+// Stop ends the recording once nothing is on its way any more, and returns the frames in their order. It is an error
+// if one was missed, or if there is no end to them.
 func (c *Capture) Stop() ([]Frame, error) {
-	c.stop.Store(true)
+	c.stop.Store(time.Now().UnixNano())
 	<-c.done
 	return c.frames, c.err
 }

@@ -6,63 +6,84 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
 const maxFaults = 5 // that are spelt out
 
-// CheckICRCs returns what is wrong with the RoCE packets among frames, and how many there are each way.
-func CheckICRCs(frames [][]byte) (packets int, faults []string) {
-	bad := 0
-	for i, f := range frames {
-		err := checkICRC(f)
-		if errors.Is(err, errNotRoCE) {
-			continue
-		}
-		packets++
-		if err != nil {
-			if bad++; bad <= maxFaults {
-				faults = append(faults, fmt.Sprintf("frame %d: %v", i+1, err))
-			}
-		}
-	}
-	if bad > maxFaults {
-		faults = append(faults, fmt.Sprintf("and %d more bad ICRCs", bad-maxFaults))
-	}
-	return packets, faults
+// packets are the RoCE packets of a capture which went one way.
+type packets struct {
+	right int      // how many have a right ICRC
+	wrong []string // what is wrong with the others
 }
 
-// CheckTshark has tshark decode a capture. It returns in how many packets tshark found a BTH, and those that
-// it found malformed.
-func CheckTshark(ctx context.Context, pcap []byte) (packets int, faults []string, err error) {
-	// An ICMP error quotes the packet that nobody wanted: after the end of a program, say.
-	// Payloads are not decoded: they are the tests' own, and look like any protocol by chance.
-	cmd := exec.CommandContext(ctx, "tshark", "-r", "-", "-n", "-Y", "!icmp && !icmpv6", "-T", "fields", "-E", "occurrence=f",
-		"--disable-protocol", "iser", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct",
-		"-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed")
+// add takes a frame of the capture. It returns whether that is a RoCE packet whose ICRC is right.
+func (p *packets) add(number int, frame []byte) bool {
+	switch err := checkICRC(frame); {
+	case errors.Is(err, errNotRoCE):
+		return false
+	case err != nil:
+		p.wrong = append(p.wrong, fmt.Sprintf("frame %d: %v", number, err))
+		return false
+	}
+	p.right++
+	return true
+}
+
+func (p *packets) count() int { return p.right + len(p.wrong) }
+
+// firstOf returns the first few faults, and how many more there are.
+func firstOf(faults []string) []string {
+	if more := len(faults) - maxFaults; more > 0 {
+		return append(slices.Clone(faults[:maxFaults]), fmt.Sprintf("and %d more", more))
+	}
+	return faults
+}
+
+// Payloads are the tests' own, and look like any protocol by chance: what guesses at them is switched off. They
+// are the dissectors that `tshark -G heuristic-decodes` lists for infiniband. The last, which takes a payload that begins with an
+// EtherType for what that says, belongs to a protocol that frames need.
+var noGuesses = []string{
+	"--disable-protocol", "fcoib",
+	"--disable-protocol", "infiniband.eoib",
+	"--disable-protocol", "infiniband_sdp",
+	"--disable-protocol", "iser",
+	"--disable-protocol", "lnet",
+	"--disable-protocol", "nvme-rdma",
+	"--disable-protocol", "rpcordma",
+	"--disable-protocol", "smb_direct",
+	"--disable-protocol", "smc",
+	"--disable-heuristic", "eth_over_ib",
+}
+
+// CheckTshark has tshark decode RoCE packets. It returns what is wrong with those in which tshark found no BTH, or
+// something malformed. The numbers are those by which the capture's reader knows its frames.
+func CheckTshark(ctx context.Context, pcap []byte, numbers []int) (faults []string, err error) {
+	args := append([]string{"-r", "-", "-n", "-T", "fields", "-E", "occurrence=f", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed"}, noGuesses...)
+	cmd := exec.CommandContext(ctx, "tshark", args...)
 	cmd.Stdin = bytes.NewReader(pcap)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return 0, nil, fmt.Errorf("tshark: %w: %s", err, stderr.Bytes())
+		return nil, fmt.Errorf("tshark: %w: %s", err, stderr.Bytes())
 	}
+	lines := 0
 	for line := range strings.Lines(string(out)) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(f) != 3 {
-			return 0, nil, fmt.Errorf("tshark: printed %q, want three fields", line)
+		opcode, malformed, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		switch {
+		case !ok || lines >= len(numbers):
+			return nil, fmt.Errorf("tshark: printed %q behind %d lines, want two fields for each of %d packets", line, lines, len(numbers))
+		case malformed != "":
+			faults = append(faults, fmt.Sprintf("frame %d: tshark finds it malformed: %s", numbers[lines], malformed))
+		case opcode == "":
+			faults = append(faults, fmt.Sprintf("frame %d: tshark finds no BTH", numbers[lines]))
 		}
-		if f[1] != "" {
-			packets++
-		}
-		// A payload that begins as an EtherType does is taken for what that says, and ip cannot be disabled. The
-		// frame's own IP header is the ICRC's business.
-		if f[2] == "[Malformed Packet: IPv4]" {
-			continue
-		}
-		if f[2] != "" && len(faults) < maxFaults {
-			faults = append(faults, fmt.Sprintf("frame %s: tshark finds it malformed: %s", f[0], f[2]))
-		}
+		lines++
 	}
-	return packets, faults, nil
+	if lines != len(numbers) {
+		return nil, fmt.Errorf("tshark: printed %d lines for %d packets", lines, len(numbers))
+	}
+	return faults, nil
 }

@@ -2,8 +2,10 @@ package lab
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,12 +22,83 @@ func TestCheckTshark(t *testing.T) {
 	// An opcode which promises headers that are not there: a READ request.
 	short := slices.Clone(good)
 	short[etherHeader+ip4Header+udpHeader] = 0x0c
+	other := slices.Clone(good)
+	other[etherHeader+ip4Header+2] ^= 1 // another UDP port
+	frames := []Frame{{Data: good}, {Data: short}, {Data: good}, {Data: other}}
+	// Payloads like those of other protocols: short ones, which look like RPC over RDMA, and some that begin with the
+	// EtherTypes of IPv4, ARP and IPv6.
+	for _, start := range []string{"{", "\x08\x00", "\x08\x00\x00\x00\x45\x00", "\x08\x06", "\x08\x06\x00\x00\x00\x01", "\x86\xdd", "\x86\xdd\x00\x00\x60\x00"} {
+		for _, length := range []int{4, 16, 48, 1024} {
+			payload := make([]byte, length)
+			copy(payload, start)
+			frames = append(frames, Frame{Data: sendFrame(good, payload)})
+		}
+	}
 	var pcap bytes.Buffer
-	if err := WritePcap(&pcap, []Frame{{Data: good}, {Data: short}, {Data: good}}); err != nil {
+	if err := WritePcap(&pcap, frames); err != nil {
 		t.Fatal(err)
 	}
-	packets, faults, err := CheckTshark(t.Context(), pcap.Bytes())
-	if err != nil || packets != 3 || len(faults) != 1 || !strings.HasPrefix(faults[0], "frame 2:") {
-		t.Errorf("got %d packets, faults %q, %v; want 3, and frame 2 malformed", packets, faults, err)
+	numbers := make([]int, len(frames))
+	for i := range numbers {
+		numbers[i] = 100 + i
+	}
+	faults, err := CheckTshark(t.Context(), pcap.Bytes(), numbers)
+	if err != nil || len(faults) != 2 || !strings.HasPrefix(faults[0], "frame 101: tshark finds it malformed: ") || faults[1] != "frame 103: tshark finds no BTH" {
+		t.Errorf("got faults %q, %v; want frame 101 malformed and 103 without BTH", faults, err)
+	}
+	for _, n := range []int{len(numbers) - 1, len(numbers) + 1} {
+		if _, err := CheckTshark(t.Context(), pcap.Bytes(), make([]int, n)); err == nil {
+			t.Errorf("%d packets pass for %d", len(numbers), n)
+		}
+	}
+}
+
+// sendFrame returns an RC SEND ONLY with the addresses of another packet.
+func sendFrame(like, payload []byte) []byte {
+	const sendOnly = 4
+	f := slices.Clone(like[:etherHeader+ip4Header+udpHeader+bthLength])
+	f = append(append(f, payload...), make([]byte, icrcLength)...)
+	ip := f[etherHeader:]
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	binary.BigEndian.PutUint16(ip[ip4Header+4:], uint16(len(ip)-ip4Header))
+	ip[ip4Header+udpHeader] = sendOnly
+	binary.LittleEndian.PutUint32(ip[len(ip)-icrcLength:], icrcOf(ip[:len(ip)-icrcLength], ip4Header))
+	return f
+}
+
+func TestPackets(t *testing.T) {
+	good := roceFrame(t, "IPv4")
+	bad := slices.Clone(good)
+	bad[len(bad)-1] ^= 1
+	var p packets
+	for i, tt := range []struct {
+		frame []byte
+		right bool
+	}{{good, true}, {bad, false}, {good[:40], false}, {sendFrame(good, []byte("four")), true}, {bad, false}} {
+		if got := p.add(i+1, tt.frame); got != tt.right {
+			t.Errorf("frame %d: right is %v", i+1, got)
+		}
+	}
+	if p.right != 2 || p.count() != 4 || len(p.wrong) != 2 || !strings.HasPrefix(p.wrong[1], "frame 5: ICRC") {
+		t.Errorf("%+v", p)
+	}
+	many := make([]string, maxFaults+3)
+	if got := firstOf(many); len(got) != maxFaults+1 || got[maxFaults] != "and 3 more" {
+		t.Errorf("%q", got)
+	}
+	if got := firstOf(many[:maxFaults]); len(got) != maxFaults {
+		t.Errorf("%q", got)
+	}
+}
+
+// What is printed for people to type reaches the test through make and two shells.
+func TestRunPattern(t *testing.T) {
+	const name = "TestVerbsStorm/RC_storm/MTU=1500/the_kernel's_packets_lost,_repeated_($x)+ü"
+	got := runPattern(name)
+	if want := "TestVerbsStorm/RC_storm/MTU=1500/the_kernel.s_packets_lost,_repeated_..x..."; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if !regexp.MustCompile("^" + got + "$").MatchString(name) {
+		t.Errorf("%s does not match %s", got, name)
 	}
 }

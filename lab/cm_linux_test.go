@@ -16,7 +16,7 @@ import (
 
 // cmArgv is the command line of one of them.
 func cmArgv(side Side, program string, args ...string) []string {
-	if _, ours := side.(*Host); ours {
+	if _, ours := side.(ourSide); ours {
 		return append([]string{"adverb", program}, args...)
 	}
 	if program == "cmatose" {
@@ -32,40 +32,39 @@ type cmPort struct {
 	port  string
 }
 
-// startCM starts a program that listens, and returns when it does.
-func startCM(ctx context.Context, t *testing.T, side Side, at cmPort, argv ...string) *Process {
+// startCM starts a program that listens, and returns when it does, on addresses of the scenario's IP version.
+func (s *scenario) startCM(ctx context.Context, t *testing.T, side Side, at cmPort, argv ...string) *Process {
 	t.Helper()
 	p := start(ctx, t, side, argv...)
-	awaitCM(ctx, t, side, at, p)
+	if err := awaitCM(ctx, side, at, s.v6, p); err != nil {
+		t.Fatalf("wait for a listener on port %s of %v: %v\n%s", at.port, at.space, err, p.Report())
+	}
 	return p
 }
 
-// awaitCM returns when a program listens, which the programs do not say, and fails the test if
-// it ends instead.
-func awaitCM(ctx context.Context, t *testing.T, side Side, at cmPort, p *Process) {
+// startCM is for programs in guests, where one listener is for both IP versions.
+func startCM(ctx context.Context, t *testing.T, g *Guest, at cmPort, argv ...string) *Process {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-p.Done():
-			cancel(fmt.Errorf("the program has ended"))
-		case <-ctx.Done():
-		}
-	}()
+	return new(scenario).startCM(ctx, t, g, at, argv...)
+}
+
+// awaitCM returns when a program listens, which the programs do not say, and an error if it ends instead.
+func awaitCM(ctx context.Context, side Side, at cmPort, v6 bool, p *Process) error {
+	ctx, cancel := untilEnd(ctx, p)
+	defer cancel()
 	var err error
 	switch side := side.(type) {
 	case *Guest:
 		err = side.awaitCM(ctx, at)
 	case *Host:
-		err = side.awaitCM(ctx, at)
+		err = side.awaitCM(ctx, at, v6)
+	case softGuest:
+		err = side.awaitCM(ctx, at, v6)
 	}
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		t.Fatalf("wait for a listener on port %s of %v: %v\n%s", at.port, at.space, err, p.Report())
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
+	return err
 }
 
 // awaitCM asks the kernel which of its IDs listen.
@@ -75,30 +74,26 @@ func (g *Guest) awaitCM(ctx context.Context, at cmPort) error {
 	return err
 }
 
-// awaitCM looks for what a process of ours binds when it listens, in the table of unix sockets, which
-// offers no event.
-func (h *Host) awaitCM(ctx context.Context, at cmPort) error {
-	const pollInterval = 3 * time.Millisecond
+// claim is the name of the unix socket that a process of ours binds when it listens. Whoever listens on all
+// addresses binds one for each, the last perhaps later than another has been seen.
+func (at cmPort) claim(side Side, v6 bool) (string, error) {
 	port, err := strconv.ParseUint(at.port, 10, 16)
+	return fmt.Sprintf("@adverb/svc/%v/%016x", side.Addr(v6), uint64(at.space)<<16|port), err
+}
+
+// awaitCM looks for the claim in the table of unix sockets, which offers no event.
+func (h *Host) awaitCM(ctx context.Context, at cmPort, v6 bool) error {
+	const pollInterval = 3 * time.Millisecond
+	claim, err := at.claim(h, v6)
 	if err != nil {
 		return err
-	}
-	// Whoever listens on all addresses claims them one by one, the last perhaps later.
-	var names []string
-	for _, v6 := range []bool{false, true} {
-		names = append(names, fmt.Sprintf("@adverb/svc/%v/%016x\n", h.Addr(v6), uint64(at.space)<<16|port))
 	}
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		table, err := os.ReadFile("/proc/net/unix")
-		if err != nil {
+		if err != nil || strings.Contains(string(table), claim+"\n") {
 			return err
-		}
-		for _, name := range names {
-			if strings.Contains(string(table), name) {
-				return nil
-			}
 		}
 		select {
 		case <-ctx.Done():

@@ -1,8 +1,8 @@
 // Package lab puts adverb on a network with Linux's own RDMA stack.
 //
-// A [Lab] is a network with one or two guests: virtual machines that run Debian's kernel, with its rxe device,
-// and rdma-core's programs. The test process lives in the same network, which is a bridge in a
-// network namespace of its own ([Enter]), so that programs on either side reach each other by address, over RoCEv2.
+// A [Lab] is a network with guests: virtual machines that run rdma-core's programs and Debian's kernel with one of its
+// software RDMA devices, rxe (RoCEv2) or siw (iWARP). The test process lives in the same network, which is a bridge in a
+// network namespace of its own ([Enter]), so that programs on either side reach each other by address.
 //
 // Nothing is installed. What the lab needs it takes from Debian's packages, which apt-get downloads by
 // name and verifies, and unpacks them into a cache. QEMU runs out of that cache too, and the guests

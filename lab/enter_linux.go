@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -56,10 +57,10 @@ func enter() error {
 	// Namespaces belong to threads, and exec keeps those of the thread that calls it.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("make a mount namespace: %w (in a container: add the capability SYS_ADMIN)", err)
+		return fmt.Errorf("make a mount namespace: %w (does a seccomp profile of the container forbid it?)", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keep mounts apart: %w", err)
+		return fmt.Errorf("keep mounts apart: %w (does an AppArmor profile of the container forbid it?)", err)
 	}
 	if err := unix.Mount(workTmpfs, tmp, "tmpfs", 0, "mode=0700"); err != nil {
 		return fmt.Errorf("mount %s: %w", tmp, err)
@@ -68,7 +69,7 @@ func enter() error {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("make a network namespace: %w (in a container: add the capability NET_ADMIN)", err)
+		return fmt.Errorf("make a network namespace: %w (does a seccomp profile of the container forbid it?)", err)
 	}
 	// Sysfs shows the network in which it was mounted. Only the speed of interfaces is read there.
 	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_RDONLY, ""); err != nil && !errors.Is(err, unix.EPERM) {
@@ -90,9 +91,37 @@ func possible() error {
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root, to make a network namespace with a bridge: try sudo -E make lab")
 	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3} // of this thread
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	if lacking := lackingCapabilities(uint64(have[1].Effective)<<32 | uint64(have[0].Effective)); len(lacking) > 0 {
+		return fmt.Errorf("root lacks the capabilities %s: add them to the container", strings.Join(lacking, ", "))
+	}
 	f, err := os.OpenFile(tunDevice, os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("%w (load the module tun; in a container: add the device)", err)
+		return fmt.Errorf("%w (modprobe tun; in a container: add that device)", err)
 	}
 	return f.Close()
+}
+
+// capabilities that the lab needs of root: those which containers have by default come last.
+var capabilities = []struct {
+	name string
+	bit  int
+}{
+	{"SYS_ADMIN", unix.CAP_SYS_ADMIN},   // namespaces and mounts
+	{"NET_ADMIN", unix.CAP_NET_ADMIN},   // the network in them
+	{"NET_RAW", unix.CAP_NET_RAW},       // captures
+	{"SYS_CHROOT", unix.CAP_SYS_CHROOT}, // the compiler's tree
+}
+
+func lackingCapabilities(have uint64) (names []string) {
+	for _, c := range capabilities {
+		if have>>c.bit&1 == 0 {
+			names = append(names, c.name)
+		}
+	}
+	return names
 }

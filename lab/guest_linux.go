@@ -29,6 +29,10 @@ const (
 	neighborPause    = 50 * time.Millisecond
 
 	accelEnv = "ADVERB_LAB_ACCEL"
+
+	// That of Debian 12, which later QEMUs have too. With a newer one, trains of UDP packets reach the guest uncut, so
+	// that a capture does not show packets.
+	machine = "pc-q35-7.2"
 )
 
 // Guest is a virtual machine.
@@ -69,14 +73,15 @@ func (g *Guest) Boot(ctx context.Context) error {
 	if err := g.launch(); err != nil {
 		return fmt.Errorf("boot %v: %w", g, err)
 	}
-	if err := g.awaitConsole(ctx, agent.Ready); err != nil {
+	err := g.awaitConsole(ctx, agent.Ready)
+	if err == nil && len(g.gidAddrs()) > 0 {
+		err = g.readGIDs(ctx)
+	}
+	if err != nil {
 		g.Kill()
 		return fmt.Errorf("boot %v: %w; its console says:\n%s", g, err, g.console)
 	}
-	if len(g.gidAddrs()) == 0 {
-		return nil
-	}
-	return g.readGIDs(ctx)
+	return nil
 }
 
 // gidAddrs returns the addresses which the table of GIDs must have. That of iWARP has none.
@@ -121,11 +126,10 @@ func (g *Guest) launch() error {
 		"LAB_DEVICE=" + g.lab.cfg.Device,
 		`"LAB_GIDS=` + strings.Join(gids, " ") + `"`,
 	}
-	g.console = new(output)
 	// Not CommandContext: guests live until they are killed.
-	g.qemu = img.command(context.Background(), "usr/bin/qemu-system-x86_64",
+	qemu := img.command(context.Background(), "usr/bin/qemu-system-x86_64",
 		"-L", filepath.Join(img.root, "usr/share/qemu"), "-L", filepath.Join(img.root, "usr/share/seabios"),
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", machine,
 		"-accel", accel, "-cpu", "qemu64,+rdrand", "-smp", guestCPUs, "-m", guestMemory,
 		"-kernel", img.kernel, "-initrd", filepath.Join(os.TempDir(), initrdFile), "-append", strings.Join(kernelArgs, " "),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
@@ -135,17 +139,31 @@ func (g *Guest) launch() error {
 		"-fsdev", "local,id=deb,security_model=none,readonly=on,path="+img.root,
 		"-device", "virtio-9p-pci,fsdev=deb,mount_tag=deb",
 	)
-	g.qemu.Env = append(os.Environ(), "QEMU_MODULE_DIR="+filepath.Join(img.root, "usr/lib/x86_64-linux-gnu/qemu"))
-	g.qemu.Stdout, g.qemu.Stderr = g.console, g.console
-	g.gone = make(chan struct{})
-	if err := spawn(g.qemu); err != nil {
+	qemu.Env = append(os.Environ(), "QEMU_MODULE_DIR="+filepath.Join(img.root, "usr/lib/x86_64-linux-gnu/qemu"))
+	console, gone := new(output), make(chan struct{})
+	qemu.Stdout, qemu.Stderr = console, console
+	if err := spawn(qemu); err != nil {
 		return err
 	}
-	go func(cmd *exec.Cmd, gone chan struct{}) {
-		cmd.Wait()
+	g.qemu, g.console, g.gone = qemu, console, gone
+	go func() {
+		qemu.Wait()
 		close(gone)
-	}(g.qemu, g.gone)
+	}()
 	return nil
+}
+
+// alive says whether QEMU runs.
+func (g *Guest) alive() bool {
+	if g.gone == nil { // never booted
+		return false
+	}
+	select {
+	case <-g.gone:
+		return false
+	default:
+		return true
+	}
 }
 
 // Kill ends the guest as a power failure does.
@@ -178,28 +196,49 @@ func (g *Guest) dial(ctx context.Context) (net.Conn, error) {
 // StartRequest is Start with an environment and with what the program reads.
 func (g *Guest) StartRequest(ctx context.Context, req agent.Request) (*Process, error) {
 	p := newProcess(g.name, req.Argv)
-	conn, err := g.dial(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	gone := g.gone // that of this boot
+	go func() {
+		select {
+		case <-gone: // no packet will say so
+			cancel(errGuestGone)
+		case <-ctx.Done():
+		}
+	}()
+	c, err := g.call(ctx, req, p)
 	if err != nil {
+		cancel(nil)
 		return nil, fmt.Errorf("start %v: %w", p, err)
-	}
-	c, err := agent.Start(conn, req, &p.stdout, &p.stderr)
-	if err != nil {
-		return nil, err
 	}
 	p.signal = c.Signal
 	go func() {
-		select {
-		case <-c.Done():
-		case <-ctx.Done():
-			c.Close()
-		case <-g.gone: // no packet will say so
-			c.Close()
-		}
 		<-c.Done()
 		p.status, p.err = c.Status()
+		if p.err != nil && ctx.Err() != nil {
+			p.err = context.Cause(ctx)
+		}
+		cancel(nil)
 		close(p.done)
 	}()
 	return p, nil
+}
+
+var errGuestGone = errors.New("the guest has gone")
+
+// call hands a request to the agent, and hangs up when ctx ends.
+func (g *Guest) call(ctx context.Context, req agent.Request, p *Process) (*agent.Command, error) {
+	conn, err := g.dial(ctx)
+	if err == nil {
+		context.AfterFunc(ctx, func() { conn.Close() })
+		var c *agent.Command
+		if c, err = agent.Start(conn, req, &p.stdout, &p.stderr); err == nil {
+			return c, nil
+		}
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return nil, err
 }
 
 // Run runs a program to its end. The error holds its outputs unless it ended well.
@@ -209,7 +248,7 @@ func (g *Guest) Run(ctx context.Context, argv ...string) (stdout string, err err
 		return "", err
 	}
 	res, err := p.Wait()
-	if err == nil && res.Status != (agent.Status{}) {
+	if err != nil || res.Status != (agent.Status{}) {
 		err = errors.New(p.Report())
 	}
 	return res.Stdout, err
@@ -222,13 +261,16 @@ func (g *Guest) AwaitTCP(ctx context.Context, port int) error {
 		return err
 	}
 	res, err := p.Wait()
-	if ctx.Err() != nil {
-		return fmt.Errorf("%v: wait for a listener on TCP port %d: %w", g, port, context.Cause(ctx))
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err == nil && res.Status != (agent.Status{}):
+		err = errors.New(res.Status.String())
 	}
-	if err == nil && res.Status != (agent.Status{}) {
-		err = fmt.Errorf("%v: %v", g, res.Status)
+	if err != nil {
+		return fmt.Errorf("%v: wait for a listener on TCP port %d: %w", g, port, err)
 	}
-	return err
+	return nil
 }
 
 // readGIDs learns the table of GIDs.

@@ -22,19 +22,19 @@ func TestTwoGuests(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	port := nextPort()
-	argv := func(g *Guest) []string {
-		return []string{"ibv_rc_pingpong", "-d", g.Device, "-g", strconv.Itoa(g.GIDIndex(false)), "-p", port, "-n", "10"}
-	}
 	a, b := l.Guest(0), l.Guest(1)
-	server := start(ctx, t, a, argv(a)...)
-	number, _ := strconv.Atoi(port)
-	if err := a.AwaitTCP(ctx, number); err != nil {
-		t.Fatal(err)
-	}
-	client := start(ctx, t, b, append(argv(b), a.Addr(false).String())...)
-	finish(t, server, client)
+	s := scenario{family: labFamily, program: "ibv_rc_pingpong", server: "kernel", mtu: l.MTU(), variant: "between two guests", on: l}
+	s.run(t, func(ctx context.Context, t *testing.T, _ *Lab) {
+		port := nextPort()
+		argv := func(g *Guest) []string {
+			return []string{"ibv_rc_pingpong", "-d", g.Device, "-g", strconv.Itoa(g.GIDIndex(false)), "-p", port, "-n", "10"}
+		}
+		server := start(ctx, t, a, argv(a)...)
+		awaitListening(ctx, t, a, port, server)
+		finish(t, server, start(ctx, t, b, append(argv(b), a.Addr(false).String())...))
+	})
 
+	recordTest(t, labFamily, resultRow{program: "power failure", mtu: l.MTU()}, "one guest of two is killed, missed, and boots again")
 	sleeper := start(ctx, t, b, "sh", "-c", "echo sleeps; exec sleep 1000")
 	if err := sleeper.AwaitOutput(ctx, "sleeps"); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func (img *image) extractKernel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	payload, err := kernelPayload(bz)
+	payload, program, err := kernelPayload(bz)
 	if err != nil {
 		return err
 	}
@@ -32,13 +32,51 @@ func (img *image) extractKernel(ctx context.Context) error {
 		return err
 	}
 	defer out.Close()
-	cmd := img.command(ctx, "usr/bin/xz", "-dc")
-	var stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(payload), out, &stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("uncompress kernel: %w: %s", err, stderr.Bytes())
+	cmd := img.command(ctx, "usr/bin/"+program, "-dc")
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(payload), out
+	if err := runTree(cmd); err != nil {
+		return fmt.Errorf("uncompress kernel: %w", err)
 	}
 	return out.Close()
+}
+
+// inflateModules uncompresses the modules, as those of Debian 13 need.
+func (img *image) inflateModules(ctx context.Context) error {
+	modules, err := img.moduleFiles(".ko.xz")
+	if err != nil || len(modules) == 0 {
+		return err
+	}
+	args := append([]string{"--decompress", "--"}, slices.Collect(maps.Values(modules))...)
+	if err := runTree(img.command(ctx, "usr/bin/xz", args...)); err != nil {
+		return fmt.Errorf("uncompress kernel modules: %w", err)
+	}
+	return nil
+}
+
+// moduleFiles returns the paths of kernel modules by their names.
+func (img *image) moduleFiles(suffix string) (map[string]string, error) {
+	files := make(map[string]string)
+	err := filepath.WalkDir(filepath.Join(img.root, "usr/lib/modules"), func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.HasSuffix(name, suffix) {
+			files[moduleName(name)] = name
+		}
+		return err
+	})
+	return files, err
+}
+
+// builtinModules returns the names of those which the kernel has in itself.
+func (img *image) builtinModules() (map[string]bool, error) {
+	lists, err := filepath.Glob(filepath.Join(img.root, "usr/lib/modules", "*", builtinFile))
+	if err != nil || len(lists) != 1 {
+		return nil, fmt.Errorf("found %d files %s in the packages, want 1", len(lists), builtinFile)
+	}
+	text, err := os.ReadFile(lists[0])
+	names := make(map[string]bool)
+	for line := range strings.Lines(string(text)) {
+		names[moduleName(strings.TrimSpace(line))] = true
+	}
+	return names, err
 }
 
 // initramfs holds what brings a guest up to where its root, the tree of packages, is mounted.
@@ -47,13 +85,11 @@ func (img *image) initramfs(agentd []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := make(map[string]string) // of modules, by name
-	err = filepath.WalkDir(filepath.Join(img.root, "usr/lib/modules"), func(name string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && strings.HasSuffix(name, ".ko") {
-			files[moduleName(name)] = name
-		}
-		return err
-	})
+	files, err := img.moduleFiles(".ko")
+	if err != nil {
+		return nil, err
+	}
+	builtin, err := img.builtinModules()
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +113,11 @@ func (img *image) initramfs(agentd []byte) ([]byte, error) {
 	a.file("init", initScript)
 	a.file("agentd", agentd)
 	for device, more := range deviceModules {
-		order, err := loadOrder(append(slices.Clone(modules), more...), depends)
+		if img.lacks(device) != nil {
+			continue
+		}
+		wanted := slices.DeleteFunc(append(slices.Clone(modules), more...), func(name string) bool { return builtin[name] })
+		order, err := loadOrder(wanted, depends)
 		if err != nil {
 			return nil, err
 		}
@@ -90,11 +130,11 @@ func (img *image) initramfs(agentd []byte) ([]byte, error) {
 }
 
 // goBuild builds a command of this module, for guests and for the network beside them: without cgo
-// it needs no library.
+// it needs no library. The caller has locked its thread: go is to see the mounts of that one, and ends with it.
 func goBuild(ctx context.Context, pkg, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if text, err := cmd.CombinedOutput(); err != nil {
+	if text, err := asTree(cmd).CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w: %s", pkg, err, text)
 	}
 	return nil
@@ -107,7 +147,7 @@ const (
 	initrdFile = "initrd"
 )
 
-// build makes what depends on this module.
+// build makes what depends on this module, for a locked thread.
 func (img *image) build(ctx context.Context, dir string) error {
 	for pkg, out := range map[string]string{"cmd/adverb": adverbFile, "lab/agentd": agentdFile} {
 		if err := goBuild(ctx, modulePath+pkg, filepath.Join(dir, out)); err != nil {

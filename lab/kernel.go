@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// kernelPayload returns the compressed vmlinux in a bzImage. QEMU starts a vmlinux at its PVH entry,
-// which spares the guest the decompression: seconds, under emulation.
-func kernelPayload(bzImage []byte) ([]byte, error) {
+// kernelPayload returns the compressed vmlinux in a bzImage, and the program that uncompresses it. QEMU starts a
+// vmlinux at its PVH entry, which spares the guest the decompression: seconds, under emulation.
+func kernelPayload(bzImage []byte) (payload []byte, program string, err error) {
 	const ( // of the x86 boot protocol
 		offSetupSects    = 0x1f1
 		offMagic         = 0x202
@@ -23,7 +23,7 @@ func kernelPayload(bzImage []byte) ([]byte, error) {
 		sizeTrailer      = 4 // the uncompressed size, after the stream
 	)
 	if len(bzImage) < headerEnd || string(bzImage[offMagic:offMagic+4]) != "HdrS" {
-		return nil, errors.New("read kernel: not a bzImage")
+		return nil, "", errors.New("read kernel: not a bzImage")
 	}
 	setup := int64(bzImage[offSetupSects])
 	if setup == 0 {
@@ -32,13 +32,15 @@ func kernelPayload(bzImage []byte) ([]byte, error) {
 	from := (setup+1)*sector + int64(binary.LittleEndian.Uint32(bzImage[offPayloadOffset:]))
 	n := int64(binary.LittleEndian.Uint32(bzImage[offPayloadLength:]))
 	if n < sizeTrailer || from+n > int64(len(bzImage)) {
-		return nil, fmt.Errorf("read kernel: payload of %d bytes at %d in a file of %d", n, from, len(bzImage))
+		return nil, "", fmt.Errorf("read kernel: payload of %d bytes at %d in a file of %d", n, from, len(bzImage))
 	}
-	payload := bzImage[from : from+n-sizeTrailer]
-	if !bytes.HasPrefix(payload, []byte("\xfd7zXZ\x00")) {
-		return nil, fmt.Errorf("read kernel: payload begins with %x, want an xz stream", payload[:min(6, len(payload))])
+	payload = bzImage[from : from+n-sizeTrailer]
+	for program, magic := range map[string]string{"xz": "\xfd7zXZ\x00", "zstd": "\x28\xb5\x2f\xfd"} { // Debian 12, 13
+		if bytes.HasPrefix(payload, []byte(magic)) {
+			return payload, program, nil
+		}
 	}
-	return payload, nil
+	return nil, "", fmt.Errorf("read kernel: payload begins with %x, as neither xz nor zstd does", payload[:min(6, len(payload))])
 }
 
 // moduleName is how a module is called, whose file may be spelt with dashes.

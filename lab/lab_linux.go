@@ -78,8 +78,12 @@ func newLab(ctx context.Context, cfg Config) (*Lab, error) {
 	if deviceModules[cfg.Device] == nil {
 		return nil, fmt.Errorf("device %q: want %q or %q", cfg.Device, deviceRxe, deviceSiw)
 	}
+	img := imageAt(os.Getenv(imageEnv))
+	if err := img.lacks(cfg.Device); err != nil {
+		return nil, err
+	}
 	n := int(labs.Add(1)) - 1
-	l := &Lab{cfg: cfg, img: imageAt(os.Getenv(imageEnv))}
+	l := &Lab{cfg: cfg, img: img}
 	l.host = Host{Interface: fmt.Sprintf("lab%d", n), bin: filepath.Join(os.TempDir(), adverbFile), addr4: prefix4(n, 1), addr6: prefix6(n, 1)}
 	for i := range cfg.Guests {
 		l.guests = append(l.guests, &Guest{

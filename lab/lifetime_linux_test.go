@@ -53,6 +53,7 @@ func standBy() error {
 // However the process of a lab ends, its guests, programs and namespaces end too.
 func TestNothingIsLeft(t *testing.T) {
 	needLab(t)
+	recordTest(t, labFamily, resultRow{program: "end of the lab"}, "nothing is left after a kill, an interrupt, a panic")
 	for _, tt := range []struct {
 		name string
 		end  func(cmd *exec.Cmd, stdin *os.File) error
@@ -62,7 +63,7 @@ func TestNothingIsLeft(t *testing.T) {
 		{"panic", func(_ *exec.Cmd, stdin *os.File) error { _, err := stdin.WriteString("x"); return err }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // it begins by asking apt-get twice and building twice
 			defer cancel()
 			exe, err := os.Executable()
 			if err != nil {

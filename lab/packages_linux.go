@@ -37,15 +37,18 @@ func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 		"-o", "APT::Install-Recommends=false",
 		"-o", "Acquire::Retries=3",
 	}, args...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := spawn(asTree(cmd))
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if err != nil {
 		text := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		return nil, fmt.Errorf("apt-get %s: %w: %s (has apt-get update run? packages come from the sources of this Debian system)",
+		return nil, fmt.Errorf("apt-get %s: %w: %s (packages come from the sources of this Debian system: has apt-get update run lately, and is the network there?)",
 			args[0], err, strings.Join(text[max(0, len(text)-maxFaults):], "; "))
 	}
-	return out, nil
+	return stdout.Bytes(), nil
 }
 
 // resolve returns the file names of packages and of all that they depend on.
@@ -139,7 +142,7 @@ func unpackOne(ctx context.Context, archive, root string) error {
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := spawn(asTree(cmd)); err != nil {
 		return err
 	}
 	err = untar(out, root)

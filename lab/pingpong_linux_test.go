@@ -77,17 +77,14 @@ func (p *pingpong) run(ctx context.Context, t *testing.T, l *Lab, s scenario, si
 		options = append(options, "-q", strconv.Itoa(qps))
 	}
 	argv := func(side Side) []string {
-		if side == Side(l.Host()) {
-			return append([]string{"adverb", p.name, "-d", l.Host().Device(s.v6), "-g", "0"}, options...)
+		if ours, ok := side.(ourSide); ok {
+			return append([]string{"adverb", p.name, "-d", ours.Device(s.v6), "-g", "0"}, options...)
 		}
 		return append([]string{"ibv_" + p.name, "-d", l.Guest(0).Device, "-g", strconv.Itoa(l.Guest(0).GIDIndex(s.v6))}, options...)
 	}
-	server, client := sides(l, s.server)
+	server, client := s.sides(l)
 	srv := start(ctx, t, server, argv(server)...)
-	number, _ := strconv.Atoi(port)
-	if err := server.AwaitTCP(ctx, number); err != nil {
-		t.Fatalf("%v\n%s", err, srv.Report())
-	}
+	awaitListening(ctx, t, server, port, srv)
 	// The C programs talk TCP over IPv4 only, whatever the GIDs are.
 	cli := start(ctx, t, client, append(argv(client), server.Addr(false).String())...)
 	left := finish(t, srv, cli)
@@ -113,6 +110,9 @@ func comparePingpong(t *testing.T, server, client string, qps, bytes int) {
 	for name, out := range map[string]string{"server": server, "client": client} {
 		if want := fmt.Sprintf("\n%d bytes in ", bytes); !strings.Contains(out, want) {
 			t.Errorf("the %s does not say %q", name, want)
+		}
+		if strings.Contains(out, "invalid data") { // of option -c: the exit status does not tell
+			t.Errorf("the %s: %s", name, out)
 		}
 	}
 }

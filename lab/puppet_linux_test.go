@@ -5,10 +5,10 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"testing"
 	"time"
 
@@ -47,16 +47,7 @@ func newPuppet(ctx context.Context, t testing.TB, g *Guest) *puppet {
 		})
 		p.must(err)
 		puppets[g] = program
-		started, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		go func() {
-			select {
-			case <-program.Done():
-				cancel(errors.New(program.Report()))
-			case <-started.Done():
-			}
-		}()
-		p.must(g.AwaitTCP(started, puppetPort))
+		p.must(listening(ctx, g, strconv.Itoa(puppetPort), program))
 	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(g.Addr(false), puppetPort).String())

@@ -21,7 +21,8 @@ var packages = []string{
 	"perftest",
 	"python3-pyverbs",
 	"qemu-system-x86",
-	"xz-utils", // for the kernel's image
+	"xz-utils", // for the kernel and its modules, as is
+	"zstd",
 }
 
 // buildPackages are what siw is built with: Debian's kernels come without it. Their versions are those of
@@ -61,6 +62,9 @@ var deviceModules = map[string][]string{
 // moduleDirs hold the modules that are unpacked, below kernel/.
 var moduleDirs = []string{"crypto", "lib", "net", "drivers/infiniband", "drivers/net", "drivers/virtio", "fs"}
 
+// builtinFile lists the modules that are part of a kernel, which has no files of them.
+const builtinFile = "modules.builtin"
+
 // unwanted is what no guest reads, below the root.
 var unwanted = []string{
 	"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/perl",
@@ -73,11 +77,11 @@ var unwanted = []string{
 //go:embed init.sh
 var initScript []byte
 
-// recipeVersion is part of the cache's key: to be raised when Prepare makes something else of the
+// recipeVersion is part of the cache's key: to be raised when prepare makes something else of the
 // same packages.
-const recipeVersion = 2
+const recipeVersion = 3
 
-// recipeKey names what Prepare makes of archives, which are file names with versions.
+// recipeKey names what prepare makes of archives, which are file names with versions.
 func recipeKey(archives []string) string {
 	h := sha256.New()
 	fmt.Fprintln(h, recipeVersion, moduleDirs, unwanted)
@@ -96,8 +100,8 @@ func treePath(name string) string {
 	}
 	if rest, ok := strings.CutPrefix(name, "usr/lib/modules/"); ok {
 		_, rest, _ := strings.Cut(rest, "/") // the kernel's version
-		rest, isModule := strings.CutPrefix(rest, "kernel/")
-		if !isModule || !below(rest, moduleDirs) {
+		module, isModule := strings.CutPrefix(rest, "kernel/")
+		if rest != builtinFile && !(isModule && below(module, moduleDirs)) {
 			return ""
 		}
 	}

@@ -23,6 +23,7 @@ func TestTreePath(t *testing.T) {
 		"./usr/lib/modules/6.1.0/kernel/drivers/gpu/drm/drm.ko":    "",
 		"./usr/lib/modules/6.1.0/kernel/drivers/infiniband/core/x": "usr/lib/modules/6.1.0/kernel/drivers/infiniband/core/x",
 		"./lib/modules/6.1.0/modules.order":                        "",
+		"./lib/modules/6.1.0/modules.builtin":                      "usr/lib/modules/6.1.0/modules.builtin",
 		"./boot/vmlinuz-6.1.0":                                     "boot/vmlinuz-6.1.0",
 		"./boot/System.map-6.1.0":                                  "",
 	} {
@@ -59,13 +60,17 @@ func TestKernelPayload(t *testing.T) {
 	binary.LittleEndian.PutUint32(bz[0x248:], 512) // from the end of setup
 	binary.LittleEndian.PutUint32(bz[0x24c:], uint32(len(stream)+4))
 	bz = append(bz, stream+"size"...)
-	if got, err := kernelPayload(bz); err != nil || string(got) != stream {
-		t.Errorf("got %q, %v, want %q", got, err, stream)
+	if got, program, err := kernelPayload(bz); err != nil || string(got) != stream || program != "xz" {
+		t.Errorf("got %q for %s, %v, want %q for xz", got, program, err, stream)
+	}
+	zstd := bytes.ReplaceAll(bz, []byte("\xfd7zXZ\x00"), []byte("\x28\xb5\x2f\xfd\x04\x88"))
+	if got, program, err := kernelPayload(zstd); err != nil || program != "zstd" {
+		t.Errorf("got %q for %s, %v, want a stream for zstd", got, program, err)
 	}
 	for name, bad := range map[string][]byte{
 		"nothing": nil, "no magic": make([]byte, 1024), "cut short": bz[:len(bz)-1], "another compression": bytes.ReplaceAll(bz, []byte("7zXZ"), []byte("gzip")),
 	} {
-		if got, err := kernelPayload(bad); err == nil {
+		if got, _, err := kernelPayload(bad); err == nil {
 			t.Errorf("%s: got %q and no error", name, got)
 		}
 	}

@@ -2,13 +2,16 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"testing"
 )
 
 // results are what README.md tells of the scenarios.
@@ -22,7 +25,7 @@ type resultTable struct {
 
 type resultRow struct {
 	program, server, ip string
-	mtu                 int
+	mtu                 int // server, ip and mtu are zero where they mean nothing
 	variants            []string
 	verdict             string
 }
@@ -56,6 +59,24 @@ func (r *resultTable) add(family string, row resultRow, variant string) {
 	r.rows[family] = rows
 }
 
+// recordTest takes the outcome of a test that is no scenario: nothing of ours is on the lab's network, or is in the table already.
+func recordTest(t *testing.T, family string, row resultRow, variant string) {
+	t.Helper()
+	t.Cleanup(func() {
+		row.verdict = "ok"
+		if t.Failed() {
+			row.verdict = "FAILED"
+		}
+		results.add(family, row, variant)
+	})
+}
+
+// Families with more than scenarios in them.
+const (
+	labFamily      = "The lab itself"
+	ownGuestFamily = "Our software in a guest"
+)
+
 // markdown returns the tables. Nothing in them changes from run to run.
 func (r *resultTable) markdown() string {
 	r.mu.Lock()
@@ -64,8 +85,15 @@ func (r *resultTable) markdown() string {
 	for _, family := range r.families {
 		fmt.Fprintf(&b, "\n### %s\n\n| program | server | IP | MTU | variants | result |\n|---|---|---|---|---|---|\n", family)
 		for _, row := range r.rows[family] {
-			fmt.Fprintf(&b, "| %s | %s | %s | %d | %s | %s |\n",
-				row.program, row.server, row.ip, row.mtu, strings.Join(row.variants, ", "), row.verdict)
+			mtu := ""
+			if row.mtu != 0 {
+				mtu = strconv.Itoa(row.mtu)
+			}
+			b.WriteString("|")
+			for _, cell := range []string{row.program, row.server, row.ip, mtu, strings.Join(row.variants, ", "), row.verdict} {
+				fmt.Fprintf(&b, " %s |", cmp.Or(cell, "–"))
+			}
+			b.WriteString("\n")
 		}
 	}
 	return b.String() + "\n"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -14,8 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Linux's software iWARP device is part of every kernel's source, and of no kernel package of Debian 12. So it is
@@ -49,6 +48,31 @@ func (img *image) addSiw(ctx context.Context, apt string, archives []string) err
 	return os.Rename(filepath.Join(tree.root, "siw", "siw.ko"), ko)
 }
 
+// otherVersions says which of the packages that make siw are of another version than the kernel, if any is. Debian
+// publishes kernels, which are signed, after their sources.
+func otherVersions(archives []string) string {
+	versions := make(map[string]string)
+	for _, archive := range archives {
+		name, version, _ := strings.Cut(archive, "_")
+		version, _, _ = strings.Cut(version, "_")
+		if version, err := url.PathUnescape(version); err == nil {
+			versions[name] = version
+		}
+	}
+	const kernel = "linux-image-amd64"
+	var other []string
+	for _, name := range []string{"linux-headers-amd64", "linux-source"} {
+		if version, ok := versions[name]; ok && version != versions[kernel] {
+			other = append(other, name+" "+version)
+		}
+	}
+	if other == nil {
+		return ""
+	}
+	return fmt.Sprintf("\n(packages of one version are needed, but there are %s %s, %s: is apt's source of security updates in use, and apt-get update recent?)",
+		kernel, versions[kernel], strings.Join(other, ", "))
+}
+
 // buildSiw makes /siw/siw.ko in a tree of the buildPackages.
 func (img *image) buildSiw(ctx context.Context) error {
 	if err := img.extractSiw(ctx); err != nil {
@@ -58,20 +82,29 @@ func (img *image) buildSiw(ctx context.Context) error {
 	if err != nil || len(headers) != 1 {
 		return fmt.Errorf("found headers of %d kernels in the packages, want 1", len(headers))
 	}
-	if err := unix.Mknod(filepath.Join(img.root, "dev", "null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
-		return fmt.Errorf("make a device file: %w (in a container: add the capability MKNOD)", err)
+	if err := os.WriteFile(filepath.Join(img.root, "dev", "null"), nil, 0o600); err != nil { // to mount on
+		return err
 	}
-	script := `/usr/bin/busybox mkdir /run/applets && /usr/bin/busybox --install -s /run/applets &&
-		make -s -j` + strconv.Itoa(buildJobs) + ` -C "$1" M=/siw CONFIG_RDMA_SIW=m modules && strip --strip-debug /siw/siw.ko`
-	cmd := exec.CommandContext(ctx, "/usr/bin/busybox", "sh", "-c", script, "sh", "/usr/src/"+filepath.Base(headers[0]))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: img.root}
-	cmd.Dir = "/"
+	cmd := exec.CommandContext(ctx, filepath.Join(img.root, busyboxFile), "sh", "-c", enterScript,
+		"sh", img.root, filepath.Join(img.root, busyboxFile), buildScript, "/usr/src/"+filepath.Base(headers[0]), strconv.Itoa(buildJobs))
+	// The mount ends with its namespace.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	cmd.Env = []string{"PATH=/usr/bin:/usr/sbin:/run/applets", "LC_ALL=C"}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("make: %w: %s", err, out)
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := runTree(cmd); err != nil {
+		return fmt.Errorf("make: %w %s", err, bytes.TrimSpace(out.Bytes()))
 	}
 	return nil
 }
+
+// A build needs /dev/null. Some containers may not make it, some file systems not have it, but it can be mounted.
+const (
+	enterScript = `"$2" mount --bind /dev/null "$1/dev/null" && exec "$2" chroot "$1" /usr/bin/busybox sh -c "$3" sh "$4" "$5"`
+	buildScript = `/usr/bin/busybox mkdir /run/applets && /usr/bin/busybox --install -s /run/applets &&
+		make -s -j"$2" -C "$1" M=/siw CONFIG_RDMA_SIW=m modules && strip --strip-debug /siw/siw.ko`
+	busyboxFile = "usr/bin/busybox"
+)
 
 const buildJobs = 4 // siw has eight files
 
@@ -92,7 +125,7 @@ func (img *image) extractSiw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := spawn(asTree(cmd)); err != nil {
 		return err
 	}
 	n, err := untarDir(out, siwSource, to)

@@ -15,6 +15,7 @@ import (
 // Two kernels speak iWARP to each other, by the device that was built for them.
 func TestSiw(t *testing.T) {
 	needLab(t)
+	recordTest(t, labFamily, resultRow{program: "rping", server: "kernel", ip: "both", mtu: 1500}, "iWARP (siw) between two guests")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	l, err := Start(ctx, Config{MTU: 1500, Guests: 2, Device: deviceSiw})

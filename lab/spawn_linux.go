@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"bytes"
+	"fmt"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -22,11 +24,36 @@ var spawner = sync.OnceValue(func() chan<- func() {
 
 // spawn starts a command that does not outlive this process.
 func spawn(cmd *exec.Cmd) error {
+	dieWithThread(cmd)
+	started := make(chan error, 1)
+	spawner() <- func() { started <- cmd.Start() }
+	return <-started
+}
+
+func dieWithThread(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	started := make(chan error, 1)
-	spawner() <- func() { started <- cmd.Start() }
-	return <-started
+}
+
+// asTree has a command take all that it starts with it when it ends, by a PID namespace.
+func asTree(cmd *exec.Cmd) *exec.Cmd {
+	dieWithThread(cmd)
+	cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
+	return cmd
+}
+
+// runTree runs a command to its end, and neither it nor what it starts outlives this process. The
+// error holds what the command says on stderr.
+func runTree(cmd *exec.Cmd) error {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := spawn(asTree(cmd)); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return nil
 }

@@ -45,8 +45,8 @@ func TestVerbsUCLoss(t *testing.T) {
 	for _, lost := range []wire.Opcode{wire.UCSendFirst, wire.UCSendMiddle, wire.UCSendLast} {
 		for _, responder := range []string{"kernel", "adverb"} {
 			s := scenario{family: "Verbs", program: "UC loss", server: responder, mtu: 1500, variant: fmt.Sprint("one ", lost), check: packetRules{oneWay: true}}
-			lose := fault.New(fault.Config{Loss: 1, Match: once(lost), Directions: towards(false, responder)})
-			s.pair(t, pairOptions{typ: verbs.QPTypeUC, middleware: []link.Middleware{lose}}, func(ctx context.Context, t *testing.T, p *verbsPair) {
+			lose := &disturber{config: fault.Config{Loss: 1, Match: once(lost), Directions: towards(false, responder)}}
+			s.pair(t, pairOptions{typ: verbs.QPTypeUC, middleware: []link.Middleware{lose.middleware}}, func(ctx context.Context, t *testing.T, p *verbsPair) {
 				from, to := p.ends(responder)
 				const size, messages = 3*1024 + 5, 4
 				var data [][]byte
@@ -73,6 +73,7 @@ func TestVerbsUCLoss(t *testing.T) {
 					}
 					same(t, fmt.Sprint("message ", i+dropped), dst.get(i*size, size), want)
 				}
+				lose.check(t)
 			})
 		}
 	}

@@ -55,33 +55,81 @@ func TestVerbsRNR(t *testing.T) {
 // refusalCase is a request that the responder must refuse.
 type refusalCase struct {
 	variant string
-	access  verbs.Access                         // of both QPs, if not everything
-	request func(from, to verbsEnd) verbs.SendWR // with ID 1; the responder may have a receive with ID 2
-	status  verbs.WCStatus                       // at the requester
-	recv    verbs.WCStatus                       // of the receive, at the responder
+	access  verbs.Access // of both QPs, if not everything
+	request func(from, to verbsEnd) refusal
+	status  verbs.WCStatus // at the requester
+	recv    verbs.WCStatus // of the receive, at the responder
 }
 
-func regionOp(op verbs.Opcode, n int, change func(m memory, to verbsEnd, r *verbs.RemoteAddr)) func(from, to verbsEnd) verbs.SendWR {
-	return func(from, to verbsEnd) verbs.SendWR {
-		m := to.mem(4096, everything)
+// refusal is the request of a case, and the memory that it must leave as it is.
+type refusal struct {
+	verbs.SendWR // with ID 1; the responder may have a receive with ID 2
+	untouched    []filledMemory
+}
+
+// filledMemory is a region, from a byte on, and what it holds.
+type filledMemory struct {
+	what string
+	mem  memory
+	off  int
+	data []byte
+}
+
+func (f filledMemory) check(t *testing.T) {
+	t.Helper()
+	same(t, f.what, f.mem.get(f.off, len(f.data)), f.data)
+}
+
+const regionSize = 4096
+
+// regionOp is a request for the start of a region at the responder, unless change changes what it is for. That
+// returns the region, or nil once it is gone.
+func regionOp(op verbs.Opcode, n int, change func(m memory, to verbsEnd, r *verbs.RemoteAddr) memory) func(from, to verbsEnd) refusal {
+	return func(from, to verbsEnd) refusal {
+		m := to.mem(regionSize, everything)
 		r := m.remote(0)
-		change(m, to, &r)
-		local := from.mem(max(n, 8), everything)
-		return verbs.SendWR{Op: op, SGList: []verbs.SGE{local.sge(0, n)}, Remote: r}
+		m = change(m, to, &r)
+		local, data := filled(from, max(n, 8), 60)
+		all := []filledMemory{{what: "the requester's memory", mem: local, data: data}}
+		if m != nil {
+			target := content(regionSize, 61)
+			m.put(0, target)
+			all = append(all, filledMemory{what: "the responder's memory", mem: m, data: target})
+		}
+		return refusal{verbs.SendWR{Op: op, SGList: []verbs.SGE{local.sge(0, n)}, Remote: r}, all}
 	}
 }
 
-var (
-	badKey      = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.RKey ^= 0x55 }
-	unknownKey  = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.RKey ^= 0x7fff00 }
-	behindEnd   = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.VA += 4096 - 8 }
-	wayOut      = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.VA += 4096 }
-	before      = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.VA -= 8 }
-	aroundTheUp = func(_ memory, _ verbsEnd, r *verbs.RemoteAddr) { r.VA = 1<<64 - 16 }
-	gone        = func(m memory, _ verbsEnd, _ *verbs.RemoteAddr) { m.dereg() }
-	shut        = func(_ memory, to verbsEnd, r *verbs.RemoteAddr) { *r = to.mem(4096, nothing).remote(0) }
-	asItIs      = func(memory, verbsEnd, *verbs.RemoteAddr) {}
-)
+// moved asks for what is by bytes away from the region, and keyed asks with other bits in the key.
+func moved(by int) func(memory, verbsEnd, *verbs.RemoteAddr) memory {
+	return func(m memory, _ verbsEnd, r *verbs.RemoteAddr) memory {
+		r.VA += uint64(by)
+		return m
+	}
+}
+
+func keyed(bits verbs.RKey) func(memory, verbsEnd, *verbs.RemoteAddr) memory {
+	return func(m memory, _ verbsEnd, r *verbs.RemoteAddr) memory {
+		r.RKey ^= bits
+		return m
+	}
+}
+
+func aroundTheUp(m memory, _ verbsEnd, r *verbs.RemoteAddr) memory {
+	r.VA = 1<<64 - 16
+	return m
+}
+
+func gone(m memory, _ verbsEnd, _ *verbs.RemoteAddr) memory {
+	m.dereg()
+	return nil
+}
+
+func shut(_ memory, to verbsEnd, r *verbs.RemoteAddr) memory {
+	m := to.mem(regionSize, nothing)
+	*r = m.remote(0)
+	return m
+}
 
 func refusalCases() []refusalCase {
 	var all []refusalCase
@@ -92,24 +140,31 @@ func refusalCases() []refusalCase {
 	}{{"WRITE", verbs.OpRDMAWrite, 3000}, {"READ", verbs.OpRDMARead, 3000}, {"FETCH_ADD", verbs.OpAtomicFetchAdd, 8}} {
 		for _, c := range []struct {
 			name   string
-			change func(memory, verbsEnd, *verbs.RemoteAddr)
+			change func(memory, verbsEnd, *verbs.RemoteAddr) memory
 		}{
-			{"wrong key", badKey}, {"unknown key", unknownKey}, {"beyond the region", wayOut}, {"before the region", before},
+			{"wrong key", keyed(0x55)}, {"unknown key", keyed(0x7fff00)}, {"beyond the region", moved(regionSize)}, {"before the region", moved(-8)},
 			{"beyond the address space", aroundTheUp}, {"a region that is gone", gone}, {"no permission", shut},
 		} {
 			all = append(all, refusalCase{variant: op.name + ": " + c.name, request: regionOp(op.op, op.n, c.change), status: verbs.WCRemAccessErr})
 		}
 		if op.n > 8 {
-			all = append(all, refusalCase{variant: op.name + ": over the end of the region", request: regionOp(op.op, op.n, behindEnd), status: verbs.WCRemAccessErr})
+			all = append(all, refusalCase{variant: op.name + ": over the end of the region", request: regionOp(op.op, op.n, moved(regionSize-8)), status: verbs.WCRemAccessErr})
 		}
-		all = append(all, refusalCase{variant: op.name + ": not allowed by the QP", access: nothing, request: regionOp(op.op, op.n, asItIs), status: verbs.WCRemInvReqErr})
+		all = append(all, refusalCase{variant: op.name + ": not allowed by the QP", access: nothing, request: regionOp(op.op, op.n, moved(0)), status: verbs.WCRemInvReqErr})
 	}
-	return append(all,
-		refusalCase{variant: "SEND: longer than the receive", status: verbs.WCRemInvReqErr, recv: verbs.WCLocLenErr,
-			request: func(from, to verbsEnd) verbs.SendWR {
-				to.recv(verbs.RecvWR{ID: 2, SGList: []verbs.SGE{to.mem(2999, everything).sge(0, 2999)}})
-				return verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{from.mem(3000, everything).sge(0, 3000)}}
-			}})
+	return append(all, refusalCase{variant: "SEND: longer than the receive", request: longSend, status: verbs.WCRemInvReqErr, recv: verbs.WCLocLenErr})
+}
+
+// longSend is a SEND of one byte more than its receive takes. What the receive names may then hold anything; what is behind it not.
+func longSend(from, to verbsEnd) refusal {
+	const n = 3000
+	src, data := filled(from, n, 60)
+	dst, target := filled(to, regionSize, 61)
+	to.recv(verbs.RecvWR{ID: 2, SGList: []verbs.SGE{dst.sge(0, n-1)}})
+	return refusal{verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{src.sge(0, n)}}, []filledMemory{
+		{what: "the requester's memory", mem: src, data: data},
+		{what: "the memory behind the receive", mem: dst, off: n - 1, data: target[n-1:]},
+	}}
 }
 
 // The responder refuses with a NAK, both QPs end in the error state, and memory is as it was.
@@ -120,11 +175,11 @@ func TestVerbsRefusals(t *testing.T) {
 			s := scenario{family: "Verbs", program: "RC NAKs", server: responder, mtu: 1500, variant: c.variant}
 			s.pair(t, pairOptions{access: c.access}, func(ctx context.Context, t *testing.T, p *verbsPair) {
 				from, to := p.ends(responder)
-				wr := c.request(from, to)
-				wr.ID = 1
-				next := wr
+				r := c.request(from, to)
+				r.ID = 1
+				next := r.SendWR
 				next.ID = 3
-				from.send(wr, next)
+				from.send(r.SendWR, next)
 				status, recv := c.status, c.recv
 				if recv == verbs.WCLocLenErr && responder == "kernel" {
 					// That of the lab takes its program for the culprit, not the peer.
@@ -143,6 +198,9 @@ func TestVerbsRefusals(t *testing.T) {
 					if got := e.state(); got != verbs.QPStateErr {
 						t.Errorf("%v: the QP is in %v", e, got)
 					}
+				}
+				for _, f := range r.untouched {
+					f.check(t)
 				}
 			})
 		}

@@ -1,0 +1,173 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/lab/agent"
+)
+
+// What is missing is said, with the remedy. These tests need no lab, but some need to be root.
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if err := possible(); err != nil {
+		t.Skip(err)
+	}
+}
+
+// needLoopback is needRoot for the tests that speak to themselves, which they cannot before a lab is in its network.
+func needLoopback(t *testing.T) {
+	t.Helper()
+	needRoot(t)
+	if inside() {
+		t.Skip("runs where there is no lab: make test")
+	}
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("got %v, want an error with %q", err, part)
+		}
+	}
+}
+
+func TestPossible(t *testing.T) {
+	if os.Geteuid() != 0 {
+		wantError(t, possible(), "root", "sudo")
+	}
+	if got := lackingCapabilities(0); len(got) != len(capabilities) || got[0] != "SYS_ADMIN" {
+		t.Errorf("without capabilities %q are lacking", got)
+	}
+	if got := lackingCapabilities(^uint64(1 << 12)); len(got) != 1 || got[0] != "NET_ADMIN" {
+		t.Errorf("without number 12 %q are lacking", got)
+	}
+}
+
+func TestNoApt(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := prepare(t.Context())
+	wantError(t, err, "apt-get", "Debian")
+}
+
+func TestAptFails(t *testing.T) {
+	needRoot(t)
+	bin := t.TempDir()
+	const says = "#!/bin/sh\necho 'E: Unable to locate package rdmacm-utils' >&2\nexit 100\n"
+	if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte(says), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	_, err := resolve(t.Context(), t.TempDir(), packages)
+	wantError(t, err, "exit status 100", "locate package rdmacm-utils", "apt-get update")
+}
+
+// An image without siw serves all but siw, and says why.
+func TestNoSiw(t *testing.T) {
+	img := imageAt(t.TempDir())
+	if err := img.setLack(deviceSiw, errors.New("make: no space left")); err != nil {
+		t.Fatal(err)
+	}
+	if err := img.lacks(deviceRxe); err != nil {
+		t.Error(err)
+	}
+	g := &Guest{name: "guest", lab: &Lab{cfg: Config{Device: deviceSiw}, img: img}}
+	wantError(t, g.Boot(t.Context()), "boot guest", "siw", "make: no space left")
+	if g.alive() {
+		t.Error("a guest that was not to boot is alive")
+	}
+	g.Kill()
+}
+
+func TestOtherVersions(t *testing.T) {
+	archives := []string{"linux-image-amd64_6.1.1-1_amd64.deb", "linux-headers-amd64_6.1.1-1_amd64.deb", "linux-source_6.1.1-1_all.deb"}
+	if got := otherVersions(archives); got != "" {
+		t.Errorf("of one version: %s", got)
+	}
+	if got := otherVersions(archives[:1]); got != "" {
+		t.Errorf("of the kernel alone: %s", got)
+	}
+	archives[2] = "linux-source_6.1.2%2bx-1_all.deb"
+	if got := otherVersions(archives); !strings.Contains(got, "linux-image-amd64 6.1.1-1") || !strings.Contains(got, "linux-source 6.1.2+x-1") {
+		t.Errorf("of two versions: %q", got)
+	}
+}
+
+// What a command has started ends with it: its hold on stdout ends.
+func TestRunTree(t *testing.T) {
+	needRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, "sh", "-c", "sleep 1000 & echo started")
+	cmd.Stdout = &out
+	if err := runTree(cmd); err != nil || out.String() != "started\n" {
+		t.Errorf("got %q, %v", &out, err)
+	}
+	wantError(t, runTree(exec.CommandContext(ctx, "sh", "-c", "echo why >&2; exit 3")), "exit status 3", "why")
+}
+
+// A guest that goes while it is handed a long request is missed at once, not when TCP has given up.
+func TestGuestGone(t *testing.T) {
+	needLoopback(t)
+	g := &Guest{name: "guest", addr4: netip.MustParsePrefix("127.47.0.1/8"), gone: make(chan struct{})}
+	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(g.Addr(false), agent.Port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			defer conn.Close()
+		}
+		close(g.gone)
+		<-t.Context().Done()
+	}()
+	// More than buffers hold.
+	_, err = g.StartRequest(t.Context(), agent.Request{Argv: []string{"cat"}, Stdin: make([]byte, 16<<20)})
+	wantError(t, err, "cat", errGuestGone.Error())
+}
+
+// A capture ends even if packets do not.
+func TestCaptureWithoutEnd(t *testing.T) {
+	needLoopback(t)
+	c, err := capture("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// However slow the sender is, it is not taken for silent.
+	long := unix.NsecToTimeval(patience.Nanoseconds())
+	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &long); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		for t.Context().Err() == nil {
+			conn.Write([]byte("again")) // refused, at times
+		}
+	}()
+	c.patience = 100 * time.Millisecond
+	frames, err := c.Stop()
+	wantError(t, err, "still come")
+	if len(frames) == 0 {
+		t.Error("it has seen nothing")
+	}
+}
