@@ -253,6 +253,7 @@ func (c *completer) again(now time.Duration, why string) {
 	if c.qp.attr.State == verbs.QPStateErr || c.backedAt == c.una+1 {
 		return
 	}
+	c.qp.req.lost()
 	c.retry(now, why)
 	c.backedAt = c.una + 1
 }
@@ -280,7 +281,7 @@ func (c *completer) timeout(now time.Duration) {
 	q.counters.Timeouts++
 	c.ackDeadline = Never
 	c.backedAt = 0
-	q.req.shrink()
+	q.req.timedOut()
 	c.retry(now, fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(q.attr.Timeout), q.attr.Timeout))
 }
 

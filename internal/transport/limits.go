@@ -21,15 +21,17 @@ const (
 
 // What this implementation chose.
 const (
-	// window is how many packets a requester has unacknowledged, responses to its READs
-	// included. At an MTU of 4096 it is 1 MiB, which the receive buffer of a socket holds
+	// maxWindow is how many packets a requester has unacknowledged at most, responses to its READs
+	// included. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds
 	// several times.
-	window = 256
-
-	// Each timeout divides the window by shrinkFactor, down to minWindow, and what is acknowledged widens
-	// it again by as much.
+	maxWindow = 256
+	// lossWindow is what NAKs leave of it at least, and minWindow what timeouts do. With fewer packets under way, one lost
+	// acknowledgement would more often be the only one, and cost a timeout.
+	lossWindow = 32
+	minWindow  = 16
+	// shrinkFactor divides the window after a timeout, and growth is by how many packets it grows in the time of a window.
 	shrinkFactor = 4
-	minWindow    = 16
+	growth       = 8
 
 	// ackParts is how many acknowledgements a window of a long message's packets asks for, so that
 	// it moves while the message is under way.
@@ -37,7 +39,7 @@ const (
 
 	// readChunk is how many response packets one READ request asks for: READs have no
 	// acknowledgements that could hold the responder back, so a long READ is several requests.
-	readChunk = window / 4
+	readChunk = maxWindow / 4
 
 	// maxReplays bounds the repeated READs and atomics that wait to be answered again, beside
 	// the max_dest_rd_atomic new ones.
@@ -45,7 +47,7 @@ const (
 )
 
 // A negative length would not compile: the window keeps clear of the PSNs' own limit.
-var _ [psnWindow - window]struct{}
+var _ [psnWindow - maxWindow]struct{}
 
 // Never is the time of a timeout that is not set.
 const Never = time.Duration(math.MaxInt64)

@@ -241,7 +241,7 @@ func TestLocalSQD(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
 		for _, end := range []verbs.QPState{verbs.QPStateRTS, verbs.QPStateErr} {
 			p := newPair(t, setup{typ: typ, mtu: verbs.MTU256, turn: 2})
-			p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*window)))
+			p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*maxWindow)))
 			p.transmit()
 			p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)
 			p.post(p.a, bindWR(2, windowKey), writeWR(3, p.b.mem.remote(0)))

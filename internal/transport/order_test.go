@@ -64,8 +64,8 @@ func TestWindow(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*1000)))
 	p.transmit()
-	if n := len(p.log); n != window {
-		t.Errorf("%d packets are sent without an acknowledgement, want %d", n, window)
+	if n := len(p.log); n != maxWindow {
+		t.Errorf("%d packets are sent without an acknowledgement, want %d", n, maxWindow)
 	}
 	p.run()
 	p.post(p.a, readWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 256*1000)))
@@ -75,7 +75,7 @@ func TestWindow(t *testing.T) {
 	for _, s := range p.packets(p.a, n) {
 		asked += int(packetsFor(s.RETH.Length, 256))
 	}
-	if asked != window {
+	if asked != maxWindow {
 		t.Errorf("%d response packets are asked for at a time", asked)
 	}
 	p.run()

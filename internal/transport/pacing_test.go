@@ -148,7 +148,7 @@ func TestTurnRequests(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, turn: 1})
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*1000)))
 	p.transmit()
-	if len(p.log) != window || p.a.qp.Pending() {
+	if len(p.log) != maxWindow || p.a.qp.Pending() {
 		t.Errorf("%d packets, pending %v", len(p.log), p.a.qp.Pending())
 	}
 	p.run()

@@ -23,7 +23,7 @@ type requester struct {
 	// in [una, nxt) and not answered whole.
 	outstanding []uint64
 
-	window   uint64        // how many packets may be unacknowledged, at most the constant of that name
+	congestion
 	askedAt  uint64        // sequence number after the last packet with AckReq
 	resumeAt time.Duration // when an RNR NAK's wait ends; Never when there is none
 	retries  uint8         // left before WCRetryExceeded
@@ -39,7 +39,7 @@ type requester struct {
 const noCreditLimit = 1<<64 - 1
 
 func (r *requester) reset() {
-	*r = requester{qp: r.qp, window: window, resumeAt: Never, creditLimit: noCreditLimit}
+	*r = requester{qp: r.qp, congestion: newCongestion(), resumeAt: Never, creditLimit: noCreditLimit}
 }
 
 func (r *requester) start(seq uint64) {
@@ -70,11 +70,12 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if w.fault != nil || !r.mayStart(w, k) {
 		return 0
 	}
-	count := uint64(1)
+	count, limit := uint64(1), r.window
 	if w.op == verbs.OpRDMARead {
-		count = chunkEnd(w, k) - k
+		// With a second chunk under way, the end of the first cannot be lost unnoticed.
+		count, limit = chunkEnd(w, k)-k, max(limit, 2*readChunk)
 	}
-	if r.nxt+count-q.com.una > r.window && r.nxt != q.com.una {
+	if r.nxt+count-q.com.una > limit && r.nxt != q.com.una {
 		return 0
 	}
 	var n int
@@ -289,13 +290,9 @@ func (r *requester) goBack() {
 	r.outstanding = r.outstanding[:0]
 }
 
-// shrink makes the window smaller after a timeout: a peer that is slow, or a network that loses what is too
-// much, must not get all of it again and again.
-func (r *requester) shrink() { r.window = max(minWindow, r.window/shrinkFactor) }
-
 // acknowledged takes note that una has moved on by n.
 func (r *requester) acknowledged(by uint64) {
-	r.window = min(window, r.window+by)
+	r.congestion.acknowledged(by)
 	una := r.qp.com.una
 	n := 0
 	for n < len(r.outstanding) && r.outstanding[n] <= una {

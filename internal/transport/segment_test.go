@@ -60,7 +60,7 @@ func TestSegmentation(t *testing.T) {
 						s.Solicited != (last && op != verbs.OpRDMAWrite) || !bytes.Equal(s.Payload, chunk) {
 						t.Errorf("%s: packet %d: %+v", name, i, s.BTH)
 					}
-					if ask := last || i > 0 && i%(window/ackParts) == 0; s.AckReq != ask {
+					if ask := last || i > 0 && i%(maxWindow/ackParts) == 0; s.AckReq != ask {
 						t.Errorf("%s: packet %d: AckReq %v", name, i, s.AckReq)
 					}
 					if want := (wire.RETH{VA: p.b.mem.base + at, RKey: p.b.mem.key, Length: uint32(length)}); write && i == 0 && s.RETH != want {

@@ -216,7 +216,7 @@ func TestSQD(t *testing.T) {
 				second := writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 600))
 				switch kind {
 				case "WRITE":
-					p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*window)), second)
+					p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*maxWindow)), second)
 				case "READ":
 					p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*readChunk)), second)
 				default:
