@@ -17,6 +17,7 @@ type ids struct {
 	refused  ident // the latest of one that was not
 	misses   int   // in a row
 	steady   int   // packets in a row that look like a count, of a sender without one
+	restarts int   // of a count among ours
 }
 
 type idsKind uint8
@@ -41,7 +42,7 @@ func (i ident) near(o ident) bool { return i.df == o.df && i.id-o.id+idWindow/2 
 // may see it at another place of a train than the sender.
 func (i ident) ours() bool { return i.df && i.id < ownIDs }
 
-// leaves reports whether i continues a count that was at o, among what looked like ours. On UC and UD the
+// leaves reports whether i continues a count that was at o, among what looked like ours. On UC the
 // packet at that border would not come again.
 func (i ident) leaves(o ident) bool { return i.df && i.id-o.id < ownIDs }
 
@@ -61,7 +62,19 @@ func (s *ids) plausible(i ident) bool {
 		}
 	case idsCount:
 		if i.near(s.accepted) {
-			return s.accept(idsCount, i)
+			// Ours begin again with each train; a count that passes there does so once.
+			again := s.restarts
+			if i.ours() && i.id <= s.accepted.id {
+				again++
+			}
+			if again == idSteady {
+				return s.accept(idsOurs, i)
+			}
+			s.accept(idsCount, i)
+			if i.ours() {
+				s.restarts = again
+			}
+			return true
 		}
 		if again {
 			return s.accept(s.kindOf(i), i)

@@ -39,6 +39,7 @@ func TestPlausible(t *testing.T) {
 			count(ownIDs, true), count(ownIDs+1, true)}},
 		{"a count that leaves ours with gaps", []step{{100, true, true, idsOurs}, count(ownIDs+90, true), count(ownIDs+100, true)}},
 		{"a count that leaves ours by a jump", []step{{100, true, true, idsOurs}, {100 + ownIDs, true, false, idsOurs}, count(101+ownIDs, true)}},
+		{"a count that comes by", []step{count(65530, true), count(0, true), count(1, true), count(64, true), count(200, true), count(0, true)}},
 		{"not by losing DF", []step{{ownIDs - 1, true, true, idsOurs}, {ownIDs, false, false, idsOurs}}},
 		{"ours after all", []step{count(50000, true), count(7, false), {0, true, true, idsOurs}}},
 		{"random", []step{count(1000, true), count(30000, false), count(10000, false), {50000, true, true, idsNoCount},
@@ -52,6 +53,29 @@ func TestPlausible(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A sender such as ourselves is known again after a damaged packet that looked like a count, and a count never is one.
+func TestPlausibleOursAgain(t *testing.T) {
+	s := ids{kind: idsOurs, accepted: ident{5, true}}
+	if !s.plausible(ident{ownIDs + 1, true}) || s.kind != idsCount {
+		t.Fatalf("kind %d after the damaged packet, want %d", s.kind, idsCount)
+	}
+	for i := range 4 * idSteady {
+		if !s.plausible(ident{uint16(i % 4), true}) {
+			t.Fatalf("packet %d of trains of 4 is refused", i)
+		}
+	}
+	if s.kind != idsOurs {
+		t.Errorf("kind %d after %d trains, want %d", s.kind, idSteady, idsOurs)
+	}
+	s = ids{kind: idsCount, accepted: ident{60000, true}}
+	for i := range idSteady * 1 << 16 / 100 {
+		s.plausible(ident{uint16(60000 + 100*i), true})
+	}
+	if s.kind != idsCount {
+		t.Errorf("kind %d after a count around 2^16 %d times", s.kind, idSteady)
 	}
 }
 

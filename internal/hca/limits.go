@@ -54,7 +54,8 @@ const (
 	// on between two of its datagrams to us.
 	idWindow = 4096
 	// idMisses is after how many datagrams in a row that do not fit any count a sender is
-	// taken not to count, and idSteady after how many that do it is again taken to.
+	// taken not to count, and idSteady after how many that do it is again taken to; and after how many
+	// of its restarts one that counts is taken to be such as ourselves.
 	idMisses = 2
 	idSteady = 64
 	// ownIDs is more than any adverb sends in a train.

@@ -395,16 +395,20 @@ func TestMixedTrain(t *testing.T) {
 	one := packet(a.block, 1)
 	train := append(append(append([]byte(nil), one...), packet(b.block, 2)...), packet(a.block, 3)...)
 	mixed := link.Datagram{Src: a.link.Source(0), Dst: a.link.Addr(), Payload: train, SegmentSize: len(one)}
+	other := link.Datagram{Src: a.link.Source(0), Dst: a.link.Addr(), Payload: packet(b.block, 4)}
 	whole := link.Datagram{Src: a.link.Source(0), Dst: a.link.Addr(), Payload: append(append([]byte(nil), one...), one...), SegmentSize: len(one)}
+	later := link.Datagram{Src: a.link.Source(0), Dst: a.link.Addr(), Payload: packet(a.block, 5)}
 	l := a.link.(*Link)
-	batch := []link.Datagram{mixed, whole}
+	batch := []link.Datagram{other, whole, mixed, later}
 	if n := l.sort(batch); n != 1 || batch[0].Segments() != 2 {
-		t.Errorf("%d datagrams are kept, the first of %d segments; want the whole train alone", n, batch[0].Segments())
+		t.Errorf("%d datagrams are kept, the first of %d segments; want the train before the mixed one alone", n, batch[0].Segments())
 	}
+	b.want(t, b.block, 4)
 	clear(train) // the payload is gone by the time that they are received
 	a.done.Go(a.receive)
 	a.want(t, a.block, 1)
 	a.want(t, a.block, 3)
+	a.want(t, a.block, 5) // not before those
 	b.want(t, b.block, 2)
 	a.leave()
 	b.leave()

@@ -63,8 +63,14 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 // sort keeps what is for this process, at the front of batch, and passes on the rest.
 func (l *Link) sort(batch []link.Datagram) int {
 	kept := 0
+	behind := false // something of ours is in the inbox, and must not be overtaken
 	for i := range batch {
-		if !l.keep(&batch[i]) {
+		if !l.allOurs(&batch[i]) {
+			behind = l.takeApart(&batch[i]) || behind
+			continue
+		}
+		if behind {
+			l.inject(batch[i])
 			continue
 		}
 		if kept != i {
@@ -75,11 +81,10 @@ func (l *Link) sort(batch []link.Datagram) int {
 	return kept
 }
 
-// keep reports whether a datagram is for this process, and does with it what is to be done if not.
-func (l *Link) keep(d *link.Datagram) bool {
+// allOurs reports whether a datagram, or all of a train, is for this process.
+func (l *Link) allOurs(d *link.Datagram) bool {
 	for s := range d.Segments() {
 		if !l.isOurs(d, d.Segment(s)) {
-			l.takeApart(d)
 			return false
 		}
 	}
@@ -100,8 +105,8 @@ func (l *Link) isOurs(d *link.Datagram, b []byte) bool {
 }
 
 // takeApart deals with the datagrams of a train one by one. A train may be for QPs of several
-// processes: the kernel merges what comes of one source.
-func (l *Link) takeApart(d *link.Datagram) {
+// processes: the kernel merges what comes of one source. What is ours is injected, and then the result is true.
+func (l *Link) takeApart(d *link.Datagram) (injected bool) {
 	for s := range d.Segments() {
 		one := *d
 		one.Payload, one.SegmentSize, one.ID = d.Segment(s), 0, d.ID+uint16(s)
@@ -109,6 +114,7 @@ func (l *Link) takeApart(d *link.Datagram) {
 		switch block := qpn >> blockBits; {
 		case l.isOurs(&one, one.Payload):
 			l.inject(one)
+			injected = true
 		case block == controlBlock:
 			l.steering.probed(&one, int(qpn&(1<<blockBits-1)))
 		case block == specialBlock:
@@ -121,6 +127,7 @@ func (l *Link) takeApart(d *link.Datagram) {
 			}
 		}
 	}
+	return injected
 }
 
 // destQP reads the destination QPN of a datagram.

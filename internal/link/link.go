@@ -104,7 +104,7 @@ type Stats struct {
 	SendErrors    uint64 // datagrams that could not be sent, and so were lost
 	LastSendError error  // why, for the latest of them
 
-	ReceiveDrops uint64 // datagrams lost on the way in, where the link can know
+	ReceiveDrops uint64 // datagrams lost on the way in, where the link can know; a train that overflowed the buffer counts as one
 }
 
 // Middleware puts something around a Link, such as a tracer.

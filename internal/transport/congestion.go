@@ -28,11 +28,13 @@ func (c *congestion) acknowledged(n uint64) {
 // lost takes note that the peer has missed a packet.
 func (c *congestion) lost() {
 	c.threshold = max(lossWindow, c.window/2)
-	c.window, c.credit = c.threshold, 0
+	c.window, c.credit = min(c.window, c.threshold), 0
 }
 
 // timedOut takes note that nothing came for a while.
 func (c *congestion) timedOut() {
-	c.threshold = max(lossWindow, c.window/2)
+	if c.window >= c.threshold { // else the threshold is of the timeout before
+		c.threshold = max(lossWindow, c.window/2)
+	}
 	c.window, c.credit = max(minWindow, c.window/shrinkFactor), 0
 }

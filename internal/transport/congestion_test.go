@@ -1,6 +1,10 @@
 package transport
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
 
 func TestCongestion(t *testing.T) {
 	c := newCongestion()
@@ -44,6 +48,8 @@ func TestCongestion(t *testing.T) {
 		c.timedOut()
 	}
 	want("many timeouts", minWindow)
+	c.lost()
+	want("a loss after them", minWindow)
 	for range maxWindow {
 		c.acknowledged(maxWindow)
 	}
@@ -66,6 +72,21 @@ func TestCongestionCuts(t *testing.T) {
 	for _, w := range windows {
 		if w+growth < windows[0] || w > windows[0]+growth {
 			t.Errorf("windows %d after the same packets in other steps", windows)
+		}
+	}
+}
+
+// TestNarrowReads: a window that losses have narrowed still takes two chunks of a READ, so that something follows the
+// end of the first; after timeouts it takes one.
+func TestNarrowReads(t *testing.T) {
+	for window, want := range map[uint64]int{maxWindow: maxWindow / readChunk, lossWindow: 2, minWindow: 1} {
+		p := newPair(t, setup{mtu: verbs.MTU256, timeout: 8, noRetry: true})
+		p.a.qp.req.window = window
+		p.cutAfter(0)
+		p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*maxWindow)))
+		p.run()
+		if got := len(p.packets(p.a, 0)); got != want {
+			t.Errorf("with a window of %d: %d requests for chunks of a READ go out, want %d", window, got, want)
 		}
 	}
 }

@@ -72,8 +72,11 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	}
 	count, limit := uint64(1), r.window
 	if w.op == verbs.OpRDMARead {
-		// With a second chunk under way, the end of the first cannot be lost unnoticed.
-		count, limit = chunkEnd(w, k)-k, max(limit, 2*readChunk)
+		count = chunkEnd(w, k) - k
+		if r.window >= lossWindow {
+			// With a second chunk under way, as max_rd_atomic permits, the end of the first is not lost unnoticed.
+			limit = max(limit, 2*readChunk)
+		}
 	}
 	if r.nxt+count-q.com.una > limit && r.nxt != q.com.una {
 		return 0

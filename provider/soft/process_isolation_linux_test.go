@@ -64,8 +64,11 @@ func runInside(t *testing.T, addr string, change func(*exec.Cmd)) {
 	})
 }
 
-// runTestInside runs a test as a process of its own, in other surroundings. It is skipped where they, or the
-// test, are.
+// notPermitted is in what a test inside says when it is skipped for lack of privileges.
+const notPermitted = "not permitted here"
+
+// runTestInside runs a test as a process of its own, in other surroundings. It is skipped where they are not to be
+// had, or what the test wants there.
 func runTestInside(t *testing.T, name string, change func(*exec.Cmd)) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -79,12 +82,12 @@ func runTestInside(t *testing.T, name string, change func(*exec.Cmd)) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	change(cmd)
 	if err := cmd.Start(); errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
-		t.Skipf("not permitted here: %v", err)
+		t.Skipf("%s: %v", notPermitted, err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
 	err = cmd.Wait()
-	if err == nil && strings.Contains(out.String(), "--- SKIP: "+name) {
+	if err == nil && strings.Contains(out.String(), notPermitted) {
 		t.Skip(out.String())
 	}
 	if err != nil || !strings.Contains(out.String(), "--- PASS: "+name) {

@@ -73,7 +73,7 @@ func makeTun(t *testing.T, name string) int {
 	t.Helper()
 	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.Skipf("no interface can be made here: %v", err)
+		t.Skipf("%s: %v", notPermitted, err)
 	}
 	ctl, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func makeTun(t *testing.T, name string) int {
 	}
 	err = unix.IoctlIfreq(tun, unix.TUNSETIFF, ifr(flags(unix.IFF_TUN|unix.IFF_NO_PI)))
 	if errors.Is(err, syscall.EPERM) {
-		t.Skipf("no interface can be made here: %v", err)
+		t.Skipf("%s: %v", notPermitted, err)
 	}
 	if err == nil {
 		err = unix.IoctlIfreq(ctl, unix.SIOCSIFADDR, ifr(func(r *unix.Ifreq) error { return r.SetInet4Addr([]byte{10, 47, 9, 1}) }))

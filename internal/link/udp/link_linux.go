@@ -60,8 +60,9 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 	}
 	fds = append(fds, fd)
 	l.rx.init(fd, l.addr, &l.counters)
-	// No size is set, which leaves datagrams whole; kernels before 4.18 do not know the option.
-	l.trains.Store(unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil)
+	// Kernels before 4.18, and some that only look like Linux, do not know the option.
+	_, err = unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+	l.trains.Store(err == nil)
 
 	for i := range l.tx {
 		fd, err := openSocket(addr)

@@ -191,10 +191,9 @@ func (s *sender) flush(batch []link.Datagram) {
 				unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}, sendPatience)
 				continue
 			}
-		case unix.EIO, unix.EOPNOTSUPP:
-			if batch[i].Segments() > 1 {
-				s.trains.Store(false) // an interface that does not compute checksums
-			}
+		}
+		if endsTrains(errno, batch[i].Segments()) {
+			s.trains.Store(false)
 		}
 		s.lost(&batch[i], multicastCause(batch[i].Dst.Addr(), errno))
 		i++
@@ -205,6 +204,12 @@ func (s *sender) flush(batch []link.Datagram) {
 	for i := range batch {
 		s.iovecs[i].Base = nil // the payload is the caller's, and may go
 	}
+}
+
+// endsTrains reports whether an error says that this path, or this kernel, takes no trains: EIO where an
+// interface computes no checksums, and EINVAL, which Linux 5.15 and 6.1 have been seen to say over IPv6.
+func endsTrains(errno syscall.Errno, segments int) bool {
+	return segments > 1 && (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EOPNOTSUPP)
 }
 
 // sendmmsg sends up to n messages from the first on, and returns how many it has sent.
