@@ -1,4 +1,4 @@
-# make test is what CI runs. CONTRIBUTING.md explains the targets.
+# make test and make lab are what CI runs. CONTRIBUTING.md explains the targets.
 
 GO       ?= go
 FUZZTIME ?= 60s
