@@ -13,15 +13,7 @@ func TestTwoGuests(t *testing.T) {
 	needLab(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	l, err := Start(ctx, Config{MTU: 1500, Guests: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	l := ownLab(ctx, t, Config{MTU: 1500, Guests: 2})
 	a, b := l.Guest(0), l.Guest(1)
 	s := scenario{family: labFamily, program: "ibv_rc_pingpong", server: "kernel", mtu: l.MTU(), variant: "between two guests", on: l}
 	s.run(t, func(ctx context.Context, t *testing.T, _ *Lab) {

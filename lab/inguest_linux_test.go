@@ -121,15 +121,7 @@ func TestInGuest(t *testing.T) {
 	needLab(t)
 	ctx, cancel := context.WithTimeout(t.Context(), inGuestTime)
 	defer cancel()
-	l, err := Start(ctx, Config{MTU: 1500})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	l := ownLab(ctx, t, Config{MTU: 1500})
 	g := l.Guest(0)
 	if _, err := g.Run(ctx, "sh", "-c", "rdma link del "+g.Device+" && rmmod rdma_rxe"); err != nil {
 		t.Fatal(err)

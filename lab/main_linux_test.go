@@ -107,6 +107,21 @@ func network(t *testing.T, mtu int) *Lab {
 	return started.lab
 }
 
+// ownLab returns a lab for one test, which closes it.
+func ownLab(ctx context.Context, t *testing.T, cfg Config) *Lab {
+	t.Helper()
+	l, err := Start(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
 func (s *sharedLabs) close() {
 	for _, started := range s.labs {
 		<-started.done

@@ -136,23 +136,10 @@ func unpack(ctx context.Context, dir string, archives []string, root string) err
 
 func unpackOne(ctx context.Context, archive, root string) error {
 	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", archive)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
+	if err := readTree(cmd, func(r io.Reader) error { return untar(r, root) }); err != nil {
+		return fmt.Errorf("dpkg-deb: %w", err)
 	}
-	if err := spawn(asTree(cmd)); err != nil {
-		return err
-	}
-	err = untar(out, root)
-	if err != nil {
-		cmd.Process.Kill()
-	}
-	if werr := cmd.Wait(); err == nil && werr != nil {
-		err = fmt.Errorf("dpkg-deb: %w: %s", werr, stderr.Bytes())
-	}
-	return err
+	return nil
 }
 
 // untar writes what treePath wants. The archives are Debian's, whose hashes were checked.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -99,6 +100,23 @@ func TestOtherVersions(t *testing.T) {
 	if got := otherVersions(archives); !strings.Contains(got, "linux-image-amd64 6.1.1-1") || !strings.Contains(got, "linux-source 6.1.2+x-1") {
 		t.Errorf("of two versions: %q", got)
 	}
+}
+
+// A reader may have enough of a command that prints for ever, and may not be told a failure for an end.
+func TestReadTree(t *testing.T) {
+	needRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	line := make([]byte, 2)
+	if err := readTree(exec.CommandContext(ctx, "yes"), func(r io.Reader) error {
+		_, err := io.ReadFull(r, line)
+		return errors.Join(err, errEnough)
+	}); err != nil || string(line) != "y\n" {
+		t.Errorf("read %q, %v", line, err)
+	}
+	all := func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err }
+	wantError(t, readTree(exec.CommandContext(ctx, "sh", "-c", "echo broken >&2; exit 3"), all), "exit status 3", "broken")
+	wantError(t, readTree(exec.CommandContext(ctx, "yes"), func(io.Reader) error { return errors.New("disk full") }), "disk full")
 }
 
 // What a command has started ends with it: its hold on stdout ends.

@@ -59,7 +59,8 @@ func (r *resultTable) add(family string, row resultRow, variant string) {
 	r.rows[family] = rows
 }
 
-// recordTest takes the outcome of a test that is no scenario: nothing of ours is on the lab's network, or is in the table already.
+// recordTest takes the outcome of a test once it and its cleanups are over: of a scenario, or of what puts nothing of ours
+// on the lab's network.
 func recordTest(t *testing.T, family string, row resultRow, variant string) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -53,6 +53,10 @@ func (s *scenario) ip() string {
 	return "IPv4"
 }
 
+func (s *scenario) row() resultRow {
+	return resultRow{program: s.program, server: s.server, ip: s.ip(), mtu: s.mtu}
+}
+
 func (s *scenario) name() string {
 	parts := []string{s.program, "server=" + s.server, s.ip(), fmt.Sprint("MTU=", s.mtu), s.variant}
 	return strings.ReplaceAll(strings.Join(parts, "/"), " ", "_")
@@ -61,17 +65,13 @@ func (s *scenario) name() string {
 // run is a subtest. Its packets are captured and checked, and its outcome goes into the results.
 func (s scenario) run(t *testing.T, f func(ctx context.Context, t *testing.T, l *Lab)) {
 	if s.leftOut != "" {
-		s.record("left out: " + s.leftOut)
+		row := s.row()
+		row.verdict = "left out: " + s.leftOut
+		results.add(s.family, row, s.variant)
 		return
 	}
 	t.Run(s.name(), func(t *testing.T) {
-		t.Cleanup(func() {
-			verdict := "ok"
-			if t.Failed() {
-				verdict = "FAILED"
-			}
-			s.record(verdict)
-		})
+		recordTest(t, s.family, s.row(), s.variant)
 		l := s.on
 		if l == nil {
 			l = network(t, s.mtu)
@@ -108,10 +108,6 @@ func revive(t *testing.T, g *Guest) {
 	if err := g.Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func (s *scenario) record(verdict string) {
-	results.add(s.family, resultRow{program: s.program, server: s.server, ip: s.ip(), mtu: s.mtu, verdict: verdict}, s.variant)
 }
 
 // checkCapture ends a capture, and keeps it where the flag says so.

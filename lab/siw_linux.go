@@ -118,24 +118,18 @@ func (img *image) extractSiw(ctx context.Context) error {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return err
 	}
-	cmd := img.command(ctx, "usr/bin/xz", "-dc", sources[0])
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	n := 0
+	err = readTree(img.command(ctx, "usr/bin/xz", "-dc", sources[0]), func(r io.Reader) (err error) {
+		if n, err = untarDir(r, siwSource, to); err == nil && n > 0 {
+			err = errEnough
+		}
 		return err
+	})
+	if err == nil && n == 0 {
+		err = errors.New("it has no " + siwSource)
 	}
-	if err := spawn(asTree(cmd)); err != nil {
-		return err
-	}
-	n, err := untarDir(out, siwSource, to)
-	cmd.Process.Kill() // what follows the directory is of no interest
-	cmd.Wait()
 	if err != nil {
-		return fmt.Errorf("extract %s: %w: %s", filepath.Base(sources[0]), err, stderr.Bytes())
-	}
-	if n == 0 {
-		return fmt.Errorf("extract %s: it has no %s", filepath.Base(sources[0]), siwSource)
+		return fmt.Errorf("extract %s: %w", filepath.Base(sources[0]), err)
 	}
 	return nil
 }

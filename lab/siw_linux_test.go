@@ -18,15 +18,7 @@ func TestSiw(t *testing.T) {
 	recordTest(t, labFamily, resultRow{program: "rping", server: "kernel", ip: "both", mtu: 1500}, "iWARP (siw) between two guests")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	l, err := Start(ctx, Config{MTU: 1500, Guests: 2, Device: deviceSiw})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	l := ownLab(ctx, t, Config{MTU: 1500, Guests: 2, Device: deviceSiw})
 	server, client := l.Guest(0), l.Guest(1)
 	for _, v6 := range []bool{false, true} {
 		at := cmPort{rdmacm.PortSpaceTCP, nextPort()}

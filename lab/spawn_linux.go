@@ -2,7 +2,9 @@ package lab
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -42,6 +44,37 @@ func asTree(cmd *exec.Cmd) *exec.Cmd {
 	dieWithThread(cmd)
 	cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
 	return cmd
+}
+
+// errEnough is what the reader of readTree returns when it wants no more.
+var errEnough = errors.New("enough")
+
+// readTree is runTree for a command whose output goes to a reader. It ends the command where the reader ends.
+func readTree(cmd *exec.Cmd, read func(io.Reader) error) error {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := spawn(asTree(cmd)); err != nil {
+		return err
+	}
+	err = read(out)
+	if err != nil {
+		cmd.Process.Kill()
+	}
+	ended := cmd.Wait()
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case err == nil:
+		err = ended
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return nil
 }
 
 // runTree runs a command to its end, and neither it nor what it starts outlives this process. The

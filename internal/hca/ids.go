@@ -62,18 +62,11 @@ func (s *ids) plausible(i ident) bool {
 		}
 	case idsCount:
 		if i.near(s.accepted) {
-			// Ours begin again with each train; a count that passes there does so once.
-			again := s.restarts
-			if i.ours() && i.id <= s.accepted.id {
-				again++
-			}
-			if again == idSteady {
+			restarts := s.restartsWith(i)
+			if restarts == idSteady {
 				return s.accept(idsOurs, i)
 			}
-			s.accept(idsCount, i)
-			if i.ours() {
-				s.restarts = again
-			}
+			*s = ids{kind: idsCount, accepted: i, restarts: restarts}
 			return true
 		}
 		if again {
@@ -94,6 +87,18 @@ func (s *ids) plausible(i ident) bool {
 		return s.accept(idsNoCount, i)
 	}
 	return false
+}
+
+// restartsWith returns how often a count has begun again among ours, i included. Ours do so with each train, and a
+// count that comes by does so once.
+func (s *ids) restartsWith(i ident) int {
+	switch {
+	case !i.ours():
+		return 0
+	case i.id <= s.accepted.id:
+		return s.restarts + 1
+	}
+	return s.restarts
 }
 
 func (s *ids) kindOf(i ident) idsKind {

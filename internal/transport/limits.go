@@ -22,8 +22,8 @@ const (
 // What this implementation chose.
 const (
 	// maxWindow is how many packets a requester has unacknowledged at most, responses to its READs
-	// included, of which a narrowed window still takes two chunks. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds
-	// several times.
+	// included, of which a window that losses have narrowed still takes two chunks. At an MTU of 4096 it is
+	// 1 MiB, which a receive buffer of 4 MiB holds several times.
 	maxWindow = 256
 	// lossWindow is what NAKs leave of it at least, and minWindow what timeouts do. With fewer packets under way, one lost
 	// acknowledgement would more often be the only one, and cost a timeout.
