@@ -328,7 +328,7 @@ func TestClose(t *testing.T) {
 				}
 			})
 		}
-		received := drainUntil(m, 7000+i)
+		received := drainUntil(m, 7000+i, func(n int) { m.send(m.block, n) })
 		if i%2 == 0 {
 			m.netdev.Close() // as package hca does
 			m.link.Close()
