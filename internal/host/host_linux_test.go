@@ -91,7 +91,7 @@ func (m *member) receive() {
 		for _, d := range batch[:n] {
 			var p wire.Packet
 			if p.Decode(d.Payload) == nil {
-				m.got <- fmt.Sprintf("%06x %s", p.DestQP, p.Payload[:4])
+				m.got <- fmt.Sprintf("%06x %.4s", p.DestQP, p.Payload) // garbage may have less
 			}
 		}
 		if n == 0 {
