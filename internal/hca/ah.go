@@ -56,17 +56,6 @@ func (q *qp) listen() error {
 	return first
 }
 
-// follow sets the path of the datagram that the transport has written, and reports whether it is
-// another than before.
-func (q *qp) follow(a *ah) bool {
-	if q.lastAH == a {
-		return false
-	}
-	q.lastAH = a
-	q.route(a.path)
-	return true
-}
-
 // Lengths and fields of the IP headers in a GRH.
 const (
 	ipv4Size     = 20

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -36,7 +37,7 @@ func newTestCQ(t testing.TB, entries int) (*testCQ, *verbs.Device) {
 func (c *testCQ) add(n int, solicited bool, status verbs.WCStatus) {
 	for range n {
 		c.last++
-		c.push(verbs.WC{ID: c.last, Status: status}, &c.slots, c.last, solicited)
+		c.Push([]queue.CQE{{WC: verbs.WC{ID: c.last, Status: status}, Slots: &c.slots, Freed: c.last, Solicited: solicited}})
 	}
 }
 
@@ -66,40 +67,6 @@ func (c *testCQ) want(t testing.TB, n int, first, last uint64) {
 	if len(got) > 0 && c.slots.Load() != last {
 		t.Errorf("%d places are free after completion %d", c.slots.Load(), last)
 	}
-}
-
-func TestCQRing(t *testing.T) {
-	c, _ := newTestCQ(t, 5)
-	c.want(t, 4, 1, 0)
-	for round := range uint64(7) {
-		first := round*4 + 1
-		c.add(4, false, 0)
-		c.want(t, 3, first, first+2)
-		c.want(t, 3, first+3, first+3)
-	}
-	if got, err := c.poll(0); len(got) != 0 || err != nil {
-		t.Errorf("a poll without room: %v, %v", got, err)
-	}
-}
-
-func TestCQResize(t *testing.T) {
-	c, _ := newTestCQ(t, 4)
-	c.add(4, false, 0)
-	c.want(t, 2, 1, 2)
-	c.add(2, false, 0) // 3 to 6, around the end of the ring
-	if err := c.Resize(3); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("Resize to 3 with 4 waiting: %v, want ErrBusy", err)
-	}
-	if err := c.Resize(9); err != nil || c.Cap() != 9 {
-		t.Errorf("Resize: %v, capacity %d", err, c.Cap())
-	}
-	c.add(5, false, 0)
-	c.want(t, 10, 3, 11)
-	if err := c.Resize(1); err != nil {
-		t.Error(err)
-	}
-	c.add(1, false, 0)
-	c.want(t, 2, 12, 12)
 }
 
 func TestCQOverflow(t *testing.T) {
@@ -151,55 +118,6 @@ func TestCQOverflowFailsQPs(t *testing.T) {
 	x.must(x.cq.Close())
 }
 
-func TestCQArm(t *testing.T) {
-	c, _ := newTestCQ(t, 100)
-	notified := func(what string, want bool) {
-		t.Helper()
-		select {
-		case <-c.user.Events():
-			if !want {
-				t.Errorf("%s: an event, want none", what)
-			}
-		default:
-			if want {
-				t.Errorf("%s: no event", what)
-			}
-		}
-	}
-	arm := func(solicited bool) {
-		t.Helper()
-		if err := c.user.Notify(solicited); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.add(1, true, 0)
-	notified("not armed", false)
-	arm(false)
-	notified("completion from before", false)
-	c.add(1, false, 0)
-	notified("any", true)
-	c.add(1, true, 0)
-	notified("armed for one only", false)
-
-	arm(true)
-	c.add(1, false, 0)
-	notified("solicited, and one that is not", false)
-	c.add(1, true, 0)
-	notified("solicited", true)
-	arm(true)
-	c.add(1, false, verbs.WCFlushErr)
-	notified("solicited, and one that failed", true)
-
-	arm(true)
-	arm(false)
-	c.add(1, false, 0)
-	notified("any, on top of solicited", true)
-	arm(false)
-	arm(true)
-	c.add(1, false, 0)
-	notified("solicited does not take any back", true)
-}
-
 func TestCQClose(t *testing.T) {
 	c, d := newTestCQ(t, 1)
 	c.add(2, false, 0)
@@ -230,7 +148,7 @@ func TestSendSlots(t *testing.T) {
 	}
 	completions := func(n int) {
 		t.Helper()
-		for c := x.cq.Provider().(*cq); c.waiting.Load() < int64(n); {
+		for c := x.cq.Provider().(*cq); c.Waiting() < int(n); {
 			runtime.Gosched()
 		}
 	}
@@ -299,7 +217,7 @@ func TestResetWithOldCompletions(t *testing.T) {
 	x.recv(verbs.RecvWR{ID: 100}, verbs.RecvWR{ID: 101})
 	x.send(write, write, write, write)
 	completions := func(n int64) {
-		for c := x.cq.Provider().(*cq); c.waiting.Load() < n; {
+		for c := x.cq.Provider().(*cq); c.Waiting() < int(n); {
 			runtime.Gosched()
 		}
 	}

@@ -10,7 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/queue"
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -39,9 +43,9 @@ type Device struct {
 	start  time.Time
 
 	port   port
-	events events
-	qps    table[qp]
-	mrs    table[mr]
+	events queue.Events
+	qps    idtable.Table[qp]
+	keys   *mem.Keys
 	pds    atomic.Int64
 	cqs    atomic.Int64
 	ahs    atomic.Int64
@@ -67,8 +71,8 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	if d.name == "" {
 		d.name = namePrefix + netdev.Name()
 	}
-	d.qps.limit, d.mrs.limit = maxQP, maxMR
-	d.qps.claim, d.qps.rest = c.Claim, qpnRest
+	d.qps.Limit, d.qps.Claim, d.qps.Rest = maxQP, c.Claim, qpnRest
+	d.keys = mem.NewKeys(maxMR, nil)
 	d.gsi.dev = d
 	d.engines.Store(new([]*engine))
 	d.port.netdevName = netdev.Name()
@@ -160,29 +164,29 @@ func (d *Device) QueryPort(int) (verbs.PortAttr, error) { return d.port.query(),
 // GID implements verbs.ProviderDevice.
 func (d *Device) GID(_, index int) (verbs.GIDEntry, error) { return d.port.gid(index) }
 
-// defaultPKey is the only partition of RoCE devices.
-const defaultPKey = 0xffff
-
-// PKey implements verbs.ProviderDevice.
+// PKey implements verbs.ProviderDevice. RoCE devices know one partition.
 func (d *Device) PKey(_, index int) (verbs.PKey, error) {
 	if index != 0 {
 		return 0, verbs.Errorf(verbs.ErrNotFound, "P_Key index %d: the table has one entry", index)
 	}
-	return defaultPKey, nil
+	return wire.DefaultPKey, nil
 }
 
 // NextEvent implements verbs.ProviderDevice.
-func (d *Device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) { return d.events.next(ctx) }
+func (d *Device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) { return d.events.Next(ctx) }
 
-// pd is a protection domain: nothing but an identity.
-type pd struct{ dev *Device }
+// pd is a protection domain. Its memory is that of package mem.
+type pd struct {
+	*mem.PD
+	dev *Device
+}
 
 // AllocPD implements verbs.ProviderDevice.
 func (d *Device) AllocPD() (verbs.ProviderPD, error) {
 	if !d.take(&d.pds, maxPD) {
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d PDs (max_pd)", maxPD)
 	}
-	return &pd{d}, nil
+	return &pd{d.keys.NewPD(), d}, nil
 }
 
 func (p *pd) Close() error {
@@ -205,17 +209,16 @@ func (d *Device) Close() error {
 	d.closed = true // from here on engines stay as they are
 	d.mu.Unlock()
 	d.setGone()
-	d.events.close()
+	d.events.Close()
 	err := d.netdev.Close()
 	d.watcher.Wait()
 	for _, e := range *d.engines.Load() {
 		e.close()
 	}
 	errs := []error{err}
-	// The facade closes no device with open regions, but rdmatest does at the end of a test. The
-	// runtime panics at pinned memory that is forgotten; allocated memory stays, since a
-	// goroutine that outlives the test would die of its absence.
-	d.mrs.all((*mr).unpin)
+	// The facade closes no device with open regions, but rdmatest does at the end of a test. Allocated
+	// memory stays: a goroutine that outlives the test would die of its absence.
+	d.keys.Unpin()
 	for _, c := range d.config.Closers {
 		errs = append(errs, c.Close())
 	}

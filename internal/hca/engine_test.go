@@ -138,14 +138,14 @@ func TestTimersWithoutPolling(t *testing.T) {
 		v.recv(verbs.RecvWR{}) // so that no later message needs to wait
 		u.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled}, verbs.SendWR{Op: verbs.OpSend, Flags: signaled})
 		synctest.Wait()
-		if n := u.cq.Provider().(*cq).waiting.Load(); n != 1 {
+		if n := u.cq.Provider().(*cq).Waiting(); n != 1 {
 			t.Errorf("%d completions with one receive, want 1", n)
 		}
 		<-time.After(50 * time.Millisecond)
 		v.recv(verbs.RecvWR{})
 		<-time.After(50 * time.Millisecond)
 		synctest.Wait()
-		if n := u.cq.Provider().(*cq).waiting.Load(); n != 2 {
+		if n := u.cq.Provider().(*cq).Waiting(); n != 2 {
 			t.Errorf("%d completions with two receives, want 2; counters %+v", n, counters(u))
 		}
 
@@ -330,7 +330,7 @@ func TestStress(t *testing.T) {
 	}
 	wg.Wait()
 	for _, d := range []*verbs.Device{a, b} {
-		if n := impl(d).qps.used; n != 0 {
+		if n := impl(d).qps.Len(); n != 0 {
 			t.Errorf("%d QPs are left", n)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -14,7 +15,7 @@ const (
 
 	// commIDBits is how many of a communication ID's bits a device chooses. The 12 above are those of
 	// a block of QPNs, which is how processes that share QP1 tell whose an ID is.
-	commIDBits = 32 - (24 - blockBits)
+	commIDBits = 32 - (24 - idtable.BlockBits)
 )
 
 // gsi is a device's part in QP1: its QP of that number, which is not in the table of QPs, and
@@ -33,15 +34,12 @@ type service struct {
 	id   uint64
 }
 
-var (
-	_ verbs.ProviderGSI     = (*Device)(nil)
-	_ verbs.ProviderCommEst = (*qp)(nil)
-)
+var _ verbs.ProviderGSI = (*Device)(nil)
 
 // CreateGSI implements verbs.ProviderGSI.
 func (d *Device) CreateGSI(p verbs.ProviderPD, attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
 	// A process is known to the others by a block.
-	if _, err := d.qps.first(); err != nil {
+	if _, err := d.firstBlock(); err != nil {
 		return nil, err
 	}
 	q := p.(*pd).newQP(attr, user)
@@ -71,9 +69,18 @@ func (g *gsi) close() {
 	g.qp.Store(nil)
 }
 
+// firstBlock returns the block of QPNs by which other processes know this one.
+func (d *Device) firstBlock() (uint32, error) {
+	block, err := d.qps.First()
+	if err != nil {
+		return 0, numberError(err)
+	}
+	return block, nil
+}
+
 // CommIDs implements verbs.ProviderGSI.
 func (d *Device) CommIDs() (base uint32, bits int, err error) {
-	block, err := d.qps.first()
+	block, err := d.firstBlock()
 	return block << commIDBits, commIDBits, err
 }
 
@@ -86,7 +93,7 @@ func (d *Device) ClaimService(gidIndex int, id uint64) (release func(), err erro
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.qps.first(); err != nil {
+	if _, err := d.firstBlock(); err != nil {
 		return nil, err
 	}
 	g, s := &d.gsi, service{addr, id}
@@ -114,31 +121,4 @@ func (d *Device) ClaimService(gidIndex int, id uint64) (release func(), err erro
 		end()
 		delete(g.services, s)
 	}, nil
-}
-
-// NotifyCommEst implements verbs.ProviderCommEst.
-func (q *qp) NotifyCommEst(f func()) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return
-	}
-	q.commEst = f
-	if q.established {
-		q.tellCommEst()
-	}
-}
-
-// Established implements transport.Host.
-func (q *qp) Established() {
-	q.established = true
-	q.tellCommEst()
-}
-
-// tellCommEst calls who wants to be told, without q.mu, which the caller holds.
-func (q *qp) tellCommEst() {
-	if f := q.commEst; f != nil {
-		q.commEst = nil
-		go f()
-	}
 }

@@ -162,7 +162,7 @@ func TestDamageAccepted(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			const seed = 20
 			rng := rand.New(rand.NewPCG(seed, 1))
-			q := &qp{src: netip.AddrPortFrom(dst.Addr(), 50000)}
+			var in inbound
 			accepted := 0
 			id := uint16(rng.Uint32())
 			for i := range packets {
@@ -173,7 +173,7 @@ func TestDamageAccepted(t *testing.T) {
 				if tt.kind == idsOurs {
 					id = 0
 				}
-				q.ids = ids{kind: tt.kind, accepted: ident{id, true}}
+				in.ids = ids{kind: tt.kind, accepted: ident{id, true}}
 				sealForeign(src, dst, id, true, datagram)
 				if tt.flips {
 					for range 1 + rng.IntN(3) {
@@ -187,7 +187,7 @@ func TestDamageAccepted(t *testing.T) {
 				if foundGood(src, dst, id, datagram) {
 					continue // damage where the ICRC does not cover, or bits that flipped back
 				}
-				if q.checkICRC(&link.Datagram{Src: src}, 0, datagram) {
+				if in.verify(dst.Addr(), &link.Datagram{Src: src}, 0, datagram) {
 					accepted++
 				}
 			}

@@ -2,8 +2,8 @@ package hca
 
 import "time"
 
-// What a device grants. Nothing is set aside for it: these are bounds against mistakes, in the
-// region of what cards and the kernel's software device have.
+// What a device grants. Nothing is set aside for it. These are bounds against mistakes, of the order
+// of what cards and the kernel's software device have.
 const (
 	maxQP            = 1 << 20
 	maxQPWR          = 1 << 15
@@ -22,14 +22,13 @@ const (
 	maxMessageSize   = 1 << 31
 	gidTableLen      = 256
 	maxMcastQPAttach = 1 << 12
-	localACKDelay    = 15 // code: 4.096 µs × 2^15 is 134 ms, what the kernel's software device says
+	localACKDelay    = 15 // a code: 4.096 µs × 2^15 is 134 ms, as the kernel's software device says
 )
 
 const (
-	// qpnRest is for how long the number of a QP that was destroyed is not given to another: longer than a
-	// connection manager takes to repeat a message that was lost. maxResting bounds how many wait for that.
-	qpnRest    = 3 * time.Second
-	maxResting = 4 * blockSize
+	// qpnRest is for how long the number of a destroyed QP is not given to another: longer than a
+	// connection manager takes to repeat a message that was lost.
+	qpnRest = 3 * time.Second
 
 	// receiveBatch is how many datagrams one call of Link.Recv takes.
 	receiveBatch = 64
@@ -38,26 +37,27 @@ const (
 	sendBatch  = 64
 	trainSpace = 64 << 10
 
-	// turnPackets is how many packets a QP sends that nothing on the wire paces, READ responses
-	// and what UC and UD send, before others have their turn.
+	// turnPackets is how many packets that nothing on the wire paces a QP sends before others have
+	// their turn. Such are READ responses, and what UC and UD send.
 	turnPackets = 128
 
 	// trainBytes bounds a train: it is one UDP payload until it is cut.
 	trainBytes = 1<<16 - 1 - 40 - 8
 
-	// While a program polls, the goroutine that otherwise sleeps in the link would be woken by each
-	// datagram, for nothing. It naps instead for as long as at least busyPolls came in a nap.
+	// While a program polls, each datagram would wake the goroutine that otherwise sleeps in the
+	// link, for nothing. So the goroutine naps for napTime, and goes on napping as long as busyPolls
+	// polls or more come in each nap.
 	napTime   = 500 * time.Microsecond
 	busyPolls = 50
 
-	// idWindow is how far the IPv4 identification of a sender that counts may have moved
-	// on between two of its datagrams to us.
+	// idWindow is by how much the IPv4 identification of a sender that counts may differ between two
+	// of its datagrams to us.
 	idWindow = 4096
-	// idMisses is after how many datagrams in a row that do not fit any count a sender is
-	// taken not to count, and idSteady after how many that do it is again taken to; and after how many
-	// of its restarts one that counts is taken to be such as ourselves.
+	// A sender is taken for one that does not count when more than idMisses datagrams in a row do
+	// not fit a count. It is taken for one that counts when idSteady datagrams in a row fit again.
+	// A sender that counts is taken for an adverb when its count has begun again idSteady times.
 	idMisses = 2
 	idSteady = 64
-	// ownIDs is more than any adverb sends in a train.
+	// ownIDs is more segments than any adverb sends in a train.
 	ownIDs = 128
 )

@@ -65,13 +65,13 @@ func (p *port) refresh(d *Device, first bool) error {
 		return nil
 	}
 	if changed {
-		d.events.add(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
+		d.events.Add(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
 	}
 	switch {
 	case s.Up && !wasUp:
-		d.events.add(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
+		d.events.Add(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
 	case !s.Up && wasUp:
-		d.events.add(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
+		d.events.Add(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (d *Device) fail() {
 	select {
 	case <-d.gone:
 	default:
-		d.events.add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+		d.events.Add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
 		d.setGone()
 	}
 }

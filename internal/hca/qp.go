@@ -2,107 +2,117 @@ package hca
 
 import (
 	"errors"
-	"fmt"
 	"math/bits"
-	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/idtable"
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/transport"
-	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// qp is a queue pair: a transport.QP with its lock, its address and its queues.
+// qp is a queue pair: a transport.QP with its lock, its queues and its way through the network.
 type qp struct {
-	dev            *Device
-	pd             *pd
-	user           *verbs.QP
-	typ            verbs.QPType
-	num            uint32
-	cap            verbs.QPCap
-	sendCQ, recvCQ *cq
-	rq             recvQueue
-	srq            *srq          // in place of rq, or nil
-	state          atomic.Uint32 // of t, for those who do not hold mu
+	dev  *Device
+	pd   *pd
+	user *verbs.QP
+	typ  verbs.QPType
+	num  uint32
+	cap  verbs.QPCap
 
-	timer qpTimer // timers.mu guards it
+	queues
+	state atomic.Uint32 // of t, for those who do not hold mu: see publish
+	timer qpTimer       // timers.mu guards it
 
 	mu      sync.Mutex
 	t       *transport.QP
 	closed  bool
-	polled  *atomic.Uint64 // send queue places freed by polling; anew after each RESET
-	timerAt int64          // ns; when the timers call at the latest, never if they do not
-	waiting bool           // among the engine's pending
+	timerAt int64 // ns; when the timers call at the latest, never if they do not
+	queued  bool  // for another turn
+	out     outbound
+	in      inbound
+	commEst commEst
+}
 
-	// The path, from RTR on.
-	eng          *engine
-	src, dst     netip.AddrPort
-	flow         wire.Flow
-	trafficClass uint8
-
-	// The peer's first request since RTR.
-	established bool
-	commEst     func() // told of it once, or nil
-
-	// UD: the way of the latest datagram, and the Q_Key of those that come.
-	lastAH *ah
-	qkey   verbs.QKey
-
-	// SRQ: receives that the transport has taken and not completed.
-	taken []*transport.RecvWQE
-
-	// The way in.
-	heardFrom netip.AddrPort
-	inbound   wire.Flow // from heardFrom
-	ids       ids
+// queues are where a QP's completions go and its receives come from.
+type queues struct {
+	sendCQ, recvCQ *cq
+	rq             *queue.RecvQueue // or nil, with an SRQ
+	srq            *queue.SRQUser   // or nil, without one
+	lastWQE        bool             // the event that no receive of the SRQ will be taken was raised
 }
 
 var (
-	_ verbs.ProviderQP = (*qp)(nil)
-	_ transport.Host   = (*qp)(nil)
+	_ verbs.ProviderQP      = (*qp)(nil)
+	_ verbs.ProviderCommEst = (*qp)(nil)
 )
 
 // CreateQP implements verbs.ProviderPD.
 func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
 	q := p.newQP(attr, user)
-	err := p.dev.qps.add(q, func(n uint32) { q.number(n, attr) })
-	switch {
-	case errors.Is(err, errFull):
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", maxQP)
-	case err != nil:
-		return nil, err
+	if err := p.dev.qps.Add(q, func(n uint32) { q.number(n, attr) }); err != nil {
+		return nil, numberError(err)
 	}
 	q.sendCQ.attach(q)
 	q.recvCQ.attach(q)
 	return q, nil
 }
 
+// numberError says why there is no QPN.
+func numberError(err error) error {
+	switch {
+	case errors.Is(err, idtable.ErrFull):
+		return verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", maxQP)
+	case errors.Is(err, idtable.ErrNoBlock):
+		return verbs.Errorf(verbs.ErrLimit, "all blocks of 4096 QPNs of this host have owners: end some programs, "+
+			"or use a network namespace of your own")
+	}
+	return err
+}
+
 // newQP makes a QP that has no number yet.
 func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
 	attr.Cap.MaxSendWR = ringSize(attr.Cap.MaxSendWR)
 	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
-	q := &qp{
-		dev: p.dev, pd: p, user: user, typ: attr.Type,
-		sendCQ: attr.SendCQ.(*cq), recvCQ: attr.RecvCQ.(*cq),
-		polled: new(atomic.Uint64), timerAt: never,
-	}
+	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type, timerAt: never}
+	q.sendCQ, q.recvCQ = attr.SendCQ.(*cq), attr.RecvCQ.(*cq)
 	if attr.SRQ != nil {
-		q.srq = attr.SRQ.(*srq)
+		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*srq).SRQ}
 	} else {
 		attr.Cap.MaxRecvWR = ringSize(attr.Cap.MaxRecvWR)
 		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
+		q.rq = queue.NewRecvQueue(p.PD, attr.Cap)
 	}
-	q.cap, q.rq = attr.Cap, newRecvQueue(attr.Cap)
+	q.cap = attr.Cap
 	q.timer.place = -1
 	return q
 }
 
+// receives is where the transport takes receives from.
+func (q *queues) receives() transport.Receives {
+	if q.srq != nil {
+		return q.srq
+	}
+	return q.rq
+}
+
+// forget takes back all receives, without completions, as RESET does. Those of an SRQ serve others.
+func (q *queues) forget() {
+	q.lastWQE = false
+	if q.srq != nil {
+		q.srq.Reset()
+	} else {
+		q.rq.Reset()
+	}
+}
+
 func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
-	q.t = transport.New(q, transport.Config{Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets})
+	q.t = transport.New(transport.Config{
+		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets,
+		PD: q.pd.PD, Receives: q.receives(),
+	})
 }
 
 // ringSize is the next power of two.
@@ -115,17 +125,6 @@ func ringSize(n int) int {
 
 func (q *qp) QPN() verbs.QPN       { return verbs.QPN(q.num) }
 func (q *qp) State() verbs.QPState { return verbs.QPState(q.state.Load()) }
-
-// updateState publishes the transport's state. The caller holds q.mu.
-func (q *qp) updateState() { q.state.Store(uint32(q.t.State())) }
-
-// announce publishes the error state before a completion that tells of it: who has polled that
-// does not find the QP in RTS.
-func (q *qp) announce(wc *verbs.WC) {
-	if wc.Status != verbs.WCSuccess {
-		q.updateState()
-	}
-}
 
 // Query implements verbs.ProviderQP.
 func (q *qp) Query() (verbs.QPAttr, error) {
@@ -145,10 +144,9 @@ func (q *qp) Counters() transport.Counters {
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	from := q.t.State()
-	to, err := verbs.CheckModify(q.typ, from, attr, mask)
-	if err != nil {
-		return err
+	to := q.t.State()
+	if mask&verbs.MaskState != 0 {
+		to = attr.State
 	}
 	if mask&verbs.MaskPKeyIndex != 0 && attr.PKeyIndex != 0 {
 		return verbs.Errorf(verbs.ErrInvalid, "PKEY_INDEX %d: the table has one entry, 0", attr.PKeyIndex)
@@ -167,6 +165,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	var p path
 	if mask&verbs.MaskAV != 0 {
+		var err error
 		if p, err = q.dev.resolve(&attr.AH, false); err != nil {
 			return err
 		}
@@ -183,71 +182,13 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.MaskAV != 0 {
 		q.setPath(p)
 	}
-	if mask&verbs.MaskQKey != 0 {
-		q.qkey = attr.QKey
-	}
 	if to == verbs.QPStateReset {
-		q.giveReceivesBack()
-		q.rq.reset()
-		q.polled = new(atomic.Uint64)
+		q.forget()
 		q.clearPath()
-		q.established = false
+		q.commEst.told = false
 	}
-	q.updateState()
 	q.transmit(now)
 	return nil
-}
-
-// path is where an address handle leads.
-type path struct {
-	eng          *engine
-	dst          netip.AddrPort
-	trafficClass uint8
-}
-
-// resolve finds the way to a peer or, if that is allowed, to a multicast group.
-func (d *Device) resolve(ah *verbs.AHAttr, multicast bool) (path, error) {
-	local, err := d.port.addr(ah.SGIDIndex)
-	if err != nil {
-		return path{}, err
-	}
-	peer := ah.DGID.Addr()
-	if peer.Is4() != local.Is4() {
-		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v and ours, %v at index %d, are of different IP versions: "+
-			"choose another GID index", ah.DGID, verbs.GIDFromAddr(local), ah.SGIDIndex)
-	}
-	if peer.IsUnspecified() || peer.IsMulticast() && !multicast {
-		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v is no single host's address", ah.DGID)
-	}
-	e, err := d.engine(local)
-	if err != nil {
-		return path{}, err
-	}
-	return path{eng: e, dst: netip.AddrPortFrom(peer, link.Port), trafficClass: ah.TrafficClass}, nil
-}
-
-func (q *qp) setPath(p path) {
-	if q.eng != nil && q.eng != p.eng {
-		q.clearPath()
-	}
-	q.route(p)
-	q.heardFrom, q.ids = netip.AddrPort{}, ids{}
-}
-
-// route makes what q sends go by p.
-func (q *qp) route(p path) {
-	q.eng, q.dst, q.trafficClass = p.eng, p.dst, p.trafficClass
-	q.src = p.eng.link.Source(q.num)
-	q.flow = wire.NewFlow(q.src, q.dst)
-}
-
-func (q *qp) clearPath() {
-	if q.eng == nil {
-		return
-	}
-	q.eng.timers.remove(q)
-	q.timerAt = never
-	q.eng, q.lastAH = nil, nil
 }
 
 // PostSend implements verbs.ProviderQP.
@@ -257,7 +198,6 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	if q.closed {
 		return 0, verbs.ErrClosed
 	}
-	q.t.Polled(q.polled.Load())
 	for n = range wrs {
 		if q.typ == verbs.QPTypeUD {
 			if err = q.checkDatagram(&wrs[n]); err != nil {
@@ -304,11 +244,11 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		}
 		return 0, verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: receives can be posted from INIT on") // IBTA C10-97.2.1
 	}
-	n, err := q.rq.post(wrs)
+	n, err := q.rq.Post(wrs)
 	if q.State() == verbs.QPStateErr {
 		q.mu.Lock()
 		if q.t.State() == verbs.QPStateErr { // and not RESET by now
-			q.FlushRecv()
+			q.flushReceives()
 		}
 		q.mu.Unlock()
 	}
@@ -327,7 +267,7 @@ func (q *qp) fail() {
 	defer q.mu.Unlock()
 	if !q.closed {
 		q.t.Fail()
-		q.updateState()
+		q.publish()
 	}
 }
 
@@ -339,97 +279,18 @@ func (q *qp) Close() error {
 	if q.num == gsiQPN {
 		q.dev.gsi.close()
 	} else {
-		q.dev.qps.remove(q.num)
+		q.dev.qps.Remove(q.num)
 	}
 	q.mu.Lock()
 	q.closed = true
-	q.commEst = nil
+	q.commEst = commEst{told: true}
 	q.clearPath()
-	q.giveReceivesBack()
 	q.t.Modify(0, &verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
-	q.updateState()
+	q.forget()
+	q.publish()
 	q.mu.Unlock()
 	q.sendCQ.detach(q)
 	q.recvCQ.detach(q)
-	q.dev.events.drop(func(e verbs.AsyncEvent) bool { return e.QP == q.user })
+	q.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.QP == q.user })
 	return nil
-}
-
-// NextRecv implements transport.Host.
-func (q *qp) NextRecv() *transport.RecvWQE {
-	if q.srq == nil {
-		return q.rq.take()
-	}
-	w := q.srq.take()
-	if w != nil {
-		q.taken = append(q.taken, w)
-	}
-	return w
-}
-
-// giveReceivesBack returns to the SRQ what a QP that goes to RESET has taken of it.
-func (q *qp) giveReceivesBack() {
-	for _, w := range q.taken {
-		q.srq.putBack(w)
-	}
-	q.taken = q.taken[:0]
-}
-
-// RecvCredits implements transport.Host.
-func (q *qp) RecvCredits() int {
-	if q.srq != nil {
-		return -1
-	}
-	return q.rq.waiting()
-}
-
-// CompleteRecv implements transport.Host.
-func (q *qp) CompleteRecv(w *transport.RecvWQE, wc verbs.WC, solicited bool) {
-	q.announce(&wc)
-	if q.srq == nil {
-		q.recvCQ.push(wc, q.rq.freed, w.Index+1, solicited)
-		return
-	}
-	q.taken = slices.DeleteFunc(q.taken, func(t *transport.RecvWQE) bool { return t == w })
-	q.srq.release(w)
-	q.recvCQ.push(wc, nil, 0, solicited)
-}
-
-// FlushRecv implements transport.Host. It publishes the error state first: a receive that is
-// posted too late for the flush is then flushed by PostRecv.
-func (q *qp) FlushRecv() {
-	q.state.Store(uint32(verbs.QPStateErr))
-	if q.srq != nil {
-		// The receives of an SRQ are everybody's. The event says that this QP takes no more.
-		q.Event(verbs.EventQPLastWQEReached)
-		return
-	}
-	for w := q.rq.take(); w != nil; w = q.rq.take() {
-		q.CompleteRecv(w, verbs.WC{ID: w.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: q.QPN()}, true)
-	}
-}
-
-// CompleteSend implements transport.Host.
-func (q *qp) CompleteSend(wc verbs.WC, freed uint64) {
-	if wc.Status == verbs.WCRetryExceeded {
-		wc.Cause = q.explainLoss(wc.Cause)
-	}
-	q.announce(&wc)
-	q.sendCQ.push(wc, q.polled, freed, false)
-}
-
-// explainLoss adds to the cause of a timeout what the link knows.
-func (q *qp) explainLoss(cause error) error {
-	if q.eng == nil {
-		return cause
-	}
-	if s := q.eng.link.Stats(); s.SendErrors > 0 {
-		return fmt.Errorf("%w; %d datagrams could not be sent, the latest: %w", cause, s.SendErrors, s.LastSendError)
-	}
-	return cause
-}
-
-// Event implements transport.Host.
-func (q *qp) Event(t verbs.EventType) {
-	q.dev.events.add(verbs.AsyncEvent{Type: t, QP: q.user})
 }

@@ -1,17 +1,19 @@
 package hca
 
 import (
-	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/transport"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// pkeyBase is a P_Key without its membership bit.
-const pkeyBase = 0x7fff
+const (
+	pkeyBase = 0x7fff // a P_Key without its membership bit
+	ecnMask  = 0x03   // of a traffic class
+)
 
 // counter32 is a counter that sticks at its maximum, as those of ports do.
 type counter32 struct{ n atomic.Uint32 }
@@ -40,6 +42,9 @@ func (e *engine) receive(now time.Duration) (int, error) {
 		for s := range d.Segments() {
 			q = e.packetIn(now, q, d, s)
 		}
+		if q != nil {
+			q.publish() // the program need not wait for the rest of a long batch
+		}
 	}
 	if q != nil {
 		q.transmit(now)
@@ -67,7 +72,7 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 	}
 	q := cur
 	if q == nil || q.num != p.DestQP {
-		if q = e.dev.qps.get(p.DestQP); q == nil && p.DestQP == gsiQPN {
+		if q = e.dev.qps.Get(p.DestQP); q == nil && p.DestQP == gsiQPN {
 			q = e.dev.gsi.qp.Load()
 		}
 		if q == nil {
@@ -90,17 +95,17 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 	switch {
 	case q.typ == verbs.QPTypeUD:
 		e.acceptDatagram(q, d, segment, payload)
-	case q.closed || q.eng != e:
+	case q.closed || q.out.eng != e:
 		e.drops.noQP.Add(1)
-	case d.Src.Addr() != q.dst.Addr():
+	case d.Src.Addr() != q.out.dst.Addr():
 		e.drops.source.Add(1)
-	case !q.checkICRC(d, segment, payload):
+	case !q.in.verify(q.out.src.Addr(), d, segment, payload):
 		e.drops.icrc.Add(1)
-	case p.PKey&pkeyBase != defaultPKey&pkeyBase: // after the ICRC: damage is no partition's fault
+	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase: // after the ICRC: damage is no partition's fault
 		e.drops.pkey.Add(1)
 		e.dev.port.badPKeys.add()
 	default:
-		q.t.HandlePacket(now, p)
+		q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask))
 	}
 }
 
@@ -111,30 +116,18 @@ func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []
 	switch {
 	case q.closed:
 		e.drops.noQP.Add(1)
-	case !checkAnyICRC(&flow, d, segment, payload):
+	case !verifyAny(&flow, d, segment, payload):
 		e.drops.icrc.Add(1)
-	case p.PKey&pkeyBase != defaultPKey&pkeyBase:
+	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase:
 		e.drops.pkey.Add(1)
 		e.dev.port.badPKeys.add()
-	case p.Opcode.Headers()&wire.HeaderDETH != 0 && verbs.QKey(p.DETH.QKey) != q.qkey:
-		e.drops.qkey.Add(1)
-		e.dev.port.qkeyViolations.add()
 	default:
 		putGRH(&e.grh, d, len(payload))
-		q.t.HandleDatagram(p, &e.grh)
+		if !q.t.HandleDatagram(p, &e.grh) {
+			e.drops.qkey.Add(1)
+			e.dev.port.qkeyViolations.add()
+		}
 	}
-}
-
-// checkAnyICRC is checkICRC for a sender of whom nothing is known.
-func checkAnyICRC(f *wire.Flow, d *link.Datagram, segment int, payload []byte) bool {
-	if d.IDKnown {
-		return f.Verify(d.ID+uint16(segment), payload)
-	}
-	if f.Verify(uint16(segment), payload) {
-		return true
-	}
-	_, _, ok := f.SolveID(payload)
-	return ok
 }
 
 // multicast hands a datagram to every QP that is attached to its group.
@@ -146,24 +139,7 @@ func (e *engine) multicast(d *link.Datagram, segment int, payload []byte) {
 	for _, q := range members {
 		q.mu.Lock()
 		e.acceptDatagram(q, d, segment, payload)
-		q.updateState()
+		q.publish()
 		q.mu.Unlock()
 	}
-}
-
-// checkICRC verifies a packet's ICRC, which covers the IPv4 identification and DF: as the link
-// saw them or, where it could not, as the sender must have set them.
-func (q *qp) checkICRC(d *link.Datagram, segment int, payload []byte) bool {
-	if d.Src != q.heardFrom {
-		q.heardFrom = d.Src
-		q.inbound = wire.NewFlow(d.Src, netip.AddrPortFrom(q.src.Addr(), link.Port))
-	}
-	if d.IDKnown {
-		return q.inbound.Verify(d.ID+uint16(segment), payload)
-	}
-	if q.ids.kind <= idsOurs && q.inbound.Verify(uint16(segment), payload) {
-		return q.ids.accept(idsOurs, ident{uint16(segment), true}) // all 32 bits
-	}
-	id, df, ok := q.inbound.SolveID(payload)
-	return ok && q.ids.plausible(ident{id, df})
 }

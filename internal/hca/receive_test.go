@@ -384,8 +384,8 @@ func TestForeignPeer(t *testing.T) {
 				q := y.impl()
 				q.mu.Lock()
 				defer q.mu.Unlock()
-				if q.ids.kind != tt.kind {
-					t.Errorf("seed %d: the sender is taken for kind %d, want %d", seed, q.ids.kind, tt.kind)
+				if q.in.ids.kind != tt.kind {
+					t.Errorf("seed %d: the sender is taken for kind %d, want %d", seed, q.in.ids.kind, tt.kind)
 				}
 			})
 		})

@@ -26,7 +26,8 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // transmit sends what q has to send, a turn of it. The caller holds q.mu, also while the link sends, so
 // that packets leave in the order of their PSNs.
 func (q *qp) transmit(now time.Duration) {
-	if q.eng == nil && q.typ != verbs.QPTypeUD {
+	q.publish()
+	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
 		return
 	}
 	b := batches.Get().(*batch)
@@ -37,15 +38,15 @@ func (q *qp) transmit(now time.Duration) {
 			break
 		}
 		if q.typ == verbs.QPTypeUD {
-			if q.follow(q.t.Route().(*ah)) {
+			if q.routeTo(q.t.AH().(*ah)) {
 				b.train = b.maxTrain // a train has one destination
 			}
 		}
-		if b.link != q.eng.link {
+		if l := q.out.eng.link; b.link != l {
 			b.flush()
-			b.link, b.maxTrain = q.eng.link, q.eng.link.MaxTrain()
+			b.link, b.maxTrain = l, l.MaxTrain()
 		}
-		b.add(q, n)
+		b.add(&q.out, n)
 		if b.n == sendBatch || b.used > trainSpace {
 			b.flush()
 			b.used = 0
@@ -54,21 +55,22 @@ func (q *qp) transmit(now time.Duration) {
 	b.flush()
 	b.used, b.link = 0, nil
 	batches.Put(b)
-	q.updateState()
-	if q.eng == nil {
+	q.publish()
+	e := q.out.eng
+	if e == nil {
 		return
 	}
-	q.eng.setTimer(q)
-	if !q.waiting && q.t.Pending() {
-		q.waiting = true
-		q.eng.wait(q)
+	e.setTimer(q)
+	if !q.queued && q.t.Pending() {
+		q.queued = true
+		e.queueTurn(q)
 	}
 }
 
 // add takes over the n bytes that were written to the free space: as the next segment of the
 // last train, or else as a datagram of its own. The identification that the ICRC covers is
 // the segment's number: see link.Link.Send.
-func (b *batch) add(q *qp, n int) {
+func (b *batch) add(o *outbound, n int) {
 	data := b.space[b.used : b.used+n]
 	b.used += n
 	if b.n > 0 {
@@ -76,15 +78,15 @@ func (b *batch) add(q *qp, n int) {
 		last := &b.dgram[b.n-1]
 		if b.train < b.maxTrain && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize &&
 			len(last.Payload)+n <= trainBytes {
-			q.flow.Seal(uint16(b.train), data)
+			o.flow.Seal(uint16(b.train), data)
 			last.Payload = last.Payload[:len(last.Payload)+n]
 			b.train++
 			return
 		}
 	}
-	q.flow.Seal(0, data)
+	o.flow.Seal(0, data)
 	b.dgram[b.n] = link.Datagram{
-		Src: q.src, Dst: q.dst, Payload: b.space[b.used-n : b.used : len(b.space)], SegmentSize: n, TrafficClass: q.trafficClass,
+		Src: o.src, Dst: o.dst, Payload: b.space[b.used-n : b.used : len(b.space)], SegmentSize: n, TrafficClass: o.trafficClass,
 	}
 	b.n++
 	b.train = 1

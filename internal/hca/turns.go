@@ -13,13 +13,13 @@ type turns struct {
 
 	mu    sync.Mutex
 	queue []*qp
-	spare []*qp // the memory of the latest round, for the next
+	last  []*qp // the memory of the latest round, for the next
 }
 
 func (t *turns) due() bool { return t.n.Load() > 0 }
 
-// wait queues q for another turn. The caller holds q.mu.
-func (e *engine) wait(q *qp) {
+// queueTurn queues q for another turn. The caller holds q.mu.
+func (e *engine) queueTurn(q *qp) {
 	t := &e.turns
 	t.mu.Lock()
 	t.queue = append(t.queue, q)
@@ -38,12 +38,12 @@ func (e *engine) serveTurns(now time.Duration) {
 	}
 	t.mu.Lock()
 	round := t.queue
-	t.queue, t.spare = t.spare[:0], nil
+	t.queue, t.last = t.last[:0], nil
 	t.n.Store(0)
 	t.mu.Unlock()
 	for i, q := range round {
 		q.mu.Lock()
-		q.waiting = false
+		q.queued = false
 		if !q.closed {
 			q.transmit(now)
 		}
@@ -51,6 +51,6 @@ func (e *engine) serveTurns(now time.Duration) {
 		round[i] = nil
 	}
 	t.mu.Lock()
-	t.spare = round
+	t.last = round
 	t.mu.Unlock()
 }

@@ -9,35 +9,19 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// completer takes the peer's responses and completes work requests, in the order of posting.
+// completer takes the peer's responses. It completes work requests, in the order of posting, and tells
+// recovery what has arrived and what is missing.
 type completer struct {
-	qp  *QP
-	una uint64 // the oldest sequence number that is not acknowledged
-
-	ackDeadline time.Duration // Never when nothing is outstanding
-	// backedAt is the una, plus 1, at which a NAK or a gap has made the requester go back
-	// already. Further signs of the same loss are then no news.
-	backedAt uint64
-
-	lastError string // what the latest retry was for
-	atomic    [atomicLength]byte
+	rc     *rc
+	qp     *QP
+	atomic [atomicLength]byte
 }
-
-func (c *completer) reset() { *c = completer{qp: c.qp, ackDeadline: Never} }
-
-func (c *completer) start(seq uint64) {
-	c.reset()
-	c.una = seq
-}
-
-// seqOf returns the sequence number of a PSN, which lies less than 2^23 from una.
-func (c *completer) seqOf(p wire.PSN) uint64 { return c.una + uint64(int64(p.Diff(psn(c.una)))) }
 
 // handle takes a response packet.
 func (c *completer) handle(now time.Duration, p *wire.Packet) {
-	q := c.qp
-	seq := c.seqOf(p.PSN)
-	if seq >= q.req.max || seq < c.una {
+	q, rec := c.qp, &c.rc.recovery
+	seq := rec.una + uint64(int64(p.PSN.Diff(psn(rec.una)))) // less than 2^23 from una
+	if seq >= rec.max || seq < rec.una {
 		// Not asked for, or answered already: packets repeat and overtake one another.
 		q.counters.Unexpected++
 		return
@@ -55,10 +39,9 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 }
 
 func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
-	q := c.qp
 	switch a.Syndrome.Kind() {
 	case wire.KindACK:
-		c.qp.req.setCredits(a)
+		c.rc.requester.setCredits(a)
 		if !c.advance(now, seq+1) {
 			c.gap(now)
 		}
@@ -76,66 +59,53 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 		}
 		c.nak(now, a.Syndrome.NAKCode())
 	default:
-		q.counters.Unexpected++
+		c.qp.counters.Unexpected++
 	}
 }
 
 // advance acknowledges everything before end and completes what is done by it. It returns false
 // if a READ or an atomic before end has not been answered: its response was lost.
 func (c *completer) advance(now time.Duration, end uint64) bool {
-	q := c.qp
-	before, whole := c.una, true
-	for q.sq.head != q.sq.tail {
-		w := q.sq.at(q.sq.head)
-		if w.local() {
-			if !w.executed {
-				break
-			}
-			c.completeLocal()
-			continue
-		}
-		if w.answered() && c.una < w.end() {
-			if end > w.seq {
-				c.una = max(c.una, w.seq)
-				whole = end <= c.una
-			}
+	sq, una := &c.qp.sq, c.rc.recovery.una
+	reach := end
+	for place := sq.head; place != sq.tail; place++ {
+		w := sq.at(place)
+		if w.seq >= end {
 			break
 		}
-		if w.end() > end && c.una < w.end() {
-			c.una = max(c.una, min(end, q.req.max))
+		if w.hasResponse() && una < w.end() {
+			reach = max(una, w.seq)
 			break
 		}
-		c.una = max(c.una, w.end())
-		q.sq.head++
-		q.complete(w, verbs.WCSuccess, nil)
 	}
-	if c.una != before {
-		c.progress(now, c.una-before)
+	if reach > una {
+		c.moveTo(now, reach)
 	}
-	return whole
+	return end <= reach
 }
 
-// completeLocal completes local operations that are the oldest and done.
-func (c *completer) completeLocal() {
+// moveTo makes seq the oldest that is not acknowledged, and completes what is done by it.
+func (c *completer) moveTo(now time.Duration, seq uint64) {
+	rec := &c.rc.recovery
+	nxt := rec.nxt
+	rec.acknowledged(now, seq)
+	c.completeDone()
+	c.rc.requester.advanced(rec.nxt != nxt)
+	c.failIfOldest()
+	c.qp.reportDrained()
+}
+
+// completeDone completes the oldest work requests that are done: local operations that were carried
+// out, and others that the peer has acknowledged or answered.
+func (c *completer) completeDone() {
 	q := c.qp
 	for q.sq.head != q.sq.tail {
 		w := q.sq.at(q.sq.head)
-		if !w.local() || !w.executed {
+		if w.isLocal() && !w.executed || !w.isLocal() && w.end() > c.rc.recovery.una {
 			return
 		}
-		q.sq.head++
-		q.complete(w, verbs.WCSuccess, nil)
+		q.completeSend(verbs.WCSuccess, nil)
 	}
-}
-
-// progress follows every move of una, by so many packets.
-func (c *completer) progress(now time.Duration, by uint64) {
-	q := c.qp
-	c.completeLocal()
-	q.req.acknowledged(by)
-	c.restartTimer(now)
-	c.failIfOldest()
-	q.reportDrained()
 }
 
 // failIfOldest fails the QP if the work request that is next to complete has a local error.
@@ -145,7 +115,7 @@ func (c *completer) failIfOldest() {
 		return
 	}
 	if w := q.sq.at(q.sq.head); w.fault != nil {
-		q.fail(w.fault.Status, w.fault.Cause)
+		q.fail(w.fault)
 	}
 }
 
@@ -160,16 +130,16 @@ func (c *completer) owner(seq uint64) *sendWQE {
 	return nil
 }
 
-// answers finds the READ or atomic that a response is for and acknowledges all before it.
+// responseTo finds the READ or atomic that a response is for, and acknowledges all before it.
 // It returns nil if the response is of no use.
-func (c *completer) answers(now time.Duration, seq uint64) *sendWQE {
+func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 	q := c.qp
 	w := c.owner(seq)
-	if w == nil || !w.answered() {
+	if w == nil || !w.hasResponse() {
 		q.counters.Unexpected++
 		return nil
 	}
-	if !c.advance(now, w.seq) || seq > c.una {
+	if !c.advance(now, w.seq) || seq > c.rc.recovery.una {
 		c.gap(now)
 		return nil
 	}
@@ -180,123 +150,87 @@ func (c *completer) answers(now time.Duration, seq uint64) *sendWQE {
 }
 
 func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) {
-	q := c.qp
-	w := c.answers(now, seq)
+	w := c.responseTo(now, seq)
 	if w == nil {
 		return
 	}
-	k := seq - w.seq
-	off := uint32(k) * q.mtu
-	size := min(w.length-off, q.mtu)
-	if w.op != verbs.OpRDMARead {
-		q.fail(verbs.WCBadRespErr, fmt.Errorf("psn %v is an atomic's, and the peer sent %v", p.PSN, p.Opcode))
-		return
-	}
-	if len(p.Payload) != int(size) {
-		q.fail(verbs.WCBadRespErr, fmt.Errorf("%v at psn %v has %d bytes, and %d were due at byte %d of the READ",
-			p.Opcode, p.PSN, len(p.Payload), size, off))
-		return
-	}
-	if p.Opcode.EndsMessage() != (k+1 == chunkEnd(w, k)) {
-		q.fail(verbs.WCBadRespErr, fmt.Errorf("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+1, w.packets))
-		return
-	}
-	if f := q.host.Scatter(w.sg, off, p.Payload); f != nil {
-		q.fail(f.Status, f.Cause)
+	if f := c.placeRead(w, seq-w.seq, p); f != nil {
+		c.qp.fail(f)
 		return
 	}
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
-		q.req.setCredits(p.AETH)
+		c.rc.requester.setCredits(p.AETH)
 	}
-	c.answered(now, w, seq+1)
+	c.moveTo(now, seq+1)
+}
+
+// placeRead checks response packet k of the READ w and stores its data.
+func (c *completer) placeRead(w *sendWQE, k uint64, p *wire.Packet) *fault {
+	q := c.qp
+	off := uint32(k) * q.mtu
+	size := min(w.length-off, q.mtu)
+	switch {
+	case w.op != verbs.OpRDMARead:
+		return badResponse("psn %v is an atomic's, and the peer sent %v", p.PSN, p.Opcode)
+	case len(p.Payload) != int(size):
+		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ", p.Opcode, p.PSN, len(p.Payload), size, off)
+	case p.Opcode.EndsMessage() != (k+1 == chunkEnd(w, k)):
+		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+1, w.packets)
+	}
+	if err := q.cfg.PD.Scatter(w.sg, off, p.Payload); err != nil {
+		return &fault{verbs.WCLocProtErr, err}
+	}
+	return nil
+}
+
+func badResponse(format string, args ...any) *fault {
+	return &fault{verbs.WCBadRespErr, fmt.Errorf(format, args...)}
 }
 
 func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet) {
 	q := c.qp
-	w := c.answers(now, seq)
+	w := c.responseTo(now, seq)
 	if w == nil {
 		return
 	}
 	if !w.isAtomic() {
-		q.fail(verbs.WCBadRespErr, fmt.Errorf("psn %v is a READ's, and the peer sent %v", p.PSN, p.Opcode))
+		q.fail(badResponse("psn %v is a READ's, and the peer sent %v", p.PSN, p.Opcode))
 		return
 	}
 	binary.NativeEndian.PutUint64(c.atomic[:], p.AtomicAckETH.Orig)
-	if f := q.host.Scatter(w.sg, 0, c.atomic[:]); f != nil {
-		q.fail(f.Status, f.Cause)
+	if err := q.cfg.PD.Scatter(w.sg, 0, c.atomic[:]); err != nil {
+		q.fail(&fault{verbs.WCLocProtErr, err})
 		return
 	}
-	q.req.setCredits(p.AETH)
-	c.answered(now, w, seq+1)
+	c.rc.requester.setCredits(p.AETH)
+	c.moveTo(now, seq+1)
 }
 
-// answered moves una to end, inside or at the end of the READ or atomic w, the oldest.
-func (c *completer) answered(now time.Duration, w *sendWQE, end uint64) {
-	q := c.qp
-	by := end - c.una
-	c.una = end
-	if end == w.end() {
-		q.sq.head++
-		q.complete(w, verbs.WCSuccess, nil)
-	}
-	c.progress(now, by)
-}
-
-// gap goes back because a response is missing: an implied NAK.
+// gap repeats because a response is missing: an implied NAK.
 func (c *completer) gap(now time.Duration) {
 	c.qp.counters.ImpliedNAKs++
-	c.again(now, "responses were lost")
+	c.repeat(now, "responses were lost")
 }
 
-// again makes the requester repeat everything from una on, unless it did so for this loss.
-func (c *completer) again(now time.Duration, why string) {
-	if c.qp.attr.State == verbs.QPStateErr || c.backedAt == c.una+1 {
-		return
+// repeat sends everything from una on again, unless that was done for this loss already.
+func (c *completer) repeat(now time.Duration, why string) {
+	if c.qp.attr.State != verbs.QPStateErr && c.rc.recovery.firstSign() {
+		c.rc.repeat(now, why)
 	}
-	c.qp.req.lost()
-	c.retry(now, why)
-	c.backedAt = c.una + 1
-}
-
-// retry goes back at the expense of one retry.
-func (c *completer) retry(now time.Duration, why string) {
-	q := c.qp
-	c.lastError = why
-	if !q.req.retry() {
-		q.fail(verbs.WCRetryExceeded, c.exhausted())
-		return
-	}
-	c.restartTimer(now)
-}
-
-func (c *completer) exhausted() error {
-	a := &c.qp.attr
-	return fmt.Errorf("qp %v at gid %v did not acknowledge psn %v: %d retries (retry_cnt), the last because %s",
-		a.DestQPN, a.AH.DGID, psn(c.una), a.RetryCnt, c.lastError)
-}
-
-// timeout: no progress within the acknowledge timeout. IBTA §9.7.6.1.3.
-func (c *completer) timeout(now time.Duration) {
-	q := c.qp
-	q.counters.Timeouts++
-	c.ackDeadline = Never
-	c.backedAt = 0
-	q.req.timedOut()
-	c.retry(now, fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(q.attr.Timeout), q.attr.Timeout))
 }
 
 func (c *completer) receiverNotReady(now time.Duration, timer uint8) {
-	q := c.qp
+	q, rec := c.qp, &c.rc.recovery
 	if q.attr.State == verbs.QPStateErr {
 		return
 	}
 	q.counters.RNRNAKs++
-	if !q.req.retryAt(now + wire.RNRTimer(timer)) {
-		q.fail(verbs.WCRNRRetryExceeded, fmt.Errorf("the peer refused psn %v for lack of a receive, after %d retries (rnr_retry)",
-			psn(c.una), q.attr.RNRRetry))
+	if !rec.retryAt(now + wire.RNRTimer(timer)) {
+		q.fail(&fault{verbs.WCRNRRetryExceeded, fmt.Errorf("the peer refused psn %v for lack of a receive, after %d retries (rnr_retry)",
+			psn(rec.una), q.attr.RNRRetry)})
 		return
 	}
-	c.ackDeadline = Never
+	c.rc.requester.rewind()
 }
 
 func (c *completer) nak(now time.Duration, code wire.NAKCode) {
@@ -304,12 +238,11 @@ func (c *completer) nak(now time.Duration, code wire.NAKCode) {
 	if q.attr.State == verbs.QPStateErr || q.sq.head == q.sq.tail {
 		return
 	}
-	w := q.sq.at(q.sq.head)
 	status := verbs.WCRemOpErr
 	switch code {
 	case wire.NAKSequenceError:
 		q.counters.SequenceNAKs++
-		c.again(now, "the peer missed a packet")
+		c.repeat(now, "the peer missed a packet")
 		return
 	case wire.NAKInvalidRequest:
 		status = verbs.WCRemInvReqErr
@@ -323,8 +256,9 @@ func (c *completer) nak(now time.Duration, code wire.NAKCode) {
 		q.counters.Unexpected++
 		return
 	}
-	q.fail(status, fmt.Errorf("the peer's NAK is for packet %d of %d of the %v of %d bytes%s",
-		c.una-w.seq+1, w.packets, w.op, w.length, remoteText(w)))
+	w := q.sq.at(q.sq.head)
+	q.fail(&fault{status, fmt.Errorf("the peer's NAK is for packet %d of %d of the %v of %d bytes%s",
+		c.rc.recovery.una-w.seq+1, w.packets, w.op, w.length, remoteText(w))})
 }
 
 func remoteText(w *sendWQE) string {
@@ -333,20 +267,4 @@ func remoteText(w *sendWQE) string {
 		return ""
 	}
 	return fmt.Sprintf(" at va %#x, rkey %v", w.remote.VA, w.remote.RKey)
-}
-
-// armTimer starts the acknowledge timer unless it runs. IBTA C9-139, C9-140.
-func (c *completer) armTimer(now time.Duration) {
-	if c.ackDeadline == Never {
-		c.restartTimer(now)
-	}
-}
-
-// restartTimer starts the acknowledge timer anew, or stops it when nothing is outstanding.
-func (c *completer) restartTimer(now time.Duration) {
-	q := c.qp
-	c.ackDeadline = Never
-	if d := wire.ACKTimeout(q.attr.Timeout); d != 0 && q.req.resumeAt == Never && c.una < q.req.max {
-		c.ackDeadline = now + d
-	}
 }

@@ -81,7 +81,7 @@ func TestCongestionCuts(t *testing.T) {
 func TestNarrowReads(t *testing.T) {
 	for window, want := range map[uint64]int{maxWindow: maxWindow / readChunk, lossWindow: 2, minWindow: 1} {
 		p := newPair(t, setup{mtu: verbs.MTU256, timeout: 8, noRetry: true})
-		p.a.qp.req.window = window
+		p.a.rc().recovery.window = window
 		p.cutAfter(0)
 		p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*maxWindow)))
 		p.run()

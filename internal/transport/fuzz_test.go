@@ -73,16 +73,13 @@ type fuzzed struct {
 
 func newFuzzed(t *testing.T, typ verbs.QPType) *fuzzed {
 	p := &pair{t: t, buf: make([]byte, MaxDatagram)}
-	host := &testHost{t: t, name: "a"}
-	p.a = &node{testHost: host, qp: New(host, Config{Type: typ, QPN: 0x11, Turn: 5, Cap: verbs.QPCap{MaxSendWR: 16, MaxSendSGE: 2, MaxInlineData: 16}})}
-	p.b = &node{testHost: host, qp: New(host, Config{Type: typ, QPN: 0x22})} // only its QPN is used
+	p.a = &node{testHost: newHost(t, "a", Config{Type: typ, QPN: 0x11, Turn: 5, Cap: verbs.QPCap{MaxSendWR: 16, MaxSendSGE: 2, MaxInlineData: 16}}, nil)}
+	p.b = &node{testHost: newHost(t, "b", Config{Type: typ, QPN: 0x22}, nil)} // only its QPN is used
 	p.a.peer, p.b.peer = p.b, p.a
-	p.a.mem = host.register(memBaseA, fuzzEnd, allAccess)
+	p.a.mem = p.a.register(memBaseA, fuzzEnd, allAccess)
 	z := &fuzzed{pair: p}
-	// The region's second key opens the remote part alone; the peer does not know the first.
-	z.remote = host.register(memBaseB, 1<<12, allAccess)
-	z.remote.data = p.a.mem.data[fuzzRemote:][:1<<12]
-	p.a.mem.key = 0xdeadbeef
+	// A second region opens the remote part alone; the peer does not know the key of the first.
+	z.remote = p.a.registerBytes(memBaseB, p.a.mem.data[fuzzRemote:][:1<<12], allAccess)
 	copy(p.a.mem.data, pattern)
 	z.before = bytes.Clone(p.a.mem.data)
 	p.connect(p.a, setup{mtu: verbs.MTU256, rd: 3}.attr(p.a, p.b, fuzzFirst, fuzzFirst))
@@ -107,6 +104,7 @@ func (z *fuzzed) word() uint16 { return uint16(z.byte())<<8 | uint16(z.byte()) }
 
 func (z *fuzzed) step() {
 	q := z.a.qp
+	defer z.a.collect()
 	switch op := z.byte(); op % 8 {
 	case 0:
 		q.Turn()
@@ -133,7 +131,7 @@ func (z *fuzzed) step() {
 		z.in = z.in[n:]
 	case 6:
 		if n := len(z.a.sends); n > 0 {
-			q.Polled(z.a.sends[n-1].freed)
+			z.a.polled(n)
 		}
 	case 7:
 		if n := q.Transmit(z.now, z.buf); n > 0 {
@@ -150,9 +148,9 @@ func (z *fuzzed) packet() {
 	op := wire.Opcode(z.byte())
 	delta, syndrome := int8(z.byte()), z.byte()
 	p := wire.Packet{BTH: wire.BTH{Opcode: op, AckReq: syndrome&0x80 != 0}}
-	p.PSN = z.a.qp.res.epsn.Add(int(delta))
-	if op.IsResponse() {
-		p.PSN = psn(z.a.qp.com.una).Add(int(delta))
+	p.PSN = z.a.qp.receiver.epsn.Add(int(delta))
+	if c, ok := z.a.qp.service.(*rc); ok && op.IsResponse() {
+		p.PSN = psn(c.recovery.una).Add(int(delta))
 	}
 	p.AETH = wire.AETH{Syndrome: wire.Syndrome(syndrome), MSN: uint32(z.byte())}
 	size := z.word()
@@ -177,7 +175,7 @@ func (z *fuzzed) packet() {
 		p.Payload = make([]byte, n)
 	}
 	p.DETH = wire.DETH{QKey: testQKey ^ uint32(size>>15), SrcQP: uint32(size)}
-	p.InvalidateRKey = windowKey + uint32(size)%4
+	p.InvalidateRKey = uint32(z.a.keyOf(windowKey + verbs.RKey(size%4)))
 	z.handle(&p)
 }
 
@@ -185,15 +183,16 @@ func (z *fuzzed) handle(p *wire.Packet) {
 	if z.a.qp.cfg.Type == verbs.QPTypeUD {
 		z.a.qp.HandleDatagram(p, &testGRH)
 	} else {
-		z.a.qp.HandlePacket(z.now, p)
+		z.a.qp.HandlePacket(z.now, p, 0)
 	}
+	z.a.collect()
 }
 
 // post posts a receive or a work request.
 func (z *fuzzed) post(kind byte) {
 	m := z.a.mem
 	if kind%8 == 0 {
-		if z.a.qp.State() == verbs.QPStateErr || len(z.a.recvs) > 64 {
+		if z.a.qp.State() == verbs.QPStateErr || z.a.waiting() == testRecvs-1 {
 			return
 		}
 		z.a.postRecv(z.recvs, m.sge(fuzzRecv, 300), m.sge(fuzzRecv+1000, 500))
@@ -215,9 +214,11 @@ func (z *fuzzed) post(kind byte) {
 	if z.a.qp.State() == verbs.QPStateSQE {
 		z.state(z.a, verbs.QPStateRTS)
 	}
+	z.a.resolve(&wr)
 	if z.a.qp.Post(&wr) == nil {
 		z.posted++
 	}
+	z.a.collect()
 }
 
 func (z *fuzzed) check() {
@@ -225,8 +226,8 @@ func (z *fuzzed) check() {
 	if a.qp.State() != verbs.QPStateErr {
 		z.state(a, verbs.QPStateErr)
 	}
-	if a.taken != 0 || uint64(len(a.recvd)) != z.recvs {
-		t.Fatalf("%d receives posted, %d taken for ever, %d completed", z.recvs, a.taken, len(a.recvd))
+	if a.receives.taken != 0 || uint64(len(a.recvd)) != z.recvs {
+		t.Fatalf("%d receives posted, %d taken for ever, %d completed", z.recvs, a.receives.taken, len(a.recvd))
 	}
 	for i, r := range a.recvd {
 		if r.wc.ID != uint64(i) {

@@ -2,18 +2,21 @@ package transport
 
 import (
 	"encoding/binary"
-	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// region is registered memory. One key serves as lkey and rkey.
+// region is a memory region of a test's device.
 type region struct {
-	key    uint32
-	base   uint64
-	data   []byte
-	access verbs.Access
+	mr   *verbs.MR
+	key  uint32 // lkey and rkey
+	base uint64
+	data []byte
 }
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
@@ -25,6 +28,7 @@ const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.Ac
 type sendDone struct {
 	wc    verbs.WC
 	freed uint64
+	slots *atomic.Uint64
 }
 
 type recvDone struct {
@@ -32,53 +36,144 @@ type recvDone struct {
 	solicited bool
 }
 
-// testHost is a device with one QP: memory, a receive queue, and a record of what completed.
+// memoryDevice is as much of a device as registering memory needs.
+type memoryDevice struct {
+	verbs.ProviderDevice
+	pd *mem.PD
+}
+
+type memoryPD struct {
+	verbs.ProviderPD
+	*mem.PD
+}
+
+func (memoryDevice) Info() verbs.DeviceInfo               { return verbs.DeviceInfo{Name: "memory"} }
+func (memoryDevice) Query() (verbs.DeviceAttr, error)     { return verbs.DeviceAttr{}, nil }
+func (d memoryDevice) AllocPD() (verbs.ProviderPD, error) { return memoryPD{PD: d.pd}, nil }
+
+func (p memoryPD) RegMR(a verbs.MRAttr) (verbs.ProviderMR, error)   { return p.PD.RegMR(a) }
+func (p memoryPD) AllocMW(t verbs.MWType) (verbs.ProviderMW, error) { return p.PD.AllocMW(t) }
+func (p memoryPD) Close() error                                     { return nil }
+
+// testHost is what a device is to a QP: memory, a receive queue, and a record of what completed.
 type testHost struct {
-	t       testing.TB
-	name    string
-	regions []*region
+	t    testing.TB
+	name string
+	qp   *QP
 
-	recvs  []RecvWQE // posted and not taken
-	taken  int       // by NextRecv, and not completed
-	recv   RecvWQE   // the taken one
-	credit bool      // announce the number of posted receives
-	shared *sharedRecvs
+	keys    *mem.Keys
+	pd      *verbs.PD
+	mem     *region                // 1 MiB, all access, a pattern of its own
+	windows map[verbs.RKey]*window // by the label that tests give them
 
+	receives
 	sends  []sendDone
 	recvd  []recvDone
 	events []verbs.EventType
 	before []int // sends that were complete at each event
-
-	established int // calls
-
-	state func() verbs.QPState // of the QP
-
-	written int // bytes that WriteRemote has placed
-	atomics int // executed
-
-	anyWindow          bool // every bind and invalidation goes well, without a trace
-	lastBind           verbs.MWBind
-	bound, invalidated []verbs.RKey // by BindMW and Invalidate, in order
 }
 
-// sharedRecvs is a receive queue that several hosts take from.
-type sharedRecvs struct {
-	posted []RecvWQE
-	out    int // taken and not completed
+// receives is the receive queue of a test's QP. It watches that receives are completed that were taken.
+type receives struct {
+	Receives
+	own    *queue.RecvQueue // the QP's own, or nil
+	taken  int              // and not completed
+	credit bool             // announce the number of posted receives
+	host   *testHost
 }
 
+// testRecvs is how many receives a test's queue takes.
+const testRecvs = 64
+
+func (r *receives) Take() *queue.Recv {
+	if r.taken > 0 {
+		r.host.t.Errorf("%s: a second receive is taken before the first is completed", r.host.name)
+	}
+	w := r.Receives.Take()
+	if w != nil {
+		r.taken++
+	}
+	return w
+}
+
+func (r *receives) Complete(w *queue.Recv) (*atomic.Uint64, uint64) {
+	if r.taken == 0 {
+		r.host.t.Errorf("%s: receive %d is completed without being taken", r.host.name, w.ID)
+	}
+	r.taken--
+	return r.Receives.Complete(w)
+}
+
+func (r *receives) Credits() int {
+	if r.credit {
+		return r.Receives.Credits()
+	}
+	return -1
+}
+
+// waiting returns how many receives are posted and not taken.
+func (r *receives) waiting() int { return r.own.Credits() }
+
+// dropReceives takes all posted receives away.
+func (r *receives) dropReceives() {
+	for w := r.own.Take(); w != nil; w = r.own.Take() {
+		slots, freed := r.own.Complete(w)
+		slots.Store(freed)
+	}
+}
+
+// keyA and keyB are the keys of the first regions of the QPs 0x11 and 0x22: the ends of every pair.
+var keyA, keyB = firstKey(0x11), firstKey(0x22)
+
+func firstKey(qpn verbs.QPN) uint32 {
+	h := newHost(new(testing.T), "", Config{QPN: qpn}, nil)
+	return h.register(0, 1, 0).key
+}
+
+// newHost makes an end whose QP is not connected. Its receives come from the queue of srq or, where that
+// is nil, from one of its own.
+func newHost(t testing.TB, name string, cfg Config, srq *queue.SRQ) *testHost {
+	t.Helper()
+	// Keys need no secrecy here, but a failure must replay.
+	rnd := rand.New(rand.NewPCG(uint64(cfg.QPN), 0x6b6579))
+	h := &testHost{t: t, name: name, keys: mem.NewKeys(1<<16, rnd.Uint32), windows: map[verbs.RKey]*window{}}
+	cfg.PD = h.keys.NewPD()
+	var err error
+	if h.pd, err = verbs.NewDevice(memoryDevice{pd: cfg.PD}).AllocPD(); err != nil {
+		t.Fatal(err)
+	}
+	h.receives.host = h
+	if srq != nil {
+		h.receives.Receives = &queue.SRQUser{SRQ: srq}
+	} else {
+		h.receives.own = queue.NewRecvQueue(cfg.PD, verbs.QPCap{MaxRecvWR: testRecvs, MaxRecvSGE: 32})
+		h.receives.Receives = h.receives.own
+	}
+	cfg.Receives = &h.receives
+	h.qp = New(cfg)
+	return h
+}
+
+// register registers n bytes that peers address from base on.
 func (h *testHost) register(base uint64, n int, access verbs.Access) *region {
-	r := &region{key: 0x100*uint32(len(h.regions)+1) + 0x55, base: base, data: make([]byte, n), access: access}
-	h.regions = append(h.regions, r)
-	return r
+	return h.registerBytes(base, make([]byte, n), access)
+}
+
+func (h *testHost) registerBytes(base uint64, b []byte, access verbs.Access) *region {
+	h.t.Helper()
+	mr, err := h.pd.RegMRIOVA(b, base, access|verbs.AccessMWBind)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.keys.Unpin() // tests forget their regions, and the runtime panics at pinned memory that is forgotten
+	return &region{mr: mr, key: uint32(mr.RKey()), base: base, data: b}
 }
 
 // deregister makes the key of r invalid.
 func (h *testHost) deregister(r *region) {
-	for i := range h.regions {
-		if h.regions[i] == r {
-			h.regions[i] = &region{} // keys are never 0
-		}
+	h.t.Helper()
+	if err := r.mr.Close(); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
@@ -90,180 +185,55 @@ func (r *region) remote(off int) verbs.RemoteAddr {
 	return verbs.RemoteAddr{VA: r.base + uint64(off), RKey: verbs.RKey(r.key)}
 }
 
-func (h *testHost) find(key uint32, va, length uint64, need verbs.Access, status verbs.WCStatus) ([]byte, *Fault) {
-	for _, r := range h.regions {
-		if r.key != key || key == 0 {
-			continue
-		}
-		off := va - r.base
-		if va < r.base || off > uint64(len(r.data)) || length > uint64(len(r.data))-off {
-			return nil, &Fault{status, fmt.Errorf("%s: key %#x: %#x+%d is outside", h.name, key, va, length)}
-		}
-		if r.access&need != need {
-			return nil, &Fault{status, fmt.Errorf("%s: key %#x lacks %v", h.name, key, need)}
-		}
-		return r.data[off : off+length], nil
-	}
-	return nil, &Fault{status, fmt.Errorf("%s: no key %#x", h.name, key)}
-}
-
-// walk calls do for the pieces of [off, off+n) of sg.
-func (h *testHost) walk(sg []verbs.SGE, off, n uint32, need verbs.Access, do func(piece []byte, at uint32)) *Fault {
-	done := uint32(0)
-	for i := range sg {
-		s := &sg[i]
-		if off >= s.Length {
-			off -= s.Length
-			continue
-		}
-		if done == n {
-			return nil
-		}
-		k := min(s.Length-off, n-done)
-		b, f := h.find(uint32(s.LKey), s.Addr+uint64(off), uint64(k), need, verbs.WCLocProtErr)
-		if f != nil {
-			return f
-		}
-		do(b, done)
-		done += k
-		off = 0
-	}
-	if done != n {
-		h.t.Errorf("%s: %d bytes at %d asked of an SG list that ends before", h.name, n, off)
-	}
-	return nil
-}
-
-func (h *testHost) Gather(dst []byte, sg []verbs.SGE, off uint32) *Fault {
-	return h.walk(sg, off, uint32(len(dst)), 0, func(b []byte, at uint32) { copy(dst[at:], b) })
-}
-
-func (h *testHost) Scatter(sg []verbs.SGE, off uint32, src []byte) *Fault {
-	return h.walk(sg, off, uint32(len(src)), verbs.AccessLocalWrite, func(b []byte, at uint32) { copy(b, src[at:]) })
-}
-
-func (h *testHost) CheckRemote(key verbs.RKey, va uint64, length uint32, need verbs.Access) *Fault {
-	_, f := h.find(uint32(key), va, uint64(length), need, verbs.WCRemAccessErr)
-	return f
-}
-
-func (h *testHost) ReadRemote(dst []byte, key verbs.RKey, va uint64) *Fault {
-	b, f := h.find(uint32(key), va, uint64(len(dst)), verbs.AccessRemoteRead, verbs.WCRemAccessErr)
-	copy(dst, b)
-	return f
-}
-
-func (h *testHost) WriteRemote(key verbs.RKey, va uint64, src []byte) *Fault {
-	b, f := h.find(uint32(key), va, uint64(len(src)), verbs.AccessRemoteWrite, verbs.WCRemAccessErr)
-	h.written += copy(b, src)
-	return f
-}
-
-func (h *testHost) CompareSwap(key verbs.RKey, va uint64, compare, swap uint64) (uint64, *Fault) {
-	b, f := h.find(uint32(key), va, 8, verbs.AccessRemoteAtomic, verbs.WCRemAccessErr)
-	if f != nil {
-		return 0, f
-	}
-	h.atomics++
-	orig := nativeWord(b)
-	if orig == compare {
-		binary.NativeEndian.PutUint64(b, swap)
-	}
-	return orig, nil
-}
-
-func (h *testHost) FetchAdd(key verbs.RKey, va uint64, add uint64) (uint64, *Fault) {
-	b, f := h.find(uint32(key), va, 8, verbs.AccessRemoteAtomic, verbs.WCRemAccessErr)
-	if f != nil {
-		return 0, f
-	}
-	h.atomics++
-	orig := nativeWord(b)
-	binary.NativeEndian.PutUint64(b, orig+add)
-	return orig, nil
-}
-
 func (h *testHost) postRecv(id uint64, sg ...verbs.SGE) {
-	w := RecvWQE{ID: id, SGList: sg}
-	for _, s := range sg {
-		w.Length += s.Length
+	h.t.Helper()
+	if _, err := h.own.Post([]verbs.RecvWR{{ID: id, SGList: sg}}); err != nil {
+		h.t.Fatal(err)
 	}
-	h.recvs = append(h.recvs, w)
 }
 
-func (h *testHost) NextRecv() *RecvWQE {
-	if h.taken > 0 {
-		h.t.Errorf("%s: a second receive is taken before the first is completed", h.name)
+// collect takes what the QP has to tell, as a device does after each call.
+func (h *testHost) collect() {
+	for _, c := range h.qp.Completions() {
+		if s := h.qp.State(); c.WC.Status != verbs.WCSuccess && s != verbs.QPStateErr && s != verbs.QPStateSQE {
+			h.t.Errorf("%s: %v of work request %d in %v, want an error state", h.name, c.WC.Status, c.WC.ID, s)
+		}
+		if c.WC.Op&verbs.WCRecv == 0 {
+			h.sends = append(h.sends, sendDone{c.WC, c.Freed, c.Slots})
+			continue
+		}
+		h.recvd = append(h.recvd, recvDone{c.WC, c.Solicited})
+		if c.Slots != nil {
+			c.Slots.Store(c.Freed)
+		}
 	}
-	if s := h.shared; s != nil && len(s.posted) > 0 {
-		h.recvs = append(h.recvs, s.posted[0])
-		s.posted = s.posted[1:]
-		s.out++
+	for _, e := range h.qp.Events() {
+		h.events = append(h.events, e)
+		h.before = append(h.before, len(h.sends))
 	}
-	if len(h.recvs) == 0 {
-		return nil
+	if h.qp.State() == verbs.QPStateErr && h.own != nil {
+		for w := h.own.Take(); w != nil; w = h.own.Take() {
+			h.recvd = append(h.recvd, recvDone{verbs.WC{ID: w.ID, Status: verbs.WCFlushErr}, true})
+		}
 	}
-	h.recv = h.recvs[0]
-	h.recvs = h.recvs[:copy(h.recvs, h.recvs[1:])]
-	h.taken++
-	return &h.recv
 }
 
-func (h *testHost) RecvCredits() int {
-	if h.credit {
-		return len(h.recvs)
-	}
-	return -1
+// polled frees the places of the send queue that polling the first n completions frees.
+func (h *testHost) polled(n int) {
+	s := h.sends[n-1]
+	s.slots.Store(s.freed)
 }
 
-func (h *testHost) CompleteRecv(w *RecvWQE, wc verbs.WC, solicited bool) {
-	if w != &h.recv || h.taken == 0 {
-		h.t.Errorf("%s: receive %d is completed without being taken", h.name, wc.ID)
-	}
-	h.checkState(wc)
-	h.taken--
-	if h.shared != nil {
-		h.shared.out--
-	}
-	h.recvd = append(h.recvd, recvDone{wc, solicited})
-}
-
-func (h *testHost) FlushRecv() {
-	for _, w := range h.recvs {
-		h.recvd = append(h.recvd, recvDone{verbs.WC{ID: w.ID, Status: verbs.WCFlushErr}, true})
-	}
-	h.recvs = h.recvs[:0]
-}
-
-func (h *testHost) CompleteSend(wc verbs.WC, freed uint64) {
-	h.checkState(wc)
-	h.sends = append(h.sends, sendDone{wc, freed})
-}
+// rc returns what is particular to an end's reliable connection.
+func (h *testHost) rc() *rc { return h.qp.service.(*rc) }
 
 // heldRecv returns the receive that a message under way holds, or that a dropped one has left for
 // the next, or nil.
-func (q *QP) heldRecv() *RecvWQE {
-	if w := q.res.spare; w != nil {
+func (q *QP) heldRecv() *queue.Recv {
+	if w := q.receiver.unused; w != nil {
 		return w
 	}
-	return q.res.msg.recv
+	return q.receiver.msg.recv
 }
-
-// checkState checks that who polls a failed completion does not find the QP in RTS.
-func (h *testHost) checkState(wc verbs.WC) {
-	if wc.Status == verbs.WCSuccess || h.state == nil {
-		return
-	}
-	if s := h.state(); s != verbs.QPStateErr && s != verbs.QPStateSQE {
-		h.t.Errorf("%s: %v of work request %d in %v", h.name, wc.Status, wc.ID, s)
-	}
-}
-
-func (h *testHost) Event(t verbs.EventType) {
-	h.events = append(h.events, t)
-	h.before = append(h.before, len(h.sends))
-}
-
-func (h *testHost) Established() { h.established++ }
 
 func nativeWord(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }

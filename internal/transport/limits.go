@@ -12,8 +12,6 @@ const (
 	psnWindow     = 1 << 23 // PSNs that may be outstanding
 	maxMessage    = 1 << 31 // bytes; for a request's RETH: IBTA C9-94
 	retryForever  = 7       // rnr_retry without end
-	defaultPKey   = 0xffff
-	pkeyBaseMask  = 0x7fff // a P_Key without its membership bit
 	atomicLength  = 8
 	msnMask       = 1<<24 - 1
 	maxPacketData = 4096 // the largest path MTU
@@ -21,27 +19,29 @@ const (
 
 // What this implementation chose.
 const (
-	// maxWindow is how many packets a requester has unacknowledged at most, responses to its READs
-	// included, of which a window that losses have narrowed still takes two chunks. At an MTU of 4096 it is
-	// 1 MiB, which a receive buffer of 4 MiB holds several times.
+	// maxWindow is how many packets a requester has unacknowledged at most. Responses to its READs
+	// count. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds several times. A
+	// window that losses have halved still takes two chunks of a READ.
 	maxWindow = 256
-	// lossWindow is what NAKs leave of it at least, and minWindow what timeouts do. With fewer packets under way, one lost
-	// acknowledgement would more often be the only one, and cost a timeout.
+	// lossWindow is the least that NAKs leave of the window, and minWindow the least that timeouts
+	// leave. With fewer packets under way a lost acknowledgement would more often be the only one, and
+	// cost a timeout.
 	lossWindow = 32
 	minWindow  = 16
-	// shrinkFactor divides the window after a timeout, and growth is by how many packets it grows in the time of a window.
+	// shrinkFactor divides the window after a timeout.
 	shrinkFactor = 4
-	growth       = 8
+	// growth is by how many packets the window grows in the time of a window.
+	growth = 8
 
 	// ackParts is how many acknowledgements a window of a long message's packets asks for, so that
-	// it moves while the message is under way.
+	// the window moves while the message is under way.
 	ackParts = 4
 
-	// readChunk is how many response packets one READ request asks for: READs have no
+	// readChunk is how many response packets one READ request asks for. READ responses have no
 	// acknowledgements that could hold the responder back, so a long READ is several requests.
 	readChunk = maxWindow / 4
 
-	// maxReplays bounds the repeated READs and atomics that wait to be answered again, beside
+	// maxReplays bounds how many repeated READs and atomics wait to be answered again, beside
 	// the max_dest_rd_atomic new ones.
 	maxReplays = 16
 )

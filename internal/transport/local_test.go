@@ -3,52 +3,14 @@ package transport
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// windowKey is where the keys of memory windows begin, which BindMW gives and Invalidate takes.
-const windowKey = 0x10000
-
-func (h *testHost) ScatterRecv(w *RecvWQE, off uint32, src []byte) *Fault {
-	return h.Scatter(w.SGList, off, src)
-}
-
-func (h *testHost) Invalidate(key verbs.RKey) *Fault {
-	if h.anyWindow {
-		return nil
-	}
-	for i, r := range h.regions {
-		if r.key == uint32(key) && key >= windowKey {
-			h.regions[i] = &region{}
-			h.invalidated = append(h.invalidated, key)
-			return nil
-		}
-	}
-	return &Fault{verbs.WCMWBindErr, fmt.Errorf("%s: key %v is no window's", h.name, key)}
-}
-
-// BindMW opens the whole of the host's first region under the key that the bind gives.
-func (h *testHost) BindMW(b *verbs.MWBind) *Fault {
-	if h.anyWindow {
-		return nil
-	}
-	if b.RKey < windowKey || len(h.regions) == 0 {
-		return &Fault{verbs.WCMWBindErr, fmt.Errorf("%s: key %v is no window's", h.name, b.RKey)}
-	}
-	r := *h.regions[0]
-	r.key, r.access = uint32(b.RKey), b.Access
-	h.bound = append(h.bound, b.RKey)
-	h.lastBind = *b
-	h.regions = append(h.regions, &r)
-	return nil
-}
-
 func bindWR(id uint64, key verbs.RKey) verbs.SendWR {
-	return verbs.SendWR{ID: id, Op: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.MWBind{RKey: key, Access: allAccess}}
+	return verbs.SendWR{ID: id, Op: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.MWBind{RKey: key, Access: remoteAccess}}
 }
 
 func invWR(id uint64, key verbs.RKey) verbs.SendWR {
@@ -61,24 +23,6 @@ func sendInvWR(id uint64, key verbs.RKey, sg ...verbs.SGE) verbs.SendWR {
 	return wr
 }
 
-// window makes a window of e's own memory, without a bind.
-func (e *node) window(key verbs.RKey) *region {
-	r := *e.mem
-	r.key = uint32(key)
-	e.regions = append(e.regions, &r)
-	return &r
-}
-
-// wantLocal checks which windows were bound and invalidated, in order.
-func (e *node) wantLocal(bound, invalidated []verbs.RKey) {
-	e.t.Helper()
-	if !slices.Equal(e.bound, bound) || !slices.Equal(e.invalidated, invalidated) {
-		e.t.Errorf("%s: bound %v, invalidated %v; want %v and %v", e.name, e.bound, e.invalidated, bound, invalidated)
-	}
-}
-
-func keys(ks ...verbs.RKey) []verbs.RKey { return ks }
-
 // TestLocalAlone: local operations need no packet, on RC and on UC.
 func TestLocalAlone(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
@@ -86,17 +30,20 @@ func TestLocalAlone(t *testing.T) {
 		first := bindWR(1, windowKey)
 		p.post(p.a, first, withFlags(invWR(2, windowKey), 0))
 		last := bindWR(3, windowKey+1)
-		last.Bind.Addr, last.Bind.Length = 64, 8
+		last.Bind.Addr, last.Bind.Length = memBaseA+64, 8
 		p.post(p.a, last)
-		want := *last.Bind
 		*first.Bind, *last.Bind = verbs.MWBind{}, verbs.MWBind{} // Post has copied them
 		p.a.wantSends()
 		p.run()
-		if got := p.a.lastBind; got != want {
-			t.Errorf("bound %+v, want %+v", got, want)
+		key := p.a.keyOf(windowKey + 1)
+		for va, want := range map[uint64]bool{memBaseA + 63: false, memBaseA + 64: true, memBaseA + 65: false} {
+			s, err := p.a.qp.cfg.PD.Open(key, p.a.qp.cfg.QPN, va, 8, remoteAccess)
+			if s.Release(); (err == nil) != want {
+				t.Errorf("the window opens 8 bytes at %#x: %v, want %v", va, err == nil, want)
+			}
 		}
 		p.a.wantSends(wc{1, 0}, wc{3, 0})
-		p.a.wantLocal(keys(windowKey, windowKey+1), keys(windowKey))
+		p.a.wantWindows(labels(windowKey, windowKey+1), labels(windowKey))
 		if got := p.a.sends[1]; got.wc.Op != verbs.WCBindMW || got.freed != 3 || got.wc.ByteLen != 0 {
 			t.Errorf("%+v", got)
 		}
@@ -133,7 +80,11 @@ func TestLocalOrder(t *testing.T) {
 				if from == p.a && !first[pkt.PSN] {
 					first[pkt.PSN] = true
 					// PSNs: WRITE 0-2, READ 3-5, atomic 6, SEND 7-9, WRITE 10.
-					done := len(p.a.bound) + len(p.a.invalidated)
+					done := 0
+					for l := range verbs.RKey(4) {
+						was, is := p.a.wasBound(windowKey+l), p.a.isBound(windowKey+l)
+						done += bit(was) + bit(was && !is)
+					}
 					if want := map[wire.PSN]int{0: 1, 3: 2, 6: 4, 7: 5, 10: 6}[pkt.PSN]; want != 0 && done != want {
 						t.Errorf("%s: %d local operations are done when psn %v is sent, want %d", name, done, pkt.PSN, want)
 					}
@@ -146,7 +97,7 @@ func TestLocalOrder(t *testing.T) {
 			localProgram(p)
 			p.run()
 			p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, 0}, wc{6, 0}, wc{7, 0}, wc{8, 0}, wc{10, 0}, wc{11, 0})
-			p.a.wantLocal(keys(windowKey, windowKey+1, windowKey+2, windowKey+3), keys(windowKey, windowKey+1, windowKey+2))
+			p.a.wantWindows(labels(windowKey, windowKey+1, windowKey+2, windowKey+3), labels(windowKey, windowKey+1, windowKey+2))
 			p.b.wantRecvs(wc{1, 0})
 			if t.Failed() {
 				t.Fatal(name)
@@ -162,7 +113,7 @@ func TestLocalNotEarly(t *testing.T) {
 	p.cutAfter(0)
 	p.transmit()
 	p.a.wantSends(wc{1, 0})
-	p.a.wantLocal(keys(windowKey, windowKey), keys(windowKey)) // unfenced, they do not wait
+	p.a.wantWindows(labels(windowKey, windowKey), labels(windowKey)) // unfenced, they do not wait
 	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 0}, AETH: wire.AETH{Syndrome: 0x1f}})
 	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0})
 	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadResponseOnly, PSN: 1}, AETH: wire.AETH{Syndrome: 0x1f}, Payload: make([]byte, 8)})
@@ -179,12 +130,12 @@ func TestLocalFence(t *testing.T) {
 		}
 		p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)), wr, writeWR(3, p.b.mem.remote(64)))
 		p.transmit()
-		if n := len(p.a.bound); fence && (n != 0 || len(p.log) != 1) || !fence && (n != 1 || len(p.log) != 2) {
-			t.Errorf("fence %v: %d bound and %d packets at once", fence, n, len(p.log))
+		if bound := p.a.isBound(windowKey); bound == fence || len(p.log) != 2-bit(fence) {
+			t.Errorf("fence %v: bound at once: %v, %d packets; want %v, %d", fence, bound, len(p.log), !fence, 2-bit(fence))
 		}
 		p.run()
 		p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0})
-		p.a.wantLocal(keys(windowKey), nil)
+		p.a.wantWindows(labels(windowKey), nil)
 	}
 }
 
@@ -204,7 +155,7 @@ func TestLocalFault(t *testing.T) {
 				p.a.postRecv(50)
 				p.run()
 				p.a.wantSends(append(want, wc{3, verbs.WCMWBindErr}, wc{4, verbs.WCFlushErr}, wc{5, verbs.WCFlushErr})...)
-				p.a.wantLocal(nil, nil)
+				p.a.wantWindows(nil, nil)
 				if typ == verbs.QPTypeRC {
 					p.a.wantState(verbs.QPStateErr)
 					p.a.wantRecvs(wc{50, verbs.WCFlushErr})
@@ -230,9 +181,9 @@ func TestLocalFaultGoBack(t *testing.T) {
 		invWR(5, 0xbad), writeWR(6, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, verbs.WCMWBindErr}, wc{6, verbs.WCFlushErr})
-	p.a.wantLocal(keys(windowKey, windowKey+1), nil)
-	if p.b.written != 16 {
-		t.Errorf("%d bytes were written", p.b.written)
+	p.a.wantWindows(labels(windowKey, windowKey+1), nil)
+	if p.b.qp.Executed().WriteBytes != 16 {
+		t.Errorf("%d bytes were written, want 16", p.b.qp.Executed().WriteBytes)
 	}
 }
 
@@ -248,15 +199,15 @@ func TestLocalSQD(t *testing.T) {
 			p.run()
 			p.a.wantSends(wc{1, 0})
 			p.a.wantEvents(verbs.EventSQDrained)
-			p.a.wantLocal(nil, nil)
+			p.a.wantWindows(nil, nil)
 			p.state(p.a, end)
 			p.run()
 			if end == verbs.QPStateRTS {
 				p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0})
-				p.a.wantLocal(keys(windowKey), nil)
+				p.a.wantWindows(labels(windowKey), nil)
 			} else {
 				p.a.wantSends(wc{1, 0}, wc{2, verbs.WCFlushErr}, wc{3, verbs.WCFlushErr})
-				p.a.wantLocal(nil, nil)
+				p.a.wantWindows(nil, nil)
 			}
 		}
 	}
@@ -274,14 +225,14 @@ func TestLocalRNR(t *testing.T) {
 	p.b.postRecv(2)
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0})
-	p.a.wantLocal(keys(windowKey, windowKey+1), nil)
+	p.a.wantWindows(labels(windowKey, windowKey+1), nil)
 }
 
 // TestSendWithInv: the peer's window is gone when the receive completes, which says which it was.
 func TestSendWithInv(t *testing.T) {
 	for _, length := range []int{0, 1, 256, 257, 1000} {
 		p := newPair(t, setup{mtu: verbs.MTU256})
-		w := p.b.window(windowKey + 5)
+		w := p.b.bindWindow(windowKey + 5)
 		p.b.postRecv(1, p.b.mem.sge(1<<16, 1024))
 		p.post(p.a, writeWR(1, w.remote(0), p.a.mem.sge(0, 8)))
 		wr := sendInvWR(2, windowKey+5, p.a.mem.sge(3, length))
@@ -289,8 +240,9 @@ func TestSendWithInv(t *testing.T) {
 		p.post(p.a, wr)
 		p.run()
 		p.a.wantSends(wc{1, 0}, wc{2, 0})
-		p.b.wantLocal(nil, keys(windowKey+5))
-		want := verbs.WC{ID: 1, Op: verbs.WCRecv, Flags: verbs.WCFlagWithInv, Imm: windowKey + 5, ByteLen: uint32(length), QPN: 0x22, SrcQPN: 0x11}
+		p.b.wantWindows(labels(windowKey+5), labels(windowKey+5))
+		key := p.b.keyOf(windowKey + 5)
+		want := verbs.WC{ID: 1, Op: verbs.WCRecv, Flags: verbs.WCFlagWithInv, Imm: uint32(key), ByteLen: uint32(length), QPN: 0x22, SrcQPN: 0x11}
 		if got := p.b.recvd[0]; got.wc != want || !got.solicited {
 			t.Errorf("%d bytes: %+v, want %+v", length, got, want)
 		}
@@ -306,12 +258,12 @@ func TestSendWithInv(t *testing.T) {
 			if i == n-1 {
 				want += map[bool]wire.Opcode{true: wire.RCSendOnlyWithInvalidate - wire.RCSendOnly, false: wire.RCSendLastWithInvalidate - wire.RCSendLast}[n == 1]
 			}
-			if s.Opcode != want || i == n-1 && s.InvalidateRKey != windowKey+5 {
+			if s.Opcode != want || i == n-1 && s.InvalidateRKey != uint32(key) {
 				t.Errorf("packet %d of %d: %v %#x", i, n, s.Opcode, s.InvalidateRKey)
 			}
 		}
-		// A duplicate is acknowledged, though the key means another window by now.
-		p.b.window(windowKey + 5)
+		// A duplicate is acknowledged, and does nothing to the window, which is bound anew by now.
+		p.b.bindWindow(windowKey + 5)
 		again := p.last(p.a)
 		mark := len(p.log)
 		p.inject(p.b, again.Packet)
@@ -319,10 +271,11 @@ func TestSendWithInv(t *testing.T) {
 		if got := p.packets(p.b, mark); len(got) != 1 || got[0].PSN != again.PSN || got[0].AETH.Syndrome != 0x1f {
 			t.Errorf("a duplicate is answered with %+v", got)
 		}
-		p.b.wantLocal(nil, keys(windowKey+5))
+		p.b.wantWindows(labels(windowKey+5, windowKey+5), labels(windowKey+5))
 		p.b.wantRecvs(wc{1, 0})
-		p.b.deregister(p.b.regions[len(p.b.regions)-1])
-
+		if err := p.b.qp.cfg.PD.Invalidate(key, p.b.qp.cfg.QPN); err != nil {
+			t.Fatal(err)
+		}
 		p.post(p.a, writeWR(3, w.remote(0), p.a.mem.sge(0, 8)))
 		p.run()
 		p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, verbs.WCRemAccessErr})
@@ -334,19 +287,19 @@ func TestSendWithInv(t *testing.T) {
 func TestSendWithInvLoss(t *testing.T) {
 	for lost := range 10 {
 		p := newPair(t, setup{mtu: verbs.MTU256})
-		p.b.window(windowKey)
-		p.b.window(windowKey + 1)
+		p.b.bindWindow(windowKey)
+		p.b.bindWindow(windowKey + 1)
 		n := 0
 		p.routeWith(func(*node, int, *wire.Packet) bool { n++; return n-1 == lost })
 		p.post(p.a, sendInvWR(1, windowKey, p.a.mem.sge(0, 600)), sendInvWR(2, windowKey+1))
 		p.runUntil(6 * ms)
-		p.b.wantLocal(nil, nil)
+		p.b.wantWindows(labels(windowKey, windowKey+1), nil)
 		p.b.postRecv(1, p.b.mem.sge(0, 600))
 		p.b.postRecv(2, p.b.mem.sge(0, 600))
 		p.run()
 		p.a.wantSends(wc{1, 0}, wc{2, 0})
 		p.b.wantRecvs(wc{1, 0}, wc{2, 0})
-		p.b.wantLocal(nil, keys(windowKey, windowKey+1))
+		p.b.wantWindows(labels(windowKey, windowKey+1), labels(windowKey, windowKey+1))
 	}
 }
 

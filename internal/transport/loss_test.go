@@ -13,8 +13,8 @@ import (
 type conversation struct {
 	name    string
 	start   func(p *pair)
-	written int // bytes
-	atomics int
+	written uint64 // bytes
+	atomics uint64
 	recvs   int
 	sends   int
 }
@@ -98,9 +98,10 @@ func (c *conversation) hold(t *testing.T, s setup, single bool, want *pair, rout
 	}
 	c.start(p)
 	p.run()
-	if len(p.a.sends) != c.sends || len(p.b.recvd) != c.recvs || p.b.written != c.written || p.b.atomics != c.atomics {
+	done := p.b.qp.Executed()
+	if len(p.a.sends) != c.sends || len(p.b.recvd) != c.recvs || done.WriteBytes != c.written || done.Atomics != c.atomics {
 		t.Errorf("%d sends completed, %d receives, %d bytes written, %d atomics; want %d, %d, %d, %d",
-			len(p.a.sends), len(p.b.recvd), p.b.written, p.b.atomics, c.sends, c.recvs, c.written, c.atomics)
+			len(p.a.sends), len(p.b.recvd), done.WriteBytes, done.Atomics, c.sends, c.recvs, c.written, c.atomics)
 	}
 	for i, s := range p.a.sends {
 		if s.wc.ID != uint64(i+1) || s.wc.Status != verbs.WCSuccess {

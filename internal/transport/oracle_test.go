@@ -95,7 +95,7 @@ func (o *simOp) received(x, peer *program, id uint64) (want verbs.WC, data []byt
 	case verbs.OpSendWithImm, verbs.OpRDMAWriteWithImm:
 		want.Flags, want.Imm = verbs.WCFlagWithImm, o.wr.Imm
 	case verbs.OpSendWithInv:
-		want.Flags, want.Imm = verbs.WCFlagWithInv, uint32(o.wr.InvalidateRKey)
+		want.Flags, want.Imm = verbs.WCFlagWithInv, uint32(x.keyOf(o.window))
 	}
 	if x.qp.cfg.Type == verbs.QPTypeUD {
 		want.Flags |= verbs.WCFlagGRH
@@ -116,13 +116,13 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	s.checkAtomics(x, y, beforeY, failed)
 	s.checkWindows(x, y, failed)
 
-	messages, bytesWritten, atomics := 0, 0, 0
+	messages, bytesWritten, atomics := 0, uint64(0), uint64(0)
 	for _, o := range x.ops[:x.posted] {
 		if o.takesRecv() && (o.wr.ID < uint64(failed)) {
 			messages++
 		}
 		if o.writes() {
-			bytesWritten += o.length
+			bytesWritten += uint64(o.length)
 		}
 		if o.atomic() {
 			atomics++
@@ -134,12 +134,12 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 			received++
 		}
 	}
-	whole := failed == len(x.ops)
+	whole, done := failed == len(x.ops), y.qp.Executed()
 	if received < messages || whole && received != messages {
 		t.Errorf("%s: %d messages were acknowledged, %s received %d", x.name, messages, y.name, received)
 	}
-	if y.written > bytesWritten || y.node.atomics > atomics || whole && (y.written != bytesWritten || y.node.atomics != atomics) {
-		t.Errorf("%s: %d bytes written, %d atomics executed, of %d and %d", y.name, y.written, y.node.atomics, bytesWritten, atomics)
+	if done.WriteBytes > bytesWritten || done.Atomics > atomics || whole && (done.WriteBytes != bytesWritten || done.Atomics != atomics) {
+		t.Errorf("%s: %d bytes written, %d atomics executed, of %d and %d", y.name, done.WriteBytes, done.Atomics, bytesWritten, atomics)
 	}
 
 	s.checkUntouched(x, beforeX)
@@ -171,24 +171,32 @@ func (s *sim) checkWindows(x, y *program, failed int) {
 		}
 		switch o.wr.Op {
 		case verbs.OpBindMW:
-			bound = append(bound, o.wr.Bind.RKey)
+			bound = append(bound, o.window)
 		case verbs.OpLocalInv:
-			local = append(local, o.wr.InvalidateRKey)
+			local = append(local, o.window)
 		case verbs.OpSendWithInv:
-			remote = append(remote, o.wr.InvalidateRKey)
+			remote = append(remote, o.window)
 		}
 	}
 	if failed == x.posted {
 		least = [3]int{len(bound), len(local), len(remote)}
 	}
-	isRemote := func(k verbs.RKey) bool { return k >= simRemoteKey }
-	got := [3][]verbs.RKey{x.node.bound,
-		slices.DeleteFunc(slices.Clone(x.invalidated), isRemote),
-		slices.DeleteFunc(slices.Clone(y.invalidated), func(k verbs.RKey) bool { return !isRemote(k) })}
-	for i, all := range [3][]verbs.RKey{bound, local, remote} {
-		if n := len(got[i]); n < least[i] || n > len(all) || !slices.Equal(got[i], all[:n]) {
-			s.t.Errorf("%s: windows %v %v, want %v or at least the first %d", x.name,
-				[...]string{"bound", "invalidated", "invalidated by the peer"}[i], got[i], all, least[i])
+	taken := func(e *node) func(verbs.RKey) bool {
+		return func(l verbs.RKey) bool { return e.wasBound(l) && !e.isBound(l) }
+	}
+	for i, c := range []struct {
+		what string
+		all  []verbs.RKey // each window is bound once at most, and taken back once
+		done func(verbs.RKey) bool
+	}{
+		{"bound", bound, x.wasBound}, {"invalidated", local, taken(x.node)}, {"invalidated by the peer", remote, taken(y.node)},
+	} {
+		n := 0
+		for n < len(c.all) && c.done(c.all[n]) {
+			n++
+		}
+		if n < least[i] || slices.ContainsFunc(c.all[n:], c.done) {
+			s.t.Errorf("%s: of the windows %v the first %d are %s, want at least %d, and none behind a gap", x.name, c.all, n, c.what, least[i])
 		}
 	}
 }

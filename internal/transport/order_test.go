@@ -171,10 +171,10 @@ func TestUnsignaled(t *testing.T) {
 	if err := p.a.qp.Post(&wr); err == nil || !strings.Contains(err.Error(), "poll the send CQ") {
 		t.Errorf("before the completion was polled: %v", err)
 	}
-	p.a.qp.Polled(p.a.sends[0].freed)
+	p.a.polled(1)
 	p.post(p.a, quiet(5), quiet(6), quiet(7))
 	p.run()
-	p.a.qp.Polled(4) // no completion says so
+	p.a.qp.sq.freed.Store(4) // no completion says so
 	p.post(p.a, quiet(8))
 	p.run()
 	if err := p.a.qp.Post(&wr); err == nil || !strings.Contains(err.Error(), "all 4 work requests in it are unsignaled") {
@@ -205,7 +205,7 @@ func TestMSN(t *testing.T) {
 	if want := []uint32{1, 2, 3, 3, 4}; !slices.Equal(got, want) {
 		t.Errorf("MSNs %v, want %v", got, want)
 	}
-	p.b.qp.res.msn = msnMask
+	p.b.rc().responder.msn = msnMask
 	p.post(p.a, writeWR(5, p.b.mem.remote(0)))
 	p.run()
 	if got := p.last(p.b).AETH.MSN; got != 0 {
@@ -278,7 +278,7 @@ func TestCreditsNeverDeadlock(t *testing.T) {
 				}
 			}
 			for len(p.a.sends) < 12 {
-				if len(p.b.recvs) == 0 {
+				if p.b.waiting() == 0 {
 					for range recvs {
 						p.b.postRecv(0, p.b.mem.sge(0, 600))
 					}
@@ -330,7 +330,7 @@ func TestCreditsInResponses(t *testing.T) {
 	for i, op := range []wire.Opcode{wire.RCRDMAReadResponseFirst, wire.RCRDMAReadResponseMiddle} {
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: op, PSN: wire.PSN(i)}, AETH: wire.AETH{Syndrome: 0x61}, Payload: make([]byte, 256)})
 	}
-	if p.a.qp.req.creditLimit != noCreditLimit || p.a.qp.com.una != seqBase+2 {
-		t.Errorf("credits are limited to %d by what does not announce any", p.a.qp.req.creditLimit)
+	if limit := p.a.rc().requester.creditLimit; limit != noCreditLimit || p.a.rc().recovery.una != seqBase+2 {
+		t.Errorf("credits are limited to %d by what does not announce any, and una is %d", limit, p.a.rc().recovery.una)
 	}
 }

@@ -1,9 +1,7 @@
 package transport
 
-import "github.com/adverb-rdma/adverb/verbs"
-
 // The window paces RC's requests. Nothing on the wire paces the responses to READs, of which one
-// request may ask for 2^31 bytes, nor what UC and UD send. So they come in turns, between which the
+// request may ask for 2^31 bytes, nor what UC and UD send. So they come in turns. Between turns the
 // caller serves other QPs, timers and the network:
 //
 //	q.Turn()
@@ -15,26 +13,17 @@ import "github.com/adverb-rdma/adverb/verbs"
 //		// first. In between, receive and serve timers.
 //	}
 //
-// RC's own requests and acknowledgements are no part of a turn's packets: they go out in every
-// turn, but for acknowledgements of what came after a READ, which must follow its responses. A turn
-// of an RC QP therefore has at most window packets more.
+// RC's own requests and acknowledgements do not count as packets of a turn. They go out in every turn,
+// but for acknowledgements of what came after a READ, which must follow its responses. So a turn of an
+// RC QP has at most window packets more.
 
-// Turn begins a turn of Config.Turn packets. Any number of turns may be given, and none does harm:
-// a device gives one whenever it calls Transmit.
+// Turn begins a turn of Config.Turn packets. A device gives a turn whenever it calls Transmit. Any
+// number of turns may be given.
 func (q *QP) Turn() { q.left = q.cfg.Turn }
 
-// Pending reports, once Transmit has returned 0, whether it did so because the turn is over: the
-// QP needs another one. No timeout and no packet stands for that.
-func (q *QP) Pending() bool {
-	if !q.spent() {
-		return false
-	}
-	if q.cfg.Type == verbs.QPTypeRC {
-		e := q.res.queue.oldest()
-		return e != nil && !e.atomic
-	}
-	return q.unr.ready()
-}
+// Pending reports, once Transmit has returned 0, whether it did so because the turn is over. The QP
+// then needs another turn: no timeout and no packet will call for it.
+func (q *QP) Pending() bool { return q.spent() && q.service.pending() }
 
 // spent reports whether the turn's packets are used up.
 func (q *QP) spent() bool { return q.left == 0 && q.cfg.Turn > 0 }

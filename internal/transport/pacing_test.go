@@ -15,7 +15,7 @@ func TestTurnOfLongRead(t *testing.T) {
 	const turn, n = 128, memSize / 256
 	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffff0, turn: turn})
 	want := bytes.Clone(p.b.mem.data[:memSize-1])
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0xfffff0, 0), memBaseB, 0x155, memSize-1))
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0xfffff0, 0), memBaseB, keyB, memSize-1))
 	word := p.b.register(0x10000, 8, allAccess)
 	p.inject(p.b, rdma(req(wire.RCFetchAdd, wire.PSN(0xfffff0).Add(n), 0), word.base, word.key, 8))
 	p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, wire.PSN(0xfffff0).Add(n+1), 0), 0, 0, 0))
@@ -55,8 +55,8 @@ func TestTurnOfLongRead(t *testing.T) {
 // TestTurnRestart: a repeated READ begins anew, also in the middle of the first answer.
 func TestTurnRestart(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, turn: 5})
-	read := rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 20*256)
-	rest := rdma(req(wire.RCRDMAReadRequest, 3, 0), memBaseB+3*256, 0x155, 17*256)
+	read := rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 20*256)
+	rest := rdma(req(wire.RCRDMAReadRequest, 3, 0), memBaseB+3*256, keyB, 17*256)
 	p.inject(p.b, read)
 	p.transmit()
 	p.inject(p.b, rest)
@@ -80,7 +80,7 @@ func TestTurnRestart(t *testing.T) {
 // TestTurnInError: responses that are due before a NAK still come in turns.
 func TestTurnInError(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, turn: 4})
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 10*256))
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 10*256))
 	p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, 10, 8), memBaseB, 0xbad, 8))
 	p.b.wantState(verbs.QPStateErr)
 	for i, want := range []int{4, 4, 3} {
@@ -223,9 +223,9 @@ func TestRepeatedReadBehindAnother(t *testing.T) {
 		p := newPair(t, setup{mtu: verbs.MTU256, turn: 2})
 		r := p.b.register(0x10000, 4096, allAccess)
 		second := rdma(req(wire.RCRDMAReadRequest, 5, 0), r.base, r.key, 512)
-		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 5*256))
+		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 5*256))
 		p.inject(p.b, second)
-		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 7, 0), memBaseB, 0x155, 3*256))
+		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 7, 0), memBaseB, keyB, 3*256))
 		for range tt.turns {
 			p.transmit()
 		}

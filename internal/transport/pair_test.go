@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -28,10 +29,8 @@ const (
 // node is one of the two QPs of a pair, with its host.
 type node struct {
 	*testHost
-	qp   *QP
 	peer *node
-	mem  *region // 1 MiB, all access, a pattern of its own
-	sent int     // packets
+	sent int // packets
 }
 
 // A sentPacket is a packet that one of the ends has sent.
@@ -87,7 +86,8 @@ type setup struct {
 	access      verbs.Access
 	noAccess    bool
 	signalAll   bool
-	unconnected bool // both QPs stay in RESET
+	unconnected bool       // both QPs stay in RESET
+	srq         *queue.SRQ // that b's receives come from
 }
 
 func (s setup) attr(of, peer *node, sq, rq verbs.PSN) *verbs.QPAttr {
@@ -139,8 +139,8 @@ func newPair(t testing.TB, s setup) *pair {
 		s.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 32, MaxRecvSGE: 32, MaxInlineData: 256}
 	}
 	p := &pair{t: t, buf: bytes.Repeat([]byte{0xa5}, MaxDatagram)}
-	p.a = newEnd(t, "a", memBaseA, Config{Type: s.typ, QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn})
-	p.b = newEnd(t, "b", memBaseB, Config{Type: s.typ, QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn})
+	p.a = newEnd(t, "a", memBaseA, Config{Type: s.typ, QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, nil)
+	p.b = newEnd(t, "b", memBaseB, Config{Type: s.typ, QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, s.srq)
 	p.a.peer, p.b.peer = p.b, p.a
 	if !s.unconnected {
 		p.connect(p.a, s.attr(p.a, p.b, s.psnA, s.psnB))
@@ -149,10 +149,8 @@ func newPair(t testing.TB, s setup) *pair {
 	return p
 }
 
-func newEnd(t testing.TB, name string, base uint64, cfg Config) *node {
-	e := &node{testHost: &testHost{t: t, name: name}}
-	e.qp = New(e.testHost, cfg)
-	e.testHost.state = e.qp.State
+func newEnd(t testing.TB, name string, base uint64, cfg Config, srq *queue.SRQ) *node {
+	e := &node{testHost: newHost(t, name, cfg, srq)}
 	e.mem = e.register(base, memSize, allAccess)
 	copy(e.mem.data, pattern[base>>32&0xff:])
 	return e
@@ -180,6 +178,14 @@ func (p *pair) modify(e *node, a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	if err := e.qp.Modify(p.now, a, mask); err != nil {
 		p.t.Fatalf("%s: modify: %v", e.name, err)
 	}
+	e.collect()
+	if e.qp.State() == verbs.QPStateReset { // what a device does
+		if e.taken = 0; e.own != nil {
+			e.own.Reset()
+		} else {
+			e.receives.Receives.(*queue.SRQUser).Reset()
+		}
+	}
 }
 
 // state moves e to a state without any attributes.
@@ -191,10 +197,12 @@ func (p *pair) state(e *node, s verbs.QPState) {
 func (p *pair) post(e *node, wrs ...verbs.SendWR) {
 	p.t.Helper()
 	for i := range wrs {
+		e.resolve(&wrs[i])
 		if err := e.qp.Post(&wrs[i]); err != nil {
 			p.t.Fatalf("%s: post %d: %v", e.name, wrs[i].ID, err)
 		}
 	}
+	e.collect()
 }
 
 // transmit gives both ends a turn.
@@ -206,6 +214,7 @@ func (p *pair) transmit() {
 				p.t.Fatalf("%s: transmits without end", e.name)
 			}
 			k := e.qp.Transmit(p.now, p.buf)
+			e.collect()
 			if k == 0 {
 				break
 			}
@@ -280,6 +289,7 @@ func (p *pair) step(until time.Duration) bool {
 	for _, e := range []*node{p.a, p.b} {
 		if p.now >= e.qp.NextTimeout() {
 			e.qp.HandleTimeout(p.now)
+			e.collect()
 		}
 	}
 	return true
@@ -293,8 +303,9 @@ func (p *pair) receive(to *node, data []byte) {
 	if to.qp.cfg.Type == verbs.QPTypeUD {
 		to.qp.HandleDatagram(&pkt, &testGRH)
 	} else {
-		to.qp.HandlePacket(p.now, &pkt)
+		to.qp.HandlePacket(p.now, &pkt, 0)
 	}
+	to.collect()
 	checkBounds(p.t, to.qp)
 }
 
@@ -350,24 +361,29 @@ var testGRH = [verbs.GRHSize]byte([]byte("0123456789abcdefghijklmnopqrstuvwxyzAB
 func checkBounds(t testing.TB, q *QP) {
 	t.Helper()
 	if q.cfg.Type != verbs.QPTypeRC {
-		if w := q.sq.head; w > q.sq.tail || q.sq.polled > w {
-			t.Fatalf("polled %d, head %d, tail %d", q.sq.polled, w, q.sq.tail)
+		if w := q.sq.head; w > q.sq.tail || q.sq.freed != nil && q.sq.freed.Load() > w {
+			t.Fatalf("freed %d, head %d, tail %d", q.sq.freed.Load(), w, q.sq.tail)
 		}
-		if q.res.spare != nil && q.res.msg.recv != nil {
+		if q.receiver.unused != nil && q.receiver.msg.recv != nil {
 			t.Fatal("two receives are held")
 		}
 		return
 	}
-	if n, limit := len(q.res.queue.pending), q.attr.MaxDestRDAtomic+maxReplays; n > limit {
+	c := q.service.(*rc)
+	if n, limit := len(c.responder.responses.pending), q.attr.MaxDestRDAtomic+maxReplays; n > limit {
 		t.Fatalf("%d responses are pending, the limit is %d", n, limit)
 	}
-	if n := len(q.req.outstanding); n > q.attr.MaxRDAtomic && q.attr.State == verbs.QPStateRTS {
+	if n := len(c.requester.outstanding); n > q.attr.MaxRDAtomic && q.attr.State == verbs.QPStateRTS {
 		t.Fatalf("%d READs and atomics are outstanding, the limit is %d", n, q.attr.MaxRDAtomic)
 	}
-	c := &q.com
-	if q.attr.State == verbs.QPStateRTS && (c.una > q.req.nxt || q.req.nxt > q.req.max || q.sq.head > q.req.cur || q.req.cur > q.sq.tail) {
-		t.Fatalf("una %d, nxt %d, max %d; head %d, cur %d, tail %d", c.una, q.req.nxt, q.req.max, q.sq.head, q.req.cur, q.sq.tail)
+	if q.attr.State != verbs.QPStateRTS {
+		return
 	}
+	f, cur := &c.recovery.flight, c.requester.cur
+	if q.sq.head > cur || cur > q.sq.tail {
+		t.Fatalf("head %d, cur %d, tail %d", q.sq.head, cur, q.sq.tail)
+	}
+	checkFlight(t, f)
 }
 
 // wc is a completion that a test expects.
@@ -381,6 +397,7 @@ func (w wc) String() string { return fmt.Sprintf("%d:%v", w.id, w.status) }
 // wantSends checks all completions of e's send queue.
 func (e *node) wantSends(want ...wc) {
 	e.t.Helper()
+	e.collect()
 	var got []wc
 	for _, s := range e.sends {
 		got = append(got, wc{s.wc.ID, s.wc.Status})
@@ -396,6 +413,7 @@ func (e *node) wantSends(want ...wc) {
 // wantRecvs checks all completions of e's receive queue.
 func (e *node) wantRecvs(want ...wc) {
 	e.t.Helper()
+	e.collect()
 	var got []wc
 	for _, r := range e.recvd {
 		got = append(got, wc{r.wc.ID, r.wc.Status})
@@ -407,6 +425,7 @@ func (e *node) wantRecvs(want ...wc) {
 
 func (e *node) wantEvents(want ...verbs.EventType) {
 	e.t.Helper()
+	e.collect()
 	if !slices.Equal(e.events, want) {
 		e.t.Errorf("%s: events %v, want %v", e.name, e.events, want)
 	}

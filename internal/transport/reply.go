@@ -5,8 +5,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// reply is the acknowledgement that is due after all queued READ responses. It is made up when
-// it is sent, so that it covers what came in the meantime.
+// reply is the acknowledgement that is due after all queued READ responses. Its packet is written
+// when it is sent, so that it covers what came in the meantime.
 type reply struct {
 	kind     replyKind
 	syndrome wire.Syndrome // of an RNR or fatal NAK
@@ -32,8 +32,8 @@ func (s *responder) duplicate(p *wire.Packet) {
 	case p.Opcode.IsRead():
 		s.duplicateRead(p)
 	case p.Opcode.IsAtomic():
-		if e, ok := s.queue.saved(p.PSN); ok {
-			s.queue.replay(e, s.epsn)
+		if e, ok := s.responses.saved(p.PSN); ok {
+			s.responses.replay(e, q.receiver.epsn)
 		} else {
 			q.counters.Unexpected++
 		}
@@ -47,23 +47,25 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 	q := s.qp
 	e := s.readEntry(p)
 	// The request may be for the rest of an earlier one, never for more than was executed.
-	if p.PSN.Add(int(e.packets)).Diff(s.epsn) > 0 || len(p.Payload) != 0 {
+	if p.PSN.Add(int(e.packets)).Diff(q.receiver.epsn) > 0 || len(p.Payload) != 0 {
 		q.counters.Unexpected++
 		return
 	}
-	if r := s.checkRDMA(p, verbs.AccessRemoteRead); r != nil {
-		// The peer waits for data that it can no longer have, and is told. But once a later
+	span, r := q.receiver.open(p, verbs.AccessRemoteRead)
+	if r != nil {
+		// The peer waits for data that it can no longer have, and gets a NAK. But once a later
 		// message has reached the program, the region may be gone because the READ was done,
 		// and this is an old packet that the network held back: it must not end the connection.
-		if r.nak == wire.NAKRemoteAccessError && p.PSN.Diff(s.told) > 0 {
-			s.queue.cut(p.PSN, s.epsn)
+		if r.nak == wire.NAKRemoteAccessError && p.PSN.Diff(q.receiver.delivered) > 0 {
+			s.responses.cut(p.PSN, q.receiver.epsn)
 			s.regionGone(p.PSN)
 		} else {
 			q.counters.Unexpected++
 		}
 		return
 	}
-	s.queue.replay(e, s.epsn)
+	span.Release() // the data are read when they are sent
+	s.responses.replay(e, q.receiver.epsn)
 }
 
 // regionGone ends the connection at a READ that was accepted and can no longer be answered.
@@ -72,19 +74,19 @@ func (s *responder) regionGone(psn wire.PSN) {
 	s.refused = true
 	s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError), psn: psn}
 	if q.attr.State != verbs.QPStateErr {
-		q.attr.State = verbs.QPStateErr
-		q.host.Event(verbs.EventQPAccessErr)
+		q.raise(verbs.EventQPAccessErr)
 		q.enterError()
 	}
 }
 
 // transmit writes the next response packet into buf, if there is one.
 func (s *responder) transmit(buf []byte) int {
-	if e := s.queue.oldest(); e != nil {
-		if !e.atomic && s.qp.spent() {
+	q := s.qp
+	if e := s.responses.oldest(); e != nil {
+		if !e.atomic && q.spent() {
 			return 0 // and what is behind it waits too
 		}
-		if n := s.answer(e, buf); n > 0 {
+		if n := s.respond(e, buf); n > 0 {
 			return n
 		}
 	}
@@ -93,71 +95,75 @@ func (s *responder) transmit(buf []byte) int {
 		return 0
 	}
 	s.reply = reply{}
-	p := s.header(wire.RCAcknowledge, s.epsn.Add(-1))
-	p.AETH = s.aeth()
+	epsn := q.receiver.epsn
+	p := q.header(wire.RCAcknowledge, epsn.Add(-1))
 	switch {
-	case r.kind == sequenceReply && s.epsn.LessEq(r.psn):
-		p.PSN, p.AETH.Syndrome = s.epsn, wire.SyndromeNAK(wire.NAKSequenceError)
+	case r.kind == sequenceReply && epsn.LessEq(r.psn):
+		p.PSN = epsn
+		p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKSequenceError), MSN: s.msn}
 		s.refused = true
-	case r.kind == fatalReply, r.kind == rnrReply && s.epsn == r.psn:
-		p.PSN, p.AETH.Syndrome = r.psn, r.syndrome
-	case s.answered:
-		// An ACK with the PSN of a READ or an atomic says nothing of its response, which may have been
-		// lost. Linux takes it for the response: the atomic then completes without its result.
-		if r.kind != ackReply {
-			return 0 // the response acknowledges
-		}
+	case r.kind == fatalReply, r.kind == rnrReply && epsn == r.psn:
 		p.PSN = r.psn
+		p.AETH = wire.AETH{Syndrome: r.syndrome, MSN: s.msn}
+	default:
+		if s.behindResponse {
+			// An ACK with the PSN of a READ or an atomic says nothing of its response, which may have
+			// been lost. Linux takes it for the response: the atomic then completes without its result.
+			if r.kind != ackReply {
+				return 0 // the response acknowledges
+			}
+			p.PSN = r.psn
+		}
+		p.AETH = s.ack()
 	}
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
-// answer writes the next packet of e, the oldest of the queued READs and atomics.
-func (s *responder) answer(e *response, buf []byte) int {
+// respond writes the next packet of e, the oldest of the queued READs and atomics.
+func (s *responder) respond(e *response, buf []byte) int {
+	q := s.qp
 	if e.atomic {
-		p := s.header(wire.RCAtomicAcknowledge, e.psn)
-		p.AETH = s.aeth()
+		p := q.header(wire.RCAtomicAcknowledge, e.psn)
+		p.AETH = s.ack()
 		p.AtomicAckETH.Orig = e.orig
-		s.queue.drop()
+		s.responses.drop()
 		return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 	}
-	q := s.qp
 	off := e.sent * q.mtu
 	size := min(e.length-off, q.mtu)
-	pos := posMiddle
-	if e.sent == 0 {
-		pos |= posFirst
+	p := q.header(readOpcodes[position(uint64(e.sent), uint64(e.packets))], e.psn.Add(int(e.sent)))
+	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
+		p.AETH = s.ack()
 	}
-	if e.sent+1 == e.packets {
-		pos |= posLast
-	}
-	p := s.header(readOpcodes[pos], e.psn.Add(int(e.sent)))
-	p.AETH = s.aeth()
 	p.PadCount = wire.PadCount(int(size))
 	h := len(p.AppendHeaders(buf[:0]))
 	if size > 0 {
-		if f := q.host.ReadRemote(buf[h:h+int(size)], e.rkey, e.va+uint64(off)); f != nil {
-			s.queue.clear()
+		span, err := q.cfg.PD.Open(e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(size), verbs.AccessRemoteRead)
+		if err != nil {
+			s.responses.clear()
 			s.regionGone(p.PSN)
 			return 0
 		}
+		span.Fetch(buf[h : h+int(size)])
+		span.Release()
 	}
 	q.spend()
 	if e.sent++; e.sent == e.packets {
-		s.queue.drop()
+		s.responses.drop()
 	}
-	return sealSpace(buf, h+int(size), p.PadCount)
+	return finish(buf, h+int(size), p.PadCount)
 }
 
-func (s *responder) header(op wire.Opcode, psn wire.PSN) *wire.Packet {
-	p := &s.qp.out
-	p.BTH = wire.BTH{Opcode: op, MigReq: true, PKey: defaultPKey, DestQP: uint32(s.qp.attr.DestQPN), PSN: psn}
-	return p
+// pending reports whether READ responses wait for another turn.
+func (s *responder) pending() bool {
+	e := s.responses.oldest()
+	return e != nil && !e.atomic && s.qp.spent()
 }
 
-func (s *responder) aeth() wire.AETH {
+// ack is the AETH of an ACK: it announces the receives that are posted.
+func (s *responder) ack() wire.AETH {
 	credits := uint8(wire.CreditsUnlimited)
-	if n := s.qp.host.RecvCredits(); n >= 0 {
+	if n := s.qp.cfg.Receives.Credits(); n >= 0 {
 		credits = wire.EncodeCredits(n)
 	}
 	return wire.AETH{Syndrome: wire.SyndromeACK(credits), MSN: s.msn}

@@ -7,112 +7,132 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// requester cuts work requests into request packets. Sequence numbers:
-//
-//	completer.una <= nxt <= max
-//
-// Those before una are acknowledged; before nxt, sent; before max, sent at least once: nxt
-// goes back to una for a retry, and READs and writes are then repeated from there.
+// requester cuts work requests into request packets, in the order that recovery asks for. It knows
+// the rules for what may start: fences, the limit of outstanding READs, and the peer's receives.
 type requester struct {
+	rc  *rc
 	qp  *QP
-	nxt uint64
-	max uint64
-	cur uint64 // place of the work request that has nxt
+	cur uint64 // place of the work request that has recovery's nxt
 
-	// outstanding holds, in order, the ends of the READ requests and atomics that were sent
-	// in [una, nxt) and not answered whole.
+	// outstanding holds, in order, the ends of the READ requests and atomics that are on their way
+	// and not answered whole.
 	outstanding []uint64
 
-	congestion
-	askedAt  uint64        // sequence number after the last packet with AckReq
-	resumeAt time.Duration // when an RNR NAK's wait ends; Never when there is none
-	retries  uint8         // left before WCRetryExceeded
-	rnrs     uint8         // left before WCRNRRetryExceeded
+	askedAt uint64 // sequence number after the last packet with AckReq
 
 	// creditLimit is how many messages the peer has receives for, counted like
-	// sendWQE.message; with noCreditLimit there is no limit.
+	// sendWQE.message. With noCreditLimit there is no limit.
 	creditLimit uint64
-
-	drainReported bool
 }
 
 const noCreditLimit = 1<<64 - 1
 
 func (r *requester) reset() {
-	*r = requester{qp: r.qp, congestion: newCongestion(), resumeAt: Never, creditLimit: noCreditLimit}
+	*r = requester{rc: r.rc, qp: r.qp, creditLimit: noCreditLimit, outstanding: r.outstanding[:0]}
 }
 
 func (r *requester) start(seq uint64) {
 	r.reset()
-	r.nxt, r.max, r.askedAt = seq, seq, seq
+	r.askedAt = seq
 }
 
-// resize takes over attributes that Modify changed.
+// resize makes room for as many READs and atomics as Modify allows.
 func (r *requester) resize() {
-	a := &r.qp.attr
-	r.retries, r.rnrs = a.RetryCnt, a.RNRRetry
-	if cap(r.outstanding) < a.MaxRDAtomic {
-		r.outstanding = append(make([]uint64, 0, a.MaxRDAtomic), r.outstanding...)
+	if n := r.qp.attr.MaxRDAtomic; cap(r.outstanding) < n {
+		r.outstanding = append(make([]uint64, 0, n), r.outstanding...)
 	}
 }
 
 // transmit writes the next request packet into buf, if one may go.
 func (r *requester) transmit(now time.Duration, buf []byte) int {
-	q := r.qp
-	if q.attr.State != verbs.QPStateRTS && q.attr.State != verbs.QPStateSQD {
-		return 0
-	}
-	if r.resumeAt != Never || !r.local() || r.cur == q.sq.tail {
+	q, rec := r.qp, &r.rc.recovery
+	if rec.peerWaits || !r.runLocal() || r.cur == q.sq.tail {
 		return 0
 	}
 	w := q.sq.at(r.cur)
-	k := r.nxt - w.seq // the packet of w
+	k := rec.nxt - w.seq // the packet of w
 	if w.fault != nil || !r.mayStart(w, k) {
 		return 0
 	}
-	count, limit := uint64(1), r.window
+	count, limit := uint64(1), rec.window
 	if w.op == verbs.OpRDMARead {
 		count = chunkEnd(w, k) - k
-		if r.window >= lossWindow {
-			// With a second chunk under way, as max_rd_atomic permits, the end of the first is not lost unnoticed.
+		if rec.window >= lossWindow {
+			// With a second chunk under way, as max_rd_atomic permits, the loss of the first one's end
+			// does not go unnoticed.
 			limit = max(limit, 2*readChunk)
 		}
 	}
-	if r.nxt+count-q.com.una > limit && r.nxt != q.com.una {
+	if !rec.mayGo(now, count, limit) {
 		return 0
 	}
 	var n int
-	var f *Fault
-	if w.answered() {
-		n, f = r.request(w, k, count, buf)
+	var f *fault
+	if w.hasResponse() {
+		n = r.request(w, k, count, buf)
 	} else {
 		n, f = r.data(w, k, buf)
 	}
 	if f != nil {
-		w.fault = f
-		q.com.failIfOldest()
+		r.fault(w, f)
 		return 0
 	}
-	if r.nxt < r.max {
+	if rec.sent(now, count) {
 		q.counters.Retransmits++
 	}
-	r.nxt += count
-	r.max = max(r.max, r.nxt)
-	if r.nxt == w.end() {
-		r.cur++
-	}
-	q.com.armTimer(now)
+	r.seek()
 	return n
 }
 
-// local carries out the local operations that are next. It returns false if one of them has
+// seek moves cur to the work request that has recovery's nxt, or to a local operation before it that
+// is still to be carried out.
+func (r *requester) seek() {
+	nxt := r.rc.recovery.nxt
+	for sq := &r.qp.sq; r.cur != sq.tail; r.cur++ {
+		if w := sq.at(r.cur); w.end() > nxt || w.isLocal() && !w.executed {
+			return
+		}
+	}
+}
+
+// rewind follows recovery's nxt back to una.
+func (r *requester) rewind() {
+	r.cur = r.qp.sq.head
+	r.askedAt = r.rc.recovery.nxt
+	r.outstanding = r.outstanding[:0]
+}
+
+// advanced follows recovery's una, which has moved on: beyond nxt if skipped, since what was about to be
+// repeated has arrived after all.
+func (r *requester) advanced(skipped bool) {
+	rec := &r.rc.recovery
+	n := 0
+	for n < len(r.outstanding) && r.outstanding[n] <= rec.una {
+		n++
+	}
+	if n > 0 {
+		r.outstanding = r.outstanding[:copy(r.outstanding, r.outstanding[n:])]
+	}
+	if skipped {
+		r.askedAt = max(r.askedAt, rec.una)
+	}
+	r.seek()
+}
+
+// fault keeps a local error until w's turn to complete comes.
+func (r *requester) fault(w *sendWQE, f *fault) {
+	w.fault = f
+	r.rc.completer.failIfOldest()
+}
+
+// runLocal carries out the local operations that are next. It returns false if one of them has
 // to wait, or has failed.
-func (r *requester) local() bool {
+func (r *requester) runLocal() bool {
 	q := r.qp
 	for r.cur != q.sq.tail {
 		w := q.sq.at(r.cur)
 		switch {
-		case !w.local():
+		case !w.isLocal():
 			return true
 		case w.fault != nil:
 			return false
@@ -120,50 +140,40 @@ func (r *requester) local() bool {
 			if q.attr.State == verbs.QPStateSQD || w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 {
 				return false
 			}
-			if f := q.local(w); f != nil {
-				w.fault = f
-				q.com.failIfOldest()
+			if f := q.carryOut(w); f != nil {
+				r.fault(w, f)
 				return false
 			}
 			w.executed = true
 		}
 		r.cur++
-		q.com.completeLocal()
+		r.rc.completer.completeDone()
 	}
 	return true
-}
-
-// local carries out a local operation.
-func (q *QP) local(w *sendWQE) *Fault {
-	if w.op == verbs.OpBindMW {
-		return q.host.BindMW(&w.bind)
-	}
-	return q.host.Invalidate(w.invalidate)
 }
 
 // mayStart reports whether packet k of w may go now, as far as the ordering rules, the limit
 // of outstanding READs and the peer's receives are concerned.
 func (r *requester) mayStart(w *sendWQE, k uint64) bool {
-	q := r.qp
-	if k == 0 && r.nxt == r.max && q.attr.State == verbs.QPStateSQD {
+	q, rec := r.qp, &r.rc.recovery
+	if k == 0 && rec.nxt == rec.max && q.attr.State == verbs.QPStateSQD {
 		return false // draining: nothing new starts
 	}
 	if k == 0 && w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 {
 		return false // IBTA 1.2.1 §10.8.3.3
 	}
-	if w.answered() {
+	if w.hasResponse() {
 		if q.attr.MaxRDAtomic == 0 {
-			w.fault = &Fault{verbs.WCLocQPOpErr, verbs.Errorf(verbs.ErrInvalid,
-				"MAX_QP_RD_ATOMIC is 0, which allows no READ or atomic: set it when going to RTS (initiator depth, for a connection manager)")}
-			q.com.failIfOldest()
+			r.fault(w, &fault{verbs.WCLocQPOpErr, verbs.Errorf(verbs.ErrInvalid,
+				"MAX_QP_RD_ATOMIC is 0, which allows no READ or atomic: set it when going to RTS (initiator depth, for a connection manager)")})
 			return false
 		}
 		return len(r.outstanding) < q.attr.MaxRDAtomic
 	}
 	// Beyond the peer's receives only one packet at a time goes out, alone, to ask
 	// whether there is one by now: IBTA §9.7.7.2.
-	probe := k == 0 || k == 1 && r.askedAt == r.nxt // the first packet has asked, so an answer comes
-	if probe && w.takesRecv() && w.message >= r.creditLimit && r.nxt != q.com.una {
+	probe := k == 0 || k == 1 && r.askedAt == rec.nxt // the first packet has asked, so an answer comes
+	if probe && w.takesRecv() && w.message >= r.creditLimit && rec.nxt != rec.una {
 		return false
 	}
 	return true
@@ -176,177 +186,45 @@ func chunkEnd(w *sendWQE, k uint64) uint64 {
 }
 
 // request writes a READ request for count packets from packet k on, or an atomic.
-func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) (int, *Fault) {
+func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 	q := r.qp
-	p := q.header(r.nxt)
+	seq := r.rc.recovery.nxt
+	p := q.header(wire.RCRDMAReadRequest, psn(seq))
 	p.AckReq = true
-	if w.op == verbs.OpRDMARead {
+	switch w.op {
+	case verbs.OpRDMARead:
 		off := uint32(k) * q.mtu
-		p.Opcode = wire.RCRDMAReadRequest
 		p.RETH = wire.RETH{
 			VA: w.remote.VA + uint64(off), RKey: uint32(w.remote.RKey),
 			Length: uint32(min(uint64(w.length-off), count*uint64(q.mtu))),
 		}
-	} else {
+	case verbs.OpAtomicCmpSwap:
 		p.Opcode = wire.RCCompareSwap
 		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.swap, Compare: w.compare}
-		if w.op == verbs.OpAtomicFetchAdd {
-			p.Opcode = wire.RCFetchAdd
-			p.AtomicETH.Compare = 0
-		}
+	case verbs.OpAtomicFetchAdd:
+		p.Opcode = wire.RCFetchAdd
+		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.swap}
 	}
-	r.outstanding = append(r.outstanding, r.nxt+count)
-	r.askedAt = r.nxt + count
-	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize, nil
-}
-
-// position of a packet in its message, as index of the tables below.
-const (
-	posMiddle = 0
-	posFirst  = 1
-	posLast   = 2
-	posOnly   = posFirst | posLast
-)
-
-var (
-	sendOpcodes     = [...]wire.Opcode{posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLast, posOnly: wire.RCSendOnly}
-	sendInvOpcodes  = [...]wire.Opcode{posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLastWithInvalidate, posOnly: wire.RCSendOnlyWithInvalidate}
-	sendImmOpcodes  = [...]wire.Opcode{posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLastWithImm, posOnly: wire.RCSendOnlyWithImm}
-	writeOpcodes    = [...]wire.Opcode{posMiddle: wire.RCRDMAWriteMiddle, posFirst: wire.RCRDMAWriteFirst, posLast: wire.RCRDMAWriteLast, posOnly: wire.RCRDMAWriteOnly}
-	writeImmOpcodes = [...]wire.Opcode{posMiddle: wire.RCRDMAWriteMiddle, posFirst: wire.RCRDMAWriteFirst, posLast: wire.RCRDMAWriteLastWithImm, posOnly: wire.RCRDMAWriteOnlyWithImm}
-	readOpcodes     = [...]wire.Opcode{posMiddle: wire.RCRDMAReadResponseMiddle, posFirst: wire.RCRDMAReadResponseFirst, posLast: wire.RCRDMAReadResponseLast, posOnly: wire.RCRDMAReadResponseOnly}
-)
-
-var dataOpcodes = [...]*[4]wire.Opcode{
-	verbs.OpSend:             (*[4]wire.Opcode)(&sendOpcodes),
-	verbs.OpSendWithImm:      (*[4]wire.Opcode)(&sendImmOpcodes),
-	verbs.OpSendWithInv:      (*[4]wire.Opcode)(&sendInvOpcodes),
-	verbs.OpRDMAWrite:        (*[4]wire.Opcode)(&writeOpcodes),
-	verbs.OpRDMAWriteWithImm: (*[4]wire.Opcode)(&writeImmOpcodes),
+	r.outstanding = append(r.outstanding, seq+count)
+	r.askedAt = seq + count
+	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
 // data writes packet k of a SEND or WRITE.
-func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *Fault) {
-	p := r.qp.header(r.nxt)
-	if k+1 == w.packets || r.nxt-r.askedAt >= r.window/ackParts || k == 0 && w.message >= r.creditLimit {
+func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *fault) {
+	rec := &r.rc.recovery
+	p := r.qp.header(0, psn(rec.nxt))
+	if k+1 == w.packets || rec.nxt-r.askedAt >= rec.window/ackParts || k == 0 && w.message >= r.creditLimit {
 		p.AckReq = true
-		r.askedAt = r.nxt + 1
+		r.askedAt = rec.nxt + 1
 	}
 	return r.qp.dataPacket(p, w, k, buf)
-}
-
-// ucOpcodes is what the opcodes of an unreliable connection differ by from those of a reliable one.
-const ucOpcodes = wire.UCSendFirst - wire.RCSendFirst
-
-// dataPacket writes packet k of a SEND or WRITE under the header p.
-func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k uint64, buf []byte) (int, *Fault) {
-	off := uint32(k) * q.mtu
-	pos := posMiddle
-	if k == 0 {
-		pos |= posFirst
-	}
-	if k+1 == w.packets {
-		pos |= posLast
-	}
-	p.Opcode = dataOpcodes[w.op][pos]
-	if q.cfg.Type == verbs.QPTypeUC {
-		p.Opcode += ucOpcodes
-	}
-	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
-	p.InvalidateRKey = uint32(w.invalidate)
-	return q.payload(p, w, off, min(w.length-off, q.mtu), buf)
-}
-
-// payload writes the header p and the bytes [off, off+size) of w's message.
-func (q *QP) payload(p *wire.Packet, w *sendWQE, off, size uint32, buf []byte) (int, *Fault) {
-	p.PadCount = wire.PadCount(int(size))
-	p.Solicited = p.Opcode.EndsMessage() && w.flags&verbs.SendSolicited != 0 && w.takesRecv()
-	p.Imm = w.imm
-	h := len(p.AppendHeaders(buf[:0]))
-	payload := buf[h : h+int(size)]
-	if w.inline != nil {
-		copy(payload, w.inline[off:])
-	} else if f := q.host.Gather(payload, w.sg, off); f != nil {
-		return 0, f
-	}
-	return sealSpace(buf, h+int(size), p.PadCount), nil
-}
-
-// header prepares q.out for a packet with a sequence number.
-func (q *QP) header(seq uint64) *wire.Packet {
-	p := &q.out
-	p.BTH = wire.BTH{MigReq: true, PKey: defaultPKey, DestQP: uint32(q.attr.DestQPN), PSN: psn(seq)}
-	return p
-}
-
-// sealSpace zeroes the pad behind n bytes and returns the datagram's length with the ICRC.
-func sealSpace(buf []byte, n int, pad uint8) int {
-	clear(buf[n : n+int(pad)])
-	return n + int(pad) + wire.ICRCSize
-}
-
-// goBack makes the requester send again from una on.
-func (r *requester) goBack() {
-	r.nxt = r.qp.com.una
-	r.cur = r.qp.sq.head
-	r.askedAt = r.nxt
-	r.outstanding = r.outstanding[:0]
-}
-
-// acknowledged takes note that una has moved on by n.
-func (r *requester) acknowledged(by uint64) {
-	r.congestion.acknowledged(by)
-	una := r.qp.com.una
-	n := 0
-	for n < len(r.outstanding) && r.outstanding[n] <= una {
-		n++
-	}
-	if n > 0 {
-		r.outstanding = r.outstanding[:copy(r.outstanding, r.outstanding[n:])]
-	}
-	if r.nxt < una { // what was about to be repeated has arrived after all
-		r.nxt = una
-		r.askedAt = max(r.askedAt, una)
-	}
-	for sq := &r.qp.sq; r.cur != sq.tail; r.cur++ {
-		if w := sq.at(r.cur); w.end() > r.nxt || w.local() && !w.executed {
-			break
-		}
-	}
-	r.retries, r.rnrs = r.qp.attr.RetryCnt, r.qp.attr.RNRRetry
-}
-
-// retry goes back at the expense of one retry, or returns false when none is left.
-func (r *requester) retry() bool {
-	if r.retries == 0 {
-		return false
-	}
-	r.retries--
-	r.goBack()
-	return true
-}
-
-// retryAt goes back when the time has come, at the expense of one RNR retry, or returns false
-// when none is left.
-func (r *requester) retryAt(t time.Duration) bool {
-	if r.resumeAt != Never {
-		return true // the same NAK again
-	}
-	if r.qp.attr.RNRRetry != retryForever {
-		if r.rnrs == 0 {
-			return false
-		}
-		r.rnrs--
-	}
-	r.goBack()
-	r.resumeAt = t
-	return true
 }
 
 // setCredits takes note of how many messages the peer has receives for.
 func (r *requester) setCredits(a wire.AETH) {
 	if a.Syndrome.Kind() != wire.KindACK {
-		return // of a READ response; what it means is anybody's guess
+		return // in a READ response no other kind means anything
 	}
 	n, limited := wire.DecodeCredits(a.Syndrome.Value())
 	if !limited {
@@ -365,8 +243,5 @@ func (r *requester) setCredits(a wire.AETH) {
 // underway reports whether a message is sent in part.
 func (r *requester) underway() bool {
 	sq := &r.qp.sq
-	return r.cur != sq.tail && r.nxt != sq.at(r.cur).seq
+	return r.cur != sq.tail && r.rc.recovery.nxt != sq.at(r.cur).seq
 }
-
-// drained reports whether every work request that was started is complete.
-func (r *requester) drained() bool { return r.qp.com.una == r.max && !r.underway() }

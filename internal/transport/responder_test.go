@@ -22,7 +22,7 @@ func rdma(p wire.Packet, va uint64, key uint32, length uint32) wire.Packet {
 func TestInvalidRequest(t *testing.T) {
 	const mtu = 256
 	first := func(length uint32) wire.Packet {
-		return rdma(req(wire.RCRDMAWriteFirst, 0, mtu), memBaseB, 0x155, length)
+		return rdma(req(wire.RCRDMAWriteFirst, 0, mtu), memBaseB, keyB, length)
 	}
 	list := func(ps ...wire.Packet) []wire.Packet { return ps }
 	tests := []struct {
@@ -40,34 +40,34 @@ func TestInvalidRequest(t *testing.T) {
 		{name: "SEND only inside a WRITE", packets: list(first(512), req(wire.RCSendOnly, 1, 1))},
 		{name: "SEND last inside a WRITE", packets: list(first(512), req(wire.RCSendLast, 1, mtu))},
 		{name: "WRITE last inside a SEND", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCRDMAWriteLast, 1, 1)), recv: true},
-		{name: "READ inside a SEND", packets: list(req(wire.RCSendFirst, 0, mtu), rdma(req(wire.RCRDMAReadRequest, 1, 0), memBaseB, 0x155, 8)), recv: true},
-		{name: "atomic inside a WRITE", packets: list(first(512), rdma(req(wire.RCFetchAdd, 1, 0), memBaseB, 0x155, 8))},
+		{name: "READ inside a SEND", packets: list(req(wire.RCSendFirst, 0, mtu), rdma(req(wire.RCRDMAReadRequest, 1, 0), memBaseB, keyB, 8)), recv: true},
+		{name: "atomic inside a WRITE", packets: list(first(512), rdma(req(wire.RCFetchAdd, 1, 0), memBaseB, keyB, 8))},
 		{name: "short first", packets: list(req(wire.RCSendFirst, 0, mtu-1))},
 		{name: "long first", packets: list(req(wire.RCSendFirst, 0, mtu+4))},
 		{name: "short middle", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendMiddle, 1, mtu-4)), recv: true},
 		{name: "empty last", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLast, 1, 0)), recv: true},
 		{name: "long last", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLast, 1, mtu+1)), recv: true},
 		{name: "long only", packets: list(req(wire.RCSendOnly, 0, mtu+1))},
-		{name: "WRITE only with less than its RETH says", packets: list(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, 0x155, 9))},
-		{name: "WRITE only with more", packets: list(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, 0x155, 7))},
+		{name: "WRITE only with less than its RETH says", packets: list(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, keyB, 9))},
+		{name: "WRITE only with more", packets: list(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, keyB, 7))},
 		{name: "WRITE only with data, announced empty", packets: list(rdma(req(wire.RCRDMAWriteOnly, 0, 8), 0, 0, 0))},
 		{name: "WRITE first with more", packets: list(first(mtu - 1))},
 		{name: "WRITE middle beyond", packets: list(first(mtu+10), req(wire.RCRDMAWriteMiddle, 1, mtu))},
 		{name: "WRITE last too early", packets: list(first(3*mtu), req(wire.RCRDMAWriteLast, 1, mtu))},
 		{name: "WRITE last after the end", packets: list(first(mtu), req(wire.RCRDMAWriteLast, 1, 1))},
 		{name: "WRITE of more than 2^31", packets: list(first(1<<31 + 1))},
-		{name: "READ of more than 2^31", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 1<<31+1))},
-		{name: "READ of all that RETH can say", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), 0, 0x155, 1<<32-1))},
+		{name: "READ of more than 2^31", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 1<<31+1))},
+		{name: "READ of all that RETH can say", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), 0, keyB, 1<<32-1))},
 		{name: "WRITE of 2^31", packets: list(first(1 << 31)), nak: 0x62},
-		{name: "READ of 2^31", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 1<<31)), nak: 0x62},
-		{name: "READ with a payload", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 4), memBaseB, 0x155, 4))},
-		{name: "atomic with a payload", packets: list(rdma(req(wire.RCCompareSwap, 0, 8), memBaseB, 0x155, 8))},
-		{name: "misaligned atomic", packets: list(rdma(req(wire.RCCompareSwap, 0, 0), memBaseB+1, 0x155, 8))},
+		{name: "READ of 2^31", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 1<<31)), nak: 0x62},
+		{name: "READ with a payload", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 4), memBaseB, keyB, 4))},
+		{name: "atomic with a payload", packets: list(rdma(req(wire.RCCompareSwap, 0, 8), memBaseB, keyB, 8))},
+		{name: "misaligned atomic", packets: list(rdma(req(wire.RCCompareSwap, 0, 0), memBaseB+1, keyB, 8))},
 		{name: "atomic without a key", packets: list(rdma(req(wire.RCFetchAdd, 0, 0), memBaseB, 0x156, 8)), nak: 0x62},
 		{name: "SEND with invalidate", packets: list(req(wire.RCSendOnlyWithInvalidate, 0, 8)), recv: true, silent: true},
 		{name: "SEND last with invalidate", packets: list(req(wire.RCSendFirst, 0, mtu), req(wire.RCSendLastWithInvalidate, 1, 8)), recv: true, silent: true},
-		{name: "FLUSH", packets: list(rdma(req(wire.RCFlush, 0, 0), memBaseB, 0x155, 8))},
-		{name: "ATOMIC WRITE", packets: list(rdma(req(wire.RCAtomicWrite, 0, 8), memBaseB, 0x155, 8))},
+		{name: "FLUSH", packets: list(rdma(req(wire.RCFlush, 0, 0), memBaseB, keyB, 8))},
+		{name: "ATOMIC WRITE", packets: list(rdma(req(wire.RCAtomicWrite, 0, 8), memBaseB, keyB, 8))},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestForeignOpcodes(t *testing.T) {
 	for op := range 256 {
 		o := wire.Opcode(op)
 		if o.Service() != wire.ServiceRC || !o.Valid() {
-			p.b.qp.HandlePacket(0, &wire.Packet{BTH: wire.BTH{Opcode: o, AckReq: true}})
+			p.b.qp.HandlePacket(0, &wire.Packet{BTH: wire.BTH{Opcode: o, AckReq: true}}, 0)
 		}
 	}
 	p.run()
@@ -152,9 +152,9 @@ func TestTooManyReads(t *testing.T) {
 		p := newPair(t, setup{rd: 3, destRD: 2})
 		for i := range 3 {
 			if atomic {
-				p.inject(p.b, rdma(req(wire.RCFetchAdd, wire.PSN(i), 0), memBaseB, 0x155, 8))
+				p.inject(p.b, rdma(req(wire.RCFetchAdd, wire.PSN(i), 0), memBaseB, keyB, 8))
 			} else {
-				p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, wire.PSN(i), 0), memBaseB, 0x155, 8))
+				p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, wire.PSN(i), 0), memBaseB, keyB, 8))
 			}
 		}
 		p.b.wantState(verbs.QPStateErr)
@@ -164,8 +164,8 @@ func TestTooManyReads(t *testing.T) {
 		if n := len(sent); n != 3 || sent[2].PSN != 2 || sent[2].AETH.Syndrome != 0x61 || sent[1].Opcode == wire.RCAcknowledge {
 			t.Errorf("the answers are %v", sent)
 		}
-		if atomic && p.b.atomics != 2 {
-			t.Errorf("%d atomics were executed", p.b.atomics)
+		if atomic && p.b.qp.Executed().Atomics != 2 {
+			t.Errorf("%d atomics were executed", p.b.qp.Executed().Atomics)
 		}
 	}
 }
@@ -180,8 +180,8 @@ func TestDuplicateAtomic(t *testing.T) {
 		p.post(p.a, addWR(i, at, 1<<i, p.a.mem.sge(8*int(i), 8)), writeWR(100+i, p.b.mem.remote(64), p.a.mem.sge(0, 8)))
 		p.run()
 	}
-	if p.b.atomics != 10 || nativeWord(p.b.mem.data) != 1<<10-1 {
-		t.Fatalf("%d atomics were executed", p.b.atomics)
+	if p.b.qp.Executed().Atomics != 10 || nativeWord(p.b.mem.data) != 1<<10-1 {
+		t.Fatalf("%d atomics were executed", p.b.qp.Executed().Atomics)
 	}
 	for i := 9; i >= 0; i-- {
 		n := len(p.log)
@@ -196,7 +196,7 @@ func TestDuplicateAtomic(t *testing.T) {
 			t.Errorf("duplicate of atomic %d is answered with %+v", i, got)
 		}
 	}
-	if p.b.atomics != 10 {
+	if p.b.qp.Executed().Atomics != 10 {
 		t.Error("a duplicate was executed")
 	}
 	p.b.wantState(verbs.QPStateRTS)
@@ -232,7 +232,7 @@ func TestDuplicateRead(t *testing.T) {
 	for k := range 5 {
 		n := len(p.log)
 		p.b.mem.data[mtu*k]++ // executed again means that the present contents are sent
-		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, base.Add(k), 0), memBaseB+uint64(mtu*k), 0x155, uint32((5-k)*mtu-9)))
+		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, base.Add(k), 0), memBaseB+uint64(mtu*k), keyB, uint32((5-k)*mtu-9)))
 		p.transmit()
 		got := p.packets(p.b, n)
 		if len(got) != 5-k {
@@ -246,10 +246,10 @@ func TestDuplicateRead(t *testing.T) {
 		}
 	}
 	for name, pkt := range map[string]wire.Packet{
-		"more than was executed": rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 6*mtu),
-		"of 2^31":                rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 1<<31),
-		"of 2^32-1":              rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, 0x155, 1<<32-1),
-		"with a payload":         rdma(req(wire.RCRDMAReadRequest, base, 4), memBaseB, 0x155, 5*mtu),
+		"more than was executed": rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, keyB, 6*mtu),
+		"of 2^31":                rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, keyB, 1<<31),
+		"of 2^32-1":              rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, keyB, 1<<32-1),
+		"with a payload":         rdma(req(wire.RCRDMAReadRequest, base, 4), memBaseB, keyB, 5*mtu),
 	} {
 		n := len(p.log)
 		if p.inject(p.b, pkt); p.b.qp.State() != verbs.QPStateRTS {
@@ -272,11 +272,11 @@ func TestDuplicateOrder(t *testing.T) {
 	n := len(p.log)
 	for round := range 3 {
 		for i := 39; i >= 0; i -= 2 + round {
-			p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, wire.PSN(i), 0), memBaseB, 0x155, 8))
+			p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, wire.PSN(i), 0), memBaseB, keyB, 8))
 		}
 	}
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 40, 0), memBaseB, 0x155, 8))
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 3, 0), memBaseB, 0x155, 8))
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 40, 0), memBaseB, keyB, 8))
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 3, 0), memBaseB, keyB, 8))
 	p.transmit()
 	got := p.packets(p.b, n)
 	if len(got) > maxReplays+1 || got[len(got)-1].PSN != 40 {
@@ -296,7 +296,7 @@ func TestDuplicateAcknowledged(t *testing.T) {
 	p.b.postRecv(2, p.b.mem.sge(0, 1024))
 	p.post(p.a, sendWR(1, p.a.mem.sge(0, 600)), writeWR(2, p.b.mem.remote(4096), p.a.mem.sge(0, 600)))
 	p.run()
-	n, written := len(p.log), p.b.written
+	n, written := len(p.log), p.b.qp.Executed().WriteBytes
 	for _, s := range p.packets(p.a, 0) {
 		s.Payload = make([]byte, len(s.Payload))
 		p.inject(p.b, s.Packet)
@@ -307,7 +307,7 @@ func TestDuplicateAcknowledged(t *testing.T) {
 			t.Errorf("a duplicate is answered with %v %v", r.PSN, r.AETH)
 		}
 	}
-	if len(p.packets(p.b, n)) != 6 || p.b.written != written || !bytes.Equal(p.b.mem.data[:600], p.a.mem.data[:600]) {
+	if len(p.packets(p.b, n)) != 6 || p.b.qp.Executed().WriteBytes != written || !bytes.Equal(p.b.mem.data[:600], p.a.mem.data[:600]) {
 		t.Error("a duplicate is executed or not acknowledged")
 	}
 	p.b.wantRecvs(wc{1, 0})
@@ -324,7 +324,7 @@ func TestDuplicateBeforeAnswered(t *testing.T) {
 			p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffffe})
 			p.b.postRecv(1, p.b.mem.sge(0, 1024))
 			send, last := req(wire.RCSendFirst, 0xfffffe, 256), req(wire.RCSendLast, 0xffffff, 8)
-			answered := rdma(req(op, 0, 0), memBaseB, 0x155, 8)
+			answered := rdma(req(op, 0, 0), memBaseB, keyB, 8)
 			for _, r := range []wire.Packet{send, last, answered} {
 				p.inject(p.b, r)
 			}
@@ -349,9 +349,9 @@ func TestDuplicateBeforeAnswered(t *testing.T) {
 			}
 			// A NAK for a packet that has come meanwhile needs no ACK in its place, either.
 			n := len(p.log)
-			p.inject(p.b, rdma(req(op, 2, 0), memBaseB, 0x155, 8))
-			p.inject(p.b, rdma(req(op, 1, 0), memBaseB, 0x155, 8))
-			p.inject(p.b, rdma(req(op, 2, 0), memBaseB, 0x155, 8))
+			p.inject(p.b, rdma(req(op, 2, 0), memBaseB, keyB, 8))
+			p.inject(p.b, rdma(req(op, 1, 0), memBaseB, keyB, 8))
+			p.inject(p.b, rdma(req(op, 2, 0), memBaseB, keyB, 8))
 			p.transmit()
 			for _, r := range p.packets(p.b, n) {
 				if r.Opcode == wire.RCAcknowledge {
@@ -365,7 +365,7 @@ func TestDuplicateBeforeAnswered(t *testing.T) {
 // TestForeignLongRead: other requesters ask for long READs in one request.
 func TestForeignLongRead(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffff0})
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0xfffff0, 0), memBaseB, 0x155, memSize-1))
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0xfffff0, 0), memBaseB, keyB, memSize-1))
 	p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, wire.PSN(0xfffff0).Add(memSize/256), 0), 0, 0, 0))
 	p.transmit()
 	got := p.packets(p.b, 0)

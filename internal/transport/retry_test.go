@@ -331,7 +331,7 @@ func TestTimeoutShrinksWindow(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	// What is acknowledged brings half of it back, and growth packets for each window from there.
-	if got, least := p.a.qp.req.window, uint64(maxWindow/2+growth*2); got < least || got > least+growth*2 {
+	if got, least := p.a.rc().recovery.window, uint64(maxWindow/2+growth*2); got < least || got > least+growth*2 {
 		t.Errorf("after %d packets without loss the window is %d, want a little more than %d", packets, got, least)
 	}
 }

@@ -1,6 +1,9 @@
 package transport
 
 import (
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -25,24 +28,30 @@ type sendWQE struct {
 	bind       verbs.MWBind // OpBindMW
 	executed   bool         // local operations: done, and may complete in its turn
 
-	route   any // UD: what the Host sends datagrams by
+	ah      verbs.ProviderAH // UD: the way to the destination
 	destQPN verbs.QPN
 	qkey    verbs.QKey
 
-	fault *Fault // local error that ends the work request when its turn to complete comes
+	fault *fault // a local error, which ends the work request when its turn to complete comes
 }
+
+// seqBase keeps sequence numbers away from 0, so that a PSN before the first one is no wrap.
+const seqBase = 1 << 24
+
+// psn is the PSN of a sequence number.
+func psn(seq uint64) wire.PSN { return wire.PSN(seq) & wire.PSNMask }
 
 func (w *sendWQE) end() uint64 { return w.seq + w.packets }
 
-// answered reports whether w completes by a response of its own, not by an acknowledgement.
-func (w *sendWQE) answered() bool { return w.op == verbs.OpRDMARead || w.isAtomic() }
+// hasResponse reports whether w completes by a response of its own, not by an acknowledgement.
+func (w *sendWQE) hasResponse() bool { return w.op == verbs.OpRDMARead || w.isAtomic() }
 
 func (w *sendWQE) isAtomic() bool {
 	return w.op == verbs.OpAtomicCmpSwap || w.op == verbs.OpAtomicFetchAdd
 }
 
-// local reports whether w is carried out here and sends no packet.
-func (w *sendWQE) local() bool { return w.op == verbs.OpLocalInv || w.op == verbs.OpBindMW }
+// isLocal reports whether w is carried out here and sends no packet.
+func (w *sendWQE) isLocal() bool { return w.op == verbs.OpLocalInv || w.op == verbs.OpBindMW }
 
 // takesRecv reports whether w takes a receive of the peer.
 func (w *sendWQE) takesRecv() bool {
@@ -55,9 +64,9 @@ func (w *sendWQE) takesRecv() bool {
 
 // sendQueue is the ring of send WQEs. Places are counted from RESET on:
 //
-//	polled <= head <= requester.cur <= tail
+//	freed <= head <= requester.cur <= tail
 //
-// Those before polled are free; before head, complete; before cur, sent; before tail, posted.
+// Those before freed are free; those before head, complete; before cur, sent; before tail, posted.
 type sendQueue struct {
 	wqes      []sendWQE // a power of two, or none before INIT
 	sges      []verbs.SGE
@@ -65,22 +74,24 @@ type sendQueue struct {
 	inline    []byte
 	maxInline int
 
-	polled, head, tail uint64
-	lastSignaled       uint64 // place of the newest signaled WQE, plus 1
+	freed        *atomic.Uint64 // set by polling
+	head, tail   uint64
+	lastSignaled uint64 // place of the newest signaled WQE, plus 1
 
 	nextSeq  uint64
 	messages uint64
 }
 
 // newSendQueue makes the ring. cap is what was granted.
-func newSendQueue(cap verbs.QPCap, firstPSN uint64) sendQueue {
+func newSendQueue(cap verbs.QPCap, firstSeq uint64) sendQueue {
 	return sendQueue{
 		wqes:      make([]sendWQE, cap.MaxSendWR),
 		sges:      make([]verbs.SGE, cap.MaxSendWR*cap.MaxSendSGE),
 		maxSGE:    cap.MaxSendSGE,
 		inline:    make([]byte, cap.MaxSendWR*cap.MaxInlineData),
 		maxInline: cap.MaxInlineData,
-		nextSeq:   firstPSN,
+		freed:     new(atomic.Uint64),
+		nextSeq:   firstSeq,
 	}
 }
 
@@ -88,18 +99,18 @@ func (sq *sendQueue) at(place uint64) *sendWQE { return &sq.wqes[place&uint64(le
 
 // full explains why there is no room, or returns nil.
 func (sq *sendQueue) full() error {
-	n := len(sq.wqes)
-	if sq.tail-sq.polled < uint64(n) {
+	n, freed := len(sq.wqes), sq.freed.Load()
+	if sq.tail-freed < uint64(n) {
 		return nil
 	}
-	if sq.lastSignaled <= sq.polled {
+	if sq.lastSignaled <= freed {
 		return verbs.Errorf(verbs.ErrQueueFull,
 			"the send queue is full: all %d work requests in it are unsignaled, so no completion can free them; "+
 				"set SendSignaled on at least one work request in %d and poll its completion", n, n)
 	}
 	return verbs.Errorf(verbs.ErrQueueFull,
 		"the send queue is full: %d work requests are in it (max_send_wr), of which %d are done; "+
-			"poll the send CQ, which frees a signaled work request's place and all before it", n, sq.head-sq.polled)
+			"poll the send CQ, which frees a signaled work request's place and all before it", n, sq.head-freed)
 }
 
 // push copies wr into the ring. There must be room.
@@ -115,7 +126,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 		w.bind = *wr.Bind // the program may reuse its own once the post is done
 	}
 	if wr.AH != nil {
-		w.route = wr.AH.Provider()
+		w.ah = wr.AH.Provider()
 	}
 	if wr.InlineData != nil {
 		w.length = uint32(len(wr.InlineData))
@@ -132,7 +143,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	switch {
 	case w.isAtomic():
 		w.packets = 1
-	case w.local():
+	case w.isLocal():
 		w.packets = 0
 		sq.tail++
 		return w

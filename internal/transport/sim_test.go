@@ -120,6 +120,7 @@ type simOp struct {
 	done   bool
 	status verbs.WCStatus
 	err    error
+	window verbs.RKey     // the label of the window that is bound or invalidated
 	bad    verbs.WCStatus // what a spoiled one ends with, and the receive that it takes
 	badAt  verbs.WCStatus
 }
@@ -153,7 +154,7 @@ func (x *program) spoil(s *sim, o *simOp) {
 	case 3:
 		switch o.wr.Op {
 		case verbs.OpSendWithInv:
-			o.wr.InvalidateRKey = 1
+			o.wr.InvalidateRKey, o.window = 1, 1
 			o.bad, o.badAt = verbs.WCRetryExceeded, verbs.WCRemInvReqErr // there is no NAK
 		case verbs.OpBindMW:
 			o.wr.Bind.RKey = 1
@@ -305,8 +306,9 @@ func (x *program) generate(s *sim, n int) {
 			continue
 		}
 		if wr.Op == verbs.OpSendWithInv {
-			wr.InvalidateRKey = simRemoteKey + verbs.RKey(i)
-			x.peer.window(wr.InvalidateRKey)
+			o.window = simRemoteKey + verbs.RKey(i)
+			wr.InvalidateRKey = o.window
+			x.peer.bindWindow(o.window)
 		}
 		if o.atomic() || wr.Op == verbs.OpRDMARead {
 			if x.readNext+o.length+simGuard > memSize {
@@ -332,12 +334,12 @@ func (x *program) generate(s *sim, n int) {
 func (x *program) generateLocal(s *sim, o *simOp) {
 	o.off, o.length = 0, 0
 	if o.wr.Op == verbs.OpLocalInv && len(x.bound) > 0 {
-		o.wr.InvalidateRKey = x.bound[0]
-		x.bound = x.bound[1:]
+		o.window, x.bound = x.bound[0], x.bound[1:]
+		o.wr.InvalidateRKey = o.window
 	} else {
-		key := windowKey + verbs.RKey(o.wr.ID)
-		o.wr.Op, o.wr.Bind = verbs.OpBindMW, &verbs.MWBind{RKey: key}
-		x.bound = append(x.bound, key)
+		o.window = windowKey + verbs.RKey(o.wr.ID)
+		o.wr.Op, o.wr.Bind = verbs.OpBindMW, &verbs.MWBind{RKey: o.window}
+		x.bound = append(x.bound, o.window)
 	}
 	x.ops = append(x.ops, o)
 }
@@ -398,11 +400,11 @@ func (s *sim) act(x *program, force bool) {
 		s.kill, x.killed = false, true
 		s.state(x.node, verbs.QPStateErr)
 	}
-	for x.left > 0 && x.qp.State() != verbs.QPStateErr && len(x.recvs) < simRecvSlots-1 && (force || s.rnd.IntN(3) > 0) {
+	for x.left > 0 && x.qp.State() != verbs.QPStateErr && x.waiting() < simRecvSlots-1 && (force || s.rnd.IntN(3) > 0) {
 		x.postBuffer(s)
 	}
 	if n := len(x.sends); n > 0 && (force || s.rnd.IntN(2) == 0) {
-		x.qp.Polled(x.sends[n-1].freed)
+		x.polled(n)
 	}
 	for x.posted < len(x.ops) && x.qp.State() != verbs.QPStateErr && x.qp.sq.full() == nil && (force || s.rnd.IntN(8) > 0) {
 		s.post(x.node, x.ops[x.posted].wr)

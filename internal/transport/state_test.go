@@ -58,7 +58,7 @@ func TestPostInState(t *testing.T) {
 			if err := p.a.qp.Post(&wr); !errors.Is(err, verbs.ErrQueueFull) {
 				t.Errorf("65 flushed work requests that nobody polls: %v", err)
 			}
-			p.a.qp.Polled(p.a.sends[63].freed)
+			p.a.polled(64)
 			p.post(p.a, wr)
 			if p.a.sends[64].freed != 65 {
 				t.Errorf("%+v", p.a.sends[64])
@@ -80,22 +80,26 @@ func TestPacketInState(t *testing.T) {
 		p.inject(p.a, req(wire.RCSendOnly, 8, 3))
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 5}, AETH: wire.AETH{Syndrome: 0x61}})
 		p.transmit()
-		established := 0
+		established := false
 		switch s {
 		case verbs.QPStateRTR, verbs.QPStateRTS, verbs.QPStateSQD:
-			established = 1
+			established = true
 			p.a.wantRecvs(wc{1, 0}, wc{2, 0})
 			if got := p.last(p.a); got.PSN != 8 || got.AETH.Syndrome != 0x1f {
 				t.Errorf("%v: %+v", s, got)
 			}
 		default:
-			p.a.wantRecvs()
+			if s == verbs.QPStateErr {
+				p.a.wantRecvs(wc{1, verbs.WCFlushErr}, wc{2, verbs.WCFlushErr})
+			} else {
+				p.a.wantRecvs()
+			}
 			if len(p.log) != 0 {
 				t.Errorf("%v: answered", s)
 			}
 		}
-		if p.a.established != established {
-			t.Errorf("%v: told %d times of the first request, want %d", s, p.a.established, established)
+		if got := p.a.qp.Established(); got != established {
+			t.Errorf("%v: established: %v, want %v", s, got, established)
 		}
 		if s == verbs.QPStateRTR {
 			p.a.wantEvents(verbs.EventCommEst)
@@ -152,7 +156,6 @@ func TestReset(t *testing.T) {
 		if e.qp.NextTimeout() != Never {
 			t.Errorf("%s: a timer runs on", e.name)
 		}
-		e.taken = 0 // the device takes receives back at RESET
 	}
 	p.flight = nil
 	p.run()

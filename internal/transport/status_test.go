@@ -33,7 +33,7 @@ func TestStatus(t *testing.T) {
 		{name: "receive too short, second packet",
 			wr: func(p *pair) verbs.SendWR { return sendWR(2, p.a.mem.sge(0, 1025)) },
 			prep: func(p *pair) {
-				p.b.recvs = nil
+				p.b.dropReceives()
 				p.b.postRecv(102, p.b.mem.sge(0, 1024))
 				p.b.postRecv(103)
 				p.b.postRecv(104)
@@ -64,7 +64,7 @@ func TestStatus(t *testing.T) {
 			send: verbs.WCLocProtErr, noError: true, behind: true},
 		{name: "bad lkey of the receive",
 			wr:   func(p *pair) verbs.SendWR { return sendWR(2, p.a.mem.sge(0, 8)) },
-			prep: func(p *pair) { p.b.recvs = nil; p.b.postRecv(102, badSGE); p.b.postRecv(103); p.b.postRecv(104) },
+			prep: func(p *pair) { p.b.dropReceives(); p.b.postRecv(102, badSGE); p.b.postRecv(103); p.b.postRecv(104) },
 			send: verbs.WCRemOpErr, recv: verbs.WCLocProtErr},
 		{name: "rkey that nobody has",
 			wr: func(p *pair) verbs.SendWR {
@@ -109,7 +109,7 @@ func TestStatus(t *testing.T) {
 			send: verbs.WCRetryExceeded, noError: true},
 		{name: "no receive", set: setup{rnrRetry: 2},
 			wr:   func(p *pair) verbs.SendWR { return sendWR(2, p.a.mem.sge(0, 8)) },
-			prep: func(p *pair) { p.b.recvs = nil },
+			prep: func(p *pair) { p.b.dropReceives() },
 			send: verbs.WCRNRRetryExceeded, noError: true},
 		{name: "NAK of a code that RC does not have",
 			wr: func(p *pair) verbs.SendWR { return sendWR(2, p.a.mem.sge(0, 8)) },
@@ -186,7 +186,7 @@ func (p *pair) routeWith(lose func(from *node, n int, pkt *wire.Packet) bool) {
 
 // answer delivers to a, soon, a packet made by hand with a's PSN n after its first.
 func (p *pair) answer(n int, pkt wire.Packet) {
-	pkt.PSN = psn(p.a.qp.com.una).Add(n - int(p.a.qp.com.una-seqBase))
+	pkt.PSN = psn(p.a.rc().recovery.una).Add(n - int(p.a.rc().recovery.una-seqBase))
 	pkt.DestQP, pkt.PKey = uint32(p.a.qp.cfg.QPN), wire.DefaultPKey
 	p.deliverAt(p.now+testDelay, p.a, pkt.AppendTo(nil))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -27,8 +28,8 @@ func (e *node) wantReceivesLeft(n int) {
 	if e.qp.heldRecv() != nil {
 		held = 1
 	}
-	if len(e.recvs)+held != n || e.taken != held {
-		e.t.Errorf("%s: %d receives left, %d held, %d taken; want %d in all", e.name, len(e.recvs), held, e.taken, n)
+	if e.waiting()+held != n || e.receives.taken != held {
+		e.t.Errorf("%s: %d receives left, %d held, %d taken; want %d in all", e.name, e.waiting(), held, e.receives.taken, n)
 	}
 }
 
@@ -203,7 +204,7 @@ func TestUCDropped(t *testing.T) {
 	const mtu = 256
 	uc := func(p wire.Packet) wire.Packet { p.Opcode += 0x20; return p }
 	first := func(length uint32) wire.Packet {
-		return uc(rdma(req(wire.RCRDMAWriteFirst, 0, mtu), memBaseB, 0x155, length))
+		return uc(rdma(req(wire.RCRDMAWriteFirst, 0, mtu), memBaseB, keyB, length))
 	}
 	list := func(ps ...wire.Packet) []wire.Packet { return ps }
 	for _, tt := range []struct {
@@ -216,11 +217,11 @@ func TestUCDropped(t *testing.T) {
 		{name: "receive too small", packets: list(uc(req(wire.RCSendOnly, 0, 65)))},
 		{name: "receive too small, second packet", packets: list(uc(req(wire.RCSendFirst, 0, mtu)), uc(req(wire.RCSendLast, 1, 1))), drops: 2},
 		{name: "rkey that nobody has", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, 0x156, 8)))},
-		{name: "WRITE over the end", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 9), memBaseB+memSize-8, 0x155, 9)))},
-		{name: "WRITE that the QP does not allow", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, 0x155, 8))), set: setup{access: verbs.AccessRemoteRead}},
+		{name: "WRITE over the end", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 9), memBaseB+memSize-8, keyB, 9)))},
+		{name: "WRITE that the QP does not allow", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, keyB, 8))), set: setup{access: verbs.AccessRemoteRead}},
 		{name: "WRITE with immediate, rkey that nobody has", packets: list(uc(rdma(req(wire.RCRDMAWriteOnlyWithImm, 0, 8), memBaseB, 0x156, 8)))},
 		{name: "SEND without receive", packets: list(uc(req(wire.RCSendOnly, 0, 8))), free: true},
-		{name: "WRITE with immediate without receive", packets: list(uc(rdma(req(wire.RCRDMAWriteOnlyWithImm, 0, 8), memBaseB, 0x155, 8))), free: true},
+		{name: "WRITE with immediate without receive", packets: list(uc(rdma(req(wire.RCRDMAWriteOnlyWithImm, 0, 8), memBaseB, keyB, 8))), free: true},
 		{name: "WRITE last with immediate without receive", packets: list(first(mtu+8), uc(req(wire.RCRDMAWriteLastWithImm, 1, 8))), free: true},
 		{name: "SEND middle without first", packets: list(uc(req(wire.RCSendMiddle, 0, mtu)))},
 		{name: "short first", packets: list(uc(req(wire.RCSendFirst, 0, mtu-1)))},
@@ -231,8 +232,8 @@ func TestUCDropped(t *testing.T) {
 		{name: "WRITE of more than 2^31", packets: list(first(1<<31 + 1))},
 		{name: "RC's SEND", packets: list(req(wire.RCSendOnly, 0, 8))},
 		{name: "RC's SEND with invalidate", packets: list(req(wire.RCSendOnlyWithInvalidate, 0, 8))},
-		{name: "RC's READ", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, 0x155, 8))},
-		{name: "RC's atomic", packets: list(rdma(req(wire.RCFetchAdd, 0, 0), memBaseB, 0x155, 8))},
+		{name: "RC's READ", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 8))},
+		{name: "RC's atomic", packets: list(rdma(req(wire.RCFetchAdd, 0, 0), memBaseB, keyB, 8))},
 		{name: "RC's acknowledgement", packets: list(req(wire.RCAcknowledge, 0, 0))},
 		{name: "UD's SEND", packets: list(req(wire.UDSendOnly, 0, 8))},
 	} {
@@ -431,38 +432,44 @@ func TestUCHeldReceive(t *testing.T) {
 // TestUCSharedReceives: QPs that share a receive queue hold one receive each at most, and none is
 // lost, whatever ends them.
 func TestUCSharedReceives(t *testing.T) {
-	shared := &sharedRecvs{}
+	owner := newEnd(t, "owner", memBaseB, Config{QPN: 0x33}, nil) // of the memory
+	srq := queue.NewSRQ(owner.qp.cfg.PD, verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, nil)
 	var ends [3]*node
 	var pairs [3]*pair
 	for i := range ends {
-		pairs[i] = newPair(t, setup{typ: verbs.QPTypeUC, mtu: verbs.MTU256})
+		pairs[i] = newPair(t, setup{typ: verbs.QPTypeUC, mtu: verbs.MTU256, srq: srq})
 		ends[i] = pairs[i].b
-		ends[i].shared = shared
 	}
 	first := wire.Packet{BTH: wire.BTH{Opcode: wire.UCSendFirst}, Payload: make([]byte, 256)}
 	last := wire.Packet{BTH: wire.BTH{Opcode: wire.UCSendLast, PSN: 1}, Payload: make([]byte, 256)}
 	for id := range uint64(4) {
-		shared.posted = append(shared.posted, RecvWQE{ID: id, SGList: []verbs.SGE{ends[0].mem.sge(int(id)*4096, 4096)}, Length: 4096})
+		if _, err := srq.PostRecv([]verbs.RecvWR{{ID: id, SGList: []verbs.SGE{owner.mem.sge(int(id)*4096, 4096)}}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for range 5 { // again and again the second packet is lost
 		for i, e := range ends {
 			pairs[i].inject(e, first)
 		}
 	}
-	if shared.out != 3 || len(shared.posted) != 1 {
-		t.Fatalf("%d receives are out", shared.out)
+	for i, e := range ends {
+		if w := e.qp.heldRecv(); w == nil || w.ID != uint64(i) || e.taken != 1 {
+			t.Fatalf("QP %d holds %+v of %d taken, want receive %d of one", i, w, e.taken, i)
+		}
 	}
 	pairs[0].inject(ends[0], last)
 	ends[0].wantRecvs(wc{0, 0})
 	pairs[1].state(ends[1], verbs.QPStateErr)
 	ends[1].wantRecvs(wc{1, verbs.WCFlushErr})
-	// What a device does before RESET.
-	if w := ends[2].qp.heldRecv(); w == nil || w.ID != 2 {
-		t.Fatalf("holds %+v", w)
-	}
 	pairs[2].state(ends[2], verbs.QPStateReset)
-	if shared.out != 1 {
-		t.Errorf("%d receives are out", shared.out)
+	left := queue.SRQUser{SRQ: srq}
+	for _, id := range []uint64{2, 3} { // in the order of posting
+		if w := left.Take(); w == nil || w.ID != id {
+			t.Errorf("left is %+v, want receive %d", w, id)
+		}
+	}
+	if w := left.Take(); w != nil {
+		t.Errorf("receive %d is left, and was used", w.ID)
 	}
 }
 
@@ -480,7 +487,7 @@ func TestUCCommEst(t *testing.T) {
 		p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.UCRDMAWriteOnly}})
 	}
 	p.b.wantEvents(verbs.EventCommEst)
-	if p.b.established != 1 {
-		t.Errorf("told %d times of the first packet", p.b.established)
+	if !p.b.qp.Established() {
+		t.Error("not established")
 	}
 }

@@ -68,11 +68,16 @@ func TestUD(t *testing.T) {
 			}
 		}
 	}
-	if p.b.qp.Counters() != (Counters{}) || len(p.b.recvs) != 0 {
-		t.Errorf("%+v, %d receives left", p.b.qp.Counters(), len(p.b.recvs))
+	if p.b.qp.Counters() != (Counters{}) || p.b.waiting() != 0 {
+		t.Errorf("%+v, %d receives left", p.b.qp.Counters(), p.b.waiting())
 	}
 	p.b.wantEvents()
 }
+
+// testAH is an address handle that does nothing but differ from others.
+type testAH int
+
+func (testAH) Close() error { return nil }
 
 // TestUDRoute: each datagram has the way, the QPN and the Q_Key that its work request gave, and the
 // way is there for the packet that Transmit has just written.
@@ -84,7 +89,7 @@ func TestUDRoute(t *testing.T) {
 			wr.RemoteQPN = verbs.QPN(0x100 + i)
 			wr.RemoteQKey = verbs.QKey(0x200 + i)
 			p.post(p.a, wr)
-			p.a.qp.sq.at(uint64(i)).route = i // what Post takes from the WR's AH
+			p.a.qp.sq.at(uint64(i)).ah = testAH(i) // what Post takes from the WR's AH
 		}
 		for i := range 5 {
 			p.a.qp.Turn()
@@ -93,8 +98,8 @@ func TestUDRoute(t *testing.T) {
 			if err := pkt.Decode(p.buf[:n]); err != nil {
 				t.Fatal(err)
 			}
-			if p.a.qp.Route() != i || pkt.DestQP != uint32(0x100+i) || pkt.DETH.QKey != uint32(0x200+i) || len(pkt.Payload) != i {
-				t.Errorf("datagram %d: to QP %#x, %+v, by route %v", i, pkt.DestQP, pkt.DETH, p.a.qp.Route())
+			if p.a.qp.AH() != testAH(i) || pkt.DestQP != uint32(0x100+i) || pkt.DETH.QKey != uint32(0x200+i) || len(pkt.Payload) != i {
+				t.Errorf("datagram %d: to QP %#x, %+v, by %v", i, pkt.DestQP, pkt.DETH, p.a.qp.AH())
 			}
 		}
 		if n := p.a.qp.Transmit(0, p.buf); n != 0 || p.a.qp.Pending() {
@@ -181,7 +186,7 @@ func TestUDDropped(t *testing.T) {
 	n := uint64(0)
 	for op := range 256 {
 		if pkt := datagram(wire.Opcode(op), 8); pkt.Opcode.Valid() {
-			p.b.qp.HandlePacket(0, &pkt)
+			p.b.qp.HandlePacket(0, &pkt, 0)
 			n++
 		}
 	}
@@ -217,8 +222,8 @@ func TestUDHeldReceive(t *testing.T) {
 		p.b.postRecv(2, p.b.mem.sge(0, 50))
 		p.inject(p.b, datagram(wire.UDSendOnly, 11))
 		p.inject(p.b, datagram(wire.UDSendOnly, 11))
-		if w := p.b.qp.heldRecv(); w == nil || w.ID != 1 || p.b.taken != 1 {
-			t.Fatalf("holds %+v, %d taken", w, p.b.taken)
+		if w := p.b.qp.heldRecv(); w == nil || w.ID != 1 || p.b.receives.taken != 1 {
+			t.Fatalf("holds %+v, %d taken", w, p.b.receives.taken)
 		}
 		p.state(p.b, to)
 		if to == verbs.QPStateErr {

@@ -150,8 +150,8 @@ func (s *sim) checkUnreliable(x, y *program, beforeX, beforeY []byte) {
 		t.Errorf("%s: ends in %v, killed %v, pending %v", x.name, state, x.killed, x.qp.Pending())
 	}
 	held := bit(x.qp.heldRecv() != nil)
-	if int(x.recvID) != len(x.recvd)+len(x.recvs)+held || x.node.taken != held {
-		t.Errorf("%s: %d receives were posted, %d completed, %d are left, %d held", x.name, x.recvID, len(x.recvd), len(x.recvs), held)
+	if int(x.recvID) != len(x.recvd)+x.waiting()+held || x.receives.taken != held {
+		t.Errorf("%s: %d receives were posted, %d completed, %d are left, %d held", x.name, x.recvID, len(x.recvd), x.waiting(), held)
 	}
 
 	area, img := y.mem.data[simWrite:][:simWriteLen], clone(beforeY[simWrite:][:simWriteLen])

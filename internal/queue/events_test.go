@@ -1,4 +1,4 @@
-package hca
+package queue
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var e events
+		var e Events
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range maxEvents + 5 {
-			e.add(verbs.AsyncEvent{Port: i})
+			e.Add(verbs.AsyncEvent{Port: i})
 		}
 		for i := range maxEvents {
-			if ev, err := e.next(ctx); err != nil || ev.Port != i+5 {
+			if ev, err := e.Next(ctx); err != nil || ev.Port != i+5 {
 				t.Fatalf("event %d, %v; want %d, the oldest that is kept", ev.Port, err, i+5)
 			}
 		}
@@ -25,7 +25,7 @@ func TestEvents(t *testing.T) {
 		got := make(chan int, 10)
 		for range 2 {
 			go func() {
-				ev, err := e.next(ctx)
+				ev, err := e.Next(ctx)
 				if err != nil {
 					ev.Port = -1
 				}
@@ -33,13 +33,13 @@ func TestEvents(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		e.add(verbs.AsyncEvent{Port: 1})
-		e.add(verbs.AsyncEvent{Port: 2})
+		e.Add(verbs.AsyncEvent{Port: 1})
+		e.Add(verbs.AsyncEvent{Port: 2})
 		if a, b := <-got, <-got; a+b != 3 {
 			t.Errorf("two waiters got %d and %d, want 1 and 2", a, b)
 		}
 		go func() {
-			_, err := e.next(ctx)
+			_, err := e.Next(ctx)
 			if errors.Is(err, context.Canceled) {
 				got <- 7
 			}
@@ -52,20 +52,20 @@ func TestEvents(t *testing.T) {
 
 		a, b := new(verbs.QP), new(verbs.QP)
 		for _, q := range []*verbs.QP{a, b, a} {
-			e.add(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q})
+			e.Add(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q})
 		}
-		e.drop(func(ev verbs.AsyncEvent) bool { return ev.QP == a })
-		if ev, err := e.next(ctx); err != nil || ev.QP != b {
+		e.Drop(func(ev verbs.AsyncEvent) bool { return ev.QP == a })
+		if ev, err := e.Next(ctx); err != nil || ev.QP != b {
 			t.Errorf("event %+v, %v; want the other QP's", ev, err)
 		}
 		go func() {
-			_, err := e.next(context.Background())
+			_, err := e.Next(context.Background())
 			if errors.Is(err, verbs.ErrClosed) {
 				got <- 8
 			}
 		}()
 		synctest.Wait()
-		e.close()
+		e.Close()
 		if n := <-got; n != 8 {
 			t.Errorf("a waiter whose device closed got %d", n)
 		}

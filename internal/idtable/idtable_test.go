@@ -1,4 +1,4 @@
-package hca
+package idtable
 
 import (
 	"sync"
@@ -9,8 +9,8 @@ import (
 
 type thing struct{ n uint32 }
 
-func newTable(limit int) *table[thing] {
-	return &table[thing]{limit: limit}
+func newTable(limit int) *Table[thing] {
+	return &Table[thing]{Limit: limit}
 }
 
 func (t *thing) set(n uint32) { t.n = n }
@@ -23,13 +23,13 @@ func TestTableNumbers(t *testing.T) {
 	last := uint32(0)
 	for range n {
 		v := new(thing)
-		if tab.add(v, v.set) != nil {
+		if tab.Add(v, v.set) != nil {
 			t.Fatalf("full after %d of %d", len(seen), n)
 		}
 		if seen[v.n] != nil {
 			t.Fatalf("number %#x given twice", v.n)
 		}
-		if b := v.n >> blockBits; b == 0 || b >= tableBlocks-1 {
+		if b := v.n >> BlockBits; b == 0 || b >= tableBlocks-1 {
 			t.Fatalf("number %#x of a reserved block", v.n)
 		}
 		if v.n-last+8 <= 16 {
@@ -42,24 +42,24 @@ func TestTableNumbers(t *testing.T) {
 	if sequel > n/20 {
 		t.Errorf("%d of %d numbers are next to the one given before: they can be guessed", sequel, n)
 	}
-	if v := new(thing); tab.add(v, v.set) == nil {
+	if v := new(thing); tab.Add(v, v.set) == nil {
 		t.Errorf("the table took %d, its limit is %d", n+1, n)
 	}
 	for num, v := range seen {
-		if tab.get(num) != v {
-			t.Fatalf("get(%#x) is another object", num)
+		if tab.Get(num) != v {
+			t.Fatalf("Get(%#x) is another object", num)
 		}
 	}
 	if len(tab.opened) != 3 {
 		t.Errorf("%d blocks for %d objects, want 3", len(tab.opened), n)
 	}
 	for num := range seen {
-		tab.remove(num)
-		if tab.get(num) != nil {
-			t.Fatalf("get(%#x) after remove", num)
+		tab.Remove(num)
+		if tab.Get(num) != nil {
+			t.Fatalf("Get(%#x) after remove", num)
 		}
 		v := new(thing)
-		if tab.add(v, v.set) != nil {
+		if tab.Add(v, v.set) != nil {
 			t.Fatal("no room after remove")
 		}
 		break
@@ -73,8 +73,8 @@ func TestTableDistribution(t *testing.T) {
 	tab := newTable(blockFill)
 	for range blockFill {
 		v := new(thing)
-		tab.add(v, v.set)
-		count[v.n&(blockSize-1)/(blockSize/buckets)]++
+		tab.Add(v, v.set)
+		count[v.n&(BlockSize-1)/(BlockSize/buckets)]++
 	}
 	for i, c := range count {
 		if c < want/2 || c > want+want/3 { // 8 standard deviations; a bucket cannot hold more than 4/3
@@ -84,7 +84,7 @@ func TestTableDistribution(t *testing.T) {
 	first := make(map[uint32]bool)
 	for range 8 {
 		tab, v := newTable(1), new(thing)
-		tab.add(v, v.set)
+		tab.Add(v, v.set)
 		first[v.n] = true
 	}
 	if len(first) < 2 {
@@ -94,14 +94,14 @@ func TestTableDistribution(t *testing.T) {
 
 func TestTableGetUnknown(t *testing.T) {
 	tab, v := newTable(1), new(thing)
-	tab.add(v, v.set)
+	tab.Add(v, v.set)
 	for _, n := range []uint32{0, 1, v.n ^ 1, v.n ^ 1<<23, 1<<24 - 1, 1 << 24, v.n | 1<<24, 1<<32 - 1} {
-		if tab.get(n) != nil {
-			t.Errorf("get(%#x) found an object, and only %#x is in use", n, v.n)
+		if tab.Get(n) != nil {
+			t.Errorf("Get(%#x) found an object, and only %#x is in use", n, v.n)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { tab.get(v.n) }); n != 0 {
-		t.Errorf("get allocates %v times", n)
+	if n := testing.AllocsPerRun(100, func() { tab.Get(v.n) }); n != 0 {
+		t.Errorf("Get allocates %v times", n)
 	}
 }
 
@@ -115,26 +115,26 @@ func TestTableConcurrent(t *testing.T) {
 			for i := range rounds {
 				if len(mine) < 8 {
 					v := new(thing)
-					if tab.add(v, v.set) != nil {
+					if tab.Add(v, v.set) != nil {
 						t.Error("full below the limit")
 						return
 					}
 					mine = append(mine, v)
 				}
 				for _, v := range mine {
-					if tab.get(v.n) != v {
-						t.Errorf("get(%#x) is another object", v.n)
+					if tab.Get(v.n) != v {
+						t.Errorf("Get(%#x) is another object", v.n)
 						return
 					}
-					tab.get(v.n ^ 1) // perhaps another's
+					tab.Get(v.n ^ 1) // perhaps another's
 				}
 				if i%3 != 0 {
-					tab.remove(mine[0].n)
+					tab.Remove(mine[0].n)
 					mine = mine[1:]
 				}
 			}
 			for _, v := range mine {
-				tab.remove(v.n)
+				tab.Remove(v.n)
 			}
 		})
 	}
@@ -149,38 +149,38 @@ func TestTableConcurrent(t *testing.T) {
 func TestTableRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable(1 << 20)
-		tab.rest = time.Second
+		tab.Rest = time.Second
 		given := map[uint32]time.Time{}
-		for i := range 4 * blockSize {
+		for i := range 4 * BlockSize {
 			v := new(thing)
-			if err := tab.add(v, v.set); err != nil {
+			if err := tab.Add(v, v.set); err != nil {
 				t.Fatal(err)
 			}
-			if last, ok := given[v.n]; ok && time.Since(last) < tab.rest {
+			if last, ok := given[v.n]; ok && time.Since(last) < tab.Rest {
 				t.Fatalf("number %#x again after %v", v.n, time.Since(last))
 			}
 			given[v.n] = time.Now()
-			tab.remove(v.n)
-			if i%blockSize == 0 {
+			tab.Remove(v.n)
+			if i%BlockSize == 0 {
 				<-time.After(300 * time.Millisecond)
 			}
 		}
-		if n := len(tab.resting); n != len(tab.rested) || n > maxResting {
+		if n := len(tab.resting); n != len(tab.rested) || n > MaxResting {
 			t.Errorf("%d numbers rest, %d in order", n, len(tab.rested))
 		}
-		<-time.After(tab.rest)
+		<-time.After(tab.Rest)
 		v := new(thing)
-		if tab.add(v, v.set); len(tab.resting) != 0 || len(tab.opened) > 6 {
+		if tab.Add(v, v.set); len(tab.resting) != 0 || len(tab.opened) > 6 {
 			t.Errorf("after all rest %d numbers rest, of %d blocks", len(tab.resting), len(tab.opened))
 		}
 		// Beyond the bound the oldest come early, and nothing grows.
-		for range maxResting + 100 {
+		for range MaxResting + 100 {
 			v := new(thing)
-			tab.add(v, v.set)
-			tab.remove(v.n)
+			tab.Add(v, v.set)
+			tab.Remove(v.n)
 		}
-		if n := len(tab.resting); n != maxResting {
-			t.Errorf("%d numbers rest, want %d", n, maxResting)
+		if n := len(tab.resting); n != MaxResting {
+			t.Errorf("%d numbers rest, want %d", n, MaxResting)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package hca
+package queue
 
 import (
 	"context"
@@ -7,18 +7,19 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// maxEvents bounds the asynchronous events that wait for NextEvent. Beyond it the oldest go.
+// maxEvents bounds the asynchronous events that wait for Next. Beyond it the oldest are dropped.
 const maxEvents = 4096
 
-// events is the queue of asynchronous events.
-type events struct {
+// Events is the feed of a device's asynchronous events.
+type Events struct {
 	mu      sync.Mutex
 	queue   []verbs.AsyncEvent
 	closed  bool
-	changed chan struct{} // closed and made anew at every change that somebody waits for
+	changed chan struct{} // closed at the next change; nil while nobody waits
 }
 
-func (e *events) add(ev verbs.AsyncEvent) {
+// Add raises an event.
+func (e *Events) Add(ev verbs.AsyncEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.queue) == maxEvents {
@@ -28,21 +29,23 @@ func (e *events) add(ev verbs.AsyncEvent) {
 	e.signal()
 }
 
-func (e *events) signal() {
+func (e *Events) signal() {
 	if e.changed != nil {
 		close(e.changed)
 		e.changed = nil
 	}
 }
 
-func (e *events) close() {
+// Close makes Next return verbs.ErrClosed once no event is left.
+func (e *Events) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
 	e.signal()
 }
 
-func (e *events) next(ctx context.Context) (verbs.AsyncEvent, error) {
+// Next waits for an event. Of several waiters one gets it.
+func (e *Events) Next(ctx context.Context) (verbs.AsyncEvent, error) {
 	for {
 		e.mu.Lock()
 		if len(e.queue) > 0 {
@@ -68,8 +71,8 @@ func (e *events) next(ctx context.Context) (verbs.AsyncEvent, error) {
 	}
 }
 
-// drop forgets the events of a QP or CQ that is destroyed.
-func (e *events) drop(of func(verbs.AsyncEvent) bool) {
+// Drop forgets the events of an object that is destroyed.
+func (e *Events) Drop(of func(verbs.AsyncEvent) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	kept := e.queue[:0]

@@ -1,0 +1,29 @@
+package mem
+
+import "sync/atomic"
+
+// gate counts those who use a region's memory, and keeps new ones out once it is closed. It has no
+// pointer and no lock, so it works in memory that several processes share.
+type gate struct{ users atomic.Int64 }
+
+// gateClosed is added to users by close. There can never be so many users.
+const gateClosed = -1 << 62
+
+// enter returns false if the gate is closed.
+func (g *gate) enter() bool {
+	for {
+		n := g.users.Load()
+		if n < 0 {
+			return false // and users stays as it is: only those who are inside count down to the end
+		}
+		if g.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// leave reports whether the gate is closed and this was the last user.
+func (g *gate) leave() bool { return g.users.Add(-1) == gateClosed }
+
+// close reports whether nobody is inside. Otherwise a leave will report it.
+func (g *gate) close() bool { return g.users.Add(gateClosed) == gateClosed }

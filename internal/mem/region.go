@@ -1,0 +1,143 @@
+package mem
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Region is a memory region. Its key serves as lkey and as rkey.
+type Region struct {
+	entry   entry // in the table of keys
+	pd      *PD
+	key     uint32
+	access  verbs.Access
+	base    uint64 // virtual address of buf[0]
+	buf     []byte
+	backing backing
+
+	gate    gate
+	drained chan struct{} // closed when the region closes and the last span is released
+	windows atomic.Int32  // bound to the region; noWindows once it closes
+}
+
+// noWindows is further below zero than windows could make up for.
+const noWindows = -1 << 30
+
+// backing is where a region's memory comes from: the program, whose slice is pinned, or an allocation.
+type backing struct {
+	alloc *allocation
+	pin   *pin
+}
+
+// pin keeps a slice of the program's at its address.
+type pin struct {
+	pinner runtime.Pinner
+	once   sync.Once
+}
+
+func (p *PD) register(attr verbs.MRAttr) (*Region, error) {
+	r := &Region{pd: p, buf: attr.Buf, access: attr.Access, drained: make(chan struct{})}
+	if r.buf == nil {
+		a, err := allocate(attr.Length)
+		if err != nil {
+			return nil, verbs.Errorf(verbs.ErrLimit, "allocate %d bytes: %w", attr.Length, err)
+		}
+		r.buf, r.backing.alloc = a.bytes, a
+	} else {
+		r.backing.pin = new(pin)
+		r.backing.pin.pinner.Pin(unsafe.SliceData(r.buf))
+	}
+	r.base = addrOf(r.buf)
+	switch {
+	case attr.HasIOVA:
+		r.base = attr.IOVA
+	case attr.Access&verbs.AccessZeroBased != 0:
+		r.base = 0
+	}
+	r.entry.region = r
+	if err := p.keys.add(&r.entry, func(key uint32) { r.key = key }); err != nil {
+		r.backing.giveBack()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Bytes returns the memory.
+func (r *Region) Bytes() []byte { return r.buf }
+
+// Addr returns the virtual address of the first byte.
+func (r *Region) Addr() uint64 { return r.base }
+
+// LKey returns the key.
+func (r *Region) LKey() verbs.LKey { return verbs.LKey(r.key) }
+
+// RKey returns the key.
+func (r *Region) RKey() verbs.RKey { return verbs.RKey(r.key) }
+
+// Close takes the region's key away, and returns when no span of its memory is open any more. It fails
+// with verbs.ErrBusy while windows are bound to the region.
+func (r *Region) Close() error {
+	if n := r.windows.Load(); !r.windows.CompareAndSwap(0, noWindows) {
+		return verbs.Errorf(verbs.ErrBusy, "%d memory windows are bound to it: invalidate, unbind or close them first", max(n, 1))
+	}
+	r.pd.keys.remove(r.key)
+	if !r.gate.close() {
+		<-r.drained
+	}
+	return r.backing.giveBack()
+}
+
+// hold keeps the memory in place until release. It returns false if the region is closing.
+func (r *Region) hold() bool { return r.gate.enter() }
+
+func (r *Region) release() {
+	if r.gate.leave() {
+		close(r.drained)
+	}
+}
+
+// unpin is called by Close and by the device's end.
+func (r *Region) unpin() { r.backing.unpin() }
+
+// addWindow counts a window that is bound to the region, unless the region closes.
+func (r *Region) addWindow() bool {
+	for {
+		n := r.windows.Load()
+		if n < 0 {
+			return false
+		}
+		if r.windows.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// slice returns the n bytes at va, or false where they are not all inside the region.
+func (r *Region) slice(va, n uint64) ([]byte, bool) {
+	off, size := va-r.base, uint64(len(r.buf))
+	if off > size || n > size-off {
+		return nil, false
+	}
+	return r.buf[off : off+n], true
+}
+
+func (b *backing) unpin() {
+	if b.pin != nil {
+		b.pin.once.Do(b.pin.pinner.Unpin)
+	}
+}
+
+// giveBack gives the memory back.
+func (b *backing) giveBack() error {
+	b.unpin()
+	if b.alloc != nil {
+		return b.alloc.free()
+	}
+	return nil
+}
+
+func addrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

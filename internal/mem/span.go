@@ -1,0 +1,99 @@
+package mem
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Span is a piece of registered memory. It stays in place, and registered, until Release. The zero
+// Span is no memory, and its Release does nothing.
+type Span struct {
+	region *Region
+	bytes  []byte
+}
+
+// Release ends the use of the span. It is called once.
+func (s Span) Release() {
+	if s.region != nil {
+		s.region.release()
+	}
+}
+
+// Place copies src to the beginning of the span, which must be as long at least. See [place] for
+// the order in which the bytes appear.
+func (s Span) Place(src []byte) { place(s.bytes[:len(src)], src) }
+
+// Fetch fills dst from the beginning of the span, which must be as long at least.
+func (s Span) Fetch(dst []byte) { fetch(dst, s.bytes[:len(dst)]) }
+
+// word returns the span's 8 bytes as a word. Its memory must be aligned to 8 bytes, whatever its
+// virtual address is.
+func (s Span) word() (*uint64, error) {
+	p := unsafe.Pointer(unsafe.SliceData(s.bytes))
+	if uintptr(p)%8 != 0 {
+		return nil, verbs.Errorf(verbs.ErrInvalid,
+			"the memory of the word is not aligned to 8 bytes: register aligned memory for atomics")
+	}
+	return (*uint64)(p), nil
+}
+
+// CompareSwap stores swap in the span's 8 bytes if they are compare, and returns what they were, in
+// host order. It uses the CPU's instruction, so it is atomic against the program too.
+func (s Span) CompareSwap(compare, swap uint64) (orig uint64, err error) {
+	p, err := s.word()
+	if err != nil {
+		return 0, err
+	}
+	for {
+		if orig = atomic.LoadUint64(p); orig != compare || atomic.CompareAndSwapUint64(p, compare, swap) {
+			return orig, nil
+		}
+	}
+}
+
+// FetchAdd adds to the span's 8 bytes and returns what they were, in host order. It is as atomic as
+// CompareSwap.
+func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
+	p, err := s.word()
+	if err != nil {
+		return 0, err
+	}
+	return atomic.AddUint64(p, add) - add, nil
+}
+
+// place copies src to dst, which is as long. The last aligned word of dst is stored last and
+// atomically: a program that polls it with an atomic load, and sees it change, sees all the rest.
+func place(dst, src []byte) {
+	p := unsafe.Pointer(unsafe.SliceData(dst))
+	end := int((uintptr(p) + uintptr(len(dst))) % 8)
+	if at := len(dst) - end - 8; at >= 0 {
+		copy(dst[:at], src)
+		copy(dst[at+8:], src[at+8:])
+		atomic.StoreUint64((*uint64)(unsafe.Add(p, at)), binary.NativeEndian.Uint64(src[at:]))
+		return
+	}
+	if at := len(dst) - end%4 - 4; at >= 0 {
+		copy(dst[:at], src)
+		copy(dst[at+4:], src[at+4:])
+		atomic.StoreUint32((*uint32)(unsafe.Add(p, at)), binary.NativeEndian.Uint32(src[at:]))
+		return
+	}
+	copy(dst, src)
+}
+
+// fetch copies src to dst, which is as long. A single aligned word is loaded atomically: a program
+// may be counting in it.
+func fetch(dst, src []byte) {
+	p := unsafe.Pointer(unsafe.SliceData(src))
+	switch {
+	case len(src) == 8 && uintptr(p)%8 == 0:
+		binary.NativeEndian.PutUint64(dst, atomic.LoadUint64((*uint64)(p)))
+	case len(src) == 4 && uintptr(p)%4 == 0:
+		binary.NativeEndian.PutUint32(dst, atomic.LoadUint32((*uint32)(p)))
+	default:
+		copy(dst, src)
+	}
+}

@@ -1,0 +1,80 @@
+package mem
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+)
+
+// aligned returns n bytes that start on an address divisible by 16.
+func aligned(n int) []byte {
+	b := make([]byte, n+16)
+	off := -int(uintptr(unsafe.Pointer(&b[0]))) & 15
+	return b[off : off+n]
+}
+
+func TestPlace(t *testing.T) {
+	const margin, longest = 16, 40
+	buf := aligned(margin + 16 + longest + margin)
+	src := make([]byte, longest)
+	fill(src, 1)
+	for off := range 16 {
+		for n := range longest + 1 {
+			for i := range buf {
+				buf[i] = 0xaa
+			}
+			place(buf[margin+off:margin+off+n], src[:n])
+			for i, v := range buf {
+				want := byte(0xaa)
+				if k := i - margin - off; k >= 0 && k < n {
+					want = src[k]
+				}
+				if v != want {
+					t.Fatalf("%d bytes at offset %d: byte %d is %#x, want %#x", n, off, i-margin-off, v, want)
+				}
+			}
+			got := make([]byte, n)
+			fetch(got, buf[margin+off:margin+off+n])
+			if !bytes.Equal(got, src[:n]) {
+				t.Fatalf("fetch of %d bytes at offset %d: %x, want %x", n, off, got, src[:n])
+			}
+		}
+	}
+}
+
+// Who sees the last aligned word change sees the rest, behind the word as well.
+func TestPlaceOrder(t *testing.T) {
+	const longest = 256
+	rng := rand.New(rand.NewPCG(1, 2))
+	buf := aligned(longest + 16)
+	src := make([]byte, longest)
+	for round := range uint64(500) {
+		off := rng.IntN(8)
+		n := 8 + (8-off)&7 + rng.IntN(longest-32)
+		dst := buf[off : off+n]
+		word := (off + n) &^ 7 // end of the last aligned word
+		fill(src, round)
+		binary.NativeEndian.PutUint64(src[word-8-off:], round+1)
+		go place(dst, src[:n])
+		p := (*uint64)(unsafe.Pointer(&buf[word-8]))
+		for atomic.LoadUint64(p) != round+1 {
+			runtime.Gosched()
+		}
+		if !bytes.Equal(dst, src[:n]) {
+			t.Fatalf("round %d: %d bytes at offset %d were not whole when the last word was", round, n, off)
+		}
+		clear(buf)
+	}
+}
+
+// fill writes a pattern that differs from word to word and from seed to seed.
+func fill(b []byte, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 5))
+	for i := range b {
+		b[i] = byte(rnd.Uint32())
+	}
+}

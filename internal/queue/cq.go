@@ -1,0 +1,187 @@
+package queue
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// CQE is a completion in a completion queue, or on its way there.
+type CQE struct {
+	WC verbs.WC
+	// Slots, unless nil, counts the freed places of the work queue. Polling the completion stores
+	// Freed there.
+	Slots *atomic.Uint64
+	Freed uint64
+	// Solicited says that the peer asked for an event.
+	Solicited bool
+}
+
+// CQHooks is what a completion queue asks of its device. All but Overrun may be called with locks of
+// queue pairs held.
+type CQHooks struct {
+	Progress func() // a poll found nothing: receive and work off what has arrived
+	Arming   func() // somebody is about to wait for Notify
+	Notify   func() // the event that Arm asked for has come
+	// Overrun is called once, on a goroutine of its own, when the first completion is lost.
+	Overrun func()
+}
+
+// CQ is a completion queue: a ring of completions.
+type CQ struct {
+	hooks CQHooks
+
+	count32 atomic.Int32 // count, for a look without the lock
+
+	mu      sync.Mutex
+	ring    []CQE
+	first   int
+	count   int
+	arm     armed
+	overrun bool
+	closed  bool
+}
+
+// armed says which completions make an event.
+type armed uint8
+
+const (
+	notArmed armed = iota
+	armedSolicited
+	armedAny
+)
+
+// NewCQ makes a queue for so many completions.
+func NewCQ(entries int, hooks CQHooks) *CQ { return &CQ{hooks: hooks, ring: make([]CQE, entries)} }
+
+// Cap implements verbs.ProviderCQ.
+func (c *CQ) Cap() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ring)
+}
+
+// Waiting returns how many completions are waiting. It takes no lock.
+func (c *CQ) Waiting() int { return int(c.count32.Load()) }
+
+// Poll implements verbs.ProviderCQ. When it finds nothing it makes progress itself, and looks again.
+func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
+	if c.Waiting() == 0 {
+		c.hooks.Progress()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for ; n < len(wcs) && c.count > 0; n++ {
+		e := &c.ring[c.first]
+		wcs[n] = e.WC
+		if e.Slots != nil {
+			e.Slots.Store(e.Freed)
+		}
+		*e = CQE{}
+		if c.first++; c.first == len(c.ring) {
+			c.first = 0
+		}
+		c.count--
+	}
+	c.count32.Store(int32(c.count))
+	if n > 0 || len(wcs) == 0 {
+		return n, nil
+	}
+	switch {
+	case c.closed:
+		return 0, verbs.ErrClosed
+	case c.overrun:
+		return 0, verbs.Errorf(verbs.ErrCQOverrun, "completions were lost: the queue was full with %d; "+
+			"create it for as many as all its QPs can have outstanding, or poll more often", len(c.ring))
+	}
+	return 0, nil
+}
+
+// Push adds completions. Those for which there is no room are lost: the queue is then overrun.
+func (c *CQ) Push(cqes []CQE) {
+	c.mu.Lock()
+	notify, overrun := c.push(cqes)
+	c.mu.Unlock()
+	if overrun {
+		go c.hooks.Overrun() // the caller may hold the lock of a QP, which is about to fail
+	}
+	if notify {
+		c.hooks.Notify()
+	}
+}
+
+// push is Push under c.mu.
+func (c *CQ) push(cqes []CQE) (notify, overrun bool) {
+	if c.closed {
+		return false, false
+	}
+	for i := range cqes {
+		e := &cqes[i]
+		if c.count == len(c.ring) {
+			overrun, c.overrun = !c.overrun, true
+			notify = notify || c.arm != notArmed
+			break
+		}
+		at := c.first + c.count
+		if at >= len(c.ring) {
+			at -= len(c.ring)
+		}
+		c.ring[at] = *e
+		c.count++
+		if c.arm == armedAny || c.arm == armedSolicited && (e.Solicited || e.WC.Status != verbs.WCSuccess) {
+			notify = true
+		}
+	}
+	c.count32.Store(int32(c.count))
+	if notify {
+		c.arm = notArmed
+	}
+	return notify, overrun
+}
+
+// Arm implements verbs.ProviderCQ.
+func (c *CQ) Arm(solicitedOnly bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return verbs.ErrClosed
+	}
+	want := armedAny
+	if solicitedOnly {
+		want = armedSolicited
+	}
+	c.arm = max(c.arm, want)
+	if c.overrun { // nothing will come that could be waited for
+		c.arm = notArmed
+		go c.hooks.Notify()
+	}
+	c.hooks.Arming()
+	return nil
+}
+
+// Resize implements verbs.ProviderCQ.
+func (c *CQ) Resize(entries int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count > entries {
+		return verbs.Errorf(verbs.ErrBusy, "%d completions are waiting, more than %d: poll them first", c.count, entries)
+	}
+	ring := make([]CQE, entries)
+	for i := range c.count {
+		ring[i] = c.ring[(c.first+i)%len(c.ring)]
+	}
+	c.ring, c.first = ring, 0
+	return nil
+}
+
+// Close implements verbs.ProviderCQ.
+func (c *CQ) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.ring, c.count = nil, 0
+	c.count32.Store(0)
+	return nil
+}

@@ -1,0 +1,89 @@
+package queue
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// RecvQueue is the receive queue of one QP: a ring. Places are counted from the last Reset on. Those
+// before freed are free; those before taken, in use or done; those before posted, waiting.
+//
+// Any goroutine may post. Take, Complete and Reset are called by one at a time.
+type RecvQueue struct {
+	pd     *mem.PD
+	recvs  []Recv // a power of two
+	sges   []verbs.SGE
+	maxSGE int
+
+	posted atomic.Uint64
+	taken  atomic.Uint64
+
+	mu    sync.Mutex     // held while posting
+	freed *atomic.Uint64 // set by polling; a new one after each Reset, which old completions must not touch
+}
+
+// NewRecvQueue makes a queue for cap.MaxRecvWR receives, which is a power of two.
+func NewRecvQueue(pd *mem.PD, cap verbs.QPCap) *RecvQueue {
+	return &RecvQueue{
+		pd:     pd,
+		recvs:  make([]Recv, cap.MaxRecvWR),
+		sges:   make([]verbs.SGE, cap.MaxRecvWR*cap.MaxRecvSGE),
+		maxSGE: cap.MaxRecvSGE,
+		freed:  new(atomic.Uint64),
+	}
+}
+
+// Reset forgets all receives, without completions.
+func (q *RecvQueue) Reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.posted.Store(0)
+	q.taken.Store(0)
+	q.freed = new(atomic.Uint64)
+}
+
+// Post adds receives until one does not fit, and returns how many it has added.
+func (q *RecvQueue) Post(wrs []verbs.RecvWR) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	freed, posted := q.freed.Load(), q.posted.Load()
+	for i := range wrs {
+		if posted-freed >= uint64(len(q.recvs)) {
+			return i, verbs.Errorf(verbs.ErrQueueFull, "the receive queue is full: %d work requests are in it (max_recv_wr), "+
+				"of which %d wait for messages; poll the receive CQ, which frees the others", len(q.recvs), posted-q.taken.Load())
+		}
+		at := int(posted) & (len(q.recvs) - 1)
+		r := &q.recvs[at]
+		r.PD, r.place = q.pd, posted
+		r.SGList = q.sges[at*q.maxSGE:][:0:q.maxSGE]
+		r.fill(&wrs[i])
+		posted++
+		q.posted.Store(posted) // Take may have it now
+	}
+	return len(wrs), nil
+}
+
+// Take returns the oldest waiting receive, or nil. The receive is the caller's until Complete.
+func (q *RecvQueue) Take() *Recv {
+	taken := q.taken.Load()
+	if taken == q.posted.Load() {
+		return nil
+	}
+	q.taken.Store(taken + 1)
+	return &q.recvs[int(taken)&(len(q.recvs)-1)]
+}
+
+// Complete gives back a receive that is done. It returns what the receive's completion must free
+// when it is polled.
+func (q *RecvQueue) Complete(r *Recv) (slots *atomic.Uint64, freed uint64) {
+	return q.freed, r.place + 1
+}
+
+// Credits returns how many receives are waiting.
+func (q *RecvQueue) Credits() int {
+	taken := q.taken.Load() // first: posted never falls behind it
+	return int(q.posted.Load() - taken)
+}

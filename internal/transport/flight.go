@@ -1,0 +1,138 @@
+package transport
+
+import (
+	"slices"
+	"time"
+)
+
+// flight is what was sent and is not acknowledged: the sequence numbers [una, max), as a list of
+// ranges. The next to be sent is the first that is lost, or else max, which is new.
+//
+//	una <= nxt <= max
+//
+// flight alone moves the three.
+type flight struct {
+	una, nxt, max uint64
+	ranges        []sentRange // of [una, max), in order: each begins where the one before it ends
+}
+
+// sentRange is a range of sequence numbers that were sent at the same time and have the same fate.
+type sentRange struct {
+	end      uint64
+	at       time.Duration // when it was sent the last time
+	lost     bool          // and is to be sent again
+	repeated bool          // sent more than once
+}
+
+// start forgets everything; seq is the first to be sent.
+func (f *flight) start(seq uint64) {
+	f.una, f.nxt, f.max = seq, seq, seq
+	f.ranges = f.ranges[:0]
+}
+
+// send takes note that the next n are being sent. It reports whether they were sent before.
+func (f *flight) send(now time.Duration, n uint64) (repeated bool) {
+	from, to := f.nxt, f.nxt+n
+	repeated = from < f.max
+	switch last := len(f.ranges) - 1; {
+	case repeated:
+		f.set(from, to, sentRange{at: now, repeated: true})
+	case last >= 0 && f.ranges[last] == sentRange{end: from, at: now}:
+		f.ranges[last].end = to
+	default:
+		f.ranges = append(f.ranges, sentRange{end: to, at: now})
+	}
+	f.max = max(f.max, to)
+	f.nxt = f.firstLost()
+	return repeated
+}
+
+// set makes [from, to), which begins before max, a range with the properties of s.
+func (f *flight) set(from, to uint64, s sentRange) {
+	i := f.index(from)
+	j := f.index(to - 1)
+	var parts [3]sentRange
+	n := 0
+	if begin := f.begin(i); begin < from {
+		parts[n] = f.ranges[i]
+		parts[n].end = from
+		n++
+	}
+	s.end = to
+	parts[n] = s
+	n++
+	if j < len(f.ranges) {
+		if f.ranges[j].end > to {
+			parts[n] = f.ranges[j]
+			n++
+		}
+		j++
+	}
+	f.ranges = slices.Replace(f.ranges, i, j, parts[:n]...)
+	f.join(max(i-1, 0))
+}
+
+// join makes one of the neighbours at and behind i that differ in nothing but their place.
+func (f *flight) join(i int) {
+	for k := 0; k < 3 && i+1 < len(f.ranges); k++ {
+		a, b := &f.ranges[i], f.ranges[i+1]
+		if a.at != b.at || a.lost != b.lost || a.repeated != b.repeated {
+			i++
+			continue
+		}
+		a.end = b.end
+		f.ranges = slices.Delete(f.ranges, i+1, i+2)
+	}
+}
+
+// index returns the range that has seq, or the number of ranges.
+func (f *flight) index(seq uint64) int {
+	i := 0
+	for i < len(f.ranges) && f.ranges[i].end <= seq {
+		i++
+	}
+	return i
+}
+
+// begin returns where range i begins.
+func (f *flight) begin(i int) uint64 {
+	if i == 0 {
+		return f.una
+	}
+	return f.ranges[i-1].end
+}
+
+func (f *flight) firstLost() uint64 {
+	for i := range f.ranges {
+		if f.ranges[i].lost {
+			return f.begin(i)
+		}
+	}
+	return f.max
+}
+
+// acknowledge moves una to seq, which is not beyond max. Where the packet before seq was sent once and
+// not given up, it returns when that was.
+func (f *flight) acknowledge(seq uint64) (sentAt time.Duration, ok bool) {
+	if i := f.index(seq - 1); i < len(f.ranges) && seq > f.una {
+		r := f.ranges[i]
+		sentAt, ok = r.at, !r.lost && !r.repeated
+	}
+	f.una = seq
+	if i := f.index(seq); i > 0 {
+		f.ranges = f.ranges[:copy(f.ranges, f.ranges[i:])]
+	}
+	if f.nxt < seq { // what was about to be repeated has arrived after all
+		f.nxt = f.firstLost()
+	}
+	return sentAt, ok
+}
+
+// loseAll makes everything that is not acknowledged due to be sent again.
+func (f *flight) loseAll() {
+	if f.una == f.max {
+		return
+	}
+	f.ranges = append(f.ranges[:0], sentRange{end: f.max, lost: true})
+	f.nxt = f.una
+}

@@ -1,0 +1,81 @@
+package transport
+
+import (
+	"github.com/adverb-rdma/adverb/internal/queue"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// outputs are what a QP has to tell its caller, until the caller takes it.
+type outputs struct {
+	done        []queue.CQE
+	events      []verbs.EventType
+	established bool
+}
+
+// keepCompletions is up to how many completions the memory for them is kept. A QP that was busy
+// once should not hold memory for ever.
+const keepCompletions = 256
+
+// Completions returns the completions that were made since the last call, in their order: those of the
+// send queue and, with the bit of verbs.WCRecv in their opcode, those of receives. The slice holds until
+// the next call of any method. Where a completion tells of an error, State already is the state that
+// the error led to.
+func (q *QP) Completions() []queue.CQE {
+	done := q.done
+	if cap(done) > keepCompletions {
+		q.done = nil
+	} else {
+		q.done = done[:0]
+	}
+	return done
+}
+
+// Events returns the asynchronous events that were raised since the last call, in their order.
+func (q *QP) Events() []verbs.EventType {
+	events := q.events
+	q.events = nil
+	return events
+}
+
+// Established reports whether a request of the peer has come since RTR.
+func (q *QP) Established() bool { return q.established }
+
+func (q *QP) raise(t verbs.EventType) { q.events = append(q.events, t) }
+
+var wcOpcodes = [...]verbs.WCOpcode{
+	verbs.OpRDMAWrite:        verbs.WCRDMAWrite,
+	verbs.OpRDMAWriteWithImm: verbs.WCRDMAWrite,
+	verbs.OpSend:             verbs.WCSend,
+	verbs.OpSendWithImm:      verbs.WCSend,
+	verbs.OpRDMARead:         verbs.WCRDMARead,
+	verbs.OpAtomicCmpSwap:    verbs.WCCompSwap,
+	verbs.OpAtomicFetchAdd:   verbs.WCFetchAdd,
+	verbs.OpSendWithInv:      verbs.WCSend,
+	verbs.OpLocalInv:         verbs.WCLocalInv,
+	verbs.OpBindMW:           verbs.WCBindMW,
+}
+
+// completeSend takes the oldest work request off the send queue and makes its completion. Unsignaled
+// successes make none. Their places are freed with the next completion's.
+func (q *QP) completeSend(status verbs.WCStatus, cause error) {
+	w := q.sq.at(q.sq.head)
+	q.sq.head++
+	if status == verbs.WCSuccess && w.flags&verbs.SendSignaled == 0 {
+		return
+	}
+	c := queue.CQE{
+		WC:    verbs.WC{ID: w.id, Status: status, Op: wcOpcodes[w.op], QPN: q.cfg.QPN, Cause: cause},
+		Slots: q.sq.freed, Freed: q.sq.head,
+	}
+	if w.hasResponse() && status == verbs.WCSuccess {
+		c.WC.ByteLen = w.length
+	}
+	q.done = append(q.done, c)
+}
+
+// completeRecv makes the completion of a receive.
+func (q *QP) completeRecv(r *queue.Recv, wc verbs.WC, solicited bool) {
+	wc.ID, wc.QPN = r.ID, q.cfg.QPN
+	slots, freed := q.cfg.Receives.Complete(r)
+	q.done = append(q.done, queue.CQE{WC: wc, Slots: slots, Freed: freed, Solicited: solicited})
+}

@@ -1,0 +1,80 @@
+package transport
+
+import (
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// The position of a packet in its message, as index of the tables below.
+const (
+	posMiddle = 0
+	posFirst  = 1
+	posLast   = 2
+	posOnly   = posFirst | posLast
+)
+
+// position returns the position of packet k of n.
+func position(k, n uint64) int {
+	pos := posMiddle
+	if k == 0 {
+		pos |= posFirst
+	}
+	if k+1 == n {
+		pos |= posLast
+	}
+	return pos
+}
+
+var readOpcodes = [4]wire.Opcode{posMiddle: wire.RCRDMAReadResponseMiddle, posFirst: wire.RCRDMAReadResponseFirst, posLast: wire.RCRDMAReadResponseLast, posOnly: wire.RCRDMAReadResponseOnly}
+
+// dataOpcodes are the opcodes of the packets that carry a work request's data.
+var dataOpcodes = [...][4]wire.Opcode{
+	verbs.OpSend:             {posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLast, posOnly: wire.RCSendOnly},
+	verbs.OpSendWithInv:      {posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLastWithInvalidate, posOnly: wire.RCSendOnlyWithInvalidate},
+	verbs.OpSendWithImm:      {posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLastWithImm, posOnly: wire.RCSendOnlyWithImm},
+	verbs.OpRDMAWrite:        {posMiddle: wire.RCRDMAWriteMiddle, posFirst: wire.RCRDMAWriteFirst, posLast: wire.RCRDMAWriteLast, posOnly: wire.RCRDMAWriteOnly},
+	verbs.OpRDMAWriteWithImm: {posMiddle: wire.RCRDMAWriteMiddle, posFirst: wire.RCRDMAWriteFirst, posLast: wire.RCRDMAWriteLastWithImm, posOnly: wire.RCRDMAWriteOnlyWithImm},
+}
+
+// ucOpcodes is what the opcodes of an unreliable connection differ by from those of a reliable one.
+const ucOpcodes = wire.UCSendFirst - wire.RCSendFirst
+
+// header prepares q.out for a packet to the connected peer.
+func (q *QP) header(op wire.Opcode, psn wire.PSN) *wire.Packet {
+	p := &q.out
+	p.BTH = wire.BTH{Opcode: op, MigReq: true, PKey: wire.DefaultPKey, DestQP: uint32(q.attr.DestQPN), PSN: psn}
+	return p
+}
+
+// dataPacket writes packet k of a SEND or WRITE to buf, under the header p, whose opcode it sets.
+func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k uint64, buf []byte) (int, *fault) {
+	off := uint32(k) * q.mtu
+	p.Opcode = dataOpcodes[w.op][position(k, w.packets)]
+	if q.cfg.Type == verbs.QPTypeUC {
+		p.Opcode += ucOpcodes
+	}
+	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
+	p.InvalidateRKey = uint32(w.invalidate)
+	return q.payload(p, w, off, min(w.length-off, q.mtu), buf)
+}
+
+// payload writes the header p and the bytes [off, off+size) of w's message to buf.
+func (q *QP) payload(p *wire.Packet, w *sendWQE, off, size uint32, buf []byte) (int, *fault) {
+	p.PadCount = wire.PadCount(int(size))
+	p.Solicited = p.Opcode.EndsMessage() && w.flags&verbs.SendSolicited != 0 && w.takesRecv()
+	p.Imm = w.imm
+	h := len(p.AppendHeaders(buf[:0]))
+	payload := buf[h : h+int(size)]
+	if w.inline != nil {
+		copy(payload, w.inline[off:])
+	} else if err := q.cfg.PD.Gather(payload, w.sg, off); err != nil {
+		return 0, &fault{verbs.WCLocProtErr, err}
+	}
+	return finish(buf, h+int(size), p.PadCount), nil
+}
+
+// finish zeroes the pad behind n bytes, and returns the datagram's length with the space for the ICRC.
+func finish(buf []byte, n int, pad uint8) int {
+	clear(buf[n : n+int(pad)])
+	return n + int(pad) + wire.ICRCSize
+}

@@ -1,0 +1,277 @@
+package transport
+
+import (
+	"fmt"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/queue"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// receiver puts the peer's SENDs and WRITEs together and carries them out, for all services. What a
+// refusal leads to is the service's own.
+type receiver struct {
+	qp   *QP
+	epsn wire.PSN // the PSN expected next
+	msg  message  // the message under way
+
+	// unused is the receive of a message that was dropped. It serves the next one. UC and UD.
+	unused *queue.Recv
+	// delivered is the PSN by which a receive was completed last: all that the program may know of
+	// the peer's progress. See responder.duplicateRead.
+	delivered wire.PSN
+}
+
+// message is a SEND or WRITE of which the first packet has come and the last has not.
+type message struct {
+	kind messageKind
+	recv *queue.Recv // SEND: where it goes
+	off  uint32      // bytes that have come
+	va   uint64      // WRITE
+	rkey verbs.RKey
+	size uint32 // WRITE: bytes announced
+}
+
+type messageKind uint8
+
+const (
+	noMessage messageKind = iota
+	sendMessage
+	writeMessage
+)
+
+// refusal is why a request is not executed.
+type refusal struct {
+	nak    wire.NAKCode
+	rnr    bool
+	silent bool           // ends the connection without a NAK
+	status verbs.WCStatus // for the receive, if the message has one
+	cause  error
+	event  verbs.EventType // if it has none
+}
+
+func invalidRequest(format string, args ...any) *refusal {
+	return &refusal{
+		nak: wire.NAKInvalidRequest, status: verbs.WCRemInvReqErr, event: verbs.EventQPReqErr,
+		cause: fmt.Errorf(format, args...),
+	}
+}
+
+func accessError(cause error) *refusal {
+	return &refusal{nak: wire.NAKRemoteAccessError, status: verbs.WCRemAccessErr, event: verbs.EventQPAccessErr, cause: cause}
+}
+
+var receiverNotReady = &refusal{rnr: true}
+
+// established takes note of the peer's first request, and raises the event if it comes in RTR.
+func (s *receiver) established() {
+	q := s.qp
+	if q.outputs.established {
+		return
+	}
+	q.outputs.established = true
+	if q.attr.State == verbs.QPStateRTR {
+		q.raise(verbs.EventCommEst)
+	}
+}
+
+// takeRecv takes a receive for a message, or returns nil.
+func (s *receiver) takeRecv() *queue.Recv {
+	if w := s.unused; w != nil {
+		s.unused = nil
+		return w
+	}
+	return s.qp.cfg.Receives.Take()
+}
+
+// checkSequence checks that the packet fits the message under way, and its length its place.
+func (s *receiver) checkSequence(p *wire.Packet) *refusal {
+	op := p.Opcode
+	if op.StartsMessage() {
+		if s.msg.kind != noMessage {
+			return invalidRequest("%v inside another message", op)
+		}
+	} else if op.IsSend() && s.msg.kind != sendMessage || op.IsWrite() && s.msg.kind != writeMessage {
+		return invalidRequest("%v without a first packet", op)
+	}
+	if !op.HasPayload() {
+		if len(p.Payload) != 0 {
+			return invalidRequest("%v with a payload", op)
+		}
+		return nil
+	}
+	// IBTA C9-92.
+	n, mtu := len(p.Payload), int(s.qp.mtu)
+	switch {
+	case n > mtu:
+	case (op.IsFirst() || op.IsMiddle()) && n != mtu:
+	case op.IsLast() && n == 0:
+	default:
+		return nil
+	}
+	return invalidRequest("%v with %d bytes at a path MTU of %d", op, n, mtu)
+}
+
+// send carries out a packet of a SEND. Nothing has changed when it returns a refusal with rnr.
+func (s *receiver) send(p *wire.Packet) *refusal {
+	q := s.qp
+	if p.Opcode.StartsMessage() {
+		w := s.takeRecv()
+		if w == nil {
+			return receiverNotReady
+		}
+		s.msg = message{kind: sendMessage, recv: w}
+	}
+	m := &s.msg
+	n := uint32(len(p.Payload))
+	if m.recv.Length-m.off < n {
+		return &refusal{
+			nak: wire.NAKInvalidRequest, status: verbs.WCLocLenErr,
+			cause: fmt.Errorf("the receive has %d bytes, and at least %d came", m.recv.Length, m.off+n),
+		}
+	}
+	if n > 0 {
+		if err := m.recv.Place(m.off, p.Payload); err != nil {
+			return &refusal{nak: wire.NAKRemoteOperationalError, status: verbs.WCLocProtErr, cause: err}
+		}
+	}
+	m.off += n
+	if p.Opcode.HasInvalidate() {
+		if err := q.cfg.PD.Invalidate(verbs.RKey(p.InvalidateRKey), q.cfg.QPN); err != nil {
+			// An error of responder class J: the receive says so and the QP goes to ERR, but the
+			// peer, whose data have arrived, gets no NAK. Linux does the same.
+			return &refusal{silent: true, status: verbs.WCRemInvReqErr, cause: err}
+		}
+	}
+	if p.Opcode.EndsMessage() {
+		w, length := m.recv, m.off
+		s.msg = message{}
+		s.complete(w, p, verbs.WCRecv, length)
+	}
+	return nil
+}
+
+// write carries out a packet of a WRITE. Nothing has changed when it returns a refusal with rnr.
+func (s *receiver) write(p *wire.Packet) *refusal {
+	m := s.msg
+	n := uint32(len(p.Payload))
+	var span mem.Span
+	if p.Opcode.StartsMessage() {
+		var r *refusal
+		if span, r = s.open(p, verbs.AccessRemoteWrite); r != nil {
+			return r
+		}
+		m = message{kind: writeMessage, va: p.RETH.VA, rkey: verbs.RKey(p.RETH.RKey), size: p.RETH.Length}
+	}
+	if left := m.size - m.off; n > left || p.Opcode.EndsMessage() && n != left {
+		span.Release()
+		return invalidRequest("%v with %d bytes, and %d of %d are left of the WRITE", p.Opcode, n, left, m.size)
+	}
+	var w *queue.Recv
+	if p.Opcode.HasImm() {
+		// Before any byte is placed: the packet is repeated whole after an RNR NAK.
+		if w = s.takeRecv(); w == nil {
+			span.Release()
+			return receiverNotReady
+		}
+	}
+	if n > 0 {
+		if m.off > 0 {
+			var err error
+			if span, err = s.qp.cfg.PD.Open(m.rkey, s.qp.cfg.QPN, m.va+uint64(m.off), uint64(n), verbs.AccessRemoteWrite); err != nil {
+				return s.writeRefused(w, err)
+			}
+		}
+		span.Place(p.Payload)
+		s.qp.executed.WriteBytes += uint64(n)
+	}
+	span.Release()
+	m.off += n
+	s.msg = m
+	if p.Opcode.EndsMessage() {
+		s.msg = message{}
+	}
+	if w != nil {
+		s.complete(w, p, verbs.WCRecvRDMAWithImm, m.size)
+	}
+	return nil
+}
+
+// writeRefused is the refusal of a WRITE whose memory has gone while it was under way. w is the receive
+// of its immediate data, or nil.
+func (s *receiver) writeRefused(w *queue.Recv, cause error) *refusal {
+	s.msg.recv = w
+	r := accessError(cause)
+	if w != nil {
+		r.status = verbs.WCLocAccessErr
+	}
+	return r
+}
+
+// open checks the RETH of a READ or WRITE and opens the memory that it names, which the caller
+// releases.
+func (s *receiver) open(p *wire.Packet, need verbs.Access) (mem.Span, *refusal) {
+	q := s.qp
+	if q.attr.Access&need == 0 {
+		return mem.Span{}, invalidRequest("%v, and the QP does not allow %v: give it to Init or in ACCESS_FLAGS", p.Opcode, need)
+	}
+	if p.RETH.Length > maxMessage {
+		return mem.Span{}, invalidRequest("%v of %d bytes: at most 2^31", p.Opcode, p.RETH.Length)
+	}
+	if p.RETH.Length == 0 {
+		return mem.Span{}, nil // IBTA C9-88
+	}
+	span, err := q.cfg.PD.Open(verbs.RKey(p.RETH.RKey), q.cfg.QPN, p.RETH.VA, uint64(p.RETH.Length), need)
+	if err != nil {
+		return mem.Span{}, accessError(err)
+	}
+	return span, nil
+}
+
+// complete completes the receive that p, the last packet of its message, was for.
+func (s *receiver) complete(w *queue.Recv, p *wire.Packet, op verbs.WCOpcode, length uint32) {
+	wc := verbs.WC{Op: op, ByteLen: length, SrcQPN: s.qp.attr.DestQPN}
+	if p.Opcode.HasImm() {
+		wc.Flags |= verbs.WCFlagWithImm
+		wc.Imm = p.Imm
+	}
+	if p.Opcode.HasInvalidate() {
+		wc.Flags |= verbs.WCFlagWithInv
+		wc.Imm = p.InvalidateRKey
+	}
+	s.delivered = p.PSN
+	s.qp.completeRecv(w, wc, p.Solicited)
+}
+
+// dropMessage forgets the message under way and keeps its receive for the next.
+func (s *receiver) dropMessage() {
+	if s.msg.recv != nil {
+		s.unused = s.msg.recv
+	}
+	s.msg = message{}
+}
+
+// fail takes the QP to the error state for a refusal. IBTA C9-222.1.1: a completion error if a work
+// request can be named, else an event.
+func (s *receiver) fail(r *refusal) {
+	q := s.qp
+	if w := s.msg.recv; w != nil {
+		s.msg.recv = nil
+		q.completeRecv(w, verbs.WC{Status: r.status, Op: verbs.WCRecv, Cause: r.cause}, true)
+	} else {
+		q.raise(r.event)
+	}
+	q.enterError()
+}
+
+// flush completes the receives that the QP holds with WCFlushErr: that of the message under way, or
+// one that a dropped message has left.
+func (s *receiver) flush() {
+	for _, w := range [...]*queue.Recv{s.unused, s.msg.recv} {
+		if w != nil {
+			s.qp.completeRecv(w, verbs.WC{Status: verbs.WCFlushErr, Op: verbs.WCRecv}, true)
+		}
+	}
+	s.msg, s.unused = message{}, nil
+}

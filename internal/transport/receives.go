@@ -1,0 +1,25 @@
+package transport
+
+import (
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/queue"
+)
+
+// Receives is where a QP takes its receives from: its own queue, or a shared one
+// ([queue.RecvQueue], [queue.SRQUser]).
+type Receives interface {
+	// Take returns the oldest posted receive, or nil. The QP holds it until Complete, or until
+	// RESET, which forgets it without a call.
+	Take() *queue.Recv
+	// Complete gives back a receive that is done. It returns what the receive's completion must free
+	// when it is polled.
+	Complete(*queue.Recv) (slots *atomic.Uint64, freed uint64)
+	// Credits returns the number of posted receives, or -1 where the peer must not count on a number.
+	Credits() int
+}
+
+var (
+	_ Receives = (*queue.RecvQueue)(nil)
+	_ Receives = (*queue.SRQUser)(nil)
+)

@@ -1,0 +1,107 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// ud sends and receives unreliable datagrams: SENDs of one packet, each with a destination of its own.
+type ud struct {
+	sender
+	ah verbs.ProviderAH // of the latest datagram
+}
+
+func newUD(q *QP) *ud { return &ud{sender: sender{qp: q}} }
+
+// AH returns the address handle of the datagram that Transmit wrote last. It is nil for the connected
+// services, whose packets all go the same way.
+func (q *QP) AH() verbs.ProviderAH {
+	if u, ok := q.service.(*ud); ok {
+		return u.ah
+	}
+	return nil
+}
+
+func (u *ud) transmit(_ time.Duration, buf []byte) int {
+	q := u.qp
+	w := u.next()
+	for w != nil && w.length > maxPacketData {
+		u.done() // IBTA C10-93.1.1: nothing is sent, and nothing said
+		w = u.next()
+	}
+	if w == nil {
+		return 0
+	}
+	op := wire.UDSendOnly
+	if w.op == verbs.OpSendWithImm {
+		op = wire.UDSendOnlyWithImm
+	}
+	p := q.header(op, psn(w.seq))
+	p.DestQP = uint32(w.destQPN)
+	p.AckReq = true // as Linux has it; nobody answers
+	p.DETH = wire.DETH{QKey: uint32(u.qkey(w)), SrcQP: uint32(q.cfg.QPN)}
+	u.ah = w.ah
+	n, f := q.payload(p, w, 0, w.length, buf)
+	return u.wrote(w, n, f)
+}
+
+// privilegedQKey is the bit by which a work request asks for its QP's own Q_Key.
+const privilegedQKey = 1 << 31
+
+func (u *ud) qkey(w *sendWQE) verbs.QKey {
+	if w.qkey&privilegedQKey != 0 {
+		return u.qp.attr.QKey
+	}
+	return w.qkey
+}
+
+// handle takes a packet of a connected service, which is none for a UD QP.
+func (u *ud) handle(time.Duration, *wire.Packet) { u.qp.counters.Unexpected++ }
+
+// HandleDatagram takes a UD packet. The caller has checked its ICRC, destination QPN and P_Key. grh is
+// what stands before the payload in the receive buffer. HandleDatagram returns false if it dropped the
+// packet for its Q_Key, which a port counts.
+func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
+	if !q.receives() {
+		return true
+	}
+	if p.Opcode.Service() != wire.ServiceUD {
+		q.counters.Unexpected++
+		return true
+	}
+	if verbs.QKey(p.DETH.QKey) != q.attr.QKey {
+		q.counters.QKeyViolations++
+		return false
+	}
+	in := &q.receiver
+	w := in.takeRecv()
+	if w == nil {
+		q.counters.NoReceive++
+		return true
+	}
+	n := uint32(len(p.Payload))
+	if w.Length < verbs.GRHSize+n {
+		// Datagrams come from anybody: one that is too long must not cost a receive.
+		in.unused = w
+		q.counters.Unexpected++
+		return true
+	}
+	err := w.Place(0, grh[:])
+	if err == nil && n > 0 {
+		err = w.Place(verbs.GRHSize, p.Payload)
+	}
+	if err != nil {
+		in.msg.recv = w
+		in.fail(&refusal{status: verbs.WCLocProtErr, cause: err})
+		return true
+	}
+	wc := verbs.WC{Op: verbs.WCRecv, Flags: verbs.WCFlagGRH, ByteLen: verbs.GRHSize + n, SrcQPN: verbs.QPN(p.DETH.SrcQP)}
+	if p.Opcode.HasImm() {
+		wc.Flags |= verbs.WCFlagWithImm
+		wc.Imm = p.Imm
+	}
+	q.completeRecv(w, wc, p.Solicited)
+	return true
+}
