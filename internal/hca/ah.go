@@ -67,8 +67,8 @@ const (
 )
 
 // putGRH writes what stands before the payload in the buffer of a UD receive: the packet's IPv6
-// header or, in the last 20 bytes, its IPv4 header (IBTA A17.4.5.2). What a UDP socket does
-// not tell, identification and hop limit, is made up.
+// header or, in the last 20 bytes, its IPv4 header (IBTA A17.4.5.2). A UDP socket does not tell the
+// identification and the hop limit, so those are made up.
 func putGRH(b *[verbs.GRHSize]byte, d *link.Datagram, payload int) {
 	clear(b[:])
 	src, dst := d.Src.Addr(), d.Dst.Addr()

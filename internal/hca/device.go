@@ -18,20 +18,22 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Config is what a Device may be given beside its network interface.
+// Config is what a Device is given beside its network interface. All of it is optional.
 type Config struct {
 	Name       string            // the device's; empty stands for soft_ and the interface's
 	Middleware []link.Middleware // put around each link, see link.Chain
 	Closers    []io.Closer       // closed after the last link, such as a packet capture
 
-	// Claim asks for a block of 4096 QPNs, given by their upper 12 bits, for this device alone. It
-	// returns false where somebody else has it. nil gives every block.
+	// Claim asks for a block of 4096 QPNs for this device alone. The block is given by the upper 12
+	// bits of its QPNs. Claim returns false where somebody else has the block. Where Claim is nil
+	// every block is free.
 	Claim func(block uint32) (bool, error)
 
-	// ClaimService asks for the messages to QP1 that want a service of an address, until release. It returns false
-	// where somebody else gets them. nil gives every service.
+	// ClaimService asks for the messages to QP1 that want a service at an address, until release is
+	// called. It returns false where somebody else gets them. Where it is nil every service is free.
 	ClaimService func(addr netip.Addr, service uint64) (release func(), ok bool, err error)
-	// ServeGSI tells whether there is a QP1 to take what is sent to QP1 and is nobody's. nil tells nobody.
+	// ServeGSI is told whether the device has a QP1, which can take messages to QP1 that nobody has
+	// claimed. It may be nil.
 	ServeGSI func(on bool)
 }
 
@@ -64,7 +66,7 @@ type Device struct {
 
 var _ verbs.ProviderDevice = (*Device)(nil)
 
-// Open makes a device on a network interface, which Close closes.
+// Open makes a device on a network interface. The device's Close closes the interface too.
 func Open(netdev link.Netdev, c Config) (*Device, error) {
 	d := &Device{name: c.Name, netdev: netdev, config: c, start: time.Now(), gone: make(chan struct{})}
 	d.setGone = sync.OnceFunc(func() { close(d.gone) })
@@ -89,7 +91,7 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	return d, nil
 }
 
-// namePrefix is what device names have before their interface's.
+// namePrefix stands before the interface's name in the name of a device.
 const namePrefix = "soft_"
 
 // Describe returns what Device.Info would, without opening a device.
@@ -194,7 +196,7 @@ func (p *pd) Close() error {
 	return nil
 }
 
-// take counts an object, unless the device has its limit.
+// take counts an object. It returns false, and does not count, where the device has its limit.
 func (d *Device) take(n *atomic.Int64, limit int64) bool {
 	if n.Add(1) > limit {
 		n.Add(-1)
@@ -225,14 +227,14 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// progress receives and works off what has arrived on every link, unless somebody is at it.
+// progress receives and works off what has arrived, on every link at which nobody else is doing so.
 func (d *Device) progress() {
 	for _, e := range *d.engines.Load() {
 		e.poll()
 	}
 }
 
-// expectWait is called when a goroutine is about to block for a completion.
+// expectWait prepares for a goroutine that is about to block for a completion.
 func (d *Device) expectWait() {
 	for _, e := range *d.engines.Load() {
 		e.expectWait()

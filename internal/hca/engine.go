@@ -17,7 +17,7 @@ type engine struct {
 	addr netip.Addr
 	link link.Link
 
-	rx       sync.Mutex // held by who receives
+	rx       sync.Mutex // held while receiving
 	arrivals [receiveBatch]link.Datagram
 	packet   wire.Packet
 	grh      [verbs.GRHSize]byte
@@ -35,7 +35,7 @@ type engine struct {
 	done chan struct{}
 }
 
-// engine returns the engine of a local address, made at first use.
+// engine returns the engine of a local address. It makes the engine at first use.
 func (d *Device) engine(addr netip.Addr) (*engine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,8 +90,8 @@ func (e *engine) run() {
 			e.nap(nap, waits)
 			continue
 		}
-		// First announce the sleep, then look for turns and timers: who sets one afterwards sees
-		// that it must wake this goroutine.
+		// First announce the sleep, then look for turns and timers. Whoever sets one later sees the
+		// announcement, and wakes this goroutine.
 		e.sleepUntil.Store(never)
 		if e.turns.due() {
 			e.sleepUntil.Store(0)
@@ -125,7 +125,7 @@ func (e *engine) work() (int, error) {
 	return n, nil
 }
 
-// poll is work on behalf of a program that polls.
+// poll is work for a program that polls. Where somebody is at it already it does nothing.
 func (e *engine) poll() {
 	e.polls.Add(1)
 	if !e.rx.TryLock() {
@@ -139,12 +139,12 @@ func (e *engine) poll() {
 	e.rx.Unlock()
 }
 
-// nap sleeps for a moment during which the program's polls do the work. waits is how many were
-// announced when that seemed a good idea.
+// nap sleeps for a moment. The program's polls do the work meanwhile. waits is how many waiters had
+// announced themselves when the decision to nap was taken.
 func (e *engine) nap(t *time.Timer, waits uint64) {
 	e.napping.Store(true)
 	defer e.napping.Store(false)
-	if e.waits.Load() != waits { // one that did not see the nap
+	if e.waits.Load() != waits { // a waiter came before the nap showed
 		return
 	}
 	d := napTime
@@ -158,7 +158,7 @@ func (e *engine) nap(t *time.Timer, waits uint64) {
 	}
 }
 
-// expectWait makes the goroutine serve the link: somebody is about to block.
+// expectWait ends a nap: somebody is about to block, and will not poll.
 func (e *engine) expectWait() {
 	e.waits.Add(1)
 	if e.napping.Load() {
@@ -191,11 +191,11 @@ func (e *engine) serveTimers(now time.Duration) {
 	}
 }
 
-// setTimer follows every change of a QP's timeout. The caller holds q.mu.
+// setTimer is called after every change of a QP's timeout. The caller holds q.mu.
 func (e *engine) setTimer(q *qp) {
 	at := int64(q.t.NextTimeout())
 	if at >= q.timerAt {
-		return // it is looked at early enough
+		return // the timers look at it early enough
 	}
 	q.timerAt = at
 	e.timers.set(q, time.Duration(at))

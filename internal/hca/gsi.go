@@ -13,13 +13,13 @@ import (
 const (
 	gsiQPN = wire.GSIQPN
 
-	// commIDBits is how many of a communication ID's bits a device chooses. The 12 above are those of
-	// a block of QPNs, which is how processes that share QP1 tell whose an ID is.
+	// commIDBits is how many of a communication ID's bits a device chooses. The 12 bits above them are
+	// the number of a block of QPNs. By that, processes that share QP1 tell whose an ID is.
 	commIDBits = 32 - (24 - idtable.BlockBits)
 )
 
-// gsi is a device's part in QP1: its QP of that number, which is not in the table of QPs, and
-// the services that come to it.
+// gsi is a device's part in QP1: its QP of that number, which is not in the table of QPs, and the
+// services that it serves.
 type gsi struct {
 	dev *Device
 	qp  atomic.Pointer[qp]
@@ -38,7 +38,7 @@ var _ verbs.ProviderGSI = (*Device)(nil)
 
 // CreateGSI implements verbs.ProviderGSI.
 func (d *Device) CreateGSI(p verbs.ProviderPD, attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
-	// A process is known to the others by a block.
+	// The other processes know this one by a block.
 	if _, err := d.firstBlock(); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (d *Device) CreateGSI(p verbs.ProviderPD, attr *verbs.ProviderQPInitAttr, u
 	return q, nil
 }
 
-// close is called by the QP that closes.
+// close gives QP1 up. The QP calls it when it closes.
 func (g *gsi) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

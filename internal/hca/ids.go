@@ -1,16 +1,16 @@
 package hca
 
-// ids is what is known of a peer's IPv4 identifications and DF flag, which the ICRC covers and a
-// UDP socket does not tell.
+// ids is what is known of a peer's IPv4 identifications and DF flag. The ICRC covers them, and a UDP
+// socket does not tell them.
 //
-// A damaged packet passes by chance with these probabilities, where a check of the whole ICRC
-// has 2^-32:
+// A damaged packet passes by chance with these probabilities. With a check of the whole ICRC the
+// probability would be 2^-32.
 //
 //	a sender such as ourselves   2^-24   identifications below ownIDs or just above, with DF
 //	one that counts              2^-20   within idWindow of its latest, DF as before
 //	one without a count          2^-15   any identification, with or without DF
 //
-// The first packet of a connection decides between the first two and has 2^-15.
+// The first packet of a connection decides between the first two. It has 2^-15.
 type ids struct {
 	kind     idsKind
 	accepted ident // the latest of a packet that was taken
@@ -29,27 +29,27 @@ const (
 	idsNoCount                // in no order that we know
 )
 
-// ident is what SolveID finds.
+// ident is an identification with its DF flag, as SolveID finds it.
 type ident struct {
 	id uint16
 	df bool
 }
 
-// near reports whether i fits a count that was at o, some packets earlier or later.
+// near reports whether i fits a count that reached o some packets earlier, or will reach it later.
 func (i ident) near(o ident) bool { return i.df == o.df && i.id-o.id+idWindow/2 < idWindow }
 
-// ours reports whether i is one that link.Link.Send has: the number of a segment. The receiver
-// may see it at another place of a train than the sender.
+// ours reports whether i is the number of a segment, as link.Link.Send sets it. The receiver may see
+// the segment at another place of a train than the sender.
 func (i ident) ours() bool { return i.df && i.id < ownIDs }
 
-// leaves reports whether i continues a count that was at o, among what looked like ours. On UC the
-// packet at that border would not come again.
+// leaves reports whether i continues a count that was at o, where all before looked like ours. It is
+// taken at once: on UC the packet would not come again.
 func (i ident) leaves(o ident) bool { return i.df && i.id-o.id < ownIDs }
 
-// plausible reports whether a solved identification fits the sender. A count that jumps
-// costs one packet, which comes again; a sender without a count costs idMisses.
+// plausible reports whether a solved identification fits the sender. A count that jumps costs one
+// packet, which comes again. A sender without a count costs idMisses packets.
 func (s *ids) plausible(i ident) bool {
-	again := s.misses > 0 && i.near(s.refused) // two in a row that the sender so far does not explain
+	confirmed := s.misses > 0 && i.near(s.refused) // two in a row that fit each other, not the sender so far
 	switch s.kind {
 	case idsUnknown:
 		return s.accept(s.kindOf(i), i)
@@ -57,7 +57,7 @@ func (s *ids) plausible(i ident) bool {
 		if i.ours() {
 			return s.accept(idsOurs, i)
 		}
-		if again || i.leaves(s.accepted) {
+		if confirmed || i.leaves(s.accepted) {
 			return s.accept(idsCount, i)
 		}
 	case idsCount:
@@ -69,7 +69,7 @@ func (s *ids) plausible(i ident) bool {
 			*s = ids{kind: idsCount, accepted: i, restarts: restarts}
 			return true
 		}
-		if again {
+		if confirmed {
 			return s.accept(s.kindOf(i), i)
 		}
 	case idsNoCount:
@@ -89,8 +89,8 @@ func (s *ids) plausible(i ident) bool {
 	return false
 }
 
-// restartsWith returns how often a count has begun again among ours, i included. Ours do so with each train, and a
-// count that comes by does so once.
+// restartsWith returns how often a count has begun again in the range of ours, i included. Ours begin
+// again with each train. A count that passes through the range does so once.
 func (s *ids) restartsWith(i ident) int {
 	switch {
 	case !i.ours():

@@ -13,7 +13,7 @@ import (
 // multicastQPN is the destination QPN of multicast packets.
 const multicastQPN = 1<<24 - 1
 
-// groups are the multicast groups that QPs of a device are attached to.
+// groups are the multicast groups to which QPs of a device are attached.
 type groups struct {
 	mu sync.RWMutex
 	by map[netip.Addr]*group
@@ -109,8 +109,8 @@ func (g *groups) members(addr netip.Addr) []*qp {
 	return nil
 }
 
-// multicastEngine returns the engine which joins a group: that of the first address of its IP
-// version.
+// multicastEngine returns the engine that joins a group: the one of the first address of the group's
+// IP version.
 func (d *Device) multicastEngine(group netip.Addr) (*engine, error) {
 	var first error
 	for i := range gidTableLen {

@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// port is the device's one port: what its network interface is at present.
+// port is the device's one port. It holds the present state of the network interface.
 type port struct {
 	mu    sync.Mutex
 	state link.NetdevState
@@ -25,8 +25,8 @@ type port struct {
 	qkeyViolations counter32
 }
 
-// refresh takes over the network interface's state. Addresses keep their place in the GID
-// table for as long as they stay. Changes raise events, but for the first call.
+// refresh takes over the network interface's state. An address keeps its place in the GID table for as
+// long as the interface has it. Changes raise events, except in the first call.
 func (p *port) refresh(d *Device, first bool) error {
 	s, err := d.netdev.State()
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *port) refresh(d *Device, first bool) error {
 	return nil
 }
 
-// fail tells once that the network interface has vanished under the device, which does not survive that.
+// fail raises DEVICE_FATAL, once: the network interface has vanished, and the device cannot go on.
 func (d *Device) fail() {
 	select {
 	case <-d.gone:
@@ -86,7 +86,7 @@ func (d *Device) fail() {
 	}
 }
 
-// guidOf makes an EUI-64 of the interface's MAC or, where there is none, of its first address.
+// guidOf makes an EUI-64 of the interface's MAC address or, where it has none, of its first IP address.
 func guidOf(s link.NetdevState) verbs.GUID {
 	m := s.HardwareAddr
 	if len(m) == 6 && slices.Max(m) != 0 {
@@ -106,11 +106,11 @@ func (p *port) guid() verbs.GUID {
 	return p.eui
 }
 
-// packetOverhead is the largest that IP and UDP headers, transport headers and ICRC can be: an
-// MTU must fit into the interface's with it.
+// packetOverhead is the largest sum of IP and UDP headers, transport headers and ICRC. A path MTU fits
+// an interface whose MTU is larger by that.
 const packetOverhead = 40 + 8 + wire.BTHSize + wire.AtomicETHSize + wire.ImmDtSize + wire.ICRCSize
 
-// activeMTU is the largest MTU that fits the interface's.
+// activeMTU is the largest path MTU that fits the interface's MTU.
 func activeMTU(netdev int) verbs.MTU {
 	m := verbs.MTU4096
 	for m > verbs.MTU256 && m.Bytes()+packetOverhead > netdev {
@@ -163,7 +163,8 @@ func (p *port) addr(index int) (netip.Addr, error) {
 	return netip.Addr{}, emptyGID(index)
 }
 
-// emptyGID is the error for a free entry of the GID table. Who looks for an address meets many.
+// emptyGID is the error for a free entry of the GID table. A search for an address meets many, so making
+// one is cheap.
 type emptyGID uint8
 
 func (e emptyGID) Error() string {

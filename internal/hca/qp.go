@@ -133,7 +133,7 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	return q.t.Attr(), nil
 }
 
-// Counters returns what went otherwise than planned.
+// Counters returns the counts of what went otherwise than planned.
 func (q *qp) Counters() transport.Counters {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,5 +1,17 @@
 package hca
 
+// One packet's way in:
+//
+//  1. A polling program or the engine's goroutine calls engine.receive. link.Recv fills a batch of
+//     datagrams. Each may be a train of segments, which are the packets.
+//  2. packetIn decodes a packet and finds its QP by the destination QPN.
+//  3. accept checks that the packet is from the QP's peer, and its ICRC and P_Key. What does not
+//     fit is dropped and counted.
+//  4. transport.QP.HandlePacket executes a request, or completes work requests by a response. It
+//     copies data to and from memory through package mem.
+//  5. publish puts completions into the CQ, from where the program's Poll takes them.
+//  6. After the last packet for the same QP, transmit sends its answers: see send.go.
+
 import (
 	"sync/atomic"
 	"time"
@@ -15,7 +27,7 @@ const (
 	ecnMask  = 0x03   // of a traffic class
 )
 
-// counter32 is a counter that sticks at its maximum, as those of ports do.
+// counter32 is a counter that stays at its maximum once it is there, as the counters of ports do.
 type counter32 struct{ n atomic.Uint32 }
 
 func (c *counter32) add() {
@@ -28,9 +40,9 @@ func (c *counter32) add() {
 
 func (c *counter32) load() uint32 { return c.n.Load() }
 
-// receive takes a batch of datagrams from the link and works it off. The caller holds e.rx.
-// A QP stays locked over a run of its packets, and answers them when the run ends, so that
-// one acknowledgement serves the run.
+// receive takes a batch of datagrams from the link and works it off. It returns how many there were.
+// The caller holds e.rx. A QP stays locked while packets for it follow one another, and answers after
+// the last, so that one acknowledgement serves all.
 func (e *engine) receive(now time.Duration) (int, error) {
 	n, err := e.link.Recv(e.arrivals[:])
 	if err != nil || n == 0 {
@@ -53,8 +65,8 @@ func (e *engine) receive(now time.Duration) (int, error) {
 	return n, nil
 }
 
-// packetIn hands a datagram to its QP, which it returns locked. cur is the QP that is locked
-// before, or nil.
+// packetIn hands a segment of a datagram to its QP. cur is the QP that is locked before the call, or
+// nil. packetIn returns the QP that is locked after it, or nil.
 func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment int) *qp {
 	p := &e.packet
 	payload := d.Segment(segment)
@@ -63,7 +75,7 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 		return cur
 	}
 	if p.DestQP == multicastQPN {
-		if cur != nil { // its lock may be one that is about to be taken
+		if cur != nil { // multicast may take its lock
 			cur.transmit(now)
 			cur.mu.Unlock()
 		}
@@ -89,7 +101,7 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 	return q
 }
 
-// accept checks whether the packet is one for q at all, and lets the transport have it.
+// accept checks whether the packet is for q at all, and hands it to the transport.
 func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int, payload []byte) {
 	p := &e.packet
 	switch {
@@ -109,7 +121,7 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 	}
 }
 
-// acceptDatagram is accept for a UD QP, whose packets may come from anywhere.
+// acceptDatagram is accept for a UD QP, whose packets may come from anybody.
 func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []byte) {
 	p := &e.packet
 	flow := wire.NewFlow(d.Src, d.Dst)

@@ -1,5 +1,18 @@
 package hca
 
+// One packet's way out:
+//
+//  1. verbs.QP.PostSend checks the work request, and calls qp.PostSend, which locks the QP.
+//  2. transport.QP.Post copies the work request into the send queue and numbers its packets.
+//  3. transmit asks transport.QP.Transmit for packets until there are none. The requester decides
+//     what may go, writes the headers, and copies the payload from memory into the batch's space.
+//  4. batch.add seals the packet with its ICRC, and appends it to a train or begins a new one.
+//  5. batch.flush gives the datagrams to link.Send.
+//
+// Answers, repeated packets and further turns take the same way from step 3 on. The ICRC is taken over
+// the copy, not over the memory: a program may be counting there, and an ICRC over memory that changes
+// before it is sent would never verify.
+
 import (
 	"sync"
 	"time"
@@ -23,8 +36,8 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// transmit sends what q has to send, a turn of it. The caller holds q.mu, also while the link sends, so
-// that packets leave in the order of their PSNs.
+// transmit sends what q has to send, for one turn at most. The caller holds q.mu while the link sends
+// too, so that packets leave in the order of their PSNs.
 func (q *qp) transmit(now time.Duration) {
 	q.publish()
 	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
@@ -67,14 +80,14 @@ func (q *qp) transmit(now time.Duration) {
 	}
 }
 
-// add takes over the n bytes that were written to the free space: as the next segment of the
-// last train, or else as a datagram of its own. The identification that the ICRC covers is
-// the segment's number: see link.Link.Send.
+// add takes the n bytes that were written to the free space for a packet. The packet becomes the next
+// segment of the last train or else begins a datagram. The identification that its ICRC covers is the
+// segment's number: see link.Link.Send.
 func (b *batch) add(o *outbound, n int) {
 	data := b.space[b.used : b.used+n]
 	b.used += n
 	if b.n > 0 {
-		// A segment may be shorter than the others only as the last.
+		// Only the last segment of a train may be shorter than the others.
 		last := &b.dgram[b.n-1]
 		if b.train < b.maxTrain && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize &&
 			len(last.Payload)+n <= trainBytes {
@@ -92,7 +105,7 @@ func (b *batch) add(o *outbound, n int) {
 	b.train = 1
 }
 
-// flush sends the datagrams. Their space can be used again once used is 0.
+// flush sends the datagrams. The caller may then set used to 0.
 func (b *batch) flush() {
 	if b.n > 0 {
 		b.link.Send(b.dgram[:b.n]) // a closed link is the device's end; losses are the network's

@@ -14,7 +14,7 @@ type Stats struct {
 	Drops Drops
 }
 
-// Drops counts datagrams that came and were refused, by cause.
+// Drops counts datagrams that arrived and were refused, by cause.
 type Drops struct {
 	Malformed uint64 // no RoCEv2 packet
 	NoQP      uint64 // no QP of that number on this address
@@ -24,7 +24,7 @@ type Drops struct {
 	QKey      uint64 // UD: not with the QP's Q_Key
 }
 
-// Stats returns the counts of each address in use, in the order in which QPs took them into use.
+// Stats returns the counts of each address in use, in the order in which QPs began to use them.
 func (d *Device) Stats() []Stats {
 	engines := *d.engines.Load()
 	all := make([]Stats, len(engines))

@@ -9,9 +9,9 @@ import (
 	"github.com/adverb-rdma/adverb/internal/transport"
 )
 
-// timers hold the QPs of an engine that wait for a timeout, earliest first. A QP whose timeout
-// moves to later stays where it is and is looked at too early, which is cheaper than moving
-// it with each acknowledgement.
+// timers hold the QPs of an engine that wait for a timeout, the earliest first. A QP whose timeout
+// moves to later stays where it is, and is looked at too early. That is cheaper than moving it with
+// each acknowledgement.
 type timers struct {
 	next atomic.Int64 // the earliest, in ns; never when there is none
 
@@ -49,7 +49,7 @@ type qpTimer struct {
 	place int
 }
 
-// set makes q due at the given time at the latest.
+// set makes q due at the given time, unless it is due earlier.
 func (t *timers) set(q *qp, at time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,7 +64,7 @@ func (t *timers) set(q *qp, at time.Duration) {
 	t.next.Store(int64(t.q[0].timer.at))
 }
 
-// due takes out a QP whose time has come, or returns nil.
+// due takes out a QP whose time has come. It returns nil if there is none.
 func (t *timers) due(now time.Duration) *qp {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// turns are the QPs of an engine that have more to send than one turn allows, in the order in
-// which they get their next one.
+// turns are the QPs of an engine that have more to send than one turn allows, in the order in which
+// they get their next turn.
 type turns struct {
 	n atomic.Int32 // how many, for a look without the lock
 
@@ -30,7 +30,7 @@ func (e *engine) queueTurn(q *qp) {
 	}
 }
 
-// serveTurns gives every QP that waits one turn. The caller holds e.rx.
+// serveTurns gives one turn to every QP that is queued for one. The caller holds e.rx.
 func (e *engine) serveTurns(now time.Duration) {
 	t := &e.turns
 	if !t.due() {
