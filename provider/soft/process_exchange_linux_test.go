@@ -17,27 +17,29 @@ import (
 func TestProcessesOneAddress(t *testing.T) {
 	device := loopback(t) + "@" + loopAddr(20)
 	twelve := startTeam(t, device, 12, order{Retry: loopRetry})
-	seed := uint64(time.Now().UnixNano())
+	random := newRand(t)
 	end := time.Now().Add(*soak)
 	var churn sync.WaitGroup
 	var joined, killed, stopped [2]int
 	for i := range joined {
+		r := rand.New(rand.NewPCG(random.Uint64(), 0))
 		churn.Go(func() {
-			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			for time.Now().Before(end) {
 				pair := startQuietly(t, device)
 				if pair == nil {
 					return
 				}
 				joined[i] += len(pair)
-				live := time.Duration(r.IntN(150)) * time.Millisecond
+				live := 1 + r.Uint64N(maxLife)
 				for _, p := range pair {
 					if r.IntN(2) == 0 {
 						p.signal(syscall.SIGSTOP)
 						stopped[i]++
 					}
 				}
-				<-time.After(live) // the members' lives are to overlap at random
+				if !twelve[i].exchanges(live) {
+					return
+				}
 				for _, p := range pair {
 					if r.IntN(2) == 0 {
 						p.signal(syscall.SIGCONT)
@@ -54,7 +56,36 @@ func TestProcessesOneAddress(t *testing.T) {
 	if sum.RCSent != sum.RCReceived || sum.RCSent == 0 || sum.UDAnswered == 0 {
 		t.Errorf("%+v: what was sent is not what was received", sum)
 	}
-	t.Logf("seed %d: %d joined, %d stopped, %d killed; %+v", seed, joined[0]+joined[1], stopped[0]+stopped[1], killed[0]+killed[1], sum)
+	t.Logf("%d joined, %d stopped, %d killed; %+v", joined[0]+joined[1], stopped[0]+stopped[1], killed[0]+killed[1], sum)
+}
+
+// maxLife is how many messages one of the twelve receives while two others live, at most. At random, it is so many that
+// some are killed before they have connected and some after.
+const maxLife = 400
+
+// exchanges waits until a member has received n more messages. It reports false, with an error of the test, if
+// that does not happen; it may be called by other goroutines.
+func (p *process) exchanges(n uint64) bool {
+	p.orders.Encode(order{Await: &progress{RC: n}})
+	timeout := time.After(patience)
+	for {
+		select {
+		case r := <-p.reports:
+			switch {
+			case r.Reached:
+				return true
+			case r.Wrong != "" || r.Failed != nil:
+				p.t.Errorf("%s: %+v", p.name, r)
+				return false
+			}
+		case <-p.ended:
+			p.t.Errorf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+			return false
+		case <-timeout:
+			p.t.Errorf("%s has not received %d messages after %v", p.name, n, patience)
+			return false
+		}
+	}
 }
 
 // startQuietly starts two members which exchange messages until something happens to them. It
@@ -129,9 +160,14 @@ func TestProcessStopped(t *testing.T) {
 
 // The processes of an address are each a member of a multicast group.
 func TestProcessesMulticast(t *testing.T) {
-	group := verbs.GIDFromAddr(netip.AddrFrom4([4]byte{239, 77, byte(time.Now().UnixNano()), 4}))
+	group := verbs.GIDFromAddr(netip.AddrFrom4([4]byte{239, 77, byte(newRand(t).Uint32()), 4}))
 	ms := startTeam(t, loopback(t)+"@"+loopAddr(23), 4, order{Retry: loopRetry, Group: group})
-	<-time.After(200 * time.Millisecond) // some 40 messages to the group
+	for _, p := range ms {
+		p.order(order{Await: &progress{Mcast: 40}})
+	}
+	for _, p := range ms {
+		p.await("receiving what is sent to the group", func(r *report) bool { return r.Reached })
+	}
 	sum := ms.finish()
 	ms.unhurt()
 	// A member sends before the last has attached, and datagrams may be lost.
@@ -147,8 +183,14 @@ func TestProcessKilledWhileStopped(t *testing.T) {
 	ms := startTeam(t, loopback(t)+"@"+loopAddr(27), 4, order{Retry: verbs.Retry{Timeout: 15, Count: 7, RNRCount: 7}})
 	const victim, stopped = 0, 1
 	ms[stopped].signal(syscall.SIGSTOP)
-	ms[victim].kill()                    // the last takes the number of its socket
-	<-time.After(500 * time.Millisecond) // half of what the retries take
+	ms[victim].kill() // the last takes the number of its socket
+	// Those who run reach each other again before the retries of the stopped one's connections end.
+	for _, p := range ms[2:] {
+		p.order(order{Await: &progress{RC: 100}})
+	}
+	for _, p := range ms[2:] {
+		p.await("exchanging messages again", func(r *report) bool { return r.Reached })
+	}
 	ms[stopped].signal(syscall.SIGCONT)
 	others := ms[1:]
 	for _, p := range others {

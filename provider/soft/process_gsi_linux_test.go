@@ -174,18 +174,20 @@ type gsiTest struct {
 	t      *testing.T
 	device string
 	all    []*process
+	news   chan struct{}       // one of them has something to report
 	ids    map[*process]uint32 // the first communication ID
 	n      uint64              // of the latest MAD
 	wanted map[uint64][]*process
 }
 
 func newGSITest(t *testing.T, addr int) *gsiTest {
-	return &gsiTest{t: t, device: loopback(t) + "@" + loopAddr(addr), ids: map[*process]uint32{}, wanted: map[uint64][]*process{}}
+	return &gsiTest{t: t, device: loopback(t) + "@" + loopAddr(addr), news: make(chan struct{}, 1), ids: map[*process]uint32{},
+		wanted: map[uint64][]*process{}}
 }
 
 func (g *gsiTest) start(name string) *process {
 	g.t.Helper()
-	p := start(g.t, name, g.device, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, envGSI+"=1") })
+	p := startWithNews(g.t, name, g.device, g.news, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, envGSI+"=1") })
 	g.ids[p] = p.await("open", func(r *report) bool { return r.GSI != nil }).GSI.CommIDs
 	g.all = append(g.all, p)
 	return p
@@ -241,26 +243,37 @@ func (g *gsiTest) send(from *process, attr wire.CMAttr, id uint64, to ...*proces
 	timeout := time.After(patience)
 	from.order(order{GSI: &gsiOrder{MAD: mad}})
 	for {
-		for _, p := range g.all {
-			select {
-			case r := <-p.reports:
-				if g.look(p, &r) == g.n {
-					return p
-				}
-				continue
-			case <-p.ended:
-				g.t.Fatalf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
-			default:
-			}
+		if p := g.arrived(g.n); p != nil {
+			return p
 		}
 		select {
+		case <-g.news:
 		case <-again.C:
 			from.order(order{GSI: &gsiOrder{MAD: mad}})
 		case <-timeout:
 			g.t.Fatalf("%v %#x of %s has not arrived", attr, id, from.name)
-		case <-time.After(time.Millisecond): // the reports of several processes are polled
 		}
 	}
+}
+
+// arrived reads the reports of all processes, and returns the process that has received a message.
+func (g *gsiTest) arrived(number uint64) *process {
+	g.t.Helper()
+	for _, p := range g.all {
+		for more := true; more; {
+			select {
+			case r := <-p.reports:
+				if g.look(p, &r) == number {
+					return p
+				}
+			case <-p.ended:
+				g.t.Fatalf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+			default:
+				more = false
+			}
+		}
+	}
+	return nil
 }
 
 // CM messages find the process that they are for, whichever the kernel gives them to, while others end and are stopped.

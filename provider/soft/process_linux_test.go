@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,7 +20,21 @@ import (
 
 // Tests of several processes behind one address: the test binary runs itself as members.
 
-var soak = flag.Duration("soak", 2*time.Second, "how long the processes of a test exchange messages")
+var (
+	soak     = flag.Duration("soak", 2*time.Second, "how long the processes of a test exchange messages")
+	seedFlag = flag.Uint64("seed", 0, "the seed of what the tests of processes choose at random; 0 takes a new one each time")
+)
+
+// newRand returns a source of random choices, and prints its seed.
+func newRand(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed %d; to repeat its choices: -args -seed=%[1]d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
 
 // patience is how long a step of a test may take on a busy machine.
 const patience = 60 * time.Second
@@ -36,19 +51,27 @@ type process struct {
 	orders  *json.Encoder
 	reports chan report
 	stderr  bytes.Buffer
-	ended   chan struct{} // closed when the process has ended and its output is read
+	ended   chan struct{}   // closed when the process has ended and its output is read
+	news    chan<- struct{} // cap 1: there is a report to read, or the process has ended
 	address address
 	failed  []failure
 }
 
-// start runs a member with a device. It has an address when await returns.
+// start runs a member with a device.
 func start(t *testing.T, name, device string, change ...func(*exec.Cmd)) *process {
+	t.Helper()
+	return startWithNews(t, name, device, make(chan struct{}, 1), change...)
+}
+
+// startWithNews is start for tests that wait for a report of any of several processes: news, which is of
+// capacity 1, receives a value when there is one.
+func startWithNews(t *testing.T, name, device string, news chan<- struct{}, change ...func(*exec.Cmd)) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, name: name, cmd: exec.Command(exe), reports: make(chan report, 1024), ended: make(chan struct{})}
+	p := &process{t: t, name: name, cmd: exec.Command(exe), reports: make(chan report, 1024), ended: make(chan struct{}), news: news}
 	p.cmd.Env = append(os.Environ(), envMember+"="+device)
 	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -75,12 +98,21 @@ func start(t *testing.T, name, device string, change ...func(*exec.Cmd)) *proces
 				break
 			}
 			p.reports <- r
+			p.tell()
 		}
 		p.cmd.Wait()
 		close(p.ended)
+		p.tell()
 	}()
 	t.Cleanup(p.kill)
 	return p
+}
+
+func (p *process) tell() {
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
 }
 
 // kill ends the process as kill -9 does.
@@ -127,12 +159,13 @@ func (p *process) await(what string, wanted func(*report) bool) report {
 				p.t.Fatalf("%s ended, want it %s: %v\n%s", p.name, what, p.cmd.ProcessState, p.stderr.String())
 			}
 		case <-timeout.C:
-			p.signal(syscall.SIGQUIT) // its goroutines' stacks
+			p.signal(syscall.SIGQUIT) // it prints the stacks of its goroutines
 			select {
 			case <-p.ended:
+				p.t.Fatalf("%s is not %s after %v; its failures: %v\n%s", p.name, what, patience, p.failed, p.stderr.String())
 			case <-time.After(patience):
+				p.t.Fatalf("%s is not %s after %v, and does not end; its failures: %v", p.name, what, patience, p.failed)
 			}
-			p.t.Fatalf("%s is not %s after %v; its failures: %v\n%s", p.name, what, patience, p.failed, p.stderr.String())
 		}
 	}
 }

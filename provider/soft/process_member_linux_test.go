@@ -36,8 +36,12 @@ type order struct {
 	Stop    bool      // send no more than a last message to each peer
 	Quit    bool      // everybody is done
 	Connect bool
+	Await   *progress `json:",omitempty"` // what to report as Reached
 	GSI     *gsiOrder `json:",omitempty"` // see process_gsi_linux_test.go
 }
+
+// progress is messages that a member receives from now on: at least so many over RC, and of the group.
+type progress struct{ RC, Mcast uint64 }
 
 // address is where a member is reached: an RC QP for each other member, and a UD QP.
 type address struct {
@@ -50,6 +54,7 @@ type address struct {
 type report struct {
 	Address *address   `json:",omitempty"`
 	Started bool       `json:",omitempty"` // messages of each peer have arrived
+	Reached bool       `json:",omitempty"` // the progress that was asked for
 	Done    bool       `json:",omitempty"` // all has been sent and received, of peers that have not failed
 	NoGroup string     `json:",omitempty"` // why there is no multicast
 	Failed  *failure   `json:",omitempty"`
@@ -94,6 +99,8 @@ type memberProcess struct {
 	orders chan order
 	out    *json.Encoder
 	count  count
+
+	goal count // to report as Reached; the zero value is none
 
 	self                             int
 	began, started, stop, done, quit bool
@@ -225,6 +232,8 @@ func (m *memberProcess) follow(o order) {
 	switch {
 	case o.Connect:
 		m.connect(o)
+	case o.Await != nil:
+		m.goal = count{RCReceived: m.count.RCReceived + o.Await.RC, McastReceived: m.count.McastReceived + o.Await.Mcast}
 	case o.Stop:
 		m.stop = true
 		for _, p := range m.rc {
@@ -347,6 +356,10 @@ func (m *memberProcess) look() {
 	if started && !m.started {
 		m.started = true
 		m.say(report{Started: true})
+	}
+	if m.goal != (count{}) && m.count.RCReceived >= m.goal.RCReceived && m.count.McastReceived >= m.goal.McastReceived {
+		m.goal = count{}
+		m.say(report{Reached: true})
 	}
 	if done && !m.done {
 		m.done = true
