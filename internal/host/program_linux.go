@@ -3,56 +3,46 @@
 package host
 
 import (
+	"maps"
 	"slices"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/net/bpf"
 )
 
-// maxSteered is how many blocks a program knows, 1.8 million QPs. The kernel makes three instructions of 8
-// bytes for each, and before Linux 6.7 its usual limit for all (net.core.optmem_max) is 20 KiB.
-// Datagrams for further blocks are passed on.
+// maxSteered is the number of blocks that a program knows, which have 2.4 million QPNs. The
+// kernel makes three instructions of 8 bytes for each block. Before Linux 6.7 its usual limit for a
+// whole program (net.core.optmem_max) is 20 KiB. Datagrams for further blocks are passed on.
 const maxSteered = 600
 
-// noSocket is no index: the kernel then goes by its hash.
+// noSocket is the index of no socket. The kernel then chooses one by its hash.
 const noSocket = 1<<32 - 1
 
-// program returns the classic BPF program that picks the socket of a datagram. steer has the
-// socket's index for each block, and other is that for all other blocks: one whose process is not stopped.
-func program(steer map[uint32]int, other uint32) []unix.SockFilter {
-	load := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
-	jumpEqual := func(k uint32, jt, jf uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: jt, Jf: jf, K: k}
-	}
-	const (
-		loadWord = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-		and      = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
-		shift    = unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K
-		toX      = unix.BPF_MISC | unix.BPF_TAX
-		fromX    = unix.BPF_MISC | unix.BPF_TXA
-		returnK  = unix.BPF_RET | unix.BPF_K
-		returnA  = unix.BPF_RET | unix.BPF_A
-	)
-	p := []unix.SockFilter{
-		load(loadWord, destQPOffset),
-		load(and, 1<<24-1),
-		load(toX, 0),
-		load(shift, blockBits),
-		// A number of the control block stands for the socket of that index.
-		jumpEqual(controlBlock, 0, 3),
-		load(fromX, 0),
-		load(and, 1<<blockBits-1),
-		load(returnA, 0),
-	}
-	blocks := make([]uint32, 0, len(steer))
-	for b := range steer {
-		blocks = append(blocks, b)
-	}
-	slices.Sort(blocks)
-	for _, b := range blocks[:min(len(blocks), maxSteered)] {
-		p = append(p, jumpEqual(b, 0, 1), load(returnK, uint32(steer[b])))
-	}
-	return append(p, load(returnK, other))
-}
-
-// destQPOffset is where the BTH has the word with the destination QPN.
+// destQPOffset is the offset of the word that ends with the destination QPN, in the BTH.
 const destQPOffset = 4
+
+// program returns the classic BPF program that picks the socket of a datagram. It begins at the
+// UDP payload, which is the BTH, and returns the index of the socket. steer holds the index for
+// each block that a process has claimed. All other blocks go to the index other: it should be that
+// of a process which is not stopped.
+//
+// A datagram that is too short to have a QPN ends the program at the load. It goes to index 0.
+func program(steer map[uint32]int, other uint32) []bpf.Instruction {
+	p := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: destQPOffset, Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 1<<24 - 1},
+		bpf.TAX{}, // the QPN
+		bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: blockBits},
+		// A QPN of the control block stands for the socket of that index.
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: controlBlock, SkipTrue: 3},
+		bpf.TXA{},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 1<<blockBits - 1},
+		bpf.RetA{},
+	}
+	blocks := slices.Sorted(maps.Keys(steer))
+	for _, b := range blocks[:min(len(blocks), maxSteered)] {
+		p = append(p,
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: b, SkipTrue: 1},
+			bpf.RetConstant{Val: uint32(steer[b])})
+	}
+	return append(p, bpf.RetConstant{Val: other})
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -101,16 +102,24 @@ func (d *Netdev) OpenShared(addr netip.Addr) (*Link, error) {
 }
 
 // Steer sets the classic BPF program that picks the receiver of each datagram among the links
-// that share the address, by its index. The program's offset 0 is the UDP payload. Links are
-// numbered in the order of opening; when one closes, the last takes its number.
-func (l *Link) Steer(program []unix.SockFilter) error {
+// that share the address. The program begins at the UDP payload and returns the index of a link.
+// Links are numbered in the order of opening; when one closes, the last takes its number.
+func (l *Link) Steer(program []bpf.Instruction) error {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return err
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
 	l.rx.mu.Lock()
 	defer l.rx.mu.Unlock()
 	if l.rx.own.fd < 0 {
 		return link.ErrClosed
 	}
 	return os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", unix.SetsockoptSockFprog(l.rx.own.fd, unix.SOL_SOCKET,
-		unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}))
+		unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
 }
 
 // openSocket returns a UDP socket that is not registered with Go's network poller.
