@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"container/heap"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -17,8 +18,8 @@ type Queue struct {
 	head  int
 	count int
 
-	late []*parcel // a heap by due, then seq
-	seq  uint64
+	late lateHeap
+	seq  uint64 // of the parcel that became late last
 
 	lent []*parcel // handed out by the latest Pop
 	free []*parcel
@@ -29,7 +30,7 @@ type parcel struct {
 	d    link.Datagram // Payload is the copy
 	due  time.Duration
 	seq  uint64
-	slot int   // in the heap
+	slot int   // in the heap of late parcels
 	path *Path // which holds it, or nil
 }
 
@@ -69,8 +70,7 @@ func (q *Queue) Late() bool { return len(q.late) > 0 }
 // Arrive lets everything arrive that is due.
 func (q *Queue) Arrive(now time.Duration) {
 	for len(q.late) > 0 && q.late[0].due <= now {
-		p := q.late[0]
-		q.heapRemoveFirst()
+		p := heap.Pop(&q.late).(*parcel)
 		if p.path != nil {
 			p.path.forget(p)
 		}
@@ -139,56 +139,41 @@ func (q *Queue) arrive(p *parcel) {
 func (q *Queue) pushLate(p *parcel) {
 	q.seq++
 	p.seq = q.seq
-	p.slot = len(q.late)
-	q.late = append(q.late, p)
-	q.heapUp(p.slot)
+	heap.Push(&q.late, p)
 }
 
-// advance makes a parcel of the heap arrive at due instead, behind what is due then already.
+// advance makes a late parcel arrive at due instead, behind what is due at that time already.
 func (q *Queue) advance(p *parcel, due time.Duration) {
 	q.seq++
 	p.seq = q.seq
 	p.due = due
-	q.heapUp(p.slot)
-	q.heapDown(p.slot)
+	heap.Fix(&q.late, p.slot)
 }
 
-func before(a, b *parcel) bool { return a.due < b.due || a.due == b.due && a.seq < b.seq }
+// lateHeap is a heap.Interface: the parcel that is due first comes first.
+type lateHeap []*parcel
 
-func (q *Queue) heapSwap(i, j int) {
-	h := q.late
+func (h lateHeap) Len() int { return len(h) }
+
+func (h lateHeap) Less(i, j int) bool {
+	return h[i].due < h[j].due || h[i].due == h[j].due && h[i].seq < h[j].seq
+}
+
+func (h lateHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].slot, h[j].slot = i, j
 }
 
-func (q *Queue) heapUp(i int) {
-	for i > 0 && before(q.late[i], q.late[(i-1)/2]) {
-		q.heapSwap(i, (i-1)/2)
-		i = (i - 1) / 2
-	}
+func (h *lateHeap) Push(x any) {
+	p := x.(*parcel)
+	p.slot = len(*h)
+	*h = append(*h, p)
 }
 
-func (q *Queue) heapDown(i int) {
-	for {
-		least := 2*i + 1
-		if least >= len(q.late) {
-			return
-		}
-		if r := least + 1; r < len(q.late) && before(q.late[r], q.late[least]) {
-			least = r
-		}
-		if !before(q.late[least], q.late[i]) {
-			return
-		}
-		q.heapSwap(i, least)
-		i = least
-	}
-}
-
-func (q *Queue) heapRemoveFirst() {
-	last := len(q.late) - 1
-	q.heapSwap(0, last)
-	q.late[last] = nil
-	q.late = q.late[:last]
-	q.heapDown(0)
+func (h *lateHeap) Pop() any {
+	last := len(*h) - 1
+	p := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return p
 }
