@@ -66,7 +66,8 @@ type Link interface {
 	Source(flow uint32) netip.AddrPort
 
 	// MaxTrain is the number of datagrams that one Datagram may hold on the way out, at
-	// least 1. It may shrink to 1 at run time, when the path turns out not to take trains.
+	// least 1. It may change at run time: it is 1 for a while when the path has turned out not to
+	// take trains.
 	MaxTrain() int
 
 	// Send sends a batch in order and does not keep it. Over IPv4 the i-th datagram

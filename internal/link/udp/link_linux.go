@@ -23,7 +23,7 @@ type Link struct {
 	ifindex int // of the network interface
 
 	closed  atomic.Bool
-	trains  atomic.Bool // the kernel cuts them
+	trains  trainSwitch
 	rx      receiver
 	tx      [sendSockets]sender
 	arrival waiter
@@ -63,7 +63,7 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 	l.rx.init(fd, l.addr, &l.counters)
 	// Kernels before 4.18, and some that only look like Linux, do not know the option.
 	_, err = unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
-	l.trains.Store(err == nil)
+	l.trains.on.Store(err == nil)
 
 	for i := range l.tx {
 		fd, err := openSocket(addr)
@@ -208,12 +208,9 @@ func bind(fd int, at netip.AddrPort, scope uint32) error {
 // Addr implements link.Link.
 func (l *Link) Addr() netip.AddrPort { return l.addr }
 
-// maxTrain is what all kernels take that take trains.
-const maxTrain = 64
-
 // MaxTrain implements link.Link.
 func (l *Link) MaxTrain() int {
-	if !l.trains.Load() {
+	if !l.trains.on.Load() {
 		return 1
 	}
 	return maxTrain
@@ -224,6 +221,7 @@ func (l *Link) Close() error {
 	if l.closed.Swap(true) {
 		return link.ErrClosed
 	}
+	l.trains.close()
 	l.arrival.close()
 	l.rx.groups.close(&l.rx)
 	l.rx.close()

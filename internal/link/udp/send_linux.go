@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -31,7 +30,7 @@ const controlSize = 3 * 24
 // A sender is a socket to send from and the arguments of its system calls.
 type sender struct {
 	*counters
-	trains   *atomic.Bool // the link's
+	trains   *trainSwitch // the link's
 	scope    uint32
 	addr     netip.Addr
 	tcLevel  int32 // of the control message that sets the traffic class
@@ -135,7 +134,7 @@ func (s *sender) sendSome(batch []link.Datagram) {
 
 // check returns why d cannot be sent at all.
 func (s *sender) check(d *link.Datagram) error {
-	if n := d.Segments(); n > 1 && (n > maxTrain || !s.trains.Load()) {
+	if n := d.Segments(); n > 1 && (n > maxTrain || !s.trains.on.Load()) {
 		return errTrain
 	}
 	if d.Dst.Addr().Is4() != s.addr.Is4() {
@@ -192,10 +191,14 @@ func (s *sender) flush(batch []link.Datagram) {
 				continue
 			}
 		}
-		if endsTrains(errno, batch[i].Segments()) {
-			s.trains.Store(false)
+		rest := batch[i]
+		if rest.Segments() > 1 && mayEndTrains(errno) && s.trains.on.Load() && s.sendFirst(i, &batch[i]) {
+			s.trains.suspend()
+			sent++
+			bytes += uint64(rest.SegmentSize)
+			rest.Payload = rest.Payload[rest.SegmentSize:]
 		}
-		s.lost(&batch[i], multicastCause(batch[i].Dst.Addr(), errno))
+		s.lost(&rest, multicastCause(rest.Dst.Addr(), errno))
 		i++
 		attempts = 0
 	}
@@ -206,10 +209,15 @@ func (s *sender) flush(batch []link.Datagram) {
 	}
 }
 
-// endsTrains reports whether an error says that this path, or this kernel, takes no trains: EIO where an
-// interface computes no checksums, and EINVAL, which Linux 5.15 and 6.1 have been seen to say over IPv6.
-func endsTrains(errno syscall.Errno, segments int) bool {
-	return segments > 1 && (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EOPNOTSUPP)
+// sendFirst sends the first datagram of a train alone, in place of the i-th message. It tells whether a
+// train failed for being one: then its first datagram gets through. Alone it has the identification that
+// it has in the train, so it is no different for the receiver.
+func (s *sender) sendFirst(i int, train *link.Datagram) bool {
+	first := *train
+	first.Payload, first.SegmentSize = train.Segment(0), 0
+	s.prepare(i, &first)
+	_, errno := s.sendmmsg(i, 1)
+	return errno == 0
 }
 
 // sendmmsg sends up to n messages from the first on, and returns how many it has sent.

@@ -4,10 +4,14 @@ package udp
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
-	"syscall"
+	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -100,27 +104,172 @@ func TestTrainOversized(t *testing.T) {
 }
 
 // Where trains turn out not to work, single datagrams do.
-func TestTrainsGivenUp(t *testing.T) {
+func TestTrainsSuspended(t *testing.T) {
 	a, b := openTrains(t, "127.0.93.5", "127.0.93.6")
-	for errno, want := range map[syscall.Errno]bool{0: false, unix.EIO: true, unix.EINVAL: true, unix.EMSGSIZE: false, unix.EAGAIN: false} {
-		if got := endsTrains(errno, 2); got != want || endsTrains(errno, 1) {
-			t.Errorf("%v: ends trains %v for a train, %v for a single datagram; want %v and false", errno, got, endsTrains(errno, 1), want)
+	// The kernel cuts no trains for a socket that sends no checksums: the error is EINVAL.
+	noChecksums := func(on int) {
+		for i := range a.tx {
+			if err := unix.SetsockoptInt(a.tx[i].fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, on); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	a.trains.Store(false)
-	if n := a.MaxTrain(); n != 1 {
-		t.Errorf("MaxTrain = %d, want 1", n)
+	const size = 100
+	train := link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: bytes.Repeat([]byte("train"), 3*size/5), SegmentSize: size, TrafficClass: 0x20}
+	single := link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("single"), SegmentSize: size}
+	sendBoth := func() {
+		t.Helper()
+		if err := a.Send([]link.Datagram{train, single}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	train := link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 200), SegmentSize: 100}
-	single := link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 100), SegmentSize: 100}
-	if err := a.Send([]link.Datagram{train, single}); err != nil {
+
+	noChecksums(1)
+	sendBoth()
+	got := receiveSome(t, b)
+	if len(got) != 2 || !bytes.Equal(got[0].Payload, train.Segment(0)) || string(got[1].Payload) != "single" {
+		t.Errorf("with a train that the kernel refuses, %d datagrams arrive, the first %q; want its first and the one behind it", len(got), got[0].Payload)
+	} else if got[0].TrafficClass != train.TrafficClass {
+		t.Errorf("the first datagram's traffic class is %#02x, want %#02x", got[0].TrafficClass, train.TrafficClass)
+	}
+	if s := a.Stats(); s.SendErrors != 2 || s.Sent != 2 || s.SentBytes != size+6 || !errors.Is(s.LastSendError, unix.EINVAL) {
+		t.Errorf("stats %+v, want 2 lost for EINVAL, 2 sent with %d bytes", s, size+6)
+	}
+	if n := a.MaxTrain(); n != 1 {
+		t.Errorf("MaxTrain = %d after trains were refused, want 1", n)
+	}
+
+	noChecksums(0)
+	sendBoth() // by a caller who has not looked at MaxTrain
+	if got := receiveSome(t, b); len(got) != 1 || string(got[0].Payload) != "single" {
+		t.Errorf("while there are no trains, %d datagrams arrive, the first %q; want the single one", len(got), got[0].Payload)
+	}
+	if s := a.Stats(); s.SendErrors != 2+3 {
+		t.Errorf("SendErrors = %d, want %d", s.SendErrors, 2+3)
+	}
+
+	a.trains.resume()
+	if n := a.MaxTrain(); n != maxTrain {
+		t.Errorf("MaxTrain = %d once the pause is over, want %d", n, maxTrain)
+	}
+	sendBoth()
+	if got := receiveSome(t, b); !bytes.Equal(got[0].Segment(0), train.Segment(0)) {
+		t.Errorf("once the pause is over, %q arrives first, want the train", got[0].Payload)
+	}
+	if s := a.Stats(); s.SendErrors != 2+3 {
+		t.Errorf("SendErrors = %d once trains work again, want still %d", s.SendErrors, 2+3)
+	}
+}
+
+// Trains are tried again after a pause, which grows while they go on failing and only then.
+func TestTrainPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s trainSwitch
+		s.on.Store(true)
+		pause := func() time.Duration {
+			start := time.Now()
+			for s.suspend(); !s.on.Load(); {
+				s.suspend() // of what is suspended: no change
+				time.Sleep(trainPauseMin / 2)
+				synctest.Wait()
+			}
+			return time.Since(start)
+		}
+		for i, want := range []time.Duration{1, 4, 16, 64, 256, 300, 300} {
+			if got := pause(); got != want*time.Second {
+				t.Errorf("pause %d takes %v, want %v", i, got, want*time.Second)
+			}
+		}
+		time.Sleep(trainPauseMax)
+		if got := pause(); got != trainPauseMin {
+			t.Errorf("the pause after trains have worked for long takes %v, want %v", got, trainPauseMin)
+		}
+		s.suspend()
+		s.close()
+		time.Sleep(2 * trainPauseMax)
+		if s.on.Load() {
+			t.Error("trains are resumed after close")
+		}
+	})
+}
+
+// A route that is a blackhole refuses everything, for a while, with the error that also means "no
+// trains". Trains go on afterwards.
+func TestTrainsOutliveBlackhole(t *testing.T) {
+	ownNetwork(t)
+	a, b := openTrains(t, "127.0.93.9", "127.0.93.10")
+	const size = 1000
+	train := link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 5*size), SegmentSize: size}
+	for round, want := range []struct {
+		blackhole bool
+		lost      uint64 // so far
+	}{{false, 0}, {true, 5}, {false, 5}} {
+		if round > 0 {
+			setBlackhole(t, b.Addr().Addr(), want.blackhole)
+		}
+		if err := a.Send([]link.Datagram{train}); err != nil {
+			t.Fatal(err)
+		}
+		if s := a.Stats(); s.SendErrors != want.lost || want.blackhole && !errors.Is(s.LastSendError, unix.EINVAL) {
+			t.Errorf("round %d: %d lost, for %v; want %d for EINVAL", round, s.SendErrors, s.LastSendError, want.lost)
+		}
+		if n := a.MaxTrain(); n != maxTrain {
+			t.Fatalf("round %d: MaxTrain = %d, want %d", round, n, maxTrain)
+		}
+		if want.blackhole {
+			continue
+		}
+		if got := receiveSome(t, b); len(got) != 1 || got[0].Segments() != 5 {
+			t.Errorf("round %d: %d datagrams arrive, the first of %d segments, want a train of 5", round, len(got), got[0].Segments())
+		}
+	}
+}
+
+// ownNetwork puts the test into a network namespace of its own, with a loopback interface that is up.
+func ownNetwork(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
+		t.Skip("a network namespace needs privileges")
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	if got := receiveSome(t, b); len(got) != 1 || len(got[0].Payload) != 100 {
-		t.Errorf("%d datagrams arrive, the first of %d bytes", len(got), len(got[0].Payload))
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s := a.Stats(); s.SendErrors != 2 || s.Sent != 1 {
-		t.Errorf("%+v, want 2 lost, 1 sent", s)
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ifr.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setBlackhole adds or removes a blackhole route to an IPv4 address, in the table that comes first.
+func setBlackhole(t *testing.T, addr netip.Addr, on bool) {
+	t.Helper()
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ae := netlink.NewAttributeEncoder()
+	ae.Bytes(unix.RTA_DST, addr.AsSlice())
+	attrs, err := ae.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := []byte{unix.AF_INET, 32, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_BLACKHOLE, 0, 0, 0, 0}
+	m := netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWROUTE, Flags: netlink.Request | netlink.Acknowledge | netlink.Create}, Data: append(route, attrs...)}
+	if !on {
+		m.Header.Type, m.Header.Flags = unix.RTM_DELROUTE, netlink.Request|netlink.Acknowledge
+	}
+	if _, err := c.Execute(m); err != nil {
+		t.Fatal(err)
 	}
 }
 

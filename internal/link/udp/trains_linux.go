@@ -1,0 +1,76 @@
+//go:build !adverb_portable
+
+package udp
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxTrain is the longest train that all kernels take which take trains at all.
+const maxTrain = 64
+
+// After trains have failed, a link sends none for trainPauseMin. If they fail again soon after, the
+// pause grows by trainPauseGrowth, up to trainPauseMax: each attempt costs most of a train.
+const (
+	trainPauseMin    = time.Second
+	trainPauseMax    = 5 * time.Minute
+	trainPauseGrowth = 4
+)
+
+// A trainSwitch says whether a link sends trains.
+type trainSwitch struct {
+	on atomic.Bool
+
+	mu      sync.Mutex
+	closed  bool
+	pause   time.Duration // the latest
+	resumed time.Time     // when it ended
+	timer   *time.Timer
+}
+
+// suspend switches trains off for a while.
+func (s *trainSwitch) suspend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.on.Load() {
+		return
+	}
+	s.on.Store(false)
+	if s.pause > 0 && time.Since(s.resumed) < s.pause {
+		s.pause = min(trainPauseGrowth*s.pause, trainPauseMax)
+	} else {
+		s.pause = trainPauseMin
+	}
+	s.timer = time.AfterFunc(s.pause, s.resume)
+}
+
+// resume ends a suspension.
+func (s *trainSwitch) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.resumed = time.Now()
+		s.on.Store(true)
+	}
+}
+
+func (s *trainSwitch) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// mayEndTrains reports whether an error may say that this path, or this kernel, takes no trains. It is
+// EIO where an interface computes no checksums, and EINVAL has been seen from Linux 5.15 and 6.1 over
+// IPv6. But EINVAL is also what any datagram gets on a blackhole route.
+func mayEndTrains(errno syscall.Errno) bool {
+	return errno == unix.EIO || errno == unix.EINVAL || errno == unix.EOPNOTSUPP
+}
