@@ -40,6 +40,14 @@ type Config struct {
 	// Delay is how long a packet takes, and Jitter how much longer it may take at random.
 	Delay, Jitter time.Duration
 
+	// MarkCE is the probability that a packet which allows it is marked as having met congestion. The
+	// sender allows it by the traffic class of its path or address handle: the lower two bits are ECN.
+	MarkCE float64
+
+	// Rate is how many bytes a second get through to each address; 0 sets no limit. What comes faster
+	// waits. MarkCEAbove has packets marked too if more bytes than that wait; 0 marks none.
+	Rate, MarkCEAbove int
+
 	MTU int // of the network, in bytes; 0: 9000, which gives an RDMA MTU of 4096
 }
 
@@ -72,7 +80,7 @@ func New(t testing.TB, config ...Config) *Network {
 	}
 	n := &Network{t: t, seed: c.Seed, sim: sim.New(sim.Config{
 		Seed: c.Seed, Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
-		Delay: c.Delay, Jitter: c.Jitter, MTU: c.MTU,
+		Delay: c.Delay, Jitter: c.Jitter, MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove, MTU: c.MTU,
 	})}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -85,10 +93,11 @@ func New(t testing.TB, config ...Config) *Network {
 // Seed returns the network's seed.
 func (n *Network) Seed() uint64 { return n.seed }
 
-// SetFaults replaces the probabilities and delays of New's Config; Seed and MTU are ignored.
+// SetFaults replaces all of New's Config but Seed and MTU.
 func (n *Network) SetFaults(c Config) {
 	n.sim.SetFaults(sim.Faults{
 		Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt, Delay: c.Delay, Jitter: c.Jitter,
+		MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove,
 	})
 }
 

@@ -26,8 +26,9 @@ type Datagram struct {
 	Payload     []byte
 	SegmentSize int
 
-	// TrafficClass is the IPv4 TOS or the IPv6 traffic class: DSCP in the upper six bits,
-	// ECN in the lower two.
+	// TrafficClass is the IPv4 TOS or the IPv6 traffic class: DSCP in the upper six bits, ECN in the
+	// lower two. It is that of every datagram of a train. On the way in, datagrams of different
+	// classes are never joined to one train, so no mark of congestion is lost.
 	TrafficClass uint8
 
 	// ID is the IPv4 identification of the first datagram, and IDKnown says whether the
@@ -36,6 +37,16 @@ type Datagram struct {
 	ID      uint16
 	IDKnown bool
 }
+
+// The ECN bits of TrafficClass, by RFC 3168. A router that is congested turns either of ECT0 and ECT1 into
+// CE, and may drop what is NotECT.
+const (
+	NotECT  = 0b00 // the transport takes no note of marks
+	ECT1    = 0b01
+	ECT0    = 0b10 // what RoCEv2 uses
+	CE      = 0b11 // congestion experienced
+	ECNMask = 0b11
+)
 
 // Segments returns how many datagrams d holds, at least 1.
 func (d *Datagram) Segments() int {

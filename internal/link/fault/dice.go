@@ -14,7 +14,7 @@ const (
 	maxCorruptFlips = 3                // bits; the ICRC is sure to notice up to 3 in a datagram of 4 KiB
 )
 
-// Faults says how a network disturbs datagrams. Loss, Duplicate, Reorder and Corrupt are
+// Faults says how a network disturbs datagrams. Loss, Duplicate, Reorder, Corrupt and MarkCE are
 // probabilities from 0 to 1, for each datagram.
 type Faults struct {
 	Loss      float64
@@ -25,6 +25,18 @@ type Faults struct {
 	// Every datagram is delayed by Delay and a random part of Jitter. Jitter alone does not
 	// change the order: a datagram never arrives before the one that its pair sent earlier.
 	Delay, Jitter time.Duration
+
+	// MarkCE is the probability that a datagram is marked: its ECN bits become link.CE. A datagram that is
+	// link.NotECT is never marked, nor dropped instead.
+	MarkCE float64
+
+	// Rate is how many bytes of payload a Queue lets through in a second; 0 sets no limit. What comes
+	// faster waits, as before a switch port. Nothing is dropped there.
+	Rate int
+
+	// MarkCEAbove has a datagram marked as well if more than so many bytes wait in the queue that it
+	// enters: for Rate, and for the receiver. 0 marks none.
+	MarkCEAbove int
 }
 
 // Fate is what becomes of one datagram.
@@ -33,6 +45,7 @@ type Fate struct {
 	Delay      time.Duration
 	HoldBehind int // 0, or the number of datagrams of the pair that overtake this one
 	Flips      int // bits to flip
+	Marked     bool
 
 	Duplicate     bool
 	DuplicateHold int // like HoldBehind, for the second copy
@@ -66,7 +79,8 @@ const (
 	drawCorrupt
 	drawFlips
 	drawJitter
-	drawBits
+	drawBits // and the maxCorruptFlips-1 that follow
+	drawMark = drawBits + maxCorruptFlips
 )
 
 // Fate returns what f does to the n-th datagram.
@@ -90,6 +104,7 @@ func (d Dice) Fate(f *Faults, n uint64) Fate {
 	if chance(base, drawCorrupt, f.Corrupt) {
 		t.Flips = 1 + int(draw(base, drawFlips)%maxCorruptFlips)
 	}
+	t.Marked = chance(base, drawMark, f.MarkCE)
 	return t
 }
 

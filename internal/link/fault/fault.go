@@ -28,6 +28,8 @@ type Config struct {
 
 	Loss, Duplicate, Reorder, Corrupt float64 // probabilities; see Faults
 	Delay, Jitter                     time.Duration
+	MarkCE                            float64 // a probability
+	Rate, MarkCEAbove                 int     // in each direction; see Faults
 
 	Directions Directions // 0 is Both
 
@@ -57,11 +59,12 @@ func New(c Config) link.Middleware {
 	return func(inner link.Link) link.Link {
 		start := time.Now()
 		l := &disturbed{
-			Link:   inner,
-			dirs:   c.Directions,
-			match:  c.Match,
-			faults: Faults{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt, Delay: c.Delay, Jitter: c.Jitter},
-			now:    func() time.Duration { return time.Since(start) },
+			Link:  inner,
+			dirs:  c.Directions,
+			match: c.Match,
+			faults: Faults{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt, Delay: c.Delay, Jitter: c.Jitter,
+				MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove},
+			now: func() time.Duration { return time.Since(start) },
 		}
 		// A datagram to oneself passes both ways, and should not meet the same fate twice.
 		l.out = newHalf(c.Seed)

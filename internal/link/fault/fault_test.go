@@ -41,6 +41,7 @@ func TestConformance(t *testing.T) {
 		"In":    {Directions: fault.Incoming},
 		"Out":   {Directions: fault.Outgoing},
 		"Delay": {Delay: 100 * time.Microsecond},
+		"Rate":  {Rate: 1 << 30, MarkCEAbove: 1 << 30},
 		"Match": {Loss: 1, Match: func(*link.Datagram) bool { return false }},
 	} {
 		open := func(t *testing.T) (a, b link.Link) { return openPair(t, c) }
@@ -48,6 +49,8 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			linktest.Run(t, open)
 			linktest.Run(t, swapped)
+			linktest.TrafficClass(t, open)
+			linktest.TrafficClass(t, swapped)
 			linktest.Allocs(t, open)
 			linktest.Allocs(t, swapped)
 		})

@@ -22,7 +22,7 @@ type heldParcel struct {
 
 // Counts is what paths did. The fields of what a datagram met count it once each.
 type Counts struct {
-	Lost, Duplicated, Reordered, Corrupted uint64
+	Lost, Duplicated, Reordered, Corrupted, Marked uint64
 }
 
 // NewPath returns the path from src to dst.
@@ -43,7 +43,15 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 	n := p.n
 	p.n++
 	fate := p.dice.Fate(f, n)
+	marked := *d
+	if (fate.Marked || f.MarkCEAbove > 0 && q.waiting(f, now) > f.MarkCEAbove) && d.TrafficClass&link.ECNMask != link.NotECT {
+		marked.TrafficClass |= link.CE
+		d = &marked
+	}
 	due := now + fate.Delay
+	if f.Rate > 0 && !fate.Lost {
+		due = q.through(f, now, len(d.Payload)) + fate.Delay
+	}
 	if p.lastDue > now {
 		due = max(due, p.lastDue)
 	} else {
@@ -57,6 +65,9 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 		}
 		if fate.Flips > 0 {
 			c.Corrupted++
+		}
+		if d == &marked {
+			c.Marked++
 		}
 		p.put(q, d, &fate, now, due, fate.HoldBehind)
 		if fate.Duplicate {

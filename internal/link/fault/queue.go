@@ -11,12 +11,14 @@ import (
 // they are due, arrived ones in order. It copies what it takes and recycles the
 // copies. It has no lock: the owner guards the queue and the paths that lead to it together.
 type Queue struct {
-	limit   int // of ready; 0 is none
+	limit   int           // of ready; 0 is none
+	busy    time.Duration // when all that waits for Faults.Rate is through
 	dropped uint64
 
 	ready []*parcel // a ring: count from head
 	head  int
 	count int
+	bytes int // of their payloads
 
 	late lateHeap
 	seq  uint64 // of the parcel that became late last
@@ -93,6 +95,7 @@ func (q *Queue) Pop(batch []link.Datagram) int {
 		q.head = (q.head + 1) & (len(q.ready) - 1)
 		batch[i] = p.d
 		q.lent = append(q.lent, p)
+		q.bytes -= len(p.d.Payload)
 	}
 	q.count -= n
 	return n
@@ -106,7 +109,7 @@ func (q *Queue) Clear() {
 			p.path.forget(p)
 		}
 	}
-	*q = Queue{limit: q.limit, dropped: q.dropped}
+	*q = Queue{limit: q.limit, dropped: q.dropped, busy: q.busy}
 }
 
 func (q *Queue) copy(d *link.Datagram) *parcel {
@@ -133,6 +136,22 @@ func (q *Queue) arrive(p *parcel) {
 	}
 	q.ready[(q.head+q.count)&(len(q.ready)-1)] = p
 	q.count++
+	q.bytes += len(p.d.Payload)
+}
+
+// waiting returns how many bytes wait for f.Rate, and to be popped.
+func (q *Queue) waiting(f *Faults, now time.Duration) int {
+	n := q.bytes
+	if f.Rate > 0 && q.busy > now {
+		n += int((q.busy - now).Seconds() * float64(f.Rate))
+	}
+	return n
+}
+
+// through returns when n more bytes are through, at f.Rate.
+func (q *Queue) through(f *Faults, now time.Duration, n int) time.Duration {
+	q.busy = max(q.busy, now) + time.Duration(float64(n)/float64(f.Rate)*float64(time.Second))
+	return q.busy
 }
 
 // pushLate adds a parcel that arrives at p.due.

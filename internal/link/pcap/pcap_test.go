@@ -48,7 +48,7 @@ func newWriter(t *testing.T, out io.Writer, o pcap.Options) *pcap.Writer {
 }
 
 func TestConformance(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) (a, b link.Link) {
+	open := func(t *testing.T) (a, b link.Link) {
 		w := newWriter(t, io.Discard, pcap.Options{})
 		t.Cleanup(func() {
 			if err := w.Close(); err != nil {
@@ -56,7 +56,9 @@ func TestConformance(t *testing.T) {
 			}
 		})
 		return openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
-	})
+	}
+	linktest.Run(t, open)
+	linktest.TrafficClass(t, open)
 }
 
 // read decodes a file, and checks the checksums.

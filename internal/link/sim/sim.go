@@ -33,6 +33,8 @@ type Config struct {
 
 	Loss, Duplicate, Reorder, Corrupt float64 // probabilities; see Faults
 	Delay, Jitter                     time.Duration
+	MarkCE                            float64 // a probability
+	Rate, MarkCEAbove                 int     // on the way to each address; see Faults
 
 	MTU       int  // bytes of an IP packet; 0 is DefaultMTU
 	QueueLen  int  // datagrams that may wait at a receiver; 0 is DefaultQueueLen
@@ -47,6 +49,7 @@ type Config struct {
 // Stats counts what a network did to datagrams.
 type Stats struct {
 	Lost, Duplicated, Reordered, Corrupted uint64 // by Config's probabilities
+	Marked                                 uint64 // as having met congestion
 
 	Partitioned uint64 // lost because Partition parted the two addresses
 	Unreachable uint64 // lost because no link was open at the destination, or its Netdev was down
@@ -103,7 +106,7 @@ func New(c Config) *Network {
 	}
 	n.members.Store(&map[netip.Addr][]*Link{})
 	n.SetFaults(Faults{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
-		Delay: c.Delay, Jitter: c.Jitter})
+		Delay: c.Delay, Jitter: c.Jitter, MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove})
 	return n
 }
 
@@ -164,6 +167,7 @@ func (n *Network) Stats() Stats {
 		sum.Duplicated += p.dice.Duplicated
 		sum.Reordered += p.dice.Reordered
 		sum.Corrupted += p.dice.Corrupted
+		sum.Marked += p.dice.Marked
 		sum.Partitioned += p.partitioned
 		sum.Unreachable += p.unreachable
 		p.to.mu.Unlock()

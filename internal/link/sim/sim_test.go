@@ -49,7 +49,10 @@ func TestConformance(t *testing.T) {
 			return l, l
 		},
 	} {
-		t.Run(name, func(t *testing.T) { linktest.Run(t, f) })
+		t.Run(name, func(t *testing.T) {
+			linktest.Run(t, f)
+			linktest.TrafficClass(t, f)
+		})
 	}
 }
 
@@ -480,6 +483,68 @@ func BenchmarkTrain(b *testing.B) {
 		from.Send(out)
 		if n, _ := to.Recv(in); n != segments {
 			b.Fatal("not all arrived")
+		}
+	}
+}
+
+// Two senders share the rate at which datagrams get through to a receiver, and their marks tell both.
+func TestRateIsShared(t *testing.T) {
+	c := &clock{}
+	net := sim.New(sim.Config{Rate: 4000, MarkCEAbove: 10, Now: c.Now}) // 4 bytes are through in 1 ms
+	a, b, other := open(t, net, addrA), open(t, net, addrB), open(t, net, addrC)
+	for i := range 4 {
+		for _, from := range []link.Link{a, other} {
+			d := link.Datagram{Src: from.Source(0), Dst: b.Addr(), Payload: binary.BigEndian.AppendUint32(nil, uint32(i)), TrafficClass: link.ECT0}
+			if err := from.Send([]link.Datagram{d}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	batch := make([]link.Datagram, 1)
+	for i := range 8 {
+		at, ok := net.NextDelivery()
+		if want := time.Duration(i+1) * time.Millisecond; !ok || at != want {
+			t.Fatalf("datagram %d arrives at %v, %v; want %v", i, at, ok, want)
+		}
+		c.now = at
+		if n, err := b.Recv(batch); n != 1 || err != nil {
+			t.Fatalf("Recv at %v = %d, %v; want 1", at, n, err)
+		}
+		want := uint8(link.ECT0)
+		if i >= 3 { // behind 12 bytes
+			want = link.CE
+		}
+		if batch[0].TrafficClass != want {
+			t.Errorf("datagram %d has class %#02x, want %#02x", i, batch[0].TrafficClass, want)
+		}
+	}
+	if s := net.Stats(); s.Marked != 5 {
+		t.Errorf("Stats.Marked = %d, want 5", s.Marked)
+	}
+}
+
+// Without a rate, what marks is what waits for the receiver.
+func TestMarkedBehindReceiver(t *testing.T) {
+	net := sim.New(sim.Config{MarkCEAbove: 250})
+	a, b := open(t, net, addrA), open(t, net, addrB)
+	batch := make([]link.Datagram, 8)
+	for round := range 2 {
+		train := link.Datagram{Src: a.Source(0), Dst: b.Addr(), Payload: make([]byte, 500), SegmentSize: 100, TrafficClass: link.ECT1}
+		if err := a.Send([]link.Datagram{train}); err != nil {
+			t.Fatal(err)
+		}
+		n, err := b.Recv(batch)
+		if n != 5 || err != nil {
+			t.Fatalf("Recv = %d, %v; want 5", n, err)
+		}
+		for i, d := range batch[:n] {
+			want := uint8(link.ECT1)
+			if i >= 3 {
+				want = link.CE
+			}
+			if d.TrafficClass != want {
+				t.Errorf("round %d: datagram %d has class %#02x, want %#02x", round, i, d.TrafficClass, want)
+			}
 		}
 	}
 }

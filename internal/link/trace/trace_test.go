@@ -30,7 +30,9 @@ func openPair(t *testing.T, mw ...link.Middleware) (a, b link.Link) {
 }
 
 func TestConformance(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) (a, b link.Link) { return openPair(t, trace.New(trace.ToWriter(&bytes.Buffer{}))) })
+	open := func(t *testing.T) (a, b link.Link) { return openPair(t, trace.New(trace.ToWriter(&bytes.Buffer{}))) }
+	linktest.Run(t, open)
+	linktest.TrafficClass(t, open)
 	linktest.Allocs(t, func(t *testing.T) (a, b link.Link) { return openPair(t, trace.New(func(trace.Event) {})) })
 }
 

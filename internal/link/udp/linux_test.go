@@ -24,6 +24,15 @@ func TestAllocs(t *testing.T) {
 	linktest.Allocs(t, func(t *testing.T) (a, b link.Link) { return openIPv6(t) })
 }
 
+func TestTrafficClass(t *testing.T) {
+	t.Run("IPv4", func(t *testing.T) {
+		linktest.TrafficClass(t, func(t *testing.T) (a, b link.Link) { return openPair(t) })
+	})
+	t.Run("IPv6", func(t *testing.T) {
+		linktest.TrafficClass(t, func(t *testing.T) (a, b link.Link) { return openIPv6(t) })
+	})
+}
+
 func TestWaitAllocs(t *testing.T) {
 	a, b := openPair(t)
 	out := []link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 64)}}

@@ -272,30 +272,3 @@ func setBlackhole(t *testing.T, addr netip.Addr, on bool) {
 		t.Fatal(err)
 	}
 }
-
-// What a datagram's traffic class was is told, over both families.
-func TestTrafficClass(t *testing.T) {
-	for _, addrs := range [][2]string{{"127.0.93.7", "127.0.93.8"}, {"::1", "::1"}} {
-		a, err := newLink(netip.MustParseAddr(addrs[0]), 1, false)
-		if err != nil {
-			t.Logf("no link on %s: %v", addrs[0], err)
-			continue
-		}
-		defer a.Close()
-		b := a
-		if addrs[1] != addrs[0] {
-			if b, err = newLink(netip.MustParseAddr(addrs[1]), 1, false); err != nil {
-				t.Fatal(err)
-			}
-			defer b.Close()
-		}
-		for _, class := range []uint8{0x20, 0, 0xff, 0x69} {
-			if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 64), TrafficClass: class}}); err != nil {
-				t.Fatal(err)
-			}
-			if got := receiveSome(t, b)[0].TrafficClass; got != class {
-				t.Errorf("to %s: traffic class %#02x, want %#02x", addrs[1], got, class)
-			}
-		}
-	}
-}
