@@ -72,7 +72,7 @@ func (g *gsiTeam) claim(i int, service uint64) (release func()) {
 	g.t.Helper()
 	release, ok, err := g.ms[i].netdev.ClaimService(g.ms[i].link.Addr().Addr(), service)
 	if !ok || err != nil {
-		g.t.Fatalf("claim: %v, %v", ok, err)
+		g.t.Fatalf("claim: %v, %v; want true", ok, err)
 	}
 	return release
 }
@@ -191,7 +191,7 @@ func TestQP1(t *testing.T) {
 		g.goes(what, b, 0, 1)
 		for i := range 2 {
 			if who := g.arrive(i, b); who != i {
-				t.Errorf("%s arrives at member %d, which has a QP1, and goes to %d", what, i, who)
+				t.Errorf("%s arrives at member %d, which has a QP1, and goes to %d; want %[2]d", what, i, who)
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func TestQP1(t *testing.T) {
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly}}
 	for i := range g.ms {
 		if who := g.arrive(i, p.AppendTo(nil)); who != i {
-			t.Errorf("a datagram for QP0 is passed on from %d to %d", i, who)
+			t.Errorf("a datagram for QP0 is passed on from %d to %d, want it dropped", i, who)
 		}
 	}
 	// A group's datagrams have reached all of its members.
@@ -239,7 +239,7 @@ func TestQP1NoLoop(t *testing.T) {
 		if who, _ := g.poll(); who == 0 {
 			break
 		} else if who > 0 || time.Now().After(end) {
-			t.Fatalf("member %d received what was passed on to 0", who)
+			t.Fatalf("member %d received what was passed on to 0, want 0", who)
 		}
 	}
 }
@@ -251,12 +251,12 @@ func TestClaimServiceTwice(t *testing.T) {
 	release := g.claim(0, s)
 	for i, m := range g.ms {
 		if _, ok, err := m.netdev.ClaimService(addr, s); ok || err != nil {
-			t.Errorf("member %d claims a service again: %v, %v", i, ok, err)
+			t.Errorf("member %d claims a service again: %v, %v; want false", i, ok, err)
 		}
 	}
 	elsewhere, ok, err := g.ms[1].netdev.ClaimService(testAddr(44), s)
 	if !ok || err != nil {
-		t.Errorf("at another address: %v, %v", ok, err)
+		t.Errorf("claim at another address: %v, %v; want true", ok, err)
 	}
 	elsewhere()
 	release()
@@ -266,14 +266,14 @@ func TestClaimServiceTwice(t *testing.T) {
 		g.claim(0, service())()
 	}
 	if n := openFiles(t); n > files+2 {
-		t.Errorf("%d files after claims and releases, %d before", n, files)
+		t.Errorf("%d files after claims and releases, want %d as before, or 2 more", n, files)
 	}
 	// Who ends has nothing.
 	g.ms[1].leave()
 	g.claim(0, s)
 	release() // another's by now
 	if _, ok, err := g.ms[1].netdev.ClaimService(addr, s); ok || !errors.Is(err, link.ErrClosed) {
-		t.Errorf("claim after the end: %v, %v", ok, err)
+		t.Errorf("claim after the end: %v, %v; want %v", ok, err, link.ErrClosed)
 	}
 	g.ms[0].leave()
 }
@@ -300,7 +300,7 @@ func TestQP1Successor(t *testing.T) {
 	}
 	t.Logf("the next took over after %v", time.Since(began))
 	if who != 0 {
-		t.Errorf("goes to %d after the end of the first", who)
+		t.Errorf("it goes to member %d after the end of the first, want 0", who)
 	}
 	g.leave()
 }
@@ -329,7 +329,7 @@ func TestQP1Stranger(t *testing.T) {
 	defer g.leave()
 	g.ms[0].netdev.ServeGSI(true)
 	if _, ok, err := g.ms[0].netdev.ClaimService(addr, s); ok || err != nil {
-		t.Errorf("claim of a stranger's service: %v, %v", ok, err)
+		t.Errorf("claim of a stranger's service: %v, %v; want false", ok, err)
 	}
 	g.claim(0, free)
 	l := g.ms[1].link.(*Link)
@@ -353,13 +353,13 @@ func TestQP1Stranger(t *testing.T) {
 				}
 				var m message
 				if m.decode(buf[:n]) != nil || m.kind != whoMessage {
-					t.Errorf("a stranger was sent %x", buf[:n])
+					t.Errorf("a stranger was sent %x, want the question who it is", buf[:n])
 				}
 				asked = true
 			}
 		})
 		if !asked {
-			t.Errorf("%v was not asked who it is", names[i])
+			t.Errorf("%v was not asked who it is, want it asked", names[i])
 		}
 		box.close()
 	}
@@ -391,7 +391,7 @@ func TestQP1Flood(t *testing.T) {
 	o := g.ms[1].netdev.owners.Load()
 	o.mu.Lock()
 	if len(o.by) > numBlocks+maxOutlets || len(o.asked) != o.outlets {
-		t.Errorf("%d owners, %d asked, %d outlets", len(o.by), len(o.asked), o.outlets)
+		t.Errorf("%d owners, %d asked, %d outlets; want at most %d owners, and as many asked as there are outlets", len(o.by), len(o.asked), o.outlets, numBlocks+maxOutlets)
 	}
 	for name, w := range o.by {
 		if name != w.name || name.kind == serviceBox && w.out == nil {
@@ -426,7 +426,7 @@ func TestQP1Network(t *testing.T) {
 	ms[2].netdev.ServeGSI(true)
 	s := service()
 	if _, ok, err := ms[1].netdev.ClaimService(addr, s); !ok || err != nil {
-		t.Fatalf("claim: %v, %v", ok, err)
+		t.Fatalf("claim: %v, %v; want true", ok, err)
 	}
 	for i, m := range ms {
 		for flow := range uint32(8) {
@@ -436,7 +436,7 @@ func TestQP1Network(t *testing.T) {
 				select {
 				case got := <-to.got:
 					if got != "000001 \x01\x07\x02\x03" {
-						t.Errorf("member received %q", got)
+						t.Errorf("member received %q, want the message to QP1", got)
 					}
 				case <-time.After(patience):
 					t.Fatalf("what member %d sends to QP1 does not arrive", i)
@@ -445,7 +445,7 @@ func TestQP1Network(t *testing.T) {
 		}
 	}
 	if len(ms[0].got) > 0 {
-		t.Errorf("who has no QP1 receives %q", <-ms[0].got)
+		t.Errorf("who has no QP1 receives %q, want nothing", <-ms[0].got)
 	}
 	for _, m := range ms {
 		m.leave()
@@ -516,7 +516,7 @@ func TestQP1Cancel(t *testing.T) {
 		case <-ms[2].got:
 			heard[2] = true
 		case <-deadline:
-			t.Fatalf("members that hear of it: %v", heard)
+			t.Fatalf("members that have heard of it: %v, want all", heard)
 		}
 	}
 	// A flood of them reaches nobody but a few.
@@ -527,7 +527,7 @@ func TestQP1Cancel(t *testing.T) {
 		l.passMAD(&d)
 	}
 	if n := l.strayed.Load() - strayed; n < 8*maxCancels {
-		t.Errorf("of %d, %d were dropped", 10*maxCancels, n)
+		t.Errorf("of %d, %d were dropped; want at least %d", 10*maxCancels, n, 8*maxCancels)
 	}
 	ms[0].leave()
 	ms[2].leave()

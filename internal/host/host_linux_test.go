@@ -250,13 +250,13 @@ func TestSilentMember(t *testing.T) {
 	}
 	everyone(200)
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("2000 datagrams to a process that is stopped held up the others for %v", took)
+		t.Errorf("2000 datagrams to a process that is stopped held up the others for %v, want 5s at most", took)
 	}
 	for i, m := range ms {
 		o := m.netdev.owners.Load()
 		o.mu.Lock()
 		if o.held > maxHeld || o.outlets > maxOutlets {
-			t.Errorf("member %d holds %d messages and %d outlets", i, o.held, o.outlets)
+			t.Errorf("member %d holds %d messages and %d outlets, want at most %d and %d", i, o.held, o.outlets, maxHeld, maxOutlets)
 		}
 		o.mu.Unlock()
 	}
@@ -344,13 +344,13 @@ func TestClose(t *testing.T) {
 		}
 		drained(stay)
 		if err := m.link.Close(); err != link.ErrClosed {
-			t.Errorf("second Close: %v", err)
+			t.Errorf("second Close: %v, want %v", err, link.ErrClosed)
 		}
 		if _, err := m.link.Recv(make([]link.Datagram, 1)); err != link.ErrClosed {
-			t.Errorf("Recv after Close: %v", err)
+			t.Errorf("Recv after Close: %v, want %v", err, link.ErrClosed)
 		}
 		if ok, err := m.netdev.Claim(2999); ok || err != link.ErrClosed {
-			t.Errorf("Claim after Close: %v, %v", ok, err)
+			t.Errorf("Claim after Close: %v, %v; want %v", ok, err, link.ErrClosed)
 		}
 	}
 	settled := func() bool {
@@ -358,7 +358,7 @@ func TestClose(t *testing.T) {
 	}
 	for deadline := time.Now().Add(10 * time.Second); !settled(); runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Errorf("%d goroutines and %d open files after 20 members have left, %d and %d before",
+			t.Errorf("%d goroutines and %d open files after 20 members have left, want %d and %d as before",
 				runtime.NumGoroutine(), openFiles(t), goroutines, files)
 			break
 		}
@@ -446,5 +446,5 @@ func settle(t testing.TB, ms []*member, everyone func(int)) {
 			return
 		}
 	}
-	t.Errorf("datagrams still stray: %d", passed(ms))
+	t.Errorf("datagrams still stray: %d have been passed on, want no more", passed(ms))
 }

@@ -101,15 +101,15 @@ func (m *member) bounded(t *testing.T) {
 		}
 	}
 	if held != o.held || outlets != o.outlets || held > maxHeld || outlets > maxOutlets {
-		t.Errorf("%d messages held, counted %d; %d outlets, counted %d", held, o.held, outlets, o.outlets)
+		t.Errorf("%d messages held, counted %d, want at most %d; %d outlets, counted %d, want at most %d", held, o.held, maxHeld, outlets, o.outlets, maxOutlets)
 	}
 	if waiting := len(l.inbox) - l.taken; waiting > injectedDatagrams || cap(l.inbox) > 4*injectedDatagrams || waiting != int(l.waiting.Load()) {
-		t.Errorf("%d datagrams injected, counted %d, room for %d", waiting, l.waiting.Load(), cap(l.inbox))
+		t.Errorf("%d datagrams injected, counted %d, room for %d; want at most %d, and 4 times the room", waiting, l.waiting.Load(), cap(l.inbox), injectedDatagrams)
 	}
 	l.steering.mu.Lock()
 	defer l.steering.mu.Unlock()
 	if len(l.steering.answers) > maxProbes {
-		t.Errorf("%d answers", len(l.steering.answers))
+		t.Errorf("%d answers, want at most %d", len(l.steering.answers), maxProbes)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestHostileMessages(t *testing.T) {
 	sendTo(t, ms[0].block, msgs)
 	ms[0].bounded(t)
 	if n := openFiles(t); n > files+maxOutlets {
-		t.Errorf("%d open files, %d before", n, files)
+		t.Errorf("%d open files, want at most %d: %d before", n, files+maxOutlets, files)
 	}
 	// What comes the same way comes behind all of it.
 	last := message{kind: datagramMessage, from: ms[1].block, addr: addr, source: ms[1].link.Source(0)}
@@ -272,7 +272,7 @@ func TestForeignBlocks(t *testing.T) {
 		}
 	})
 	if ok, err := ms[0].netdev.Claim(boxes[0].name.block); ok || err != nil {
-		t.Errorf("claim of a stranger's block: %v, %v", ok, err)
+		t.Errorf("claim of a stranger's block: %v, %v; want false", ok, err)
 	}
 	var secret [16]byte
 	copy(secret[:], "only for ours")
@@ -288,7 +288,7 @@ func TestForeignBlocks(t *testing.T) {
 	}
 	exchange(t, ms, 100)
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the members were held up for %v", took)
+		t.Errorf("the members were held up for %v, want 10s at most", took)
 	}
 	asked := 0
 	buf := make([]byte, maxMessage)
@@ -301,7 +301,7 @@ func TestForeignBlocks(t *testing.T) {
 				}
 				var m message
 				if asked++; m.decode(buf[:n]) != nil || m.kind != whoMessage {
-					t.Errorf("a stranger was sent %x", buf[:n])
+					t.Errorf("a stranger was sent %x, want the question who it is", buf[:n])
 				}
 			}
 		})

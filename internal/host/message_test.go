@@ -49,7 +49,7 @@ func TestMessageMalformed(t *testing.T) {
 	} {
 		var m message
 		if m.decode(b) == nil {
-			t.Errorf("%s: taken as %+v", name, m)
+			t.Errorf("%s: decoded as %+v, want an error", name, m)
 		}
 	}
 }
@@ -64,13 +64,13 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		if len(b) > maxMessage || m.from >= numBlocks {
-			t.Fatalf("taken: %+v", m)
+			t.Fatalf("%d bytes are decoded as %+v, want an error: more than %d, or block %d or more", len(b), m, maxMessage, numBlocks)
 		}
 		// What is taken means the same when it is sent on. Addresses that are IPv4-mapped are
 		// those of IPv4, and who and me may have a tail.
 		var again message
 		if err := again.decode(m.appendTo(nil)); err != nil || !reflect.DeepEqual(m, again) {
-			t.Fatalf("%+v comes back as %+v, %v", m, again, err)
+			t.Fatalf("encoded and decoded again: %+v, %v; want %+v", again, err, m)
 		}
 	})
 }

@@ -17,7 +17,7 @@ func TestUnsupported(t *testing.T) {
 	for verb, f := range map[string]func(Link, netip.Addr) error{"join": Join, "leave": Leave} {
 		err := f(plain{}, group)
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), verb+" multicast group 239.1.2.3 on 10.0.0.1: ") {
-			t.Errorf("%s: %v", verb, err)
+			t.Errorf("%s: error %v, want one that names verb, group and link and is %v", verb, err, errors.ErrUnsupported)
 		}
 	}
 }

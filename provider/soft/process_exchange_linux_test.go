@@ -54,7 +54,7 @@ func TestProcessesOneAddress(t *testing.T) {
 	sum := twelve.finish()
 	twelve.unhurt()
 	if sum.RCSent != sum.RCReceived || sum.RCSent == 0 || sum.UDAnswered == 0 {
-		t.Errorf("%+v: what was sent is not what was received", sum)
+		t.Errorf("%+v, want RCReceived to be RCSent, and UD requests answered", sum)
 	}
 	t.Logf("%d joined, %d stopped, %d killed; %+v", joined[0]+joined[1], stopped[0]+stopped[1], killed[0]+killed[1], sum)
 }
@@ -75,7 +75,7 @@ func (p *process) exchanges(n uint64) bool {
 			case r.Reached:
 				return true
 			case r.Wrong != "" || r.Failed != nil:
-				p.t.Errorf("%s: %+v", p.name, r)
+				p.t.Errorf("%s: report %+v, want %d messages received", p.name, r, n)
 				return false
 			}
 		case <-p.ended:
@@ -99,7 +99,7 @@ func startQuietly(t *testing.T, device string) (pair team) {
 		select {
 		case r := <-p.reports:
 			if r.Address == nil {
-				t.Errorf("%s: %+v", p.name, r)
+				t.Errorf("%s: report %+v, want its address", p.name, r)
 				return nil
 			}
 			o.Peers = append(o.Peers, *r.Address)
@@ -128,7 +128,7 @@ func TestProcessKilled(t *testing.T) {
 	}
 	t.Logf("everybody knew after %v", time.Since(killedAt))
 	if took := time.Since(killedAt); took > 20*time.Second {
-		t.Errorf("the connections to a killed process failed after %v", took)
+		t.Errorf("the connections to a killed process failed after %v, want 20s at most", took)
 	}
 	sum := others.finish()
 	for _, p := range others {
@@ -153,7 +153,7 @@ func TestProcessStopped(t *testing.T) {
 	sum := ms.finish()
 	ms.unhurt()
 	if sum.RCSent != sum.RCReceived {
-		t.Errorf("%+v: what was sent is not what was received", sum)
+		t.Errorf("%+v, want RCReceived to be RCSent", sum)
 	}
 	t.Logf("%+v", sum)
 }
@@ -172,7 +172,7 @@ func TestProcessesMulticast(t *testing.T) {
 	ms.unhurt()
 	// A member sends before the last has attached, and datagrams may be lost.
 	if sum.McastReceived == 0 || sum.McastReceived > 3*sum.McastSent || sum.McastReceived < sum.McastSent {
-		t.Errorf("%d sent to the group by 4 members, %d received", sum.McastSent, sum.McastReceived)
+		t.Errorf("4 members sent %d messages to the group, and received %d; want each received by at most 3, and as many received as sent at least", sum.McastSent, sum.McastReceived)
 	}
 	t.Logf("%+v", sum)
 }

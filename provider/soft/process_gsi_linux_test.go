@@ -218,7 +218,7 @@ func (g *gsiTest) look(p *process, r *report) (number uint64) {
 	}
 	h, err := wire.DecodeMADHeader(r.GSI.MAD)
 	if err != nil || !slices.Contains(g.wanted[h.TID], p) {
-		g.t.Errorf("%s received what is not its, %x, %v", p.name, r.GSI.MAD, err)
+		g.t.Errorf("%s received %x, %v; want only what is its", p.name, r.GSI.MAD, err)
 	}
 	return h.TID
 }
@@ -288,7 +288,7 @@ func TestProcessesGSI(t *testing.T) {
 	}
 	if err := g.claim(a, service); !strings.Contains(err, "claim service 0x0000000001061d2f on") || !strings.Contains(err, "address in use") ||
 		!strings.Contains(err, "busy true") {
-		t.Errorf("second claim: %q", err)
+		t.Errorf("second claim: %q, want \"address in use\", busy, with service and address", err)
 	}
 	conversation := func(listener, client *process) {
 		t.Helper()
@@ -313,7 +313,7 @@ func TestProcessesGSI(t *testing.T) {
 	who := g.send(a, wire.CMREQ, service, a, b)
 	t.Logf("after the end of the listener %s gets its messages", who.name)
 	if err := g.claim(a, service); err != "" {
-		t.Errorf("claim after the end of the process that had it: %s", err)
+		t.Errorf("claim after the end of the process that had it: %s, want no error", err)
 	}
 	conversation(a, b)
 	g.kill(b)
@@ -334,7 +334,7 @@ func TestProcessGSIStranger(t *testing.T) {
 	stranger.await("bound", func(r *report) bool { return r.Started })
 	a, b := g.start("A"), g.start("B")
 	if err := g.claim(a, service); !strings.Contains(err, "address in use") {
-		t.Errorf("claim of a stranger's service: %q", err)
+		t.Errorf("claim of a stranger's service: %q, want \"address in use\"", err)
 	}
 	g.n++
 	h := wire.NewCMHeader(wire.CMREQ, g.n)
@@ -351,7 +351,7 @@ func TestProcessGSIStranger(t *testing.T) {
 		t.Errorf("the stranger was sent %x, want no more than the question who it is", b)
 	}
 	if err := g.claim(b, service); err != "" {
-		t.Errorf("claim after the stranger's end: %s", err)
+		t.Errorf("claim after the stranger's end: %s, want no error", err)
 	}
 	g.send(a, wire.CMREQ, service, b)
 }

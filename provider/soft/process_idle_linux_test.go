@@ -4,6 +4,7 @@ package soft_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -67,9 +68,11 @@ func createIdle(device string, n int) idleReport {
 	start = time.Now()
 	must(qps[n-1].PostRecv([]verbs.RecvWR{{}}))
 	must(qps[(n-1)^1].PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendSignaled}}))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	for got := 0; got < 2; {
 		var wcs [2]verbs.WC
-		k := must(cq.Poll(wcs[:]))
+		k := must(cq.Wait(ctx, wcs[:]))
 		for _, wc := range wcs[:k] {
 			check(wc.Err())
 		}

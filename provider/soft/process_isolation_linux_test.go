@@ -51,7 +51,7 @@ func TestProcessInside(t *testing.T) {
 	sum := ms.finish()
 	ms.unhurt()
 	if sum.RCSent != sum.RCReceived {
-		t.Errorf("%+v: what was sent is not what was received", sum)
+		t.Errorf("%+v, want RCReceived to be RCSent", sum)
 	}
 }
 
@@ -162,13 +162,13 @@ func TestProcessOtherUser(t *testing.T) {
 	stranger := start(t, "stranger", device, asNobody(t))
 	<-stranger.ended
 	if got := stranger.stderr.String(); stranger.cmd.ProcessState.Success() || !strings.Contains(got, "address already in use") {
-		t.Errorf("another user's process: %v, %s", stranger.cmd.ProcessState, got)
+		t.Errorf("another user's process: %v, %s; want it to fail with \"address already in use\"", stranger.cmd.ProcessState, got)
 	} else {
 		t.Log(got)
 	}
 	sum := ms.finish()
 	ms.unhurt()
 	if sum.RCSent != sum.RCReceived {
-		t.Errorf("%+v: what was sent is not what was received", sum)
+		t.Errorf("%+v, want RCReceived to be RCSent", sum)
 	}
 }

@@ -249,7 +249,7 @@ func (ms team) unhurt() {
 	for _, p := range ms {
 		p.t.Helper()
 		if len(p.failed) > 0 {
-			p.t.Errorf("%s: connections failed: %v", p.name, p.failed)
+			p.t.Errorf("%s: connections failed: %v, want none", p.name, p.failed)
 		}
 	}
 }

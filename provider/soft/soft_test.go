@@ -55,7 +55,7 @@ func TestDevices(t *testing.T) {
 	}
 	for _, d := range all {
 		if d.Provider != "soft" || d.Name != "soft_"+d.Netdev || d.NodeGUID == (verbs.GUID{}) || d.NodeType != "CA" {
-			t.Errorf("device %+v", d)
+			t.Errorf("device %+v, want provider soft, the name soft_%s, a GUID and node type CA", d, d.Netdev)
 		}
 		dev, err := verbs.Open(d.Name)
 		if err != nil {
@@ -63,11 +63,11 @@ func TestDevices(t *testing.T) {
 			continue
 		}
 		if got := dev.Info(); got.Name != d.Name || got.NodeGUID != d.NodeGUID || got.Netdev != d.Netdev {
-			t.Errorf("opened %+v, listed %+v", got, d)
+			t.Errorf("the device opened says %+v, want %+v as listed", got, d)
 		}
 		gids, err := dev.GIDs(1)
 		if err != nil || len(gids) == 0 {
-			t.Errorf("%s: GIDs %v, %v", d.Name, gids, err)
+			t.Errorf("%s: GIDs %v, %v; want at least one", d.Name, gids, err)
 		}
 		if err := dev.Close(); err != nil {
 			t.Error(err)
@@ -183,13 +183,13 @@ func runTalk(t *testing.T, addr string, env ...string) (stderr string) {
 
 func TestTraceVariable(t *testing.T) {
 	if got := runTalk(t, loopAddr(2), "ADVERB_TRACE=1"); !strings.Contains(got, "RC_SEND_ONLY") && !strings.Contains(got, "SEND") {
-		t.Errorf("the trace has no SEND:\n%s", got)
+		t.Errorf("the trace, want a SEND in it:\n%s", got)
 	} else if n := strings.Count(got, "\n"); n != 4 { // a SEND and its ACK, both out and in
 		t.Errorf("%d lines, want 4:\n%s", n, got)
 	}
 	for _, off := range []string{"ADVERB_TRACE=0", "ADVERB_TRACE="} {
 		if got := runTalk(t, loopAddr(2), off); got != "" {
-			t.Errorf("%s: %s", off, got)
+			t.Errorf("%s: %q is printed, want nothing", off, got)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestPCAPVariable(t *testing.T) {
 		}
 		packets++
 		if len(b) < 28 || b[0] != 0x45 || binary.BigEndian.Uint16(b[22:]) != 4791 {
-			t.Errorf("packet %d is no IPv4 to port 4791: %x", packets, b)
+			t.Errorf("packet %d is %x, want IPv4 to port 4791", packets, b)
 		}
 		if bytes.Contains(b, []byte(message)) {
 			found++
@@ -232,6 +232,6 @@ func TestPCAPVariable(t *testing.T) {
 func TestPCAPVariableBad(t *testing.T) {
 	t.Setenv("ADVERB_PCAP", filepath.Join(t.TempDir(), "no", "such", "directory"))
 	if dev, err := verbs.Open(loopback(t)); err == nil || !strings.Contains(err.Error(), "ADVERB_PCAP") {
-		t.Errorf("open with a capture that cannot be: %v, %v", dev, err)
+		t.Errorf("open with a capture that cannot be: %v, %v; want an error that names ADVERB_PCAP", dev, err)
 	}
 }

@@ -114,11 +114,11 @@ func TestCounts(t *testing.T) {
 				}
 				count := *tt.only(&got)
 				if want := uint64(n + got.Duplicated - got.Lost); count == 0 || count == n || uint64(arrived) != want {
-					t.Errorf("seed %d: %s: %d of %d arrived, counts %+v", seed, name, arrived, n, got)
+					t.Errorf("seed %d: %s: %d of %d arrived, counts %+v; want some of that fault, and as many as they say", seed, name, arrived, n, got)
 				}
 				*tt.only(&got) = 0
 				if got != (fault.Counts{}) || other != (fault.Counts{}) {
-					t.Errorf("seed %d: %s: also counted: %+v, the other way %+v", seed, name, got, other)
+					t.Errorf("seed %d: %s: also counted: %+v, the other way %+v; want nothing else", seed, name, got, other)
 				}
 				a.Close()
 				b.Close()
@@ -145,7 +145,7 @@ func TestDisturbs(t *testing.T) {
 	var results [][]int
 	for _, in := range []bool{false, true} {
 		if got := run(t, fault.Config{Seed: seed, Reorder: 0.2}, in); len(got) != n || slices.IsSorted(got) {
-			t.Errorf("seed %d: Reorder: %d of %d arrived, in order: %v", seed, len(got), n, slices.IsSorted(got))
+			t.Errorf("seed %d: Reorder: %d of %d arrived, in order: %v; want all, in disorder", seed, len(got), n, slices.IsSorted(got))
 		}
 		if got := run(t, fault.Config{Seed: seed, Duplicate: 0.2}, in); len(got) < n+n/10 || len(got) > n+n/3 {
 			t.Errorf("seed %d: Duplicate: %d arrived, want about %d", seed, len(got), n+n/5)

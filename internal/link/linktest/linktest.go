@@ -83,7 +83,7 @@ func checkAllocs(t *testing.T, a, b link.Link, dst netip.AddrPort) {
 				t.Fatal(err)
 			}
 			if n == 0 && time.Now().After(deadline) {
-				t.Fatalf("%d of %d datagrams arrived", got, len(out))
+				t.Fatalf("%d datagrams arrived within %v, want %d", got, Patience, len(out))
 			}
 			if n == 0 {
 				runtime.Gosched() // AllocsPerRun leaves one processor, which timers and readers need too
@@ -136,7 +136,7 @@ func collect(t *testing.T, l link.Link, n int) []message {
 			continue
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d datagrams arrived; stats %+v", len(got), n, l.Stats())
+			t.Fatalf("%d datagrams arrived within %v, want %d; stats %+v", len(got), Patience, n, l.Stats())
 		}
 		if err := l.Wait(Patience); err != nil {
 			t.Fatalf("Wait: %v", err)
@@ -185,22 +185,22 @@ func testSource(t *testing.T, a, b link.Link) {
 	for flow := range uint32(64) {
 		src := a.Source(flow)
 		if again := a.Source(flow); again != src {
-			t.Fatalf("Source(%d) = %v, then %v", flow, src, again)
+			t.Fatalf("Source(%d) = %v, then %v; want the same", flow, src, again)
 		}
 		if src.Addr() != a.Addr().Addr() || src.Port() == 0 {
-			t.Fatalf("Source(%d) = %v for a link on %v", flow, src, a.Addr())
+			t.Fatalf("Source(%d) = %v, want a port of %v", flow, src, a.Addr().Addr())
 		}
 		ports[src.Port()] = true
 	}
 	if len(ports) < 2 {
-		t.Errorf("64 flows have only %d source ports", len(ports))
+		t.Errorf("64 flows have %d source ports, want several", len(ports))
 	}
 	for flow := range uint32(8) {
 		send(t, a, link.Datagram{Src: a.Source(flow), Dst: b.Addr(), Payload: pattern(1, 64)})
 		if got := collect(t, b, 1)[0]; got.Src != a.Source(flow) {
 			t.Errorf("flow %d arrived from %v, want Source(%d) = %v", flow, got.Src, flow, a.Source(flow))
 		} else if got.Dst != b.Addr() {
-			t.Errorf("a datagram to %v arrived as one to %v", b.Addr(), got.Dst)
+			t.Errorf("a datagram arrived as one to %v, want to %v", got.Dst, b.Addr())
 		}
 	}
 }
@@ -280,7 +280,7 @@ func testTrain(t *testing.T, a, b link.Link) {
 				t.Fatalf("segment %d of a train of %d did not arrive as it was sent", i, n)
 			}
 			if m.IDKnown && m.ID != uint16(i) {
-				t.Errorf("segment %d of a train has identification %d", i, m.ID)
+				t.Errorf("segment %d of a train has identification %d, want %[1]d", i, m.ID)
 			}
 		}
 	}
@@ -289,7 +289,7 @@ func testTrain(t *testing.T, a, b link.Link) {
 		t.Fatalf("Send of a train longer than MaxTrain: %v, want it counted as lost", err)
 	}
 	if s := a.Stats(); s.SendErrors != uint64(n) || s.LastSendError == nil {
-		t.Errorf("after a train of %d, longer than MaxTrain: SendErrors = %d, LastSendError = %v", n, s.SendErrors, s.LastSendError)
+		t.Errorf("after a train of %d, longer than MaxTrain: SendErrors = %d, LastSendError = %v; want %[1]d and the cause", n, s.SendErrors, s.LastSendError)
 	}
 }
 
@@ -300,7 +300,7 @@ func testTooLong(t *testing.T, a, b link.Link) {
 		t.Fatalf("Send of 64 KiB: %v, want it counted as lost", err)
 	}
 	if got := collect(t, b, 1)[0]; string(got.payload) != "the one after" {
-		t.Errorf("%d bytes arrived instead of the datagram after the one that was too long", len(got.payload))
+		t.Errorf("%d bytes arrived, want the datagram after the one that was too long", len(got.payload))
 	}
 	if s := a.Stats(); s.SendErrors != 1 || s.LastSendError == nil {
 		t.Errorf("SendErrors = %d, LastSendError = %v; want 1 and the cause", s.SendErrors, s.LastSendError)
@@ -460,7 +460,7 @@ func testConcurrentSend(t *testing.T, a, b link.Link) {
 	for _, m := range collect(t, b, senders*each) {
 		var s, i int
 		if _, err := fmt.Sscan(string(m.payload), &s, &i); err != nil || s < 0 || s >= senders {
-			t.Fatalf("%q arrived: %v", m.payload, err)
+			t.Fatalf("%q arrived, want a sender's number below %d and the datagram's; %v", m.payload, senders, err)
 		}
 		if i != next[s] {
 			t.Fatalf("sender %d: datagram %d arrived, want %d", s, i, next[s])
@@ -469,6 +469,6 @@ func testConcurrentSend(t *testing.T, a, b link.Link) {
 	}
 	wg.Wait()
 	if s := a.Stats(); s.SendErrors != 0 {
-		t.Errorf("%d datagrams lost: %v", s.SendErrors, s.LastSendError)
+		t.Errorf("%d datagrams were lost, want none; the latest for: %v", s.SendErrors, s.LastSendError)
 	}
 }

@@ -123,7 +123,7 @@ func testLeave(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	join(t, b, groups[0])
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[0]), Payload: []byte("joined again")})
 	if got := collect(t, b, 1)[0]; string(got.payload) != "joined again" {
-		t.Errorf("%q arrived", got.payload)
+		t.Errorf("%q arrived, want what was sent after the second Join", got.payload)
 	}
 }
 
@@ -136,7 +136,7 @@ func testOtherGroup(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[1]), Payload: []byte("to the other group")})
 	only(t, a, b, "a datagram to another group")
 	if got := collect(t, a, 1)[0]; got.Dst != at(groups[1]) {
-		t.Errorf("%q to %v arrived", got.payload, got.Dst)
+		t.Errorf("%q to %v arrived, want what was sent to %v", got.payload, got.Dst, groups[1])
 	}
 }
 
@@ -144,7 +144,7 @@ func testItself(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	join(t, a, groups[0])
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[0]), Payload: []byte("to us")})
 	if got := collect(t, a, 1)[0]; string(got.payload) != "to us" || got.Dst != at(groups[0]) || got.Src != a.Source(1) {
-		t.Errorf("%q from %v to %v arrived", got.payload, got.Src, got.Dst)
+		t.Errorf("%q from %v to %v arrived, want \"to us\" from %v to %v", got.payload, got.Src, got.Dst, a.Source(1), groups[0])
 	}
 	only(t, b, a, "the own datagram, once")
 }
@@ -171,7 +171,7 @@ func testMembers(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	}
 	send(t, b, link.Datagram{Src: b.Source(1), Dst: at(groups[0]), Payload: []byte("still here")})
 	if got := collect(t, b, 1)[0]; string(got.payload) != "still here" {
-		t.Errorf("%q arrived", got.payload)
+		t.Errorf("%q arrived, want \"still here\"", got.payload)
 	}
 }
 
@@ -192,13 +192,13 @@ func testSeveralGroups(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 		next[got.Dst]++
 	}
 	if len(next) != 3 {
-		t.Errorf("the datagrams were to %v", next)
+		t.Errorf("the datagrams were to %v, want the link and both groups", next)
 	}
 	leave(t, b, groups[0])
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[0]), Payload: []byte("left")})
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[1]), Payload: []byte("still joined")})
 	if got := collect(t, b, 1)[0]; string(got.payload) != "still joined" {
-		t.Errorf("%q to %v arrived", got.payload, got.Dst)
+		t.Errorf("%q to %v arrived, want \"still joined\"", got.payload, got.Dst)
 	}
 }
 
@@ -288,7 +288,7 @@ func testMulticastErrors(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	}
 	for _, g := range strange {
 		if link.Join(a, g) == nil {
-			t.Errorf("a link on %v joined %v", a.Addr(), g)
+			t.Errorf("a link on %v joined %v, want an error", a.Addr(), g)
 		}
 	}
 	join(t, a, groups[1])
@@ -296,10 +296,10 @@ func testMulticastErrors(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 		t.Fatal(err)
 	}
 	if err := link.Join(a, groups[0]); !errors.Is(err, link.ErrClosed) {
-		t.Errorf("Join on a closed link: %v", err)
+		t.Errorf("Join on a closed link: %v, want %v", err, link.ErrClosed)
 	}
 	if err := link.Leave(a, groups[1]); !errors.Is(err, link.ErrClosed) {
-		t.Errorf("Leave on a closed link: %v", err)
+		t.Errorf("Leave on a closed link: %v, want %v", err, link.ErrClosed)
 	}
 }
 

@@ -77,7 +77,7 @@ func read(t *testing.T, file []byte) (packets []gopacket.Packet) {
 			t.Fatal(err)
 		}
 		if info.Timestamp.IsZero() || info.CaptureLength != info.Length {
-			t.Errorf("packet %d: %+v", len(packets), info)
+			t.Errorf("packet %d: %+v, want a timestamp and the whole length", len(packets), info)
 		}
 		p := gopacket.NewPacket(data, layers.LinkTypeRaw, gopacket.Default)
 		if p.ErrorLayer() != nil {
@@ -92,7 +92,7 @@ func read(t *testing.T, file []byte) (packets []gopacket.Packet) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(again.Bytes(), data) {
-			t.Errorf("packet %d: checksums or lengths are wrong", len(packets))
+			t.Errorf("packet %d: %x, want %x with right checksums and lengths", len(packets), data, again.Bytes())
 		}
 		packets = append(packets, p)
 	}
@@ -120,7 +120,7 @@ func TestFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n, err := b.Recv(make([]link.Datagram, 8)); n != 4 || err != nil {
-				t.Fatalf("Recv = %d, %v", n, err)
+				t.Fatalf("Recv = %d, %v; want 4", n, err)
 			}
 			if err := w.Close(); err != nil {
 				t.Fatal(err)
@@ -130,10 +130,10 @@ func TestFile(t *testing.T) {
 				ip, udp := p.NetworkLayer().(*layers.IPv4), p.TransportLayer().(*layers.UDP)
 				ids = append(ids, ip.Id)
 				if ip.Flags != layers.IPv4DontFragment || ip.SrcIP.String() != "10.0.0.1" || ip.DstIP.String() != "10.0.0.2" {
-					t.Errorf("packet %d: %v", i, ip)
+					t.Errorf("packet %d: %v, want DF from 10.0.0.1 to 10.0.0.2", i, ip)
 				}
 				if uint16(udp.SrcPort) != a.Source(1).Port() || udp.DstPort != link.Port {
-					t.Errorf("packet %d: ports %v, %v", i, udp.SrcPort, udp.DstPort)
+					t.Errorf("packet %d: ports %d, %d; want %d, %d", i, udp.SrcPort, udp.DstPort, a.Source(1).Port(), link.Port)
 				}
 				if want := []string{"aaaa", "bbbb", "cc", "single"}[i%4]; string(udp.Payload) != want {
 					t.Errorf("packet %d holds %q, want %q", i, udp.Payload, want)
@@ -165,7 +165,7 @@ func TestIPv6(t *testing.T) {
 	}
 	ip := packets[0].NetworkLayer().(*layers.IPv6)
 	if ip.SrcIP.String() != "fd00::1" || ip.DstIP.String() != "fd00::2" || ip.TrafficClass != 0x12 {
-		t.Errorf("%+v", ip)
+		t.Errorf("%+v, want traffic class 0x12 from fd00::1 to fd00::2", ip)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestWriteError(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := b.Recv(make([]link.Datagram, 1)); n != 1 || err != nil {
-			t.Errorf("Recv = %d, %v", n, err)
+			t.Errorf("Recv = %d, %v; want 1", n, err)
 		}
 	}
 	if err := w.Close(); !errors.Is(err, cause) {
@@ -238,6 +238,6 @@ func TestTshark(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if s := string(out); !strings.Contains(s, "RRoCE") && !strings.Contains(s, "InfiniBand") {
-		t.Errorf("tshark does not see RoCE:\n%s", s)
+		t.Errorf("tshark prints, want RRoCE or InfiniBand in it:\n%s", s)
 	}
 }

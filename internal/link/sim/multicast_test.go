@@ -93,7 +93,7 @@ func TestMulticastFates(t *testing.T) {
 		sendGroup(t, from, group4, 0, n)
 	})
 	if !slices.Equal(gotA, wantA) || !slices.Equal(gotB, wantB) {
-		t.Errorf("seed 7: the members received %d and %d datagrams of the group, but %d and %d of those sent to themselves",
+		t.Errorf("seed 7: the members received %d and %d datagrams of the group, want those that they receive of what is sent to themselves, %d and %d",
 			len(gotA), len(gotB), len(wantA), len(wantB))
 	}
 	if slices.Equal(gotA, gotB) {
@@ -142,6 +142,6 @@ func TestMulticastReopen(t *testing.T) {
 	defer l.Close()
 	sendGroup(t, l, group4, 0, 3)
 	if got := numbers(t, l); len(got) > 0 {
-		t.Errorf("received %v of a group that the link has not joined", got)
+		t.Errorf("received %v of a group that the link has not joined, want nothing", got)
 	}
 }

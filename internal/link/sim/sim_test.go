@@ -173,7 +173,7 @@ func TestRates(t *testing.T) {
 		t.Errorf("seed %d: %d datagrams arrived, want %d", seed, len(got), want)
 	}
 	if s.Overflowed+s.Unreachable+s.Partitioned != 0 {
-		t.Errorf("stats %+v", s)
+		t.Errorf("stats %+v, want no losses but those by chance", s)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestReorder(t *testing.T) {
 		sendNumbers(t, a, b, 0, 1)
 		net.SetFaults(sim.Faults{})
 		if got := numbers(t, b); len(got) != 0 {
-			t.Fatalf("seed %d: the held datagram arrived at once", seed)
+			t.Fatalf("seed %d: the held datagram arrived at once, want it held", seed)
 		}
 		if seed%2 == 0 {
 			sendNumbers(t, a, b, 1, 20)
@@ -197,7 +197,7 @@ func TestReorder(t *testing.T) {
 			}
 			rest := slices.Delete(slices.Clone(got), at, at+1)
 			if !slices.IsSorted(rest) {
-				t.Fatalf("seed %d: arrived %v: others changed places too", seed, got)
+				t.Fatalf("seed %d: arrived %v, want all but the held one in order", seed, got)
 			}
 			continue
 		}
@@ -225,13 +225,13 @@ func TestDelayKeepsOrder(t *testing.T) {
 		c.now += 10 * time.Microsecond
 		now := numbers(t, b)
 		if len(now) > 0 && c.now < time.Millisecond {
-			t.Fatalf("seed %d: %v arrived at %v, before the delay of 1ms", seed, now, c.now)
+			t.Fatalf("seed %d: %v arrived at %v, want 1ms or later", seed, now, c.now)
 		}
 		got = append(got, now...)
 	}
 	got = append(got, c.run(t, net, b)...)
 	if len(got) != n || !slices.IsSorted(got) {
-		t.Errorf("seed %d: %d of %d arrived, in order: %v", seed, len(got), n, slices.IsSorted(got))
+		t.Errorf("seed %d: %d of %d arrived, in order: %v; want all in order", seed, len(got), n, slices.IsSorted(got))
 	}
 }
 
@@ -247,7 +247,7 @@ func TestCorruptFlips(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := b.Recv(in); n != 1 || err != nil {
-			t.Fatalf("Recv = %d, %v", n, err)
+			t.Fatalf("Recv = %d, %v; want 1", n, err)
 		}
 		flips := 0
 		for _, c := range in[0].Payload {
@@ -261,7 +261,7 @@ func TestCorruptFlips(t *testing.T) {
 		seen[flips] = true
 	}
 	if len(seen) != 3 {
-		t.Errorf("seed %d: flips of %v bits only", seed, seen)
+		t.Errorf("seed %d: flips of %v bits, want of 1, 2 and 3", seed, seen)
 	}
 	if !slices.Equal(want, make([]byte, 4)) {
 		t.Error("the sender's payload was changed")
@@ -364,11 +364,11 @@ func TestNetdev(t *testing.T) {
 		select {
 		case <-dev.Changed():
 			if !want {
-				t.Errorf("%s: Changed fired", what)
+				t.Errorf("%s: Changed fired, want no change", what)
 			}
 		default:
 			if want {
-				t.Errorf("%s: Changed did not fire", what)
+				t.Errorf("%s: Changed did not fire, want a change", what)
 			}
 		}
 	}
@@ -381,7 +381,7 @@ func TestNetdev(t *testing.T) {
 	}
 	changed("new", false)
 	if s := state(); !s.Up || s.MTU != 1500 || !slices.Equal(s.Addrs, []netip.Addr{addrB}) || len(s.HardwareAddr) != 6 {
-		t.Errorf("state %+v", s)
+		t.Errorf("state %+v, want up, MTU 1500, %v and a hardware address", s, addrB)
 	}
 	dev.SetUp(false)
 	changed("SetUp", true)
@@ -397,7 +397,7 @@ func TestNetdev(t *testing.T) {
 	changed("SetUp, AddAddr", true)
 	changed("SetUp, AddAddr", false) // merged
 	if s := state(); !s.Up || !slices.Equal(s.Addrs, []netip.Addr{addrB, addrC}) {
-		t.Errorf("state %+v", s)
+		t.Errorf("state %+v, want up, with %v and %v", s, addrB, addrC)
 	}
 	sendNumbers(t, a, b, 1, 1)
 	dev.RemoveAddr(addrB)
@@ -426,13 +426,13 @@ func TestSynctest(t *testing.T) {
 		start := time.Now()
 		sendNumbers(t, a, b, 0, 1)
 		if err := b.Wait(time.Second); err != nil || time.Since(start) != time.Second {
-			t.Errorf("Wait(1s) = %v after %v", err, time.Since(start))
+			t.Errorf("Wait(1s) = %v after %v, want nil after 1s", err, time.Since(start))
 		}
 		if err := b.Wait(-1); err != nil || time.Since(start) != 3*time.Second {
 			t.Errorf("Wait = %v after %v, want 3s", err, time.Since(start))
 		}
 		if got := numbers(t, b); len(got) != 1 {
-			t.Errorf("arrived %v", got)
+			t.Errorf("arrived %v, want one datagram", got)
 		}
 
 		done := make(chan error)
@@ -440,7 +440,7 @@ func TestSynctest(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-done:
-			t.Fatalf("Wait returned %v for nothing", err)
+			t.Fatalf("Wait returned %v, want it to wait: nothing has happened", err)
 		default:
 		}
 		sendNumbers(t, a, b, 1, 1) // wakes the waiter, which must then sleep until it arrives

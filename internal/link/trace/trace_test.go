@@ -60,7 +60,7 @@ func TestLines(t *testing.T) {
 		}
 		pass(time.Second)
 		if n, err := b.Recv(make([]link.Datagram, 4)); n != 3 || err != nil {
-			t.Fatalf("Recv = %d, %v", n, err)
+			t.Fatalf("Recv = %d, %v; want 3", n, err)
 		}
 		from, to := regexp.QuoteMeta(a.Source(1).String()), regexp.QuoteMeta(b.Addr().String())
 		for i, want := range []string{
@@ -74,7 +74,7 @@ func TestLines(t *testing.T) {
 		} {
 			lines := strings.Split(out.String(), "\n")
 			if i >= len(lines) {
-				t.Fatalf("%d lines:\n%s", len(lines), out.String())
+				t.Fatalf("%d lines, want more:\n%s", len(lines), out.String())
 			}
 			if !regexp.MustCompile("^" + want + "$").MatchString(lines[i]) {
 				t.Errorf("line %d is %q, want it to match %q", i, lines[i], want)

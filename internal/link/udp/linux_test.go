@@ -39,7 +39,10 @@ func TestWaitAllocs(t *testing.T) {
 	in := make([]link.Datagram, 1)
 	n := testing.AllocsPerRun(200, func() {
 		a.Send(out)
-		for {
+		for deadline := time.Now().Add(linktest.Patience); ; {
+			if time.Now().After(deadline) {
+				t.Fatalf("nothing arrived within %v", linktest.Patience)
+			}
 			if err := b.Wait(linktest.Patience); err != nil {
 				t.Fatal(err)
 			}
@@ -302,20 +305,20 @@ func testNoPollerWakeups(t *testing.T, member bool) {
 		return n
 	}
 	if n := armed(); n != 0 {
-		t.Errorf("%d sockets are armed before any Wait", n)
+		t.Errorf("%d sockets are armed before any Wait, want none", n)
 	}
 	if err := b.Wait(time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	if n := armed(); n != 0 {
-		t.Errorf("%d sockets are armed after a Wait that timed out", n)
+		t.Errorf("%d sockets are armed after a Wait that timed out, want none", n)
 	}
 	b.Wake()
 	if err := b.Wait(-1); err != nil {
 		t.Fatal(err)
 	}
 	if n := armed(); n != 0 {
-		t.Errorf("%d sockets are armed after a Wait that Wake ended", n)
+		t.Errorf("%d sockets are armed after a Wait that Wake ended, want none", n)
 	}
 	if err := a.Send(out); err != nil {
 		t.Fatal(err)
@@ -324,10 +327,10 @@ func testNoPollerWakeups(t *testing.T, member bool) {
 		t.Fatal(err)
 	}
 	if n, err := b.Recv(in); n != 1 || err != nil {
-		t.Errorf("Recv = %d, %v", n, err)
+		t.Errorf("Recv = %d, %v; want 1", n, err)
 	}
 	if n := armed(); n != 0 {
-		t.Errorf("%d sockets are armed after a Wait that a datagram ended", n)
+		t.Errorf("%d sockets are armed after a Wait that a datagram ended, want none", n)
 	}
 	done := make(chan error)
 	go func() { done <- b.Wait(-1) }()
@@ -349,6 +352,6 @@ func TestUnreachableDestination(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := a.Stats(); s.SendErrors != 1 || !errors.Is(s.LastSendError, unix.EAFNOSUPPORT) {
-		t.Errorf("SendErrors = %d, LastSendError = %v", s.SendErrors, s.LastSendError)
+		t.Errorf("SendErrors = %d, LastSendError = %v; want 1 for %v", s.SendErrors, s.LastSendError, unix.EAFNOSUPPORT)
 	}
 }

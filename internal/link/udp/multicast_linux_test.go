@@ -186,7 +186,7 @@ func TestMulticastInterfaces(t *testing.T) {
 				t.Errorf("on the other interface %d datagrams arrived, %v; want none", n, err)
 			}
 			if s := from.Stats(); s.Received != 0 || s.SendErrors != 0 {
-				t.Errorf("stats of the sender, which has not joined: %+v", s)
+				t.Errorf("stats of the sender, which has not joined: %+v, want nothing received and nothing lost", s)
 			}
 		})
 	}
@@ -242,14 +242,14 @@ func TestMulticastNoRoute(t *testing.T) {
 	l := openIn(t, run, "lo", netip.IPv6Loopback())
 	err := link.Join(l, groups6[0])
 	if !errors.Is(err, unix.ENETUNREACH) || !strings.Contains(err.Error(), "ip -6 route add local ff00::/8 dev lo") {
-		t.Errorf("Join without a route: %v", err)
+		t.Errorf("Join without a route: %v, want %v and the remedy", err, unix.ENETUNREACH)
 	}
 	out := []link.Datagram{{Src: l.Source(1), Dst: netip.AddrPortFrom(groups6[0], link.Port), Payload: make([]byte, 64)}}
 	if err := l.Send(out); err != nil {
 		t.Fatal(err)
 	}
 	if s := l.Stats(); s.SendErrors != 1 || !strings.Contains(fmt.Sprint(s.LastSendError), "ip -6 route add local ff00::/8 dev lo") {
-		t.Errorf("Send without a route: SendErrors = %d, LastSendError = %v", s.SendErrors, s.LastSendError)
+		t.Errorf("Send without a route: SendErrors = %d, LastSendError = %v; want 1 and the remedy", s.SendErrors, s.LastSendError)
 	}
 }
 

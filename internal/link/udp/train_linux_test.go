@@ -21,7 +21,8 @@ import (
 func receiveSome(t *testing.T, l *Link) []link.Datagram {
 	t.Helper()
 	batch := make([]link.Datagram, maxBatch)
-	for {
+	const patience = 10 * time.Second
+	for deadline := time.Now().Add(patience); ; {
 		n, err := l.Recv(batch)
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +30,10 @@ func receiveSome(t *testing.T, l *Link) []link.Datagram {
 		if n > 0 {
 			return batch[:n]
 		}
-		if err := l.Wait(-1); err != nil {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing arrived within %v; stats %+v", patience, l.Stats())
+		}
+		if err := l.Wait(patience); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,7 +73,8 @@ func TestTrainWhole(t *testing.T) {
 				t.Skip("the loopback interface cuts trains: its tx-udp-segmentation is off")
 			}
 			if len(got) != 1 || got[0].SegmentSize != size || !bytes.Equal(got[0].Payload, want) {
-				t.Fatalf("a train of %d arrives in %d parts, the first %d bytes with segments of %d", n, len(got), len(got[0].Payload), got[0].SegmentSize)
+				t.Fatalf("a train of %d arrives in %d parts, the first of %d bytes with segments of %d; want one of %d with segments of %d",
+					n, len(got), len(got[0].Payload), got[0].SegmentSize, len(want), size)
 			}
 			if got[0].TrafficClass != class {
 				t.Errorf("its traffic class is %#02x, want %#02x", got[0].TrafficClass, class)
@@ -96,7 +101,7 @@ func TestTrainOversized(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := receiveSome(t, b); len(got) != 1 || string(got[0].Payload) != "fits" {
-		t.Fatalf("%d datagrams arrive, the first of %d bytes", len(got), len(got[0].Payload))
+		t.Fatalf("%d datagrams arrive, the first of %d bytes; want the one that fits", len(got), len(got[0].Payload))
 	}
 	if s := b.Stats(); s.ReceiveDrops != 3 || s.Received != 1 {
 		t.Errorf("%+v, want 3 receive drops, 1 received", s)

@@ -2,6 +2,7 @@ package udp_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -131,7 +132,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 	strange := netip.MustParseAddr("198.51.100.77")
 	if _, err := dev.Open(strange); err == nil || !strings.Contains(err.Error(), "does not have this address") {
-		t.Errorf("Open of an address of nobody's: %v", err)
+		t.Errorf("Open of an address of nobody's: %v, want an error that says so", err)
 	}
 	if _, err := udp.NetdevForAddr(dev.Name(), strange); err == nil {
 		t.Error("NetdevForAddr took an address of nobody's")
@@ -167,7 +168,7 @@ func TestNetdevForAddr(t *testing.T) {
 	if other := netip.AddrFrom4([4]byte{127, 0, 0, 1}); other != addr {
 		if l, err := one.Open(other); err == nil {
 			l.Close()
-			t.Errorf("a netdev restricted to %v opened %v", addr, other)
+			t.Errorf("a netdev restricted to %v opened %v, want an error", addr, other)
 		}
 	}
 }
@@ -210,6 +211,7 @@ func BenchmarkPingPong(b *testing.B) {
 	if x == y {
 		b.Skip("needs two addresses")
 	}
+	const maxPolls = 100e6 // some ten seconds: a datagram was lost
 	pong := make(chan struct{})
 	go func() {
 		defer close(pong)
@@ -230,11 +232,14 @@ func BenchmarkPingPong(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x.Send(out)
-		for {
+		for polls := 0; ; polls++ {
 			if n, err := x.Recv(in); err != nil {
 				b.Fatal(err)
 			} else if n > 0 {
 				break
+			}
+			if polls == maxPolls {
+				b.Fatalf("%d polls find no answer", polls)
 			}
 		}
 	}
@@ -250,12 +255,15 @@ func BenchmarkPingPongWait(b *testing.B) {
 		b.Skip("needs two addresses")
 	}
 	next := func(l link.Link, in []link.Datagram) error {
-		for {
+		for deadline := time.Now().Add(linktest.Patience); ; {
 			if n, err := l.Recv(in); n > 0 || err != nil {
 				return err
 			}
-			if err := l.Wait(-1); err != nil {
+			if err := l.Wait(linktest.Patience); err != nil {
 				return err
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("nothing arrived within %v", linktest.Patience)
 			}
 		}
 	}
