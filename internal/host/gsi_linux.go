@@ -12,13 +12,14 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// A datagram for QP1 goes to the process which owns what it names: the service, if it opens a conversation, or
-// else the block that the communication ID is of. What names nothing that anybody owns goes to a process with a
-// QP1, so that somebody answers that there is nobody: to the one that it has come to, or to the one
-// that stands in for all at that address.
+// A datagram for QP1 goes to the process that owns what it names. If it begins a conversation, that
+// is a service. Otherwise it is the block that the communication ID belongs to. If nobody owns
+// that, the datagram still goes to a process with a QP1, which tells the sender that there is
+// nobody: to the process where it has arrived or, if that has no QP1, to the one that stands in for
+// all at that address.
 
-// ClaimService takes the messages to QP1 that want a service of an address, or returns false if another process has
-// them. It is for who has claimed a block.
+// ClaimService claims the messages to QP1 that ask for a service of an address. It returns false if
+// another process has claimed them. A process must have claimed a block first.
 func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), ok bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -42,7 +43,7 @@ func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), 
 	}, true, nil
 }
 
-// ServeGSI tells whether this process has a QP1.
+// ServeGSI sets whether this process has a QP1.
 func (n *Netdev) ServeGSI(on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,17 +57,18 @@ func (n *Netdev) ServeGSI(on bool) {
 	}
 }
 
-// standIn has this process take what comes to an address for QP1 and is nobody's, if it has a QP1 and no other process does
-// it. The caller holds n.mu.
+// standIn makes this process the one that stands in for all at an address: it receives what comes
+// for QP1 and belongs to nobody. Nothing happens if this process has no QP1, or if another one
+// stands in already. The caller holds n.mu.
 func (n *Netdev) standIn(addr netip.Addr) {
 	if name := gsiName(addr); n.gsi.Load() && n.named[name] == nil {
-		if l := n.links[addr]; n.openNamed(name) == nil && l != nil { // else tried again: see tryStandIn
+		if l := n.links[addr]; n.openNamed(name) == nil && l != nil { // tryStandIn tries again after an error
 			l.steering.renewNow()
 		}
 	}
 }
 
-// tryStandIn is called from time to time, for the case that the process which did it has ended.
+// tryStandIn is called from time to time, because the process that stands in may have ended.
 func (n *Netdev) tryStandIn(l *Link) {
 	if !n.gsi.Load() {
 		return
@@ -78,7 +80,7 @@ func (n *Netdev) tryStandIn(l *Link) {
 	}
 }
 
-// openNamed opens a mailbox of a name. The caller holds n.mu.
+// openNamed opens the mailbox of a name. The caller holds n.mu.
 func (n *Netdev) openNamed(name boxName) error {
 	if n.closed {
 		return link.ErrClosed
@@ -92,7 +94,7 @@ func (n *Netdev) openNamed(name boxName) error {
 	return nil
 }
 
-// dropNamed closes a mailbox, if it is open. The caller holds n.mu.
+// dropNamed closes the mailbox of a name if it is open. The caller holds n.mu.
 func (n *Netdev) dropNamed(name boxName) {
 	if box := n.named[name]; box != nil {
 		delete(n.named, name)
@@ -100,7 +102,7 @@ func (n *Netdev) dropNamed(name boxName) {
 	}
 }
 
-// owns reports whether this process has a name.
+// owns reports whether this process owns what a name stands for.
 func (n *Netdev) owns(name boxName) bool {
 	if name.kind == blockBox {
 		return n.owned[name.block].Load()
@@ -110,7 +112,8 @@ func (n *Netdev) owns(name boxName) bool {
 	return n.named[name] != nil
 }
 
-// route returns where a datagram for QP1 says that it goes, if it is one of the connection manager's.
+// route returns where a datagram for QP1 is to go, according to its contents. It reports false if
+// the datagram is not one of the connection manager's.
 func route(b []byte) (wire.Route, bool) {
 	var p wire.Packet
 	if p.Decode(b) != nil || p.Opcode != wire.UDSendOnly {
@@ -119,7 +122,8 @@ func route(b []byte) (wire.Route, bool) {
 	return wire.CMRoute(p.Payload)
 }
 
-// addressee returns what a datagram for QP1 names, if it does name anything.
+// addressee returns what a datagram for QP1 names. It reports false if the datagram names nothing
+// that can be owned.
 func (l *Link) addressee(b []byte) (boxName, bool) {
 	r, ok := route(b)
 	switch {
@@ -132,7 +136,8 @@ func (l *Link) addressee(b []byte) (boxName, bool) {
 	return blockName(block), block != specialBlock && block != controlBlock
 }
 
-// isOurMAD reports whether a datagram for QP1 is for this process, for all that it knows without asking.
+// isOurMAD reports whether a datagram for QP1 is certainly for this process, without asking another
+// one.
 func (l *Link) isOurMAD(b []byte) bool {
 	name, ok := l.addressee(b)
 	if !ok {
@@ -141,14 +146,15 @@ func (l *Link) isOurMAD(b []byte) bool {
 	return l.netdev.gsi.Load() && l.netdev.owns(name)
 }
 
-// isCancel reports whether a datagram for QP1 is the REJ by which a peer takes back a REQ that nobody has
-// answered. It names the peer's end alone.
+// isCancel reports whether a datagram for QP1 is the REJ by which a peer takes back a REQ that
+// nobody has answered. Such a REJ names only the peer's end of the conversation.
 func isCancel(b []byte) bool {
 	r, ok := route(b)
 	return ok && r.Attr == wire.CMREJ && r.CommID == 0
 }
 
-// passCancel hands it to everybody: who has the REQ takes it. A flood of them does not become many.
+// passCancel passes such a REJ on to all processes, because any of them may have received the REQ.
+// It bounds how many it passes on, so that a flood of them is not multiplied.
 func (l *Link) passCancel(d *link.Datagram) {
 	if time.Since(l.cancelled) >= absentTime {
 		l.cancelled, l.cancels = time.Now(), 0
@@ -166,7 +172,8 @@ func (l *Link) passCancel(d *link.Datagram) {
 	}
 }
 
-// passMAD hands a datagram for QP1 on, or takes it if it is nobody's.
+// passMAD passes a datagram for QP1 on to its owner. If it belongs to nobody, this process takes it
+// or, if it has no QP1, the one that stands in.
 func (l *Link) passMAD(d *link.Datagram) {
 	if isCancel(d.Payload) {
 		l.passCancel(d)

@@ -17,8 +17,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// mad is a datagram with a CM message to QP1: id is the service ID of a REQ or SIDR_REQ, and the receiver's communication
-// ID of all others. The number tells it from others.
+// mad is a datagram with a CM message to QP1: id is the service ID of a REQ or SIDR_REQ, and the
+// receiver's communication ID of all others. The number tells it from others.
 func mad(attr wire.CMAttr, id, number uint64) []byte {
 	h := wire.NewCMHeader(attr, number)
 	b := h.AppendTo(nil)
@@ -94,7 +94,8 @@ func (g *gsiTeam) poll() (who int, d link.Datagram) {
 	return nobodys, d
 }
 
-// arrive has a datagram come to a member's socket, and returns who gets it in the end, or nobodys if it is dropped at once.
+// arrive has a datagram come to a member's socket, and returns who gets it in the end, or nobodys
+// if it is dropped at once.
 func (g *gsiTeam) arrive(at int, payload []byte) int {
 	g.t.Helper()
 	l := g.ms[at].link.(*Link)
@@ -177,7 +178,8 @@ func TestQP1(t *testing.T) {
 			g.goes("a DREQ", mad(wire.CMDREQ, commID(g.ms[i]), 5), i)
 		}
 	}
-	// Nobody's go to a QP1, but never from one to another. Neither do those for a process that has none.
+	// Nobody's go to a QP1, but never from one to another. Neither do those for a process that has
+	// none.
 	other := uint64(freeBlock(t))
 	short := toQP1(make([]byte, 100))
 	subnet := wire.NewCMHeader(0x11, 7)
@@ -278,8 +280,8 @@ func TestClaimServiceTwice(t *testing.T) {
 	g.ms[0].leave()
 }
 
-// When the process ends that has stood in for those that nobody is, another takes over; and one that comes
-// back in between finds its place taken or free.
+// When the process ends that has stood in for those that nobody is, another takes over; and one
+// that comes back in between finds its place taken or free.
 func TestQP1Successor(t *testing.T) {
 	g := newGSITeam(t, 45, 3)
 	none := service()
@@ -390,10 +392,10 @@ func TestQP1Flood(t *testing.T) {
 	}
 	o := g.ms[1].netdev.owners.Load()
 	o.mu.Lock()
-	if len(o.by) > numBlocks+maxOutlets || len(o.asked) != o.outlets {
-		t.Errorf("%d owners, %d asked, %d outlets; want at most %d owners, and as many asked as there are outlets", len(o.by), len(o.asked), o.outlets, numBlocks+maxOutlets)
+	if len(o.byName) > numBlocks+maxOutlets || len(o.byNonce) != o.outlets {
+		t.Errorf("%d owners, %d asked, %d outlets; want at most %d owners, and as many asked as there are outlets", len(o.byName), len(o.byNonce), o.outlets, numBlocks+maxOutlets)
 	}
-	for name, w := range o.by {
+	for name, w := range o.byName {
 		if name != w.name || name.kind == serviceBox && w.out == nil {
 			t.Errorf("%v is remembered though nobody has it", name)
 		}
@@ -452,8 +454,8 @@ func TestQP1Network(t *testing.T) {
 	}
 }
 
-// The kernel is told to deliver what is for QP1 to who stands in for all, also when others come later: those may be gone
-// soon, and what waits in their sockets with them.
+// The kernel is told to deliver what is for QP1 to who stands in for all, also when others come
+// later: those may be gone soon, and what waits in their sockets with them.
 func TestQP1Steered(t *testing.T) {
 	addr := testAddr(49)
 	ms := []*member{join(t, addr), join(t, addr)}
@@ -493,7 +495,8 @@ func TestQP1Steered(t *testing.T) {
 	}
 }
 
-// A peer that takes back a REQ which nobody has answered does not know whom it has asked: all hear of it.
+// A peer that takes back a REQ which nobody has answered does not know whom it has asked: all hear
+// of it.
 func TestQP1Cancel(t *testing.T) {
 	addr := testAddr(50)
 	ms := []*member{join(t, addr), join(t, addr), join(t, addr)}

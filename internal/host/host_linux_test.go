@@ -203,7 +203,8 @@ func TestManyMembers(t *testing.T) {
 	}
 }
 
-// silence takes the place of a process that is stopped: it has its block and its socket, and reads neither.
+// silence takes the place of a process that is stopped: it has its block and its socket, and reads
+// neither.
 func silence(t *testing.T, addr netip.Addr) (block uint32, end func()) {
 	t.Helper()
 	u, err := udp.NetdevForAddr("lo", addr)
@@ -260,8 +261,8 @@ func TestSilentMember(t *testing.T) {
 		}
 		o.mu.Unlock()
 	}
-	// Another ends, and the last takes its number. What strayed to the stopped one now would be noticed
-	// by nobody.
+	// Another ends, and the last takes its number. What strayed to the stopped one now would be
+	// noticed by nobody.
 	ms[0].leave()
 	ms = ms[1:]
 	for i, m := range ms {

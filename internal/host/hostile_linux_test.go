@@ -94,7 +94,7 @@ func (m *member) bounded(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held, outlets := 0, 0
-	for _, w := range o.by {
+	for _, w := range o.byName {
 		held += len(w.held)
 		if w.out != nil {
 			outlets++
@@ -103,8 +103,8 @@ func (m *member) bounded(t *testing.T) {
 	if held != o.held || outlets != o.outlets || held > maxHeld || outlets > maxOutlets {
 		t.Errorf("%d messages held, counted %d, want at most %d; %d outlets, counted %d, want at most %d", held, o.held, maxHeld, outlets, o.outlets, maxOutlets)
 	}
-	if waiting := len(l.inbox) - l.taken; waiting > injectedDatagrams || cap(l.inbox) > 4*injectedDatagrams || waiting != int(l.waiting.Load()) {
-		t.Errorf("%d datagrams injected, counted %d, room for %d; want at most %d, and 4 times the room", waiting, l.waiting.Load(), cap(l.inbox), injectedDatagrams)
+	if waiting := len(l.inbox) - l.taken; waiting > injectedDatagrams || cap(l.inbox) > 4*injectedDatagrams || waiting != int(l.inboxLen.Load()) {
+		t.Errorf("%d datagrams injected, counted %d, room for %d; want at most %d, and 4 times the room", waiting, l.inboxLen.Load(), cap(l.inbox), injectedDatagrams)
 	}
 	l.steering.mu.Lock()
 	defer l.steering.mu.Unlock()
@@ -154,7 +154,8 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// drainUntil has a datagram sent to a member, or another if that is lost, and throws away all that comes before it.
+// drainUntil has a datagram sent to a member, or another if that is lost, and throws away all that
+// comes before it.
 func drainUntil(m *member, n int, send func(n int)) bool {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -218,7 +219,7 @@ func TestHostileDatagrams(t *testing.T) {
 		m.bounded(t)
 		m.netdev.owners.Load().mu.Lock()
 		t.Logf("member %d: %d strayed, %d passed on, %d owners asked for", i, m.link.(*Link).strayed.Load(), m.link.(*Link).passed.Load(),
-			len(m.netdev.owners.Load().by))
+			len(m.netdev.owners.Load().byName))
 		m.netdev.owners.Load().mu.Unlock()
 	}
 	drained(ms)

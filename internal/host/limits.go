@@ -2,66 +2,87 @@ package host
 
 import "time"
 
-// How QPNs are cut up. Package hca draws numbers by the same blocks.
+// How QPNs are cut up. Package hca draws QPNs from the same blocks.
 const (
 	blockBits = 12
 	numBlocks = 1 << (24 - blockBits)
 
-	// specialBlock holds QP0, which nobody has, and QP1, which all processes share.
+	// specialBlock contains QP0, which nobody has, and QP1, which all processes share.
 	specialBlock = 0
-	// controlBlock holds the multicast QPN, its last, and numbers that stand for the sockets of
-	// an address: datagrams to them find out who is behind each.
+
+	// controlBlock contains the multicast QPN, which is its last. The others stand for the sockets
+	// of an address: a datagram to one of them asks which process is behind that socket.
 	controlBlock = numBlocks - 1
 )
 
+// Messages that are held for another process. They wait until it has room in its mailbox, or until
+// it has proved that it is of the same user.
 const (
-	// heldPerOwner bounds what is kept for a process that has no room in its mailbox, or has not
-	// proved yet who it is, and maxHeld what is kept for all. It is dropped after holdTime without
-	// a sign of life. Between tries are retryMin to retryMax.
-	heldPerOwner = 2048
-	maxHeld      = 4096
-	holdTime     = time.Second
-	retryMin     = time.Millisecond
-	retryMax     = 16 * time.Millisecond
+	heldPerOwner = 2048 // messages for one process
+	maxHeld      = 4096 // messages for all processes
 
-	// maxOutlets bounds the sockets to other processes, of which many may have ended meanwhile.
+	// holdTime is how long messages are held for a process that gives no sign of life.
+	holdTime = time.Second
+
+	// Attempts to send what is held are retryMin to retryMax apart.
+	retryMin = time.Millisecond
+	retryMax = 16 * time.Millisecond
+)
+
+// Looking for other processes. A flood from the network may contain any number of made-up QPNs and
+// service IDs. They must not cost a system call each.
+const (
+	// maxOutlets is the number of open sockets to other processes, some of which may have ended.
 	maxOutlets = 64
 
-	// absentTime is for how long a block that nobody owns is not asked for again, and maxLookups
-	// how many blocks, and how many services, are asked for in that time: numbers made up by a flood from the
-	// network must not cost a system call each.
+	// absentTime is how long a block without an owner is not looked up again.
 	absentTime = 20 * time.Millisecond
+
+	// In each absentTime, maxLookups blocks and as many services are looked up, and maxCancels
+	// messages are given to every process.
 	maxLookups = 64
-
-	// maxCancels is how many messages are given to every process in that time.
 	maxCancels = 16
+)
 
-	// probeTime is how long the processes of an address have to answer who they are, and
-	// firstProbes how many sockets are looked for at first, of which probeWindow at a time: their answers
-	// have to fit into a mailbox. Those that have not answered are asked again
-	// after probeAgain, and after twice as long each time.
-	probeTime   = 100 * time.Millisecond
-	probeAgain  = 10 * time.Millisecond
+// Surveys, which find out the process behind each socket of an address by probes.
+const (
+	// probeTime is how long the processes have to answer.
+	probeTime = 100 * time.Millisecond
+
+	// probeAgain is the time until sockets that have not answered are probed again. It doubles each
+	// time.
+	probeAgain = 10 * time.Millisecond
+
+	// firstProbes is the number of sockets that the first survey looks for, maxProbes that of any.
 	firstProbes = 16
-	probeWindow = 8
 	maxProbes   = 1024
 
-	// Renewals of the program are apart by at least renewMin, and by more the more of them
-	// in a row have failed to find all processes, renewMax at most.
+	// probeWindow is how many answers may be outstanding. They have to fit into a mailbox.
+	probeWindow = 8
+)
+
+// Renewals of the program.
+const (
+	// Renewals are at least renewMin apart. The pause grows up to renewMax while renewals find
+	// nothing new.
 	renewMin = 10 * time.Millisecond
 	renewMax = 2 * time.Second
 
-	// checkTime is after how long without a renewal by anybody one takes place although nothing strays. With
-	// probeTime it is below the half second or so that a connection tries with default retries.
+	// checkTime is the time after which the program is checked although nothing strays, unless
+	// another process has just done so. checkTime and probeTime together are less than the half
+	// second or so for which a connection with default retries tries.
 	checkTime = 250 * time.Millisecond
+)
 
-	// injectedDatagrams bounds what others have passed on and is not received yet.
+// Receiving.
+const (
+	// injectedDatagrams is how many datagrams that others have passed on wait for Recv.
 	injectedDatagrams = 4096
 
-	// strayBatches is how many batches in a row one Recv reads that hold nothing for this process:
-	// whoever receives has timers to serve too.
+	// strayBatches is how many batches one Recv reads if they contain nothing for this process. It
+	// does not read on for ever, because its caller has timers to serve too.
 	strayBatches = 4
 
-	// maxDatagram is the longest datagram that is passed on: longer than any of RoCEv2.
+	// maxDatagram is the longest datagram that is passed on, in bytes. All of RoCEv2's are shorter.
 	maxDatagram = 4608
 )

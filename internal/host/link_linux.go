@@ -20,18 +20,18 @@ type Link struct {
 	netdev   *Netdev
 	steering steering
 
-	passed  atomic.Uint64 // datagrams handed on to their owner's process
-	strayed atomic.Uint64 // datagrams that nobody could be found for
+	passed  atomic.Uint64 // datagrams that were passed on to another process
+	strayed atomic.Uint64 // datagrams that were lost, for want of a receiver or of room
 
-	closed  atomic.Bool
-	waiting atomic.Int32 // datagrams in injected, for a look without the lock
-	mu      sync.Mutex
-	inbox   []link.Datagram // what others have handed on
-	taken   int             // of inbox
+	closed   atomic.Bool
+	inboxLen atomic.Int32 // datagrams in inbox that Recv has not returned, to be read without the lock
+	mu       sync.Mutex
+	inbox    []link.Datagram // what did not come from the network, or not directly
+	taken    int             // how many of inbox Recv has returned
 
-	// Recv's own.
+	// Owned by Recv.
 	scratch   []byte
-	cancelled time.Time // when the count of cancels began
+	cancelled time.Time // when cancels began to count
 	cancels   int
 }
 
@@ -41,10 +41,11 @@ func newLink(n *Netdev, u *udp.Link) *Link {
 	return l
 }
 
-// Recv implements link.Link. Whatever arrives meanwhile, half of the batch is for what comes from the network.
+// Recv implements link.Link. At least half of the batch is left for what comes from the network,
+// however much others have passed on.
 func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	n := 0
-	if l.waiting.Load() > 0 {
+	if l.inboxLen.Load() > 0 {
 		n = l.takeInjected(batch[:(len(batch)+1)/2])
 	}
 	for range strayBatches {
@@ -57,13 +58,14 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 			return n, nil
 		}
 	}
-	return 0, nil // Wait finds that there is more
+	return 0, nil // there may be more: Wait returns at once then
 }
 
-// sort keeps what is for this process, at the front of batch, and passes on the rest.
+// sort moves what is for this process to the front of batch, and passes on the rest. It returns how
+// many datagrams and trains it has kept.
 func (l *Link) sort(batch []link.Datagram) int {
 	kept := 0
-	behind := false // something of ours is in the inbox, and must not be overtaken
+	behind := false // a train has put some of ours into the inbox, and the rest must not overtake that
 	for i := range batch {
 		if !l.allOurs(&batch[i]) {
 			behind = l.takeApart(&batch[i]) || behind
@@ -81,7 +83,7 @@ func (l *Link) sort(batch []link.Datagram) int {
 	return kept
 }
 
-// allOurs reports whether a datagram, or all of a train, is for this process.
+// allOurs reports whether a datagram is for this process or, of a train, whether all of it is.
 func (l *Link) allOurs(d *link.Datagram) bool {
 	for s := range d.Segments() {
 		if !l.isOurs(d, d.Segment(s)) {
@@ -91,21 +93,23 @@ func (l *Link) allOurs(d *link.Datagram) bool {
 	return true
 }
 
-// isOurs reports whether what has arrived is for QPs of this process, or for nobody's.
+// isOurs reports whether this process keeps a datagram, of payload b. It keeps what is for its QPs,
+// and what is for nobody's.
 func (l *Link) isOurs(d *link.Datagram, b []byte) bool {
 	qpn, ok := destQP(b)
 	block := qpn >> blockBits
 	switch {
 	case !ok, l.netdev.owned[block].Load(), qpn == 1<<24-1:
 		return true
-	case block == specialBlock: // of which nobody takes any but QP1
+	case block == specialBlock: // only QP1 of it is ever passed on
 		return qpn != wire.GSIQPN || d.Dst != l.Addr() || l.isOurMAD(b)
 	}
-	return d.Dst != l.Addr() // sent to a group: every member has got it, and nobody must pass it on
+	return d.Dst != l.Addr() // every member of a multicast group has got its own copy
 }
 
-// takeApart deals with the datagrams of a train one by one. A train may be for QPs of several
-// processes: the kernel merges what comes of one source. What is ours is injected, and then the result is true.
+// takeApart deals with the datagrams of a train one by one. The kernel joins what comes from one
+// source to a train, even if it is for QPs of several processes. What is ours is put into the
+// inbox; injected reports that there was any.
 func (l *Link) takeApart(d *link.Datagram) (injected bool) {
 	for s := range d.Segments() {
 		one := *d
@@ -130,7 +134,8 @@ func (l *Link) takeApart(d *link.Datagram) (injected bool) {
 	return injected
 }
 
-// destQP reads the destination QPN of a datagram.
+// destQP returns the destination QPN of a datagram. It reports false if the datagram is too short
+// to have one.
 func destQP(b []byte) (uint32, bool) {
 	if len(b) < destQPOffset+4 {
 		return 0, false
@@ -138,11 +143,12 @@ func destQP(b []byte) (uint32, bool) {
 	return binary.BigEndian.Uint32(b[destQPOffset:]) & (1<<24 - 1), true
 }
 
-// pass hands a datagram on to the owner of a mailbox. It reports whether it was, and whether there is an owner. Nobody
-// passes on what has been passed to him.
+// pass passes a datagram on to the owner of a mailbox. It reports whether the datagram was sent,
+// and whether the mailbox has an owner. What has been passed on once is not passed on again: it
+// does not come here.
 func (l *Link) pass(to boxName, d *link.Datagram) (sent, found bool) {
 	owners := l.netdev.owners.Load()
-	if owners == nil { // this process has no QPs, and so no name to give
+	if owners == nil { // this process has no QPs, and so no block to answer to
 		return false, true
 	}
 	m := message{kind: datagramMessage, from: owners.self, addr: l.Addr().Addr(), source: d.Src, class: d.TrafficClass, payload: d.Payload}
@@ -158,14 +164,15 @@ func (l *Link) count(sent bool) {
 	}
 }
 
-// inject has Recv return a datagram that came another way, of which it keeps a copy.
+// inject has Recv return a copy of a datagram that another process has passed on, or that was taken
+// out of a train.
 func (l *Link) inject(d link.Datagram) {
 	d.Payload = slices.Clone(d.Payload)
 	l.mu.Lock()
 	full := len(l.inbox)-l.taken >= injectedDatagrams
 	if !full {
 		l.inbox = append(l.inbox, d)
-		l.waiting.Add(1)
+		l.inboxLen.Add(1)
 	}
 	l.mu.Unlock()
 	if full {
@@ -181,7 +188,7 @@ func (l *Link) takeInjected(batch []link.Datagram) int {
 	n := copy(batch, l.inbox[l.taken:])
 	clear(l.inbox[l.taken:][:n]) // lets go of the payloads
 	l.taken += n
-	l.waiting.Add(int32(-n))
+	l.inboxLen.Add(int32(-n))
 	if l.taken > len(l.inbox)/2 {
 		l.inbox = slices.Delete(l.inbox, 0, l.taken)
 		l.taken = 0
@@ -189,9 +196,9 @@ func (l *Link) takeInjected(batch []link.Datagram) int {
 	return n
 }
 
-// Settle implements link.Settler: it waits for the program that knows this process. Until then
-// datagrams for it come by way of others, and those that come directly from then on may overtake
-// them.
+// Settle implements link.Settler: it waits until the program knows this process. Before that,
+// datagrams for this process come by way of others. Those that come directly afterwards may
+// overtake them.
 func (l *Link) Settle() {
 	if l.netdev.owners.Load() == nil {
 		return // no QPs, so nothing comes
@@ -199,7 +206,7 @@ func (l *Link) Settle() {
 	limit := time.NewTimer(probeTime)
 	defer limit.Stop()
 	select {
-	case <-l.steering.ready:
+	case <-l.steering.surveyed:
 	case <-l.steering.done:
 	case <-limit.C:
 	}

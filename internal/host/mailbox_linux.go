@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boxName is what a process owns by a mailbox, and the mailbox' name.
+// boxName says what a process owns by owning a mailbox. It determines the mailbox' name.
 type boxName struct {
 	kind    boxKind
 	block   uint32     // blockBox
@@ -23,9 +23,9 @@ type boxName struct {
 type boxKind uint8
 
 const (
-	blockBox   boxKind = iota // a block of QPNs, and so the communication IDs with its number
-	serviceBox                // a service ID at an address: what opens conversations on QP1
-	gsiBox                    // what comes to an address for QP1 and is nobody's
+	blockBox   boxKind = iota // a block of QPNs, and the communication IDs that begin with its number
+	serviceBox                // a service ID at an address: the messages to QP1 that begin conversations with it
+	gsiBox                    // the messages to QP1 of an address that belong to nobody
 	boxKinds
 )
 
@@ -39,7 +39,7 @@ func gsiName(addr netip.Addr) boxName {
 	return boxName{kind: gsiBox, addr: addr.Unmap().WithZone("")}
 }
 
-// String returns the abstract name of the mailbox' socket.
+// String returns the name of the mailbox' abstract unix socket.
 func (n boxName) String() string {
 	switch n.kind {
 	case serviceBox:
@@ -52,18 +52,18 @@ func (n boxName) String() string {
 
 func (n boxName) sockaddr() *unix.SockaddrUnix { return &unix.SockaddrUnix{Name: n.String()} }
 
-// mailbox is the unix socket by which a process owns something, and through which it is
-// told what comes for that.
+// mailbox is a unix socket. The process that has bound it owns what its name stands for, and
+// receives there what other processes pass on.
 type mailbox struct {
 	name boxName
 	file *os.File
 	conn syscall.RawConn
 }
 
-// errTaken is the error for what another process owns.
+// errTaken is the error for a mailbox that has an owner.
 var errTaken = errors.New("it has an owner")
 
-// openMailbox claims what a name stands for.
+// openMailbox makes this process the owner of a mailbox.
 func openMailbox(name boxName) (*mailbox, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -91,7 +91,8 @@ func openMailbox(name boxName) (*mailbox, error) {
 // serve calls handle for each message of a process of the same user, until the mailbox closes.
 func (m *mailbox) serve(handle func([]byte)) {
 	buf := make([]byte, maxMessage)
-	// There is room for the credentials alone: descriptors that somebody sends along are not received.
+	// There is room for the credentials only. So file descriptors that somebody sends along are not
+	// received.
 	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	var n, oobn, flags int
 	var err error
@@ -121,11 +122,12 @@ func sameUser(oob []byte) bool {
 
 func (m *mailbox) close() { m.file.Close() }
 
-// outlet is a socket to another's mailbox. The kernel queues few messages there, 11 by default.
+// outlet is a socket that is connected to another process's mailbox. The kernel queues only few
+// messages there: 11 by default.
 type outlet struct{ fd int }
 
-// connect reaches the socket that is bound to the name now. If its process ends the
-// outlet breaks, and does not lead to whoever takes the name next.
+// connect connects to the socket that is bound to the name now. If its process ends, the outlet
+// breaks. It never leads to the process that binds the name next.
 func connect(name boxName) (*outlet, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -138,7 +140,8 @@ func connect(name boxName) (*outlet, error) {
 	return &outlet{fd}, nil
 }
 
-// send reports whether there was room for the message, and whether the outlet leads anywhere still.
+// send reports whether the message was sent, for which there must be room, and whether the owner
+// still lives.
 func (o *outlet) send(b []byte) (sent, alive bool) {
 	switch unix.Sendto(o.fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) {
 	case nil:

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// A message is what processes tell each other over their unix sockets.
+// A message is what one process sends to another's unix socket.
 //
 //	byte 0      kind
 //	byte 1      version
-//	bytes 2-3   block of the sender's socket, to answer to
+//	bytes 2-3   block of the sender, whose mailbox gets the answer
 //	bytes 4-11  nonce
 //	then        datagram: address (16), source (16), source port (2), traffic class (1), payload
 //	            here:     address (16), index (2), blocks (2 each)
@@ -19,7 +19,7 @@ type message struct {
 	kind    kind
 	from    uint32 // block
 	nonce   uint64
-	addr    netip.Addr // the local address that it is about
+	addr    netip.Addr // the local address that the message is about
 	source  netip.AddrPort
 	class   uint8
 	payload []byte
@@ -30,10 +30,10 @@ type message struct {
 type kind uint8
 
 const (
-	whoMessage      kind = 1 // who are you?
-	meMessage       kind = 2 // the answer: one of the same user
-	datagramMessage kind = 3 // a datagram that is yours
-	hereMessage     kind = 4 // the answer to a probe of a socket: these blocks are here
+	whoMessage      kind = 1 // asks for proof that the receiver is of the same user
+	meMessage       kind = 2 // answers that; the credentials are the proof
+	datagramMessage kind = 3 // carries a datagram for the receiver
+	hereMessage     kind = 4 // answers a probe: which blocks the process behind the socket has claimed
 )
 
 const (
@@ -42,7 +42,7 @@ const (
 	datagramHeader = messageHeader + 16 + 16 + 2 + 1
 	hereHeader     = messageHeader + 16 + 2
 
-	// maxMessage is the longest, hereMessage with all blocks.
+	// maxMessage is the length of the longest message: a hereMessage with all blocks.
 	maxMessage = max(datagramHeader+maxDatagram, hereHeader+2*numBlocks)
 )
 
@@ -76,7 +76,7 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 
 func addrAt(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)).Unmap() }
 
-// decode takes a message apart. Its payload is a part of b.
+// decode decodes b. The message's payload is a part of b, not a copy.
 func (m *message) decode(b []byte) error {
 	if len(b) < messageHeader || b[1] != messageVersion {
 		return errMessage

@@ -14,17 +14,17 @@ import (
 )
 
 // Netdev is a network interface whose links share their addresses with other processes of the
-// same user. It belongs to one device, whose QPNs are of the blocks that Claim took.
+// same user. It belongs to one device. The device's QPNs are from the blocks that Claim has taken.
 type Netdev struct {
 	*udp.Netdev
 
 	owned  [numBlocks]atomic.Bool
 	owners atomic.Pointer[owners] // nil before the first Claim
-	gsi    atomic.Bool            // there is a QP1
+	gsi    atomic.Bool            // this process has a QP1
 
 	mu     sync.Mutex
-	boxes  []*mailbox           // of blocks
-	named  map[boxName]*mailbox // of services, and of addresses whose QP1 is this one for all else
+	boxes  []*mailbox           // of the blocks claimed
+	named  map[boxName]*mailbox // of the services claimed, and of the addresses where this process stands in
 	links  map[netip.Addr]*Link
 	closed bool
 	served sync.WaitGroup
@@ -32,12 +32,12 @@ type Netdev struct {
 
 var _ link.Netdev = (*Netdev)(nil)
 
-// Share returns the shared form of a network interface.
+// Share returns a Netdev that shares the addresses of a network interface.
 func Share(n *udp.Netdev) *Netdev {
 	return &Netdev{Netdev: n, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
 }
 
-// Claim takes a block of QPNs for this process, or returns false if it has an owner.
+// Claim claims a block of QPNs for this process. It returns false if the block has an owner.
 func (n *Netdev) Claim(block uint32) (bool, error) {
 	if block == specialBlock || block >= controlBlock {
 		return false, nil
@@ -67,10 +67,10 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 	return true, nil
 }
 
-// serve has the messages to a mailbox handled.
+// serve begins to handle the messages to a mailbox.
 func (n *Netdev) serve(box *mailbox) { n.served.Go(func() { box.serve(n.message) }) }
 
-// message handles what another process of the same user has sent to a mailbox.
+// message handles a message that another process of the same user has sent to a mailbox.
 func (n *Netdev) message(b []byte) {
 	var m message
 	owners := n.owners.Load()
@@ -96,8 +96,8 @@ func (n *Netdev) message(b []byte) {
 	}
 }
 
-// blocks returns what the process has claimed.
-// The special block is among it if this process stands in for all at the address.
+// blocks returns the blocks that the process has claimed. If the process stands in for all at the
+// address, the special block is one of them.
 func (n *Netdev) blocks(addr netip.Addr) []uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,7 +111,7 @@ func (n *Netdev) blocks(addr netip.Addr) []uint32 {
 	return bs
 }
 
-// Open implements link.Netdev. An address has one link at a time.
+// Open implements link.Netdev. An address has at most one link at a time.
 func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	u, err := n.OpenShared(addr)
 	if err != nil {
@@ -135,7 +135,7 @@ func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	return l, nil
 }
 
-// Close gives the blocks back. Links stay open, for QPs of their own process only.
+// Close gives the blocks back. Links stay open, but only for the QPs of this process.
 func (n *Netdev) Close() error {
 	n.mu.Lock()
 	closed := n.closed

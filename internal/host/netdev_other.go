@@ -9,8 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 )
 
-// Netdev is a network interface whose addresses belong to one process each: this system has
-// no abstract unix sockets, on which sharing rests.
+// Netdev is a network interface whose addresses belong to one process each. Sharing needs abstract
+// unix sockets, which this system does not have.
 type Netdev struct{ *udp.Netdev }
 
 var _ link.Netdev = (*Netdev)(nil)
@@ -18,13 +18,13 @@ var _ link.Netdev = (*Netdev)(nil)
 // Share returns the network interface.
 func Share(n *udp.Netdev) *Netdev { return &Netdev{n} }
 
-// ClaimService gives every service of the address to this process.
+// ClaimService always succeeds: this process is alone.
 func (n *Netdev) ClaimService(netip.Addr, uint64) (release func(), ok bool, err error) {
 	return func() {}, true, nil
 }
 
-// ServeGSI does nothing: whatever comes is this process's.
+// ServeGSI does nothing: everything that comes is for this process.
 func (n *Netdev) ServeGSI(bool) {}
 
-// Claim takes a block of QPNs for this process, which is alone.
+// Claim always succeeds: this process is alone.
 func (n *Netdev) Claim(uint32) (bool, error) { return true, nil }

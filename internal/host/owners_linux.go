@@ -12,55 +12,56 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owners knows the processes that own what other mailboxes stand for, as far as there was reason to ask.
+// owners knows the processes that own other mailboxes, as far as there was a reason to look for
+// them.
 type owners struct {
-	self uint32 // the block that answers are to come to
+	self uint32 // the block whose mailbox gets the answers
 
 	mu      sync.Mutex
 	closed  bool
-	by      map[boxName]*owner
-	asked   map[uint64]*owner // who has an outlet, by nonce
-	held    int               // messages, for all owners
-	outlets int               // open
-	turn    uint64            // counts uses, to know the oldest
+	byName  map[boxName]*owner
+	byNonce map[uint64]*owner // those with an outlet, by the nonce that they were asked with
+	held    int               // messages held for all owners
+	outlets int               // how many are open
+	turn    uint64            // counts the uses of owners, so that the oldest is known
 
-	looked  time.Time // when the count of lookups began
-	lookups [boxKinds]int
+	lookupsSince time.Time // when lookups began to count
+	lookups      [boxKinds]int
 }
 
 func newOwners(self uint32) *owners {
-	return &owners{self: self, by: map[boxName]*owner{}, asked: map[uint64]*owner{}}
+	return &owners{self: self, byName: map[boxName]*owner{}, byNonce: map[uint64]*owner{}}
 }
 
-// owner is the process behind a mailbox.
+// owner is the process that owns a mailbox, or none.
 type owner struct {
-	name   boxName
-	out    *outlet   // nil when nobody has it
-	since  time.Time // when it was reached, or got the latest message that had to wait
-	used   uint64    // the latest turn
-	nonce  uint64
-	proved bool // has answered with the credentials of this user
+	name         boxName
+	out          *outlet   // nil when the mailbox has no owner
+	lastProgress time.Time // when the owner was found, was found absent, or took a message that had waited
+	used         uint64    // owners.turn at the latest use
+	nonce        uint64
+	proved       bool // it has answered with the credentials of this user
 
-	held  [][]byte      // messages, until it has proved that and has room
-	delay time.Duration // before the next try to send them; 0 when none is due
+	held  [][]byte      // messages, held until it has proved that and has room
+	delay time.Duration // until the next attempt to send them; 0 when there is none
 }
 
-// pass hands a message to the owner of a mailbox: at once, or when the owner has room and has proved who
-// it is. It does not block. The message is not sent if it is lost for certain, and nobody is found if
-// that is because there is no owner.
+// pass sends a message to the owner of a mailbox: at once, or once the owner has room and has
+// proved that it is of this user. pass does not block. sent is false if the message is certainly
+// lost, and found is false if the reason is that the mailbox has no owner.
 func (o *owners) pass(name boxName, msg []byte) (sent, found bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := o.find(name)
 	if w == nil {
-		return false, true // for all that is known
+		return false, true // it may have an owner
 	}
 	if w.proved && len(w.held) == 0 {
 		sent, alive := w.out.send(msg)
 		if sent {
 			return true, true
 		}
-		// If the process has ended, another one may have the name by now.
+		// If the process has ended, another one may own the mailbox by now.
 		if !alive && !o.reach(w) {
 			return false, true
 		}
@@ -72,7 +73,7 @@ func (o *owners) pass(name boxName, msg []byte) (sent, found bool) {
 		return false, true
 	}
 	if len(w.held) == 0 {
-		w.since = time.Now()
+		w.lastProgress = time.Now()
 	}
 	o.held++
 	w.held = append(w.held, slices.Clone(msg))
@@ -80,8 +81,9 @@ func (o *owners) pass(name boxName, msg []byte) (sent, found bool) {
 	return true, true
 }
 
-// answer sends a message to a block's owner whoever it is: it must hold nothing that others may
-// not know. It is not kept if there is no room: who asks, asks again.
+// answer sends a message to the owner of a block, which need not have proved anything: the message
+// must contain nothing that other users may not know. It is lost if there is no room. A process
+// that gets no answer asks again.
 func (o *owners) answer(block uint32, m *message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,7 +99,7 @@ func (o *owners) answer(block uint32, m *message) {
 	}
 }
 
-// retry has what is held sent, unless that is due already.
+// retry makes an attempt to send what is held after delay, unless there is one to come already.
 func (o *owners) retry(w *owner, delay time.Duration) {
 	if w.delay != 0 {
 		return
@@ -106,14 +108,14 @@ func (o *owners) retry(w *owner, delay time.Duration) {
 	time.AfterFunc(delay, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if w.delay = 0; o.by[w.name] == w && len(w.held) > 0 {
+		if w.delay = 0; o.byName[w.name] == w && len(w.held) > 0 {
 			o.flush(w, min(2*delay, retryMax))
 		}
 	})
 }
 
-// flush sends what is held and may be sent. It tries again after delay, but not for a process that
-// gives no sign of life.
+// flush sends as much of what is held as it can. For the rest it tries again after delay, but it
+// gives up a process that gives no sign of life.
 func (o *owners) flush(w *owner, delay time.Duration) {
 	n := 0
 	for ; n < len(w.held) && w.proved; n++ {
@@ -129,27 +131,27 @@ func (o *owners) flush(w *owner, delay time.Duration) {
 	if n > 0 {
 		w.held = slices.Delete(w.held, 0, n)
 		o.held -= n
-		w.since, delay = time.Now(), retryMin
+		w.lastProgress, delay = time.Now(), retryMin
 	}
 	switch {
 	case len(w.held) == 0:
 		w.held = nil
-	case time.Since(w.since) > holdTime:
+	case time.Since(w.lastProgress) > holdTime:
 		o.gone(w)
 	default:
-		if !w.proved && delay == retryMax { // the question was lost, perhaps
+		if !w.proved && delay == retryMax { // perhaps the question was lost
 			o.ask(w)
 		}
 		o.retry(w, delay)
 	}
 }
 
-// find returns what is known of a mailbox' owner, and asks who it is if nothing is. It returns nil
-// if it cannot look at present.
+// find returns the owner of a mailbox. It looks for the owner if it does not know it. It returns
+// nil if it may not look at present.
 func (o *owners) find(name boxName) *owner {
 	o.turn++
-	w := o.by[name]
-	if w == nil || w.out == nil && time.Since(w.since) >= absentTime {
+	w := o.byName[name]
+	if w == nil || w.out == nil && time.Since(w.lastProgress) >= absentTime {
 		w = &owner{name: name}
 		if !o.reach(w) {
 			return nil
@@ -159,8 +161,8 @@ func (o *owners) find(name boxName) *owner {
 	return w
 }
 
-// reach connects to who owns the mailbox now, and asks for proof of who it is. What is held stays. It
-// reports false if it cannot look.
+// reach connects to the process that owns the mailbox now, and asks it to prove that it is of this
+// user. Held messages stay. reach reports false if it may not look at present.
 func (o *owners) reach(w *owner) bool {
 	held := w.held
 	w.held = nil
@@ -173,9 +175,9 @@ func (o *owners) reach(w *owner) bool {
 		}
 		return ok
 	}
-	o.by[w.name] = w
+	o.byName[w.name] = w
 	w.out, w.nonce, w.held, w.used = out, rand.Uint64(), held, o.turn
-	o.asked[w.nonce] = w
+	o.byNonce[w.nonce] = w
 	if !o.ask(w) {
 		o.gone(w)
 	} else if len(held) > 0 {
@@ -184,26 +186,27 @@ func (o *owners) reach(w *owner) bool {
 	return true
 }
 
-// absent takes note that nobody has a mailbox. Of services it does not: who has just begun to
-// serve one must be found at once, or the client is told that there is nobody. The network names too many of
-// them besides.
+// absent takes note that a mailbox has no owner. It does not for services: a process that has just
+// claimed one must be found at once, or the client would be told that nobody serves it. Besides,
+// the network can name any number of services.
 func (o *owners) absent(w *owner) {
 	if w.name.kind == serviceBox {
-		if o.by[w.name] == w {
-			delete(o.by, w.name)
+		if o.byName[w.name] == w {
+			delete(o.byName, w.name)
 		}
 		return
 	}
-	o.by[w.name] = w
+	o.byName[w.name] = w
 }
 
-// connect returns nil if nobody owns the mailbox, and false if it cannot look.
+// connect returns an outlet to the mailbox' owner, nil if there is none. It reports false if it may
+// not look at present.
 func (o *owners) connect(name boxName) (*outlet, bool) {
 	if o.closed {
 		return nil, false
 	}
-	if time.Since(o.looked) >= absentTime {
-		o.looked, o.lookups = time.Now(), [boxKinds]int{}
+	if time.Since(o.lookupsSince) >= absentTime {
+		o.lookupsSince, o.lookups = time.Now(), [boxKinds]int{}
 	}
 	if o.lookups[name.kind]++; o.lookups[name.kind] > maxLookups {
 		return nil, false
@@ -219,11 +222,12 @@ func (o *owners) connect(name boxName) (*outlet, bool) {
 	return out, true
 }
 
-// oldest returns the owner with an outlet that was of no use for the longest time. Those who have not
-// proved who they are come first, so that a stranger who takes many names does not displace others.
+// oldest returns the owner with an outlet that has not been used for the longest time. Owners that
+// have not proved who they are come first. So a stranger who binds many names displaces no process
+// of this user.
 func (o *owners) oldest() *owner {
 	var old *owner
-	for _, w := range o.by {
+	for _, w := range o.byName {
 		if w.out == nil {
 			continue
 		}
@@ -234,32 +238,33 @@ func (o *owners) oldest() *owner {
 	return old
 }
 
-// ask asks an owner to prove who it is. It reports false if there is nobody any more.
+// ask asks an owner to prove that it is of this user. It reports false if the process has ended.
 func (o *owners) ask(w *owner) bool {
 	who := message{kind: whoMessage, from: o.self, nonce: w.nonce}
 	_, alive := w.out.send(who.appendTo(nil))
 	return alive
 }
 
-// gone forgets a process that has ended, or has not answered.
+// gone forgets an owner that has ended or does not answer.
 func (o *owners) gone(w *owner) {
 	if w.out != nil {
 		w.out.close()
 		o.outlets--
-		delete(o.asked, w.nonce)
+		delete(o.byNonce, w.nonce)
 	}
 	o.held -= len(w.held)
-	*w = owner{name: w.name, since: time.Now()}
-	if o.by[w.name] == w {
+	*w = owner{name: w.name, lastProgress: time.Now()}
+	if o.byName[w.name] == w {
 		o.absent(w)
 	}
 }
 
-// prove takes note that who was asked by a nonce is of this user, and sends what was held for it.
+// prove takes note that the owner which was asked with a nonce is of this user. It sends what was
+// held for that owner.
 func (o *owners) prove(nonce uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	w := o.asked[nonce]
+	w := o.byNonce[nonce]
 	if w == nil {
 		return
 	}
@@ -269,12 +274,12 @@ func (o *owners) prove(nonce uint64) {
 	}
 }
 
-// close forgets everybody for good.
+// close forgets all owners for good.
 func (o *owners) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	for _, w := range o.by {
+	for _, w := range o.byName {
 		o.gone(w)
 	}
 }

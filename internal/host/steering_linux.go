@@ -15,35 +15,37 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// steering keeps the program of an address up to date. To find out which process is behind
-// which socket it sends a datagram to each index, which the program delivers there, and
-// whoever receives it answers with its blocks. Beyond the last index the kernel goes by its hash, so
-// a process that answers twice marks the end.
+// steering keeps the program of an address up to date. A survey finds out which process is behind
+// which socket: it sends a probe to each index, the program delivers the probe to the socket of
+// that index, and the process that receives it answers with its blocks. Beyond the last index the
+// kernel picks a socket by its hash. So the first index at which a process answers again is the
+// end.
 //
-// Strays tell that the program is out of date, but those that stray to a process that is stopped
-// tell nobody. So whenever nobody has asked for a while, somebody does.
+// A process that receives strays knows that the program is out of date. But a process that is
+// stopped notices no strays. So if nobody has made a survey for a while, one of the processes makes
+// one.
 type steering struct {
 	link *Link
 
-	wanted chan struct{} // a renewal is due
-	hurry  chan struct{} // and not only after the pause
-	done   chan struct{}
-	ended  chan struct{}
-	ready  chan struct{} // closed once the first survey is over
+	wanted   chan struct{} // cap 1: a renewal is due
+	hurry    chan struct{} // cap 1: it must not wait for the end of the pause
+	done     chan struct{}
+	ended    chan struct{}
+	surveyed chan struct{} // closed once a survey has found this process's own socket
 
 	mu      sync.Mutex
 	nonce   uint64         // of the probes under way
 	answers map[int]answer // to them, by index
-	changed chan struct{}  // an answer has come
-	members []uint32       // the processes at the address, by the block that each gives as its own
+	changed chan struct{}  // cap 1: an answer has come
+	members []uint32       // the processes at the address, each by the block that it answers to
 
-	asked atomic.Int64 // when another process's latest probe came, in ns of Unix time
+	lastProbed atomic.Int64 // when the latest probe of another process came, in ns of Unix time
 }
 
-// answer is who is behind a socket: the block that its process gives as its own, and all of them.
+// answer says which process is behind a socket.
 type answer struct {
-	process uint32
-	blocks  []uint32
+	process uint32   // the block that it answers to
+	blocks  []uint32 // all that it has claimed
 }
 
 func (a answer) equal(b answer) bool {
@@ -52,14 +54,17 @@ func (a answer) equal(b answer) bool {
 
 func (s *steering) init(l *Link) {
 	*s = steering{
-		link: l, wanted: make(chan struct{}, 1), hurry: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}), changed: make(chan struct{}, 1), ready: make(chan struct{}),
+		link:   l,
+		wanted: make(chan struct{}, 1), hurry: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		done: make(chan struct{}), ended: make(chan struct{}), surveyed: make(chan struct{}),
 	}
 	go s.run()
 }
 
 func (s *steering) renew() { signal(s.wanted) }
 
-// renewNow does not wait until the pause after the latest renewal ends: this process has something new.
+// renewNow is for when this process has something new: the renewal does not wait for the end of the
+// pause after the latest one.
 func (s *steering) renewNow() {
 	signal(s.wanted)
 	signal(s.hurry)
@@ -77,12 +82,12 @@ func (s *steering) close() {
 	<-s.ended
 }
 
-// run makes the program anew when that is due, not too often.
+// run renews the program when that is due, but not too often.
 func (s *steering) run() {
 	defer close(s.ended)
 	pause := renewMin
 	known := map[int]answer{} // as of the latest program
-	var ready sync.Once
+	var firstSurvey sync.Once
 	check := time.NewTimer(checkTime)
 	defer check.Stop()
 	for {
@@ -91,7 +96,7 @@ func (s *steering) run() {
 		case <-s.wanted:
 		case <-check.C:
 			s.link.netdev.tryStandIn(s.link)
-			if asked := time.Unix(0, s.asked.Load()); len(known) < 2 || time.Since(asked) < checkTime {
+			if asked := time.Unix(0, s.lastProbed.Load()); len(known) < 2 || time.Since(asked) < checkTime {
 				check.Reset(checkTime + rand.N(checkTime/4))
 				continue
 			}
@@ -101,12 +106,12 @@ func (s *steering) run() {
 		}
 		found, whole := s.survey(known)
 		if whole && len(known) == 0 && s.own(found) == noSocket {
-			// As long as there is no program, the kernel's hash gives all probes to somebody.
+			// Without a program the kernel picks a socket for each probe by its hash.
 			_ = s.link.Steer(program(nil, noSocket))
 			found, _ = s.survey(known)
 		}
 		own := s.own(found)
-		if own == noSocket && s.link.netdev.owners.Load() != nil { // this process has had no time to receive
+		if own == noSocket && s.link.netdev.owners.Load() != nil { // this process has not received its own probe in time
 			s.renew()
 		}
 		select {
@@ -114,19 +119,19 @@ func (s *steering) run() {
 			return
 		default:
 		}
-		// Traffic for blocks that no socket of this address has, or for stopped processes, keeps
-		// asking for a renewal that finds nothing new.
+		// Some traffic asks for renewals that find nothing new, again and again: that for blocks
+		// which no socket of this address has, and that for stopped processes.
 		if pause = min(2*pause, renewMax); checking || !maps.EqualFunc(found, known, answer.equal) {
 			pause = renewMin
 		}
 		known = found
 		s.remember(known)
 		if own != noSocket {
-			// A kernel that takes no program leaves the work to those who pass on.
+			// If the kernel takes no program, passing on does all the work.
 			_ = s.link.Steer(program(steerBy(known), own))
-			ready.Do(func() { close(s.ready) })
+			firstSurvey.Do(func() { close(s.surveyed) })
 		}
-		check.Reset(checkTime + rand.N(checkTime/4)) // so that not all ask at once
+		check.Reset(checkTime + rand.N(checkTime/4)) // at random, so that not all processes check at once
 		select {
 		case <-time.After(pause):
 		case <-s.hurry:
@@ -170,8 +175,8 @@ func (s *steering) own(known map[int]answer) uint32 {
 	return noSocket
 }
 
-// survey asks every socket of the address who it is. Of those that do not answer, as while a
-// process is stopped, it assumes what was known; whole reports that there are none of these.
+// survey finds out the process behind every socket of the address. A process that is stopped does
+// not answer. For such a socket survey assumes what was known; whole reports that there is none.
 func (s *steering) survey(known map[int]answer) (found map[int]answer, whole bool) {
 	s.mu.Lock()
 	s.nonce = rand.Uint64()
@@ -182,7 +187,7 @@ func (s *steering) survey(known map[int]answer) (found map[int]answer, whole boo
 	wait := probeAgain
 	again := time.NewTimer(wait)
 	defer again.Stop()
-	probes := firstProbes // how many there are at least, and how many have been asked
+	probes := firstProbes // how many sockets to look for
 	if len(known) > 0 {
 		probes = len(known) + 2
 	}
@@ -195,15 +200,15 @@ func (s *steering) survey(known map[int]answer) (found map[int]answer, whole boo
 		if end < 0 && len(found) > probes/2 && probes < maxProbes { // there may be more
 			probes *= 2
 		}
-		if n := min(probes, s.answered()+window); n > asked {
+		if n := min(probes, s.answerCount()+window); n > asked {
 			s.probe(asked, n, nonce, flow)
 			asked = n
 		}
 		select {
 		case <-s.changed:
 		case <-again.C:
-			// From another port, so that the kernel's hash gives what is beyond the last socket to
-			// another process: the one before may be stopped.
+			// Probes beyond the last socket go where the kernel's hash says, which may be a stopped
+			// process. From another port the hash gives them to another process.
 			flow++
 			s.probe(0, asked, nonce, flow)
 			window += probeWindow // some may never answer
@@ -228,8 +233,8 @@ func steerBy(known map[int]answer) map[uint32]int {
 	return steer
 }
 
-// evaluate sorts the answers. end is the number of sockets, or -1 if it is not known yet; whole
-// reports whether each of them has answered.
+// evaluate returns which process is behind which socket, according to the answers so far. end is
+// the number of sockets, or -1 while it is not known. whole reports that all of them have answered.
 func (s *steering) evaluate(known map[int]answer) (found map[int]answer, end int, whole bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +264,7 @@ func (s *steering) evaluate(known map[int]answer) (found map[int]answer, end int
 		}
 		if a, ok := known[i]; ok {
 			if _, elsewhere := first[a.process]; !elsewhere {
-				// What is for nobody in particular must not go to a process that is stopped.
+				// It may be stopped, and must not get what is for no process in particular.
 				a.blocks = slices.DeleteFunc(slices.Clone(a.blocks), func(b uint32) bool { return b == specialBlock })
 				found[i] = a
 			}
@@ -268,11 +273,11 @@ func (s *steering) evaluate(known map[int]answer) (found map[int]answer, end int
 	return found, end, whole
 }
 
-// probePayload is what a probe holds behind its headers: nonce and the block to answer to.
+// probePayload is the length of a probe's payload: a nonce and the block to answer to.
 const probePayload = 8 + 4
 
-// probe sends a datagram to each socket of the indexes [from, to) that has not answered: a UD
-// SEND to the QPN that stands for it.
+// probe sends a probe to each socket of the indexes [from, to) that has not answered. A probe is a
+// UD SEND to the QPN that stands for the socket.
 func (s *steering) probe(from, to int, nonce uint64, flow uint32) {
 	l := s.link
 	owners := l.netdev.owners.Load()
@@ -301,8 +306,8 @@ func (s *steering) probe(from, to int, nonce uint64, flow uint32) {
 	l.Send(batch)
 }
 
-// answered returns how many indexes there are answers for.
-func (s *steering) answered() int {
+// answerCount returns the number of sockets that have answered.
+func (s *steering) answerCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.answers)
@@ -315,8 +320,8 @@ func (s *steering) hasAnswered(index int) bool {
 	return ok
 }
 
-// probed answers a probe that has reached this socket. Only this host's own are answered, and
-// only to a mailbox, so that nobody outside learns or causes anything.
+// probed answers a probe that has reached this socket. It answers only probes of this host, and
+// only to a mailbox. So nobody outside learns or causes anything.
 func (s *steering) probed(d *link.Datagram, index int) {
 	var p wire.Packet
 	l := s.link
@@ -333,12 +338,12 @@ func (s *steering) probed(d *link.Datagram, index int) {
 	case to == m.from:
 		s.here(&m)
 	case to < numBlocks:
-		s.asked.Store(time.Now().UnixNano())
+		s.lastProbed.Store(time.Now().UnixNano())
 		owners.answer(to, &m)
 	}
 }
 
-// here takes an answer.
+// here takes an answer to a probe.
 func (s *steering) here(m *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

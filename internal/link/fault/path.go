@@ -44,7 +44,7 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 	p.n++
 	fate := p.dice.Fate(f, n)
 	marked := *d
-	if (fate.Marked || f.MarkCEAbove > 0 && q.waiting(f, now) > f.MarkCEAbove) && d.TrafficClass&link.ECNMask != link.NotECT {
+	if (fate.Marked || f.MarkCEAbove > 0 && q.backlog(f, now) > f.MarkCEAbove) && d.TrafficClass&link.ECNMask != link.NotECT {
 		marked.TrafficClass |= link.CE
 		d = &marked
 	}

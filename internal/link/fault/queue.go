@@ -139,8 +139,8 @@ func (q *Queue) arrive(p *parcel) {
 	q.bytes += len(p.d.Payload)
 }
 
-// waiting returns how many bytes wait for f.Rate, and to be popped.
-func (q *Queue) waiting(f *Faults, now time.Duration) int {
+// backlog returns how many bytes wait for f.Rate, and to be popped.
+func (q *Queue) backlog(f *Faults, now time.Duration) int {
 	n := q.bytes
 	if f.Rate > 0 && q.busy > now {
 		n += int((q.busy - now).Seconds() * float64(f.Rate))

@@ -185,8 +185,8 @@ func (p *path) unlock() {
 	s := p.to
 	if s.link != nil {
 		s.link.available.Store(int64(s.queue.Len()))
-		if s.waiting && s.queue.Len() > 0 {
-			s.waiting = false
+		if s.inWait && s.queue.Len() > 0 {
+			s.inWait = false
 			s.link.look()
 		}
 	}
@@ -259,7 +259,7 @@ func (l *Link) Wait(d time.Duration) error {
 				return nil
 			}
 		}
-		s.waiting = true
+		s.inWait = true
 		s.mu.Unlock()
 
 		if d >= 0 {
@@ -335,6 +335,6 @@ func (l *Link) Close() error {
 	l.drops = l.at.queue.Dropped() - l.droppedBefore
 	l.at.queue.Clear()
 	l.at.link = nil
-	l.at.waiting = false
+	l.at.inWait = false
 	return nil
 }

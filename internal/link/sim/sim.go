@@ -212,8 +212,8 @@ func (n *Network) stationLocked(addr netip.Addr) *station {
 type station struct {
 	attached atomic.Bool // a Netdev that is up has the address
 
-	mu      sync.Mutex
-	queue   *fault.Queue // empty unless link is open
-	link    *Link        // nil when none is open
-	waiting bool         // link is in Wait
+	mu     sync.Mutex
+	queue  *fault.Queue // empty unless link is open
+	link   *Link        // nil when none is open
+	inWait bool         // link is in Wait
 }

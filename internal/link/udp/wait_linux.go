@@ -30,7 +30,7 @@ type waiter struct {
 	mu       sync.Mutex
 	watched  []int // descriptors in the set
 	closed   bool
-	waiting  bool
+	inWait   bool
 	woken    bool
 	deadline bool // epoll has one
 }
@@ -86,7 +86,7 @@ func (w *waiter) add(fd int) error {
 		return link.ErrClosed
 	}
 	events := uint32(disarmed)
-	if w.waiting {
+	if w.inWait {
 		events = armed
 	}
 	if err := w.control(unix.EPOLL_CTL_ADD, fd, events); err != nil {
@@ -125,7 +125,7 @@ func (w *waiter) begin(d time.Duration) (bool, error) {
 		w.epoll.SetReadDeadline(time.Time{})
 		w.deadline = false
 	}
-	w.waiting = true
+	w.inWait = true
 	w.fired = 0
 	for _, fd := range w.watched {
 		if err := w.control(unix.EPOLL_CTL_MOD, fd, armed); err != nil {
@@ -139,7 +139,7 @@ func (w *waiter) begin(d time.Duration) (bool, error) {
 func (w *waiter) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiting = false
+	w.inWait = false
 	w.woken = false
 	if w.closed {
 		return link.ErrClosed
@@ -184,7 +184,7 @@ func (l *Link) Wake() {
 		return
 	}
 	w.woken = true
-	if w.waiting {
+	if w.inWait {
 		w.epoll.SetReadDeadline(time.Unix(1, 0))
 		w.deadline = true
 	}
