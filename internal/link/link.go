@@ -1,5 +1,6 @@
-// Package link says how RoCEv2 datagrams travel between software devices: over UDP, over a
-// simulated network, and through middleware that watches or disturbs either.
+// Package link defines how a software device sends and receives RoCEv2 datagrams. A Link carries
+// the datagrams of one local address. The packages below this one implement it over UDP and over a
+// simulated network, and provide middleware that watches or disturbs the datagrams of a Link.
 package link
 
 import (
@@ -26,20 +27,20 @@ type Datagram struct {
 	Payload     []byte
 	SegmentSize int
 
-	// TrafficClass is the IPv4 TOS or the IPv6 traffic class: DSCP in the upper six bits, ECN in the
-	// lower two. It is that of every datagram of a train. On the way in, datagrams of different
+	// TrafficClass is the IPv4 TOS or the IPv6 traffic class: DSCP in the upper six bits, ECN in
+	// the lower two. It is that of every datagram of a train. On the way in, datagrams of different
 	// classes are never joined to one train, so no mark of congestion is lost.
 	TrafficClass uint8
 
 	// ID is the IPv4 identification of the first datagram, and IDKnown says whether the
 	// link could see it. Links only set them on what they receive: on the way out the
-	// identification follows from the position in the train (see Link.Send).
+	// identification is the position in the train (see Link.Send).
 	ID      uint16
 	IDKnown bool
 }
 
-// The ECN bits of TrafficClass, by RFC 3168. A router that is congested turns either of ECT0 and ECT1 into
-// CE, and may drop what is NotECT.
+// The ECN bits of TrafficClass, by RFC 3168. A congested router turns ECT0 and ECT1 into CE. What
+// is NotECT it can only drop.
 const (
 	NotECT  = 0b00 // the transport takes no note of marks
 	ECT1    = 0b01
@@ -64,16 +65,17 @@ func (d *Datagram) Segment(i int) []byte {
 	return d.Payload[i*d.SegmentSize : min((i+1)*d.SegmentSize, len(d.Payload))]
 }
 
-// A Link carries the datagrams of one local address. Send, Wake, Stats and Close may be
-// called from any goroutine at any time. Recv is called by one goroutine at a time and
-// Wait by one goroutine at a time, which may be two different ones.
+// A Link carries the datagrams of one local address. Send, Wake, Stats and Close may be called from
+// any goroutine at any time. At most one goroutine at a time may call Recv, and at most one Wait.
+// They may be different ones.
 type Link interface {
 	// Addr is the address and port at which peers reach this link.
 	Addr() netip.AddrPort
 
-	// Source returns the source address and port that datagrams of a flow must carry in
-	// Datagram.Src. A flow is any number, for example a QPN; equal flows have equal
-	// sources, and different flows are spread over a few, for the routers' hashes.
+	// Source returns the source address and port that datagrams of a flow must have in
+	// Datagram.Src. A flow is any number, for example a QPN. Equal flows have equal sources.
+	// Different flows are spread over a few sources, so that the routers' hashes spread them over
+	// paths.
 	Source(flow uint32) netip.AddrPort
 
 	// MaxTrain is the number of datagrams that one Datagram may hold on the way out, at
@@ -81,18 +83,18 @@ type Link interface {
 	// take trains.
 	MaxTrain() int
 
-	// Send sends a batch in order and does not keep it. Over IPv4 the i-th datagram
-	// of each train, counted from 0, leaves with identification i and with DF set, so
-	// that the sender can seal an ICRC that covers both. A datagram that cannot be sent is
-	// lost, as on any network, and counted; only a closed link is an error.
+	// Send sends a batch in order and does not keep it. Over IPv4 the i-th datagram of each train,
+	// counted from 0, leaves with identification i and with DF set. The ICRC covers both, so the
+	// sender can compute it. A datagram that cannot be sent is lost, as on any network, and
+	// counted. Only a closed link is an error.
 	Send(batch []Datagram) error
 
-	// Recv fills batch with what has arrived, without blocking; n is 0 when nothing
-	// has. Payloads are valid until the next call.
+	// Recv fills batch with what has arrived, without blocking. n is 0 if nothing has arrived.
+	// Payloads are valid until the next call.
 	Recv(batch []Datagram) (n int, err error)
 
-	// Wait blocks until Recv may find something, or Wake or Close was called, or d has
-	// passed; a negative d sets no limit. It may return early.
+	// Wait blocks until Recv may find something, Wake or Close is called, or d has passed. A
+	// negative d sets no limit. Wait may return early.
 	Wait(d time.Duration) error
 
 	// Wake ends the current Wait or, when there is none, the next.
@@ -102,8 +104,8 @@ type Link interface {
 	Close() error
 }
 
-// A Settler is a Link whose datagrams may come in disorder at first. Settle waits until they do
-// not, for a moment at most; meanwhile somebody must receive.
+// A Settler is a Link whose datagrams may come in disorder at first. Settle waits until they come
+// in order, but only for a moment. Meanwhile somebody must call Recv.
 type Settler interface {
 	Settle()
 }
@@ -114,16 +116,18 @@ type Stats struct {
 	Received, ReceivedBytes uint64
 
 	SendErrors    uint64 // datagrams that could not be sent, and so were lost
-	LastSendError error  // why, for the latest of them
+	LastSendError error  // why the latest of them could not
 
-	ReceiveDrops uint64 // datagrams lost on the way in, where the link can know; a train that overflowed the buffer counts as one
+	// ReceiveDrops is the number of datagrams lost on the way in, as far as the link can know. A
+	// train that overflowed the buffer counts as one.
+	ReceiveDrops uint64
 }
 
-// Middleware puts something around a Link, such as a tracer.
+// Middleware wraps a Link in another one, for example in one that traces.
 type Middleware func(Link) Link
 
-// Chain applies middleware in order: the first sees datagrams nearest to the device, the
-// last nearest to the network.
+// Chain applies middleware to a Link. The first is nearest to the device, the last nearest to the
+// network.
 func Chain(l Link, mw ...Middleware) Link {
 	for i := len(mw) - 1; i >= 0; i-- {
 		l = mw[i](l)
@@ -131,19 +135,19 @@ func Chain(l Link, mw ...Middleware) Link {
 	return l
 }
 
-// A Netdev is a network interface: where a software device takes its addresses from and
-// opens its links on.
+// A Netdev is a network interface. A software device takes its addresses from it, and opens its
+// links on it.
 type Netdev interface {
 	Name() string
 
 	// State returns the interface's present state.
 	State() (NetdevState, error)
 
-	// Changed receives a value some time after the state may have changed; values are
-	// merged. It is closed by Close.
+	// Changed receives a value some time after the state may have changed. One value may stand for
+	// several changes. Close closes the channel.
 	Changed() <-chan struct{}
 
-	// Open makes the link of addr, which must be one of the interface's.
+	// Open opens the link of addr, which must be an address of the interface.
 	Open(addr netip.Addr) (Link, error)
 
 	// Close ends the watch for changes. Links stay open.

@@ -6,30 +6,31 @@ import (
 	"net/netip"
 )
 
-// What Join and Leave return, wrapped, when the caller has lost count.
+// Errors that Join and Leave wrap when the link is a member already, or is none.
 var (
 	ErrJoined    = errors.New("the link is a member of the group already")
 	ErrNotJoined = errors.New("the link is no member of the group")
 )
 
-// A Multicaster is a Link that can be a member of IP multicast groups. Middleware is one always,
-// and passes on what it is asked: whether a Link can join is known by trying, so call the
-// functions Join and Leave. Both methods may be called from any goroutine at any time.
+// A Multicaster is a Link that can be a member of IP multicast groups. Middleware always is one,
+// even if the Link that it wraps is none. So only trying tells whether a Link can join: call the
+// functions Join and Leave rather than these methods. Both methods may be called from any goroutine
+// at any time.
 //
-// Sending to a group needs no membership. A datagram that the link sends to a group goes to all members
-// in reach, other links of this host and the link itself included.
+// Sending to a group needs no membership. A datagram to a group goes to all members in reach,
+// including other links of this host and the link itself.
 type Multicaster interface {
-	// Join makes the link a member: from then on Recv also returns what is sent to
-	// the group at Port, with the group as Datagram.Dst, which the ICRC covers. Nothing is counted: to
-	// join a group twice is ErrJoined.
+	// Join makes the link a member. From then on Recv also returns what is sent to the group at
+	// Port. Its Datagram.Dst is the group, because the ICRC covers that. Memberships are not
+	// counted: to join a group twice is ErrJoined.
 	//
-	// The group is an IPv4 address for a link of an IPv4 address, and else an IPv6 address,
-	// without a zone: it is the group of the link's network interface. The multicast GID of an IPv4 group is
-	// the IPv4-mapped form of its address; that of an IPv6 group is its address.
+	// The group has the IP version of the link's address. It has no zone: the link's network
+	// interface implies it. The multicast GID of an IPv4 group is the IPv4-mapped form of its
+	// address; that of an IPv6 group is its address.
 	Join(group netip.Addr) error
 
-	// Leave ends the membership. What has arrived for the group and was not received is lost.
-	// To leave a group that the link is no member of is ErrNotJoined.
+	// Leave ends the membership. What has arrived for the group and has not been received is lost.
+	// To leave a group that the link is not a member of is ErrNotJoined.
 	Leave(group netip.Addr) error
 }
 
@@ -55,7 +56,7 @@ func noMulticast(verb string, l Link, group netip.Addr) error {
 		verb, group, l.Addr().Addr(), errors.ErrUnsupported)
 }
 
-// CheckGroup returns why a link of address addr cannot join group, nil if it can.
+// CheckGroup returns why a link of address addr cannot join group, or nil.
 func CheckGroup(addr, group netip.Addr) error {
 	var cause string
 	switch {
@@ -75,7 +76,7 @@ func CheckGroup(addr, group netip.Addr) error {
 	return GroupError("join", addr, group, errors.New(cause))
 }
 
-// GroupError is what the methods of a Multicaster return.
+// GroupError returns the error of a Multicaster's method.
 func GroupError(verb string, addr, group netip.Addr, cause error) error {
 	return fmt.Errorf("%s multicast group %v on %v: %w", verb, group, addr, cause)
 }

@@ -9,9 +9,9 @@ import (
 
 // Limits that this implementation chose.
 const (
-	maxHoldBehind   = 8                // datagrams that may overtake a held one
-	maxHold         = time.Millisecond // how long a datagram is held at most
-	maxCorruptFlips = 3                // bits; the ICRC is sure to notice up to 3 in a datagram of 4 KiB
+	maxHoldBehind   = 8                // datagrams that overtake a held one
+	maxHold         = time.Millisecond // how long a datagram is held
+	maxCorruptFlips = 3                // bits that flip; the ICRC certainly finds up to 3 in a datagram of 4 KiB
 )
 
 // Faults says how a network disturbs datagrams. Loss, Duplicate, Reorder, Corrupt and MarkCE are
@@ -19,23 +19,24 @@ const (
 type Faults struct {
 	Loss      float64
 	Duplicate float64 // a second copy arrives, at once or behind up to 8 others
-	Reorder   float64 // held back behind the next 1 to 8 of its pair, 1 ms at most
+	Reorder   float64 // it is held back behind the next 1 to 8 of its pair, for 1 ms at most
 	Corrupt   float64 // 1 to 3 bits of the payload flip
 
-	// Every datagram is delayed by Delay and a random part of Jitter. Jitter alone does not
-	// change the order: a datagram never arrives before the one that its pair sent earlier.
+	// Every datagram is delayed by Delay and a random part of Jitter. Jitter does not change the
+	// order: a datagram never arrives before an earlier one of the same pair.
 	Delay, Jitter time.Duration
 
-	// MarkCE is the probability that a datagram is marked: its ECN bits become link.CE. A datagram that is
-	// link.NotECT is never marked, nor dropped instead.
+	// MarkCE is the probability that a datagram is marked: its ECN bits become link.CE. A datagram
+	// that is link.NotECT is never marked, and not dropped instead.
 	MarkCE float64
 
-	// Rate is how many bytes of payload a Queue lets through in a second; 0 sets no limit. What comes
-	// faster waits, as before a switch port. Nothing is dropped there.
+	// Rate is how many bytes of payload a Queue lets through in a second; 0 sets no limit. What
+	// comes faster waits, as at the port of a switch. Nothing is dropped while it waits for Rate.
 	Rate int
 
-	// MarkCEAbove has a datagram marked as well if more than so many bytes wait in the queue that it
-	// enters: for Rate, and for the receiver. 0 marks none.
+	// MarkCEAbove is a length of the queue in bytes; 0 sets none. A datagram that finds more than
+	// that in the queue is marked as well. What waits for Rate and what waits for the receiver
+	// count.
 	MarkCEAbove int
 }
 
@@ -48,13 +49,13 @@ type Fate struct {
 	Marked     bool
 
 	Duplicate     bool
-	DuplicateHold int // like HoldBehind, for the second copy
+	DuplicateHold int // HoldBehind of the second copy
 
 	base uint64 // of the draws that Corrupt makes
 }
 
-// Dice decide the fates of the datagrams of one pair of addresses. The fate of the n-th is a function of
-// the seed, the pair and n alone: it does not depend on what other pairs do meanwhile.
+// Dice decide the fates of the datagrams of one pair of addresses. The fate of the n-th datagram
+// depends on the seed, the pair and n only, and not on what other pairs do meanwhile.
 type Dice struct{ key uint64 }
 
 // NewDice returns the dice for what src sends to dst.
@@ -68,8 +69,7 @@ func NewDice(seed uint64, src, dst netip.Addr) Dice {
 	return Dice{key}
 }
 
-// Each decision has a draw of its own, so that changing one probability leaves the other
-// decisions as they were.
+// Each decision has its own draw. So changing one probability does not change the other decisions.
 const (
 	drawLoss = iota
 	drawDuplicate
@@ -108,7 +108,7 @@ func (d Dice) Fate(f *Faults, n uint64) Fate {
 	return t
 }
 
-// Corrupt flips t.Flips different bits of payload.
+// Corrupt flips t.Flips bits of payload, all different.
 func (t *Fate) Corrupt(payload []byte) {
 	bits := uint64(len(payload)) * 8
 	var flipped [maxCorruptFlips]uint64

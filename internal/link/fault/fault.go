@@ -1,5 +1,6 @@
-// Package fault disturbs datagrams by a seed. New makes middleware that disturbs a real
-// link; Dice, Path and Queue are what it and the simulated network are made of.
+// Package fault disturbs datagrams as bad networks do, in a way that a seed determines. New makes
+// middleware that disturbs a real link. The simulated network is made of the same parts: Dice, Path
+// and Queue.
 package fault
 
 import (
@@ -22,7 +23,7 @@ const (
 	Both = Outgoing | Incoming
 )
 
-// Config says what New disturbs, and how.
+// Config says which datagrams New disturbs, and how.
 type Config struct {
 	Seed uint64
 
@@ -33,12 +34,12 @@ type Config struct {
 
 	Directions Directions // 0 is Both
 
-	// Match picks the datagrams that are disturbed; nil picks all. It is called one
-	// datagram at a time for each direction, never with a train.
+	// Match picks the datagrams that are disturbed; nil picks all. In each direction it is called
+	// for one datagram at a time, and never for a train.
 	Match func(*link.Datagram) bool
 }
 
-// Counter tells what became of a link's datagrams so far.
+// Counter is implemented by the links of New. Counts returns what became of their datagrams.
 type Counter interface {
 	Counts() (out, in Counts)
 }
@@ -46,12 +47,13 @@ type Counter interface {
 const scratch = 64 // datagrams moved at a time
 
 // New returns middleware that disturbs a link. What becomes of the n-th datagram that Match picks
-// from one address to another follows from the seed, the addresses, n and the direction. What comes in
-// for a multicast group counts as sent to the link's own address, since each member has its own losses.
+// from one address to another depends on the seed, the addresses, n and the direction only. What
+// comes in for a multicast group counts as sent to the link's own address, so that the members of a
+// group do not all lose the same datagrams.
 //
-// Where outgoing datagrams are disturbed, MaxTrain is 1: a train that lost one of its
-// datagrams could not be sent with the identifications that belong to the others. Datagrams that the faults
-// lose appear in Stats as sent or received, as far as the link has seen them.
+// If outgoing datagrams are disturbed, MaxTrain is 1: a train that had lost one of its datagrams
+// could not be sent, because the others would get wrong identifications. Stats counts datagrams
+// that the faults lose as sent or received if the wrapped link has seen them.
 func New(c Config) link.Middleware {
 	if c.Directions == 0 {
 		c.Directions = Both
@@ -66,7 +68,8 @@ func New(c Config) link.Middleware {
 				MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove},
 			now: func() time.Duration { return time.Since(start) },
 		}
-		// A datagram to oneself passes both ways, and should not meet the same fate twice.
+		// A datagram that a link sends to itself passes both ways. It should not meet the same fate
+		// twice.
 		l.out = newHalf(c.Seed)
 		l.in = newHalf(mix(c.Seed + uint64(Incoming)))
 		return l
@@ -84,7 +87,7 @@ type disturbed struct {
 	out, in half
 
 	// Guarded by out.mu.
-	timer         *time.Timer // sends what is late
+	timer         *time.Timer // for sending what is late
 	closed        bool
 	sendErrors    uint64
 	lastSendError error
@@ -98,7 +101,7 @@ type half struct {
 	queue   *Queue
 	paths   map[pair]*Path
 	scratch []link.Datagram
-	one     link.Datagram // a segment of a train on its way through Match
+	one     link.Datagram // a segment of a train, while Match looks at it
 	counts  Counts
 }
 
@@ -167,13 +170,13 @@ func errTrain(d *link.Datagram) error {
 	return fmt.Errorf("send from %v to %v: a train of %d datagrams, but faults make the link's MaxTrain 1", d.Src, d.Dst, d.Segments())
 }
 
-// forward sends what is due, and has the rest sent later. The caller holds out.mu.
+// forward sends what is due, and starts the timer for the rest. The caller holds out.mu.
 func (l *disturbed) forward(now time.Duration) error {
 	h := &l.out
 	h.queue.Arrive(now)
 	for {
 		n := h.queue.Pop(h.scratch)
-		if err := l.Link.Send(h.scratch[:n]); err != nil { // of nothing too: the link may be closed
+		if err := l.Link.Send(h.scratch[:n]); err != nil { // also if n is 0, because the link may be closed
 			return err
 		}
 		if n < len(h.scratch) {

@@ -7,20 +7,21 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// A Path leads from one address to another, and knows what it did to the datagrams so far.
+// A Path leads from one address to another. It counts its datagrams, which decides their fates.
 type Path struct {
 	dice    Dice
 	n       uint64        // datagrams so far
-	lastDue time.Duration // of the datagrams so far that are not held; 0 when all have arrived
+	lastDue time.Duration // when the latest datagram that is not held arrives; 0 if all have arrived
 	held    []heldParcel
 }
 
 type heldParcel struct {
 	p      *parcel
-	behind uint64 // released by the datagram of this number
+	behind uint64 // the number of the datagram that releases it
 }
 
-// Counts is what paths did. The fields of what a datagram met count it once each.
+// Counts is what paths did to datagrams. A datagram counts once in the field of each fault that it
+// met.
 type Counts struct {
 	Lost, Duplicated, Reordered, Corrupted, Marked uint64
 }
@@ -30,14 +31,15 @@ func NewPath(seed uint64, src, dst netip.Addr) *Path {
 	return &Path{dice: NewDice(seed, src, dst)}
 }
 
-// Clear reports whether a network without faults delivers the path's next datagram at
-// once: nothing of the path is under way that it would overtake.
+// Clear reports whether a network without faults may deliver the path's next datagram at once. It
+// may not if that would overtake a datagram of the path that is still under way.
 func (p *Path) Clear() bool { return p.lastDue == 0 && len(p.held) == 0 }
 
 // Skip numbers datagrams that do not come through Pass.
 func (p *Path) Skip(n int) { p.n += uint64(n) }
 
-// Pass takes the path's next datagram, which must be single, and puts into q what f leaves of it.
+// Pass takes the path's next datagram, which must not be a train, and puts into q what f leaves of
+// it.
 func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c *Counts) {
 	q.Arrive(now)
 	n := p.n
@@ -75,7 +77,7 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 			p.put(q, d, &fate, now, due, fate.DuplicateHold)
 		}
 	}
-	// Lost datagrams count too: the rest of a path must not wait for them.
+	// A lost datagram releases others too. They would wait for it for ever otherwise.
 	for i := 0; i < len(p.held); {
 		if h := p.held[i]; h.behind <= n {
 			p.forget(h.p)
@@ -87,7 +89,8 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 	q.Arrive(now)
 }
 
-// put adds a copy that arrives at due or, when held, behind the datagram of number n+hold.
+// put adds a copy of d to q. It arrives at due or, if hold is not 0, behind the hold-th datagram
+// after it.
 func (p *Path) put(q *Queue, d *link.Datagram, fate *Fate, now, due time.Duration, hold int) {
 	if hold == 0 && due <= now && q.limit > 0 && q.count >= q.limit {
 		q.dropped++

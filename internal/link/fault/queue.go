@@ -7,18 +7,19 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// A Queue is where datagrams are between sender and receiver: delayed or held ones by the time
-// they are due, arrived ones in order. It copies what it takes and recycles the
-// copies. It has no lock: the owner guards the queue and the paths that lead to it together.
+// A Queue holds datagrams between sender and receiver. Those that are delayed or held are late, and
+// ordered by the time at which they arrive. Those that have arrived are ready, in order. A Queue
+// copies what it takes, and uses the copies again. It has no lock: its owner guards the queue
+// together with the paths that lead to it.
 type Queue struct {
-	limit   int           // of ready; 0 is none
-	busy    time.Duration // when all that waits for Faults.Rate is through
+	limit   int           // on the number of ready datagrams; 0 is none
+	busy    time.Duration // when Faults.Rate has let everything through
 	dropped uint64
 
-	ready []*parcel // a ring: count from head
+	ready []*parcel // a ring of count parcels, from head on
 	head  int
 	count int
-	bytes int // of their payloads
+	bytes int // of the payloads of ready
 
 	late lateHeap
 	seq  uint64 // of the parcel that became late last
@@ -33,20 +34,21 @@ type parcel struct {
 	due  time.Duration
 	seq  uint64
 	slot int   // in the heap of late parcels
-	path *Path // which holds it, or nil
+	path *Path // the path that holds it, or nil
 }
 
-// NewQueue returns a queue that drops what arrives while limit datagrams wait to be
-// popped; 0 sets no limit.
+// NewQueue returns a queue that drops what arrives while limit datagrams are ready; 0 sets no
+// limit.
 func NewQueue(limit int) *Queue { return &Queue{limit: limit} }
 
-// Len is the number of datagrams in the queue, arrived or not.
+// Len returns the number of datagrams in the queue, late and ready.
 func (q *Queue) Len() int { return q.count + len(q.late) }
 
-// Dropped is the number of datagrams that arrived when the queue was full.
+// Dropped returns the number of datagrams that arrived when the queue was full.
 func (q *Queue) Dropped() uint64 { return q.dropped }
 
-// Next returns when a datagram can be popped: 0 when one has arrived already.
+// Next returns when a datagram can be popped, 0 if one is ready. It reports false if the queue is
+// empty.
 func (q *Queue) Next() (time.Duration, bool) {
 	if q.count > 0 {
 		return 0, true
@@ -66,10 +68,10 @@ func (q *Queue) Push(d *link.Datagram) {
 	q.arrive(q.copy(d))
 }
 
-// Late reports whether datagrams are under way, which Arrive may have to be called for.
+// Late reports whether there are late datagrams, which need Arrive.
 func (q *Queue) Late() bool { return len(q.late) > 0 }
 
-// Arrive lets everything arrive that is due.
+// Arrive makes the late datagrams ready that are due.
 func (q *Queue) Arrive(now time.Duration) {
 	for len(q.late) > 0 && q.late[0].due <= now {
 		p := heap.Pop(&q.late).(*parcel)
@@ -85,7 +87,7 @@ func (q *Queue) Arrive(now time.Duration) {
 	}
 }
 
-// Pop moves arrived datagrams into batch. Their payloads are valid until the next call.
+// Pop moves ready datagrams into batch. Their payloads are valid until the next call.
 func (q *Queue) Pop(batch []link.Datagram) int {
 	q.free = append(q.free, q.lent...)
 	q.lent = q.lent[:0]
@@ -101,7 +103,7 @@ func (q *Queue) Pop(batch []link.Datagram) int {
 	return n
 }
 
-// Clear forgets what is in the queue, and that paths hold any of it. Payloads that Pop
+// Clear empties the queue, and makes paths forget what they hold of it. Payloads that Pop has
 // returned stay valid.
 func (q *Queue) Clear() {
 	for _, p := range q.late {
@@ -139,7 +141,7 @@ func (q *Queue) arrive(p *parcel) {
 	q.bytes += len(p.d.Payload)
 }
 
-// backlog returns how many bytes wait for f.Rate, and to be popped.
+// backlog returns how many bytes wait for f.Rate and for the receiver.
 func (q *Queue) backlog(f *Faults, now time.Duration) int {
 	n := q.bytes
 	if f.Rate > 0 && q.busy > now {
@@ -148,7 +150,7 @@ func (q *Queue) backlog(f *Faults, now time.Duration) int {
 	return n
 }
 
-// through returns when n more bytes are through, at f.Rate.
+// through sends n more bytes through at f.Rate, and returns when they are through.
 func (q *Queue) through(f *Faults, now time.Duration, n int) time.Duration {
 	q.busy = max(q.busy, now) + time.Duration(float64(n)/float64(f.Rate)*float64(time.Second))
 	return q.busy
@@ -161,7 +163,7 @@ func (q *Queue) pushLate(p *parcel) {
 	heap.Push(&q.late, p)
 }
 
-// advance makes a late parcel arrive at due instead, behind what is due at that time already.
+// advance makes a late parcel arrive at due, behind the parcels that are due at that time already.
 func (q *Queue) advance(p *parcel, due time.Duration) {
 	q.seq++
 	p.seq = q.seq
@@ -169,7 +171,8 @@ func (q *Queue) advance(p *parcel, due time.Duration) {
 	heap.Fix(&q.late, p.slot)
 }
 
-// lateHeap is a heap.Interface: the parcel that is due first comes first.
+// lateHeap is a heap.Interface. The first parcel is the one that is due first or, of several, was
+// added first.
 type lateHeap []*parcel
 
 func (h lateHeap) Len() int { return len(h) }

@@ -1,9 +1,10 @@
-// Package pcap writes the datagrams that pass a link to a pcapng file, for Wireshark and tcpdump.
+// Package pcap is middleware that writes the datagrams of a link to a pcapng file, for Wireshark
+// and tcpdump.
 //
-// The link hands over UDP payloads; the IP and UDP headers in the file are made
-// up to be what the ICRC covers. They show the identification and DF that links promise for what is sent; of
-// a received datagram whose identification the link could not see, the file says 0, and then
-// the ICRC of a foreign sender may look wrong.
+// A link handles UDP payloads only. The package makes up IP and UDP headers for the file, such that
+// the ICRC fits. For what is sent they show the identification and DF that links promise. If a link
+// cannot see the identification of what it receives, the file shows 0. The ICRC of a foreign sender
+// may look wrong then.
 package pcap
 
 import (
@@ -22,14 +23,14 @@ import (
 )
 
 const (
-	maxPayload = 1<<16 - 1 - 20 - 8 // bytes: what an IPv4 packet holds besides its header and UDP's
-	hopLimit   = 64                 // or TTL: of the sender's choice, and outside the ICRC
+	maxPayload = 1<<16 - 1 - 20 - 8 // bytes: what an IPv4 packet has room for behind its header and UDP's
+	hopLimit   = 64                 // hop limit or TTL; the sender chooses it, and the ICRC does not cover it
 )
 
 // Options of New.
 type Options struct {
-	// OutgoingOnly leaves out what links receive. With both ends of a conversation
-	// on one Writer, each datagram is in the file once.
+	// OutgoingOnly leaves out what links receive. If one Writer records both ends of a
+	// conversation, each datagram is then in the file once.
 	OutgoingOnly bool
 }
 
@@ -40,14 +41,14 @@ type Writer struct {
 	mu     sync.Mutex
 	ng     *pcapgo.NgWriter
 	buffer gopacket.SerializeBuffer
-	dirty  bool // written since the latest Flush
+	dirty  bool // something was written since the latest Flush
 	closed bool
-	err    error // the first; nothing is written after it
+	err    error // the first error; nothing is written after it
 }
 
-// New returns a Writer to w. Nothing is in w for sure before Flush or Close.
+// New returns a Writer that writes to w. It buffers until Flush or Close is called.
 func New(w io.Writer, o Options) (*Writer, error) {
-	// The writer wants an interface at once; those of the links come after it.
+	// The NgWriter needs an interface at once. Those of the links come after it.
 	first := linkInterface("adverb")
 	options := pcapgo.DefaultNgWriterOptions
 	options.SectionInfo.Application = "adverb"
@@ -65,8 +66,8 @@ func linkInterface(name string) pcapgo.NgInterface {
 	return i
 }
 
-// Middleware returns what writes a link's datagrams. Each link is an interface of the file, named by its
-// address. When a link goes into Wait, what is written so far is flushed.
+// Middleware returns middleware that writes the datagrams of a link. Each link is an interface of
+// the file, named after its address. Wait flushes what is written so far.
 func (w *Writer) Middleware() link.Middleware {
 	return func(inner link.Link) link.Link {
 		w.mu.Lock()
@@ -89,7 +90,8 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Close flushes, and ends the writing: links go on without. It does not close the io.Writer.
+// Close flushes, and stops writing. The links go on without being recorded. Close does not close
+// the io.Writer.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

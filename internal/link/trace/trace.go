@@ -1,4 +1,5 @@
-// Package trace shows the datagrams that pass a link.
+// Package trace is middleware that shows the datagrams which a link sends and receives: to a
+// function, or as lines of text.
 package trace
 
 import (
@@ -12,21 +13,21 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// An Event is one datagram. Those of a train are events of their own.
+// An Event is one datagram that was sent or received. Each datagram of a train is an Event.
 type Event struct {
 	At   time.Duration // since New
-	Sent bool          // or received
+	Sent bool          // else received
 
 	Src, Dst     netip.AddrPort
 	TrafficClass uint8
-	ID           uint16 // IPv4 identification, of sent ones the one that the link promises
+	ID           uint16 // IPv4 identification; of a sent datagram, the one that the link promises
 	IDKnown      bool
 	Payload      []byte // from the BTH to the ICRC; valid during the call
 }
 
-// New returns middleware that calls f for each datagram that is handed to the link or
-// comes from it. Calls may come from several goroutines at a time. An event of a sent datagram precedes
-// the sending, so that no answer can come before it; the link may lose the datagram nevertheless.
+// New returns middleware that calls f for each datagram that is sent or received. Several
+// goroutines may call f at the same time. The call for a sent datagram comes before the sending, so
+// it precedes that for any answer. The link may still lose the datagram.
 func New(f func(Event)) link.Middleware {
 	start := time.Now()
 	return func(inner link.Link) link.Link { return &traced{inner, f, start} }
@@ -104,8 +105,8 @@ func (e *Event) append(b []byte, p *wire.Packet) []byte {
 	return p.AppendSummary(b)
 }
 
-// ToWriter returns a function for New that writes a line for each event. Lines are written one
-// at a time; errors of w are ignored, for a trace must not stop what it watches.
+// ToWriter returns a function for New that writes a line for each event. Lines are written one at a
+// time. Errors of w are ignored, because a trace must not stop what it watches.
 func ToWriter(w io.Writer) func(Event) {
 	var (
 		mu   sync.Mutex
