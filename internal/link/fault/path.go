@@ -77,7 +77,7 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 			p.put(q, d, &fate, now, due, fate.DuplicateHold)
 		}
 	}
-	// A lost datagram releases others too. They would wait for it for ever otherwise.
+	// A lost datagram releases others too. They need not wait for it any longer.
 	for i := 0; i < len(p.held); {
 		if h := p.held[i]; h.behind <= n {
 			p.forget(h.p)

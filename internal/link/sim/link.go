@@ -30,20 +30,20 @@ type Link struct {
 	woken     atomic.Bool
 	signal    chan struct{} // cap 1: look again
 	timer     *time.Timer   // Wait's
-	available atomic.Int64  // datagrams in the queue, for a Recv that finds none to cost little
+	available atomic.Int64  // datagrams in the queue, so that a Recv that finds none costs little
 
-	latest atomic.Pointer[path] // the path of the latest Send
+	latest atomic.Pointer[path] // that Send has used
 	paths  atomic.Pointer[map[netip.Addr]*path]
 
 	sent, sentBytes         atomic.Uint64
 	received, receivedBytes atomic.Uint64
 	sendErrors              atomic.Uint64
 	lastSendError           atomic.Pointer[error]
-	droppedBefore           uint64 // by the station, before this link was opened
-	drops                   uint64 // by this link, once it is closed; guarded by at.mu
+	droppedBefore           uint64 // how many the queue had dropped when this link was opened
+	drops                   uint64 // how many it dropped while this link was open; set by Close; guarded by at.mu
 
-	groups map[netip.Addr]bool // joined; written under net.mu and at.mu
-	left   bool                // one of them, so that the queue may hold what is not to be received; guarded by at.mu
+	groups map[netip.Addr]bool // that the link has joined; written under net.mu and at.mu
+	left   bool                // the link has left a group, so the queue may hold datagrams of it; guarded by at.mu
 }
 
 var _ link.Link = (*Link)(nil)
@@ -67,7 +67,7 @@ func (l *Link) Send(batch []link.Datagram) error {
 	}
 	var sent, sentBytes uint64
 	faults := l.net.faults.Load()
-	var p *path // locked
+	var p *path // locked, if not nil
 	for i := range batch {
 		d := &batch[i]
 		if err := l.check(d); err != nil {
@@ -103,7 +103,7 @@ func (l *Link) Send(batch []link.Datagram) error {
 	return nil
 }
 
-// pass sends d, which may be a train, over p, which is locked.
+// pass sends d, which may be a train, over p. The caller has locked p.
 func (l *Link) pass(p *path, faults *Faults, d *link.Datagram) {
 	segments := d.Segments()
 	switch {
@@ -138,7 +138,7 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram) {
 
 var noFaults Faults
 
-// check returns why d cannot be sent, as a network interface would say.
+// check returns why d cannot be sent, as a network interface would, or nil.
 func (l *Link) check(d *link.Datagram) error {
 	var cause string
 	switch segments := d.Segments(); {
@@ -163,7 +163,8 @@ func (l *Link) lost(err error, datagrams int) {
 	l.lastSendError.Store(&err)
 }
 
-// path returns the path to dst, which is kept at hand without the network's lock.
+// path returns the path to dst. The link remembers its paths, so that it need not take the
+// network's lock.
 func (l *Link) path(dst netip.Addr) *path {
 	if p := l.latest.Load(); p != nil && p.dst == dst {
 		return p
@@ -174,13 +175,13 @@ func (l *Link) path(dst netip.Addr) *path {
 		p = l.net.path(l.addr, dst)
 		more := maps.Clone(*known)
 		more[dst] = p
-		l.paths.CompareAndSwap(known, &more) // who loses asks the network again next time
+		l.paths.CompareAndSwap(known, &more) // if another goroutine was faster, this path is asked for again
 	}
 	l.latest.Store(p)
 	return p
 }
 
-// unlock ends the use of a path that datagrams were put on.
+// unlock unlocks a path after datagrams were put on it.
 func (p *path) unlock() {
 	s := p.to
 	if s.link != nil {
@@ -193,7 +194,7 @@ func (p *path) unlock() {
 	s.mu.Unlock()
 }
 
-// look makes a goroutine in Wait look again.
+// look makes a goroutine that is in Wait look at the queue again.
 func (l *Link) look() {
 	select {
 	case l.signal <- struct{}{}:
@@ -277,7 +278,8 @@ func (l *Link) Wait(d time.Duration) error {
 	}
 }
 
-// sleep returns when there is something to look at or d has passed; a negative d sets no limit.
+// sleep returns when there is a reason to look again, or when d has passed. A negative d sets no
+// limit.
 func (l *Link) sleep(d time.Duration) error {
 	var expired <-chan time.Time
 	if d >= 0 {

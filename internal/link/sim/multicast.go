@@ -10,8 +10,8 @@ import (
 
 var _ link.Multicaster = (*Link)(nil)
 
-// Join implements link.Multicaster. A group's datagrams go to each member on the path to the
-// member's address, and share the fates, the numbering and the partitions of that path.
+// Join implements link.Multicaster. A group's datagrams take the path to the address of each
+// member. They share the fates, the numbers and the partitions of that path.
 func (l *Link) Join(group netip.Addr) error {
 	if err := link.CheckGroup(l.addr, group); err != nil {
 		return err
@@ -37,7 +37,8 @@ func (l *Link) Leave(group netip.Addr) error {
 	}, group)
 }
 
-// change has f change the membership of an open link in a group, and updates the lists of members.
+// change calls f, which changes the membership of a link in a group, and updates the group's list
+// of members. It does neither if the link is closed.
 func (n *Network) change(l *Link, f func() error, group netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,7 +54,7 @@ func (n *Network) change(l *Link, f func() error, group netip.Addr) error {
 	return nil
 }
 
-// leaveAll is for a link that has been closed.
+// leaveAll ends all memberships of a link that has been closed.
 func (n *Network) leaveAll(l *Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,8 +66,9 @@ func (n *Network) leaveAll(l *Link) {
 	clear(l.groups)
 }
 
-// list makes a new list of a group's members. Send may be reading the old one: it asks each link whether it still is
-// a member. The order is that of the addresses, for runs to repeat. The caller holds n.mu.
+// list makes a new list of a group's members, with or without l. Send may still read the old one,
+// so it asks each link whether it is a member. The list is ordered by address, so that runs repeat.
+// The caller holds n.mu.
 func (n *Network) list(l *Link, group netip.Addr, member bool) {
 	lists := maps.Clone(*n.members.Load())
 	list := slices.DeleteFunc(slices.Clone(lists[group]), func(m *Link) bool { return m == l })
@@ -94,7 +96,7 @@ func (l *Link) multicast(faults *Faults, d *link.Datagram) {
 	}
 }
 
-// keep leaves out of batch what has arrived for groups that the link has left, and returns how many
+// keep removes from batch what has arrived for groups that the link has left. It returns how many
 // datagrams remain. The caller holds at.mu.
 func (l *Link) keep(batch []link.Datagram) int {
 	n := 0

@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// speedMbps is what Netdevs of a simulated network claim: that of a common RoCE card.
+// speedMbps is the speed that Netdevs of a simulated network claim: that of a common RoCE card.
 const speedMbps = 100_000
 
 // Netdev is a link.Netdev of a simulated network. It is up until SetUp(false).
@@ -28,8 +28,8 @@ type Netdev struct {
 
 var _ link.Netdev = (*Netdev)(nil)
 
-// Netdev adds a network interface. Its hardware address and index follow from the order in
-// which the network's interfaces were added.
+// Netdev adds a network interface. Its index and its hardware address are given in the order in
+// which interfaces are added.
 func (n *Network) Netdev(name string, addrs ...netip.Addr) *Netdev {
 	n.mu.Lock()
 	n.netdevs++
@@ -39,7 +39,7 @@ func (n *Network) Netdev(name string, addrs ...netip.Addr) *Netdev {
 	for _, a := range addrs {
 		d.AddAddr(a)
 	}
-	d.changed = make(chan struct{}, 1) // nobody has seen an earlier state
+	d.changed = make(chan struct{}, 1) // only now: nobody has seen an earlier state
 	return d
 }
 
@@ -60,8 +60,8 @@ func (d *Netdev) State() (link.NetdevState, error) {
 	}, nil
 }
 
-// SetUp sets the interface up or down. While it is down its links lose what they send, and
-// what is sent to them.
+// SetUp sets the interface up or down. While it is down, all that its links send is lost, and all
+// that is sent to them.
 func (d *Netdev) SetUp(up bool) {
 	d.change(func() { d.up = up })
 }
@@ -75,7 +75,8 @@ func (d *Netdev) AddAddr(addr netip.Addr) {
 	})
 }
 
-// RemoveAddr takes an address away. A link that is open on it stays open, but is cut off.
+// RemoveAddr takes an address away. A link that is open on it stays open, but is cut off from the
+// network.
 func (d *Netdev) RemoveAddr(addr netip.Addr) {
 	d.change(func() {
 		d.addrs = slices.DeleteFunc(d.addrs, func(a netip.Addr) bool { return a == addr })
@@ -94,7 +95,7 @@ func (d *Netdev) change(f func()) {
 		return
 	}
 	select {
-	case d.changed <- struct{}{}: // never ready while nil
+	case d.changed <- struct{}{}: // never ready while the channel is nil
 	default:
 	}
 }

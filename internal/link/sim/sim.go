@@ -1,11 +1,11 @@
-// Package sim is a simulated network in memory. It delivers in order and at once or, when
-// told to, loses, repeats, reorders, corrupts and delays datagrams, by a seed: what becomes of
-// the n-th datagram from one address to another is a function of the seed, the two
-// addresses and n alone, however the goroutines interleave. What goes to a multicast group goes
-// to the address of each member.
+// Package sim is a simulated network in memory. It delivers datagrams in order and at once. On
+// demand it loses, repeats, reorders, corrupts, delays and marks them, in a way that a seed
+// determines: what becomes of the n-th datagram from one address to another depends on the seed,
+// the two addresses and n only, however the goroutines interleave. A datagram to a multicast group
+// goes to the address of each member.
 //
-// It waits with channels and timers only, and so runs inside testing/synctest. With
-// Config.Now it runs by a clock of the caller's, in a single goroutine.
+// The package waits with channels and timers only, so it runs inside testing/synctest. With
+// Config.Now it runs by a clock of the caller's, and a single goroutine is enough.
 package sim
 
 import (
@@ -39,10 +39,10 @@ type Config struct {
 	MTU       int  // bytes of an IP packet; 0 is DefaultMTU
 	QueueLen  int  // datagrams that may wait at a receiver; 0 is DefaultQueueLen
 	MaxTrain  int  // datagrams in a train; 0 is DefaultMaxTrain
-	IDVisible bool // receivers are told the IPv4 identification, as by a raw socket
+	IDVisible bool // receivers see the IPv4 identification, as with a raw socket
 
-	// Now is the network's clock, which must not go back; nil is the time since New. With
-	// a clock of the caller's, Wait still sleeps by the real one.
+	// Now is the network's clock, which must not go back; nil is the time since New. Even with
+	// another clock, Wait sleeps by the real one.
 	Now func() time.Duration
 }
 
@@ -51,7 +51,7 @@ type Stats struct {
 	Lost, Duplicated, Reordered, Corrupted uint64 // by Config's probabilities
 	Marked                                 uint64 // as having met congestion
 
-	Partitioned uint64 // lost because Partition parted the two addresses
+	Partitioned uint64 // lost because Partition separates the two addresses
 	Unreachable uint64 // lost because no link was open at the destination, or its Netdev was down
 	Overflowed  uint64 // lost because the receiver's queue was full
 }
@@ -77,7 +77,7 @@ type Network struct {
 // A pair is a source and a destination.
 type pair struct{ src, dst netip.Addr }
 
-// A path is what the network keeps for a pair. The Path and the counts are guarded by to.mu.
+// A path is what the network keeps for a pair. to.mu guards the Path and the counts.
 type path struct {
 	*fault.Path
 	dst netip.Addr
@@ -126,7 +126,7 @@ func (n *Network) SetFaults(f Faults) {
 	n.faults.Store(&f)
 }
 
-// Partition makes a and b lose all that they send to each other, until Heal. What is under
+// Partition separates a and b: all that they send to each other is lost, until Heal. What is under
 // way still arrives.
 func (n *Network) Partition(a, b netip.Addr) { n.cut(a, b, true) }
 
@@ -138,8 +138,8 @@ func (n *Network) cut(a, b netip.Addr, cut bool) {
 	n.path(b, a).cut.Store(cut)
 }
 
-// NextDelivery returns when the next datagram that is under way arrives, by the network's
-// clock: not later than now when one waits to be received already.
+// NextDelivery returns when the next datagram arrives, by the network's clock. If one has arrived
+// already, that is not later than now. It reports false if nothing is under way.
 func (n *Network) NextDelivery() (time.Duration, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -156,7 +156,7 @@ func (n *Network) NextDelivery() (time.Duration, bool) {
 	return first, found
 }
 
-// Stats sums up what the network did so far.
+// Stats returns what the network has done so far.
 func (n *Network) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -180,8 +180,8 @@ func (n *Network) Stats() Stats {
 	return sum
 }
 
-// path returns the path from src to dst. Paths last as long as the network, and so does
-// the numbering of their datagrams.
+// path returns the path from src to dst. Paths exist as long as the network does, so that the
+// numbers of their datagrams go on.
 func (n *Network) path(src, dst netip.Addr) *path {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -208,9 +208,9 @@ func (n *Network) stationLocked(addr netip.Addr) *station {
 	return s
 }
 
-// A station is where the datagrams to one address go, whether or not a link is open there.
+// A station receives the datagrams to one address, whether or not a link is open there.
 type station struct {
-	attached atomic.Bool // a Netdev that is up has the address
+	attached atomic.Bool // whether a Netdev that is up has the address
 
 	mu     sync.Mutex
 	queue  *fault.Queue // empty unless link is open

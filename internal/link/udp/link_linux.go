@@ -14,7 +14,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// Link is a link.Link over UDP sockets. They are not connected: a connected socket would
+// Link is a link.Link over UDP sockets. They are not connected, because a connected socket would
 // count the IPv4 identification up instead of leaving it 0.
 type Link struct {
 	counters
@@ -31,7 +31,7 @@ type Link struct {
 
 var _ link.Link = (*Link)(nil)
 
-// openLink opens the link of addr, which has no zone. Index is that of the interface.
+// openLink opens the link of addr, which has no zone, on the interface of an index.
 func openLink(addr netip.Addr, index int) (link.Link, error) {
 	l, err := newLink(addr, index, false)
 	if err != nil {
@@ -40,8 +40,8 @@ func openLink(addr netip.Addr, index int) (link.Link, error) {
 	return l, nil
 }
 
-// newLink opens a link which, if shared, lets other processes of the same user receive on
-// the address as well.
+// newLink opens a link. If shared, other processes of the same user can receive on the address as
+// well.
 func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 	l := &Link{addr: netip.AddrPortFrom(addr, link.Port), ifindex: index}
 	scope := uint32(0)
@@ -61,7 +61,7 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 	}
 	fds = append(fds, fd)
 	l.rx.init(fd, l.addr, &l.counters)
-	// Kernels before 4.18, and some that only look like Linux, do not know the option.
+	// Kernels before 4.18 do not know the option, nor do some systems that only look like Linux.
 	_, err = unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 	l.trains.on.Store(err == nil)
 
@@ -90,9 +90,9 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 	return l, nil
 }
 
-// OpenShared is Open for a link that shares its port with those of other processes of the same
-// user, as long as all share it. Which of them receives a datagram is up to the kernel's hash
-// or, once one of them has called Steer, to a program.
+// OpenShared opens a link that shares its port with the links of other processes of the same user.
+// All of them must be shared. The kernel's hash picks which of them receives a datagram or, once
+// one of them has called Steer, a program does.
 func (d *Netdev) OpenShared(addr netip.Addr) (*Link, error) {
 	addr, index, err := d.resolve(addr)
 	if err != nil {
@@ -159,10 +159,10 @@ func configureReceiveSocket(fd int, addr netip.Addr) error {
 	err := setOptions(fd, class,
 		option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
 		option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
-	// What overflows is lost, and a window of each of a few QPs fills the 208 KiB that a system grants by default: with
-	// CAP_NET_ADMIN there are more.
+	// What overflows the buffer is lost. The windows of a few QPs fill the 208 KiB that a system
+	// grants by default. With CAP_NET_ADMIN there is more.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)
-	// Kernels before 5.0 do not know the option, and cut what they have joined.
+	// Kernels before 5.0 do not know the option. They deliver single datagrams.
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	if err == nil && addr.Is6() {
 		// RoCEv2 cards, and Linux's rxe, send UDP checksum 0 over IPv6 too.
@@ -172,8 +172,8 @@ func configureReceiveSocket(fd int, addr netip.Addr) error {
 }
 
 func configureSendSocket(fd int, addr netip.Addr) error {
-	// PROBE sets DF, and with DF an unconnected socket sends identification 0. Nothing is read from these
-	// sockets, so that what strays into them should not cost memory.
+	// PROBE sets DF, and with DF an unconnected socket sends identification 0. Nothing is read from
+	// these sockets, so a small receive buffer keeps what strays into them from costing memory.
 	probe := option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, "IPV6_MTU_DISCOVER"}
 	if addr.Is4() {
 		probe = option{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, "IP_MTU_DISCOVER"}

@@ -14,7 +14,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// Link is a link.Link over the net package's sockets. A goroutine reads, for Recv not to block.
+// Link is a link.Link over the net package's sockets. A goroutine reads, so that Recv does not
+// block.
 type Link struct {
 	counters
 	sources
@@ -37,11 +38,12 @@ type Link struct {
 
 var _ link.Link = (*Link)(nil)
 
-// errMulticast is why datagrams to groups are lost: the net package's sockets that receive a group's
-// datagrams take the port on all addresses, and those that send leave the choice of interface to the system.
+// errMulticast is the error for datagrams to groups. The net package's sockets for multicast do not
+// serve: those that receive take the port on all addresses, and those that send leave the choice of
+// the interface to the system.
 var errMulticast = errors.New("this link has no multicast; the one on Linux has")
 
-// openLink opens the link of addr, which has no zone. Index is that of the interface.
+// openLink opens the link of addr, which has no zone, on the interface of an index.
 func openLink(addr netip.Addr, index int) (link.Link, error) {
 	l := &Link{
 		addr:   netip.AddrPortFrom(addr, link.Port),
@@ -104,7 +106,7 @@ func (l *Link) read() {
 		case l.closed.Load() || errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			continue // such as an ICMP error, which Windows reports here
+			continue // for example an ICMP error, which Windows reports here
 		case n > maxReceive:
 			l.receiveDrops.Add(1) // longer than any RoCEv2 datagram
 			continue
@@ -133,7 +135,7 @@ func (l *Link) Addr() netip.AddrPort { return l.addr }
 // MaxTrain implements link.Link.
 func (l *Link) MaxTrain() int { return 1 }
 
-// Send implements link.Link. The traffic class is not set.
+// Send implements link.Link. It ignores the traffic class.
 func (l *Link) Send(batch []link.Datagram) error {
 	if l.closed.Load() {
 		return link.ErrClosed

@@ -15,30 +15,31 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// multicastHops is the TTL or hop limit of what is sent to a group. It is what Linux's rxe sends with, and
-// what unicast datagrams have; the system's default for multicast, 1, would end at the first router. How
-// far a group reaches is for its address and the routers to say.
+// multicastHops is the TTL or hop limit of what is sent to a group. Linux's rxe uses the same, and
+// so do unicast datagrams. The system's default for multicast is 1, which would end at the first
+// router. The group's address and the routers decide how far the group reaches.
 const multicastHops = 64
 
 var _ link.Multicaster = (*Link)(nil)
 
-// A socket of its own receives each group's datagrams: that of the link is bound to an address
-// of one host. What is bound to a group gets a copy of each datagram, whatever the program of
-// Steer says, and so do the sockets of other links and processes.
+// groups are the multicast groups that a link is a member of. Each has a socket of its own, because
+// the link's socket is bound to the link's address. Every socket that is bound to a group gets a
+// copy of each datagram, including those of other links and processes, and whatever the program of
+// Steer says.
 //
-// Since most Recvs are of programs that poll, and most polls find nothing, the sockets stand in
-// an epoll set: one system call looks at all of them, and one entry in the waiter's set does to
-// wait for any.
+// Most calls of Recv come from programs that poll, and most polls find nothing. So the sockets are
+// in an epoll set. One system call looks at all of them, and one entry in the waiter's set waits
+// for any of them.
 type groups struct {
-	mu     sync.Mutex // of changes, which are slow; taken before the receiver's
+	mu     sync.Mutex // held during changes, which are slow; taken before the receiver's mu
 	closed bool
 	joined map[netip.Addr]*socket
 
 	// Guarded by the receiver's mu.
 	set    int                // -1 before the first Join
-	byFD   map[int32]*socket  // those in set
-	events [1]unix.EpollEvent // one at a time: the kernel takes turns among those that are ready
-	first  bool               // groups come before the link's own socket next time
+	byFD   map[int32]*socket  // the sockets in set
+	events [1]unix.EpollEvent // one at a time: the kernel takes turns among the sockets that are ready
+	first  bool               // receiveAny has last looked at the groups first
 }
 
 // Join implements link.Multicaster.
@@ -101,11 +102,11 @@ func (l *Link) Leave(group netip.Addr) error {
 	if last {
 		l.arrival.remove(g.set)
 	}
-	unix.Close(s.fd) // which ends the membership, and takes it out of the set
+	unix.Close(s.fd) // this ends the membership, and takes the socket out of the set
 	return nil
 }
 
-// watch has Recv and Wait look at a group's socket. The caller holds groups.mu.
+// watch makes Recv and Wait look at a group's socket. The caller holds groups.mu.
 func (l *Link) watch(s *socket) error {
 	r, g := &l.rx, &l.rx.groups
 	set := g.set
@@ -137,7 +138,7 @@ func (l *Link) watch(s *socket) error {
 	return nil
 }
 
-// close is called when nobody waits any more.
+// close closes all sockets. Nobody may be in Wait any more.
 func (g *groups) close(r *receiver) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,9 +155,11 @@ func (g *groups) close(r *receiver) {
 	}
 }
 
-// ready returns a group's socket that has something, or nil. The caller holds the receiver's mu.
+// ready returns a group's socket that has something to receive, or nil. The caller holds the
+// receiver's mu.
 func (g *groups) ready() *socket {
-	// epoll_pwait without a signal mask is epoll_wait, which newer architectures lack. It does not block.
+	// epoll_pwait without a signal mask is the same as epoll_wait, which newer architectures lack.
+	// With a timeout of 0 it does not block.
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(g.set), uintptr(unsafe.Pointer(&g.events[0])), 1, 0, 0, 0)
 	if errno != 0 || n == 0 {
 		return nil
@@ -164,21 +167,23 @@ func (g *groups) ready() *socket {
 	return g.byFD[g.events[0].Fd] // nil while Leave is under way
 }
 
-// openGroupSocket returns a socket that receives what comes for a group through an interface.
+// openGroupSocket returns a socket that receives what comes for a group through the interface of an
+// index.
 func openGroupSocket(at netip.AddrPort, index int) (int, error) {
 	group := at.Addr()
 	fd, err := openSocket(group)
 	if err != nil {
 		return -1, err
 	}
-	// REUSEADDR and not REUSEPORT, which would keep other users out.
+	// It is REUSEADDR, because REUSEPORT would keep other users out.
 	err = configureReceiveSocket(fd, group)
 	if err == nil {
 		err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR"})
 	}
 	if err == nil {
-		// Once somebody joins the group on another interface, the socket would get what comes through that, too.
-		// An IPv4 membership can tell interfaces apart, an IPv6 one cannot.
+		// If somebody joins the group on another interface, the socket must not get what comes
+		// through that one. An IPv4 membership can tell interfaces apart, an IPv6 membership
+		// cannot.
 		only := option{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, index, "SO_BINDTOIFINDEX"}
 		if group.Is4() {
 			only = option{unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, "IP_MULTICAST_ALL"}
@@ -207,8 +212,8 @@ func openGroupSocket(at netip.AddrPort, index int) (int, error) {
 	return fd, nil
 }
 
-// configureMulticastSending makes what a socket sends to groups leave through an interface, and reach
-// the members on this host too.
+// configureMulticastSending makes what a socket sends to groups leave through the interface of an
+// index. Members on this host receive it too.
 func configureMulticastSending(fd int, addr netip.Addr, index int) error {
 	if !addr.Is4() {
 		return setOptions(fd,
@@ -225,8 +230,9 @@ func configureMulticastSending(fd int, addr netip.Addr, index int) error {
 		option{unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1, "IP_MULTICAST_LOOP"})
 }
 
-// checkRoute returns why the system would not send to a group through the link's interface; nor
-// would it receive then. To connect a UDP socket looks for the route, and no more.
+// checkRoute returns why the system would not send to a group through the link's interface, or nil.
+// If it would not send, it would not receive either. Connecting a UDP socket only looks for the
+// route.
 func (l *Link) checkRoute(group netip.Addr) error {
 	addr := l.addr.Addr()
 	fd, err := openSocket(addr)
@@ -247,7 +253,7 @@ func (l *Link) checkRoute(group netip.Addr) error {
 	return nil
 }
 
-// multicastCause adds to the error of sending to dst what to do about it.
+// multicastCause adds to an error of sending to dst what to do about it.
 func multicastCause(dst netip.Addr, err error) error {
 	if err != unix.ENETUNREACH || !dst.IsMulticast() || dst.Is4() {
 		return err

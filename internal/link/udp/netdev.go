@@ -18,11 +18,11 @@ const pollInterval = 2 * time.Second
 // Netdev is a network interface of this host, or one address of it.
 type Netdev struct {
 	name string
-	only netip.Addr // the one address, or invalid for all
+	only netip.Addr // the only address to use, or the zero Addr for all
 
 	mu      sync.Mutex
 	changed chan struct{}
-	stop    func() // ends the watch; nil while nobody has asked for it
+	stop    func() // ends the watch; nil while there is none
 	closed  bool
 }
 
@@ -52,8 +52,8 @@ func OpenNetdev(name string) (*Netdev, error) {
 	return newNetdev(name, netip.Addr{}), nil
 }
 
-// NetdevForAddr returns an interface restricted to one of its addresses. On a loopback interface
-// that may be any IPv4 address of its networks: all of 127.0.0.0/8.
+// NetdevForAddr returns an interface restricted to one of its addresses. On a loopback interface it
+// may be any IPv4 address of the interface's networks, so any of 127.0.0.0/8.
 func NetdevForAddr(name string, addr netip.Addr) (*Netdev, error) {
 	d := newNetdev(name, addr.WithZone("").Unmap())
 	s, err := d.State()
@@ -171,7 +171,7 @@ func (d *Netdev) State() (link.NetdevState, error) {
 	return s, nil
 }
 
-// Open implements link.Netdev. Addr may be any that NetdevForAddr takes.
+// Open implements link.Netdev. It takes the same addresses as NetdevForAddr.
 func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	addr, index, err := d.resolve(addr)
 	if err != nil {
@@ -180,7 +180,8 @@ func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	return openLink(addr, index)
 }
 
-// resolve returns addr without zone, and the interface's index, if the interface has addr.
+// resolve returns addr without its zone, and the index of the interface. It is an error if the
+// interface does not have addr.
 func (d *Netdev) resolve(addr netip.Addr) (netip.Addr, int, error) {
 	addr = addr.WithZone("").Unmap()
 	ifi, err := interfaceByName(d.name)
@@ -197,7 +198,7 @@ func (d *Netdev) resolve(addr netip.Addr) (netip.Addr, int, error) {
 	return addr, ifi.Index, nil
 }
 
-// Changed implements link.Netdev. The first call starts the watch: take the state after it.
+// Changed implements link.Netdev. The first call starts the watch, so call State after it.
 func (d *Netdev) Changed() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -207,7 +208,7 @@ func (d *Netdev) Changed() <-chan struct{} {
 	return d.changed
 }
 
-// notify sends to Changed.
+// notify makes Changed receive a value.
 func (d *Netdev) notify() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

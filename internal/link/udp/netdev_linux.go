@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// speedMbps returns 0 for an interface that has no speed, such as loopback, or no carrier.
+// speedMbps returns the speed of an interface. It is 0 if the interface has none, such as loopback,
+// or has no carrier.
 func speedMbps(name string) int {
 	text, err := os.ReadFile("/sys/class/net/" + name + "/speed")
 	if err != nil {
@@ -24,8 +25,8 @@ func speedMbps(name string) int {
 	return mbps
 }
 
-// watch has the kernel report changes of interfaces and addresses, and looks for them by itself where
-// a sandbox forbids that. It returns how to end it.
+// watch has the kernel report changes of interfaces and addresses. Where a sandbox forbids that, it
+// looks for changes itself. stop ends the watch.
 func watch(d *Netdev) (stop func()) {
 	done := make(chan struct{})
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{
@@ -47,9 +48,9 @@ func watch(d *Netdev) (stop func()) {
 	}
 }
 
-// follow notifies of everything that the kernel reports, on whichever interface: an interface can come
-// back under another index, and looking once too often costs little. It reports false when
-// the kernel's reports ended without Close.
+// follow notifies of every report of the kernel, whatever interface it is about. An interface can
+// come back with another index, and one look too many costs little. follow reports false if the
+// kernel's reports have ended without Close.
 func (d *Netdev) follow(conn *netlink.Conn, done <-chan struct{}) bool {
 	for {
 		_, err := conn.Receive()
@@ -58,7 +59,7 @@ func (d *Netdev) follow(conn *netlink.Conn, done <-chan struct{}) bool {
 			return true
 		default:
 		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // which means that reports were lost
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS means that reports were lost
 			return false
 		}
 		d.notify()

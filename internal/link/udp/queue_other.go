@@ -8,21 +8,21 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// receiveQueue is how many datagrams wait for Recv at most, beside those in the socket.
+// receiveQueue is how many datagrams may wait for Recv, besides those in the socket.
 const receiveQueue = 4096
 
-// A queue is a ring of received datagrams, which keeps its buffers.
+// A queue is a ring of received datagrams. It keeps their buffers for the next ones.
 type queue struct {
 	slots [receiveQueue]struct {
 		src     netip.AddrPort
 		payload []byte
 	}
 	head  int
-	count int // from head on
-	lent  int // of them, by the latest pop
+	count int // datagrams from head on
+	lent  int // how many of them the latest pop has returned
 }
 
-// push adds a copy. It reports false when there is no room.
+// push adds a copy of a datagram. It reports false if there is no room.
 func (q *queue) push(src netip.AddrPort, payload []byte) bool {
 	if q.count == len(q.slots) {
 		return false
@@ -33,7 +33,7 @@ func (q *queue) push(src netip.AddrPort, payload []byte) bool {
 	return true
 }
 
-// pop fills batch with datagrams to dst, whose payloads are valid until the next call.
+// pop fills batch, with dst as destination. Payloads are valid until the next call.
 func (q *queue) pop(batch []link.Datagram, dst netip.AddrPort) int {
 	q.head = (q.head + q.lent) % len(q.slots)
 	q.count -= q.lent

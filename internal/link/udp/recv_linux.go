@@ -13,33 +13,35 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// A socket receives what is sent to one address, the link's or a group's, at port 4791.
+// A socket receives what is sent to port 4791 of one address, which is the link's or a multicast
+// group's.
 type socket struct {
 	fd       int
 	at       netip.AddrPort
-	overflow uint32 // SO_RXQ_OVFL's latest count
+	overflow uint32 // the latest count of SO_RXQ_OVFL
 }
 
-// A receiver is the sockets to receive from and the arguments of their system call.
+// A receiver is the sockets to receive from, with the arguments of their system call.
 type receiver struct {
 	*counters
 	groups groups
 
 	mu       sync.Mutex
 	own      socket // fd is -1 when closed
-	used     int    // messages that the latest call has written to
+	used     int    // how many messages the latest call has written to
 	messages [receiveSlots]unix.Mmsghdr
 	iovecs   [receiveSlots]unix.Iovec
 	names    [receiveSlots]sockaddr
 	controls [receiveSlots]control
-	buffers  []byte // bufferStride apart
+	buffers  []byte // one for each message, bufferStride apart
 
-	lastName sockaddr // and what it means
-	lastSrc  netip.AddrPort
+	lastName sockaddr       // of the latest message
+	lastSrc  netip.AddrPort // lastName decoded
 }
 
-// A buffer takes the longest train that the kernel can make of datagrams. Where buffers begin is not a
-// multiple of a page, so that the first lines of all are not rivals in the caches.
+// A buffer has room for the longest train that the kernel can make. Buffers do not all begin at the
+// same offset in a page, because then their first lines would compete for the same places in the
+// caches.
 const (
 	receiveSlots = 32 // datagrams or trains per system call
 	bufferSize   = 1 << 16
@@ -70,7 +72,8 @@ func (r *receiver) close() {
 	r.own.fd = -1
 }
 
-// Recv implements link.Link: one system call or, for a member of multicast groups, up to two.
+// Recv implements link.Link. It makes one system call or, for a member of multicast groups, up to
+// three.
 func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	r := &l.rx
 	r.mu.Lock()
@@ -87,8 +90,8 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	return r.receiveAny(batch), nil
 }
 
-// receiveAny receives from the link's own socket or from a group's. Each comes first every other time, so that
-// neither has to wait until the other is empty.
+// receiveAny receives from the link's own socket or from a group's. They take turns in coming
+// first, so that neither waits until the other is empty.
 func (r *receiver) receiveAny(batch []link.Datagram) int {
 	r.groups.first = !r.groups.first
 	if r.groups.first {
@@ -108,25 +111,26 @@ func (r *receiver) receiveAny(batch []link.Datagram) int {
 	return 0
 }
 
-// receive is one system call. Payloads of the one before become invalid.
+// receive makes one system call. The payloads of the call before become invalid.
 func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	for i := range r.used {
 		h := &r.messages[i].Hdr
 		h.Namelen = uint32(len(sockaddr{}))
 		h.SetControllen(controlSize)
 	}
-	// It does not block, so the scheduler need not know of it.
+	// The call does not block, so the scheduler need not know of it.
 	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&r.messages[0])),
 		uintptr(min(len(batch), receiveSlots)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
-		r.used = 0 // the call ends at the first message, without having touched it
+		r.used = 0 // the call has failed at the first message and not touched it
 		return 0
 	}
 	r.used = int(got)
 	return r.deliver(s, batch)
 }
 
-// deliver puts the messages from s into batch and returns how many of them were whole.
+// deliver puts the messages from s into batch. It returns how many it has put there: it drops those
+// that are too long.
 func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	n := 0
 	var received, bytes uint64
@@ -154,7 +158,7 @@ func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	return n
 }
 
-// control reads what the kernel says beside the i-th message, which is d.
+// control reads the control messages of the i-th message, and sets what they say in d.
 func (r *receiver) control(s *socket, i int, d *link.Datagram) {
 	b := r.controls[i].data[:min(r.messages[i].Hdr.Controllen, controlSize)]
 	for len(b) >= controlMessage { // each holds an int or less

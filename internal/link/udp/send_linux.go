@@ -14,20 +14,22 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// When the socket buffer is full, a datagram waits for room this long at most, then it is lost.
+// When the socket buffer is full, a datagram waits for room. It is lost after sendAttempts of
+// sendPatience.
 const (
-	sendPatience = 5 // ms, for each attempt
+	sendPatience = 5 // ms
 	sendAttempts = 4
 )
 
-// Control messages, of an int or less each.
+// controlMessage is the size of a control message. Each contains an int or less.
 var controlMessage = unix.CmsgSpace(4)
 
-// controlSize is the bytes of three: the traffic class, the size of a train's segments, and what has overflowed. So it is
-// on a 64-bit system, and on others it is enough.
+// controlSize is the size of the three that there can be: the traffic class, the size of a train's
+// segments, and the number of datagrams that have overflowed the buffer. It is exact on a 64-bit
+// system, and enough on others.
 const controlSize = 3 * 24
 
-// A sender is a socket to send from and the arguments of its system calls.
+// A sender is a socket to send from, with the arguments of its system calls.
 type sender struct {
 	*counters
 	trains   *trainSwitch // the link's
@@ -72,7 +74,8 @@ func (s *sender) close() {
 	s.fd = -1
 }
 
-// Send implements link.Link: a system call for each run of datagrams with the same source.
+// Send implements link.Link. It makes one system call for each run of datagrams with the same
+// source.
 func (l *Link) Send(batch []link.Datagram) error {
 	if l.closed.Load() {
 		return link.ErrClosed
@@ -96,7 +99,7 @@ func (l *Link) Send(batch []link.Datagram) error {
 	return nil
 }
 
-// send reports false when the socket is closed.
+// send sends a batch from the socket. It reports false if the socket is closed.
 func (s *sender) send(batch []link.Datagram) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +114,7 @@ func (s *sender) send(batch []link.Datagram) bool {
 	return true
 }
 
-// sendSome sends up to maxBatch datagrams.
+// sendSome sends a batch of at most maxBatch.
 func (s *sender) sendSome(batch []link.Datagram) {
 	for len(batch) > 0 {
 		n := 0
@@ -132,7 +135,7 @@ func (s *sender) sendSome(batch []link.Datagram) {
 	}
 }
 
-// check returns why d cannot be sent at all.
+// check returns why d cannot be sent at all, or nil.
 func (s *sender) check(d *link.Datagram) error {
 	if n := d.Segments(); n > 1 && (n > maxTrain || !s.trains.on.Load()) {
 		return errTrain
@@ -143,7 +146,7 @@ func (s *sender) check(d *link.Datagram) error {
 	return nil
 }
 
-// prepare makes d the i-th message.
+// prepare makes d the i-th message of the system call.
 func (s *sender) prepare(i int, d *link.Datagram) {
 	h := &s.messages[i].Hdr
 	h.Namelen = s.names[i].put(d.Dst, s.scope)
@@ -158,7 +161,7 @@ func (s *sender) prepare(i int, d *link.Datagram) {
 	h.SetControllen(used)
 }
 
-// put appends a control message to the used bytes, and returns the n bytes of its data.
+// put appends a control message behind the used bytes, and returns its data, n bytes.
 func (c *control) put(used *int, level, option int32, n int) []byte {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&c.data[*used]))
 	h.Level, h.Type = level, option
@@ -168,7 +171,7 @@ func (c *control) put(used *int, level, option int32, n int) []byte {
 	return data
 }
 
-// flush sends the messages of batch.
+// flush sends the messages, which were prepared from batch.
 func (s *sender) flush(batch []link.Datagram) {
 	attempts := 0
 	var sent, bytes uint64
@@ -209,9 +212,9 @@ func (s *sender) flush(batch []link.Datagram) {
 	}
 }
 
-// sendFirst sends the first datagram of a train alone, in place of the i-th message. It tells whether a
-// train failed for being one: then its first datagram gets through. Alone it has the identification that
-// it has in the train, so it is no different for the receiver.
+// sendFirst sends the first datagram of a train alone, in place of the i-th message, and reports
+// whether that succeeded. If it did, the train has failed because it was a train. Alone the
+// datagram has the same identification as in the train, so the receiver sees no difference.
 func (s *sender) sendFirst(i int, train *link.Datagram) bool {
 	first := *train
 	first.Payload, first.SegmentSize = train.Segment(0), 0
@@ -220,10 +223,11 @@ func (s *sender) sendFirst(i int, train *link.Datagram) bool {
 	return errno == 0
 }
 
-// sendmmsg sends up to n messages from the first on, and returns how many it has sent.
+// sendmmsg sends up to n messages, beginning with the one of index first. It returns how many it
+// has sent.
 func (s *sender) sendmmsg(first, n int) (int, syscall.Errno) {
 	if h := &s.messages[first].Hdr; n == 1 && h.Controllen == 0 {
-		// What most latencies hang on: cheaper by a few percent.
+		// Most latencies depend on this case. sendto is cheaper by a few percent.
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(s.iovecs[first].Base)),
 			uintptr(s.iovecs[first].Len), unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(h.Name)), uintptr(h.Namelen))
 		return 1, errno

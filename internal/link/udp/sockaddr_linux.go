@@ -11,11 +11,11 @@ import (
 )
 
 // A sockaddr is a struct sockaddr_in or sockaddr_in6, as the kernel reads and writes it. It is
-// comparable, for the address of a datagram is most often that of the one before.
+// comparable, because most datagrams come from the same address as the one before.
 type sockaddr [unix.SizeofSockaddrInet6]byte
 
-// Offsets within sockaddr_in and sockaddr_in6: the family comes first, in the byte order of the
-// machine, then the port in that of the network.
+// Offsets within sockaddr_in and sockaddr_in6. The family comes first, in the byte order of the
+// machine. The port follows, in the byte order of the network.
 const (
 	sockaddrPort  = 2
 	sockaddrAddr4 = 4
@@ -23,7 +23,7 @@ const (
 	sockaddrScope = 24
 )
 
-// put sets sa and returns its length. Scope is for link-local addresses.
+// put sets sa, and returns its length. Link-local addresses get the scope.
 func (sa *sockaddr) put(to netip.AddrPort, scope uint32) uint32 {
 	addr := to.Addr()
 	*sa = sockaddr{}

@@ -68,9 +68,9 @@ func (s *trainSwitch) close() {
 	}
 }
 
-// mayEndTrains reports whether an error may say that this path, or this kernel, takes no trains. It is
-// EIO where an interface computes no checksums, and EINVAL has been seen from Linux 5.15 and 6.1 over
-// IPv6. But EINVAL is also what any datagram gets on a blackhole route.
+// mayEndTrains reports whether an error may mean that this path, or this kernel, takes no trains.
+// The error is EIO where an interface computes no checksums. EINVAL has been seen from Linux 5.15
+// and 6.1 over IPv6. But on a blackhole route every datagram gets EINVAL.
 func mayEndTrains(errno syscall.Errno) bool {
 	return errno == unix.EIO || errno == unix.EINVAL || errno == unix.EOPNOTSUPP
 }

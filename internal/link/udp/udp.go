@@ -1,19 +1,20 @@
 // Package udp carries RoCEv2 datagrams over the UDP sockets of the operating system, without
 // privileges.
 //
-// A link receives on port 4791 of its address and sends from a few further sockets, whose
-// source ports spread flows over the paths of a network as those of a card do. The addresses
-// of datagrams have no IPv6 zone: the link implies it.
+// A link receives on port 4791 of its address. It sends from a few further sockets. Their source
+// ports spread flows over the paths of a network, as those of a card do. The addresses of datagrams
+// have no IPv6 zone: the link implies it.
 //
-// On Linux datagrams leave with the identification and the DF flag that [link.Link] promises, trains are cut
-// and joined by the kernel, as late and as early as it can (UDP_SEGMENT and UDP_GRO), and
-// Send and Recv are one system call for a batch. Elsewhere neither the identification nor DF
-// can be controlled, so that over IPv4 a peer that checks the whole ICRC drops what is sent; over
-// IPv6, and between two softwares that make up for it, that is no matter.
+// On Linux datagrams leave with the identification and the DF flag that [link.Link] promises, and
+// with the traffic class that the sender chooses. The kernel cuts trains as late as it can, and
+// joins them as early as it can (UDP_SEGMENT and UDP_GRO). Send and Recv are one system call for a
+// batch. A link is a [link.Multicaster].
 //
-// Only on Linux is a link a [link.Multicaster].
+// Elsewhere neither the identification nor DF can be controlled. Over IPv4 a peer that checks the
+// whole ICRC therefore drops what is sent. Peers that make up for it accept it, and over IPv6 there
+// is no such problem. Nor can the traffic class be chosen, or seen.
 //
-// The sockets do not tell what identification a received datagram had and, but on Linux, what traffic class.
+// On no system do the sockets tell which identification a received datagram had.
 package udp
 
 import (
@@ -30,20 +31,20 @@ import (
 
 // Limits that this implementation chose.
 const (
-	sendSockets  = 4       // source ports of a link
-	socketBuffer = 4 << 20 // bytes asked for; the system may grant less
-	maxBatch     = 64      // datagrams or trains sent in a system call
+	sendSockets  = 4       // sockets that a link sends from, each with a source port
+	socketBuffer = 4 << 20 // bytes of buffer to ask for; the system may grant less
+	maxBatch     = 64      // datagrams or trains sent by one system call
 	maxReceive   = 4608    // bytes of the largest datagram received: 4096 and all headers, rounded up
-	bindAttempts = 64      // random source ports tried
+	bindAttempts = 64      // random source ports to try
 )
 
-// Source ports are from the range that RoCEv2 cards use.
+// Source ports are chosen from the range that RoCEv2 cards use.
 const (
 	firstSourcePort = 0xc000
 	lastSourcePort  = 0xffff
 )
 
-// errTrain is why a train is lost that is longer than MaxTrain.
+// errTrain is the error for a train that is longer than MaxTrain.
 var errTrain = errors.New("a train of more datagrams than the link's MaxTrain")
 
 var errSource = errors.New("the source is none of the link's: take it from Link.Source")
@@ -84,7 +85,7 @@ func (s *sources) Source(flow uint32) netip.AddrPort {
 	return s[spread%sendSockets]
 }
 
-// index returns which socket has the source address, -1 for none.
+// index returns the index of the socket with a source address, or -1.
 func (s *sources) index(src netip.AddrPort) int {
 	for i := range s {
 		if s[i].Port() == src.Port() && s[i].Addr() == src.Addr() {
@@ -105,8 +106,8 @@ func bindSource(bind func(port uint16) error) (port uint16, err error) {
 	return port, err
 }
 
-// openError says what to do about an error of bind. A shared link is one that other processes of
-// the same user may open too.
+// openError adds to an error of bind what to do about it. A shared link is one that other processes
+// of the same user may open too.
 func openError(addr netip.Addr, shared bool, err error) error {
 	at := netip.AddrPortFrom(addr, link.Port)
 	switch {

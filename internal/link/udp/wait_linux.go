@@ -14,25 +14,25 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// A waiter sleeps in Go's network poller until a datagram arrives, but bothers the poller only
-// while somebody sleeps: the socket stands in an epoll set of its own, armed for one event at a
-// time, and only that set is registered with the poller. A program that polls busily with
-// Recv would otherwise wake the poller's thread at every datagram. For a member of multicast
-// groups, the set of their sockets stands beside the socket.
+// A waiter sleeps in Go's network poller until a datagram arrives, but uses the poller only while
+// somebody sleeps. The socket is in an epoll set of its own, and armed for one event at a time.
+// Only that set is registered with the poller. If the socket itself were, then a program that polls
+// busily with Recv would have every datagram wake the poller's thread. For a member of multicast
+// groups, the epoll set of the groups' sockets is in the set as well.
 type waiter struct {
 	epoll  *os.File
-	set    int // epoll's descriptor; not to be used once closed
+	set    int // epoll's descriptor, which must not be used once closed
 	conn   syscall.RawConn
 	events [maxWatched]unix.EpollEvent
-	ready  func(fd uintptr) bool // made once, for Wait not to allocate
-	fired  int                   // events of ready
+	ready  func(fd uintptr) bool // made once, so that Wait does not allocate
+	fired  int                   // how many of events ready has filled
 
 	mu       sync.Mutex
 	watched  []int // descriptors in the set
 	closed   bool
 	inWait   bool
 	woken    bool
-	deadline bool // epoll has one
+	deadline bool // epoll has a deadline
 }
 
 func (w *waiter) init(socket int) error {
@@ -72,13 +72,13 @@ const (
 	disarmed = 0
 )
 
-// control sets what the epoll set watches a descriptor for.
+// control sets the events for which the epoll set watches a descriptor.
 func (w *waiter) control(op, fd int, events uint32) error {
 	e := unix.EpollEvent{Events: events, Fd: int32(fd)}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(w.set, op, fd, &e))
 }
 
-// add has Wait, also one under way, end when fd is readable.
+// add makes Wait end when fd is readable, including a Wait that is under way.
 func (w *waiter) add(fd int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +106,7 @@ func (w *waiter) remove(fd int) {
 	}
 }
 
-// begin arms the descriptors. It reports false when Wait is over already.
+// begin arms the descriptors. It reports false if Wait need not sleep.
 func (w *waiter) begin(d time.Duration) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *waiter) begin(d time.Duration) (bool, error) {
 	return true, nil
 }
 
-// end disarms the descriptors, unless their events have.
+// end disarms the descriptors. Those whose event has come are disarmed already.
 func (w *waiter) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *Link) Wait(d time.Duration) error {
 	if !sleep || err != nil {
 		return err
 	}
-	_ = w.conn.Read(w.ready) // its errors are the deadline and Close
+	_ = w.conn.Read(w.ready) // it fails at the deadline and at Close only
 	return w.end()
 }
 
@@ -190,7 +190,7 @@ func (l *Link) Wake() {
 	}
 }
 
-// close ends Wait. The socket can be closed after it.
+// close ends Wait. The socket can be closed afterwards.
 func (w *waiter) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
