@@ -8,35 +8,34 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Patience is how long the helpers of this package wait for a completion before they fail
-// the test.
+// Patience is how long the helpers of this package wait for a completion before they fail the test.
 const Patience = 30 * time.Second
 
-// Access is what Endpoint.MR and the QPs of Connect allow: everything.
+// Access is what the regions of Endpoint.MR and the QPs of Connect allow: everything.
 const Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// Options say what Connect makes. Zero fields have the defaults named.
+// Options say what Connect makes. The comment at each field gives the default for its zero value.
 type Options struct {
 	Cap      verbs.QPCap // 64 work requests and 4 SGEs in each queue, 64 bytes inline
-	CQ       int         // entries of the CQ that both queues share: what Cap can fill
+	CQ       int         // entries of the CQ that both queues share; as many as Cap can fill
 	GIDIndex int
 	Path     verbs.Path  // the defaults of verbs.Path; SGIDIndex is GIDIndex
 	Retry    verbs.Retry // verbs.DefaultRetry
-	PSN      verbs.PSN   // the first PSN of both ends: one that crosses the largest PSN soon
+	PSN      verbs.PSN   // the first PSN of both ends; one from which the PSNs soon wrap around
 }
 
-// Endpoint is one end of a connection: a QP and what it is made of.
+// Endpoint is one end of a connection: a QP, and the objects that it uses.
 type Endpoint struct {
 	Device *verbs.Device
 	PD     *verbs.PD
-	CQ     *verbs.CQ // of both queues
+	CQ     *verbs.CQ // of the send queue and of the receive queue
 	QP     *verbs.QP
 
 	t testing.TB
 }
 
-// Connect makes an RC QP on each device and connects them. It takes at most one Options. The
-// devices may be of any provider, and may be one.
+// Connect makes an RC QP on each device and connects the two. It takes at most one Options. The
+// devices may be of any provider, and may be the same device.
 func Connect(t testing.TB, a, b *verbs.Device, options ...Options) (x, y *Endpoint) {
 	t.Helper()
 	var o Options
@@ -51,7 +50,7 @@ func Connect(t testing.TB, a, b *verbs.Device, options ...Options) (x, y *Endpoi
 	return x, y
 }
 
-// firstPSN is 40 packets before the largest PSN, where mistakes show.
+// firstPSN is 40 packets before the PSNs wrap around, because mistakes show there.
 const firstPSN = 1<<24 - 40
 
 func (o *Options) cap() verbs.QPCap {
@@ -113,7 +112,7 @@ func (e *Endpoint) ready(o Options) {
 	e.must(e.QP.RTS(o.psn(), r))
 }
 
-// MR allocates n bytes that may be used for anything.
+// MR allocates a memory region of n bytes, which allows all access.
 func (e *Endpoint) MR(n int) *verbs.MR {
 	e.t.Helper()
 	mr, err := e.PD.AllocMR(n, Access)

@@ -5,11 +5,12 @@
 //	a, b := net.Device(), net.Device()
 //	x, y := rdmatest.Connect(t, a, b)
 //
-// The devices are those of provider/soft, on a simulated network which can be told to lose,
-// repeat, reorder, corrupt and delay packets. What becomes of the n-th packet between two
-// devices depends on a seed alone. A test that fails prints it; ADVERB_SEED brings it back.
+// The devices are those of provider/soft, on a simulated network. On demand the network loses,
+// repeats, reorders, corrupts and delays packets, and is congested. What becomes of the n-th packet
+// between two devices depends on a seed only. A test that fails prints the seed. To repeat the
+// test, set the environment variable ADVERB_SEED to it.
 //
-// Inside a testing/synctest bubble, time-outs and delays take no time.
+// Inside testing/synctest, timeouts and delays take no time.
 package rdmatest
 
 import (
@@ -32,23 +33,25 @@ const envSeed = "ADVERB_SEED"
 
 // Config says how a network treats packets. Its zero value is a network without faults.
 type Config struct {
-	Seed uint64 // 0: ADVERB_SEED's or, without that, a random one
+	Seed uint64 // 0: the value of ADVERB_SEED or, if that is not set, a random seed
 
-	// Probabilities, 0 to 1, of each packet.
+	// Probabilities from 0 to 1, for each packet.
 	Loss, Duplicate, Reorder, Corrupt float64
 
 	// Delay is how long a packet takes, and Jitter how much longer it may take at random.
 	Delay, Jitter time.Duration
 
-	// MarkCE is the probability that a packet which allows it is marked as having met congestion. The
-	// sender allows it by the traffic class of its path or address handle: the lower two bits are ECN.
+	// MarkCE is the probability that a packet is marked as having met congestion. Only packets that
+	// allow it are marked. The traffic class of the sender's path or address handle decides that:
+	// its lower two bits are ECN.
 	MarkCE float64
 
-	// Rate is how many bytes a second get through to each address; 0 sets no limit. What comes faster
-	// waits. MarkCEAbove has packets marked too if more bytes than that wait; 0 marks none.
+	// Rate is how many bytes get through to each address in a second; 0 sets no limit. What comes
+	// faster waits. MarkCEAbove is a number of bytes: packets that find more bytes waiting are
+	// marked too. 0 marks none.
 	Rate, MarkCEAbove int
 
-	MTU int // of the network, in bytes; 0: 9000, which gives an RDMA MTU of 4096
+	MTU int // of the network, in bytes; 0 is 9000, which gives an RDMA MTU of 4096
 }
 
 // Network is a network in memory.
@@ -61,7 +64,7 @@ type Network struct {
 	devs int
 }
 
-// New makes a network that lasts as long as the test. It takes at most one Config.
+// New makes a network, which exists as long as the test runs. It takes at most one Config.
 func New(t testing.TB, config ...Config) *Network {
 	t.Helper()
 	var c Config
@@ -101,9 +104,9 @@ func (n *Network) SetFaults(c Config) {
 	})
 }
 
-// Device adds a device to the network: sim0, sim1 and so on, with the addresses 10.0.0.1 and
-// fd00::1, 10.0.0.2 and fd00::2 …, as GIDs 0 and 1. It is closed at the end of the test, with
-// all that is still open of it.
+// Device adds a device to the network. The first is named sim0, and has the addresses 10.0.0.1 and
+// fd00::1 as GIDs 0 and 1. The next is sim1, with 10.0.0.2 and fd00::2, and so on. At the end of
+// the test the device is closed, with all its objects that are still open.
 func (n *Network) Device() *verbs.Device {
 	n.t.Helper()
 	n.mu.Lock()
@@ -122,7 +125,7 @@ func (n *Network) Device() *verbs.Device {
 	return verbs.NewDevice(p)
 }
 
-// Partition loses all packets between two devices, until Heal.
+// Partition makes the network lose all packets between two devices, until Heal.
 func (n *Network) Partition(a, b *verbs.Device) { n.eachPair(a, b, n.sim.Partition) }
 
 // Heal ends a Partition.

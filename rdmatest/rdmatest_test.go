@@ -65,8 +65,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A partition ends in a timeout, whose 8 × 67 ms take no time inside a bubble. One that
-// heals before costs a retry.
+// A partition makes a connection fail after 8 timeouts of 67 ms, which take no time inside a
+// bubble. If the partition heals before, it costs one retry.
 func TestPartitionInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := rdmatest.New(t)
@@ -90,7 +90,7 @@ func TestPartitionInBubble(t *testing.T) {
 	})
 }
 
-// writes sends single packets one after the other, and returns how long each took.
+// writes WRITEs single packets one after the other, and returns how long each took.
 func writes(t *testing.T, c rdmatest.Config, n int) (took []time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		net := rdmatest.New(t, c)
@@ -162,7 +162,8 @@ func TestSetFaults(t *testing.T) {
 	})
 }
 
-// A congested network marks what allows it, as the receiver of a datagram sees in its GRH.
+// A congested network marks packets that allow it. The receiver of a datagram sees the mark in the
+// GRH.
 func TestMarkCE(t *testing.T) {
 	const ect0, ce, dscp = 0b10, 0b11, 26 << 2
 	synctest.Test(t, func(t *testing.T) {
@@ -216,7 +217,8 @@ func newDatagramEnd(t *testing.T, dev *verbs.Device) *datagramEnd {
 	return e
 }
 
-// classOf sends an empty datagram with a traffic class, and returns the class with which it arrives.
+// classOf sends an empty datagram with a traffic class, and returns the class with which it
+// arrives.
 func (e *datagramEnd) classOf(to *datagramEnd, gid int, class uint8) uint8 {
 	e.t.Helper()
 	gids, err := to.dev.GIDs(1)
@@ -270,7 +272,7 @@ func TestDeviceCloses(t *testing.T) {
 		t.Errorf("names %s and %s, want sim0 and sim1", a.Name(), b.Name())
 	}
 	x, _ := rdmatest.Connect(t, a, b)
-	if _, err := x.PD.RegMR(make([]byte, 10), 0); err != nil { // pinned when the test ends
+	if _, err := x.PD.RegMR(make([]byte, 10), 0); err != nil { // still pinned when the test ends
 		t.Error(err)
 	}
 	c := net.Device()

@@ -1,17 +1,18 @@
-// Package soft registers the software RDMA devices with package verbs: one for each network
-// interface that has an address, named soft_lo, soft_eth0 and so on. It is imported for its
-// side effect:
+// Package soft registers the software RDMA devices with package verbs. There is one for each
+// network interface that has an address, named soft_lo, soft_eth0 and so on. Import the package for
+// its side effect:
 //
 //	import _ "github.com/adverb-rdma/adverb/provider/soft"
 //
-// The devices speak RoCEv2 over UDP port 4791, without privileges. A GID is an address of the
-// interface. verbs.Open also takes a name with one address, such as "soft_lo@127.0.0.2": a
-// device whose GID table has that address only. On a loopback interface it may be any of its
-// networks, so that two programs on one host can have an address each.
+// The devices speak RoCEv2 over UDP port 4791, without privileges. The GIDs of a device are the
+// addresses of its interface. verbs.Open also takes a name with one address, such as
+// "soft_lo@127.0.0.2". The GID table of that device contains only this address. On a loopback
+// interface it may be any address of the interface's networks, so that each program on a host can
+// have one of its own.
 //
 // Two environment variables show the packets of every device that a program opens:
 //
-//	ADVERB_TRACE=1           one line a packet on standard error
+//	ADVERB_TRACE=1              one line for each packet on standard error
 //	ADVERB_PCAP=packets.pcapng  a capture for Wireshark, without privileges
 package soft
 
@@ -42,8 +43,8 @@ func init() { verbs.Register("soft", provider{}) }
 
 type provider struct{}
 
-// Devices lists a device for each network interface with an address, those of loopback last:
-// tools that take the first then reach other hosts.
+// Devices lists a device for each network interface with an address. Those of loopback interfaces
+// come last, so that a tool which takes the first device can reach other hosts.
 func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	netdevs, err := udp.Netdevs()
 	if err != nil {
@@ -53,7 +54,7 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	for _, n := range netdevs {
 		info, err := hca.Describe(n, "")
 		if err != nil {
-			continue // gone since it was listed
+			continue // the interface has vanished since it was listed
 		}
 		if isLoopback(n) {
 			loopback = append(loopback, info)
@@ -69,7 +70,7 @@ func isLoopback(n link.Netdev) bool {
 	return err == nil && slices.ContainsFunc(s.Addrs, netip.Addr.IsLoopback)
 }
 
-// Open opens a device by a name that Devices lists, or by one with an address.
+// Open opens a device by a name that Devices lists, or by such a name with an address.
 func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	ifname, ok := strings.CutPrefix(name, namePrefix)
 	if !ok {
@@ -122,7 +123,7 @@ func watchPackets(c *hca.Config) error {
 	return nil
 }
 
-// capture is the file of all devices of the process. It stays open until the process ends.
+// capture returns the capture of all devices of the process. It stays open until the process ends.
 var capture = sync.OnceValues(func() (*pcap.Writer, error) {
 	f, err := os.Create(os.Getenv(envPCAP))
 	if err != nil {
@@ -131,7 +132,7 @@ var capture = sync.OnceValues(func() (*pcap.Writer, error) {
 	return pcap.New(f, pcap.Options{})
 })
 
-// flusher brings the capture up to date when a device closes.
+// flusher flushes the capture when a device closes.
 type flusher struct{ w *pcap.Writer }
 
 func (f flusher) Close() error { return f.w.Flush() }

@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/fault"
 )
 
-// classes sends n datagrams of 1000 bytes and a traffic class at once. It returns the classes with
-// which they arrive and the times after which they do.
+// classes sends n datagrams of 1000 bytes at once, all with one traffic class. It returns with
+// which classes they arrive, and after which times.
 func classes(t *testing.T, from, to link.Link, class uint8, n int) (got []uint8, after []time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -43,7 +43,8 @@ func classes(t *testing.T, from, to link.Link, class uint8, n int) (got []uint8,
 	return got, after
 }
 
-// disturbedPairs calls f for a link that disturbs what it sends, and for one that disturbs what it receives.
+// disturbedPairs calls f for a link that disturbs what it sends, and for one that disturbs what it
+// receives.
 func disturbedPairs(t *testing.T, c fault.Config, f func(t *testing.T, from, to link.Link, counts func() fault.Counts)) {
 	for _, direction := range []fault.Directions{fault.Outgoing, fault.Incoming} {
 		t.Run(fmt.Sprintf("direction %d", direction), func(t *testing.T) {
@@ -119,7 +120,8 @@ func TestMarkCEFates(t *testing.T) {
 	}
 }
 
-// What is sent faster than Rate arrives at Rate, with marks from the datagram on before which too much waits.
+// What is sent faster than Rate arrives at Rate. A datagram is marked if too many bytes wait before
+// it.
 func TestRate(t *testing.T) {
 	const (
 		n     = 20
@@ -128,7 +130,7 @@ func TestRate(t *testing.T) {
 	)
 	c := fault.Config{Rate: 1_000_000, MarkCEAbove: 4500, Delay: delay}
 	disturbedPairs(t, c, func(t *testing.T, from, to link.Link, counts func() fault.Counts) {
-		for round := range 2 { // between them the queue gets empty
+		for round := range 2 { // the queue becomes empty between the rounds
 			if round > 0 {
 				if err := from.Wait(time.Second); err != nil {
 					t.Fatal(err)

@@ -19,7 +19,7 @@ var (
 	addrB = netip.MustParseAddr("10.0.0.2")
 )
 
-// openPair disturbs a's link, on a network that has no faults of its own.
+// openPair returns two links of a network without faults. Middleware disturbs a.
 func openPair(t *testing.T, c fault.Config) (a, b link.Link) {
 	t.Helper()
 	n := sim.New(sim.Config{})
@@ -90,7 +90,7 @@ func exchange(t *testing.T, from, to link.Link, n int) (got []int) {
 	return got
 }
 
-// What happened is counted in its direction, and what did not is not.
+// Each fault is counted in the direction in which it happened, and nothing else is counted.
 func TestCounts(t *testing.T) {
 	const seed, n = 6, 200
 	for name, tt := range map[string]struct {
@@ -127,7 +127,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Both directions disturb, differently, the same way at each run, and strand nothing.
+// Each direction has its own faults. They are the same at each run, and no datagram stays behind.
 func TestDisturbs(t *testing.T) {
 	const seed, n = 5, 3000
 	run := func(t *testing.T, c fault.Config, in bool) (got []int) {
@@ -164,7 +164,8 @@ func TestDisturbs(t *testing.T) {
 	}
 }
 
-// A datagram that nothing follows is released by time: on the way out without any call on the link.
+// A held datagram that nothing follows is released by time. On the way out that needs no call on
+// the link.
 func TestReleasedByTime(t *testing.T) {
 	for _, in := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -201,7 +202,8 @@ func TestReleasedByTime(t *testing.T) {
 	}
 }
 
-// Fates are spelled out, so that a change of the dice, which would change every recorded seed, shows.
+// The fates of a seed are written down here. A change of the dice would change what every recorded
+// seed does, so it must show.
 func TestFates(t *testing.T) {
 	f := fault.Faults{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1}
 	d := fault.NewDice(1, addrA, addrB)
@@ -226,7 +228,7 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// More than one flip are flips of different bits, also where there are hardly enough.
+// The bits that flip are different bits, even if the payload has hardly enough.
 func TestCorrupt(t *testing.T) {
 	f := fault.Faults{Corrupt: 1}
 	d := fault.NewDice(2, addrA, addrB)
@@ -275,7 +277,7 @@ func TestMulticastMembers(t *testing.T) {
 	}
 	in := make([]link.Datagram, 2*n)
 	for i, l := range members {
-		for range 2*n/64 + 1 { // each takes 64 from the link at most
+		for range 2*n/64 + 1 { // each Recv takes at most 64 from the wrapped link
 			k, err := l.Recv(in)
 			if err != nil {
 				t.Fatal(err)

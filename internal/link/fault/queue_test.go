@@ -8,14 +8,15 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// What is late arrives by the time it is due and, of what is due at the same time, in the order of sending.
+// Late datagrams arrive in the order in which they are due. Those that are due at the same time
+// arrive in the order of sending.
 func TestLateOrder(t *testing.T) {
 	src, dst := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	delays := []time.Duration{5, 3, 9, 3, 1, 7, 3, 5, 2, 8}
 	want := []byte{4, 8, 1, 3, 6, 0, 7, 5, 9, 2}
 	q := NewQueue(0)
 	for i, delay := range delays {
-		p := NewPath(1, src, dst) // one each: a path keeps its order
+		p := NewPath(1, src, dst) // a path for each, because a path keeps its order
 		p.Pass(q, &Faults{Delay: delay}, 0, &link.Datagram{Payload: []byte{byte(i)}}, &Counts{})
 	}
 	if n := q.Len(); n != len(delays) {

@@ -7,9 +7,10 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// TrafficClass checks that every datagram arrives with the traffic class that it was sent with, ECN bits
-// included: alone and in a train, also if its neighbours have another one. It is not part of
-// Run, for where the net package's sockets are used there is no way to choose the class. Open is as for Run.
+// TrafficClass checks that every datagram arrives with the traffic class that it was sent with,
+// including the ECN bits. It sends single datagrams and trains, of the same and of different
+// classes. It is not part of Run, because links over the net package's sockets cannot choose the
+// class. Open is as for Run.
 func TrafficClass(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 	t.Helper()
 	a, b := open(t)
@@ -22,11 +23,11 @@ func TrafficClass(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 	for _, train := range []int{1, min(5, a.MaxTrain()), a.MaxTrain()} {
 		for _, atOnce := range []bool{true, false} {
 			var batch []link.Datagram
-			var want []uint8 // of the single datagrams
+			var want []uint8 // of each datagram
 			for i, class := range classes {
 				n := train
 				if i%4 == 3 {
-					n = 1 // between trains
+					n = 1 // a single datagram between trains
 				}
 				batch = append(batch, link.Datagram{Src: a.Source(2), Dst: b.Addr(), Payload: bytes.Repeat([]byte{byte(i)}, n*size),
 					SegmentSize: size, TrafficClass: class})

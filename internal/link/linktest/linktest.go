@@ -1,5 +1,5 @@
-// Package linktest is the conformance suite of link.Link: what every link must do, however it
-// carries datagrams.
+// Package linktest is the conformance suite of link.Link. It tests what every link must do, however
+// it carries datagrams.
 package linktest
 
 import (
@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// Patience is how long the suite waits for what must happen soon.
+	// Patience is how long the suite waits for something that must happen soon.
 	Patience = 10 * time.Second
 
-	// maxPayload is the largest datagram that a link must carry: 4096 bytes with the
-	// longest headers and the ICRC stay below it.
+	// maxPayload is the length of the largest datagram that a link must carry. 4096 bytes with the
+	// longest headers and the ICRC are less.
 	maxPayload = 4096 + 100
 
 	batchSize = 32
 )
 
-// Run runs the suite. Open returns two links that reach each other and lose
-// nothing, or the same link twice; Run closes them.
+// Run runs the suite. Open returns two links that reach each other and lose nothing, or the same
+// link twice. Run closes them.
 func Run(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 	for _, c := range []struct {
 		name string
@@ -65,7 +65,7 @@ func Allocs(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 	checkAllocs(t, a, b, b.Addr())
 }
 
-// checkAllocs checks it of what a sends to dst and b receives.
+// checkAllocs checks that a's Send to dst and b's Recv of it do not allocate.
 func checkAllocs(t *testing.T, a, b link.Link, dst netip.AddrPort) {
 	out := make([]link.Datagram, 8)
 	for i := range out {
@@ -107,13 +107,13 @@ func closeAll(t *testing.T, links ...link.Link) {
 	}
 }
 
-// A message is a datagram that Collect kept.
+// A message is a datagram that collect has copied.
 type message struct {
 	link.Datagram
 	payload []byte
 }
 
-// collect receives until it has n datagrams, those of trains counted one by one.
+// collect receives n datagrams. Those of a train count one by one.
 func collect(t *testing.T, l link.Link, n int) []message {
 	t.Helper()
 	var got []message
@@ -272,7 +272,7 @@ func testBothWays(t *testing.T, a, b link.Link) {
 
 func testTrain(t *testing.T, a, b link.Link) {
 	for n := 1; n <= a.MaxTrain(); n *= 2 {
-		const size = 1000 // of 64, less than an IP packet holds
+		const size = 1000 // bytes: an IP packet has room for 64
 		whole := pattern(uint64(n), n*size-10)
 		send(t, a, link.Datagram{Src: a.Source(3), Dst: b.Addr(), Payload: whole, SegmentSize: size})
 		for i, m := range collect(t, b, n) {
@@ -397,7 +397,7 @@ func testCloseDuringWait(t *testing.T, a, b link.Link) {
 	done := make(chan error)
 	go func() {
 		for {
-			if err := b.Wait(-1); err != nil { // nil once, perhaps: it may return early
+			if err := b.Wait(-1); err != nil { // it may return nil first, because it may return early
 				done <- err
 				return
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// Multicast runs the conformance suite of link.Multicaster. Open is as for Run. The two groups must be
-// of the links' IP version, and nobody else's.
+// Multicast runs the conformance suite of link.Multicaster. Open is as for Run. The two groups must
+// be of the links' IP version, and nobody else may use them.
 func Multicast(t *testing.T, group, other netip.Addr, open func(t *testing.T) (a, b link.Link)) {
 	for _, c := range []struct {
 		name string
@@ -38,7 +38,7 @@ func Multicast(t *testing.T, group, other netip.Addr, open func(t *testing.T) (a
 	}
 }
 
-// MulticastAllocs is Allocs for what goes to a group, and for what goes to a member's own address.
+// MulticastAllocs is Allocs for datagrams to a group, and for datagrams to a member's own address.
 func MulticastAllocs(t *testing.T, group netip.Addr, open func(t *testing.T) (a, b link.Link)) {
 	a, b := open(t)
 	defer closeAll(t, a, b)
@@ -67,7 +67,7 @@ func testJoin(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	join(t, b, groups[0])
 	for i := range 20 {
 		src := a.Source(uint32(i))
-		for _, dst := range []netip.AddrPort{at(groups[0]), b.Addr()} { // a member can be reached as before
+		for _, dst := range []netip.AddrPort{at(groups[0]), b.Addr()} { // a member still receives what is sent to its own address
 			want := fmt.Sprintf("datagram %d to %v", i, dst)
 			send(t, a, link.Datagram{Src: src, Dst: dst, Payload: []byte(want), TrafficClass: uint8(i % 2 * 0x68)})
 			got := collect(t, b, 1)[0]
@@ -87,7 +87,7 @@ func testJoin(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	}
 }
 
-// only checks that what a sends to b next is all that b receives.
+// only checks that b receives what a sends to it next, and nothing else.
 func only(t *testing.T, a, b link.Link, after string) {
 	t.Helper()
 	received := b.Stats().Received
@@ -132,7 +132,7 @@ func testOtherGroup(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 		t.Skip("needs two links")
 	}
 	join(t, b, groups[0])
-	join(t, a, groups[1]) // so that the host itself takes part
+	join(t, a, groups[1]) // so that this host receives what is sent to the group
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[1]), Payload: []byte("to the other group")})
 	only(t, a, b, "a datagram to another group")
 	if got := collect(t, a, 1)[0]; got.Dst != at(groups[1]) {
@@ -166,7 +166,7 @@ func testMembers(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 			}
 		}
 	}
-	if err := a.Close(); err != nil { // which must not end the other's membership
+	if err := a.Close(); err != nil { // this must not end the other link's membership
 		t.Fatal(err)
 	}
 	send(t, b, link.Datagram{Src: b.Source(1), Dst: at(groups[0]), Payload: []byte("still here")})
@@ -202,8 +202,8 @@ func testSeveralGroups(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	}
 }
 
-// receiving returns a channel of what l receives next, while the goroutine that receives it mostly
-// sleeps in Wait. It is closed when l is.
+// receiving starts a goroutine that receives, and mostly sleeps in Wait. It returns a channel of
+// what the goroutine receives. The channel is closed when l is.
 func receiving(l link.Link) <-chan string {
 	got := make(chan string)
 	go func() {
@@ -303,7 +303,7 @@ func testMulticastErrors(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	}
 }
 
-// Joins and leaves while datagrams come and go, and Close in the middle of it.
+// Links join and leave while datagrams come and go, and one is closed in the middle of it.
 func testConcurrentJoins(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	var wg sync.WaitGroup
 	for g := range groups {
@@ -343,6 +343,6 @@ func testConcurrentJoins(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 		t.Errorf("Close: %v", err)
 	}
 	wg.Wait()
-	for range got { // ends when the receiving goroutine has
+	for range got { // until the receiving goroutine has ended
 	}
 }

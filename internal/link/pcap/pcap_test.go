@@ -169,7 +169,8 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// What is written is in the file when a link goes to sleep, so that the file of a running program can be read.
+// When a link goes to sleep, everything so far is in the file. So the file of a running program can
+// be read.
 func TestFlushOnWait(t *testing.T) {
 	var file bytes.Buffer
 	w := newWriter(t, &file, pcap.Options{})

@@ -72,7 +72,8 @@ func sendGroup(t testing.TB, from link.Link, group netip.Addr, first, n int) {
 	}
 }
 
-// Each member has the fates of its own path, those that unicast datagrams to it would have.
+// For each member a group's datagrams have the fates of the path to that member, as unicast
+// datagrams would.
 func TestMulticastFates(t *testing.T) {
 	const n = 1000
 	receive := func(send func(t testing.TB, from, a, b link.Link)) (a, b []int) {
@@ -80,7 +81,7 @@ func TestMulticastFates(t *testing.T) {
 		net := sim.New(sim.Config{Seed: 7, Loss: 0.2, Duplicate: 0.1, QueueLen: 4 * n, Now: c.Now})
 		atA, atB := open(t, net, addrA), open(t, net, addrB)
 		send(t, open(t, net, addrC), atA, atB)
-		c.now = time.Second // when all has arrived
+		c.now = time.Second // everything has arrived by then
 		return numbers(t, atA), numbers(t, atB)
 	}
 	wantA, wantB := receive(func(t testing.TB, from, a, b link.Link) {
@@ -101,7 +102,7 @@ func TestMulticastFates(t *testing.T) {
 	}
 }
 
-// A partition parts a sender from one member alone.
+// A partition separates a sender from one member only.
 func TestMulticastPartition(t *testing.T) {
 	net := sim.New(sim.Config{})
 	a, b, c := open(t, net, addrA), open(t, net, addrB), open(t, net, addrC)
@@ -126,7 +127,7 @@ func TestMulticastPartition(t *testing.T) {
 	}
 }
 
-// A link opened anew on the address of a member is none.
+// A link that is opened on the address of an earlier member is no member.
 func TestMulticastReopen(t *testing.T) {
 	net := sim.New(sim.Config{})
 	dev := net.Netdev("a", addrA)

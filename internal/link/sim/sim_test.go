@@ -61,7 +61,8 @@ func TestAllocs(t *testing.T) {
 	linktest.Allocs(t, openPair(sim.Config{Delay: time.Microsecond}, "10.0.0.1", "10.0.0.2"))
 }
 
-// numbers receives all that has arrived: the numbers that sendNumbers put first into the payloads.
+// numbers receives all that has arrived. It returns the numbers that sendNumbers has put into the
+// payloads.
 func numbers(t testing.TB, l link.Link) (got []int) {
 	t.Helper()
 	batch := make([]link.Datagram, 16)
@@ -118,7 +119,7 @@ func (c *clock) run(t testing.TB, n *sim.Network, l link.Link, others ...link.Li
 	}
 }
 
-// The fates of a pair are the same however much another pair sends in between.
+// The fates of a pair's datagrams do not depend on how much another pair sends in between.
 func TestDeterminism(t *testing.T) {
 	const seed, n = 42, 2000
 	receive := func(seed uint64, disturb bool) []int {
@@ -177,7 +178,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// A held datagram is overtaken by 1 to 8 others, and is released by time when there are none.
+// 1 to 8 others overtake a held datagram. If there are no others, it is released by time.
 func TestReorder(t *testing.T) {
 	for seed := range uint64(200) {
 		c := &clock{}
@@ -219,7 +220,7 @@ func TestDelayKeepsOrder(t *testing.T) {
 	var got []int
 	for i := range n {
 		if i == n/2 {
-			net.SetFaults(sim.Faults{}) // what follows must not overtake either
+			net.SetFaults(sim.Faults{}) // what is sent later must not overtake either
 		}
 		sendNumbers(t, a, b, i, 1)
 		c.now += 10 * time.Microsecond
@@ -418,7 +419,7 @@ func TestNetdev(t *testing.T) {
 	dev.SetUp(false)
 }
 
-// In a bubble the delays pass in no time, to the nanosecond.
+// In a bubble the delays take no time, and are exact to the nanosecond.
 func TestSynctest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := sim.New(sim.Config{Delay: 3 * time.Second})
@@ -487,7 +488,8 @@ func BenchmarkTrain(b *testing.B) {
 	}
 }
 
-// Two senders share the rate at which datagrams get through to a receiver, and their marks tell both.
+// Two senders share the rate at which datagrams get through to a receiver. The datagrams of both
+// are marked.
 func TestRateIsShared(t *testing.T) {
 	c := &clock{}
 	net := sim.New(sim.Config{Rate: 4000, MarkCEAbove: 10, Now: c.Now}) // 4 bytes are through in 1 ms
@@ -523,7 +525,7 @@ func TestRateIsShared(t *testing.T) {
 	}
 }
 
-// Without a rate, what marks is what waits for the receiver.
+// Without a rate, the queue that marks is the datagrams that wait for the receiver.
 func TestMarkedBehindReceiver(t *testing.T) {
 	net := sim.New(sim.Config{MarkCEAbove: 250})
 	a, b := open(t, net, addrA), open(t, net, addrB)

@@ -58,8 +58,8 @@ func TestWaitAllocs(t *testing.T) {
 	}
 }
 
-// The ICRC covers the IPv4 identification and the flags: what the socket puts there must be
-// what link.Link promises, at each datagram of single sends and of batches.
+// The ICRC covers the IPv4 identification and the flags. So the socket must set them as link.Link
+// promises, for single datagrams and for those of batches.
 func TestIdentification(t *testing.T) {
 	raw := rawSocket(t)
 	a, b := openPair(t)
@@ -95,7 +95,7 @@ func TestIdentification(t *testing.T) {
 	}
 }
 
-// rawSocket returns a socket that sees whole IPv4 packets with UDP in them.
+// rawSocket returns a socket that receives all IPv4 packets with UDP in them, headers included.
 func rawSocket(t *testing.T) int {
 	t.Helper()
 	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
@@ -106,7 +106,7 @@ func rawSocket(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(raw) })
-	// It sees all UDP of the host, such as the floods of other packages' tests.
+	// It receives all UDP of the host, for example the floods of other packages' tests.
 	_ = unix.SetsockoptInt(raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) // as far as it is permitted
 	if err := unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}); err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func rawSocket(t *testing.T) int {
 	return raw
 }
 
-// readRaw reads the next IPv4 packet from src to dst. Before it was bound the socket took
-// everybody's.
+// readRaw reads the next IPv4 packet from src to dst. It skips others, which the socket took before
+// it was bound.
 func readRaw(t *testing.T, raw int, p []byte, src, dst netip.Addr) {
 	t.Helper()
 	for {
@@ -129,7 +129,7 @@ func readRaw(t *testing.T, raw int, p []byte, src, dst netip.Addr) {
 	}
 }
 
-// What overflows the receive buffer is counted, once something newer arrives.
+// Datagrams that overflow the receive buffer are counted once a later one arrives.
 func TestReceiveDrops(t *testing.T) {
 	a, b := openPair(t)
 	batch := make([]link.Datagram, 64)
@@ -183,7 +183,7 @@ func TestOversizedDropped(t *testing.T) {
 }
 
 // Changed fires when an interface goes up. The test runs in a network namespace of its own, which
-// it needs privileges for.
+// needs privileges.
 func TestChanged(t *testing.T) {
 	runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
@@ -266,9 +266,9 @@ func TestLinkLocal(t *testing.T) {
 	t.Skip("no interface with a link-local address")
 }
 
-// Datagrams that arrive while nobody is in Wait must not wake Go's network poller: a
-// busy poller would pay for it at each. What the poller is registered for shows in the kernel's
-// list of the link's epoll set: no events.
+// Datagrams that arrive while nobody is in Wait must not wake Go's network poller: a program that
+// polls busily would pay for each of them. The kernel lists what is in the link's epoll set, and
+// for which events. It must be for none.
 func TestNoPollerWakeups(t *testing.T) {
 	t.Run("Alone", func(t *testing.T) { testNoPollerWakeups(t, false) })
 	t.Run("Member", func(t *testing.T) { testNoPollerWakeups(t, true) })
@@ -334,7 +334,7 @@ func testNoPollerWakeups(t *testing.T, member bool) {
 	}
 	done := make(chan error)
 	go func() { done <- b.Wait(-1) }()
-	for deadline := time.Now().Add(linktest.Patience); armed() == 0; { // or the test would pass for not seeing any
+	for deadline := time.Now().Add(linktest.Patience); armed() == 0; { // otherwise the test might pass because it never sees armed sockets
 		if time.Now().After(deadline) {
 			t.Fatal("no socket is armed during Wait")
 		}

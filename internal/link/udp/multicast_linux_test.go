@@ -27,14 +27,14 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 )
 
-// testGroup returns an IPv4 group of this process's own, as testAddr does an address.
+// testGroup returns an IPv4 group that only this process uses, as testAddr returns an address.
 func testGroup(n byte) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{239, 192 | byte(pid>>8)&63, byte(pid), n})
 }
 
-// inNamespace returns a function that runs others in a network namespace of their own, where the
-// commands of the program ip have been run.
+// inNamespace makes a network namespace, and runs commands of the program ip in it. It returns a
+// function that runs other functions there.
 func inNamespace(t *testing.T, commands ...string) (run func(f func())) {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil {
@@ -62,7 +62,7 @@ func inNamespace(t *testing.T, commands ...string) (run func(f func())) {
 	if err := <-ready; errors.Is(err, unix.EPERM) {
 		t.Skip("a network namespace needs privileges")
 	} else if err != nil {
-		t.Skip(err) // such as an old or a small ip, or a kernel without IPv6
+		t.Skip(err) // for example because ip is old or small, or the kernel has no IPv6
 	}
 	return func(f func()) {
 		done := make(chan struct{})
@@ -88,7 +88,7 @@ func openIn(t testing.TB, run func(func()), dev string, addr netip.Addr) link.Li
 	return &inside{l, run}
 }
 
-// inside joins where the link was opened.
+// inside is a link whose Join runs in the namespace where the link was opened.
 type inside struct {
 	link.Link
 	run func(func())
@@ -121,7 +121,7 @@ func TestMulticastConformance(t *testing.T) {
 			return link.Chain(a, stack...), link.Chain(b, stack...)
 		})
 	})
-	// As a rule loopback has no route for IPv6 groups.
+	// Usually loopback has no route for IPv6 groups.
 	run := inNamespace(t, "link set lo up", "-6 route add local ff00::/8 dev lo table local",
 		"-6 addr add fd00::1/128 dev lo nodad", "-6 addr add fd00::2/128 dev lo nodad")
 	await(t, run, "-6 route show table local", "local fd00::1 ", "local fd00::2 ")
@@ -137,7 +137,8 @@ func TestMulticastConformance(t *testing.T) {
 	linktest.MulticastAllocs(t, groups6[0], open6)
 }
 
-// Two hosts with two networks between them: what arrives through an interface is for the members there alone.
+// Two hosts have two networks between them. Only members on an interface receive what arrives
+// through it.
 func TestMulticastInterfaces(t *testing.T) {
 	there := inNamespace(t, "link set lo up")
 	var thread int
@@ -211,8 +212,8 @@ func receive(t *testing.T, l link.Link, in []link.Datagram) int {
 	return 0
 }
 
-// await returns once the output of a command of the program ip has each of the texts: the kernel adds some routes
-// in the background.
+// await returns once the output of a command of the program ip contains each of the texts. It waits
+// because the kernel adds some routes in the background.
 func await(t *testing.T, run func(func()), command string, texts ...string) {
 	t.Helper()
 	for deadline := time.Now().Add(linktest.Patience); ; {
@@ -236,7 +237,7 @@ func TestMulticastAllocs(t *testing.T) {
 	linktest.MulticastAllocs(t, testGroup(1), func(t *testing.T) (a, b link.Link) { return openPair(t) })
 }
 
-// Without a route, IPv6 multicast goes nowhere: Join says so, and what to do.
+// Without a route, IPv6 multicast goes nowhere. Join says so, and says what to do.
 func TestMulticastNoRoute(t *testing.T) {
 	run := inNamespace(t, "link set lo up")
 	l := openIn(t, run, "lo", netip.IPv6Loopback())
@@ -253,7 +254,8 @@ func TestMulticastNoRoute(t *testing.T) {
 	}
 }
 
-// The ICRC covers what a group's datagrams have, too; and they go as far as those of other senders.
+// A group's datagrams have the identification and the DF flag that the ICRC covers. They go as far
+// as those of other senders.
 func TestMulticastHeader(t *testing.T) {
 	raw := rawSocket(t)
 	a, b := openPair(t)
@@ -292,7 +294,7 @@ func TestMulticastHeader(t *testing.T) {
 	}
 }
 
-// Neither a full socket of the link's own nor one of a group keeps the other waiting, nor the groups each other.
+// A full socket never makes another one wait, whether it is the link's own or a group's.
 func TestMulticastFair(t *testing.T) {
 	a, b := openPair(t)
 	dsts := []netip.AddrPort{b.Addr()}
@@ -326,7 +328,7 @@ func TestMulticastFair(t *testing.T) {
 	}
 }
 
-// Each process that has joined gets a copy of its own, whether or not it shares the address.
+// Each process that has joined gets its own copy, whether or not it shares the address.
 func TestMulticastProcesses(t *testing.T) {
 	if os.Getenv("ADVERB_TEST_GROUP") != "" {
 		multicastMember(t)
@@ -351,7 +353,7 @@ func TestMulticastProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lines []chan string
-	for _, addr := range []netip.Addr{testAddr(1), testAddr(2)} { // the first shares the sender's
+	for _, addr := range []netip.Addr{testAddr(1), testAddr(2)} { // the first process has the sender's address
 		cmd := exec.Command(self, "-test.run=^TestMulticastProcesses$")
 		cmd.Env = append(os.Environ(), "ADVERB_TEST_GROUP="+group.String(), "ADVERB_TEST_ADDR="+addr.String())
 		out, err := cmd.StdoutPipe()

@@ -17,7 +17,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// receiveSome returns what one Recv finds.
+// receiveSome returns what the first Recv that finds something receives.
 func receiveSome(t *testing.T, l *Link) []link.Datagram {
 	t.Helper()
 	batch := make([]link.Datagram, maxBatch)
@@ -39,7 +39,7 @@ func receiveSome(t *testing.T, l *Link) []link.Datagram {
 	}
 }
 
-// openTrains is two links that send trains.
+// openTrains returns two links that send trains.
 func openTrains(t *testing.T, addrs ...string) (a, b *Link) {
 	t.Helper()
 	links := make([]*Link, len(addrs))
@@ -57,14 +57,15 @@ func openTrains(t *testing.T, addrs ...string) (a, b *Link) {
 	return links[0], links[1]
 }
 
-// Over loopback a train is never cut: it arrives as it was sent, and its datagrams count one by one.
+// Over loopback a train is never cut. It arrives as it was sent, and its datagrams count one by
+// one.
 func TestTrainWhole(t *testing.T) {
 	a, b := openTrains(t, "127.0.93.1", "127.0.93.2")
 	const size = 1040
 	for _, n := range []int{2, 17, 62} {
 		before := b.Stats()
 		want := bytes.Repeat([]byte{byte(n)}, n*size-20)
-		for _, class := range []uint8{0, 0x20} { // a control message more
+		for _, class := range []uint8{0, 0x20} { // a class other than 0 takes another control message
 			if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: want, SegmentSize: size, TrafficClass: class}}); err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +90,8 @@ func TestTrainWhole(t *testing.T) {
 	}
 }
 
-// A train of what is longer than any RoCEv2 datagram is dropped as these are.
+// A train whose datagrams are longer than any of RoCEv2 is dropped, as single ones of that length
+// are.
 func TestTrainOversized(t *testing.T) {
 	a, b := openTrains(t, "127.0.93.3", "127.0.93.4")
 	const long = maxReceive + 4
@@ -108,10 +110,11 @@ func TestTrainOversized(t *testing.T) {
 	}
 }
 
-// Where trains turn out not to work, single datagrams do.
+// When trains turn out not to work, single datagrams go on working, and trains are tried again
+// later.
 func TestTrainsSuspended(t *testing.T) {
 	a, b := openTrains(t, "127.0.93.5", "127.0.93.6")
-	// The kernel cuts no trains for a socket that sends no checksums: the error is EINVAL.
+	// For a socket that sends no checksums, the kernel cuts no trains. The error is EINVAL.
 	noChecksums := func(on int) {
 		for i := range a.tx {
 			if err := unix.SetsockoptInt(a.tx[i].fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, on); err != nil {
@@ -166,7 +169,7 @@ func TestTrainsSuspended(t *testing.T) {
 	}
 }
 
-// Trains are tried again after a pause, which grows while they go on failing and only then.
+// Trains are tried again after a pause. It grows only if they fail again.
 func TestTrainPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s trainSwitch
@@ -174,7 +177,7 @@ func TestTrainPause(t *testing.T) {
 		pause := func() time.Duration {
 			start := time.Now()
 			for s.suspend(); !s.on.Load(); {
-				s.suspend() // of what is suspended: no change
+				s.suspend() // has no effect while trains are suspended
 				time.Sleep(trainPauseMin / 2)
 				synctest.Wait()
 			}
@@ -198,8 +201,8 @@ func TestTrainPause(t *testing.T) {
 	})
 }
 
-// A route that is a blackhole refuses everything, for a while, with the error that also means "no
-// trains". Trains go on afterwards.
+// A blackhole route refuses everything with EINVAL, which may also mean that trains do not work.
+// When the route is gone, trains go on.
 func TestTrainsOutliveBlackhole(t *testing.T) {
 	ownNetwork(t)
 	a, b := openTrains(t, "127.0.93.9", "127.0.93.10")
@@ -230,7 +233,8 @@ func TestTrainsOutliveBlackhole(t *testing.T) {
 	}
 }
 
-// ownNetwork puts the test into a network namespace of its own, with a loopback interface that is up.
+// ownNetwork puts the test into a network namespace of its own, with a loopback interface that is
+// up.
 func ownNetwork(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the test
@@ -254,7 +258,8 @@ func ownNetwork(t *testing.T) {
 	}
 }
 
-// setBlackhole adds or removes a blackhole route to an IPv4 address, in the table that comes first.
+// setBlackhole adds or removes a blackhole route to an IPv4 address, in the table that the kernel
+// looks at first.
 func setBlackhole(t *testing.T, addr netip.Addr, on bool) {
 	t.Helper()
 	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)

@@ -42,8 +42,8 @@ func loopback(t testing.TB) *udp.Netdev {
 	return nil
 }
 
-// testAddr returns a loopback address of this process's own, for tests of several packages run at a time
-// and UDP port 4791 can be had once for each address.
+// testAddr returns a loopback address that only this process uses. The tests of several packages
+// run at the same time, and only one of them can have UDP port 4791 of an address.
 func testAddr(n byte) netip.Addr {
 	if runtime.GOOS != "linux" {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -56,7 +56,7 @@ func open(t testing.TB, addr netip.Addr) link.Link {
 	t.Helper()
 	l, err := loopback(t).Open(addr)
 	if errors.Is(err, syscall.EADDRINUSE) && addr == netip.IPv6Loopback() {
-		t.Skip(err) // there is but one
+		t.Skip(err) // there is only one IPv6 loopback address
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -205,13 +205,14 @@ func TestWrongSource(t *testing.T) {
 	}
 }
 
-// Ping-pong of two goroutines that poll busily: ns/op is a round trip, one-way half of it.
+// BenchmarkPingPong bounces a datagram between two goroutines that poll busily. ns/op is a round
+// trip, ns/one-way half of it.
 func BenchmarkPingPong(b *testing.B) {
 	x, y := openPair(b)
 	if x == y {
 		b.Skip("needs two addresses")
 	}
-	const maxPolls = 100e6 // some ten seconds: a datagram was lost
+	const maxPolls = 100e6 // some ten seconds; a datagram must have been lost
 	pong := make(chan struct{})
 	go func() {
 		defer close(pong)
@@ -248,7 +249,7 @@ func BenchmarkPingPong(b *testing.B) {
 	<-pong
 }
 
-// The same with both sides asleep in Wait between datagrams.
+// BenchmarkPingPongWait does the same, but both goroutines sleep in Wait between datagrams.
 func BenchmarkPingPongWait(b *testing.B) {
 	x, y := openPair(b)
 	if x == y {
@@ -290,7 +291,8 @@ func BenchmarkPingPongWait(b *testing.B) {
 	<-pong
 }
 
-// One goroutine sends batches of 32 and receives them: what a packet costs in system calls.
+// BenchmarkBatch sends batches of 32 and receives them, in one goroutine. It shows what the system
+// calls cost for each packet.
 func BenchmarkBatch(b *testing.B) {
 	x, y := openPair(b)
 	const n, size = 32, 4096
