@@ -17,8 +17,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// mad is a datagram with a CM message to QP1: id is the service ID of a REQ or SIDR_REQ, and the
-// receiver's communication ID of all others. The number tells it from others.
+// mad returns a datagram to QP1 with a CM message. id is the service ID of a REQ or SIDR_REQ, or
+// the receiver's communication ID of any other message. The number tells the message from others.
 func mad(attr wire.CMAttr, id, number uint64) []byte {
 	h := wire.NewCMHeader(attr, number)
 	b := h.AppendTo(nil)
@@ -47,7 +47,7 @@ func toQP1(mad []byte) []byte {
 	return p.AppendTo(nil)
 }
 
-// gsiTeam is members that do not receive by themselves: the test does it for all.
+// gsiTeam is several members that do not receive by themselves. The test receives for all of them.
 type gsiTeam struct {
 	t  *testing.T
 	ms []*member
@@ -65,7 +65,7 @@ func newGSITeam(t *testing.T, addr byte, n int) *gsiTeam {
 	return g
 }
 
-// service makes an ID that no other test has.
+// service returns a service ID that no other test uses.
 func service() uint64 { return rand.Uint64() }
 
 func (g *gsiTeam) claim(i int, service uint64) (release func()) {
@@ -77,7 +77,7 @@ func (g *gsiTeam) claim(i int, service uint64) (release func()) {
 	return release
 }
 
-// poll returns which member receives a datagram for QP1, if one does now.
+// poll returns which member has received a datagram for QP1, if any has.
 func (g *gsiTeam) poll() (who int, d link.Datagram) {
 	g.t.Helper()
 	for i, m := range g.ms {
@@ -94,8 +94,8 @@ func (g *gsiTeam) poll() (who int, d link.Datagram) {
 	return nobodys, d
 }
 
-// arrive has a datagram come to a member's socket, and returns who gets it in the end, or nobodys
-// if it is dropped at once.
+// arrive makes a datagram arrive at a member's socket. It returns which member gets it in the end,
+// or nobodys if it is dropped at once.
 func (g *gsiTeam) arrive(at int, payload []byte) int {
 	g.t.Helper()
 	l := g.ms[at].link.(*Link)
@@ -120,7 +120,7 @@ func (g *gsiTeam) arrive(at int, payload []byte) int {
 	return nobodys
 }
 
-// goes fails the test unless a datagram goes to one of the members, at whomever it arrives.
+// goes fails the test unless a datagram goes to a certain member, wherever it arrives.
 func (g *gsiTeam) goes(what string, payload []byte, to ...int) {
 	g.t.Helper()
 	for at := range g.ms {
@@ -141,7 +141,7 @@ func (g *gsiTeam) leave() {
 	}
 }
 
-// freeBlock returns a block that nobody has, and that nobody is likely to take soon.
+// freeBlock returns a block that has no owner, and is not likely to get one soon.
 func freeBlock(t *testing.T) uint32 {
 	t.Helper()
 	for {
@@ -159,7 +159,7 @@ func freeBlock(t *testing.T) uint32 {
 
 func commID(m *member) uint64 { return uint64(m.block<<20 | 0xabcde) }
 
-// A message to QP1 goes to the process that it names, and else to one with a QP1.
+// A message to QP1 goes to the process that it names or, if it names none, to one with a QP1.
 func TestQP1(t *testing.T) {
 	g := newGSITeam(t, 40, 4)
 	defer g.leave()
@@ -169,7 +169,7 @@ func TestQP1(t *testing.T) {
 	}
 	release := g.claim(0, s0)
 	g.claim(1, s1)
-	for range 2 { // asked for, and known
+	for range 2 { // the owner is looked for first, and known then
 		g.goes("a REQ", mad(wire.CMREQ, s0, 1), 0)
 		g.goes("a REQ", mad(wire.CMREQ, s1, 2), 1)
 		g.goes("a SIDR_REQ", mad(wire.CMSIDRREQ, s1, 3), 1)
@@ -178,8 +178,8 @@ func TestQP1(t *testing.T) {
 			g.goes("a DREQ", mad(wire.CMDREQ, commID(g.ms[i]), 5), i)
 		}
 	}
-	// Nobody's go to a QP1, but never from one to another. Neither do those for a process that has
-	// none.
+	// What belongs to nobody goes to a process with a QP1, but never from one such process to
+	// another. The same holds for what belongs to a process without a QP1.
 	other := uint64(freeBlock(t))
 	short := toQP1(make([]byte, 100))
 	subnet := wire.NewCMHeader(0x11, 7)
@@ -197,7 +197,7 @@ func TestQP1(t *testing.T) {
 			}
 		}
 	}
-	// Released, it is nobody's; a process that claims it is found at once.
+	// Once released, the service belongs to nobody. A process that claims it is found at once.
 	release()
 	release()
 	for range 3 {
@@ -206,23 +206,23 @@ func TestQP1(t *testing.T) {
 		g.goes("a REQ for another's service now", mad(wire.CMREQ, s0, 8), 1)
 		release()
 	}
-	// QP0 is nobody's business: where it arrives it is dropped, by who looks for the QP.
+	// What is for QP0 is not passed on. It is dropped where it arrives, when the QP is looked for.
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly}}
 	for i := range g.ms {
 		if who := g.arrive(i, p.AppendTo(nil)); who != i {
 			t.Errorf("a datagram for QP0 is passed on from %d to %d, want it dropped", i, who)
 		}
 	}
-	// A group's datagrams have reached all of its members.
+	// What is for a group is not passed on: all members have got it already.
 	l := g.ms[2].link.(*Link)
 	if !l.isOurs(&link.Datagram{Dst: netip.AddrPortFrom(testAddr(41), link.Port)}, mad(wire.CMREQ, s1, 9)) {
 		t.Error("what was sent to a group is passed on")
 	}
-	// Without any QP1 there is nobody.
+	// If no process has a QP1, nobody gets it.
 	for i := range 2 {
 		g.ms[i].netdev.ServeGSI(false)
 	}
-	g.arrive(2, mad(wire.CMREQ, none, 10)) // finds out that the socket is closed
+	g.arrive(2, mad(wire.CMREQ, none, 10)) // so that it finds out that the socket is closed
 	g.goes("a REQ without any QP1", mad(wire.CMREQ, none, 11), nobodys)
 }
 
@@ -246,7 +246,7 @@ func TestQP1NoLoop(t *testing.T) {
 	}
 }
 
-// A service has one process, an end, and a place.
+// A service belongs to one process at a time, until it is released, and at one address.
 func TestClaimServiceTwice(t *testing.T) {
 	g := newGSITeam(t, 43, 2)
 	s, addr := service(), testAddr(43)
@@ -270,18 +270,18 @@ func TestClaimServiceTwice(t *testing.T) {
 	if n := openFiles(t); n > files+2 {
 		t.Errorf("%d files after claims and releases, want %d as before, or 2 more", n, files)
 	}
-	// Who ends has nothing.
+	// A process that has ended owns nothing.
 	g.ms[1].leave()
 	g.claim(0, s)
-	release() // another's by now
+	release() // has no effect: another process owns it by now
 	if _, ok, err := g.ms[1].netdev.ClaimService(addr, s); ok || !errors.Is(err, link.ErrClosed) {
 		t.Errorf("claim after the end: %v, %v; want %v", ok, err, link.ErrClosed)
 	}
 	g.ms[0].leave()
 }
 
-// When the process ends that has stood in for those that nobody is, another takes over; and one
-// that comes back in between finds its place taken or free.
+// When the process that stands in for all ends, another takes over. One that comes back in between
+// finds the place taken or free.
 func TestQP1Successor(t *testing.T) {
 	g := newGSITeam(t, 45, 3)
 	none := service()
@@ -297,7 +297,7 @@ func TestQP1Successor(t *testing.T) {
 	who := nobodys
 	for n := uint64(2); who != 0 && time.Since(began) < patience; n++ {
 		if who = g.arrive(1, mad(wire.CMREQ, none, n)); who == nobodys {
-			g.poll() // serves the steering
+			g.poll() // receives, so that probes are answered
 		}
 	}
 	t.Logf("the next took over after %v", time.Since(began))
@@ -307,7 +307,8 @@ func TestQP1Successor(t *testing.T) {
 	g.leave()
 }
 
-// Another user's process has what it has bound, and nothing of what is sent there.
+// A process of another user keeps the names that it has bound, but receives nothing of what is
+// passed on.
 func TestQP1Stranger(t *testing.T) {
 	addr := testAddr(46)
 	s, free := service(), service()
@@ -367,7 +368,7 @@ func TestQP1Stranger(t *testing.T) {
 	}
 }
 
-// A flood of messages that name what nobody has costs little, and takes no room.
+// A flood of messages that name what nobody owns costs little time and no memory.
 func TestQP1Flood(t *testing.T) {
 	g := newGSITeam(t, 47, 2)
 	defer g.leave()
@@ -403,7 +404,7 @@ func TestQP1Flood(t *testing.T) {
 	o.mu.Unlock()
 }
 
-// hostileMAD is garbage, or a message for anybody.
+// hostileMAD returns garbage, or a message for any process.
 func hostileMAD(r *rand.Rand) []byte {
 	switch r.IntN(4) {
 	case 0:
@@ -419,7 +420,8 @@ func hostileMAD(r *rand.Rand) []byte {
 	return mad(wire.CMSIDRREQ, r.Uint64(), 666)
 }
 
-// Over the network, wherever the kernel has it arrive.
+// A message to QP1 that comes through the network finds its process, at whichever socket it
+// arrives.
 func TestQP1Network(t *testing.T) {
 	addr := testAddr(48)
 	ms := []*member{join(t, addr), join(t, addr), join(t, addr)}
@@ -454,8 +456,8 @@ func TestQP1Network(t *testing.T) {
 	}
 }
 
-// The kernel is told to deliver what is for QP1 to who stands in for all, also when others come
-// later: those may be gone soon, and what waits in their sockets with them.
+// The kernel delivers what is for QP1 to the process that stands in for all, even after others have
+// come. Those may end soon, and what waits in their sockets would be lost then.
 func TestQP1Steered(t *testing.T) {
 	addr := testAddr(49)
 	ms := []*member{join(t, addr), join(t, addr)}
@@ -469,7 +471,7 @@ func TestQP1Steered(t *testing.T) {
 			before := passed(ms)
 			from := ms[len(ms)-1].link
 			from.Send([]link.Datagram{{Src: from.Source(0), Dst: from.Addr(), Payload: mad(wire.CMREQ, service(), 1)}})
-			// Until the program is up to date, any of them may keep it.
+			// Until the program is up to date, it may arrive at any of them, which keeps it.
 			var at int
 			select {
 			case <-ms[0].got:
@@ -495,8 +497,8 @@ func TestQP1Steered(t *testing.T) {
 	}
 }
 
-// A peer that takes back a REQ which nobody has answered does not know whom it has asked: all hear
-// of it.
+// A peer may take back a REQ that nobody has answered. It does not know which process has the REQ,
+// so all get the message.
 func TestQP1Cancel(t *testing.T) {
 	addr := testAddr(50)
 	ms := []*member{join(t, addr), join(t, addr), join(t, addr)}
@@ -505,7 +507,7 @@ func TestQP1Cancel(t *testing.T) {
 	}
 	exchange(t, ms, 0)
 	heard := make([]bool, len(ms))
-	send := time.NewTicker(20 * time.Millisecond) // until the processes know each other
+	send := time.NewTicker(20 * time.Millisecond) // repeated until the processes know each other
 	defer send.Stop()
 	for deadline := time.After(patience); slices.Contains(heard, false); {
 		select {
@@ -522,7 +524,7 @@ func TestQP1Cancel(t *testing.T) {
 			t.Fatalf("members that have heard of it: %v, want all", heard)
 		}
 	}
-	// A flood of them reaches nobody but a few.
+	// Of a flood of such messages only a few are passed on.
 	l := ms[1].link.(*Link)
 	strayed, d := l.strayed.Load(), link.Datagram{Src: l.Source(0), Dst: l.Addr(), Payload: mad(wire.CMREJ, 0, 2)}
 	ms[1].leave()

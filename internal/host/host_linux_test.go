@@ -16,11 +16,12 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// patience is how long something that takes some hundred milliseconds may take on a busy machine.
+// patience is how long a test waits for what usually takes some hundred milliseconds. The machine
+// may be busy.
 const patience = 20 * time.Second
 
-// member is what a process is to the others: a Netdev with a block and a link. Several in one
-// process look the same to each other as several processes.
+// member is what other processes see of a process: a Netdev with a block and a link. Several
+// members in one process cannot tell that they are not several processes.
 type member struct {
 	netdev *Netdev
 	block  uint32
@@ -29,7 +30,7 @@ type member struct {
 	done   sync.WaitGroup
 }
 
-// testAddr returns a loopback address that two test processes hardly share.
+// testAddr returns a loopback address that another test process is not likely to use.
 func testAddr(i byte) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, 128 | byte(pid>>8)&127, byte(pid), i})
@@ -65,7 +66,7 @@ func open(t testing.TB, addr netip.Addr) *member {
 	return m
 }
 
-// claim takes the first block that is free.
+// claim claims the first block that is free.
 func (m *member) claim(t testing.TB) uint32 {
 	t.Helper()
 	for b := uint32(1); b < controlBlock; b++ {
@@ -91,7 +92,7 @@ func (m *member) receive() {
 		for _, d := range batch[:n] {
 			var p wire.Packet
 			if p.Decode(d.Payload) == nil {
-				m.got <- fmt.Sprintf("%06x %.4s", p.DestQP, p.Payload) // garbage may have less
+				m.got <- fmt.Sprintf("%06x %.4s", p.DestQP, p.Payload) // the payload of garbage may be shorter
 			}
 		}
 		if n == 0 {
@@ -108,12 +109,12 @@ func (m *member) leave() {
 	m.netdev.Close()
 }
 
-// send sends a datagram to a block of its own address.
+// send sends a datagram to a block at the member's own address.
 func (m *member) send(block uint32, n int) {
 	m.link.Send([]link.Datagram{{Src: m.link.Source(uint32(n)), Dst: m.link.Addr(), Payload: packet(block, n)}})
 }
 
-// packet is a datagram to a QP of a block.
+// packet returns a datagram to a QP of a block.
 func packet(block uint32, n int) []byte {
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: block<<blockBits | 5}, Payload: fmt.Appendf(nil, "%04d", n)}
 	return p.AppendTo(nil)
@@ -132,7 +133,7 @@ func (m *member) want(t testing.TB, block uint32, n int) {
 	}
 }
 
-// passed counts what strayed and was handed on.
+// passed returns how many datagrams have strayed and were passed on.
 func passed(ms []*member) (n uint64) {
 	for _, m := range ms {
 		n += m.link.(*Link).passed.Load()
@@ -150,7 +151,7 @@ func TestMembersShareAddress(t *testing.T) {
 	everyone(0)
 	settle(t, ms, everyone)
 
-	// The third leaves: the last takes its socket's number, and what strays for it is passed on.
+	// The third leaves. The last takes the number of its socket, and what strays is passed on.
 	ms[2].leave()
 	ms = append(ms[:2], ms[3:]...)
 	everyone(100)
@@ -165,7 +166,7 @@ func TestMembersShareAddress(t *testing.T) {
 	}
 }
 
-// A process with many blocks gets what is for any of them.
+// A process with many blocks gets the datagrams for all of them.
 func TestManyBlocks(t *testing.T) {
 	addr := testAddr(2)
 	ms := []*member{join(t, addr), join(t, addr)}
@@ -187,7 +188,7 @@ func TestManyBlocks(t *testing.T) {
 	}
 }
 
-// More processes than are looked for at first find each other.
+// Processes find each other even if they are more than firstProbes.
 func TestManyMembers(t *testing.T) {
 	addr := testAddr(3)
 	var ms []*member
@@ -203,8 +204,8 @@ func TestManyMembers(t *testing.T) {
 	}
 }
 
-// silence takes the place of a process that is stopped: it has its block and its socket, and reads
-// neither.
+// silence takes the place of a process that is stopped. It has a block and a socket, and reads from
+// neither the mailbox nor the socket.
 func silence(t *testing.T, addr netip.Addr) (block uint32, end func()) {
 	t.Helper()
 	u, err := udp.NetdevForAddr("lo", addr)
@@ -217,7 +218,7 @@ func silence(t *testing.T, addr netip.Addr) (block uint32, end func()) {
 	}
 	block = 3000
 	box, err := openMailbox(blockName(block))
-	for ; err == errTaken; box, err = openMailbox(blockName(block)) { // by another test
+	for ; err == errTaken; box, err = openMailbox(blockName(block)) { // another test has it
 		block++
 	}
 	if err != nil {
@@ -230,21 +231,21 @@ func silence(t *testing.T, addr netip.Addr) (block uint32, end func()) {
 	}
 }
 
-// A process that is stopped costs the others nothing, whether they knew it before or not; nor does
-// it if it never goes on.
+// A process that is stopped costs the others nothing, whether they knew it before or not, and even
+// if it never goes on.
 func TestSilentMember(t *testing.T) {
 	addr := testAddr(4)
 	ms := []*member{join(t, addr), join(t, addr)}
 	exchange(t, ms, 0)
 	stopped, end := silence(t, addr)
-	for range 3 { // who come after it have higher indexes, and have never heard of it
+	for range 3 { // these come after it: they have higher indexes, and do not know it
 		ms = append(ms, join(t, addr))
 	}
 	everyone := func(n int) { exchange(t, ms, n) }
 	everyone(100)
 	settle(t, ms, everyone)
 
-	// What is sent to it all the time is dropped: somewhere, but soon, and without growth.
+	// What is sent to it all the time is dropped soon, and does not pile up.
 	began := time.Now()
 	for i := range 2000 {
 		ms[i%len(ms)].send(stopped, i)
@@ -261,8 +262,8 @@ func TestSilentMember(t *testing.T) {
 		}
 		o.mu.Unlock()
 	}
-	// Another ends, and the last takes its number. What strayed to the stopped one now would be
-	// noticed by nobody.
+	// Another member ends, and the last takes the number of its socket. What strays to the stopped
+	// one now is noticed by nobody.
 	ms[0].leave()
 	ms = ms[1:]
 	for i, m := range ms {
@@ -281,7 +282,7 @@ func TestSilentMember(t *testing.T) {
 	}
 }
 
-// persist has m send the same datagram, along the same way, until it arrives.
+// persist makes m send the same datagram, from the same port, until it arrives.
 func persist(t *testing.T, m, to *member, n int) {
 	t.Helper()
 	want := fmt.Sprintf("%06x %04d", to.block<<blockBits|5, n)
@@ -303,12 +304,12 @@ func persist(t *testing.T, m, to *member, n int) {
 	}
 }
 
-// Closing gives everything back, also in the middle of others' traffic.
+// Closing gives everything back, even in the middle of others' traffic.
 func TestClose(t *testing.T) {
 	addr := testAddr(5)
 	stay := []*member{join(t, addr), join(t, addr)}
 	exchange(t, stay, 0)
-	before := open(t, addr) // and whatever the first use of something takes for good
+	before := open(t, addr) // the first use of something may take resources for good
 	before.link.Close()
 	before.netdev.Close()
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
@@ -355,7 +356,7 @@ func TestClose(t *testing.T) {
 		}
 	}
 	settled := func() bool {
-		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files+2*2 // outlets of those who stay
+		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files+2*2 // and the outlets of the members that stay
 	}
 	for deadline := time.Now().Add(10 * time.Second); !settled(); runtime.Gosched() {
 		if time.Now().After(deadline) {
@@ -370,7 +371,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// drained throws away what members have received.
+// drained discards what members have received.
 func drained(ms []*member) []*member {
 	for _, m := range ms {
 		for len(m.got) > 0 {
@@ -389,7 +390,7 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// The kernel may merge what comes of one source into a train, though it is for several processes.
+// The kernel may join what comes from one source to a train, even if it is for several processes.
 func TestMixedTrain(t *testing.T) {
 	addr := testAddr(6)
 	a, b := open(t, addr), join(t, addr)
@@ -405,11 +406,11 @@ func TestMixedTrain(t *testing.T) {
 		t.Errorf("%d datagrams are kept, the first of %d segments; want the train before the mixed one alone", n, batch[0].Segments())
 	}
 	b.want(t, b.block, 4)
-	clear(train) // the payload is gone by the time that they are received
+	clear(train) // the link must have kept copies
 	a.done.Go(a.receive)
 	a.want(t, a.block, 1)
 	a.want(t, a.block, 3)
-	a.want(t, a.block, 5) // not before those
+	a.want(t, a.block, 5) // it must not overtake those two
 	b.want(t, b.block, 2)
 	a.leave()
 	b.leave()
@@ -425,7 +426,7 @@ func TestOpenTwice(t *testing.T) {
 	m.leave()
 }
 
-// exchange has each member send to each, itself included.
+// exchange makes each member send to each member, including itself.
 func exchange(t testing.TB, ms []*member, n int) {
 	t.Helper()
 	for i, m := range ms {
@@ -436,7 +437,7 @@ func exchange(t testing.TB, ms []*member, n int) {
 	}
 }
 
-// settle waits until the program is right for everyone: nothing strays any more.
+// settle waits until the program knows everyone, so that nothing strays any more.
 func settle(t testing.TB, ms []*member, everyone func(int)) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)

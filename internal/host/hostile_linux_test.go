@@ -19,10 +19,11 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// nobody is the user of asNobody.
+// nobody is the ID of the user that asNobody uses.
 const nobody = 65534
 
-// asNobody runs f on a thread of another user, to whom the files and messages that f makes belong.
+// asNobody runs f on a thread of another user. The sockets and messages that f makes are that
+// user's.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -41,7 +42,7 @@ func asNobody(t *testing.T, f func()) {
 	<-done
 }
 
-// garbage makes messages: random ones, and changed ones that were right.
+// garbage returns a message that is random, or that was right and has been changed.
 func garbage(r *rand.Rand, m *member) []byte {
 	randomBytes := func(n int) []byte {
 		b := make([]byte, n)
@@ -68,7 +69,7 @@ func garbage(r *rand.Rand, m *member) []byte {
 	return b
 }
 
-// sendTo sends to a mailbox, from a socket of its own, with a descriptor.
+// sendTo sends messages to a mailbox from a new socket. It sends a file descriptor with each.
 func sendTo(t *testing.T, block uint32, msgs [][]byte) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -78,14 +79,14 @@ func sendTo(t *testing.T, block uint32, msgs [][]byte) {
 	}
 	defer unix.Close(fd)
 	for _, b := range msgs {
-		if err := unix.Sendmsg(fd, b, unix.UnixRights(fd), blockName(block).sockaddr(), 0); err != nil { // blocks while there is no room
+		if err := unix.Sendmsg(fd, b, unix.UnixRights(fd), blockName(block).sockaddr(), 0); err != nil { // this blocks while there is no room
 			t.Errorf("send %d bytes to the mailbox of block %d: %v", len(b), block, err)
 			return
 		}
 	}
 }
 
-// bounded fails the test if a member holds more than it may.
+// bounded fails the test if a member holds more than the limits allow.
 func (m *member) bounded(t *testing.T) {
 	t.Helper()
 	o, l := m.netdev.owners.Load(), m.link.(*Link)
@@ -113,7 +114,7 @@ func (m *member) bounded(t *testing.T) {
 	}
 }
 
-// Whatever comes to a mailbox does no harm.
+// Nothing that comes to a mailbox does any harm.
 func TestHostileMessages(t *testing.T) {
 	addr := testAddr(10)
 	ms := []*member{join(t, addr), join(t, addr), join(t, addr)}
@@ -133,7 +134,7 @@ func TestHostileMessages(t *testing.T) {
 	if n := openFiles(t); n > files+maxOutlets {
 		t.Errorf("%d open files, want at most %d: %d before", n, files+maxOutlets, files)
 	}
-	// What comes the same way comes behind all of it.
+	// Another message to the same mailbox comes behind all of them.
 	last := message{kind: datagramMessage, from: ms[1].block, addr: addr, source: ms[1].link.Source(0)}
 	if !drainUntil(ms[0], 9000, func(n int) {
 		last.payload = packet(ms[0].block, n)
@@ -145,17 +146,17 @@ func TestHostileMessages(t *testing.T) {
 	everyone(100)
 	settle(t, ms, everyone)
 
-	// Nothing of another user's is even looked at: neither datagrams nor proofs.
+	// Messages of another user are not even looked at, neither datagrams nor proofs.
 	forged := message{kind: datagramMessage, from: 2000, addr: addr, source: ms[1].link.Source(0), payload: packet(ms[0].block, 6666)}
 	asNobody(t, func() { sendTo(t, ms[0].block, append(msgs[:200:200], forged.appendTo(nil))) })
-	everyone(200) // would meet the forged one first
+	everyone(200) // the forged datagram would come first
 	for _, m := range ms {
 		m.leave()
 	}
 }
 
-// drainUntil has a datagram sent to a member, or another if that is lost, and throws away all that
-// comes before it.
+// drainUntil sends a datagram to a member, and discards everything that the member receives before
+// it. If the datagram seems to be lost, it sends another.
 func drainUntil(m *member, n int, send func(n int)) bool {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -178,7 +179,7 @@ func drainUntil(m *member, n int, send func(n int)) bool {
 	}
 }
 
-// Whatever comes to the UDP port does no harm either.
+// Nothing that comes to the UDP port does any harm either.
 func TestHostileDatagrams(t *testing.T) {
 	addr := testAddr(11)
 	ms := []*member{join(t, addr), join(t, addr), join(t, addr)}
@@ -208,7 +209,7 @@ func TestHostileDatagrams(t *testing.T) {
 	began := time.Now()
 	attack()
 	asNobody(t, attack)
-	// From the address itself too: what looks like probes is answered then.
+	// The attack comes from the members' own address too. What looks like a probe is answered then.
 	for i := range 5000 {
 		ms[0].link.Send([]link.Datagram{{Src: ms[0].link.Source(uint32(i)), Dst: ms[0].link.Addr(), Payload: hostileDatagram(r)}})
 	}
@@ -231,7 +232,7 @@ func TestHostileDatagrams(t *testing.T) {
 	}
 }
 
-// hostileDatagram is garbage, a datagram for anybody, or what may pass for a probe.
+// hostileDatagram returns garbage, a datagram for any process, or something like a probe.
 func hostileDatagram(r *rand.Rand) []byte {
 	switch r.IntN(5) {
 	case 4:
@@ -252,7 +253,8 @@ func hostileDatagram(r *rand.Rand) []byte {
 	return p.AppendTo(nil)
 }
 
-// A stranger who takes many blocks, and makes datagrams for them, gets nothing and holds up nobody.
+// A process of another user claims many blocks, and sends datagrams for them. It receives nothing,
+// and delays nobody.
 func TestForeignBlocks(t *testing.T) {
 	addr := testAddr(13)
 	ms := []*member{join(t, addr), join(t, addr)}
@@ -262,7 +264,7 @@ func TestForeignBlocks(t *testing.T) {
 	asNobody(t, func() {
 		for b := uint32(first); b < last; b++ {
 			box, err := openMailbox(blockName(b))
-			if err == errTaken { // by another test
+			if err == errTaken { // another test has it
 				continue
 			}
 			if err != nil {

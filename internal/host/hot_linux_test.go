@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// fill sends a batch of datagrams to a link's own block.
+// fill makes a batch of datagrams to a block of the link's own, and sends it.
 func fill(l link.Link, batch []link.Datagram, block uint32) {
 	payload := packet(block, 1)
 	for i := range batch {
@@ -18,7 +18,7 @@ func fill(l link.Link, batch []link.Datagram, block uint32) {
 	l.Send(batch)
 }
 
-// Receiving what does not stray allocates nothing.
+// Receiving datagrams that have not strayed allocates nothing.
 func TestRecvAllocs(t *testing.T) {
 	m := open(t, testAddr(30))
 	defer m.leave()
@@ -42,7 +42,7 @@ func TestRecvAllocs(t *testing.T) {
 	}
 }
 
-// BenchmarkSort is what sharing costs for each batch of 64 datagrams.
+// BenchmarkSort shows what sharing costs for each batch of 64 datagrams.
 func BenchmarkSort(b *testing.B) {
 	m := open(b, testAddr(31))
 	defer m.leave()
@@ -59,7 +59,8 @@ func BenchmarkSort(b *testing.B) {
 	}
 }
 
-// BenchmarkRecvEmpty is what a poll that finds nothing costs, shared and alone.
+// BenchmarkRecvEmpty shows what a poll that finds nothing costs, on a shared link and on a link of
+// udp.
 func BenchmarkRecvEmpty(b *testing.B) {
 	m := open(b, testAddr(32))
 	defer m.leave()

@@ -66,8 +66,8 @@ func FuzzMessage(f *testing.F) {
 		if len(b) > maxMessage || m.from >= numBlocks {
 			t.Fatalf("%d bytes are decoded as %+v, want an error: more than %d, or block %d or more", len(b), m, maxMessage, numBlocks)
 		}
-		// What is taken means the same when it is sent on. Addresses that are IPv4-mapped are
-		// those of IPv4, and who and me may have a tail.
+		// Encoded again, a message means the same. Its bytes may differ: IPv4-mapped addresses
+		// become IPv4 addresses, and a who or me message may have had more bytes at its end.
 		var again message
 		if err := again.decode(m.appendTo(nil)); err != nil || !reflect.DeepEqual(m, again) {
 			t.Fatalf("encoded and decoded again: %+v, %v; want %+v", again, err, m)

@@ -11,15 +11,16 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// datagramTo returns an RC datagram to a QP, with all bits set around the QPN.
+// datagramTo returns an RC datagram to a QP. The byte before the QPN, which is in the same word, is
+// 0xff.
 func datagramTo(qpn uint32) []byte {
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, DestQP: qpn}, Payload: []byte("payload")}
 	b := p.AppendTo(nil)
-	b[destQPOffset] = 0xff // FECN, BECN and the reserved bits, which share the word
+	b[destQPOffset] = 0xff // FECN, BECN and reserved bits
 	return b
 }
 
-// run runs a program as the kernel would.
+// run runs a program over a datagram and returns the index, as the kernel does.
 func run(t testing.TB, p []bpf.Instruction, b []byte) uint32 {
 	t.Helper()
 	vm, err := bpf.NewVM(p)
@@ -55,7 +56,7 @@ func TestProgram(t *testing.T) {
 		{"a block without an owner", datagramTo(3 << blockBits), standIn},
 		{"QP0", datagramTo(0), standIn},
 		{"REQ to QP1", mad(wire.CMREQ, 0x1060000, 1), standIn},
-		{"REP to QP1", mad(wire.CMREP, 2<<(32-(24-blockBits)), 1), standIn}, // by its QPN, not by what it says
+		{"REP to QP1", mad(wire.CMREP, 2<<(32-(24-blockBits)), 1), standIn}, // the program looks at the QPN only, not at the communication ID
 		{"probe of index 0", datagramTo(controlBlock << blockBits), 0},
 		{"probe of index 5", datagramTo(controlBlock<<blockBits | 5), 5},
 		{"probe of the last index", datagramTo(controlBlock<<blockBits | 0xffe), 0xffe},
@@ -70,7 +71,7 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%s: index %d, want %d", tt.name, got, tt.want)
 		}
 	}
-	// Before the first survey nobody is known. Then only probes find their way.
+	// Before the first survey no block is known. Only probes find their way.
 	for _, tt := range []struct{ qpn, want uint32 }{{0xabc << blockBits, noSocket}, {1, noSocket}, {controlBlock<<blockBits | 9, 9}} {
 		if got := run(t, program(nil, noSocket), datagramTo(tt.qpn)); got != tt.want {
 			t.Errorf("without blocks, QPN %#06x: index %#x, want %#x", tt.qpn, got, tt.want)

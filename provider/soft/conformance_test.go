@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs/verbstest"
 )
 
-// In the other process of TestConformanceAcross the suite takes over before TestMain.
+// In the second process of TestConformanceAcross, the suite takes over before TestMain.
 func init() { verbstest.Main(verbs.Open) }
 
 func suite(a, b string) verbstest.Config {
@@ -26,7 +26,7 @@ func suite(a, b string) verbstest.Config {
 	}
 }
 
-// required is everything, but for what only Linux has.
+// required is all capabilities. Multicast is missing on systems other than Linux.
 func required() verbstest.Capability {
 	if runtime.GOOS != "linux" {
 		return verbstest.All &^ verbstest.Multicast
@@ -40,7 +40,8 @@ func TestConformance(t *testing.T) {
 	verbstest.Run(t, suite(a, b))
 }
 
-// TestConformanceAcross runs it between two processes that share one address, where they can.
+// TestConformanceAcross runs the suite between two processes. Where that is possible, they share
+// one address.
 func TestConformanceAcross(t *testing.T) {
 	a := loopback(t) + "@" + loopAddr(13)
 	b := a

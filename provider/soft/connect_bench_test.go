@@ -10,8 +10,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// BenchmarkConnect makes connections over loopback and takes them down, one after the other, and compares with
-// TCP in the same run: ×TCP is how often TCP does it in the same time.
+// BenchmarkConnect makes connections over loopback and takes them down, one after the other. It
+// compares that with TCP in the same run: ×TCP is how many connections TCP makes in the time for
+// one.
 func BenchmarkConnect(b *testing.B) {
 	l, err := rdmacm.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -83,5 +84,5 @@ func tcpConnect(b *testing.B, n int) time.Duration {
 	return time.Since(start) / time.Duration(n)
 }
 
-// exchangeQP is as small a QP as carries a message each way.
+// exchangeQP describes the smallest QP that carries a message each way.
 var exchangeQP = verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}

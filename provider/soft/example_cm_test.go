@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A server and a client find each other by address and port. The client sends; the server had its
-// receive posted before the client could.
+// A server and a client find each other by address and port. The client sends a message. The server
+// has posted a receive before the client could send.
 func Example_connection() {
 	ctx := context.Background()
 	l, err := rdmacm.Listen(netip.MustParseAddrPort("127.0.0.1:0"))

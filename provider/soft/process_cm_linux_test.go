@@ -23,8 +23,9 @@ import (
 
 var conns = flag.Int("conns", 400, "how many connections the test of their coming and going makes")
 
-// envDialer makes the test binary a dialer: a process that makes connections to the address that the
-// variable holds, as many as envDials says, and prints what it holds before and after.
+// envDialer makes the test binary a dialer: a process that makes connections to the address that is
+// the variable's value. envDials says how many. It prints what it holds of the system before and
+// after.
 const (
 	envDialer = "ADVERB_TEST_DIALER"
 	envDials  = "ADVERB_TEST_DIALS"
@@ -34,9 +35,9 @@ const (
 	dialers  = 4
 	atATime  = 4  // connections that a dialer makes at the same time
 	warmUp   = 50 // connections of each dialer before the first count
-	maxExtra = 8  // MiB of memory more after than before
-	maxFiles = 16 // sockets that package host keeps to the mailboxes of the other processes, four for each
-	maxBoxes = 8  // and mailboxes for further blocks of QPNs, on two devices: QPNs that were used rest for a while
+	maxExtra = 8  // MiB of memory that a process may hold more after than before
+	maxFiles = 16 // sockets of package host to the mailboxes of the other processes, four for each
+	maxBoxes = 8  // mailboxes for further blocks of QPNs, on two devices; they are needed because used QPNs rest for a while
 )
 
 func init() {
@@ -50,7 +51,7 @@ func init() {
 	}
 }
 
-// holds is what a process holds of the system.
+// holds is what a process has of the system.
 type holds struct {
 	Goroutines, Files int
 	HeapMiB           float64
@@ -68,8 +69,8 @@ func held() holds {
 	return holds{runtime.NumGoroutine(), len(files), float64(m.HeapAlloc) / (1 << 20)}
 }
 
-// heldAfter returns what the process holds once it holds no more than before, or when that takes too long:
-// connections are in time-wait for a moment.
+// heldAfter returns what the process holds. Connections are in time-wait for a moment, so it waits
+// until the process holds no more than before, or for settle.
 func heldAfter(before holds) holds {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -90,7 +91,7 @@ func heldAfter(before holds) holds {
 // settle is longer than the time-wait of connections.
 const settle = 5 * time.Second
 
-// leaked returns what there is more of than before.
+// leaked returns an error if the process holds more than before.
 func (h holds) leaked(before holds) error {
 	if h.Goroutines > before.Goroutines+maxBoxes || h.Files > before.Files+maxFiles+maxBoxes || h.HeapMiB > before.HeapMiB+maxExtra {
 		return fmt.Errorf("held before: %v; after: %v", before, h)
@@ -101,7 +102,7 @@ func (h holds) leaked(before holds) error {
 // dialed is what a dialer reports.
 type dialed struct{ Before, After holds }
 
-// exchange uses a connection once: a message out, its answer in.
+// exchange uses a connection once. A message goes out and its answer comes in.
 type exchange struct{ mr *verbs.MR }
 
 func (e *exchange) setup(c *rdmacm.Conn) (err error) {
@@ -184,7 +185,7 @@ func dialMany(to netip.AddrPort, n int) error {
 	}
 }
 
-// dialAll is a dialer's life.
+// dialAll is what a dialer does.
 func dialAll(to netip.AddrPort, n int) error {
 	if err := dialMany(to, warmUp); err != nil {
 		return err
@@ -240,8 +241,9 @@ func answer(r *rdmacm.Request) error {
 	return err
 }
 
-// TestConnectionsComeAndGo has four processes make connections to one, all on one address, use each once and
-// take it down. Nothing of them is left: no QP, file descriptor, goroutine or memory. For the figures of many:
+// TestConnectionsComeAndGo starts four processes, all on one address. They make connections to the
+// test, use each once and take it down. Nothing of the connections is left: no QP, file descriptor,
+// goroutine or memory. To get figures for many connections:
 //
 //	go test -run ComeAndGo -v ./provider/soft -args -conns=10000
 func TestConnectionsComeAndGo(t *testing.T) {

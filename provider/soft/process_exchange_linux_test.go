@@ -13,7 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Twelve processes lose nothing while others come, are killed and are stopped.
+// Twelve processes lose nothing while others come, are stopped and are killed.
 func TestProcessesOneAddress(t *testing.T) {
 	device := loopback(t) + "@" + loopAddr(20)
 	twelve := startTeam(t, device, 12, order{Retry: loopRetry})
@@ -59,12 +59,13 @@ func TestProcessesOneAddress(t *testing.T) {
 	t.Logf("%d joined, %d stopped, %d killed; %+v", joined[0]+joined[1], stopped[0]+stopped[1], killed[0]+killed[1], sum)
 }
 
-// maxLife is how many messages one of the twelve receives while two others live, at most. At random, it is so many that
-// some are killed before they have connected and some after.
+// maxLife bounds how long a pair of others lives, as the number of messages that one of the twelve
+// receives meanwhile. The number is random, so some pairs are killed before they have connected and
+// some afterwards.
 const maxLife = 400
 
-// exchanges waits until a member has received n more messages. It reports false, with an error of the test, if
-// that does not happen; it may be called by other goroutines.
+// exchanges waits until a member has received n more messages. If that does not happen, it fails
+// the test and returns false. Goroutines other than the test's may call it.
 func (p *process) exchanges(n uint64) bool {
 	p.orders.Encode(order{Await: &progress{RC: n}})
 	timeout := time.After(patience)
@@ -88,8 +89,8 @@ func (p *process) exchanges(n uint64) bool {
 	}
 }
 
-// startQuietly starts two members which exchange messages until something happens to them. It
-// returns nil, with an error of the test, if they cannot; it may be called by other goroutines.
+// startQuietly starts two members, which exchange messages until something happens to them. If they
+// cannot, it fails the test and returns nil. Goroutines other than the test's may call it.
 func startQuietly(t *testing.T, device string) (pair team) {
 	o := order{Connect: true, Retry: loopRetry}
 	for _, name := range []string{"passer-by A", "passer-by B"} {
@@ -115,7 +116,7 @@ func startQuietly(t *testing.T, device string) (pair team) {
 	return pair
 }
 
-// Who is killed in the middle of its transfers fails those connections, and no others.
+// If a process is killed in the middle of its transfers, its connections fail, and no others.
 func TestProcessKilled(t *testing.T) {
 	retry := verbs.Retry{Timeout: 14, Count: 3, RNRCount: 7}
 	ms := startTeam(t, loopback(t)+"@"+loopAddr(21), 5, order{Retry: retry})
@@ -139,7 +140,8 @@ func TestProcessKilled(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
-// Who is stopped for less than its peers wait goes on afterwards, though others have come and gone meanwhile.
+// A process that is stopped goes on afterwards, if its peers wait long enough. Others have come and
+// gone meanwhile.
 func TestProcessStopped(t *testing.T) {
 	device := loopback(t) + "@" + loopAddr(22)
 	ms := startTeam(t, device, 4, order{Retry: verbs.Retry{Timeout: 17, Count: 7, RNRCount: 7}})
@@ -158,7 +160,7 @@ func TestProcessStopped(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
-// The processes of an address are each a member of a multicast group.
+// Each process of an address can be a member of a multicast group.
 func TestProcessesMulticast(t *testing.T) {
 	group := verbs.GIDFromAddr(netip.AddrFrom4([4]byte{239, 77, byte(newRand(t).Uint32()), 4}))
 	ms := startTeam(t, loopback(t)+"@"+loopAddr(23), 4, order{Retry: loopRetry, Group: group})
@@ -177,14 +179,16 @@ func TestProcessesMulticast(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
-// Who is killed while another is stopped fails no connections but its own: what would go to the stopped
-// one by mistake finds its way before retries end.
+// If a process is killed while another is stopped, only its connections fail. The kernel may give
+// others' datagrams to the stopped one by mistake, but they find their way again before the retries
+// end.
 func TestProcessKilledWhileStopped(t *testing.T) {
 	ms := startTeam(t, loopback(t)+"@"+loopAddr(27), 4, order{Retry: verbs.Retry{Timeout: 15, Count: 7, RNRCount: 7}})
 	const victim, stopped = 0, 1
 	ms[stopped].signal(syscall.SIGSTOP)
-	ms[victim].kill() // the last takes the number of its socket
-	// Those who run reach each other again before the retries of the stopped one's connections end.
+	ms[victim].kill() // the last member takes the number of its socket
+	// The other two must reach each other again before the retries of the stopped one's connections
+	// end.
 	for _, p := range ms[2:] {
 		p.order(order{Await: &progress{RC: 100}})
 	}

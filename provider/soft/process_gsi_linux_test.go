@@ -23,9 +23,10 @@ import (
 )
 
 const (
-	// envGSI makes a member one with a QP1, which sends and receives MADs as it is told.
+	// envGSI gives a member a QP1. It sends MADs as it is told, and reports those that it receives.
 	envGSI = "ADVERB_TEST_GSI"
-	// envBind makes the test binary a process that binds the abstract unix sockets named, and reports what comes.
+	// envBind makes the test binary a process that binds the abstract unix sockets of the names
+	// that are the variable's value. It reports what it receives.
 	envBind = "ADVERB_TEST_BIND"
 )
 
@@ -39,13 +40,13 @@ func init() {
 	}
 }
 
-// gsiOrder is what a process with a QP1 is told.
+// gsiOrder tells a process with a QP1 what to do.
 type gsiOrder struct {
 	Claim uint64 // a service, if not 0
-	MAD   []byte // to send to QP1 of the own address
+	MAD   []byte // to send to QP1 of the process's own address
 }
 
-// gsiReport is what it says.
+// gsiReport is what such a process tells the test.
 type gsiReport struct {
 	CommIDs uint32 `json:",omitempty"` // the first of them
 	Claimed bool   `json:",omitempty"` // or Error
@@ -53,7 +54,7 @@ type gsiReport struct {
 	MAD     []byte `json:",omitempty"` // received
 }
 
-// gsiProcess is the side of the process with a QP1.
+// gsiProcess is the process with a QP1 itself.
 type gsiProcess struct {
 	gsi    *verbs.GSI
 	cq     *verbs.CQ
@@ -142,13 +143,13 @@ func (p *gsiProcess) follow(o *gsiOrder) {
 	}
 	if o.MAD != nil {
 		n := copy(p.memory.Bytes()[gsiSlots*gsiSlot:], o.MAD)
-		// A queue that is full makes a lost datagram of it, which the test sends again.
+		// If the queue is full, the datagram is lost. The test sends it again.
 		p.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{p.memory.SGE(gsiSlots*gsiSlot, n)},
 			AH: p.ah, RemoteQPN: verbs.GSIQPN, RemoteQKey: verbs.GSIQKey}})
 	}
 }
 
-// bind is the process of envBind.
+// bind is what the process of envBind does.
 func bind(names []string) {
 	out := json.NewEncoder(os.Stdout)
 	got := make(chan []byte)
@@ -169,7 +170,7 @@ func bind(names []string) {
 	}
 }
 
-// gsiTest is processes with a QP1 at one address.
+// gsiTest is a test of several processes with a QP1 at one address.
 type gsiTest struct {
 	t      *testing.T
 	device string
@@ -193,7 +194,7 @@ func (g *gsiTest) start(name string) *process {
 	return p
 }
 
-// claim has a process claim a service, and returns the error's text.
+// claim makes a process claim a service. It returns the text of the error, if there is one.
 func (g *gsiTest) claim(p *process, service uint64) string {
 	g.t.Helper()
 	p.order(order{GSI: &gsiOrder{Claim: service}})
@@ -210,7 +211,8 @@ func (g *gsiTest) kill(p *process) {
 	g.all = slices.DeleteFunc(g.all, func(o *process) bool { return o == p })
 }
 
-// look checks that what a process has received was to be its.
+// look checks that a process which has received a MAD was to receive it. It returns the MAD's
+// number.
 func (g *gsiTest) look(p *process, r *report) (number uint64) {
 	g.t.Helper()
 	if r.GSI == nil || r.GSI.MAD == nil {
@@ -223,7 +225,8 @@ func (g *gsiTest) look(p *process, r *report) (number uint64) {
 	return h.TID
 }
 
-// send has one process send a message, again and again, until it arrives at one of the others. It returns at which.
+// send makes one process send a message until it arrives at one of the others, and returns that
+// one.
 func (g *gsiTest) send(from *process, attr wire.CMAttr, id uint64, to ...*process) *process {
 	g.t.Helper()
 	g.n++
@@ -276,7 +279,8 @@ func (g *gsiTest) arrived(number uint64) *process {
 	return nil
 }
 
-// CM messages find the process that they are for, whichever the kernel gives them to, while others end and are stopped.
+// CM messages find the process that they are for. It does not matter which process the kernel gives
+// them to, nor that others end and are stopped meanwhile.
 func TestProcessesGSI(t *testing.T) {
 	const service, none = 0x1060000 + 7471, 0x1060000 + 7472
 	g := newGSITest(t, 40)
@@ -300,9 +304,9 @@ func TestProcessesGSI(t *testing.T) {
 	conversation(listener, a)
 	conversation(listener, b)
 	conversation(listener, listener)
-	g.send(a, wire.CMREQ, none, listener, a, b) // to whom, nobody knows
+	g.send(a, wire.CMREQ, none, listener, a, b) // any of them may get it
 
-	// Whoever stands still may have been the one to whom the kernel gives all that is for QP1.
+	// The stopped process may be the one to which the kernel gives all that is for QP1.
 	for _, stopped := range []*process{bystander, b} {
 		stopped.signal(syscall.SIGSTOP)
 		conversation(listener, a)
@@ -322,7 +326,7 @@ func TestProcessesGSI(t *testing.T) {
 	g.send(a, wire.CMREQ, none, a)
 }
 
-// A process of another user may bind any name. Nothing but a question comes to it.
+// A process of another user may bind any name. It receives only the question who it is.
 func TestProcessGSIStranger(t *testing.T) {
 	const service = 4711
 	g := newGSITest(t, 41)
@@ -344,7 +348,7 @@ func TestProcessGSIStranger(t *testing.T) {
 	}
 	asked := stranger.await("asked", func(r *report) bool { return r.GSI != nil })
 	for range 3 {
-		g.send(a, wire.CMRTU, uint64(g.ids[b]), b) // what is the others' is not held up
+		g.send(a, wire.CMRTU, uint64(g.ids[b]), b) // what is for other processes is not delayed
 	}
 	stranger.kill()
 	if b := asked.GSI.MAD; len(b) != 12 || binary.BigEndian.Uint16(b) != 0x0101 {

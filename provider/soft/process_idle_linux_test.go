@@ -21,10 +21,11 @@ import (
 
 var idleQPCount = flag.Int("idleqps", 20_000, "how many idle QPs TestProcessIdleQPs creates")
 
-// maxIdleQP is what an idle connection may cost, in bytes, with queues of one.
+// maxIdleQP is how many bytes an idle connection with queues of one may cost.
 const maxIdleQP = 4096
 
-// envIdle makes the test binary a program that creates as many QPs as the variable says, and reports.
+// envIdle makes the test binary a program that creates as many QPs as the variable says, and
+// reports what they cost.
 const envIdle = "ADVERB_TEST_IDLE"
 
 func init() {
@@ -34,11 +35,11 @@ func init() {
 	}
 }
 
-// idleReport is what QPs cost, in bytes and time for all.
+// idleReport is what all QPs together cost.
 type idleReport struct {
-	Heap, Resident        map[string]int64 // in a state, since before the first
+	Heap, Resident        map[string]int64 // bytes by state of the QPs, more than before the first
 	Create, Connect, Time time.Duration
-	Lookup                time.Duration // one message through the last QP, with all of them there
+	Lookup                time.Duration // for a message through the last QP
 }
 
 func createIdle(device string, n int) idleReport {
@@ -60,7 +61,7 @@ func createIdle(device string, n int) idleReport {
 	start = time.Now()
 	for i, qp := range qps {
 		check(qp.Init(1, 0))
-		check(qp.RTR(verbs.Peer{QPN: qps[i^1].QPN(), GID: gid}, verbs.Path{MaxDestRDAtomic: 1})) // a queue too
+		check(qp.RTR(verbs.Peer{QPN: qps[i^1].QPN(), GID: gid}, verbs.Path{MaxDestRDAtomic: 1})) // so that it has a queue for them
 		check(qp.RTS(0, verbs.DefaultRetry))
 	}
 	r.Connect = time.Since(start)
@@ -98,7 +99,7 @@ func memory() (heap, resident int64) {
 	return int64(m.HeapAlloc), resident << 10
 }
 
-// An idle QP costs less than 4 KiB, so that a hundred thousand connections fit a small machine.
+// An idle QP costs less than 4 KiB, so a hundred thousand connections fit on a small machine.
 func TestProcessIdleQPs(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

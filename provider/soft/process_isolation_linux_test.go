@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// envInside is the address for TestProcessInside, which other tests run in other surroundings.
+	// envInside is the address for TestProcessInside, which other tests run in a namespace or as
+	// another user.
 	envInside = "ADVERB_TEST_INSIDE"
-	// envLoopbackUp has the loopback interface of a new network namespace brought up.
+	// envLoopbackUp brings up the loopback interface, in a new network namespace.
 	envLoopbackUp = "ADVERB_TEST_LOOPBACK_UP"
 
 	nobody = 65534
@@ -64,11 +65,11 @@ func runInside(t *testing.T, addr string, change func(*exec.Cmd)) {
 	})
 }
 
-// notPermitted is in what a test inside says when it is skipped for lack of privileges.
+// notPermitted is part of what a test prints that is skipped for lack of privileges.
 const notPermitted = "not permitted here"
 
-// runTestInside runs a test as a process of its own, in other surroundings. It is skipped where they are not to be
-// had, or what the test wants there.
+// runTestInside runs a test in a process of its own, which change can put into a namespace or give
+// another user. It skips if that, or something the test needs there, is not permitted.
 func runTestInside(t *testing.T, name string, change func(*exec.Cmd)) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -95,7 +96,7 @@ func runTestInside(t *testing.T, name string, change func(*exec.Cmd)) {
 	}
 }
 
-// A network namespace, as a container has, is a world of its own: an address that is taken outside is free in it.
+// In a network namespace of its own, as a container has, an address is free that is taken outside.
 func TestProcessNamespace(t *testing.T) {
 	addr := loopAddr(24)
 	taken, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 4791)))
@@ -109,7 +110,7 @@ func TestProcessNamespace(t *testing.T) {
 	})
 }
 
-// ownNetwork has a command run in a network namespace of its own, as root there.
+// ownNetwork makes a command run in a network namespace of its own, as root of that namespace.
 func ownNetwork(cmd *exec.Cmd) {
 	a := cmd.SysProcAttr
 	a.Cloneflags = syscall.CLONE_NEWNET
@@ -120,7 +121,7 @@ func ownNetwork(cmd *exec.Cmd) {
 	}
 }
 
-// asNobody returns how to run this binary as a user without any privilege.
+// asNobody returns a change that makes a command run this binary as a user without privileges.
 func asNobody(t *testing.T) func(*exec.Cmd) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -154,8 +155,8 @@ func TestProcessUnprivileged(t *testing.T) {
 	runInside(t, loopAddr(25), asNobody(t))
 }
 
-// The processes of an address are of one user. Another's has an error that says what is the matter, and
-// the address' own do not notice.
+// Only processes of one user share an address. A process of another user gets an error that says
+// so, and the others do not notice it.
 func TestProcessOtherUser(t *testing.T) {
 	device := loopback(t) + "@" + loopAddr(26)
 	ms := startTeam(t, device, 2, order{Retry: verbs.DefaultRetry})

@@ -18,7 +18,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Tests of several processes behind one address: the test binary runs itself as members.
+// These are tests of several processes at one address. The test binary runs itself as each of them,
+// a member.
 
 var (
 	soak     = flag.Duration("soak", 2*time.Second, "how long the processes of a test exchange messages")
@@ -39,10 +40,10 @@ func newRand(t *testing.T) *rand.Rand {
 // patience is how long a step of a test may take on a busy machine.
 const patience = 60 * time.Second
 
-// loopRetry gives up after a second or two without a sign of life.
+// loopRetry makes a connection fail after a second or two without a sign of life.
 var loopRetry = verbs.Retry{Timeout: 15, Count: 7, RNRCount: 7}
 
-// process is a member as the test sees it.
+// process is a member, or another process that a test has started.
 type process struct {
 	t       *testing.T
 	name    string
@@ -63,8 +64,8 @@ func start(t *testing.T, name, device string, change ...func(*exec.Cmd)) *proces
 	return startWithNews(t, name, device, make(chan struct{}, 1), change...)
 }
 
-// startWithNews is start for tests that wait for a report of any of several processes: news, which is of
-// capacity 1, receives a value when there is one.
+// startWithNews is start for tests that wait for a report of any of several processes: news, which
+// is of capacity 1, receives a value when there is one.
 func startWithNews(t *testing.T, name, device string, news chan<- struct{}, change ...func(*exec.Cmd)) *process {
 	t.Helper()
 	exe, err := os.Executable()
@@ -135,7 +136,8 @@ func (p *process) order(o order) {
 	}
 }
 
-// await reads reports up to the one that is wanted. Failures are kept; what is wrong ends the test.
+// await reads reports up to the one that is wanted, and returns that. It remembers the failures of
+// connections. Anything that ought never to happen ends the test.
 func (p *process) await(what string, wanted func(*report) bool) report {
 	p.t.Helper()
 	timeout := time.NewTimer(patience)
@@ -184,10 +186,10 @@ func (p *process) awaitAddress() {
 	p.address = *p.await("open", func(r *report) bool { return r.Address != nil }).Address
 }
 
-// team is members that exchange messages, each with each.
+// team is several members. Each exchanges messages with each other one.
 type team []*process
 
-// startTeam starts n members and has them connect.
+// startTeam starts n members, and connects each with each.
 func startTeam(t *testing.T, device string, n int, o order, change ...func(*exec.Cmd)) team {
 	t.Helper()
 	var ms team
@@ -215,8 +217,8 @@ func startTeam(t *testing.T, device string, n int, o order, change ...func(*exec
 	return ms
 }
 
-// finish has everybody send their last messages, and returns the sum of what they count. Everything that
-// was sent has arrived then.
+// finish makes all members send their last messages. It returns the sum of their counts, once
+// everything that was sent has arrived.
 func (ms team) finish() (sum count) {
 	for _, p := range ms {
 		p.t.Helper()

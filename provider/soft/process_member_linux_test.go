@@ -16,8 +16,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// envMember makes the test binary a member: a process with a device, whose name the variable holds, that takes
-// orders from standard input and reports on standard output, a line of JSON each.
+// envMember makes the test binary a member: a process with a device of the name that is the
+// variable's value. It takes orders from standard input and reports on standard output. Each is a
+// line of JSON.
 const envMember = "ADVERB_TEST_MEMBER"
 
 func init() {
@@ -27,30 +28,31 @@ func init() {
 	}
 }
 
-// order is what a member is told. The first is to connect.
+// order tells a member what to do. The first order is to connect.
 type order struct {
-	Peers   []address // whom to exchange messages with; the own index is left out
+	Peers   []address // all members; a member exchanges messages with all but itself
 	Self    int
 	Retry   verbs.Retry
 	Group   verbs.GID // a multicast group to attach to and to send to, if not zero
-	Stop    bool      // send no more than a last message to each peer
-	Quit    bool      // everybody is done
+	Stop    bool      // send a last message to each peer, and no more
+	Quit    bool      // end: everybody is done
 	Connect bool
-	Await   *progress `json:",omitempty"` // what to report as Reached
+	Await   *progress `json:",omitempty"` // progress to be reported as Reached
 	GSI     *gsiOrder `json:",omitempty"` // see process_gsi_linux_test.go
 }
 
-// progress is messages that a member receives from now on: at least so many over RC, and of the group.
+// progress is how many messages a member is to receive from now on, over RC and from the group,
+// before it reports Reached.
 type progress struct{ RC, Mcast uint64 }
 
-// address is where a member is reached: an RC QP for each other member, and a UD QP.
+// address says how to reach a member. It has an RC QP for each other member, and a UD QP.
 type address struct {
 	GID verbs.GID
 	RC  []verbs.QPN
 	UD  verbs.QPN
 }
 
-// report is what a member says.
+// report is what a member tells the test.
 type report struct {
 	Address *address   `json:",omitempty"`
 	Started bool       `json:",omitempty"` // messages of each peer have arrived
@@ -58,9 +60,9 @@ type report struct {
 	Done    bool       `json:",omitempty"` // all has been sent and received, of peers that have not failed
 	NoGroup string     `json:",omitempty"` // why there is no multicast
 	Failed  *failure   `json:",omitempty"`
-	Wrong   string     `json:",omitempty"` // what ought never to happen
+	Wrong   string     `json:",omitempty"` // what has happened and ought never to happen
 	Count   *count     `json:",omitempty"` // the last report
-	GSI     *gsiReport `json:",omitempty"` // of a process with a QP1
+	GSI     *gsiReport `json:",omitempty"` // from a process with a QP1
 }
 
 type failure struct {
@@ -72,7 +74,7 @@ type count struct {
 	RCSent, RCReceived, UDAnswered, UDRepeated, McastSent, McastReceived uint64
 }
 
-// What a member sends, and how much of it at a time.
+// These limit what a member sends.
 const (
 	maxPeers   = 16
 	rcDepth    = 4
@@ -87,7 +89,7 @@ const (
 	testQKey   = 0x1234
 )
 
-// memberProcess is the member's side. It has one goroutine, and one that reads orders.
+// memberProcess is the member itself. One goroutine does everything, and another reads orders.
 type memberProcess struct {
 	pd     *verbs.PD
 	cq     *verbs.CQ
@@ -192,7 +194,7 @@ func (m *memberProcess) readOrders() {
 	}
 }
 
-// Work request IDs: what kind, which peer, which slot.
+// A work request ID says of which kind the work request is, for which peer, and in which slot.
 const (
 	idRCSend = iota
 	idRCRecv
@@ -253,7 +255,7 @@ func (m *memberProcess) connect(o order) {
 		}
 		p := m.rc[i]
 		p.to = peer.UD
-		// A PSN that only these two have: what comes to the wrong QP does not look right there.
+		// Each pair has PSNs of its own. So a packet that comes to the wrong QP does not fit there.
 		psn := func(from, to int) verbs.PSN { return verbs.PSN(from<<12 | to<<4) }
 		check(p.qp.RTR(verbs.Peer{QPN: peer.RC[m.self], PSN: psn(i, m.self), GID: peer.GID}, verbs.Path{}))
 		check(p.qp.RTS(psn(m.self, i), o.Retry))
@@ -303,7 +305,7 @@ func (m *memberProcess) sendRC(p *rcPeer) {
 	}
 }
 
-// sendUD sends a datagram, or does not if the queue is full.
+// sendUD sends a datagram. If the send queue is full, it does nothing.
 func (m *memberProcess) sendUD(t text, ah *verbs.AH, to verbs.QPN) {
 	u := &m.ud
 	if u.busy == udSend {
@@ -317,7 +319,8 @@ func (m *memberProcess) sendUD(t text, ah *verbs.AH, to verbs.QPN) {
 	u.busy++
 }
 
-// ask sends what is due: requests to each peer, one at a time and again until there is an answer.
+// ask sends the UD requests that are due. Each peer gets one at a time, again and again until it
+// answers.
 func (m *memberProcess) ask(now time.Time) {
 	for _, p := range m.rc {
 		switch {
@@ -343,7 +346,7 @@ func (m *memberProcess) ask(now time.Time) {
 	}
 }
 
-// look reports how far this member is.
+// look reports Started, Reached and Done once this member is so far.
 func (m *memberProcess) look() {
 	started, done := true, m.stop
 	for _, p := range m.rc {
@@ -428,7 +431,7 @@ func (m *memberProcess) gotUD(wc *verbs.WC, slot int) {
 	switch {
 	case err != nil:
 		m.wrong("datagram of QP %v: %v", wc.SrcQPN, err)
-	case !m.began, p == nil && t.from == m.self && t.kind == kindGroup: // or a group's message of our own
+	case !m.began, p == nil && t.from == m.self && t.kind == kindGroup: // a member receives its own messages to the group too
 	case p == nil || wc.SrcQPN != p.to || t.to != m.self && t.kind != kindGroup:
 		m.wrong("datagram %+v from QP %v to %d", t, wc.SrcQPN, m.self)
 	case t.kind == kindRequest:
@@ -447,7 +450,7 @@ func (m *memberProcess) gotUD(wc *verbs.WC, slot int) {
 	}
 }
 
-// text is what a message says. The rest of it follows from that, length and all.
+// text is the contents of a message. They determine all its bytes, and its length.
 type text struct {
 	kind     int
 	from, to int

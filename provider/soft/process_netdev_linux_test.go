@@ -16,11 +16,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// envVanishing has TestInterfaceVanishesInside run, in a network namespace of its own.
+// envVanishing makes TestInterfaceVanishesInside run. It needs a network namespace of its own.
 const envVanishing = "ADVERB_TEST_VANISHING"
 
-// A device whose network interface is taken away says so once, has no GIDs and no active port any more, and can be
-// closed.
+// When the network interface of a device vanishes, the device says so once. From then on it has no
+// GIDs and no active port. It can be closed.
 func TestInterfaceVanishes(t *testing.T) {
 	runTestInside(t, "TestInterfaceVanishesInside", func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, envVanishing+"=1")
@@ -68,7 +68,7 @@ func TestInterfaceVanishesInside(t *testing.T) {
 	}
 }
 
-// makeTun makes a network interface with an address, which lasts until the descriptor is closed.
+// makeTun makes a network interface with an address. It vanishes when the descriptor is closed.
 func makeTun(t *testing.T, name string) int {
 	t.Helper()
 	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)

@@ -21,7 +21,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// loopAddr returns an address of 127.0.0.0/8 that two test processes hardly share.
+// loopAddr returns an address of 127.0.0.0/8 that another test process is not likely to use.
 func loopAddr(i int) string {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, 128 | byte(pid>>8)&127, byte(pid), byte(i)}).String()
@@ -118,8 +118,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// envTalk makes the test binary a program that sends a message to itself, for the variables that
-// are read once in the life of a process.
+// envTalk makes the test binary a program that sends a message to itself. A process of its own is
+// needed, because a process reads the variables under test only once.
 const envTalk = "ADVERB_TEST_TALK"
 
 func TestMain(m *testing.M) {
@@ -130,7 +130,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// talk SENDs a message over a device to itself.
+// talk sends a message through a device to the device itself.
 func talk(name string) {
 	dev := must(verbs.Open(name))
 	pd, cq, gid := must(dev.AllocPD()), must(dev.CreateCQ(8)), must(dev.GID(1, 0)).GID
@@ -164,7 +164,8 @@ func talk(name string) {
 
 const message = "a message to be found in the capture"
 
-// runTalk runs talk in a process with the environment.
+// runTalk runs talk in a process with more environment variables, and returns what it prints on
+// standard error.
 func runTalk(t *testing.T, addr string, env ...string) (stderr string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -228,7 +229,7 @@ func TestPCAPVariable(t *testing.T) {
 	}
 }
 
-// A file that cannot be made is an error of Open that names the variable.
+// If the file cannot be made, Open returns an error that names the variable.
 func TestPCAPVariableBad(t *testing.T) {
 	t.Setenv("ADVERB_PCAP", filepath.Join(t.TempDir(), "no", "such", "directory"))
 	if dev, err := verbs.Open(loopback(t)); err == nil || !strings.Contains(err.Error(), "ADVERB_PCAP") {
