@@ -37,7 +37,7 @@ func TestProcessesOneAddress(t *testing.T) {
 						stopped[i]++
 					}
 				}
-				if !twelve[i].exchanges(live) {
+				if !twelve[i].exchanges(joined[i], live) {
 					return
 				}
 				for _, p := range pair {
@@ -59,21 +59,26 @@ func TestProcessesOneAddress(t *testing.T) {
 	t.Logf("%d joined, %d stopped, %d killed; %+v", joined[0]+joined[1], stopped[0]+stopped[1], killed[0]+killed[1], sum)
 }
 
-// maxLife bounds how long a pair of others lives, as the number of messages that one of the twelve
-// receives meanwhile. The number is random, so some pairs are killed before they have connected and
-// some afterwards.
-const maxLife = 400
+// These bound how long a pair of others lives. The random number of messages that one of the twelve
+// receives meanwhile decides, so some pairs are killed before they have connected and some
+// afterwards. But a pair that is stopped must go on or end before the retries of others end,
+// however slow the machine is.
+const (
+	maxLife     = 400 // messages
+	maxLifetime = 150 * time.Millisecond
+)
 
-// exchanges waits until a member has received n more messages. If that does not happen, it fails
-// the test and returns false. Goroutines other than the test's may call it.
-func (p *process) exchanges(n uint64) bool {
-	p.orders.Encode(order{Await: &progress{RC: n}})
-	timeout := time.After(patience)
+// exchanges waits until a member has received n more messages, or until maxLifetime has passed. It
+// reports false if the member has failed, and fails the test then. Goroutines other than the test's
+// may call it. The number is another one at each call.
+func (p *process) exchanges(number int, n uint64) bool {
+	p.orders.Encode(order{Await: &progress{Number: number, RC: n}})
+	enough := time.After(maxLifetime)
 	for {
 		select {
 		case r := <-p.reports:
 			switch {
-			case r.Reached:
+			case r.Reached == number:
 				return true
 			case r.Wrong != "" || r.Failed != nil:
 				p.t.Errorf("%s: report %+v, want %d messages received", p.name, r, n)
@@ -82,9 +87,8 @@ func (p *process) exchanges(n uint64) bool {
 		case <-p.ended:
 			p.t.Errorf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
 			return false
-		case <-timeout:
-			p.t.Errorf("%s has not received %d messages after %v", p.name, n, patience)
-			return false
+		case <-enough:
+			return true
 		}
 	}
 }
@@ -165,10 +169,10 @@ func TestProcessesMulticast(t *testing.T) {
 	group := verbs.GIDFromAddr(netip.AddrFrom4([4]byte{239, 77, byte(newRand(t).Uint32()), 4}))
 	ms := startTeam(t, loopback(t)+"@"+loopAddr(23), 4, order{Retry: loopRetry, Group: group})
 	for _, p := range ms {
-		p.order(order{Await: &progress{Mcast: 40}})
+		p.order(order{Await: &progress{Number: 1, Mcast: 40}})
 	}
 	for _, p := range ms {
-		p.await("receiving what is sent to the group", func(r *report) bool { return r.Reached })
+		p.await("receiving what is sent to the group", func(r *report) bool { return r.Reached == 1 })
 	}
 	sum := ms.finish()
 	ms.unhurt()
@@ -190,10 +194,10 @@ func TestProcessKilledWhileStopped(t *testing.T) {
 	// The other two must reach each other again before the retries of the stopped one's connections
 	// end.
 	for _, p := range ms[2:] {
-		p.order(order{Await: &progress{RC: 100}})
+		p.order(order{Await: &progress{Number: 1, RC: 20}})
 	}
 	for _, p := range ms[2:] {
-		p.await("exchanging messages again", func(r *report) bool { return r.Reached })
+		p.await("exchanging messages again", func(r *report) bool { return r.Reached == 1 })
 	}
 	ms[stopped].signal(syscall.SIGCONT)
 	others := ms[1:]

@@ -43,7 +43,10 @@ type order struct {
 
 // progress is how many messages a member is to receive from now on, over RC and from the group,
 // before it reports Reached.
-type progress struct{ RC, Mcast uint64 }
+type progress struct {
+	Number    int // reported as Reached
+	RC, Mcast uint64
+}
 
 // address says how to reach a member. It has an RC QP for each other member, and a UD QP.
 type address struct {
@@ -56,7 +59,7 @@ type address struct {
 type report struct {
 	Address *address   `json:",omitempty"`
 	Started bool       `json:",omitempty"` // messages of each peer have arrived
-	Reached bool       `json:",omitempty"` // the progress that was asked for
+	Reached int        `json:",omitempty"` // the number of the progress that was asked for
 	Done    bool       `json:",omitempty"` // all has been sent and received, of peers that have not failed
 	NoGroup string     `json:",omitempty"` // why there is no multicast
 	Failed  *failure   `json:",omitempty"`
@@ -102,7 +105,8 @@ type memberProcess struct {
 	out    *json.Encoder
 	count  count
 
-	goal count // to report as Reached; the zero value is none
+	goal   count // to be reported as Reached
+	number int   // of the goal; 0 is none
 
 	self                             int
 	began, started, stop, done, quit bool
@@ -235,6 +239,7 @@ func (m *memberProcess) follow(o order) {
 	case o.Connect:
 		m.connect(o)
 	case o.Await != nil:
+		m.number = o.Await.Number
 		m.goal = count{RCReceived: m.count.RCReceived + o.Await.RC, McastReceived: m.count.McastReceived + o.Await.Mcast}
 	case o.Stop:
 		m.stop = true
@@ -360,9 +365,9 @@ func (m *memberProcess) look() {
 		m.started = true
 		m.say(report{Started: true})
 	}
-	if m.goal != (count{}) && m.count.RCReceived >= m.goal.RCReceived && m.count.McastReceived >= m.goal.McastReceived {
-		m.goal = count{}
-		m.say(report{Reached: true})
+	if m.number != 0 && m.count.RCReceived >= m.goal.RCReceived && m.count.McastReceived >= m.goal.McastReceived {
+		m.say(report{Reached: m.number})
+		m.number = 0
 	}
 	if done && !m.done {
 		m.done = true
