@@ -111,16 +111,23 @@ func (e *engine) run() {
 	}
 }
 
-// work receives once and serves the timers that are due.
+// work receives once, and serves timers and turns.
 func (e *engine) work() (int, error) {
 	e.rx.Lock()
 	defer e.rx.Unlock()
-	now := e.dev.now()
+	return e.serve(e.dev.now())
+}
+
+// serve is work under e.rx. What waits in the link may be the acknowledgement that a timer waits for. So
+// timers are served when the link is empty or, while datagrams keep coming, when they are overdue.
+func (e *engine) serve(now time.Duration) (int, error) {
 	n, err := e.receive(now)
 	if err != nil {
 		return 0, err
 	}
-	e.serveTimers(now)
+	if next := e.timers.next.Load(); n == 0 || next != never && int64(now) >= next+int64(timerPatience) {
+		e.serveTimers(now)
+	}
 	e.serveTurns(now)
 	return n, nil
 }
@@ -131,11 +138,7 @@ func (e *engine) poll() {
 	if !e.rx.TryLock() {
 		return
 	}
-	now := e.dev.now()
-	if n, _ := e.receive(now); n == 0 {
-		e.serveTimers(now)
-	}
-	e.serveTurns(now)
+	e.serve(e.dev.now()) // a closed link is the device's end, which its goroutine sees too
 	e.rx.Unlock()
 }
 
