@@ -50,14 +50,15 @@ var eventNames = names[EventType]{"EVENT", map[EventType]string{
 	EventWQFatal:          "EVENT_WQ_FATAL",
 }}
 
+// String returns the C library's name without IBV_, such as EVENT_CQ_ERR.
 func (t EventType) String() string { return eventNames.name(t) }
 
-// AsyncEvent is an asynchronous event of a device (struct ibv_async_event). The field that
-// belongs to its type says what it is about.
+// AsyncEvent is an asynchronous event of a device (struct ibv_async_event). The field that belongs to
+// the event's type says which object it is about; the others are nil or 0.
 type AsyncEvent struct {
 	Type EventType
-	QP   *QP  // EventQP…, EventCommEst, EventSQDrained, EventPathMig…
-	CQ   *CQ  // EventCQErr
-	SRQ  *SRQ // EventSRQ…
-	Port int  // EventPort…, EventGIDChange
+	QP   *QP  // for EventQP…, EventCommEst, EventSQDrained, EventPathMig…
+	CQ   *CQ  // for EventCQErr
+	SRQ  *SRQ // for EventSRQ…
+	Port int  // for EventPort…, …Change and EventClientReregister; counted from 1
 }

@@ -5,14 +5,15 @@ import (
 	"net/netip"
 )
 
-// GID is a global identifier (union ibv_gid). A RoCEv2 GID is an IP address: IPv6, or IPv4
-// in its IPv4-mapped form, ::ffff:a.b.c.d.
+// GID is a global identifier (union ibv_gid): the address of a port. On RoCEv2 it is an IP address,
+// IPv6 or IPv4 in its IPv4-mapped form, ::ffff:a.b.c.d.
 type GID [16]byte
 
 // GIDFromAddr returns the RoCEv2 GID of an IP address.
 func GIDFromAddr(a netip.Addr) GID { return GID(a.WithZone("").As16()) }
 
-// ParseGID parses the notation that String prints, and plain IPv4 addresses.
+// ParseGID parses the notation that String prints, and plain IPv4 addresses. A zone, as in
+// fe80::1%eth0, is an error.
 func ParseGID(s string) (GID, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -27,7 +28,7 @@ func ParseGID(s string) (GID, error) {
 // Addr returns the IP address that a RoCEv2 GID stands for.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// IsZero reports whether g is the empty GID, as of a free table entry.
+// IsZero reports whether g is the zero GID, which is the address of nobody.
 func (g GID) IsZero() bool { return g == GID{} }
 
 // String prints g as an IPv6 address, as rdma-core does: ::ffff:10.0.0.1 or fe80::1.
@@ -43,7 +44,7 @@ const (
 	GIDTypeRoCEv2 GIDType = 2
 )
 
-// String prints the type as ibv_devinfo does.
+// String prints the type as ibv_devinfo does: "IB", "RoCE v1" or "RoCE v2".
 func (t GIDType) String() string {
 	switch t {
 	case GIDTypeIB:
@@ -62,5 +63,5 @@ type GIDEntry struct {
 	Index  int
 	Port   int
 	Type   GIDType
-	Netdev string // name of the network interface that has the address
+	Netdev string // the network interface that has the address, or empty
 }

@@ -5,23 +5,25 @@ import (
 	"sync"
 )
 
-// What the specification fixes for the general service interface.
+// Values that the specification fixes for the general service interface.
 const (
-	GSIQPN  QPN  = 1          // its QP on every port
-	GSIQKey QKey = 0x80010000 // of that QP, and of everything that is sent to it
+	GSIQPN  QPN  = 1          // the QP of the interface, on every port
+	GSIQKey QKey = 0x80010000 // the Q_Key of that QP, and of every message to it
 )
 
-// GSI is the general service interface of a device: QP1, to which management datagrams
-// (MADs) go, such as those by which connections are made. It is for authors of connection managers. Kernels
-// keep QP1 to themselves; software devices let programs have it, and several programs share it:
+// GSI is the general service interface of a device: the QP with number 1 (QP1), which receives
+// management datagrams (MADs). Connections are made by MADs, so a GSI is for authors of connection
+// managers.
 //
-//   - One QP of the device is QP1: CreateQP.
-//   - A message that opens a conversation, REQ or SIDR_REQ, comes to the device that has claimed its service
-//     ID: ClaimService.
-//   - All other messages of connection management come to the device from which the communication ID was drawn that
-//     they bear: CommIDs.
-//   - What belongs to no device comes to one that has a QP1, so that somebody can answer that there is nobody. A QP1
-//     must therefore expect messages that it knows nothing about.
+// Kernels keep QP1 to themselves. Software devices let programs have it, and the programs that
+// share an address share it. A message to QP1 comes to one of them:
+//
+//   - A message that opens a conversation, REQ or SIDR_REQ, comes to the device that has claimed
+//     the service ID in the message. See [GSI.ClaimService].
+//   - Every other message of connection management bears a communication ID that its receiver
+//     chose. It comes to the device that owns the ID. See [GSI.CommIDs].
+//   - A message that belongs to no device comes to some device that has a QP1, so that the sender
+//     gets an answer. A program with a QP1 must therefore expect messages that it knows nothing of.
 //
 // A GSI holds nothing and need not be closed.
 type GSI struct {
@@ -29,7 +31,8 @@ type GSI struct {
 	p   ProviderGSI
 }
 
-// GSI returns the device's general service interface, or ErrUnsupported where the kernel keeps it to itself.
+// GSI returns the device's general service interface. The error is ErrUnsupported for a device
+// whose QP1 belongs to the kernel.
 func (d *Device) GSI() (*GSI, error) {
 	const verb = "use the gsi of"
 	if err := d.check(verb); err != nil {
@@ -45,9 +48,9 @@ func (d *Device) GSI() (*GSI, error) {
 // Device returns the device that g belongs to.
 func (g *GSI) Device() *Device { return g.dev }
 
-// CreateQP creates QP1, in the state RESET. In all but its number it is a UD QP, so attr.Type must be QPTypeUD or
-// 0; its Q_Key, an attribute of the transition to INIT, must be GSIQKey. A device has one at most: a
-// second is ErrBusy.
+// CreateQP creates QP1, in the state RESET. Apart from its number it is a UD QP: attr.Type must be
+// QPTypeUD or 0. The Q_Key that Modify gives it on the way to INIT must be GSIQKey. A device has one
+// QP1 at most; the error for a second one is ErrBusy.
 func (g *GSI) CreateQP(pd *PD, attr QPInitAttr) (*QP, error) {
 	const verb = "create qp1 in"
 	if pd == nil || pd.dev != g.dev {
@@ -64,9 +67,9 @@ func (g *GSI) CreateQP(pd *PD, attr QPInitAttr) (*QP, error) {
 	})
 }
 
-// CommIDs returns which communication IDs are the device's: base|x for all x below 1<<bits. Messages to QP1 that bear
-// one of them as the receiver's ID, or as the request ID of a SIDR_REP, come to this device, whichever programs
-// share the address. The IDs stay the device's until it closes.
+// CommIDs returns which communication IDs belong to the device: base|x for all x below 1<<bits. A
+// message to QP1 comes to this device if it bears one of them as the receiver's ID, or as the
+// request ID of a SIDR_REP. The IDs belong to the device until it closes.
 func (g *GSI) CommIDs() (base uint32, bits int, err error) {
 	const verb = "get communication ids of"
 	if err := g.dev.check(verb); err != nil {
@@ -76,10 +79,13 @@ func (g *GSI) CommIDs() (base uint32, bits int, err error) {
 	return base, bits, wrap(verb, g.dev.name, err)
 }
 
-// ClaimService has messages that ask for a service at the address of a GID, REQ and SIDR_REQ, come to this device. It
-// fails with ErrBusy, address in use, while this or another program has the service at that address, and with
-// ErrNotFound if there is no such GID. The claim ends with release, or with the process; release may be called
-// more than once. The device cannot be closed before.
+// ClaimService makes messages that ask for a service, REQ and SIDR_REQ, come to this device if they
+// are sent to the address of a GID. gidIndex is the GID's place in the table of port 1, and service
+// the 64-bit service ID. The claim lasts until release is called or the process ends. release may
+// be called more than once. The device cannot be closed while it has a claim.
+//
+// The error is ErrBusy while this or another program has claimed the service at that address, and
+// ErrNotFound if there is no such GID.
 func (g *GSI) ClaimService(gidIndex int, service uint64) (release func(), err error) {
 	name := fmt.Sprintf("service 0x%016x", service)
 	verb := "claim " + name + " on"
@@ -98,15 +104,20 @@ func (g *GSI) ClaimService(gidIndex int, service uint64) (release func(), err er
 	}), nil
 }
 
-// Gone is closed when the device can be used no longer: it has been closed by its provider, or has failed with
-// EventDeviceFatal.
+// Gone returns a channel that is closed when the device can no longer be used, because it was
+// closed or because it failed with EventDeviceFatal.
 func (g *GSI) Gone() <-chan struct{} { return g.p.Gone() }
 
-// NotifyCommEst has f called once, when the first request of the peer arrives at an RC or UC QP that is in RTR or beyond, or at
-// once if one has arrived already. It tells the passive side of a connection that the active side is ready, should
-// the message that says so be lost. Other than EventCommEst, which is raised in RTR alone, it does not depend
-// on which of the two comes first. f is called on a goroutine of its own, which holds no locks. nil takes the wish
-// back; a call that is under way goes on. Where the device cannot tell, the error is ErrUnsupported.
+// NotifyCommEst has f called once, when the first request of the peer arrives at an RC or UC QP that
+// is in RTR or beyond. If a request has arrived already, f is called at once. It is called on a
+// goroutine of its own, which holds no locks. A nil f takes the wish back; a call that is under way
+// goes on.
+//
+// The call tells the passive side of a connection that the active side is ready, even if the
+// message that says so is lost. EventCommEst says the same, but is raised only while the QP is in
+// RTR, so it is missed by a QP that went on to RTS first.
+//
+// The error is ErrUnsupported for a UD QP, and for a device that cannot tell.
 func (qp *QP) NotifyCommEst(f func()) error {
 	const verb = "wait for communication on"
 	if err := qp.check(verb); err != nil {

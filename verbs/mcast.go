@@ -1,12 +1,15 @@
 package verbs
 
-// AttachMcast makes a UD QP receive what is sent to a multicast group (ibv_attach_mcast). The
-// group is an IP multicast address as GID: IPv4 ones IPv4-mapped. The QP must be in INIT or later.
+// AttachMcast makes a UD QP receive what is sent to a multicast group (ibv_attach_mcast). The group
+// is given as a GID: an IPv6 multicast address, or an IPv4 one in its IPv4-mapped form. The QP must
+// be in INIT or a later state. It cannot be closed while it is attached.
+//
+// The error is ErrInvalid if gid is no multicast address, and ErrUnsupported for other QPs.
 func (qp *QP) AttachMcast(gid GID) error {
 	return qp.mcast("attach to multicast group", gid, qp.p.AttachMcast)
 }
 
-// DetachMcast undoes AttachMcast (ibv_detach_mcast).
+// DetachMcast undoes [QP.AttachMcast] (ibv_detach_mcast). It fails if the QP is not attached.
 func (qp *QP) DetachMcast(gid GID) error {
 	return qp.mcast("detach from multicast group", gid, qp.p.DetachMcast)
 }

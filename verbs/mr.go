@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Access says what may be done with a memory region or through a QP (enum ibv_access_flags).
-// Local reads are always allowed.
+// Access says what may be done with a memory region, or through a QP (enum ibv_access_flags). Local
+// reads are always allowed.
 type Access uint32
 
 // The access flags (IBV_ACCESS_*).
@@ -17,8 +17,8 @@ const (
 	AccessRemoteRead      Access = 1 << 2
 	AccessRemoteAtomic    Access = 1 << 3
 	AccessMWBind          Access = 1 << 4
-	AccessZeroBased       Access = 1 << 5 // addresses count from 0 at the region's start
-	AccessOnDemand        Access = 1 << 6 // pinning is a card's matter; software devices take it as given
+	AccessZeroBased       Access = 1 << 5 // the region's first byte has address 0
+	AccessOnDemand        Access = 1 << 6 // pages need not be pinned; no effect on software devices
 	AccessHugeTLB         Access = 1 << 7
 	AccessRelaxedOrdering Access = 1 << 20
 )
@@ -31,6 +31,7 @@ var accessNames = []flagName{
 	{uint64(AccessRelaxedOrdering), "ACCESS_RELAXED_ORDERING"},
 }
 
+// String joins the names of the flags by "|", such as ACCESS_LOCAL_WRITE|ACCESS_REMOTE_READ.
 func (a Access) String() string { return flagNames(uint64(a), accessNames) }
 
 const (
@@ -49,8 +50,8 @@ func checkAccess(a Access) error {
 	return nil
 }
 
-// MR is a registered memory region (struct ibv_mr). One MR and its rkey serve any number of
-// peers and any address inside it.
+// MR is a registered memory region (struct ibv_mr). One MR and its R_Key serve any number of peers
+// and any address inside the region.
 type MR struct {
 	object
 	pd     *PD
@@ -68,27 +69,29 @@ func (mr *MR) Provider() ProviderMR { return mr.p }
 // PD returns the protection domain of the region.
 func (mr *MR) PD() *PD { return mr.pd }
 
-// Bytes returns the memory. What a peer writes appears in it; until a completion or a message
-// says that a write is done, only Load32 and Load64 look at it without a data race.
+// Bytes returns the memory. What a peer writes appears in it. Until a completion or a message says
+// that a write is done, only Load32 and Load64 may read those bytes: other reads are data races.
 func (mr *MR) Bytes() []byte { return mr.buf }
 
 // Len returns the region's length in bytes.
 func (mr *MR) Len() int { return len(mr.buf) }
 
-// Addr returns the region's first virtual address, as SGEs and peers use it: 0 for
-// zero-based regions.
+// Addr returns the address of the region's first byte, as SGEs and peers use it. It is 0 for a
+// zero-based region.
 func (mr *MR) Addr() uint64 { return mr.addr }
 
 // LKey returns the key for local use.
 func (mr *MR) LKey() LKey { return mr.lkey }
 
-// RKey returns the key to give to peers. Without a remote access flag it opens nothing.
+// RKey returns the key to give to peers. A peer can do with it what the region's remote access flags
+// allow.
 func (mr *MR) RKey() RKey { return mr.rkey }
 
-// Access returns the flags that the region was registered with.
+// Access returns the flags that the region was registered with, or that Rereg gave it.
 func (mr *MR) Access() Access { return mr.access }
 
-// Remote names the region from offset off on, for a peer. It panics if off is outside.
+// Remote returns how a peer names the region from offset off on. It panics if off is outside the
+// region; the offset just behind the last byte is allowed.
 func (mr *MR) Remote(off int) RemoteAddr {
 	if off < 0 || off > len(mr.buf) {
 		panic(fmt.Sprintf("verbs: MR.Remote(%d) of a region of %d bytes", off, len(mr.buf)))
@@ -96,7 +99,8 @@ func (mr *MR) Remote(off int) RemoteAddr {
 	return RemoteAddr{VA: mr.addr + uint64(off), RKey: mr.rkey}
 }
 
-// SGE names the bytes [off, off+n). It panics outside the region, as slicing does.
+// SGE returns the SGE that names the bytes [off, off+n). It panics if they are not all inside the
+// region, as slicing does, and if n is larger than MaxSGELength.
 func (mr *MR) SGE(off, n int) SGE {
 	if off < 0 || n < 0 || off > len(mr.buf) || n > len(mr.buf)-off {
 		panic(fmt.Sprintf("verbs: MR.SGE(%d, %d) of a region of %d bytes", off, n, len(mr.buf)))
@@ -107,18 +111,19 @@ func (mr *MR) SGE(off, n int) SGE {
 	return SGE{Addr: mr.addr + uint64(off), Length: uint32(n), LKey: mr.lkey}
 }
 
-// Load64 reads the 8 bytes at off in host order, atomically: the race-free way to watch memory
-// which a peer writes. The last aligned 8 bytes of an incoming write are stored last and
-// atomically, so who sees them change sees the whole write. It panics if off is outside
-// the region or not on an address divisible by 8.
+// Load64 reads the 8 bytes at off atomically, in host order. It is the way to watch memory that a
+// peer writes without a data race. On a device with [GuaranteeLastWordLast], a program that watches
+// the last aligned 8 bytes of a write, and sees them change, may then read the rest of the write.
 //
-// The race detector does not see atomics on memory that is not Go's, such as AllocMR's: it may
-// report races on other memory which Load64 orders.
+// Load64 panics if off is outside the region, or if its address is not divisible by 8.
+//
+// The race detector does not see atomics on memory that is not Go's, such as AllocMR's. It may
+// report races on other memory although Load64 orders the accesses.
 func (mr *MR) Load64(off int) uint64 {
 	return atomic.LoadUint64((*uint64)(mr.word(off, 8)))
 }
 
-// Load32 is Load64 for 4 bytes.
+// Load32 reads the 4 bytes at off atomically, as Load64 does with 8.
 func (mr *MR) Load32(off int) uint32 {
 	return atomic.LoadUint32((*uint32)(mr.word(off, 4)))
 }
@@ -135,6 +140,7 @@ func (mr *MR) word(off, size int) unsafe.Pointer {
 	return p
 }
 
-// Close deregisters the region (ibv_dereg_mr). Once it returns no device can touch the buffer:
-// work requests that still name it fail.
+// Close deregisters the region (ibv_dereg_mr). When it has returned, no device touches the buffer
+// any more; work requests that still name the region fail. The error is ErrBusy while a memory
+// window is bound to the region.
 func (mr *MR) Close() error { return mr.close(mr.p.Close) }

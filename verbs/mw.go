@@ -7,16 +7,17 @@ type MWType uint8
 
 // The window types (IBV_MW_TYPE_*).
 const (
-	MWType1 MWType = 1 // bound by QP.BindMW; belongs to the PD
-	MWType2 MWType = 2 // bound by a posted OpBindMW; belongs to the QP (2B)
+	MWType1 MWType = 1 // bound by QP.BindMW; any QP of the PD may use it
+	MWType2 MWType = 2 // bound by a posted OpBindMW; only the QP that bound it may use it (type 2B)
 )
 
 var mwTypeNames = names[MWType]{"MW_TYPE", map[MWType]string{MWType1: "MW_TYPE_1", MWType2: "MW_TYPE_2"}}
 
+// String returns the C library's name without IBV_, such as MW_TYPE_1.
 func (t MWType) String() string { return mwTypeNames.name(t) }
 
-// MW is a memory window (struct ibv_mw): a part of a memory region which a peer may use by a key
-// of its own, that can be taken back quickly.
+// MW is a memory window (struct ibv_mw). It opens a part of a memory region to a peer by a key of its
+// own, which can be taken back quickly.
 type MW struct {
 	object
 	pd  *PD
@@ -24,7 +25,8 @@ type MW struct {
 	typ MWType
 }
 
-// AllocMW allocates a window that is bound to nothing (ibv_alloc_mw).
+// AllocMW allocates a window that is bound to nothing (ibv_alloc_mw). The error is ErrUnsupported on
+// a device without windows of the type.
 func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	const verb = "alloc mw in"
 	if t != MWType1 && t != MWType2 {
@@ -48,30 +50,30 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 // Type returns the window's type.
 func (mw *MW) Type() MWType { return mw.typ }
 
-// RKey returns the window's present key. Binding changes it.
+// RKey returns the window's present key. Binding the window changes it.
 func (mw *MW) RKey() RKey { return mw.p.RKey() }
 
 // Provider returns the provider's side of the window.
 func (mw *MW) Provider() ProviderMW { return mw.p }
 
-// Close frees the window (ibv_dealloc_mw). A peer can use it no more.
+// Close frees the window (ibv_dealloc_mw). Peers can then no longer use its key.
 func (mw *MW) Close() error { return mw.close(mw.p.Close) }
 
 // MWBind says what to bind a window to (struct ibv_mw_bind_info).
 type MWBind struct {
 	MW     *MW
-	RKey   RKey // type 2: the key it shall have, IncRKey of the one it has
-	MR     *MR  // registered with AccessMWBind
-	Addr   uint64
+	RKey   RKey   // type 2: the window's next key, which is IncRKey of the present one
+	MR     *MR    // registered with AccessMWBind
+	Addr   uint64 // the window's first byte, inside MR
 	Length uint64 // bytes; 0 unbinds a window of type 1
 	Access Access // remote access flags and AccessZeroBased
 }
 
-// IncRKey returns the key that follows r for a type 2 window (ibv_inc_rkey): its lowest 8 bits
-// are the program's to choose.
+// IncRKey returns the key that follows r for a window of type 2 (ibv_inc_rkey). The lowest 8 bits of
+// such a key are the program's to choose; IncRKey adds 1 to them and wraps around.
 func IncRKey(r RKey) RKey { return r&^0xff | (r+1)&0xff }
 
-// check reports what is wrong with a bind whatever the window's state.
+// check reports what is wrong with a bind. What it finds is wrong in any state of the window.
 func (b *MWBind) check(qp *QP, t MWType) error {
 	const allowed = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessZeroBased
 	switch {
@@ -91,8 +93,9 @@ func (b *MWBind) check(qp *QP, t MWType) error {
 	return nil
 }
 
-// BindMW binds a window of type 1 (ibv_bind_mw). It is a send work request: wr's ID and Flags
-// hold, and its completion is WCBindMW. The window has its new key once BindMW returns.
+// BindMW binds a window of type 1 (ibv_bind_mw). The bind is a send work request: of wr only ID and
+// Flags count, and the opcode of its completion is WCBindMW. The window has its new key when BindMW
+// has returned. The error is ErrInvalid if bind does not fit the window or the QP.
 func (qp *QP) BindMW(wr SendWR, bind MWBind) error {
 	if err := bind.check(qp, MWType1); err != nil {
 		return wrap("bind mw by", qp.name, err)

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// object is what all verbs objects share: a name for errors, whether it is closed, and the
-// objects that depend on it, so that closing it too early can say which they are.
+// object is what all verbs objects share: a name for errors, whether it is closed, and the objects
+// that depend on it. If it is closed too early, the error names these.
 type object struct {
 	name string // such as "pd 1" or "qp 0x000011"
 
@@ -19,7 +19,7 @@ type object struct {
 	children map[*object]struct{}
 }
 
-// maxNamedChildren is how many dependents an ErrBusy names before it counts the rest.
+// maxNamedChildren is how many dependents an ErrBusy names. It counts the others.
 const maxNamedChildren = 4
 
 // check returns an error if o is closed.
@@ -63,7 +63,7 @@ func (o *object) detach() {
 	o.parents = nil
 }
 
-// close closes o by the provider's close, unless it is closed or has dependents.
+// close closes o by provider, its provider's method, unless o is closed or has dependents.
 func (o *object) close(provider func() error) error {
 	o.mu.Lock()
 	if o.closed {
@@ -108,7 +108,7 @@ func (o *object) busy() error {
 
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
 
-// setName names o anew once its provider has numbered it.
+// setName gives o the name that is made of the number that its provider gave it.
 func (o *object) setName(name string) {
 	o.mu.Lock()
 	o.name = name

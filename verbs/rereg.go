@@ -5,13 +5,17 @@ type ReregFlags uint8
 
 // The flags (IBV_REREG_MR_CHANGE_*).
 const (
-	ReregTranslation ReregFlags = 1 << 0 // the memory
-	ReregPD          ReregFlags = 1 << 1
-	ReregAccess      ReregFlags = 1 << 2
+	ReregTranslation ReregFlags = 1 << 0 // change the memory
+	ReregPD          ReregFlags = 1 << 1 // change the protection domain
+	ReregAccess      ReregFlags = 1 << 2 // change the access flags
 )
 
-// Rereg changes what flags name of a region (ibv_rereg_mr): its memory, which RegMR gave, its
-// PD and its access. The keys may change. Work requests that name the region must be done.
+// Rereg changes a region (ibv_rereg_mr). flags say what it changes: the memory, to buf; the PD, to
+// pd; the access flags, to access. Arguments that flags do not name are not looked at. The keys may
+// change. No work request that names the region may be outstanding.
+//
+// If the error is ErrInvalid, ErrLimit, ErrUnsupported or ErrClosed, the region is as it was. After
+// any other error it may only be closed.
 func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
 	const verb = "reregister"
 	if err := mr.object.check(verb); err != nil {
@@ -41,7 +45,7 @@ func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
 		to = pd
 	}
 	moved := &object{name: mr.name}
-	if err := moved.attach(verb, &to.object); err != nil { // keeps the new PD open meanwhile
+	if err := moved.attach(verb, &to.object); err != nil { // keeps the new PD open
 		return err
 	}
 	defer moved.detach()

@@ -1,7 +1,7 @@
 package verbs
 
-// SRQ is a shared receive queue (struct ibv_srq): receives for the messages of many QPs, in
-// the order in which messages come.
+// SRQ is a shared receive queue (struct ibv_srq). Many QPs take their receives from it: each message
+// takes the next one, whichever QP it is for.
 type SRQ struct {
 	object
 	pd *PD
@@ -10,9 +10,9 @@ type SRQ struct {
 
 // SRQAttr are the attributes of an SRQ (struct ibv_srq_attr).
 type SRQAttr struct {
-	MaxWR  int // receives that may be posted
-	MaxSGE int // SGEs in one
-	Limit  int // EventSRQLimitReached comes, once, when fewer are posted; 0 for never
+	MaxWR  int // receives that the queue has room for
+	MaxSGE int // SGEs in one receive
+	Limit  int // EventSRQLimitReached is raised, once, when fewer receives are left; 0 for never
 }
 
 // SRQAttrMask names fields of SRQAttr (enum ibv_srq_attr_mask).
@@ -24,8 +24,9 @@ const (
 	SRQMaskLimit SRQAttrMask = 1 << 1
 )
 
-// CreateSRQ makes a shared receive queue with at least the capacities asked for
-// (ibv_create_srq). Query tells what was granted. attr.Limit must be 0: Modify arms it.
+// CreateSRQ makes a shared receive queue with at least the capacities asked for (ibv_create_srq).
+// [SRQ.Query] returns what was granted. attr.Limit must be 0, since Modify arms the limit. The error
+// is ErrLimit for capacities beyond DeviceAttr.MaxSRQWR and MaxSRQSGE.
 func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	const verb = "create srq in"
 	if err := attr.check(&pd.dev.attr); err != nil {
@@ -64,8 +65,9 @@ func (s *SRQ) PD() *PD { return s.pd }
 // Provider returns the provider's side of the queue.
 func (s *SRQ) Provider() ProviderSRQ { return s.p }
 
-// Modify changes the attributes that mask names (ibv_modify_srq): it arms the limit, or gives
-// the queue another size.
+// Modify changes the attributes that mask names (ibv_modify_srq): it arms the limit, gives the queue
+// another size, or does both. The error is ErrInvalid for a limit above the size, and ErrLimit for a
+// size above the device's limit.
 func (s *SRQ) Modify(attr SRQAttr, mask SRQAttrMask) error {
 	const verb = "modify"
 	if err := s.check(verb); err != nil {
@@ -91,7 +93,7 @@ func (s *SRQ) Modify(attr SRQAttr, mask SRQAttrMask) error {
 	return wrap(verb, s.name, s.p.Modify(attr, mask))
 }
 
-// Query returns the queue's attributes (ibv_query_srq). Limit is 0 once its event has come.
+// Query returns the queue's attributes (ibv_query_srq). Limit is 0 again after its event was raised.
 func (s *SRQ) Query() (SRQAttr, error) {
 	if err := s.check("query"); err != nil {
 		return SRQAttr{}, err
@@ -100,11 +102,11 @@ func (s *SRQ) Query() (SRQAttr, error) {
 	return a, wrap("query", s.name, err)
 }
 
-// PostRecv posts receives in order (ibv_post_srq_recv), as QP.PostRecv does.
+// PostRecv posts receives in order (ibv_post_srq_recv). Its results are those of [QP.PostRecv].
 func (s *SRQ) PostRecv(wrs []RecvWR) (n int, err error) {
 	n, err = s.p.PostRecv(wrs)
 	return n, wrap("post receive to", s.name, err)
 }
 
-// Close destroys the queue (ibv_destroy_srq). It fails with ErrBusy while a QP uses it.
+// Close destroys the queue (ibv_destroy_srq). It fails with ErrBusy while a QP uses the queue.
 func (s *SRQ) Close() error { return s.close(s.p.Close) }

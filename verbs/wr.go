@@ -24,6 +24,7 @@ var opcodeNames = names[Opcode]{"WR", map[Opcode]string{
 	OpLocalInv: "WR_LOCAL_INV", OpBindMW: "WR_BIND_MW", OpSendWithInv: "WR_SEND_WITH_INV",
 }}
 
+// String returns the C library's name without IBV_, such as WR_RDMA_WRITE.
 func (o Opcode) String() string { return opcodeNames.name(o) }
 
 // SendFlags qualify a send work request (enum ibv_send_flags).
@@ -32,9 +33,9 @@ type SendFlags uint8
 // The send flags (IBV_SEND_*).
 const (
 	SendFence     SendFlags = 1 << 0 // start only when all earlier READs and atomics are done
-	SendSignaled  SendFlags = 1 << 1 // make a completion on success too
-	SendSolicited SendFlags = 1 << 2 // the peer's completion is a solicited event
-	SendInline    SendFlags = 1 << 3 // copy the data while posting; the buffer is free at once
+	SendSignaled  SendFlags = 1 << 1 // make a completion even on success
+	SendSolicited SendFlags = 1 << 2 // the peer's completion counts as solicited: see CQ.Notify
+	SendInline    SendFlags = 1 << 3 // copy the data during the post; the buffer is free again after it
 )
 
 var sendFlagNames = []flagName{
@@ -42,53 +43,56 @@ var sendFlagNames = []flagName{
 	{uint64(SendSolicited), "SEND_SOLICITED"}, {uint64(SendInline), "SEND_INLINE"},
 }
 
+// String joins the names of the set bits by "|".
 func (f SendFlags) String() string { return flagNames(uint64(f), sendFlagNames) }
 
-// SGE is a scatter/gather element: bytes of a local memory region (struct ibv_sge).
-// [MR.SGE] makes one.
+// SGE is a scatter/gather element (struct ibv_sge): it names bytes of a local memory region. [MR.SGE]
+// makes one.
 type SGE struct {
 	Addr   uint64 // virtual address, as MR.Addr gives it
-	Length uint32 // bytes; unlike in some C libraries 0 means none
+	Length uint32 // bytes; 0 means none, which some C libraries take for 2^31
 	LKey   LKey
 }
 
-// RemoteAddr names memory of a peer. [MR.Remote] makes one to give to the peer. Any VA inside
-// the region goes with the region's key.
+// RemoteAddr names memory of a peer: an address and the key of its region (wr.rdma.remote_addr and
+// wr.rdma.rkey of struct ibv_send_wr). The owner of the memory makes one by [MR.Remote] and gives it
+// to its peer. The key is good for every address inside the region.
 type RemoteAddr struct {
 	VA   uint64
 	RKey RKey
 }
 
-// Add returns the address n bytes further on.
+// Add returns the address n bytes further on, with the same key.
 func (r RemoteAddr) Add(n int) RemoteAddr { return RemoteAddr{r.VA + uint64(n), r.RKey} }
 
-// SendWR is a send work request (struct ibv_send_wr). PostSend copies it, SGList included, so
-// callers reuse one. The memory that SGList names must stay unchanged until the completion.
+// SendWR is a send work request (struct ibv_send_wr). PostSend copies it, SGList included, so a
+// caller may reuse it at once. The memory that SGList names must not change until the completion.
 type SendWR struct {
 	ID     uint64 // returned in WC.ID
 	Op     Opcode
 	Flags  SendFlags
-	SGList []SGE // the local memory: gathered from in order, or scattered to by READs and atomics
+	SGList []SGE // the local memory, in order: sent from it, or filled by READs and atomics
 
-	// InlineData is sent instead of SGList where it is not nil and Flags has SendInline. It
-	// needs no memory region.
+	// InlineData is sent in place of SGList if it is not nil. Flags must have SendInline. The
+	// bytes need no memory region.
 	InlineData []byte
 
-	Imm           uint32     // host order; Op…WithImm
-	Remote        RemoteAddr // RDMA and atomics
-	Compare, Swap uint64     // atomics; Swap is the addend of OpAtomicFetchAdd
+	Imm           uint32     // immediate data in host order, for Op…WithImm
+	Remote        RemoteAddr // for RDMA and atomics
+	Compare, Swap uint64     // for atomics; Swap is the addend of OpAtomicFetchAdd
 
-	// UD: where the datagram goes, and the Q_Key that it carries. One with its top bit set
-	// stands for the QP's own.
+	// UD: where the datagram goes, and the Q_Key that it carries. A Q_Key whose top bit is set
+	// stands for the QP's own Q_Key.
 	AH         *AH
 	RemoteQPN  QPN
 	RemoteQKey QKey
 
-	InvalidateRKey RKey    // OpSendWithInv: the peer's key; OpLocalInv: ours
-	Bind           *MWBind // OpBindMW
+	InvalidateRKey RKey    // for OpSendWithInv a key of the peer's; for OpLocalInv one of ours
+	Bind           *MWBind // for OpBindMW
 }
 
-// RecvWR is a receive work request (struct ibv_recv_wr). PostRecv copies it, SGList included.
+// RecvWR is a receive work request (struct ibv_recv_wr). PostRecv copies it, SGList included, so a
+// caller may reuse it at once.
 type RecvWR struct {
 	ID     uint64 // returned in WC.ID
 	SGList []SGE  // where a message goes, in order; one that is too long for it fails at both ends
