@@ -11,17 +11,22 @@ type CQ struct {
 	dev *Device
 	p   ProviderCQ
 
-	events    chan struct{} // for users of Notify
-	userArmed atomic.Bool
-	waiters   atomic.Int32
-	wake      chan struct{} // for Wait
+	events    chan struct{} // what Events returns
+	userArmed atomic.Bool   // by Notify, and the event has not come yet
+	waiters   atomic.Int32  // goroutines in Wait
+	wake      chan struct{} // wakes one of them
 }
 
-// CreateCQ makes a queue of at least entries CQEs (ibv_create_cq); the capacity got is
-// CQ.Cap. It must hold every completion that may wait at a time: one that finds no room is
-// lost, and the queue and its QPs fail.
+// CreateCQ makes a queue for at least entries completions (ibv_create_cq); [CQ.Cap] tells how many
+// it holds. The error is ErrInvalid for fewer than one, and ErrLimit beyond DeviceAttr.MaxCQE.
+//
+// The queue must have room for every completion that may wait in it at a time. A completion that
+// finds no room is lost, and the queue and its QPs fail: see [GuaranteeOverrunStatus].
 func (d *Device) CreateCQ(entries int) (*CQ, error) {
 	const verb = "create cq on"
+	if err := d.check(verb); err != nil {
+		return nil, err
+	}
 	cq := &CQ{dev: d, events: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	cq.name = d.serial.next("cq")
 	if err := d.checkEntries(entries); err != nil {
@@ -55,12 +60,14 @@ func (cq *CQ) Device() *Device { return cq.dev }
 // Provider returns the provider's side of the CQ.
 func (cq *CQ) Provider() ProviderCQ { return cq.p }
 
-// Cap returns the number of completions that the queue holds.
+// Cap returns how many completions the queue has room for.
 func (cq *CQ) Cap() int { return cq.p.Cap() }
 
-// Poll takes completions without blocking (ibv_poll_cq); n is 0 when there are none. When a
-// completion was lost for lack of room, Poll gives what was saved and then ErrCQOverrun.
-// With several goroutines polling, each completion goes to one of them.
+// Poll takes up to len(wcs) completions without blocking (ibv_poll_cq). n is 0 if there are none.
+// If several goroutines poll, each completion goes to one of them. Poll allocates nothing.
+//
+// If a completion was lost for lack of room, Poll gives the completions that were saved and after
+// them the error ErrCQOverrun, on devices with [GuaranteeOverrunStatus].
 func (cq *CQ) Poll(wcs []WC) (n int, err error) {
 	n, err = cq.p.Poll(wcs)
 	if err != nil {
@@ -69,8 +76,11 @@ func (cq *CQ) Poll(wcs []WC) (n int, err error) {
 	return n, err
 }
 
-// Wait polls, and blocks until there is at least one completion or ctx ends. It arms the queue for
-// any completion, so that an event which Notify asked for meanwhile may come for an unsolicited one.
+// Wait polls, and blocks until there is at least one completion or ctx ends. It fails with ctx's
+// error, with ErrClosed when the queue is closed, and with ErrInvalid if wcs is empty.
+//
+// Wait arms the queue for any completion. So if Notify has asked for solicited completions only,
+// and Wait is called before one comes, the event may be raised by an unsolicited completion.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
 	if len(wcs) == 0 {
 		return 0, wrap("wait for", cq.name, invalidf("no room: wcs is empty"))
@@ -80,8 +90,8 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
 	}
 	cq.waiters.Add(1)
 	defer func() {
-		// The token that woke this goroutine may have stood for several completions, and
-		// a goroutine that gives up may have taken the token of one that goes on.
+		// One token may stand for several completions, so others may have work too. And a
+		// goroutine that gives up may have taken the token of one that goes on.
 		if cq.waiters.Add(-1) > 0 {
 			cq.wakeWaiter()
 		}
@@ -101,19 +111,24 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
 	}
 }
 
-// Notify arms one event on Events, at the next completion or, with solicitedOnly, at the next
-// solicited or failed one (ibv_req_notify_cq). Completions that came before make no event, so
-// poll once more after arming.
+// Notify arms one event on [CQ.Events] (ibv_req_notify_cq). The event is raised at the next
+// completion or, with solicitedOnly, at the next one that is solicited or failed. If Notify is
+// called again before the event, the wider of the two requests holds.
+//
+// A completion that came before Notify need not raise the event. So a program polls once more
+// after Notify, and only then waits for the event. Whether such a completion may raise it depends
+// on the device: see [GuaranteeExactEvents].
 func (cq *CQ) Notify(solicitedOnly bool) error {
 	cq.userArmed.Store(true)
 	return wrap("arm", cq.name, cq.p.Arm(solicitedOnly))
 }
 
-// Events receives a value for each event that Notify armed (the completion channel of the C
-// library). Events that nobody takes merge into one.
+// Events returns a channel with a value for each event that Notify armed; it stands for the
+// completion channel of the C library (ibv_get_cq_event). Events that nobody takes merge into one.
 func (cq *CQ) Events() <-chan struct{} { return cq.events }
 
-// Notified is the provider's call for an event that it was armed for. It does not block.
+// Notified is what a provider calls when an event comes that Arm asked for. It does not block.
+// Programs do not call it.
 func (cq *CQ) Notified() {
 	if cq.userArmed.CompareAndSwap(true, false) {
 		select {
@@ -133,8 +148,9 @@ func (cq *CQ) wakeWaiter() {
 	}
 }
 
-// Resize gives the queue room for at least entries CQEs (ibv_resize_cq). It fails with ErrBusy
-// if more are waiting.
+// Resize gives the queue room for at least entries completions (ibv_resize_cq). It fails with
+// ErrBusy if more are waiting, with ErrInvalid and ErrLimit as CreateCQ does, and with
+// ErrUnsupported on devices that cannot.
 func (cq *CQ) Resize(entries int) error {
 	if err := cq.check("resize"); err != nil {
 		return err
@@ -145,8 +161,8 @@ func (cq *CQ) Resize(entries int) error {
 	return wrap("resize", cq.name, cq.p.Resize(entries))
 }
 
-// Close destroys the queue (ibv_destroy_cq). It fails with ErrBusy while a QP uses it.
-// Goroutines in Wait get ErrClosed.
+// Close destroys the queue (ibv_destroy_cq). It fails with ErrBusy while a QP uses the queue.
+// Goroutines in Wait return with ErrClosed.
 func (cq *CQ) Close() error {
 	err := cq.close(cq.p.Close)
 	for range cq.waiters.Load() {

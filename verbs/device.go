@@ -3,8 +3,8 @@ package verbs
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Transport is the kind of network that a device speaks (enum ibv_transport_type).
@@ -12,234 +12,70 @@ type Transport int8
 
 // The transports (IBV_TRANSPORT_*).
 const (
-	TransportUnknown Transport = -1
-	TransportIB      Transport = 0 // InfiniBand and RoCE
-	TransportIWARP   Transport = 1
+	TransportUnknown     Transport = -1
+	TransportIB          Transport = 0 // InfiniBand and RoCE
+	TransportIWARP       Transport = 1 // RDMA over TCP; its connection manager takes QPs to RTS
+	TransportUSNIC       Transport = 2
+	TransportUSNICUDP    Transport = 3
+	TransportUnspecified Transport = 4
 )
 
-// DeviceInfo describes a device that Devices found (struct ibv_device).
-type DeviceInfo struct {
-	Name      string // such as "soft_eth0"
-	NodeGUID  GUID
-	NodeType  string // "CA" for all that this module drives
-	Transport Transport
-	Provider  string // the name under which its provider registered
-	Netdev    string // the network interface under it, if there is one
-}
-
-// AtomicCap says against what a device's atomics are atomic (enum ibv_atomic_cap).
-type AtomicCap uint8
-
-// The atomic capabilities (IBV_ATOMIC_*).
-const (
-	AtomicNone AtomicCap = 0
-	AtomicHCA  AtomicCap = 1 // among QPs of this device
-	AtomicGlob AtomicCap = 2 // also with the host's own atomic instructions
-)
-
-var atomicCapNames = names[AtomicCap]{"ATOMIC", map[AtomicCap]string{
-	AtomicNone: "ATOMIC_NONE", AtomicHCA: "ATOMIC_HCA", AtomicGlob: "ATOMIC_GLOB",
+var transportNames = names[Transport]{"TRANSPORT", map[Transport]string{
+	TransportUnknown: "unknown", TransportIB: "InfiniBand", TransportIWARP: "iWARP",
+	TransportUSNIC: "usNIC", TransportUSNICUDP: "usNIC UDP", TransportUnspecified: "unspecified",
 }}
 
-func (c AtomicCap) String() string { return atomicCapNames.name(c) }
+// String prints the transport as ibv_devinfo does, such as "InfiniBand".
+func (t Transport) String() string { return transportNames.name(t) }
 
-// DeviceAttr are the attributes of a device (struct ibv_device_attr and, for the rest of what
-// ibv_devinfo -v prints, ibv_device_attr_ex). Counts are maxima.
-type DeviceAttr struct {
-	FWVer                 string
-	NodeGUID              GUID
-	SysImageGUID          GUID
-	MaxMRSize             uint64 // bytes
-	PageSizeCap           uint64 // bit mask of the supported page sizes
-	VendorID              uint32
-	VendorPartID          uint32
-	HWVer                 uint32
-	MaxQP                 int
-	MaxQPWR               int // work requests in one work queue
-	DeviceCapFlags        DeviceCapFlags
-	MaxSGE                int // SGEs in one work request
-	MaxSGERd              int // SGEs in one READ
-	MaxCQ                 int
-	MaxCQE                int // entries in one CQ
-	MaxMR                 int
-	MaxPD                 int
-	MaxQPRdAtom           int // READs and atomics that one QP answers at a time
-	MaxEERdAtom           int
-	MaxResRdAtom          int
-	MaxQPInitRdAtom       int // READs and atomics that one QP has outstanding
-	MaxEEInitRdAtom       int
-	AtomicCap             AtomicCap
-	MaxEE                 int
-	MaxRDD                int
-	MaxMW                 int
-	MaxRawIPv6QP          int
-	MaxRawEthyQP          int
-	MaxMcastGrp           int
-	MaxMcastQPAttach      int
-	MaxTotalMcastQPAttach int
-	MaxAH                 int
-	MaxFMR                int
-	MaxSRQ                int
-	MaxSRQWR              int
-	MaxSRQSGE             int
-	MaxPKeys              int
-	LocalCAAckDelay       uint8 // 4.096 µs × 2^n
-	PhysPortCnt           int
-	MaxInline             int // bytes of inline data in one work request
-	NumCompVectors        int
-	DeviceCapFlagsEx      uint64
-}
+// DeviceInfo describes a device that [Devices] found (struct ibv_device).
+type DeviceInfo struct {
+	Name      string // such as "soft_eth0" or "mlx5_0"
+	NodeGUID  GUID
+	NodeType  string // "CA" for InfiniBand and RoCE, "RNIC" for iWARP
+	Transport Transport
+	Provider  string // the name under which its provider registered
+	Netdev    string // the network interface under it, or empty
 
-// DeviceCapFlags are the capabilities of a device (enum ibv_device_cap_flags).
-type DeviceCapFlags uint32
+	// KernelName is the name that the kernel has for the device, such as "mlx5_0" or "rxe0". It is
+	// empty for a device that the kernel does not know, such as a software device of this module.
+	KernelName string
+	// KernelDevice is the name of the kernel's character device for it (dev_name of struct
+	// ibv_device), such as "uverbs0", or empty.
+	KernelDevice string
 
-// The capability flags (IBV_DEVICE_*).
-const (
-	DeviceResizeMaxWR       DeviceCapFlags = 1 << 0
-	DeviceBadPKeyCntr       DeviceCapFlags = 1 << 1
-	DeviceBadQKeyCntr       DeviceCapFlags = 1 << 2
-	DeviceRawMulti          DeviceCapFlags = 1 << 3
-	DeviceAutoPathMig       DeviceCapFlags = 1 << 4
-	DeviceChangePhyPort     DeviceCapFlags = 1 << 5
-	DeviceUDAVPortEnforce   DeviceCapFlags = 1 << 6
-	DeviceCurrQPStateMod    DeviceCapFlags = 1 << 7
-	DeviceShutdownPort      DeviceCapFlags = 1 << 8
-	DeviceInitType          DeviceCapFlags = 1 << 9
-	DevicePortActiveEvent   DeviceCapFlags = 1 << 10
-	DeviceSysImageGUID      DeviceCapFlags = 1 << 11
-	DeviceRCRNRNAKGen       DeviceCapFlags = 1 << 12
-	DeviceSRQResize         DeviceCapFlags = 1 << 13
-	DeviceNNotifyCQ         DeviceCapFlags = 1 << 14
-	DeviceMemWindow         DeviceCapFlags = 1 << 17
-	DeviceUDIPCsum          DeviceCapFlags = 1 << 18
-	DeviceXRC               DeviceCapFlags = 1 << 20
-	DeviceMemMgtExtensions  DeviceCapFlags = 1 << 21
-	DeviceMemWindowType2A   DeviceCapFlags = 1 << 23
-	DeviceMemWindowType2B   DeviceCapFlags = 1 << 24
-	DeviceRCIPCsum          DeviceCapFlags = 1 << 25
-	DeviceRawIPCsum         DeviceCapFlags = 1 << 26
-	DeviceManagedFlowSteers DeviceCapFlags = 1 << 29
-)
-
-var deviceCapNames = []flagName{
-	{uint64(DeviceResizeMaxWR), "RESIZE_MAX_WR"}, {uint64(DeviceBadPKeyCntr), "BAD_PKEY_CNTR"},
-	{uint64(DeviceBadQKeyCntr), "BAD_QKEY_CNTR"}, {uint64(DeviceRawMulti), "RAW_MULTI"},
-	{uint64(DeviceAutoPathMig), "AUTO_PATH_MIG"}, {uint64(DeviceChangePhyPort), "CHANGE_PHY_PORT"},
-	{uint64(DeviceUDAVPortEnforce), "UD_AV_PORT_ENFORCE"}, {uint64(DeviceCurrQPStateMod), "CURR_QP_STATE_MOD"},
-	{uint64(DeviceShutdownPort), "SHUTDOWN_PORT"}, {uint64(DeviceInitType), "INIT_TYPE"},
-	{uint64(DevicePortActiveEvent), "PORT_ACTIVE_EVENT"}, {uint64(DeviceSysImageGUID), "SYS_IMAGE_GUID"},
-	{uint64(DeviceRCRNRNAKGen), "RC_RNR_NAK_GEN"}, {uint64(DeviceSRQResize), "SRQ_RESIZE"},
-	{uint64(DeviceNNotifyCQ), "N_NOTIFY_CQ"}, {uint64(DeviceMemWindow), "MEM_WINDOW"},
-	{uint64(DeviceUDIPCsum), "UD_IP_CSUM"}, {uint64(DeviceXRC), "XRC"},
-	{uint64(DeviceMemMgtExtensions), "MEM_MGT_EXTENSIONS"}, {uint64(DeviceMemWindowType2A), "MEM_WINDOW_TYPE_2A"},
-	{uint64(DeviceMemWindowType2B), "MEM_WINDOW_TYPE_2B"}, {uint64(DeviceRCIPCsum), "RC_IP_CSUM"},
-	{uint64(DeviceRawIPCsum), "RAW_IP_CSUM"}, {uint64(DeviceManagedFlowSteers), "MANAGED_FLOW_STEERING"},
-}
-
-// Names returns the names of the set bits as ibv_devinfo prints them, lowest bit first.
-func (f DeviceCapFlags) Names() []string {
-	var s []string
-	for _, b := range deviceCapNames {
-		if uint64(f)&b.bit != 0 {
-			s = append(s, b.name)
-		}
-	}
-	return s
-}
-
-func (f DeviceCapFlags) String() string { return flagNames(uint64(f), deviceCapNames) }
-
-var (
-	providersMu sync.Mutex
-	providers   = map[string]Provider{}
-)
-
-// Register makes the devices of p visible to Devices and Open. Providers call it from init;
-// it panics if the name is taken.
-func Register(name string, p Provider) {
-	providersMu.Lock()
-	defer providersMu.Unlock()
-	if _, ok := providers[name]; ok {
-		panic("verbs: Register called twice for provider " + name)
-	}
-	providers[name] = p
-}
-
-// registered returns the providers in the order of their names.
-func registered() (ns []string, ps []Provider) {
-	providersMu.Lock()
-	defer providersMu.Unlock()
-	for n := range providers {
-		ns = append(ns, n)
-	}
-	slices.Sort(ns)
-	for _, n := range ns {
-		ps = append(ps, providers[n])
-	}
-	return ns, ps
-}
-
-// Devices lists the devices of every registered provider (ibv_get_device_list).
-func Devices() ([]DeviceInfo, error) {
-	var all []DeviceInfo
-	ns, ps := registered()
-	for i, p := range ps {
-		ds, err := p.Devices()
-		if err != nil {
-			return all, wrap("list devices of provider", ns[i], err)
-		}
-		for _, d := range ds {
-			d.Provider = ns[i]
-			all = append(all, d)
-		}
-	}
-	return all, nil
-}
-
-// Open opens a device by its name (ibv_open_device). A provider may take names that Devices
-// does not list; package soft says which.
-func Open(name string) (*Device, error) {
-	ns, ps := registered()
-	if len(ps) == 0 {
-		return nil, wrap("open device", name, Errorf(ErrNotFound,
-			"no provider is registered: import one for its side effect, such as github.com/adverb-rdma/adverb/provider/soft"))
-	}
-	var have []string
-	for i, p := range ps {
-		pd, err := p.Open(name)
-		if err == nil {
-			return NewDevice(pd), nil
-		}
-		if !isNotFound(err) {
-			return nil, wrap("open device", name, err)
-		}
-		ds, _ := p.Devices()
-		for _, d := range ds {
-			have = append(have, d.Name+" ("+ns[i]+")")
-		}
-	}
-	return nil, wrap("open device", name, Errorf(ErrNotFound, "no such device; there are %v", have))
+	// SharesUDPPort names the kernel's RoCE devices, such as "mlx5_0" or "rxe0", that use UDP port
+	// 4791 on the same network interface as this device. It is empty where there is none, and
+	// where that cannot be known. Such a device gets in the way of one that receives RoCEv2 by a
+	// UDP socket: a card takes the packets of port 4791 before any socket sees them, and the
+	// kernel's rdma_rxe holds the port, so that a link cannot be opened.
+	SharesUDPPort []string
 }
 
 // Device is an open device (struct ibv_context).
 type Device struct {
 	object
-	p    ProviderDevice
-	info DeviceInfo
-	attr DeviceAttr
+	p       ProviderDevice
+	info    DeviceInfo
+	attr    DeviceAttr
+	attrErr error          // why attr could not be had, or nil
+	links   []atomic.Int32 // by port, counted from 0: its LinkLayer plus 1, or 0 while not known
 
 	serial serials
 }
 
-// NewDevice wraps an open provider device without the registry, as sql.OpenDB does.
+// NewDevice makes a Device of a provider's device without the registry, as sql.OpenDB does. If the
+// attributes of the device cannot be queried, every verb of the Device but Close fails with the
+// cause.
 func NewDevice(p ProviderDevice) *Device {
 	d := &Device{p: p, info: p.Info()}
 	d.name = "device " + d.info.Name
-	d.attr, _ = p.Query()
+	d.attr, d.attrErr = p.Query()
+	d.links = make([]atomic.Int32, max(d.attr.PhysPortCnt, 0))
 	return d
 }
 
-// Info returns what Devices would list of the device.
+// Info returns what [Devices] lists of the device.
 func (d *Device) Info() DeviceInfo { return d.info }
 
 // Name returns the device's name (ibv_get_device_name).
@@ -249,7 +85,7 @@ func (d *Device) Name() string { return d.info.Name }
 // verbs.
 func (d *Device) Provider() ProviderDevice { return d.p }
 
-// Query returns the device's attributes (ibv_query_device).
+// Query returns the device's attributes (ibv_query_device, ibv_query_device_ex).
 func (d *Device) Query() (DeviceAttr, error) {
 	if err := d.check("query"); err != nil {
 		return DeviceAttr{}, err
@@ -258,7 +94,8 @@ func (d *Device) Query() (DeviceAttr, error) {
 	return a, wrap("query", d.name, err)
 }
 
-// QueryPort returns the attributes of a port, counted from 1 (ibv_query_port).
+// QueryPort returns the attributes of a port (ibv_query_port). Ports are counted from 1; the error
+// for one that does not exist is ErrNotFound.
 func (d *Device) QueryPort(port int) (PortAttr, error) {
 	if err := d.checkPort("query port of", port); err != nil {
 		return PortAttr{}, err
@@ -267,8 +104,8 @@ func (d *Device) QueryPort(port int) (PortAttr, error) {
 	return a, wrap("query port of", d.name, err)
 }
 
-// GID returns an entry of the port's GID table (ibv_query_gid). A free entry, and an index
-// beyond PortAttr.GIDTableLen, is ErrNotFound.
+// GID returns an entry of the port's GID table (ibv_query_gid, ibv_query_gid_ex). Indexes count
+// from 0. The error for a free entry, and for an index beyond PortAttr.GIDTableLen, is ErrNotFound.
 func (d *Device) GID(port, index int) (GIDEntry, error) {
 	if err := d.checkPort("query gid of", port); err != nil {
 		return GIDEntry{}, err
@@ -277,7 +114,8 @@ func (d *Device) GID(port, index int) (GIDEntry, error) {
 	return e, wrap("query gid of", d.name, err)
 }
 
-// GIDs returns the used entries of the port's GID table (ibv_query_gid_table).
+// GIDs returns the used entries of the port's GID table (ibv_query_gid_table), in the order of
+// their indexes.
 func (d *Device) GIDs(port int) ([]GIDEntry, error) {
 	a, err := d.QueryPort(port)
 	if err != nil {
@@ -297,7 +135,8 @@ func (d *Device) GIDs(port int) ([]GIDEntry, error) {
 	return es, nil
 }
 
-// PKey returns an entry of the port's partition key table (ibv_query_pkey).
+// PKey returns an entry of the port's partition key table (ibv_query_pkey). Indexes count from 0.
+// The error for an index beyond PortAttr.PKeyTableLen is ErrNotFound.
 func (d *Device) PKey(port, index int) (PKey, error) {
 	if err := d.checkPort("query pkey of", port); err != nil {
 		return 0, err
@@ -306,8 +145,9 @@ func (d *Device) PKey(port, index int) (PKey, error) {
 	return k, wrap("query pkey of", d.name, err)
 }
 
-// NextEvent blocks for an asynchronous event (ibv_get_async_event). The event is a value and
-// needs no acknowledgement. Events wait in a queue while nobody asks.
+// NextEvent waits for an asynchronous event and returns it (ibv_get_async_event). It returns
+// early with ctx's error when ctx ends, and with ErrClosed when the device is closed. Events wait
+// in a queue until somebody asks for them. An event is a value and needs no acknowledgement.
 func (d *Device) NextEvent(ctx context.Context) (AsyncEvent, error) {
 	if err := d.check("wait for an event of"); err != nil {
 		return AsyncEvent{}, err
@@ -316,18 +156,46 @@ func (d *Device) NextEvent(ctx context.Context) (AsyncEvent, error) {
 	return e, wrap("wait for an event of", d.name, err)
 }
 
-// Close closes the device (ibv_close_device). It fails with ErrBusy while the device has
-// open objects. Like every Close here it is idempotent.
+// Close closes the device (ibv_close_device). It fails with ErrBusy while the device has open
+// objects. To close a second time does nothing, as with every Close of this package.
 func (d *Device) Close() error { return d.close(d.p.Close) }
+
+// check returns an error if the device is closed, or if its attributes are not known.
+func (d *Device) check(verb string) error {
+	if err := d.object.check(verb); err != nil {
+		return err
+	}
+	if d.attrErr != nil {
+		return wrap(verb, d.name, fmt.Errorf("the device's attributes could not be queried: %w", d.attrErr))
+	}
+	return nil
+}
 
 func (d *Device) checkPort(verb string, port int) error {
 	if err := d.check(verb); err != nil {
 		return err
 	}
-	if port < 1 || port > d.attr.PhysPortCnt {
+	if !d.hasPort(port) {
 		return wrap(verb, d.name, Errorf(ErrNotFound, "no port %d: ports are 1 to %d", port, d.attr.PhysPortCnt))
 	}
 	return nil
+}
+
+func (d *Device) hasPort(port int) bool { return port >= 1 && port <= d.attr.PhysPortCnt }
+
+// linkLayer returns the link layer of a port that exists. It is asked for once: a port whose link
+// layer changes comes back as another device.
+func (d *Device) linkLayer(port int) (LinkLayer, error) {
+	known := &d.links[port-1]
+	if l := known.Load(); l != 0 {
+		return LinkLayer(l - 1), nil
+	}
+	a, err := d.p.QueryPort(port)
+	if err != nil {
+		return 0, fmt.Errorf("query port %d: %w", port, err)
+	}
+	known.Store(int32(a.LinkLayer) + 1)
+	return a.LinkLayer, nil
 }
 
 // serials numbers the objects of a device, for their names.

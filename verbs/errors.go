@@ -3,38 +3,40 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
-// Causes which callers can tell apart with errors.Is. The error at hand says more.
+// Kinds of causes. errors.Is finds the kind in an error of this package; the error's text says more.
 var (
-	// ErrBusy: other objects still depend on this one (EBUSY).
+	// ErrBusy: something else depends on the object, or has it already (EBUSY).
 	ErrBusy = errors.New("busy")
-	// ErrClosed: the object was closed before.
+	// ErrClosed: the object has been closed.
 	ErrClosed = errors.New("closed")
 	// ErrInvalid: an argument is wrong or does not fit the object (EINVAL).
 	ErrInvalid = errors.New("invalid")
-	// ErrState: the QP's state does not allow the verb.
+	// ErrState: the QP is in a state that does not allow the verb (EINVAL).
 	ErrState = errors.New("wrong state")
 	// ErrQueueFull: the work queue has no room (ENOMEM from ibv_post_send and ibv_post_recv).
 	ErrQueueFull = errors.New("queue full")
-	// ErrLimit: the device cannot give that much.
+	// ErrLimit: more was asked for than the device, or the object, has (EINVAL or ENOMEM).
 	ErrLimit = errors.New("limit exceeded")
-	// ErrNotFound: there is no such device, port or table entry.
+	// ErrNotFound: there is no such device, port or table entry (ENODEV or EINVAL).
 	ErrNotFound = errors.New("not found")
-	// ErrUnsupported: the device does not offer this (EOPNOTSUPP).
+	// ErrUnsupported: the device, its transport or the QP's type does not have this (EOPNOTSUPP).
 	ErrUnsupported = errors.New("not supported")
 	// ErrCQOverrun: the CQ had no room for a completion, and completions were lost.
 	ErrCQOverrun = errors.New("completion queue overrun")
 )
 
-// OpError is the error of a verb: what was asked of which object, and why it failed, as in
-// "modify qp 0x000011: INIT->RTS: missing SQ_PSN".
+// OpError is the error of a verb. It says what was asked of which object, and why it failed, as in
+// "modify qp 0x000011: INIT->RTR: missing PATH_MTU".
 type OpError struct {
 	Verb   string // such as "modify"
 	Object string // such as "qp 0x000011"
 	Err    error  // the cause
 }
 
+// Error returns the verb, the object and the cause.
 func (e *OpError) Error() string { return e.Verb + " " + e.Object + ": " + e.Err.Error() }
 
 // Unwrap returns the cause.
@@ -51,11 +53,11 @@ func wrap(verb, object string, err error) error {
 	return &OpError{Verb: verb, Object: object, Err: err}
 }
 
-// invalidf makes an ErrInvalid whose text is only the format's.
+// invalidf is Errorf with ErrInvalid.
 func invalidf(format string, args ...any) error { return Errorf(ErrInvalid, format, args...) }
 
-// Errorf makes an error of the given kind, one of this package's Err variables. Its text is
-// the format's alone; errors.Is finds the kind. Providers use it for their causes.
+// Errorf makes an error of a kind, which is one of this package's Err variables. errors.Is finds the
+// kind, but the text is that of the format alone. Providers make their causes with it.
 func Errorf(kind error, format string, args ...any) error {
 	return &kindError{kind: kind, err: fmt.Errorf(format, args...)}
 }
@@ -64,3 +66,27 @@ type kindError struct{ kind, err error }
 
 func (e *kindError) Error() string   { return e.err.Error() }
 func (e *kindError) Unwrap() []error { return []error{e.kind, e.err} }
+
+// join makes one error of several, whose texts stand in one line. It returns nil where there is
+// none, and a single error as it is.
+func join(errs []error) error {
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return joinedError(errs)
+}
+
+type joinedError []error
+
+func (e joinedError) Error() string {
+	var texts []string
+	for _, err := range e {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (e joinedError) Unwrap() []error { return e }

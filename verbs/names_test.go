@@ -27,12 +27,16 @@ const (
 		"8 DEVICE_FATAL 9 PORT_ACTIVE 10 PORT_ERR 11 LID_CHANGE 12 PKEY_CHANGE 13 SM_CHANGE 14 SRQ_ERR 15 SRQ_LIMIT_REACHED " +
 		"16 QP_LAST_WQE_REACHED 17 CLIENT_REREGISTER 18 GID_CHANGE 19 WQ_FATAL 20 DEVICE_SPEED_CHANGE? 21 !"
 	atomicCaps = "0 NONE 1 HCA 2 GLOB 3 !"
+	rates      = "0 MAX 1 ! 2 2_5_GBPS 5 5_GBPS 3 10_GBPS 6 20_GBPS 4 30_GBPS 7 40_GBPS 8 60_GBPS 9 80_GBPS 10 120_GBPS 11 14_GBPS " +
+		"12 56_GBPS 13 112_GBPS 14 168_GBPS 15 25_GBPS 16 100_GBPS 17 200_GBPS 18 300_GBPS 19 28_GBPS 20 50_GBPS 21 400_GBPS " +
+		"22 600_GBPS 23 800_GBPS 24 1200_GBPS 25 !"
 
 	// Flags have the number of the bit.
 	sendFlags   = "0 FENCE 1 SIGNALED 2 SOLICITED 3 INLINE"
 	accessFlags = "0 LOCAL_WRITE 1 REMOTE_WRITE 2 REMOTE_READ 3 REMOTE_ATOMIC 4 MW_BIND 5 ZERO_BASED 6 ON_DEMAND 7 HUGETLB " +
 		"20 RELAXED_ORDERING"
 	wcFlags    = "0 GRH 1 WITH_IMM 3 WITH_INV"
+	guarantees = "0 EXACT_EVENTS 1 LAST_WORD_LAST 2 OVERRUN_STATUS 3 RESPONDER_EVENTS 4 DATAGRAM_LIMIT" // no C names
 	deviceCaps = "0 RESIZE_MAX_WR 1 BAD_PKEY_CNTR 2 BAD_QKEY_CNTR 3 RAW_MULTI 4 AUTO_PATH_MIG 5 CHANGE_PHY_PORT " +
 		"6 UD_AV_PORT_ENFORCE 7 CURR_QP_STATE_MOD 8 SHUTDOWN_PORT 9 INIT_TYPE 10 PORT_ACTIVE_EVENT 11 SYS_IMAGE_GUID " +
 		"12 RC_RNR_NAK_GEN 13 SRQ_RESIZE 14 N_NOTIFY_CQ 17 MEM_WINDOW 18 UD_IP_CSUM 20 XRC 21 MEM_MGT_EXTENSIONS " +
@@ -97,9 +101,14 @@ func TestNames(t *testing.T) {
 	enum(t, "PORT", portStates, func(n int) string { return verbs.PortState(n).String() })
 	enum(t, "EVENT", events, func(n int) string { return verbs.EventType(n).String() })
 	enum(t, "ATOMIC", atomicCaps, func(n int) string { return verbs.AtomicCap(n).String() })
+	enum(t, "RATE", rates, func(n int) string { return verbs.Rate(n).String() })
 	flags(t, "SEND_", sendFlags, func(v uint64) string { return verbs.SendFlags(v).String() })
 	flags(t, "ACCESS_", accessFlags, func(v uint64) string { return verbs.Access(v).String() })
 	flags(t, "WC_", wcFlags, func(v uint64) string { return verbs.WCFlags(v).String() })
+	flags(t, "", guarantees, func(v uint64) string { return verbs.Guarantees(v).String() })
+	if got := verbs.AllGuarantees; got != 1<<5-1 {
+		t.Errorf("AllGuarantees is %v, want the lowest five bits", got)
+	}
 	flags(t, "", deviceCaps, func(v uint64) string { return verbs.DeviceCapFlags(v).String() })
 	if got := (verbs.AccessRemoteRead | 1<<30).String(); got != "ACCESS_REMOTE_READ|0x40000000" {
 		t.Errorf("an unknown bit prints %q", got)
@@ -122,6 +131,10 @@ func TestNamesOfDevinfo(t *testing.T) {
 		{verbs.RKey(0x1ff), "0x000001ff"}, {verbs.PKey(0xffff), "0xffff"}, {verbs.QKey(0x80010000), "0x80010000"},
 		{verbs.GUID{0, 0x98, 0, 0xff, 0xfe, 0, 0x10, 1}, "0098:00ff:fe00:1001"},
 		{verbs.Peer{QPN: 1, PSN: 2, GID: verbs.GID{0xfe, 0x80, 15: 1}}, "qp 0x000001 psn 0x000002 gid fe80::1"},
+		{verbs.Peer{QPN: 1, PSN: 2, LID: 3}, "qp 0x000001 psn 0x000002 lid 0x0003 gid ::"},
+		{verbs.TransportUnknown, "unknown"}, {verbs.TransportIB, "InfiniBand"}, {verbs.TransportIWARP, "iWARP"},
+		{verbs.TransportUSNIC, "usNIC"}, {verbs.TransportUSNICUDP, "usNIC UDP"}, {verbs.TransportUnspecified, "unspecified"},
+		{verbs.Transport(5), "TRANSPORT(5)"},
 	}
 	for _, tt := range tests {
 		if got := tt.got.String(); got != tt.want {

@@ -2,25 +2,30 @@ package verbs
 
 import "fmt"
 
-// PD is a protection domain (struct ibv_pd): MRs and QPs of one PD may be used together. One
-// PD serves any number of peers.
+// PD is a protection domain (struct ibv_pd). Work requests of a QP may name memory regions of the
+// QP's own PD only. One PD serves any number of peers.
 type PD struct {
 	object
 	dev *Device
 	p   ProviderPD
 }
 
-// AllocPD allocates a protection domain (ibv_alloc_pd).
+// AllocPD allocates a protection domain (ibv_alloc_pd). It fails with ErrLimit beyond
+// DeviceAttr.MaxPD.
 func (d *Device) AllocPD() (*PD, error) {
+	const verb = "alloc pd on"
+	if err := d.check(verb); err != nil {
+		return nil, err
+	}
 	pd := &PD{dev: d}
 	pd.name = d.serial.next("pd")
-	if err := pd.attach("alloc pd on", &d.object); err != nil {
+	if err := pd.attach(verb, &d.object); err != nil {
 		return nil, err
 	}
 	p, err := d.p.AllocPD()
 	if err != nil {
 		pd.detach()
-		return nil, wrap("alloc pd on", d.name, err)
+		return nil, wrap(verb, d.name, err)
 	}
 	pd.p = p
 	return pd, nil
@@ -29,17 +34,23 @@ func (d *Device) AllocPD() (*PD, error) {
 // Device returns the device that pd belongs to.
 func (pd *PD) Device() *Device { return pd.dev }
 
-// RegMR registers buf (ibv_reg_mr), which stays pinned and reachable until MR.Close. Any slice
-// will do, at any alignment; AllocMR's memory is preferred. Under the race detector, a program that
-// goes on writing to buf before a peer does should call a verb in between, such as QP.PostRecv: what
-// orders the two goes over the network, which the detector does not see. Remote write and remote atomic
-// access need AccessLocalWrite as well.
+// RegMR registers buf (ibv_reg_mr). The slice may have any alignment, but not be empty. It stays
+// pinned and reachable until [MR.Close]. [PD.AllocMR] is preferred where the program has no memory
+// yet.
+//
+// Remote write and remote atomic access need AccessLocalWrite as well; the error without it is
+// ErrInvalid. Some iWARP devices
+// need AccessRemoteWrite for memory that a READ fills.
+//
+// The race detector does not see the network. If a program writes to buf and then a peer does, the
+// detector reports a race unless the program calls a verb in between, such as [QP.PostRecv].
 func (pd *PD) RegMR(buf []byte, access Access) (*MR, error) {
 	return pd.regMR(buf, access, MRAttr{Access: access})
 }
 
-// RegMRIOVA is RegMR for a peer to address the region from iova on instead of from the
-// buffer's own address (ibv_reg_mr_iova). SGEs use iova as well.
+// RegMRIOVA is RegMR with an address of the program's choice (ibv_reg_mr_iova): peers, and SGEs as
+// well, address the first byte of buf as iova. The error is ErrInvalid if the region would pass the
+// end of the address space, and with AccessZeroBased.
 func (pd *PD) RegMRIOVA(buf []byte, iova uint64, access Access) (*MR, error) {
 	return pd.regMR(buf, access, MRAttr{Access: access, IOVA: iova, HasIOVA: true})
 }
@@ -59,9 +70,9 @@ func (pd *PD) regMR(buf []byte, access Access, attr MRAttr) (*MR, error) {
 	return pd.newMR(verb, attr)
 }
 
-// AllocMR registers n bytes of zeroed, page-aligned shared memory outside the Go heap: the
-// preferred form, since processes of one host can map it. MR.Close frees it: no slice of
-// MR.Bytes may be used after.
+// AllocMR allocates n bytes and registers them. The memory is zeroed, begins at a page, and lies
+// outside the Go heap. It is the preferred form, since other processes of the host can map it.
+// [MR.Close] frees it, so no slice of [MR.Bytes] may be used afterwards.
 func (pd *PD) AllocMR(n int, access Access) (*MR, error) {
 	const verb = "alloc mr in"
 	if n <= 0 {
@@ -88,5 +99,5 @@ func (pd *PD) newMR(verb string, attr MRAttr) (*MR, error) {
 	return mr, nil
 }
 
-// Close frees the domain (ibv_dealloc_pd). It fails with ErrBusy while it has objects.
+// Close frees the domain (ibv_dealloc_pd). It fails with ErrBusy while the domain has open objects.
 func (pd *PD) Close() error { return pd.close(pd.p.Close) }

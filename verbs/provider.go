@@ -3,71 +3,105 @@ package verbs
 import "context"
 
 // Provider finds and opens devices. Those who implement devices implement it and the Provider…
-// interfaces below; users of devices need none of them.
+// interfaces below. Users of devices need none of them.
 //
-// Providers may count on what the facade has checked: arguments are in the ranges that
-// DeviceAttr and QPCap state, flags are known, objects belong to the same device and, where the
-// verbs ask for it, to the same PD, and Close is called once. After Close has returned nil only
-// the hot calls may still come, and return ErrClosed: posting, polling and arming. Providers
-// return causes, made with [Errorf]; the facade adds verb and object.
+// # What the facade does
+//
+// The types of this package are the facade: they check what any device needs checked, and then call
+// the provider. A provider may count on this:
+//
+//   - Arguments are in the ranges that DeviceAttr and QPCap state, and flags are known.
+//     DeviceAttr.MaxInline may be MaxInlineUnknown; CreateQP then checks Cap.MaxInlineData itself.
+//   - Objects belong to the same device and, where the verbs ask for it, to the same PD.
+//   - Address vectors have what the link layer of their port needs: see AHAttr.
+//   - Close is called once, and not while the object has dependents. After Close has returned nil
+//     only the hot calls may still come: posting, polling and arming. They return ErrClosed.
+//
+// # What a provider does
+//
+// Providers return causes, made with [Errorf] of one of this package's kinds. The facade adds verb
+// and object. A provider that drives devices through libibverbs also sees to these differences:
+//
+//   - An SGE of length 0 names no bytes. Some C libraries take 0 for 2^31 bytes, so the provider
+//     leaves such SGEs out.
+//   - SendWR.InlineData needs no memory region, and a QP may be posted to from several goroutines.
+//   - State may not cost a system call; ProviderQP says how current it must be.
+//
+// What a device promises beyond the verbs it declares in DeviceAttr.Guarantees.
 type Provider interface {
+	// Devices lists the provider's devices. With an error it may still list those that it found.
 	Devices() ([]DeviceInfo, error)
-	// Open opens a device, or fails with ErrNotFound if the name is not the provider's.
+	// Open opens a device. It fails with ErrNotFound if the name is not the provider's, and then
+	// another provider is asked.
 	Open(name string) (ProviderDevice, error)
 }
 
-// ProviderDevice is a provider's side of a Device.
+// ProviderDevice is a provider's side of a [Device].
 type ProviderDevice interface {
+	// Info returns what Devices lists of the device. Its Transport chooses the table of states
+	// that QPs are held to, see Transport.CheckModify. It is asked for once.
 	Info() DeviceInfo
+	// Query returns the attributes. The limits that the facade checks are those of the first call.
 	Query() (DeviceAttr, error)
+	// QueryPort returns the attributes of a port from 1 to DeviceAttr.PhysPortCnt. The link layer
+	// of a port does not change while the device is open.
 	QueryPort(port int) (PortAttr, error)
+	// GID and PKey fail with ErrNotFound for an index that the table does not have, and GID also
+	// for a free entry.
 	GID(port, index int) (GIDEntry, error)
 	PKey(port, index int) (PKey, error)
 	AllocPD() (ProviderPD, error)
 	// CreateCQ makes a CQ of at least entries CQEs. The provider puts cq into the events that
 	// concern the queue, and calls cq.Notified for each event that Arm asked for.
 	CreateCQ(entries int, cq *CQ) (ProviderCQ, error)
+	// NextEvent waits for an event. It fails with ctx's error when ctx ends, and with ErrClosed
+	// when the device closes. No event concerns an object that was closed before.
 	NextEvent(ctx context.Context) (AsyncEvent, error)
 	Close() error
 }
 
-// ProviderGSI is what a ProviderDevice implements if it lets programs have QP1: see GSI.
+// ProviderGSI is what a ProviderDevice implements if it lets programs have QP1: see [GSI].
 type ProviderGSI interface {
-	// CreateGSI is ProviderPD.CreateQP for the QP whose number is 1. pd is the device's. A second one is ErrBusy.
+	// CreateGSI is ProviderPD.CreateQP for the QP whose number is 1. pd is the device's. The error
+	// for a second QP1 is ErrBusy.
 	CreateGSI(pd ProviderPD, attr *ProviderQPInitAttr, qp *QP) (ProviderQP, error)
+	// CommIDs is that of GSI.
 	CommIDs() (base uint32, bits int, err error)
-	// ClaimService returns a release that the facade calls once.
+	// ClaimService is that of GSI. The facade calls release once.
 	ClaimService(gidIndex int, service uint64) (release func(), err error)
 	// Gone is closed when the device is closed or has failed.
 	Gone() <-chan struct{}
 }
 
-// ProviderPD is a provider's side of a PD.
+// ProviderPD is a provider's side of a [PD].
 type ProviderPD interface {
 	RegMR(attr MRAttr) (ProviderMR, error)
-	// CreateQP makes a QP and raises attr.Cap to what it got. The provider puts qp into the
-	// events that concern it.
+	// CreateQP makes a QP, and raises attr.Cap to the capacities that it has. The provider puts qp
+	// into the events that concern it.
 	CreateQP(attr *ProviderQPInitAttr, qp *QP) (ProviderQP, error)
-	// CreateSRQ makes an SRQ of at least the capacities asked for. The provider puts srq into
-	// the events that concern it.
+	// CreateSRQ makes an SRQ of at least the capacities asked for. The provider puts srq into the
+	// events that concern it.
 	CreateSRQ(attr SRQAttr, srq *SRQ) (ProviderSRQ, error)
+	// CreateAH makes an address handle. attr.Port is given.
 	CreateAH(attr AHAttr) (ProviderAH, error)
 	AllocMW(t MWType) (ProviderMW, error)
 	Close() error
 }
 
-// ProviderAH is a provider's side of an AH.
+// ProviderAH is a provider's side of an [AH].
 type ProviderAH interface {
 	Close() error
 }
 
-// ProviderMW is a provider's side of an MW.
+// ProviderMW is a provider's side of an [MW].
 type ProviderMW interface {
+	// RKey returns the present key. For a window of type 1 it is the new one as soon as the
+	// PostSend that binds the window has returned.
 	RKey() RKey
 	Close() error
 }
 
-// ProviderSRQ is a provider's side of an SRQ.
+// ProviderSRQ is a provider's side of an [SRQ].
 type ProviderSRQ interface {
 	Query() (SRQAttr, error)
 	Modify(attr SRQAttr, mask SRQAttrMask) error
@@ -75,40 +109,43 @@ type ProviderSRQ interface {
 	Close() error
 }
 
-// MRAttr says what to register: Buf or, where it is nil, Length bytes to allocate.
+// MRAttr says what to register: Buf or, if that is nil, Length bytes that the provider allocates.
 type MRAttr struct {
 	Buf     []byte
-	Length  int
+	Length  int // bytes
 	Access  Access
-	IOVA    uint64
+	IOVA    uint64 // the region's first address, if HasIOVA
 	HasIOVA bool
 }
 
-// ProviderMR is a provider's side of an MR.
+// ProviderMR is a provider's side of an [MR].
 type ProviderMR interface {
 	Bytes() []byte
 	Addr() uint64
 	LKey() LKey
 	RKey() RKey
-	// Rereg takes over from attr and pd what flags name; see MR.Rereg. On an error the region is
-	// as it was.
+	// Rereg takes over from attr and pd what flags name: see MR.Rereg. If it fails with ErrInvalid,
+	// ErrLimit or ErrUnsupported, the region is as it was.
 	Rereg(flags ReregFlags, pd ProviderPD, attr MRAttr) error
 	// Close fails with ErrBusy while windows are bound to the region.
 	Close() error
 }
 
-// ProviderCQ is a provider's side of a CQ.
+// ProviderCQ is a provider's side of a [CQ].
 type ProviderCQ interface {
 	Cap() int
 	Poll(wcs []WC) (int, error)
-	// Arm asks for one call of CQ.Notified at the next completion, or at the next solicited
-	// or failed one. A completion that came before does not count.
+	// Arm asks for one call of CQ.Notified: at the next completion or, with solicitedOnly, at the
+	// next one that is solicited or failed. If Arm is called again before that, the wider of the
+	// two holds. A call for a completion that was in the queue before is allowed, unless the
+	// device declares GuaranteeExactEvents. A completion that comes after Arm never goes without
+	// its call.
 	Arm(solicitedOnly bool) error
 	Resize(entries int) error
 	Close() error
 }
 
-// ProviderQPInitAttr is QPInitAttr with the provider's objects.
+// ProviderQPInitAttr is [QPInitAttr] with the provider's objects.
 type ProviderQPInitAttr struct {
 	Type           QPType
 	SendCQ, RecvCQ ProviderCQ
@@ -117,14 +154,16 @@ type ProviderQPInitAttr struct {
 	SignalAll      bool
 }
 
-// ProviderQP is a provider's side of a QP.
+// ProviderQP is a provider's side of a [QP].
 type ProviderQP interface {
 	QPN() QPN
-	// Modify has mask, values and required attributes checked for a transition from the state
-	// that State reported; the provider checks again under its own lock by CheckModify, since
-	// a QP may go to the error state at any time.
+	// Modify is given attributes whose mask has been checked by Transport.CheckModify against the
+	// state that State reported, and whose values are in range. A QP may go to the error state at
+	// any time, so a provider that keeps the state itself checks again under its own lock.
 	Modify(attr *QPAttr, mask QPAttrMask) error
 	Query() (QPAttr, error)
+	// State returns the state. It is the error state before a failed completion can be polled that
+	// took the QP there.
 	State() QPState
 	PostSend(wrs []SendWR) (int, error)
 	PostRecv(wrs []RecvWR) (int, error)
@@ -136,5 +175,6 @@ type ProviderQP interface {
 // ProviderCommEst is what a ProviderQP implements if it can tell when the peer's first request
 // comes: see QP.NotifyCommEst.
 type ProviderCommEst interface {
+	// NotifyCommEst has f called once on a goroutine of its own. nil takes the wish back.
 	NotifyCommEst(f func())
 }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Sizes that the specification fixes.
+// Sizes that the specification fixes, in bytes.
 const (
-	MaxMessageSize = 1 << 31   // bytes of a message
-	MaxSGELength   = 1<<32 - 1 // bytes of an SGE
+	MaxMessageSize = 1 << 31   // of a message
+	MaxSGELength   = 1<<32 - 1 // of an SGE
 	atomicSize     = 8
 )
 
@@ -24,8 +24,11 @@ type QP struct {
 	signalAll      bool
 }
 
-// CreateQP creates a queue pair in the state RESET (ibv_create_qp). Modify, or Init, RTR and
-// RTS, bring it into service.
+// CreateQP creates a queue pair in the state RESET (ibv_create_qp). [QP.Modify] takes it to the
+// states in which it works; [QP.Init], [QP.RTR] and [QP.RTS] are Modify with the usual attributes.
+//
+// The error is ErrInvalid if a CQ is missing or belongs to another device, ErrLimit for capacities
+// beyond the device's limits, and ErrUnsupported for a type that the device does not have.
 func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	if attr.Type == 0 {
 		attr.Type = QPTypeRC
@@ -33,7 +36,7 @@ func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	return pd.createQP("create qp in", attr, pd.p.CreateQP)
 }
 
-// createQP makes a QP by one of the provider's functions.
+// createQP makes a QP by create, which is one of the provider's methods.
 func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInitAttr, *QP) (ProviderQP, error)) (*QP, error) {
 	if err := attr.check(pd.dev); err != nil {
 		return nil, wrap(verb, pd.name, err)
@@ -73,8 +76,8 @@ func (a *QPInitAttr) check(d *Device) error {
 	if a.SRQ != nil && a.SRQ.pd.dev != d {
 		return invalidf("the SRQ belongs to another device than the PD, %s", d.name)
 	}
-	if _, ok := transitions[a.Type]; !ok {
-		return Errorf(ErrUnsupported, "type %v", a.Type)
+	if err := d.info.Transport.hasType(a.Type); err != nil {
+		return err
 	}
 	limits := []struct {
 		name       string
@@ -87,7 +90,11 @@ func (a *QPInitAttr) check(d *Device) error {
 		{"max_inline_data", a.Cap.MaxInlineData, d.attr.MaxInline},
 	}
 	for _, l := range limits {
-		if l.value < 0 || l.value > l.max {
+		switch {
+		case l.value >= 0 && (l.value <= l.max || l.max == MaxInlineUnknown):
+		case l.max == MaxInlineUnknown:
+			return Errorf(ErrLimit, "%s %d: it must be 0 or more", l.name, l.value)
+		default:
 			return Errorf(ErrLimit, "%s %d: the device allows 0 to %d", l.name, l.value, l.max)
 		}
 	}
@@ -103,65 +110,111 @@ func (qp *QP) QPN() QPN { return qp.p.QPN() }
 // Type returns the QP's transport service.
 func (qp *QP) Type() QPType { return qp.typ }
 
-// SendCQ returns the CQ of send work requests.
+// SendCQ returns the CQ that takes the completions of send work requests.
 func (qp *QP) SendCQ() *CQ { return qp.sendCQ }
 
-// RecvCQ returns the CQ of receives.
+// RecvCQ returns the CQ that takes the completions of receives.
 func (qp *QP) RecvCQ() *CQ { return qp.recvCQ }
 
 // Provider returns the provider's side of the QP.
 func (qp *QP) Provider() ProviderQP { return qp.p }
 
-// State returns the QP's state. A failed work request takes it to QPStateErr at any time.
+// State returns the QP's state as far as its provider knows it. A failed work request takes the QP
+// to QPStateErr at any time.
 func (qp *QP) State() QPState { return qp.p.State() }
 
-// Query returns the QP's attributes (ibv_query_qp).
+// Query returns the QP's attributes (ibv_query_qp). Its capacities are those that were granted.
 func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	if err := qp.check("query"); err != nil {
 		return QPAttr{}, QPInitAttr{}, err
 	}
 	a, err := qp.p.Query()
 	a.Cap = qp.cap
-	return a, QPInitAttr{Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, Cap: qp.cap, SignalAll: qp.signalAll}, wrap("query", qp.name, err)
+	init := QPInitAttr{Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, Cap: qp.cap, SignalAll: qp.signalAll}
+	return a, init, wrap("query", qp.name, err)
 }
 
-// Modify changes the attributes that mask names (ibv_modify_qp). The error of a change of state
-// lists the attributes that are missing and those that do not belong to it.
+// Modify changes the attributes that mask names (ibv_modify_qp). A change that is refused changes
+// nothing. The errors are those of [Transport.CheckModify] for the device's transport, and:
+//
+//   - ErrInvalid for a value that is out of range, and for an address vector that lacks what the
+//     port's link layer needs (see [AHAttr]);
+//   - ErrLimit for MaxRDAtomic and MaxDestRDAtomic beyond what the device allows;
+//   - ErrNotFound for a GID index whose entry is free.
 func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
-	if err := qp.check("modify"); err != nil {
+	const verb = "modify"
+	if err := qp.check(verb); err != nil {
 		return err
 	}
-	if err := attr.check(mask, &qp.pd.dev.attr); err != nil {
-		return wrap("modify", qp.name, err)
+	if mask&MaskState != 0 && attr.State > QPStateErr {
+		return wrap(verb, qp.name, invalidf("STATE %d is no QP state", attr.State))
 	}
-	if _, err := CheckModify(qp.typ, qp.p.State(), attr, mask); err != nil {
-		return wrap("modify", qp.name, err)
+	dev := qp.pd.dev
+	if _, err := dev.info.Transport.CheckModify(qp.typ, qp.p.State(), attr, mask); err != nil {
+		return wrap(verb, qp.name, err)
 	}
-	return wrap("modify", qp.name, qp.p.Modify(attr, mask))
+	if err := attr.check(mask, &dev.attr); err != nil {
+		return wrap(verb, qp.name, err)
+	}
+	if mask&MaskAV != 0 {
+		if err := qp.checkAV(attr, mask); err != nil {
+			return wrap(verb, qp.name, err)
+		}
+		filled := *attr
+		filled.AH.setDefaults()
+		attr = &filled
+	}
+	return wrap(verb, qp.name, qp.p.Modify(attr, mask))
 }
 
-// Init takes the QP from RESET to INIT. access says what the peer may do through this QP, on
-// top of what each MR allows.
+// checkAV reports the first fault of an address vector, by the link layer of the port that it is
+// for: its own, the one that is set with it, or the one that the QP has.
+func (qp *QP) checkAV(attr *QPAttr, mask QPAttrMask) error {
+	dev := qp.pd.dev
+	path := attr.AH
+	if path.Port == 0 && mask&MaskPort != 0 {
+		path.Port = attr.Port
+	}
+	if path.Port == 0 && dev.attr.PhysPortCnt > 1 {
+		now, err := qp.p.Query()
+		if err != nil {
+			return err
+		}
+		path.Port = now.Port
+	}
+	path.Port = max(path.Port, 1)
+	if err := dev.checkPath(&path); err != nil {
+		return fmt.Errorf("AV: %w", err)
+	}
+	if link, _ := dev.linkLayer(path.Port); link != LinkLayerEthernet && path.DLID >= firstMulticastLID {
+		return invalidf("AV: the peer's LID %#04x is no single port's", path.DLID)
+	}
+	return nil
+}
+
+// Init takes the QP from RESET to INIT. port is the port that it uses, counted from 1. access says
+// what the peer may do through this QP, if the MR that it names allows it as well.
 func (qp *QP) Init(port int, access Access) error {
-	return qp.Modify(&QPAttr{State: QPStateInit, Port: port, Access: access},
-		MaskState|MaskPKeyIndex|MaskPort|MaskAccessFlags)
+	mask := MaskState | MaskPort | MaskAccessFlags
+	if qp.pd.dev.info.Transport != TransportIWARP { // which has no P_Keys
+		mask |= MaskPKeyIndex
+	}
+	return qp.Modify(&QPAttr{State: QPStateInit, Port: port, Access: access}, mask)
 }
 
-// RTR takes a connected QP from INIT to RTR, connected to peer.
+// RTR takes a connected QP from INIT to RTR, connected to peer. On iWARP, where the connection
+// manager does that, the error is ErrUnsupported.
 func (qp *QP) RTR(peer Peer, path Path) error {
 	if path.MTU == 0 {
-		cur, err := qp.p.Query()
+		now, err := qp.p.Query()
 		if err != nil {
 			return wrap("modify", qp.name, err)
 		}
-		port, err := qp.pd.dev.QueryPort(max(cur.Port, 1))
+		port, err := qp.pd.dev.QueryPort(max(now.Port, 1))
 		if err != nil {
 			return err
 		}
 		path.MTU = port.ActiveMTU
-	}
-	if path.HopLimit == 0 {
-		path.HopLimit = defaultHopLimit
 	}
 	if path.MaxDestRDAtomic == 0 {
 		path.MaxDestRDAtomic = qp.pd.dev.attr.MaxQPRdAtom
@@ -175,7 +228,7 @@ func (qp *QP) RTR(peer Peer, path Path) error {
 	}
 	return qp.Modify(&QPAttr{
 		State:           QPStateRTR,
-		AH:              AHAttr{DGID: peer.GID, SGIDIndex: path.SGIDIndex, HopLimit: path.HopLimit, TrafficClass: path.TrafficClass},
+		AH:              path.to(peer),
 		PathMTU:         path.MTU,
 		DestQPN:         peer.QPN,
 		RQPSN:           peer.PSN,
@@ -184,8 +237,12 @@ func (qp *QP) RTR(peer Peer, path Path) error {
 	}, mask)
 }
 
-// RTS takes the QP from RTR to RTS. psn is the first PSN that it sends.
+// RTS takes the QP from RTR to RTS. psn is the PSN of the first packet that it sends, 24 bits. On
+// iWARP, where the connection manager takes the QP to RTS, the error is ErrUnsupported.
 func (qp *QP) RTS(psn PSN, r Retry) error {
+	if r == DefaultRetry {
+		r.MaxRDAtomic = min(r.MaxRDAtomic, qp.pd.dev.attr.MaxQPInitRdAtom)
+	}
 	mask := MaskState | MaskSQPSN
 	if qp.typ == QPTypeRC {
 		mask |= rtsRC
@@ -196,11 +253,17 @@ func (qp *QP) RTS(psn PSN, r Retry) error {
 }
 
 // PostSend posts wrs in order (ibv_post_send). If n < len(wrs), err says why wrs[n] (bad_wr) was
-// refused, and wrs[:n] are posted. It allocates nothing.
+// refused, and wrs[:n] are posted. PostSend allocates nothing. The kinds of errors:
 //
-// A work request's place in the queue is free again when its completion, or that of a later
-// one, has been polled. Unsignaled work requests make no completion, so a program must
-// signal one at least every MaxSendWR and poll for it.
+//   - ErrQueueFull: the send queue has no room;
+//   - ErrLimit: more SGEs, inline data or message than the QP or the verbs allow;
+//   - ErrInvalid and ErrUnsupported: the work request is wrong, or the QP's type lacks its operation;
+//   - ErrState: the QP is in RESET, INIT or RTR;
+//   - ErrClosed.
+//
+// A work request's place in the queue is free again when its completion, or the completion of a
+// later one, has been polled. Unsignaled work requests make no completion. So a program signals at
+// least one in every MaxSendWR work requests, and polls for it.
 func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	for i := range wrs {
 		if err := qp.checkSend(&wrs[i]); err != nil {
@@ -217,7 +280,9 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	return n, err
 }
 
-// PostRecv posts wrs in order (ibv_post_recv), as PostSend does.
+// PostRecv posts receives in order (ibv_post_recv). Its results are those of PostSend. The QP may
+// be in any state but RESET. A QP with an SRQ takes no receives of its own: the error is
+// ErrInvalid.
 func (qp *QP) PostRecv(wrs []RecvWR) (n int, err error) {
 	for i := range wrs {
 		if len(wrs[i].SGList) > qp.cap.MaxRecvSGE {
@@ -242,7 +307,7 @@ func (qp *QP) postError(verb string, n int, err error) error {
 	return wrap(verb, qp.name, fmt.Errorf("work request %d of the list: %w", n, err))
 }
 
-// sendOps says which operations each QP type takes.
+// sendOps are the operations that each QP type has, as bits.
 var sendOps = [...]uint32{
 	QPTypeRC: 1<<OpRDMAWrite | 1<<OpRDMAWriteWithImm | 1<<OpSend | 1<<OpSendWithImm | 1<<OpRDMARead |
 		1<<OpAtomicCmpSwap | 1<<OpAtomicFetchAdd | 1<<OpSendWithInv | 1<<OpLocalInv | 1<<OpBindMW,
@@ -252,7 +317,8 @@ var sendOps = [...]uint32{
 
 const knownSendFlags = SendFence | SendSignaled | SendSolicited | SendInline
 
-// checkSend reports what is wrong with a work request whatever the QP's state.
+// checkSend reports what is wrong with a work request. What it finds is wrong in any state of the
+// QP.
 func (qp *QP) checkSend(wr *SendWR) error {
 	if sendOps[qp.typ]>>wr.Op&1 == 0 {
 		return Errorf(ErrUnsupported, "%v is no operation of a %v QP", wr.Op, qp.typ)
@@ -318,6 +384,7 @@ func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
 	return nil
 }
 
-// Close destroys the QP (ibv_destroy_qp). Work requests that are not done make no completion;
-// completions that are already in a CQ stay there.
+// Close destroys the QP (ibv_destroy_qp). Work requests that are not done make no completion.
+// Completions that are in a CQ already stay there. The error is ErrBusy while the QP is attached to
+// a multicast group.
 func (qp *QP) Close() error { return qp.close(qp.p.Close) }

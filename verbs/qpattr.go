@@ -14,25 +14,27 @@ const (
 
 var qpTypeNames = names[QPType]{"QPT", map[QPType]string{QPTypeRC: "QPT_RC", QPTypeUC: "QPT_UC", QPTypeUD: "QPT_UD"}}
 
+// String returns the C library's name without IBV_, such as QPT_RC.
 func (t QPType) String() string { return qpTypeNames.name(t) }
 
-// QPCap are the capacities of a QP (struct ibv_qp_cap). CreateQP grants at least what was
-// asked for; Query tells how much.
+// QPCap are the capacities of a QP (struct ibv_qp_cap). CreateQP grants at least what was asked
+// for; QP.Query returns how much it granted.
 type QPCap struct {
-	MaxSendWR     int // work requests that may be outstanding in the send queue
-	MaxRecvWR     int // the same of the receive queue
-	MaxSendSGE    int // SGEs in a send work request
-	MaxRecvSGE    int
-	MaxInlineData int // bytes
+	MaxSendWR     int // work requests in the send queue: posted, and not yet polled for
+	MaxRecvWR     int // work requests in the receive queue
+	MaxSendSGE    int // SGEs in one send work request
+	MaxRecvSGE    int // SGEs in one receive
+	MaxInlineData int // bytes of inline data in one send work request
 }
 
 // QPInitAttr says what QP to create (struct ibv_qp_init_attr).
 type QPInitAttr struct {
-	Type           QPType // 0 stands for QPTypeRC
-	SendCQ, RecvCQ *CQ    // may be the same
-	SRQ            *SRQ   // where receives come from instead of a queue of the QP's own, or nil
-	Cap            QPCap  // with an SRQ, MaxRecvWR and MaxRecvSGE do not count
-	SignalAll      bool   // sq_sig_all: every send work request makes a completion
+	Type      QPType // 0 stands for QPTypeRC
+	SendCQ    *CQ    // takes the completions of send work requests
+	RecvCQ    *CQ    // takes the completions of receives; may be SendCQ
+	SRQ       *SRQ   // where receives come from in place of a queue of the QP's own, or nil
+	Cap       QPCap  // with an SRQ, MaxRecvWR and MaxRecvSGE do not count
+	SignalAll bool   // sq_sig_all: every send work request makes a completion
 }
 
 // MigState is the state of path migration (enum ibv_mig_state).
@@ -45,46 +47,34 @@ const (
 	MigArmed    MigState = 2
 )
 
-// AHAttr is the path to a peer (struct ibv_ah_attr). RoCE has no LIDs and always uses the
-// global route.
-type AHAttr struct {
-	DGID         GID // the peer's
-	SGIDIndex    int // ours, by its place in the port's GID table
-	FlowLabel    uint32
-	HopLimit     uint8 // 0 stands for 64
-	TrafficClass uint8 // IPv4 TOS or IPv6 traffic class
-	SL           uint8
-	Port         int // 0 stands for the QP's
-}
-
-// QPAttr are the attributes of a QP (struct ibv_qp_attr). Modify takes those that its mask
-// names; Query fills all.
+// QPAttr are the attributes of a QP (struct ibv_qp_attr). [QP.Modify] takes the attributes that
+// its mask names, and looks at no others. [QP.Query] fills in all of them.
 type QPAttr struct {
 	State            QPState
-	CurState         QPState
+	CurState         QPState // the state that the caller takes the QP to be in
 	PathMTU          MTU
 	PathMigState     MigState
-	QKey             QKey
-	RQPSN            PSN // the first PSN expected
-	SQPSN            PSN // the first PSN sent
-	DestQPN          QPN
+	QKey             QKey   // UD: the Q_Key that datagrams to this QP must carry
+	RQPSN            PSN    // the PSN of the first packet that is expected
+	SQPSN            PSN    // the PSN of the first packet that is sent
+	DestQPN          QPN    // the peer
 	Access           Access // what the peer may do through this QP: remote write, read, atomic
 	Cap              QPCap
-	AH               AHAttr
-	AltAH            AHAttr
+	AH               AHAttr // the path to the peer (ah_attr)
+	AltAH            AHAttr // the alternate path (alt_ah_attr)
 	PKeyIndex        int
 	AltPKeyIndex     int
-	EnSQDAsyncNotify bool
-	SQDraining       bool
-	MaxRDAtomic      int   // READs and atomics outstanding at the peer
-	MaxDestRDAtomic  int   // READs and atomics of the peer answered at a time
-	MinRNRTimer      uint8 // code 0 to 31: the wait which RNR NAKs ask for
-	Port             int
+	EnSQDAsyncNotify bool  // raise EventSQDrained when the send queue has drained
+	SQDraining       bool  // Query: in SQD, and not drained yet
+	MaxRDAtomic      int   // READs and atomics that this QP has outstanding at the peer
+	MaxDestRDAtomic  int   // READs and atomics of the peer that this QP answers at a time
+	MinRNRTimer      uint8 // code 0 to 31: how long the peer is asked to wait when no receive is posted
+	Port             int   // ours, counted from 1
 	Timeout          uint8 // code 0 to 31: 4.096 µs × 2^n until a retry; 0 waits without end
-	RetryCnt         uint8 // retries 0 to 7 before WCRetryExceeded
-	RNRRetry         uint8 // retries 0 to 6 after RNR NAKs; 7 goes on without end
+	RetryCnt         uint8 // retries after a timeout or a lost packet, 0 to 7; then WCRetryExceeded
+	RNRRetry         uint8 // retries where the peer had no receive, 0 to 6; 7 goes on without end
 	AltPort          int
-	AltTimeout       uint8
+	AltTimeout       uint8  // code, as Timeout
 	RateLimit        uint32 // kbit/s
 }
 
@@ -94,15 +84,14 @@ const (
 	maxRetryCount = 7
 )
 
-// access flags that mean something to a QP
+// qpAccess are the access flags that mean something to a QP.
 const qpAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessMWBind | AccessRelaxedOrdering
 
-// check reports the first value out of range among the attributes in mask.
+// check reports the first value out of range among the attributes in mask. It leaves out the
+// state and the address vector, which are checked in other places.
 func (a *QPAttr) check(mask QPAttrMask, dev *DeviceAttr) error {
 	in := func(m QPAttrMask) bool { return mask&m != 0 }
 	switch {
-	case in(MaskState) && a.State > QPStateErr:
-		return invalidf("STATE %d is no QP state", a.State)
 	case in(MaskPathMTU) && !a.PathMTU.Valid():
 		return invalidf("PATH_MTU %d is none of MTU256 (1) to MTU4096 (5)", a.PathMTU)
 	case in(MaskRQPSN) && a.RQPSN > max24:
@@ -127,8 +116,6 @@ func (a *QPAttr) check(mask QPAttrMask, dev *DeviceAttr) error {
 		return invalidf("PORT %d: ports are 1 to %d", a.Port, dev.PhysPortCnt)
 	case in(MaskAccessFlags) && a.Access&^qpAccess != 0:
 		return invalidf("ACCESS_FLAGS %v: a QP takes local write and remote write, read and atomic", a.Access&^qpAccess)
-	case in(MaskAV) && a.AH.DGID.IsZero():
-		return invalidf("AV: the peer's GID (DGID) is empty")
 	}
 	return nil
 }
@@ -136,31 +123,55 @@ func (a *QPAttr) check(mask QPAttrMask, dev *DeviceAttr) error {
 // Peer is the other end of a connection, as it described itself.
 type Peer struct {
 	QPN QPN
-	PSN PSN // the first that it sends
-	GID GID
+	PSN PSN    // of the first packet that it sends
+	GID GID    // required on RoCE; on InfiniBand for a peer in another subnet
+	LID uint16 // required on InfiniBand; 0 on RoCE
 }
 
-func (p Peer) String() string { return fmt.Sprintf("qp %v psn %v gid %v", p.QPN, p.PSN, p.GID) }
+// String prints the peer for messages. The LID is left out where it is 0.
+func (p Peer) String() string {
+	if p.LID == 0 {
+		return fmt.Sprintf("qp %v psn %v gid %v", p.QPN, p.PSN, p.GID)
+	}
+	return fmt.Sprintf("qp %v psn %v lid %#04x gid %v", p.QPN, p.PSN, p.LID, p.GID)
+}
 
-// Path says how RTR reaches the peer. Zero fields have the defaults named.
+// Path says how [QP.RTR] reaches the peer. A zero field has the default that its comment names.
 type Path struct {
-	SGIDIndex       int   // our GID
-	MTU             MTU   // the port's active MTU
-	TrafficClass    uint8 //
-	HopLimit        uint8 // 64
-	MaxDestRDAtomic int   // READs and atomics of the peer answered at a time: the device's maximum
-	MinRNRTimer     uint8 // 12, which is 0.64 ms
+	SGIDIndex       int    // our GID, by its place in the port's GID table
+	MTU             MTU    // default: the port's active MTU
+	TrafficClass    uint8  // with RoCEv2 the IPv4 TOS or the IPv6 traffic class
+	FlowLabel       uint32 // 20 bits
+	HopLimit        uint8  // default: 64
+	SL              uint8  // the service level, 4 bits
+	SrcPathBits     uint8  // InfiniBand: which of our port's LIDs to send from, 7 bits
+	StaticRate      Rate   // InfiniBand: default RateMax, no limit
+	MaxDestRDAtomic int    // READs and atomics of the peer answered at a time; default: the most
+	MinRNRTimer     uint8  // code 1 to 31; default: 12, which is 0.64 ms
 }
 
-// Retry says how RTS makes the requester try. DefaultRetry suits most.
+// to returns the address vector to a peer.
+func (p *Path) to(peer Peer) AHAttr {
+	a := AHAttr{
+		DLID: peer.LID, SL: p.SL, SrcPathBits: p.SrcPathBits, StaticRate: p.StaticRate,
+		DGID: peer.GID, SGIDIndex: p.SGIDIndex, FlowLabel: p.FlowLabel, HopLimit: p.HopLimit, TrafficClass: p.TrafficClass,
+	}
+	a.setDefaults()
+	return a
+}
+
+// Retry says how often and for how long [QP.RTS] makes the requester try. DefaultRetry suits most
+// programs.
 type Retry struct {
-	Timeout     uint8 // code: 4.096 µs × 2^n; 0 waits without end
-	Count       uint8 // 0 to 7
-	RNRCount    uint8 // 0 to 6; 7 without end
+	Timeout     uint8 // code 0 to 31: 4.096 µs × 2^n until a retry; 0 waits without end
+	Count       uint8 // retries after a timeout or a lost packet, 0 to 7
+	RNRCount    uint8 // retries where the peer had no receive, 0 to 6; 7 goes on without end
 	MaxRDAtomic int   // READs and atomics outstanding: at most the peer's MaxDestRDAtomic
 }
 
-// DefaultRetry waits 67 ms for an acknowledgement, seven times, and for receives without end.
+// DefaultRetry waits 67 ms for an acknowledgement, retries seven times, and waits for the peer's
+// receives without end. Given to [QP.RTS] as it is, its MaxRDAtomic is lowered to what the device
+// allows.
 var DefaultRetry = Retry{Timeout: 14, Count: 7, RNRCount: 7, MaxRDAtomic: 16}
 
 const (

@@ -10,13 +10,13 @@ type QPState uint8
 
 // The QP states (IBV_QPS_*).
 const (
-	QPStateReset QPState = 0
-	QPStateInit  QPState = 1 // receives may be posted
-	QPStateRTR   QPState = 2 // ready to receive
-	QPStateRTS   QPState = 3 // ready to send
-	QPStateSQD   QPState = 4 // send queue drains, or is drained
-	QPStateSQE   QPState = 5 // send queue error (UC and UD)
-	QPStateErr   QPState = 6 // all work requests are flushed
+	QPStateReset QPState = 0 // as new: takes no work requests
+	QPStateInit  QPState = 1 // takes receives
+	QPStateRTR   QPState = 2 // ready to receive; not on iWARP
+	QPStateRTS   QPState = 3 // ready to send, and to receive
+	QPStateSQD   QPState = 4 // the send queue drains, or is drained; on iWARP the connection closes
+	QPStateSQE   QPState = 5 // the send queue failed, and it alone (UC and UD)
+	QPStateErr   QPState = 6 // every work request fails with WCFlushErr
 )
 
 var qpStateNames = names[QPState]{"QPS", map[QPState]string{
@@ -24,9 +24,10 @@ var qpStateNames = names[QPState]{"QPS", map[QPState]string{
 	QPStateSQD: "QPS_SQD", QPStateSQE: "QPS_SQE", QPStateErr: "QPS_ERR",
 }}
 
+// String returns the C library's name without IBV_, such as QPS_RTS.
 func (s QPState) String() string { return qpStateNames.name(s) }
 
-// short is the name without QPS_, for errors.
+// short returns the name without QPS_, for errors.
 func (s QPState) short() string { return strings.TrimPrefix(s.String(), "QPS_") }
 
 // QPAttrMask names fields of QPAttr (enum ibv_qp_attr_mask).
@@ -71,13 +72,32 @@ var maskNames = []flagName{
 }
 
 // String lists the attributes without IBV_QP_, joined by "|".
+// String joins the names of the attributes by "|", such as STATE|AV.
 func (m QPAttrMask) String() string { return flagNames(uint64(m), maskNames) }
 
-// list is String for a sentence.
+// list returns the names as a list for a sentence.
 func (m QPAttrMask) list() string { return strings.ReplaceAll(m.String(), "|", ", ") }
 
 // transition says which attributes a change of state requires, and which it allows besides.
 type transition struct{ required, optional QPAttrMask }
+
+// stateTable is the table of ibv_modify_qp for one transport.
+type stateTable struct {
+	transport string // for errors
+	types     map[QPType]map[QPState]map[QPState]transition
+
+	// For a transport whose connections its connection manager makes: the attributes that do not
+	// exist, and what to say of the states that only the manager takes a QP to.
+	lacks QPAttrMask
+	byCM  map[QPState]string
+}
+
+// stateTables are the tables of the transports. Every state may go to RESET besides, and every
+// one but RESET to ERR, both without further attributes.
+var stateTables = map[Transport]*stateTable{
+	TransportIB:    {transport: "InfiniBand", types: ibTransitions},
+	TransportIWARP: &iwarpTable,
+}
 
 const (
 	initRC   = MaskPKeyIndex | MaskPort | MaskAccessFlags
@@ -94,9 +114,8 @@ const (
 		MaskMaxDestRDAtomic | MaskMinRNRTimer
 )
 
-// transitions is the table of ibv_modify_qp. Every state may go to RESET besides, and every one
-// but RESET to ERR, both without further attributes.
-var transitions = map[QPType]map[QPState]map[QPState]transition{
+// ibTransitions is the table of InfiniBand and RoCE.
+var ibTransitions = map[QPType]map[QPState]map[QPState]transition{
 	QPTypeRC: {
 		QPStateReset: {QPStateInit: {required: initRC}},
 		QPStateInit:  {QPStateInit: {optional: initRC}, QPStateRTR: {rtrRC, rtrOpt}},
@@ -122,10 +141,67 @@ var transitions = map[QPType]map[QPState]map[QPState]transition{
 	},
 }
 
-// CheckModify reports whether a QP of type t in state from may be modified by attributes named
-// by mask, to attr.State if the mask has MaskState, and returns the state it then has. The
-// error lists what is missing and what does not belong.
+// iwarpTable is the table of iWARP. Its QPs are RC only. The connection manager, which the kernel
+// runs, takes a QP from INIT to RTS when it has made the TCP connection. So the numbers by which
+// InfiniBand connects two QPs do not exist, and TCP's own retries stand in for the QP's. A program
+// makes the QP, sets its rights, closes the connection and starts anew.
+var iwarpTable = stateTable{
+	transport: "iWARP",
+	types: map[QPType]map[QPState]map[QPState]transition{
+		QPTypeRC: {
+			QPStateReset: {QPStateInit: {optional: MaskPort | MaskAccessFlags}},
+			QPStateInit:  {QPStateInit: {optional: MaskPort | MaskAccessFlags}},
+			QPStateRTS: {
+				QPStateRTS: {optional: MaskCurState | MaskAccessFlags},
+				QPStateSQD: {}, // closes the connection when what was posted has been sent
+			},
+		},
+	},
+	lacks: MaskPKeyIndex | MaskQKey | MaskAV | MaskAltPath | MaskPathMTU | MaskPathMigState | MaskDestQPN |
+		MaskSQPSN | MaskRQPSN | MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskMinRNRTimer,
+	byCM: map[QPState]string{
+		QPStateRTR: "iWARP has no state RTR: its connection manager takes the QP from INIT to RTS when it has made the connection",
+		QPStateRTS: "on iWARP only the connection manager takes a QP to RTS, when it has made the connection",
+	},
+}
+
+// hasType reports whether the transport has QPs of a type. Of a transport without a table nothing
+// is known, and its devices decide.
+func (t Transport) hasType(typ QPType) error {
+	table := stateTables[t]
+	if table == nil {
+		table = stateTables[TransportIB]
+	}
+	if _, ok := table.types[typ]; ok {
+		return nil
+	}
+	if t == TransportIWARP && typ.valid() {
+		return Errorf(ErrUnsupported, "type %v: iWARP has RC QPs only", typ)
+	}
+	return Errorf(ErrUnsupported, "type %v", typ)
+}
+
+func (t QPType) valid() bool { return t >= QPTypeRC && t <= QPTypeUD }
+
+// CheckModify is [Transport.CheckModify] of TransportIB, whose table is that of InfiniBand and RoCE.
 func CheckModify(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState, error) {
+	return TransportIB.CheckModify(t, from, attr, mask)
+}
+
+// CheckModify reports whether ibv_modify_qp allows a change of a QP's attributes, by the table of
+// the transport. The QP is of type typ and in state from. The change is to attr.State if mask has
+// MaskState, and stays in from otherwise. CheckModify returns the state that the QP then has.
+//
+// It looks at the states and at mask, and not at the values of the other attributes. The errors:
+//
+//   - ErrState if the state from does not allow the change, or is not attr.CurState;
+//   - ErrInvalid if attributes are missing or do not belong to the change, which the text lists;
+//   - ErrUnsupported if the transport does not have an attribute at all, or leaves the change to
+//     its connection manager, as iWARP does.
+//
+// Transports other than InfiniBand and iWARP have no table: everything is allowed, and the device
+// decides.
+func (t Transport) CheckModify(typ QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState, error) {
 	to := from
 	if mask&MaskState != 0 {
 		to = attr.State
@@ -134,15 +210,25 @@ func CheckModify(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState
 		return from, Errorf(ErrState, "%s->%s: CUR_STATE is given as %s, but the QP is in %s",
 			from.short(), to.short(), attr.CurState.short(), from.short())
 	}
+	table := stateTables[t]
+	if table == nil {
+		return to, nil
+	}
+	given := mask &^ MaskState
 	var tr transition
 	if to != QPStateReset && (to != QPStateErr || from == QPStateReset) {
 		var ok bool
-		if tr, ok = transitions[t][from][to]; !ok {
+		if tr, ok = table.types[typ][from][to]; !ok {
+			if why := table.byCM[to]; why != "" && from != to {
+				return from, Errorf(ErrUnsupported, "%s->%s: %s", from.short(), to.short(), table.withoutAttrs(why, given))
+			}
 			return from, Errorf(ErrState, "%s->%s: no such transition for %v; %s",
-				from.short(), to.short(), t, wayOn(t, from))
+				from.short(), to.short(), typ, table.wayOn(typ, from))
 		}
 	}
-	given := mask &^ MaskState
+	if given&table.lacks != 0 {
+		return from, Errorf(ErrUnsupported, "%s->%s: %s", from.short(), to.short(), table.withoutAttrs("", given))
+	}
 	missing := tr.required &^ given
 	surplus := given &^ (tr.required | tr.optional)
 	if missing == 0 && surplus == 0 {
@@ -158,16 +244,28 @@ func CheckModify(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState
 	return from, invalidf("%s->%s: %s", from.short(), to.short(), strings.Join(parts, "; "))
 }
 
-// wayOn says to which states a QP of type t can go from a state.
-func wayOn(t QPType, from QPState) string {
-	s := ""
+// withoutAttrs adds to why which of the given attributes the transport does not have.
+func (s *stateTable) withoutAttrs(why string, given QPAttrMask) string {
+	given &= s.lacks
+	if given == 0 {
+		return why
+	}
+	if why != "" {
+		why += "; "
+	}
+	return why + s.transport + " has no " + given.list()
+}
+
+// wayOn says to which states a QP of a type can go from a state.
+func (s *stateTable) wayOn(typ QPType, from QPState) string {
+	list := ""
 	for to := QPStateReset; to <= QPStateErr; to++ {
-		if _, ok := transitions[t][from][to]; ok && to != from {
-			s += to.short() + ", "
+		if _, ok := s.types[typ][from][to]; ok && to != from {
+			list += to.short() + ", "
 		}
 	}
 	if from == QPStateReset {
-		return fmt.Sprintf("from RESET a QP goes to %s", strings.TrimSuffix(s, ", "))
+		return fmt.Sprintf("from RESET a QP goes to %s", strings.TrimSuffix(list, ", "))
 	}
-	return fmt.Sprintf("from %s a QP goes to %sRESET or ERR", from.short(), s)
+	return fmt.Sprintf("from %s a QP goes to %sRESET or ERR", from.short(), list)
 }

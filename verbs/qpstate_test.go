@@ -266,3 +266,79 @@ func TestQPAttrMask(t *testing.T) {
 		t.Errorf("printed %q", got)
 	}
 }
+
+// iwarpTable is what Modify may do to an iWARP QP, besides going to RESET and ERR: from and to, then
+// the attributes that are allowed. None is required.
+const iwarpTable = `
+RESET INIT | PORT ACCESS_FLAGS
+INIT INIT  | PORT ACCESS_FLAGS
+RTS RTS    | CUR_STATE ACCESS_FLAGS
+RTS SQD    |
+`
+
+// iwarpLacks are the attributes that iWARP does not have: TCP and the connection manager see to them.
+const iwarpLacks = "PKEY_INDEX QKEY AV ALT_PATH PATH_MTU PATH_MIG_STATE DEST_QPN SQ_PSN RQ_PSN TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER"
+
+// TestCheckModifyIWARP holds every pair of states, and every attribute of each, against the table.
+func TestCheckModifyIWARP(t *testing.T) {
+	allowed := map[[2]verbs.QPState]verbs.QPAttrMask{}
+	for _, line := range strings.Split(strings.TrimSpace(iwarpTable), "\n") {
+		states, attrs, _ := strings.Cut(line, "|")
+		s := strings.Fields(states)
+		allowed[[2]verbs.QPState{stateOf(t, s[0]), stateOf(t, s[1])}] = maskOf(t, attrs)
+	}
+	for s := verbs.QPStateReset; s <= verbs.QPStateErr; s++ {
+		allowed[[2]verbs.QPState{s, verbs.QPStateReset}] = 0
+		if s != verbs.QPStateReset {
+			allowed[[2]verbs.QPState{s, verbs.QPStateErr}] = 0
+		}
+	}
+	lacks := maskOf(t, iwarpLacks)
+	for from := verbs.QPStateReset; from <= verbs.QPStateErr; from++ {
+		for to := verbs.QPStateReset; to <= verbs.QPStateErr; to++ {
+			c := change{verbs.QPTypeRC, from, to}
+			try := func(mask verbs.QPAttrMask) (verbs.QPState, error) {
+				return verbs.TransportIWARP.CheckModify(c.typ, from, c.attr(), mask|verbs.MaskState)
+			}
+			attrs, ok := allowed[[2]verbs.QPState{from, to}]
+			if !ok {
+				byCM := to != from && (to == verbs.QPStateRTR || to == verbs.QPStateRTS)
+				want := verbs.ErrState
+				if byCM {
+					want = verbs.ErrUnsupported
+				}
+				if got, err := try(0); got != from || !errors.Is(err, want) || byCM && !errorHas(err, "connection manager") {
+					t.Errorf("%v: to %v, %v; want an error that is %q, and the QP where it was", c, got, err, want)
+				}
+				continue
+			}
+			for _, mask := range []verbs.QPAttrMask{0, attrs} {
+				if got, err := try(mask); got != to || err != nil {
+					t.Errorf("%v with %v: to %v, %v; want no error", c, mask, got, err)
+				}
+			}
+			eachBit(^(attrs | verbs.MaskState), func(one verbs.QPAttrMask, name string) {
+				text, kind := stateNames[from]+"->"+stateNames[to]+": not allowed: "+name, verbs.ErrInvalid
+				if one&lacks != 0 {
+					text, kind = stateNames[from]+"->"+stateNames[to]+": iWARP has no "+name, verbs.ErrUnsupported
+				}
+				if got, err := try(one); got != from || !errors.Is(err, kind) || err.Error() != text {
+					t.Errorf("%v with %s: to %v, %v; want %q", c, name, got, err, text)
+				}
+			})
+		}
+	}
+}
+
+// A transport without a table leaves all to its device, but for a wrong CUR_STATE.
+func TestCheckModifyUnknownTransport(t *testing.T) {
+	for _, tr := range []verbs.Transport{verbs.TransportUnknown, verbs.TransportUSNIC, verbs.TransportUSNICUDP, verbs.TransportUnspecified} {
+		attr := &verbs.QPAttr{State: verbs.QPStateRTS, CurState: verbs.QPStateInit}
+		if to, err := tr.CheckModify(verbs.QPTypeUD, verbs.QPStateReset, attr, verbs.MaskState|verbs.MaskRateLimit); to != verbs.QPStateRTS || err != nil {
+			t.Errorf("%v: RESET to RTS: to %v, %v; want RTS and no error", tr, to, err)
+		}
+		if _, err := tr.CheckModify(verbs.QPTypeUD, verbs.QPStateReset, attr, verbs.MaskState|verbs.MaskCurState); !errors.Is(err, verbs.ErrState) {
+			t.Errorf("%v: a wrong CUR_STATE: %v, want ErrState", tr, err)
+		}
+	}
+}

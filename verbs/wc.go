@@ -2,8 +2,8 @@ package verbs
 
 import "fmt"
 
-// WCStatus is how a work request ended (enum ibv_wc_status). It is an error:
-// errors.Is(wc.Err(), verbs.WCRNRRetryExceeded).
+// WCStatus is how a work request ended (enum ibv_wc_status). A WCStatus is an error, so that
+// errors.Is(wc.Err(), verbs.WCRNRRetryExceeded) works.
 type WCStatus uint8
 
 // The completion statuses (IBV_WC_*).
@@ -61,7 +61,7 @@ var wcStatusNames = names[WCStatus]{"WC", map[WCStatus]string{
 	WCTMRndvIncomplete: "WC_TM_RNDV_INCOMPLETE",
 }}
 
-// wcStatusMeaning says what broke and where to look, for what this end can know.
+// wcStatusMeaning says what broke and where to look, as far as this end can know.
 var wcStatusMeaning = map[WCStatus]string{
 	WCLocLenErr:        "the message is longer than the posted buffer",
 	WCLocQPOpErr:       "the QP could not carry the work request out as posted",
@@ -80,9 +80,10 @@ var wcStatusMeaning = map[WCStatus]string{
 	WCGeneralErr:       "unspecified error",
 }
 
+// String returns the C library's name without IBV_, such as WC_RETRY_EXC_ERR.
 func (s WCStatus) String() string { return wcStatusNames.name(s) }
 
-// Error makes a WCStatus an error.
+// Error returns the name of the status and, where there is more to say, its meaning.
 func (s WCStatus) Error() string {
 	if m, ok := wcStatusMeaning[s]; ok {
 		return s.String() + ": " + m
@@ -112,6 +113,7 @@ var wcOpcodeNames = names[WCOpcode]{"WC", map[WCOpcode]string{
 	WCLocalInv: "WC_LOCAL_INV", WCRecv: "WC_RECV", WCRecvRDMAWithImm: "WC_RECV_RDMA_WITH_IMM",
 }}
 
+// String returns the C library's name without IBV_, such as WC_RDMA_READ.
 func (o WCOpcode) String() string { return wcOpcodeNames.name(o) }
 
 // WCFlags qualify a completion (enum ibv_wc_flags).
@@ -119,35 +121,42 @@ type WCFlags uint8
 
 // The completion flags (IBV_WC_*).
 const (
-	WCFlagGRH     WCFlags = 1 << 0 // the first 40 bytes of the buffer hold a GRH (UD)
-	WCFlagWithImm WCFlags = 1 << 1 // WC.Imm holds
-	WCFlagWithInv WCFlags = 1 << 3 // the peer invalidated the R_Key in WC.Imm
+	WCFlagGRH     WCFlags = 1 << 0 // UD: the first GRHSize bytes of the buffer hold a GRH
+	WCFlagWithImm WCFlags = 1 << 1 // WC.Imm is the immediate data
+	WCFlagWithInv WCFlags = 1 << 3 // WC.Imm is the R_Key that the peer invalidated
 )
 
 var wcFlagNames = []flagName{
 	{uint64(WCFlagGRH), "WC_GRH"}, {uint64(WCFlagWithImm), "WC_WITH_IMM"}, {uint64(WCFlagWithInv), "WC_WITH_INV"},
 }
 
+// String joins the names of the set bits by "|".
 func (f WCFlags) String() string { return flagNames(uint64(f), wcFlagNames) }
 
-// WC is a work completion (struct ibv_wc). Unless Status is WCSuccess only ID, Status, QPN,
+// WC is a work completion (struct ibv_wc). If Status is not WCSuccess, only ID, Status, QPN,
 // VendorErr and Cause hold.
 type WC struct {
-	ID      uint64 // of the work request
+	ID      uint64 // wr_id: that of the work request
 	Status  WCStatus
 	Op      WCOpcode
 	Flags   WCFlags
-	ByteLen uint32 // bytes received or read; not set for sends and writes
-	Imm     uint32 // host order; with WCFlagWithImm
-	QPN     QPN    // the local QP
-	SrcQPN  QPN    // UD: the sender's QP
+	SL      uint8  // sl: UD on InfiniBand: the service level that the datagram came with
+	ByteLen uint32 // byte_len: bytes received or read; not set for sends and writes
+	Imm     uint32 // imm_data in host order, with WCFlagWithImm; invalidated_rkey with WCFlagWithInv
+	QPN     QPN    // qp_num: the local QP
+	SrcQPN  QPN    // src_qp: UD: the sender's QP
 
-	VendorErr uint32 // the provider's own number of the failure
+	VendorErr uint32 // vendor_err: the provider's own number for the failure
 	Cause     error  // the provider's own account of the failure, or nil
+
+	// UD on InfiniBand; 0 on RoCE.
+	SLID         uint16 // slid: the sender's LID
+	PKeyIndex    uint16 // pkey_index: QP1 alone
+	DLIDPathBits uint8  // dlid_path_bits: which of our port's LIDs it was sent to; not for multicast
 }
 
-// Err is nil for WCSuccess. Otherwise errors.Is(err, wc.Status) holds, and the text says which
-// rule was broken and by what, as far as this end can know.
+// Err returns nil for WCSuccess, and a [*WCError] otherwise. errors.Is finds the status in it. Its
+// text says which rule was broken and by what, as far as this end can know.
 func (wc *WC) Err() error {
 	if wc.Status == WCSuccess {
 		return nil
