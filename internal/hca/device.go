@@ -157,6 +157,7 @@ func (d *Device) Query() (verbs.DeviceAttr, error) {
 		PhysPortCnt:           1,
 		MaxInline:             maxInline,
 		NumCompVectors:        1,
+		Guarantees:            verbs.AllGuarantees,
 	}, nil
 }
 

@@ -59,7 +59,7 @@ func RunAcross(t *testing.T, c Config, a, b string) {
 			t.Errorf("at the end: %v", err)
 		}
 	}()
-	each(t, c.cases(), func(t *testing.T, cs Case) result {
+	each(t, c.cases(), p.set.Seed, func(t *testing.T, cs Case) result {
 		if p.child == nil {
 			if err := p.start(); err != nil {
 				t.Fatal(err)

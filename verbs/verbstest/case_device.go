@@ -14,7 +14,7 @@ func both(name string, needs Capability, f func(*Side)) Case {
 var deviceCases = []Case{
 	both("device/attributes", 0, func(s *Side) {
 		if s.Device.Name() == "" || s.Device.Info().Name != s.Device.Name() {
-			s.Errorf("name %q, and %q in Info", s.Device.Name(), s.Device.Info().Name)
+			s.Errorf("name %q, and %q in Info; want one name, and not an empty one", s.Device.Name(), s.Device.Info().Name)
 		}
 		a := s.attr()
 		for _, l := range []struct {
@@ -22,7 +22,7 @@ var deviceCases = []Case{
 			got, min int
 		}{
 			{"max_qp", a.MaxQP, 8}, {"max_qp_wr", a.MaxQPWR, 64}, {"max_sge", a.MaxSGE, 1}, {"max_cq", a.MaxCQ, 8},
-			{"max_cqe", a.MaxCQE, 128}, {"max_mr", a.MaxMR, 8}, {"max_pd", a.MaxPD, 2}, {"max_pkeys", a.MaxPKeys, 1},
+			{"max_cqe", a.MaxCQE, 128}, {"max_mr", a.MaxMR, 8}, {"max_pd", a.MaxPD, 2},
 			{"phys_port_cnt", a.PhysPortCnt, s.Port}, {"max_qp_rd_atom", a.MaxQPRdAtom, 1}, {"max_qp_init_rd_atom", a.MaxQPInitRdAtom, 1},
 		} {
 			if l.got < l.min {
@@ -30,10 +30,16 @@ var deviceCases = []Case{
 			}
 		}
 		if a.NodeGUID == (verbs.GUID{}) || a.NodeGUID != s.Device.Info().NodeGUID {
-			s.Errorf("node GUID %v, and %v in Info", a.NodeGUID, s.Device.Info().NodeGUID)
+			s.Errorf("node GUID %v, and %v in Info; want one, and not 0", a.NodeGUID, s.Device.Info().NodeGUID)
 		}
 		if a.MaxMRSize < 1<<20 {
-			s.Errorf("max_mr_size %d", a.MaxMRSize)
+			s.Errorf("max_mr_size is %d, want 1 MiB at least", a.MaxMRSize)
+		}
+		if a.MaxInline < verbs.MaxInlineUnknown {
+			s.Errorf("MaxInline is %d, want a number of bytes or MaxInlineUnknown (%d)", a.MaxInline, verbs.MaxInlineUnknown)
+		}
+		if g := a.Guarantees &^ verbs.AllGuarantees; g != 0 {
+			s.Errorf("guarantees that do not exist: %v", g)
 		}
 	}),
 	both("device/port", 0, func(s *Side) {
@@ -41,10 +47,16 @@ var deviceCases = []Case{
 		s.must(err)
 		want(s, "state", a.State, verbs.PortActive)
 		if !a.ActiveMTU.Valid() || !a.MaxMTU.Valid() || a.ActiveMTU > a.MaxMTU {
-			s.Errorf("active MTU %v, max MTU %v", a.ActiveMTU, a.MaxMTU)
+			s.Errorf("active MTU %v, max MTU %v; want two MTUs, the first not larger", a.ActiveMTU, a.MaxMTU)
 		}
-		if a.MaxMsgSize < 1<<20 || a.GIDTableLen <= s.GIDIndex || a.PKeyTableLen < 1 {
-			s.Errorf("max_msg_sz %d, gid_tbl_len %d, pkey_tbl_len %d", a.MaxMsgSize, a.GIDTableLen, a.PKeyTableLen)
+		if a.MaxMsgSize < 1<<20 || a.GIDTableLen <= s.GIDIndex {
+			s.Errorf("max_msg_sz %d, want 1 MiB at least; gid_tbl_len %d, want more than %d", a.MaxMsgSize, a.GIDTableLen, s.GIDIndex)
+		}
+		switch {
+		case a.LinkLayer == verbs.LinkLayerInfiniBand && a.LID == 0:
+			s.Errorf("an active InfiniBand port has LID 0, want one that peers can reach")
+		case a.LinkLayer == verbs.LinkLayerEthernet && a.LID != 0:
+			s.Errorf("a port on Ethernet has LID %#x, want 0", a.LID)
 		}
 		dev := s.attr()
 		for _, port := range []int{-1, 0, dev.PhysPortCnt + 1} {
@@ -60,7 +72,7 @@ var deviceCases = []Case{
 		g, err := s.Device.GID(s.Port, s.GIDIndex)
 		s.must(err)
 		if g.GID.IsZero() || g.Index != s.GIDIndex || g.Port != s.Port {
-			s.Errorf("entry %d of port %d: %+v", s.GIDIndex, s.Port, g)
+			s.Errorf("entry %d of port %d is %+v, want a GID with that index and port", s.GIDIndex, s.Port, g)
 		}
 		all, err := s.Device.GIDs(s.Port)
 		s.must(err)
@@ -75,13 +87,14 @@ var deviceCases = []Case{
 		}
 	}),
 	both("device/pkeys", 0, func(s *Side) {
-		k, err := s.Device.PKey(s.Port, 0)
-		s.must(err)
-		if k&0x7fff == 0 {
-			s.Errorf("the first P_Key is %v", k)
+		port := s.port()
+		if s.Device.Info().Transport != verbs.TransportIWARP { // which has no partitions
+			k, err := s.Device.PKey(s.Port, 0)
+			s.must(err)
+			if n := s.attr().MaxPKeys; k&0x7fff == 0 || n < 1 || port.PKeyTableLen < 1 {
+				s.Errorf("the first of %d P_Keys is %v, max_pkeys is %d; want one at least, with a partition's number", port.PKeyTableLen, k, n)
+			}
 		}
-		port, err := s.Device.QueryPort(s.Port)
-		s.must(err)
 		for _, i := range []int{-1, port.PKeyTableLen} {
 			_, err := s.Device.PKey(s.Port, i)
 			s.wantErr("PKey", err, verbs.ErrNotFound)

@@ -28,10 +28,7 @@ func refused(name string, needs Capability, o setup, region verbs.Access, wr fun
 			fill(mr.Bytes(), 1)
 			e.recv(recv(1), recv(2))
 			Exchange(s, mr.Remote(0))
-			ev := s.nextEvent()
-			if ev.Type != verbs.EventQPAccessErr && ev.Type != verbs.EventQPReqErr || ev.QP != e.qp {
-				s.Errorf("event %v of qp %p, want QP_ACCESS_ERR or QP_REQ_ERR of %p", ev.Type, ev.QP, e.qp)
-			}
+			e.refusedEvent(true)
 			e.fails(e.rcq, 1, verbs.WCFlushErr)
 			e.fails(e.rcq, 2, verbs.WCFlushErr)
 			e.inState(verbs.QPStateErr)
@@ -79,7 +76,7 @@ var errorCases = []Case{
 		B: func(s *Side) {
 			e := s.connect(setup{})
 			Exchange(s, s.allocMR(s.allocPD(), 8, everything).Remote(0))
-			want(s, "QP of the event", s.event(verbs.EventQPAccessErr).QP, e.qp)
+			e.refusedEvent(false)
 		},
 	},
 	// A message that is longer than its receive fails at both ends.

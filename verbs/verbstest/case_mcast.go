@@ -24,6 +24,9 @@ func (s *Side) group() peer {
 }
 
 func (e *end) attach(g peer) {
+	if !e.ethernet() {
+		e.Unsupported(Multicast, errors.New("on InfiniBand a group has a LID too, which the subnet manager gives"))
+	}
 	err := e.qp.AttachMcast(g.GID)
 	if errors.Is(err, errors.ErrUnsupported) { // the network's word
 		err = errors.Join(verbs.ErrUnsupported, err)

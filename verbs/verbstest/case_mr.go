@@ -36,7 +36,7 @@ func addressed(name string, register func(e *end, n int) *verbs.MR, check func(s
 			Exchange(s, mr.Remote(0))
 			e.received(3, 500)
 			s.verify("received", mr.Bytes()[7:507], 1)
-			s.event(verbs.EventQPAccessErr)
+			e.refusedEvent(false)
 		},
 	}
 }
@@ -88,7 +88,7 @@ var mrCases = []Case{
 				s.must(mr.Close())
 				Exchange(s, mr.Remote(0))
 				Exchange(s, open.Remote(0))
-				s.event(verbs.EventQPAccessErr)
+				e.refusedEvent(false)
 				s.Barrier()
 				s.verify("written", open.Bytes(), 1)
 			}

@@ -126,7 +126,7 @@ func (h *host) refuses(u use) {
 	if u.Second {
 		e = h.ends[1]
 	}
-	want(h.Side, "QP of the event", h.event(verbs.EventQPAccessErr).QP, e.qp)
+	e.refusedEvent(false)
 	h.Barrier()
 	h.connect()
 }

@@ -137,7 +137,7 @@ var orderCases = []Case{
 	},
 	// The last word of a WRITE is the last to change: who sees it change has the whole.
 	{
-		Name: "rc/watching memory",
+		Name: "rc/watching memory", Needs: LastWordLast,
 		A: func(s *Side) {
 			e := s.connect(setup{})
 			const n = 9000 &^ 7

@@ -223,8 +223,10 @@ var rcCases = []Case{
 			other.sent(4, verbs.WCRDMAWrite)
 			s.Barrier()
 			e.sent(3, verbs.WCRDMAWrite)
-			dev := s.attr()
-			_, err := e.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: make([]byte, dev.MaxInline+1)}})
+			_, init, err := e.qp.Query()
+			s.must(err)
+			tooMuch := make([]byte, init.Cap.MaxInlineData+1)
+			_, err = e.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: tooMuch}})
 			s.wantErr("more inline data than the QP has room for", err, verbs.ErrLimit)
 		},
 		B: func(s *Side) {
@@ -298,10 +300,30 @@ func (s *Side) threeSGEs() bool {
 // inline returns how many bytes to send inline, and skips where there is no inline data.
 func (s *Side) inline() int {
 	type most struct{ Inline int }
-	a := s.attr()
-	n := min(a.MaxInline, Exchange(s, most{a.MaxInline}).Inline, 61)
+	own := min(s.attr().MaxInline, mostInline)
+	if own == verbs.MaxInlineUnknown {
+		own = s.grantedInline(mostInline)
+	}
+	n := min(own, Exchange(s, most{own}).Inline)
 	if n == 0 {
-		s.Skipf("the device has no inline data (max_inline_data is 0)")
+		s.Skipf("a device has no inline data")
 	}
 	return n
+}
+
+// mostInline is how many bytes the case sends inline at most.
+const mostInline = 61
+
+// grantedInline returns how many bytes of inline data, n or fewer, a QP can be created with.
+func (s *Side) grantedInline(n int) int {
+	pd, cq := s.allocPD(), s.createCQ(1)
+	for ; n > 0; n /= 2 {
+		qp, err := pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxInlineData: n}})
+		if err == nil {
+			s.must(qp.Close())
+			return n
+		}
+		s.wantErr("CreateQP with inline data", err, verbs.ErrLimit, verbs.ErrInvalid, verbs.ErrUnsupported)
+	}
+	return 0
 }

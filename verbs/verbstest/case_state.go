@@ -11,7 +11,7 @@ const (
 var stateCases = []Case{
 	// A QP goes through its whole life twice, and Query tells what Modify took.
 	{Name: "state/walk", A: walk, B: walk},
-	both("state/missing attributes", 0, func(s *Side) {
+	both("state/missing attributes", ByHand, func(s *Side) {
 		e := s.newEnd(setup{})
 		qp := e.qp
 		s.wantErr("RESET to RTS", qp.RTS(0, verbs.DefaultRetry), verbs.ErrState)
@@ -37,7 +37,7 @@ var stateCases = []Case{
 		s.must(qp.Modify(&rts, rtsMask|verbs.MaskCurState))
 		e.inState(verbs.QPStateRTS)
 	}),
-	both("state/values out of range", 0, func(s *Side) {
+	both("state/values out of range", ByHand, func(s *Side) {
 		dev := s.attr()
 		e := s.newEnd(setup{})
 		s.wantErr("port", e.qp.Init(dev.PhysPortCnt+1, 0), verbs.ErrInvalid)
@@ -54,7 +54,7 @@ var stateCases = []Case{
 			{"PSN of 25 bits", func(a *verbs.QPAttr) { a.RQPSN = 1 << 24 }},
 			{"RNR timer 32", func(a *verbs.QPAttr) { a.MinRNRTimer = 32 }},
 			{"too many READs", func(a *verbs.QPAttr) { a.MaxDestRDAtomic = dev.MaxQPRdAtom + 1 }},
-			{"no GID", func(a *verbs.QPAttr) { a.AH.DGID = verbs.GID{} }},
+			{"no address", func(a *verbs.QPAttr) { a.AH.DGID, a.AH.DLID = verbs.GID{}, 0 }},
 			{"GID index", func(a *verbs.QPAttr) { a.AH.SGIDIndex = 1 << 20 }},
 		} {
 			a := e.rtrAttr()
@@ -76,7 +76,7 @@ var stateCases = []Case{
 		e.inState(verbs.QPStateRTR)
 	}),
 	// Posting needs a state that allows it; in ERR whatever is posted is flushed.
-	both("state/posting", 0, func(s *Side) {
+	both("state/posting", ByHand, func(s *Side) {
 		e := s.newEnd(setup{})
 		postSend := func(what string) {
 			_, err := e.qp.PostSend([]verbs.SendWR{send(1)})
@@ -109,7 +109,7 @@ var stateCases = []Case{
 func (e *end) rtrAttr() verbs.QPAttr {
 	return verbs.QPAttr{
 		State: verbs.QPStateRTR, PathMTU: verbs.MTU256, DestQPN: e.qp.QPN(), MaxDestRDAtomic: 1, MinRNRTimer: 1,
-		AH: verbs.AHAttr{DGID: e.gid(), SGIDIndex: e.GIDIndex},
+		AH: verbs.AHAttr{DGID: e.gid(), DLID: e.port().LID, SGIDIndex: e.GIDIndex},
 	}
 }
 

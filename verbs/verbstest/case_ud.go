@@ -14,7 +14,7 @@ func (e *end) addressOf(p peer) *verbs.AH {
 	if e.o.typ != verbs.QPTypeUD {
 		return nil
 	}
-	return e.createAH(verbs.AHAttr{DGID: p.GID, SGIDIndex: e.GIDIndex, Port: e.Port})
+	return e.createAH(verbs.AHAttr{DGID: p.GID, DLID: p.LID, SGIDIndex: e.GIDIndex, Port: e.Port})
 }
 
 func (e *end) createAH(attr verbs.AHAttr) *verbs.AH {
@@ -118,7 +118,11 @@ var udCases = []Case{
 		A: func(s *Side) {
 			e := s.ud()
 			ah := e.addressOf(e.to)
-			for _, n := range []int{s.activeMTU().Bytes() + 1, 8192} {
+			sizes := []int{8192}
+			if s.has(DatagramLimit) {
+				sizes = append(sizes, s.activeMTU().Bytes()+1)
+			}
+			for _, n := range sizes {
 				_, err := e.qp.PostSend([]verbs.SendWR{e.to.datagram(ah, send(1, e.mr(n).SGE(0, n)))})
 				s.wantErr("a datagram larger than the MTU", err, verbs.ErrLimit)
 			}
@@ -315,13 +319,14 @@ var udCases = []Case{
 		ah := e.addressOf(me)
 		s.wantErr("close a PD with an AH", e.pd.Close(), verbs.ErrBusy)
 		for what, attr := range map[string]verbs.AHAttr{
-			"no GID": {}, "port": {DGID: me.GID, Port: 200}, "GID index": {DGID: me.GID, SGIDIndex: 1 << 20},
+			"no address": {}, "port": {DGID: me.GID, DLID: me.LID, Port: 200},
+			"GID index": {DGID: me.GID, DLID: me.LID, SGIDIndex: 1 << 20},
 		} {
 			_, err := e.pd.CreateAH(attr)
 			s.wantErr("AH: "+what, err, verbs.ErrInvalid, verbs.ErrNotFound)
 		}
 		other := s.allocPD()
-		foreign, err := other.CreateAH(verbs.AHAttr{DGID: me.GID, SGIDIndex: s.GIDIndex})
+		foreign, err := other.CreateAH(verbs.AHAttr{DGID: me.GID, DLID: me.LID, SGIDIndex: s.GIDIndex, Port: s.Port})
 		s.must(err)
 		s.closeLater(foreign)
 		for what, wr := range map[string]verbs.SendWR{

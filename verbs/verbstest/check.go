@@ -119,6 +119,18 @@ func (s *Side) event(t verbs.EventType) verbs.AsyncEvent {
 	return e
 }
 
+// refusedEvent waits for the event of a request that the QP has refused, on devices that promise
+// one. It must be EventQPAccessErr or, where reqErr is true, may be EventQPReqErr.
+func (e *end) refusedEvent(reqErr bool) {
+	if !e.has(ResponderEvents) {
+		return
+	}
+	ev := e.nextEvent()
+	if ev.Type != verbs.EventQPAccessErr && (!reqErr || ev.Type != verbs.EventQPReqErr) || ev.QP != e.qp {
+		e.Errorf("event %v of qp %p, want EVENT_QP_ACCESS_ERR of %p (or EVENT_QP_REQ_ERR: %v)", ev.Type, ev.QP, e.qp, reqErr)
+	}
+}
+
 // nextEvent passes over the events of ports: the host's network may change at any time.
 func (s *Side) nextEvent() verbs.AsyncEvent {
 	for {

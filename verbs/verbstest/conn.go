@@ -1,10 +1,6 @@
 package verbstest
 
-import (
-	"math/rand/v2"
-
-	"github.com/adverb-rdma/adverb/verbs"
-)
+import "github.com/adverb-rdma/adverb/verbs"
 
 // everything is what QPs and regions allow unless a case says otherwise.
 const everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
@@ -63,7 +59,7 @@ func (s *Side) newEnd(o setup) *end {
 	if o.retry == (verbs.Retry{}) {
 		o.retry = verbs.DefaultRetry
 	}
-	e := &end{Side: s, pd: o.pd, scq: o.scq, rcq: o.rcq, o: o, psn: verbs.PSN(rand.Uint32() >> 8)}
+	e := &end{Side: s, pd: o.pd, scq: o.scq, rcq: o.rcq, o: o, psn: verbs.PSN(s.rand.Uint32() >> 8)}
 	if e.pd == nil {
 		e.pd = s.allocPD()
 	}
@@ -112,14 +108,21 @@ func (s *Side) gid() verbs.GID {
 	return g.GID
 }
 
-func (s *Side) activeMTU() verbs.MTU {
+func (s *Side) port() verbs.PortAttr {
 	a, err := s.Device.QueryPort(s.Port)
 	s.must(err)
-	return a.ActiveMTU
+	return a
 }
 
+func (s *Side) activeMTU() verbs.MTU { return s.port().ActiveMTU }
+
+// ethernet reports whether the port is RoCE's or iWARP's.
+func (s *Side) ethernet() bool { return s.port().LinkLayer == verbs.LinkLayerEthernet }
+
+// self returns what the QP's peer needs to know. On InfiniBand the LID is part of it.
 func (e *end) self() peer {
-	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid()}, e.activeMTU(), e.o.qkey, e.o.path.MaxDestRDAtomic}
+	port := e.port()
+	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid(), LID: port.LID}, port.ActiveMTU, e.o.qkey, e.o.path.MaxDestRDAtomic}
 	if p.Depth == 0 {
 		p.Depth = e.attr().MaxQPRdAtom
 	}
@@ -127,6 +130,7 @@ func (e *end) self() peer {
 }
 
 func (e *end) rtr() {
+	e.mustHave(ByHand)
 	if e.o.typ == verbs.QPTypeUD {
 		e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: e.Port, QKey: e.o.qkey},
 			verbs.MaskState|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskQKey))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -34,6 +35,7 @@ var (
 type settings struct {
 	Port, GIDIndex int
 	Require        Capability
+	Seed           uint64
 }
 
 // Side is one side of a case. Its methods belong to the goroutine of the script.
@@ -44,6 +46,7 @@ type Side struct {
 	GIDIndex int
 
 	require Capability
+	rand    *rand.Rand
 	out     func(message) error // to the other side's deliver
 	inbox   chan message
 	ctx     context.Context
@@ -64,7 +67,8 @@ type message struct {
 }
 
 func newSide(name string, set settings, d *verbs.Device) *Side {
-	s := &Side{Name: name, Device: d, Port: set.Port, GIDIndex: set.GIDIndex, require: set.Require, inbox: make(chan message, inboxSize)}
+	s := &Side{Name: name, Device: d, Port: set.Port, GIDIndex: set.GIDIndex, require: set.Require,
+		rand: rand.New(rand.NewPCG(set.Seed, uint64(name[0]))), inbox: make(chan message, inboxSize)}
 	ctx, stop := context.WithTimeout(context.Background(), Patience)
 	ctx, s.cancel = context.WithCancelCause(ctx)
 	s.ctx = ctx
@@ -91,9 +95,7 @@ func (s *Side) run(needs Capability, script func(*Side)) result {
 	go func() { // for Fatalf to leave
 		defer close(done)
 		defer s.end()
-		if c, err := lacks(s.Device, needs); err != nil {
-			s.Unsupported(c, err)
-		}
+		s.mustHave(needs)
 		if script != nil {
 			script(s)
 		}
@@ -159,6 +161,26 @@ func (s *Side) Unsupported(c Capability, err error) {
 		s.Fatalf("%v is required: %v", c, err)
 	}
 	s.Skipf("the device has no %v: %v", c, err)
+}
+
+// mustHave skips the case, or fails it, if the device lacks a capability.
+func (s *Side) mustHave(c Capability) {
+	if missing, err := lacks(s.Device, c); err != nil {
+		s.Unsupported(missing, err)
+	}
+}
+
+// has reports whether the device has a capability that only a part of a case depends on. The case
+// fails if the capability is required and missing.
+func (s *Side) has(c Capability) bool {
+	missing, err := lacks(s.Device, c)
+	switch {
+	case err == nil:
+		return true
+	case missing == 0, missing&s.require != 0:
+		s.Fatalf("%v is required: %v", c, err)
+	}
+	return false
 }
 
 // Failed reports whether the side has failed.

@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 // Case is a script for two sides.
 type Case struct {
 	Name  string     // such as "rc/send"
-	Needs Capability // without one of them the case is skipped
+	Needs Capability // the case is skipped on devices that lack one of these
 	A, B  func(*Side)
 }
 
@@ -28,13 +29,26 @@ const (
 	Multicast
 	Atomics
 	Rereg
-	CM // QP1 is to be had, and with it package rdmacm
+	CM       // programs may have QP1, so package rdmacm works
+	ByHand   // QPs are connected by QP.Modify; on iWARP only the connection manager connects them
+	ResizeCQ // CQ.Resize works
+
+	// The guarantees that a device declares in DeviceAttr.Guarantees.
+
+	ExactEvents     // verbs.GuaranteeExactEvents
+	LastWordLast    // verbs.GuaranteeLastWordLast
+	OverrunStatus   // verbs.GuaranteeOverrunStatus
+	ResponderEvents // verbs.GuaranteeResponderEvents
+	DatagramLimit   // verbs.GuaranteeDatagramLimit
 
 	// All is every capability.
 	All Capability = 1<<iota - 1
 )
 
-var capabilityNames = []string{"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg", "CM"}
+var capabilityNames = []string{
+	"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg", "CM", "ByHand", "ResizeCQ",
+	"ExactEvents", "LastWordLast", "OverrunStatus", "ResponderEvents", "DatagramLimit",
+}
 
 // String joins the names of the capabilities by "|".
 func (c Capability) String() string {
@@ -49,19 +63,25 @@ func (c Capability) String() string {
 
 // Config says what the suite runs on.
 type Config struct {
-	// Open opens the devices of a case, which closes them; whatever else Open made it gives to
-	// t.Cleanup. The devices may be one that was opened twice, but not one Device: each has
-	// asynchronous events of its own. RunAcross does without.
+	// Open opens the devices of one case. The case closes them. If Open makes anything else, it
+	// registers the end of that with t.Cleanup. The two may be the same device, opened twice, but
+	// not the same Device: each side waits for asynchronous events of its own. RunAcross does not
+	// use Open.
 	Open func(t testing.TB) (a, b *verbs.Device)
 
 	Port     int        // of both devices; 0 stands for 1
 	GIDIndex int        // of both devices
-	Require  Capability // a case fails, and is not skipped, if the device lacks one of these
-	Cases    []Case     // nil: Cases()
+	Require  Capability // a case that lacks one of these fails, and is not skipped
+	Cases    []Case     // nil stands for Cases()
+	Seed     uint64     // of the PSNs that QPs begin with; 0 stands for a random one. A failure prints it
 }
 
 func (c *Config) settings() settings {
-	return settings{Port: max(1, c.Port), GIDIndex: c.GIDIndex, Require: c.Require}
+	seed := c.Seed
+	for seed == 0 {
+		seed = rand.Uint64()
+	}
+	return settings{Port: max(1, c.Port), GIDIndex: c.GIDIndex, Require: c.Require, Seed: seed}
 }
 
 func (c *Config) cases() []Case {
@@ -89,14 +109,15 @@ func Run(t *testing.T, c Config) {
 	if c.Open == nil {
 		t.Fatal("verbstest: Config.Open is nil")
 	}
-	each(t, c.cases(), func(t *testing.T, cs Case) result {
+	set := c.settings()
+	each(t, c.cases(), set.Seed, func(t *testing.T, cs Case) result {
 		x, y := c.Open(t)
-		return runPair(cs, c.settings(), x, y)
+		return runPair(cs, set, x, y)
 	})
 }
 
 // each runs cases as subtests and says in the end how many were skipped.
-func each(t *testing.T, cases []Case, run func(*testing.T, Case) result) {
+func each(t *testing.T, cases []Case, seed uint64, run func(*testing.T, Case) result) {
 	t.Helper()
 	var skipped []string
 	for _, cs := range cases {
@@ -106,6 +127,9 @@ func each(t *testing.T, cases []Case, run func(*testing.T, Case) result) {
 				skipped = append(skipped, cs.Name)
 			}
 			r.report(t)
+			if t.Failed() {
+				t.Logf("verbstest: the seed was %d (Config.Seed)", seed)
+			}
 		})
 	}
 	if len(skipped) > 0 {
@@ -113,13 +137,13 @@ func each(t *testing.T, cases []Case, run func(*testing.T, Case) result) {
 	}
 }
 
-// outcome is how a side, or a case, ended. The greater one of two sides' holds for the case.
+// outcome is how a side, or a case, ended. Of its two sides' outcomes a case has the greater.
 type outcome int
 
 const (
 	passed   outcome = iota
 	stopped          // because the other side failed or skipped
-	skipped_         // skipped is a name above
+	skipped_         // the underscore sets it apart from the list in each
 	failed
 )
 
@@ -139,7 +163,7 @@ func (r result) report(t testing.TB) {
 	switch r.outcome {
 	case failed:
 		t.Errorf("%s", text)
-	case stopped: // both sides, each on the other's account
+	case stopped: // both sides, each because the other did
 		t.Errorf("both sides stopped\n%s", text)
 	case skipped_:
 		t.Skip(text)
@@ -172,7 +196,8 @@ func closing(d *verbs.Device) result {
 	return result{}
 }
 
-// lacks says which of the needed capabilities the device's attributes deny.
+// lacks returns the first of the needed capabilities that the device says it does not have, with an
+// error that says how it says so. The others show when a case uses them.
 func lacks(d *verbs.Device, needs Capability) (Capability, error) {
 	attr, err := d.Query()
 	if err != nil {
@@ -188,6 +213,12 @@ func lacks(d *verbs.Device, needs Capability) (Capability, error) {
 		{Multicast, attr.MaxMcastGrp > 0, "max_mcast_grp is 0"},
 		{MWType1, attr.DeviceCapFlags&verbs.DeviceMemWindow != 0, "no MEM_WINDOW"},
 		{MWType2, attr.DeviceCapFlags&verbs.DeviceMemWindowType2B != 0, "no MEM_WINDOW_TYPE_2B"},
+		{ByHand, d.Info().Transport != verbs.TransportIWARP, "on iWARP the connection manager connects QPs"},
+		{ExactEvents, attr.Guarantees&verbs.GuaranteeExactEvents != 0, "it does not guarantee EXACT_EVENTS"},
+		{LastWordLast, attr.Guarantees&verbs.GuaranteeLastWordLast != 0, "it does not guarantee LAST_WORD_LAST"},
+		{OverrunStatus, attr.Guarantees&verbs.GuaranteeOverrunStatus != 0, "it does not guarantee OVERRUN_STATUS"},
+		{ResponderEvents, attr.Guarantees&verbs.GuaranteeResponderEvents != 0, "it does not guarantee RESPONDER_EVENTS"},
+		{DatagramLimit, attr.Guarantees&verbs.GuaranteeDatagramLimit != 0, "it does not guarantee DATAGRAM_LIMIT"},
 	} {
 		if needs&c.is != 0 && !c.have {
 			return c.is, fmt.Errorf("%s: %s", d.Name(), c.attr)
