@@ -56,6 +56,7 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 		if err != nil {
 			continue // the interface has vanished since it was listed
 		}
+		addRivals(&info, n)
 		if isLoopback(n) {
 			loopback = append(loopback, info)
 		} else {
@@ -103,7 +104,11 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 		shared.Close()
 		return nil, err
 	}
-	return hca.Open(shared, config)
+	d, err := hca.Open(shared, config)
+	if err != nil {
+		return nil, err
+	}
+	return device{d, shared}, nil
 }
 
 // watchPackets sets up what the environment asks for.
