@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/rdmatest"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -18,7 +19,7 @@ func allocs(t *testing.T, what string, f func()) {
 		f()
 	}
 	if n := testing.AllocsPerRun(500, f); n != 0 {
-		t.Errorf("%s: %v allocations", what, n)
+		t.Errorf("%s: %v allocations, want none", what, n)
 	}
 }
 
@@ -35,7 +36,11 @@ func TestHotPathAllocs(t *testing.T) {
 			if _, err := x.QP.PostSend(sends); err != nil {
 				t.Fatal(err)
 			}
+			deadline := time.Now().Add(rdmatest.Patience)
 			for left := len(recvs) + len(sends); left > 0; {
+				if time.Now().After(deadline) {
+					t.Fatalf("%d of %d completions have not come", left, len(recvs)+len(sends))
+				}
 				for _, cq := range []*verbs.CQ{y.CQ, x.CQ} { // either end works while it is polled
 					n, err := cq.Poll(wcs)
 					if err != nil {
@@ -63,7 +68,7 @@ func TestHotPathAllocs(t *testing.T) {
 	))
 	allocs(t, "Poll of an empty CQ", func() {
 		if n, err := x.CQ.Poll(wcs); n != 0 || err != nil {
-			t.Fatal(n, err)
+			t.Fatalf("polled %d completions of an empty CQ, want 0: %v", n, err)
 		}
 	})
 	allocs(t, "Notify", func() { check(t, x.CQ.Notify(false)) })

@@ -55,7 +55,7 @@ func TestCloseInAnyOrder(t *testing.T) {
 			for _, i := range order {
 				if !slices.Contains(open, i) {
 					if err := closers[i](); err != nil {
-						t.Fatalf("order %v: second close of %s: %v", order, names[i], err)
+						t.Fatalf("order %v: second close of %s: %v, want no error", order, names[i], err)
 					}
 					continue
 				}
@@ -69,7 +69,7 @@ func TestCloseInAnyOrder(t *testing.T) {
 				if len(left) > 0 {
 					wantErr(t, "close "+names[i], err, verbs.ErrBusy, append(left, "close ", "still in use by", "close them first")...)
 				} else if err != nil {
-					t.Fatalf("order %v: close %s: %v", order, names[i], err)
+					t.Fatalf("order %v: close %s: %v, want no error", order, names[i], err)
 				} else {
 					open = slices.DeleteFunc(open, func(o int) bool { return o == i })
 				}
@@ -121,7 +121,7 @@ func TestUseAfterClose(t *testing.T) {
 		wantErr(t, what, f(), verbs.ErrClosed, fmt.Sprintf("qp %v: closed", qp.QPN()))
 	}
 	if qp.State() != verbs.QPStateReset {
-		t.Errorf("a closed QP is in %v", qp.State())
+		t.Errorf("a closed QP is in %v, want QPS_RESET", qp.State())
 	}
 
 	check(t, mr.Close())
@@ -211,15 +211,15 @@ func TestCloseQPWithWork(t *testing.T) {
 		synctest.Wait()
 		check(t, y.QP.Close())
 		if wc := y.Done(); wc.ID != 1 {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 1)
 		}
 		nothing(t, y) // the second receive is not flushed
 		if wc := x.Done(); wc.ID != 3 {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 3)
 		}
 		x.Send(send(4, src.SGE(0, 8)))
 		if wc := x.Next(); wc.ID != 4 || wc.Status != verbs.WCRetryExceeded {
-			t.Errorf("to a closed QP: %+v", wc)
+			t.Errorf("to a closed QP: completion %+v, want ID 4 with %v", wc, verbs.WCRetryExceeded)
 		}
 	})
 }

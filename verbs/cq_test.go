@@ -23,7 +23,7 @@ func TestWaitEnds(t *testing.T) {
 		cancel()
 		wantErr(t, "timeout", err, context.DeadlineExceeded, "wait for cq 1")
 		if took := time.Since(start); n != 0 || took != 3*time.Second {
-			t.Errorf("%d completions after %v", n, took)
+			t.Errorf("%d completions after %v, want none after 3s", n, took)
 		}
 
 		ctx, cancel = context.WithCancel(context.Background())
@@ -51,7 +51,7 @@ func TestWaitFindsCompletion(t *testing.T) {
 		cancel()
 		var wcs [4]verbs.WC
 		if n, err := x.CQ.Wait(ctx, wcs[:]); n != 1 || err != nil || wcs[0].ID != 8 {
-			t.Errorf("%d, %v, %+v", n, err, wcs[0])
+			t.Errorf("%d completions, %v, the first %+v; want one, with ID 8", n, err, wcs[0])
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestSeveralWaiters(t *testing.T) {
 				wg.Wait()
 				for id := range uint64(waiters * rounds) {
 					if seen[id] != 1 {
-						t.Errorf("completion %d was seen %d times", id, seen[id])
+						t.Errorf("completion %d was seen %d times, want once", id, seen[id])
 					}
 				}
 			})
@@ -249,7 +249,7 @@ func TestNotifyBesideWait(t *testing.T) {
 		synctest.Wait()
 		x.Send(verbs.SendWR{Op: verbs.OpRDMAWriteWithImm, Flags: verbs.SendSolicited, Imm: 9, Remote: dst.Remote(0)})
 		if wc := <-got; wc.ID != 4 || wc.Imm != 9 || wc.Op != verbs.WCRecvRDMAWithImm {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID 4 with immediate 9 by a WRITE", wc)
 		}
 		if !event(y.CQ) {
 			t.Error("the waiter took the event")
@@ -290,12 +290,12 @@ func TestResize(t *testing.T) {
 		post(5)
 		wantErr(t, "Resize", x.CQ.Resize(6), verbs.ErrBusy, "resize cq 1: 7 completions are waiting, more than 6: poll them first")
 		if x.CQ.Cap() < 8 {
-			t.Errorf("a refused Resize left room for %d", x.CQ.Cap())
+			t.Errorf("a refused Resize left room for %d, want the 8 of before", x.CQ.Cap())
 		}
 		check(t, x.CQ.Resize(7))
 		check(t, x.CQ.Resize(40))
 		if x.CQ.Cap() < 40 {
-			t.Errorf("room for %d", x.CQ.Cap())
+			t.Errorf("room for %d, want 40", x.CQ.Cap())
 		}
 		post(33)
 		take(40)
@@ -319,20 +319,20 @@ func TestOverrun(t *testing.T) {
 		}
 		synctest.Wait()
 		if e := nextEvent(t, x.Device); e.Type != verbs.EventCQErr || e.CQ != x.CQ || e.QP != nil {
-			t.Errorf("first event %+v", e)
+			t.Errorf("first event %+v, want EVENT_CQ_ERR of the CQ", e)
 		}
 		if e := nextEvent(t, x.Device); e.Type != verbs.EventQPFatal || e.QP != x.QP || e.CQ != nil {
-			t.Errorf("second event %+v", e)
+			t.Errorf("second event %+v, want EVENT_QP_FATAL of the QP", e)
 		}
 		if s := x.QP.State(); s != verbs.QPStateErr {
-			t.Errorf("the QP is in %v", s)
+			t.Errorf("the QP is in %v, want QPS_ERR", s)
 		}
 		if !event(x.CQ) {
 			t.Error("no event of the CQ")
 		}
 		var wcs [4]verbs.WC
 		if n, err := x.CQ.Poll(wcs[:]); n != 2 || err != nil || wcs[0].ID != 0 || wcs[1].ID != 1 {
-			t.Errorf("saved %d: %+v, %v", n, wcs[:n], err)
+			t.Errorf("saved %d: %+v, %v; want IDs 0 and 1", n, wcs[:n], err)
 		}
 		_, err := x.CQ.Poll(wcs[:])
 		wantErr(t, "Poll", err, verbs.ErrCQOverrun, "poll cq 1: completions were lost", "full with 2")
@@ -367,7 +367,7 @@ func TestOverrun(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
 		if e, err := y.Device.NextEvent(ctx); err == nil {
-			t.Errorf("an event of a closed object: %+v", e)
+			t.Errorf("an event of a closed object, want none: %+v", e)
 		}
 	})
 }

@@ -27,12 +27,12 @@ func TestWCStatusIs(t *testing.T) {
 			t.Errorf("%v: errors.Is does not find it, or finds its neighbour", s)
 		}
 		if text := err.Error(); !strings.HasPrefix(text, "work request 0x2a on qp 0x000011: "+s.String()) {
-			t.Errorf("%v: %q", s, text)
+			t.Errorf("%v: text %q, want it to name the work request, the QP and the status", s, text)
 		}
 	}
 	wc := verbs.WC{Status: verbs.WCSuccess}
 	if err := wc.Err(); err != nil {
-		t.Errorf("success: %v", err)
+		t.Errorf("success has error %v, want nil", err)
 	}
 }
 
@@ -41,12 +41,12 @@ func TestWCErrorCause(t *testing.T) {
 	wc := verbs.WC{ID: 1, QPN: 2, Status: verbs.WCRetryExceeded, Cause: io.ErrClosedPipe}
 	err := wc.Err()
 	if !errors.Is(err, io.ErrClosedPipe) || !errors.Is(err, verbs.WCRetryExceeded) {
-		t.Errorf("%v: cause or status not found", err)
+		t.Errorf("errors.Is on %v does not find the cause or the status, want both", err)
 	}
 	if got := err.Error(); !strings.HasSuffix(got, "(io: read/write on closed pipe)") || !strings.Contains(got, "is it up") {
-		t.Errorf("%q", got)
+		t.Errorf("text %q, want the meaning of the status, and the cause at the end", got)
 	}
 	if e, ok := errors.AsType[*verbs.WCError](err); !ok || e.WC.ID != 1 {
-		t.Errorf("%T", err)
+		t.Errorf("the error is a %T, want a *WCError with ID 1", err)
 	}
 }

@@ -26,7 +26,7 @@ func noEvent(t *testing.T, e *rdmatest.Endpoint) {
 	ev, err := e.Device.NextEvent(ctx)
 	wantErr(t, "NextEvent without events", err, context.DeadlineExceeded, "wait for an event of device "+e.Device.Name())
 	if err == nil {
-		t.Errorf("an event that should not be: %v", ev.Type)
+		t.Errorf("event %v, want none", ev.Type)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestEventSQDrained(t *testing.T) {
 		x.Send(write(1, src.SGE(0, size), dst.Remote(0)), write(2, src.SGE(0, size), dst.Remote(0)))
 		drain(true)
 		if a, _, err := x.QP.Query(); err != nil || !a.SQDraining {
-			t.Errorf("draining: %+v, %v", a, err)
+			t.Errorf("draining: %+v, %v; want SQDraining", a, err)
 		}
 		start := time.Now()
 		onlyEvent(t, x, verbs.EventSQDrained)
@@ -79,15 +79,15 @@ func TestEventSQDrained(t *testing.T) {
 			t.Error("the event came before the work was acknowledged")
 		}
 		if a, _, err := x.QP.Query(); err != nil || a.SQDraining || a.State != verbs.QPStateSQD {
-			t.Errorf("drained: %+v, %v", a, err)
+			t.Errorf("drained: %+v, %v; want SQD, and SQDraining false", a, err)
 		}
 		if wc := x.Done(); wc.ID != 1 { // the one that was under way
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 1)
 		}
 		nothing(t, x)
 		resume()
 		if wc := x.Done(); wc.ID != 2 {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 2)
 		}
 		drain(false)
 		noEvent(t, x)
@@ -119,12 +119,12 @@ func TestEventsOfBadRequests(t *testing.T) {
 				check(t, y.QP.Modify(&verbs.QPAttr{Access: tt.access}, verbs.MaskAccessFlags))
 				x.Send(tt.wr(x.MR(64), y.MR(64)))
 				if wc := x.Next(); wc.Status != tt.status {
-					t.Errorf("%v", wc.Err())
+					t.Errorf("completion with %v, want %v", wc.Err(), tt.status)
 				}
 				onlyEvent(t, y, tt.event)
 				noEvent(t, x)
 				if x.QP.State() != verbs.QPStateErr || y.QP.State() != verbs.QPStateErr {
-					t.Errorf("states %v and %v", x.QP.State(), y.QP.State())
+					t.Errorf("states %v and %v, want QPS_ERR of both", x.QP.State(), y.QP.State())
 				}
 			})
 		})

@@ -32,7 +32,7 @@ func TestGSIQP(t *testing.T) {
 
 	qp := must(g.CreateQP(pd, attr))(t)
 	if qp.QPN() != verbs.GSIQPN || qp.Type() != verbs.QPTypeUD {
-		t.Errorf("QPN %v, type %v", qp.QPN(), qp.Type())
+		t.Errorf("QPN %v, type %v; want 1 and QPT_UD", qp.QPN(), qp.Type())
 	}
 	_, err = g.CreateQP(pd, attr)
 	wantErr(t, "a second QP1", err, verbs.ErrBusy, "QP1")
@@ -68,7 +68,7 @@ func TestClaimService(t *testing.T) {
 	again()
 	base, bits := commIDs(t, g)
 	if base2, _ := commIDs(t, g); bits != 20 || base == 0 || base<<12 != 0 || base2 != base {
-		t.Errorf("communication IDs from %#x, then %#x, of %d bits", base, base2, bits)
+		t.Errorf("communication IDs from %#x, then %#x, of %d bits; want one base that is not 0, with 20 bits of 0 behind", base, base2, bits)
 	}
 	check(t, d.Close())
 	_, err = d.GSI()

@@ -93,7 +93,7 @@ func TestModifyRefused(t *testing.T) {
 		verbs.MaskAccessFlags|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskAltPath)
 	wantErr(t, "INIT to INIT with an alternate path", err, verbs.ErrInvalid, "not allowed: ALT_PATH")
 	if after, _, _ := qp.Query(); after != before {
-		t.Errorf("changed from %+v to %+v", before, after)
+		t.Errorf("a refused Modify changed the QP from %+v to %+v, want no change", before, after)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestModifyValues(t *testing.T) {
 		}
 		wantErr(t, tt.name, err, tt.kind, "modify qp ", tt.text)
 		if qp.State() != before {
-			t.Fatalf("%s: went to %v", tt.name, qp.State())
+			t.Fatalf("%s: went to %v, want it to stay in %v", tt.name, qp.State(), before)
 		}
 	}
 	// What the mask does not name is not looked at.
@@ -175,7 +175,7 @@ func TestPathMTUAboveActive(t *testing.T) {
 	net := rdmatest.New(t, rdmatest.Config{MTU: 1500})
 	d := net.Device()
 	if p := must(d.QueryPort(1))(t); p.ActiveMTU != verbs.MTU1024 || p.MaxMTU != verbs.MTU4096 {
-		t.Errorf("on a network of 1500 bytes: active %v, max %v", p.ActiveMTU, p.MaxMTU)
+		t.Errorf("on a network of 1500 bytes: active %v, max %v; want MTU_1024 and MTU_4096", p.ActiveMTU, p.MaxMTU)
 	}
 	qp := newQP(t, d, verbs.QPCap{})
 	check(t, qp.Init(1, 0))
@@ -184,7 +184,7 @@ func TestPathMTUAboveActive(t *testing.T) {
 	wantErr(t, "RTR", err, verbs.ErrInvalid, "PATH_MTU MTU_2048 is above the port's active MTU, MTU_1024", "sim0")
 	check(t, qp.RTR(peer, verbs.Path{}))
 	if a, _, _ := qp.Query(); a.PathMTU != verbs.MTU1024 {
-		t.Errorf("chose %v", a.PathMTU)
+		t.Errorf("chose path MTU %v, want the active one, MTU_1024", a.PathMTU)
 	}
 }
 
@@ -220,10 +220,10 @@ func TestCreateQPLimits(t *testing.T) {
 		got := init.Cap
 		if got.MaxSendWR < asked.MaxSendWR || got.MaxRecvWR < asked.MaxRecvWR || got.MaxSendSGE < asked.MaxSendSGE ||
 			got.MaxRecvSGE < asked.MaxRecvSGE || got.MaxInlineData < asked.MaxInlineData {
-			t.Errorf("asked for %+v, got %+v", asked, got)
+			t.Errorf("asked for %+v, got %+v, want as much at least", asked, got)
 		}
 		if init.SendCQ != cq || init.RecvCQ != cq || init.Type != verbs.QPTypeRC || init.SignalAll {
-			t.Errorf("%+v", init)
+			t.Errorf("Query says %+v, want an RC QP with both queues on the CQ, and not SignalAll", init)
 		}
 		check(t, qp.Close())
 	}

@@ -22,14 +22,14 @@ func TestAccessFlags(t *testing.T) {
 		case changes && a&verbs.AccessLocalWrite == 0:
 			wantErr(t, a.String(), err, verbs.ErrInvalid, "needs ACCESS_LOCAL_WRITE as well")
 		case err != nil:
-			t.Errorf("%v: %v", a, err)
+			t.Errorf("access %v: %v, want no error", a, err)
 		}
 	}
 	_, err := pd.RegMR(make([]byte, 8), verbs.AccessRemoteRead|1<<15)
 	wantErr(t, "unknown flag", err, verbs.ErrInvalid, "register mr in pd 1: unknown access flags 0x8000")
 	mr := must(pd.AllocMR(1, verbs.AccessRemoteRead|verbs.AccessRelaxedOrdering))(t)
 	if mr.Access() != verbs.AccessRemoteRead|verbs.AccessRelaxedOrdering {
-		t.Errorf("access %v", mr.Access())
+		t.Errorf("access %v, want what the region was registered with", mr.Access())
 	}
 	_, err = pd.AllocMR(8, verbs.AccessRemoteWrite)
 	wantErr(t, "AllocMR", err, verbs.ErrInvalid, "alloc mr in pd 1: ACCESS_REMOTE_WRITE needs ACCESS_LOCAL_WRITE as well")
@@ -76,19 +76,19 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: address %#x, want %#x; %d bytes", tt.name, mr.Addr(), tt.addr, mr.Len())
 		}
 		if s := mr.SGE(99, 1); s != (verbs.SGE{Addr: tt.addr + 99, Length: 1, LKey: mr.LKey()}) {
-			t.Errorf("%s: SGE %+v", tt.name, s)
+			t.Errorf("%s: SGE %+v, want byte 99 of the region", tt.name, s)
 		}
 		if r := mr.Remote(10); r != (verbs.RemoteAddr{VA: tt.addr + 10, RKey: mr.RKey()}) || r.Add(-10) != mr.Remote(0) {
-			t.Errorf("%s: remote address %+v", tt.name, r)
+			t.Errorf("%s: remote address %+v, want byte 10 of the region", tt.name, r)
 		}
 		keys[mr.LKey()] = true
 	}
 	if len(keys) != len(tests) {
-		t.Errorf("%d keys for %d regions", len(keys), len(tests))
+		t.Errorf("%d keys for %d regions, want as many", len(keys), len(tests))
 	}
 	page := must(pd.AllocMR(5, 0))(t)
 	if page.Addr()%4096 != 0 || page.Len() != 5 || !bytes.Equal(page.Bytes(), make([]byte, 5)) {
-		t.Errorf("allocated %d bytes at %#x: % x", page.Len(), page.Addr(), page.Bytes())
+		t.Errorf("allocated %d bytes at %#x: % x; want 5 zeros that begin at a page", page.Len(), page.Addr(), page.Bytes())
 	}
 }
 
@@ -115,7 +115,7 @@ func TestMRPanics(t *testing.T) {
 	}
 	backing[8], backing[12] = 7, 9
 	if v := mr.Load32(8); v == 0 || mr.Load32(12) == 0 || mr.Load64(8) == 0 {
-		t.Errorf("Load32(8) is %#x", v)
+		t.Errorf("Load32(8) is %#x; want no word to be 0", v)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestLongSGE(t *testing.T) {
 	}
 	wantPanic(t, "SGE of 4 GiB", func() { mr.SGE(0, 4*gib) }, "an SGE holds at most 4294967295 bytes")
 	if s := mr.SGE(gib, 4*gib-1); s.Length != 1<<32-1 || s.Addr != mr.Addr()+1<<30 {
-		t.Errorf("%+v", s)
+		t.Errorf("SGE %+v, want 4 GiB - 1 bytes from 1 GiB on", s)
 	}
 	check(t, mr.Close())
 }
@@ -167,11 +167,11 @@ func TestRemoteBounds(t *testing.T) {
 					t.Error(err)
 				}
 			} else if wc.Status != verbs.WCRemAccessErr {
-				t.Errorf("status %v", wc.Status)
+				t.Errorf("status %v, want %v", wc.Status, verbs.WCRemAccessErr)
 			}
 			check(t, mr.Close()) // the other end is done with it
 			if !bytes.Equal(backing, want) {
-				t.Errorf("memory is % x", backing)
+				t.Errorf("memory is % x, want % x", backing, want)
 			}
 		})
 	}
@@ -211,7 +211,7 @@ func TestWrongKeys(t *testing.T) {
 		}
 		x.Send(wr)
 		if wc := x.Next(); wc.Status != want || !errorHas(wc.Err(), tt.text) {
-			t.Errorf("%s, remote %v: %v", tt.name, tt.remote, wc.Err())
+			t.Errorf("%s, remote %v: %v, want %v: %q", tt.name, tt.remote, wc.Err(), want, tt.text)
 		}
 	}
 }
@@ -251,13 +251,13 @@ func TestCloseMRInFlight(t *testing.T) {
 					check(t, local.Close())
 				}
 				if wc := x.Next(); wc.ID != 5 || wc.Status != tt.want {
-					t.Errorf("%+v: %v", wc, wc.Err())
+					t.Errorf("completion %+v: %v, want ID 5 with %v", wc, wc.Err(), tt.want)
 				}
 				if tt.remote && !bytes.Equal(buf, make([]byte, size)) {
 					t.Error("closed memory was written to")
 				}
 				if s := x.QP.State(); s != verbs.QPStateErr {
-					t.Errorf("the QP is in %v", s)
+					t.Errorf("the QP is in %v, want QPS_ERR", s)
 				}
 			})
 		})
@@ -277,9 +277,7 @@ func TestCloseMRUnderWrites(t *testing.T) {
 		for range 8 {
 			x.Send(write(1, src.SGE(0, size), mr.Remote(0)))
 		}
-		for mr.Load64(4096-8) == 0 { // the first packet has come: its last word is stored last
-			runtime.Gosched()
-		}
+		spin(t, "the last word of the first packet, which is stored last", func() bool { return mr.Load64(4096-8) != 0 })
 		check(t, mr.Close())
 		clear(buf)
 		for range 8 {

@@ -88,7 +88,7 @@ func flags(t *testing.T, prefix, list string, text func(v uint64) string) {
 		t.Errorf("%#x prints %q, want %q", all, got, want)
 	}
 	if got := text(0); got != "0" {
-		t.Errorf("no flag prints %q", got)
+		t.Errorf("no flag prints %q, want \"0\"", got)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestNames(t *testing.T) {
 	}
 	flags(t, "", deviceCaps, func(v uint64) string { return verbs.DeviceCapFlags(v).String() })
 	if got := (verbs.AccessRemoteRead | 1<<30).String(); got != "ACCESS_REMOTE_READ|0x40000000" {
-		t.Errorf("an unknown bit prints %q", got)
+		t.Errorf("an unknown bit prints %q, want its number", got)
 	}
 }
 
@@ -142,24 +142,24 @@ func TestNamesOfDevinfo(t *testing.T) {
 		}
 	}
 	if got := (verbs.DeviceBadPKeyCntr | verbs.DeviceXRC).Names(); len(got) != 2 || got[0] != "BAD_PKEY_CNTR" || got[1] != "XRC" {
-		t.Errorf("names %q", got)
+		t.Errorf("names %q, want BAD_PKEY_CNTR and XRC", got)
 	}
 }
 
 func TestMTU(t *testing.T) {
 	for m, bytes := range map[verbs.MTU]int{1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096} {
 		if got, ok := verbs.MTUFromBytes(bytes); got != m || !ok || m.Bytes() != bytes || !m.Valid() {
-			t.Errorf("MTU code %d, %d bytes: %v, %v, %d", m, bytes, got, ok, m.Bytes())
+			t.Errorf("%d bytes are %v (%v), and MTU code %d has %d bytes; want them to match", bytes, got, ok, m, m.Bytes())
 		}
 	}
 	for _, bytes := range []int{-1, 0, 128, 255, 257, 1500, 8192} {
 		if got, ok := verbs.MTUFromBytes(bytes); ok || got != 0 {
-			t.Errorf("%d bytes are %v", bytes, got)
+			t.Errorf("%d bytes are %v, want no MTU", bytes, got)
 		}
 	}
 	for _, m := range []verbs.MTU{0, 6, 255} {
 		if m.Valid() || m.Bytes() != 0 {
-			t.Errorf("MTU code %d: %d bytes", m, m.Bytes())
+			t.Errorf("MTU code %d is valid, or has %d bytes; want neither", m, m.Bytes())
 		}
 	}
 }
@@ -177,14 +177,14 @@ func TestGID(t *testing.T) {
 			continue
 		}
 		if back := must(verbs.ParseGID(g.String()))(t); back != g {
-			t.Errorf("%s: %v prints as %v, which parses as %v", tt.in, [16]byte(g), g, [16]byte(back))
+			t.Errorf("%s: %v prints as %v, which parses as %v, want the same", tt.in, [16]byte(g), g, [16]byte(back))
 		}
 		if verbs.GIDFromAddr(g.Addr()) != g || g.IsZero() != (tt.in == "::") {
-			t.Errorf("%s: address %v, zero %v", tt.in, g.Addr(), g.IsZero())
+			t.Errorf("%s: address %v, zero %v; want the GID of the address to be this one, and zero for :: alone", tt.in, g.Addr(), g.IsZero())
 		}
 	}
 	if g := must(verbs.ParseGID("10.0.0.1"))(t); g != (verbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}) || !g.Addr().Is4() {
-		t.Errorf("10.0.0.1 is % x", g[:])
+		t.Errorf("10.0.0.1 is % x, want it IPv4-mapped", g[:])
 	}
 	for in, why := range map[string]string{"": "parse GID", "10.0.0": "parse GID", "fe80::1%eth0": "a GID has no zone; leave out %eth0"} {
 		if g, err := verbs.ParseGID(in); !errorHas(err, why) || !g.IsZero() {

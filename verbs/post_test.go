@@ -47,12 +47,12 @@ func TestPostSendRefused(t *testing.T) {
 			good := write(uint64(i), src.SGE(0, 8), dst.Remote(0))
 			n, err := x.QP.PostSend([]verbs.SendWR{good, good, tt.wr, good})
 			if n != 2 {
-				t.Errorf("posted %d", n)
+				t.Errorf("posted %d, want 2", n)
 			}
 			wantErr(t, "PostSend", err, tt.kind, fmt.Sprintf("post send to qp %v: work request 2 of the list: ", x.QP.QPN()), tt.text)
 			for range 2 {
 				if wc := x.Done(); wc.ID != uint64(i) {
-					t.Errorf("%+v", wc)
+					t.Errorf("completion %+v, want ID %v", wc, uint64(i))
 				}
 			}
 			nothing(t, x)
@@ -60,11 +60,11 @@ func TestPostSendRefused(t *testing.T) {
 	}
 	n, err := x.QP.PostSend([]verbs.SendWR{{Op: 99}})
 	if n != 0 {
-		t.Errorf("posted %d", n)
+		t.Errorf("posted %d, want 0", n)
 	}
 	wantErr(t, "PostSend", err, verbs.ErrUnsupported, "work request 0 of the list")
 	if n, err := x.QP.PostSend(nil); n != 0 || err != nil {
-		t.Errorf("posted nothing: %d, %v", n, err)
+		t.Errorf("posted %d of an empty list, %v; want 0 and no error", n, err)
 	}
 }
 
@@ -72,12 +72,12 @@ func TestPostRecvRefused(t *testing.T) {
 	x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 2}})
 	n, err := y.QP.PostRecv([]verbs.RecvWR{recv(1), recv(2), {ID: 3, SGList: make([]verbs.SGE, 3)}, recv(4)})
 	if n != 2 {
-		t.Errorf("posted %d", n)
+		t.Errorf("posted %d, want 2", n)
 	}
 	wantErr(t, "PostRecv", err, verbs.ErrLimit, fmt.Sprintf("post receive to qp %v: work request 2 of the list: 3 SGEs", y.QP.QPN()), "(max_recv_sge)")
 	n, err = y.QP.PostRecv([]verbs.RecvWR{recv(3), recv(4), recv(5), recv(6)})
 	if n != 2 {
-		t.Errorf("posted %d", n)
+		t.Errorf("posted %d, want 2", n)
 	}
 	wantErr(t, "PostRecv", err, verbs.ErrQueueFull, "work request 2 of the list: the receive queue is full: 4 work requests", "of which 4 wait for messages")
 	for id := range uint64(2) {
@@ -86,18 +86,18 @@ func TestPostRecvRefused(t *testing.T) {
 	}
 	n, err = y.QP.PostRecv([]verbs.RecvWR{recv(5)})
 	if n != 0 {
-		t.Errorf("posted %d", n)
+		t.Errorf("posted %d, want 0", n)
 	}
 	wantErr(t, "PostRecv", err, verbs.ErrQueueFull, "of which 2 wait for messages; poll the receive CQ, which frees the others")
 	for id := range uint64(2) {
 		if wc := y.Done(); wc.ID != 1+id {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 1+id)
 		}
 	}
 	y.Recv(recv(5), recv(6))
 	// A list that is refused for a shape posts what is before it, as far as there is room.
 	if n, err = y.QP.PostRecv([]verbs.RecvWR{recv(7), {SGList: make([]verbs.SGE, 3)}}); n != 0 {
-		t.Errorf("posted %d, %v", n, err)
+		t.Errorf("posted %d, want 0: %v", n, err)
 	}
 	wantErr(t, "PostRecv", err, verbs.ErrQueueFull, "work request 0 of the list: ")
 }
@@ -114,18 +114,18 @@ func TestPostListFillsQueue(t *testing.T) {
 		}
 		n, err := x.QP.PostSend(wrs)
 		if n != 4 {
-			t.Fatalf("posted %d", n)
+			t.Fatalf("posted %d, want 4", n)
 		}
 		wantErr(t, "PostSend", err, verbs.ErrQueueFull, "work request 4 of the list: the send queue is full: 4 work requests are in it")
 		for id := range uint64(4) {
 			if wc := x.Done(); wc.ID != id {
-				t.Errorf("%+v", wc)
+				t.Errorf("completion %+v, want ID %v", wc, id)
 			}
 		}
 		wrs[5].Op = 99
 		n, err = x.QP.PostSend(wrs)
 		if n != 4 {
-			t.Fatalf("posted %d", n)
+			t.Fatalf("posted %d, want 4", n)
 		}
 		wantErr(t, "PostSend", err, verbs.ErrQueueFull, "work request 4 of the list: the send queue is full")
 	})
@@ -148,13 +148,13 @@ func TestPostInEachState(t *testing.T) {
 			if sendOK {
 				check(t, err)
 			} else if wantErr(t, "send in "+state, err, verbs.ErrState, "the QP is in "+state+": sends need RTS"); n != 0 {
-				t.Errorf("posted %d", n)
+				t.Errorf("posted %d, want 0", n)
 			}
 			n, err = qp.PostRecv([]verbs.RecvWR{recv(id + 100)})
 			if recvOK {
 				check(t, err)
 			} else if wantErr(t, "receive in "+state, err, verbs.ErrState, "the QP is in "+state+": receives can be posted from INIT on"); n != 0 {
-				t.Errorf("posted %d", n)
+				t.Errorf("posted %d, want 0", n)
 			}
 			synctest.Wait()
 		}
@@ -166,25 +166,25 @@ func TestPostInEachState(t *testing.T) {
 		check(t, qp.RTS(0, verbs.DefaultRetry))
 		post(3, true, true)
 		if wc := x.Done(); wc.ID != 3 {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 3)
 		}
 		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState))
 		post(4, true, true)
 		nothing(t, x) // drained: new work waits
 		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTS}, verbs.MaskState))
 		if wc := x.Done(); wc.ID != 4 {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 4)
 		}
 		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
 		for _, id := range []uint64{101, 102, 103, 104} { // receives are flushed in order
 			if wc := x.Next(); wc.ID != id || wc.Status != verbs.WCFlushErr || wc.QPN != qp.QPN() {
-				t.Errorf("%+v", wc)
+				t.Errorf("completion %+v, want ID %v with %v", wc, id, verbs.WCFlushErr)
 			}
 		}
 		post(5, true, true)
 		for _, id := range []uint64{5, 105} {
 			if wc := x.Next(); wc.ID != id || wc.Status != verbs.WCFlushErr {
-				t.Errorf("%+v", wc)
+				t.Errorf("completion %+v, want ID %v with %v", wc, id, verbs.WCFlushErr)
 			}
 		}
 		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
@@ -206,7 +206,7 @@ func TestResetAndReconnect(t *testing.T) {
 			x.Send(send(1, src.SGE(0, 64)))
 			x.Done()
 			if wc := y.Done(); wc.ID != 0 || !bytes.Equal(src.Bytes(), dst.Bytes()) {
-				t.Errorf("round %d: %+v, % x", round, wc, dst.Bytes()[:4])
+				t.Errorf("round %d: %+v, % x; want ID 0 and the data that was sent", round, wc, dst.Bytes()[:4])
 			}
 			for _, qp := range []*verbs.QP{x.QP, y.QP} {
 				check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
@@ -277,7 +277,7 @@ func TestFailureFlushes(t *testing.T) {
 		synctest.Wait()
 		nothing(t, x)
 		if x.QP.State() != verbs.QPStateErr || y.QP.State() != verbs.QPStateErr {
-			t.Errorf("states %v and %v", x.QP.State(), y.QP.State())
+			t.Errorf("states %v and %v, want QPS_ERR of both", x.QP.State(), y.QP.State())
 		}
 	})
 }
@@ -294,7 +294,7 @@ func TestLargestQueue(t *testing.T) {
 	wrs[most-1].Flags |= verbs.SendSignaled
 	x.Send(wrs...)
 	if wc := x.Done(); wc.ID != most-1 {
-		t.Errorf("%+v", wc)
+		t.Errorf("completion %+v, want ID %v", wc, most-1)
 	}
 	x.Send(wrs...) // all places are free again
 	x.Done()
@@ -313,7 +313,7 @@ func TestReceiverNotReady(t *testing.T) {
 		nothing(t, x)
 		y.Recv(recv(2))
 		if wc := x.Done(); wc.ID != 1 {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 1)
 		}
 		y.Done()
 
@@ -322,10 +322,10 @@ func TestReceiverNotReady(t *testing.T) {
 		x.Send(send(3))
 		wc := x.Next()
 		if wc.Status != verbs.WCRNRRetryExceeded || !errorHas(wc.Err(), "the peer had no receive posted") {
-			t.Errorf("%v", wc.Err())
+			t.Errorf("completion with %v, want %v", wc.Err(), verbs.WCRNRRetryExceeded)
 		}
 		if took := time.Since(start); took < 3*491520*time.Microsecond || took > 4*491520*time.Microsecond {
-			t.Errorf("3 retries of 491.52 ms took %v", took)
+			t.Errorf("3 retries of 491.52 ms took %v, want three to four times that", took)
 		}
 		nothing(t, y)
 	})

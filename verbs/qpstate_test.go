@@ -183,13 +183,13 @@ func checkForbidden(t *testing.T, c change, table map[change]needs) {
 		}
 		text := err.Error()
 		if !strings.Contains(text, stateNames[c.from]+"->"+stateNames[c.to]+": no such transition for "+c.typ.String()) {
-			t.Errorf("%v: %q", c, text)
+			t.Errorf("%v: %q, want it to say that there is no such transition", c, text)
 		}
 		_, ways, _ := strings.Cut(text, "goes to ")
 		for other := verbs.QPStateReset; other <= verbs.QPStateErr; other++ {
 			_, possible := table[change{c.typ, c.from, other}]
 			if named := strings.Contains(ways, stateNames[other]); other != c.from && named != possible {
-				t.Errorf("%v: %q, and %s is possible: %v", c, text, stateNames[other], possible)
+				t.Errorf("%v: %q, but that %s is possible is %v", c, text, stateNames[other], possible)
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func TestQPAttrMask(t *testing.T) {
 		t.Errorf("%d masks, want %d", n, len(attributes))
 	}
 	if got := (verbs.MaskState | verbs.MaskAV | 1<<31).String(); got != "STATE|AV|0x80000000" {
-		t.Errorf("printed %q", got)
+		t.Errorf("printed %q, want the names and the number of the unknown bit", got)
 	}
 }
 

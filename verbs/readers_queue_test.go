@@ -5,7 +5,6 @@ package verbs_test
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,7 +33,7 @@ func TestReader512UnsignaledSends(t *testing.T) {
 		wantErr(t, "the 513th", post(quiet), verbs.ErrQueueFull, "the send queue is full: 512 work requests are in it (max_send_wr), of which 512 are done",
 			"poll the send CQ, which frees a signaled work request's place and all before it")
 		if wc := x.Done(); wc.ID != 512 {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v", wc, 512)
 		}
 		for range 512 { // one poll has freed all 512
 			check(t, post(quiet))
@@ -56,7 +55,7 @@ func TestReader512UnsignaledSends(t *testing.T) {
 func TestReaderListLongerThanMaxSGE(t *testing.T) {
 	x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 1024, MaxSendSGE: 1, MaxRecvWR: 1}})
 	if attr := must(x.Device.Query())(t); attr.MaxSGE != 32 {
-		t.Errorf("max_sge %d", attr.MaxSGE)
+		t.Errorf("max_sge %d, want 32", attr.MaxSGE)
 	}
 	src, dst := x.MR(8), y.MR(8)
 	wrs := make([]verbs.SendWR, 1024)
@@ -66,7 +65,7 @@ func TestReaderListLongerThanMaxSGE(t *testing.T) {
 	x.Send(wrs...)
 	for i := range wrs {
 		if wc := x.Done(); wc.ID != uint64(i) {
-			t.Fatalf("%+v", wc)
+			t.Fatalf("completion %+v, want ID %v", wc, uint64(i))
 		}
 	}
 }
@@ -85,7 +84,7 @@ func TestReaderNoCompletionButOnFailure(t *testing.T) {
 		wr.ID, wr.Remote = 2, dst.Remote(1)
 		x.Send(wr)
 		if wc := x.Next(); wc.ID != 2 || wc.Status != verbs.WCRemAccessErr {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want ID %v with %v", wc, 2, verbs.WCRemAccessErr)
 		}
 	})
 }
@@ -101,7 +100,7 @@ func TestReaderPostReceiveInLoop(t *testing.T) {
 		a.Bytes()[0] = byte(i)
 		x.Send(send(1000, a.SGE(0, 8)))
 		if wc := y.Done(); wc.ID != uint64(i) || b.Bytes()[0] != byte(i) {
-			t.Fatalf("round %d: %+v", i, wc)
+			t.Fatalf("round %d: %+v, want that ID and data", i, wc)
 		}
 		y.Send(send(1000, b.SGE(0, 8)))
 		for range 2 {
@@ -124,7 +123,7 @@ func TestReaderPollingStartsLate(t *testing.T) {
 		<-time.After(time.Hour) // of the bubble
 		for id := range uint64(20) {
 			if wc := y.Done(); wc.ID != id {
-				t.Errorf("%+v", wc)
+				t.Errorf("completion %+v, want ID %v", wc, id)
 			}
 		}
 	})
@@ -138,14 +137,7 @@ func TestReaderPollAtOnce(t *testing.T) {
 	wrs, wcs := []verbs.SendWR{write(1, src.SGE(0, 8), dst.Remote(0))}, make([]verbs.WC, 1)
 	for range 2000 {
 		must(x.QP.PostSend(wrs))(t)
-		for {
-			n, err := x.CQ.Poll(wcs)
-			check(t, err)
-			if n == 1 {
-				break
-			}
-			runtime.Gosched()
-		}
+		spin(t, "a completion", func() bool { return must(x.CQ.Poll(wcs))(t) == 1 })
 		check(t, wcs[0].Err())
 	}
 }
@@ -179,10 +171,10 @@ func TestReaderPeerGone(t *testing.T) {
 		wc := x.Next()
 		if !errors.Is(wc.Err(), verbs.WCRetryExceeded) || !errorHas(wc.Err(), "is it up, in RTR or RTS, reachable, and are QPN and GID its own?") ||
 			!errorHas(wc.Err(), fmt.Sprintf("qp %v at gid ::ffff:10.0.0.2 did not acknowledge", y.QP.QPN())) {
-			t.Errorf("%v", wc.Err())
+			t.Errorf("completion with %v, want %v that names the peer", wc.Err(), verbs.WCRetryExceeded)
 		}
 		if took := time.Since(start); took < 8*67*time.Millisecond || took > 2*time.Second {
-			t.Errorf("gave up after %v", took)
+			t.Errorf("gave up after %v, want 8 times 67 ms to 2 s", took)
 		}
 	})
 }
@@ -200,7 +192,7 @@ func TestReaderRepeatedWrites(t *testing.T) {
 			var wcs [1]verbs.WC
 			for i := range rounds {
 				if _, err := server.CQ.Wait(t.Context(), wcs[:]); err != nil || wcs[0].Imm != uint32(i) || dst.Bytes()[size-1] != byte(i) {
-					t.Errorf("round %d: %v, immediate %d, data %d", i, err, wcs[0].Imm, dst.Bytes()[size-1])
+					t.Errorf("round %d: %v, immediate %d, data %d; want the number of the round", i, err, wcs[0].Imm, dst.Bytes()[size-1])
 				}
 				if _, err := server.QP.PostRecv([]verbs.RecvWR{recv(0)}); err != nil {
 					t.Error(err)
@@ -217,7 +209,7 @@ func TestReaderRepeatedWrites(t *testing.T) {
 			wr.Op, wr.Imm, wr.Flags = verbs.OpRDMAWriteWithImm, uint32(i), 0
 			client.Send(wr)
 			if wc := client.Done(); wc.ID != 1 {
-				t.Errorf("%+v", wc)
+				t.Errorf("completion %+v, want ID %v", wc, 1)
 			}
 		}
 	})
@@ -241,7 +233,7 @@ func TestReaderAtomicsFail(t *testing.T) {
 		t.Helper()
 		wc := x.Next()
 		if wc.Status != status {
-			t.Errorf("%s: %v", what, wc.Err())
+			t.Errorf("%s: %v, want %v", what, wc.Err(), status)
 		}
 		for _, s := range texts {
 			if !errorHas(wc.Err(), s) {

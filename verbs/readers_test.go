@@ -29,7 +29,7 @@ func TestReaderOffsetWithOneRKey(t *testing.T) {
 	want := make([]byte, 10*elem)
 	copy(want[2*elem:], src.Bytes())
 	if !bytes.Equal(array.Bytes(), want) {
-		t.Errorf("% x", array.Bytes())
+		t.Errorf("the array is % x, want % x", array.Bytes(), want)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestReaderThreeWaysToPost(t *testing.T) {
 			}
 			x.Send(wr)
 			if wc := x.Done(); wc.ID != 9 { // one work request, one completion
-				t.Errorf("SGEs: %+v", wc)
+				t.Errorf("SGEs: completion %+v, want one with ID 9", wc)
 			}
 		},
 		"calls": func(dst *verbs.MR) {
@@ -81,7 +81,7 @@ func TestReaderThreeWaysToPost(t *testing.T) {
 		f(dst)
 		nothing(t, x)
 		if !bytes.Equal(dst.Bytes(), src.Bytes()) {
-			t.Errorf("%s: data differ", name)
+			t.Errorf("%s: data differ from what was written", name)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestReaderReceiveLargerThanMessage(t *testing.T) {
 	y.Recv(recv(1, dst.SGE(0, 4096)))
 	x.Send(send(2, src.SGE(0, 100)))
 	if wc := y.Done(); wc.ByteLen != 100 {
-		t.Errorf("received %d bytes", wc.ByteLen)
+		t.Errorf("received %d bytes, want 100", wc.ByteLen)
 	}
 	if !guarded(dst, []verbs.SGE{dst.SGE(0, 100)}, 9) {
 		t.Error("the rest of the buffer was touched")
@@ -139,11 +139,11 @@ func TestReaderReceiveTooSmall(t *testing.T) {
 		x.Send(send(2, src.SGE(0, sent)))
 		wc := y.Next()
 		if wc.ID != 1 || wc.Status != verbs.WCLocLenErr || !errorHas(wc.Err(), "the message is longer than the posted buffer") {
-			t.Errorf("receiver: %+v", wc)
+			t.Errorf("receiver: %+v, want ID 1 with %v", wc, verbs.WCLocLenErr)
 		}
 		wc = x.Next()
 		if wc.ID != 2 || wc.Status != verbs.WCRemInvReqErr || !errorHas(wc.Err(), "too long for its receive buffer") {
-			t.Errorf("sender: %+v", wc)
+			t.Errorf("sender: %+v, want ID 2 with %v", wc, verbs.WCRemInvReqErr)
 		}
 		if !guarded(dst, []verbs.SGE{dst.SGE(0, 100)}, 9) {
 			t.Error("bytes past the buffer were touched")
@@ -172,7 +172,7 @@ func TestReaderTwoStageTransfer(t *testing.T) {
 	dst := y.MR(n)
 	y.Send(read(2, dst.SGE(0, n), from))
 	if wc := y.Done(); int(wc.ByteLen) != len(message) || !bytes.Equal(dst.Bytes(), message) {
-		t.Errorf("fetched %d bytes of %d", wc.ByteLen, len(message))
+		t.Errorf("fetched %d bytes, want the message of %d", wc.ByteLen, len(message))
 	}
 }
 
@@ -200,7 +200,7 @@ func TestReaderManyGigabytes(t *testing.T) {
 	}
 	for i, mr := range all {
 		if string(mr.Bytes()[gib-8:]) != "far away" {
-			t.Errorf("block %d has %q", i, mr.Bytes()[gib-8:])
+			t.Errorf("block %d has %q, want \"far away\"", i, mr.Bytes()[gib-8:])
 		}
 		check(t, mr.Close())
 	}
@@ -233,7 +233,7 @@ func TestReaderOnePDForSixPeers(t *testing.T) {
 	}
 	for i, b := range mr.Bytes() {
 		if int(b) != i/8+1 {
-			t.Fatalf("byte %d is %d: % x", i, b, mr.Bytes())
+			t.Fatalf("byte %d is %d, want %d: % x", i, b, i/8+1, mr.Bytes())
 		}
 	}
 }
@@ -267,7 +267,7 @@ func TestReaderDoubles(t *testing.T) {
 	x.Send(write(1, src.SGE(0, 40), dst.Remote(0)))
 	x.Done()
 	if !slices.Equal(got, values) {
-		t.Errorf("%v", got)
+		t.Errorf("values %v, want %v", got, values)
 	}
 	// Without unsafe, and for peers of any byte order:
 	values[1] = 42.5
@@ -279,7 +279,7 @@ func TestReaderDoubles(t *testing.T) {
 	x.Send(write(2, buf.SGE(0, 40), theirs.Remote(0)))
 	x.Done()
 	if _, err := binary.Decode(theirs.Bytes(), binary.LittleEndian, got); err != nil || !slices.Equal(got, values) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("values %v, %v; want %v", got, err, values)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestReaderPinning(t *testing.T) {
 	x.Send(read(2, back.SGE(0, 64), remote))
 	x.Done()
 	if !bytes.Equal(back.Bytes(), src.Bytes()) {
-		t.Errorf("% x", back.Bytes())
+		t.Errorf("read back % x, want % x", back.Bytes(), src.Bytes())
 	}
 }
 
@@ -337,11 +337,11 @@ func TestReaderLargeData(t *testing.T) {
 	}
 	for i, c := range file {
 		if c != byte(i/piece) {
-			t.Fatalf("byte %d is of piece %d", i, c)
+			t.Fatalf("byte %d is of piece %d, want %d", i, c, i/piece)
 		}
 	}
 	if len(file) != pieces*piece {
-		t.Errorf("%d bytes", len(file))
+		t.Errorf("%d bytes, want %d", len(file), pieces*piece)
 	}
 }
 
@@ -357,9 +357,7 @@ func TestReaderWriteDoesNotNotify(t *testing.T) {
 		fill[i] = 0xab
 	}
 	x.Send(write(1, src.SGE(0, size), dst.Remote(0)))
-	for dst.Load64(size-8) == 0 {
-		runtime.Gosched()
-	}
+	spin(t, "the last word of the write", func() bool { return dst.Load64(size-8) != 0 })
 	if dst.Load64(size-8) != 1<<40 || !bytes.Equal(dst.Bytes()[:size-8], fill) {
 		t.Error("the last word came before the rest")
 	}
@@ -371,7 +369,7 @@ func TestReaderWriteDoesNotNotify(t *testing.T) {
 	wr.Op, wr.Imm = verbs.OpRDMAWriteWithImm, 77
 	x.Send(wr)
 	if wc := y.Done(); wc.ID != 5 || wc.Imm != 77 || wc.ByteLen != size || wc.Flags&verbs.WCFlagWithImm == 0 {
-		t.Errorf("%+v", wc)
+		t.Errorf("completion %+v, want ID 5 with immediate 77 and %d bytes", wc, size)
 	}
 }
 
@@ -384,6 +382,6 @@ func TestReaderOneWayKeyExchange(t *testing.T) {
 	x.Send(read(1, client.SGE(0, 6), server.Remote(0)))
 	x.Done()
 	if string(client.Bytes()) != "served" {
-		t.Errorf("%q", client.Bytes())
+		t.Errorf("the client has %q, want \"served\"", client.Bytes())
 	}
 }

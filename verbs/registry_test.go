@@ -161,11 +161,11 @@ func TestDeviceQueries(t *testing.T) {
 	a, b := net.Device(), net.Device()
 	attr := must(b.Query())(t)
 	if attr.PhysPortCnt != 1 || attr.NodeGUID != b.Info().NodeGUID || attr.NodeGUID == a.Info().NodeGUID || attr.AtomicCap != verbs.AtomicGlob {
-		t.Errorf("%+v", attr)
+		t.Errorf("attributes %+v, want one port, ATOMIC_GLOB and the GUID of Info, which is no other device's", attr)
 	}
 	port := must(b.QueryPort(1))(t)
 	if port.State != verbs.PortActive || port.PhysState != verbs.PhysLinkUp || port.ActiveMTU != verbs.MTU4096 || port.LinkLayer != verbs.LinkLayerEthernet {
-		t.Errorf("%+v", port)
+		t.Errorf("port %+v, want it active and up, with MTU_4096 on Ethernet", port)
 	}
 	gids := must(b.GIDs(1))(t)
 	want := []verbs.GIDEntry{
@@ -173,17 +173,17 @@ func TestDeviceQueries(t *testing.T) {
 		{GID: must(verbs.ParseGID("fd00::2"))(t), Index: 1, Port: 1, Type: verbs.GIDTypeRoCEv2, Netdev: "sim1"},
 	}
 	if !slices.Equal(gids, want) {
-		t.Errorf("GIDs %+v", gids)
+		t.Errorf("GIDs %+v, want %+v", gids, want)
 	}
 	if e := must(b.GID(1, 1))(t); e != want[1] {
-		t.Errorf("GID 1 is %+v", e)
+		t.Errorf("GID 1 is %+v, want %+v", e, want[1])
 	}
 	for _, i := range []int{-1, 2, port.GIDTableLen - 1, port.GIDTableLen, 1 << 30} {
 		_, err := b.GID(1, i)
 		wantErr(t, "GID", err, verbs.ErrNotFound, "query gid of device sim1")
 	}
 	if k := must(b.PKey(1, 0))(t); k != 0xffff {
-		t.Errorf("P_Key %v", k)
+		t.Errorf("P_Key %v, want 0xffff", k)
 	}
 	_, err := b.PKey(1, 1)
 	wantErr(t, "PKey", err, verbs.ErrNotFound, "query pkey of device sim1", "index 1")

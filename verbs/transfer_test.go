@@ -118,18 +118,18 @@ func transfer(t *testing.T, r *rand.Rand, x, y *rdmatest.Endpoint, local, remote
 	x.Send(wr)
 	wc := x.Done()
 	if wc.ID != id || wc.Op != sendOp || wc.QPN != x.QP.QPN() || wc.Flags != 0 {
-		t.Errorf("%v of %d bytes in %d pieces: %+v", op, size, pieces, wc)
+		t.Errorf("%v of %d bytes in %d pieces: %+v, want ID %d with %v, without flags", op, size, pieces, wc, id, sendOp)
 	}
 	if op == verbs.OpRDMARead && wc.ByteLen != uint32(size) {
-		t.Errorf("READ of %d bytes: ByteLen %d", size, wc.ByteLen)
+		t.Errorf("READ of %d bytes: ByteLen %d, want as many", size, wc.ByteLen)
 	}
 	if recvOp != 0 {
 		wc = y.Done()
 		if wc.ID != ^id || wc.Op != recvOp || wc.ByteLen != uint32(size) || wc.QPN != y.QP.QPN() {
-			t.Errorf("%v of %d bytes in %d pieces: received %+v", op, size, pieces, wc)
+			t.Errorf("%v of %d bytes in %d pieces: received %+v, want ID %d with %v", op, size, pieces, wc, ^id, recvOp)
 		}
 		if withImm := op != verbs.OpSend; withImm != (wc.Flags == verbs.WCFlagWithImm) || withImm && wc.Imm != wr.Imm {
-			t.Errorf("%v: flags %v, immediate %#x", op, wc.Flags, wc.Imm)
+			t.Errorf("%v: flags %v, immediate %#x; want immediate %#x: %v", op, wc.Flags, wc.Imm, wr.Imm, withImm)
 		}
 	}
 	there := theirs
@@ -140,7 +140,7 @@ func transfer(t *testing.T, r *rand.Rand, x, y *rdmatest.Endpoint, local, remote
 		t.Errorf("%v of %d bytes in %d pieces touched memory outside", op, size, pieces)
 	}
 	if !bytes.Equal(gather(local, sges), gather(remote, theirs)) {
-		t.Errorf("%v of %d bytes in %d pieces: data differ", op, size, pieces)
+		t.Errorf("%v of %d bytes in %d pieces: data differ from what was sent", op, size, pieces)
 	}
 }
 
@@ -157,20 +157,20 @@ func TestAtomics(t *testing.T) {
 		wc := x.Done()
 		wantOp := map[verbs.Opcode]verbs.WCOpcode{verbs.OpAtomicCmpSwap: verbs.WCCompSwap, verbs.OpAtomicFetchAdd: verbs.WCFetchAdd}[wr.Op]
 		if wc.Op != wantOp || wc.ByteLen != 8 {
-			t.Errorf("%v: %+v", wr.Op, wc)
+			t.Errorf("%v: completion %+v, want %v of 8 bytes", wr.Op, wc, wantOp)
 		}
 		return binary.NativeEndian.Uint64(gather(local, wr.SGList))
 	}
 	put(10)
 	if old := do(verbs.SendWR{Op: verbs.OpAtomicCmpSwap, Compare: 10, Swap: 1 << 63}); old != 10 || remote.Load64(8) != 1<<63 {
-		t.Errorf("swap: old %d, now %#x", old, remote.Load64(8))
+		t.Errorf("swap: old %d, now %#x; want 10 and 1<<63", old, remote.Load64(8))
 	}
 	if old := do(verbs.SendWR{Op: verbs.OpAtomicCmpSwap, Compare: 10, Swap: 5}); old != 1<<63 || remote.Load64(8) != 1<<63 {
-		t.Errorf("no swap: old %#x, now %#x", old, remote.Load64(8))
+		t.Errorf("no swap: old %#x, now %#x; want 1<<63 twice", old, remote.Load64(8))
 	}
 	put(1<<64 - 2)
 	if old := do(verbs.SendWR{Op: verbs.OpAtomicFetchAdd, Swap: 5}); old != 1<<64-2 || remote.Load64(8) != 3 {
-		t.Errorf("add: old %#x, now %#x", old, remote.Load64(8))
+		t.Errorf("add: old %#x, now %#x; want 1<<64-2 and 3", old, remote.Load64(8))
 	}
 	if remote.Load64(0) != 0 || remote.Load64(16) != 0 {
 		t.Error("the neighbours were touched")
@@ -241,7 +241,7 @@ func TestInline(t *testing.T) {
 		net.Heal(x.Device, y.Device)
 		x.Done()
 		if wc := y.Done(); wc.Imm != 3 || wc.ByteLen != 0 {
-			t.Errorf("%+v", wc)
+			t.Errorf("completion %+v, want immediate 3 and no bytes", wc)
 		}
 		want := append(append(bytes.Clone(data[512:]), data[:512]...), data...)
 		if !bytes.Equal(dst.Bytes()[:2048], want) {
@@ -279,7 +279,7 @@ func TestSignaling(t *testing.T) {
 		}
 		nothing(t, x)
 		if _, init, _ := qp.Query(); init.SignalAll != all {
-			t.Errorf("SignalAll %v", init.SignalAll)
+			t.Errorf("SignalAll %v, want %v", init.SignalAll, all)
 		}
 	}
 }
@@ -315,7 +315,7 @@ func TestLoopback(t *testing.T) {
 	must(qp.PostRecv([]verbs.RecvWR{recv(1, src.SGE(2500, 2500))}))(t)
 	must(qp.PostSend([]verbs.SendWR{send(2, src.SGE(0, 2500))}))(t)
 	if a, b := x.Done(), x.Done(); a.ID+b.ID != 3 {
-		t.Errorf("%+v, %+v", a, b)
+		t.Errorf("completions %+v and %+v, want IDs 1 and 2", a, b)
 	}
 }
 
@@ -330,6 +330,6 @@ func TestIPv6(t *testing.T) {
 		t.Error("data differ")
 	}
 	if a, _, _ := x.QP.Query(); a.AH.DGID.String() != "fd00::2" || a.AH.SGIDIndex != 1 {
-		t.Errorf("path %+v", a.AH)
+		t.Errorf("path %+v, want it from GID 1 to fd00::2", a.AH)
 	}
 }

@@ -3,6 +3,7 @@ package verbs_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -59,6 +60,19 @@ func wantPanic(t *testing.T, what string, f func(), texts ...string) {
 	f()
 }
 
+// spin yields until f is true, for what no event tells of.
+func spin(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	for !f() {
+		if ctx.Err() != nil {
+			t.Fatalf("waited %v in vain for %s", rdmatest.Patience, what)
+		}
+		runtime.Gosched()
+	}
+}
+
 // must stops the test on an error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
@@ -107,7 +121,7 @@ func nothing(t testing.TB, e *rdmatest.Endpoint) {
 	t.Helper()
 	var wcs [1]verbs.WC
 	if n, err := e.CQ.Poll(wcs[:]); n != 0 || err != nil {
-		t.Errorf("a completion that should not be: %+v, %v", wcs[0], err)
+		t.Errorf("completion %+v, %v; want none", wcs[0], err)
 	}
 }
 

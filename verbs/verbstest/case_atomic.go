@@ -139,7 +139,7 @@ func lockers(s *Side, owner bool) {
 		binary.NativeEndian.PutUint64(mr.Bytes(), n+1)
 		one(write(3, at.Add(8), mr.SGE(0, 8)), verbs.WCRDMAWrite)
 		if held := one(cmpSwap(4, at, 1, 0, mr.SGE(0, 8)), verbs.WCCompSwap); held != 1 {
-			s.Fatalf("the lock was %d while it was held", held)
+			s.Fatalf("the lock was %d while it was held, want 1", held)
 		}
 	}
 	s.Barrier()

@@ -216,7 +216,7 @@ var cmCases = []Case{
 			ev := c.next(rdmacm.EventRejected)
 			want(s, "reason", rdmacm.RejectReason(ev.Status), rdmacm.RejectInvalidServiceID)
 			if !errors.Is(ev.Err, rdmacm.ErrRefused) {
-				s.Errorf("nobody listens: %v", ev.Err)
+				s.Errorf("nobody listens: %v, want ErrRefused", ev.Err)
 			}
 			c.connect(to, nil)
 			ev = c.next(rdmacm.EventRejected)
@@ -274,7 +274,7 @@ var cmCases = []Case{
 			id := c.listen(rdmacm.PortSpaceTCP)
 			again := c.id(rdmacm.PortSpaceTCP)
 			if err := again.BindAddr(id.LocalAddr()); !errors.Is(err, rdmacm.ErrAddrInUse) {
-				s.Errorf("a second listener: %v", err)
+				s.Errorf("a second listener: %v, want ErrAddrInUse", err)
 			}
 			s.must(id.Close())
 			s.must(again.BindAddr(id.LocalAddr()))
@@ -327,7 +327,7 @@ func manyAtATime(s *Side) {
 			ended++
 		case rdmacm.EventTimewaitExit:
 		default:
-			s.Fatalf("event %v, status %d: %v", ev.Type, ev.Status, ev.Err)
+			s.Fatalf("event %v, status %d: %v; want one of a connection that is made or ends", ev.Type, ev.Status, ev.Err)
 		}
 	}
 }

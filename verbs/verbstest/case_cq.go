@@ -34,7 +34,7 @@ func (s *Side) silent(cq *verbs.CQ, what string) {
 	}
 	select {
 	case <-cq.Events():
-		s.Errorf("an event of the CQ %s", what)
+		s.Errorf("an event of the CQ %s, want none", what)
 	default:
 	}
 }
@@ -123,7 +123,7 @@ var cqCases = []Case{
 			cancel()
 			var wcs [8]verbs.WC
 			if n, err := e.rcq.Wait(ctx, wcs[:]); n != 0 || !errors.Is(err, context.Canceled) {
-				s.Errorf("Wait with a context that has ended: %d, %v", n, err)
+				s.Errorf("Wait with a context that has ended: %d, %v; want 0, %v", n, err, context.Canceled)
 			}
 			_, err := e.rcq.Wait(s.ctx, nil)
 			s.wantErr("Wait with no room", err, verbs.ErrInvalid)
@@ -175,13 +175,13 @@ var cqCases = []Case{
 			}
 			put(3) // which wrap around in a ring of 4
 			if err := cq.Resize(1); err == nil && cq.Cap() < 3 {
-				s.Errorf("Resize to %d with 3 completions waiting", cq.Cap())
+				s.Errorf("Resize to %d with 3 completions waiting, want room for them or an error", cq.Cap())
 			} else if err != nil {
 				s.wantErr("Resize to less than waits", err, verbs.ErrBusy)
 			}
 			s.must(cq.Resize(40))
 			if cq.Cap() < 40 {
-				s.Errorf("resized to 40: room for %d", cq.Cap())
+				s.Errorf("resized to 40: room for %d, want 40", cq.Cap())
 			}
 			put(30)
 			for id := uint64(2); id < next; id++ {
@@ -217,7 +217,7 @@ var cqCases = []Case{
 				case ev.Type == verbs.EventQPFatal && ev.QP == e.qp:
 					qpFatal = true
 				default:
-					s.Fatalf("event %v", ev.Type)
+					s.Fatalf("event %v, want EVENT_CQ_ERR of the CQ and EVENT_QP_FATAL of its QP", ev.Type)
 				}
 			}
 			e.inState(verbs.QPStateErr)

@@ -39,7 +39,7 @@ var deviceCases = []Case{
 			s.Errorf("MaxInline is %d, want a number of bytes or MaxInlineUnknown (%d)", a.MaxInline, verbs.MaxInlineUnknown)
 		}
 		if g := a.Guarantees &^ verbs.AllGuarantees; g != 0 {
-			s.Errorf("guarantees that do not exist: %v", g)
+			s.Errorf("guarantees %v, want none but those of AllGuarantees", g)
 		}
 	}),
 	both("device/port", 0, func(s *Side) {
@@ -77,7 +77,7 @@ var deviceCases = []Case{
 		all, err := s.Device.GIDs(s.Port)
 		s.must(err)
 		if !slices.Contains(all, g) {
-			s.Errorf("%+v is not among %+v", g, all)
+			s.Errorf("GIDs has %+v, want %+v among them", all, g)
 		}
 		port, err := s.Device.QueryPort(s.Port)
 		s.must(err)

@@ -48,7 +48,7 @@ var eventCases = []Case{
 				a, _, err := e.qp.Query()
 				s.must(err)
 				if a.State != verbs.QPStateSQD || a.SQDraining {
-					s.Errorf("after the event: %v, draining %v", a.State, a.SQDraining)
+					s.Errorf("after the event: %v, draining %v; want QPS_SQD, false", a.State, a.SQDraining)
 				}
 			}
 			e.send(write(1, to, src.SGE(0, 64<<10)), write(2, to, src.SGE(0, 64<<10)))
@@ -92,7 +92,7 @@ var eventCases = []Case{
 		ctx, cancel := context.WithCancel(s.ctx)
 		cancel()
 		if _, err := s.Device.NextEvent(ctx); !errors.Is(err, context.Canceled) {
-			s.Errorf("NextEvent with a context that has ended: %v", err)
+			s.Errorf("NextEvent with a context that has ended: %v, want %v", err, context.Canceled)
 		}
 	}),
 }

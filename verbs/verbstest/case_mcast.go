@@ -2,7 +2,6 @@ package verbstest
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -11,9 +10,9 @@ import (
 // multicastQPN is where datagrams to a group are sent to.
 const multicastQPN verbs.QPN = 0xffffff
 
-// group is a group of the GID's IP version that hardly anybody else uses now.
+// group returns a multicast group of the GID's IP version. Hardly anybody else uses it at the time.
 func (s *Side) group() peer {
-	r := rand.Uint32()
+	r := s.rand.Uint32()
 	a := netip.AddrFrom16([16]byte{0: 0xff, 1: 0x12, 12: byte(r >> 24), 13: byte(r >> 16), 14: byte(r >> 8), 15: byte(r)})
 	if s.gid().Addr().Is4() {
 		a = netip.AddrFrom4([4]byte{239, 192 | byte(r>>16)&63, byte(r >> 8), byte(r)})

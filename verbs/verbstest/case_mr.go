@@ -147,10 +147,10 @@ var mrCases = []Case{
 	both("mr/slices", 0, func(s *Side) {
 		mr := s.allocMR(s.allocPD(), 100, everything)
 		if sge := mr.SGE(10, 20); sge != (verbs.SGE{Addr: mr.Addr() + 10, Length: 20, LKey: mr.LKey()}) {
-			s.Errorf("SGE: %+v", sge)
+			s.Errorf("SGE: %+v, want the bytes from 10 to 29", sge)
 		}
 		if r := mr.Remote(10); r != (verbs.RemoteAddr{VA: mr.Addr() + 10, RKey: mr.RKey()}) {
-			s.Errorf("Remote: %+v", r)
+			s.Errorf("Remote: %+v, want byte 10", r)
 		}
 		for _, f := range []func(){
 			func() { mr.SGE(0, 101) }, func() { mr.SGE(-1, 1) }, func() { mr.Remote(101) }, func() { mr.Load64(96) }, func() { mr.Load64(1) },
@@ -158,7 +158,7 @@ var mrCases = []Case{
 			func() {
 				defer func() {
 					if recover() == nil {
-						s.Errorf("no panic outside the region")
+						s.Errorf("no panic outside the region, want one")
 					}
 				}()
 				f()
@@ -181,7 +181,7 @@ var mrCases = []Case{
 		old := mr.PD()
 		s.must(mr.Rereg(verbs.ReregPD, e.pd, nil, 0))
 		if mr.PD() != e.pd {
-			s.Errorf("the region is in the PD it was in before")
+			s.Errorf("the region is in the PD it was in before, want it in the new one")
 		}
 		s.must(old.Close())
 		s.wantErr("close the new PD", e.pd.Close(), verbs.ErrBusy)

@@ -195,7 +195,7 @@ var mwCases = []Case{
 			b.Addr, b.Length = mr.Addr(), 16
 			at := h.ends[0].bind1(b)
 			if at.RKey == old.RKey {
-				s.Errorf("the window has key %v as before", at.RKey)
+				s.Errorf("the window has key %v as before, want another", at.RKey)
 			}
 			h.refuses(use{At: old, Len: 8})
 			h.refuses(use{At: verbs.RemoteAddr{VA: mr.Addr(), RKey: old.RKey}, Len: 8})

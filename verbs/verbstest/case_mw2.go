@@ -66,7 +66,7 @@ var mw2Cases = []Case{
 			e.sent(1, verbs.WCLocalInv)
 			next := e.bind2(window(mw, mr, rw))
 			if next.RKey == at.RKey || next.RKey>>8 != at.RKey>>8 {
-				s.Errorf("key %v after %v", next.RKey, at.RKey)
+				s.Errorf("key %v after %v, want another with the same upper 24 bits", next.RKey, at.RKey)
 			}
 			h.writes(next, 16)
 			s.onlyWritten(mr, mwOff, 16)

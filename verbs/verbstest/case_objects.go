@@ -75,7 +75,7 @@ var objectCases = []Case{
 	// What is granted is at least what was asked for, and Query tells it.
 	both("objects/capacities", 0, func(s *Side) {
 		if cq := s.createCQ(37); cq.Cap() < 37 {
-			s.Errorf("a CQ of 37 has room for %d", cq.Cap())
+			s.Errorf("a CQ of 37 has room for %d, want 37 at least", cq.Cap())
 		}
 		for _, asked := range []verbs.QPCap{{}, {MaxSendWR: 1, MaxRecvWR: 3, MaxSendSGE: 1, MaxRecvSGE: 1}, {MaxSendWR: 33, MaxRecvWR: 64}} {
 			e := s.newEnd(setup{cap: asked, cqe: 8, signalAll: true})
@@ -83,10 +83,10 @@ var objectCases = []Case{
 			s.must(err)
 			if c := init.Cap; c.MaxSendWR < asked.MaxSendWR || c.MaxRecvWR < asked.MaxRecvWR || c.MaxSendSGE < asked.MaxSendSGE ||
 				c.MaxRecvSGE < asked.MaxRecvSGE || c.MaxInlineData < asked.MaxInlineData {
-				s.Errorf("asked for %+v, got %+v", asked, c)
+				s.Errorf("asked for %+v, got %+v, want as much at least", asked, c)
 			}
 			if init.Type != verbs.QPTypeRC || init.SendCQ != e.scq || init.RecvCQ != e.rcq || !init.SignalAll || init.SRQ != nil {
-				s.Errorf("Query says %+v", init)
+				s.Errorf("Query says %+v, want what the QP was created with", init)
 			}
 		}
 	}),

@@ -228,7 +228,7 @@ var orderCases = []Case{
 			for range 2 {
 				n, err := e.qp.PostSend(wrs)
 				if n != init.Cap.MaxSendWR {
-					s.Errorf("%d of %d sends posted to a queue of %d", n, len(wrs), init.Cap.MaxSendWR)
+					s.Errorf("%d of %d sends posted, want %d, which the queue has room for", n, len(wrs), init.Cap.MaxSendWR)
 				}
 				s.wantErr("send to a full queue", err, verbs.ErrQueueFull)
 				for i := range n {
@@ -237,7 +237,7 @@ var orderCases = []Case{
 			}
 			n, err := e.qp.PostRecv(make([]verbs.RecvWR, init.Cap.MaxRecvWR+3))
 			if n != init.Cap.MaxRecvWR {
-				s.Errorf("%d receives posted to a queue of %d", n, init.Cap.MaxRecvWR)
+				s.Errorf("%d receives posted, want %d, which the queue has room for", n, init.Cap.MaxRecvWR)
 			}
 			s.wantErr("receive to a full queue", err, verbs.ErrQueueFull)
 		},

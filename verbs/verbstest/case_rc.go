@@ -244,7 +244,7 @@ var rcCases = []Case{
 			s.verify("from SGList", in.Bytes()[64:64+n], 2)
 			s.verify("written", mr.Bytes()[:n], 1)
 			if n == 0 {
-				s.Errorf("nothing was sent")
+				s.Errorf("messages of 0 bytes were sent inline, want some")
 			}
 		},
 	},

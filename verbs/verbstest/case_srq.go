@@ -77,7 +77,7 @@ var srqCases = []Case{
 				s.must(wc.Err())
 				i, ok := index[wc.QPN]
 				if !ok || int(wc.Imm) != i || seen[wc.ID] || wc.ID >= srqSize {
-					s.Fatalf("receive %d (seen: %v) of qp %v with immediate %d", wc.ID, seen[wc.ID], wc.QPN, wc.Imm)
+					s.Fatalf("receive %d (seen: %v) of qp %v with immediate %d; want a new one, with the number of the QP", wc.ID, seen[wc.ID], wc.QPN, wc.Imm)
 				}
 				seen[wc.ID] = true
 				count[i]++
@@ -263,7 +263,7 @@ var srqCases = []Case{
 		a, err := q.Query()
 		s.must(err)
 		if a.MaxWR < 4 || a.MaxSGE < 2 || a.Limit != 0 {
-			s.Errorf("asked for 4 receives of 2 SGEs, got %+v", a)
+			s.Errorf("asked for 4 receives of 2 SGEs, got %+v, want as much at least, and no limit", a)
 		}
 		s.wantErr("a limit beyond the size", q.Modify(verbs.SRQAttr{Limit: a.MaxWR + 1}, verbs.SRQMaskLimit), verbs.ErrInvalid)
 		n, err := q.PostRecv([]verbs.RecvWR{recv(1), {SGList: make([]verbs.SGE, a.MaxSGE+1)}, recv(2)})

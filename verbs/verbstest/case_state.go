@@ -128,24 +128,24 @@ func walk(s *Side) {
 		a := query()
 		if a.Port != s.Port || a.Access != everything || a.PathMTU != verbs.MTU512 || a.DestQPN != e.to.QPN || a.RQPSN != e.to.PSN ||
 			a.MaxDestRDAtomic != 1 || a.MinRNRTimer != 5 || a.AH.DGID != e.to.GID || a.AH.SGIDIndex != s.GIDIndex {
-			s.Errorf("in RTR: %+v", a)
+			s.Errorf("in RTR: %+v, want what Init and RTR were given", a)
 		}
 		e.rts()
 		e.inState(verbs.QPStateRTS)
 		a = query()
 		if a.SQPSN != e.psn || a.Timeout != 17 || a.RetryCnt != 3 || a.RNRRetry != 5 || a.MaxRDAtomic != 1 {
-			s.Errorf("in RTS: %+v", a)
+			s.Errorf("in RTS: %+v, want what RTS was given", a)
 		}
 		s.must(e.qp.Modify(&verbs.QPAttr{Access: verbs.AccessRemoteRead, MinRNRTimer: 31}, verbs.MaskAccessFlags|verbs.MaskMinRNRTimer))
 		if a = query(); a.Access != verbs.AccessRemoteRead || a.MinRNRTimer != 31 {
-			s.Errorf("modified in RTS: %+v", a)
+			s.Errorf("modified in RTS: %+v, want access %v and MinRNRTimer 31", a, verbs.AccessRemoteRead)
 		}
 		e.modify(verbs.QPStateSQD)
 		e.inState(verbs.QPStateSQD)
 		s.must(e.qp.Modify(&verbs.QPAttr{Timeout: 9}, verbs.MaskTimeout))
 		e.modify(verbs.QPStateRTS)
 		if a = query(); a.Timeout != 9 {
-			s.Errorf("modified in SQD: %+v", a)
+			s.Errorf("modified in SQD: %+v, want Timeout 9", a)
 		}
 		e.modify(verbs.QPStateErr)
 		e.inState(verbs.QPStateErr)

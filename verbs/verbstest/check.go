@@ -47,7 +47,7 @@ func want[T comparable](s *Side, what string, got, want T) {
 func (s *Side) spin(what string, f func() bool) {
 	for !f() {
 		if s.ctx.Err() != nil {
-			s.Fatalf("in vain: %s", what)
+			s.Fatalf("waited in vain for %s", what)
 		}
 		runtime.Gosched()
 	}
@@ -104,7 +104,7 @@ func paint(b []byte) {
 func (s *Side) untouched(what string, b []byte) {
 	for i, v := range b {
 		if v != guard {
-			s.Errorf("%s: byte %d of %d was touched: %#02x", what, i, len(b), v)
+			s.Errorf("%s: byte %d of %d was touched: %#02x, want %#02x", what, i, len(b), v, guard)
 			return
 		}
 	}

@@ -227,7 +227,7 @@ func (s *Side) next(cq *verbs.CQ) verbs.WC {
 func (e *end) sent(id uint64, op verbs.WCOpcode) verbs.WC {
 	wc := e.next(e.scq)
 	if wc.Status != verbs.WCSuccess {
-		e.Fatalf("work request %d: %v", id, wc.Err())
+		e.Fatalf("work request %d: %v, want success", id, wc.Err())
 	}
 	if wc.ID != id || wc.Op != op || wc.QPN != e.qp.QPN() {
 		e.Fatalf("completion %d, %v, of qp %v; want %d, %v, of qp %v", wc.ID, wc.Op, wc.QPN, id, op, e.qp.QPN())
@@ -243,7 +243,7 @@ func (e *end) received(id uint64, n int) verbs.WC {
 func (e *end) receivedAs(id uint64, n int, op verbs.WCOpcode, flags verbs.WCFlags) verbs.WC {
 	wc := e.next(e.rcq)
 	if wc.Status != verbs.WCSuccess {
-		e.Fatalf("receive %d: %v", id, wc.Err())
+		e.Fatalf("receive %d: %v, want success", id, wc.Err())
 	}
 	if wc.ID != id || wc.Op != op || wc.QPN != e.qp.QPN() || wc.Flags != flags || int(wc.ByteLen) != n {
 		e.Fatalf("receive completion %d, %v, flags %v, of qp %v, %d bytes; want %d, %v, flags %v, of qp %v, %d bytes",
@@ -264,7 +264,7 @@ func (e *end) fails(cq *verbs.CQ, id uint64, statuses ...verbs.WCStatus) {
 		e.Fatalf("completion %d of qp %v with %v; want %d of qp %v with %v", wc.ID, wc.QPN, wc.Status, id, e.qp.QPN(), statuses)
 	}
 	if wc.Err() == nil {
-		e.Errorf("%v has no error", wc.Status)
+		e.Errorf("Err of a completion with %v is nil, want an error", wc.Status)
 	}
 }
 
@@ -298,7 +298,7 @@ func (e *end) inState(want verbs.QPState) {
 func (s *Side) empty(cq *verbs.CQ) {
 	var wcs [1]verbs.WC
 	if n, err := cq.Poll(wcs[:]); n != 0 || err != nil {
-		s.Errorf("a completion that should not be: %+v, %v", wcs[0], err)
+		s.Errorf("completion %+v, %v; want none", wcs[0], err)
 	}
 }
 
