@@ -8,14 +8,14 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// allocs fails the test if f allocates. The race detector's build is left out: its sync.Pool
+// allocs fails the test if f allocates. It skips the test under the race detector, whose sync.Pool
 // throws things away at random.
 func allocs(t *testing.T, what string, f func()) {
 	t.Helper()
 	if raceEnabled {
 		t.Skip("under the race detector")
 	}
-	for range 500 { // what is made once, and grows to its size
+	for range 500 { // until what is made once has been made, and has grown
 		f()
 	}
 	if n := testing.AllocsPerRun(500, f); n != 0 {
@@ -23,7 +23,7 @@ func allocs(t *testing.T, what string, f func()) {
 	}
 }
 
-// TestHotPathAllocs: posting, moving data and polling allocate nothing, whatever the operation.
+// TestHotPathAllocs checks that posting, moving data and polling allocate nothing, for any operation.
 func TestHotPathAllocs(t *testing.T) {
 	x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}})
 	src, dst := x.MR(1<<16), y.MR(1<<16)
@@ -41,7 +41,7 @@ func TestHotPathAllocs(t *testing.T) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d of %d completions have not come", left, len(recvs)+len(sends))
 				}
-				for _, cq := range []*verbs.CQ{y.CQ, x.CQ} { // either end works while it is polled
+				for _, cq := range []*verbs.CQ{y.CQ, x.CQ} { // each end makes progress while it is polled
 					n, err := cq.Poll(wcs)
 					if err != nil {
 						t.Fatal(err)

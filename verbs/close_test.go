@@ -32,8 +32,8 @@ func permute(n int, f func(order []int)) {
 	extend()
 }
 
-// TestCloseInAnyOrder closes the objects of a connected QP in each order that there is. What
-// others depend on refuses, names them, and works as before.
+// TestCloseInAnyOrder closes the objects of a connected QP in each order that there is. An object that
+// others depend on does not close, and its error names them.
 func TestCloseInAnyOrder(t *testing.T) {
 	const device, pd, mr, sendCQ, recvCQ, qp = 0, 1, 2, 3, 4, 5
 	names := []string{"device", "pd", "mr", "send cq", "receive cq", "qp"}
@@ -86,11 +86,11 @@ func TestBusyCounts(t *testing.T) {
 		must(pd.RegMR(make([]byte, 1), 0))(t)
 	}
 	wantErr(t, "close pd", pd.Close(), verbs.ErrBusy, "close pd 1: still in use by mr lkey 0x", ", 6 more: close them first")
-	must(pd.RegMR(make([]byte, 1), 0))(t) // it goes on working
+	must(pd.RegMR(make([]byte, 1), 0))(t) // the PD still works
 }
 
-// TestUseAfterClose: every verb of a closed object, and every verb that makes a dependent of
-// it, is ErrClosed.
+// TestUseAfterClose checks that the verbs of a closed object fail with ErrClosed, and so do the verbs
+// that would make something that depends on it.
 func TestUseAfterClose(t *testing.T) {
 	net := rdmatest.New(t)
 	d := net.Device()
@@ -150,7 +150,7 @@ func TestUseAfterClose(t *testing.T) {
 		wantErr(t, what, f(), verbs.ErrClosed, "pd 1: closed")
 	}
 
-	check(t, cq.Close()) // the failed CreateQP has left nothing
+	check(t, cq.Close()) // the failed CreateQP has left nothing behind
 	check(t, d.Close())
 	for what, f := range map[string]func() error{
 		"query":      func() error { _, err := d.Query(); return err },
@@ -167,7 +167,7 @@ func TestUseAfterClose(t *testing.T) {
 	check(t, live.Close())
 }
 
-// Close ends the calls that block on the object.
+// Close of an object ends the calls that block on it.
 func TestCloseEndsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := device(t)
@@ -200,8 +200,8 @@ func TestCloseEndsWaits(t *testing.T) {
 	})
 }
 
-// A closed QP drops its work without completions, and its peer times out. Completions that
-// are in the CQ already stay there.
+// A closed QP makes no completions of the work that it had, and its peer times out. Completions that are
+// in the CQ already stay there.
 func TestCloseQPWithWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t)
@@ -224,7 +224,7 @@ func TestCloseQPWithWork(t *testing.T) {
 	})
 }
 
-// TestCloseLeaksNothing: objects that are closed are garbage, though their device lives on.
+// TestCloseLeaksNothing checks that closed objects are collected while their device is open.
 func TestCloseLeaksNothing(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()

@@ -41,7 +41,7 @@ func TestWaitEnds(t *testing.T) {
 	})
 }
 
-// A completion that is there already is given even to a context that has ended.
+// Wait returns a completion that is there already, even if its context has ended.
 func TestWaitFindsCompletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t)
@@ -56,8 +56,8 @@ func TestWaitFindsCompletion(t *testing.T) {
 	})
 }
 
-// Several goroutines wait on one CQ: each completion goes to one of them, and none is forgotten,
-// whether completions come one by one or all at once.
+// Several goroutines wait on one CQ. Each completion goes to one of them, and none is lost, whether the
+// completions come one by one or all at once.
 func TestSeveralWaiters(t *testing.T) {
 	for _, burst := range []bool{false, true} {
 		t.Run(fmt.Sprintf("burst=%v", burst), func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestSeveralWaiters(t *testing.T) {
 	}
 }
 
-// A waiter that gives up at the very moment when a completion comes leaves it to the others.
+// A waiter may give up at the moment when a completion comes. The completion then goes to another one.
 func TestWaiterGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t)
@@ -124,7 +124,7 @@ func TestWaiterGivesUp(t *testing.T) {
 			synctest.Wait()
 			go cancel()
 			x.Send(write(1, src.SGE(0, 8), dst.Remote(0)))
-			if <-got == 1 { // the one that was cancelled, and the other still waits
+			if <-got == 1 { // this was the one that is cancelled, so the other still waits
 				cancel()
 				select {
 				case n := <-got:
@@ -186,7 +186,7 @@ func TestNotify(t *testing.T) {
 		if event(y.CQ) {
 			t.Error("a completion from before arming made an event")
 		}
-		take(1) // which is why one polls after arming
+		take(1) // a program that polls after arming finds it
 		sendOne(0)
 		if !event(y.CQ) {
 			t.Error("no event")
@@ -209,7 +209,7 @@ func TestNotify(t *testing.T) {
 		take(2)
 
 		check(t, y.CQ.Notify(true))
-		check(t, y.CQ.Notify(false)) // the wider one holds, in whichever order
+		check(t, y.CQ.Notify(false)) // the wider one holds, in either order
 		check(t, y.CQ.Notify(true))
 		sendOne(0)
 		if !event(y.CQ) {
@@ -227,8 +227,8 @@ func TestNotify(t *testing.T) {
 	})
 }
 
-// A solicited WRITE_WITH_IMM makes an event as a SEND does. Some users of a CQ may wait
-// while others are notified, and waiting alone makes no event.
+// A solicited WRITE_WITH_IMM raises an event, as a solicited SEND does. Some users of a CQ may call Wait
+// while others use Notify. Wait alone raises no event.
 func TestNotifyBesideWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t)
@@ -306,14 +306,14 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestOverrun: a CQ that is full when a completion comes loses it, says so, and takes its QPs
-// with it.
+// TestOverrun checks that a CQ which is full when a completion comes loses it and says so, and that its
+// QPs fail.
 func TestOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t, rdmatest.Options{CQ: 2})
 		src, dst := x.MR(8), y.MR(8)
 		got := make(chan error)
-		check(t, x.CQ.Notify(true)) // an overrun is as good as a failure
+		check(t, x.CQ.Notify(true)) // an overrun counts as a failure
 		for id := range uint64(3) {
 			x.Send(write(id, src.SGE(0, 8), dst.Remote(0)))
 		}
@@ -342,7 +342,7 @@ func TestOverrun(t *testing.T) {
 		if !event(x.CQ) {
 			t.Error("no event for who arms an overrun CQ")
 		}
-		// One that waits when it happens is woken too.
+		// A goroutine that waits when the overrun happens is woken too.
 		check(t, y.CQ.Resize(1))
 		for range 3 {
 			y.Recv(recv(1))
@@ -363,7 +363,7 @@ func TestOverrun(t *testing.T) {
 		for _, c := range []interface{ Close() error }{x.QP, x.CQ, y.QP, y.CQ} {
 			check(t, c.Close())
 		}
-		// The events of what is closed go with it.
+		// Events that concern a closed object are not delivered.
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
 		if e, err := y.Device.NextEvent(ctx); err == nil {

@@ -36,7 +36,7 @@ func TestWCStatusIs(t *testing.T) {
 	}
 }
 
-// The provider's cause is in the text and can be found.
+// The provider's cause is in the text, and errors.Is finds it.
 func TestWCErrorCause(t *testing.T) {
 	wc := verbs.WC{ID: 1, QPN: 2, Status: verbs.WCRetryExceeded, Cause: io.ErrClosedPipe}
 	err := wc.Err()

@@ -30,7 +30,7 @@ func noEvent(t *testing.T, e *rdmatest.Endpoint) {
 	}
 }
 
-// EventCommEst: the first packet came while the QP was in RTR.
+// EventCommEst is raised by the first packet that comes while the QP is in RTR.
 func TestEventCommEst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := rdmatest.New(t)
@@ -53,7 +53,7 @@ func TestEventCommEst(t *testing.T) {
 	})
 }
 
-// EventSQDrained: a QP that was told to drain has done all that it had begun.
+// EventSQDrained is raised when a QP that was taken to SQD has done all that it had begun.
 func TestEventSQDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := rdmatest.New(t, rdmatest.Config{Delay: time.Millisecond})
@@ -97,8 +97,8 @@ func TestEventSQDrained(t *testing.T) {
 	})
 }
 
-// A request that breaks a rule fails at the requester; the responder, which has no work request
-// to fail, has an event.
+// A request that breaks a rule fails at the requester. The responder has no work request that could
+// fail, so its device raises an event.
 func TestEventsOfBadRequests(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -131,7 +131,7 @@ func TestEventsOfBadRequests(t *testing.T) {
 	}
 }
 
-// The events of a closed QP are not delivered any more: a program could have forgotten it.
+// The events of a closed QP are not delivered: the program may know nothing of it any more.
 func TestEventsOfClosedQP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// foreign is a provider's device of a kind that this module does not drive. It stands on a simulated
-// device, says of itself what a test wants, and keeps what the facade hands to it.
+// foreign stands for a device of a kind that this module does not drive. It says of itself what a test
+// wants, and keeps what the facade hands to it. Underneath is a simulated device.
 type foreign struct {
 	verbs.ProviderDevice
 	transport verbs.Transport
@@ -86,7 +86,7 @@ func (p foreignPD) CreateQP(attr *verbs.ProviderQPInitAttr, qp *verbs.QP) (verbs
 	return &foreignQP{ProviderQP: q}, err
 }
 
-// foreignQP takes every change, and keeps the last.
+// foreignQP allows every change, and keeps the last one.
 type foreignQP struct {
 	verbs.ProviderQP
 	state verbs.QPState
@@ -253,7 +253,8 @@ func TestRTROnInfiniBand(t *testing.T) {
 	wantErr(t, "a group's LID", qp.RTR(verbs.Peer{LID: 0xc000}, verbs.Path{}), verbs.ErrInvalid, "LID 0xc000 is no single port's")
 }
 
-// The link layer is that of the path's port, or else of the QP's, and is asked for once a port.
+// The link layer is that of the path's port or, if it has none, of the QP's. Each port is asked for it
+// once.
 func TestLinkLayerOfPort(t *testing.T) {
 	f := &foreign{links: []verbs.LinkLayer{ethernet, infiniband}}
 	d := f.open(t)
@@ -281,7 +282,7 @@ func TestLinkLayerOfPort(t *testing.T) {
 		wantErr(t, "by the path's port", err, verbs.ErrInvalid, "create ah in pd 1: ")
 	}
 	qp, _ := f.qp(t, pd, 2)
-	global.Port = 1 // the path's own port counts more than the QP's
+	global.Port = 1 // the path's own port counts, not the QP's
 	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTR, AH: global, PathMTU: verbs.MTU1024}, rtrMask))
 	global.Port = 3
 	_, err := pd.CreateAH(global)
@@ -291,7 +292,7 @@ func TestLinkLayerOfPort(t *testing.T) {
 	wantErr(t, "Modify", err, verbs.ErrInvalid, "AV: port 3: ports are 1 to 2")
 }
 
-// On InfiniBand a datagram may come without a GRH; the way back is then made of LIDs.
+// On InfiniBand a datagram may come without a GRH. The way back is then made of LIDs.
 func TestAHAttrFromWC(t *testing.T) {
 	f := &foreign{links: []verbs.LinkLayer{infiniband, ethernet}}
 	d := f.open(t)
@@ -327,7 +328,7 @@ func TestAHAttrFromWC(t *testing.T) {
 	wantErr(t, "no such port", err, verbs.ErrNotFound, "no port 3")
 }
 
-// On iWARP a program makes a QP and closes it; in between the connection manager has it.
+// On iWARP a program makes a QP and closes its connection. The connection manager makes the connection.
 func TestIWARP(t *testing.T) {
 	f := &foreign{transport: verbs.TransportIWARP}
 	d := f.open(t)
@@ -380,7 +381,7 @@ func TestDefaultRetryFits(t *testing.T) {
 	}
 }
 
-// A device whose attributes cannot be had says so in every verb.
+// If the attributes of a device cannot be queried, every verb says so.
 func TestNewDeviceQueryFails(t *testing.T) {
 	broken := errors.New("broken")
 	f := &foreign{queryErr: broken}

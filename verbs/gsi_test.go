@@ -60,7 +60,7 @@ func TestClaimService(t *testing.T) {
 	wantErr(t, "a claim at a free GID index", err, verbs.ErrNotFound)
 	release()
 	again := must(g.ClaimService(0, service))(t)
-	release() // does not end the one after it
+	release() // a second time, which does not end the later claim
 	_, err = g.ClaimService(0, service)
 	wantErr(t, "a claim after another's release", err, verbs.ErrBusy)
 	other()
@@ -93,19 +93,19 @@ func TestNoGSI(t *testing.T) {
 	wantErr(t, "the GSI", err, verbs.ErrUnsupported, "QP1")
 }
 
-// NotifyCommEst tells of the peer's first request, whenever it is called.
+// NotifyCommEst tells of the peer's first request, whether it is called before or after the request.
 func TestNotifyCommEst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t)
-		var told []string
+		var heard []string
 		hear := func(qp *verbs.QP, name string) {
 			t.Helper()
-			check(t, qp.NotifyCommEst(func() { told = append(told, name) }))
+			check(t, qp.NotifyCommEst(func() { heard = append(heard, name) }))
 		}
 		want := func(names ...string) {
 			t.Helper()
-			if synctest.Wait(); !slices.Equal(told, names) {
-				t.Errorf("told %q, want %q", told, names)
+			if synctest.Wait(); !slices.Equal(heard, names) {
+				t.Errorf("heard %q, want %q", heard, names)
 			}
 		}
 		hear(y.QP, "taken back")
@@ -122,7 +122,7 @@ func TestNotifyCommEst(t *testing.T) {
 		x.Send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled})
 		x.Done()
 		want("before", "after")
-		// RESET begins anew.
+		// After RESET the next request counts as the first.
 		check(t, y.QP.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
 		hear(y.QP, "reset")
 		check(t, y.QP.Close())

@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestModifyWalk takes a QP through its life twice and looks at it after each step.
+// TestModifyWalk takes a QP through its states twice, and queries it after each step.
 func TestModifyWalk(t *testing.T) {
 	d := device(t)
 	qp := newQP(t, d, verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4})
@@ -97,7 +97,7 @@ func TestModifyRefused(t *testing.T) {
 	}
 }
 
-// TestModifyValues gives RTR and RTS one value out of range each.
+// TestModifyValues gives the changes to RTR and RTS one value out of range at a time.
 func TestModifyValues(t *testing.T) {
 	d := device(t)
 	attr := must(d.Query())(t)
@@ -165,7 +165,7 @@ func TestModifyValues(t *testing.T) {
 			t.Fatalf("%s: went to %v, want it to stay in %v", tt.name, qp.State(), before)
 		}
 	}
-	// What the mask does not name is not looked at.
+	// Attributes that the mask does not name are not looked at.
 	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD, Timeout: 99, PathMTU: 99, Port: 99, DestQPN: 1 << 30}, verbs.MaskState))
 	wantErr(t, "port in SQD", qp.Modify(&verbs.QPAttr{Port: 2}, verbs.MaskPort), verbs.ErrInvalid, "PORT 2")
 }
@@ -249,5 +249,5 @@ func TestCreateQPArguments(t *testing.T) {
 	wantErr(t, "CreateCQ", err, verbs.ErrLimit, "create cq on device sim0: 4194304 entries", "max_cqe", "4194303")
 	wantErr(t, "Resize", cq.Resize(0), verbs.ErrInvalid, "resize cq 1: 0 entries")
 	wantErr(t, "Resize", cq.Resize(1<<22), verbs.ErrLimit, "resize cq 1: 4194304 entries")
-	check(t, pd.Close()) // nothing that failed is left
+	check(t, pd.Close()) // what failed has left nothing behind
 }

@@ -169,7 +169,7 @@ func TestRemoteBounds(t *testing.T) {
 			} else if wc.Status != verbs.WCRemAccessErr {
 				t.Errorf("status %v, want %v", wc.Status, verbs.WCRemAccessErr)
 			}
-			check(t, mr.Close()) // the other end is done with it
+			check(t, mr.Close()) // nothing of the other end's is in flight
 			if !bytes.Equal(backing, want) {
 				t.Errorf("memory is % x, want % x", backing, want)
 			}
@@ -177,8 +177,8 @@ func TestRemoteBounds(t *testing.T) {
 	}
 }
 
-// TestWrongKeys: a key of another PD, a mangled key and a closed region's key open nothing, at
-// either end, and the completion's text says which it was.
+// TestWrongKeys checks that a key of another PD, a mangled key and the key of a closed region open
+// nothing, at either end, and that the completion's text says which of them it was.
 func TestWrongKeys(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
@@ -246,7 +246,7 @@ func TestCloseMRInFlight(t *testing.T) {
 				<-time.After(5 * time.Millisecond / 2) // of the bubble: half-way through
 				if tt.remote {
 					check(t, remote.Close())
-					clear(buf) // under the race detector: nobody else is at it
+					clear(buf) // the race detector would see another goroutine that uses it
 				} else {
 					check(t, local.Close())
 				}
@@ -264,8 +264,8 @@ func TestCloseMRInFlight(t *testing.T) {
 	}
 }
 
-// TestCloseMRUnderWrites: once Close has returned, the buffer is the program's alone. The race
-// detector sees a write that comes after, and here the data would show it.
+// TestCloseMRUnderWrites checks that the buffer belongs to the program alone once Close has returned. A
+// write that comes later would show in the data, and to the race detector.
 func TestCloseMRUnderWrites(t *testing.T) {
 	const size = 1 << 16
 	buf := make([]byte, size)
@@ -289,8 +289,8 @@ func TestCloseMRUnderWrites(t *testing.T) {
 	}
 }
 
-// A closed region and its buffer are garbage; an open one is kept however little the program
-// remembers of it.
+// The buffer of a closed region is collected. That of an open region is kept, even if the program has no
+// reference to either.
 func TestRegionKeepsBuffer(t *testing.T) {
 	pd := must(device(t).AllocPD())(t)
 	collected := make(chan struct{})

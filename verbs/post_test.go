@@ -12,8 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestPostSendRefused gives each work request that PostSend refuses as the third of a list: the
-// two before it are posted and run.
+// TestPostSendRefused posts lists whose third work request is one that PostSend refuses. The two before
+// it are posted, and done.
 func TestPostSendRefused(t *testing.T) {
 	x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 1, MaxSendSGE: 3, MaxInlineData: 8}})
 	src, dst := x.MR(64), y.MR(64)
@@ -95,15 +95,15 @@ func TestPostRecvRefused(t *testing.T) {
 		}
 	}
 	y.Recv(recv(5), recv(6))
-	// A list that is refused for a shape posts what is before it, as far as there is room.
+	// Of a list with a receive that has too many SGEs, the receives before it are posted if there is room.
 	if n, err = y.QP.PostRecv([]verbs.RecvWR{recv(7), {SGList: make([]verbs.SGE, 3)}}); n != 0 {
 		t.Errorf("posted %d, want 0: %v", n, err)
 	}
 	wantErr(t, "PostRecv", err, verbs.ErrQueueFull, "work request 0 of the list: ")
 }
 
-// When a list is too long for the queue, what fits is posted, and an earlier fault of the queue
-// comes before a later one of a work request.
+// When a list is too long for the queue, what fits is posted. If a later work request of the list is
+// wrong as well, the error is that of the queue.
 func TestPostListFillsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1}})
@@ -170,7 +170,7 @@ func TestPostInEachState(t *testing.T) {
 		}
 		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState))
 		post(4, true, true)
-		nothing(t, x) // drained: new work waits
+		nothing(t, x) // in SQD new work waits
 		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTS}, verbs.MaskState))
 		if wc := x.Done(); wc.ID != 4 {
 			t.Errorf("completion %+v, want ID %v", wc, 4)
@@ -193,7 +193,7 @@ func TestPostInEachState(t *testing.T) {
 	})
 }
 
-// RESET drops what is posted without completions, and the QP connects anew.
+// RESET drops what is posted, without completions, and the QP can be connected again.
 func TestResetAndReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
@@ -219,7 +219,7 @@ func TestResetAndReconnect(t *testing.T) {
 	})
 }
 
-// Completions from before RESET that are polled after it free no places of the queue that came after.
+// Completions of work from before RESET, if they are polled after it, free no places in the queue.
 func TestResetForgetsCompletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t, rdmatest.Options{CQ: 16, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1}})
@@ -245,8 +245,8 @@ func TestResetForgetsCompletions(t *testing.T) {
 	})
 }
 
-// A failure flushes the rest of the queue in order, unsignaled work requests as well, and the
-// first completion alone has a cause.
+// A failure flushes the rest of the queue in order, unsignaled work requests included. Only the first
+// completion has a cause.
 func TestFailureFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// modifyTable is the table of ibv_modify_qp as the Linux kernel applies it, written down anew:
-// from and to, then what RC, UC and UD require and allow. "=" is what the type before has.
+// modifyTable is the table of ibv_modify_qp as the Linux kernel applies it, written down a second time:
+// from and to, then what RC, UC and UD require and allow. "=" stands for what the type before has.
 const modifyTable = `
 RESET INIT | PKEY_INDEX PORT ACCESS_FLAGS | = | PKEY_INDEX PORT QKEY
            | - | - | -
@@ -53,7 +53,7 @@ func (c change) String() string {
 	return fmt.Sprintf("%v %s->%s", c.typ, stateNames[c.from], stateNames[c.to])
 }
 
-// attr is what Modify is given for c, of which CheckModify looks at the states alone.
+// attr returns the attributes of c. CheckModify looks at the states alone.
 func (c change) attr() *verbs.QPAttr { return &verbs.QPAttr{State: c.to, CurState: c.from} }
 
 type needs struct{ required, optional verbs.QPAttrMask }
@@ -121,8 +121,7 @@ func eachBit(m verbs.QPAttrMask, f func(one verbs.QPAttrMask, name string)) {
 	}
 }
 
-// TestCheckModify holds every pair of states of every type, and every attribute of each, against
-// the table.
+// TestCheckModify compares every pair of states of every type, with every attribute, with the table.
 func TestCheckModify(t *testing.T) {
 	table := parseModifyTable(t)
 	everything := verbs.QPAttrMask(0)
@@ -172,7 +171,7 @@ func checkRefused(t *testing.T, c change, mask verbs.QPAttrMask, want string) {
 	}
 }
 
-// checkForbidden also holds what the error says is possible against the table.
+// checkForbidden also compares what the error says is possible with the table.
 func checkForbidden(t *testing.T, c change, table map[change]needs) {
 	t.Helper()
 	for _, mask := range []verbs.QPAttrMask{0, verbs.MaskAccessFlags, verbs.MaskSQPSN} {
@@ -195,7 +194,7 @@ func checkForbidden(t *testing.T, c change, table map[change]needs) {
 	}
 }
 
-// Without STATE in the mask the QP stays where it is, which not every state allows.
+// Without STATE in the mask the QP stays in its state. Not every state allows that.
 func TestCheckModifyWithoutState(t *testing.T) {
 	tests := []struct {
 		from verbs.QPState
@@ -210,7 +209,7 @@ func TestCheckModifyWithoutState(t *testing.T) {
 		{verbs.QPStateErr, verbs.MaskTimeout, "ERR->ERR: not allowed: TIMEOUT"},
 	}
 	for _, tt := range tests {
-		// The state in attr counts for nothing without its bit.
+		// Without its bit the state in attr does not count.
 		to, err := verbs.CheckModify(verbs.QPTypeRC, tt.from, &verbs.QPAttr{State: verbs.QPStateSQE}, tt.mask)
 		if to != tt.from || !errorHas(err, tt.want) {
 			t.Errorf("%v with %v: to %v, %v; want %q", tt.from, tt.mask, to, err, tt.want)
@@ -230,7 +229,7 @@ func TestCheckModifyCurState(t *testing.T) {
 	}
 }
 
-// Several faults are told at once, and a type that does not exist has no transitions.
+// One error lists several faults, and a type that does not exist has no transitions.
 func TestCheckModifyTexts(t *testing.T) {
 	_, err := verbs.CheckModify(verbs.QPTypeRC, verbs.QPStateInit, &verbs.QPAttr{State: verbs.QPStateRTR},
 		verbs.MaskState|verbs.MaskAV|verbs.MaskDestQPN|verbs.MaskRQPSN|verbs.MaskMinRNRTimer|verbs.MaskSQPSN|verbs.MaskTimeout)
@@ -279,7 +278,7 @@ RTS SQD    |
 // iwarpLacks are the attributes that iWARP does not have: TCP and the connection manager see to them.
 const iwarpLacks = "PKEY_INDEX QKEY AV ALT_PATH PATH_MTU PATH_MIG_STATE DEST_QPN SQ_PSN RQ_PSN TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER"
 
-// TestCheckModifyIWARP holds every pair of states, and every attribute of each, against the table.
+// TestCheckModifyIWARP compares every pair of states, with every attribute, with the table.
 func TestCheckModifyIWARP(t *testing.T) {
 	allowed := map[[2]verbs.QPState]verbs.QPAttrMask{}
 	for _, line := range strings.Split(strings.TrimSpace(iwarpTable), "\n") {
@@ -330,7 +329,7 @@ func TestCheckModifyIWARP(t *testing.T) {
 	}
 }
 
-// A transport without a table leaves all to its device, but for a wrong CUR_STATE.
+// For a transport without a table everything is allowed but a wrong CUR_STATE.
 func TestCheckModifyUnknownTransport(t *testing.T) {
 	for _, tr := range []verbs.Transport{verbs.TransportUnknown, verbs.TransportUSNIC, verbs.TransportUSNICUDP, verbs.TransportUnspecified} {
 		attr := &verbs.QPAttr{State: verbs.QPStateRTS, CurState: verbs.QPStateInit}

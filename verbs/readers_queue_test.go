@@ -35,14 +35,14 @@ func TestReader512UnsignaledSends(t *testing.T) {
 		if wc := x.Done(); wc.ID != 512 {
 			t.Errorf("completion %+v, want ID %v", wc, 512)
 		}
-		for range 512 { // one poll has freed all 512
+		for range 512 { // the one poll has freed all 512 places
 			check(t, post(quiet))
 		}
 		err := post(quiet)
 		wantErr(t, "the 513th of unsignaled ones", err, verbs.ErrQueueFull, "all 512 work requests in it are unsignaled, so no completion can free them",
 			"set SendSignaled on at least one work request in 512 and poll its completion")
 		nothing(t, x)
-		// Then only the way through ERR or RESET is left, which completes or drops them.
+		// What is left is to go through ERR, which completes them, or RESET, which drops them.
 		check(t, x.QP.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
 		check(t, y.QP.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
 		connect(t, x.QP, y.QP)
@@ -159,8 +159,8 @@ func TestReaderSendBeforeConnect(t *testing.T) {
 	wantErr(t, "RTR again", qp.RTR(peer, verbs.Path{}), verbs.ErrState, "RTR->RTR", "from RTR a QP goes to RTS")
 }
 
-// "… and when the peer is not there?" The completion says so after the retries, which cannot be
-// forgotten: with a timeout of 0, which waits without end, one has asked for it.
+// "… and when the peer is not there?" The completion says so after the retries. A program cannot forget
+// to ask for them: only a timeout of 0 waits without end.
 func TestReaderPeerGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := rdmatest.New(t)

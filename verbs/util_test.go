@@ -115,8 +115,8 @@ func gid(t testing.TB, d *verbs.Device) verbs.GID {
 	return must(d.GID(1, 0))(t).GID
 }
 
-// nothing fails the test if a completion waits. Who calls it has waited for all that
-// could still make one.
+// nothing fails the test if a completion waits. The caller has waited for everything that could still
+// make one.
 func nothing(t testing.TB, e *rdmatest.Endpoint) {
 	t.Helper()
 	var wcs [1]verbs.WC

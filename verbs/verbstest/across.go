@@ -17,18 +17,18 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// envChild makes the test binary the other process of RunAcross, and names its device.
+// envChild is set in the other process of RunAcross. Its value is the name of the device there.
 const envChild = "ADVERB_VERBSTEST_CHILD"
 
-// warmUp is the case that is played before the others.
+// warmUp is the name of the case that is played before the others.
 const warmUp = "rc/ping-pong"
 
-// opener is what Main was given.
+// opener opens devices. It is the argument of Main.
 var opener func(name string) (*verbs.Device, error)
 
-// Main must be called, from TestMain or init, by test binaries that call RunAcross. In the process that
-// RunAcross starts it plays the other side, and does not return. open opens the devices that
-// RunAcross names; verbs.Open does for registered providers.
+// Main must be called, from TestMain or init, by every test binary that calls RunAcross. In the process
+// that RunAcross starts, Main plays side B and does not return. open opens a device that RunAcross
+// names; for registered providers it is verbs.Open.
 func Main(open func(name string) (*verbs.Device, error)) {
 	opener = open
 	name, child := os.LookupEnv(envChild)
@@ -46,8 +46,9 @@ func Main(open func(name string) (*verbs.Device, error)) {
 	os.Exit(0)
 }
 
-// RunAcross is Run with side A in this process, on device a, and side B in another, on device b. They
-// may have one name. Main must have been called. The devices stay open from case to case.
+// RunAcross runs the suite with side A in this process, on device a, and side B in another process, on
+// device b. The two names may be the same. Main must have been called. The devices stay open from one
+// case to the next.
 func RunAcross(t *testing.T, c Config, a, b string) {
 	t.Helper()
 	if opener == nil {
@@ -67,13 +68,13 @@ func RunAcross(t *testing.T, c Config, a, b string) {
 		}
 		r := p.child.play(cs, p.set, p.device)
 		if r.outcome >= stopped && r.outcome != skipped_ {
-			p.end() // what a failure has left behind is no matter of the next case's
+			p.end() // the next case begins without what a failure has left behind
 		}
 		return r
 	})
 }
 
-// pair is two processes with a device each.
+// pair is the two processes of RunAcross, with a device each.
 type pair struct {
 	set    settings
 	a, b   string
@@ -81,8 +82,8 @@ type pair struct {
 	child  *child
 }
 
-// start opens both devices, and has them talk for a while: the first packets between two
-// processes or hosts may be lost or overtake each other, until the way is known.
+// start opens both devices, and has them talk for a while. The first packets between two processes or
+// hosts may be lost, or overtake each other, until each knows the way to the other.
 func (p *pair) start() (err error) {
 	if p.device, err = opener(p.a); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (p *pair) end() error {
 	return err
 }
 
-// line is what the processes tell each other, one a line, in JSON.
+// line is one message between the processes, as JSON on a line of its own.
 type line struct {
 	Start   *start   `json:",omitempty"` // to the child
 	Message *message `json:",omitempty"` // both ways
@@ -124,7 +125,7 @@ type final struct {
 	Lines   []string
 }
 
-// lineWriter writes lines from several goroutines.
+// lineWriter writes lines. Several goroutines may use it.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -141,7 +142,7 @@ func (w *lineWriter) write(l line) error {
 	return err
 }
 
-// child is the other process, as this one sees it.
+// child is the other process of RunAcross, as this one sees it.
 type child struct {
 	cmd    *exec.Cmd
 	in     io.Closer
@@ -171,7 +172,7 @@ func startChild(device string) (*child, error) {
 	return c, c.cmd.Start()
 }
 
-// end lets the process go: it ends when its standard input does.
+// end closes the standard input of the process, upon which the process ends, and waits for that.
 func (c *child) end() error {
 	if c.gone {
 		return nil
@@ -197,7 +198,7 @@ func (c *child) play(cs Case, set settings, d *verbs.Device) result {
 	return mine.and(<-theirs)
 }
 
-// listen gives a the child's messages until its result comes.
+// listen hands the child's messages to a, until the child's result comes.
 func (c *child) listen(a *Side) result {
 	for {
 		var l line
@@ -214,7 +215,7 @@ func (c *child) listen(a *Side) result {
 	}
 }
 
-// serve plays side B of the cases that come in, on d.
+// serve plays side B, on d, of each case that r asks for, and writes what happens to w.
 func serve(d *verbs.Device, r io.Reader, w io.Writer) error {
 	known := map[string]Case{}
 	for _, cs := range Cases() {

@@ -18,7 +18,7 @@ func cmpSwap(id uint64, at verbs.RemoteAddr, compare, swap uint64, old verbs.SGE
 
 const (
 	atomicRounds = 500     // of each QP
-	ownAdditions = 100_000 // of the program, meanwhile
+	ownAdditions = 100_000 // of the program, at the same time
 )
 
 var atomicCases = []Case{
@@ -50,7 +50,7 @@ var atomicCases = []Case{
 			want(s, "the word behind", mr.Load64(16), 0)
 		},
 	},
-	// Two QPs, and the program itself where the device promises that, count in one word.
+	// Two QPs add to one word. So does the program itself, if the device promises ATOMIC_GLOB.
 	{
 		Name: "rc/atomics add up", Needs: Atomics,
 		A: func(s *Side) {
@@ -102,7 +102,7 @@ var atomicCases = []Case{
 			want(s, "sum", mr.Load64(0), sum)
 		},
 	},
-	// Compare-and-swap takes a lock for one at a time.
+	// A lock that is taken by compare-and-swap has one owner at a time.
 	{
 		Name: "rc/compare and swap as a lock", Needs: Atomics,
 		A: func(s *Side) { lockers(s, false) },
@@ -110,11 +110,12 @@ var atomicCases = []Case{
 	},
 }
 
-// lockers has both sides count in a word of B's that a lock in another word guards, by READ and WRITE.
+// lockers has both sides count in a word of B's, by READ and WRITE. Another word is the lock that guards
+// it.
 func lockers(s *Side, owner bool) {
 	const rounds = 50
 	e := s.connect(setup{})
-	self := s.newEnd(setup{pd: e.pd}) // B counts through its own device too
+	self := s.newEnd(setup{pd: e.pd}) // through it B reaches its own memory
 	self.to, self.mtu = self.self(), s.activeMTU().Bytes()
 	self.rtr()
 	self.rts()

@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// cmConns is how many connections a case makes at a time.
+// cmConns is how many connections each side makes at the same time.
 const cmConns = 32
 
 // cmQP is a small QP with its own CQs.
@@ -48,7 +48,7 @@ func (c *cm) closed(id *rdmacm.ID) {
 	}
 }
 
-// next returns the next event, of the type that is due.
+// next returns the next event. It must be of type due.
 func (c *cm) next(due rdmacm.EventType) rdmacm.Event {
 	ev, err := c.ch.Next(c.Context())
 	c.must(err)
@@ -61,7 +61,7 @@ func (c *cm) next(due rdmacm.EventType) rdmacm.Event {
 	return ev
 }
 
-// listen listens on any port, and tells the other side.
+// listen listens on any free port, and tells the other side which it is.
 func (c *cm) listen(ps rdmacm.PortSpace) *rdmacm.ID {
 	id := c.id(ps)
 	c.must(id.BindAddr(c.addr(0)))
@@ -70,7 +70,7 @@ func (c *cm) listen(ps rdmacm.PortSpace) *rdmacm.ID {
 	return id
 }
 
-// listening learns where the other side listens.
+// listening returns the address that the other side listens on.
 func (c *cm) listening() netip.AddrPort { return Exchange(c.Side, netip.AddrPort{}) }
 
 // routed returns an ID that can connect to the other side.
@@ -91,7 +91,7 @@ func (c *cm) connect(to netip.AddrPort, p *rdmacm.ConnParam) *rdmacm.ID {
 	return id
 }
 
-// requested takes the other side's request, with a receive of n bytes posted.
+// requested waits for the other side's request, and posts a receive of n bytes.
 func (c *cm) requested(n int) (rdmacm.Event, *verbs.MR) {
 	ev := c.next(rdmacm.EventConnectRequest)
 	c.must(ev.ID.CreateQP(nil, cmQP))
@@ -124,7 +124,7 @@ func (c *cm) send(id *rdmacm.ID, mr *verbs.MR, n int) {
 	c.done(id.QP().SendCQ())
 }
 
-// private checks private data, which comes filled up with zeros.
+// private checks private data. It comes filled up with zeros.
 func (c *cm) private(got []byte, want string, length int) {
 	if len(got) != length || !bytes.Equal(got, append([]byte(want), make([]byte, length-len(want))...)) {
 		c.Errorf("private data: got %q, want %q and zeros, %d bytes", got, want, length)
@@ -206,7 +206,7 @@ var cmCases = []Case{
 			Exchange(s, b)
 		},
 	},
-	// Nobody listens; somebody does, and says no.
+	// A connection is refused if nobody listens, and if the listener rejects it.
 	{
 		Name: "cm/refused", Needs: CM,
 		A: func(s *Side) {
@@ -229,13 +229,13 @@ var cmCases = []Case{
 			s.must(c.next(rdmacm.EventConnectRequest).ID.Reject([]byte("no")))
 		},
 	},
-	// Both ends connect to each other, and all disconnect, at a time.
+	// Both sides make connections to each other at the same time, and then all disconnect.
 	{
 		Name: "cm/many at a time", Needs: CM,
 		A: func(s *Side) { manyAtATime(s) },
 		B: func(s *Side) { manyAtATime(s) },
 	},
-	// A UD service is looked up and answers; another one refuses.
+	// A UD service is looked up by its port, and a datagram reaches it.
 	{
 		Name: "cm/datagrams", Needs: CM | UD,
 		A: func(s *Side) {
@@ -266,7 +266,7 @@ var cmCases = []Case{
 			want(s, "datagram", string(mr.Bytes()[verbs.GRHSize:][:8]), "datagram")
 		},
 	},
-	// A port has one listener, and is free again when that has gone.
+	// A port has one listener. It is free again when the listener has closed.
 	{
 		Name: "cm/port in use", Needs: CM,
 		A: func(s *Side) {
@@ -292,7 +292,7 @@ var cmCases = []Case{
 	},
 }
 
-// manyAtATime makes connections to the other side while it makes as many to this one.
+// manyAtATime makes connections to the other side, which makes as many to this one.
 func manyAtATime(s *Side) {
 	c := s.cm()
 	l := c.id(rdmacm.PortSpaceTCP)
@@ -319,7 +319,7 @@ func manyAtATime(s *Side) {
 			s.must(ev.ID.Accept(nil))
 		case rdmacm.EventEstablished:
 			if open[ev.ID] = true; len(open) == 2*cmConns {
-				for id := range open { // both sides do, at about the same time
+				for id := range open { // both sides do so at about the same time
 					s.must(id.Disconnect())
 				}
 			}

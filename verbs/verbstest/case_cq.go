@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// spinNext is next without Wait, which would arm the CQ.
+// spinNext returns the next completion, as next does, but does not arm the CQ.
 func (s *Side) spinNext(cq *verbs.CQ) (wc verbs.WC) {
 	var wcs [1]verbs.WC
 	s.spin("a completion", func() bool {
@@ -27,7 +27,7 @@ func (s *Side) notified(cq *verbs.CQ) {
 	}
 }
 
-// silent fails the case if the CQ has raised an event, on devices whose events are exact.
+// silent fails the case if the CQ has raised an event. It looks only on devices with ExactEvents.
 func (s *Side) silent(cq *verbs.CQ, what string) {
 	if !s.has(ExactEvents) {
 		return
@@ -39,7 +39,7 @@ func (s *Side) silent(cq *verbs.CQ, what string) {
 	}
 }
 
-// sender is side A of cases that look at B's CQ: B says what to send.
+// sender is side A of the cases that look at B's CQ. It sends what B orders.
 func sender(s *Side) {
 	e := s.connect(setup{})
 	for {
@@ -60,7 +60,7 @@ func sender(s *Side) {
 }
 
 type order struct {
-	Send  int // messages; 0 ends it
+	Send  int // messages; 0 ends the case
 	Flags verbs.SendFlags
 	Write bool
 }
@@ -142,18 +142,18 @@ var cqCases = []Case{
 			}
 			Exchange(s, order{})
 
-			// Who waits for a CQ that closes is told.
+			// Close of a CQ ends the Wait of other goroutines.
 			cq := s.createCQ(1)
-			told := make(chan error)
+			waited := make(chan error)
 			go func() {
 				_, err := cq.Wait(s.ctx, make([]verbs.WC, 1))
-				told <- err
+				waited <- err
 			}()
 			s.must(cq.Close())
-			s.wantErr("Wait for a closed CQ", <-told, verbs.ErrClosed)
+			s.wantErr("Wait for a closed CQ", <-waited, verbs.ErrClosed)
 		},
 	},
-	// Completions stay, in their order, when the queue gets another size.
+	// Resize keeps the completions that wait, in their order.
 	{
 		Name: "cq/resize", Needs: ResizeCQ | ExactEvents, // the events tell when a completion has come
 		A: func(s *Side) {
@@ -173,7 +173,7 @@ var cqCases = []Case{
 			for id := range next {
 				e.sent(id, verbs.WCRDMAWrite)
 			}
-			put(3) // which wrap around in a ring of 4
+			put(3) // in a ring of 4 they wrap around
 			if err := cq.Resize(1); err == nil && cq.Cap() < 3 {
 				s.Errorf("Resize to %d with 3 completions waiting, want room for them or an error", cq.Cap())
 			} else if err != nil {
@@ -198,7 +198,7 @@ var cqCases = []Case{
 			Exchange(s, e.mr(8).Remote(0))
 		},
 	},
-	// A completion that finds no room is lost, and the queue and its QPs fail, loudly.
+	// A completion that finds no room is lost. The queue says so, by events and by Poll, and its QP fails.
 	{
 		Name: "cq/overflow", Needs: OverrunStatus,
 		A: func(s *Side) {

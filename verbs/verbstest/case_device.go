@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// both is a case that each side plays on its own device, alone.
+// both makes a case that each side plays alone, on its own device.
 func both(name string, needs Capability, f func(*Side)) Case {
 	return Case{Name: name, Needs: needs, A: f, B: f}
 }

@@ -2,9 +2,9 @@ package verbstest
 
 import "github.com/adverb-rdma/adverb/verbs"
 
-// refused is a request of A that B's device refuses because of the region, or the QP, that it aims at: the
-// requester gets one of statuses, both QPs go to ERR with all that is posted, and B's program
-// hears of it by an event.
+// refused makes a case in which B's device refuses a request of A, for the region or for the QP that the
+// request is for. The work request at A must fail with one of statuses. Both QPs go to ERR, and all that
+// is posted to them is flushed. B's device raises an event, if it promises one.
 func refused(name string, needs Capability, o setup, region verbs.Access, wr func(to verbs.RemoteAddr, n int, local verbs.SGE) verbs.SendWR, statuses ...verbs.WCStatus) Case {
 	const n = 64
 	return Case{
@@ -14,7 +14,7 @@ func refused(name string, needs Capability, o setup, region verbs.Access, wr fun
 			local := e.filled(n, 2)
 			to := Exchange(s, verbs.RemoteAddr{})
 			bad := wr(to, n, local.SGE(0, n))
-			bad.ID, bad.Flags = 1, 0 // a failure is told of even where a success is not
+			bad.ID, bad.Flags = 1, 0 // a failure makes a completion although it is not signaled
 			e.send(bad, unsignaled(send(2)), send(3))
 			e.failed(1, statuses...)
 			e.flushed(2, 3)
@@ -62,7 +62,7 @@ var errorCases = []Case{
 	refused("rc/error: write to a region without access", 0, setup{}, everything&^verbs.AccessRemoteWrite, writeAll, verbs.WCRemAccessErr),
 	refused("rc/error: read of a region without access", 0, setup{}, everything&^verbs.AccessRemoteRead, readAll, verbs.WCRemAccessErr),
 	refused("rc/error: atomic in a region without access", Atomics, setup{}, everything&^verbs.AccessRemoteAtomic, addOne, verbs.WCRemAccessErr),
-	// Devices differ in what they call it when it is the QP that does not allow it.
+	// If the QP does not allow a request, devices differ in the status that the requester gets.
 	refused("rc/error: write to a QP without access", 0, setup{access: everything &^ verbs.AccessRemoteWrite}, everything, writeAll, verbs.WCRemInvReqErr, verbs.WCRemAccessErr),
 	refused("rc/error: read by a QP without access", 0, setup{access: everything &^ verbs.AccessRemoteRead}, everything, readAll, verbs.WCRemInvReqErr, verbs.WCRemAccessErr),
 	refused("rc/error: atomic by a QP without access", Atomics, setup{access: everything &^ verbs.AccessRemoteAtomic}, everything, addOne, verbs.WCRemInvReqErr, verbs.WCRemAccessErr),
@@ -102,7 +102,7 @@ var errorCases = []Case{
 			s.untouched("behind the receive", in.Bytes()[2*e.mtu:])
 		},
 	},
-	// A bad SGE of a send is the sender's affair alone.
+	// A bad SGE of a send fails at the sender alone; the peer's QP lives on.
 	{
 		Name: "rc/error: bad lkey of a send",
 		A: func(s *Side) {
@@ -175,7 +175,7 @@ var errorCases = []Case{
 			}
 		},
 	},
-	// Without a receive, and with no retries, a message fails at the sender, and only there.
+	// A message that finds no receive, and is not retried, fails at the sender alone.
 	{
 		Name: "rc/error: no receive",
 		A: func(s *Side) {
@@ -192,7 +192,7 @@ var errorCases = []Case{
 			e.inState(verbs.QPStateRTS)
 		},
 	},
-	// A QPN that nobody has does not answer.
+	// A request to a QPN that does not exist fails for lack of an answer.
 	{
 		Name: "rc/error: no such QP",
 		A: func(s *Side) {
@@ -212,7 +212,7 @@ var errorCases = []Case{
 			s.Barrier()
 		},
 	},
-	// ERR flushes everything, each queue in its order, and RESET makes the QP new.
+	// In ERR each queue is flushed in its order. After RESET the QP works as a new one.
 	{
 		Name: "rc/error: flush and start anew",
 		A: func(s *Side) {

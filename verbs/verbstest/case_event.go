@@ -8,7 +8,7 @@ import (
 )
 
 var eventCases = []Case{
-	// A QP in RTR tells when the first message has come, and may go to RTS on it.
+	// A QP in RTR raises an event when the first message has come. Its program may then take it to RTS.
 	{
 		Name: "event/communication established",
 		A: func(s *Side) {
@@ -34,7 +34,7 @@ var eventCases = []Case{
 			e.sent(2, verbs.WCSend)
 		},
 	},
-	// In SQD a send queue finishes what it has begun, says so, and goes on in RTS.
+	// In SQD a send queue finishes what it has begun, and raises an event. In RTS it goes on.
 	{
 		Name: "event/send queue drained",
 		A: func(s *Side) {
@@ -54,21 +54,21 @@ var eventCases = []Case{
 			e.send(write(1, to, src.SGE(0, 64<<10)), write(2, to, src.SGE(0, 64<<10)))
 			drain()
 			e.send(write(3, to.Add(64<<10), src.SGE(0, 8))) // waits for RTS
-			for range 3 {                                   // what went by another QP meanwhile
+			for range 3 {                                   // by another QP, which shows that 3 waits
 				other.send(read(4, to.Add(64<<10), back.SGE(0, 8)))
 				other.sent(4, verbs.WCRDMARead)
 				s.same("written in SQD", back.Bytes(), make([]byte, 8))
 			}
 			s.Barrier()
-			e.recv(recv(5)) // the receive queue is as alive as ever
+			e.recv(recv(5)) // the receive queue works in SQD too
 			s.Barrier()
 			e.received(5, 0)
 			e.modify(verbs.QPStateRTS)
-			// Work requests 1 and 2 may have been done before SQD or by the drain, or have waited.
+			// Work requests 1 and 2 were done before SQD, while it drained, or after it.
 			e.sent(1, verbs.WCRDMAWrite)
 			e.sent(2, verbs.WCRDMAWrite)
 			e.sent(3, verbs.WCRDMAWrite)
-			drain() // with nothing to do, once more
+			drain() // with nothing to do
 			s.Barrier()
 		},
 		B: func(s *Side) {

@@ -13,7 +13,7 @@ var loadCases = []Case{
 	{Name: "rc/ping-pong", A: func(s *Side) { pingPong(s, true) }, B: func(s *Side) { pingPong(s, false) }},
 	{Name: "rc/stream both ways", A: stream, B: stream},
 	{Name: "rc/32 QPs at once", A: crowd, B: crowd},
-	// As many READs as the QPs allow are under way, and each brings what is its own.
+	// More READs are posted than the QPs allow at a time, and each brings its own data.
 	{
 		Name: "rc/outstanding reads",
 		A: func(s *Side) {
@@ -54,7 +54,7 @@ var loadCases = []Case{
 	{Name: "rc/one-sided both ways", A: oneSided, B: oneSided},
 }
 
-// pingPong sends a counter to and fro.
+// pingPong sends a counter to the other side, which sends it back.
 func pingPong(s *Side, first bool) {
 	const rounds = 1000
 	e := s.connect(setup{cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
@@ -86,7 +86,7 @@ func pingPong(s *Side, first bool) {
 	}
 }
 
-// stream sends messages of many sizes and receives the other side's, as fast as they come.
+// stream sends messages of many sizes, and receives the other side's, both as fast as it can.
 func stream(s *Side) {
 	const messages, depth, size = 1000, 16, 9000
 	e := s.connect(setup{cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1}})
@@ -98,7 +98,7 @@ func stream(s *Side) {
 	}
 	s.Barrier()
 	var wg sync.WaitGroup
-	wg.Go(func() { // whose Fatalf is cancel: the script may only end in its own goroutine
+	wg.Go(func() { // it fails by cancel, since Fatalf belongs to the script's goroutine
 		done := 0
 		take := func() bool {
 			var wcs [1]verbs.WC
@@ -139,7 +139,7 @@ func stream(s *Side) {
 	s.must(context.Cause(s.ctx))
 }
 
-// crowd has 32 QPs on one CQ exchange messages, each with its counterpart.
+// crowd has 32 QPs, which share their CQs, exchange messages with the other side's 32.
 func crowd(s *Side) {
 	const qps, rounds, size = 32, 8, 5000
 	pd := s.allocPD()
@@ -180,7 +180,7 @@ func crowd(s *Side) {
 	}
 }
 
-// oneSided writes to the other side's memory and reads back, while that does the same.
+// oneSided writes to the other side's memory and reads it back. The other side does the same.
 func oneSided(s *Side) {
 	const n, rounds = 20_000, 20
 	e := s.connect(setup{})

@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// multicastQPN is where datagrams to a group are sent to.
+// multicastQPN is the QPN that datagrams to a multicast group are sent to.
 const multicastQPN verbs.QPN = 0xffffff
 
 // group returns a multicast group of the GID's IP version. Hardly anybody else uses it at the time.
@@ -27,7 +27,7 @@ func (e *end) attach(g peer) {
 		e.Unsupported(Multicast, errors.New("on InfiniBand a group has a LID too, which the subnet manager gives"))
 	}
 	err := e.qp.AttachMcast(g.GID)
-	if errors.Is(err, errors.ErrUnsupported) { // the network's word
+	if errors.Is(err, errors.ErrUnsupported) { // from the network underneath
 		err = errors.Join(verbs.ErrUnsupported, err)
 	}
 	e.need(Multicast, err)
@@ -35,7 +35,7 @@ func (e *end) attach(g peer) {
 }
 
 var multicastCases = []Case{
-	// A group's datagrams come to all that are attached, the sender too, for as long as they are.
+	// A datagram to a group comes to every QP that is attached to it, the sender's included.
 	{
 		Name: "ud/multicast", Needs: UD | Multicast,
 		A: func(s *Side) {
@@ -53,7 +53,7 @@ var multicastCases = []Case{
 			want(s, "immediate", e.datagramFrom(me, 1, 500, verbs.WCFlagWithImm).Imm, 1)
 			s.checkGRH(in.Bytes(), me.GID, g.GID)
 			s.verify("own datagram", in.Bytes()[verbs.GRHSize:][:500], 1)
-			s.Barrier() // the other side has had it too, and has left the group
+			s.Barrier() // the other side has received it too, and has left the group
 			e.send(g.datagram(ah, sendImm(2, 2)))
 			e.sent(2, verbs.WCSend)
 			want(s, "immediate", e.datagramFrom(me, 2, 0, verbs.WCFlagWithImm).Imm, 2)
@@ -75,13 +75,13 @@ var multicastCases = []Case{
 			s.verify("payload", in.Bytes()[verbs.GRHSize:][:500], 1)
 			s.must(e.qp.DetachMcast(g.GID))
 			s.Barrier()
-			// Unicast goes on; the group's second datagram, which was sent before, is none of ours.
+			// Other datagrams still come. The second one to the group, which was sent before, does not.
 			want(s, "immediate", e.datagramFrom(e.to, 2, 0, verbs.WCFlagWithImm).Imm, 3)
 			e.send(e.to.datagram(e.addressOf(e.to), sendImm(5, 4, in.SGE(0, 10))))
 			e.sent(5, verbs.WCSend)
 		},
 	},
-	// Several QPs of a device get a copy each.
+	// Each QP of a device that is attached gets a copy.
 	{
 		Name: "ud/multicast to many QPs", Needs: UD | Multicast,
 		A: func(s *Side) {

@@ -4,7 +4,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// addressed is a region that B registers in a way of its own and A writes to and reads from.
+// addressed makes a case in which A writes to a region of B and reads from it. register is how B
+// registers the region.
 func addressed(name string, register func(e *end, n int) *verbs.MR, check func(s *Side, mr *verbs.MR)) Case {
 	const n = 10_001
 	return Case{
@@ -31,7 +32,7 @@ func addressed(name string, register func(e *end, n int) *verbs.MR, check func(s
 			check(s, mr)
 			want(s, "length", mr.Len(), n)
 			paint(mr.Bytes())
-			e.recv(recv(3, mr.SGE(7, 500))) // local use has the same addresses
+			e.recv(recv(3, mr.SGE(7, 500))) // SGEs use the same addresses
 			e.see()
 			Exchange(s, mr.Remote(0))
 			e.received(3, 500)
@@ -65,7 +66,7 @@ var mrCases = []Case{
 		e.must(err)
 		return mr
 	}, func(s *Side, mr *verbs.MR) { want(s, "address", mr.Addr(), 0x7654_3210_0000) }),
-	// Several regions over one memory live and die by themselves.
+	// Of two regions over the same memory, one works on when the other is closed.
 	{
 		Name: "mr/overlapping",
 		A: func(s *Side) {
@@ -94,7 +95,7 @@ var mrCases = []Case{
 			}
 		},
 	},
-	// A region closes amid writes. Once Close has returned nothing changes its memory.
+	// A region is closed while a peer writes to it. After Close has returned its memory does not change.
 	{
 		Name: "mr/close in flight",
 		A: func(s *Side) {
@@ -126,7 +127,7 @@ var mrCases = []Case{
 			const n = 64 << 10
 			for range 3 {
 				e := s.connect(setup{})
-				buf := make([]byte, n) // a program's own: allocated memory goes with its region
+				buf := make([]byte, n) // not AllocMR's memory, which goes with the region
 				mr, err := e.pd.RegMR(buf, everything)
 				s.must(err)
 				s.closeLater(mr)
@@ -213,8 +214,9 @@ var mrCases = []Case{
 	}),
 }
 
-// reregCase has A write to a region of B that rereg has changed so that this is possible. With
-// elsewhere the region begins in a PD that is not the QP's.
+// reregCase makes a case in which A writes to a region of B. The region is registered with the access
+// before and, if elsewhere is true, in another PD than the QP's; rereg then changes what keeps A from
+// writing to it.
 func reregCase(name string, before verbs.Access, elsewhere bool, rereg func(s *Side, e *end, mr *verbs.MR)) Case {
 	return Case{
 		Name: name, Needs: Rereg,

@@ -17,7 +17,7 @@ func (e *end) allocMW(t verbs.MWType) *verbs.MW {
 	return mw
 }
 
-// bindable is a region for windows.
+// bindable makes a region that windows can be bound to. Its own key opens nothing.
 func (e *end) bindable() *verbs.MR {
 	mr := e.allocMR(e.pd, mwRegion, verbs.AccessLocalWrite|verbs.AccessMWBind)
 	fill(mr.Bytes(), 1)
@@ -28,14 +28,14 @@ func window(mw *verbs.MW, mr *verbs.MR, access verbs.Access) verbs.MWBind {
 	return verbs.MWBind{MW: mw, MR: mr, Addr: mr.Addr() + mwOff, Length: mwSize, Access: access}
 }
 
-// bind1 binds a window of type 1, and returns how a peer names its first byte.
+// bind1 binds a window of type 1, and returns the address of its first byte for a peer.
 func (e *end) bind1(b verbs.MWBind) verbs.RemoteAddr {
 	e.must(e.qp.BindMW(verbs.SendWR{ID: 7, Flags: verbs.SendSignaled}, b))
 	e.sent(7, verbs.WCBindMW)
 	return verbs.RemoteAddr{VA: b.Addr, RKey: b.MW.RKey()}
 }
 
-// use is what a guest tries with a window.
+// use says what guest is to try with a window.
 type use struct {
 	At     verbs.RemoteAddr
 	Read   bool
@@ -46,7 +46,7 @@ type use struct {
 	End    bool
 }
 
-// guest is side A of the cases: it tries what B's script says and reconnects after each failure.
+// guest is side A of the cases. It tries what B's script says, and connects anew after each failure.
 func guest(s *Side) {
 	pd := s.allocPD()
 	connect := func() [2]*end { return [2]*end{s.connect(setup{pd: pd}), s.connect(setup{pd: pd})} }
@@ -85,7 +85,7 @@ func guest(s *Side) {
 	}
 }
 
-// host is side B: it has two QPs to guest's.
+// host is side B, whose two QPs are connected to guest's.
 type host struct {
 	*Side
 	pd   *verbs.PD
@@ -118,7 +118,7 @@ func (h *host) reads(at verbs.RemoteAddr, n int) []byte {
 	return Exchange(h.Side, []byte(nil))
 }
 
-// refuses has the guest try what must fail, and connects anew.
+// refuses has the guest try what must be refused, and connects anew.
 func (h *host) refuses(u use) {
 	u.Wants, u.Renew = verbs.WCRemAccessErr, true
 	Exchange(h.Side, u)
@@ -133,7 +133,8 @@ func (h *host) refuses(u use) {
 
 func (h *host) done() { Exchange(h.Side, use{End: true}) }
 
-// onlyWritten verifies that of the region only the bytes [off, off+n) have changed, to seed 2's.
+// onlyWritten fails the case unless the bytes [off, off+n) of the region are those of seed 2, and all
+// others those of seed 1.
 func (s *Side) onlyWritten(mr *verbs.MR, off, n int) {
 	w := make([]byte, mr.Len())
 	fill(w, 1)
@@ -175,7 +176,7 @@ var mwCases = []Case{
 			h.refuses(use{At: at, Len: 8, Read: true})
 			h.writes(at, 8)
 			s.onlyWritten(mr, mwOff, 8)
-			// It belongs to the PD: any QP of it will do.
+			// Any QP of the PD may use it.
 			Exchange(s, use{At: at, Len: 16, Second: true})
 			s.Barrier()
 			h.ends[1].see()
@@ -184,7 +185,7 @@ var mwCases = []Case{
 			s.must(mw.Close())
 		},
 	},
-	// Binding anew changes the key, and takes the old one back. Length 0 unbinds.
+	// When a window is bound again it gets another key, and the old key ends. Length 0 unbinds it.
 	{
 		Name: "mw/type 1: rebind", Needs: MWType1, A: guest,
 		B: func(s *Side) {
@@ -207,7 +208,7 @@ var mwCases = []Case{
 			h.done()
 		},
 	},
-	// A region does not close, nor a PD, under a window.
+	// A region with a window does not close, and neither does a PD with one.
 	{
 		Name: "mw/type 1: closing", Needs: MWType1, A: guest,
 		B: func(s *Side) {
@@ -216,7 +217,7 @@ var mwCases = []Case{
 			at := h.ends[0].bind1(window(mw, mr, rw))
 			s.wantErr("close a region with a window", mr.Close(), verbs.ErrBusy)
 			s.wantErr("close a PD with a window", h.pd.Close(), verbs.ErrBusy)
-			h.writes(at, 8) // all is as before
+			h.writes(at, 8) // everything still works
 			s.onlyWritten(mr, mwOff, 8)
 			s.must(mw.Close())
 			h.refuses(use{At: at, Len: 16})
@@ -247,13 +248,13 @@ var mwCases = []Case{
 				case 2: // a write window of a region that is read only
 					b.MR = s.allocMR(e.pd, mwRegion, verbs.AccessMWBind)
 					b.Addr = b.MR.Addr()
-				case 3: // access that is no peer's: refused at once
+				case 3: // local access, which is refused at once
 					b.Access |= verbs.AccessLocalWrite
 				}
 				err := e.qp.BindMW(verbs.SendWR{ID: 1}, b)
 				if i == 3 {
 					s.wantErr("bind with local access", err, verbs.ErrInvalid)
-				} else if err == nil { // devices find out when they post or when they do it
+				} else if err == nil { // some devices find out by the post, others later
 					e.failed(1, verbs.WCMWBindErr)
 				} else {
 					s.wantErr("bind", err, verbs.ErrInvalid)

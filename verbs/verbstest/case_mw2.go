@@ -2,13 +2,13 @@ package verbstest
 
 import "github.com/adverb-rdma/adverb/verbs"
 
-// bindOf is a work request that binds a window of type 2 under the next key.
+// bindOf returns the work request of a bind. The window is of type 2.
 func bindOf(id uint64, b *verbs.MWBind) verbs.SendWR {
 	b.RKey = verbs.IncRKey(b.MW.RKey())
 	return verbs.SendWR{ID: id, Op: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: b}
 }
 
-// bind2 binds a window of type 2, and returns how a peer names its first byte.
+// bind2 binds a window of type 2, and returns the address of its first byte for a peer.
 func (e *end) bind2(b verbs.MWBind) verbs.RemoteAddr {
 	e.send(bindOf(7, &b))
 	e.sent(7, verbs.WCBindMW)
@@ -35,7 +35,7 @@ var mw2Cases = []Case{
 			h.writes(at, mwSize)
 			s.onlyWritten(mr, mwOff, mwSize)
 			s.same("read through the window", h.reads(at, mwSize), mr.Bytes()[mwOff:mwOff+mwSize])
-			// It belongs to the QP that bound it: no other may use it.
+			// Only the QP that bound it may use it.
 			h.refuses(use{At: at, Len: 8, Second: true})
 			s.must(mw.Close())
 
@@ -52,7 +52,7 @@ var mw2Cases = []Case{
 			h.done()
 		},
 	},
-	// What LOCAL_INV takes back is gone; the window can be bound again, under another key.
+	// LOCAL_INV ends the key of a window. The window can then be bound again, with another key.
 	{
 		Name: "mw/type 2: invalidate and rebind", Needs: MWType2, A: guest,
 		B: func(s *Side) {
@@ -78,7 +78,7 @@ var mw2Cases = []Case{
 			h.done()
 		},
 	},
-	// A bind, a message that gives the key away and the invalidation are done in the order of posting.
+	// A bind, the message that gives its key away, and the invalidation are done in the order of posting.
 	{
 		Name: "mw/type 2: posted in a list", Needs: MWType2,
 		A: func(s *Side) {
@@ -112,7 +112,7 @@ var mw2Cases = []Case{
 			s.must(mr.Close())
 		},
 	},
-	// A peer gives a window back with its message.
+	// A message of a peer (SEND_WITH_INV) ends the key of a window.
 	{
 		Name: "mw/type 2: send with invalidate", Needs: MWType2,
 		A: func(s *Side) {
@@ -152,14 +152,14 @@ var mw2Cases = []Case{
 			s.must(mr.Close()) // both keys are taken back
 		},
 	},
-	// What is no window of this QP's cannot be invalidated from afar.
+	// A peer cannot invalidate a key that is not of a window of this QP.
 	{
 		Name: "mw/type 2: send with a bad invalidate", Needs: MWType2,
 		A: func(s *Side) {
 			e := s.connect(setup{retry: quick})
 			key := Exchange(s, verbs.RKey(0))
 			e.send(verbs.SendWR{ID: 1, Op: verbs.OpSendWithInv, InvalidateRKey: key})
-			wc := s.next(e.scq) // the answer is the device's choice
+			wc := s.next(e.scq) // devices differ in what they answer
 			if wc.ID != 1 || wc.Status == verbs.WCSuccess {
 				s.Errorf("completion %d, %v; want a failure", wc.ID, wc.Status)
 			}
@@ -208,7 +208,7 @@ var mw2Cases = []Case{
 					wr = invalidate(1, mw.RKey()^0x5a)
 				}
 				n, err := e.qp.PostSend([]verbs.SendWR{wr, send(2)})
-				if err != nil { // devices find out when they post or when they do it
+				if err != nil { // some devices find out by the post, others later
 					s.wantErr("bind", err, verbs.ErrInvalid)
 					want(s, "posted", n, 0)
 				} else {
@@ -223,7 +223,7 @@ var mw2Cases = []Case{
 			}
 		},
 	},
-	// A QP that goes takes its windows' rights along, and a region is free then.
+	// When a QP is closed the keys of its windows end, and their region can be closed.
 	{
 		Name: "mw/type 2: the QP goes", Needs: MWType2,
 		A: func(s *Side) { s.connect(setup{}) },

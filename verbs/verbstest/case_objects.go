@@ -3,7 +3,7 @@ package verbstest
 import "github.com/adverb-rdma/adverb/verbs"
 
 var objectCases = []Case{
-	// What others depend on does not close before them, and what is closed is of no more use.
+	// An object does not close while others depend on it. Nothing can be done with a closed one.
 	both("objects/lifecycle", 0, func(s *Side) {
 		pd := s.allocPD()
 		cq := s.createCQ(8)
@@ -16,7 +16,7 @@ var objectCases = []Case{
 		s.wantErr("close a CQ with a QP", cq.Close(), verbs.ErrBusy)
 		for _, c := range []closer{e.qp, cq, pd} {
 			s.must(c.Close())
-			s.must(c.Close()) // once more does no harm
+			s.must(c.Close()) // a second time does nothing
 		}
 
 		_, err := pd.AllocMR(8, 0)
@@ -70,9 +70,9 @@ var objectCases = []Case{
 			_, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: c})
 			s.wantErr("CreateQP beyond the limits", err, verbs.ErrLimit)
 		}
-		s.must(pd.Close()) // nothing that failed is left in it
+		s.must(pd.Close()) // what failed has left nothing in it
 	}),
-	// What is granted is at least what was asked for, and Query tells it.
+	// A QP has the capacities that were asked for, or larger ones, and Query tells them.
 	both("objects/capacities", 0, func(s *Side) {
 		if cq := s.createCQ(37); cq.Cap() < 37 {
 			s.Errorf("a CQ of 37 has room for %d, want 37 at least", cq.Cap())

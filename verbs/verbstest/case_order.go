@@ -7,8 +7,8 @@ import (
 )
 
 var orderCases = []Case{
-	// Unsignaled work requests make no completion, and one that is signaled frees the places of all
-	// before it.
+	// Unsignaled work requests make no completion. The completion of one that is signaled frees the places
+	// of all before it.
 	{
 		Name: "rc/unsignaled",
 		A: func(s *Side) {
@@ -38,7 +38,7 @@ var orderCases = []Case{
 			}
 		},
 	},
-	// A QP with SignalAll completes everything, in the order of posting.
+	// A QP with SignalAll makes a completion of every work request, in the order of posting.
 	{
 		Name: "rc/signal all",
 		A: func(s *Side) {
@@ -72,7 +72,7 @@ var orderCases = []Case{
 			}
 		},
 	},
-	// A fenced work request sees what READs before it have brought.
+	// A fenced work request sends what the READs before it have brought.
 	{
 		Name: "rc/fence",
 		A: func(s *Side) {
@@ -106,7 +106,7 @@ var orderCases = []Case{
 			}
 		},
 	},
-	// WRITEs and SENDs arrive in the order of posting: a message finds the data written before it.
+	// WRITEs and SENDs arrive in the order of posting, so a message comes after the data written before it.
 	{
 		Name: "rc/message after write",
 		A: func(s *Side) {
@@ -135,7 +135,7 @@ var orderCases = []Case{
 			}
 		},
 	},
-	// The last word of a WRITE is the last to change: who sees it change has the whole.
+	// The last word of a WRITE changes last. When it has changed, the whole WRITE is there.
 	{
 		Name: "rc/watching memory", Needs: LastWordLast,
 		A: func(s *Side) {
@@ -157,7 +157,7 @@ var orderCases = []Case{
 			Exchange(s, mr.Remote(0))
 			for i := range 50 {
 				s.spin("the last word", func() bool {
-					// On a device that moves when somebody looks, somebody must.
+					// Some devices make progress only when somebody polls.
 					if _, err := e.rcq.Poll(nil); err != nil {
 						s.Fatalf("%v", err)
 					}
@@ -168,7 +168,7 @@ var orderCases = []Case{
 			}
 		},
 	},
-	// Of a list that has a bad work request those before it are posted, and the QP lives on.
+	// If a list has a bad work request, those before it are posted, and the QP works on.
 	{
 		Name: "rc/bad work request",
 		A: func(s *Side) {
@@ -213,7 +213,7 @@ var orderCases = []Case{
 			e.inState(verbs.QPStateRTS)
 		},
 	},
-	// Queues take what was granted and no more. Polling makes room.
+	// A queue takes as many work requests as were granted, and no more. Polling makes room.
 	{
 		Name: "rc/full queues",
 		A: func(s *Side) {
@@ -256,7 +256,7 @@ var orderCases = []Case{
 			for i := range uint64(5) {
 				e.send(send(2*i, src.SGE(0, 10_000)), writeImm(2*i+1, 7, Exchange(s, verbs.RemoteAddr{})))
 				if i%2 == 0 {
-					other.send(write(0, verbs.RemoteAddr{})) // an answer from the same port: the message has been there, and refused
+					other.send(write(0, verbs.RemoteAddr{})) // its answer comes by the same port, so the message has been there, and was refused
 					other.sent(0, verbs.WCRDMAWrite)
 				}
 				s.Barrier()

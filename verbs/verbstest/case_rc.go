@@ -4,11 +4,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// gap is what lies between the messages of a region, painted.
+// gap is how many painted bytes lie between the messages of a region, at least.
 const gap = 24
 
-// messageSizes are those at which messages of a path MTU change their shape. On an unreliable
-// connection they are in flight all at once, which buffers on the way must hold.
+// messageSizes returns the sizes at which messages begin to need other packets. An unreliable connection
+// has them all in flight at once, which the buffers on the way must hold; so its list is shorter.
 func messageSizes(typ verbs.QPType, mtu int) []int {
 	sizes := []int{0, 1, 3, mtu - 1, mtu, mtu + 1, 2 * mtu, 3*mtu + 5, 64 << 10}
 	if typ == verbs.QPTypeRC {
@@ -17,7 +17,8 @@ func messageSizes(typ verbs.QPType, mtu int) []int {
 	return sizes
 }
 
-// layout places messages in a region, with a gap behind each.
+// layout returns where messages of the sizes begin in a region, with a gap behind each, and how long the
+// region is.
 func layout(sizes []int) (offs []int, total int) {
 	for _, n := range sizes {
 		offs = append(offs, total)
@@ -36,7 +37,7 @@ func (s *Side) checkLayout(mr *verbs.MR, sizes []int) {
 	}
 }
 
-// region is a region with messages, or painted for them.
+// region makes a painted region for messages of the sizes. If filled is true, the messages are in it.
 func (e *end) region(sizes []int, filled bool) (*verbs.MR, []int) {
 	offs, total := layout(sizes)
 	mr := e.mr(total)
@@ -49,7 +50,8 @@ func (e *end) region(sizes []int, filled bool) (*verbs.MR, []int) {
 	return mr, offs
 }
 
-// sendCase is SENDs of many sizes, with immediate data where imm is true, on connected QPs of a type.
+// sendCase makes a case of SENDs of many sizes, on connected QPs of a type. With imm they have immediate
+// data.
 func sendCase(name string, typ verbs.QPType, needs Capability, imm bool) Case {
 	return Case{
 		Name: name, Needs: needs,
@@ -91,7 +93,8 @@ func sendCase(name string, typ verbs.QPType, needs Capability, imm bool) Case {
 
 func immOf(i int) uint32 { return 0xdeadbe00 ^ uint32(i) }
 
-// writeCase is WRITEs, which the peer's program hears of by immediate data or by the control channel.
+// writeCase makes a case of WRITEs of many sizes. B's program hears of them by immediate data, with imm,
+// or by the control channel.
 func writeCase(name string, typ verbs.QPType, needs Capability, imm bool) Case {
 	return Case{
 		Name: name, Needs: needs,
@@ -102,7 +105,7 @@ func writeCase(name string, typ verbs.QPType, needs Capability, imm bool) Case {
 			to := Exchange(s, verbs.RemoteAddr{})
 			for i, n := range sizes {
 				wr := write(uint64(i), to.Add(offs[i]), mr.SGE(offs[i], n))
-				if imm || typ != verbs.QPTypeRC && i == len(sizes)-1 { // that a WRITE on UC is sent says nothing of its arrival
+				if imm || typ != verbs.QPTypeRC && i == len(sizes)-1 { // on UC the completion of a WRITE does not say that it has arrived
 					wr = writeImm(uint64(i), immOf(i), to.Add(offs[i]), mr.SGE(offs[i], n))
 				}
 				e.send(wr)
@@ -163,7 +166,8 @@ var rcCases = []Case{
 			Exchange(s, mr.Remote(0))
 		},
 	},
-	// A message is gathered from pieces, and scattered to others; empty ones count as none.
+	// A message is sent from several pieces of memory and received into several others. Empty pieces do
+	// not count.
 	{
 		Name: "rc/scatter and gather",
 		A: func(s *Side) {
@@ -201,7 +205,7 @@ var rcCases = []Case{
 			s.untouched("behind", b[3*e.mtu+59:])
 		},
 	},
-	// Inline data may change as soon as they are posted, and need no region.
+	// Inline data may change as soon as they are posted. InlineData needs no region.
 	{
 		Name: "rc/inline",
 		A: func(s *Side) {
@@ -219,7 +223,7 @@ var rcCases = []Case{
 			)
 			paint(data)
 			paint(mr.Bytes())
-			other.send(write(4, to)) // an answer from the same port: the messages have been there, and refused
+			other.send(write(4, to)) // its answer comes by the same port, so the messages have been there, and were refused
 			other.sent(4, verbs.WCRDMAWrite)
 			s.Barrier()
 			e.sent(3, verbs.WCRDMAWrite)
@@ -265,7 +269,7 @@ var rcCases = []Case{
 			e.receivedAs(1, 0, verbs.WCRecvRDMAWithImm, verbs.WCFlagWithImm)
 		},
 	},
-	// Two QPs of one device talk as any two do.
+	// Two QPs of one device can be connected to each other.
 	both("rc/loopback", 0, func(s *Side) {
 		pd := s.allocPD()
 		x, y := s.newEnd(setup{pd: pd}), s.newEnd(setup{pd: pd})
@@ -286,7 +290,7 @@ var rcCases = []Case{
 	}),
 }
 
-// threeSGEs logs where a device has too few for a case.
+// threeSGEs reports whether both devices take lists of the length that the case needs.
 func (s *Side) threeSGEs() bool {
 	type most struct{ SGE int }
 	a := s.attr()
@@ -297,7 +301,7 @@ func (s *Side) threeSGEs() bool {
 	return n >= 4
 }
 
-// inline returns how many bytes to send inline, and skips where there is no inline data.
+// inline returns how many bytes the case sends inline. It skips the case if a device has no inline data.
 func (s *Side) inline() int {
 	type most struct{ Inline int }
 	own := min(s.attr().MaxInline, mostInline)
@@ -311,7 +315,7 @@ func (s *Side) inline() int {
 	return n
 }
 
-// mostInline is how many bytes the case sends inline at most.
+// mostInline is the most that the case sends inline, in bytes.
 const mostInline = 61
 
 // grantedInline returns how many bytes of inline data, n or fewer, a QP can be created with.

@@ -18,7 +18,7 @@ func (s *Side) postSRQ(q *verbs.SRQ, wrs ...verbs.RecvWR) {
 	want(s, "receives posted", n, len(wrs))
 }
 
-// senders connects n QPs to those of the other side's shared.
+// senders makes n QPs. They are connected to those that the other side makes by shared.
 func (s *Side) senders(n int) (ends []*end) {
 	for range n {
 		ends = append(ends, s.connect(setup{}))
@@ -26,7 +26,7 @@ func (s *Side) senders(n int) (ends []*end) {
 	return ends
 }
 
-// shared connects n QPs that take their receives from one SRQ, and complete them in one CQ.
+// shared makes n QPs that take their receives from q. Their receives complete in one CQ.
 func (s *Side) shared(n int, q *verbs.SRQ, o setup) (ends []*end) {
 	o.pd, o.srq, o.rcq = q.PD(), q, s.createCQ(2*srqSize)
 	for range n {
@@ -36,7 +36,7 @@ func (s *Side) shared(n int, q *verbs.SRQ, o setup) (ends []*end) {
 }
 
 var srqCases = []Case{
-	// The messages of four QPs take the receives of one queue, each one once.
+	// The messages to four QPs take the receives of one queue, and each receive serves one message.
 	{
 		Name: "srq/shared by QPs", Needs: SRQ,
 		A: func(s *Side) {
@@ -91,7 +91,7 @@ var srqCases = []Case{
 			s.empty(ends[0].rcq)
 		},
 	},
-	// The limit's event comes once, and again when it is armed again.
+	// The event of the limit comes once each time that the limit is armed.
 	{
 		Name: "srq/limit", Needs: SRQ,
 		A: func(s *Side) {
@@ -140,11 +140,11 @@ var srqCases = []Case{
 			take(6)
 			want(s, "SRQ of the event", s.event(verbs.EventSRQLimitReached).SRQ, q)
 			Exchange(s, 0)
-			e.modify(verbs.QPStateErr) // its event is the next: the limit's came no more than that
+			e.modify(verbs.QPStateErr) // the next event is this one's, so the limit raised no further one
 			want(s, "QP of the event", s.event(verbs.EventQPLastWQEReached).QP, e.qp)
 		},
 	},
-	// Messages wait for an SRQ that is empty as for a receive queue, or fail.
+	// A message that finds the SRQ empty waits, or fails if the sender does not retry.
 	{
 		Name: "srq/empty", Needs: SRQ,
 		A: func(s *Side) {
@@ -166,7 +166,7 @@ var srqCases = []Case{
 			ends[0].received(7, 0)
 		},
 	},
-	// A QP that fails says that it takes no more of the SRQ, whose receives stay for others.
+	// When a QP fails, an event says that it takes no more receives. Those in the SRQ serve other QPs.
 	{
 		Name: "srq/last WQE", Needs: SRQ,
 		A: func(s *Side) {
@@ -188,7 +188,7 @@ var srqCases = []Case{
 			s.empty(ends[1].rcq)
 		},
 	},
-	// A receive that is too short fails its message and its QP, not the others'.
+	// A receive that is too short fails with its message and its QP. Other QPs of the SRQ work on.
 	{
 		Name: "srq/message too long", Needs: SRQ,
 		A: func(s *Side) {
@@ -211,7 +211,7 @@ var srqCases = []Case{
 			s.empty(ends[0].rcq)
 		},
 	},
-	// UD and UC QPs share as well.
+	// UD and UC QPs can share an SRQ.
 	{
 		Name: "srq/datagrams", Needs: SRQ | UD | UC,
 		A: func(s *Side) {

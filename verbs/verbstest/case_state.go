@@ -9,7 +9,7 @@ const (
 )
 
 var stateCases = []Case{
-	// A QP goes through its whole life twice, and Query tells what Modify took.
+	// A QP goes through all its states twice, and Query returns what Modify was given.
 	{Name: "state/walk", A: walk, B: walk},
 	both("state/missing attributes", ByHand, func(s *Side) {
 		e := s.newEnd(setup{})
@@ -75,7 +75,7 @@ var stateCases = []Case{
 		s.wantErr("PSN", e.qp.RTS(1<<24, verbs.DefaultRetry), verbs.ErrInvalid)
 		e.inState(verbs.QPStateRTR)
 	}),
-	// Posting needs a state that allows it; in ERR whatever is posted is flushed.
+	// Posting is refused in the states that do not allow it. In ERR what is posted is flushed.
 	both("state/posting", ByHand, func(s *Side) {
 		e := s.newEnd(setup{})
 		postSend := func(what string) {
@@ -98,14 +98,14 @@ var stateCases = []Case{
 		e.recv(recv(4))
 		e.fails(e.rcq, 4, verbs.WCFlushErr)
 		e.send(unsignaled(send(5)), send(6))
-		e.flushed(5, 6) // a flush is told of even where a success is not
+		e.flushed(5, 6) // a flush makes a completion although it is not signaled
 		e.modify(verbs.QPStateReset)
 		s.empty(e.scq)
 		s.empty(e.rcq)
 	}),
 }
 
-// rtrAttr connects a QP to itself.
+// rtrAttr returns the attributes that connect the QP to itself.
 func (e *end) rtrAttr() verbs.QPAttr {
 	return verbs.QPAttr{
 		State: verbs.QPStateRTR, PathMTU: verbs.MTU256, DestQPN: e.qp.QPN(), MaxDestRDAtomic: 1, MinRNRTimer: 1,

@@ -7,7 +7,7 @@ var ucCases = []Case{
 	sendCase("uc/send with immediate", verbs.QPTypeUC, UC, true),
 	writeCase("uc/write", verbs.QPTypeUC, UC, false),
 	writeCase("uc/write with immediate", verbs.QPTypeUC, UC, true),
-	// Messages come in the order of posting, whatever their kinds and sizes.
+	// Messages of all kinds and sizes come in the order of posting.
 	{
 		Name: "uc/order", Needs: UC,
 		A: func(s *Side) {
@@ -54,7 +54,7 @@ var ucCases = []Case{
 			}
 		},
 	},
-	// A message without a receive is lost without a word, and so is one that is refused. What follows is not.
+	// A message that finds no receive is lost, and so is one that is refused. The QP works on.
 	{
 		Name: "uc/what is lost is lost", Needs: UC,
 		A: func(s *Side) {
@@ -67,7 +67,7 @@ var ucCases = []Case{
 			e.sent(1, verbs.WCSend)
 			e.sent(2, verbs.WCRDMAWrite)
 			e.sent(3, verbs.WCRDMAWrite)
-			sync.send(write(4, to)) // an answer from the same port: what went before has arrived
+			sync.send(write(4, to)) // its answer comes by the same port, so what went before has arrived
 			sync.sent(4, verbs.WCRDMAWrite)
 			s.Barrier()
 			s.Barrier()
@@ -90,7 +90,7 @@ var ucCases = []Case{
 			e.inState(verbs.QPStateRTS)
 		},
 	},
-	// A local error stops the send queue, and it alone; Modify starts it again.
+	// A local error stops the send queue alone. Modify starts it again.
 	{Name: "uc/send queue error", Needs: UC, A: func(s *Side) { sqe(s, verbs.QPTypeUC) }, B: func(s *Side) { sqePeer(s, verbs.QPTypeUC) }},
 	{
 		Name: "uc/operations", Needs: UC,
@@ -106,7 +106,7 @@ var ucCases = []Case{
 	},
 }
 
-// sqe makes an unreliable QP's send queue fail.
+// sqe is side A of the cases in which the send queue of an unreliable QP fails.
 func sqe(s *Side, typ verbs.QPType) {
 	e := s.connect(setup{typ: typ, qkey: 1})
 	ah := e.addressOf(e.to)
@@ -121,7 +121,7 @@ func sqe(s *Side, typ verbs.QPType) {
 	in := e.mr(64 + verbs.GRHSize)
 	e.recv(recv(3, in.SGE(0, 64+verbs.GRHSize)))
 	s.Barrier()
-	wc := e.next(e.rcq) // the receive queue is as alive as ever
+	wc := e.next(e.rcq) // the receive queue works on
 	s.must(wc.Err())
 	e.modify(verbs.QPStateRTS)
 	e.send(e.to.datagram(ah, send(4, src.SGE(0, 64))))

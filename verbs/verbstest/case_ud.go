@@ -6,10 +6,10 @@ import (
 
 const testQKey verbs.QKey = 0x11223344
 
-// oneToMany is how many QPs of each side one QP sends to.
+// oneToMany is how many QPs of each side the one QP sends to.
 const oneToMany = 4
 
-// addressOf makes an address handle for a peer, if the QP is a datagram one.
+// addressOf makes an address handle for a peer. It returns nil for a QP that is not UD.
 func (e *end) addressOf(p peer) *verbs.AH {
 	if e.o.typ != verbs.QPTypeUD {
 		return nil
@@ -24,13 +24,13 @@ func (e *end) createAH(attr verbs.AHAttr) *verbs.AH {
 	return ah
 }
 
-// datagram sends a work request to a peer.
+// datagram returns wr, addressed to the peer.
 func (p peer) datagram(ah *verbs.AH, wr verbs.SendWR) verbs.SendWR {
 	wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, p.QPN, p.QKey
 	return wr
 }
 
-// ud makes a UD QP and one on the other side.
+// ud makes a UD QP and learns the number of the one that the other side makes.
 func (s *Side) ud() *end { return s.connect(setup{typ: verbs.QPTypeUD, qkey: testQKey}) }
 
 // datagramFrom waits for a datagram of n bytes from p.
@@ -55,7 +55,8 @@ func (s *Side) checkGRH(grh []byte, from, to verbs.GID) {
 }
 
 var udCases = []Case{
-	// Datagrams up to the MTU, each behind 40 bytes of GRH, and answers by what it and the completion say.
+	// Datagrams up to the MTU arrive behind a GRH. The receiver answers to the address that the GRH and
+	// the completion give.
 	{
 		Name: "ud/send and answer", Needs: UD,
 		A: func(s *Side) {
@@ -138,8 +139,8 @@ var udCases = []Case{
 			e.datagramFrom(e.to, 1, 0, 0)
 		},
 	},
-	// A datagram with another Q_Key than the QP's is dropped and counted. One with its top bit set
-	// stands for the sender's own.
+	// A datagram is dropped, and counted, if its Q_Key is not the QP's. A Q_Key whose top bit is set
+	// stands for that of the sender's QP.
 	{
 		Name: "ud/Q_Key", Needs: UD,
 		A: func(s *Side) {
@@ -154,7 +155,7 @@ var udCases = []Case{
 			e.send(bad, own)
 			e.sent(1, verbs.WCSend)
 			e.sent(2, verbs.WCSend)
-			// With a Q_Key of its own that is not the peer's this one is dropped.
+			// The sender's own Q_Key is no longer the peer's, so number 3 is dropped.
 			s.Barrier()
 			s.must(e.qp.Modify(&verbs.QPAttr{QKey: 5}, verbs.MaskQKey))
 			own.ID = 3
@@ -183,7 +184,7 @@ var udCases = []Case{
 			}
 		},
 	},
-	// Datagrams for nobody, or for a QP with no receive, are lost without a word.
+	// Datagrams to a QP that does not exist, or has no receive, are lost. The sender is not told.
 	{
 		Name: "ud/what is lost is lost", Needs: UD,
 		A: func(s *Side) {
@@ -195,7 +196,7 @@ var udCases = []Case{
 			e.send(gone.datagram(ah, send(1)), e.to.datagram(ah, sendImm(2, 2)))
 			e.sent(1, verbs.WCSend)
 			e.sent(2, verbs.WCSend)
-			sync.send(write(3, verbs.RemoteAddr{})) // an answer from the same port: what went before has arrived
+			sync.send(write(3, verbs.RemoteAddr{})) // its answer comes by the same port, so what went before has arrived
 			sync.sent(3, verbs.WCRDMAWrite)
 			s.Barrier()
 			s.Barrier()
@@ -213,7 +214,7 @@ var udCases = []Case{
 			want(s, "immediate", e.datagramFrom(e.to, 1, 0, verbs.WCFlagWithImm).Imm, 4)
 		},
 	},
-	// One QP serves many others.
+	// Many QPs send to one.
 	{
 		Name: "ud/many to one", Needs: UD,
 		A: func(s *Side) {
@@ -256,7 +257,7 @@ var udCases = []Case{
 			}
 		},
 	},
-	// One QP sends to many others: datagrams of one list, and one length, each to its own, here and there.
+	// One QP sends to many, on both devices, by one list of datagrams that all have the same length.
 	{
 		Name: "ud/one to many", Needs: UD,
 		A: func(s *Side) {
@@ -338,7 +339,7 @@ var udCases = []Case{
 		}
 		_, err = e.pd.CreateAHFromWC(s.Port, &verbs.WC{}, make([]byte, verbs.GRHSize))
 		s.wantErr("an AH from a completion without GRH", err, verbs.ErrInvalid)
-		// What was posted with it goes out though the handle is closed.
+		// A message that was posted goes out although its handle is closed.
 		in := e.mr(64)
 		e.recv(recv(1, in.SGE(0, 64)))
 		e.send(me.datagram(ah, send(1)))

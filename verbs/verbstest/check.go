@@ -17,7 +17,8 @@ func (s *Side) must(err error) {
 	}
 }
 
-// need is must for what makes something that not every device has.
+// need ends the script on an error. If the error is ErrUnsupported, the device lacks the capability c,
+// and the case is skipped or fails by that.
 func (s *Side) need(c Capability, err error) {
 	if errors.Is(err, verbs.ErrUnsupported) {
 		s.Unsupported(c, err)
@@ -43,7 +44,7 @@ func want[T comparable](s *Side, what string, got, want T) {
 	}
 }
 
-// spin yields until f is true: for what no event tells of.
+// spin yields until f is true, for what no event tells of.
 func (s *Side) spin(what string, f func() bool) {
 	for !f() {
 		if s.ctx.Err() != nil {
@@ -91,7 +92,7 @@ func (s *Side) same(what string, got, want []byte) {
 
 func few(b []byte, at int) []byte { return b[at:min(len(b), at+16)] }
 
-// guard is what memory is filled with that nothing may touch.
+// guard is the value of the bytes that nothing may touch.
 const guard = 0xee
 
 func paint(b []byte) {
@@ -110,7 +111,7 @@ func (s *Side) untouched(what string, b []byte) {
 	}
 }
 
-// event returns the device's next event of a QP, CQ or SRQ and fails the case if it is of another type.
+// event returns the device's next event of a QP, CQ or SRQ. The case fails if it is not of type t.
 func (s *Side) event(t verbs.EventType) verbs.AsyncEvent {
 	e := s.nextEvent()
 	if e.Type != t {
@@ -119,8 +120,8 @@ func (s *Side) event(t verbs.EventType) verbs.AsyncEvent {
 	return e
 }
 
-// refusedEvent waits for the event of a request that the QP has refused, on devices that promise
-// one. It must be EventQPAccessErr or, where reqErr is true, may be EventQPReqErr.
+// refusedEvent waits for the event of a request that the QP has refused, on devices that promise one.
+// The event must be EventQPAccessErr; with reqErr it may be EventQPReqErr as well.
 func (e *end) refusedEvent(reqErr bool) {
 	if !e.has(ResponderEvents) {
 		return
@@ -131,7 +132,8 @@ func (e *end) refusedEvent(reqErr bool) {
 	}
 }
 
-// nextEvent passes over the events of ports: the host's network may change at any time.
+// nextEvent returns the device's next event that concerns a QP, CQ or SRQ. It passes over the events of
+// ports, since the host's network may change at any time.
 func (s *Side) nextEvent() verbs.AsyncEvent {
 	for {
 		e, err := s.Device.NextEvent(s.ctx)

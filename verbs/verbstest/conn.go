@@ -5,47 +5,47 @@ import "github.com/adverb-rdma/adverb/verbs"
 // everything is what QPs and regions allow unless a case says otherwise.
 const everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// quick gives up after a few milliseconds, where a case waits for the failure.
+// quick gives up after a few milliseconds. It is for cases that wait for the failure.
 var quick = verbs.Retry{Timeout: 8, Count: 1, RNRCount: 0, MaxRDAtomic: 1}
 
-// setup says how an end is made. Zero fields have the defaults named.
+// setup says how an end is made. A zero field has the default that its comment names.
 type setup struct {
 	typ       verbs.QPType // RC
 	cap       verbs.QPCap  // 64 work requests and 4 SGEs in each queue
-	cqe       int          // entries of each CQ: what cap can fill
+	cqe       int          // entries of each CQ: as many as cap can fill, and one
 	signalAll bool
 	access    verbs.Access // of the QP: everything
-	deny      bool         // access 0 means none
+	deny      bool         // access 0 means no access
 	retry     verbs.Retry  // verbs.DefaultRetry
 	path      verbs.Path   // the smaller active MTU of the two ports
-	stay      bool         // in RTR
+	stay      bool         // connect leaves the QP in RTR
 	qkey      verbs.QKey   // UD
 	srq       *verbs.SRQ
 	pd        *verbs.PD // one of its own
 	scq, rcq  *verbs.CQ // of its own
 }
 
-// end is a QP and what it is made of.
+// end is a QP of a side, with its PD and its CQs.
 type end struct {
 	*Side
 	pd       *verbs.PD
 	scq, rcq *verbs.CQ
 	qp       *verbs.QP
 	psn      verbs.PSN
-	mtu      int // bytes; once connected
+	mtu      int // bytes of the path MTU, once connected
 	to       peer
 	o        setup
 }
 
-// peer is what ends tell each other.
+// peer is what the sides tell each other of their ends.
 type peer struct {
 	verbs.Peer
 	MTU   verbs.MTU
 	QKey  verbs.QKey
-	Depth int // READs and atomics that it answers at a time
+	Depth int // READs and atomics that the end answers at a time
 }
 
-// end makes a QP in RESET.
+// newEnd makes a QP in RESET.
 func (s *Side) newEnd(o setup) *end {
 	if o.typ == 0 {
 		o.typ = verbs.QPTypeRC
@@ -78,14 +78,14 @@ func (s *Side) newEnd(o setup) *end {
 	return e
 }
 
-// connect makes a QP and connects it to the one that the other side makes by the same call.
+// connect makes a QP, and connects it to the one that the other side makes by the same call.
 func (s *Side) connect(o setup) *end {
 	e := s.newEnd(o)
 	e.join()
 	return e
 }
 
-// join connects a QP in RESET to the other side's, both ready when it returns.
+// join connects a QP in RESET to the other side's. Both are ready when it returns.
 func (e *end) join() {
 	e.introduce()
 	e.rtr()
@@ -95,7 +95,7 @@ func (e *end) join() {
 	e.Barrier()
 }
 
-// introduce exchanges numbers.
+// introduce tells the other side of this end, and learns of its end.
 func (e *end) introduce() {
 	me := e.self()
 	e.to = Exchange(e.Side, me)
@@ -116,7 +116,7 @@ func (s *Side) port() verbs.PortAttr {
 
 func (s *Side) activeMTU() verbs.MTU { return s.port().ActiveMTU }
 
-// ethernet reports whether the port is RoCE's or iWARP's.
+// ethernet reports whether the port's link is Ethernet.
 func (s *Side) ethernet() bool { return s.port().LinkLayer == verbs.LinkLayerEthernet }
 
 // self returns what the QP's peer needs to know. On InfiniBand the LID is part of it.
@@ -165,7 +165,7 @@ func (e *end) modify(to verbs.QPState) {
 
 type closer interface{ Close() error }
 
-// closeLater closes c when the case is over. Closing it before does no harm.
+// closeLater has c closed when the case is over. The script may close it before.
 func (s *Side) closeLater(c closer) {
 	s.Cleanup(func() {
 		if err := c.Close(); err != nil {
@@ -195,10 +195,10 @@ func (s *Side) allocMR(pd *verbs.PD, n int, a verbs.Access) *verbs.MR {
 	return mr
 }
 
-// mr allocates n bytes that may be used for anything.
+// mr allocates a region of n bytes with all access.
 func (e *end) mr(n int) *verbs.MR { return e.allocMR(e.pd, n, everything) }
 
-// filled is mr with the pattern of a seed.
+// filled allocates a region as mr does, and fills it with the pattern of a seed.
 func (e *end) filled(n int, seed uint64) *verbs.MR {
 	mr := e.mr(n)
 	fill(mr.Bytes(), seed)
@@ -223,7 +223,7 @@ func (s *Side) next(cq *verbs.CQ) verbs.WC {
 	return wcs[0]
 }
 
-// sent waits for the success of a send work request.
+// sent waits for the next completion of the send queue, which must be the success of work request id.
 func (e *end) sent(id uint64, op verbs.WCOpcode) verbs.WC {
 	wc := e.next(e.scq)
 	if wc.Status != verbs.WCSuccess {
@@ -235,7 +235,8 @@ func (e *end) sent(id uint64, op verbs.WCOpcode) verbs.WC {
 	return wc
 }
 
-// received waits for the success of a receive of n bytes.
+// received waits for the next completion of the receive queue, which must be the success of receive id
+// with n bytes.
 func (e *end) received(id uint64, n int) verbs.WC {
 	return e.receivedAs(id, n, verbs.WCRecv, 0)
 }
@@ -252,7 +253,8 @@ func (e *end) receivedAs(id uint64, n int, op verbs.WCOpcode, flags verbs.WCFlag
 	return wc
 }
 
-// fails waits for the failure of a work request of cq, by one of the statuses, in the error state.
+// fails waits for the next completion in cq, which must be the failure of work request id with one of the
+// statuses.
 func (e *end) fails(cq *verbs.CQ, id uint64, statuses ...verbs.WCStatus) {
 	wc := e.next(cq)
 	ok := wc.ID == id && wc.QPN == e.qp.QPN()
@@ -268,16 +270,20 @@ func (e *end) fails(cq *verbs.CQ, id uint64, statuses ...verbs.WCStatus) {
 	}
 }
 
-// failed waits for the failure of a send, and flushed for what comes after one.
+// failed waits for the failure of a send, which takes the QP to ERR.
 func (e *end) failed(id uint64, statuses ...verbs.WCStatus) {
 	e.fails(e.scq, id, statuses...)
 	e.inState(verbs.QPStateErr)
 }
+
+// flushed waits for the completions of sends that were flushed.
 func (e *end) flushed(ids ...uint64) {
 	for _, id := range ids {
 		e.fails(e.scq, id, verbs.WCFlushErr)
 	}
 }
+
+// recvFailed waits for the failure of a receive, which takes the QP to ERR.
 func (e *end) recvFailed(id uint64, st verbs.WCStatus) {
 	e.fails(e.rcq, id, st)
 	e.inState(verbs.QPStateErr)
@@ -294,7 +300,7 @@ func (e *end) inState(want verbs.QPState) {
 	}
 }
 
-// empty fails the case if cq has a completion. Who calls it knows that one would be there by now.
+// empty fails the case if cq has a completion. The caller has seen to it that one would be there by now.
 func (s *Side) empty(cq *verbs.CQ) {
 	var wcs [1]verbs.WC
 	if n, err := cq.Poll(wcs[:]); n != 0 || err != nil {
@@ -302,14 +308,14 @@ func (s *Side) empty(cq *verbs.CQ) {
 	}
 }
 
-// see tells the race detector what the control channel has told the script, which goes around the
-// device: that the peer's writes are done or, before the peer hears of the memory, that ours are.
+// see is for the race detector, which does not see the network. The control channel has told the script
+// that the peer's writes are done, or is about to tell the peer that ours are; see orders them by a verb.
 func (e *end) see() {
 	_, _, err := e.qp.Query()
 	e.must(err)
 }
 
-// The work requests below make completions.
+// The work requests that the functions below return make completions.
 
 func write(id uint64, to verbs.RemoteAddr, sges ...verbs.SGE) verbs.SendWR {
 	return verbs.SendWR{ID: id, Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: sges, Remote: to}
@@ -333,7 +339,7 @@ func writeImm(id uint64, imm uint32, to verbs.RemoteAddr, sges ...verbs.SGE) ver
 
 func recv(id uint64, sges ...verbs.SGE) verbs.RecvWR { return verbs.RecvWR{ID: id, SGList: sges} }
 
-// unsignaled takes the completion away.
+// unsignaled returns wr without its completion.
 func unsignaled(wr verbs.SendWR) verbs.SendWR {
 	wr.Flags &^= verbs.SendSignaled
 	return wr

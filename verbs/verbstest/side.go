@@ -22,7 +22,7 @@ const (
 	// Patience is how long a case may take.
 	Patience = 30 * time.Second
 
-	// inboxSize is more than the other side can be ahead by, which is one step.
+	// inboxSize is how many messages wait for a side. The other side is never ahead by more than one step.
 	inboxSize = 4
 )
 
@@ -31,7 +31,7 @@ var (
 	errSideEnded = errors.New("this side has ended")
 )
 
-// settings are what both sides of a case are told.
+// settings are what both sides of a case know.
 type settings struct {
 	Port, GIDIndex int
 	Require        Capability
@@ -47,7 +47,7 @@ type Side struct {
 
 	require Capability
 	rand    *rand.Rand
-	out     func(message) error // to the other side's deliver
+	out     func(message) error // hands a message to the other side
 	inbox   chan message
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -58,10 +58,10 @@ type Side struct {
 	result result
 }
 
-// message is what sides tell each other.
+// message is what one side tells the other.
 type message struct {
 	Step  int    // counts the exchanges of a side
-	Type  string // of Value
+	Type  string // the Go type of Value
 	Value json.RawMessage
 	Ended bool // the side has failed or skipped
 }
@@ -92,14 +92,14 @@ func (s *Side) deliver(m message) {
 // run plays a side's script and closes what it has made.
 func (s *Side) run(needs Capability, script func(*Side)) result {
 	done := make(chan struct{})
-	go func() { // for Fatalf to leave
+	go func() { // a goroutine that Fatalf can end
 		defer close(done)
 		defer s.end()
 		s.mustHave(needs)
 		if script != nil {
 			script(s)
 		}
-		s.Barrier() // nobody takes down what the other still needs
+		s.Barrier() // neither side closes what the other still needs
 	}()
 	<-done
 	s.mu.Lock()
@@ -107,35 +107,37 @@ func (s *Side) run(needs Capability, script func(*Side)) result {
 	return s.result
 }
 
-// end runs the cleanups.
+// end runs the cleanups, after it has told the other side of a failure.
 func (s *Side) end() {
 	if p := recover(); p != nil {
 		s.note(failed, fmt.Sprintf("panic: %v\n%s", p, debug.Stack()))
 	}
 	if s.ended() >= stopped {
-		s.out(message{Ended: true}) // if that fails the other has ended too
+		s.out(message{Ended: true}) // if this fails, the other side has ended too
 	}
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		s.undo[i]()
 	}
 }
 
-// Context ends when the case has run out of time, or the other side has ended early.
+// Context returns a context that ends when the case has run out of time, or when the other side has
+// ended early.
 func (s *Side) Context() context.Context { return s.ctx }
 
-// Cleanup has f called when the script has ended on both sides, the last one first.
+// Cleanup has f called when the script has ended on both sides. The functions are called in the reverse
+// order of the Cleanups.
 func (s *Side) Cleanup(f func()) { s.undo = append(s.undo, f) }
 
-// Logf adds to what a failure of the case shows.
+// Logf adds a line to what a failure of the case prints.
 func (s *Side) Logf(format string, args ...any) { s.note(passed, fmt.Sprintf(format, args...)) }
 
-// Errorf fails the case and goes on.
+// Errorf fails the case, and returns.
 func (s *Side) Errorf(format string, args ...any) { s.note(failed, fmt.Sprintf(format, args...)) }
 
-// Fatalf fails the case and ends the script.
+// Fatalf fails the case, and ends the script.
 func (s *Side) Fatalf(format string, args ...any) {
 	if context.Cause(s.ctx) == errPeerEnded {
-		// What this side saw last is the consequence of what the other has to say.
+		// The other side failed first, and its line says why.
 		s.note(stopped, "stopped, as the other side did: "+fmt.Sprintf(format, args...))
 	} else {
 		text := fmt.Sprintf(format, args...)
@@ -154,8 +156,8 @@ func (s *Side) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Unsupported skips the case because of an error that says that the device lacks a capability, or
-// fails it if the capability is required.
+// Unsupported skips the case, since err says that the device lacks a capability. If the capability is
+// required, the case fails.
 func (s *Side) Unsupported(c Capability, err error) {
 	if c&s.require != 0 || c == 0 {
 		s.Fatalf("%v is required: %v", c, err)
@@ -170,8 +172,8 @@ func (s *Side) mustHave(c Capability) {
 	}
 }
 
-// has reports whether the device has a capability that only a part of a case depends on. The case
-// fails if the capability is required and missing.
+// has reports whether the device has a capability. It is for the parts of a case that depend on one. The
+// case fails if the capability is required and missing.
 func (s *Side) has(c Capability) bool {
 	missing, err := lacks(s.Device, c)
 	switch {
@@ -223,18 +225,18 @@ func where() string {
 	return " " + strings.Join(lines, " < ")
 }
 
-// ownFiles have no lines that say where in a script something went wrong.
+// ownFiles are the files without scripts. Their lines do not say where in a script something went wrong.
 var ownFiles = []string{"side.go", "verbstest.go", "across.go", "check.go", "conn.go"}
 
-// Exchange gives v to the other side, whose script must be at an Exchange of the same type, and
-// returns what that gives. T must survive encoding/json.
+// Exchange gives v to the other side, and returns what the other side gives. The other side's script must
+// come to an Exchange of the same type. encoding/json must be able to carry a T.
 func Exchange[T any](s *Side, v T) T {
 	var theirs T
 	s.exchange(reflect.TypeFor[T]().String(), v, &theirs)
 	return theirs
 }
 
-// Barrier waits until the other side comes to a Barrier as well.
+// Barrier waits until the other side's script has come to a Barrier too.
 func (s *Side) Barrier() { s.exchange("Barrier", nil, nil) }
 
 func (s *Side) exchange(typ string, mine, theirs any) {

@@ -16,7 +16,7 @@ type Case struct {
 	A, B  func(*Side)
 }
 
-// Capability is what not every device offers.
+// Capability is something that not every device offers.
 type Capability uint32
 
 // The capabilities.
@@ -137,7 +137,7 @@ func each(t *testing.T, cases []Case, seed uint64, run func(*testing.T, Case) re
 	}
 }
 
-// outcome is how a side, or a case, ended. Of its two sides' outcomes a case has the greater.
+// outcome is how a side, or a case, ended. The outcome of a case is the greater one of its sides'.
 type outcome int
 
 const (
@@ -147,7 +147,7 @@ const (
 	failed
 )
 
-// result is how a case ended, with what its sides had to say.
+// result is how a case ended, with the lines that its sides have written.
 type result struct {
 	outcome outcome
 	lines   []string
@@ -188,7 +188,7 @@ func runPair(cs Case, set settings, x, y *verbs.Device) result {
 	return r.and(<-done).and(closing(x)).and(closing(y))
 }
 
-// closing closes a device, on which nothing may be left.
+// closing closes a device. Nothing may be open on it.
 func closing(d *verbs.Device) result {
 	if err := d.Close(); err != nil {
 		return result{failed, []string{"at the end: " + err.Error()}}
@@ -196,8 +196,8 @@ func closing(d *verbs.Device) result {
 	return result{}
 }
 
-// lacks returns the first of the needed capabilities that the device says it does not have, with an
-// error that says how it says so. The others show when a case uses them.
+// lacks returns the first of the needed capabilities that the device's attributes deny, with an error
+// that names the attribute. It returns no error for the capabilities that show only when they are used.
 func lacks(d *verbs.Device, needs Capability) (Capability, error) {
 	attr, err := d.Query()
 	if err != nil {
