@@ -8,9 +8,9 @@ import "net/netip"
 //   - Ethernet, so RoCE: DGID is required, and every packet bears a GRH or, with RoCEv2, the IP
 //     header in its place. DLID, SrcPathBits and StaticRate do not count.
 //   - InfiniBand: DLID is required. DGID is for peers in other subnets, and for multicast groups.
-//   - Neither is known (LinkLayerUnspecified): one of the two is required.
+//   - Unspecified, where the device does not tell: DGID or DLID is required.
 //
-// Devices of the transport iWARP have no paths to state: their connections are TCP's.
+// On iWARP a program does not give a path: the connections are TCP's.
 type AHAttr struct {
 	DLID        uint16 // dlid: the peer's LID, or that of a multicast group (0xc000 to 0xfffe)
 	SL          uint8  // sl: the service level, 4 bits

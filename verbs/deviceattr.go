@@ -100,9 +100,9 @@ const (
 	// overrun may lose or overwrite completions without a word, so a CQ must always have room.
 	GuaranteeOverrunStatus
 
-	// GuaranteeResponderEvents: a request that the responder refuses, for its key, its range, its
-	// length or its operation, raises EventQPAccessErr or EventQPReqErr at the responder, unless
-	// a receive of the responder fails. Without the guarantee only the requester hears of it.
+	// GuaranteeResponderEvents: a request that an RC QP refuses, for its key, its range or its
+	// operation, raises EventQPAccessErr or EventQPReqErr at the device of that QP. Without the
+	// guarantee only the requester hears of it.
 	GuaranteeResponderEvents
 
 	// GuaranteeDatagramLimit: [QP.PostSend] refuses a UD message that is longer than the active
