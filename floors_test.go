@@ -22,10 +22,27 @@ var floors = []struct {
 	pattern string
 	floor   int
 }{
-	{"cmd/adverb", 6},
-	{"lab", 6},
-	{"lab/agentd", 6},
+	{"cmd/adverb", 9},
+	{"lab", 9},
+	{"lab/agentd", 9},
 	{"lab/agent", 5},
+
+	// The tool: its families of commands, what programs of the connection manager share, what all
+	// programs share, and the frame they run in.
+	{"cmd/adverb/internal/devinfo", 8},
+	{"cmd/adverb/internal/pingpong", 8},
+	{"cmd/adverb/internal/rping", 8},
+	{"cmd/adverb/internal/rdmademo", 8},
+	{"cmd/adverb/internal/cmtools", 8},
+	{"cmd/adverb/internal/cmtime", 8},
+	{"cmd/adverb/internal/demo", 8},
+	{"cmd/adverb/internal/cm", 7},
+	{"cmd/adverb/internal/device", 6},
+	{"cmd/adverb/internal/exchange", 6},
+	{"cmd/adverb/internal/rwdemo", 6},
+	{"cmd/adverb/internal/tooltest", 6},
+	{"cmd/adverb/internal/cli", 5},
+	{"cmd/adverb/internal/clib", 5},
 
 	{"provider/...", 5},
 	{"rdmatest", 5},
@@ -253,11 +270,12 @@ func TestCheckImports(t *testing.T) {
 		{"internal/cm", "golang.org/x/net/ipv4", "only the standard library"},
 		{"internal/hca", "sync", ""},
 		{"internal/hca", "C", "without cgo"},
-		{"internal/hca", m + "cmd/adverb", "floor 6 does not lie below floor 4"},
+		{"internal/hca", m + "cmd/adverb", "floor 9 does not lie below floor 4"},
 		{"internal/hca", m + "nosuch", "add it to the table"},
 		{"provider/soft", m + "internal/hca", ""},
 		{"provider/soft", m + "rdmatest", "floor 5 does not lie below floor 5"},
 		{"cmd/adverb", m + "provider/soft", ""},
+		{"cmd/adverb/internal/rping", m + "cmd/adverb/internal/pingpong", "floor 8 does not lie below floor 8"},
 		{"nosuch", "fmt", "add it to the table"},
 		{"verbsother", "fmt", "add it to the table"},
 		{".", "fmt", "add it to the table"},

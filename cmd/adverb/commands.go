@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cmtime"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cmtools"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/demo"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/devinfo"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/pingpong"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rdmademo"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rping"
+)
+
+// commands is what the tool can do. Each family of commands has a package of its own: a new family
+// is a new package, and a line here. A command names its classic names itself.
+var commands = []*cli.Command{
+	devinfo.Devices, devinfo.Devinfo, devinfo.GIDs,
+	pingpong.RC, pingpong.UC, pingpong.UD, pingpong.SRQ,
+	rping.Command,
+	rdmademo.Server, rdmademo.Client,
+	devinfo.Asyncwatch,
+	cmtools.Cmatose, cmtools.Udaddy, cmtools.Mckey,
+	cmtime.Command,
+	demo.Command,
+}
+
+func newTool() *cli.Tool {
+	var classic []string
+	for _, c := range commands {
+		if len(c.Classic) > 0 {
+			classic = append(classic, c.Classic[0])
+		}
+	}
+	return &cli.Tool{
+		Name:  "adverb",
+		Short: "RDMA verbs with no card",
+		Long: "adverb runs RDMA verbs programs with no card: its software devices speak RoCEv2 over plain UDP.\n" +
+			"Through a symlink of a classic name it is that program: " + strings.Join(classic, ", ") + ".",
+		Commands: commands,
+	}
+}

@@ -1,0 +1,104 @@
+// Package clib has what classic programs take from the C library and from libibverbs: how numbers
+// are read and printed, and what errors are called.
+package clib
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Strtol reads a number as the C library's strtol does with base 0, which most of the classic
+// programs use. The prefixes 0x and 0 count, what follows the number is ignored, and a text that
+// is no number is 0.
+func Strtol(s string) int64 {
+	s, negative := cutSign(s)
+	base := int64(10)
+	switch {
+	case len(s) > 2 && s[0] == '0' && s[1]|0x20 == 'x' && digit(s[2]) < 16:
+		base, s = 16, s[2:]
+	case strings.HasPrefix(s, "0"):
+		base = 8
+	}
+	var v int64
+	for i := range len(s) {
+		d := digit(s[i])
+		if d >= base {
+			break
+		}
+		if v > (math.MaxInt64-d)/base {
+			v = math.MaxInt64
+			break
+		}
+		v = v*base + d
+	}
+	if negative {
+		return -v
+	}
+	return v
+}
+
+// Int is Strtol for a flag whose variable is an int in the C program. It clamps where the C program
+// would wrap around.
+func Int(s string) int { return int(max(math.MinInt32, min(math.MaxInt32, Strtol(s)))) }
+
+// Atoi is the C library's atoi: decimal digits, and 0 for a text that is no number. It clamps where
+// atoi would wrap around.
+func Atoi(s string) int {
+	s, negative := cutSign(s)
+	v := 0
+	for i := 0; i < len(s) && digit(s[i]) < 10; i++ {
+		v = min(v*10+int(digit(s[i])), math.MaxInt32)
+	}
+	if negative {
+		return -v
+	}
+	return v
+}
+
+// cutSign removes the spaces and the sign in front of a number.
+func cutSign(s string) (rest string, negative bool) {
+	s = strings.TrimLeft(s, " \t\n\v\f\r")
+	if s != "" && (s[0] == '-' || s[0] == '+') {
+		return s[1:], s[0] == '-'
+	}
+	return s, false
+}
+
+func digit(c byte) int64 {
+	switch {
+	case c >= '0' && c <= '9':
+		return int64(c - '0')
+	case c|0x20 >= 'a' && c|0x20 <= 'z':
+		return int64(c|0x20-'a') + 10
+	}
+	return math.MaxInt64
+}
+
+// HasPrefix is strncasecmp(prefix, s, len(prefix)) == 0, by which the programs tell the values of
+// some flags apart.
+func HasPrefix(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// String is the text in a buffer, up to its NUL.
+func String(buf []byte) []byte {
+	if i := bytes.IndexByte(buf, 0); i >= 0 {
+		return buf[:i]
+	}
+	return buf
+}
+
+// Float is C's %.2f. It matters where a program divides by zero.
+func Float(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "-nan"
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	}
+	return fmt.Sprintf("%.2f", f)
+}

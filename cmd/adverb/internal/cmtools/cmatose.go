@@ -1,0 +1,354 @@
+package cmtools
+
+import (
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const cmatoseUsage = `	[-s server_address]
+	[-b bind_address]
+	[-f address_format]
+	    name, ip, ipv6, or gid
+	[-P port_space]
+	    tcp or ib
+	[-c connections]
+	[-C message_count]
+	[-S message_size]
+	[-t type_of_service]
+	[-p port_number]
+	[-m(igrate)]
+	[-a ack_timeout]
+`
+
+// Cmatose is the command cmatose.
+var Cmatose = &cli.Command{
+	Name:    "cmatose",
+	Classic: []string{"ucmatose", "cmatose"},
+	Short:   "Connect by the connection manager and exchange messages",
+	Flags: append(cm.FlagsOf("sbfcCSt"),
+		cli.Flag{Short: 'P', Long: "port-space", Arg: "<space>", Help: "tcp (default) or ib", Values: cli.OneOf("tcp", "ib")},
+		cli.Flag{Short: 'p', Long: "port", Arg: "<port>", Help: "port of the server (default 7471)"},
+		cli.Flag{Short: 'm', Long: "migrate", Help: "move to another event channel before disconnecting"},
+		cli.Flag{Short: 'a', Long: "ack-timeout", Arg: "<code>", Help: "wait 4.096 us * 2^<code> for an acknowledgement"},
+	),
+	Forms: []cli.Form{
+		{Args: "", Does: "serve one client"},
+		{Args: "-s <host>", Does: "be the client of the server at <host>"},
+	},
+	Usage: cm.Usage(cmatoseUsage),
+	More: `Two terminals of one machine:
+  PROG
+  PROG -s localhost
+The server sends -C messages over each connection, the client answers with as many, and the
+server disconnects. Both ends need the same -c, -C and -S. The other end may be the C program.
+Without -b a server has all IPv4 addresses; a <host> that has IPv4 and IPv6 is called by IPv4.
+`,
+	Run: runCmatose,
+}
+
+// cmatoseFlags are the flags of cmatose.
+type cmatoseFlags struct {
+	cm.Flags
+	migrate    bool
+	ackTimeout int // code; -1: not set
+}
+
+func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
+	f = cmatoseFlags{Flags: cm.Flags{Connections: 1, Count: 10, Size: 100, TOS: -1, Port: "7471", Space: rdmacm.PortSpaceTCP}, ackTimeout: -1}
+	var refused error
+	_, code, ok = inv.Parse(cli.ExitError, func(name, arg string) bool {
+		switch name {
+		case "port-space":
+			switch {
+			case clib.HasPrefix(arg, "ib"):
+				f.Space = rdmacm.PortSpaceIB
+			case !clib.HasPrefix(arg, "tcp"):
+				inv.Errorf("Warning: unknown port space format\n")
+			}
+		case "port":
+			f.Port = arg
+		case "migrate":
+			f.migrate = true
+		case "ack-timeout":
+			f.ackTimeout = int(uint8(clib.Strtol(arg)))
+		default:
+			if err := f.Set(inv, name, arg); err != nil {
+				refused = err
+			}
+		}
+		return true
+	})
+	if ok && refused != nil {
+		return f, inv.Fail(refused, ""), false
+	}
+	return f, code, ok
+}
+
+// cmatose is a run of the program.
+type cmatose struct {
+	common
+	flags  cmatoseFlags
+	failed bool // a connection that is established from now on is ended at once
+}
+
+func runCmatose(inv *cli.Invocation) int {
+	f, code, ok := parseCmatose(inv)
+	if !ok {
+		return code
+	}
+	c := &cmatose{common{inv: inv, prog: "cmatose", space: f.Space, count: f.Count, size: f.Size}, f, false}
+	if f.Server == "" {
+		return c.main(f.Device, f.Connections, false, c.serve)
+	}
+	return c.main(f.Device, f.Connections, true, c.dial)
+}
+
+func (c *cmatose) serve() (err error) {
+	l, err := c.listen(&c.flags.Flags)
+	if err != nil {
+		return err
+	}
+	defer func() { c.inv.Explain(l.Close()) }()
+	if err := c.events(&c.connectsLeft, c.handle); err != nil {
+		return err
+	}
+	if err := c.serverTransfer(); err != nil {
+		return err
+	}
+	if c.flags.migrate {
+		if err := c.migrate(l); err != nil {
+			return err
+		}
+	}
+	c.inv.Printf("cmatose: disconnecting\n")
+	c.disconnect()
+	err = c.events(&c.disconnectsLeft, c.handle)
+	if c.inv.Ctx.Err() == nil {
+		c.inv.Printf("disconnected\n")
+	}
+	if err == nil {
+		err = c.surplus
+	}
+	return err
+}
+
+// serverTransfer sends the messages first, and then receives the answers.
+func (c *cmatose) serverTransfer() error {
+	if c.count == 0 {
+		return nil
+	}
+	c.inv.Printf("initiating data transfers\n")
+	if err := c.sendAll(); err != nil {
+		return err
+	}
+	c.inv.Printf("completing sends\n")
+	if err := c.collectAll(func(n *node) *verbs.CQ { return n.sendCQ }); err != nil {
+		return err
+	}
+	c.inv.Printf("receiving data transfers\n")
+	if err := c.collectAll(func(n *node) *verbs.CQ { return n.recvCQ }); err != nil {
+		return err
+	}
+	c.inv.Printf("data transfers complete\n")
+	return nil
+}
+
+func (c *cmatose) dial() error {
+	c.inv.Printf("cmatose: starting client\n")
+	src, dst, err := c.flags.Addresses(c.inv.Ctx)
+	if err != nil {
+		return c.lookupFailed(err)
+	}
+	c.inv.Printf("cmatose: connecting\n")
+	err = c.connect(src, dst)
+	if err == nil {
+		err = c.clientTransfer()
+	}
+	if err == nil && c.flags.migrate {
+		if err := c.migrate(nil); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		// The C program waits for the server to disconnect, which waits for more connections.
+		c.failed = true
+		c.disconnect()
+	}
+	if late := c.events(&c.disconnectsLeft, c.handle); late != nil {
+		return late
+	}
+	return err
+}
+
+func (c *cmatose) connect(src, dst netip.AddrPort) error {
+	for i := range c.nodes {
+		if err := c.nodes[i].id.ResolveAddr(src, dst); err != nil {
+			return c.perror(err, "failure getting addr")
+		}
+	}
+	return c.events(&c.connectsLeft, c.handle)
+}
+
+// clientTransfer receives the messages, and then sends the answers.
+func (c *cmatose) clientTransfer() error {
+	if c.count == 0 {
+		return nil
+	}
+	c.inv.Printf("receiving data transfers\n")
+	if err := c.collectAll(func(n *node) *verbs.CQ { return n.recvCQ }); err != nil {
+		return err
+	}
+	c.inv.Printf("sending replies\n")
+	if err := c.sendAll(); err != nil {
+		return err
+	}
+	c.inv.Printf("data transfers complete\n")
+	return nil
+}
+
+func (c *cmatose) sendAll() error {
+	for i := range c.nodes {
+		if err := c.postSends(&c.nodes[i], 0, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collectAll waits for a completion of each message of each connection.
+func (c *cmatose) collectAll(cq func(*node) *verbs.CQ) error {
+	ctx, stop := c.watch()
+	defer stop()
+	for i := range c.nodes {
+		if n := &c.nodes[i]; n.connected {
+			if err := c.collect(ctx, cq(n), c.count, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// disconnect ends all connections.
+func (c *cmatose) disconnect() {
+	for i := range c.nodes {
+		if n := &c.nodes[i]; n.connected {
+			n.connected = false
+			_ = n.id.Disconnect() // fails if the peer was first
+		}
+	}
+}
+
+// migrate moves all IDs to a new event channel.
+func (c *cmatose) migrate(listener *rdmacm.ID) error {
+	c.inv.Printf("migrating to new event channel\n")
+	ch := c.newChannel()
+	ids := make([]*rdmacm.ID, 0, len(c.nodes)+1)
+	if listener != nil {
+		ids = append(ids, listener)
+	}
+	for i := range c.nodes {
+		ids = append(ids, c.nodes[i].id)
+	}
+	for _, id := range ids {
+		if err := id.Migrate(ch); err != nil {
+			return c.perror(err, "failure migrating to channel")
+		}
+	}
+	if err := c.ch.Close(); err != nil {
+		return c.perror(err, "failure migrating to channel")
+	}
+	c.ch = ch
+	return nil
+}
+
+func (c *cmatose) handle(ev rdmacm.Event) error {
+	switch ev.Type {
+	case rdmacm.EventAddrResolved:
+		return c.addrResolved(ev.ID)
+	case rdmacm.EventRouteResolved:
+		return c.routeResolved(ev.ID.Context.(*node))
+	case rdmacm.EventConnectRequest:
+		return c.requested(ev.ID)
+	case rdmacm.EventEstablished:
+		ev.ID.Context.(*node).connected = true
+		c.connectsLeft--
+		c.disconnectsLeft++
+		if c.failed {
+			c.disconnect()
+		}
+	case rdmacm.EventAddrError, rdmacm.EventRouteError, rdmacm.EventConnectError, rdmacm.EventUnreachable, rdmacm.EventRejected:
+		return c.failedEvent(ev)
+	case rdmacm.EventDisconnected:
+		_ = ev.ID.Disconnect() // fails if this end was first
+		c.disconnectsLeft--
+	}
+	return nil
+}
+
+func (c *cmatose) addrResolved(id *rdmacm.ID) error {
+	if c.flags.TOS >= 0 {
+		if err := id.SetTOS(uint8(c.flags.TOS)); err != nil {
+			c.perror(err, "set TOS option failed")
+		}
+	}
+	c.setACKTimeout(id)
+	if err := id.ResolveRoute(); err != nil {
+		c.connectsLeft--
+		return c.perror(err, "resolve route failed")
+	}
+	return nil
+}
+
+func (c *cmatose) setACKTimeout(id *rdmacm.ID) {
+	if c.flags.ackTimeout < 0 {
+		return
+	}
+	if err := id.SetACKTimeout(uint8(c.flags.ackTimeout)); err != nil {
+		c.perror(err, "set ack timeout option failed")
+	}
+}
+
+func (c *cmatose) routeResolved(n *node) error {
+	err := c.setup(n, 0)
+	if err == nil {
+		err = c.postRecvs(n)
+	}
+	if err == nil {
+		// No RNR retry: the receives are posted. The server's first message may come at once.
+		if cerr := n.id.Connect(&rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5}); cerr != nil {
+			err = c.perror(cerr, "failure connecting")
+		}
+	}
+	if err != nil {
+		c.connectsLeft--
+	}
+	return err
+}
+
+func (c *cmatose) requested(id *rdmacm.ID) error {
+	n := c.admit(id)
+	if n == nil {
+		return nil
+	}
+	err := c.setup(n, 0)
+	if err == nil {
+		c.setACKTimeout(id)
+		err = c.postRecvs(n)
+	}
+	if err == nil {
+		if aerr := id.Accept(nil); aerr != nil {
+			err = c.perror(aerr, "failure accepting")
+		}
+	}
+	if err != nil {
+		c.connectsLeft--
+		return c.refuse(id, err)
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package cmtools
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+	"github.com/adverb-rdma/adverb/rdmacm"
+)
+
+// The devices of these tests, on addresses that no other test has.
+const (
+	serverAddr   = "127.0.88.21"
+	serverDevice = "soft_lo@127.0.88.21"
+	clientDevice = "soft_lo@127.0.88.22"
+)
+
+// startServer starts a server, which listens when this returns.
+func startServer(ctx context.Context, port, line string) *tooltest.Started {
+	argv := strings.Fields(line)
+	return tool.Start(ctx, append(argv, "--ib-dev", serverDevice, "--port", port)...)
+}
+
+// runClient runs its client.
+func runClient(ctx context.Context, port, line string) tooltest.Result {
+	argv := append(strings.Fields(line), "--ib-dev", clientDevice, "--port", port, "-s", serverAddr)
+	return tool.Result(ctx, argv...)
+}
+
+// runPair runs both ends.
+func runPair(t *testing.T, server, client string) (s, c tooltest.Result) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	port := tooltest.FreePort(t)
+	srv := startServer(ctx, port, server)
+	c = runClient(ctx, port, client)
+	return <-srv.Done, c
+}
+
+// checkTranscript compares a run with what the C program printed.
+func checkTranscript(t *testing.T, who string, r tooltest.Result, want string) {
+	t.Helper()
+	if r.Code != 0 || r.Stderr != "" {
+		t.Errorf("%s: status %d, stderr:\n%s", who, r.Code, r.Stderr)
+	}
+	tooltest.DiffLines(t, r.Stdout, want)
+}
+
+// with inserts a line into a transcript.
+func with(transcript, before, line string) string {
+	return strings.Replace(transcript, before, line+before, 1)
+}
+
+// without takes lines out of a transcript.
+func without(transcript string, lines ...string) string {
+	for _, l := range lines {
+		transcript = strings.Replace(transcript, l+"\n", "", 1)
+	}
+	return transcript
+}
+
+func TestCmatose(t *testing.T) {
+	server, client := tooltest.Transcript(t, "ucmatose_server.txt"), tooltest.Transcript(t, "ucmatose_client.txt")
+	const migrating = "migrating to new event channel\n"
+	for _, tt := range []struct{ flags, server, client string }{
+		{"", server, client},
+		{"-c 5 -C 3 -S 5000", server, client},
+		{"-c 2 -m", with(server, "cmatose: disconnecting\n", migrating), with(client, "test complete\n", migrating)},
+		{"-P ib -a 12 -t 8", server, client},
+		{"-C 1 -S 1", server, client},
+		{"-S 100000 -C 2", server, client},
+		{"-C 0 -c 3", without(server, "initiating data transfers", "completing sends", "receiving data transfers", "data transfers complete"),
+			without(client, "receiving data transfers", "sending replies", "data transfers complete")},
+		{"-S 0 -m", with(without(server, "initiating data transfers", "completing sends", "receiving data transfers", "data transfers complete"), "cmatose: disconnecting\n", migrating),
+			with(without(client, "receiving data transfers", "sending replies", "data transfers complete"), "test complete\n", migrating)},
+		{"-c 0", server, client},
+	} {
+		t.Run(strings.ReplaceAll(tt.flags, " ", ""), func(t *testing.T) {
+			s, c := runPair(t, "ucmatose "+tt.flags, "cmatose "+tt.flags)
+			checkTranscript(t, "server", s, tt.server)
+			checkTranscript(t, "client", c, tt.client)
+		})
+	}
+}
+
+func TestUdaddy(t *testing.T) {
+	server, client := tooltest.Transcript(t, "udaddy_server.txt"), tooltest.Transcript(t, "udaddy_client.txt")
+	for _, tt := range []struct{ flags, server, client string }{
+		{"", server, client},
+		{"-c 4 -C 20 -S 1024 -t 8", server, client},
+		{"-P udp -p 0x111 -C 1 -S 1", server, client},
+		{"-C 0", without(server, "receiving data transfers", "sending replies", "data transfers complete"),
+			without(client, "initiating data transfers", "receiving data transfers", "data transfers complete")},
+	} {
+		t.Run(strings.ReplaceAll(tt.flags, " ", ""), func(t *testing.T) {
+			s, c := runPair(t, "udaddy "+tt.flags, "udaddy "+tt.flags)
+			checkTranscript(t, "server", s, tt.server)
+			checkTranscript(t, "client", c, tt.client)
+		})
+	}
+}
+
+func TestMckey(t *testing.T) {
+	server, client := tooltest.Transcript(t, "mckey_server.txt"), tooltest.Transcript(t, "mckey_client.txt")
+	const joined = "mckey: joined dgid: ::ffff:239.1.2.3 mlid 0x0 sl 0\n"
+	for i, tt := range []struct{ group, receiver, sender string }{
+		{"-m 239.88.0.%d", "", ""},
+		{"-m 239.88.0.%d", "-c 3", "-C 20 -o"},
+		{"-M ::ffff:239.88.0.%d", "-C 4 -S 1000", "-C 4 -S 1000"},
+		{"-m 239.88.0.%d", "-C 0", "-C 0 -c 2"},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+			defer cancel()
+			group := fmt.Sprintf(tt.group, i+1)
+			argv := func(dev, flags string) []string {
+				return strings.Fields("mckey " + group + " --settle 0s -b " + strings.TrimPrefix(dev, "soft_lo@") + " --ib-dev " + dev + " " + flags)
+			}
+			r := tool.StartUntil(ctx, "receiving data transfers", argv(serverDevice, tt.receiver)...)
+			s := tool.Result(ctx, append(argv(clientDevice, tt.sender), "-s")...)
+			want := func(text, flags string) string {
+				n := 1
+				if _, after, ok := strings.Cut(flags, "-c "); ok {
+					n = clib.Atoi(after)
+				}
+				text = strings.Replace(text, joined, strings.Repeat(strings.Replace(joined, "239.1.2.3", fmt.Sprintf("239.88.0.%d", i+1), 1), n), 1)
+				if strings.Contains(flags, "-C 0") {
+					text = without(text, "initiating data transfers", "receiving data transfers", "data transfers complete")
+				}
+				return text
+			}
+			checkTranscript(t, "sender", s, want(client, tt.sender))
+			checkTranscript(t, "receiver", <-r, want(server, tt.receiver))
+		})
+	}
+	t.Run("no loopback", func(t *testing.T) {
+		code, stdout, stderr := tool.Run(t.Context(), strings.Fields("mckey -m 239.88.0.9 -l -b "+serverAddr+" --ib-dev "+serverDevice)...)
+		const line = "mckey: unable to create QP: Operation not supported\nadverb: -l: "
+		if code != 255 || !strings.HasPrefix(stderr, line) || stdout != "mckey: starting server\nmckey: joining\ntest complete\nreturn status -1\n" {
+			t.Errorf("status %d, stdout:\n%sstderr:\n%s", code, stdout, stderr)
+		}
+	})
+}
+
+// Datagrams that are larger than the MTU are refused at either end.
+func TestDatagramTooLarge(t *testing.T) {
+	const line = ": message_size 4097 is larger than active mtu 4096\n"
+	s, c := runPair(t, "udaddy -S 4097", "udaddy")
+	if s.Code != 234 || s.Stdout != "udaddy: starting server\nudaddy"+line+"udaddy: failing connection request\nreceiving data transfers\nsending replies\ndata transfers complete\ntest complete\nreturn status -22\n" {
+		t.Errorf("server: %+v", s)
+	}
+	if c.Code != 2 || !strings.Contains(c.Stdout, "udaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 2\ntest complete\nreturn status 2\n") {
+		t.Errorf("client: %+v", c)
+	}
+	code, stdout, _ := tool.Run(t.Context(), strings.Fields("mckey -m 239.88.0.9 -S 4097 -b "+serverAddr+" --ib-dev "+serverDevice)...)
+	if code != 234 || !strings.Contains(stdout, "mckey"+line) {
+		t.Errorf("mckey: status %d, %s", code, stdout)
+	}
+}
+
+// Nobody listens: the classic line and status, and the reason.
+func TestCMToolRefused(t *testing.T) {
+	idle := tool.Start(t.Context(), "ucmatose", "--ib-dev", serverDevice, "--port", tooltest.FreePort(t), "-c", "0") // opens QP1
+	<-idle.Done
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	srv := startServer(ctx, tooltest.FreePort(t), "ucmatose")
+	for _, tt := range []struct {
+		line, event string
+		status      int
+	}{
+		{"ucmatose -c 2", "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 8\n", int(rdmacm.RejectInvalidServiceID)},
+		{"udaddy", "udaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 1\n", 1},
+	} {
+		r := runClient(t.Context(), tooltest.FreePort(t), tt.line)
+		want := fmt.Sprintf("%stest complete\nreturn status %d\n", tt.event, tt.status)
+		if r.Code != tt.status || !strings.HasSuffix(r.Stdout, want) || !strings.Contains(r.Stderr, "no listener for port") {
+			t.Errorf("%s: %+v", tt.line, r)
+		}
+	}
+	cancel()
+	if r := <-srv.Done; r.Code != cli.StatusInterrupted || r.Stdout != "cmatose: starting server\n" || r.Stderr != "adverb: interrupted\n" {
+		t.Errorf("server: %+v", r)
+	}
+}
+
+// A second server on a port is told so.
+func TestCMToolAddressInUse(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for prog, name := range map[string]string{"ucmatose": "cmatose", "udaddy": "udaddy"} {
+		port := tooltest.FreePort(t)
+		first := startServer(ctx, port, prog)
+		r := <-startServer(ctx, port, prog).Done
+		want := name + ": starting server\ntest complete\nreturn status -1\n"
+		if r.Code != 255 || r.Stdout != want || !strings.HasPrefix(r.Stderr, name+": bind address failed: Address already in use\nadverb: bind ") {
+			t.Errorf("%s: %+v", prog, r)
+		}
+		defer func() { cancel(); <-first.Done }()
+	}
+}
+
+// Ends whose flags do not go together come to an end, where the C programs wait for ever.
+func TestCmatoseFlagsDiffer(t *testing.T) {
+	t.Run("connections", func(t *testing.T) {
+		s, c := runPair(t, "ucmatose -c 1", "ucmatose -c 2")
+		if c.Code != 28 || !strings.Contains(c.Stdout, "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 28\n") {
+			t.Errorf("client: %+v", c)
+		}
+		if s.Code == 0 || !strings.Contains(s.Stdout, "cmatose: failing connection request\n") || !strings.Contains(s.Stderr, cm.ErrTooMany.Error()) {
+			t.Errorf("server: %+v", s)
+		}
+	})
+	t.Run("messages", func(t *testing.T) { // the client has no receives for the rest, and the server waits for more
+		s, _ := runPair(t, "ucmatose -C 10", "ucmatose -C 5")
+		if s.Code != 255 || !strings.Contains(s.Stdout, "cmatose: failed polling CQ: -1\n") || s.Stderr == "" {
+			t.Errorf("server: %+v", s)
+		}
+	})
+	t.Run("size", func(t *testing.T) {
+		s, c := runPair(t, "ucmatose -S 200", "ucmatose -S 100")
+		// Which of the two the client sees first is up to the network.
+		why := strings.Contains(c.Stderr, "work request") || strings.Contains(c.Stderr, errPeerLeft.Error())
+		if s.Code != 255 || c.Code != 255 || !why {
+			t.Errorf("server: %+v\nclient: %+v", s, c)
+		}
+	})
+}
+
+// Processes of their own, that share the loopback interface's device.
+func TestCMToolProcesses(t *testing.T) {
+	tooltest.Exclusive(t, "soft_lo")
+	for _, tt := range []struct{ name, prog, flags, bind, host string }{
+		{"cmatose", "ucmatose", "-c 3 -m", "", "localhost"},
+		{"cmatose IPv6", "ucmatose", "", "::0", "::1"},
+		{"cmatose bound", "ucmatose", "-S 3000", "127.0.0.1", "127.0.0.1"},
+		{"udaddy", "udaddy", "", "", "localhost"},
+		{"udaddy IPv6", "udaddy", "-c 2", "::1", "::1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if strings.Contains(tt.host, ":") {
+				tooltest.LoopbackGID(t, tt.host)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+			defer cancel()
+			argv := append([]string{tt.prog, "--port", tooltest.FreePort(t)}, strings.Fields(tt.flags)...)
+			server := argv
+			if tt.bind != "" {
+				server = append(argv[:len(argv):len(argv)], "-b", tt.bind)
+			}
+			s := tooltest.StartProcess(ctx, t, server...)
+			c := tooltest.StartProcess(ctx, t, append(argv[:len(argv):len(argv)], "-s", tt.host)...)
+			for who, r := range map[string]tooltest.Result{"server": <-s.Done, "client": <-c.Done} {
+				want := tooltest.Transcript(t, tt.prog+"_"+who+".txt")
+				if strings.Contains(tt.flags, "-m") && who == "server" {
+					want = with(want, "cmatose: disconnecting\n", "migrating to new event channel\n")
+				} else if strings.Contains(tt.flags, "-m") {
+					want = with(want, "test complete\n", "migrating to new event channel\n")
+				}
+				checkTranscript(t, who, r, want)
+			}
+		})
+	}
+}

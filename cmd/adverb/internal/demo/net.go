@@ -1,0 +1,116 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/pcap"
+	"github.com/adverb-rdma/adverb/internal/link/trace"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// network is the two devices of the demonstration, each on a loopback address of its own.
+type network struct {
+	server, client         *verbs.Device
+	serverAddr, clientAddr netip.Addr
+
+	file *os.File // of pcap, or nil
+	pcap *pcap.Writer
+}
+
+// addressPairs is how many pairs of loopback addresses are tried. Other programs may hold the
+// RoCEv2 port of some of them.
+const addressPairs = 16
+
+func openNetwork(v *view, file string) (n *network, err error) {
+	n = &network{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close())
+		}
+	}()
+	if file != "" {
+		if n.file, err = os.Create(file); err != nil {
+			return n, err
+		}
+		if n.pcap, err = pcap.New(n.file, pcap.Options{OutgoingOnly: true}); err != nil {
+			return n, err
+		}
+	}
+	for i := range byte(addressPairs) {
+		n.serverAddr, n.clientAddr = netip.AddrFrom4([4]byte{127, 0, i, 1}), netip.AddrFrom4([4]byte{127, 0, i, 2})
+		if err = n.open(v); !errors.Is(err, syscall.EADDRINUSE) {
+			return n, err
+		}
+	}
+	return n, fmt.Errorf("%w: other programs use UDP port %d of 127.0.0.1, 127.0.1.1 and on", err, link.Port)
+}
+
+// open opens the two devices on the addresses chosen.
+func (n *network) open(v *view) (err error) {
+	// A device binds its port when its first QP needs it. It would be too late then to choose
+	// another address.
+	for _, a := range []netip.Addr{n.serverAddr, n.clientAddr} {
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, link.Port)))
+		if err != nil {
+			return err
+		}
+		c.Close()
+	}
+	if n.server, err = openDevice(n.serverAddr, n.middleware(v, roleServer)...); err != nil {
+		return err
+	}
+	if n.client, err = openDevice(n.clientAddr, n.middleware(v, roleClient)...); err != nil {
+		err = errors.Join(err, n.server.Close())
+		n.server = nil
+	}
+	return err
+}
+
+// middleware shows and records what an end sends.
+func (n *network) middleware(v *view, from role) []link.Middleware {
+	mw := []link.Middleware{trace.New(func(e trace.Event) {
+		if e.Sent {
+			v.packet(from, e.Payload)
+		}
+	})}
+	if n.pcap != nil {
+		mw = append(mw, n.pcap.Middleware())
+	}
+	return mw
+}
+
+// loopback returns the name of the loopback interface.
+func loopback() (string, error) {
+	ifis, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, i := range ifis {
+		if i.Flags&net.FlagLoopback != 0 && i.Flags&net.FlagUp != 0 {
+			return i.Name, nil
+		}
+	}
+	return "", errors.New("no loopback interface is up")
+}
+
+func (n *network) close() error {
+	var errs []error
+	for _, d := range []*verbs.Device{n.client, n.server} {
+		if d != nil {
+			errs = append(errs, d.Close())
+		}
+	}
+	if n.pcap != nil {
+		errs = append(errs, n.pcap.Close())
+	}
+	if n.file != nil {
+		errs = append(errs, n.file.Close())
+	}
+	return errors.Join(errs...)
+}

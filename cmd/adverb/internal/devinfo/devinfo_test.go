@@ -1,0 +1,206 @@
+package devinfo
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// rxe is what testdata/devinfo_rxe.txt shows: ibv_devinfo -v of the Linux kernel's rxe.
+func rxe(t *testing.T) *report {
+	guid := verbs.GUID{0x00, 0x98, 0x00, 0xff, 0xfe, 0x00, 0x10, 0x01}
+	gid := func(s string) verbs.GID {
+		g, err := verbs.ParseGID(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	return &report{
+		info: verbs.DeviceInfo{Name: "rxe0", NodeGUID: guid, NodeType: "CA", Transport: verbs.TransportIB, Netdev: "eth0"},
+		attr: verbs.DeviceAttr{
+			FWVer: "0.0.0", NodeGUID: guid, SysImageGUID: guid, MaxMRSize: 1<<64 - 1, PageSizeCap: 0xfffff000,
+			VendorID: 0xffffff, MaxQP: 1048560, MaxQPWR: 1048576, DeviceCapFlags: 0x01223c76,
+			MaxSGE: 32, MaxSGERd: 32, MaxCQ: 1048576, MaxCQE: 32767, MaxMR: 524287, MaxPD: 1048576,
+			MaxQPRdAtom: 128, MaxResRdAtom: 258048, MaxQPInitRdAtom: 128, AtomicCap: verbs.AtomicHCA, MaxMW: 524287,
+			MaxMcastGrp: 8192, MaxMcastQPAttach: 56, MaxTotalMcastQPAttach: 458752, MaxAH: 32767,
+			MaxSRQ: 917503, MaxSRQWR: 1048576, MaxSRQSGE: 27, MaxPKeys: 64, LocalCAAckDelay: 15,
+			PhysPortCnt: 1, NumCompVectors: 2,
+		},
+		ports: []portinfo{{
+			number: 1,
+			attr: verbs.PortAttr{
+				State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU1024, LinkLayer: verbs.LinkLayerEthernet,
+				MaxMsgSize: 0x800000, PortCapFlags: 0x10000, MaxVLNum: 1, PKeyTableLen: 1, GIDTableLen: 1024,
+				ActiveWidth: 1, ActiveSpeed: 1, PhysState: verbs.PhysLinkUp,
+			},
+			gids: []verbs.GIDEntry{
+				{GID: gid("fe80::98:ff:fe00:1001"), Index: 0, Port: 1, Type: verbs.GIDTypeRoCEv2, Netdev: "eth0"},
+				{GID: gid("10.98.0.2"), Index: 1, Port: 1, Type: verbs.GIDTypeRoCEv2, Netdev: "eth0"},
+			},
+		}},
+	}
+}
+
+func TestDevinfoMatchesCapture(t *testing.T) {
+	want, err := os.ReadFile("testdata/devinfo_rxe.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	rxe(t).print(&got, true)
+	tooltest.DiffLines(t, got.String(), string(want))
+
+	// Without -v the lines between the number of ports and the port are left out, and those
+	// behind the link layer.
+	head, rest, _ := strings.Cut(string(want), "\tmax_mr_size:")
+	_, rest, _ = strings.Cut(rest, "\tnum_comp_vectors:\t\t2\n")
+	port, _, _ := strings.Cut(rest, "\t\t\tmax_msg_sz:")
+	got.Reset()
+	rxe(t).print(&got, false)
+	tooltest.DiffLines(t, got.String(), head+port+"\n")
+}
+
+// devinfoKeys are the names that lines of ibv_devinfo start with, tabs included.
+func devinfoKeys(out string) []string {
+	var keys []string
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, flagIndent) || strings.HasPrefix(line, "\t\t\tGID[") || strings.HasPrefix(line, "\tmax_srq_") {
+			continue // not on every device
+		}
+		key, _, _ := strings.Cut(line, ":")
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// A software device prints the lines that a kernel device prints, in their order.
+func TestDevinfoOfSoftDevice(t *testing.T) {
+	want, err := os.ReadFile("testdata/devinfo_rxe.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := tool.Run(t.Context(), "ibv_devinfo", "-v", "-d", serverDevice)
+	if code != 0 || stderr != "" {
+		t.Fatalf("status %d, stderr %s", code, stderr)
+	}
+	tooltest.DiffLines(t, strings.Join(devinfoKeys(stdout), "\n"), strings.Join(devinfoKeys(string(want)), "\n"))
+	for _, s := range []string{"hca_id:\t" + serverDevice + "\n", "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n",
+		"\t\t\tlink_layer:\t\tEthernet\n", "\t\t\tGID[  0]:\t\t::ffff:127.0.88.31, RoCE v2\n\n"} {
+		if !strings.Contains(stdout, s) {
+			t.Errorf("lacks %q:\n%s", s, stdout)
+		}
+	}
+}
+
+// The lists of devices agree, whatever the machine has.
+func TestDeviceLists(t *testing.T) {
+	_, out, _ := tool.Run(t.Context(), "adverb", "devices", "--json")
+	var devices []deviceJSON
+	if err := json.Unmarshal([]byte(out), &devices); err != nil || len(devices) == 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	_, classic, _ := tool.Run(t.Context(), "ibv_devices")
+	_, list, _ := tool.Run(t.Context(), "ibv_devinfo", "-l", "--nonsense")
+	_, gids, _ := tool.Run(t.Context(), "show_gids")
+	_, info, _ := tool.Run(t.Context(), "ibv_devinfo")
+	for _, d := range devices {
+		guid := strings.ReplaceAll(d.NodeGUID, ":", "")
+		for name, has := range map[string]bool{
+			"ibv_devices":    strings.Contains(classic, d.Name) && strings.Contains(classic, "\t"+guid+"\n"),
+			"ibv_devinfo -l": strings.Contains(list, "\t"+d.Name+"\n"),
+			"ibv_devinfo":    strings.Contains(info, "hca_id:\t"+d.Name+"\n"),
+			"show_gids":      strings.Contains(gids, d.Name+"\t1\t0\t"),
+		} {
+			if !has {
+				t.Errorf("%s lacks %s", name, d.Name)
+			}
+		}
+	}
+	code, out, _ := tool.Run(t.Context(), "adverb", "gids", "--json", serverDevice)
+	if code != 0 || !strings.Contains(out, `"gid": "::ffff:127.0.88.31"`) {
+		t.Errorf("gids of %s: status %d: %s", serverDevice, code, out)
+	}
+	for _, tt := range []struct {
+		args   string
+		code   int
+		stderr string
+	}{
+		{"ibv_devinfo -d nope", 255, "IB device 'nope' wasn't found\nadverb: "},
+		{"ibv_devinfo -i 2 -d " + serverDevice, 4, "Invalid port requested for device\nadverb: "},
+		{"show_gids nope", 1, "adverb: open device nope: no such device"},
+	} {
+		code, _, stderr := tool.Run(t.Context(), strings.Fields(tt.args)...)
+		if code != tt.code || !strings.HasPrefix(stderr, tt.stderr) {
+			t.Errorf("%s: status %d, stderr %s", tt.args, code, stderr)
+		}
+	}
+}
+
+func TestDevinfoOddValues(t *testing.T) {
+	r := rxe(t)
+	r.attr.DeviceCapFlags |= 1 << 31
+	r.attr.DeviceCapFlagsEx = 1<<36 | 1<<40
+	p := &r.ports[0]
+	p.attr.State, p.attr.PhysState, p.attr.LinkLayer = 5, 7, verbs.LinkLayerInfiniBand
+	p.gids = append(p.gids, verbs.GIDEntry{GID: verbs.GID{0: 0xfe, 1: 0x80, 15: 1}, Index: 2, Type: verbs.GIDTypeIB},
+		verbs.GIDEntry{GID: verbs.GID{0: 0xfe, 1: 0x80}, Index: 3})
+	var b strings.Builder
+	r.print(&b, true)
+	for _, want := range []string{
+		"\t\t\t\t\tUnknown flags: 0x80000000\n",
+		"\tdevice_cap_flags_ex:\t\t0x11081223C76\n\t\t\t\t\tPCI_WRITE_END_PADDING\n\t\t\t\t\tUnknown flags: 0x10000000000\n",
+		"\t\t\tstate:\t\t\tinvalid state (5)\n",
+		"\t\t\tphys_state:\t\tPHY TEST (7)\n",
+		"\t\t\tGID[  2]:\t\tfe80:0000:0000:0000:0000:0000:0000:0001\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "GID[  3]") {
+		t.Error("prints a GID without an interface ID")
+	}
+}
+
+func TestDevinfoJSON(t *testing.T) {
+	b, err := json.Marshal(newReportsJSON([]*report{rxe(t)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"name":"rxe0"`, `"node_guid":"0098:00ff:fe00:1001"`, `"max_qp":1048560`,
+		`"active_mtu":1024`, `"state":"PORT_ACTIVE"`, `"gid":"::ffff:10.98.0.2"`, `"type":"RoCE v2"`} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("lacks %s: %s", want, b)
+		}
+	}
+}
+
+func TestDevicesFormat(t *testing.T) {
+	var b strings.Builder
+	printDevices(&b, []verbs.DeviceInfo{rxe(t).info})
+	want := "    device          \t   node GUID\n    ------          \t----------------\n    rxe0            \t009800fffe001001\n"
+	if b.String() != want {
+		t.Errorf("got %q, want %q", b.String(), want)
+	}
+}
+
+func TestGIDsFormat(t *testing.T) {
+	var all []gid
+	for _, e := range rxe(t).ports[0].gids {
+		all = append(all, gid{"rxe0", e})
+	}
+	all = append(all, gid{"rxe0", verbs.GIDEntry{}}, gid{"rxe0", verbs.GIDEntry{GID: linkLocalPrefix}})
+	var b strings.Builder
+	printGIDs(&b, all)
+	want := "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV\n" +
+		"---\t----\t-----\t---\t\t\t\t\t------------  \t---\t---\n" +
+		"rxe0\t1\t0\tfe80:0000:0000:0000:0098:00ff:fe00:1001\t\t\tv2\teth0\n" +
+		"rxe0\t1\t1\t0000:0000:0000:0000:0000:ffff:0a62:0002\t10.98.0.2  \tv2\teth0\n" +
+		"n_gids_found=2\n"
+	tooltest.DiffLines(t, b.String(), want)
+}

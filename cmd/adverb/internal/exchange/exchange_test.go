@@ -1,0 +1,199 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+func TestEndMessage(t *testing.T) {
+	gid, _ := verbs.ParseGID("10.98.0.3")
+	e := End{LID: 1, QPN: 0x17, PSN: 0x05d592, GID: gid}
+	m := e.Message()
+	if want := "0001:000017:05d592:00000000000000000000ffff0a620003\x00"; string(m) != want || len(m) != 52 {
+		t.Fatalf("got %q (%d bytes), want %q", m, len(m), want)
+	}
+	got, err := parseEnd(m)
+	if err != nil || got != e {
+		t.Errorf("got %+v, %v; want %+v", got, err, e)
+	}
+	if !e.HasGID() || (End{GID: verbs.GID{0: 0xfe}}).HasGID() {
+		t.Error("hasGID does not look at the lower half")
+	}
+	for _, bad := range []string{"", "a:b:c", "0001:000017:05d592:0000", "10000:0:0:" + strings.Repeat("0", 32),
+		"0:1000000:0:" + strings.Repeat("0", 32), "0:0:x:" + strings.Repeat("0", 32), "0:0:0:" + strings.Repeat("x", 32)} {
+		if e, err := parseEnd([]byte(bad)); err == nil {
+			t.Errorf("%q: parsed as %+v", bad, e)
+		}
+	}
+}
+
+func FuzzParseEnd(f *testing.F) {
+	f.Add(End{LID: 1, QPN: 2, PSN: 3}.Message())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := parseEnd(b)
+		if err != nil {
+			return
+		}
+		if again, err := parseEnd(e.Message()); err != nil || again != e {
+			t.Errorf("%q: %+v comes back as %+v, %v", b, e, again, err)
+		}
+	})
+}
+
+func listenLoopback(t *testing.T) (l net.Listener, port int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, l.Addr().(*net.TCPAddr).Port
+}
+
+func connectNothing([]End) error { return nil }
+
+// theseEnds is an exchange of ends, and gives what the peer has to remote.
+func theseEnds(remote chan<- []End, ends ...End) *Exchange {
+	return &Exchange{ends, func(r []End) error { remote <- r; return nil }}
+}
+
+// ends makes the ends of a program with n QPs.
+func ends(n int, last byte) []End {
+	e := make([]End, n)
+	for i := range e {
+		e[i] = End{QPN: verbs.QPN(i + 1), PSN: verbs.PSN(i), GID: verbs.GID{15: last}}
+	}
+	return e
+}
+
+// The server is connected before the client learns its address.
+func TestExchange(t *testing.T) {
+	for _, n := range []int{1, 256} {
+		l, port := listenLoopback(t)
+		atServer, atClient, failed := make(chan []End, 1), make(chan []End, 1), make(chan error, 1)
+		go func() { failed <- theseEnds(atServer, ends(n, 1)...).Server(t.Context(), l) }()
+		if err := theseEnds(atClient, ends(n, 2)...).Client(t.Context(), "127.0.0.1", port); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case e := <-atServer:
+			if !slices.Equal(e, ends(n, 2)) {
+				t.Errorf("server got %+v", e)
+			}
+		default:
+			t.Error("the client knew the server's address before the server was connected")
+		}
+		if e := <-atClient; !slices.Equal(e, ends(n, 1)) {
+			t.Errorf("client got %+v", e)
+		}
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// exchangeLine is the classic line of a failed exchange.
+func exchangeLine(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Line
+	}
+	return ""
+}
+
+func TestExchangeCannotStart(t *testing.T) {
+	l, port := listenLoopback(t)
+	l.Close()
+	x := Exchange{ends(1, 1), connectNothing}
+	if err := x.Client(t.Context(), "127.0.0.1", port); !strings.HasPrefix(exchangeLine(err), "Couldn't connect to 127.0.0.1:") {
+		t.Errorf("nobody listens: %v", err)
+	}
+	if _, err := Listen(t.Context(), -1); exchangeLine(err) != "Couldn't listen to port -1" {
+		t.Errorf("bad port: %v", err)
+	}
+}
+
+// A server whose client says something else, and goes.
+func TestExchangeServerErrors(t *testing.T) {
+	fail := func([]End) error { return errors.New("no") }
+	one := string(ends(1, 1)[0].Message())
+	for _, tt := range []struct {
+		what    string
+		local   int
+		connect func([]End) error
+		say     string
+		line    string
+	}{
+		{"short message", 1, connectNothing, "0000:0", "server read: " + errPeerGoneText + "\n6/52: Couldn't read remote address"},
+		{"garbage", 1, connectNothing, strings.Repeat("x", 52), "52/52: Couldn't read remote address"},
+		{"connect fails", 1, fail, one, "Couldn't connect to remote QP"},
+		{"no done", 1, connectNothing, one, "Couldn't send/recv local address"},
+		{"done is something else", 1, connectNothing, one + "0000:", "Couldn't send/recv local address"},
+		{"a second message missing", 3, connectNothing, one + one[:7], "server read: " + errPeerGoneText + "\n7/52: Couldn't read remote address [1]"},
+		{"a third wrong", 3, connectNothing, one + one + strings.Repeat("x", 52), "52/52: Couldn't read remote address [2]"},
+	} {
+		server, client := net.Pipe()
+		go func() {
+			defer client.Close()
+			n := min(len(tt.say), tt.local*MessageSize)
+			io.WriteString(client, tt.say[:n])
+			if tt.say[n:] != "" || tt.line == "Couldn't send/recv local address" {
+				io.ReadFull(client, make([]byte, tt.local*MessageSize))
+				io.WriteString(client, tt.say[n:])
+			}
+		}()
+		x := Exchange{ends(tt.local, 1), tt.connect}
+		if err := x.Serve(t.Context(), server); exchangeLine(err) != tt.line {
+			t.Errorf("%s: line %q, want %q", tt.what, exchangeLine(err), tt.line)
+		}
+	}
+}
+
+// errPeerGoneText is what perror has to say when a connection ends early.
+var errPeerGoneText = io.ErrUnexpectedEOF.Error()
+
+// A client that cannot connect to the server's QP tells the server so.
+func TestExchangeClientFails(t *testing.T) {
+	l, port := listenLoopback(t)
+	failed := make(chan error, 1)
+	go func() {
+		x := Exchange{ends(1, 1), connectNothing}
+		failed <- x.Server(t.Context(), l)
+	}()
+	refused := errors.New("refused")
+	x := Exchange{ends(1, 2), func([]End) error { return refused }}
+	if err := x.Client(t.Context(), "127.0.0.1", port); !errors.Is(err, refused) {
+		t.Errorf("client: %v", err)
+	}
+	if err := <-failed; err == nil {
+		t.Error("the server believes that all is well")
+	}
+}
+
+// A canceled context ends a wait for a peer.
+func TestExchangeCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	l, port := listenLoopback(t)
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			accepted <- c
+			cancel() // the client waits for the answer by now, or will
+		}
+	}()
+	x := Exchange{ends(1, 1), connectNothing}
+	if err := x.Client(ctx, "127.0.0.1", port); err == nil {
+		t.Error("no error")
+	}
+	(<-accepted).Close()
+	l, _ = listenLoopback(t)
+	if err := x.Server(ctx, l); err == nil {
+		t.Error("a server waits for a client with a canceled context")
+	}
+}

@@ -1,0 +1,55 @@
+package rping
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// What the C program fixes.
+const (
+	advertSize = 16
+
+	// minSize is room for the text with the longest number, and its NUL. The C program
+	// takes the size of a macro's name for that of its value, which comes to the same today.
+	minSize = len("rdma-ping-2147483647: ") + 1
+	maxSize = math.MaxUint16
+
+	firstChar = 'A'
+	lastChar  = 'z'
+)
+
+// advert is the message by which the client tells the server where it may read or write. The
+// server's go-ahead is an advert of zeros, whose content does not matter.
+type advert struct {
+	Remote verbs.RemoteAddr
+	Size   uint32 // bytes
+}
+
+// AppendTo appends the message: big-endian, without padding.
+func (a advert) AppendTo(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, a.Remote.VA)
+	b = binary.BigEndian.AppendUint32(b, uint32(a.Remote.RKey))
+	return binary.BigEndian.AppendUint32(b, a.Size)
+}
+
+// decodeAdvert decodes a message of advertSize bytes.
+func decodeAdvert(b []byte) advert {
+	return advert{
+		Remote: verbs.RemoteAddr{VA: binary.BigEndian.Uint64(b), RKey: verbs.RKey(binary.BigEndian.Uint32(b[8:]))},
+		Size:   binary.BigEndian.Uint32(b[12:]),
+	}
+}
+
+// fillData writes the data of a round: its number, characters that begin one further in every
+// round, and a NUL.
+func fillData(buf []byte, round int) {
+	text := fmt.Appendf(buf[:0], "rdma-ping-%d: ", int32(round))
+	const period = lastChar - firstChar + 1
+	for i := len(text); i < len(buf); i++ {
+		buf[i] = firstChar + byte((round+i-len(text))%period)
+	}
+	buf[len(buf)-1] = 0
+}

@@ -1,0 +1,148 @@
+// Package tooltest helps the tests of the tool's commands: it runs them in the test's own process
+// and as processes of their own, and it plays the other end of a connection.
+package tooltest
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	_ "github.com/adverb-rdma/adverb/provider/soft" // the devices of the tests
+)
+
+// Patience ends a run that got stuck, so that the test can say where.
+const Patience = time.Minute
+
+// Tool is the tool with the commands of the package under test.
+type Tool struct{ tool *cli.Tool }
+
+// New makes a tool of the commands.
+func New(commands ...*cli.Command) *Tool {
+	return &Tool{&cli.Tool{Name: "adverb", Commands: commands}}
+}
+
+// Result is what a run of the tool came to.
+type Result struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// Run runs a command line and returns what came of it.
+func (t *Tool) Run(ctx context.Context, argv ...string) (code int, stdout, stderr string) {
+	var out, err strings.Builder
+	code = t.tool.Run(ctx, argv, strings.NewReader(""), &out, &err)
+	return code, out.String(), err.String()
+}
+
+// Result is Run with its results in one value.
+func (t *Tool) Result(ctx context.Context, argv ...string) Result {
+	code, stdout, stderr := t.Run(ctx, argv...)
+	return Result{code, stdout, stderr}
+}
+
+// Background runs a command line in the background.
+func (t *Tool) Background(ctx context.Context, argv ...string) <-chan Result {
+	done := make(chan Result, 1)
+	go func() { done <- t.Result(ctx, argv...) }()
+	return done
+}
+
+// Started is a run of the tool in the background.
+type Started struct {
+	FirstLine string
+	Done      chan Result
+}
+
+// Start runs the tool in the background. It returns when the tool has printed a line or has ended.
+func (t *Tool) Start(ctx context.Context, argv ...string) *Started {
+	s := &Started{}
+	s.Done = t.startUntil(ctx, func(line string) bool { s.FirstLine = line; return true }, argv...)
+	return s
+}
+
+// StartUntil runs the tool in the background. It returns when the tool has printed the line or has
+// ended.
+func (t *Tool) StartUntil(ctx context.Context, line string, argv ...string) <-chan Result {
+	return t.startUntil(ctx, func(got string) bool { return got == line+"\n" }, argv...)
+}
+
+func (t *Tool) startUntil(ctx context.Context, reached func(line string) bool, argv ...string) chan Result {
+	r, w := io.Pipe()
+	var stdout, stderr strings.Builder
+	done, code := make(chan Result, 1), make(chan int, 1)
+	go func() {
+		code <- t.tool.Run(ctx, argv, strings.NewReader(""), w, &stderr)
+		w.Close()
+	}()
+	out := bufio.NewReader(r)
+	for {
+		line, err := out.ReadString('\n')
+		stdout.WriteString(line)
+		if reached(line) || err != nil {
+			break
+		}
+	}
+	go func() {
+		rest, _ := io.ReadAll(out)
+		stdout.Write(rest)
+		c := <-code // stderr is complete when the run has ended
+		done <- Result{c, stdout.String(), stderr.String()}
+	}()
+	return done
+}
+
+// asTool makes the test binary be the tool, for tests with processes.
+const asTool = "ADVERB_TEST_AS_TOOL"
+
+// Main is the TestMain of a package whose tests call StartProcess.
+func (t *Tool) Main(m *testing.M) {
+	if os.Getenv(asTool) != "" {
+		os.Exit(t.tool.Run(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// StartProcess runs the tool as a process of its own. It returns when the tool has printed a line
+// or has ended.
+func StartProcess(ctx context.Context, t *testing.T, argv ...string) *Started {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, exe)
+	cmd.Args = argv
+	// Without this the race detector makes each process sleep for a second when it ends.
+	cmd.Env = append(os.Environ(), asTool+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &Started{Done: make(chan Result, 1)}
+	out := bufio.NewReader(stdout)
+	s.FirstLine, _ = out.ReadString('\n')
+	go func() {
+		rest, _ := io.ReadAll(out)
+		cmd.Wait() // the exit status tells of a failure
+		s.Done <- Result{cmd.ProcessState.ExitCode(), s.FirstLine + string(rest), stderr.String()}
+	}()
+	return s
+}
+
+// Invocation is a call of a command by its classic name.
+func Invocation(t *testing.T, c *cli.Command, line string) (inv *cli.Invocation, stdout, stderr *strings.Builder) {
+	stdout, stderr = new(strings.Builder), new(strings.Builder)
+	return &cli.Invocation{Ctx: t.Context(), Cmd: c, Prog: c.Classic[0], ByClassicName: true,
+		Args: strings.Fields(line), Stdout: stdout, Stderr: stderr}, stdout, stderr
+}
