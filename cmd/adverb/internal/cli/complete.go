@@ -125,7 +125,7 @@ func flagNames(flags []Flag) Values {
 // completeCluster completes joined short flags, of which the last may have its argument behind it.
 func completeCluster(flags []Flag, word string) Values {
 	for i := 1; i < len(word); i++ {
-		at := slices.IndexFunc(flags, func(f Flag) bool { return f.Short == word[i] })
+		at := slices.IndexFunc(flags, func(f Flag) bool { return f.Short != 0 && f.Short == word[i] })
 		switch {
 		case at < 0:
 			return Values{}

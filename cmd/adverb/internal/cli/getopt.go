@@ -101,7 +101,7 @@ func (g *Getopt) nextShort() (Flag, string, GetoptState) {
 	c := g.cluster[0]
 	g.cluster = g.cluster[1:]
 	for _, f := range g.flags {
-		if f.Short != c {
+		if f.Short != c || c == 0 { // 0 stands for no short name
 			continue
 		}
 		if f.Arg == "" {

@@ -161,7 +161,7 @@ func model(args []string) (all []found, operands []string) {
 // found, and expects to find the same in it.
 func FuzzGetopt(f *testing.F) {
 	for _, line := range []string{
-		"-p 1 host", "--p -- -e", "--port=1 --po 2 --pr x", "-ecp1 - -- -x", "-xe -ex e", "--=1 --e= ---", "-p", "--events=", "-\xff", "--c h -- --",
+		"-p 1 host", "--p -- -e", "--port=1 --po 2 --pr x", "-ecp1 - -- -x", "-xe -ex e", "--=1 --e= ---", "-p", "--events=", "-\xff", "-\x00e", "--c h -- --",
 	} {
 		f.Add(line)
 	}

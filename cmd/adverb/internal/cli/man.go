@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -77,6 +78,21 @@ func roff(s string) string {
 	return s
 }
 
+// buildDate is the date of the commit that the tool was built from, or "" if it is not known.
+func buildDate() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.time" {
+			date, _, _ := strings.Cut(s.Value, "T")
+			return date
+		}
+	}
+	return ""
+}
+
 // page collects the lines of a manual page.
 type page struct{ strings.Builder }
 
@@ -84,7 +100,7 @@ func (p *page) linef(format string, args ...any) { fmt.Fprintf(p, format+"\n", a
 
 // begin writes the title and the section NAME.
 func (p *page) begin(tool string, names []string, short string) {
-	p.linef(`.TH %s 1 "" "%s" "User Commands"`, roff(strings.ToUpper(names[0])), roff(tool))
+	p.linef(`.TH %s 1 "%s" "%s" "User Commands"`, roff(strings.ToUpper(names[0])), buildDate(), roff(tool))
 	p.linef(".SH NAME")
 	var escaped []string
 	for _, n := range names {
@@ -93,10 +109,17 @@ func (p *page) begin(tool string, names []string, short string) {
 	p.linef(`%s \- %s`, strings.Join(escaped, ", "), roff(short))
 }
 
-// form writes a line of the section SYNOPSIS.
-func (p *page) form(prog, args string) {
-	p.linef(`\fB%s\fR %s`, roff(prog), roff(args))
-	p.linef(".br")
+// synopsis writes the section SYNOPSIS: each of the programs in each of its forms.
+func (p *page) synopsis(progs []string, forms []Form) {
+	p.linef(".SH SYNOPSIS")
+	for i, prog := range progs {
+		for j, f := range forms {
+			if i+j > 0 {
+				p.linef(".br")
+			}
+			p.linef("%s", strings.TrimSpace(`\fB`+roff(prog)+`\fR `+roff(f.Args)))
+		}
+	}
 }
 
 // flag writes a flag with its description.
@@ -115,7 +138,7 @@ func (p *page) flag(f *Flag) {
 	p.linef(".TP\n%s\n%s", head, roff(f.Help))
 }
 
-// text writes paragraphs. A line that is indented stays as it is, as do its indented neighbours.
+// text writes the paragraphs of a section. Lines that are indented stay as they are.
 func (p *page) text(s string) {
 	literal := false
 	toLiteral := func(want bool) {
@@ -141,7 +164,7 @@ func (p *page) text(s string) {
 		default:
 			wasLiteral := literal
 			toLiteral(false)
-			if i == 0 || wasLiteral || strings.TrimSpace(lines[i-1]) == "" {
+			if i > 0 && (wasLiteral || strings.TrimSpace(lines[i-1]) == "") {
 				p.linef(".PP")
 			}
 			p.linef("%s", roff(text))
@@ -154,8 +177,7 @@ func (p *page) text(s string) {
 func (t *Tool) toolPage() string {
 	p := new(page)
 	p.begin(t.Name, []string{t.Name}, t.Short)
-	p.linef(".SH SYNOPSIS")
-	p.form(t.Name, "<command> [<flags>]")
+	p.synopsis([]string{t.Name}, []Form{{Args: "<command> [<flags>]"}})
 	p.linef(".SH DESCRIPTION")
 	p.text(t.Long)
 	p.linef(".SH COMMANDS")
@@ -170,12 +192,7 @@ func (t *Tool) commandPage(c *Command) string {
 	p := new(page)
 	prog := t.Name + " " + c.Name
 	p.begin(t.Name, append([]string{t.pageName(c)}, c.Classic...), c.Short)
-	p.linef(".SH SYNOPSIS")
-	for _, prog := range append([]string{prog}, c.Classic...) {
-		for _, f := range c.Forms {
-			p.form(prog, f.Args)
-		}
-	}
+	p.synopsis(append([]string{prog}, c.Classic...), c.Forms)
 	if slices.ContainsFunc(c.Forms, func(f Form) bool { return f.Does != "" }) {
 		p.linef(".SH DESCRIPTION")
 		for _, f := range c.Forms {

@@ -78,7 +78,7 @@ _TOOL() {
             fi
         fi
     done
-    _describe -o 'TOOL' whole -- open -S ''
+    _describe TOOL whole -- open -S ''
 }
 if [[ "$funcstack[1]" == _TOOL ]]; then
     _TOOL "$@"

@@ -62,9 +62,9 @@ var modes = cli.OneOf(string(rwdemo.Read), string(rwdemo.Write))
 const modesText = "  mode = \"read\", \"write\"; the same at both ends\n"
 
 // steps is the lesson in the help of both programs.
-const steps = `What happens. Each end registers two regions: "local", from or to which its own operation goes, and
-"remote", which it opens to the peer's. To reach the peer's remote region an end must know two
-numbers, its address and its R_Key, and so each SENDs them to the other first:
+const steps = `What happens: each end registers two regions, "local", from or to which its own operation goes, and
+"remote", which it opens to the peer's operation. To reach the peer's remote region an end must know
+two numbers, its address and its R_Key. So each end SENDs them to the other first:
 
   client                                      server
   SEND MSG_MR: my remote region        --->
@@ -79,20 +79,20 @@ Each end counts. Its two counters decide what it does next:
   recv_state  messages from the peer: 1 its MSG_MR is here, 2 its MSG_DONE is here
 
   send_state >= 1 and recv_state >= 1   both know both regions: post READ or WRITE, then MSG_DONE
-  send_state == 3 and recv_state == 2   both are through: print, and disconnect
+  send_state == 3 and recv_state == 2   both are done: print, and disconnect
 
 A receive must be posted before its message comes. The first is posted before the ends connect, the
-second when MSG_MR has come; a third message there is not.
+second when MSG_MR has come. There is no third message.
 
-Why MSG_DONE: a WRITE or READ takes nothing from the peer's receive queue and completes at the end
-that posted it. Whose memory it was learns nothing, and if it left now it would pull its region away from
-under the operation. MSG_DONE is the news. It need not wait for the operation's completion: work
-requests of one queue take effect at the peer in their order, so when MSG_DONE comes, the WRITE before
-it is in memory. In read mode the READ was at least answered.
+Why MSG_DONE: a WRITE or READ takes nothing from the peer's receive queue, and it completes only at the
+end that posted it. The end whose memory it was learns nothing. If that end left now, it would pull
+its region away from under the operation. MSG_DONE tells it. MSG_DONE need not wait for the
+operation's completion: work requests of one queue take effect at the peer in their order. So when
+MSG_DONE comes, the WRITE before it is in memory. In read mode the READ was at least answered.
 
-In write mode the text printed is in the remote region, where the peer wrote it; in read mode in the
-local one. A region is opened for one kind of access, so two ends of different modes refuse each
-other: remote access error. The other end may be the C program.
+In write mode the text printed is in the remote region, where the peer wrote it. In read mode it is in
+the local region. A region is opened for one kind of access, so two ends of different modes refuse
+each other: remote access error. The other end may be the C program.
 `
 
 // demo is a run of rdma-server or rdma-client.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// manual writes the manual pages as a user does, and returns their directory and names.
+func manual(t *testing.T) (dir string, names []string) {
+	t.Helper()
+	dir = t.TempDir()
+	if code, stdout, stderr := tool(t.Context(), "adverb", "man", dir); code != 0 || stdout != "" || stderr != "" {
+		t.Fatalf("got status %d, stdout %q, stderr %q, want nothing printed", code, stdout, stderr)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, "man1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return dir, names
+}
+
+// Each command has a page with its flags, and each classic name a link to it.
+func TestManual(t *testing.T) {
+	dir, _ := manual(t)
+	page := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(dir, "man1", name+".1"))
+		if err != nil {
+			t.Error(err)
+		}
+		return string(b)
+	}
+	for _, c := range commands {
+		text := page("adverb-" + c.Name)
+		for _, f := range c.Flags {
+			if flag := `\fB` + strings.ReplaceAll("--"+f.Long, "-", `\-`) + `\fR`; !strings.Contains(text, flag) {
+				t.Errorf("the page of %s: got no %s in\n%s", c.Name, flag, text)
+			}
+		}
+		for _, name := range c.Classic {
+			if got, want := page(name), ".so man1/adverb-"+c.Name+".1\n"; got != want {
+				t.Errorf("the page %s: got %q, want %q", name, got, want)
+			}
+		}
+		if !strings.Contains(page("adverb"), strings.ReplaceAll(c.Short, "-", `\-`)) {
+			t.Errorf("the page of adverb: got nothing about %s", c.Name)
+		}
+	}
+}
+
+// The formatters of manual pages have nothing to complain about.
+func TestManualIsClean(t *testing.T) {
+	dir, names := manual(t)
+	for _, tt := range []struct {
+		program []string
+		ignore  []string // complaints that are no fault of the page
+	}{
+		{[]string{"groff", "-man", "-ww", "-Tutf8", "-z"}, nil},
+		{[]string{"man", "-l", "--warnings"}, nil},
+		// A page has the date of the commit, which a test binary does not know. Links by .so are
+		// what a file that is copied or packed keeps.
+		{[]string{"mandoc", "-Tlint", "-Wwarning"}, []string{"missing date", ".so is fragile"}},
+	} {
+		path, err := exec.LookPath(tt.program[0])
+		if err != nil {
+			t.Logf("%s is not installed", tt.program[0])
+			continue
+		}
+		pages := names
+		if tt.program[0] == "man" { // it is slow, and formats by one of the others
+			pages = []string{"adverb-rdma-server.1", "ibv_rc_pingpong.1"}
+		}
+		for _, name := range pages {
+			cmd := exec.CommandContext(t.Context(), path, append(tt.program[1:], filepath.Join("man1", name))...)
+			cmd.Dir = dir
+			var stderr, stdout strings.Builder
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			_ = cmd.Run() // what is wrong is printed; mandoc's status counts what is ignored too
+			complaints := stderr.String()
+			if tt.program[0] == "mandoc" {
+				complaints += stdout.String() // where it prints them
+			} else if tt.program[0] == "man" && !strings.Contains(stdout.String(), "NAME") {
+				t.Errorf("%s %s: got %q, want a formatted page", tt.program[0], name, stdout.String())
+			}
+			for line := range strings.Lines(complaints) {
+				if !containsAny(line, tt.ignore) {
+					t.Errorf("%s: got %q, want no complaint", strings.Join(tt.program, " "), line)
+				}
+			}
+		}
+	}
+}
+
+func containsAny(s string, parts []string) bool {
+	for _, p := range parts {
+		if strings.Contains(s, p) {
+			return true
+		}
+	}
+	return false
+}
