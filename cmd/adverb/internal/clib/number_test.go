@@ -43,7 +43,7 @@ func TestHasPrefix(t *testing.T) {
 func TestString(t *testing.T) {
 	for in, want := range map[string]string{"": "", "ab": "ab", "ab\x00c\x00": "ab", "\x00": ""} {
 		if got := string(String([]byte(in))); got != want {
-			t.Errorf("String(%q) = %q", in, got)
+			t.Errorf("String(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestCmtimeFlags(t *testing.T) {
 	}
 	inv, _, stderr := tooltest.Invocation(t, Command, "-s h -t 500")
 	if _, _, ok := parse(inv); !ok || !strings.HasPrefix(stderr.String(), "adverb: -t: ") {
-		t.Errorf("-t: %v, stderr %q", ok, stderr)
+		t.Errorf("-t: got %v, stderr %q, want true and that -t has no effect", ok, stderr)
 	}
 }
 
@@ -63,17 +63,17 @@ func TestCmtimeTable(t *testing.T) {
 	b.Reset()
 	printTimes(&b, &steps, conns, true)
 	if !strings.Contains(b.String(), "\nbind addr    "+none) {
-		t.Error(b.String())
+		t.Errorf("got\n%swant a row of bind addr", b.String())
 	}
 	if r := perSecond(10, interval{1, 1 + 5e8}); r != 20 {
-		t.Error(r)
+		t.Errorf("got %v connections a second, want 20", r)
 	}
 	if r := perSecond(10, interval{1, 0}); r != 0 {
-		t.Error(r)
+		t.Errorf("got %v connections a second, want 0", r)
 	}
 }
 
-// listener is the older form's server, which listens.
+// listener starts the older form's server. The server listens when listener returns.
 func listener(t *testing.T, port string) (stop func(idle bool) (stdout, stderr string)) {
 	t.Helper()
 	inv, stdout, stderr := tooltest.Invocation(t, Command, "")
@@ -83,17 +83,17 @@ func listener(t *testing.T, port string) (stop func(idle bool) (stdout, stderr s
 	if err != nil {
 		t.Fatal(err)
 	}
-	// While it lives, QP1 is there and says no to what comes for a server that has left.
-	spareChannel := rdmacm.NewEventChannel(dev)
-	spare, err := rdmacm.NewID(spareChannel, rdmacm.PortSpaceTCP)
+	// While this ID lives, QP1 exists, and refuses what comes for a server that has left.
+	keeperChannel := rdmacm.NewEventChannel(dev)
+	keeper, err := rdmacm.NewID(keeperChannel, rdmacm.PortSpaceTCP)
 	if err == nil {
-		err = spare.BindAddr(netip.MustParseAddrPort(serverAddr + ":0"))
+		err = keeper.BindAddr(netip.MustParseAddrPort(serverAddr + ":0"))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(spare.Close(), spareChannel.Close(), dev.Close()); err != nil {
+		if err := errors.Join(keeper.Close(), keeperChannel.Close(), dev.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -111,10 +111,10 @@ func listener(t *testing.T, port string) (stop func(idle bool) (stdout, stderr s
 		<-served
 		rest, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 		defer cancel()
-		for idle && len(s.ids) > 1 { // its clients have left, and it is yet to hear of it
+		for idle && len(s.ids) > 1 { // the clients have left, and the server has not yet handled that
 			ev, err := s.ch.Next(rest)
 			if err != nil {
-				t.Errorf("the server has %d IDs left beside its own: %v", len(s.ids)-1, err)
+				t.Errorf("got %d IDs of clients, want 0: %v", len(s.ids)-1, err)
 				break
 			}
 			s.handle(ev)
@@ -158,19 +158,19 @@ func TestCmtime(t *testing.T) {
 	want := regexp.MustCompile("^" + fmt.Sprintf(stepLines, "") + tablePattern(false) +
 		`rate         : \d+ connections/s \(connect\), \d+ connections/s \(all steps up to connect\)\n$`)
 	if r.Code != 0 || r.Stderr != "" || !want.MatchString(r.Stdout) || strings.Contains(r.Stdout, " 0 connections/s") || strings.Contains(r.Stdout, "1000000000.00") {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want status 0, no stderr and stdout that matches %v", r, want)
 	}
 	r = client("-c 3 -b " + strings.TrimPrefix(clientDevice, "soft_lo@"))
 	want = regexp.MustCompile("^" + fmt.Sprintf(stepLines, "binding source address\n") + tablePattern(true) + "$")
 	if r.Code != 0 || r.Stderr != "" || !want.MatchString(r.Stdout) {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want status 0, no stderr and stdout that matches %v", r, want)
 	}
 	if stdout, stderr := stop(true); stdout != "" || stderr != "" {
-		t.Errorf("server: %s%s", stdout, stderr)
+		t.Errorf("server: got %s%s, want nothing", stdout, stderr)
 	}
 }
 
-// Connections that fail are said and left out; the status does not say it.
+// Connections that fail are reported, and left out of the table. The status does not tell of them.
 func TestCmtimeRefused(t *testing.T) {
 	defer listener(t, tooltest.FreePort(t))(true) // QP1 is there, and the port is another
 	r := runOfClient(t.Context(), tooltest.FreePort(t), "cmtime -c 3 --rate")
@@ -178,15 +178,15 @@ func TestCmtimeRefused(t *testing.T) {
 	if r.Code != 0 || strings.Count(r.Stdout, line) != 3 || !strings.Contains(r.Stdout, "connecting\n"+line) ||
 		!strings.HasSuffix(r.Stdout, "rate         : 0 connections/s (connect), 0 connections/s (all steps up to connect)\n") ||
 		strings.Count(r.Stderr, "no listener for port") != 3 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want status 0, three times %q and a rate of 0", r, line)
 	}
 	r = runOfClient(t.Context(), "1", "cmtime -c 1 -b 192.0.2.1")
 	if r.Code != 0 || !strings.HasPrefix(r.Stderr, "failure bind addr: No such device\nadverb: ") {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want status 0 and that the address cannot be bound", r)
 	}
 }
 
-// A server that goes while connections are made does not keep the client waiting.
+// The client does not wait for a server that leaves while connections are made.
 func TestCmtimeServerLeaves(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -195,21 +195,21 @@ func TestCmtimeServerLeaves(t *testing.T) {
 	client := tool.StartUntil(ctx, "connecting", "cmtime", "-c", "100", "--ib-dev", clientDevice, "-p", port, "-s", serverAddr)
 	stop(false)
 	if r := <-client; r.Code != 0 || !strings.Contains(r.Stdout, tableHead) {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want status 0 and the table", r)
 	}
 }
 
-// It serves until it is interrupted.
+// The server serves until it is interrupted.
 func TestCmtimeServerInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	code, stdout, stderr := tool.Run(ctx, "cmtime", "--ib-dev", serverDevice, "-b", serverAddr, "-p", tooltest.FreePort(t))
 	if code != cli.StatusInterrupted || stdout+stderr != "" {
-		t.Errorf("status %d, %s%s", code, stdout, stderr)
+		t.Errorf("got status %d, %s%s, want status %d and nothing printed", code, stdout, stderr, cli.StatusInterrupted)
 	}
 	code, stdout, stderr = tool.Run(t.Context(), "cmtime", "-b", "192.0.2.1")
 	if code != 255 || stdout != "" || !strings.HasPrefix(stderr, "bind address failed: No such device\nadverb: ") {
-		t.Errorf("status %d, %s%s", code, stdout, stderr)
+		t.Errorf("got status %d, %s%s, want status 255 and that the address cannot be bound", code, stdout, stderr)
 	}
 }
 

@@ -49,7 +49,7 @@ const meshDisconnectPatience = 60 * time.Second
 // meshConn is a connection of the newer form. One goroutine at a time works on it.
 type meshConn struct {
 	id           *rdmacm.ID
-	qp           *verbs.QP // nil in runs without
+	qp           *verbs.QP // nil in runs without QPs
 	peer         int
 	times        [meshSteps]interval
 	retries      int

@@ -53,7 +53,8 @@ func (m *meshRun) connect() error {
 	return m.failed()
 }
 
-// forAll does a step for all connections, by the workers or here, and waits until all are done.
+// forAll does a step for all connections, and waits until all are done. If work, then the workers do
+// it.
 func (m *meshRun) forAll(step int, line string, work bool, do func(*meshConn)) error {
 	m.inv.Printf("\t%s\n", line)
 	m.begin(step)
@@ -293,7 +294,7 @@ func (m *meshRun) modifyQP(c *meshConn, to verbs.QPState, attr int) {
 	m.finished(attr + 1)
 }
 
-// param names the connection's QP, or a QP that does not exist in runs without.
+// param names the connection's QP, or a QP that does not exist in runs without QPs.
 func (m *meshRun) param(c *meshConn) rdmacm.ConnParam {
 	p := rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1}
 	if c.qp != nil {

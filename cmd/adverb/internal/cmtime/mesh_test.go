@@ -107,7 +107,7 @@ func TestCmtimeSockets(t *testing.T) {
 		"Server baseline socket results:\n"+meshTable("cm_conn", 7, 1))
 }
 
-// Peers that do not fit together are told so, all of them.
+// All peers are told if their roles do not fit together.
 func TestCmtimeMeshRoles(t *testing.T) {
 	for flags, want := range map[string]string{"-L": "cannot have all listeners\n", "": "need at least 1 listener\n"} {
 		ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
@@ -116,12 +116,12 @@ func TestCmtimeMeshRoles(t *testing.T) {
 		root := tool.Start(ctx, meshArgs(serverDevice, port, flags)...)
 		code, stdout, _ := tool.Run(ctx, meshArgs(clientDevice, port, flags)...)
 		if r := <-root.Done; code != 1 || stdout != want || r.Code != 1 || r.Stdout != meshRoot+want {
-			t.Errorf("%q: status %d, %s, root: %+v", flags, code, stdout, r)
+			t.Errorf("%q: got status %d, %s, root: %+v, want status 1 and %q of both", flags, code, stdout, r, want)
 		}
 	}
 }
 
-// A peer that goes takes the others along, with a reason.
+// A peer that leaves ends the runs of the others, which say why.
 func TestCmtimeMeshPeerGone(t *testing.T) {
 	port := tooltest.FreePort(t)
 	root := tool.Start(t.Context(), meshArgs(serverDevice, port, "-L")...)
@@ -134,13 +134,13 @@ func TestCmtimeMeshPeerGone(t *testing.T) {
 	}
 	conn.Close()
 	if r := <-root.Done; r.Code != 1 || !strings.HasPrefix(r.Stderr, "adverb: "+errOOBGone.Error()) {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want status 1 and %q", r, errOOBGone)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	root = tool.Start(ctx, meshArgs(serverDevice, port, "-L")...)
 	cancel()
 	if r := <-root.Done; r.Code != cli.StatusInterrupted || r.Stderr != "adverb: interrupted\n" {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want status %d and that it was interrupted", r, cli.StatusInterrupted)
 	}
 }
 
@@ -150,19 +150,19 @@ func TestMeshPeer(t *testing.T) {
 	} {
 		b := p.appendTo(nil)
 		if got, err := decodeMeshPeer(b); len(b) != meshPeerSize || err != nil || got != p {
-			t.Errorf("%+v: %d bytes, %+v, %v", p, len(b), got, err)
+			t.Errorf("got %d bytes, and %+v, %v back, want %d bytes and %+v", len(b), got, err, meshPeerSize, p)
 		}
 	}
 	// As a C program on x86 has it in memory.
 	b := meshPeer{netip.MustParseAddrPort("10.98.0.2:7471"), true}.appendTo(nil)
 	if string(b[:8]) != "\x02\x00\x1d\x2f\x0a\x62\x00\x02" || b[128] != 1 {
-		t.Errorf("% x", b)
+		t.Errorf("got % x, want AF_INET, port 7471 in network order, the address, and 1 at offset 128", b)
 	}
 	for _, at := range []int{0, 129} { // an address family, a role
 		bad := append([]byte(nil), b...)
 		bad[at] = 77
 		if _, err := decodeMeshPeer(bad); err == nil {
-			t.Errorf("byte %d is not looked at", at)
+			t.Errorf("byte %d is wrong: got no error, want one", at)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func FuzzDecodeMeshPeer(f *testing.F) {
 			return
 		}
 		if again, err := decodeMeshPeer(p.appendTo(nil)); err != nil || again != p {
-			t.Errorf("%+v comes back as %+v, %v", p, again, err)
+			t.Errorf("got %+v, %v back, want %+v", again, err, p)
 		}
 	})
 }

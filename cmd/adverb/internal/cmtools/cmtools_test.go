@@ -34,7 +34,7 @@ func TestCmatoseFlags(t *testing.T) {
 	}
 }
 
-// What the programs refuse, with the classic line or our own.
+// What the programs refuse, with the C program's line or with one of ours.
 func TestCMToolErrors(t *testing.T) {
 	for _, tt := range []struct {
 		line           string
@@ -69,19 +69,19 @@ func TestCMToolErrors(t *testing.T) {
 		}
 		if code != tt.code || !strings.HasPrefix(stdout, tt.stdout) || !strings.HasPrefix(stderr, tt.stderr) ||
 			tt.stdout == "" && stdout != "" || tt.stderr == "" && stderr != "" {
-			t.Errorf("%s: status %d, stdout:\n%sstderr:\n%s", tt.line, code, stdout, stderr)
+			t.Errorf("%s: got status %d, stdout:\n%sstderr:\n%swant status %d, stdout %q…, stderr %q…", tt.line, code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
 		}
 	}
 }
 
-// The classic usage under classic names, ours in the tool's help.
+// Under a classic name the usage is that of the C program. The tool's own help has ours.
 func TestCMToolUsage(t *testing.T) {
 	_, stdout, _ := tool.Run(t.Context(), "/bin/ucmatose", "-?")
 	tooltest.DiffLines(t, stdout, "usage: /bin/ucmatose\n"+cmatoseUsage)
 	_, stdout, _ = tool.Run(t.Context(), "adverb", "cmatose", "--help")
 	for _, s := range []string{"Usage:\n  adverb cmatose ", "-s, --server=<host>", "--ib-dev=<dev>"} {
 		if !strings.Contains(stdout, s) {
-			t.Errorf("no %q in\n%s", s, stdout)
+			t.Errorf("got\n%swant %q in it", stdout, s)
 		}
 	}
 }

@@ -20,7 +20,7 @@ const (
 	clientDevice = "soft_lo@127.0.88.22"
 )
 
-// startServer starts a server, which listens when this returns.
+// startServer starts a server. The server listens when startServer returns.
 func startServer(ctx context.Context, port, line string) *tooltest.Started {
 	argv := strings.Fields(line)
 	return tool.Start(ctx, append(argv, "--ib-dev", serverDevice, "--port", port)...)
@@ -47,7 +47,7 @@ func runPair(t *testing.T, server, client string) (s, c tooltest.Result) {
 func checkTranscript(t *testing.T, who string, r tooltest.Result, want string) {
 	t.Helper()
 	if r.Code != 0 || r.Stderr != "" {
-		t.Errorf("%s: status %d, stderr:\n%s", who, r.Code, r.Stderr)
+		t.Errorf("%s: got status %d, stderr:\n%swant status 0 and no stderr", who, r.Code, r.Stderr)
 	}
 	tooltest.DiffLines(t, r.Stdout, want)
 }
@@ -143,7 +143,7 @@ func TestMckey(t *testing.T) {
 		code, stdout, stderr := tool.Run(t.Context(), strings.Fields("mckey -m 239.88.0.9 -l -b "+serverAddr+" --ib-dev "+serverDevice)...)
 		const line = "mckey: unable to create QP: Operation not supported\nadverb: -l: "
 		if code != 255 || !strings.HasPrefix(stderr, line) || stdout != "mckey: starting server\nmckey: joining\ntest complete\nreturn status -1\n" {
-			t.Errorf("status %d, stdout:\n%sstderr:\n%s", code, stdout, stderr)
+			t.Errorf("got status %d, stdout:\n%sstderr:\n%swant status 255 and stderr %q…", code, stdout, stderr, line)
 		}
 	})
 }
@@ -153,18 +153,18 @@ func TestDatagramTooLarge(t *testing.T) {
 	const line = ": message_size 4097 is larger than active mtu 4096\n"
 	s, c := runPair(t, "udaddy -S 4097", "udaddy")
 	if s.Code != 234 || s.Stdout != "udaddy: starting server\nudaddy"+line+"udaddy: failing connection request\nreceiving data transfers\nsending replies\ndata transfers complete\ntest complete\nreturn status -22\n" {
-		t.Errorf("server: %+v", s)
+		t.Errorf("server: got %+v, want status 234, the line about the size, and the transfer of the rest", s)
 	}
 	if c.Code != 2 || !strings.Contains(c.Stdout, "udaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 2\ntest complete\nreturn status 2\n") {
-		t.Errorf("client: %+v", c)
+		t.Errorf("client: got %+v, want status 2 and RDMA_CM_EVENT_UNREACHABLE", c)
 	}
 	code, stdout, _ := tool.Run(t.Context(), strings.Fields("mckey -m 239.88.0.9 -S 4097 -b "+serverAddr+" --ib-dev "+serverDevice)...)
 	if code != 234 || !strings.Contains(stdout, "mckey"+line) {
-		t.Errorf("mckey: status %d, %s", code, stdout)
+		t.Errorf("mckey: got status %d, %s, want status 234 and %q", code, stdout, "mckey"+line)
 	}
 }
 
-// Nobody listens: the classic line and status, and the reason.
+// If nobody listens, a client prints the C program's line and the reason, and has its status.
 func TestCMToolRefused(t *testing.T) {
 	idle := tool.Start(t.Context(), "ucmatose", "--ib-dev", serverDevice, "--port", tooltest.FreePort(t), "-c", "0") // opens QP1
 	<-idle.Done
@@ -181,16 +181,16 @@ func TestCMToolRefused(t *testing.T) {
 		r := runClient(t.Context(), tooltest.FreePort(t), tt.line)
 		want := fmt.Sprintf("%stest complete\nreturn status %d\n", tt.event, tt.status)
 		if r.Code != tt.status || !strings.HasSuffix(r.Stdout, want) || !strings.Contains(r.Stderr, "no listener for port") {
-			t.Errorf("%s: %+v", tt.line, r)
+			t.Errorf("%s: got %+v, want status %d, stdout …%q, and a stderr that names the port", tt.line, r, tt.status, want)
 		}
 	}
 	cancel()
 	if r := <-srv.Done; r.Code != cli.StatusInterrupted || r.Stdout != "cmatose: starting server\n" || r.Stderr != "adverb: interrupted\n" {
-		t.Errorf("server: %+v", r)
+		t.Errorf("server: got %+v, want status %d and its first line only", r, cli.StatusInterrupted)
 	}
 }
 
-// A second server on a port is told so.
+// A second server on a port fails, and says why.
 func TestCMToolAddressInUse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -200,40 +200,40 @@ func TestCMToolAddressInUse(t *testing.T) {
 		r := <-startServer(ctx, port, prog).Done
 		want := name + ": starting server\ntest complete\nreturn status -1\n"
 		if r.Code != 255 || r.Stdout != want || !strings.HasPrefix(r.Stderr, name+": bind address failed: Address already in use\nadverb: bind ") {
-			t.Errorf("%s: %+v", prog, r)
+			t.Errorf("%s: got %+v, want status 255, stdout %q and a stderr that says that the address is in use", prog, r, want)
 		}
 		defer func() { cancel(); <-first.Done }()
 	}
 }
 
-// Ends whose flags do not go together come to an end, where the C programs wait for ever.
+// Ends whose flags do not fit together come to an end. The C programs wait for ever.
 func TestCmatoseFlagsDiffer(t *testing.T) {
 	t.Run("connections", func(t *testing.T) {
 		s, c := runPair(t, "ucmatose -c 1", "ucmatose -c 2")
 		if c.Code != 28 || !strings.Contains(c.Stdout, "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 28\n") {
-			t.Errorf("client: %+v", c)
+			t.Errorf("client: got %+v, want status 28 and RDMA_CM_EVENT_REJECTED", c)
 		}
 		if s.Code == 0 || !strings.Contains(s.Stdout, "cmatose: failing connection request\n") || !strings.Contains(s.Stderr, cm.ErrTooMany.Error()) {
-			t.Errorf("server: %+v", s)
+			t.Errorf("server: got %+v, want a failure and the reason %q", s, cm.ErrTooMany)
 		}
 	})
 	t.Run("messages", func(t *testing.T) { // the client has no receives for the rest, and the server waits for more
 		s, _ := runPair(t, "ucmatose -C 10", "ucmatose -C 5")
 		if s.Code != 255 || !strings.Contains(s.Stdout, "cmatose: failed polling CQ: -1\n") || s.Stderr == "" {
-			t.Errorf("server: %+v", s)
+			t.Errorf("server: got %+v, want status 255, the line of a failed poll, and a reason", s)
 		}
 	})
 	t.Run("size", func(t *testing.T) {
 		s, c := runPair(t, "ucmatose -S 200", "ucmatose -S 100")
-		// Which of the two the client sees first is up to the network.
+		// The network decides which of the two the client sees first.
 		why := strings.Contains(c.Stderr, "work request") || strings.Contains(c.Stderr, errPeerLeft.Error())
 		if s.Code != 255 || c.Code != 255 || !why {
-			t.Errorf("server: %+v\nclient: %+v", s, c)
+			t.Errorf("server: got %+v\nclient: got %+v\nwant status 255 of both, and the client's reason", s, c)
 		}
 	})
 }
 
-// Processes of their own, that share the loopback interface's device.
+// Two processes share the device of the loopback interface.
 func TestCMToolProcesses(t *testing.T) {
 	tooltest.Exclusive(t, "soft_lo")
 	for _, tt := range []struct{ name, prog, flags, bind, host string }{

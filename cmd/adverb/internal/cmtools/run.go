@@ -17,7 +17,7 @@ import (
 // common is what a run of cmatose, udaddy or mckey has in common.
 type common struct {
 	inv   *cli.Invocation
-	prog  string // "cmatose", which starts many lines whatever the program is called as
+	prog  string // such as "cmatose", with which many lines begin, whatever argv[0] is
 	space rdmacm.PortSpace
 	count int // messages
 	size  int // bytes

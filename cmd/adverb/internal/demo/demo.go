@@ -35,7 +35,7 @@ has what happens underneath. Without an argument both modes run, write first.
 	Run: run,
 }
 
-// timeout ends a demonstration that got stuck. One takes milliseconds.
+// timeout ends a demonstration that got stuck. A demonstration takes milliseconds.
 const timeout = 10 * time.Second
 
 type flags struct {

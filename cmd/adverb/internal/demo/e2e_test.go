@@ -53,7 +53,7 @@ func linesOf(lines string, mode rwdemo.Mode) string {
 func TestDemoQuiet(t *testing.T) {
 	code, stdout, stderr := tool.Run(t.Context(), "adverb", "demo", "-q")
 	if code != 0 || stderr != "" {
-		t.Fatalf("status %d, stderr %s", code, stderr)
+		t.Fatalf("got status %d, stderr %s, want status 0 and no stderr", code, stderr)
 	}
 	want := ""
 	for _, mode := range []rwdemo.Mode{rwdemo.Write, rwdemo.Read} {
@@ -64,13 +64,13 @@ func TestDemoQuiet(t *testing.T) {
 	tooltest.DiffLines(t, got, want)
 }
 
-// The long form has the same lines of each program on the left, and on the right all that is
-// to be seen underneath, causes before effects.
+// The long form has the same lines of each program on the left. On the right it has what happens
+// underneath, causes before effects.
 func TestDemoExplains(t *testing.T) {
 	for _, mode := range []rwdemo.Mode{rwdemo.Write, rwdemo.Read} {
 		code, stdout, stderr := tool.Run(t.Context(), "adverb", "demo", string(mode))
 		if code != 0 || stderr != "" {
-			t.Fatalf("%s: status %d, stderr %s", mode, code, stderr)
+			t.Fatalf("%s: got status %d, stderr %s, want status 0 and no stderr", mode, code, stderr)
 		}
 		var said [2]string
 		for _, line := range strings.Split(stdout, "\n") {
@@ -98,12 +98,12 @@ func TestDemoExplains(t *testing.T) {
 		for _, s := range inOrder {
 			_, after, ok := strings.Cut(rest, s)
 			if !ok {
-				t.Fatalf("%s: %q is missing, or comes too early:\n%s", mode, s, stdout)
+				t.Fatalf("%s: got\n%swant %q behind the texts before it", mode, stdout, s)
 			}
 			rest = after
 		}
 		if strings.Contains(stdout, "cannot be decoded") {
-			t.Errorf("%s: a packet was not decoded:\n%s", mode, stdout)
+			t.Errorf("%s: got\n%swant all packets decoded", mode, stdout)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestDemoPCAP(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "demo.pcapng")
 	code, stdout, stderr := tool.Run(t.Context(), "adverb", "demo", "--pcap", name)
 	if code != 0 || stderr != "" {
-		t.Fatalf("status %d, stderr %s", code, stderr)
+		t.Fatalf("got status %d, stderr %s, want status 0 and no stderr", code, stderr)
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -140,7 +140,7 @@ func TestDemoPCAP(t *testing.T) {
 		}
 		udp, ok := gopacket.NewPacket(data, ifi.LinkType, gopacket.Default).TransportLayer().(*layers.UDP)
 		if !ok || udp.DstPort != link.Port {
-			t.Fatalf("packet %d is no RoCEv2 datagram: %x", n, data)
+			t.Fatalf("packet %d: got %x, want a RoCEv2 datagram", n, data)
 		}
 		var p wire.Packet
 		if err := p.Decode(udp.Payload); err != nil {
@@ -148,13 +148,13 @@ func TestDemoPCAP(t *testing.T) {
 		}
 	}
 	if shown := strings.Count(stdout, "--> "); n != shown || n == 0 {
-		t.Errorf("%d packets in the file, %d shown", n, shown)
+		t.Errorf("got %d packets in the file, want the %d that were shown", n, shown)
 	}
 }
 
 func TestDemoPCAPNotWritable(t *testing.T) {
 	code, _, stderr := tool.Run(t.Context(), "adverb", "demo", "--pcap", filepath.Join(t.TempDir(), "no", "file"))
 	if code != 1 || !strings.HasPrefix(stderr, "adverb: demo: open ") {
-		t.Errorf("status %d, stderr %s", code, stderr)
+		t.Errorf("got status %d, stderr %s, want status 1 and why the file cannot be opened", code, stderr)
 	}
 }

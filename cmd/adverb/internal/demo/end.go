@@ -269,7 +269,7 @@ func (e *end) converse(ctx context.Context) error {
 	return e.qp.Close()
 }
 
-// completed handles a completion as the C programs do: by counting what was sent and received.
+// completed handles a completion as the C programs do: it counts what was sent and received.
 func (e *end) completed(wc *verbs.WC) error {
 	if wc.Status != verbs.WCSuccess {
 		return fmt.Errorf("%v: %w", e.who, wc.Err())

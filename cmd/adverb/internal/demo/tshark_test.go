@@ -19,7 +19,7 @@ func TestDemoDecodesInTshark(t *testing.T) {
 	}
 	name := filepath.Join(t.TempDir(), "demo.pcapng")
 	if code, _, stderr := tool.Run(t.Context(), "adverb", "demo", "--pcap", name); code != 0 {
-		t.Fatalf("demo: exit status %d: %s", code, stderr)
+		t.Fatalf("demo: got exit status %d, want 0: %s", code, stderr)
 	}
 	fields := exec.Command(tshark, "-r", name, "-T", "fields", "-E", "occurrence=f",
 		"-e", "infiniband.bth.opcode", "-e", "_ws.malformed", "-e", "infiniband.bth.psn")
@@ -34,7 +34,7 @@ func TestDemoDecodesInTshark(t *testing.T) {
 	for i, line := range lines {
 		f := strings.Split(line, "\t")
 		if len(f) != 3 || f[0] == "" || f[1] != "" || f[2] == "" {
-			t.Errorf("packet %d: opcode, malformed mark and PSN are %q", i+1, f)
+			t.Errorf("packet %d: got opcode, malformed mark and PSN %q, want an opcode, no mark and a PSN", i+1, f)
 		}
 	}
 }

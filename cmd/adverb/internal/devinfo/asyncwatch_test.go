@@ -33,7 +33,7 @@ func TestAsyncwatch(t *testing.T) {
 	}
 	cancel()
 	if r := <-s.Done; r.Code != cli.StatusInterrupted || r.Stderr != "" || r.Stdout != s.FirstLine {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want status %d and the first line only", r, cli.StatusInterrupted)
 	}
 }
 
@@ -41,7 +41,7 @@ func TestAsyncwatchArguments(t *testing.T) {
 	for _, tt := range []struct {
 		args           string
 		code           int
-		stdout, stderr string // beginnings
+		stdout, stderr string // prefixes
 	}{
 		{"-h", 0, "Usage:\n  ibv_asyncwatch  ", ""},
 		{"--help", 0, "Usage:\n  ibv_asyncwatch  ", ""},
@@ -50,7 +50,7 @@ func TestAsyncwatchArguments(t *testing.T) {
 	} {
 		code, stdout, stderr := tool.Run(t.Context(), append([]string{"ibv_asyncwatch"}, strings.Fields(tt.args)...)...)
 		if code != tt.code || !strings.HasPrefix(stdout, tt.stdout) || !strings.HasPrefix(stderr, tt.stderr) || stderr != "" && tt.stderr == "" {
-			t.Errorf("%s: status %d, stdout %q, stderr %q", tt.args, code, stdout, stderr)
+			t.Errorf("%s: got status %d, stdout %q, stderr %q, want status %d, stdout %q…, stderr %q…", tt.args, code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
 		}
 	}
 }

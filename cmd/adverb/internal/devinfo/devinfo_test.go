@@ -86,13 +86,13 @@ func TestDevinfoOfSoftDevice(t *testing.T) {
 	}
 	code, stdout, stderr := tool.Run(t.Context(), "ibv_devinfo", "-v", "-d", serverDevice)
 	if code != 0 || stderr != "" {
-		t.Fatalf("status %d, stderr %s", code, stderr)
+		t.Fatalf("got status %d, stderr %s, want status 0 and no stderr", code, stderr)
 	}
 	tooltest.DiffLines(t, strings.Join(devinfoKeys(stdout), "\n"), strings.Join(devinfoKeys(string(want)), "\n"))
 	for _, s := range []string{"hca_id:\t" + serverDevice + "\n", "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n",
 		"\t\t\tlink_layer:\t\tEthernet\n", "\t\t\tGID[  0]:\t\t::ffff:127.0.88.31, RoCE v2\n\n"} {
 		if !strings.Contains(stdout, s) {
-			t.Errorf("lacks %q:\n%s", s, stdout)
+			t.Errorf("got\n%swant %q in it", stdout, s)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestDeviceLists(t *testing.T) {
 	_, out, _ := tool.Run(t.Context(), "adverb", "devices", "--json")
 	var devices []deviceJSON
 	if err := json.Unmarshal([]byte(out), &devices); err != nil || len(devices) == 0 {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("got %s (%v), want a list of devices", out, err)
 	}
 	_, classic, _ := tool.Run(t.Context(), "ibv_devices")
 	_, list, _ := tool.Run(t.Context(), "ibv_devinfo", "-l", "--nonsense")
@@ -117,13 +117,13 @@ func TestDeviceLists(t *testing.T) {
 			"show_gids":      strings.Contains(gids, d.Name+"\t1\t0\t"),
 		} {
 			if !has {
-				t.Errorf("%s lacks %s", name, d.Name)
+				t.Errorf("%s: got nothing about %s, want it listed", name, d.Name)
 			}
 		}
 	}
 	code, out, _ := tool.Run(t.Context(), "adverb", "gids", "--json", serverDevice)
 	if code != 0 || !strings.Contains(out, `"gid": "::ffff:127.0.88.31"`) {
-		t.Errorf("gids of %s: status %d: %s", serverDevice, code, out)
+		t.Errorf("gids of %s: got status %d: %s, want status 0 and the device's address", serverDevice, code, out)
 	}
 	for _, tt := range []struct {
 		args   string
@@ -136,7 +136,7 @@ func TestDeviceLists(t *testing.T) {
 	} {
 		code, _, stderr := tool.Run(t.Context(), strings.Fields(tt.args)...)
 		if code != tt.code || !strings.HasPrefix(stderr, tt.stderr) {
-			t.Errorf("%s: status %d, stderr %s", tt.args, code, stderr)
+			t.Errorf("%s: got status %d, stderr %s, want status %d, stderr %q…", tt.args, code, stderr, tt.code, tt.stderr)
 		}
 	}
 }
@@ -159,11 +159,11 @@ func TestDevinfoOddValues(t *testing.T) {
 		"\t\t\tGID[  2]:\t\tfe80:0000:0000:0000:0000:0000:0000:0001\n",
 	} {
 		if !strings.Contains(b.String(), want) {
-			t.Errorf("lacks %q:\n%s", want, b.String())
+			t.Errorf("got\n%swant %q in it", b.String(), want)
 		}
 	}
 	if strings.Contains(b.String(), "GID[  3]") {
-		t.Error("prints a GID without an interface ID")
+		t.Errorf("got\n%swant no GID without an interface ID", b.String())
 	}
 }
 
@@ -175,7 +175,7 @@ func TestDevinfoJSON(t *testing.T) {
 	for _, want := range []string{`"name":"rxe0"`, `"node_guid":"0098:00ff:fe00:1001"`, `"max_qp":1048560`,
 		`"active_mtu":1024`, `"state":"PORT_ACTIVE"`, `"gid":"::ffff:10.98.0.2"`, `"type":"RoCE v2"`} {
 		if !strings.Contains(string(b), want) {
-			t.Errorf("lacks %s: %s", want, b)
+			t.Errorf("got %s, want %s in it", b, want)
 		}
 	}
 }

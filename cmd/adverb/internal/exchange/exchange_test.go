@@ -24,12 +24,12 @@ func TestEndMessage(t *testing.T) {
 		t.Errorf("got %+v, %v; want %+v", got, err, e)
 	}
 	if !e.HasGID() || (End{GID: verbs.GID{0: 0xfe}}).HasGID() {
-		t.Error("hasGID does not look at the lower half")
+		t.Error("HasGID: got another answer than that of the lower half, want that")
 	}
 	for _, bad := range []string{"", "a:b:c", "0001:000017:05d592:0000", "10000:0:0:" + strings.Repeat("0", 32),
 		"0:1000000:0:" + strings.Repeat("0", 32), "0:0:x:" + strings.Repeat("0", 32), "0:0:0:" + strings.Repeat("x", 32)} {
 		if e, err := parseEnd([]byte(bad)); err == nil {
-			t.Errorf("%q: parsed as %+v", bad, e)
+			t.Errorf("%q: got %+v, want an error", bad, e)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func FuzzParseEnd(f *testing.F) {
 			return
 		}
 		if again, err := parseEnd(e.Message()); err != nil || again != e {
-			t.Errorf("%q: %+v comes back as %+v, %v", b, e, again, err)
+			t.Errorf("%q: got %+v, %v back, want %+v", b, again, err, e)
 		}
 	})
 }
@@ -59,7 +59,7 @@ func listenLoopback(t *testing.T) (l net.Listener, port int) {
 
 func connectNothing([]End) error { return nil }
 
-// theseEnds is an exchange of ends, and gives what the peer has to remote.
+// theseEnds is an exchange of ends. It sends the peer's ends to remote.
 func theseEnds(remote chan<- []End, ends ...End) *Exchange {
 	return &Exchange{ends, func(r []End) error { remote <- r; return nil }}
 }
@@ -85,13 +85,13 @@ func TestExchange(t *testing.T) {
 		select {
 		case e := <-atServer:
 			if !slices.Equal(e, ends(n, 2)) {
-				t.Errorf("server got %+v", e)
+				t.Errorf("server: got %+v, want %+v", e, ends(n, 2))
 			}
 		default:
 			t.Error("the client knew the server's address before the server was connected")
 		}
 		if e := <-atClient; !slices.Equal(e, ends(n, 1)) {
-			t.Errorf("client got %+v", e)
+			t.Errorf("client: got %+v, want %+v", e, ends(n, 1))
 		}
 		if err := <-failed; err != nil {
 			t.Error(err)
@@ -99,7 +99,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// exchangeLine is the classic line of a failed exchange.
+// exchangeLine is the C program's line about a failed exchange.
 func exchangeLine(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Line
@@ -112,14 +112,14 @@ func TestExchangeCannotStart(t *testing.T) {
 	l.Close()
 	x := Exchange{ends(1, 1), connectNothing}
 	if err := x.Client(t.Context(), "127.0.0.1", port); !strings.HasPrefix(exchangeLine(err), "Couldn't connect to 127.0.0.1:") {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("nobody listens: got %v, want that it could not connect", err)
 	}
 	if _, err := Listen(t.Context(), -1); exchangeLine(err) != "Couldn't listen to port -1" {
-		t.Errorf("bad port: %v", err)
+		t.Errorf("bad port: got %v, want that it could not listen", err)
 	}
 }
 
-// A server whose client says something else, and goes.
+// The server's client sends something else, and leaves.
 func TestExchangeServerErrors(t *testing.T) {
 	fail := func([]End) error { return errors.New("no") }
 	one := string(ends(1, 1)[0].Message())
@@ -169,10 +169,10 @@ func TestExchangeClientFails(t *testing.T) {
 	refused := errors.New("refused")
 	x := Exchange{ends(1, 2), func([]End) error { return refused }}
 	if err := x.Client(t.Context(), "127.0.0.1", port); !errors.Is(err, refused) {
-		t.Errorf("client: %v", err)
+		t.Errorf("client: got %v, want %v", err, refused)
 	}
 	if err := <-failed; err == nil {
-		t.Error("the server believes that all is well")
+		t.Error("server: got no error, want that of the client that left")
 	}
 }
 
@@ -184,16 +184,16 @@ func TestExchangeCanceled(t *testing.T) {
 	go func() {
 		if c, err := l.Accept(); err == nil {
 			accepted <- c
-			cancel() // the client waits for the answer by now, or will
+			cancel() // the client waits for the answer, or soon will
 		}
 	}()
 	x := Exchange{ends(1, 1), connectNothing}
 	if err := x.Client(ctx, "127.0.0.1", port); err == nil {
-		t.Error("no error")
+		t.Error("client: got no error, want one from the canceled context")
 	}
 	(<-accepted).Close()
 	l, _ = listenLoopback(t)
 	if err := x.Server(ctx, l); err == nil {
-		t.Error("a server waits for a client with a canceled context")
+		t.Error("server: got no error, want one from the canceled context")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// kind is what sets the four pingpong programs apart, apart from their flags.
+// kind is what distinguishes the four pingpong programs, beside their flags.
 type kind struct {
 	qpType verbs.QPType
 	srq    bool  // all QPs share a receive queue, and errors name a QP by its number

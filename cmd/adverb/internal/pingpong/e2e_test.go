@@ -31,14 +31,14 @@ func runPair(t *testing.T, prog, serverFlags, clientFlags string) (server, clien
 	return <-s.Done, <-c.Done
 }
 
-// expected is a run of two ends with the same flags, and what it comes to.
+// expected is the flags that two ends are run with, and what they are to print.
 type expected struct {
 	flags string
 	bytes int // both ways
 	iters int
 }
 
-// checkRuns runs a program whose line about the own end has sep in front of the GID.
+// checkRuns runs a program that prints sep in front of the GID in the line about its own end.
 func checkRuns(t *testing.T, prog, sep string, runs []expected) {
 	for _, r := range runs {
 		t.Run(strings.ReplaceAll(r.flags, " ", ""), func(t *testing.T) {
@@ -52,18 +52,18 @@ func checkRun(t *testing.T, server, client tooltest.Result, sep string, qps int,
 	t.Helper()
 	for _, r := range []tooltest.Result{server, client} {
 		if r.Code != 0 || r.Stderr != "" {
-			t.Fatalf("status %d, stdout:\n%sstderr:\n%s", r.Code, r.Stdout, r.Stderr)
+			t.Fatalf("got status %d, stdout:\n%sstderr:\n%swant status 0 and no stderr", r.Code, r.Stdout, r.Stderr)
 		}
 		checkOutput(t, r.Stdout, sep, qps, run)
 	}
 	// Each prints of the other what the other prints of itself.
 	s, c := endLines(server.Stdout, qps), endLines(client.Stdout, qps)
 	if !slices.Equal(s[:qps], c[qps:]) || !slices.Equal(s[qps:], c[:qps]) {
-		t.Errorf("the ends do not agree:\n%s\n%s", server.Stdout, client.Stdout)
+		t.Errorf("got server\n%sand client\n%swant each to say of the other what the other says of itself", server.Stdout, client.Stdout)
 	}
 }
 
-// endLines returns what the lines about the ends say of them, the own ones first.
+// endLines returns what the lines about the ends say, the program's own ends first.
 func endLines(stdout string, qps int) []string {
 	lines := strings.Split(stdout, "\n")[:2*qps]
 	for i := range lines {
@@ -139,14 +139,14 @@ func TestSRQPingpong(t *testing.T) {
 	}
 }
 
-// Ends that do not have as many QPs could not end.
+// Ends with different numbers of QPs refuse each other: a run of them would not end.
 func TestSRQPingpongQPsDiffer(t *testing.T) {
 	server, client := runPair(t, "ibv_srq_pingpong", "-q 3", "-q 2")
 	const want = "Failed to modify QP[2] to RTR\nCouldn't connect to remote QP\nadverb: the peer has 2 QPs, and here are 3: "
 	if server.Code != 1 || !strings.HasPrefix(server.Stderr, want) {
-		t.Errorf("server: status %d, stderr:\n%s", server.Code, server.Stderr)
+		t.Errorf("server: got status %d, stderr:\n%swant status 1, stderr %q…", server.Code, server.Stderr, want)
 	}
 	if client.Code != 1 || !strings.Contains(client.Stderr, "\n0/52: Couldn't read remote address [0]\n") {
-		t.Errorf("client: status %d, stderr:\n%s", client.Code, client.Stderr)
+		t.Errorf("client: got status %d, stderr:\n%swant status 1 and that it could not read an address", client.Code, client.Stderr)
 	}
 }

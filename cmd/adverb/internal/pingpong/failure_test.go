@@ -15,20 +15,20 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 )
 
-// A server that checks, and a client that does not write what is checked: each page is wrong.
+// The server checks what the client has not written, so each page is wrong.
 func TestRCPingpongBadData(t *testing.T) {
 	size := os.Getpagesize() + 1
 	server, client := runPair(t, "ibv_rc_pingpong", fmt.Sprintf("-c -n 3 -s %d", size), fmt.Sprintf("-n 3 -s %d", size))
 	if server.Code != 0 || client.Code != 0 {
-		t.Fatalf("%+v\n%+v", server, client)
+		t.Fatalf("got %+v\nand %+v\nwant status 0 of both", server, client)
 	}
 	if !strings.HasSuffix(server.Stdout, "usec/iter\ninvalid data in page 0\ninvalid data in page 1\n") {
-		t.Errorf("server: %s", server.Stdout)
+		t.Errorf("server: got %s, want two pages with invalid data", server.Stdout)
 	}
 }
 
-// A message that the receiver has no room for fails at both ends, with the classic line and a
-// reason.
+// A message that the receiver has no room for fails at both ends. Each prints the C program's line
+// and a reason.
 func TestRCPingpongSizesDiffer(t *testing.T) {
 	server, client := runPair(t, "ibv_rc_pingpong", "-s 100", "-s 200")
 	for _, tt := range []struct {
@@ -70,7 +70,7 @@ func TestPingpongErrors(t *testing.T) {
 		argv := append([]string{"ibv_" + tt.prog + "_pingpong", "-d", serverDevice}, strings.Fields(tt.args)...)
 		code, stdout, stderr := tool.Run(t.Context(), argv...)
 		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, tt.stderr) {
-			t.Errorf("%s %s: status %d, stdout %q, stderr:\n%s", tt.prog, tt.args, code, stdout, stderr)
+			t.Errorf("%s %s: got status %d, stdout %q, stderr:\n%swant status 1, no stdout, stderr %q…", tt.prog, tt.args, code, stdout, stderr, tt.stderr)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func callServer(ctx context.Context, t *testing.T, prog string, message []byte, 
 	return s, conn
 }
 
-// A C program that was given no -g has no GID.
+// A C program that was started without -g has no GID.
 func TestPingpongPeerWithoutGID(t *testing.T) {
 	for prog, line := range map[string]string{
 		"ibv_rc_pingpong": "Failed to modify QP to RTR",
@@ -103,19 +103,19 @@ func TestPingpongPeerWithoutGID(t *testing.T) {
 		want := line + "\nCouldn't connect to remote QP\n" +
 			"adverb: the peer has no GID, and Ethernet needs one: give the peer its -g"
 		if r.Code != 1 || !strings.HasPrefix(r.Stderr, want) {
-			t.Errorf("%s: status %d, stderr:\n%s", prog, r.Code, r.Stderr)
+			t.Errorf("%s: got status %d, stderr:\n%swant status 1, stderr %q…", prog, r.Code, r.Stderr, want)
 		}
 	}
 }
 
-// absentPeer is an end of which no packet will come.
+// absentPeer is an end that sends no packet.
 func absentPeer() exchange.End {
 	e := exchange.End{QPN: 5, PSN: 6}
 	copy(e.GID[10:], []byte{0xff, 0xff, 127, 0, 88, 3})
 	return e
 }
 
-// Ctrl-C ends a server whose client never sends, as one whose message is lost.
+// Ctrl-C ends a server whose client never sends. A lost message looks the same.
 func TestPingpongInterrupted(t *testing.T) {
 	for _, tt := range []struct{ prog, flag string }{
 		{"ibv_rc_pingpong", "-c"}, {"ibv_rc_pingpong", "-e"}, {"ibv_uc_pingpong", "-c"}, {"ibv_ud_pingpong", "-c"}, {"ibv_ud_pingpong", "-e"},
@@ -130,11 +130,11 @@ func TestPingpongInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-			t.Fatalf("the server did not close the connection: %v", err)
+			t.Fatalf("got %v, want %v: the server closes the connection", err, io.EOF)
 		}
 		cancel()
 		if r := <-s.Done; r.Code != cli.StatusInterrupted || r.Stderr != "adverb: interrupted\n" {
-			t.Errorf("%s %s: status %d, stderr:\n%s", tt.prog, tt.flag, r.Code, r.Stderr)
+			t.Errorf("%s %s: got status %d, stderr:\n%swant status %d and that it was interrupted", tt.prog, tt.flag, r.Code, r.Stderr, cli.StatusInterrupted)
 		}
 	}
 }
@@ -162,6 +162,6 @@ func TestRCPingpongPeerGone(t *testing.T) {
 	r := <-c.Done
 	want := "Failed status transport retry counter exceeded (12) for wr_id 2\nparse WC failed "
 	if r.Code != 1 || !strings.HasPrefix(r.Stderr, want) || !strings.Contains(r.Stderr, "did not acknowledge") {
-		t.Errorf("status %d, stderr:\n%s", r.Code, r.Stderr)
+		t.Errorf("got status %d, stderr:\n%swant status 1, stderr %q… and the reason", r.Code, r.Stderr, want)
 	}
 }

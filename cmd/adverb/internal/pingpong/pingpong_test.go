@@ -39,7 +39,7 @@ func TestPingpongFlags(t *testing.T) {
 		got, code, ok := parse(i, &kindRC)
 		if strings.Contains(tt.line, "U") {
 			if ok || code != 1 || stderr.String() != "CoCo unprotected memory cannot be used with ODP\n" {
-				t.Errorf("%q: %v, status %d, %s", tt.line, ok, code, stderr)
+				t.Errorf("%q: got %v, status %d, stderr %q, want a refusal with status 1", tt.line, ok, code, stderr)
 			}
 			continue
 		}
@@ -63,12 +63,12 @@ func TestPingpongFlags(t *testing.T) {
 		}
 		conflict := text != "" && line != "-x"
 		if usage := strings.HasPrefix(stdout.String(), "Usage:\n"); usage == conflict {
-			t.Errorf("%q: usage printed: %v", line, usage)
+			t.Errorf("%q: got usage printed: %v, want %v", line, usage, !conflict)
 		}
 	}
 }
 
-// What the other programs read otherwise.
+// Where the other programs read flags differently.
 func TestPingpongFlagsOfKinds(t *testing.T) {
 	for _, tt := range []struct {
 		cmd  *cli.Command
@@ -108,7 +108,7 @@ func TestPingpongFlagsOfKinds(t *testing.T) {
 	}
 }
 
-// What rdma-core's programs printed for the same figures.
+// rdma-core's programs printed these lines for the same figures.
 func TestPingpongReport(t *testing.T) {
 	gid, err := verbs.ParseGID("10.98.0.3")
 	if err != nil {

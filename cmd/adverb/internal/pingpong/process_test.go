@@ -23,7 +23,7 @@ func TestPingpongProcesses(t *testing.T) {
 		{"rc GID 0", "ibv_rc_pingpong", "-g 0", "localhost", ",", 1, expected{"", 8192000, 1000}},
 		{"rc IPv4", "ibv_rc_pingpong", "-d soft_lo -g GID -e", "127.0.0.1", ",", 1, expected{"", 8192000, 1000}},
 		{"rc IPv6", "ibv_rc_pingpong", "-d soft_lo -g GID", "::1", ",", 1, expected{"", 8192000, 1000}},
-		// What is lost stays lost here. So the address is one where no other test's processes come and go.
+		// Nobody repeats what is lost here. So no other test has processes on the address.
 		{"uc", "ibv_uc_pingpong", "-d soft_lo@127.0.88.3", "127.0.0.1", ",", 1, expected{"", 8192000, 1000}},
 		{"ud", "ibv_ud_pingpong", "-d soft_lo@127.0.88.3", "127.0.0.1", ":", 1, expected{"", 2048000, 1000}},
 		{"srq", "ibv_srq_pingpong", "-d soft_lo -q 4", "127.0.0.1", ",", 4, expected{"", 8192000, 1000}},
@@ -43,7 +43,7 @@ func TestPingpongProcesses(t *testing.T) {
 			gid := func(line string) string { _, g, _ := strings.Cut(line, " GID "); return g }
 			lines := endLines(server.Stdout, tt.qps)
 			if a, b := gid(lines[0]), gid(lines[tt.qps]); a != b {
-				t.Errorf("the ends have GIDs %s and %s", a, b)
+				t.Errorf("got ends with the GIDs %s and %s, want the same GID", a, b)
 			}
 		})
 	}

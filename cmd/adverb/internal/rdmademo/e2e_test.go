@@ -29,7 +29,7 @@ func listeningPort(t *testing.T, s *tooltest.Started) string {
 	m := regexp.MustCompile(`^listening on port (\d+)\.\n$`).FindStringSubmatch(s.FirstLine)
 	if m == nil {
 		r := <-s.Done
-		t.Fatalf("the server does not listen: %q, status %d, stderr: %s", s.FirstLine, r.Code, r.Stderr)
+		t.Fatalf("got first line %q, status %d, stderr: %s, want a server that listens", s.FirstLine, r.Code, r.Stderr)
 	}
 	return m[1]
 }
@@ -38,7 +38,8 @@ func runClient(ctx context.Context, mode, port string) tooltest.Result {
 	return <-tool.Background(ctx, "rdma-client", "--ib-dev", clientDevice, mode, serverAddr, port)
 }
 
-// checkTranscript compares a run of an end with one of the C programs, but for ports and process IDs.
+// checkTranscript compares a run of an end with one of the C programs. Ports and process IDs may
+// differ.
 func checkTranscript(t *testing.T, r tooltest.Result, code int, name string) {
 	t.Helper()
 	r.Stdout = mask(r.Stdout)
@@ -64,7 +65,7 @@ func TestRDMADemo(t *testing.T) {
 	}
 }
 
-// Two processes, as a user runs them: over IPv4 and IPv6, on a port that the server is given or finds.
+// Two processes as a user runs them: over IPv4 and IPv6, on a port that the server is told or finds.
 func TestRDMADemoProcesses(t *testing.T) {
 	tooltest.Exclusive(t, "soft_lo")
 	for _, tt := range []struct{ mode, host, port string }{
@@ -102,7 +103,7 @@ func TestRDMADemoManyClients(t *testing.T) {
 	check()
 	if r := runClient(ctx, "read", port); r.Code != 1 || !strings.HasPrefix(r.Stderr, badCompletion+"adverb: ") ||
 		!strings.Contains(r.Stderr, `was the peer started with another mode than "read"?`) {
-		t.Errorf("a client in the other mode: status %d, stderr:\n%s", r.Code, r.Stderr)
+		t.Errorf("a client in the other mode: got status %d, stderr:\n%swant status 1 and a question about the mode", r.Code, r.Stderr)
 	}
 	var wg sync.WaitGroup
 	for range atOnce {
@@ -113,15 +114,15 @@ func TestRDMADemoManyClients(t *testing.T) {
 	stop()
 	r := <-server.Done
 	if r.Code != cli.StatusInterrupted || strings.Count(r.Stdout, "received MSG_MR. writing ") != atOnce+3 {
-		t.Errorf("status %d, stdout:\n%s", r.Code, r.Stdout)
+		t.Errorf("got status %d, stdout:\n%swant status %d and %d clients served", r.Code, r.Stdout, cli.StatusInterrupted, atOnce+3)
 	}
 	if !strings.HasPrefix(r.Stderr, badCompletion+"adverb: ") || !strings.HasSuffix(r.Stderr, "\nadverb: interrupted\n") ||
 		strings.Count(r.Stderr, badCompletion) != 1 {
-		t.Errorf("stderr:\n%s", r.Stderr)
+		t.Errorf("got stderr:\n%swant one failed completion, and that it was interrupted", r.Stderr)
 	}
 }
 
-// A peer that does what neither program does ends the run with the C program's line, and a reason.
+// A peer does what neither program does. That ends the run with the C program's line and a reason.
 func TestRDMADemoBadPeer(t *testing.T) {
 	mr := rwdemo.Message{Type: rwdemo.MsgMR, Length: rwdemo.BufferSize}
 	done := rwdemo.Message{Type: rwdemo.MsgDone}
@@ -144,7 +145,7 @@ func TestRDMADemoBadPeer(t *testing.T) {
 			tt.do(p)
 			r := <-server.Done
 			if lines := strings.SplitAfter(r.Stderr, "\n"); r.Code != 1 || lines[0] != badCompletion || !strings.Contains(lines[1], tt.want) || len(lines) != 3 {
-				t.Errorf("status %d, stderr:\n%s", r.Code, r.Stderr)
+				t.Errorf("got status %d, stderr:\n%swant status 1, the C program's line and %q", r.Code, r.Stderr, tt.want)
 			}
 		})
 	}
@@ -152,7 +153,7 @@ func TestRDMADemoBadPeer(t *testing.T) {
 
 func bytesOf(m rwdemo.Message) []byte { return m.AppendTo(nil) }
 
-// Whatever the order in which a server's answers come, the client does each step once.
+// The client takes each step once, in whatever order the server's messages come.
 func TestRDMADemoClientSteps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -161,28 +162,28 @@ func TestRDMADemoClientSteps(t *testing.T) {
 	p.Accept()
 	m, err := rwdemo.DecodeMessage(p.Receive())
 	if err != nil || m.Type != rwdemo.MsgMR || m.Length != rwdemo.BufferSize || m.Context != 0 || m.PD != 0 || m.Padding != 0 {
-		t.Fatalf("%+v, %v", m, err)
+		t.Fatalf("got %+v, %v, want MSG_MR of a region of %d bytes", m, err, rwdemo.BufferSize)
 	}
 	remote := p.Data.Remote(0)
 	p.Send(bytesOf(rwdemo.Message{Type: rwdemo.MsgMR, Addr: remote.VA, Length: rwdemo.BufferSize, RKey: remote.RKey}))
 	p.Send(bytesOf(rwdemo.Message{Type: rwdemo.MsgDone})) // perhaps before the client's operation is done
 	if m, err := rwdemo.DecodeMessage(p.Receive()); err != nil || m.Type != rwdemo.MsgDone {
-		t.Fatalf("%+v, %v", m, err)
+		t.Fatalf("got %+v, %v, want MSG_DONE", m, err)
 	}
 	if got, want := string(p.Data.Bytes()[:rwdemo.BufferSize]), fmt.Sprintf("message from active/client side with pid %d\x00", os.Getpid()); !strings.HasPrefix(got, want) ||
 		strings.Trim(got[len(want):], "\x00") != "" {
-		t.Errorf("the client wrote %q", got)
+		t.Errorf("the client wrote %q, want %q and zeros", got, want)
 	}
 	p.Expect(rdmacm.EventDisconnected)
 	p.Must(p.ID.Disconnect())
-	want := strings.Replace(tooltest.Transcript(t, "rdma-write_client.txt"), "message from passive/server side with pid PID", "", 1) // it was written nothing
+	want := strings.Replace(tooltest.Transcript(t, "rdma-write_client.txt"), "message from passive/server side with pid PID", "", 1) // this server writes no text
 	tooltest.CheckLines(t, <-client, 0, want)
 }
 
 func TestRDMADemoErrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
-	tooltest.ListenPeer(ctx, t, serverDevice, serverAddr, testPort) // somebody has to say that nobody listens on port 1
+	tooltest.ListenPeer(ctx, t, serverDevice, serverAddr, testPort) // the device answers that nobody listens on port 1
 	for _, tt := range []struct{ argv, stdout, stderr string }{
 		{"rdma-client write --ib-dev " + clientDevice + " " + serverAddr + " 1", "address resolved.\nroute resolved.\n",
 			"on_event: 8\non_event: unknown event.\nadverb: connect "},
@@ -190,22 +191,22 @@ func TestRDMADemoErrors(t *testing.T) {
 	} {
 		code, stdout, stderr := tool.Run(ctx, strings.Fields(tt.argv)...)
 		if code != 1 || stdout != tt.stdout || !strings.HasPrefix(stderr, tt.stderr) {
-			t.Errorf("%s: status %d\nstdout: %s\nstderr: %s", tt.argv, code, stdout, stderr)
+			t.Errorf("%s: got status %d\nstdout: %s\nstderr: %s\nwant status 1, stdout %q, stderr %q…", tt.argv, code, stdout, stderr, tt.stdout, tt.stderr)
 		}
 	}
 	serverCtx, stop := context.WithCancel(ctx)
 	server := tool.Start(serverCtx, "rdma-server", "--ib-dev", clientDevice, "read")
 	r := <-tool.Background(ctx, "rdma-server", "--ib-dev", clientDevice, "read", listeningPort(t, server))
 	if r.Code != 1 || !strings.HasPrefix(r.Stderr, "error: rdma_bind_addr(listener, (struct sockaddr *)&addr) failed (returned non-zero).\nadverb: bind ") {
-		t.Errorf("a port that is taken: status %d, stderr: %s", r.Code, r.Stderr)
+		t.Errorf("a port that is taken: got status %d, stderr: %s, want status 1 and the C program's line about rdma_bind_addr", r.Code, r.Stderr)
 	}
 	stop()
 	if r := <-server.Done; r.Code != cli.StatusInterrupted || r.Stderr != "adverb: interrupted\n" {
-		t.Errorf("Ctrl-C: status %d, stderr: %s", r.Code, r.Stderr)
+		t.Errorf("Ctrl-C: got status %d, stderr: %s, want status %d and that it was interrupted", r.Code, r.Stderr, cli.StatusInterrupted)
 	}
 }
 
-// A disconnect that overtakes the last acknowledgements is no failure, and any earlier one is.
+// A disconnect that overtakes only the last acknowledgements is no failure. An earlier one is.
 func TestRDMADemoOvertaken(t *testing.T) {
 	dev, err := verbs.Open(serverDevice)
 	if err != nil {
@@ -244,7 +245,7 @@ func TestRDMADemoOvertaken(t *testing.T) {
 			_, err = c.handleEvent(&rdmacm.Event{Type: rdmacm.EventDisconnected})
 		}
 		if stdout.String() != tt.stdout || (err == nil) != (tt.stdout != "") || (err == nil) != (stderr.Len() == 0) {
-			t.Errorf("%+v: error %v, stdout %q, stderr %q", tt, err, &stdout, &stderr)
+			t.Errorf("%+v: got error %v, stdout %q, stderr %q, want stdout %q, and an error only if that is empty", tt, err, &stdout, &stderr, tt.stdout)
 		}
 	}
 	for _, close := range []func() error{mr.Close, pd.Close, dev.Close} {

@@ -82,7 +82,7 @@ func (d *demo) answer(id *rdmacm.ID) error {
 	return c.run()
 }
 
-// happened handles an event of the ID. It is true when the connection has ended.
+// handleEvent handles an event of the ID. It returns true when the connection has ended.
 func (c *conn) handleEvent(ev *rdmacm.Event) (bool, error) {
 	switch {
 	case c.client && ev.Type == rdmacm.EventAddrResolved:

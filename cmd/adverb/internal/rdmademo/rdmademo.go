@@ -105,13 +105,13 @@ type demo struct {
 	ch     *rdmacm.EventChannel
 }
 
-// Lines of the C programs about failed calls quote them.
+// The C programs' lines about failed calls. They quote the call.
 const (
 	callFailed = "error: %s failed (returned non-zero).\n"
 	callNull   = "error: %s failed (returned zero/null).\n"
 )
 
-// die reports a failure by the C programs' line for it.
+// die prints the C programs' line about a failure, and its cause.
 func (d *demo) die(cause error, format string, args ...any) error {
 	d.Errorf(format, args...)
 	d.Explain(cause)

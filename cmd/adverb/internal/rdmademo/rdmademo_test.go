@@ -24,15 +24,15 @@ func TestRDMADemoFlags(t *testing.T) {
 		{"adverb rdma-server --nope", "adverb rdma-server: unrecognized option '--nope'\nusage: adverb rdma-server <mode>\n"},
 	} {
 		if code, stdout, stderr := tool.Run(t.Context(), strings.Fields(tt.argv)...); code != 1 || stdout != "" || !strings.HasPrefix(stderr, tt.stderr) {
-			t.Errorf("%s: status %d\nstdout: %s\nstderr: %s", tt.argv, code, stdout, stderr)
+			t.Errorf("%s: got status %d\nstdout: %s\nstderr: %s\nwant status 1, no stdout, stderr %q…", tt.argv, code, stdout, stderr, tt.stderr)
 		}
 	}
-	// The help has all that a learner needs to follow the lines.
+	// The help has all that a learner needs to understand the lines.
 	for _, prog := range []string{"rdma-server", "rdma-client"} {
 		_, stdout, _ := tool.Run(t.Context(), prog, "--help")
 		for _, word := range []string{"send_state", "recv_state", "MSG_MR", "MSG_DONE", "R_Key", "receive must be posted"} {
 			if !strings.Contains(stdout, word) {
-				t.Errorf("%s --help has no %s:\n%s", prog, word, stdout)
+				t.Errorf("%s --help: got\n%swant %s in it", prog, stdout, word)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// state is how far a connection is. The numbers are the C program's, which prints them.
+// state is how far a connection has come. The numbers are those of the C program, which prints them.
 type state int
 
 const (
@@ -19,10 +19,10 @@ const (
 	stateAddrResolved
 	stateRouteResolved
 	stateConnected
-	stateReadAdv       // the client has sent, or the server has got, where to read
+	stateReadAdv       // the advert of where to read has been sent or received
 	stateReadComplete  // the server has read
-	stateWriteAdv      // the same for the way back
-	stateWriteComplete //
+	stateWriteAdv      // the same for where to write
+	stateWriteComplete // the server has written
 	stateDisconnected
 	stateError
 )
@@ -61,10 +61,10 @@ type conn struct {
 	pd    *verbs.PD
 	cq    *verbs.CQ
 	qp    *verbs.QP
-	recv  *verbs.MR // of the peer's adverts
-	send  *verbs.MR // of this end's
-	data  *verbs.MR // where the server reads to, and the client is written to
-	start *verbs.MR // what the client sends
+	recv  *verbs.MR // for the peer's adverts
+	send  *verbs.MR // for this end's adverts
+	data  *verbs.MR // the server READs into it, and WRITEs into the client's
+	start *verbs.MR // the client's data of the round
 
 	peer   advert
 	recvWR [1]verbs.RecvWR
@@ -172,7 +172,7 @@ func (c *conn) param() *rdmacm.ConnParam {
 	return p
 }
 
-// wait blocks until the connection's state is set, which should be to want.
+// wait blocks until something sets the connection's state. It fails if the state is not want then.
 func (c *conn) wait(want state) error {
 	for woken := false; !woken; {
 		wc, ev, err := c.feed.Wait()
@@ -218,7 +218,7 @@ func (c *conn) handleEvent(ev *rdmacm.Event) (bool, error) {
 	case rdmacm.EventConnectResponse, rdmacm.EventEstablished:
 		c.established = true
 		c.feed.Probe(c.qp)
-		if c.side == "server" { // the first message says as much
+		if c.side == "server" { // a server waits for the first message instead
 			c.debugf("ESTABLISHED\n")
 			return false, nil
 		}
@@ -352,7 +352,7 @@ func (c *conn) events(done func() bool) bool {
 	return true
 }
 
-// close closes everything that was made but the ID.
+// close closes everything that was made, except the ID.
 func (c *conn) close() {
 	c.debugf("rping_free_buffers called on cb %p\n", c)
 	switch {

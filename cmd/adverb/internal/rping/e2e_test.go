@@ -20,13 +20,13 @@ const (
 	clientDevice = "soft_lo@127.0.88.12"
 )
 
-// testPort is another one in each process, so that two runs of the tests do not meet.
+// testPort is another port in each process, so that two runs of the tests do not meet.
 var testPort = tooltest.FreeCMPort()
 
 const nobodyListens = "cma event RDMA_CM_EVENT_REJECTED, error 8\n"
 
-// untilListening runs a client again and again until the server listens, which a rping server does not
-// say.
+// untilListening runs a client again and again until the server listens. A server of rping does not
+// say when it does.
 func untilListening(client func() tooltest.Result) tooltest.Result {
 	for {
 		if r := client(); !strings.HasPrefix(r.Stderr, nobodyListens) {
@@ -48,7 +48,7 @@ func runClient(ctx context.Context, flags string) tooltest.Result {
 	})
 }
 
-// checkRounds compares a run of 20 rounds of the default size with one of the C program.
+// checkRounds compares 20 rounds of the default size with those of the C program.
 func checkRounds(t *testing.T, server, client tooltest.Result) {
 	t.Helper()
 	tooltest.CheckLines(t, server, 0, tooltest.Transcript(t, "rping_server.txt"))
@@ -87,15 +87,15 @@ func TestRpingSizes(t *testing.T) {
 			server := <-done
 			for _, r := range []tooltest.Result{server, client} {
 				if r.Code != 0 || strings.Count(r.Stdout, "\n") != 5 {
-					t.Fatalf("status %d, stderr: %s", r.Code, r.Stderr)
+					t.Fatalf("got status %d, stdout %q, stderr: %s, want status 0 and 5 lines", r.Code, r.Stdout, r.Stderr)
 				}
 			}
 			lines := strings.Split(client.Stdout, "\n")
 			if got := len(strings.TrimPrefix(lines[0], "ping data: ")); got != size-1 {
-				t.Errorf("%d characters for %d bytes", got, size)
+				t.Errorf("got %d characters, want %d for %d bytes", got, size-1, size)
 			}
 			if want := "server " + strings.Join(lines[:5], "\nserver ") + "\n"; server.Stdout != want {
-				t.Error("the server read other data")
+				t.Errorf("got server\n%swant\n%s", server.Stdout, want)
 			}
 		})
 	}
@@ -117,48 +117,48 @@ func TestRpingPersistent(t *testing.T) {
 		}
 		wg.Wait()
 		if r := runClient(ctx, "-S 100"); r.Code != 0 || !strings.Contains(r.Stderr, "client DISCONNECT EVENT...\nwait for RDMA_WRITE_ADV state 10\n") {
-			t.Errorf("a client with too much data: status %d, stderr:\n%s", r.Code, r.Stderr)
+			t.Errorf("a client with too much data: got status %d, stderr:\n%swant status 0 and a disconnect", r.Code, r.Stderr)
 		}
 		tooltest.CheckLines(t, runClient(ctx, "-v -C 20"), 0, tooltest.Transcript(t, "rping_client.txt"))
 		stop()
 		server := <-done
 		if n := strings.Count(server.Stdout, "server ping data: rdma-ping-19: T"); server.Code != cli.StatusInterrupted || n != clients+2 {
-			t.Errorf("%s: status %d, %d clients served, stderr:\n%s", flags, server.Code, n, server.Stderr)
+			t.Errorf("%s: got status %d, %d clients served, want status %d and %d clients; stderr:\n%s", flags, server.Code, n, cli.StatusInterrupted, clients+2, server.Stderr)
 		}
 		if !strings.HasSuffix(server.Stderr, "adverb: interrupted\n") || !strings.Contains(server.Stderr, "start it with -S 100\n") {
-			t.Errorf("%s: stderr:\n%s", flags, server.Stderr)
+			t.Errorf("%s: got stderr:\n%swant the advice of -S 100, and that it was interrupted", flags, server.Stderr)
 		}
 		cancel()
 	}
 }
 
-// A server without -P tells further clients so, and goes on with the first.
+// A server without -P refuses further clients, and goes on with the first.
 func TestRpingSecondClient(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
 	server := startServer(ctx, t, "")
 	peer := tooltest.DialPeer(ctx, t, clientDevice, serverAddr, testPort)
 	if r := runClient(ctx, ""); r.Code != 255 || !strings.HasPrefix(r.Stderr, "cma event RDMA_CM_EVENT_REJECTED, error 28\nwait for CONNECTED state 4\n") {
-		t.Errorf("status %d, stderr:\n%s", r.Code, r.Stderr)
+		t.Errorf("got status %d, stderr:\n%swant status 255 and RDMA_CM_EVENT_REJECTED with error 28", r.Code, r.Stderr)
 	}
 	peer.Close()
 	tooltest.CheckLines(t, <-server, 0, "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n")
 }
 
-// An address that is taken is no place for a second server.
+// A second server on an address and port fails.
 func TestRpingPortTaken(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
 	server := startServer(ctx, t, "-P")
 	runClient(ctx, "-C 1")
 	if r := <-startServer(ctx, t, ""); r.Code != 255 || !strings.HasPrefix(r.Stderr, "rdma_bind_addr: Address already in use\nadverb: bind ") {
-		t.Errorf("status %d, stderr:\n%s", r.Code, r.Stderr)
+		t.Errorf("got status %d, stderr:\n%swant status 255 and that the address is in use", r.Code, r.Stderr)
 	}
 	cancel()
 	<-server
 }
 
-// -d says what is done, the addresses of objects aside, in the order of the C program.
+// -d prints the steps in the order of the C program. The addresses of objects differ.
 func TestRpingDebug(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -182,14 +182,14 @@ cma_event type RDMA_CM_EVENT_ESTABLISHED cma_id P (parent)
 ESTABLISHED
 rdma_connect successful
 RDMA addr `) {
-		t.Errorf("client:\n%s", got)
+		t.Errorf("client: got\n%swant the steps up to the first advert", got)
 	}
-	// When the server learns that it is connected is a matter of chance.
+	// The server may learn earlier or later that it is connected.
 	steps := regexp.MustCompile(`(?m)^(cma_event type RDMA_CM_EVENT_ESTABLISHED.*|ESTABLISHED)\n`).ReplaceAllString(server.Stdout, "")
 	if !regexp.MustCompile(`^verbose\ncreated cm_id 0x[\s\S]*\nReceived rkey [0-9a-f]+ addr [0-9a-f]+ len 64 from peer\nserver received sink adv\n` +
 		`[\s\S]*\nserver received read complete\nserver ping data: [\s\S]*\nserver posted go ahead\n` +
 		`[\s\S]*\nrdma write from lkey [0-9a-f]+ laddr [0-9a-f]+ len 64\nrdma write completion\nserver rdma write complete \nserver posted go ahead\n`).MatchString(steps) {
-		t.Errorf("server:\n%s", server.Stdout)
+		t.Errorf("server: got\n%swant the steps of a round", server.Stdout)
 	}
 }
 
@@ -244,10 +244,10 @@ func TestRpingInterrupted(t *testing.T) {
 			s, c = c, s
 		}
 		if s.Code != cli.StatusInterrupted || s.Stderr != "adverb: interrupted\n" {
-			t.Errorf("%s: status %d, stderr:\n%s", side, s.Code, s.Stderr)
+			t.Errorf("%s: got status %d, stderr:\n%swant status %d and that it was interrupted", side, s.Code, s.Stderr, cli.StatusInterrupted)
 		}
 		if c.Code != 0 || !strings.HasPrefix(c.Stderr, other+" DISCONNECT EVENT...\nwait for RDMA_") {
-			t.Errorf("%s: status %d, stderr:\n%s", other, c.Code, c.Stderr)
+			t.Errorf("%s: got status %d, stderr:\n%swant status 0 and a disconnect", other, c.Code, c.Stderr)
 		}
 		stopServer()
 		stopClient()

@@ -12,8 +12,8 @@ import (
 const (
 	advertSize = 16
 
-	// minSize is room for the text with the longest number, and its NUL. The C program
-	// takes the size of a macro's name for that of its value, which comes to the same today.
+	// minSize is room for the text with the longest number, and its NUL. The C program computes it
+	// from the name of a macro in place of the macro's value, which gives the same number.
 	minSize = len("rdma-ping-2147483647: ") + 1
 	maxSize = math.MaxUint16
 
@@ -43,8 +43,8 @@ func decodeAdvert(b []byte) advert {
 	}
 }
 
-// fillData writes the data of a round: its number, characters that begin one further in every
-// round, and a NUL.
+// fillData writes the data of a round: the round's number, characters that start one character
+// further in each round, and a NUL.
 func fillData(buf []byte, round int) {
 	text := fmt.Appendf(buf[:0], "rdma-ping-%d: ", int32(round))
 	const period = lastChar - firstChar + 1

@@ -17,8 +17,8 @@ func advertOf(p *tooltest.Peer, off, n int) []byte {
 	return advert{Remote: p.Data.Remote(off), Size: uint32(n)}.AppendTo(nil)
 }
 
-// The server against each step of a client: it reads as much as the client says, whatever that is, and
-// writes back no more than the text and its end.
+// Each step of the server, with a client that the test plays. The server reads as much as the client
+// says. It writes back the text with its NUL, and no more.
 func TestRpingServerSteps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -32,16 +32,16 @@ func TestRpingServerSteps(t *testing.T) {
 		copy(p.Data.Bytes()[back:], rest)
 		p.Send(advertOf(p, there, len(text)))
 		if m := p.Receive(); !bytes.Equal(m, goAhead) {
-			t.Fatalf("go-ahead %x", m)
+			t.Fatalf("got %x, want the go-ahead %x", m, goAhead)
 		}
 		p.Send(advertOf(p, back, len(text)))
 		if m := p.Receive(); !bytes.Equal(m, goAhead) {
-			t.Fatalf("go-ahead %x", m)
+			t.Fatalf("got %x, want the go-ahead %x", m, goAhead)
 		}
 		want := append([]byte(text[:len(clib.String([]byte(text)))]), 0)
 		got := p.Data.Bytes()[back:][:256]
 		if !bytes.Equal(got[:len(want)], want) || !bytes.Equal(got[len(want):], rest[len(want):]) {
-			t.Errorf("the server wrote %q for %q", got, text)
+			t.Errorf("the server wrote %q, want %q and the rest as it was", got, want)
 		}
 	}
 	p.Must(p.ID.Disconnect())
@@ -49,8 +49,8 @@ func TestRpingServerSteps(t *testing.T) {
 		"server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n")
 }
 
-// The client against each step of a server: adverts of 16 bytes, the data readable where the first
-// says, and go-aheads whose content does not matter.
+// Each step of the client, with a server that the test plays. The adverts have 16 bytes. The data is
+// where the first advert says. The content of go-aheads does not matter.
 func TestRpingClientSteps(t *testing.T) {
 	for _, tt := range []struct {
 		flags  string
@@ -70,14 +70,14 @@ func TestRpingClientSteps(t *testing.T) {
 			m := p.Receive()
 			a := decodeAdvert(m)
 			if len(m) != advertSize || a.Size != 23 {
-				t.Fatalf("advert %x", m)
+				t.Fatalf("got advert %x, want one of %d bytes about 23 bytes", m, advertSize)
 			}
 			p.Operate(op, a.Remote, 23)
 			p.Send([]byte("sixteen bytes...")[:advertSize])
 		}
 		operate(verbs.OpRDMARead)
-		if got := string(p.Data.Bytes()[:23]); got != "rdma-ping-0: ABCDEFGHI\x00" {
-			t.Errorf("data %q", got)
+		if got, want := string(p.Data.Bytes()[:23]), "rdma-ping-0: ABCDEFGHI\x00"; got != want {
+			t.Errorf("got data %q, want %q", got, want)
 		}
 		tt.answer(p.Data.Bytes()[:23])
 		operate(verbs.OpRDMAWrite)
@@ -89,7 +89,7 @@ func TestRpingClientSteps(t *testing.T) {
 	}
 }
 
-// What no rping sends ends the connection with the C program's lines, and a reason.
+// A message that no rping sends ends the connection with the C program's lines and a reason.
 func TestRpingBogusMessage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()

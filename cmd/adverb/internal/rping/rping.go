@@ -144,7 +144,7 @@ func (r *rping) main(f *cm.Feed) error {
 	return r.server(id, f)
 }
 
-// debugf prints a line of -d.
+// debugf prints a line if -d was given.
 func (r *rping) debugf(format string, args ...any) {
 	if r.flags.debug {
 		r.Printf(format, args...)
@@ -157,7 +157,7 @@ func (r *rping) perror(call string, err error) error {
 	return cli.ErrReported
 }
 
-// report reports a failure by a line of the C program.
+// report prints the C program's line about a failure, and its cause.
 func (r *rping) report(cause error, format string, args ...any) error {
 	r.Errorf(format, args...)
 	r.Explain(cause)
@@ -197,7 +197,7 @@ func (r *rping) wrongUsage() int {
 	return statusUsage
 }
 
-// set takes one cli.Flag, and returns the status of a value that is refused.
+// set takes one flag. It returns the exit status that a refused value leads to.
 func (r *rping) set(name, arg string) int {
 	f := &r.flags
 	switch name {

@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// What the C program sent in two rounds: adverts and go-aheads as SEND, the data as answer to a READ
-// and in a WRITE.
+// What the C program sent in two rounds: adverts and go-aheads by SEND, and the data in the answer to
+// a READ and in a WRITE.
 func TestRpingGolden(t *testing.T) {
 	var messages []string
 	var adverts, data int
@@ -21,7 +21,7 @@ func TestRpingGolden(t *testing.T) {
 		case wire.RCSendOnly:
 			a := decodeAdvert(p.Payload)
 			if got := a.AppendTo(nil); !bytes.Equal(got, p.Payload) {
-				t.Errorf("advert %x comes out as %x", p.Payload, got)
+				t.Errorf("got advert %x back, want %x", got, p.Payload)
 			}
 			messages = append(messages, hex.EncodeToString(p.Payload))
 			adverts++
@@ -40,14 +40,14 @@ func TestRpingGolden(t *testing.T) {
 	goAhead := strings.Repeat("00", advertSize)
 	want := []string{"00005618609153700000119b00000040", goAhead, "0000561860915550000010bd00000040", goAhead}
 	if got := messages[:4]; strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("messages %v", got)
+		t.Errorf("got messages %v, want %v", got, want)
 	}
 	if a := decodeAdvert(tooltest.MustHex(t, messages[0])); a.Remote.VA != 0x561860915370 || a.Remote.RKey != 0x119b || a.Size != 64 {
-		t.Errorf("advert %+v", a)
+		t.Errorf("got advert %+v, want address 0x561860915370, key 0x119b and size 64", a)
 	}
 }
 
-// The data of each round: all of the buffer is written, and the last byte is the text's end.
+// A round's data fills all of the buffer, and the last byte is NUL.
 func TestFillRping(t *testing.T) {
 	for _, tt := range []struct {
 		size, round int
@@ -70,7 +70,7 @@ func TestFillRping(t *testing.T) {
 func TestRpingFlags(t *testing.T) {
 	usage := strings.ReplaceAll(classicUsage, "PROG", "rping")
 	const size = " (valid range is 23 to 65536)\n"
-	tooltest.ListenPeer(t.Context(), t, serverDevice, serverAddr, testPort) // somebody has to say that nobody listens on port 1
+	tooltest.ListenPeer(t.Context(), t, serverDevice, serverAddr, testPort) // the device answers that nobody listens on port 1
 	for _, tt := range []struct {
 		argv           string
 		code           int

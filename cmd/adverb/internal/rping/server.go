@@ -93,7 +93,7 @@ func (r *rping) serve(id *rdmacm.ID) error {
 		return c.connectFailed(err)
 	}
 	run := c.rounds
-	if r.flags.persistent { // the C program does not look at how its threads end
+	if r.flags.persistent { // the C program ignores how its threads end
 		run = func(f func() error) error { return f() }
 	}
 	err := run(c.serverRounds)
