@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rwdemo"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -156,5 +158,15 @@ func TestDemoPCAPNotWritable(t *testing.T) {
 	code, _, stderr := tool.Run(t.Context(), "adverb", "demo", "--pcap", filepath.Join(t.TempDir(), "no", "file"))
 	if code != 1 || !strings.HasPrefix(stderr, "adverb: demo: open ") {
 		t.Errorf("got status %d, stderr %s, want status 1 and why the file cannot be opened", code, stderr)
+	}
+}
+
+// Ctrl-C ends the demonstration as it ends every other command.
+func TestDemoInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	code, _, stderr := tool.Run(ctx, "adverb", "demo")
+	if want := "adverb: interrupted\n"; code != cli.StatusInterrupted || stderr != want {
+		t.Errorf("got status %d, stderr %q, want %d, %q", code, stderr, cli.StatusInterrupted, want)
 	}
 }

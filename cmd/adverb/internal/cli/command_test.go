@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// However a command ends, an interruption has one status and one text.
+func TestFinish(t *testing.T) {
+	failure := errors.New("failure")
+	for _, tt := range []struct {
+		name        string
+		interrupted bool
+		endless     bool
+		err         error
+		code        int
+		stderr      string
+	}{
+		{"success", false, false, nil, ExitOK, ""},
+		{"success at the last moment", true, false, nil, ExitOK, ""},
+		{"failure", false, false, failure, 7, "adverb: failure\n"},
+		{"reported failure", false, false, ErrReported, 7, ""},
+		{"interruption", true, false, failure, StatusInterrupted, "adverb: interrupted\n"},
+		{"interruption of what has no other end", true, true, context.Canceled, StatusInterrupted, ""},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if tt.interrupted {
+			cancel()
+		}
+		var stderr strings.Builder
+		inv := &Invocation{Ctx: ctx, Stderr: &stderr, Endless: tt.endless}
+		code := inv.Finish(tt.err, func(err error) int { return inv.ExplainUnlessReported(err, 7) })
+		if code != tt.code || stderr.String() != tt.stderr {
+			t.Errorf("%s: got status %d, stderr %q; want %d, %q", tt.name, code, stderr.String(), tt.code, tt.stderr)
+		}
+		cancel()
+	}
+}
