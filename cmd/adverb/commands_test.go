@@ -95,10 +95,16 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// Every declared flag is known to the code that reads the flags: an unknown one panics there.
+// Every declared flag has names of its own, and is known to the code that reads the flags: that code
+// panics at an unknown one.
 func TestFlags(t *testing.T) {
 	for _, c := range commands {
+		taken := map[string]bool{}
 		for _, f := range c.Flags {
+			if f.Long == "" || f.Help == "" || taken["--"+f.Long] || f.Short != 0 && taken["-"+string(f.Short)] {
+				t.Errorf("%s: got the flag %+v, want a long name, help, and names that no other flag has", c.Name, f)
+			}
+			taken["--"+f.Long], taken["-"+string(f.Short)] = true, true
 			if f.Long == "help" || f.Long == "list" { // --list acts at once
 				continue
 			}

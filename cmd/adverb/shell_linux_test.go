@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asPrograms returns a directory of programs: the tool, and two of its classic names. They are links
-// to the test binary, which is the tool if env is in its environment.
+// asPrograms returns a directory with the tool and two of its classic names. They are links to the
+// test binary, which is the tool if its environment is env.
 func asPrograms(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -62,13 +62,13 @@ type shell struct {
 	screen   bytes.Buffer // what the shell has printed since the last line was read
 }
 
-// startShell starts an interactive shell that has read the script. The script is typed in by lines.
+// startShell starts an interactive shell in dir.
 func startShell(t *testing.T, dir string, env []string, program string, args ...string) *shell {
 	t.Helper()
 	ours, theirs := openTerminal(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Env = dir, append(env, "TERM=dumb", "PS1=> ", "HISTFILE=")
+	cmd.Dir, cmd.Env = dir, append(env, "TERM=dumb", "PS1=> ", "HISTFILE=", "INPUTRC=/dev/null")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
@@ -107,8 +107,8 @@ func (s *shell) await(pattern string) string {
 	}
 }
 
-// edit types keys, and returns what the command line then is. Control-A goes to the start of the
-// line, where a command is put that prints the rest. The quotes tell its output from its echo.
+// edit types keys, and returns the command line that they lead to. To print it, Control-A goes to the
+// start of the line, where a command goes in. The quotes in it tell its output from its echo.
 func (s *shell) edit(keys string) string {
 	s.t.Helper()
 	s.keys(keys + "\x01echo LI''NE: '\x05'\n")
@@ -170,7 +170,7 @@ func TestCompletionInBash(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startShell(t, dir, env, bash, "--norc", "--noprofile", "-i")
-	s.keys("bind 'set bell-style none'; source <(adverb completion bash); echo RE''ADY\n")
+	s.keys("bind 'set bell-style none'; eval \"$(adverb completion bash)\"; echo RE''ADY\n")
 	s.await(`(READY)`)
 	checkEdits(t, s, true)
 }
@@ -182,7 +182,7 @@ func TestCompletionInZsh(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startShell(t, dir, env, zsh, "-f", "-i")
-	s.keys("bindkey -e; unsetopt zle_bracketed_paste; autoload -U compinit; compinit -D -u; source <(adverb completion zsh); echo RE''ADY\n")
+	s.keys("bindkey -e; unsetopt zle_bracketed_paste; autoload -U compinit; compinit -D -u; eval \"$(adverb completion zsh)\"; echo RE''ADY\n")
 	s.await(`(READY)`)
 	checkEdits(t, s, false)
 }

@@ -150,9 +150,9 @@ func (t *Tool) completionCommand() *Command {
 		Operands: []Values{OneOf(shells...)},
 		Usage:    UsageLine,
 		More: `The shell then completes commands, flags and the names of devices, for ` + t.Name + ` and for its classic names:
-  source <(PROG bash)                 in ~/.bashrc
-  PROG fish | source                  in ~/.config/fish/config.fish
-  source <(PROG zsh)                  in ~/.zshrc, behind compinit
+  eval "$(PROG bash)"     in ~/.bashrc
+  PROG fish | source      in ~/.config/fish/config.fish
+  eval "$(PROG zsh)"      in ~/.zshrc, behind compinit
 The scripts call ` + t.Name + `, which must be in PATH.
 `,
 		Run: func(inv *Invocation) int {
