@@ -63,7 +63,7 @@ type end struct {
 	localMR, remoteMR *verbs.MR // the RDMA buffers: one for this end, one that the peer reaches
 
 	gidIndex int
-	local    exchange.End // as the peer is told of it
+	ownEnd   exchange.End
 	peerMR   verbs.RemoteAddr
 
 	sendState sendProgress
@@ -152,9 +152,9 @@ func (e *end) build() (err error) {
 	if err != nil {
 		return err
 	}
-	e.local = exchange.End{QPN: e.qp.QPN(), PSN: verbs.PSN(rand.Uint32N(1 << 24)), GID: entry.GID}
+	e.ownEnd = exchange.End{QPN: e.qp.QPN(), PSN: verbs.PSN(rand.Uint32N(1 << 24)), GID: entry.GID}
 	e.note("device %s: GID %d is %v", e.dev.Name(), e.gidIndex, entry.GID)
-	e.note("create a PD, a CQ of %d entries and an RC QP, number %v, in state RESET", e.cq.Cap(), e.local.QPN)
+	e.note("create a PD, a CQ of %d entries and an RC QP, number %v, in state RESET", e.cq.Cap(), e.ownEnd.QPN)
 	if err := e.registerMemory(); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (e *end) postReceives() error {
 
 // exchange is how this end and its peer learn of each other.
 func (e *end) exchange() *exchange.Exchange {
-	return &exchange.Exchange{Local: []exchange.End{e.local},
+	return &exchange.Exchange{Local: []exchange.End{e.ownEnd},
 		Connect: func(remote []exchange.End) error { return e.connect(remote[0]) }}
 }
 
@@ -224,10 +224,10 @@ func (e *end) connect(remote exchange.End) error {
 	e.note("modify QP INIT -> RTR: peer is QP %v at %v, its first PSN %v, path MTU 1024", remote.QPN, remote.GID, remote.PSN)
 	retry := verbs.DefaultRetry
 	retry.MaxRDAtomic = 1
-	if err := e.qp.RTS(e.local.PSN, retry); err != nil {
+	if err := e.qp.RTS(e.ownEnd.PSN, retry); err != nil {
 		return err
 	}
-	e.note("modify QP RTR -> RTS: own first PSN %v", e.local.PSN)
+	e.note("modify QP RTR -> RTS: own first PSN %v", e.ownEnd.PSN)
 	return nil
 }
 

@@ -53,7 +53,7 @@ func (p *pingpong) chooseAddress() error {
 	}
 	for i := range p.qps {
 		qp := &p.qps[i]
-		qp.local = exchange.End{LID: port.LID, QPN: qp.QPN(), PSN: verbs.PSN(rand.Uint32N(1 << 24)), GID: gid}
+		qp.ownEnd = exchange.End{LID: port.LID, QPN: qp.QPN(), PSN: verbs.PSN(rand.Uint32N(1 << 24)), GID: gid}
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (p *pingpong) meet(l net.Listener) error {
 	ctx, f := p.inv.Ctx, &p.flags
 	x := exchange.Exchange{Local: make([]exchange.End, p.kind.endMessages)}
 	for i := range p.qps {
-		x.Local[i] = p.qps[i].local
+		x.Local[i] = p.qps[i].ownEnd
 	}
 	if l == nil {
 		x.Connect = func(remote []exchange.End) error {
@@ -108,7 +108,7 @@ func (p *pingpong) connect(remote []exchange.End) error {
 		if err := qp.Modify(p.rtr(remote[i], remote[0].GID)); err != nil {
 			return fail(err, "Failed to modify QP%s to RTR", p.qpIndex(i))
 		}
-		err := qp.RTS(qp.local.PSN, verbs.Retry{Timeout: ackTimeout, Count: retryCount, RNRCount: retryCount, MaxRDAtomic: rdAtomic})
+		err := qp.RTS(qp.ownEnd.PSN, verbs.Retry{Timeout: ackTimeout, Count: retryCount, RNRCount: retryCount, MaxRDAtomic: rdAtomic})
 		if err != nil {
 			return fail(err, "Failed to modify QP%s to RTS", p.qpIndex(i))
 		}

@@ -42,7 +42,7 @@ type pingpong struct {
 // pairQP is a QP of the run.
 type pairQP struct {
 	*verbs.QP
-	local   exchange.End // as the peer is told of it
+	ownEnd  exchange.End
 	send    []verbs.SendWR
 	pending uint64 // IDs of the completions that the current round still lacks
 }
@@ -115,7 +115,7 @@ func (p *pingpong) run() error {
 		l, listenErr = exchange.Listen(p.inv.Ctx, p.flags.port)
 	}
 	for i := range p.qps {
-		printEnd(p.inv.Stdout, p.kind.localFormat, p.qps[i].local)
+		printEnd(p.inv.Stdout, p.kind.localFormat, p.qps[i].ownEnd)
 	}
 	if listenErr != nil {
 		return listenErr
