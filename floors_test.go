@@ -54,8 +54,9 @@ var floors = []struct {
 	{"rdmacm", 4},
 
 	{"internal/transport", 3},
-	{"internal/cm", 3},
+	{"internal/connector", 3},
 
+	{"internal/cm", 2},
 	{"internal/queue", 2},
 
 	{"internal/link/...", 1},
@@ -70,6 +71,11 @@ var floors = []struct {
 // sideways are the imports that stay on a floor, each with its reason.
 var sideways = map[[2]string]string{
 	{"internal/link/sim", "internal/link/fault"}: "the simulated network and the middleware roll the same dice",
+}
+
+// soleImporters are packages that one other alone may import, so that what they are stays behind it.
+var soleImporters = map[string]string{
+	"internal/cm": "internal/connector", // rdmacm knows connections, and no protocol that makes them
 }
 
 // stdlibOnly packages are the contract and the formats: who reads or copies them needs nothing else.
@@ -120,6 +126,8 @@ func checkImports(pkg string, imports []string) (faults []string) {
 			switch {
 			case !ok:
 				fault("imports %s, which has no floor: add it to the table in floors_test.go", local)
+			case soleImporters[local] != "" && soleImporters[local] != pkg:
+				fault("imports %s: only %s may", local, soleImporters[local])
 			case sideways[[2]string{pkg, local}] != "":
 			case below >= floor:
 				fault("imports %s: imports point down, and floor %d does not lie below floor %d", local, below, floor)
@@ -258,7 +266,10 @@ func TestCheckImports(t *testing.T) {
 		{"internal/transport", m + "verbs", ""},
 		{"internal/transport", m + "internal/wire", ""},
 		{"internal/transport", m + "internal/link/sim", "a way to the network"},
-		{"internal/transport", m + "internal/cm", "floor 3 does not lie below floor 3"},
+		{"internal/transport", m + "internal/connector", "floor 3 does not lie below floor 3"},
+		{"internal/connector", m + "internal/cm", ""},
+		{"rdmacm", m + "internal/connector", ""},
+		{"rdmacm", m + "internal/cm", "only internal/connector may"},
 		{"internal/transport", "net/netip", ""},
 		{"internal/transport", "time", ""},
 		{"internal/transport", "sync/atomic", ""},

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -14,62 +14,79 @@ const (
 	firstPort = 32768
 	lastPort  = 60999
 
-	// portTries bounds the search for a port that is free.
+	// portTries bounds the search for a free port.
 	portTries = 256
 )
 
-// binding is a port that an ID has for itself: on one address, or on all.
+// endpoints are the addresses and ports of an ID and of its peer.
+type endpoints struct {
+	local, remote netip.AddrPort
+	binding       *binding // the port that the ID has for itself, or nil
+}
+
+// binding is a port that an ID has for itself, on one address or on all.
 type binding struct{ claims []claim }
 
 // claim is a port on one address.
 type claim struct {
 	agent *agent
 	addr  netip.Addr
-	sgid  int
-	free  func()
+	port  *connector.Port // nil until it is taken
 }
 
+// release gives everything back. A nil binding has nothing.
 func (b *binding) release() {
 	if b == nil {
 		return
 	}
+	b.releasePorts()
 	for _, c := range b.claims {
-		if c.free != nil {
-			c.free()
-		}
 		c.agent.release()
 	}
 }
 
-// take has the port for itself from now on, or fails with ErrAddrInUse.
-func (b *binding) take(ps PortSpace, port uint16) error {
+// releasePorts gives the port back on all addresses.
+func (b *binding) releasePorts() {
+	for i := range b.claims {
+		if c := &b.claims[i]; c.port != nil {
+			c.port.Release()
+			c.port = nil
+		}
+	}
+}
+
+// take claims the port on all addresses, unless it is taken already. It fails with ErrAddrInUse, and then has no port.
+func (b *binding) take(ps PortSpace, number uint16) error {
 	for i := range b.claims {
 		c := &b.claims[i]
-		if c.free != nil {
+		if c.port != nil {
 			continue
 		}
-		free, err := c.agent.gsi.ClaimService(c.sgid, wire.RDMAServiceID(uint16(ps), port))
+		port, err := c.agent.connector.Claim(ps.connector(), c.addr, number)
 		if err != nil {
-			b.free()
-			if errors.Is(err, verbs.ErrBusy) {
-				err = verbs.Errorf(ErrAddrInUse, "address in use: another program, or another ID of this one, has port %d of %v at %v", port, ps, c.addr)
+			b.releasePorts()
+			if errors.Is(err, ErrAddrInUse) {
+				err = verbs.Errorf(ErrAddrInUse, "address in use: another program, or another ID of this one, has port %d of %v at %v", number, ps, c.addr)
 			}
 			return err
 		}
-		c.free = free
+		c.port = port
 	}
 	return nil
 }
 
-// free gives the port back.
-func (b *binding) free() {
-	for i := range b.claims {
-		if c := &b.claims[i]; c.free != nil {
-			c.free()
-			c.free = nil
+// takeFree takes any port that is free.
+func (b *binding) takeFree(ps PortSpace) (number uint16, err error) {
+	for range portTries {
+		number = randomPort()
+		if err = b.take(ps, number); !errors.Is(err, ErrAddrInUse) {
+			return number, err
 		}
 	}
+	return 0, verbs.Errorf(ErrAddrInUse, "no free port found after %d tries: %w", portTries, err)
 }
+
+func randomPort() uint16 { return uint16(firstPort + rand.N(lastPort-firstPort+1)) }
 
 // bindTo returns the addresses that addr stands for, without a port on them yet.
 func (id *ID) bindTo(addr netip.Addr) (*binding, error) {
@@ -78,7 +95,11 @@ func (id *ID) bindTo(addr netip.Addr) (*binding, error) {
 		if err != nil {
 			return nil, err
 		}
-		return bindDevice(&binding{}, dev, func(a netip.Addr) bool { return a == addr.WithZone("") })
+		b, err := bindDevice(&binding{}, dev, func(a netip.Addr) bool { return a == addr.WithZone("") })
+		if err == nil && len(b.claims) == 0 { // it has lost the address meanwhile
+			return nil, noDevice(addr, []*verbs.Device{dev})
+		}
+		return b, err
 	}
 	devs, err := id.ch.all()
 	if err != nil {
@@ -96,7 +117,7 @@ func (id *ID) bindTo(addr netip.Addr) (*binding, error) {
 	return b, nil
 }
 
-// bindDevice adds those addresses of a device to b that are wanted.
+// bindDevice adds those addresses of a device to b that are wanted. After an error nothing is left of b.
 func bindDevice(b *binding, dev *verbs.Device, wanted func(netip.Addr) bool) (*binding, error) {
 	es, err := dev.GIDs(devicePort)
 	if err != nil {
@@ -112,15 +133,14 @@ func bindDevice(b *binding, dev *verbs.Device, wanted func(netip.Addr) bool) (*b
 			b.release()
 			return nil, err
 		}
-		b.claims = append(b.claims, claim{agent: a, addr: e.GID.Addr(), sgid: e.Index})
+		b.claims = append(b.claims, claim{agent: a, addr: e.GID.Addr()})
 	}
 	return b, nil
 }
 
-// BindAddr gives the ID a local address and port (rdma_bind_addr): those of a device or, with an
-// unspecified address, of all devices. [::] stands for IPv4 too. Port 0 asks for one that is
-// free. It fails with ErrAddrInUse if another ID, of any program of this host, has the port
-// in the port space, and with ErrNoDevice if no device has the address.
+// BindAddr gives the ID a local address and port (rdma_bind_addr). An unspecified address stands for those of all
+// devices, and [::] for IPv4 too. Port 0 asks for a free one. BindAddr fails with ErrAddrInUse if another ID, of
+// any program of this host, has the port in the port space. It fails with ErrNoDevice if no device has the address.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -148,8 +168,16 @@ func (id *ID) bind(addr netip.AddrPort) error {
 	switch {
 	case port == 0:
 		port, err = b.takeFree(id.ps)
-	case !id.options.reuseAddr: // else the port is taken when the ID listens
+	case !id.options.reuseAddr: // otherwise Listen takes the port
 		err = b.take(id.ps, port)
+	}
+	if err == nil && !addr.Addr().IsUnspecified() {
+		c := b.claims[0]
+		if !c.agent.retain() {
+			err = verbs.ErrClosed
+		} else {
+			err = id.useAgent(c.agent, c.addr)
+		}
 	}
 	if err != nil {
 		b.release()
@@ -157,26 +185,5 @@ func (id *ID) bind(addr netip.AddrPort) error {
 	}
 	id.binding = b
 	id.local = netip.AddrPortFrom(addr.Addr(), port)
-	if !addr.Addr().IsUnspecified() {
-		c := b.claims[0]
-		if !c.agent.retain() {
-			return verbs.ErrClosed
-		}
-		id.useAgent(c.agent)
-		id.sgid, id.path.Local = c.sgid, c.addr
-	}
 	return nil
 }
-
-// takeFree takes any port that is free.
-func (b *binding) takeFree(ps PortSpace) (port uint16, err error) {
-	for range portTries {
-		port = randomPort()
-		if err = b.take(ps, port); !errors.Is(err, ErrAddrInUse) {
-			return port, err
-		}
-	}
-	return 0, verbs.Errorf(ErrAddrInUse, "no free port found after %d tries: %w", portTries, err)
-}
-
-func randomPort() uint16 { return uint16(firstPort + rand.N(lastPort-firstPort+1)) }

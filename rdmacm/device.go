@@ -8,17 +8,18 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // opened are the devices of registered providers that this package has opened. They stay open, as
-// librdmacm's do.
+// those of librdmacm do.
 var opened = struct {
 	mu     sync.Mutex
 	byName map[string]*verbs.Device
 }{byName: map[string]*verbs.Device{}}
 
-// open returns a registered device, which is opened at first use.
+// open returns a registered device. It opens the device at first use.
 func open(name string) (*verbs.Device, error) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
@@ -29,7 +30,7 @@ func open(name string) (*verbs.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The agent stays as well: an ID that comes and goes does not open QP1 each time.
+	// The agent stays as well, so that not every ID that comes and goes opens a connector.
 	if _, err := acquireAgent(d); err != nil {
 		d.Close()
 		return nil, err
@@ -43,7 +44,7 @@ func openedWith(addr netip.Addr) *verbs.Device {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
 	for _, d := range opened.byName {
-		if _, err := gidIndex(d, addr); err == nil {
+		if _, err := connector.GIDIndex(d, addr); err == nil {
 			return d
 		}
 	}
@@ -59,7 +60,7 @@ func forget(d *verbs.Device) {
 	}
 }
 
-// all returns the devices that IDs of the channel may use, as far as they can be opened.
+// all returns those devices that IDs of the channel may use and that can be opened.
 func (ch *EventChannel) all() ([]*verbs.Device, error) {
 	if len(ch.devices) > 0 {
 		return ch.devices, nil
@@ -73,7 +74,7 @@ func (ch *EventChannel) all() ([]*verbs.Device, error) {
 	for _, info := range infos {
 		d, err := open(info.Name)
 		if err != nil {
-			if !errors.Is(err, verbs.ErrUnsupported) { // no QP1: not ours to manage
+			if !errors.Is(err, verbs.ErrUnsupported) { // no connector serves the device
 				errs = append(errs, err)
 			}
 			continue
@@ -93,7 +94,7 @@ func (ch *EventChannel) all() ([]*verbs.Device, error) {
 func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 	if len(ch.devices) > 0 {
 		for _, d := range ch.devices {
-			if _, err := gidIndex(d, addr); err == nil {
+			if _, err := connector.GIDIndex(d, addr); err == nil {
 				return d, nil
 			}
 		}
@@ -106,7 +107,7 @@ func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Devices whose interface has the address come first: the others need not be opened.
+	// Only devices whose interface has the address need to be opened.
 	var others []string
 	var firstErr error
 	for _, info := range infos {
@@ -116,7 +117,7 @@ func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 		}
 		d, err := open(info.Name)
 		if err == nil {
-			if _, err = gidIndex(d, addr); err == nil {
+			if _, err = connector.GIDIndex(d, addr); err == nil {
 				return d, nil
 			}
 		}
@@ -165,7 +166,7 @@ func netdevHas(name string, addr netip.Addr) bool {
 	return false
 }
 
-// sourceFor asks the host which of its addresses it would use to reach another. Nothing is sent.
+// sourceFor asks the host which of its addresses it would use to reach dst. Nothing is sent.
 func sourceFor(dst netip.Addr) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, routeProbePort)))
 	if err != nil {
@@ -175,5 +176,5 @@ func sourceFor(dst netip.Addr) (netip.Addr, error) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
 }
 
-// routeProbePort is any port: the route does not depend on it.
+// routeProbePort can be any port. The route does not depend on it.
 const routeProbePort = 4791

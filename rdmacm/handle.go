@@ -3,46 +3,47 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/adverb-rdma/adverb/internal/cm"
-	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// handle takes an event of the machine to the ID. The agent's goroutine calls it.
-func (id *ID) handle(ev *cm.Event) {
+// handle brings an event of the connector to the ID. The connector's goroutine calls it.
+func (id *ID) handle(ev connector.Event) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.state == stateClosed {
 		return
 	}
-	switch ev.Type {
-	case cm.EventReply:
-		id.replied(ev)
-	case cm.EventEstablished:
-		if id.state == stateAccepting {
+	switch ev.Kind {
+	case connector.Replied:
+		id.replied(&ev)
+	case connector.Established:
+		if id.state == stateAccepting || id.state == stateConnecting { // the latter where the connector moves the QP
 			id.state = stateConnected
 		}
-		id.report(Event{Type: EventEstablished})
-	case cm.EventRejected:
-		id.rejected(ev)
-	case cm.EventUnreachable:
+		id.report(Event{Type: EventEstablished, Param: ConnParam(ev.Params)})
+	case connector.Rejected:
+		id.rejected(&ev)
+	case connector.Unreachable:
 		id.end(stateFailed)
 		id.report(Event{Type: EventUnreachable, Status: statusTimedOut, Err: id.error("connect", errNoAnswer)})
-	case cm.EventDisconnected:
+	case connector.Disconnected:
 		report := Event{Type: EventDisconnected}
 		if ev.TimedOut {
 			report.Status, report.Err = statusTimedOut, id.error("disconnect", errNoAnswer)
 		}
 		id.drain(report, drainSteps)
-	case cm.EventTimeWaitExit:
+	case connector.TimewaitExit:
 		if id.state == stateDisconnected {
 			id.report(Event{Type: EventTimewaitExit})
 		}
-	case cm.EventSIDRReply:
-		id.found(ev)
+	case connector.Found:
+		id.state = stateConnected
+		id.report(Event{Type: EventEstablished, UD: UDParam(ev.Peer)})
+	case connector.NotFound:
+		id.notFound(&ev)
 	}
 }
 
@@ -52,12 +53,12 @@ var errNoAnswer = verbs.Errorf(ErrTimeout, "the peer's connection manager does n
 
 // end takes the QP out of service. The caller holds id.mu.
 func (id *ID) end(s idState) {
-	id.failQP()
+	id.queuePair.fail()
 	id.state = s
 }
 
-// What the peer has acknowledged may be behind its DREQ, which came another way: over another socket or, on a
-// real network, another path. So sends that are under way have some time to complete.
+// The peer's acknowledgements may come behind its request to disconnect, which has taken another way: another
+// socket or, on a real network, another path. So sends that are under way have some time to complete.
 const (
 	drainStep  = time.Millisecond
 	drainSteps = 20
@@ -69,7 +70,7 @@ func (id *ID) drain(report Event, steps int) {
 	if id.state == stateClosed {
 		return
 	}
-	if steps > 0 && id.draining(steps == drainSteps) {
+	if steps > 0 && id.queuePair.draining(steps == drainSteps) {
 		time.AfterFunc(drainStep, func() {
 			id.mu.Lock()
 			defer id.mu.Unlock()
@@ -78,35 +79,19 @@ func (id *ID) drain(report Event, steps int) {
 		return
 	}
 	id.end(stateDisconnected)
-	if id.late != nil {
-		id.report(*id.late)
-		id.late = nil
+	if id.unreported != nil {
+		id.report(*id.unreported)
+		id.unreported = nil
 	}
 	id.report(report)
 }
 
-// draining reports whether the QP has sends under way. The first call has it begin no more.
-func (id *ID) draining(first bool) bool {
-	if id.qp == nil {
-		return false
-	}
-	if first && (id.qp.State() != verbs.QPStateRTS || id.qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState) != nil) {
-		return false
-	}
-	a, _, err := id.qp.Query()
-	return err == nil && a.State == verbs.QPStateSQD && a.SQDraining
-}
-
 // replied handles the peer's yes. The caller holds id.mu.
-func (id *ID) replied(ev *cm.Event) {
-	own := id.param
-	id.peer = fromPeer(&ev.Params)
-	id.offered.peerQPN, id.offered.peerPSN = verbs.QPN(ev.Params.QPN), verbs.PSN(ev.Params.PSN)
-	id.offered.rnrRetry = ev.Params.RNRRetryCount
-	id.offered.ackTimeout = id.conn.ACKTimeout()
+func (id *ID) replied(ev *connector.Event) {
+	id.peer = ConnParam(ev.Params)
 	// The peer's word counts, as far as this end can go along.
-	id.param.InitiatorDepth = min(own.InitiatorDepth, id.peer.InitiatorDepth)
-	id.param.ResponderResources = min(id.agent.limits.responderResources, id.peer.ResponderResources)
+	id.own.InitiatorDepth = min(id.own.InitiatorDepth, id.peer.InitiatorDepth)
+	id.own.ResponderResources = min(id.agent.limits.responderResources, id.peer.ResponderResources)
 	if id.qp == nil {
 		id.state = stateResponded
 		id.report(Event{Type: EventConnectResponse, Param: id.peer})
@@ -117,14 +102,12 @@ func (id *ID) replied(ev *cm.Event) {
 		err = id.ready()
 	}
 	established := Event{Type: EventEstablished, Param: id.peer}
-	if errors.Is(err, cm.ErrState) { // the peer has ended it meanwhile, and that event is next
-		id.late = &established
+	if errors.Is(err, connector.ErrState) { // the peer has ended the connection, and that event is next
+		id.unreported = &established
 		return
 	}
 	if err != nil {
-		id.agent.do(func(_ *cm.Machine, now time.Duration) {
-			_ = id.conn.Reject(now, wire.RejReason(RejectConsumerDefined), nil, nil)
-		})
+		_ = id.conn.Reject(nil)
 		id.end(stateFailed)
 		id.report(Event{Type: EventConnectError, Status: statusInvalid, Err: id.error("connect", fmt.Errorf("bring the QP into service: %w", err))})
 		return
@@ -133,9 +116,9 @@ func (id *ID) replied(ev *cm.Event) {
 }
 
 // rejected handles the peer's no. The caller holds id.mu.
-func (id *ID) rejected(ev *cm.Event) {
+func (id *ID) rejected(ev *connector.Event) {
 	id.end(stateFailed)
-	err := &RejectError{Reason: RejectReason(ev.Reason), PrivateData: slices.Clone(ev.PrivateData), Info: slices.Clone(ev.ARI)}
+	err := &RejectError{Reason: RejectReason(ev.Reason), PrivateData: ev.Params.PrivateData, Info: ev.Info}
 	op := "accept"
 	if id.listener == nil {
 		op, err.Port = "connect", id.remote.Port()
@@ -145,18 +128,11 @@ func (id *ID) rejected(ev *cm.Event) {
 	})
 }
 
-// found handles the answer about a UD service. The caller holds id.mu.
-func (id *ID) found(ev *cm.Event) {
-	if ev.Status != 0 {
-		id.state = stateFailed
-		err := &SIDRError{Status: uint8(ev.Status), Port: id.remote.Port(), PrivateData: ev.PrivateData}
-		id.report(Event{
-			Type: EventUnreachable, Status: int(ev.Status), Err: id.error("connect", err), UD: UDParam{PrivateData: ev.PrivateData},
-		})
-		return
-	}
-	id.state = stateConnected
-	id.report(Event{Type: EventEstablished, UD: UDParam{
-		PrivateData: ev.PrivateData, AH: ahAttr(id.path, id.sgid), QPN: verbs.QPN(ev.QPN), QKey: verbs.QKey(ev.QKey),
-	}})
+// notFound handles the answer that a UD service is not to be had. The caller holds id.mu.
+func (id *ID) notFound(ev *connector.Event) {
+	id.state = stateFailed
+	err := &SIDRError{Status: uint8(ev.Reason), Port: id.remote.Port(), PrivateData: ev.Peer.PrivateData}
+	id.report(Event{
+		Type: EventUnreachable, Status: int(ev.Reason), Err: id.error("connect", err), UD: UDParam{PrivateData: err.PrivateData},
+	})
 }

@@ -4,9 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/adverb-rdma/adverb/internal/cm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -16,45 +14,17 @@ type ID struct {
 	// Context is the program's own.
 	Context any
 
-	ps     PortSpace
-	qpType verbs.QPType
+	ps PortSpace
 
-	mu            sync.Mutex
-	ch            *EventChannel
-	state         idState
-	options       options
-	local, remote netip.AddrPort
-	binding       *binding // the port that it has for itself, or nil
-
-	// From the resolved address on.
-	agent *agent
-	sgid  int
-	path  cm.Path
-
-	listener  *ID // of an ID that a request has made
-	listeners []listening
-
-	conn    *cm.Conn
-	sidr    *cm.SIDR
-	param   ConnParam // this end's
-	peer    ConnParam // the other end's, as this end sees it
-	offered offer     // what the REQ has said, here or there
-
-	qp     *verbs.QP
-	ownCQs []*verbs.CQ // made by CreateQP
-	psn    verbs.PSN   // the first that comes in
-	late   *Event      // EventEstablished of a connection that has ended meanwhile
-	groups []*group
-}
-
-// offer is what only the REQ says, and counts for both ends.
-type offer struct {
-	mtu        verbs.MTU
-	retryCount uint8
-	ackTimeout uint8 // code
-	peerQPN    verbs.QPN
-	peerPSN    verbs.PSN
-	rnrRetry   uint8
+	mu      sync.Mutex // guards what follows
+	state   idState
+	ch      *EventChannel
+	agent   *agent // of the ID's device, or nil while it has none
+	options options
+	endpoints
+	connection
+	queuePair
+	groups groups
 }
 
 // idState is how far an ID has come.
@@ -66,9 +36,9 @@ const (
 	stateAddrResolved
 	stateRouteResolved
 	stateConnecting
-	stateResponded // the REP is here, and the program's QP not ready
-	stateRequested // made by a request, not answered
-	stateAccepting // the REP is under way
+	stateResponded // the peer has accepted, and the program's QP is not ready
+	stateRequested // a request has made the ID, and the program has not answered it
+	stateAccepting // the program has accepted, and the peer has not confirmed it
 	stateConnected
 	stateDisconnecting
 	stateDisconnected
@@ -86,25 +56,24 @@ var stateNames = [...]string{
 
 func (s idState) String() string { return stateNames[s] }
 
-// NewID makes an ID (rdma_create_id). Its answers come over ch.
+// NewID makes an ID (rdma_create_id). Its events come over ch.
 func NewID(ch *EventChannel, ps PortSpace) (*ID, error) {
 	if !ps.known() {
 		return nil, &OpError{Op: "create id", Err: verbs.Errorf(verbs.ErrUnsupported, "port space %v: use RDMA_PS_TCP, RDMA_PS_UDP or RDMA_PS_IB", ps)}
 	}
-	id := &ID{ps: ps, ch: ch, qpType: verbs.QPTypeRC, psn: newPSN()}
-	if ps.datagram() {
-		id.qpType = verbs.QPTypeUD
-	}
+	id := &ID{ps: ps, ch: ch}
+	id.qpType = ps.qpType()
 	if err := ch.attach(); err != nil {
 		return nil, &OpError{Op: "create id", Err: err}
 	}
 	return id, nil
 }
 
-// errorf returns the error of a call. The caller holds id.mu.
+// error returns the error of a call, or nil if err is nil. The caller holds id.mu.
 func (id *ID) error(op string, err error) error { return opError(op, id.local, id.remote, err) }
 
-// expect fails unless the ID is in one of the states. hint says what to do. The caller holds id.mu.
+// expect fails unless the ID is in one of the states. hint says what the program should do. The caller
+// holds id.mu.
 func (id *ID) expect(op, hint string, states ...idState) error {
 	if slices.Contains(states, id.state) {
 		return nil
@@ -132,8 +101,8 @@ func (id *ID) RemoteAddr() netip.AddrPort {
 	return id.remote
 }
 
-// Device returns the ID's device, or nil while it has none: before its address is resolved, and on
-// an ID bound to all addresses (rdma_cm_id.verbs).
+// Device returns the ID's device (rdma_cm_id.verbs). It is nil while the ID has none: before its address is
+// resolved, and on an ID that is bound to all addresses.
 func (id *ID) Device() *verbs.Device {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -143,11 +112,11 @@ func (id *ID) Device() *verbs.Device {
 	return id.agent.dev
 }
 
-// Port returns the port of the device, from 1 on (rdma_cm_id.port_num).
+// Port returns the port of the device, counted from 1 (rdma_cm_id.port_num).
 func (id *ID) Port() int { return devicePort }
 
-// PD returns the PD which all IDs of the device share that were given none (rdma_cm_id.pd), or nil
-// while the ID has no device.
+// PD returns the PD that IDs of the device share unless they are given one (rdma_cm_id.pd). It is nil while the
+// ID has no device.
 func (id *ID) PD() *verbs.PD {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -168,10 +137,16 @@ func (id *ID) QP() *verbs.QP {
 	return id.qp
 }
 
-// useAgent gives the ID its device. The caller holds id.mu.
-func (id *ID) useAgent(a *agent) {
+// useAgent gives the ID its device, and one of the device's addresses. It takes over the caller's use of the agent,
+// which it releases after an error. The caller holds id.mu.
+func (id *ID) useAgent(a *agent, from netip.Addr) (err error) {
+	if id.conn, err = a.connector.NewConn(id.ps.connector(), from, id.handle); err != nil {
+		a.release()
+		return err
+	}
 	id.agent = a
 	a.add(id)
+	return nil
 }
 
 // report sends an event to the ID's channel. The caller holds id.mu.
@@ -180,8 +155,7 @@ func (id *ID) report(ev Event) {
 	id.ch.add(ev)
 }
 
-// Migrate moves the ID, with the events that nobody has fetched, to another channel
-// (rdma_migrate_id).
+// Migrate moves the ID to another channel (rdma_migrate_id). Its events that nobody has fetched move along.
 func (id *ID) Migrate(to *EventChannel) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -203,48 +177,39 @@ func (id *ID) Migrate(to *EventChannel) error {
 	return nil
 }
 
-// Close ends the ID (rdma_destroy_id): a listener takes no more requests, and those that nobody has
-// fetched are rejected; a connection is disconnected. The QP that CreateQP made goes with it. It
-// does not wait for the peer. Events of the ID that nobody has fetched are lost.
+// Close ends the ID (rdma_destroy_id). A listening ID takes no more requests, and rejects those that nobody has
+// fetched. A connected ID disconnects. The QP that CreateQP made is destroyed. Close does not wait for the peer.
+// Events of the ID that nobody has fetched are lost.
 func (id *ID) Close() error {
 	id.mu.Lock()
 	if id.state == stateClosed {
 		id.mu.Unlock()
 		return nil
 	}
-	if err := id.leaveAll(); err != nil {
+	if err := id.groups.leaveAll(); err != nil {
 		defer id.mu.Unlock()
 		return id.error("close id", err)
 	}
-	if id.qp != nil && (id.state == stateConnected || id.state == stateAccepting || id.state == stateConnecting) {
-		id.failQP()
+	if id.state == stateConnected || id.state == stateAccepting || id.state == stateConnecting {
+		id.queuePair.fail()
 	}
-	if err := id.destroyQP(); err != nil {
+	if err := id.queuePair.destroy(); err != nil {
 		defer id.mu.Unlock()
 		return id.error("close id", err)
 	}
 	id.state = stateClosed
-	a := id.agent
+	a, ch, binding := id.agent, id.ch, id.binding
+	id.binding = nil
 	if a != nil {
-		a.do(func(m *cm.Machine, now time.Duration) {
-			if id.conn != nil {
-				id.conn.Close(now)
-			}
-			if id.sidr != nil {
-				id.sidr.Close(now)
-			}
-		})
+		id.conn.Close()
 		a.remove(id)
 	}
-	id.stopListening()
-	binding := id.binding
-	id.binding = nil
-	ch := id.ch
 	unfetched := ch.take(id)
-	id.mu.Unlock() // an agent that ends waits for its goroutine, which may wait for this lock
+	// What follows may wait for the connector's goroutine, which in turn may wait for this lock.
+	id.mu.Unlock()
 	binding.release()
 	for _, ev := range unfetched {
-		if ev.ListenID == id { // nobody will answer it
+		if ev.ListenID == id { // nobody will answer the request
 			ev.ID.Close()
 		}
 	}
@@ -255,7 +220,7 @@ func (id *ID) Close() error {
 	return nil
 }
 
-// deviceGone is called when the device under the ID has failed.
+// deviceGone tells the ID that its device has failed.
 func (id *ID) deviceGone(err error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

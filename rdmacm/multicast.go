@@ -8,17 +8,17 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// multicastQPN is the QPN that datagrams to a group are sent to.
-const multicastQPN verbs.QPN = 0xffffff
-
 // group is a multicast group that an ID has joined.
 type group struct {
 	addr netip.Addr
 	qp   *verbs.QP // attached to it, or nil
 }
 
-// JoinMulticast joins a group (rdma_join_multicast): the ID's QP, if it has one, receives what is sent
-// to it from then on. The answer is EventMulticastJoin, whose UD says how to send to the group, or
+// groups are those that an ID has joined.
+type groups []group
+
+// JoinMulticast joins a group (rdma_join_multicast). From then on the ID's QP, if it has one, receives what is sent
+// to the group. The answer is EventMulticastJoin, whose UD says how to send to the group, or
 // EventMulticastError. The ID must have a device, from BindAddr with an address or from ResolveAddr.
 func (id *ID) JoinMulticast(to netip.Addr) error {
 	const op = "join multicast group"
@@ -34,9 +34,9 @@ func (id *ID) JoinMulticast(to netip.Addr) error {
 		return id.error(op, verbs.Errorf(verbs.ErrState, "the ID has no device: call ResolveAddr, or BindAddr with an address of one, first"))
 	case !to.IsMulticast():
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "%v is no multicast address", to))
-	case to.Is4() != id.path.Local.Is4() && id.path.Local.IsValid():
-		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "group %v and the ID's address %v are of different IP versions", to, id.path.Local))
-	case id.group(to) >= 0:
+	case to.Is4() != id.local.Addr().Is4():
+		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "group %v and the ID's address %v are of different IP versions", to, id.local.Addr()))
+	case id.groups.index(to) >= 0:
 		return id.error(op, verbs.Errorf(verbs.ErrBusy, "the ID is a member of %v already", to))
 	}
 	if id.qp != nil {
@@ -45,16 +45,14 @@ func (id *ID) JoinMulticast(to netip.Addr) error {
 			return nil
 		}
 	}
-	id.groups = append(id.groups, &group{to, id.qp})
-	path := id.path
-	path.Remote, path.TrafficClass = to, id.options.tos
-	id.report(Event{Type: EventMulticastJoin, UD: UDParam{AH: ahAttr(path, id.sgid), QPN: multicastQPN, QKey: UDQKey}})
+	id.groups = append(id.groups, group{to, id.qp})
+	id.report(Event{Type: EventMulticastJoin, UD: UDParam(id.conn.Group(to, id.options.tos))})
 	return nil
 }
 
-// group returns where a group stands in id.groups, or -1.
-func (id *ID) group(to netip.Addr) int {
-	return slices.IndexFunc(id.groups, func(g *group) bool { return g.addr == to })
+// index returns where a group stands, or -1.
+func (gs groups) index(addr netip.Addr) int {
+	return slices.IndexFunc(gs, func(g group) bool { return g.addr == addr })
 }
 
 // LeaveMulticast undoes JoinMulticast (rdma_leave_multicast).
@@ -63,7 +61,7 @@ func (id *ID) LeaveMulticast(from netip.Addr) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	from = from.Unmap().WithZone("")
-	i := id.group(from)
+	i := id.groups.index(from)
 	if i < 0 {
 		return id.error(op, verbs.Errorf(verbs.ErrNotFound, "the ID is no member of %v", from))
 	}
@@ -74,23 +72,24 @@ func (id *ID) LeaveMulticast(from netip.Addr) error {
 	return nil
 }
 
-func (g *group) leave() error {
+func (g group) leave() error {
 	if g.qp == nil {
 		return nil
 	}
-	if err := g.qp.DetachMcast(verbs.GIDFromAddr(g.addr)); err != nil && !errors.Is(err, verbs.ErrClosed) { // the program may have closed it
-		return err
+	err := g.qp.DetachMcast(verbs.GIDFromAddr(g.addr))
+	if errors.Is(err, verbs.ErrClosed) { // the program may have closed it
+		return nil
 	}
-	return nil
+	return err
 }
 
-// leaveAll leaves every group. The caller holds id.mu.
-func (id *ID) leaveAll() error {
-	for len(id.groups) > 0 {
-		if err := id.groups[0].leave(); err != nil {
+// leaveAll leaves every group.
+func (gs *groups) leaveAll() error {
+	for len(*gs) > 0 {
+		if err := (*gs)[0].leave(); err != nil {
 			return err
 		}
-		id.groups = id.groups[1:]
+		*gs = (*gs)[1:]
 	}
 	return nil
 }

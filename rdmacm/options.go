@@ -6,7 +6,7 @@ import "github.com/adverb-rdma/adverb/verbs"
 type options struct {
 	tos        uint8
 	ackTimeout uint8 // code
-	hasACK     bool
+	hasACK     bool  // ackTimeout was set
 	reuseAddr  bool
 	afOnly     bool
 }
@@ -18,13 +18,13 @@ const maxTimeoutCode = 31
 // (RDMA_OPTION_ID_TOS). Set it before Connect or Accept.
 func (id *ID) SetTOS(tos uint8) error {
 	return id.set("set type of service", func() error {
-		id.options.tos, id.path.TrafficClass = tos, tos
+		id.options.tos = tos
 		return nil
 	})
 }
 
-// SetACKTimeout sets how long QPs wait for an acknowledgement, 4.096 µs × 2^code, 0 for ever
-// (RDMA_OPTION_ID_ACK_TIMEOUT). It counts for the QP of this end and, when set before Connect, for the
+// SetACKTimeout sets how long QPs wait for an acknowledgement: 4.096 µs × 2^code, or for ever with 0
+// (RDMA_OPTION_ID_ACK_TIMEOUT). It applies to the QP of this end and, when set before Connect, to the
 // peer's. Without it the code is 15, which is 0.13 s.
 func (id *ID) SetACKTimeout(code uint8) error {
 	return id.set("set ack timeout", func() error {
@@ -39,8 +39,8 @@ func (id *ID) SetACKTimeout(code uint8) error {
 	})
 }
 
-// SetReuseAddr lets IDs bind to a port that others have which allow it too, as long as at most one
-// listens (RDMA_OPTION_ID_REUSEADDR). Set it before BindAddr.
+// SetReuseAddr lets the ID bind to a port that other IDs have, if they allow it too
+// (RDMA_OPTION_ID_REUSEADDR). At most one of them can listen. Set it before BindAddr.
 func (id *ID) SetReuseAddr(on bool) error {
 	return id.set("set reuse address", func() error {
 		if id.state != stateIdle {

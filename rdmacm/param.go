@@ -1,18 +1,18 @@
 package rdmacm
 
 import (
-	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Private data, in bytes, that the CM's messages have room for. The length is not sent: the peer
-// gets all of the field, filled up with zeros.
+// How much private data the messages of the InfiniBand connection manager have room for, in bytes. The length is not
+// sent, so the peer gets the whole field, filled up with zeros.
 const (
-	MaxConnectData   = len(wire.REQ{}.PrivateData) - wire.IPCMHeaderSize     // 56
-	MaxAcceptData    = len(wire.REP{}.PrivateData)                           // 196
-	MaxRejectData    = len(wire.REJ{}.PrivateData)                           // 148
-	MaxUDConnectData = len(wire.SIDRREQ{}.PrivateData) - wire.IPCMHeaderSize // 180
-	MaxUDAcceptData  = len(wire.SIDRREP{}.PrivateData)                       // 136, of Reject too
+	MaxConnectData   = connector.MaxConnectData // 56
+	MaxAcceptData    = connector.MaxAcceptData  // 196
+	MaxRejectData    = connector.MaxRejectData  // 148
+	MaxUDConnectData = connector.MaxLookUpData  // 180
+	MaxUDAcceptData  = connector.MaxAnswerData  // 136, of Reject too
 )
 
 // MaxResources asks for as many READs and atomics as the device can do at a time or, when accepting, as
@@ -22,37 +22,37 @@ const MaxResources = 0xff
 // maxRetries is the largest retry count that fits the messages.
 const maxRetries = 7
 
-// ConnParam is what two ends agree on when they connect (struct rdma_conn_param). Its values
-// count as they stand, zeros too: with an InitiatorDepth of 0 the QP can do no READ and no atomic.
+// ConnParam is what two ends agree on when they connect (struct rdma_conn_param). Zeros do not stand for
+// defaults: with an InitiatorDepth of 0 the QP can do no READ and no atomic.
 type ConnParam struct {
 	PrivateData []byte // for the peer's program; see MaxConnectData and its like
 
-	// ResponderResources is how many READs and atomics of the peer this end answers at a time, and
-	// InitiatorDepth how many of its own it may have outstanding.
+	// ResponderResources is how many READs and atomics of the peer this end answers at a time.
+	// InitiatorDepth is how many of its own this end may have outstanding.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 
 	FlowControl bool // told to the peer; it changes nothing on RoCE
 
-	// RetryCount, 0 to 7, is how often packets are repeated that are not acknowledged; both ends
-	// go by the connecting side's. RNRRetryCount, 0 to 6, is how often the peer repeats what comes
-	// while no receive is posted here; 7 goes on without end.
+	// RetryCount, 0 to 7, is how often a packet is repeated that is not acknowledged. Both ends
+	// use the connecting end's. RNRRetryCount is how often the peer repeats a message that finds no
+	// receive posted here: 0 to 6 times, or with 7 without end.
 	RetryCount    uint8
 	RNRRetryCount uint8
 
-	// QPN and SRQ describe the QP of an ID without one (see ID.CreateQP). In events they
-	// describe the peer's.
+	// QPN and SRQ describe the program's own QP, for an ID without one (see ID.CreateQP). In events they
+	// describe the peer's QP.
 	QPN verbs.QPN
 	SRQ bool
 }
 
-// DefaultConnParam returns what Connect and Accept use for nil: all resources, 7 retries, and RNR
+// DefaultConnParam returns what nil stands for in Connect and Accept: all resources, 7 retries, and RNR
 // retries without end.
 func DefaultConnParam() ConnParam {
 	return ConnParam{ResponderResources: MaxResources, InitiatorDepth: MaxResources, RetryCount: maxRetries, RNRRetryCount: maxRetries}
 }
 
-// checkPrivateData refuses what a message has no room for.
+// checkPrivateData refuses more private data than a message has room for.
 func checkPrivateData(data []byte, room int) error {
 	if len(data) > room {
 		return verbs.Errorf(verbs.ErrInvalid, "%d bytes of private data: this message has room for %d", len(data), room)
@@ -60,7 +60,7 @@ func checkPrivateData(data []byte, room int) error {
 	return nil
 }
 
-// orDefault returns what p, which may be nil, stands for.
+// orDefault returns what p stands for, which may be nil.
 func orDefault(p *ConnParam) ConnParam {
 	if p == nil {
 		return DefaultConnParam()
@@ -68,7 +68,7 @@ func orDefault(p *ConnParam) ConnParam {
 	return *p
 }
 
-// UDParam is what the ends of PortSpaceUDP, and the members of a group, learn about each other
+// UDParam is what one end in PortSpaceUDP learns about the other, or about a multicast group
 // (struct rdma_ud_param).
 type UDParam struct {
 	PrivateData []byte
@@ -78,20 +78,20 @@ type UDParam struct {
 }
 
 // UDQKey is the Q_Key of the QPs in PortSpaceUDP (RDMA_UDP_QKEY).
-const UDQKey verbs.QKey = 0x01234567
+const UDQKey verbs.QKey = connector.UDQKey // 0x01234567
 
-// limits are what a device and a port space allow.
+// limits are how many READs and atomics a QP of a device can answer and have outstanding.
 type limits struct {
 	responderResources, initiatorDepth uint8
 }
 
-// limitsOf returns the device's.
+// limitsOf returns a device's limits.
 func limitsOf(a *verbs.DeviceAttr) limits {
 	return limits{uint8(min(a.MaxQPRdAtom, MaxResources-1)), uint8(min(a.MaxQPInitRdAtom, MaxResources-1))}
 }
 
-// resolve replaces MaxResources, by what the device has and, where the peer has spoken, by no more
-// than it offered, and refuses what does not go.
+// resolve replaces MaxResources by what the device has, or by what the peer has offered if that is less, and
+// refuses what does not go. offered is nil while the peer has not spoken.
 func (p *ConnParam) resolve(device limits, offered *ConnParam, maxData int) error {
 	if err := checkPrivateData(p.PrivateData, maxData); err != nil {
 		return err

@@ -1,9 +1,14 @@
 package rdmacm
 
-import "fmt"
+import (
+	"fmt"
 
-// PortSpace says whose ports are meant, and with that which QPs connect (enum rdma_port_space).
-// The port spaces are apart from each other and from the ports of the host's own TCP and UDP.
+	"github.com/adverb-rdma/adverb/internal/connector"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// PortSpace says whose ports are meant, and thereby which QPs connect (enum rdma_port_space).
+// Each port space has ports of its own, which have nothing to do with those of the host's TCP and UDP.
 type PortSpace uint16
 
 // The port spaces (RDMA_PS_*). IPoIB's is not offered: RoCE has no IPoIB.
@@ -31,3 +36,13 @@ func (ps PortSpace) known() bool {
 
 // datagram reports whether IDs of the port space have UD QPs.
 func (ps PortSpace) datagram() bool { return ps == PortSpaceUDP }
+
+// qpType returns the type of QPs that IDs of the port space have unless the program chooses another.
+func (ps PortSpace) qpType() verbs.QPType {
+	if ps.datagram() {
+		return verbs.QPTypeUD
+	}
+	return verbs.QPTypeRC
+}
+
+func (ps PortSpace) connector() connector.PortSpace { return connector.PortSpace(ps) }

@@ -1,27 +1,26 @@
 package rdmacm
 
 import (
-	"crypto/rand"
-	"encoding/binary"
+	"errors"
 
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-const (
-	// qpAccess is what peers may do through QPs; each MR says what they may do to it.
-	qpAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessMWBind
+// queuePair is the QP of an ID, with the CQs that were made for it.
+type queuePair struct {
+	qpType verbs.QPType
+	qp     *verbs.QP // or nil: the program may connect one of its own
+	ownCQs []*verbs.CQ
+}
 
-	// minRNRTimer is the code of how long peers wait after an RNR NAK: 0.64 ms.
-	minRNRTimer = 12
-)
-
-// CreateQP makes the ID's QP (rdma_create_qp), and brings RC and UC QPs to INIT, where receives can
-// be posted, and UD QPs to RTS. pd nil stands for PD; CQs that attr does not name are made as
+// CreateQP makes the ID's QP (rdma_create_qp). It brings RC and UC QPs to INIT, where receives can
+// be posted, and UD QPs to RTS. A nil pd stands for PD. CQs that attr does not name are made as
 // large as the QP needs, and closed with it. The type follows from the port space; PortSpaceIB
 // leaves a choice of RC and UC.
 //
-// An ID without a QP of its own connects the one that ConnParam.QPN names, which the program then
-// takes through its states by QPAttr.
+// An ID without a QP of its own connects the one that ConnParam.QPN names. The program then takes that QP
+// through its states by QPAttr.
 func (id *ID) CreateQP(pd *verbs.PD, attr verbs.QPInitAttr) error {
 	const op = "create qp"
 	id.mu.Lock()
@@ -47,7 +46,7 @@ func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr) (err error) {
 	case attr.Type == 0:
 		attr.Type = id.qpType
 	case attr.Type == id.qpType:
-	case id.ps == PortSpaceIB && (attr.Type == verbs.QPTypeRC || attr.Type == verbs.QPTypeUC) && id.conn == nil:
+	case id.ps == PortSpaceIB && (attr.Type == verbs.QPTypeRC || attr.Type == verbs.QPTypeUC) && id.state < stateConnecting:
 		id.qpType = attr.Type
 	default:
 		return verbs.Errorf(verbs.ErrInvalid, "a %v QP for an ID of %v: it connects %v QPs", attr.Type, id.ps, id.qpType)
@@ -62,7 +61,7 @@ func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			id.destroyQP()
+			id.queuePair.destroy()
 		}
 	}()
 	if attr.SendCQ == nil {
@@ -78,11 +77,11 @@ func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr) (err error) {
 	if id.qp, err = pd.CreateQP(attr); err != nil {
 		return err
 	}
-	id.param.QPN, id.param.SRQ = id.qp.QPN(), attr.SRQ != nil
+	id.own.QPN, id.own.SRQ = id.qp.QPN(), attr.SRQ != nil
 	if id.qpType == verbs.QPTypeUD {
-		return serveUD(id.qp, UDQKey)
+		return id.moveQP(verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateRTS)
 	}
-	return id.modifyQP(verbs.QPStateInit)
+	return id.moveQP(verbs.QPStateInit)
 }
 
 // makeCQ makes a CQ for a work queue, which may get up to twice the room that was asked for.
@@ -98,64 +97,82 @@ func (id *ID) makeCQ(wrs int) (*verbs.CQ, error) {
 func (id *ID) DestroyQP() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if err := id.leaveAll(); err != nil {
+	if err := id.groups.leaveAll(); err != nil {
 		return id.error("destroy qp", err)
 	}
-	return id.error("destroy qp", id.destroyQP())
+	return id.error("destroy qp", id.queuePair.destroy())
 }
 
-// destroyQP does what DestroyQP does. The caller holds id.mu.
-func (id *ID) destroyQP() error {
-	if id.qp != nil {
-		id.qp.NotifyCommEst(nil)
-		if err := id.qp.Close(); err != nil {
+// destroy does what DestroyQP does.
+func (q *queuePair) destroy() error {
+	if q.qp != nil {
+		q.qp.NotifyCommEst(nil)
+		if err := q.qp.Close(); err != nil {
 			return err
 		}
-		id.qp = nil
+		q.qp = nil
 	}
-	for _, cq := range id.ownCQs {
+	for _, cq := range q.ownCQs {
 		if err := cq.Close(); err != nil { // another QP uses it too
 			return err
 		}
 	}
-	id.ownCQs = nil
+	q.ownCQs = nil
 	return nil
 }
 
-// failQP takes the QP to the error state, which flushes its work requests. The caller holds id.mu.
-func (id *ID) failQP() {
-	if id.qp != nil && id.qp.Type() != verbs.QPTypeUD && id.qp.State() != verbs.QPStateReset {
+// fail takes the QP to the error state, which flushes its work requests.
+func (q *queuePair) fail() {
+	if q.qp != nil && q.qp.Type() != verbs.QPTypeUD && q.qp.State() != verbs.QPStateReset {
 		// It fails for QPs that the program has closed itself.
-		_ = id.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState)
+		_ = q.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState)
 	}
+}
+
+// draining reports whether the QP has sends under way. The first call has it begin no more of them.
+func (q *queuePair) draining(first bool) bool {
+	if q.qp == nil {
+		return false
+	}
+	if first && (q.qp.State() != verbs.QPStateRTS || q.qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState) != nil) {
+		return false
+	}
+	a, _, err := q.qp.Query()
+	return err == nil && a.State == verbs.QPStateSQD && a.SQDraining
 }
 
 // serveQP takes the QP from INIT to RTS, connected to the peer. The caller holds id.mu.
 func (id *ID) serveQP() error {
 	if id.qp.State() == verbs.QPStateReset {
-		if err := id.modifyQP(verbs.QPStateInit); err != nil {
+		if err := id.moveQP(verbs.QPStateInit); err != nil {
 			return err
 		}
 	}
 	if s := id.qp.State(); s != verbs.QPStateInit {
 		return verbs.Errorf(verbs.ErrState, "the QP is in %v: the connection manager takes it from QPS_INIT to QPS_RTS; leave its state alone until it is connected", s)
 	}
-	if err := id.modifyQP(verbs.QPStateRTR); err != nil {
-		return err
-	}
-	return id.modifyQP(verbs.QPStateRTS)
+	return id.moveQP(verbs.QPStateRTR, verbs.QPStateRTS)
 }
 
-func (id *ID) modifyQP(to verbs.QPState) error {
-	attr, mask, err := id.qpAttr(to)
-	if err != nil {
-		return err
+// moveQP takes the QP through the states. The caller holds id.mu.
+func (id *ID) moveQP(states ...verbs.QPState) error {
+	for _, to := range states {
+		attr, mask, err := id.qpAttr(to)
+		if err != nil {
+			return err
+		}
+		if mask == 0 { // the connector moves it
+			continue
+		}
+		if err := id.qp.Modify(&attr, mask); err != nil {
+			return err
+		}
 	}
-	return id.qp.Modify(&attr, mask)
+	return nil
 }
 
-// QPAttr returns the attributes that take a QP to INIT, RTR or RTS as the connection's negotiation
-// has it (rdma_init_qp_attr): for programs that make the QP themselves.
+// QPAttr returns the attributes that take a QP to INIT, RTR or RTS as the two ends have agreed
+// (rdma_init_qp_attr). It is for programs that make the QP themselves.
 func (id *ID) QPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -163,48 +180,26 @@ func (id *ID) QPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error
 	return attr, mask, id.error("find qp attributes", err)
 }
 
-func (id *ID) qpAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
-	a := verbs.QPAttr{State: state}
-	connected := id.qpType != verbs.QPTypeUD
-	if connected && state != verbs.QPStateInit && id.offered.peerQPN == 0 {
-		return a, 0, verbs.Errorf(verbs.ErrState, "the ID is %v: the peer's QP is not known yet", id.state)
+// qpAttr completes the connector's attributes by what this end decides alone. The caller holds id.mu.
+func (id *ID) qpAttr(to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	if id.conn == nil {
+		return verbs.QPAttr{}, 0, verbs.Errorf(verbs.ErrState, "the ID has no device: call ResolveAddr, or BindAddr with an address of one, first")
 	}
-	switch {
-	case state == verbs.QPStateInit && connected:
-		a.Port, a.Access = devicePort, qpAccess
-		return a, verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort | verbs.MaskAccessFlags, nil
-	case state == verbs.QPStateInit:
-		a.Port, a.QKey = devicePort, UDQKey
-		return a, verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort | verbs.MaskQKey, nil
-	case state == verbs.QPStateRTR && connected:
-		a.AH, a.PathMTU, a.DestQPN, a.RQPSN = ahAttr(id.path, id.sgid), id.offered.mtu, id.offered.peerQPN, id.psn
-		mask := verbs.MaskState | verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN
-		if id.qpType == verbs.QPTypeRC {
-			a.MaxDestRDAtomic, a.MinRNRTimer = int(id.param.ResponderResources), minRNRTimer
-			mask |= verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer
-		}
-		return a, mask, nil
-	case state == verbs.QPStateRTR:
-		return a, verbs.MaskState, nil
-	case state == verbs.QPStateRTS:
-		a.SQPSN = id.offered.peerPSN
-		mask := verbs.MaskState | verbs.MaskSQPSN
-		if id.qpType == verbs.QPTypeRC {
-			a.Timeout, a.RetryCnt, a.RNRRetry = id.offered.ackTimeout, id.offered.retryCount, id.offered.rnrRetry
-			if id.options.hasACK {
-				a.Timeout = id.options.ackTimeout
-			}
-			a.MaxRDAtomic = int(id.param.InitiatorDepth)
-			mask |= verbs.MaskTimeout | verbs.MaskRetryCnt | verbs.MaskRNRRetry | verbs.MaskMaxRDAtomic
-		}
-		return a, mask, nil
+	attr, mask, err := id.conn.QPAttr(id.qpType, to)
+	if errors.Is(err, connector.ErrNoPeer) {
+		err = verbs.Errorf(verbs.ErrState, "the ID is %v: %w", id.state, err)
 	}
-	return a, 0, verbs.Errorf(verbs.ErrInvalid, "state %v: QPS_INIT, QPS_RTR and QPS_RTS have attributes to find", state)
-}
-
-// newPSN draws the PSN at which a peer is to begin.
-func newPSN() verbs.PSN {
-	var b [4]byte
-	rand.Read(b[:]) // never fails
-	return verbs.PSN(binary.NativeEndian.Uint32(b[:]) & 0xffffff)
+	if mask&verbs.MaskAV != 0 {
+		attr.AH.TrafficClass = id.options.tos
+	}
+	if mask&verbs.MaskMaxDestRDAtomic != 0 {
+		attr.MaxDestRDAtomic = int(id.own.ResponderResources)
+	}
+	if mask&verbs.MaskMaxRDAtomic != 0 {
+		attr.MaxRDAtomic = int(id.own.InitiatorDepth)
+	}
+	if mask&verbs.MaskTimeout != 0 && id.options.hasACK {
+		attr.Timeout = id.options.ackTimeout
+	}
+	return attr, mask, err
 }

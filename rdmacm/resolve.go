@@ -4,15 +4,14 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/adverb-rdma/adverb/internal/cm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // ResolveAddr finds the device and the local address from which dst is reached (rdma_resolve_addr),
-// and binds the ID to them. src may be the zero value, which leaves the choice to the host's routes;
-// otherwise it is bound to, as by BindAddr. The answer is EventAddrResolved or EventAddrError.
+// and binds the ID to them. A zero src leaves the choice to the host's routes. Otherwise the ID is bound to src, as by
+// BindAddr. The answer is EventAddrResolved or EventAddrError.
 //
-// Whether the host dst exists shows when the ID connects: software devices do not ask before.
+// Whether the host dst exists shows when the ID connects, as nothing is sent before.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	const op = "resolve address"
 	id.mu.Lock()
@@ -24,7 +23,7 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "the peer's address is empty"))
 	}
 	to := dst.Addr().Unmap()
-	if to.IsUnspecified() { // as for sockets, this host
+	if to.IsUnspecified() { // means this host, as for sockets
 		to = loopback(to)
 	}
 	id.remote = netip.AddrPortFrom(to, dst.Port())
@@ -52,7 +51,7 @@ func loopback(unspecified netip.Addr) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// statusOf returns what the C library would report.
+// statusOf returns the status that the C library would report.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ErrNoDevice):
@@ -88,23 +87,19 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		sgid, err := gidIndex(dev, from)
-		if err != nil {
-			return err
-		}
 		a, err := acquireAgent(dev)
 		if err != nil {
 			return err
 		}
-		id.useAgent(a)
-		id.sgid = sgid
+		if err := id.useAgent(a, from); err != nil {
+			return err
+		}
 	}
 	port := id.local.Port()
 	if port == 0 {
-		port = randomPort() // only a name for the peer to know: nothing comes to it
+		port = randomPort() // tells the peer who asks; nothing comes to it
 	}
 	id.local = netip.AddrPortFrom(from, port)
-	id.path = cm.Path{Local: from.WithZone(""), Remote: to.WithZone(""), TrafficClass: id.options.tos}
 	return nil
 }
 
@@ -114,7 +109,7 @@ func (ch *EventChannel) source(to netip.Addr) (netip.Addr, error) {
 	if len(ch.devices) == 0 {
 		return from, err
 	}
-	// The devices need not be of the host's network: those of tests are not.
+	// The devices need not be on the host's network. Those of tests are not.
 	best, score := netip.Addr{}, 0
 	for _, d := range ch.devices {
 		es, err := d.GIDs(devicePort)
@@ -145,7 +140,7 @@ func (ch *EventChannel) source(to netip.Addr) (netip.Addr, error) {
 }
 
 // ResolveRoute finds the route to the resolved address (rdma_resolve_route). The answer is
-// EventRouteResolved or EventRouteError. On RoCE the network's routers decide, so it comes at once.
+// EventRouteResolved or EventRouteError. On RoCE the network's routers decide, so the answer comes at once.
 func (id *ID) ResolveRoute() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

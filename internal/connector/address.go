@@ -1,0 +1,33 @@
+package connector
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// DevicePort is the port of RoCE devices, which have no other.
+const DevicePort = 1
+
+const hopLimit = 64
+
+// GIDIndex returns where an address stands in a device's GID table. The error is ENODEV if it does not.
+func GIDIndex(dev *verbs.Device, addr netip.Addr) (int, error) {
+	attr, err := dev.QueryPort(DevicePort)
+	if err != nil {
+		return 0, err
+	}
+	gid := verbs.GIDFromAddr(addr)
+	for i := range attr.GIDTableLen {
+		if e, err := dev.Provider().GID(DevicePort, i); err == nil && e.GID == gid && e.Type == verbs.GIDTypeRoCEv2 {
+			return i, nil
+		}
+	}
+	return 0, verbs.Errorf(syscall.ENODEV, "device %s has no RoCE v2 GID of %v", dev.Name(), addr)
+}
+
+// ahAttr describes the path from one of the device's addresses to another address.
+func ahAttr(to netip.Addr, sgid int, tos uint8) verbs.AHAttr {
+	return verbs.AHAttr{DGID: verbs.GIDFromAddr(to), SGIDIndex: sgid, TrafficClass: tos, HopLimit: hopLimit, Port: DevicePort}
+}

@@ -1,0 +1,227 @@
+package connector
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// packetLifetime is the code that acknowledgement timeouts are made of, unless the program chooses one:
+// 17 ms one way. With the delay that software devices ask for, QPs then wait 0.13 s.
+const packetLifetime = 12
+
+// Conn is one end of a connection from before it is asked for until it is forgotten. Of UD QPs, which have no
+// connections, it is one end of the exchange by which one end learns the other's QP.
+type Conn struct {
+	c      *Connector
+	ps     PortSpace
+	handle func(Event)
+
+	// The way to the peer.
+	sgid          int
+	local, remote netip.AddrPort
+	path          cm.Path
+
+	// In the machine: one of the two, from Connect or from the request on.
+	ib     *cm.Conn
+	lookup *cm.SIDR
+
+	psn    verbs.PSN // at which the peer is to begin
+	agreed agreement // guarded by c.mu
+}
+
+// agreement is what the ends of a connection have agreed on, so far.
+type agreement struct {
+	mtu        verbs.MTU
+	retryCount uint8
+	ackTimeout uint8 // code
+	peerQPN    verbs.QPN
+	peerPSN    verbs.PSN
+	rnrRetry   uint8
+}
+
+// Params are what one end of a connection says about its QP. They convert to and from rdmacm.ConnParam, which
+// describes the fields.
+type Params struct {
+	PrivateData        []byte
+	ResponderResources uint8
+	InitiatorDepth     uint8
+	FlowControl        bool
+	RetryCount         uint8
+	RNRRetryCount      uint8
+	QPN                verbs.QPN
+	SRQ                bool
+}
+
+// Datagram is what one end of a UD exchange learns about the other, or about a multicast group. It converts to
+// rdmacm.UDParam.
+type Datagram struct {
+	PrivateData []byte
+	AH          verbs.AHAttr
+	QPN         verbs.QPN
+	QKey        verbs.QKey
+}
+
+// UDQKey is the Q_Key of UD QPs, at both ends.
+const UDQKey = 0x01234567
+
+// multicastQPN is the QPN that datagrams to a group are sent to.
+const multicastQPN = 0xffffff
+
+// NewConn makes an end of a connection from an address of the device. handle takes its events.
+func (c *Connector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (*Conn, error) {
+	sgid, err := GIDIndex(c.dev, from)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{c: c, ps: ps, handle: handle, sgid: sgid, psn: newPSN()}, nil
+}
+
+// newPSN draws the PSN at which a peer is to begin.
+func newPSN() verbs.PSN {
+	return verbs.PSN(binary.NativeEndian.Uint32(random(4)) & uint32(wire.PSNMask))
+}
+
+// Call is what Connect asks for.
+type Call struct {
+	Type          verbs.QPType
+	Local, Remote netip.AddrPort
+	TOS           uint8  // type of service or traffic class of the connection's packets
+	ACKTimeout    uint8  // code for both ends; 0 leaves it to the connector
+	Params        Params // this end's. Of a UD exchange only PrivateData counts
+}
+
+// Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows. For UD QPs it asks
+// which QP stands behind the peer's port. Then Found, NotFound or Unreachable follows.
+func (c *Conn) Connect(call *Call) error {
+	c.local, c.remote = call.Local, call.Remote
+	c.path = cm.Path{Local: call.Local.Addr().WithZone(""), Remote: call.Remote.Addr().WithZone(""), TrafficClass: call.TOS}
+	header := wire.IPCMHeader{Src: c.path.Local, Dst: c.path.Remote, SrcPort: call.Local.Port()}
+	data := append(header.AppendTo(nil), call.Params.PrivateData...)
+	if call.Type == verbs.QPTypeUD {
+		return c.c.do(func(now time.Duration) (err error) {
+			if c.lookup, err = c.c.machine.Resolve(now, c.path, cm.SIDRParams{Service: c.service(), PrivateData: data}); err == nil {
+				c.lookup.User = c
+			}
+			return err
+		})
+	}
+	attr, err := c.c.dev.QueryPort(DevicePort)
+	if err != nil {
+		return err
+	}
+	params := cm.ConnectParams{
+		Service: c.service(),
+		Params:  c.params(call.Params),
+		MTU:     uint8(attr.ActiveMTU), RetryCount: call.Params.RetryCount,
+		FlowLabel:      c.flowLabel(),
+		PacketLifetime: packetLifetime,
+	}
+	params.UC = call.Type == verbs.QPTypeUC
+	params.PrivateData = data
+	if call.ACKTimeout > 0 {
+		params.ACKTimeout = call.ACKTimeout
+		params.PacketLifetime = max(1, call.ACKTimeout-1)
+	}
+	return c.c.do(func(now time.Duration) (err error) {
+		c.agreed = agreement{mtu: attr.ActiveMTU, retryCount: call.Params.RetryCount}
+		if c.ib, err = c.c.machine.Connect(now, c.path, params); err == nil {
+			c.ib.User = c
+		}
+		return err
+	})
+}
+
+// service is the ID of the service that the peer is asked for.
+func (c *Conn) service() uint64 { return wire.RDMAServiceID(uint16(c.ps), c.remote.Port()) }
+
+// flowLabel is what Linux makes of the ports.
+func (c *Conn) flowLabel() uint32 {
+	const factor, mask = 31, 1<<20 - 1
+	return (uint32(c.local.Port())*factor + uint32(c.remote.Port())) & mask
+}
+
+// params turns this end's parameters into those of a REQ or REP.
+func (c *Conn) params(p Params) cm.Params {
+	return cm.Params{
+		QPN: uint32(p.QPN), PSN: uint32(c.psn),
+		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+		FlowControl: p.FlowControl, SRQ: p.SRQ, RNRRetryCount: p.RNRRetryCount,
+		PrivateData: p.PrivateData,
+	}
+}
+
+// paramsOf turns what the peer says of its resources into what this end may use.
+func paramsOf(p *cm.Params) Params {
+	return Params{
+		PrivateData: p.PrivateData, ResponderResources: p.InitiatorDepth, InitiatorDepth: p.ResponderResources,
+		FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, QPN: verbs.QPN(p.QPN), SRQ: p.SRQ,
+	}
+}
+
+// Accept says yes to a request. This end's QP can receive by then, and send if QPAttr said so. Established, Rejected,
+// Unreachable or Disconnected follows; of a UD exchange nothing does.
+func (c *Conn) Accept(p Params) error {
+	return c.c.do(func(now time.Duration) error {
+		if c.lookup != nil {
+			return c.lookup.Reply(now, cm.SIDRReply{QPN: uint32(p.QPN), QKey: UDQKey, PrivateData: p.PrivateData})
+		}
+		return c.ib.Accept(now, c.params(p))
+	})
+}
+
+// Reject says no to a request or, until the connection is established, takes back what this end has said. No event
+// follows. It fails with [ErrState] if the connection is established by now, or is over.
+func (c *Conn) Reject(privateData []byte) error {
+	return c.c.do(func(now time.Duration) error {
+		if c.lookup != nil {
+			return c.lookup.Reply(now, cm.SIDRReply{Status: wire.SIDRRejected, PrivateData: privateData})
+		}
+		return c.ib.Reject(now, wire.RejConsumerDefined, nil, privateData)
+	})
+}
+
+// Ready answers Replied: this end's QP is in service, and the connection is established. It fails with [ErrState] if
+// the peer has ended it meanwhile.
+func (c *Conn) Ready() error {
+	return c.c.do(func(now time.Duration) error { return c.ib.Ready(now) })
+}
+
+// Established tells the connector that the peer's first packet has come to the accepting end. The peer is there,
+// though the message that says so may be lost. The event Established follows.
+func (c *Conn) Established() error {
+	return c.c.do(func(now time.Duration) error { return c.ib.Established(now) })
+}
+
+// Disconnect ends an established connection. Disconnected follows. If the peer has ended the connection before, its
+// event is on the way and Disconnect does nothing.
+func (c *Conn) Disconnect() error {
+	err := c.c.do(func(now time.Duration) error { return c.ib.Disconnect(now, nil) })
+	if errors.Is(err, ErrState) {
+		return nil
+	}
+	return err
+}
+
+// Close gives the connection up in whatever state it is, and tells the peer. No event follows.
+func (c *Conn) Close() {
+	_ = c.c.do(func(now time.Duration) error {
+		if c.ib != nil {
+			c.ib.Close(now)
+		}
+		if c.lookup != nil {
+			c.lookup.Close(now)
+		}
+		return nil
+	})
+}
+
+// Group says how datagrams go from this end's address to a multicast group.
+func (c *Conn) Group(group netip.Addr, tos uint8) Datagram {
+	return Datagram{AH: ahAttr(group, c.sgid, tos), QPN: multicastQPN, QKey: UDQKey}
+}

@@ -1,0 +1,46 @@
+// Package connector makes connections between queue pairs (QPs) for package rdmacm. It stands between rdmacm,
+// which knows what programs may do and when, and whoever speaks the protocol of connecting on a device.
+//
+// A [Connector] serves one device. A [Port] of it takes requests from peers, and a [Conn] of it is one end of a
+// connection. What happens to a Conn comes as an [Event], on the connector's goroutine:
+//
+//	active end                                   passive end
+//	NewConn                                      Claim, Listen
+//	Connect                                      Request, with a new Conn
+//	Replied        QPAttr, Ready                 QPAttr, Accept
+//	                                             Established
+//	Disconnect                                   Disconnected
+//	Disconnected
+//
+// # One implementation today
+//
+// Connector is a concrete type, because one implementation ships: for devices whose QP1 programs may use, where it
+// runs the InfiniBand connection manager of package internal/cm. No type of that manager, and no message of it, shows
+// on this package's surface, and no other package imports it. When a second implementation ships, the methods of
+// Connector, Port and Conn become interfaces under these names, and Open chooses by the device. Package rdmacm
+// does not change then. The second and third implementation were thought through:
+//
+//	here              kernel's manager (ucma)           iWARP, over TCP (MPA)
+//	Open              open /dev/infiniband/rdma_cm      nothing
+//	Limits            RDMA_MAX_PRIVATE_DATA             512 bytes each way
+//	Claim             CREATE_ID, BIND_IP                bind
+//	Port.Listen       LISTEN                            listen, accept, read the MPA request
+//	NewConn           CREATE_ID                         nothing
+//	Connect           RESOLVE_IP, RESOLVE_ROUTE,        connect, write the MPA request
+//	                  CONNECT
+//	QPAttr            INIT_QP_ATTR                      nothing: no attribute, since the connector
+//	                                                    moves the QP when the stream is handed to it
+//	Accept            ACCEPT                            write the MPA reply, move the QP
+//	Ready             ACCEPT, without parameters        not called: Established follows Connect
+//	Established       NOTIFY                            not called
+//	Reject            REJECT                            write the MPA reply, with its reject bit
+//	Disconnect        DISCONNECT                        shut the stream down
+//	Close             DESTROY_ID                        close
+//	Event             GET_EVENT                         what the stream brings
+//
+// Four things are not here, on purpose. An ID's migration to another event channel is rdmacm's affair alone: a Conn
+// knows only the function that takes its events. The device is chosen by rdmacm, which compares local addresses
+// with the devices' GIDs. A peer's address is not resolved before Connect; whatever asks the network reports
+// by Unreachable. And the membership in a multicast group follows from attaching the QP, which is a verb; a
+// Conn says only how the group is reached.
+package connector

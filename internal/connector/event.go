@@ -1,0 +1,82 @@
+package connector
+
+import (
+	"slices"
+
+	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Kind is what an Event reports.
+type Kind uint8
+
+const (
+	// Replied: the peer accepts, with Params. The QP is due to be brought into service by QPAttr, and then Ready.
+	Replied Kind = iota + 1
+
+	// Established: the connection is complete. Params are the peer's, at an end to which Replied has not told them
+	// and Request neither: that of a connector which brings QPs into service itself.
+	Established
+
+	// Rejected: the peer says no, with Reason, Info and Params.PrivateData. The connection is over.
+	Rejected
+
+	// Unreachable: the peer does not answer. The matter is over.
+	Unreachable
+
+	// Disconnected: the connection has ended, by either end. TimedOut says that the peer did not confirm it.
+	Disconnected
+
+	// TimewaitExit follows Disconnected when no packet of the connection can be under way any more.
+	TimewaitExit
+
+	// Found: the QP behind the peer's UD service is Peer.
+	Found
+
+	// NotFound: the peer refuses to name a QP, with Reason, a SIDR status, and Peer.PrivateData.
+	NotFound
+)
+
+// Event is what has happened to a Conn. Its slices are the receiver's to keep.
+type Event struct {
+	Kind     Kind
+	Params   Params // the peer's, its resources as they are for this end
+	Peer     Datagram
+	Reason   uint16 // a wire.RejReason or wire.SIDRStatus
+	Info     []byte // what the reason calls for, such as the peer's MTU
+	TimedOut bool
+}
+
+var kinds = [...]Kind{
+	cm.EventReply:        Replied,
+	cm.EventEstablished:  Established,
+	cm.EventRejected:     Rejected,
+	cm.EventUnreachable:  Unreachable,
+	cm.EventDisconnected: Disconnected,
+	cm.EventTimeWaitExit: TimewaitExit,
+	cm.EventSIDRReply:    Found,
+}
+
+// take notes what an event of the machine means for the connection, and returns what to report. The caller holds
+// c.c.mu.
+func (c *Conn) take(ev *cm.Event) Event {
+	report := Event{Kind: kinds[ev.Type], TimedOut: ev.TimedOut}
+	switch report.Kind {
+	case Replied:
+		c.agreed.peerQPN, c.agreed.peerPSN = verbs.QPN(ev.Params.QPN), verbs.PSN(ev.Params.PSN)
+		c.agreed.rnrRetry, c.agreed.ackTimeout = ev.Params.RNRRetryCount, c.ib.ACKTimeout()
+		report.Params = paramsOf(&ev.Params)
+	case Rejected:
+		report.Reason, report.Info, report.Params.PrivateData = uint16(ev.Reason), slices.Clone(ev.ARI), ev.PrivateData
+	case Found:
+		report.Peer.PrivateData = ev.PrivateData
+		if ev.Status != wire.SIDRSuccess {
+			report.Kind, report.Reason = NotFound, uint16(ev.Status)
+			break
+		}
+		report.Peer.AH = ahAttr(c.path.Remote, c.sgid, c.path.TrafficClass)
+		report.Peer.QPN, report.Peer.QKey = verbs.QPN(ev.QPN), verbs.QKey(ev.QKey)
+	}
+	return report
+}

@@ -1,0 +1,164 @@
+package connector
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// PortSpace says whose ports are meant. Its values are those of rdmacm.PortSpace.
+type PortSpace uint16
+
+// Port is a port of a port space on one of the device's addresses. No other program can have it at the same time.
+type Port struct {
+	c     *Connector
+	ps    PortSpace
+	addr  netip.Addr
+	port  uint16
+	free  func()
+	asked func(*Request) func(Event)
+
+	listener *cm.Listener // or nil
+}
+
+// Claim takes a port. It fails with EADDRINUSE while somebody else has it.
+func (c *Connector) Claim(ps PortSpace, addr netip.Addr, port uint16) (*Port, error) {
+	sgid, err := GIDIndex(c.dev, addr)
+	if err != nil {
+		return nil, err
+	}
+	free, err := c.qp1.gsi.ClaimService(sgid, wire.RDMAServiceID(uint16(ps), port))
+	if errors.Is(err, verbs.ErrBusy) {
+		err = syscall.EADDRINUSE
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Port{c: c, ps: ps, addr: addr, port: port, free: free}, nil
+}
+
+// Listen has requests that come to the port handed to asked, on the connector's goroutine. asked returns the function
+// that takes the new connection's events, or nil to reject the request. Of the requests that are not
+// answered yet, backlog are kept.
+func (p *Port) Listen(backlog int, asked func(*Request) func(Event)) error {
+	p.asked = asked
+	return p.c.do(func(time.Duration) (err error) {
+		if p.listener, err = p.c.machine.Listen(wire.RDMAServiceID(uint16(p.ps), p.port), p.addr, backlog); err == nil {
+			p.listener.User = p
+		}
+		return err
+	})
+}
+
+// Release ends the listening, and gives the port back. Requests that were not handed out are rejected.
+func (p *Port) Release() {
+	_ = p.c.do(func(now time.Duration) error {
+		if p.listener != nil {
+			p.listener.Close(now)
+		}
+		return nil
+	})
+	p.free()
+}
+
+// Request is a peer's wish to connect or, if Type is verbs.QPTypeUD, to know the QP of a service.
+type Request struct {
+	Conn          *Conn // to be answered by Accept or Reject
+	Type          verbs.QPType
+	Local, Remote netip.AddrPort
+	TOS           uint8 // of the peer's packets
+
+	// Params are the peer's, its resources as they are for this end. Of a UD request only PrivateData counts.
+	Params Params
+}
+
+// requested hands a request of the machine out, or rejects it.
+func (p *Port) requested(ev *cm.Event) {
+	r, no := p.read(ev)
+	if no.reason == 0 {
+		if r.Conn.handle = p.asked(r); r.Conn.handle != nil {
+			return
+		}
+	}
+	_ = p.c.do(func(now time.Duration) error {
+		if ev.SIDR != nil {
+			ev.SIDR.Close(now) // which says no
+			return nil
+		}
+		if no.reason != 0 {
+			_ = ev.Conn.Reject(now, no.reason, no.info, nil)
+		}
+		ev.Conn.Close(now)
+		return nil
+	})
+}
+
+// refusal says why a request cannot be served. The zero value is no refusal.
+type refusal struct {
+	reason wire.RejReason
+	info   []byte
+}
+
+// read makes a Request of the machine's event, unless nobody could serve it.
+func (p *Port) read(ev *cm.Event) (*Request, refusal) {
+	data := ev.Params.PrivateData
+	if ev.SIDR != nil {
+		data = ev.PrivateData
+	}
+	h, err := wire.DecodeIPCMHeader(data)
+	if err != nil || h.Dst.Unmap() != ev.Path.Local {
+		// The request is not for IP addresses, or not for ours. Linux answers so.
+		return nil, refusal{reason: wire.RejConsumerDefined}
+	}
+	sgid, err := GIDIndex(p.c.dev, ev.Path.Local)
+	if err != nil {
+		return nil, refusal{reason: wire.RejInvalidGID}
+	}
+	conn := &Conn{
+		c: p.c, ps: p.ps, sgid: sgid, psn: newPSN(),
+		local:  netip.AddrPortFrom(h.Dst.Unmap(), p.port),
+		remote: netip.AddrPortFrom(h.Src.Unmap(), h.SrcPort),
+		path:   ev.Path,
+	}
+	r := &Request{Conn: conn, Type: verbs.QPTypeUD, Local: conn.local, Remote: conn.remote, TOS: ev.Path.TrafficClass}
+	if ev.SIDR != nil {
+		ev.SIDR.User, conn.lookup = conn, ev.SIDR
+	} else {
+		if no := p.check(ev); no.reason != 0 {
+			return nil, no
+		}
+		r.Type = verbs.QPTypeRC
+		if ev.Params.UC {
+			r.Type = verbs.QPTypeUC
+		}
+		r.Params = paramsOf(&ev.Params)
+		r.Params.RetryCount = ev.Request.RetryCount
+		ev.Conn.User, conn.ib = conn, ev.Conn
+		conn.agreed = agreement{
+			mtu: verbs.MTU(ev.Request.MTU), retryCount: ev.Request.RetryCount, ackTimeout: ev.Request.ACKTimeout,
+			peerQPN: verbs.QPN(ev.Params.QPN), peerPSN: verbs.PSN(ev.Params.PSN), rnrRetry: ev.Params.RNRRetryCount,
+		}
+	}
+	r.Params.PrivateData = data[wire.IPCMHeaderSize:]
+	return r, refusal{}
+}
+
+// check returns why no QP of the device could serve the connection that a peer asks for.
+func (p *Port) check(ev *cm.Event) refusal {
+	if ev.Params.UC && p.ps != wire.PortSpaceIB {
+		return refusal{reason: wire.RejInvalidTransportType}
+	}
+	attr, err := p.c.dev.QueryPort(DevicePort)
+	if err != nil {
+		return refusal{reason: wire.RejConsumerDefined}
+	}
+	if verbs.MTU(ev.Request.MTU) > attr.ActiveMTU {
+		return refusal{reason: wire.RejInvalidMTU, info: []byte{uint8(attr.ActiveMTU)}}
+	}
+	return refusal{}
+}

@@ -1,0 +1,63 @@
+package connector
+
+import (
+	"errors"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	// qpAccess is what peers may do through QPs; each MR says what they may do to it.
+	qpAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessMWBind
+
+	// minRNRTimer is the code of how long peers wait after an RNR NAK: 0.64 ms.
+	minRNRTimer = 12
+)
+
+// ErrNoPeer is the error of QPAttr until the peer has named its QP.
+var ErrNoPeer = errors.New("the peer's QP is not known yet")
+
+// QPAttr returns the attributes with which a QP goes to INIT, RTR or RTS, as far as the ends have agreed on them. An
+// empty mask says that there is nothing to modify: the connector takes the QP there itself. How many READs and
+// atomics may be outstanding is in the mask, and left to the caller to fill in.
+func (c *Conn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	c.c.mu.Lock()
+	agreed := c.agreed
+	c.c.mu.Unlock()
+	a := verbs.QPAttr{State: to}
+	if typ != verbs.QPTypeUD && to != verbs.QPStateInit && agreed.peerQPN == 0 {
+		return a, 0, ErrNoPeer
+	}
+	mask := verbs.MaskState
+	switch to {
+	case verbs.QPStateInit:
+		a.Port = DevicePort
+		mask |= verbs.MaskPKeyIndex | verbs.MaskPort
+		if typ == verbs.QPTypeUD {
+			a.QKey = UDQKey
+			return a, mask | verbs.MaskQKey, nil
+		}
+		a.Access = qpAccess
+		return a, mask | verbs.MaskAccessFlags, nil
+	case verbs.QPStateRTR:
+		if typ == verbs.QPTypeUD {
+			return a, mask, nil
+		}
+		a.AH, a.PathMTU, a.DestQPN, a.RQPSN = ahAttr(c.path.Remote, c.sgid, c.path.TrafficClass), agreed.mtu, agreed.peerQPN, c.psn
+		mask |= verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN
+		if typ == verbs.QPTypeRC {
+			a.MinRNRTimer = minRNRTimer
+			mask |= verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer
+		}
+		return a, mask, nil
+	case verbs.QPStateRTS:
+		a.SQPSN = agreed.peerPSN
+		mask |= verbs.MaskSQPSN
+		if typ == verbs.QPTypeRC {
+			a.Timeout, a.RetryCnt, a.RNRRetry = agreed.ackTimeout, agreed.retryCount, agreed.rnrRetry
+			mask |= verbs.MaskTimeout | verbs.MaskRetryCnt | verbs.MaskRNRRetry | verbs.MaskMaxRDAtomic
+		}
+		return a, mask, nil
+	}
+	return a, 0, verbs.Errorf(verbs.ErrInvalid, "state %v: QPS_INIT, QPS_RTR and QPS_RTS have attributes to find", to)
+}

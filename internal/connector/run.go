@@ -1,0 +1,162 @@
+package connector
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// lingerTime is how long Close waits for peers to answer, and lingerStep how often it looks.
+const (
+	lingerTime = 250 * time.Millisecond
+	lingerStep = lingerTime / 50
+)
+
+// run is the connector's goroutine.
+func (c *Connector) run() {
+	defer close(c.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	wcs := make([]verbs.WC, qp1Batch)
+	for {
+		n, err := c.receive(wcs)
+		c.dispatch()
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		if n > 0 {
+			continue
+		}
+		if err := c.qp1.recvCQ.Notify(false); err != nil {
+			c.fail(err)
+			return
+		}
+		if n, _ := c.receive(wcs); n > 0 { // it came before the CQ was armed
+			c.dispatch()
+			continue
+		}
+		if next := c.nextTimeout(); next != cm.Never {
+			timer.Reset(max(0, next-c.now()))
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-c.qp1.recvCQ.Events():
+		case <-c.wake:
+		case <-timer.C:
+			_ = c.do(func(now time.Duration) error { c.machine.HandleTimeout(now); return nil })
+		case <-c.qp1.gsi.Gone():
+			c.fail(verbs.Errorf(syscall.ENODEV, "device %s is gone", c.dev.Name()))
+			return
+		case <-c.done:
+			return
+		}
+	}
+}
+
+func (c *Connector) nextTimeout() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.NextTimeout()
+}
+
+// fail reports that the device has failed: somebody has closed it. After Close nobody wants to know.
+func (c *Connector) fail(err error) {
+	select {
+	case <-c.done:
+	default:
+		c.gone(err)
+	}
+}
+
+// receive hands the MADs that have arrived to the machine.
+func (c *Connector) receive(wcs []verbs.WC) (int, error) {
+	n, err := c.qp1.recvCQ.Poll(wcs)
+	if n == 0 {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range wcs[:n] {
+		path, mad, err := c.qp1.take(&wcs[i])
+		if err != nil {
+			return n, err
+		}
+		if mad != nil {
+			c.machine.Handle(c.now(), path, mad)
+		}
+		if err := c.qp1.post(wcs[i].ID); err != nil {
+			return n, err
+		}
+	}
+	c.flush()
+	return n, nil
+}
+
+// flush sends what the machine has to send. A MAD that finds no way out counts as lost: whoever waits for the answer
+// repeats it. The caller holds c.mu.
+func (c *Connector) flush() {
+	for {
+		path, mad, ok := c.machine.Transmit()
+		if !ok {
+			return
+		}
+		_ = c.qp1.send(path, mad)
+	}
+}
+
+// dispatch reports what the machine has to tell.
+func (c *Connector) dispatch() {
+	for {
+		c.mu.Lock()
+		ev, ok := c.machine.Event()
+		if !ok {
+			c.mu.Unlock()
+			return
+		}
+		if ev.Listener != nil {
+			port, _ := ev.Listener.User.(*Port)
+			c.mu.Unlock()
+			port.requested(&ev)
+			continue
+		}
+		conn := connOf(&ev)
+		report := conn.take(&ev)
+		c.mu.Unlock()
+		conn.handle(report)
+	}
+}
+
+// connOf returns the Conn that an event is about.
+func connOf(ev *cm.Event) *Conn {
+	if ev.Conn != nil {
+		return ev.Conn.User.(*Conn)
+	}
+	return ev.SIDR.User.(*Conn)
+}
+
+// linger waits a moment until peers have answered the disconnects of closed connections.
+func (c *Connector) linger() {
+	limit := time.NewTimer(lingerTime)
+	defer limit.Stop()
+	tick := time.NewTicker(lingerStep)
+	defer tick.Stop()
+	for c.awaitsAnswers() {
+		select {
+		case <-tick.C:
+		case <-c.ended:
+			return
+		case <-limit.C:
+			return
+		}
+	}
+}
+
+func (c *Connector) awaitsAnswers() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.Outstanding() > 0
+}
