@@ -47,14 +47,14 @@ func (c *Conn) req(p *ConnectParams) *wire.REQ {
 		StartingPSN:        p.PSN,
 		LocalCMTimeout:     p.LocalCMTimeout,
 		RetryCount:         p.RetryCount,
-		PKey:               defaultPKey,
+		PKey:               wire.DefaultPKey,
 		MTU:                p.MTU,
 		RNRRetryCount:      p.RNRRetryCount,
 		MaxCMRetries:       p.MaxCMRetries,
 		SRQ:                p.SRQ,
 		Primary: wire.CMPath{
-			LocalLID:     permissive,
-			RemoteLID:    permissive,
+			LocalLID:     permissiveLID,
+			RemoteLID:    permissiveLID,
 			LocalGID:     c.path.Local.As16(),
 			RemoteGID:    c.path.Remote.As16(),
 			FlowLabel:    p.FlowLabel,
@@ -70,7 +70,7 @@ func (c *Conn) req(p *ConnectParams) *wire.REQ {
 	return req
 }
 
-// Ready sends the RTU: the QP is in RTS with what EventReply said. It fails with [ErrState] when
+// Ready sends the RTU: the QP is in RTS, with the parameters of EventReply. It fails with [ErrState] if
 // the peer has left since.
 func (c *Conn) Ready(now time.Duration) error {
 	if !mayReady.has(c.state) {
@@ -85,7 +85,7 @@ func (c *Conn) sendRTU() {
 	c.m.send(c.path, wire.CMRTU, c.tid, &wire.RTU{LocalCommID: c.id, RemoteCommID: c.remoteID})
 }
 
-// What a REP leads to that comes again. The first is takeREP's.
+// What a REP leads to that comes again. takeREP takes the first one.
 var onRepeatedREP = [states]func(*Conn, time.Duration){
 	StateREPRcvd:     (*Conn).sendMRA,
 	StateMRAREPSent:  (*Conn).sendMRA,
@@ -112,17 +112,17 @@ func (m *Machine) handleREP(now time.Duration, msg *message) {
 	case c.active && awaitsREP.has(c.state):
 		c.takeREP(now, msg, &rep)
 	case c.remoteID != rep.LocalCommID:
-		// Another side took a repeated REQ for a new one, and would wait for an RTU.
+		// The passive side has taken a repeated REQ for a new one. It would wait for an RTU.
 		m.refuseREP(msg, &rep)
 	default:
-		m.stats.Ignored.add(msg.attr) // it is a repetition, whatever it leads to
+		m.stats.Ignored.add(msg.attr) // a repetition counts as ignored, whatever it leads to
 		if next := onRepeatedREP[c.state]; c.active && next != nil {
 			next(c, now)
 		}
 	}
 }
 
-// refuseREP answers a REP that nobody here waits for.
+// refuseREP rejects a REP that nobody here waits for.
 func (m *Machine) refuseREP(msg *message, rep *wire.REP) {
 	m.stats.Unknown.add(msg.attr)
 	m.rejectREP(msg, rep, wire.RejInvalidCommID)
@@ -133,11 +133,11 @@ func (m *Machine) rejectREP(msg *message, rep *wire.REP, reason wire.RejReason) 
 		Message: wire.CMMessageREP, Reason: reason})
 }
 
-// takeREP makes the connection the one with the sender of the REP.
+// takeREP makes the connection one with the sender of the REP.
 func (c *Conn) takeREP(now time.Duration, msg *message, rep *wire.REP) {
 	m, peer := c.m, bare(c.path.Remote)
 	if m.byID[remoteKey{peer, rep.LocalGUID, rep.LocalCommID}] != nil {
-		m.stats.Ignored.add(msg.attr) // that one is connected already
+		m.stats.Ignored.add(msg.attr) // the sender's end is connected already
 		return
 	}
 	if old := m.byQPN[remoteKey{peer, rep.LocalGUID, rep.LocalQPN}]; old != nil {
@@ -146,11 +146,11 @@ func (c *Conn) takeREP(now time.Duration, msg *message, rep *wire.REP) {
 		old.stale(now)
 		return
 	}
-	if rep.LocalCommID == c.refusedID { // who sent it knows that it came to nothing
+	if rep.LocalCommID == c.refusedID { // its sender knows that it has come to nothing
 		m.rejectREP(msg, rep, wire.RejStaleConn)
 		return
 	}
-	c.answered()
+	c.repeater.stop(m)
 	c.remoteID, c.guid = rep.LocalCommID, rep.LocalGUID
 	c.remote = Params{
 		QPN: rep.LocalQPN, PSN: rep.StartingPSN, UC: c.local.UC,
@@ -159,7 +159,7 @@ func (c *Conn) takeREP(now time.Duration, msg *message, rep *wire.REP) {
 		PrivateData: clone(rep.PrivateData[:]),
 	}
 	c.ackTimeout = ackTimeout(rep.TargetACKDelay, c.lifetime)
-	m.byID[c.idKey()], m.byQPN[c.qpnKey()] = c, c
+	c.learn()
 	c.state = StateREPRcvd
 	c.emit(Event{Type: EventReply, Params: c.remote})
 }

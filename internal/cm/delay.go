@@ -7,8 +7,16 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
+// patience is how long the ends of a connection wait for each other.
+type patience struct {
+	peerAnswers time.Duration // within this time, as the peer says itself
+	peerRepeats time.Duration // its REQ after this time, if nothing comes
+	maxRetries  int           // of a message that is not answered
+	serviceTime uint8         // code: how long the peer is told to wait if it repeats a REQ or REP
+}
+
 // Delay tells the peer by an MRA that the answer to its REQ or REP takes up to 4.096 µs × 2^service.
-// A REQ or REP that comes again is answered so anyhow, with DefaultServiceTimeout until Delay was
+// A REQ or REP that comes again gets such an answer in any case, with DefaultServiceTimeout unless Delay was
 // called.
 func (c *Conn) Delay(now time.Duration, service uint8) error {
 	if !mayDelay.has(c.state) {
@@ -17,14 +25,14 @@ func (c *Conn) Delay(now time.Duration, service uint8) error {
 	if service > maxTimeoutCode {
 		return c.failed("delay", fmt.Errorf("%w: a timeout code is over %d", ErrInvalid, maxTimeoutCode))
 	}
-	c.service = service
+	c.serviceTime = service
 	c.sendMRA(now)
 	return nil
 }
 
 // sendMRA asks the peer for patience.
 func (c *Conn) sendMRA(time.Duration) {
-	mra := &wire.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.service}
+	mra := &wire.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.serviceTime}
 	switch c.state {
 	case StateREQRcvd, StateMRAREQSent:
 		c.state = StateMRAREQSent
@@ -51,7 +59,7 @@ func (m *Machine) handleMRA(now time.Duration, msg *message) {
 	switch {
 	case c == nil:
 	case c.state == StateREQSent && mra.Message == wire.CMMessageREQ:
-		c.state, c.waitID = StateMRAREQRcvd, mra.LocalCommID
+		c.state, c.delayID = StateMRAREQRcvd, mra.LocalCommID
 		c.delayed(now, mra.ServiceTimeout)
 	case c.state == StateREPSent && mra.Message == wire.CMMessageREP:
 		c.state = StateMRAREPRcvd
@@ -61,7 +69,7 @@ func (m *Machine) handleMRA(now time.Duration, msg *message) {
 	}
 }
 
-// findREQ looks up who sent a REQ that was not answered yet.
+// findREQ looks up the connection whose REQ has not been answered yet.
 func (m *Machine) findREQ(msg *message, id uint32) *Conn {
 	c := m.conns[id]
 	switch {
@@ -75,8 +83,8 @@ func (m *Machine) findREQ(msg *message, id uint32) *Conn {
 	return c
 }
 
-// delayed gives the peer more time, and more at each further try. The tries are not more.
+// delayed gives the peer more time, for this try and for each further one. The number of tries stays.
 func (c *Conn) delayed(now time.Duration, service uint8) {
-	c.every = milliseconds(min(service, maxServiceCode)) + milliseconds(c.ackTimeout)
-	c.m.timers.set(&c.timer, now+c.every)
+	c.repeater.interval = milliseconds(min(service, maxServiceCode)) + milliseconds(c.ackTimeout)
+	c.m.timers.set(&c.repeater.timer, now+c.repeater.interval)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Disconnect ends an established connection by a DREQ, with up to 220 bytes of private data.
-// EventDisconnected follows. When the connection has ended already, or is about to, it does nothing.
+// EventDisconnected follows. If the connection has ended already, or is about to, Disconnect does nothing.
 func (c *Conn) Disconnect(now time.Duration, private []byte) error {
 	switch {
 	case disconnected.has(c.state):
@@ -32,20 +32,19 @@ func (c *Conn) dreq() *wire.DREQ {
 	return &wire.DREQ{LocalCommID: c.id, RemoteCommID: c.remoteID, RemoteQPN: c.remote.QPN}
 }
 
-// sendDREQ sends one that is not repeated.
+// sendDREQ sends a DREQ that is not repeated.
 func (c *Conn) sendDREQ(tid uint64) { c.m.send(c.path, wire.CMDREQ, tid, c.dreq()) }
 
 // disconnected ends the connection with an event.
 func (c *Conn) disconnected(now time.Duration, e Event) {
 	e.Type = EventDisconnected
 	c.emit(e)
-	c.announce = true
+	c.exitDue = true
 	c.timeWait(now)
 }
 
-// What a DREQ leads to, beside the DREP. It proves that the peer was established, if this side
-// was not; and the peer cannot ask for a connection's end before this side has sent its RTU, unless
-// it has given the connection up.
+// What a DREQ leads to, beside the DREP. To a passive side that is not established it proves that the peer was. To an
+// active side that has not sent its RTU it says that the peer has given the connection up.
 var onDREQ = [states]func(*Conn, time.Duration, []byte){
 	StateREPSent:     (*Conn).takeDREQ,
 	StateMRAREPRcvd:  (*Conn).takeDREQ,
@@ -83,10 +82,10 @@ func (m *Machine) handleDREQ(now time.Duration, msg *message) {
 			m.stats.Ignored.add(msg.attr)
 			return
 		}
-		path = c.path // the connection's type of service, where the link does not tell the message's
+		path = c.path // which knows the type of service where the link does not tell the message's
 		next(c, now, dreq.PrivateData[:])
 	}
-	// Who has forgotten the connection agrees that it is gone.
+	// An end that has forgotten the connection agrees that it is gone.
 	m.send(path, wire.CMDREP, msg.tid, &wire.DREP{LocalCommID: dreq.RemoteCommID, RemoteCommID: dreq.LocalCommID})
 }
 

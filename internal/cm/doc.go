@@ -1,9 +1,10 @@
 // Package cm is the protocol of the InfiniBand connection manager (CM), which introduces queue pairs
-// to each other: RC and UC ones by a connection, UD ones by service ID resolution (SIDR). It is pure:
-// it has no clock, lock, goroutine or socket. Time comes in as an argument, management datagrams
-// (MADs) go in and out as bytes, and what happens to connections comes out as events.
+// to each other. RC and UC queue pairs get a connection. UD queue pairs are found by service ID resolution (SIDR).
 //
-// A connection begins and ends so:
+// The package is pure: it has no clock, lock, goroutine or socket. Time comes in as an argument. Management datagrams
+// (MADs) go in and out as bytes. What happens to connections comes out as events.
+//
+// A connection begins and ends like this:
 //
 //	active side                                             passive side
 //	Connect      REQ sent      ---- REQ --------------->    REQ rcvd      EventRequest
@@ -14,20 +15,20 @@
 //	EventDisc…   time-wait     <-------------- DREP ----
 //	EventTimeWaitExit, idle                                 EventTimeWaitExit, idle
 //
-// REQ, REP and DREQ are repeated until they are answered; RTU, DREP, REJ and MRA are sent again when
-// the message that they answer comes again. A side that takes its time is asked again, and tells the
-// peer to wait by an MRA. Either side may end the matter by a REJ before it is established.
+// REQ, REP and DREQ are repeated until they are answered. RTU, DREP, REJ and MRA are sent again when
+// the message that they answer comes again. A side whose program takes its time gets the question again, and answers by
+// an MRA that the peer should wait. Until a connection is established, either side may end the attempt by a REJ.
 //
-// Where a message leads is a table for each message, indexed by state: see the variables named on…
+// For each message a table says what it leads to, indexed by state: see the variables named on…
 // in active.go, passive.go, reject.go and disconnect.go. A message without an entry for the state is
 // counted and ignored.
 //
-// The machine acts as Linux's does where a peer can tell, with these differences: it answers a DREQ by
-// itself, so that no peer waits for a slow program; it tells the peer when it gives up; a REJ which
-// the peer may have missed is followed up; and what is repeated after the user has gone is
-// remembered for a while, within limits.
+// The machine acts as Linux does where a peer can tell the difference, with these exceptions. It answers a DREQ by
+// itself, so that no peer waits for a slow program. It tells the peer when it gives up. It follows up a REJ that
+// the peer may have missed. And it remembers for a while, within limits, what it needs to answer repeated messages
+// after the user has gone.
 //
-// The caller serializes all calls on a [Machine] and what belongs to it. After any call it takes
-// what there is of [Machine.Transmit] and [Machine.Event], and asks [Machine.NextTimeout] for when to
+// The caller serializes all calls on a [Machine] and on what belongs to it. After any call it takes
+// all that [Machine.Transmit] and [Machine.Event] have, and asks [Machine.NextTimeout] when to
 // call [Machine.HandleTimeout].
 package cm

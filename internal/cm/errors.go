@@ -7,10 +7,10 @@ import (
 
 // Errors of this package's calls; test with errors.Is.
 var (
-	// ErrState: the connection or SIDR exchange is not at the point where the call makes sense.
+	// ErrState: the call makes no sense in the state of the connection or SIDR exchange.
 	ErrState = errors.New("not possible in this state")
 
-	// ErrServiceInUse: another listener has the service ID, at this address or any.
+	// ErrServiceInUse: another listener has the service ID, at this address or at any.
 	ErrServiceInUse = errors.New("service ID in use")
 
 	// ErrPrivateData: there is more private data than the message has room for.
@@ -32,7 +32,7 @@ func (c *Conn) failed(verb string, err error) error {
 	return fmt.Errorf("cm: %s connection %#08x: %w", verb, c.id, err)
 }
 
-// wrongState is what a call returns that c's state does not allow.
+// wrongState is the error of a call that c's state does not allow.
 func (c *Conn) wrongState(verb string) error {
 	return c.failed(verb, fmt.Errorf("%w: %v", ErrState, c.state))
 }

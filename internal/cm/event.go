@@ -10,36 +10,36 @@ import (
 type EventType uint8
 
 const (
-	// EventRequest: a REQ came for a listener. Conn is new, Listener, Params and Request are set.
+	// EventRequest: a REQ has come for a listener. Conn is new. Listener, Params and Request are set.
 	EventRequest EventType = iota + 1
 
-	// EventReply: the active side's REQ was answered by a REP with Params. Ready is due.
+	// EventReply: a REP with Params has answered the active side's REQ. Ready is due.
 	EventReply
 
-	// EventEstablished: the passive side's REP was answered by an RTU, with its PrivateData, or
+	// EventEstablished: an RTU with PrivateData has answered the passive side's REP, or
 	// Conn.Established was called.
 	EventEstablished
 
-	// EventRejected: a REJ came, with Reason, ARI, Message and PrivateData. The connection is over.
+	// EventRejected: a REJ has come, with Reason, ARI, Message and PrivateData. The connection is over.
 	EventRejected
 
-	// EventUnreachable: a REQ, a REP or a SIDR_REQ remained unanswered. The matter is over.
+	// EventUnreachable: a REQ, a REP or a SIDR_REQ has remained unanswered. The matter is over.
 	EventUnreachable
 
-	// EventDisconnected: a DREQ came, and was answered, or a DREP, with PrivateData; or the own
-	// DREQ remained unanswered: TimedOut. The connection is in time-wait.
+	// EventDisconnected: a DREQ has come and was answered, or a DREP has come. Either has PrivateData.
+	// If TimedOut is set, this side's DREQ has remained unanswered instead. The connection is in time-wait.
 	EventDisconnected
 
 	// EventTimeWaitExit follows EventDisconnected when no packet of the connection can be under
-	// way any more. Nothing follows it.
+	// way any more. It is the last event.
 	EventTimeWaitExit
 
-	// EventSIDRRequest: a SIDR_REQ came for a listener. SIDR is new, Listener, PrivateData and
+	// EventSIDRRequest: a SIDR_REQ has come for a listener. SIDR is new. Listener, PrivateData and
 	// Request.Service are set.
 	EventSIDRRequest
 
-	// EventSIDRReply: a SIDR_REQ was answered, with Status, QPN, QKey and PrivateData, and ARI
-	// for the additional information. The matter is over.
+	// EventSIDRReply: the answer to a SIDR_REQ has come, with Status, QPN, QKey and PrivateData. ARI
+	// has the additional information. The matter is over.
 	EventSIDRReply
 )
 
@@ -62,20 +62,20 @@ func (t EventType) String() string {
 	return fmt.Sprintf("event %d", uint8(t))
 }
 
-// Event is something that happened to a connection or a SIDR exchange; see [EventType] for which
-// fields are set. Its slices are the receiver's to keep.
+// Event is something that has happened to a connection or a SIDR exchange. [EventType] says which
+// fields are set. The receiver may keep its slices.
 type Event struct {
 	Type     EventType
 	Conn     *Conn
 	SIDR     *SIDR
 	Listener *Listener
 	Path     Path
-	Params   Params // what the peer gave; PrivateData has the full length of the message's field
+	Params   Params // what the peer has given; PrivateData has the full length of the message's field
 	Request  RequestParams
 
 	Reason      wire.RejReason
 	Message     uint8  // which message was rejected: wire.CMMessageREQ, …REP, …Other
-	ARI         []byte // additional reject information, as long as it says it is
+	ARI         []byte // additional reject information
 	PrivateData []byte // full length of the message's field
 	TimedOut    bool
 
@@ -84,7 +84,14 @@ type Event struct {
 	QKey   uint32
 }
 
-// emit queues an event, unless it concerns what the user has closed.
+// interest is what the user of a connection or SIDR exchange has heard of it, and still wants to hear.
+type interest struct {
+	delivered bool // the user knows of it: it has made it, or has had the event of the request
+	closed    bool // the user wants no more events
+	exitDue   bool // EventTimeWaitExit follows
+}
+
+// emit queues an event, unless the user has closed what it is about.
 func (m *Machine) emit(e Event) {
 	if e.abandoned() {
 		return
@@ -103,13 +110,13 @@ func (m *Machine) Event() (Event, bool) {
 		m.events[m.nextEvent] = Event{}
 		m.nextEvent++
 		if e.abandoned() {
-			continue // closed since
+			continue // the user has closed it since
 		}
 		switch e.Type {
 		case EventRequest:
-			e.Conn.taken = true
+			e.Conn.delivered = true
 		case EventSIDRRequest:
-			e.SIDR.taken = true
+			e.SIDR.delivered = true
 		}
 		return e, true
 	}
@@ -117,5 +124,5 @@ func (m *Machine) Event() (Event, bool) {
 	return Event{}, false
 }
 
-// clone copies what stands in a received message, which is the caller's.
+// clone copies a part of a received message, which belongs to the caller.
 func clone(b []byte) []byte { return append([]byte(nil), b...) }

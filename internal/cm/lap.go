@@ -6,7 +6,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// Alternate paths are the business of the network on RoCE. Linux drops a LAP; who asks deserves a no.
+// On RoCE the network chooses paths, so there are no alternate ones to load. Linux drops a LAP. This machine answers
+// that it is unsupported, so that the peer need not wait.
 
 func (m *Machine) handleLAP(_ time.Duration, msg *message) {
 	lap, err := wire.DecodeLAP(msg.data)
@@ -26,5 +27,5 @@ func (m *Machine) handleLAP(_ time.Duration, msg *message) {
 	m.send(msg.path, wire.CMAPR, msg.tid, apr)
 }
 
-// handleAPR ignores the answer to a LAP, as none is ever sent.
+// handleAPR ignores an answer to a LAP, since no LAP is ever sent.
 func (m *Machine) handleAPR(_ time.Duration, msg *message) { m.stats.Ignored.add(msg.attr) }

@@ -18,13 +18,14 @@ type Listener struct {
 	backlog int
 	closed  bool
 
-	conns map[*Conn]struct{} // requests that are not answered
+	// Requests that are not answered yet.
+	conns map[*Conn]struct{}
 	sidrs map[*SIDR]struct{}
 }
 
 // Listen takes the requests for a service ID that are sent to one address, or to any if local is
-// zero. backlog limits the requests that are neither accepted nor rejected nor closed; out of 1 to
-// 1024 it is 1024. A REQ beyond it is dropped, and repeated by its sender; a SIDR_REQ is rejected.
+// zero. backlog limits the requests that are neither accepted nor rejected nor closed. A backlog outside 1 to
+// 1024 counts as 1024. A REQ beyond it is dropped, and its sender repeats it. A SIDR_REQ beyond it is rejected.
 // Listen fails with [ErrServiceInUse].
 func (m *Machine) Listen(service uint64, local netip.Addr, backlog int) (*Listener, error) {
 	local = bare(local)
@@ -47,11 +48,10 @@ func (m *Machine) Listen(service uint64, local netip.Addr, backlog int) (*Listen
 // Service returns the service ID.
 func (l *Listener) Service() uint64 { return l.service }
 
-// Local returns the address, zero for any.
+// Local returns the address. The zero address stands for any.
 func (l *Listener) Local() netip.Addr { return l.local }
 
-// Close ends the listener. Requests whose events were not taken yet are rejected; the others are
-// the user's.
+// Close ends the listener. It rejects requests whose events nobody has taken. The others remain the user's.
 func (l *Listener) Close(now time.Duration) {
 	if l.closed {
 		return
@@ -64,17 +64,17 @@ func (l *Listener) Close(now time.Duration) {
 	}
 	var conns []*Conn
 	for c := range l.conns {
-		if !c.taken {
+		if !c.delivered {
 			conns = append(conns, c)
 		}
 	}
-	slices.SortFunc(conns, func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) // the same at each run
+	slices.SortFunc(conns, func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) // maps have no order, and runs must repeat
 	for _, c := range conns {
 		c.Close(now)
 	}
 	var sidrs []*SIDR
 	for s := range l.sidrs {
-		if !s.taken {
+		if !s.delivered {
 			sidrs = append(sidrs, s)
 		}
 	}
@@ -84,7 +84,7 @@ func (l *Listener) Close(now time.Duration) {
 	}
 }
 
-// listener finds who takes requests for service at an address, or nil.
+// listener finds the listener for a service at an address, or nil.
 func (m *Machine) listener(service uint64, local netip.Addr) *Listener {
 	at := m.services[service]
 	if l := at[bare(local)]; l != nil {
@@ -93,7 +93,7 @@ func (m *Machine) listener(service uint64, local netip.Addr) *Listener {
 	return at[netip.Addr{}]
 }
 
-// full reports, and counts, that there is no room for another request.
+// full reports whether there is no room for another request, and counts the request as refused if so.
 func (l *Listener) full() bool {
 	if len(l.conns)+len(l.sidrs) < l.backlog && l.m.requests < maxRequests {
 		return false

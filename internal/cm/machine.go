@@ -12,11 +12,11 @@ import (
 type Config struct {
 	GUID uint64 // of the channel adapter
 
-	// Communication IDs are IDBase with its lower IDBits bits replaced. 0 bits are 32.
+	// Communication IDs are IDBase with its lower IDBits bits replaced. An IDBits of 0 stands for 32.
 	IDBase uint32
 	IDBits int
 
-	// Seed makes IDs and transaction IDs differ from those of an earlier life.
+	// Seed makes communication and transaction IDs differ from those that an earlier machine has used.
 	Seed uint64
 
 	// ACKDelay is the code of the channel adapter's acknowledgement delay.
@@ -26,17 +26,17 @@ type Config struct {
 // Machine is the CM of one device.
 type Machine struct {
 	cfg    Config
-	nextID uint32 // its lower cfg.IDBits bits are the next to try
-	tid    uint64 // the last
+	nextID uint32 // the lower cfg.IDBits bits are the next to try
+	tid    uint64 // the last that was used
 
 	conns    map[uint32]*Conn                    // by own communication ID
-	byID     map[remoteKey]*Conn                 // by the peer's, from REQ or REP on
+	byID     map[remoteKey]*Conn                 // by the peer's communication ID, from REQ or REP on
 	byQPN    map[remoteKey]*Conn                 // by the peer's QPN, until time-wait
 	sidrs    map[uint32]*SIDR                    // sent, by request ID
-	sidrReqs map[remoteKey]*SIDR                 // received, without a GUID
-	services map[uint64]map[netip.Addr]*Listener // the zero address listens at any
+	sidrReqs map[remoteKey]*SIDR                 // received, by request ID without a GUID
+	services map[uint64]map[netip.Addr]*Listener // by service ID and address; the zero address listens at any
 	timers   timers
-	retired  list.List // of record: kept only for what peers may still send, the oldest first
+	retired  list.List // of records that are kept only for what peers may still send, the oldest first
 	requests int       // unanswered, of all listeners
 
 	out       []outgoing
@@ -45,14 +45,6 @@ type Machine struct {
 	nextEvent int
 
 	stats Stats
-}
-
-// remoteKey names something by a number that its peer gave it. The address is part of it, so that
-// nobody can speak for another host.
-type remoteKey struct {
-	addr netip.Addr
-	guid uint64
-	n    uint32
 }
 
 // New returns a machine.
@@ -82,7 +74,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// newID finds a communication ID for a connection or a SIDR exchange. It comes back late.
+// newID finds a communication ID for a connection or a SIDR exchange. An ID is used again as late as possible.
 func (m *Machine) newID() (uint32, error) {
 	mask := uint32(uint64(1)<<m.cfg.IDBits - 1)
 	if n := uint64(len(m.conns) + len(m.sidrs)); n >= maxConns || n+1 > uint64(mask) {
@@ -91,7 +83,7 @@ func (m *Machine) newID() (uint32, error) {
 	for {
 		id := m.cfg.IDBase&^mask | m.nextID&mask
 		m.nextID++
-		if id == 0 { // means unknown
+		if id == 0 { // which stands for an unknown ID
 			continue
 		}
 		if m.conns[id] == nil && m.sidrs[id] == nil {
@@ -105,7 +97,7 @@ func (m *Machine) newTID() uint64 {
 	return m.tid
 }
 
-// message is a MAD that came in.
+// message is a MAD that has come in.
 type message struct {
 	path Path
 	tid  uint64
@@ -113,7 +105,7 @@ type message struct {
 	data []byte // of the MAD behind its header
 }
 
-// Handle takes a MAD that QP1 received at now: p.Local is where it was sent to. The machine does not
+// Handle takes a MAD that QP1 has received at now. p.Local is the address that it was sent to. The machine does not
 // keep mad.
 func (m *Machine) Handle(now time.Duration, p Path, mad []byte) {
 	h, err := wire.DecodeMADHeader(mad)
@@ -140,16 +132,16 @@ var handlers = [...]func(*Machine, time.Duration, *message){
 	wire.CMAPR:     (*Machine).handleAPR,
 }
 
-// match is what the communication IDs of a message are found to be.
+// match says whether a message's communication IDs are those of a connection.
 type match uint8
 
 const (
 	matched match = iota
-	unknown       // nobody here has the pair of IDs
-	foreign       // somebody has, with another peer
+	unknown       // no connection has the pair of IDs
+	foreign       // the connection that has them is with another peer
 )
 
-// find looks up the connection with the pair of IDs, as its owner has them.
+// find looks up the connection with a pair of IDs: its own, and its peer's.
 func (m *Machine) find(own, peers uint32, p Path) (*Conn, match) {
 	c := m.conns[own]
 	switch {
@@ -163,7 +155,7 @@ func (m *Machine) find(own, peers uint32, p Path) (*Conn, match) {
 	return c, matched
 }
 
-// lookup is find for messages that nobody answers when they match nothing. It returns nil for those.
+// lookup is find for messages that are counted, and not answered, if they match nothing. It returns nil for those.
 func (m *Machine) lookup(msg *message, own, peers uint32) *Conn {
 	c, found := m.find(own, peers, msg.path)
 	m.count(msg, found)
@@ -177,13 +169,4 @@ func (m *Machine) count(msg *message, found match) {
 	case foreign:
 		m.stats.Foreign++
 	}
-}
-
-// retire notes that rec is kept only for what its peer may still send. There are not too many such.
-func (m *Machine) retire(now time.Duration, rec record) *list.Element {
-	if m.retired.Len() >= maxRetired {
-		m.retired.Front().Value.(record).evict(now)
-		m.stats.Evicted++
-	}
-	return m.retired.PushBack(rec)
 }

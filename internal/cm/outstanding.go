@@ -1,6 +1,6 @@
 package cm
 
-// Outstanding returns how many connections that nobody uses any more wait for a DREP.
+// Outstanding returns how many connections wait for a DREP after their user has closed them.
 func (m *Machine) Outstanding() int {
 	n := 0
 	for _, c := range m.conns {

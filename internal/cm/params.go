@@ -13,21 +13,40 @@ type Path struct {
 	TrafficClass  uint8
 }
 
-// Params describe one end of a connection, as its owner gives it. ResponderResources and
-// InitiatorDepth are the ones of that end: its peer's QP takes them the other way round.
+// Params describe one end of a connection, as its owner gives them. ResponderResources and
+// InitiatorDepth are those of that end. Its peer's QP takes them the other way round.
 type Params struct {
 	QPN                uint32 // 24 bits
-	PSN                uint32 // 24 bits: the first that the peer's send queue is to use
-	UC                 bool   // of a REQ: unreliable connection; else RC
+	PSN                uint32 // 24 bits: the first that the peer's send queue uses
+	UC                 bool   // of a REQ: UC QPs connect; otherwise RC
 	ResponderResources uint8  // READs and atomics that this end serves at a time
-	InitiatorDepth     uint8  // READs and atomics that this end wants to have under way at a time
+	InitiatorDepth     uint8  // READs and atomics that this end wants under way at a time
 	FlowControl, SRQ   bool
 	RNRRetryCount      uint8 // 0 to 7, for the peer's QP
 
-	// PrivateData is the user's. In a REQ there is room for 92 bytes and in a REP for 196. It
-	// arrives padded with zeroes to that length.
+	// PrivateData is the user's. A REQ has room for 92 bytes and a REP for 196. It arrives
+	// filled up with zeros to that length.
 	PrivateData []byte
 }
+
+// terms are what the ends of a connection have told each other.
+type terms struct {
+	local, remote Params // local without its private data, which has been sent
+	request       RequestParams
+	lifetime      uint8 // of a packet on the path, a code
+	ackTimeout    uint8 // code
+}
+
+// Remote returns what the peer has given: in the REQ, or in the REP once EventReply has come.
+func (c *Conn) Remote() Params { return c.remote }
+
+// Requested returns what the REQ says beside the parameters of its sender. On the active side
+// ACKTimeout is the one for the peer.
+func (c *Conn) Requested() RequestParams { return c.request }
+
+// ACKTimeout returns the code for the timeout attribute of this side's QP. On the active side it
+// is right once EventReply has come.
+func (c *Conn) ACKTimeout() uint8 { return c.ackTimeout }
 
 // ConnectParams are what [Machine.Connect] asks for. Timeouts are codes of 5 bits for
 // 4.096 µs × 2^code.
@@ -39,8 +58,8 @@ type ConnectParams struct {
 	FlowLabel       uint32 // 20 bits
 	ACKTimeout      uint8  // of the peer's QP; 0 derives it from PacketLifetime and Config.ACKDelay
 	PacketLifetime  uint8  // 0 is one less than ACKTimeout, or DefaultPacketLifetime
-	RemoteCMTimeout uint8  // in which the peer is to answer; 0 is DefaultCMTimeout
-	LocalCMTimeout  uint8  // in which this side will answer; 0 is DefaultCMTimeout
+	RemoteCMTimeout uint8  // within which the peer is to answer; 0 is DefaultCMTimeout
+	LocalCMTimeout  uint8  // within which this side will answer; 0 is DefaultCMTimeout
 	MaxCMRetries    uint8  // 0 is DefaultCMRetries, and at most 15
 }
 
@@ -52,10 +71,10 @@ type RequestParams struct {
 	ACKTimeout uint8 // for the QP of the passive side
 }
 
-// check returns why the parameters cannot be sent, with room bytes for private data.
+// check returns why the parameters cannot be sent in a message with room bytes for private data.
 func (p *Params) check(room int) error {
 	switch {
-	case p.QPN > wire24 || p.PSN > wire24:
+	case p.QPN > max24 || p.PSN > max24:
 		return fmt.Errorf("%w: QPN %#x and PSN %#x have 24 bits", ErrInvalid, p.QPN, p.PSN)
 	case len(p.PrivateData) > room:
 		return tooLong(len(p.PrivateData), room)
@@ -63,7 +82,7 @@ func (p *Params) check(room int) error {
 	return nil
 }
 
-// complete fills in the defaults. It returns what cannot be sent.
+// complete fills in the defaults. It returns why the parameters cannot be sent.
 func (p *ConnectParams) complete(ackDelay uint8) error {
 	if p.PacketLifetime == 0 && p.ACKTimeout > 0 {
 		p.PacketLifetime = p.ACKTimeout - 1

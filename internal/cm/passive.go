@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// What a REQ leads to that comes again. The first is takeREQ's.
+// What a REQ leads to that comes again. takeREQ takes the first one.
 var onRepeatedREQ = [states]func(*Conn, time.Duration){
 	StateREQRcvd:    (*Conn).sendMRA,
 	StateMRAREQSent: (*Conn).sendMRA,
@@ -29,7 +29,7 @@ func (m *Machine) handleREQ(now time.Duration, msg *message) {
 			}
 			return
 		}
-		c.forget() // the peer has come back, and chanced upon the same ID
+		c.forget() // the peer has restarted, and happened to choose the same ID
 	}
 	if old := m.byQPN[remoteKey{peer, req.LocalGUID, req.LocalQPN}]; old != nil {
 		m.rejectREQ(msg, &req, wire.REJ{Reason: wire.RejStaleConn})
@@ -46,7 +46,7 @@ func (m *Machine) handleREQ(now time.Duration, msg *message) {
 		return
 	}
 	if l.full() {
-		return // as Linux does it: the REQ comes again, and may find room
+		return // as Linux does; the REQ comes again, and may find room
 	}
 	m.takeREQ(msg, &req, l)
 }
@@ -64,8 +64,8 @@ func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 	switch {
 	case req.Transport != wire.CMTransportRC && req.Transport != wire.CMTransportUC:
 		rej.Reason = wire.RejInvalidTransportType
-	case req.PKey&pkeyBaseMask != defaultPKey&pkeyBaseMask:
-		rej.Reason = wire.RejInvalidGID // so Linux says it
+	case req.PKey&pkeyBaseMask != wire.DefaultPKey&pkeyBaseMask:
+		rej.Reason = wire.RejInvalidGID // which is what Linux says
 	case req.Primary.RemoteGID != gid:
 		rej.Reason, rej.ARILen = wire.RejInvalidGID, uint8(copy(rej.ARI[:], gid[:]))
 	case req.MTU < minMTU || req.MTU > maxMTU:
@@ -75,7 +75,7 @@ func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 }
 
 func (m *Machine) takeREQ(msg *message, req *wire.REQ, l *Listener) {
-	// The address is the packet's, not the one in the REQ: nobody can send us after a third party.
+	// The address is the packet's, not the one in the REQ. Otherwise anybody could have us answer a third party.
 	p := Path{Local: msg.path.Local, Remote: msg.path.Remote, TrafficClass: req.Primary.TrafficClass}
 	c, err := m.newConn(p, false)
 	if err != nil {
@@ -91,7 +91,7 @@ func (m *Machine) takeREQ(msg *message, req *wire.REQ, l *Listener) {
 		PrivateData: clone(req.PrivateData[:]),
 	}
 	c.ackTimeout = req.Primary.ACKTimeout
-	if c.ackTimeout == 0 { // would be no timeout at all
+	if c.ackTimeout == 0 { // which would be no timeout at all
 		c.ackTimeout = ackTimeout(m.cfg.ACKDelay, DefaultPacketLifetime)
 	}
 	c.lifetime = c.ackTimeout - 1
@@ -99,7 +99,7 @@ func (m *Machine) takeREQ(msg *message, req *wire.REQ, l *Listener) {
 	c.peerAnswers = milliseconds(min(req.LocalCMTimeout, maxResponseCode))
 	c.peerRepeats = 2*milliseconds(c.lifetime) + milliseconds(req.RemoteCMTimeout)
 	c.maxRetries = int(req.MaxCMRetries)
-	m.byID[c.idKey()], m.byQPN[c.qpnKey()] = c, c
+	c.learn()
 
 	c.listener = l
 	l.conns[c] = struct{}{}
@@ -109,8 +109,8 @@ func (m *Machine) takeREQ(msg *message, req *wire.REQ, l *Listener) {
 }
 
 // Accept answers a request by a REP: this side's QP is ready to receive. EventEstablished,
-// EventRejected or EventUnreachable follows, or EventDisconnected when the RTU was lost. It fails
-// with [ErrState] when the peer has given up since.
+// EventRejected or EventUnreachable follows, or EventDisconnected if the RTU was lost. It fails
+// with [ErrState] if the peer has given up since.
 func (c *Conn) Accept(now time.Duration, p Params) error {
 	if !mayAccept.has(c.state) {
 		return c.wrongState("accept")
@@ -136,14 +136,14 @@ func (c *Conn) Accept(now time.Duration, p Params) error {
 	}
 	copy(rep.PrivateData[:], p.PrivateData)
 	if c.state == StateMRAREQSent {
-		c.peerRepeats = milliseconds(c.service) + milliseconds(c.ackTimeout)
+		c.peerRepeats = milliseconds(c.serviceTime) + milliseconds(c.ackTimeout)
 	}
 	c.state = StateREPSent
 	c.ask(now, wire.CMREP, c.tid, rep)
 	return nil
 }
 
-// Established tells that the first packet of the connection came, so that the RTU is on its way or
+// Established tells the machine that the connection's first packet has come, so that the RTU is on its way or
 // lost. EventEstablished follows.
 func (c *Conn) Established(now time.Duration) error {
 	if !mayEstablish.has(c.state) {
@@ -154,7 +154,7 @@ func (c *Conn) Established(now time.Duration) error {
 }
 
 func (c *Conn) establish(private []byte) {
-	c.answered()
+	c.repeater.stop(c.m)
 	c.state = StateEstablished
 	c.emit(Event{Type: EventEstablished, PrivateData: private})
 }
@@ -185,7 +185,7 @@ func (m *Machine) handleRTU(now time.Duration, msg *message) {
 	}
 }
 
-// stale learns that the peer has another use for its QP, so that this connection cannot exist.
+// stale ends the connection, since the peer uses its QP for another one.
 func (c *Conn) stale(now time.Duration) {
 	if c.state == StateEstablished {
 		c.disconnect(now, nil)

@@ -8,7 +8,13 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// rejMessage is what a REJ of a connection in each state says that it rejects.
+// refusal is what remains to be done about a REJ that this end has sent, since nobody acknowledges one.
+type refusal struct {
+	until  time.Duration // to which a REQ that comes again is answered
+	probes int           // left
+}
+
+// rejMessage says for each state which message a REJ rejects.
 var rejMessage = [states]uint8{
 	StateREQSent:    wire.CMMessageOther,
 	StateMRAREQRcvd: wire.CMMessageOther,
@@ -20,7 +26,7 @@ var rejMessage = [states]uint8{
 	StateMRAREPSent: wire.CMMessageREP,
 }
 
-// Reject ends an attempt, from either side, with up to 72 bytes of additional reject information and
+// Reject ends an attempt from either side, with up to 72 bytes of additional reject information and
 // 148 of private data. No event follows. It fails with [ErrState] once the connection is established
 // or the peer has given up.
 func (c *Conn) Reject(now time.Duration, reason wire.RejReason, ari, private []byte) error {
@@ -39,7 +45,7 @@ func (c *Conn) Reject(now time.Duration, reason wire.RejReason, ari, private []b
 	return nil
 }
 
-// rejTimeout is the REJ of who has waited enough. The GUID lets the peer find the connection
+// rejTimeout is the REJ of an end that has waited long enough. The GUID lets the peer find the connection
 // without its own communication ID.
 func rejTimeout(guid uint64) wire.REJ {
 	rej := wire.REJ{Reason: wire.RejTimeout, ARILen: guidSize}
@@ -47,20 +53,20 @@ func rejTimeout(guid uint64) wire.REJ {
 	return rej
 }
 
-// sendREJ sends a REJ of what the state says.
+// sendREJ sends a REJ. The state says which message it rejects.
 func (c *Conn) sendREJ(rej wire.REJ) {
 	rej.LocalCommID, rej.RemoteCommID = c.id, c.remoteID
 	if c.remoteID == 0 {
-		rej.RemoteCommID = c.waitID // which is better than nothing where processes share the address
+		rej.RemoteCommID = c.delayID // by which processes that share the address find out whose it is
 	}
 	rej.Message = rejMessage[c.state]
 	c.m.send(c.path, wire.CMREJ, c.tid, &rej)
 }
 
-// reject ends an attempt. Nobody acknowledges a REJ. If one of the active side is lost, the passive
-// one's next message finds nobody, and is told so. If one of the passive side is lost, then either
-// the REQ comes again, and so does the REJ; or the active side may have had the REP, and believe in
-// the connection: that is what the probes are for.
+// reject ends an attempt. Nobody acknowledges a REJ, and it may be lost. If it is the active side's, the passive
+// side's next message finds no connection and is told so. If it is the passive side's, there are two cases.
+// Either the REQ comes again, and is answered by the REJ again. Or the active side may have received a REP before,
+// and believe in the connection. The probes find that out.
 func (c *Conn) reject(now time.Duration, rej wire.REJ) {
 	c.sendREJ(rej)
 	if c.active {
@@ -68,55 +74,55 @@ func (c *Conn) reject(now time.Duration, rej wire.REJ) {
 		return
 	}
 	rej.LocalCommID, rej.RemoteCommID, rej.Message = c.id, c.remoteID, wire.CMMessageREQ
-	c.repeat = encode(c.repeat[:0], wire.CMREJ, c.tid, &rej)
+	c.repeater.keep(wire.CMREJ, c.tid, &rej)
 	repeats := c.peerRepeats
 	if c.state == StateMRAREQSent {
-		repeats = milliseconds(c.service) + milliseconds(c.ackTimeout)
+		repeats = milliseconds(c.serviceTime) + milliseconds(c.ackTimeout)
 	}
-	c.linger = now + min(2*repeats, maxLinger)
+	c.refusal.until = now + min(2*repeats, maxLinger)
 	if mayEstablish.has(c.state) {
-		c.probes = maxProbes
+		c.refusal.probes = maxProbes
 	}
 	c.state = StateRejected
 	c.unlist()
 	c.releaseQPN()
 	c.setProbe(now)
-	c.retire(now)
+	c.retiree.retire(c.m, now, c)
 }
 
 func (c *Conn) setProbe(now time.Duration) {
-	at := max(now, c.linger)
-	if c.probes > 0 {
+	at := max(now, c.refusal.until)
+	if c.refusal.probes > 0 {
 		at = now + c.peerAnswers
 	}
-	c.m.timers.set(&c.timer, at)
+	c.m.timers.set(&c.repeater.timer, at)
 }
 
-// probe asks whether the peer believes in a connection that was rejected: if so the DREQ ends it.
-// Who has heard the REJ knows nothing of it, and answers all the same.
+// probe sends a DREQ. If the peer believes in the connection that was rejected, the DREQ ends it. A peer that
+// has received the REJ knows no such connection, and answers all the same.
 func (c *Conn) probe(now time.Duration) {
-	if c.probes == 0 {
+	if c.refusal.probes == 0 {
 		c.forget()
 		return
 	}
-	c.probes--
+	c.refusal.probes--
 	c.sendDREQ(c.m.newTID())
 	c.setProbe(now)
 }
 
-// missedREJ learns by an RTU that the peer had the REP, but not the REJ.
+// missedREJ handles an RTU: the peer has received the REP, and not the REJ.
 func (c *Conn) missedREJ(now time.Duration, _ *wire.RTU) {
-	c.probes = maxProbes
+	c.refusal.probes = maxProbes
 	c.probe(now)
 }
 
-// probed learns that the peer knows.
+// probed handles a message which shows that the peer knows of the end.
 func (c *Conn) probed(now time.Duration) {
-	c.probes = 0
+	c.refusal.probes = 0
 	c.setProbe(now)
 }
 
-func (c *Conn) repeatREJ(time.Duration) { c.m.resend(c.path, wire.CMREJ, c.repeat) }
+func (c *Conn) repeatREJ(time.Duration) { c.m.resend(c.path, wire.CMREJ, c.repeater.mad) }
 
 // refuseOldREQ answers a REQ whose connection is over already.
 func (c *Conn) refuseOldREQ(time.Duration) {
@@ -138,10 +144,10 @@ var onREJ = [states]func(*Conn, time.Duration, *wire.REJ){
 	StateRejected:    func(c *Conn, now time.Duration, _ *wire.REJ) { c.probed(now) },
 }
 
-// rejected ends a connection. It stays in time-wait, so that a repeated REQ is not taken for a new one.
+// rejected ends a connection by the peer's REJ. It stays in time-wait, so that a repeated REQ is not taken for a new one.
 func (c *Conn) rejected(now time.Duration, rej *wire.REJ) {
-	if !c.taken {
-		c.closed = true // the user need not hear of it at all
+	if !c.delivered {
+		c.closed = true // the user need not hear of the request at all
 	}
 	c.emitREJ(rej)
 	c.timeWait(now)
@@ -179,7 +185,7 @@ func (m *Machine) handleREJ(now time.Duration, msg *message) {
 	}
 }
 
-// findREJ looks up what a REJ is about. Its sender does not always know both communication IDs.
+// findREJ looks up the connection that a REJ is about. Its sender does not always know both communication IDs.
 func (m *Machine) findREJ(msg *message, rej *wire.REJ) *Conn {
 	if rej.Reason == wire.RejTimeout && rej.ARILen >= guidSize {
 		guid := binary.BigEndian.Uint64(rej.ARI[:])
@@ -188,7 +194,7 @@ func (m *Machine) findREJ(msg *message, rej *wire.REJ) *Conn {
 		}
 	}
 	c := m.conns[rej.RemoteCommID]
-	if rej.Message == wire.CMMessageREQ || c != nil && awaitsREP.has(c.state) { // or it has overtaken the REP
+	if rej.Message == wire.CMMessageREQ || c != nil && awaitsREP.has(c.state) { // in the latter case it has overtaken the REP
 		return m.findREQ(msg, rej.RemoteCommID)
 	}
 	return m.lookup(msg, rej.RemoteCommID, rej.LocalCommID)

@@ -1,33 +1,27 @@
 package cm
 
 import (
-	"container/list"
 	"fmt"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// SIDR is one end of an exchange that resolves a service ID to a UD QP. Nothing remains of it: there
-// is no connection.
+// SIDR is one end of an exchange that resolves a service ID to a UD QP. No connection comes of it.
 type SIDR struct {
 	User any // the caller's
 
-	m      *Machine
-	id     uint32
-	path   Path
-	tid    uint64
-	state  sidrState
-	taken  bool
-	closed bool
+	m       *Machine
+	state   sidrState
+	path    Path
+	id      uint32
+	tid     uint64
+	service uint64
 
-	service  uint64
-	listener *Listener // of a request that is not answered
-	timer    timer
-	repeat   []byte
-	every    time.Duration
-	retries  int
-	place    *list.Element
+	interest
+	repeater repeater
+	listener *Listener // of a request that is not answered yet
+	retiree  retiree
 }
 
 type sidrState uint8
@@ -43,19 +37,19 @@ const (
 type SIDRParams struct {
 	Service     uint64
 	PrivateData []byte // up to 216 bytes
-	Timeout     uint8  // code of the time in which the peer is to answer; 0 is DefaultCMTimeout
+	Timeout     uint8  // code of the time within which the peer is to answer; 0 is DefaultCMTimeout
 	MaxRetries  uint8  // 0 is DefaultCMRetries
 }
 
 // SIDRReply is the answer to a SIDR_REQ.
 type SIDRReply struct {
 	Status      wire.SIDRStatus
-	QPN         uint32 // 24 bits; not sent unless the status is success
-	QKey        uint32 // nor is this
+	QPN         uint32 // 24 bits; sent only if the status is success
+	QKey        uint32 // sent only if the status is success
 	PrivateData []byte // up to 136 bytes
 }
 
-// ID returns the request ID: this machine's on the asking side, the peer's on the other.
+// ID returns the request ID, which the asking side has chosen.
 func (s *SIDR) ID() uint32 { return s.id }
 
 // Path returns the way to the peer.
@@ -83,30 +77,28 @@ func (m *Machine) Resolve(now time.Duration, p Path, params SIDRParams) (*SIDR, 
 	if err != nil {
 		return nil, fmt.Errorf("cm: resolve at %v, service %#016x: %w", p.Remote, params.Service, err)
 	}
-	s := &SIDR{m: m, id: id, path: p, tid: m.newTID(), state: sidrSent, taken: true, service: params.Service,
-		every: milliseconds(params.Timeout), retries: int(params.MaxRetries)}
-	s.timer.rec = s
+	s := &SIDR{m: m, id: id, path: p, tid: m.newTID(), state: sidrSent, service: params.Service}
+	s.delivered = true
+	s.repeater.timer.rec = s
+	s.repeater.interval, s.repeater.retries = milliseconds(params.Timeout), int(params.MaxRetries)
 	m.sidrs[id] = s
-	req := &wire.SIDRREQ{RequestID: id, PKey: defaultPKey, ServiceID: s.service}
+	req := &wire.SIDRREQ{RequestID: id, PKey: wire.DefaultPKey, ServiceID: s.service}
 	copy(req.PrivateData[:], params.PrivateData)
 	s.send(wire.CMSIDRREQ, req)
-	m.timers.set(&s.timer, now+s.every)
+	m.timers.set(&s.repeater.timer, now+s.repeater.interval)
 	return s, nil
 }
 
-// send sends a message, and keeps it.
+// send sends a message, and keeps it to be repeated.
 func (s *SIDR) send(attr wire.CMAttr, msg body) {
-	s.repeat = encode(s.repeat[:0], attr, s.tid, msg)
-	s.m.sendMAD(s.path, attr, s.repeat)
+	s.repeater.keep(attr, s.tid, msg)
+	s.m.sendMAD(s.path, attr, s.repeater.mad)
 }
 
 // expire implements record.
 func (s *SIDR) expire(now time.Duration) {
 	if s.state == sidrSent {
-		if s.retries > 0 {
-			s.retries--
-			s.m.resend(s.path, wire.CMSIDRREQ, s.repeat)
-			s.m.timers.set(&s.timer, now+s.every)
+		if s.repeater.repeat(s.m, now, s.path) {
 			return
 		}
 		s.emit(Event{Type: EventUnreachable})
@@ -134,19 +126,15 @@ func (s *SIDR) unlist() {
 
 func (s *SIDR) forget() {
 	s.state = sidrOver
-	s.repeat = nil
 	s.unlist()
-	s.m.timers.stop(&s.timer)
+	s.repeater.stop(s.m)
 	if s.m.sidrs[s.id] == s {
 		delete(s.m.sidrs, s.id)
 	}
 	if s.m.sidrReqs[s.key()] == s {
 		delete(s.m.sidrReqs, s.key())
 	}
-	if s.place != nil {
-		s.m.retired.Remove(s.place)
-		s.place = nil
-	}
+	s.retiree.remove(s.m)
 }
 
 func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
@@ -159,11 +147,11 @@ func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
 		if s.state == sidrReceived || s.tid == msg.tid {
 			m.stats.Ignored.add(msg.attr)
 			if s.state == sidrReplied {
-				m.resend(s.path, wire.CMSIDRREP, s.repeat)
+				m.resend(s.path, wire.CMSIDRREP, s.repeater.mad)
 			}
 			return
 		}
-		s.forget() // another request, of the same ID
+		s.forget() // this is another request with the same ID
 	}
 	l := m.listener(req.ServiceID, msg.path.Local)
 	if l == nil || l.full() {
@@ -175,7 +163,7 @@ func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
 		return
 	}
 	s := &SIDR{m: m, id: req.RequestID, path: msg.path, tid: msg.tid, state: sidrReceived, service: req.ServiceID, listener: l}
-	s.timer.rec = s
+	s.repeater.timer.rec = s
 	m.sidrReqs[s.key()] = s
 	l.sidrs[s] = struct{}{}
 	m.requests++
@@ -188,7 +176,7 @@ func (s *SIDR) Reply(now time.Duration, r SIDRReply) error {
 	switch {
 	case s.state != sidrReceived:
 		err = fmt.Errorf("%w: it is answered, or was sent from here", ErrState)
-	case r.QPN > wire24:
+	case r.QPN > max24:
 		err = fmt.Errorf("%w: QPN %#x has 24 bits", ErrInvalid, r.QPN)
 	case len(r.PrivateData) > wire.SIDRREPPrivateDataSize:
 		err = tooLong(len(r.PrivateData), wire.SIDRREPPrivateDataSize)
@@ -209,11 +197,11 @@ func (s *SIDR) reply(now time.Duration, r SIDRReply) {
 	s.send(wire.CMSIDRREP, rep)
 	s.unlist()
 	s.state = sidrReplied
-	s.m.timers.set(&s.timer, now+sidrLinger)
-	s.place = s.m.retire(now, s)
+	s.m.timers.set(&s.repeater.timer, now+sidrLinger)
+	s.retiree.retire(s.m, now, s)
 }
 
-// Close gives the exchange up; a request is rejected. There are no further events of it.
+// Close gives the exchange up. It rejects a request. There are no further events of the exchange.
 func (s *SIDR) Close(now time.Duration) {
 	if s.closed {
 		return

@@ -2,23 +2,23 @@ package cm
 
 import "fmt"
 
-// State is where a connection stands. The names are the specification's: what was sent or received last.
+// State is where a connection stands. The names are the specification's, and say what was sent or received last.
 type State uint8
 
 const (
 	StateIdle       State = iota // over, and forgotten
 	StateREQSent                 // active: waits for a REP
-	StateMRAREQRcvd              // active: waits for a REP, which takes its time
+	StateMRAREQRcvd              // active: waits for a REP, which the peer has said takes time
 	StateREQRcvd                 // passive: waits for Accept or Reject
-	StateMRAREQSent              // passive: so does the peer
+	StateMRAREQSent              // passive: waits for Accept or Reject, which the peer was told takes time
 	StateREPSent                 // passive: waits for an RTU
-	StateMRAREPRcvd              // passive: waits for an RTU, which takes its time
+	StateMRAREPRcvd              // passive: waits for an RTU, which the peer has said takes time
 	StateREPRcvd                 // active: waits for Ready or Reject
-	StateMRAREPSent              // active: so does the peer
+	StateMRAREPSent              // active: waits for Ready or Reject, which the peer was told takes time
 	StateEstablished
 	StateDREQSent // waits for a DREP
 	StateTimeWait // over, while packets may be under way
-	StateRejected // passive: over, while the peer may not have heard of it
+	StateRejected // passive: over, while the peer may not have received the REJ
 	states
 )
 
@@ -57,7 +57,7 @@ func in(list ...State) (set stateSet) {
 
 func (set stateSet) has(s State) bool { return set>>s&1 != 0 }
 
-// In which states users may call what.
+// The states in which users may make each call.
 var (
 	mayAccept     = in(StateREQRcvd, StateMRAREQSent)
 	mayReady      = in(StateREPRcvd, StateMRAREPSent)

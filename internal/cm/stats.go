@@ -15,29 +15,29 @@ func (c Counts) Of(a wire.CMAttr) uint64 {
 	return c[a-wire.CMREQ]
 }
 
-// Stats are what a machine counted, and what it holds.
+// Stats are what a machine has counted, and what it holds.
 type Stats struct {
 	Sent     Counts
-	Repeated Counts // of Sent
+	Repeated Counts // those of Sent that were sent before
 	Received Counts
-	Ignored  Counts // of Received: duplicates, and what the connection's state has no use for
-	Unknown  Counts // of Received: with communication IDs that nobody has
+	Ignored  Counts // those of Received that are duplicates, or mean nothing in the connection's state
+	Unknown  Counts // those of Received whose communication IDs no connection has
 
-	Malformed uint64 // MADs that are no CM messages, and messages without sense
-	Foreign   uint64 // messages for connections from other addresses than their peers'
-	Dropped   uint64 // MADs that nobody asked Transmit for in time
-	Refused   uint64 // requests over a backlog
-	Evicted   uint64 // records forgotten early, because there were too many
+	Malformed uint64 // MADs that are no CM messages, and messages that make no sense
+	Foreign   uint64 // messages for a connection that come from another address than its peer's
+	Dropped   uint64 // MADs that the caller has not taken from Transmit in time
+	Refused   uint64 // requests beyond a backlog
+	Evicted   uint64 // records that were forgotten early because there were too many
 
-	Conns     int // time-wait included
+	Conns     int // including those in time-wait
 	SIDRs     int
 	Listeners int
-	Requests  int // unanswered
-	Retired   int // connections and SIDR exchanges kept only for late messages; of Conns and SIDRs
+	Requests  int // not answered yet
+	Retired   int // those of Conns and SIDRs that are kept only for late messages
 	Timers    int
 }
 
-// Stats returns what the machine counted so far.
+// Stats returns what the machine has counted so far, and what it holds.
 func (m *Machine) Stats() Stats {
 	s := m.stats
 	s.Conns, s.SIDRs = len(m.conns), len(m.sidrs)+len(m.sidrReqs)

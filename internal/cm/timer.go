@@ -1,17 +1,18 @@
 package cm
 
 import (
+	"container/heap"
 	"time"
 )
 
-// milliseconds returns what a timeout code stands for, reckoned as Linux does: 4.096 µs × 2^code is
-// taken for 2^(code-8) ms, and what is less than one for one.
+// milliseconds returns what a timeout code stands for, as Linux computes it: it takes 4.096 µs × 2^code
+// for 2^(code-8) ms, and times below one millisecond for one.
 func milliseconds(code uint8) time.Duration {
 	return time.Millisecond << (max(min(code, maxTimeoutCode), 8) - 8)
 }
 
-// ackTimeout returns the code of the time in which a packet is acknowledged on a path of this
-// lifetime by a channel adapter of this delay: about twice the lifetime and the delay, IBTA 12.7.34,
+// ackTimeout returns the code of the time within which a packet is acknowledged, on a path of this
+// lifetime, by a channel adapter of this delay. That is about twice the lifetime and the delay, IBTA 12.7.34,
 // rounded as Linux does.
 func ackTimeout(delay, lifetime uint8) uint8 {
 	t := lifetime + 1
@@ -28,70 +29,56 @@ func ackTimeout(delay, lifetime uint8) uint8 {
 
 // record is what the machine keeps under a timer: a connection or a SIDR exchange.
 type record interface {
-	expire(now time.Duration) // the timer ran off
-	evict(now time.Duration)  // there are too many that are kept only for late messages
+	expire(now time.Duration) // the timer has run off
+	evict(now time.Duration)  // too many records are kept for late messages only
 }
 
 // timer is the place of a record in the heap of timers.
 type timer struct {
 	at    time.Duration
-	place int // in the heap, from 1; 0 if it is not there
+	place int // in the heap, counted from 1; 0 if the timer is not set
 	rec   record
 }
 
-// timers is a heap, the earliest one first.
+// timers are those that are set. They implement heap.Interface, with the earliest first.
 type timers []*timer
 
-// set sets t, or moves it when it is set already.
+// set sets t, or moves it if it is set already.
 func (h *timers) set(t *timer, at time.Duration) {
-	if t.place == 0 {
-		*h = append(*h, t)
-		t.place = len(*h)
-	}
 	t.at = at
-	h.up(t.place)
-	h.down(t.place)
+	if t.place == 0 {
+		heap.Push(h, t)
+	} else {
+		heap.Fix(h, t.place-1)
+	}
 }
 
 func (h *timers) stop(t *timer) {
-	if t.place == 0 {
-		return
+	if t.place > 0 {
+		heap.Remove(h, t.place-1)
 	}
-	place, last := t.place, len(*h)
-	h.swap(place, last)
-	(*h)[last-1] = nil
-	*h = (*h)[:last-1]
+}
+
+func (h timers) Len() int           { return len(h) }
+func (h timers) Less(i, j int) bool { return h[i].at < h[j].at }
+
+func (h timers) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i+1, j+1
+}
+
+func (h *timers) Push(t any) {
+	*h = append(*h, t.(*timer))
+	t.(*timer).place = len(*h)
+}
+
+func (h *timers) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
 	t.place = 0
-	if place < last {
-		h.up(place)
-		h.down(place)
-	}
-}
-
-func (h timers) swap(i, j int) {
-	h[i-1], h[j-1] = h[j-1], h[i-1]
-	h[i-1].place, h[j-1].place = i, j
-}
-
-func (h timers) up(i int) {
-	for i > 1 && h[i-1].at < h[i/2-1].at {
-		h.swap(i, i/2)
-		i /= 2
-	}
-}
-
-func (h timers) down(i int) {
-	for 2*i <= len(h) {
-		child := 2 * i
-		if child < len(h) && h[child].at < h[child-1].at {
-			child++
-		}
-		if h[i-1].at <= h[child-1].at {
-			return
-		}
-		h.swap(i, child)
-		i = child
-	}
+	return t
 }
 
 // NextTimeout returns when HandleTimeout is due, or [Never].
@@ -102,8 +89,8 @@ func (m *Machine) NextTimeout() time.Duration {
 	return m.timers[0].at
 }
 
-// HandleTimeout does what is due at now. When very much is due at once it leaves the rest for
-// another call, after Transmit: NextTimeout then lies in the past.
+// HandleTimeout does what is due at now. If very much is due at once, it leaves the rest for
+// another call, after Transmit. NextTimeout then lies in the past.
 func (m *Machine) HandleTimeout(now time.Duration) {
 	for len(m.timers) > 0 && m.timers[0].at <= now && m.queued() < maxQueue {
 		t := m.timers[0]

@@ -13,7 +13,7 @@ type body interface{ AppendTo([]byte) []byte }
 
 func (m *Machine) queued() int { return len(m.out) - m.nextOut }
 
-// Transmit returns the next MAD to send, from QP1 to QP1, if there is one. It is valid until the next
+// Transmit returns the next MAD to send, from QP1 to QP1, if there is one. mad is valid until the next
 // call of any method.
 func (m *Machine) Transmit() (p Path, mad []byte, ok bool) {
 	if m.nextOut == len(m.out) {
@@ -51,13 +51,13 @@ func (m *Machine) resend(p Path, attr wire.CMAttr, mad []byte) {
 	m.sendMAD(p, attr, mad)
 }
 
-// queue makes room for a MAD. Where there is none it is dropped, as the network might do it.
+// queue makes room for a MAD. If there is none it drops the MAD, as the network might, and returns nil.
 func (m *Machine) queue(p Path, attr wire.CMAttr) *outgoing {
 	if m.queued() >= maxQueue {
 		m.stats.Dropped++
 		return nil
 	}
-	if len(m.out) == cap(m.out) && m.nextOut > len(m.out)/2 { // rather than grow
+	if len(m.out) == cap(m.out) && m.nextOut > len(m.out)/2 { // make room at the front rather than grow
 		n := copy(m.out, m.out[m.nextOut:])
 		m.out, m.nextOut = m.out[:n], 0
 	}

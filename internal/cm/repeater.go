@@ -1,0 +1,62 @@
+package cm
+
+import (
+	"container/list"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// repeater is the message that a record may have to send again, and the record's timer. A question is repeated
+// until it is answered. An answer is repeated when the question comes again.
+type repeater struct {
+	timer    timer
+	attr     wire.CMAttr
+	mad      []byte
+	interval time.Duration // between repetitions
+	retries  int           // left
+}
+
+// keep makes a message the one to repeat.
+func (r *repeater) keep(attr wire.CMAttr, tid uint64, msg body) {
+	r.attr, r.mad = attr, encode(r.mad[:0], attr, tid, msg)
+}
+
+// repeat sends the message again and sets the timer, unless that was done often enough.
+func (r *repeater) repeat(m *Machine, now time.Duration, p Path) bool {
+	if r.retries == 0 {
+		return false
+	}
+	r.retries--
+	m.resend(p, r.attr, r.mad)
+	m.timers.set(&r.timer, now+r.interval)
+	return true
+}
+
+// stop ends the repetition.
+func (r *repeater) stop(m *Machine) {
+	m.timers.stop(&r.timer)
+	r.mad = nil
+}
+
+// retiree is the place of a record among those that are kept only for what their peers may still send.
+type retiree struct{ place *list.Element }
+
+// retire gives a record its place there, the youngest. If there are too many, the oldest is forgotten.
+func (r *retiree) retire(m *Machine, now time.Duration, rec record) {
+	if r.place != nil {
+		return
+	}
+	if m.retired.Len() >= maxRetired {
+		m.retired.Front().Value.(record).evict(now)
+		m.stats.Evicted++
+	}
+	r.place = m.retired.PushBack(rec)
+}
+
+func (r *retiree) remove(m *Machine) {
+	if r.place != nil {
+		m.retired.Remove(r.place)
+		r.place = nil
+	}
+}
