@@ -125,7 +125,7 @@ func TestRefused(t *testing.T) {
 	_ = other
 	_, err := p.dial(t, addr(t, p.b, false, 7471), nil)
 	if !errors.Is(err, rdmacm.ErrRefused) || !strings.Contains(err.Error(), "connection refused: no listener for port 7471") {
-		t.Errorf("dialing a port without listener: %v", err)
+		t.Errorf("dialing a port without listener: got error %v, want %v with %q in it", err, rdmacm.ErrRefused, "connection refused: no listener for port 7471")
 	}
 	var rej *rdmacm.RejectError
 	if !errors.As(err, &rej) || rej.Reason != rdmacm.RejectInvalidServiceID {
@@ -168,7 +168,7 @@ func TestListenerClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Accept(patience(t)); !errors.Is(err, verbs.ErrClosed) {
-		t.Errorf("Accept after Close: %v", err)
+		t.Errorf("Accept after Close: got error %v, want %v", err, verbs.ErrClosed)
 	}
 	conn, err := r.Accept(patience(t), nil) // what Accept has returned goes on
 	if err != nil {
@@ -179,7 +179,7 @@ func TestListenerClosed(t *testing.T) {
 	}
 	conn.Close()
 	if _, err := p.dial(t, l.Addr(), nil); !errors.Is(err, rdmacm.ErrRefused) {
-		t.Errorf("dialing a closed listener: %v", err)
+		t.Errorf("dialing a closed listener: got error %v, want %v", err, rdmacm.ErrRefused)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestDialCancelled(t *testing.T) {
 	}()
 	_, err := (&rdmacm.Dialer{Device: p.a}).Dial(ctx, l.Addr(), nil)
 	if !errors.Is(err, why) {
-		t.Errorf("Dial: %v", err)
+		t.Errorf("Dial: got error %v, want %v", err, why)
 	}
 	if err := p.a.Close(); err != nil { // nothing is left of the attempt
 		t.Error(err)
@@ -207,7 +207,7 @@ func TestSetupFails(t *testing.T) {
 	why := errors.New("no memory")
 	fails := &rdmacm.Config{Setup: func(*rdmacm.Conn) error { return why }}
 	if _, err := p.dial(t, l.Addr(), fails); !errors.Is(err, why) {
-		t.Errorf("Dial: %v", err)
+		t.Errorf("Dial: got error %v, want %v", err, why)
 	}
 	done := accept(t, l, fails)
 	_, err := p.dial(t, l.Addr(), nil)
@@ -216,7 +216,7 @@ func TestSetupFails(t *testing.T) {
 		t.Errorf("Dial: %v", err)
 	}
 	if got := <-done; !errors.Is(got.err, why) {
-		t.Errorf("Accept: %v", got.err)
+		t.Errorf("Accept: got error %v, want %v", got.err, why)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestListenTwice(t *testing.T) {
 	for _, at := range []string{l.Addr().String(), "0.0.0.0:7471", "[::]:7471"} {
 		_, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}}).Listen(netip.MustParseAddrPort(at))
 		if !errors.Is(err, rdmacm.ErrAddrInUse) || !strings.Contains(err.Error(), "address in use") {
-			t.Errorf("listening on %s as well: %v", at, err)
+			t.Errorf("listening on %s as well: got error %v, want %v with %q in it", at, err, rdmacm.ErrAddrInUse, "address in use")
 		}
 	}
 	p.listen(t, addr(t, p.b, true, 7471)) // another address
@@ -293,11 +293,11 @@ func TestNoDevice(t *testing.T) {
 	p := newPair(t)
 	_, err := (&rdmacm.Dialer{Device: p.a, LocalAddr: netip.MustParseAddrPort("192.0.2.7:0")}).Dial(patience(t), addr(t, p.b, false, 1), nil)
 	if !errors.Is(err, rdmacm.ErrNoDevice) || !strings.Contains(err.Error(), "192.0.2.7") {
-		t.Errorf("dialing from an address that no device has: %v", err)
+		t.Errorf("dialing from an address that no device has: got error %v, want %v with %q in it", err, rdmacm.ErrNoDevice, "192.0.2.7")
 	}
 	_, err = (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}}).Listen(netip.MustParseAddrPort("192.0.2.7:7471"))
 	if !errors.Is(err, rdmacm.ErrNoDevice) {
-		t.Errorf("listening there: %v", err)
+		t.Errorf("listening there: got error %v, want %v", err, rdmacm.ErrNoDevice)
 	}
 	if _, err := rdmacm.Listen(netip.MustParseAddrPort("127.0.0.1:0")); err == nil || !strings.Contains(err.Error(), "provider") {
 		t.Errorf("listening without any provider: %v", err)

@@ -126,10 +126,10 @@ func TestExternalQP(t *testing.T) {
 	q, r := makeQP(p.a), makeQP(p.b)
 	x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
 	if err := x.Connect(nil); !errors.Is(err, verbs.ErrState) {
-		t.Errorf("Connect without a QP: %v", err)
+		t.Errorf("Connect without a QP: got error %v, want %v", err, verbs.ErrState)
 	}
 	if _, _, err := x.QPAttr(verbs.QPStateRTR); !errors.Is(err, verbs.ErrState) {
-		t.Errorf("QPAttr without a peer: %v", err)
+		t.Errorf("QPAttr without a peer: got error %v, want %v", err, verbs.ErrState)
 	}
 	param := rdmacm.DefaultConnParam()
 	param.QPN = q.QPN()
@@ -258,7 +258,7 @@ func TestMulticast(t *testing.T) {
 				t.Error(err)
 			}
 			if err := y.LeaveMulticast(group); !errors.Is(err, verbs.ErrNotFound) {
-				t.Errorf("leaving twice: %v", err)
+				t.Errorf("leaving twice: got error %v, want %v", err, verbs.ErrNotFound)
 			}
 		}
 	}
@@ -301,7 +301,7 @@ func TestMigrate(t *testing.T) {
 	b.ok(y.Accept(nil))
 	a.next(rdmacm.EventEstablished)
 	if err := b.ch.Close(); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "2 IDs") {
-		t.Errorf("closing a channel with two IDs: %v", err)
+		t.Errorf("closing a channel with two IDs: got error %v, want %v with %q in it", err, verbs.ErrBusy, "2 IDs")
 	}
 	b.ok(y.Migrate(c.ch))
 	c.next(rdmacm.EventEstablished)
@@ -312,10 +312,10 @@ func TestMigrate(t *testing.T) {
 	l.Close()
 	b.ok(b.ch.Close())
 	if _, err := b.ch.Next(t.Context()); !errors.Is(err, verbs.ErrClosed) {
-		t.Errorf("Next on a closed channel: %v", err)
+		t.Errorf("Next on a closed channel: got error %v, want %v", err, verbs.ErrClosed)
 	}
 	if _, err := rdmacm.NewID(b.ch, rdmacm.PortSpaceTCP); !errors.Is(err, verbs.ErrClosed) {
-		t.Errorf("NewID on a closed channel: %v", err)
+		t.Errorf("NewID on a closed channel: got error %v, want %v", err, verbs.ErrClosed)
 	}
 	if err := c.ch.Close(); err != nil {
 		t.Errorf("closing a channel that an ID has migrated to, and been closed: %v", err)
@@ -331,7 +331,7 @@ func TestOptions(t *testing.T) {
 	a.ok(x.SetTOS(0x20))
 	a.ok(x.SetACKTimeout(17))
 	if err := x.SetACKTimeout(32); !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("ack timeout 32: %v", err)
+		t.Errorf("ack timeout 32: got error %v, want %v", err, verbs.ErrInvalid)
 	}
 	a.ok(x.ResolveAddr(netip.AddrPort{}, l.LocalAddr()))
 	a.next(rdmacm.EventAddrResolved)
@@ -354,7 +354,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	if err := x.SetReuseAddr(true); !errors.Is(err, verbs.ErrState) {
-		t.Errorf("SetReuseAddr on a connected ID: %v", err)
+		t.Errorf("SetReuseAddr on a connected ID: got error %v, want %v", err, verbs.ErrState)
 	}
 
 	// Two IDs that allow it may bind to a port, and one of them listen.
@@ -366,7 +366,7 @@ func TestOptions(t *testing.T) {
 	}
 	b.ok(r.Listen(0))
 	if err := s.Listen(0); !errors.Is(err, rdmacm.ErrAddrInUse) {
-		t.Errorf("a second listener: %v", err)
+		t.Errorf("a second listener: got error %v, want %v", err, rdmacm.ErrAddrInUse)
 	}
 	// The port spaces are apart.
 	b.listener(rdmacm.PortSpaceUDP, at)
@@ -386,7 +386,7 @@ func TestMisuse(t *testing.T) {
 	expect := func(what string, err, kind error, text string) {
 		t.Helper()
 		if !errors.Is(err, kind) || !strings.Contains(err.Error(), text) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got error %v, want %v", what, err, kind)
 		}
 	}
 	_, err := rdmacm.NewID(a.ch, 7)

@@ -62,7 +62,7 @@ func TestNobodyThere(t *testing.T) {
 			t.Errorf("the QP is in %v", s)
 		}
 		if err := x.Connect(nil); !errors.Is(err, verbs.ErrState) || !strings.Contains(err.Error(), "new ID") {
-			t.Errorf("another Connect: %v", err)
+			t.Errorf("another Connect: got error %v, want %v with %q in it", err, verbs.ErrState, "new ID")
 		}
 		a.ok(x.Close())
 		a.ok(p.a.Close())
@@ -148,7 +148,7 @@ func TestNotify(t *testing.T) {
 		b.ok(y.CreateQP(nil, smallQP))
 		b.ok(y.Accept(nil))
 		if err := y.Notify(verbs.EventSQDrained); !errors.Is(err, verbs.ErrInvalid) {
-			t.Errorf("Notify of another event: %v", err)
+			t.Errorf("Notify of another event: got error %v, want %v", err, verbs.ErrInvalid)
 		}
 		b.ok(y.Notify(verbs.EventCommEst))
 		b.next(rdmacm.EventEstablished)
@@ -268,7 +268,7 @@ func TestGivenUp(t *testing.T) {
 		}
 		b.ok(y.CreateQP(nil, smallQP))
 		if err := y.Accept(nil); !errors.Is(err, verbs.ErrState) {
-			t.Errorf("Accept after that: %v", err)
+			t.Errorf("Accept after that: got error %v, want %v", err, verbs.ErrState)
 		}
 	})
 }

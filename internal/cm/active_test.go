@@ -18,14 +18,14 @@ func TestConnectAndDisconnect(t *testing.T) {
 	e := w.b.want(EventRequest)
 	d := e.Conn
 	if e.Listener != l || e.Path.Remote != w.a.addr || e.Path.Local != w.b.addr {
-		t.Fatalf("request for %v on %v", e.Listener, e.Path)
+		t.Fatalf("got a request for listener %v on %v, want listener %v, from %v to %v", e.Listener, e.Path, l, w.a.addr, w.b.addr)
 	}
 	if p := e.Params; p.QPN != 0x11 || p.PSN != 0x1011 || p.UC || p.ResponderResources != 3 || p.InitiatorDepth != 4 || p.RNRRetryCount != 6 ||
 		len(p.PrivateData) != wire.REQPrivateDataSize || !bytes.HasPrefix(p.PrivateData, []byte("private\x00")) {
-		t.Fatalf("request with %+v", p)
+		t.Fatalf("request: got %+v, want the parameters of testParams(0x11), with %d bytes of private data", p, wire.REQPrivateDataSize)
 	}
 	if e.Request != (RequestParams{Service: testService, MTU: 3, RetryCount: 7, ACKTimeout: 17}) || d.Requested() != e.Request {
-		t.Fatalf("request for %+v, %+v", e.Request, d.Requested())
+		t.Fatalf("request: got %+v and %+v, want the service %#x, MTU 3, 7 retries and ACK timeout 17", e.Request, d.Requested(), testService)
 	}
 	w.wantState(c, StateREQSent)
 	w.wantState(d, StateREQRcvd)
@@ -35,13 +35,13 @@ func TestConnectAndDisconnect(t *testing.T) {
 	e = w.a.want(EventReply)
 	if p := e.Params; e.Conn != c || p.QPN != 0x22 || p.PSN != 0x1022 || p.ResponderResources != 3 || p.InitiatorDepth != 4 || p.RNRRetryCount != 6 ||
 		len(p.PrivateData) != wire.REPPrivateDataSize || !bytes.HasPrefix(p.PrivateData, []byte("private\x00")) {
-		t.Fatalf("reply with %+v", p)
+		t.Fatalf("reply: got %+v for %#x, want the parameters of testParams(0x22) for %#x, with %d bytes of private data", p, e.Conn.ID(), c.ID(), wire.REPPrivateDataSize)
 	}
 	if c.RemoteID() != d.ID() || d.RemoteID() != c.ID() || c.Remote().QPN != 0x22 || d.Remote().QPN != 0x11 {
-		t.Fatalf("IDs %#x, %#x and %#x, %#x", c.ID(), c.RemoteID(), d.ID(), d.RemoteID())
+		t.Fatalf("got IDs %#x, %#x and %#x, %#x, and QPNs %#x and %#x, want each end to know the other, and QPNs 0x22 and 0x11", c.ID(), c.RemoteID(), d.ID(), d.RemoteID(), c.Remote().QPN, d.Remote().QPN)
 	}
 	if c.ACKTimeout() != 17 || d.ACKTimeout() != 17 {
-		t.Fatalf("ACK timeouts %d and %d", c.ACKTimeout(), d.ACKTimeout())
+		t.Fatalf("ACK timeouts: got codes %d and %d, want 17 twice", c.ACKTimeout(), d.ACKTimeout())
 	}
 	w.wantState(c, StateREPRcvd)
 	w.wantState(d, StateREPSent)
@@ -49,7 +49,7 @@ func TestConnectAndDisconnect(t *testing.T) {
 	w.ok(c.Ready(w.now))
 	w.wantSent("a RTU")
 	if e = w.b.want(EventEstablished); e.Conn != d || len(e.PrivateData) != wire.RTUPrivateDataSize {
-		t.Fatalf("established %v with %d bytes", e.Conn, len(e.PrivateData))
+		t.Fatalf("established: got %#x with %d bytes, want %#x with %d", e.Conn.ID(), len(e.PrivateData), d.ID(), wire.RTUPrivateDataSize)
 	}
 	w.wantState(c, StateEstablished)
 	w.wantState(d, StateEstablished)
@@ -59,10 +59,10 @@ func TestConnectAndDisconnect(t *testing.T) {
 	w.ok(c.Disconnect(w.now, []byte("bye")))
 	w.wantSent("a DREQ", "b DREP")
 	if e = w.b.want(EventDisconnected); e.Conn != d || e.TimedOut || len(e.PrivateData) != wire.DREQPrivateDataSize || string(e.PrivateData[:4]) != "bye\x00" {
-		t.Fatalf("disconnected: %+v", e)
+		t.Fatalf("disconnected: got %+v, want %#x, by a DREQ with %d bytes that begin with bye", e, d.ID(), wire.DREQPrivateDataSize)
 	}
 	if e = w.a.want(EventDisconnected); e.Conn != c || e.TimedOut {
-		t.Fatalf("disconnected: %+v", e)
+		t.Fatalf("disconnected: got %+v, want %#x, by a DREP", e, c.ID())
 	}
 	w.wantState(c, StateTimeWait)
 	w.wantState(d, StateTimeWait)
@@ -74,7 +74,7 @@ func TestConnectAndDisconnect(t *testing.T) {
 	w.wantSent()
 }
 
-// The REQ is what Linux sends, but for the numbers that are each side's to choose.
+// The REQ is what Linux sends, except for the numbers that each side may choose.
 func TestREQFields(t *testing.T) {
 	w := newWorld(t)
 	c, err := w.a.Connect(0, Path{Local: w.a.addr, Remote: w.b.addr, TrafficClass: 0x20}, ConnectParams{Service: testService, FlowLabel: 0xc15a1,
@@ -83,12 +83,12 @@ func TestREQFields(t *testing.T) {
 	w.ok(err)
 	p, mad, ok := w.a.Transmit()
 	if !ok || p != c.Path() || len(mad) != wire.MADSize {
-		t.Fatalf("transmit %v, %d bytes, %v", p, len(mad), ok)
+		t.Fatalf("transmit: got %d bytes on %v, %v, want %d on %v", len(mad), p, ok, wire.MADSize, c.Path())
 	}
 	h, err := wire.DecodeMADHeader(mad)
 	w.ok(err)
 	if attr, ok := h.CM(); !ok || attr != wire.CMREQ {
-		t.Fatalf("header %+v", h)
+		t.Fatalf("header: got %+v, want that of a REQ", h)
 	}
 	got, err := wire.DecodeREQ(mad[wire.MADHeaderSize:])
 	w.ok(err)
@@ -101,14 +101,14 @@ func TestREQFields(t *testing.T) {
 	}
 }
 
-// UC differs in one field. A given ACK timeout stands for the packet lifetime too.
+// A REQ for UC differs in one field. If the caller gives an ACK timeout, the packet lifetime follows from it.
 func TestConnectUC(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
 	c, err := w.a.Connect(0, w.a.path(w.b), ConnectParams{Service: testService, Params: Params{UC: true}, MTU: 1, ACKTimeout: 12})
 	w.ok(err)
 	if e := w.b.want(EventRequest); !e.Params.UC || e.Conn.ACKTimeout() != 12 {
-		t.Errorf("%+v, ACK timeout %d", e.Params, e.Conn.ACKTimeout())
+		t.Errorf("request: got %+v, ACK timeout %d, want UC, ACK timeout 12", e.Params, e.Conn.ACKTimeout())
 	}
 	if want := 2*milliseconds(11) + milliseconds(DefaultCMTimeout); w.a.NextTimeout() != want {
 		t.Errorf("repeated after %v, want %v", w.a.NextTimeout(), want)
@@ -130,7 +130,7 @@ func TestConnectRefusesWhatCannotBeSent(t *testing.T) {
 		path, params := w.a.path(w.b), ConnectParams{MTU: 1}
 		spoil(&params, &path)
 		if _, err := w.a.Connect(0, path, params); !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrPrivateData) {
-			t.Errorf("%s: error %v", name, err)
+			t.Errorf("%s: got error %v, want %v or %v", name, err, ErrInvalid, ErrPrivateData)
 		}
 	}
 	w.wantSent()
@@ -169,7 +169,7 @@ func TestREQTimeout(t *testing.T) {
 	}
 }
 
-// Repetitions are the same bytes.
+// A repeated message is the same bytes.
 func TestREQRepeatsItself(t *testing.T) {
 	w := newWorld(t)
 	var seen [][]byte
@@ -177,11 +177,11 @@ func TestREQRepeatsItself(t *testing.T) {
 	w.a.connect(w.b, 0x11)
 	w.advance(2 * time.Second)
 	if len(seen) != 2 || !bytes.Equal(seen[0], seen[1]) {
-		t.Fatalf("%d REQs, which differ", len(seen))
+		t.Fatalf("got %d REQs %x, want two that are the same", len(seen), seen)
 	}
 }
 
-// The RTU is lost: the REP comes again, and so does the RTU.
+// If the RTU is lost, the REP comes again and the RTU is repeated.
 func TestLostRTU(t *testing.T) {
 	w := newWorld(t)
 	_, d := w.halfOpen()
@@ -191,11 +191,11 @@ func TestLostRTU(t *testing.T) {
 	w.b.want(EventEstablished)
 	w.a.wantNone()
 	if n := w.a.Stats().Ignored.Of(wire.CMREP); n != 1 {
-		t.Errorf("%d duplicates counted", n)
+		t.Errorf("duplicates: got %d counted, want 1", n)
 	}
 }
 
-// A REP that comes again while the user takes its time is answered by an MRA, once it is late.
+// While the user has not answered the reply, a REP that comes again is answered by an MRA.
 func TestRepeatedREPGetsMRA(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.replied()
@@ -212,7 +212,7 @@ func TestRepeatedREPGetsMRA(t *testing.T) {
 	w.b.want(EventEstablished)
 }
 
-// A REP for nobody is answered by a REJ, which ends the other side's waiting.
+// A REP that belongs to no connection is answered by a REJ, so that its sender does not wait.
 func TestREPForNobody(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
@@ -222,14 +222,14 @@ func TestREPForNobody(t *testing.T) {
 	w.ok(d.Accept(w.now, testParams(0x22)))
 	w.wantSent("b REP", "a REJ 6")
 	if e := w.b.want(EventRejected); e.Reason != wire.RejInvalidCommID || e.Message != wire.CMMessageREP {
-		t.Fatalf("rejected: %+v", e)
+		t.Fatalf("rejected: got %+v, want reason %v for the REP", e, wire.RejInvalidCommID)
 	}
 	w.advance(time.Minute)
 	w.b.wantNone()
 	w.wantEmpty()
 }
 
-// A REP with another ID than the connection's is of somebody who took a repeated REQ for a new one.
+// A REP with another ID than the connection's comes from a peer that has taken a repeated REQ for a new one.
 func TestSecondREP(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.connected()
@@ -238,7 +238,7 @@ func TestSecondREP(t *testing.T) {
 	w.wantState(c, StateEstablished)
 }
 
-// The peer has a new connection with a QP that an old one believes in: the old one ends.
+// If the peer makes a new connection with the QP of an old one, the old one ends.
 func TestStaleREP(t *testing.T) {
 	w := newWorld(t)
 	old, _ := w.connected()
@@ -249,10 +249,10 @@ func TestStaleREP(t *testing.T) {
 	w.ok(d.Accept(w.now, testParams(0x22))) // the QPN that the old one had
 	w.wantSent("a REQ", "b REP", "a REJ 10", "a DREQ", "b DREP")
 	if e := w.b.want(EventRejected); e.Conn != d || e.Reason != wire.RejStaleConn || e.Message != wire.CMMessageREP {
-		t.Fatalf("rejected: %+v", e)
+		t.Fatalf("rejected: got %+v, want %#x, reason %v for the REP", e, d.ID(), wire.RejStaleConn)
 	}
 	if e := w.a.want(EventDisconnected); e.Conn != old {
-		t.Fatalf("disconnected: %+v", e)
+		t.Fatalf("disconnected: got %#x, want the old connection %#x", e.Conn.ID(), old.ID())
 	}
 	w.wantState(c, StateREQSent)
 	w.advance(time.Second) // the old one is forgotten
@@ -268,7 +268,7 @@ func TestReadyOnlyAfterREP(t *testing.T) {
 	c, d := w.pending()
 	for _, x := range []*Conn{c, d} {
 		if err := x.Ready(w.now); !errors.Is(err, ErrState) {
-			t.Errorf("ready in %v: %v", x.State(), err)
+			t.Errorf("ready in %v: got error %v, want %v", x.State(), err, ErrState)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// A peer that was told to wait repeats its REQ after that, no more often in all.
+// A peer that is told to wait repeats its REQ after that time, and no more often in total.
 func TestMRAForREQ(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
@@ -29,11 +29,11 @@ func TestMRAForREQ(t *testing.T) {
 	w.a.want(EventUnreachable)
 	w.b.want(EventRejected)
 	if err := d.Accept(w.now, testParams(0x22)); !errors.Is(err, ErrState) {
-		t.Errorf("accept after the peer gave up: %v", err)
+		t.Errorf("accept after the peer gave up: got error %v, want %v", err, ErrState)
 	}
 }
 
-// The user answers late, the peer has been told to wait by itself.
+// If the user answers late, the machine itself tells the peer to wait.
 func TestLateAccept(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
@@ -58,7 +58,7 @@ func TestMRAForREP(t *testing.T) {
 	w.b.want(EventEstablished)
 }
 
-// A REP answers a REQ also when an MRA has come first, and a REJ that the peer's ID is known for does too.
+// After an MRA the active side knows the peer's communication ID, and its REJ names it.
 func TestREJAfterMRA(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
@@ -78,7 +78,7 @@ func TestMRAOutOfPlace(t *testing.T) {
 	}
 	w.wantState(c, StateEstablished)
 	if s := w.a.Stats(); s.Timers != 0 || s.Ignored.Of(wire.CMMRA)+s.Unknown.Of(wire.CMMRA) != 4 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want no timer, and 4 MRAs that are ignored or unknown", s)
 	}
 	w = newWorld(t)
 	c, d = w.pending()
@@ -87,7 +87,7 @@ func TestMRAOutOfPlace(t *testing.T) {
 	w.a.inject(w.b.addr, 1, wire.CMMRA, &wire.MRA{LocalCommID: d.ID(), RemoteCommID: testDEAD, Message: wire.CMMessageREQ, ServiceTimeout: 31})
 	w.wantState(c, StateREQSent)
 	if w.a.NextTimeout() != next {
-		t.Error("the timer moved")
+		t.Errorf("next timeout: got %v, want %v as before", w.a.NextTimeout(), next)
 	}
 }
 
@@ -95,9 +95,9 @@ func TestDelayRefuses(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
 	if err := c.Delay(w.now, 1); !errors.Is(err, ErrState) {
-		t.Errorf("delay of what the peer is to answer: %v", err)
+		t.Errorf("delay of what the peer is to answer: got error %v, want %v", err, ErrState)
 	}
 	if err := d.Delay(w.now, 32); !errors.Is(err, ErrInvalid) {
-		t.Errorf("code of 6 bits: %v", err)
+		t.Errorf("code of 6 bits: got error %v, want %v", err, ErrInvalid)
 	}
 }

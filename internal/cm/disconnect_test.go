@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// A DREQ that nobody answers is repeated 15 times, by each side after the time that is its own.
+// A DREQ that nobody answers is repeated 15 times. Each side repeats it after a time of its own.
 func TestDREQTimeout(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -33,7 +33,7 @@ func TestDREQTimeout(t *testing.T) {
 			w.wantSent(slices.Repeat([]string{n.name + " DREQ"}, 16)...)
 			w.advance(1)
 			if e := n.want(EventDisconnected); !e.TimedOut {
-				t.Error("nothing says that the DREQ was not answered")
+				t.Error("disconnected: got TimedOut false, want true")
 			}
 			w.wantState(c, StateTimeWait)
 			w.advance(time.Minute)
@@ -44,7 +44,7 @@ func TestDREQTimeout(t *testing.T) {
 	}
 }
 
-// The DREP has the connection's type of service, although not all links tell a message's.
+// The DREP has the connection's type of service, also where the link does not tell the DREQ's.
 func TestDREPTrafficClass(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.connected()
@@ -59,7 +59,7 @@ func TestDREPTrafficClass(t *testing.T) {
 	}
 }
 
-// DREQs cross: each is answered.
+// If DREQs cross, each is answered.
 func TestCrossingDREQs(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.connected()
@@ -71,7 +71,7 @@ func TestCrossingDREQs(t *testing.T) {
 	w.wantExit(w.a, w.b)
 }
 
-// One of them is lost.
+// If one of two crossing DREQs is lost, both ends still hear of the end.
 func TestCrossingDREQsOneLost(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.connected()
@@ -85,7 +85,7 @@ func TestCrossingDREQsOneLost(t *testing.T) {
 	w.wantSent()
 }
 
-// The DREP is lost: it comes again out of time-wait, and also when that is over.
+// If the DREP is lost, a repeated DREQ is answered in time-wait, and also after it.
 func TestLostDREP(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Minute} {
 		w := newWorld(t)
@@ -105,7 +105,7 @@ func TestLostDREP(t *testing.T) {
 	}
 }
 
-// A DREQ for a connection that nobody has is answered all the same.
+// A DREQ for a connection that does not exist is answered all the same.
 func TestDREQForNobody(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.pending()
@@ -115,13 +115,13 @@ func TestDREQForNobody(t *testing.T) {
 		h, _ := wire.DecodeMADHeader(mad)
 		drep, err := wire.DecodeDREP(mad[wire.MADHeaderSize:])
 		if !ok || err != nil || h.TID != 5 || drep.LocalCommID != own || drep.RemoteCommID != 7 {
-			t.Errorf("%v, TID %d: %+v", ok, h.TID, drep)
+			t.Errorf("got %+v, TID %d, %v, want a DREP from %#x to 7, TID 5", drep, h.TID, ok, own)
 		}
 	}
 	w.wantState(c, StateREQSent)
 }
 
-// A DREQ for another QP is not the peer's.
+// A DREQ that names another QP is ignored.
 func TestDREQForAnotherQP(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.connected()
@@ -135,13 +135,13 @@ func TestDisconnectInOtherStates(t *testing.T) {
 	c, d := w.pending()
 	for _, x := range []*Conn{c, d} {
 		if err := x.Disconnect(w.now, nil); !errors.Is(err, ErrState) {
-			t.Errorf("disconnect in %v: %v", x.State(), err)
+			t.Errorf("disconnect in %v: got error %v, want %v", x.State(), err, ErrState)
 		}
 	}
 	w = newWorld(t)
 	c, d = w.connected()
 	if err := c.Disconnect(w.now, make([]byte, 221)); !errors.Is(err, ErrPrivateData) {
-		t.Errorf("too much private data: %v", err)
+		t.Errorf("too much private data: got error %v, want %v", err, ErrPrivateData)
 	}
 	w.ok(c.Disconnect(w.now, nil))
 	w.wantSent("a DREQ", "b DREP")
@@ -150,7 +150,7 @@ func TestDisconnectInOtherStates(t *testing.T) {
 	w.wantSent()
 }
 
-// Who is closed in DREQ_SENT goes on asking.
+// A connection that is closed in DREQ_SENT goes on repeating its DREQ.
 func TestCloseKeepsAsking(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.connected()

@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// FuzzHandle lets a machine with connections in whatever states take whatever MADs. It must not
-// panic, hold more than it may, answer one MAD by many, or keep anything in the end.
+// FuzzHandle lets a machine with connections in any states take any MADs. It must not
+// panic, hold more than its bounds, answer one MAD by many, or keep anything in the end.
 func FuzzHandle(f *testing.F) {
 	f.Add([]byte{})
 	for attr := range byte(11) {
@@ -27,7 +27,7 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// TestRandomMADs does so without a fuzzer.
+// TestRandomMADs does what FuzzHandle does, with random input.
 func TestRandomMADs(t *testing.T) {
 	for seed := range uint64(*seedsFlag) {
 		rnd := rand.New(rand.NewPCG(seed, 0xf0))
@@ -38,7 +38,7 @@ func TestRandomMADs(t *testing.T) {
 			}
 		}
 		if t.Run("", func(t *testing.T) { newFuzzed(t).run(in) }); t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Fatalf("it fails with seed %d", seed)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (z *fuzzed) run(in []byte) {
 	z.finish()
 }
 
-// fuzzed is a machine and the rest of the input.
+// fuzzed is a machine and what is left of the input.
 type fuzzed struct {
 	t     *testing.T
 	m     *Machine
@@ -136,11 +136,11 @@ func (z *fuzzed) step() {
 		err = c.Established(z.now)
 	}
 	if err != nil && c.State() != was {
-		z.t.Fatalf("%v, and from %v to %v", err, was, c.State())
+		z.t.Fatalf("a call that fails: got state %v, want %v as before: %v", c.State(), was, err)
 	}
 }
 
-// mad makes a MAD that could concern the machine: the bytes choose IDs that it knows, and the rest.
+// mad makes a MAD that may concern the machine. The input chooses among IDs that the machine knows, and sets the other fields.
 func (z *fuzzed) mad(op byte) {
 	var raw [wire.MADSize]byte
 	attr := wire.CMREQ + wire.CMAttr(z.byte()%12)
@@ -167,11 +167,11 @@ func (z *fuzzed) mad(op byte) {
 	before := z.m.queued()
 	z.m.Handle(z.now, p, raw[:])
 	if n := z.m.queued() - before; n > 2 {
-		z.t.Fatalf("%v answered by %d MADs", attr, n)
+		z.t.Fatalf("%v: got %d MADs in answer, want at most 2", attr, n)
 	}
 }
 
-// check takes what comes out, and looks after the bounds.
+// check takes what the machine sends and reports, and checks the bounds.
 func (z *fuzzed) check() {
 	for e, ok := z.m.Event(); ok; e, ok = z.m.Event() {
 		switch e.Type {
@@ -183,11 +183,11 @@ func (z *fuzzed) check() {
 	}
 	for _, mad, ok := z.m.Transmit(); ok; _, mad, ok = z.m.Transmit() {
 		if r, ok := wire.CMRoute(mad); !ok || len(mad) != wire.MADSize {
-			z.t.Fatalf("sends what is no CM message: %+v", r)
+			z.t.Fatalf("sent: got %+v in %d bytes, want a CM message", r, len(mad))
 		}
 	}
 	if s := z.m.Stats(); s.Requests > 3 || s.Conns > 15 || len(z.m.byID) > s.Conns || len(z.m.byQPN) > s.Conns || s.Timers > s.Conns+s.SIDRs {
-		z.t.Fatalf("holds too much: %+v", s)
+		z.t.Fatalf("got %+v, %d remote IDs and %d remote QPNs, want at most 3 requests, 15 connections, and no more IDs, QPNs and timers than of those", s, len(z.m.byID), len(z.m.byQPN))
 	}
 }
 
@@ -209,6 +209,6 @@ func (z *fuzzed) finish() {
 		z.m.HandleTimeout(z.now)
 	}
 	if s := z.m.Stats(); s.Conns+s.SIDRs+s.Requests+s.Retired+s.Timers+len(z.m.byID)+len(z.m.byQPN) > 0 {
-		z.t.Fatalf("still holds %+v", s)
+		z.t.Fatalf("at the end: got %+v, want nothing held", s)
 	}
 }

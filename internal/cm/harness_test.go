@@ -24,7 +24,7 @@ type world struct {
 	a, b   *node
 	nodes  []*node
 	flying []packet
-	sent   []string                           // each MAD since the last wantSent, as "a REQ"
+	sent   []string                           // each MAD since the last wantSent, such as "a REQ"
 	lose   func(what string, mad []byte) bool // nil loses nothing
 }
 
@@ -40,7 +40,7 @@ type node struct {
 	w      *world
 	name   string
 	addr   netip.Addr
-	events []Event // that came and were not looked at
+	events []Event // that the test has not looked at
 }
 
 func newWorld(t *testing.T) *world {
@@ -87,7 +87,7 @@ func (w *world) pump() {
 	}
 }
 
-// describe names a MAD, and says why where it is a REJ.
+// describe names a MAD. Of a REJ it adds the reason.
 func describe(mad []byte) string {
 	h, _ := wire.DecodeMADHeader(mad)
 	attr := wire.CMAttr(h.AttrID)
@@ -98,7 +98,7 @@ func describe(mad []byte) string {
 	return attr.String()
 }
 
-// settle lets everything arrive, and no timer run off.
+// settle lets everything arrive. No timer runs off.
 func (w *world) settle() {
 	w.t.Helper()
 	for range 1000 {
@@ -157,7 +157,7 @@ func (w *world) forget() {
 	}
 }
 
-// wantEmpty checks that no machine holds anything, but listeners.
+// wantEmpty checks that no machine holds anything but listeners.
 func (w *world) wantEmpty() {
 	w.t.Helper()
 	for _, n := range w.nodes {
@@ -174,7 +174,7 @@ func (n *node) wantEmpty(t *testing.T) {
 	}
 }
 
-// want takes the next event, which must be of that type.
+// want takes the next event, which must be of the type.
 func (n *node) want(typ EventType) Event {
 	n.w.t.Helper()
 	n.w.settle()
@@ -224,7 +224,7 @@ func (n *node) connect(to *node, qpn uint32) *Conn {
 	return c
 }
 
-// pending goes as far as the request: b has it, and has not answered.
+// pending goes as far as the request, which b has and has not answered.
 func (w *world) pending() (c, d *Conn) {
 	w.t.Helper()
 	if w.b.services[testService] == nil {
@@ -236,7 +236,7 @@ func (w *world) pending() (c, d *Conn) {
 	return c, d
 }
 
-// replied goes as far as the reply: a has it, and is not ready.
+// replied goes as far as the reply, which a has and is not ready for.
 func (w *world) replied() (c, d *Conn) {
 	w.t.Helper()
 	c, d = w.pending()
@@ -271,7 +271,7 @@ func (w *world) lossOf(what ...string) {
 	w.lose = func(s string, _ []byte) bool { return slices.Contains(what, s) }
 }
 
-// inject lets a message arrive at n from an address, from whomever it is.
+// inject lets a message arrive at n as if it came from an address.
 func (n *node) inject(from netip.Addr, tid uint64, attr wire.CMAttr, msg body) {
 	n.Handle(n.w.now, Path{Local: n.addr, Remote: from}, encode(nil, attr, tid, msg))
 }
@@ -284,7 +284,7 @@ func (w *world) wantState(c *Conn, want State) {
 	}
 }
 
-// wantExit goes through time-wait, behind an EventDisconnected.
+// wantExit goes through time-wait, after an EventDisconnected.
 func (w *world) wantExit(nodes ...*node) {
 	w.t.Helper()
 	w.advance(time.Minute)

@@ -24,11 +24,11 @@ func TestListenConflicts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err = m.Listen(2, test.second, 0); err != nil {
-			t.Errorf("another service: %v", err)
+			t.Errorf("listen on another service: got error %v, want none", err)
 		}
 		_, err = m.Listen(1, test.second, 0)
 		if test.ok != (err == nil) || err != nil && !errors.Is(err, ErrServiceInUse) {
-			t.Errorf("%v beside %v: %v", test.second, test.first, err)
+			t.Errorf("%v beside %v: got error %v, want success %v, or else %v", test.second, test.first, err, test.ok, ErrServiceInUse)
 		}
 		if test.ok {
 			continue
@@ -36,12 +36,12 @@ func TestListenConflicts(t *testing.T) {
 		l.Close(0)
 		l.Close(0)
 		if l, err = m.Listen(1, test.second, 0); err != nil || l.Service() != 1 || l.Local() != bare(test.second) {
-			t.Errorf("%v after %v: %v", test.second, test.first, err)
+			t.Errorf("listen at %v after %v: got %+v, %v, want a listener there", test.second, test.first, l, err)
 		}
 	}
 }
 
-// A listener at one address takes nothing that was sent to another.
+// A listener at one address takes nothing that is sent to another.
 func TestListenAtAddress(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.b.Listen(testService, netip.MustParseAddr("10.0.0.9"), 0)
@@ -52,11 +52,11 @@ func TestListenAtAddress(t *testing.T) {
 	w.ok(err)
 	w.a.connect(w.b, 0x11)
 	if e := w.b.want(EventRequest); e.Listener != l {
-		t.Error("another listener got the request")
+		t.Errorf("request: got listener at %v, want the one at %v", e.Listener.Local(), l.Local())
 	}
 }
 
-// Requests that the user has not seen are rejected when the listener closes, the others are his.
+// A listener that closes rejects the requests that its user has not seen. The others remain the user's.
 func TestListenerClose(t *testing.T) {
 	w := newWorld(t)
 	l := w.b.listen(0)
@@ -81,7 +81,7 @@ func TestListenerClose(t *testing.T) {
 	w.wantSent("a REQ", "b REJ 8")
 }
 
-// A REQ that finds no room may find it when it comes again.
+// A REQ that finds no room may find room when it comes again.
 func TestBacklog(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(2)
@@ -94,7 +94,7 @@ func TestBacklog(t *testing.T) {
 	w.a.resolve(w.b)
 	w.wantSent("a SIDR_REQ", "b SIDR_REP")
 	if n := w.b.Stats().Refused; n != 2 {
-		t.Errorf("%d refusals counted", n)
+		t.Errorf("refused: got %d counted, want 2", n)
 	}
 	w.ok(d.Accept(w.now, testParams(0x22)))
 	w.ok(s.Reply(w.now, SIDRReply{}))
@@ -103,7 +103,7 @@ func TestBacklog(t *testing.T) {
 	w.b.want(EventRequest)
 }
 
-// Each way in which a request stops waiting makes room.
+// A request makes room for another one in each way in which it stops waiting.
 func TestBacklogFreed(t *testing.T) {
 	for name, free := range map[string]func(w *world, c, d *Conn){
 		"accept": func(w *world, _, d *Conn) { w.ok(d.Accept(w.now, testParams(0x22))) },
@@ -119,12 +119,12 @@ func TestBacklogFreed(t *testing.T) {
 		w.a.connect(w.b, 0x12)
 		w.b.want(EventRequest)
 		if t.Failed() {
-			t.Fatal(name)
+			t.Fatalf("it fails after %s", name)
 		}
 	}
 }
 
-// However many hosts ask, there is an end to what is kept.
+// However many hosts ask, what is kept of their requests is bounded.
 func TestFloodOfREQs(t *testing.T) {
 	w := newWorld(t)
 	for i := range uint64(10) {
@@ -138,11 +138,11 @@ func TestFloodOfREQs(t *testing.T) {
 		w.b.Transmit()
 	}
 	if s := w.b.Stats(); s.Conns != maxRequests || s.Requests != maxRequests || s.Refused != 20000-maxRequests || w.b.queued() > maxQueue {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v and %d queued, want %d connections, all of them requests, %d refused, and at most %d queued", s, w.b.queued(), maxRequests, 20000-maxRequests, maxQueue)
 	}
 }
 
-// Nor does what is over pile up.
+// What is kept of connections that are over is bounded too.
 func TestFloodOfRejected(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
@@ -150,7 +150,7 @@ func TestFloodOfRejected(t *testing.T) {
 		w.b.inject(w.a.addr, 1, wire.CMREQ, w.req(1+i, i))
 		e, ok := w.b.Event()
 		if !ok {
-			t.Fatal("no request")
+			t.Fatal("got no event, want a request")
 		}
 		e.Conn.Close(w.now)
 		for ok {
@@ -158,13 +158,13 @@ func TestFloodOfRejected(t *testing.T) {
 		}
 	}
 	if s := w.b.Stats(); s.Conns != maxRetired || s.Retired != maxRetired || s.Evicted != 100 || s.Timers != maxRetired {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want %d connections, all of them retired and with a timer, and 100 evicted", s, maxRetired)
 	}
 	w.advance(time.Hour)
 	w.wantEmpty()
 }
 
-// What has to go early goes in order, and a connection in time-wait does not go without its event.
+// Records that are forgotten early go in their order, and a connection in time-wait reports its exit.
 func TestEviction(t *testing.T) {
 	w := newWorld(t)
 	l := w.b.listen(0)
@@ -187,6 +187,6 @@ func TestEviction(t *testing.T) {
 		}
 	}
 	if s := w.b.Stats(); s.Evicted != 2 || s.SIDRs != 0 || s.Retired != maxRetired || len(l.conns)+len(l.sidrs) != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v and %d unanswered, want 2 evicted, %d retired, and nothing else", s, len(l.conns)+len(l.sidrs), maxRetired)
 	}
 }

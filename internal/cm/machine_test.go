@@ -30,14 +30,14 @@ func TestMalformed(t *testing.T) {
 		m.Handle(0, p, b)
 	}
 	if n := m.Stats().Malformed; n != uint64(len(bad)) {
-		t.Errorf("%d of %d counted as malformed", n, len(bad))
+		t.Errorf("malformed: got %d counted, want %d", n, len(bad))
 	}
 	if _, _, ok := m.Transmit(); ok {
-		t.Error("something was answered")
+		t.Error("malformed: got an answer, want none")
 	}
 }
 
-// What another host says about a connection is ignored, with the right IDs too.
+// What another host says about a connection is ignored, even if it has the right IDs.
 func TestForeign(t *testing.T) {
 	for name, to := range map[string]func(*world) (c, d *Conn){"pending": (*world).pending, "replied": (*world).replied, "connected": (*world).connected} {
 		t.Run(name, func(t *testing.T) {
@@ -70,16 +70,16 @@ func TestForeign(t *testing.T) {
 			w.a.wantNone()
 			w.b.wantNone()
 			if after := [2]State{c.State(), d.State()}; after != before {
-				t.Errorf("states %v, were %v", after, before)
+				t.Errorf("got states %v, want %v as before", after, before)
 			}
 			if w.a.Stats().Foreign < 6 || w.b.Stats().Foreign < 6 {
-				t.Errorf("%d and %d counted as foreign", w.a.Stats().Foreign, w.b.Stats().Foreign)
+				t.Errorf("foreign: got %d and %d counted, want at least 6 each", w.a.Stats().Foreign, w.b.Stats().Foreign)
 			}
 		})
 	}
 }
 
-// Messages with IDs that nobody has are answered where that helps the sender, and counted.
+// Messages whose IDs belong to no connection are counted, and answered where that helps the sender.
 func TestUnknown(t *testing.T) {
 	w := newWorld(t)
 	w.a.inject(w.b.addr, 1, wire.CMREP, &wire.REP{LocalCommID: 1, RemoteCommID: testDEAD})
@@ -99,12 +99,12 @@ func TestUnknown(t *testing.T) {
 		unknown += n
 	}
 	if unknown != 9 {
-		t.Errorf("%d counted as unknown", unknown)
+		t.Errorf("unknown: got %d counted, want 9", unknown)
 	}
 	w.wantEmpty()
 }
 
-// A LAP is answered: alternate paths are not supported.
+// A LAP is answered by an APR: alternate paths are not supported.
 func TestLAP(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.connected()
@@ -114,13 +114,13 @@ func TestLAP(t *testing.T) {
 		h, _ := wire.DecodeMADHeader(mad)
 		apr, err := wire.DecodeAPR(mad[wire.MADHeaderSize:])
 		if !ok || err != nil || h.TID != 9 || apr.Status != want || apr.LocalCommID != own || apr.RemoteCommID != d.ID() {
-			t.Errorf("%v, %+v", ok, apr)
+			t.Errorf("got %+v, TID %d, %v, want an APR from %#x to %#x with status %d, TID 9", apr, h.TID, ok, own, d.ID(), want)
 		}
 	}
 	w.wantState(c, StateEstablished)
 }
 
-// A machine can have a connection with itself.
+// A machine can be both ends of a connection.
 func TestLoopback(t *testing.T) {
 	w := newWorld(t)
 	w.a.listen(0)
@@ -136,7 +136,7 @@ func TestLoopback(t *testing.T) {
 	w.wantExit()
 }
 
-// The addresses' zones and forms do not matter.
+// Zones and the form of an IPv4 address do not matter.
 func TestAddressForms(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
@@ -149,14 +149,14 @@ func TestAddressForms(t *testing.T) {
 	_, mad, _ = w.b.Transmit()
 	w.a.Handle(0, w.a.path(w.b), mad)
 	if c.State() != StateREPRcvd {
-		t.Errorf("state %v", c.State())
+		t.Errorf("got state %v, want %v", c.State(), StateREPRcvd)
 	}
 	if !sameAddr(netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("fe80::1")) {
-		t.Error("a zone makes an address another one")
+		t.Error("sameAddr with a zone and without: got false, want true")
 	}
 }
 
-// Communication IDs stay in their block, differ, are not 0, and come to an end with an error.
+// Communication IDs stay in their block, differ, and are not 0. When none is free there is an error.
 func TestIDs(t *testing.T) {
 	m := New(Config{IDBits: 4, Seed: 1})
 	p := Path{Local: netip.MustParseAddr("::1"), Remote: netip.MustParseAddr("::2")}
@@ -168,29 +168,29 @@ func TestIDs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if id := c.ID(); id == 0 || id > 15 || seen[id] {
-			t.Fatalf("ID %#x", id)
+			t.Fatalf("got ID %#x, want one of 1 to 15 that is not in use", id)
 		}
 		seen[c.ID()] = true
 		last = c
 	}
 	s, err := m.Resolve(0, p, SIDRParams{})
 	if err != nil || seen[s.ID()] {
-		t.Fatalf("ID %#x, %v", s.ID(), err)
+		t.Fatalf("SIDR exchange: got ID %#x, %v, want one that is not in use", s.ID(), err)
 	}
 	if _, err := m.Connect(0, p, ConnectParams{MTU: 1}); !errors.Is(err, ErrNoIDs) {
-		t.Fatalf("error %v", err)
+		t.Fatalf("with no ID free: got error %v, want %v", err, ErrNoIDs)
 	}
 	last.Close(0)
 	if c, err := m.Connect(0, p, ConnectParams{MTU: 1}); err != nil || c.ID() != last.ID() {
-		t.Fatalf("ID %#x, %v", c.ID(), err)
+		t.Fatalf("with one ID free: got %#x, %v, want %#x", c.ID(), err, last.ID())
 	}
 	m = New(Config{IDBase: 0xabc12345, IDBits: 20, Seed: 1})
 	if c, err := m.Connect(0, p, ConnectParams{MTU: 1}); err != nil || c.ID()>>20 != 0xabc {
-		t.Fatalf("ID %#x, %v", c.ID(), err)
+		t.Fatalf("got ID %#x, %v, want one of block 0xabc", c.ID(), err)
 	}
 }
 
-// Nobody takes what is to be sent: that has an end too, and what is due waits.
+// If nobody takes what the machine sends, the queue stays bounded, and timeouts that are due wait.
 func TestQueueIsBounded(t *testing.T) {
 	m := New(Config{})
 	p := Path{Local: netip.MustParseAddr("::1"), Remote: netip.MustParseAddr("::2")}
@@ -200,12 +200,12 @@ func TestQueueIsBounded(t *testing.T) {
 		}
 	}
 	if s := m.Stats(); m.queued() != maxQueue || s.Dropped != 10 {
-		t.Fatalf("%d queued, %d dropped", m.queued(), s.Dropped)
+		t.Fatalf("got %d queued and %d dropped, want %d and 10", m.queued(), s.Dropped, maxQueue)
 	}
 	now := 2 * time.Second
 	m.HandleTimeout(now)
 	if m.NextTimeout() > now {
-		t.Fatal("what there was no room for is forgotten")
+		t.Fatalf("next timeout: got %v, want at most %v, since there was no room for all that is due", m.NextTimeout(), now)
 	}
 	sent := 0
 	for m.NextTimeout() <= now {
@@ -215,11 +215,11 @@ func TestQueueIsBounded(t *testing.T) {
 		m.HandleTimeout(now)
 	}
 	if sent+m.queued() != 2*maxQueue+10 {
-		t.Fatalf("%d sent and %d queued", sent, m.queued())
+		t.Fatalf("got %d sent and %d queued, want %d together", sent, m.queued(), 2*maxQueue+10)
 	}
 }
 
-// Many connections cost no more each than a few.
+// BenchmarkConnect makes and ends a connection beside a number of others. Many should cost no more each than a few.
 func BenchmarkConnect(b *testing.B) {
 	for _, live := range []int{0, 10000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {

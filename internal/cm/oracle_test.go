@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// user has one end of a connection. It remembers what happened to it, and so what may happen next.
+// user has one end of a connection. It remembers what has happened to it, and thereby what may happen next.
 type user struct {
 	h       *simHost
 	c       *Conn
@@ -45,7 +45,7 @@ var legal = map[point]map[EventType]point{
 	departed:  {EventTimeWaitExit: gone},
 }
 
-// over are the points behind which nothing may happen, and at one of which every user arrives.
+// over are the points after which nothing may happen. Every user arrives at one of them.
 var over = []point{failed, gone, closed, turnedDown}
 
 func (h *simHost) user(c *Conn, active bool) *user {
@@ -86,7 +86,7 @@ func (h *simHost) event(e Event) {
 	s.logf("%d: event %v %#x", h.n, e.Type, u.c.ID())
 	to, ok := legal[u.point][e.Type]
 	if !ok || u.life != h.life {
-		s.failf("host %d: event %v of %#x at the point %s", h.n, e.Type, u.c.ID(), u.point)
+		s.failf("host %d: got event %v of %#x at the point %s, want one of %v", h.n, e.Type, u.c.ID(), u.point, legal[u.point])
 	}
 	u.point = to
 	switch to {
@@ -109,7 +109,7 @@ func (u *user) patience() time.Duration {
 	return 4 * time.Second
 }
 
-// later lets a user do something within d, unless it is over by then.
+// later lets a user do something within d, unless its connection is over by then.
 func (u *user) later(d time.Duration, do func()) {
 	u.h.s.in(u.h.s.within(d), func() {
 		if !u.crashed && !slices.Contains(over, u.point) {
@@ -122,7 +122,7 @@ func (u *user) later(d time.Duration, do func()) {
 func (u *user) do(verb string, err error, at ...point) bool {
 	u.h.s.logf("%d: %s %#x at %s: %v", u.h.n, verb, u.c.ID(), u.point, err)
 	if slices.Contains(at, u.point) != (err == nil) {
-		u.h.s.failf("host %d: %s %#x at the point %s: %v", u.h.n, verb, u.c.ID(), u.point, err)
+		u.h.s.failf("host %d: %s %#x at the point %s: got error %v, want success only at %v", u.h.n, verb, u.c.ID(), u.point, err, at)
 	}
 	return err == nil
 }
@@ -166,7 +166,7 @@ func (u *user) answer() {
 	}
 }
 
-// firstPacket comes only from a peer that is connected.
+// firstPacket is the first packet of the peer. It comes only if the peer is connected.
 func (u *user) firstPacket() {
 	if v := u.other(); v != nil && v.point == connected {
 		u.do("establish", u.c.Established(u.h.s.now), accepted)
@@ -219,7 +219,7 @@ func (u *user) end() {
 	}
 }
 
-// other finds who has the other end, in whatever life.
+// other finds the user of the other end, even if its host has crashed since.
 func (u *user) other() *user {
 	for _, h := range u.h.s.hosts {
 		if h.addr != u.c.path.Remote {
@@ -234,8 +234,8 @@ func (u *user) other() *user {
 	return nil
 }
 
-// checkBeliefs: when nothing moves any more, either both ends of a connection believe in it or none
-// does, and nobody waits for anything.
+// checkBeliefs checks what must hold when nothing moves any more: either both ends of a connection believe in it or
+// none does, and nobody waits for anything.
 func (s *sim) checkBeliefs() {
 	s.t.Helper()
 	for _, h := range s.hosts {
@@ -246,24 +246,24 @@ func (s *sim) checkBeliefs() {
 			v := u.other()
 			switch {
 			case u.point != connected:
-				s.failf("host %d: %#x remains at the point %s", h.n, u.c.ID(), u.point)
+				s.failf("host %d: got %#x at the point %s, want it over", h.n, u.c.ID(), u.point)
 			case v == nil:
 				s.failf("host %d: %#x is connected with nobody", h.n, u.c.ID())
 			case v.crashed: // there is no way to know
 			case v.point != connected:
-				s.failf("host %d: %#x is connected, and at the point %s for the other end", h.n, u.c.ID(), v.point)
+				s.failf("host %d: %#x is connected: got the point %s at the other end, want %s", h.n, u.c.ID(), v.point, connected)
 			}
 		}
 	}
 }
 
-// checkEnd: everything has come to its end, and nothing is left of it.
+// checkEnd checks that everything has come to its end, and that nothing is left of it.
 func (s *sim) checkEnd() {
 	s.t.Helper()
 	for _, h := range s.hosts {
 		for _, u := range h.users {
 			if !u.crashed && !slices.Contains(over, u.point) {
-				s.failf("host %d: %#x remains at the point %s", h.n, u.c.ID(), u.point)
+				s.failf("host %d: got %#x at the point %s, want it over", h.n, u.c.ID(), u.point)
 			}
 		}
 		for _, u := range h.sidrs {
@@ -273,7 +273,7 @@ func (s *sim) checkEnd() {
 		}
 		m := h.Machine
 		if st := m.Stats(); st.Conns+st.SIDRs+st.Requests+st.Retired+st.Timers+len(m.byID)+len(m.byQPN) > 0 {
-			s.failf("host %d still holds something: %+v", h.n, st)
+			s.failf("host %d: got %+v, want nothing held", h.n, st)
 		}
 	}
 }

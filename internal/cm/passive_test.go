@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// req is a REQ as a's machine would send it to b.
+// req is a REQ such as a's machine sends to b.
 func (w *world) req(id, qpn uint32) *wire.REQ {
 	return &wire.REQ{LocalCommID: id, ServiceID: testService, LocalGUID: 'a' << 24, LocalQPN: qpn, PKey: 0xffff, MTU: 3,
 		LocalCMTimeout: 18, RemoteCMTimeout: 18, MaxCMRetries: 15,
@@ -37,7 +37,7 @@ func TestREPTimeout(t *testing.T) {
 	w.wantEmpty()
 }
 
-// The active side that was not told by a REJ that the passive one gave up is told by the DREQ.
+// If the REJ by which the passive side gives up is lost, a DREQ tells the active side.
 func TestREPTimeoutReachesLatePeer(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.halfOpen()
@@ -57,11 +57,11 @@ func TestCommunicationEstablished(t *testing.T) {
 	_, d := w.halfOpen()
 	w.ok(d.Established(w.now))
 	if e := w.b.want(EventEstablished); e.PrivateData != nil {
-		t.Errorf("private data of no message: %q", e.PrivateData)
+		t.Errorf("private data: got %q, want none, as no message has come", e.PrivateData)
 	}
 	w.wantState(d, StateEstablished)
 	if err := d.Established(w.now); !errors.Is(err, ErrState) {
-		t.Errorf("established twice: %v", err)
+		t.Errorf("established twice: got error %v, want %v", err, ErrState)
 	}
 	w.advance(time.Minute)
 	w.wantSent()
@@ -69,7 +69,7 @@ func TestCommunicationEstablished(t *testing.T) {
 	w.b.wantNone()
 }
 
-// A DREQ says that the peer is established, even when its RTU never came.
+// A DREQ shows that the peer was established, even if its RTU has never come.
 func TestDREQForRTU(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.halfOpen()
@@ -81,7 +81,7 @@ func TestDREQForRTU(t *testing.T) {
 	w.wantExit(w.a, w.b)
 }
 
-// What a REQ leads to that comes again, state by state.
+// A REQ comes again in each state.
 func TestRepeatedREQ(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -132,19 +132,19 @@ func TestRepeatedREQ(t *testing.T) {
 			w.wantSent(test.want...)
 			w.b.wantNone()
 			if after := d.State(); after != before && after != StateMRAREQSent {
-				t.Errorf("state %v, was %v", after, before)
+				t.Errorf("got state %v, want %v or %v", after, before, StateMRAREQSent)
 			}
 			if after := c.State(); after != mine && after != StateMRAREQRcvd {
-				t.Errorf("state of the sender %v, was %v", after, mine)
+				t.Errorf("the sender: got state %v, want %v or %v", after, mine, StateMRAREQRcvd)
 			}
 			if n := w.b.Stats().Ignored.Of(wire.CMREQ); n != 1 {
-				t.Errorf("%d duplicates counted", n)
+				t.Errorf("duplicates: got %d counted, want 1", n)
 			}
 		})
 	}
 }
 
-// A host that comes back with a QP that an old connection believes in ends that connection, and may
+// A host that has restarted and uses the QP of an old connection again ends that connection, and may
 // try again.
 func TestStaleREQ(t *testing.T) {
 	w := newWorld(t)
@@ -153,16 +153,16 @@ func TestStaleREQ(t *testing.T) {
 	w.a.connect(w.b, 0x11)
 	w.wantSent("a REQ", "b REJ 10", "b DREQ", "a DREP")
 	if e := w.a.want(EventRejected); e.Reason != wire.RejStaleConn || e.Message != wire.CMMessageREQ {
-		t.Fatalf("rejected: %+v", e)
+		t.Fatalf("rejected: got %+v, want reason %v for the REQ", e, wire.RejStaleConn)
 	}
 	if e := w.b.want(EventDisconnected); e.Conn != d {
-		t.Fatalf("disconnected: %+v", e)
+		t.Fatalf("disconnected: got %#x, want %#x", e.Conn.ID(), d.ID())
 	}
 	w.a.connect(w.b, 0x11) // in time-wait
 	w.b.want(EventRequest)
 }
 
-// So does one which is not established only by way of its own messages.
+// If the old connection is not established, it ends by its own messages alone.
 func TestStaleREQWhilePending(t *testing.T) {
 	w := newWorld(t)
 	_, d := w.pending()
@@ -174,7 +174,7 @@ func TestStaleREQWhilePending(t *testing.T) {
 	w.b.want(EventRejected)
 }
 
-// The same QPN behind another address or GUID is another QP.
+// The same QPN at another address or GUID is another QP.
 func TestNotStale(t *testing.T) {
 	w := newWorld(t)
 	w.connected()
@@ -186,7 +186,7 @@ func TestNotStale(t *testing.T) {
 	w.b.want(EventRequest)
 }
 
-// Each REQ that cannot be is rejected with its reason.
+// Each REQ that cannot be served is rejected with the reason.
 func TestREQRejected(t *testing.T) {
 	for _, test := range []struct {
 		reason wire.RejReason
@@ -208,20 +208,20 @@ func TestREQRejected(t *testing.T) {
 		w.b.inject(w.a.addr, 77, wire.CMREQ, req)
 		_, mad, ok := w.b.Transmit()
 		if !ok {
-			t.Errorf("%v: no answer", test.reason)
+			t.Errorf("%v: got no answer, want a REJ", test.reason)
 			continue
 		}
 		h, _ := wire.DecodeMADHeader(mad)
 		rej, _ := wire.DecodeREJ(mad[wire.MADHeaderSize:])
 		if h.TID != 77 || rej.LocalCommID != 0 || rej.RemoteCommID != 7 || rej.Message != wire.CMMessageREQ || rej.Reason != test.reason || len(rej.Info()) != test.ari {
-			t.Errorf("%v: TID %d, %+v", test.reason, h.TID, rej)
+			t.Errorf("got %+v, TID %d, want a REJ of the REQ to 7 with reason %v and %d bytes of information, TID 77", rej, h.TID, test.reason, test.ari)
 		}
 		w.wantEmpty()
 		w.b.wantNone()
 	}
 }
 
-// A REQ with a P_Key of a limited member, or of UC, is fine.
+// A REQ with the P_Key of a limited member is accepted, and so is one for UC.
 func TestREQAccepted(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
@@ -230,15 +230,15 @@ func TestREQAccepted(t *testing.T) {
 	w.b.inject(w.a.addr, 1, wire.CMREQ, req)
 	e := w.b.want(EventRequest)
 	if !e.Params.UC || e.Path.TrafficClass != 0x40 || e.Conn.ACKTimeout() == 0 {
-		t.Errorf("%+v, ACK timeout %d", e, e.Conn.ACKTimeout())
+		t.Errorf("got %+v, ACK timeout %d, want UC, traffic class 0x40 and a timeout", e, e.Conn.ACKTimeout())
 	}
 	w.ok(e.Conn.Accept(w.now, testParams(2)))
 	if p, _, _ := w.b.Transmit(); p.TrafficClass != 0x40 {
-		t.Errorf("answered on %+v", p)
+		t.Errorf("REP: got traffic class %#x, want 0x40", p.TrafficClass)
 	}
 }
 
-// After its connection was rejected, a communication ID may serve again.
+// A communication ID may be used again after its connection was rejected.
 func TestREQWithOldID(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
@@ -252,17 +252,17 @@ func TestAcceptRefusesWhatCannotBeSent(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
 	if err := d.Accept(w.now, Params{PrivateData: make([]byte, 197)}); !errors.Is(err, ErrPrivateData) {
-		t.Errorf("too much private data: %v", err)
+		t.Errorf("too much private data: got error %v, want %v", err, ErrPrivateData)
 	}
 	if err := d.Accept(w.now, Params{QPN: 1 << 24}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("QPN of 25 bits: %v", err)
+		t.Errorf("QPN of 25 bits: got error %v, want %v", err, ErrInvalid)
 	}
 	if err := c.Accept(w.now, Params{}); !errors.Is(err, ErrState) {
-		t.Errorf("accept of the own request: %v", err)
+		t.Errorf("accept of the own request: got error %v, want %v", err, ErrState)
 	}
 	w.wantSent()
 	w.ok(d.Accept(w.now, Params{QPN: 1}))
 	if err := d.Accept(w.now, Params{QPN: 1}); !errors.Is(err, ErrState) {
-		t.Errorf("accept twice: %v", err)
+		t.Errorf("accept twice: got error %v, want %v", err, ErrState)
 	}
 }

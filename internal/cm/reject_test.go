@@ -11,13 +11,13 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// Every reason arrives as it was sent, from the passive side and from the active one.
+// Every reason arrives as it was sent, from either side.
 func TestEveryReason(t *testing.T) {
 	ari, private := []byte{1, 2, 3}, []byte("no")
 	check := func(t *testing.T, e Event, reason wire.RejReason, message uint8) {
 		t.Helper()
 		if e.Reason != reason || e.Message != message || !bytes.Equal(e.ARI, ari) || len(e.PrivateData) != wire.REJPrivateDataSize || !bytes.HasPrefix(e.PrivateData, private) {
-			t.Fatalf("%+v", e)
+			t.Fatalf("got %+v, want reason %v for message %d, with information %x and private data %q", e, reason, message, ari, private)
 		}
 	}
 	for reason := wire.RejReason(1); reason <= 36; reason++ {
@@ -41,7 +41,7 @@ func TestEveryReason(t *testing.T) {
 	}
 }
 
-// What a REJ leads to, state by state. "b" sends it unless said otherwise.
+// A REJ comes in each state. "b" sends it unless the test says otherwise.
 func TestREJInEachState(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -93,7 +93,7 @@ func TestREJInEachState(t *testing.T) {
 			w.wantState(c, test.want)
 			if test.event {
 				if e := to.want(EventRejected); e.Conn != c || e.Reason != wire.RejConsumerDefined {
-					t.Fatalf("rejected: %+v", e)
+					t.Fatalf("rejected: got %+v, want %#x, reason %v", e, c.ID(), wire.RejConsumerDefined)
 				}
 			}
 			to.wantNone()
@@ -102,7 +102,7 @@ func TestREJInEachState(t *testing.T) {
 	}
 }
 
-// An active side that gives up names its GUID: it may not know the peer's communication ID.
+// An active side that gives up names its GUID, since it may not know the peer's communication ID.
 func TestREJTimeout(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.pending()
@@ -111,16 +111,16 @@ func TestREJTimeout(t *testing.T) {
 	c.Close(w.now)
 	w.wantSent("a REJ 4")
 	if rej.LocalCommID != c.ID() || rej.RemoteCommID != 0 || rej.Message != wire.CMMessageOther || binary.BigEndian.Uint64(rej.Info()) != 'a'<<24 {
-		t.Errorf("%+v", rej)
+		t.Errorf("got %+v, want a REJ from %#x to 0, of no message in particular, with a's GUID", rej, c.ID())
 	}
 	if e := w.b.want(EventRejected); e.Reason != wire.RejTimeout || len(e.ARI) != 8 {
-		t.Errorf("%+v", e)
+		t.Errorf("rejected: got %+v, want reason %v with 8 bytes of information", e, wire.RejTimeout)
 	}
 	w.advance(time.Minute)
 	w.wantEmpty()
 }
 
-// A request that its user has not seen yet goes without a trace.
+// The user does not hear of a request that was taken back before it has seen it.
 func TestREJBeforeRequestIsTaken(t *testing.T) {
 	w := newWorld(t)
 	l := w.b.listen(0)
@@ -131,14 +131,14 @@ func TestREJBeforeRequestIsTaken(t *testing.T) {
 	_, mad, _ = w.a.Transmit()
 	w.b.Handle(w.now, Path{Local: w.b.addr, Remote: w.a.addr}, mad)
 	if e, ok := w.b.Event(); ok {
-		t.Errorf("event %v", e.Type)
+		t.Errorf("got event %v, want none", e.Type)
 	}
 	if len(l.conns) != 0 || w.b.Stats().Requests != 0 {
-		t.Error("the request still counts")
+		t.Errorf("got %d and %d unanswered requests, want none", len(l.conns), w.b.Stats().Requests)
 	}
 }
 
-// A lost REJ is repeated when the REQ is, whatever state the REJ came from.
+// A lost REJ is repeated when the REQ comes again, whatever state it was sent from.
 func TestLostREJ(t *testing.T) {
 	w := newWorld(t)
 	_, d := w.pending()
@@ -149,14 +149,14 @@ func TestLostREJ(t *testing.T) {
 	w.advance(2 * time.Second)
 	w.wantSent("a REQ", "b REJ 27")
 	if e := w.a.want(EventRejected); !bytes.HasPrefix(e.PrivateData, []byte("why")) {
-		t.Errorf("%+v", e)
+		t.Errorf("rejected: got private data %q, want why", e.PrivateData)
 	}
 	w.b.wantNone()
 	w.advance(time.Hour)
 	w.wantEmpty()
 }
 
-// REP and REJ are lost.
+// So it is if the REP was lost before.
 func TestLostREJBehindREP(t *testing.T) {
 	w := newWorld(t)
 	_, d := w.pending()
@@ -171,14 +171,14 @@ func TestLostREJBehindREP(t *testing.T) {
 	w.advance(time.Second)
 	w.wantSent("a REQ", "b REJ 28")
 	if e := w.a.want(EventRejected); e.Message != wire.CMMessageREQ {
-		t.Errorf("%+v", e)
+		t.Errorf("rejected: got message %d, want the REQ", e.Message)
 	}
 	w.advance(time.Hour)
 	w.wantSent()
 	w.wantEmpty()
 }
 
-// The DREQ that follows up a REJ overtakes the REP: the REP then comes to nothing.
+// If the DREQ that follows up a REJ overtakes the REP, the REP comes to nothing.
 func TestREJOfLateREP(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
@@ -200,7 +200,7 @@ func TestREJOfLateREP(t *testing.T) {
 	w.a.want(EventRejected)
 }
 
-// The REJ is lost that takes back a REP: a DREQ follows it up.
+// If the REJ that takes back a REP is lost, a DREQ follows it up.
 func TestRejectedAfterREP(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.halfOpen()
@@ -215,7 +215,7 @@ func TestRejectedAfterREP(t *testing.T) {
 	w.b.wantNone()
 }
 
-// So does the RTU that shows that the REJ was lost.
+// An RTU, which shows that the REJ was lost, is followed up at once.
 func TestRTUAfterREJ(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.replied()
@@ -229,7 +229,7 @@ func TestRTUAfterREJ(t *testing.T) {
 	w.b.wantNone()
 }
 
-// And when the active side is slow, it hears of it before it is ready.
+// A slow active side hears of the end before it is ready.
 func TestProbeBeforeReady(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.replied()
@@ -239,11 +239,11 @@ func TestProbeBeforeReady(t *testing.T) {
 	w.wantSent("b REJ 28", "b DREQ", "a DREP")
 	w.a.want(EventDisconnected)
 	if err := c.Ready(w.now); !errors.Is(err, ErrState) {
-		t.Errorf("ready: %v", err)
+		t.Errorf("ready: got error %v, want %v", err, ErrState)
 	}
 }
 
-// A REJ which overtakes the REP ends the attempt, and the REP finds nobody.
+// A REJ that overtakes the REP ends the attempt. The REP then finds no connection.
 func TestREJOvertakesREP(t *testing.T) {
 	w := newWorld(t)
 	_, d := w.pending()
@@ -262,10 +262,10 @@ func TestRejectRefuses(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
 	if err := d.Reject(w.now, 1, make([]byte, 73), nil); !errors.Is(err, ErrInvalid) {
-		t.Errorf("too much reject information: %v", err)
+		t.Errorf("too much reject information: got error %v, want %v", err, ErrInvalid)
 	}
 	if err := d.Reject(w.now, 1, nil, make([]byte, 149)); !errors.Is(err, ErrPrivateData) {
-		t.Errorf("too much private data: %v", err)
+		t.Errorf("too much private data: got error %v, want %v", err, ErrPrivateData)
 	}
 	w.ok(d.Accept(w.now, testParams(0x22)))
 	w.a.want(EventReply)
@@ -273,12 +273,12 @@ func TestRejectRefuses(t *testing.T) {
 	w.b.want(EventEstablished)
 	for _, x := range []*Conn{c, d} {
 		if err := x.Reject(w.now, 1, nil, nil); !errors.Is(err, ErrState) {
-			t.Errorf("reject of what is established: %v", err)
+			t.Errorf("reject of what is established: got error %v, want %v", err, ErrState)
 		}
 	}
 }
 
-// What Close sends, state by state.
+// Close sends what the state calls for.
 func TestClose(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -319,7 +319,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Events of what is closed do not arrive, even when they were there already.
+// After Close no event arrives, not even one that was queued before.
 func TestCloseDropsEvents(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.pending()
@@ -327,7 +327,7 @@ func TestCloseDropsEvents(t *testing.T) {
 	_, mad, _ := w.b.Transmit()
 	w.a.Handle(w.now, Path{Local: w.a.addr, Remote: w.b.addr}, mad)
 	if c.State() != StateREPRcvd {
-		t.Fatalf("state %v", c.State())
+		t.Fatalf("got state %v, want %v", c.State(), StateREPRcvd)
 	}
 	c.Close(w.now)
 	w.a.wantNone()

@@ -24,14 +24,14 @@ func TestResolve(t *testing.T) {
 	e := w.b.want(EventSIDRRequest)
 	if e.Listener != l || e.SIDR.ID() != s.ID() || e.SIDR.Service() != testService || e.Path.Remote != w.a.addr || e.Request.Service != testService ||
 		len(e.PrivateData) != wire.SIDRREQPrivateDataSize || !bytes.HasPrefix(e.PrivateData, []byte("question\x00")) {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want a request for service %#x with ID %#x, from %v, with %d bytes of private data", e, testService, s.ID(), w.a.addr, wire.SIDRREQPrivateDataSize)
 	}
 	w.ok(e.SIDR.Reply(w.now, SIDRReply{QPN: 0x33, QKey: 0x01234567, PrivateData: []byte("answer")}))
 	w.wantSent("a SIDR_REQ", "b SIDR_REP")
 	e = w.a.want(EventSIDRReply)
 	if e.SIDR != s || e.Status != wire.SIDRSuccess || e.QPN != 0x33 || e.QKey != 0x01234567 ||
 		len(e.PrivateData) != wire.SIDRREPPrivateDataSize || !bytes.HasPrefix(e.PrivateData, []byte("answer\x00")) {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want success with QPN 0x33 and Q_Key 0x01234567, and %d bytes of private data", e, wire.SIDRREPPrivateDataSize)
 	}
 	w.a.wantEmpty(t)
 	w.advance(sidrLinger)
@@ -57,7 +57,7 @@ func TestSIDRRejected(t *testing.T) {
 			w.ok(w.b.want(EventSIDRRequest).SIDR.Reply(w.now, SIDRReply{Status: status, QPN: 0x33, QKey: 1}))
 		}
 		if e := w.a.want(EventSIDRReply); e.Status != status || e.QPN != 0 || e.QKey != 0 {
-			t.Errorf("%v: %+v", status, e)
+			t.Errorf("got %+v, want status %v and neither QPN nor Q_Key", e, status)
 		}
 		w.advance(time.Minute)
 		w.wantEmpty()
@@ -72,13 +72,13 @@ func TestSIDRTimeout(t *testing.T) {
 	w.a.wantNone()
 	w.advance(1)
 	if e := w.a.want(EventUnreachable); e.SIDR != s || e.Conn != nil {
-		t.Errorf("%+v", e)
+		t.Errorf("unreachable: got %+v, want the SIDR exchange alone", e)
 	}
 	w.wantSent(slices.Repeat([]string{"a SIDR_REQ"}, 16)...)
 	w.wantEmpty()
 }
 
-// A request that comes again is not a new one: while it waits it is dropped, later the answer is repeated.
+// A request that comes again is not a new one. Until it is answered it is dropped, and later the answer is repeated.
 func TestRepeatedSIDRREQ(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
@@ -97,7 +97,7 @@ func TestRepeatedSIDRREQ(t *testing.T) {
 	w.a.want(EventSIDRReply)
 }
 
-// The same ID in another exchange is another request.
+// The same ID with another transaction ID is another request.
 func TestSIDRREQWithOldID(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
@@ -119,7 +119,7 @@ func TestSIDRCloseOfSender(t *testing.T) {
 	w.ok(w.b.want(EventSIDRRequest).SIDR.Reply(w.now, SIDRReply{}))
 	w.a.wantNone()
 	if n := w.a.Stats().Unknown.Of(wire.CMSIDRREP); n != 1 {
-		t.Errorf("%d replies for nobody", n)
+		t.Errorf("unknown: got %d SIDR_REPs counted, want 1", n)
 	}
 	w.a.wantEmpty(t)
 }
@@ -128,27 +128,27 @@ func TestSIDRRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
 	if _, err := w.a.Resolve(0, w.a.path(w.b), SIDRParams{PrivateData: make([]byte, 217)}); !errors.Is(err, ErrPrivateData) {
-		t.Errorf("too much private data: %v", err)
+		t.Errorf("too much private data: got error %v, want %v", err, ErrPrivateData)
 	}
 	if _, err := w.a.Resolve(0, Path{}, SIDRParams{}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("no address: %v", err)
+		t.Errorf("no address: got error %v, want %v", err, ErrInvalid)
 	}
 	if _, err := w.a.Resolve(0, w.a.path(w.b), SIDRParams{Timeout: 32}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("timeout: %v", err)
+		t.Errorf("timeout: got error %v, want %v", err, ErrInvalid)
 	}
 	s := w.a.resolve(w.b)
 	if err := s.Reply(0, SIDRReply{}); !errors.Is(err, ErrState) {
-		t.Errorf("reply to the own request: %v", err)
+		t.Errorf("reply to the own request: got error %v, want %v", err, ErrState)
 	}
 	d := w.b.want(EventSIDRRequest).SIDR
 	if err := d.Reply(0, SIDRReply{QPN: 1 << 24}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("QPN of 25 bits: %v", err)
+		t.Errorf("QPN of 25 bits: got error %v, want %v", err, ErrInvalid)
 	}
 	if err := d.Reply(0, SIDRReply{PrivateData: make([]byte, 137)}); !errors.Is(err, ErrPrivateData) {
-		t.Errorf("too much private data: %v", err)
+		t.Errorf("too much private data: got error %v, want %v", err, ErrPrivateData)
 	}
 	w.ok(d.Reply(w.now, SIDRReply{}))
 	if err := d.Reply(0, SIDRReply{}); !errors.Is(err, ErrState) {
-		t.Errorf("reply twice: %v", err)
+		t.Errorf("reply twice: got error %v, want %v", err, ErrState)
 	}
 }

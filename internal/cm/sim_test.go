@@ -18,7 +18,7 @@ var (
 )
 
 // TestSim lets users of two to four machines do what they like over a network that loses, repeats,
-// delays and reorders, and checks what must hold all the same; see oracle_test.go.
+// delays and reorders, and checks what must hold all the same. See oracle_test.go.
 func TestSim(t *testing.T) {
 	if *seedFlag >= 0 {
 		simulate(t, uint64(*seedFlag))
@@ -45,7 +45,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// What the simulations are made of.
+// The measures of the simulations.
 const (
 	simBusy     = 40 * time.Second // in which attempts begin
 	simLongest  = 24 * time.Hour
@@ -62,13 +62,13 @@ type sim struct {
 	flying []packet
 	todo   []action
 	qpns   uint32
-	loss   float64 // share of the datagrams, and of those which the network repeats
-	twice  float64
-	calm   bool // nothing is lost or late, hosts do not crash, QPNs do not come back
+	loss   float64 // share of the datagrams that the network loses
+	twice  float64 // share of the datagrams that the network repeats
+	calm   bool    // nothing is lost or late, hosts do not crash, QPNs do not come back
 	log    []string
 }
 
-// action is what a user is going to do.
+// action is something that a user will do.
 type action struct {
 	at time.Duration
 	do func()
@@ -139,7 +139,7 @@ func (s *sim) logf(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf("%12v ", s.now)+fmt.Sprintf(format, args...))
 }
 
-// within returns some time below d, more often a short one.
+// within returns a time below d. Short times are more frequent.
 func (s *sim) within(d time.Duration) time.Duration {
 	if s.rnd.IntN(2) == 0 {
 		d /= 100
@@ -170,7 +170,7 @@ func (h *simHost) listen() {
 	h.listener = l
 }
 
-// crash takes away all that a host knew, and its users.
+// crash has a host forget all that it knows, and its users.
 func (h *simHost) crash() {
 	h.s.logf("host %d crashes", h.n)
 	for _, u := range h.users {
@@ -228,7 +228,7 @@ func (s *sim) run() {
 	s.failf("no end after %d steps", simSteps)
 }
 
-// pump takes what machines send and tell.
+// pump takes what machines send and report.
 func (s *sim) pump() {
 	for _, h := range s.hosts {
 		for {
@@ -291,7 +291,7 @@ func (s *sim) connect(h, to *simHost) {
 	}
 }
 
-// newQPN returns the number of a QP, now and then of one that had a connection before.
+// newQPN returns the number of a QP. Now and then the QP has had a connection before.
 func (h *simHost) newQPN() uint32 {
 	if n := len(h.qpns); n > 0 && !h.s.calm && h.s.rnd.IntN(10) == 0 {
 		return h.qpns[h.s.rnd.IntN(n)]
