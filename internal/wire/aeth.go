@@ -11,7 +11,7 @@ type AETH struct {
 	MSN      uint32 // message sequence number of the last message completed, 24 bits
 }
 
-// DecodeAETH reads an AETH from the front of b. It fails with [ErrShort] alone.
+// DecodeAETH reads an AETH from the front of b. Its only error is [ErrShort].
 func DecodeAETH(b []byte) (h AETH, err error) {
 	if len(b) < AETHSize {
 		return h, ErrShort
@@ -31,7 +31,7 @@ func (h *AETH) AppendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(h.Syndrome)<<24|h.MSN&MaxMSN)
 }
 
-// A Syndrome is the first byte of an AETH: bits 6:5 say which kind of acknowledgement it is, bits 4:0 hold the credit
+// A Syndrome is the first byte of an AETH. Bits 6:5 say which kind of acknowledgement it is. Bits 4:0 hold the credit
 // code of an ACK, the timer code of an RNR NAK or the error of a NAK. Bit 7 is reserved.
 type Syndrome uint8
 
@@ -70,7 +70,7 @@ func (s Syndrome) Kind() SyndromeKind { return SyndromeKind(s >> syndromeKindShi
 // Value returns the lower five bits: the credit code of an ACK, the timer code of an RNR NAK, the code of a NAK.
 func (s Syndrome) Value() uint8 { return uint8(s & syndromeValueMask) }
 
-// NAKCode returns the error of a NAK; it means nothing for other kinds.
+// NAKCode returns the error of a NAK. It means nothing for other kinds.
 func (s Syndrome) NAKCode() NAKCode { return NAKCode(s.Value()) }
 
 // String returns the syndrome spelled out, such as "ACK credits=31", "RNR NAK timer=0.64ms" or "NAK remote access error".
@@ -96,7 +96,7 @@ const (
 	NAKSequenceError          NAKCode = 0 // a packet is missing; send again from the PSN in the BTH
 	NAKInvalidRequest         NAKCode = 1 // wrong opcode, length or sequence of opcodes
 	NAKRemoteAccessError      NAKCode = 2 // key, range or permission does not fit
-	NAKRemoteOperationalError NAKCode = 3 // the responder failed by itself
+	NAKRemoteOperationalError NAKCode = 3 // the responder has failed, and not by the request's fault
 	NAKInvalidRDRequest       NAKCode = 4 // reliable datagram only
 )
 
@@ -125,7 +125,7 @@ var creditCounts = [CreditsUnlimited]int{
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 }
 
-// EncodeCredits returns the largest credit code whose count does not exceed n, 0 for a negative n.
+// EncodeCredits returns the largest credit code whose count does not exceed n. For a negative n it returns 0.
 func EncodeCredits(n int) uint8 {
 	code := 0
 	for step := 16; step > 0; step >>= 1 {
@@ -136,8 +136,8 @@ func EncodeCredits(n int) uint8 {
 	return uint8(code)
 }
 
-// DecodeCredits returns the count of receive buffers that a credit code stands for. It is not valid for
-// [CreditsUnlimited] and what lies above.
+// DecodeCredits returns the count of receive buffers that a credit code stands for. valid is false for
+// [CreditsUnlimited] and codes above it.
 func DecodeCredits(code uint8) (n int, valid bool) {
 	if int(code) >= len(creditCounts) {
 		return 0, false

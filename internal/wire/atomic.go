@@ -10,7 +10,7 @@ type AtomicETH struct {
 	Compare uint64 // what must be there for COMPARE_SWAP to store; FETCH_ADD ignores it
 }
 
-// DecodeAtomicETH reads an AtomicETH from the front of b. It fails with [ErrShort] alone.
+// DecodeAtomicETH reads an AtomicETH from the front of b. Its only error is [ErrShort].
 func DecodeAtomicETH(b []byte) (h AtomicETH, err error) {
 	if len(b) < AtomicETHSize {
 		return h, ErrShort
@@ -36,12 +36,12 @@ func (h *AtomicETH) AppendTo(b []byte) []byte {
 }
 
 // AtomicAckETH carries the result of an atomic operation: what memory held before it. The number is the same at both
-// ends; neither needs to know the other's byte order.
+// ends, so neither needs to know the other's byte order.
 type AtomicAckETH struct {
 	Orig uint64
 }
 
-// DecodeAtomicAckETH reads an AtomicAckETH from the front of b. It fails with [ErrShort] alone.
+// DecodeAtomicAckETH reads an AtomicAckETH from the front of b. Its only error is [ErrShort].
 func DecodeAtomicAckETH(b []byte) (h AtomicAckETH, err error) {
 	if len(b) < AtomicAckETHSize {
 		return h, ErrShort

@@ -2,13 +2,13 @@ package wire
 
 import "encoding/binary"
 
-// BTH is the base transport header, the first 12 bytes of each packet. Reserved bits are kept so that what was
-// decoded encodes to the same bytes; a sender leaves them zero.
+// BTH is the base transport header, the first 12 bytes of each packet. Reserved bits are kept, so that a decoded
+// header encodes to the same bytes. A sender leaves them zero.
 type BTH struct {
 	Opcode    Opcode
 	Solicited bool  // solicited event: the receiver's CQ may be armed for these alone
 	MigReq    bool  // migration state
-	PadCount  uint8 // bytes of pad behind the payload, 0 to 3
+	PadCount  uint8 // bytes of pad after the payload, 0 to 3
 	TVer      uint8 // transport header version, 4 bits; 0 is the only one there is
 	FECN      bool  // congestion met on the way here; not covered by the ICRC
 	BECN      bool  // congestion met on the way back; not covered by the ICRC
@@ -21,7 +21,7 @@ type BTH struct {
 }
 
 // ResvAdaptiveRouting is the uppermost bit of BTH.Resv7. Senders that let switches route each packet by itself
-// (adaptive routing) are said to set it. It is no part of the public specification: read it as a hint only.
+// (adaptive routing) are said to set it. The public specification does not have it, so it is only a hint.
 const ResvAdaptiveRouting = 0x40
 
 // Bits of the BTH's second, fifth and ninth byte.
@@ -40,8 +40,8 @@ const (
 	bthResv7Mask = 0x7f
 )
 
-// DecodeBTH reads a BTH from the front of b. It fails with [ErrShort] alone; whether opcode and version are known is
-// the caller's question.
+// DecodeBTH reads a BTH from the front of b. Its only error is [ErrShort]. The caller
+// checks whether opcode and version are known.
 func DecodeBTH(b []byte) (h BTH, err error) {
 	if len(b) < BTHSize {
 		return h, ErrShort
@@ -67,7 +67,7 @@ func (h *BTH) decode(b []byte) {
 	h.PSN = PSN(binary.BigEndian.Uint32(b[8:])) & PSNMask
 }
 
-// AppendTo appends the header's 12 bytes to b. Of each field as many low bits are sent as it has on the wire.
+// AppendTo appends the header's 12 bytes to b. Of each field it sends as many low bits as the field has on the wire.
 func (h *BTH) AppendTo(b []byte) []byte {
 	b1 := h.PadCount&bthPadMask<<bthPadShift | h.TVer&bthTVerMask
 	if h.Solicited {

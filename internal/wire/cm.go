@@ -2,10 +2,10 @@ package wire
 
 import "encoding/binary"
 
-// The messages of the communication manager (CM) fill the 232 bytes of data behind a [MADHeader]. Each has a type with
-// its fields, a function which decodes those bytes and a method AppendTo which appends them. Decoders fail with
-// [ErrShortMAD] alone: any 232 bytes are some message, and what makes no sense is for the protocol to refuse. Reserved
-// bits are ignored and sent as zero; of each field as many low bits are sent as it has on the wire.
+// The messages of the communication manager (CM) fill the 232 bytes of data after a [MADHeader]. Each has a type with
+// its fields, a function that decodes those bytes, and a method AppendTo that appends them. A decoder's only error is
+// [ErrShortMAD], since any 232 bytes are some message. The protocol refuses what makes no sense. Reserved
+// bits are ignored and sent as zero. Of each field as many low bits are sent as it has on the wire.
 //
 // A timeout in these messages is a code of 5 bits that stands for 4.096 µs × 2^code.
 
@@ -17,7 +17,7 @@ const (
 	CMMRA     CMAttr = 0x11 // message receipt acknowledgement: the answer takes longer
 	CMREJ     CMAttr = 0x12 // reject
 	CMREP     CMAttr = 0x13 // reply to a REQ
-	CMRTU     CMAttr = 0x14 // ready to use: the REP came
+	CMRTU     CMAttr = 0x14 // ready to use: the REP has come
 	CMDREQ    CMAttr = 0x15 // request to disconnect
 	CMDREP    CMAttr = 0x16 // reply to a DREQ
 	CMSIDRREQ CMAttr = 0x17 // request to resolve a service ID to a UD queue pair
@@ -78,7 +78,7 @@ const (
 	cm24Shift      = 8 // a number of 24 bits has the upper 3 bytes of a word
 )
 
-// appendCMData appends zeroes for the data of a CM message to b. It returns the result and that part of it.
+// appendCMData appends zeros for the data of a CM message to b. It returns the whole slice and the part that it has appended.
 func appendCMData(b []byte) (all, data []byte) {
 	n := len(b)
 	all = append(b, make([]byte, CMDataSize)...)
@@ -95,7 +95,7 @@ func putCommIDs(b []byte, local, remote uint32) {
 	binary.BigEndian.PutUint32(b[cmRemoteCommID:], remote)
 }
 
-// get24 and put24 treat a number of 24 bits and the 8 bits behind it, which it shares a word with.
+// get24 and put24 read and write a number of 24 bits and the 8 bits after it, with which it shares a word.
 func get24(b []byte) (v uint32, low uint8) {
 	w := binary.BigEndian.Uint32(b)
 	return w >> cm24Shift, uint8(w)

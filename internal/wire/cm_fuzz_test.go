@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// fuzzCM checks of one kind of message that what decodes encodes to the bytes it came from, but for reserved bits.
+// fuzzCM checks that a decoded message of one kind encodes to the same bytes, except for reserved bits.
 func fuzzCM(f *testing.F, attr CMAttr) {
 	c := cmCodecFor(f, attr)
 	f.Add(make([]byte, CMDataSize))
@@ -37,7 +37,7 @@ func fuzzCM(f *testing.F, attr CMAttr) {
 			t.Fatalf("%x decodes and encodes to\n%x, %v, want\n%x", data[:CMDataSize], got, err, want)
 		}
 		if rej, ok := m.(*REJ); ok && len(rej.Info()) > REJInfoSize {
-			t.Fatalf("%d bytes of information", len(rej.Info()))
+			t.Fatalf("got %d bytes of information, want at most %d", len(rej.Info()), REJInfoSize)
 		}
 	})
 }
@@ -80,10 +80,10 @@ func FuzzMAD(f *testing.F) {
 		attr, known := h.CM()
 		r, ok := CMRoute(mad)
 		if ok != (known && len(mad) >= MADSize) || ok && r.Attr != attr {
-			t.Fatalf("CM() = %v, %v, CMRoute = %+v, %v of %d bytes", attr, known, r, ok, len(mad))
+			t.Fatalf("%d bytes: CMRoute = %+v, %v, want %v, %v as by CM()", len(mad), r, ok, attr, known && len(mad) >= MADSize)
 		}
 		if line := appendCM(nil, mad); ok != (len(line) > 0) || bytes.ContainsAny(line, "\n\r") {
-			t.Fatalf("summary %q", line)
+			t.Fatalf("got the summary %q, want one line for a CM message, else nothing", line)
 		}
 	})
 }
@@ -102,13 +102,13 @@ func FuzzIPCMHeader(f *testing.F) {
 		h, err := DecodeIPCMHeader(b)
 		if err != nil {
 			if err != ErrIPCMVersion && (err != ErrShortMAD || len(b) >= IPCMHeaderSize) {
-				t.Fatalf("%d bytes: %v", len(b), err)
+				t.Fatalf("%d bytes: got error %v, want %v, or %v if they are too few", len(b), err, ErrIPCMVersion, ErrShortMAD)
 			}
 			return
 		}
 		wire := h.AppendTo(nil)
 		if again, err := DecodeIPCMHeader(wire); again != h || err != nil || len(wire) != IPCMHeaderSize {
-			t.Fatalf("%+v encodes to %x and decodes to %+v, %v", h, wire, again, err)
+			t.Fatalf("%x decodes to %+v, %v, want %+v", wire, again, err, h)
 		}
 	})
 }

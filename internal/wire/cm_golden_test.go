@@ -66,7 +66,7 @@ func TestCMGolden(t *testing.T) {
 			t.Fatalf("%s: CM() = %v, %v, want %s", name, attr, ok, g.attr)
 		}
 		if again := NewCMHeader(attr, h.TID); again != h {
-			t.Errorf("%s: header %+v, NewCMHeader makes %+v", name, h, again)
+			t.Errorf("%s: NewCMHeader makes %+v, want %+v", name, again, h)
 		}
 		m, err := cmCodecFor(t, attr).decode(g.mad[MADHeaderSize:])
 		if err != nil {

@@ -230,11 +230,11 @@ func countFields(t reflect.Type) (n int) {
 	return n
 }
 
-// TestCMFields sets one field at a time to more ones than it has room for: just its own bits change.
+// TestCMFields sets one field at a time to more ones than it has room for. Only its own bits may change.
 func TestCMFields(t *testing.T) {
 	for _, c := range cmCodecs {
 		if n := countFields(reflect.TypeOf(c.new()).Elem()); n != len(c.fields) {
-			t.Errorf("%v has %d fields, this test knows %d", c.attr, n, len(c.fields))
+			t.Errorf("%v: got %d fields, want %d", c.attr, n, len(c.fields))
 		}
 		var kept [CMDataSize]byte
 		for _, f := range c.fields {
@@ -265,7 +265,7 @@ func TestCMFields(t *testing.T) {
 	}
 }
 
-// randomCM returns a message with something in each field, and the data that it is on the wire.
+// randomCM returns a message with something in each field, and its bytes on the wire.
 func (c *cmCodec) random(rng *rand.Rand) (m cmMessage, data []byte) {
 	m, data = c.new(), make([]byte, CMDataSize)
 	for _, f := range c.fields {
@@ -290,12 +290,12 @@ func TestCMRoundTrip(t *testing.T) {
 	}
 }
 
-// TestCMOverwrites: the bytes that a message is appended to need not be zero.
+// TestCMOverwrites appends messages where bytes are not zero.
 func TestCMOverwrites(t *testing.T) {
 	for _, c := range cmCodecs {
 		used := bytes.Repeat([]byte{0xff}, CMDataSize)
 		if got := c.new().AppendTo(used[:0]); !bytes.Equal(got, make([]byte, CMDataSize)) {
-			t.Errorf("an empty %v leaves %x", c.attr, got)
+			t.Errorf("an empty %v: got %x, want zeros only", c.attr, got)
 		}
 	}
 }
@@ -314,11 +314,11 @@ func TestCMNames(t *testing.T) {
 	for _, c := range cmCodecs {
 		name := strings.TrimPrefix(fmt.Sprintf("%T", c.new()), "*wire.")
 		if got := strings.ReplaceAll(c.attr.String(), "_", ""); got != name {
-			t.Errorf("attribute %#x is called %v, its type %s", uint16(c.attr), c.attr, name)
+			t.Errorf("attribute %#x: got the name %v, want %s", uint16(c.attr), c.attr, name)
 		}
 	}
 	if got := CMAttr(0x1b).String(); got != "CM attribute 0x001b" {
-		t.Errorf("attribute 0x1b is called %q", got)
+		t.Errorf("attribute 0x1b: got the name %q, want CM attribute 0x001b", got)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestRejReasons(t *testing.T) {
 	for r := RejNoQP; r <= RejVendorOptionNotSupported; r++ {
 		s := r.String()
 		if _, twice := seen[s]; twice || strings.HasPrefix(s, "unknown reason") != (r == 34) {
-			t.Errorf("reason %d is %q", uint16(r), s)
+			t.Errorf("reason %d: got %q, want a text of its own, and for 34 an unknown reason", uint16(r), s)
 		}
 		seen[s] = r
 	}
@@ -341,15 +341,15 @@ func TestRejReasons(t *testing.T) {
 func TestSIDRStatuses(t *testing.T) {
 	for s := SIDRSuccess; s <= SIDRUnsupportedVersion; s++ {
 		if got := s.String(); got == "" || strings.HasPrefix(got, "unknown status") {
-			t.Errorf("status %d is %q", uint8(s), got)
+			t.Errorf("status %d: got %q, want a text", uint8(s), got)
 		}
 	}
 	if got := SIDRStatus(6).String(); got != "unknown status 6" {
-		t.Errorf("status 6 is %q", got)
+		t.Errorf("status 6: got %q, want unknown status 6", got)
 	}
 }
 
-// TestREJInfo: the length comes from the peer and may be more than there is.
+// TestREJInfo has lengths that come from a peer, and may be more than there is.
 func TestREJInfo(t *testing.T) {
 	for _, tt := range []struct {
 		len  uint8

@@ -27,7 +27,7 @@ const (
 	drepPrivateData = 8
 )
 
-// DecodeDREQ reads a DREQ from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeDREQ reads a DREQ from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeDREQ(data []byte) (m DREQ, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD
@@ -47,7 +47,7 @@ func (m *DREQ) AppendTo(b []byte) []byte {
 	return b
 }
 
-// DecodeDREP reads a DREP from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeDREP reads a DREP from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeDREP(data []byte) (m DREP, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD

@@ -58,7 +58,7 @@ const (
 	aprPrivateData = 84
 )
 
-// DecodeLAP reads a LAP from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeLAP reads a LAP from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeLAP(data []byte) (m LAP, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD
@@ -98,7 +98,7 @@ func (p *CMPath) putLAP(b []byte) {
 	b[lapPathRate] = p.Rate & pathRateMask
 }
 
-// DecodeAPR reads an APR from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeAPR reads an APR from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeAPR(data []byte) (m APR, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD

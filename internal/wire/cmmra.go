@@ -1,9 +1,9 @@
 package wire
 
-// MRA says that a message came and that its answer will take a while: the peer is to be patient rather than repeat.
+// MRA says that a message has come and that its answer will take a while. The peer should wait rather than repeat it.
 type MRA struct {
 	LocalCommID, RemoteCommID uint32
-	Message                   uint8 // 2 bits, see [CMMessageREQ]: what came
+	Message                   uint8 // 2 bits, see [CMMessageREQ]: which message has come
 	ServiceTimeout            uint8 // 5 bits: time until the answer
 	PrivateData               [MRAPrivateDataSize]byte
 }
@@ -18,7 +18,7 @@ const (
 	mraPrivateData    = 10
 )
 
-// DecodeMRA reads an MRA from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeMRA reads an MRA from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeMRA(data []byte) (m MRA, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD

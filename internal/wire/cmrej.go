@@ -31,11 +31,11 @@ const (
 	rejARILenShift = 1
 )
 
-// Info returns the additional reject information, as long as the sender says it is and as there is room for it. What it
-// means depends on the reason: the GUID of the sender's channel adapter behind [RejTimeout], for example.
+// Info returns the additional reject information. It is as long as the sender says, and no longer than there is room
+// for. Its meaning depends on the reason: with [RejTimeout], for example, it is the GUID of the sender's channel adapter.
 func (m *REJ) Info() []byte { return m.ARI[:min(int(m.ARILen), len(m.ARI))] }
 
-// DecodeREJ reads a REJ from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeREJ reads a REJ from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeREJ(data []byte) (m REJ, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD
@@ -68,7 +68,7 @@ const (
 	RejNoQP                      RejReason = 1
 	RejNoEEC                     RejReason = 2
 	RejNoResources               RejReason = 3
-	RejTimeout                   RejReason = 4 // the sender gave up; ARI: its GUID
+	RejTimeout                   RejReason = 4 // the sender has given up; ARI: its GUID
 	RejUnsupported               RejReason = 5
 	RejInvalidCommID             RejReason = 6
 	RejInvalidCommInstance       RejReason = 7
@@ -92,7 +92,7 @@ const (
 	RejPortRedirect              RejReason = 25
 	RejInvalidMTU                RejReason = 26 // ARI: the greatest that would do
 	RejInsufficientRespResources RejReason = 27
-	RejConsumerDefined           RejReason = 28 // the program said no
+	RejConsumerDefined           RejReason = 28 // the program has said no
 	RejInvalidRNRRetry           RejReason = 29
 	RejDuplicateLocalCommID      RejReason = 30
 	RejInvalidClassVersion       RejReason = 31

@@ -43,7 +43,7 @@ const (
 	repSRQ           = 0x10
 )
 
-// DecodeREP reads a REP from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeREP reads a REP from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeREP(data []byte) (m REP, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD
@@ -83,7 +83,7 @@ func (m *REP) AppendTo(b []byte) []byte {
 	return b
 }
 
-// RTU tells the passive side that the REP came and that the active side's QP is ready.
+// RTU tells the passive side that the REP has come and that the active side's QP is ready.
 type RTU struct {
 	LocalCommID, RemoteCommID uint32
 	PrivateData               [RTUPrivateDataSize]byte
@@ -94,7 +94,7 @@ const RTUPrivateDataSize = 224
 
 const rtuPrivateData = 8
 
-// DecodeRTU reads an RTU from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeRTU reads an RTU from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeRTU(data []byte) (m RTU, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD

@@ -95,7 +95,7 @@ const (
 	pathSubnetLocal = 0x08
 )
 
-// DecodeREQ reads a REQ from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeREQ reads a REQ from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeREQ(data []byte) (m REQ, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD

@@ -2,17 +2,17 @@ package wire
 
 import "encoding/binary"
 
-// A Route is what the processes that share a GSI need to know of a CM message to hand it to the right one of them.
+// A Route says to which of the processes that share a GSI a CM message must be handed.
 type Route struct {
 	Attr      CMAttr
 	ServiceID uint64 // of a REQ and a SIDR_REQ, which are for whoever listens
-	// CommID is, in all other messages, the receiver's communication ID, or in a SIDR_REP the ID of the request. It is 0
-	// when the sender did not know it: a peer that gives up while its REQ is unanswered sends such a REJ.
+	// CommID is the receiver's communication ID in all other messages but a SIDR_REP, where it is the ID of the request.
+	// It is 0 if the sender did not know it. A peer that gives up while its REQ is unanswered sends such a REJ.
 	CommID uint32
 }
 
-// CMRoute reads from a management datagram where it goes. It is not ok for what is no CM message. It allocates nothing
-// and reads no more than it must: many MADs are only passed on.
+// CMRoute reads from a management datagram where it goes. ok is false if it is no CM message. CMRoute allocates nothing
+// and reads no more than it must, since many MADs are only passed on.
 func CMRoute(mad []byte) (r Route, ok bool) {
 	if len(mad) < MADSize {
 		return r, false

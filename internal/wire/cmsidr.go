@@ -49,7 +49,7 @@ const (
 	sidrRepPrivateData = 96
 )
 
-// DecodeSIDRREQ reads a SIDR_REQ from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeSIDRREQ reads a SIDR_REQ from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeSIDRREQ(data []byte) (m SIDRREQ, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD
@@ -71,7 +71,7 @@ func (m *SIDRREQ) AppendTo(b []byte) []byte {
 	return b
 }
 
-// DecodeSIDRREP reads a SIDR_REP from the data of a MAD. It fails with [ErrShortMAD] alone.
+// DecodeSIDRREP reads a SIDR_REP from the data of a MAD. Its only error is [ErrShortMAD].
 func DecodeSIDRREP(data []byte) (m SIDRREP, err error) {
 	if len(data) < CMDataSize {
 		return m, ErrShortMAD
@@ -107,7 +107,7 @@ type SIDRStatus uint8
 const (
 	SIDRSuccess            SIDRStatus = 0
 	SIDRUnsupported        SIDRStatus = 1 // nobody listens
-	SIDRRejected           SIDRStatus = 2 // the program said no
+	SIDRRejected           SIDRStatus = 2 // the program has said no
 	SIDRNoQP               SIDRStatus = 3
 	SIDRRedirect           SIDRStatus = 4
 	SIDRUnsupportedVersion SIDRStatus = 5

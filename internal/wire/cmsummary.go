@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// appendCM appends which CM message mad is and what one looks for in it, or nothing for what is no CM message.
+// appendCM appends which CM message mad is and its most telling fields. For what is no CM message it appends nothing.
 func appendCM(b, mad []byte) []byte {
 	r, ok := CMRoute(mad)
 	if !ok {
@@ -65,7 +65,8 @@ func appendCM(b, mad []byte) []byte {
 	return b
 }
 
-// appendIPCM appends who wants to connect to what, when the service ID is made of a port and private data says it.
+// appendIPCM appends the addresses and ports between which a connection is asked for, if service ID and private data
+// have them.
 func appendIPCM(b []byte, service uint64, private []byte) []byte {
 	_, port, ok := SplitRDMAServiceID(service)
 	if !ok {
@@ -79,7 +80,7 @@ func appendIPCM(b []byte, service uint64, private []byte) []byte {
 	return netip.AddrPortFrom(h.Dst, port).AppendTo(append(b, " to="...))
 }
 
-// appendWords appends what a code means behind the code.
+// appendWords appends what the code before means.
 func appendWords(b []byte, words string) []byte {
 	return append(append(append(b, " ("...), words...), ')')
 }

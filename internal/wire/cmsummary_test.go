@@ -57,11 +57,11 @@ func TestCMSummary(t *testing.T) {
 		}
 		p.DestQP = 0x17 // the same bytes to another QP mean nothing
 		if got := p.String(); strings.Contains(got, "CM") {
-			t.Errorf("datagram to QP 0x17: %s", got)
+			t.Errorf("datagram to QP 0x17: got %q, want no CM in it", got)
 		}
 	}
 	short := Packet{BTH: BTH{Opcode: UDSendOnly, DestQP: GSIQPN}, Payload: golden("two-cm/4")[:MADSize-4]}
 	if got := short.String(); strings.Contains(got, "CM") {
-		t.Errorf("datagram of 252 bytes: %s", got)
+		t.Errorf("datagram of 252 bytes: got %q, want no CM in it", got)
 	}
 }

@@ -5,18 +5,18 @@ import (
 	"hash/crc32"
 )
 
-// A CRC is linear: the CRC of the XOR of two messages of one length is the XOR of their CRCs, but for a constant. What
-// a byte adds to a CRC hence depends on its value and on the number of bytes behind it alone. Two uses are made of that:
-// short runs of bytes at a known place are summed from tables, and a difference between CRCs is traced back to
-// the word that caused it.
+// A CRC is linear: the CRC of the XOR of two messages of one length is the XOR of their CRCs, except for a constant. So
+// what a byte adds to a CRC depends only on its value and on the number of bytes after it. This has two uses.
+// Short runs of bytes at a known place are summed from tables. And a difference between CRCs is traced back to
+// the word that has caused it.
 //
 // CRC values are polynomials over GF(2) modulo the CRC's own, bit-reflected: bit 31 is the coefficient of x^0.
 
 // crcMaxBehind is one more than the greatest number of bytes that a table below counts behind its byte.
 const crcMaxBehind = BTHSize + udpSize + ipv6Size
 
-// crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. The rows of the BTH, of the lengths and of
-// the identification are in use, 19 of them; those between cost nothing but address space.
+// crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. 19 rows are in use: those of the BTH, of the
+// lengths and of the identification. The rows between them cost nothing but address space.
 var crcBehind = buildCRCBehind()
 
 func buildCRCBehind() (t [crcMaxBehind][256]uint32) {
@@ -35,16 +35,17 @@ func shift1(c uint32) uint32 { return c>>8 ^ crc32.IEEETable[c&0xff] }
 // unshift4 returns c·x^-32.
 func unshift4(c uint32) uint32 {
 	for range 32 {
-		// Multiplying by x shifts right and takes the polynomial off if bit 0 falls out; this is the way back.
-		// The reflected polynomial has bit 31 set, which tells whether it was taken off.
+		// Multiplying by x shifts right, and subtracts the polynomial if bit 0 falls out. This is the way back.
+		// The reflected polynomial has bit 31 set, which tells whether it was subtracted.
 		taken := c >> 31
 		c = (c^crc32.IEEE&-taken)<<1 | taken
 	}
 	return c
 }
 
-// The powers x^-32n that solve for a word n words before the end of what a CRC covers, in two steps: n in the low table
-// up to its length, whole lengths of it in the high one. The low table alone serves datagrams up to 4 KiB of payload.
+// The powers x^-32n solve for a word that stands n words before the end of what a CRC covers. There are two steps: the
+// high table has multiples of the low table's length, and the low table what remains of n. Datagrams of up to 4 KiB of
+// payload need the low table only.
 const (
 	crcLowWords  = 1056 // 4096 bytes of payload and all headers
 	crcHighSteps = (1<<16)/4/crcLowWords + 1

@@ -36,7 +36,7 @@ func TestUnshiftWords(t *testing.T) {
 	c := start
 	for n := range maxDatagramLen/4 + 8 {
 		if got := unshiftWords(c, n); got != start {
-			t.Fatalf("seed %d: %#x, %d words on and back, is %#x", seed, start, n, got)
+			t.Fatalf("seed %d: %d words on and back: got %#x, want %#x", seed, n, got, start)
 		}
 		c = shift1(shift1(shift1(shift1(c))))
 	}

@@ -2,14 +2,14 @@ package wire
 
 import "encoding/binary"
 
-// DETH is the datagram extended transport header: who sends, and the key that shows it may.
+// DETH is the datagram extended transport header. It names the sender, and the key that shows that it may send.
 type DETH struct {
 	QKey  uint32
-	Resv  uint8  // 8 reserved bits, kept so that what was decoded encodes to the same bytes
+	Resv  uint8  // 8 reserved bits, kept so that a decoded header encodes to the same bytes
 	SrcQP uint32 // 24 bits
 }
 
-// DecodeDETH reads a DETH from the front of b. It fails with [ErrShort] alone.
+// DecodeDETH reads a DETH from the front of b. Its only error is [ErrShort].
 func DecodeDETH(b []byte) (h DETH, err error) {
 	if len(b) < DETHSize {
 		return h, ErrShort

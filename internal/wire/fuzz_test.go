@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// fuzzHeader checks of one header that what decodes encodes to the bytes it came from: decode returns what the
+// fuzzHeader checks that a decoded header encodes to the same bytes. decode returns what the
 // header encodes to.
 func fuzzHeader(f *testing.F, size int, decode func(b []byte) ([]byte, error)) {
 	f.Add(make([]byte, size))
@@ -100,7 +100,7 @@ func FuzzPacketDecode(f *testing.F) {
 			return
 		}
 		if n := p.HeaderLen() + len(p.Payload) + int(p.PadCount) + ICRCSize; n != len(datagram) {
-			t.Fatalf("%v: parts have %d bytes, datagram %d", &p, n, len(datagram))
+			t.Fatalf("%v: got parts of %d bytes, want the datagram's %d", &p, n, len(datagram))
 		}
 		headers := p.AppendHeaders(nil)
 		want := bytes.Clone(datagram[:p.HeaderLen()])
@@ -120,12 +120,12 @@ func FuzzPacketDecode(f *testing.F) {
 		}
 		p.PadCount = q.PadCount
 		if p.String() != q.String() || !bytes.Equal(p.Payload, q.Payload) || p.BTH != q.BTH {
-			t.Fatalf("%v encodes and decodes to %v", &p, &q)
+			t.Fatalf("encoded and decoded: got %v, want %v", &q, &p)
 		}
 	})
 }
 
-// FuzzICRCSolve seals what it is given with every kind of identification and flags and solves for them.
+// FuzzICRCSolve seals a datagram with any identification and flags, and solves for them.
 func FuzzICRCSolve(f *testing.F) {
 	f.Add(make([]byte, MinDatagramLen), uint16(0), true)
 	f.Add(seq(64), uint16(0xffff), false)
@@ -147,10 +147,10 @@ func FuzzICRCSolve(f *testing.F) {
 			binary.LittleEndian.PutUint32(datagram[len(datagram)-ICRCSize:], slowICRC(flow4Src, flow4Dst, id, 0, datagram))
 		}
 		if gotID, gotDF, ok := flow4.SolveID(datagram); gotID != id || gotDF != df || !ok {
-			t.Fatalf("%d bytes sealed with %#x, %v: SolveID = %#x, %v, %v", len(datagram), id, df, gotID, gotDF, ok)
+			t.Fatalf("%d bytes sealed with %#x, %v: SolveID = %#x, %v, %v, want what it was sealed with", len(datagram), id, df, gotID, gotDF, ok)
 		}
 		if flow4.Verify(id, datagram) != df {
-			t.Fatalf("%d bytes sealed with %#x, %v: Verify = %v", len(datagram), id, df, !df)
+			t.Fatalf("%d bytes sealed with %#x, %v: Verify = %v, want %v", len(datagram), id, df, !df, df)
 		}
 		datagram[4] ^= byte(id) // routers may change it
 		if _, _, ok := flow4.SolveID(datagram); !ok {

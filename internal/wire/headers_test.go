@@ -14,7 +14,7 @@ func checkShort(t *testing.T, name string, size int, decode func([]byte) error) 
 		}
 	}
 	if err := decode(make([]byte, size)); err != nil {
-		t.Errorf("%s of %d bytes: %v", name, size, err)
+		t.Errorf("%s of %d bytes: got error %v, want none", name, size, err)
 	}
 }
 
@@ -30,7 +30,7 @@ func TestHeadersRefuseShort(t *testing.T) {
 	checkShort(t, "AtomicAckETH", AtomicAckETHSize, func(b []byte) error { _, err := DecodeAtomicAckETH(b); return err })
 }
 
-// seq returns the bytes 1, 2, … n: a field read from a wrong place shows.
+// seq returns the bytes 1, 2, … n, so that a field read from a wrong place shows.
 func seq(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -79,7 +79,7 @@ func TestBTH(t *testing.T) {
 	}
 }
 
-// TestFieldsTooLarge: what does not fit a field must not spill into its neighbour.
+// TestFieldsTooLarge checks that a value which does not fit its field does not spill into the next one.
 func TestFieldsTooLarge(t *testing.T) {
 	big := BTH{PadCount: 0xff, TVer: 0xff, Resv6: 0xff, DestQP: 1<<32 - 1, Resv7: 0xff, PSN: 1<<32 - 1}
 	checkEncodes(t, "BTH", big.AppendTo, []byte{0, 0x3f, 0, 0, 0x3f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff})

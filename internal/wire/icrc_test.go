@@ -16,7 +16,7 @@ var (
 	flow6    = NewFlow(netip.MustParseAddrPort("[fd98::2]:49152"), netip.MustParseAddrPort("[fd98::3]:4791"))
 )
 
-// slowICRC builds all that the ICRC covers and takes the CRC of it: nothing of what makes Flow fast.
+// slowICRC builds all that the ICRC covers and takes the CRC of it, with none of the means that make Flow fast.
 func slowICRC(src, dst netip.AddrPort, id, flags uint16, datagram []byte) uint32 {
 	be := binary.BigEndian
 	n := len(datagram) + udpSize
@@ -113,7 +113,7 @@ func TestICRCAgainstSlow(t *testing.T) {
 	}
 }
 
-// TestICRCBitFlips damages golden packets bit by bit: each flip must be seen, but in the byte that routers may change.
+// TestICRCBitFlips damages golden packets bit by bit. Each flip must be seen, except in the byte that routers may change.
 func TestICRCBitFlips(t *testing.T) {
 	for _, file := range []string{"pad.pcap", "rc_pingpong_ipv6.pcap", "atomic_cas.pcap", "ud_pingpong.pcap"} {
 		g := loadGoldenFile(t, file)[0]
@@ -128,7 +128,7 @@ func TestICRCBitFlips(t *testing.T) {
 	}
 }
 
-// TestICRCCoversAddresses: a datagram delivered to the wrong address or port must not verify.
+// TestICRCCoversAddresses checks that a datagram for another address or port does not verify.
 func TestICRCCoversAddresses(t *testing.T) {
 	g := loadGoldenFile(t, "rc_pingpong.pcap")[0]
 	other := netip.MustParseAddr("10.98.0.9")
@@ -197,7 +197,7 @@ func TestICRCOddSizes(t *testing.T) {
 	}
 }
 
-// TestSolveIDFalsePositives: of damaged datagrams 1 in 2^15 may pass. The damage here is fixed, so the count is too.
+// TestSolveIDFalsePositives counts damaged datagrams that pass, of which 1 in 2^15 may. The damage is fixed, and so is the count.
 func TestSolveIDFalsePositives(t *testing.T) {
 	datagram := make([]byte, 256)
 	flow4.Seal(99, datagram)

@@ -5,7 +5,7 @@ import "encoding/binary"
 // ImmDt is the immediate data of a SEND or RDMA WRITE. On the wire it is big-endian, as imm_data in the C API is.
 type ImmDt uint32
 
-// DecodeImmDt reads an ImmDt from the front of b. It fails with [ErrShort] alone.
+// DecodeImmDt reads an ImmDt from the front of b. Its only error is [ErrShort].
 func DecodeImmDt(b []byte) (ImmDt, error) {
 	if len(b) < ImmDtSize {
 		return 0, ErrShort
@@ -21,7 +21,7 @@ type IETH struct {
 	RKey uint32 // the receiver's key that is to be invalidated
 }
 
-// DecodeIETH reads an IETH from the front of b. It fails with [ErrShort] alone.
+// DecodeIETH reads an IETH from the front of b. Its only error is [ErrShort].
 func DecodeIETH(b []byte) (h IETH, err error) {
 	if len(b) < IETHSize {
 		return h, ErrShort

@@ -33,7 +33,7 @@ func TestIPCMHeader(t *testing.T) {
 	}
 }
 
-// TestIPCMHeaderAddresses: whatever addresses a program gives, the header keeps its length.
+// TestIPCMHeaderAddresses checks that the header keeps its length, whatever addresses a program gives.
 func TestIPCMHeaderAddresses(t *testing.T) {
 	addrs := []netip.Addr{{}, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.1"),
 		netip.MustParseAddr("::ffff:10.0.0.1%eth0"), netip.MustParseAddr("fe80::1%eth0"), netip.IPv6Unspecified()}
@@ -48,7 +48,7 @@ func TestIPCMHeaderAddresses(t *testing.T) {
 			for _, pair := range [][2]netip.Addr{{src, got.Src}, {dst, got.Dst}} {
 				in, out := pair[0].WithZone("").Unmap(), pair[1]
 				if in != out && (in.IsValid() || !out.IsUnspecified()) {
-					t.Errorf("%v to %v: %v came back as %v", src, dst, in, out)
+					t.Errorf("%v to %v: got %v, want %v", src, dst, out, in)
 				}
 			}
 		}
@@ -96,10 +96,10 @@ func TestRDMAServiceID(t *testing.T) {
 			t.Errorf("RDMAServiceID(%#x, %d) = %#016x, want %#016x", tt.space, tt.port, got, tt.id)
 		}
 		if space, port, ok := SplitRDMAServiceID(tt.id); space != tt.space || port != tt.port || !ok {
-			t.Errorf("SplitRDMAServiceID(%#016x) = %#x, %d, %v", tt.id, space, port, ok)
+			t.Errorf("SplitRDMAServiceID(%#016x) = %#x, %d, %v, want %#x, %d, true", tt.id, space, port, ok, tt.space, tt.port)
 		}
 	}
 	if space, port, ok := SplitRDMAServiceID(0x0000000101061c06); ok {
-		t.Errorf("a service ID of 33 bits is port %d in space %#x", port, space)
+		t.Errorf("a service ID of 33 bits: got port %d in space %#x, want none", port, space)
 	}
 }

@@ -4,11 +4,11 @@ import "encoding/binary"
 
 // What the specification fixes about management datagrams.
 const (
-	MADSize       = 256 // every management datagram: header and data, unused bytes zero
+	MADSize       = 256 // of every management datagram: header and data, in which unused bytes are zero
 	MADHeaderSize = 24
 	CMDataSize    = MADSize - MADHeaderSize
 
-	GSIQPN  = 1          // the general service interface: the QP which sends and receives management datagrams
+	GSIQPN  = 1          // the general service interface: the QP that sends and receives management datagrams
 	GSIQKey = 0x80010000 // its Q_Key, at both ends
 
 	MADBaseVersion = 1
@@ -43,8 +43,8 @@ const (
 	madAttrMod       = 20
 )
 
-// DecodeMADHeader reads a MAD header from the front of b. It fails with [ErrShortMAD] alone; whether version, class and
-// method are known is the caller's question, see [MADHeader.CM].
+// DecodeMADHeader reads a MAD header from the front of b. Its only error is [ErrShortMAD]. The caller checks whether
+// version, class and method are known, see [MADHeader.CM].
 func DecodeMADHeader(b []byte) (h MADHeader, err error) {
 	if len(b) < MADHeaderSize {
 		return h, ErrShortMAD
@@ -83,8 +83,8 @@ func NewCMHeader(attr CMAttr, tid uint64) MADHeader {
 	}
 }
 
-// CM returns which CM message the header announces. It is not ok for what is no CM message, or one of a version that is
-// not known here: its data is then not to be decoded.
+// CM returns which CM message the header announces. ok is false if it announces none, or one of a version that is
+// not known here. The data must not be decoded then.
 func (h *MADHeader) CM() (attr CMAttr, ok bool) {
 	attr = CMAttr(h.AttrID)
 	return attr, h.BaseVersion == MADBaseVersion && h.MgmtClass == MADClassCM && h.ClassVersion == MADClassVersionCM &&

@@ -43,7 +43,7 @@ func TestMADHeaderCM(t *testing.T) {
 	}
 }
 
-// TestCMRoute: each kind of message goes by what the receiver knows.
+// TestCMRoute checks that each kind of message is routed by a number that the receiver knows.
 func TestCMRoute(t *testing.T) {
 	const service, first, second = 0x1122334455667788, 0xa1a2a3a4, 0xb1b2b3b4
 	for attr := CMREQ; attr <= CMAPR; attr++ {
@@ -69,14 +69,14 @@ func TestCMRoute(t *testing.T) {
 			t.Errorf("%v goes to %+v, %v, want %+v", attr, r, ok, want)
 		}
 		if r, ok := CMRoute(mad[:MADSize-1]); ok {
-			t.Errorf("%v without its last byte goes to %+v", attr, r)
+			t.Errorf("%v without its last byte: got %+v, want no route", attr, r)
 		}
 		mad[1]++ // another class
 		if r, ok := CMRoute(mad); ok {
-			t.Errorf("what is no CM message goes to %+v", r)
+			t.Errorf("no CM message: got %+v, want no route", r)
 		}
 	}
 	if _, ok := CMRoute(nil); ok {
-		t.Error("no bytes are a CM message")
+		t.Error("no bytes: got a route, want none")
 	}
 }

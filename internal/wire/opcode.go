@@ -82,7 +82,7 @@ func (s Service) String() string {
 // OpcodeFlags say what an opcode does and where in its message the packet stands.
 type OpcodeFlags uint32
 
-// Each valid opcode has exactly one of the four positions; each but the CNP is a request or a response.
+// Each valid opcode has exactly one of the four positions. Each but the CNP is a request or a response.
 const (
 	FlagRequest  OpcodeFlags = 1 << iota // goes to a responder
 	FlagResponse                         // goes back to a requester
@@ -145,10 +145,7 @@ type OpcodeInfo struct {
 	HeaderLen int // bytes of the BTH and the extended headers
 }
 
-// Has reports whether all of flags are set.
-func (i *OpcodeInfo) Has(flags OpcodeFlags) bool { return i.Flags&flags == flags }
-
-// opcodes is indexed by all that a byte can hold, so that no opcode off the wire needs a range check. The entry of an
+// opcodes has an entry for each value of a byte, so that no opcode off the wire needs a range check. The entry of an
 // invalid opcode is zero: it has no name, flags or headers.
 var opcodes = buildOpcodes()
 
@@ -236,30 +233,28 @@ func (o Opcode) String() string {
 // Service returns o's upper three bits, which name the service whether or not o is valid.
 func (o Opcode) Service() Service { return Service(o >> 5) }
 
-// Flags returns all that the table says of o, 0 for an invalid opcode.
+// Flags returns all that the table says of o. It is 0 for an invalid opcode.
 func (o Opcode) Flags() OpcodeFlags { return opcodes[o].Flags }
 
 // Headers returns the extended headers that o has, none for an invalid opcode.
 func (o Opcode) Headers() HeaderSet { return opcodes[o].Headers }
 
-// HeaderLen returns the bytes that BTH and extended headers take, 0 for an invalid opcode.
+// HeaderLen returns how many bytes BTH and extended headers take. It is 0 for an invalid opcode.
 func (o Opcode) HeaderLen() int { return opcodes[o].HeaderLen }
 
 func (o Opcode) has(f OpcodeFlags) bool { return opcodes[o].Flags&f != 0 }
 
-// Each of these answers false for an invalid opcode.
+// For an invalid opcode each of these returns false.
 
 func (o Opcode) IsRequest() bool     { return o.has(FlagRequest) }
 func (o Opcode) IsResponse() bool    { return o.has(FlagResponse) }
 func (o Opcode) IsFirst() bool       { return o.has(FlagFirst) }
 func (o Opcode) IsMiddle() bool      { return o.has(FlagMiddle) }
 func (o Opcode) IsLast() bool        { return o.has(FlagLast) }
-func (o Opcode) IsOnly() bool        { return o.has(FlagOnly) }
 func (o Opcode) IsSend() bool        { return o.has(FlagSend) }
 func (o Opcode) IsWrite() bool       { return o.has(FlagWrite) }
 func (o Opcode) IsRead() bool        { return o.has(FlagRead) }
 func (o Opcode) IsAtomic() bool      { return o.has(FlagAtomic) }
-func (o Opcode) IsAck() bool         { return o.has(FlagAck) }
 func (o Opcode) HasImm() bool        { return o.has(FlagImm) }
 func (o Opcode) HasInvalidate() bool { return o.has(FlagInvalidate) }
 func (o Opcode) HasPayload() bool    { return o.has(FlagPayload) }

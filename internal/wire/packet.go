@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// A Packet is a datagram taken apart. Of the extended headers only those that Opcode has mean anything: [Packet.Decode]
-// leaves the others as they were, so one Packet can be used for datagram after datagram.
+// A Packet is a datagram taken apart. Only those extended headers mean anything that Opcode has. [Packet.Decode]
+// leaves the others as they were, so that one Packet can be used for datagram after datagram.
 type Packet struct {
 	BTH
 	DETH           DETH
@@ -17,19 +17,14 @@ type Packet struct {
 	Payload        []byte // without pad and ICRC
 }
 
-// PadCount returns how many bytes of pad follow payloadLen bytes of payload: 0 to 3, up to a multiple of 4.
+// PadCount returns how many bytes of pad follow payloadLen bytes of payload. They are 0 to 3, and fill up to a multiple of 4.
 func PadCount(payloadLen int) uint8 { return uint8(-payloadLen) & bthPadMask }
 
-// DatagramLen returns the length of a datagram with this opcode and payload: headers, payload, pad and ICRC.
-func DatagramLen(op Opcode, payloadLen int) int {
-	return op.HeaderLen() + payloadLen + int(PadCount(payloadLen)) + ICRCSize
-}
-
-// Decode takes a datagram apart: a UDP payload, from the BTH to the ICRC, which is not verified here (see
-// [Flow.Verify]). Payload aliases datagram. The error is a [DecodeError]; the packet is then not to be used.
+// Decode takes a datagram apart, which is a UDP payload from the BTH to the ICRC. It does not verify the ICRC (see
+// [Flow.Verify]). Payload aliases datagram. The error is a [DecodeError], after which the packet must not be used.
 //
-// Whether the packet makes sense to a queue pair is not asked. In particular one whose opcode carries no payload may
-// have one, which a transport ignores or refuses.
+// Decode does not ask whether the packet makes sense to a queue pair. In particular, a packet whose opcode carries no
+// payload may have one. A transport ignores or refuses it.
 func (p *Packet) Decode(datagram []byte) error {
 	if len(datagram) < MinDatagramLen {
 		return ErrShort
@@ -96,11 +91,11 @@ func (p *Packet) decodeExtended(set HeaderSet, b []byte) {
 	}
 }
 
-// HeaderLen returns the bytes that [Packet.AppendHeaders] appends, 0 for an invalid opcode.
+// HeaderLen returns how many bytes [Packet.AppendHeaders] appends. It is 0 for an invalid opcode.
 func (p *Packet) HeaderLen() int { return p.Opcode.HeaderLen() }
 
-// AppendHeaders appends the BTH, with PadCount as it stands there, and the extended headers of Opcode to b. For an
-// invalid opcode it appends nothing. It does not allocate when b has room for [MaxHeaderLen] bytes more.
+// AppendHeaders appends the BTH and the extended headers of Opcode to b. It does not change PadCount. For an
+// invalid opcode it appends nothing. It does not allocate if b has room for [MaxHeaderLen] bytes more.
 func (p *Packet) AppendHeaders(b []byte) []byte {
 	info := &opcodes[p.Opcode]
 	if info.HeaderLen == 0 {

@@ -77,7 +77,7 @@ func TestPacketEveryOpcode(t *testing.T) {
 		}
 		if !op.Valid() {
 			if b := want.AppendTo(want.AppendHeaders(nil)); len(b) != 0 {
-				t.Errorf("invalid opcode %#02x encodes to %x", i, b)
+				t.Errorf("invalid opcode %#02x: got %x, want nothing", i, b)
 			}
 			continue
 		}
@@ -156,7 +156,7 @@ func TestCNP(t *testing.T) {
 	b[20] = 0xee // reserved: to be ignored
 	var p Packet
 	if err := p.Decode(b); err != nil || p.BTH != cnp.BTH || len(p.Payload) != 0 {
-		t.Errorf("CNP decodes to %v, %v", &p, err)
+		t.Errorf("CNP decodes to %v, %v, want %v", &p, err, &cnp)
 	}
 	if err := p.Decode(b[:len(b)-4]); err != ErrShort {
 		t.Errorf("CNP with 12 reserved bytes: %v, want ErrShort", err)

@@ -1,7 +1,7 @@
 package wire
 
-// A PSN is a packet sequence number: 24 bits, counted modulo 2^24. Of two PSNs the later one is that which is less
-// than 2^23 ahead, so a sender may never have more than 2^23 packets outstanding.
+// A PSN is a packet sequence number. It has 24 bits and counts modulo 2^24. Of two PSNs, the later one is less
+// than 2^23 ahead of the other. So a sender may never have more than 2^23 packets outstanding.
 type PSN uint32
 
 // PSNMask selects the 24 bits that a PSN has.
@@ -12,7 +12,7 @@ func (p PSN) Add(n int) PSN { return (p + PSN(n)) & PSNMask }
 
 // Diff returns p-q as the shortest signed distance, in [-2^23, 2^23): positive when p comes after q.
 func (p PSN) Diff(q PSN) int {
-	// Shifting the 24 bits to the top lets the arithmetic shift back extend the sign.
+	// With the 24 bits at the top, the arithmetic shift back extends the sign.
 	return int(int32((p-q)<<8) >> 8)
 }
 
@@ -22,8 +22,8 @@ func (p PSN) Less(q PSN) bool { return p.Diff(q) < 0 }
 // LessEq reports whether p comes before q or is q.
 func (p PSN) LessEq(q PSN) bool { return p.Diff(q) <= 0 }
 
-// String returns p as six hexadecimal digits, like 0x05d592. The pingpong programs print the PSNs of both ends so:
-// a trace can then be searched for what they printed. (Wireshark shows the same number in decimal.)
+// String returns p as six hexadecimal digits, like 0x05d592. The pingpong programs print PSNs in this form,
+// so that a trace can be searched for them. (Wireshark shows the same number in decimal.)
 func (p PSN) String() string { return string(appendHex(nil, uint64(p), 6)) }
 
 // appendHex appends v as 0x and at least digits lower-case hexadecimal digits.

@@ -2,14 +2,14 @@ package wire
 
 import "encoding/binary"
 
-// RETH is the RDMA extended transport header: the remote memory which a READ, WRITE or FLUSH is about.
+// RETH is the RDMA extended transport header. It names the remote memory that a READ, WRITE or FLUSH is about.
 type RETH struct {
 	VA     uint64 // address in the responder's region
 	RKey   uint32
 	Length uint32 // bytes of the whole message, at most 2^31
 }
 
-// DecodeRETH reads a RETH from the front of b. It fails with [ErrShort] alone.
+// DecodeRETH reads a RETH from the front of b. Its only error is [ErrShort].
 func DecodeRETH(b []byte) (h RETH, err error) {
 	if len(b) < RETHSize {
 		return h, ErrShort
@@ -32,11 +32,11 @@ func (h *RETH) AppendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, h.Length)
 }
 
-// FETH is the flush extended transport header; it stands before the RETH that names the range to flush.
+// FETH is the flush extended transport header. It stands before the RETH that names the range to flush.
 type FETH struct {
-	Placement   uint8  // 4 bits: what is to be reached, see FlushGlobal and FlushPersistent
+	Placement   uint8  // 4 bits: what the flush must reach, see FlushGlobal and FlushPersistent
 	Selectivity uint8  // 2 bits: how much is to be flushed, see FlushRange and FlushMR
-	Resv        uint32 // 26 reserved bits, kept so that what was decoded encodes to the same bytes
+	Resv        uint32 // 26 reserved bits, kept so that a decoded header encodes to the same bytes
 }
 
 // Values of FETH.Placement (flags) and FETH.Selectivity.
@@ -56,7 +56,7 @@ const (
 	fethResvShift        = 6
 )
 
-// DecodeFETH reads a FETH from the front of b. It fails with [ErrShort] alone.
+// DecodeFETH reads a FETH from the front of b. Its only error is [ErrShort].
 func DecodeFETH(b []byte) (h FETH, err error) {
 	if len(b) < FETHSize {
 		return h, ErrShort

@@ -8,12 +8,12 @@ import "strconv"
 //	RC ACKNOWLEDGE qp=0x000011 psn=0x05d593 ACK credits=31 msn=3
 //	RC ACKNOWLEDGE qp=0x000011 psn=0x05d594 NAK remote access error msn=3
 //
-// Of a datagram to the GSI it names the CM message:
+// For a datagram to the GSI it names the CM message:
 //
 //	UD SEND_ONLY qp=0x000001 psn=0x000000 ack srcqp=0x000001 qkey=0x80010000 payload=256 CM RTU id=0xc8dd8688 remote=0x05f5cd70
 //
-// Behind the PSN stand the bits that are set: ack (acknowledge request), se (solicited event), fecn, becn, mig, ar
-// (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire, whose 31 means no limit.
+// After the PSN come the bits that are set: ack (acknowledge request), se (solicited event), fecn, becn, mig, ar
+// (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire, where 31 means no limit.
 func (p *Packet) AppendSummary(b []byte) []byte {
 	info := &opcodes[p.Opcode]
 	if info.Name == "" {

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// timerCodeMask: both codes have 5 bits.
+// timerCodeMask selects the 5 bits that both codes have.
 const timerCodeMask = 0x1f
 
 // rnrTimers holds, in units of 10 µs, what each RNR NAK timer code stands for. Code 0 is the longest.
@@ -17,8 +17,8 @@ func RNRTimer(code uint8) time.Duration {
 	return rnrTimers[code&timerCodeMask] * (10 * time.Microsecond)
 }
 
-// ACKTimeout returns the local ACK timeout for a 5-bit code (timeout): 4.096 µs × 2^code, or 0 for code 0, which means
-// that the requester waits without end. The real time-out may lie anywhere between this and four times this.
+// ACKTimeout returns the local ACK timeout for a 5-bit code (timeout): 4.096 µs × 2^code. For code 0 it returns 0, and
+// the requester waits without end. The time that a requester really waits is between one and four times the result.
 func ACKTimeout(code uint8) time.Duration {
 	if code &= timerCodeMask; code != 0 {
 		return 4096 * time.Nanosecond << code
