@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// byHand is a connection manager whose messages a test writes itself: QP1 of a device.
+// byHand is QP1 of a device, for a test that writes the messages of a connection manager itself.
 type byHand struct {
 	t   *testing.T
 	dev *verbs.Device
@@ -25,7 +25,7 @@ type byHand struct {
 
 const byHandRecvs = 64
 
-// newByHand takes QP1 of d, to talk to the address.
+// newByHand takes QP1 of d, to talk to the peer.
 func newByHand(t *testing.T, d *verbs.Device, peer netip.Addr) *byHand {
 	t.Helper()
 	h := &byHand{t: t, dev: d, tid: 1}
@@ -97,7 +97,7 @@ func (h *byHand) send(attr wire.CMAttr, m interface{ AppendTo([]byte) []byte }) 
 	h.ok(err)
 }
 
-// recv returns the next message, which must be of a kind: the 232 bytes behind the MAD header.
+// recv returns the 232 bytes after the MAD header of the next message, which must be of a kind.
 func (h *byHand) recv(want wire.CMAttr) []byte {
 	h.t.Helper()
 	var wcs [1]verbs.WC
@@ -110,7 +110,7 @@ func (h *byHand) recv(want wire.CMAttr) []byte {
 	h.ok(err)
 	attr, ok := head.CM()
 	if !ok || attr != want {
-		h.t.Fatalf("received %v, want %v", attr, want)
+		h.t.Fatalf("received: got %v, want %v", attr, want)
 	}
 	h.tid = head.TID
 	return b[wire.MADHeaderSize:]
@@ -123,12 +123,12 @@ func (h *byHand) recvREQ() wire.REQ {
 	return m
 }
 
-// req is a REQ such as rdmacm sends, from a QP number that the test makes up.
+// req is a REQ such as rdmacm sends, from a QP number that the test chooses.
 func (h *byHand) req(from, to netip.AddrPort, qpn uint32) *wire.REQ {
 	src, dst := verbs.GIDFromAddr(from.Addr()), verbs.GIDFromAddr(to.Addr())
 	m := &wire.REQ{
 		LocalCommID: h.newID(), ServiceID: wire.RDMAServiceID(uint16(rdmacm.PortSpaceTCP), to.Port()), LocalGUID: 77, LocalQPN: qpn,
-		ResponderResources: 1, InitiatorDepth: 1, RemoteCMTimeout: 18, LocalCMTimeout: 18, StartingPSN: 5, RetryCount: 7, PKey: 0xffff,
+		ResponderResources: 1, InitiatorDepth: 1, RemoteCMTimeout: 18, LocalCMTimeout: 18, StartingPSN: 5, RetryCount: 7, PKey: wire.DefaultPKey,
 		MTU: uint8(verbs.MTU1024), RNRRetryCount: 7, MaxCMRetries: 15,
 		Primary: wire.CMPath{LocalLID: 0xffff, RemoteLID: 0xffff, LocalGID: src, RemoteGID: dst, HopLimit: 64, ACKTimeout: 15},
 	}

@@ -11,26 +11,26 @@ import (
 
 // EventChannel reports what happens to its IDs (struct rdma_event_channel).
 type EventChannel struct {
-	devices []*verbs.Device // to be used, or none: all of the registered providers
+	devices []*verbs.Device // that IDs use; empty stands for those of the registered providers
 
-	// handle, if there is one, is given each event in place of the queue. It must not block.
+	// handle takes each event in place of the queue, unless it is nil. It must not block.
 	handle func(Event)
 
 	mu      sync.Mutex
 	queue   []Event
 	ids     int
 	closed  bool
-	changed chan struct{} // closed and made anew at every change that somebody waits for
+	changed chan struct{} // closed at the next event; nil while nobody waits
 }
 
-// NewEventChannel makes a channel (rdma_create_event_channel). Its IDs use the given devices or, if
-// there are none, those of the registered providers, which are opened when one is needed and
+// NewEventChannel makes a channel (rdma_create_event_channel). Its IDs use the given devices. If
+// none are given they use those of the registered providers, which are opened when they are needed and
 // stay open as long as the program runs.
 func NewEventChannel(devices ...*verbs.Device) *EventChannel {
 	return &EventChannel{devices: slices.Clone(devices)}
 }
 
-// Next blocks for an event (rdma_get_cm_event). Events of one ID come in order.
+// Next waits for an event (rdma_get_cm_event). Events of one ID come in order.
 func (ch *EventChannel) Next(ctx context.Context) (Event, error) {
 	for {
 		ch.mu.Lock()
@@ -114,7 +114,7 @@ func (ch *EventChannel) signal() {
 	}
 }
 
-// take removes and returns the events of an ID that nobody has fetched.
+// take removes those events of an ID that nobody has fetched, and returns them.
 func (ch *EventChannel) take(id *ID) []Event {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

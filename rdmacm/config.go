@@ -5,25 +5,25 @@ import "github.com/adverb-rdma/adverb/verbs"
 // defaultWRs is how many work requests a QP has room for unless Config says otherwise.
 const defaultWRs = 64
 
-// Config says what QP connects, and how. A nil Config is an empty one.
+// Config says which QP connects, and how. A nil Config is an empty one.
 type Config struct {
-	// PD is the QP's. nil is the one that connections of a device share.
+	// PD is the QP's. nil stands for the one that the connections of a device share.
 	PD *verbs.PD
 
-	// QP is what to create. Its zero value is an RC QP with room for 64 work requests of one SGE each
-	// way; CQs that are nil are made, each large enough for its queue.
+	// QP describes the QP to create. Its zero value is an RC QP with room for 64 work requests of one SGE each
+	// way. CQs that are nil are made, each large enough for its queue.
 	QP verbs.QPInitAttr
 
-	// PrivateData goes to the peer's program: Request.PrivateData or Conn.PrivateData there. Dial has
-	// room for MaxConnectData bytes, Accept for MaxAcceptData.
+	// PrivateData goes to the peer's program, which gets it by Request.PrivateData or Conn.PrivateData. Dial has
+	// room for MaxConnectData bytes, and Accept for MaxAcceptData.
 	PrivateData []byte
 
-	// Param overrides how the ends connect; nil is DefaultConnParam. Its PrivateData, QPN and SRQ do
+	// Param says what the ends are to agree on. nil stands for DefaultConnParam. Its PrivateData, QPN and SRQ do
 	// not count.
 	Param *ConnParam
 
-	// Setup is called when the QP is there and before the peer can send: the time to register
-	// memory and to post receives. An error of it ends the attempt.
+	// Setup is called when the QP has been made and the peer cannot send yet. This is the time to register
+	// memory and to post receives. An error of Setup ends the attempt.
 	Setup func(*Conn) error
 }
 
@@ -42,7 +42,7 @@ func (c *Config) orDefault() Config {
 	return d
 }
 
-// portSpace returns where QPs of the configured type connect.
+// portSpace returns the port space in which QPs of the configured type connect.
 func (c *Config) portSpace() (PortSpace, error) {
 	switch c.QP.Type {
 	case 0, verbs.QPTypeRC:

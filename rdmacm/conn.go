@@ -16,17 +16,18 @@ type Conn struct {
 	id *ID
 	ch *EventChannel
 
-	mu           sync.Mutex
-	param        ConnParam // the peer's
-	up, down     chan struct{}
+	mu    sync.Mutex
+	param ConnParam // the peer's
+	err   error     // why it is down
+
+	up, down     chan struct{} // closed when the connection is made, and when it has ended
 	isUp, isDown bool
-	err          error // why it is down
 }
 
-// newConn makes the connection of an ID that follows.
+// newConn makes a connection. The caller sets its ID and channel.
 func newConn() *Conn { return &Conn{up: make(chan struct{}), down: make(chan struct{})} }
 
-// handle takes the events of the ID once it connects. It is called with locks held, and only takes note.
+// handle takes note of an event of the ID. It is called with the ID's lock held, and must not call the ID.
 func (c *Conn) handle(ev Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,21 +36,15 @@ func (c *Conn) handle(ev Event) {
 		if len(ev.Param.PrivateData) > 0 || ev.Param.QPN != 0 { // at the connecting end
 			c.param = ev.Param
 		}
-		c.isUp = true
-		c.wake(&c.up)
+		if !c.isUp {
+			c.isUp = true
+			close(c.up)
+		}
 	case EventConnectError, EventUnreachable, EventRejected, EventDisconnected, EventDeviceRemoval:
 		if !c.isDown {
 			c.isDown, c.err = true, ev.Err
-			c.wake(&c.down)
+			close(c.down)
 		}
-	}
-}
-
-func (c *Conn) wake(ch *chan struct{}) {
-	select {
-	case <-*ch:
-	default:
-		close(*ch)
 	}
 }
 
@@ -59,8 +54,8 @@ func (c *Conn) ID() *ID { return c.id }
 // QP returns the connection's QP, which is in RTS.
 func (c *Conn) QP() *verbs.QP { return c.id.QP() }
 
-// PD returns the QP's protection domain: where to register memory for it. Unless Config named one it is shared by
-// the connections of the device, and stays while memory is registered in it; a program that wants to close the
+// PD returns the QP's protection domain, in which memory for it is registered. Unless Config has named one, the
+// connections of the device share it, and it stays while memory is registered in it. A program that wants to close the
 // device closes that memory before its last connection.
 func (c *Conn) PD() *verbs.PD { return c.QP().PD() }
 
@@ -73,11 +68,11 @@ func (c *Conn) RecvCQ() *verbs.CQ { return c.QP().RecvCQ() }
 // Device returns the connection's device.
 func (c *Conn) Device() *verbs.Device { return c.id.Device() }
 
-// PrivateData returns what the peer's program gave along: filled up with zeros, since the length is
+// PrivateData returns the private data of the peer's program. It is filled up with zeros, since its length is
 // not sent.
 func (c *Conn) PrivateData() []byte { return c.Param().PrivateData }
 
-// Param returns what the peer has said, its resources as they are for this end.
+// Param returns what the peer has said. Its resources are given as they are for this end.
 func (c *Conn) Param() ConnParam {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +92,8 @@ func (c *Conn) Disconnected() <-chan struct{} { return c.down }
 // Disconnect ends the connection as ID.Disconnect does, and does not wait for the peer.
 func (c *Conn) Disconnect() error { return c.id.Disconnect() }
 
-// Close ends the connection, unless it has ended, gives the peer a moment to hear of it, and destroys
-// the QP and the CQs that were made for it. What the peer has sent and nobody received is lost.
+// Close ends the connection, unless it has ended. It gives the peer a moment to hear of that, and destroys
+// the QP and the CQs that were made for it. What the peer has sent and nobody has received is lost.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	up, down := c.isUp, c.isDown

@@ -10,17 +10,17 @@ import (
 // Dialer says from where to connect. Its zero value leaves that to the host's routes.
 type Dialer struct {
 	Device    *verbs.Device  // to use, instead of one of the registered providers
-	LocalAddr netip.AddrPort // to connect from; port 0 is any
+	LocalAddr netip.AddrPort // to connect from; port 0 stands for any
 	TOS       uint8          // type of service, IPv4 TOS or IPv6 traffic class, of all packets
 }
 
-// Dial connects to a listener, with a QP as c describes it. ctx bounds the attempt; without
-// a deadline it ends after 17 s when nothing answers.
+// Dial connects to a listener, with a QP as c describes it. ctx bounds the attempt. Without
+// a deadline it ends after 17 s if nothing answers.
 func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 	return new(Dialer).Dial(ctx, addr, c)
 }
 
-// Dial is the function of that name.
+// Dial does what the function Dial does, from where d says.
 func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 	config := c.orDefault()
 	ps, err := config.portSpace()
@@ -28,7 +28,7 @@ func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Con
 		return nil, opError("dial", d.LocalAddr, addr, err)
 	}
 	conn := newConn()
-	var resolved Event // the answer to ResolveAddr and ResolveRoute, which comes at once
+	var resolved Event // the answer to ResolveAddr and ResolveRoute, which comes during the call
 	conn.ch = &EventChannel{}
 	conn.ch.handle = func(ev Event) {
 		switch ev.Type {
@@ -73,7 +73,7 @@ func (c *Conn) dial(ctx context.Context, d *Dialer, addr netip.AddrPort, config 
 	return c.await(ctx)
 }
 
-// setup makes the QP.
+// setup makes the QP, and has the program prepare it.
 func (c *Conn) setup(config *Config) error {
 	if err := c.id.CreateQP(config.PD, config.QP); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (c *Conn) await(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.isUp: // even if it is over by now: the peer may have sent something
+	case c.isUp: // even if it has ended by now, since the peer may have sent something
 		return nil
 	case !c.isDown:
 		return context.Cause(ctx)

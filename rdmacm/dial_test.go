@@ -30,20 +30,20 @@ func TestConnection(t *testing.T) {
 		}
 		y := got.conn
 		if d := x.PrivateData(); len(d) != rdmacm.MaxAcceptData || string(bytes.TrimRight(d, "\x00")) != "welcome" {
-			t.Errorf("the dialer got private data %q", d)
+			t.Errorf("the dialer: got private data %q, want welcome in %d bytes", d, rdmacm.MaxAcceptData)
 		}
 		if d := got.req.PrivateData(); len(d) != rdmacm.MaxConnectData || string(bytes.TrimRight(d, "\x00")) != "hello" {
-			t.Errorf("the listener got private data %q", d)
+			t.Errorf("the listener: got private data %q, want hello in %d bytes", d, rdmacm.MaxConnectData)
 		}
 		if x.LocalAddr() != y.RemoteAddr() || x.RemoteAddr() != y.LocalAddr() || x.RemoteAddr() != l.Addr() {
-			t.Errorf("addresses %v->%v and %v->%v, listening on %v", x.LocalAddr(), x.RemoteAddr(), y.LocalAddr(), y.RemoteAddr(), l.Addr())
+			t.Errorf("got addresses %v->%v and %v->%v, want each other's, and the listener's %v", x.LocalAddr(), x.RemoteAddr(), y.LocalAddr(), y.RemoteAddr(), l.Addr())
 		}
 		copy(back.Bytes()[32:], "from the dialer")
 		if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{back.SGE(32, 15)}}}); err != nil {
 			t.Fatal(err)
 		}
 		if wc := wait(t, y.RecvCQ()); string(in.Bytes()[:wc.ByteLen]) != "from the dialer" {
-			t.Errorf("received %q", in.Bytes()[:wc.ByteLen])
+			t.Errorf("received: got %q, want from the dialer", in.Bytes()[:wc.ByteLen])
 		}
 		wait(t, x.SendCQ())
 		if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{back.SGE(0, 15)}, Remote: in.Remote(0)}}); err != nil {
@@ -51,7 +51,7 @@ func TestConnection(t *testing.T) {
 		}
 		wait(t, x.SendCQ())
 		if s := string(back.Bytes()[:15]); s != "from the dialer" {
-			t.Errorf("read %q", s)
+			t.Errorf("read: got %q, want from the dialer", s)
 		}
 		if err := x.Disconnect(); err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestConnection(t *testing.T) {
 			select {
 			case <-c.Disconnected():
 			case <-patience(t).Done():
-				t.Fatal("an end does not hear of the disconnect")
+				t.Fatal("Disconnected: got no word of the disconnect, want one at each end")
 			}
 			if s := c.QP().State(); s != verbs.QPStateErr {
 				t.Errorf("the QP is in %v after the end, want QPS_ERR", s)
@@ -109,27 +109,26 @@ func TestNegotiation(t *testing.T) {
 	check("listener's RNRRetry", int(b.RNRRetry), 1)
 	check("path MTU", a.PathMTU.Bytes(), b.PathMTU.Bytes())
 	if a.SQPSN != b.RQPSN || a.RQPSN != b.SQPSN {
-		t.Errorf("PSNs: %v>%v, %v<%v", a.SQPSN, b.RQPSN, a.RQPSN, b.SQPSN)
+		t.Errorf("PSNs: got %v>%v, %v<%v, want the same ones at both ends", a.SQPSN, b.RQPSN, a.RQPSN, b.SQPSN)
 	}
 	if a.DestQPN != y.QP().QPN() || b.DestQPN != x.QP().QPN() {
-		t.Errorf("the QPs are not each other's")
+		t.Errorf("destination QPs: got %v and %v, want %v and %v", a.DestQPN, b.DestQPN, y.QP().QPN(), x.QP().QPN())
 	}
 	if got := y.Param(); got.InitiatorDepth != 3 || got.ResponderResources != 5 || got.RetryCount != 2 {
-		t.Errorf("the listener was told %+v", got)
+		t.Errorf("the listener: got %+v, want initiator depth 3, responder resources 5, 2 retries", got)
 	}
 }
 
 func TestRefused(t *testing.T) {
 	p := newPair(t)
-	other := p.listen(t, addr(t, p.b, false, 7000)) // so that somebody answers at all
-	_ = other
+	p.listen(t, addr(t, p.b, false, 7000)) // so that somebody answers at all
 	_, err := p.dial(t, addr(t, p.b, false, 7471), nil)
 	if !errors.Is(err, rdmacm.ErrRefused) || !strings.Contains(err.Error(), "connection refused: no listener for port 7471") {
 		t.Errorf("dialing a port without listener: got error %v, want %v with %q in it", err, rdmacm.ErrRefused, "connection refused: no listener for port 7471")
 	}
 	var rej *rdmacm.RejectError
 	if !errors.As(err, &rej) || rej.Reason != rdmacm.RejectInvalidServiceID {
-		t.Errorf("the error has no reason: %#v", err)
+		t.Errorf("the error: got %#v, want a RejectError with reason %v", err, rdmacm.RejectInvalidServiceID)
 	}
 }
 
@@ -144,22 +143,21 @@ func TestRejected(t *testing.T) {
 	_, err := p.dial(t, l.Addr(), nil)
 	var rej *rdmacm.RejectError
 	if !errors.As(err, &rej) || rej.Reason != rdmacm.RejectConsumerDefined || !bytes.HasPrefix(rej.PrivateData, []byte("not today\x00")) || len(rej.PrivateData) != rdmacm.MaxRejectData {
-		t.Errorf("the dialer got %v", err)
+		t.Errorf("the dialer: got error %v, want reason %v and not today in %d bytes", err, rdmacm.RejectConsumerDefined, rdmacm.MaxRejectData)
 	}
 }
 
-// TestListenerClosed: requests that nobody has taken are rejected, so is who comes later.
+// TestListenerClosed closes a listener. What Accept has returned goes on, and a later dialer is refused.
 func TestListenerClosed(t *testing.T) {
 	p := newPair(t)
-	keep := p.listen(t, addr(t, p.b, false, 0))
-	_ = keep
+	p.listen(t, addr(t, p.b, false, 0)) // so that somebody answers once l is closed
 	l := p.listen(t, addr(t, p.b, false, 0))
 	done := make(chan error, 1)
 	go func() {
 		_, err := p.dial(t, l.Addr(), &rdmacm.Config{Setup: func(*rdmacm.Conn) error { return nil }})
 		done <- err
 	}()
-	// The request has arrived when the listener has an event that nobody takes: Accept would take it.
+	// Once Accept has returned the request, it belongs to the program.
 	r, err := l.Accept(patience(t))
 	if err != nil {
 		t.Fatal(err)
@@ -213,14 +211,14 @@ func TestSetupFails(t *testing.T) {
 	_, err := p.dial(t, l.Addr(), nil)
 	var rej *rdmacm.RejectError
 	if !errors.As(err, &rej) || rej.Reason != rdmacm.RejectConsumerDefined {
-		t.Errorf("Dial: %v", err)
+		t.Errorf("Dial: got error %v, want reason %v", err, rdmacm.RejectConsumerDefined)
 	}
 	if got := <-done; !errors.Is(got.err, why) {
 		t.Errorf("Accept: got error %v, want %v", got.err, why)
 	}
 }
 
-// Memory that a program has registered stays of use when its connection is gone, and nothing piles up.
+// TestDefaultPDStays checks that memory stays usable after the connection that it was registered for.
 func TestDefaultPDStays(t *testing.T) {
 	p := newPair(t)
 	at := addr(t, p.b, false, 7471)
@@ -238,10 +236,10 @@ func TestDefaultPDStays(t *testing.T) {
 			}
 		}
 		if _, err := conn.QP().PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{mr.SGE(0, 64)}}}); err != nil {
-			t.Errorf("connection %d: %v", i, err)
+			t.Errorf("connection %d, a receive in the same memory: got error %v, want none", i, err)
 		}
 		if conn.PD() != mr.PD() {
-			t.Errorf("connection %d has another default PD", i)
+			t.Errorf("connection %d: got another default PD, want that of the first", i)
 		}
 		(<-done).conn.Close()
 		if err := conn.Close(); err != nil {
@@ -262,12 +260,12 @@ func TestListenTwice(t *testing.T) {
 			t.Errorf("listening on %s as well: got error %v, want %v with %q in it", at, err, rdmacm.ErrAddrInUse, "address in use")
 		}
 	}
-	p.listen(t, addr(t, p.b, true, 7471)) // another address
+	p.listen(t, addr(t, p.b, true, 7471)) // which is another address
 	l.Close()
 	p.listen(t, addr(t, p.b, false, 7471))
 }
 
-// TestWildcard: a listener on all addresses takes what comes to any of them.
+// TestWildcard checks that a listener on all addresses takes what comes to any of them.
 func TestWildcard(t *testing.T) {
 	for _, c := range []struct {
 		at   string
@@ -278,7 +276,7 @@ func TestWildcard(t *testing.T) {
 		for _, ipv6 := range c.ipv6 {
 			done := accept(t, l, nil)
 			if _, err := p.dial(t, addr(t, p.b, ipv6, l.Addr().Port()), nil); err != nil {
-				t.Errorf("listening on %s: %v", c.at, err)
+				t.Errorf("listening on %s, dialing: got error %v, want none", c.at, err)
 			}
 			got := <-done
 			if got.err != nil {
@@ -300,7 +298,7 @@ func TestNoDevice(t *testing.T) {
 		t.Errorf("listening there: got error %v, want %v", err, rdmacm.ErrNoDevice)
 	}
 	if _, err := rdmacm.Listen(netip.MustParseAddrPort("127.0.0.1:0")); err == nil || !strings.Contains(err.Error(), "provider") {
-		t.Errorf("listening without any provider: %v", err)
+		t.Errorf("listening without any provider: got error %v, want one that tells to import a provider", err)
 	}
 }
 
@@ -325,17 +323,17 @@ func TestUC(t *testing.T) {
 	}
 	defer got.conn.Close()
 	if y := got.conn; y.QP().Type() != verbs.QPTypeUC {
-		t.Fatalf("the listener's QP is %v", y.QP().Type())
+		t.Fatalf("the listener's QP: got %v, want %v", y.QP().Type(), verbs.QPTypeUC)
 	}
 	if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: []byte("hi")}}); err != nil {
 		t.Fatal(err)
 	}
 	if wc := wait(t, got.conn.RecvCQ()); string(in.Bytes()[:wc.ByteLen]) != "hi" {
-		t.Errorf("received %q", in.Bytes()[:wc.ByteLen])
+		t.Errorf("received: got %q, want hi", in.Bytes()[:wc.ByteLen])
 	}
 }
 
-// TestOneDevice: both ends may be of one device.
+// TestOneDevice connects two QPs of one device.
 func TestOneDevice(t *testing.T) {
 	d := rdmatest.New(t).Device()
 	p := pair{a: d, b: d}

@@ -1,7 +1,7 @@
-// Package rdmacm is the connection manager: how RDMA programs find each other by IP address and
-// port and bring their queue pairs into service (librdmacm, rdma_cma.h).
+// Package rdmacm is the connection manager. By it RDMA programs find each other by IP address and
+// port, and bring their queue pairs into service (librdmacm, rdma_cma.h).
 //
-// Dial, Listen and Conn are the way of most programs:
+// Most programs use Dial, Listen and Conn:
 //
 //	l, err := rdmacm.Listen(netip.MustParseAddrPort("0.0.0.0:7471"))
 //	req, err := l.Accept(ctx)
@@ -10,10 +10,10 @@
 //	conn, err := rdmacm.Dial(ctx, addr, &rdmacm.Config{Setup: postReceives})
 //	conn.QP().PostSend(…)
 //
-// A Conn is a QP in RTS with its completion queues; what goes over it are the verbs of package
-// verbs. Receives belong into Config.Setup: it runs before the peer can send.
+// A Conn is a QP in RTS with its completion queues. The program uses it by the calls of package
+// verbs. It posts receives in Config.Setup, which runs before the peer can send.
 //
-// Underneath are ID and EventChannel, with one method for each rdma_* call of the C library and
+// Below are ID and EventChannel, with one method for each rdma_* call of the C library and
 // one Event for each answer:
 //
 //	active                                     passive
@@ -27,7 +27,8 @@
 //	Disconnect    ---------- DREQ -------->                 > EventDisconnected
 //	EventDisconnected <----- DREP ----------
 //
-// The messages are those of the InfiniBand connection manager over QP1, so the other end may be a
-// Linux kernel with its librdmacm, or a card. On software devices this package is itself the
-// node's connection manager, in each process; the processes of a host share QP1.
+// Connections are made by a connector, which depends on the device (package internal/connector). For software devices
+// its messages are those of the InfiniBand connection manager over QP1, so the other end may be a
+// Linux kernel with its librdmacm, or a card. Each process then has a connection manager of its own, and the processes
+// of a host share QP1.
 package rdmacm

@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Causes which callers can tell apart with errors.Is, beside those of package verbs: ErrInvalid,
+// Causes that callers can tell apart with errors.Is. Those of package verbs come in addition: ErrInvalid,
 // ErrState, ErrBusy, ErrClosed, ErrUnsupported.
 var (
 	// ErrRefused: no program listens on the peer's port (ECONNREFUSED).
@@ -21,13 +21,13 @@ var (
 	ErrAddrInUse error = syscall.EADDRINUSE
 	// ErrNoDevice: no RDMA device has the address (ENODEV).
 	ErrNoDevice error = syscall.ENODEV
-	// ErrNoRoute: the host has no way to the address (ENETUNREACH).
+	// ErrNoRoute: the host has no route to the address (ENETUNREACH).
 	ErrNoRoute error = syscall.ENETUNREACH
-	// ErrReset: the peer has gone back on a connection that was being made (ECONNRESET).
+	// ErrReset: the peer has given up a connection while it was being made (ECONNRESET).
 	ErrReset error = syscall.ECONNRESET
 )
 
-// Status values of events, as the C library has them on Linux whatever the platform here.
+// Status values of events. They are those of the C library on Linux, on all platforms.
 const (
 	statusInvalid     = -22
 	statusNoDevice    = -19
@@ -35,8 +35,8 @@ const (
 	statusTimedOut    = -110
 )
 
-// OpError is the error of a call or of an event: what was tried between which addresses, and why
-// it failed.
+// OpError is the error of a call or of an event. It says what was tried between which addresses, and why
+// it has failed.
 type OpError struct {
 	Op            string // such as "connect"
 	Local, Remote netip.AddrPort
@@ -62,7 +62,7 @@ func (e *OpError) Error() string {
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Timeout reports whether the peer did not answer, as net.Error has it.
+// Timeout reports whether the cause is that the peer did not answer. It makes OpError a net.Error.
 func (e *OpError) Timeout() bool {
 	if errors.Is(e.Err, ErrTimeout) {
 		return true
@@ -74,13 +74,13 @@ func (e *OpError) Timeout() bool {
 	return ok && t.Timeout()
 }
 
-// Temporary is there for net.Error.
+// Temporary returns what Timeout does. It makes OpError a net.Error.
 func (e *OpError) Temporary() bool { return e.Timeout() }
 
-// RejectReason says why a peer's connection manager rejects (REJ messages; enum ib_cm_rej_reason).
+// RejectReason says why a peer's connection manager has rejected a connection (REJ messages; enum ib_cm_rej_reason).
 type RejectReason uint16
 
-// The reasons that arise between IP addresses. Peers may give others; String knows all.
+// The reasons that arise between IP addresses. Peers may give others, and String knows all.
 const (
 	RejectTimeout             RejectReason = 4
 	RejectInvalidCommID       RejectReason = 6
@@ -100,7 +100,7 @@ type RejectError struct {
 	Reason      RejectReason
 	Port        uint16 // the peer's, 0 if this end is the accepting one
 	PrivateData []byte // of the peer's program
-	Info        []byte // what the reason calls for, such as the peer's MTU
+	Info        []byte // depends on the reason, such as the peer's MTU
 }
 
 func (e *RejectError) Error() string {
@@ -121,7 +121,7 @@ func (e *RejectError) Error() string {
 	return fmt.Sprintf("rejected by the peer: %v (reason %d)", e.Reason, uint16(e.Reason))
 }
 
-// Is makes a rejection ErrRefused where nobody listens, and when a program says no.
+// Is makes a rejection ErrRefused if nobody listens or a program has said no, and ErrReset if the peer has given up.
 func (e *RejectError) Is(target error) bool {
 	switch target {
 	case ErrRefused:
@@ -132,7 +132,7 @@ func (e *RejectError) Is(target error) bool {
 	return false
 }
 
-// SIDRError is the answer of a UD service that is not to be had (SIDR_REP).
+// SIDRError is the answer that a UD service is not available (SIDR_REP).
 type SIDRError struct {
 	Status      uint8
 	Port        uint16
@@ -149,7 +149,7 @@ func (e *SIDRError) Error() string {
 	return fmt.Sprintf("the peer does not offer the service: %v (status %d)", wire.SIDRStatus(e.Status), e.Status)
 }
 
-// Is makes it ErrRefused.
+// Is makes any SIDRError an ErrRefused.
 func (e *SIDRError) Is(target error) bool { return target == ErrRefused }
 
 // opError makes err an OpError, unless it is nil or already one.

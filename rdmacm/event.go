@@ -8,20 +8,20 @@ type EventType uint8
 // The events (RDMA_CM_EVENT_*).
 const (
 	EventAddrResolved    EventType = 0  // answers ResolveAddr: the ID has its device
-	EventAddrError       EventType = 1  // the address is not to be reached from here
+	EventAddrError       EventType = 1  // the address cannot be reached from here
 	EventRouteResolved   EventType = 2  // answers ResolveRoute
 	EventRouteError      EventType = 3  // there is no route
-	EventConnectRequest  EventType = 4  // a peer wants to connect, or looks the service up: Accept or Reject the new ID
+	EventConnectRequest  EventType = 4  // a peer wants to connect, or looks the service up: Accept or Reject by the new ID
 	EventConnectResponse EventType = 5  // the peer has accepted an ID without a QP: Establish it
 	EventConnectError    EventType = 6  // the QP could not be brought into service
 	EventUnreachable     EventType = 7  // the peer does not answer; UD: it has refused
 	EventRejected        EventType = 8  // the peer has said no; Err is a RejectError
 	EventEstablished     EventType = 9  // connected; UD: the peer is found
-	EventDisconnected    EventType = 10 // the peer, or Disconnect, has ended the connection
+	EventDisconnected    EventType = 10 // the peer or Disconnect has ended the connection
 	EventDeviceRemoval   EventType = 11 // the device is gone: close the ID
-	EventMulticastJoin   EventType = 12 // joined
-	EventMulticastError  EventType = 13 // not joined
-	EventAddrChange      EventType = 14 // not raised: software devices follow their addresses
+	EventMulticastJoin   EventType = 12 // the ID has joined the group
+	EventMulticastError  EventType = 13 // the ID could not join the group
+	EventAddrChange      EventType = 14 // never raised: software devices follow their addresses
 	EventTimewaitExit    EventType = 15 // no packet of the ended connection can come any more
 )
 
@@ -33,7 +33,7 @@ var eventNames = [...]string{
 	EventAddrChange: "ADDR_CHANGE", EventTimewaitExit: "TIMEWAIT_EXIT",
 }
 
-// String returns the name as rdma_event_str does: RDMA_CM_EVENT_ADDR_RESOLVED.
+// String returns the name as rdma_event_str does, such as RDMA_CM_EVENT_ADDR_RESOLVED.
 func (t EventType) String() string {
 	if int(t) < len(eventNames) {
 		return "RDMA_CM_EVENT_" + eventNames[t]
@@ -45,19 +45,19 @@ func (t EventType) String() string {
 // acknowledgement.
 type Event struct {
 	Type     EventType
-	ID       *ID // what it is about; of EventConnectRequest the new one
-	ListenID *ID // of EventConnectRequest
+	ID       *ID // that the event is about; of EventConnectRequest the new one
+	ListenID *ID // of EventConnectRequest, the listening one
 
 	// Status is what the C library reports: 0, the peer's reason, or a negative errno of Linux.
-	// Err says it in words; it is nil where Status is 0.
+	// Err says the same in words. It is nil if Status is 0.
 	Status int
 	Err    error
 
-	// Param is what the peer has said, in EventConnectRequest, EventConnectResponse and, at the
-	// connecting end, EventEstablished; the resources as they are for this end: what the peer answers at
-	// a time is InitiatorDepth.
+	// Param is what the peer has said. EventConnectRequest, EventConnectResponse and, at the connecting
+	// end, EventEstablished have it. The peer's resources are given as they are for this end: InitiatorDepth
+	// is how many READs and atomics the peer answers at a time.
 	Param ConnParam
 
-	// UD is the peer, or the group, of an ID of PortSpaceUDP.
+	// UD is the peer or the group, for an ID of PortSpaceUDP.
 	UD UDParam
 }

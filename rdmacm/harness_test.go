@@ -22,7 +22,7 @@ func newPair(t *testing.T, c ...rdmatest.Config) pair {
 	return pair{n, n.Device(), n.Device()}
 }
 
-// addr returns the device's first address of the IP version, with a port.
+// addr returns the device's first address of an IP version, with a port.
 func addr(t *testing.T, d *verbs.Device, ipv6 bool, port uint16) netip.AddrPort {
 	t.Helper()
 	es, err := d.GIDs(1)
@@ -116,7 +116,7 @@ func wait(t *testing.T, cq *verbs.CQ) verbs.WC {
 	return wcs[0]
 }
 
-// inbox registers n bytes and posts them as a receive: what Config.Setup is for.
+// inbox returns a Config.Setup that registers n bytes and posts them as a receive.
 func inbox(mr **verbs.MR, n int) func(*rdmacm.Conn) error {
 	return func(c *rdmacm.Conn) (err error) {
 		if *mr, err = c.PD().AllocMR(n, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic); err != nil {
@@ -127,7 +127,7 @@ func inbox(mr **verbs.MR, n int) func(*rdmacm.Conn) error {
 	}
 }
 
-// script drives low-level IDs: each call fails the test on an error.
+// script drives IDs. Its methods fail the test on an error.
 type script struct {
 	t        *testing.T
 	ch       *rdmacm.EventChannel
@@ -175,7 +175,7 @@ func (s *script) quiet() {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	cancel()
 	if ev, err := s.ch.Next(ctx); err == nil {
-		s.t.Fatalf("unexpected event %v", ev.Type)
+		s.t.Fatalf("got event %v, want none", ev.Type)
 	}
 }
 
@@ -201,7 +201,7 @@ func (s *script) routed(ps rdmacm.PortSpace, to netip.AddrPort) *rdmacm.ID {
 
 var smallQP = verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}
 
-// connected makes a connection by hand: x of a, y of b.
+// connected makes a connection by IDs. x is of a, and y of b.
 func connected(a, b *script, to netip.AddrPort) (x, y *rdmacm.ID) {
 	a.t.Helper()
 	x = a.routed(rdmacm.PortSpaceTCP, to)

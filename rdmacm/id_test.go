@@ -23,43 +23,43 @@ func TestScript(t *testing.T) {
 	a.ok(x.ResolveAddr(netip.AddrPort{}, l.LocalAddr()))
 	a.next(rdmacm.EventAddrResolved)
 	if x.Device() != p.a || x.LocalAddr().Addr() != addr(t, p.a, false, 0).Addr() || x.LocalAddr().Port() == 0 {
-		t.Errorf("resolved to %v on %v", x.LocalAddr(), x.Device())
+		t.Errorf("resolved: got %v on %p, want a port of %v on %p", x.LocalAddr(), x.Device(), addr(t, p.a, false, 0).Addr(), p.a)
 	}
 	a.ok(x.ResolveRoute())
 	a.next(rdmacm.EventRouteResolved)
 	a.ok(x.CreateQP(nil, smallQP))
 	if s := x.QP().State(); s != verbs.QPStateInit {
-		t.Errorf("CreateQP leaves the QP in %v", s)
+		t.Errorf("after CreateQP: got the QP in %v, want %v", s, verbs.QPStateInit)
 	}
 	a.ok(x.Connect(&rdmacm.ConnParam{PrivateData: []byte("ping"), ResponderResources: 1, InitiatorDepth: 2, FlowControl: true, RetryCount: 7, RNRRetryCount: 7}))
 
 	ev := b.next(rdmacm.EventConnectRequest)
 	y := ev.ID
 	if ev.ListenID != l || y == l || y.PortSpace() != rdmacm.PortSpaceTCP {
-		t.Errorf("the request's IDs are wrong")
+		t.Errorf("request: got ID %p of listener %p in %v, want a new ID of listener %p in %v", y, ev.ListenID, y.PortSpace(), l, rdmacm.PortSpaceTCP)
 	}
 	if got := ev.Param; got.InitiatorDepth != 1 || got.ResponderResources != 2 || !got.FlowControl || got.QPN != x.QP().QPN() || got.SRQ {
-		t.Errorf("the request says %+v", got)
+		t.Errorf("request: got %+v, want initiator depth 1, responder resources 2, flow control, QP %v, no SRQ", got, x.QP().QPN())
 	}
 	if !bytes.Equal(bytes.TrimRight(ev.Param.PrivateData, "\x00"), []byte("ping")) || len(ev.Param.PrivateData) != rdmacm.MaxConnectData {
-		t.Errorf("private data %q", ev.Param.PrivateData)
+		t.Errorf("request: got private data %q, want ping in %d bytes", ev.Param.PrivateData, rdmacm.MaxConnectData)
 	}
 	if y.LocalAddr() != l.LocalAddr() || y.RemoteAddr() != x.LocalAddr() {
-		t.Errorf("the new ID is of %v and %v", y.LocalAddr(), y.RemoteAddr())
+		t.Errorf("the new ID: got %v and %v, want %v and %v", y.LocalAddr(), y.RemoteAddr(), l.LocalAddr(), x.LocalAddr())
 	}
 	b.ok(y.CreateQP(nil, smallQP))
 	b.ok(y.Accept(&rdmacm.ConnParam{PrivateData: []byte("pong"), ResponderResources: 2, InitiatorDepth: 1, RNRRetryCount: 3}))
 
 	ev = a.next(rdmacm.EventEstablished)
 	if ev.ID != x || ev.Param.QPN != y.QP().QPN() || ev.Param.RNRRetryCount != 3 || !bytes.HasPrefix(ev.Param.PrivateData, []byte("pong\x00")) {
-		t.Errorf("established: %+v", ev)
+		t.Errorf("established: got %+v, want QP %v, 3 RNR retries and pong", ev, y.QP().QPN())
 	}
 	if ev = b.next(rdmacm.EventEstablished); ev.ID != y {
-		t.Errorf("established another ID")
+		t.Errorf("established: got ID %p, want %p", ev.ID, y)
 	}
 	for _, id := range []*rdmacm.ID{x, y} {
 		if s := id.QP().State(); s != verbs.QPStateRTS {
-			t.Errorf("a QP is in %v", s)
+			t.Errorf("established: got a QP in %v, want %v", s, verbs.QPStateRTS)
 		}
 	}
 	b.ok(y.Disconnect())
@@ -80,7 +80,7 @@ func TestScript(t *testing.T) {
 	b.ok(p.b.Close())
 }
 
-// TestCrossingDisconnects: both ends disconnect at a time.
+// TestCrossingDisconnects has both ends disconnect at the same time.
 func TestCrossingDisconnects(t *testing.T) {
 	p := newPair(t)
 	a, b := newScript(t, p.a), newScript(t, p.b)
@@ -100,7 +100,7 @@ func TestCrossingDisconnects(t *testing.T) {
 	b.quiet()
 }
 
-// TestExternalQP connects QPs that the program makes and serves itself.
+// TestExternalQP connects QPs that the program makes itself and takes through their states.
 func TestExternalQP(t *testing.T) {
 	p := newPair(t)
 	a, b := newScript(t, p.a), newScript(t, p.b)
@@ -139,7 +139,7 @@ func TestExternalQP(t *testing.T) {
 	serve(y, r)
 	b.ok(y.Accept(&param))
 	if ev := a.next(rdmacm.EventConnectResponse); ev.Param.QPN != r.QPN() {
-		t.Errorf("the response names QP %v", ev.Param.QPN)
+		t.Errorf("response: got QP %v, want %v", ev.Param.QPN, r.QPN())
 	}
 	serve(x, q)
 	a.ok(x.Establish())
@@ -161,7 +161,7 @@ func TestDatagrams(t *testing.T) {
 		a.ok(x.Connect(&rdmacm.ConnParam{PrivateData: []byte("who?")}))
 		ev := b.next(rdmacm.EventConnectRequest)
 		if !bytes.HasPrefix(ev.UD.PrivateData, []byte("who?\x00")) || len(ev.UD.PrivateData) != rdmacm.MaxUDConnectData {
-			t.Errorf("private data %q", ev.UD.PrivateData)
+			t.Errorf("request: got private data %q, want who? in %d bytes", ev.UD.PrivateData, rdmacm.MaxUDConnectData)
 		}
 		y := ev.ID
 		b.ok(y.CreateQP(nil, smallQP))
@@ -172,7 +172,7 @@ func TestDatagrams(t *testing.T) {
 		b.ok(y.Accept(&rdmacm.ConnParam{PrivateData: []byte("me")}))
 		ev = a.next(rdmacm.EventEstablished)
 		if ev.UD.QPN != y.QP().QPN() || ev.UD.QKey != rdmacm.UDQKey || !bytes.HasPrefix(ev.UD.PrivateData, []byte("me\x00")) || len(ev.UD.PrivateData) != rdmacm.MaxUDAcceptData {
-			t.Errorf("established: %+v", ev.UD)
+			t.Errorf("established: got %+v, want QP %v, Q_Key %v and me in %d bytes", ev.UD, y.QP().QPN(), rdmacm.UDQKey, rdmacm.MaxUDAcceptData)
 		}
 		ah, err := x.PD().CreateAH(ev.UD.AH)
 		a.ok(err)
@@ -181,7 +181,7 @@ func TestDatagrams(t *testing.T) {
 		}})
 		a.ok(err)
 		if wc := wait(t, y.QP().RecvCQ()); string(in.Bytes()[verbs.GRHSize:wc.ByteLen]) != "datagram" || wc.SrcQPN != x.QP().QPN() {
-			t.Errorf("received %+v", wc)
+			t.Errorf("received: got %q, %+v, want datagram from QP %v", in.Bytes()[verbs.GRHSize:wc.ByteLen], wc, x.QP().QPN())
 		}
 		a.ok(x.Disconnect())
 		b.quiet()
@@ -198,16 +198,16 @@ func TestDatagramRefused(t *testing.T) {
 	a.ok(x.Connect(nil))
 	b.ok(b.next(rdmacm.EventConnectRequest).ID.Reject([]byte("no")))
 	if ev := a.next(rdmacm.EventUnreachable); ev.Status != 2 || !errors.Is(ev.Err, rdmacm.ErrRefused) || !bytes.HasPrefix(ev.UD.PrivateData, []byte("no\x00")) {
-		t.Errorf("rejected: %+v", ev)
+		t.Errorf("rejected: got %+v, want status 2, %v and no", ev, rdmacm.ErrRefused)
 	}
 	x = a.routed(rdmacm.PortSpaceUDP, addr(t, p.b, false, 1))
 	a.ok(x.Connect(nil))
 	if ev := a.next(rdmacm.EventUnreachable); ev.Status != 1 || !strings.Contains(ev.Err.Error(), "no listener for port 1") {
-		t.Errorf("nobody there: %+v", ev)
+		t.Errorf("nobody there: got %+v, want status 1, no listener for port 1", ev)
 	}
 }
 
-// TestMulticast: three members, of which one joins without a QP to send only.
+// TestMulticast has three members. One of them joins without a QP, to send only.
 func TestMulticast(t *testing.T) {
 	for _, g := range []string{"239.1.2.3", "ff05::1:2"} {
 		group := netip.MustParseAddr(g)
@@ -232,7 +232,7 @@ func TestMulticast(t *testing.T) {
 			s.ok(id.JoinMulticast(group))
 			ev := s.next(rdmacm.EventMulticastJoin)
 			if ev.UD.QPN != 0xffffff || ev.UD.QKey != rdmacm.UDQKey || ev.UD.AH.DGID != verbs.GIDFromAddr(group) {
-				t.Errorf("joined %+v", ev.UD)
+				t.Errorf("joined: got %+v, want QP 0xffffff, Q_Key %v, GID %v", ev.UD, rdmacm.UDQKey, verbs.GIDFromAddr(group))
 			}
 			if i == 0 {
 				s.ok(id.CreateQP(nil, smallQP))
@@ -252,7 +252,7 @@ func TestMulticast(t *testing.T) {
 		ah.Close()
 		for i, y := range members[1:] {
 			if wc := wait(t, y.QP().RecvCQ()); string(boxes[i].Bytes()[verbs.GRHSize:wc.ByteLen]) != "to all" {
-				t.Errorf("member %d received %q", i, boxes[i].Bytes()[verbs.GRHSize:wc.ByteLen])
+				t.Errorf("member %d: got %q, want to all", i, boxes[i].Bytes()[verbs.GRHSize:wc.ByteLen])
 			}
 			if err := y.LeaveMulticast(group); err != nil {
 				t.Error(err)
@@ -264,7 +264,7 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
-// TestBacklog: what finds no room is dropped and comes again.
+// TestBacklog checks that a request which finds no room is dropped and comes again.
 func TestBacklog(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		a, b := newScript(t, p.a), newScript(t, p.b)
@@ -288,7 +288,7 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// TestMigrate: events follow an ID to another channel, those that nobody has fetched too.
+// TestMigrate checks that events follow an ID to another channel, also those that nobody has fetched.
 func TestMigrate(t *testing.T) {
 	p := newPair(t)
 	a, b, c := newScript(t, p.a), newScript(t, p.b), newScript(t, p.b)
@@ -318,7 +318,7 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("NewID on a closed channel: got error %v, want %v", err, verbs.ErrClosed)
 	}
 	if err := c.ch.Close(); err != nil {
-		t.Errorf("closing a channel that an ID has migrated to, and been closed: %v", err)
+		t.Errorf("closing a channel whose migrated ID was closed: got error %v, want none", err)
 	}
 }
 
@@ -350,14 +350,14 @@ func TestOptions(t *testing.T) {
 			t.Errorf("QP timeout %d, want 17", attr.Timeout)
 		}
 		if id == x && attr.AH.TrafficClass != 0x20 {
-			t.Errorf("traffic class %#x", attr.AH.TrafficClass)
+			t.Errorf("got traffic class %#x, want 0x20", attr.AH.TrafficClass)
 		}
 	}
 	if err := x.SetReuseAddr(true); !errors.Is(err, verbs.ErrState) {
 		t.Errorf("SetReuseAddr on a connected ID: got error %v, want %v", err, verbs.ErrState)
 	}
 
-	// Two IDs that allow it may bind to a port, and one of them listen.
+	// Two IDs that allow it may bind to one port. One of them may listen.
 	at := addr(t, p.b, false, 7000)
 	r, s := b.id(rdmacm.PortSpaceTCP), b.id(rdmacm.PortSpaceTCP)
 	for _, id := range []*rdmacm.ID{r, s} {
@@ -368,7 +368,7 @@ func TestOptions(t *testing.T) {
 	if err := s.Listen(0); !errors.Is(err, rdmacm.ErrAddrInUse) {
 		t.Errorf("a second listener: got error %v, want %v", err, rdmacm.ErrAddrInUse)
 	}
-	// The port spaces are apart.
+	// Each port space has ports of its own.
 	b.listener(rdmacm.PortSpaceUDP, at)
 	b.listener(rdmacm.PortSpaceIB, at)
 	// [::] leaves IPv4 alone if it is told to.
@@ -378,7 +378,7 @@ func TestOptions(t *testing.T) {
 	b.ok(only.Listen(0))
 }
 
-// TestMisuse: calls in the wrong order, and wrong arguments, say what is wrong.
+// TestMisuse checks that calls in the wrong order, and wrong arguments, are told what is wrong.
 func TestMisuse(t *testing.T) {
 	p := newPair(t)
 	a, b := newScript(t, p.a), newScript(t, p.b)
@@ -386,7 +386,7 @@ func TestMisuse(t *testing.T) {
 	expect := func(what string, err, kind error, text string) {
 		t.Helper()
 		if !errors.Is(err, kind) || !strings.Contains(err.Error(), text) {
-			t.Errorf("%s: got error %v, want %v", what, err, kind)
+			t.Errorf("%s: got error %v, want %v with %q in it", what, err, kind, text)
 		}
 	}
 	_, err := rdmacm.NewID(a.ch, 7)
@@ -399,6 +399,8 @@ func TestMisuse(t *testing.T) {
 	expect("Disconnect", x.Disconnect(), verbs.ErrState, "no connection")
 	expect("Establish", x.Establish(), verbs.ErrState, "EventConnectResponse")
 	expect("CreateQP", x.CreateQP(nil, smallQP), verbs.ErrState, "no device")
+	_, _, err = x.QPAttr(verbs.QPStateInit)
+	expect("QPAttr", err, verbs.ErrState, "no device")
 	expect("JoinMulticast", x.JoinMulticast(netip.MustParseAddr("239.0.0.1")), verbs.ErrUnsupported, "RDMA_PS_UDP")
 	expect("ResolveAddr", x.ResolveAddr(netip.AddrPort{}, netip.AddrPort{}), verbs.ErrInvalid, "empty")
 	expect("ResolveAddr", x.ResolveAddr(netip.MustParseAddrPort("[::1]:0"), l.LocalAddr()), verbs.ErrInvalid, "IP versions")
@@ -425,7 +427,7 @@ func TestMisuse(t *testing.T) {
 	b.ok(y.CreateQP(nil, smallQP))
 	expect("197 bytes", y.Accept(&rdmacm.ConnParam{PrivateData: make([]byte, 197)}), verbs.ErrInvalid, "room for 196")
 	expect("149 bytes", y.Reject(make([]byte, 149)), verbs.ErrInvalid, "room for 148")
-	// A QP that the program has meddled with does not connect, and the error says in which state it is.
+	// A QP whose state the program has changed does not connect, and the error names the state.
 	b.ok(y.QP().Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
 	expect("a QP in ERR", y.Accept(nil), verbs.ErrState, "QPS_ERR")
 	b.ok(y.Reject(nil))
@@ -437,25 +439,24 @@ func TestMisuse(t *testing.T) {
 	expect("a closed ID", y.Migrate(a.ch), verbs.ErrClosed, "closed")
 }
 
-// TestNoInitiatorDepth: a connection without READ resources says so when a READ is posted.
+// TestNoInitiatorDepth posts a READ on a connection that has no resources for it. The error says so.
 func TestNoInitiatorDepth(t *testing.T) {
 	p := newPair(t)
 	x, _ := p.connect(t, &rdmacm.Config{Param: &rdmacm.ConnParam{RetryCount: 7, RNRRetryCount: 7}}, nil)
 	_, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled}})
-	if err != nil {
-		t.Logf("%v", err)
-		return
+	if err == nil {
+		var wcs [1]verbs.WC
+		if _, err := x.SendCQ().Wait(patience(t), wcs[:]); err != nil {
+			t.Fatal(err)
+		}
+		err = wcs[0].Err()
 	}
-	var wcs [1]verbs.WC
-	if _, err := x.SendCQ().Wait(patience(t), wcs[:]); err != nil {
-		t.Fatal(err)
-	}
-	if err := wcs[0].Err(); err == nil || !strings.Contains(err.Error(), "MAX_QP_RD_ATOMIC") {
-		t.Errorf("a READ without initiator depth: %v", err)
+	if err == nil || !strings.Contains(err.Error(), "MAX_QP_RD_ATOMIC") {
+		t.Errorf("a READ without initiator depth: got error %v, want one that names MAX_QP_RD_ATOMIC", err)
 	}
 }
 
-// TestNoRNRRetry: with rnr_retry 0, a SEND that finds no receive fails at once and says why.
+// TestNoRNRRetry checks that with rnr_retry 0 a SEND that finds no receive fails at once and says why.
 func TestNoRNRRetry(t *testing.T) {
 	p := newPair(t)
 	x, _ := p.connect(t, nil, &rdmacm.Config{Param: &rdmacm.ConnParam{RNRRetryCount: 0}})
@@ -467,6 +468,6 @@ func TestNoRNRRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if wcs[0].Status != verbs.WCRNRRetryExceeded {
-		t.Errorf("a SEND without receive: %v", wcs[0].Err())
+		t.Errorf("a SEND without receive: got %v, want %v", wcs[0].Err(), verbs.WCRNRRetryExceeded)
 	}
 }

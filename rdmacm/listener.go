@@ -11,9 +11,9 @@ import (
 // ListenConfig says how to listen.
 type ListenConfig struct {
 	Devices   []*verbs.Device // to listen on, instead of those of the registered providers
-	Backlog   int             // requests that may wait for Accept; 0 is 1024
+	Backlog   int             // requests that may wait for Accept; 0 stands for 1024
 	ReuseAddr bool            // see ID.SetReuseAddr
-	UC        bool            // listen where UC QPs connect, in PortSpaceIB, instead of PortSpaceTCP
+	UC        bool            // listen in PortSpaceIB, where UC QPs connect, instead of PortSpaceTCP
 }
 
 // Listener takes requests for connections.
@@ -25,11 +25,11 @@ type Listener struct {
 	err     error // of Close
 }
 
-// Listen listens on an address of this host or, if it is unspecified, on all; [::] includes IPv4.
-// Port 0 asks for one that is free.
+// Listen listens on an address of this host. An unspecified address stands for all, and [::] includes IPv4.
+// Port 0 asks for a free port.
 func Listen(addr netip.AddrPort) (*Listener, error) { return new(ListenConfig).Listen(addr) }
 
-// Listen is the function of that name.
+// Listen does what the function Listen does, in the way that c says.
 func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
 	ps := PortSpaceTCP
 	if c.UC {
@@ -52,7 +52,7 @@ func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
 	return l, nil
 }
 
-// Addr returns the address and port.
+// Addr returns the address and port that the listener listens on.
 func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
 
 // Accept waits for a request. After Close it returns verbs.ErrClosed.
@@ -72,7 +72,7 @@ func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 	}
 }
 
-// Close stops listening. Requests that Accept has not returned are rejected; connections stay.
+// Close stops listening. It rejects requests that Accept has not returned. Connections stay.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
 		if l.err = l.id.Close(); l.err == nil {
@@ -82,7 +82,7 @@ func (l *Listener) Close() error {
 	return l.err
 }
 
-// Request is a peer that wants to connect. It is to be accepted or rejected.
+// Request is a peer's wish to connect. The program accepts or rejects it.
 type Request struct {
 	conn  *Conn
 	param ConnParam
@@ -93,29 +93,29 @@ func newRequest(ev Event) *Request {
 	conn := newConn()
 	conn.id, conn.param = ev.ID, ev.Param
 	conn.ch = &EventChannel{handle: conn.handle}
-	if err := conn.id.Migrate(conn.ch); err != nil { // closed meanwhile: Accept will say so
+	if err := conn.id.Migrate(conn.ch); err != nil { // the ID was closed meanwhile, and Accept will say so
 		conn.handle(Event{Type: EventDisconnected, Err: err})
 	}
 	return &Request{conn: conn, param: ev.Param}
 }
 
-// PrivateData returns what the peer's program gave along: MaxConnectData bytes, filled up with
-// zeros, since the length is not sent.
+// PrivateData returns the private data of the peer's program. It has MaxConnectData bytes, filled up with
+// zeros, since its length is not sent.
 func (r *Request) PrivateData() []byte { return r.param.PrivateData }
 
-// Param returns what the peer has said, its resources as they are for this end.
+// Param returns what the peer has said. Its resources are given as they are for this end.
 func (r *Request) Param() ConnParam { return r.param }
 
 // Device returns the device that the request has come to.
 func (r *Request) Device() *verbs.Device { return r.conn.id.Device() }
 
-// LocalAddr returns the address and port that the peer has asked for.
+// LocalAddr returns the address and port that the peer wants to connect to.
 func (r *Request) LocalAddr() netip.AddrPort { return r.conn.id.LocalAddr() }
 
 // RemoteAddr returns the peer's address and port.
 func (r *Request) RemoteAddr() netip.AddrPort { return r.conn.id.RemoteAddr() }
 
-// Accept connects to the peer, with a QP as c describes it. It returns when the peer is there.
+// Accept connects to the peer, with a QP as c describes it. It returns when the connection is established.
 func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	config := c.orDefault()
 	err := r.conn.setup(&config)
@@ -133,8 +133,8 @@ func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	return r.conn, nil
 }
 
-// Reject refuses the peer, whose Dial returns a RejectError with the private data, of
-// MaxRejectData bytes at most.
+// Reject refuses the peer. The peer's Dial returns a RejectError with the private data, which has
+// at most MaxRejectData bytes.
 func (r *Request) Reject(privateData []byte) error {
 	err := r.conn.id.Reject(privateData)
 	if cerr := r.conn.Close(); err == nil {

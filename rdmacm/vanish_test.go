@@ -15,7 +15,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// bounded is within what time every attempt ends, whatever the peer does.
+// bounded is the time within which every attempt ends, whatever the peer does.
 const bounded = 30 * time.Second
 
 // in runs a test in which time passes at once.
@@ -35,7 +35,7 @@ func within(t *testing.T, min, max time.Duration, f func()) {
 	}
 }
 
-// connecting returns an ID of a that has asked the address for a connection.
+// connecting returns an ID of a that has asked for a connection to an address.
 func connecting(a *script, to netip.AddrPort) *rdmacm.ID {
 	a.t.Helper()
 	x := a.routed(rdmacm.PortSpaceTCP, to)
@@ -44,12 +44,12 @@ func connecting(a *script, to netip.AddrPort) *rdmacm.ID {
 	return x
 }
 
-// isTimeout checks what an event says when nobody answers.
+// isTimeout checks what an event says if nobody answers.
 func isTimeout(t *testing.T, ev rdmacm.Event) {
 	t.Helper()
 	var net interface{ Timeout() bool }
 	if ev.Status != -110 || !errors.Is(ev.Err, rdmacm.ErrTimeout) || !errors.As(ev.Err, &net) || !net.Timeout() || !strings.Contains(ev.Err.Error(), "4791") {
-		t.Errorf("event %v: status %d, %v", ev.Type, ev.Status, ev.Err)
+		t.Errorf("event %v: got status %d, %v, want -110, %v with a hint at port 4791", ev.Type, ev.Status, ev.Err, rdmacm.ErrTimeout)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestNobodyThere(t *testing.T) {
 		x := connecting(a, netip.MustParseAddrPort("10.0.9.9:7471"))
 		within(t, 10*time.Second, bounded, func() { isTimeout(t, a.next(rdmacm.EventUnreachable)) })
 		if s := x.QP().State(); s != verbs.QPStateErr {
-			t.Errorf("the QP is in %v", s)
+			t.Errorf("got the QP in %v, want %v", s, verbs.QPStateErr)
 		}
 		if err := x.Connect(nil); !errors.Is(err, verbs.ErrState) || !strings.Contains(err.Error(), "new ID") {
 			t.Errorf("another Connect: got error %v, want %v with %q in it", err, verbs.ErrState, "new ID")
@@ -78,7 +78,7 @@ func TestNobodyThereUD(t *testing.T) {
 	})
 }
 
-// TestVanishAfterREQ: the peer's CM asks for time, and nothing follows.
+// TestVanishAfterREQ has a peer that asks for time and then falls silent.
 func TestVanishAfterREQ(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		h := newByHand(t, p.b, addr(t, p.a, false, 0).Addr())
@@ -92,7 +92,7 @@ func TestVanishAfterREQ(t *testing.T) {
 	})
 }
 
-// TestVanishBeforeRTU: the active side falls silent after its REQ.
+// TestVanishBeforeRTU has an active side that falls silent after its REQ.
 func TestVanishBeforeRTU(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		b := newScript(t, p.b)
@@ -109,7 +109,7 @@ func TestVanishBeforeRTU(t *testing.T) {
 	})
 }
 
-// TestLostRTU: the first packet of the peer stands for the RTU that was lost.
+// TestLostRTU checks that the peer's first packet stands in for a lost RTU.
 func TestLostRTU(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		b := newScript(t, p.b)
@@ -131,13 +131,13 @@ func TestLostRTU(t *testing.T) {
 		_, err = qp.PostSend([]verbs.SendWR{{Op: verbs.OpRDMAWrite}}) // and no RTU
 		h.ok(err)
 		within(t, 0, 500*time.Millisecond, func() { b.next(rdmacm.EventEstablished) })
-		h.send(wire.CMRTU, &wire.RTU{LocalCommID: req.LocalCommID, RemoteCommID: rep.LocalCommID}) // late
+		h.send(wire.CMRTU, &wire.RTU{LocalCommID: req.LocalCommID, RemoteCommID: rep.LocalCommID}) // too late
 		b.ok(y.Disconnect())
 		h.recv(wire.CMDREQ)
 	})
 }
 
-// TestNotify: programs that serve their own QP tell the ID.
+// TestNotify tells an ID that the peer's first packet has come, as programs with a QP of their own do.
 func TestNotify(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		b := newScript(t, p.b)
@@ -156,7 +156,7 @@ func TestNotify(t *testing.T) {
 	})
 }
 
-// TestVanishConnected: a peer that is cut off does not keep Disconnect, Close or the device.
+// TestVanishConnected checks that a peer which is cut off does not hold up Disconnect, Close or the device.
 func TestVanishConnected(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		a, b := newScript(t, p.a), newScript(t, p.b)
@@ -167,7 +167,7 @@ func TestVanishConnected(t *testing.T) {
 		within(t, 5*time.Second, bounded, func() {
 			ev := a.next(rdmacm.EventDisconnected)
 			if ev.Status != -110 || !errors.Is(ev.Err, rdmacm.ErrTimeout) {
-				t.Errorf("disconnected from a peer that is gone: %d, %v", ev.Status, ev.Err)
+				t.Errorf("disconnected from a peer that is gone: got status %d, %v, want -110, %v", ev.Status, ev.Err, rdmacm.ErrTimeout)
 			}
 		})
 		within(t, 0, time.Second, func() { // one DREQ that nobody answers
@@ -180,8 +180,8 @@ func TestVanishConnected(t *testing.T) {
 	})
 }
 
-// TestCloseAnywhere closes an ID in each state, with the peer there and cut off; the devices can be
-// closed at once.
+// TestCloseAnywhere closes an ID in each state, with the peer there and cut off. The devices can be
+// closed right after.
 func TestCloseAnywhere(t *testing.T) {
 	steps := []struct {
 		name string
@@ -226,12 +226,12 @@ func TestCloseAnywhere(t *testing.T) {
 				within(t, 0, time.Second, func() {
 					for _, id := range append(ids, l) {
 						if err := id.Close(); err != nil {
-							t.Errorf("%s: %v", s.name, err)
+							t.Errorf("%s: closing the ID: got error %v, want none", s.name, err)
 						}
 					}
 					for _, d := range []*verbs.Device{p.a, p.b} {
 						if err := d.Close(); err != nil {
-							t.Errorf("%s: %v", s.name, err)
+							t.Errorf("%s: closing the device: got error %v, want none", s.name, err)
 						}
 					}
 				})
@@ -240,7 +240,7 @@ func TestCloseAnywhere(t *testing.T) {
 	}
 }
 
-// TestNotFetched: a peer whose request nobody has fetched hears that the listener is gone.
+// TestNotFetched checks that a peer whose request nobody has fetched hears that the listener is gone.
 func TestNotFetched(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		a, b := newScript(t, p.a), newScript(t, p.b)
@@ -249,12 +249,12 @@ func TestNotFetched(t *testing.T) {
 		synctest.Wait()
 		b.ok(l.Close())
 		if ev := a.next(rdmacm.EventRejected); ev.Status != int(rdmacm.RejectConsumerDefined) {
-			t.Errorf("rejected with status %d: %v", ev.Status, ev.Err)
+			t.Errorf("rejected: got status %d, %v, want %v", ev.Status, ev.Err, rdmacm.RejectConsumerDefined)
 		}
 	})
 }
 
-// TestGivenUp: the accepting end hears that the dialer has given up.
+// TestGivenUp checks that the accepting end hears that the dialer has given up.
 func TestGivenUp(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		a, b := newScript(t, p.a), newScript(t, p.b)
@@ -264,7 +264,7 @@ func TestGivenUp(t *testing.T) {
 		a.ok(x.Close())
 		ev := b.next(rdmacm.EventRejected)
 		if ev.ID != y || ev.Status != int(rdmacm.RejectTimeout) || !errors.Is(ev.Err, rdmacm.ErrReset) || !strings.Contains(ev.Err.Error(), "given up") {
-			t.Errorf("event %v: %d, %v", ev.Type, ev.Status, ev.Err)
+			t.Errorf("rejected: got status %d of ID %p, %v, want %d of %p, since the peer has given up", ev.Status, ev.ID, ev.Err, rdmacm.RejectTimeout, y)
 		}
 		b.ok(y.CreateQP(nil, smallQP))
 		if err := y.Accept(nil); !errors.Is(err, verbs.ErrState) {
@@ -273,7 +273,7 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// TestRejectReasons: every reason that a peer may give reaches the program, with its text.
+// TestRejectReasons checks that every reason that a peer may give reaches the program, with its text.
 func TestRejectReasons(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		h := newByHand(t, p.b, addr(t, p.a, false, 0).Addr())
@@ -297,22 +297,22 @@ func TestRejectReasons(t *testing.T) {
 			ev := a.next(rdmacm.EventRejected)
 			var e *rdmacm.RejectError
 			if ev.Status != int(reason) || !errors.As(ev.Err, &e) || e.Reason != rdmacm.RejectReason(reason) || !strings.HasPrefix(string(e.PrivateData), fmt.Sprint("because ", reason, "\x00")) {
-				t.Errorf("reason %d: status %d, %v", reason, ev.Status, ev.Err)
+				t.Errorf("reason %d: got status %d, %v, want the reason, and private data that names it", reason, ev.Status, ev.Err)
 				continue
 			}
 			if before, ok := texts[e.Error()]; ok {
-				t.Errorf("reasons %d and %d have one text: %v", before, reason, e)
+				t.Errorf("reasons %d and %d: got the text %v for both, want two texts", before, reason, e)
 			}
 			texts[e.Error()] = reason
 			if reason == uint16(rdmacm.RejectInvalidMTU) && !strings.Contains(e.Error(), "512") {
-				t.Errorf("the peer's MTU is not told: %v", e)
+				t.Errorf("got %v, want the peer's MTU 512 in it", e)
 			}
 			a.ok(x.Close())
 		}
 	})
 }
 
-// TestBadRequests: what a listener cannot serve is rejected with the reason, before any program sees it.
+// TestBadRequests checks that a request which cannot be served is rejected with the reason, before a program sees it.
 func TestBadRequests(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		b := newScript(t, p.b)
@@ -340,14 +340,14 @@ func TestBadRequests(t *testing.T) {
 			rej, err := wire.DecodeREJ(h.recv(wire.CMREJ))
 			h.ok(err)
 			if rej.RemoteCommID != req.LocalCommID || rdmacm.RejectReason(rej.Reason) != c.want {
-				t.Errorf("%s: rejected for %v", c.name, rej.Reason)
+				t.Errorf("%s: got reason %v to %#x, want %v to %#x", c.name, rej.Reason, rej.RemoteCommID, c.want, req.LocalCommID)
 			}
 		}
 		b.quiet()
 	})
 }
 
-// TestMTUAbovePeer: the interfaces' MTUs differ, and the error says so.
+// TestMTUAbovePeer asks for an MTU above that of the listener's port. The rejection names the port's.
 func TestMTUAbovePeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, rdmatest.Config{MTU: 1500})
@@ -360,12 +360,12 @@ func TestMTUAbovePeer(t *testing.T) {
 		rej, err := wire.DecodeREJ(h.recv(wire.CMREJ))
 		h.ok(err)
 		if rdmacm.RejectReason(rej.Reason) != rdmacm.RejectInvalidMTU || rej.ARILen != 1 || verbs.MTU(rej.ARI[0]) != verbs.MTU1024 {
-			t.Errorf("rejected for %v, %v", rej.Reason, rej.Info())
+			t.Errorf("got reason %v, information %v, want %v, MTU %v", rej.Reason, rej.Info(), rdmacm.RejectInvalidMTU, verbs.MTU1024)
 		}
 	})
 }
 
-// TestDeviceRemoval: IDs hear that their device is gone.
+// TestDeviceRemoval checks that IDs hear that their device is gone.
 func TestDeviceRemoval(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		a, b := newScript(t, p.a), newScript(t, p.b)
@@ -373,7 +373,7 @@ func TestDeviceRemoval(t *testing.T) {
 		x, _ := connected(a, b, l.LocalAddr())
 		p.a.Provider().Close()
 		if ev := a.next(rdmacm.EventDeviceRemoval); ev.ID != x || ev.Err == nil {
-			t.Errorf("removal: %+v", ev)
+			t.Errorf("removal: got ID %p, %v, want ID %p and an error", ev.ID, ev.Err, x)
 		}
 	})
 }
