@@ -10,8 +10,8 @@ import (
 // devicePort is the port of RoCE devices, which have no other.
 const devicePort = connector.DevicePort
 
-// agent is what the IDs of one device share: the connector, the default PD, and the list of those whom a failure
-// of the device concerns. Locks are taken in the order ID.mu, agent.mu.
+// agent is what the IDs of one device share: the connector, the default PD, and the list of those
+// whom a failure of the device concerns. Locks are taken in the order ID.mu, agent.mu.
 type agent struct {
 	dev       *verbs.Device
 	connector *connector.Connector
@@ -30,7 +30,8 @@ var agents = struct {
 	mu sync.Mutex
 	of map[*verbs.Device]*agent
 
-	// pds are default PDs that programs have objects in, and that have therefore outlived their agent.
+	// pds are default PDs that programs have objects in, and that have therefore outlived their
+	// agent.
 	pds map[*verbs.Device]*verbs.PD
 }{of: map[*verbs.Device]*agent{}, pds: map[*verbs.Device]*verbs.PD{}}
 

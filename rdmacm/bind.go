@@ -55,7 +55,8 @@ func (b *binding) releasePorts() {
 	}
 }
 
-// take claims the port on all addresses, unless it is taken already. It fails with ErrAddrInUse, and then has no port.
+// take claims the port on all addresses, unless it is taken already. It fails with ErrAddrInUse,
+// and then has no port.
 func (b *binding) take(ps PortSpace, number uint16) error {
 	for i := range b.claims {
 		c := &b.claims[i]
@@ -117,15 +118,16 @@ func (id *ID) bindTo(addr netip.Addr) (*binding, error) {
 	return b, nil
 }
 
-// bindDevice adds those addresses of a device to b that are wanted. After an error nothing is left of b.
+// bindDevice adds those addresses of a device to b that are wanted. After an error nothing is left
+// of b.
 func bindDevice(b *binding, dev *verbs.Device, wanted func(netip.Addr) bool) (*binding, error) {
-	es, err := dev.GIDs(devicePort)
+	addrs, err := connector.Addrs(dev)
 	if err != nil {
 		b.release()
 		return nil, err
 	}
-	for _, e := range es {
-		if e.Type != verbs.GIDTypeRoCEv2 || !wanted(e.GID.Addr()) {
+	for _, addr := range addrs {
+		if !wanted(addr) {
 			continue
 		}
 		a, err := acquireAgent(dev)
@@ -133,14 +135,15 @@ func bindDevice(b *binding, dev *verbs.Device, wanted func(netip.Addr) bool) (*b
 			b.release()
 			return nil, err
 		}
-		b.claims = append(b.claims, claim{agent: a, addr: e.GID.Addr()})
+		b.claims = append(b.claims, claim{agent: a, addr: addr})
 	}
 	return b, nil
 }
 
-// BindAddr gives the ID a local address and port (rdma_bind_addr). An unspecified address stands for those of all
-// devices, and [::] for IPv4 too. Port 0 asks for a free one. BindAddr fails with ErrAddrInUse if another ID, of
-// any program of this host, has the port in the port space. It fails with ErrNoDevice if no device has the address.
+// BindAddr gives the ID a local address and port (rdma_bind_addr). An unspecified address stands
+// for those of all devices, and [::] for IPv4 too. Port 0 asks for a free one. BindAddr fails with
+// ErrAddrInUse if another ID, of any program of this host, has the port in the port space. It fails
+// with ErrNoDevice if no device has the address.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

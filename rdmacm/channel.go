@@ -24,8 +24,8 @@ type EventChannel struct {
 }
 
 // NewEventChannel makes a channel (rdma_create_event_channel). Its IDs use the given devices. If
-// none are given they use those of the registered providers, which are opened when they are needed and
-// stay open as long as the program runs.
+// none are given they use those of the registered providers, which are opened when they are needed
+// and stay open as long as the program runs.
 func NewEventChannel(devices ...*verbs.Device) *EventChannel {
 	return &EventChannel{devices: slices.Clone(devices)}
 }

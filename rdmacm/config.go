@@ -10,20 +10,20 @@ type Config struct {
 	// PD is the QP's. nil stands for the one that the connections of a device share.
 	PD *verbs.PD
 
-	// QP describes the QP to create. Its zero value is an RC QP with room for 64 work requests of one SGE each
-	// way. CQs that are nil are made, each large enough for its queue.
+	// QP describes the QP to create. Its zero value is an RC QP with room for 64 work requests of
+	// one SGE each way. CQs that are nil are made, each large enough for its queue.
 	QP verbs.QPInitAttr
 
-	// PrivateData goes to the peer's program, which gets it by Request.PrivateData or Conn.PrivateData. Dial has
-	// room for MaxConnectData bytes, and Accept for MaxAcceptData.
+	// PrivateData goes to the peer's program, which gets it by Request.PrivateData or
+	// Conn.PrivateData. Dial has room for MaxConnectData bytes, and Accept for MaxAcceptData.
 	PrivateData []byte
 
-	// Param says what the ends are to agree on. nil stands for DefaultConnParam. Its PrivateData, QPN and SRQ do
-	// not count.
+	// Param says what the ends are to agree on. nil stands for DefaultConnParam. Its PrivateData,
+	// QPN and SRQ do not count.
 	Param *ConnParam
 
-	// Setup is called when the QP has been made and the peer cannot send yet. This is the time to register
-	// memory and to post receives. An error of Setup ends the attempt.
+	// Setup is called when the QP has been made and the peer cannot send yet. This is the time to
+	// register memory and to post receives. An error of Setup ends the attempt.
 	Setup func(*Conn) error
 }
 

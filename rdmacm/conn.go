@@ -27,7 +27,8 @@ type Conn struct {
 // newConn makes a connection. The caller sets its ID and channel.
 func newConn() *Conn { return &Conn{up: make(chan struct{}), down: make(chan struct{})} }
 
-// handle takes note of an event of the ID. It is called with the ID's lock held, and must not call the ID.
+// handle takes note of an event of the ID. It is called with the ID's lock held, and must not call
+// the ID.
 func (c *Conn) handle(ev Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,9 +55,9 @@ func (c *Conn) ID() *ID { return c.id }
 // QP returns the connection's QP, which is in RTS.
 func (c *Conn) QP() *verbs.QP { return c.id.QP() }
 
-// PD returns the QP's protection domain, in which memory for it is registered. Unless Config has named one, the
-// connections of the device share it, and it stays while memory is registered in it. A program that wants to close the
-// device closes that memory before its last connection.
+// PD returns the QP's protection domain, in which memory for it is registered. Unless Config has
+// named one, the connections of the device share it, and it stays while memory is registered in it.
+// A program that wants to close the device closes that memory before its last connection.
 func (c *Conn) PD() *verbs.PD { return c.QP().PD() }
 
 // SendCQ returns the CQ of what the QP sends.
@@ -68,8 +69,8 @@ func (c *Conn) RecvCQ() *verbs.CQ { return c.QP().RecvCQ() }
 // Device returns the connection's device.
 func (c *Conn) Device() *verbs.Device { return c.id.Device() }
 
-// PrivateData returns the private data of the peer's program. It is filled up with zeros, since its length is
-// not sent.
+// PrivateData returns the private data of the peer's program. It is filled up with zeros, since its
+// length is not sent.
 func (c *Conn) PrivateData() []byte { return c.Param().PrivateData }
 
 // Param returns what the peer has said. Its resources are given as they are for this end.
@@ -85,15 +86,16 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.id.LocalAddr() }
 // RemoteAddr returns the peer's address and port.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.id.RemoteAddr() }
 
-// Disconnected is closed when the connection has ended, by either end. The QP's work requests have then been
-// flushed.
+// Disconnected is closed when the connection has ended, by either end. The QP's work requests have
+// then been flushed.
 func (c *Conn) Disconnected() <-chan struct{} { return c.down }
 
 // Disconnect ends the connection as ID.Disconnect does, and does not wait for the peer.
 func (c *Conn) Disconnect() error { return c.id.Disconnect() }
 
-// Close ends the connection, unless it has ended. It gives the peer a moment to hear of that, and destroys
-// the QP and the CQs that were made for it. What the peer has sent and nobody has received is lost.
+// Close ends the connection, unless it has ended. It gives the peer a moment to hear of that, and
+// destroys the QP and the CQs that were made for it. What the peer has sent and nobody has received
+// is lost.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	up, down := c.isUp, c.isDown

@@ -12,14 +12,15 @@ type connection struct {
 	own      ConnParam       // what this end says
 	peer     ConnParam       // what the other end says, its resources as they are for this end
 
-	// unreported is an EventEstablished that the program has not seen, as the peer was ending the connection
-	// when it became due. It is reported before the end.
+	// unreported is an EventEstablished that the program has not seen, as the peer was ending the
+	// connection when it became due. It is reported before the end.
 	unreported *Event
 }
 
-// Connect asks the peer for a connection (rdma_connect), after ResolveRoute. A nil p stands for DefaultConnParam.
-// The answer is EventEstablished, EventRejected, EventConnectError, or EventUnreachable after 17 s without
-// a word of the peer. For an ID without a QP, EventConnectResponse comes in place of EventEstablished.
+// Connect asks the peer for a connection (rdma_connect), after ResolveRoute. A nil p stands for
+// DefaultConnParam. The answer is EventEstablished, EventRejected, EventConnectError, or
+// EventUnreachable after 17 s without a word of the peer. For an ID without a QP,
+// EventConnectResponse comes in place of EventEstablished.
 //
 // In PortSpaceUDP it asks for the QP of the peer's service. The answer is EventEstablished, whose UD
 // says how to send to it, or EventUnreachable, also for a refusal.
@@ -61,7 +62,8 @@ func (id *ID) prepare(param *ConnParam) error {
 	return id.nameQP(param)
 }
 
-// nameQP has the parameters name the ID's QP. Without one, the program must have named its own. The caller holds id.mu.
+// nameQP has the parameters name the ID's QP. Without one, the program must have named its own. The
+// caller holds id.mu.
 func (id *ID) nameQP(param *ConnParam) error {
 	if id.qp != nil {
 		param.QPN, param.SRQ = id.own.QPN, id.own.SRQ
@@ -93,10 +95,10 @@ func (id *ID) ready() error {
 	return err
 }
 
-// Disconnect ends the connection (rdma_disconnect). The QP goes to the error state, which flushes its
-// work requests, and the peer is told. EventDisconnected follows at both ends. What the peer has sent and
-// this end has not received yet is lost, so programs agree on an end first. Once the peer has disconnected,
-// and in PortSpaceUDP, Disconnect does nothing.
+// Disconnect ends the connection (rdma_disconnect). The QP goes to the error state, which flushes
+// its work requests, and the peer is told. EventDisconnected follows at both ends. What the peer
+// has sent and this end has not received yet is lost, so programs agree on an end first. Once the
+// peer has disconnected, and in PortSpaceUDP, Disconnect does nothing.
 func (id *ID) Disconnect() error {
 	const op = "disconnect"
 	id.mu.Lock()
@@ -113,7 +115,8 @@ func (id *ID) Disconnect() error {
 		return id.expect(op, "there is no connection to end", stateConnected)
 	}
 	id.queuePair.fail()
-	// A connection that one end only believes in is rejected. If that fails it has been completed just now, or has ended.
+	// A connection that one end only believes in is rejected. If that fails it has been completed
+	// just now, or has ended.
 	if id.state != stateConnected && id.conn.Reject(nil) == nil {
 		id.state = stateDisconnected
 		id.report(Event{Type: EventDisconnected})
@@ -126,8 +129,9 @@ func (id *ID) Disconnect() error {
 	return nil
 }
 
-// Notify tells the ID of an event of the program's own QP (rdma_notify). verbs.EventCommEst completes a connection
-// whose last message was lost. IDs whose QP CreateQP has made need no telling.
+// Notify tells the ID of an event of the program's own QP (rdma_notify). verbs.EventCommEst
+// completes a connection whose last message was lost. IDs whose QP CreateQP has made need no
+// telling.
 func (id *ID) Notify(t verbs.EventType) error {
 	const op = "notify"
 	id.mu.Lock()

@@ -44,7 +44,7 @@ func openedWith(addr netip.Addr) *verbs.Device {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
 	for _, d := range opened.byName {
-		if _, err := connector.GIDIndex(d, addr); err == nil {
+		if connector.CheckAddr(d, addr) == nil {
 			return d
 		}
 	}
@@ -94,7 +94,7 @@ func (ch *EventChannel) all() ([]*verbs.Device, error) {
 func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 	if len(ch.devices) > 0 {
 		for _, d := range ch.devices {
-			if _, err := connector.GIDIndex(d, addr); err == nil {
+			if connector.CheckAddr(d, addr) == nil {
 				return d, nil
 			}
 		}
@@ -117,7 +117,7 @@ func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 		}
 		d, err := open(info.Name)
 		if err == nil {
-			if _, err = connector.GIDIndex(d, addr); err == nil {
+			if err = connector.CheckAddr(d, addr); err == nil {
 				return d, nil
 			}
 		}
@@ -138,12 +138,8 @@ func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 func noDevice(addr netip.Addr, devs []*verbs.Device) error {
 	var have []string
 	for _, d := range devs {
-		es, _ := d.GIDs(devicePort)
-		var addrs []string
-		for _, e := range es {
-			addrs = append(addrs, e.GID.Addr().String())
-		}
-		have = append(have, fmt.Sprintf("%s (%s)", d.Name(), strings.Join(addrs, " ")))
+		addrs, _ := connector.Addrs(d)
+		have = append(have, fmt.Sprintf("%s (%s)", d.Name(), strings.Trim(fmt.Sprint(addrs), "[]")))
 	}
 	return verbs.Errorf(ErrNoDevice, "no RDMA device has the address %v; there are %s", addr, strings.Join(have, ", "))
 }

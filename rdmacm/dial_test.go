@@ -147,7 +147,8 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// TestListenerClosed closes a listener. What Accept has returned goes on, and a later dialer is refused.
+// TestListenerClosed closes a listener. What Accept has returned goes on, and a later dialer is
+// refused.
 func TestListenerClosed(t *testing.T) {
 	p := newPair(t)
 	p.listen(t, addr(t, p.b, false, 0)) // so that somebody answers once l is closed

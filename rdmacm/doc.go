@@ -27,8 +27,8 @@
 //	Disconnect    ---------- DREQ -------->                 > EventDisconnected
 //	EventDisconnected <----- DREP ----------
 //
-// Connections are made by a connector, which depends on the device (package internal/connector). For software devices
-// its messages are those of the InfiniBand connection manager over QP1, so the other end may be a
-// Linux kernel with its librdmacm, or a card. Each process then has a connection manager of its own, and the processes
-// of a host share QP1.
+// Connections are made by a connector, which depends on the device (package internal/connector).
+// For software devices its messages are those of the InfiniBand connection manager over QP1, so the
+// other end may be a Linux kernel with its librdmacm, or a card. Each process then has a connection
+// manager of its own, and the processes of a host share QP1.
 package rdmacm

@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Causes that callers can tell apart with errors.Is. Those of package verbs come in addition: ErrInvalid,
-// ErrState, ErrBusy, ErrClosed, ErrUnsupported.
+// Causes that callers can tell apart with errors.Is. Those of package verbs come in addition:
+// ErrInvalid, ErrState, ErrBusy, ErrClosed, ErrUnsupported.
 var (
 	// ErrRefused: no program listens on the peer's port (ECONNREFUSED).
 	ErrRefused error = syscall.ECONNREFUSED
@@ -35,8 +35,8 @@ const (
 	statusTimedOut    = -110
 )
 
-// OpError is the error of a call or of an event. It says what was tried between which addresses, and why
-// it has failed.
+// OpError is the error of a call or of an event. It says what was tried between which addresses,
+// and why it has failed.
 type OpError struct {
 	Op            string // such as "connect"
 	Local, Remote netip.AddrPort
@@ -77,7 +77,8 @@ func (e *OpError) Timeout() bool {
 // Temporary returns what Timeout does. It makes OpError a net.Error.
 func (e *OpError) Temporary() bool { return e.Timeout() }
 
-// RejectReason says why a peer's connection manager has rejected a connection (REJ messages; enum ib_cm_rej_reason).
+// RejectReason says why a peer's connection manager has rejected a connection (REJ messages; enum
+// ib_cm_rej_reason).
 type RejectReason uint16
 
 // The reasons that arise between IP addresses. Peers may give others, and String knows all.
@@ -121,7 +122,8 @@ func (e *RejectError) Error() string {
 	return fmt.Sprintf("rejected by the peer: %v (reason %d)", e.Reason, uint16(e.Reason))
 }
 
-// Is makes a rejection ErrRefused if nobody listens or a program has said no, and ErrReset if the peer has given up.
+// Is makes a rejection ErrRefused if nobody listens or a program has said no, and ErrReset if the
+// peer has given up.
 func (e *RejectError) Is(target error) bool {
 	switch target {
 	case ErrRefused:

@@ -53,9 +53,9 @@ type Event struct {
 	Status int
 	Err    error
 
-	// Param is what the peer has said. EventConnectRequest, EventConnectResponse and, at the connecting
-	// end, EventEstablished have it. The peer's resources are given as they are for this end: InitiatorDepth
-	// is how many READs and atomics the peer answers at a time.
+	// Param is what the peer has said. EventConnectRequest, EventConnectResponse and, at the
+	// connecting end, EventEstablished have it. The peer's resources are given as they are for this
+	// end: InitiatorDepth is how many READs and atomics the peer answers at a time.
 	Param ConnParam
 
 	// UD is the peer or the group, for an ID of PortSpaceUDP.

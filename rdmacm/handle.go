@@ -57,8 +57,9 @@ func (id *ID) end(s idState) {
 	id.state = s
 }
 
-// The peer's acknowledgements may come behind its request to disconnect, which has taken another way: another
-// socket or, on a real network, another path. So sends that are under way have some time to complete.
+// The peer's acknowledgements may come behind its request to disconnect, which has taken another
+// way: another socket or, on a real network, another path. So sends that are under way have some
+// time to complete.
 const (
 	drainStep  = time.Millisecond
 	drainSteps = 20

@@ -72,8 +72,8 @@ func NewID(ch *EventChannel, ps PortSpace) (*ID, error) {
 // error returns the error of a call, or nil if err is nil. The caller holds id.mu.
 func (id *ID) error(op string, err error) error { return opError(op, id.local, id.remote, err) }
 
-// expect fails unless the ID is in one of the states. hint says what the program should do. The caller
-// holds id.mu.
+// expect fails unless the ID is in one of the states. hint says what the program should do. The
+// caller holds id.mu.
 func (id *ID) expect(op, hint string, states ...idState) error {
 	if slices.Contains(states, id.state) {
 		return nil
@@ -101,8 +101,8 @@ func (id *ID) RemoteAddr() netip.AddrPort {
 	return id.remote
 }
 
-// Device returns the ID's device (rdma_cm_id.verbs). It is nil while the ID has none: before its address is
-// resolved, and on an ID that is bound to all addresses.
+// Device returns the ID's device (rdma_cm_id.verbs). It is nil while the ID has none: before its
+// address is resolved, and on an ID that is bound to all addresses.
 func (id *ID) Device() *verbs.Device {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -115,8 +115,8 @@ func (id *ID) Device() *verbs.Device {
 // Port returns the port of the device, counted from 1 (rdma_cm_id.port_num).
 func (id *ID) Port() int { return devicePort }
 
-// PD returns the PD that IDs of the device share unless they are given one (rdma_cm_id.pd). It is nil while the
-// ID has no device.
+// PD returns the PD that IDs of the device share unless they are given one (rdma_cm_id.pd). It is
+// nil while the ID has no device.
 func (id *ID) PD() *verbs.PD {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -137,8 +137,8 @@ func (id *ID) QP() *verbs.QP {
 	return id.qp
 }
 
-// useAgent gives the ID its device, and one of the device's addresses. It takes over the caller's use of the agent,
-// which it releases after an error. The caller holds id.mu.
+// useAgent gives the ID its device, and one of the device's addresses. It takes over the caller's
+// use of the agent, which it releases after an error. The caller holds id.mu.
 func (id *ID) useAgent(a *agent, from netip.Addr) (err error) {
 	if id.conn, err = a.connector.NewConn(id.ps.connector(), from, id.handle); err != nil {
 		a.release()
@@ -155,7 +155,8 @@ func (id *ID) report(ev Event) {
 	id.ch.add(ev)
 }
 
-// Migrate moves the ID to another channel (rdma_migrate_id). Its events that nobody has fetched move along.
+// Migrate moves the ID to another channel (rdma_migrate_id). Its events that nobody has fetched
+// move along.
 func (id *ID) Migrate(to *EventChannel) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -177,9 +178,9 @@ func (id *ID) Migrate(to *EventChannel) error {
 	return nil
 }
 
-// Close ends the ID (rdma_destroy_id). A listening ID takes no more requests, and rejects those that nobody has
-// fetched. A connected ID disconnects. The QP that CreateQP made is destroyed. Close does not wait for the peer.
-// Events of the ID that nobody has fetched are lost.
+// Close ends the ID (rdma_destroy_id). A listening ID takes no more requests, and rejects those
+// that nobody has fetched. A connected ID disconnects. The QP that CreateQP made is destroyed.
+// Close does not wait for the peer. Events of the ID that nobody has fetched are lost.
 func (id *ID) Close() error {
 	id.mu.Lock()
 	if id.state == stateClosed {

@@ -456,7 +456,8 @@ func TestNoInitiatorDepth(t *testing.T) {
 	}
 }
 
-// TestNoRNRRetry checks that with rnr_retry 0 a SEND that finds no receive fails at once and says why.
+// TestNoRNRRetry checks that with rnr_retry 0 a SEND that finds no receive fails at once and says
+// why.
 func TestNoRNRRetry(t *testing.T) {
 	p := newPair(t)
 	x, _ := p.connect(t, nil, &rdmacm.Config{Param: &rdmacm.ConnParam{RNRRetryCount: 0}})

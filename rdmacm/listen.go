@@ -7,13 +7,13 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// maxBacklog is the largest number of requests that wait for a listener to answer. A listener that names no number
-// gets it (net.rdma_ucm.max_backlog of Linux).
+// maxBacklog is the largest number of requests that wait for a listener to answer. A listener that
+// names no number gets it (net.rdma_ucm.max_backlog of Linux).
 const maxBacklog = 1024
 
 // Listen makes a bound ID take requests (rdma_listen). Each comes as EventConnectRequest with an ID
-// of its own. Up to backlog of them wait to be answered. Further ones are dropped, and their senders repeat them.
-// A backlog of 0 is the largest, 1024.
+// of its own. Up to backlog of them wait to be answered. Further ones are dropped, and their
+// senders repeat them. A backlog of 0 is the largest, 1024.
 func (id *ID) Listen(backlog int) error {
 	const op = "listen"
 	id.mu.Lock()
@@ -44,8 +44,9 @@ func (id *ID) Listen(backlog int) error {
 	return nil
 }
 
-// requested makes an ID for a request that has come to the listening one, and reports it. It returns what handles the
-// new ID's events, or nil if the listener is closing. The connector's goroutine calls it.
+// requested makes an ID for a request that has come to the listening one, and reports it. It
+// returns what handles the new ID's events, or nil if the listener is closing. The connector's
+// goroutine calls it.
 func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 	child := &ID{ps: id.ps, state: stateRequested, agent: a}
 	child.local, child.remote = r.Local, r.Remote
@@ -78,9 +79,9 @@ func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 	return child.handle
 }
 
-// Accept says yes to a request (rdma_accept), after CreateQP. A nil p stands for DefaultConnParam with
-// no more resources than the peer has offered. The QP can be used at once for what the peer needs to hear.
-// EventEstablished follows when the peer is there. In PortSpaceUDP nothing follows.
+// Accept says yes to a request (rdma_accept), after CreateQP. A nil p stands for DefaultConnParam
+// with no more resources than the peer has offered. The QP can be used at once for what the peer
+// needs to hear. EventEstablished follows when the peer is there. In PortSpaceUDP nothing follows.
 func (id *ID) Accept(p *ConnParam) error {
 	const op = "accept"
 	id.mu.Lock()
@@ -135,8 +136,8 @@ func (id *ID) answer(param *ConnParam) error {
 	return err
 }
 
-// Reject says no to a request (rdma_reject), or to the peer's answer while the connection is being made. The
-// peer gets EventRejected with the private data or, in PortSpaceUDP, EventUnreachable.
+// Reject says no to a request (rdma_reject), or to the peer's answer while the connection is being
+// made. The peer gets EventRejected with the private data or, in PortSpaceUDP, EventUnreachable.
 func (id *ID) Reject(privateData []byte) error {
 	const op = "reject"
 	id.mu.Lock()

@@ -25,8 +25,8 @@ type Listener struct {
 	err     error // of Close
 }
 
-// Listen listens on an address of this host. An unspecified address stands for all, and [::] includes IPv4.
-// Port 0 asks for a free port.
+// Listen listens on an address of this host. An unspecified address stands for all, and [::]
+// includes IPv4. Port 0 asks for a free port.
 func Listen(addr netip.AddrPort) (*Listener, error) { return new(ListenConfig).Listen(addr) }
 
 // Listen does what the function Listen does, in the way that c says.
@@ -99,8 +99,8 @@ func newRequest(ev Event) *Request {
 	return &Request{conn: conn, param: ev.Param}
 }
 
-// PrivateData returns the private data of the peer's program. It has MaxConnectData bytes, filled up with
-// zeros, since its length is not sent.
+// PrivateData returns the private data of the peer's program. It has MaxConnectData bytes, filled
+// up with zeros, since its length is not sent.
 func (r *Request) PrivateData() []byte { return r.param.PrivateData }
 
 // Param returns what the peer has said. Its resources are given as they are for this end.
@@ -115,7 +115,8 @@ func (r *Request) LocalAddr() netip.AddrPort { return r.conn.id.LocalAddr() }
 // RemoteAddr returns the peer's address and port.
 func (r *Request) RemoteAddr() netip.AddrPort { return r.conn.id.RemoteAddr() }
 
-// Accept connects to the peer, with a QP as c describes it. It returns when the connection is established.
+// Accept connects to the peer, with a QP as c describes it. It returns when the connection is
+// established.
 func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	config := c.orDefault()
 	err := r.conn.setup(&config)

@@ -5,8 +5,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// How much private data the messages of the InfiniBand connection manager have room for, in bytes. The length is not
-// sent, so the peer gets the whole field, filled up with zeros.
+// How much private data the messages of the InfiniBand connection manager have room for, in bytes.
+// The length is not sent, so the peer gets the whole field, filled up with zeros.
 const (
 	MaxConnectData   = connector.MaxConnectData // 56
 	MaxAcceptData    = connector.MaxAcceptData  // 196
@@ -15,15 +15,15 @@ const (
 	MaxUDAcceptData  = connector.MaxAnswerData  // 136, of Reject too
 )
 
-// MaxResources asks for as many READs and atomics as the device can do at a time or, when accepting, as
-// both ends can (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
+// MaxResources asks for as many READs and atomics as the device can do at a time or, when
+// accepting, as both ends can (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
 const MaxResources = 0xff
 
 // maxRetries is the largest retry count that fits the messages.
 const maxRetries = 7
 
-// ConnParam is what two ends agree on when they connect (struct rdma_conn_param). Zeros do not stand for
-// defaults: with an InitiatorDepth of 0 the QP can do no READ and no atomic.
+// ConnParam is what two ends agree on when they connect (struct rdma_conn_param). Zeros do not
+// stand for defaults: with an InitiatorDepth of 0 the QP can do no READ and no atomic.
 type ConnParam struct {
 	PrivateData []byte // for the peer's program; see MaxConnectData and its like
 
@@ -40,14 +40,14 @@ type ConnParam struct {
 	RetryCount    uint8
 	RNRRetryCount uint8
 
-	// QPN and SRQ describe the program's own QP, for an ID without one (see ID.CreateQP). In events they
-	// describe the peer's QP.
+	// QPN and SRQ describe the program's own QP, for an ID without one (see ID.CreateQP). In events
+	// they describe the peer's QP.
 	QPN verbs.QPN
 	SRQ bool
 }
 
-// DefaultConnParam returns what nil stands for in Connect and Accept: all resources, 7 retries, and RNR
-// retries without end.
+// DefaultConnParam returns what nil stands for in Connect and Accept: all resources, 7 retries, and
+// RNR retries without end.
 func DefaultConnParam() ConnParam {
 	return ConnParam{ResponderResources: MaxResources, InitiatorDepth: MaxResources, RetryCount: maxRetries, RNRRetryCount: maxRetries}
 }
@@ -90,8 +90,8 @@ func limitsOf(a *verbs.DeviceAttr) limits {
 	return limits{uint8(min(a.MaxQPRdAtom, MaxResources-1)), uint8(min(a.MaxQPInitRdAtom, MaxResources-1))}
 }
 
-// resolve replaces MaxResources by what the device has, or by what the peer has offered if that is less, and
-// refuses what does not go. offered is nil while the peer has not spoken.
+// resolve replaces MaxResources by what the device has, or by what the peer has offered if that is
+// less, and refuses what does not go. offered is nil while the peer has not spoken.
 func (p *ConnParam) resolve(device limits, offered *ConnParam, maxData int) error {
 	if err := checkPrivateData(p.PrivateData, maxData); err != nil {
 		return err

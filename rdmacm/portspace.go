@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// PortSpace says whose ports are meant, and thereby which QPs connect (enum rdma_port_space).
-// Each port space has ports of its own, which have nothing to do with those of the host's TCP and UDP.
+// PortSpace says whose ports are meant, and thereby which QPs connect (enum rdma_port_space). Each
+// port space has ports of its own, which have nothing to do with those of the host's TCP and UDP.
 type PortSpace uint16
 
 // The port spaces (RDMA_PS_*). IPoIB's is not offered: RoCE has no IPoIB.

@@ -19,8 +19,8 @@ type queuePair struct {
 // large as the QP needs, and closed with it. The type follows from the port space; PortSpaceIB
 // leaves a choice of RC and UC.
 //
-// An ID without a QP of its own connects the one that ConnParam.QPN names. The program then takes that QP
-// through its states by QPAttr.
+// An ID without a QP of its own connects the one that ConnParam.QPN names. The program then takes
+// that QP through its states by QPAttr.
 func (id *ID) CreateQP(pd *verbs.PD, attr verbs.QPInitAttr) error {
 	const op = "create qp"
 	id.mu.Lock()

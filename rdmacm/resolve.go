@@ -4,12 +4,13 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // ResolveAddr finds the device and the local address from which dst is reached (rdma_resolve_addr),
-// and binds the ID to them. A zero src leaves the choice to the host's routes. Otherwise the ID is bound to src, as by
-// BindAddr. The answer is EventAddrResolved or EventAddrError.
+// and binds the ID to them. A zero src leaves the choice to the host's routes. Otherwise the ID is
+// bound to src, as by BindAddr. The answer is EventAddrResolved or EventAddrError.
 //
 // Whether the host dst exists shows when the ID connects, as nothing is sent before.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
@@ -112,13 +113,12 @@ func (ch *EventChannel) source(to netip.Addr) (netip.Addr, error) {
 	// The devices need not be on the host's network. Those of tests are not.
 	best, score := netip.Addr{}, 0
 	for _, d := range ch.devices {
-		es, err := d.GIDs(devicePort)
+		addrs, err := connector.Addrs(d)
 		if err != nil {
 			return netip.Addr{}, err
 		}
-		for _, e := range es {
-			a := e.GID.Addr()
-			if e.Type != verbs.GIDTypeRoCEv2 || a.Is4() != to.Is4() {
+		for _, a := range addrs {
+			if a.Is4() != to.Is4() {
 				continue
 			}
 			s := 1
@@ -140,7 +140,8 @@ func (ch *EventChannel) source(to netip.Addr) (netip.Addr, error) {
 }
 
 // ResolveRoute finds the route to the resolved address (rdma_resolve_route). The answer is
-// EventRouteResolved or EventRouteError. On RoCE the network's routers decide, so the answer comes at once.
+// EventRouteResolved or EventRouteError. On RoCE the network's routers decide, so the answer comes
+// at once.
 func (id *ID) ResolveRoute() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

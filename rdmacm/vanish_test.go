@@ -137,7 +137,8 @@ func TestLostRTU(t *testing.T) {
 	})
 }
 
-// TestNotify tells an ID that the peer's first packet has come, as programs with a QP of their own do.
+// TestNotify tells an ID that the peer's first packet has come, as programs with a QP of their own
+// do.
 func TestNotify(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		b := newScript(t, p.b)
@@ -156,7 +157,8 @@ func TestNotify(t *testing.T) {
 	})
 }
 
-// TestVanishConnected checks that a peer which is cut off does not hold up Disconnect, Close or the device.
+// TestVanishConnected checks that a peer which is cut off does not hold up Disconnect, Close or the
+// device.
 func TestVanishConnected(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		a, b := newScript(t, p.a), newScript(t, p.b)
@@ -312,7 +314,8 @@ func TestRejectReasons(t *testing.T) {
 	})
 }
 
-// TestBadRequests checks that a request which cannot be served is rejected with the reason, before a program sees it.
+// TestBadRequests checks that a request which cannot be served is rejected with the reason, before
+// a program sees it.
 func TestBadRequests(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		b := newScript(t, p.b)

@@ -70,8 +70,8 @@ func (c *Conn) req(p *ConnectParams) *wire.REQ {
 	return req
 }
 
-// Ready sends the RTU: the QP is in RTS, with the parameters of EventReply. It fails with [ErrState] if
-// the peer has left since.
+// Ready sends the RTU: the QP is in RTS, with the parameters of EventReply. It fails with
+// [ErrState] if the peer has left since.
 func (c *Conn) Ready(now time.Duration) error {
 	if !mayReady.has(c.state) {
 		return c.wrongState("use")

@@ -101,7 +101,8 @@ func TestREQFields(t *testing.T) {
 	}
 }
 
-// A REQ for UC differs in one field. If the caller gives an ACK timeout, the packet lifetime follows from it.
+// A REQ for UC differs in one field. If the caller gives an ACK timeout, the packet lifetime
+// follows from it.
 func TestConnectUC(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
@@ -229,7 +230,8 @@ func TestREPForNobody(t *testing.T) {
 	w.wantEmpty()
 }
 
-// A REP with another ID than the connection's comes from a peer that has taken a repeated REQ for a new one.
+// A REP with another ID than the connection's comes from a peer that has taken a repeated REQ for a
+// new one.
 func TestSecondREP(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.connected()

@@ -92,8 +92,8 @@ func (c *Conn) evict(time.Duration) {
 	}
 }
 
-// timeWait ends the connection, except that packets of it may still be under way. The peer may use its QP again
-// at once, but not its communication ID.
+// timeWait ends the connection, except that packets of it may still be under way. The peer may use
+// its QP again at once, but not its communication ID.
 func (c *Conn) timeWait(now time.Duration) {
 	c.state = StateTimeWait
 	c.unlist()

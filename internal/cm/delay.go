@@ -15,9 +15,9 @@ type patience struct {
 	serviceTime uint8         // code: how long the peer is told to wait if it repeats a REQ or REP
 }
 
-// Delay tells the peer by an MRA that the answer to its REQ or REP takes up to 4.096 µs × 2^service.
-// A REQ or REP that comes again gets such an answer in any case, with DefaultServiceTimeout unless Delay was
-// called.
+// Delay tells the peer by an MRA that the answer to its REQ or REP takes up to 4.096 µs ×
+// 2^service. A REQ or REP that comes again gets such an answer in any case, with
+// DefaultServiceTimeout unless Delay was called.
 func (c *Conn) Delay(now time.Duration, service uint8) error {
 	if !mayDelay.has(c.state) {
 		return c.wrongState("delay")

@@ -7,7 +7,8 @@ import (
 )
 
 // Disconnect ends an established connection by a DREQ, with up to 220 bytes of private data.
-// EventDisconnected follows. If the connection has ended already, or is about to, Disconnect does nothing.
+// EventDisconnected follows. If the connection has ended already, or is about to, Disconnect does
+// nothing.
 func (c *Conn) Disconnect(now time.Duration, private []byte) error {
 	switch {
 	case disconnected.has(c.state):
@@ -43,8 +44,9 @@ func (c *Conn) disconnected(now time.Duration, e Event) {
 	c.timeWait(now)
 }
 
-// What a DREQ leads to, beside the DREP. To a passive side that is not established it proves that the peer was. To an
-// active side that has not sent its RTU it says that the peer has given the connection up.
+// What a DREQ leads to, beside the DREP. To a passive side that is not established it proves that
+// the peer was. To an active side that has not sent its RTU it says that the peer has given the
+// connection up.
 var onDREQ = [states]func(*Conn, time.Duration, []byte){
 	StateREPSent:     (*Conn).takeDREQ,
 	StateMRAREPRcvd:  (*Conn).takeDREQ,

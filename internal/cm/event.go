@@ -20,14 +20,16 @@ const (
 	// Conn.Established was called.
 	EventEstablished
 
-	// EventRejected: a REJ has come, with Reason, ARI, Message and PrivateData. The connection is over.
+	// EventRejected: a REJ has come, with Reason, ARI, Message and PrivateData. The connection is
+	// over.
 	EventRejected
 
 	// EventUnreachable: a REQ, a REP or a SIDR_REQ has remained unanswered. The matter is over.
 	EventUnreachable
 
-	// EventDisconnected: a DREQ has come and was answered, or a DREP has come. Either has PrivateData.
-	// If TimedOut is set, this side's DREQ has remained unanswered instead. The connection is in time-wait.
+	// EventDisconnected: a DREQ has come and was answered, or a DREP has come. Either has
+	// PrivateData. If TimedOut is set, this side's DREQ has remained unanswered instead. The
+	// connection is in time-wait.
 	EventDisconnected
 
 	// EventTimeWaitExit follows EventDisconnected when no packet of the connection can be under
@@ -84,7 +86,8 @@ type Event struct {
 	QKey   uint32
 }
 
-// interest is what the user of a connection or SIDR exchange has heard of it, and still wants to hear.
+// interest is what the user of a connection or SIDR exchange has heard of it, and still wants to
+// hear.
 type interest struct {
 	delivered bool // the user knows of it: it has made it, or has had the event of the request
 	closed    bool // the user wants no more events

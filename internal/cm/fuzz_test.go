@@ -140,7 +140,8 @@ func (z *fuzzed) step() {
 	}
 }
 
-// mad makes a MAD that may concern the machine. The input chooses among IDs that the machine knows, and sets the other fields.
+// mad makes a MAD that may concern the machine. The input chooses among IDs that the machine knows,
+// and sets the other fields.
 func (z *fuzzed) mad(op byte) {
 	var raw [wire.MADSize]byte
 	attr := wire.CMREQ + wire.CMAttr(z.byte()%12)

@@ -6,8 +6,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// On RoCE the network chooses paths, so there are no alternate ones to load. Linux drops a LAP. This machine answers
-// that it is unsupported, so that the peer need not wait.
+// On RoCE the network chooses paths, so there are no alternate ones to load. Linux drops a LAP.
+// This machine answers that it is unsupported, so that the peer need not wait.
 
 func (m *Machine) handleLAP(_ time.Duration, msg *message) {
 	lap, err := wire.DecodeLAP(msg.data)

@@ -39,7 +39,8 @@ const (
 	pathHopLimit = 64
 )
 
-// What this implementation has chosen. The bounds on times keep a peer that names long ones from holding records.
+// What this implementation has chosen. The bounds on times keep a peer that names long ones from
+// holding records.
 const (
 	maxBacklog  = 1024    // unanswered requests of one listener
 	maxRequests = 4096    // unanswered requests of all listeners

@@ -24,9 +24,9 @@ type Listener struct {
 }
 
 // Listen takes the requests for a service ID that are sent to one address, or to any if local is
-// zero. backlog limits the requests that are neither accepted nor rejected nor closed. A backlog outside 1 to
-// 1024 counts as 1024. A REQ beyond it is dropped, and its sender repeats it. A SIDR_REQ beyond it is rejected.
-// Listen fails with [ErrServiceInUse].
+// zero. backlog limits the requests that are neither accepted nor rejected nor closed. A backlog
+// outside 1 to 1024 counts as 1024. A REQ beyond it is dropped, and its sender repeats it. A
+// SIDR_REQ beyond it is rejected. Listen fails with [ErrServiceInUse].
 func (m *Machine) Listen(service uint64, local netip.Addr, backlog int) (*Listener, error) {
 	local = bare(local)
 	at := m.services[service]
@@ -51,7 +51,8 @@ func (l *Listener) Service() uint64 { return l.service }
 // Local returns the address. The zero address stands for any.
 func (l *Listener) Local() netip.Addr { return l.local }
 
-// Close ends the listener. It rejects requests whose events nobody has taken. The others remain the user's.
+// Close ends the listener. It rejects requests whose events nobody has taken. The others remain the
+// user's.
 func (l *Listener) Close(now time.Duration) {
 	if l.closed {
 		return

@@ -56,7 +56,8 @@ func TestListenAtAddress(t *testing.T) {
 	}
 }
 
-// A listener that closes rejects the requests that its user has not seen. The others remain the user's.
+// A listener that closes rejects the requests that its user has not seen. The others remain the
+// user's.
 func TestListenerClose(t *testing.T) {
 	w := newWorld(t)
 	l := w.b.listen(0)

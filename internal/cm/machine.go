@@ -16,7 +16,8 @@ type Config struct {
 	IDBase uint32
 	IDBits int
 
-	// Seed makes communication and transaction IDs differ from those that an earlier machine has used.
+	// Seed makes communication and transaction IDs differ from those that an earlier machine has
+	// used.
 	Seed uint64
 
 	// ACKDelay is the code of the channel adapter's acknowledgement delay.
@@ -74,7 +75,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// newID finds a communication ID for a connection or a SIDR exchange. An ID is used again as late as possible.
+// newID finds a communication ID for a connection or a SIDR exchange. An ID is used again as late
+// as possible.
 func (m *Machine) newID() (uint32, error) {
 	mask := uint32(uint64(1)<<m.cfg.IDBits - 1)
 	if n := uint64(len(m.conns) + len(m.sidrs)); n >= maxConns || n+1 > uint64(mask) {
@@ -105,8 +107,8 @@ type message struct {
 	data []byte // of the MAD behind its header
 }
 
-// Handle takes a MAD that QP1 has received at now. p.Local is the address that it was sent to. The machine does not
-// keep mad.
+// Handle takes a MAD that QP1 has received at now. p.Local is the address that it was sent to. The
+// machine does not keep mad.
 func (m *Machine) Handle(now time.Duration, p Path, mad []byte) {
 	h, err := wire.DecodeMADHeader(mad)
 	attr, ok := h.CM()
@@ -155,7 +157,8 @@ func (m *Machine) find(own, peers uint32, p Path) (*Conn, match) {
 	return c, matched
 }
 
-// lookup is find for messages that are counted, and not answered, if they match nothing. It returns nil for those.
+// lookup is find for messages that are counted, and not answered, if they match nothing. It returns
+// nil for those.
 func (m *Machine) lookup(msg *message, own, peers uint32) *Conn {
 	c, found := m.find(own, peers, msg.path)
 	m.count(msg, found)

@@ -219,7 +219,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkConnect makes and ends a connection beside a number of others. Many should cost no more each than a few.
+// BenchmarkConnect makes and ends a connection beside a number of others. Many should cost no more
+// each than a few.
 func BenchmarkConnect(b *testing.B) {
 	for _, live := range []int{0, 10000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {

@@ -2,23 +2,25 @@ package cm
 
 import "net/netip"
 
-// names are the numbers by which messages name a connection. Each end has chosen one of the two communication IDs.
+// names are the numbers by which messages name a connection. Each end has chosen one of the two
+// communication IDs.
 type names struct {
 	id       uint32
 	remoteID uint32 // 0 until the peer's first message with it
 	guid     uint64 // of the peer's channel adapter
 	tid      uint64 // of the REQ
 
-	// delayID is the peer's communication ID as an MRA for the REQ has told it. It counts only until the REP comes.
+	// delayID is the peer's communication ID as an MRA for the REQ has told it. It counts only
+	// until the REP comes.
 	delayID uint32
 
-	// refusedID is the peer's communication ID in a REP that was rejected here, or that the peer has taken
-	// back. A REP with it cannot make the connection.
+	// refusedID is the peer's communication ID in a REP that was rejected here, or that the peer
+	// has taken back. A REP with it cannot make the connection.
 	refusedID uint32
 }
 
-// remoteKey names something by a number that its peer has given it. The address is part of it, so that
-// nobody can speak for another host.
+// remoteKey names something by a number that its peer has given it. The address is part of it, so
+// that nobody can speak for another host.
 type remoteKey struct {
 	addr netip.Addr
 	guid uint64

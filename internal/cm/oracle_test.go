@@ -7,7 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// user has one end of a connection. It remembers what has happened to it, and thereby what may happen next.
+// user has one end of a connection. It remembers what has happened to it, and thereby what may
+// happen next.
 type user struct {
 	h       *simHost
 	c       *Conn
@@ -234,8 +235,8 @@ func (u *user) other() *user {
 	return nil
 }
 
-// checkBeliefs checks what must hold when nothing moves any more: either both ends of a connection believe in it or
-// none does, and nobody waits for anything.
+// checkBeliefs checks what must hold when nothing moves any more: either both ends of a connection
+// believe in it or none does, and nobody waits for anything.
 func (s *sim) checkBeliefs() {
 	s.t.Helper()
 	for _, h := range s.hosts {

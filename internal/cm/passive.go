@@ -75,7 +75,8 @@ func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 }
 
 func (m *Machine) takeREQ(msg *message, req *wire.REQ, l *Listener) {
-	// The address is the packet's, not the one in the REQ. Otherwise anybody could have us answer a third party.
+	// The address is the packet's, not the one in the REQ. Otherwise anybody could have us answer a
+	// third party.
 	p := Path{Local: msg.path.Local, Remote: msg.path.Remote, TrafficClass: req.Primary.TrafficClass}
 	c, err := m.newConn(p, false)
 	if err != nil {
@@ -143,8 +144,8 @@ func (c *Conn) Accept(now time.Duration, p Params) error {
 	return nil
 }
 
-// Established tells the machine that the connection's first packet has come, so that the RTU is on its way or
-// lost. EventEstablished follows.
+// Established tells the machine that the connection's first packet has come, so that the RTU is on
+// its way or lost. EventEstablished follows.
 func (c *Conn) Established(now time.Duration) error {
 	if !mayEstablish.has(c.state) {
 		return c.wrongState("establish")

@@ -8,7 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// refusal is what remains to be done about a REJ that this end has sent, since nobody acknowledges one.
+// refusal is what remains to be done about a REJ that this end has sent, since nobody acknowledges
+// one.
 type refusal struct {
 	until  time.Duration // to which a REQ that comes again is answered
 	probes int           // left
@@ -45,8 +46,8 @@ func (c *Conn) Reject(now time.Duration, reason wire.RejReason, ari, private []b
 	return nil
 }
 
-// rejTimeout is the REJ of an end that has waited long enough. The GUID lets the peer find the connection
-// without its own communication ID.
+// rejTimeout is the REJ of an end that has waited long enough. The GUID lets the peer find the
+// connection without its own communication ID.
 func rejTimeout(guid uint64) wire.REJ {
 	rej := wire.REJ{Reason: wire.RejTimeout, ARILen: guidSize}
 	binary.BigEndian.PutUint64(rej.ARI[:], guid)
@@ -63,10 +64,11 @@ func (c *Conn) sendREJ(rej wire.REJ) {
 	c.m.send(c.path, wire.CMREJ, c.tid, &rej)
 }
 
-// reject ends an attempt. Nobody acknowledges a REJ, and it may be lost. If it is the active side's, the passive
-// side's next message finds no connection and is told so. If it is the passive side's, there are two cases.
-// Either the REQ comes again, and is answered by the REJ again. Or the active side may have received a REP before,
-// and believe in the connection. The probes find that out.
+// reject ends an attempt. Nobody acknowledges a REJ, and it may be lost. If it is the active
+// side's, the passive side's next message finds no connection and is told so. If it is the passive
+// side's, there are two cases. Either the REQ comes again, and is answered by the REJ again. Or the
+// active side may have received a REP before, and believe in the connection. The probes find that
+// out.
 func (c *Conn) reject(now time.Duration, rej wire.REJ) {
 	c.sendREJ(rej)
 	if c.active {
@@ -98,8 +100,8 @@ func (c *Conn) setProbe(now time.Duration) {
 	c.m.timers.set(&c.repeater.timer, at)
 }
 
-// probe sends a DREQ. If the peer believes in the connection that was rejected, the DREQ ends it. A peer that
-// has received the REJ knows no such connection, and answers all the same.
+// probe sends a DREQ. If the peer believes in the connection that was rejected, the DREQ ends it. A
+// peer that has received the REJ knows no such connection, and answers all the same.
 func (c *Conn) probe(now time.Duration) {
 	if c.refusal.probes == 0 {
 		c.forget()
@@ -144,7 +146,8 @@ var onREJ = [states]func(*Conn, time.Duration, *wire.REJ){
 	StateRejected:    func(c *Conn, now time.Duration, _ *wire.REJ) { c.probed(now) },
 }
 
-// rejected ends a connection by the peer's REJ. It stays in time-wait, so that a repeated REQ is not taken for a new one.
+// rejected ends a connection by the peer's REJ. It stays in time-wait, so that a repeated REQ is
+// not taken for a new one.
 func (c *Conn) rejected(now time.Duration, rej *wire.REJ) {
 	if !c.delivered {
 		c.closed = true // the user need not hear of the request at all
@@ -185,7 +188,8 @@ func (m *Machine) handleREJ(now time.Duration, msg *message) {
 	}
 }
 
-// findREJ looks up the connection that a REJ is about. Its sender does not always know both communication IDs.
+// findREJ looks up the connection that a REJ is about. Its sender does not always know both
+// communication IDs.
 func (m *Machine) findREJ(msg *message, rej *wire.REJ) *Conn {
 	if rej.Reason == wire.RejTimeout && rej.ARILen >= guidSize {
 		guid := binary.BigEndian.Uint64(rej.ARI[:])

@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// repeater is the message that a record may have to send again, and the record's timer. A question is repeated
-// until it is answered. An answer is repeated when the question comes again.
+// repeater is the message that a record may have to send again, and the record's timer. A question
+// is repeated until it is answered. An answer is repeated when the question comes again.
 type repeater struct {
 	timer    timer
 	attr     wire.CMAttr
@@ -39,10 +39,12 @@ func (r *repeater) stop(m *Machine) {
 	r.mad = nil
 }
 
-// retiree is the place of a record among those that are kept only for what their peers may still send.
+// retiree is the place of a record among those that are kept only for what their peers may still
+// send.
 type retiree struct{ place *list.Element }
 
-// retire gives a record its place there, the youngest. If there are too many, the oldest is forgotten.
+// retire gives a record its place there, the youngest. If there are too many, the oldest is
+// forgotten.
 func (r *retiree) retire(m *Machine, now time.Duration, rec record) {
 	if r.place != nil {
 		return

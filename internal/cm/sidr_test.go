@@ -78,7 +78,8 @@ func TestSIDRTimeout(t *testing.T) {
 	w.wantEmpty()
 }
 
-// A request that comes again is not a new one. Until it is answered it is dropped, and later the answer is repeated.
+// A request that comes again is not a new one. Until it is answered it is dropped, and later the
+// answer is repeated.
 func TestRepeatedSIDRREQ(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)

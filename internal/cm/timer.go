@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// milliseconds returns what a timeout code stands for, as Linux computes it: it takes 4.096 µs × 2^code
-// for 2^(code-8) ms, and times below one millisecond for one.
+// milliseconds returns what a timeout code stands for, as Linux computes it: it takes 4.096 µs ×
+// 2^code for 2^(code-8) ms, and times below one millisecond for one.
 func milliseconds(code uint8) time.Duration {
 	return time.Millisecond << (max(min(code, maxTimeoutCode), 8) - 8)
 }
 
 // ackTimeout returns the code of the time within which a packet is acknowledged, on a path of this
-// lifetime, by a channel adapter of this delay. That is about twice the lifetime and the delay, IBTA 12.7.34,
-// rounded as Linux does.
+// lifetime, by a channel adapter of this delay. That is about twice the lifetime and the delay,
+// IBTA 12.7.34, rounded as Linux does.
 func ackTimeout(delay, lifetime uint8) uint8 {
 	t := lifetime + 1
 	switch {

@@ -13,8 +13,8 @@ type body interface{ AppendTo([]byte) []byte }
 
 func (m *Machine) queued() int { return len(m.out) - m.nextOut }
 
-// Transmit returns the next MAD to send, from QP1 to QP1, if there is one. mad is valid until the next
-// call of any method.
+// Transmit returns the next MAD to send, from QP1 to QP1, if there is one. mad is valid until the
+// next call of any method.
 func (m *Machine) Transmit() (p Path, mad []byte, ok bool) {
 	if m.nextOut == len(m.out) {
 		m.out, m.nextOut = m.out[:0], 0
@@ -51,7 +51,8 @@ func (m *Machine) resend(p Path, attr wire.CMAttr, mad []byte) {
 	m.sendMAD(p, attr, mad)
 }
 
-// queue makes room for a MAD. If there is none it drops the MAD, as the network might, and returns nil.
+// queue makes room for a MAD. If there is none it drops the MAD, as the network might, and returns
+// nil.
 func (m *Machine) queue(p Path, attr wire.CMAttr) *outgoing {
 	if m.queued() >= maxQueue {
 		m.stats.Dropped++

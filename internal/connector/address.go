@@ -12,8 +12,29 @@ const DevicePort = 1
 
 const hopLimit = 64
 
-// GIDIndex returns where an address stands in a device's GID table. The error is ENODEV if it does not.
-func GIDIndex(dev *verbs.Device, addr netip.Addr) (int, error) {
+// Addrs returns the addresses from which a device can connect: those of its RoCE v2 GIDs.
+func Addrs(dev *verbs.Device) ([]netip.Addr, error) {
+	es, err := dev.GIDs(DevicePort)
+	if err != nil {
+		return nil, err
+	}
+	var addrs []netip.Addr
+	for _, e := range es {
+		if e.Type == verbs.GIDTypeRoCEv2 {
+			addrs = append(addrs, e.GID.Addr())
+		}
+	}
+	return addrs, nil
+}
+
+// CheckAddr fails with ENODEV unless a device can connect from an address.
+func CheckAddr(dev *verbs.Device, addr netip.Addr) error {
+	_, err := gidIndex(dev, addr)
+	return err
+}
+
+// gidIndex returns where an address stands in a device's GID table, or ENODEV.
+func gidIndex(dev *verbs.Device, addr netip.Addr) (int, error) {
 	attr, err := dev.QueryPort(DevicePort)
 	if err != nil {
 		return 0, err

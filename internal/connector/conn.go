@@ -11,12 +11,12 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// packetLifetime is the code that acknowledgement timeouts are made of, unless the program chooses one:
-// 17 ms one way. With the delay that software devices ask for, QPs then wait 0.13 s.
+// packetLifetime is the code that acknowledgement timeouts are made of, unless the program chooses
+// one: 17 ms one way. With the delay that software devices ask for, QPs then wait 0.13 s.
 const packetLifetime = 12
 
-// Conn is one end of a connection from before it is asked for until it is forgotten. Of UD QPs, which have no
-// connections, it is one end of the exchange by which one end learns the other's QP.
+// Conn is one end of a connection from before it is asked for until it is forgotten. Of UD QPs,
+// which have no connections, it is one end of the exchange by which one end learns the other's QP.
 type Conn struct {
 	c      *Connector
 	ps     PortSpace
@@ -45,8 +45,8 @@ type agreement struct {
 	rnrRetry   uint8
 }
 
-// Params are what one end of a connection says about its QP. They convert to and from rdmacm.ConnParam, which
-// describes the fields.
+// Params are what one end of a connection says about its QP. They convert to and from
+// rdmacm.ConnParam, which describes the fields.
 type Params struct {
 	PrivateData        []byte
 	ResponderResources uint8
@@ -58,8 +58,8 @@ type Params struct {
 	SRQ                bool
 }
 
-// Datagram is what one end of a UD exchange learns about the other, or about a multicast group. It converts to
-// rdmacm.UDParam.
+// Datagram is what one end of a UD exchange learns about the other, or about a multicast group. It
+// converts to rdmacm.UDParam.
 type Datagram struct {
 	PrivateData []byte
 	AH          verbs.AHAttr
@@ -75,7 +75,7 @@ const multicastQPN = 0xffffff
 
 // NewConn makes an end of a connection from an address of the device. handle takes its events.
 func (c *Connector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (*Conn, error) {
-	sgid, err := GIDIndex(c.dev, from)
+	sgid, err := gidIndex(c.dev, from)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,9 @@ type Call struct {
 	Params        Params // this end's. Of a UD exchange only PrivateData counts
 }
 
-// Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows. For UD QPs it asks
-// which QP stands behind the peer's port. Then Found, NotFound or Unreachable follows.
+// Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows.
+// For UD QPs it asks which QP stands behind the peer's port. Then Found, NotFound or Unreachable
+// follows.
 func (c *Conn) Connect(call *Call) error {
 	c.local, c.remote = call.Local, call.Remote
 	c.path = cm.Path{Local: call.Local.Addr().WithZone(""), Remote: call.Remote.Addr().WithZone(""), TrafficClass: call.TOS}
@@ -164,8 +165,8 @@ func paramsOf(p *cm.Params) Params {
 	}
 }
 
-// Accept says yes to a request. This end's QP can receive by then, and send if QPAttr said so. Established, Rejected,
-// Unreachable or Disconnected follows; of a UD exchange nothing does.
+// Accept says yes to a request. This end's QP can receive by then, and send if QPAttr said so.
+// Established, Rejected, Unreachable or Disconnected follows; of a UD exchange nothing does.
 func (c *Conn) Accept(p Params) error {
 	return c.c.do(func(now time.Duration) error {
 		if c.lookup != nil {
@@ -175,8 +176,9 @@ func (c *Conn) Accept(p Params) error {
 	})
 }
 
-// Reject says no to a request or, until the connection is established, takes back what this end has said. No event
-// follows. It fails with [ErrState] if the connection is established by now, or is over.
+// Reject says no to a request or, until the connection is established, takes back what this end has
+// said. No event follows. It fails with [ErrState] if the connection is established by now, or is
+// over.
 func (c *Conn) Reject(privateData []byte) error {
 	return c.c.do(func(now time.Duration) error {
 		if c.lookup != nil {
@@ -186,20 +188,20 @@ func (c *Conn) Reject(privateData []byte) error {
 	})
 }
 
-// Ready answers Replied: this end's QP is in service, and the connection is established. It fails with [ErrState] if
-// the peer has ended it meanwhile.
+// Ready answers Replied: this end's QP is in service, and the connection is established. It fails
+// with [ErrState] if the peer has ended it meanwhile.
 func (c *Conn) Ready() error {
 	return c.c.do(func(now time.Duration) error { return c.ib.Ready(now) })
 }
 
-// Established tells the connector that the peer's first packet has come to the accepting end. The peer is there,
-// though the message that says so may be lost. The event Established follows.
+// Established tells the connector that the peer's first packet has come to the accepting end. The
+// peer is there, though the message that says so may be lost. The event Established follows.
 func (c *Conn) Established() error {
 	return c.c.do(func(now time.Duration) error { return c.ib.Established(now) })
 }
 
-// Disconnect ends an established connection. Disconnected follows. If the peer has ended the connection before, its
-// event is on the way and Disconnect does nothing.
+// Disconnect ends an established connection. Disconnected follows. If the peer has ended the
+// connection before, its event is on the way and Disconnect does nothing.
 func (c *Conn) Disconnect() error {
 	err := c.c.do(func(now time.Duration) error { return c.ib.Disconnect(now, nil) })
 	if errors.Is(err, ErrState) {

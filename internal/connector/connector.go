@@ -15,8 +15,8 @@ import (
 // peer has been faster: it has ended the connection, and the event that says so is on its way.
 var ErrState = cm.ErrState
 
-// Connector makes the connections of one device. Its methods, and those of what it makes, may be called from any
-// goroutine.
+// Connector makes the connections of one device. Its methods, and those of what it makes, may be
+// called from any goroutine.
 //
 //	QP1 --> receive --> machine --> dispatch --> Event
 //	QP1 <-- flush   <--     ^------------------- a call
@@ -36,8 +36,8 @@ type Connector struct {
 	ended chan struct{} // run has returned
 }
 
-// Open brings a connector for a device into service. gone is called once, if the device fails before Close.
-// Open fails with [verbs.ErrUnsupported] if no connector can serve the device.
+// Open brings a connector for a device into service. gone is called once, if the device fails
+// before Close. Open fails with [verbs.ErrUnsupported] if no connector can serve the device.
 func Open(dev *verbs.Device, gone func(error)) (_ *Connector, err error) {
 	attr, err := dev.Query()
 	if err != nil {
@@ -71,8 +71,9 @@ func random(n int) []byte {
 	return b
 }
 
-// Close ends the connector. Before that it waits a moment for the peers of closed connections to confirm
-// the end, since nobody repeats the question afterwards. No Port and no Conn may be in use any more.
+// Close ends the connector. Before that it waits a moment for the peers of closed connections to
+// confirm the end, since nobody repeats the question afterwards. No Port and no Conn may be in use
+// any more.
 func (c *Connector) Close() {
 	c.linger()
 	close(c.done)
@@ -88,7 +89,8 @@ type Limits struct {
 	LookUp, Answer          int // of UD: Connect there, and Accept or Reject
 }
 
-// The limits of the InfiniBand connection manager. A part of a request's room goes to the addresses of the two ends.
+// The limits of the InfiniBand connection manager. A part of a request's room goes to the addresses
+// of the two ends.
 const (
 	MaxConnectData = wire.REQPrivateDataSize - wire.IPCMHeaderSize
 	MaxAcceptData  = wire.REPPrivateDataSize

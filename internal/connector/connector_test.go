@@ -95,7 +95,8 @@ func between(t *testing.T, f func(t *testing.T, a, b *end)) {
 	})
 }
 
-// TestConnection is a connection from the request to the end. The attributes of both QPs must fit each other.
+// TestConnection is a connection from the request to the end. The attributes of both QPs must fit
+// each other.
 func TestConnection(t *testing.T) {
 	between(t, func(t *testing.T, a, b *end) {
 		port := b.listen(tcp, 7471)
@@ -152,7 +153,8 @@ func TestConnection(t *testing.T) {
 	})
 }
 
-// TestRefusals has nobody at the port, then somebody who says no, then one who takes no more requests.
+// TestRefusals has nobody at the port, then somebody who says no, then one who takes no more
+// requests.
 func TestRefusals(t *testing.T) {
 	between(t, func(t *testing.T, a, b *end) {
 		refused := func(reason uint16) connector.Event {

@@ -1,8 +1,10 @@
-// Package connector makes connections between queue pairs (QPs) for package rdmacm. It stands between rdmacm,
-// which knows what programs may do and when, and whoever speaks the protocol of connecting on a device.
+// Package connector makes connections between queue pairs (QPs) for package rdmacm. It stands
+// between rdmacm, which knows what programs may do and when, and whoever speaks the protocol of
+// connecting on a device.
 //
-// A [Connector] serves one device. A [Port] of it takes requests from peers, and a [Conn] of it is one end of a
-// connection. What happens to a Conn comes as an [Event], on the connector's goroutine:
+// A [Connector] serves one device. A [Port] of it takes requests from peers, and a [Conn] of it is
+// one end of a connection. What happens to a Conn comes as an [Event], on the connector's
+// goroutine:
 //
 //	active end                                   passive end
 //	NewConn                                      Claim, Listen
@@ -14,13 +16,15 @@
 //
 // # One implementation today
 //
-// Connector is a concrete type, because one implementation ships: for devices whose QP1 programs may use, where it
-// runs the InfiniBand connection manager of package internal/cm. No type of that manager, and no message of it, shows
-// on this package's surface, and no other package imports it. When a second implementation ships, the methods of
-// Connector, Port and Conn become interfaces under these names, and Open chooses by the device. Package rdmacm
-// does not change then. The second and third implementation were thought through:
+// Connector is a concrete type, because one implementation ships. It serves devices whose QP1
+// programs may use, and runs the InfiniBand connection manager of package internal/cm there. No
+// type of that manager shows on this package's surface, and no other package imports internal/cm.
+// When a second implementation ships, the methods of Connector, Port and Conn become interfaces
+// under these names, and Open chooses by the device. In package rdmacm three fields then change
+// their type, and no call changes. These are the calls on three transports:
 //
 //	here              kernel's manager (ucma)           iWARP, over TCP (MPA)
+//	Addrs             its GIDs                          its network interface's addresses
 //	Open              open /dev/infiniband/rdma_cm      nothing
 //	Limits            RDMA_MAX_PRIVATE_DATA             512 bytes each way
 //	Claim             CREATE_ID, BIND_IP                bind
@@ -38,9 +42,9 @@
 //	Close             DESTROY_ID                        close
 //	Event             GET_EVENT                         what the stream brings
 //
-// Four things are not here, on purpose. An ID's migration to another event channel is rdmacm's affair alone: a Conn
-// knows only the function that takes its events. The device is chosen by rdmacm, which compares local addresses
-// with the devices' GIDs. A peer's address is not resolved before Connect; whatever asks the network reports
-// by Unreachable. And the membership in a multicast group follows from attaching the QP, which is a verb; a
-// Conn says only how the group is reached.
+// Three things are not here, on purpose. An ID moves to another event channel in rdmacm alone,
+// since a Conn knows only the function that takes its events. A peer's address is resolved by
+// Connect, and a connector that finds no way to it reports Unreachable. A device becomes a member of
+// a multicast group when a QP is attached, which is a verb, and a Conn says only how to send to
+// the group.
 package connector

@@ -12,11 +12,13 @@ import (
 type Kind uint8
 
 const (
-	// Replied: the peer accepts, with Params. The QP is due to be brought into service by QPAttr, and then Ready.
+	// Replied: the peer accepts, with Params. The QP is due to be brought into service by QPAttr,
+	// and then Ready.
 	Replied Kind = iota + 1
 
-	// Established: the connection is complete. Params are the peer's, at an end to which Replied has not told them
-	// and Request neither: that of a connector which brings QPs into service itself.
+	// Established: the connection is complete. Params are the peer's, at an end to which Replied
+	// has not told them and Request neither: that of a connector which brings QPs into service
+	// itself.
 	Established
 
 	// Rejected: the peer says no, with Reason, Info and Params.PrivateData. The connection is over.
@@ -25,7 +27,8 @@ const (
 	// Unreachable: the peer does not answer. The matter is over.
 	Unreachable
 
-	// Disconnected: the connection has ended, by either end. TimedOut says that the peer did not confirm it.
+	// Disconnected: the connection has ended, by either end. TimedOut says that the peer did not
+	// confirm it.
 	Disconnected
 
 	// TimewaitExit follows Disconnected when no packet of the connection can be under way any more.
@@ -58,8 +61,8 @@ var kinds = [...]Kind{
 	cm.EventSIDRReply:    Found,
 }
 
-// take notes what an event of the machine means for the connection, and returns what to report. The caller holds
-// c.c.mu.
+// take notes what an event of the machine means for the connection, and returns what to report. The
+// caller holds c.c.mu.
 func (c *Conn) take(ev *cm.Event) Event {
 	report := Event{Kind: kinds[ev.Type], TimedOut: ev.TimedOut}
 	switch report.Kind {

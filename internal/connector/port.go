@@ -14,7 +14,8 @@ import (
 // PortSpace says whose ports are meant. Its values are those of rdmacm.PortSpace.
 type PortSpace uint16
 
-// Port is a port of a port space on one of the device's addresses. No other program can have it at the same time.
+// Port is a port of a port space on one of the device's addresses. No other program can have it at
+// the same time.
 type Port struct {
 	c     *Connector
 	ps    PortSpace
@@ -28,7 +29,7 @@ type Port struct {
 
 // Claim takes a port. It fails with EADDRINUSE while somebody else has it.
 func (c *Connector) Claim(ps PortSpace, addr netip.Addr, port uint16) (*Port, error) {
-	sgid, err := GIDIndex(c.dev, addr)
+	sgid, err := gidIndex(c.dev, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -42,9 +43,9 @@ func (c *Connector) Claim(ps PortSpace, addr netip.Addr, port uint16) (*Port, er
 	return &Port{c: c, ps: ps, addr: addr, port: port, free: free}, nil
 }
 
-// Listen has requests that come to the port handed to asked, on the connector's goroutine. asked returns the function
-// that takes the new connection's events, or nil to reject the request. Of the requests that are not
-// answered yet, backlog are kept.
+// Listen has requests that come to the port handed to asked, on the connector's goroutine. asked
+// returns the function that takes the new connection's events, or nil to reject the request. Of the
+// requests that are not answered yet, backlog are kept.
 func (p *Port) Listen(backlog int, asked func(*Request) func(Event)) error {
 	p.asked = asked
 	return p.c.do(func(time.Duration) (err error) {
@@ -55,7 +56,8 @@ func (p *Port) Listen(backlog int, asked func(*Request) func(Event)) error {
 	})
 }
 
-// Release ends the listening, and gives the port back. Requests that were not handed out are rejected.
+// Release ends the listening, and gives the port back. Requests that were not handed out are
+// rejected.
 func (p *Port) Release() {
 	_ = p.c.do(func(now time.Duration) error {
 		if p.listener != nil {
@@ -73,7 +75,8 @@ type Request struct {
 	Local, Remote netip.AddrPort
 	TOS           uint8 // of the peer's packets
 
-	// Params are the peer's, its resources as they are for this end. Of a UD request only PrivateData counts.
+	// Params are the peer's, its resources as they are for this end. Of a UD request only
+	// PrivateData counts.
 	Params Params
 }
 
@@ -115,7 +118,7 @@ func (p *Port) read(ev *cm.Event) (*Request, refusal) {
 		// The request is not for IP addresses, or not for ours. Linux answers so.
 		return nil, refusal{reason: wire.RejConsumerDefined}
 	}
-	sgid, err := GIDIndex(p.c.dev, ev.Path.Local)
+	sgid, err := gidIndex(p.c.dev, ev.Path.Local)
 	if err != nil {
 		return nil, refusal{reason: wire.RejInvalidGID}
 	}

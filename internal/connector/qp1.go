@@ -10,8 +10,8 @@ import (
 
 // What this implementation chose.
 const (
-	// qp1Recvs is how many MADs may arrive while the connector is busy, and qp1Sends how many may be on
-	// their way out. Further ones are lost, and their senders repeat them.
+	// qp1Recvs is how many MADs may arrive while the connector is busy, and qp1Sends how many may
+	// be on their way out. Further ones are lost, and their senders repeat them.
 	qp1Recvs = 1024
 	qp1Sends = 1024
 	qp1Batch = 64
@@ -118,8 +118,8 @@ func (q *qp1) post(i uint64) error {
 	return err
 }
 
-// take returns the MAD that has come into a receive, and the way back to its sender. mad is nil if what came has
-// not the size of a MAD, which is the same for all.
+// take returns the MAD that has come into a receive, and the way back to its sender. mad is nil if
+// what came has not the size of a MAD, which is the same for all.
 func (q *qp1) take(wc *verbs.WC) (path cm.Path, mad []byte, err error) {
 	if wc.Status != verbs.WCSuccess {
 		return path, nil, wc.Err()
@@ -162,7 +162,7 @@ func (q *qp1) ah(path cm.Path) (*verbs.AH, error) {
 	if ah := q.ahs[path]; ah != nil {
 		return ah, nil
 	}
-	sgid, err := GIDIndex(q.dev, path.Local)
+	sgid, err := gidIndex(q.dev, path.Local)
 	if err != nil {
 		return nil, err
 	}

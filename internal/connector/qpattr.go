@@ -17,9 +17,10 @@ const (
 // ErrNoPeer is the error of QPAttr until the peer has named its QP.
 var ErrNoPeer = errors.New("the peer's QP is not known yet")
 
-// QPAttr returns the attributes with which a QP goes to INIT, RTR or RTS, as far as the ends have agreed on them. An
-// empty mask says that there is nothing to modify: the connector takes the QP there itself. How many READs and
-// atomics may be outstanding is in the mask, and left to the caller to fill in.
+// QPAttr returns the attributes with which a QP goes to INIT, RTR or RTS, as far as the ends have
+// agreed on them. An empty mask says that there is nothing to modify: the connector takes the QP
+// there itself. How many READs and atomics may be outstanding is in the mask, and left to the
+// caller to fill in.
 func (c *Conn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	c.c.mu.Lock()
 	agreed := c.agreed

@@ -96,8 +96,8 @@ func (c *Connector) receive(wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// flush sends what the machine has to send. A MAD that finds no way out counts as lost: whoever waits for the answer
-// repeats it. The caller holds c.mu.
+// flush sends what the machine has to send. A MAD that finds no way out counts as lost: whoever
+// waits for the answer repeats it. The caller holds c.mu.
 func (c *Connector) flush() {
 	for {
 		path, mad, ok := c.machine.Transmit()

@@ -31,8 +31,9 @@ func (h *AETH) AppendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(h.Syndrome)<<24|h.MSN&MaxMSN)
 }
 
-// A Syndrome is the first byte of an AETH. Bits 6:5 say which kind of acknowledgement it is. Bits 4:0 hold the credit
-// code of an ACK, the timer code of an RNR NAK or the error of a NAK. Bit 7 is reserved.
+// A Syndrome is the first byte of an AETH. Bits 6:5 say which kind of acknowledgement it is. Bits
+// 4:0 hold the credit code of an ACK, the timer code of an RNR NAK or the error of a NAK. Bit 7 is
+// reserved.
 type Syndrome uint8
 
 // A SyndromeKind is what bits 6:5 of a syndrome say.
@@ -51,7 +52,8 @@ const (
 	syndromeValueMask = 0x1f
 )
 
-// SyndromeACK returns the syndrome of an ACK with a credit code, see [EncodeCredits] and [CreditsUnlimited].
+// SyndromeACK returns the syndrome of an ACK with a credit code, see [EncodeCredits] and
+// [CreditsUnlimited].
 func SyndromeACK(credits uint8) Syndrome { return makeSyndrome(KindACK, credits) }
 
 // SyndromeRNR returns the syndrome of an RNR NAK with a timer code, see [RNRTimer].
@@ -67,13 +69,15 @@ func makeSyndrome(k SyndromeKind, v uint8) Syndrome {
 // Kind returns which kind of acknowledgement s is.
 func (s Syndrome) Kind() SyndromeKind { return SyndromeKind(s >> syndromeKindShift & syndromeKindMask) }
 
-// Value returns the lower five bits: the credit code of an ACK, the timer code of an RNR NAK, the code of a NAK.
+// Value returns the lower five bits: the credit code of an ACK, the timer code of an RNR NAK, the
+// code of a NAK.
 func (s Syndrome) Value() uint8 { return uint8(s & syndromeValueMask) }
 
 // NAKCode returns the error of a NAK. It means nothing for other kinds.
 func (s Syndrome) NAKCode() NAKCode { return NAKCode(s.Value()) }
 
-// String returns the syndrome spelled out, such as "ACK credits=31", "RNR NAK timer=0.64ms" or "NAK remote access error".
+// String returns the syndrome spelled out, such as "ACK credits=31", "RNR NAK timer=0.64ms" or "NAK
+// remote access error".
 func (s Syndrome) String() string { return string(s.appendTo(nil)) }
 
 func (s Syndrome) appendTo(b []byte) []byte {
@@ -116,7 +120,8 @@ func (c NAKCode) String() string {
 	return "reserved NAK code " + strconv.Itoa(int(c))
 }
 
-// CreditsUnlimited is the credit code that carries no count: the responder does not limit the requester.
+// CreditsUnlimited is the credit code that carries no count: the responder does not limit the
+// requester.
 const CreditsUnlimited = 31
 
 // creditCounts holds the number of receive buffers that each credit code of an ACK stands for.
@@ -125,7 +130,8 @@ var creditCounts = [CreditsUnlimited]int{
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 }
 
-// EncodeCredits returns the largest credit code whose count does not exceed n. For a negative n it returns 0.
+// EncodeCredits returns the largest credit code whose count does not exceed n. For a negative n it
+// returns 0.
 func EncodeCredits(n int) uint8 {
 	code := 0
 	for step := 16; step > 0; step >>= 1 {
@@ -136,8 +142,8 @@ func EncodeCredits(n int) uint8 {
 	return uint8(code)
 }
 
-// DecodeCredits returns the count of receive buffers that a credit code stands for. valid is false for
-// [CreditsUnlimited] and codes above it.
+// DecodeCredits returns the count of receive buffers that a credit code stands for. valid is false
+// for [CreditsUnlimited] and codes above it.
 func DecodeCredits(code uint8) (n int, valid bool) {
 	if int(code) >= len(creditCounts) {
 		return 0, false

@@ -35,8 +35,8 @@ func (h *AtomicETH) AppendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, h.Compare)
 }
 
-// AtomicAckETH carries the result of an atomic operation: what memory held before it. The number is the same at both
-// ends, so neither needs to know the other's byte order.
+// AtomicAckETH carries the result of an atomic operation: what memory held before it. The number is
+// the same at both ends, so neither needs to know the other's byte order.
 type AtomicAckETH struct {
 	Orig uint64
 }

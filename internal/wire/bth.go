@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// BTH is the base transport header, the first 12 bytes of each packet. Reserved bits are kept, so that a decoded
-// header encodes to the same bytes. A sender leaves them zero.
+// BTH is the base transport header, the first 12 bytes of each packet. Reserved bits are kept, so
+// that a decoded header encodes to the same bytes. A sender leaves them zero.
 type BTH struct {
 	Opcode    Opcode
 	Solicited bool  // solicited event: the receiver's CQ may be armed for these alone
@@ -20,8 +20,9 @@ type BTH struct {
 	PSN       PSN
 }
 
-// ResvAdaptiveRouting is the uppermost bit of BTH.Resv7. Senders that let switches route each packet by itself
-// (adaptive routing) are said to set it. The public specification does not have it, so it is only a hint.
+// ResvAdaptiveRouting is the uppermost bit of BTH.Resv7. Senders that let switches route each
+// packet by itself (adaptive routing) are said to set it. The public specification does not have
+// it, so it is only a hint.
 const ResvAdaptiveRouting = 0x40
 
 // Bits of the BTH's second, fifth and ninth byte.
@@ -67,7 +68,8 @@ func (h *BTH) decode(b []byte) {
 	h.PSN = PSN(binary.BigEndian.Uint32(b[8:])) & PSNMask
 }
 
-// AppendTo appends the header's 12 bytes to b. Of each field it sends as many low bits as the field has on the wire.
+// AppendTo appends the header's 12 bytes to b. Of each field it sends as many low bits as the field
+// has on the wire.
 func (h *BTH) AppendTo(b []byte) []byte {
 	b1 := h.PadCount&bthPadMask<<bthPadShift | h.TVer&bthTVerMask
 	if h.Solicited {

@@ -2,10 +2,11 @@ package wire
 
 import "encoding/binary"
 
-// The messages of the communication manager (CM) fill the 232 bytes of data after a [MADHeader]. Each has a type with
-// its fields, a function that decodes those bytes, and a method AppendTo that appends them. A decoder's only error is
-// [ErrShortMAD], since any 232 bytes are some message. The protocol refuses what makes no sense. Reserved
-// bits are ignored and sent as zero. Of each field as many low bits are sent as it has on the wire.
+// The messages of the communication manager (CM) fill the 232 bytes of data after a [MADHeader].
+// Each has a type with its fields, a function that decodes those bytes, and a method AppendTo that
+// appends them. A decoder's only error is [ErrShortMAD], since any 232 bytes are some message. The
+// protocol refuses what makes no sense. Reserved bits are ignored and sent as zero. Of each field
+// as many low bits are sent as it has on the wire.
 //
 // A timeout in these messages is a code of 5 bits that stands for 4.096 µs × 2^code.
 
@@ -48,7 +49,8 @@ func (a CMAttr) String() string {
 	return "CM attribute " + string(appendHex(nil, uint64(a), 4))
 }
 
-// Values of the field Message of a [REJ] and an [MRA]: which message is rejected, or will be answered later.
+// Values of the field Message of a [REJ] and an [MRA]: which message is rejected, or will be
+// answered later.
 const (
 	CMMessageREQ   = 0
 	CMMessageREP   = 1
@@ -78,7 +80,8 @@ const (
 	cm24Shift      = 8 // a number of 24 bits has the upper 3 bytes of a word
 )
 
-// appendCMData appends zeros for the data of a CM message to b. It returns the whole slice and the part that it has appended.
+// appendCMData appends zeros for the data of a CM message to b. It returns the whole slice and the
+// part that it has appended.
 func appendCMData(b []byte) (all, data []byte) {
 	n := len(b)
 	all = append(b, make([]byte, CMDataSize)...)
@@ -95,7 +98,8 @@ func putCommIDs(b []byte, local, remote uint32) {
 	binary.BigEndian.PutUint32(b[cmRemoteCommID:], remote)
 }
 
-// get24 and put24 read and write a number of 24 bits and the 8 bits after it, with which it shares a word.
+// get24 and put24 read and write a number of 24 bits and the 8 bits after it, with which it shares
+// a word.
 func get24(b []byte) (v uint32, low uint8) {
 	w := binary.BigEndian.Uint32(b)
 	return w >> cm24Shift, uint8(w)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// fuzzCM checks that a decoded message of one kind encodes to the same bytes, except for reserved bits.
+// fuzzCM checks that a decoded message of one kind encodes to the same bytes, except for reserved
+// bits.
 func fuzzCM(f *testing.F, attr CMAttr) {
 	c := cmCodecFor(f, attr)
 	f.Add(make([]byte, CMDataSize))

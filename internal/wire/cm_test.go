@@ -41,7 +41,8 @@ func newCMCodec[M any, P interface {
 	}
 }
 
-// cmCommIDs and cmPath return fields that several messages share, cmPath those from byte base on of a REQ.
+// cmCommIDs and cmPath return fields that several messages share, cmPath those from byte base on of
+// a REQ.
 func cmCommIDs(more ...cmField) []cmField {
 	return append([]cmField{{"LocalCommID", 0, 7, 32}, {"RemoteCommID", 4, 7, 32}}, more...)
 }
@@ -62,8 +63,8 @@ func cmPath(name string, base int) []cmField {
 	}
 }
 
-// cmCodecs holds all kinds of messages. The places of the fields are written down from the specification, not from the
-// constants that the codecs use.
+// cmCodecs holds all kinds of messages. The places of the fields are written down from the
+// specification, not from the constants that the codecs use.
 var cmCodecs = []cmCodec{
 	newCMCodec(CMREQ, DecodeREQ, append(append([]cmField{
 		{"LocalCommID", 0, 7, 32},
@@ -186,8 +187,8 @@ func (f *cmField) in(m cmMessage) reflect.Value {
 	return v
 }
 
-// set gives a message's field a value, which is cut to fit its type as Go does, and puts into wire the bits that the
-// message is to have there.
+// set gives a message's field a value, which is cut to fit its type as Go does, and puts into wire
+// the bits that the message is to have there.
 func (f *cmField) set(m cmMessage, wire []byte, value func() uint64) {
 	v := f.in(m)
 	if v.Kind() == reflect.Array {
@@ -230,7 +231,8 @@ func countFields(t reflect.Type) (n int) {
 	return n
 }
 
-// TestCMFields sets one field at a time to more ones than it has room for. Only its own bits may change.
+// TestCMFields sets one field at a time to more ones than it has room for. Only its own bits may
+// change.
 func TestCMFields(t *testing.T) {
 	for _, c := range cmCodecs {
 		if n := countFields(reflect.TypeOf(c.new()).Elem()); n != len(c.fields) {

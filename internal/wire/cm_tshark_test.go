@@ -20,8 +20,9 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// tsharkFields says under which names tshark 4.0 knows fields of CM messages. It knows nothing but the header of MRA, LAP,
-// APR, SIDR_REQ and SIDR_REP. Left out are a REQ's flow labels and packet rates: it takes too few bytes of their word.
+// tsharkFields says under which names tshark 4.0 knows fields of CM messages. It knows nothing but
+// the header of MRA, LAP, APR, SIDR_REQ and SIDR_REP. Left out are a REQ's flow labels and packet
+// rates: it takes too few bytes of their word.
 var tsharkFields = map[CMAttr]map[string]string{
 	CMREQ: {
 		"LocalCommID":            "infiniband.cm.req",
@@ -110,7 +111,8 @@ var tsharkFields = map[CMAttr]map[string]string{
 	},
 }
 
-// TestCMInTshark asks for a second opinion on messages with something in each field: tshark shares no code with this.
+// TestCMInTshark asks for a second opinion on messages with something in each field: tshark shares
+// no code with this.
 func TestCMInTshark(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {

@@ -31,8 +31,9 @@ const (
 	rejARILenShift = 1
 )
 
-// Info returns the additional reject information. It is as long as the sender says, and no longer than there is room
-// for. Its meaning depends on the reason: with [RejTimeout], for example, it is the GUID of the sender's channel adapter.
+// Info returns the additional reject information. It is as long as the sender says, and no longer
+// than there is room for. Its meaning depends on the reason: with [RejTimeout], for example, it is
+// the GUID of the sender's channel adapter.
 func (m *REJ) Info() []byte { return m.ARI[:min(int(m.ARILen), len(m.ARI))] }
 
 // DecodeREJ reads a REJ from the data of a MAD. Its only error is [ErrShortMAD].

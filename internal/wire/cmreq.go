@@ -2,7 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// REQ asks for a connection. Local is the sender, the active side; Remote is the receiver, the passive side.
+// REQ asks for a connection. Local is the sender, the active side; Remote is the receiver, the
+// passive side.
 type REQ struct {
 	LocalCommID        uint32
 	ServiceID          uint64 // whom it is for, see [RDMAServiceID]
@@ -31,7 +32,8 @@ type REQ struct {
 	PrivateData        [REQPrivateDataSize]byte
 }
 
-// REQPrivateDataSize is the length of a REQ's private data, of which an [IPCMHeader] may take the first part.
+// REQPrivateDataSize is the length of a REQ's private data, of which an [IPCMHeader] may take the
+// first part.
 const REQPrivateDataSize = 92
 
 // CMPath is a path as the sender of the message sees it.
@@ -167,8 +169,8 @@ func (p *CMPath) putREQ(b []byte) {
 	b[reqPathHopLimit] = p.HopLimit
 }
 
-// decodeCommon reads the fields that stand at the same place in a REQ and a LAP. It returns the word of the flow label,
-// whose lower 12 bits differ.
+// decodeCommon reads the fields that stand at the same place in a REQ and a LAP. It returns the
+// word of the flow label, whose lower 12 bits differ.
 func (p *CMPath) decodeCommon(b []byte) uint32 {
 	p.LocalLID = binary.BigEndian.Uint16(b)
 	p.RemoteLID = binary.BigEndian.Uint16(b[pathRemoteLID:])

@@ -5,7 +5,8 @@ import (
 	"net/netip"
 )
 
-// appendCM appends which CM message mad is and its most telling fields. For what is no CM message it appends nothing.
+// appendCM appends which CM message mad is and its most telling fields. For what is no CM message
+// it appends nothing.
 func appendCM(b, mad []byte) []byte {
 	r, ok := CMRoute(mad)
 	if !ok {
@@ -65,8 +66,8 @@ func appendCM(b, mad []byte) []byte {
 	return b
 }
 
-// appendIPCM appends the addresses and ports between which a connection is asked for, if service ID and private data
-// have them.
+// appendIPCM appends the addresses and ports between which a connection is asked for, if service ID
+// and private data have them.
 func appendIPCM(b []byte, service uint64, private []byte) []byte {
 	_, port, ok := SplitRDMAServiceID(service)
 	if !ok {

@@ -5,18 +5,21 @@ import (
 	"hash/crc32"
 )
 
-// A CRC is linear: the CRC of the XOR of two messages of one length is the XOR of their CRCs, except for a constant. So
-// what a byte adds to a CRC depends only on its value and on the number of bytes after it. This has two uses.
-// Short runs of bytes at a known place are summed from tables. And a difference between CRCs is traced back to
-// the word that has caused it.
+// A CRC is linear: the CRC of the XOR of two messages of one length is the XOR of their CRCs,
+// except for a constant. So what a byte adds to a CRC depends only on its value and on the number
+// of bytes after it. This has two uses. Short runs of bytes at a known place are summed from
+// tables. And a difference between CRCs is traced back to the word that has caused it.
 //
-// CRC values are polynomials over GF(2) modulo the CRC's own, bit-reflected: bit 31 is the coefficient of x^0.
+// CRC values are polynomials over GF(2) modulo the CRC's own, bit-reflected: bit 31 is the
+// coefficient of x^0.
 
-// crcMaxBehind is one more than the greatest number of bytes that a table below counts behind its byte.
+// crcMaxBehind is one more than the greatest number of bytes that a table below counts behind its
+// byte.
 const crcMaxBehind = BTHSize + udpSize + ipv6Size
 
-// crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. 19 rows are in use: those of the BTH, of the
-// lengths and of the identification. The rows between them cost nothing but address space.
+// crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. 19 rows are in use:
+// those of the BTH, of the lengths and of the identification. The rows between them cost nothing
+// but address space.
 var crcBehind = buildCRCBehind()
 
 func buildCRCBehind() (t [crcMaxBehind][256]uint32) {
@@ -35,17 +38,18 @@ func shift1(c uint32) uint32 { return c>>8 ^ crc32.IEEETable[c&0xff] }
 // unshift4 returns c·x^-32.
 func unshift4(c uint32) uint32 {
 	for range 32 {
-		// Multiplying by x shifts right, and subtracts the polynomial if bit 0 falls out. This is the way back.
-		// The reflected polynomial has bit 31 set, which tells whether it was subtracted.
+		// Multiplying by x shifts right, and subtracts the polynomial if bit 0 falls out. This is
+		// the way back. The reflected polynomial has bit 31 set, which tells whether it was
+		// subtracted.
 		taken := c >> 31
 		c = (c^crc32.IEEE&-taken)<<1 | taken
 	}
 	return c
 }
 
-// The powers x^-32n solve for a word that stands n words before the end of what a CRC covers. There are two steps: the
-// high table has multiples of the low table's length, and the low table what remains of n. Datagrams of up to 4 KiB of
-// payload need the low table only.
+// The powers x^-32n solve for a word that stands n words before the end of what a CRC covers. There
+// are two steps: the high table has multiples of the low table's length, and the low table what
+// remains of n. Datagrams of up to 4 KiB of payload need the low table only.
 const (
 	crcLowWords  = 1056 // 4096 bytes of payload and all headers
 	crcHighSteps = (1<<16)/4/crcLowWords + 1
@@ -80,16 +84,17 @@ func unshiftWords(c uint32, n int) uint32 {
 
 // crcMul returns a·b modulo the CRC polynomial.
 func crcMul(a, b uint32) uint32 {
-	// The product of the reflected factors has degree 62, its x^0 at bit 62; one more shift puts it to bit 63, so that
-	// the upper word is the low half of the polynomial, already reduced, and the lower word is to be multiplied by x^32.
+	// The product of the reflected factors has degree 62, its x^0 at bit 62; one more shift puts it
+	// to bit 63, so that the upper word is the low half of the polynomial, already reduced, and the
+	// lower word is to be multiplied by x^32.
 	p := clmul(a, b) << 1
 	lo := uint32(p)
 	return uint32(p>>32) ^ crcBehind[3][lo&0xff] ^ crcBehind[2][lo>>8&0xff] ^ crcBehind[1][lo>>16&0xff] ^ crcBehind[0][lo>>24]
 }
 
-// clmul returns the carry-less product of a and b. Each factor is split into four with three zero bits between one
-// bit and the next, so that the carries of an ordinary multiplication (a sum of at most eight bits needs four) stay
-// clear of the bits that count.
+// clmul returns the carry-less product of a and b. Each factor is split into four with three zero
+// bits between one bit and the next, so that the carries of an ordinary multiplication (a sum of at
+// most eight bits needs four) stay clear of the bits that count.
 func clmul(a, b uint32) uint64 {
 	const (
 		m0 = 0x1111111111111111
@@ -115,7 +120,8 @@ func crcHalfBehind(v uint16, n int) uint32 {
 	return crcBehind[n+1][v>>8] ^ crcBehind[n][v&0xff]
 }
 
-// bthCRC returns what a BTH at the front of b adds to a CRC that ends with it; its fifth byte counts as zero.
+// bthCRC returns what a BTH at the front of b adds to a CRC that ends with it; its fifth byte
+// counts as zero.
 func bthCRC(b []byte) uint32 {
 	_ = b[BTHSize-1]
 	return crcWordBehind(binary.BigEndian.Uint32(b), 8) ^

@@ -1,16 +1,17 @@
-// Package wire holds the packet formats of RoCEv2. These are the base and extended transport headers, the opcode
-// table that says which of them a packet carries, packet sequence numbers, the codes that headers use for
-// credits and times, and the invariant CRC that closes each packet. The package also holds the management
-// datagrams by which connections are made: [MADHeader], the messages of the connection manager ([REQ], [REP], …) and
-// the [IPCMHeader] in their private data.
+// Package wire holds the packet formats of RoCEv2. These are the base and extended transport
+// headers, the opcode table that says which of them a packet carries, packet sequence numbers, the
+// codes that headers use for credits and times, and the invariant CRC that closes each packet. The
+// package also holds the management datagrams by which connections are made: [MADHeader], the
+// messages of the connection manager ([REQ], [REP], …) and the [IPCMHeader] in their private data.
 //
 // A datagram (the payload of a UDP packet to port [UDPPort]) is
 //
 //	BTH | DETH | FETH | RETH | AtomicETH | ImmDt | IETH | AETH | AtomicAckETH | payload | pad | ICRC
 //
-// The opcode in the BTH says which of the extended headers are there. Their order is the one above. All fields are
-// big-endian, and only the ICRC is little-endian. Nothing here holds state or allocates: decoders read from the
-// caller's bytes, and encoders append to the caller's slice. Every byte may come from a hostile peer, so no decoder panics.
+// The opcode in the BTH says which of the extended headers are there. Their order is the one above.
+// All fields are big-endian, and only the ICRC is little-endian. Nothing here holds state or
+// allocates: decoders read from the caller's bytes, and encoders append to the caller's slice.
+// Every byte may come from a hostile peer, so no decoder panics.
 package wire
 
 // What the specification fixes.

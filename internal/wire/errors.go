@@ -1,8 +1,8 @@
 package wire
 
-// A DecodeError says why bytes are not a packet, or not the message that a packet should carry. The values are single
-// bytes, which Go converts to the error interface without allocating. Hostile packets may arrive at line rate and must
-// not make garbage.
+// A DecodeError says why bytes are not a packet, or not the message that a packet should carry. The
+// values are single bytes, which Go converts to the error interface without allocating. Hostile
+// packets may arrive at line rate and must not make garbage.
 type DecodeError uint8
 
 const (

@@ -111,7 +111,8 @@ func FuzzPacketDecode(f *testing.F) {
 			t.Fatalf("%v: headers encode to\n%x, want\n%x", &p, headers, want)
 		}
 
-		// A pad as long as the payload asks for is not demanded of a peer, but what AppendTo makes is in order.
+		// A pad as long as the payload asks for is not demanded of a peer, but what AppendTo makes
+		// is in order.
 		again := p
 		whole := again.AppendTo(nil)
 		var q Packet

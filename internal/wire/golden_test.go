@@ -14,8 +14,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// goldenFiles names the captures in testdata and how many RoCEv2 packets each holds: a reader that skips packets
-// must not pass for one that likes them.
+// goldenFiles names the captures in testdata and how many RoCEv2 packets each holds: a reader that
+// skips packets must not pass for one that likes them.
 var goldenFiles = map[string]int{
 	"atomic_cas.pcap":       10,
 	"atomic_faa.pcap":       10,

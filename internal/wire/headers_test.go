@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// checkShort fails unless decode refuses everything shorter than size with ErrShort and takes size bytes.
+// checkShort fails unless decode refuses everything shorter than size with ErrShort and takes size
+// bytes.
 func checkShort(t *testing.T, name string, size int, decode func([]byte) error) {
 	t.Helper()
 	for n := range size {
@@ -79,7 +80,8 @@ func TestBTH(t *testing.T) {
 	}
 }
 
-// TestFieldsTooLarge checks that a value which does not fit its field does not spill into the next one.
+// TestFieldsTooLarge checks that a value which does not fit its field does not spill into the next
+// one.
 func TestFieldsTooLarge(t *testing.T) {
 	big := BTH{PadCount: 0xff, TVer: 0xff, Resv6: 0xff, DestQP: 1<<32 - 1, Resv7: 0xff, PSN: 1<<32 - 1}
 	checkEncodes(t, "BTH", big.AppendTo, []byte{0, 0x3f, 0, 0, 0x3f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff})

@@ -25,15 +25,18 @@ const (
 	behindIPv6Len   = ipv6Size - 6 + udpSize + BTHSize
 )
 
-// A Flow computes the ICRCs of the datagrams from one address and port to another. It is made once, and holds the CRC of
-// what all datagrams of the flow have in common. Any number of goroutines may use it.
+// A Flow computes the ICRCs of the datagrams from one address and port to another. It is made once,
+// and holds the CRC of what all datagrams of the flow have in common. Any number of goroutines may
+// use it.
 //
-// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP header, the UDP header and the datagram up to the
-// ICRC. All that routers may change counts as ones: type of service, time to live and header checksum (over IPv6
-// traffic class, flow label and hop limit), the UDP checksum, and the BTH's fifth byte with FECN and BECN. The
-// IPv4 identification and the don't-fragment flag are covered, see [Flow.SolveID].
+// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP header, the UDP header and
+// the datagram up to the ICRC. All that routers may change counts as ones: type of service, time to
+// live and header checksum (over IPv6 traffic class, flow label and hop limit), the UDP checksum,
+// and the BTH's fifth byte with FECN and BECN. The IPv4 identification and the don't-fragment flag
+// are covered, see [Flow.SolveID].
 type Flow struct {
-	// base is the CRC up to the end of a BTH of zeros, with lengths and identification zero and DF set.
+	// base is the CRC up to the end of a BTH of zeros, with lengths and identification zero and DF
+	// set.
 	base   uint32
 	family flowFamily
 }
@@ -46,8 +49,9 @@ const (
 	flowIPv6
 )
 
-// NewFlow returns the flow from src to dst. IPv4 addresses in IPv6 form count as IPv4. Zones do not count. If an address
-// is missing or the two are not of one family, no datagram can belong to the flow, and it is not [Flow.Valid].
+// NewFlow returns the flow from src to dst. IPv4 addresses in IPv6 form count as IPv4. Zones do not
+// count. If an address is missing or the two are not of one family, no datagram can belong to the
+// flow, and it is not [Flow.Valid].
 func NewFlow(src, dst netip.AddrPort) Flow {
 	srcIP, dstIP := src.Addr().Unmap(), dst.Addr().Unmap()
 	if !srcIP.IsValid() || srcIP.BitLen() != dstIP.BitLen() {
@@ -75,8 +79,9 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 	b = append(b, make([]byte, BTHSize)...)
 	b[len(b)-BTHSize+4] = 0xff
 
-	// The CRC is taken byte by byte. hash/crc32 calls its implementation through a variable, for which buf would move to
-	// the heap, and an unknown peer can make a receiver come here for each packet.
+	// The CRC is taken byte by byte. hash/crc32 calls its implementation through a variable, for
+	// which buf would move to the heap, and an unknown peer can make a receiver come here for each
+	// packet.
 	c := ^uint32(0)
 	for _, v := range b {
 		c = shift1(c ^ uint32(v))
@@ -97,9 +102,10 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 // Valid reports whether the flow joins two addresses of one family.
 func (f *Flow) Valid() bool { return f.family != flowNone }
 
-// ICRC returns the ICRC of datagram, which reaches from the BTH to the end of the space for the ICRC. The last four
-// bytes are not covered. id is the IPv4 identification that the packet is sent with. Over IPv6 it is ignored. The
-// don't-fragment flag counts as set. ICRC panics if datagram is shorter than [MinDatagramLen].
+// ICRC returns the ICRC of datagram, which reaches from the BTH to the end of the space for the
+// ICRC. The last four bytes are not covered. id is the IPv4 identification that the packet is sent
+// with. Over IPv6 it is ignored. The don't-fragment flag counts as set. ICRC panics if datagram is
+// shorter than [MinDatagramLen].
 func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 	n := uint16(len(datagram))
 	c := f.base ^ bthCRC(datagram) ^ crcHalfBehind(n+udpSize, behindUDPLength)
@@ -120,9 +126,9 @@ func (f *Flow) Seal(id uint16, datagram []byte) {
 	binary.LittleEndian.PutUint32(datagram[len(datagram)-ICRCSize:], f.ICRC(id, datagram))
 }
 
-// Verify reports whether datagram ends in the ICRC that it must have if it came with the IPv4 identification id and
-// the don't-fragment flag. A datagram that is shorter than [MinDatagramLen] or too long for UDP fails,
-// and so does any on a flow that is not valid.
+// Verify reports whether datagram ends in the ICRC that it must have if it came with the IPv4
+// identification id and the don't-fragment flag. A datagram that is shorter than [MinDatagramLen]
+// or too long for UDP fails, and so does any on a flow that is not valid.
 func (f *Flow) Verify(id uint16, datagram []byte) bool {
 	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.family == flowNone {
 		return false
@@ -130,11 +136,12 @@ func (f *Flow) Verify(id uint16, datagram []byte) bool {
 	return foundICRC(datagram) == f.ICRC(id, datagram)
 }
 
-// SolveID verifies datagram for a receiver that sees neither the IPv4 identification nor the don't-fragment flag, as
-// behind a UDP socket, and returns the two. ok says that there is an identification that fits. A damaged
-// datagram passes with a probability of 2^-15, since 15 of the ICRC's 32 bits are left to check with. A receiver that
-// expects or sees the identification can compare it, and so checks all 32 bits. Over IPv6, where neither field
-// exists, id is 0, df is false, and ok is what [Flow.Verify] says.
+// SolveID verifies datagram for a receiver that sees neither the IPv4 identification nor the
+// don't-fragment flag, as behind a UDP socket, and returns the two. ok says that there is an
+// identification that fits. A damaged datagram passes with a probability of 2^-15, since 15 of the
+// ICRC's 32 bits are left to check with. A receiver that expects or sees the identification can
+// compare it, and so checks all 32 bits. Over IPv6, where neither field exists, id is 0, df is
+// false, and ok is what [Flow.Verify] says.
 func (f *Flow) SolveID(datagram []byte) (id uint16, df, ok bool) {
 	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.family == flowNone {
 		return 0, false, false
@@ -150,8 +157,9 @@ func (f *Flow) SolveID(datagram []byte) (id uint16, df, ok bool) {
 	if behind%4 != 0 {
 		return 0, false, false // no RoCEv2 packet has such a length
 	}
-	// Identification and flags are one word of the covered bytes. It has entered the CRC with a factor of x^32 for
-	// itself and x^8 for each byte after it. Dividing by these gives the word's difference, with its first byte lowest.
+	// Identification and flags are one word of the covered bytes. It has entered the CRC with a
+	// factor of x^32 for itself and x^8 for each byte after it. Dividing by these gives the word's
+	// difference, with its first byte lowest.
 	word := unshiftWords(diff, 1+behind/4)
 	id = uint16(word&0xff)<<8 | uint16(word>>8&0xff)
 	switch flags := uint16(word>>16&0xff)<<8 | uint16(word>>24); flags {

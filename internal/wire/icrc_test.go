@@ -16,7 +16,8 @@ var (
 	flow6    = NewFlow(netip.MustParseAddrPort("[fd98::2]:49152"), netip.MustParseAddrPort("[fd98::3]:4791"))
 )
 
-// slowICRC builds all that the ICRC covers and takes the CRC of it, with none of the means that make Flow fast.
+// slowICRC builds all that the ICRC covers and takes the CRC of it, with none of the means that
+// make Flow fast.
 func slowICRC(src, dst netip.AddrPort, id, flags uint16, datagram []byte) uint32 {
 	be := binary.BigEndian
 	n := len(datagram) + udpSize
@@ -42,8 +43,8 @@ func slowICRC(src, dst netip.AddrPort, id, flags uint16, datagram []byte) uint32
 	return crc32.ChecksumIEEE(b)
 }
 
-// TestICRCAgainstSlow compares with the plain computation, and solves for identification and flag, over random
-// addresses, contents and lengths up to the greatest a UDP packet has.
+// TestICRCAgainstSlow compares with the plain computation, and solves for identification and flag,
+// over random addresses, contents and lengths up to the greatest a UDP packet has.
 func TestICRCAgainstSlow(t *testing.T) {
 	rnd, seed := newRand()
 	random := func(b []byte) []byte {
@@ -113,7 +114,8 @@ func TestICRCAgainstSlow(t *testing.T) {
 	}
 }
 
-// TestICRCBitFlips damages golden packets bit by bit. Each flip must be seen, except in the byte that routers may change.
+// TestICRCBitFlips damages golden packets bit by bit. Each flip must be seen, except in the byte
+// that routers may change.
 func TestICRCBitFlips(t *testing.T) {
 	for _, file := range []string{"pad.pcap", "rc_pingpong_ipv6.pcap", "atomic_cas.pcap", "ud_pingpong.pcap"} {
 		g := loadGoldenFile(t, file)[0]
@@ -197,7 +199,8 @@ func TestICRCOddSizes(t *testing.T) {
 	}
 }
 
-// TestSolveIDFalsePositives counts damaged datagrams that pass, of which 1 in 2^15 may. The damage is fixed, and so is the count.
+// TestSolveIDFalsePositives counts damaged datagrams that pass, of which 1 in 2^15 may. The damage
+// is fixed, and so is the count.
 func TestSolveIDFalsePositives(t *testing.T) {
 	datagram := make([]byte, 256)
 	flow4.Seal(99, datagram)

@@ -2,7 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// ImmDt is the immediate data of a SEND or RDMA WRITE. On the wire it is big-endian, as imm_data in the C API is.
+// ImmDt is the immediate data of a SEND or RDMA WRITE. On the wire it is big-endian, as imm_data in
+// the C API is.
 type ImmDt uint32
 
 // DecodeImmDt reads an ImmDt from the front of b. Its only error is [ErrShort].

@@ -5,8 +5,9 @@ import (
 	"net/netip"
 )
 
-// IPCMHeader precedes the user's private data in a REQ and a SIDR_REQ for a service ID made of a port (IBTA Annex A11). It
-// has the addresses and the source port that a program asks for. The destination's port is in the service ID.
+// IPCMHeader precedes the user's private data in a REQ and a SIDR_REQ for a service ID made of a
+// port (IBTA Annex A11). It has the addresses and the source port that a program asks for. The
+// destination's port is in the service ID.
 type IPCMHeader struct {
 	Version uint8      // both halves, major and minor; 0 is the only one there is
 	Src     netip.Addr // of the active side; IPv4 addresses are not mapped to IPv6
@@ -17,7 +18,8 @@ type IPCMHeader struct {
 // IPCMHeaderSize is the length of an IPCMHeader.
 const IPCMHeaderSize = 36
 
-// Where the fields of an IP CM header stand. An IPv4 address has the last 4 of an address's 16 bytes, after zeros.
+// Where the fields of an IP CM header stand. An IPv4 address has the last 4 of an address's 16
+// bytes, after zeros.
 const (
 	ipcmIPVersion = 1 // upper 4 bits
 	ipcmSrcPort   = 2
@@ -28,9 +30,9 @@ const (
 	ipcmIPv4Offset     = 12
 )
 
-// DecodeIPCMHeader reads an IP CM header from the front of private data. It fails with [ErrShortMAD] or, for versions
-// whose fields it does not know, with [ErrIPCMVersion]. It does not check the addresses, which may be unspecified or
-// multicast.
+// DecodeIPCMHeader reads an IP CM header from the front of private data. It fails with
+// [ErrShortMAD] or, for versions whose fields it does not know, with [ErrIPCMVersion]. It does not
+// check the addresses, which may be unspecified or multicast.
 func DecodeIPCMHeader(b []byte) (h IPCMHeader, err error) {
 	if len(b) < IPCMHeaderSize {
 		return h, ErrShortMAD
@@ -53,8 +55,9 @@ func DecodeIPCMHeader(b []byte) (h IPCMHeader, err error) {
 	return h, nil
 }
 
-// AppendTo appends the header's 36 bytes to b. Addresses mapped from IPv4 count as IPv4. If one address is IPv6, both go
-// out as IPv6. Zones are left out. The zero [netip.Addr] goes out as the unspecified address.
+// AppendTo appends the header's 36 bytes to b. Addresses mapped from IPv4 count as IPv4. If one
+// address is IPv6, both go out as IPv6. Zones are left out. The zero [netip.Addr] goes out as the
+// unspecified address.
 func (h *IPCMHeader) AppendTo(b []byte) []byte {
 	src, dst := h.Src.Unmap(), h.Dst.Unmap()
 	b = append(b, h.Version)
@@ -96,7 +99,8 @@ const (
 // RDMAServiceID returns the service ID of a port in a port space such as [PortSpaceTCP].
 func RDMAServiceID(portSpace, port uint16) uint64 { return uint64(portSpace)<<16 | uint64(port) }
 
-// SplitRDMAServiceID returns port space and port of an ID that [RDMAServiceID] has made. For other IDs ok is false.
+// SplitRDMAServiceID returns port space and port of an ID that [RDMAServiceID] has made. For other
+// IDs ok is false.
 func SplitRDMAServiceID(id uint64) (portSpace, port uint16, ok bool) {
 	return uint16(id >> 16), uint16(id), id>>32 == 0
 }

@@ -33,7 +33,8 @@ func TestIPCMHeader(t *testing.T) {
 	}
 }
 
-// TestIPCMHeaderAddresses checks that the header keeps its length, whatever addresses a program gives.
+// TestIPCMHeaderAddresses checks that the header keeps its length, whatever addresses a program
+// gives.
 func TestIPCMHeaderAddresses(t *testing.T) {
 	addrs := []netip.Addr{{}, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.1"),
 		netip.MustParseAddr("::ffff:10.0.0.1%eth0"), netip.MustParseAddr("fe80::1%eth0"), netip.IPv6Unspecified()}

@@ -18,7 +18,8 @@ const (
 	MADClassVersionCM = 2
 )
 
-// MADHeader is the header of a management datagram (MAD), its first 24 bytes. Reserved bits are ignored and sent as zero.
+// MADHeader is the header of a management datagram (MAD), its first 24 bytes. Reserved bits are
+// ignored and sent as zero.
 type MADHeader struct {
 	BaseVersion   uint8
 	MgmtClass     uint8
@@ -43,8 +44,8 @@ const (
 	madAttrMod       = 20
 )
 
-// DecodeMADHeader reads a MAD header from the front of b. Its only error is [ErrShortMAD]. The caller checks whether
-// version, class and method are known, see [MADHeader.CM].
+// DecodeMADHeader reads a MAD header from the front of b. Its only error is [ErrShortMAD]. The
+// caller checks whether version, class and method are known, see [MADHeader.CM].
 func DecodeMADHeader(b []byte) (h MADHeader, err error) {
 	if len(b) < MADHeaderSize {
 		return h, ErrShortMAD
@@ -83,8 +84,8 @@ func NewCMHeader(attr CMAttr, tid uint64) MADHeader {
 	}
 }
 
-// CM returns which CM message the header announces. ok is false if it announces none, or one of a version that is
-// not known here. The data must not be decoded then.
+// CM returns which CM message the header announces. ok is false if it announces none, or one of a
+// version that is not known here. The data must not be decoded then.
 func (h *MADHeader) CM() (attr CMAttr, ok bool) {
 	attr = CMAttr(h.AttrID)
 	return attr, h.BaseVersion == MADBaseVersion && h.MgmtClass == MADClassCM && h.ClassVersion == MADClassVersionCM &&

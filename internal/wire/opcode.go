@@ -1,6 +1,7 @@
 package wire
 
-// An Opcode is the first byte of the BTH. Its upper three bits name the service, the lower five the operation.
+// An Opcode is the first byte of the BTH. Its upper three bits name the service, the lower five the
+// operation.
 type Opcode uint8
 
 // Opcodes of the reliable connected service.
@@ -82,7 +83,8 @@ func (s Service) String() string {
 // OpcodeFlags say what an opcode does and where in its message the packet stands.
 type OpcodeFlags uint32
 
-// Each valid opcode has exactly one of the four positions. Each but the CNP is a request or a response.
+// Each valid opcode has exactly one of the four positions. Each but the CNP is a request or a
+// response.
 const (
 	FlagRequest  OpcodeFlags = 1 << iota // goes to a responder
 	FlagResponse                         // goes back to a requester
@@ -145,8 +147,8 @@ type OpcodeInfo struct {
 	HeaderLen int // bytes of the BTH and the extended headers
 }
 
-// opcodes has an entry for each value of a byte, so that no opcode off the wire needs a range check. The entry of an
-// invalid opcode is zero: it has no name, flags or headers.
+// opcodes has an entry for each value of a byte, so that no opcode off the wire needs a range
+// check. The entry of an invalid opcode is zero: it has no name, flags or headers.
 var opcodes = buildOpcodes()
 
 func buildOpcodes() (table [256]OpcodeInfo) {
@@ -222,7 +224,8 @@ func (o Opcode) Info() *OpcodeInfo {
 	return &opcodes[o]
 }
 
-// String returns service and operation, such as "RC RDMA_WRITE_FIRST", or "opcode 0x15" for an unknown one.
+// String returns service and operation, such as "RC RDMA_WRITE_FIRST", or "opcode 0x15" for an
+// unknown one.
 func (o Opcode) String() string {
 	if o.Valid() {
 		return opcodes[o].Name

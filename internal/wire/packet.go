@@ -2,8 +2,9 @@ package wire
 
 import "encoding/binary"
 
-// A Packet is a datagram taken apart. Only those extended headers mean anything that Opcode has. [Packet.Decode]
-// leaves the others as they were, so that one Packet can be used for datagram after datagram.
+// A Packet is a datagram taken apart. Only those extended headers mean anything that Opcode has.
+// [Packet.Decode] leaves the others as they were, so that one Packet can be used for datagram after
+// datagram.
 type Packet struct {
 	BTH
 	DETH           DETH
@@ -17,14 +18,16 @@ type Packet struct {
 	Payload        []byte // without pad and ICRC
 }
 
-// PadCount returns how many bytes of pad follow payloadLen bytes of payload. They are 0 to 3, and fill up to a multiple of 4.
+// PadCount returns how many bytes of pad follow payloadLen bytes of payload. They are 0 to 3, and
+// fill up to a multiple of 4.
 func PadCount(payloadLen int) uint8 { return uint8(-payloadLen) & bthPadMask }
 
-// Decode takes a datagram apart, which is a UDP payload from the BTH to the ICRC. It does not verify the ICRC (see
-// [Flow.Verify]). Payload aliases datagram. The error is a [DecodeError], after which the packet must not be used.
+// Decode takes a datagram apart, which is a UDP payload from the BTH to the ICRC. It does not
+// verify the ICRC (see [Flow.Verify]). Payload aliases datagram. The error is a [DecodeError],
+// after which the packet must not be used.
 //
-// Decode does not ask whether the packet makes sense to a queue pair. In particular, a packet whose opcode carries no
-// payload may have one. A transport ignores or refuses it.
+// Decode does not ask whether the packet makes sense to a queue pair. In particular, a packet whose
+// opcode carries no payload may have one. A transport ignores or refuses it.
 func (p *Packet) Decode(datagram []byte) error {
 	if len(datagram) < MinDatagramLen {
 		return ErrShort
@@ -94,8 +97,9 @@ func (p *Packet) decodeExtended(set HeaderSet, b []byte) {
 // HeaderLen returns how many bytes [Packet.AppendHeaders] appends. It is 0 for an invalid opcode.
 func (p *Packet) HeaderLen() int { return p.Opcode.HeaderLen() }
 
-// AppendHeaders appends the BTH and the extended headers of Opcode to b. It does not change PadCount. For an
-// invalid opcode it appends nothing. It does not allocate if b has room for [MaxHeaderLen] bytes more.
+// AppendHeaders appends the BTH and the extended headers of Opcode to b. It does not change
+// PadCount. For an invalid opcode it appends nothing. It does not allocate if b has room for
+// [MaxHeaderLen] bytes more.
 func (p *Packet) AppendHeaders(b []byte) []byte {
 	info := &opcodes[p.Opcode]
 	if info.HeaderLen == 0 {
@@ -136,8 +140,9 @@ func (p *Packet) AppendHeaders(b []byte) []byte {
 	return b
 }
 
-// AppendTo appends the whole datagram to b: headers, payload, pad and four zero bytes for [Flow.Seal] to fill. It sets
-// PadCount to what the payload needs. For an invalid opcode it appends nothing.
+// AppendTo appends the whole datagram to b: headers, payload, pad and four zero bytes for
+// [Flow.Seal] to fill. It sets PadCount to what the payload needs. For an invalid opcode it appends
+// nothing.
 func (p *Packet) AppendTo(b []byte) []byte {
 	if !p.Opcode.Valid() {
 		return b

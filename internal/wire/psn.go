@@ -1,7 +1,8 @@
 package wire
 
-// A PSN is a packet sequence number. It has 24 bits and counts modulo 2^24. Of two PSNs, the later one is less
-// than 2^23 ahead of the other. So a sender may never have more than 2^23 packets outstanding.
+// A PSN is a packet sequence number. It has 24 bits and counts modulo 2^24. Of two PSNs, the later
+// one is less than 2^23 ahead of the other. So a sender may never have more than 2^23 packets
+// outstanding.
 type PSN uint32
 
 // PSNMask selects the 24 bits that a PSN has.
@@ -22,8 +23,9 @@ func (p PSN) Less(q PSN) bool { return p.Diff(q) < 0 }
 // LessEq reports whether p comes before q or is q.
 func (p PSN) LessEq(q PSN) bool { return p.Diff(q) <= 0 }
 
-// String returns p as six hexadecimal digits, like 0x05d592. The pingpong programs print PSNs in this form,
-// so that a trace can be searched for them. (Wireshark shows the same number in decimal.)
+// String returns p as six hexadecimal digits, like 0x05d592. The pingpong programs print PSNs in
+// this form, so that a trace can be searched for them. (Wireshark shows the same number in
+// decimal.)
 func (p PSN) String() string { return string(appendHex(nil, uint64(p), 6)) }
 
 // appendHex appends v as 0x and at least digits lower-case hexadecimal digits.

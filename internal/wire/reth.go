@@ -2,7 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// RETH is the RDMA extended transport header. It names the remote memory that a READ, WRITE or FLUSH is about.
+// RETH is the RDMA extended transport header. It names the remote memory that a READ, WRITE or
+// FLUSH is about.
 type RETH struct {
 	VA     uint64 // address in the responder's region
 	RKey   uint32
@@ -32,7 +33,8 @@ func (h *RETH) AppendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, h.Length)
 }
 
-// FETH is the flush extended transport header. It stands before the RETH that names the range to flush.
+// FETH is the flush extended transport header. It stands before the RETH that names the range to
+// flush.
 type FETH struct {
 	Placement   uint8  // 4 bits: what the flush must reach, see FlushGlobal and FlushPersistent
 	Selectivity uint8  // 2 bits: how much is to be flushed, see FlushRange and FlushMR

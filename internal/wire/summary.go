@@ -12,8 +12,9 @@ import "strconv"
 //
 //	UD SEND_ONLY qp=0x000001 psn=0x000000 ack srcqp=0x000001 qkey=0x80010000 payload=256 CM RTU id=0xc8dd8688 remote=0x05f5cd70
 //
-// After the PSN come the bits that are set: ack (acknowledge request), se (solicited event), fecn, becn, mig, ar
-// (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire, where 31 means no limit.
+// After the PSN come the bits that are set: ack (acknowledge request), se (solicited event), fecn,
+// becn, mig, ar (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire,
+// where 31 means no limit.
 func (p *Packet) AppendSummary(b []byte) []byte {
 	info := &opcodes[p.Opcode]
 	if info.Name == "" {
