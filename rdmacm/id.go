@@ -19,7 +19,7 @@ type ID struct {
 	mu      sync.Mutex // guards what follows
 	state   idState
 	ch      *EventChannel
-	agent   *agent // of the ID's device, or nil while it has none
+	agent   *agent // of the ID's device, or nil while the ID has none
 	options options
 	endpoints
 	connection

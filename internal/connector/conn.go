@@ -35,7 +35,7 @@ type Conn struct {
 	agreed agreement // guarded by c.mu
 }
 
-// agreement is what the ends of a connection have agreed on, so far.
+// agreement is what the ends of a connection have agreed on so far.
 type agreement struct {
 	mtu        verbs.MTU
 	retryCount uint8
@@ -93,12 +93,11 @@ type Call struct {
 	Local, Remote netip.AddrPort
 	TOS           uint8  // type of service or traffic class of the connection's packets
 	ACKTimeout    uint8  // code for both ends; 0 leaves it to the connector
-	Params        Params // this end's. Of a UD exchange only PrivateData counts
+	Params        Params // this end's; for UD only PrivateData counts
 }
 
 // Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows.
-// For UD QPs it asks which QP stands behind the peer's port. Then Found, NotFound or Unreachable
-// follows.
+// For UD it asks which QP serves the peer's port. Then Found, NotFound or Unreachable follows.
 func (c *Conn) Connect(call *Call) error {
 	c.local, c.remote = call.Local, call.Remote
 	c.path = cm.Path{Local: call.Local.Addr().WithZone(""), Remote: call.Remote.Addr().WithZone(""), TrafficClass: call.TOS}
@@ -165,8 +164,8 @@ func paramsOf(p *cm.Params) Params {
 	}
 }
 
-// Accept says yes to a request. This end's QP can receive by then, and send if QPAttr said so.
-// Established, Rejected, Unreachable or Disconnected follows; of a UD exchange nothing does.
+// Accept says yes to a request. The caller has brought its QP into service by QPAttr before.
+// Established, Rejected, Unreachable or Disconnected follows. Of a UD exchange nothing follows.
 func (c *Conn) Accept(p Params) error {
 	return c.c.do(func(now time.Duration) error {
 		if c.lookup != nil {

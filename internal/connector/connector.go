@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// ErrState is in the error of a call for which the connection is not in the right state. Mostly the
-// peer has been faster: it has ended the connection, and the event that says so is on its way.
+// ErrState is in the error of a call that the state of the connection does not allow. The usual
+// cause is that the peer has ended the connection, and that the event which says so is on its way.
 var ErrState = cm.ErrState
 
 // Connector makes the connections of one device. Its methods, and those of what it makes, may be
@@ -71,9 +71,8 @@ func random(n int) []byte {
 	return b
 }
 
-// Close ends the connector. Before that it waits a moment for the peers of closed connections to
-// confirm the end, since nobody repeats the question afterwards. No Port and no Conn may be in use
-// any more.
+// Close ends the connector. First it waits a moment for the peers of closed connections to confirm
+// the end, since nobody repeats the question afterwards. No Port and no Conn may be in use any more.
 func (c *Connector) Close() {
 	c.linger()
 	close(c.done)

@@ -12,13 +12,12 @@ import (
 type Kind uint8
 
 const (
-	// Replied: the peer accepts, with Params. The QP is due to be brought into service by QPAttr,
-	// and then Ready.
+	// Replied: the peer accepts, with Params. This end now brings its QP into service by QPAttr, and
+	// then calls Ready.
 	Replied Kind = iota + 1
 
-	// Established: the connection is complete. Params are the peer's, at an end to which Replied
-	// has not told them and Request neither: that of a connector which brings QPs into service
-	// itself.
+	// Established: the connection is complete. Params are the peer's, unless Replied or a Request
+	// has told them before. A connector that brings QPs into service itself reports no Replied.
 	Established
 
 	// Rejected: the peer says no, with Reason, Info and Params.PrivateData. The connection is over.
@@ -41,13 +40,13 @@ const (
 	NotFound
 )
 
-// Event is what has happened to a Conn. Its slices are the receiver's to keep.
+// Event is what has happened to a Conn. The receiver may keep its slices.
 type Event struct {
 	Kind     Kind
 	Params   Params // the peer's, its resources as they are for this end
 	Peer     Datagram
 	Reason   uint16 // a wire.RejReason or wire.SIDRStatus
-	Info     []byte // what the reason calls for, such as the peer's MTU
+	Info     []byte // depends on the reason, such as the peer's MTU
 	TimedOut bool
 }
 

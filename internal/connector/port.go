@@ -14,8 +14,8 @@ import (
 // PortSpace says whose ports are meant. Its values are those of rdmacm.PortSpace.
 type PortSpace uint16
 
-// Port is a port of a port space on one of the device's addresses. No other program can have it at
-// the same time.
+// Port is a port of a port space on one of the device's addresses. It has one owner at a time among
+// all programs of the host.
 type Port struct {
 	c     *Connector
 	ps    PortSpace
@@ -56,8 +56,7 @@ func (p *Port) Listen(backlog int, asked func(*Request) func(Event)) error {
 	})
 }
 
-// Release ends the listening, and gives the port back. Requests that were not handed out are
-// rejected.
+// Release ends the listening and gives the port back. It rejects requests that were not handed out.
 func (p *Port) Release() {
 	_ = p.c.do(func(now time.Duration) error {
 		if p.listener != nil {
