@@ -34,8 +34,8 @@ func (id *ID) Listen(backlog int) error {
 		return id.error(op, err)
 	}
 	for _, c := range id.binding.claims {
-		asked := func(r *connector.Request) func(connector.Event) { return id.requested(c.agent, r) }
-		if err := c.port.Listen(backlog, asked); err != nil {
+		onRequest := func(r *connector.Request) func(connector.Event) { return id.requested(c.agent, r) }
+		if err := c.port.Listen(backlog, onRequest); err != nil {
 			id.binding.releasePorts()
 			return id.error(op, err)
 		}

@@ -21,18 +21,18 @@ const (
 
 // end is a device with its connector. Its events are those of all its connections.
 type end struct {
-	t      *testing.T
-	dev    *verbs.Device
-	addr   netip.Addr
-	c      *connector.Connector
-	events chan connector.Event
-	asked  chan *connector.Request
-	gone   chan error
+	t        *testing.T
+	dev      *verbs.Device
+	addr     netip.Addr
+	c        *connector.Connector
+	events   chan connector.Event
+	requests chan *connector.Request
+	gone     chan error
 }
 
 func newEnd(t *testing.T, dev *verbs.Device) *end {
 	t.Helper()
-	e := &end{t: t, dev: dev, events: make(chan connector.Event, 16), asked: make(chan *connector.Request, 1), gone: make(chan error, 1)}
+	e := &end{t: t, dev: dev, events: make(chan connector.Event, 16), requests: make(chan *connector.Request, 1), gone: make(chan error, 1)}
 	gid, err := dev.GID(1, 0)
 	e.ok(err)
 	e.addr = gid.GID.Addr()
@@ -56,7 +56,7 @@ func (e *end) listen(ps connector.PortSpace, number uint16) *connector.Port {
 	port, err := e.c.Claim(ps, e.addr, number)
 	e.ok(err)
 	e.ok(port.Listen(8, func(r *connector.Request) func(connector.Event) {
-		e.asked <- r
+		e.requests <- r
 		return e.handle
 	}))
 	return port
@@ -104,7 +104,7 @@ func TestConnection(t *testing.T) {
 		if _, _, err := x.QPAttr(verbs.QPTypeRC, verbs.QPStateRTR); !errors.Is(err, connector.ErrNoPeer) {
 			t.Errorf("QPAttr before the reply: got error %v, want %v", err, connector.ErrNoPeer)
 		}
-		r := <-b.asked
+		r := <-b.requests
 		if p := r.Params; r.Type != verbs.QPTypeRC || p.QPN != 0x11 || p.InitiatorDepth != 3 || p.ResponderResources != 5 || p.RetryCount != 2 ||
 			len(p.PrivateData) != connector.MaxConnectData || !bytes.HasPrefix(p.PrivateData, []byte("hello\x00")) {
 			t.Errorf("request: got %v, %+v, want what a has said, seen from b", r.Type, p)
@@ -170,7 +170,7 @@ func TestRefusals(t *testing.T) {
 		refused(8) // invalid service ID
 		port := b.listen(tcp, 7471)
 		a.connect(b, verbs.QPTypeRC, tcp, 7471, connector.Params{QPN: 3})
-		b.ok((<-b.asked).Conn.Reject([]byte("no")))
+		b.ok((<-b.requests).Conn.Reject([]byte("no")))
 		if ev := refused(28); !bytes.HasPrefix(ev.Params.PrivateData, []byte("no\x00")) { // consumer defined
 			t.Errorf("rejected: got private data %q, want no", ev.Params.PrivateData)
 		}
@@ -192,7 +192,7 @@ func TestLookUp(t *testing.T) {
 	between(t, func(t *testing.T, a, b *end) {
 		port := b.listen(udp, 7471)
 		a.connect(b, verbs.QPTypeUD, udp, 7471, connector.Params{PrivateData: []byte("who")})
-		r := <-b.asked
+		r := <-b.requests
 		if r.Type != verbs.QPTypeUD || len(r.Params.PrivateData) != connector.MaxLookUpData || !bytes.HasPrefix(r.Params.PrivateData, []byte("who\x00")) {
 			t.Errorf("request: got %v with private data %q, want UD with who", r.Type, r.Params.PrivateData)
 		}
@@ -201,7 +201,7 @@ func TestLookUp(t *testing.T) {
 			t.Errorf("found: got %+v, want QPN 0x33 at %v, Q_Key %#x and me", p, b.addr, connector.UDQKey)
 		}
 		a.connect(b, verbs.QPTypeUD, udp, 7471, connector.Params{})
-		b.ok((<-b.asked).Conn.Reject(nil))
+		b.ok((<-b.requests).Conn.Reject(nil))
 		if ev := a.want(connector.NotFound); ev.Reason != 2 { // rejected
 			t.Errorf("not found: got status %d, want 2", ev.Reason)
 		}

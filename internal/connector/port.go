@@ -17,12 +17,12 @@ type PortSpace uint16
 // Port is a port of a port space on one of the device's addresses. It has one owner at a time among
 // all programs of the host.
 type Port struct {
-	c     *Connector
-	ps    PortSpace
-	addr  netip.Addr
-	port  uint16
-	free  func()
-	asked func(*Request) func(Event)
+	c         *Connector
+	ps        PortSpace
+	addr      netip.Addr
+	port      uint16
+	free      func()
+	onRequest func(*Request) func(Event)
 
 	listener *cm.Listener // or nil
 }
@@ -43,11 +43,11 @@ func (c *Connector) Claim(ps PortSpace, addr netip.Addr, port uint16) (*Port, er
 	return &Port{c: c, ps: ps, addr: addr, port: port, free: free}, nil
 }
 
-// Listen has requests that come to the port handed to asked, on the connector's goroutine. asked
-// returns the function that takes the new connection's events, or nil to reject the request. Of the
-// requests that are not answered yet, backlog are kept.
-func (p *Port) Listen(backlog int, asked func(*Request) func(Event)) error {
-	p.asked = asked
+// Listen has onRequest called for requests that come to the port, on the connector's goroutine.
+// onRequest returns the function that takes the new connection's events, or nil to reject the
+// request. Up to backlog requests wait to be answered.
+func (p *Port) Listen(backlog int, onRequest func(*Request) func(Event)) error {
+	p.onRequest = onRequest
 	return p.c.do(func(time.Duration) (err error) {
 		if p.listener, err = p.c.machine.Listen(wire.RDMAServiceID(uint16(p.ps), p.port), p.addr, backlog); err == nil {
 			p.listener.User = p
@@ -83,7 +83,7 @@ type Request struct {
 func (p *Port) requested(ev *cm.Event) {
 	r, no := p.read(ev)
 	if no.reason == 0 {
-		if r.Conn.handle = p.asked(r); r.Conn.handle != nil {
+		if r.Conn.handle = p.onRequest(r); r.Conn.handle != nil {
 			return
 		}
 	}

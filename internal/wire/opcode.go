@@ -138,8 +138,8 @@ func (s HeaderSet) Len() int {
 	return n
 }
 
-// OpcodeInfo is the opcode table's entry for one opcode.
-type OpcodeInfo struct {
+// opcodeInfo is the opcode table's entry for one opcode.
+type opcodeInfo struct {
 	Name      string // such as "RC RDMA_WRITE_FIRST"
 	Service   Service
 	Flags     OpcodeFlags
@@ -151,7 +151,7 @@ type OpcodeInfo struct {
 // check. The entry of an invalid opcode is zero: it has no name, flags or headers.
 var opcodes = buildOpcodes()
 
-func buildOpcodes() (table [256]OpcodeInfo) {
+func buildOpcodes() (table [256]opcodeInfo) {
 	const (
 		req  = FlagRequest
 		resp = FlagResponse
@@ -168,7 +168,7 @@ func buildOpcodes() (table [256]OpcodeInfo) {
 		if s != ServiceCNP {
 			name = s.String() + " " + name
 		}
-		table[op] = OpcodeInfo{
+		table[op] = opcodeInfo{
 			Name: name, Service: s, Flags: flags, Headers: headers, HeaderLen: BTHSize + headers.Len(),
 		}
 	}
@@ -215,14 +215,6 @@ func buildOpcodes() (table [256]OpcodeInfo) {
 
 // Valid reports whether this package knows o.
 func (o Opcode) Valid() bool { return opcodes[o].HeaderLen != 0 }
-
-// Info returns o's entry in the opcode table, which must not be changed, or nil if o is not valid.
-func (o Opcode) Info() *OpcodeInfo {
-	if !o.Valid() {
-		return nil
-	}
-	return &opcodes[o]
-}
 
 // String returns service and operation, such as "RC RDMA_WRITE_FIRST", or "opcode 0x15" for an
 // unknown one.
