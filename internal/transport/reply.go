@@ -32,8 +32,8 @@ func (s *responder) duplicate(p *wire.Packet) {
 	case p.Opcode.IsRead():
 		s.duplicateRead(p)
 	case p.Opcode.IsAtomic():
-		if e, ok := s.responses.saved(p.PSN); ok {
-			s.responses.replay(e, q.receiver.epsn)
+		if e := s.responses.atomic(p.PSN); e != nil {
+			s.responses.replay(*e, q.receiver.epsn)
 		} else {
 			q.counters.Unexpected++
 		}
@@ -46,8 +46,7 @@ func (s *responder) duplicate(p *wire.Packet) {
 func (s *responder) duplicateRead(p *wire.Packet) {
 	q := s.qp
 	e := s.readEntry(p)
-	// The request may be for the rest of an earlier one, never for more than was executed.
-	if p.PSN.Add(int(e.packets)).Diff(q.receiver.epsn) > 0 || len(p.Payload) != 0 {
+	if !s.responses.repeatsRead(&e, q.mtu) || len(p.Payload) != 0 {
 		q.counters.Unexpected++
 		return
 	}

@@ -158,7 +158,6 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 	q.executed.Atomics++
 	e := response{psn: p.PSN, packets: 1, atomic: true, orig: orig}
 	s.responses.add(e)
-	s.responses.save(e)
 	s.executedWithResponse(1)
 	return nil
 }

@@ -207,17 +207,55 @@ func TestSavedResultOfReusedPSN(t *testing.T) {
 	var rs responses
 	rs.resize(3)
 	for i := range uint64(7) {
-		rs.save(response{psn: wire.PSN(5 + i%2), packets: 1, atomic: true, orig: i})
-		if e, ok := rs.saved(wire.PSN(5 + i%2)); !ok || e.orig != i {
-			t.Errorf("after result %d: %+v %v", i, e, ok)
+		rs.add(response{psn: wire.PSN(5 + i%2), packets: 1, atomic: true, orig: i})
+		if e := rs.atomic(wire.PSN(5 + i%2)); e == nil || e.orig != i {
+			t.Errorf("after result %d: %+v", i, e)
 		}
 	}
 	rs.resize(5) // by SQD -> SQD; the results stay
-	if e, ok := rs.saved(5); !ok || e.orig != 6 {
-		t.Errorf("after resize: %+v %v", e, ok)
+	for psn, want := range map[wire.PSN]uint64{5: 6, 6: 5} {
+		if e := rs.atomic(psn); e == nil || e.orig != want {
+			t.Errorf("after resize psn %v: %+v, want result %d", psn, e, want)
+		}
 	}
-	if e, ok := rs.saved(6); !ok || e.orig != 5 {
-		t.Errorf("after resize: %+v %v", e, ok)
+}
+
+// TestForgedRepeatedRead: a packet with the PSN of an earlier READ gets nothing unless it asks for what
+// that READ asked for. Nor does it disturb an answer that is being given.
+func TestForgedRepeatedRead(t *testing.T) {
+	const mtu = 256
+	p := newPair(t, setup{mtu: verbs.MTU256, rd: 2})
+	other := p.b.register(0x10000, 4096, allAccess)
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4*mtu)), readWR(2, p.b.mem.remote(4096), p.a.mem.sge(4096, 8)))
+	p.run()
+	for name, forged := range map[string]wire.Packet{
+		"another address":           rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB+mtu, keyB, 4*mtu),
+		"another key":               rdma(req(wire.RCRDMAReadRequest, 0, 0), other.base, other.key, 4*mtu),
+		"more than was asked for":   rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 4*mtu+8),
+		"behind the end":            rdma(req(wire.RCRDMAReadRequest, 3, 0), memBaseB+3*mtu, keyB, 2*mtu),
+		"inside, another address":   rdma(req(wire.RCRDMAReadRequest, 2, 0), memBaseB, keyB, mtu),
+		"nothing, another address":  rdma(req(wire.RCRDMAReadRequest, 0, 0), 0, keyB, 0),
+		"a PSN before the earliest": rdma(req(wire.RCRDMAReadRequest, 0xfffff0, 0), memBaseB, keyB, 8),
+	} {
+		n, c := len(p.log), p.b.qp.Counters()
+		p.inject(p.b, forged)
+		p.transmit()
+		if sent := p.packets(p.b, n); len(sent) != 0 {
+			t.Errorf("%s: answered by %v", name, sent[0].BTH)
+		}
+		if got := p.b.qp.Counters(); got.Unexpected != c.Unexpected+1 {
+			t.Errorf("%s: %d packets counted as unexpected, want 1", name, got.Unexpected-c.Unexpected)
+		}
+	}
+	p.b.wantState(verbs.QPStateRTS)
+
+	// Two further READs: the first pair is forgotten.
+	p.post(p.a, readWR(3, p.b.mem.remote(0), p.a.mem.sge(0, 8)), readWR(4, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	p.run()
+	n := len(p.log)
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 4*mtu))
+	if p.transmit(); len(p.packets(p.b, n)) != 0 {
+		t.Errorf("a READ that max_dest_rd_atomic later ones have followed is answered: %v", p.packets(p.b, n)[0].BTH)
 	}
 }
 

@@ -26,20 +26,20 @@ type response struct {
 // end returns the PSN after the response.
 func (e *response) end() wire.PSN { return e.psn.Add(int(e.packets)) }
 
-// responses are the READs and atomics that are to be answered, in the order of their PSNs, and
-// the results of the latest atomics, for when the answers get lost.
+// responses are the READs and atomics that are to be answered, in the order of their PSNs. They
+// remember the latest requests too, atomics with their results, for when the answers get lost.
 type responses struct {
 	pending []response
 	depth   int        // max_dest_rd_atomic
-	results []response // as many as there were, up to depth; then a ring
-	next    int        // the oldest of results
+	latest  []response // as many as there were, up to depth; then a ring
+	next    int        // the oldest of latest
 }
 
 // resize sets the depth. Room is made on use: the depth is often the largest that there is, and few use it.
 func (rs *responses) resize(depth int) {
 	rs.depth = depth
-	if len(rs.results) < depth && rs.next != 0 {
-		rs.results = slices.Concat(rs.results[rs.next:], rs.results[:rs.next])
+	if len(rs.latest) < depth && rs.next != 0 {
+		rs.latest = slices.Concat(rs.latest[rs.next:], rs.latest[:rs.next])
 		rs.next = 0
 	}
 }
@@ -76,8 +76,16 @@ func (rs *responses) cut(psn, epsn wire.PSN) {
 
 func (rs *responses) clear() { rs.pending = rs.pending[:0] }
 
-// add appends the answer to a new request.
-func (rs *responses) add(e response) { rs.pending = append(rs.pending, e) }
+// add appends the answer to a new request, and remembers the request.
+func (rs *responses) add(e response) {
+	rs.pending = append(rs.pending, e)
+	if len(rs.latest) < rs.depth {
+		rs.latest = append(rs.latest, e)
+		return
+	}
+	rs.latest[rs.next] = e
+	rs.next = (rs.next + 1) % len(rs.latest)
+}
 
 // replay inserts the answer to a repeated request. It takes the place of one that is being
 // given for the same PSNs. When there are too many the request is dropped, to be repeated.
@@ -99,24 +107,32 @@ func (rs *responses) insert(e response, epsn wire.PSN) {
 	rs.pending = slices.Insert(rs.pending, i, e)
 }
 
-// save keeps an atomic's result.
-func (rs *responses) save(e response) {
-	if len(rs.results) < rs.depth {
-		rs.results = append(rs.results, e)
-		return
-	}
-	rs.results[rs.next] = e
-	rs.next = (rs.next + 1) % len(rs.results)
-}
-
-// saved returns the result of the atomic with this PSN, if it is one of the latest.
-func (rs *responses) saved(p wire.PSN) (response, bool) {
-	// From the newest back: an old one may have the same PSN.
-	for i := range rs.results {
-		n := len(rs.results)
-		if e := &rs.results[(rs.next+n-1-i)%n]; e.packets != 0 && e.psn == p {
-			return *e, true
+// find returns the newest of the latest requests for which match holds, or nil.
+func (rs *responses) find(match func(*response) bool) *response {
+	n := len(rs.latest)
+	for i := range n {
+		if e := &rs.latest[(rs.next+n-1-i)%n]; match(e) {
+			return e
 		}
 	}
-	return response{}, false
+	return nil
+}
+
+// repeatsRead reports whether e asks again for a READ that is among the latest, or for the rest of it from
+// the beginning of a packet on. A PSN alone is no proof: whoever hits one could read any memory that the
+// QP's peer may read.
+func (rs *responses) repeatsRead(e *response, mtu uint32) bool {
+	return rs.find(func(o *response) bool {
+		k := e.psn.Diff(o.psn)
+		if o.atomic || k < 0 || k >= int(o.packets) {
+			return false
+		}
+		off := uint32(k) * mtu
+		return e.rkey == o.rkey && e.va == o.va+uint64(off) && e.length <= o.length-off
+	}) != nil
+}
+
+// atomic returns the latest atomic with a PSN, or nil.
+func (rs *responses) atomic(psn wire.PSN) *response {
+	return rs.find(func(o *response) bool { return o.atomic && o.psn == psn })
 }
