@@ -58,8 +58,7 @@ func await(ctx context.Context, t *testing.T, p *Process, text string) {
 
 // A server that dies at once costs no time, and what it said is told.
 func TestListeningNever(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	h := new(Host) // beside this test, without a lab
 	err := listening(ctx, h, nextPort(), start(ctx, t, h, "sh", "-c", "echo bad luck >&2; exit 3"))
 	if err == nil || !strings.Contains(err.Error(), "the program has ended") || !strings.Contains(err.Error(), "bad luck") || ctx.Err() != nil {
@@ -69,8 +68,7 @@ func TestListeningNever(t *testing.T) {
 
 // Who listens on an IPv4 address does not listen on an IPv6 address yet.
 func TestAwaitCM(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	h := &Host{addr4: netip.MustParsePrefix("192.0.2.1/24"), addr6: netip.MustParsePrefix("2001:db8::1/64")}
 	at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
 	p := start(ctx, t, h, "true")

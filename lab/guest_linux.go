@@ -22,16 +22,16 @@ import (
 const (
 	guestMemory  = "768" // MiB
 	guestCPUs    = "2"
-	bootPatience = 90 * time.Second // for 4 s of boot: the machine may be busy
+	bootPatience = 3 * time.Minute // a boot takes 4 s, and several times that on a busy machine
 
-	// A host that has missed a guest for seconds has to find its address again.
-	neighborPatience = 10 * time.Second
+	// After a guest was away for seconds, the host must look up its MAC address again.
+	neighborPatience = 30 * time.Second
 	neighborPause    = 50 * time.Millisecond
 
 	accelEnv = "ADVERB_LAB_ACCEL"
 
-	// That of Debian 12, which later QEMUs have too. With a newer one, trains of UDP packets reach the guest uncut, so
-	// that a capture does not show packets.
+	// machine is the newest machine type of Debian 12's QEMU. Later QEMUs have it too. With newer types, trains
+	// of UDP packets reach the guest uncut, and a capture then shows trains in place of packets.
 	machine = "pc-q35-7.2"
 )
 
@@ -63,10 +63,10 @@ func (g *Guest) Addr(v6 bool) netip.Addr {
 	return g.addr4.Addr()
 }
 
-// GIDIndex returns where the table of GIDs of the guest's device holds an address. Only rxe has them there.
+// GIDIndex returns the index of an address in the GID table of the guest's device. Only rxe keeps addresses there.
 func (g *Guest) GIDIndex(v6 bool) int { return g.gids[g.Addr(v6)] }
 
-// Boot starts the guest, and returns when it is ready. It may boot again after Kill.
+// Boot starts the guest, and returns when it is ready. After Kill, the guest may be booted again.
 func (g *Guest) Boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootPatience, fmt.Errorf("not ready after %v", bootPatience))
 	defer cancel()
@@ -84,7 +84,7 @@ func (g *Guest) Boot(ctx context.Context) error {
 	return nil
 }
 
-// gidAddrs returns the addresses which the table of GIDs must have. That of iWARP has none.
+// gidAddrs returns the addresses that the GID table must hold. An iWARP device's table holds none.
 func (g *Guest) gidAddrs() []netip.Addr {
 	if g.lab.cfg.Device == deviceSiw {
 		return nil
@@ -112,7 +112,7 @@ func (g *Guest) awaitConsole(ctx context.Context, text string) error {
 func (g *Guest) launch() error {
 	accel := os.Getenv(accelEnv)
 	if accel == "" {
-		accel = "tcg,thread=multi" // which works everywhere; /dev/kvm may open and still be of no use
+		accel = "tcg,thread=multi" // emulation works everywhere; /dev/kvm may open and still not work
 	}
 	img := g.lab.img
 	var gids []string
@@ -121,12 +121,12 @@ func (g *Guest) launch() error {
 	}
 	kernelArgs := []string{
 		"console=ttyS0", "quiet", "panic=-1", "nokaslr", "mitigations=off", "random.trust_cpu=on",
-		// What the kernel does not know goes into the environment of init.
+		// The kernel passes parameters that it does not know to init, as environment variables.
 		"LAB_ADDR4=" + g.addr4.String(), "LAB_ADDR6=" + g.addr6.String(), "LAB_MTU=" + strconv.Itoa(g.lab.cfg.MTU),
 		"LAB_DEVICE=" + g.lab.cfg.Device,
 		`"LAB_GIDS=` + strings.Join(gids, " ") + `"`,
 	}
-	// Not CommandContext: guests live until they are killed.
+	// This is not the caller's context, because guests live until they are killed.
 	qemu := img.command(context.Background(), "usr/bin/qemu-system-x86_64",
 		"-L", filepath.Join(img.root, "usr/share/qemu"), "-L", filepath.Join(img.root, "usr/share/seabios"),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", machine,
@@ -153,7 +153,7 @@ func (g *Guest) launch() error {
 	return nil
 }
 
-// alive says whether QEMU runs.
+// alive reports whether QEMU runs.
 func (g *Guest) alive() bool {
 	if g.gone == nil { // never booted
 		return false
@@ -177,12 +177,12 @@ func (g *Guest) Kill() {
 // Console returns what the guest's kernel and its first process have printed.
 func (g *Guest) Console() string { return g.console.String() }
 
-// Start runs a program in the guest, until it ends by itself or ctx ends.
+// Start runs a program in the guest. The program is killed when ctx ends.
 func (g *Guest) Start(ctx context.Context, argv ...string) (*Process, error) {
 	return g.StartRequest(ctx, agent.Request{Argv: argv})
 }
 
-// dial reaches the agent. For a moment after a boot the host may still believe that nobody is there.
+// dial connects to the agent. For a moment after a boot, the host may still take the guest for unreachable.
 func (g *Guest) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	for end := time.Now().Add(neighborPatience); ; time.Sleep(neighborPause) {
@@ -193,14 +193,14 @@ func (g *Guest) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// StartRequest is Start with an environment and with what the program reads.
+// StartRequest is Start for programs that need an environment or input.
 func (g *Guest) StartRequest(ctx context.Context, req agent.Request) (*Process, error) {
 	p := newProcess(g.name, req.Argv)
 	ctx, cancel := context.WithCancelCause(ctx)
-	gone := g.gone // that of this boot
+	gone := g.gone // the next boot replaces it
 	go func() {
 		select {
-		case <-gone: // no packet will say so
+		case <-gone: // a dead guest sends nothing that would end the connection
 			cancel(errGuestGone)
 		case <-ctx.Done():
 		}
@@ -225,7 +225,7 @@ func (g *Guest) StartRequest(ctx context.Context, req agent.Request) (*Process, 
 
 var errGuestGone = errors.New("the guest has gone")
 
-// call hands a request to the agent, and hangs up when ctx ends.
+// call hands a request to the agent. It closes the connection when ctx ends.
 func (g *Guest) call(ctx context.Context, req agent.Request, p *Process) (*agent.Command, error) {
 	conn, err := g.dial(ctx)
 	if err == nil {
@@ -241,7 +241,7 @@ func (g *Guest) call(ctx context.Context, req agent.Request, p *Process) (*agent
 	return nil, err
 }
 
-// Run runs a program to its end. The error holds its outputs unless it ended well.
+// Run runs a program until it ends. If the program fails, the error contains its output.
 func (g *Guest) Run(ctx context.Context, argv ...string) (stdout string, err error) {
 	p, err := g.Start(ctx, argv...)
 	if err != nil {
@@ -273,7 +273,7 @@ func (g *Guest) AwaitTCP(ctx context.Context, port int) error {
 	return nil
 }
 
-// readGIDs learns the table of GIDs.
+// readGIDs reads the device's GID table.
 func (g *Guest) readGIDs(ctx context.Context) error {
 	out, err := g.Run(ctx, "sh", "-c", "cd /sys/class/infiniband/"+g.Device+"/ports/1/gids && grep -v :0000:0000:0000:0000$ *")
 	if err != nil {
@@ -297,7 +297,7 @@ func (g *Guest) readGIDs(ctx context.Context) error {
 	return nil
 }
 
-// sysfsGID spells a GID as sysfs does.
+// sysfsGID returns a GID in the notation of sysfs.
 func sysfsGID(a netip.Addr) string {
 	raw := a.As16()
 	groups := make([]string, 0, 8)

@@ -93,12 +93,9 @@ func TestKernelOwnsPort(t *testing.T) {
 	recordTest(t, ownGuestFamily, resultRow{program: "rping, demo", server: guestServes},
 		"rdma_rxe has UDP port 4791: the error names the ways out, and a network namespace is one")
 	g := l.Guest(0)
-	ctx, cancel := context.WithTimeout(t.Context(), inGuestTime)
-	defer cancel()
+	ctx := within(t, inGuestTime)
 	put(ctx, t, g, l.Host().bin, guestBinary)
-	soon, stop := context.WithTimeout(ctx, 30*time.Second)
-	defer stop()
-	p := start(soon, t, g, guestBinary, "rping", "-s", "-a", g.Addr(false).String())
+	p := start(ctx, t, g, guestBinary, "rping", "-s", "-a", g.Addr(false).String())
 	res, err := p.Wait()
 	if err != nil || res.Status.Code == 0 {
 		t.Fatalf("%v\n%s", err, p.Report())
@@ -119,8 +116,7 @@ func TestKernelOwnsPort(t *testing.T) {
 // kernel has no rdma_rxe any more.
 func TestInGuest(t *testing.T) {
 	needLab(t)
-	ctx, cancel := context.WithTimeout(t.Context(), inGuestTime)
-	defer cancel()
+	ctx := within(t, inGuestTime)
 	l := ownLab(ctx, t, Config{MTU: 1500})
 	g := l.Guest(0)
 	if _, err := g.Run(ctx, "sh", "-c", "rdma link del "+g.Device+" && rmmod rdma_rxe"); err != nil {

@@ -63,8 +63,7 @@ func TestNothingIsLeft(t *testing.T) {
 		{"panic", func(_ *exec.Cmd, stdin *os.File) error { _, err := stdin.WriteString("x"); return err }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // it begins by asking apt-get twice and building twice
-			defer cancel()
+			ctx := within(t, 2*patience) // it begins by asking apt-get twice and building twice
 			exe, err := os.Executable()
 			if err != nil {
 				t.Fatal(err)

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	networks.close()
+	results.report(os.Stderr)
 	// After a failure README.md cannot be right, but may be asked to tell of it.
 	if os.Getenv(labEnv) == required && (code == 0 || *updateFlag) {
 		if err := results.finish("README.md", *updateFlag); err != nil {

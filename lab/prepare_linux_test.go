@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -105,8 +104,7 @@ func TestOtherVersions(t *testing.T) {
 // A reader may have enough of a command that prints for ever, and may not be told a failure for an end.
 func TestReadTree(t *testing.T) {
 	needRoot(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	line := make([]byte, 2)
 	if err := readTree(exec.CommandContext(ctx, "yes"), func(r io.Reader) error {
 		_, err := io.ReadFull(r, line)
@@ -122,8 +120,7 @@ func TestReadTree(t *testing.T) {
 // What a command has started ends with it: its hold on stdout ends.
 func TestRunTree(t *testing.T) {
 	needRoot(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "sh", "-c", "sleep 1000 & echo started")
 	cmd.Stdout = &out

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -14,13 +15,14 @@ import (
 	"testing"
 )
 
-// results are what README.md tells of the scenarios.
+// results are what this run has shown. README.md lists them.
 var results resultTable
 
 type resultTable struct {
 	mu       sync.Mutex
 	families []string
 	rows     map[string][]resultRow // by family, in the order of the run
+	notShown []string               // by notShown: the scenario and why
 }
 
 type resultRow struct {
@@ -36,7 +38,7 @@ const (
 	resultsEnd   = "<!-- end of results -->\n"
 )
 
-// add takes the outcome of a scenario. Variants with the same outcome share a row.
+// add records the outcome of a scenario. Variants with the same outcome share a row.
 func (r *resultTable) add(family string, row resultRow, variant string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,8 +61,8 @@ func (r *resultTable) add(family string, row resultRow, variant string) {
 	r.rows[family] = rows
 }
 
-// recordTest takes the outcome of a test once it and its cleanups are over: of a scenario, or of what puts nothing of ours
-// on the lab's network.
+// recordTest records the outcome of a test once the test and its cleanups are over. What notShown has ended counts as ok here,
+// since README.md is never written from such a run, and must not differ from it either.
 func recordTest(t *testing.T, family string, row resultRow, variant string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -72,13 +74,33 @@ func recordTest(t *testing.T, family string, row resultRow, variant string) {
 	})
 }
 
+// notShown ends a test because two programs that are not ours, on two kernels, have failed with each other. Such a test
+// shows that the lab works, and says nothing about our code. So it does not fail: TestMain reports it, and README.md cannot be updated
+// from the run.
+func notShown(t *testing.T, err error) {
+	t.Helper()
+	results.mu.Lock()
+	results.notShown = append(results.notShown, fmt.Sprintf("%s: %v", t.Name(), err))
+	results.mu.Unlock()
+	t.SkipNow()
+}
+
+// report says what the run has not shown.
+func (r *resultTable) report(w io.Writer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, what := range r.notShown {
+		fmt.Fprintf(w, "lab: NOT SHOWN, by a fault that is not ours: %s\n", what)
+	}
+}
+
 // Families with more than scenarios in them.
 const (
 	labFamily      = "The lab itself"
 	ownGuestFamily = "Our software in a guest"
 )
 
-// markdown returns the tables. Nothing in them changes from run to run.
+// markdown returns the tables. They hold nothing that differs between two runs of the same tests.
 func (r *resultTable) markdown() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +122,7 @@ func (r *resultTable) markdown() string {
 	return b.String() + "\n"
 }
 
-// finish writes the tables into a file, or checks that it has them, after a run of all scenarios.
+// finish writes the tables into a file after a run of all scenarios. Without update, it checks that the file has them.
 func (r *resultTable) finish(name string, update bool) error {
 	whole := true
 	for _, selects := range []string{"test.run", "test.skip", "test.list"} {
@@ -111,6 +133,9 @@ func (r *resultTable) finish(name string, update bool) error {
 			return errors.New("update the results: -update needs a run of all scenarios, without -run and -skip")
 		}
 		return nil
+	}
+	if update && len(r.notShown) > 0 {
+		return errors.New("update the results: this run has not shown all of them")
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {

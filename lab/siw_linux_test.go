@@ -4,33 +4,94 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
 )
 
-// Two kernels speak iWARP to each other, by the device that was built for them.
+// Two kernels speak iWARP to each other, with the device that was built for them.
 func TestSiw(t *testing.T) {
 	needLab(t)
 	recordTest(t, labFamily, resultRow{program: "rping", server: "kernel", ip: "both", mtu: 1500}, "iWARP (siw) between two guests")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	l := ownLab(ctx, t, Config{MTU: 1500, Guests: 2, Device: deviceSiw})
-	server, client := l.Guest(0), l.Guest(1)
-	for _, v6 := range []bool{false, true} {
-		at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
-		options := []string{"-v", "-V", "-C", "5", "-S", "65535", "-p", at.port}
-		srv := startCM(ctx, t, server, at, cmArgv(server, "rping", append(options, "-s", "-a", anyAddr(v6))...)...)
-		cli := start(ctx, t, client, cmArgv(client, "rping", append(options, "-c", "-a", server.Addr(v6).String())...)...)
-		left := finish(t, srv, cli)
-		wantOutput(t, "the server's stdout", left[0].Stdout, rpingLines("server ping data", 5, 65535))
-		wantOutput(t, "the client's stdout", left[1].Stdout, rpingLines("ping data", 5, 65535))
-	}
+	ctx := within(t, bootPatience+2*patience)
 	if _, err := Start(ctx, Config{MTU: 1500, Device: "srq"}); err == nil {
-		t.Error("a lab with a device of no such type has started")
+		t.Error("a lab has started with guests whose device is of no known type")
+	}
+	l := ownLab(ctx, t, Config{MTU: 1500, Guests: 2, Device: deviceSiw})
+	for _, v6 := range []bool{false, true} {
+		if err := rpingSiw(ctx, t, l.Guest(0), l.Guest(1), v6); err != nil {
+			notShown(t, err)
+		}
+	}
+}
+
+// rpingSiw has rping move data between two guests. Its error is a fault of the kernels or of rping.
+//
+// The siw of Linux 6.1 loses what arrives early: siw_accept sends the MPA reply, and only then has TCP tell it
+// of data. It never looks for data that arrived in between. Rping's client sends its first message at once, so the
+// message may stay unread in the server's socket, and both ends wait for ever. On a busy machine this is one
+// connection in five. Therefore the MPA reply is lost until the server says that the connection is
+// established. TCP then sends the reply again.
+func rpingSiw(ctx context.Context, t *testing.T, server, client *Guest, v6 bool) error {
+	t.Helper()
+	const rounds, size = 5, 65535
+	at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
+	options := []string{"-v", "-V", "-C", strconv.Itoa(rounds), "-S", strconv.Itoa(size), "-p", at.port}
+	pass := loseSegments(ctx, t, server, at.port)
+	// With -d, rping prints events too.
+	srv := startCM(ctx, t, server, at, cmArgv(server, "rping", append(options, "-d", "-s", "-a", anyAddr(v6))...)...)
+	cli := start(ctx, t, client, cmArgv(client, "rping", append(options, "-c", "-a", server.Addr(v6).String())...)...)
+	clientLives, cancel := untilEnd(ctx, cli)
+	defer cancel()
+	if err := srv.AwaitOutput(clientLives, "RDMA_CM_EVENT_ESTABLISHED"); err != nil {
+		return fmt.Errorf("%w\n%s%s", err, srv.Report(), cli.Report())
+	}
+	pass()
+	left, err := ends(srv, cli)
+	if err != nil {
+		return err
+	}
+	var served strings.Builder
+	for line := range strings.Lines(left[0].Stdout) {
+		if strings.HasPrefix(line, "server ping data: ") {
+			served.WriteString(line)
+		}
+	}
+	for _, out := range []struct{ of, got, want string }{
+		{"server", served.String(), rpingLines("server ping data", rounds, size)},
+		{"client", left[1].Stdout, rpingLines("ping data", rounds, size)},
+	} {
+		if out.got != out.want {
+			return fmt.Errorf("rping's %s prints %.300q (%d bytes), want %.300q (%d bytes)", out.of, out.got, len(out.got), out.want, len(out.want))
+		}
+	}
+	return nil
+}
+
+// loseSegments drops the TCP segments with data that a guest sends from a port, until pass is called.
+func loseSegments(ctx context.Context, t *testing.T, g *Guest, port string) (pass func()) {
+	t.Helper()
+	// The flag PSH is in the byte at offset 13 of the TCP header. Segments that open or close the connection do not have it.
+	const lose = `cd /usr/lib/modules/*/kernel/net/sched &&
+		for m in sch_ingress cls_u32 act_gact; do lsmod | grep -q "^$m " || insmod $m.ko || exit; done
+		tc qdisc add dev eth0 clsact &&
+		tc filter add dev eth0 egress protocol ip prio 1 u32 match ip sport "$1" 0xffff match u8 8 8 at 33 action drop &&
+		tc filter add dev eth0 egress protocol ipv6 prio 2 u32 match ip6 sport "$1" 0xffff match u8 8 8 at 53 action drop`
+	run := func(argv ...string) {
+		t.Helper()
+		if _, err := g.Run(ctx, argv...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("bash", "-c", lose, "lose", port) // busybox sh would take its own tc
+	return func() {
+		t.Helper()
+		run("tc", "qdisc", "del", "dev", "eth0", "clsact")
 	}
 }
 
