@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// image is what guests are made of.
+// image is a directory with what guests boot from.
 type image struct {
 	dir    string
 	root   string // a tree of Debian packages
@@ -25,7 +25,7 @@ func imageAt(dir string) *image {
 	return &image{dir: dir, root: filepath.Join(dir, "root"), kernel: filepath.Join(dir, "vmlinux")}
 }
 
-// prepare downloads the packages and unpacks them, unless that has been done before. They stay in the
+// prepare downloads and unpacks the packages, unless an earlier call has done so. They stay in the
 // user's cache directory.
 func prepare(ctx context.Context) (*image, error) {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
@@ -45,7 +45,7 @@ func prepare(ctx context.Context) (*image, error) {
 	return prepareIn(ctx, cache)
 }
 
-// cacheDir returns a directory of the lab in the user's cache.
+// cacheDir returns a directory of that name in the lab's part of the user's cache. It creates the directory if need be.
 func cacheDir(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -55,7 +55,7 @@ func cacheDir(name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// prepareIn runs under the cache's lock.
+// prepareIn is prepare in a cache whose lock the caller holds.
 func prepareIn(ctx context.Context, cache string) (*image, error) {
 	apt := filepath.Join(cache, "apt")
 	archives, err := resolve(ctx, apt, packages)
@@ -80,14 +80,14 @@ func prepareIn(ctx context.Context, cache string) (*image, error) {
 	fmt.Fprintln(os.Stderr, "lab: unpacking them")
 	removeOld(cache)
 	made := imageAt(filepath.Join(cache, "new"))
-	if err := os.RemoveAll(made.dir); err != nil { // of a process that was killed
+	if err := os.RemoveAll(made.dir); err != nil { // a process that was killed may have left it
 		return nil, err
 	}
 	err = made.make(ctx, apt, archives)
 	if err == nil && siwErr == nil {
 		siwErr = made.addSiw(ctx, apt, builders)
 	}
-	if err == nil && siwErr != nil { // most of the lab does without siw
+	if err == nil && siwErr != nil { // most of the lab needs no siw
 		siwErr = fmt.Errorf("%w%s", siwErr, otherVersions(all))
 		fmt.Fprintln(os.Stderr, "lab: going on without siw:", siwErr)
 		err = made.setLack(deviceSiw, fmt.Errorf("%w\n(to try again, remove %s)", siwErr, img.dir))
@@ -115,7 +115,7 @@ func (img *image) make(ctx context.Context, apt string, archives []string) error
 	return os.WriteFile(filepath.Join(img.root, "etc", "hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644)
 }
 
-// An image that has no guests with a type of device has a file that says why.
+// If an image cannot have guests with some type of device, it contains a file that says why.
 
 func (img *image) lackFile(device string) string { return filepath.Join(img.dir, "no-"+device) }
 
@@ -123,7 +123,7 @@ func (img *image) setLack(device string, why error) error {
 	return os.WriteFile(img.lackFile(device), []byte(why.Error()), 0o644)
 }
 
-// lacks returns why there are no guests with a type of device, or nil.
+// lacks returns why there cannot be guests with that type of device, or nil if there can.
 func (img *image) lacks(device string) error {
 	why, err := os.ReadFile(img.lackFile(device))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,13 +135,13 @@ func (img *image) lacks(device string) error {
 	return fmt.Errorf("no guest has a device of type %s here: %s", device, why)
 }
 
-// holdImage keeps removeOld of other processes away from an image as long as this process lives.
+// holdImage protects an image from removeOld in other processes, as long as this process lives.
 func holdImage(dir string) error {
 	_, err := lockFile(filepath.Join(dir, "lock"), unix.LOCK_SH)
 	return err
 }
 
-// removeOld removes the images that nobody holds: those of earlier packages.
+// removeOld removes the images that no process holds. They were made from earlier versions of the packages.
 func removeOld(cache string) {
 	old, _ := filepath.Glob(filepath.Join(cache, "image-*"))
 	for _, dir := range old {
@@ -152,8 +152,8 @@ func removeOld(cache string) {
 	}
 }
 
-// lockFile returns an open file with a lock. It stays locked until this process and the children that have
-// inherited it are gone: what is left of a process that was killed must not write where the next one does.
+// lockFile opens a file and locks it. Children inherit the lock, so it lasts until this process and all its children
+// have ended. Otherwise, children of a killed process could write to a directory that the next process uses.
 func lockFile(name string, how int) (*os.File, error) {
 	fd, err := unix.Open(name, unix.O_CREAT|unix.O_RDWR, 0o644)
 	if err != nil {
@@ -170,13 +170,13 @@ func lockFile(name string, how int) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
 	if how == unix.LOCK_SH {
-		return nil, nil // an os.File would be closed by its finalizer
+		return nil, nil // the lock must last, and the finalizer of an os.File would close it
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// command returns a command which runs a program of the packages on this machine, with the libraries
-// of the packages.
+// command returns a command that runs a program of the packages on this machine. The program uses the
+// libraries of the packages.
 func (img *image) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	libs := []string{filepath.Join(img.root, "usr/lib/x86_64-linux-gnu"), filepath.Join(img.root, "usr/lib")}
 	argv := append([]string{"--library-path", strings.Join(libs, ":"), filepath.Join(img.root, program)}, args...)

@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	captureBuffer = 512 << 20 // bytes in the kernel, which counts several times the packet
+	captureBuffer = 512 << 20 // bytes in the kernel; it counts several times the size of each packet
 	captureTick   = 10 * time.Millisecond
-	captureEnd    = 5 * time.Second // a QP may repeat a packet for ever
+	captureEnd    = 5 * time.Second // a faulty QP may repeat a packet for ever
 	maxFrame      = 1 << 17
 )
 
-// Frame is an Ethernet frame that a guest sent or got.
+// Frame is an Ethernet frame that a guest sent or received.
 type Frame struct {
 	Time    time.Time
 	ToGuest bool
 	Data    []byte
 }
 
-// Capture records what passes the network interface of a guest, but for the talk of its agent.
+// Capture records the frames that pass the network interface of a guest, except those of its agent.
 type Capture struct {
 	fd     int
-	stop   atomic.Int64 // when Stop was called: since 1970, in ns
+	stop   atomic.Int64 // when Stop was called, in ns since 1970; 0 before
 	done   chan struct{}
 	frames []Frame
 	err    error
 
-	patience time.Duration // with packets after Stop
+	patience time.Duration // how long packets may keep coming after Stop
 }
 
-// Capture begins to record.
+// Capture begins to record the guest's frames.
 func (g *Guest) Capture() (*Capture, error) {
 	c, err := capture(g.tap)
 	if err != nil {
@@ -64,7 +64,7 @@ func capture(ifname string) (*Capture, error) {
 	tick := unix.NsecToTimeval(captureTick.Nanoseconds())
 	err = errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, captureBuffer),
-		// A reader on a busy machine is late: the kernel knows when a packet came by.
+		// On a busy machine the reader is late, so the kernel takes the time of each packet.
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tick),
 		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: binary.BigEndian.Uint16([]byte{unix.ETH_P_ALL & 0xff, unix.ETH_P_ALL >> 8}), Ifindex: i.Index}),
@@ -120,7 +120,7 @@ func (c *Capture) read() {
 	}
 }
 
-// timestamp reads the kernel's from the control messages of a packet.
+// timestamp reads the time of a packet from its control messages.
 func timestamp(control []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -134,15 +134,15 @@ func timestamp(control []byte) time.Time {
 	return time.Now()
 }
 
-// Stop ends the recording once nothing is on its way any more, and returns the frames in their order. It is an error
-// if one was missed, or if there is no end to them.
+// Stop waits until no more frames come, ends the recording, and returns the frames in their order. It fails if a frame was
+// missed, or if the frames do not end.
 func (c *Capture) Stop() ([]Frame, error) {
 	c.stop.Store(time.Now().UnixNano())
 	<-c.done
 	return c.frames, c.err
 }
 
-// ofAgent says whether a frame is of a connection to a guest's agent.
+// ofAgent reports whether a frame belongs to a connection to a guest's agent.
 func ofAgent(frame []byte) bool {
 	const tcp = 6
 	if len(frame) < etherHeader+ip4Header+4 || binary.BigEndian.Uint16(frame[12:]) != etherIPv4 || frame[etherHeader+9] != tcp {
@@ -152,7 +152,7 @@ func ofAgent(frame []byte) bool {
 	return len(ports) >= 4 && (binary.BigEndian.Uint16(ports) == agent.Port || binary.BigEndian.Uint16(ports[2:]) == agent.Port)
 }
 
-// WritePcap writes frames as a file for tshark and Wireshark.
+// WritePcap writes frames in the file format that tshark and Wireshark read.
 func WritePcap(w io.Writer, frames []Frame) error {
 	pw := pcapgo.NewWriterNanos(w)
 	if err := pw.WriteFileHeader(maxFrame, layers.LinkTypeEthernet); err != nil {

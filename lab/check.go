@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-const maxFaults = 5 // that are spelt out
+const maxFaults = 5 // a message lists so many, and counts the others
 
-// packets are the RoCE packets of a capture which went one way.
+// packets are the RoCE packets of a capture that went in one direction.
 type packets struct {
-	right int      // how many have a right ICRC
-	wrong []string // what is wrong with the others
+	right int      // the number of packets with a right ICRC
+	wrong []string // for each other packet, what is wrong with it
 }
 
-// add takes a frame of the capture. It returns whether that is a RoCE packet whose ICRC is right.
+// add takes a frame of the capture. It reports whether the frame is a RoCE packet with a right ICRC.
 func (p *packets) add(number int, frame []byte) bool {
 	switch err := checkICRC(frame); {
 	case errors.Is(err, errNotRoCE):
@@ -33,7 +33,7 @@ func (p *packets) add(number int, frame []byte) bool {
 
 func (p *packets) count() int { return p.right + len(p.wrong) }
 
-// firstOf returns the first few faults, and how many more there are.
+// firstOf returns the first few faults. If there are more, a last line says how many.
 func firstOf(faults []string) []string {
 	if more := len(faults) - maxFaults; more > 0 {
 		return append(slices.Clone(faults[:maxFaults]), fmt.Sprintf("and %d more", more))
@@ -41,9 +41,10 @@ func firstOf(faults []string) []string {
 	return faults
 }
 
-// Payloads are the tests' own, and look like any protocol by chance: what guesses at them is switched off. They
-// are the dissectors that `tshark -G heuristic-decodes` lists for infiniband. The last, which takes a payload that begins with an
-// EtherType for what that says, belongs to a protocol that frames need.
+// noGuesses are tshark's options that keep it from guessing protocols inside payloads. The payloads are
+// the tests' own, and may look like any protocol by chance. The guessing dissectors are those that
+// `tshark -G heuristic-decodes` lists for infiniband. The last of them takes a payload for Ethernet if the payload begins
+// with an EtherType. It belongs to the protocol Ethernet, which must stay enabled, so only its guessing is disabled.
 var noGuesses = []string{
 	"--disable-protocol", "fcoib",
 	"--disable-protocol", "infiniband.eoib",
@@ -57,8 +58,8 @@ var noGuesses = []string{
 	"--disable-heuristic", "eth_over_ib",
 }
 
-// CheckTshark has tshark decode RoCE packets. It returns what is wrong with those in which tshark found no BTH, or
-// something malformed. The numbers are those by which the capture's reader knows its frames.
+// CheckTshark has tshark decode RoCE packets. It returns a fault for each packet in which tshark finds no BTH or
+// something malformed. The numbers are those of the frames in the whole capture; faults name them.
 func CheckTshark(ctx context.Context, pcap []byte, numbers []int) (faults []string, err error) {
 	args := append([]string{"-r", "-", "-n", "-T", "fields", "-E", "occurrence=f", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed"}, noGuesses...)
 	cmd := exec.CommandContext(ctx, "tshark", args...)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// cpioArchive is an initramfs: the "newc" format.
+// cpioArchive is an archive in the format "newc", as the kernel takes for an initramfs.
 type cpioArchive struct {
 	buf bytes.Buffer
 	ino int
@@ -21,7 +21,7 @@ func (a *cpioArchive) file(name string, data []byte) { a.add(name, cpioFile, dat
 
 func (a *cpioArchive) add(name string, mode int, data []byte) {
 	a.ino++
-	// magic, inode, mode, uid, gid, links, mtime, size, device ×2, special device ×2, name's size, check
+	// The fields: magic, inode, mode, uid, gid, links, mtime, size, device ×2, special device ×2, name's size, check.
 	fmt.Fprintf(&a.buf, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\x00",
 		a.ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0, name)
 	a.pad()
@@ -35,7 +35,7 @@ func (a *cpioArchive) pad() {
 	}
 }
 
-// bytes ends the archive.
+// bytes completes the archive and returns it.
 func (a *cpioArchive) bytes() []byte {
 	a.add("TRAILER!!!", 0, nil)
 	return a.buf.Bytes()

@@ -15,19 +15,19 @@ import (
 
 const (
 	tunDevice = "/dev/net/tun"
-	// Set in the process that is inside, to its PID: its children inherit the variable, but not the PID.
+	// insideEnv is set to the PID of the process that is inside. Its children inherit the variable, but have other PIDs.
 	insideEnv = "ADVERB_LAB_INSIDE"
 	imageEnv  = "ADVERB_LAB_IMAGE" // directory of the image
 	workTmpfs = "adverb-lab"
 )
 
-// Enter moves the process into a network and a mount namespace of its own, by executing itself
-// anew with the same PID, arguments and environment: main or TestMain call it first. What the
-// process then makes — interfaces, mounts, temporary files — goes when it and its children go, whatever
-// ends them. Where the process is inside already, Enter does nothing.
+// Enter moves the process into a network namespace and a mount namespace of its own. To do so, the process
+// executes itself again, with the same PID, arguments and environment. So main or TestMain must call Enter first.
+// Interfaces, mounts and temporary files that the process then makes disappear when the process and its
+// children end, whatever ends them. If the process is already inside, Enter does nothing.
 //
-// Before the network is gone, Enter has prepared all that comes from there. TMPDIR then names a
-// file system of the namespace.
+// Enter prepares the packages before it leaves the machine's network. Inside, TMPDIR names a
+// file system that belongs to the namespace.
 func Enter() error {
 	if inside() {
 		return nil
@@ -37,7 +37,7 @@ func Enter() error {
 
 func inside() bool { return os.Getenv(insideEnv) == strconv.Itoa(os.Getpid()) }
 
-// enter returns only if it fails.
+// enter is Enter for a process outside. It returns only if it fails.
 func enter() error {
 	if err := possible(); err != nil {
 		return err
@@ -46,7 +46,7 @@ func enter() error {
 	if err != nil {
 		return err
 	}
-	tmp, err := cacheDir("work") // to mount on
+	tmp, err := cacheDir("work") // a mount point
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func enter() error {
 	if err != nil {
 		return err
 	}
-	// Namespaces belong to threads, and exec keeps those of the thread that calls it.
+	// Namespaces belong to threads. Exec keeps the namespaces of the calling thread.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w (does a seccomp profile of the container forbid it?)", err)
@@ -71,19 +71,20 @@ func enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a network namespace: %w (does a seccomp profile of the container forbid it?)", err)
 	}
-	// Sysfs shows the network in which it was mounted. Only the speed of interfaces is read there.
+	// Sysfs shows the network namespace in which it was mounted. The lab can do without: only the speed of interfaces is
+	// read from there.
 	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_RDONLY, ""); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("mount /sys: %w", err)
 	}
 	for name, value := range map[string]string{insideEnv: strconv.Itoa(os.Getpid()), imageEnv: img.dir, "TMPDIR": tmp} {
-		if err := os.Setenv(name, value); err != nil { // a second value of one name would not count
+		if err := os.Setenv(name, value); err != nil { // appending to the environment would not replace an earlier value
 			return err
 		}
 	}
 	return fmt.Errorf("execute %s: %w", exe, syscall.Exec(exe, os.Args, os.Environ()))
 }
 
-// possible says what of the machine is missing.
+// possible returns an error that says what this machine lacks, or nil.
 func possible() error {
 	if runtime.GOARCH != "amd64" {
 		return fmt.Errorf("it has no guests for %s, only for amd64", runtime.GOARCH)
@@ -106,15 +107,15 @@ func possible() error {
 	return f.Close()
 }
 
-// capabilities that the lab needs of root: those which containers have by default come last.
+// capabilities are what the lab needs of root. Containers have the last two by default.
 var capabilities = []struct {
 	name string
 	bit  int
 }{
 	{"SYS_ADMIN", unix.CAP_SYS_ADMIN},   // namespaces and mounts
-	{"NET_ADMIN", unix.CAP_NET_ADMIN},   // the network in them
+	{"NET_ADMIN", unix.CAP_NET_ADMIN},   // the network in the namespace
 	{"NET_RAW", unix.CAP_NET_RAW},       // captures
-	{"SYS_CHROOT", unix.CAP_SYS_CHROOT}, // the compiler's tree
+	{"SYS_CHROOT", unix.CAP_SYS_CHROOT}, // the compiler runs in a tree of packages
 }
 
 func lackingCapabilities(have uint64) (names []string) {

@@ -11,12 +11,12 @@ import (
 	"github.com/adverb-rdma/adverb/lab/agent"
 )
 
-// Host is this machine, in the lab's network.
+// Host is this machine, as a member of the lab's network.
 type Host struct {
-	// Interface is the name of the network interface, and soft_<Interface> that of the device.
+	// Interface is the name of the network interface. The device is called soft_<Interface>.
 	Interface string
 
-	bin   string // where our programs are
+	bin   string // the path of the tool adverb
 	addr4 netip.Prefix
 	addr6 netip.Prefix
 }
@@ -31,12 +31,12 @@ func (h *Host) Addr(v6 bool) netip.Addr {
 	return h.addr4.Addr()
 }
 
-// Device returns the name of a device with that address as its only GID, so at index 0.
+// Device returns the name of a device whose only GID is that address. Its GID index is 0.
 func (h *Host) Device(v6 bool) string {
 	return fmt.Sprintf("soft_%s@%v", h.Interface, h.Addr(v6))
 }
 
-// Start runs a program, until it ends by itself or ctx ends. "adverb" is the tool of this module.
+// Start runs a program. The program is killed when ctx ends. "adverb" is the tool of this module.
 func (h *Host) Start(ctx context.Context, argv ...string) (*Process, error) {
 	p := newProcess("host", argv)
 	path := argv[0]

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// The project computes ICRCs in internal/wire. This is another implementation, for the checks of the
-// lab, from the definition and with no code in common: the CRC-32 of Ethernet, bit by
-// bit, over the packet with ones in the place of all that may change on the way.
+// The lab checks ICRCs with an implementation of its own, which shares no code with the one in internal/wire. It
+// follows the definition: an ICRC is the CRC-32 of Ethernet over the packet, with ones in place of all that may change
+// on the way. It computes the CRC bit by bit.
 
 var errNotRoCE = errors.New("not a RoCE v2 packet")
 
@@ -25,7 +25,8 @@ const (
 	icrcLength  = 4
 )
 
-// roceIP returns the IP packet in an Ethernet frame, if it is of RoCE v2, and the length of its IP header.
+// roceIP returns the IP packet in an Ethernet frame, and the length of its IP header. If the frame is not RoCE v2, it
+// returns errNotRoCE.
 func roceIP(frame []byte) (ip []byte, header int, err error) {
 	if len(frame) < etherHeader {
 		return nil, 0, errNotRoCE
@@ -49,7 +50,7 @@ func roceIP(frame []byte) (ip []byte, header int, err error) {
 	return ip[:total], header, nil
 }
 
-// checkICRC checks a frame, or returns errNotRoCE.
+// checkICRC checks the ICRC in a frame. If the frame is not RoCE v2, it returns errNotRoCE.
 func checkICRC(frame []byte) error {
 	ip, header, err := roceIP(frame)
 	if err != nil {
@@ -66,9 +67,9 @@ func checkICRC(frame []byte) error {
 	return nil
 }
 
-// icrcOf computes the ICRC of an IP packet that ends before it.
+// icrcOf computes the ICRC of an IP packet. The packet ends where its ICRC would begin.
 func icrcOf(packet []byte, header int) uint32 {
-	masked := make([]byte, 8, 8+len(packet)) // in the place of an LRH
+	masked := make([]byte, 8, 8+len(packet)) // the first 8 bytes stand in for an LRH
 	masked = append(masked, packet...)
 	ones := func(at ...int) {
 		for _, i := range at {
@@ -89,10 +90,10 @@ func icrcOf(packet []byte, header int) uint32 {
 	udp := ip + header
 	ones(udp+6, udp+7)           // checksum
 	ones(udp + udpHeader + 4)    // FECN, BECN and reserved bits of the BTH
-	return ethernetCRC32(masked) // which is sent with its least significant byte first
+	return ethernetCRC32(masked) // a packet has it with the least significant byte first
 }
 
-// ethernetCRC32 divides bit by bit, with each byte's least significant bit first.
+// ethernetCRC32 computes the CRC-32 of Ethernet by division, bit by bit. Each byte's least significant bit comes first.
 func ethernetCRC32(b []byte) uint32 {
 	const polynomial = 0xedb88320 // x³²+x²⁶+…+1, reflected
 	crc := ^uint32(0)

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// extractKernel writes vmlinux.
+// extractKernel uncompresses the kernel to vmlinux.
 func (img *image) extractKernel(ctx context.Context) error {
 	found, err := filepath.Glob(filepath.Join(img.root, "boot", "vmlinuz-*"))
 	if err != nil || len(found) != 1 {
@@ -40,7 +40,7 @@ func (img *image) extractKernel(ctx context.Context) error {
 	return out.Close()
 }
 
-// inflateModules uncompresses the modules, as those of Debian 13 need.
+// inflateModules uncompresses the kernel modules. Debian 13 compresses them.
 func (img *image) inflateModules(ctx context.Context) error {
 	modules, err := img.moduleFiles(".ko.xz")
 	if err != nil || len(modules) == 0 {
@@ -53,7 +53,7 @@ func (img *image) inflateModules(ctx context.Context) error {
 	return nil
 }
 
-// moduleFiles returns the paths of kernel modules by their names.
+// moduleFiles returns the paths of kernel modules. The map's keys are the modules' names.
 func (img *image) moduleFiles(suffix string) (map[string]string, error) {
 	files := make(map[string]string)
 	err := filepath.WalkDir(filepath.Join(img.root, "usr/lib/modules"), func(name string, d fs.DirEntry, err error) error {
@@ -65,7 +65,7 @@ func (img *image) moduleFiles(suffix string) (map[string]string, error) {
 	return files, err
 }
 
-// builtinModules returns the names of those which the kernel has in itself.
+// builtinModules returns the names of the modules that are linked into the kernel.
 func (img *image) builtinModules() (map[string]bool, error) {
 	lists, err := filepath.Glob(filepath.Join(img.root, "usr/lib/modules", "*", builtinFile))
 	if err != nil || len(lists) != 1 {
@@ -79,7 +79,7 @@ func (img *image) builtinModules() (map[string]bool, error) {
 	return names, err
 }
 
-// initramfs holds what brings a guest up to where its root, the tree of packages, is mounted.
+// initramfs makes the archive with all that a guest needs until it has mounted the tree of packages as its root.
 func (img *image) initramfs(agentd []byte) ([]byte, error) {
 	busybox, err := os.ReadFile(filepath.Join(img.root, "usr/bin/busybox"))
 	if err != nil {
@@ -129,8 +129,8 @@ func (img *image) initramfs(agentd []byte) ([]byte, error) {
 	return a.bytes(), nil
 }
 
-// goBuild builds a command of this module, for guests and for the network beside them: without cgo
-// it needs no library. The caller has locked its thread: go is to see the mounts of that one, and ends with it.
+// goBuild builds a command of this module without cgo, so that it runs in guests, which may lack its libraries. The
+// caller must have locked its thread. The command go sees the mounts of that thread, and ends with it.
 func goBuild(ctx context.Context, pkg, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
@@ -140,14 +140,14 @@ func goBuild(ctx context.Context, pkg, out string) error {
 	return nil
 }
 
-// Files in the TMPDIR of Enter.
+// These files are in the directory that Enter makes for TMPDIR.
 const (
 	adverbFile = "adverb"
 	agentdFile = "agentd"
 	initrdFile = "initrd"
 )
 
-// build makes what depends on this module, for a locked thread.
+// build makes the files that depend on this module's sources. The caller must have locked its thread.
 func (img *image) build(ctx context.Context, dir string) error {
 	for pkg, out := range map[string]string{"cmd/adverb": adverbFile, "lab/agentd": agentdFile} {
 		if err := goBuild(ctx, modulePath+pkg, filepath.Join(dir, out)); err != nil {

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// kernelPayload returns the compressed vmlinux in a bzImage, and the program that uncompresses it. QEMU starts a
-// vmlinux at its PVH entry, which spares the guest the decompression: seconds, under emulation.
+// kernelPayload returns the compressed vmlinux in a bzImage, and the name of the program that uncompresses it. QEMU
+// can start a vmlinux at its PVH entry. A bzImage would be uncompressed by the guest, which takes seconds under emulation.
 func kernelPayload(bzImage []byte) (payload []byte, program string, err error) {
-	const ( // of the x86 boot protocol
+	const ( // as the x86 boot protocol defines them
 		offSetupSects    = 0x1f1
 		offMagic         = 0x202
 		offPayloadOffset = 0x248
 		offPayloadLength = 0x24c
 		headerEnd        = 0x250
 		sector           = 512
-		sizeTrailer      = 4 // the uncompressed size, after the stream
+		sizeTrailer      = 4 // the uncompressed size follows the stream
 	)
 	if len(bzImage) < headerEnd || string(bzImage[offMagic:offMagic+4]) != "HdrS" {
 		return nil, "", errors.New("read kernel: not a bzImage")
@@ -43,13 +43,13 @@ func kernelPayload(bzImage []byte) (payload []byte, program string, err error) {
 	return nil, "", fmt.Errorf("read kernel: payload begins with %x, as neither xz nor zstd does", payload[:min(6, len(payload))])
 }
 
-// moduleName is how a module is called, whose file may be spelt with dashes.
+// moduleName returns a module's name. File names may have dashes where the module's name has underscores.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// moduleDepends returns the names of the modules that must be loaded before one.
+// moduleDepends returns the names of the modules that must be loaded before the given one.
 func moduleDepends(ko []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {
@@ -72,7 +72,7 @@ func moduleDepends(ko []byte) ([]string, error) {
 	return nil, nil
 }
 
-// loadOrder returns wanted with their dependencies before them, each once.
+// loadOrder returns the wanted modules with their dependencies. Each module comes once, and after all that it depends on.
 func loadOrder(wanted []string, depends func(name string) ([]string, error)) (order []string, err error) {
 	seen := make(map[string]bool)
 	var visit func(name string) error

@@ -12,13 +12,13 @@ import (
 	"sync/atomic"
 )
 
-// Config of a lab.
+// Config configures a lab.
 type Config struct {
-	// MTU of the network in bytes: 1500 gives RDMA a path MTU of 1024, and 9000 one of 4096.
+	// MTU is the network's MTU in bytes. With 1500 the path MTU of RDMA is 1024, and with 9000 it is 4096.
 	MTU int
-	// Guests is how many there are: 1, unless set.
+	// Guests is the number of guests. 0 means 1.
 	Guests int
-	// Device is the type of the guests' RDMA devices: "rxe" (RoCE v2), unless set, or "siw" (iWARP).
+	// Device is the type of the guests' RDMA devices: "rxe" (RoCE v2) or "siw" (iWARP). "" means "rxe".
 	Device string
 }
 
@@ -34,7 +34,7 @@ const maxGuests = 8
 
 var labs atomic.Int32 // of this process
 
-// Start makes a network, and boots its guests. The process must be inside ([Enter]).
+// Start makes a network and boots its guests. The process must have called [Enter].
 func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	l, err := newLab(ctx, cfg)
 	if err != nil {
@@ -46,7 +46,7 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	return l, nil
 }
 
-// boot boots the guests, or closes the lab.
+// boot boots the guests. If one of them fails, boot closes the lab.
 func (l *Lab) boot(ctx context.Context) error {
 	faults := make([]error, len(l.guests))
 	var wg sync.WaitGroup
@@ -61,7 +61,7 @@ func (l *Lab) boot(ctx context.Context) error {
 	return err
 }
 
-// newLab makes a network whose guests are off.
+// newLab makes a network with guests that are not yet booted.
 func newLab(ctx context.Context, cfg Config) (*Lab, error) {
 	if !inside() {
 		return nil, errors.New("the process is not in a network of its own: call Enter first")
@@ -112,18 +112,18 @@ func prefix6(lab, host int) netip.Prefix {
 
 func mac(lab, host int) string { return fmt.Sprintf("52:54:00:47:%02x:%02x", lab, host) }
 
-// makeNetwork makes a bridge with an address of ours, and a tap for each guest.
+// makeNetwork makes a bridge with the host's addresses, and a tap for each guest.
 func (l *Lab) makeNetwork(ctx context.Context, mac string) error {
 	br, mtu := l.host.Interface, l.cfg.MTU
 	lines := []string{
 		"link set lo up",
-		// Multicast goes to all ports: no querier would keep a list of who wants it.
+		// Multicast goes to all ports, because there is no querier that would learn who wants it.
 		fmt.Sprintf("link add %s address %s type bridge stp_state 0 forward_delay 0 mcast_snooping 0", br, mac),
 	}
 	for _, g := range l.guests {
 		lines = append(lines,
 			"tuntap add dev "+g.tap+" mode tap",
-			// A megabyte in small packets must fit, since UC and UD repeat nothing.
+			// The queue must hold a megabyte in small packets, since UC and UD repeat nothing.
 			fmt.Sprintf("link set %s mtu %d txqueuelen 10000 addrgenmode none master %s up", g.tap, mtu, br))
 	}
 	lines = append(lines,
@@ -138,7 +138,7 @@ func (l *Lab) makeNetwork(ctx context.Context, mac string) error {
 	return nil
 }
 
-// ip runs the program of that name.
+// ip runs the program ip with the words of line as arguments.
 func (img *image) ip(ctx context.Context, line string) error {
 	out, err := img.command(ctx, "usr/bin/ip", strings.Fields(line)...).CombinedOutput()
 	if err != nil {
@@ -147,16 +147,16 @@ func (img *image) ip(ctx context.Context, line string) error {
 	return nil
 }
 
-// MTU returns that of the network, in bytes.
+// MTU returns the network's MTU in bytes.
 func (l *Lab) MTU() int { return l.cfg.MTU }
 
-// Host returns the end where our programs run.
+// Host returns this machine's end of the network. Our programs run there.
 func (l *Lab) Host() *Host { return &l.host }
 
-// Guest returns guest i, from 0.
+// Guest returns guest i. The first is 0.
 func (l *Lab) Guest(i int) *Guest { return l.guests[i] }
 
-// Close kills the guests and removes the network. The end of the process does so too.
+// Close kills the guests and removes the network. The end of the process does the same.
 func (l *Lab) Close() error {
 	var faults []error
 	for _, g := range l.guests {

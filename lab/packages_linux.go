@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 )
 
-// apt runs apt-get as if nothing were installed, so that dependencies come too, and with all that it
-// writes below dir. Of the system it reads the lists of packages and their keys.
+// apt runs apt-get as if no package were installed, so that it brings all dependencies. Apt-get writes
+// below dir only. From the system it reads the lists of packages and the keys.
 func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "archives", "partial"), 0o755); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 		"-o", "Dir::State::status=" + status,
 		"-o", "Dir::Cache=" + dir,
 		"-o", "Debug::NoLocking=1",
-		"-o", "APT::Sandbox::User=root", // who alone may write to dir
+		"-o", "APT::Sandbox::User=root", // only root may write to dir
 		"-o", "APT::Architecture=amd64",
 		"-o", "APT::Install-Recommends=false",
 		"-o", "Acquire::Retries=3",
@@ -51,7 +51,7 @@ func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// resolve returns the file names of packages and of all that they depend on.
+// resolve returns the file names of packages and of all packages that they depend on.
 func resolve(ctx context.Context, dir string, packages []string) (archives []string, err error) {
 	out, err := apt(ctx, dir, append([]string{"install", "--print-uris", "-o", "Dir::Cache::archives=none/"}, packages...)...)
 	if err != nil {
@@ -69,7 +69,7 @@ func resolve(ctx context.Context, dir string, packages []string) (archives []str
 	return archives, nil
 }
 
-// download gets packages, whose hashes apt-get checks, and removes those of earlier versions.
+// download fetches packages and removes their earlier versions. Apt-get checks the hashes.
 func download(ctx context.Context, dir string, packages, archives []string) error {
 	if _, err := apt(ctx, dir, append([]string{"install", "--download-only"}, packages...)...); err != nil {
 		return err
@@ -86,7 +86,7 @@ func download(ctx context.Context, dir string, packages, archives []string) erro
 	return nil
 }
 
-// unpack makes a tree of archives, as far as the lab needs them.
+// unpack extracts archives into one tree. It leaves out files that the lab does not need.
 func unpack(ctx context.Context, dir string, archives []string, root string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if err := os.MkdirAll(filepath.Join(root, "usr", d), 0o755); err != nil {
@@ -96,12 +96,12 @@ func unpack(ctx context.Context, dir string, archives []string, root string) err
 			return err
 		}
 	}
-	for _, d := range []string{"dev", "proc", "sys", "tmp", "run", "etc"} { // where guests mount
+	for _, d := range []string{"dev", "proc", "sys", "tmp", "run", "etc"} { // mount points of the guests
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return err
 		}
 	}
-	// The largest first: the kernel takes as long as all others together.
+	// The largest archives come first, because the kernel takes as long as all others together.
 	size := func(name string) int64 {
 		info, err := os.Stat(filepath.Join(dir, "archives", name))
 		if err != nil {
@@ -142,12 +142,13 @@ func unpackOne(ctx context.Context, archive, root string) error {
 	return nil
 }
 
-// untar writes what treePath wants. The archives are Debian's, whose hashes were checked.
+// untar extracts the files that treePath has a place for. It trusts the archives: they are Debian's, and apt-get has
+// checked their hashes.
 func untar(r io.Reader, root string) error {
 	for tr := tar.NewReader(r); ; {
 		h, err := tr.Next()
 		if err == io.EOF {
-			_, err = io.Copy(io.Discard, r) // the padding, or dpkg-deb complains
+			_, err = io.Copy(io.Discard, r) // dpkg-deb fails unless somebody reads the padding
 			return err
 		}
 		if err != nil {
@@ -158,7 +159,7 @@ func untar(r io.Reader, root string) error {
 			continue
 		}
 		name = filepath.Join(root, filepath.FromSlash(name))
-		if h.Typeflag != tar.TypeDir { // its directory may be unwanted by itself, or come later
+		if h.Typeflag != tar.TypeDir { // its directory may come later, or may be left out
 			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 				return err
 			}

@@ -17,7 +17,7 @@ type Side interface {
 	String() string
 	// Addr returns an address on the lab's network.
 	Addr(v6 bool) netip.Addr
-	// Start runs a program, until it ends by itself or ctx ends.
+	// Start runs a program. The program is killed when ctx ends.
 	Start(ctx context.Context, argv ...string) (*Process, error)
 	// AwaitTCP returns when a program listens on a TCP port.
 	AwaitTCP(ctx context.Context, port int) error
@@ -25,17 +25,17 @@ type Side interface {
 
 // Process is a program on either side.
 type Process struct {
-	name           string // for people
+	name           string // for messages: where it runs, and its command line
 	stdout, stderr output
 
 	done   chan struct{}
 	status agent.Status
-	err    error // the guest has gone
+	err    error // that the guest has gone, so that the status is unknown
 
 	signal func(syscall.Signal) error
 }
 
-// Result is what a program leaves.
+// Result is what a program leaves behind.
 type Result struct {
 	agent.Status
 	Stdout, Stderr string
@@ -45,24 +45,24 @@ func newProcess(where string, argv []string) *Process {
 	return &Process{name: where + ": " + strings.Join(argv, " "), done: make(chan struct{})}
 }
 
-// String returns the command line, and on which side it runs.
+// String returns the side on which the program runs, and its command line.
 func (p *Process) String() string { return p.name }
 
-// Signal sends a signal to the program and all that it started.
+// Signal sends a signal to the program and to all that it started.
 func (p *Process) Signal(sig syscall.Signal) error { return p.signal(sig) }
 
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait returns what the program has left when it has ended. The error says that it was not to be
-// learnt how it ended; the result then holds what there is.
+// Wait waits until the program has ended, and returns its result. If the guest has gone, nobody knows how the program
+// ended. Wait then returns an error, together with the output that has arrived.
 func (p *Process) Wait() (Result, error) {
 	<-p.done
 	return Result{p.status, p.stdout.String(), p.stderr.String()}, p.err
 }
 
-// AwaitOutput returns when text is in what the program has written to stdout or to stderr. A C
-// program's stdout is a pipe here: it is written when the program ends, or flushes it.
+// AwaitOutput returns as soon as the program has written text to stdout or stderr. The stdout of a C
+// program is a pipe here, so text may come late: when the program ends or flushes its buffer.
 func (p *Process) AwaitOutput(ctx context.Context, text string) error {
 	for {
 		out, outMore := p.stdout.contains(text)
@@ -87,7 +87,7 @@ func (p *Process) AwaitOutput(ctx context.Context, text string) error {
 	}
 }
 
-// Report is all that is known of a process, for people.
+// Report says all that is known about a process, for messages.
 func (p *Process) Report() string {
 	state := "still runs"
 	select {
@@ -112,7 +112,7 @@ func (p *Process) Report() string {
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder
-	more chan struct{} // closed, and replaced, when there is more
+	more chan struct{} // closed by the next write; nil unless somebody waits
 }
 
 func (o *output) Write(b []byte) (int, error) {
@@ -136,7 +136,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// contains says whether text has been written; more is closed by the next write.
+// contains reports whether text has been written. The next write closes more.
 func (o *output) contains(text string) (found bool, more <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// packages are what the lab needs, by name; apt-get adds what they depend on.
+// packages are the names of the packages that the lab needs. Apt-get adds what they depend on.
 var packages = []string{
-	"linux-image-amd64", // not the cloud flavour: that kernel has no rdma_rxe
+	"linux-image-amd64", // the kernel of the cloud flavour has no rdma_rxe
 	"busybox-static",
 	"bash",
 	"coreutils",
@@ -21,23 +21,23 @@ var packages = []string{
 	"perftest",
 	"python3-pyverbs",
 	"qemu-system-x86",
-	"xz-utils", // for the kernel and its modules, as is
+	"xz-utils", // for the kernel and its modules, like zstd
 	"zstd",
 }
 
-// buildPackages are what siw is built with: Debian's kernels come without it. Their versions are those of
-// linux-image-amd64, with which they are released.
+// buildPackages are what siw is built with, since Debian's kernels come without it. Their versions must be that of
+// linux-image-amd64. Debian releases them together.
 var buildPackages = []string{
-	"linux-headers-amd64", // brings the compiler of the kernel
+	"linux-headers-amd64", // depends on the compiler that built the kernel
 	"linux-source",
 	"make",
-	"busybox-static", // what else a build runs
+	"busybox-static", // the other programs that a build runs
 	"dash",
 	"xz-utils",
 }
 
-// modules are what a guest loads, in this order; what they depend on comes before each, and that of its
-// RDMA device after all.
+// modules are the kernel modules that a guest loads, in this order. Each comes after those that it depends on. The
+// modules of the guest's RDMA device come last.
 var modules = []string{
 	"virtio_pci",
 	"virtio_net",
@@ -47,8 +47,8 @@ var modules = []string{
 	"rdma_ucm",
 }
 
-// Types of RDMA devices, as "rdma link add" spells them, and their modules. Both ask for a checksum by the name of its
-// algorithm, which no list of dependencies shows.
+// These are types of RDMA devices, as "rdma link add" spells them. The list of modules for each begins with a
+// checksum. The device's module asks for it by the name of the algorithm, so no list of dependencies shows it.
 const (
 	deviceRxe = "rxe"
 	deviceSiw = "siw"
@@ -59,13 +59,13 @@ var deviceModules = map[string][]string{
 	deviceSiw: {"crc32c_generic", "siw"},
 }
 
-// moduleDirs hold the modules that are unpacked, below kernel/.
+// moduleDirs are the directories below kernel/ whose modules are unpacked.
 var moduleDirs = []string{"crypto", "lib", "net", "drivers/infiniband", "drivers/net", "drivers/virtio", "fs"}
 
-// builtinFile lists the modules that are part of a kernel, which has no files of them.
+// builtinFile is the name of the file that lists the modules linked into a kernel. They have no files of their own.
 const builtinFile = "modules.builtin"
 
-// unwanted is what no guest reads, below the root.
+// unwanted are files and directories below the root that no guest reads.
 var unwanted = []string{
 	"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/perl",
 	"usr/share/i18n", "usr/share/zoneinfo", "usr/share/iso-codes", "usr/share/xml", "usr/share/icons",
@@ -77,11 +77,11 @@ var unwanted = []string{
 //go:embed init.sh
 var initScript []byte
 
-// recipeVersion is part of the cache's key: to be raised when prepare makes something else of the
+// recipeVersion is part of the cache's key. Raise it when prepare makes something else of the
 // same packages.
 const recipeVersion = 3
 
-// recipeKey names what prepare makes of archives, which are file names with versions.
+// recipeKey returns a name for the image that prepare makes of archives. Their file names contain their versions.
 func recipeKey(archives []string) string {
 	h := sha256.New()
 	fmt.Fprintln(h, recipeVersion, moduleDirs, unwanted)
@@ -91,8 +91,8 @@ func recipeKey(archives []string) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// treePath returns where a file of a package goes in the tree, or "" for nowhere. Packages name
-// directories that Debian has merged into usr by their old names, too.
+// treePath returns the place in the tree for a file of a package, or "" if the file is to be left out. Some packages
+// still use the old names of directories that Debian has merged into usr.
 func treePath(name string) string {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	if first, rest, _ := strings.Cut(name, "/"); first == "bin" || first == "sbin" || strings.HasPrefix(first, "lib") {
@@ -111,7 +111,7 @@ func treePath(name string) string {
 	return name
 }
 
-// below says whether name is one of the paths, or lies below one.
+// below reports whether name is one of the paths, or lies below one.
 func below(name string, paths []string) bool {
 	for _, p := range paths {
 		if rest, ok := strings.CutPrefix(name, p); ok && (rest == "" || rest[0] == '/' || rest[0] == '-') {

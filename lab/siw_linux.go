@@ -17,13 +17,13 @@ import (
 	"syscall"
 )
 
-// Linux's software iWARP device is part of every kernel's source, and of no kernel package of Debian 12. So it is
-// built as a module of its own, by the compiler that has built the kernel, inside a tree of
-// packages which is removed again.
+// The source of Linux contains a software iWARP device, siw. Debian 12's kernel packages leave it out. So
+// the lab builds it as a separate module, with the compiler that built the kernel. The build runs in a
+// temporary tree of packages.
 
 const siwSource = "drivers/infiniband/sw/siw"
 
-// addSiw adds the module to the others, unless the kernel package has it.
+// addSiw builds the module and adds it to the others, unless the kernel package has it.
 func (img *image) addSiw(ctx context.Context, apt string, archives []string) error {
 	dirs, err := filepath.Glob(filepath.Join(img.root, "usr/lib/modules", "*", "kernel"))
 	if err != nil || len(dirs) != 1 {
@@ -48,8 +48,8 @@ func (img *image) addSiw(ctx context.Context, apt string, archives []string) err
 	return os.Rename(filepath.Join(tree.root, "siw", "siw.ko"), ko)
 }
 
-// otherVersions says which of the packages that make siw are of another version than the kernel, if any is. Debian
-// publishes kernels, which are signed, after their sources.
+// otherVersions names the packages for building siw whose version differs from the kernel's, or returns "". Versions
+// can differ for a while, because Debian publishes the signed kernel later than its source.
 func otherVersions(archives []string) string {
 	versions := make(map[string]string)
 	for _, archive := range archives {
@@ -73,7 +73,7 @@ func otherVersions(archives []string) string {
 		kernel, versions[kernel], strings.Join(other, ", "))
 }
 
-// buildSiw makes /siw/siw.ko in a tree of the buildPackages.
+// buildSiw makes /siw/siw.ko in a tree that holds the buildPackages.
 func (img *image) buildSiw(ctx context.Context) error {
 	if err := img.extractSiw(ctx); err != nil {
 		return err
@@ -98,7 +98,8 @@ func (img *image) buildSiw(ctx context.Context) error {
 	return nil
 }
 
-// A build needs /dev/null. Some containers may not make it, some file systems not have it, but it can be mounted.
+// The build needs /dev/null. Some containers must not create the device, and some file systems cannot hold one, so
+// the host's is mounted.
 const (
 	enterScript = `"$2" mount --bind /dev/null "$1/dev/null" && exec "$2" chroot "$1" /usr/bin/busybox sh -c "$3" sh "$4" "$5"`
 	buildScript = `/usr/bin/busybox mkdir /run/applets && /usr/bin/busybox --install -s /run/applets &&
@@ -108,7 +109,7 @@ const (
 
 const buildJobs = 4 // siw has eight files
 
-// extractSiw extracts its part of the kernel's source to /siw.
+// extractSiw extracts siw's part of the kernel's source to /siw.
 func (img *image) extractSiw(ctx context.Context) error {
 	sources, err := filepath.Glob(filepath.Join(img.root, "usr/src", "linux-source-*.tar.xz"))
 	if err != nil || len(sources) != 1 {
@@ -134,8 +135,8 @@ func (img *image) extractSiw(ctx context.Context) error {
 	return nil
 }
 
-// untarDir writes the files of one directory, whose path in the archive ends in dir, and returns how
-// many they were. It reads no further than them.
+// untarDir writes the files of one directory to the directory to, and returns their number. The directory's path in the
+// archive ends in dir. The reading stops behind the last of the files.
 func untarDir(r io.Reader, dir, to string) (n int, err error) {
 	for tr := tar.NewReader(r); ; {
 		h, err := tr.Next()

@@ -10,18 +10,18 @@ import (
 	"syscall"
 )
 
-// Command is a command that runs behind an agent.
+// Command is a command that an agent runs.
 type Command struct {
 	conn net.Conn
-	mu   sync.Mutex // of writes to conn
+	mu   sync.Mutex // guards writes to conn
 
 	done   chan struct{}
 	status Status
 	err    error
 }
 
-// Start has the agent at the other end of conn run a command, which owns conn from here on. The
-// writers get its output from one goroutine.
+// Start has the agent at the other end of conn run a command. The Command then owns conn. One
+// goroutine writes the command's output to both writers.
 func Start(conn net.Conn, req Request, stdout, stderr io.Writer) (*Command, error) {
 	if err := writeJSON(conn, frameRequest, req); err != nil {
 		conn.Close()
@@ -55,18 +55,18 @@ func (c *Command) read(stdout, stderr io.Writer) {
 	}
 }
 
-// Signal sends a signal to the command and all that it started.
+// Signal sends a signal to the command and to all that it started.
 func (c *Command) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return writeFrame(c.conn, frameSignal, []byte{byte(sig)})
 }
 
-// Close hangs up: what still runs is killed.
+// Close closes the connection. The agent then kills what still runs.
 func (c *Command) Close() error { return c.conn.Close() }
 
 // Done is closed when the command has ended, or the guest has gone.
 func (c *Command) Done() <-chan struct{} { return c.done }
 
-// Status returns how the command ended, after Done. The error says that the guest has gone.
+// Status says how the command ended. Call it after Done. It returns an error if the guest has gone.
 func (c *Command) Status() (Status, error) { return c.status, c.err }

@@ -9,29 +9,42 @@ import (
 	"time"
 )
 
-// How often the tables of the kernel are looked at. They offer no event.
 const pollInterval = 3 * time.Millisecond
 
-// AwaitTCP returns when a TCP socket of this machine listens on the port.
-func AwaitTCP(ctx context.Context, port int) error {
+// Poll calls f until it returns true. Use it for tables of the kernel, whose changes are no events. Poll returns an error
+// only when ctx ends.
+func Poll(ctx context.Context, f func() bool) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for {
-		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			text, err := os.ReadFile(table)
-			if err == nil && listens(text, port) {
-				return nil
-			}
-		}
+	for !f() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for a listener on TCP port %d: %w", port, context.Cause(ctx))
+			return context.Cause(ctx)
 		case <-tick.C:
 		}
 	}
+	return nil
 }
 
-// listens reads a table of sockets, as in "0: 00000000:4853 00000000:0000 0A …".
+// AwaitTCP returns when a TCP socket of this machine listens on the port.
+func AwaitTCP(ctx context.Context, port int) error {
+	err := Poll(ctx, func() bool {
+		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			text, err := os.ReadFile(table)
+			if err == nil && listens(text, port) {
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return fmt.Errorf("wait for a listener on TCP port %d: %w", port, err)
+	}
+	return nil
+}
+
+// listens reports whether a table of sockets has a listener on the port. The table has lines such as
+// "0: 00000000:4853 00000000:0000 0A …".
 func listens(table []byte, port int) bool {
 	const stateListen = "0A"
 	suffix := fmt.Sprintf(":%04X", port)

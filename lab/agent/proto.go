@@ -1,9 +1,9 @@
-// Package agent is how the lab runs commands in a guest: the protocol, the end in the guest
-// ([Serve]) and the end on the host ([Start]).
+// Package agent runs commands in a guest of the lab. It contains the protocol, the guest's end
+// ([Serve]) and the host's end ([Start]).
 //
-// One TCP connection runs one command. The host sends a request, and may send signals; the guest
-// sends what the command writes to stdout and stderr as it comes, then the status, and closes. If
-// the connection ends before that, the guest kills the command and all that it started.
+// Each TCP connection runs one command. The host sends a request, and may send signals after it. While the command
+// runs, the guest sends what it writes to stdout and stderr. At the end, the guest sends the status and closes the
+// connection. If the connection ends earlier, the guest kills the command and all that it started.
 package agent
 
 import (
@@ -13,12 +13,12 @@ import (
 	"io"
 )
 
-// Port is the TCP port of the agent in a guest. Tools must leave it alone.
+// Port is the TCP port of the agent in a guest. Programs under test must not use it.
 const Port = 1
 
-const maxFrame = 64 << 20 // bytes: a request holds files
+const maxFrame = 64 << 20 // bytes; a request may contain a file
 
-// Kinds of frames: a kind (1 byte), a length (4, big endian), and so many bytes.
+// These are the kinds of frames. A frame is its kind (1 byte), the length of its body (4 bytes, big endian), and the body.
 const (
 	frameRequest = 'q' // JSON of a Request
 	frameSignal  = 's' // one byte
@@ -27,21 +27,21 @@ const (
 	frameStatus  = 'x' // JSON of a Status
 )
 
-// Request says what to run.
+// Request says what the agent is to run.
 type Request struct {
 	Argv  []string `json:",omitempty"`
-	Env   []string `json:",omitempty"` // added to the agent's own
+	Env   []string `json:",omitempty"` // in addition to the agent's environment
 	Stdin []byte   `json:",omitempty"`
 
-	// AwaitTCP, if not 0, runs nothing: the status comes when a TCP socket listens on that port.
+	// AwaitTCP is a TCP port, or 0. If it is set, the agent runs no command, and sends the status when a socket listens on the port.
 	AwaitTCP int `json:",omitempty"`
 }
 
 // Status says how a command ended.
 type Status struct {
 	Code   int    // exit status, or -1
-	Signal string `json:",omitempty"` // that ended it, as "killed"
-	Err    string `json:",omitempty"` // it did not run: why
+	Signal string `json:",omitempty"` // the signal that ended it, such as "killed"
+	Err    string `json:",omitempty"` // why it did not run
 }
 
 func (s Status) String() string {
@@ -84,5 +84,5 @@ func readFrame(r io.Reader) (kind byte, body []byte, err error) {
 	return head[0], body, err
 }
 
-// Ready is the line that the agent prints on the guest's console when it can be called.
+// Ready is the line that the agent prints on the guest's console when it accepts connections.
 const Ready = "adverb lab: the guest is ready"

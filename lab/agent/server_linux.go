@@ -41,21 +41,21 @@ func serve(conn net.Conn) {
 	writeJSON(s, frameStatus, s.run(ctx, req))
 }
 
-// session is one command.
+// session is a connection, and the command that runs for it.
 type session struct {
 	conn  net.Conn
-	mu    sync.Mutex // of writes to conn
-	group chan int   // the process group, once there is one
+	mu    sync.Mutex // guards writes to conn
+	group chan int   // holds the command's process group once the command runs
 }
 
-// Write takes whole frames.
+// Write sends a whole frame.
 func (s *session) Write(frame []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conn.Write(frame)
 }
 
-// follow reads signals until the host hangs up.
+// follow delivers the host's signals until the host closes the connection.
 func (s *session) follow(ctx context.Context) {
 	for {
 		kind, body, err := readFrame(s.conn)
@@ -105,7 +105,7 @@ func (s *session) run(ctx context.Context, req Request) Status {
 	return status
 }
 
-// stream sends one of the outputs of a command.
+// stream sends what a command writes to one of its outputs.
 type stream struct {
 	s    *session
 	kind byte

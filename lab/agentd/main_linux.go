@@ -1,4 +1,4 @@
-// Agentd runs in a guest of the lab, as its first process once the guest is set up.
+// Agentd is the first process of a guest in the lab, once the guest is set up. It runs commands for the host.
 package main
 
 import (
