@@ -13,7 +13,8 @@ import (
 	"github.com/adverb-rdma/adverb/rdmacm"
 )
 
-// untilEnd returns a context that ends when the program does, too: nobody need then wait for what only it would do.
+// untilEnd returns a context that also ends when a program ends. It is for waiting for something that only this program
+// would do.
 func untilEnd(ctx context.Context, p *Process) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -26,7 +27,7 @@ func untilEnd(ctx context.Context, p *Process) (context.Context, context.CancelF
 	return ctx, func() { cancel(nil) }
 }
 
-// listening returns when a program listens on a TCP port, and an error if it ends instead.
+// listening returns when a program listens on a TCP port. If the program ends instead, it returns an error.
 func listening(ctx context.Context, side Side, port string, p *Process) error {
 	number, err := strconv.Atoi(port)
 	if err != nil {
@@ -40,7 +41,7 @@ func listening(ctx context.Context, side Side, port string, p *Process) error {
 	return nil
 }
 
-// awaitListening is listening, and fails the test.
+// awaitListening is listening, but an error fails the test.
 func awaitListening(ctx context.Context, t *testing.T, side Side, port string, p *Process) {
 	t.Helper()
 	if err := listening(ctx, side, port, p); err != nil {
@@ -48,7 +49,7 @@ func awaitListening(ctx context.Context, t *testing.T, side Side, port string, p
 	}
 }
 
-// await waits for text in what a program prints.
+// await waits until a program has printed text.
 func await(ctx context.Context, t *testing.T, p *Process, text string) {
 	t.Helper()
 	if err := p.AwaitOutput(ctx, text); err != nil {
@@ -56,17 +57,17 @@ func await(ctx context.Context, t *testing.T, p *Process, text string) {
 	}
 }
 
-// A server that dies at once costs no time, and what it said is told.
+// If a server dies at once, waiting for it ends at once, and the error contains what the server has printed.
 func TestListeningNever(t *testing.T) {
 	ctx := within(t, patience)
 	h := new(Host) // beside this test, without a lab
 	err := listening(ctx, h, nextPort(), start(ctx, t, h, "sh", "-c", "echo bad luck >&2; exit 3"))
 	if err == nil || !strings.Contains(err.Error(), "the program has ended") || !strings.Contains(err.Error(), "bad luck") || ctx.Err() != nil {
-		t.Errorf("%v, %v", err, ctx.Err())
+		t.Errorf("got error %v with context %v; want one that says that the program has ended with \"bad luck\", and a context that has not ended", err, ctx.Err())
 	}
 }
 
-// Who listens on an IPv4 address does not listen on an IPv6 address yet.
+// A program of ours that listens on an IPv4 address may not yet listen on an IPv6 address.
 func TestAwaitCM(t *testing.T) {
 	ctx := within(t, patience)
 	h := &Host{addr4: netip.MustParsePrefix("192.0.2.1/24"), addr6: netip.MustParsePrefix("2001:db8::1/64")}
@@ -75,7 +76,7 @@ func TestAwaitCM(t *testing.T) {
 	finish(t, p) // so that waiting ends
 	for _, v6 := range []bool{false, true} {
 		if err := awaitCM(ctx, h, at, v6, p); err == nil || ctx.Err() != nil {
-			t.Errorf("IPv6 %v: nobody listens there, and no error", v6)
+			t.Errorf("IPv6 %v: got error %v with context %v, want an error because the program has ended before it listened", v6, err, ctx.Err())
 		}
 		claim, err := at.claim(h, v6)
 		if err != nil {
@@ -87,7 +88,7 @@ func TestAwaitCM(t *testing.T) {
 		}
 		defer l.Close()
 		if err := awaitCM(ctx, h, at, v6, p); err != nil {
-			t.Errorf("IPv6 %v: %v", v6, err)
+			t.Errorf("IPv6 %v: got %v, want no error since the claim exists", v6, err)
 		}
 	}
 }

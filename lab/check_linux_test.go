@@ -19,14 +19,14 @@ func TestCheckTshark(t *testing.T) {
 		t.Skip("tshark is not installed (Debian package tshark)")
 	}
 	good := roceFrame(t, "IPv4")
-	// An opcode which promises headers that are not there: a READ request.
+	// The opcode of a READ request promises headers that are not there.
 	short := slices.Clone(good)
 	short[etherHeader+ip4Header+udpHeader] = 0x0c
 	other := slices.Clone(good)
 	other[etherHeader+ip4Header+2] ^= 1 // another UDP port
 	frames := []Frame{{Data: good}, {Data: short}, {Data: good}, {Data: other}}
-	// Payloads like those of other protocols: short ones, which look like RPC over RDMA, and some that begin with the
-	// EtherTypes of IPv4, ARP and IPv6.
+	// These payloads look like those of other protocols. The short ones look like RPC over RDMA. Others begin with the EtherTypes of
+	// IPv4, ARP and IPv6.
 	for _, start := range []string{"{", "\x08\x00", "\x08\x00\x00\x00\x45\x00", "\x08\x06", "\x08\x06\x00\x00\x00\x01", "\x86\xdd", "\x86\xdd\x00\x00\x60\x00"} {
 		for _, length := range []int{4, 16, 48, 1024} {
 			payload := make([]byte, length)
@@ -48,7 +48,7 @@ func TestCheckTshark(t *testing.T) {
 	}
 	for _, n := range []int{len(numbers) - 1, len(numbers) + 1} {
 		if _, err := CheckTshark(t.Context(), pcap.Bytes(), make([]int, n)); err == nil {
-			t.Errorf("%d packets pass for %d", len(numbers), n)
+			t.Errorf("%d packets with %d numbers: got no error, want one", len(numbers), n)
 		}
 	}
 }
@@ -76,22 +76,22 @@ func TestPackets(t *testing.T) {
 		right bool
 	}{{good, true}, {bad, false}, {good[:40], false}, {sendFrame(good, []byte("four")), true}, {bad, false}} {
 		if got := p.add(i+1, tt.frame); got != tt.right {
-			t.Errorf("frame %d: right is %v", i+1, got)
+			t.Errorf("frame %d: got right %v, want %v", i+1, got, tt.right)
 		}
 	}
 	if p.right != 2 || p.count() != 4 || len(p.wrong) != 2 || !strings.HasPrefix(p.wrong[1], "frame 5: ICRC") {
-		t.Errorf("%+v", p)
+		t.Errorf("got %+v, want 2 right packets of 4, and 2 wrong ones of which the second is frame 5", p)
 	}
 	many := make([]string, maxFaults+3)
 	if got := firstOf(many); len(got) != maxFaults+1 || got[maxFaults] != "and 3 more" {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %d faults, and 3 more", got, maxFaults)
 	}
 	if got := firstOf(many[:maxFaults]); len(got) != maxFaults {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %d faults", got, maxFaults)
 	}
 }
 
-// What is printed for people to type reaches the test through make and two shells.
+// Users type the pattern. It reaches the test through make and two shells.
 func TestRunPattern(t *testing.T) {
 	const name = "TestVerbsStorm/RC_storm/MTU=1500/the_kernel's_packets_lost,_repeated_($x)+ü"
 	got := runPattern(name)
@@ -99,6 +99,6 @@ func TestRunPattern(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if !regexp.MustCompile("^" + got + "$").MatchString(name) {
-		t.Errorf("%s does not match %s", got, name)
+		t.Errorf("the pattern %s does not match %s, want a match", got, name)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/adverb-rdma/adverb/lab/agent"
 	"github.com/adverb-rdma/adverb/rdmacm"
 )
 
-// The connection manager's programs take the same options on both sides.
+// This file starts programs that use the connection manager. Those of rdma-core and ours take the same options.
 
-// cmArgv is the command line of one of them.
+// cmArgv returns the command line of one of the programs, as that side needs it.
 func cmArgv(side Side, program string, args ...string) []string {
 	if _, ours := side.(ourSide); ours {
 		return append([]string{"adverb", program}, args...)
@@ -22,7 +22,7 @@ func cmArgv(side Side, program string, args ...string) []string {
 	if program == "cmatose" {
 		program = "ucmatose"
 	}
-	// Lines are to come as they are printed: some say what has been done.
+	// Without stdbuf, lines would come when the program ends. Tests wait for lines.
 	return append([]string{"stdbuf", "-oL", program}, args...)
 }
 
@@ -32,7 +32,7 @@ type cmPort struct {
 	port  string
 }
 
-// startCM starts a program that listens, and returns when it does, on addresses of the scenario's IP version.
+// startCM starts a program, and returns when the program listens on an address of the scenario's IP version.
 func (s *scenario) startCM(ctx context.Context, t *testing.T, side Side, at cmPort, argv ...string) *Process {
 	t.Helper()
 	p := start(ctx, t, side, argv...)
@@ -42,13 +42,14 @@ func (s *scenario) startCM(ctx context.Context, t *testing.T, side Side, at cmPo
 	return p
 }
 
-// startCM is for programs in guests, where one listener is for both IP versions.
+// startCM starts a program in a guest, and returns when it listens. In guests, one listener serves both IP versions.
 func startCM(ctx context.Context, t *testing.T, g *Guest, at cmPort, argv ...string) *Process {
 	t.Helper()
 	return new(scenario).startCM(ctx, t, g, at, argv...)
 }
 
-// awaitCM returns when a program listens, which the programs do not say, and an error if it ends instead.
+// awaitCM returns when a program listens. The programs do not print that, so awaitCM looks for the listener. If the
+// program ends instead, awaitCM returns an error.
 func awaitCM(ctx context.Context, side Side, at cmPort, v6 bool, p *Process) error {
 	ctx, cancel := untilEnd(ctx, p)
 	defer cancel()
@@ -67,43 +68,33 @@ func awaitCM(ctx context.Context, side Side, at cmPort, v6 bool, p *Process) err
 	return err
 }
 
-// awaitCM asks the kernel which of its IDs listen.
+// awaitCM waits until the guest's kernel lists an ID that listens on the port.
 func (g *Guest) awaitCM(ctx context.Context, at cmPort) error {
-	// It names port spaces, but not all.
+	// The list does not name all port spaces, so the pattern does not look at them.
 	_, err := g.Run(ctx, "sh", "-c", `until rdma resource show cm_id | grep -Eq "LISTEN.*:$1( |\$)"; do usleep 10000; done`, "await", at.port)
 	return err
 }
 
-// claim is the name of the unix socket that a process of ours binds when it listens. Whoever listens on all
-// addresses binds one for each, the last perhaps later than another has been seen.
+// claim returns the name of the unix socket that a process of ours binds when it listens on a side's address. A process
+// that listens on all addresses binds one socket for each of them, one after the other.
 func (at cmPort) claim(side Side, v6 bool) (string, error) {
 	port, err := strconv.ParseUint(at.port, 10, 16)
 	return fmt.Sprintf("@adverb/svc/%v/%016x", side.Addr(v6), uint64(at.space)<<16|port), err
 }
 
-// awaitCM looks for the claim in the table of unix sockets, which offers no event.
+// awaitCM waits until the claim is in the table of unix sockets.
 func (h *Host) awaitCM(ctx context.Context, at cmPort, v6 bool) error {
-	const pollInterval = 3 * time.Millisecond
 	claim, err := at.claim(h, v6)
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
+	return agent.Poll(ctx, func() bool {
 		table, err := os.ReadFile("/proc/net/unix")
-		if err != nil || strings.Contains(string(table), claim+"\n") {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
+		return err == nil && strings.Contains(string(table), claim+"\n")
+	})
 }
 
-// wantOutput compares all that a program has printed on one of its outputs.
+// wantOutput checks all that a program has printed on one of its outputs. It must be one of the given texts.
 func wantOutput(t *testing.T, what, got string, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -111,10 +102,10 @@ func wantOutput(t *testing.T, what, got string, want ...string) {
 			return
 		}
 	}
-	t.Errorf("%s: %q, want %q", what, got, want)
+	t.Errorf("%s: got %q, want %q", what, got, want)
 }
 
-// cmRows calls f for each combination of who serves, addresses and MTU.
+// cmRows calls f for each combination of server, IP version and MTU.
 func cmRows(program string, f func(s scenario)) {
 	for _, mtu := range mtus {
 		for _, server := range []string{"kernel", "adverb"} {
@@ -125,7 +116,7 @@ func cmRows(program string, f func(s scenario)) {
 	}
 }
 
-// anyAddr is what a server binds to for all addresses.
+// anyAddr returns the address that a server binds to in order to listen on all addresses.
 func anyAddr(v6 bool) string {
 	if v6 {
 		return "::0"

@@ -17,7 +17,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// cmScenario is a row of what the classic programs never do.
+// cmScenario returns a scenario of connections that fail or end.
 func cmScenario(program, server, variant string, v6 bool) scenario {
 	return scenario{family: "Connections that fail or end", program: program, server: server, variant: variant, v6: v6, mtu: mtus[0]}
 }
@@ -28,19 +28,19 @@ func eachIP(f func(v6 bool)) {
 	f(true)
 }
 
-// wantRefusal checks the error of Dial.
+// wantRefusal checks the error that Dial returns when the peer has rejected the connection.
 func wantRefusal(t *testing.T, err error, reason rdmacm.RejectReason, text, data string) {
 	t.Helper()
 	var rej *rdmacm.RejectError
 	if !errors.As(err, &rej) || !errors.Is(err, rdmacm.ErrRefused) {
-		t.Fatalf("%v: want a RejectError which is ErrRefused", err)
+		t.Fatalf("Dial: got %v, want a RejectError that is ErrRefused", err)
 	}
 	if rej.Reason != reason || !strings.Contains(err.Error(), text) || !strings.HasPrefix(string(rej.PrivateData), data) {
-		t.Errorf("%v (reason %d, private data %q), want %q (reason %d, private data %q)", err, rej.Reason, rej.PrivateData, text, reason, data)
+		t.Errorf("Dial: got %v (reason %d, private data %q), want %q (reason %d, private data %q)", err, rej.Reason, rej.PrivateData, text, reason, data)
 	}
 }
 
-// Nobody listens.
+// Connections to a port on which nobody listens are refused.
 func TestConnectionRefused(t *testing.T) {
 	needLab(t)
 	eachIP(func(v6 bool) {
@@ -55,7 +55,7 @@ func TestConnectionRefused(t *testing.T) {
 		wantRpingRefused(ctx, t, l.Host(), nextAddr(l.Guest(0), false), 8)
 	})
 	cmScenario("rping", "adverb", "no listener", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
-		// Somebody must be there to say no.
+		// Only a device that is open answers. The listener on another port keeps it open.
 		cmListen(t, cmDevice(t, l, false), nextAddr(l.Host(), false))
 		wantRpingRefused(ctx, t, l.Guest(0), nextAddr(l.Host(), false), 8)
 	})
@@ -69,13 +69,13 @@ func TestConnectionRefused(t *testing.T) {
 			left, err := p.Wait()
 			want := "udaddy: starting client\nudaddy: connecting\nudaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 1\ntest complete\nreturn status 1\n"
 			if err != nil || left.Code != 1 || left.Stdout != want {
-				t.Error(p.Report())
+				t.Errorf("want exit status 1 and stdout %q; got\n%s", want, p.Report())
 			}
 		})
 	}
 }
 
-// wantRpingRefused runs a client that is turned away, for a reason.
+// wantRpingRefused runs rping as a client whose connection must be rejected with that reason.
 func wantRpingRefused(ctx context.Context, t *testing.T, client Side, to netip.AddrPort, reason int) {
 	t.Helper()
 	p := start(ctx, t, client, cmArgv(client, "rping", "-c", "-C", "1", "-a", to.Addr().String(), "-p", portText(to))...)
@@ -86,19 +86,19 @@ func wantRpingRefused(ctx context.Context, t *testing.T, client Side, to netip.A
 	want := fmt.Sprintf("cma event RDMA_CM_EVENT_REJECTED, error %d\nwait for CONNECTED state 4\nconnect error -1\n", reason)
 	_, ours := client.(*Host)
 	if !ours {
-		// The two threads of the C program print at the same time: only the first line is sure.
+		// The C program prints from two threads at the same time, so only its first line is certain.
 		says, _, _ = strings.Cut(says, "\n")
 		want, _, _ = strings.Cut(want, "\n")
 	}
 	if err != nil || left.Code != 255 || left.Stdout != "" || says != want || ours && !explained {
-		t.Errorf("want %q, with an explanation of ours\n%s", want, p.Report())
+		t.Errorf("want exit status 255, no stdout, stderr %q, and an explanation on stderr if the program is ours; got\n%s", want, p.Report())
 	}
 }
 
-// explains says whether a line is what our programs add.
+// explains reports whether a line is an explanation that only our programs print.
 func explains(line string) bool { return strings.HasPrefix(line, "adverb: ") }
 
-// The program says no.
+// A server rejects a connection, and the client learns its reason.
 func TestConnectionRejected(t *testing.T) {
 	needLab(t)
 	eachIP(func(v6 bool) {
@@ -134,12 +134,12 @@ func TestConnectionRejected(t *testing.T) {
 		ev := lookUp(ctx, t, l, to)
 		var refused *rdmacm.SIDRError
 		if ev.Type != rdmacm.EventUnreachable || ev.Status != 2 || !errors.As(ev.Err, &refused) || !strings.HasPrefix(string(refused.PrivateData), "no, thanks\x00") {
-			t.Errorf("%v, status %d, %v", ev.Type, ev.Status, ev.Err)
+			t.Errorf("got event %v, status %d, error %v; want UNREACHABLE, 2, and a SIDRError with private data %q", ev.Type, ev.Status, ev.Err, "no, thanks")
 		}
 	})
 }
 
-// rejectNext says no to the next request.
+// rejectNext rejects the next request.
 func rejectNext(ctx context.Context, t *testing.T, l *rdmacm.Listener) {
 	t.Helper()
 	r, err := l.Accept(ctx)
@@ -151,7 +151,8 @@ func rejectNext(ctx context.Context, t *testing.T, l *rdmacm.Listener) {
 	}
 }
 
-// A listener goes while a peer waits for it. What it has handed out stays; what nobody has taken is rejected.
+// A listener closes while a peer waits for its answer. A request that the program has taken stays valid. Requests that
+// nobody has taken are rejected.
 func TestListenerCloses(t *testing.T) {
 	needLab(t)
 	cmScenario("connect", "adverb", "listener closed after the request was taken", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
@@ -188,19 +189,19 @@ func TestListenerCloses(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := finish(t, p)[0]
-		// The request may have been on its way to the listener still.
+		// If the request had not yet reached the listener, the reason is that nobody listens.
 		wantOutput(t, "the peer's events", left.Stdout, cmPuppetConnects+"REJECTED 28 ''\n", cmPuppetConnects+"REJECTED 8 ''\n")
 	})
 }
 
-// Who disconnects.
+// These say who disconnects.
 const (
 	kernelHangsUp = "the kernel"
 	adverbHangsUp = "adverb"
 	bothHangUp    = "both at once"
 )
 
-// Either end, of either kind, disconnects.
+// Either end disconnects, or both do. Either kind of end was the server.
 func TestDisconnect(t *testing.T) {
 	needLab(t)
 	eachIP(func(v6 bool) {
@@ -215,7 +216,7 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
-// disconnectDialed makes a connection to the kernel and ends it. Middleware is that of our device.
+// disconnectDialed makes a connection to the kernel and ends it. Our device gets the middleware.
 func disconnectDialed(ctx context.Context, t *testing.T, l *Lab, to netip.AddrPort, who string, mw ...link.Middleware) {
 	t.Helper()
 	mode := "hangup"
@@ -228,7 +229,7 @@ func disconnectDialed(ctx context.Context, t *testing.T, l *Lab, to netip.AddrPo
 	wantCMPuppet(t, p, "LISTENING\nCONNECT_REQUEST 0 resources 3/5 'hello'\nESTABLISHED 0\nDISCONNECTED 0\n")
 }
 
-// disconnectAccepted takes a connection of the kernel and ends it.
+// disconnectAccepted accepts a connection from the kernel and ends it. Our device gets the middleware.
 func disconnectAccepted(ctx context.Context, t *testing.T, l *Lab, at netip.AddrPort, who string, mw ...link.Middleware) {
 	t.Helper()
 	mode := "hangup"
@@ -241,7 +242,7 @@ func disconnectAccepted(ctx context.Context, t *testing.T, l *Lab, at netip.Addr
 	wantCMPuppet(t, p, cmPuppetConnects+"ESTABLISHED 0 resources 3/5 'welcome'\nDISCONNECTED 0\n")
 }
 
-// end disconnects, unless only the puppet does, and checks our end.
+// end disconnects unless only the puppet is to do so. It then checks that our end notices the end of the connection.
 func (e *cmEnd) end(ctx context.Context, t *testing.T, p *Process, who string) {
 	t.Helper()
 	if who == adverbHangsUp {
@@ -255,7 +256,7 @@ func (e *cmEnd) end(ctx context.Context, t *testing.T, p *Process, who string) {
 	e.ended(ctx, t)
 }
 
-// A client is killed in the middle of its rounds.
+// A client is killed or interrupted in the middle of its rounds, and the server notices.
 func TestClientKilled(t *testing.T) {
 	needLab(t)
 	for _, server := range []string{"kernel", "adverb"} {
@@ -273,14 +274,14 @@ func TestClientKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			left, err := srv.Wait()
-			// The threads of the C program share one state: what completes beside the disconnect overwrites it,
-			// and may make a failure of it.
+			// The threads of the C program share one state. A completion may overwrite the state that the disconnect has
+			// set, and the server then fails or not, as the timing has it.
 			ok := err == nil && strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_")
 			if server == "adverb" {
 				ok = ok && left.Status == (agent.Status{}) && strings.HasSuffix(left.Stderr, " state 10\n")
 			}
 			if !ok {
-				t.Error(srv.Report())
+				t.Errorf("want a server that says that its client has disconnected, and exit status 0 from ours; got\n%s", srv.Report())
 			}
 		})
 	}
@@ -289,7 +290,7 @@ func TestClientKilled(t *testing.T) {
 	killed.run(t, nil)
 }
 
-// lookUp asks for a UD service, and returns the answer.
+// lookUp looks up a UD service, and returns the event with the answer.
 func lookUp(ctx context.Context, t *testing.T, l *Lab, to netip.AddrPort, mw ...link.Middleware) rdmacm.Event {
 	t.Helper()
 	ch := rdmacm.NewEventChannel(cmDevice(t, l, to.Addr().Is6(), mw...))

@@ -12,11 +12,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// lostMessages says which message a conversation loses: the first of its kind, on its way out of our device or in.
+// lostMessages lists conversations that lose a message. It is the first of its kind, on its way out of our device or in.
 var lostMessages = []struct {
 	server string // who listens
 	lose   string
-	who    string // disconnects; "" if there is no connection
+	who    string // who disconnects; "" if there is no connection
 }{
 	{"kernel", "out REQ", adverbHangsUp},
 	{"kernel", "in REP", adverbHangsUp},
@@ -40,8 +40,8 @@ var lostMessages = []struct {
 	{"adverb", "out SIDR_REP", ""},
 }
 
-// Whoever asks repeats a message until it is answered, and the programs at both ends notice nothing. The kernel
-// takes some seconds for that, so the conversations are held at the same time.
+// Both connection managers repeat a message until it is answered, and the programs at both ends notice nothing. The
+// kernel takes some seconds to repeat one, so all conversations are held at the same time.
 func TestLostMessages(t *testing.T) {
 	needLab(t)
 	for _, server := range []string{"kernel", "adverb"} {
@@ -61,7 +61,7 @@ func TestLostMessages(t *testing.T) {
 	}
 }
 
-// loseOne has a conversation that loses a message.
+// loseOne holds a conversation that loses a message.
 func loseOne(ctx context.Context, t *testing.T, l *Lab, server, lose, who string) {
 	mads := loseFirst(lose)
 	switch {
@@ -75,7 +75,7 @@ func loseOne(ctx context.Context, t *testing.T, l *Lab, server, lose, who string
 	mads.check(ctx, t)
 }
 
-// loseAnswer asks for what is answered by one message, or loses the question.
+// loseAnswer asks a question that one message answers. Either the question or the answer is lost.
 func loseAnswer(ctx context.Context, t *testing.T, l *Lab, server, lose string, mads *madLoss) {
 	sidr := strings.Contains(lose, "SIDR")
 	switch to, at := nextAddr(l.Guest(0), false), nextAddr(l.Host(), false); {
@@ -83,7 +83,7 @@ func loseAnswer(ctx context.Context, t *testing.T, l *Lab, server, lose string, 
 		cmPuppet(ctx, t, l.Guest(0), "listen", "udp", to, "accept")
 		ev := lookUp(ctx, t, l, to, mads.middleware()...)
 		if ev.Type != rdmacm.EventEstablished || !strings.HasPrefix(string(ev.UD.PrivateData), "welcome\x00") || ev.UD.QPN == 0 || ev.UD.QKey != rdmacm.UDQKey {
-			t.Errorf("%v, status %d, %+v", ev.Type, ev.Status, ev.UD)
+			t.Errorf("got event %v, status %d, %+v; want ESTABLISHED with a QPN, the Q_Key %#x and private data %q", ev.Type, ev.Status, ev.UD, rdmacm.UDQKey, "welcome")
 		}
 	case server == "kernel":
 		d := rdmacm.Dialer{Device: cmDevice(t, l, false, mads.middleware()...)}
@@ -101,13 +101,13 @@ func loseAnswer(ctx context.Context, t *testing.T, l *Lab, server, lose string, 
 	}
 }
 
-// The guest is killed: what is under way to it fails in bounded time, and says so.
+// The guest is killed. All that is under way to it fails in bounded time, with an error that says so.
 func TestGuestKilled(t *testing.T) {
 	needLab(t)
 	s := cmScenario("connect, disconnect", "kernel", "guest killed", false)
 	s.patience = 3 * time.Minute
 	s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
-		const bound = 40 * time.Second // a connection manager waits for 17
+		const bound = 40 * time.Second // a connection manager gives up after 17 s
 		g := l.Guest(0)
 		to := nextAddr(g, false)
 		cmPuppet(ctx, t, g, "listen", "tcp", to, "accept")
@@ -115,7 +115,7 @@ func TestGuestKilled(t *testing.T) {
 		e := dialPuppet(ctx, t, dev, to)
 		g.Kill()
 		defer func() {
-			if err := g.Boot(context.WithoutCancel(ctx)); err != nil { // for the scenarios that follow
+			if err := g.Boot(context.WithoutCancel(ctx)); err != nil { // later scenarios need the guest
 				t.Error(err)
 			}
 		}()
@@ -131,14 +131,14 @@ func TestGuestKilled(t *testing.T) {
 		if _, err := e.conn.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{e.mr.SGE(0, 1)}}}); err != nil {
 			t.Error(err)
 		} else if _, err := e.conn.SendCQ().Wait(dead, wcs[:]); err != nil || wcs[0].Status != verbs.WCRetryExceeded {
-			t.Errorf("SEND: %v, %v", wcs[0].Status, err)
+			t.Errorf("SEND: got status %v, error %v; want status %v", wcs[0].Status, err, verbs.WCRetryExceeded)
 		}
 		if err := e.conn.Disconnect(); err != nil {
 			t.Error(err)
 		}
 		e.ended(dead, t)
 		if err := <-dialed; !errors.Is(err, rdmacm.ErrTimeout) {
-			t.Errorf("Dial: %v, want ErrTimeout", err)
+			t.Errorf("Dial: got %v, want ErrTimeout", err)
 		}
 	})
 }

@@ -23,13 +23,13 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What the classic programs never do is done between the test itself, on package rdmacm, and a puppet
-// in the guest.
+// The classic programs do not cover all of the connection manager. For the rest, the test itself is one end, by package
+// rdmacm. The other end is a puppet: a program in the guest that does as it is told.
 
 //go:embed testdata/cmpuppet.py
 var cmPuppetScript []byte
 
-// cmPuppet starts one. It says in its first lines what it does.
+// cmPuppet starts a puppet. The arguments are those of testdata/cmpuppet.py.
 func cmPuppet(ctx context.Context, t *testing.T, g *Guest, role, space string, at netip.AddrPort, mode string) *Process {
 	t.Helper()
 	p, err := g.StartRequest(ctx, agent.Request{
@@ -45,7 +45,7 @@ func cmPuppet(ctx context.Context, t *testing.T, g *Guest, role, space string, a
 	return p
 }
 
-// wantCMPuppet waits for the end of a puppet, and compares what it has seen.
+// wantCMPuppet waits until a puppet has ended, and checks the events that it has printed.
 func wantCMPuppet(t *testing.T, p *Process, want string) {
 	t.Helper()
 	left := finish(t, p)[0]
@@ -53,16 +53,16 @@ func wantCMPuppet(t *testing.T, p *Process, want string) {
 	wantOutput(t, "the peer's stderr", left.Stderr, "")
 }
 
-// Events that come before a puppet's Connect is answered.
+// cmPuppetConnects are the events of a puppet that connects, before the answer.
 const cmPuppetConnects = "ADDR_RESOLVED 0\nROUTE_RESOLVED 0\n"
 
-// nextAddr is an address with a port that no scenario before has used.
+// nextAddr returns an address with a port that no earlier scenario has used.
 func nextAddr(side Side, v6 bool) netip.AddrPort {
 	port, _ := strconv.Atoi(nextPort())
 	return netip.AddrPortFrom(side.Addr(v6), uint16(port))
 }
 
-// cmDevice opens the test's own device, and closes it at the end.
+// cmDevice opens a device in the test process. The device is closed at the end of the test.
 func cmDevice(t *testing.T, l *Lab, v6 bool, mw ...link.Middleware) *verbs.Device {
 	t.Helper()
 	netdev, err := udp.NetdevForAddr(l.Host().Interface, l.Host().Addr(v6))
@@ -85,15 +85,16 @@ func cmDevice(t *testing.T, l *Lab, v6 bool, mw ...link.Middleware) *verbs.Devic
 	return dev
 }
 
-// madLoss loses messages of the connection manager, on their way out or in, as seen from the device.
+// madLoss loses messages of the connection manager. A kind such as "out REQ" names their direction, as seen from the
+// device, and their type.
 type madLoss struct {
 	mu   sync.Mutex
-	left map[string]int // of "out REQ", how many are still to be lost
-	seen []string       // all, in their order
-	more chan struct{}  // gets a token with each
+	left map[string]int // how many messages of each kind are still to be lost
+	seen []string       // the kinds of all messages, in their order
+	more chan struct{}  // holds a token after each message
 }
 
-// loseFirst loses the first of each kind.
+// loseFirst returns a madLoss for the first message of each of the kinds.
 func loseFirst(kinds ...string) *madLoss {
 	l := &madLoss{left: map[string]int{}, more: make(chan struct{}, 1)}
 	for _, k := range kinds {
@@ -109,7 +110,7 @@ func (l *madLoss) middleware() []link.Middleware {
 	return []link.Middleware{one("out", fault.Outgoing), one("in", fault.Incoming)}
 }
 
-// take says whether a datagram is to be lost.
+// take records a datagram if it is a message, and reports whether it is to be lost.
 func (l *madLoss) take(way string, d *link.Datagram) bool {
 	const headers = 12 + 8 // BTH and DETH
 	bth, err := wire.DecodeBTH(d.Payload)
@@ -146,13 +147,13 @@ func (l *madLoss) count(kind string) (n int) {
 	return n
 }
 
-// await waits until a message of a kind has passed n times.
+// await waits until n messages of a kind have been seen.
 func (l *madLoss) await(ctx context.Context, kind string, n int) error {
 	for l.count(kind) < n {
 		select {
 		case <-l.more:
 		case <-ctx.Done():
-			return fmt.Errorf("%s passed %d times, want %d: %w; all: %q", kind, l.count(kind), n, context.Cause(ctx), l.all())
+			return fmt.Errorf("saw %s %d times, want %d: %w; all messages: %q", kind, l.count(kind), n, context.Cause(ctx), l.all())
 		}
 	}
 	return nil
@@ -164,7 +165,7 @@ func (l *madLoss) all() []string {
 	return slices.Clone(l.seen)
 }
 
-// check waits until what was lost has come again.
+// check waits until each message that was lost has been repeated.
 func (l *madLoss) check(ctx context.Context, t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
@@ -183,10 +184,10 @@ type cmEnd struct {
 	mr   *verbs.MR
 }
 
-// What the ends offer each other. The puppet accepts with 2 and 4, and connects with 6 and 7.
+// cmParam is what our end offers. The puppet accepts with 2 and 4, and connects with 6 and 7.
 var cmParam = rdmacm.ConnParam{ResponderResources: 5, InitiatorDepth: 3, RetryCount: 7, RNRRetryCount: 7}
 
-// config has a receive posted, to be flushed, before the peer can send.
+// config returns a configuration that posts a receive before the peer can send. The end of the connection is to flush it.
 func (e *cmEnd) config(data string) *rdmacm.Config {
 	return &rdmacm.Config{PrivateData: []byte(data), Param: &cmParam, Setup: func(c *rdmacm.Conn) (err error) {
 		e.conn = c
@@ -197,7 +198,7 @@ func (e *cmEnd) config(data string) *rdmacm.Config {
 	}}
 }
 
-// ended checks that the connection ends, and that the end has flushed the receive.
+// ended waits for the end of the connection, and checks that the end has flushed the receive.
 func (e *cmEnd) ended(ctx context.Context, t *testing.T) {
 	t.Helper()
 	select {
@@ -208,14 +209,14 @@ func (e *cmEnd) ended(ctx context.Context, t *testing.T) {
 	var wcs [2]verbs.WC
 	n, err := e.conn.RecvCQ().Wait(ctx, wcs[:])
 	if err != nil || n != 1 || wcs[0].Status != verbs.WCFlushErr {
-		t.Errorf("of the receive: %d completions, %v, %v; want one that was flushed", n, wcs[0].Status, err)
+		t.Errorf("completions of the receive: got %d with status %v, error %v; want 1 with %v", n, wcs[0].Status, err, verbs.WCFlushErr)
 	}
 	if s := e.conn.QP().State(); s != verbs.QPStateErr {
-		t.Errorf("the QP is in %v", s)
+		t.Errorf("the QP is in %v, want %v", s, verbs.QPStateErr)
 	}
 }
 
-// close ends what is left.
+// close closes the region and the connection.
 func (e *cmEnd) close(t *testing.T) {
 	t.Helper()
 	if e.mr != nil {
@@ -230,7 +231,7 @@ func (e *cmEnd) close(t *testing.T) {
 	}
 }
 
-// checkPeer checks what the peer has said of itself.
+// checkPeer checks the parameters and the private data that the peer has sent.
 func checkPeer(t *testing.T, p rdmacm.ConnParam, data string, responder, initiator uint8) {
 	t.Helper()
 	if len(p.PrivateData) < len(data) || string(p.PrivateData[:len(data)]) != data || p.PrivateData[len(data)] != 0 {
@@ -255,7 +256,7 @@ func dialPuppet(ctx context.Context, t *testing.T, dev *verbs.Device, to netip.A
 	return e
 }
 
-// cmListen listens on the test's device, until the end.
+// cmListen listens on the device until the end of the test.
 func cmListen(t *testing.T, dev *verbs.Device, at netip.AddrPort) *rdmacm.Listener {
 	t.Helper()
 	c := rdmacm.ListenConfig{Devices: []*verbs.Device{dev}}
@@ -271,7 +272,7 @@ func cmListen(t *testing.T, dev *verbs.Device, at netip.AddrPort) *rdmacm.Listen
 	return l
 }
 
-// acceptPuppet takes the connection of a puppet.
+// acceptPuppet accepts a puppet's connection.
 func acceptPuppet(ctx context.Context, t *testing.T, l *rdmacm.Listener) *cmEnd {
 	t.Helper()
 	r, err := l.Accept(ctx)
@@ -287,7 +288,7 @@ func acceptPuppet(ctx context.Context, t *testing.T, l *rdmacm.Listener) *cmEnd 
 	return e
 }
 
-// serveUD answers all who look for a service, until the end.
+// serveUD answers all lookups of a UD service until the end of the test.
 func serveUD(ctx context.Context, t *testing.T, dev *verbs.Device, at netip.AddrPort) {
 	t.Helper()
 	ch := rdmacm.NewEventChannel(dev)
@@ -307,7 +308,7 @@ func serveUD(ctx context.Context, t *testing.T, dev *verbs.Device, at netip.Addr
 			if err != nil {
 				return
 			}
-			const qpn = 0x123456 // whoever asks wants no more than to be answered
+			const qpn = 0x123456 // the peer only looks the service up, so any number will do
 			err = ev.ID.Accept(&rdmacm.ConnParam{PrivateData: []byte("welcome"), QPN: qpn})
 			if err := errors.Join(err, ev.ID.Close()); err != nil {
 				t.Error(err)

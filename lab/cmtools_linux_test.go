@@ -12,13 +12,14 @@ import (
 	"github.com/adverb-rdma/adverb/rdmacm"
 )
 
-// What the ends of rping print on stderr when the client leaves, which is no error.
+// These are what the ends of rping print on stderr when the client leaves. That is no error.
 const (
 	rpingClientEnd = "client DISCONNECT EVENT...\n"
 	rpingServerEnd = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n"
 )
 
-// rpingText is what rping bounces in a round: "rdma-ping-0: ABCDE…", size bytes with the NUL behind it.
+// rpingText returns the text that rping sends back and forth in a round, as "rdma-ping-0: ABCDE…". With the NUL
+// behind it, it has size bytes.
 func rpingText(round, size int) string {
 	const first, last = 'A', 'z'
 	b := fmt.Appendf(nil, "rdma-ping-%d: ", round)
@@ -31,7 +32,7 @@ func rpingText(round, size int) string {
 	return string(b[:size-1])
 }
 
-// rpingLines is what an end prints in all rounds.
+// rpingLines returns what one end prints in all rounds.
 func rpingLines(prefix string, rounds, size int) string {
 	var b strings.Builder
 	for i := range rounds {
@@ -43,7 +44,7 @@ func rpingLines(prefix string, rounds, size int) string {
 func TestRping(t *testing.T) {
 	needLab(t)
 	cmRows("rping", func(s scenario) {
-		sizes := []int{23, 4095, 4097, 65535} // the program takes none below the first, and none beyond the last
+		sizes := []int{23, 4095, 4097, 65535} // the first and the last are the program's limits
 		if s.mtu != mtus[0] {
 			sizes = sizes[1:]
 		}
@@ -66,7 +67,7 @@ func runRping(ctx context.Context, t *testing.T, l *Lab, s scenario, size int) {
 	wantOutput(t, "the server's stderr", left[0].Stderr, rpingServerEnd)
 }
 
-// startRping starts a server, and returns the options of its clients.
+// startRping starts a server, and returns the options for its clients.
 func startRping(ctx context.Context, t *testing.T, l *Lab, s scenario, size int, more ...string) (srv *Process, client []string) {
 	t.Helper()
 	at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
@@ -76,7 +77,7 @@ func startRping(ctx context.Context, t *testing.T, l *Lab, s scenario, size int,
 	return srv, append([]string{"-c", "-a", server.Addr(s.v6).String()}, common...)
 }
 
-// checkRping checks what a client prints. The C program may end before it sees that it has disconnected.
+// checkRping checks what a client has printed. The C program may end before it notices that it has disconnected.
 func checkRping(t *testing.T, s scenario, client Result, rounds, size int) {
 	t.Helper()
 	wantOutput(t, "the client's stdout", client.Stdout, rpingLines("ping data", rounds, size))
@@ -86,7 +87,7 @@ func checkRping(t *testing.T, s scenario, client Result, rounds, size int) {
 	wantOutput(t, "the client's stderr", client.Stderr, rpingClientEnd)
 }
 
-// A persistent server has one client after the other, and then two at once.
+// A persistent server serves one client after the other, and then two at once.
 func TestRpingPersistent(t *testing.T) {
 	needLab(t)
 	cmRows("rping", func(s scenario) {
@@ -109,10 +110,10 @@ func TestRpingPersistent(t *testing.T) {
 				finite()
 				await(ctx, t, srv, strings.Repeat(rpingServerEnd, i+1))
 			}
-			// Without a count a client goes on until it is interrupted: once both have begun, both are there.
+			// Without a count, a client goes on until it is interrupted. So both run at once when both have begun.
 			first := begin()
 			if s.server == "kernel" {
-				// Not two requests at once: this rping may then answer one of them twice and the other
+				// If two requests come at once, this rping may answer one of them twice and the other
 				// never (rdma-core's pull request 1568).
 				await(ctx, t, first, rpingRound(0))
 			}
@@ -128,26 +129,26 @@ func TestRpingPersistent(t *testing.T) {
 				interrupt(t, p)
 				out := p.stdout.String()
 				rounds := strings.Count(out, rpingRoundMark)
-				if !strings.HasPrefix(rpingLines("ping data", rounds+1, size), out) {
-					t.Errorf("%v prints %q", p, out)
+				if want := rpingLines("ping data", rounds+1, size); !strings.HasPrefix(want, out) {
+					t.Errorf("%v prints %q, want the beginning of %q", p, out, want)
 				}
 				served += rounds
 			}
 			finite()
 			interrupt(t, srv)
 			if got, want := strings.Count(srv.stdout.String(), "server ping data: "), served+few; got < want {
-				t.Errorf("the server has printed %d rounds, the clients %d", got, want)
+				t.Errorf("the server has printed %d rounds, want at least the clients' %d", got, want)
 			}
 		})
 	})
 }
 
-// What a client prints in each round begins with the mark.
+// rpingRoundMark begins what a client prints in each round.
 const rpingRoundMark = "ping data: rdma-ping-"
 
 func rpingRound(i int) string { return fmt.Sprint(rpingRoundMark, i, ": ") }
 
-// Both ends may make the QP themselves.
+// With -q both ends make their QPs themselves.
 func TestRpingOwnQP(t *testing.T) {
 	needLab(t)
 	cmRows("rping", func(s scenario) {
@@ -164,23 +165,23 @@ func TestRpingOwnQP(t *testing.T) {
 	})
 }
 
-// interrupt ends a program that would go on for ever, as Ctrl-C does.
+// interrupt ends a program as Ctrl-C does. The program must be one that would go on for ever.
 func interrupt(t *testing.T, p *Process) {
 	t.Helper()
-	const interrupted = 130 // what our programs make of it
+	const interrupted = 130 // the exit status of our programs after an interrupt
 	if !alive(p) {
-		t.Fatalf("it was to go on for ever:\n%s", p.Report())
+		t.Fatalf("the program has ended before the interrupt, want one that goes on for ever:\n%s", p.Report())
 	}
 	if err := p.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
 	left, err := p.Wait()
 	if err != nil || left.Signal != "interrupt" && left.Code != interrupted {
-		t.Errorf("after an interrupt: %v\n%s", err, p.Report())
+		t.Errorf("after an interrupt: want the signal or exit status %d; got %v\n%s", interrupted, err, p.Report())
 	}
 }
 
-// transcripts are what a server and its client print.
+// transcripts are what a server and its client print on stdout.
 type transcripts struct{ server, client string }
 
 var cmatoseLines = transcripts{
@@ -198,7 +199,7 @@ func (want transcripts) check(t *testing.T, left []Result) {
 	wantOutput(t, "the client's stderr", left[1].Stderr, "")
 }
 
-// The program takes any size. It sends whatever is in its memory, and compares nothing.
+// The program cmatose takes any size. It sends whatever is in its memory, and compares nothing.
 func TestCmatose(t *testing.T) {
 	needLab(t)
 	cmRows("cmatose", func(s scenario) {
@@ -209,7 +210,7 @@ func TestCmatose(t *testing.T) {
 			s.variant = options
 			s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { runCmatose(ctx, t, l, s) })
 			if s.mtu != mtus[0] {
-				return // MTUs matter to the first
+				return // the first variant is enough for another MTU
 			}
 		}
 	})
@@ -231,7 +232,7 @@ func runCmatose(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 	want.check(t, finish(t, srv, cli))
 }
 
-// A message is one packet. The program compares nothing.
+// Each message of udaddy is one packet. The program compares nothing.
 func TestUdaddy(t *testing.T) {
 	needLab(t)
 	cmRows("udaddy", func(s scenario) {
@@ -245,7 +246,7 @@ func TestUdaddy(t *testing.T) {
 
 func runUdaddy(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 	t.Helper()
-	at := cmPort{rdmacm.PortSpaceUDP, "7174"} // which is fixed
+	at := cmPort{rdmacm.PortSpaceUDP, "7174"} // the program has no option for the port
 	args := strings.Fields(s.variant)
 	server, client := s.sides(l)
 	srv := s.startCM(ctx, t, server, at, cmArgv(server, "udaddy", append(args, "-b", server.Addr(s.v6).String())...)...)
@@ -268,7 +269,7 @@ func TestMckey(t *testing.T) {
 	})
 }
 
-// runMckey has the server receive from the group, and the client send to it.
+// runMckey runs mckey at both ends. The server receives from the group, and the client sends to it.
 func runMckey(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 	t.Helper()
 	group, gid := "239.47.1.2", "::ffff:239.47.1.2"
@@ -316,10 +317,10 @@ func runCmtime(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 	cli := start(ctx, t, client, cmArgv(client, "cmtime", args...)...)
 	left := finish(t, cli)[0]
 	if !cmtimeLines.MatchString(left.Stdout) || left.Stderr != "" {
-		t.Error(cli.Report())
+		t.Errorf("want no stderr, and stdout that matches %q; got\n%s", cmtimeLines, cli.Report())
 	}
 	interrupt(t, srv)
 	if out := srv.stdout.String(); out != "" {
-		t.Errorf("the server prints %q", out)
+		t.Errorf("the server prints %q, want nothing", out)
 	}
 }

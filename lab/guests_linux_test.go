@@ -34,15 +34,15 @@ func TestTwoGuests(t *testing.T) {
 	}
 	b.Kill()
 	if res, err := sleeper.Wait(); err == nil {
-		t.Errorf("a program in a dead guest ended with %v", res.Status)
+		t.Errorf("a program in a dead guest ended with %v, want an error", res.Status)
 	}
 	if _, err := a.Run(ctx, "true"); err != nil {
-		t.Errorf("the other guest: %v", err)
+		t.Errorf("a program in the other guest: got %v, want success", err)
 	}
 	if err := b.Boot(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// Python and its verbs are there too.
+	// The guest also has Python and pyverbs.
 	if out, err := b.Run(ctx, "python3", "-c", "import pyverbs.device as d; print(d.get_device_list()[0].name.decode())"); err != nil || strings.TrimSpace(out) != b.Device {
 		t.Errorf("pyverbs lists %q, want %s: %v", out, b.Device, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ethernetCRC32 of the digits is the check value that catalogues of CRCs list for it.
+// The CRC of these digits is the check value that catalogues of CRCs list for the CRC-32 of Ethernet.
 func TestEthernetCRC32(t *testing.T) {
 	if got := ethernetCRC32([]byte("123456789")); got != 0xcbf43926 {
 		t.Errorf("got %08x, want cbf43926", got)
@@ -38,15 +38,15 @@ func TestCheckICRC(t *testing.T) {
 	for name := range roceFrames {
 		frame := roceFrame(t, name)
 		if err := checkICRC(frame); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want no error", name, err)
 		}
 		if err := checkICRC(append(slices.Clone(frame), 0, 0)); err != nil {
-			t.Errorf("%s with Ethernet padding: %v", name, err)
+			t.Errorf("%s with Ethernet padding: got %v, want no error", name, err)
 		}
 	}
 }
 
-// Each byte is either covered, or may change on the way.
+// The ICRC covers each byte, except those that may change on the way.
 func TestICRCCovers(t *testing.T) {
 	for name, headerLength := range map[string]int{"IPv4": ip4Header, "IPv6": ip6Header} {
 		good := roceFrame(t, name)
@@ -60,7 +60,7 @@ func TestICRCCovers(t *testing.T) {
 			frame[i] ^= 1
 			err := checkICRC(frame)
 			if wantGood := slices.Contains(free, i) || i == etherHeader && name == "IPv6"; wantGood != (err == nil) {
-				t.Errorf("%s: byte %d of the IP packet differs: %v", name, i-etherHeader, err)
+				t.Errorf("%s: with another byte %d of the IP packet: got %v, want a right ICRC: %v", name, i-etherHeader, err, wantGood)
 			}
 		}
 	}

@@ -1,13 +1,13 @@
 #!/bin/busybox sh
-# The guest's first process: it makes the device, and becomes the lab's agent. The kernel's command line has set
-# LAB_ADDR4 and LAB_ADDR6 (with prefix lengths), LAB_MTU, LAB_DEVICE (rxe or siw), and LAB_GIDS, as sysfs spells them.
+# The guest's first process. It makes the RDMA device, and then becomes the lab's agent. The kernel's command line has set
+# LAB_ADDR4 and LAB_ADDR6 (with prefix lengths), LAB_MTU, LAB_DEVICE (rxe or siw), and LAB_GIDS (in the notation of sysfs).
 bb=/bin/busybox
 fail() { echo "adverb lab: guest: $*"; $bb poweroff -f; }
 $bb mount -t devtmpfs dev /dev && $bb mount -t proc proc /proc && $bb mount -t sysfs sys /sys || fail "mount"
 for m in $($bb cat /modules.$LAB_DEVICE); do
 	$bb insmod "/modules.d/$m" || fail "insmod $m"
 done
-# The tree of Debian packages is the root. The host has made the directories that are mounted on.
+# The tree of Debian packages becomes the root. It is read-only, so the host has made the mount points.
 $bb mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose deb /deb || fail "mount the packages"
 for dir in dev proc sys; do $bb mount --move /$dir /deb/$dir || fail "move /$dir"; done
 for dir in tmp run; do $bb mount -t tmpfs tmpfs /deb/$dir || fail "mount /$dir"; done

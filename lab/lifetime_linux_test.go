@@ -50,7 +50,7 @@ func standBy() error {
 	panic("a test has failed badly")
 }
 
-// However the process of a lab ends, its guests, programs and namespaces end too.
+// When the process of a lab ends, its guests, programs and namespaces end too, whatever has ended the process.
 func TestNothingIsLeft(t *testing.T) {
 	needLab(t)
 	recordTest(t, labFamily, resultRow{program: "end of the lab"}, "nothing is left after a kill, an interrupt, a panic")
@@ -63,7 +63,7 @@ func TestNothingIsLeft(t *testing.T) {
 		{"panic", func(_ *exec.Cmd, stdin *os.File) error { _, err := stdin.WriteString("x"); return err }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx := within(t, 2*patience) // it begins by asking apt-get twice and building twice
+			ctx := within(t, 2*patience) // the process first runs apt-get twice and builds two programs
 			exe, err := os.Executable()
 			if err != nil {
 				t.Fatal(err)
@@ -88,7 +88,7 @@ func TestNothingIsLeft(t *testing.T) {
 			var guest, program int
 			if _, err := fmt.Sscanf(line, "pids %d %d", &guest, &program); err != nil {
 				cmd.Process.Kill()
-				t.Fatalf("the lab beside us says %q: %v", line, err)
+				t.Fatalf("the other lab says %q, want two PIDs: %v", line, err)
 			}
 			space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", guest))
 			if err != nil {
@@ -98,7 +98,7 @@ func TestNothingIsLeft(t *testing.T) {
 			if err := tt.end(cmd, toStdin); err != nil {
 				t.Fatal(err)
 			}
-			cmd.Wait() // it was to fail
+			cmd.Wait() // always an error
 			for _, fd := range fds {
 				if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int((10 * time.Second).Milliseconds())); n != 1 {
 					t.Errorf("a child outlives the lab by 10 s (%v)", err)
@@ -107,7 +107,7 @@ func TestNothingIsLeft(t *testing.T) {
 			}
 			all, err := filepath.Glob("/proc/[0-9]*/ns/net")
 			if err != nil || len(all) == 0 {
-				t.Errorf("no process has a namespace: %v", err)
+				t.Errorf("got %d network namespaces of processes, %v; want some", len(all), err)
 			}
 			for _, name := range all {
 				if link, _ := os.Readlink(name); link == space {
@@ -118,7 +118,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// pidfd returns what becomes readable when a process has ended.
+// pidfd returns a file descriptor that becomes readable when a process has ended.
 func pidfd(t *testing.T, pid int) int {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(bystanderEnv) != "":
 		os.Exit(bystander())
 	case mode == required:
-		// Whatever is missing is said once, and is no mere skip.
+		// If something is missing, the run fails with one message. Skipping every test would hide it.
 		if err := ready(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	networks.close()
 	results.report(os.Stderr)
-	// After a failure README.md cannot be right, but may be asked to tell of it.
+	// After a failure README.md cannot be right. With -update it is written even so, and then shows the failure.
 	if os.Getenv(labEnv) == required && (code == 0 || *updateFlag) {
 		if err := results.finish("README.md", *updateFlag); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -56,7 +56,7 @@ func ready() error {
 	return Enter()
 }
 
-// needLab skips a test where there is no lab.
+// needLab skips a test unless there is a lab.
 func needLab(t *testing.T) {
 	t.Helper()
 	if os.Getenv(labEnv) == "" {
@@ -64,10 +64,10 @@ func needLab(t *testing.T) {
 	}
 }
 
-// mtus are those of the networks: each has a lab of its own.
+// mtus are the MTUs of the shared labs. Each MTU has a lab of its own.
 var mtus = []int{1500, 9000}
 
-// networks are the labs that the scenarios share. Both boot when the first is asked for.
+// networks are the labs that the scenarios share. Both boot when a test first needs one of them.
 var networks sharedLabs
 
 type sharedLabs struct {
@@ -81,7 +81,7 @@ type startedLab struct {
 	done chan struct{}
 }
 
-// network returns the lab with an MTU.
+// network returns the shared lab with an MTU.
 func network(t *testing.T, mtu int) *Lab {
 	t.Helper()
 	needLab(t)
@@ -108,7 +108,7 @@ func network(t *testing.T, mtu int) *Lab {
 	return started.lab
 }
 
-// ownLab returns a lab for one test, which closes it.
+// ownLab starts a lab for one test. It is closed at the end of the test.
 func ownLab(ctx context.Context, t *testing.T, cfg Config) *Lab {
 	t.Helper()
 	l, err := Start(ctx, cfg)

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// pingpong is one of the four programs.
+// pingpong is one of the four pingpong programs.
 type pingpong struct {
 	name     string
-	datagram bool // a message is one packet, and there is no option for the path MTU
+	datagram bool // each message is one packet, and the program has no option for the path MTU
 	qps      int
 }
 
@@ -24,7 +24,7 @@ var pingpongs = []pingpong{
 	{name: "srq_pingpong", qps: 16},
 }
 
-// pathMTU is what an RDMA device makes of a network's MTU.
+// pathMTU returns the largest path MTU of RDMA that fits a network's MTU, for the MTUs of the lab.
 func pathMTU(mtu int) int {
 	if mtu < 4096 {
 		return 1024
@@ -32,7 +32,8 @@ func pathMTU(mtu int) int {
 	return 4096
 }
 
-// sizes of messages: the smallest, one that needs padding, and such that need many packets.
+// sizes returns sizes of messages: the smallest, one that needs padding, and, except for datagrams, some that need
+// many packets.
 func (p *pingpong) sizes(mtu int) []int {
 	if p.datagram {
 		return []int{1, pathMTU(mtu) - 1}
@@ -40,7 +41,7 @@ func (p *pingpong) sizes(mtu int) []int {
 	return []int{1, 4095, 65536, 1048576}
 }
 
-// rounds is fewer for larger messages: emulation is slow.
+// rounds returns a number of rounds. It is smaller for larger messages, because emulation is slow.
 func rounds(size int) int { return max(6, min(400, 1<<20/size)) }
 
 func TestPingpong(t *testing.T) {
@@ -65,8 +66,8 @@ func (p *pingpong) run(ctx context.Context, t *testing.T, l *Lab, s scenario, si
 	port := nextPort()
 	n, qps := rounds(size), p.qps
 	if qps > 1 && size >= 1<<20 {
-		// Each QP sends at once: 16 MiB either way keep an emulated guest busy for longer than
-		// the programs' timeout and their 7 retries allow.
+		// All QPs send at once. With 16 QPs that is 16 MiB in each direction. An emulated guest is busy with
+		// it for longer than the programs' timeout and their 7 retries allow.
 		qps = 2
 	}
 	options := []string{"-p", port, "-s", strconv.Itoa(size), "-n", strconv.Itoa(n), "-c"}
@@ -85,7 +86,7 @@ func (p *pingpong) run(ctx context.Context, t *testing.T, l *Lab, s scenario, si
 	server, client := s.sides(l)
 	srv := start(ctx, t, server, argv(server)...)
 	awaitListening(ctx, t, server, port, srv)
-	// The C programs talk TCP over IPv4 only, whatever the GIDs are.
+	// The C programs use TCP over IPv4 even if the GIDs are IPv6 addresses.
 	cli := start(ctx, t, client, append(argv(client), server.Addr(false).String())...)
 	left := finish(t, srv, cli)
 	comparePingpong(t, left[0].Stdout, left[1].Stdout, qps, size*n*2)
@@ -94,7 +95,7 @@ func (p *pingpong) run(ctx context.Context, t *testing.T, l *Lab, s scenario, si
 	}
 }
 
-// comparePingpong checks that two programs agree on who took part, and on what was moved.
+// comparePingpong checks that two programs name the same QPs, and the number of bytes that were moved.
 func comparePingpong(t *testing.T, server, client string, qps, bytes int) {
 	t.Helper()
 	local, remote := pingpongEnds(server, "local"), pingpongEnds(server, "remote")
@@ -102,17 +103,17 @@ func comparePingpong(t *testing.T, server, client string, qps, bytes int) {
 		t.Errorf("the server names %d and %d ends, want %d of each", len(local), len(remote), qps)
 	}
 	if got := pingpongEnds(client, "remote"); !slices.Equal(got, local) {
-		t.Errorf("the client has the server at %q, it is at %q", got, local)
+		t.Errorf("the server in the client's words: got %q, want the server's own %q", got, local)
 	}
 	if got := pingpongEnds(client, "local"); !slices.Equal(got, remote) {
-		t.Errorf("the server has the client at %q, it is at %q", remote, got)
+		t.Errorf("the client in its own words: got %q, want the server's %q", got, remote)
 	}
 	for name, out := range map[string]string{"server": server, "client": client} {
 		if want := fmt.Sprintf("\n%d bytes in ", bytes); !strings.Contains(out, want) {
 			t.Errorf("the %s does not say %q", name, want)
 		}
-		if strings.Contains(out, "invalid data") { // of option -c: the exit status does not tell
-			t.Errorf("the %s: %s", name, out)
+		if strings.Contains(out, "invalid data") { // with -c the server looks at the data, but its exit status does not show what it finds
+			t.Errorf("the %s has found invalid data, want none: %s", name, out)
 		}
 	}
 }
@@ -125,7 +126,7 @@ func pingpongEnds(out, which string) (ends []string) {
 		if !ok {
 			continue
 		}
-		_, end, _ := strings.Cut(rest, ", ") // LIDs mean nothing here
+		_, end, _ := strings.Cut(rest, ", ") // LIDs have no meaning for RoCE
 		numbers, gid, _ := strings.Cut(end, "GID ")
 		addr, err := netip.ParseAddr(gid)
 		if err != nil {

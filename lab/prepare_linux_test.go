@@ -18,7 +18,7 @@ import (
 	"github.com/adverb-rdma/adverb/lab/agent"
 )
 
-// What is missing is said, with the remedy. These tests need no lab, but some need to be root.
+// Errors say what is missing, and what to do about it. These tests need no lab, but some of them need root.
 
 func needRoot(t *testing.T) {
 	t.Helper()
@@ -27,7 +27,8 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// needLoopback is needRoot for the tests that speak to themselves, which they cannot before a lab is in its network.
+// needLoopback is needRoot for tests that send to themselves. Inside the lab's network, they could not do so before a lab
+// has started.
 func needLoopback(t *testing.T) {
 	t.Helper()
 	needRoot(t)
@@ -50,10 +51,10 @@ func TestPossible(t *testing.T) {
 		wantError(t, possible(), "root", "sudo")
 	}
 	if got := lackingCapabilities(0); len(got) != len(capabilities) || got[0] != "SYS_ADMIN" {
-		t.Errorf("without capabilities %q are lacking", got)
+		t.Errorf("without capabilities: got %q lacking, want all %d, SYS_ADMIN first", got, len(capabilities))
 	}
 	if got := lackingCapabilities(^uint64(1 << 12)); len(got) != 1 || got[0] != "NET_ADMIN" {
-		t.Errorf("without number 12 %q are lacking", got)
+		t.Errorf("without capability 12: got %q lacking, want NET_ADMIN", got)
 	}
 }
 
@@ -75,7 +76,7 @@ func TestAptFails(t *testing.T) {
 	wantError(t, err, "exit status 100", "locate package rdmacm-utils", "apt-get update")
 }
 
-// An image without siw serves all but siw, and says why.
+// An image without siw serves guests with rxe, and says why it has no siw.
 func TestNoSiw(t *testing.T) {
 	img := imageAt(t.TempDir())
 	if err := img.setLack(deviceSiw, errors.New("make: no space left")); err != nil {
@@ -90,18 +91,19 @@ func TestNoSiw(t *testing.T) {
 func TestOtherVersions(t *testing.T) {
 	archives := []string{"linux-image-amd64_6.1.1-1_amd64.deb", "linux-headers-amd64_6.1.1-1_amd64.deb", "linux-source_6.1.1-1_all.deb"}
 	if got := otherVersions(archives); got != "" {
-		t.Errorf("of one version: %s", got)
+		t.Errorf("packages of one version: got %q, want nothing", got)
 	}
 	if got := otherVersions(archives[:1]); got != "" {
-		t.Errorf("of the kernel alone: %s", got)
+		t.Errorf("the kernel alone: got %q, want nothing", got)
 	}
 	archives[2] = "linux-source_6.1.2%2bx-1_all.deb"
 	if got := otherVersions(archives); !strings.Contains(got, "linux-image-amd64 6.1.1-1") || !strings.Contains(got, "linux-source 6.1.2+x-1") {
-		t.Errorf("of two versions: %q", got)
+		t.Errorf("packages of two versions: got %q, want the kernel's 6.1.1-1 and the source's 6.1.2+x-1", got)
 	}
 }
 
-// A reader may have enough of a command that prints for ever, and may not be told a failure for an end.
+// A reader may stop reading a command that prints for ever. The failure of a command is not taken for the end of its
+// output.
 func TestReadTree(t *testing.T) {
 	needRoot(t)
 	ctx := within(t, patience)
@@ -110,14 +112,14 @@ func TestReadTree(t *testing.T) {
 		_, err := io.ReadFull(r, line)
 		return errors.Join(err, errEnough)
 	}); err != nil || string(line) != "y\n" {
-		t.Errorf("read %q, %v", line, err)
+		t.Errorf("got %q, %v; want %q", line, err, "y\n")
 	}
 	all := func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err }
 	wantError(t, readTree(exec.CommandContext(ctx, "sh", "-c", "echo broken >&2; exit 3"), all), "exit status 3", "broken")
 	wantError(t, readTree(exec.CommandContext(ctx, "yes"), func(io.Reader) error { return errors.New("disk full") }), "disk full")
 }
 
-// What a command has started ends with it: its hold on stdout ends.
+// What a command has started ends with the command: otherwise the read of its stdout would not end.
 func TestRunTree(t *testing.T) {
 	needRoot(t)
 	ctx := within(t, patience)
@@ -125,12 +127,12 @@ func TestRunTree(t *testing.T) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", "sleep 1000 & echo started")
 	cmd.Stdout = &out
 	if err := runTree(cmd); err != nil || out.String() != "started\n" {
-		t.Errorf("got %q, %v", &out, err)
+		t.Errorf("got %q, %v; want %q", &out, err, "started\n")
 	}
 	wantError(t, runTree(exec.CommandContext(ctx, "sh", "-c", "echo why >&2; exit 3")), "exit status 3", "why")
 }
 
-// A guest that goes while it is handed a long request is missed at once, not when TCP has given up.
+// If a guest dies while it receives a long request, the error comes at once, and not when TCP gives up.
 func TestGuestGone(t *testing.T) {
 	needLoopback(t)
 	g := &Guest{name: "guest", addr4: netip.MustParsePrefix("127.47.0.1/8"), gone: make(chan struct{})}
@@ -147,19 +149,19 @@ func TestGuestGone(t *testing.T) {
 		close(g.gone)
 		<-t.Context().Done()
 	}()
-	// More than buffers hold.
+	// The request is longer than what buffers hold.
 	_, err = g.StartRequest(t.Context(), agent.Request{Argv: []string{"cat"}, Stdin: make([]byte, 16<<20)})
 	wantError(t, err, "cat", errGuestGone.Error())
 }
 
-// A capture ends even if packets do not.
+// A capture ends even if the packets do not.
 func TestCaptureWithoutEnd(t *testing.T) {
 	needLoopback(t)
 	c, err := capture("lo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// However slow the sender is, it is not taken for silent.
+	// With this timeout, even a slow sender does not seem to have stopped.
 	long := unix.NsecToTimeval(patience.Nanoseconds())
 	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &long); err != nil {
 		t.Fatal(err)
@@ -169,15 +171,18 @@ func TestCaptureWithoutEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	if _, err := conn.Write([]byte("first")); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
 		for t.Context().Err() == nil {
-			conn.Write([]byte("again")) // refused, at times
+			conn.Write([]byte("again")) // sometimes refused, since nobody listens
 		}
 	}()
 	c.patience = 100 * time.Millisecond
 	frames, err := c.Stop()
 	wantError(t, err, "still come")
 	if len(frames) == 0 {
-		t.Error("it has seen nothing")
+		t.Error("the capture has no frames, want at least the one that was sent before its end")
 	}
 }

@@ -16,31 +16,32 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// puppet is a program in the guest that does what the test tells it, with the kernel's verbs.
+// puppet is a QP in the guest, with the kernel's verbs. A program in the guest (testdata/puppet.py) does what the test
+// tells it.
 type puppet struct {
 	t    testing.TB
 	ctx  context.Context
 	g    *Guest
 	conn net.Conn
 	in   *bufio.Reader
-	peer verbs.QPN // UD
+	peer verbs.QPN // the destination of messages, for UD only
 }
 
 //go:embed testdata/puppet.py
 var puppetScript []byte
 
-// puppetPort belongs to no protocol that tshark would try to decode.
+// puppetPort is the TCP port of the program. It belongs to no protocol that tshark would try to decode.
 const puppetPort = 4
 
-// puppets are the running programs: it takes Python seconds to start in a guest.
+// puppets are the running programs. They are kept, because Python takes seconds to start in a guest.
 var puppets = make(map[*Guest]*Process)
 
-// newPuppet returns a puppet with a device of its own, for the time of the test.
+// newPuppet returns a puppet that has the device open by itself. It ends with the test.
 func newPuppet(ctx context.Context, t testing.TB, g *Guest) *puppet {
 	t.Helper()
 	p := &puppet{t: t, ctx: ctx, g: g}
 	if !alive(puppets[g]) {
-		// It outlives the scenario.
+		// The program outlives the scenario.
 		program, err := g.StartRequest(context.Background(), agent.Request{
 			Argv:  []string{"python3", "-", fmt.Sprint(puppetPort), g.Device},
 			Stdin: puppetScript,
@@ -81,7 +82,7 @@ func (p *puppet) must(err error) {
 // with are the arguments of a method of the puppet.
 type with map[string]any
 
-// try calls a method. The error is the verb's if it is a puppetError.
+// try calls a method of the puppet. If the verb fails in the guest, the error is a puppetError.
 func (p *puppet) try(method string, args with, value any) error {
 	if args == nil {
 		args = with{}
@@ -120,6 +121,7 @@ func (p *puppet) try(method string, args with, value any) error {
 	return json.Unmarshal(reply.Value, value)
 }
 
+// puppetError is the error of a verb in the guest.
 type puppetError string
 
 func (e puppetError) Error() string { return string(e) }
@@ -129,7 +131,7 @@ func (p *puppet) do(method string, args with, value any) {
 	p.must(p.try(method, args, value))
 }
 
-// counters returns those that the guest's kernel keeps of its device.
+// counters returns the counters that the guest's kernel keeps for the device.
 func (p *puppet) counters() map[string]uint64 {
 	p.t.Helper()
 	var c map[string]uint64
@@ -137,12 +139,12 @@ func (p *puppet) counters() map[string]uint64 {
 	return c
 }
 
-// bind opens the start of a region by a window of type 2, and returns the window's key.
+// bind binds a window of type 2 to the first n bytes of a region, and returns the window's key.
 func (p *puppet) bind(m memory, n int, access verbs.Access) (key verbs.RKey) {
 	p.t.Helper()
 	p.do("bind", with{"MR": m.(*kernelMemory).ID, "Length": n, "Access": access}, &key)
 	if wc := p.next(); wc.Status != verbs.WCSuccess {
-		p.t.Fatalf("%v: bind: %v", p.g, wc.Status)
+		p.t.Fatalf("%v: bind: got status %v, want success", p.g, wc.Status)
 	}
 	return key
 }
@@ -164,7 +166,7 @@ func (p *puppet) recv(wrs ...verbs.RecvWR) {
 	p.do("post_recv", with{"WRs": wrs}, nil)
 }
 
-// How long one call of poll waits in the guest.
+// pollSeconds is how long one call of poll waits in the guest.
 const pollSeconds = 1
 
 func (p *puppet) next() verbs.WC {

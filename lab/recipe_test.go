@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -57,7 +59,7 @@ func TestKernelPayload(t *testing.T) {
 	bz := make([]byte, 3*512, 3*512+64)
 	bz[0x1f1] = 1 // sectors of setup, beside the first
 	copy(bz[0x202:], "HdrS")
-	binary.LittleEndian.PutUint32(bz[0x248:], 512) // from the end of setup
+	binary.LittleEndian.PutUint32(bz[0x248:], 512) // counted from the end of setup
 	binary.LittleEndian.PutUint32(bz[0x24c:], uint32(len(stream)+4))
 	bz = append(bz, stream+"size"...)
 	if got, program, err := kernelPayload(bz); err != nil || string(got) != stream || program != "xz" {
@@ -71,7 +73,7 @@ func TestKernelPayload(t *testing.T) {
 		"nothing": nil, "no magic": make([]byte, 1024), "cut short": bz[:len(bz)-1], "another compression": bytes.ReplaceAll(bz, []byte("7zXZ"), []byte("gzip")),
 	} {
 		if got, _, err := kernelPayload(bad); err == nil {
-			t.Errorf("%s: got %q and no error", name, got)
+			t.Errorf("%s: got %q and no error, want an error", name, got)
 		}
 	}
 }
@@ -82,10 +84,10 @@ func TestCpio(t *testing.T) {
 	a.file("init", []byte("#!/bin/sh"))
 	b := a.bytes()
 	if len(b)%4 != 0 || !bytes.Contains(b, []byte("init\x00\x00#!/bin/sh\x00\x00\x00070701")) || !bytes.Contains(b, []byte("TRAILER!!!")) {
-		t.Errorf("got %q", b)
+		t.Errorf("got %q, want a file init, padded to 4 bytes, and a trailer", b)
 	}
 	if !bytes.HasPrefix(b, []byte("0707010000000100" /* inode 1 */ +"0041ED")) {
-		t.Errorf("the directory begins with %q", b[:40])
+		t.Errorf("the archive begins with %q, want a directory with inode 1", b[:40])
 	}
 }
 
@@ -100,9 +102,18 @@ func TestResults(t *testing.T) {
 	want := "| rping | kernel | IPv4 | 1500 | -V, -v | ok |\n| rping | kernel | IPv4 | 1500 | -x | left out: why |\n"
 	if err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "old") ||
 		!strings.HasPrefix(string(text), "head\n") || !strings.HasSuffix(string(text), "foot\n") {
-		t.Errorf("got %v,\n%s", err, text)
+		t.Errorf("got %v,\n%s\nwant the head, the foot, and between them\n%s", err, text, want)
 	}
 	if _, err := replaceResults([]byte("no marks"), ""); err == nil {
-		t.Error("a file without marks: no error")
+		t.Error("a file without marks: got no error, want one")
+	}
+	r.notShown = []string{"TestX: a kernel is broken"}
+	var report bytes.Buffer
+	r.report(&report)
+	if !strings.Contains(report.String(), r.notShown[0]) {
+		t.Errorf("the report is %q, want %q in it", &report, r.notShown[0])
+	}
+	if err := r.finish(filepath.Join(t.TempDir(), "README.md"), true); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an update from a run that has not shown all: got %v, want a refusal", err)
 	}
 }

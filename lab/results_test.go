@@ -27,12 +27,12 @@ type resultTable struct {
 
 type resultRow struct {
 	program, server, ip string
-	mtu                 int // server, ip and mtu are zero where they mean nothing
+	mtu                 int // server, ip and mtu are zero if they have no meaning for the row
 	variants            []string
 	verdict             string
 }
 
-// What lies between these lines of the text is written by the run.
+// These lines enclose the part of README.md that a run with -update writes.
 const (
 	resultsBegin = "<!-- results: make lab LABFLAGS='-args -update' writes them -->\n"
 	resultsEnd   = "<!-- end of results -->\n"
@@ -75,8 +75,8 @@ func recordTest(t *testing.T, family string, row resultRow, variant string) {
 }
 
 // notShown ends a test because two programs that are not ours, on two kernels, have failed with each other. Such a test
-// shows that the lab works, and says nothing about our code. So it does not fail: TestMain reports it, and README.md cannot be updated
-// from the run.
+// shows that the lab works, and says nothing about our code. So the test does not fail. TestMain reports it, and README.md
+// cannot be updated from the run.
 func notShown(t *testing.T, err error) {
 	t.Helper()
 	results.mu.Lock()
@@ -94,7 +94,7 @@ func (r *resultTable) report(w io.Writer) {
 	}
 }
 
-// Families with more than scenarios in them.
+// These families contain more than scenarios.
 const (
 	labFamily      = "The lab itself"
 	ownGuestFamily = "Our software in a guest"

@@ -17,32 +17,32 @@ import (
 )
 
 const (
-	patience   = time.Minute // for a scenario, unless it says otherwise
+	patience   = 2 * time.Minute // the time limit of a scenario, unless it has its own
 	dmesgLines = 25
 )
 
-// scenario is a row, or a part of one, in the table of results.
+// scenario is a row in the table of results, or a part of one.
 type scenario struct {
-	family  string // heading of its table: "Pingpong"
-	program string // or operation
+	family  string // the heading of its table, such as "Pingpong"
+	program string // the program, or the operation
 	server  string // who serves, or responds: "kernel" or "adverb"
 	v6      bool
 	mtu     int
-	variant string // "65536": those with the same result share a row
+	variant string // such as "65536"; variants with the same result share a row
 
-	on       *Lab          // nil: the network of that MTU which all share
-	patience time.Duration // 0: the constant
-	// check says what the packets must be like, if not good throughout.
+	on       *Lab          // nil means the lab of that MTU that all scenarios share
+	patience time.Duration // the time limit; 0 means the constant of that name
+	// check says what the packets must be like. The zero value demands that all are good.
 	check packetRules
-	// leftOut is why the scenario cannot be: a defect of the kernel, say. It then does not run.
+	// leftOut says why the scenario is impossible, for example by a defect of the kernel. If it is set, the scenario does not run.
 	leftOut string
 }
 
-// packetRules are for scenarios that hurt packets on purpose, and for those that send few.
+// packetRules are for scenarios that damage packets on purpose, and for those that send in one direction only.
 type packetRules struct {
 	oneWay bool // one end may send nothing
-	// badICRCs returns how many packets to the guest have a wrong ICRC: so many at least, and at most. It is
-	// asked when the scenario is over; nil: none. Nothing hurts what comes from the guest before it is captured.
+	// badICRCs returns bounds for the number of packets to the guest with a wrong ICRC. It is called when the scenario
+	// is over. Nil means that there are none. Packets from the guest are captured before anything can damage them.
 	badICRCs func() (least, most int)
 }
 
@@ -62,7 +62,7 @@ func (s *scenario) name() string {
 	return strings.ReplaceAll(strings.Join(parts, "/"), " ", "_")
 }
 
-// run is a subtest. Its packets are captured and checked, and its outcome goes into the results.
+// run runs f as a subtest. It captures and checks the packets, and records the outcome in the results.
 func (s scenario) run(t *testing.T, f func(ctx context.Context, t *testing.T, l *Lab)) {
 	if s.leftOut != "" {
 		row := s.row()
@@ -82,7 +82,7 @@ func (s scenario) run(t *testing.T, f func(ctx context.Context, t *testing.T, l 
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Behind the cleanups of f: what connections and devices send when they are closed is of the scenario too.
+		// This runs after the cleanups of f, because closing connections and devices sends packets too.
 		t.Cleanup(func() {
 			s.checkCapture(t, c)
 			if t.Failed() {
@@ -103,7 +103,8 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// revive boots a guest again that a scenario before has killed, or else all that follow would wait for it.
+// revive boots a guest if it is dead because an earlier scenario has failed. Otherwise all later scenarios would wait
+// for it.
 func revive(t *testing.T, g *Guest) {
 	t.Helper()
 	if g.alive() {
@@ -115,7 +116,7 @@ func revive(t *testing.T, g *Guest) {
 	}
 }
 
-// checkCapture ends a capture, and keeps it where the flag says so.
+// checkCapture ends a capture and checks its packets. With the flag -keep, it also writes the capture to a file.
 func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 	t.Helper()
 	captured, err := c.Stop()
@@ -135,14 +136,14 @@ func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 	for i, f := range captured {
 		_, _, err := roceIP(f.Data)
 		if limit := s.mtu + etherHeader; !errors.Is(err, errNotRoCE) && len(f.Data) > limit {
-			t.Errorf("frame %d: %d bytes, limit %d: a train of packets that nobody has cut", i+1, len(f.Data), limit)
+			t.Errorf("frame %d has %d bytes, limit %d: it is a train of packets that nobody has cut", i+1, len(f.Data), limit)
 			return
 		}
-		way := &from
+		direction := &from
 		if f.ToGuest {
-			way = &to
+			direction = &to
 		}
-		if way.add(i+1, f.Data) {
+		if direction.add(i+1, f.Data) {
 			right, numbers = append(right, f), append(numbers, i+1)
 		}
 	}
@@ -158,14 +159,14 @@ func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 		t.Error(err)
 	}
 	if len(faults) > 0 {
-		t.Errorf("of %d RoCE packets: %s", len(right), strings.Join(firstOf(faults), "\n"))
+		t.Errorf("tshark finds %d faults in %d RoCE packets, want none: %s", len(faults), len(right), strings.Join(firstOf(faults), "\n"))
 	}
 	if t.Failed() && *keepFlag == "" {
 		t.Logf("to see the packets: make lab LABFLAGS='-run %s -args -keep=DIR'", runPattern(t.Name()))
 	}
 }
 
-// checkCounts checks what went to and from the guest.
+// checkCounts checks the numbers of packets to and from the guest.
 func (s *scenario) checkCounts(t *testing.T, to, from *packets) {
 	t.Helper()
 	least, most := 0, 0
@@ -176,20 +177,20 @@ func (s *scenario) checkCounts(t *testing.T, to, from *packets) {
 		t.Errorf("%d bad ICRCs to the guest, want %d to %d: %s", n, least, most, strings.Join(firstOf(to.wrong), "\n"))
 	}
 	if n := len(from.wrong); n > 0 {
-		t.Errorf("%d bad ICRCs from the guest: %s", n, strings.Join(firstOf(from.wrong), "\n"))
+		t.Errorf("%d bad ICRCs from the guest, want none: %s", n, strings.Join(firstOf(from.wrong), "\n"))
 	}
 	if s.check.oneWay && to.count()+from.count() > 0 || t.Skipped() {
 		return
 	}
 	if to.count() == 0 {
-		t.Error("no RoCE packet went to the guest")
+		t.Error("no RoCE packet went to the guest, want some")
 	}
 	if from.count() == 0 {
-		t.Error("no RoCE packet went from the guest")
+		t.Error("no RoCE packet came from the guest, want some")
 	}
 }
 
-// runPattern returns what picks a test by -run, of characters that mean nothing to make and to shells.
+// runPattern returns a pattern for -run that matches a test's name. Its characters have no meaning to make and to shells.
 func runPattern(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/_=-,:", r) {
@@ -199,7 +200,7 @@ func runPattern(name string) string {
 	}, name)
 }
 
-// explain logs what the guest's kernel has to say.
+// explain logs the end of the guest's kernel log.
 func explain(t *testing.T, g *Guest) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -209,12 +210,12 @@ func explain(t *testing.T, g *Guest) {
 		t.Logf("%v does not answer: %v; its console: %s", g, err, tail(g.Console(), dmesgLines))
 		return
 	}
-	if _, since, _ := strings.Cut(out, g.Device+": added"); since != "\n" { // what the boot said is of no interest
+	if _, since, _ := strings.Cut(out, g.Device+": added"); since != "\n" { // messages of the boot are left out
 		t.Logf("the kernel of %v: %s", g, tail(since, dmesgLines))
 	}
 }
 
-// start runs a program until the scenario ends, or fails the test.
+// start starts a program, which is killed when the scenario ends. If the program cannot be started, the test fails.
 func start(ctx context.Context, t *testing.T, side Side, argv ...string) *Process {
 	t.Helper()
 	p, err := side.Start(ctx, argv...)
@@ -264,7 +265,7 @@ func ends(programs ...*Process) ([]Result, error) {
 	return left, nil
 }
 
-// sides returns who serves and who calls.
+// sides returns the server's side and the client's side.
 func sides(l *Lab, server string) (srv, client Side) {
 	if server == "kernel" {
 		return l.Guest(0), l.Host()
@@ -274,7 +275,7 @@ func sides(l *Lab, server string) (srv, client Side) {
 
 var lastPort atomic.Int32
 
-// nextPort returns a TCP port that no scenario before has used: nothing of theirs can linger there.
+// nextPort returns a TCP port that no earlier scenario has used, so that nothing of theirs can linger there.
 func nextPort() string {
 	const first = 20000
 	return fmt.Sprint(first + lastPort.Add(1))

@@ -32,11 +32,11 @@ func TestSiw(t *testing.T) {
 
 // rpingSiw has rping move data between two guests. Its error is a fault of the kernels or of rping.
 //
-// The siw of Linux 6.1 loses what arrives early: siw_accept sends the MPA reply, and only then has TCP tell it
-// of data. It never looks for data that arrived in between. Rping's client sends its first message at once, so the
-// message may stay unread in the server's socket, and both ends wait for ever. On a busy machine this is one
-// connection in five. Therefore the MPA reply is lost until the server says that the connection is
-// established. TCP then sends the reply again.
+// The siw of Linux 6.1 overlooks data that arrives early. Its function siw_accept sends the MPA reply first, and then
+// installs the callback for incoming data. It does not look for data that has arrived in between. Rping's client sends
+// its first message as soon as it has the reply. If the message arrives in that time, it stays unread in the
+// server's socket, and both ends wait for ever. On a busy machine this happens to one connection in ten. So rpingSiw drops
+// the MPA reply until the server says that the connection is established. TCP then sends the reply again.
 func rpingSiw(ctx context.Context, t *testing.T, server, client *Guest, v6 bool) error {
 	t.Helper()
 	const rounds, size = 5, 65535
@@ -118,18 +118,18 @@ func TestUntarDir(t *testing.T) {
 	whole := archive.Bytes()
 	dir := t.TempDir()
 	if n, err := untarDir(bytes.NewReader(whole), "a/b", dir); n != 2 || err != nil {
-		t.Errorf("%d files, %v", n, err)
+		t.Errorf("got %d files, %v; want 2", n, err)
 	}
 	for _, name := range []string{"y.c", "z.h"} {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); string(b) != "linux/a/b/"+name || err != nil {
-			t.Errorf("%s: %q, %v", name, b, err)
+			t.Errorf("%s: got %q, %v; want its name in the archive", name, b, err)
 		}
 	}
 	if n, err := untarDir(bytes.NewReader(whole), "no/such", dir); n != 0 || err != nil {
-		t.Errorf("%d files, %v", n, err)
+		t.Errorf("no such directory: got %d files, %v; want none", n, err)
 	}
 	const inFirst = 4*512 + 3 // in the contents of y.c, after three headers and the contents of x.c
 	if _, err := untarDir(bytes.NewReader(whole[:inFirst]), "a/b", t.TempDir()); err == nil {
-		t.Error("half a file is taken for a whole one")
+		t.Error("an archive that ends within a file: got no error, want one")
 	}
 }

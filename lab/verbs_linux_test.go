@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// verbsOp is a row of the table of operations: what is done, and what must be so thereafter.
+// verbsOp is an operation, and a function that performs it and checks its effects.
 type verbsOp struct {
 	name string
 	run  func(t *testing.T, from, to verbsEnd, sizes []int)
@@ -27,9 +27,9 @@ var verbsOps = []verbsOp{
 	{"CMP_SWAP", compareSwaps},
 }
 
-const testImm = 0x01020304 // has no two equal bytes, so that their order shows
+const testImm = 0x01020304 // all bytes differ, so that a wrong order shows
 
-// messageSizes are the least, one that needs padding, one packet, one more byte, and many packets.
+// messageSizes returns the smallest size, one that needs padding, one packet, one packet and a byte, and many packets.
 func messageSizes(mtu int) []int {
 	m := pathMTU(mtu)
 	return []int{1, 1021, m, m + 1, 40*m - 2}
@@ -45,11 +45,7 @@ func TestVerbsOperations(t *testing.T) {
 					s.pair(t, pairOptions{}, func(ctx context.Context, t *testing.T, p *verbsPair) {
 						from, to := p.ends(responder)
 						op.run(t, from, to, messageSizes(mtu))
-						for _, e := range []verbsEnd{from, to} {
-							if got := e.state(); got != verbs.QPStateRTS {
-								t.Errorf("%v: the QP is in %v", e, got)
-							}
-						}
+						wantState(t, verbs.QPStateRTS, from, to)
 					})
 				}
 			}
@@ -64,13 +60,13 @@ func sends(t *testing.T, from, to verbsEnd, sizes []int, op verbs.Opcode) {
 	for i, size := range sizes {
 		dst := to.mem(n, everything)
 		id := uint64(i)
-		half := size / 2 // two SGEs at each end, cut at different places
+		half := size / 2 // either end has two SGEs, which divide the message differently
 		to.recv(verbs.RecvWR{ID: id, SGList: []verbs.SGE{dst.sge(0, n-half), dst.sge(n-half, half)}})
 		from.send(verbs.SendWR{ID: id, Op: op, Flags: signaled, Imm: testImm, SGList: []verbs.SGE{src.sge(0, half), src.sge(half, size-half)}})
 		done(t, from, id, verbs.WCSend)
 		wc := done(t, to, id, verbs.WCRecv)
 		if wc.ByteLen != uint32(size) {
-			t.Errorf("size %d: received %d bytes", size, wc.ByteLen)
+			t.Errorf("received %d bytes, want %d", wc.ByteLen, size)
 		}
 		checkImm(t, wc, op == verbs.OpSendWithImm)
 		same(t, fmt.Sprint("size ", size), dst.get(0, n), append(data[:size:size], make([]byte, n-size)...))
@@ -80,7 +76,7 @@ func sends(t *testing.T, from, to verbsEnd, sizes []int, op verbs.Opcode) {
 func checkImm(t *testing.T, wc verbs.WC, want bool) {
 	t.Helper()
 	if has := wc.Flags&verbs.WCFlagWithImm != 0; has != want || has && wc.Imm != testImm {
-		t.Errorf("completion with flags %v and immediate %#x, want one: %v", wc.Flags, wc.Imm, want)
+		t.Errorf("completion with flags %v and immediate %#x, want immediate %#x: %v", wc.Flags, wc.Imm, testImm, want)
 	}
 }
 
@@ -101,7 +97,7 @@ func writes(t *testing.T, from, to verbsEnd, sizes []int, op verbs.Opcode) {
 			wc := done(t, to, id, verbs.WCRecvRDMAWithImm)
 			checkImm(t, wc, true)
 			if wc.ByteLen != uint32(size) {
-				t.Errorf("size %d: the completion says %d bytes", size, wc.ByteLen)
+				t.Errorf("the completion says %d bytes, want %d", wc.ByteLen, size)
 			}
 		}
 		want := make([]byte, n+2*off)
@@ -119,13 +115,13 @@ func reads(t *testing.T, from, to verbsEnd, sizes []int) {
 		half := size / 2
 		from.send(verbs.SendWR{ID: uint64(i), Op: verbs.OpRDMARead, Flags: signaled, Remote: src.remote(n - size),
 			SGList: []verbs.SGE{dst.sge(n-half, half), dst.sge(0, size-half)}})
-		// The kernel of the lab does not tell the length of a READ.
+		// The lab's kernel does not set the length in the completion of a READ.
 		done(t, from, uint64(i), verbs.WCRDMARead)
 		same(t, fmt.Sprint("size ", size), append(dst.get(n-half, half), dst.get(0, size-half)...), data[n-size:])
 	}
 }
 
-// word returns a region of 16 bytes whose second half is the number, in the byte order of both machines.
+// word returns a region of 16 bytes whose second half is a number, in the byte order of both machines.
 func word(e verbsEnd, v uint64) memory {
 	m := e.mem(16, everything)
 	m.put(8, binary.LittleEndian.AppendUint64(nil, v))
@@ -134,7 +130,7 @@ func word(e verbsEnd, v uint64) memory {
 
 func wordOf(m memory) uint64 { return binary.LittleEndian.Uint64(m.get(8, 8)) }
 
-const startWord = 0xfffffffffffffff0 // so that additions carry over all bytes
+const startWord = 0xfffffffffffffff0 // additions carry over all bytes
 
 func fetchAdds(t *testing.T, from, to verbsEnd, _ []int) {
 	t.Helper()
@@ -147,7 +143,7 @@ func fetchAdds(t *testing.T, from, to verbsEnd, _ []int) {
 			t.Errorf("fetched %#x, want %#x", got, before)
 		}
 		if got := wordOf(target); got != before+add {
-			t.Errorf("%#x after adding %#x to %#x", got, add, before)
+			t.Errorf("%#x + %#x: got %#x, want %#x", before, add, got, before+add)
 		}
 	}
 }
@@ -157,7 +153,7 @@ func compareSwaps(t *testing.T, from, to verbsEnd, _ []int) {
 	target, old := word(to, startWord), word(from, 0)
 	for i, step := range []struct{ compare, swap, after uint64 }{
 		{startWord, 0x0102030405060708, 0x0102030405060708},
-		{startWord, 1, 0x0102030405060708}, // another value: nothing happens
+		{startWord, 1, 0x0102030405060708}, // the value differs, so it stays
 	} {
 		before := wordOf(target)
 		from.send(verbs.SendWR{ID: uint64(i), Op: verbs.OpAtomicCmpSwap, Flags: signaled, Compare: step.compare, Swap: step.swap,

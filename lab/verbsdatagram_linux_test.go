@@ -11,7 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// UC: SENDs and WRITEs of many packets.
+// SENDs and WRITEs over UC, some of many packets.
 func TestVerbsUC(t *testing.T) {
 	needLab(t)
 	for _, mtu := range mtus {
@@ -39,7 +39,7 @@ func TestVerbsUC(t *testing.T) {
 	}
 }
 
-// A message of which a packet gets lost does not arrive, and its receive serves the next one.
+// A UC message that has lost a packet does not arrive, and its receive takes the next message.
 func TestVerbsUCLoss(t *testing.T) {
 	needLab(t)
 	for _, lost := range []wire.Opcode{wire.UCSendFirst, wire.UCSendMiddle, wire.UCSendLast} {
@@ -64,12 +64,12 @@ func TestVerbsUCLoss(t *testing.T) {
 				}
 				dropped := 1
 				if responder == "kernel" && lost != wire.UCSendFirst {
-					// That of the lab notices by the first packet of the next message, and drops that one too.
+					// The lab's kernel notices the loss at the first packet of the next message, and drops that message too.
 					dropped = 2
 				}
 				for i, want := range data[dropped:] {
 					if wc := done(t, to, uint64(i), verbs.WCRecv); wc.ByteLen != size {
-						t.Errorf("received %d bytes", wc.ByteLen)
+						t.Errorf("received %d bytes, want %d", wc.ByteLen, size)
 					}
 					same(t, fmt.Sprint("message ", i+dropped), dst.get(i*size, size), want)
 				}
@@ -79,7 +79,7 @@ func TestVerbsUCLoss(t *testing.T) {
 	}
 }
 
-// UD: one packet a message, with the sender's address before it.
+// A UD message is one packet. Its receive begins with the sender's address.
 func TestVerbsUD(t *testing.T) {
 	needLab(t)
 	for _, mtu := range mtus {

@@ -8,14 +8,15 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// READs outstanding: as many as the devices allow, and not one more. What we send is held up, be it the
-// requests or the responses, so all are outstanding at once.
+// As many READs are outstanding as the devices allow, and not one more. Our device's packets are held back, be they
+// requests or responses, so that all READs are outstanding at once.
 func TestVerbsOutstanding(t *testing.T) {
 	needLab(t)
 	const posted = maxOutstanding + 20
 	for _, responder := range []string{"kernel", "adverb"} {
 		s := scenario{family: "Verbs", program: "RC READ", server: responder, mtu: 1500, variant: "128 outstanding"}
-		s.pair(t, pairOptions{timeout: 20}, func(ctx context.Context, t *testing.T, p *verbsPair) { // 4.3 s: nothing is repeated meanwhile
+		const timeout = 24 // 69 s, so that nothing is repeated meanwhile, however slow the machine is
+		s.pair(t, pairOptions{timeout: timeout}, func(ctx context.Context, t *testing.T, p *verbsPair) {
 			from, to := p.ends(responder)
 			const size = 24
 			src, data := filled(to, posted*size, 4)
@@ -33,7 +34,7 @@ func TestVerbsOutstanding(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if responder == "adverb" { // a round trip through the guest: more would have come
+			if responder == "adverb" { // after a round trip to the guest, any further request would have come
 				from.state()
 			}
 			if out, in := p.far.total(wire.RCRDMAReadRequest); out+in != maxOutstanding {
@@ -50,7 +51,7 @@ func TestVerbsOutstanding(t *testing.T) {
 	}
 }
 
-// SEND_WITH_INV takes back a window of type 2 at the other end.
+// SEND_WITH_INV invalidates a window of type 2 at the other end.
 func TestVerbsInvalidate(t *testing.T) {
 	needLab(t)
 	for _, responder := range []string{"kernel", "adverb"} {
@@ -78,9 +79,9 @@ func TestVerbsInvalidate(t *testing.T) {
 			from.send(verbs.SendWR{ID: 2, Op: verbs.OpSendWithInv, Flags: signaled, SGList: []verbs.SGE{src.sge(0, size)}, InvalidateRKey: key})
 			done(t, from, 2, verbs.WCSend)
 			wc := done(t, to, 2, verbs.WCRecv)
-			// The kernel of the lab does not tell programs of the key.
+			// The lab's kernel does not put the key into the completion.
 			if responder == "adverb" && (wc.Flags&verbs.WCFlagWithInv == 0 || verbs.RKey(wc.Imm) != key) {
-				t.Errorf("the completion has flags %v and key %#x, want %v", wc.Flags, wc.Imm, key)
+				t.Errorf("the completion has flags %v and key %#x, want %v and %#x", wc.Flags, wc.Imm, verbs.WCFlagWithInv, key)
 			}
 			same(t, "what was sent", in.get(0, size), data)
 
@@ -91,7 +92,7 @@ func TestVerbsInvalidate(t *testing.T) {
 	}
 }
 
-// bind opens the start of a region by a window of type 2, and returns the window's key.
+// bind binds a window of type 2 to the first n bytes of a region, and returns the window's key.
 func (e *ourEnd) bind(m memory, n int, access verbs.Access) verbs.RKey {
 	e.t.Helper()
 	mw, err := e.pd.AllocMW(verbs.MWType2)

@@ -8,14 +8,14 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Work requests of a transfer that an end leaves.
+// These are the number and the size of the work requests in a transfer that does not end well.
 const (
 	transfers    = 40
 	transferSize = 64 << 10
 )
 
-// begin starts a long transfer, and returns when it is under way, with the network cut: it cannot end before
-// an end of it does. What our device sends from then on is lost, until mend.
+// begin starts a long transfer. When the transfer is under way, begin cuts the network and returns, so the transfer
+// cannot be completed. What our device sends is then lost, until mend.
 func begin(ctx context.Context, t *testing.T, p *verbsPair, from, to verbsEnd, op verbs.Opcode) {
 	t.Helper()
 	src, dst := from.mem(transferSize, everything), to.mem(transferSize, everything)
@@ -28,18 +28,19 @@ func begin(ctx context.Context, t *testing.T, p *verbsPair, from, to verbsEnd, o
 		t.Fatal(err)
 	}
 	p.far.hold()
-	// These cannot be done: either their requests are lost, or the answers are.
+	// These cannot be completed, since either their requests are lost or the answers.
 	from.send(wrs[transfers/2:]...)
 }
 
-// mend has packets through again, but for those that were cut off.
+// mend lets packets pass again. Those sent since begin cut the network stay lost.
 func (w *watch) mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holding, w.held = false, nil
 }
 
-// broken takes the completions of a transfer an end of which has gone: what was done, the one that failed, the flushed rest.
+// broken checks the completions of a transfer that did not end well. Some may be successes, then one has that status, and the rest
+// is flushed.
 func broken(t *testing.T, e verbsEnd, status verbs.WCStatus) {
 	t.Helper()
 	failed := false
@@ -57,19 +58,22 @@ func broken(t *testing.T, e verbsEnd, status verbs.WCStatus) {
 		failed = true
 	}
 	if !failed {
-		t.Errorf("%v: the whole transfer went through", e)
+		t.Errorf("%v: all of the transfer was completed, want a failure with %v", e, status)
 	}
-	if got := e.state(); got != verbs.QPStateErr {
-		t.Errorf("%v: the QP is in %v", e, got)
-	}
+	wantState(t, verbs.QPStateErr, e)
 }
 
-// Either end goes away in the middle: its QP fails, or it is destroyed with all that belongs to it. Retries of
-// the requester take 67 to 268 ms each. One that is to fail by itself must not use them up before.
+// One end goes away in the middle of a transfer. Its QP fails, or the QP is destroyed with all that belongs to it. Each retry
+// takes 67 to 268 ms.
 func TestVerbsDisconnect(t *testing.T) {
 	needLab(t)
 	o := pairOptions{timeout: quickTimeout, retry: 3, rnrRetry: 3}
-	patient := pairOptions{timeout: quickTimeout, retry: 6, rnrRetry: 3} // the kernel of the lab takes 7 for no limit
+	// A requester that the test fails must not use up its retries before, even if the guest is slow. The lab's kernel takes 7 for no
+	// limit, and our own end is failed at once.
+	patient := map[string]pairOptions{
+		"kernel": {timeout: quickTimeout, retry: 7, kernelRetry: 3, rnrRetry: 3},
+		"adverb": {timeout: quickTimeout, retry: 3, kernelRetry: 7, rnrRetry: 3},
+	}
 	for _, responder := range []string{"kernel", "adverb"} {
 		for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead} {
 			name := map[verbs.Opcode]string{verbs.OpRDMAWrite: "WRITE", verbs.OpRDMARead: "READ"}[op]
@@ -83,7 +87,7 @@ func TestVerbsDisconnect(t *testing.T) {
 				p.far.mend()
 				broken(t, from, verbs.WCRetryExceeded)
 			})
-			row("the requester fails during a "+name).pair(t, patient, func(ctx context.Context, t *testing.T, p *verbsPair) {
+			row("the requester fails during a "+name).pair(t, patient[responder], func(ctx context.Context, t *testing.T, p *verbsPair) {
 				from, to := p.ends(responder)
 				dst := to.mem(8, everything)
 				to.recv(verbs.RecvWR{ID: 5, SGList: []verbs.SGE{dst.sge(0, 8)}})
@@ -91,7 +95,7 @@ func TestVerbsDisconnect(t *testing.T) {
 				from.fail()
 				p.far.mend()
 				broken(t, from, verbs.WCFlushErr)
-				// The responder is not told, and learns it by trying.
+				// Nobody tells the responder. It learns of the failure when it sends something.
 				src := to.mem(8, everything)
 				to.send(verbs.SendWR{ID: 6, Op: verbs.OpSend, SGList: []verbs.SGE{src.sge(0, 8)}})
 				failed(t, to, 6, verbs.WCRetryExceeded)
@@ -104,7 +108,7 @@ func TestVerbsDisconnect(t *testing.T) {
 			begin(ctx, t, p, from, to, verbs.OpRDMAWrite)
 			if responder == "kernel" {
 				p.kernel.conn.Close()
-				newPuppet(ctx, t, p.kernel.g).mem(8, nothing) // the program serves one after the other
+				newPuppet(ctx, t, p.kernel.g).mem(8, nothing) // the program serves one connection after the other, so the first is closed now
 			} else {
 				p.us.must(p.us.hca.Close())
 			}
@@ -114,10 +118,10 @@ func TestVerbsDisconnect(t *testing.T) {
 	}
 }
 
-// killBound is until when a requester must know: all retries, and time for a busy machine.
+// killBound is the time after which a requester must have given up. It allows for all retries on a busy machine.
 const killBound = 10 * time.Second
 
-// The guest loses its power in the middle.
+// The guest loses its power in the middle of a transfer.
 func TestVerbsKill(t *testing.T) {
 	needLab(t)
 	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead} {
@@ -130,14 +134,14 @@ func TestVerbsKill(t *testing.T) {
 			g.Kill()
 			killed := time.Now()
 			defer func() {
-				if err := g.Boot(context.WithoutCancel(ctx)); err != nil { // for the scenarios that follow
+				if err := g.Boot(context.WithoutCancel(ctx)); err != nil { // later scenarios need the guest
 					t.Error(err)
 				}
 			}()
 			p.far.mend()
 			broken(t, p.us, verbs.WCRetryExceeded)
 			if took := time.Since(killed); took > killBound {
-				t.Errorf("the requester knew after %v, want at most %v", took, killBound)
+				t.Errorf("the requester has given up after %v, want at most %v", took, killBound)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -13,18 +14,18 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// verbsEnd is a QP with its CQ, of our device or of the kernel's.
+// verbsEnd is a QP with its CQ. It belongs to our device or to the kernel's.
 type verbsEnd interface {
 	String() string
 	mem(n int, access verbs.Access) memory
 	send(...verbs.SendWR)
 	recv(...verbs.RecvWR)
-	next() verbs.WC // whatever its status
+	next() verbs.WC // the next completion, whatever its status
 	state() verbs.QPState
 	fail() // takes the QP to the error state
 }
 
-// memory is a memory region of either.
+// memory is a memory region of our device or of the kernel's.
 type memory interface {
 	size() int
 	sge(off, n int) verbs.SGE
@@ -41,37 +42,36 @@ const (
 	nothing    = verbs.AccessLocalWrite
 	signaled   = verbs.SendSignaled
 
-	// Both ends' first PSN: the largest is passed soon.
+	// lateStart is the first PSN of both ends. PSNs soon wrap around.
 	lateStart = 1<<24 - 20
 
-	retryTimeout = 16 // code: 0.27 s, since emulation is slow
-	quickTimeout = 14 // 67 ms, where packets are lost
+	retryTimeout = 16 // the code of 0.27 s, since emulation is slow
+	quickTimeout = 14 // the code of 67 ms, for scenarios in which packets are lost
 	labQKey      = 0x11111111
 )
 
-// pairOptions say how two QPs are connected. Zero values have the defaults named.
+// pairOptions say how two QPs are connected. A comment names what a zero value means.
 type pairOptions struct {
-	typ        verbs.QPType // RC
-	middleware []link.Middleware
-	access     verbs.Access // of the QPs: everything
-	timeout    uint8        // retryTimeout
-	retry      uint8        // of both: 7
-	rnrRetry   uint8        // 7; none is for 0
-	rnrTimer   uint8        // 12
-	depth      int          // work requests in each queue: 256
+	typ         verbs.QPType // RC
+	middleware  []link.Middleware
+	access      verbs.Access // of the QPs; everything
+	timeout     uint8        // retryTimeout
+	retry       uint8        // 7
+	kernelRetry uint8        // of the kernel's QP; that of ours
+	rnrRetry    uint8        // 7
+	rnrTimer    uint8        // 12
+	depth       int          // work requests in each queue; 256
 }
-
-const none = 0xff
 
 // verbsPair is a QP of ours connected to one of the kernel.
 type verbsPair struct {
 	us     *ourEnd
 	kernel *puppet
-	far    *watch // what is on the wire
-	near   *watch // what our device sends and gets
+	far    *watch // sees what is on the wire
+	near   *watch // sees what our device sends and receives
 }
 
-// ends are the one that starts and the one that responds.
+// ends returns the requester and the responder.
 func (p *verbsPair) ends(responder string) (from, to verbsEnd) {
 	if responder == "kernel" {
 		return p.us, p.kernel
@@ -79,7 +79,7 @@ func (p *verbsPair) ends(responder string) (from, to verbsEnd) {
 	return p.kernel, p.us
 }
 
-// connectVerbs makes the QPs, for the time of the test.
+// connectVerbs makes and connects two QPs. They end with the test.
 func connectVerbs(ctx context.Context, t testing.TB, l *Lab, s scenario, o pairOptions) *verbsPair {
 	t.Helper()
 	if o.typ == 0 {
@@ -88,22 +88,9 @@ func connectVerbs(ctx context.Context, t testing.TB, l *Lab, s scenario, o pairO
 	if o.access == 0 {
 		o.access = everything
 	}
-	if o.timeout == 0 {
-		o.timeout = retryTimeout
-	}
-	orElse := func(v, standard uint8) uint8 {
-		switch v {
-		case 0:
-			return standard
-		case none:
-			return 0
-		}
-		return v
-	}
-	o.retry, o.rnrRetry, o.rnrTimer = orElse(o.retry, 7), orElse(o.rnrRetry, 7), orElse(o.rnrTimer, 12)
-	if o.depth == 0 {
-		o.depth = 256
-	}
+	o.timeout, o.retry = cmp.Or(o.timeout, retryTimeout), cmp.Or(o.retry, 7)
+	o.kernelRetry = cmp.Or(o.kernelRetry, o.retry)
+	o.rnrRetry, o.rnrTimer, o.depth = cmp.Or(o.rnrRetry, 7), cmp.Or(o.rnrTimer, 12), cmp.Or(o.depth, 256)
 	p := &verbsPair{near: newWatch(), far: newWatch()}
 	p.kernel = newPuppet(ctx, t, l.Guest(0))
 	p.us = newEnd(ctx, t, l.Host(), s.v6, append(append([]link.Middleware{p.near.middleware}, o.middleware...), p.far.middleware))
@@ -116,7 +103,7 @@ func connectVerbs(ctx context.Context, t testing.TB, l *Lab, s scenario, o pairO
 	p.us.connect(o, verbs.Peer{QPN: number, PSN: lateStart, GID: gid}, mtu)
 	hostGID, index := sysfsGID(l.Host().Addr(s.v6)), l.Guest(0).GIDIndex(s.v6)
 	p.kernel.do("connect", with{"Type": o.typ, "GID": hostGID, "GIDIndex": index, "QPN": p.us.qp.QPN(), "RQPSN": lateStart, "SQPSN": lateStart,
-		"MTU": mtu, "Timeout": o.timeout, "Retry": o.retry, "RNRRetry": o.rnrRetry, "RNRTimer": o.rnrTimer, "RDAtomic": maxOutstanding}, nil)
+		"MTU": mtu, "Timeout": o.timeout, "Retry": o.kernelRetry, "RNRRetry": o.rnrRetry, "RNRTimer": o.rnrTimer, "RDAtomic": maxOutstanding}, nil)
 	if o.typ == verbs.QPTypeUD {
 		p.kernel.do("ah", with{"GID": hostGID, "GIDIndex": index}, nil)
 		p.us.destination(gid)
@@ -125,7 +112,7 @@ func connectVerbs(ctx context.Context, t testing.TB, l *Lab, s scenario, o pairO
 	return p
 }
 
-// maxOutstanding is how many READs and atomics either device has outstanding on a QP.
+// maxOutstanding is how many READs and atomics may be outstanding on a QP of either device.
 const maxOutstanding = 128
 
 // ourEnd is a QP of a software device.
@@ -138,7 +125,7 @@ type ourEnd struct {
 	cq   *verbs.CQ
 	qp   *verbs.QP
 	ah   *verbs.AH
-	peer verbs.QPN // UD
+	peer verbs.QPN // the destination of messages, for UD only
 }
 
 func newEnd(ctx context.Context, t testing.TB, h *Host, v6 bool, middleware []link.Middleware) *ourEnd {
@@ -232,10 +219,10 @@ func (e *ourEnd) fail() {
 	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
 }
 
-// drops are the packets that our device refused.
+// drops returns the numbers of packets that our device has dropped.
 func (e *ourEnd) drops() (d hca.Drops) {
 	for _, s := range e.hca.Stats() {
-		d = s.Drops // of the one address
+		d = s.Drops // the device has one address only
 	}
 	return d
 }
@@ -266,7 +253,7 @@ func (m *ourMemory) dereg() {
 	}
 }
 
-// filled returns a region with contents that follow from seed.
+// filled returns a region and its contents, which depend on the seed.
 func filled(e verbsEnd, n int, seed byte) (memory, []byte) {
 	m := e.mem(n, everything)
 	data := content(n, seed)
@@ -280,7 +267,7 @@ func content(n int, seed byte) []byte {
 	return data
 }
 
-// done returns the next completion, which must be a success of that work request.
+// done takes the next completion. It must be a success of that work request.
 func done(t testing.TB, e verbsEnd, id uint64, op verbs.WCOpcode) verbs.WC {
 	t.Helper()
 	wc := e.next()
@@ -290,7 +277,7 @@ func done(t testing.TB, e verbsEnd, id uint64, op verbs.WCOpcode) verbs.WC {
 	return wc
 }
 
-// failed takes the next completion, which must have that status.
+// failed takes the next completion. It must have that status.
 func failed(t testing.TB, e verbsEnd, id uint64, status verbs.WCStatus) {
 	t.Helper()
 	if wc := e.next(); wc.Status != status || wc.ID != id {
@@ -298,7 +285,25 @@ func failed(t testing.TB, e verbsEnd, id uint64, status verbs.WCStatus) {
 	}
 }
 
-// same checks contents.
+// wantState checks the state of QPs.
+func wantState(t testing.TB, want verbs.QPState, ends ...verbsEnd) {
+	t.Helper()
+	for _, e := range ends {
+		if got := e.state(); got != want {
+			t.Errorf("%v: the QP is in %v, want %v", e, got, want)
+		}
+	}
+}
+
+// wantNAK checks that a NAK with a syndrome has passed in either direction.
+func (p *verbsPair) wantNAK(t testing.TB, syndrome byte) {
+	t.Helper()
+	if p.near.nak(syndrome) == 0 {
+		t.Errorf("no NAK with syndrome %#x has passed, want one", syndrome)
+	}
+}
+
+// same compares contents.
 func same(t testing.TB, what string, got, want []byte) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -322,12 +327,12 @@ func same(t testing.TB, what string, got, want []byte) {
 func (s scenario) pair(t *testing.T, o pairOptions, f func(ctx context.Context, t *testing.T, p *verbsPair)) {
 	s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
 		p := connectVerbs(ctx, t, l, s, o)
-		defer p.explain(t) // also after t.Fatal
+		defer p.explain(t) // t.Fatal runs it too
 		f(ctx, t, p)
 	})
 }
 
-// explain logs what the two ends have to say of a failure.
+// explain logs the state of the two ends after a failure.
 func (p *verbsPair) explain(t *testing.T) {
 	if !t.Failed() {
 		return

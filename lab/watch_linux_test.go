@@ -2,20 +2,20 @@ package lab
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// watch is middleware that counts packets by opcode, and can hold them up. Two of them around faults
-// tell what the faults did.
+// watch is middleware that counts packets by opcode, and can hold back those that go out. One watch on each side of
+// middleware that makes faults shows what the faults did.
 type watch struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, with each packet
+	changed chan struct{} // closed and replaced after each batch of packets
 	out, in map[wire.Opcode]int
-	naks    map[byte]int // AETH syndromes other than ACKs, both ways
+	naks    map[byte]int // packets in both directions, by AETH syndromes other than ACKs
 	holding bool
 	held    []link.Datagram
 	inner   link.Link
@@ -48,7 +48,7 @@ func (w *watch) count(counts map[wire.Opcode]int, d *link.Datagram) {
 // AETH syndromes.
 const (
 	firstNAK      = 0x20
-	rnrNAK        = 0x20 // and the timer's code
+	rnrNAK        = 0x20 // the low bits hold the timer's code
 	nakSequence   = 0x60
 	nakInvalid    = 0x61
 	nakAccess     = 0x62
@@ -56,7 +56,7 @@ const (
 	syndromeClass = 0xe0
 )
 
-// total returns how many packets of these opcodes, or of all, went out and came in.
+// total returns how many packets with these opcodes went out and came in. Without opcodes it counts all packets.
 func (w *watch) total(ops ...wire.Opcode) (out, in int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +76,7 @@ func (w *watch) total(ops ...wire.Opcode) (out, in int) {
 	return sum(w.out), sum(w.in)
 }
 
-// nak returns how many NAKs with a syndrome went either way.
+// nak returns how many NAKs with a syndrome passed in either direction.
 func (w *watch) nak(syndrome byte) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +88,7 @@ func (w *watch) nak(syndrome byte) (n int) {
 	return n
 }
 
-// await returns when f holds, which is asked after each packet.
+// await returns when f returns true. It calls f after each batch of packets.
 func (w *watch) await(ctx context.Context, f func() bool) error {
 	for {
 		w.mu.Lock()
@@ -100,18 +100,19 @@ func (w *watch) await(ctx context.Context, f func() bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return errors.New("the packets that were waited for did not come: " + context.Cause(ctx).Error())
+			return fmt.Errorf("the awaited packets did not pass: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// hold keeps what goes out until release.
+// hold keeps back what goes out, until release.
 func (w *watch) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holding = true
 }
 
+// release sends what hold has kept back, and ends the holding.
 func (w *watch) release() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +122,7 @@ func (w *watch) release() error {
 	return w.inner.Send(held)
 }
 
-// watchedLink is the link that a watch makes.
+// watchedLink is the link that a watch makes of an inner link.
 type watchedLink struct {
 	link.Link
 	w *watch

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// local starts a command behind an agent in this process.
+// local starts a command with an agent that runs in this process.
 func local(t *testing.T, req Request) (c *Command, stdout, stderr *strings.Builder) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// A host that goes takes its commands with it, grandchildren too: the pipe that they hold ends.
+// When the host closes the connection, the agent kills the command and its children. The pipe that they hold then ends.
 func TestHangUpKills(t *testing.T) {
 	held, hold := net.Pipe()
 	defer held.Close()
@@ -101,7 +101,7 @@ func TestHangUpKills(t *testing.T) {
 	}
 	<-started
 	c.Close()
-	<-ended // serve waits for all who hold stdout
+	<-ended // serve waits for all processes that hold stdout
 }
 
 type signalWriter chan struct{}

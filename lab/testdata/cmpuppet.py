@@ -1,11 +1,11 @@
-"""One end of the connection manager's conversations, by librdmacm, that says what happens:
+"""One end of a conversation of connection managers, with librdmacm. It prints the events. Usage:
 
     listen  SPACE ADDR PORT accept|hangup|reject
     connect SPACE ADDR PORT wait|hangup
 
-SPACE is tcp or udp. hangup disconnects as soon as it is connected; accept and wait leave that to the peer.
-Each event is a line: its name, its status and, where the peer gave any, its resources and private data.
-An end of a TCP port space ends with its first connection, and a listener that rejects or serves UDP never.
+SPACE is tcp or udp. With hangup, the program disconnects as soon as it is connected. With accept and wait, it leaves that
+to the peer. Each event is a line: its name and its status. If the peer has sent any, its resources and private data follow.
+In the TCP port space, the program ends after its first connection. A listener that rejects or serves UDP never ends.
 """
 import ctypes, os, socket, struct, sys
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_uint8, c_uint32, c_void_p
@@ -21,7 +21,7 @@ class ConnParam(Structure):  # struct rdma_conn_param
                 ("rnr_retry_count", c_uint8), ("srq", c_uint8), ("qp_num", c_uint32)]
 
 
-class Event(Structure):  # struct rdma_cm_event; struct rdma_ud_param begins as the other does
+class Event(Structure):  # struct rdma_cm_event; its struct rdma_ud_param begins like struct rdma_conn_param
     _fields_ = [("id", c_void_p), ("listen_id", c_void_p), ("event", c_int), ("status", c_int), ("conn", ConnParam)]
 
 
@@ -111,6 +111,6 @@ while True:
             call("rdma_disconnect", id)
     else:
         if name == "DISCONNECTED":
-            cm.rdma_disconnect(id)  # answers, if the peer was first
+            cm.rdma_disconnect(id)  # if the peer has disconnected first, this answers it
         destroy(id)
         break

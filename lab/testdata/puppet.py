@@ -1,6 +1,6 @@
-# The guest's end of the tests in Go: what it is told over TCP, one JSON object a line, it does with
-# the verbs of the guest's kernel, and answers. It decides nothing. A connection has a device of its own, and
-# takes all that it made along when it ends. Usage: puppet.py PORT DEVICE
+# The guest's end of the tests in Go. The test sends requests over TCP, one JSON object a line. This program carries them
+# out with the verbs of the guest's kernel, and answers each of them. It makes no decisions. Each connection opens the device
+# for itself. When it ends, all that it has made is destroyed. Usage: puppet.py PORT DEVICE
 import base64
 import json
 import os
@@ -24,7 +24,7 @@ SEND_WITH_INV, BIND_MW = 9, 8
 
 
 def swap32(x):
-    """Between a number and the field of the C struct that holds it in network order."""
+    """Converts between a number and the C struct's field that holds it in network order."""
     return struct.unpack("=I", struct.pack("!I", x))[0]
 
 
@@ -37,7 +37,7 @@ class Puppet:
         self.cq = self.qp = None
 
     def close(self):
-        # QPs before what they use; the context closes the rest.
+        # A QP is closed before what it uses. The context closes the rest.
         for thing in [self.qp, self.cq, *self.ahs, *self.mws, *self.mrs, self.pd, self.context]:
             if thing is not None:
                 thing.close()
@@ -106,7 +106,7 @@ class Puppet:
         self.ahs.append(AH(self.pd, attr=self.ah_attr(GID, GIDIndex)))
 
     def bind(self, MR, Length, Access):
-        """Binds a new window of type 2 to the start of a region, by a signaled work request."""
+        """Binds a new window of type 2 to the start of a region, with a signaled work request."""
         mw, mr = MW(self.pd, 2), self.mrs[MR]
         self.mws.append(mw)
         wr = SendWR(opcode=BIND_MW, num_sge=0, send_flags=e.IBV_SEND_SIGNALED)
@@ -115,8 +115,8 @@ class Puppet:
         return wr.rkey
 
     def post_send(self, WRs):
-        """Posts all by one call of the C function."""
-        posted = []  # a work request does not keep the next one alive
+        """Posts all work requests with one call of the C function."""
+        posted = []  # keeps the work requests alive: they refer to each other by C pointers only
         for w in reversed(WRs):
             sg = [SGE(s["Addr"], s["Length"], s["LKey"]) for s in w["SGList"] or []]
             op, remote = w["Op"], w["Remote"]
@@ -140,7 +140,7 @@ class Puppet:
             self.qp.post_recv(RecvWR(wr_id=w["ID"], num_sge=len(sg), sg=sg))
 
     def poll(self, Max, Seconds):
-        """Returns completions as soon as there are some, or none after that time."""
+        """Returns completions as soon as there are some. After so many seconds without any, it returns none."""
         until = time.monotonic() + Seconds
         while True:
             _, wcs = self.cq.poll(Max)
@@ -152,7 +152,7 @@ class Puppet:
 
     def counters(self):
         where = f"/sys/class/infiniband/{self.device}/ports/1/hw_counters"
-        with open(os.path.join(where, "lifespan")) as f:  # ms for which the kernel gives old values
+        with open(os.path.join(where, "lifespan")) as f:  # for so many ms the kernel may return old values
             time.sleep(2 * int(f.read()) / 1000)
         out = {}
         for name in os.listdir(where):
