@@ -45,7 +45,8 @@ func prepare(ctx context.Context) (*image, error) {
 	return prepareIn(ctx, cache)
 }
 
-// cacheDir returns a directory of that name in the lab's part of the user's cache. It creates the directory if need be.
+// cacheDir returns a directory of that name in the lab's part of the user's cache. It creates the
+// directory if need be.
 func cacheDir(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -141,7 +142,8 @@ func holdImage(dir string) error {
 	return err
 }
 
-// removeOld removes the images that no process holds. They were made from earlier versions of the packages.
+// removeOld removes the images that no process holds. They were made from earlier versions of the
+// packages.
 func removeOld(cache string) {
 	old, _ := filepath.Glob(filepath.Join(cache, "image-*"))
 	for _, dir := range old {
@@ -152,8 +154,9 @@ func removeOld(cache string) {
 	}
 }
 
-// lockFile opens a file and locks it. Children inherit the lock, so it lasts until this process and all its children
-// have ended. Otherwise, children of a killed process could write to a directory that the next process uses.
+// lockFile opens a file and locks it. Children inherit the lock, so it lasts until this process and
+// all its children have ended. Otherwise, children of a killed process could write to a directory
+// that the next process uses.
 func lockFile(name string, how int) (*os.File, error) {
 	fd, err := unix.Open(name, unix.O_CREAT|unix.O_RDWR, 0o644)
 	if err != nil {

@@ -134,8 +134,8 @@ func timestamp(control []byte) time.Time {
 	return time.Now()
 }
 
-// Stop waits until no more frames come, ends the recording, and returns the frames in their order. It fails if a frame was
-// missed, or if the frames do not end.
+// Stop waits until no more frames come, ends the recording, and returns the frames in their order.
+// It fails if a frame was missed, or if the frames do not end.
 func (c *Capture) Stop() ([]Frame, error) {
 	c.stop.Store(time.Now().UnixNano())
 	<-c.done

@@ -41,10 +41,11 @@ func firstOf(faults []string) []string {
 	return faults
 }
 
-// noGuesses are tshark's options that keep it from guessing protocols inside payloads. The payloads are
-// the tests' own, and may look like any protocol by chance. The guessing dissectors are those that
-// `tshark -G heuristic-decodes` lists for infiniband. The last of them takes a payload for Ethernet if the payload begins
-// with an EtherType. It belongs to the protocol Ethernet, which must stay enabled, so only its guessing is disabled.
+// noGuesses are tshark's options that keep it from guessing protocols inside payloads. The payloads
+// are the tests' own, and may look like any protocol by chance. The guessing dissectors are those
+// that `tshark -G heuristic-decodes` lists for infiniband. The last of them takes a payload for
+// Ethernet if the payload begins with an EtherType. It belongs to a protocol that frames need, so only
+// its guessing is disabled.
 var noGuesses = []string{
 	"--disable-protocol", "fcoib",
 	"--disable-protocol", "infiniband.eoib",
@@ -58,8 +59,9 @@ var noGuesses = []string{
 	"--disable-heuristic", "eth_over_ib",
 }
 
-// CheckTshark has tshark decode RoCE packets. It returns a fault for each packet in which tshark finds no BTH or
-// something malformed. The numbers are those of the frames in the whole capture; faults name them.
+// CheckTshark has tshark decode RoCE packets. It returns a fault for each packet in which tshark
+// finds no BTH or something malformed. The numbers are those of the frames in the whole capture;
+// faults name them.
 func CheckTshark(ctx context.Context, pcap []byte, numbers []int) (faults []string, err error) {
 	args := append([]string{"-r", "-", "-n", "-T", "fields", "-E", "occurrence=f", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed"}, noGuesses...)
 	cmd := exec.CommandContext(ctx, "tshark", args...)

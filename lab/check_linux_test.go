@@ -25,8 +25,8 @@ func TestCheckTshark(t *testing.T) {
 	other := slices.Clone(good)
 	other[etherHeader+ip4Header+2] ^= 1 // another UDP port
 	frames := []Frame{{Data: good}, {Data: short}, {Data: good}, {Data: other}}
-	// These payloads look like those of other protocols. The short ones look like RPC over RDMA. Others begin with the EtherTypes of
-	// IPv4, ARP and IPv6.
+	// These payloads look like those of other protocols. The short ones look like RPC over RDMA.
+	// Others begin with the EtherTypes of IPv4, ARP and IPv6.
 	for _, start := range []string{"{", "\x08\x00", "\x08\x00\x00\x00\x45\x00", "\x08\x06", "\x08\x06\x00\x00\x00\x01", "\x86\xdd", "\x86\xdd\x00\x00\x60\x00"} {
 		for _, length := range []int{4, 16, 48, 1024} {
 			payload := make([]byte, length)

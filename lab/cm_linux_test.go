@@ -12,7 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/rdmacm"
 )
 
-// This file starts programs that use the connection manager. Those of rdma-core and ours take the same options.
+// This file starts programs that use the connection manager. Those of rdma-core and ours take the
+// same options.
 
 // cmArgv returns the command line of one of the programs, as that side needs it.
 func cmArgv(side Side, program string, args ...string) []string {
@@ -32,7 +33,8 @@ type cmPort struct {
 	port  string
 }
 
-// startCM starts a program, and returns when the program listens on an address of the scenario's IP version.
+// startCM starts a program, and returns when the program listens on an address of the scenario's IP
+// version.
 func (s *scenario) startCM(ctx context.Context, t *testing.T, side Side, at cmPort, argv ...string) *Process {
 	t.Helper()
 	p := start(ctx, t, side, argv...)
@@ -42,14 +44,15 @@ func (s *scenario) startCM(ctx context.Context, t *testing.T, side Side, at cmPo
 	return p
 }
 
-// startCM starts a program in a guest, and returns when it listens. In guests, one listener serves both IP versions.
+// startCM starts a program in a guest, and returns when it listens. In guests, one listener serves
+// both IP versions.
 func startCM(ctx context.Context, t *testing.T, g *Guest, at cmPort, argv ...string) *Process {
 	t.Helper()
 	return new(scenario).startCM(ctx, t, g, at, argv...)
 }
 
-// awaitCM returns when a program listens. The programs do not print that, so awaitCM looks for the listener. If the
-// program ends instead, awaitCM returns an error.
+// awaitCM returns when a program listens. The programs do not print that, so awaitCM looks for the
+// listener. If the program ends instead, awaitCM returns an error.
 func awaitCM(ctx context.Context, side Side, at cmPort, v6 bool, p *Process) error {
 	ctx, cancel := untilEnd(ctx, p)
 	defer cancel()
@@ -75,8 +78,9 @@ func (g *Guest) awaitCM(ctx context.Context, at cmPort) error {
 	return err
 }
 
-// claim returns the name of the unix socket that a process of ours binds when it listens on a side's address. A process
-// that listens on all addresses binds one socket for each of them, one after the other.
+// claim returns the name of the unix socket that a process of ours binds when it listens on a
+// side's address. A process that listens on all addresses binds one socket for each of them, one
+// after the other.
 func (at cmPort) claim(side Side, v6 bool) (string, error) {
 	port, err := strconv.ParseUint(at.port, 10, 16)
 	return fmt.Sprintf("@adverb/svc/%v/%016x", side.Addr(v6), uint64(at.space)<<16|port), err
@@ -94,7 +98,8 @@ func (h *Host) awaitCM(ctx context.Context, at cmPort, v6 bool) error {
 	})
 }
 
-// wantOutput checks all that a program has printed on one of its outputs. It must be one of the given texts.
+// wantOutput checks all that a program has printed on one of its outputs. It must be one of the
+// given texts.
 func wantOutput(t *testing.T, what, got string, want ...string) {
 	t.Helper()
 	for _, w := range want {

@@ -151,8 +151,8 @@ func rejectNext(ctx context.Context, t *testing.T, l *rdmacm.Listener) {
 	}
 }
 
-// A listener closes while a peer waits for its answer. A request that the program has taken stays valid. Requests that
-// nobody has taken are rejected.
+// A listener closes while a peer waits for its answer. A request that the program has taken stays
+// valid. Requests that nobody has taken are rejected.
 func TestListenerCloses(t *testing.T) {
 	needLab(t)
 	cmScenario("connect", "adverb", "listener closed after the request was taken", false).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
@@ -229,7 +229,8 @@ func disconnectDialed(ctx context.Context, t *testing.T, l *Lab, to netip.AddrPo
 	wantCMPuppet(t, p, "LISTENING\nCONNECT_REQUEST 0 resources 3/5 'hello'\nESTABLISHED 0\nDISCONNECTED 0\n")
 }
 
-// disconnectAccepted accepts a connection from the kernel and ends it. Our device gets the middleware.
+// disconnectAccepted accepts a connection from the kernel and ends it. Our device gets the
+// middleware.
 func disconnectAccepted(ctx context.Context, t *testing.T, l *Lab, at netip.AddrPort, who string, mw ...link.Middleware) {
 	t.Helper()
 	mode := "hangup"
@@ -242,7 +243,8 @@ func disconnectAccepted(ctx context.Context, t *testing.T, l *Lab, at netip.Addr
 	wantCMPuppet(t, p, cmPuppetConnects+"ESTABLISHED 0 resources 3/5 'welcome'\nDISCONNECTED 0\n")
 }
 
-// end disconnects unless only the puppet is to do so. It then checks that our end notices the end of the connection.
+// end disconnects unless only the puppet is to do so. It then checks that our end notices the end
+// of the connection.
 func (e *cmEnd) end(ctx context.Context, t *testing.T, p *Process, who string) {
 	t.Helper()
 	if who == adverbHangsUp {
@@ -274,8 +276,8 @@ func TestClientKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			left, err := srv.Wait()
-			// The threads of the C program share one state. A completion may overwrite the state that the disconnect has
-			// set, and the server then fails or not, as the timing has it.
+			// The threads of the C program share one state. A completion may overwrite the state
+			// that the disconnect has set, and the server then fails or not, as the timing has it.
 			ok := err == nil && strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_")
 			if server == "adverb" {
 				ok = ok && left.Status == (agent.Status{}) && strings.HasSuffix(left.Stderr, " state 10\n")

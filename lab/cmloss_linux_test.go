@@ -12,7 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// lostMessages lists conversations that lose a message. It is the first of its kind, on its way out of our device or in.
+// lostMessages lists conversations that lose a message. It is the first of its kind, on its way out
+// of our device or in.
 var lostMessages = []struct {
 	server string // who listens
 	lose   string
@@ -40,8 +41,9 @@ var lostMessages = []struct {
 	{"adverb", "out SIDR_REP", ""},
 }
 
-// Both connection managers repeat a message until it is answered, and the programs at both ends notice nothing. The
-// kernel takes some seconds to repeat one, so all conversations are held at the same time.
+// Both connection managers repeat a message until it is answered, and the programs at both ends
+// notice nothing. The kernel takes some seconds to repeat one, so all conversations are held at the
+// same time.
 func TestLostMessages(t *testing.T) {
 	needLab(t)
 	for _, server := range []string{"kernel", "adverb"} {

@@ -23,8 +23,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// The classic programs do not cover all of the connection manager. For the rest, the test itself is one end, by package
-// rdmacm. The other end is a puppet: a program in the guest that does as it is told.
+// The classic programs do not cover all of the connection manager. For the rest, the test itself is
+// one end, by package rdmacm. The other end is a puppet: a program in the guest that does as it is
+// told.
 
 //go:embed testdata/cmpuppet.py
 var cmPuppetScript []byte
@@ -85,8 +86,8 @@ func cmDevice(t *testing.T, l *Lab, v6 bool, mw ...link.Middleware) *verbs.Devic
 	return dev
 }
 
-// madLoss loses messages of the connection manager. A kind such as "out REQ" names their direction, as seen from the
-// device, and their type.
+// madLoss loses messages of the connection manager. A kind such as "out REQ" names their direction,
+// as seen from the device, and their type.
 type madLoss struct {
 	mu   sync.Mutex
 	left map[string]int // how many messages of each kind are still to be lost
@@ -187,7 +188,8 @@ type cmEnd struct {
 // cmParam is what our end offers. The puppet accepts with 2 and 4, and connects with 6 and 7.
 var cmParam = rdmacm.ConnParam{ResponderResources: 5, InitiatorDepth: 3, RetryCount: 7, RNRRetryCount: 7}
 
-// config returns a configuration that posts a receive before the peer can send. The end of the connection is to flush it.
+// config returns a configuration that posts a receive before the peer can send. The end of the
+// connection is to flush it.
 func (e *cmEnd) config(data string) *rdmacm.Config {
 	return &rdmacm.Config{PrivateData: []byte(data), Param: &cmParam, Setup: func(c *rdmacm.Conn) (err error) {
 		e.conn = c

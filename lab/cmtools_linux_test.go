@@ -18,8 +18,8 @@ const (
 	rpingServerEnd = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n"
 )
 
-// rpingText returns the text that rping sends back and forth in a round, as "rdma-ping-0: ABCDE…". With the NUL
-// behind it, it has size bytes.
+// rpingText returns the text that rping sends back and forth in a round, as "rdma-ping-0: ABCDE…".
+// With the NUL behind it, it has size bytes.
 func rpingText(round, size int) string {
 	const first, last = 'A', 'z'
 	b := fmt.Appendf(nil, "rdma-ping-%d: ", round)
@@ -77,7 +77,8 @@ func startRping(ctx context.Context, t *testing.T, l *Lab, s scenario, size int,
 	return srv, append([]string{"-c", "-a", server.Addr(s.v6).String()}, common...)
 }
 
-// checkRping checks what a client has printed. The C program may end before it notices that it has disconnected.
+// checkRping checks what a client has printed. The C program may end before it notices that it has
+// disconnected.
 func checkRping(t *testing.T, s scenario, client Result, rounds, size int) {
 	t.Helper()
 	wantOutput(t, "the client's stdout", client.Stdout, rpingLines("ping data", rounds, size))
@@ -110,7 +111,8 @@ func TestRpingPersistent(t *testing.T) {
 				finite()
 				await(ctx, t, srv, strings.Repeat(rpingServerEnd, i+1))
 			}
-			// Without a count, a client goes on until it is interrupted. So both run at once when both have begun.
+			// Without a count, a client goes on until it is interrupted. So both run at once when
+			// both have begun.
 			first := begin()
 			if s.server == "kernel" {
 				// If two requests come at once, this rping may answer one of them twice and the other

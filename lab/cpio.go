@@ -21,7 +21,8 @@ func (a *cpioArchive) file(name string, data []byte) { a.add(name, cpioFile, dat
 
 func (a *cpioArchive) add(name string, mode int, data []byte) {
 	a.ino++
-	// The fields: magic, inode, mode, uid, gid, links, mtime, size, device ×2, special device ×2, name's size, check.
+	// The fields: magic, inode, mode, uid, gid, links, mtime, size, device ×2, special device ×2,
+	// name's size, check.
 	fmt.Fprintf(&a.buf, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\x00",
 		a.ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0, name)
 	a.pad()

@@ -15,16 +15,18 @@ import (
 
 const (
 	tunDevice = "/dev/net/tun"
-	// insideEnv is set to the PID of the process that is inside. Its children inherit the variable, but have other PIDs.
+	// insideEnv is set to the PID of the process that is inside. Its children inherit the variable,
+	// but have other PIDs.
 	insideEnv = "ADVERB_LAB_INSIDE"
 	imageEnv  = "ADVERB_LAB_IMAGE" // directory of the image
 	workTmpfs = "adverb-lab"
 )
 
-// Enter moves the process into a network namespace and a mount namespace of its own. To do so, the process
-// executes itself again, with the same PID, arguments and environment. So main or TestMain must call Enter first.
-// Interfaces, mounts and temporary files that the process then makes disappear when the process and its
-// children end, whatever ends them. If the process is already inside, Enter does nothing.
+// Enter moves the process into a network namespace and a mount namespace of its own. To do so, the
+// process executes itself again, with the same PID, arguments and environment. So main or TestMain
+// must call Enter first. Interfaces, mounts and temporary files that the process then makes
+// disappear when the process and its children end, whatever ends them. If the process is already
+// inside, Enter does nothing.
 //
 // Enter prepares the packages before it leaves the machine's network. Inside, TMPDIR names a
 // file system that belongs to the namespace.
@@ -71,8 +73,8 @@ func enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a network namespace: %w (does a seccomp profile of the container forbid it?)", err)
 	}
-	// Sysfs shows the network namespace in which it was mounted. The lab can do without: only the speed of interfaces is
-	// read from there.
+	// Sysfs shows the network namespace in which it was mounted. The lab can do without: only the
+	// speed of interfaces is read from there.
 	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_RDONLY, ""); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("mount /sys: %w", err)
 	}

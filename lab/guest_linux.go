@@ -30,8 +30,9 @@ const (
 
 	accelEnv = "ADVERB_LAB_ACCEL"
 
-	// machine is the newest machine type of Debian 12's QEMU. Later QEMUs have it too. With newer types, trains
-	// of UDP packets reach the guest uncut, and a capture then shows trains in place of packets.
+	// machine is the newest machine type of Debian 12's QEMU. Later QEMUs have it too. With newer
+	// types, trains of UDP packets reach the guest uncut, and a capture then shows trains in place
+	// of packets.
 	machine = "pc-q35-7.2"
 )
 
@@ -63,7 +64,8 @@ func (g *Guest) Addr(v6 bool) netip.Addr {
 	return g.addr4.Addr()
 }
 
-// GIDIndex returns the index of an address in the GID table of the guest's device. Only rxe keeps addresses there.
+// GIDIndex returns the index of an address in the GID table of the guest's device. Only rxe keeps
+// addresses there.
 func (g *Guest) GIDIndex(v6 bool) int { return g.gids[g.Addr(v6)] }
 
 // Boot starts the guest, and returns when it is ready. After Kill, the guest may be booted again.
@@ -182,7 +184,8 @@ func (g *Guest) Start(ctx context.Context, argv ...string) (*Process, error) {
 	return g.StartRequest(ctx, agent.Request{Argv: argv})
 }
 
-// dial connects to the agent. For a moment after a boot, the host may still take the guest for unreachable.
+// dial connects to the agent. For a moment after a boot, the host may still take the guest for
+// unreachable.
 func (g *Guest) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	for end := time.Now().Add(neighborPatience); ; time.Sleep(neighborPause) {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// The lab checks ICRCs with an implementation of its own, which shares no code with the one in internal/wire. It
-// follows the definition: an ICRC is the CRC-32 of Ethernet over the packet, with ones in place of all that may change
-// on the way. It computes the CRC bit by bit.
+// The lab checks ICRCs with an implementation of its own, which shares no code with the one in
+// internal/wire. It follows the definition: an ICRC is the CRC-32 of Ethernet over the packet, with
+// ones in place of all that may change on the way. It computes the CRC bit by bit.
 
 var errNotRoCE = errors.New("not a RoCE v2 packet")
 
@@ -25,8 +25,8 @@ const (
 	icrcLength  = 4
 )
 
-// roceIP returns the IP packet in an Ethernet frame, and the length of its IP header. If the frame is not RoCE v2, it
-// returns errNotRoCE.
+// roceIP returns the IP packet in an Ethernet frame, and the length of its IP header. If the frame
+// is not RoCE v2, it returns errNotRoCE.
 func roceIP(frame []byte) (ip []byte, header int, err error) {
 	if len(frame) < etherHeader {
 		return nil, 0, errNotRoCE
@@ -93,7 +93,8 @@ func icrcOf(packet []byte, header int) uint32 {
 	return ethernetCRC32(masked) // a packet has it with the least significant byte first
 }
 
-// ethernetCRC32 computes the CRC-32 of Ethernet by division, bit by bit. Each byte's least significant bit comes first.
+// ethernetCRC32 computes the CRC-32 of Ethernet by division, bit by bit. Each byte's least
+// significant bit comes first.
 func ethernetCRC32(b []byte) uint32 {
 	const polynomial = 0xedb88320 // x³²+x²⁶+…+1, reflected
 	crc := ^uint32(0)

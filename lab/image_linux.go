@@ -79,7 +79,8 @@ func (img *image) builtinModules() (map[string]bool, error) {
 	return names, err
 }
 
-// initramfs makes the archive with all that a guest needs until it has mounted the tree of packages as its root.
+// initramfs makes the archive with all that a guest needs until it has mounted the tree of packages
+// as its root.
 func (img *image) initramfs(agentd []byte) ([]byte, error) {
 	busybox, err := os.ReadFile(filepath.Join(img.root, "usr/bin/busybox"))
 	if err != nil {
@@ -129,8 +130,9 @@ func (img *image) initramfs(agentd []byte) ([]byte, error) {
 	return a.bytes(), nil
 }
 
-// goBuild builds a command of this module without cgo, so that it runs in guests, which may lack its libraries. The
-// caller must have locked its thread. The command go sees the mounts of that thread, and ends with it.
+// goBuild builds a command of this module without cgo, so that it runs in guests, which may lack
+// its libraries. The caller must have locked its thread. The command go sees the mounts of that
+// thread, and ends with it.
 func goBuild(ctx context.Context, pkg, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")

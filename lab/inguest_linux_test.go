@@ -16,7 +16,8 @@ import (
 
 const (
 	guestBinary = "/run/adverb"
-	// guestServes is the server of scenarios in which our software is at both ends, and the server runs in the guest.
+	// guestServes is the server of scenarios in which our software is at both ends, and the server
+	// runs in the guest.
 	guestServes = "adverb in the guest"
 )
 
@@ -73,7 +74,8 @@ func put(ctx context.Context, t *testing.T, g *Guest, from, to string) {
 	finish(t, p)
 }
 
-// testProgram builds the tests of a package without cgo, as a program that runs away from the sources.
+// testProgram builds the tests of a package without cgo, as a program that runs away from the
+// sources.
 func testProgram(ctx context.Context, t *testing.T, h *Host, pkg string) string {
 	t.Helper()
 	out := t.TempDir() + "/test"
@@ -81,8 +83,8 @@ func testProgram(ctx context.Context, t *testing.T, h *Host, pkg string) string 
 	return out
 }
 
-// The module rdma_rxe takes UDP port 4791 in the network namespace that it was loaded in. A user who opens a device there is
-// told so, and learns what to do. One of the ways out is tried here.
+// The module rdma_rxe takes UDP port 4791 in the network namespace that it was loaded in. A user
+// who opens a device there is told so, and learns what to do. One of the ways out is tried here.
 func TestKernelOwnsPort(t *testing.T) {
 	l := network(t, mtus[0])
 	recordTest(t, ownGuestFamily, resultRow{program: "rping, demo", server: guestServes},
@@ -107,8 +109,8 @@ func TestKernelOwnsPort(t *testing.T) {
 	t.Logf("adverb demo in the guest: %s", tail(out, 3))
 }
 
-// TestInGuest removes rdma_rxe from a guest's kernel. It then runs the conformance suite in the guest, and our tools
-// between the guest and this host.
+// TestInGuest removes rdma_rxe from a guest's kernel. It then runs the conformance suite in the
+// guest, and our tools between the guest and this host.
 func TestInGuest(t *testing.T) {
 	needLab(t)
 	ctx := t.Context() // the steps have their own time limits
@@ -142,11 +144,13 @@ func TestInGuest(t *testing.T) {
 	}
 }
 
-// leastPassed is how many tests of the conformance suite must at least pass in the guest. Some skip themselves there.
+// leastPassed is how many tests of the conformance suite must at least pass in the guest. Some skip
+// themselves there.
 const leastPassed = 200
 
-// waitWhilePrinting waits until a program has ended. The program may take as long as it likes while it keeps printing: how
-// long all of it takes depends on the machine. If it prints nothing for a while, it is killed.
+// waitWhilePrinting waits until a program has ended. The program may take as long as it likes while
+// it keeps printing: how long all of it takes depends on the machine. If it prints nothing for a
+// while, it is killed.
 func waitWhilePrinting(ctx context.Context, p *Process) (stdout string, err error) {
 	for silent := false; !silent; {
 		_, more := p.stdout.contains("")
@@ -178,8 +182,9 @@ type softProgram struct {
 
 func softOnBoth(mtu int) (programs []softProgram) {
 	for _, p := range pingpongs {
-		// The guest's socket buffer (rmem_max, 208 KiB) loses what it cannot hold. UC never repeats a lost packet. Many QPs
-		// send all at once, and then may lose the last acknowledgement, after which no program is there to repeat it.
+		// The guest's socket buffer (rmem_max, 208 KiB) loses what it cannot hold. UC never repeats
+		// a lost packet. Many QPs send all at once, and then may lose the last acknowledgement,
+		// after which no program is there to repeat it.
 		size := 4095
 		switch {
 		case p.datagram:

@@ -1,6 +1,7 @@
 #!/bin/busybox sh
-# The guest's first process. It makes the RDMA device, and then becomes the lab's agent. The kernel's command line has set
-# LAB_ADDR4 and LAB_ADDR6 (with prefix lengths), LAB_MTU, LAB_DEVICE (rxe or siw), and LAB_GIDS (in the notation of sysfs).
+# The guest's first process. It makes the RDMA device, and then becomes the lab's agent. The kernel's
+# command line has set LAB_ADDR4 and LAB_ADDR6 (with prefix lengths), LAB_MTU, LAB_DEVICE (rxe or
+# siw), and LAB_GIDS (in the notation of sysfs).
 bb=/bin/busybox
 fail() { echo "adverb lab: guest: $*"; $bb poweroff -f; }
 $bb mount -t devtmpfs dev /dev && $bb mount -t proc proc /proc && $bb mount -t sysfs sys /sys || fail "mount"

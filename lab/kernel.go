@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// kernelPayload returns the compressed vmlinux in a bzImage, and the name of the program that uncompresses it. QEMU
-// can start a vmlinux at its PVH entry. A bzImage would be uncompressed by the guest, which takes seconds under emulation.
+// kernelPayload returns the compressed vmlinux in a bzImage, and the name of the program that
+// uncompresses it. QEMU can start a vmlinux at its PVH entry. A bzImage would be uncompressed by
+// the guest, which takes seconds under emulation.
 func kernelPayload(bzImage []byte) (payload []byte, program string, err error) {
 	const ( // as the x86 boot protocol defines them
 		offSetupSects    = 0x1f1
@@ -43,7 +44,8 @@ func kernelPayload(bzImage []byte) (payload []byte, program string, err error) {
 	return nil, "", fmt.Errorf("read kernel: payload begins with %x, as neither xz nor zstd does", payload[:min(6, len(payload))])
 }
 
-// moduleName returns a module's name. File names may have dashes where the module's name has underscores.
+// moduleName returns a module's name. File names may have dashes where the module's name has
+// underscores.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
@@ -72,7 +74,8 @@ func moduleDepends(ko []byte) ([]string, error) {
 	return nil, nil
 }
 
-// loadOrder returns the wanted modules with their dependencies. Each module comes once, and after all that it depends on.
+// loadOrder returns the wanted modules with their dependencies. Each module comes once, and after
+// all that it depends on.
 func loadOrder(wanted []string, depends func(name string) ([]string, error)) (order []string, err error) {
 	seen := make(map[string]bool)
 	var visit func(name string) error

@@ -14,11 +14,13 @@ import (
 
 // Config configures a lab.
 type Config struct {
-	// MTU is the network's MTU in bytes. With 1500 the path MTU of RDMA is 1024, and with 9000 it is 4096.
+	// MTU is the network's MTU in bytes. With 1500 the path MTU of RDMA is 1024, and with 9000 it
+	// is 4096.
 	MTU int
 	// Guests is the number of guests. 0 means 1.
 	Guests int
-	// Device is the type of the guests' RDMA devices: "rxe" (RoCE v2) or "siw" (iWARP). "" means "rxe".
+	// Device is the type of the guests' RDMA devices: "rxe" (RoCE v2) or "siw" (iWARP). "" means
+	// "rxe".
 	Device string
 }
 

@@ -50,7 +50,8 @@ func standBy() error {
 	panic("a test has failed badly")
 }
 
-// When the process of a lab ends, its guests, programs and namespaces end too, whatever has ended the process.
+// When the process of a lab ends, its guests, programs and namespaces end too, whatever has ended
+// the process.
 func TestNothingIsLeft(t *testing.T) {
 	needLab(t)
 	recordTest(t, labFamily, resultRow{program: "end of the lab"}, "nothing is left after a kill, an interrupt, a panic")

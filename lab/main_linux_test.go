@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	networks.close()
 	results.report(os.Stderr)
-	// After a failure README.md cannot be right. With -update it is written even so, and then shows the failure.
+	// After a failure README.md cannot be right. With -update it is written even so, and then shows
+	// the failure.
 	if os.Getenv(labEnv) == required && (code == 0 || *updateFlag) {
 		if err := results.finish("README.md", *updateFlag); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 )
 
-// apt runs apt-get as if no package were installed, so that it brings all dependencies. Apt-get writes
-// below dir only. From the system it reads the lists of packages and the keys.
+// apt runs apt-get as if no package were installed, so that it brings all dependencies. Apt-get
+// writes below dir only. From the system it reads the lists of packages and the keys.
 func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "archives", "partial"), 0o755); err != nil {
 		return nil, err
@@ -142,8 +142,8 @@ func unpackOne(ctx context.Context, archive, root string) error {
 	return nil
 }
 
-// untar extracts the files that treePath has a place for. It trusts the archives: they are Debian's, and apt-get has
-// checked their hashes.
+// untar extracts the files that treePath has a place for. It trusts the archives: they are
+// Debian's, and apt-get has checked their hashes.
 func untar(r io.Reader, root string) error {
 	for tr := tar.NewReader(r); ; {
 		h, err := tr.Next()

@@ -32,8 +32,8 @@ func pathMTU(mtu int) int {
 	return 4096
 }
 
-// sizes returns sizes of messages: the smallest, one that needs padding, and, except for datagrams, some that need
-// many packets.
+// sizes returns sizes of messages: the smallest, one that needs padding, and, except for datagrams,
+// some that need many packets.
 func (p *pingpong) sizes(mtu int) []int {
 	if p.datagram {
 		return []int{1, pathMTU(mtu) - 1}
@@ -66,8 +66,8 @@ func (p *pingpong) run(ctx context.Context, t *testing.T, l *Lab, s scenario, si
 	port := nextPort()
 	n, qps := rounds(size), p.qps
 	if qps > 1 && size >= 1<<20 {
-		// All QPs send at once. With 16 QPs that is 16 MiB in each direction. An emulated guest is busy with
-		// it for longer than the programs' timeout and their 7 retries allow.
+		// All QPs send at once. With 16 QPs that is 16 MiB in each direction. An emulated guest is
+		// busy with it for longer than the programs' timeout and their 7 retries allow.
 		qps = 2
 	}
 	options := []string{"-p", port, "-s", strconv.Itoa(size), "-n", strconv.Itoa(n), "-c"}
@@ -95,7 +95,8 @@ func (p *pingpong) run(ctx context.Context, t *testing.T, l *Lab, s scenario, si
 	}
 }
 
-// comparePingpong checks that two programs name the same QPs, and the number of bytes that were moved.
+// comparePingpong checks that two programs name the same QPs, and the number of bytes that were
+// moved.
 func comparePingpong(t *testing.T, server, client string, qps, bytes int) {
 	t.Helper()
 	local, remote := pingpongEnds(server, "local"), pingpongEnds(server, "remote")

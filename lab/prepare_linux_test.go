@@ -18,7 +18,8 @@ import (
 	"github.com/adverb-rdma/adverb/lab/agent"
 )
 
-// Errors say what is missing, and what to do about it. These tests need no lab, but some of them need root.
+// Errors say what is missing, and what to do about it. These tests need no lab, but some of them
+// need root.
 
 func needRoot(t *testing.T) {
 	t.Helper()
@@ -27,8 +28,8 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// needLoopback is needRoot for tests that send to themselves. Inside the lab's network, they could not do so before a lab
-// has started.
+// needLoopback is needRoot for tests that send to themselves. Inside the lab's network, they could
+// not do so before a lab has started.
 func needLoopback(t *testing.T) {
 	t.Helper()
 	needRoot(t)
@@ -102,8 +103,8 @@ func TestOtherVersions(t *testing.T) {
 	}
 }
 
-// A reader may stop reading a command that prints for ever. The failure of a command is not taken for the end of its
-// output.
+// A reader may stop reading a command that prints for ever. The failure of a command is not taken
+// for the end of its output.
 func TestReadTree(t *testing.T) {
 	needRoot(t)
 	ctx := within(t, patience)
@@ -132,7 +133,8 @@ func TestRunTree(t *testing.T) {
 	wantError(t, runTree(exec.CommandContext(ctx, "sh", "-c", "echo why >&2; exit 3")), "exit status 3", "why")
 }
 
-// If a guest dies while it receives a long request, the error comes at once, and not when TCP gives up.
+// If a guest dies while it receives a long request, the error comes at once, and not when TCP gives
+// up.
 func TestGuestGone(t *testing.T) {
 	needLoopback(t)
 	g := &Guest{name: "guest", addr4: netip.MustParsePrefix("127.47.0.1/8"), gone: make(chan struct{})}

@@ -54,8 +54,9 @@ func (p *Process) Signal(sig syscall.Signal) error { return p.signal(sig) }
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the program has ended, and returns its result. If the guest has gone, nobody knows how the program
-// ended. Wait then returns an error, together with the output that has arrived.
+// Wait waits until the program has ended, and returns its result. If the guest has gone, nobody
+// knows how the program ended. Wait then returns an error, together with the output that has
+// arrived.
 func (p *Process) Wait() (Result, error) {
 	<-p.done
 	return Result{p.status, p.stdout.String(), p.stderr.String()}, p.err

@@ -16,8 +16,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// puppet is a QP in the guest, with the kernel's verbs. A program in the guest (testdata/puppet.py) does what the test
-// tells it.
+// puppet is a QP in the guest, with the kernel's verbs. A program in the guest (testdata/puppet.py)
+// does what the test tells it.
 type puppet struct {
 	t    testing.TB
 	ctx  context.Context
@@ -30,7 +30,8 @@ type puppet struct {
 //go:embed testdata/puppet.py
 var puppetScript []byte
 
-// puppetPort is the TCP port of the program. It belongs to no protocol that tshark would try to decode.
+// puppetPort is the TCP port of the program. It belongs to no protocol that tshark would try to
+// decode.
 const puppetPort = 4
 
 // puppets are the running programs. They are kept, because Python takes seconds to start in a guest.

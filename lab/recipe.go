@@ -25,8 +25,8 @@ var packages = []string{
 	"zstd",
 }
 
-// buildPackages are what siw is built with, since Debian's kernels come without it. Their versions must be that of
-// linux-image-amd64. Debian releases them together.
+// buildPackages are what siw is built with, since Debian's kernels come without it. Their versions
+// must be that of linux-image-amd64. Debian releases them together.
 var buildPackages = []string{
 	"linux-headers-amd64", // depends on the compiler that built the kernel
 	"linux-source",
@@ -36,8 +36,8 @@ var buildPackages = []string{
 	"xz-utils",
 }
 
-// modules are the kernel modules that a guest loads, in this order. Each comes after those that it depends on. The
-// modules of the guest's RDMA device come last.
+// modules are the kernel modules that a guest loads, in this order. Each comes after those that it
+// depends on. The modules of the guest's RDMA device come last.
 var modules = []string{
 	"virtio_pci",
 	"virtio_net",
@@ -47,8 +47,9 @@ var modules = []string{
 	"rdma_ucm",
 }
 
-// These are types of RDMA devices, as "rdma link add" spells them. The list of modules for each begins with a
-// checksum. The device's module asks for it by the name of the algorithm, so no list of dependencies shows it.
+// These are types of RDMA devices, as "rdma link add" spells them. The list of modules for each
+// begins with a checksum. The device's module asks for it by the name of the algorithm, so no list
+// of dependencies shows it.
 const (
 	deviceRxe = "rxe"
 	deviceSiw = "siw"
@@ -62,7 +63,8 @@ var deviceModules = map[string][]string{
 // moduleDirs are the directories below kernel/ whose modules are unpacked.
 var moduleDirs = []string{"crypto", "lib", "net", "drivers/infiniband", "drivers/net", "drivers/virtio", "fs"}
 
-// builtinFile is the name of the file that lists the modules linked into a kernel. They have no files of their own.
+// builtinFile is the name of the file that lists the modules linked into a kernel. They have no
+// files of their own.
 const builtinFile = "modules.builtin"
 
 // unwanted are files and directories below the root that no guest reads.
@@ -81,7 +83,8 @@ var initScript []byte
 // same packages.
 const recipeVersion = 3
 
-// recipeKey returns a name for the image that prepare makes of archives. Their file names contain their versions.
+// recipeKey returns a name for the image that prepare makes of archives. Their file names contain
+// their versions.
 func recipeKey(archives []string) string {
 	h := sha256.New()
 	fmt.Fprintln(h, recipeVersion, moduleDirs, unwanted)
@@ -91,8 +94,8 @@ func recipeKey(archives []string) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// treePath returns the place in the tree for a file of a package, or "" if the file is to be left out. Some packages
-// still use the old names of directories that Debian has merged into usr.
+// treePath returns the place in the tree for a file of a package, or "" if the file is to be left
+// out. Some packages still use the old names of directories that Debian has merged into usr.
 func treePath(name string) string {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	if first, rest, _ := strings.Cut(name, "/"); first == "bin" || first == "sbin" || strings.HasPrefix(first, "lib") {

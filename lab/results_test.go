@@ -61,8 +61,9 @@ func (r *resultTable) add(family string, row resultRow, variant string) {
 	r.rows[family] = rows
 }
 
-// recordTest records the outcome of a test once the test and its cleanups are over. What notShown has ended counts as ok here,
-// since README.md is never written from such a run, and must not differ from it either.
+// recordTest records the outcome of a test once the test and its cleanups are over. What notShown
+// has ended counts as ok here, since README.md is never written from such a run, and must not
+// differ from it either.
 func recordTest(t *testing.T, family string, row resultRow, variant string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -74,9 +75,9 @@ func recordTest(t *testing.T, family string, row resultRow, variant string) {
 	})
 }
 
-// notShown ends a test because two programs that are not ours, on two kernels, have failed with each other. Such a test
-// shows that the lab works, and says nothing about our code. So the test does not fail. TestMain reports it, and README.md
-// cannot be updated from the run.
+// notShown ends a test because two programs that are not ours, on two kernels, have failed with
+// each other. Such a test shows that the lab works, and says nothing about our code. So the test
+// does not fail. TestMain reports it, and README.md cannot be updated from the run.
 func notShown(t *testing.T, err error) {
 	t.Helper()
 	results.mu.Lock()
@@ -122,7 +123,8 @@ func (r *resultTable) markdown() string {
 	return b.String() + "\n"
 }
 
-// finish writes the tables into a file after a run of all scenarios. Without update, it checks that the file has them.
+// finish writes the tables into a file after a run of all scenarios. Without update, it checks that
+// the file has them.
 func (r *resultTable) finish(name string, update bool) error {
 	whole := true
 	for _, selects := range []string{"test.run", "test.skip", "test.list"} {

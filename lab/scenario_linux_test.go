@@ -34,15 +34,18 @@ type scenario struct {
 	patience time.Duration // the time limit; 0 means the constant of that name
 	// check says what the packets must be like. The zero value demands that all are good.
 	check packetRules
-	// leftOut says why the scenario is impossible, for example by a defect of the kernel. If it is set, the scenario does not run.
+	// leftOut says why the scenario is impossible, for example by a defect of the kernel. If it is
+	// set, the scenario does not run.
 	leftOut string
 }
 
-// packetRules are for scenarios that damage packets on purpose, and for those that send in one direction only.
+// packetRules are for scenarios that damage packets on purpose, and for those that send in one
+// direction only.
 type packetRules struct {
 	oneWay bool // one end may send nothing
-	// badICRCs returns bounds for the number of packets to the guest with a wrong ICRC. It is called when the scenario
-	// is over. Nil means that there are none. Packets from the guest are captured before anything can damage them.
+	// badICRCs returns bounds for the number of packets to the guest with a wrong ICRC. It is
+	// called when the scenario is over. Nil means that there are none. Packets from the guest are
+	// captured before anything can damage them.
 	badICRCs func() (least, most int)
 }
 
@@ -62,7 +65,8 @@ func (s *scenario) name() string {
 	return strings.ReplaceAll(strings.Join(parts, "/"), " ", "_")
 }
 
-// run runs f as a subtest. It captures and checks the packets, and records the outcome in the results.
+// run runs f as a subtest. It captures and checks the packets, and records the outcome in the
+// results.
 func (s scenario) run(t *testing.T, f func(ctx context.Context, t *testing.T, l *Lab)) {
 	if s.leftOut != "" {
 		row := s.row()
@@ -82,7 +86,8 @@ func (s scenario) run(t *testing.T, f func(ctx context.Context, t *testing.T, l 
 		if err != nil {
 			t.Fatal(err)
 		}
-		// This runs after the cleanups of f, because closing connections and devices sends packets too.
+		// This runs after the cleanups of f, because closing connections and devices sends packets
+		// too.
 		t.Cleanup(func() {
 			s.checkCapture(t, c)
 			if t.Failed() {
@@ -103,8 +108,8 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// revive boots a guest if it is dead because an earlier scenario has failed. Otherwise all later scenarios would wait
-// for it.
+// revive boots a guest if it is dead because an earlier scenario has failed. Otherwise all later
+// scenarios would wait for it.
 func revive(t *testing.T, g *Guest) {
 	t.Helper()
 	if g.alive() {
@@ -116,7 +121,8 @@ func revive(t *testing.T, g *Guest) {
 	}
 }
 
-// checkCapture ends a capture and checks its packets. With the flag -keep, it also writes the capture to a file.
+// checkCapture ends a capture and checks its packets. With the flag -keep, it also writes the
+// capture to a file.
 func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 	t.Helper()
 	captured, err := c.Stop()
@@ -190,7 +196,8 @@ func (s *scenario) checkCounts(t *testing.T, to, from *packets) {
 	}
 }
 
-// runPattern returns a pattern for -run that matches a test's name. Its characters have no meaning to make and to shells.
+// runPattern returns a pattern for -run that matches a test's name. Its characters have no meaning
+// to make and to shells.
 func runPattern(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/_=-,:", r) {
@@ -215,7 +222,8 @@ func explain(t *testing.T, g *Guest) {
 	}
 }
 
-// start starts a program, which is killed when the scenario ends. If the program cannot be started, the test fails.
+// start starts a program, which is killed when the scenario ends. If the program cannot be started,
+// the test fails.
 func start(ctx context.Context, t *testing.T, side Side, argv ...string) *Process {
 	t.Helper()
 	p, err := side.Start(ctx, argv...)
@@ -235,8 +243,8 @@ func finish(t *testing.T, programs ...*Process) []Result {
 	return left
 }
 
-// ends waits until programs have ended. It returns an error as soon as one of them has failed, since its peer may
-// then wait for ever.
+// ends waits until programs have ended. It returns an error as soon as one of them has failed,
+// since its peer may then wait for ever.
 func ends(programs ...*Process) ([]Result, error) {
 	type outcome struct {
 		i   int
@@ -275,7 +283,8 @@ func sides(l *Lab, server string) (srv, client Side) {
 
 var lastPort atomic.Int32
 
-// nextPort returns a TCP port that no earlier scenario has used, so that nothing of theirs can linger there.
+// nextPort returns a TCP port that no earlier scenario has used, so that nothing of theirs can
+// linger there.
 func nextPort() string {
 	const first = 20000
 	return fmt.Sprint(first + lastPort.Add(1))

@@ -17,9 +17,9 @@ import (
 	"syscall"
 )
 
-// The source of Linux contains a software iWARP device, siw. Debian 12's kernel packages leave it out. So
-// the lab builds it as a separate module, with the compiler that built the kernel. The build runs in a
-// temporary tree of packages.
+// The source of Linux contains a software iWARP device, siw. Debian 12's kernel packages leave it
+// out. So the lab builds it as a separate module, with the compiler that built the kernel. The
+// build runs in a temporary tree of packages.
 
 const siwSource = "drivers/infiniband/sw/siw"
 
@@ -48,8 +48,9 @@ func (img *image) addSiw(ctx context.Context, apt string, archives []string) err
 	return os.Rename(filepath.Join(tree.root, "siw", "siw.ko"), ko)
 }
 
-// otherVersions names the packages for building siw whose version differs from the kernel's, or returns "". Versions
-// can differ for a while, because Debian publishes the signed kernel later than its source.
+// otherVersions names the packages for building siw whose version differs from the kernel's, or
+// returns "". Versions can differ for a while, because Debian publishes the signed kernel later
+// than its source.
 func otherVersions(archives []string) string {
 	versions := make(map[string]string)
 	for _, archive := range archives {
@@ -98,8 +99,8 @@ func (img *image) buildSiw(ctx context.Context) error {
 	return nil
 }
 
-// The build needs /dev/null. Some containers must not create the device, and some file systems cannot hold one, so
-// the host's is mounted.
+// The build needs /dev/null. Some containers must not create the device, and some file systems
+// cannot hold one, so the host's is mounted.
 const (
 	enterScript = `"$2" mount --bind /dev/null "$1/dev/null" && exec "$2" chroot "$1" /usr/bin/busybox sh -c "$3" sh "$4" "$5"`
 	buildScript = `/usr/bin/busybox mkdir /run/applets && /usr/bin/busybox --install -s /run/applets &&
@@ -135,8 +136,8 @@ func (img *image) extractSiw(ctx context.Context) error {
 	return nil
 }
 
-// untarDir writes the files of one directory to the directory to, and returns their number. The directory's path in the
-// archive ends in dir. The reading stops behind the last of the files.
+// untarDir writes the files of one directory to the directory to, and returns their number. The
+// directory's path in the archive ends in dir. The reading stops behind the last of the files.
 func untarDir(r io.Reader, dir, to string) (n int, err error) {
 	for tr := tar.NewReader(r); ; {
 		h, err := tr.Next()

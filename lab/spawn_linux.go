@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// spawner takes functions that start children, and calls them on one thread that lives as long as the process. The
-// kernel kills a child with Pdeathsig when the thread that started it ends.
+// spawner takes functions that start children, and calls them on one thread that lives as long as
+// the process. The kernel kills a child with Pdeathsig when the thread that started it ends.
 var spawner = sync.OnceValue(func() chan<- func() {
 	calls := make(chan func())
 	go func() {
@@ -39,8 +39,8 @@ func dieWithThread(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
-// asTree puts a command into a PID namespace of its own. When the command ends, the kernel kills all that
-// it has started.
+// asTree puts a command into a PID namespace of its own. When the command ends, the kernel kills
+// all that it has started.
 func asTree(cmd *exec.Cmd) *exec.Cmd {
 	dieWithThread(cmd)
 	cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
@@ -50,8 +50,8 @@ func asTree(cmd *exec.Cmd) *exec.Cmd {
 // errEnough is returned by the reader of readTree when it has read enough.
 var errEnough = errors.New("enough")
 
-// readTree is runTree for a command whose output goes to a reader. When the reader fails, or has read enough,
-// readTree kills the command.
+// readTree is runTree for a command whose output goes to a reader. When the reader fails, or has
+// read enough, readTree kills the command.
 func readTree(cmd *exec.Cmd, read func(io.Reader) error) error {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -79,8 +79,8 @@ func readTree(cmd *exec.Cmd, read func(io.Reader) error) error {
 	return nil
 }
 
-// runTree runs a command until it ends. Neither the command nor what it starts outlives this process. If
-// the command fails, the error contains its stderr.
+// runTree runs a command until it ends. Neither the command nor what it starts outlives this
+// process. If the command fails, the error contains its stderr.
 func runTree(cmd *exec.Cmd) error {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -29,7 +29,8 @@ var verbsOps = []verbsOp{
 
 const testImm = 0x01020304 // all bytes differ, so that a wrong order shows
 
-// messageSizes returns the smallest size, one that needs padding, one packet, one packet and a byte, and many packets.
+// messageSizes returns the smallest size, one that needs padding, one packet, one packet and a
+// byte, and many packets.
 func messageSizes(mtu int) []int {
 	m := pathMTU(mtu)
 	return []int{1, 1021, m, m + 1, 40*m - 2}
@@ -121,7 +122,8 @@ func reads(t *testing.T, from, to verbsEnd, sizes []int) {
 	}
 }
 
-// word returns a region of 16 bytes whose second half is a number, in the byte order of both machines.
+// word returns a region of 16 bytes whose second half is a number, in the byte order of both
+// machines.
 func word(e verbsEnd, v uint64) memory {
 	m := e.mem(16, everything)
 	m.put(8, binary.LittleEndian.AppendUint64(nil, v))

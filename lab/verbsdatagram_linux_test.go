@@ -64,7 +64,8 @@ func TestVerbsUCLoss(t *testing.T) {
 				}
 				dropped := 1
 				if responder == "kernel" && lost != wire.UCSendFirst {
-					// The lab's kernel notices the loss at the first packet of the next message, and drops that message too.
+					// The lab's kernel notices the loss at the first packet of the next message,
+					// and drops that message too.
 					dropped = 2
 				}
 				for i, want := range data[dropped:] {

@@ -8,8 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// As many READs are outstanding as the devices allow, and not one more. Our device's packets are held back, be they
-// requests or responses, so that all READs are outstanding at once.
+// As many READs are outstanding as the devices allow, and not one more. Our device's packets are
+// held back, be they requests or responses, so that all READs are outstanding at once.
 func TestVerbsOutstanding(t *testing.T) {
 	needLab(t)
 	const posted = maxOutstanding + 20

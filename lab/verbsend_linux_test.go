@@ -14,8 +14,8 @@ const (
 	transferSize = 64 << 10
 )
 
-// begin starts a long transfer. When the transfer is under way, begin cuts the network and returns, so the transfer
-// cannot be completed. What our device sends is then lost, until mend.
+// begin starts a long transfer. When the transfer is under way, begin cuts the network and returns,
+// so the transfer cannot be completed. What our device sends is then lost, until mend.
 func begin(ctx context.Context, t *testing.T, p *verbsPair, from, to verbsEnd, op verbs.Opcode) {
 	t.Helper()
 	src, dst := from.mem(transferSize, everything), to.mem(transferSize, everything)
@@ -39,8 +39,8 @@ func (w *watch) mend() {
 	w.holding, w.held = false, nil
 }
 
-// broken checks the completions of a transfer that did not end well. Some may be successes, then one has that status, and the rest
-// is flushed.
+// broken checks the completions of a transfer that did not end well. Some may be successes, then
+// one has that status, and the rest is flushed.
 func broken(t *testing.T, e verbsEnd, status verbs.WCStatus) {
 	t.Helper()
 	failed := false
@@ -63,13 +63,13 @@ func broken(t *testing.T, e verbsEnd, status verbs.WCStatus) {
 	wantState(t, verbs.QPStateErr, e)
 }
 
-// One end goes away in the middle of a transfer. Its QP fails, or the QP is destroyed with all that belongs to it. Each retry
-// takes 67 to 268 ms.
+// One end goes away in the middle of a transfer. Its QP fails, or the QP is destroyed with all that
+// belongs to it. Each retry takes 67 to 268 ms.
 func TestVerbsDisconnect(t *testing.T) {
 	needLab(t)
 	o := pairOptions{timeout: quickTimeout, retry: 3, rnrRetry: 3}
-	// A requester that the test fails must not use up its retries before, even if the guest is slow. The lab's kernel takes 7 for no
-	// limit, and our own end is failed at once.
+	// A requester that the test fails must not use up its retries before, even if the guest is
+	// slow. The lab's kernel takes 7 for no limit, and our own end is failed at once.
 	patient := map[string]pairOptions{
 		"kernel": {timeout: quickTimeout, retry: 7, kernelRetry: 3, rnrRetry: 3},
 		"adverb": {timeout: quickTimeout, retry: 3, kernelRetry: 7, rnrRetry: 3},
@@ -118,7 +118,8 @@ func TestVerbsDisconnect(t *testing.T) {
 	}
 }
 
-// killBound is the time after which a requester must have given up. It allows for all retries on a busy machine.
+// killBound is the time after which a requester must have given up. It allows for all retries on a
+// busy machine.
 const killBound = 10 * time.Second
 
 // The guest loses its power in the middle of a transfer.

@@ -102,8 +102,8 @@ func (d *disturber) counts() (out, in fault.Counts) {
 	return d.link.Counts()
 }
 
-// check checks that each kind of fault in the configuration has happened, and no other. A scenario without faults would prove
-// nothing.
+// check checks that each kind of fault in the configuration has happened, and no other. A scenario
+// without faults would prove nothing.
 func (d *disturber) check(t *testing.T) {
 	t.Helper()
 	out, in := d.counts()
@@ -127,8 +127,9 @@ func (d *disturber) check(t *testing.T) {
 	}
 }
 
-// badICRCs returns bounds for the number of packets that went out with a wrong ICRC. The ICRC does not cover all bits that may
-// have been flipped, and a corrupted packet may also have been repeated.
+// badICRCs returns bounds for the number of packets that went out with a wrong ICRC. The ICRC does
+// not cover all bits that may have been flipped, and a corrupted packet may also have been
+// repeated.
 func (d *disturber) badICRCs() (least, most int) {
 	out, _ := d.counts()
 	if out.Corrupted == 0 {
@@ -177,7 +178,8 @@ func TestVerbsStorm(t *testing.T) {
 // mixRounds is how often each end posts each of the mixed operations.
 const mixRounds = 12
 
-// mixed has both ends post SENDs, WRITEs, READs and FETCH_ADDs. It checks the order of completions and all contents.
+// mixed has both ends post SENDs, WRITEs, READs and FETCH_ADDs. It checks the order of completions
+// and all contents.
 func mixed(t *testing.T, p *verbsPair) {
 	t.Helper()
 	const (

@@ -22,7 +22,8 @@ func rewrite(direction fault.Directions, match func(*link.Datagram) bool, change
 	return func(inner link.Link) link.Link { return &rewriting{inner, direction, match, change} }
 }
 
-// MaxTrain implements link.Link. Packets must not come in trains, because they are changed one by one.
+// MaxTrain implements link.Link. Packets must not come in trains, because they are changed one by
+// one.
 func (l *rewriting) MaxTrain() int { return 1 }
 
 func (l *rewriting) apply(batch []link.Datagram) {
@@ -73,7 +74,8 @@ func TestVerbsBadICRC(t *testing.T) {
 					}
 					return
 				}
-				// The lab's kernel has no counter for such packets. It counts the packets that it has accepted.
+				// The lab's kernel has no counter for such packets. It counts the packets that it
+				// has accepted.
 				sent, _ := p.far.total()
 				after := p.kernel.counters()
 				if got := after["rcvd_pkts"] - before["rcvd_pkts"]; got != uint64(sent-1) {

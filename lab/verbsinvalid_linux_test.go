@@ -11,7 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// invalidPacket is a packet that no requester may send. It is made from a packet that a requester has sent, and has a right ICRC.
+// invalidPacket is a packet that no requester may send. It is made from a packet that a requester
+// has sent, and has a right ICRC.
 type invalidPacket struct {
 	variant string
 	op      verbs.Opcode
@@ -37,8 +38,8 @@ var invalidPackets = []invalidPacket{
 		func(b []byte) { binary.BigEndian.PutUint32(b[rethLength:], 2000) }, false},
 }
 
-// The responder refuses packets that were changed on their way. The scenarios use IPv6: there a socket tells all that the ICRC
-// covers, so the test can compute it.
+// The responder refuses packets that were changed on their way. The scenarios use IPv6: there a
+// socket tells all that the ICRC covers, so the test can compute it.
 func TestVerbsInvalidRequest(t *testing.T) {
 	needLab(t)
 	for _, c := range invalidPackets {

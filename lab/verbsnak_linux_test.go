@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// If there is no receive for a SEND, the responder sends an RNR NAK. The requester tries again until there is a receive, or until it
-// has used up its RNR retries.
+// If there is no receive for a SEND, the responder sends an RNR NAK. The requester tries again
+// until there is a receive, or until it has used up its RNR retries.
 func TestVerbsRNR(t *testing.T) {
 	needLab(t)
 	const size, rnrRetries = 3000, 2
@@ -36,8 +36,8 @@ func TestVerbsRNR(t *testing.T) {
 			})
 		}
 		s := scenario{family: "Verbs", program: "RC NAKs", server: responder, mtu: 1500, variant: "RNR retries used up"}
-		// The acknowledge timeout is 4.3 s. With a shorter one, a requester also repeats a request whose RNR NAK is
-		// late, and a slow guest is late.
+		// The acknowledge timeout is 4.3 s. With a shorter one, a requester also repeats a request
+		// whose RNR NAK is late, and a slow guest is late.
 		s.pair(t, pairOptions{rnrRetry: rnrRetries, timeout: 20}, func(ctx context.Context, t *testing.T, p *verbsPair) {
 			from, _ := p.ends(responder)
 			src, _ := filled(from, size, 6)
@@ -83,8 +83,9 @@ func (f filledMemory) check(t *testing.T) {
 
 const regionSize = 4096
 
-// regionOp returns a request for the start of a region at the responder. Change makes the request one that must be refused, by a
-// change to the region or to the address. It returns the region, or nil if the region is gone.
+// regionOp returns a request for the start of a region at the responder. Change makes the request
+// one that must be refused, by a change to the region or to the address. It returns the region, or
+// nil if the region is gone.
 func regionOp(op verbs.Opcode, n int, change func(m memory, to verbsEnd, r *verbs.RemoteAddr) memory) func(from, to verbsEnd) refusal {
 	return func(from, to verbsEnd) refusal {
 		m := to.mem(regionSize, everything)
@@ -101,7 +102,8 @@ func regionOp(op verbs.Opcode, n int, change func(m memory, to verbsEnd, r *verb
 	}
 }
 
-// moved returns a change that moves the address by some bytes. Keyed returns one that flips bits of the key.
+// moved returns a change that moves the address by some bytes. Keyed returns one that flips bits of
+// the key.
 func moved(by int) func(memory, verbsEnd, *verbs.RemoteAddr) memory {
 	return func(m memory, _ verbsEnd, r *verbs.RemoteAddr) memory {
 		r.VA += uint64(by)
@@ -156,8 +158,8 @@ func refusalCases() []refusalCase {
 	return append(all, refusalCase{variant: "SEND: longer than the receive", request: longSend, status: verbs.WCRemInvReqErr, recv: verbs.WCLocLenErr})
 }
 
-// longSend returns a SEND that has one byte more than its receive takes. The memory of the receive may then contain anything. The
-// memory behind it must not change.
+// longSend returns a SEND that has one byte more than its receive takes. The memory of the receive
+// may then contain anything. The memory behind it must not change.
 func longSend(from, to verbsEnd) refusal {
 	const n = 3000
 	src, data := filled(from, n, 60)
@@ -169,7 +171,8 @@ func longSend(from, to verbsEnd) refusal {
 	}}
 }
 
-// The responder refuses requests with a NAK. Both QPs end in the error state, and the memory is unchanged.
+// The responder refuses requests with a NAK. Both QPs end in the error state, and the memory is
+// unchanged.
 func TestVerbsRefusals(t *testing.T) {
 	needLab(t)
 	for _, c := range refusalCases() {

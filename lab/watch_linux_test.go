@@ -9,8 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// watch is middleware that counts packets by opcode, and can hold back those that go out. One watch on each side of
-// middleware that makes faults shows what the faults did.
+// watch is middleware that counts packets by opcode, and can hold back those that go out. One watch
+// on each side of middleware that makes faults shows what the faults did.
 type watch struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced after each batch of packets
@@ -56,7 +56,8 @@ const (
 	syndromeClass = 0xe0
 )
 
-// total returns how many packets with these opcodes went out and came in. Without opcodes it counts all packets.
+// total returns how many packets with these opcodes went out and came in. Without opcodes it counts
+// all packets.
 func (w *watch) total(ops ...wire.Opcode) (out, in int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

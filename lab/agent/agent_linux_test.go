@@ -73,7 +73,8 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// When the host closes the connection, the agent kills the command and its children. The pipe that they hold then ends.
+// When the host closes the connection, the agent kills the command and its children. The pipe that
+// they hold then ends.
 func TestHangUpKills(t *testing.T) {
 	held, hold := net.Pipe()
 	defer held.Close()

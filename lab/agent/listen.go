@@ -11,8 +11,8 @@ import (
 
 const pollInterval = 3 * time.Millisecond
 
-// Poll calls f until it returns true. Use it for tables of the kernel, whose changes are no events. Poll returns an error
-// only when ctx ends.
+// Poll calls f until it returns true. Use it for tables of the kernel, whose changes are no events.
+// Poll returns an error only when ctx ends.
 func Poll(ctx context.Context, f func() bool) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

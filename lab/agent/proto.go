@@ -1,9 +1,10 @@
 // Package agent runs commands in a guest of the lab. It contains the protocol, the guest's end
 // ([Serve]) and the host's end ([Start]).
 //
-// Each TCP connection runs one command. The host sends a request, and may send signals after it. While the command
-// runs, the guest sends what it writes to stdout and stderr. At the end, the guest sends the status and closes the
-// connection. If the connection ends earlier, the guest kills the command and all that it started.
+// Each TCP connection runs one command. The host sends a request, and may send signals after it.
+// While the command runs, the guest sends what it writes to stdout and stderr. At the end, the
+// guest sends the status and closes the connection. If the connection ends earlier, the guest kills
+// the command and all that it started.
 package agent
 
 import (
@@ -18,7 +19,8 @@ const Port = 1
 
 const maxFrame = 64 << 20 // bytes; a request may contain a file
 
-// These are the kinds of frames. A frame is its kind (1 byte), the length of its body (4 bytes, big endian), and the body.
+// These are the kinds of frames. A frame is its kind (1 byte), the length of its body (4 bytes, big
+// endian), and the body.
 const (
 	frameRequest = 'q' // JSON of a Request
 	frameSignal  = 's' // one byte
@@ -33,7 +35,8 @@ type Request struct {
 	Env   []string `json:",omitempty"` // in addition to the agent's environment
 	Stdin []byte   `json:",omitempty"`
 
-	// AwaitTCP is a TCP port, or 0. If it is set, the agent runs no command, and sends the status when a socket listens on the port.
+	// AwaitTCP is a TCP port, or 0. If it is set, the agent runs no command, and sends the status
+	// when a socket listens on the port.
 	AwaitTCP int `json:",omitempty"`
 }
 

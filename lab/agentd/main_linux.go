@@ -1,4 +1,5 @@
-// Agentd is the first process of a guest in the lab, once the guest is set up. It runs commands for the host.
+// Agentd is the first process of a guest in the lab, once the guest is set up. It runs commands for
+// the host.
 package main
 
 import (

@@ -3,9 +3,10 @@
     listen  SPACE ADDR PORT accept|hangup|reject
     connect SPACE ADDR PORT wait|hangup
 
-SPACE is tcp or udp. With hangup, the program disconnects as soon as it is connected. With accept and wait, it leaves that
-to the peer. Each event is a line: its name and its status. If the peer has sent any, its resources and private data follow.
-In the TCP port space, the program ends after its first connection. A listener that rejects or serves UDP never ends.
+SPACE is tcp or udp. With hangup, the program disconnects as soon as it is connected. With accept
+and wait, it leaves that to the peer. Each event is a line: its name and its status. If the peer has
+sent any, its resources and private data follow. In the TCP port space, the program ends after its
+first connection. A listener that rejects or serves UDP never ends.
 """
 import ctypes, os, socket, struct, sys
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_uint8, c_uint32, c_void_p

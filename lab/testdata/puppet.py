@@ -1,6 +1,7 @@
-# The guest's end of the tests in Go. The test sends requests over TCP, one JSON object a line. This program carries them
-# out with the verbs of the guest's kernel, and answers each of them. It makes no decisions. Each connection opens the device
-# for itself. When it ends, all that it has made is destroyed. Usage: puppet.py PORT DEVICE
+# The guest's end of the tests in Go. The test sends requests over TCP, one JSON object a line. This
+# program carries them out with the verbs of the guest's kernel, and answers each of them. It makes
+# no decisions. Each connection opens the device for itself. When it ends, all that it has made is
+# destroyed. Usage: puppet.py PORT DEVICE
 import base64
 import json
 import os
@@ -140,7 +141,7 @@ class Puppet:
             self.qp.post_recv(RecvWR(wr_id=w["ID"], num_sge=len(sg), sg=sg))
 
     def poll(self, Max, Seconds):
-        """Returns completions as soon as there are some. After so many seconds without any, it returns none."""
+        """Returns completions as soon as there are some, or none after so many seconds."""
         until = time.monotonic() + Seconds
         while True:
             _, wcs = self.cq.poll(Max)
