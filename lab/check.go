@@ -44,8 +44,8 @@ func firstOf(faults []string) []string {
 // noGuesses are tshark's options that keep it from guessing protocols inside payloads. The payloads
 // are the tests' own, and may look like any protocol by chance. The guessing dissectors are those
 // that `tshark -G heuristic-decodes` lists for infiniband. The last of them takes a payload for
-// Ethernet if the payload begins with an EtherType. It belongs to a protocol that frames need, so only
-// its guessing is disabled.
+// Ethernet if the payload begins with an EtherType. It belongs to a protocol that frames need, so
+// only its guessing is disabled.
 var noGuesses = []string{
 	"--disable-protocol", "fcoib",
 	"--disable-protocol", "infiniband.eoib",

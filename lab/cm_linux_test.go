@@ -71,10 +71,20 @@ func awaitCM(ctx context.Context, side Side, at cmPort, v6 bool, p *Process) err
 	return err
 }
 
-// awaitCM waits until the guest's kernel lists an ID that listens on the port.
+// awaitListen waits until the kernel lists an ID that listens on a port. The list does not name all
+// port spaces, so the pattern does not look at them. The kernel lists the ID shortly before it
+// answers requests for it, and the program is running or blocked in the kernel in that time. So
+// awaitListen then waits until all threads of the program sleep.
+const awaitListen = `
+	until [ "$pid" ]; do
+		pid=$(rdma resource show cm_id | sed -nE "s/.*LISTEN.* pid ([0-9]+) .*:$1( .*)?\$/\1/p" | head -n 1)
+		[ "$pid" ] || usleep 10000
+	done
+	while grep -qsE "\) [RD] " /proc/$pid/task/*/stat; do usleep 5000; done`
+
+// awaitCM waits until a program in the guest listens.
 func (g *Guest) awaitCM(ctx context.Context, at cmPort) error {
-	// The list does not name all port spaces, so the pattern does not look at them.
-	_, err := g.Run(ctx, "sh", "-c", `until rdma resource show cm_id | grep -Eq "LISTEN.*:$1( |\$)"; do usleep 10000; done`, "await", at.port)
+	_, err := g.Run(ctx, "sh", "-c", awaitListen, "await", at.port)
 	return err
 }
 

@@ -48,7 +48,6 @@ func TestLostMessages(t *testing.T) {
 	needLab(t)
 	for _, server := range []string{"kernel", "adverb"} {
 		s := cmScenario("a message is lost", server, "REQ, REP, RTU, REJ, DREQ, DREP, SIDR_REQ and SIDR_REP", false)
-		s.patience = 2 * time.Minute
 		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
 			var conversations sync.WaitGroup
 			for _, tt := range lostMessages {
@@ -107,7 +106,7 @@ func loseAnswer(ctx context.Context, t *testing.T, l *Lab, server, lose string, 
 func TestGuestKilled(t *testing.T) {
 	needLab(t)
 	s := cmScenario("connect, disconnect", "kernel", "guest killed", false)
-	s.patience = 3 * time.Minute
+	s.patience = bootPatience + patience
 	s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
 		const bound = 40 * time.Second // a connection manager gives up after 17 s
 		g := l.Guest(0)

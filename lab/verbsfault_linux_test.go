@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/fault"
@@ -161,7 +160,7 @@ func TestVerbsStorm(t *testing.T) {
 			d := &disturber{config: storm.Config}
 			d.config.Seed, d.config.Directions = *stormSeed, direction
 			s := scenario{family: "Verbs", program: "RC storm", server: "both", mtu: 1500, v6: i%2 == 1, variant: whose + " " + storm.name,
-				patience: 2 * time.Minute, check: packetRules{badICRCs: d.badICRCs}}
+				check: packetRules{badICRCs: d.badICRCs}}
 			s.pair(t, pairOptions{middleware: []link.Middleware{d.middleware}, timeout: quickTimeout}, func(ctx context.Context, t *testing.T, p *verbsPair) {
 				t.Logf("seed %d", *stormSeed)
 				mixed(t, p)
