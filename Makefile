@@ -60,7 +60,7 @@ nocgo:
 # Against Linux's own RDMA, in virtual machines: lab/README.md. Not part of test, since it needs root.
 # In the package's directory go test shows what the lab reports even if all tests pass.
 lab:
-	@cd lab && ADVERB_LAB=require $(GO) test -count=1 -timeout 40m $(LABFLAGS)
+	@cd lab && ADVERB_LAB=require $(GO) test -count=1 -timeout 80m $(LABFLAGS)
 
 # Go fuzzes one target at a time. go test -list prints the names of a package, then its ok line.
 fuzz:
