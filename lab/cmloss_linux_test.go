@@ -114,12 +114,7 @@ func TestGuestKilled(t *testing.T) {
 		cmPuppet(ctx, t, g, "listen", "tcp", to, "accept")
 		dev := cmDevice(t, l, false)
 		e := dialPuppet(ctx, t, dev, to)
-		g.Kill()
-		defer func() {
-			if err := g.Boot(context.WithoutCancel(ctx)); err != nil { // later scenarios need the guest
-				t.Error(err)
-			}
-		}()
+		kill(ctx, t, g)
 		dead, cancel := context.WithTimeoutCause(ctx, bound, errors.New("the peer is dead, and nobody says so"))
 		defer cancel()
 		dialed := make(chan error, 1)

@@ -78,11 +78,7 @@ func cmDevice(t *testing.T, l *Lab, v6 bool, mw ...link.Middleware) *verbs.Devic
 		t.Fatal(err)
 	}
 	dev := verbs.NewDevice(p)
-	t.Cleanup(func() {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	closeAtEnd(t, dev)
 	return dev
 }
 
@@ -266,11 +262,7 @@ func cmListen(t *testing.T, dev *verbs.Device, at netip.AddrPort) *rdmacm.Listen
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	closeAtEnd(t, l)
 	return l
 }
 

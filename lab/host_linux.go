@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -54,13 +53,7 @@ func (h *Host) Start(ctx context.Context, argv ...string) (*Process, error) {
 	p.signal = func(sig syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, sig) }
 	go func() {
 		defer close(p.done)
-		err := cmd.Wait()
-		p.status.Code = cmd.ProcessState.ExitCode()
-		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			p.status.Signal = ws.Signal().String()
-		} else if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-			p.status.Err = err.Error()
-		}
+		p.status = agent.Wait(cmd)
 	}()
 	return p, nil
 }

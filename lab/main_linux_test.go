@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -116,12 +117,18 @@ func ownLab(ctx context.Context, t *testing.T, cfg Config) *Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeAtEnd(t, l)
+	return l
+}
+
+// closeAtEnd closes c at the end of the test.
+func closeAtEnd(t *testing.T, c io.Closer) {
+	t.Helper()
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return l
 }
 
 func (s *sharedLabs) close() {

@@ -121,6 +121,17 @@ func revive(t *testing.T, g *Guest) {
 	}
 }
 
+// kill kills a guest. At the end of the test the guest boots again, since later scenarios need it.
+func kill(ctx context.Context, t *testing.T, g *Guest) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := g.Boot(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	g.Kill()
+}
+
 // checkCapture ends a capture and checks its packets. With the flag -keep, it also writes the
 // capture to a file.
 func (s *scenario) checkCapture(t *testing.T, c *Capture) {

@@ -132,13 +132,8 @@ func TestVerbsKill(t *testing.T) {
 			g := l.Guest(0)
 			p := connectVerbs(ctx, t, l, s, pairOptions{timeout: quickTimeout})
 			begin(ctx, t, p, p.us, p.kernel, op)
-			g.Kill()
+			kill(ctx, t, g)
 			killed := time.Now()
-			defer func() {
-				if err := g.Boot(context.WithoutCancel(ctx)); err != nil { // later scenarios need the guest
-					t.Error(err)
-				}
-			}()
 			p.far.mend()
 			broken(t, p.us, verbs.WCRetryExceeded)
 			if took := time.Since(killed); took > killBound {

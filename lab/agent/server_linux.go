@@ -95,6 +95,11 @@ func (s *session) run(ctx context.Context, req Request) Status {
 		return Status{Code: -1, Err: fmt.Sprintf("start %s: %v", req.Argv[0], err)}
 	}
 	s.group <- cmd.Process.Pid
+	return Wait(cmd)
+}
+
+// Wait waits until a command has ended, and returns how.
+func Wait(cmd *exec.Cmd) Status {
 	err := cmd.Wait()
 	status := Status{Code: cmd.ProcessState.ExitCode()}
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
