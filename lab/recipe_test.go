@@ -91,6 +91,23 @@ func TestCpio(t *testing.T) {
 	}
 }
 
+// A fault that is not ours ends a test without failing it, and is remembered for the report.
+func TestNotShown(t *testing.T) {
+	before := len(results.notShown)
+	defer func() { results.notShown = results.notShown[:before] }()
+	passed := t.Run("foreign", func(t *testing.T) {
+		notShown(t, errors.New("a kernel is broken"))
+		t.Error("the test goes on, want its end")
+	})
+	if !passed {
+		t.Error("the test has failed, want it skipped")
+	}
+	const want = "TestNotShown/foreign: a kernel is broken"
+	if got := results.notShown[before:]; len(got) != 1 || got[0] != want {
+		t.Errorf("for the report: got %q, want %q", got, want)
+	}
+}
+
 func TestResults(t *testing.T) {
 	var r resultTable
 	row := resultRow{program: "rping", server: "kernel", ip: "IPv4", mtu: 1500, verdict: "ok"}
