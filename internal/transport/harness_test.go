@@ -122,8 +122,8 @@ func (r *receives) dropReceives() {
 	}
 }
 
-// keyA and keyB are the keys of the first regions of the QPs 0x11 and 0x22: the ends of every pair.
-var keyA, keyB = firstKey(0x11), firstKey(0x22)
+// keyB is the key of the first region of the QP 0x22: the second end of every pair.
+var keyB = firstKey(0x22)
 
 func firstKey(qpn verbs.QPN) uint32 {
 	h := newHost(new(testing.T), "", Config{QPN: qpn}, nil)
