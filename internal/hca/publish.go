@@ -24,7 +24,7 @@ func (q *qp) publish() {
 	for _, t := range q.t.Events() {
 		q.raise(t)
 	}
-	if !q.commEst.told && q.t.Established() {
+	if !q.commEst.seen && q.t.Established() {
 		q.commEst.tell()
 	}
 }
@@ -93,12 +93,12 @@ func (q *qp) raise(t verbs.EventType) {
 // commEst tells a connection manager, once, that the peer's first request since RTR has come.
 type commEst struct {
 	notify func() // or nil
-	told   bool   // Established was seen, and notify called if there was one
+	seen   bool   // Established was seen, and notify called if there was one
 }
 
 // tell calls notify without q.mu, which the caller holds.
 func (c *commEst) tell() {
-	c.told = true
+	c.seen = true
 	if f := c.notify; f != nil {
 		c.notify = nil
 		go f()

@@ -185,7 +185,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if to == verbs.QPStateReset {
 		q.forget()
 		q.clearPath()
-		q.commEst.told = false
+		q.commEst.seen = false
 	}
 	q.transmit(now)
 	return nil
@@ -283,7 +283,7 @@ func (q *qp) Close() error {
 	}
 	q.mu.Lock()
 	q.closed = true
-	q.commEst = commEst{told: true}
+	q.commEst = commEst{seen: true}
 	q.clearPath()
 	q.t.Modify(0, &verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
 	q.forget()
