@@ -35,7 +35,6 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 // handle takes a request packet.
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
-	q.receiver.established()
 	switch d := p.PSN.Diff(q.receiver.epsn); {
 	case d > 0:
 		q.counters.OutOfOrder++
@@ -46,6 +45,7 @@ func (s *responder) handle(p *wire.Packet) {
 		s.duplicate(p)
 		return
 	}
+	q.receiver.established() // by the PSN: a packet that anybody can send proves nothing
 	if r := s.execute(p); r != nil {
 		s.reject(r)
 		return

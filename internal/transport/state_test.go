@@ -69,6 +69,24 @@ func TestPostInState(t *testing.T) {
 	}
 }
 
+// TestEstablishedByPSN: only a request with the expected PSN shows that the peer has its connection.
+func TestEstablishedByPSN(t *testing.T) {
+	p := newPair(t, setup{unconnected: true})
+	p.reach(p.a, verbs.QPStateRTR)
+	p.a.postRecv(1, p.a.mem.sge(0, 8))
+	for _, psn := range []wire.PSN{6, 8, 0, 0x800000} {
+		if p.inject(p.a, req(wire.RCSendOnly, psn, 3)); p.a.qp.Established() {
+			t.Errorf("established by psn %v, and 7 is expected", psn)
+		}
+	}
+	p.a.wantEvents()
+	p.inject(p.a, req(wire.RCSendOnly, 7, 3))
+	p.a.wantEvents(verbs.EventCommEst)
+	if !p.a.qp.Established() {
+		t.Error("not established by the expected psn")
+	}
+}
+
 // TestPacketInState: requests are taken from RTR on. The first is told of once, and raises COMM_EST in RTR.
 func TestPacketInState(t *testing.T) {
 	for _, s := range allStates {
