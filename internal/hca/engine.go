@@ -111,15 +111,18 @@ func (e *engine) run() {
 	}
 }
 
-// work receives once, and serves timers and turns.
+// work gives turns, receives once, and serves timers.
 func (e *engine) work() (int, error) {
 	e.rx.Lock()
 	defer e.rx.Unlock()
-	return e.serve(e.dev.now())
+	now := e.dev.now()
+	e.serveTurns(now, true)
+	return e.serve(now)
 }
 
-// serve is work under e.rx. What waits in the link may be the acknowledgement that a timer waits for. So
-// timers are served when the link is empty or, while datagrams keep coming, when they are overdue.
+// serve receives once, and serves timers. What waits in the link may be the acknowledgement that a timer
+// waits for. So timers are served when the link is empty or, while datagrams keep coming, when they are
+// overdue. The caller holds e.rx.
 func (e *engine) serve(now time.Duration) (int, error) {
 	n, err := e.receive(now)
 	if err != nil {
@@ -128,7 +131,6 @@ func (e *engine) serve(now time.Duration) (int, error) {
 	if next := e.timers.next.Load(); n == 0 || next != never && int64(now) >= next+int64(timerPatience) {
 		e.serveTimers(now)
 	}
-	e.serveTurns(now)
 	return n, nil
 }
 
@@ -138,7 +140,9 @@ func (e *engine) poll() {
 	if !e.rx.TryLock() {
 		return
 	}
-	e.serve(e.dev.now()) // a closed link is the device's end, which its goroutine sees too
+	now := e.dev.now()
+	e.serveTurns(now, false)
+	e.serve(now) // a closed link is the device's end, which its goroutine sees too
 	e.rx.Unlock()
 }
 

@@ -30,6 +30,7 @@ type qp struct {
 	closed  bool
 	timerAt int64 // ns; when the timers call at the latest, never if they do not
 	queued  bool  // for another turn
+	gather  gather
 	out     outbound
 	in      inbound
 	commEst commEst
@@ -144,6 +145,7 @@ func (q *qp) Counters() transport.Counters {
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.endWait()
 	to := q.t.State()
 	if mask&verbs.MaskState != 0 {
 		to = attr.State
@@ -211,7 +213,11 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	if err == nil {
 		n = len(wrs)
 	}
-	if n > 0 {
+	switch {
+	case n == 0:
+	case q.mayGather():
+		q.wait()
+	default:
 		q.transmit(q.dev.now())
 	}
 	return n, err
@@ -282,6 +288,7 @@ func (q *qp) Close() error {
 		q.dev.qps.Remove(q.num)
 	}
 	q.mu.Lock()
+	q.endWait()
 	q.closed = true
 	q.commEst = commEst{seen: true}
 	q.clearPath()

@@ -59,7 +59,11 @@ func (e *engine) receive(now time.Duration) (int, error) {
 		}
 	}
 	if q != nil {
-		q.transmit(now)
+		if q.publish(); n <= shortRun && q.mayDeferACK(now) {
+			q.wait()
+		} else {
+			q.transmit(now)
+		}
 		q.mu.Unlock()
 	}
 	return n, nil

@@ -40,6 +40,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // too, so that packets leave in the order of their PSNs.
 func (q *qp) transmit(now time.Duration) {
 	q.publish()
+	q.gather.waits, q.gather.delivered = false, false
 	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
 		return
 	}
@@ -74,9 +75,8 @@ func (q *qp) transmit(now time.Duration) {
 		return
 	}
 	e.setTimer(q)
-	if !q.queued && q.t.Pending() {
-		q.queued = true
-		e.queueTurn(q)
+	if q.t.Pending() {
+		q.queue()
 	}
 }
 

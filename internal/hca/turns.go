@@ -18,8 +18,13 @@ type turns struct {
 
 func (t *turns) due() bool { return t.n.Load() > 0 }
 
-// queueTurn queues q for another turn. The caller holds q.mu.
-func (e *engine) queueTurn(q *qp) {
+// queue queues q, which has a path, for another turn. The caller holds q.mu.
+func (q *qp) queue() {
+	if q.queued {
+		return
+	}
+	q.queued = true
+	e := q.out.eng
 	t := &e.turns
 	t.mu.Lock()
 	t.queue = append(t.queue, q)
@@ -31,7 +36,8 @@ func (e *engine) queueTurn(q *qp) {
 }
 
 // serveTurns gives one turn to every QP that is queued for one. The caller holds e.rx.
-func (e *engine) serveTurns(now time.Duration) {
+// late says that what waited for a poll has waited in vain.
+func (e *engine) serveTurns(now time.Duration, late bool) {
 	t := &e.turns
 	if !t.due() {
 		return
@@ -44,6 +50,9 @@ func (e *engine) serveTurns(now time.Duration) {
 	for i, q := range round {
 		q.mu.Lock()
 		q.queued = false
+		if late && q.gather.waits {
+			q.gather.after = now + gatherPause
+		}
 		if !q.closed {
 			q.transmit(now)
 		}

@@ -32,7 +32,8 @@ type CQHooks struct {
 type CQ struct {
 	hooks CQHooks
 
-	count32 atomic.Int32 // count, for a look without the lock
+	count32 atomic.Int32  // count, for a look without the lock
+	polls   atomic.Uint32 // calls of Poll
 
 	mu      sync.Mutex
 	ring    []CQE
@@ -65,6 +66,9 @@ func (c *CQ) Cap() int {
 // Waiting returns how many completions are waiting. It takes no lock.
 func (c *CQ) Waiting() int { return int(c.count32.Load()) }
 
+// Polls returns how often Poll was called, modulo 2^32.
+func (c *CQ) Polls() uint32 { return c.polls.Load() }
+
 // Poll implements verbs.ProviderCQ. When it finds nothing it makes progress itself, and looks again.
 func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 	if c.Waiting() == 0 {
@@ -72,6 +76,7 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.polls.Store(c.polls.Load() + 1)
 	n := 0
 	for ; n < len(wcs) && c.count > 0; n++ {
 		e := &c.ring[c.first]

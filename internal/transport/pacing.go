@@ -1,5 +1,12 @@
 package transport
 
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
 // The window paces RC's requests. Nothing on the wire paces the responses to READs, of which one
 // request may ask for 2^31 bytes, nor what UC and UD send. So they come in turns. Between turns the
 // caller serves other QPs, timers and the network:
@@ -24,6 +31,23 @@ func (q *QP) Turn() { q.left = q.cfg.Turn }
 // Pending reports, once Transmit has returned 0, whether it did so because the turn is over. The QP
 // then needs another turn: no timeout and no packet will call for it.
 func (q *QP) Pending() bool { return q.spent() && q.service.pending() }
+
+// Underway reports whether packets of the QP are on their way, and fewer than limit wait to be sent.
+func (q *QP) Underway(limit uint64) bool {
+	r, ok := q.service.(*rc)
+	return ok && q.attr.State == verbs.QPStateRTS && r.recovery.una < r.recovery.max && q.sq.nextSeq-r.recovery.nxt < limit
+}
+
+// OwesACK reports whether an acknowledgement, and nothing else, is due, and the QP's acknowledge timeout
+// is least or longer: the peer's is taken to be like it.
+func (q *QP) OwesACK(least time.Duration) bool {
+	r, ok := q.service.(*rc)
+	if !ok || r.responder.reply.kind != ackReply || r.responder.responses.oldest() != nil || r.requester.cur != q.sq.tail {
+		return false
+	}
+	d := wire.ACKTimeout(q.attr.Timeout)
+	return d == 0 || d >= least
+}
 
 // spent reports whether the turn's packets are used up.
 func (q *QP) spent() bool { return q.left == 0 && q.cfg.Turn > 0 }
