@@ -21,6 +21,7 @@ type engine struct {
 	arrivals [receiveBatch]link.Datagram
 	packet   wire.Packet
 	grh      [verbs.GRHSize]byte
+	unserved int // receives since timers were served
 
 	timers timers
 	turns  turns
@@ -121,14 +122,15 @@ func (e *engine) work() (int, error) {
 }
 
 // serve receives once, and serves timers. What waits in the link may be the acknowledgement that a timer
-// waits for. So timers are served when the link is empty or, while datagrams keep coming, when they are
-// overdue. The caller holds e.rx.
+// waits for. So timers are served when the link is empty or, while datagrams keep coming, after every
+// timerPatience receives. The caller holds e.rx.
 func (e *engine) serve(now time.Duration) (int, error) {
 	n, err := e.receive(now)
 	if err != nil {
 		return 0, err
 	}
-	if next := e.timers.next.Load(); n == 0 || next != never && int64(now) >= next+int64(timerPatience) {
+	if e.unserved++; n == 0 || e.unserved >= timerPatience {
+		e.unserved = 0
 		e.serveTimers(now)
 	}
 	return n, nil

@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,13 +14,13 @@ import (
 // sends is a link that counts the calls of Send and the datagrams they were given.
 type sends struct {
 	link.Link
-	calls, datagrams int
+	calls, datagrams atomic.Int32
 }
 
 func (s *sends) Send(b []link.Datagram) error {
-	s.calls++
+	s.calls.Add(1)
 	for i := range b {
-		s.datagrams += max(1, len(b[i].Payload)/max(1, b[i].SegmentSize))
+		s.datagrams.Add(int32(max(1, len(b[i].Payload)/max(1, b[i].SegmentSize))))
 	}
 	return s.Link.Send(b)
 }
@@ -70,7 +71,10 @@ func (g *gatherers) busy() {
 			g.t.Fatal("the goroutine does not nap though a program polls")
 		}
 	}
-	*g.outX, *g.outY = sends{Link: g.outX.Link}, sends{Link: g.outY.Link}
+	for _, s := range []*sends{g.outX, g.outY} {
+		s.calls.Store(0)
+		s.datagrams.Store(0)
+	}
 }
 
 func (g *gatherers) write() {
@@ -91,8 +95,8 @@ func (g *gatherers) poll(e *end) int {
 
 func (g *gatherers) want(what string, s *sends, calls, datagrams int) {
 	g.t.Helper()
-	if s.calls != calls || s.datagrams != datagrams {
-		g.t.Errorf("%s: %d datagrams by %d calls, want %d by %d", what, s.datagrams, s.calls, datagrams, calls)
+	if c, d := int(s.calls.Load()), int(s.datagrams.Load()); c != calls || d != datagrams {
+		g.t.Errorf("%s: %d datagrams by %d calls, want %d by %d", what, d, c, datagrams, calls)
 	}
 }
 
@@ -139,15 +143,15 @@ func TestGatherEnds(t *testing.T) {
 				g.x.must(g.x.cq.Notify(false))
 				limit = 0
 			}
-			for g.outX.datagrams < 3 && time.Since(start) <= limit {
+			for g.outX.datagrams.Load() < 3 && time.Since(start) <= limit {
 				<-time.After(napTime / 10)
 				synctest.Wait()
 				if blocks {
 					break
 				}
 			}
-			if g.outX.datagrams != 3 {
-				t.Errorf("blocks %v: %d of 3 WRITEs were sent after %v", blocks, g.outX.datagrams, time.Since(start))
+			if n := g.outX.datagrams.Load(); n != 3 {
+				t.Errorf("blocks %v: %d WRITEs were sent after %v, want 3", blocks, n, time.Since(start))
 			}
 		})
 	}

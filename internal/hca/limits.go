@@ -33,8 +33,8 @@ const (
 	// receiveBatch is how many datagrams one call of Link.Recv takes.
 	receiveBatch = 64
 
-	// timerPatience is for how long a timer that is due waits while datagrams keep coming.
-	timerPatience = 5 * time.Millisecond
+	// timerPatience is for how many receives that bring datagrams a timer waits at most.
+	timerPatience = 64
 
 	// sendBatch is how many datagrams, and trainSpace how many bytes, one call of Link.Send is given.
 	sendBatch  = 64

@@ -31,7 +31,7 @@ func TestTimersAfterArrivals(t *testing.T) {
 		}
 	}
 	// All acknowledgements wait in a's link, and at this time all timers are due.
-	now := time.Duration(e.timers.next.Load()) + timerPatience - 1
+	now := time.Duration(e.timers.next.Load()) + time.Second
 	for {
 		n, err := e.serve(now)
 		if err != nil {

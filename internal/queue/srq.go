@@ -118,7 +118,7 @@ func (s *SRQ) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.posted, s.free = nil, nil
+	s.posted, s.free, s.count = nil, nil, 0
 	return nil
 }
 
@@ -140,6 +140,9 @@ func (s *SRQ) take() *Recv {
 func (s *SRQ) putBack(r *Recv) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
 	s.first = (s.first + len(s.posted) - 1) % len(s.posted)
 	s.posted[s.first] = r
 	s.count++
@@ -179,9 +182,9 @@ func (u *SRQUser) Complete(r *Recv) (slots *atomic.Uint64, freed uint64) {
 // Credits returns -1: no QP can count on a number of shared receives.
 func (u *SRQUser) Credits() int { return -1 }
 
-// Reset puts back what the QP has taken.
+// Reset puts back what the QP has taken, in the order of posting.
 func (u *SRQUser) Reset() {
-	for _, r := range u.taken {
+	for _, r := range slices.Backward(u.taken) {
 		u.SRQ.putBack(r)
 	}
 	u.taken = u.taken[:0]

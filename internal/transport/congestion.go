@@ -65,7 +65,11 @@ func (c *congestion) timedOut() {
 // notified takes note of a congestion notification. Those that follow within a round trip are about
 // packets that were sent before the window was narrowed.
 func (c *congestion) notified(now time.Duration) {
-	if c.notifiedAt != Never && now-c.notifiedAt < c.roundTrip {
+	trip := c.roundTrip
+	if trip == 0 {
+		trip = unknownRoundTrip
+	}
+	if c.notifiedAt != Never && now-c.notifiedAt < trip {
 		return
 	}
 	c.notifiedAt = now

@@ -28,6 +28,8 @@ const (
 	// cost a timeout.
 	lossWindow = 32
 	minWindow  = 16
+	// unknownRoundTrip stands for the round trip that was not measured yet.
+	unknownRoundTrip = time.Millisecond
 	// shrinkFactor divides the window after a timeout.
 	shrinkFactor = 4
 	// growth is by how many packets the window grows in the time of a window.

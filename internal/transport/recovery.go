@@ -16,7 +16,7 @@ type recovery struct {
 	flight
 	congestion
 
-	ackDeadline time.Duration // when the acknowledge timeout comes; Never when nothing is outstanding
+	ackDeadline time.Duration // when the acknowledge timeout comes; Never when nothing is on its way
 	heldUntil   time.Duration // until when nothing may go out; Never when something may
 	peerWaits   bool          // the hold is an RNR NAK's: the peer has no receive
 
@@ -72,10 +72,10 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) {
 	r.restartTimer(now)
 }
 
-// restartTimer starts the acknowledge timer anew, or stops it when nothing is outstanding.
+// restartTimer starts the acknowledge timer anew, or stops it when nothing is on its way.
 func (r *recovery) restartTimer(now time.Duration) {
 	r.ackDeadline = Never
-	if d := wire.ACKTimeout(r.attr.Timeout); d != 0 && !r.peerWaits && r.una < r.max {
+	if d := wire.ACKTimeout(r.attr.Timeout); d != 0 && r.nxt > r.una {
 		r.ackDeadline = now + d
 	}
 }

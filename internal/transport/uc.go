@@ -26,6 +26,10 @@ func (u *uc) transmit(_ time.Duration, buf []byte) int {
 // without a word, and its receive serves the next one.
 func (u *uc) handle(_ time.Duration, p *wire.Packet) {
 	q := u.qp
+	if p.Opcode == wire.CNP {
+		q.counters.CongestionNotifications++ // nothing paces a UC QP
+		return
+	}
 	if p.Opcode.Service() != wire.ServiceUC {
 		q.counters.Unexpected++
 		return
