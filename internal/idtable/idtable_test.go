@@ -15,6 +15,8 @@ func newTable(limit int) *Table[thing] {
 
 func (t *thing) set(n uint32) { t.n = n }
 
+// TestTableNumbers: numbers are unique and cannot be guessed, and the table finds each object by its
+// number.
 func TestTableNumbers(t *testing.T) {
 	const n = 3 * blockFill // so that further blocks are opened
 	tab := newTable(n)
@@ -24,13 +26,13 @@ func TestTableNumbers(t *testing.T) {
 	for range n {
 		v := new(thing)
 		if tab.Add(v, v.set) != nil {
-			t.Fatalf("full after %d of %d", len(seen), n)
+			t.Fatalf("the table is full with %d objects, want room for %d", len(seen), n)
 		}
 		if seen[v.n] != nil {
-			t.Fatalf("number %#x given twice", v.n)
+			t.Fatalf("number %#x is given a second time, want one that is free", v.n)
 		}
 		if b := v.n >> BlockBits; b == 0 || b >= tableBlocks-1 {
-			t.Fatalf("number %#x of a reserved block", v.n)
+			t.Fatalf("number %#x is of a reserved block, want one of blocks 1 to %#x", v.n, tableBlocks-2)
 		}
 		if v.n-last+8 <= 16 {
 			sequel++
@@ -40,14 +42,14 @@ func TestTableNumbers(t *testing.T) {
 	}
 	// One in 256 at most is this near to the one before by chance; 1 of 20 is 40 deviations away.
 	if sequel > n/20 {
-		t.Errorf("%d of %d numbers are next to the one given before: they can be guessed", sequel, n)
+		t.Errorf("%d of %d numbers are near the one given before, want %d at most: they can be guessed", sequel, n, n/20)
 	}
 	if v := new(thing); tab.Add(v, v.set) == nil {
-		t.Errorf("the table took %d, its limit is %d", n+1, n)
+		t.Errorf("the table took %d objects, want %d, its limit, at most", n+1, n)
 	}
 	for num, v := range seen {
 		if tab.Get(num) != v {
-			t.Fatalf("Get(%#x) is another object", num)
+			t.Fatalf("Get(%#x) = %+v, want %+v", num, tab.Get(num), v)
 		}
 	}
 	if len(tab.opened) != 3 {
@@ -56,7 +58,7 @@ func TestTableNumbers(t *testing.T) {
 	for num := range seen {
 		tab.Remove(num)
 		if tab.Get(num) != nil {
-			t.Fatalf("Get(%#x) after remove", num)
+			t.Fatalf("Get(%#x) = %+v after Remove, want nil", num, tab.Get(num))
 		}
 		v := new(thing)
 		if tab.Add(v, v.set) != nil {
@@ -66,7 +68,8 @@ func TestTableNumbers(t *testing.T) {
 	}
 }
 
-// Within a block all numbers are about as likely, and tables differ in their blocks.
+// TestTableDistribution: all numbers of a block are about equally likely, and different tables use
+// different blocks.
 func TestTableDistribution(t *testing.T) {
 	const buckets, want = 16, blockFill / 16
 	var count [buckets]int
@@ -88,23 +91,25 @@ func TestTableDistribution(t *testing.T) {
 		first[v.n] = true
 	}
 	if len(first) < 2 {
-		t.Errorf("8 tables began with the same number, %v", first)
+		t.Errorf("8 tables began with the same number, %v; want different ones", first)
 	}
 }
 
+// TestTableGetUnknown: numbers that are not in use find nothing.
 func TestTableGetUnknown(t *testing.T) {
 	tab, v := newTable(1), new(thing)
 	tab.Add(v, v.set)
 	for _, n := range []uint32{0, 1, v.n ^ 1, v.n ^ 1<<23, 1<<24 - 1, 1 << 24, v.n | 1<<24, 1<<32 - 1} {
 		if tab.Get(n) != nil {
-			t.Errorf("Get(%#x) found an object, and only %#x is in use", n, v.n)
+			t.Errorf("Get(%#x) found an object, want nil: only %#x is in use", n, v.n)
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() { tab.Get(v.n) }); n != 0 {
-		t.Errorf("Get allocates %v times", n)
+		t.Errorf("Get allocates %v times, want never", n)
 	}
 }
 
+// TestTableConcurrent: many goroutines add, find and remove objects at the same time.
 func TestTableConcurrent(t *testing.T) {
 	const workers, rounds = 8, 2000
 	tab := newTable(workers * 8)
@@ -123,7 +128,7 @@ func TestTableConcurrent(t *testing.T) {
 				}
 				for _, v := range mine {
 					if tab.Get(v.n) != v {
-						t.Errorf("Get(%#x) is another object", v.n)
+						t.Errorf("Get(%#x) is another object, want the one that was added", v.n)
 						return
 					}
 					tab.Get(v.n ^ 1) // perhaps another's
@@ -140,12 +145,12 @@ func TestTableConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 	if tab.used != 0 {
-		t.Errorf("%d objects are left", tab.used)
+		t.Errorf("%d objects are left, want none", tab.used)
 	}
 }
 
-// TestTableRest: a number that was given back is not given again for a while, nor does it keep its
-// block from being used up for ever.
+// TestTableRest: a number that was given back is not given again for a while. Its place in the block is
+// not lost for ever.
 func TestTableRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable(1 << 20)
@@ -157,7 +162,7 @@ func TestTableRest(t *testing.T) {
 				t.Fatal(err)
 			}
 			if last, ok := given[v.n]; ok && time.Since(last) < tab.Rest {
-				t.Fatalf("number %#x again after %v", v.n, time.Since(last))
+				t.Fatalf("number %#x is given again after %v, want %v or more", v.n, time.Since(last), tab.Rest)
 			}
 			given[v.n] = time.Now()
 			tab.Remove(v.n)
@@ -166,14 +171,14 @@ func TestTableRest(t *testing.T) {
 			}
 		}
 		if n := len(tab.resting); n != len(tab.rested) || n > MaxResting {
-			t.Errorf("%d numbers rest, %d in order", n, len(tab.rested))
+			t.Errorf("%d numbers rest, %d are listed in order; want the same, and %d at most", n, len(tab.rested), MaxResting)
 		}
 		<-time.After(tab.Rest)
 		v := new(thing)
 		if tab.Add(v, v.set); len(tab.resting) != 0 || len(tab.opened) > 6 {
-			t.Errorf("after all rest %d numbers rest, of %d blocks", len(tab.resting), len(tab.opened))
+			t.Errorf("after the last rest %d numbers rest, of %d blocks; want none, and 6 blocks at most", len(tab.resting), len(tab.opened))
 		}
-		// Beyond the bound the oldest come early, and nothing grows.
+		// Beyond the bound the oldest numbers are given again early, and nothing grows.
 		for range MaxResting + 100 {
 			v := new(thing)
 			tab.Add(v, v.set)

@@ -36,6 +36,7 @@ func region(t testing.TB, p *PD, a verbs.MRAttr) *Region {
 	return m.(*MR).Region
 }
 
+// TestOpen: a key opens the bytes of its region and no others, for the access that the region has.
 func TestOpen(t *testing.T) {
 	p := newPD(t)
 	other := p.keys.NewPD()
@@ -49,7 +50,7 @@ func TestOpen(t *testing.T) {
 	gone := region(t, p, verbs.MRAttr{Buf: buf, Access: rw})
 	gone.Close()
 	if m.base != uint64(uintptr(unsafe.Pointer(&buf[0]))) {
-		t.Errorf("base %#x is not the buffer's address", m.base)
+		t.Errorf("base %#x, want the buffer's address, %p", m.base, buf)
 	}
 
 	for _, tt := range []struct {
@@ -118,7 +119,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Keys are random in all their bits, and not two are the same.
+// TestKeys: keys are random in all their bits, and no two are the same.
 func TestKeys(t *testing.T) {
 	p := newPD(t)
 	buf := make([]byte, 8)
@@ -127,17 +128,18 @@ func TestKeys(t *testing.T) {
 	for range 200 {
 		m := region(t, p, verbs.MRAttr{Buf: buf})
 		if seen[m.key] || uint32(m.LKey()) != m.key || uint32(m.RKey()) != m.key {
-			t.Fatalf("key %#x given twice, or lkey and rkey are not it", m.key)
+			t.Fatalf("key %#x, lkey %#x and rkey %#x; want one new key", m.key, m.LKey(), m.RKey())
 		}
 		seen[m.key] = true
 		or, and = or|m.key, and&m.key
 	}
 	// The upper 12 bits are those of one block, chosen at random once.
 	if low := uint32(1<<20 - 1); or&low != low || and&low != 0 {
-		t.Errorf("bits %#x are never set, %#x always", ^or&low, and&low)
+		t.Errorf("bits %#x are never set, %#x always; want none", ^or&low, and&low)
 	}
 }
 
+// TestAllocMR: allocated memory is zeroed and starts on a page.
 func TestAllocMR(t *testing.T) {
 	p := newPD(t)
 	for _, n := range []int{1, 4095, 4096, 4097, 1 << 20} {
@@ -147,7 +149,7 @@ func TestAllocMR(t *testing.T) {
 			t.Errorf("%d bytes: %d at %#x, want them to start on a page", n, len(b), m.Addr())
 		}
 		if !bytes.Equal(b, make([]byte, n)) {
-			t.Errorf("%d bytes are not zero", n)
+			t.Errorf("%d new bytes are not zero, want zeros", n)
 		}
 		b[n-1]++
 		if err := m.Close(); err != nil {
@@ -161,6 +163,7 @@ func TestAllocMR(t *testing.T) {
 	}
 }
 
+// TestMRCloseWaits: Close waits until the last span is released, and lets no new one open.
 func TestMRCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := region(t, newPD(t), verbs.MRAttr{Length: 4096})
@@ -196,7 +199,8 @@ func TestMRCloseWaits(t *testing.T) {
 	})
 }
 
-// Packets that come while a region is being closed either use it before or do not find it.
+// TestMRCloseConcurrent: a packet that comes while a region is being closed either uses the region
+// before that or does not find it.
 func TestMRCloseConcurrent(t *testing.T) {
 	p := newPD(t)
 	const users = 4
@@ -222,7 +226,7 @@ func TestMRCloseConcurrent(t *testing.T) {
 	}
 }
 
-// TestUnpin: after Unpin regions work on, and their Close does not mind.
+// TestUnpin: after Unpin regions still work, and their Close succeeds.
 func TestUnpin(t *testing.T) {
 	p := newPD(t)
 	m, n := region(t, p, verbs.MRAttr{Length: 8}), region(t, p, verbs.MRAttr{Buf: make([]byte, 8)})
@@ -230,7 +234,7 @@ func TestUnpin(t *testing.T) {
 	for _, r := range []*Region{m, n} {
 		r.buf[0]++
 		if err := r.Close(); err != nil {
-			t.Errorf("Close after Unpin: %v", err)
+			t.Errorf("Close after Unpin: %v, want no error", err)
 		}
 	}
 	if n := p.keys.Len(); n != 0 {
@@ -238,6 +242,7 @@ func TestUnpin(t *testing.T) {
 	}
 }
 
+// TestLimit: regions and windows share the limit of a device.
 func TestLimit(t *testing.T) {
 	k := NewKeys(1, nil)
 	p := k.NewPD()
@@ -252,15 +257,31 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestSeed: keys that come from a source with a seed are the same again.
+// TestSeed: keys that come from a source with a seed are the same again, those of windows included.
+// Without a source, or with another seed, they differ.
 func TestSeed(t *testing.T) {
-	var keys [2]uint32
-	for i := range keys {
-		p := NewKeys(8, rand.New(rand.NewPCG(1, 2)).Uint32).NewPD()
-		keys[i] = region(t, p, verbs.MRAttr{Length: 1}).key
+	keys := func(random func() uint32) (keys [20]uint32) {
+		p := NewKeys(len(keys), random).NewPD()
+		for i := 0; i < len(keys); i += 2 {
+			keys[i] = region(t, p, verbs.MRAttr{Length: 1}).key
+			w, err := p.AllocMW(verbs.MWType2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys[i+1] = uint32(w.RKey())
+		}
+		return keys
 	}
-	if keys[0] != keys[1] {
-		t.Errorf("keys %#08x and %#08x from the same seed", keys[0], keys[1])
+	seed := func(n uint64) func() uint32 { return rand.New(rand.NewPCG(1, n)).Uint32 }
+	want := keys(seed(2))
+	if got := keys(seed(2)); got != want {
+		t.Errorf("keys %#08x from the same seed, want %#08x", got, want)
+	}
+	if got := keys(seed(3)); got == want {
+		t.Errorf("keys %#08x from another seed, want others", got)
+	}
+	if a, b := keys(nil), keys(nil); a == b {
+		t.Errorf("keys %#08x twice without a source, want others", a)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -17,6 +18,7 @@ func aligned(n int) []byte {
 	return b[off : off+n]
 }
 
+// TestPlace: place copies any number of bytes to any offset, and touches no others.
 func TestPlace(t *testing.T) {
 	const margin, longest = 16, 40
 	buf := aligned(margin + 16 + longest + margin)
@@ -46,7 +48,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Who sees the last aligned word change sees the rest, behind the word as well.
+// TestPlaceOrder: a program that sees the last aligned word change sees all other bytes too, those
+// behind the word included.
 func TestPlaceOrder(t *testing.T) {
 	const longest = 256
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -61,11 +64,13 @@ func TestPlaceOrder(t *testing.T) {
 		binary.NativeEndian.PutUint64(src[word-8-off:], round+1)
 		go place(dst, src[:n])
 		p := (*uint64)(unsafe.Pointer(&buf[word-8]))
-		for atomic.LoadUint64(p) != round+1 {
-			runtime.Gosched()
+		for deadline := time.Now().Add(patience); atomic.LoadUint64(p) != round+1; runtime.Gosched() {
+			if time.Now().After(deadline) {
+				t.Fatalf("round %d: the last word is %#x after %v, want %#x", round, atomic.LoadUint64(p), patience, round+1)
+			}
 		}
 		if !bytes.Equal(dst, src[:n]) {
-			t.Fatalf("round %d: %d bytes at offset %d were not whole when the last word was", round, n, off)
+			t.Fatalf("round %d: %d bytes at offset %d are not whole though the last word is there, want them all", round, n, off)
 		}
 		clear(buf)
 	}

@@ -49,7 +49,7 @@ func (c *testCQ) poll(n int) (ids []uint64, err error) {
 	return ids, err
 }
 
-// want polls up to n completions, and wants those from first to last.
+// want polls up to n completions. It expects those from first to last.
 func (c *testCQ) want(n int, first, last uint64) {
 	c.t.Helper()
 	got, err := c.poll(n)
@@ -64,10 +64,12 @@ func (c *testCQ) want(n int, first, last uint64) {
 		c.t.Errorf("polled %v, want %d to %d", got, first, last)
 	}
 	if len(got) > 0 && c.slots.Load() != last {
-		c.t.Errorf("%d places are free after completion %d", c.slots.Load(), last)
+		c.t.Errorf("%d places are free after completion %d, want as many", c.slots.Load(), last)
 	}
 }
 
+// TestCQRing: completions are polled in their order, around the end of the ring too. Only a poll of the
+// empty queue makes progress.
 func TestCQRing(t *testing.T) {
 	c := newTestCQ(t, 5)
 	c.want(4, 1, 0)
@@ -91,6 +93,7 @@ func TestCQRing(t *testing.T) {
 	}
 }
 
+// TestCQResize: Resize keeps the completions that wait, and is refused where they do not fit.
 func TestCQResize(t *testing.T) {
 	c := newTestCQ(t, 4)
 	c.add(4, false, 0)
@@ -100,18 +103,18 @@ func TestCQResize(t *testing.T) {
 		t.Errorf("Resize to 3 with 4 waiting: %v, want ErrBusy", err)
 	}
 	if err := c.Resize(9); err != nil || c.Cap() != 9 {
-		t.Errorf("Resize to 9: %v, capacity %d", err, c.Cap())
+		t.Errorf("Resize to 9: %v, capacity %d; want no error and 9", err, c.Cap())
 	}
 	c.add(5, false, 0)
 	c.want(10, 3, 11)
 	if err := c.Resize(1); err != nil {
-		t.Errorf("Resize of an empty queue to 1: %v", err)
+		t.Errorf("Resize of an empty queue to 1: %v, want no error", err)
 	}
 	c.add(1, false, 0)
 	c.want(2, 12, 12)
 }
 
-// TestCQOverrun: what fits stays, the rest is lost, and the device hears of it once.
+// TestCQOverrun: completions that fit stay and the others are lost. The device is told once.
 func TestCQOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCQ(t, 2)
@@ -135,6 +138,7 @@ func TestCQOverrun(t *testing.T) {
 	})
 }
 
+// TestCQArm: one armed queue makes one event, for the completions that it was armed for.
 func TestCQArm(t *testing.T) {
 	c := newTestCQ(t, 100)
 	notified := func(what string, want bool) {
@@ -177,6 +181,7 @@ func TestCQArm(t *testing.T) {
 	notified("solicited does not take any back", true)
 }
 
+// TestCQClose: a closed queue takes no completions and tells its users so.
 func TestCQClose(t *testing.T) {
 	c := newTestCQ(t, 1)
 	c.add(1, false, 0)

@@ -9,6 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// TestEvents: events come in their order, up to maxEvents of them, and each to one waiter.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e Events
@@ -21,7 +22,7 @@ func TestEvents(t *testing.T) {
 				t.Fatalf("event %d, %v; want %d, the oldest that is kept", ev.Port, err, i+5)
 			}
 		}
-		// Each of the waiters gets one, and who gives up gets none.
+		// Each waiter gets one event. One that gives up gets none.
 		got := make(chan int, 10)
 		for range 2 {
 			go func() {
@@ -47,7 +48,7 @@ func TestEvents(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if n := <-got; n != 7 {
-			t.Errorf("a waiter whose context ended got %d", n)
+			t.Errorf("a waiter whose context ended got %d, want context.Canceled", n)
 		}
 
 		a, b := new(verbs.QP), new(verbs.QP)
@@ -67,7 +68,7 @@ func TestEvents(t *testing.T) {
 		synctest.Wait()
 		e.Close()
 		if n := <-got; n != 8 {
-			t.Errorf("a waiter whose device closed got %d", n)
+			t.Errorf("a waiter whose device closed got %d, want ErrClosed", n)
 		}
 	})
 }
