@@ -1,11 +1,14 @@
 package transport
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// TestCongestion: how losses, timeouts and acknowledgements move the window.
 func TestCongestion(t *testing.T) {
 	c := newCongestion()
 	want := func(when string, window uint64) {
@@ -56,7 +59,73 @@ func TestCongestion(t *testing.T) {
 	want("and long after", maxWindow)
 }
 
-// Everything that is acknowledged counts, however it is cut, but for what the end of the quick growth cuts off.
+// TestMeasured: the first measurement is the round trip. Of each later one an eighth counts, as RFC 6298
+// has it with its alpha of 1/8.
+func TestMeasured(t *testing.T) {
+	c := newCongestion()
+	var got []time.Duration
+	for _, d := range []time.Duration{800, 800, 1600, 100, 0, 1 << 40} {
+		c.measured(d)
+		got = append(got, c.roundTrip)
+	}
+	want := []time.Duration{800, 800, 900, 800, 700, 700 + (1<<40-700)/8}
+	if !slices.Equal(got, want) {
+		t.Errorf("round trips %d, want %d", got, want)
+	}
+	for range 1000 {
+		c.measured(50_000)
+	}
+	if c.roundTrip < 50_000 || c.roundTrip > 50_007 { // less than 8 away, an eighth is nothing
+		t.Errorf("after 1000 equal measurements the round trip is %d, want 50000 to 50007", c.roundTrip)
+	}
+}
+
+// TestNotified: a notification narrows the window as a loss does, and those that follow within a round
+// trip do nothing.
+func TestNotified(t *testing.T) {
+	const trip = 100 * us
+	like := newCongestion() // what losses make of it
+	c := newCongestion()
+	c.measured(trip)
+	like.roundTrip = trip
+	want := func(when string) {
+		t.Helper()
+		like.notifiedAt = c.notifiedAt
+		if c != like {
+			t.Fatalf("%s: %+v, want %+v", when, c, like)
+		}
+	}
+	now := 5 * trip
+	c.notified(now)
+	like.lost()
+	want("first")
+	for _, at := range []time.Duration{now, now + 1, now + trip - 1} {
+		c.notified(at)
+		want("within a round trip")
+	}
+	for range 5 {
+		now += trip
+		c.acknowledged(100)
+		like.acknowledged(100)
+		c.notified(now)
+		like.lost()
+		want("a round trip later")
+		c.notified(now + trip/2)
+		want("and within the next")
+	}
+	if c.window != lossWindow {
+		t.Errorf("window %d after many notifications, want %d", c.window, lossWindow)
+	}
+
+	// At the beginning of time as well, and without a measurement.
+	c, like = newCongestion(), newCongestion()
+	c.notified(0)
+	like.lost()
+	want("at time 0")
+}
+
+// TestCongestionCuts: everything that is acknowledged counts, in whatever pieces it comes. Only what the
+// end of the quick growth cuts off is lost.
 func TestCongestionCuts(t *testing.T) {
 	const total = 5 * maxWindow
 	var windows []uint64
@@ -71,13 +140,13 @@ func TestCongestionCuts(t *testing.T) {
 	}
 	for _, w := range windows {
 		if w+growth < windows[0] || w > windows[0]+growth {
-			t.Errorf("windows %d after the same packets in other steps", windows)
+			t.Errorf("windows %d after the same packets in other steps, want them within %d of each other", windows, growth)
 		}
 	}
 }
 
-// TestNarrowReads: a window that losses have narrowed still takes two chunks of a READ, so that something follows the
-// end of the first; after timeouts it takes one.
+// TestNarrowReads: a window that losses have narrowed still takes two chunks of a READ, so that something
+// follows the end of the first. After timeouts it takes one.
 func TestNarrowReads(t *testing.T) {
 	for window, want := range map[uint64]int{maxWindow: maxWindow / readChunk, lossWindow: 2, minWindow: 1} {
 		p := newPair(t, setup{mtu: verbs.MTU256, timeout: 8, noRetry: true})
