@@ -85,11 +85,12 @@ func (e *end) hca() *Device { return impl(e.dev) }
 func (e *end) impl() *qp    { return e.qp.Provider().(*qp) }
 
 type options struct {
-	cap verbs.QPCap
-	cqe int
-	gid int
-	mtu verbs.MTU
-	rtr bool // stop there
+	cap     verbs.QPCap
+	cqe     int
+	gid     int
+	mtu     verbs.MTU
+	timeout uint8 // of RTS; 0 stands for the default
+	rtr     bool  // stop there
 }
 
 var defaultRetry = verbs.DefaultRetry
@@ -132,7 +133,11 @@ func (e *end) join(peer *end, o options) {
 	e.must(err)
 	e.must(e.qp.RTR(verbs.Peer{QPN: peer.qp.QPN(), PSN: firstPSN, GID: gid.GID}, verbs.Path{SGIDIndex: o.gid, MTU: o.mtu}))
 	if !o.rtr {
-		e.must(e.qp.RTS(firstPSN, defaultRetry))
+		retry := defaultRetry
+		if o.timeout != 0 {
+			retry.Timeout = o.timeout
+		}
+		e.must(e.qp.RTS(firstPSN, retry))
 	}
 }
 
@@ -162,15 +167,21 @@ func (e *end) recv(wrs ...verbs.RecvWR) {
 	e.must(err)
 }
 
+// wait blocks for a completion until ctx ends.
+func (e *end) wait(ctx context.Context) (verbs.WC, error) {
+	var wc [1]verbs.WC
+	_, err := e.cq.Wait(ctx, wc[:])
+	return wc[0], err
+}
+
 // next blocks for a completion.
 func (e *end) next() verbs.WC {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var wc [1]verbs.WC
-	_, err := e.cq.Wait(ctx, wc[:])
+	wc, err := e.wait(ctx)
 	e.must(err)
-	return wc[0]
+	return wc
 }
 
 // done blocks for a completion, which must be a success.
