@@ -29,8 +29,8 @@ func bulk(def int) int {
 	return def
 }
 
-// moved WRITEs size bytes to y and READs them back, each as a single message, and compares. It
-// returns how long the two took.
+// moved WRITEs size bytes to y and READs them back, each as a single message, and compares the
+// contents. It returns how long each took.
 func moved(t *testing.T, x, y *end, size int, seed uint64) (write, read time.Duration) {
 	t.Helper()
 	src, dst, back := x.mr(size), y.mr(size), x.mr(size)
@@ -39,14 +39,14 @@ func moved(t *testing.T, x, y *end, size int, seed uint64) (write, read time.Dur
 	x.transfer(src, dst)
 	write = time.Since(start)
 	if !bytes.Equal(dst.Bytes(), src.Bytes()) {
-		t.Errorf("seed %d: the WRITE of %d bytes gave other contents", seed, size)
+		t.Errorf("seed %d: the WRITE of %d bytes gave other contents, want those of the source", seed, size)
 	}
 	start = time.Now()
 	x.send(verbs.SendWR{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{back.SGE(0, size)}, Remote: dst.Remote(0)})
 	x.done()
 	read = time.Since(start)
 	if !bytes.Equal(back.Bytes(), src.Bytes()) {
-		t.Errorf("seed %d: the READ of %d bytes gave other contents", seed, size)
+		t.Errorf("seed %d: the READ of %d bytes gave other contents, want those of the source", seed, size)
 	}
 	for _, mr := range []*verbs.MR{src, dst, back} {
 		x.must(mr.Close())
@@ -58,6 +58,7 @@ func rate(size int, d time.Duration) string {
 	return fmt.Sprintf("%.2f GB/s", float64(size)/float64(d.Nanoseconds()))
 }
 
+// TestBulkUDP moves bulk data over loopback, and says how fast.
 func TestBulkUDP(t *testing.T) {
 	size := bulk(64 << 20)
 	x, y := pair(t, "udp", options{})
@@ -65,14 +66,15 @@ func TestBulkUDP(t *testing.T) {
 	t.Logf("%d bytes: WRITE %s, READ %s; %+v", size, rate(size, write), rate(size, read), counters(x, y))
 	for _, e := range []*end{x, y} {
 		if s := stats(t, e.dev); s.Drops != (Drops{}) {
-			t.Errorf("drops %+v", s.Drops)
+			t.Errorf("drops %+v, want none", s.Drops)
 		} else {
 			t.Logf("lost by sockets: %d sent, %d received", s.Link.SendErrors, s.Link.ReceiveDrops)
 		}
 	}
 }
 
-// Inside a bubble computing takes no time: what is left is what the protocol waits for.
+// TestBulkFaults moves bulk data over networks with faults. Inside a bubble computing takes no time: what
+// is left is what the protocol waits for.
 func TestBulkFaults(t *testing.T) {
 	size := bulk(16 << 20)
 	for seed := range uint64(*seeds) {
@@ -101,10 +103,10 @@ func TestBulkFaults(t *testing.T) {
 	}
 }
 
-// With damage, from a sender whose identifications are solved for, over some 10^5 packets: a damaged
-// one passes with 2^-20, see ids.
+// TestBulkForeign moves some 10^5 packets of a sender whose identifications we have to solve for, some of
+// them damaged. A damaged packet passes with a probability of 2^-20: see ids.
 func TestBulkForeign(t *testing.T) {
-	size := min(bulk(12<<20), 256<<20) // in packets of 256 bytes; more outlasts the wait's deadline
+	size := min(bulk(12<<20), 256<<20) // in packets of 256 bytes; more would outlast patience
 	const seed = 1
 	synctest.Test(t, func(t *testing.T) {
 		mw := func(i uint64) link.Middleware {

@@ -65,10 +65,11 @@ func (c *testCQ) want(t testing.TB, n int, first, last uint64) {
 		t.Errorf("polled %v, want %d to %d", got, first, last)
 	}
 	if len(got) > 0 && c.slots.Load() != last {
-		t.Errorf("%d places are free after completion %d", c.slots.Load(), last)
+		t.Errorf("%d places are free after completion %d, want as many", c.slots.Load(), last)
 	}
 }
 
+// TestCQOverflow: a queue that has lost completions says so to everybody, and raises one event.
 func TestCQOverflow(t *testing.T) {
 	c, d := newTestCQ(t, 2)
 	c.Arm(true)
@@ -81,18 +82,18 @@ func TestCQOverflow(t *testing.T) {
 		}
 	}
 	if ev := event(t, d); ev.Type != verbs.EventCQErr || ev.CQ != c.user {
-		t.Errorf("event %v", ev.Type)
+		t.Errorf("event %v of CQ %p, want CQ_ERR of %p", ev.Type, ev.CQ, c.user)
 	}
 	c.add(5, false, 0)
-	noEvent(t, d) // it is told once
-	// Who waits is told too.
+	noEvent(t, d) // the event comes once
+	// A program that waits is told too.
 	c.want(t, 5, 4, 5)
 	if _, err := c.user.Wait(context.Background(), make([]verbs.WC, 1)); !errors.Is(err, verbs.ErrCQOverrun) {
 		t.Errorf("Wait after the loss: %v, want ErrCQOverrun", err)
 	}
 }
 
-// A QP whose completions are lost fails.
+// TestCQOverflowFailsQPs: a QP whose completions are lost fails.
 func TestCQOverflowFailsQPs(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{cqe: 2})
@@ -107,7 +108,7 @@ func TestCQOverflowFailsQPs(t *testing.T) {
 		t.Errorf("event %v, want QP_FATAL", ev.Type)
 	}
 	if s := x.qp.State(); s != verbs.QPStateErr {
-		t.Errorf("the QP is in %v", s)
+		t.Errorf("the QP is in %v, want ERR", s)
 	}
 	for i := range uint64(2) {
 		if wc := x.done(); wc.ID != i {
@@ -118,13 +119,14 @@ func TestCQOverflowFailsQPs(t *testing.T) {
 	x.must(x.cq.Close())
 }
 
+// TestCQClose: a closed queue raises no events, takes no completions and is not counted.
 func TestCQClose(t *testing.T) {
 	c, d := newTestCQ(t, 1)
 	c.add(2, false, 0)
 	if err := c.user.Close(); err != nil {
 		t.Fatal(err)
 	}
-	noEvent(t, d) // not of a queue that is gone
+	noEvent(t, d) // for a queue that is gone
 	c.add(1, false, 0)
 	if _, err := c.Poll(make([]verbs.WC, 1)); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("Poll: %v, want ErrClosed", err)
@@ -133,11 +135,11 @@ func TestCQClose(t *testing.T) {
 		t.Errorf("Arm: %v, want ErrClosed", err)
 	}
 	if n := impl(d).cqs.Load(); n != 0 {
-		t.Errorf("the device counts %d CQs", n)
+		t.Errorf("the device counts %d CQs, want none", n)
 	}
 }
 
-// Places of the send queue are free when their completion has been polled, not before.
+// TestSendSlots: places of the send queue are free when their completion has been polled, not before.
 func TestSendSlots(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}, cqe: 64})
@@ -146,16 +148,10 @@ func TestSendSlots(t *testing.T) {
 		_, err := x.qp.PostSend([]verbs.SendWR{{ID: id, Op: verbs.OpRDMAWrite, Flags: f, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)}})
 		return err
 	}
-	completions := func(n int) {
-		t.Helper()
-		for c := x.cq.Provider().(*cq); c.Waiting() < int(n); {
-			runtime.Gosched()
-		}
-	}
 	for i := range uint64(4) {
 		x.must(write(i, signaled))
 	}
-	completions(4)
+	x.waiting(4)
 	if err := write(9, signaled); !errors.Is(err, verbs.ErrQueueFull) || !strings.Contains(err.Error(), "of which 4 are done") {
 		t.Errorf("a fifth before polling: %v, want ErrQueueFull", err)
 	}
@@ -182,6 +178,7 @@ func TestSendSlots(t *testing.T) {
 	}
 }
 
+// TestRecvSlots: places of the receive queue are free when their completion has been polled.
 func TestRecvSlots(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 4}, cqe: 64})
@@ -203,12 +200,12 @@ func TestRecvSlots(t *testing.T) {
 	full(false)
 	full(true)
 	if n, err := y.qp.PostRecv([]verbs.RecvWR{{}, {}}); n != 0 || err == nil {
-		t.Errorf("PostRecv to a full queue: %d, %v", n, err)
+		t.Errorf("PostRecv to a full queue: %d, %v; want 0 and an error", n, err)
 	}
 }
 
-// Completions from before a RESET stay in the CQ, and polling them frees nothing of what the
-// QP does after.
+// TestResetWithOldCompletions: completions from before a RESET stay in the CQ. Polling them frees no
+// place of what the QP does after it.
 func TestResetWithOldCompletions(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}, cqe: 64})
@@ -216,12 +213,7 @@ func TestResetWithOldCompletions(t *testing.T) {
 	write := verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)}
 	x.recv(verbs.RecvWR{ID: 100}, verbs.RecvWR{ID: 101})
 	x.send(write, write, write, write)
-	completions := func(n int64) {
-		for c := x.cq.Provider().(*cq); c.Waiting() < int(n); {
-			runtime.Gosched()
-		}
-	}
-	completions(4)
+	x.waiting(4)
 	for _, e := range []*end{x, y} {
 		e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
 		if _, err := e.qp.PostRecv([]verbs.RecvWR{{}}); !errors.Is(err, verbs.ErrState) {
@@ -233,7 +225,7 @@ func TestResetWithOldCompletions(t *testing.T) {
 	y.join(x, options{})
 	x.send(write, write, write, write)
 	x.recv(verbs.RecvWR{}, verbs.RecvWR{}, verbs.RecvWR{}, verbs.RecvWR{}) // those from before are gone
-	completions(8)
+	x.waiting(8)
 	for range 4 {
 		x.done() // of before
 	}
@@ -248,7 +240,7 @@ func TestResetWithOldCompletions(t *testing.T) {
 	x.empty()
 }
 
-// Receives that are posted while the QP fails are flushed, each once.
+// TestPostRecvInError: receives that are posted while the QP fails are flushed, each once.
 func TestPostRecvInError(t *testing.T) {
 	for range 20 {
 		net := sim.New(sim.Config{})
@@ -271,7 +263,7 @@ func TestPostRecvInError(t *testing.T) {
 	}
 }
 
-// Goroutines in Wait return when their queue or a completion does.
+// TestCQWaiters: a goroutine in Wait returns when it gets a completion, or when the queue is closed.
 func TestCQWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestCQ(t, 10)

@@ -32,6 +32,7 @@ func (c *counting) Wait(d time.Duration) error {
 	return c.Link.Wait(d)
 }
 
+// TestIdle: a device with nothing to do does nothing.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var links []*counting
@@ -44,7 +45,7 @@ func TestIdle(t *testing.T) {
 		x, y := connect(t, simDevice(t, net, 1, count), simDevice(t, net, 2, count), options{})
 		src, dst := x.mr(1<<16), y.mr(1<<16)
 		x.transfer(src, dst)
-		<-time.After(time.Second) // the timer of the WRITE is looked at once more
+		<-time.After(time.Second) // the WRITE's timer is looked at once more
 		var before [2]int64
 		for i, l := range links {
 			before[i] = l.recvs.Load() + l.waits.Load()
@@ -53,14 +54,14 @@ func TestIdle(t *testing.T) {
 		synctest.Wait()
 		for i, l := range links {
 			if n := l.recvs.Load() + l.waits.Load() - before[i]; n != 0 {
-				t.Errorf("link %d was called %d times in an idle hour", i, n)
+				t.Errorf("link %d was called %d times in an idle hour, want never", i, n)
 			}
 		}
 	})
 }
 
-// The engine's goroutine leaves the link to a program that polls, and takes it back when the program
-// stops or is about to block.
+// TestNap: the engine's goroutine leaves the link to a program that polls. It takes the link back when
+// the program stops polling or is about to block.
 func TestNap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := sim.New(sim.Config{})
@@ -107,7 +108,7 @@ func TestNap(t *testing.T) {
 	})
 }
 
-// Nobody polls or waits at the target of one-sided operations.
+// TestOneSided: one-sided operations work although nobody polls or waits at their target.
 func TestOneSided(t *testing.T) {
 	for _, kind := range []string{"sim", "udp"} {
 		t.Run(kind, func(t *testing.T) {
@@ -120,14 +121,14 @@ func TestOneSided(t *testing.T) {
 				x.send(verbs.SendWR{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{back.SGE(0, size)}, Remote: dst.Remote(0)})
 				x.done()
 				if !bytes.Equal(back.Bytes(), src.Bytes()) {
-					t.Fatalf("round %d: contents differ", round)
+					t.Fatalf("round %d: the READ gave other contents, want those of the source", round)
 				}
 			}
 		})
 	}
 }
 
-// Timeouts and RNR waits end without anybody polling.
+// TestTimersWithoutPolling: timeouts and RNR waits end although nobody polls.
 func TestTimersWithoutPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := sim.New(sim.Config{})
@@ -135,7 +136,7 @@ func TestTimersWithoutPolling(t *testing.T) {
 		x, y := connect(t, a, b, options{})
 		u, v := connect(t, a, b, options{})
 
-		v.recv(verbs.RecvWR{}) // so that no later message needs to wait
+		v.recv(verbs.RecvWR{}) // for the first of two messages
 		u.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled}, verbs.SendWR{Op: verbs.OpSend, Flags: signaled})
 		synctest.Wait()
 		if n := u.cq.Provider().(*cq).Waiting(); n != 1 {
@@ -157,12 +158,13 @@ func TestTimersWithoutPolling(t *testing.T) {
 			t.Errorf("the QP is in %v after 10 s without its peer, want ERR", s)
 		}
 		if wc := x.next(); wc.ID != 5 || wc.Status != verbs.WCRetryExceeded {
-			t.Errorf("completion %+v", wc)
+			t.Errorf("completion %+v, want ID 5 and RETRY_EXC_ERR", wc)
 		}
 		_ = y
 	})
 }
 
+// TestNoGoroutinePerQP: a QP costs no goroutine.
 func TestNoGoroutinePerQP(t *testing.T) {
 	const qps = 1000
 	net := sim.New(sim.Config{})
@@ -174,7 +176,7 @@ func TestNoGoroutinePerQP(t *testing.T) {
 		connect(t, a, b, small)
 	}
 	if n := runtime.NumGoroutine() - before; n > 2 {
-		t.Errorf("%d goroutines for %d QPs", n, qps)
+		t.Errorf("%d goroutines more for %d QPs, want 2 at most", n, qps)
 	}
 }
 
@@ -240,7 +242,8 @@ func TestManyQPs(t *testing.T) {
 	}
 }
 
-// Close ends all goroutines; inside a bubble synctest itself would complain about one that is left.
+// TestDeviceClose: Close ends all goroutines. Inside a bubble synctest itself complains about those that
+// are left, so this runs over UDP.
 func TestDeviceClose(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 5 {
@@ -261,12 +264,13 @@ func TestDeviceClose(t *testing.T) {
 	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > before; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			b := make([]byte, 1<<16)
-			t.Fatalf("%d goroutines were left:\n%s", runtime.NumGoroutine()-before, b[:runtime.Stack(b, true)])
+			t.Fatalf("%d goroutines are left, want none:\n%s", runtime.NumGoroutine()-before, b[:runtime.Stack(b, true)])
 		}
 	}
 }
 
-// A device that was closed takes no address into use, and work that goes on is told so or fails.
+// TestUseAfterDeviceClose: a closed device takes no address into use. Calls that follow fail, or have no
+// effect.
 func TestUseAfterDeviceClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := sim.New(sim.Config{})
@@ -289,7 +293,8 @@ func TestUseAfterDeviceClose(t *testing.T) {
 	})
 }
 
-// Timers that are set while the goroutine falls asleep are served: a lost one would never end.
+// TestTimerWakeups: timers that are set while the goroutine falls asleep are served. The wait for a lost
+// one would never end.
 func TestTimerWakeups(t *testing.T) {
 	const workers, rounds = 4, 150
 	net := sim.New(sim.Config{})
@@ -311,7 +316,7 @@ func TestTimerWakeups(t *testing.T) {
 					return
 				}
 				if wc := x.next(); wc.Status != verbs.WCRetryExceeded {
-					t.Errorf("completion %+v", wc)
+					t.Errorf("completion %+v, want RETRY_EXC_ERR", wc)
 					return
 				}
 				x.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
@@ -322,6 +327,7 @@ func TestTimerWakeups(t *testing.T) {
 	wg.Wait()
 }
 
+// TestAllocs: posting and polling allocate nothing, the network included.
 func TestAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("not with the race detector")
@@ -363,7 +369,7 @@ func TestAllocs(t *testing.T) {
 					}
 				}
 				if n := testing.AllocsPerRun(200, round); n != 0 {
-					t.Errorf("%s: %v allocations to post and poll", name, n)
+					t.Errorf("%s: %v allocations to post and poll, want none", name, n)
 				}
 			}
 		})

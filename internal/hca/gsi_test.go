@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -35,7 +36,7 @@ func gsiEnd(t testing.TB, d *verbs.Device) (*end, *verbs.MR) {
 	return e, mr
 }
 
-// MADs go from QP1 to QP1, and nowhere else.
+// TestGSI: MADs go from QP1 to QP1, and nowhere else.
 func TestGSI(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x, xmr := gsiEnd(t, simDevice(t, net, 1))
@@ -57,7 +58,7 @@ func TestGSI(t *testing.T) {
 		x.done()
 		wc := y.done()
 		if wc.SrcQPN != verbs.GSIQPN || wc.QPN != verbs.GSIQPN || wc.ByteLen != size || wc.Flags&verbs.WCFlagGRH == 0 {
-			t.Errorf("completion %+v", wc)
+			t.Errorf("completion %+v, want one of %d bytes with a GRH from QP1 to QP1", wc, size)
 		}
 		if got := ymr.Bytes()[int(wc.ID)*size+verbs.GRHSize:][:wire.MADSize]; string(got) != string(out) {
 			t.Error("another MAD than was sent")
@@ -72,12 +73,15 @@ func TestGSI(t *testing.T) {
 	y.must(y.qp.Close())
 	x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, AH: ah, RemoteQPN: verbs.GSIQPN, RemoteQKey: verbs.GSIQKey})
 	x.done()
-	for impl(y.dev).Stats()[0].Drops.NoQP != 3 { // two for QP0, and this
-		y.empty() // makes progress
+	// Two datagrams for QP0, and this one.
+	for deadline := time.Now().Add(patience); impl(y.dev).Stats()[0].Drops.NoQP != 3; y.empty() { // which makes progress
+		if time.Now().After(deadline) {
+			t.Fatalf("drops %+v after %v, want 3 NoQP", impl(y.dev).Stats()[0].Drops, patience)
+		}
 	}
 }
 
-// What a device tells, and asks, those who share QP1 with it.
+// TestGSIConfig: what a device tells others that share QP1 with it, and what it asks them.
 func TestGSIConfig(t *testing.T) {
 	served := 0
 	taken := map[service]bool{}
@@ -118,7 +122,7 @@ func TestGSIConfig(t *testing.T) {
 	}
 	base, bits, err := g.CommIDs()
 	if err != nil || bits != commIDBits || len(owned) != 1 || base != owned[0]<<commIDBits {
-		t.Errorf("communication IDs %#x, %d bits, %v; blocks %#x", base, bits, err, owned)
+		t.Errorf("communication IDs %#x, %d bits, %v; blocks %#x; want %d bits and one block that the IDs begin with", base, bits, err, owned, commIDBits)
 	}
 	e, _ := gsiEnd(t, d)
 	if served != 1 {
@@ -126,32 +130,33 @@ func TestGSIConfig(t *testing.T) {
 	}
 	e.must(e.qp.Close())
 	if served != 0 || len(owned) != 1 {
-		t.Errorf("the end of QP1 is not announced, or blocks %#x", owned)
+		t.Errorf("QP1 is announced %d times, and there are blocks %#x; want 0 and one", served, owned)
 	}
 
 	there := service{simAddr6(1), 7}
 	release, err := g.ClaimService(1, 7)
 	if err != nil || !taken[there] {
-		t.Errorf("claim: %v, %v", err, taken)
+		t.Errorf("claim: %v, %v; want no error and %v taken", err, taken, there)
 	}
 	if _, err := g.ClaimService(1, 7); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "this device") {
-		t.Errorf("second claim: %v", err)
+		t.Errorf("second claim: %v, want ErrBusy that names this device", err)
 	}
 	release()
 	taken[there] = true
 	if _, err := g.ClaimService(1, 7); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "address in use: another program") {
-		t.Errorf("claim of what another program has: %v", err)
+		t.Errorf("claim of what another program has: %v, want ErrBusy that says so", err)
 	}
 	delete(taken, there)
 	if _, err := g.ClaimService(1, 13); !errors.Is(err, failure) {
-		t.Errorf("claim without sockets: %v", err)
+		t.Errorf("claim without sockets: %v, want %v", err, failure)
 	}
 	if _, err := g.ClaimService(1, 7); err != nil {
-		t.Errorf("claim of what is free again: %v", err)
+		t.Errorf("claim of what is free again: %v, want no error", err)
 	}
 }
 
-// A program that wants to hear of the peer's first request does, in RTS too, where there is no event.
+// TestCommEst: a program that asks for it is told of the peer's first request, in RTS too, where there
+// is no event.
 func TestCommEst(t *testing.T) {
 	for _, rtr := range []bool{false, true} {
 		net := sim.New(sim.Config{})
@@ -170,14 +175,14 @@ func TestCommEst(t *testing.T) {
 		<-told
 		if rtr {
 			if ev := event(t, y.dev); ev.Type != verbs.EventCommEst || ev.QP != y.qp {
-				t.Errorf("event %v", ev.Type)
+				t.Errorf("event %v of QP %p, want COMM_EST of %p", ev.Type, ev.QP, y.qp)
 			}
 		}
 		noEvent(t, y.dev)
 	}
 }
 
-// A device that can have no block of QPNs says so.
+// TestGSIWithoutBlock: a device that can have no block of QPNs says so.
 func TestGSIWithoutBlock(t *testing.T) {
 	failure := errors.New("no sockets")
 	p, err := Open(sim.New(sim.Config{}).Netdev("sim1", simAddr(1)), Config{Claim: func(uint32) (bool, error) { return false, failure }})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -182,6 +183,17 @@ func (e *end) next() verbs.WC {
 	wc, err := e.wait(ctx)
 	e.must(err)
 	return wc
+}
+
+// waiting spins until n completions are in the CQ, and polls none.
+func (e *end) waiting(n int) {
+	e.t.Helper()
+	c := e.cq.Provider().(*cq)
+	for deadline := time.Now().Add(patience); c.Waiting() < n; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			e.t.Fatalf("%d completions after %v, want %d", c.Waiting(), patience, n)
+		}
+	}
 }
 
 // done blocks for a completion, which must be a success.

@@ -56,7 +56,8 @@ func TestPlausible(t *testing.T) {
 	}
 }
 
-// A sender such as ourselves is known again after a damaged packet that looked like a count, and a count never is one.
+// TestPlausibleOursAgain: a damaged packet makes an adverb look like a sender that counts. It is
+// recognized again. A sender that really counts is never taken for an adverb.
 func TestPlausibleOursAgain(t *testing.T) {
 	s := ids{kind: idsOurs, accepted: ident{5, true}}
 	if !s.plausible(ident{ownIDs + 1, true}) || s.kind != idsCount {
@@ -64,7 +65,7 @@ func TestPlausibleOursAgain(t *testing.T) {
 	}
 	for i := range 4 * idSteady {
 		if !s.plausible(ident{uint16(i % 4), true}) {
-			t.Fatalf("packet %d of trains of 4 is refused", i)
+			t.Fatalf("packet %d of trains of 4 is refused, want it taken", i)
 		}
 	}
 	if s.kind != idsOurs {
@@ -75,16 +76,17 @@ func TestPlausibleOursAgain(t *testing.T) {
 		s.plausible(ident{uint16(60000 + 100*i), true})
 	}
 	if s.kind != idsCount {
-		t.Errorf("kind %d after a count around 2^16 %d times", s.kind, idSteady)
+		t.Errorf("kind %d after a count around 2^16 %d times, want %d", s.kind, idSteady, idsCount)
 	}
 }
 
-// A sender that was taken not to count is believed again when it does for long.
+// TestPlausibleSteady: a sender that was taken for one without a count is believed again when it has
+// counted for long.
 func TestPlausibleSteady(t *testing.T) {
 	s := ids{kind: idsNoCount}
 	for i := range uint16(idSteady + 1) {
 		if !s.plausible(ident{9000 + i, true}) {
-			t.Fatalf("packet %d of a sender without a count refused", i)
+			t.Fatalf("packet %d of a sender without a count is refused, want it taken", i)
 		}
 	}
 	if s.kind != idsCount || s.plausible(ident{50000, true}) {
@@ -96,12 +98,12 @@ func TestPlausibleSteady(t *testing.T) {
 		s.plausible(ident{uint16(rng.Uint32()), true})
 	}
 	if s.kind != idsNoCount {
-		t.Errorf("kind %d after random identifications", s.kind)
+		t.Errorf("kind %d after random identifications, want %d", s.kind, idsNoCount)
 	}
 }
 
-// foreignICRC is the ICRC of a datagram over IPv4, computed byte by byte as the standard says: what
-// a sender with identifications and DF flag of its own puts there.
+// foreignICRC is the ICRC of a datagram over IPv4, as a sender computes it that has identifications and
+// a DF flag of its own. It is computed byte by byte, as the standard says.
 func foreignICRC(src, dst netip.AddrPort, id uint16, df bool, datagram []byte) uint32 {
 	ones := func(n int) (b []byte) {
 		for range n {
@@ -136,8 +138,8 @@ func sealForeign(src, dst netip.AddrPort, id uint16, df bool, datagram []byte) {
 	binary.LittleEndian.PutUint32(datagram[len(datagram)-4:], foreignICRC(src, dst, id, df, datagram))
 }
 
-// Of damaged packets as many are taken as ids says, and no more. 2^-20 for a sender that counts
-// cannot be measured in a test, so that this counts those of a wider window, too.
+// TestDamageAccepted: no more damaged packets are taken than ids says. The 2^-20 of a sender that counts
+// cannot be measured in a test.
 func TestDamageAccepted(t *testing.T) {
 	packets := 200_000
 	if testing.Short() {

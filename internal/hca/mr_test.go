@@ -7,13 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Slices at any address can be registered and written to.
+// TestUnalignedMR: slices at any address can be registered and written to.
 func TestUnalignedMR(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
@@ -28,7 +29,7 @@ func TestUnalignedMR(t *testing.T) {
 		x.done()
 		if !bytes.Equal(to[off:off+77], from[8-off:8-off+77]) || !bytes.Equal(to[:off], make([]byte, off)) ||
 			!bytes.Equal(to[off+77:], make([]byte, 23-off)) {
-			t.Errorf("at offset %d something else was written", off)
+			t.Errorf("at offset %d: %v, want %v and zeros around it", off, to, from[8-off:8-off+77])
 		}
 		x.must(src.Close())
 		y.must(dst.Close())
@@ -42,7 +43,7 @@ func aligned(n int) []byte {
 	return b[off : off+n]
 }
 
-// A WRITE of several packets is whole when its last word is there, without a completion.
+// TestWatchWrite: when the last word of a WRITE is there, all of it is. No completion is needed.
 func TestWatchWrite(t *testing.T) {
 	const size = 3 * 4096
 	net := sim.New(sim.Config{})
@@ -52,17 +53,19 @@ func TestWatchWrite(t *testing.T) {
 		fill(src.Bytes(), round)
 		binary.NativeEndian.PutUint64(src.Bytes()[size-8:], round+1)
 		x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)})
-		for dst.Load64(size-8) != round+1 {
-			runtime.Gosched()
+		for deadline := time.Now().Add(patience); dst.Load64(size-8) != round+1; runtime.Gosched() {
+			if time.Now().After(deadline) {
+				t.Fatalf("round %d: the last word is %#x after %v, want %#x", round, dst.Load64(size-8), patience, round+1)
+			}
 		}
 		if !bytes.Equal(dst.Bytes(), src.Bytes()) {
-			t.Fatalf("round %d: the last word came before the rest", round)
+			t.Fatalf("round %d: the last word is there before the rest, want it last", round)
 		}
 		x.done()
 	}
 }
 
-// Work requests that name a region fail once it is closed, at whichever end it was.
+// TestMRClosedInUse: work requests that name a region fail once it is closed, at either end.
 func TestMRClosedInUse(t *testing.T) {
 	net := sim.New(sim.Config{})
 	a, b := simDevice(t, net, 1), simDevice(t, net, 2)
@@ -97,13 +100,14 @@ func TestMRClosedInUse(t *testing.T) {
 	}
 }
 
-// Remote atomics, the program's own and READs of the word do not lose or tear an update.
+// TestAtomicsAgainstCPU: remote atomics, the program's own and READs share a word. No update is lost or
+// torn.
 func TestAtomicsAgainstCPU(t *testing.T) {
 	const remoteAdds, localAdds = 1000, 20_000
 	net := sim.New(sim.Config{})
 	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
 	local := x.mr(16)
-	// Of the heap: the race detector does not know memory that is mapped, nor atomics on it.
+	// On the heap: the race detector does not know mapped memory, nor atomics on it.
 	word, err := y.pd.RegMR(aligned(8), everything)
 	y.must(err)
 	p := (*uint64)(unsafe.Pointer(unsafe.SliceData(word.Bytes())))
@@ -120,7 +124,7 @@ func TestAtomicsAgainstCPU(t *testing.T) {
 		x.done()
 		before, after := binary.NativeEndian.Uint64(local.Bytes()), binary.NativeEndian.Uint64(local.Bytes()[8:])
 		if uint32(before) != uint32(i) || uint32(after) != uint32(i+1) || before < last>>32<<32 || after>>32 < before>>32 {
-			t.Fatalf("FETCH_ADD %d gave %#x and the READ behind it %#x, after %#x", i, before, after, last)
+			t.Fatalf("FETCH_ADD %d gave %#x and the READ behind it %#x, after %#x; want low halves of %d and %d, and high halves that do not fall", i, before, after, last, i, i+1)
 		}
 		last = after
 	}
@@ -128,20 +132,26 @@ func TestAtomicsAgainstCPU(t *testing.T) {
 	if got := atomic.LoadUint64(p); got != localAdds<<32|remoteAdds {
 		t.Errorf("the word is %#x, want %#x", got, uint64(localAdds<<32|remoteAdds))
 	}
-	// COMPARE_SWAP against the CPU: a lock taken by one of them at a time.
+	// COMPARE_SWAP against the CPU: both take the same lock.
 	atomic.StoreUint64(p, 0)
 	inside := 0 // guarded by the word
 	wg.Go(func() {
 		for range 300 {
-			for !atomic.CompareAndSwapUint64(p, 0, 1) {
-				runtime.Gosched()
+			for deadline := time.Now().Add(patience); !atomic.CompareAndSwapUint64(p, 0, 1); runtime.Gosched() {
+				if time.Now().After(deadline) {
+					t.Errorf("the word is %d after %v, want it free, 0, at some time", atomic.LoadUint64(p), patience)
+					return
+				}
 			}
 			inside++
 			atomic.StoreUint64(p, 0)
 		}
 	})
 	for range 300 {
-		for {
+		for deadline := time.Now().Add(patience); ; {
+			if time.Now().After(deadline) {
+				t.Fatalf("the word is %d after %v, want it free, 0, at some time", atomic.LoadUint64(p), patience)
+			}
 			x.send(verbs.SendWR{Op: verbs.OpAtomicCmpSwap, Flags: signaled, SGList: []verbs.SGE{local.SGE(0, 8)},
 				Remote: word.Remote(0), Compare: 0, Swap: 2})
 			x.done()
@@ -158,7 +168,7 @@ func TestAtomicsAgainstCPU(t *testing.T) {
 	}
 }
 
-// The memory of an atomic must be aligned, whatever its address says.
+// TestAtomicUnaligned: the memory of an atomic must be aligned, whatever its virtual address is.
 func TestAtomicUnaligned(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
@@ -171,8 +181,8 @@ func TestAtomicUnaligned(t *testing.T) {
 	}
 }
 
-// Regions outlive their device: what a forgotten goroutine does to their memory is no fault, and the
-// pinning ends, which the runtime would else panic about.
+// TestDeviceCloseUnpins: regions outlive their device. A forgotten goroutine that uses their memory does
+// not fault. The pinning ends: the runtime panics at pinned memory that nobody refers to.
 func TestDeviceCloseUnpins(t *testing.T) {
 	d := simDevice(t, sim.New(sim.Config{}), 1)
 	p, err := impl(d).AllocPD()
@@ -193,7 +203,7 @@ func TestDeviceCloseUnpins(t *testing.T) {
 	for _, m := range regions {
 		m.Bytes()[0]++
 		if err := m.Close(); err != nil {
-			t.Errorf("Close after the device's: %v", err)
+			t.Errorf("Close after the device's: %v, want no error", err)
 		}
 	}
 	if n := impl(d).keys.Len(); n != 0 {

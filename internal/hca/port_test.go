@@ -26,7 +26,7 @@ func gidTable(t testing.TB, d *verbs.Device) (table []string) {
 			table = append(table, "")
 		}
 		if e.Type != verbs.GIDTypeRoCEv2 || e.Port != 1 || e.Netdev == "" {
-			t.Errorf("entry %+v", e)
+			t.Errorf("entry %+v, want RoCE v2, port 1 and a network interface", e)
 		}
 		table = append(table, e.GID.Addr().String())
 	}
@@ -47,6 +47,7 @@ func wantEvent(t testing.TB, d *verbs.Device, want verbs.EventType) {
 	}
 }
 
+// TestGIDTable: the table follows the interface's addresses, and entries keep their index.
 func TestGIDTable(t *testing.T) {
 	a, b, c, d6 := simAddr(1), simAddr(2), simAddr(3), netip.MustParseAddr("fe80::1")
 	n := sim.New(sim.Config{}).Netdev("eth0", a, b, c)
@@ -84,14 +85,14 @@ func TestGIDTable(t *testing.T) {
 		}
 	}
 	if k, err := d.PKey(1, 0); k != 0xffff || err != nil {
-		t.Errorf("P_Key %v, %v", k, err)
+		t.Errorf("P_Key %v, %v; want 0xffff", k, err)
 	}
 	if _, err := d.PKey(1, 1); !errors.Is(err, verbs.ErrNotFound) {
 		t.Errorf("P_Key index 1: %v, want ErrNotFound", err)
 	}
 }
 
-// More addresses than entries: the rest waits for a free one.
+// TestGIDTableFull: with more addresses than entries, the rest waits for a free entry.
 func TestGIDTableFull(t *testing.T) {
 	n := sim.New(sim.Config{}).Netdev("eth0")
 	for i := range gidTableLen + 1 {
@@ -99,12 +100,12 @@ func TestGIDTableFull(t *testing.T) {
 	}
 	d := openDevice(t, n)
 	if got := gidTable(t, d); len(got) != gidTableLen || slices.Contains(got, "10.1.1.0") {
-		t.Errorf("%d entries, the last %s", len(got), got[len(got)-1])
+		t.Errorf("%d entries, the last %s; want %d without 10.1.1.0", len(got), got[len(got)-1], gidTableLen)
 	}
 	n.RemoveAddr(netip.MustParseAddr("10.1.0.7"))
 	wantEvent(t, d, verbs.EventGIDChange)
 	if got := gidTable(t, d); len(got) != gidTableLen || got[7] != "10.1.1.0" {
-		t.Errorf("%d entries, the eighth %s", len(got), got[7])
+		t.Errorf("%d entries, the eighth %s; want %d and 10.1.1.0", len(got), got[7], gidTableLen)
 	}
 }
 
@@ -140,7 +141,8 @@ func (v *vanishing) State() (link.NetdevState, error) {
 	return v.Netdev.State()
 }
 
-// When its interface is removed a device is a port that is down without GIDs, until it comes back.
+// TestNetdevVanishes: when its interface is removed, a device has a port that is down and has no GIDs,
+// until the interface comes back.
 func TestNetdevVanishes(t *testing.T) {
 	v := &vanishing{Netdev: sim.New(sim.Config{}).Netdev("eth0", simAddr(1), simAddr6(1))}
 	d := openDevice(t, v)
@@ -151,7 +153,7 @@ func TestNetdevVanishes(t *testing.T) {
 	wantEvent(t, d, verbs.EventPortErr)
 	wantGIDs(t, d)
 	if a, err := d.QueryPort(1); err != nil || a.State != verbs.PortDown || a.ActiveMTU != verbs.MTU256 {
-		t.Errorf("port %+v, %v", a, err)
+		t.Errorf("port %+v, %v; want it down with an active MTU of 256", a, err)
 	}
 	if q, err := d.Query(); err != nil || q.NodeGUID != guid {
 		t.Errorf("GUID %v, %v; want it to stay %v", q.NodeGUID, err, guid)
@@ -165,7 +167,7 @@ func TestNetdevVanishes(t *testing.T) {
 	v = &vanishing{Netdev: sim.New(sim.Config{}).Netdev("eth1")}
 	v.gone.Store(true)
 	if d, err := Open(v, Config{}); err == nil || !strings.Contains(err.Error(), "open soft_eth1: no such") {
-		t.Errorf("Open of an interface that is gone: %v, %v", d, err)
+		t.Errorf("Open of an interface that is gone: %v, %v; want an error that says so", d, err)
 	}
 }
 
@@ -185,7 +187,7 @@ func TestActiveMTU(t *testing.T) {
 	}
 }
 
-// Packets of the active MTU fit the network, over both versions of IP.
+// TestActiveMTUFits: packets of the active MTU fit the network, over both versions of IP.
 func TestActiveMTUFits(t *testing.T) {
 	for _, mtu := range []int{256 + packetOverhead, 1400, 1500, 2200, 4200, 9000, 65536} {
 		for gid := range 2 {
@@ -212,7 +214,7 @@ func TestActiveMTUFits(t *testing.T) {
 					z := newEnd(t, x.dev, options{})
 					err := z.qp.RTR(verbs.Peer{QPN: 1, GID: verbs.GIDFromAddr(simAddr(2))}, verbs.Path{MTU: port.ActiveMTU + 1})
 					if !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), "PATH_MTU") {
-						t.Errorf("a path MTU above the port's: %v", err)
+						t.Errorf("a path MTU above the port's: %v, want ErrInvalid that names PATH_MTU", err)
 					}
 				}
 			})
@@ -239,7 +241,8 @@ func TestGUID(t *testing.T) {
 	}
 }
 
-// Width and speed codes multiply to the interface's speed, or to the next lower that there is.
+// TestSpeed: width and speed codes multiply to the interface's speed, or to the next lower speed that
+// the codes can say.
 func TestSpeed(t *testing.T) {
 	lanes := map[uint8]int{1: 1, 2: 4, 4: 8, 8: 12}                                                            // width codes
 	mbps := map[uint32]int{1: 2500, 2: 5000, 4: 10000, 8: 10000, 16: 14000, 32: 25000, 64: 50000, 128: 100000} // of a lane
@@ -255,7 +258,7 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// What cannot lead to a peer is refused, with a reason.
+// TestResolve: a GID or an index that cannot lead to a peer is refused, with a reason.
 func TestResolve(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x := newEnd(t, simDevice(t, net, 1), options{})
@@ -278,6 +281,6 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	if s := x.qp.State(); s != verbs.QPStateInit {
-		t.Errorf("the QP is in %v after refusals", s)
+		t.Errorf("the QP is in %v after refusals, want INIT", s)
 	}
 }

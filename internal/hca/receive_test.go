@@ -100,7 +100,7 @@ func byHand(t testing.TB, mw ...link.Middleware) (*end, *verbs.MR, *station, *si
 	return y, y.mr(64), newStation(t, net, 1), net
 }
 
-// Each datagram that is refused is counted once, for the right cause, and does nothing else.
+// TestDrops: a datagram that is refused is counted once, for the right cause, and has no other effect.
 func TestDrops(t *testing.T) {
 	payload := []byte("0123456789abcde") // one byte of pad
 	plain := func(s *station, y *end, mr *verbs.MR) []byte { return s.write(y, mr, payload, nil) }
@@ -168,13 +168,13 @@ func TestDrops(t *testing.T) {
 					return
 				}
 				if !bytes.Equal(mr.Bytes(), make([]byte, 64)) {
-					t.Errorf("memory is %q", mr.Bytes())
+					t.Errorf("memory is %q, want zeros", mr.Bytes())
 				}
 				if a, b := s.answers(), from.answers(); a != nil || b != nil {
 					t.Errorf("answers %v, %v; want none", a, b)
 				}
 				if y.qp.State() != verbs.QPStateRTR || counters(y).OutOfOrder != 0 || counters(y).Duplicates != 0 {
-					t.Errorf("the QP is in %v with counters %+v", y.qp.State(), counters(y))
+					t.Errorf("the QP is in %v with counters %+v, want RTR and nothing out of order or twice", y.qp.State(), counters(y))
 				}
 				y.empty()
 				noEvent(t, y.dev)
@@ -187,7 +187,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// QPs without a path take nothing.
+// TestNoPath: QPs without a path take no packet.
 func TestNoPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y, mr, s, _ := byHand(t)
@@ -207,7 +207,7 @@ func TestNoPath(t *testing.T) {
 	})
 }
 
-// Whichever bit of a packet flips, the packet is refused, but for the bits that routers may set.
+// TestEveryBit: a packet is refused whichever of its bits flips, except those that routers may set.
 func TestEveryBit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y, mr, s, _ := byHand(t)
@@ -227,7 +227,7 @@ func TestEveryBit(t *testing.T) {
 			d := stats(t, y.dev).Drops
 			sum := d.Malformed + d.NoQP + d.ICRC - before.Malformed - before.NoQP - before.ICRC
 			if sum != 1 || d.PKey != 0 || d.Source != 0 || mr.Load64(0) != 0 || s.answers() != nil {
-				t.Fatalf("bit %d: drops %+v after %+v", bit, d, before)
+				t.Fatalf("bit %d: drops %+v after %+v, memory %#x; want one drop more for the ICRC, the QP or as malformed, and nothing else", bit, d, before, mr.Load64(0))
 			}
 			before = d
 		}
@@ -241,7 +241,7 @@ func TestEveryBit(t *testing.T) {
 	})
 }
 
-// joining is a link that hands datagrams of one length over as trains, as receive offload does.
+// joining is a link that joins datagrams of one length to trains, as receive offload does.
 type joining struct {
 	link.Link
 	trains int
@@ -268,6 +268,7 @@ func (j *joining) Recv(batch []link.Datagram) (int, error) {
 	return n, err
 }
 
+// TestTrains: trains are taken apart.
 func TestTrains(t *testing.T) {
 	net := sim.New(sim.Config{})
 	var js []*joining
@@ -288,7 +289,7 @@ func TestTrains(t *testing.T) {
 	}
 	for i, e := range []*end{x, y} {
 		if d := stats(t, e.dev).Drops; d != (Drops{}) {
-			t.Errorf("drops %+v", d)
+			t.Errorf("drops %+v, want none", d)
 		}
 		x.must(e.qp.Close())
 		x.must(impl(e.dev).Close()) // ends the goroutine that counts
@@ -326,7 +327,8 @@ func (f *foreign) Send(batch []link.Datagram) error {
 	return nil
 }
 
-// Peers with identifications of their own are understood, and damage does not get through.
+// TestForeignPeer: we understand peers with identifications of their own, and damage does not get
+// through.
 func TestForeignPeer(t *testing.T) {
 	counting := func(rng *rand.Rand, df bool, step int) func() (uint16, bool) {
 		id := uint16(rng.Uint32())
@@ -375,11 +377,11 @@ func TestForeignPeer(t *testing.T) {
 				x.send(verbs.SendWR{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{back.SGE(0, size)}, Remote: dst.Remote(0)})
 				x.done()
 				if !bytes.Equal(dst.Bytes(), src.Bytes()) || !bytes.Equal(back.Bytes(), src.Bytes()) {
-					t.Errorf("seed %d: contents differ", seed)
+					t.Errorf("seed %d: the WRITE or the READ gave other contents, want those of the source", seed)
 				}
 				a, b := stats(t, x.dev).Drops, stats(t, y.dev).Drops
 				if drops := a.ICRC + b.ICRC; tt.kind == idsCount && tt.name[0] == 'c' && (drops == 0) != (tt.damage == 0) {
-					t.Errorf("seed %d: %d packets dropped for their ICRC", seed, drops)
+					t.Errorf("seed %d: %d packets dropped for their ICRC; want some: %v", seed, drops, tt.damage != 0)
 				}
 				q := y.impl()
 				q.mu.Lock()

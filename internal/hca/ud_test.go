@@ -64,7 +64,7 @@ func TestDatagramsToSeveralPeers(t *testing.T) {
 		_, err := ends[i].cq.Wait(ctx, wc[:])
 		must(err)
 		if got := ends[i].mr.Bytes()[verbs.GRHSize]; wc[0].Status != verbs.WCSuccess || got != byte(i) {
-			t.Errorf("peer %d got %d, %v", i, got, wc[0].Err())
+			t.Errorf("peer %d got %d, %v; want %d", i, got, wc[0].Err(), i)
 		}
 	}
 }

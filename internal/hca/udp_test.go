@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// exchange SENDs both ways and WRITEs.
+// exchange moves a SEND and a WRITE each way.
 func exchange(t *testing.T, x, y *end) {
 	t.Helper()
 	for i, ends := range [][2]*end{{x, y}, {y, x}} {
@@ -22,10 +22,10 @@ func exchange(t *testing.T, x, y *end) {
 		to.recv(verbs.RecvWR{ID: 3, SGList: []verbs.SGE{dst.SGE(0, 5000)}})
 		from.send(verbs.SendWR{ID: 4, Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 4999)}})
 		if wc := from.done(); wc.ID != 4 {
-			t.Errorf("sent %+v", wc)
+			t.Errorf("sent %+v, want ID 4", wc)
 		}
 		if wc := to.done(); wc.ID != 3 || wc.ByteLen != 4999 || wc.SrcQPN != from.qp.QPN() || !bytes.Equal(dst.Bytes()[:4999], src.Bytes()[:4999]) {
-			t.Errorf("received %+v", wc)
+			t.Errorf("received %+v, want ID 3, 4999 bytes from QP %v, and those of the source", wc, from.qp.QPN())
 		}
 		from.transfer(src, dst)
 		if !bytes.Equal(dst.Bytes(), src.Bytes()) {
@@ -34,21 +34,22 @@ func exchange(t *testing.T, x, y *end) {
 	}
 }
 
+// TestUDP: two devices exchange messages over loopback, and lose none.
 func TestUDP(t *testing.T) {
 	x, y := connect(t, udpDevice(t, loopAddr(3)), udpDevice(t, loopAddr(4)), options{})
 	exchange(t, x, y)
 	for _, e := range []*end{x, y} {
 		s := stats(t, e.dev)
 		if s.Drops != (Drops{}) || s.Link.SendErrors != 0 || s.Link.Sent == 0 || s.Link.Received == 0 || s.Addr != e.addr() {
-			t.Errorf("statistics %+v", s)
+			t.Errorf("statistics %+v, want some datagrams each way at %v, and no drops or errors", s, e.addr())
 		}
 	}
 	if a, err := x.dev.QueryPort(1); err != nil || a.State != verbs.PortActive || a.ActiveMTU != verbs.MTU4096 {
-		t.Errorf("port %+v, %v", a, err)
+		t.Errorf("port %+v, %v; want it active with an active MTU of 4096", a, err)
 	}
 }
 
-// One device may be both ends, over IPv6 as well.
+// TestUDPItself: one device may be both ends, over IPv6 as well.
 func TestUDPItself(t *testing.T) {
 	for _, addr := range []string{loopAddr(5), "::1"} {
 		t.Run(addr, func(t *testing.T) {
@@ -58,19 +59,19 @@ func TestUDPItself(t *testing.T) {
 				t.Fatalf("GIDs %v, %v; want %s alone", es, err, addr)
 			}
 			if _, err := impl(d).engine(netip.MustParseAddr(addr)); errors.Is(err, syscall.EADDRINUSE) {
-				t.Skipf("another program is at it: %v", err)
+				t.Skipf("another program uses the address: %v", err)
 			}
 			x, y := connect(t, d, d, options{})
 			exchange(t, x, y)
 			if s := stats(t, d); s.Drops != (Drops{}) {
-				t.Errorf("drops %+v", s.Drops)
+				t.Errorf("drops %+v, want none", s.Drops)
 			}
 		})
 	}
 }
 
-// Of two devices with one address the second learns at RTR what is in its way. The first goes on, and
-// once it is closed the second can.
+// TestUDPAddressInUse: of two devices with one address, the second learns at RTR what is in its way. The
+// first works on. Once it is closed, the second works too.
 func TestUDPAddressInUse(t *testing.T) {
 	addr := loopAddr(6)
 	first, second := udpDevice(t, addr), udpDevice(t, addr)
@@ -83,17 +84,17 @@ func TestUDPAddressInUse(t *testing.T) {
 	}
 	for _, part := range []string{"modify qp 0x", addr + ":4791", "held by", "127.0.0.0/8"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error does not say %q: %v", part, err)
+			t.Errorf("error %v, want one that says %q", err, part)
 		}
 	}
 	exchange(t, x, y)
 	x.must(impl(first).Close())
 	if err := z.qp.RTR(peer, verbs.Path{}); err != nil {
-		t.Errorf("RTR once the address is free: %v", err)
+		t.Errorf("RTR once the address is free: %v, want no error", err)
 	}
 }
 
-// The GIDs of a whole interface are its addresses.
+// TestUDPInterface: the GIDs of a whole interface are its addresses.
 func TestUDPInterface(t *testing.T) {
 	n, err := udp.OpenNetdev("lo")
 	if err != nil {
@@ -106,7 +107,7 @@ func TestUDPInterface(t *testing.T) {
 	}
 	got := gidTable(t, d)
 	if len(got) != len(s.Addrs) {
-		t.Fatalf("GIDs %v of an interface with %v", got, s.Addrs)
+		t.Fatalf("GIDs %v, want those of the interface's addresses, %v", got, s.Addrs)
 	}
 	for i, a := range s.Addrs {
 		if got[i] != a.String() {
@@ -114,6 +115,6 @@ func TestUDPInterface(t *testing.T) {
 		}
 	}
 	if d.Name() != "soft_lo" {
-		t.Errorf("name %s", d.Name())
+		t.Errorf("name %s, want soft_lo", d.Name())
 	}
 }
