@@ -78,7 +78,7 @@ func newFuzzed(t *testing.T, typ verbs.QPType) *fuzzed {
 	p.a.peer, p.b.peer = p.b, p.a
 	p.a.mem = p.a.register(memBaseA, fuzzEnd, allAccess)
 	z := &fuzzed{pair: p}
-	// A second region opens the remote part alone; the peer does not know the key of the first.
+	// A second region opens the remote part alone. The peer does not know the key of the first.
 	z.remote = p.a.registerBytes(memBaseB, p.a.mem.data[fuzzRemote:][:1<<12], allAccess)
 	copy(p.a.mem.data, pattern)
 	z.before = bytes.Clone(p.a.mem.data)
@@ -137,13 +137,13 @@ func (z *fuzzed) step() {
 		if n := q.Transmit(z.now, z.buf); n > 0 {
 			var pkt wire.Packet
 			if err := pkt.Decode(z.buf[:n]); err != nil {
-				z.t.Fatalf("sent what does not decode: %v", err)
+				z.t.Fatalf("sent a packet that does not decode: %v, want no error", err)
 			}
 		}
 	}
 }
 
-// packet makes a packet that has a chance to be taken seriously.
+// packet makes a packet that is not always refused at once.
 func (z *fuzzed) packet() {
 	op := wire.Opcode(z.byte())
 	delta, syndrome := int8(z.byte()), z.byte()
@@ -227,24 +227,24 @@ func (z *fuzzed) check() {
 		z.state(a, verbs.QPStateErr)
 	}
 	if a.receives.taken != 0 || uint64(len(a.recvd)) != z.recvs {
-		t.Fatalf("%d receives posted, %d taken for ever, %d completed", z.recvs, a.receives.taken, len(a.recvd))
+		t.Fatalf("%d receives are completed and %d taken for ever, want %d and none", len(a.recvd), a.receives.taken, z.recvs)
 	}
 	for i, r := range a.recvd {
 		if r.wc.ID != uint64(i) {
-			t.Fatalf("receive %d completes in the place of %d", r.wc.ID, i)
+			t.Fatalf("receive %d completes, want %d", r.wc.ID, i)
 		}
 	}
 	if uint64(len(a.sends)) != z.posted {
-		t.Fatalf("%d work requests posted, %d completed", z.posted, len(a.sends))
+		t.Fatalf("%d work requests are completed, want %d", len(a.sends), z.posted)
 	}
 	for i, s := range a.sends {
 		if s.wc.ID != uint64(i) {
-			t.Fatalf("work request %d completes in the place of %d", s.wc.ID, i)
+			t.Fatalf("work request %d completes, want %d", s.wc.ID, i)
 		}
 	}
 	for _, r := range [][2]int{{0, fuzzRemote}, {fuzzRecv + 1500, fuzzRead}, {fuzzRead + 200 + 3*256, fuzzEnd}} {
 		if !bytes.Equal(a.mem.data[r[0]:r[1]], z.before[r[0]:r[1]]) {
-			t.Fatalf("memory between %#x and %#x has changed", r[0], r[1])
+			t.Fatalf("memory between %#x and %#x has changed, want it as before", r[0], r[1])
 		}
 	}
 	if a.qp.NextTimeout() != Never {

@@ -73,7 +73,8 @@ type testHost struct {
 	before []int // sends that were complete at each event
 }
 
-// receives is the receive queue of a test's QP. It watches that receives are completed that were taken.
+// receives is the receive queue of a test's QP. It checks that a receive is completed once it was taken,
+// and before the next is.
 type receives struct {
 	Receives
 	own    *queue.RecvQueue // the QP's own, or nil
@@ -87,7 +88,7 @@ const testRecvs = 64
 
 func (r *receives) Take() *queue.Recv {
 	if r.taken > 0 {
-		r.host.t.Errorf("%s: a second receive is taken before the first is completed", r.host.name)
+		r.host.t.Errorf("%s: %d receives are taken, want the first completed before the second is taken", r.host.name, r.taken+1)
 	}
 	w := r.Receives.Take()
 	if w != nil {
@@ -98,7 +99,7 @@ func (r *receives) Take() *queue.Recv {
 
 func (r *receives) Complete(w *queue.Recv) (*atomic.Uint64, uint64) {
 	if r.taken == 0 {
-		r.host.t.Errorf("%s: receive %d is completed without being taken", r.host.name, w.ID)
+		r.host.t.Errorf("%s: receive %d is completed, want it taken before", r.host.name, w.ID)
 	}
 	r.taken--
 	return r.Receives.Complete(w)
@@ -192,7 +193,7 @@ func (h *testHost) postRecv(id uint64, sg ...verbs.SGE) {
 	}
 }
 
-// collect takes what the QP has to tell, as a device does after each call.
+// collect takes the QP's outputs, as a device does after each call.
 func (h *testHost) collect() {
 	for _, c := range h.qp.Completions() {
 		if s := h.qp.State(); c.WC.Status != verbs.WCSuccess && s != verbs.QPStateErr && s != verbs.QPStateSQE {
@@ -227,7 +228,7 @@ func (h *testHost) polled(n int) {
 // rc returns what is particular to an end's reliable connection.
 func (h *testHost) rc() *rc { return h.qp.service.(*rc) }
 
-// heldRecv returns the receive that a message under way holds, or that a dropped one has left for
+// heldRecv returns the receive that a message under way holds, or that a dropped message has left for
 // the next, or nil.
 func (q *QP) heldRecv() *queue.Recv {
 	if w := q.receiver.unused; w != nil {

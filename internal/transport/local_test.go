@@ -45,15 +45,15 @@ func TestLocalAlone(t *testing.T) {
 		p.a.wantSends(wc{1, 0}, wc{3, 0})
 		p.a.wantWindows(labels(windowKey, windowKey+1), labels(windowKey))
 		if got := p.a.sends[1]; got.wc.Op != verbs.WCBindMW || got.freed != 3 || got.wc.ByteLen != 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("completion %+v, want WC_BIND_MW of 0 bytes that frees 3 places", got)
 		}
 		p.post(p.a, invWR(4, windowKey+1))
 		p.run()
 		if got := p.a.sends[2].wc; got.Op != verbs.WCLocalInv {
-			t.Errorf("%+v", got)
+			t.Errorf("completion %+v, want WC_LOCAL_INV", got)
 		}
 		if len(p.log) != 0 || p.a.qp.NextTimeout() != Never {
-			t.Errorf("%d packets, timer at %v", len(p.log), p.a.qp.NextTimeout())
+			t.Errorf("%d packets, next timeout at %v; want neither", len(p.log), p.a.qp.NextTimeout())
 		}
 	}
 }
@@ -139,7 +139,8 @@ func TestLocalFence(t *testing.T) {
 	}
 }
 
-// TestLocalFault: it ends the send queue in its turn, when all before it is complete.
+// TestLocalFault: a local operation that fails ends the send queue in its turn, when all before it is
+// complete.
 func TestLocalFault(t *testing.T) {
 	const bad = 0xbad
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
@@ -165,15 +166,15 @@ func TestLocalFault(t *testing.T) {
 				}
 				p.b.wantState(verbs.QPStateRTS)
 				if n := len(p.packets(p.a, 0)); n != before*4 || t.Failed() {
-					t.Fatalf("%v, work request %d behind %d: %d packets", typ, i, before, n)
+					t.Fatalf("%v, work request %d behind %d: %d packets, want %d", typ, i, before, n, before*4)
 				}
 			}
 		}
 	}
 }
 
-// TestLocalFaultGoBack: the packets before a failed local operation are lost; they are repeated,
-// the operation is not, and what is behind it is never sent.
+// TestLocalFaultGoBack: the packets before a failed local operation are lost, and are sent again. The
+// operation is not carried out again, and what is behind it is never sent.
 func TestLocalFaultGoBack(t *testing.T) {
 	p := newPair(t, setup{})
 	p.routeWith(func(from *node, n int, _ *wire.Packet) bool { return from == p.a && n < 2 })
@@ -187,7 +188,7 @@ func TestLocalFaultGoBack(t *testing.T) {
 	}
 }
 
-// TestLocalSQD: a drained queue carries no local operation out, ERR flushes it.
+// TestLocalSQD: a drained queue carries out no local operation, and ERR flushes it.
 func TestLocalSQD(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
 		for _, end := range []verbs.QPState{verbs.QPStateRTS, verbs.QPStateErr} {
@@ -228,7 +229,8 @@ func TestLocalRNR(t *testing.T) {
 	p.a.wantWindows(labels(windowKey, windowKey+1), nil)
 }
 
-// TestSendWithInv: the peer's window is gone when the receive completes, which says which it was.
+// TestSendWithInv: the peer's window is invalidated when the receive completes. The completion says which
+// window it was.
 func TestSendWithInv(t *testing.T) {
 	for _, length := range []int{0, 1, 256, 257, 1000} {
 		p := newPair(t, setup{mtu: verbs.MTU256})
@@ -247,10 +249,10 @@ func TestSendWithInv(t *testing.T) {
 			t.Errorf("%d bytes: %+v, want %+v", length, got, want)
 		}
 		if got := p.a.sends[1].wc; got.Op != verbs.WCSend {
-			t.Errorf("%+v", got)
+			t.Errorf("completion %+v, want WC_SEND", got)
 		}
 		if !bytes.Equal(p.b.mem.data[1<<16:][:length], p.a.mem.data[3:][:length]) {
-			t.Errorf("%d bytes: the data differ", length)
+			t.Errorf("%d bytes: the data differ, want those of the source", length)
 		}
 		n := max(1, (length+255)/256)
 		for i, s := range p.packets(p.a, 0)[1:][:n] {
@@ -259,7 +261,7 @@ func TestSendWithInv(t *testing.T) {
 				want += map[bool]wire.Opcode{true: wire.RCSendOnlyWithInvalidate - wire.RCSendOnly, false: wire.RCSendLastWithInvalidate - wire.RCSendLast}[n == 1]
 			}
 			if s.Opcode != want || i == n-1 && s.InvalidateRKey != uint32(key) {
-				t.Errorf("packet %d of %d: %v %#x", i, n, s.Opcode, s.InvalidateRKey)
+				t.Errorf("packet %d of %d: %v %#x, want %v and, in the last, %#x", i, n, s.Opcode, s.InvalidateRKey, want, key)
 			}
 		}
 		// A duplicate is acknowledged, and does nothing to the window, which is bound anew by now.
@@ -269,7 +271,7 @@ func TestSendWithInv(t *testing.T) {
 		p.inject(p.b, again.Packet)
 		p.transmit()
 		if got := p.packets(p.b, mark); len(got) != 1 || got[0].PSN != again.PSN || got[0].AETH.Syndrome != 0x1f {
-			t.Errorf("a duplicate is answered with %+v", got)
+			t.Errorf("a duplicate is answered with %+v, want one ACK of %v", got, again.PSN)
 		}
 		p.b.wantWindows(labels(windowKey+5, windowKey+5), labels(windowKey+5))
 		p.b.wantRecvs(wc{1, 0})
@@ -303,8 +305,8 @@ func TestSendWithInvLoss(t *testing.T) {
 	}
 }
 
-// TestSendWithInvRefused: a key that cannot be invalidated ends the connection, but not by a NAK:
-// the sender has to find out.
+// TestSendWithInvRefused: a key that cannot be invalidated ends the connection, without a NAK: the
+// sender finds out by itself.
 func TestSendWithInvRefused(t *testing.T) {
 	p := newPair(t, setup{retry: 2})
 	p.b.postRecv(1, p.b.mem.sge(0, 64))

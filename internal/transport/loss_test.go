@@ -105,12 +105,12 @@ func (c *conversation) hold(t *testing.T, s setup, single bool, want *pair, rout
 	}
 	for i, s := range p.a.sends {
 		if s.wc.ID != uint64(i+1) || s.wc.Status != verbs.WCSuccess {
-			t.Errorf("send %d: %+v", i+1, s.wc)
+			t.Errorf("send completion %+v, want the success of %d", s.wc, i+1)
 		}
 	}
 	for i, r := range p.b.recvd {
 		if r.wc.ID != uint64(i+1) || r.wc.Status != verbs.WCSuccess {
-			t.Errorf("receive %d: %+v", i+1, r.wc)
+			t.Errorf("receive completion %+v, want the success of %d", r.wc, i+1)
 		}
 	}
 	if want != nil && (!bytes.Equal(p.a.mem.data, want.a.mem.data) || !bytes.Equal(p.b.mem.data, want.b.mem.data)) {
@@ -181,7 +181,7 @@ func TestLossOfTwo(t *testing.T) {
 				return []delay{testDelay}
 			})
 			if t.Failed() {
-				t.Fatalf("packets %d and %d of both ends are lost", i, k)
+				t.Fatalf("packets %d and %d of both ends are lost, want the conversation to end well", i, k)
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func TestPSNWrap(t *testing.T) {
 		for k := range verbs.PSN(9) {
 			p := c.hold(t, setup{psnA: 0xffffff - k, psnB: k}, false, clean, nil)
 			if n := p.a.qp.Counters(); n != (Counters{}) && n.RNRNAKs == 0 {
-				t.Errorf("%s from PSN 0xffffff-%d: %+v", c.name, k, n)
+				t.Errorf("%s from PSN 0xffffff-%d: counters %+v, want zeros or RNR NAKs", c.name, k, n)
 			}
 		}
 	}

@@ -14,14 +14,14 @@ func (s *sim) look(x *program) {
 		got := x.sends[x.seen]
 		o := x.ops[got.wc.ID]
 		if o.done {
-			s.t.Errorf("%s: work request %d completes twice", x.name, got.wc.ID)
+			s.t.Errorf("%s: work request %d completes twice, want once", x.name, got.wc.ID)
 		}
 		o.done, o.status, o.err = true, got.wc.Status, got.wc.Err()
 		if want := wcOpcodes[o.wr.Op]; got.wc.Op != want || got.wc.QPN != x.qp.cfg.QPN || got.freed != got.wc.ID+1 {
-			s.t.Errorf("%s: %+v, freed %d", x.name, got.wc, got.freed)
+			s.t.Errorf("%s: %+v, freed %d; want %v, QPN %v and %d", x.name, got.wc, got.freed, want, x.qp.cfg.QPN, got.wc.ID+1)
 		}
 		if x.seen > 0 && got.wc.ID <= x.sends[x.seen-1].wc.ID {
-			s.t.Errorf("%s: work request %d completes after %d", x.name, got.wc.ID, x.sends[x.seen-1].wc.ID)
+			s.t.Errorf("%s: work request %d completes after %d, want the order of posting", x.name, got.wc.ID, x.sends[x.seen-1].wc.ID)
 		}
 	}
 	peer := s.a
@@ -36,7 +36,7 @@ func (s *sim) look(x *program) {
 // lookRecv checks that a receive got what the peer's next message for one had.
 func (s *sim) lookRecv(x, peer *program, got recvDone) {
 	if got.wc.ID != uint64(x.taken) {
-		s.t.Errorf("%s: receive %d completes in the place of %d", x.name, got.wc.ID, x.taken)
+		s.t.Errorf("%s: receive %d completes, want %d", x.name, got.wc.ID, x.taken)
 	}
 	if got.wc.Status == verbs.WCFlushErr && x.qp.State() == verbs.QPStateErr {
 		return
@@ -46,7 +46,7 @@ func (s *sim) lookRecv(x, peer *program, got recvDone) {
 		return
 	}
 	if x.taken > 0 && x.recvd[x.taken-1].wc.Status != verbs.WCSuccess {
-		s.t.Errorf("%s: receive %d is used behind a failed one", x.name, x.taken)
+		s.t.Errorf("%s: receive %d completes behind a failed one, want none to", x.name, x.taken)
 	}
 	n := 0
 	var o *simOp
@@ -60,7 +60,7 @@ func (s *sim) lookRecv(x, peer *program, got recvDone) {
 		}
 	}
 	if o == nil || o.wr.ID >= uint64(peer.posted) {
-		s.t.Fatalf("%s: receive %d got what was not sent: %+v", x.name, got.wc.ID, got.wc)
+		s.t.Fatalf("%s: receive %d completes with %+v, want a message that was sent", x.name, got.wc.ID, got.wc)
 	}
 	if o.badAt != verbs.WCSuccess {
 		if got.wc.Status != o.badAt {
@@ -74,11 +74,11 @@ func (s *sim) lookRecv(x, peer *program, got recvDone) {
 	}
 	buf := x.mem.data[simRecv+int(got.wc.ID%simRecvSlots)*simRecvLen:][:simRecvLen]
 	if !bytes.Equal(buf[:len(data)], data) {
-		s.t.Errorf("%s: receive %d: wrong contents", x.name, got.wc.ID)
+		s.t.Errorf("%s: receive %d has other contents, want those of %+v", x.name, got.wc.ID, o.wr)
 	}
 	for _, b := range buf[len(data):] {
 		if b != simUntouched {
-			s.t.Errorf("%s: receive %d: written behind the message's end", x.name, got.wc.ID)
+			s.t.Errorf("%s: receive %d is written behind the end of the message, want %d bytes", x.name, got.wc.ID, len(data))
 			break
 		}
 	}
@@ -110,7 +110,7 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	t := s.t
 	failed := s.checkFates(x, y)
 	if c := x.qp.Counters(); s.calm && (c.Timeouts != 0 || c.SequenceNAKs != 0 || c.ImpliedNAKs != 0 || c.Duplicates != 0) {
-		t.Errorf("%s: on a network without faults: %+v", x.name, c)
+		t.Errorf("%s: on a network without faults: %+v, want no timeouts, NAKs or duplicates", x.name, c)
 	}
 	s.checkWrites(x, y, beforeY, failed)
 	s.checkAtomics(x, y, beforeY, failed)
@@ -136,10 +136,10 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	}
 	whole, done := failed == len(x.ops), y.qp.Executed()
 	if received < messages || whole && received != messages {
-		t.Errorf("%s: %d messages were acknowledged, %s received %d", x.name, messages, y.name, received)
+		t.Errorf("%s received %d messages, want those that were acknowledged to %s, %d, or where it failed more", y.name, received, x.name, messages)
 	}
 	if done.WriteBytes > bytesWritten || done.Atomics > atomics || whole && (done.WriteBytes != bytesWritten || done.Atomics != atomics) {
-		t.Errorf("%s: %d bytes written, %d atomics executed, of %d and %d", y.name, done.WriteBytes, done.Atomics, bytesWritten, atomics)
+		t.Errorf("%s: %d bytes are written and %d atomics executed, want %d and %d, or less where the QP failed: %v", y.name, done.WriteBytes, done.Atomics, bytesWritten, atomics, !whole)
 	}
 
 	s.checkUntouched(x, beforeX)
@@ -156,7 +156,7 @@ func (s *sim) checkUntouched(x *program, beforeX []byte) {
 		copy(expect[o.target:][:o.length*bit(o.target > 0)], x.mem.data[o.target:])
 	}
 	if !bytes.Equal(expect, x.mem.data) {
-		s.t.Errorf("%s: memory that no work request names has changed", x.name)
+		s.t.Errorf("%s: memory that no work request names has changed, want it as before", x.name)
 	}
 }
 
@@ -214,28 +214,28 @@ func (s *sim) checkFates(x, y *program) int {
 	failed := len(x.ops)
 	inError := x.qp.State() == verbs.QPStateErr
 	if !inError && x.posted != len(x.ops) {
-		s.t.Errorf("%s: stuck: %d of %d work requests posted", x.name, x.posted, len(x.ops))
+		s.t.Errorf("%s: %d work requests are posted, want %d: it is stuck", x.name, x.posted, len(x.ops))
 	}
 	for i, o := range x.ops[:x.posted] {
 		switch {
 		case failed < i:
 			if !o.done || o.status != verbs.WCFlushErr {
-				s.t.Errorf("%s: work request %d behind the failed %d: done %v, %v", x.name, i, failed, o.done, o.status)
+				s.t.Errorf("%s: work request %d behind the failed %d: done %v, %v; want it flushed", x.name, i, failed, o.done, o.status)
 			}
 		case !o.done:
 			if o.wr.Flags&verbs.SendSignaled != 0 || x.qp.cfg.SignalAll {
-				s.t.Fatalf("%s: work request %d is not done: %+v", x.name, i, o.wr)
+				s.t.Fatalf("%s: work request %d is not done, want a completion: %+v", x.name, i, o.wr)
 			}
 		case o.status != verbs.WCSuccess:
 			failed = i
 			if !inError {
-				s.t.Errorf("%s: %v, and the QP is not in error", x.name, o.status)
+				s.t.Errorf("%s: %v in %v, want the QP in error", x.name, o.status, x.qp.State())
 			}
 			if !s.allowed(x, y, o) {
-				s.t.Errorf("%s: work request %d: %v", x.name, i, o.err)
+				s.t.Errorf("%s: work request %d: %v, want a status that something caused", x.name, i, o.err)
 			}
 		case o.wr.Flags&verbs.SendSignaled == 0 && !x.qp.cfg.SignalAll:
-			s.t.Errorf("%s: work request %d is not signaled, and makes a completion", x.name, i)
+			s.t.Errorf("%s: work request %d makes a completion, want none: it is not signaled", x.name, i)
 		}
 	}
 	return min(failed, x.posted)
@@ -295,12 +295,12 @@ func (s *sim) checkWrites(x, y *program, before []byte, failed int) {
 			copy(img[o.off:], o.data)
 		case o.wr.Op == verbs.OpRDMARead:
 			if !fits(x.mem.data[o.target:][:o.length], o.off, later) {
-				s.t.Errorf("%s: READ %d of %d bytes got what was never there", x.name, i, o.length)
+				s.t.Errorf("%s: READ %d of %d bytes got other data, want what was there at some time", x.name, i, o.length)
 			}
 		}
 	}
 	if !fits(y.mem.data[simWrite:][:simWriteLen], simWrite, x.ops[failed:x.posted]) {
-		s.t.Errorf("%s: the write area is not what the WRITEs make it", y.name)
+		s.t.Errorf("%s: the write area has other contents, want what the WRITEs make it", y.name)
 	}
 }
 
@@ -330,6 +330,6 @@ func (s *sim) checkAtomics(x, y *program, before []byte, failed int) {
 		fits = fits || i >= failed && bytes.Equal(img, end)
 	}
 	if !fits && !bytes.Equal(img, end) {
-		s.t.Errorf("%s: the words are not what the atomics make them", y.name)
+		s.t.Errorf("%s: the words are %x, want what the atomics make them, %x", y.name, end, img)
 	}
 }

@@ -37,7 +37,7 @@ func TestTurnOfLongRead(t *testing.T) {
 		}
 		done := i+turn == n
 		if responses != turn || len(sent) != turn+3+2*bit(done) || p.b.qp.Pending() == done {
-			t.Fatalf("turn %d: %d packets, of which %d READ responses; pending %v", i/turn, len(sent), responses, p.b.qp.Pending())
+			t.Fatalf("turn %d: %d packets, of which %d READ responses, pending %v; want %d, %d and %v", i/turn, len(sent), responses, p.b.qp.Pending(), turn+3+2*bit(done), turn, !done)
 		}
 		if k := p.b.qp.Transmit(p.now, p.buf); k != 0 {
 			t.Fatal("the turn is not over")
@@ -48,7 +48,7 @@ func TestTurnOfLongRead(t *testing.T) {
 	}
 	ops := p.opcodes(p.b, len(p.log)-5)
 	if ops[0] != wire.RCAtomicAcknowledge || ops[1] != wire.RCAcknowledge {
-		t.Errorf("behind the READ comes %v", ops)
+		t.Errorf("behind the READ come %v, want first the atomic's acknowledgement and then the WRITE's", ops)
 	}
 }
 
@@ -69,11 +69,11 @@ func TestTurnRestart(t *testing.T) {
 	for _, s := range p.packets(p.b, 0) {
 		psns = append(psns, s.PSN)
 		if !bytes.Equal(s.Payload, p.b.mem.data[256*int(s.PSN):][:256]) {
-			t.Errorf("psn %v: wrong data", s.PSN)
+			t.Errorf("psn %v: the data differ, want those of the region", s.PSN)
 		}
 	}
 	if len(psns) != 5+5+17 || psns[5] != 3 || psns[10] != 3 || psns[26] != 19 {
-		t.Errorf("answers %v", psns)
+		t.Errorf("answers %v, want 27: 0 to 4, 3 to 7 and 3 to 19", psns)
 	}
 }
 
@@ -87,11 +87,11 @@ func TestTurnInError(t *testing.T) {
 		mark := len(p.log)
 		p.transmit()
 		if n := len(p.packets(p.b, mark)); n != want || p.b.qp.Pending() != (i < 2) {
-			t.Errorf("turn %d: %d packets, pending %v", i, n, p.b.qp.Pending())
+			t.Errorf("turn %d: %d packets, pending %v; want %d, %v", i, n, p.b.qp.Pending(), want, i < 2)
 		}
 	}
 	if got := p.last(p.b); got.PSN != 10 || got.AETH.Syndrome != 0x62 {
-		t.Errorf("the last is %v %v", got.PSN, got.AETH)
+		t.Errorf("the last is %v %v, want the NAK 0x62 of PSN 10", got.PSN, got.AETH)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestTurnUnreliable(t *testing.T) {
 			p.transmit()
 			n := len(p.log) - mark
 			if sent += n; n != min(3, total-sent+n) || p.a.qp.Pending() != (sent < total) {
-				t.Fatalf("%v: %d packets in a turn, %d in all, pending %v", typ, n, sent, p.a.qp.Pending())
+				t.Fatalf("%v: %d packets in a turn, %d in all, pending %v; want %d, and pending %v", typ, n, sent, p.a.qp.Pending(), min(3, total-sent+n), sent < total)
 			}
 		}
 		p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0})
@@ -143,20 +143,20 @@ func TestTurnUnreliable(t *testing.T) {
 	}
 }
 
-// TestTurnRequests: RC's requests are the window's business.
+// TestTurnRequests: the window paces RC's requests, and turns do not.
 func TestTurnRequests(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, turn: 1})
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*1000)))
 	p.transmit()
 	if len(p.log) != maxWindow || p.a.qp.Pending() {
-		t.Errorf("%d packets, pending %v", len(p.log), p.a.qp.Pending())
+		t.Errorf("%d packets, pending %v; want %d, false", len(p.log), p.a.qp.Pending(), maxWindow)
 	}
 	p.run()
 	p.post(p.a, readWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 256*300)))
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
 	if c := p.a.qp.Counters(); c != (Counters{}) {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want zeros", c)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestRepeatedReadRegionGone(t *testing.T) {
 		p.b.wantEvents(verbs.EventQPAccessErr)
 		p.b.wantRecvs(wc{1, verbs.WCFlushErr})
 		if got := p.last(p.b); got.PSN != wire.PSN(lost) || got.AETH.Syndrome != 0x62 {
-			t.Errorf("the NAK is %v %v", got.PSN, got.AETH)
+			t.Errorf("the NAK is %v %v, want 0x62 of PSN %d", got.PSN, got.AETH, lost)
 		}
 	}
 }
@@ -201,14 +201,14 @@ func TestLateReadRegionGone(t *testing.T) {
 		if op == wire.RCRDMAWriteOnly { // the program knows of nothing
 			p.b.wantState(verbs.QPStateErr)
 			if got := p.last(p.b); len(p.log) != n+1 || got.PSN != 0xffffff || got.AETH.Syndrome != 0x62 {
-				t.Errorf("%v behind: the answer is %v %v", op, got.PSN, got.AETH)
+				t.Errorf("%v behind: %d answers, the last %v %v; want one, the NAK 0x62 of PSN 0xffffff", op, len(p.log)-n, got.PSN, got.AETH)
 			}
 			continue
 		}
 		p.b.wantState(verbs.QPStateRTS)
 		p.b.wantRecvs(wc{1, 0})
 		if len(p.log) != n {
-			t.Errorf("%v behind: answered", op)
+			t.Errorf("%v behind: %d answers, want none", op, len(p.log)-n)
 		}
 	}
 }

@@ -176,7 +176,7 @@ func (p *pair) connect(e *node, a *verbs.QPAttr) {
 func (p *pair) modify(e *node, a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	p.t.Helper()
 	if err := e.qp.Modify(p.now, a, mask); err != nil {
-		p.t.Fatalf("%s: modify: %v", e.name, err)
+		p.t.Fatalf("%s: modify: %v, want no error", e.name, err)
 	}
 	e.collect()
 	if e.qp.State() == verbs.QPStateReset { // what a device does
@@ -199,7 +199,7 @@ func (p *pair) post(e *node, wrs ...verbs.SendWR) {
 	for i := range wrs {
 		e.resolve(&wrs[i])
 		if err := e.qp.Post(&wrs[i]); err != nil {
-			p.t.Fatalf("%s: post %d: %v", e.name, wrs[i].ID, err)
+			p.t.Fatalf("%s: post %d: %v, want no error", e.name, wrs[i].ID, err)
 		}
 	}
 	e.collect()
@@ -211,7 +211,7 @@ func (p *pair) transmit() {
 		e.qp.Turn()
 		for n := 0; ; n++ {
 			if n > 1<<16 {
-				p.t.Fatalf("%s: transmits without end", e.name)
+				p.t.Fatalf("%s: %d packets in a turn, want an end", e.name, n)
 			}
 			k := e.qp.Transmit(p.now, p.buf)
 			e.collect()
@@ -228,14 +228,14 @@ func (p *pair) send(e *node, data []byte) {
 	data = bytes.Clone(data)
 	s := sentPacket{from: e, at: p.now}
 	if err := s.Decode(data); err != nil {
-		p.t.Fatalf("%s sent what does not decode: %v: % x", e.name, err, data)
+		p.t.Fatalf("%s sent % x, which does not decode: %v; want no error", e.name, data, err)
 	}
 	if s.DestQP != uint32(e.peer.qp.cfg.QPN) || s.PKey != wire.DefaultPKey {
-		p.t.Fatalf("%s sent dest QP %#x, P_Key %#x", e.name, s.DestQP, s.PKey)
+		p.t.Fatalf("%s sent dest QP %#x, P_Key %#x; want %v, %#x", e.name, s.DestQP, s.PKey, e.peer.qp.cfg.QPN, wire.DefaultPKey)
 	}
 	for _, b := range data[len(data)-wire.ICRCSize-int(s.PadCount) : len(data)-wire.ICRCSize] {
 		if b != 0 {
-			p.t.Fatalf("%s sent a pad that is not zero: % x", e.name, data)
+			p.t.Fatalf("%s sent % x, want a pad of zeros", e.name, data)
 		}
 	}
 	delays := []delay{testDelay}
@@ -298,7 +298,7 @@ func (p *pair) step(until time.Duration) bool {
 func (p *pair) receive(to *node, data []byte) {
 	var pkt wire.Packet
 	if err := pkt.Decode(data); err != nil {
-		p.t.Fatalf("to %s: %v", to.name, err)
+		p.t.Fatalf("to %s: decode: %v, want no error", to.name, err)
 	}
 	if to.qp.cfg.Type == verbs.QPTypeUD {
 		to.qp.HandleDatagram(&pkt, &testGRH)
@@ -314,7 +314,7 @@ func (p *pair) run() {
 	p.t.Helper()
 	for n := 0; p.step(Never - 1); n++ {
 		if n > roundsLimit {
-			p.t.Fatalf("no end at %v", p.now)
+			p.t.Fatalf("something still happens at %v after %d steps, want an end", p.now, n)
 		}
 	}
 }
@@ -349,7 +349,7 @@ func (p *pair) last(e *node) sentPacket {
 	p.t.Helper()
 	s := p.packets(e, 0)
 	if len(s) == 0 {
-		p.t.Fatalf("%s has sent nothing", e.name)
+		p.t.Fatalf("%s has sent nothing, want a packet", e.name)
 	}
 	return s[len(s)-1]
 }
@@ -362,7 +362,7 @@ func checkBounds(t testing.TB, q *QP) {
 	t.Helper()
 	if q.cfg.Type != verbs.QPTypeRC {
 		if w := q.sq.head; w > q.sq.tail || q.sq.freed != nil && q.sq.freed.Load() > w {
-			t.Fatalf("freed %d, head %d, tail %d", q.sq.freed.Load(), w, q.sq.tail)
+			t.Fatalf("freed %d, head %d, tail %d; want them in this order", q.sq.freed.Load(), w, q.sq.tail)
 		}
 		if q.receiver.unused != nil && q.receiver.msg.recv != nil {
 			t.Fatal("two receives are held")
@@ -371,17 +371,17 @@ func checkBounds(t testing.TB, q *QP) {
 	}
 	c := q.service.(*rc)
 	if n, limit := len(c.responder.responses.pending), q.attr.MaxDestRDAtomic+maxReplays; n > limit {
-		t.Fatalf("%d responses are pending, the limit is %d", n, limit)
+		t.Fatalf("%d responses are pending, want %d at most", n, limit)
 	}
 	if n := len(c.requester.outstanding); n > q.attr.MaxRDAtomic && q.attr.State == verbs.QPStateRTS {
-		t.Fatalf("%d READs and atomics are outstanding, the limit is %d", n, q.attr.MaxRDAtomic)
+		t.Fatalf("%d READs and atomics are outstanding, want %d at most", n, q.attr.MaxRDAtomic)
 	}
 	if q.attr.State != verbs.QPStateRTS {
 		return
 	}
 	f, cur := &c.recovery.flight, c.requester.cur
 	if q.sq.head > cur || cur > q.sq.tail {
-		t.Fatalf("head %d, cur %d, tail %d", q.sq.head, cur, q.sq.tail)
+		t.Fatalf("head %d, cur %d, tail %d; want them in this order", q.sq.head, cur, q.sq.tail)
 	}
 	checkFlight(t, f)
 }
@@ -402,7 +402,7 @@ func (e *node) wantSends(want ...wc) {
 	for _, s := range e.sends {
 		got = append(got, wc{s.wc.ID, s.wc.Status})
 		if (s.wc.Cause != nil) != (s.wc.Status != verbs.WCSuccess && s.wc.Status != verbs.WCFlushErr) {
-			e.t.Errorf("%s: send %d: %v with cause %v", e.name, s.wc.ID, s.wc.Status, s.wc.Cause)
+			e.t.Errorf("%s: send %d: %v with cause %v, want a cause for all errors but WR_FLUSH_ERR", e.name, s.wc.ID, s.wc.Status, s.wc.Cause)
 		}
 	}
 	if !slices.Equal(got, want) {

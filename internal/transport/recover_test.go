@@ -21,11 +21,11 @@ func TestEachGapIsReported(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, 0})
 	if c := p.a.qp.Counters(); c.Timeouts != 0 || c.SequenceNAKs != 2 {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want 2 sequence NAKs and no timeout", c)
 	}
 }
 
-// TestGapFilledBeforeNAK: what comes before the acknowledgement is sent counts.
+// TestGapFilledBeforeNAK: packets that come before the acknowledgement is sent change what it says.
 func TestGapFilledBeforeNAK(t *testing.T) {
 	write := func(psn wire.PSN) wire.Packet { return rdma(req(wire.RCRDMAWriteOnly, psn, 0), 0, 0, 0) }
 	ack := func(psn wire.PSN, s wire.Syndrome) wire.Packet {
@@ -52,13 +52,13 @@ func TestGapFilledBeforeNAK(t *testing.T) {
 				t.Errorf("%s: answered with %v %v, want %v", tt.name, got.PSN, got.AETH, tt.want)
 			}
 		}
-		// The gap was reported: what follows it says nothing new.
+		// The gap was reported. Packets behind it do not report it again.
 		n := len(p.log)
 		p.inject(p.b, write(7))
 		p.inject(p.b, write(8))
 		p.transmit()
 		if again := len(p.log) > n; again != (tt.want[0].AETH.Syndrome == 0x1f) {
-			t.Errorf("%s: the same gap is reported twice: %v", tt.name, again)
+			t.Errorf("%s: the same gap is reported again: %v, want %v", tt.name, again, !again)
 		}
 	}
 }
@@ -72,12 +72,12 @@ func TestRNRFilledBeforeNAK(t *testing.T) {
 	p.inject(p.b, req(wire.RCSendOnly, 0, 8))
 	p.transmit()
 	if got := p.packets(p.b, 0); len(got) != 1 || got[0].PSN != 0 || got[0].AETH.Syndrome != 0x1f {
-		t.Errorf("answered with %+v", got)
+		t.Errorf("answered with %+v, want one ACK of PSN 0", got)
 	}
 }
 
-// TestImpliedNAK: an acknowledgement or response that has overtaken a READ's response shows that
-// this was lost; no timeout is needed.
+// TestImpliedNAK: an acknowledgement or response that comes in the place of a READ's response shows that
+// the response was lost. No timeout is needed.
 func TestImpliedNAK(t *testing.T) {
 	for name, second := range map[string]func(p *pair) verbs.SendWR{
 		"WRITE":     func(p *pair) verbs.SendWR { return writeWR(2, p.b.mem.remote(0)) },
@@ -102,13 +102,13 @@ func TestImpliedNAK(t *testing.T) {
 		}
 		p.a.wantSends(wc{1, 0}, wc{2, 0})
 		if c.ImpliedNAKs == 0 || c.Timeouts != 0 {
-			t.Errorf("%s: %+v", name, c)
+			t.Errorf("%s: counters %+v, want implied NAKs and no timeout", name, c)
 		}
 	}
 }
 
-// TestImpliedNAKAfterTimeout: signs of the same loss are no news until a timeout; from then on
-// they are.
+// TestImpliedNAKAfterTimeout: further signs of the same loss have no effect until a timeout. From then on
+// they have.
 func TestImpliedNAKAfterTimeout(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.loseNth(p.b, 0, 3, 6) // the first of three responses, three times
@@ -116,7 +116,7 @@ func TestImpliedNAKAfterTimeout(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, 0})
 	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Retransmits != 3 {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want one timeout and 3 packets sent again", c)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestFaultWaitsItsTurn(t *testing.T) {
 			p.run()
 			p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, verbs.WCLocProtErr}, wc{4, verbs.WCFlushErr})
 			if t.Failed() {
-				t.Fatalf("%s, packet %d lost", name, lost)
+				t.Fatalf("%s, packet %d lost: want the completions above", name, lost)
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func TestNoTimeoutWhileWaiting(t *testing.T) {
 	p.route = func(from *node, n int, _ *wire.Packet) []delay { return []delay{1 * us} }
 	p.post(p.a, sendWR(1), sendWR(2), sendWR(3))
 	p.runUntil(10 * ms)
-	// An acknowledgement of the first comes after all, from who knows where.
+	// An acknowledgement of the first comes after all.
 	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 0}, AETH: wire.AETH{Syndrome: 0x1f}})
 	if got, want := p.a.qp.NextTimeout(), wire.RNRTimer(31)+2*us; got != want {
 		t.Errorf("the next timeout is at %v, want %v", got, want)
@@ -160,7 +160,7 @@ func TestNoTimeoutWhileWaiting(t *testing.T) {
 	p.a.wantSends(wc{1, 0})
 	p.state(p.a, verbs.QPStateErr)
 	if got := p.a.qp.NextTimeout(); got != Never {
-		t.Errorf("a QP in error has a timeout at %v", got)
+		t.Errorf("a QP in error has a timeout at %v, want none", got)
 	}
 }
 
@@ -177,11 +177,11 @@ func TestAckReqAfterRetry(t *testing.T) {
 		}
 	}
 	if asked != 6 { // two at first and, with half the window, four
-		t.Errorf("%d packets ask for an acknowledgement", asked)
+		t.Errorf("%d packets ask for an acknowledgement, want 6", asked)
 	}
 }
 
-// TestReplayDoesNotCount: a repeated READ is the network's doing; a new one may follow.
+// TestReplayDoesNotCount: a repeated READ does not count towards the limit. A new one may follow.
 func TestReplayDoesNotCount(t *testing.T) {
 	p := newPair(t, setup{rd: 1, mtu: verbs.MTU256})
 	read := func(psn wire.PSN, off, n int) wire.Packet {
@@ -252,12 +252,12 @@ func TestProbeIsAcknowledged(t *testing.T) {
 	n := len(p.log)
 	p.post(p.a, sendWR(2, p.a.mem.sge(0, 5000)))
 	if p.transmit(); len(p.log)-n != 1 {
-		t.Errorf("%d packets go out without credit", len(p.log)-n)
+		t.Errorf("%d packets go out without credit, want 1", len(p.log)-n)
 	}
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
 	if c := p.a.qp.Counters(); c != (Counters{}) {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want zeros", c)
 	}
 }
 
@@ -280,7 +280,7 @@ func TestPolled(t *testing.T) {
 	}
 }
 
-// TestFailureEndsAnswers: with its own failure a QP stops answering the peer as well.
+// TestFailureEndsAnswers: a QP that fails stops answering the peer too.
 func TestFailureEndsAnswers(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.post(p.a, writeWR(1, p.b.mem.remote(0)))
@@ -290,7 +290,7 @@ func TestFailureEndsAnswers(t *testing.T) {
 	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge}, AETH: wire.AETH{Syndrome: 0x63}})
 	p.a.wantSends(wc{1, verbs.WCRemOpErr})
 	if p.transmit(); len(p.packets(p.a, n)) != 0 {
-		t.Errorf("answers %+v", p.packets(p.a, n)[0].BTH)
+		t.Errorf("answers %+v, want none", p.packets(p.a, n)[0].BTH)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestLateAnswerToFaulty(t *testing.T) {
 		p.a.wantSends(wc{1, 0}, wc{2, verbs.WCLocProtErr}, wc{3, verbs.WCFlushErr})
 		p.run()
 		if n := len(p.a.sends); n != 3 {
-			t.Errorf("%v: %d completions", syndrome, n)
+			t.Errorf("%v: %d completions, want 3", syndrome, n)
 		}
 	}
 }

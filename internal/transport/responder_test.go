@@ -91,7 +91,7 @@ func TestInvalidRequest(t *testing.T) {
 			if tt.silent {
 				for _, s := range p.packets(p.b, 0) { // the acknowledgement of what came before
 					if s.AETH.Syndrome != 0x1f || s.PSN != wire.PSN(len(tt.packets)-2) {
-						t.Errorf("answered with %v %v", s.PSN, s.AETH)
+						t.Errorf("answered with %v %v, want an ACK of what came before, PSN %d", s.PSN, s.AETH, len(tt.packets)-2)
 					}
 				}
 			} else if got := p.last(p.b); got.Opcode != wire.RCAcknowledge || got.AETH.Syndrome != nak || got.PSN != wire.PSN(len(tt.packets)-1) || got.AETH.MSN != 0 {
@@ -109,13 +109,13 @@ func TestInvalidRequest(t *testing.T) {
 			p.inject(p.b, req(wire.RCSendOnly, wire.PSN(len(tt.packets)-1), 4))
 			p.inject(p.b, req(wire.RCSendOnly, 77, 4))
 			if p.transmit(); len(p.log) != n {
-				t.Errorf("a QP in error answers: %v", p.last(p.b).BTH)
+				t.Errorf("a QP in error answers with %v, want nothing", p.last(p.b).BTH)
 			}
 		})
 	}
 }
 
-// TestForeignOpcodes: what is not RC's is dropped.
+// TestForeignOpcodes: packets of other services are dropped.
 func TestForeignOpcodes(t *testing.T) {
 	p := newPair(t, setup{})
 	p.b.postRecv(1, p.b.mem.sge(0, 64))
@@ -130,11 +130,11 @@ func TestForeignOpcodes(t *testing.T) {
 	p.b.wantRecvs()
 	p.b.wantEvents()
 	if len(p.log) != 0 {
-		t.Errorf("answered with %+v", p.log[0].BTH)
+		t.Errorf("answered with %+v, want nothing", p.log[0].BTH)
 	}
 }
 
-// TestZeroLength: without a byte to touch, neither key nor address is looked at.
+// TestZeroLength: where no byte is touched, neither key nor address is checked.
 func TestZeroLength(t *testing.T) {
 	p := newPair(t, setup{})
 	bogus := verbs.RemoteAddr{VA: 0xdeadbeef, RKey: 0xbad}
@@ -162,15 +162,15 @@ func TestTooManyReads(t *testing.T) {
 		p.transmit()
 		sent := p.packets(p.b, 0)
 		if n := len(sent); n != 3 || sent[2].PSN != 2 || sent[2].AETH.Syndrome != 0x61 || sent[1].Opcode == wire.RCAcknowledge {
-			t.Errorf("the answers are %v", sent)
+			t.Errorf("the answers are %v, want two responses and the NAK 0x61 of PSN 2", sent)
 		}
 		if atomic && p.b.qp.Executed().Atomics != 2 {
-			t.Errorf("%d atomics were executed", p.b.qp.Executed().Atomics)
+			t.Errorf("%d atomics were executed, want 2", p.b.qp.Executed().Atomics)
 		}
 	}
 }
 
-// TestDuplicateAtomic: the saved result is given again, for the latest max_dest_rd_atomic.
+// TestDuplicateAtomic: the latest max_dest_rd_atomic atomics are answered again with their saved results.
 func TestDuplicateAtomic(t *testing.T) {
 	const rd = 4
 	p := newPair(t, setup{psnA: 0xfffffe, rd: rd})
@@ -181,7 +181,7 @@ func TestDuplicateAtomic(t *testing.T) {
 		p.run()
 	}
 	if p.b.qp.Executed().Atomics != 10 || nativeWord(p.b.mem.data) != 1<<10-1 {
-		t.Fatalf("%d atomics were executed", p.b.qp.Executed().Atomics)
+		t.Fatalf("%d atomics were executed, and the word is %#x; want 10 and 0x3ff", p.b.qp.Executed().Atomics, nativeWord(p.b.mem.data))
 	}
 	for i := 9; i >= 0; i-- {
 		n := len(p.log)
@@ -190,10 +190,10 @@ func TestDuplicateAtomic(t *testing.T) {
 		got := p.packets(p.b, n)
 		if i < 10-rd {
 			if len(got) != 0 {
-				t.Errorf("duplicate of atomic %d, long forgotten, is answered with %+v", i, got[0])
+				t.Errorf("duplicate of atomic %d, long forgotten, is answered with %+v, want nothing", i, got[0])
 			}
 		} else if len(got) != 1 || got[0].AtomicAckETH.Orig != 1<<i-1 || got[0].PSN != wire.PSN(0xfffffe).Add(2*i) {
-			t.Errorf("duplicate of atomic %d is answered with %+v", i, got)
+			t.Errorf("duplicate of atomic %d is answered with %+v, want its result %#x", i, got, 1<<i-1)
 		}
 	}
 	if p.b.qp.Executed().Atomics != 10 {
@@ -209,7 +209,7 @@ func TestSavedResultOfReusedPSN(t *testing.T) {
 	for i := range uint64(7) {
 		rs.add(response{psn: wire.PSN(5 + i%2), packets: 1, atomic: true, orig: i})
 		if e := rs.atomic(wire.PSN(5 + i%2)); e == nil || e.orig != i {
-			t.Errorf("after result %d: %+v", i, e)
+			t.Errorf("after result %d: %+v, want this result", i, e)
 		}
 	}
 	rs.resize(5) // by SQD -> SQD; the results stay
@@ -259,8 +259,8 @@ func TestForgedRepeatedRead(t *testing.T) {
 	}
 }
 
-// TestDuplicateRead: READs are executed again, whole or for their rest; what was never executed,
-// or may no longer be read, is not.
+// TestDuplicateRead: READs are executed again, whole or for their rest. A request is dropped if it asks
+// for more than was executed before.
 func TestDuplicateRead(t *testing.T) {
 	const mtu = 256
 	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xffffff})
@@ -274,12 +274,12 @@ func TestDuplicateRead(t *testing.T) {
 		p.transmit()
 		got := p.packets(p.b, n)
 		if len(got) != 5-k {
-			t.Fatalf("%d responses from packet %d on", len(got), k)
+			t.Fatalf("%d responses from packet %d on, want %d", len(got), k, 5-k)
 		}
 		for i, r := range got {
 			want := p.b.mem.data[mtu*(k+i) : min(5*mtu-9, mtu*(k+i+1))]
 			if r.Opcode != wantOpcode(verbs.OpRDMARead, i, 5-k) || r.PSN != base.Add(k+i) || !bytes.Equal(r.Payload, want) {
-				t.Errorf("from packet %d on: response %d is %+v", k, i, r.BTH)
+				t.Errorf("from packet %d on: response %d is %+v, want %v with PSN %v and the present contents", k, i, r.BTH, wantOpcode(verbs.OpRDMARead, i, 5-k), base.Add(k+i))
 			}
 		}
 	}
@@ -291,16 +291,16 @@ func TestDuplicateRead(t *testing.T) {
 	} {
 		n := len(p.log)
 		if p.inject(p.b, pkt); p.b.qp.State() != verbs.QPStateRTS {
-			t.Errorf("%s: a duplicate ended the connection", name)
+			t.Errorf("%s: a duplicate led to %v, want RTS", name, p.b.qp.State())
 		}
 		if p.transmit(); len(p.log) != n {
-			t.Errorf("%s: answered", name)
+			t.Errorf("%s: %d answers, want none", name, len(p.log)-n)
 		}
 	}
 }
 
-// TestDuplicateOrder: repeated READs are answered in the order of PSNs, before what is pending, and
-// however many come, only so many wait.
+// TestDuplicateOrder: repeated READs are answered in the order of PSNs, before what is pending. However
+// many come, a bounded number waits.
 func TestDuplicateOrder(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, rd: 16})
 	for i := range 40 {
@@ -318,11 +318,11 @@ func TestDuplicateOrder(t *testing.T) {
 	p.transmit()
 	got := p.packets(p.b, n)
 	if len(got) > maxReplays+1 || got[len(got)-1].PSN != 40 {
-		t.Errorf("%d answers", len(got))
+		t.Errorf("%d answers, the last of PSN %v; want %d at most, the last of PSN 40", len(got), got[len(got)-1].PSN, maxReplays+1)
 	}
 	for i := 1; i < len(got); i++ {
 		if got[i].PSN <= got[i-1].PSN {
-			t.Errorf("%v is answered before %v", got[i-1].PSN, got[i].PSN)
+			t.Errorf("%v is answered before %v, want the order of PSNs", got[i-1].PSN, got[i].PSN)
 		}
 	}
 }
@@ -342,7 +342,7 @@ func TestDuplicateAcknowledged(t *testing.T) {
 	}
 	for _, r := range p.packets(p.b, n) {
 		if r.PSN != 5 || r.AETH != (wire.AETH{Syndrome: 0x1f, MSN: 2}) {
-			t.Errorf("a duplicate is answered with %v %v", r.PSN, r.AETH)
+			t.Errorf("a duplicate is answered with %v %v, want an ACK of PSN 5 with MSN 2", r.PSN, r.AETH)
 		}
 	}
 	if len(p.packets(p.b, n)) != 6 || p.b.qp.Executed().WriteBytes != written || !bytes.Equal(p.b.mem.data[:600], p.a.mem.data[:600]) {
@@ -350,12 +350,12 @@ func TestDuplicateAcknowledged(t *testing.T) {
 	}
 	p.b.wantRecvs(wc{1, 0})
 	if c := p.b.qp.Counters(); c.Duplicates != 6 {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want 6 duplicates", c)
 	}
 }
 
-// TestDuplicateBeforeAnswered: an ACK never bears the PSN of a READ or an atomic, whose response may have been lost.
-// Linux would take it for that response.
+// TestDuplicateBeforeAnswered: an ACK never bears the PSN of a READ or an atomic, whose response may have
+// been lost. Linux would take the ACK for that response.
 func TestDuplicateBeforeAnswered(t *testing.T) {
 	for _, op := range []wire.Opcode{wire.RCRDMAReadRequest, wire.RCFetchAdd} {
 		t.Run(op.String(), func(t *testing.T) {
@@ -393,7 +393,7 @@ func TestDuplicateBeforeAnswered(t *testing.T) {
 			p.transmit()
 			for _, r := range p.packets(p.b, n) {
 				if r.Opcode == wire.RCAcknowledge {
-					t.Errorf("%v with PSN %v and %v", r.Opcode, r.PSN, r.AETH)
+					t.Errorf("%v with PSN %v and %v, want no ACK", r.Opcode, r.PSN, r.AETH)
 				}
 			}
 		})
@@ -409,11 +409,11 @@ func TestForeignLongRead(t *testing.T) {
 	got := p.packets(p.b, 0)
 	const n = memSize / 256
 	if len(got) != n+1 || got[n].Opcode != wire.RCAcknowledge || got[n].PSN != wire.PSN(0xfffff0).Add(n) || got[n].AETH.MSN != 2 {
-		t.Fatalf("%d answers, the last %+v", len(got), got[len(got)-1].BTH)
+		t.Fatalf("%d answers, the last %+v; want %d, the last an ACK of PSN %v", len(got), got[len(got)-1].BTH, n+1, wire.PSN(0xfffff0).Add(n))
 	}
 	for i, r := range got[:n] {
 		if r.Opcode != wantOpcode(verbs.OpRDMARead, i, n) || r.PSN != wire.PSN(0xfffff0).Add(i) || !bytes.Equal(r.Payload, p.b.mem.data[256*i:min(memSize-1, 256*(i+1))]) {
-			t.Fatalf("response %d: %+v", i, r.BTH)
+			t.Fatalf("response %d: %+v, want %v with PSN %v and the region's contents", i, r.BTH, wantOpcode(verbs.OpRDMARead, i, n), wire.PSN(0xfffff0).Add(i))
 		}
 	}
 }

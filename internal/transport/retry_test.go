@@ -20,7 +20,7 @@ func (p *pair) times(e *node, psn wire.PSN) []time.Duration {
 	return at
 }
 
-// TestTimeout: 4.096 µs × 2^timeout between tries, and retry_cnt of them after the first.
+// TestTimeout: tries are 4.096 µs × 2^timeout apart, and there are retry_cnt of them after the first.
 func TestTimeout(t *testing.T) {
 	for _, timeout := range []uint8{1, 2, 8, 14, 31} {
 		for retry := uint8(0); retry <= 7; retry++ {
@@ -31,11 +31,11 @@ func TestTimeout(t *testing.T) {
 			wait := 4096 * time.Nanosecond << timeout
 			tries := p.times(p.a, 0)
 			if len(tries) != int(retry)+1 {
-				t.Errorf("timeout %d, retry_cnt %d: %d tries", timeout, retry, len(tries))
+				t.Errorf("timeout %d, retry_cnt %d: %d tries, want %d", timeout, retry, len(tries), retry+1)
 			}
 			for i, at := range tries {
 				if at != time.Duration(i)*wait {
-					t.Errorf("timeout %d, retry_cnt %d: try %d at %v", timeout, retry, i, at)
+					t.Errorf("timeout %d, retry_cnt %d: try %d at %v, want %v", timeout, retry, i, at, time.Duration(i)*wait)
 				}
 			}
 			if want := time.Duration(retry+1) * wait; p.now != want {
@@ -43,12 +43,13 @@ func TestTimeout(t *testing.T) {
 			}
 			p.a.wantSends(wc{1, verbs.WCRetryExceeded})
 			if c := p.a.qp.Counters(); c.Timeouts != uint64(retry)+1 || c.Retransmits != uint64(retry) {
-				t.Errorf("%+v", c)
+				t.Errorf("counters %+v, want %d timeouts and %d packets sent again", c, retry+1, retry)
 			}
 		}
 	}
 }
 
+// TestTimeoutNever: with timeout 0 the requester waits for ever.
 func TestTimeoutNever(t *testing.T) {
 	p := newPair(t, setup{noTimeout: true})
 	p.cutAfter(0)
@@ -56,7 +57,7 @@ func TestTimeoutNever(t *testing.T) {
 	p.run()
 	p.a.wantSends()
 	if got := p.a.qp.NextTimeout(); got != Never || len(p.log) != 1 {
-		t.Errorf("timeout 0: next timeout %v, %d packets", got, len(p.log))
+		t.Errorf("timeout 0: next timeout %v, %d packets; want never and 1", got, len(p.log))
 	}
 }
 
@@ -68,7 +69,7 @@ func TestTimeoutRestarts(t *testing.T) {
 	p.post(p.a, writeWR(1, p.b.mem.remote(0)))
 	p.runUntil(2 * testDelay)
 	if got := p.a.qp.NextTimeout(); got != Never {
-		t.Errorf("nothing is outstanding, and the timer ends at %v", got)
+		t.Errorf("the timer ends at %v, want never: nothing is outstanding", got)
 	}
 	p.runUntil(ms)
 	p.post(p.a, writeWR(2, p.b.mem.remote(0)))
@@ -81,7 +82,7 @@ func TestTimeoutRestarts(t *testing.T) {
 	p.runUntil(2 * ms)
 }
 
-// TestRetryReloads: each progress gives all retries back.
+// TestRetryReloads: any progress gives all retries back.
 func TestRetryReloads(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, retry: 2})
 	// Each PSN is lost twice, then comes through: 20 losses with 2 retries.
@@ -93,7 +94,7 @@ func TestRetryReloads(t *testing.T) {
 		p.run()
 	}
 	if n := len(p.a.sends); n != 10 || p.a.sends[9].wc.Status != verbs.WCSuccess {
-		t.Errorf("%d completions, %v", n, p.a.sends)
+		t.Errorf("%d completions, %v; want 10 successes", n, p.a.sends)
 	}
 
 	// The same with RNR NAKs: three for each of ten messages, with rnr_retry 3.
@@ -110,7 +111,7 @@ func TestRetryReloads(t *testing.T) {
 		}
 	}
 	if n := len(p.a.sends); n != 10 || naks != 30 {
-		t.Errorf("%d completions after %d RNR NAKs", n, naks)
+		t.Errorf("%d completions after %d RNR NAKs, want 10 after 30", n, naks)
 	}
 }
 
@@ -124,7 +125,7 @@ func TestRNRTimer(t *testing.T) {
 		p.post(p.a, sendWR(1), sendWR(2))
 		p.runUntil(2 * testDelay)
 		if got := p.last(p.b); got.AETH.Syndrome != wire.Syndrome(0x20|code) || got.PSN != 0 {
-			t.Errorf("code %d: %v", code, got.AETH)
+			t.Errorf("code %d: %v of PSN %v, want an RNR NAK with this code of PSN 0", code, got.AETH, got.PSN)
 		}
 		p.b.postRecv(1)
 		p.b.postRecv(2)
@@ -146,21 +147,21 @@ func TestRNRRetry(t *testing.T) {
 		p.runUntil(100 * ms)
 		if n == 7 {
 			if tries := len(p.times(p.a, 0)); tries < 1000 {
-				t.Errorf("rnr_retry 7: only %d tries in 100 ms", tries)
+				t.Errorf("rnr_retry 7: %d tries in 100 ms, want 1000 at least", tries)
 			}
 			p.a.wantSends()
 			continue
 		}
 		if tries := len(p.times(p.a, 0)); tries != int(n)+1 {
-			t.Errorf("rnr_retry %d: %d tries", n, tries)
+			t.Errorf("rnr_retry %d: %d tries, want %d", n, tries, n+1)
 		}
 		p.a.wantSends(wc{1, verbs.WCRNRRetryExceeded}, wc{2, verbs.WCFlushErr})
 		p.b.wantState(verbs.QPStateRTS)
 	}
 }
 
-// TestRNRInside: a WRITE with immediate finds no receive at its last packet; only that one is
-// repeated, and its data are not placed before.
+// TestRNRInside: a WRITE with immediate finds no receive at its last packet. Only that packet is sent
+// again, and its data are not placed before.
 func TestRNRInside(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	clear(p.b.mem.data)
@@ -179,11 +180,11 @@ func TestRNRInside(t *testing.T) {
 	p.a.wantSends(wc{1, 0})
 	p.b.wantRecvs(wc{7, 0})
 	if n := len(p.times(p.a, 0)) + len(p.times(p.a, 1)); n != 2 || len(p.times(p.a, 2)) != 2 {
-		t.Errorf("packets before the refused one were sent %d times", n)
+		t.Errorf("%d packets were sent before the refused one, and it %d times; want 2 and twice", n, len(p.times(p.a, 2)))
 	}
 }
 
-// TestRNRRepeated: the same RNR NAK, come twice, costs one retry and one wait.
+// TestRNRRepeated: an RNR NAK that comes twice costs one retry and one wait.
 func TestRNRRepeated(t *testing.T) {
 	p := newPair(t, setup{rnrRetry: 1, rnrLimit: true, rnrTimer: 14})
 	p.route = func(from *node, n int, pkt *wire.Packet) []delay {
@@ -198,7 +199,7 @@ func TestRNRRepeated(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, 0})
 	if at := p.times(p.a, 0); len(at) != 2 || at[1] != 2*testDelay+1280*us {
-		t.Errorf("sent at %v", at)
+		t.Errorf("sent at %v, want twice, the second time at %v", at, 2*testDelay+1280*us)
 	}
 }
 
@@ -215,18 +216,18 @@ func TestNAKOnce(t *testing.T) {
 			if s.AETH.Syndrome.Kind() == wire.KindNAK {
 				naks++
 				if s.PSN != 3 || s.AETH.Syndrome != 0x60 {
-					t.Errorf("NAK %v %v", s.PSN, s.AETH)
+					t.Errorf("NAK %v %v, want 0x60 of PSN 3", s.PSN, s.AETH)
 				}
 			}
 		}
 		if c := p.a.qp.Counters(); naks != 1 || c.SequenceNAKs != 1 || c.Timeouts != 0 {
-			t.Errorf("%d NAKs; %+v", naks, c)
+			t.Errorf("%d NAKs, counters %+v; want one sequence NAK and no timeout", naks, c)
 		}
 		p.a.wantSends(wc{1, 0})
 	}
 }
 
-// TestNAKLost: a lost NAK, or a lost last packet, heals by timeout.
+// TestNAKLost: a timeout makes up for a lost NAK.
 func TestNAKLost(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.routeWith(func(from *node, n int, pkt *wire.Packet) bool {
@@ -236,7 +237,7 @@ func TestNAKLost(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, 0})
 	if c := p.a.qp.Counters(); c.Timeouts != 1 {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want one timeout", c)
 	}
 }
 
@@ -251,7 +252,7 @@ func TestSequenceNAKCostsRetry(t *testing.T) {
 		p.runUntil(p.now + 10*us)
 	}
 	if n := len(p.times(p.a, 0)); n != 2 {
-		t.Errorf("NAKs for one loss made %d tries", n)
+		t.Errorf("NAKs for one loss made %d tries, want 2", n)
 	}
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCRetryExceeded})
@@ -302,7 +303,7 @@ func TestReservedSyndromes(t *testing.T) {
 	}
 }
 
-// TestTimeoutShrinksWindow: each timeout makes the requester more careful, and success less so.
+// TestTimeoutShrinksWindow: each timeout narrows the window, and acknowledgements widen it again.
 func TestTimeoutShrinksWindow(t *testing.T) {
 	const packets = 2 * maxWindow
 	big := func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, packets*256)) }
@@ -328,7 +329,7 @@ func TestTimeoutShrinksWindow(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, 0})
 	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Retransmits != maxWindow {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want one timeout and %d packets sent again", c, maxWindow)
 	}
 	// What is acknowledged brings half of it back, and growth packets for each window from there.
 	if got, least := p.a.rc().recovery.window, uint64(maxWindow/2+growth*2); got < least || got > least+growth*2 {

@@ -58,20 +58,20 @@ func TestSegmentation(t *testing.T) {
 					chunk := src[i*mtu.Bytes() : min(length, (i+1)*mtu.Bytes())]
 					if s.Opcode != wantOpcode(op, i, n) || s.PSN != wire.PSN(firstPSN).Add(i) || s.PadCount != uint8(-len(chunk)&3) ||
 						s.Solicited != (last && op != verbs.OpRDMAWrite) || !bytes.Equal(s.Payload, chunk) {
-						t.Errorf("%s: packet %d: %+v", name, i, s.BTH)
+						t.Errorf("%s: packet %d: %+v, want %v, PSN %v and %d bytes of the source", name, i, s.BTH, wantOpcode(op, i, n), wire.PSN(firstPSN).Add(i), len(chunk))
 					}
 					if ask := last || i > 0 && i%(maxWindow/ackParts) == 0; s.AckReq != ask {
-						t.Errorf("%s: packet %d: AckReq %v", name, i, s.AckReq)
+						t.Errorf("%s: packet %d: AckReq %v, want %v", name, i, s.AckReq, ask)
 					}
 					if want := (wire.RETH{VA: p.b.mem.base + at, RKey: p.b.mem.key, Length: uint32(length)}); write && i == 0 && s.RETH != want {
-						t.Errorf("%s: RETH %+v", name, s.RETH)
+						t.Errorf("%s: RETH %+v, want %+v", name, s.RETH, want)
 					}
 					if s.Opcode.HasImm() && s.Imm != imm {
-						t.Errorf("%s: immediate %#x", name, s.Imm)
+						t.Errorf("%s: immediate %#x, want %#x", name, s.Imm, uint32(imm))
 					}
 				}
 				if !bytes.Equal(p.b.mem.data[at:][:length], src) {
-					t.Errorf("%s: the data differ", name)
+					t.Errorf("%s: the data differ, want those of the source", name)
 				}
 				p.a.wantSends(wc{1, verbs.WCSuccess})
 				if op == verbs.OpRDMAWrite {
@@ -108,10 +108,10 @@ func TestSegmentationRead(t *testing.T) {
 			name := fmt.Sprintf("READ of %d at %v", length, mtu)
 			p.a.wantSends(wc{1, verbs.WCSuccess})
 			if got := p.a.sends[0].wc; got.ByteLen != uint32(length) || got.Op != verbs.WCRDMARead || got.QPN != 0x11 {
-				t.Errorf("%s: %+v", name, got)
+				t.Errorf("%s: completion %+v, want WC_RDMA_READ of %d bytes by QP 0x11", name, got, length)
 			}
 			if !bytes.Equal(p.a.mem.data[to:][:length], want) {
-				t.Errorf("%s: the data differ", name)
+				t.Errorf("%s: the data differ, want those of the source", name)
 			}
 			psn, off, responses := wire.PSN(firstPSN), 0, p.packets(p.b, 0)
 			for i, s := range p.packets(p.a, 0) {
@@ -119,26 +119,27 @@ func TestSegmentationRead(t *testing.T) {
 				n := max(1, (size+mtu.Bytes()-1)/mtu.Bytes())
 				reth := wire.RETH{VA: p.b.mem.base + at + uint64(off), RKey: p.b.mem.key, Length: uint32(size)}
 				if s.Opcode != wire.RCRDMAReadRequest || s.PSN != psn || s.RETH != reth || len(s.Payload) != 0 || s.Solicited {
-					t.Errorf("%s: request %d: %+v %+v", name, i, s.BTH, s.RETH)
+					t.Errorf("%s: request %d: %+v %+v, want PSN %v and %+v", name, i, s.BTH, s.RETH, psn, reth)
 				}
 				for k, r := range responses[:n] {
 					if r.Opcode != wantOpcode(verbs.OpRDMARead, k, n) || r.PSN != psn.Add(k) || r.AckReq || r.Solicited {
-						t.Errorf("%s: response %d of request %d: %+v", name, k, i, r.BTH)
+						t.Errorf("%s: response %d of request %d: %+v, want %v with PSN %v", name, k, i, r.BTH, wantOpcode(verbs.OpRDMARead, k, n), psn.Add(k))
 					}
 					if r.Opcode.Headers()&wire.HeaderAETH != 0 && (r.AETH.Syndrome != 0x1f || r.AETH.MSN == 0) {
-						t.Errorf("%s: response %d: %+v", name, k, r.AETH)
+						t.Errorf("%s: response %d: %+v, want an ACK with an MSN", name, k, r.AETH)
 					}
 				}
 				responses = responses[n:]
 				psn, off = psn.Add(n), off+size
 			}
 			if off != length || len(responses) != 0 {
-				t.Errorf("%s: %d bytes were asked for, %d responses too many", name, off, len(responses))
+				t.Errorf("%s: %d bytes were asked for, and %d responses are left; want %d and none", name, off, len(responses), length)
 			}
 		}
 	}
 }
 
+// TestSegmentationAtomic checks requests, responses and results of atomics.
 func TestSegmentationAtomic(t *testing.T) {
 	p := newPair(t, setup{psnA: 0xffffff})
 	word := func() uint64 { return nativeWord(p.b.mem.data[64:]) }
@@ -151,7 +152,7 @@ func TestSegmentationAtomic(t *testing.T) {
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess})
 	for i, want := range []verbs.WCOpcode{verbs.WCFetchAdd, verbs.WCCompSwap, verbs.WCCompSwap} {
 		if got := p.a.sends[i].wc; got.Op != want || got.ByteLen != 8 {
-			t.Errorf("%+v", got)
+			t.Errorf("completion %+v, want %v of 8 bytes", got, want)
 		}
 	}
 	for i, want := range []uint64{first, first + 5, 77} {
@@ -173,10 +174,10 @@ func TestSegmentationAtomic(t *testing.T) {
 		}
 		psn := wire.PSN(0xffffff).Add(i)
 		if s.AtomicETH != want || s.Opcode != op || s.PSN != psn || !s.AckReq {
-			t.Errorf("request %d: %+v %+v", i, s.BTH, s.AtomicETH)
+			t.Errorf("request %d: %+v %+v, want %v with PSN %v and %+v", i, s.BTH, s.AtomicETH, op, psn, want)
 		}
 		if r.Opcode != wire.RCAtomicAcknowledge || r.PSN != psn || r.AETH.Syndrome != 0x1f || r.AETH.MSN != 3 && r.AETH.MSN != uint32(i+1) {
-			t.Errorf("response %d: %+v %+v", i, r.BTH, r.AETH)
+			t.Errorf("response %d: %+v %+v, want an ACK of PSN %v with MSN %d or 3", i, r.BTH, r.AETH, psn, i+1)
 		}
 	}
 }
@@ -192,6 +193,7 @@ func split(r *region, off, n, seed int) []verbs.SGE {
 	return append(sg, r.sge(off, n))
 }
 
+// TestScatterGather: lists of any shape carry all operations.
 func TestScatterGather(t *testing.T) {
 	for seed := range 40 {
 		p := newPair(t, setup{mtu: verbs.MTU256})
@@ -206,12 +208,12 @@ func TestScatterGather(t *testing.T) {
 		p.b.wantRecvs(wc{7, 0})
 		if !bytes.Equal(p.b.mem.data[1<<16:][:n], want) || !bytes.Equal(p.b.mem.data[1<<17:][:n], want) ||
 			!bytes.Equal(p.a.mem.data[1<<19:][:n], p.b.mem.data[1<<18:][:n]) {
-			t.Errorf("seed %d: the data differ", seed)
+			t.Errorf("seed %d: the data differ, want those of the source", seed)
 		}
 	}
 }
 
-// TestInline: the data are taken when the work request is posted.
+// TestInline: inline data are copied when the work request is posted.
 func TestInline(t *testing.T) {
 	p := newPair(t, setup{})
 	own := []byte("no region")
@@ -225,7 +227,7 @@ func TestInline(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0})
 	if got := string(p.b.mem.data[:9]); got != "no region" {
-		t.Errorf("received %q", got)
+		t.Errorf("received %q, want %q", got, "no region")
 	}
 	if !bytes.Equal(p.b.mem.data[64:][:50], want) {
 		t.Error("the inline WRITE differs")
@@ -241,6 +243,6 @@ func TestInline(t *testing.T) {
 		t.Error("inline data from memory without a region were taken")
 	}
 	if after := trace(); after != before {
-		t.Errorf("the refused post left a trace: %v, before %v", after, before)
+		t.Errorf("the refused post left a trace: %v, want %v as before", after, before)
 	}
 }

@@ -385,7 +385,7 @@ func (s *sim) run() {
 			break // also with the programs acting at every step, nothing happens any more
 		}
 		if s.now > simLongest-time.Second || steps > roundsLimit {
-			s.t.Fatalf("no end after %v and %d steps: %d and %d of %d and %d work requests posted",
+			s.t.Fatalf("no end after %v and %d steps: %d and %d work requests are posted, want %d and %d",
 				s.now, steps, s.a.posted, s.b.posted, len(s.a.ops), len(s.b.ops))
 		}
 	}
@@ -413,7 +413,7 @@ func (s *sim) act(x *program, force bool) {
 	switch {
 	case x.qp.State() == verbs.QPStateSQD && len(x.node.events) > x.events:
 		if e := x.node.events[len(x.node.events)-1]; e != verbs.EventSQDrained {
-			s.t.Errorf("%s: event %v", x.name, e)
+			s.t.Errorf("%s: event %v, want SQ_DRAINED", x.name, e)
 		}
 		x.events = len(x.node.events)
 		s.state(x.node, verbs.QPStateRTS)

@@ -34,7 +34,7 @@ func (p *pair) reach(e *node, s verbs.QPState) {
 
 var allStates = []verbs.QPState{verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateRTS, verbs.QPStateSQD, verbs.QPStateErr}
 
-// TestPostInState: IBTA C10-96.
+// TestPostInState: what Post does in each state: IBTA C10-96.
 func TestPostInState(t *testing.T) {
 	for _, s := range allStates {
 		p := newPair(t, setup{unconnected: true})
@@ -43,11 +43,11 @@ func TestPostInState(t *testing.T) {
 		wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))
 		err := p.a.qp.Post(&wr)
 		if refused := s == verbs.QPStateReset || s == verbs.QPStateInit || s == verbs.QPStateRTR; refused != errors.Is(err, verbs.ErrState) || !refused && err != nil {
-			t.Errorf("%v: %v", s, err)
+			t.Errorf("%v: post: %v; want ErrState: %v", s, err, refused)
 		}
 		p.transmit()
 		if sent := len(p.log) > 0; sent != (s == verbs.QPStateRTS) {
-			t.Errorf("%v: %d packets", s, len(p.log))
+			t.Errorf("%v: %d packets; want some: %v", s, len(p.log), s == verbs.QPStateRTS)
 		}
 		if s == verbs.QPStateErr {
 			p.a.wantSends(wc{1, verbs.WCFlushErr})
@@ -56,12 +56,12 @@ func TestPostInState(t *testing.T) {
 				p.post(p.a, wr)
 			}
 			if err := p.a.qp.Post(&wr); !errors.Is(err, verbs.ErrQueueFull) {
-				t.Errorf("65 flushed work requests that nobody polls: %v", err)
+				t.Errorf("65 flushed work requests that nobody polls: %v, want ErrQueueFull", err)
 			}
 			p.a.polled(64)
 			p.post(p.a, wr)
 			if p.a.sends[64].freed != 65 {
-				t.Errorf("%+v", p.a.sends[64])
+				t.Errorf("%+v, want 65 places freed", p.a.sends[64])
 			}
 		} else {
 			p.a.wantSends()
@@ -87,7 +87,8 @@ func TestEstablishedByPSN(t *testing.T) {
 	}
 }
 
-// TestPacketInState: requests are taken from RTR on. The first is told of once, and raises COMM_EST in RTR.
+// TestPacketInState: requests are taken from RTR on. The first one makes the QP say that it is
+// established, and in RTR it raises COMM_EST, once.
 func TestPacketInState(t *testing.T) {
 	for _, s := range allStates {
 		p := newPair(t, setup{unconnected: true})
@@ -104,7 +105,7 @@ func TestPacketInState(t *testing.T) {
 			established = true
 			p.a.wantRecvs(wc{1, 0}, wc{2, 0})
 			if got := p.last(p.a); got.PSN != 8 || got.AETH.Syndrome != 0x1f {
-				t.Errorf("%v: %+v", s, got)
+				t.Errorf("%v: %+v, want an ACK of PSN 8", s, got)
 			}
 		default:
 			if s == verbs.QPStateErr {
@@ -113,7 +114,7 @@ func TestPacketInState(t *testing.T) {
 				p.a.wantRecvs()
 			}
 			if len(p.log) != 0 {
-				t.Errorf("%v: answered", s)
+				t.Errorf("%v: %d answers, want none", s, len(p.log))
 			}
 		}
 		if got := p.a.qp.Established(); got != established {
@@ -128,7 +129,7 @@ func TestPacketInState(t *testing.T) {
 	}
 }
 
-// TestAttr: what Modify was given Attr reports, and the running values of the PSNs.
+// TestAttr: Attr reports what Modify was given, and the PSNs as they are now.
 func TestAttr(t *testing.T) {
 	p := newPair(t, setup{unconnected: true})
 	in := verbs.QPAttr{
@@ -150,15 +151,15 @@ func TestAttr(t *testing.T) {
 	p.inject(p.a, req(wire.RCSendOnly, 0x123, 0))
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1025)))
 	if got := p.a.qp.Attr(); got.SQPSN != 2 || got.RQPSN != 0x124 {
-		t.Errorf("SQ_PSN %v, RQ_PSN %v", got.SQPSN, got.RQPSN)
+		t.Errorf("SQ_PSN %v, RQ_PSN %v; want 2, 0x124", got.SQPSN, got.RQPSN)
 	}
 	bad := verbs.QPAttr{State: verbs.QPStateInit}
 	if err := p.a.qp.Modify(0, &bad, maskInit); !errors.Is(err, verbs.ErrState) || p.a.qp.Attr().State != verbs.QPStateRTS {
-		t.Errorf("RTS->INIT: %v", err)
+		t.Errorf("RTS->INIT: %v, state %v; want ErrState and RTS", err, p.a.qp.State())
 	}
 	p.state(p.a, verbs.QPStateReset)
 	if got, want := p.a.qp.Attr(), (verbs.QPAttr{Cap: p.a.qp.cfg.Cap}); got != want {
-		t.Errorf("after RESET: %+v", got)
+		t.Errorf("after RESET: %+v, want %+v", got, want)
 	}
 }
 
@@ -172,7 +173,7 @@ func TestReset(t *testing.T) {
 	for _, e := range []*node{p.a, p.b} {
 		p.state(e, verbs.QPStateReset)
 		if e.qp.NextTimeout() != Never {
-			t.Errorf("%s: a timer runs on", e.name)
+			t.Errorf("%s: the next timeout is at %v, want none", e.name, e.qp.NextTimeout())
 		}
 	}
 	p.flight = nil
@@ -189,7 +190,7 @@ func TestReset(t *testing.T) {
 	p.a.wantSends(wc{3, 0}, wc{4, 0})
 	p.b.wantRecvs(wc{2, 0})
 	if got := p.a.sends[0].freed; got != 1 {
-		t.Errorf("places are counted from RESET: freed %d", got)
+		t.Errorf("the first completion after RESET frees %d places, want 1", got)
 	}
 }
 
@@ -225,8 +226,8 @@ func TestErr(t *testing.T) {
 	}
 }
 
-// TestSQD: SQD lets started work requests finish, starts none, says once when all is quiet, and
-// RTS goes on.
+// TestSQD: in SQD work requests that were started finish, and no others start. One event says that the
+// queue has drained. In RTS the queue goes on.
 func TestSQD(t *testing.T) {
 	for _, kind := range []string{"WRITE", "READ", "SEND without receive"} {
 		for _, notify := range []bool{false, true} {
@@ -249,7 +250,7 @@ func TestSQD(t *testing.T) {
 				}
 				p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: notify}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)
 				if !p.a.qp.Attr().SQDraining {
-					t.Errorf("%s: not draining", name)
+					t.Errorf("%s: not draining, want it to", name)
 				}
 				p.a.wantEvents()
 				p.runUntil(p.now + ms)
@@ -262,10 +263,10 @@ func TestSQD(t *testing.T) {
 				}
 				p.a.wantEvents(want...)
 				if notify && p.a.before[0] != 1 {
-					t.Errorf("%s: the event came before the completion", name)
+					t.Errorf("%s: %d completions before the event, want 1", name, p.a.before[0])
 				}
 				if p.a.qp.Attr().SQDraining {
-					t.Errorf("%s: draining for ever", name)
+					t.Errorf("%s: still draining, want an end", name)
 				}
 				p.modify(p.a, &verbs.QPAttr{Timeout: 5, RetryCnt: 1}, verbs.MaskTimeout|verbs.MaskRetryCnt)
 				p.post(p.a, writeWR(3, p.b.mem.remote(0)))
@@ -288,7 +289,7 @@ func TestSQD(t *testing.T) {
 	}
 }
 
-// TestSQDAttributes: what SQD->SQD changes holds at once.
+// TestSQDAttributes: attributes that SQD->SQD changes hold at once.
 func TestSQDAttributes(t *testing.T) {
 	p := newPair(t, setup{noTimeout: true})
 	lost := 0
@@ -297,7 +298,7 @@ func TestSQDAttributes(t *testing.T) {
 	p.runUntil(ms)
 	p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState)
 	if got := p.a.qp.NextTimeout(); got != Never {
-		t.Errorf("timeout 0: %v", got)
+		t.Errorf("timeout 0: next timeout %v, want none", got)
 	}
 	p.modify(p.a, &verbs.QPAttr{Timeout: 3, RetryCnt: 2}, verbs.MaskTimeout|verbs.MaskRetryCnt)
 	if got, want := p.a.qp.NextTimeout(), ms+wire.ACKTimeout(3); got != want {
@@ -306,7 +307,7 @@ func TestSQDAttributes(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCRetryExceeded})
 	if lost != 3 {
-		t.Errorf("%d tries with retry_cnt 2", lost)
+		t.Errorf("%d tries with retry_cnt 2, want 3", lost)
 	}
 
 	p = newPair(t, setup{rd: 1})
@@ -324,17 +325,17 @@ func TestSQDAttributes(t *testing.T) {
 	}
 	p.run()
 	if len(p.a.sends) != 9 {
-		t.Errorf("%d READs are done", len(p.a.sends))
+		t.Errorf("%d READs are done, want 9", len(p.a.sends))
 	}
 	p.post(p.a, sendWR(20))
 	p.runUntil(p.now + 2*testDelay)
 	if got := p.last(p.b).AETH.Syndrome; got != 0x29 {
-		t.Errorf("RNR NAK %v", got)
+		t.Errorf("answer %v, want an RNR NAK with timer 9", got)
 	}
 	p.post(p.a, writeWR(21, p.b.mem.remote(0)))
 	p.b.postRecv(1)
 	p.run()
 	if got := p.a.sends[len(p.a.sends)-1].wc; got.ID != 21 || got.Status != verbs.WCRemInvReqErr {
-		t.Errorf("WRITE after the QP's flags have changed: %+v", got)
+		t.Errorf("WRITE after the QP's flags have changed: %+v, want ID 21 and REM_INV_REQ_ERR", got)
 	}
 }

@@ -159,7 +159,7 @@ func TestStatus(t *testing.T) {
 			}
 			for _, s := range p.a.sends[1:2] {
 				if err := s.wc.Err(); !errors.Is(err, tt.send) || s.wc.QPN != 0x11 {
-					t.Errorf("completion %v of qp %v", err, s.wc.QPN)
+					t.Errorf("completion %v of qp %v, want %v of qp 0x11", err, s.wc.QPN, tt.send)
 				}
 			}
 			if p.a.qp.NextTimeout() != Never || p.b.qp.NextTimeout() != Never {

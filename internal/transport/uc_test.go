@@ -59,17 +59,17 @@ func TestUCSegmentation(t *testing.T) {
 					chunk := src[i*mtu.Bytes() : min(length, (i+1)*mtu.Bytes())]
 					if s.Opcode != 0x20+wantOpcode(op, i, n) || s.PSN != wire.PSN(firstPSN).Add(i) || s.PadCount != uint8(-len(chunk)&3) ||
 						s.AckReq || s.Solicited != (i == n-1 && op != verbs.OpRDMAWrite) || !bytes.Equal(s.Payload, chunk) {
-						t.Errorf("%s: packet %d: %+v", name, i, s.BTH)
+						t.Errorf("%s: packet %d: %+v, want %v, PSN %v and %d bytes of the source", name, i, s.BTH, 0x20+wantOpcode(op, i, n), wire.PSN(firstPSN).Add(i), len(chunk))
 					}
 					if want := (wire.RETH{VA: p.b.mem.base + at, RKey: p.b.mem.key, Length: uint32(length)}); isWrite(op) && i == 0 && s.RETH != want {
-						t.Errorf("%s: RETH %+v", name, s.RETH)
+						t.Errorf("%s: RETH %+v, want %+v", name, s.RETH, want)
 					}
 					if s.Opcode.HasImm() && s.Imm != wr.Imm {
-						t.Errorf("%s: immediate %#x", name, s.Imm)
+						t.Errorf("%s: immediate %#x, want %#x", name, s.Imm, wr.Imm)
 					}
 				}
 				if !bytes.Equal(p.b.mem.data[at:][:length], src) {
-					t.Errorf("%s: the data differ", name)
+					t.Errorf("%s: the data differ, want those of the source", name)
 				}
 				if op == verbs.OpRDMAWrite {
 					p.b.wantRecvs()
@@ -92,8 +92,8 @@ func TestUCSegmentation(t *testing.T) {
 	}
 }
 
-// TestUCLoss: a message of which any packet is lost is dropped without a word, its receive serves
-// the next one, which arrives whole, and of a WRITE there is what came before the hole.
+// TestUCLoss: a message of which any packet is lost is dropped without an answer. Its receive serves the
+// next message, which arrives whole. Of a WRITE, what came before the hole is there.
 func TestUCLoss(t *testing.T) {
 	const mtu, n, length = 256, 5, 5*256 - 3
 	for _, op := range ucOps {
@@ -122,7 +122,7 @@ func TestUCLoss(t *testing.T) {
 					p.b.wantRecvs(wc{0, 0})
 					p.b.wantReceivesLeft(3)
 					if got := p.b.recvd[0].wc; got.ByteLen != length || got.Flags&verbs.WCFlagWithImm != 0 && got.Imm != 0xa1b2c302 {
-						t.Errorf("%s: %+v", name, got)
+						t.Errorf("%s: completion %+v, want %d bytes, and the immediate of the second message", name, got, length)
 					}
 				}
 				got := p.b.mem.data[:length]
@@ -130,19 +130,19 @@ func TestUCLoss(t *testing.T) {
 					got = p.b.mem.data[then:][:length]
 				}
 				if !bytes.Equal(got, whole) {
-					t.Errorf("%s: the second message differs", name)
+					t.Errorf("%s: the second message differs, want that of the source", name)
 				}
 				if isWrite(op) {
 					placed := min(length, lost*mtu)
 					if !bytes.Equal(p.b.mem.data[to:][:placed], p.a.mem.data[100:][:placed]) {
-						t.Errorf("%s: what came before the hole is not there", name)
+						t.Errorf("%s: the first %d bytes differ, want those of the source: they came before the hole", name, placed)
 					}
 					if bytes.ContainsFunc(p.b.mem.data[to+placed:][:length-placed], func(r rune) bool { return r != 0 }) {
-						t.Errorf("%s: something was placed behind the hole", name)
+						t.Errorf("%s: something is placed behind byte %d, want nothing behind the hole", name, placed)
 					}
 				}
 				if len(p.packets(p.b, 0)) != 0 {
-					t.Errorf("%s: answered", name)
+					t.Errorf("%s: %d answers, want none", name, len(p.packets(p.b, 0)))
 				}
 				if t.Failed() {
 					return
@@ -194,12 +194,13 @@ func TestUCRepeats(t *testing.T) {
 		p.b.wantReceivesLeft(3 - len(p.b.recvd))
 		p.b.wantState(verbs.QPStateRTS)
 		if p.transmit(); len(p.log) != 0 {
-			t.Errorf("%s: answered", tt.name)
+			t.Errorf("%s: %d answers, want none", tt.name, len(p.log))
 		}
 	}
 }
 
-// TestUCDropped: what cannot be placed is dropped without a word, and its receive serves the next.
+// TestUCDropped: a message that cannot be placed is dropped without an answer. Its receive serves the
+// next.
 func TestUCDropped(t *testing.T) {
 	const mtu = 256
 	uc := func(p wire.Packet) wire.Packet { p.Opcode += 0x20; return p }
@@ -274,7 +275,7 @@ func TestUCDropped(t *testing.T) {
 			p.b.wantRecvs(wc{1, 0})
 			p.b.wantReceivesLeft(1)
 			if len(p.log) != 0 {
-				t.Errorf("answered with %+v", p.log[0].BTH)
+				t.Errorf("answered with %+v, want nothing", p.log[0].BTH)
 			}
 		})
 	}
@@ -300,8 +301,8 @@ func TestUCReceiveFault(t *testing.T) {
 	}
 }
 
-// TestUCSendFault: a local error takes the send queue alone to SQE, which flushes, and from which
-// RTS leads back. The peer drops what was sent of the message.
+// TestUCSendFault: a local error takes only the send queue to SQE, where it is flushed. The QP can go
+// back to RTS. The peer drops what was sent of the message.
 func TestUCSendFault(t *testing.T) {
 	for _, turn := range []int{0, 1} {
 		p := newPair(t, setup{typ: verbs.QPTypeUC, mtu: verbs.MTU256, psnA: 0xfffffe, turn: turn})
@@ -315,13 +316,13 @@ func TestUCSendFault(t *testing.T) {
 		p.a.wantState(verbs.QPStateSQE)
 		p.a.wantSends(wc{1, 0}, wc{2, verbs.WCLocProtErr}, wc{3, verbs.WCFlushErr}, wc{4, verbs.WCFlushErr})
 		if n := len(p.packets(p.a, 0)); n != 3 {
-			t.Errorf("%d packets", n)
+			t.Errorf("%d packets, want 3", n)
 		}
 		p.post(p.a, ucWR(5, verbs.OpSend, to, p.a.mem.sge(0, 8)))
 		p.run()
 		p.a.wantSends(wc{1, 0}, wc{2, verbs.WCLocProtErr}, wc{3, verbs.WCFlushErr}, wc{4, verbs.WCFlushErr}, wc{5, verbs.WCFlushErr})
 		if got := p.a.sends[4].freed; got != 5 {
-			t.Errorf("%d places are free", got)
+			t.Errorf("%d places are free, want 5", got)
 		}
 
 		// In SQE the QP receives as before.
@@ -341,7 +342,7 @@ func TestUCSendFault(t *testing.T) {
 		}
 		p.a.wantEvents()
 
-		// Out of SQE leads ERR too, which flushes the receives.
+		// The QP can also go from SQE to ERR, which flushes the receives.
 		p.post(p.a, ucWR(7, verbs.OpSend, to, badSGE))
 		p.run()
 		p.a.postRecv(51)
@@ -350,7 +351,7 @@ func TestUCSendFault(t *testing.T) {
 	}
 }
 
-// TestUCSQD: a message that was begun is finished, none is started, and RTS goes on.
+// TestUCSQD: in SQD a message that was begun is finished, and none is started. In RTS the queue goes on.
 func TestUCSQD(t *testing.T) {
 	const turn = 3
 	for begun := range 3 { // turns before SQD
@@ -363,11 +364,11 @@ func TestUCSQD(t *testing.T) {
 			p.transmit()
 		}
 		if n := len(p.log); n != begun*turn {
-			t.Fatalf("%d packets in %d turns", n, begun)
+			t.Fatalf("%d packets in %d turns, want %d", n, begun, begun*turn)
 		}
 		p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)
 		if got := p.a.qp.Attr().SQDraining; got != (begun > 0) {
-			t.Errorf("draining: %v", got)
+			t.Errorf("draining: %v, want %v", got, begun > 0)
 		}
 		p.run()
 		want := []wc{{1, 0}}
@@ -388,8 +389,8 @@ func TestUCSQD(t *testing.T) {
 	}
 }
 
-// TestUCHeldReceive: the receive of a message that is under way, or was dropped, is flushed once by
-// ERR, forgotten by RESET, and used once else.
+// TestUCHeldReceive: the receive of a message that is under way, or was dropped, is flushed once by ERR
+// and forgotten by RESET. Otherwise the next message uses it, once.
 func TestUCHeldReceive(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
 		for _, end := range []string{"ERR", "Fail", "RESET", "next"} {
@@ -398,14 +399,14 @@ func TestUCHeldReceive(t *testing.T) {
 			p.b.postRecv(1, p.b.mem.sge(0, 4096))
 			p.b.postRecv(2, p.b.mem.sge(0, 4096))
 			if p.b.qp.heldRecv() != nil {
-				t.Errorf("%s: a receive is held from the start", name)
+				t.Errorf("%s: a receive is held from the start, want none", name)
 			}
 			p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.UCSendFirst}, Payload: make([]byte, 256)})
 			if dropped {
 				p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.UCSendLast, PSN: 5}, Payload: make([]byte, 256)})
 			}
 			if w := p.b.qp.heldRecv(); w == nil || w.ID != 1 {
-				t.Fatalf("%s: holds %+v", name, w)
+				t.Fatalf("%s: holds %+v, want receive 1", name, w)
 			}
 			switch end {
 			case "ERR":
@@ -423,14 +424,14 @@ func TestUCHeldReceive(t *testing.T) {
 				p.b.wantRecvs(wc{1, 0})
 			}
 			if w := p.b.qp.heldRecv(); w != nil {
-				t.Errorf("%s: still holds %+v", name, w)
+				t.Errorf("%s: still holds %+v, want none", name, w)
 			}
 		}
 	}
 }
 
-// TestUCSharedReceives: QPs that share a receive queue hold one receive each at most, and none is
-// lost, whatever ends them.
+// TestUCSharedReceives: QPs that share a receive queue hold at most one receive each. None is lost,
+// whatever ends the QPs.
 func TestUCSharedReceives(t *testing.T) {
 	owner := newEnd(t, "owner", memBaseB, Config{QPN: 0x33}, nil) // of the memory
 	srq := queue.NewSRQ(owner.qp.cfg.PD, verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, nil)
@@ -469,7 +470,7 @@ func TestUCSharedReceives(t *testing.T) {
 		}
 	}
 	if w := left.Take(); w != nil {
-		t.Errorf("receive %d is left, and was used", w.ID)
+		t.Errorf("receive %d is left, want none", w.ID)
 	}
 }
 

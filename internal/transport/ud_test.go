@@ -38,12 +38,12 @@ func TestUD(t *testing.T) {
 				n := len(p.log)
 				p.transmit()
 				if got := p.a.sends[len(p.a.sends)-1].wc; got != (verbs.WC{ID: id, Op: verbs.WCSend, QPN: 0x11}) {
-					t.Errorf("%s: %+v", name, got)
+					t.Errorf("%s: completion %+v, want WC_SEND of work request %d", name, got, id)
 				}
 				p.run()
 				sent := p.packets(p.a, n)
 				if len(sent) != 1 || len(p.log) != n+1 {
-					t.Fatalf("%s: %d packets", name, len(sent))
+					t.Fatalf("%s: %d packets and %d answers, want 1 and none", name, len(sent), len(p.log)-n-len(sent))
 				}
 				s := sent[0]
 				opcode := wire.UDSendOnly
@@ -55,7 +55,7 @@ func TestUD(t *testing.T) {
 				}
 				if s.Opcode != opcode || s.PSN != psn || s.PadCount != uint8(-length&3) || s.Solicited != solicited || !s.AckReq ||
 					s.DETH != (wire.DETH{QKey: testQKey, SrcQP: 0x11}) || op == verbs.OpSendWithImm && s.Imm != wr.Imm {
-					t.Errorf("%s: %+v %+v", name, s.BTH, s.DETH)
+					t.Errorf("%s: %+v %+v, want %v, PSN %v, solicited %v, AckReq, and the Q_Key %#x from QP 0x11", name, s.BTH, s.DETH, opcode, psn, solicited, testQKey)
 				}
 				psn = psn.Add(1)
 				got := p.b.recvd[len(p.b.recvd)-1]
@@ -63,13 +63,13 @@ func TestUD(t *testing.T) {
 					t.Errorf("%s: %+v, want %+v", name, got, want)
 				}
 				if b := p.b.mem.data[at:]; !bytes.Equal(b[:40], testGRH[:]) || !bytes.Equal(b[40:][:length], p.a.mem.data[5:][:length]) {
-					t.Errorf("%s: the received buffer differs", name)
+					t.Errorf("%s: the received buffer differs, want the GRH and the data of the source", name)
 				}
 			}
 		}
 	}
 	if p.b.qp.Counters() != (Counters{}) || p.b.waiting() != 0 {
-		t.Errorf("%+v, %d receives left", p.b.qp.Counters(), p.b.waiting())
+		t.Errorf("counters %+v, %d receives left; want zeros and none", p.b.qp.Counters(), p.b.waiting())
 	}
 	p.b.wantEvents()
 }
@@ -99,11 +99,11 @@ func TestUDRoute(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.a.qp.AH() != testAH(i) || pkt.DestQP != uint32(0x100+i) || pkt.DETH.QKey != uint32(0x200+i) || len(pkt.Payload) != i {
-				t.Errorf("datagram %d: to QP %#x, %+v, by %v", i, pkt.DestQP, pkt.DETH, p.a.qp.AH())
+				t.Errorf("datagram %d: %d bytes to QP %#x, %+v, by %v; want %d to %#x, Q_Key %#x, by %d", i, len(pkt.Payload), pkt.DestQP, pkt.DETH, p.a.qp.AH(), i, 0x100+i, 0x200+i, i)
 			}
 		}
 		if n := p.a.qp.Transmit(0, p.buf); n != 0 || p.a.qp.Pending() {
-			t.Errorf("%d bytes more", n)
+			t.Errorf("%d bytes more, pending %v; want none and false", n, p.a.qp.Pending())
 		}
 	}
 }
@@ -124,16 +124,16 @@ func TestUDPrivilegedQKey(t *testing.T) {
 			want = uint32(key)
 		}
 		if got := p.last(p.a).DETH.QKey; got != want {
-			t.Errorf("Q_Key %#x is sent for %#x", got, key)
+			t.Errorf("Q_Key %#x is sent for %#x, want %#x", got, key, want)
 		}
 	}
 	p.b.wantRecvs(wc{0, 0}, wc{1, 0}, wc{2, 0})
 	if c := p.b.qp.Counters(); c != (Counters{QKeyViolations: 2}) {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want 2 Q_Key violations", c)
 	}
 }
 
-// TestUDDropped: what a datagram cannot have is counted, and costs no receive.
+// TestUDDropped: a datagram that cannot be received is counted, and costs no receive.
 func TestUDDropped(t *testing.T) {
 	wrongKey := datagram(wire.UDSendOnly, 8)
 	wrongKey.DETH.QKey++
@@ -158,10 +158,10 @@ func TestUDDropped(t *testing.T) {
 		before := bytes.Clone(p.b.mem.data)
 		p.inject(p.b, tt.pkt)
 		if c := p.b.qp.Counters(); c != tt.want {
-			t.Errorf("%s: %+v", tt.name, c)
+			t.Errorf("%s: counters %+v, want %+v", tt.name, c, tt.want)
 		}
 		if !bytes.Equal(before, p.b.mem.data) {
-			t.Errorf("%s: memory has changed", tt.name)
+			t.Errorf("%s: memory has changed, want it as before", tt.name)
 		}
 		p.b.wantRecvs()
 		if tt.free {
@@ -172,12 +172,12 @@ func TestUDDropped(t *testing.T) {
 		p.b.wantRecvs(wc{1, 0})
 		p.b.wantReceivesLeft(1)
 		if got := p.b.recvd[0].wc; got.SrcQPN != 0x77 || got.ByteLen != 100 {
-			t.Errorf("%s: %+v", tt.name, got)
+			t.Errorf("%s: completion %+v, want 100 bytes from QP 0x77", tt.name, got)
 		}
 		p.b.wantState(verbs.QPStateRTS)
 		p.run()
 		if len(p.log) != 0 {
-			t.Errorf("%s: answered", tt.name)
+			t.Errorf("%s: %d answers, want none", tt.name, len(p.log))
 		}
 	}
 	// The other entry takes no datagram, and a UD QP takes nothing there.
@@ -191,12 +191,13 @@ func TestUDDropped(t *testing.T) {
 		}
 	}
 	if c := p.b.qp.Counters(); c != (Counters{Unexpected: n}) {
-		t.Errorf("%+v", c)
+		t.Errorf("counters %+v, want %d unexpected packets", c, n)
 	}
 	p.b.wantRecvs()
 }
 
-// TestUDReceiveFault: a receive that names bad memory, for the GRH or behind it.
+// TestUDReceiveFault: a receive that names bad memory, for the GRH or behind it, is completed with an
+// error, and ends the QP.
 func TestUDReceiveFault(t *testing.T) {
 	for _, behind := range []bool{false, true} {
 		p := newPair(t, setup{typ: verbs.QPTypeUD})
@@ -213,8 +214,8 @@ func TestUDReceiveFault(t *testing.T) {
 	}
 }
 
-// TestUDHeldReceive: the receive that a too long datagram has left is flushed once by ERR, and
-// given back by who resets.
+// TestUDHeldReceive: the receive that a datagram was too long for is flushed once by ERR, and forgotten by
+// RESET.
 func TestUDHeldReceive(t *testing.T) {
 	for _, to := range []verbs.QPState{verbs.QPStateErr, verbs.QPStateReset} {
 		p := newPair(t, setup{typ: verbs.QPTypeUD})
@@ -223,7 +224,7 @@ func TestUDHeldReceive(t *testing.T) {
 		p.inject(p.b, datagram(wire.UDSendOnly, 11))
 		p.inject(p.b, datagram(wire.UDSendOnly, 11))
 		if w := p.b.qp.heldRecv(); w == nil || w.ID != 1 || p.b.receives.taken != 1 {
-			t.Fatalf("holds %+v, %d taken", w, p.b.receives.taken)
+			t.Fatalf("holds %+v, %d taken; want receive 1, and one taken", w, p.b.receives.taken)
 		}
 		p.state(p.b, to)
 		if to == verbs.QPStateErr {
@@ -237,7 +238,7 @@ func TestUDHeldReceive(t *testing.T) {
 	}
 }
 
-// TestUDSendFault: SQE, which flushes; and back.
+// TestUDSendFault: a local error takes the send queue to SQE, where it is flushed. RTS leads back.
 func TestUDSendFault(t *testing.T) {
 	p := newPair(t, setup{typ: verbs.QPTypeUD})
 	for id := range uint64(3) {
@@ -258,8 +259,8 @@ func TestUDSendFault(t *testing.T) {
 	p.b.wantRecvs(wc{0, 0}, wc{1, 0})
 }
 
-// TestUDTooLong: IBTA C10-93.1.1. The device refuses such a post; should one get here, it must not
-// reach beyond the datagram.
+// TestUDTooLong: IBTA C10-93.1.1. The device refuses to post a datagram that is too long. Should one get
+// here, nothing is sent for it.
 func TestUDTooLong(t *testing.T) {
 	p := newPair(t, setup{typ: verbs.QPTypeUD})
 	p.b.postRecv(1, p.b.mem.sge(0, 1<<16))
@@ -268,7 +269,7 @@ func TestUDTooLong(t *testing.T) {
 	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0})
 	p.b.wantRecvs(wc{1, 0})
 	if len(p.log) != 1 {
-		t.Errorf("%d packets", len(p.log))
+		t.Errorf("%d packets, want 1", len(p.log))
 	}
 }
 
@@ -280,7 +281,7 @@ func TestUDState(t *testing.T) {
 	for i, mask := range connectMasks[verbs.QPTypeUD] {
 		p.inject(p.b, datagram(wire.UDSendOnly, 8))
 		if got, want := len(p.b.recvd), max(0, i-1); got != want {
-			t.Errorf("%d received in %v", got, p.b.qp.State())
+			t.Errorf("%d received in %v, want %d", got, p.b.qp.State(), want)
 		}
 		a.State = verbs.QPStateInit + verbs.QPState(i)
 		p.modify(p.b, a, mask)

@@ -86,12 +86,12 @@ func (s *sim) lookUnreliable(x, peer *program, got recvDone) {
 			continue
 		}
 		if o.writes() && !s.written(x, peer, o) {
-			s.t.Errorf("%s: receive %d tells of WRITE %d, which is not there whole", x.name, got.wc.ID, o.wr.ID)
+			s.t.Errorf("%s: receive %d tells of WRITE %d, which is not there whole, want all of it", x.name, got.wc.ID, o.wr.ID)
 		}
 		x.matched = int(o.wr.ID) + 1
 		return
 	}
-	s.t.Errorf("%s: receive %d got what was not sent, or not in this order: %+v", x.name, got.wc.ID, got.wc)
+	s.t.Errorf("%s: receive %d completes with %+v, want a message that was sent, in the order of sending", x.name, got.wc.ID, got.wc)
 }
 
 // written reports whether each byte of the peer's WRITE o is in x's memory, or that of another.
@@ -117,19 +117,19 @@ func writtenBy(x *program, at int, b byte) bool {
 func (s *sim) checkUnreliable(x, y *program, beforeX, beforeY []byte) {
 	t := s.t
 	if x.posted != len(x.ops) && !x.killed {
-		t.Errorf("%s: stuck: %d of %d work requests posted", x.name, x.posted, len(x.ops))
+		t.Errorf("%s: %d work requests are posted, want %d: it is stuck", x.name, x.posted, len(x.ops))
 	}
 	failed, spoiled := x.posted, false
 	for i, o := range x.ops[:x.posted] {
 		switch {
 		case !o.done:
 			if o.wr.Flags&verbs.SendSignaled != 0 || x.qp.cfg.SignalAll || o.bad != verbs.WCSuccess {
-				t.Errorf("%s: work request %d is not done: %+v", x.name, i, o.wr)
+				t.Errorf("%s: work request %d is not done, want a completion: %+v", x.name, i, o.wr)
 			}
 			continue
 		case o.status == verbs.WCSuccess:
 			if o.wr.Flags&verbs.SendSignaled == 0 && !x.qp.cfg.SignalAll {
-				t.Errorf("%s: work request %d is not signaled, and makes a completion", x.name, i)
+				t.Errorf("%s: work request %d makes a completion, want none: it is not signaled", x.name, i)
 			}
 			if o.bad == verbs.WCSuccess {
 				continue
@@ -139,7 +139,7 @@ func (s *sim) checkUnreliable(x, y *program, beforeX, beforeY []byte) {
 			continue // the bind was flushed
 		}
 		if failed = min(failed, i); o.status != o.bad && (o.status != verbs.WCFlushErr || !x.killed && !spoiled) {
-			t.Errorf("%s: work request %d: %v", x.name, i, o.err)
+			t.Errorf("%s: work request %d: %v, want %v, or WR_FLUSH_ERR where something failed before: %v", x.name, i, o.err, o.bad, x.killed || spoiled)
 		}
 		spoiled = spoiled || o.bad != verbs.WCSuccess
 	}
@@ -147,11 +147,11 @@ func (s *sim) checkUnreliable(x, y *program, beforeX, beforeY []byte) {
 		s.checkWindows(x, y, failed)
 	}
 	if state := x.qp.State(); (state == verbs.QPStateErr) != x.killed || x.qp.Pending() {
-		t.Errorf("%s: ends in %v, killed %v, pending %v", x.name, state, x.killed, x.qp.Pending())
+		t.Errorf("%s: ends in %v, pending %v; want ERR: %v, and not pending", x.name, state, x.qp.Pending(), x.killed)
 	}
 	held := bit(x.qp.heldRecv() != nil)
 	if int(x.recvID) != len(x.recvd)+x.waiting()+held || x.receives.taken != held {
-		t.Errorf("%s: %d receives were posted, %d completed, %d are left, %d held", x.name, x.recvID, len(x.recvd), x.waiting(), held)
+		t.Errorf("%s: %d receives are completed, %d left, %d held and %d taken; want %d in all, and as many taken as held", x.name, len(x.recvd), x.waiting(), held, x.receives.taken, x.recvID)
 	}
 
 	area, img := y.mem.data[simWrite:][:simWriteLen], clone(beforeY[simWrite:][:simWriteLen])
@@ -162,12 +162,12 @@ func (s *sim) checkUnreliable(x, y *program, beforeX, beforeY []byte) {
 			}
 		}
 		if len(y.recvd) != x.recvsNeeded() || !bytes.Equal(area, img) || x.qp.Counters() != (Counters{}) {
-			t.Errorf("%s: without faults %s received %d of %d messages; %+v", x.name, y.name, len(y.recvd), x.recvsNeeded(), x.qp.Counters())
+			t.Errorf("%s: without faults %s received %d messages, counters %+v; want %d, zeros, and what the WRITEs make of the write area", x.name, y.name, len(y.recvd), x.qp.Counters(), x.recvsNeeded())
 		}
 	}
 	for k, b := range area {
 		if b != img[k] && !writtenBy(x, simWrite+k, b) {
-			t.Errorf("%s: byte %d of the write area is what nobody wrote", y.name, k)
+			t.Errorf("%s: byte %d of the write area is %#x, want what was there or was written", y.name, k, b)
 			break
 		}
 	}
