@@ -254,7 +254,7 @@ func stats(t testing.TB, d *verbs.Device) Stats {
 	return s[0]
 }
 
-// counters returns the sum of two QPs' counters.
+// counters returns the sum of the ends' counters.
 func counters(ends ...*end) (sum transport.Counters) {
 	for _, e := range ends {
 		c := e.impl().Counters()
@@ -266,6 +266,10 @@ func counters(ends ...*end) (sum transport.Counters) {
 		sum.Duplicates += c.Duplicates
 		sum.OutOfOrder += c.OutOfOrder
 		sum.Unexpected += c.Unexpected
+		sum.CongestionMarks += c.CongestionMarks
+		sum.CongestionNotifications += c.CongestionNotifications
+		sum.QKeyViolations += c.QKeyViolations
+		sum.NoReceive += c.NoReceive
 	}
 	return sum
 }

@@ -154,26 +154,31 @@ func TestReregAllocated(t *testing.T) {
 
 // TestReregBusy: Rereg is refused while windows are bound, and changes nothing where it fails.
 func TestReregBusy(t *testing.T) {
-	for name, prepare := range map[string]func(d *domain, mr *verbs.MR) (undo func() error, kind error, text string){
-		"windows": func(d *domain, mr *verbs.MR) (func() error, error, string) {
+	for _, tt := range []struct {
+		name    string
+		prepare func(d *domain, mr *verbs.MR) (undo func() error)
+		kind    error
+		text    string
+	}{
+		{"windows", func(d *domain, mr *verbs.MR) func() error {
 			w := d.mw(verbs.MWType2)
 			d.bind(bindOf(w, mr, 0, 8))
-			return w.Close, verbs.ErrBusy, "1 memory windows are bound to the region"
-		},
-		"no key left": func(d *domain, mr *verbs.MR) (func() error, error, string) {
+			return w.Close
+		}, verbs.ErrBusy, "1 memory windows are bound to the region"},
+		{"no key left", func(d *domain, _ *verbs.MR) func() error {
 			limit := d.keys.table.Limit
 			d.keys.table.Limit = d.keys.Len()
-			return func() error { d.keys.table.Limit = limit; return nil }, verbs.ErrLimit, "max_mr"
-		},
+			return func() error { d.keys.table.Limit = limit; return nil }
+		}, verbs.ErrLimit, "max_mr"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			d := newDomain(t)
 			mr := d.mr(bindable)
 			m := registered{mr.Provider().(*MR), t}
-			undo, kind, text := prepare(d, mr)
+			undo := tt.prepare(d, mr)
 			before, b := m.Region, m.Bytes()
 			attr := verbs.MRAttr{Buf: make([]byte, 8), Access: verbs.AccessRemoteRead}
-			d.refused("rereg", m.Rereg(verbs.ReregTranslation|verbs.ReregAccess, memoryPD{PD: d.another().PD}, attr), kind, text)
+			d.refused("rereg", m.Rereg(verbs.ReregTranslation|verbs.ReregAccess, memoryPD{PD: d.another().PD}, attr), tt.kind, tt.text)
 			if m.Region != before {
 				t.Fatalf("another region after a failure, want the one before")
 			}

@@ -234,7 +234,7 @@ func TestRecvQueueReset(t *testing.T) {
 // TestRecvQueueConcurrent: several goroutines post while another takes. Nothing is lost, comes twice
 // or is seen half written, and the receives of one goroutine stay in their order.
 func TestRecvQueueConcurrent(t *testing.T) {
-	const posters, each, sges = 3, 3000, 2
+	const posters, each, sges = 3, 1000, 2
 	q := newRecvQueue(8, sges)
 	sg := func(id uint64) []verbs.SGE {
 		return []verbs.SGE{{Addr: id, Length: uint32(id)}, {Addr: ^id, LKey: verbs.LKey(id)}}

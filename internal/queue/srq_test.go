@@ -218,7 +218,7 @@ func TestSRQClose(t *testing.T) {
 // TestSRQConcurrent: QPs take and complete while several goroutines post. Each receive is taken once,
 // and a QP sees those of one goroutine in their order.
 func TestSRQConcurrent(t *testing.T) {
-	const posters, users, each = 2, 3, 2000
+	const posters, users, each = 2, 3, 1000
 	s := newTestSRQ(t, verbs.SRQAttr{MaxWR: 8, MaxSGE: 1})
 	deadline := time.Now().Add(patience)
 	var wg sync.WaitGroup

@@ -18,8 +18,8 @@ const (
 	fuzzFirst  = 0xfffff0 // PSN, both ways
 )
 
-// FuzzHandlePacket gives a QP in RTS, with work requests outstanding, arbitrary packets: no panic,
-// no work request done twice, no memory touched but what was named, nothing that grows.
+// FuzzHandlePacket gives arbitrary packets to a QP in RTS that has work requests outstanding. Nothing
+// panics or grows without bound, no work request is done twice, and only memory changes that was named.
 func FuzzHandlePacket(f *testing.F) {
 	f.Add([]byte{})
 	for op := range byte(0x1e) {

@@ -123,13 +123,8 @@ func (r *receives) dropReceives() {
 	}
 }
 
-// keyB is the key of the first region of the QP 0x22: the second end of every pair.
-var keyB = firstKey(0x22)
-
-func firstKey(qpn verbs.QPN) uint32 {
-	h := newHost(new(testing.T), "", Config{QPN: qpn}, nil)
-	return h.register(0, 1, 0).key
-}
+// keyB is the key of the first region of QP 0x22: the end b of every pair.
+var keyB = newHost(new(testing.T), "", Config{QPN: 0x22}, nil).register(0, 1, 0).key
 
 // newHost makes an end whose QP is not connected. Its receives come from the queue of srq or, where that
 // is nil, from one of its own.
@@ -219,13 +214,13 @@ func (h *testHost) collect() {
 	}
 }
 
-// polled frees the places of the send queue that polling the first n completions frees.
+// polled frees the places of the send queue that are free once the first n completions are polled.
 func (h *testHost) polled(n int) {
 	s := h.sends[n-1]
 	s.slots.Store(s.freed)
 }
 
-// rc returns what is particular to an end's reliable connection.
+// rc returns the RC part of an end's QP.
 func (h *testHost) rc() *rc { return h.qp.service.(*rc) }
 
 // heldRecv returns the receive that a message under way holds, or that a dropped message has left for

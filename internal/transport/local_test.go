@@ -67,8 +67,8 @@ func localProgram(p *pair) {
 		sendWR(8, p.a.mem.sge(0, 700)), withFlags(bindWR(9, windowKey+3), 0), writeWR(10, at), invWR(11, windowKey+2))
 }
 
-// TestLocalOrder: local operations complete in their turn and are carried out once, whatever is
-// lost, and before any packet behind them is sent.
+// TestLocalOrder: local operations complete in their turn, and are carried out once, whatever is lost.
+// They are carried out before any packet behind them is sent.
 func TestLocalOrder(t *testing.T) {
 	for _, kind := range []string{"request", "response"} {
 		for lost := -1; lost < 16; lost++ {
@@ -264,7 +264,7 @@ func TestSendWithInv(t *testing.T) {
 				t.Errorf("packet %d of %d: %v %#x, want %v and, in the last, %#x", i, n, s.Opcode, s.InvalidateRKey, want, key)
 			}
 		}
-		// A duplicate is acknowledged, and does nothing to the window, which is bound anew by now.
+		// A duplicate is acknowledged. It does nothing to the window, which is bound again by now.
 		p.b.bindWindow(windowKey + 5)
 		again := p.last(p.a)
 		mark := len(p.log)
@@ -284,8 +284,8 @@ func TestSendWithInv(t *testing.T) {
 	}
 }
 
-// TestSendWithInvLoss: whatever is lost, and however long there is no receive, the window is
-// invalidated once.
+// TestSendWithInvLoss: the window is invalidated once, whatever is lost and however long there is no
+// receive.
 func TestSendWithInvLoss(t *testing.T) {
 	for lost := range 10 {
 		p := newPair(t, setup{mtu: verbs.MTU256})

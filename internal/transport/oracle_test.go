@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// look takes the completions that are new.
+// look checks the completions that are new.
 func (s *sim) look(x *program) {
 	for ; x.seen < len(x.sends); x.seen++ {
 		got := x.sends[x.seen]
@@ -84,7 +84,7 @@ func (s *sim) lookRecv(x, peer *program, got recvDone) {
 	}
 }
 
-// received returns what x's receive with an ID completes with when it gets o, and contains.
+// received returns the completion and the contents of x's receive with an ID when it gets o.
 func (o *simOp) received(x, peer *program, id uint64) (want verbs.WC, data []byte) {
 	want = verbs.WC{ID: id, Op: verbs.WCRecv, ByteLen: uint32(o.length), QPN: x.qp.cfg.QPN, SrcQPN: peer.qp.cfg.QPN}
 	data = o.data
@@ -105,7 +105,8 @@ func (o *simOp) received(x, peer *program, id uint64) (want verbs.WC, data []byt
 	return want, data
 }
 
-// check checks what x asked of y: fates, effects and results. The slices are the memories before.
+// check checks the completions, effects and results of what x asked of y. The slices are the memories
+// before.
 func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	t := s.t
 	failed := s.checkFates(x, y)
@@ -145,7 +146,7 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	s.checkUntouched(x, beforeX)
 }
 
-// checkUntouched checks that nothing of x's own memory has changed but what work requests name.
+// checkUntouched checks that only such parts of x's own memory have changed as work requests name.
 func (s *sim) checkUntouched(x *program, beforeX []byte) {
 	expect := clone(x.mem.data)
 	copy(expect[simStatic:simWrite], beforeX[simStatic:simWrite])
@@ -160,7 +161,7 @@ func (s *sim) checkUntouched(x *program, beforeX []byte) {
 	}
 }
 
-// checkWindows checks that x's binds and invalidations were carried out in order, each once: all
+// checkWindows checks that x's binds and invalidations were carried out in order and once: all those
 // before the work request that failed, and perhaps some behind it.
 func (s *sim) checkWindows(x, y *program, failed int) {
 	var bound, local, remote []verbs.RKey
@@ -208,8 +209,8 @@ func bit(b bool) int {
 	return 0
 }
 
-// checkFates checks that every work request completed once or, unsignaled, silently. It returns
-// the index of the first that failed, or how many there are.
+// checkFates checks that every work request completed once or, unsignaled, without a completion. It
+// returns the index of the first that failed, or how many there are.
 func (s *sim) checkFates(x, y *program) int {
 	failed := len(x.ops)
 	inError := x.qp.State() == verbs.QPStateErr
@@ -260,8 +261,8 @@ func (s *sim) allowed(x, y *program, o *simOp) bool {
 }
 
 // checkWrites applies x's WRITEs to a copy of y's write area, in order. A READ must have got what
-// was there at its turn, or what a later WRITE brought; and so must the area have it in the end, where
-// of the WRITEs from the failed one on any part may have been applied.
+// was there at its turn, or what a later WRITE brought. The same holds for the area in the end, to which
+// any part of the WRITEs from the failed one on may have been applied.
 func (s *sim) checkWrites(x, y *program, before []byte, failed int) {
 	img := clone(before)
 	var later []*simOp
@@ -305,7 +306,7 @@ func (s *sim) checkWrites(x, y *program, before []byte, failed int) {
 }
 
 // checkAtomics carries x's atomics out on a copy of y's words, in order. Results must be the same,
-// and the words in the end, where from the failed one on some more may have been executed.
+// and so must the words in the end. Some atomics from the failed one on may have been executed too.
 func (s *sim) checkAtomics(x, y *program, before []byte, failed int) {
 	img := clone(before[simWords:][:8*simWordCount])
 	end := y.mem.data[simWords:][:8*simWordCount]

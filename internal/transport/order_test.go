@@ -61,8 +61,8 @@ func TestMaxRDAtomic(t *testing.T) {
 	}
 }
 
-// TestWindow: a requester never has more packets outstanding than the window, long messages ask
-// for acknowledgements on the way, and long READs come in several requests.
+// TestWindow: a requester never has more packets outstanding than the window. Long messages ask for
+// acknowledgements on the way, and long READs come in several requests.
 func TestWindow(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*1000)))
@@ -191,7 +191,7 @@ func TestUnsignaled(t *testing.T) {
 	p.a.wantSends(wc{1, 0})
 }
 
-// TestMSN: the responder counts completed messages, READs as soon as they are taken.
+// TestMSN: the responder counts completed messages. A READ counts as soon as its request is taken.
 func TestMSN(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.single = true
@@ -265,7 +265,7 @@ func TestCredits(t *testing.T) {
 	p.a.wantSends(wc{20, 0}, wc{21, 0}, wc{22, 0})
 }
 
-// TestCreditsNeverDeadlock: whatever is announced, and whatever is lost, all messages arrive.
+// TestCreditsNeverDeadlock: all messages arrive, whatever is announced and whatever is lost.
 func TestCreditsNeverDeadlock(t *testing.T) {
 	for recvs := 1; recvs <= 5; recvs++ {
 		for lost := range 40 {
@@ -306,8 +306,8 @@ func TestAckReqBehindRead(t *testing.T) {
 	}
 }
 
-// TestCreditsInResponses: READ and atomic responses announce receives too, but only where they have
-// an AETH and it is an ACK's.
+// TestCreditsInResponses: READ and atomic responses announce receives too, but only where they have an
+// AETH, and it says ACK.
 func TestCreditsInResponses(t *testing.T) {
 	for _, atomic := range []bool{false, true} {
 		p := newPair(t, setup{})

@@ -9,8 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestTurnOfLongRead: one READ request for 4096 packets does not hold up the QP's own requests, nor
-// the caller for longer than a turn, and what is behind the READ waits for its end.
+// TestTurnOfLongRead: one READ request for 4096 packets does not hold up the QP's own requests, nor the
+// caller for longer than a turn. Answers to what is behind the READ wait for its end.
 func TestTurnOfLongRead(t *testing.T) {
 	const turn, n = 128, memSize / 256
 	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffff0, turn: turn})
@@ -52,7 +52,7 @@ func TestTurnOfLongRead(t *testing.T) {
 	}
 }
 
-// TestTurnRestart: a repeated READ begins anew, also in the middle of the first answer.
+// TestTurnRestart: the answer to a repeated READ begins anew, even in the middle of the first answer.
 func TestTurnRestart(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, turn: 5})
 	read := rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 20*256)
@@ -95,7 +95,7 @@ func TestTurnInError(t *testing.T) {
 	}
 }
 
-// TestTurnUnreliable: all that UC and UD send is paced, and only a QP that has more is pending.
+// TestTurnUnreliable: everything that UC and UD send comes in turns. Only a QP that has more is pending.
 func TestTurnUnreliable(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeUC, verbs.QPTypeUD} {
 		p := newPair(t, setup{typ: typ, mtu: verbs.MTU256, turn: 3})
@@ -160,8 +160,8 @@ func TestTurnRequests(t *testing.T) {
 	}
 }
 
-// TestRepeatedReadRegionGone: the response to a READ is lost and then the region goes away. The
-// peer is told, and need not try until its retries are exhausted.
+// TestRepeatedReadRegionGone: the response to a READ is lost, and then the region goes away. A NAK tells
+// the peer, which need not try until its retries are exhausted.
 func TestRepeatedReadRegionGone(t *testing.T) {
 	for _, lost := range []int{0, 3} {
 		p := newPair(t, setup{mtu: verbs.MTU256})
@@ -182,8 +182,8 @@ func TestRepeatedReadRegionGone(t *testing.T) {
 	}
 }
 
-// TestLateReadRegionGone: a READ request that the network held back until the program was told by a
-// later message does not end the connection.
+// TestLateReadRegionGone: the program learns from a later message that the READ is done, and deregisters
+// the region. A copy of the READ request that comes late does not end the connection.
 func TestLateReadRegionGone(t *testing.T) {
 	for _, op := range []wire.Opcode{wire.RCSendOnly, wire.RCRDMAWriteOnlyWithImm, wire.RCRDMAWriteOnly} {
 		p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xffffff})
@@ -213,8 +213,8 @@ func TestLateReadRegionGone(t *testing.T) {
 	}
 }
 
-// TestRepeatedReadBehindAnother: the answers to earlier READs go out before the NAK, those to later
-// ones never.
+// TestRepeatedReadBehindAnother: the answers to earlier READs go out before the NAK. Those to later READs
+// never go out.
 func TestRepeatedReadBehindAnother(t *testing.T) {
 	for _, tt := range []struct {
 		turns int // before the READ of PSNs 5 and 6 comes again

@@ -33,7 +33,7 @@ type node struct {
 	sent int // packets
 }
 
-// A sentPacket is a packet that one of the ends has sent.
+// sentPacket is a packet that one of the ends has sent.
 type sentPacket struct {
 	from *node
 	at   time.Duration
@@ -57,16 +57,16 @@ type pair struct {
 	log    []sentPacket
 	buf    []byte
 
-	// route says after which delays the n-th packet (from 0) of an end arrives: never, once
-	// or more often. Where it is nil, packets arrive after testDelay.
+	// route returns the delays after which the n-th packet (from 0) of an end arrives: none where it is
+	// lost, and several where it arrives several times. Where route is nil, packets arrive after testDelay.
 	route func(from *node, n int, p *wire.Packet) []delay
 
-	// single delivers one packet at a time; else all that arrive at the same time come before
-	// the receiver may answer.
+	// single delivers one packet at a time. Otherwise all packets that arrive at the same time come
+	// before the receiver may answer.
 	single bool
 }
 
-// setup are the attributes of both ends of a new pair; zero fields have sensible values.
+// setup is the attributes of both ends of a new pair. A field that is 0 stands for a sensible value.
 type setup struct {
 	typ         verbs.QPType // RC if 0
 	turn        int          // packets of a turn
@@ -126,7 +126,7 @@ const (
 	maskRTS = verbs.MaskState | verbs.MaskTimeout | verbs.MaskRetryCnt | verbs.MaskRNRRetry | verbs.MaskSQPSN | verbs.MaskMaxRDAtomic
 )
 
-// connectMasks are what the steps to RTS take, by type.
+// connectMasks are the masks of the steps from RESET to RTS, by type.
 var connectMasks = map[verbs.QPType][3]verbs.QPAttrMask{
 	verbs.QPTypeRC: {maskInit, maskRTR, maskRTS},
 	verbs.QPTypeUC: {maskInit, maskRTR &^ (verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer), verbs.MaskState | verbs.MaskSQPSN},
@@ -270,7 +270,7 @@ func (p *pair) next() time.Duration {
 	return t
 }
 
-// step moves on to the next event; it returns false if there is none so soon.
+// step moves on to the next event. It returns false if there is none up to a time.
 func (p *pair) step(until time.Duration) bool {
 	p.transmit()
 	at := p.next()
@@ -319,7 +319,7 @@ func (p *pair) run() {
 	}
 }
 
-// runUntil goes on until a time, at which the clock then stands.
+// runUntil goes on until a time, and leaves the clock there.
 func (p *pair) runUntil(until time.Duration) {
 	for p.step(until) {
 	}
@@ -333,7 +333,7 @@ func (p *pair) inject(e *node, pkt wire.Packet) {
 	p.receive(e, pkt.AppendTo(nil))
 }
 
-// packets returns what e has sent from the mark on, as a count of p.log.
+// packets returns what e has sent from the mark on. A mark is a length of p.log.
 func (p *pair) packets(e *node, mark int) []sentPacket {
 	var out []sentPacket
 	for _, s := range p.log[mark:] {

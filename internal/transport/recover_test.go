@@ -13,7 +13,7 @@ func (p *pair) loseNth(e *node, ns ...int) {
 	p.routeWith(func(from *node, n int, _ *wire.Packet) bool { return from == e && slices.Contains(ns, n) })
 }
 
-// TestEachGapIsReported: a second gap makes a second NAK.
+// TestEachGapIsReported: a second gap leads to a second NAK.
 func TestEachGapIsReported(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.loseNth(p.a, 3, 70) // the second among those that are sent again
@@ -63,8 +63,8 @@ func TestGapFilledBeforeNAK(t *testing.T) {
 	}
 }
 
-// TestRNRFilledBeforeNAK: the refused SEND comes again when there is a receive, before the RNR
-// NAK is sent.
+// TestRNRFilledBeforeNAK: a refused SEND comes again before the RNR NAK is sent, and finds a receive. It
+// is acknowledged.
 func TestRNRFilledBeforeNAK(t *testing.T) {
 	p := newPair(t, setup{})
 	p.inject(p.b, req(wire.RCSendOnly, 0, 8))
@@ -146,7 +146,8 @@ func TestFaultWaitsItsTurn(t *testing.T) {
 	p.a.wantSends(wc{1, 0}, wc{2, verbs.WCLocQPOpErr})
 }
 
-// TestNoTimeoutWhileWaiting: the wait after an RNR NAK, however long, is no time without acknowledgement.
+// TestNoTimeoutWhileWaiting: the acknowledge timer stands still while the requester waits after an RNR
+// NAK.
 func TestNoTimeoutWhileWaiting(t *testing.T) {
 	p := newPair(t, setup{noRetry: true, rnrTimer: 31, timeout: 2})
 	p.route = func(from *node, n int, _ *wire.Packet) []delay { return []delay{1 * us} }
@@ -204,7 +205,7 @@ func TestReplayDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestCreditsStay: a receive that was announced stays, though later counts are rounded down.
+// TestCreditsStay: a receive that was announced stays announced, though later counts are rounded down.
 func TestCreditsStay(t *testing.T) {
 	p := newPair(t, setup{})
 	p.b.credit = true
@@ -242,7 +243,8 @@ func TestCreditsBehindReads(t *testing.T) {
 	}
 }
 
-// TestProbeIsAcknowledged: without credit the first packet asks, and the rest follows its answer.
+// TestProbeIsAcknowledged: without credit only the first packet of a message goes out. The rest follows
+// its acknowledgement.
 func TestProbeIsAcknowledged(t *testing.T) {
 	p := newPair(t, setup{})
 	p.b.credit = true
@@ -294,8 +296,8 @@ func TestFailureEndsAnswers(t *testing.T) {
 	}
 }
 
-// TestCreditsEndInside: credits end when the first packet of a SEND is out and has not asked for
-// an acknowledgement. The rest must follow without one.
+// TestCreditsEndInside: credits end when the first packet of a SEND is sent and has not asked for an
+// acknowledgement. The rest of the SEND must follow without credit.
 func TestCreditsEndInside(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, noTimeout: true})
 	p.single, p.b.credit = true, true
@@ -310,8 +312,8 @@ func TestCreditsEndInside(t *testing.T) {
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
 }
 
-// TestLateAnswerToFaulty: a work request's memory goes away between two tries, and then an
-// answer to the first try comes. It fails once, for its own cause.
+// TestLateAnswerToFaulty: a work request's memory goes away between two tries, and then an answer to the
+// first try comes. The work request fails once, for its own cause.
 func TestLateAnswerToFaulty(t *testing.T) {
 	for _, syndrome := range []wire.Syndrome{0x1f, 0x20, 0x60, 0x61, 0x62, 0x63, 0x64} {
 		p := newPair(t, setup{mtu: verbs.MTU256})

@@ -15,8 +15,8 @@ var (
 	seedFlag  = flag.Int("seed", -1, "run the simulation of this seed only")
 )
 
-// Where things lie in the memory of both ends of a simulation. Only the peer's WRITEs touch the
-// write area, only its atomics the words.
+// Layout of the memory of both ends of a simulation. Only the peer's WRITEs change the write area, and
+// only its atomics the words.
 const (
 	simStatic    = 0 // sources of SENDs, WRITEs and some READs; never written
 	simStaticLen = 1 << 16
@@ -37,8 +37,8 @@ const (
 	simLongest    = 60 * time.Second
 )
 
-// TestSim runs random programs between two QPs over a network that loses, repeats and reorders
-// packets, and checks all that must hold, whatever happens; see oracle_test.go.
+// TestSim runs random programs between two QPs over a network that loses, repeats and reorders packets.
+// It checks all that must hold whatever happens: see oracle_test.go.
 func TestSim(t *testing.T) { simulateSeeds(t, simulate) }
 
 func simulateSeeds(t *testing.T, simulate func(t *testing.T, seed uint64)) {

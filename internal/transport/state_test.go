@@ -163,7 +163,7 @@ func TestAttr(t *testing.T) {
 	}
 }
 
-// TestReset: RESET forgets everything, silently, and the QP can be connected again.
+// TestReset: RESET forgets everything, without completions. The QP can be connected again.
 func TestReset(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.b.postRecv(1, p.b.mem.sge(0, 4096))
@@ -194,7 +194,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestErr: Modify to ERR flushes both queues, a message that is being received first.
+// TestErr: Modify to ERR flushes both queues. The receive of a message that is under way comes first.
 func TestErr(t *testing.T) {
 	for _, fail := range []bool{false, true} {
 		p := newPair(t, setup{mtu: verbs.MTU256})

@@ -169,7 +169,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// cutAfter loses every packet of b, and those of a from its n-th on.
+// cutAfter loses all packets of b, and those of a from its n-th on.
 func (p *pair) cutAfter(n int) {
 	p.routeWith(func(from *node, i int, _ *wire.Packet) bool { return from == p.b || i >= n })
 }

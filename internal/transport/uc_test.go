@@ -21,7 +21,7 @@ func isWrite(op verbs.Opcode) bool {
 	return op == verbs.OpRDMAWrite || op == verbs.OpRDMAWriteWithImm
 }
 
-// wantReceivesLeft checks that n receives are left at e, that of a dropped message included.
+// wantReceivesLeft checks that n receives are left at e, including that of a dropped message.
 func (e *node) wantReceivesLeft(n int) {
 	e.t.Helper()
 	held := 0

@@ -9,9 +9,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestSimUnreliable is TestSim for UC and UD. A message that is received must be one that was sent,
-// whole and once, in the order of sending, as far as the network keeps to that; every work request
-// completes; no receive is lost.
+// TestSimUnreliable is TestSim for UC and UD. A message that is received must be one that was sent. It
+// comes whole and, as far as the network keeps to that, once and in the order of sending. Every work
+// request completes, and no receive is lost.
 func TestSimUnreliable(t *testing.T) { simulateSeeds(t, simulateUnreliable) }
 
 func simulateUnreliable(t *testing.T, seed uint64) {
@@ -81,7 +81,7 @@ func (s *sim) lookUnreliable(x, peer *program, got recvDone) {
 			continue
 		}
 		want, data := o.received(x, peer, got.wc.ID)
-		// What a message left there that was dropped later may stand behind the data.
+		// Behind the data may stand what a message has left there that was dropped.
 		if got.wc != want || got.solicited != (o.wr.Flags&verbs.SendSolicited != 0) || !bytes.Equal(buf[:len(data)], data) {
 			continue
 		}

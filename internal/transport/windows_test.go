@@ -18,7 +18,7 @@ type window struct {
 	va  uint64     // of its first byte then
 }
 
-// labelled returns the window with a label, which it allocates at first use.
+// labelled returns the window with a label. It allocates the window at first use.
 func (h *testHost) labelled(label verbs.RKey) *window {
 	if w := h.windows[label]; w != nil {
 		return w
