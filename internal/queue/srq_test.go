@@ -276,3 +276,26 @@ func TestSRQConcurrent(t *testing.T) {
 		t.Errorf("%d receives were taken, want all %d once", len(all), posters*each)
 	}
 }
+// TestSRQResetOrder: what a QP gives back waits in the order of posting.
+func TestSRQResetOrder(t *testing.T) {
+	s := newTestSRQ(t, verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
+	u := &SRQUser{SRQ: s.SRQ}
+	post(t, s, recvWRs(1, 4)...)
+	take(t, u, 1)
+	take(t, u, 2)
+	u.Reset()
+	for id := uint64(1); id < 5; id++ {
+		done(t, u, take(t, u, id))
+	}
+}
+
+// TestSRQCloseTake: a QP that finds a closed queue with receives in it has none.
+func TestSRQCloseTake(t *testing.T) {
+	s := newTestSRQ(t, verbs.SRQAttr{MaxWR: 2, MaxSGE: 1})
+	u := &SRQUser{SRQ: s.SRQ}
+	post(t, s, recvWRs(1, 2)...)
+	take(t, u, 1)
+	s.Close()
+	wantNone(t, u)
+	u.Reset()
+}
