@@ -276,6 +276,7 @@ func TestSRQConcurrent(t *testing.T) {
 		t.Errorf("%d receives were taken, want all %d once", len(all), posters*each)
 	}
 }
+
 // TestSRQResetOrder: what a QP gives back waits in the order of posting.
 func TestSRQResetOrder(t *testing.T) {
 	s := newTestSRQ(t, verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
