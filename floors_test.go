@@ -27,6 +27,10 @@ var floors = []struct {
 	{"lab/agentd", 9},
 	{"lab/agent", 5},
 
+	// The examples are a module of their own; what they share is below them.
+	{"examples/internal/...", 8},
+	{"examples/...", 9},
+
 	// The tool: its families of commands, what programs of the connection manager share, what all
 	// programs share, and the frame they run in.
 	{"cmd/adverb/internal/devinfo", 8},
@@ -46,12 +50,14 @@ var floors = []struct {
 
 	{"provider/...", 5},
 	{"rdmatest", 5},
+	{"rdmamsg", 5},
 	{"rsocket", 5},
 	{"verbs/verbstest", 5},
 
 	{"internal/hca", 4},
 	{"internal/host", 4},
 	{"rdmacm", 4},
+	{"rdmapool", 4},
 
 	{"internal/transport", 3},
 	{"internal/connector", 3},

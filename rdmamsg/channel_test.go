@@ -1,0 +1,487 @@
+package rdmamsg_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/adverb-rdma/adverb/provider/soft"
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmamsg"
+	"github.com/adverb-rdma/adverb/rdmapool"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+func patience(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newPair makes two channels over two devices. No RNR NAK is forgiven, so a SEND that finds no
+// receive ends the test.
+func newPair(t *testing.T, c *rdmamsg.Config, a, b *verbs.Device) (x, y *rdmamsg.Channel) {
+	t.Helper()
+	retry := verbs.DefaultRetry
+	retry.RNRCount = 0
+	p, q := rdmatest.Connect(t, a, b, rdmatest.Options{Cap: c.QPCap(), Retry: retry})
+	x, y = start(t, c, p.QP), start(t, c, q.QP)
+	return ready(t, x, y)
+}
+
+func start(t *testing.T, c *rdmamsg.Config, qp *verbs.QP) *rdmamsg.Channel {
+	t.Helper()
+	ch, err := rdmamsg.New(qp, c)
+	ok(t, err)
+	t.Cleanup(func() { ch.Close() })
+	return ch
+}
+
+func ready(t *testing.T, x, y *rdmamsg.Channel) (_, _ *rdmamsg.Channel) {
+	t.Helper()
+	started := make(chan error)
+	go func() { started <- y.Start(patience(t)) }()
+	ok(t, x.Start(patience(t)))
+	ok(t, <-started)
+	return x, y
+}
+
+// message returns the i-th message of a seed: its length and its bytes follow from both.
+func message(seed, i uint64, longest int) []byte {
+	r := rand.New(rand.NewPCG(seed, i))
+	n := r.IntN(6000)
+	if r.IntN(4) == 0 {
+		n = r.IntN(longest + 1)
+	}
+	m := make([]byte, n)
+	for j := 0; j < n; j += 8 {
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], r.Uint64())
+		copy(m[j:], word[:])
+	}
+	return m
+}
+
+// exchange sends count messages each way at the same time and checks them.
+func exchange(t *testing.T, x, y *rdmamsg.Channel, seed uint64, count, longest int) {
+	t.Helper()
+	ctx := patience(t)
+	var wg sync.WaitGroup
+	send := func(ch *rdmamsg.Channel, seed uint64) {
+		for i := range count {
+			if err := ch.Send(ctx, message(seed, uint64(i), longest)); err != nil {
+				t.Errorf("message %d: %v", i, err)
+				return
+			}
+		}
+		if err := ch.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	recv := func(ch *rdmamsg.Channel, seed uint64) {
+		for i := range count {
+			m, err := ch.Recv(ctx)
+			if err != nil {
+				t.Errorf("message %d: %v", i, err)
+				return
+			}
+			if want := message(seed, uint64(i), longest); !bytes.Equal(m.Bytes(), want) {
+				t.Errorf("message %d has %d bytes and is not the one of %d bytes that was sent", i, len(m.Bytes()), len(want))
+				return
+			}
+			m.Release()
+		}
+		if _, err := ch.Recv(ctx); err != io.EOF {
+			t.Errorf("after the last message: %v, want EOF", err)
+		}
+	}
+	wg.Go(func() { send(x, seed) })
+	wg.Go(func() { send(y, seed+1) })
+	wg.Go(func() { recv(x, seed+1) })
+	wg.Go(func() { recv(y, seed) })
+	wg.Wait()
+}
+
+// TestExchange sends messages of all sizes over networks with and without faults, and with few
+// credits and little memory.
+func TestExchange(t *testing.T) {
+	lossy := rdmatest.Config{Loss: 0.01, Duplicate: 0.01, Reorder: 0.02, Corrupt: 0.005}
+	for _, tt := range []struct {
+		name    string
+		net     rdmatest.Config
+		config  rdmamsg.Config
+		pool    int // limit of each pool
+		longest int
+	}{
+		{"clean", rdmatest.Config{}, rdmamsg.Config{}, 1 << 20, 300_000},
+		{"faults", lossy, rdmamsg.Config{}, 1 << 20, 100_000},
+		{"depth 1", rdmatest.Config{}, rdmamsg.Config{Depth: 1}, 1 << 18, 1 << 18},
+		{"depth 3 and faults", lossy, rdmamsg.Config{Depth: 3, EagerSize: 1}, 1 << 18, 30_000},
+		{"eager alone", rdmatest.Config{}, rdmamsg.Config{EagerSize: 6000}, 1 << 18, 6000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			net := rdmatest.New(t, tt.net)
+			retry := verbs.DefaultRetry
+			retry.RNRCount = 0 // so a SEND that finds no receive ends the test
+			p, q := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: tt.config.QPCap(), Retry: retry})
+			channel := func(e *rdmatest.Endpoint) *rdmamsg.Channel {
+				c := tt.config
+				for _, pool := range []**rdmapool.Pool{&c.SendPool, &c.RecvPool} {
+					var err error
+					*pool, err = rdmapool.New(e.PD, &rdmapool.Config{Limit: tt.pool})
+					ok(t, err)
+				}
+				return start(t, &c, e.QP)
+			}
+			x, y := channel(p), channel(q)
+			ready(t, x, y)
+			count := 300
+			if testing.Short() {
+				count = 60
+			}
+			exchange(t, x, y, net.Seed(), count, tt.longest)
+			for _, ch := range []*rdmamsg.Channel{x, y} {
+				if err := ch.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestSizes(t *testing.T) {
+	net := rdmatest.New(t)
+	x, y := newPair(t, nil, net.Device(), net.Device())
+	ctx := patience(t)
+	for _, n := range []int{0, 1, 4095, 4096, 4097, 65536, 1<<20 + 1, 16 << 20} {
+		b, err := x.SendPool().Get(ctx, n)
+		ok(t, err)
+		for i := range b.Bytes() {
+			b.Bytes()[i] = byte(i * n)
+		}
+		want := bytes.Clone(b.Bytes())
+		ok(t, x.SendBuffer(ctx, b))
+		m, err := y.Recv(ctx)
+		ok(t, err)
+		if !bytes.Equal(m.Bytes(), want) {
+			t.Errorf("%d bytes were sent, and the %d that arrived differ", n, len(m.Bytes()))
+		}
+		m.Release()
+	}
+	if err := x.Send(ctx, make([]byte, rdmapool.DefaultLimit+1)); !errors.Is(err, rdmamsg.ErrTooLong) {
+		t.Errorf("a message beyond the peer's limit: %v", err)
+	}
+	ok(t, x.Flush(ctx))
+	if s := x.SendPool().Stats(); s.Lent != 0 {
+		t.Errorf("%d bytes of the sender's pool are still lent out", s.Lent)
+	}
+}
+
+// TestBackpressure checks that a sender waits when the peer does not take its messages, that its
+// cancelled messages are not sent, and that it goes on when the peer does.
+func TestBackpressure(t *testing.T) {
+	net := rdmatest.New(t)
+	x, y := newPair(t, &rdmamsg.Config{Depth: 4}, net.Device(), net.Device())
+	ctx := patience(t)
+	for i := range 4 {
+		ok(t, x.Send(ctx, []byte{byte(i)}))
+	}
+	ok(t, x.Flush(ctx))
+	enough := errors.New("enough")
+	short, cancel := context.WithCancelCause(t.Context())
+	failed := make(chan error)
+	go func() { failed <- x.Send(short, []byte("never")) }()
+	cancel(enough)
+	if err := <-failed; !errors.Is(err, enough) {
+		t.Fatalf("a send without credit that is cancelled: %v", err)
+	}
+	short, cancel = context.WithCancelCause(t.Context())
+	cancel(enough)
+	if _, err := x.Recv(short); !errors.Is(err, enough) {
+		t.Fatalf("a cancelled receive: %v", err)
+	}
+	for i := range 4 {
+		m, err := y.Recv(ctx)
+		ok(t, err)
+		if len(m.Bytes()) != 1 || m.Bytes()[0] != byte(i) {
+			t.Errorf("message %d is %q", i, m.Bytes())
+		}
+		m.Release()
+	}
+	ok(t, x.Send(ctx, []byte("at last")))
+	m, err := y.Recv(ctx)
+	ok(t, err)
+	if string(m.Bytes()) != "at last" {
+		t.Errorf("got %q", m.Bytes())
+	}
+	m.Release()
+}
+
+// TestPeerVanishes cuts the network: by the keep-alive both ends hear of it, though both only wait.
+func TestPeerVanishes(t *testing.T) {
+	net := rdmatest.New(t)
+	a, b := net.Device(), net.Device()
+	c := &rdmamsg.Config{KeepAlive: 10 * time.Millisecond}
+	p, q := rdmatest.Connect(t, a, b, rdmatest.Options{Cap: c.QPCap(), Retry: verbs.Retry{Timeout: 12, Count: 2, RNRCount: 7, MaxRDAtomic: 4}})
+	x, y := ready(t, start(t, c, p.QP), start(t, c, q.QP))
+	ctx := patience(t)
+	ok(t, x.Send(ctx, []byte("one")))
+	ok(t, x.Flush(ctx))
+	net.Partition(a, b)
+	ok(t, x.Send(ctx, []byte("two")))
+	_, err := x.Recv(ctx)
+	var e *rdmamsg.Error
+	if !errors.As(err, &e) || !errors.Is(err, rdmamsg.ErrEnded) || !errors.Is(err, verbs.WCRetryExceeded) || e.Delivered != 1 || e.InFlight != 1 {
+		t.Errorf("the sender got %v (%+v), want one message delivered, one in flight, and WC_RETRY_EXC_ERR", err, e)
+	}
+	m, err := y.Recv(ctx)
+	ok(t, err)
+	if string(m.Bytes()) != "one" {
+		t.Errorf("got %q", m.Bytes())
+	}
+	if _, err := y.Recv(ctx); !errors.Is(err, verbs.WCRetryExceeded) {
+		t.Errorf("the receiver got %v", err)
+	}
+	ok(t, y.Close())
+	if string(m.Bytes()) != "one" {
+		t.Errorf("after Close the message is %q", m.Bytes())
+	}
+	m.Release()
+	if err := x.Close(); !errors.As(err, &e) || e.InFlight != 1 {
+		t.Errorf("close with a message in flight: %v", err)
+	}
+	if err := x.Send(ctx, nil); !errors.As(err, &e) {
+		t.Errorf("send after the end: %v", err)
+	}
+}
+
+// TestClose closes a channel while its program waits in every call.
+func TestClose(t *testing.T) {
+	net := rdmatest.New(t)
+	x, y := newPair(t, &rdmamsg.Config{Depth: 1}, net.Device(), net.Device())
+	ctx := patience(t)
+	ok(t, x.Send(ctx, []byte("taken")))
+	ok(t, y.Send(ctx, []byte("taken")))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if m, err := x.Recv(ctx); err != nil {
+			t.Error(err)
+		} else {
+			m.Release()
+		}
+		if _, err := x.Recv(ctx); !errors.Is(err, verbs.ErrClosed) {
+			t.Errorf("receive while the channel is closed: %v", err)
+		}
+	})
+	wg.Go(func() {
+		if err := x.Send(ctx, []byte("no credit")); !errors.Is(err, verbs.ErrClosed) {
+			t.Errorf("send while the channel is closed: %v", err)
+		}
+	})
+	for x.Flush(ctx) != nil {
+	}
+	x.Close() // what it returns depends on how far the two have come
+	wg.Wait()
+	if m, err := y.Recv(ctx); err != nil || string(m.Bytes()) != "taken" {
+		t.Errorf("the peer's first message: %v", err)
+	} else {
+		m.Release()
+	}
+	ok(t, y.Close())
+}
+
+// TestLoopback exchanges messages by UDP, over connections of package rdmacm.
+func TestLoopback(t *testing.T) {
+	x, y := dial(t, nil)
+	count := 100
+	if testing.Short() {
+		count = 30
+	}
+	exchange(t, x, y, 1, count, 1<<20)
+	ok(t, x.Close())
+	ok(t, y.Close())
+}
+
+// loopAddr returns an address that another test process is not likely to use.
+func loopAddr() netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, 33, byte(pid >> 8), byte(pid)})
+}
+
+// dial connects two channels over loopback.
+func dial(t testing.TB, c *rdmamsg.Config) (x, y *rdmamsg.Channel) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	l, err := rdmacm.Listen(netip.AddrPortFrom(loopAddr(), 0))
+	if errors.Is(err, rdmacm.ErrNoDevice) {
+		t.Skipf("this system has no such loopback address: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	type result struct {
+		ch  *rdmamsg.Channel
+		err error
+	}
+	accepted := make(chan result, 1)
+	go func() {
+		r, err := l.Accept(ctx)
+		if err != nil {
+			accepted <- result{nil, err}
+			return
+		}
+		ch, err := rdmamsg.Accept(ctx, r, c)
+		accepted <- result{ch, err}
+	}()
+	x, err = rdmamsg.Dial(ctx, l.Addr(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := <-accepted
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	t.Cleanup(func() { x.Close(); r.ch.Close() })
+	return x, r.ch
+}
+
+// TestPeerCloses checks that what came before the peer's Close is received, and then EOF.
+func TestPeerCloses(t *testing.T) {
+	x, y := dial(t, nil)
+	ctx := patience(t)
+	for i := range 20 {
+		ok(t, x.Send(ctx, fmt.Append(nil, i)))
+	}
+	ok(t, x.Close())
+	for i := range 20 {
+		m, err := y.Recv(ctx)
+		ok(t, err)
+		if string(m.Bytes()) != fmt.Sprint(i) {
+			t.Errorf("message %d is %q", i, m.Bytes())
+		}
+		m.Release()
+	}
+	if _, err := y.Recv(ctx); err != io.EOF {
+		t.Errorf("after the last message: %v", err)
+	}
+	select {
+	case <-y.Done():
+	case <-ctx.Done():
+		t.Fatal("the peer has closed, and the channel does not end")
+	}
+	if err := y.Send(ctx, nil); !errors.Is(err, rdmamsg.ErrEnded) {
+		t.Errorf("send to a peer that has closed: %v", err)
+	}
+}
+
+// TestForeignPeer has a peer that does not speak the protocol.
+func TestForeignPeer(t *testing.T) {
+	net := rdmatest.New(t)
+	var c *rdmamsg.Config
+	for _, frame := range []string{"", "hello, world: this is not a frame", string(make([]byte, 32))} {
+		p, q := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: c.QPCap()})
+		x := start(t, c, p.QP)
+		q.Recv(verbs.RecvWR{SGList: []verbs.SGE{q.MR(64).SGE(0, 64)}})
+		mr := q.MR(64)
+		copy(mr.Bytes(), frame)
+		q.Send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{mr.SGE(0, len(frame))}})
+		if err := x.Start(patience(t)); !errors.Is(err, rdmamsg.ErrProtocol) {
+			t.Errorf("a first frame %q: %v", frame, err)
+		}
+		var e *rdmamsg.Error
+		if err := x.Close(); err != nil && !errors.As(err, &e) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestUnfitQP(t *testing.T) {
+	net := rdmatest.New(t)
+	p, _ := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	if _, err := rdmamsg.New(p.QP, nil); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("a QP without room: %v", err)
+	}
+}
+
+// TestSteadyStateAllocs checks that messages of both kinds cost no allocation at either end.
+func TestSteadyStateAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("under the race detector, sync.Pool throws things away at random")
+	}
+	net := rdmatest.New(t)
+	x, y := newPair(t, &rdmamsg.Config{KeepAlive: -1}, net.Device(), net.Device())
+	ctx := patience(t)
+	for _, n := range []int{100, 100_000} {
+		p := make([]byte, n)
+		f := func() {
+			if err := x.Send(ctx, p); err != nil {
+				t.Fatal(err)
+			}
+			m, err := y.Recv(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Release()
+		}
+		for range 200 {
+			f()
+		}
+		// The network in memory allocates a little for itself now and then.
+		if got := testing.AllocsPerRun(500, f); got >= 1 {
+			t.Errorf("a message of %d bytes: %v allocations, want none", n, got)
+		}
+	}
+}
+
+func BenchmarkChannel(b *testing.B) {
+	for _, n := range []int{64, 4096, 65536, 1 << 20} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			x, y := dial(b, nil)
+			ctx := b.Context()
+			p := make([]byte, n)
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			done := make(chan error, 1)
+			go func() {
+				for range b.N {
+					m, err := y.Recv(ctx)
+					if err != nil {
+						done <- err
+						return
+					}
+					m.Release()
+				}
+				done <- nil
+			}()
+			b.ResetTimer()
+			for range b.N {
+				if err := x.Send(ctx, p); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := <-done; err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package rdmamsg_test
+
+const raceEnabled = false

@@ -1,0 +1,203 @@
+package rdmapool_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/rdmapool"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+func newPool(t *testing.T, c *rdmapool.Config) *rdmapool.Pool {
+	t.Helper()
+	pd, err := rdmatest.New(t).Device().AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := rdmapool.New(pd, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func get(t *testing.T, p *rdmapool.Pool, n int) *rdmapool.Buffer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	b, err := p.Get(ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() != n || len(b.Bytes()) != n {
+		t.Fatalf("asked for %d bytes, got a buffer of %d", n, b.Len())
+	}
+	return b
+}
+
+// TestBuffersDoNotOverlap fills buffers of many sizes, and checks that none has another's bytes.
+func TestBuffersDoNotOverlap(t *testing.T) {
+	p := newPool(t, nil)
+	var bufs []*rdmapool.Buffer
+	for i, n := range []int{0, 1, 4095, 4096, 4097, 8192, 100_000, 262_144, 262_145, 1 << 20, 3, 5000} {
+		b := get(t, p, n)
+		for j := range b.Bytes() {
+			b.Bytes()[j] = byte(i + 1)
+		}
+		bufs = append(bufs, b)
+	}
+	for i, b := range bufs {
+		for j, c := range b.Bytes() {
+			if c != byte(i+1) {
+				t.Fatalf("byte %d of buffer %d is %d", j, i, c)
+			}
+		}
+		if err := p.Close(); !errors.Is(err, verbs.ErrBusy) {
+			t.Fatalf("close with buffers lent out: %v", err)
+		}
+		b.Release()
+	}
+	if s := p.Stats(); s.Lent != 0 {
+		t.Errorf("%d bytes are lent out after all was released", s.Lent)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Get(t.Context(), 1); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("get after close: %v", err)
+	}
+}
+
+// TestLimit checks that the pool never registers more than its limit, that a Get beyond it waits,
+// and that idle memory of one size makes room for another.
+func TestLimit(t *testing.T) {
+	const limit = 1 << 20
+	p := newPool(t, &rdmapool.Config{Limit: limit})
+	if _, err := p.Get(t.Context(), limit+1); !errors.Is(err, rdmapool.ErrTooLarge) {
+		t.Errorf("get more than the limit: %v", err)
+	}
+	small := get(t, p, 100)
+	if b := p.TryGet(limit); b != nil {
+		t.Fatal("all of the limit was had although a buffer is lent out")
+	}
+	got := make(chan *rdmapool.Buffer)
+	go func() {
+		b, err := p.Get(context.Background(), limit)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- b
+	}()
+	for p.Stats().Waiting == 0 {
+		select {
+		case <-got:
+			t.Fatal("Get did not wait")
+		default:
+		}
+	}
+	if b := p.TryGet(100); b != nil {
+		t.Error("TryGet went past a Get that waits")
+	}
+	small.Release()
+	large := <-got
+	if s := p.Stats(); s.Registered != limit {
+		t.Errorf("%d bytes are registered, want %d", s.Registered, limit)
+	}
+	large.Release()
+	get(t, p, 100).Release()
+}
+
+func TestGetIsCancelled(t *testing.T) {
+	p := newPool(t, &rdmapool.Config{Limit: 1 << 20})
+	all := get(t, p, 1<<20)
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if _, err := p.Get(ctx, 1); !errors.Is(err, cause) {
+		t.Errorf("cancelled get: %v", err)
+	}
+	all.Release()
+	get(t, p, 1<<20).Release()
+}
+
+// TestManyUsers lends out more than the limit to many goroutines, none of which may starve.
+func TestManyUsers(t *testing.T) {
+	const limit = 1 << 20
+	p := newPool(t, &rdmapool.Config{Limit: limit})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 200 {
+				b := get(t, p, r.IntN(limit/2))
+				for j := 0; j < b.Len(); j += 4096 {
+					b.Bytes()[j] = byte(i)
+				}
+				for j := 0; j < b.Len(); j += 4096 {
+					if b.Bytes()[j] != byte(i) {
+						t.Error("two users have the same memory")
+						break
+					}
+				}
+				if s := p.Stats(); s.Registered > limit {
+					t.Errorf("%d bytes are registered, above the limit", s.Registered)
+				}
+				b.Release()
+			}
+		})
+	}
+	wg.Wait()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMisusesPanic(t *testing.T) {
+	p := newPool(t, nil)
+	b := get(t, p, 100)
+	for _, tt := range []struct {
+		what string
+		f    func()
+	}{
+		{"SGE(90, 11)", func() { b.SGE(90, 11) }},
+		{"SGE(-1, 1)", func() { b.SGE(-1, 1) }},
+		{"Remote(101)", func() { b.Remote(101) }},
+		{"SetLen(4097)", func() { b.SetLen(4097) }},
+		{"released twice", func() { b.Release(); b.Release() }},
+	} {
+		func() {
+			defer func() {
+				if r, _ := recover().(string); !strings.Contains(r, tt.what) {
+					t.Errorf("%s: panic %q", tt.what, r)
+				}
+			}()
+			tt.f()
+		}()
+	}
+}
+
+func TestGetAllocatesNothing(t *testing.T) {
+	p := newPool(t, nil)
+	ctx := t.Context()
+	f := func() {
+		a, err := p.Get(ctx, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := p.Get(ctx, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Release()
+		b.Release()
+	}
+	f()
+	if n := testing.AllocsPerRun(500, f); n != 0 {
+		t.Errorf("get and release: %v allocations, want none", n)
+	}
+}
