@@ -15,7 +15,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultDepth     = 32
-	DefaultEagerSize = 4096
+	DefaultEagerSize = 4096 - headerSize // with its header it fits the largest packets
 	DefaultKeepAlive = 5 * time.Second
 )
 

@@ -1,0 +1,284 @@
+// Package killtest starts the examples as processes and kills them.
+//
+// The processes are the test binary itself, which runs the example's main function when an
+// environment variable says so. They tell the test what happens by lines of text: see the constants.
+package killtest
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// What the examples print.
+const (
+	Listening = "listening on "   // a server, and its address
+	Connected = "connected from " // a client, with its own address
+	Arrived   = "client arrived: "
+	PeerGone  = "client gone: " // a server, with the client's address and the cause
+	Gone      = "server gone: " // a client, with the cause
+)
+
+// Told is how long a survivor may take to hear of a death. It is the examples' keep-alive and the
+// retries of the QP, and time for a busy machine.
+const Told = 15 * time.Second
+
+var (
+	kills = flag.Int("kills", 20, "how many processes the tests of kills kill")
+	seed  = flag.Uint64("seed", 0, "the seed of the kills; 0 is a random one")
+)
+
+const beMain = "ADVERB_EXAMPLE_MAIN"
+
+// Main is what TestMain calls: it runs main in a process that Start has started.
+func Main(m *testing.M, main func()) {
+	if os.Getenv(beMain) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// Addr returns a loopback address that other tests are not likely to use.
+func Addr(i int) string {
+	pid := os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d", 64|pid>>8&63, pid&255, i)
+}
+
+// Process is a process of the example.
+type Process struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	done chan struct{}
+
+	mu      sync.Mutex
+	lines   []string
+	changed chan struct{} // closed at the next line
+	err     error         // of Wait
+}
+
+// Start starts the example with arguments. It is killed at the end of the test.
+func Start(t testing.TB, args ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, cmd: exec.Command(os.Args[0], args...), done: make(chan struct{}), changed: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), beMain+"=1")
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stderr = p.cmd.Stdout
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for s := bufio.NewScanner(out); s.Scan(); {
+			p.add(s.Text())
+		}
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(p.Kill)
+	return p
+}
+
+func (p *Process) add(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines = append(p.lines, line)
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Kill kills the process as kill -9 does, and waits until it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // an error means that it has ended
+	<-p.done
+}
+
+// Wait waits until the process ends, and returns what it printed.
+func (p *Process) Wait() (string, error) {
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		p.t.Fatalf("%q does not end; it printed:\n%s", p.cmd.Args[1:], p.Output())
+	}
+	return p.Output(), p.err
+}
+
+// Output returns what the process has printed so far.
+func (p *Process) Output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
+
+// Mark returns a point in the output: Line searches behind it.
+func (p *Process) Mark() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lines)
+}
+
+// Line waits for a line with a text behind a mark, and returns what follows the text.
+func (p *Process) Line(mark int, text string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), Told)
+	defer cancel()
+	for {
+		p.mu.Lock()
+		lines, changed := p.lines[mark:], p.changed
+		i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, text) })
+		p.mu.Unlock()
+		if i >= 0 {
+			_, rest, _ := strings.Cut(lines[i], text)
+			return rest, nil
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+			if p.Mark() > mark+len(lines) {
+				continue
+			}
+			return "", fmt.Errorf("%q has ended without %q: %v; it printed:\n%s", p.cmd.Args[1:], text, p.err, p.Output())
+		case <-ctx.Done():
+			return "", fmt.Errorf("%q does not print %q within %v; its last lines:\n%s", p.cmd.Args[1:], text, Told, p.tail())
+		}
+	}
+}
+
+func (p *Process) tail() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines[max(0, len(p.lines)-10):], "\n")
+}
+
+// MustLine is Line, and fails the test.
+func (p *Process) MustLine(mark int, text string) string {
+	p.t.Helper()
+	rest, err := p.Line(mark, text)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return rest
+}
+
+// Kills runs a server with clients and kills them at random. After each death every survivor that was
+// connected to the dead must print that it was told, and why; then the dead are started again, and
+// must be able to connect.
+func Kills(t *testing.T, clients int, server func(addr string) []string, client func(addr, local string) []string) {
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	n := *kills
+	if testing.Short() {
+		n = min(n, 4)
+	}
+	t.Logf("%d kills by seed %d; -seed %d -kills %d repeats them", n, s, s, n)
+	r := rand.New(rand.NewPCG(s, 0))
+	addr := Addr(1) + ":7471"
+	g := &group{t: t, serverArgs: server(addr)}
+	for i := range clients {
+		g.clients = append(g.clients, &member{args: client(addr, Addr(2+i))})
+	}
+	g.startServer()
+	for _, c := range g.clients {
+		g.startClient(c)
+	}
+	var worst time.Duration
+	servers := 0
+	for range n {
+		// Death comes at any point of what the programs do.
+		pause := time.NewTimer(time.Duration(r.IntN(int(200 * time.Millisecond))))
+		select {
+		case <-t.Context().Done():
+			return
+		case <-pause.C:
+		}
+		var took time.Duration
+		if r.IntN(4) == 0 {
+			servers++
+			took = g.killServer()
+		} else {
+			took = g.killClient(g.clients[r.IntN(clients)])
+		}
+		worst = max(worst, took)
+	}
+	t.Logf("%d kills, %d of the server with %d clients; every survivor was told, the last after %v", n, servers, clients, worst.Round(time.Millisecond))
+}
+
+type group struct {
+	t          *testing.T
+	serverArgs []string
+	server     *Process
+	clients    []*member
+}
+
+type member struct {
+	args []string
+	p    *Process
+	addr string // as the server knows it
+}
+
+func (g *group) startServer() {
+	g.server = Start(g.t, g.serverArgs...)
+	g.server.MustLine(0, Listening)
+}
+
+func (g *group) startClient(c *member) {
+	c.p = Start(g.t, c.args...)
+	g.await(c, 0)
+}
+
+// await waits until both ends know of the connection.
+func (g *group) await(c *member, mark int) {
+	c.addr = c.p.MustLine(mark, Connected)
+	g.server.MustLine(0, Arrived+c.addr)
+}
+
+func (g *group) killClient(c *member) time.Duration {
+	mark := g.server.Mark()
+	c.p.Kill()
+	start := time.Now()
+	cause := g.server.MustLine(mark, PeerGone+c.addr)
+	g.checkCause(cause)
+	took := time.Since(start)
+	g.startClient(c)
+	return took
+}
+
+func (g *group) killServer() time.Duration {
+	marks := make([]int, len(g.clients))
+	for i, c := range g.clients {
+		marks[i] = c.p.Mark()
+	}
+	g.server.Kill()
+	start := time.Now()
+	for i, c := range g.clients {
+		g.checkCause(c.p.MustLine(marks[i], Gone))
+	}
+	took := time.Since(start)
+	g.startServer()
+	for i, c := range g.clients { // they dial again by themselves
+		g.await(c, marks[i])
+	}
+	return took
+}
+
+var word = regexp.MustCompile(`[a-z]{3}`)
+
+func (g *group) checkCause(cause string) {
+	g.t.Helper()
+	if !word.MatchString(cause) {
+		g.t.Errorf("a survivor was told no cause: %q", cause)
+	}
+}

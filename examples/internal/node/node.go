@@ -1,0 +1,59 @@
+// Package node finds the RDMA device for an address, for all examples.
+package node
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	_ "github.com/adverb-rdma/adverb/provider/soft" // registers soft_lo, soft_eth0 …
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Listen listens on an address such as 0.0.0.0:7471.
+func Listen(addr string) (*rdmacm.Listener, error) {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	var c rdmacm.ListenConfig
+	if dev, err := device(at.Addr()); err != nil {
+		return nil, err
+	} else if dev != nil {
+		c.Devices = []*verbs.Device{dev}
+	}
+	return c.Listen(at)
+}
+
+// Dialer returns a dialer that connects from a local address, or from anywhere if local is empty.
+func Dialer(local string) (*rdmacm.Dialer, error) {
+	if local == "" {
+		return &rdmacm.Dialer{}, nil
+	}
+	at, err := netip.ParseAddr(local)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := device(at)
+	return &rdmacm.Dialer{Device: dev, LocalAddr: netip.AddrPortFrom(at, 0)}, err
+}
+
+// device opens the device of a loopback address other than 127.0.0.1. No interface lists such an
+// address, so the device must be asked for by name. For other addresses it returns nil: the
+// connection manager finds them.
+func device(addr netip.Addr) (*verbs.Device, error) {
+	if !addr.IsLoopback() || addr.Is6() || addr == netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
+		return nil, nil
+	}
+	ifs, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range ifs {
+		if i.Flags&net.FlagLoopback != 0 {
+			return verbs.Open("soft_" + i.Name + "@" + addr.String())
+		}
+	}
+	return nil, fmt.Errorf("no loopback interface for %v", addr)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/examples/internal/killtest"
+)
+
+func TestMain(m *testing.M) { killtest.Main(m, main) }
+
+// TestTable checks the table by itself, and that a mixture of two states of a bucket is noticed.
+func TestTable(t *testing.T) {
+	table := make([]byte, 64*bucketSize)
+	if err := put(table, "k", strings.Repeat("a", 200)); err != nil {
+		t.Fatal(err)
+	}
+	at := table[place("k", 0, 64)*bucketSize:][:bucketSize]
+	old := append([]byte(nil), at...)
+	if err := put(table, "k", strings.Repeat("b", 200)); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := decode(at); err != nil || e.key != "k" || e.value != strings.Repeat("b", 200) || e.version != 2 {
+		t.Errorf("decoded %+v, %v", e, err)
+	}
+	for cut := 8; cut < bucketHead+200; cut += 8 {
+		for _, mix := range [][]byte{append(append([]byte(nil), old[:cut]...), at[cut:]...), append(append([]byte(nil), at[:cut]...), old[cut:]...)} {
+			if _, err := decode(mix); !errors.Is(err, errTorn) {
+				t.Errorf("a mixture at byte %d was taken for whole: %v", cut, err)
+			}
+		}
+	}
+	if err := put(table, "k", strings.Repeat("c", maxEntry)); !errors.Is(err, errTooLong) {
+		t.Errorf("an entry that is too long: %v", err)
+	}
+	binary.LittleEndian.PutUint16(at[4:], 60000)
+	if _, err := decode(at); !errors.Is(err, errTorn) {
+		t.Errorf("a length beyond the bucket: %v", err)
+	}
+}
+
+// TestCommands runs the commands as a user does.
+func TestCommands(t *testing.T) {
+	addr := killtest.Addr(100) + ":7471"
+	server := killtest.Start(t, "serve", "-addr", addr)
+	server.MustLine(0, killtest.Listening)
+	client := func(command string, args ...string) (string, error) {
+		return killtest.Start(t, append([]string{command, "-addr", addr, "-local", killtest.Addr(101)}, args...)...).Wait()
+	}
+	if out, err := client("put", "color", "green"); err != nil {
+		t.Fatalf("put: %v: %s", err, out)
+	}
+	if out, err := client("get", "color"); err != nil || out != "green (version 1)" {
+		t.Errorf("get: %v: %q", err, out)
+	}
+	if out, err := client("get", "shape"); err == nil || !strings.Contains(out, "no such key") {
+		t.Errorf("get of a key that was not put: %v: %q", err, out)
+	}
+}
+
+// TestKills has clients load a server while one or the other is killed. The load checks every value.
+func TestKills(t *testing.T) {
+	killtest.Kills(t, 3,
+		func(addr string) []string { return []string{"serve", "-addr", addr} },
+		func(addr, local string) []string { return []string{"load", "-addr", addr, "-local", local} })
+}
