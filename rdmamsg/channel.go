@@ -59,9 +59,13 @@ type Config struct {
 
 	// SendPool and RecvPool have the memory of large messages. Pools may be shared by channels on
 	// one PD; to share one pool for both directions can deadlock, when both ends have filled
-	// theirs with what they send. nil is a pool of the channel's own with rdmapool.DefaultLimit,
-	// which registers memory when it is needed.
+	// theirs with what they send. nil is a pool of the channel's own, which registers memory when it
+	// is needed.
 	SendPool, RecvPool *rdmapool.Pool
+
+	// SendLimit and RecvLimit are the limits of the channel's own pools in bytes. RecvLimit is also
+	// the longest message that this end takes. 0 is rdmapool.DefaultLimit.
+	SendLimit, RecvLimit int
 
 	// KeepAlive is after how long a silence the channel asks the peer's device for a sign of life,
 	// by an RDMA WRITE of no bytes. The QPs must allow remote writes. 0 is DefaultKeepAlive;
@@ -221,15 +225,19 @@ func New(qp *verbs.QP, c *Config) (*Channel, error) {
 
 // build registers the slots and posts the receives.
 func (c *Channel) build() error {
-	for _, pool := range []**rdmapool.Pool{&c.cfg.SendPool, &c.cfg.RecvPool} {
-		if *pool == nil {
-			p, err := rdmapool.New(c.qp.PD(), nil)
-			if err != nil {
-				return err
-			}
-			*pool = p
-			c.own = append(c.own, p)
+	for _, p := range []struct {
+		pool  **rdmapool.Pool
+		limit int
+	}{{&c.cfg.SendPool, c.cfg.SendLimit}, {&c.cfg.RecvPool, c.cfg.RecvLimit}} {
+		if *p.pool != nil {
+			continue
 		}
+		own, err := rdmapool.New(c.qp.PD(), &rdmapool.Config{Limit: p.limit})
+		if err != nil {
+			return err
+		}
+		*p.pool = own
+		c.own = append(c.own, own)
 	}
 	receives := c.cfg.receives()
 	size := (receives+c.cfg.Depth)*c.slotSize() + controlSlots*headerSize

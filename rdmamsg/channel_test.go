@@ -145,11 +145,10 @@ func TestExchange(t *testing.T) {
 			p, q := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: tt.config.QPCap(), Retry: retry})
 			channel := func(e *rdmatest.Endpoint) *rdmamsg.Channel {
 				c := tt.config
-				for _, pool := range []**rdmapool.Pool{&c.SendPool, &c.RecvPool} {
-					var err error
-					*pool, err = rdmapool.New(e.PD, &rdmapool.Config{Limit: tt.pool})
-					ok(t, err)
-				}
+				c.SendLimit = tt.pool
+				var err error
+				c.RecvPool, err = rdmapool.New(e.PD, &rdmapool.Config{Limit: tt.pool})
+				ok(t, err)
 				return start(t, &c, e.QP)
 			}
 			x, y := channel(p), channel(q)

@@ -80,8 +80,9 @@ func run(ctx context.Context, args []string) error {
 func load(ctx context.Context, addr, local string) error {
 	for ctx.Err() == nil {
 		c, err := dial(ctx, addr, local)
-		if err != nil {
-			continue // the server is not there yet
+		if err != nil { // the server is not there yet
+			node.Pause(ctx)
+			continue
 		}
 		fmt.Printf("connected from %v\n", c.rpc.Conn().LocalAddr())
 		err = c.check(ctx)

@@ -196,7 +196,7 @@ func Kills(t *testing.T, clients int, server func(addr string) []string, client 
 	}
 	var worst time.Duration
 	servers := 0
-	for range n {
+	for i := range n {
 		// Death comes at any point of what the programs do.
 		pause := time.NewTimer(time.Duration(r.IntN(int(200 * time.Millisecond))))
 		select {
@@ -212,6 +212,9 @@ func Kills(t *testing.T, clients int, server func(addr string) []string, client 
 			took = g.killClient(g.clients[r.IntN(clients)])
 		}
 		worst = max(worst, took)
+		if (i+1)%50 == 0 {
+			t.Logf("%d of %d", i+1, n)
+		}
 	}
 	t.Logf("%d kills, %d of the server with %d clients; every survivor was told, the last after %v", n, servers, clients, worst.Round(time.Millisecond))
 }

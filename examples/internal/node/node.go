@@ -2,9 +2,12 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
+	"time"
 
 	_ "github.com/adverb-rdma/adverb/provider/soft" // registers soft_lo, soft_eth0 …
 	"github.com/adverb-rdma/adverb/rdmacm"
@@ -39,6 +42,13 @@ func Dialer(local string) (*rdmacm.Dialer, error) {
 	return &rdmacm.Dialer{Device: dev, LocalAddr: netip.AddrPortFrom(at, 0)}, err
 }
 
+// opened are the devices that device has opened. They stay open: all connections of an address share
+// one, and its sockets.
+var opened = struct {
+	sync.Mutex
+	devices map[netip.Addr]*verbs.Device
+}{devices: make(map[netip.Addr]*verbs.Device)}
+
 // device opens the device of a loopback address other than 127.0.0.1. No interface lists such an
 // address, so the device must be asked for by name. For other addresses it returns nil: the
 // connection manager finds them.
@@ -51,9 +61,29 @@ func device(addr netip.Addr) (*verbs.Device, error) {
 		return nil, err
 	}
 	for _, i := range ifs {
-		if i.Flags&net.FlagLoopback != 0 {
-			return verbs.Open("soft_" + i.Name + "@" + addr.String())
+		if i.Flags&net.FlagLoopback == 0 {
+			continue
 		}
+		opened.Lock()
+		defer opened.Unlock()
+		if dev := opened.devices[addr]; dev != nil {
+			return dev, nil
+		}
+		dev, err := verbs.Open("soft_" + i.Name + "@" + addr.String())
+		if err == nil {
+			opened.devices[addr] = dev
+		}
+		return dev, err
 	}
 	return nil, fmt.Errorf("no loopback interface for %v", addr)
+}
+
+// Pause waits a moment before a client dials again, and reports whether ctx goes on.
+func Pause(ctx context.Context) bool {
+	select {
+	case <-time.After(50 * time.Millisecond):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

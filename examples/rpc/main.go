@@ -1,0 +1,166 @@
+// Command rpc is a server for remote procedure calls, and its client.
+//
+//	rpc serve -addr 127.0.0.1:7473
+//	rpc call -addr 127.0.0.1:7473 upper "some text"
+//	rpc load -addr 127.0.0.1:7473 -conns 1000 -calls 10
+//
+// A call is a message, and so is its answer; a number tells which answer belongs to which call, so
+// many calls share a connection. The server has one goroutine for a connection, and each connection
+// holds little memory, so that a thousand of them cost some megabytes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/adverb-rdma/adverb/examples/internal/node"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "rpc:", err)
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("usage: rpc serve|call|load [-addr ADDR:PORT] [-local ADDR] [-conns N] [-calls N] [-forever] [METHOD ARGUMENT]")
+
+// callTime is how long the commands wait for an answer.
+const callTime = 20 * time.Second
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errUsage
+	}
+	f := flag.NewFlagSet("rpc "+args[0], flag.ContinueOnError)
+	addr := f.String("addr", "127.0.0.1:7473", "the server's `address`")
+	local := f.String("local", "", "the `address` to connect from")
+	conns := f.Int("conns", 1, "how many connections load makes")
+	calls := f.Int("calls", 10, "how many calls load makes on each")
+	forever := f.Bool("forever", false, "have load go on, and connect again when the server is gone")
+	if err := f.Parse(args[1:]); err != nil {
+		return err
+	}
+	switch {
+	case args[0] == "serve":
+		l, err := node.Listen(*addr)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("listening on %v\n", l.Addr())
+		return serve(ctx, l)
+	case args[0] == "call" && f.NArg() == 2:
+		c, err := dial(ctx, *addr, *local)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		ctx, cancel := context.WithTimeout(ctx, callTime)
+		defer cancel()
+		result, err := c.call(ctx, f.Arg(0), []byte(f.Arg(1)))
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", result)
+		return nil
+	case args[0] == "load" && *forever:
+		return loadForever(ctx, *addr, *local)
+	case args[0] == "load":
+		return load(ctx, *addr, *local, *conns, *calls)
+	}
+	return errUsage
+}
+
+// dialing is how many connections load makes at a time.
+const dialing = 16
+
+// load makes all connections, and only then all calls, so that all connections are there at once.
+func load(ctx context.Context, addr, local string, conns, calls int) error {
+	clients := make([]*client, conns)
+	errs := make([]error, conns)
+	start := time.Now()
+	each(conns, dialing, func(i int) { clients[i], errs[i] = dial(ctx, addr, local) })
+	defer each(conns, conns, func(i int) {
+		if clients[i] != nil {
+			clients[i].close()
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	fmt.Printf("%d connections in %v\n", conns, time.Since(start).Round(time.Millisecond))
+	start = time.Now()
+	var good atomic.Int64
+	each(conns, conns, func(i int) {
+		ctx, cancel := context.WithTimeout(ctx, callTime)
+		defer cancel()
+		for j := range calls {
+			if errs[i] = clients[i].check(ctx, i, j); errs[i] != nil {
+				return
+			}
+			good.Add(1)
+		}
+	})
+	fmt.Printf("%d calls answered in %v\n", good.Load(), time.Since(start).Round(time.Millisecond))
+	return errors.Join(errs...)
+}
+
+// each calls f with 0 to n-1, from at most width goroutines.
+func each(n, width int, f func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, width) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// loadForever calls on one connection until ctx ends. When the server is gone it says so, and dials
+// again.
+func loadForever(ctx context.Context, addr, local string) error {
+	for ctx.Err() == nil {
+		c, err := dial(ctx, addr, local)
+		if err != nil { // the server is not there yet
+			node.Pause(ctx)
+			continue
+		}
+		fmt.Printf("connected from %v\n", c.ch.Conn().LocalAddr())
+		for i := 0; err == nil; i++ {
+			err = c.check(ctx, 0, i)
+		}
+		c.close()
+		if errors.Is(err, errWrong) {
+			return err
+		}
+		fmt.Printf("server gone: %v\n", err)
+	}
+	return nil
+}
+
+// errWrong is an answer that belongs to no call or to another.
+var errWrong = errors.New("a wrong answer")
+
+// check makes a call whose answer is known.
+func (c *client) check(ctx context.Context, i, j int) error {
+	got, err := c.call(ctx, "upper", fmt.Appendf(nil, "call %d of %d", j, i))
+	if err != nil {
+		return err
+	}
+	if want := fmt.Sprintf("CALL %d OF %d", j, i); string(got) != want {
+		return fmt.Errorf("%w: %q, want %q", errWrong, got, want)
+	}
+	return nil
+}

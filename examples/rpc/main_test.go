@@ -1,0 +1,54 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/examples/internal/killtest"
+)
+
+func TestMain(m *testing.M) { killtest.Main(m, main) }
+
+func TestCalls(t *testing.T) {
+	addr, local := killtest.Addr(100)+":7473", killtest.Addr(101)
+	server := killtest.Start(t, "serve", "-addr", addr)
+	server.MustLine(0, killtest.Listening)
+	call := func(method, arg string) (string, error) {
+		return killtest.Start(t, "call", "-addr", addr, "-local", local, method, arg).Wait()
+	}
+	if out, err := call("upper", "text"); err != nil || out != "TEXT" {
+		t.Errorf("upper: %v: %q", err, out)
+	}
+	long := strings.Repeat("x", 100_000)
+	if out, err := call("echo", long[:50_000]); err != nil || out != long[:50_000] {
+		t.Errorf("a long echo: %v: %d bytes", err, len(out))
+	}
+	if out, err := call("nosuch", ""); err == nil || !strings.Contains(out, `no method "nosuch"`) {
+		t.Errorf("a method that there is not: %v: %q", err, out)
+	}
+}
+
+// TestThousandConnections has a thousand connections at once, with calls on all of them.
+func TestThousandConnections(t *testing.T) {
+	conns := "1000"
+	if testing.Short() {
+		conns = "100"
+	}
+	addr := killtest.Addr(100) + ":7474"
+	server := killtest.Start(t, "serve", "-addr", addr)
+	server.MustLine(0, killtest.Listening)
+	out, err := killtest.Start(t, "load", "-addr", addr, "-local", killtest.Addr(101), "-conns", conns, "-calls", "10").Wait()
+	if err != nil || !strings.Contains(out, conns+"0 calls answered") {
+		t.Fatalf("load: %v: %s", err, out)
+	}
+	t.Log(out)
+}
+
+// TestKills kills either end during calls. The load checks every answer.
+func TestKills(t *testing.T) {
+	killtest.Kills(t, 3,
+		func(addr string) []string { return []string{"serve", "-addr", addr} },
+		func(addr, local string) []string {
+			return []string{"load", "-forever", "-addr", addr, "-local", local}
+		})
+}
