@@ -55,7 +55,7 @@ func putAll(ctx context.Context, ch *rdmamsg.Channel, files []string, forever bo
 	for {
 		for _, name := range files {
 			start := time.Now()
-			n, err := send(ctx, ch, name)
+			n, err := send(ctx, ch, name, forever)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -70,7 +70,7 @@ func putAll(ctx context.Context, ch *rdmamsg.Channel, files []string, forever bo
 }
 
 // send sends one file and waits for the server's verdict.
-func send(ctx context.Context, ch *rdmamsg.Channel, name string) (int64, error) {
+func send(ctx context.Context, ch *rdmamsg.Channel, name string, progress bool) (int64, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return 0, err
@@ -86,6 +86,9 @@ func send(ctx context.Context, ch *rdmamsg.Channel, name string) (int64, error) 
 	}
 	sum := sha256.New()
 	for left := size; left > 0; {
+		if progress {
+			fmt.Printf("progress: %d bytes of %s are left\n", left, name)
+		}
 		// Get waits until the server has fetched an earlier piece: this is the flow control.
 		b, err := ch.SendPool().Get(ctx, int(min(left, pieceSize)))
 		if err != nil {

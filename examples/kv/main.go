@@ -86,7 +86,7 @@ func load(ctx context.Context, addr, local string) error {
 		}
 		fmt.Printf("connected from %v\n", c.rpc.Conn().LocalAddr())
 		err = c.check(ctx)
-		if err != nil && ctx.Err() == nil {
+		if ctx.Err() == nil {
 			fmt.Printf("server gone: %v\n", err)
 		}
 		c.close()
@@ -104,6 +104,9 @@ var errWrong = errors.New("a wrong value was read")
 func (c *client) check(ctx context.Context) error {
 	key := c.rpc.Conn().LocalAddr().String()
 	for i := 0; ; i++ {
+		if i%200 == 199 {
+			fmt.Printf("progress: %d puts\n", i+1)
+		}
 		want := fmt.Sprintf("%s is %d", key, i)
 		err := c.put(ctx, key, want)
 		if err != nil {

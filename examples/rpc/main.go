@@ -139,7 +139,9 @@ func loadForever(ctx context.Context, addr, local string) error {
 		}
 		fmt.Printf("connected from %v\n", c.ch.Conn().LocalAddr())
 		for i := 0; err == nil; i++ {
-			err = c.check(ctx, 0, i)
+			if err = c.check(ctx, 0, i); i%200 == 199 {
+				fmt.Printf("progress: %d calls\n", i+1)
+			}
 		}
 		c.close()
 		if errors.Is(err, errWrong) {

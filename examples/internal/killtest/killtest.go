@@ -27,6 +27,7 @@ const (
 	Arrived   = "client arrived: "
 	PeerGone  = "client gone: " // a server, with the client's address and the cause
 	Gone      = "server gone: " // a client, with the cause
+	Progress  = "progress: "    // a client, now and then
 )
 
 // Told is how long a survivor may take to hear of a death. It is the examples' keep-alive and the
@@ -197,12 +198,11 @@ func Kills(t *testing.T, clients int, server func(addr string) []string, client 
 	var worst time.Duration
 	servers := 0
 	for i := range n {
-		// Death comes at any point of what the programs do.
-		pause := time.NewTimer(time.Duration(r.IntN(int(200 * time.Millisecond))))
-		select {
-		case <-t.Context().Done():
-			return
-		case <-pause.C:
+		// Death comes at any point of what the programs do: right after they have connected, or
+		// after some progress of one of them.
+		watched := g.clients[r.IntN(clients)].p
+		for range r.IntN(8) {
+			watched.MustLine(watched.Mark(), Progress)
 		}
 		var took time.Duration
 		if r.IntN(4) == 0 {
