@@ -34,6 +34,9 @@ const (
 // retries of the QP, and time for a busy machine.
 const Told = 15 * time.Second
 
+// patience is how long anything else may take.
+const patience = time.Minute
+
 var (
 	kills = flag.Int("kills", 20, "how many processes the tests of kills kill")
 	seed  = flag.Uint64("seed", 0, "the seed of the kills; 0 is a random one")
@@ -110,7 +113,7 @@ func (p *Process) Kill() {
 func (p *Process) Wait() (string, error) {
 	select {
 	case <-p.done:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		p.t.Fatalf("%q does not end; it printed:\n%s", p.cmd.Args[1:], p.Output())
 	}
 	return p.Output(), p.err
@@ -131,8 +134,8 @@ func (p *Process) Mark() int {
 }
 
 // Line waits for a line with a text behind a mark, and returns what follows the text.
-func (p *Process) Line(mark int, text string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), Told)
+func (p *Process) Line(mark int, text string, limit time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for {
 		p.mu.Lock()
@@ -151,7 +154,7 @@ func (p *Process) Line(mark int, text string) (string, error) {
 			}
 			return "", fmt.Errorf("%q has ended without %q: %v; it printed:\n%s", p.cmd.Args[1:], text, p.err, p.Output())
 		case <-ctx.Done():
-			return "", fmt.Errorf("%q does not print %q within %v; its last lines:\n%s", p.cmd.Args[1:], text, Told, p.tail())
+			return "", fmt.Errorf("%q does not print %q within %v; its last lines:\n%s", p.cmd.Args[1:], text, limit, p.tail())
 		}
 	}
 }
@@ -162,10 +165,15 @@ func (p *Process) tail() string {
 	return strings.Join(p.lines[max(0, len(p.lines)-10):], "\n")
 }
 
-// MustLine is Line, and fails the test.
+// MustLine is Line, and fails the test. It is for what no survivor is told.
 func (p *Process) MustLine(mark int, text string) string {
 	p.t.Helper()
-	rest, err := p.Line(mark, text)
+	return p.must(mark, text, patience)
+}
+
+func (p *Process) must(mark int, text string, limit time.Duration) string {
+	p.t.Helper()
+	rest, err := p.Line(mark, text, limit)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -252,7 +260,7 @@ func (g *group) killClient(c *member) time.Duration {
 	mark := g.server.Mark()
 	c.p.Kill()
 	start := time.Now()
-	cause := g.server.MustLine(mark, PeerGone+c.addr)
+	cause := g.server.must(mark, PeerGone+c.addr, Told)
 	g.checkCause(cause)
 	took := time.Since(start)
 	g.startClient(c)
@@ -267,7 +275,7 @@ func (g *group) killServer() time.Duration {
 	g.server.Kill()
 	start := time.Now()
 	for i, c := range g.clients {
-		g.checkCause(c.p.MustLine(marks[i], Gone))
+		g.checkCause(c.p.must(marks[i], Gone, Told))
 	}
 	took := time.Since(start)
 	g.startServer()
