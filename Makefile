@@ -6,11 +6,11 @@ BENCH    ?= .
 # Systems beside this one on which the module must build, vet and have tests that compile.
 CROSS    ?= darwin windows
 
-.PHONY: test fmt tidy vet lint floors cross race portable nocgo lab fuzz bench
+.PHONY: test fmt tidy vet lint floors cross race portable nocgo examples lab fuzz bench
 
 # From the quickest to fail to the slowest, so serially even under -j; go test's own lines come last.
 test:
-	@for step in fmt tidy vet lint floors cross race portable nocgo; do \
+	@for step in fmt tidy vet lint floors cross race portable nocgo examples; do \
 		echo "== $$step"; $(MAKE) --no-print-directory $$step || exit 1; \
 	done
 
@@ -56,6 +56,11 @@ portable:
 
 nocgo:
 	CGO_ENABLED=0 $(GO) test ./...
+
+# The examples are a module of their own. Their tests kill processes; -short kills few.
+examples:
+	cd examples && $(GO) mod tidy -diff && $(GO) vet ./... && \
+		$(GO) tool -modfile=../tools/go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test -short ./...
 
 # Against Linux's own RDMA, in virtual machines: lab/README.md. Not part of test, since it needs root.
 # In the package's directory go test shows what the lab reports even if all tests pass.

@@ -68,8 +68,9 @@ type Config struct {
 	SendLimit, RecvLimit int
 
 	// KeepAlive is after how long a silence the channel asks the peer's device for a sign of life,
-	// by an RDMA WRITE of no bytes. The QPs must allow remote writes. 0 is DefaultKeepAlive;
-	// negative is never.
+	// by an RDMA WRITE of no bytes. The QPs must allow remote writes. A peer that has died is so
+	// noticed within two periods and the time that the QP's retries take, which is 1.1 s by the
+	// defaults of package rdmacm. 0 is DefaultKeepAlive; negative is never.
 	KeepAlive time.Duration
 
 	// Dialer and PrivateData are for Dial; PrivateData is for Accept too. See package rdmacm.
@@ -277,6 +278,9 @@ func (c *Channel) Conn() *rdmacm.Conn { return c.conn }
 // SendPool returns the pool from which large messages are sent: where to get buffers for SendBuffer.
 func (c *Channel) SendPool() *rdmapool.Pool { return c.cfg.SendPool }
 
+// RecvPool returns the pool into which large messages are received.
+func (c *Channel) RecvPool() *rdmapool.Pool { return c.cfg.RecvPool }
+
 // Start tells the peer what this end grants, and waits until the peer has done the same. The QP must
 // be in RTS. If ctx ends before, the channel is of no use any more.
 func (c *Channel) Start(ctx context.Context) error {
@@ -376,7 +380,7 @@ func (c *Channel) checkDrained() {
 // Close ends the channel and frees its memory; of a channel from Dial or Accept it closes the
 // connection too. It waits up to a second until the peer has what was sent, and returns an [*Error]
 // if messages remain. Calls that wait return an error with verbs.ErrClosed in it. Messages that were
-// received stay valid until they are released. Buffers from SendPool must have been released.
+// received stay valid until they are released, and so do buffers from SendPool.
 // To close a second time does nothing, and returns the same.
 func (c *Channel) Close() error {
 	c.closing.Do(func() { c.closeErr = c.close() })
@@ -385,7 +389,7 @@ func (c *Channel) Close() error {
 
 func (c *Channel) close() error {
 	var failed []error
-	if c.Err() == nil && c.hasStarted() {
+	if c.Err() == nil && c.wasGreeted() {
 		ctx, cancel := context.WithTimeout(context.Background(), lingerTime)
 		err := c.Shutdown(ctx)
 		cancel()
@@ -407,7 +411,7 @@ func (c *Channel) close() error {
 		select {
 		case <-c.drained:
 		case <-limit.C:
-			failed = append(failed, fmt.Errorf("rdmamsg: close: the device has not given %d work requests back", c.outstanding))
+			failed = append(failed, c.giveUp())
 		}
 	}
 	c.dropUnread()
@@ -418,7 +422,18 @@ func (c *Channel) close() error {
 	return errors.Join(failed...)
 }
 
-func (c *Channel) hasStarted() bool {
+// giveUp ends a channel whose device does not complete what was posted.
+func (c *Channel) giveUp() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := fmt.Errorf("rdmamsg: close: the device has not given %d work requests back in %v", c.outstanding, drainTime)
+	c.outstanding = 0
+	c.checkDrained()
+	return err
+}
+
+// wasGreeted reports whether the peer's hello has come.
+func (c *Channel) wasGreeted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.helloed
@@ -429,7 +444,7 @@ func (c *Channel) dropUnread() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.inbox.n > 0 {
-		if m := &c.messages[c.inbox.pop()]; m.buf != nil && (c.isDrained || m.state == messageReady) {
+		if m := &c.messages[c.inbox.pop()]; m.buf != nil {
 			m.buf.Release()
 			m.buf = nil
 		}

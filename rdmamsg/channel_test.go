@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -233,6 +234,55 @@ func TestBackpressure(t *testing.T) {
 		t.Errorf("got %q", m.Bytes())
 	}
 	m.Release()
+}
+
+// TestReceiverWithoutMemory checks that a large message waits while the receiver's pool has no room,
+// that a cancelled Recv loses nothing, and that the sender's memory comes back.
+func TestReceiverWithoutMemory(t *testing.T) {
+	const limit = 1 << 20
+	net := rdmatest.New(t)
+	x, y := newPair(t, &rdmamsg.Config{SendLimit: limit, RecvLimit: limit}, net.Device(), net.Device())
+	ctx := patience(t)
+	want := [][]byte{bytes.Repeat([]byte("a"), limit), bytes.Repeat([]byte("b"), limit), []byte("small")}
+	ok(t, x.Send(ctx, want[0]))
+	ok(t, x.Flush(ctx)) // y has fetched it, so its pool is full
+	ok(t, x.Send(ctx, want[1]))
+	ok(t, x.Send(ctx, want[2]))
+	first, err := y.Recv(ctx)
+	ok(t, err)
+	enough := errors.New("enough")
+	short, cancel := context.WithCancelCause(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := y.Recv(short)
+		failed <- err
+	}()
+	for y.RecvPool().Stats().Waiting == 0 {
+		runtime.Gosched()
+	}
+	cancel(enough)
+	if err := <-failed; !errors.Is(err, enough) {
+		t.Fatalf("a receive without memory that is cancelled: %v", err)
+	}
+	if s := x.SendPool().Stats(); s.Lent != limit {
+		t.Errorf("%d bytes of the sender are lent out, want all: the peer has not read them", s.Lent)
+	}
+	if !bytes.Equal(first.Bytes(), want[0]) {
+		t.Error("the first message is wrong")
+	}
+	first.Release()
+	for _, w := range want[1:] {
+		m, err := y.Recv(ctx)
+		ok(t, err)
+		if !bytes.Equal(m.Bytes(), w) {
+			t.Errorf("a message of %d bytes is wrong", len(w))
+		}
+		m.Release()
+	}
+	ok(t, x.Flush(ctx))
+	if s := x.SendPool().Stats(); s.Lent != 0 {
+		t.Errorf("%d bytes of the sender are still lent out", s.Lent)
+	}
 }
 
 // TestPeerVanishes cuts the network: by the keep-alive both ends hear of it, though both only wait.

@@ -275,30 +275,38 @@ func (p *Pool) serve() {
 	}
 }
 
-// Close deregisters the memory. It fails with verbs.ErrBusy, and does nothing, while buffers are
-// lent out. Calls of Get that wait return verbs.ErrClosed. To close a second time does nothing.
+// Close ends the pool, and deregisters its memory. Buffers that are lent out stay valid: the memory
+// around each goes when the last buffer in it is released. Calls of Get that wait return
+// verbs.ErrClosed. To close a second time does nothing.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lent > 0 {
-		return fmt.Errorf("rdmapool: close: %w: %d bytes are lent out", verbs.ErrBusy, p.lent)
-	}
 	p.closed = true
 	for _, w := range p.waiters {
 		w.err = fmt.Errorf("rdmapool: get %d bytes: %w", w.n, verbs.ErrClosed)
 		close(w.done)
 	}
 	p.waiters = nil
+	return p.sweep()
+}
+
+// sweep deregisters the slabs of a closed pool of which nothing is lent out.
+func (p *Pool) sweep() error {
 	var failed error
 	for i := range p.classes {
-		for _, s := range p.classes[i].slabs {
+		c := &p.classes[i]
+		c.free = nil
+		c.slabs = slices.DeleteFunc(c.slabs, func(s *slab) bool {
+			if s.lent > 0 {
+				return false
+			}
+			p.registered -= s.mr.Len()
 			if err := s.mr.Close(); err != nil {
 				failed = fmt.Errorf("rdmapool: close: %w", err)
 			}
-		}
-		p.classes[i].slabs, p.classes[i].free = nil, nil
+			return true
+		})
 	}
-	p.registered = 0
 	return failed
 }
 
@@ -359,6 +367,10 @@ func (b *Buffer) Release() {
 	b.out = false
 	b.slab.lent--
 	p.lent -= b.class.size
+	if p.closed {
+		_ = p.sweep() // Close has returned already
+		return
+	}
 	b.class.free = append(b.class.free, b)
 	if len(p.waiters) > 0 {
 		p.serve()
