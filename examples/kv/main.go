@@ -54,6 +54,9 @@ func run(ctx context.Context, args []string) error {
 	if args[0] == "load" {
 		return load(ctx, *addr, *local)
 	}
+	if !(args[0] == "get" && f.NArg() == 1 || args[0] == "put" && f.NArg() == 2) {
+		return errUsage
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	c, err := dial(ctx, *addr, *local)
@@ -61,18 +64,15 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer c.close()
-	switch {
-	case args[0] == "get" && f.NArg() == 1:
-		value, version, err := c.get(ctx, f.Arg(0))
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%s (version %d)\n", value, version)
-		return nil
-	case args[0] == "put" && f.NArg() == 2:
+	if args[0] == "put" {
 		return c.put(ctx, f.Arg(0), f.Arg(1))
 	}
-	return errUsage
+	value, version, err := c.get(ctx, f.Arg(0))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s (version %d)\n", value, version)
+	return nil
 }
 
 // load puts and gets a key of its own until ctx ends, and checks that it reads what it wrote. When
