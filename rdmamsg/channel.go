@@ -25,9 +25,9 @@ const (
 	maxReads     = 4  // READs under way at a time
 	controlSlots = 16 // slots for frames that carry no message
 
-	// spareReceives are posted beyond Depth and maxOffers. A hello and a bye come once. Credit
-	// frames are sent when half of Depth is owed, so at most three are on their way: their
-	// credits together are no more than Depth, which is odd in the worst case.
+	// spareReceives are posted beyond Depth and maxOffers. A hello and a bye come once. A credit
+	// frame returns half of Depth, rounded down, and at least one credit; all that are on their way
+	// return at most Depth. So there are at most three of them, which a Depth of 3 needs.
 	spareReceives = 5
 
 	// lingerTime is how long Close waits for messages that are not acknowledged.

@@ -133,9 +133,9 @@ func TestBlocksCompile(t *testing.T) {
 	if len(where) < 10 {
 		t.Fatalf("only %d blocks were found", len(where))
 	}
-	cmd := exec.Command("go", "vet", "-mod=mod", "./...")
+	cmd := exec.Command("go", "vet", "./...")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		named := regexp.MustCompile(`\bb(\d+)[/\\]b\.go`).ReplaceAllStringFunc(string(out), func(s string) string {
