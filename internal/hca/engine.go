@@ -22,6 +22,7 @@ type engine struct {
 	packet   wire.Packet
 	grh      [verbs.GRHSize]byte
 	unserved int // receives since timers were served
+	senders  senders
 
 	timers timers
 	turns  turns

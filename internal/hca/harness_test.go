@@ -92,6 +92,7 @@ type options struct {
 	mtu     verbs.MTU
 	timeout uint8 // of RTS; 0 stands for the default
 	rtr     bool  // stop there
+	typ     verbs.QPType
 }
 
 var defaultRetry = verbs.DefaultRetry
@@ -110,9 +111,13 @@ func newEnd(t testing.TB, d *verbs.Device, o options) *end {
 	}
 	e.cq, err = d.CreateCQ(o.cqe)
 	e.must(err)
-	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Cap: o.cap})
+	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: o.typ, SendCQ: e.cq, RecvCQ: e.cq, Cap: o.cap})
 	e.must(err)
-	e.must(e.qp.Init(1, everything))
+	access := everything
+	if o.typ == verbs.QPTypeUC {
+		access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	}
+	e.must(e.qp.Init(1, access))
 	return e
 }
 

@@ -2,6 +2,7 @@ package hca
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -11,24 +12,40 @@ import (
 type inbound struct {
 	from netip.AddrPort // of the latest packet
 	flow wire.Flow      // from there to us
-	ids  ids
+
+	ids    ids
+	next   ids     // what ids becomes if the packet that was verified last makes progress
+	sender *sender // the peer's host; the engine's receive lock guards it
 }
 
 // verify verifies a packet's ICRC, which covers the IPv4 identification and DF: as the link saw them
 // or, where it could not, as the sender must have set them. local is the address that it came to.
-func (in *inbound) verify(local netip.Addr, d *link.Datagram, segment int, payload []byte) bool {
+// unreliable says that the sender repeats nothing.
+func (in *inbound) verify(now time.Duration, local netip.Addr, d *link.Datagram, segment int, payload []byte, unreliable bool) bool {
 	if d.Src != in.from {
 		in.from = d.Src
 		in.flow = wire.NewFlow(d.Src, netip.AddrPortFrom(local, link.Port))
 	}
+	in.next = in.ids
 	if d.IDKnown {
 		return in.flow.Verify(d.ID+uint16(segment), payload)
 	}
 	if in.ids.kind <= idsOurs && in.flow.Verify(uint16(segment), payload) {
-		return in.ids.accept(idsOurs, ident{uint16(segment), true}) // all 32 bits
+		in.next = in.ids.ours(ident{uint16(segment), true}) // all 32 bits
+		return true
 	}
 	id, df, ok := in.flow.SolveID(payload)
-	return ok && in.ids.plausible(ident{id, df})
+	if ok {
+		in.next, ok = in.ids.judge(ident{id, df}, in.sender, now, unreliable)
+	}
+	return ok
+}
+
+// progressed is called when the packet that was verified last has made progress. What it tells of its
+// sender is believed from now on.
+func (in *inbound) progressed(now time.Duration) {
+	in.ids = in.next
+	*in.sender = sender{latest: in.ids.accepted, at: now, known: in.ids.kind != idsUnknown}
 }
 
 // verifyAny is verify for a sender of whom nothing is known, as those of datagrams are.

@@ -56,6 +56,11 @@ const (
 	// idWindow is by how much the IPv4 identification of a sender that counts may differ between two
 	// of its datagrams to us.
 	idWindow = 4096
+	// idSilence is the time after which the identification of a sender that counts may be any. A
+	// sender of 2^18 packets a second has counted once around by then.
+	idSilence = 250 * time.Millisecond
+	// maxSenders is how many senders an engine remembers for QPs that are connected later.
+	maxSenders = 4096
 	// A sender is taken for one that does not count when more than idMisses datagrams in a row do
 	// not fit a count. It is taken for one that counts when idSteady datagrams in a row fit again.
 	// A sender that counts is taken for an adverb when its count has begun again idSteady times.

@@ -115,14 +115,24 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		e.drops.noQP.Add(1)
 	case d.Src.Addr() != q.out.dst.Addr():
 		e.drops.source.Add(1)
-	case !q.in.verify(q.out.src.Addr(), d, segment, payload):
+	case !q.verify(e, now, d, segment, payload):
 		e.drops.icrc.Add(1)
 	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase: // after the ICRC: damage is no partition's fault
 		e.drops.pkey.Add(1)
 		e.dev.port.badPKeys.add()
 	default:
-		q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask))
+		if q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask)) {
+			q.in.progressed(now)
+		}
 	}
+}
+
+// verify verifies the ICRC of a packet that came to e for q, from the address of q's peer.
+func (q *qp) verify(e *engine, now time.Duration, d *link.Datagram, segment int, payload []byte) bool {
+	if q.in.sender == nil {
+		q.in.sender = e.senders.of(d.Src.Addr())
+	}
+	return q.in.verify(now, q.out.src.Addr(), d, segment, payload, q.typ == verbs.QPTypeUC)
 }
 
 // acceptDatagram is accept for a UD QP, whose packets may come from anybody.

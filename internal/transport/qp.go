@@ -45,7 +45,7 @@ type service interface {
 	attributesChanged(time.Duration)
 
 	transmit(now time.Duration, buf []byte) int
-	handle(now time.Duration, p *wire.Packet) // packets of the connected services
+	handle(now time.Duration, p *wire.Packet) (progress bool) // packets of the connected services
 	nextTimeout() time.Duration
 	handleTimeout(now time.Duration)
 
@@ -192,12 +192,14 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 func (q *QP) Transmit(now time.Duration, buf []byte) int { return q.service.transmit(now, buf) }
 
 // HandlePacket takes a packet of a connected QP. The caller has checked its ICRC, destination QPN,
-// P_Key and source. ecn is the ECN field of the IP header that the packet came with.
-func (q *QP) HandlePacket(now time.Duration, p *wire.Packet, ecn ECN) {
+// P_Key and source. ecn is the ECN field of the IP header that the packet came with. HandlePacket
+// reports whether the packet made progress: it had the PSN that was expected next and was executed, or
+// it acknowledged something. A packet from who does not know the PSNs does not.
+func (q *QP) HandlePacket(now time.Duration, p *wire.Packet, ecn ECN) (progress bool) {
 	if ecn == CongestionExperienced {
 		q.counters.CongestionMarks++
 	}
-	q.service.handle(now, p)
+	return q.service.handle(now, p)
 }
 
 // ECN is the explicit congestion notification field of an IP header (RFC 3168).

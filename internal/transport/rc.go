@@ -57,8 +57,9 @@ func (r *rc) transmit(now time.Duration, buf []byte) int {
 	return 0
 }
 
-func (r *rc) handle(now time.Duration, p *wire.Packet) {
+func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	q := r.qp
+	epsn, una := q.receiver.epsn, r.recovery.una
 	state := q.attr.State
 	sends := state == verbs.QPStateRTS || state == verbs.QPStateSQD
 	switch {
@@ -76,6 +77,7 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) {
 	case sends:
 		r.completer.handle(now, p)
 	}
+	return q.receiver.epsn != epsn || r.recovery.una != una
 }
 
 func (r *rc) nextTimeout() time.Duration { return r.recovery.nextTimeout() }

@@ -23,8 +23,9 @@ func (u *uc) transmit(_ time.Duration, buf []byte) int {
 }
 
 // handle takes a packet. A message of which a packet is missing, or that cannot be placed, is dropped
-// without a word, and its receive serves the next one.
-func (u *uc) handle(_ time.Duration, p *wire.Packet) {
+// without a word, and its receive serves the next one. Such a packet makes no progress, and neither
+// does one behind a gap.
+func (u *uc) handle(_ time.Duration, p *wire.Packet) (progress bool) {
 	q := u.qp
 	if p.Opcode == wire.CNP {
 		q.counters.CongestionNotifications++ // nothing paces a UC QP
@@ -32,14 +33,15 @@ func (u *uc) handle(_ time.Duration, p *wire.Packet) {
 	}
 	if p.Opcode.Service() != wire.ServiceUC {
 		q.counters.Unexpected++
-		return
+		return false
 	}
 	if !q.receives() {
-		return
+		return false
 	}
 	in := &q.receiver
 	in.established()
-	if p.PSN != in.epsn || p.Opcode.StartsMessage() {
+	inSequence := p.PSN == in.epsn
+	if !inSequence || p.Opcode.StartsMessage() {
 		in.dropMessage()
 	}
 	in.epsn = p.PSN.Add(1)
@@ -53,14 +55,15 @@ func (u *uc) handle(_ time.Duration, p *wire.Packet) {
 	}
 	switch {
 	case r == nil:
-		return
+		return inSequence
 	case in.msg.recv != nil && r.status == verbs.WCLocProtErr:
 		in.fail(r) // the receive itself is at fault, and would be for the next message
-		return
+		return false
 	case r.rnr:
 		q.counters.NoReceive++
 	default:
 		q.counters.Unexpected++
 	}
 	in.dropMessage()
+	return false
 }

@@ -58,7 +58,10 @@ func (u *ud) qkey(w *sendWQE) verbs.QKey {
 }
 
 // handle takes a packet of a connected service, which is none for a UD QP.
-func (u *ud) handle(time.Duration, *wire.Packet) { u.qp.counters.Unexpected++ }
+func (u *ud) handle(time.Duration, *wire.Packet) (progress bool) {
+	u.qp.counters.Unexpected++
+	return false
+}
 
 // HandleDatagram takes a UD packet. The caller has checked its ICRC, destination QPN and P_Key. grh is
 // what stands before the payload in the receive buffer. HandleDatagram returns false if it dropped the
