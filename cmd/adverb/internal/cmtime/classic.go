@@ -3,11 +3,11 @@ package cmtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"sync"
-
-	"fmt"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
@@ -46,6 +46,8 @@ type client struct {
 	clock stopwatch
 	steps [numSteps]interval
 	dst   netip.AddrPort
+	sync  *classicSync // nil if the server does not synchronise
+	quiet bool         // the round is not measured
 
 	mu         sync.Mutex // of what follows
 	changed    sync.Cond
@@ -62,7 +64,7 @@ func runClient(inv *cli.Invocation, f *flags) int {
 		return cli.ExitError
 	}
 	defer done()
-	c := &client{inv: inv, flags: f, ch: newChannel(), clock: newStopwatch(), conns: make([]timedConn, f.connections)}
+	c := &client{inv: inv, flags: f, ch: newChannel(), clock: newStopwatch()}
 	c.changed.L = &c.mu
 	pumping, stopPump := context.WithCancel(inv.Ctx)
 	pumped := make(chan struct{})
@@ -95,9 +97,41 @@ func exitStatus(err error) int {
 	return cli.ExitError
 }
 
-// run does the steps, each for all connections before the next.
+// run makes the connections, and prints how long that took.
 func (c *client) run() error {
 	f := c.flags
+	addresses := cm.Flags{Server: f.server, Bind: f.bind, Port: f.port}
+	src, dst, err := addresses.Addresses(c.inv.Ctx)
+	if err == nil {
+		c.dst = dst
+		c.sync, err = openClassicSync(c.inv.Ctx, dst)
+	}
+	if c.sync == nil {
+		return c.round(f.connections, src, err)
+	}
+	defer c.sync.close()
+	c.quiet = true
+	if err := c.round(1, src, nil); err != nil { // the server counts on it
+		return err
+	}
+	c.quiet = false
+	if err := c.round(f.connections, src, nil); err != nil {
+		return err
+	}
+	c.quiet = true
+	return c.round(f.connections, src, nil) // and on this, which the C client makes without QPs
+}
+
+// round does the steps, each for all connections before the next. lookup is the error of looking up
+// the addresses, if there was one.
+func (c *client) round(connections int, src netip.AddrPort, lookup error) error {
+	f := c.flags
+	c.mu.Lock()
+	c.conns, c.steps = make([]timedConn, connections), [numSteps]interval{}
+	c.mu.Unlock()
+	if err := c.sync.await(syncStart); err != nil {
+		return c.explained(err)
+	}
 	if err := c.step(timeCreateID, "creating id", "failure creating id", false, func(t *timedConn) (err error) {
 		if t.id, err = rdmacm.NewID(c.ch, rdmacm.PortSpaceTCP); err == nil {
 			t.id.Context = t
@@ -106,14 +140,11 @@ func (c *client) run() error {
 	}); err != nil {
 		return err
 	}
-	addresses := cm.Flags{Server: f.server, Bind: f.bind, Port: f.port}
-	src, dst, err := addresses.Addresses(c.inv.Ctx)
-	if e, ok := errors.AsType[*cm.LookupError](err); ok {
-		return cm.Complain(c.inv, e.Code, err, "getaddrinfo error: %s", e.Text())
-	} else if err != nil {
-		return err
+	if e, ok := errors.AsType[*cm.LookupError](lookup); ok {
+		return cm.Complain(c.inv, e.Code, lookup, "getaddrinfo error: %s", e.Text())
+	} else if lookup != nil {
+		return lookup
 	}
-	c.dst = dst
 	if src.IsValid() {
 		if err := c.step(timeBind, "binding source address", "failure bind addr", false, func(t *timedConn) error {
 			return t.id.BindAddr(src)
@@ -130,7 +161,7 @@ func (c *client) run() error {
 	}{
 		{timeResolveAddr, "resolving address", "failure getting addr", true, func(t *timedConn) error {
 			t.retries = f.retries
-			return t.id.ResolveAddr(netip.AddrPort{}, dst) // from where it is bound to
+			return t.id.ResolveAddr(netip.AddrPort{}, c.dst) // from where it is bound to
 		}},
 		{timeResolveRoute, "resolving route", "failure resolving route", true, func(t *timedConn) error {
 			t.retries = f.retries
@@ -148,8 +179,19 @@ func (c *client) run() error {
 		if err := c.step(s.step, s.line, s.failed, s.awaited, s.do); err != nil {
 			return err
 		}
+		if after, ok := syncAfter[s.step]; ok {
+			if err := c.allMade(); err != nil {
+				return c.explained(err)
+			}
+			if err := c.sync.await(after); err != nil {
+				return c.explained(err)
+			}
+		}
 	}
 	c.destroy()
+	if c.quiet {
+		return nil
+	}
 	printTimes(c.inv.Stdout, &c.steps, c.conns, src.IsValid())
 	if f.rate {
 		c.printRate()
@@ -160,7 +202,7 @@ func (c *client) run() error {
 // step does a step for all connections that have not failed. If awaited, then events answer the
 // step, and step waits for all of them.
 func (c *client) step(step int, line, failed string, awaited bool, do func(*timedConn) error) error {
-	c.inv.Printf("%s\n", line)
+	c.say(line)
 	c.steps[step].start = c.clock.now()
 	for i := range c.conns {
 		t := &c.conns[i]
@@ -201,9 +243,43 @@ func (c *client) step(step int, line, failed string, awaited bool, do func(*time
 	return c.inv.Ctx.Err()
 }
 
+// explained prints an error, unless the user has caused it by an interruption.
+func (c *client) explained(err error) error {
+	if !c.inv.Interrupted() {
+		c.inv.Explain(err)
+	}
+	return err
+}
+
+// say prints what the client is doing.
+func (c *client) say(line string) {
+	if !c.quiet {
+		c.inv.Printf("%s\n", line)
+	}
+}
+
+// allMade returns an error if a connection has failed and the server waits for it.
+func (c *client) allMade() error {
+	if c.sync == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	failed := 0
+	for i := range c.conns {
+		if c.conns[i].failed {
+			failed++
+		}
+	}
+	if failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d connections have failed, and the server waits for all: restart it", failed, len(c.conns))
+}
+
 // destroy closes all IDs, those of failed connections too.
 func (c *client) destroy() {
-	c.inv.Printf("destroying id\n")
+	c.say("destroying id")
 	c.steps[timeDestroy].start = c.clock.now()
 	for i := range c.conns {
 		t := &c.conns[i]
@@ -345,6 +421,7 @@ func serve(inv *cli.Invocation, f *flags) int {
 		return cli.ExitError
 	}
 	if err = s.listen(addr); err == nil {
+		s.listenSync(addr)
 		inv.Endless = true
 		err = s.serve()
 	}
@@ -356,6 +433,8 @@ type server struct {
 	inv *cli.Invocation
 	ch  *rdmacm.EventChannel
 	ids map[*rdmacm.ID]struct{}
+
+	sync net.Listener // or nil
 }
 
 func (s *server) listen(addr netip.AddrPort) error {
@@ -417,6 +496,9 @@ func (s *server) drop(id *rdmacm.ID) {
 }
 
 func (s *server) close() {
+	if s.sync != nil {
+		s.sync.Close()
+	}
 	for id := range s.ids {
 		s.drop(id)
 	}

@@ -15,10 +15,12 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
 )
 
-// cmtime comes in two forms. The older form is that of rdma-core up to 56 or so, which distributions
-// have: a client of a server that serves for ever. The newer form connects each of several clients
-// with each of several servers, which find each other through a controller. The two forms have few
-// flags in common, so the flags tell which form is meant.
+// cmtime comes in three forms. The oldest is that of rdma-core up to 51: a client of a server that
+// serves for ever. In rdma-core 52 to 58 client and server wait for each other over TCP. Both take
+// the same flags, so our ends find out what the other one does: see classicsync.go. The newest form,
+// of rdma-core 59 and later, connects each of several clients with each of several servers, which
+// find each other through a controller. It has few flags in common with the others, so the flags
+// tell that it is meant. "Older form" below is the first two, and "newer form" the last.
 
 const classicUsage = `	[-s server_address]
 	[-b bind_address]
@@ -79,8 +81,9 @@ var Command = &cli.Command{
   PROG
   PROG -s localhost -c 1000 --rate
 Each step is done for all connections before the next one begins. The other end may be the C
-program: of rdma-core up to 56 or so without -C, and later ones with it. With -C the first to start is
-the controller, and all must give the same -P and -c:
+program: of rdma-core up to 58 without -C, and of 59 and later with it. That of rdma-core 52 to 58 uses
+the server's port for TCP too, knows IPv4 only, and as a server has to be given the client's -c. With
+-C the first to start is the controller, and all must give the same -P and -c:
   PROG -C 127.0.0.1 -b 127.0.0.1 -L
   PROG -C 127.0.0.1 -b 127.0.0.1
 `,
