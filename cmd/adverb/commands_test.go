@@ -33,7 +33,16 @@ func TestDispatch(t *testing.T) {
 		{[]string{"adverb"}, 0, "rc_pingpong", ""},
 		{[]string{"adverb", "--help"}, 0, "ibv_rc_pingpong", ""},
 		{[]string{"adverb", "help"}, 0, "ibv_rc_pingpong", ""},
-		{[]string{"adverb", "nope"}, 2, "", `unknown command "nope"`},
+		{[]string{"adverb", "nope"}, 2, "", `unknown command "nope" for "adverb"; "adverb --help" lists`},
+		{[]string{"adverb", "nope", "--help"}, 2, "", `unknown command "nope"`},
+		{[]string{"adverb", "devinf"}, 2, "", `unknown command "devinf" for "adverb" (did you mean "devinfo"?)`},
+		{[]string{"adverb", "help", "ibv_devinof"}, 2, "", `(did you mean "ibv_devinfo"?)`},
+		{[]string{"ibv_nothing"}, 2, "", `no program is called "ibv_nothing"; the classic names are ibv_devices, `},
+		{[]string{"/usr/bin/ibv_devinof"}, 2, "", `no program is called "ibv_devinof" (did you mean "ibv_devinfo"?)`},
+		{[]string{"ibv_devinof", "--help"}, 2, "", `no program is called "ibv_devinof"`},
+		{[]string{"ibv_devinof", "-d", "x"}, 2, "", `no program is called "ibv_devinof"`},
+		{[]string{"adverb-1.0", "--help"}, 0, "rc_pingpong", ""},
+		{[]string{"a.out", "devinfo", "--help"}, 0, "--ib-dev", ""},
 		{[]string{"adverb", "--nope"}, 2, "", `unknown flag "--nope"`},
 		{[]string{"adverb", "help", "devinfo"}, 0, "--ib-dev=<dev>", ""},
 		{[]string{"adverb", "help", "nope"}, 2, "", `unknown command "nope"`},
@@ -54,7 +63,7 @@ func TestDispatch(t *testing.T) {
 		{[]string{"adverb", "demo", "sing"}, 2, "Usage: adverb demo", "read and write"},
 	} {
 		code, stdout, stderr := tool(t.Context(), tt.argv...)
-		if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) {
+		if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || tt.code == 2 && tt.stdout == "" && stdout != "" {
 			t.Errorf("%q: got status %d\nstdout: %s\nstderr: %s\nwant status %d, stdout with %q, stderr with %q",
 				tt.argv, code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
 		}

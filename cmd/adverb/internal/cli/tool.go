@@ -62,6 +62,12 @@ func (t *Tool) Run(ctx context.Context, argv []string, stdin io.Reader, stdout, 
 		inv.Cmd, inv.ByClassicName = c, true
 		return c.Run(inv)
 	}
+	if t.isUnknownProgram(inv) {
+		prog := baseName(inv.Prog)
+		inv.Explain(fmt.Errorf("no program is called %q%s; the classic names are %s, and %q has a command for each",
+			prog, didYouMean(prog, t.classicNames()), strings.Join(t.classicNames(), ", "), t.Name))
+		return ExitUsage
+	}
 	if len(inv.Args) == 0 {
 		t.printHelp(stdout)
 		return ExitOK
@@ -82,10 +88,23 @@ func (t *Tool) Run(ctx context.Context, argv []string, stdin io.Reader, stdout, 
 	return t.runCommand(inv, name)
 }
 
+// isUnknownProgram reports whether the tool was called by a name that is neither its own nor a classic
+// one, and without a command that would tell what is meant. A copy of the tool may have any name.
+func (t *Tool) isUnknownProgram(inv *Invocation) bool {
+	if strings.HasPrefix(baseName(inv.Prog), t.Name) { // adverb-1.0, say
+		return false
+	}
+	return len(inv.Args) == 0 || strings.HasPrefix(inv.Args[0], "-")
+}
+
 func (t *Tool) runCommand(inv *Invocation, name string) int {
 	c := t.byName(name)
 	if c == nil {
-		inv.Explain(fmt.Errorf("unknown command %q for %q", name, t.Name))
+		names := t.classicNames()
+		for _, c := range t.all() {
+			names = append(names, c.Name)
+		}
+		inv.Explain(fmt.Errorf("unknown command %q for %q%s; %q lists the commands", name, t.Name, didYouMean(name, names), t.Name+" --help"))
 		return ExitUsage
 	}
 	inv.Cmd, inv.Prog = c, t.Name+" "+c.Name

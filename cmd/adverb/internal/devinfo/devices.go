@@ -29,10 +29,13 @@ type deviceJSON struct {
 	Transport string `json:"transport"`
 	Provider  string `json:"provider"`
 	Netdev    string `json:"netdev"`
+
+	KernelName    string   `json:"kernel_name,omitempty"`
+	SharesUDPPort []string `json:"shares_udp_port,omitempty"`
 }
 
 func newDeviceJSON(d verbs.DeviceInfo) deviceJSON {
-	return deviceJSON{d.Name, d.NodeGUID.String(), d.NodeType, transportName(d.Transport), d.Provider, d.Netdev}
+	return deviceJSON{d.Name, d.NodeGUID.String(), d.NodeType, transportName(d.Transport), d.Provider, d.Netdev, d.KernelName, d.SharesUDPPort}
 }
 
 func runDevices(inv *cli.Invocation) int {

@@ -180,6 +180,44 @@ func TestDevinfoJSON(t *testing.T) {
 	}
 }
 
+// What a device does not tell is left out, and what the kernel has to do with it is said.
+func TestDevinfoOfKernelDevices(t *testing.T) {
+	card, soft := rxe(t), rxe(t)
+	card.attr.MaxInline, card.info.KernelName = verbs.MaxInlineUnknown, "mlx5_0"
+	soft.attr.MaxInline, soft.info.SharesUDPPort = 0, []string{"mlx5_0", "rxe1"}
+	const name, shares = `"kernel_name":"mlx5_0"`, `"shares_udp_port":["mlx5_0","rxe1"]`
+	const nameLine, sharesLine = "\n\tkernel_name:\t\t\tmlx5_0\n", "\n\tshares_udp_port:\t\tmlx5_0 rxe1\n"
+	for _, tt := range []struct {
+		r             *report
+		with, without []string
+		line, noLine  string
+	}{
+		{card, []string{name}, []string{"max_inline_data", "shares_udp_port"}, nameLine, "shares_udp_port"},
+		{soft, []string{shares, `"max_inline_data":0`}, []string{"kernel_name"}, sharesLine, "kernel_name"},
+	} {
+		b, err := json.Marshal(tt.r.json())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tt.with {
+			if !strings.Contains(string(b), want) {
+				t.Errorf("got %s, want %s in it", b, want)
+			}
+		}
+		for _, not := range tt.without {
+			if strings.Contains(string(b), not) {
+				t.Errorf("got %s, want no %s in it", b, not)
+			}
+		}
+		var verbose, plain strings.Builder
+		tt.r.print(&verbose, true)
+		tt.r.print(&plain, false)
+		if v := verbose.String(); !strings.Contains(v, tt.line) || strings.Contains(v, tt.noLine) || strings.Contains(plain.String(), tt.line) {
+			t.Errorf("got\n%swant %q in it and no %s, and without -v neither", v, tt.line, tt.noLine)
+		}
+	}
+}
+
 func TestDevicesFormat(t *testing.T) {
 	var b strings.Builder
 	printDevices(&b, []verbs.DeviceInfo{rxe(t).info})

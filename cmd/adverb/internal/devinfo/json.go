@@ -36,7 +36,7 @@ type reportJSON struct {
 	MaxSRQSGE       int        `json:"max_srq_sge"`
 	MaxPKeys        int        `json:"max_pkeys"`
 	LocalCAAckDelay uint8      `json:"local_ca_ack_delay"`
-	MaxInline       int        `json:"max_inline_data"`
+	MaxInline       *int       `json:"max_inline_data,omitempty"` // nil where the device does not tell
 	NumCompVectors  int        `json:"num_comp_vectors"`
 	Ports           []portJSON `json:"ports"`
 }
@@ -83,8 +83,11 @@ func (r *report) json() reportJSON {
 		AtomicCap: nameOf(atomicCapNames, a.AtomicCap, "invalid atomic capability"),
 		MaxMW:     a.MaxMW, MaxMcastGrp: a.MaxMcastGrp, MaxMcastAttach: a.MaxMcastQPAttach, MaxAH: a.MaxAH,
 		MaxSRQ: a.MaxSRQ, MaxSRQWR: a.MaxSRQWR, MaxSRQSGE: a.MaxSRQSGE,
-		MaxPKeys: a.MaxPKeys, LocalCAAckDelay: a.LocalCAAckDelay, MaxInline: a.MaxInline, NumCompVectors: a.NumCompVectors,
+		MaxPKeys: a.MaxPKeys, LocalCAAckDelay: a.LocalCAAckDelay, NumCompVectors: a.NumCompVectors,
 		Ports: []portJSON{},
+	}
+	if a.MaxInline != verbs.MaxInlineUnknown {
+		j.MaxInline = &a.MaxInline
 	}
 	for i := range r.ports {
 		j.Ports = append(j.Ports, r.ports[i].json(r.info.Name))

@@ -3,6 +3,7 @@ package devinfo
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -24,9 +25,21 @@ func (r *report) print(w io.Writer, verbose bool) {
 	fmt.Fprintf(w, "\tphys_port_cnt:\t\t\t%d\n", a.PhysPortCnt)
 	if verbose {
 		printDeviceAttr(w, a)
+		printKernelNames(w, &r.info)
 	}
 	for i := range r.ports {
 		r.ports[i].print(w, r.info.Transport, verbose)
+	}
+}
+
+// printKernelNames prints what the C program does not have: the kernel's name for the device, and
+// the kernel's devices that get in its way at UDP port 4791.
+func printKernelNames(w io.Writer, d *verbs.DeviceInfo) {
+	if d.KernelName != "" {
+		fmt.Fprintf(w, "\tkernel_name:\t\t\t%s\n", d.KernelName)
+	}
+	if len(d.SharesUDPPort) > 0 {
+		fmt.Fprintf(w, "\tshares_udp_port:\t\t%s\n", strings.Join(d.SharesUDPPort, " "))
 	}
 }
 

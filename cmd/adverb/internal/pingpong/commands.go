@@ -16,7 +16,10 @@ type kind struct {
 	fill   byte  // the content of messages
 	grh    int   // bytes that stand in front of a received message
 	size   int64 // default of -s
-	numQP  int   // default of -q
+
+	sizeInCHelp int64 // what the C program's help calls the default, where it is wrong
+
+	numQP int // default of -q
 
 	endMessages    int    // how many go each way in the exchange of addresses; unused ones are zero
 	needsLID       bool   // a port that is not Ethernet must have a LID
@@ -47,7 +50,7 @@ var (
 		onDemandLine: "The device isn't ODP capable or does not support RC send and receive with ODP"}
 	kindUC = kind{qpType: verbs.QPTypeUC, fill: fillByte, size: 4096, numQP: 1, endMessages: 1,
 		needsLID: true, localFormat: localAddressFormat, gidLine: connectedGIDLine}
-	kindUD = kind{qpType: verbs.QPTypeUD, fill: fillByte, size: 1024, numQP: 1, endMessages: 1,
+	kindUD = kind{qpType: verbs.QPTypeUD, fill: fillByte, size: 1024, sizeInCHelp: 2048, numQP: 1, endMessages: 1,
 		grh: verbs.GRHSize, localFormat: localAddressFormatUD, gidLine: otherGIDLine}
 	kindSRQ = kind{qpType: verbs.QPTypeRC, srq: true, size: 4096, numQP: 16, endMessages: srqMaxQP,
 		localFormat: localAddressFormat, gidLine: otherGIDLine, sizeAtLeastOne: true,
@@ -83,7 +86,11 @@ func newCommand(name, how, letters string, k *kind) *cli.Command {
 	for i := range c.Flags {
 		switch f := &c.Flags[i]; f.Short {
 		case 's':
-			f.Help += fmt.Sprintf(" (default %d)", k.size)
+			f.Help += fmt.Sprintf(" (default %d", k.size)
+			if k.sizeInCHelp != 0 {
+				f.Help += fmt.Sprintf("; the C program's help says %d", k.sizeInCHelp)
+			}
+			f.Help += ")"
 		case 'n':
 			if k.srq {
 				f.Help = "messages each way, of all QPs together (default 1000)"
