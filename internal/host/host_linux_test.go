@@ -57,6 +57,7 @@ func join(t testing.TB, addr netip.Addr) *member {
 func open(t testing.TB, addr netip.Addr) *member {
 	t.Helper()
 	m := &member{netdev: shareLoopback(t, addr), got: make(chan string, 1<<16)}
+	m.netdev.pool = newOutletPool() // as a process has its own
 	m.block = m.claim(t)
 	l, err := m.netdev.Open(addr)
 	if err != nil {

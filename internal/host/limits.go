@@ -32,8 +32,10 @@ const (
 // Looking for other processes. A flood from the network may contain any number of made-up QPNs and
 // service IDs. They must not cost a system call each.
 const (
-	// maxOutlets is the number of open sockets to other processes, some of which may have ended.
+	// maxOutlets is the number of open sockets to other processes, of all devices together. Some of
+	// those processes may have ended. A socket that is not used for outletIdle to twice that is closed.
 	maxOutlets = 64
+	outletIdle = 5 * time.Second
 
 	// absentTime is how long a block without an owner is not looked up again.
 	absentTime = 20 * time.Millisecond

@@ -21,6 +21,7 @@ type Netdev struct {
 	owned  [numBlocks]atomic.Bool
 	owners atomic.Pointer[owners] // nil before the first Claim
 	gsi    atomic.Bool            // this process has a QP1
+	pool   *outletPool
 
 	mu     sync.Mutex
 	boxes  []*mailbox           // of the blocks claimed
@@ -34,7 +35,7 @@ var _ link.Netdev = (*Netdev)(nil)
 
 // Share returns a Netdev that shares the addresses of a network interface.
 func Share(n *udp.Netdev) *Netdev {
-	return &Netdev{Netdev: n, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
+	return &Netdev{Netdev: n, pool: processOutlets, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
 }
 
 // Claim claims a block of QPNs for this process. It returns false if the block has an owner.
@@ -56,7 +57,7 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 		return false, link.ErrClosed
 	}
 	if n.owners.Load() == nil {
-		n.owners.Store(newOwners(block))
+		n.owners.Store(newOwners(block, n.pool))
 	}
 	n.boxes = append(n.boxes, box)
 	n.owned[block].Store(true)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,7 @@ import (
 // them.
 type owners struct {
 	self uint32 // the block whose mailbox gets the answers
+	pool *outletPool
 
 	mu      sync.Mutex
 	closed  bool
@@ -24,13 +26,15 @@ type owners struct {
 	held    int               // messages held for all owners
 	outlets int               // how many are open
 	turn    uint64            // counts the uses of owners, so that the oldest is known
+	swept   uint64            // turn at the latest sweep
+	sweeper *time.Timer       // for the next one; nil when there is none to come
 
 	lookupsSince time.Time // when lookups began to count
 	lookups      [boxKinds]int
 }
 
-func newOwners(self uint32) *owners {
-	return &owners{self: self, byName: map[boxName]*owner{}, byNonce: map[uint64]*owner{}}
+func newOwners(self uint32, pool *outletPool) *owners {
+	return &owners{self: self, pool: pool, byName: map[boxName]*owner{}, byNonce: map[uint64]*owner{}}
 }
 
 // owner is the process that owns a mailbox, or none.
@@ -215,11 +219,100 @@ func (o *owners) connect(name boxName) (*outlet, bool) {
 	if err != nil {
 		return nil, errors.Is(err, unix.ECONNREFUSED)
 	}
-	if o.outlets >= maxOutlets {
-		o.gone(o.oldest())
+	if !o.pool.take(o) {
+		out.close()
+		return nil, false
 	}
 	o.outlets++
+	if o.sweeper == nil {
+		o.sweeper = time.AfterFunc(outletIdle, o.sweepAgain)
+	}
 	return out, true
+}
+
+// sweepAgain sweeps, and goes on with that while there is something to sweep.
+func (o *owners) sweepAgain() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sweep()
+	o.sweeper = nil
+	if o.outlets > 0 && !o.closed {
+		o.sweeper = time.AfterFunc(outletIdle, o.sweepAgain)
+	}
+}
+
+// sweep closes the outlets that have not been used since the sweep before. The kernel does not tell
+// when the process at the other end of an outlet ends, and an outlet to a process that lives is
+// opened again when it is needed.
+func (o *owners) sweep() {
+	for _, w := range o.byName {
+		if w.out != nil && len(w.held) == 0 && w.used <= o.swept {
+			o.retire(w)
+		}
+	}
+	o.swept = o.turn
+}
+
+// retire forgets an owner that may well live, and is looked up again when it is needed.
+func (o *owners) retire(w *owner) {
+	o.gone(w)
+	if o.byName[w.name] == w {
+		delete(o.byName, w.name)
+	}
+}
+
+// outletPool bounds the outlets of all devices of this process together.
+type outletPool struct {
+	open atomic.Int32
+
+	mu      sync.Mutex
+	holders map[*owners]struct{} // those that may have outlets
+}
+
+func newOutletPool() *outletPool { return &outletPool{holders: map[*owners]struct{}{}} }
+
+// processOutlets is the pool of this process.
+var processOutlets = newOutletPool()
+
+// take makes room for another outlet of o, whose lock the caller holds. It closes the oldest outlet
+// of o or, if o has none, that of another device. It reports false if there is no room.
+func (p *outletPool) take(o *owners) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holders[o] = struct{}{}
+	if p.open.Load() >= maxOutlets && !p.evict(o) {
+		return false
+	}
+	p.open.Add(1)
+	return true
+}
+
+func (p *outletPool) evict(o *owners) bool {
+	if w := o.oldest(); w != nil {
+		o.retire(w)
+		return true
+	}
+	for other := range p.holders {
+		if other == o || !other.mu.TryLock() { // whoever holds it may wait for us
+			continue
+		}
+		w := other.oldest()
+		if w != nil {
+			other.retire(w)
+		}
+		other.mu.Unlock()
+		if w != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// leave forgets a holder that has no outlet and gets none.
+func (p *outletPool) leave(o *owners) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.holders, o)
 }
 
 // oldest returns the owner with an outlet that has not been used for the longest time. Owners that
@@ -250,6 +343,7 @@ func (o *owners) gone(w *owner) {
 	if w.out != nil {
 		w.out.close()
 		o.outlets--
+		o.pool.open.Add(-1)
 		delete(o.byNonce, w.nonce)
 	}
 	o.held -= len(w.held)
@@ -282,4 +376,8 @@ func (o *owners) close() {
 	for _, w := range o.byName {
 		o.gone(w)
 	}
+	if o.sweeper != nil {
+		o.sweeper.Stop()
+	}
+	o.pool.leave(o)
 }
