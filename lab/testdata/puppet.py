@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 import time
 
 import pyverbs.enums as e
@@ -179,6 +180,7 @@ def serve(conn, device):
         pass
     finally:
         puppet.close()
+        conn.close()
 
 
 def main():
@@ -186,8 +188,7 @@ def main():
     while True:
         conn, _ = listener.accept()
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with conn:
-            serve(conn, sys.argv[2])
+        threading.Thread(target=serve, args=(conn, sys.argv[2]), daemon=True).start()
 
 
 main()
