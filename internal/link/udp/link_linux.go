@@ -55,12 +55,17 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 		}
 		return nil, openError(addr, shared, err)
 	}
+	denied, err := deniedCalls()
+	if err != nil {
+		return fail(err)
+	}
 	fd, err := openReceiveSocket(l.addr, scope, shared)
 	if err != nil {
 		return fail(err)
 	}
 	fds = append(fds, fd)
 	l.rx.init(fd, l.addr, &l.counters)
+	l.rx.single = denied.recvmmsg
 	// Kernels before 4.18 do not know the option, nor do some systems that only look like Linux.
 	_, err = unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 	l.trains.on.Store(err == nil)
@@ -83,6 +88,7 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 		}
 		l.sources[i] = netip.AddrPortFrom(addr, port)
 		l.tx[i].init(fd, addr, scope, l)
+		l.tx[i].single = denied.sendmmsg
 	}
 	if err := l.arrival.init(fds[0]); err != nil {
 		return fail(err)

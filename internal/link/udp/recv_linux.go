@@ -25,6 +25,7 @@ type socket struct {
 type receiver struct {
 	*counters
 	groups groups
+	single bool // recvmmsg is denied
 
 	mu       sync.Mutex
 	own      socket // fd is -1 when closed
@@ -111,12 +112,29 @@ func (r *receiver) receiveAny(batch []link.Datagram) int {
 	return 0
 }
 
+// receiveSingly receives up to n messages by a system call for each, and returns how many came.
+func (r *receiver) receiveSingly(s *socket, n int) int {
+	for i := range n {
+		m := &r.messages[i]
+		got, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&m.Hdr)), unix.MSG_DONTWAIT)
+		if errno != 0 {
+			return i
+		}
+		m.Len = uint32(got)
+	}
+	return n
+}
+
 // receive makes one system call. The payloads of the call before become invalid.
 func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	for i := range r.used {
 		h := &r.messages[i].Hdr
 		h.Namelen = uint32(len(sockaddr{}))
 		h.SetControllen(controlSize)
+	}
+	if r.single {
+		r.used = r.receiveSingly(s, min(len(batch), receiveSlots))
+		return r.deliver(s, batch)
 	}
 	// The call does not block, so the scheduler need not know of it.
 	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&r.messages[0])),

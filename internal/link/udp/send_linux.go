@@ -37,6 +37,7 @@ type sender struct {
 	addr     netip.Addr
 	tcLevel  int32 // of the control message that sets the traffic class
 	tcOption int32
+	single   bool // sendmmsg is denied
 
 	mu       sync.Mutex
 	fd       int // -1 when closed
@@ -230,6 +231,10 @@ func (s *sender) sendmmsg(first, n int) (int, syscall.Errno) {
 		// Most latencies depend on this case. sendto is cheaper by a few percent.
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(s.iovecs[first].Base)),
 			uintptr(s.iovecs[first].Len), unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(h.Name)), uintptr(h.Namelen))
+		return 1, errno
+	}
+	if s.single {
+		_, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.messages[first].Hdr)), unix.MSG_DONTWAIT)
 		return 1, errno
 	}
 	r, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.messages[first])),
