@@ -140,7 +140,14 @@ func noSuchDevice(ps []namedProvider) error {
 		}
 	}
 	if err := join(errs); err != nil {
-		return Errorf(ErrNotFound, "no such device; there are %v; %w", have, err)
+		return Errorf(ErrNotFound, "no such device; %s; %w", thereAre(have), err)
 	}
-	return Errorf(ErrNotFound, "no such device; there are %v", have)
+	return Errorf(ErrNotFound, "no such device; %s", thereAre(have))
+}
+
+func thereAre(have []string) string {
+	if len(have) == 0 {
+		return `there is none: is a network interface up, with an address? ("ip link set lo up" makes one)`
+	}
+	return fmt.Sprintf("there are %v", have)
 }

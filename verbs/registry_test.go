@@ -146,6 +146,11 @@ func TestProviderFails(t *testing.T) {
 	_, err = verbs.Open("sim9")
 	wantErr(t, "Open with one that cannot list", err, verbs.ErrNotFound,
 		"open device sim9: no such device; there are [sim0 (upper)]; list devices of provider lower: broken")
+	lower.set()
+	upper.set()
+	_, err = verbs.Open("sim9")
+	wantErr(t, "Open where there is no device", err, verbs.ErrNotFound,
+		"open device sim9: no such device; there is none: is a network interface up, with an address?")
 
 	f := &foreign{ProviderDevice: b, queryErr: broken}
 	lower.set(f)
