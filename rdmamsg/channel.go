@@ -15,7 +15,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultDepth     = 32
-	DefaultEagerSize = 4096 - headerSize // with its header it fits the largest packets
+	DefaultEagerSize = 8192 - headerSize // with its header it fits two of the largest packets
 	DefaultKeepAlive = 5 * time.Second
 )
 

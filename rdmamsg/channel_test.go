@@ -172,7 +172,7 @@ func TestSizes(t *testing.T) {
 	net := rdmatest.New(t)
 	x, y := newPair(t, nil, net.Device(), net.Device())
 	ctx := patience(t)
-	for _, n := range []int{0, 1, 4064, 4065, 4096, 65536, 1<<20 + 1, 16 << 20} {
+	for _, n := range []int{0, 1, 4096, rdmamsg.DefaultEagerSize, rdmamsg.DefaultEagerSize + 1, 65536, 1<<20 + 1, 16 << 20} {
 		b, err := x.SendPool().Get(ctx, n)
 		ok(t, err)
 		for i := range b.Bytes() {
