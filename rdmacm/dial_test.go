@@ -298,9 +298,6 @@ func TestNoDevice(t *testing.T) {
 	if !errors.Is(err, rdmacm.ErrNoDevice) {
 		t.Errorf("listening there: got error %v, want %v", err, rdmacm.ErrNoDevice)
 	}
-	if _, err := rdmacm.Listen(netip.MustParseAddrPort("127.0.0.1:0")); err == nil || !strings.Contains(err.Error(), "provider") {
-		t.Errorf("listening without any provider: got error %v, want one that tells to import a provider", err)
-	}
 }
 
 // TestUC connects UC QPs.
