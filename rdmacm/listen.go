@@ -64,13 +64,13 @@ func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 			return nil
 		}
 	}
-	if !a.retain() {
-		return nil
-	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.state != stateListening || id.ch.attach() != nil {
-		a.release()
+	if id.state != stateListening || !a.retain() {
+		return nil
+	}
+	if id.ch.attach() != nil {
+		a.release() // not the last: a listener has its agent. The last would wait for this goroutine.
 		return nil
 	}
 	child.ch, child.options = id.ch, options{tos: r.TOS}
