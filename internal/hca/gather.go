@@ -6,29 +6,20 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What a program posts one by one, and the acknowledgement of what it has just received, need not each
-// leave by a system call of its own. They wait, for company, as a turn of their QP, which the program's
-// next poll gives: see turns. They wait only while the program polls busily, which is while the engine's
-// goroutine naps. If the nap ends before a poll comes, the goroutine sends what waits, and the QP
-// gathers nothing for gatherPause: its program waits for something else than completions.
+// What a program posts one by one need not leave by a system call each. It waits, for company, as a turn
+// of its QP, which the program's next poll gives: see turns. It waits only while the program polls busily,
+// which is while the engine's goroutine naps. If the nap ends before a poll comes, the goroutine sends
+// what waits, and the QP gathers nothing for gatherPause: its program waits for something else than
+// completions.
 type gather struct {
 	polls uint32        // of the send CQ, at the latest post
 	waits bool          // something waits for the next poll
 	after time.Duration // until when nothing may wait
-
-	delivered bool // a receive was completed since the latest transmit
 }
 
 const (
 	// gatherPackets is how many packets a QP gathers. With as many it transmits at once.
 	gatherPackets = 32
-
-	// shortRun is after how many datagrams at most an acknowledgement may wait. A long run is a stream,
-	// whose window the acknowledgement moves.
-	shortRun = 2
-
-	// deferredACK is how long the acknowledge timeout must be at least for an acknowledgement to wait.
-	deferredACK = 8 * napTime
 
 	// gatherPause is for how long a QP gathers nothing after the goroutine had to send for it. The
 	// napTime that was lost is half a percent of it.
@@ -45,12 +36,6 @@ func (q *qp) mayGather() bool {
 	e := q.out.eng
 	return !first && q.typ == verbs.QPTypeRC && e != nil && e.napping.Load() && q.t.Underway(gatherPackets) &&
 		q.dev.now() >= q.gather.after
-}
-
-// mayDeferACK reports whether the answer to a short run of packets may wait for the program's next post or
-// poll.
-func (q *qp) mayDeferACK(now time.Duration) bool {
-	return q.gather.delivered && q.out.eng != nil && q.out.eng.napping.Load() && q.t.OwesACK(deferredACK) && now >= q.gather.after
 }
 
 // endWait sends what waits for the program's next poll. The caller is about to end the connection.

@@ -31,9 +31,6 @@ func (q *qp) publish() {
 
 // complete puts completions into the CQs of their queues.
 func (q *qp) complete(done []queue.CQE, state verbs.QPState) {
-	if done[len(done)-1].WC.Op&verbs.WCRecv != 0 {
-		q.gather.delivered = true
-	}
 	if state == verbs.QPStateErr {
 		for i := range done {
 			if wc := &done[i].WC; wc.Status == verbs.WCRetryExceeded {

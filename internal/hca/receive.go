@@ -59,11 +59,7 @@ func (e *engine) receive(now time.Duration) (int, error) {
 		}
 	}
 	if q != nil {
-		if q.publish(); n <= shortRun && q.mayDeferACK(now) {
-			q.wait()
-		} else {
-			q.transmit(now)
-		}
+		q.transmit(now)
 		q.mu.Unlock()
 	}
 	return n, nil

@@ -40,7 +40,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // too, so that packets leave in the order of their PSNs.
 func (q *qp) transmit(now time.Duration) {
 	q.publish()
-	q.gather.waits, q.gather.delivered = false, false
+	q.gather.waits = false
 	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
 		return
 	}

@@ -1,11 +1,6 @@
 package transport
 
-import (
-	"time"
-
-	"github.com/adverb-rdma/adverb/internal/wire"
-	"github.com/adverb-rdma/adverb/verbs"
-)
+import "github.com/adverb-rdma/adverb/verbs"
 
 // The window paces RC's requests. Nothing on the wire paces the responses to READs, of which one
 // request may ask for 2^31 bytes, nor what UC and UD send. So they come in turns. Between turns the
@@ -36,17 +31,6 @@ func (q *QP) Pending() bool { return q.spent() && q.service.pending() }
 func (q *QP) Underway(limit uint64) bool {
 	r, ok := q.service.(*rc)
 	return ok && q.attr.State == verbs.QPStateRTS && r.recovery.una < r.recovery.max && q.sq.nextSeq-r.recovery.nxt < limit
-}
-
-// OwesACK reports whether an acknowledgement, and nothing else, is due, and the QP's acknowledge timeout
-// is least or longer: the peer's is taken to be like it.
-func (q *QP) OwesACK(least time.Duration) bool {
-	r, ok := q.service.(*rc)
-	if !ok || r.responder.reply.kind != ackReply || r.responder.responses.oldest() != nil || r.requester.cur != q.sq.tail {
-		return false
-	}
-	d := wire.ACKTimeout(q.attr.Timeout)
-	return d == 0 || d >= least
 }
 
 // spent reports whether the turn's packets are used up.
