@@ -8,7 +8,6 @@ import os
 import socket
 import struct
 import sys
-import threading
 import time
 
 import pyverbs.enums as e
@@ -180,7 +179,6 @@ def serve(conn, device):
         pass
     finally:
         puppet.close()
-        conn.close()
 
 
 def main():
@@ -188,7 +186,8 @@ def main():
     while True:
         conn, _ = listener.accept()
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=serve, args=(conn, sys.argv[2]), daemon=True).start()
+        with conn:
+            serve(conn, sys.argv[2])
 
 
 main()
