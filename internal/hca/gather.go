@@ -1,10 +1,6 @@
 package hca
 
-import (
-	"time"
-
-	"github.com/adverb-rdma/adverb/verbs"
-)
+import "time"
 
 // What a program posts one by one need not leave by a system call each. It waits, for company, as a turn
 // of its QP, which the program's next poll gives: see turns. It waits only while the program polls busily,
@@ -34,7 +30,7 @@ func (q *qp) mayGather() bool {
 	first := polls != q.gather.polls
 	q.gather.polls = polls
 	e := q.out.eng
-	return !first && q.typ == verbs.QPTypeRC && e != nil && e.napping.Load() && q.t.Underway(gatherPackets) &&
+	return !first && e != nil && e.napping.Load() && q.t.Underway(gatherPackets) &&
 		q.dev.now() >= q.gather.after
 }
 

@@ -67,10 +67,14 @@ func (q *qp) flushReceives() {
 		}
 		return
 	}
+	var flushed []queue.CQE
 	for w := q.rq.Take(); w != nil; w = q.rq.Take() {
 		e := queue.CQE{WC: verbs.WC{ID: w.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: q.QPN()}, Solicited: true}
 		e.Slots, e.Freed = q.rq.Complete(w)
-		q.recvCQ.Push([]queue.CQE{e})
+		flushed = append(flushed, e)
+	}
+	if len(flushed) > 0 {
+		q.recvCQ.Push(flushed)
 	}
 }
 

@@ -19,7 +19,6 @@ type qp struct {
 	user *verbs.QP
 	typ  verbs.QPType
 	num  uint32
-	cap  verbs.QPCap
 
 	queues
 	state atomic.Uint32 // of t, for those who do not hold mu: see publish
@@ -85,7 +84,6 @@ func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
 		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
 		q.rq = queue.NewRecvQueue(p.PD, attr.Cap)
 	}
-	q.cap = attr.Cap
 	q.timer.place = -1
 	return q
 }
