@@ -10,7 +10,7 @@ type BTH struct {
 	MigReq    bool  // migration state
 	PadCount  uint8 // bytes of pad after the payload, 0 to 3
 	TVer      uint8 // transport header version, 4 bits; 0 is the only one there is
-	FECN      bool  // congestion met on the way here; not covered by the ICRC
+	FECN      bool  // congestion met on the way here; not covered by the ICRC; RoCEv2 ignores both: IBTA CA17-29
 	BECN      bool  // congestion met on the way back; not covered by the ICRC
 	Resv6     uint8 // 6 reserved bits next to BECN; not covered by the ICRC
 	AckReq    bool  // the responder is to acknowledge this packet

@@ -17,9 +17,8 @@ import (
 // byte.
 const crcMaxBehind = BTHSize + udpSize + ipv6Size
 
-// crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. 19 rows are in use:
-// those of the BTH, of the lengths and of the identification. The rows between them cost nothing
-// but address space.
+// crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. Some twenty rows are in use: the
+// first 16, and those of the lengths and of the identification. The others cost nothing but address space.
 var crcBehind = buildCRCBehind()
 
 func buildCRCBehind() (t [crcMaxBehind][256]uint32) {

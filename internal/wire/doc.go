@@ -4,14 +4,15 @@
 // package also holds the management datagrams by which connections are made: [MADHeader], the
 // messages of the connection manager ([REQ], [REP], …) and the [IPCMHeader] in their private data.
 //
-// A datagram (the payload of a UDP packet to port [UDPPort]) is
+// A datagram (the payload of a UDP packet to port [UDPPort]: IBTA CA17-2) is
 //
 //	BTH | DETH | FETH | RETH | AtomicETH | ImmDt | IETH | AETH | AtomicAckETH | payload | pad | ICRC
 //
 // The opcode in the BTH says which of the extended headers are there. Their order is the one above.
-// All fields are big-endian, and only the ICRC is little-endian. Nothing here holds state or
-// allocates: decoders read from the caller's bytes, and encoders append to the caller's slice.
-// Every byte may come from a hostile peer, so no decoder panics.
+// [Secured] packets, which only our own peers exchange, hide it. All fields are big-endian, and only
+// the ICRC is little-endian. Nothing here holds state or allocates: decoders read from the caller's
+// bytes, and encoders append to the caller's slice. Every byte may come from a hostile peer, so no
+// decoder panics.
 package wire
 
 // What the specification fixes.
@@ -29,6 +30,7 @@ const (
 	AETHSize         = 4
 	AtomicAckETHSize = 8
 	CNPReservedSize  = 16 // what a congestion notification carries instead of extended headers
+	SETHSize         = 8  // ours: see [Secured]
 
 	// MaxHeaderLen is the longest run of headers that any opcode has: BTH and AtomicETH.
 	MaxHeaderLen = BTHSize + AtomicETHSize

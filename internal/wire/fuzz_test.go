@@ -60,6 +60,10 @@ func FuzzIETH(f *testing.F) {
 	fuzzHeader(f, IETHSize, func(b []byte) ([]byte, error) { h, err := DecodeIETH(b); return h.AppendTo(nil), err })
 }
 
+func FuzzSETH(f *testing.F) {
+	fuzzHeader(f, SETHSize, func(b []byte) ([]byte, error) { h, err := DecodeSETH(b); return h.AppendTo(nil), err })
+}
+
 func FuzzAETH(f *testing.F) {
 	fuzzHeader(f, AETHSize, func(b []byte) ([]byte, error) {
 		h, err := DecodeAETH(b)
@@ -81,6 +85,8 @@ func fuzzSeeds(f *testing.F) {
 	}
 	cnp := NewCNP(0x17, DefaultPKey)
 	f.Add(cnp.AppendTo(nil))
+	secured := Packet{BTH: BTH{Opcode: Secured, DestQP: 0x17, PSN: 9}, SETH: SETH{Number: 1 << 40}, Payload: seq(24)}
+	f.Add(secured.AppendTo(nil))
 	flush := Packet{BTH: BTH{Opcode: RCFlush}, FETH: FETH{Placement: FlushGlobal}, RETH: RETH{VA: 1 << 40, Length: 1}}
 	f.Add(flush.AppendTo(nil))
 	invalidate := Packet{BTH: BTH{Opcode: RCSendOnlyWithInvalidate}, InvalidateRKey: 7, Payload: []byte("odd")}

@@ -28,6 +28,7 @@ func TestHeadersRefuseShort(t *testing.T) {
 	checkShort(t, "ImmDt", ImmDtSize, func(b []byte) error { _, err := DecodeImmDt(b); return err })
 	checkShort(t, "IETH", IETHSize, func(b []byte) error { _, err := DecodeIETH(b); return err })
 	checkShort(t, "AETH", AETHSize, func(b []byte) error { _, err := DecodeAETH(b); return err })
+	checkShort(t, "SETH", SETHSize, func(b []byte) error { _, err := DecodeSETH(b); return err })
 	checkShort(t, "AtomicAckETH", AtomicAckETHSize, func(b []byte) error { _, err := DecodeAtomicAckETH(b); return err })
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // IPCMHeader precedes the user's private data in a REQ and a SIDR_REQ for a service ID made of a
-// port (IBTA Annex A11). It has the addresses and the source port that a program asks for. The
+// port (IBTA §A11). It has the addresses and the source port that a program asks for. The
 // destination's port is in the service ID.
 type IPCMHeader struct {
 	Version uint8      // both halves, major and minor; 0 is the only one there is

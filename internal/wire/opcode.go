@@ -56,6 +56,13 @@ const (
 	CNP               Opcode = 0x81
 )
 
+// Opcodes of our own, from the range that the specification leaves to manufacturers (0xc0 to 0xff). What
+// a peer does with those that it does not know is to drop them. See [Ranges] and [Hello].
+const (
+	RCHello     Opcode = 0xe0 // says that its sender understands RCAckRanges
+	RCAckRanges Opcode = 0xe1 // an acknowledgement, and what has come beyond it
+)
+
 // A Service is the transport service of an opcode: its upper three bits.
 type Service uint8
 
@@ -64,6 +71,11 @@ const (
 	ServiceUC  Service = 1 // unreliable connected
 	ServiceUD  Service = 3 // unreliable datagram
 	ServiceCNP Service = 4 // congestion notification
+
+	// ServiceSecured is the first of two that are left to manufacturers. We use it for [Secured].
+	ServiceSecured Service = 6
+	// ServiceOwn is the second. See [RCHello].
+	ServiceOwn Service = 7
 )
 
 func (s Service) String() string {
@@ -76,6 +88,10 @@ func (s Service) String() string {
 		return "UD"
 	case ServiceCNP:
 		return "CNP"
+	case ServiceSecured:
+		return "SECURED"
+	case ServiceOwn:
+		return "ADVERB"
 	}
 	return "service " + string(appendHex(nil, uint64(s), 1))
 }
@@ -83,7 +99,7 @@ func (s Service) String() string {
 // OpcodeFlags say what an opcode does and where in its message the packet stands.
 type OpcodeFlags uint32
 
-// Each valid opcode has exactly one of the four positions. Each but the CNP is a request or a
+// Each valid opcode has exactly one of the four positions. Each but CNP and Secured is a request or a
 // response.
 const (
 	FlagRequest  OpcodeFlags = 1 << iota // goes to a responder
@@ -101,6 +117,7 @@ const (
 	FlagAtomicWrite // ATOMIC WRITE
 	FlagFlush       // FLUSH
 	FlagAck         // ACKNOWLEDGE, which carries an AETH and nothing else
+	FlagOwn         // one of our own
 
 	FlagImm        // carries immediate data
 	FlagInvalidate // carries the R_Key to invalidate
@@ -121,10 +138,11 @@ const (
 	HeaderAETH
 	HeaderAtomicAckETH
 	HeaderCNP // the reserved bytes of a congestion notification
+	HeaderSETH
 )
 
 var headerSizes = [...]int{
-	DETHSize, FETHSize, RETHSize, AtomicETHSize, ImmDtSize, IETHSize, AETHSize, AtomicAckETHSize, CNPReservedSize,
+	DETHSize, FETHSize, RETHSize, AtomicETHSize, ImmDtSize, IETHSize, AETHSize, AtomicAckETHSize, CNPReservedSize, SETHSize,
 }
 
 // Len returns the bytes that the headers of s take, the BTH not counted.
@@ -165,7 +183,7 @@ func buildOpcodes() (table [256]opcodeInfo) {
 			flags |= FlagInvalidate
 		}
 		s := Service(op >> 5)
-		if s != ServiceCNP {
+		if s != ServiceCNP && s != ServiceSecured {
 			name = s.String() + " " + name
 		}
 		table[op] = opcodeInfo{
@@ -210,6 +228,10 @@ func buildOpcodes() (table [256]opcodeInfo) {
 	set(UDSendOnlyWithImm, "SEND_ONLY_WITH_IMM", req|FlagSend|data|FlagOnly, HeaderDETH|HeaderImmDt)
 
 	set(CNP, "CNP", FlagOnly, HeaderCNP)
+	set(Secured, "SECURED", FlagOnly|FlagPayload, HeaderSETH)
+
+	set(RCHello, "HELLO", req|FlagOwn|data|FlagOnly, 0)
+	set(RCAckRanges, "ACKNOWLEDGE_RANGES", resp|FlagOwn|data|FlagOnly, HeaderAETH)
 	return table
 }
 

@@ -54,6 +54,9 @@ func TestOpcodeTable(t *testing.T) {
 		0x64: {"UD SEND_ONLY", 20},
 		0x65: {"UD SEND_ONLY_WITH_IMM", 24},
 		0x81: {"CNP", 28},
+		0xc0: {"SECURED", 20},
+		0xe0: {"ADVERB HELLO", 12},
+		0xe1: {"ADVERB ACKNOWLEDGE_RANGES", 16},
 	}
 	for i := range 256 {
 		op := Opcode(i)
@@ -92,10 +95,11 @@ func TestOpcodeFlagsConsistent(t *testing.T) {
 		if n := count(FlagFirst | FlagMiddle | FlagLast | FlagOnly); n != 1 {
 			t.Errorf("%v has %d positions, want 1", op, n)
 		}
-		kinds := count(FlagSend | FlagWrite | FlagRead | FlagAtomic | FlagAtomicWrite | FlagFlush | FlagAck)
+		kinds := count(FlagSend | FlagWrite | FlagRead | FlagAtomic | FlagAtomicWrite | FlagFlush | FlagAck | FlagOwn)
 		sides := count(FlagRequest | FlagResponse)
-		if want := 1; op != CNP && (kinds != want || sides != want) || op == CNP && kinds+sides != 0 {
-			t.Errorf("%v: got %d operations and %d directions, want one of each, and none for the CNP", op, kinds, sides)
+		neither := op == CNP || op == Secured
+		if want := 1; !neither && (kinds != want || sides != want) || neither && kinds+sides != 0 {
+			t.Errorf("%v: got %d operations and %d directions, want one of each, and none for CNP and SECURED", op, kinds, sides)
 		}
 		if op.HasImm() != (op.Headers()&HeaderImmDt != 0) || op.HasInvalidate() != (op.Headers()&HeaderIETH != 0) {
 			t.Errorf("%v: flags do not agree with headers", op)
@@ -117,7 +121,7 @@ func TestOpcodeFlagsConsistent(t *testing.T) {
 func TestOpcodeFlagsFollowName(t *testing.T) {
 	for i := range 256 {
 		op := Opcode(i)
-		if !op.Valid() || op == CNP {
+		if !op.Valid() || op == CNP || op == Secured {
 			continue
 		}
 		_, name, _ := strings.Cut(op.String(), " ")
@@ -142,7 +146,7 @@ func TestOpcodeFlagsFollowName(t *testing.T) {
 			{"IsAtomic", op.IsAtomic(), has("COMPARE_SWAP") || has("FETCH_ADD") || has("ATOMIC_ACKNOWLEDGE")},
 			{"HasImm", op.HasImm(), suffix == "IMM"},
 			{"HasInvalidate", op.HasInvalidate(), suffix == "INVALIDATE"},
-			{"HasPayload", op.HasPayload(), has("SEND") || has("WRITE") || has("READ_RESPONSE")},
+			{"HasPayload", op.HasPayload(), has("SEND") || has("WRITE") || has("READ_RESPONSE") || has("HELLO") || has("_RANGES")},
 		} {
 			if c.got != c.want {
 				t.Errorf("%v.%s() = %v, want %v", op, c.method, c.got, c.want)

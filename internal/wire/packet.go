@@ -13,6 +13,7 @@ type Packet struct {
 	AtomicETH      AtomicETH
 	AETH           AETH
 	AtomicAckETH   AtomicAckETH
+	SETH           SETH
 	Imm            uint32 // ImmDt
 	InvalidateRKey uint32 // IETH
 	Payload        []byte // without pad and ICRC
@@ -92,6 +93,9 @@ func (p *Packet) decodeExtended(set HeaderSet, b []byte) {
 	if set&HeaderAtomicAckETH != 0 {
 		p.AtomicAckETH.decode(b)
 	}
+	if set&HeaderSETH != 0 {
+		p.SETH.decode(b)
+	}
 }
 
 // HeaderLen returns how many bytes [Packet.AppendHeaders] appends. It is 0 for an invalid opcode.
@@ -133,6 +137,9 @@ func (p *Packet) AppendHeaders(b []byte) []byte {
 	}
 	if set&HeaderAtomicAckETH != 0 {
 		b = p.AtomicAckETH.AppendTo(b)
+	}
+	if set&HeaderSETH != 0 {
+		b = p.SETH.AppendTo(b)
 	}
 	if set&HeaderCNP != 0 {
 		b = append(b, make([]byte, CNPReservedSize)...)

@@ -12,6 +12,10 @@ import "strconv"
 //
 //	UD SEND_ONLY qp=0x000001 psn=0x000000 ack srcqp=0x000001 qkey=0x80010000 payload=256 CM RTU id=0xc8dd8688 remote=0x05f5cd70
 //
+// Of a secured packet it names what is not secret, and its payload is what is encrypted, with the tag:
+//
+//	SECURED qp=0x000017 psn=0x05d592 ack number=12 payload=1060
+//
 // After the PSN come the bits that are set: ack (acknowledge request), se (solicited event), fecn,
 // becn, mig, ar (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire,
 // where 31 means no limit.
@@ -62,6 +66,9 @@ func (p *Packet) AppendSummary(b []byte) []byte {
 	}
 	if set&HeaderAtomicAckETH != 0 {
 		b = appendHexField(b, "orig", p.AtomicAckETH.Orig, 1)
+	}
+	if set&HeaderSETH != 0 {
+		b = appendDecField(b, "number", p.SETH.Number)
 	}
 	if info.Flags&FlagPayload != 0 || len(p.Payload) != 0 {
 		b = appendDecField(b, "payload", uint64(len(p.Payload)))

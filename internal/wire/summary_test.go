@@ -39,6 +39,8 @@ func TestSummary(t *testing.T) {
 			Packet{BTH: BTH{Opcode: RCFlush}, FETH: FETH{Placement: FlushPersistent, Selectivity: FlushMR}},
 			"RC FLUSH qp=0x000000 psn=0x000000 placement=0x2 selectivity=0x1 va=0x0 rkey=0x00000000 len=0",
 		},
+		{Packet{BTH: BTH{Opcode: Secured, DestQP: 0x17, PSN: 0x5d592, AckReq: true}, SETH: SETH{Number: 12}, Payload: make([]byte, 1060)},
+			"SECURED qp=0x000017 psn=0x05d592 ack number=12 payload=1060"},
 		{NewCNP(0x17, DefaultPKey), "CNP qp=0x000017 psn=0x000000 becn"},
 		{
 			Packet{BTH: BTH{Opcode: UCSendMiddle, FECN: true, MigReq: true, Resv7: ResvAdaptiveRouting}},

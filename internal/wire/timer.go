@@ -18,7 +18,7 @@ func RNRTimer(code uint8) time.Duration {
 }
 
 // ACKTimeout returns the local ACK timeout for a 5-bit code (timeout): 4.096 µs × 2^code. For code
-// 0 it returns 0, and the requester waits without end. The time that a requester really waits is
+// 0 it returns 0, and the requester waits without end: IBTA C9-140. The time that a requester really waits is
 // between one and four times the result.
 func ACKTimeout(code uint8) time.Duration {
 	if code &= timerCodeMask; code != 0 {

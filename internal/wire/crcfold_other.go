@@ -1,0 +1,8 @@
+//go:build !amd64 || adverb_portable
+
+package wire
+
+import "hash/crc32"
+
+// updateCRC is crc32.Update with the IEEE polynomial.
+func updateCRC(c uint32, p []byte) uint32 { return crc32.Update(c, crc32.IEEETable, p) }
