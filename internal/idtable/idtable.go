@@ -16,7 +16,8 @@ import (
 //
 // Numbers come from blocks of 4096. The blocks are chosen at random as well. A further block is
 // opened when the blocks in use are three quarters full, so a draw seldom meets a number in use and
-// few blocks take memory.
+// few blocks take memory. Who knows a number need only try those of its block for the others, so
+// Spread opens more blocks than that.
 //
 // The exported fields are set before the first use.
 type Table[T any] struct {
@@ -25,6 +26,9 @@ type Table[T any] struct {
 	// Claim asks for a block, given by the upper 12 bits of its numbers. It returns false where
 	// somebody else has the block. Where Claim is nil every block is free.
 	Claim func(block uint32) (bool, error)
+	// Spread is over how many blocks numbers are spread from the first one on. Where somebody has the
+	// block that was drawn, it is fewer: the fewer blocks are free, the fewer this table takes.
+	Spread int
 	// Rest is for how long a number stays unused after its object was removed. Peers may believe
 	// for a while in the object that had the number, and packets to it may be under way. At most
 	// MaxResting numbers rest; beyond that the oldest are used again early.
@@ -36,6 +40,7 @@ type Table[T any] struct {
 
 	mu      sync.Mutex
 	opened  []uint32 // numbers of the blocks in use
+	spread  bool     // over as many as there will be
 	used    int
 	resting map[uint32]struct{}
 	rested  []restingNumber // the same as resting, the oldest first
@@ -90,6 +95,7 @@ func (t *Table[T]) Add(v *T, set func(n uint32)) error {
 			return err
 		}
 	}
+	t.spreadOut()
 	for {
 		r := t.random()
 		n := t.opened[int(r>>BlockBits)%len(t.opened)]<<BlockBits | r&(BlockSize-1)
@@ -115,26 +121,56 @@ func (t *Table[T]) First() (uint32, error) {
 	return t.opened[0], nil
 }
 
-// open takes a further block into use. The first and the last block are left out: they hold the
-// QPNs of special QPs and the multicast QPN.
+// open takes a further block into use.
 func (t *Table[T]) open() error {
-	for range 16 * tableBlocks { // enough to meet the last one that is free
-		n := t.random() % tableBlocks
-		if n == 0 || n == tableBlocks-1 || t.blocks[n].Load() != nil {
-			continue
+	const draws = 64 // that many meet a free one where one in ten is
+	for range draws {
+		if ok, err := t.tryOpen(t.random() % tableBlocks); ok || err != nil {
+			return err
 		}
-		if t.Claim != nil {
-			if ok, err := t.Claim(n); err != nil {
-				return err
-			} else if !ok {
-				continue
-			}
+	}
+	start := t.random()
+	for i := range uint32(tableBlocks) {
+		if ok, err := t.tryOpen((start + i) % tableBlocks); ok || err != nil {
+			return err
 		}
-		t.blocks[n].Store(new(block[T]))
-		t.opened = append(t.opened, n)
-		return nil
 	}
 	return ErrNoBlock
+}
+
+// spreadOut opens the blocks that Spread asks for, until somebody else has one. The table can do without
+// them.
+func (t *Table[T]) spreadOut() {
+	for !t.spread {
+		if len(t.opened) >= t.Spread {
+			t.spread = true
+			return
+		}
+		n := t.random() % tableBlocks
+		if usable(n) && t.blocks[n].Load() == nil {
+			ok, _ := t.tryOpen(n)
+			t.spread = !ok
+		}
+	}
+}
+
+// usable reports whether numbers may come from a block. The first and the last one are left out: they hold
+// the QPNs of special QPs and the multicast QPN.
+func usable(block uint32) bool { return block != 0 && block != tableBlocks-1 }
+
+// tryOpen takes a block into use, if it is free.
+func (t *Table[T]) tryOpen(n uint32) (ok bool, err error) {
+	if !usable(n) || t.blocks[n].Load() != nil {
+		return false, nil
+	}
+	if t.Claim != nil {
+		if ok, err := t.Claim(n); !ok {
+			return false, err
+		}
+	}
+	t.blocks[n].Store(new(block[T]))
+	t.opened = append(t.opened, n)
+	return true, nil
 }
 
 // Len returns how many objects the table holds.

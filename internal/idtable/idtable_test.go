@@ -1,6 +1,7 @@
 package idtable
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -92,6 +93,69 @@ func TestTableDistribution(t *testing.T) {
 	}
 	if len(first) < 2 {
 		t.Errorf("8 tables began with the same number, %v; want different ones", first)
+	}
+}
+
+// TestTableSpread: numbers come from so many blocks from the first one on, each about as often. Where
+// others have blocks a table takes fewer, and one at least.
+func TestTableSpread(t *testing.T) {
+	const spread, draws = 8, 4000
+	blocks := func(claim func(uint32) (bool, error), draws int) map[uint32]int {
+		tab := newTable(draws)
+		tab.Spread, tab.Claim = spread, claim
+		of := map[uint32]int{}
+		for range draws {
+			v := new(thing)
+			if err := tab.Add(v, v.set); err != nil {
+				t.Fatal(err)
+			}
+			of[v.n>>BlockBits]++
+		}
+		return of
+	}
+	of := blocks(nil, draws)
+	if len(of) != spread {
+		t.Errorf("got numbers from %d blocks, want %d", len(of), spread)
+	}
+	for b, n := range of {
+		if n < draws/spread/2 || n > draws/spread*2 {
+			t.Errorf("%d numbers are from block %#x, want about %d", n, b, draws/spread)
+		}
+	}
+	if n := len(blocks(nil, 1)); n != 1 {
+		t.Errorf("one object has numbers of %d blocks", n)
+	}
+	taken := map[uint32]bool{}
+	tables := 0
+	crowded := func(block uint32) (bool, error) {
+		if taken[block] {
+			return false, nil
+		}
+		taken[block] = true
+		return true, nil
+	}
+	for ; len(taken) < tableBlocks/2; tables++ { // each takes what a process would
+		if n := len(blocks(crowded, 1)); n != 1 {
+			t.Fatalf("one object has numbers of %d blocks", n)
+		}
+	}
+	half := tables
+	for ; len(taken) < tableBlocks-2; tables++ {
+		blocks(crowded, 1)
+	}
+	if half < tableBlocks/spread/2 || tables < tableBlocks/3 {
+		t.Errorf("half of the blocks were enough for %d tables and all for %d, want %d and %d at least", half, tables, tableBlocks/spread/2, tableBlocks/3)
+	}
+	failing := errors.New("no descriptor")
+	first := true
+	if n := len(blocks(func(uint32) (bool, error) {
+		if first {
+			first = false
+			return true, nil
+		}
+		return false, failing
+	}, 100)); n != 1 {
+		t.Errorf("where further claims fail: got numbers from %d blocks, want 1", n)
 	}
 }
 

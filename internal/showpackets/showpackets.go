@@ -1,0 +1,118 @@
+// Package showpackets shows the packets of devices as the environment asks for it:
+//
+//	ADVERB_TRACE=1              one line for each packet on standard error
+//	ADVERB_PCAP=packets.pcapng  a capture for Wireshark
+//
+// A process has one capture for all its devices. A file belongs to the process that opened it first: of
+// several that inherit the variable at the same time each further one writes to a file of its own,
+// packets-<pid>.pcapng. "%p" in the name stands for the process ID. A capture may show secrets, so the
+// file is readable by its owner only. It replaces an earlier capture of the same user and nothing else: no
+// other file, and nothing behind a link.
+package showpackets
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/pcap"
+	"github.com/adverb-rdma/adverb/internal/link/trace"
+)
+
+const (
+	envTrace = "ADVERB_TRACE"
+	envPCAP  = "ADVERB_PCAP"
+)
+
+// Middleware returns what a device puts around its links, and what it closes at its end.
+func Middleware() (mw []link.Middleware, closers []io.Closer, err error) {
+	if v := os.Getenv(envTrace); v != "" && v != "0" {
+		mw = append(mw, trace.New(trace.ToWriter(os.Stderr)))
+	}
+	if os.Getenv(envPCAP) == "" {
+		return mw, nil, nil
+	}
+	w, err := capture()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", envPCAP, err)
+	}
+	return append(mw, w.Middleware()), []io.Closer{flusher{w}}, nil
+}
+
+// Streams returns what a device puts around its TCP connections, or nil, and what it closes at its end.
+// tracers makes a function for each direction of a connection, which describes the bytes that it is given in
+// lines.
+func Streams(tracers func() (sent, received func([]byte) []string)) (wrap func(net.Conn) net.Conn, closers []io.Closer, err error) {
+	wrap = func(c net.Conn) net.Conn { return c }
+	wraps := false
+	if v := os.Getenv(envTrace); v != "" && v != "0" {
+		wraps = true
+		wrap = func(c net.Conn) net.Conn {
+			sent, received := tracers()
+			return trace.Stream(c, os.Stderr, sent, received)
+		}
+	}
+	if os.Getenv(envPCAP) != "" {
+		w, err := capture()
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", envPCAP, err)
+		}
+		inner := wrap
+		wraps = true
+		wrap = func(c net.Conn) net.Conn { return w.Stream(inner(c)) }
+		closers = append(closers, flusher{w})
+	}
+	if !wraps {
+		return nil, nil, nil
+	}
+	return wrap, closers, nil
+}
+
+// capture returns the capture of all devices of the process. It stays open until the process ends.
+var capture = sync.OnceValues(func() (*pcap.Writer, error) {
+	f, err := open(os.Getenv(envPCAP))
+	if err != nil {
+		return nil, err
+	}
+	return pcap.New(f, pcap.Options{})
+})
+
+// flusher flushes the capture when a device closes.
+type flusher struct{ w *pcap.Writer }
+
+func (f flusher) Close() error { return f.w.Flush() }
+
+// errTaken is the error of a file to which another process writes its capture.
+var errTaken = errors.New("another process writes its capture there")
+
+// open opens the file of a capture.
+func open(name string) (*os.File, error) {
+	pid := strconv.Itoa(os.Getpid())
+	name = strings.ReplaceAll(name, "%p", pid)
+	f, err := create(name)
+	if errors.Is(err, errTaken) {
+		ext := filepath.Ext(name)
+		f, err = create(strings.TrimSuffix(name, ext) + "-" + pid + ext)
+	}
+	return f, err
+}
+
+// magic begins every pcapng file.
+const magic = "\x0a\x0d\x0d\x0a"
+
+// checkEarlier fails unless the file is empty or an earlier capture.
+func checkEarlier(f *os.File) error {
+	b := make([]byte, len(magic))
+	n, err := f.ReadAt(b, 0)
+	if n == 0 && errors.Is(err, io.EOF) || string(b[:n]) == magic {
+		return nil
+	}
+	return fmt.Errorf("%s exists and is no capture: choose another name, or remove it", f.Name())
+}
