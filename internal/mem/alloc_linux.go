@@ -1,57 +1,243 @@
+//go:build !adverb_portable
+
 package mem
 
 import (
+	"math"
+	"math/bits"
+	"os"
+	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// allocation is memory that was mapped for a region.
+// Sizes that we chose, in bytes.
+const (
+	// Regions up to maxPiece are cut from slabs, since a process has few mappings (vm.max_map_count) and
+	// few file descriptors. A larger region has a mapping of its own. Pages that nobody touches cost
+	// nothing.
+	maxPiece = 256 << 10
+	slabSize = 4 << 20
+
+	// The addresses of closed regions rest, so that a program which uses one after Close meets no other
+	// region's memory. So many of them rest at most. What rests has no memory behind it.
+	maxResting        = 1024
+	maxRestingBytes   = 64 << 30
+	maxRestingBytes32 = 64 << 20 // where addresses have 32 bits
+)
+
+var pageSize = os.Getpagesize()
+
+// allocation is the memory of one region: a piece of a slab, or a mapping.
 type allocation struct {
 	bytes []byte
-	fd    int // of the memfd, by which another process can map the same memory; -1 where it is closed
+	m     *mapping
+	size  int // of the piece, or of the mapping
+}
+
+// file returns where another process can map the same memory: a descriptor and an offset. ok is false
+// where it cannot.
+func (a *allocation) file() (fd int, off int64, ok bool) {
+	return a.m.fd, int64(addrOf(a.bytes) - addrOf(a.m.bytes)), a.m.fd >= 0
 }
 
 // allocate maps n zeroed bytes of shared memory. They start on a page.
-func allocate(n int) (*allocation, error) {
-	fd, err := unix.MemfdCreate("adverb-mr", unix.MFD_CLOEXEC)
+func allocate(n int) (*allocation, error) { return memory.allocate(n) }
+
+// free takes the memory away. Who touches it later gets a fault, until the addresses have rested.
+func (a *allocation) free() error { return memory.free(a) }
+
+// allocator makes the allocations of a process.
+type allocator struct {
+	host  host
+	debug bool // each region has its own mapping with a page on either side that faults, for ever
+
+	mu       sync.Mutex
+	classes  [classCount]class
+	mappings map[*mapping]struct{}
+	bytes    uint64        // of the mappings
+	areas    int           // places in the kernel's map of the process that are in use, at most
+	resting  []*allocation // closed, the oldest first
+	restSize uint64
+}
+
+var memory = allocator{host: host{root: "/"}, debug: debugMR()}
+
+// classCount is the number of sizes of pieces: a page, two, four … Larger pages need fewer.
+const classCount = 7
+
+// class holds the slabs for pieces of one size.
+type class struct{ slabs []*slab }
+
+// slab is a mapping that is cut into pieces of one size.
+type slab struct {
+	*mapping
+	class int
+	fresh int   // offset of what was never given out
+	free  []int // offsets of pieces that were given back and have rested
+	used  int   // pieces that are given out or rest
+}
+
+func classOf(n int) int { return bits.Len(uint((n - 1) / pageSize)) }
+
+func (m *allocator) allocate(n int) (*allocation, error) {
+	if n > math.MaxInt-4*pageSize {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the address space ends before that")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if class := classOf(n); class < classCount && pageSize<<class <= maxPiece && !m.debug {
+		return m.piece(class, n)
+	}
+	size := (n + pageSize - 1) &^ (pageSize - 1)
+	own, err := m.mapMemory(size)
 	if err != nil {
 		return nil, err
 	}
-	a := &allocation{fd: fd}
-	if err := unix.Ftruncate(fd, int64(n)); err != nil {
-		a.closeFile()
-		return nil, err
-	}
-	if a.bytes, err = unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		a.closeFile()
-		return nil, err
-	}
-	if fd >= sparedFiles() {
-		a.closeFile()
-	}
-	return a, nil
+	return &allocation{bytes: own.bytes[:n:n], m: own, size: size}, nil
 }
 
-// sparedFiles is how many of the process's file descriptors regions may keep open. Beyond it a region
-// works as before, but no other process can map it: the program needs descriptors too.
-var sparedFiles = sync.OnceValue(func() int {
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
-		return 0
+// piece cuts n bytes from a slab.
+func (m *allocator) piece(class, n int) (*allocation, error) {
+	c, size := &m.classes[class], pageSize<<class
+	hasRoom := func(s *slab) bool { return len(s.free) > 0 || s.fresh < len(s.bytes) }
+	i := slices.IndexFunc(c.slabs, hasRoom)
+	if i < 0 {
+		own, err := m.mapMemory(slabSize)
+		if err != nil {
+			if i = slices.IndexFunc(c.slabs, hasRoom); i < 0 { // pieces may have rested until now
+				return nil, err
+			}
+			return c.slabs[i].cut(size, n), nil
+		}
+		own.slab = &slab{mapping: own, class: class}
+		i, c.slabs = len(c.slabs), append(c.slabs, own.slab)
 	}
-	return int(min(limit.Cur/2, 1<<30))
-})
-
-func (a *allocation) closeFile() {
-	if a.fd >= 0 {
-		unix.Close(a.fd)
-		a.fd = -1
-	}
+	return c.slabs[i].cut(size, n), nil
 }
 
-// free unmaps the memory.
-func (a *allocation) free() error {
-	a.closeFile()
-	return unix.Munmap(a.bytes)
+// cut takes a piece of size bytes, of which n are used. The slab has room.
+func (s *slab) cut(size, n int) *allocation {
+	off := s.fresh
+	if last := len(s.free) - 1; last >= 0 {
+		off, s.free = s.free[last], s.free[:last]
+	} else {
+		s.fresh += size
+	}
+	s.used++
+	return &allocation{bytes: s.bytes[off : off+n : off+n], m: s.mapping, size: size}
+}
+
+// mapMemory makes a mapping, if the host can hold it. If addresses run out, those that rest must do.
+func (m *allocator) mapMemory(size int) (*mapping, error) {
+	err := m.host.holds(uint64(size), m.bytes, m.untouched)
+	if err != nil && len(m.resting) > 0 { // addresses that rest count in RLIMIT_AS
+		m.rest(0)
+		err = m.host.holds(uint64(size), m.bytes, m.untouched)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if limit := m.host.maxAreas(); m.areas >= limit {
+		if m.rest(0); m.areas >= limit {
+			return nil, verbs.Errorf(verbs.ErrLimit, "the process has %d regions of more than %d bytes, and the kernel allows "+
+				"few mappings (half of vm.max_map_count): register fewer, larger regions", m.areas, maxPiece)
+		}
+	}
+	guard := 0
+	if m.debug {
+		guard = pageSize
+	}
+	own, err := newMapping(size, guard)
+	if err != nil && len(m.resting) > 0 && !m.debug {
+		m.rest(0)
+		own, err = newMapping(size, guard)
+	}
+	if err != nil {
+		return nil, verbs.Errorf(verbs.ErrLimit, "%w", err)
+	}
+	if m.mappings == nil {
+		m.mappings = map[*mapping]struct{}{}
+	}
+	m.mappings[own] = struct{}{}
+	m.bytes += uint64(size)
+	m.areas++
+	return own, nil
+}
+
+// untouched returns how many bytes of the mappings have no page behind them yet.
+func (m *allocator) untouched() uint64 {
+	var n uint64
+	for own := range m.mappings {
+		n += own.untouched()
+	}
+	return n
+}
+
+func (m *allocator) free(a *allocation) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a.m.slab != nil {
+		a.m.clear(a.whole())
+		if protect(a.whole(), false) == nil {
+			m.areas += 2
+		}
+	} else {
+		delete(m.mappings, a.m)
+		m.bytes -= uint64(a.size)
+		if err := a.m.retire(); err != nil {
+			return err
+		}
+		if m.debug {
+			return nil // for ever
+		}
+	}
+	m.resting = append(m.resting, a)
+	m.restSize += uint64(a.size)
+	m.rest(maxResting)
+	return nil
+}
+
+// whole returns all bytes of the piece or mapping.
+func (a *allocation) whole() []byte {
+	_, off, _ := a.file()
+	return a.m.bytes[off:][:a.size]
+}
+
+// rest ends the rest of the oldest, until at most so many are left, and few bytes.
+func (m *allocator) rest(limit int) {
+	over := 0
+	for ; len(m.resting)-over > limit || m.restSize > m.host.restingBytes() && len(m.resting)-over > 1; over++ {
+		a := m.resting[over]
+		m.restSize -= uint64(a.size)
+		if a.m.slab == nil {
+			m.areas--
+			a.m.unmap()
+			continue
+		}
+		m.rested(a)
+	}
+	m.resting = slices.Delete(m.resting, 0, over)
+}
+
+// rested makes a piece ready for another region, and unmaps its slab if it is the last there and other
+// slabs have room.
+func (m *allocator) rested(a *allocation) {
+	s := a.m.slab
+	s.used--
+	if protect(a.whole(), true) == nil {
+		m.areas -= 2
+		_, off, _ := a.file()
+		s.free = append(s.free, int(off))
+	} // or else it is lost: the kernel has no room for the change
+	c := &m.classes[s.class]
+	if s.used > 0 || len(c.slabs) == 1 {
+		return
+	}
+	c.slabs = slices.DeleteFunc(c.slabs, func(x *slab) bool { return x == s })
+	delete(m.mappings, s.mapping)
+	m.bytes -= uint64(len(s.bytes))
+	m.areas--
+	s.unmap()
 }

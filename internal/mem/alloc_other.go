@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || adverb_portable
 
 package mem
 
@@ -7,6 +7,9 @@ import (
 	"os"
 	"unsafe"
 )
+
+// Unshared has nothing to say: no region's memory can be mapped by another process here.
+func Unshared() string { return "" }
 
 // allocation is memory that was allocated for a region.
 type allocation struct{ bytes []byte }
@@ -24,5 +27,9 @@ func allocate(n int) (a *allocation, err error) {
 	return &allocation{b[off : off+n : off+n]}, nil
 }
 
-// free leaves the memory to the garbage collector.
+// free leaves the memory to the garbage collector, so that whoever still has a slice of it uses nobody
+// else's memory.
 func (a *allocation) free() error { return nil }
+
+// file says that no other process can map the memory.
+func (a *allocation) file() (fd int, off int64, ok bool) { return -1, 0, false }

@@ -7,9 +7,12 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// keyBits is how many low bits of a key are not the index of its table entry. Those of a region are
-// random. Those of a window change with each binding.
+// keyBits is how many low bits of a key are not the index of its table entry. Those of a region's two
+// keys are random, and differ. Those of a window change with each binding.
 const keyBits = 8
+
+// keySpread is over how many blocks of 4096 the indexes are spread.
+const keySpread = 8
 
 // Keys is the table of a device's memory keys. The upper 24 bits of a key are the index of its
 // entry, which is a region or a window.
@@ -28,16 +31,16 @@ type entry struct {
 // keys are made of; nil stands for the system's, and simulations hand in a source with a seed.
 func NewKeys(limit int, random func() uint32) *Keys {
 	k := &Keys{random: random}
-	k.table.Limit, k.table.Random = limit, random
+	k.table.Limit, k.table.Spread, k.table.Random = limit, keySpread, random
 	if random == nil {
 		k.random = idtable.Random32
 	}
 	return k
 }
 
-// add gives an entry a key, which set takes before anybody can look it up.
-func (k *Keys) add(e *entry, set func(key uint32)) error {
-	err := k.table.Add(e, func(n uint32) { set(n<<keyBits | k.random()&(1<<keyBits-1)) })
+// add gives an entry an index, of which set makes keys before anybody can look them up.
+func (k *Keys) add(e *entry, set func(index, random uint32)) error {
+	err := k.table.Add(e, func(n uint32) { set(n, k.random()) })
 	if errors.Is(err, idtable.ErrFull) {
 		return verbs.Errorf(verbs.ErrLimit, "the device has its %d MRs and MWs (max_mr)", k.table.Limit)
 	}

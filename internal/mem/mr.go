@@ -1,18 +1,37 @@
 package mem
 
-import "github.com/adverb-rdma/adverb/verbs"
+import (
+	"sync"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
 
 // MR is what package verbs holds of a region. Rereg puts another region in its place.
-type MR struct{ *Region }
+type MR struct {
+	*Region
+	mu sync.Mutex // held while Region changes, and while a window is bound to it
+}
 
 var _ verbs.ProviderMR = (*MR)(nil)
 
 // Rereg implements verbs.ProviderMR. It makes a new region and closes the old one, so the keys
 // change, and a packet in flight sees one or the other.
 func (h *MR) Rereg(flags verbs.ReregFlags, to verbs.ProviderPD, attr verbs.MRAttr) error {
+	old, err := h.replace(flags, to, attr)
+	if err != nil {
+		return err
+	}
+	return old.retire()
+}
+
+// replace puts a new region in the place of the old one, which it returns. No window can be bound to the
+// old one any more.
+func (h *MR) replace(flags verbs.ReregFlags, to verbs.ProviderPD, attr verbs.MRAttr) (*Region, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	old := h.Region
-	if n := old.windows.Load(); n > 0 {
-		return verbs.Errorf(verbs.ErrBusy, "%d memory windows are bound to the region", n)
+	if n := old.windows.Load(); !old.windows.CompareAndSwap(0, noWindows) {
+		return nil, verbs.Errorf(verbs.ErrBusy, "%d memory windows are bound to the region", max(n, 1))
 	}
 	keepMemory := flags&verbs.ReregTranslation == 0
 	if keepMemory && old.base != addrOf(old.buf) {
@@ -20,11 +39,20 @@ func (h *MR) Rereg(flags verbs.ReregFlags, to verbs.ProviderPD, attr verbs.MRAtt
 	}
 	next, err := to.(Domain).Domain().register(attr)
 	if err != nil {
-		return err
+		old.windows.Store(0)
+		return nil, err
 	}
 	if keepMemory {
 		next.backing, old.backing = old.backing, next.backing
 	}
 	h.Region = next
-	return old.Close()
+	return old, nil
+}
+
+// Close implements verbs.ProviderMR.
+func (h *MR) Close() error {
+	h.mu.Lock()
+	r := h.Region
+	h.mu.Unlock()
+	return r.Close()
 }

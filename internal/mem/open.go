@@ -1,39 +1,72 @@
 package mem
 
-import "github.com/adverb-rdma/adverb/verbs"
+import (
+	"fmt"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// The kinds of what can be wrong with an access, for protocols that tell the peer which it was. Each is
+// verbs.ErrInvalid too. A key that leads nowhere is verbs.ErrNotFound.
+var (
+	ErrDomain = fmt.Errorf("another protection domain: %w", verbs.ErrInvalid)
+	ErrAccess = fmt.Errorf("access right missing: %w", verbs.ErrInvalid)
+	ErrBounds = fmt.Errorf("out of bounds: %w", verbs.ErrInvalid)
+)
 
 // Open opens the n bytes at va of the region or window that a peer's key names. qpn is the QP that
 // asks, and p its protection domain. The error says what is wrong with the key, the bytes or the
 // access. The caller releases the span.
 func (p *PD) Open(key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access) (Span, error) {
 	e := p.keys.table.Get(uint32(key) >> keyBits)
-	if e != nil && e.window != nil {
+	switch {
+	case e == nil:
+		return Span{}, noRegion(uint32(key))
+	case e.window != nil:
 		return e.window.open(p, key, qpn, va, n, need)
+	case e.region.rkey == key:
+		return p.openRegion(e.region, uint32(key), va, n, need)
+	case e.region.lkey == verbs.LKey(key):
+		return Span{}, verbs.Errorf(verbs.ErrNotFound, "key %v is the lkey of a memory region: a peer needs its rkey", key)
 	}
-	return p.openRegion(e, uint32(key), va, n, need)
+	return Span{}, noRegion(uint32(key))
 }
 
-// openLocal is Open for an SGE, whose key must be a region's.
+// openLocal is Open for an SGE, whose key must be a region's lkey.
 func (p *PD) openLocal(key verbs.LKey, va, n uint64, need verbs.Access) (Span, error) {
-	return p.openRegion(p.keys.table.Get(uint32(key)>>keyBits), uint32(key), va, n, need)
+	e := p.keys.table.Get(uint32(key) >> keyBits)
+	switch {
+	case e == nil:
+	case e.region == nil:
+		return Span{}, verbs.Errorf(verbs.ErrNotFound, "key %v is a memory window's: an SGE needs the lkey of a memory region", key)
+	case e.region.lkey == key:
+		return p.openRegion(e.region, uint32(key), va, n, need)
+	case e.region.rkey == verbs.RKey(key):
+		return Span{}, verbs.Errorf(verbs.ErrNotFound, "key %v is the rkey of a memory region: an SGE needs the lkey, %v", key, e.region.lkey)
+	}
+	return Span{}, noRegion(uint32(key))
 }
 
-func (p *PD) openRegion(e *entry, key uint32, va, n uint64, need verbs.Access) (Span, error) {
-	if e == nil || e.region == nil || e.region.key != key || !e.region.hold() {
-		return Span{}, verbs.Errorf(verbs.ErrNotFound, "key %#08x: no such memory region: was it deregistered, or the key mangled?", key)
+func noRegion(key uint32) error {
+	return verbs.Errorf(verbs.ErrNotFound, "key %#08x: no such memory region: was it deregistered, or the key mangled?", key)
+}
+
+// openRegion opens bytes of a region, which key, its lkey or its rkey, has led to.
+func (p *PD) openRegion(r *Region, key uint32, va, n uint64, need verbs.Access) (Span, error) {
+	if !r.hold() {
+		return Span{}, noRegion(key)
 	}
-	r := e.region
 	b, inside := r.slice(va, n)
 	switch {
 	case r.pd != p:
 		r.release()
-		return Span{}, verbs.Errorf(verbs.ErrInvalid, "key %#08x: the memory region belongs to another PD than the QP", key)
+		return Span{}, verbs.Errorf(ErrDomain, "key %#08x: the memory region belongs to another PD than the QP", key)
 	case r.access&need != need:
 		r.release()
-		return Span{}, verbs.Errorf(verbs.ErrInvalid, "key %#08x: the memory region has %v, and %v is needed", key, r.access, need)
+		return Span{}, verbs.Errorf(ErrAccess, "key %#08x: the memory region has %v, and %v is needed", key, r.access, need)
 	case !inside:
 		r.release()
-		return Span{}, verbs.Errorf(verbs.ErrInvalid, "key %#08x: bytes [%#x, %#x) are outside the memory region, [%#x, %#x)",
+		return Span{}, verbs.Errorf(ErrBounds, "key %#08x: bytes [%#x, %#x) are outside the memory region, [%#x, %#x)",
 			key, va, va+n, r.base, r.base+uint64(len(r.buf)))
 	}
 	return Span{r, b}, nil
@@ -51,6 +84,7 @@ func (p *PD) Gather(dst []byte, sg []verbs.SGE, off uint32) error {
 			return err
 		}
 		if n > 0 {
+			tellRead(s.bytes[:n])
 			s.Fetch(dst[:n])
 			s.Release()
 			dst = dst[n:]
@@ -71,12 +105,43 @@ func (p *PD) Scatter(sg []verbs.SGE, off uint32, src []byte) error {
 			return err
 		}
 		if n > 0 {
+			tellWrite(s.bytes[:n])
 			s.Place(src[:n])
 			s.Release()
 			src = src[n:]
 		}
 	}
 	return nil
+}
+
+// OpenList opens the n bytes from byte off of a scatter/gather list on, and appends their spans to dst. need is
+// verbs.AccessLocalWrite for memory that is to be filled, and 0 for memory that is read. After an error
+// nothing of the list is open. The caller releases the spans.
+func (p *PD) OpenList(dst []Span, sg []verbs.SGE, off, n uint32, need verbs.Access) ([]Span, error) {
+	before := len(dst)
+	left := int(n)
+	for i := range sg {
+		if left == 0 {
+			break
+		}
+		s, got, err := p.openSGE(sg, i, &off, left, need)
+		if err != nil {
+			for _, s := range dst[before:] {
+				s.Release()
+			}
+			return dst[:before], err
+		}
+		if got > 0 {
+			if need == 0 {
+				tellRead(s.bytes[:got])
+			} else {
+				tellWrite(s.bytes[:got])
+			}
+			dst = append(dst, s)
+			left -= got
+		}
+	}
+	return dst, nil
 }
 
 // openSGE opens the part of SGE i that begins at byte off of the list's rest, limit bytes at most. It

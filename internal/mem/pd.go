@@ -20,14 +20,14 @@ func (p *PD) RegMR(attr verbs.MRAttr) (verbs.ProviderMR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &MR{r}, nil
+	return &MR{Region: r}, nil
 }
 
 // AllocMW implements verbs.ProviderPD. It fails with verbs.ErrLimit where keys run out.
 func (p *PD) AllocMW(t verbs.MWType) (verbs.ProviderMW, error) {
 	w := &Window{pd: p, typ: t}
 	w.entry.window = w
-	if err := p.keys.add(&w.entry, func(key uint32) { w.key = key }); err != nil {
+	if err := p.keys.add(&w.entry, w.setKey); err != nil {
 		return nil, err
 	}
 	return w, nil

@@ -9,11 +9,12 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Region is a memory region. Its key serves as lkey and as rkey.
+// Region is a memory region.
 type Region struct {
 	entry   entry // in the table of keys
 	pd      *PD
-	key     uint32
+	lkey    verbs.LKey
+	rkey    verbs.RKey // differs from lkey in the lowest 8 bits
 	access  verbs.Access
 	base    uint64 // virtual address of buf[0]
 	buf     []byte
@@ -59,7 +60,7 @@ func (p *PD) register(attr verbs.MRAttr) (*Region, error) {
 		r.base = 0
 	}
 	r.entry.region = r
-	if err := p.keys.add(&r.entry, func(key uint32) { r.key = key }); err != nil {
+	if err := p.keys.add(&r.entry, r.setKeys); err != nil {
 		r.backing.giveBack()
 		return nil, err
 	}
@@ -72,23 +73,49 @@ func (r *Region) Bytes() []byte { return r.buf }
 // Addr returns the virtual address of the first byte.
 func (r *Region) Addr() uint64 { return r.base }
 
-// LKey returns the key.
-func (r *Region) LKey() verbs.LKey { return verbs.LKey(r.key) }
+// LKey returns the key for SGEs.
+func (r *Region) LKey() verbs.LKey { return r.lkey }
 
-// RKey returns the key.
-func (r *Region) RKey() verbs.RKey { return verbs.RKey(r.key) }
+// RKey returns the key for peers.
+func (r *Region) RKey() verbs.RKey { return r.rkey }
+
+// setKeys takes the keys. They differ, so that a program which mixes them up hears of it here, and not
+// only on cards that tell them apart.
+func (r *Region) setKeys(index, random uint32) {
+	const low = 1<<keyBits - 1
+	lkey := index<<keyBits | random&low
+	r.lkey, r.rkey = verbs.LKey(lkey), verbs.RKey(lkey^(1+random>>keyBits%low))
+}
 
 // Close takes the region's key away, and returns when no span of its memory is open any more. It fails
-// with verbs.ErrBusy while windows are bound to the region.
+// with verbs.ErrBusy while windows are bound to the region: IBTA §10.6.7.2.6.
 func (r *Region) Close() error {
 	if n := r.windows.Load(); !r.windows.CompareAndSwap(0, noWindows) {
 		return verbs.Errorf(verbs.ErrBusy, "%d memory windows are bound to it: invalidate, unbind or close them first", max(n, 1))
 	}
-	r.pd.keys.remove(r.key)
+	return r.retire()
+}
+
+// retire does what Close does once no window can be bound to the region.
+func (r *Region) retire() error {
+	r.pd.keys.remove(uint32(r.lkey))
 	if !r.gate.close() {
 		<-r.drained
 	}
+	if r.backing.alloc != nil && debugMR() {
+		r.tell()
+	}
 	return r.backing.giveBack()
+}
+
+// File returns where another process can map the region's memory: the descriptor of a file in memory,
+// and the offset of the first byte in it. ok is false where it cannot: for memory that the program gave,
+// and where the system has no memfd, denies it, or has no descriptor to spare.
+func (r *Region) File() (fd int, off int64, ok bool) {
+	if r.backing.alloc == nil {
+		return -1, 0, false
+	}
+	return r.backing.alloc.file()
 }
 
 // hold keeps the memory in place until release. It returns false if the region is closing.

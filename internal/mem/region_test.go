@@ -49,6 +49,10 @@ func TestOpen(t *testing.T) {
 	wraps := region(t, p, verbs.MRAttr{Buf: buf, Access: rw, IOVA: 1<<64 - 16, HasIOVA: true})
 	gone := region(t, p, verbs.MRAttr{Buf: buf, Access: rw})
 	gone.Close()
+	wrong := uint32(1)
+	if uint32(m.lkey)^uint32(m.rkey) == wrong {
+		wrong = 2
+	}
 	if m.base != uint64(uintptr(unsafe.Pointer(&buf[0]))) {
 		t.Errorf("base %#x, want the buffer's address, %p", m.base, buf)
 	}
@@ -83,7 +87,8 @@ func TestOpen(t *testing.T) {
 		{name: "wrapping iova, across 2^64", m: wraps, va: 12, n: 8, at: 12},
 		{name: "wrapping iova, behind 2^64", m: wraps, va: 16, n: 48, at: 16},
 		{name: "wrapping iova, outside", m: wraps, va: 16, n: 49, err: "outside the memory region", is: verbs.ErrInvalid},
-		{name: "key's low bits", m: m, key: 1, n: 1, err: "no such memory region", is: verbs.ErrNotFound},
+		{name: "lkey", m: m, key: uint32(m.lkey) ^ uint32(m.rkey), n: 1, err: "is the lkey of a memory region: a peer needs its rkey", is: verbs.ErrNotFound},
+		{name: "key's low bits", m: m, key: wrong, n: 1, err: "no such memory region", is: verbs.ErrNotFound},
 		{name: "key's high bits", m: m, key: 1 << 31, n: 1, err: "no such memory region", is: verbs.ErrNotFound},
 		{name: "closed", m: gone, n: 1, err: "was it deregistered", is: verbs.ErrNotFound},
 		{name: "another PD", m: m, pd: other, n: 1, err: "another PD", is: verbs.ErrInvalid},
@@ -95,7 +100,7 @@ func TestOpen(t *testing.T) {
 			if tt.pd != nil {
 				domain = tt.pd
 			}
-			s, err := domain.Open(verbs.RKey(tt.m.key^tt.key), 1, tt.m.base+tt.va, uint64(tt.n), tt.need)
+			s, err := domain.Open(tt.m.rkey^verbs.RKey(tt.key), 1, tt.m.base+tt.va, uint64(tt.n), tt.need)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) || !errors.Is(err, tt.is) {
 					t.Errorf("error %v, want one with %q that is %v", err, tt.err, tt.is)
@@ -119,7 +124,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestKeys: keys are random in all their bits, and no two are the same.
+// TestKeys: keys are random in all their bits, and no two are the same. An MR's lkey is not its rkey.
 func TestKeys(t *testing.T) {
 	p := newPD(t)
 	buf := make([]byte, 8)
@@ -127,11 +132,13 @@ func TestKeys(t *testing.T) {
 	var or, and uint32 = 0, 1<<32 - 1
 	for range 200 {
 		m := region(t, p, verbs.MRAttr{Buf: buf})
-		if seen[m.key] || uint32(m.LKey()) != m.key || uint32(m.RKey()) != m.key {
-			t.Fatalf("key %#x, lkey %#x and rkey %#x; want one new key", m.key, m.LKey(), m.RKey())
+		for _, key := range []uint32{uint32(m.LKey()), uint32(m.RKey())} {
+			if seen[key] {
+				t.Fatalf("lkey %v and rkey %v; want new keys", m.LKey(), m.RKey())
+			}
+			seen[key] = true
+			or, and = or|key, and&key
 		}
-		seen[m.key] = true
-		or, and = or|m.key, and&m.key
 	}
 	// The upper 12 bits are those of one block, chosen at random once.
 	if low := uint32(1<<20 - 1); or&low != low || and&low != 0 {
@@ -263,7 +270,8 @@ func TestSeed(t *testing.T) {
 	keys := func(random func() uint32) (keys [20]uint32) {
 		p := NewKeys(len(keys), random).NewPD()
 		for i := 0; i < len(keys); i += 2 {
-			keys[i] = region(t, p, verbs.MRAttr{Length: 1}).key
+			r := region(t, p, verbs.MRAttr{Length: 1})
+			keys[i] = uint32(r.lkey) ^ uint32(r.rkey)<<16
 			w, err := p.AllocMW(verbs.MWType2)
 			if err != nil {
 				t.Fatal(err)

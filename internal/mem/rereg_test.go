@@ -2,10 +2,13 @@ package mem
 
 import (
 	"bytes"
+	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -95,8 +98,8 @@ func TestRereg(t *testing.T) {
 				key, before := m.RKey(), m.Region
 				m.rereg(tt.flags, to, tt.attr)
 				m.wantMemory(tt.buf, tt.addr)
-				if m.RKey() == key || uint32(m.LKey()) != uint32(m.RKey()) {
-					t.Errorf("keys %v and %#x, want new ones that are the same; %v was before", m.RKey(), m.LKey(), key)
+				if m.RKey() == key || m.LKey() == before.LKey() || uint32(m.LKey()) == uint32(m.RKey()) {
+					t.Errorf("keys %v and %v, want new ones that differ; the rkey was %v before", m.RKey(), m.LKey(), key)
 				}
 				_, err := d.Open(key, qpn, base.addr, 1, 0)
 				d.refused("open by the key of before", err, verbs.ErrNotFound, "no such memory region")
@@ -230,7 +233,7 @@ func TestReregConcurrent(t *testing.T) {
 	d := newDomain(t)
 	m := d.reg(verbs.MRAttr{Length: 64, Access: everything})
 	var key atomic.Uint32
-	key.Store(m.key)
+	key.Store(uint32(m.rkey))
 	addr, b := m.Addr(), m.Bytes()
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -250,7 +253,7 @@ func TestReregConcurrent(t *testing.T) {
 	}
 	for range 1000 {
 		m.rereg(verbs.ReregAccess, d, verbs.MRAttr{Buf: b, Access: everything})
-		key.Store(m.key)
+		key.Store(uint32(m.rkey))
 	}
 	stop.Store(true)
 	wg.Wait()
@@ -260,4 +263,78 @@ func TestReregConcurrent(t *testing.T) {
 	if n := d.keys.Len(); n != 1 {
 		t.Errorf("%d keys are in use, want one", n)
 	}
+}
+
+// TestReregBind: a window that is bound while its region is registered anew is bound to the one or the
+// other, and no region is left behind.
+func TestReregBind(t *testing.T) {
+	d := newDomain(t)
+	mr, w := d.mr(bindable), d.mw(verbs.MWType1)
+	h := mr.Provider().(*MR)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !stop.Load() {
+			b := bindOf(w, mr, 0, 8)
+			if Bind(&b, qpn) == nil {
+				b.Length = 0
+				if err := Bind(&b, qpn); err != nil {
+					t.Errorf("unbind: %v", err)
+				}
+			}
+		}
+	})
+	for range 2000 {
+		if err := h.Rereg(verbs.ReregAccess, memoryPD{PD: d.PD}, verbs.MRAttr{Buf: mr.Bytes(), Access: bindable}); err != nil && !errors.Is(err, verbs.ErrBusy) {
+			t.Fatal(err)
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	if n := d.keys.Len(); n != 2 {
+		t.Errorf("%d keys are in use, want those of the region and the window", n)
+	}
+}
+
+// TestWindowRecheck: once a window is invalidated and nobody uses its memory, nobody begins to. An access
+// that found the binding before, and the region after, must look again.
+func TestWindowRecheck(t *testing.T) {
+	d := newDomain(t)
+	mr, w := d.mr(bindable), d.mw(verbs.MWType1)
+	r := mr.Provider().(*MR).Region
+	var quiet, stop atomic.Bool
+	var wg sync.WaitGroup
+	b := bindOf(w, mr, 0, 8)
+	b.Access = verbs.AccessRemoteRead
+	var key atomic.Uint32
+	for range 2 {
+		wg.Go(func() {
+			for !stop.Load() {
+				s, err := w.Provider().(*Window).open(d.PD, verbs.RKey(key.Load()), qpn, b.Addr, 8, verbs.AccessRemoteRead)
+				if err != nil {
+					continue
+				}
+				if quiet.Load() {
+					t.Error("memory was opened through a window that was unbound before")
+				}
+				s.Release()
+			}
+		})
+	}
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end) && !t.Failed(); {
+		key.Store(uint32(d.bind(b)))
+		unbind := b
+		unbind.Length = 0
+		if err := Bind(&unbind, qpn); err != nil {
+			t.Fatal(err)
+		}
+		for r.gate.users.Load() != 0 {
+			runtime.Gosched()
+		}
+		quiet.Store(true)
+		runtime.Gosched()
+		quiet.Store(false)
+	}
+	stop.Store(true)
+	wg.Wait()
 }

@@ -22,12 +22,15 @@ func (s Span) Release() {
 	}
 }
 
+// Bytes returns the memory, for system calls that read or fill it. Go code uses Place and Fetch.
+func (s Span) Bytes() []byte { return s.bytes }
+
 // Place copies src to the beginning of the span, which must be as long at least. See [place] for
 // the order in which the bytes appear.
 func (s Span) Place(src []byte) { place(s.bytes[:len(src)], src) }
 
 // Fetch fills dst from the beginning of the span, which must be as long at least.
-func (s Span) Fetch(dst []byte) { fetch(dst, s.bytes[:len(dst)]) }
+func (s Span) Fetch(dst []byte) { copyFrom(dst, s.bytes[:len(dst)]) }
 
 // word returns the span's 8 bytes as a word. Its memory must be aligned to 8 bytes, whatever its
 // virtual address is.
@@ -64,36 +67,28 @@ func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
 	return atomic.AddUint64(p, add) - add, nil
 }
 
-// place copies src to dst, which is as long. The last aligned word of dst is stored last and
-// atomically: a program that polls it with an atomic load, and sees it change, sees all the rest.
+// place copies src to dst, which is as long. The last aligned word of dst is stored last: a program that
+// polls it with an atomic load, and sees it change, sees all the rest. What is before it goes upward.
+//
+//go:norace
 func place(dst, src []byte) {
 	p := unsafe.Pointer(unsafe.SliceData(dst))
 	end := int((uintptr(p) + uintptr(len(dst))) % 8)
 	if at := len(dst) - end - 8; at >= 0 {
-		copy(dst[:at], src)
-		copy(dst[at+8:], src[at+8:])
-		atomic.StoreUint64((*uint64)(unsafe.Add(p, at)), binary.NativeEndian.Uint64(src[at:]))
+		if at > 0 {
+			copyTo(dst[:at], src[:at])
+		}
+		if end > 0 {
+			copyTo(dst[at+8:], src[at+8:])
+		}
+		store64(unsafe.Add(p, at), binary.NativeEndian.Uint64(src[at:]))
 		return
 	}
 	if at := len(dst) - end%4 - 4; at >= 0 {
-		copy(dst[:at], src)
-		copy(dst[at+4:], src[at+4:])
-		atomic.StoreUint32((*uint32)(unsafe.Add(p, at)), binary.NativeEndian.Uint32(src[at:]))
+		copyTo(dst[:at], src[:at])
+		copyTo(dst[at+4:], src[at+4:])
+		store32(unsafe.Add(p, at), binary.NativeEndian.Uint32(src[at:]))
 		return
 	}
-	copy(dst, src)
-}
-
-// fetch copies src to dst, which is as long. A single aligned word is loaded atomically: a program
-// may be counting in it.
-func fetch(dst, src []byte) {
-	p := unsafe.Pointer(unsafe.SliceData(src))
-	switch {
-	case len(src) == 8 && uintptr(p)%8 == 0:
-		binary.NativeEndian.PutUint64(dst, atomic.LoadUint64((*uint64)(p)))
-	case len(src) == 4 && uintptr(p)%4 == 0:
-		binary.NativeEndian.PutUint32(dst, atomic.LoadUint32((*uint32)(p)))
-	default:
-		copy(dst, src)
-	}
+	copyTo(dst, src)
 }

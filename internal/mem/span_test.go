@@ -12,19 +12,21 @@ import (
 )
 
 // aligned returns n bytes that start on an address divisible by 16.
-func aligned(n int) []byte {
-	b := make([]byte, n+16)
-	off := -int(uintptr(unsafe.Pointer(&b[0]))) & 15
+func aligned(n int) []byte { return alignedTo(16, n) }
+
+func alignedTo(align, n int) []byte {
+	b := make([]byte, n+align)
+	off := -int(uintptr(unsafe.Pointer(&b[0]))) & (align - 1)
 	return b[off : off+n]
 }
 
 // TestPlace: place copies any number of bytes to any offset, and touches no others.
 func TestPlace(t *testing.T) {
-	const margin, longest = 16, 40
-	buf := aligned(margin + 16 + longest + margin)
+	const margin, longest = 64, 300
+	buf := alignedTo(64, margin+64+longest+margin)
 	src := make([]byte, longest)
 	fill(src, 1)
-	for off := range 16 {
+	for off := range 64 {
 		for n := range longest + 1 {
 			for i := range buf {
 				buf[i] = 0xaa
@@ -40,7 +42,7 @@ func TestPlace(t *testing.T) {
 				}
 			}
 			got := make([]byte, n)
-			fetch(got, buf[margin+off:margin+off+n])
+			copyFrom(got, buf[margin+off:margin+off+n])
 			if !bytes.Equal(got, src[:n]) {
 				t.Fatalf("fetch of %d bytes at offset %d: %x, want %x", n, off, got, src[:n])
 			}

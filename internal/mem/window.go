@@ -34,6 +34,9 @@ type binding struct {
 	qpn    verbs.QPN // type 2: the only QP that the window serves
 }
 
+// setKey takes the first key.
+func (w *Window) setKey(index, random uint32) { w.key = index<<keyBits | random&(1<<keyBits-1) }
+
 // RKey returns the window's present key.
 func (w *Window) RKey() verbs.RKey {
 	w.mu.Lock()
@@ -89,7 +92,10 @@ func Bind(b *verbs.MWBind, qpn verbs.QPN) error {
 		w.key = key
 		return nil
 	}
-	r := b.MR.Provider().(*MR).Region
+	mr := b.MR.Provider().(*MR)
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
+	r := mr.Region
 	n, err := w.check(b, r)
 	if err != nil {
 		return err
@@ -104,7 +110,7 @@ func Bind(b *verbs.MWBind, qpn verbs.QPN) error {
 	return nil
 }
 
-// check checks a bind against the region: IBTA C10-72 to C10-75.
+// check checks a bind against the region: IBTA C10-72, C10-73, C10-74, C10-75.
 func (w *Window) check(b *verbs.MWBind, r *Region) (*binding, error) {
 	off := b.Addr - r.base
 	n := &binding{region: r, base: b.Addr, off: off, length: b.Length, access: b.Access}
@@ -163,13 +169,13 @@ func (w *Window) open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need v
 	case w.bound.Load() != b: // the binding ended meanwhile
 		err = verbs.Errorf(verbs.ErrNotFound, "key %v: the memory window is not bound under this key", key)
 	case w.pd != p:
-		err = verbs.Errorf(verbs.ErrInvalid, "key %v: the memory window belongs to another PD than the QP", key)
+		err = verbs.Errorf(ErrDomain, "key %v: the memory window belongs to another PD than the QP", key)
 	case w.typ == verbs.MWType2 && b.qpn != qpn:
-		err = verbs.Errorf(verbs.ErrInvalid, "key %v: the memory window was bound by another QP", key)
+		err = verbs.Errorf(ErrDomain, "key %v: the memory window was bound by another QP", key)
 	case b.access&need != need:
-		err = verbs.Errorf(verbs.ErrInvalid, "key %v: the memory window has %v, and %v is needed", key, b.access, need)
+		err = verbs.Errorf(ErrAccess, "key %v: the memory window has %v, and %v is needed", key, b.access, need)
 	case off > b.length || n > b.length-off:
-		err = verbs.Errorf(verbs.ErrInvalid, "key %v: bytes [%#x, %#x) are outside the memory window, [%#x, %#x)",
+		err = verbs.Errorf(ErrBounds, "key %v: bytes [%#x, %#x) are outside the memory window, [%#x, %#x)",
 			key, va, va+n, b.base, b.base+b.length)
 	}
 	if err != nil {

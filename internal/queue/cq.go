@@ -18,13 +18,29 @@ type CQE struct {
 	Solicited bool
 }
 
-// CQHooks is what a completion queue asks of its device. All but Overrun may be called with locks of
-// queue pairs held.
+var sendOpcodes = [...]verbs.WCOpcode{
+	verbs.OpRDMAWrite:        verbs.WCRDMAWrite,
+	verbs.OpRDMAWriteWithImm: verbs.WCRDMAWrite,
+	verbs.OpSend:             verbs.WCSend,
+	verbs.OpSendWithImm:      verbs.WCSend,
+	verbs.OpRDMARead:         verbs.WCRDMARead,
+	verbs.OpAtomicCmpSwap:    verbs.WCCompSwap,
+	verbs.OpAtomicFetchAdd:   verbs.WCFetchAdd,
+	verbs.OpSendWithInv:      verbs.WCSend,
+	verbs.OpLocalInv:         verbs.WCLocalInv,
+	verbs.OpBindMW:           verbs.WCBindMW,
+}
+
+// SendOpcode returns what the completion of a send work request says that it was.
+func SendOpcode(op verbs.Opcode) verbs.WCOpcode { return sendOpcodes[op] }
+
+// CQHooks is what a completion queue asks of its device. All may be called with locks of queue pairs
+// held.
 type CQHooks struct {
 	Progress func() // a poll found nothing: receive and work off what has arrived
 	Arming   func() // somebody is about to wait for Notify
 	Notify   func() // the event that Arm asked for has come
-	// Overrun is called once, on a goroutine of its own, when the first completion is lost.
+	// Overrun is called once, when the first completion is lost.
 	Overrun func()
 }
 
@@ -110,10 +126,32 @@ func (c *CQ) Push(cqes []CQE) {
 	notify, overrun := c.push(cqes)
 	c.mu.Unlock()
 	if overrun {
-		go c.hooks.Overrun() // the caller may hold the lock of a QP, which is about to fail
+		c.hooks.Overrun()
 	}
 	if notify {
 		c.hooks.Notify()
+	}
+}
+
+// PushBoth puts the completions of a QP into the CQs of its queues. Those of receives have the bit of
+// verbs.WCRecv in their opcode.
+func PushBoth(send, recv *CQ, done []CQE) {
+	if send == recv {
+		send.Push(done)
+		return
+	}
+	for len(done) > 0 {
+		isRecv := done[0].WC.Op&verbs.WCRecv != 0
+		n := 1
+		for n < len(done) && (done[n].WC.Op&verbs.WCRecv != 0) == isRecv {
+			n++
+		}
+		if isRecv {
+			recv.Push(done[:n])
+		} else {
+			send.Push(done[:n])
+		}
+		done = done[n:]
 	}
 }
 

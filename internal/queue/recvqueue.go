@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -25,7 +26,15 @@ type RecvQueue struct {
 	freed *atomic.Uint64 // set by polling; a new one after each Reset, which old completions must not touch
 }
 
-// NewRecvQueue makes a queue for cap.MaxRecvWR receives, which is a power of two.
+// RingSize is the next power of two: of how many places the ring of a work queue is that has to hold n.
+func RingSize(n int) int {
+	if n <= 1 {
+		return 1
+	}
+	return 1 << bits.Len(uint(n-1))
+}
+
+// NewRecvQueue makes a queue for cap.MaxRecvWR receives, which is of RingSize.
 func NewRecvQueue(pd *mem.PD, cap verbs.QPCap) *RecvQueue {
 	return &RecvQueue{
 		pd:     pd,
@@ -80,6 +89,17 @@ func (q *RecvQueue) Take() *Recv {
 // when it is polled.
 func (q *RecvQueue) Complete(r *Recv) (slots *atomic.Uint64, freed uint64) {
 	return q.freed, r.place + 1
+}
+
+// Flush takes all waiting receives, and returns their completions with WCFlushErr for a QP.
+func (q *RecvQueue) Flush(qpn verbs.QPN, user *verbs.QP) []CQE {
+	var flushed []CQE
+	for r := q.Take(); r != nil; r = q.Take() {
+		e := CQE{WC: verbs.WC{ID: r.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: qpn, QP: user}, Solicited: true}
+		e.Slots, e.Freed = q.Complete(r)
+		flushed = append(flushed, e)
+	}
+	return flushed
 }
 
 // Credits returns how many receives are waiting.

@@ -1,0 +1,344 @@
+//go:build !adverb_portable
+
+package mem
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// hostOf makes the files that limits are read from.
+func hostOf(t *testing.T, files map[string]string) host {
+	t.Helper()
+	h := host{root: t.TempDir()}
+	for name, text := range files {
+		name = filepath.Join(h.root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// take allocates from m, and gives it back at the end of the test.
+func take(t *testing.T, m *allocator, n int) *allocation {
+	t.Helper()
+	a, err := m.allocate(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a.bytes) != n || cap(a.bytes) != n || addrOf(a.bytes)%uint64(pageSize) != 0 {
+		t.Errorf("%d bytes: %d at %#x, want them to start on a page", n, len(a.bytes), addrOf(a.bytes))
+	}
+	if !bytes.Equal(a.bytes, make([]byte, n)) {
+		t.Errorf("%d new bytes are not zero", n)
+	}
+	return a
+}
+
+func give(t *testing.T, m *allocator, a *allocation) {
+	t.Helper()
+	if err := m.free(a); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSlabs: small regions share few mappings, and no two share memory.
+func TestSlabs(t *testing.T) {
+	m := &allocator{host: host{root: "/"}}
+	var all []*allocation
+	for i := range 3000 {
+		a := take(t, m, 1+i*97%20_000)
+		for j := range a.bytes {
+			a.bytes[j] = byte(i)
+		}
+		all = append(all, a)
+	}
+	if n := len(m.mappings); n > 30 {
+		t.Errorf("%d mappings for %d regions of up to 20 KB, want few", n, len(all))
+	}
+	for i, a := range all {
+		if want := bytes.Repeat([]byte{byte(i)}, len(a.bytes)); !bytes.Equal(a.bytes, want) {
+			t.Fatalf("region %d has bytes of another", i)
+		}
+	}
+	for _, a := range all {
+		give(t, m, a)
+	}
+	if m.rest(0); m.bytes > classCount*slabSize || m.areas != len(m.mappings) {
+		t.Errorf("%d bytes are mapped, and %d areas of %d mappings counted, when all is given back; want a slab of each size at most",
+			m.bytes, m.areas, len(m.mappings))
+	}
+	take(t, m, 20_000) // zeroed again
+}
+
+// TestAddressesRest: what is given back is not given out again for long, and faults. Then it serves
+// again, so that regions which come and go take no more and more addresses.
+func TestAddressesRest(t *testing.T) {
+	for _, n := range []int{1, 20_000, 3 << 20} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			m := &allocator{host: host{root: "/"}}
+			gone := take(t, m, n)
+			gone.bytes[0] = 1
+			give(t, m, gone)
+			wantFault(t, gone.bytes)
+			rounds := maxResting - 1
+			if n > maxPiece {
+				rounds = 50
+			}
+			for range rounds {
+				a := take(t, m, n)
+				if addrOf(a.bytes) < addrOf(gone.bytes)+uint64(n) && addrOf(gone.bytes) < addrOf(a.bytes)+uint64(n) {
+					t.Fatal("a new region has the addresses of one that was just closed")
+				}
+				give(t, m, a)
+			}
+			wantFault(t, gone.bytes)
+			if n > maxPiece {
+				return
+			}
+			most := 0
+			for range 2 * maxResting {
+				give(t, m, take(t, m, n))
+				most = max(most, int(m.bytes))
+			}
+			if limit := maxResting*gone.size + 2*slabSize; most > limit || len(m.resting) > maxResting {
+				t.Errorf("%d bytes were mapped while one region at a time was open, and %d rest; want %d and %d at most",
+					most, len(m.resting), limit, maxResting)
+			}
+		})
+	}
+}
+
+// wantFault fails the test unless reading b faults.
+func wantFault(t *testing.T, b []byte) {
+	t.Helper()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		t.Helper()
+		e, ok := recover().(interface{ Addr() uintptr })
+		if !ok || uint64(e.Addr()) != addrOf(b) {
+			t.Errorf("reading closed memory at %#x: %v, want a fault there", addrOf(b), e)
+		}
+	}()
+	t.Errorf("closed memory reads as %d, want a fault", b[0])
+}
+
+// TestMemoryLimits: what the host, or the container, cannot hold is refused at once, and the error names
+// the limit.
+func TestMemoryLimits(t *testing.T) {
+	const v2 = "sys/fs/cgroup/a/memory."
+	meminfo := func(kb int) string { return fmt.Sprintf("MemTotal: 99999999 kB\nMemAvailable: %d kB\n", kb) }
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		size  int // what just fits
+		text  string
+	}{
+		{"machine", map[string]string{"proc/meminfo": meminfo(100 << 10)}, 100 << 20, "104857600 bytes are available (MemAvailable): allocate less"},
+		{"group", map[string]string{"proc/meminfo": meminfo(100 << 10), "proc/self/cgroup": "0::/a/b\n",
+			v2 + "max": "50000000", v2 + "current": "45000000", v2 + "stat": "anon 1\ninactive_file 15000000\n", "sys/fs/cgroup/a/b/memory.max": "max"},
+			20_000_000, "20000000 bytes are available (memory.max 50000000 of control group /a): allocate less, or raise the limit of the container"},
+		{"group of version 1", map[string]string{"proc/meminfo": meminfo(100 << 10), "proc/self/cgroup": "4:memory:/elsewhere\n1:cpu:/x\n0::/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "50000000", "sys/fs/cgroup/memory/memory.usage_in_bytes": "30000000"},
+			20_000_000, "20000000 bytes are available (memory.limit_in_bytes 50000000 of control group /): "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := &allocator{host: hostOf(t, tt.files)}
+			_, err := m.allocate(tt.size + 1<<20)
+			if !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%v, want ErrLimit with %q", err, tt.text)
+			}
+			fits := tt.size &^ (pageSize - 1)
+			a, err := m.allocate(fits)
+			if err != nil {
+				t.Fatalf("%d bytes: %v, want no error", fits, err)
+			}
+			// They are not taken yet, and will be.
+			if _, err = m.allocate(1 << 20); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "other regions' that have not been written to yet") {
+				t.Errorf("beside all that is available: %v, want ErrLimit", err)
+			}
+			give(t, m, a)
+			give(t, m, take(t, m, 1<<20))
+		})
+	}
+	m := &allocator{host: host{root: "/"}}
+	if _, err := m.allocate(1 << 50); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "bytes are available (") {
+		t.Errorf("2^50 bytes: %v, want ErrLimit that names what is available", err)
+	}
+}
+
+// TestAddressLimit: with RLIMIT_AS, regions leave the runtime some of it, and fail before it does.
+func TestAddressLimit(t *testing.T) {
+	h := hostOf(t, map[string]string{"proc/self/statm": fmt.Sprintf("%d 5 5\n", (100<<20)/pageSize)})
+	defer func(f func() uint64) { addressLimit = f }(addressLimit)
+	addressLimit = func() uint64 { return 200 << 20 }
+	m := &allocator{host: h}
+	_, err := m.allocate(40 << 20)
+	if want := "RLIMIT_AS is 209715200 bytes, of which the process uses 104857600"; !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want ErrLimit with %q", err, want)
+	}
+	give(t, m, take(t, m, 8<<20))
+	give(t, m, take(t, m, 8<<20))
+	if n := len(m.resting); n != 1 {
+		t.Errorf("%d mappings of 8 MiB rest, want one: addresses are few", n)
+	}
+	if _, err := m.allocate(40 << 20); !errors.Is(err, verbs.ErrLimit) || len(m.resting) != 0 {
+		t.Errorf("%v, and %d mappings rest; want ErrLimit, once what rests has given way", err, len(m.resting))
+	}
+}
+
+// TestMappingLimit: regions leave half of the process's mappings to others.
+func TestMappingLimit(t *testing.T) {
+	m := &allocator{host: hostOf(t, map[string]string{"proc/sys/vm/max_map_count": "10\n"})}
+	var all []*allocation
+	for range 5 {
+		all = append(all, take(t, m, maxPiece+1))
+	}
+	if _, err := m.allocate(maxPiece + 1); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "half of vm.max_map_count") {
+		t.Errorf("the sixth mapping: %v, want ErrLimit that names vm.max_map_count", err)
+	}
+	give(t, m, all[0])
+	all[0] = take(t, m, maxPiece+1) // what rests gives way
+	for _, a := range all {
+		give(t, m, a)
+	}
+}
+
+// TestMemfdDenied: where a sandbox denies memfd_create, regions have memory all the same.
+func TestMemfdDenied(t *testing.T) {
+	if s := Unshared(); s != "" {
+		t.Skipf("this system denies memfds: %s", s)
+	}
+	defer func(f func(string, int) (int, error)) { memfdCreate = f }(memfdCreate)
+	memfdCreate = func(string, int) (int, error) { return -1, unix.EPERM }
+	if s := Unshared(); s != "memfd_create: operation not permitted" {
+		t.Errorf("Unshared: got %q, want that memfd_create is not permitted", s)
+	}
+	m := &allocator{host: host{root: "/"}}
+	for _, n := range []int{100, 1 << 20} {
+		a := take(t, m, n)
+		a.bytes[n-1] = 1
+		if _, _, ok := a.file(); ok {
+			t.Error("anonymous memory has a file")
+		}
+		give(t, m, a)
+		wantFault(t, a.bytes)
+		m.rest(0)
+		give(t, m, take(t, m, n)) // zeroed
+	}
+	memfdCreate = func(string, int) (int, error) { return -1, unix.EINVAL }
+	if _, err := m.allocate(1 << 20); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "memfd_create: invalid argument") {
+		t.Errorf("%v, want an error that names memfd_create", err)
+	}
+}
+
+// TestFile: another mapping of a region's file shows the region's memory, and no more is needed of it.
+func TestFile(t *testing.T) {
+	p := newPD(t)
+	for _, n := range []int{100, 100, 1 << 20} {
+		r := region(t, p, verbs.MRAttr{Length: n})
+		fd, off, ok := r.File()
+		if !ok {
+			t.Fatal("the region has no file, want one")
+		}
+		b, err := unix.Mmap(fd, off, n, unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(r.Bytes()[n-7:], "written")
+		if !bytes.Equal(b, r.Bytes()) {
+			t.Errorf("the file has %q at the end, want what is written", b[n-7:])
+		}
+		if err := errors.Join(unix.Munmap(b), r.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	own := region(t, p, verbs.MRAttr{Buf: make([]byte, 8)})
+	if _, _, ok := own.File(); ok {
+		t.Error("memory of the program's has a file")
+	}
+}
+
+// TestDebug: with ADVERB_DEBUG=mr the use of closed memory, and of what is beside a region, ends the
+// program, and what stands on stderr leads from the fault's address to the region and its Close.
+func TestDebug(t *testing.T) {
+	if what := os.Getenv("ADVERB_TEST_FAULT"); what != "" {
+		useWrongly(t, what)
+		return
+	}
+	for _, what := range []string{"closed", "closed long ago", "before", "behind"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.run=^TestDebug$")
+			cmd.Env = append(os.Environ(), "ADVERB_DEBUG=mr", "ADVERB_TEST_FAULT="+what)
+			out, err := cmd.CombinedOutput()
+			fault := regexp.MustCompile(`unexpected fault address 0x([0-9a-f]+)`).FindSubmatch(out)
+			if err == nil || fault == nil {
+				t.Fatalf("the program ended with %v, want a fault:\n%s", err, out)
+			}
+			at, _ := strconv.ParseUint(string(fault[1]), 16, 64)
+			told := regexp.MustCompile(`mr lkey 0x[0-9a-f]{8}, 5 bytes, was closed by \S*useWrongly \(\S+alloc_linux_test.go:\d+\): addresses 0x([0-9a-f]+) to 0x([0-9a-f]+) fault`).FindSubmatch(out)
+			if closed := strings.HasPrefix(what, "closed"); closed != (told != nil) {
+				t.Fatalf("told of a closed region: %v, want %v:\n%s", told != nil, closed, out)
+			} else if closed {
+				first, _ := strconv.ParseUint(string(told[1]), 16, 64)
+				last, _ := strconv.ParseUint(string(told[2]), 16, 64)
+				if last != first+4 || at != first {
+					t.Errorf("fault at %#x, and the closed region is told at [%#x, %#x]; want the fault at its first byte", at, first, last)
+				}
+			}
+		})
+	}
+}
+
+// useWrongly makes the mistake that TestDebug asks for, in a process of its own.
+func useWrongly(t *testing.T, what string) {
+	p := newPD(t)
+	r := region(t, p, verbs.MRAttr{Length: 5})
+	b, page := r.Bytes(), uint64(pageSize)
+	beyond := func(off uint64) { take(t, &memory, 1).m.all[off]++ } // with the guards: the first page is one
+	switch what {
+	case "closed", "closed long ago":
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if what != "closed" {
+			for range 2 * maxResting {
+				give(t, &memory, take(t, &memory, 1))
+			}
+		}
+		b[0]++
+	case "before":
+		beyond(page - 1)
+	case "behind":
+		beyond(2 * page)
+	}
+}
+
+// TestHugeLength: no length overflows.
+func TestHugeLength(t *testing.T) {
+	m := &allocator{host: host{root: "/"}}
+	for _, n := range []int{math.MaxInt, math.MaxInt - pageSize, math.MaxInt - 5*pageSize} {
+		if _, err := m.allocate(n); !errors.Is(err, verbs.ErrLimit) {
+			t.Errorf("%d bytes: %v, want ErrLimit", n, err)
+		}
+	}
+}

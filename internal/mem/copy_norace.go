@@ -1,0 +1,5 @@
+//go:build !race && (!amd64 || adverb_portable)
+
+package mem
+
+const raceEnabled = false

@@ -1,0 +1,42 @@
+package mem
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// debugMR reports whether ADVERB_DEBUG asks for "mr": each region that is allocated then has addresses
+// that nothing else ever gets, with a page on either side that faults, and Close says on stderr which
+// addresses fault from then on.
+var debugMR = sync.OnceValue(func() bool {
+	return slices.Contains(strings.Split(os.Getenv("ADVERB_DEBUG"), ","), "mr")
+})
+
+// tell tells that a region is closed. The runtime's message of a fault has an address, which the reader
+// finds here. It cannot name the region itself.
+func (r *Region) tell() {
+	fmt.Fprintf(os.Stderr, "adverb: mr lkey %v, %d bytes, was closed by %s: addresses %#x to %#x fault from now on\n",
+		r.lkey, len(r.buf), caller(), addrOf(r.buf), addrOf(r.buf)+uint64(len(r.buf))-1)
+}
+
+const module = "github.com/adverb-rdma/adverb/"
+
+// caller returns the place in the program that led here.
+func caller() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		f, more := frames.Next()
+		ours := strings.HasPrefix(f.Function, module+"internal/") || strings.HasPrefix(f.Function, module+"verbs.")
+		if !ours || strings.HasSuffix(f.File, "_test.go") {
+			return fmt.Sprintf("%s (%s:%d)", f.Function, f.File, f.Line)
+		}
+		if !more {
+			return "adverb"
+		}
+	}
+}

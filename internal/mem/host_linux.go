@@ -1,0 +1,181 @@
+//go:build !adverb_portable
+
+package mem
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Bounds that we chose.
+const (
+	// Where RLIMIT_AS bounds the address space, so much of it is left to the rest of the program: the
+	// runtime ends a program whose heap cannot grow.
+	spareAddresses = 64 << 20
+	// And what rests takes this part of it at most.
+	restingPart = 16
+	// maxAreasUnknown is what we take for half of vm.max_map_count where it cannot be read.
+	maxAreasUnknown = 32 << 10
+)
+
+// host is where the limits of the machine, the container and the process are read.
+type host struct{ root string }
+
+// room is what a limit leaves.
+type room struct {
+	bytes uint64
+	limit string // its name and value, for errors
+	hint  string
+}
+
+// holds returns an error if so many bytes more are beyond what the host can hold. Without the check the
+// kernel would grant them, and end a program once they are touched. mapped is how many bytes were
+// granted already, and untouched how many of them will still be taken from what is available.
+func (h host) holds(size, mapped uint64, untouched func() uint64) error {
+	if err := h.holdsAddresses(size); err != nil {
+		return err
+	}
+	r := h.memory()
+	if size > r.bytes {
+		return verbs.Errorf(verbs.ErrLimit, "%d bytes are available (%s): %s", r.bytes, r.limit, r.hint)
+	}
+	if size+mapped <= r.bytes {
+		return nil
+	}
+	if n := untouched(); size+n > r.bytes {
+		return verbs.Errorf(verbs.ErrLimit, "%d bytes are available (%s), of which %d are other regions' that have not been written to yet: %s",
+			r.bytes, r.limit, n, r.hint)
+	}
+	return nil
+}
+
+// holdsAddresses is holds for RLIMIT_AS.
+func (h host) holdsAddresses(size uint64) error {
+	limit := addressLimit()
+	if limit == math.MaxUint64 {
+		return nil
+	}
+	used := h.addresses()
+	if free := limit - min(limit, used+spareAddresses); size > free {
+		return verbs.Errorf(verbs.ErrLimit, "RLIMIT_AS is %d bytes, of which the process uses %d and keeps %d in reserve: raise it (ulimit -v)",
+			limit, used, uint64(spareAddresses))
+	}
+	return nil
+}
+
+// addressLimit is a variable for tests: a test cannot raise what it has lowered.
+var addressLimit = func() uint64 {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_AS, &limit) != nil {
+		return math.MaxUint64
+	}
+	return limit.Cur
+}
+
+// addresses returns how much of the address space the process uses.
+func (h host) addresses() uint64 {
+	pages, _, _ := strings.Cut(h.read("proc/self/statm"), " ")
+	n, _ := strconv.ParseUint(pages, 10, 64)
+	return n * uint64(pageSize)
+}
+
+// restingBytes is how many bytes of addresses may rest.
+func (h host) restingBytes() uint64 {
+	if math.MaxUint == math.MaxUint32 {
+		return maxRestingBytes32
+	}
+	if limit := addressLimit(); limit != math.MaxUint64 {
+		return limit / restingPart
+	}
+	return maxRestingBytes
+}
+
+// maxAreas is how many mappings regions may have: half of those that a process may have.
+func (h host) maxAreas() int {
+	n, err := strconv.Atoi(strings.TrimSpace(h.read("proc/sys/vm/max_map_count")))
+	if err != nil {
+		return maxAreasUnknown
+	}
+	return n / 2
+}
+
+// memory returns the narrowest limit of what the machine and the control groups have left.
+func (h host) memory() room {
+	least := room{bytes: math.MaxUint64}
+	if n, ok := h.field("proc/meminfo", "MemAvailable:"); ok {
+		least = room{n << 10, "MemAvailable", "allocate less, or end other programs"}
+	}
+	for line := range strings.Lines(h.read("proc/self/cgroup")) {
+		_, group, ok := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, ok2 := strings.Cut(group, ":")
+		if !ok || !ok2 {
+			continue
+		}
+		f := cgroup2
+		switch {
+		case controllers == "memory":
+			f = cgroup1
+		case controllers != "":
+			continue
+		}
+		// A group's own limit may be wide, and that of a group around it narrow. In a container the
+		// path may be one of outside, and the root is the container's.
+		for ; ; path = filepath.Dir(path) {
+			if r, ok := h.group(f, path); ok && r.bytes < least.bytes {
+				least = r
+			}
+			if path == "/" || path == "." {
+				break
+			}
+		}
+	}
+	return least
+}
+
+// groupFiles are the names of a version of control groups.
+type groupFiles struct{ dir, limit, usage, idle string }
+
+var (
+	cgroup2 = groupFiles{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"}
+	cgroup1 = groupFiles{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
+)
+
+// group returns what a control group leaves, if it has a limit. Cached files do not count.
+func (h host) group(f groupFiles, path string) (room, bool) {
+	dir := filepath.Join(f.dir, path)
+	limit, err := strconv.ParseUint(strings.TrimSpace(h.read(filepath.Join(dir, f.limit))), 10, 64)
+	if err != nil { // "max", or no such file
+		return room{}, false
+	}
+	used, _ := strconv.ParseUint(strings.TrimSpace(h.read(filepath.Join(dir, f.usage))), 10, 64)
+	idle, _ := h.field(filepath.Join(dir, "memory.stat"), f.idle)
+	used -= min(used, idle)
+	return room{limit - min(limit, used), f.limit + " " + strconv.FormatUint(limit, 10) + " of control group " + path,
+		"allocate less, or raise the limit of the container"}, true
+}
+
+// field returns the number that follows a name at the beginning of a line.
+func (h host) field(file, name string) (uint64, bool) {
+	for line := range strings.Lines(h.read(file)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == name {
+			n, err := strconv.ParseUint(f[1], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+func (h host) read(file string) string {
+	b, err := os.ReadFile(filepath.Join(h.root, file))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

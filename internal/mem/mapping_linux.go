@@ -1,0 +1,154 @@
+//go:build !adverb_portable
+
+package mem
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapping is a memfd in the address space or, where there is none, anonymous memory.
+type mapping struct {
+	bytes []byte
+	all   []byte // with the guards
+	fd    int    // of the memfd; -1 where it is closed, or there is none
+	anon  bool
+	slab  *slab // or nil
+}
+
+// memfdCreate is a variable for tests of systems that deny it.
+var memfdCreate = unix.MemfdCreate
+
+// Unshared says why regions have anonymous memory, which no other process can map: because the system
+// denies memfds. It is empty where it grants them.
+func Unshared() string {
+	fd, err := memfdCreate("adverb-probe", unix.MFD_CLOEXEC)
+	if err != nil {
+		return "memfd_create: " + err.Error()
+	}
+	unix.Close(fd)
+	return ""
+}
+
+// newMapping maps size bytes of a memfd, and guard bytes that fault on either side. A sandbox that
+// denies memfds gets anonymous memory: all works, but no other process can map it.
+func newMapping(size, guard int) (*mapping, error) {
+	own := &mapping{fd: -1}
+	fd, err := memfdCreate("adverb-mr", unix.MFD_CLOEXEC)
+	switch {
+	case err == nil:
+		own.fd = fd
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EACCES), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		own.anon = true
+	default:
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	if err := own.place(size, guard); err != nil {
+		own.unmap()
+		return nil, err
+	}
+	if own.fd >= sparedFiles() {
+		own.closeFile()
+	}
+	return own, nil
+}
+
+func (own *mapping) place(size, guard int) error {
+	flags := unix.MAP_SHARED
+	if own.anon {
+		flags = unix.MAP_PRIVATE | unix.MAP_ANON
+	} else if err := truncate(own.fd, int64(size)); err != nil {
+		return fmt.Errorf("ftruncate of a memfd: %w", err)
+	}
+	const access = unix.PROT_READ | unix.PROT_WRITE
+	var err error
+	if guard == 0 {
+		own.bytes, err = unix.Mmap(own.fd, 0, size, access, flags)
+		own.all = own.bytes
+	} else if own.all, err = unix.Mmap(-1, 0, size+2*guard, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE); err == nil {
+		own.bytes = own.all[guard : guard+size : guard+size]
+		err = mapOver(own.bytes, own.fd, access, flags)
+	}
+	if err != nil {
+		return fmt.Errorf("mmap: %w", err)
+	}
+	return nil
+}
+
+// truncate gives a new file its size. A file beyond RLIMIT_FSIZE would end the process by a signal.
+func truncate(fd int, size int64) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err == nil && uint64(size) > limit.Cur {
+		return fmt.Errorf("%d bytes are above RLIMIT_FSIZE, %d: raise it (ulimit -f)", size, limit.Cur)
+	}
+	return unix.Ftruncate(fd, size)
+}
+
+// sparedFiles is how many of the process's file descriptors regions may keep open. Beyond it a region
+// works as before, but no other process can map it: the program needs descriptors too.
+var sparedFiles = sync.OnceValue(func() int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return int(min(limit.Cur/2, 1<<30))
+})
+
+func (own *mapping) closeFile() {
+	if own.fd >= 0 {
+		unix.Close(own.fd)
+		own.fd = -1
+	}
+}
+
+// clear gives the pages of b back. Who reads b then reads zeros.
+func (own *mapping) clear(b []byte) {
+	advice := unix.MADV_REMOVE
+	if own.anon {
+		advice = unix.MADV_DONTNEED
+	}
+	if unix.Madvise(b, advice) != nil {
+		clear(b)
+	}
+}
+
+// retire gives the memory back, and keeps the addresses from other uses until unmap.
+func (own *mapping) retire() error {
+	own.closeFile()
+	return mapOver(own.bytes, -1, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+}
+
+func (own *mapping) unmap() {
+	own.closeFile()
+	if own.all != nil {
+		_ = unix.Munmap(own.all) // it cannot fail for a whole mapping
+	}
+}
+
+// untouched returns how many bytes have no page yet, if that can be known.
+func (own *mapping) untouched() uint64 {
+	var st unix.Stat_t
+	if own.fd < 0 || unix.Fstat(own.fd, &st) != nil {
+		return 0
+	}
+	return uint64(max(0, st.Size-512*st.Blocks))
+}
+
+// mapOver puts another mapping in the place of b.
+func mapOver(b []byte, fd, access, flags int) error {
+	_, err := unix.MmapPtr(fd, 0, unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)), access, flags|unix.MAP_FIXED)
+	return err
+}
+
+// protect makes b fault, or takes that back.
+func protect(b []byte, usable bool) error {
+	access := unix.PROT_NONE
+	if usable {
+		access = unix.PROT_READ | unix.PROT_WRITE
+	}
+	return unix.Mprotect(b, access)
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package mem
+
+func tellRead([]byte)  {}
+func tellWrite([]byte) {}
