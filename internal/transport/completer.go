@@ -2,7 +2,9 @@ package transport
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -24,11 +26,16 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	if seq >= rec.max || seq < rec.una {
 		// Not asked for, or answered already: packets repeat and overtake one another.
 		q.counters.Unexpected++
+		if p.Opcode.IsRead() && seq < rec.una {
+			c.again(now)
+		}
 		return
 	}
 	switch {
 	case p.Opcode == wire.RCAcknowledge:
 		c.acknowledge(now, seq, p.AETH)
+	case p.Opcode == wire.RCAckRanges:
+		c.ackRanges(now, seq, p)
 	case p.Opcode.IsRead():
 		c.readResponse(now, seq, p)
 	case p.Opcode == wire.RCAtomicAcknowledge:
@@ -42,54 +49,140 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 	switch a.Syndrome.Kind() {
 	case wire.KindACK:
 		c.rc.requester.setCredits(a)
-		if !c.advance(now, seq+1) {
+		if !c.advance(now, seq+1) || c.rc.recovery.selective {
 			c.gap(now)
 		}
 	case wire.KindRNR:
 		// The NAK acknowledges what was before it: IBTA §9.7.5.1.2.
 		if !c.advance(now, seq) {
 			c.gap(now)
+			c.rc.recovery.lose(max(seq, c.rc.recovery.una), c.rc.recovery.max) // it comes again then
+			c.rc.requester.rewind()
 			return
 		}
 		c.receiverNotReady(now, a.Syndrome.Value())
 	case wire.KindNAK:
 		if !c.advance(now, seq) {
 			c.gap(now)
-			return
+			if a.Syndrome.NAKCode() != wire.NAKSequenceError {
+				return
+			}
 		}
-		c.nak(now, a.Syndrome.NAKCode())
+		c.nak(now, seq, a.Syndrome.NAKCode())
 	default:
 		c.qp.counters.Unexpected++
 	}
 }
 
-// advance acknowledges everything before end and completes what is done by it. It returns false
-// if a READ or an atomic before end has not been answered: its response was lost.
+// ackRanges takes an acknowledgement of all before seq and of ranges behind it.
+func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
+	q, rec := c.qp, &c.rc.recovery
+	r, ok := wire.DecodeRanges(p.Payload)
+	if !ok || p.AETH.Syndrome.Kind() != wire.KindACK {
+		q.counters.Unexpected++
+		return
+	}
+	rec.selective = true
+	c.rc.requester.setCredits(p.AETH)
+	c.advance(now, seq)
+	if q.attr.State == verbs.QPStateErr {
+		return
+	}
+	place := q.sq.head
+	for from, to := r.Next(0); from < to; from, to = r.Next(to) {
+		place = c.arrived(now, place, seq+uint64(from), seq+uint64(to))
+	}
+	if r.Again {
+		q.counters.Needless++
+		rec.inVain(now)
+	}
+	rec.setProbe(now)
+	c.gap(now)
+}
+
+// arrived takes note that the peer has the requests [from, to). The work request at place, or one behind it,
+// has the first. arrived returns the place of the last one.
+func (c *completer) arrived(now time.Duration, place, from, to uint64) uint64 {
+	sq, rec := &c.qp.sq, &c.rc.recovery
+	for from < to && place != sq.tail {
+		w := sq.at(place)
+		switch {
+		case w.end() <= from:
+			place++
+			continue
+		case from < w.seq: // the probe of keep-alive
+			rec.arrivals(now, from, min(to, w.seq))
+			from = w.seq
+		case w.hasResponse(): // which it is to send
+			end := w.end()
+			if w.op == verbs.OpRDMARead {
+				end = w.seq + chunkEnd(w, from-w.seq)
+			}
+			rec.held(now, from, end)
+			from = max(from+1, min(to, end))
+		default:
+			rec.arrivals(now, from, min(to, w.end()))
+			from = min(to, w.end())
+		}
+	}
+	rec.arrivals(now, from, to)
+	return place
+}
+
+// advance takes note that the peer has executed everything before end, and completes what is done by it. It
+// returns false if a READ or an atomic before end has not been answered: its response was lost, or is late.
 func (c *completer) advance(now time.Duration, end uint64) bool {
-	sq, una := &c.qp.sq, c.rc.recovery.una
-	reach := end
+	sq, rec := &c.qp.sq, &c.rc.recovery
+	rec.executed = max(rec.executed, end)
+	for c.qp.attr.State != verbs.QPStateErr {
+		una := rec.una
+		reach := max(una, rec.executed)
+		for place := sq.head; place != sq.tail; place++ {
+			w := sq.at(place)
+			if w.seq >= reach {
+				break
+			}
+			if w.hasResponse() && una < w.end() {
+				reach = max(una, w.seq)
+				break
+			}
+		}
+		if reach == una && len(rec.ranges) > 0 && rec.ranges[0].arrived {
+			if w := c.owner(una); w != nil && w.hasResponse() {
+				reach = min(rec.ranges[0].end, w.end())
+			}
+		}
+		if reach == una {
+			break
+		}
+		c.moveTo(now, reach)
+	}
+	if end <= rec.una {
+		return true
+	}
 	for place := sq.head; place != sq.tail; place++ {
 		w := sq.at(place)
 		if w.seq >= end {
 			break
 		}
-		if w.hasResponse() && una < w.end() {
-			reach = max(una, w.seq)
-			break
+		if !w.hasResponse() {
+			rec.arrivals(now, w.seq, min(w.end(), end))
 		}
 	}
-	if reach > una {
-		c.moveTo(now, reach)
-	}
-	return end <= reach
+	return false
 }
 
 // moveTo makes seq the oldest that is not acknowledged, and completes what is done by it.
 func (c *completer) moveTo(now time.Duration, seq uint64) {
 	rec := &c.rc.recovery
 	nxt := rec.nxt
-	rec.acknowledged(now, seq)
+	if rec.acknowledged(now, seq) {
+		c.qp.counters.Needless++
+	}
 	c.completeDone()
+	if rec.nxt < nxt {
+		c.rc.requester.rewind()
+	}
 	c.rc.requester.advanced(rec.nxt != nxt)
 	c.failIfOldest()
 	c.qp.reportDrained()
@@ -119,34 +212,75 @@ func (c *completer) failIfOldest() {
 	}
 }
 
-// owner returns the work request that has the sequence number, which is not before una.
+// owner returns the work request that has the sequence number, which is not before una, or nil if that
+// is the probe's.
 func (c *completer) owner(seq uint64) *sendWQE {
 	sq := &c.qp.sq
 	for place := sq.head; place != sq.tail; place++ {
 		if w := sq.at(place); seq < w.end() {
+			if seq < w.seq {
+				return nil
+			}
 			return w
 		}
 	}
 	return nil
 }
 
-// responseTo finds the READ or atomic that a response is for, and acknowledges all before it.
-// It returns nil if the response is of no use.
+// responseTo finds the READ or atomic that a response is for, and acknowledges what is before it. It returns
+// nil if the response is of no use.
 func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
-	q := c.qp
+	q, rec := c.qp, &c.rc.recovery
 	w := c.owner(seq)
 	if w == nil || !w.hasResponse() {
 		q.counters.Unexpected++
 		return nil
 	}
-	if !c.advance(now, w.seq) || seq > c.rc.recovery.una {
-		c.gap(now)
+	if rec.hasArrived(seq) {
+		q.counters.Unexpected++
+		c.again(now)
 		return nil
 	}
+	c.advance(now, w.seq)
 	if q.attr.State == verbs.QPStateErr {
 		return nil
 	}
 	return w
+}
+
+// again takes note that a response has come twice. If it was asked for twice, that was in vain.
+func (c *completer) again(now time.Duration) {
+	if rec := &c.rc.recovery; rec.repeats(now) && c.rc.repeatsParts() {
+		c.qp.counters.Needless++
+		rec.inVain(now)
+	}
+}
+
+// responded takes note that the response at seq is in its place.
+func (c *completer) responded(now time.Duration, seq uint64) {
+	rec := &c.rc.recovery
+	if rec.wasLate(now, seq) {
+		rec.inVain(now)
+	}
+	if seq == rec.una {
+		c.moveTo(now, seq+1)
+		if len(rec.ranges) > 0 && (rec.ranges[0].arrived || rec.executed > rec.una) {
+			c.advance(now, rec.una)
+		}
+		return
+	}
+	rec.heardTo = max(rec.heardTo, seq+1)
+	rec.arrivals(now, seq, seq+1)
+	rec.setProbe(now)
+	c.gap(now)
+}
+
+// failInTurn fails w when all before it is complete.
+func (c *completer) failInTurn(w *sendWQE, f *fault) {
+	c.rc.requester.fault(w, f)
+	if c.qp.attr.State != verbs.QPStateErr {
+		c.rc.requester.seek()
+	}
 }
 
 func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) {
@@ -155,13 +289,13 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 		return
 	}
 	if f := c.placeRead(w, seq-w.seq, p); f != nil {
-		c.qp.fail(f)
+		c.failInTurn(w, f)
 		return
 	}
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
 		c.rc.requester.setCredits(p.AETH)
 	}
-	c.moveTo(now, seq+1)
+	c.responded(now, seq)
 }
 
 // placeRead checks response packet k of the READ w and stores its data.
@@ -173,8 +307,9 @@ func (c *completer) placeRead(w *sendWQE, k uint64, p *wire.Packet) *fault {
 	case w.op != verbs.OpRDMARead:
 		return badResponse("psn %v is an atomic's, and the peer sent %v", p.PSN, p.Opcode)
 	case len(p.Payload) != int(size):
-		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ", p.Opcode, p.PSN, len(p.Payload), size, off)
-	case p.Opcode.EndsMessage() != (k+1 == chunkEnd(w, k)):
+		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ: is the peer's path MTU %v, as ours is?",
+			p.Opcode, p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
+	case p.Opcode.EndsMessage() != (k+1 == chunkEnd(w, k)) && !c.rc.repeatsParts(): // who repeats a part ends with it
 		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+1, w.packets)
 	}
 	if err := q.cfg.PD.Scatter(w.sg, off, p.Payload); err != nil {
@@ -194,29 +329,49 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 		return
 	}
 	if !w.isAtomic() {
-		q.fail(badResponse("psn %v is a READ's, and the peer sent %v", p.PSN, p.Opcode))
+		c.failInTurn(w, badResponse("psn %v is a READ's, and the peer sent %v", p.PSN, p.Opcode))
 		return
 	}
 	binary.NativeEndian.PutUint64(c.atomic[:], p.AtomicAckETH.Orig)
 	if err := q.cfg.PD.Scatter(w.sg, 0, c.atomic[:]); err != nil {
-		q.fail(&fault{verbs.WCLocProtErr, err})
+		c.failInTurn(w, &fault{verbs.WCLocProtErr, err})
 		return
 	}
 	c.rc.requester.setCredits(p.AETH)
-	c.moveTo(now, seq+1)
+	c.responded(now, seq)
 }
 
-// gap repeats because a response is missing: an implied NAK.
+// gap takes note that something has come before what it should follow.
 func (c *completer) gap(now time.Duration) {
-	c.qp.counters.ImpliedNAKs++
-	c.repeat(now, "responses were lost")
+	if una := c.rc.recovery.una; c.overtaken(now) && una < c.rc.recovery.max {
+		if w := c.owner(una); w != nil && w.hasResponse() {
+			c.qp.counters.ImpliedNAKs++
+		}
+	}
 }
 
-// repeat sends everything from una on again, unless that was done for this loss already.
-func (c *completer) repeat(now time.Duration, why string) {
-	if c.qp.attr.State != verbs.QPStateErr && c.rc.recovery.firstSign() {
-		c.rc.repeat(now, why)
+// overtaken repeats what was overtaken for too long. It reports whether there was something.
+func (c *completer) overtaken(now time.Duration) bool {
+	rec := &c.rc.recovery
+	lost := rec.overtook(now)
+	if c.qp.attr.State == verbs.QPStateErr {
+		return false
 	}
+	if len(lost) == 0 {
+		c.rc.requester.seek() // what was to be repeated may have arrived
+		return false
+	}
+	n := uint64(0)
+	for _, s := range lost {
+		if w := c.owner(s.from); w != nil && w.hasResponse() {
+			n++ // as many packets, or the one that asked for them
+		} else {
+			n += s.to - s.from
+		}
+	}
+	rec.lostSome(now, n)
+	c.rc.requester.repeat()
+	return true
 }
 
 func (c *completer) receiverNotReady(now time.Duration, timer uint8) {
@@ -226,39 +381,81 @@ func (c *completer) receiverNotReady(now time.Duration, timer uint8) {
 	}
 	q.counters.RNRNAKs++
 	if !rec.retryAt(now + wire.RNRTimer(timer)) {
+		q.counters.RNRRetryExceeded++
 		q.fail(&fault{verbs.WCRNRRetryExceeded, fmt.Errorf("the peer refused psn %v for lack of a receive, after %d retries (rnr_retry)",
 			psn(rec.una), q.attr.RNRRetry)})
 		return
 	}
+	q.counters.Repeats++
 	c.rc.requester.rewind()
 }
 
-func (c *completer) nak(now time.Duration, code wire.NAKCode) {
+func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 	q := c.qp
-	if q.attr.State == verbs.QPStateErr || q.sq.head == q.sq.tail {
+	probe := c.rc.recovery.una == c.rc.alive.probe
+	if q.attr.State == verbs.QPStateErr || q.sq.head == q.sq.tail && !probe {
 		return
 	}
 	status := verbs.WCRemOpErr
 	switch code {
 	case wire.NAKSequenceError:
 		q.counters.SequenceNAKs++
-		c.repeat(now, "the peer missed a packet")
+		c.rc.greeting.greetAgain()
+		if c.rc.recovery.firstSign(seq) {
+			c.rc.repeat(now, seq, "the peer missed a packet")
+		}
 		return
 	case wire.NAKInvalidRequest:
+		q.counters.InvalidNAKs++
 		status = verbs.WCRemInvReqErr
 	case wire.NAKRemoteAccessError:
+		q.counters.AccessNAKs++
 		status = verbs.WCRemAccessErr
 	case wire.NAKRemoteOperationalError:
-		status = verbs.WCRemOpErr
+		q.counters.OperationNAKs++
 	case wire.NAKInvalidRDRequest:
 		status = verbs.WCRemInvRDReqErr
 	default:
 		q.counters.Unexpected++
 		return
 	}
+	if probe {
+		q.failUnposted(&fault{status, errors.New("the peer's NAK is for the WRITE of no bytes that asked it for a sign of life: " +
+			"its QP must allow REMOTE_WRITE, or keep-alive be off here")})
+		return
+	}
 	w := q.sq.at(q.sq.head)
-	q.fail(&fault{status, fmt.Errorf("the peer's NAK is for packet %d of %d of the %v of %d bytes%s",
-		c.rc.recovery.una-w.seq+1, w.packets, w.op, w.length, remoteText(w))})
+	hint := ""
+	if code == wire.NAKInvalidRequest {
+		hint = ": " + q.whyInvalid(w)
+	}
+	q.fail(&fault{status, fmt.Errorf("the peer's NAK is for packet %d of %d of the %v of %d bytes%s%s",
+		c.rc.recovery.una-w.seq+1, w.packets, w.op, w.length, remoteText(w), hint)})
+}
+
+// whyInvalid says what a peer may have against a request that is well formed. The NAK does not tell, but
+// the operation leaves few causes.
+func (q *QP) whyInvalid(w *sendWQE) string {
+	var may []string
+	if access := remoteNeeds[w.op]; access != 0 {
+		may = append(may, fmt.Sprintf("its QP lacks %v", access))
+	}
+	switch {
+	case w.hasResponse():
+		may = append(may, fmt.Sprintf("it takes fewer READs and atomics at a time than our max_rd_atomic, %d", q.attr.MaxRDAtomic))
+	case w.op != verbs.OpRDMAWrite && w.op != verbs.OpRDMAWriteWithImm:
+		may = append(may, fmt.Sprintf("its receive is shorter than %d bytes", w.length))
+	}
+	if w.packets > 1 && !w.hasResponse() { // each packet of such a message shows the path MTU
+		may = append(may, fmt.Sprintf("its path MTU is not %v, as ours is", q.attr.PathMTU))
+	}
+	return "perhaps " + strings.Join(may, ", or ")
+}
+
+// remoteNeeds is what the peer's QP must allow for an operation.
+var remoteNeeds = map[verbs.Opcode]verbs.Access{
+	verbs.OpRDMAWrite: verbs.AccessRemoteWrite, verbs.OpRDMAWriteWithImm: verbs.AccessRemoteWrite, verbs.OpRDMARead: verbs.AccessRemoteRead,
+	verbs.OpAtomicCmpSwap: verbs.AccessRemoteAtomic, verbs.OpAtomicFetchAdd: verbs.AccessRemoteAtomic,
 }
 
 func remoteText(w *sendWQE) string {

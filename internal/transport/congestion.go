@@ -3,30 +3,35 @@ package transport
 import "time"
 
 // congestion says how many packets a requester may have unacknowledged, responses to its READs
-// included, and when the next may go.
+// included.
 //
 // A packet that was lost was most often too much for the peer's receive buffer, which on an untuned
 // system holds a fraction of the largest window. And each loss repeats a whole window. So a loss halves
-// the window, which then grows slowly until the next one. A timeout, when nothing at all came through,
-// narrows the window further. From there it grows quickly to half of what it was, and then slowly.
+// the window, which then grows slowly until the next one. Where nothing at all came through, the window
+// begins again at its least. From there it grows quickly to half of what it was, and then slowly.
 //
 // A network that notifies of congestion (RoCEv2's CNP) halves the window as well, once a round trip: it
-// says early what a loss says late.
+// says early what a loss says late. Other controllers make something else of notifications.
 type congestion struct {
 	window    uint64 // packets, from minWindow to maxWindow
 	threshold uint64 // below it the window grows by all that is acknowledged, above it by growth a window
 	credit    uint64 // acknowledged since the window last grew
 
-	roundTrip  time.Duration // smoothed; 0 while unknown
-	notBefore  time.Duration // when the next packet may go: the pace
+	trips
+	narrowed   uint64        // the most that the controller allows, whatever window says
+	lostAt     time.Duration // when a loss halved the window; Never if none has
+	debt       uint64        // halves of packets by which the window is still to narrow
 	notifiedAt time.Duration // the latest notification that narrowed the window; Never if none has
 }
 
 func newCongestion() congestion {
-	return congestion{window: maxWindow, threshold: maxWindow, notifiedAt: Never}
+	return congestion{window: maxWindow, threshold: maxWindow, narrowed: maxWindow, notifiedAt: Never, lostAt: Never}
 }
 
-// acknowledged takes note of n packets.
+// limit is how many packets may be unacknowledged.
+func (c *congestion) limit() uint64 { return min(c.window, c.narrowed) }
+
+// acknowledged takes note of n packets, which widen the window again: IBTA CA17-46.
 func (c *congestion) acknowledged(n uint64) {
 	if c.window < c.threshold {
 		c.window = min(c.window+n, c.threshold)
@@ -38,32 +43,43 @@ func (c *congestion) acknowledged(n uint64) {
 	c.credit = min(c.credit, c.window)
 }
 
-// measured takes note of the time from a packet's sending to its acknowledgement. One eighth of each
-// measurement counts, as in RFC 6298.
-func (c *congestion) measured(d time.Duration) {
-	if c.roundTrip == 0 {
-		c.roundTrip = d
-		return
-	}
-	c.roundTrip += (d - c.roundTrip) / 8
-}
-
 // lost takes note that the peer has missed a packet.
 func (c *congestion) lost() {
 	c.threshold = max(lossWindow, c.window/2)
 	c.window, c.credit = min(c.window, c.threshold), 0
 }
 
-// timedOut takes note that nothing came for a while.
-func (c *congestion) timedOut() {
-	if c.window >= c.threshold { // else the threshold is that of the timeout before
+// lostSome takes note that the peer has missed n packets, and has what was sent after them. Each narrows the
+// window by half a packet: what overflows a buffer is many at a time, and what a bad path loses is few. Where
+// packets wait in a queue as well, the path is full, and the window is halved, once in a few round trips.
+func (c *congestion) lostSome(now time.Duration, n uint64) {
+	if c.known && c.roundTrip > 2*c.leastTrip+queueTime {
+		if c.lostAt == Never || now-c.lostAt > queueTrips*c.roundTrip {
+			c.lostAt = now
+			c.lost()
+		}
+		return
+	}
+	c.debt += n
+	c.window = max(min(c.window, narrowWindow), c.window-min(c.window, c.debt/2))
+	c.debt %= 2
+	c.threshold = min(c.threshold, c.window)
+}
+
+// regain takes note that a packet that was missed was none.
+func (c *congestion) regain() { c.window = min(c.window+1, maxWindow) }
+
+// restarted takes note that nothing of a window has come through. What is to be repeated goes slowly at
+// first, and then quickly up to half of what it was.
+func (c *congestion) restarted() {
+	if c.window >= c.threshold { // else the threshold is that of the restart before
 		c.threshold = max(lossWindow, c.window/2)
 	}
-	c.window, c.credit = max(minWindow, c.window/shrinkFactor), 0
+	c.window, c.credit = restartWindow, 0
 }
 
 // notified takes note of a congestion notification. Those that follow within a round trip are about
-// packets that were sent before the window was narrowed.
+// packets that were sent before the window was narrowed. IBTA CA17-45.
 func (c *congestion) notified(now time.Duration) {
 	trip := c.roundTrip
 	if trip == 0 {

@@ -35,10 +35,10 @@ func TestCongestion(t *testing.T) {
 	c.lost()
 	want("no credit from before", maxWindow/2)
 
-	c.timedOut()
-	want("a timeout", maxWindow/2/shrinkFactor)
+	c.restarted()
+	want("nothing came through", restartWindow)
 	c.acknowledged(8)
-	want("quick growth", maxWindow/2/shrinkFactor+8)
+	want("quick growth", restartWindow+8)
 	c.acknowledged(maxWindow)
 	want("up to half of what was", maxWindow/4)
 	for range 20 {
@@ -48,11 +48,11 @@ func TestCongestion(t *testing.T) {
 	c.acknowledged(lossWindow)
 	want("and growth again", lossWindow+growth-1)
 	for range 20 {
-		c.timedOut()
+		c.restarted()
 	}
-	want("many timeouts", minWindow)
+	want("many restarts", restartWindow)
 	c.lost()
-	want("a loss after them", minWindow)
+	want("a loss after them", restartWindow)
 	for range maxWindow {
 		c.acknowledged(maxWindow)
 	}
@@ -87,7 +87,7 @@ func TestNotified(t *testing.T) {
 	like := newCongestion() // what losses make of it
 	c := newCongestion()
 	c.measured(trip)
-	like.roundTrip = trip
+	like.measured(trip)
 	want := func(when string) {
 		t.Helper()
 		like.notifiedAt = c.notifiedAt
@@ -131,8 +131,8 @@ func TestCongestionCuts(t *testing.T) {
 	var windows []uint64
 	for _, step := range []uint64{1, 7, 64} {
 		c := newCongestion()
-		c.timedOut()
-		c.timedOut()
+		c.restarted()
+		c.restarted()
 		for n := uint64(0); n < total; n += step {
 			c.acknowledged(min(step, total-n))
 		}
@@ -146,9 +146,9 @@ func TestCongestionCuts(t *testing.T) {
 }
 
 // TestNarrowReads: a window that losses have narrowed still takes two chunks of a READ, so that something
-// follows the end of the first. After timeouts it takes one.
+// follows the end of the first. After a restart it takes one.
 func TestNarrowReads(t *testing.T) {
-	for window, want := range map[uint64]int{maxWindow: maxWindow / readChunk, lossWindow: 2, minWindow: 1} {
+	for window, want := range map[uint64]int{maxWindow: maxWindow / readChunk, lossWindow: 2, restartWindow: 1} {
 		p := newPair(t, setup{mtu: verbs.MTU256, timeout: 8, noRetry: true})
 		p.a.rc().recovery.window = window
 		p.cutAfter(0)

@@ -1,31 +1,129 @@
 package transport
 
+import (
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
 // Counters count what went otherwise than planned.
 type Counters struct {
 	Retransmits  uint64 // packets sent again
+	Repeats      uint64 // how often the requester went back, for whatever cause
 	Timeouts     uint64 // acknowledge timeouts
+	Probes       uint64 // packets sent again to learn what became of those that are not acknowledged
+	Needless     uint64 // how often what was to be repeated has arrived without
 	RNRNAKs      uint64 // received
 	SequenceNAKs uint64 // received
 	ImpliedNAKs  uint64 // gaps in the responses
 	Duplicates   uint64 // requests that came again
 	OutOfOrder   uint64 // requests dropped because an earlier one was missing
+	Held         uint64 // requests that came before an earlier one, and were kept or placed
 	Unexpected   uint64 // packets dropped because nothing waited for them
+
+	RetryExceeded    uint64 // connections that ended because no retry was left
+	RNRRetryExceeded uint64 // and because no RNR retry was left
+
+	// NAKs received that end the connection.
+	InvalidNAKs, AccessNAKs, OperationNAKs uint64
+
+	SentRNRNAKs      uint64 // requests refused for lack of a receive
+	SentSequenceNAKs uint64
+	RefusedInvalid   uint64 // requests refused as invalid; of UC they are dropped without a word
+	RefusedAccess    uint64 // requests refused for their key, range or right
+	RefusedOperation uint64 // requests that failed for a cause of this end
+	TooLong          uint64 // messages that are longer than their receive
 
 	CongestionMarks         uint64 // packets that came with ECN's congestion mark
 	CongestionNotifications uint64 // CNPs received
+	IgnoredNotifications    uint64 // CNPs received though the QP's packets allow no marks
+	SentNotifications       uint64 // CNPs sent
 
 	QKeyViolations uint64 // UD: datagrams with another Q_Key than the QP's
 	NoReceive      uint64 // UC and UD: messages for which no receive was posted
+	MissedPackets  uint64 // UC: packets that were left out of the sequence of PSNs
+	LostMessages   uint64 // UC: messages dropped because a packet of them was missing
 }
 
-// Executed counts what the QP did to its memory for the peer.
-type Executed struct {
-	WriteBytes uint64 // placed by WRITEs
-	Atomics    uint64
+// Work counts what the QP has done.
+type Work struct {
+	Completed [sendOps]uint64 // send work requests that succeeded, by verbs.Opcode
+	Received  uint64          // receives that succeeded
+
+	// Work requests that ended with another status than WCSuccess.
+	SendErrors, SendFlushes, RecvErrors, RecvFlushes uint64
+
+	// Requests of the peer that were executed. A WRITE is one at its last packet, and a long READ is
+	// several requests.
+	Writes, Reads, Atomics uint64
+	WriteBytes             uint64 // placed by WRITEs
 }
 
-// Counters returns the QP's counters.
+// sendOps is more than any verbs.Opcode.
+const sendOps = 16
+
+// Gauges are how things stand.
+type Gauges struct {
+	Window    uint64 // RC: packets that may be unacknowledged
+	InFlight  uint64 // RC: packets that are
+	RoundTrip uint64 // RC: ns, smoothed; 0 while unknown
+	Rate      uint64 // bytes in a second that congestion control allows; 0 if it sets no rate
+	SendQueue uint64 // send work requests that are not complete
+	Receives  uint64 // posted; 0 with an SRQ
+}
+
+// Counters returns the QP's counters. RESET does not set them back.
 func (q *QP) Counters() Counters { return q.counters }
 
-// Executed returns what the QP did for the peer.
-func (q *QP) Executed() Executed { return q.executed }
+// Work returns what the QP has done.
+func (q *QP) Work() Work { return q.work }
+
+// Gauges returns how things stand.
+func (q *QP) Gauges() Gauges {
+	g := Gauges{SendQueue: q.sq.tail - q.sq.head, Receives: uint64(max(0, q.cfg.Receives.Credits()))}
+	g.Rate = q.pace.rate
+	if r, ok := q.service.(*rc); ok {
+		g.Window, g.InFlight = r.recovery.limit(), r.recovery.nxt-r.recovery.una
+		g.RoundTrip = uint64(r.recovery.roundTrip)
+	}
+	return g
+}
+
+// sendDone counts a send work request that has ended.
+func (w *Work) sendDone(op verbs.Opcode, status verbs.WCStatus) {
+	switch status {
+	case verbs.WCSuccess:
+		w.Completed[op&(sendOps-1)]++
+	case verbs.WCFlushErr:
+		w.SendFlushes++
+	default:
+		w.SendErrors++
+	}
+}
+
+// recvDone counts a receive that has ended.
+func (w *Work) recvDone(status verbs.WCStatus) {
+	switch status {
+	case verbs.WCSuccess:
+		w.Received++
+	case verbs.WCFlushErr:
+		w.RecvFlushes++
+	default:
+		w.RecvErrors++
+	}
+}
+
+// refused counts a request that is not executed.
+func (c *Counters) refused(r *refusal) {
+	switch {
+	case r.rnr:
+		c.SentRNRNAKs++
+	case r.status == verbs.WCLocLenErr:
+		c.TooLong++
+	case r.nak == wire.NAKRemoteAccessError:
+		c.RefusedAccess++
+	case r.nak == wire.NAKRemoteOperationalError:
+		c.RefusedOperation++
+	default:
+		c.RefusedInvalid++
+	}
+}

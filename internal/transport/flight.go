@@ -22,6 +22,7 @@ type sentRange struct {
 	at       time.Duration // when it was sent the last time
 	lost     bool          // and is to be sent again
 	repeated bool          // sent more than once
+	arrived  bool          // the peer has it, or we have the response; what is before it is missing
 }
 
 // start forgets everything; seq is the first to be sent.
@@ -76,7 +77,7 @@ func (f *flight) set(from, to uint64, s sentRange) {
 func (f *flight) join(i int) {
 	for k := 0; k < 3 && i+1 < len(f.ranges); k++ {
 		a, b := &f.ranges[i], f.ranges[i+1]
-		if a.at != b.at || a.lost != b.lost || a.repeated != b.repeated {
+		if a.at != b.at || a.lost != b.lost || a.repeated != b.repeated || a.arrived != b.arrived {
 			i++
 			continue
 		}
@@ -116,7 +117,7 @@ func (f *flight) firstLost() uint64 {
 func (f *flight) acknowledge(seq uint64) (sentAt time.Duration, ok bool) {
 	if i := f.index(seq - 1); i < len(f.ranges) && seq > f.una {
 		r := f.ranges[i]
-		sentAt, ok = r.at, !r.lost && !r.repeated
+		sentAt, ok = r.at, !r.lost && !r.repeated && !r.arrived
 	}
 	f.una = seq
 	if i := f.index(seq); i > 0 {
@@ -126,6 +127,67 @@ func (f *flight) acknowledge(seq uint64) (sentAt time.Duration, ok bool) {
 		f.nxt = f.firstLost()
 	}
 	return sentAt, ok
+}
+
+// lose makes [from, to), which is on its way, due to be sent again.
+func (f *flight) lose(from, to uint64) {
+	if from >= to {
+		return
+	}
+	f.set(from, to, sentRange{lost: true})
+	f.nxt = f.firstLost()
+}
+
+// arrive takes note that the part of [from, to) that is on its way has arrived, though not all before it.
+// It returns how many of these had not arrived before.
+func (f *flight) arrive(from, to uint64) (n uint64) {
+	from, to = max(from, f.una), min(to, f.max)
+	for from < to {
+		r := f.ranges[f.index(from)]
+		end := min(r.end, to)
+		if !r.arrived {
+			n += end - from
+			r.lost, r.arrived = false, true
+			f.set(from, end, r)
+		}
+		from = end
+	}
+	if n > 0 {
+		f.nxt = f.firstLost()
+	}
+	return n
+}
+
+// hasArrived reports whether seq, which is not acknowledged, has arrived.
+func (f *flight) hasArrived(seq uint64) bool {
+	i := f.index(seq)
+	return i < len(f.ranges) && f.ranges[i].arrived
+}
+
+// flying returns how many are on their way, as far as one can know: neither lost nor arrived.
+func (f *flight) flying() uint64 {
+	if len(f.ranges) == 1 && f.nxt == f.max {
+		return f.max - f.una
+	}
+	n, begin := uint64(0), f.una
+	for i := range f.ranges {
+		r := &f.ranges[i]
+		if !r.lost && !r.arrived {
+			n += r.end - begin
+		}
+		begin = r.end
+	}
+	return n
+}
+
+// keep takes back that anything is due to be sent again: it is on its way after all.
+func (f *flight) keep() {
+	for i := range f.ranges {
+		if f.ranges[i].lost {
+			f.ranges[i].lost, f.ranges[i].repeated = false, true // its acknowledgement measures nothing
+		}
+	}
+	f.nxt = f.max
 }
 
 // loseAll makes everything that is not acknowledged due to be sent again.

@@ -91,12 +91,6 @@ func (m *modelFlight) ranges() []sentRange {
 	return list
 }
 
-// loseSome makes [from, to) due to be sent again, as selective repeat does.
-func (f *flight) loseSome(from, to uint64) {
-	f.set(from, to, sentRange{lost: true})
-	f.nxt = f.firstLost()
-}
-
 // TestFlight: a long random walk ends nowhere but where the model is.
 func TestFlight(t *testing.T) {
 	const steps, most = 3000, 60 // packets that are outstanding
@@ -145,7 +139,7 @@ func TestFlight(t *testing.T) {
 				from := m.una + rnd.Uint64N(outstanding)
 				to := from + 1 + rnd.Uint64N(min(m.max-from, 10))
 				step = fmt.Sprintf("lose [%d, %d)", from, to)
-				f.loseSome(from, to)
+				f.lose(from, to)
 				m.lose(from, to)
 			case rnd.IntN(30) == 0:
 				seq := m.max + rnd.Uint64N(1000)
@@ -189,7 +183,7 @@ func TestFlightAcknowledged(t *testing.T) {
 	acknowledge("part of the first", 102, 1*ms, true)
 	acknowledge("the same again", 102, 0, false)
 	acknowledge("across to the second", 105, 2*ms, true)
-	f.loseSome(106, 107)
+	f.lose(106, 107)
 	acknowledge("just before the loss", 106, 2*ms, true)
 	acknowledge("given up, and come after all", 107, 0, false)
 	if f.nxt != 108 {
@@ -217,7 +211,7 @@ func TestFlightAllocs(t *testing.T) {
 			f.send(now, 4)
 		}
 		for off := uint64(1); off < 120; off += 9 {
-			f.loseSome(f.una+off, f.una+off+3)
+			f.lose(f.una+off, f.una+off+3)
 		}
 		for f.nxt < f.max {
 			now++

@@ -26,11 +26,15 @@ func FuzzHandlePacket(f *testing.F) {
 		f.Add([]byte{2, op, 0, 0x80, 0, 0, 1, 2, op, 1, 0x80, 0, 0, 1, 0, 1, 2, op, 2, 0x80, 3, 2, 1})
 		f.Add([]byte{0, 2, op, 0xf0, 0x1f, 0, 0, 1, 1, 2, op, 0xf1, 0x60, 0, 0, 2, 3, 0, 1, 0})
 	}
+	for _, op := range []byte{byte(wire.RCHello), byte(wire.RCAckRanges)} {
+		f.Add([]byte{2, op, 0, 0x80, 0, 0, 1, 2, op, 1, 0x80, 0, 0, 1, 0, 1, 2, 0x0a, 2, 0x80, 3, 2, 1, 2, 0x04, 3, 0x80, 3, 2, 1})
+	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 4096 {
 			return
 		}
 		z := newFuzzed(t, verbs.QPTypeRC)
+		z.a.rc().responder.hold.peer = len(in)%2 == 0
 		z.run(in)
 	})
 }

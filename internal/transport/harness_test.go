@@ -14,7 +14,7 @@ import (
 // region is a memory region of a test's device.
 type region struct {
 	mr   *verbs.MR
-	key  uint32 // lkey and rkey
+	key  uint32 // rkey
 	base uint64
 	data []byte
 }
@@ -70,7 +70,8 @@ type testHost struct {
 	sends  []sendDone
 	recvd  []recvDone
 	events []verbs.EventType
-	before []int // sends that were complete at each event
+	causes []error // of events
+	before []int   // sends that were complete at each event
 }
 
 // receives is the receive queue of a test's QP. It checks that a receive is completed once it was taken,
@@ -174,7 +175,7 @@ func (h *testHost) deregister(r *region) {
 }
 
 func (r *region) sge(off, n int) verbs.SGE {
-	return verbs.SGE{Addr: r.base + uint64(off), Length: uint32(n), LKey: verbs.LKey(r.key)}
+	return verbs.SGE{Addr: r.base + uint64(off), Length: uint32(n), LKey: r.mr.LKey()}
 }
 
 func (r *region) remote(off int) verbs.RemoteAddr {
@@ -204,7 +205,8 @@ func (h *testHost) collect() {
 		}
 	}
 	for _, e := range h.qp.Events() {
-		h.events = append(h.events, e)
+		h.events = append(h.events, e.Type)
+		h.causes = append(h.causes, e.Cause)
 		h.before = append(h.before, len(h.sends))
 	}
 	if h.qp.State() == verbs.QPStateErr && h.own != nil {

@@ -23,15 +23,37 @@ const (
 	// count. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds several times. A
 	// window that losses have halved still takes two chunks of a READ.
 	maxWindow = 256
-	// lossWindow is the least that NAKs leave of the window, and minWindow the least that timeouts
-	// leave. With fewer packets under way a lost acknowledgement would more often be the only one, and
-	// cost a timeout.
+	// lossWindow is the least that NAKs leave of the window. With fewer packets under way a lost
+	// acknowledgement would more often be the only one, and cost a probe.
 	lossWindow = 32
-	minWindow  = 16
+	// restartWindow is the window once a probe has shown that what followed it is lost.
+	restartWindow = 2
+	// maxHeld is how many packets a responder keeps that have come before others. What it need not keep,
+	// since it could be placed, does not count.
+	maxHeld = 512
+	// keepBuffers is for how many of them the memory stays when none is held.
+	keepBuffers = 16
+	// maxHellos is how often a peer is told that we understand acknowledged ranges.
+	maxHellos = 8
+	// calmTrips is after how many round trips without a packet in vain the patience with packets that are
+	// overtaken is halved.
+	calmTrips = 64
+	// leastProbe is after how much silence at least a probe goes. A peer's program may hold an
+	// acknowledgement back for a nap, and hosts are busy elsewhere now and then.
+	leastProbe = 4 * time.Millisecond
+	// silentProbes is how many probes must go without an answer before the window begins again at its least.
+	silentProbes = 2
+	// narrowWindow is the least that single losses leave of the window.
+	narrowWindow = 8
+	// maxBackoff is how often the time from one probe to the next is doubled.
+	maxBackoff = 16
+	// queueTime is by how much a round trip must be longer than the shortest to tell of a queue, beside
+	// being twice as long.
+	queueTime = 2 * time.Millisecond
+	// queueTrips is in how many round trips such a queue halves the window once: until it has shrunk.
+	queueTrips = 4
 	// unknownRoundTrip stands for the round trip that was not measured yet.
 	unknownRoundTrip = time.Millisecond
-	// shrinkFactor divides the window after a timeout.
-	shrinkFactor = 4
 	// growth is by how many packets the window grows in the time of a window.
 	growth = 8
 
@@ -39,17 +61,48 @@ const (
 	// the window moves while the message is under way.
 	ackParts = 4
 
+	// notifyInterval is the least time from one congestion notification to the next of a QP. It is that of
+	// DCQCN.
+	notifyInterval = 50 * time.Microsecond
+
+	// paceQuantum is for how long, and trainBytes how much, of what the pace allows goes at once. Timers are
+	// not finer. paceSlack is what a timer may be late by without loss of rate.
+	paceQuantum = 50 * time.Microsecond
+	paceSlack   = time.Millisecond
+	// netHeaders is what a packet is longer on the wire: IPv4 and UDP.
+	netHeaders = 28
+
+	// deferBehind is how many packets of SENDs may leave before an acknowledgement that was deferred: a train.
+	deferBehind = 8
+
+	// What is posted waits for more while at least holdFrom packets are on their way, until it is a holdPart
+	// of those, holdMost packets, or a train, which has trainBytes.
+	holdFrom   = 16
+	holdPart   = 4
+	holdMost   = 32
+	trainBytes = 60 << 10
+
+	// apartMost is how many packets a WRITE has at most to go as so many WRITEs while others are on their way.
+	apartMost = 16
+
 	// readChunk is how many response packets one READ request asks for. READ responses have no
 	// acknowledgements that could hold the responder back, so a long READ is several requests.
 	readChunk = maxWindow / 4
+
+	// maxKeepAlive is the longest period of a keep-alive, so that no time overflows.
+	maxKeepAlive = 365 * 24 * time.Hour
 
 	// maxReplays bounds how many repeated READs and atomics wait to be answered again, beside
 	// the max_dest_rd_atomic new ones.
 	maxReplays = 16
 )
 
+// maxAhead is how many sequence numbers are outstanding at most, from the first that is missing on. The
+// window counts only what is on its way.
+const maxAhead = wire.MaxRanges
+
 // A negative length would not compile: the window keeps clear of the PSNs' own limit.
-var _ [psnWindow - maxWindow]struct{}
+var _ [psnWindow - maxAhead]struct{}
 
 // Never is the time of a timeout that is not set.
 const Never = time.Duration(math.MaxInt64)

@@ -183,8 +183,8 @@ func TestLocalFaultGoBack(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, verbs.WCMWBindErr}, wc{6, verbs.WCFlushErr})
 	p.a.wantWindows(labels(windowKey, windowKey+1), nil)
-	if p.b.qp.Executed().WriteBytes != 16 {
-		t.Errorf("%d bytes were written, want 16", p.b.qp.Executed().WriteBytes)
+	if p.b.qp.Work().WriteBytes != 16 {
+		t.Errorf("%d bytes were written, want 16", p.b.qp.Work().WriteBytes)
 	}
 }
 

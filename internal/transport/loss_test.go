@@ -98,7 +98,7 @@ func (c *conversation) hold(t *testing.T, s setup, single bool, want *pair, rout
 	}
 	c.start(p)
 	p.run()
-	done := p.b.qp.Executed()
+	done := p.b.qp.Work()
 	if len(p.a.sends) != c.sends || len(p.b.recvd) != c.recvs || done.WriteBytes != c.written || done.Atomics != c.atomics {
 		t.Errorf("%d sends completed, %d receives, %d bytes written, %d atomics; want %d, %d, %d, %d",
 			len(p.a.sends), len(p.b.recvd), done.WriteBytes, done.Atomics, c.sends, c.recvs, c.written, c.atomics)
@@ -137,14 +137,15 @@ func TestSingleFaults(t *testing.T) {
 		step = 7
 	}
 	for _, c := range conversations() {
-		for _, single := range []bool{false, true} {
-			s := setup{psnA: 0xfffffe, psnB: 0x7fffff}
+		for mode := range 4 {
+			single, selective := mode&1 != 0, mode&2 != 0
+			s := setup{psnA: 0xfffffe, psnB: 0x7fffff, selective: selective}
 			clean := c.hold(t, s, single, nil, nil)
 			for _, e := range []*node{clean.a, clean.b} {
 				for n := 0; n < e.sent; n += step {
 					for _, f := range faults {
 						s.psnA = verbs.PSN(-1-n%4) & 0xffffff
-						ok := t.Run(fmt.Sprintf("%s/%s%d %s single=%v", c.name, e.name, n, f.name, single), func(t *testing.T) {
+						ok := t.Run(fmt.Sprintf("%s/%s%d %s single=%v selective=%v", c.name, e.name, n, f.name, single, selective), func(t *testing.T) {
 							c.hold(t, s, single, clean, func(from *node, k int, _ *wire.Packet) []delay {
 								if from.name == e.name && k == n {
 									return f.delays

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -17,7 +18,7 @@ func (s *sim) look(x *program) {
 			s.t.Errorf("%s: work request %d completes twice, want once", x.name, got.wc.ID)
 		}
 		o.done, o.status, o.err = true, got.wc.Status, got.wc.Err()
-		if want := wcOpcodes[o.wr.Op]; got.wc.Op != want || got.wc.QPN != x.qp.cfg.QPN || got.freed != got.wc.ID+1 {
+		if want := queue.SendOpcode(o.wr.Op); got.wc.Op != want || got.wc.QPN != x.qp.cfg.QPN || got.freed != got.wc.ID+1 {
 			s.t.Errorf("%s: %+v, freed %d; want %v, QPN %v and %d", x.name, got.wc, got.freed, want, x.qp.cfg.QPN, got.wc.ID+1)
 		}
 		if x.seen > 0 && got.wc.ID <= x.sends[x.seen-1].wc.ID {
@@ -135,7 +136,7 @@ func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 			received++
 		}
 	}
-	whole, done := failed == len(x.ops), y.qp.Executed()
+	whole, done := failed == len(x.ops), y.qp.Work()
 	if received < messages || whole && received != messages {
 		t.Errorf("%s received %d messages, want those that were acknowledged to %s, %d, or where it failed more", y.name, received, x.name, messages)
 	}
@@ -321,8 +322,8 @@ func (s *sim) checkAtomics(x, y *program, before []byte, failed int) {
 		word := img[o.off-simWords:][:8]
 		orig := nativeWord(word)
 		if o.wr.Op == verbs.OpAtomicFetchAdd {
-			binary.NativeEndian.PutUint64(word, orig+o.wr.Swap)
-		} else if orig == o.wr.Compare {
+			binary.NativeEndian.PutUint64(word, orig+o.wr.CompareAdd)
+		} else if orig == o.wr.CompareAdd {
 			binary.NativeEndian.PutUint64(word, o.wr.Swap)
 		}
 		if got := nativeWord(x.mem.data[o.target:]); i < failed && got != orig {

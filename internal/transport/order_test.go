@@ -286,7 +286,7 @@ func TestCreditsNeverDeadlock(t *testing.T) {
 						p.b.postRecv(0, p.b.mem.sge(0, 600))
 					}
 				}
-				if !p.step(20 * ms) {
+				if !p.step(100 * ms) {
 					t.Fatalf("%d receives at a time, packet %d lost: stuck after %d messages, want 12", recvs, lost, len(p.a.sends))
 				}
 			}

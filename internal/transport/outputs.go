@@ -8,8 +8,14 @@ import (
 // outputs are what a QP has to tell its caller, until the caller takes it.
 type outputs struct {
 	done        []queue.CQE
-	events      []verbs.EventType
+	events      []Event
 	established bool
+}
+
+// Event is an asynchronous event of the QP. Cause says what went wrong, if something did.
+type Event struct {
+	Type  verbs.EventType
+	Cause error
 }
 
 // keepCompletions is up to how many completions the memory for them is kept. A QP that was busy
@@ -31,7 +37,7 @@ func (q *QP) Completions() []queue.CQE {
 }
 
 // Events returns the asynchronous events that were raised since the last call, in their order.
-func (q *QP) Events() []verbs.EventType {
+func (q *QP) Events() []Event {
 	events := q.events
 	q.events = nil
 	return events
@@ -40,31 +46,19 @@ func (q *QP) Events() []verbs.EventType {
 // Established reports whether a request of the peer has come since RTR.
 func (q *QP) Established() bool { return q.established }
 
-func (q *QP) raise(t verbs.EventType) { q.events = append(q.events, t) }
-
-var wcOpcodes = [...]verbs.WCOpcode{
-	verbs.OpRDMAWrite:        verbs.WCRDMAWrite,
-	verbs.OpRDMAWriteWithImm: verbs.WCRDMAWrite,
-	verbs.OpSend:             verbs.WCSend,
-	verbs.OpSendWithImm:      verbs.WCSend,
-	verbs.OpRDMARead:         verbs.WCRDMARead,
-	verbs.OpAtomicCmpSwap:    verbs.WCCompSwap,
-	verbs.OpAtomicFetchAdd:   verbs.WCFetchAdd,
-	verbs.OpSendWithInv:      verbs.WCSend,
-	verbs.OpLocalInv:         verbs.WCLocalInv,
-	verbs.OpBindMW:           verbs.WCBindMW,
-}
+func (q *QP) raise(t verbs.EventType, cause error) { q.events = append(q.events, Event{t, cause}) }
 
 // completeSend takes the oldest work request off the send queue and makes its completion. Unsignaled
 // successes make none. Their places are freed with the next completion's.
 func (q *QP) completeSend(status verbs.WCStatus, cause error) {
 	w := q.sq.at(q.sq.head)
 	q.sq.head++
+	q.work.sendDone(w.op, status)
 	if status == verbs.WCSuccess && w.flags&verbs.SendSignaled == 0 {
 		return
 	}
 	c := queue.CQE{
-		WC:    verbs.WC{ID: w.id, Status: status, Op: wcOpcodes[w.op], QPN: q.cfg.QPN, Cause: cause},
+		WC:    verbs.WC{ID: w.id, Status: status, Op: queue.SendOpcode(w.op), QPN: q.cfg.QPN, QP: q.cfg.User, Cause: cause},
 		Slots: q.sq.freed, Freed: q.sq.head,
 	}
 	if w.hasResponse() && status == verbs.WCSuccess {
@@ -75,7 +69,8 @@ func (q *QP) completeSend(status verbs.WCStatus, cause error) {
 
 // completeRecv makes the completion of a receive.
 func (q *QP) completeRecv(r *queue.Recv, wc verbs.WC, solicited bool) {
-	wc.ID, wc.QPN = r.ID, q.cfg.QPN
+	wc.ID, wc.QPN, wc.QP = r.ID, q.cfg.QPN, q.cfg.User
+	q.work.recvDone(wc.Status)
 	slots, freed := q.cfg.Receives.Complete(r)
 	q.done = append(q.done, queue.CQE{WC: wc, Slots: slots, Freed: freed, Solicited: solicited})
 }

@@ -1,6 +1,11 @@
 package transport
 
-import "github.com/adverb-rdma/adverb/verbs"
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
 
 // The window paces RC's requests. Nothing on the wire paces the responses to READs, of which one
 // request may ask for 2^31 bytes, nor what UC and UD send. So they come in turns. Between turns the
@@ -21,16 +26,49 @@ import "github.com/adverb-rdma/adverb/verbs"
 
 // Turn begins a turn of Config.Turn packets. A device gives a turn whenever it calls Transmit. Any
 // number of turns may be given.
-func (q *QP) Turn() { q.left = q.cfg.Turn }
+func (q *QP) Turn() {
+	q.left = q.cfg.Turn
+	if r, ok := q.service.(*rc); ok {
+		r.requester.holding = r.requester.holds()
+	}
+}
+
+// Holds reports whether what was just posted waits for more: see requester.holds.
+func (q *QP) Holds() bool {
+	r, ok := q.service.(*rc)
+	return ok && r.requester.holds()
+}
+
+// Release ends all holding: the connection is about to end.
+func (q *QP) Release() {
+	if r, ok := q.service.(*rc); ok {
+		r.requester.released = true
+	}
+}
 
 // Pending reports, once Transmit has returned 0, whether it did so because the turn is over. The QP
 // then needs another turn: no timeout and no packet will call for it.
 func (q *QP) Pending() bool { return q.spent() && q.service.pending() }
 
-// Underway reports whether packets of the QP are on their way, and fewer than limit wait to be sent.
+// Underway reports whether what is posted next may wait a little: fewer than limit packets wait to be sent
+// and, on RC, others are on their way, whose acknowledgement it could leave with.
 func (q *QP) Underway(limit uint64) bool {
+	return q.attr.State == verbs.QPStateRTS && q.service.underway(limit)
+}
+
+// DeferACK reports whether an acknowledgement is due, nothing else is, and it may wait for the program's
+// answer: the acknowledge timeout is least or longer, and the peer's is taken to be like it. If so, the
+// acknowledgement follows the SENDs that Transmit writes next.
+func (q *QP) DeferACK(least time.Duration) bool {
 	r, ok := q.service.(*rc)
-	return ok && q.attr.State == verbs.QPStateRTS && r.recovery.una < r.recovery.max && q.sq.nextSeq-r.recovery.nxt < limit
+	if !ok || !r.responder.onlyACK() || r.requester.cur != q.sq.tail || q.notify.due {
+		return false
+	}
+	if d := wire.ACKTimeout(q.attr.Timeout); d != 0 && d < least {
+		return false
+	}
+	r.responder.reply.ahead = deferBehind
+	return true
 }
 
 // spent reports whether the turn's packets are used up.

@@ -53,9 +53,14 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k uint64, buf []byte) (int, 
 	if q.cfg.Type == verbs.QPTypeUC {
 		p.Opcode += ucOpcodes
 	}
+	size := min(w.length-off, q.mtu)
 	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
+	if w.apart {
+		p.Opcode = wire.RCRDMAWriteOnly
+		p.RETH.VA, p.RETH.Length = w.remote.VA+uint64(off), size
+	}
 	p.InvalidateRKey = uint32(w.invalidate)
-	return q.payload(p, w, off, min(w.length-off, q.mtu), buf)
+	return q.payload(p, w, off, size, buf)
 }
 
 // payload writes the header p and the bytes [off, off+size) of w's message to buf.

@@ -86,6 +86,7 @@ type setup struct {
 	access      verbs.Access
 	noAccess    bool
 	signalAll   bool
+	selective   bool       // both ends know that the other repeats selectively, as they do
 	unconnected bool       // both QPs stay in RESET
 	srq         *queue.SRQ // that b's receives come from
 }
@@ -93,6 +94,7 @@ type setup struct {
 func (s setup) attr(of, peer *node, sq, rq verbs.PSN) *verbs.QPAttr {
 	a := &verbs.QPAttr{
 		PathMTU: verbs.MTU1024, SQPSN: sq, RQPSN: rq, DestQPN: peer.qp.cfg.QPN, Port: 1,
+		AH:     verbs.AHAttr{TrafficClass: 0b10}, // ECT(0)
 		Access: remoteAccess, QKey: testQKey, Timeout: testTimeout, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
 	}
 	pick := func(to *uint8, v uint8, zero bool) {
@@ -146,7 +148,22 @@ func newPair(t testing.TB, s setup) *pair {
 		p.connect(p.a, s.attr(p.a, p.b, s.psnA, s.psnB))
 		p.connect(p.b, s.attr(p.b, p.a, s.psnB, s.psnA))
 	}
+	if s.selective {
+		p.greet()
+	}
 	return p
+}
+
+// greet has both ends tell each other that they repeat selectively.
+func (p *pair) greet() {
+	for _, e := range []*node{p.a, p.b} {
+		e.qp.PeerIsOurs()
+	}
+	p.run()
+	if p.log = p.log[:0]; !p.a.rc().responder.hold.peer || !p.b.rc().responder.hold.peer {
+		p.t.Fatal("a peer does not know of the other, want it told")
+	}
+	p.a.sent, p.b.sent, p.now = 0, 0, 0
 }
 
 func newEnd(t testing.TB, name string, base uint64, cfg Config, srq *queue.SRQ) *node {
@@ -453,12 +470,12 @@ func readWR(id uint64, from verbs.RemoteAddr, sg ...verbs.SGE) verbs.SendWR {
 }
 
 func addWR(id uint64, at verbs.RemoteAddr, n uint64, sg verbs.SGE) verbs.SendWR {
-	return verbs.SendWR{ID: id, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, Remote: at, Swap: n, SGList: []verbs.SGE{sg}}
+	return verbs.SendWR{ID: id, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, Remote: at, CompareAdd: n, SGList: []verbs.SGE{sg}}
 }
 
 func casWR(id uint64, at verbs.RemoteAddr, compare, swap uint64, sg verbs.SGE) verbs.SendWR {
-	wr := addWR(id, at, swap, sg)
-	wr.Op, wr.Compare = verbs.OpAtomicCmpSwap, compare
+	wr := addWR(id, at, 0, sg)
+	wr.Op, wr.CompareAdd, wr.Swap = verbs.OpAtomicCmpSwap, compare, swap
 	return wr
 }
 

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
@@ -14,9 +15,12 @@ type Config struct {
 	QPN       verbs.QPN
 	Cap       verbs.QPCap // as granted; MaxSendWR is a power of two
 	SignalAll bool
-	Turn      int      // packets of a turn, or 0 for no limit: see QP.Turn
-	PD        *mem.PD  // the memory that the QP and its peer may use
-	Receives  Receives // what takes the peer's SENDs
+	Turn      int                     // packets of a turn, or 0 for no limit: see QP.Turn
+	Control   verbs.CongestionControl // unless SetCongestionControl says otherwise
+	LineRate  uint64                  // bytes in a second that the port sends at most; 0 if that is not known
+	PD        *mem.PD                 // the memory that the QP and its peer may use
+	Receives  Receives                // what takes the peer's SENDs
+	User      *verbs.QP               // what completions name as their QP
 }
 
 // QP is the transport of one queue pair.
@@ -28,10 +32,17 @@ type QP struct {
 	receiver receiver
 	service  service
 
-	outputs
-	counters Counters
-	executed Executed
+	control     controller
+	controlKind verbs.CongestionControl
+	paced       bool // the controller or the pace wants to know what is sent
+	pace        pacer
 
+	outputs
+	failure  error // why State is QPStateErr
+	counters Counters
+	work     Work
+
+	notify        notify
 	out           wire.Packet // the packet that Transmit makes
 	left          int         // of this turn's packets
 	drainReported bool        // in SQD: the event of the drained send queue was raised
@@ -44,15 +55,18 @@ type service interface {
 	startSending()   // RTS: the send queue starts
 	attributesChanged(time.Duration)
 
+	idle() bool // there is nothing that transmit could make a packet of
 	transmit(now time.Duration, buf []byte) int
 	handle(now time.Duration, p *wire.Packet) (progress bool) // packets of the connected services
+	expect(p *wire.Packet) (fit Expectation, base wire.PSN)
 	nextTimeout() time.Duration
 	handleTimeout(now time.Duration)
 
-	pending() bool // Transmit has stopped because the turn is over
-	drained() bool // every work request that was started is complete
-	abandon()      // drop what was to be answered
-	stop()         // the QP is in error: nothing is sent again
+	underway(limit uint64) bool // see QP.Underway
+	pending() bool              // Transmit has stopped because the turn is over
+	drained() bool              // every work request that was started is complete
+	abandon()                   // drop what was to be answered
+	stop()                      // the QP is in error: nothing is sent again
 }
 
 // New makes a QP in the state RESET.
@@ -93,8 +107,11 @@ func (q *QP) reset() {
 	q.mtu = 0
 	q.sq = sendQueue{}
 	q.receiver = receiver{qp: q}
-	q.established = false
+	q.established, q.failure = false, nil
+	q.notify = notify{}
 	q.service.reset()
+	q.pace.callAt = Never
+	q.setController(q.cfg.Control)
 }
 
 // Modify changes attributes and state. The caller has checked the values. Whether they belong to the
@@ -111,7 +128,7 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 		return nil
 	case verbs.QPStateErr:
 		q.service.abandon()
-		q.enterError()
+		q.enterError(errModified)
 		return nil
 	}
 	for _, c := range copied {
@@ -157,7 +174,7 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 			q.sq = newSendQueue(q.cfg.Cap, seqBase)
 			q.mtu = max(q.mtu, uint32(verbs.MTU256.Bytes()))
 		}
-	case q.attr.State != verbs.QPStateRTS && q.attr.State != verbs.QPStateSQD:
+	case q.attr.State != verbs.QPStateRTS && q.attr.State != verbs.QPStateSQD: // IBTA C10-96
 		return verbs.Errorf(verbs.ErrState, "the QP is in %v: sends need RTS (Modify, or Init, RTR and RTS)", q.attr.State)
 	}
 	if err := q.sq.full(); err != nil {
@@ -177,6 +194,10 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 			return verbs.Errorf(verbs.ErrInvalid, "inline data: %v", err)
 		}
 	}
+	if r, ok := q.service.(*rc); ok && r.requester.goesApart(w) {
+		w.apart = true
+		q.sq.messages += w.packets - 1
+	}
 	if w.flags&verbs.SendSignaled != 0 {
 		q.sq.lastSignaled = q.sq.tail
 	}
@@ -189,7 +210,16 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 // Transmit writes the next packet that is due into buf, from the BTH to the space for the ICRC, and
 // returns its length. It returns 0 if none is due, or the turn is over: see Pending. buf must have
 // MaxDatagram bytes.
-func (q *QP) Transmit(now time.Duration, buf []byte) int { return q.service.transmit(now, buf) }
+func (q *QP) Transmit(now time.Duration, buf []byte) int {
+	if q.notify.due {
+		return q.sendCNP(buf)
+	}
+	return q.service.transmit(now, buf)
+}
+
+// HasPackets reports whether Transmit may have something to do. It is cheap, and never false when
+// Transmit has.
+func (q *QP) HasPackets() bool { return q.notify.due || !q.service.idle() }
 
 // HandlePacket takes a packet of a connected QP. The caller has checked its ICRC, destination QPN,
 // P_Key and source. ecn is the ECN field of the IP header that the packet came with. HandlePacket
@@ -198,6 +228,7 @@ func (q *QP) Transmit(now time.Duration, buf []byte) int { return q.service.tran
 func (q *QP) HandlePacket(now time.Duration, p *wire.Packet, ecn ECN) (progress bool) {
 	if ecn == CongestionExperienced {
 		q.counters.CongestionMarks++
+		q.marked(now, p)
 	}
 	return q.service.handle(now, p)
 }
@@ -215,27 +246,50 @@ func (q *QP) NextTimeout() time.Duration { return q.service.nextTimeout() }
 func (q *QP) HandleTimeout(now time.Duration) { q.service.handleTimeout(now) }
 
 // Fail takes the QP to the error state for a cause that is not its own, such as a CQ that lost
-// its completions.
-func (q *QP) Fail() {
+// its completions. The event says so by cause.
+func (q *QP) Fail(cause error) {
 	if q.attr.State == verbs.QPStateReset || q.attr.State == verbs.QPStateErr {
 		return
 	}
 	q.service.abandon()
-	q.enterError()
-	q.raise(verbs.EventQPFatal)
+	q.enterError(cause)
+	q.raise(verbs.EventQPFatal, cause)
 }
+
+// errModified is why a QP is in the error state that its program took there.
+var errModified = verbs.Errorf(verbs.ErrState, "this end has taken the QP to the error state")
+
+// Failure returns why the QP is in the error state, or nil if it is not there. errors.Is finds the
+// completion status in a failure that has one.
+func (q *QP) Failure() error { return q.failure }
 
 // fail completes the oldest send work request with an error and takes the QP to the error
 // state, which flushes all others.
 func (q *QP) fail(f *fault) {
+	if q.sq.head == q.sq.tail {
+		q.failUnposted(f)
+		return
+	}
 	q.completeSend(f.status, f.cause)
 	q.service.abandon()
-	q.enterError()
+	q.enterError(f.err())
+}
+
+// failUnposted takes the QP to the error state for a failure that no work request can tell of. An event
+// does.
+func (q *QP) failUnposted(f *fault) {
+	q.service.abandon()
+	q.enterError(f.err())
+	q.raise(verbs.EventQPFatal, f.err())
 }
 
 // enterError goes to the error state and flushes every work request.
-func (q *QP) enterError() {
+func (q *QP) enterError(why error) {
+	if q.attr.State != verbs.QPStateErr {
+		q.failure = why
+	}
 	q.attr.State = verbs.QPStateErr
+	q.notify.due = false
 	q.flushSend()
 	q.service.stop()
 	q.receiver.flush()
@@ -254,7 +308,7 @@ func (q *QP) reportDrained() {
 	}
 	q.drainReported = true
 	if q.attr.EnSQDAsyncNotify {
-		q.raise(verbs.EventSQDrained)
+		q.raise(verbs.EventSQDrained, nil)
 	}
 }
 
@@ -263,3 +317,5 @@ type fault struct {
 	status verbs.WCStatus
 	cause  error
 }
+
+func (f *fault) err() error { return fmt.Errorf("%w (%w)", f.status, f.cause) }

@@ -14,11 +14,13 @@ type rc struct {
 	requester requester
 	completer completer
 	responder responder
+	alive     keepAlive
+	greeting  greeting
 }
 
 func newRC(q *QP) *rc {
 	r := &rc{qp: q}
-	r.recovery.attr = &q.attr
+	r.recovery.attr, r.recovery.pacer, r.recovery.control = &q.attr, &q.pace, &q.control
 	r.requester = requester{rc: r, qp: q}
 	r.completer = completer{rc: r, qp: q}
 	r.responder = responder{qp: q}
@@ -29,6 +31,8 @@ func (r *rc) reset() {
 	r.recovery.reset()
 	r.requester.reset()
 	r.responder.reset()
+	r.alive = keepAlive{due: Never}
+	r.greeting = greeting{}
 }
 
 func (r *rc) startReceiving() { r.responder.start() }
@@ -43,15 +47,37 @@ func (r *rc) attributesChanged(now time.Duration) {
 	r.responder.resize()
 	r.recovery.refill()
 	r.recovery.restartTimer(now) // with the timeout that holds now
+	r.alive.start(now)
 }
 
-// transmit sends responses and acknowledgements before requests.
+func (r *rc) idle() bool {
+	return !r.greeting.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.nxt != r.alive.probe
+}
+
+// transmit sends responses and acknowledgements before requests, but for an ACK that was deferred. That
+// one follows a few SENDs. It is shorter than most, and so can be the end of their train. It does not
+// follow a request whose refusal could end the connection: the peer's SEND, which has arrived, would then
+// be flushed.
 func (r *rc) transmit(now time.Duration, buf []byte) int {
-	if n := r.responder.transmit(buf); n > 0 {
+	if ack := &r.responder.reply; ack.ahead > 0 && r.responder.onlyACK() && r.requester.nextIsSend() {
+		if n := r.request(now, buf); n > 0 {
+			ack.ahead--
+			return n
+		}
+	}
+	if n := r.responder.transmit(now, buf); n > 0 {
 		return n
 	}
+	return r.request(now, buf)
+}
+
+// request writes the next request packet into buf, if one may go.
+func (r *rc) request(now time.Duration, buf []byte) int {
 	switch r.qp.attr.State {
 	case verbs.QPStateRTS, verbs.QPStateSQD:
+		if r.greeting.due {
+			return r.greet(buf)
+		}
 		return r.requester.transmit(now, buf)
 	}
 	return 0
@@ -65,8 +91,15 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	switch {
 	case p.Opcode == wire.CNP:
 		if sends {
-			q.counters.CongestionNotifications++
-			r.recovery.notified(now)
+			q.notified(now)
+		}
+	case p.Opcode == wire.RCHello:
+		if sends || state == verbs.QPStateRTR {
+			r.responder.hello(p)
+		}
+	case p.Opcode == wire.RCAckRanges:
+		if sends {
+			r.completer.handle(now, p)
 		}
 	case p.Opcode.Service() != wire.ServiceRC:
 		q.counters.Unexpected++
@@ -77,26 +110,74 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	case sends:
 		r.completer.handle(now, p)
 	}
-	return q.receiver.epsn != epsn || r.recovery.una != una
+	if q.receiver.epsn == epsn && r.recovery.una == una {
+		return false
+	}
+	r.alive.heard = now
+	return true
 }
 
-func (r *rc) nextTimeout() time.Duration { return r.recovery.nextTimeout() }
+func (r *rc) nextTimeout() time.Duration {
+	return min(r.recovery.nextTimeout(), r.alive.due, r.qp.pace.callAt)
+}
 
 func (r *rc) handleTimeout(now time.Duration) {
 	r.recovery.endHold(now)
-	if now >= r.recovery.ackDeadline {
+	r.qp.pace.served(now)
+	switch {
+	case now >= r.recovery.ackDeadline:
 		r.qp.counters.Timeouts++
-		r.repeat(now, r.recovery.timedOut())
+		if !r.recovery.timedOut(now) {
+			r.giveUp()
+			break
+		}
+		r.probe()
+	case now >= r.recovery.probing.at:
+		r.recovery.backOff(now)
+		r.probe()
+	}
+	if now >= r.recovery.due {
+		r.completer.overtaken(now)
+	}
+	if now >= r.alive.due {
+		r.look(now)
 	}
 }
 
-// repeat sends everything from una on again. It fails the QP if no retry is left.
-func (r *rc) repeat(now time.Duration, cause string) {
-	if !r.recovery.retry(now, cause) {
-		r.qp.fail(r.recovery.exhausted())
+// probe sends the oldest packet again that is not acknowledged, or the rest of a READ's chunk.
+func (r *rc) probe() {
+	rec := &r.recovery
+	if rec.nxt == rec.una { // held back by the pace
 		return
 	}
+	n := uint64(1)
+	if w := r.completer.owner(rec.una); w != nil && w.op == verbs.OpRDMARead {
+		k := rec.una - w.seq
+		n = chunkEnd(w, k) - k
+	}
+	rec.ask(n)
+	r.qp.counters.Probes++
+	r.requester.repeat()
+}
+
+// repeat sends everything from seq on again. It fails the QP if no retry is left.
+func (r *rc) repeat(now time.Duration, seq uint64, cause string) {
+	if !r.recovery.signed(now, seq, cause) {
+		r.giveUp()
+		return
+	}
+	r.qp.counters.Repeats++
 	r.requester.rewind()
+}
+
+// giveUp fails the QP: no retry is left.
+func (r *rc) giveUp() {
+	r.qp.counters.RetryExceeded++
+	r.qp.fail(r.recovery.exhausted())
+}
+
+func (r *rc) underway(limit uint64) bool {
+	return r.recovery.una < r.recovery.max && r.qp.sq.nextSeq-r.recovery.nxt < limit
 }
 
 func (r *rc) pending() bool { return r.responder.pending() }
@@ -109,5 +190,7 @@ func (r *rc) abandon() { r.responder.abandon() }
 
 func (r *rc) stop() {
 	r.recovery.stop()
+	r.alive.due, r.qp.pace.callAt = Never, Never
 	r.requester.cur = r.qp.sq.tail
+	r.responder.hold = hold{}
 }

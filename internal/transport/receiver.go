@@ -51,11 +51,17 @@ type refusal struct {
 	event  verbs.EventType // if it has none
 }
 
-func invalidRequest(format string, args ...any) *refusal {
+// invalidRequest refuses a request. kind says to the program what kind of mistake it is.
+func invalidRequest(kind error, format string, args ...any) *refusal {
 	return &refusal{
 		nak: wire.NAKInvalidRequest, status: verbs.WCRemInvReqErr, event: verbs.EventQPReqErr,
-		cause: fmt.Errorf(format, args...),
+		cause: verbs.Errorf(kind, format, args...),
 	}
+}
+
+// notAllowed refuses an operation that the QP, whatever the memory region allows, does not take.
+func notAllowed(op wire.Opcode, need verbs.Access) *refusal {
+	return invalidRequest(verbs.ErrQPAccess, "%v, and the QP does not allow %v: give it to Init or in ACCESS_FLAGS", op, need)
 }
 
 func accessError(cause error) *refusal {
@@ -72,7 +78,7 @@ func (s *receiver) established() {
 	}
 	q.outputs.established = true
 	if q.attr.State == verbs.QPStateRTR {
-		q.raise(verbs.EventCommEst)
+		q.raise(verbs.EventCommEst, nil)
 	}
 }
 
@@ -90,14 +96,14 @@ func (s *receiver) checkSequence(p *wire.Packet) *refusal {
 	op := p.Opcode
 	if op.StartsMessage() {
 		if s.msg.kind != noMessage {
-			return invalidRequest("%v inside another message", op)
+			return invalidRequest(verbs.ErrMalformed, "%v inside another message", op)
 		}
 	} else if op.IsSend() && s.msg.kind != sendMessage || op.IsWrite() && s.msg.kind != writeMessage {
-		return invalidRequest("%v without a first packet", op)
+		return invalidRequest(verbs.ErrMalformed, "%v without a first packet", op)
 	}
 	if !op.HasPayload() {
 		if len(p.Payload) != 0 {
-			return invalidRequest("%v with a payload", op)
+			return invalidRequest(verbs.ErrMalformed, "%v with a payload", op)
 		}
 		return nil
 	}
@@ -110,7 +116,13 @@ func (s *receiver) checkSequence(p *wire.Packet) *refusal {
 	default:
 		return nil
 	}
-	return invalidRequest("%v with %d bytes at a path MTU of %d", op, n, mtu)
+	if m, ok := verbs.MTUFromBytes(n); ok && (op.IsFirst() || op.IsMiddle()) {
+		return invalidRequest(verbs.ErrPathMTU, "%v with %d bytes: the peer's path MTU is %d, and here it is %d: give both QPs the same PATH_MTU", op, n, m.Bytes(), mtu)
+	}
+	if n > mtu {
+		return invalidRequest(verbs.ErrPathMTU, "%v with %d bytes, and the path MTU here is %d: give both QPs the same PATH_MTU", op, n, mtu)
+	}
+	return invalidRequest(verbs.ErrMalformed, "%v with %d bytes at a path MTU of %d", op, n, mtu)
 }
 
 // send carries out a packet of a SEND. Nothing has changed when it returns a refusal with rnr.
@@ -152,7 +164,8 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 	return nil
 }
 
-// write carries out a packet of a WRITE. Nothing has changed when it returns a refusal with rnr.
+// write carries out a packet of a WRITE. Nothing has changed when it returns a refusal with rnr. Only immediate
+// data cost a receive: IBTA C10-87.
 func (s *receiver) write(p *wire.Packet) *refusal {
 	m := s.msg
 	n := uint32(len(p.Payload))
@@ -166,7 +179,7 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 	}
 	if left := m.size - m.off; n > left || p.Opcode.EndsMessage() && n != left {
 		span.Release()
-		return invalidRequest("%v with %d bytes, and %d of %d are left of the WRITE", p.Opcode, n, left, m.size)
+		return invalidRequest(verbs.ErrMalformed, "%v with %d bytes, and %d of %d are left of the WRITE", p.Opcode, n, left, m.size)
 	}
 	var w *queue.Recv
 	if p.Opcode.HasImm() {
@@ -184,13 +197,14 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 			}
 		}
 		span.Place(p.Payload)
-		s.qp.executed.WriteBytes += uint64(n)
+		s.qp.work.WriteBytes += uint64(n)
 	}
 	span.Release()
 	m.off += n
 	s.msg = m
 	if p.Opcode.EndsMessage() {
 		s.msg = message{}
+		s.qp.work.Writes++
 	}
 	if w != nil {
 		s.complete(w, p, verbs.WCRecvRDMAWithImm, m.size)
@@ -214,10 +228,10 @@ func (s *receiver) writeRefused(w *queue.Recv, cause error) *refusal {
 func (s *receiver) open(p *wire.Packet, need verbs.Access) (mem.Span, *refusal) {
 	q := s.qp
 	if q.attr.Access&need == 0 {
-		return mem.Span{}, invalidRequest("%v, and the QP does not allow %v: give it to Init or in ACCESS_FLAGS", p.Opcode, need)
+		return mem.Span{}, notAllowed(p.Opcode, need)
 	}
 	if p.RETH.Length > maxMessage {
-		return mem.Span{}, invalidRequest("%v of %d bytes: at most 2^31", p.Opcode, p.RETH.Length)
+		return mem.Span{}, invalidRequest(verbs.ErrMalformed, "%v of %d bytes: at most 2^31", p.Opcode, p.RETH.Length)
 	}
 	if p.RETH.Length == 0 {
 		return mem.Span{}, nil // IBTA C9-88
@@ -260,9 +274,9 @@ func (s *receiver) fail(r *refusal) {
 		s.msg.recv = nil
 		q.completeRecv(w, verbs.WC{Status: r.status, Op: verbs.WCRecv, Cause: r.cause}, true)
 	} else {
-		q.raise(r.event)
+		q.raise(r.event, r.cause)
 	}
-	q.enterError()
+	q.enterError(fmt.Errorf("a request of the peer was refused: %w", r.cause))
 }
 
 // flush completes the receives that the QP holds with WCFlushErr: that of the message under way, or

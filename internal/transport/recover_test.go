@@ -107,16 +107,16 @@ func TestImpliedNAK(t *testing.T) {
 	}
 }
 
-// TestImpliedNAKAfterTimeout: further signs of the same loss have no effect until a timeout. From then on
-// they have.
-func TestImpliedNAKAfterTimeout(t *testing.T) {
+// TestImpliedNAKAgain: a response that is lost each time it comes is asked for each time, and no timeout is
+// needed.
+func TestImpliedNAKAgain(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.loseNth(p.b, 0, 3, 6) // the first of three responses, three times
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)))
 	p.run()
 	p.a.wantSends(wc{1, 0})
-	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Retransmits != 3 {
-		t.Errorf("counters %+v, want one timeout and 3 packets sent again", c)
+	if c := p.a.qp.Counters(); c.Timeouts != 0 || c.Retransmits != 3 {
+		t.Errorf("counters %+v, want no timeout and 3 packets sent again", c)
 	}
 }
 
@@ -322,7 +322,8 @@ func TestLateAnswerToFaulty(t *testing.T) {
 		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)), writeWR(2, p.b.mem.remote(0), r.sge(0, 1024)), writeWR(3, p.b.mem.remote(0)))
 		p.transmit()
 		p.a.deregister(r)
-		p.runUntil(wire.ACKTimeout(testTimeout) + us)
+		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 0}, AETH: wire.AETH{Syndrome: 0x60}})
+		p.transmit()    // all again, from the first on
 		p.a.wantSends() // not its turn
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 3}, AETH: wire.AETH{Syndrome: syndrome}})
 		p.a.wantSends(wc{1, 0}, wc{2, verbs.WCLocProtErr}, wc{3, verbs.WCFlushErr})

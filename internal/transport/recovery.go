@@ -13,8 +13,13 @@ import (
 // repeats by going back: everything that is not acknowledged is sent again.
 type recovery struct {
 	attr *verbs.QPAttr // Timeout, RetryCnt, RNRRetry
+	*pacer
+	control *controller
 	flight
 	congestion
+	probing
+	overtaken
+	before undo
 
 	ackDeadline time.Duration // when the acknowledge timeout comes; Never when nothing is on its way
 	heldUntil   time.Duration // until when nothing may go out; Never when something may
@@ -23,14 +28,16 @@ type recovery struct {
 	retries    uint8 // left before WCRetryExceeded
 	rnrRetries uint8 // left before WCRNRRetryExceeded
 
-	// repeatedFrom is the una, plus 1, from which a NAK or a gap has made us repeat. Further signs
-	// of the same loss are then no news.
+	// repeatedFrom is the sequence number, plus 1, from which a NAK has made us repeat. Further ones for it
+	// are then no news.
 	repeatedFrom uint64
+	chargedFrom  uint64 // that, plus 1, for which a sign of loss has cost a retry
 	cause        string // of the latest retry
 }
 
 func (r *recovery) reset() {
-	*r = recovery{attr: r.attr, congestion: newCongestion(), ackDeadline: Never, heldUntil: Never, flight: flight{ranges: r.ranges[:0]}}
+	*r = recovery{attr: r.attr, pacer: r.pacer, control: r.control, congestion: newCongestion(), ackDeadline: Never, heldUntil: Never,
+		probing: probing{at: Never}, overtaken: overtaken{latestAt: -1, due: Never, repeatedAt: Never, fresh: r.fresh[:0]}, flight: flight{ranges: r.ranges[:0]}}
 }
 
 func (r *recovery) start(seq uint64) {
@@ -43,45 +50,69 @@ func (r *recovery) refill() { r.retries, r.rnrRetries = r.attr.RetryCnt, r.attr.
 
 // mayGo reports whether count packets may go now, of which limit may be outstanding.
 func (r *recovery) mayGo(now time.Duration, count, limit uint64) bool {
-	if r.nxt+count-r.una > limit && r.nxt != r.una {
+	if r.nxt != r.una && (r.nxt+count-r.una > maxAhead || r.flying()+count > limit) {
 		return false
 	}
 	if r.heldUntil == Never && r.notBefore > now {
-		r.heldUntil = r.notBefore // the timer then calls
+		r.heldUntil, r.waits = r.notBefore, true // the timer then calls
 	}
 	return r.heldUntil == Never
 }
 
 // sent takes note that the next n packets are on their way. It reports whether they were sent before.
 func (r *recovery) sent(now time.Duration, n uint64) (repeated bool) {
-	repeated = r.send(now, n)
-	if r.ackDeadline == Never { // IBTA C9-139, C9-140
+	if r.asks() {
+		r.sampled.at = now
+	}
+	if repeated = r.send(now, n); repeated {
+		r.repeatedAt = now
+	}
+	if r.ackDeadline == Never { // IBTA C9-139
 		r.restartTimer(now)
 	}
 	return repeated
 }
 
-// acknowledged takes note that everything before seq has arrived.
-func (r *recovery) acknowledged(now time.Duration, seq uint64) {
+// acknowledged takes note that everything before seq has arrived. needless says that something was to be
+// sent again, and has arrived without.
+func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	n := seq - r.una
-	if at, ok := r.acknowledge(seq); ok {
-		r.measured(now - at)
+	needless = seq > r.nxt
+	r.delivered(now, r.una, seq)
+	if at, ok := r.acknowledge(seq); ok && r.sampled.to == 0 && !r.selective { // else the probe may have asked for it
+		r.took(now, now-at)
 	}
 	r.congestion.acknowledged(n)
+	needless = needless && r.revoke()
+	r.answered(now, seq)
+	if seq >= r.before.until {
+		r.before = undo{}
+	}
 	r.refill()
 	r.restartTimer(now)
+	return needless
 }
 
-// restartTimer starts the acknowledge timer anew, or stops it when nothing is on its way.
+// took takes note of a round trip.
+func (r *recovery) took(now, trip time.Duration) {
+	r.measured(trip)
+	(*r.control).measured(now, trip)
+}
+
+// restartTimer starts the timers of what is on its way anew, or stops them when nothing is.
 func (r *recovery) restartTimer(now time.Duration) {
-	r.ackDeadline = Never
+	r.ackDeadline, r.probing.at = Never, Never
 	if d := wire.ACKTimeout(r.attr.Timeout); d != 0 && r.nxt > r.una {
 		r.ackDeadline = now + d
+		r.backoff = 0
+		r.setProbe(now)
 	}
 }
 
 // nextTimeout returns when the next timer is due, or Never.
-func (r *recovery) nextTimeout() time.Duration { return min(r.ackDeadline, r.heldUntil) }
+func (r *recovery) nextTimeout() time.Duration {
+	return min(r.ackDeadline, r.heldUntil, r.probing.at, r.due)
+}
 
 // endHold ends the hold whose time has come.
 func (r *recovery) endHold(now time.Duration) {
@@ -95,34 +126,51 @@ func (r *recovery) endHold(now time.Duration) {
 	}
 }
 
-// firstSign reports whether a sign of loss, a NAK or a gap, is the first for this loss.
-func (r *recovery) firstSign() bool {
-	if r.repeatedFrom == r.una+1 {
+// firstSign reports whether a NAK for seq is the first sign of this loss.
+func (r *recovery) firstSign(seq uint64) bool {
+	if r.repeatedFrom == seq+1 {
 		return false
 	}
-	r.repeatedFrom = r.una + 1
+	r.repeatedFrom = seq + 1
+	r.before.note(&r.congestion, r.max)
 	r.lost()
 	return true
 }
 
-// timedOut takes note that the acknowledge timeout has come: IBTA §9.7.6.1.3. It returns the cause that a
-// retry has.
-func (r *recovery) timedOut() string {
-	r.ackDeadline = Never
-	r.repeatedFrom = 0
-	r.congestion.timedOut()
-	return fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(r.attr.Timeout), r.attr.Timeout)
-}
-
-// retry goes back to una at the expense of one retry. It returns false when none is left.
-func (r *recovery) retry(now time.Duration, cause string) bool {
-	r.cause = cause
+// timedOut takes note that the acknowledge timeout has come: IBTA §9.7.6.1.3. It costs a retry, and false is
+// returned when none is left.
+func (r *recovery) timedOut(now time.Duration) bool {
+	r.cause = fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(r.attr.Timeout), r.attr.Timeout)
 	if r.retries == 0 {
+		r.ackDeadline, r.probing.at = Never, Never
 		return false
 	}
 	r.retries--
-	r.loseAll()
 	r.restartTimer(now)
+	r.silenced()
+	return true
+}
+
+// signed goes back to seq because the peer has shown that it lacks what is there. A sign costs a retry, but
+// only one for each place: the peer is alive, and what is repeated may get lost as well. signed returns
+// false when no retry is left.
+func (r *recovery) signed(now time.Duration, seq uint64, cause string) bool {
+	r.cause = cause
+	charge := seq == r.una && r.chargedFrom != seq+1 // behind a READ whose response is missing, the peer has gone on
+	if charge && r.retries == 0 {
+		return false
+	}
+	r.sampled = probe{}
+	if seq == r.una {
+		r.loseAll()
+	} else {
+		r.lose(seq, r.max)
+	}
+	if charge {
+		r.chargedFrom = seq + 1
+		r.retries--
+		r.restartTimer(now)
+	}
 	return true
 }
 
@@ -140,7 +188,7 @@ func (r *recovery) retryAt(t time.Duration) bool {
 	}
 	r.loseAll()
 	r.heldUntil, r.peerWaits = t, true
-	r.ackDeadline = Never
+	r.ackDeadline, r.probing.at, r.sampled = Never, Never, probe{}
 	return true
 }
 
@@ -152,4 +200,6 @@ func (r *recovery) exhausted() *fault {
 }
 
 // stop ends all timers: the QP is in error.
-func (r *recovery) stop() { r.ackDeadline, r.heldUntil = Never, Never }
+func (r *recovery) stop() {
+	r.ackDeadline, r.heldUntil, r.probing.at, r.due = Never, Never, Never, Never
+}

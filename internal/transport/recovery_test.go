@@ -37,8 +37,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 	write(3)
 	want("packet that was sent again", 3*testDelay)
-	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Retransmits != 1 {
-		t.Errorf("%+v, want one timeout and one packet sent again", c)
+	if c := p.a.qp.Counters(); c.Probes != 1 || c.Timeouts != 0 || c.Retransmits != 1 {
+		t.Errorf("%+v, want one probe, no timeout and one packet sent again", c)
 	}
 }
 
@@ -138,8 +138,8 @@ func TestNotBeforeAnswers(t *testing.T) {
 	p.wantHeld(ms)
 }
 
-// TestNotBeforeAckTimer: the acknowledge timer runs on while the pace holds a QP back. What it makes due
-// again waits for the pace too.
+// TestNotBeforeAckTimer: the acknowledge timer runs on while the pace holds a QP back. What it sends again
+// waits for the pace too.
 func TestNotBeforeAckTimer(t *testing.T) {
 	timeout := wire.ACKTimeout(testTimeout)
 	p := held(t, setup{}, 0)
@@ -155,11 +155,11 @@ func TestNotBeforeAckTimer(t *testing.T) {
 	}
 	p.wantHeld(until)
 	p.at(until)
-	p.wantSent(2 + 3)
+	p.wantSent(2 + 2) // a probe, and what is new
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
-	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Retransmits != 2 {
-		t.Errorf("%+v, want one timeout and 2 packets sent again", c)
+	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Probes != 1 || c.Retransmits != 3 {
+		t.Errorf("%+v, want one timeout, and 3 packets sent again: the peer lacks what is behind the probe", c)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestCongestionMarks(t *testing.T) {
 			p.b.collect()
 			want := Counters{}
 			if ecn == CongestionExperienced {
-				want.CongestionMarks = 1
+				want.CongestionMarks = 1 // and a CNP is due
 			}
 			if got := p.b.qp.Counters(); got != want {
 				t.Errorf("%v, ECN field %d: %+v, want %+v", typ, ecn, got, want)

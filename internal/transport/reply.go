@@ -1,6 +1,9 @@
 package transport
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -9,8 +12,10 @@ import (
 // when it is sent, so that it covers what came in the meantime.
 type reply struct {
 	kind     replyKind
+	ahead    uint8         // how many packets of SENDs may go before an ACK
 	syndrome wire.Syndrome // of an RNR or fatal NAK
 	psn      wire.PSN      // refused, for a sequence NAK the last one that was dropped, or the one to acknowledge
+	again    bool          // for ranges: psn had come before
 }
 
 type replyKind uint8
@@ -21,6 +26,7 @@ const (
 	sequenceReply // NAK for epsn, if anything after it was dropped
 	rnrReply      // RNR NAK
 	fatalReply    // NAK that ends the connection
+	rangesReply   // ACK, with what has come beyond it
 )
 
 // duplicate answers a request that was executed before. READs are executed again, atomics
@@ -37,6 +43,8 @@ func (s *responder) duplicate(p *wire.Packet) {
 		} else {
 			q.counters.Unexpected++
 		}
+	case s.hold.n > 0:
+		s.due(p.PSN, true)
 	default:
 		s.acknowledge(p.PSN)
 	}
@@ -57,7 +65,7 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 		// and this is an old packet that the network held back: it must not end the connection.
 		if r.nak == wire.NAKRemoteAccessError && p.PSN.Diff(q.receiver.delivered) > 0 {
 			s.responses.cut(p.PSN, q.receiver.epsn)
-			s.regionGone(p.PSN)
+			s.regionGone(p.PSN, r.cause)
 		} else {
 			q.counters.Unexpected++
 		}
@@ -68,24 +76,33 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 }
 
 // regionGone ends the connection at a READ that was accepted and can no longer be answered.
-func (s *responder) regionGone(psn wire.PSN) {
+func (s *responder) regionGone(psn wire.PSN, cause error) {
 	q := s.qp
+	q.counters.RefusedAccess++
 	s.refused = true
 	s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError), psn: psn}
 	if q.attr.State != verbs.QPStateErr {
-		q.raise(verbs.EventQPAccessErr)
-		q.enterError()
+		q.raise(verbs.EventQPAccessErr, cause)
+		q.enterError(fmt.Errorf("the memory of a READ that was accepted is gone, at psn %v: %w", psn, cause))
 	}
 }
 
+func (s *responder) idle() bool { return s.reply.kind == noReply && len(s.responses.pending) == 0 }
+
+// onlyACK reports whether an ACK is due and nothing else.
+func (s *responder) onlyACK() bool { return s.reply.kind == ackReply && len(s.responses.pending) == 0 }
+
 // transmit writes the next response packet into buf, if there is one.
-func (s *responder) transmit(buf []byte) int {
+func (s *responder) transmit(now time.Duration, buf []byte) int {
 	q := s.qp
 	if e := s.responses.oldest(); e != nil {
-		if !e.atomic && q.spent() {
+		if !e.atomic && (q.spent() || q.pace.holds(now)) {
 			return 0 // and what is behind it waits too
 		}
 		if n := s.respond(e, buf); n > 0 {
+			if q.paced {
+				q.sent(now, n)
+			}
 			return n
 		}
 	}
@@ -99,8 +116,11 @@ func (s *responder) transmit(buf []byte) int {
 	switch {
 	case r.kind == sequenceReply && epsn.LessEq(r.psn):
 		p.PSN = epsn
+		q.counters.SentSequenceNAKs++
 		p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKSequenceError), MSN: s.msn}
 		s.refused = true
+	case r.kind == rangesReply && s.hold.n > 0:
+		return s.ackRanges(p, r, buf)
 	case r.kind == fatalReply, r.kind == rnrReply && epsn == r.psn:
 		p.PSN = r.psn
 		p.AETH = wire.AETH{Syndrome: r.syndrome, MSN: s.msn}
@@ -116,6 +136,15 @@ func (s *responder) transmit(buf []byte) int {
 		p.AETH = s.ack()
 	}
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+}
+
+// ackRanges writes an acknowledgement of what has come before others too.
+func (s *responder) ackRanges(p *wire.Packet, r reply, buf []byte) int {
+	epsn := s.qp.receiver.epsn
+	p.Opcode, p.PSN, p.AETH = wire.RCAckRanges, epsn, s.ack()
+	n := len(p.AppendHeaders(buf[:0]))
+	what := wire.Ranges{Latest: r.psn, Again: r.again, Bits: s.hold.ranges(epsn)}
+	return finish(buf, len(what.AppendTo(buf[:n])), 0)
 }
 
 // respond writes the next packet of e, the oldest of the queued READs and atomics.
@@ -140,7 +169,7 @@ func (s *responder) respond(e *response, buf []byte) int {
 		span, err := q.cfg.PD.Open(e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(size), verbs.AccessRemoteRead)
 		if err != nil {
 			s.responses.clear()
-			s.regionGone(p.PSN)
+			s.regionGone(p.PSN, err)
 			return 0
 		}
 		span.Fetch(buf[h : h+int(size)])

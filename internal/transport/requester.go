@@ -20,6 +20,10 @@ type requester struct {
 
 	askedAt uint64 // sequence number after the last packet with AckReq
 
+	ends     bool // the packet that is written is the last before a pause that the pace makes
+	holding  bool // in this turn: see holds
+	released bool // nothing is held any more
+
 	// creditLimit is how many messages the peer has receives for, counted like
 	// sendWQE.message. With noCreditLimit there is no limit.
 	creditLimit uint64
@@ -46,7 +50,13 @@ func (r *requester) resize() {
 // transmit writes the next request packet into buf, if one may go.
 func (r *requester) transmit(now time.Duration, buf []byte) int {
 	q, rec := r.qp, &r.rc.recovery
-	if rec.peerWaits || !r.runLocal() || r.cur == q.sq.tail {
+	if rec.peerWaits {
+		return 0
+	}
+	if rec.nxt == r.rc.alive.probe {
+		return r.probe(now, buf)
+	}
+	if !r.runLocal() || r.cur == q.sq.tail || r.holding {
 		return 0
 	}
 	w := q.sq.at(r.cur)
@@ -54,9 +64,20 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if w.fault != nil || !r.mayStart(w, k) {
 		return 0
 	}
-	count, limit := uint64(1), rec.window
+	count, limit := uint64(1), rec.limit()
 	if w.op == verbs.OpRDMARead {
+		again := rec.nxt < rec.max
+		if again && !r.rc.repeatsParts() {
+			// Linux refuses a repeat that begins before an earlier repeat of the same request.
+			if from := max(w.seq+k/readChunk*readChunk, rec.una); from < rec.nxt {
+				rec.lose(from, rec.nxt)
+				k = rec.nxt - w.seq
+			}
+		}
 		count = chunkEnd(w, k) - k
+		if again && r.rc.repeatsParts() {
+			count = min(count, rec.lostRun()) // one like us answers for a part
+		}
 		if rec.window >= lossWindow {
 			// With a second chunk under way, as max_rd_atomic permits, the loss of the first one's end
 			// does not go unnoticed.
@@ -71,6 +92,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if w.hasResponse() {
 		n = r.request(w, k, count, buf)
 	} else {
+		r.ends = q.paced && q.pace.ends(now, int(q.mtu))
 		n, f = r.data(w, k, buf)
 	}
 	if f != nil {
@@ -80,8 +102,50 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if rec.sent(now, count) {
 		q.counters.Retransmits++
 	}
+	if q.paced {
+		q.sent(now, n)
+	}
 	r.seek()
 	return n
+}
+
+// holds reports whether what is posted and not sent waits for more. Small messages that are posted one by
+// one cost a system call each, at both ends, unless several leave as one train. So while many packets are
+// on their way, a few short messages wait until they are a part of those, or a whole train. Every
+// acknowledgement makes that part smaller, and the last packet on its way asks for one. So what waits leaves
+// at the latest when nothing is on its way.
+func (r *requester) holds() bool {
+	rec, sq := &r.rc.recovery, &r.qp.sq
+	flying := rec.flying()
+	if flying < holdFrom || r.released || rec.nxt != rec.max || r.cur == sq.tail {
+		return false
+	}
+	w := sq.at(r.cur)
+	if w.packets != 1 && !w.apart || w.hasResponse() || w.flags&verbs.SendFence != 0 {
+		return false
+	}
+	train := max(1, trainBytes/(uint64(min(w.length, r.qp.mtu))+wire.BTHSize+wire.RETHSize+wire.ICRCSize))
+	return sq.nextSeq-rec.nxt < min(flying/holdPart, holdMost, train)
+}
+
+// goesApart reports whether each packet of w, which is about to be posted, goes as a WRITE ONLY. The packets of
+// a train have one length, but for the last. A WRITE FIRST is longer by its RETH than the packets behind it,
+// so that of short WRITEs every second packet would begin a train. With a RETH in each packet they are of one
+// length. The peer executes the same, and counts more messages.
+func (r *requester) goesApart(w *sendWQE) bool {
+	return w.op == verbs.OpRDMAWrite && w.packets > 1 && w.packets <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom
+}
+
+// nextIsSend reports whether the next request packet is a SEND's.
+func (r *requester) nextIsSend() bool {
+	if r.cur == r.qp.sq.tail {
+		return false
+	}
+	switch r.qp.sq.at(r.cur).op {
+	case verbs.OpSend, verbs.OpSendWithImm:
+		return true
+	}
+	return false
 }
 
 // seek moves cur to the work request that has recovery's nxt, or to a local operation before it that
@@ -95,17 +159,25 @@ func (r *requester) seek() {
 	}
 }
 
-// rewind follows recovery's nxt back to una.
+// rewind follows recovery's nxt back to una, from where everything is sent again.
 func (r *requester) rewind() {
-	r.cur = r.qp.sq.head
 	r.askedAt = r.rc.recovery.nxt
-	r.outstanding = r.outstanding[:0]
+	r.repeat()
+}
+
+// repeat follows recovery's nxt back to what is lost.
+func (r *requester) repeat() {
+	r.cur = r.qp.sq.head
+	r.seek()
 }
 
 // advanced follows recovery's una, which has moved on: beyond nxt if skipped, since what was about to be
 // repeated has arrived after all.
 func (r *requester) advanced(skipped bool) {
 	rec := &r.rc.recovery
+	if k := &r.rc.alive; k.probe < rec.una {
+		k.probe = 0
+	}
 	n := 0
 	for n < len(r.outstanding) && r.outstanding[n] <= rec.una {
 		n++
@@ -148,6 +220,7 @@ func (r *requester) runLocal() bool {
 		}
 		r.cur++
 		r.rc.completer.completeDone()
+		r.rc.completer.failIfOldest()
 	}
 	return true
 }
@@ -159,8 +232,9 @@ func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 	if k == 0 && rec.nxt == rec.max && q.attr.State == verbs.QPStateSQD {
 		return false // draining: nothing new starts
 	}
-	if k == 0 && w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 {
-		return false // IBTA 1.2.1 §10.8.3.3
+	repeats := rec.nxt < rec.max // then what it had to wait for is past
+	if k == 0 && w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 && !repeats {
+		return false // IBTA §10.8.3.3
 	}
 	if w.hasResponse() {
 		if q.attr.MaxRDAtomic == 0 {
@@ -168,7 +242,7 @@ func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 				"MAX_QP_RD_ATOMIC is 0, which allows no READ or atomic: set it when going to RTS (initiator depth, for a connection manager)")})
 			return false
 		}
-		return len(r.outstanding) < q.attr.MaxRDAtomic
+		return repeats || len(r.outstanding) < q.attr.MaxRDAtomic
 	}
 	// Beyond the peer's receives only one packet at a time goes out, alone, to ask
 	// whether there is one by now: IBTA §9.7.7.2.
@@ -200,13 +274,15 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 		}
 	case verbs.OpAtomicCmpSwap:
 		p.Opcode = wire.RCCompareSwap
-		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.swap, Compare: w.compare}
+		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.swap, Compare: w.compareAdd}
 	case verbs.OpAtomicFetchAdd:
 		p.Opcode = wire.RCFetchAdd
-		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.swap}
+		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.compareAdd}
 	}
-	r.outstanding = append(r.outstanding, seq+count)
-	r.askedAt = seq + count
+	if seq >= r.rc.recovery.max {
+		r.outstanding = append(r.outstanding, seq+count)
+	}
+	r.askedAt = max(r.askedAt, seq+count)
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
@@ -214,9 +290,9 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *fault) {
 	rec := &r.rc.recovery
 	p := r.qp.header(0, psn(rec.nxt))
-	if k+1 == w.packets || rec.nxt-r.askedAt >= rec.window/ackParts || k == 0 && w.message >= r.creditLimit {
+	if k+1 == w.packets || rec.nxt-min(r.askedAt, rec.nxt) >= rec.limit()/ackParts || r.ends || k == 0 && w.message >= r.creditLimit || rec.asks() {
 		p.AckReq = true
-		r.askedAt = rec.nxt + 1
+		r.askedAt = max(r.askedAt, rec.nxt+1)
 	}
 	return r.qp.dataPacket(p, w, k, buf)
 }
@@ -242,6 +318,6 @@ func (r *requester) setCredits(a wire.AETH) {
 
 // underway reports whether a message is sent in part.
 func (r *requester) underway() bool {
-	sq := &r.qp.sq
-	return r.cur != sq.tail && r.rc.recovery.nxt != sq.at(r.cur).seq
+	sq, nxt := &r.qp.sq, r.rc.recovery.nxt
+	return r.cur != sq.tail && nxt != sq.at(r.cur).seq && nxt != r.rc.alive.probe
 }

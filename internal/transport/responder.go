@@ -20,6 +20,7 @@ type responder struct {
 
 	reply     reply
 	responses responses
+	hold      hold
 }
 
 func (s *responder) reset() { *s = responder{qp: s.qp} }
@@ -36,6 +37,11 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
 	switch d := p.PSN.Diff(q.receiver.epsn); {
+	case d > 0 && s.hold.peer:
+		if !s.ahead(p) {
+			q.counters.OutOfOrder++
+		}
+		return
 	case d > 0:
 		q.counters.OutOfOrder++
 		s.outOfOrder(p.PSN)
@@ -46,7 +52,11 @@ func (s *responder) handle(p *wire.Packet) {
 		return
 	}
 	q.receiver.established() // by the PSN: a packet that anybody can send proves nothing
-	if r := s.execute(p); r != nil {
+	r := s.execute(p)
+	if r == nil && s.hold.n > 0 {
+		r = s.goOn()
+	}
+	if r != nil {
 		s.reject(r)
 		return
 	}
@@ -70,6 +80,7 @@ func (s *responder) outOfOrder(psn wire.PSN) {
 func (s *responder) reject(r *refusal) {
 	q := s.qp
 	s.refused = true
+	q.counters.refused(r)
 	if r.rnr {
 		s.reply = reply{kind: rnrReply, syndrome: wire.SyndromeRNR(q.attr.MinRNRTimer), psn: q.receiver.epsn}
 		return
@@ -98,7 +109,7 @@ func (s *responder) execute(p *wire.Packet) *refusal {
 	case p.Opcode == wire.RCCompareSwap || p.Opcode == wire.RCFetchAdd:
 		return s.atomic(p)
 	default:
-		return invalidRequest("operation %v is not supported", p.Opcode)
+		return invalidRequest(verbs.ErrMalformed, "operation %v is not supported", p.Opcode)
 	}
 	if r == nil {
 		s.executed(p)
@@ -114,10 +125,11 @@ func (s *responder) read(p *wire.Packet) *refusal {
 	}
 	span.Release() // the data are read when they are sent
 	if s.responses.full() {
-		return invalidRequest("more READs and atomics at a time than MAX_DEST_RD_ATOMIC, %d", q.attr.MaxDestRDAtomic)
+		return invalidRequest(verbs.ErrLimit, "more READs and atomics at a time than MAX_DEST_RD_ATOMIC, %d", q.attr.MaxDestRDAtomic)
 	}
 	e := s.readEntry(p)
 	s.responses.add(e)
+	q.work.Reads++
 	s.executedWithResponse(int(e.packets)) // IBTA C9-148: the MSN counts the READ now
 	return nil
 }
@@ -132,14 +144,14 @@ func (s *responder) readEntry(p *wire.Packet) response {
 func (s *responder) atomic(p *wire.Packet) *refusal {
 	q := s.qp
 	if q.attr.Access&verbs.AccessRemoteAtomic == 0 {
-		return invalidRequest("%v, and the QP does not allow %v: give it to Init or in ACCESS_FLAGS", p.Opcode, verbs.AccessRemoteAtomic)
+		return notAllowed(p.Opcode, verbs.AccessRemoteAtomic)
 	}
 	a := &p.AtomicETH
 	if a.VA%atomicLength != 0 {
-		return invalidRequest("%v at va %#x, which is not divisible by 8", p.Opcode, a.VA)
+		return invalidRequest(verbs.ErrMalformed, "%v at va %#x, which is not divisible by 8", p.Opcode, a.VA)
 	}
 	if s.responses.full() {
-		return invalidRequest("more READs and atomics at a time than MAX_DEST_RD_ATOMIC, %d", q.attr.MaxDestRDAtomic)
+		return invalidRequest(verbs.ErrLimit, "more READs and atomics at a time than MAX_DEST_RD_ATOMIC, %d", q.attr.MaxDestRDAtomic)
 	}
 	span, err := q.cfg.PD.Open(verbs.RKey(a.RKey), q.cfg.QPN, a.VA, atomicLength, verbs.AccessRemoteAtomic)
 	if err != nil {
@@ -155,7 +167,7 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 	if err != nil {
 		return accessError(err)
 	}
-	q.executed.Atomics++
+	q.work.Atomics++
 	e := response{psn: p.PSN, packets: 1, atomic: true, orig: orig}
 	s.responses.add(e)
 	s.executedWithResponse(1)
@@ -197,8 +209,11 @@ func (s *responder) acknowledge(psn wire.PSN) {
 	}
 }
 
-// abandon drops what was to be sent.
+// abandon drops what was to be sent, but for an ACK that was deferred: it would have left already, and
+// the peer must not take for lost what was executed.
 func (s *responder) abandon() {
 	s.responses.clear()
-	s.reply = reply{}
+	if s.reply.ahead == 0 {
+		s.reply = reply{}
+	}
 }

@@ -164,8 +164,8 @@ func TestTooManyReads(t *testing.T) {
 		if n := len(sent); n != 3 || sent[2].PSN != 2 || sent[2].AETH.Syndrome != 0x61 || sent[1].Opcode == wire.RCAcknowledge {
 			t.Errorf("the answers are %v, want two responses and the NAK 0x61 of PSN 2", sent)
 		}
-		if atomic && p.b.qp.Executed().Atomics != 2 {
-			t.Errorf("%d atomics were executed, want 2", p.b.qp.Executed().Atomics)
+		if atomic && p.b.qp.Work().Atomics != 2 {
+			t.Errorf("%d atomics were executed, want 2", p.b.qp.Work().Atomics)
 		}
 	}
 }
@@ -180,8 +180,8 @@ func TestDuplicateAtomic(t *testing.T) {
 		p.post(p.a, addWR(i, at, 1<<i, p.a.mem.sge(8*int(i), 8)), writeWR(100+i, p.b.mem.remote(64), p.a.mem.sge(0, 8)))
 		p.run()
 	}
-	if p.b.qp.Executed().Atomics != 10 || nativeWord(p.b.mem.data) != 1<<10-1 {
-		t.Fatalf("%d atomics were executed, and the word is %#x; want 10 and 0x3ff", p.b.qp.Executed().Atomics, nativeWord(p.b.mem.data))
+	if p.b.qp.Work().Atomics != 10 || nativeWord(p.b.mem.data) != 1<<10-1 {
+		t.Fatalf("%d atomics were executed, and the word is %#x; want 10 and 0x3ff", p.b.qp.Work().Atomics, nativeWord(p.b.mem.data))
 	}
 	for i := 9; i >= 0; i-- {
 		n := len(p.log)
@@ -196,7 +196,7 @@ func TestDuplicateAtomic(t *testing.T) {
 			t.Errorf("duplicate of atomic %d is answered with %+v, want its result %#x", i, got, 1<<i-1)
 		}
 	}
-	if p.b.qp.Executed().Atomics != 10 {
+	if p.b.qp.Work().Atomics != 10 {
 		t.Error("a duplicate was executed")
 	}
 	p.b.wantState(verbs.QPStateRTS)
@@ -334,7 +334,7 @@ func TestDuplicateAcknowledged(t *testing.T) {
 	p.b.postRecv(2, p.b.mem.sge(0, 1024))
 	p.post(p.a, sendWR(1, p.a.mem.sge(0, 600)), writeWR(2, p.b.mem.remote(4096), p.a.mem.sge(0, 600)))
 	p.run()
-	n, written := len(p.log), p.b.qp.Executed().WriteBytes
+	n, written := len(p.log), p.b.qp.Work().WriteBytes
 	for _, s := range p.packets(p.a, 0) {
 		s.Payload = make([]byte, len(s.Payload))
 		p.inject(p.b, s.Packet)
@@ -345,7 +345,7 @@ func TestDuplicateAcknowledged(t *testing.T) {
 			t.Errorf("a duplicate is answered with %v %v, want an ACK of PSN 5 with MSN 2", r.PSN, r.AETH)
 		}
 	}
-	if len(p.packets(p.b, n)) != 6 || p.b.qp.Executed().WriteBytes != written || !bytes.Equal(p.b.mem.data[:600], p.a.mem.data[:600]) {
+	if len(p.packets(p.b, n)) != 6 || p.b.qp.Work().WriteBytes != written || !bytes.Equal(p.b.mem.data[:600], p.a.mem.data[:600]) {
 		t.Error("a duplicate is executed or not acknowledged")
 	}
 	p.b.wantRecvs(wc{1, 0})

@@ -88,10 +88,10 @@ func (rs *responses) add(e response) {
 }
 
 // replay inserts the answer to a repeated request. It takes the place of one that is being
-// given for the same PSNs. When there are too many the request is dropped, to be repeated.
+// given for the same PSNs, unless that goes on behind it: one like us repeats a part. When there are too many the request is dropped, to be repeated.
 func (rs *responses) replay(e response, epsn wire.PSN) {
 	rs.pending = slices.DeleteFunc(rs.pending, func(o response) bool {
-		return o.psn.Less(e.end()) && e.psn.Less(o.end())
+		return o.psn.Less(e.end()) && e.psn.Less(o.end()) && !e.end().Less(o.end())
 	})
 	if rs.replays() < maxReplays {
 		e.replay = true
@@ -119,7 +119,7 @@ func (rs *responses) find(match func(*response) bool) *response {
 }
 
 // repeatsRead reports whether e asks again for a READ that is among the latest, or for the rest of it from
-// the beginning of a packet on. A PSN alone is no proof: whoever hits one could read any memory that the
+// the beginning of a packet on: IBTA §9.4.4. A PSN alone is no proof: whoever hits one could read any memory that the
 // QP's peer may read.
 func (rs *responses) repeatsRead(e *response, mtu uint32) bool {
 	return rs.find(func(o *response) bool {
@@ -130,6 +130,15 @@ func (rs *responses) repeatsRead(e *response, mtu uint32) bool {
 		off := uint32(k) * mtu
 		return e.rkey == o.rkey && e.va == o.va+uint64(off) && e.length <= o.length-off
 	}) != nil
+}
+
+// reach returns how far before epsn the oldest request that is remembered begins, in PSNs.
+func (rs *responses) reach(epsn wire.PSN) int {
+	n := 0
+	for i := range rs.latest {
+		n = max(n, -rs.latest[i].psn.Diff(epsn))
+	}
+	return n
 }
 
 // atomic returns the latest atomic with a PSN, or nil.

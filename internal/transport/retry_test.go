@@ -76,7 +76,7 @@ func TestTimeoutRestarts(t *testing.T) {
 	p.runUntil(ms + testDelay)
 	p.post(p.a, writeWR(3, p.b.mem.remote(0)))
 	p.runUntil(ms + 2*testDelay) // the ACK of work request 2 has come
-	if got, want := p.a.qp.NextTimeout(), ms+2*testDelay+wait; got != want {
+	if got, want := p.a.rc().recovery.ackDeadline, ms+2*testDelay+wait; got != want {
 		t.Errorf("the timer ends at %v, want %v", got, want)
 	}
 	p.runUntil(2 * ms)
@@ -227,17 +227,30 @@ func TestNAKOnce(t *testing.T) {
 	}
 }
 
-// TestNAKLost: a timeout makes up for a lost NAK.
+// TestNAKLost: a probe makes up for a lost NAK. Without a round trip to go by, the timeout does.
 func TestNAKLost(t *testing.T) {
-	p := newPair(t, setup{mtu: verbs.MTU256})
-	p.routeWith(func(from *node, n int, pkt *wire.Packet) bool {
-		return from == p.a && n == 3 || from == p.b && n == 0
-	})
-	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 20*256)))
-	p.run()
-	p.a.wantSends(wc{1, 0})
-	if c := p.a.qp.Counters(); c.Timeouts != 1 {
-		t.Errorf("counters %+v, want one timeout", c)
+	for _, known := range []bool{true, false} {
+		p := newPair(t, setup{mtu: verbs.MTU256, timeout: 14}) // 67 ms
+		first := 0
+		if known {
+			p.post(p.a, writeWR(0, p.b.mem.remote(0)))
+			p.run()
+			first = 1
+		}
+		p.routeWith(func(from *node, n int, pkt *wire.Packet) bool {
+			return from == p.a && n == first+3 || from == p.b && n == first
+		})
+		begin := p.now
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 20*256)))
+		p.run()
+		if n := len(p.a.sends); n != first+1 {
+			t.Errorf("round trip known: %v: %d completions, want %d", known, n, first+1)
+		}
+		// The first probe is a packet that the peer has had, the second one is what it lacks.
+		c, took := p.a.qp.Counters(), p.now-begin
+		if known && (c.Timeouts != 0 || c.Probes != 2 || took > 2*leastProbe+ms) || !known && c.Timeouts != 2 {
+			t.Errorf("round trip known: %v: %+v after %v, want two probes, and timeouts only where it is not", known, c, took)
+		}
 	}
 }
 
@@ -303,8 +316,8 @@ func TestReservedSyndromes(t *testing.T) {
 	}
 }
 
-// TestTimeoutShrinksWindow: each timeout narrows the window, and acknowledgements widen it again.
-func TestTimeoutShrinksWindow(t *testing.T) {
+// TestTimeoutProbes: a timeout sends one packet again, and its acknowledgement what followed it.
+func TestTimeoutProbes(t *testing.T) {
 	const packets = 2 * maxWindow
 	big := func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, packets*256)) }
 	p := newPair(t, setup{mtu: verbs.MTU256, timeout: 8, retry: 4, noRetry: true})
@@ -316,7 +329,7 @@ func TestTimeoutShrinksWindow(t *testing.T) {
 		tries[s.at]++
 	}
 	wait := wire.ACKTimeout(8)
-	for i, want := range []int{maxWindow, maxWindow / 4, minWindow, minWindow, minWindow} {
+	for i, want := range []int{maxWindow, 1, 1, 1, 1} {
 		if got := tries[time.Duration(i)*wait]; got != want {
 			t.Errorf("try %d is of %d packets, want %d", i, got, want)
 		}

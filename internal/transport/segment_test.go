@@ -145,7 +145,7 @@ func TestSegmentationAtomic(t *testing.T) {
 	word := func() uint64 { return nativeWord(p.b.mem.data[64:]) }
 	first := word()
 	add := addWR(1, p.b.mem.remote(64), 5, p.a.mem.sge(0, 8))
-	add.Compare = 99 // says nothing
+	add.Swap = 99 // says nothing
 	p.post(p.a, add, casWR(2, p.b.mem.remote(64), first+5, 77, p.a.mem.sge(8, 8)),
 		casWR(3, p.b.mem.remote(64), first+5, 99, p.a.mem.sge(16, 8)))
 	p.run()
@@ -244,5 +244,37 @@ func TestInline(t *testing.T) {
 	}
 	if after := trace(); after != before {
 		t.Errorf("the refused post left a trace: %v, want %v as before", after, before)
+	}
+}
+
+// TestMigrationState: all packets say that the path is the one migrated to, as cards do. Either state is accepted.
+func TestMigrationState(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD} {
+		p := newPair(t, setup{typ: typ})
+		p.b.postRecv(1, p.b.mem.sge(0, 4096))
+		p.b.postRecv(2, p.b.mem.sge(0, 4096))
+		again := wire.Packet{BTH: wire.BTH{Opcode: wire.UCSendOnly, PSN: 3, AckReq: true}}
+		switch typ {
+		case verbs.QPTypeUD:
+			p.post(p.a, udWR(1, p.b, p.a.mem.sge(0, 8)))
+			again = datagram(wire.UDSendOnly, 0)
+		case verbs.QPTypeUC:
+			p.post(p.a, ucWR(1, verbs.OpSend, verbs.RemoteAddr{}, p.a.mem.sge(0, 3000)))
+		default:
+			p.post(p.a, sendWR(1, p.a.mem.sge(0, 3000)), readWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 3000)), addWR(3, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8)))
+			again = req(wire.RCSendOnly, 7, 0)
+		}
+		p.run()
+		p.inject(p.b, again) // with the bit clear
+		p.run()
+		p.b.wantRecvs(wc{1, 0}, wc{2, 0})
+		for i, s := range p.log {
+			if !s.MigReq {
+				t.Errorf("%v: packet %d, %v, has a migration bit of 0, want 1", typ, i, s.Opcode)
+			}
+		}
+		if typ == verbs.QPTypeRC && len(p.log) != 5+3+1+1 {
+			t.Errorf("%d packets in all, want 5 requests, 3 READ responses, an atomic's and an ACK", len(p.log))
+		}
 	}
 }

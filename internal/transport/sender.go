@@ -50,6 +50,13 @@ func (s *sender) wrote(w *sendWQE, n int, f *fault) int {
 	return n
 }
 
+func (s *sender) idle() bool { return s.qp.sq.head == s.qp.sq.tail }
+
+func (s *sender) underway(limit uint64) bool {
+	sq := &s.qp.sq
+	return sq.head == sq.tail || sq.nextSeq-sq.at(sq.head).seq < limit
+}
+
 // pending reports whether the oldest work request may go on.
 func (s *sender) pending() bool {
 	q := s.qp

@@ -10,19 +10,20 @@ import (
 // sendWQE is a posted send work request. Its packets have the consecutive sequence numbers
 // [seq, seq+packets). Sequence numbers have 64 bits; their lowest 24 are the PSN.
 type sendWQE struct {
-	id      uint64
-	op      verbs.Opcode
-	flags   verbs.SendFlags
-	imm     uint32
-	remote  verbs.RemoteAddr
-	compare uint64
-	swap    uint64
-	sg      []verbs.SGE
-	inline  []byte // the data, when SendInline was given
-	length  uint32 // bytes; 2^31 at most
-	seq     uint64
-	packets uint64
-	message uint64 // how many messages went before, for credits
+	id         uint64
+	op         verbs.Opcode
+	flags      verbs.SendFlags
+	imm        uint32
+	remote     verbs.RemoteAddr
+	compareAdd uint64
+	swap       uint64
+	sg         []verbs.SGE
+	inline     []byte // the data, when SendInline was given
+	length     uint32 // bytes; 2^31 at most
+	seq        uint64
+	packets    uint64
+	message    uint64 // how many messages went before, for credits
+	apart      bool   // each packet is a message of its own: see rc.goesApart
 
 	invalidate verbs.RKey   // OpSendWithInv, OpLocalInv
 	bind       verbs.MWBind // OpBindMW
@@ -119,7 +120,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	w := &sq.wqes[place]
 	*w = sendWQE{
 		id: wr.ID, op: wr.Op, flags: wr.Flags, imm: wr.Imm, remote: wr.Remote,
-		compare: wr.Compare, swap: wr.Swap, seq: sq.nextSeq, message: sq.messages,
+		compareAdd: wr.CompareAdd, swap: wr.Swap, seq: sq.nextSeq, message: sq.messages,
 		invalidate: wr.InvalidateRKey, destQPN: wr.RemoteQPN, qkey: wr.RemoteQKey,
 	}
 	if wr.Bind != nil {

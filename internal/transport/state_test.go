@@ -205,8 +205,8 @@ func TestErr(t *testing.T) {
 		p.post(p.b, readWR(50, p.a.mem.remote(0), p.b.mem.sge(0, 8)), withFlags(writeWR(51, p.a.mem.remote(0)), 0))
 		p.step(testDelay) // b has the packets, and has not answered
 		if fail {
-			p.b.qp.Fail()
-			p.b.qp.Fail()
+			p.b.qp.Fail(nil)
+			p.b.qp.Fail(nil)
 			p.b.wantEvents(verbs.EventQPFatal)
 		} else {
 			p.state(p.b, verbs.QPStateErr)

@@ -2,6 +2,8 @@ package transport
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -270,6 +272,58 @@ func TestBadResponse(t *testing.T) {
 			}
 			p.a.wantSends(wc{1, verbs.WCBadRespErr}, wc{2, verbs.WCFlushErr})
 			p.a.wantState(verbs.QPStateErr)
+		})
+	}
+}
+
+// TestInvalidRequestCause: a NAK "invalid request" has one code for all that a peer may have against a
+// request. The cause names what the request leaves of it, and no more.
+func TestInvalidRequestCause(t *testing.T) {
+	const access, receive, reads, mtu = "its QP lacks", "its receive is shorter than", "fewer READs and atomics", "its path MTU is not MTU_1024"
+	for _, tt := range []struct {
+		name string
+		set  setup
+		mtu  verbs.MTU // of b, unless it is a's
+		wr   func(p *pair) verbs.SendWR
+		want []string
+	}{
+		{"WRITE of a packet", setup{access: verbs.AccessRemoteRead}, 0,
+			func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)) }, []string{access + " ACCESS_REMOTE_WRITE"}},
+		{"READ", setup{access: verbs.AccessRemoteWrite}, 0,
+			func(p *pair) verbs.SendWR { return readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3000)) }, []string{access + " ACCESS_REMOTE_READ", reads}},
+		{"FETCH_ADD", setup{access: verbs.AccessRemoteWrite}, 0,
+			func(p *pair) verbs.SendWR { return addWR(1, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8)) }, []string{access + " ACCESS_REMOTE_ATOMIC", reads}},
+		{"SEND that is too long", setup{}, 0,
+			func(p *pair) verbs.SendWR { return sendWR(1, p.a.mem.sge(0, 65)) }, []string{receive + " 65 bytes"}},
+		{"WRITE to a smaller MTU", setup{}, verbs.MTU256,
+			func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3000)) }, []string{access + " ACCESS_REMOTE_WRITE", mtu}},
+		{"SEND to a larger MTU", setup{}, verbs.MTU2048,
+			func(p *pair) verbs.SendWR { return sendWR(1, p.a.mem.sge(0, 3000)) }, []string{receive + " 3000 bytes", mtu}},
+		{"READ from a smaller MTU", setup{}, verbs.MTU512, // seen in the response
+			func(p *pair) verbs.SendWR { return readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3000)) }, []string{"is the peer's path MTU MTU_1024"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.set.unconnected = true
+			p := newPair(t, tt.set)
+			p.connect(p.a, tt.set.attr(p.a, p.b, 0, 0))
+			if tt.set.mtu = tt.mtu; tt.mtu == 0 {
+				tt.set.mtu = verbs.MTU1024
+			}
+			p.connect(p.b, tt.set.attr(p.b, p.a, 0, 0))
+			p.b.postRecv(2, p.b.mem.sge(0, 64))
+			p.post(p.a, tt.wr(p))
+			p.run()
+			text := p.a.sends[0].wc.Err().Error()
+			for _, cause := range []string{access, receive, reads, mtu} {
+				if want := slices.ContainsFunc(tt.want, func(s string) bool { return strings.HasPrefix(s, cause) }); strings.Contains(text, cause) != want {
+					t.Errorf("%q names %q: %v, want %v", text, cause, !want, want)
+				}
+			}
+			for _, s := range tt.want {
+				if !strings.Contains(text, s) {
+					t.Errorf("%q does not say %q", text, s)
+				}
+			}
 		})
 	}
 }

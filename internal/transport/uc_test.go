@@ -162,18 +162,20 @@ func TestUCRepeats(t *testing.T) {
 		name    string
 		packets []wire.Packet
 		want    string // the first byte of each packet of each message that is received
+		missed  uint64 // packets that are counted as missed
+		lost    uint64 // messages that are counted as lost
 	}{
-		{"first again", []wire.Packet{send(first, 0, 'a'), send(first, 0, 'a'), send(last, 1, 'b')}, "ab"},
-		{"middle again", []wire.Packet{send(first, 0, 'a'), send(middle, 1, 'b'), send(middle, 1, 'b'), send(last, 2, 'c')}, ""},
-		{"last again", []wire.Packet{send(first, 0, 'a'), send(last, 1, 'b'), send(last, 1, 'b')}, "ab"},
-		{"exchanged", []wire.Packet{send(last, 1, 'b'), send(first, 0, 'a')}, ""},
-		{"late last", []wire.Packet{send(first, 0, 'a'), send(first, 2, 'c'), send(last, 1, 'b'), send(last, 3, 'd')}, ""},
-		{"last of another", []wire.Packet{send(first, 0, 'a'), send(last, 3, 'd')}, ""},
-		{"last of another message that starts where the first would end", []wire.Packet{send(first, 0, 'a'), send(middle, 2, 'c'), send(last, 1, 'b')}, ""},
-		{"WRITE's last", []wire.Packet{send(first, 0, 'a'), send(wire.UCRDMAWriteLast, 1, 'x'), send(last, 1, 'b')}, ""},
-		{"gap of 2^23", []wire.Packet{send(first, 1<<23+5, 'a'), send(last, 1<<23+6, 'b')}, "ab"},
-		{"gap back", []wire.Packet{send(first, 0xfffff0, 'a'), send(last, 0xfffff1, 'b'), send(first, 7, 'c'), send(last, 8, 'd')}, "abcd"},
-		{"wrap", []wire.Packet{send(first, 0xffffff, 'a'), send(middle, 0, 'b'), send(last, 1, 'c')}, "abc"},
+		{"first again", []wire.Packet{send(first, 0, 'a'), send(first, 0, 'a'), send(last, 1, 'b')}, "ab", 0, 1},
+		{"middle again", []wire.Packet{send(first, 0, 'a'), send(middle, 1, 'b'), send(middle, 1, 'b'), send(last, 2, 'c')}, "", 0, 1},
+		{"last again", []wire.Packet{send(first, 0, 'a'), send(last, 1, 'b'), send(last, 1, 'b')}, "ab", 0, 0},
+		{"exchanged", []wire.Packet{send(last, 1, 'b'), send(first, 0, 'a')}, "", 1, 1},
+		{"late last", []wire.Packet{send(first, 0, 'a'), send(first, 2, 'c'), send(last, 1, 'b'), send(last, 3, 'd')}, "", 2, 2},
+		{"last of another", []wire.Packet{send(first, 0, 'a'), send(last, 3, 'd')}, "", 2, 1},
+		{"last of another message that starts where the first would end", []wire.Packet{send(first, 0, 'a'), send(middle, 2, 'c'), send(last, 1, 'b')}, "", 1, 1},
+		{"WRITE's last", []wire.Packet{send(first, 0, 'a'), send(wire.UCRDMAWriteLast, 1, 'x'), send(last, 1, 'b')}, "", 0, 0},
+		{"gap of 2^23", []wire.Packet{send(first, 1<<23+5, 'a'), send(last, 1<<23+6, 'b')}, "ab", 0, 0},
+		{"gap back", []wire.Packet{send(first, 0xfffff0, 'a'), send(last, 0xfffff1, 'b'), send(first, 7, 'c'), send(last, 8, 'd')}, "abcd", 21, 0},
+		{"wrap", []wire.Packet{send(first, 0xffffff, 'a'), send(middle, 0, 'b'), send(last, 1, 'c')}, "abc", 0, 0},
 	} {
 		p := newPair(t, setup{typ: verbs.QPTypeUC, mtu: verbs.MTU256})
 		for id := range uint64(3) {
@@ -190,6 +192,9 @@ func TestUCRepeats(t *testing.T) {
 		}
 		if string(got) != tt.want {
 			t.Errorf("%s: received %q, want %q", tt.name, got, tt.want)
+		}
+		if c := p.b.qp.Counters(); c.MissedPackets != tt.missed || c.LostMessages != tt.lost {
+			t.Errorf("%s: %d missed packets and %d lost messages are counted, want %d and %d", tt.name, c.MissedPackets, c.LostMessages, tt.missed, tt.lost)
 		}
 		p.b.wantReceivesLeft(3 - len(p.b.recvd))
 		p.b.wantState(verbs.QPStateRTS)
@@ -212,25 +217,25 @@ func TestUCDropped(t *testing.T) {
 		name    string
 		packets []wire.Packet // the last one is dropped
 		set     setup
-		free    bool   // no receive is posted
-		drops   uint64 // packets dropped, if more than the last
+		free    bool     // no receive is posted
+		want    Counters // zero stands for one unexpected packet
 	}{
-		{name: "receive too small", packets: list(uc(req(wire.RCSendOnly, 0, 65)))},
-		{name: "receive too small, second packet", packets: list(uc(req(wire.RCSendFirst, 0, mtu)), uc(req(wire.RCSendLast, 1, 1))), drops: 2},
-		{name: "rkey that nobody has", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, 0x156, 8)))},
-		{name: "WRITE over the end", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 9), memBaseB+memSize-8, keyB, 9)))},
-		{name: "WRITE that the QP does not allow", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, keyB, 8))), set: setup{access: verbs.AccessRemoteRead}},
-		{name: "WRITE with immediate, rkey that nobody has", packets: list(uc(rdma(req(wire.RCRDMAWriteOnlyWithImm, 0, 8), memBaseB, 0x156, 8)))},
+		{name: "receive too small", packets: list(uc(req(wire.RCSendOnly, 0, 65))), want: Counters{TooLong: 1}},
+		{name: "receive too small, second packet", packets: list(uc(req(wire.RCSendFirst, 0, mtu)), uc(req(wire.RCSendLast, 1, 1))), want: Counters{TooLong: 1, Unexpected: 1}},
+		{name: "rkey that nobody has", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, 0x156, 8))), want: Counters{RefusedAccess: 1}},
+		{name: "WRITE over the end", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 9), memBaseB+memSize-8, keyB, 9))), want: Counters{RefusedAccess: 1}},
+		{name: "WRITE that the QP does not allow", packets: list(uc(rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseB, keyB, 8))), set: setup{access: verbs.AccessRemoteRead}, want: Counters{RefusedInvalid: 1}},
+		{name: "WRITE with immediate, rkey that nobody has", packets: list(uc(rdma(req(wire.RCRDMAWriteOnlyWithImm, 0, 8), memBaseB, 0x156, 8))), want: Counters{RefusedAccess: 1}},
 		{name: "SEND without receive", packets: list(uc(req(wire.RCSendOnly, 0, 8))), free: true},
 		{name: "WRITE with immediate without receive", packets: list(uc(rdma(req(wire.RCRDMAWriteOnlyWithImm, 0, 8), memBaseB, keyB, 8))), free: true},
 		{name: "WRITE last with immediate without receive", packets: list(first(mtu+8), uc(req(wire.RCRDMAWriteLastWithImm, 1, 8))), free: true},
 		{name: "SEND middle without first", packets: list(uc(req(wire.RCSendMiddle, 0, mtu)))},
-		{name: "short first", packets: list(uc(req(wire.RCSendFirst, 0, mtu-1)))},
-		{name: "long only", packets: list(uc(req(wire.RCSendOnly, 0, mtu+1)))},
-		{name: "empty last", packets: list(uc(req(wire.RCSendFirst, 0, mtu)), uc(req(wire.RCSendLast, 1, 0))), drops: 2},
-		{name: "WRITE last too early", packets: list(first(3*mtu), uc(req(wire.RCRDMAWriteLast, 1, mtu)))},
-		{name: "WRITE middle beyond", packets: list(first(mtu+8), uc(req(wire.RCRDMAWriteMiddle, 1, mtu)))},
-		{name: "WRITE of more than 2^31", packets: list(first(1<<31 + 1))},
+		{name: "short first", packets: list(uc(req(wire.RCSendFirst, 0, mtu-1))), want: Counters{RefusedInvalid: 1}},
+		{name: "long only", packets: list(uc(req(wire.RCSendOnly, 0, mtu+1))), want: Counters{RefusedInvalid: 1}},
+		{name: "empty last", packets: list(uc(req(wire.RCSendFirst, 0, mtu)), uc(req(wire.RCSendLast, 1, 0))), want: Counters{TooLong: 1, Unexpected: 1}},
+		{name: "WRITE last too early", packets: list(first(3*mtu), uc(req(wire.RCRDMAWriteLast, 1, mtu))), want: Counters{RefusedInvalid: 1}},
+		{name: "WRITE middle beyond", packets: list(first(mtu+8), uc(req(wire.RCRDMAWriteMiddle, 1, mtu))), want: Counters{RefusedInvalid: 1}},
+		{name: "WRITE of more than 2^31", packets: list(first(1<<31 + 1)), want: Counters{RefusedInvalid: 1}},
 		{name: "RC's SEND", packets: list(req(wire.RCSendOnly, 0, 8))},
 		{name: "RC's SEND with invalidate", packets: list(req(wire.RCSendOnlyWithInvalidate, 0, 8))},
 		{name: "RC's READ", packets: list(rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 8))},
@@ -263,7 +268,10 @@ func TestUCDropped(t *testing.T) {
 			p.b.wantRecvs()
 			p.b.wantEvents()
 			c := p.b.qp.Counters()
-			want := Counters{Unexpected: max(1, tt.drops)}
+			want := tt.want
+			if want == (Counters{}) {
+				want.Unexpected = 1
+			}
 			if tt.free {
 				want = Counters{NoReceive: 1}
 				post()
@@ -414,7 +422,7 @@ func TestUCHeldReceive(t *testing.T) {
 				p.state(p.b, verbs.QPStateErr)
 				p.b.wantRecvs(wc{1, verbs.WCFlushErr}, wc{2, verbs.WCFlushErr})
 			case "Fail":
-				p.b.qp.Fail()
+				p.b.qp.Fail(nil)
 				p.b.wantRecvs(wc{1, verbs.WCFlushErr}, wc{2, verbs.WCFlushErr})
 			case "RESET":
 				p.state(p.b, verbs.QPStateReset)

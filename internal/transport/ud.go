@@ -88,7 +88,7 @@ func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
 	if w.Length < verbs.GRHSize+n {
 		// Datagrams come from anybody: one that is too long must not cost a receive.
 		in.unused = w
-		q.counters.Unexpected++
+		q.counters.TooLong++
 		return true
 	}
 	err := w.Place(0, grh[:])

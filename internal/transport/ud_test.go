@@ -146,8 +146,8 @@ func TestUDDropped(t *testing.T) {
 		{"another Q_Key", wrongKey, false, Counters{QKeyViolations: 1}},
 		{"another Q_Key, no receive", wrongKey, true, Counters{QKeyViolations: 1}},
 		{"no receive", datagram(wire.UDSendOnly, 8), true, Counters{NoReceive: 1}},
-		{"too long by the GRH", datagram(wire.UDSendOnly, 100), false, Counters{Unexpected: 1}},
-		{"too long by one byte", datagram(wire.UDSendOnlyWithImm, 61), false, Counters{Unexpected: 1}},
+		{"too long by the GRH", datagram(wire.UDSendOnly, 100), false, Counters{TooLong: 1}},
+		{"too long by one byte", datagram(wire.UDSendOnlyWithImm, 61), false, Counters{TooLong: 1}},
 		{"RC's", datagram(wire.RCSendOnly, 8), false, Counters{Unexpected: 1}},
 		{"UC's", datagram(wire.UCSendOnly, 8), false, Counters{Unexpected: 1}},
 	} {

@@ -1,0 +1,240 @@
+package transport
+
+import (
+	"math/bits"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// hold is what a responder has of packets that came before others, between peers that repeat selectively.
+// The middle of a WRITE that is under way goes to its place at once. All else waits for its turn: SENDs and
+// atomics, what belongs to a later message, and the last packet of a WRITE, behind which programs that watch
+// memory believe the rest to be there. So the order of effects is what it is without losses, and completions
+// are too.
+type hold struct {
+	peer bool // the peer understands acknowledged ranges
+	n    int  // packets that are held or placed
+	*early
+}
+
+// early is those packets. It is made with the first: most QPs never hold one.
+type early struct {
+	kept   int // packets with a copy
+	bits   [wire.MaxRanges / 64]uint64
+	slots  [][]byte // by PSN; a datagram, or nil where the packet was placed
+	free   [][]byte
+	placed [wire.MaxRanges / 64]uint64
+	packet wire.Packet // that is taken out
+	report [wire.MaxRanges / 8]byte
+}
+
+func slotOf(psn wire.PSN) (word int, bit uint64) {
+	i := int(psn) % wire.MaxRanges
+	return i / 64, 1 << (i % 64)
+}
+
+func (h *hold) make() {
+	if h.early == nil {
+		h.early = new(early)
+	}
+}
+
+// has reports whether the packet with a PSN, less than MaxRanges behind the expected one, is there.
+func (h *hold) has(psn wire.PSN) bool {
+	if h.n == 0 {
+		return false
+	}
+	word, bit := slotOf(psn)
+	return h.bits[word]&bit != 0
+}
+
+// keep takes a packet that is to wait. It reports false when there is no room.
+func (h *hold) keep(p *wire.Packet) bool {
+	h.make()
+	if h.kept == maxHeld || len(p.Payload) > maxPacketData {
+		return false
+	}
+	if h.slots == nil {
+		h.slots = make([][]byte, wire.MaxRanges)
+	}
+	var b []byte
+	if k := len(h.free); k > 0 {
+		b, h.free = h.free[k-1], h.free[:k-1]
+	}
+	word, bit := slotOf(p.PSN)
+	h.slots[int(p.PSN)%wire.MaxRanges] = p.AppendTo(b[:0])
+	h.bits[word] |= bit
+	h.n++
+	h.kept++
+	return true
+}
+
+// place takes note that a packet's data are in their place.
+func (h *hold) place(psn wire.PSN) {
+	h.make()
+	word, bit := slotOf(psn)
+	h.bits[word] |= bit
+	h.placed[word] |= bit
+	h.n++
+}
+
+// take takes out the packet with a PSN. It returns nil for one that was placed. The packet holds until the
+// next call of keep.
+func (h *hold) take(psn wire.PSN) *wire.Packet {
+	word, bit := slotOf(psn)
+	h.bits[word] &^= bit
+	h.n--
+	if h.placed[word]&bit != 0 {
+		h.placed[word] &^= bit
+		return nil
+	}
+	i := int(psn) % wire.MaxRanges
+	b := h.slots[i]
+	h.slots[i] = nil
+	h.kept--
+	if h.free = append(h.free, b); h.kept == 0 && len(h.free) > keepBuffers {
+		h.free = append([][]byte(nil), h.free[len(h.free)-keepBuffers:]...)
+	}
+	if h.packet.Decode(b) != nil {
+		panic("a packet that was decoded does not decode")
+	}
+	return &h.packet
+}
+
+// ranges returns the bits of an acknowledgement whose first missing PSN is epsn: whole words of 4 bytes, the
+// last of them not 0.
+func (h *hold) ranges(epsn wire.PSN) []byte {
+	out := h.report[:]
+	clear(out)
+	last := 0
+	for w, word := range h.bits {
+		for ; word != 0; word &= word - 1 {
+			i := (w*64 + bits.TrailingZeros64(word) - int(epsn)) & (wire.MaxRanges - 1)
+			out[i/8] |= 1 << (i % 8)
+			last = max(last, i)
+		}
+	}
+	return out[:(last/32+1)*4]
+}
+
+// ahead takes a packet that came before others. It reports false where the packet is dropped.
+func (s *responder) ahead(p *wire.Packet) bool {
+	h, in := &s.hold, &s.qp.receiver
+	d := p.PSN.Diff(in.epsn)
+	if d >= wire.MaxRanges {
+		return false
+	}
+	if h.has(p.PSN) {
+		s.qp.counters.Duplicates++
+		s.due(p.PSN, true)
+		return true
+	}
+	if in.placeAhead(p, uint32(d)) {
+		h.place(p.PSN)
+	} else if !h.keep(p) {
+		s.due(p.PSN, false)
+		return false
+	}
+	s.qp.counters.Held++
+	s.due(p.PSN, false)
+	return true
+}
+
+// due makes an acknowledgement with ranges due, unless a NAK is that tells the same or ends the connection.
+// again says that the packet had come before.
+func (s *responder) due(psn wire.PSN, again bool) {
+	switch s.reply.kind {
+	case noReply, ackReply, sequenceReply, rangesReply:
+		s.reply = reply{kind: rangesReply, psn: psn, again: again || s.reply.kind == rangesReply && s.reply.again}
+	}
+}
+
+// goOn executes what was held and is next now.
+func (s *responder) goOn() *refusal {
+	h, in := &s.hold, &s.qp.receiver
+	filled := h.n > 0
+	for h.n > 0 && h.has(in.epsn) {
+		p := h.take(in.epsn)
+		if p == nil {
+			in.msg.off += s.qp.mtu
+			in.epsn = in.epsn.Add(1)
+			s.behindResponse = false
+			continue
+		}
+		if r := s.execute(p); r != nil {
+			return r
+		}
+	}
+	if filled {
+		s.due(in.epsn.Add(-1), s.reply.kind == rangesReply && s.reply.again)
+	}
+	return nil
+}
+
+// placeAhead places the data of a packet from the middle of the WRITE that is under way, d packets ahead of
+// the expected one. It reports false where the packet is none such.
+func (s *receiver) placeAhead(p *wire.Packet, d uint32) bool {
+	q, m := s.qp, &s.msg
+	if p.Opcode != wire.RCRDMAWriteMiddle || m.kind != writeMessage || len(p.Payload) != int(q.mtu) || p.PadCount != 0 {
+		return false
+	}
+	off := uint64(m.off) + uint64(d)*uint64(q.mtu)
+	if off+uint64(q.mtu) >= uint64(m.size) { // it belongs to a later message, or is the last, which is not the middle
+		return false
+	}
+	span, err := q.cfg.PD.Open(m.rkey, q.cfg.QPN, m.va+off, uint64(q.mtu), verbs.AccessRemoteWrite)
+	if err != nil {
+		return false // refused in its turn
+	}
+	span.Place(p.Payload)
+	span.Release()
+	q.work.WriteBytes += uint64(q.mtu)
+	return true
+}
+
+// hello takes a peer's word that it understands acknowledged ranges. It counts as much as a request with its
+// PSN: who does not know the PSNs cannot make us answer so.
+func (s *responder) hello(p *wire.Packet) {
+	d := p.PSN.Diff(s.qp.receiver.epsn)
+	if h, ok := wire.DecodeHello(p.Payload); ok && h.Version >= helloVersion && d > -repeatedPSNs && d < aheadPSNs {
+		s.hold.peer = true
+		return
+	}
+	s.qp.counters.Unexpected++
+}
+
+// helloVersion is the version of what we say to each other.
+const helloVersion = 1
+
+// greeting is a peer that is like us being told so.
+type greeting struct {
+	ours bool // the peer is like us, as far as the device knows
+	due  bool
+	sent int
+}
+
+// PeerIsOurs says that the peer of an RC QP is a device of this kind, as far as one can tell by what it sends.
+// It is then told that it may hold what comes out of order, and say what it has. To others that would be a
+// packet that they drop.
+func (q *QP) PeerIsOurs() {
+	if r, ok := q.service.(*rc); ok && !r.greeting.ours && q.attr.State >= verbs.QPStateRTR && q.attr.State != verbs.QPStateErr {
+		r.greeting = greeting{ours: true, due: true}
+	}
+}
+
+// repeatsParts reports whether the peer is like us, and so answers READs for any part of one before.
+func (r *rc) repeatsParts() bool { return r.responder.hold.peer }
+
+// greetAgain tells the peer once more: it answers as one that does not know.
+func (g *greeting) greetAgain() { g.due = g.ours && g.sent < maxHellos }
+
+// greet writes a hello into buf.
+func (r *rc) greet(buf []byte) int {
+	r.greeting.due = false
+	r.greeting.sent++
+	p := r.qp.header(wire.RCHello, psn(r.recovery.max))
+	n := len(p.AppendHeaders(buf[:0]))
+	n = len(wire.Hello{Version: helloVersion}.AppendTo(buf[:n]))
+	return finish(buf, n, 0)
+}

@@ -1,0 +1,276 @@
+package transport
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestSelectiveRepeat: between peers that both repeat selectively, a packet that is lost is repeated, and no
+// other. The responder keeps what came before it, and tells.
+func TestSelectiveRepeat(t *testing.T) {
+	for name, wr := range map[string]func(p *pair) verbs.SendWR{
+		"WRITE": func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(1<<16), p.a.mem.sge(0, 60*256)) },
+		"SEND":  func(p *pair) verbs.SendWR { return sendWR(1, p.a.mem.sge(0, 60*256)) },
+		"READ":  func(p *pair) verbs.SendWR { return readWR(1, p.b.mem.remote(0), p.a.mem.sge(1<<16, 60*256)) },
+	} {
+		for _, lost := range [][]int{{0}, {3}, {58}, {3, 4, 5}, {0, 10, 20, 30}} {
+			p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
+			from, to := p.a, p.b.mem.data[1<<16:]
+			source := p.a.mem.data
+			if name == "READ" {
+				from, to, source = p.b, p.a.mem.data[1<<16:], p.b.mem.data
+			}
+			p.loseNth(from, lost...)
+			p.b.postRecv(1, p.b.mem.sge(1<<16, 60*256))
+			p.post(p.a, wr(p))
+			p.run()
+			p.a.wantSends(wc{1, 0})
+			a, b := p.a.qp.Counters(), p.b.qp.Counters()
+			again := a.Retransmits
+			if name == "READ" { // a request may ask for several responses
+				again = uint64(p.b.sent - 60)
+			}
+			if again != uint64(len(lost)) || a.Timeouts+a.Probes+a.SequenceNAKs != 0 || b.OutOfOrder != 0 {
+				t.Errorf("%s, lost %v: %+v and %+v; want as many packets sent again, none dropped, no NAK, probe or timeout", name, lost, a, b)
+			}
+			if !bytes.Equal(to[:60*256], source[:60*256]) {
+				t.Errorf("%s, lost %v: other data arrived", name, lost)
+			}
+		}
+	}
+}
+
+// TestOrderOfEffects: however packets are lost and reordered, a WRITE shows no byte before the one before it is
+// whole, and its last word not before the rest. So a program that watches memory may believe what it sees.
+func TestOrderOfEffects(t *testing.T) {
+	const slot, n = 5 * 256, 60 // bytes of a WRITE, and how many
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
+		rnd := rand.New(rand.NewPCG(seed, 0x6f72646572))
+		p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 16})
+		p.single = true
+		p.route = func(from *node, _ int, _ *wire.Packet) []delay {
+			if rnd.IntN(10) == 0 {
+				return nil
+			}
+			return []delay{testDelay + delay(rnd.IntN(4))*testDelay*delay(rnd.IntN(2))}
+		}
+		clear(p.b.mem.data[:n*slot])
+		data := bytes.Repeat([]byte{0xee}, slot)
+		copy(p.a.mem.data, data)
+		for id := range uint64(n) {
+			p.post(p.a, writeWR(id, p.b.mem.remote(int(id)*slot), p.a.mem.sge(0, slot)))
+		}
+		for p.step(Never - 1) {
+			begun := false // a slot behind this one has
+			for k := n - 1; k >= 0; k-- {
+				b := p.b.mem.data[k*slot:][:slot]
+				done := bytes.Count(b, []byte{0xee})
+				if (begun || b[slot-1] != 0) && done != slot {
+					t.Fatalf("seed %d, at %v: WRITE %d shows %d of %d bytes, and what shows behind it: %v", seed, p.now, k, done, slot, begun)
+				}
+				begun = begun || done > 0
+			}
+		}
+		if len(p.a.sends) != n || p.b.qp.Counters().Held == 0 || p.b.qp.Work().WriteBytes != n*slot {
+			t.Errorf("seed %d: %d completions, %d bytes placed, %+v; want %d and %d, and some held", seed, len(p.a.sends), p.b.qp.Work().WriteBytes, p.b.qp.Counters(), n, n*slot)
+		}
+	}
+}
+
+// TestHello: who has not said that it understands ranges gets NAKs. If the word is lost, it is said again at the
+// NAK that shows it. What is not the word, or comes with a PSN that the peer cannot have, changes nothing.
+func TestHello(t *testing.T) {
+	lossy := func(p *pair) {
+		t.Helper()
+		n := p.a.sent
+		p.routeWith(func(from *node, k int, _ *wire.Packet) bool { return from == p.a && k == n+3 })
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 20*256)))
+		p.run()
+	}
+	p := newPair(t, setup{mtu: verbs.MTU256})
+	lossy(p)
+	if a, b := p.a.qp.Counters(), p.b.qp.Counters(); a.SequenceNAKs != 1 || b.Held != 0 {
+		t.Errorf("not told: %+v and %+v, want a NAK and nothing held", a, b)
+	}
+
+	p = newPair(t, setup{mtu: verbs.MTU256})
+	p.routeWith(func(*node, int, *wire.Packet) bool { return true })
+	p.a.qp.PeerIsOurs()
+	p.transmit()
+	if got := p.opcodes(p.a, 0); len(got) != 1 || got[0] != wire.RCHello {
+		t.Fatalf("sent %v, want a hello", got)
+	}
+	p.a.qp.PeerIsOurs() // and no second
+	lossy(p)
+	lossy(p)
+	if a, b := p.a.qp.Counters(), p.b.qp.Counters(); a.SequenceNAKs != 1 || b.Held == 0 {
+		t.Errorf("told again: %+v and %+v, want one NAK, and some held from then on", a, b)
+	}
+
+	for name, pkt := range map[string]wire.Packet{
+		"a PSN of nobody":  {BTH: wire.BTH{PSN: 1 << 20}, Payload: wire.Hello{Version: helloVersion}.AppendTo(nil)},
+		"another's word":   {Payload: []byte("whatever")},
+		"no word":          {},
+		"an older version": {Payload: wire.Hello{}.AppendTo(nil)},
+	} {
+		p := newPair(t, setup{mtu: verbs.MTU256})
+		pkt.Opcode = wire.RCHello
+		p.inject(p.b, pkt)
+		if p.b.rc().responder.hold.peer || p.b.qp.Counters().Unexpected != 1 {
+			t.Errorf("%s is taken for a hello", name)
+		}
+	}
+}
+
+// TestHoldBounds: what strangers and peers can make a responder keep is bounded, and given back.
+func TestHoldBounds(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, selective: true})
+	epsn := p.b.qp.receiver.epsn
+	for d := 2 * wire.MaxRanges; d > 0; d-- {
+		p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, epsn.Add(d), 8), memBaseB, keyB, 8))
+	}
+	h := &p.b.rc().responder.hold
+	if h.kept != maxHeld || h.n != maxHeld {
+		t.Errorf("%d packets are held, %d with a copy, want %d", h.n, h.kept, maxHeld)
+	}
+	if c := p.b.qp.Counters(); c.Held != maxHeld || c.OutOfOrder != 2*wire.MaxRanges-maxHeld {
+		t.Errorf("%+v, want %d held and the others dropped", c, maxHeld)
+	}
+	p.transmit()
+	if got := p.last(p.b); got.Opcode != wire.RCAckRanges || got.PSN != epsn {
+		t.Errorf("answered with %v of %v, want ranges from %v on", got.Opcode, got.PSN, epsn)
+	}
+	// The latest that fit are those from MaxRanges-1 down. Once the rest has come all are executed.
+	for d := range wire.MaxRanges - maxHeld {
+		p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, epsn.Add(d), 8), memBaseB, keyB, 8))
+	}
+	if h.n != 0 || h.kept != 0 || len(h.free) > keepBuffers {
+		t.Errorf("%d packets are held, %d copies and %d buffers; want none and %d at most", h.n, h.kept, len(h.free), keepBuffers)
+	}
+	if got, want := p.b.qp.Work().Writes, uint64(wire.MaxRanges); got != want {
+		t.Errorf("%d WRITEs are carried out, want %d", got, want)
+	}
+	p.state(p.b, verbs.QPStateErr)
+	if h.early != nil {
+		t.Error("a QP in error holds packets")
+	}
+}
+
+// TestReportedRanges: an acknowledgement names what is held and nothing else, wherever the PSNs stand. What it
+// named too much would never be sent again.
+func TestReportedRanges(t *testing.T) {
+	for _, epsn := range []wire.PSN{0, 1, 63, 1000, 1<<24 - 3, 1<<24 - wire.MaxRanges} {
+		var h hold
+		ahead := []int{1, 5, 31, 32, 64, 200, wire.MaxRanges - 1}
+		for i, d := range ahead {
+			p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: epsn.Add(d)}}
+			if i%2 == 0 {
+				h.place(p.PSN)
+			} else if !h.keep(&p) {
+				t.Fatal("no room")
+			}
+		}
+		r := wire.Ranges{Bits: h.ranges(epsn)}
+		var got []int
+		for from, to := r.Next(0); from < to; from, to = r.Next(to) {
+			for ; from < to; from++ {
+				got = append(got, from)
+			}
+		}
+		if !slices.Equal(got, ahead) {
+			t.Errorf("PSN %v: got %v, want %v", epsn, got, ahead)
+		}
+	}
+}
+
+// TestEndBeforeItsTurn: what ends a WRITE is not placed before its turn, though it says that it is the middle.
+func TestEndBeforeItsTurn(t *testing.T) {
+	const mtu = 256
+	p := newPair(t, setup{mtu: verbs.MTU256, selective: true})
+	epsn := p.b.qp.receiver.epsn
+	full := func(op wire.Opcode, d int) wire.Packet {
+		pkt := req(op, epsn.Add(d), mtu)
+		for i := range pkt.Payload {
+			pkt.Payload[i] = 0xee
+		}
+		return rdma(pkt, memBaseB, keyB, 4*mtu)
+	}
+	clear(p.b.mem.data[:4*mtu])
+	p.inject(p.b, full(wire.RCRDMAWriteFirst, 0))
+	p.inject(p.b, full(wire.RCRDMAWriteMiddle, 2))
+	p.inject(p.b, full(wire.RCRDMAWriteMiddle, 3))
+	if h := &p.b.rc().responder.hold; h.n != 2 || h.kept != 1 {
+		t.Errorf("%d packets are there, %d with a copy; want two, and the last with one", h.n, h.kept)
+	}
+	if b := p.b.mem.data[:4*mtu]; b[2*mtu] != 0xee || b[3*mtu] != 0 {
+		t.Errorf("the third packet is placed: %v, the last: %v; want the third alone", b[2*mtu] != 0, b[3*mtu] != 0)
+	}
+}
+
+// TestHeldSENDWithoutReceive: a SEND that was held and finds no receive is refused in its turn, and comes again.
+func TestHeldSENDWithoutReceive(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 16})
+	p.loseNth(p.a, 0)
+	p.b.postRecv(0)
+	for id := range uint64(6) {
+		p.post(p.a, sendWR(id))
+	}
+	p.runUntil(10 * testDelay)
+	for id := range uint64(5) {
+		p.b.postRecv(id + 1)
+	}
+	p.run()
+	p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, 0})
+	p.b.wantRecvs(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0}, wc{5, 0})
+	if c := p.a.qp.Counters(); c.RNRNAKs == 0 {
+		t.Errorf("%+v, want an RNR NAK", c)
+	}
+}
+
+// TestPatience: packets that are overtaken, and late, teach patience, up to two round trips. Calm ends it.
+func TestPatience(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
+	rnd := rand.New(rand.NewPCG(1, 0x6c617465))
+	late := true
+	p.route = func(from *node, _ int, _ *wire.Packet) []delay {
+		if late && rnd.IntN(4) == 0 {
+			return []delay{2 * testDelay}
+		}
+		return []delay{testDelay}
+	}
+	rec := &p.a.rc().recovery
+	write := func(id uint64) (repeated uint64) {
+		before := p.a.qp.Counters().Retransmits
+		p.post(p.a, writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, 1000*256)))
+		p.run()
+		return p.a.qp.Counters().Retransmits - before
+	}
+	first := write(0)
+	for id := range uint64(8) {
+		write(id + 1)
+	}
+	if last := write(9); first == 0 || last > first/4 {
+		t.Errorf("%d packets are repeated at first and %d at last; want a quarter at most", first, last)
+	}
+	if rec.patience == 0 || rec.patience > 2*rec.roundTrip {
+		t.Errorf("patience of %v, want some, and %v at most", rec.patience, 2*rec.roundTrip)
+	}
+	late = false
+	p.now += 1000 * ms
+	for id := range uint64(20) {
+		write(id + 10)
+		p.now += 1000 * ms
+	}
+	if rec.patience > us {
+		t.Errorf("patience of %v after calm, want none", rec.patience)
+	}
+}

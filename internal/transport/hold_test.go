@@ -1,0 +1,115 @@
+package transport
+
+import (
+	"testing"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// flying makes a pair of which a has n short WRITEs on their way. post posts one more and gives a turn, and
+// returns how many packets a sent then.
+func flying(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) int) {
+	t.Helper()
+	p = newPair(t, s)
+	wr := writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8))
+	for range n {
+		p.post(p.a, wr)
+	}
+	p.transmit()
+	if k := len(p.packets(p.a, 0)); k != n {
+		t.Fatalf("of what was posted at once %d packets leave, want %d", k, n)
+	}
+	return p, func(wr verbs.SendWR) int {
+		t.Helper()
+		mark := len(p.log)
+		p.post(p.a, wr)
+		p.transmit()
+		return len(p.packets(p.a, mark))
+	}
+}
+
+// TestHold: while many packets are on their way, short messages wait until they are a fair part of those.
+// They leave too when acknowledgements come, and are not forgotten.
+func TestHold(t *testing.T) {
+	const n = 24
+	p, post := flying(t, setup{}, n)
+	wr := writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8))
+	for i := 1; i < n/holdPart; i++ {
+		if k := post(wr); k != 0 || !p.a.qp.Holds() {
+			t.Fatalf("post %d with %d on their way: %d packets leave, want none", i, n, k)
+		}
+	}
+	if k := post(wr); k != n/holdPart {
+		t.Fatalf("%d packets leave as one, want %d", k, n/holdPart)
+	}
+	if k := post(wr); k != 0 {
+		t.Fatalf("the next: %d packets leave, want none", k)
+	}
+	p.run()
+	if got := len(p.packets(p.a, 0)); got != n+n/holdPart+1 {
+		t.Errorf("%d packets were sent in the end, want %d, each once", got, n+n/holdPart+1)
+	}
+	if c := p.a.qp.counters; c.Timeouts != 0 || p.now > 5*testDelay {
+		t.Errorf("%d timeouts, the end after %v; want what waited to leave with the acknowledgement, after %v", c.Timeouts, p.now, 2*testDelay)
+	}
+	p.a.polled(n + n/holdPart + 1)
+}
+
+// TestHoldNot: what does not wait, though many packets are on their way.
+func TestHoldNot(t *testing.T) {
+	const n = 40
+	for _, tt := range []struct {
+		name  string
+		n     int // packets on their way
+		wr    func(p *pair) verbs.SendWR
+		sends int
+	}{
+		{"few on their way", holdFrom - 1, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)) }, 1},
+		{"several packets", n, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1025)) }, 2},
+		{"a READ", n, func(p *pair) verbs.SendWR { return readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)) }, 1},
+		{"an atomic", n, func(p *pair) verbs.SendWR { return addWR(1, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8)) }, 1},
+		{"a fence", n, func(p *pair) verbs.SendWR {
+			wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))
+			wr.Flags |= verbs.SendFence
+			return wr
+		}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, post := flying(t, setup{}, tt.n)
+			if k := post(tt.wr(p)); k != tt.sends {
+				t.Errorf("%d packets leave, want %d at once", k, tt.sends)
+			}
+		})
+	}
+	t.Run("a train is full", func(t *testing.T) {
+		p, post := flying(t, setup{mtu: verbs.MTU4096, cap: verbs.QPCap{MaxSendWR: 256, MaxSendSGE: 1, MaxRecvWR: 1, MaxRecvSGE: 1}}, 128)
+		wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096))
+		most := trainBytes / 4096
+		sent := 0
+		for i := 1; sent == 0 && i <= 128/holdPart; i++ {
+			if sent = post(wr); sent > most || sent == 0 && i == most {
+				t.Fatalf("after %d messages of 4 KiB %d packets leave, want %d at most, which fill a train", i, sent, most)
+			}
+		}
+		if sent == 0 {
+			t.Error("nothing leaves")
+		}
+	})
+	t.Run("released", func(t *testing.T) {
+		p, post := flying(t, setup{}, n)
+		p.a.qp.Release()
+		if k := post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))); k != 1 {
+			t.Errorf("%d packets leave before the connection ends, want 1", k)
+		}
+	})
+	t.Run("lost", func(t *testing.T) {
+		p, post := flying(t, setup{}, n)
+		p.flight = nil
+		post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+		p.run()
+		p.a.polled(n + 1)
+		if p.a.qp.counters.Timeouts != 1 {
+			t.Errorf("%d timeouts, want 1: what waited leaves with what is repeated", p.a.qp.counters.Timeouts)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// keepAlive finds out whether a peer that is silent is still there. When nothing has come for a period,
+// and nothing is on its way that would bring an answer, it asks by a probe: a WRITE of no bytes, which
+// the peer's device acknowledges without its program, and which needs no memory key (IBTA C9-88). A
+// probe has a PSN and counts as a message, but is no work request: it takes no place in the send queue
+// and makes no completion. Recovery repeats it, and gives up, as it does with all packets.
+type keepAlive struct {
+	period time.Duration // 0: it is off
+	heard  time.Duration // when the peer made progress last
+	due    time.Duration // when to look again, or Never
+	probe  uint64        // sequence number of the probe that is not acknowledged; 0 when there is none
+}
+
+// SetKeepAlive makes an RC QP ask its peer for a sign of life after a period of silence. 0 turns that
+// off, and so does RESET.
+func (q *QP) SetKeepAlive(now, period time.Duration) error {
+	r, ok := q.service.(*rc)
+	if !ok {
+		return verbs.Errorf(verbs.ErrUnsupported, "a %v QP has no acknowledgements", q.cfg.Type)
+	}
+	r.alive.period, r.alive.due = min(period, maxKeepAlive), Never
+	if q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD {
+		r.alive.start(now)
+	}
+	return nil
+}
+
+// start begins a period of silence, unless one has begun.
+func (k *keepAlive) start(now time.Duration) {
+	if k.period > 0 && k.due == Never {
+		k.heard, k.due = now, now+k.period
+	}
+}
+
+// look asks the peer if it was silent for a period. The timer is not moved with each packet, so it
+// comes too early mostly.
+func (r *rc) look(now time.Duration) {
+	k, sq := &r.alive, &r.qp.sq
+	if quiet := k.heard + k.period; now < quiet {
+		k.due = quiet
+		return
+	}
+	k.due = now + k.period
+	// What is on its way has a timer of its own.
+	if r.qp.attr.State == verbs.QPStateRTS && r.recovery.una == sq.nextSeq {
+		k.probe = sq.nextSeq
+		sq.nextSeq++
+		sq.messages++
+	}
+}
+
+// probe writes the probe into buf. It is next: before what was posted since.
+func (r *requester) probe(now time.Duration, buf []byte) int {
+	q, rec := r.qp, &r.rc.recovery
+	if rec.nxt == rec.max && q.attr.State == verbs.QPStateSQD || !rec.mayGo(now, 1, rec.window) {
+		return 0 // draining: nothing new starts
+	}
+	p := q.header(wire.RCRDMAWriteOnly, psn(rec.nxt))
+	p.AckReq = true
+	p.RETH = wire.RETH{}
+	r.askedAt = rec.nxt + 1
+	if rec.sent(now, 1) {
+		q.counters.Retransmits++
+	}
+	r.seek()
+	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+}

@@ -1,0 +1,219 @@
+package transport
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+var lossTableFlag = flag.String("losstable", "", "write the table of losses to this file")
+
+// lossPath is a path with a rate, a delay and a buffer that loses and delays packets, both ways.
+type lossPath struct {
+	rnd     *rand.Rand
+	rate    float64 // bytes in a second
+	oneWay  time.Duration
+	buffer  time.Duration // what may wait in the bottleneck
+	loss    float64
+	late    float64       // packets that are delayed
+	lateBy  time.Duration // by so much
+	busy    map[*node]time.Duration
+	sender  *node // of the data
+	dropped int   // of its packets, by chance or by a full buffer
+}
+
+const pathHeaders = 20 + 8 + wire.BTHSize + wire.ICRCSize // of each packet, others not counted
+
+func (l *lossPath) route(p *pair) func(from *node, _ int, pkt *wire.Packet) []delay {
+	return func(from *node, _ int, pkt *wire.Packet) []delay {
+		leave := max(p.now, l.busy[from])
+		leave += time.Duration(float64(len(pkt.Payload)+pathHeaders) / l.rate * 1e9)
+		late := l.rnd.Float64() < l.late // rolled for each packet, so that one fate changes no other
+		if l.rnd.Float64() < l.loss || leave-p.now > l.buffer {
+			if from == l.sender {
+				l.dropped++
+			}
+			return nil
+		}
+		l.busy[from] = leave
+		d := leave - p.now + l.oneWay
+		if late {
+			d += l.lateBy
+		}
+		return []delay{d}
+	}
+}
+
+// lossCase is a row of the table.
+type lossCase struct {
+	name       string
+	loss, late float64
+}
+
+var lossCases = []lossCase{
+	{name: "nothing lost"}, {name: "1 % lost", loss: .01}, {name: "3 % lost", loss: .03}, {name: "10 % lost", loss: .1}, {name: "25 % late by 1 ms", late: .25},
+}
+
+// lossResult is what runs have brought.
+type lossResult struct {
+	bytes    int
+	took     time.Duration
+	repeated uint64 // packets with data
+	dropped  int
+	timeouts uint64
+}
+
+func (r lossResult) goodput() float64 { return float64(r.bytes) / r.took.Seconds() }
+
+// perLoss is how many packets were repeated for one that was lost.
+func (r lossResult) perLoss() float64 { return float64(r.repeated) / float64(max(1, r.dropped)) }
+
+const (
+	tableRate    = 500e6 // bytes in a second
+	tableOneWay  = 500 * us
+	tableBuffer  = 4 * ms
+	tableMessage = 256 << 10
+	tableDepth   = 16
+)
+
+// lossRun moves bytes over a path with faults, in messages of tableMessage, of which tableDepth are posted.
+// selective says that both ends repeat selectively.
+func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uint64, bytes int) lossResult {
+	p := newPair(t, setup{mtu: verbs.MTU4096, timeout: 14, rd: 16, selective: selective})
+	l := &lossPath{rnd: rand.New(rand.NewPCG(seed, 0x70617468)), rate: tableRate, oneWay: tableOneWay, buffer: tableBuffer,
+		loss: c.loss, late: c.late, lateBy: 2 * tableOneWay, busy: map[*node]time.Duration{}, sender: p.a}
+	if op == verbs.OpRDMARead {
+		l.sender = p.b
+	}
+	p.route = l.route(p)
+	n, sent := bytes/tableMessage, 0
+	for posted := 0; len(p.a.sends) < n; {
+		for ; posted < n && posted-len(p.a.sends) < tableDepth; posted++ {
+			if len(p.a.sends) > 0 {
+				p.a.polled(len(p.a.sends))
+			}
+			off := posted % 3 * tableMessage
+			wr := writeWR(uint64(posted), p.b.mem.remote(off), p.a.mem.sge(off, tableMessage))
+			wr.Op = op
+			p.post(p.a, wr)
+		}
+		for i := range p.log {
+			if s := &p.log[i]; s.from == l.sender && len(s.Payload) == 4096 {
+				sent++
+			}
+		}
+		p.log = p.log[:0]
+		if !p.step(Never - 1) {
+			t.Fatalf("%v, %s, seed %d: nothing happens any more, and %d of %d messages are done", op, c.name, seed, len(p.a.sends), n)
+		}
+		if p.now > 20*time.Minute {
+			t.Fatalf("%v, %s, seed %d: %d of %d messages after %v, want all", op, c.name, seed, len(p.a.sends), n, p.now)
+		}
+	}
+	for _, s := range p.a.sends {
+		if s.wc.Status != verbs.WCSuccess {
+			t.Fatalf("%v, %s, seed %d: %v, want success", op, c.name, seed, s.wc.Err())
+		}
+	}
+	return lossResult{bytes: bytes, took: p.now, repeated: uint64(max(0, sent-bytes/4096)), dropped: l.dropped, timeouts: p.a.qp.Counters().Timeouts}
+}
+
+// beforeProbes is what go-back-N with the acknowledge timeout alone brought, by the same test: MB/s and packets
+// repeated for one that was lost.
+var beforeProbes = map[verbs.Opcode][][2]float64{
+	verbs.OpRDMAWrite: {{491.1, 0}, {94.0, 31.2}, {23.3, 16.9}, {2.7, 7.5}, {24.6, 0}},
+	verbs.OpRDMARead:  {{491.1, 0}, {117.0, 49.4}, {24.9, 24.6}, {2.5, 9.0}, {20.8, 0}},
+}
+
+// TestLossTable holds recovery to what docs/LOSS.md says of it, and writes that file's table if asked:
+//
+//	go test ./internal/transport -run LossTable -args -losstable ../../docs/LOSS.md
+func TestLossTable(t *testing.T) {
+	var b strings.Builder
+	seeds, bytes := uint64(1), 16<<20
+	if *lossTableFlag != "" {
+		seeds, bytes = 3, 32<<20
+	}
+	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead} {
+		var whole float64 // goodput without losses
+		for i, c := range lossCases {
+			if testing.Short() && (i == 2 || i == 3) {
+				continue // the race detector's time
+			}
+			var rs [2]lossResult // go-back-N, selective
+			for k := range rs {
+				if k == 0 && testing.Short() {
+					continue
+				}
+				for seed := range seeds {
+					r := lossRun(t, op, c, k == 1, seed+1, bytes)
+					rs[k].bytes += r.bytes
+					rs[k].took += r.took
+					rs[k].repeated += r.repeated
+					rs[k].dropped += r.dropped
+					rs[k].timeouts += r.timeouts
+				}
+			}
+			if i == 0 {
+				whole = rs[1].goodput()
+			}
+			fmt.Fprintf(&b, "| %s, %s |", op, c.name)
+			cell := func(goodput, perLoss float64) {
+				fmt.Fprintf(&b, " %.1f (%.2f) | %s |", goodput/1e6, goodput/whole, perLossText(c, perLoss))
+			}
+			if before := beforeProbes[op]; i < len(before) {
+				cell(before[i][0]*1e6, before[i][1])
+			}
+			for _, r := range rs {
+				cell(r.goodput(), r.perLoss())
+				if r.timeouts > 0 && *lossTableFlag == "" {
+					t.Errorf("%v, %s: %d timeouts, want none", op, c.name, r.timeouts)
+				}
+			}
+			b.WriteByte('\n')
+			// The table says more. Short runs end before patience is learned.
+			least := map[string]float64{"1 % lost": .8, "3 % lost": .75, "10 % lost": .45, "25 % late by 1 ms": .6}[c.name]
+			if got := rs[1].goodput() / whole; got < least {
+				t.Errorf("%v, %s: goodput is %.2f of that without losses, want %.2f", op, c.name, got, least)
+			}
+			if got := rs[1].perLoss(); c.loss > 0 && got > 1.5 {
+				t.Errorf("%v, %s: %.2f packets are repeated for one that is lost, want 1.5 at most", op, c.name, got)
+			}
+		}
+	}
+	t.Log("\n" + b.String())
+	if *lossTableFlag != "" {
+		writeTable(t, *lossTableFlag, b.String())
+	}
+}
+
+func perLossText(c lossCase, n float64) string {
+	if c.loss == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", n)
+}
+
+// writeTable replaces the table's rows in a file: what is between two marks.
+func writeTable(t *testing.T, name, rows string) {
+	old, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(old), "|---|---|---|---|---|---|---|\n")
+	_, tail, ok2 := strings.Cut(rest, "\n\n")
+	if !ok || !ok2 {
+		t.Fatalf("%s has no table of 7 columns", name)
+	}
+	text := head + "|---|---|---|---|---|---|---|\n" + rows + "\n" + tail
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

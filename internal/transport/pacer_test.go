@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// paced gives an end a rate that nothing changes.
+func paced(e *node, rate uint64) {
+	e.qp.paced, e.qp.control = true, noControl{}
+	e.qp.pace.setRate(rate)
+}
+
+// dataFrom returns the packets with data that an end has sent, and of these the times.
+func (p *pair) dataFrom(e *node) (at []time.Duration, bytes int) {
+	for _, s := range p.packets(e, 0) {
+		if len(s.Payload) > 0 {
+			at = append(at, s.at)
+			bytes += len(s.Payload)
+		}
+	}
+	return at, bytes
+}
+
+// TestPace: what a QP with a rate sends, requests, READ responses and packets of UC, goes by that rate, in trains
+// that are worth paceQuantum. No acknowledgement is late for it, and nothing is taken for lost.
+func TestPace(t *testing.T) {
+	const size = 512 << 10
+	for name, tt := range map[string]struct {
+		typ  verbs.QPType
+		op   verbs.Opcode
+		rate uint64
+		most int // packets at once
+	}{
+		"a WRITE":               {op: verbs.OpRDMAWrite, rate: 400e6, most: 20},
+		"a slow WRITE":          {op: verbs.OpRDMAWrite, rate: dcqcnFloor, most: 1},
+		"READ responses":        {op: verbs.OpRDMARead, rate: 400e6, most: 20},
+		"slow READ responses":   {op: verbs.OpRDMARead, rate: dcqcnFloor, most: 1},
+		"a WRITE of UC":         {typ: verbs.QPTypeUC, op: verbs.OpRDMAWrite, rate: 400e6, most: 20},
+		"trains of a fast QP":   {op: verbs.OpRDMAWrite, rate: 10e9, most: trainBytes/1024 + 2},
+		"trains of READs":       {op: verbs.OpRDMARead, rate: 10e9, most: 16}, // a turn
+		"slow with a long pace": {typ: verbs.QPTypeUC, op: verbs.OpRDMAWrite, rate: 100e3, most: 1},
+	} {
+		p := newPair(t, setup{typ: tt.typ, timeout: 14, turn: 16})
+		from := p.a
+		if tt.op == verbs.OpRDMARead {
+			from = p.b
+		}
+		paced(from, tt.rate)
+		wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, size))
+		wr.Op = tt.op
+		p.post(p.a, wr)
+		p.run()
+		p.a.wantSends(wc{1, 0})
+		at, bytes := p.dataFrom(from)
+		if bytes != size {
+			t.Errorf("%s: %d bytes are sent, want %d once", name, bytes, size)
+		}
+		took := at[len(at)-1].Seconds()
+		if got := float64(bytes) / took; got < .9*float64(tt.rate) && tt.rate < 1e9 || got > 1.15*float64(tt.rate) && tt.rate < 1e9 {
+			t.Errorf("%s: sent at %.0f bytes in a second, want %d", name, got, tt.rate)
+		}
+		most, n := 0, 0
+		for i := range at {
+			if i > 0 && at[i] != at[i-1] {
+				n = 0
+			}
+			n++
+			most = max(most, n)
+		}
+		if most > tt.most+tt.most/8 || most < tt.most*3/4 && tt.most > 1 {
+			t.Errorf("%s: up to %d packets go at once, want %d", name, most, tt.most)
+		}
+		if c := p.a.qp.Counters(); c.Timeouts+c.Retransmits+c.Probes > 0 {
+			t.Errorf("%s: %+v, want nothing sent again", name, c)
+		}
+	}
+}
+
+// TestPaceLate: what a timer was late by is made up for, up to paceSlack. A QP that had nothing to send saves up
+// nothing.
+func TestPaceLate(t *testing.T) {
+	var p pacer
+	p.setRate(1e6)
+	burst := func(now time.Duration) (n int) { // packets of 10 µs
+		for ; p.notBefore <= now; n++ {
+			p.sent(now, 10)
+		}
+		p.waits = true // there is more
+		return n
+	}
+	if n := burst(0); n != 5 {
+		t.Errorf("%d packets go at once, want 5", n)
+	}
+	if n := burst(50*us + 200*us); n != 25 {
+		t.Errorf("after a timer that is 200 µs late %d packets go, want 25", n)
+	}
+	if n := burst(time.Second); n != 105 {
+		t.Errorf("after one that is a second late %d packets go, want 105", n)
+	}
+	p.waits = false // and nothing was to be sent
+	if n := burst(2 * time.Second); n != 5 {
+		t.Errorf("after a pause %d packets go, want 5", n)
+	}
+	p.setRate(0)
+	if p.holds(2*time.Second) || p.notBefore != 0 {
+		t.Errorf("without a rate the pace holds until %v, want no hold", p.notBefore)
+	}
+}
+
+// TestPaceAnswers: acknowledgements and notifications go while the pace holds all else, and an end of the rate
+// is an end of the wait.
+func TestPaceAnswers(t *testing.T) {
+	p := newPair(t, setup{})
+	paced(p.a, 1e3)
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096)))
+	p.wantSent(1)
+	p.mark(p.a, rdma(req(wire.RCRDMAWriteOnly, 0, 8), memBaseA, p.a.mem.key, 8))
+	p.inject(p.a, rdma(req(wire.RCRDMAReadRequest, 1, 0), memBaseA, p.a.mem.key, 8))
+	p.transmit()
+	if got := p.opcodes(p.a, 0); len(got) != 2 || got[1] != wire.CNP {
+		t.Errorf("sent %v, want a WRITE and a CNP: what follows the READ waits with its response", got)
+	}
+	if at := p.a.qp.NextTimeout(); at > p.a.qp.pace.notBefore || p.a.qp.pace.callAt != p.a.qp.pace.notBefore {
+		t.Errorf("the next timeout is at %v, and that of the pace at %v, want %v at the latest", at, p.a.qp.pace.callAt, p.a.qp.pace.notBefore)
+	}
+	p.a.qp.pace.setRate(0)
+	p.run()
+	p.a.wantSends(wc{1, 0})
+}

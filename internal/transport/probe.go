@@ -1,0 +1,111 @@
+package transport
+
+import "time"
+
+// The acknowledge timeout that a program has chosen is for the worst of its networks, and retry_cnt of them
+// must pass before a peer counts as dead. A packet that is lost need not wait for it. After some silence,
+// which the round trips determine, the oldest packet that is not acknowledged is sent again and asks for an
+// acknowledgement. That is a probe. It costs no retry, and the time to the next one is twice as long. The
+// acknowledge timeout sends one too, at the cost of a retry.
+//
+// Every peer answers a probe, and only one packet is in vain if nothing was lost:
+//
+//   - If the peer has had the packet, it acknowledges all that it has.
+//   - If it lacked just this one, the same.
+//   - If it acknowledges just the probe, it has dropped or never seen what followed. That is sent again, a
+//     few packets at first: an acknowledgement of the first copy looks the same. What they acknowledge
+//     beyond themselves tells. Then all is taken back, the window's narrowing too.
+type probing struct {
+	at      time.Duration // when a probe is due; Never when none is
+	backoff uint8         // how often the time was doubled
+	sampled probe         // on its way
+}
+
+// probe is a packet, or the rest of a READ's chunk, that was sent again as a sample: [from, to). Up to max was
+// sent before. With to 0 there is none.
+type probe struct {
+	from, to, max uint64
+	at            time.Duration // when it was sent; 0 before
+}
+
+// setProbe sets the time of the next probe, which is of use only before the acknowledge timeout.
+func (r *recovery) setProbe(now time.Duration) {
+	r.probing.at = Never
+	if !r.known {
+		return
+	}
+	if at := now + r.silence()<<r.backoff; at < r.ackDeadline {
+		r.probing.at = at
+	}
+}
+
+// backOff takes note that the time of a probe has come.
+func (r *recovery) backOff(now time.Duration) {
+	if r.backoff++; r.backoff >= silentProbes {
+		r.silenced()
+	}
+	r.backoff = min(r.backoff, maxBackoff)
+	r.setProbe(now)
+}
+
+// silenced takes note of a silence after which even a peer that tells what it has must have had nothing. Of
+// others an answered probe tells.
+func (r *recovery) silenced() {
+	if r.selective {
+		r.before.note(&r.congestion, r.max)
+		r.restarted()
+	}
+}
+
+// ask makes the first n packets from una on due to be sent again as a probe.
+func (r *recovery) ask(n uint64) {
+	r.repeatedFrom = 0 // a sign of loss from now on is news
+	r.sampled = probe{from: r.una, to: r.una + n, max: r.max}
+	r.lose(r.una, min(r.una+n, r.max))
+}
+
+// asks reports whether the next packet is a probe.
+func (r *recovery) asks() bool {
+	return r.sampled.to != 0 && r.sampled.at == 0 && r.nxt == r.sampled.from
+}
+
+// answered takes note that everything before seq has arrived. If that is the probe alone, what followed it is
+// lost.
+func (r *recovery) answered(now time.Duration, seq uint64) {
+	p := r.sampled
+	if p.to == 0 || seq < p.to {
+		return
+	}
+	r.sampled = probe{}
+	if seq == p.to && seq < p.max && now-p.at >= r.leastTrip && !r.selective {
+		r.before.note(&r.congestion, r.max)
+		r.restarted()
+		r.lose(seq, p.max)
+	}
+}
+
+// undo is what the window was before a loss that may prove to be none.
+type undo struct {
+	window, threshold uint64
+	until             uint64 // when all before it is acknowledged, the loss was one; 0: there is nothing to undo
+}
+
+// note remembers the window, unless one from before is remembered.
+func (u *undo) note(c *congestion, until uint64) {
+	if u.until == 0 {
+		*u = undo{c.window, c.threshold, until}
+	}
+}
+
+// revoke takes back that what is to be sent again was lost: an acknowledgement has come for a part of it that
+// was not sent again.
+func (r *recovery) revoke() (done bool) {
+	if r.before.until == 0 {
+		return false
+	}
+	r.window = max(r.window, r.before.window)
+	r.threshold = max(r.threshold, r.before.threshold)
+	r.before = undo{}
+	r.keep()
+	return true
+}

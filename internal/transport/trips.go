@@ -1,0 +1,30 @@
+package transport
+
+import "time"
+
+// trips is what is known of the round trip, by the rules of RFC 6298. Only packets that were sent once are
+// measured: an acknowledgement does not say which of several copies it is for.
+type trips struct {
+	roundTrip time.Duration // smoothed; 0 while unknown
+	deviation time.Duration // smoothed
+	leastTrip time.Duration // the shortest
+	known     bool          // there was a measurement
+}
+
+// measured takes note of the time from a packet's sending to its acknowledgement. Of each measurement one
+// eighth counts, and a quarter of how far it is off.
+func (t *trips) measured(d time.Duration) {
+	if !t.known {
+		*t = trips{roundTrip: d, deviation: d / 2, leastTrip: d, known: true}
+		return
+	}
+	t.leastTrip = min(t.leastTrip, d)
+	off := d - t.roundTrip
+	t.roundTrip += off / 8
+	t.deviation += (max(off, -off) - t.deviation) / 4
+}
+
+// silence is after how much time without progress something is probably lost.
+func (t *trips) silence() time.Duration {
+	return max(2*t.roundTrip, t.roundTrip+4*t.deviation, leastProbe)
+}
