@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Port is the UDP port of RoCEv2, the destination port of every datagram.
+// Port is the UDP port of RoCEv2, the destination port of every datagram: IBTA CA17-20.
 const Port = 4791
 
 // ErrClosed is what every method of a closed Link returns.
@@ -73,7 +73,7 @@ type Link interface {
 	Addr() netip.AddrPort
 
 	// Source returns the source address and port that datagrams of a flow must have in
-	// Datagram.Src. A flow is any number, for example a QPN. Equal flows have equal sources.
+	// Datagram.Src. A flow is any number, for example a QPN. Equal flows have equal sources: IBTA §A17.3.2.1.
 	// Different flows are spread over a few sources, so that the routers' hashes spread them over
 	// paths.
 	Source(flow uint32) netip.AddrPort
@@ -152,6 +152,13 @@ type Netdev interface {
 
 	// Close ends the watch for changes. Links stay open.
 	Close() error
+}
+
+// A NeighborResolver is a Netdev that can have the system find out to which link-layer address what is
+// sent to dst goes. Until the system knows, it keeps few datagrams and drops the others. ResolveNeighbor
+// waits for it, but no longer than a second: dst may not be there (yet).
+type NeighborResolver interface {
+	ResolveNeighbor(src, dst netip.Addr)
 }
 
 // NetdevState is the part of a network interface's state that a device shows.

@@ -13,6 +13,32 @@ type Path struct {
 	n       uint64        // datagrams so far
 	lastDue time.Duration // when the latest datagram that is not held arrives; 0 if all have arrived
 	held    []heldParcel
+	planned map[uint64]Plan // by the datagram's number
+}
+
+// Plan is what becomes of one datagram in any case, beside what the Faults do.
+type Plan struct {
+	Lost, Duplicate, Corrupt bool
+	HoldBehind               int // datagrams that overtake it, for 1 ms at most
+}
+
+// Plan plans for the nth datagram from now on, counted from 1. A second plan for the same one replaces
+// the first.
+func (p *Path) Plan(nth uint64, what Plan) {
+	if p.planned == nil {
+		p.planned = map[uint64]Plan{}
+	}
+	p.planned[p.n+nth-1] = what
+}
+
+// apply adds what is planned to a fate.
+func (t *Fate) apply(p Plan) {
+	t.Lost = t.Lost || p.Lost
+	t.Duplicate = t.Duplicate || p.Duplicate
+	t.HoldBehind = max(t.HoldBehind, p.HoldBehind)
+	if p.Corrupt {
+		t.Flips = max(1, t.Flips)
+	}
 }
 
 type heldParcel struct {
@@ -32,8 +58,9 @@ func NewPath(seed uint64, src, dst netip.Addr) *Path {
 }
 
 // Clear reports whether a network without faults may deliver the path's next datagram at once. It
-// may not if that would overtake a datagram of the path that is still under way.
-func (p *Path) Clear() bool { return p.lastDue == 0 && len(p.held) == 0 }
+// may not if that would overtake a datagram of the path that is still under way, or if something is
+// planned.
+func (p *Path) Clear() bool { return p.lastDue == 0 && len(p.held) == 0 && len(p.planned) == 0 }
 
 // Skip numbers datagrams that do not come through Pass.
 func (p *Path) Skip(n int) { p.n += uint64(n) }
@@ -45,6 +72,10 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 	n := p.n
 	p.n++
 	fate := p.dice.Fate(f, n)
+	if what, ok := p.planned[n]; ok {
+		fate.apply(what)
+		delete(p.planned, n)
+	}
 	marked := *d
 	if (fate.Marked || f.MarkCEAbove > 0 && q.backlog(f, now) > f.MarkCEAbove) && d.TrafficClass&link.ECNMask != link.NotECT {
 		marked.TrafficClass |= link.CE

@@ -35,6 +35,8 @@ type parcel struct {
 	seq  uint64
 	slot int   // in the heap of late parcels
 	path *Path // the path that holds it, or nil
+
+	ports []*Port // that it has still to pass
 }
 
 // NewQueue returns a queue that drops what arrives while limit datagrams are ready; 0 sets no
@@ -77,6 +79,10 @@ func (q *Queue) Arrive(now time.Duration) {
 		p := heap.Pop(&q.late).(*parcel)
 		if p.path != nil {
 			p.path.forget(p)
+		}
+		if len(p.ports) > 0 {
+			q.hop(p, p.due)
+			continue
 		}
 		if q.limit > 0 && q.count >= q.limit {
 			q.dropped++
@@ -125,6 +131,7 @@ func (q *Queue) copy(d *link.Datagram) *parcel {
 	payload := append(p.d.Payload[:0], d.Payload...)
 	p.d = *d
 	p.d.Payload = payload
+	p.ports = nil
 	return p
 }
 

@@ -116,12 +116,19 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram) {
 		p.unreachable += uint64(segments)
 		return
 	}
+	if own := p.own.Load(); own != nil {
+		faults = own
+	}
 	one := link.Datagram{Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass}
 	visible := l.net.visible && l.addr.Is4()
 	for i := range segments {
 		one.Payload = d.Segment(i)
 		if visible {
 			one.ID, one.IDKnown = uint16(i), true
+		}
+		if route := p.route.Load(); route != nil {
+			p.Route(p.to.queue, *route, l.net.now(), &one)
+			continue
 		}
 		if faults == nil && p.Clear() {
 			p.Skip(1)

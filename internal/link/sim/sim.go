@@ -70,6 +70,7 @@ type Network struct {
 
 	mu       sync.Mutex
 	netdevs  int
+	ports    int
 	stations map[netip.Addr]*station
 	paths    map[pair]*path
 }
@@ -83,6 +84,9 @@ type path struct {
 	dst netip.Addr
 	to  *station
 	cut atomic.Bool
+	own atomic.Pointer[Faults] // in place of the network's; nil for those
+
+	route atomic.Pointer[[]*Port] // in place of any faults; nil if there is none
 
 	dice                     fault.Counts
 	partitioned, unreachable uint64
@@ -126,6 +130,49 @@ func (n *Network) SetFaults(f Faults) {
 	n.faults.Store(&f)
 }
 
+// SetPathFaults gives what src sends to dst faults of its own, in place of the network's. nil takes that
+// back.
+func (n *Network) SetPathFaults(src, dst netip.Addr, f *Faults) {
+	if f != nil {
+		own := *f
+		f = &own
+	}
+	n.path(src, dst).own.Store(f)
+}
+
+// Port is the way out of a card or a switch, with a rate, a buffer, marks and a cable. PortConfig describes one.
+type (
+	Port       = fault.Port
+	PortConfig = fault.PortConfig
+)
+
+// Port makes a port for routes. Its marks depend on the network's seed and on how many ports there are already.
+func (n *Network) Port(c PortConfig) *Port {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ports++
+	return fault.NewPort(n.seed+uint64(n.ports), c)
+}
+
+// SetRoute leads what src sends to dst through ports, one after the other. Several routes may share a port. There
+// are no faults on a route. Without ports the route is taken back.
+func (n *Network) SetRoute(src, dst netip.Addr, ports ...*Port) {
+	p := n.path(src, dst)
+	if len(ports) == 0 {
+		p.route.Store(nil)
+		return
+	}
+	p.route.Store(&ports)
+}
+
+// Plan plans what becomes of the nth datagram, counted from 1 and from now on, that src sends to dst.
+func (n *Network) Plan(src, dst netip.Addr, nth uint64, what fault.Plan) {
+	p := n.path(src, dst)
+	p.to.mu.Lock()
+	defer p.to.mu.Unlock()
+	p.Plan(nth, what)
+}
+
 // Partition separates a and b: all that they send to each other is lost, until Heal. What is under
 // way still arrives.
 func (n *Network) Partition(a, b netip.Addr) { n.cut(a, b, true) }
@@ -154,6 +201,14 @@ func (n *Network) NextDelivery() (time.Duration, bool) {
 		}
 	}
 	return first, found
+}
+
+// NextDeliveryTo is NextDelivery for the datagrams to one address.
+func (n *Network) NextDeliveryTo(addr netip.Addr) (time.Duration, bool) {
+	s := n.station(addr)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.Next()
 }
 
 // Stats returns what the network has done so far.

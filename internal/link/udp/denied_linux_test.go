@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
-	"unsafe"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 )
 
@@ -41,30 +39,11 @@ var callNumbers = map[string]uint32{
 
 // deny has the kernel answer system calls of all threads with EPERM, for the process's life.
 func deny(calls []string) error {
-	program := []bpf.Instruction{bpf.LoadAbsolute{Off: 0, Size: 4}} // the number in struct seccomp_data
-	for i, c := range calls {
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: callNumbers[c], SkipTrue: uint8(len(calls) - i)})
+	var numbers []uint32
+	for _, c := range calls {
+		numbers = append(numbers, callNumbers[c])
 	}
-	program = append(program, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}, bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)})
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		return err
-	}
-	var filter []unix.SockFilter
-	for _, r := range raw {
-		filter = append(filter, unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K})
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
-		uintptr(unsafe.Pointer(&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})))
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	return linktest.Refuse(unix.EPERM, unix.SECCOMP_FILTER_FLAG_TSYNC, numbers...)
 }
 
 // denied runs tests of this package in a process to which system calls are denied.

@@ -178,8 +178,9 @@ func configureReceiveSocket(fd int, addr netip.Addr) error {
 }
 
 func configureSendSocket(fd int, addr netip.Addr) error {
-	// PROBE sets DF, and with DF an unconnected socket sends identification 0. Nothing is read from
-	// these sockets, so a small receive buffer keeps what strays into them from costing memory.
+	// PROBE sets DF, and with DF an unconnected socket sends identification 0: IBTA CA17-7, CA17-8.
+	// Nothing is read from these sockets, so a small receive buffer keeps what strays into them from
+	// costing memory.
 	probe := option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, "IPV6_MTU_DISCOVER"}
 	if addr.Is4() {
 		probe = option{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, "IP_MTU_DISCOVER"}
@@ -204,11 +205,14 @@ func setOptions(fd int, options ...option) error {
 }
 
 func bind(fd int, at netip.AddrPort, scope uint32) error {
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16(), ZoneId: scope}
+	return os.NewSyscallError("bind", unix.Bind(fd, unixSockaddr(at, scope)))
+}
+
+func unixSockaddr(at netip.AddrPort, scope uint32) unix.Sockaddr {
 	if at.Addr().Is4() {
-		sa = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+		return &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
 	}
-	return os.NewSyscallError("bind", unix.Bind(fd, sa))
+	return &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16(), ZoneId: scope}
 }
 
 // Addr implements link.Link.

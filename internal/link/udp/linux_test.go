@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -185,12 +184,7 @@ func TestOversizedDropped(t *testing.T) {
 // Changed fires when an interface goes up. The test runs in a network namespace of its own, which
 // needs privileges.
 func TestChanged(t *testing.T) {
-	runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
-		t.Skip("a network namespace needs privileges")
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	linktest.OwnNetwork(t)
 	d, err := udp.OpenNetdev("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -200,17 +194,7 @@ func TestChanged(t *testing.T) {
 	if s, err := d.State(); err != nil || s.Up || len(s.Addrs) != 0 {
 		t.Fatalf("state %+v, %v; want down, without addresses", s, err)
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	ifr, err := unix.NewIfreq("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ifr.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+	if err := linktest.LoopbackUp(); err != nil {
 		t.Fatal(err)
 	}
 	timeout := time.After(linktest.Patience)

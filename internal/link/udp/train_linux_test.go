@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"net/netip"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 )
 
 // receiveSome returns what the first Recv that finds something receives.
@@ -204,7 +204,10 @@ func TestTrainPause(t *testing.T) {
 // A blackhole route refuses everything with EINVAL, which may also mean that trains do not work.
 // When the route is gone, trains go on.
 func TestTrainsOutliveBlackhole(t *testing.T) {
-	ownNetwork(t)
+	linktest.OwnNetwork(t)
+	if err := linktest.LoopbackUp(); err != nil {
+		t.Fatal(err)
+	}
 	a, b := openTrains(t, "127.0.93.9", "127.0.93.10")
 	const size = 1000
 	train := link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, 5*size), SegmentSize: size}
@@ -230,31 +233,6 @@ func TestTrainsOutliveBlackhole(t *testing.T) {
 		if got := receiveSome(t, b); len(got) != 1 || got[0].Segments() != 5 {
 			t.Errorf("round %d: %d datagrams arrive, the first of %d segments, want a train of 5", round, len(got), got[0].Segments())
 		}
-	}
-}
-
-// ownNetwork puts the test into a network namespace of its own, with a loopback interface that is
-// up.
-func ownNetwork(t *testing.T) {
-	t.Helper()
-	runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
-		t.Skip("a network namespace needs privileges")
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	ifr, err := unix.NewIfreq("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ifr.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package udp carries RoCEv2 datagrams over the UDP sockets of the operating system, without
-// privileges.
+// privileges, over IPv4 and over IPv6 (IBTA CA17-1).
 //
 // A link receives on port 4791 of its address. It sends from a few further sockets. Their source
 // ports spread flows over the paths of a network, as those of a card do. The addresses of datagrams

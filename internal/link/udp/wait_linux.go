@@ -66,7 +66,7 @@ func (w *waiter) init(socket int) error {
 }
 
 const (
-	maxWatched = 2 // the socket, and the set of the groups' sockets
+	maxWatched = 3 // the socket, the set of the groups' sockets, and one descriptor of the caller's
 
 	armed    = unix.EPOLLIN | unix.EPOLLONESHOT
 	disarmed = 0
@@ -174,6 +174,10 @@ func (l *Link) Wait(d time.Duration) error {
 	_ = w.conn.Read(w.ready) // it fails at the deadline and at Close only
 	return w.end()
 }
+
+// Watch has Wait end, too, when a descriptor is readable. The descriptor stays the caller's, and open for
+// as long as the link is. There can be one.
+func (l *Link) Watch(fd int) error { return l.arrival.add(fd) }
 
 // Wake implements link.Link.
 func (l *Link) Wake() {

@@ -1,0 +1,111 @@
+package fault
+
+import (
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+)
+
+// frameHeaders is what a datagram is longer on an Ethernet than its payload: UDP, IPv4, the frame's header and
+// checksum, its preamble and the gap to the next.
+const frameHeaders = 8 + 20 + 18 + 20
+
+// PortConfig describes a Port. 0 stands for no limit, and for no marks.
+type PortConfig struct {
+	Rate   int           // bytes that leave in a second
+	Delay  time.Duration // of the cable behind it
+	Buffer int           // bytes that may wait; what finds no room is lost
+
+	// A datagram that finds more than MarkFrom bytes waiting is marked with a probability that grows from 0
+	// there to MarkMost at MarkTo. Beyond that all are marked. Only what allows marks is.
+	MarkFrom, MarkTo int
+	MarkMost         float64
+}
+
+// PortStats counts what a Port did.
+type PortStats struct {
+	Passed, Lost, Marked uint64
+	Bytes                uint64 // that passed, with the headers of frames
+	Longest              int    // bytes that have waited
+}
+
+// A Port is the way out of a card or of a switch. Any number of paths may lead through it.
+type Port struct {
+	PortConfig
+	seed uint64
+
+	mu    sync.Mutex
+	busy  time.Duration // when all that waits has left
+	n     uint64
+	stats PortStats
+}
+
+// NewPort returns a port whose marks depend on the seed.
+func NewPort(seed uint64, c PortConfig) *Port { return &Port{PortConfig: c, seed: mix(seed + golden)} }
+
+// Stats returns what the port did since the latest call, if reset says so, or from the start.
+func (p *Port) Stats(reset bool) PortStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	if reset {
+		p.stats = PortStats{}
+	}
+	return s
+}
+
+// pass takes a datagram that comes to the port at a time, and returns when it is at the end of the cable. It
+// reports false if the datagram is lost.
+func (p *Port) pass(now time.Duration, d *link.Datagram) (at time.Duration, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size := len(d.Payload) + frameHeaders
+	if p.Rate == 0 {
+		p.stats.Passed++
+		p.stats.Bytes += uint64(size)
+		return now + p.Delay, true
+	}
+	waits := int(max(0, p.busy-now).Seconds() * float64(p.Rate))
+	if p.Buffer > 0 && waits+size > p.Buffer {
+		p.stats.Lost++
+		return 0, false
+	}
+	p.stats.Longest = max(p.stats.Longest, waits+size)
+	if p.n++; p.MarkTo > 0 && waits > p.MarkFrom && d.TrafficClass&link.ECNMask != link.NotECT {
+		chance := 1.0
+		if waits < p.MarkTo {
+			chance = p.MarkMost * float64(waits-p.MarkFrom) / float64(p.MarkTo-p.MarkFrom)
+		}
+		if float64(mix(p.seed^mix(p.n))>>11) < chance*(1<<53) {
+			d.TrafficClass |= link.CE
+			p.stats.Marked++
+		}
+	}
+	p.stats.Passed++
+	p.stats.Bytes += uint64(size)
+	p.busy = max(p.busy, now) + time.Duration(float64(size)/float64(p.Rate)*float64(time.Second))
+	return p.busy + p.Delay, true
+}
+
+// Route takes the path's next datagram, which must not be a train, through ports to q. What Faults would do to it
+// is not done.
+func (p *Path) Route(q *Queue, ports []*Port, now time.Duration, d *link.Datagram) {
+	p.n++
+	q.Arrive(now)
+	c := q.copy(d)
+	c.path, c.ports = nil, ports
+	q.hop(c, now)
+	q.Arrive(now)
+}
+
+// hop takes a parcel that comes to its next port.
+func (q *Queue) hop(c *parcel, now time.Duration) {
+	at, ok := c.ports[0].pass(now, &c.d)
+	if c.ports = c.ports[1:]; !ok {
+		q.free = append(q.free, c)
+		return
+	}
+	c.due = at
+	q.pushLate(c)
+}

@@ -1,0 +1,76 @@
+// Package tcp is how software RNICs take ports of the host's TCP, and connect from them.
+package tcp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+)
+
+// Port is a TCP port on one address. It has one owner among all programs of the host.
+//
+// It listens from the start, since Go has no other way to hold a port on all systems. So a peer that comes
+// before Listen is called waits, where a kernel would turn it away.
+type Port struct {
+	addr netip.AddrPort
+
+	mu sync.Mutex
+	l  net.Listener // nil once it is closed, or has become a connection
+}
+
+// Claim takes a port. It fails with EADDRINUSE while somebody else has it.
+func Claim(addr netip.AddrPort) (*Port, error) {
+	var c net.ListenConfig
+	c.SetMultipathTCP(false)
+	l, err := c.Listen(context.Background(), "tcp", addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return &Port{addr: addr, l: l}, nil
+}
+
+// Accept waits for the next connection.
+func (p *Port) Accept() (net.Conn, error) {
+	p.mu.Lock()
+	l := p.l
+	p.mu.Unlock()
+	if l == nil {
+		return nil, net.ErrClosed
+	}
+	return l.Accept()
+}
+
+// Dial connects from the port, which does not listen any more.
+func (p *Port) Dial(ctx context.Context, remote netip.AddrPort) (net.Conn, error) {
+	p.Close()
+	return dial(ctx, p.addr, remote)
+}
+
+// Close gives the port back. It may be called more than once.
+func (p *Port) Close() {
+	p.mu.Lock()
+	l := p.l
+	p.l = nil
+	p.mu.Unlock()
+	if l != nil {
+		_ = l.Close()
+	}
+}
+
+// Dial connects from an address. The port is tried, and another is taken if somebody has it.
+func Dial(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
+	c, err := dial(ctx, local, remote)
+	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return dial(ctx, netip.AddrPortFrom(local.Addr(), 0), remote)
+	}
+	return c, err
+}
+
+func dial(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local)}
+	d.SetMultipathTCP(false)
+	return d.DialContext(ctx, "tcp", remote.String())
+}
