@@ -1,0 +1,125 @@
+package mpa
+
+import (
+	"bytes"
+	"encoding/hex"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestGoldenMarkers compares with the two FPDUs that RFC 5044 shows in figures 5 and 6: the first of a stream, and
+// one behind an FPDU of 492 bytes.
+func TestGoldenMarkers(t *testing.T) {
+	zeros := "000000000000000000000000000000000000000000000000"
+	for _, c := range []struct {
+		before int
+		fpdu   string
+		want   string
+	}{
+		{0, "002a4143" + "00000000" + "00000000" + "00000001" + "00000000" + zeros,
+			"00000000" + "002a4143" + "00000000" + "00000000" + "00000001" + "00000000" + zeros + "52239983"},
+		{492 - 4, "002a4143" + "00000000" + "00000000" + "00000002" + "00000000" + zeros,
+			"002a4143" + "00000000" + "00000000" + "00000002" + "00000000" + "00000014" + zeros + "84925898"},
+	} {
+		var at Marks
+		if c.before > 0 {
+			at.Skip(c.before) // with the first marker, 492
+		}
+		fpdu, err := hex.DecodeString(c.fpdu + "00000000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		place := at
+		got := at.Append(nil, fpdu)
+		SealMarked(got)
+		if hex.EncodeToString(got) != c.want {
+			t.Errorf("got %x, want %s", got, c.want)
+		}
+		if !Verify(got) {
+			t.Error("its own CRC is wrong")
+		}
+		plain, ok := place.Strip(nil, got)
+		if !ok || !bytes.Equal(plain[:len(plain)-CRCSize], fpdu[:len(fpdu)-CRCSize]) {
+			t.Errorf("stripped to %x, %v; want %x", plain, ok, fpdu)
+		}
+	}
+}
+
+// TestMarkers checks that markers stand every 512 bytes, whatever the FPDUs, and each points to its own.
+func TestMarkers(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	var out, in Marks
+	var stream []byte
+	starts := map[int]int{} // the beginning of the FPDU that each byte is of
+	for range 60 {
+		size := r.IntN(1 << r.IntN(17))
+		size = min(size, MaxMarkedULPDU)
+		fpdu := AppendLength(nil, size)
+		for range size + TrailerSize(size) {
+			fpdu = append(fpdu, byte(r.Uint32()))
+		}
+		from, lead, want := len(stream), out.Lead(), out.Size(len(fpdu))
+		stream = out.Append(stream, fpdu)
+		if len(stream)-from != want || want > MaxMarkedFPDU {
+			t.Fatalf("seed %d: %d bytes, want %d as Size says, and %d at most", seed, len(stream)-from, want, MaxMarkedFPDU)
+		}
+		for i := from; i < len(stream); i++ {
+			starts[i] = from + lead
+		}
+		plain, ok := in.Strip(nil, stream[from:])
+		if !ok || !bytes.Equal(plain, fpdu) {
+			t.Fatalf("seed %d: an FPDU of %d bytes comes back as %d, %v", seed, len(fpdu), len(plain), ok)
+		}
+	}
+	for i := 0; i < len(stream); i += 512 {
+		back := i - starts[i]
+		if back < 0 {
+			back = 0
+		}
+		if got := int(stream[i])<<24 | int(stream[i+1])<<16 | int(stream[i+2])<<8 | int(stream[i+3]); got != back {
+			t.Fatalf("seed %d: the marker at %d is %#x, want %#x", seed, i, got, back)
+		}
+	}
+	var first, again Marks
+	n := first.Size(LengthSize + Length(stream[4:]) + TrailerSize(Length(stream[4:])))
+	if n > 516 {
+		broken := bytes.Clone(stream[:n])
+		broken[512+3] ^= 4
+		if _, ok := again.Strip(nil, broken); ok {
+			t.Error("a marker that points elsewhere passes")
+		}
+		again = Marks{}
+		broken[512+3] ^= 4 | 3 // the lowest two bits are ignored
+		if _, ok := again.Strip(nil, broken); !ok {
+			t.Error("the lowest bits of a marker count")
+		}
+	}
+}
+
+// FuzzMarkers strips any bytes as an FPDU at any place. What is right comes out again with markers as it was.
+func FuzzMarkers(f *testing.F) {
+	var m Marks
+	fpdu := append(AppendLength(nil, 600), make([]byte, 600+TrailerSize(600))...)
+	f.Add(uint16(0), m.Append(nil, fpdu))
+	f.Add(uint16(488), []byte{0, 1, 2, 3, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, place uint16, b []byte) {
+		if len(b) == 0 {
+			return
+		}
+		var in, out Marks
+		in.Skip(int(place) * 4)
+		if len(b) <= in.Lead() {
+			return
+		}
+		out = in
+		plain, ok := in.Strip(nil, b)
+		if !ok {
+			return
+		}
+		again := out.Append(nil, plain)
+		if len(again) != len(b) || in != out {
+			t.Fatalf("%d bytes become %d, and %d with markers; places %v and %v", len(b), len(plain), len(again), in, out)
+		}
+	})
+}

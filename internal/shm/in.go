@@ -1,0 +1,170 @@
+package shm
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// In is the receiver's end of a lane. Next and Release are called by one goroutine at a time.
+type In struct {
+	ring
+	from    netip.Addr
+	bell    Bell // the sender's
+	dropped func()
+
+	pos    uint64
+	seen   uint64        // tail, as it was read last
+	read   atomic.Uint64 // pos at the latest Release
+	broken atomic.Bool   // the sender has written nonsense
+	gone   atomic.Bool   // the sender has ended
+}
+
+// From returns the address that the lane comes from.
+func (i *In) From() netip.Addr { return i.from }
+
+// Next returns the next record, or nil if there is none. It holds until Release. The sender can still
+// write to it, so what is read twice can differ.
+func (i *In) Next() []byte {
+	if i.pos == i.seen {
+		tail := i.tail.Load()
+		if tail == i.pos || i.broken.Load() {
+			return nil
+		}
+		if tail-i.pos > i.size {
+			i.broken.Store(true)
+			return nil
+		}
+		i.seen = tail
+	}
+	n := i.length(i.pos)
+	if n > i.size || space(int(n)) > i.seen-i.pos {
+		i.broken.Store(true)
+		i.seen = i.pos
+		return nil
+	}
+	b := i.record(i.pos, int(n))
+	i.pos += space(int(n))
+	return b
+}
+
+// Release gives the records that Next has returned back to the sender, and wakes it if it waits for room.
+func (i *In) Release() {
+	if i.pos == i.read.Load() {
+		return
+	}
+	i.read.Store(i.pos)
+	i.head.Store(i.pos) // and then look, as the sender announces its wait and then looks
+	if i.wants.Load() != 0 && i.roomy(i.tail.Load()-i.pos) && i.wants.Swap(0) != 0 {
+		i.bell.Ring()
+	}
+}
+
+// end gives back what the lane holds.
+func (i *In) end() {
+	i.unmap()
+	i.bell.Close()
+	i.dropped()
+}
+
+// Leave takes note that the sender has ended. What it has published before is still received.
+func (i *In) Leave() { i.gone.Store(true) }
+
+// Finished reports whether nothing more will come by the lane.
+func (i *In) Finished() bool { return i.broken.Load() || i.gone.Load() && i.tail.Load() == i.pos }
+
+// Inbox holds the lanes that end at a local address. Its bell is also that of the lanes that begin there,
+// which rings when there is room again.
+type Inbox struct {
+	lanes atomic.Pointer[[]*In]
+	rings atomic.Bool // others may ring the bell
+
+	mu     sync.Mutex // held while lanes change and memory is unmapped
+	bell   Bell
+	closed bool
+}
+
+// Lanes returns the present lanes. The slice does not change. The memory of one that it holds stays until
+// Drop.
+func (b *Inbox) Lanes() []*In {
+	if l := b.lanes.Load(); l != nil {
+		return *l
+	}
+	return nil
+}
+
+// Rings reports whether there is a bell that others may ring.
+func (b *Inbox) Rings() bool { return b.rings.Load() }
+
+// Waiting reports whether there may be records. Whoever calls Next calls it.
+func (b *Inbox) Waiting() bool {
+	for _, i := range b.Lanes() {
+		if i.tail.Load() != i.pos {
+			return true
+		}
+	}
+	return false
+}
+
+// add adds a lane, if there are fewer than limit. It reports whether it did.
+func (b *Inbox) add(i *In, limit int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lanes := b.Lanes()
+	if b.closed || len(lanes) >= limit {
+		return false
+	}
+	b.lanes.Store(new(append(slices.Clip(slices.Clone(lanes)), i)))
+	return true
+}
+
+// Drop removes a lane and unmaps its memory. Whoever calls Next and Release calls it.
+func (b *Inbox) Drop(i *In) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lanes := b.Lanes()
+	if k := slices.Index(lanes, i); k >= 0 {
+		b.lanes.Store(new(slices.Delete(slices.Clone(lanes), k, k+1)))
+		i.end()
+	}
+}
+
+// Sleep asks all senders to ring the bell with their next record. It reports false if there are records
+// already. Awake follows in either case.
+func (b *Inbox) Sleep() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	quiet := true
+	for _, i := range b.Lanes() {
+		i.asleep.Store(1)
+		quiet = quiet && i.tail.Load() == i.read.Load() && !i.gone.Load() && !i.broken.Load()
+	}
+	return quiet
+}
+
+// Awake undoes Sleep.
+func (b *Inbox) Awake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, i := range b.Lanes() {
+		i.asleep.Store(0)
+	}
+	// A sender may ring late, when nobody sleeps any more. The bell would then end all sleeps to come.
+	b.bell.Silence()
+}
+
+// Close drops all lanes. No other method may be under way, but for Sleep and Awake.
+func (b *Inbox) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.closed = true
+	for _, i := range b.Lanes() {
+		i.end()
+	}
+	b.lanes.Store(nil)
+	b.bell.Close()
+}

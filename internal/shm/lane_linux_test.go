@@ -1,0 +1,455 @@
+//go:build !adverb_portable
+
+package shm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var home = netip.MustParseAddr("127.0.0.1")
+
+// lane makes a lane of two mappings, as two processes have them.
+func lane(t testing.TB) (*Out, *In, *Inbox) {
+	o, in, b, _ := laneBack(t)
+	return o, in, b
+}
+
+// laneBack is lane, and returns the inbox too whose bell is the sender's.
+func laneBack(t testing.TB) (o *Out, in *In, b, back *Inbox) {
+	t.Helper()
+	o, fd, err := NewOut()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	b = new(Inbox)
+	o.Connect(bellOf(t, b), func() {})
+	back = new(Inbox)
+	in, err = b.Add(fd, bellOf(t, back), home, 1, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { o.Close(); b.Close(); back.Close() })
+	return o, in, b, back
+}
+
+// bellOf returns an inbox's bell as another process has it.
+func bellOf(t testing.TB, b *Inbox) Bell {
+	t.Helper()
+	fd, err := b.ShareBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell, err := NewBell(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bell
+}
+
+// rings returns how often an inbox's bell has rung.
+func rings(b *Inbox) uint64 {
+	var n [8]byte
+	if _, err := unix.Read(b.bell.fd-1, n[:]); err != nil {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(n[:])
+}
+
+// send sends a record, or reports that there is no room.
+func send(o *Out, b []byte) bool {
+	o.Lock()
+	defer o.Unlock()
+	buf := o.Reserve(len(b))
+	if buf == nil {
+		return false
+	}
+	copy(buf, b)
+	o.Commit(len(b))
+	o.Publish()
+	return true
+}
+
+// fill fills b with what depends on the record's number only.
+func fill(b []byte, number uint64) []byte {
+	for i := range b {
+		b[i] = byte(number*31 + uint64(i))
+	}
+	return b
+}
+
+// TestRecords sends records of random sizes through a lane many times around, while another goroutine
+// takes them.
+func TestRecords(t *testing.T) {
+	o, in, _ := lane(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	const count = 5000
+	go func() {
+		sizes := rand.New(rand.NewPCG(seed, 0))
+		buf := make([]byte, 8192)
+		for n := uint64(0); n < count; {
+			b := fill(buf[:sizes.IntN(len(buf))], n)
+			for !send(o, b) {
+				runtime.Gosched()
+			}
+			n++
+		}
+	}()
+	sizes := rand.New(rand.NewPCG(seed, 0))
+	want := make([]byte, 8192)
+	for n := uint64(0); n < count; {
+		b := in.Next()
+		if b == nil {
+			in.Release()
+			runtime.Gosched()
+			continue
+		}
+		if w := fill(want[:sizes.IntN(len(want))], n); !bytes.Equal(b, w) {
+			t.Fatalf("seed %d: record %d has %d bytes, and %d other ones were sent", seed, n, len(b), len(w))
+		}
+		n++
+	}
+}
+
+// TestFull: a lane takes no more than its space, and again as much once the receiver has read. A receiver
+// that reads nothing is stuck after a while, and not before.
+func TestFull(t *testing.T) {
+	o, in, _ := lane(t)
+	record := make([]byte, 1000)
+	fits := ringBytes / 1024
+	for round := range 3 {
+		n := 0
+		for send(o, record) {
+			n++
+		}
+		if n != fits {
+			t.Fatalf("round %d: %d records of 1024 bytes fit into %d", round, n, ringBytes)
+		}
+		now := time.Duration(round) * time.Hour
+		if o.Stuck(now, time.Second) || o.Stuck(now+time.Second-1, time.Second) {
+			t.Fatal("the receiver is stuck before its time")
+		}
+		if !o.Stuck(now+time.Second, time.Second) {
+			t.Fatal("the receiver is not stuck after its time")
+		}
+		for range fits {
+			if in.Next() == nil {
+				t.Fatal("a record is missing")
+			}
+		}
+		if in.Next() != nil {
+			t.Fatal("a record too many")
+		}
+		if send(o, record) {
+			t.Fatal("there is room before the receiver has given records back")
+		}
+		in.Release()
+	}
+}
+
+// TestBell: a sender rings for a receiver that sleeps, once, and for no other. What came before the sleep
+// ends it.
+func TestBell(t *testing.T) {
+	o, in, box := lane(t)
+	one := []byte("one")
+	send(o, one)
+	if n := rings(box); n != 0 {
+		t.Fatalf("%d rings for a receiver that is awake", n)
+	}
+	if box.Sleep() {
+		t.Fatal("a receiver may sleep though a record has come")
+	}
+	box.Awake()
+	in.Next()
+	in.Release()
+	if !box.Sleep() {
+		t.Fatal("a receiver may not sleep though it has read all")
+	}
+	send(o, one)
+	send(o, one)
+	if n := rings(box); n != 1 {
+		t.Fatalf("%d rings for a receiver that sleeps, and two records", n)
+	}
+	box.Awake()
+	send(o, one)
+	if n := rings(box); n != 0 {
+		t.Fatalf("%d rings for a receiver that has woken", n)
+	}
+	for in.Next() != nil {
+	}
+	in.Release()
+	if !box.Sleep() {
+		t.Fatal("a receiver may not sleep a second time")
+	}
+	o.bell.Ring() // late: the sender has seen an earlier sleep
+	box.Awake()
+	if n := rings(box); n != 0 {
+		t.Fatal("the bell rings on after the receiver has woken")
+	}
+	in.Leave()
+	if box.Sleep() {
+		t.Fatal("a receiver may sleep though a sender's end is to be dealt with")
+	}
+}
+
+// TestRoomBell: a sender that waits for room hears the bell once half of the lane is free, once, and not
+// before. Who does not wait hears nothing.
+func TestRoomBell(t *testing.T) {
+	o, in, _, back := laneBack(t)
+	record := make([]byte, 1000)
+	fits := ringBytes / 1024
+	fill := func() {
+		for send(o, record) {
+		}
+	}
+	take := func(n int) {
+		for range n {
+			in.Next()
+		}
+		in.Release()
+	}
+	fill()
+	take(fits)
+	if n := rings(back); n != 0 {
+		t.Fatalf("%d rings for a sender that does not wait", n)
+	}
+	if !o.AwaitRoom() {
+		t.Fatal("a sender is to wait though the lane is empty")
+	}
+	fill()
+	if o.Roomy() || o.AwaitRoom() {
+		t.Fatal("a sender need not wait though the lane is full")
+	}
+	take(fits/2 - 1)
+	if n := rings(back); n != 0 || o.Roomy() {
+		t.Fatalf("%d rings before half of the lane is free", n)
+	}
+	take(1)
+	if n := rings(back); n != 1 || !o.Roomy() {
+		t.Fatalf("%d rings when half of the lane is free, want 1", n)
+	}
+	take(fits / 2)
+	if n := rings(back); n != 0 {
+		t.Fatalf("%d rings more", n)
+	}
+	fill()
+	o.Hangup()
+	if !o.AwaitRoom() {
+		t.Fatal("a sender waits for room in a broken lane")
+	}
+	o.Close()
+	if !o.AwaitRoom() || !o.Roomy() {
+		t.Fatal("a sender waits for room in a closed lane")
+	}
+}
+
+// TestSenderEnds: what a sender has published before its end is received. Then the lane is finished, and
+// Drop gives its memory back.
+func TestSenderEnds(t *testing.T) {
+	o, fd, err := NewOut()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	dropped := 0
+	b := new(Inbox)
+	defer b.Close()
+	in, err := b.Add(fd, Bell{}, home, 1, func() { dropped++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Add(fd, Bell{}, home, 1, func() {}); err == nil {
+		t.Fatal("the inbox takes more lanes than its limit")
+	}
+	send(o, []byte("last"))
+	o.Lock()
+	copy(o.Reserve(5), "never") // it is killed before Publish
+	o.Commit(5)
+	o.Unlock()
+	o.Close()
+	in.Leave()
+	if in.Finished() {
+		t.Fatal("the lane is finished before its last record was read")
+	}
+	if got := in.Next(); string(got) != "last" {
+		t.Fatalf("%q, and not the last record", got)
+	}
+	if in.Next() != nil || !in.Finished() {
+		t.Fatal("the lane is not finished")
+	}
+	b.Drop(in)
+	if len(b.Lanes()) != 0 || dropped != 1 {
+		t.Fatalf("%d lanes after Drop, and %d calls of dropped", len(b.Lanes()), dropped)
+	}
+	if send(o, []byte("late")) {
+		t.Fatal("a closed lane takes a record")
+	}
+}
+
+// TestScribble has either end scribble over all that it shares, while the other goes on. It must meet
+// nothing but records within the ring, or a broken lane.
+func TestScribble(t *testing.T) {
+	seed := rand.Uint64()
+	for round := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, round))
+		o, in, b := lane(t)
+		scribble := func() {
+			switch v := rnd.Uint64() >> rnd.IntN(64); rnd.IntN(5) {
+			case 0:
+				in.tail.Store(v)
+			case 1:
+				in.head.Store(v)
+			case 2:
+				in.tail.Store(in.pos + v%(2*ringBytes))
+			case 3:
+				binary.NativeEndian.PutUint32(in.data[in.pos&(in.size-1):], uint32(v))
+			case 4:
+				in.wants.Store(uint32(v))
+				in.asleep.Store(uint32(v))
+			}
+		}
+		record := make([]byte, 3000)
+		sum := 0
+		for range 100 {
+			send(o, record[:rnd.IntN(len(record))])
+			if rnd.IntN(8) == 0 {
+				scribble()
+			}
+			for range rnd.IntN(4) {
+				if r := in.Next(); r != nil {
+					if len(r) > ringBytes {
+						t.Fatalf("seed %d, round %d: a record of %d bytes", seed, round, len(r))
+					}
+					sum += touch(r)
+				}
+			}
+			in.Release()
+		}
+		_ = b.Sleep()
+		b.Awake()
+		_, _ = o.AwaitRoom(), o.Roomy()
+		_ = sum
+		o.Close()
+		b.Close()
+	}
+}
+
+// TestNonsense: what cannot be right ends the lane at once, in both directions, and nothing of it is believed.
+func TestNonsense(t *testing.T) {
+	record := make([]byte, 1000)
+	for name, scribble := range map[string]func(*In){
+		"a tail beyond the ring":                 func(in *In) { in.tail.Store(in.pos + ringBytes + recordAlign) },
+		"a tail behind what was read":            func(in *In) { in.tail.Store(in.pos - recordAlign) },
+		"a record longer than what was written":  func(in *In) { binary.NativeEndian.PutUint32(in.data[in.pos&(in.size-1):], 2000) },
+		"a record that is longer than the ring":  func(in *In) { binary.NativeEndian.PutUint32(in.data[in.pos&(in.size-1):], 2*ringBytes) },
+		"a record that ends with the whole ring": func(in *In) { binary.NativeEndian.PutUint32(in.data[in.pos&(in.size-1):], ringBytes) },
+	} {
+		o, in, _ := lane(t)
+		send(o, record)
+		if in.Next() == nil {
+			t.Fatal("the first record does not come")
+		}
+		in.Release()
+		send(o, record)
+		scribble(in)
+		if r := in.Next(); r != nil || !in.Finished() {
+			t.Errorf("%s: got a record of %d bytes, lane broken: %v, want no record and a broken lane", name, len(r), in.Finished())
+		}
+		if send(o, record); in.Next() != nil {
+			t.Errorf("%s: got a record by a broken lane", name)
+		}
+	}
+	for name, head := range map[string]func(*Out) uint64{
+		"a head beyond what was written": func(o *Out) uint64 { return o.pos + recordAlign },
+		"a head far beyond":              func(o *Out) uint64 { return o.pos + 1<<40 },
+		"a head that goes back":          func(o *Out) uint64 { return o.seen - recordAlign },
+	} {
+		o, in, _ := lane(t)
+		for range 2 { // the second time the sender has seen a head
+			for send(o, record) {
+			}
+			if o.Broken() {
+				t.Fatal("a full lane is broken")
+			}
+			for range 100 {
+				in.Next()
+			}
+			in.Release()
+		}
+		for send(o, record) {
+		}
+		in.head.Store(head(o))
+		if send(o, record) || !o.Broken() {
+			t.Errorf("%s: the lane is broken: %v, want it broken, and no record sent", name, o.Broken())
+		}
+	}
+}
+
+// touch reads both ends of b: outside the mapping it would fault.
+func touch(b []byte) int {
+	if len(b) == 0 {
+		return 0
+	}
+	return int(b[0]) + int(b[len(b)-1])
+}
+
+// TestForeignMemory: memory that its maker could shrink, or of another size, is no lane's.
+func TestForeignMemory(t *testing.T) {
+	for name, make := range map[string]func(fd int) error{
+		"no seals": func(fd int) error { return unix.Ftruncate(fd, FileSize) },
+		"too short": func(fd int) error {
+			if err := unix.Ftruncate(fd, FileSize-1); err != nil {
+				return err
+			}
+			_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, laneSeals)
+			return err
+		},
+	} {
+		fd, err := unix.MemfdCreate("foreign", unix.MFD_ALLOW_SEALING|unix.MFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := make(fd); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := new(Inbox).Add(fd, Bell{}, home, 1, func() {}); err == nil {
+			t.Errorf("%s: taken for a lane's", name)
+		}
+		unix.Close(fd)
+	}
+}
+
+// TestAllocs: a record costs no memory.
+func TestAllocs(t *testing.T) {
+	o, in, b := lane(t)
+	record := make([]byte, 64)
+	if n := testing.AllocsPerRun(1000, func() {
+		send(o, record)
+		for _, in := range b.Lanes() {
+			in.Next()
+			in.Release()
+		}
+	}); n != 0 {
+		t.Fatalf("%v allocations for a record", n)
+	}
+	_ = in
+}
+
+func BenchmarkRecord64(b *testing.B) {
+	o, in, _ := lane(b)
+	record := make([]byte, 64)
+	for b.Loop() {
+		send(o, record)
+		in.Next()
+		in.Release()
+	}
+}

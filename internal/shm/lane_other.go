@@ -1,0 +1,15 @@
+//go:build !linux || adverb_portable
+
+package shm
+
+// Bell wakes who sleeps. Only Linux has lanes, and so bells.
+type Bell struct{}
+
+// Ring does nothing here.
+func (Bell) Ring() {}
+
+// Silence does nothing here.
+func (Bell) Silence() {}
+
+// Close does nothing here.
+func (*Bell) Close() {}

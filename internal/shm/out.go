@@ -1,0 +1,130 @@
+package shm
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Out is the sender's end of a lane. Lock is held from the first Reserve to Publish.
+type Out struct {
+	sync.Mutex
+	ring
+	bell   Bell // the receiver's
+	hangup func()
+
+	pos  uint64
+	sent uint64 // pos at the latest Publish
+	seen uint64 // head, as it was read last
+
+	broken    atomic.Bool
+	closed    bool
+	full      bool
+	fullSince time.Duration
+	fullAt    uint64 // head when it began
+	users     atomic.Int32
+}
+
+// Reserve returns n bytes for the next record, or nil if there is no room. The receiver does not see them
+// before Publish. They are for writing only: the receiver can write there too.
+func (o *Out) Reserve(n int) []byte {
+	if o.closed {
+		return nil
+	}
+	if o.pos+space(n)-o.seen > o.size {
+		head := o.head.Load()
+		if o.pos-head > o.size || head < o.seen { // nobody has read what was not written
+			o.broken.Store(true)
+			return nil
+		}
+		if o.seen = head; o.pos+space(n)-head > o.size {
+			return nil
+		}
+	}
+	return o.record(o.pos, n)
+}
+
+// Commit makes the first n bytes of what was reserved a record.
+func (o *Out) Commit(n int) {
+	o.putLength(o.pos, n)
+	o.pos += space(n)
+}
+
+// Publish shows the receiver all records, and wakes it if it sleeps.
+func (o *Out) Publish() {
+	if o.closed || o.pos == o.sent {
+		return
+	}
+	o.sent, o.full = o.pos, false
+	o.tail.Store(o.pos) // and then look, as the receiver announces its sleep and then looks
+	if o.asleep.Load() != 0 && o.asleep.Swap(0) != 0 {
+		o.bell.Ring()
+	}
+}
+
+// Roomy reports whether it is worth while to go on after a Reserve that has found no room: there is much of
+// it, or there will never be any.
+func (o *Out) Roomy() bool {
+	o.Lock()
+	defer o.Unlock()
+	return o.isRoomy()
+}
+
+func (o *Out) isRoomy() bool {
+	return o.closed || o.broken.Load() || o.roomy(o.pos-o.head.Load()) // which Reserve checks
+}
+
+// AwaitRoom is Roomy, and asks the receiver to ring the sender's bell if it is not.
+func (o *Out) AwaitRoom() bool {
+	o.Lock()
+	defer o.Unlock()
+	if o.closed {
+		return true
+	}
+	o.wants.Store(1)
+	roomy := o.isRoomy()
+	if roomy {
+		o.wants.Store(0)
+	}
+	return roomy
+}
+
+// Stuck is called when Reserve has found no room. It reports whether the receiver has read nothing for so
+// long that it seems to be stopped.
+func (o *Out) Stuck(now, patience time.Duration) bool {
+	if !o.full || o.fullAt != o.seen {
+		o.full, o.fullAt, o.fullSince = true, o.seen, now
+	}
+	return now-o.fullSince >= patience
+}
+
+// FullSince returns when the receiver began to read nothing, after Stuck.
+func (o *Out) FullSince() time.Duration { return o.fullSince }
+
+// Broken reports whether the lane carries nothing any more: it was closed, or the receiver has ended or
+// written nonsense.
+func (o *Out) Broken() bool { return o.broken.Load() }
+
+// Hangup gives the lane up. Its maker then closes it.
+func (o *Out) Hangup() {
+	o.broken.Store(true)
+	o.hangup()
+}
+
+// Use counts n users more.
+func (o *Out) Use(n int32) { o.users.Add(n) }
+
+// Users returns how many users there are.
+func (o *Out) Users() int32 { return o.users.Load() }
+
+// Close ends the use of the memory. It waits for who has locked the lane.
+func (o *Out) Close() {
+	o.Lock()
+	defer o.Unlock()
+	o.broken.Store(true)
+	if !o.closed {
+		o.closed = true
+		o.unmap()
+		o.bell.Close()
+	}
+}

@@ -1,0 +1,70 @@
+package shm
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+)
+
+// The layout of a ring, which both ends must know. Positions count bytes from the ring's making on.
+const (
+	tailAt   = 0   // up to where records are complete; written by the sender
+	headAt   = 128 // up to where they were read; written by the receiver
+	asleepAt = 256 // set by a receiver that wants its bell; cleared by either
+	wantsAt  = 384 // set by a sender that wants its bell when there is room; cleared by either
+
+	headerSize = 64 << 10 // a multiple of every page size
+
+	recordHeader = 8  // of which 4 are the length
+	recordAlign  = 64 // a record shares no cache line with another
+)
+
+const (
+	// ringBytes is the space for records: two windows of a QP at a path MTU of 4096.
+	ringBytes = 2 << 20
+
+	// FileSize is the size of a lane's memfd. A pair of processes that talk with each other has two lanes.
+	FileSize = headerSize + ringBytes
+)
+
+// ring is what both ends see. data is mapped twice, one after the other, so that no record is cut.
+type ring struct {
+	tail, head *atomic.Uint64
+	asleep     *atomic.Uint32
+	wants      *atomic.Uint32
+	data       []byte // 2·size
+	size       uint64 // a power of two
+	unmap      func()
+}
+
+// newRing makes a ring of a header and of records' space, which is mapped twice.
+func newRing(header, data []byte, unmap func()) ring {
+	word := func(off int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&header[off])) }
+	flag := func(off int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&header[off])) }
+	return ring{
+		tail: word(tailAt), head: word(headAt), asleep: flag(asleepAt), wants: flag(wantsAt),
+		data: data, size: uint64(len(data) / 2), unmap: unmap,
+	}
+}
+
+// space returns how many bytes a record of n bytes takes.
+func space(n int) uint64 { return (uint64(n) + recordHeader + recordAlign - 1) &^ (recordAlign - 1) }
+
+// roomy reports whether a sender that has waited for room goes on, once so many bytes have not been read.
+// It does not for each record that is read, but for half of the lane.
+func (r *ring) roomy(unread uint64) bool { return unread <= r.size/2 }
+
+// record returns the n bytes of the record at a position.
+func (r *ring) record(pos uint64, n int) []byte {
+	at := pos&(r.size-1) + recordHeader
+	return r.data[at : at+uint64(n) : at+uint64(n)]
+}
+
+func (r *ring) putLength(pos uint64, n int) {
+	binary.NativeEndian.PutUint32(r.data[pos&(r.size-1):], uint32(n))
+}
+
+// length reads a record's length, once.
+func (r *ring) length(pos uint64) uint64 {
+	return uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(&r.data[pos&(r.size-1)]))))
+}
