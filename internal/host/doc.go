@@ -31,7 +31,8 @@
 // These messages use the same unix sockets, and the same proofs and bounds hold for them.
 //
 // Only processes of one user share an address. The kernel refuses the UDP sockets of other users,
-// and a message on a unix socket counts only with the credentials of the same user.
+// and a message on a unix socket counts only with the credentials of the same user. A name that another
+// user has bound keeps nobody from what it stands for: its owner binds an alias, as alias_linux.go says.
 //
 // Abstract unix sockets exist on Linux only. Elsewhere an address belongs to one process.
 package host

@@ -10,6 +10,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // A datagram for QP1 goes to the process that owns what it names. If it begins a conversation, that
@@ -18,22 +19,43 @@ import (
 // nobody: to the process where it has arrived or, if that has no QP1, to the one that stands in for
 // all at that address.
 
-// ClaimService claims the messages to QP1 that ask for a service of an address. It returns false if
-// another process has claimed them. A process must have claimed a block first.
+// ClaimService claims the messages to QP1 that ask for a service of an address. It returns false if they
+// are claimed already, with an error that is verbs.ErrBusy and says by whom if that is another process.
+// A process must have claimed a block first.
 func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), ok bool, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	name := serviceName(addr, service)
-	if n.named[name] != nil {
+	n.mu.Lock()
+	_, claimed := n.named[name]
+	closed := n.closed
+	if !claimed && !closed {
+		n.named[name] = nil // so that another claim of this process fails
+	}
+	n.mu.Unlock()
+	switch {
+	case closed:
+		return nil, false, fmt.Errorf("claim service 0x%016x of %v: %w", service, addr, link.ErrClosed)
+	case claimed:
 		return nil, false, nil
 	}
-	switch err := n.openNamed(name); {
+	box, err := openMailbox(name) // may take long, and the receivers need n.mu
+	n.mu.Lock()
+	if err == nil && n.closed {
+		box.close()
+		err = link.ErrClosed
+	}
+	if err == nil {
+		n.named[name] = box
+		n.serve(box)
+	} else {
+		delete(n.named, name)
+	}
+	n.mu.Unlock()
+	switch {
 	case errors.Is(err, errTaken):
-		return nil, false, nil
+		return nil, false, verbs.Errorf(verbs.ErrBusy, "address in use: %s serves it at %v", holder(name), addr)
 	case err != nil:
 		return nil, false, fmt.Errorf("claim service 0x%016x of %v: %w", service, addr, err)
 	}
-	box := n.named[name]
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -61,10 +83,18 @@ func (n *Netdev) ServeGSI(on bool) {
 // for QP1 and belongs to nobody. Nothing happens if this process has no QP1, or if another one
 // stands in already. The caller holds n.mu.
 func (n *Netdev) standIn(addr netip.Addr) {
-	if name := gsiName(addr); n.gsi.Load() && n.named[name] == nil {
-		if l := n.links[addr]; n.openNamed(name) == nil && l != nil { // tryStandIn tries again after an error
-			l.steering.renewNow()
-		}
+	name := gsiName(addr)
+	if !n.gsi.Load() || n.closed || n.named[name] != nil {
+		return
+	}
+	box, err := openMailbox(name) // quick, since such a name has no aliases
+	if err != nil {
+		return // tryStandIn tries again
+	}
+	n.named[name] = box
+	n.serve(box)
+	if l := n.links[addr]; l != nil {
+		l.steering.renewNow()
 	}
 }
 
@@ -78,20 +108,6 @@ func (n *Netdev) tryStandIn(l *Link) {
 	if addr := l.Addr().Addr(); n.links[addr] == l {
 		n.standIn(addr)
 	}
-}
-
-// openNamed opens the mailbox of a name. The caller holds n.mu.
-func (n *Netdev) openNamed(name boxName) error {
-	if n.closed {
-		return link.ErrClosed
-	}
-	box, err := openMailbox(name)
-	if err != nil {
-		return err
-	}
-	n.named[name] = box
-	n.serve(box)
-	return nil
 }
 
 // dropNamed closes the mailbox of a name if it is open. The caller holds n.mu.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
+	"github.com/adverb-rdma/adverb/internal/tables"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -79,7 +80,7 @@ func sendTo(t *testing.T, block uint32, msgs [][]byte) {
 	}
 	defer unix.Close(fd)
 	for _, b := range msgs {
-		if err := unix.Sendmsg(fd, b, unix.UnixRights(fd), blockName(block).sockaddr(), 0); err != nil { // this blocks while there is no room
+		if err := unix.Sendmsg(fd, b, unix.UnixRights(fd), &unix.SockaddrUnix{Name: blockName(block).String()}, 0); err != nil { // this blocks while there is no room
 			t.Errorf("send %d bytes to the mailbox of block %d: %v", len(b), block, err)
 			return
 		}
@@ -227,8 +228,11 @@ func TestHostileDatagrams(t *testing.T) {
 	everyone(100)
 	settle(t, ms, everyone)
 	t.Logf("took %v", time.Since(began))
-	for _, m := range ms {
+	for i, m := range ms {
 		m.leave()
+		if held := tables.Held(m.netdev, nil, []string{"Netdev", "boxes"}); len(held) > 0 { // boxes are closed
+			t.Errorf("member %d holds %s when it has left", i, tables.String(held))
+		}
 	}
 }
 
@@ -274,15 +278,20 @@ func TestForeignBlocks(t *testing.T) {
 			boxes = append(boxes, box)
 		}
 	})
-	if ok, err := ms[0].netdev.Claim(boxes[0].name.block); ok || err != nil {
-		t.Errorf("claim of a stranger's block: %v, %v; want false", ok, err)
+	if ok, err := ms[0].netdev.Claim(boxes[0].name.block); !ok || err != nil {
+		t.Errorf("claim of a block whose name a stranger has: %v, %v; want true", ok, err)
+	}
+	if ok, err := ms[1].netdev.Claim(boxes[0].name.block); ok || err != nil {
+		t.Errorf("a second claim of it: %v, %v; want false", ok, err)
 	}
 	var secret [16]byte
 	copy(secret[:], "only for ours")
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly}, Payload: secret[:]}
 	began := time.Now()
 	for i := range uint32(10 * (last - first)) {
-		p.DestQP = (first + i%(last-first)) << blockBits
+		if p.DestQP = (first + i%(last-first)) << blockBits; p.DestQP>>blockBits == boxes[0].name.block {
+			continue // it is a member's too
+		}
 		ms[0].link.Send([]link.Datagram{{Src: ms[0].link.Source(i), Dst: ms[0].link.Addr(), Payload: p.AppendTo(nil)}})
 		if i%50 == 0 {
 			ms[0].bounded(t)

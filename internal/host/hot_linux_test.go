@@ -3,6 +3,7 @@
 package host
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestRecvAllocs(t *testing.T) {
 	defer m.leave()
 	out, in := make([]link.Datagram, 32), make([]link.Datagram, 64)
 	fill(m.link, out, m.block)
-	if allocs := testing.AllocsPerRun(50, func() {
+	receive := func() {
 		m.link.Send(out)
 		deadline := time.Now().Add(patience)
 		for n := 0; n < len(out); {
@@ -37,9 +38,16 @@ func TestRecvAllocs(t *testing.T) {
 			}
 			n += got
 		}
-	}); allocs != 0 {
-		t.Errorf("%v allocations for 32 datagrams, want none", allocs)
 	}
+	// AllocsPerRun counts what all goroutines allocate, such as the one that renews the steering now and
+	// then. What receiving allocates is in every run.
+	least := math.Inf(1)
+	for range 10 {
+		if least = min(least, testing.AllocsPerRun(10, receive)); least == 0 {
+			return
+		}
+	}
+	t.Errorf("%v allocations for 32 datagrams, want none", least)
 }
 
 // BenchmarkSort shows what sharing costs for each batch of 64 datagrams.

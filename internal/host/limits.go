@@ -44,6 +44,10 @@ const (
 	// messages are given to every process.
 	maxLookups = 64
 	maxCancels = 16
+
+	// listShare bounds the time that it takes to list the host's unix sockets, of which strangers may open
+	// many: between two lists is listShare times as long as the first one took.
+	listShare = 50
 )
 
 // Surveys, which find out the process behind each socket of an address by probes.

@@ -29,6 +29,8 @@ type Link struct {
 	inbox    []link.Datagram // what did not come from the network, or not directly
 	taken    int             // how many of inbox Recv has returned
 
+	hearsBell bool // Wait ends when the bell of the lanes rings; owned by Wait
+
 	// Owned by Recv.
 	scratch   []byte
 	cancelled time.Time // when cancels began to count

@@ -50,8 +50,6 @@ func (n boxName) String() string {
 	return fmt.Sprintf("@adverb/qpn/%03x", n.block)
 }
 
-func (n boxName) sockaddr() *unix.SockaddrUnix { return &unix.SockaddrUnix{Name: n.String()} }
-
 // mailbox is a unix socket. The process that has bound it owns what its name stands for, and
 // receives there what other processes pass on.
 type mailbox struct {
@@ -63,15 +61,45 @@ type mailbox struct {
 // errTaken is the error for a mailbox that has an owner.
 var errTaken = errors.New("it has an owner")
 
-// openMailbox makes this process the owner of a mailbox.
+// openMailbox makes this process the owner of a mailbox. It takes an alias if another user has the name.
+// Of those who stand in for all at an address each tries often, so they have no aliases. Otherwise it asks
+// the kernel for all unix sockets, which may take long.
 func openMailbox(name boxName) (*mailbox, error) {
+	m, err := bindMailbox(name, name.String())
+	if name.kind == gsiBox {
+		return m, err
+	}
+	if err == errTaken {
+		if b, _ := bearersOf(name); b.stranger() {
+			m, err = bindMailbox(name, name.alias())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	cerr := m.conn.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) })
+	if err = errors.Join(cerr, err); err == nil {
+		if b, _ := bearersOf(name); b.besides(st.Ino) { // no list, no aliases
+			err = errTaken
+		}
+	}
+	if err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// bindMailbox opens a mailbox by its name or an alias.
+func bindMailbox(name boxName, as string) (*mailbox, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	err = os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
 	if err == nil {
-		err = os.NewSyscallError("bind", unix.Bind(fd, name.sockaddr()))
+		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrUnix{Name: as}))
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -126,14 +154,14 @@ func (m *mailbox) close() { m.file.Close() }
 // messages there: 11 by default.
 type outlet struct{ fd int }
 
-// connect connects to the socket that is bound to the name now. If its process ends, the outlet
+// connect connects to the socket that is bound to a name now. If its process ends, the outlet
 // breaks. It never leads to the process that binds the name next.
-func connect(name boxName) (*outlet, error) {
+func connect(name string) (*outlet, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	if err := unix.Connect(fd, name.sockaddr()); err != nil {
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("connect", err)
 	}

@@ -22,10 +22,13 @@ type Netdev struct {
 	owners atomic.Pointer[owners] // nil before the first Claim
 	gsi    atomic.Bool            // this process has a QP1
 	pool   *outletPool
+	will   will
+	wards  wards
+	lanes  lanes
 
 	mu     sync.Mutex
 	boxes  []*mailbox           // of the blocks claimed
-	named  map[boxName]*mailbox // of the services claimed, and of the addresses where this process stands in
+	named  map[boxName]*mailbox // of the services claimed, nil while that is under way, and of the addresses where this process stands in
 	links  map[netip.Addr]*Link
 	closed bool
 	served sync.WaitGroup
@@ -58,7 +61,9 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 	}
 	if n.owners.Load() == nil {
 		n.owners.Store(newOwners(block, n.pool))
+		n.takeWills(block)
 	}
+	n.takeLanes(block)
 	n.boxes = append(n.boxes, box)
 	n.owned[block].Store(true)
 	n.serve(box)
@@ -143,15 +148,20 @@ func (n *Netdev) Close() error {
 	n.closed = true
 	boxes, owners := n.boxes, n.owners.Load()
 	for name, b := range n.named {
-		delete(n.named, name)
-		boxes = append(boxes, b)
+		if delete(n.named, name); b != nil {
+			boxes = append(boxes, b)
+		}
 	}
 	n.mu.Unlock()
 	if !closed {
+		n.will.close()
+		n.wards.close()
+		n.lanes.close()
 		for _, b := range boxes {
 			b.close()
 		}
 		n.served.Wait()
+		n.closeUnused()
 		if owners != nil {
 			owners.close()
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
+	"github.com/adverb-rdma/adverb/internal/shm"
 )
 
 // Netdev is a network interface whose addresses belong to one process each. Sharing needs abstract
@@ -23,8 +24,20 @@ func (n *Netdev) ClaimService(netip.Addr, uint64) (release func(), ok bool, err 
 	return func() {}, true, nil
 }
 
+// LastWords does nothing: there is nobody who could speak for this process.
+func (n *Netdev) LastWords(_, _ netip.Addr, _ uint8, _ []byte) (revoke func()) { return func() {} }
+
 // ServeGSI does nothing: everything that comes is for this process.
 func (n *Netdev) ServeGSI(bool) {}
+
+// ShareMemory does nothing: there is nobody to share memory with.
+func (n *Netdev) ShareMemory() {}
+
+// Lane returns nil.
+func (n *Netdev) Lane(_, _ netip.Addr, _ uint32) *shm.Out { return nil }
+
+// Inbox returns nil.
+func (n *Netdev) Inbox(netip.Addr) *shm.Inbox { return nil }
 
 // Claim always succeeds: this process is alone.
 func (n *Netdev) Claim(uint32) (bool, error) { return true, nil }

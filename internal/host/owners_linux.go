@@ -29,12 +29,14 @@ type owners struct {
 	swept   uint64            // turn at the latest sweep
 	sweeper *time.Timer       // for the next one; nil when there is none to come
 
+	aliases aliases
+
 	lookupsSince time.Time // when lookups began to count
 	lookups      [boxKinds]int
 }
 
 func newOwners(self uint32, pool *outletPool) *owners {
-	return &owners{self: self, pool: pool, byName: map[boxName]*owner{}, byNonce: map[uint64]*owner{}}
+	return &owners{self: self, pool: pool, byName: map[boxName]*owner{}, byNonce: map[uint64]*owner{}, aliases: aliases{list: eachSocket}}
 }
 
 // owner is the process that owns a mailbox, or none.
@@ -201,6 +203,7 @@ func (o *owners) absent(w *owner) {
 		return
 	}
 	o.byName[w.name] = w
+	o.sweepSoon()
 }
 
 // connect returns an outlet to the mailbox' owner, nil if there is none. It reports false if it may
@@ -215,7 +218,7 @@ func (o *owners) connect(name boxName) (*outlet, bool) {
 	if o.lookups[name.kind]++; o.lookups[name.kind] > maxLookups {
 		return nil, false
 	}
-	out, err := connect(name)
+	out, err := connect(o.aliases.of(name))
 	if err != nil {
 		return nil, errors.Is(err, unix.ECONNREFUSED)
 	}
@@ -224,10 +227,14 @@ func (o *owners) connect(name boxName) (*outlet, bool) {
 		return nil, false
 	}
 	o.outlets++
-	if o.sweeper == nil {
+	o.sweepSoon()
+	return out, true
+}
+
+func (o *owners) sweepSoon() {
+	if o.sweeper == nil && !o.closed {
 		o.sweeper = time.AfterFunc(outletIdle, o.sweepAgain)
 	}
-	return out, true
 }
 
 // sweepAgain sweeps, and goes on with that while there is something to sweep.
@@ -236,18 +243,22 @@ func (o *owners) sweepAgain() {
 	defer o.mu.Unlock()
 	o.sweep()
 	o.sweeper = nil
-	if o.outlets > 0 && !o.closed {
-		o.sweeper = time.AfterFunc(outletIdle, o.sweepAgain)
+	if len(o.byName) > 0 {
+		o.sweepSoon()
 	}
 }
 
 // sweep closes the outlets that have not been used since the sweep before. The kernel does not tell
 // when the process at the other end of an outlet ends, and an outlet to a process that lives is
-// opened again when it is needed.
+// opened again when it is needed. sweep forgets names that had no owner, too: a flood may make up many.
 func (o *owners) sweep() {
 	for _, w := range o.byName {
-		if w.out != nil && len(w.held) == 0 && w.used <= o.swept {
+		switch {
+		case w.used > o.swept || len(w.held) > 0:
+		case w.out != nil:
 			o.retire(w)
+		default: // it was absent
+			delete(o.byName, w.name)
 		}
 	}
 	o.swept = o.turn
@@ -376,6 +387,7 @@ func (o *owners) close() {
 	for _, w := range o.byName {
 		o.gone(w)
 	}
+	clear(o.byName)
 	if o.sweeper != nil {
 		o.sweeper.Stop()
 	}

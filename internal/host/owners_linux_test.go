@@ -108,8 +108,18 @@ func TestOutletsIdle(t *testing.T) {
 		t.Errorf("%d outlets after the second sweep, want the one that was used since the first", n)
 	}
 	ot.reach(o, 4) // whose outlet was closed
+	o.mu.Lock()
+	for b := range uint32(maxLookups / 2) { // somebody makes up blocks
+		o.find(blockName(0xf00 + b))
+	}
+	o.mu.Unlock()
 	sweep()
 	sweep()
+	o.mu.Lock()
+	if n := len(o.byName); n != 0 {
+		t.Errorf("%d names are remembered, want none", n)
+	}
+	o.mu.Unlock()
 	o.sweepAgain()
 	if n := ot.count(); n != 0 || o.sweeper != nil {
 		t.Errorf("%d outlets, want none; another sweep is to come: %v", n, o.sweeper != nil)

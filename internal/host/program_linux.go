@@ -9,10 +9,13 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// maxSteered is the number of blocks that a program knows, which have 2.4 million QPNs. The
-// kernel makes three instructions of 8 bytes for each block. Before Linux 6.7 its usual limit for a
-// whole program (net.core.optmem_max) is 20 KiB. Datagrams for further blocks are passed on.
-const maxSteered = 600
+// How many blocks a program knows at most. Datagrams for further blocks are passed on. A program may have
+// 4096 instructions, of which a block takes two. They become three of 8 bytes in the kernel, whose usual
+// limit for all of a socket's programs (net.core.optmem_max) is 128 KiB, and 20 KiB before Linux 6.7.
+const (
+	maxSteered = 2000
+	fewSteered = 600
+)
 
 // noSocket is the index of no socket. The kernel then chooses one by its hash.
 const noSocket = 1<<32 - 1
@@ -22,11 +25,11 @@ const destQPOffset = 4
 
 // program returns the classic BPF program that picks the socket of a datagram. It begins at the
 // UDP payload, which is the BTH, and returns the index of the socket. steer holds the index for
-// each block that a process has claimed. All other blocks go to the index other: it should be that
+// each block that a process has claimed, and program takes most of them at most. All other blocks go to the index other: it should be that
 // of a process which is not stopped.
 //
 // A datagram that is too short to have a QPN ends the program at the load. It goes to index 0.
-func program(steer map[uint32]int, other uint32) []bpf.Instruction {
+func program(steer map[uint32]int, most int, other uint32) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: destQPOffset, Size: 4},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 1<<24 - 1},
@@ -39,7 +42,7 @@ func program(steer map[uint32]int, other uint32) []bpf.Instruction {
 		bpf.RetA{},
 	}
 	blocks := slices.Sorted(maps.Keys(steer))
-	for _, b := range blocks[:min(len(blocks), maxSteered)] {
+	for _, b := range blocks[:min(len(blocks), most)] {
 		p = append(p,
 			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: b, SkipTrue: 1},
 			bpf.RetConstant{Val: uint32(steer[b])})

@@ -67,13 +67,13 @@ func TestProgram(t *testing.T) {
 		{"empty", nil, 0},
 	}
 	for _, tt := range tests {
-		if got := run(t, program(steer, standIn), tt.datagram); got != tt.want {
+		if got := run(t, program(steer, maxSteered, standIn), tt.datagram); got != tt.want {
 			t.Errorf("%s: index %d, want %d", tt.name, got, tt.want)
 		}
 	}
 	// Before the first survey no block is known. Only probes find their way.
 	for _, tt := range []struct{ qpn, want uint32 }{{0xabc << blockBits, noSocket}, {1, noSocket}, {controlBlock<<blockBits | 9, 9}} {
-		if got := run(t, program(nil, noSocket), datagramTo(tt.qpn)); got != tt.want {
+		if got := run(t, program(nil, 0, noSocket), datagramTo(tt.qpn)); got != tt.want {
 			t.Errorf("without blocks, QPN %#06x: index %#x, want %#x", tt.qpn, got, tt.want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestProgram(t *testing.T) {
 
 // What is for QP1 goes to the process that stands in for all at the address.
 func TestProgramSpecialBlock(t *testing.T) {
-	p := program(map[uint32]int{specialBlock: 4, 9: 1}, 2)
+	p := program(map[uint32]int{specialBlock: 4, 9: 1}, maxSteered, 2)
 	if got := run(t, p, mad(wire.CMREQ, 0x1060000, 1)); got != 4 {
 		t.Errorf("REQ to QP1: index %d, want 4", got)
 	}
@@ -97,7 +97,7 @@ func TestProgramFull(t *testing.T) {
 	for b := uint32(1); b < controlBlock; b++ {
 		steer[b] = int(b % 100)
 	}
-	p := program(steer, other)
+	p := program(steer, maxSteered, other)
 	raw, err := bpf.Assemble(p)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,12 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
+var start = time.Now().Add(-time.Hour)
+
+// sinceStart is a time that goes on evenly. The wall clock may be set back, and then nothing would seem
+// to be due for long.
+func sinceStart() time.Duration { return time.Since(start) }
+
 // steering keeps the program of an address up to date. A survey finds out which process is behind
 // which socket: it sends a probe to each index, the program delivers the probe to the socket of
 // that index, and the process that receives it answers with its blocks. Beyond the last index the
@@ -38,8 +44,9 @@ type steering struct {
 	answers map[int]answer // to them, by index
 	changed chan struct{}  // cap 1: an answer has come
 	members []uint32       // the processes at the address, each by the block that it answers to
+	probers []uint32       // processes that have probed this one since the latest survey
 
-	lastProbed atomic.Int64 // when the latest probe of another process came, in ns of Unix time
+	lastProbed atomic.Int64 // when the latest probe of another process came: sinceStart then
 }
 
 // answer says which process is behind a socket.
@@ -96,7 +103,8 @@ func (s *steering) run() {
 		case <-s.wanted:
 		case <-check.C:
 			s.link.netdev.tryStandIn(s.link)
-			if asked := time.Unix(0, s.lastProbed.Load()); len(known) < 2 || time.Since(asked) < checkTime {
+			s.link.netdev.appoint(s.link)
+			if len(known) < 2 || sinceStart()-time.Duration(s.lastProbed.Load()) < checkTime {
 				check.Reset(checkTime + rand.N(checkTime/4))
 				continue
 			}
@@ -107,7 +115,7 @@ func (s *steering) run() {
 		found, whole := s.survey(known)
 		if whole && len(known) == 0 && s.own(found) == noSocket {
 			// Without a program the kernel picks a socket for each probe by its hash.
-			_ = s.link.Steer(program(nil, noSocket))
+			_ = s.link.Steer(program(nil, 0, noSocket))
 			found, _ = s.survey(known)
 		}
 		own := s.own(found)
@@ -128,7 +136,9 @@ func (s *steering) run() {
 		s.remember(known)
 		if own != noSocket {
 			// If the kernel takes no program, passing on does all the work.
-			_ = s.link.Steer(program(steerBy(known), own))
+			if steer := steerBy(known); s.link.Steer(program(steer, maxSteered, own)) != nil && len(steer) > fewSteered {
+				_ = s.link.Steer(program(steer, fewSteered, own))
+			}
 			firstSurvey.Do(func() { close(s.surveyed) })
 		}
 		check.Reset(checkTime + rand.N(checkTime/4)) // at random, so that not all processes check at once
@@ -161,6 +171,35 @@ func (s *steering) others() (processes []uint32) {
 		}
 	}
 	return processes
+}
+
+// noteProber takes note of a process that has shown itself.
+func (s *steering) noteProber(process uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.probers, process) && len(s.probers) < maxCandidates {
+		s.probers = append(s.probers, process)
+	}
+}
+
+// candidates returns processes that are perhaps at the address, those that are known first.
+func (s *steering) candidates() []uint32 {
+	all := s.others()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.probers {
+		if !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all[:min(len(all), maxCandidates)]
+}
+
+// dismiss forgets a process that is not there.
+func (s *steering) dismiss(process uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.probers = slices.DeleteFunc(s.probers, func(p uint32) bool { return p == process })
 }
 
 // own returns the index of this process's socket.
@@ -338,7 +377,8 @@ func (s *steering) probed(d *link.Datagram, index int) {
 	case to == m.from:
 		s.here(&m)
 	case to < numBlocks:
-		s.lastProbed.Store(time.Now().UnixNano())
+		s.lastProbed.Store(int64(sinceStart()))
+		s.noteProber(to)
 		owners.answer(to, &m)
 	}
 }

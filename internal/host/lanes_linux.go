@@ -1,0 +1,451 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/shm"
+)
+
+// Between processes of one host packets need no network: they go by lanes, which are memory that two
+// processes share (package shm). A lane leads one way, from an address of this process to an address of the
+// process that owns a block of QPNs. The sender makes it when a QP is connected, before the QP's first
+// packet. So the packets of a QP never change the way, and cannot overtake one another.
+//
+//	sender                                            receiver
+//	connect to @adverb/lane/<block>    ---------->    accept
+//	SO_PEERCRED: my user?                             SO_PEERCRED: my user?
+//	addresses, the lane's memfd, bell  ---------->    is the address mine, the memfd sealed and right?
+//	                                   <----------    yes, and the receiver's bell
+//
+// The socket stays open, and nobody writes to it again. It breaks when either process ends, however it
+// ends: then the sender goes back to UDP, and the receiver gives the memory back. An abstract name is
+// of one network namespace. A process without lanes, or of another user, does not answer with yes, and
+// its packets go by UDP for as long as the QP is connected.
+
+// What this implementation chose.
+const (
+	// maxLanes is how many lanes a device makes, and how many each of its addresses takes.
+	maxLanes = 64
+	// laneTime is how long the process at the other end has to answer. One that is stopped does not.
+	laneTime = 50 * time.Millisecond
+	// laneAgain is for how long a process that took no lane is not asked again.
+	laneAgain = time.Second
+	// bellless is how often lanes are looked at where the system denies the bell.
+	bellless = time.Millisecond
+)
+
+const (
+	laneRequest = 1 + 16 + 16 // version, from, to
+	laneFiles   = 2           // the memory, the sender's bell
+	laneAnswer  = 1           // version
+)
+
+func laneName(block uint32) string {
+	return laneBox + boxName{block: block}.String()[len("@adverb/qpn/"):]
+}
+
+const laneBox = "@adverb/lane/"
+
+// lanes are those of a device.
+type lanes struct {
+	on      bool          // before the first Claim
+	time    time.Duration // laneTime, but in tests
+	dialing sync.Mutex    // held while a lane is made; whoever answers needs mu
+
+	mu      sync.Mutex
+	closed  bool
+	servers []*net.UnixListener
+	conns   map[*net.UnixConn]struct{}
+	outs    map[laneKey]*shm.Out
+	refused map[laneKey]time.Time
+	inboxes map[netip.Addr]*shm.Inbox
+}
+
+type laneKey struct {
+	from, to netip.Addr
+	block    uint32
+}
+
+// ShareMemory lets packets between processes of this host go by shared memory. It is called before
+// anything else is.
+func (n *Netdev) ShareMemory() {
+	n.lanes.on, n.lanes.time = true, laneTime
+	n.lanes.conns = map[*net.UnixConn]struct{}{}
+	n.lanes.outs = map[laneKey]*shm.Out{}
+	n.lanes.refused = map[laneKey]time.Time{}
+	n.lanes.inboxes = map[netip.Addr]*shm.Inbox{}
+}
+
+// Inbox returns where the lanes to an address of this device end, or nil if it has none.
+func (n *Netdev) Inbox(at netip.Addr) *shm.Inbox {
+	s := &n.lanes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on || s.closed {
+		return nil
+	}
+	at = at.Unmap().WithZone("")
+	b := s.inboxes[at]
+	if b == nil {
+		b = new(shm.Inbox)
+		s.inboxes[at] = b
+	}
+	return b
+}
+
+// Lane returns a lane from an address of this device to the process that owns a QPN, at an address. It
+// returns nil where that process takes none: the packets then go by the network. It takes laneTime at
+// most, for each who asks. The lane has one user more, who gives it up by Use(-1).
+func (n *Netdev) Lane(from, to netip.Addr, qpn uint32) *shm.Out {
+	s := &n.lanes
+	key := laneKey{from.Unmap().WithZone(""), to.Unmap().WithZone(""), qpn >> blockBits}
+	if !s.on {
+		return nil
+	}
+	s.dialing.Lock()
+	defer s.dialing.Unlock()
+	o, try := s.find(key)
+	if !try {
+		return o
+	}
+	o, c, err := n.dialLane(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.refused[key] = time.Now()
+		return nil
+	}
+	if s.closed {
+		c.Close()
+		o.Close()
+		return nil
+	}
+	o.Use(1)
+	s.outs[key] = o
+	s.conns[c] = struct{}{}
+	n.served.Go(func() {
+		awaitEnd(c)
+		s.mu.Lock()
+		if s.outs[key] == o {
+			delete(s.outs, key)
+		}
+		delete(s.conns, c)
+		s.mu.Unlock()
+		c.Close()
+		o.Close()
+		n.wake(key.from) // what has waited for room goes by the network
+	})
+	return o
+}
+
+// wake wakes the link of an address, if there is one.
+func (n *Netdev) wake(at netip.Addr) {
+	n.mu.Lock()
+	l := n.links[at]
+	n.mu.Unlock()
+	if l != nil {
+		l.Wake()
+	}
+}
+
+// find returns a lane that there is, with one user more. It reports whether one should be made.
+func (s *lanes) find(key laneKey) (o *shm.Out, try bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, false
+	}
+	if o := s.outs[key]; o != nil && !o.Broken() {
+		o.Use(1)
+		return o, false
+	}
+	for k, at := range s.refused {
+		if time.Since(at) >= laneAgain {
+			delete(s.refused, k)
+		}
+	}
+	if _, ok := s.refused[key]; ok {
+		return nil, false
+	}
+	return nil, len(s.outs) < maxLanes || s.evict()
+}
+
+// evict closes a lane that no QP uses. The caller holds s.mu.
+func (s *lanes) evict() bool {
+	for key, o := range s.outs {
+		if o.Users() == 0 {
+			delete(s.outs, key)
+			o.Hangup()
+			return true
+		}
+	}
+	return false
+}
+
+// awaitEnd returns when the process at the other end has ended or closed its device, or this one has.
+func awaitEnd(c *net.UnixConn) {
+	c.SetDeadline(time.Time{})
+	var b [1]byte
+	_, _ = c.Read(b[:]) // nobody writes
+}
+
+// dialLane makes a lane and hands it over.
+func (n *Netdev) dialLane(key laneKey) (*shm.Out, *net.UnixConn, error) {
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(key.block), Net: "unixpacket"})
+	if err != nil {
+		return nil, nil, err
+	}
+	o, err := n.handLane(c, key)
+	if err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	return o, c, nil
+}
+
+func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
+	if err := checkUser(c); err != nil {
+		return nil, err
+	}
+	box := n.Inbox(key.from)
+	if box == nil {
+		return nil, net.ErrClosed
+	}
+	bell, err := box.ShareBell()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(bell)
+	o, fd, err := shm.NewOut()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	c.SetDeadline(time.Now().Add(n.lanes.time))
+	request := appendAddr(appendAddr([]byte{messageVersion}, key.from), key.to)
+	if _, _, err = c.WriteMsgUnix(request, unix.UnixRights(fd, bell), nil); err != nil {
+		o.Close()
+		return nil, err
+	}
+	answer, fds, err := receiveFiles(c, laneAnswer)
+	var theirs shm.Bell
+	switch {
+	case err != nil:
+	case answer[0] != messageVersion || len(fds) != 1:
+		closeAll(fds)
+		err = errMessage
+	default:
+		theirs, err = shm.NewBell(fds[0])
+	}
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	o.Connect(theirs, func() { c.Close() })
+	return o, nil
+}
+
+// takeLanes begins to take the lanes of other processes that lead to QPs of a block.
+func (n *Netdev) takeLanes(block uint32) {
+	s := &n.lanes
+	if !s.on {
+		return
+	}
+	server, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: laneName(block), Net: "unixpacket"})
+	if err != nil {
+		return // what comes for these QPs comes by UDP
+	}
+	s.mu.Lock()
+	s.servers = append(s.servers, server)
+	s.mu.Unlock()
+	n.served.Go(func() {
+		for {
+			c, err := server.AcceptUnix()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			ok := !s.closed && len(s.conns) < 4*maxLanes
+			if ok {
+				s.conns[c] = struct{}{}
+			}
+			s.mu.Unlock()
+			if !ok {
+				c.Close()
+				continue
+			}
+			n.served.Go(func() { n.takeLane(c) })
+		}
+	})
+}
+
+// takeLane takes a lane, and waits for the end of its sender.
+func (n *Netdev) takeLane(c *net.UnixConn) {
+	defer func() {
+		n.lanes.mu.Lock()
+		delete(n.lanes.conns, c)
+		n.lanes.mu.Unlock()
+		c.Close()
+	}()
+	to, in, err := n.receiveLane(c)
+	if err != nil {
+		return
+	}
+	awaitEnd(c)
+	in.Leave()
+	n.wake(to) // to drop the lane
+}
+
+func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
+	if err := checkUser(c); err != nil {
+		return netip.Addr{}, nil, err
+	}
+	c.SetDeadline(time.Now().Add(n.lanes.time))
+	b, fds, err := receiveFiles(c, laneRequest)
+	if err != nil {
+		return netip.Addr{}, nil, err
+	}
+	if b[0] != messageVersion || len(fds) != laneFiles {
+		closeAll(fds)
+		return netip.Addr{}, nil, errMessage
+	}
+	defer unix.Close(fds[0])
+	theirs, err := shm.NewBell(fds[1])
+	if err != nil {
+		return netip.Addr{}, nil, err
+	}
+	taken := false
+	defer func() {
+		if !taken {
+			theirs.Close()
+		}
+	}()
+	from, to := addrAt(b[1:]), addrAt(b[1+16:])
+	box := n.Inbox(to)
+	isTo := func(a netip.Addr) bool { return a.Unmap().WithZone("") == to }
+	if state, err := n.State(); err != nil || box == nil || !slices.ContainsFunc(state.Addrs, isTo) {
+		return to, nil, errMessage
+	}
+	bell, err := box.ShareBell()
+	if err != nil {
+		return to, nil, err
+	}
+	defer unix.Close(bell)
+	in, err := box.Add(fds[0], theirs, from, maxLanes, func() { c.Close() })
+	if err != nil {
+		return to, nil, err
+	}
+	taken = true
+	if _, _, err = c.WriteMsgUnix([]byte{messageVersion}, unix.UnixRights(bell), nil); err != nil {
+		in.Leave()
+		return to, nil, err
+	}
+	n.wake(to) // it does not know yet that it has to listen to the bell
+	return to, in, nil
+}
+
+// checkUser fails unless the process at the other end is of this user. It may be this one.
+func checkUser(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	bad := error(nil)
+	err = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if bad = err; err == nil && int(cred.Uid) != os.Geteuid() {
+			bad = unix.EPERM
+		}
+	})
+	return errors.Join(err, bad)
+}
+
+// receiveFiles receives a message of size bytes, and the descriptors that come with it.
+func receiveFiles(c *net.UnixConn, size int) (b []byte, fds []int, err error) {
+	b = make([]byte, size+1)
+	oob := make([]byte, unix.CmsgSpace(4*(laneFiles+1))) // to see that there are too many
+	n, oobn, _, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil {
+		return nil, nil, err
+	}
+	cmsgs, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range cmsgs {
+		if got, err := unix.ParseUnixRights(&cmsgs[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	if n != size {
+		closeAll(fds)
+		return nil, nil, errMessage
+	}
+	return b[:n], fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// close ends all lanes.
+func (s *lanes) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, server := range s.servers {
+		server.Close()
+	}
+	for c := range s.conns {
+		c.Close()
+	}
+}
+
+// closeUnused gives the memory of lanes back that lead to addresses without a link. The device closes the
+// inboxes of the others.
+func (n *Netdev) closeUnused() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lanes.mu.Lock()
+	defer n.lanes.mu.Unlock()
+	for at, b := range n.lanes.inboxes {
+		if n.links[at] == nil {
+			b.Close()
+		}
+	}
+}
+
+// Wait implements link.Link. The bell of the lanes ends it too.
+func (l *Link) Wait(d time.Duration) error {
+	b := l.netdev.Inbox(l.Addr().Addr())
+	if b == nil || !b.Rings() {
+		return l.Link.Wait(d)
+	}
+	if !l.hearsBell {
+		fd, err := b.Bell()
+		if err == nil {
+			err = l.Watch(fd)
+		}
+		if err != nil {
+			return l.Link.Wait(bellless)
+		}
+		l.hearsBell = true
+	}
+	defer b.Awake()
+	if !b.Sleep() {
+		return nil
+	}
+	return l.Link.Wait(d)
+}

@@ -1,0 +1,239 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/shm"
+)
+
+// shareMemory makes a Netdev that takes lanes, with a block.
+func shareMemory(t *testing.T, addr netip.Addr) *member {
+	t.Helper()
+	m := &member{netdev: shareLoopback(t, addr)}
+	m.netdev.ShareMemory()
+	m.netdev.lanes.time = patience // the machine may be busy
+	m.block = m.claim(t)
+	t.Cleanup(func() { m.netdev.Close() })
+	return m
+}
+
+func (m *member) qpn() uint32 { return m.block<<blockBits | 5 }
+
+// awaitLanes waits until so many lanes end at an address.
+func awaitLanes(t *testing.T, b *shm.Inbox, n int) {
+	t.Helper()
+	for limit := time.Now().Add(patience); len(b.Lanes()) != n; runtime.Gosched() {
+		for _, in := range b.Lanes() {
+			if in.Finished() {
+				b.Drop(in)
+			}
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("%d lanes after %v, want %d", len(b.Lanes()), patience, n)
+		}
+	}
+}
+
+// TestLane: a lane is made at first use, serves all QPs of the block, carries records, and breaks when
+// the receiver ends. Then another is made.
+func TestLane(t *testing.T) {
+	a, b := testAddr(60), testAddr(61)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	box := y.netdev.Inbox(b)
+	o := x.netdev.Lane(a, b, y.qpn())
+	if o == nil {
+		t.Fatal("no lane")
+	}
+	if again := x.netdev.Lane(a, b, y.qpn()+1); again != o || o.Users() != 2 {
+		t.Errorf("another QP of the block got lane %p with %d users, want %p with 2", again, o.Users(), o)
+	}
+	o.Lock()
+	o.Commit(copy(o.Reserve(5), "hello"))
+	o.Publish()
+	o.Unlock()
+	if len(box.Lanes()) != 1 {
+		t.Fatalf("%d lanes end there, want 1", len(box.Lanes()))
+	}
+	in := box.Lanes()[0]
+	if got := string(in.Next()); got != "hello" || in.From() != a {
+		t.Errorf("%q came from %v, want hello from %v", got, in.From(), a)
+	}
+	in.Release()
+	if self := x.netdev.Lane(a, a, x.qpn()); self == nil {
+		t.Error("no lane to the process itself")
+	}
+	y.netdev.Close()
+	for limit := time.Now().Add(patience); !o.Broken(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatal("the lane does not break when its receiver ends")
+		}
+	}
+	if late := x.netdev.Lane(a, b, y.qpn()); late != nil {
+		t.Error("a lane to nobody")
+	}
+}
+
+// TestLaneSenderEnds: the receiver gives the memory of a lane back whose sender has ended.
+func TestLaneSenderEnds(t *testing.T) {
+	a, b := testAddr(62), testAddr(63)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	if x.netdev.Lane(a, b, y.qpn()) == nil {
+		t.Fatal("no lane")
+	}
+	box := y.netdev.Inbox(b)
+	awaitLanes(t, box, 1)
+	x.netdev.Close()
+	awaitLanes(t, box, 0)
+}
+
+// TestNoLane: packets to a process that does not share memory, to nobody, and to an address that the process
+// does not have, go by the network.
+func TestNoLane(t *testing.T) {
+	a, b := testAddr(64), testAddr(65)
+	x := shareMemory(t, a)
+	y := &member{netdev: shareLoopback(t, b)}
+	y.block = y.claim(t)
+	defer y.netdev.Close()
+	if x.netdev.Lane(a, b, y.qpn()) != nil {
+		t.Error("a lane to a process that shares no memory")
+	}
+	if x.netdev.Lane(a, testAddr(66), x.qpn()) != nil {
+		t.Error("a lane to an address that the process does not have")
+	}
+	if y.netdev.Lane(b, a, x.qpn()) != nil {
+		t.Error("a lane from a process that shares no memory")
+	}
+}
+
+// TestStoppedPeer: a process that does not answer costs laneTime, once in laneAgain.
+func TestStoppedPeer(t *testing.T) {
+	a := testAddr(67)
+	x := shareMemory(t, a)
+	x.netdev.lanes.time = laneTime
+	const block = controlBlock - 1
+	silent, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: laneName(block), Net: "unixpacket"})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer silent.Close()
+	if x.netdev.Lane(a, a, block<<blockBits) != nil {
+		t.Fatal("a lane to a process that has not answered")
+	}
+	if _, try := x.netdev.lanes.find(laneKey{a, a, block}); try {
+		t.Error("it would be asked again at once")
+	}
+}
+
+// TestHostileLane: what is no lane is refused. It costs no file, and hinders no other lane.
+func TestHostileLane(t *testing.T) {
+	a, b := testAddr(68), testAddr(69)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	right := appendAddr(appendAddr([]byte{messageVersion}, a), b)
+	bell := func(flags int) int {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|flags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	ring := bell(unix.EFD_NONBLOCK)
+	lane := memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	for name, m := range map[string]struct {
+		b   []byte
+		fds []int
+	}{
+		"empty":         {},
+		"no file":       {b: right},
+		"short":         {right[:len(right)-1], []int{lane, ring}},
+		"long":          {append(right[:len(right):len(right)], 0), []int{lane, ring}},
+		"version":       {append([]byte{messageVersion + 1}, right[1:]...), []int{lane, ring}},
+		"no bell":       {right, []int{lane}},
+		"three files":   {right, []int{lane, ring, lane}},
+		"bell blocks":   {right, []int{lane, bell(0)}},
+		"unsealed":      {right, []int{memory(t, shm.FileSize, 0), ring}},
+		"small":         {right, []int{memory(t, shm.FileSize/2, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL), ring}},
+		"no memory":     {right, []int{int(os.Stderr.Fd()), ring}},
+		"other address": {appendAddr(right[:1+16:1+16], testAddr(70)), []int{lane, ring}},
+	} {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(y.block), Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.b != nil {
+			handOver(t, c, m.b, m.fds...)
+		} else {
+			c.CloseWrite()
+		}
+		c.SetReadDeadline(time.Now().Add(patience))
+		if n, err := c.Read(make([]byte, 1)); n != 0 || os.IsTimeout(err) {
+			t.Errorf("%s: answer of %d bytes, %v; want the end", name, n, err)
+		}
+		c.Close()
+	}
+	if n := len(y.netdev.Inbox(b).Lanes()); n != 0 {
+		t.Errorf("%d lanes were taken", n)
+	}
+	if x.netdev.Lane(a, b, y.qpn()) == nil {
+		t.Error("a right lane is refused after wrong ones")
+	}
+}
+
+// TestRoomEndsWait: a sender that sleeps hears that a full lane has room again, and that its receiver ends.
+func TestRoomEndsWait(t *testing.T) {
+	a, b := testAddr(71), testAddr(72)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	l, err := x.netdev.Open(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o := x.netdev.Lane(a, b, y.qpn())
+	if o == nil {
+		t.Fatal("no lane")
+	}
+	in := y.netdev.Inbox(b).Lanes()[0]
+	sleep := func() {
+		for !o.AwaitRoom() {
+			if err := l.Wait(-1); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}
+	fill := func() (n int) {
+		o.Lock()
+		defer o.Unlock()
+		for ; o.Reserve(4096) != nil; n++ {
+			o.Commit(4096)
+		}
+		o.Publish()
+		return n
+	}
+	first := fill()
+	filled, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		sleep()
+		fill()
+		close(filled)
+		sleep()
+	}()
+	for taken := 0; taken < first; runtime.Gosched() {
+		for ; taken < first && in.Next() != nil; taken++ {
+		}
+		in.Release()
+	}
+	<-filled
+	y.netdev.Close()
+	<-done
+}

@@ -1,0 +1,479 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// A kernel tells the peers of a program that dies. Here other processes at the same address do it. Each
+// process writes what is to be said at its death, its last words, into memory that it shares with a few
+// others, its heirs: a memfd, the will. A connection between the two sockets, which nobody uses, breaks
+// when the process ends, however it ends. That is the kernel's word. The heirs then send the last words.
+//
+// Nobody trusts another user: both ends ask the kernel who the other is. A process that only stands
+// still keeps its connections, and so its heirs stay silent.
+
+// What this implementation chose.
+const (
+	// maxWords is how many messages a will has room for. Further ones are not bequeathed.
+	maxWords = 1 << 16
+
+	// heirsWanted is how many heirs a process has at an address, if there are so many others. One
+	// may die together with it.
+	heirsWanted = 2
+
+	// maxWards is how many wills a process takes on.
+	maxWards = 256
+
+	// maxCandidates is how many processes that have shown themselves are remembered as heirs to be.
+	maxCandidates = 64
+
+	// willTime is how long a process that wants an heir has to hand its will over.
+	willTime = time.Second
+
+	// wordsBatch is how many messages are sent at a time, wordsPause apart.
+	wordsBatch = 64
+	wordsPause = time.Millisecond
+)
+
+// wordsAt is when the last words are sent, counted from the death: several times, since they may be
+// lost, and nobody hears the answers.
+var wordsAt = [...]time.Duration{0, 200 * time.Millisecond, time.Second, 3 * time.Second}
+
+// A message of a will. It counts if its first word is 1.
+const (
+	wordsClass = 4 // traffic class, 1 byte
+	wordsFrom  = 8
+	wordsTo    = wordsFrom + 16
+	wordsMAD   = wordsTo + 16
+	wordsSize  = wordsMAD + wire.MADSize
+	willSize   = maxWords * wordsSize
+)
+
+// heirName is the name of the socket at which the process with a block takes wills.
+func heirName(block uint32) string { return fmt.Sprintf("@adverb/heir/%03x", block) }
+
+// words is a message in a will.
+type words []byte
+
+func (w words) valid() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&w[0])) }
+
+func (w words) set(from, to netip.Addr, class uint8, mad []byte) {
+	a, b := from.As16(), to.As16()
+	w[wordsClass] = class
+	copy(w[wordsFrom:], a[:])
+	copy(w[wordsTo:], b[:])
+	clear(w[wordsMAD+copy(w[wordsMAD:wordsSize], mad) : wordsSize])
+	w.valid().Store(1)
+}
+
+// will is that of this process.
+type will struct {
+	mu     sync.Mutex
+	closed bool
+	fd     int
+	mem    []byte // nil before the first words, and where there is no memfd
+	failed bool
+	free   []int // rows that were used before
+	used   int   // rows that were ever used
+	live   map[netip.Addr]int
+	heirs  map[*Link][]heir
+}
+
+// heir is a process that has the will.
+type heir struct {
+	fd    int
+	block uint32
+}
+
+// gone reports whether the heir has ended.
+func (h heir) gone() bool {
+	var b [1]byte
+	n, _, err := unix.Recvfrom(h.fd, b[:], unix.MSG_DONTWAIT|unix.MSG_PEEK)
+	return n == 0 && err == nil || err != nil && err != unix.EAGAIN && err != unix.EINTR
+}
+
+// LastWords has a message to QP1 sent, from one of the addresses of this host to another, when this
+// process ends without having called revoke. Another process that uses the address sends it. Where
+// there is none, nobody does.
+func (n *Netdev) LastWords(from, to netip.Addr, class uint8, mad []byte) (revoke func()) {
+	from = from.Unmap().WithZone("")
+	n.mu.Lock()
+	l := n.links[from]
+	n.mu.Unlock()
+	w := &n.will
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l == nil || w.closed || !w.open() {
+		return func() {}
+	}
+	row := w.used
+	if k := len(w.free); k > 0 {
+		row = w.free[k-1]
+		w.free = w.free[:k-1]
+	} else if row == maxWords {
+		return func() {}
+	} else {
+		w.used++
+	}
+	w.row(row).set(from, to, class, mad)
+	w.live[from]++
+	if len(w.heirs[l]) == 0 {
+		w.appoint(l)
+	}
+	return sync.OnceFunc(func() { w.revoke(row, from) })
+}
+
+func (w *will) row(i int) words { return w.mem[i*wordsSize:][:wordsSize] }
+
+func (w *will) revoke(row int, from netip.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	w.row(row).valid().Store(0)
+	w.free = append(w.free, row)
+	w.live[from]--
+}
+
+// open makes the memory. It reports false where the system gives none.
+func (w *will) open() bool {
+	if w.mem != nil || w.failed {
+		return !w.failed
+	}
+	w.failed = true
+	fd, err := unix.MemfdCreate("adverb-will", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return false
+	}
+	if err = unix.Ftruncate(fd, willSize); err == nil {
+		// An heir that reads it must not meet the end of a file that has shrunk.
+		if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err == nil {
+			w.mem, err = unix.Mmap(fd, 0, willSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return false
+	}
+	w.fd, w.failed = fd, false
+	w.live, w.heirs = map[netip.Addr]int{}, map[*Link][]heir{}
+	return true
+}
+
+// appoint is called from time to time: heirs may have ended, and others have come.
+func (n *Netdev) appoint(l *Link) {
+	w := &n.will
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed && w.mem != nil && w.live[l.Addr().Addr()] > 0 {
+		w.appoint(l)
+	}
+}
+
+// appoint finds as many heirs as are wanted, among the processes at the link's address. The caller
+// holds w.mu.
+func (w *will) appoint(l *Link) {
+	heirs := w.heirs[l]
+	heirs = slices.DeleteFunc(heirs, func(h heir) bool {
+		gone := h.gone()
+		if gone {
+			unix.Close(h.fd)
+		}
+		return gone
+	})
+	if len(heirs) < heirsWanted {
+		for _, block := range l.steering.candidates() {
+			if slices.ContainsFunc(heirs, func(h heir) bool { return h.block == block }) {
+				continue
+			}
+			fd, err := w.handOver(block, l.Addr().Addr())
+			if err != nil {
+				l.steering.dismiss(block)
+				continue
+			}
+			if heirs = append(heirs, heir{fd, block}); len(heirs) == heirsWanted {
+				break
+			}
+		}
+	}
+	w.heirs[l] = heirs
+}
+
+// handOver gives the will to the process with a block, and returns the socket that breaks at the death
+// of either. It does not block.
+func (w *will) handOver(block uint32, addr netip.Addr) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: heirName(block)})
+	if err == nil {
+		err = checkPeer(fd)
+	}
+	if err == nil {
+		b := appendAddr([]byte{messageVersion}, addr)
+		err = unix.Sendmsg(fd, b, unix.UnixRights(w.fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// checkPeer fails unless the process at the other end is another one, of this user.
+func checkPeer(fd int) error {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	switch {
+	case err != nil:
+		return err
+	case int(cred.Uid) != os.Geteuid():
+		return unix.EPERM
+	case int(cred.Pid) == os.Getpid(): // another device of this process, which dies with it
+		return unix.EINVAL
+	}
+	return nil
+}
+
+// close has the heirs say what is in the will, as it is when a device closes: of connections whose
+// peers have not confirmed the end.
+func (w *will) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for _, heirs := range w.heirs {
+		for _, h := range heirs {
+			unix.Close(h.fd)
+		}
+	}
+	if w.mem != nil {
+		unix.Munmap(w.mem)
+		unix.Close(w.fd)
+		w.mem = nil
+	}
+}
+
+// wards are the processes whose heir this one is.
+type wards struct {
+	mu     sync.Mutex
+	closed bool
+	done   chan struct{} // closed with the device; nil before there is a server
+	server *net.UnixListener
+	conns  map[*net.UnixConn]struct{}
+}
+
+// takeWills begins to take the wills of other processes, under the name of this process's block.
+func (n *Netdev) takeWills(block uint32) {
+	server, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: heirName(block), Net: "unixpacket"})
+	if err != nil {
+		return // others have to do without this heir
+	}
+	s := &n.wards
+	s.server, s.conns, s.done = server, map[*net.UnixConn]struct{}{}, make(chan struct{})
+	n.served.Go(func() {
+		for {
+			c, err := server.AcceptUnix()
+			if err != nil {
+				return
+			}
+			if s.add(c) {
+				n.served.Go(func() { n.inherit(c) })
+			}
+		}
+	})
+}
+
+// add takes note of a connection, unless there are too many or the end has come.
+func (s *wards) add(c *net.UnixConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= maxWards {
+		c.Close()
+		return false
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+func (s *wards) remove(c *net.UnixConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	c.Close()
+}
+
+func (s *wards) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.server != nil {
+		s.server.Close()
+		close(s.done)
+	}
+	for c := range s.conns {
+		c.Close()
+	}
+}
+
+// inherit takes a will of another process of this user, waits for its death, and sends the last words.
+func (n *Netdev) inherit(c *net.UnixConn) {
+	defer n.wards.remove(c)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	bad := error(nil)
+	if raw.Control(func(fd uintptr) { bad = checkPeer(int(fd)) }) != nil || bad != nil {
+		return
+	}
+	if l, all := n.awaitDeath(c, willTime); len(all) > 0 {
+		l.sayLastWords(all)
+	}
+}
+
+// awaitDeath takes a will, which must come within a time, and waits for the death of its owner. It
+// returns the last words, and the link to send them by: nothing if the will is not as it should be, or
+// if the device closes before.
+func (n *Netdev) awaitDeath(c *net.UnixConn, within time.Duration) (*Link, []link.Datagram) {
+	c.SetReadDeadline(time.Now().Add(within))
+	addr, mem, err := receiveWill(c)
+	if err != nil {
+		return nil, nil
+	}
+	defer unix.Munmap(mem)
+	n.mu.Lock()
+	l := n.links[addr]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, nil
+	}
+	c.SetReadDeadline(time.Time{})
+	var b [1]byte
+	if _, err := c.Read(b[:]); err != io.EOF { // this device is closing
+		return nil, nil
+	}
+	return l, l.lastWords(mem)
+}
+
+// receiveWill receives the memory of a will, and the address that it is about.
+func receiveWill(c *net.UnixConn) (addr netip.Addr, mem []byte, err error) {
+	b, oob := make([]byte, 1+16+1), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil {
+		return addr, nil, err
+	}
+	cmsgs, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return addr, nil, err
+	}
+	var fds []int
+	for i := range cmsgs {
+		got, err := unix.ParseUnixRights(&cmsgs[i])
+		if err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	if n != 1+16 || b[0] != messageVersion || len(fds) != 1 {
+		return addr, nil, errMessage
+	}
+	var st unix.Stat_t
+	seals, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || unix.Fstat(fds[0], &st) != nil || st.Size != willSize {
+		return addr, nil, errMessage // it could shrink while it is read, which kills the reader
+	}
+	mem, err = unix.Mmap(fds[0], 0, willSize, unix.PROT_READ, unix.MAP_SHARED)
+	return addrAt(b[1:]), mem, err
+}
+
+// lastWords returns what a process that has ended has left to say from the link's address.
+func (l *Link) lastWords(mem []byte) (all []link.Datagram) {
+	// What a process uses of its will begins at its start, and memory beyond that was never touched.
+	for row := 0; row < maxWords; row++ {
+		w := words(mem[row*wordsSize:][:wordsSize])
+		if w.valid().Load() == 1 && addrAt(w[wordsFrom:]) == l.Addr().Addr() {
+			all = append(all, l.datagram(addrAt(w[wordsTo:]), w[wordsClass], w[wordsMAD:wordsSize]))
+		}
+		if row%wordsChunk == wordsChunk-1 && neverUsed(mem[(row+1-wordsChunk)*wordsSize:][:wordsChunk*wordsSize]) {
+			break
+		}
+	}
+	return all
+}
+
+// sayLastWords sends last words, several times.
+func (l *Link) sayLastWords(all []link.Datagram) {
+	start := time.Now()
+	for _, at := range wordsAt {
+		if !l.pause(at - time.Since(start)) {
+			return
+		}
+		for batch := range slices.Chunk(all, wordsBatch) {
+			l.Send(batch)
+			if !l.pause(wordsPause) {
+				return
+			}
+		}
+	}
+}
+
+// wordsChunk is how many rows in a row that were never used mean that none behind them was.
+const wordsChunk = 64
+
+// neverUsed reports whether no message of a part of a will was ever written.
+func neverUsed(mem []byte) bool {
+	for row := range slices.Chunk(mem, wordsSize) {
+		if binary.NativeEndian.Uint64(row[wordsFrom+8:]) != 0 || binary.NativeEndian.Uint64(row[wordsFrom:]) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// pause waits, and reports false if the device closes meanwhile.
+func (l *Link) pause(d time.Duration) bool {
+	t := time.NewTimer(max(0, d))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-l.netdev.wards.done:
+		return false
+	}
+}
+
+// datagram makes the datagram that carries a MAD from QP1 to QP1.
+func (l *Link) datagram(to netip.Addr, class uint8, mad []byte) link.Datagram {
+	src, dst := l.Source(0), netip.AddrPortFrom(to, l.Addr().Port())
+	p := wire.Packet{
+		BTH:     wire.BTH{Opcode: wire.UDSendOnly, MigReq: true, PKey: wire.DefaultPKey, DestQP: wire.GSIQPN},
+		DETH:    wire.DETH{QKey: wire.GSIQKey, SrcQP: wire.GSIQPN},
+		Payload: slices.Clone(mad),
+	}
+	b := p.AppendTo(nil)
+	flow := wire.NewFlow(src, dst)
+	flow.Seal(0, b)
+	return link.Datagram{Src: src, Dst: dst, Payload: b, TrafficClass: class}
+}
