@@ -21,8 +21,8 @@ type AHAttr struct {
 	// The global route (grh). It is used if DGID is not zero, which is is_global: see IsGlobal.
 	DGID         GID    // dgid: the peer's, or a multicast group's
 	SGIDIndex    int    // sgid_index: ours, by its place in the port's GID table
-	FlowLabel    uint32 // flow_label: 20 bits
-	HopLimit     uint8  // hop_limit; 0 stands for 64
+	FlowLabel    uint32 // flow_label: 20 bits; no effect on software devices
+	HopLimit     uint8  // hop_limit; 0 stands for 64; no effect on software devices
 	TrafficClass uint8  // traffic_class: with RoCEv2 the IPv4 TOS or the IPv6 traffic class
 }
 
@@ -59,7 +59,7 @@ func (a *AHAttr) check(link LinkLayer) error {
 	case a.IsGlobal() && a.FlowLabel > maxFlowLabel:
 		return invalidf("flow label %#x has more than 20 bits", a.FlowLabel)
 	case link == LinkLayerEthernet:
-		return nil // the rest is InfiniBand's
+		return nil // the rest is InfiniBand's: IBTA CA17-30
 	case a.SL > maxSL:
 		return invalidf("service level (SL) %d: 0 to %d", a.SL, maxSL)
 	case a.SrcPathBits > maxSrcPathBits:
@@ -106,6 +106,7 @@ func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 		return nil, wrap(verb, pd.name, err)
 	}
 	ah.p = p
+	ah.made(ah)
 	return ah, nil
 }
 

@@ -71,5 +71,12 @@ func TestHotPathAllocs(t *testing.T) {
 			t.Fatalf("polled %d completions of an empty CQ, want 0: %v", n, err)
 		}
 	})
+	allocs(t, "PostOneSend and PostOneRecv", func() {
+		check(t, y.QP.PostOneRecv(3, dst.SGE(0, 8), dst.SGE(16, 8)))
+		check(t, x.QP.PostOneSend(verbs.SendWR{ID: 4, Op: verbs.OpSend, Flags: verbs.SendSignaled}, src.SGE(0, 12)))
+		for left := 2; left > 0; { // each end makes progress while it is polled
+			left -= must(y.CQ.Poll(wcs))(t) + must(x.CQ.Poll(wcs))(t)
+		}
+	})
 	allocs(t, "Notify", func() { check(t, x.CQ.Notify(false)) })
 }

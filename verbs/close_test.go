@@ -2,9 +2,11 @@ package verbs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -87,6 +89,8 @@ func TestBusyCounts(t *testing.T) {
 	}
 	wantErr(t, "close pd", pd.Close(), verbs.ErrBusy, "close pd 1: still in use by mr lkey 0x", ", 6 more: close them first")
 	must(pd.RegMR(make([]byte, 1), 0))(t) // the PD still works
+	// The program may not know the PD, if a package has made it.
+	wantErr(t, "close device", pd.Device().Close(), verbs.ErrBusy, "still in use by pd 1 (with mr lkey 0x", ", 7 more): close them first")
 }
 
 // TestUseAfterClose checks that the verbs of a closed object fail with ErrClosed, and so do the verbs
@@ -120,8 +124,8 @@ func TestUseAfterClose(t *testing.T) {
 	} {
 		wantErr(t, what, f(), verbs.ErrClosed, fmt.Sprintf("qp %v: closed", qp.QPN()))
 	}
-	if qp.State() != verbs.QPStateReset {
-		t.Errorf("a closed QP is in %v, want QPS_RESET", qp.State())
+	if qp.State() != verbs.QPStateClosed {
+		t.Errorf("a closed QP is in %v, want QPS_CLOSED", qp.State())
 	}
 
 	check(t, mr.Close())
@@ -251,4 +255,34 @@ func TestCloseLeaksNothing(t *testing.T) {
 		waitCollected(t, c)
 	}
 	check(t, a.Close())
+}
+
+// The PD that packages share is one, stays while there is something in it, and does not keep the device
+// from closing.
+func TestSharedPD(t *testing.T) {
+	d := rdmatest.New(t).Device()
+	pd := must(d.SharedPD())(t)
+	mr := must(pd.AllocMR(64, 0))(t)
+	if again := must(d.SharedPD())(t); again != pd {
+		t.Error("SharedPD: got two, want one")
+	}
+	if err := d.Close(); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "pd 1 (with mr lkey") {
+		t.Errorf("Close with memory in it: got error %v, want %v, and the memory named", err, verbs.ErrBusy)
+	}
+	check(t, mr.Close())
+	cq := must(d.CreateCQ(1))(t)
+	if err := d.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("Close with a CQ: got error %v, want %v", err, verbs.ErrBusy)
+	}
+	mr = must(pd.AllocMR(64, 0))(t) // it is still there
+	check(t, mr.Close())
+	check(t, pd.Close()) // by a program
+	if again := must(d.SharedPD())(t); again == pd {
+		t.Error("SharedPD after it was closed: got the same")
+	}
+	check(t, cq.Close())
+	check(t, d.Close())
+	if _, err := d.SharedPD(); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("SharedPD of a closed device: got error %v, want %v", err, verbs.ErrClosed)
+	}
 }

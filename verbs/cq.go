@@ -41,6 +41,7 @@ func (d *Device) CreateCQ(entries int) (*CQ, error) {
 		return nil, wrap(verb, d.name, err)
 	}
 	cq.p = p
+	cq.made(cq)
 	return cq, nil
 }
 
@@ -79,6 +80,10 @@ func (cq *CQ) Poll(wcs []WC) (n int, err error) {
 // Wait polls, and blocks until there is at least one completion or ctx ends. It fails with ctx's
 // error, with ErrClosed when the queue is closed, and with ErrInvalid if wcs is empty.
 //
+// ctx bounds the waiting, and not the work request. Its completion still comes, and the next Wait or
+// Poll takes it: a program that goes on tells it by its ID from the one that it waits for then. The
+// memory of the work request stays the device's until that completion.
+//
 // Wait arms the queue for any completion. So if Notify has asked for solicited completions only,
 // and Wait is called before one comes, the event may be raised by an unsolicited completion.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
@@ -87,6 +92,14 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
 	}
 	if n, err = cq.Poll(wcs); n > 0 || err != nil {
 		return n, err
+	}
+	if s, ok := cq.p.(ProviderCQSpin); ok {
+		if n, err = s.PollSoon(wcs); n > 0 {
+			return n, nil
+		}
+		if err != nil {
+			return 0, wrap("wait for", cq.name, err)
+		}
 	}
 	cq.waiters.Add(1)
 	defer func() {
@@ -161,7 +174,7 @@ func (cq *CQ) Resize(entries int) error {
 	return wrap("resize", cq.name, cq.p.Resize(entries))
 }
 
-// Close destroys the queue (ibv_destroy_cq). It fails with ErrBusy while a QP uses the queue.
+// Close destroys the queue (ibv_destroy_cq). It fails with ErrBusy while a QP uses the queue (IBTA C11-17).
 // Goroutines in Wait return with ErrClosed.
 func (cq *CQ) Close() error {
 	err := cq.close(cq.p.Close)

@@ -371,3 +371,37 @@ func TestOverrun(t *testing.T) {
 		}
 	})
 }
+
+// TestCompletionsQP: a completion names its QP, and by it what the program keeps for it. It does so too
+// where the QP was closed before the poll, and another took its place.
+func TestCompletionsQP(t *testing.T) {
+	net := rdmatest.New(t)
+	a, b := net.Device(), net.Device()
+	x, y := rdmatest.Connect(t, a, b)
+	z := must(x.PD.CreateQP(verbs.QPInitAttr{SendCQ: x.CQ, RecvCQ: x.CQ, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}, Context: "z"}))(t)
+	if z.Context() != "z" || x.QP.Context() != nil {
+		t.Errorf("contexts %v and %v, want z and nil", z.Context(), x.QP.Context())
+	}
+	if _, init, err := z.Query(); err != nil || init.Context != "z" {
+		t.Errorf("Query says context %v, %v; want z", init.Context, err)
+	}
+	mr := x.MR(8)
+	y.Recv(recv(1, y.MR(8).SGE(0, 8)))
+	x.Send(send(1, mr.SGE(0, 8)))
+	if wc := y.Done(); wc.QP != y.QP {
+		t.Errorf("a receive's QP is %p, want %p", wc.QP, y.QP)
+	}
+	if wc := x.Done(); wc.QP != x.QP {
+		t.Errorf("a send's QP is %p, want %p", wc.QP, x.QP)
+	}
+	check(t, z.Init(1, 0))
+	must(z.PostRecv([]verbs.RecvWR{{ID: 2}}))(t)
+	check(t, z.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState)) // flushes the receive
+	check(t, z.Close())
+	wc := x.Next()
+	if wc.ID != 2 || wc.Status != verbs.WCFlushErr || wc.QP != z || wc.QP.Context() != "z" {
+		t.Errorf("completion %+v, want the flushed receive 2 of the closed QP", wc)
+	}
+	_, err := wc.QP.PostRecv([]verbs.RecvWR{{ID: 3}})
+	wantErr(t, "post to the QP of a late completion", err, verbs.ErrClosed)
+}

@@ -61,7 +61,11 @@ type Device struct {
 	attrErr error          // why attr could not be had, or nil
 	links   []atomic.Int32 // by port, counted from 0: its LinkLayer plus 1, or 0 while not known
 
-	serial serials
+	sharedMu sync.Mutex
+	shared   *PD // see SharedPD, or nil
+
+	serial  serials
+	manager atomic.Pointer[Manager] // of QP1, or nil
 }
 
 // NewDevice makes a Device of a provider's device without the registry, as sql.OpenDB does. If the
@@ -157,8 +161,19 @@ func (d *Device) NextEvent(ctx context.Context) (AsyncEvent, error) {
 }
 
 // Close closes the device (ibv_close_device). It fails with ErrBusy while the device has open
-// objects. To close a second time does nothing, as with every Close of this package.
-func (d *Device) Close() error { return d.close(d.p.Close) }
+// objects, SharedPD without any in it aside. To close a second time does nothing, as with every Close
+// of this package.
+func (d *Device) Close() error {
+	d.sharedMu.Lock()
+	defer d.sharedMu.Unlock()
+	if d.shared != nil && d.has(&d.shared.object) == 1 {
+		_ = d.shared.Close() // if it fails the device is busy, and the error says by what
+	}
+	return d.close(func() error {
+		forget(d) // whatever comes of it: it is closed
+		return d.p.Close()
+	})
+}
 
 // check returns an error if the device is closed, or if its attributes are not known.
 func (d *Device) check(verb string) error {

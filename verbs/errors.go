@@ -26,6 +26,15 @@ var (
 	ErrUnsupported = errors.New("not supported")
 	// ErrCQOverrun: the CQ had no room for a completion, and completions were lost.
 	ErrCQOverrun = errors.New("completion queue overrun")
+
+	// The kinds of causes why a request of the peer is refused, in [AsyncEvent].Cause and [WC].Cause.
+
+	// ErrPathMTU: the two QPs of the connection have different path MTUs.
+	ErrPathMTU = errors.New("path MTU mismatch")
+	// ErrQPAccess: the QP does not allow the operation, whatever the memory region allows.
+	ErrQPAccess = errors.New("QP lacks the access right")
+	// ErrMalformed: the request breaks the protocol.
+	ErrMalformed = errors.New("malformed request")
 )
 
 // OpError is the error of a verb. It says what was asked of which object, and why it failed, as in

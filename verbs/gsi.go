@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 )
 
@@ -79,13 +80,22 @@ func (g *GSI) CommIDs() (base uint32, bits int, err error) {
 	return base, bits, wrap(verb, g.dev.name, err)
 }
 
+// Serve opens the address of a GID, whose place in the table of port 1 is gidIndex, for messages to QP1.
+// ClaimService does so too. Who claims a service at several addresses first opens all, so that a service
+// which can be seen at one of them is not refused for long for want of the others. The error is ErrNotFound
+// if there is no such GID, and else what ClaimService's would be.
+func (g *GSI) Serve(gidIndex int) error {
+	return wrap("open an address of", g.dev.name, g.p.Serve(gidIndex))
+}
+
 // ClaimService makes messages that ask for a service, REQ and SIDR_REQ, come to this device if they
 // are sent to the address of a GID. gidIndex is the GID's place in the table of port 1, and service
 // the 64-bit service ID. The claim lasts until release is called or the process ends. release may
 // be called more than once. The device cannot be closed while it has a claim.
 //
 // The error is ErrBusy while this or another program has claimed the service at that address, and
-// ErrNotFound if there is no such GID.
+// ErrNotFound if there is no such GID. Where the device cannot receive at the address the error says
+// why, and is syscall.EADDRINUSE if a program holds it that shares it with nobody.
 func (g *GSI) ClaimService(gidIndex int, service uint64) (release func(), err error) {
 	name := fmt.Sprintf("service 0x%016x", service)
 	verb := "claim " + name + " on"
@@ -102,6 +112,26 @@ func (g *GSI) ClaimService(gidIndex int, service uint64) (release func(), err er
 		end()
 		claim.detach()
 	}), nil
+}
+
+// LastWords has a message sent from the device's QP1 if this process ends, however it ends, before
+// revoke is called. from is one of the device's addresses and to the peer's, class the traffic class,
+// and mad the 256 bytes of the message. It is sent by another program that shares the address, several
+// times. Where there is none, or the device cannot do that, nobody sends it. A connection manager has
+// peers so told of the end of their connections, as a kernel does for a program that dies.
+func (g *GSI) LastWords(from, to netip.Addr, class uint8, mad []byte) (revoke func()) {
+	p, ok := g.dev.p.(ProviderLastWords)
+	if !ok || g.dev.check("") != nil {
+		return func() {}
+	}
+	return p.LastWords(from, to, class, mad)
+}
+
+// ProviderLastWords is what a ProviderGSI implements if somebody can speak for a program that has
+// died: see [GSI.LastWords].
+type ProviderLastWords interface {
+	// LastWords keeps no reference to mad. revoke may be called more than once, and after Close.
+	LastWords(from, to netip.Addr, class uint8, mad []byte) (revoke func())
 }
 
 // Gone returns a channel that is closed when the device can no longer be used, because it was

@@ -236,8 +236,14 @@ func TestCreateQPArguments(t *testing.T) {
 	_, err := pd.CreateQP(verbs.QPInitAttr{SendCQ: cq})
 	wantErr(t, "no receive CQ", err, verbs.ErrInvalid, "SendCQ and RecvCQ are both needed")
 	_, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: foreign})
-	wantErr(t, "foreign CQ", err, verbs.ErrInvalid, "another device", "sim0")
-	for _, typ := range []verbs.QPType{1, 9, 255} {
+	wantErr(t, "foreign CQ", err, verbs.ErrInvalid, "the RecvCQ is of device sim1, and the PD of device sim0: make it by Device.CreateCQ of PD.Device")
+	again := verbs.NewDevice(d.Provider()) // as another Open makes
+	twin, twinPD := must(again.CreateCQ(8))(t), must(again.AllocPD())(t)
+	_, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: twin, RecvCQ: cq})
+	wantErr(t, "a CQ of another Open", err, verbs.ErrInvalid, "the SendCQ is of another Open of device sim0 than the PD", "make it by Device.CreateCQ of PD.Device")
+	_, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, SRQ: must(twinPD.CreateSRQ(verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}))(t)})
+	wantErr(t, "an SRQ of another Open", err, verbs.ErrInvalid, "the SRQ is of another Open of device sim0 than the PD", "make it by CreateSRQ")
+	for _, typ := range []verbs.QPType{1, 8, 9, 255} {
 		_, err = pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq})
 		wantErr(t, typ.String(), err, verbs.ErrUnsupported, "type "+typ.String())
 	}

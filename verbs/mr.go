@@ -1,9 +1,9 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
-	"unsafe"
 )
 
 // Access says what may be done with a memory region, or through a QP (enum ibv_access_flags). Local
@@ -61,6 +61,9 @@ type MR struct {
 	lkey   LKey
 	rkey   RKey
 	access Access
+
+	allocated bool        // by the provider: Close takes the memory away
+	gone      atomic.Bool // it is closed, and the memory is gone
 }
 
 // Provider returns the provider's side of the region.
@@ -70,8 +73,30 @@ func (mr *MR) Provider() ProviderMR { return mr.p }
 func (mr *MR) PD() *PD { return mr.pd }
 
 // Bytes returns the memory. What a peer writes appears in it. Until a completion or a message says
-// that a write is done, only Load32 and Load64 may read those bytes: other reads are data races.
-func (mr *MR) Bytes() []byte { return mr.buf }
+// that a write is done, only Load32, Load64 and the other methods that access words atomically may
+// touch those bytes: other accesses are data races. docs/guide/memory.md says what order they see.
+//
+// After Close the memory of AllocMR is gone, and Bytes panics. To use a slice that was kept ends the
+// program with a fault on Linux, until about a thousand more regions are closed or addresses run short;
+// then it may be another region's memory. ADVERB_DEBUG=mr makes the fault last for ever, and tells on
+// stderr the addresses of each closed region, and who closed it.
+func (mr *MR) Bytes() []byte {
+	mr.alive("Bytes")
+	return mr.buf
+}
+
+// alive panics, in a method, if the region is closed and its memory gone.
+func (mr *MR) alive(method string) {
+	if mr.gone.Load() {
+		mr.panicClosed(method)
+	}
+}
+
+func (mr *MR) panicClosed(method string) {
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
+	panic(fmt.Sprintf("verbs: MR.%s of %s, which is closed: its memory is gone", method, mr.name))
+}
 
 // Len returns the region's length in bytes.
 func (mr *MR) Len() int { return len(mr.buf) }
@@ -80,7 +105,8 @@ func (mr *MR) Len() int { return len(mr.buf) }
 // zero-based region.
 func (mr *MR) Addr() uint64 { return mr.addr }
 
-// LKey returns the key for local use.
+// LKey returns the key for local use, in SGEs. It is not the RKey: on software devices they always
+// differ, and on cards they may.
 func (mr *MR) LKey() LKey { return mr.lkey }
 
 // RKey returns the key to give to peers. A peer can do with it what the region's remote access flags
@@ -111,36 +137,19 @@ func (mr *MR) SGE(off, n int) SGE {
 	return SGE{Addr: mr.addr + uint64(off), Length: uint32(n), LKey: mr.lkey}
 }
 
-// Load64 reads the 8 bytes at off atomically, in host order. It is the way to watch memory that a
-// peer writes without a data race. On a device with [GuaranteeLastWordLast], a program that watches
-// the last aligned 8 bytes of a write, and sees them change, may then read the rest of the write.
-//
-// Load64 panics if off is outside the region, or if its address is not divisible by 8.
-//
-// The race detector does not see atomics on memory that is not Go's, such as AllocMR's. It may
-// report races on other memory although Load64 orders the accesses.
-func (mr *MR) Load64(off int) uint64 {
-	return atomic.LoadUint64((*uint64)(mr.word(off, 8)))
-}
-
-// Load32 reads the 4 bytes at off atomically, as Load64 does with 8.
-func (mr *MR) Load32(off int) uint32 {
-	return atomic.LoadUint32((*uint32)(mr.word(off, 4)))
-}
-
-func (mr *MR) word(off, size int) unsafe.Pointer {
-	if off < 0 || off > len(mr.buf)-size { // slicing would go up to the capacity
-		panic(fmt.Sprintf("verbs: MR.Load%d(%d) of a region of %d bytes", 8*size, off, len(mr.buf)))
-	}
-	b := mr.buf[off : off+size]
-	p := unsafe.Pointer(unsafe.SliceData(b))
-	if uintptr(p)%uintptr(size) != 0 {
-		panic(fmt.Sprintf("verbs: MR.Load%d(%d): address %p is not aligned", 8*size, off, p))
-	}
-	return p
-}
+// Closed reports whether the region is closed.
+func (mr *MR) Closed() bool { return mr.isClosed() }
 
 // Close deregisters the region (ibv_dereg_mr). When it has returned, no device touches the buffer
-// any more; work requests that still name the region fail. The error is ErrBusy while a memory
-// window is bound to the region.
-func (mr *MR) Close() error { return mr.close(mr.p.Close) }
+// any more; work requests that still name the region fail. The memory of AllocMR is then gone: see
+// Bytes. The error is ErrBusy while a memory window is bound to the region.
+func (mr *MR) Close() error {
+	return mr.close(func() error {
+		mr.gone.Store(mr.allocated)
+		err := mr.p.Close()
+		if errors.Is(err, ErrBusy) {
+			mr.gone.Store(false)
+		}
+		return err
+	})
+}

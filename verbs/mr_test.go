@@ -102,13 +102,6 @@ func TestMRPanics(t *testing.T) {
 	for _, off := range []int{-1, 17, math.MaxInt, math.MinInt} {
 		wantPanic(t, "Remote", func() { mr.Remote(off) }, "verbs: MR.Remote(", "of a region of 16 bytes")
 	}
-	for _, off := range []int{-8, 16, 24, math.MaxInt - 7, math.MinInt} {
-		wantPanic(t, "Load64", func() { mr.Load64(off) }, "verbs: MR.Load64(", "of a region of 16 bytes")
-		wantPanic(t, "Load32", func() { mr.Load32(off) }, "verbs: MR.Load32(", "of a region of 16 bytes")
-	}
-	wantPanic(t, "Load64", func() { mr.Load64(9) }, "16 bytes")
-	wantPanic(t, "Load64", func() { mr.Load64(4) }, "not aligned")
-	wantPanic(t, "Load32", func() { mr.Load32(2) }, "not aligned")
 	for _, n := range []int{0, 16} { // the end is inside
 		mr.SGE(n, 0)
 		mr.Remote(n)

@@ -44,6 +44,7 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	}
 	mw.p = p
 	mw.setName(fmt.Sprintf("mw rkey %v", p.RKey()))
+	mw.made(mw)
 	return mw, nil
 }
 
@@ -73,7 +74,8 @@ type MWBind struct {
 // such a key are the program's to choose; IncRKey adds 1 to them and wraps around.
 func IncRKey(r RKey) RKey { return r&^0xff | (r+1)&0xff }
 
-// check reports what is wrong with a bind. What it finds is wrong in any state of the window.
+// check reports what is wrong with a bind. What it finds is wrong in any state of the window. QP, window and
+// region must be of one PD: IBTA C10-72.
 func (b *MWBind) check(qp *QP, t MWType) error {
 	const allowed = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessZeroBased
 	switch {

@@ -12,6 +12,7 @@ import (
 // that depend on it. If it is closed too early, the error names these.
 type object struct {
 	name string // such as "pd 1" or "qp 0x000011"
+	of   any    // the PD, QP … that this is the object of, once it is made
 
 	mu       sync.Mutex
 	closed   bool
@@ -30,6 +31,12 @@ func (o *object) check(verb string) error {
 		return &OpError{Verb: verb, Object: o.name, Err: ErrClosed}
 	}
 	return nil
+}
+
+func (o *object) isClosed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.closed
 }
 
 // attach makes o a dependent of the parents. It fails if one of them is closed.
@@ -63,6 +70,16 @@ func (o *object) detach() {
 	o.parents = nil
 }
 
+// has returns how many dependents o has if c is one of them, or else 0.
+func (o *object) has(c *object) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.children[c]; !ok {
+		return 0
+	}
+	return len(o.children)
+}
+
 // close closes o by provider, its provider's method, unless o is closed or has dependents.
 func (o *object) close(provider func() error) error {
 	o.mu.Lock()
@@ -93,17 +110,34 @@ func (o *object) close(provider func() error) error {
 
 // busy names the dependents. The caller holds o.mu.
 func (o *object) busy() error {
+	return Errorf(ErrBusy, "still in use by %s: close them first", o.dependents())
+}
+
+// dependents names the dependents, and theirs: a PD that a package made says nothing to the program,
+// and the MR in it does. The caller holds o.mu. Children are locked after their parents.
+func (o *object) dependents() string {
 	var ns []string
 	for c := range o.children {
 		c.mu.Lock()
-		ns = append(ns, c.name)
+		name := c.name
+		if len(c.children) > 0 {
+			name += " (with " + c.dependents() + ")"
+		}
+		ns = append(ns, name)
 		c.mu.Unlock()
 	}
 	slices.Sort(ns)
 	if n := len(ns) - maxNamedChildren; n > 0 {
 		ns = append(ns[:maxNamedChildren], fmt.Sprintf("%d more", n))
 	}
-	return Errorf(ErrBusy, "still in use by %s: close them first", strings.Join(ns, ", "))
+	return strings.Join(ns, ", ")
+}
+
+// made says that the provider has made its side of v, whose object o is.
+func (o *object) made(v any) {
+	o.mu.Lock()
+	o.of = v
+	o.mu.Unlock()
 }
 
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }

@@ -28,6 +28,24 @@ func (d *Device) AllocPD() (*PD, error) {
 		return nil, wrap(verb, d.name, err)
 	}
 	pd.p = p
+	pd.made(pd)
+	return pd, nil
+}
+
+// SharedPD returns the domain that packages share where the program names none, such as package rdmacm
+// for the connections of a device. It is made at first use, and stays. [Device.Close] closes it, unless
+// it has open objects. The errors are those of AllocPD.
+func (d *Device) SharedPD() (*PD, error) {
+	d.sharedMu.Lock()
+	defer d.sharedMu.Unlock()
+	if d.shared != nil && !d.shared.isClosed() {
+		return d.shared, nil
+	}
+	pd, err := d.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	d.shared = pd
 	return pd, nil
 }
 
@@ -39,11 +57,11 @@ func (pd *PD) Device() *Device { return pd.dev }
 // yet.
 //
 // Remote write and remote atomic access need AccessLocalWrite as well; the error without it is
-// ErrInvalid. Some iWARP devices
-// need AccessRemoteWrite for memory that a READ fills.
+// ErrInvalid. Some iWARP devices need AccessRemoteWrite for memory that a READ fills.
 //
-// The race detector does not see the network. If a program writes to buf and then a peer does, the
-// detector reports a race unless the program calls a verb in between, such as [QP.PostRecv].
+// The race detector sees what this end's own work requests read and fill in buf, and not what a peer
+// reads or writes by its key. If a program writes to buf and then a message fills it, the detector
+// reports a race unless the program calls a verb in between, such as [QP.PostRecv].
 func (pd *PD) RegMR(buf []byte, access Access) (*MR, error) {
 	return pd.regMR(buf, access, MRAttr{Access: access})
 }
@@ -70,9 +88,15 @@ func (pd *PD) regMR(buf []byte, access Access, attr MRAttr) (*MR, error) {
 	return pd.newMR(verb, attr)
 }
 
-// AllocMR allocates n bytes and registers them. The memory is zeroed, begins at a page, and lies
-// outside the Go heap. It is the preferred form, since other processes of the host can map it.
-// [MR.Close] frees it, so no slice of [MR.Bytes] may be used afterwards.
+// AllocMR allocates n bytes and registers them. The memory is zeroed, begins at a page and, on Linux,
+// lies outside the Go heap, where other processes of the host can map it (see
+// DeviceAttr.UnsharedMemory). It is the preferred form. [MR.Close] frees the memory, so no slice of
+// [MR.Bytes] may be used afterwards.
+//
+// Pages are taken when they are first written to. The error is ErrInvalid for n < 1, and for remote
+// write or atomic access without AccessLocalWrite. It is ErrLimit beyond DeviceAttr.MaxMR and, on Linux,
+// for a length that the host, the container or the process cannot hold; the text names the limit:
+// MemAvailable, a control group's, RLIMIT_AS, RLIMIT_FSIZE or vm.max_map_count.
 func (pd *PD) AllocMR(n int, access Access) (*MR, error) {
 	const verb = "alloc mr in"
 	if n <= 0 {
@@ -85,7 +109,7 @@ func (pd *PD) newMR(verb string, attr MRAttr) (*MR, error) {
 	if err := checkAccess(attr.Access); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
-	mr := &MR{pd: pd, access: attr.Access}
+	mr := &MR{pd: pd, access: attr.Access, allocated: attr.Buf == nil}
 	if err := mr.attach(verb, &pd.object); err != nil {
 		return nil, err
 	}
@@ -96,6 +120,7 @@ func (pd *PD) newMR(verb string, attr MRAttr) (*MR, error) {
 	}
 	mr.p, mr.buf, mr.addr, mr.lkey, mr.rkey = p, p.Bytes(), p.Addr(), p.LKey(), p.RKey()
 	mr.setName(fmt.Sprintf("mr lkey %v", mr.lkey))
+	mr.made(mr)
 	return mr, nil
 }
 

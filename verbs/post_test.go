@@ -40,6 +40,7 @@ func TestPostSendRefused(t *testing.T) {
 		{"sum beyond 32 bits", verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{{Length: math.MaxUint32}, {Length: math.MaxUint32}, {Length: 2}}}, verbs.ErrLimit, "a message of 8589934592 bytes"},
 		{"atomic of 1 byte", verbs.SendWR{Op: verbs.OpAtomicCmpSwap, SGList: one}, verbs.ErrInvalid, "an atomic returns 8 bytes, and SGList has room for 1"},
 		{"atomic of nothing", verbs.SendWR{Op: verbs.OpAtomicFetchAdd}, verbs.ErrInvalid, "room for 0"},
+		{"addend in Swap", verbs.SendWR{Op: verbs.OpAtomicFetchAdd, SGList: eight, Remote: dst.Remote(0), Swap: 1}, verbs.ErrInvalid, "adds CompareAdd"},
 		{"atomic address", verbs.SendWR{Op: verbs.OpAtomicFetchAdd, SGList: eight, Remote: dst.Remote(4)}, verbs.ErrInvalid, "must be divisible by 8"},
 	}
 	for i, tt := range tests {
@@ -329,4 +330,55 @@ func TestReceiverNotReady(t *testing.T) {
 		}
 		nothing(t, y)
 	})
+}
+
+// TestPostOne: a work request of its own arrives as one of a list does, and its errors speak of no list.
+func TestPostOne(t *testing.T) {
+	x, y := pair(t, rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2}})
+	src, dst := x.MR(16), y.MR(16)
+	copy(src.Bytes(), "first, second.")
+	check(t, y.QP.PostOneRecv(1, dst.SGE(4, 2), dst.SGE(10, 6)))
+	wr := verbs.SendWR{ID: 2, Op: verbs.OpSend, Flags: verbs.SendSignaled}
+	check(t, x.QP.PostOneSend(wr, src.SGE(0, 2), src.SGE(7, 6)))
+	if wc := y.Done(); wc.ID != 1 || wc.ByteLen != 8 || string(dst.Bytes()) != "\x00\x00\x00\x00fi\x00\x00\x00\x00second" {
+		t.Errorf("receive %d of %d bytes: %q, want 1, of 8 bytes, in two places", wc.ID, wc.ByteLen, dst.Bytes())
+	}
+	if wc := x.Done(); wc.ID != 2 {
+		t.Errorf("send %d, want 2", wc.ID)
+	}
+	wr.Op, wr.SGList, wr.Remote = verbs.OpRDMAWrite, []verbs.SGE{src.SGE(0, 5)}, dst.Remote(0)
+	check(t, x.QP.PostOneSend(wr))
+	x.Done()
+	if string(dst.Bytes()[:5]) != "first" {
+		t.Errorf("the WRITE has put %q, want first", dst.Bytes()[:5])
+	}
+
+	srq := must(y.PD.CreateSRQ(verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}))(t)
+	check(t, srq.PostOneRecv(1, dst.SGE(0, 8)))
+	name := fmt.Sprintf("qp %v: ", x.QP.QPN())
+	post := func(f func(*verbs.SendWR), sges ...verbs.SGE) error {
+		bad := verbs.SendWR{Op: verbs.OpSend}
+		f(&bad)
+		return x.QP.PostOneSend(bad, sges...)
+	}
+	three := []verbs.SGE{{}, {}, {}}
+	for _, tt := range []struct {
+		what string
+		err  error
+		kind error
+		text string
+	}{
+		{"SGEs twice", post(func(wr *verbs.SendWR) { wr.SGList = three[:1] }, three[0]), verbs.ErrInvalid, "post send to " + name + "SGEs in SGList and as arguments"},
+		{"operation", post(func(wr *verbs.SendWR) { wr.Op = 99 }), verbs.ErrUnsupported, "post send to " + name + "WR(99)"},
+		{"three SGEs", post(func(*verbs.SendWR) {}, three...), verbs.ErrLimit, "post send to " + name + "3 SGEs: the QP was created for 2"},
+		{"three SGEs to receive", x.QP.PostOneRecv(1, three...), verbs.ErrLimit, "post receive to " + name + "3 SGEs: the QP was created for 2"},
+		{"SRQ's place", srq.PostOneRecv(2), verbs.ErrQueueFull, "post receive to srq 1: "},
+	} {
+		wantErr(t, tt.what, tt.err, tt.kind, tt.text)
+	}
+	check(t, x.QP.Close())
+	wantErr(t, "send of a closed QP", x.QP.PostOneSend(wr), verbs.ErrClosed)
+	wantErr(t, "bad send of a closed QP", post(func(wr *verbs.SendWR) { wr.Op = 99 }), verbs.ErrClosed)
+	wantErr(t, "receive of a closed QP", x.QP.PostOneRecv(1), verbs.ErrClosed)
+	wantErr(t, "bad receive of a closed QP", x.QP.PostOneRecv(1, three...), verbs.ErrClosed)
 }

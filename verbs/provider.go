@@ -67,10 +67,19 @@ type ProviderGSI interface {
 	CreateGSI(pd ProviderPD, attr *ProviderQPInitAttr, qp *QP) (ProviderQP, error)
 	// CommIDs is that of GSI.
 	CommIDs() (base uint32, bits int, err error)
+	// Serve is that of GSI.
+	Serve(gidIndex int) error
 	// ClaimService is that of GSI. The facade calls release once.
 	ClaimService(gidIndex int, service uint64) (release func(), err error)
 	// Gone is closed when the device is closed or has failed.
 	Gone() <-chan struct{}
+}
+
+// ProviderRandom is what a ProviderDevice implements if the random numbers that a connection manager
+// needs are the device's to choose: in a simulation they follow from a seed, so that a test replays.
+// Otherwise they must be unpredictable.
+type ProviderRandom interface {
+	Random32() uint32
 }
 
 // ProviderPD is a provider's side of a [PD].
@@ -134,6 +143,8 @@ type ProviderMR interface {
 // ProviderCQ is a provider's side of a [CQ].
 type ProviderCQ interface {
 	Cap() int
+	// Poll fills in WC.QP too, with the QP that CreateQP was given. The number may belong to another
+	// QP by the time of the poll.
 	Poll(wcs []WC) (int, error)
 	// Arm asks for one call of CQ.Notified: at the next completion or, with solicitedOnly, at the
 	// next one that is solicited or failed. If Arm is called again before that, the wider of the
@@ -143,6 +154,12 @@ type ProviderCQ interface {
 	Arm(solicitedOnly bool) error
 	Resize(entries int) error
 	Close() error
+}
+
+// ProviderCQSpin is implemented by a provider's CQ whose [CQ.Wait] may poll for a moment before it blocks.
+// PollSoon polls for as long as that costs less than to block and be woken.
+type ProviderCQSpin interface {
+	PollSoon(wcs []WC) (int, error)
 }
 
 // ProviderQPInitAttr is [QPInitAttr] with the provider's objects.

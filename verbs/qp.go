@@ -22,6 +22,7 @@ type QP struct {
 	sendCQ, recvCQ *CQ
 	srq            *SRQ
 	signalAll      bool
+	context        any
 }
 
 // CreateQP creates a queue pair in the state RESET (ibv_create_qp). [QP.Modify] takes it to the
@@ -41,7 +42,7 @@ func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInit
 	if err := attr.check(pd.dev); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
-	qp := &QP{pd: pd, typ: attr.Type, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ, signalAll: attr.SignalAll}
+	qp := &QP{pd: pd, typ: attr.Type, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ, signalAll: attr.SignalAll, context: attr.Context}
 	qp.name = "new qp"
 	parents := []*object{&pd.object, &attr.SendCQ.object, &attr.RecvCQ.object}
 	var psrq ProviderSRQ
@@ -63,6 +64,7 @@ func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInit
 	}
 	qp.p, qp.cap = p, pattr.Cap
 	qp.setName(fmt.Sprintf("qp %v", p.QPN()))
+	qp.made(qp)
 	return qp, nil
 }
 
@@ -70,11 +72,16 @@ func (a *QPInitAttr) check(d *Device) error {
 	if a.SendCQ == nil || a.RecvCQ == nil {
 		return invalidf("SendCQ and RecvCQ are both needed; they may be the same CQ")
 	}
-	if a.SendCQ.dev != d || a.RecvCQ.dev != d {
-		return invalidf("the CQs belong to another device than the PD, %s", d.name)
+	if err := d.checkOpen("SendCQ", "Device.CreateCQ of PD.Device", a.SendCQ.dev); err != nil {
+		return err
 	}
-	if a.SRQ != nil && a.SRQ.pd.dev != d {
-		return invalidf("the SRQ belongs to another device than the PD, %s", d.name)
+	if err := d.checkOpen("RecvCQ", "Device.CreateCQ of PD.Device", a.RecvCQ.dev); err != nil {
+		return err
+	}
+	if a.SRQ != nil {
+		if err := d.checkOpen("SRQ", "CreateSRQ of a PD of the same Device", a.SRQ.pd.dev); err != nil {
+			return err
+		}
 	}
 	if err := d.info.Transport.hasType(a.Type); err != nil {
 		return err
@@ -101,6 +108,18 @@ func (a *QPInitAttr) check(d *Device) error {
 	return nil
 }
 
+// checkOpen returns an error if what a QP of a PD of d is to use is of another Device, perhaps of the
+// same name. remedy says how to make it.
+func (d *Device) checkOpen(what, remedy string, of *Device) error {
+	switch {
+	case of == d:
+		return nil
+	case of.name == d.name:
+		return invalidf("the %s is of another Open of %s than the PD, and objects of two Opens cannot be used together: make it by %s", what, d.name, remedy)
+	}
+	return invalidf("the %s is of %s, and the PD of %s: make it by %s", what, of.name, d.name, remedy)
+}
+
 // PD returns the protection domain of the QP.
 func (qp *QP) PD() *PD { return qp.pd }
 
@@ -116,12 +135,24 @@ func (qp *QP) SendCQ() *CQ { return qp.sendCQ }
 // RecvCQ returns the CQ that takes the completions of receives.
 func (qp *QP) RecvCQ() *CQ { return qp.recvCQ }
 
+// SRQ returns the SRQ from which the QP takes its receives, or nil.
+func (qp *QP) SRQ() *SRQ { return qp.srq }
+
+// Context returns QPInitAttr.Context (qp_context). With [WC].QP it leads from a completion to what the
+// program keeps for the connection.
+func (qp *QP) Context() any { return qp.context }
+
 // Provider returns the provider's side of the QP.
 func (qp *QP) Provider() ProviderQP { return qp.p }
 
 // State returns the QP's state as far as its provider knows it. A failed work request takes the QP
-// to QPStateErr at any time.
-func (qp *QP) State() QPState { return qp.p.State() }
+// to QPStateErr at any time. After Close it is QPStateClosed.
+func (qp *QP) State() QPState {
+	if qp.isClosed() {
+		return QPStateClosed
+	}
+	return qp.p.State()
+}
 
 // Query returns the QP's attributes (ibv_query_qp). Its capacities are those that were granted.
 func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
@@ -130,7 +161,7 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	}
 	a, err := qp.p.Query()
 	a.Cap = qp.cap
-	init := QPInitAttr{Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, Cap: qp.cap, SignalAll: qp.signalAll}
+	init := QPInitAttr{Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, Cap: qp.cap, SignalAll: qp.signalAll, Context: qp.context}
 	return a, init, wrap("query", qp.name, err)
 }
 
@@ -261,6 +292,8 @@ func (qp *QP) RTS(psn PSN, r Retry) error {
 //   - ErrState: the QP is in RESET, INIT or RTR;
 //   - ErrClosed.
 //
+// [QP.PostOneSend] is shorter for one work request.
+//
 // A work request's place in the queue is free again when its completion, or the completion of a
 // later one, has been polled. Unsignaled work requests make no completion. So a program signals at
 // least one in every MaxSendWR work requests, and polls for it.
@@ -349,6 +382,9 @@ func (qp *QP) checkSend(wr *SendWR) error {
 		if wr.Remote.VA%atomicSize != 0 {
 			return invalidf("an atomic's remote address must be divisible by 8: %#x is not", wr.Remote.VA)
 		}
+		if wr.Swap != 0 && wr.Op == OpAtomicFetchAdd {
+			return invalidf("Swap %#x: %v adds CompareAdd, which is %#x, and takes no Swap", wr.Swap, wr.Op, wr.CompareAdd)
+		}
 		fallthrough
 	case OpRDMARead:
 		if wr.Flags&SendInline != 0 {
@@ -375,7 +411,7 @@ func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
 	case wr.AH == nil:
 		return invalidf("a datagram needs an address handle (AH)")
 	case wr.AH.pd != qp.pd:
-		return invalidf("%s is of another PD than the QP", wr.AH.name)
+		return invalidf("%s is of another PD than the QP", wr.AH.name) // IBTA C10-10
 	case wr.RemoteQPN > max24:
 		return invalidf("remote QPN %#x has more than 24 bits", uint32(wr.RemoteQPN))
 	case length > uint64(MTU4096.Bytes()):
@@ -385,6 +421,16 @@ func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
 }
 
 // Close destroys the QP (ibv_destroy_qp). Work requests that are not done make no completion.
-// Completions that are in a CQ already stay there. The error is ErrBusy while the QP is attached to
+// Completions that are in a CQ already stay there, and their WC.QP is the closed QP, whose calls say
+// ErrClosed. The error is ErrBusy while the QP is attached to
 // a multicast group.
+//
+// When Close has returned nil, the device does not touch memory for this QP any more: not for what
+// was posted to it, and not for what its peer has asked for. So buffers may be used for something
+// else, or their regions closed. What the peer has of a message that was under way is not known. The
+// receives of an SRQ, apart from one that the QP has taken for a message, go on to serve other QPs.
+// Other calls may be under way in other goroutines: each is done, or returns ErrClosed.
+//
+// Close before the program ends: acknowledgements that the QP still owes leave then. A program that ends
+// without, in the middle of an exchange of messages, may leave the last one unacknowledged that it took.
 func (qp *QP) Close() error { return qp.close(qp.p.Close) }

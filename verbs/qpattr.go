@@ -35,6 +35,7 @@ type QPInitAttr struct {
 	SRQ       *SRQ   // where receives come from in place of a queue of the QP's own, or nil
 	Cap       QPCap  // with an SRQ, MaxRecvWR and MaxRecvSGE do not count
 	SignalAll bool   // sq_sig_all: every send work request makes a completion
+	Context   any    // qp_context: the program's own, for QP.Context
 }
 
 // MigState is the state of path migration (enum ibv_mig_state).

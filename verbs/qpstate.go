@@ -17,11 +17,16 @@ const (
 	QPStateSQD   QPState = 4 // the send queue drains, or is drained; on iWARP the connection closes
 	QPStateSQE   QPState = 5 // the send queue failed, and it alone (UC and UD)
 	QPStateErr   QPState = 6 // every work request fails with WCFlushErr
+
+	// QPStateClosed is what QP.State says of a QP after QP.Close. C has no such state: there the QP
+	// is gone.
+	QPStateClosed QPState = 255
 )
 
 var qpStateNames = names[QPState]{"QPS", map[QPState]string{
 	QPStateReset: "QPS_RESET", QPStateInit: "QPS_INIT", QPStateRTR: "QPS_RTR", QPStateRTS: "QPS_RTS",
 	QPStateSQD: "QPS_SQD", QPStateSQE: "QPS_SQE", QPStateErr: "QPS_ERR",
+	QPStateClosed: "QPS_CLOSED",
 }}
 
 // String returns the C library's name without IBV_, such as QPS_RTS.
@@ -71,8 +76,7 @@ var maskNames = []flagName{
 	{uint64(MaskCap), "CAP"}, {uint64(MaskDestQPN), "DEST_QPN"}, {uint64(MaskRateLimit), "RATE_LIMIT"},
 }
 
-// String lists the attributes without IBV_QP_, joined by "|".
-// String joins the names of the attributes by "|", such as STATE|AV.
+// String joins the names of the attributes, without IBV_QP_, by "|", such as STATE|AV.
 func (m QPAttrMask) String() string { return flagNames(uint64(m), maskNames) }
 
 // list returns the names as a list for a sentence.
@@ -181,6 +185,7 @@ func (t Transport) hasType(typ QPType) error {
 	return Errorf(ErrUnsupported, "type %v", typ)
 }
 
+// valid reports whether t is a type that we have. Raw datagrams are none: IBTA CA17-28.
 func (t QPType) valid() bool { return t >= QPTypeRC && t <= QPTypeUD }
 
 // CheckModify is [Transport.CheckModify] of TransportIB, whose table is that of InfiniBand and RoCE.

@@ -219,7 +219,7 @@ func TestReaderRepeatedWrites(t *testing.T) {
 // which of the many conditions is missed; what only the peer can know comes with the completion.
 func TestReaderAtomicsFail(t *testing.T) {
 	atomic := func(x *rdmatest.Endpoint, sge verbs.SGE, at verbs.RemoteAddr) verbs.SendWR {
-		return verbs.SendWR{ID: 1, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: []verbs.SGE{sge}, Remote: at, Swap: 1}
+		return verbs.SendWR{ID: 1, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: []verbs.SGE{sge}, Remote: at, CompareAdd: 1}
 	}
 	x, y := pair(t)
 	local, remote := x.MR(16), y.MR(16)

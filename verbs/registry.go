@@ -24,6 +24,27 @@ func Register(name string, p Provider) {
 	providers[name] = p
 }
 
+// Providers returns the names of the registered providers, sorted.
+func Providers() []string {
+	var names []string
+	for _, p := range registered() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+var (
+	openMu sync.Mutex
+	opened []*Device // by Open, and not closed
+)
+
+// forget takes a device that is closed off the list of those that are open.
+func forget(d *Device) {
+	openMu.Lock()
+	defer openMu.Unlock()
+	opened = slices.DeleteFunc(opened, func(o *Device) bool { return o == d })
+}
+
 // namedProvider is a provider with the name that it registered under.
 type namedProvider struct {
 	name string
@@ -121,6 +142,12 @@ func (p namedProvider) open(name string) (*Device, error) {
 	d.info.Provider = p.name
 	if d.attrErr != nil {
 		return nil, errors.Join(fmt.Errorf("query its attributes: %w", d.attrErr), pd.Close())
+	}
+	openMu.Lock()
+	opened = append(opened, d)
+	openMu.Unlock()
+	if defaultLogger.Load() != nil {
+		d.useDefaultLogger()
 	}
 	return d, nil
 }

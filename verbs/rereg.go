@@ -53,6 +53,7 @@ func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
 		return wrap(verb, mr.name, err)
 	}
 	mr.mu.Lock()
+	mr.allocated = mr.allocated && flags&ReregTranslation == 0
 	mr.buf, mr.access = attr.Buf, attr.Access
 	mr.addr, mr.lkey, mr.rkey = mr.p.Addr(), mr.p.LKey(), mr.p.RKey()
 	mr.mu.Unlock()

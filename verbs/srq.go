@@ -46,6 +46,7 @@ func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 		return nil, wrap(verb, pd.name, err)
 	}
 	s.p = p
+	s.made(s)
 	return s, nil
 }
 

@@ -162,14 +162,14 @@ func TestAtomics(t *testing.T) {
 		return binary.NativeEndian.Uint64(gather(local, wr.SGList))
 	}
 	put(10)
-	if old := do(verbs.SendWR{Op: verbs.OpAtomicCmpSwap, Compare: 10, Swap: 1 << 63}); old != 10 || remote.Load64(8) != 1<<63 {
+	if old := do(verbs.SendWR{Op: verbs.OpAtomicCmpSwap, CompareAdd: 10, Swap: 1 << 63}); old != 10 || remote.Load64(8) != 1<<63 {
 		t.Errorf("swap: old %d, now %#x; want 10 and 1<<63", old, remote.Load64(8))
 	}
-	if old := do(verbs.SendWR{Op: verbs.OpAtomicCmpSwap, Compare: 10, Swap: 5}); old != 1<<63 || remote.Load64(8) != 1<<63 {
+	if old := do(verbs.SendWR{Op: verbs.OpAtomicCmpSwap, CompareAdd: 10, Swap: 5}); old != 1<<63 || remote.Load64(8) != 1<<63 {
 		t.Errorf("no swap: old %#x, now %#x; want 1<<63 twice", old, remote.Load64(8))
 	}
 	put(1<<64 - 2)
-	if old := do(verbs.SendWR{Op: verbs.OpAtomicFetchAdd, Swap: 5}); old != 1<<64-2 || remote.Load64(8) != 3 {
+	if old := do(verbs.SendWR{Op: verbs.OpAtomicFetchAdd, CompareAdd: 5}); old != 1<<64-2 || remote.Load64(8) != 3 {
 		t.Errorf("add: old %#x, now %#x; want 1<<64-2 and 3", old, remote.Load64(8))
 	}
 	if remote.Load64(0) != 0 || remote.Load64(16) != 0 {
@@ -195,7 +195,7 @@ func TestAtomicsAddUp(t *testing.T) {
 		go func() {
 			var wcs [1]verbs.WC
 			for range each {
-				wr := verbs.SendWR{Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: []verbs.SGE{local.SGE(0, 8)}, Remote: at, Swap: 1}
+				wr := verbs.SendWR{Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: []verbs.SGE{local.SGE(0, 8)}, Remote: at, CompareAdd: 1}
 				if _, err := x.QP.PostSend([]verbs.SendWR{wr}); err != nil {
 					done <- err
 					return

@@ -70,7 +70,7 @@ var wcStatusMeaning = map[WCStatus]string{
 	WCMWBindErr:        "the memory window could not be bound",
 	WCBadRespErr:       "the peer's response does not fit the request",
 	WCLocAccessErr:     "local memory lacks the access right that the operation needs",
-	WCRemInvReqErr:     "the peer found the request invalid: too long for its receive buffer, an operation its QP does not take, or a malformed one",
+	WCRemInvReqErr:     "the peer found the request invalid: too long for its receive buffer, an operation its QP does not take (its access flags), of another path MTU than its own, or malformed; an asynchronous event there may say which",
 	WCRemAccessErr:     "the peer refused access to its memory: check the rkey, the range, the MR's remote access flags and its QP's access flags",
 	WCRemOpErr:         "the peer could not complete the operation for a cause of its own",
 	WCRetryExceeded:    "the peer did not acknowledge in time, retries included: is it up, in RTR or RTS, reachable, and are QPN and GID its own?",
@@ -133,7 +133,7 @@ var wcFlagNames = []flagName{
 // String joins the names of the set bits by "|".
 func (f WCFlags) String() string { return flagNames(uint64(f), wcFlagNames) }
 
-// WC is a work completion (struct ibv_wc). If Status is not WCSuccess, only ID, Status, QPN,
+// WC is a work completion (struct ibv_wc). If Status is not WCSuccess, only ID, Status, QPN, QP,
 // VendorErr and Cause hold.
 type WC struct {
 	ID      uint64 // wr_id: that of the work request
@@ -145,6 +145,7 @@ type WC struct {
 	Imm     uint32 // imm_data in host order, with WCFlagWithImm; invalidated_rkey with WCFlagWithInv
 	QPN     QPN    // qp_num: the local QP
 	SrcQPN  QPN    // src_qp: UD: the sender's QP
+	QP      *QP    // the local QP itself, which C leaves to a map of the program's; it may be closed by now
 
 	VendorErr uint32 // vendor_err: the provider's own number for the failure
 	Cause     error  // the provider's own account of the failure, or nil

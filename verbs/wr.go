@@ -77,9 +77,13 @@ type SendWR struct {
 	// bytes need no memory region.
 	InlineData []byte
 
-	Imm           uint32     // immediate data in host order, for Op…WithImm
-	Remote        RemoteAddr // for RDMA and atomics
-	Compare, Swap uint64     // for atomics; Swap is the addend of OpAtomicFetchAdd
+	Imm    uint32     // immediate data in host order, for Op…WithImm
+	Remote RemoteAddr // for RDMA and atomics
+
+	// CompareAdd is what OpAtomicCmpSwap compares with, and what OpAtomicFetchAdd adds
+	// (wr.atomic.compare_add). Swap is what OpAtomicCmpSwap stores (wr.atomic.swap). It must be 0
+	// for OpAtomicFetchAdd.
+	CompareAdd, Swap uint64
 
 	// UD: where the datagram goes, and the Q_Key that it carries. A Q_Key whose top bit is set
 	// stands for the QP's own Q_Key.

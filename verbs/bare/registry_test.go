@@ -67,6 +67,9 @@ func register(t *testing.T) {
 		wantErr(t, "without providers", err, verbs.ErrNotFound, "open device soft_eth0", "no provider is registered: import one", "provider/soft")
 		verbs.Register("upper", &upper)
 		verbs.Register("lower", &lower)
+		if got := verbs.Providers(); !slices.Equal(got, []string{"lower", "upper"}) {
+			t.Errorf("providers %v, want lower and upper", got)
+		}
 		wantPanic(t, "a second Register", func() { verbs.Register("lower", &lower) }, "lower")
 	})
 }

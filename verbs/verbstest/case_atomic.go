@@ -2,18 +2,16 @@ package verbstest
 
 import (
 	"encoding/binary"
-	"sync/atomic"
-	"unsafe"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 func fetchAdd(id uint64, at verbs.RemoteAddr, add uint64, old verbs.SGE) verbs.SendWR {
-	return verbs.SendWR{ID: id, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: []verbs.SGE{old}, Remote: at, Swap: add}
+	return verbs.SendWR{ID: id, Op: verbs.OpAtomicFetchAdd, Flags: verbs.SendSignaled, SGList: []verbs.SGE{old}, Remote: at, CompareAdd: add}
 }
 
 func cmpSwap(id uint64, at verbs.RemoteAddr, compare, swap uint64, old verbs.SGE) verbs.SendWR {
-	return verbs.SendWR{ID: id, Op: verbs.OpAtomicCmpSwap, Flags: verbs.SendSignaled, SGList: []verbs.SGE{old}, Remote: at, Compare: compare, Swap: swap}
+	return verbs.SendWR{ID: id, Op: verbs.OpAtomicCmpSwap, Flags: verbs.SendSignaled, SGList: []verbs.SGE{old}, Remote: at, CompareAdd: compare, Swap: swap}
 }
 
 const (
@@ -86,15 +84,9 @@ var atomicCases = []Case{
 			Exchange(s, mr.Remote(0))
 			sum := uint64(2 * atomicRounds * 3)
 			if a.AtomicCap == verbs.AtomicGlob {
-				word := (*uint64)(unsafe.Pointer(unsafe.SliceData(mr.Bytes())))
-				s.spin("the first addition", func() bool {
-					if _, err := e.rcq.Poll(nil); err != nil {
-						s.Fatalf("%v", err)
-					}
-					return atomic.LoadUint64(word) != 0
-				})
+				e.watch("the first addition", func() bool { return mr.Load64(0) != 0 })
 				for range ownAdditions {
-					atomic.AddUint64(word, 5)
+					mr.Add64(0, 5)
 				}
 				sum += 5 * ownAdditions
 			}

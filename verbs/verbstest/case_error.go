@@ -179,7 +179,7 @@ var errorCases = []Case{
 	{
 		Name: "rc/error: no receive",
 		A: func(s *Side) {
-			e := s.connect(setup{retry: verbs.Retry{Timeout: 14, Count: 7, RNRCount: 1, MaxRDAtomic: 1}})
+			e := s.connect(setup{retry: verbs.Retry{Timeout: 17, Count: 7, RNRCount: 1, MaxRDAtomic: 1}})
 			e.send(send(1), write(2, verbs.RemoteAddr{}))
 			e.failed(1, verbs.WCRNRRetryExceeded)
 			e.flushed(2)

@@ -132,12 +132,7 @@ var mrCases = []Case{
 				s.must(err)
 				s.closeLater(mr)
 				Exchange(s, mr.Remote(0))
-				s.spin("the first write", func() bool {
-					if _, err := e.rcq.Poll(nil); err != nil {
-						s.Fatalf("%v", err)
-					}
-					return mr.Load64(n-8) != 0
-				})
+				e.watch("the first write", func() bool { return mr.Load64(n-8) != 0 })
 				s.must(mr.Close())
 				then := append([]byte(nil), buf...)
 				s.Barrier()

@@ -156,13 +156,7 @@ var orderCases = []Case{
 			mr := e.mr(n)
 			Exchange(s, mr.Remote(0))
 			for i := range 50 {
-				s.spin("the last word", func() bool {
-					// Some devices make progress only when somebody polls.
-					if _, err := e.rcq.Poll(nil); err != nil {
-						s.Fatalf("%v", err)
-					}
-					return mr.Load64(n-8) == uint64(i+1)
-				})
+				e.watch("the last word", func() bool { return mr.Load64(n-8) == uint64(i+1) })
 				s.verify("before the last word", mr.Bytes()[:n-8], uint64(i))
 				s.Barrier()
 			}
@@ -256,7 +250,7 @@ var orderCases = []Case{
 			for i := range uint64(5) {
 				e.send(send(2*i, src.SGE(0, 10_000)), writeImm(2*i+1, 7, Exchange(s, verbs.RemoteAddr{})))
 				if i%2 == 0 {
-					other.send(write(0, verbs.RemoteAddr{})) // its answer comes by the same port, so the message has been there, and was refused
+					other.send(write(0, verbs.RemoteAddr{})) // its answer comes behind the message as a rule, which so has been there, and was refused
 					other.sent(0, verbs.WCRDMAWrite)
 				}
 				s.Barrier()

@@ -223,7 +223,7 @@ var rcCases = []Case{
 			)
 			paint(data)
 			paint(mr.Bytes())
-			other.send(write(4, to)) // its answer comes by the same port, so the messages have been there, and were refused
+			other.send(write(4, to)) // its answer comes behind the messages as a rule, which so have been there, and were refused
 			other.sent(4, verbs.WCRDMAWrite)
 			s.Barrier()
 			e.sent(3, verbs.WCRDMAWrite)

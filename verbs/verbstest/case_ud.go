@@ -188,26 +188,28 @@ var udCases = []Case{
 	{
 		Name: "ud/what is lost is lost", Needs: UD,
 		A: func(s *Side) {
-			e := s.ud()
-			sync := s.connect(setup{pd: e.pd})
+			e, witness := s.ud(), s.ud()
 			ah := e.addressOf(e.to)
 			gone := e.to
 			gone.QPN = Exchange(s, verbs.QPN(0))
+			s.Barrier()
 			e.send(gone.datagram(ah, send(1)), e.to.datagram(ah, sendImm(2, 2)))
 			e.sent(1, verbs.WCSend)
 			e.sent(2, verbs.WCSend)
-			sync.send(write(3, verbs.RemoteAddr{})) // its answer comes by the same port, so what went before has arrived
-			sync.sent(3, verbs.WCRDMAWrite)
+			witness.send(witness.to.datagram(witness.addressOf(witness.to), send(3)))
+			witness.sent(3, verbs.WCSend)
 			s.Barrier()
 			s.Barrier()
 			e.send(e.to.datagram(ah, sendImm(4, 4)))
 			e.sent(4, verbs.WCSend)
 		},
 		B: func(s *Side) {
-			e := s.ud()
-			s.connect(setup{pd: e.pd})
+			e, witness := s.ud(), s.ud()
 			gone := s.newEnd(setup{typ: verbs.QPTypeUD})
 			Exchange(s, gone.qp.QPN())
+			witness.recv(recv(3, witness.mr(64).SGE(0, 64)))
+			s.Barrier()
+			witness.datagramFrom(witness.to, 3, 0, 0) // it came by the same way, so what went before has arrived
 			s.Barrier()
 			e.recv(recv(1, e.mr(64).SGE(0, 64)))
 			s.Barrier()

@@ -8,6 +8,10 @@ const everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acce
 // quick gives up after a few milliseconds. It is for cases that wait for the failure.
 var quick = verbs.Retry{Timeout: 8, Count: 1, RNRCount: 0, MaxRDAtomic: 1}
 
+// patient gives up after 4.3 s without a sign of life. On a machine with many more runnable threads than
+// cores, the process of the other end may not run for half a second, which is what verbs.DefaultRetry waits.
+var patient = verbs.Retry{Timeout: 17, Count: 7, RNRCount: 7, MaxRDAtomic: 16}
+
 // setup says how an end is made. A zero field has the default that its comment names.
 type setup struct {
 	typ       verbs.QPType // RC
@@ -16,7 +20,7 @@ type setup struct {
 	signalAll bool
 	access    verbs.Access // of the QP: everything
 	deny      bool         // access 0 means no access
-	retry     verbs.Retry  // verbs.DefaultRetry
+	retry     verbs.Retry  // patient
 	path      verbs.Path   // the smaller active MTU of the two ports
 	stay      bool         // connect leaves the QP in RTR
 	qkey      verbs.QKey   // UD
@@ -32,7 +36,8 @@ type end struct {
 	scq, rcq *verbs.CQ
 	qp       *verbs.QP
 	psn      verbs.PSN
-	mtu      int // bytes of the path MTU, once connected
+	secret   [32]byte // what it sends is under keys made of it, if the suite runs so
+	mtu      int      // bytes of the path MTU, once connected
 	to       peer
 	o        setup
 }
@@ -43,6 +48,8 @@ type peer struct {
 	MTU   verbs.MTU
 	QKey  verbs.QKey
 	Depth int // READs and atomics that the end answers at a time
+
+	Secret [32]byte
 }
 
 // newEnd makes a QP in RESET.
@@ -57,7 +64,7 @@ func (s *Side) newEnd(o setup) *end {
 		o.access = everything
 	}
 	if o.retry == (verbs.Retry{}) {
-		o.retry = verbs.DefaultRetry
+		o.retry = patient
 	}
 	e := &end{Side: s, pd: o.pd, scq: o.scq, rcq: o.rcq, o: o, psn: verbs.PSN(s.rand.Uint32() >> 8)}
 	if e.pd == nil {
@@ -122,7 +129,13 @@ func (s *Side) ethernet() bool { return s.port().LinkLayer == verbs.LinkLayerEth
 // self returns what the QP's peer needs to know. On InfiniBand the LID is part of it.
 func (e *end) self() peer {
 	port := e.port()
-	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid(), LID: port.LID}, port.ActiveMTU, e.o.qkey, e.o.path.MaxDestRDAtomic}
+	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid(), LID: port.LID}, port.ActiveMTU, e.o.qkey, e.o.path.MaxDestRDAtomic, [32]byte{}}
+	if e.secured {
+		for i := range e.secret {
+			e.secret[i] = byte(e.rand.Uint32())
+		}
+		p.Secret = e.secret
+	}
 	if p.Depth == 0 {
 		p.Depth = e.attr().MaxQPRdAtom
 	}
@@ -138,6 +151,9 @@ func (e *end) rtr() {
 		return
 	}
 	e.must(e.qp.Init(e.Port, e.o.access))
+	if e.secured && e.to.Secret != e.secret && e.to.Secret != [32]byte{} { // a QP that is its own peer has no second secret
+		e.must(e.qp.SetSecurity(verbs.PacketSecurity{SendSecret: e.secret, RecvSecret: e.to.Secret}))
+	}
 	path := e.o.path
 	path.SGIDIndex = e.GIDIndex
 	if path.MTU == 0 {
@@ -220,6 +236,9 @@ func (s *Side) next(cq *verbs.CQ) verbs.WC {
 	var wcs [1]verbs.WC
 	_, err := cq.Wait(s.ctx, wcs[:])
 	s.must(err)
+	if wc := &wcs[0]; wc.QP == nil || wc.QP.QPN() != wc.QPN {
+		s.Fatalf("completion %d of qp %v: its QP is %v, want the one with that number", wc.ID, wc.QPN, wc.QP)
+	}
 	return wcs[0]
 }
 
@@ -229,7 +248,7 @@ func (e *end) sent(id uint64, op verbs.WCOpcode) verbs.WC {
 	if wc.Status != verbs.WCSuccess {
 		e.Fatalf("work request %d: %v, want success", id, wc.Err())
 	}
-	if wc.ID != id || wc.Op != op || wc.QPN != e.qp.QPN() {
+	if wc.ID != id || wc.Op != op || wc.QP != e.qp {
 		e.Fatalf("completion %d, %v, of qp %v; want %d, %v, of qp %v", wc.ID, wc.Op, wc.QPN, id, op, e.qp.QPN())
 	}
 	return wc
@@ -246,7 +265,7 @@ func (e *end) receivedAs(id uint64, n int, op verbs.WCOpcode, flags verbs.WCFlag
 	if wc.Status != verbs.WCSuccess {
 		e.Fatalf("receive %d: %v, want success", id, wc.Err())
 	}
-	if wc.ID != id || wc.Op != op || wc.QPN != e.qp.QPN() || wc.Flags != flags || int(wc.ByteLen) != n {
+	if wc.ID != id || wc.Op != op || wc.QP != e.qp || wc.Flags != flags || int(wc.ByteLen) != n {
 		e.Fatalf("receive completion %d, %v, flags %v, of qp %v, %d bytes; want %d, %v, flags %v, of qp %v, %d bytes",
 			wc.ID, wc.Op, wc.Flags, wc.QPN, wc.ByteLen, id, op, flags, e.qp.QPN(), n)
 	}
@@ -257,7 +276,7 @@ func (e *end) receivedAs(id uint64, n int, op verbs.WCOpcode, flags verbs.WCFlag
 // statuses.
 func (e *end) fails(cq *verbs.CQ, id uint64, statuses ...verbs.WCStatus) {
 	wc := e.next(cq)
-	ok := wc.ID == id && wc.QPN == e.qp.QPN()
+	ok := wc.ID == id && wc.QP == e.qp
 	is := false
 	for _, st := range statuses {
 		is = is || wc.Status == st
@@ -306,6 +325,15 @@ func (s *Side) empty(cq *verbs.CQ) {
 	if n, err := cq.Poll(wcs[:]); n != 0 || err != nil {
 		s.Errorf("completion %+v, %v; want none", wcs[0], err)
 	}
+}
+
+// watch polls memory until f is true. Some devices make progress only when somebody polls a queue too.
+func (e *end) watch(what string, f func() bool) {
+	e.spin(what, func() bool {
+		_, err := e.rcq.Poll(nil)
+		e.must(err)
+		return f()
+	})
 }
 
 // see is for the race detector, which does not see the network. The control channel has told the script

@@ -130,9 +130,9 @@ func TestForeignDevices(t *testing.T) {
 			[]string{"ud/multicast", "ud/multicast to many QPs", "ud/multicast errors", "cm/"}, nil,
 			[]string{"ud/send and answer"}}, // its completions do not bear the sender's LID
 		{"iWARP", foreign{transport: verbs.TransportIWARP, link: verbs.LinkLayerEthernet},
-			[]string{"state/", "rc/", "uc/", "ud/", "srq/", "mw/", "event/", "cq/", "mr/", "cm/"},
+			[]string{"state/", "rc/", "uc/", "ud/", "srq/", "mw/", "event/", "cq/", "mr/"},
 			[]string{"mr/slices", "mr/rereg errors", "mr/rereg keeps addresses", "mw/arguments", "event/waiting in vain"},
-			[]string{"srq/attributes"}}, // its QPs want a P_Key index
+			[]string{"srq/attributes", "cm/"}}, // its QPs want a P_Key index, and its CM QP1
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, cs := range Cases() {

@@ -35,6 +35,7 @@ var (
 type settings struct {
 	Port, GIDIndex int
 	Require        Capability
+	Secured        bool
 	Seed           uint64
 }
 
@@ -46,6 +47,7 @@ type Side struct {
 	GIDIndex int
 
 	require Capability
+	secured bool
 	rand    *rand.Rand
 	out     func(message) error // hands a message to the other side
 	inbox   chan message
@@ -67,7 +69,7 @@ type message struct {
 }
 
 func newSide(name string, set settings, d *verbs.Device) *Side {
-	s := &Side{Name: name, Device: d, Port: set.Port, GIDIndex: set.GIDIndex, require: set.Require,
+	s := &Side{Name: name, Device: d, Port: set.Port, GIDIndex: set.GIDIndex, require: set.Require, secured: set.Secured,
 		rand: rand.New(rand.NewPCG(set.Seed, uint64(name[0]))), inbox: make(chan message, inboxSize)}
 	ctx, stop := context.WithTimeout(context.Background(), Patience)
 	ctx, s.cancel = context.WithCancelCause(ctx)

@@ -73,6 +73,7 @@ type Config struct {
 	GIDIndex int        // of both devices
 	Require  Capability // a case that lacks one of these fails, and is not skipped
 	Cases    []Case     // nil stands for Cases()
+	Secured  bool       // RC and UC QPs that are connected by hand encrypt their packets: see verbs.QP.SetSecurity
 	Seed     uint64     // of the PSNs that QPs begin with; 0 stands for a random one. A failure prints it
 }
 
@@ -81,7 +82,7 @@ func (c *Config) settings() settings {
 	for seed == 0 {
 		seed = rand.Uint64()
 	}
-	return settings{Port: max(1, c.Port), GIDIndex: c.GIDIndex, Require: c.Require, Seed: seed}
+	return settings{Port: max(1, c.Port), GIDIndex: c.GIDIndex, Require: c.Require, Secured: c.Secured, Seed: seed}
 }
 
 func (c *Config) cases() []Case {
@@ -213,6 +214,8 @@ func lacks(d *verbs.Device, needs Capability) (Capability, error) {
 		{Multicast, attr.MaxMcastGrp > 0, "max_mcast_grp is 0"},
 		{MWType1, attr.DeviceCapFlags&verbs.DeviceMemWindow != 0, "no MEM_WINDOW"},
 		{MWType2, attr.DeviceCapFlags&verbs.DeviceMemWindowType2B != 0, "no MEM_WINDOW_TYPE_2B"},
+		{UC, d.Info().Transport != verbs.TransportIWARP, "iWARP has RC QPs only"},
+		{UD, d.Info().Transport != verbs.TransportIWARP, "iWARP has RC QPs only"},
 		{ByHand, d.Info().Transport != verbs.TransportIWARP, "on iWARP the connection manager connects QPs"},
 		{ExactEvents, attr.Guarantees&verbs.GuaranteeExactEvents != 0, "it does not guarantee EXACT_EVENTS"},
 		{LastWordLast, attr.Guarantees&verbs.GuaranteeLastWordLast != 0, "it does not guarantee LAST_WORD_LAST"},

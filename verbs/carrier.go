@@ -1,0 +1,22 @@
+package verbs
+
+// What a QP's packets can go by: see [QP.Carrier].
+const (
+	CarrierUDP = "udp" // RoCEv2
+	CarrierSHM = "shm" // memory shared with the peer's process, which is on the same host
+)
+
+// ProviderCarrier is what a ProviderQP implements if it can tell by what its packets go: see QP.Carrier.
+type ProviderCarrier interface {
+	Carrier() string
+}
+
+// Carrier names what carries the packets that the QP sends to its peer: one of the constants Carrier…, or
+// another name that the device has. It is empty until RTR, and where the device cannot tell. A QP decides at
+// RTR. Packets that it receives may come by another way.
+func (qp *QP) Carrier() string {
+	if p, ok := qp.p.(ProviderCarrier); ok {
+		return p.Carrier()
+	}
+	return ""
+}

@@ -1,0 +1,112 @@
+package verbs
+
+// Counter is a count of a device, a port or a QP, with its name.
+type Counter struct {
+	Name  string
+	Value uint64
+}
+
+// Counters are counts in a fixed order. They only grow while their object exists, but for gauges, which
+// say how things stand: [DescribeCounter] tells which is which.
+//
+// Names are those of Linux, as "rdma statistic" shows them for rdma_rxe and for cards, where Linux has
+// one. A provider may have names that this package does not know.
+type Counters []Counter
+
+// Get returns the value of a counter. ok is false if there is none of that name.
+func (cs Counters) Get(name string) (value uint64, ok bool) {
+	for i := range cs {
+		if cs[i].Name == name {
+			return cs[i].Value, true
+		}
+	}
+	return 0, false
+}
+
+// Value is Get for a counter that may be missing: it is then 0.
+func (cs Counters) Value(name string) uint64 {
+	v, _ := cs.Get(name)
+	return v
+}
+
+// Since returns by how much each counter has grown since before. Gauges stay as they are, and so does a
+// counter that before lacks.
+func (cs Counters) Since(before Counters) Counters {
+	grown := make(Counters, len(cs))
+	for i, c := range cs {
+		if d, ok := DescribeCounter(c.Name); !ok || !d.Gauge {
+			c.Value -= min(c.Value, before.Value(c.Name))
+		}
+		grown[i] = c
+	}
+	return grown
+}
+
+// ProviderCounters is what a ProviderDevice implements if it counts.
+type ProviderCounters interface {
+	Counters() (Counters, error)
+	// PortCounters is asked for a port from 1 to DeviceAttr.PhysPortCnt.
+	PortCounters(port int) (Counters, error)
+}
+
+// ProviderQPCounters is what a ProviderQP implements if it counts.
+type ProviderQPCounters interface {
+	Counters() (Counters, error)
+}
+
+// Counters returns what the device has counted since it was opened: the sums over its QPs, those that
+// were closed included, what it dropped, and what its connection manager sent and received. The error
+// is ErrUnsupported for a device that does not count.
+//
+// The counts are those of this program. Other programs that use the same network interface have
+// devices of their own; "adverb stat" shows them all.
+func (d *Device) Counters() (Counters, error) {
+	const verb = "read counters of"
+	if err := d.check(verb); err != nil {
+		return nil, err
+	}
+	p, ok := d.p.(ProviderCounters)
+	if !ok {
+		return nil, wrap(verb, d.name, noCounters)
+	}
+	cs, err := p.Counters()
+	if err != nil {
+		return nil, wrap(verb, d.name, err)
+	}
+	if m := d.manager.Load(); m != nil {
+		cs = append(cs, (*m).Counters()...)
+	}
+	return cs, nil
+}
+
+// PortCounters returns the counters of a port, counted from 1: those that Linux shows below
+// /sys/class/infiniband/<device>/ports/<port>/counters, as far as the device has them.
+func (d *Device) PortCounters(port int) (Counters, error) {
+	const verb = "read port counters of"
+	if err := d.checkPort(verb, port); err != nil {
+		return nil, err
+	}
+	p, ok := d.p.(ProviderCounters)
+	if !ok {
+		return nil, wrap(verb, d.name, noCounters)
+	}
+	cs, err := p.PortCounters(port)
+	return cs, wrap(verb, d.name, err)
+}
+
+// Counters returns what the QP has counted since it was created. RESET does not set the counts back.
+// The error is ErrUnsupported for a device that does not count.
+func (qp *QP) Counters() (Counters, error) {
+	const verb = "read counters of"
+	if err := qp.check(verb); err != nil {
+		return nil, err
+	}
+	p, ok := qp.p.(ProviderQPCounters)
+	if !ok {
+		return nil, wrap(verb, qp.name, noCounters)
+	}
+	cs, err := p.Counters()
+	return cs, wrap(verb, qp.name, err)
+}
+
+var noCounters = Errorf(ErrUnsupported, "the device has no counters that a program can read")

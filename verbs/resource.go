@@ -1,0 +1,186 @@
+package verbs
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Resources are the open objects of a device, as "rdma resource show" lists them. PDs, CQs and SRQs are
+// known by names, such as "pd 1", which errors have too.
+type Resources struct {
+	PD   []string
+	CQ   []CQInfo
+	QP   []QPInfo
+	MR   []MRInfo
+	MW   []MWInfo
+	SRQ  []SRQInfo
+	AH   int
+	CMID []CMID // of the connection manager that serves the device's QP1
+}
+
+// CQInfo describes an open CQ.
+type CQInfo struct {
+	Name    string
+	Entries int // for which there is room
+}
+
+// QPInfo describes an open QP.
+type QPInfo struct {
+	QPN            QPN
+	Type           QPType
+	State          QPState
+	PD             string
+	SendCQ, RecvCQ string
+	SRQ            string // or empty
+	DestQPN        QPN    // of a connected QP from RTR on
+	DestGID        GID    // as well
+	PathMTU        MTU    // as well
+	RQPSN, SQPSN   PSN
+	Carrier        string // see [QP.Carrier]
+
+	qp *QP
+}
+
+// Counters returns what the QP has counted: see [QP.Counters].
+func (i *QPInfo) Counters() (Counters, error) { return i.qp.Counters() }
+
+// MRInfo describes an open memory region.
+type MRInfo struct {
+	LKey   LKey
+	RKey   RKey
+	Addr   uint64
+	Length int // bytes
+	Access Access
+	PD     string
+}
+
+// MWInfo describes a memory window.
+type MWInfo struct {
+	RKey RKey
+	Type MWType
+	PD   string
+}
+
+// SRQInfo describes a shared receive queue.
+type SRQInfo struct {
+	Name string
+	PD   string
+	SRQAttr
+}
+
+// CMID is an ID of the connection manager: a connection, a lookup of a UD service, or a port that
+// somebody listens on.
+type CMID struct {
+	QPN           QPN    // of this end; 0 where there is none
+	Type          QPType // 0 where it is not known
+	State         string // the specification's name, such as ESTABLISHED, or LISTEN
+	Local, Remote netip.AddrPort
+}
+
+// Resources returns what is open on the device. Objects that are opened or closed meanwhile may be
+// missing.
+func (d *Device) Resources() (Resources, error) {
+	var r Resources
+	if err := d.check("list resources of"); err != nil {
+		return r, err
+	}
+	for name, pd := range dependents[PD](&d.object) {
+		r.PD = append(r.PD, name)
+		for _, qp := range dependents[QP](&pd.object) {
+			r.QP = append(r.QP, qp.info(name))
+		}
+		for _, mr := range dependents[MR](&pd.object) {
+			r.MR = append(r.MR, mr.info(name))
+		}
+		for _, mw := range dependents[MW](&pd.object) {
+			r.MW = append(r.MW, MWInfo{mw.RKey(), mw.typ, name})
+		}
+		for srq, s := range dependents[SRQ](&pd.object) {
+			attr, _ := s.p.Query() // of a queue that was closed meanwhile nothing is known
+			r.SRQ = append(r.SRQ, SRQInfo{srq, name, attr})
+		}
+		for range dependents[AH](&pd.object) {
+			r.AH++
+		}
+	}
+	for name, cq := range dependents[CQ](&d.object) {
+		r.CQ = append(r.CQ, CQInfo{name, cq.Cap()})
+	}
+	if m := d.manager.Load(); m != nil {
+		r.CMID = (*m).CMIDs()
+	}
+	return r, nil
+}
+
+func (qp *QP) info(pd string) QPInfo {
+	i := QPInfo{qp: qp, QPN: qp.p.QPN(), Type: qp.typ, State: qp.p.State(), PD: pd, SendCQ: qp.sendCQ.name, RecvCQ: qp.recvCQ.name, Carrier: qp.Carrier()}
+	if qp.srq != nil {
+		i.SRQ = qp.srq.name
+	}
+	if a, err := qp.p.Query(); err == nil && i.State >= QPStateRTR {
+		i.RQPSN, i.SQPSN = a.RQPSN, a.SQPSN
+		if qp.typ != QPTypeUD {
+			i.DestQPN, i.DestGID, i.PathMTU = a.DestQPN, a.AH.DGID, a.PathMTU
+		}
+	}
+	return i
+}
+
+func (mr *MR) info(pd string) MRInfo {
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
+	return MRInfo{LKey: mr.lkey, RKey: mr.rkey, Addr: mr.addr, Length: len(mr.buf), Access: mr.access, PD: pd}
+}
+
+// dependents returns an iterator over the names and dependents of o that are T and whole.
+func dependents[T any](o *object) func(yield func(string, *T) bool) {
+	type named struct {
+		name string
+		v    *T
+	}
+	var found []named
+	o.mu.Lock()
+	for c := range o.children {
+		c.mu.Lock()
+		if v, ok := c.of.(*T); ok && !c.closed {
+			found = append(found, named{c.name, v})
+		}
+		c.mu.Unlock()
+	}
+	o.mu.Unlock()
+	slices.SortFunc(found, func(a, b named) int {
+		return cmp.Or(cmp.Compare(len(a.name), len(b.name)), cmp.Compare(a.name, b.name)) // pd 2 before pd 10
+	})
+	return func(yield func(string, *T) bool) {
+		for _, f := range found {
+			if !yield(f.name, f.v) {
+				return
+			}
+		}
+	}
+}
+
+// Manager is what a connection manager tells of itself to those who watch the device.
+type Manager interface {
+	Counters() Counters
+	CMIDs() []CMID
+}
+
+// Report makes Device.Counters and Device.Resources include what m, the connection manager that the
+// program has on QP1, tells. A nil m ends that.
+func (g *GSI) Report(m Manager) {
+	if m == nil {
+		g.dev.manager.Store(nil)
+		return
+	}
+	g.dev.manager.Store(&m)
+}
+
+// OpenDevices returns the devices of this program that [Open] opened and that are not closed, in the
+// order of opening.
+func OpenDevices() []*Device {
+	openMu.Lock()
+	defer openMu.Unlock()
+	return slices.Clone(opened)
+}
