@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -16,7 +17,7 @@ type ah struct {
 
 // CreateAH implements verbs.ProviderPD.
 func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.ProviderAH, error) {
-	if !p.dev.take(&p.dev.ahs, maxAH) {
+	if !limits.Take(&p.dev.ahs, maxAH) {
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d AHs (max_ah)", maxAH)
 	}
 	to, err := p.dev.resolve(&attr, true)
@@ -24,6 +25,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.ProviderAH, error) {
 		p.dev.ahs.Add(-1)
 		return nil, err
 	}
+	p.dev.meet(to)
 	return &ah{to, p.dev}, nil
 }
 
@@ -67,7 +69,7 @@ const (
 )
 
 // putGRH writes what stands before the payload in the buffer of a UD receive: the packet's IPv6
-// header or, in the last 20 bytes, its IPv4 header (IBTA A17.4.5.2). A UDP socket does not tell the
+// header or, in the last 20 bytes, its IPv4 header (IBTA §A17.4.5.2). A UDP socket does not tell the
 // identification and the hop limit, so those are made up.
 func putGRH(b *[verbs.GRHSize]byte, d *link.Datagram, payload int) {
 	clear(b[:])

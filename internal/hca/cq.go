@@ -1,8 +1,12 @@
 package hca
 
 import (
+	"cmp"
+	"slices"
 	"sync"
+	"sync/atomic"
 
+	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -13,31 +17,46 @@ type cq struct {
 	dev  *Device
 	user *verbs.CQ
 
-	mu  sync.Mutex
-	qps map[*qp]int // attached, by how often
+	mu      sync.Mutex
+	qps     map[*qp]int     // attached, by how often
+	engines map[*engine]int // by which attached QPs are connected, by how many
+	anybody int             // attached QPs whose peers may come by any engine: UD
+
+	polled atomic.Pointer[[]*engine] // those of engines, or nil for all of the device
+
+	spin waitSpin
 }
 
 // CreateCQ implements verbs.ProviderDevice.
 func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
-	if !d.take(&d.cqs, maxCQ) {
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", maxCQ)
+	if !limits.Take(&d.cqs, limits.MaxCQ) {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
 	}
-	c := &cq{dev: d, user: user, qps: map[*qp]int{}}
-	c.CQ = queue.NewCQ(entries, queue.CQHooks{Progress: d.progress, Arming: d.expectWait, Notify: user.Notified, Overrun: c.overrun})
+	c := &cq{dev: d, user: user, qps: map[*qp]int{}, engines: map[*engine]int{}}
+	c.CQ = queue.NewCQ(entries, queue.CQHooks{Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func() { d.background(c.overrun) }})
 	return c, nil
+}
+
+// notify tells who waits for the queue.
+func (c *cq) notify() {
+	c.dev.woken.Add(1)
+	c.spin.woken(c.dev)
+	c.user.Notified()
 }
 
 // overrun raises the event of lost completions and takes all QPs of the queue to the error state.
 func (c *cq) overrun() {
-	c.dev.events.Add(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user})
+	cause := verbs.Errorf(verbs.ErrCQOverrun, "a CQ of %d entries was full, and completions were lost", c.Cap())
+	c.dev.event(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user, Cause: cause})
 	c.mu.Lock()
 	qps := make([]*qp, 0, len(c.qps))
 	for q := range c.qps {
 		qps = append(qps, q)
 	}
 	c.mu.Unlock()
+	slices.SortFunc(qps, func(a, b *qp) int { return cmp.Compare(a.num, b.num) }) // so that simulations replay
 	for _, q := range qps {
-		q.fail()
+		q.fail(cause)
 	}
 }
 
@@ -50,14 +69,59 @@ func (c *cq) Close() error {
 
 func (c *cq) attach(q *qp) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.qps[q]++
-	c.mu.Unlock()
+	if q.typ == verbs.QPTypeUD {
+		c.anybody++
+		c.choose()
+	}
 }
 
 func (c *cq) detach(q *qp) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.qps[q]--; c.qps[q] == 0 {
 		delete(c.qps, q)
 	}
-	c.mu.Unlock()
+	if q.typ == verbs.QPTypeUD {
+		c.anybody--
+		c.choose()
+	}
+}
+
+// follow takes note that n more QPs are connected by e, or fewer.
+func (c *cq) follow(e *engine, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.engines[e] += n; c.engines[e] == 0 {
+		delete(c.engines, e)
+	}
+	c.choose()
+}
+
+// choose sets the engines that a poll looks at, in the order of the device. The caller holds c.mu.
+func (c *cq) choose() {
+	if c.anybody > 0 || len(c.engines) == 0 {
+		c.polled.Store(nil)
+		return
+	}
+	var es []*engine
+	for _, e := range *c.dev.engines.Load() {
+		if c.engines[e] > 0 {
+			es = append(es, e)
+		}
+	}
+	c.polled.Store(&es)
+}
+
+// progress receives and works off what has arrived for the QPs of the queue, as far as nobody else is at
+// it. A look at an address costs a system call, so it leaves out those by which nothing can come for them.
+func (c *cq) progress() {
+	es := c.polled.Load()
+	if es == nil {
+		es = c.dev.engines.Load()
+	}
+	for _, e := range *es {
+		e.poll()
+	}
 }

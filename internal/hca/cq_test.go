@@ -292,3 +292,50 @@ func TestCQWaiters(t *testing.T) {
 		}
 	})
 }
+
+// TestPollLooksWhereItMust: a poll looks at the addresses by which something can come for its QPs, and at no
+// other. A queue of UD QPs, or of none, looks at all.
+func TestPollLooksWhereItMust(t *testing.T) {
+	net := sim.New(sim.Config{})
+	a, b := simDevice(t, net, 1), simDevice(t, net, 2)
+	x, y := connect(t, a, b, options{})                        // over IPv4
+	v6, w6 := newEnd(t, a, options{}), newEnd(t, b, options{}) // over IPv6
+	v6.join(w6, options{gid: 1})
+	w6.join(v6, options{gid: 1})
+	ud := newEnd(t, a, options{typ: verbs.QPTypeUD})
+	looks := func(e *end) (n [2]bool) {
+		engines := *e.hca().engines.Load()
+		var before [2]uint64
+		for i, eng := range engines {
+			before[i] = eng.polls.Load()
+		}
+		e.empty()
+		for i, eng := range engines {
+			n[i] = eng.polls.Load() > before[i]
+		}
+		return n
+	}
+	both := [2]bool{true, true}
+	for _, tt := range []struct {
+		name string
+		e    *end
+		want [2]bool
+	}{{"IPv4", x, [2]bool{true, false}}, {"IPv6", v6, [2]bool{false, true}}, {"UD", ud, both}} {
+		if got := looks(tt.e); got != tt.want {
+			t.Errorf("%s: looks at the addresses %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	x.must(x.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
+	if got := looks(x); got != both {
+		t.Errorf("after RESET: looks at the addresses %v, want all", got)
+	}
+	x.must(x.qp.Init(1, everything))
+	x.join(y, options{})
+	if got, want := looks(x), ([2]bool{true, false}); got != want {
+		t.Errorf("connected again: looks at the addresses %v, want %v", got, want)
+	}
+	v6.must(v6.qp.Close())
+	if got := looks(v6); got != both {
+		t.Errorf("after Close: looks at the addresses %v, want all", got)
+	}
+}

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/idtable"
+	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/queue"
+	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -32,9 +34,37 @@ type Config struct {
 	// ClaimService asks for the messages to QP1 that want a service at an address, until release is
 	// called. It returns false where somebody else gets them. Where it is nil every service is free.
 	ClaimService func(addr netip.Addr, service uint64) (release func(), ok bool, err error)
+	// LastWords has a message to QP1 sent by somebody else, if this process ends before revoke is
+	// called. Where it is nil nobody does.
+	LastWords func(from, to netip.Addr, class uint8, mad []byte) (revoke func())
 	// ServeGSI is told whether the device has a QP1, which can take messages to QP1 that nobody has
 	// claimed. It may be nil.
 	ServeGSI func(on bool)
+
+	// Lane returns a lane from a local address to the process that owns a QPN at another, with one user
+	// more, or nil if there is none. Inbox returns where the lanes to a local address end. Both are nil where
+	// all packets go by the network.
+	Lane  func(from, to netip.Addr, qpn uint32) *shm.Out
+	Inbox func(at netip.Addr) *shm.Inbox
+
+	// Random, unless nil, gives the numbers that QPNs, keys and a connection manager's numbers are made of,
+	// in place of the system's, so that a simulation replays. Any goroutine may call it.
+	Random func() uint32
+
+	// IOVA, unless nil, is asked for the address of each region that is allocated, in place of that of its
+	// memory. It returns false to leave it so.
+	IOVA func() (addr uint64, ok bool)
+
+	// Spin is how often at most a goroutine looks at a link once more, and finds nothing, before it sleeps.
+	// It looks as often only while what it sleeps for comes at once.
+	Spin int
+
+	// Congestion is what QPs have for congestion control until they are told otherwise.
+	Congestion verbs.CongestionControl
+
+	// Driven makes a device without goroutines. Whoever opened it calls Drive, at the latest when NextDrive
+	// says so. It is for simulations: they replay only if one goroutine does everything.
+	Driven bool
 }
 
 // Device is a software HCA on a network interface. It has one port.
@@ -43,17 +73,21 @@ type Device struct {
 	netdev link.Netdev
 	config Config
 	start  time.Time
+	driven driven
 
-	port   port
-	events queue.Events
-	qps    idtable.Table[qp]
-	keys   *mem.Keys
-	pds    atomic.Int64
-	cqs    atomic.Int64
-	ahs    atomic.Int64
-	srqs   atomic.Int64
-	groups groups
-	gsi    gsi
+	port    port
+	events  queue.Events
+	log     logbook
+	qps     idtable.Table[qp]
+	keys    *mem.Keys
+	pds     atomic.Int64
+	cqs     atomic.Int64
+	ahs     atomic.Int64
+	srqs    atomic.Int64
+	groups  groups
+	gsi     gsi
+	retired retired
+	woken   atomic.Uint64 // how often who waits for a CQ was told
 
 	gone    chan struct{} // closed with the device, or when its network interface vanishes
 	setGone func()
@@ -64,7 +98,11 @@ type Device struct {
 	watcher sync.WaitGroup
 }
 
-var _ verbs.ProviderDevice = (*Device)(nil)
+var (
+	_ verbs.ProviderDevice     = (*Device)(nil)
+	_ verbs.ProviderCounters   = (*Device)(nil)
+	_ verbs.ProviderQPCounters = (*qp)(nil)
+)
 
 // Open makes a device on a network interface. The device's Close closes the interface too.
 func Open(netdev link.Netdev, c Config) (*Device, error) {
@@ -73,8 +111,8 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	if d.name == "" {
 		d.name = namePrefix + netdev.Name()
 	}
-	d.qps.Limit, d.qps.Claim, d.qps.Rest = maxQP, c.Claim, qpnRest
-	d.keys = mem.NewKeys(maxMR, nil)
+	d.qps.Limit, d.qps.Spread, d.qps.Claim, d.qps.Rest, d.qps.Random = limits.MaxQP, qpnSpread, c.Claim, qpnRest, c.Random
+	d.keys = mem.NewKeys(limits.MaxMR, c.Random)
 	d.gsi.dev = d
 	d.engines.Store(new([]*engine))
 	d.port.netdevName = netdev.Name()
@@ -83,12 +121,24 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 		netdev.Close()
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
+	if c.Driven {
+		d.driven.changed = changed
+		return d, nil
+	}
 	d.watcher.Go(func() {
 		for range changed {
 			d.port.refresh(d, false)
 		}
 	})
 	return d, nil
+}
+
+// Random32 implements verbs.ProviderRandom.
+func (d *Device) Random32() uint32 {
+	if d.config.Random != nil {
+		return d.config.Random()
+	}
+	return idtable.Random32()
 }
 
 // namePrefix stands before the interface's name in the name of a device.
@@ -123,42 +173,15 @@ func (d *Device) Query() (verbs.DeviceAttr, error) {
 	caps := verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID |
 		verbs.DeviceRCRNRNAKGen | verbs.DeviceSRQResize | verbs.DeviceNNotifyCQ | verbs.DeviceMemWindow |
 		verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B
-	return verbs.DeviceAttr{
-		FWVer:                 "0.0.0",
-		NodeGUID:              d.port.guid(),
-		SysImageGUID:          d.port.guid(),
-		MaxMRSize:             maxMRSize,
-		PageSizeCap:           0xfffff000,
-		VendorID:              0xffffff, // none assigned, as for the kernel's software device
-		MaxQP:                 maxQP,
-		MaxQPWR:               maxQPWR,
-		DeviceCapFlags:        caps,
-		DeviceCapFlagsEx:      uint64(caps),
-		MaxSGE:                maxSGE,
-		MaxSGERd:              maxSGE,
-		MaxCQ:                 maxCQ,
-		MaxCQE:                maxCQE,
-		MaxMR:                 maxMR,
-		MaxPD:                 maxPD,
-		MaxQPRdAtom:           maxRDAtomic,
-		MaxResRdAtom:          maxRDAtomic * maxQP,
-		MaxQPInitRdAtom:       maxRDAtomic,
-		AtomicCap:             verbs.AtomicGlob,
-		MaxPKeys:              1,
-		MaxMW:                 maxMR,
-		MaxAH:                 maxAH,
-		MaxMcastGrp:           maxMcastGrp,
-		MaxMcastQPAttach:      maxMcastQPAttach,
-		MaxTotalMcastQPAttach: maxMcastGrp * maxMcastQPAttach,
-		MaxSRQ:                maxSRQ,
-		MaxSRQWR:              maxSRQWR,
-		MaxSRQSGE:             maxSGE,
-		LocalCAAckDelay:       localACKDelay,
-		PhysPortCnt:           1,
-		MaxInline:             maxInline,
-		NumCompVectors:        1,
-		Guarantees:            verbs.AllGuarantees,
-	}, nil
+	a := limits.Attr()
+	a.NodeGUID, a.SysImageGUID = d.port.guid(), d.port.guid()
+	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, uint64(caps)
+	a.MaxPKeys = 1
+	a.MaxAH = maxAH
+	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = maxMcastGrp, maxMcastQPAttach, maxMcastGrp*maxMcastQPAttach
+	a.LocalCAAckDelay = localACKDelay
+	a.Guarantees = verbs.AllGuarantees
+	return a, nil
 }
 
 // QueryPort implements verbs.ProviderDevice.
@@ -186,24 +209,23 @@ type pd struct {
 
 // AllocPD implements verbs.ProviderDevice.
 func (d *Device) AllocPD() (verbs.ProviderPD, error) {
-	if !d.take(&d.pds, maxPD) {
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d PDs (max_pd)", maxPD)
+	if !limits.Take(&d.pds, limits.MaxPD) {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d PDs (max_pd)", limits.MaxPD)
 	}
 	return &pd{d.keys.NewPD(), d}, nil
+}
+
+// RegMR implements verbs.ProviderPD.
+func (p *pd) RegMR(attr verbs.MRAttr) (verbs.ProviderMR, error) {
+	if ask := p.dev.config.IOVA; ask != nil && attr.Buf == nil && attr.Access&verbs.AccessZeroBased == 0 {
+		attr.IOVA, attr.HasIOVA = ask()
+	}
+	return p.PD.RegMR(attr)
 }
 
 func (p *pd) Close() error {
 	p.dev.pds.Add(-1)
 	return nil
-}
-
-// take counts an object. It returns false, and does not count, where the device has its limit.
-func (d *Device) take(n *atomic.Int64, limit int64) bool {
-	if n.Add(1) > limit {
-		n.Add(-1)
-		return false
-	}
-	return true
 }
 
 // Close implements verbs.ProviderDevice.
@@ -226,13 +248,6 @@ func (d *Device) Close() error {
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// progress receives and works off what has arrived, on every link at which nobody else is doing so.
-func (d *Device) progress() {
-	for _, e := range *d.engines.Load() {
-		e.poll()
-	}
 }
 
 // expectWait prepares for a goroutine that is about to block for a completion.

@@ -12,6 +12,7 @@
 //
 // Locks, each taken only after those before it:
 //
+//	retired.mu what closed QPs have counted
 //	engine.rx  one receiver at a time
 //	qp.mu      the QP's transport, and sending in the order of PSNs
 //	the locks inside mem and queue, cq.mu, timers.mu, turns.mu

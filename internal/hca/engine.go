@@ -2,11 +2,13 @@ package hca
 
 import (
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/secure"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -20,17 +22,25 @@ type engine struct {
 	rx       sync.Mutex // held while receiving
 	arrivals [receiveBatch]link.Datagram
 	packet   wire.Packet
+	batch    batch // answers, turns and repeats leave by it
 	grh      [verbs.GRHSize]byte
+	plain    [secure.Space]byte // what a secured packet holds
+	row      int                // packets in a row for the QP that is locked
+	debts    debts
 	unserved int // receives since timers were served
 	senders  senders
 
+	near   near
 	timers timers
 	turns  turns
 	drops  drops
 
-	polls      atomic.Uint64 // that found nothing
+	polls      atomic.Uint64 // that found nothing in the CQ
+	posts      atomic.Uint64 // that sent
+	finds      atomic.Uint64 // polls that received something
 	waits      atomic.Uint64 // announced by expectWait
 	napping    atomic.Bool
+	napEnd     time.Duration // of a driven device
 	endNap     chan struct{}
 	sleepUntil atomic.Int64 // ns; until when the goroutine sleeps in the link, 0 while it is awake
 
@@ -56,8 +66,15 @@ func (d *Device) engine(addr netip.Addr) (*engine, error) {
 	}
 	e := &engine{dev: d, addr: addr, link: link.Chain(l, d.config.Middleware...), endNap: make(chan struct{}, 1), done: make(chan struct{})}
 	e.timers.next.Store(never)
+	if d.config.Inbox != nil {
+		e.near.inbox = d.config.Inbox(addr)
+	}
 	more := append(append([]*engine(nil), all...), e)
 	d.engines.Store(&more)
+	if d.config.Driven {
+		close(e.done)
+		return e, nil
+	}
 	go e.run()
 	if s, ok := l.(link.Settler); ok {
 		s.Settle()
@@ -69,66 +86,116 @@ func (e *engine) close() {
 	e.link.Close()
 	e.wakeNap()
 	<-e.done
+	e.rx.Lock()
+	defer e.rx.Unlock()
+	if e.near.inbox != nil {
+		e.near.inbox.Close()
+	}
 }
 
 // run is the goroutine that serves the engine while nobody polls.
 func (e *engine) run() {
 	defer close(e.done)
-	var polls, waits uint64
+	var slept bool
+	var use use
+	var spin spin
 	nap := time.NewTimer(0)
 	defer nap.Stop()
 	for {
-		n, err := e.work()
+		if !slept {
+			if d := use.napFor(e); d > 0 {
+				if e.nap(nap, use.waits, d) && e.rx.TryLock() { // or a poll is at it
+					e.serveTimers(e.dev.now())
+					e.rx.Unlock()
+				}
+				continue
+			}
+		}
+		if !e.rx.TryLock() { // a poll is at it
+			if e.polls.Load()-use.polls >= fewPolls { // and more follow, which to queue up for the lock would slow
+				e.nap(nap, use.waits, napTime)
+				continue
+			}
+			e.rx.Lock()
+		}
+		woken := e.dev.woken.Load()
+		n, owes, err := e.work(slept)
+		e.rx.Unlock()
 		if err != nil {
 			return
 		}
-		if n > 0 || e.turns.due() {
+		woke := slept
+		slept = false
+		if n > 0 {
+			spin.found(e.dev.now(), n, e.dev.config.Spin)
+		}
+		if owes || n > 0 && e.dev.woken.Load() != woken {
+			// Whoever waited for what came goes first, on this very thread. The acknowledgement can
+			// then leave with the answer.
+			runtime.Gosched()
 			continue
 		}
-		newPolls, newWaits := e.polls.Load(), e.waits.Load()
-		busy := newPolls-polls >= busyPolls && newWaits == waits
-		polls, waits = newPolls, newWaits
-		if busy {
-			e.nap(nap, waits)
+		if n > 0 || woke || e.turns.due() || spin.again(e.dev.now()) {
 			continue
 		}
 		// First announce the sleep, then look for turns and timers. Whoever sets one later sees the
 		// announcement, and wakes this goroutine.
 		e.sleepUntil.Store(never)
-		if e.turns.due() {
+		if e.turns.due() || e.near.full.hasRoom(true) {
 			e.sleepUntil.Store(0)
 			continue
 		}
-		until := e.timers.next.Load()
+		until := min(e.timers.next.Load(), e.near.full.until())
 		e.sleepUntil.Store(until)
+		start := e.dev.now()
 		d := time.Duration(-1)
 		if until != never {
-			d = max(0, time.Duration(until)-e.dev.now())
+			d = max(0, time.Duration(until)-start)
 		}
 		err = e.link.Wait(d)
 		e.sleepUntil.Store(0)
+		slept = true
 		if err != nil {
 			return
 		}
+		spin.slept(e.dev.now() - start)
 	}
 }
 
-// work gives turns, receives once, and serves timers.
-func (e *engine) work() (int, error) {
-	e.rx.Lock()
-	defer e.rx.Unlock()
+// work gives turns, receives once, and serves timers. It sends the acknowledgements that are owed, but for
+// those of what has just come if the goroutine slept before: owes says that there are such. The caller
+// holds e.rx.
+func (e *engine) work(slept bool) (n int, owes bool, err error) {
 	now := e.dev.now()
 	e.serveTurns(now, true)
-	return e.serve(now)
+	e.serveFull(now)
+	before := len(e.debts.qps)
+	e.debts.fresh = slept
+	n, err = e.serve(now)
+	e.debts.fresh = false
+	if !slept {
+		before = len(e.debts.qps)
+	}
+	e.settle(now, before, true)
+	return n, len(e.debts.qps) > 0, err
 }
 
 // serve receives once, and serves timers. What waits in the link may be the acknowledgement that a timer
 // waits for. So timers are served when the link is empty or, while datagrams keep coming, after every
 // timerPatience receives. The caller holds e.rx.
 func (e *engine) serve(now time.Duration) (int, error) {
-	n, err := e.receive(now)
-	if err != nil {
-		return 0, err
+	n := e.receiveNear(now)
+	return e.serveFar(now, n, true)
+}
+
+// serveFar is the rest of serve once n packets have come by lanes. look says whether to look at the link.
+func (e *engine) serveFar(now time.Duration, n int, look bool) (int, error) {
+	if look {
+		far, err := e.receive(now)
+		if err != nil {
+			return 0, err
+		}
+		n += far
 	}
 	if e.unserved++; n == 0 || e.unserved >= timerPatience {
 		e.unserved = 0
@@ -143,28 +210,72 @@ func (e *engine) poll() {
 	if !e.rx.TryLock() {
 		return
 	}
+	if e.idle() {
+		e.rx.Unlock()
+		return
+	}
 	now := e.dev.now()
 	e.serveTurns(now, false)
-	e.serve(now) // a closed link is the device's end, which its goroutine sees too
+	e.serveFull(now)
+	before := len(e.debts.qps)
+	n := e.receiveNear(now)
+	n, _ = e.serveFar(now, n, e.looksFar(now, n)) // a closed link is the device's end, which its goroutine sees too
+	if n == 0 {
+		before = len(e.debts.qps)
+	} else {
+		e.finds.Add(1)
+	}
+	e.settle(now, before, false)
 	e.rx.Unlock()
 }
 
-// nap sleeps for a moment. The program's polls do the work meanwhile. waits is how many waiters had
-// announced themselves when the decision to nap was taken.
-func (e *engine) nap(t *time.Timer, waits uint64) {
+// use is what an engine's goroutine knows of the program's polls since a moment.
+type use struct {
+	since                      time.Duration
+	polls, posts, finds, waits uint64        // at since
+	nap                        time.Duration // the latest, which began at since; 0 if there was none
+}
+
+// napFor returns for how long the goroutine may nap: the program was busy in the latest nap, or since a moment if
+// there was none, and nobody waits. A program that has much to do with what it finds polls seldom, and yet finds
+// what comes.
+func (u *use) napFor(e *engine) time.Duration {
+	now := use{since: e.dev.now(), polls: e.polls.Load(), posts: e.posts.Load(), finds: e.finds.Load(), waits: e.waits.Load()}
+	took, quiet := now.since-u.since, now.waits == u.waits
+	if quiet && took < u.nap { // a timer has cut it short
+		return u.nap - took
+	}
+	naps := uint64(max(1, u.nap/napTime))
+	polls, posts, finds := now.polls-u.polls, now.posts-u.posts, now.finds-u.finds
+	switch {
+	case quiet && (polls >= busyPolls*naps || polls+posts >= busyAtWork*naps && finds >= busyFinds*naps):
+		now.nap = max(napTime, min(2*u.nap, napMost))
+	case quiet && u.nap == 0 && took < napTime:
+		return 0
+	}
+	*u = now
+	return u.nap
+}
+
+// nap sleeps for d, or until the next timer is due, which it reports. The program's polls do the work meanwhile.
+// waits is how many waiters had announced themselves when the decision to nap was taken.
+func (e *engine) nap(t *time.Timer, waits uint64, d time.Duration) (timer bool) {
 	e.napping.Store(true)
 	defer e.napping.Store(false)
 	if e.waits.Load() != waits { // a waiter came before the nap showed
-		return
+		return false
 	}
-	d := napTime
 	if until := e.timers.next.Load(); until != never {
-		d = min(d, max(0, time.Duration(until)-e.dev.now()))
+		if left := max(shortNap, time.Duration(until)-e.dev.now()); left < d {
+			d, timer = left, true
+		}
 	}
 	t.Reset(d)
 	select {
 	case <-t.C:
+		return timer
 	case <-e.endNap:
+		return false
 	}
 }
 
@@ -195,7 +306,7 @@ func (e *engine) serveTimers(now time.Duration) {
 			if q.t.NextTimeout() <= now {
 				q.t.HandleTimeout(now)
 			}
-			q.transmit(now)
+			q.transmitBy(&e.batch, now)
 		}
 		q.mu.Unlock()
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,7 +86,7 @@ func TestNap(t *testing.T) {
 			}
 		}
 		busy()
-		<-time.After(2 * napTime)
+		<-time.After(2 * napMost)
 		synctest.Wait()
 		if e.napping.Load() || e.sleepUntil.Load() == 0 {
 			t.Error("the goroutine does not serve the link though nobody polls")
@@ -101,10 +102,55 @@ func TestNap(t *testing.T) {
 		timer := time.NewTimer(time.Hour)
 		waits := e.waits.Load()
 		e.expectWait()
-		e.nap(timer, waits)
+		e.nap(timer, waits, napTime)
 		if time.Since(start) != 0 {
 			t.Error("a nap though a program blocks")
 		}
+	})
+}
+
+// TestNapFor: naps get longer while the program polls busily, or finds much. They end with a wait, and when
+// the program polls less.
+func TestNapFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := sim.New(sim.Config{})
+		x, _ := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+		e := (*x.hca().engines.Load())[0]
+		var u use
+		u.napFor(e)
+		step := func(what string, polls, finds, waits uint64, want time.Duration) {
+			t.Helper()
+			<-time.After(u.nap)
+			e.polls.Add(polls)
+			e.finds.Add(finds)
+			e.waits.Add(waits)
+			if got := u.napFor(e); got != want {
+				t.Errorf("%s: nap for %v, want %v", what, got, want)
+			}
+		}
+		step("few polls", busyPolls-1, 0, 0, 0)
+		step("and one more at once", 1, 0, 0, napTime)
+		step("as many in the nap", busyPolls, 0, 0, 2*napTime)
+		step("too few for a longer nap", busyPolls, 0, 0, 0)
+		step("many", busyPolls, 0, 0, napTime)
+		for nap := uint64(1); nap < uint64(napMost/napTime); nap *= 2 {
+			step("a rate that goes on", nap*busyPolls, 0, 0, time.Duration(2*nap)*napTime)
+		}
+		step("at the longest nap", 100*busyPolls, 0, 0, napMost)
+		step("a wait", 100*busyPolls, 0, 1, 0)
+		step("polls that find something", busyAtWork, busyFinds, 0, napTime)
+		step("none of them", busyAtWork, busyFinds-1, 0, 0)
+		step("few", busyPolls-1, busyFinds-1, 0, 0)
+		<-time.After(napTime)
+		step("fewer than it takes, in a longer time", 0, 0, 0, 0)
+		step("few since", busyPolls-1, busyFinds-1, 0, 0)
+		<-time.After(napTime)
+		step("a new count", 0, 0, 0, 0)
+		step("too few that find something", busyAtWork-1, busyFinds, 0, 0)
+		e.posts.Add(1)
+		step("and a post", 0, 0, 0, napTime)
+		e.posts.Add(100 * busyPolls)
+		step("posts alone, which receive nothing", 0, 0, 0, 0)
 	})
 }
 
@@ -332,12 +378,13 @@ func TestAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("not with the race detector")
 	}
-	for _, kind := range []string{"sim", "udp"} {
-		t.Run(kind, func(t *testing.T) {
+	for _, name := range []string{"sim", "udp", "sim secured"} {
+		t.Run(name, func(t *testing.T) {
+			kind, _, secured := strings.Cut(name, " ")
 			if kind == "udp" && runtime.GOOS != "linux" {
 				t.Skip("package net allocates")
 			}
-			x, y := pair(t, kind, options{})
+			x, y := pair(t, kind, options{secured: secured})
 			const size = 20_000
 			src, dst := x.mr(size), y.mr(size)
 			wcs := make([]verbs.WC, 4)
@@ -373,5 +420,25 @@ func TestAllocs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestServe: an address can be opened before anything is claimed at it.
+func TestServe(t *testing.T) {
+	d := simDevice(t, sim.New(sim.Config{}), 1)
+	gsi, err := d.GSI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := gsi.Serve(0); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(*impl(d).engines.Load()); n != 1 {
+			t.Errorf("%d addresses are open, want 1", n)
+		}
+	}
+	if err := gsi.Serve(99); !errors.Is(err, verbs.ErrNotFound) {
+		t.Errorf("a GID that does not exist: error %v, want %v", err, verbs.ErrNotFound)
 	}
 }

@@ -2,43 +2,90 @@ package hca
 
 import "time"
 
-// What a program posts one by one need not leave by a system call each. It waits, for company, as a turn
-// of its QP, which the program's next poll gives: see turns. It waits only while the program polls busily,
-// which is while the engine's goroutine naps. If the nap ends before a poll comes, the goroutine sends
-// what waits, and the QP gathers nothing for gatherPause: its program waits for something else than
-// completions.
+// What a program posts one by one, and the acknowledgement of what it has just received, need not leave
+// by a system call each. They wait, for company, while the program polls busily, which is while the
+// engine's goroutine naps. Posts wait as a turn of their QP, which the program's next poll gives: see
+// turns. An acknowledgement waits for the program's answer, whose train it ends, or for a poll that
+// finds nothing: see debts. It waits only if the program has answered the message before, since a
+// program may also end with the last message that it takes. And it waits only for peers like us, which
+// take it before the answer from the train: a program learns that its SEND has arrived before it sees
+// the answer to it. So neither the program nor its answer waits for the acknowledgement's system call. Among
+// secured packets nobody sees which is an acknowledgement, so there it does not wait.
+//
+// If the nap ends before a poll comes, the goroutine sends what waits. If that has waited for long, the QP
+// gathers nothing for gatherPause: its program waits for something else than completions.
 type gather struct {
 	polls uint32        // of the send CQ, at the latest post
 	waits bool          // something waits for the next poll
+	owes  bool          // an acknowledgement waits: the QP is among the engine's debts
+	since time.Duration // when it began to wait
 	after time.Duration // until when nothing may wait
+
+	delivered bool // a receive was completed since the latest transmit
+	answers   bool // the program has sent since the latest message came
 }
 
 const (
 	// gatherPackets is how many packets a QP gathers. With as many it transmits at once.
 	gatherPackets = 32
 
+	// gatherLong is how long a wait must have been, when the nap ends, to show that the program does not
+	// poll. Programs that do poll come back sooner.
+	gatherLong = napTime / 4
+
 	// gatherPause is for how long a QP gathers nothing after the goroutine had to send for it. The
-	// napTime that was lost is half a percent of it.
-	gatherPause = 200 * napTime
+	// nap that was lost is half a percent of it.
+	gatherPause = 200 * napMost
+
+	// shortRun is after how many packets at most an acknowledgement may wait. A long run is a stream,
+	// whose window the acknowledgement moves.
+	shortRun = 2
+
+	// deferredACK is how long the acknowledge timeout must be at least for an acknowledgement to wait.
+	deferredACK = 8 * napMost
 )
 
 // mayGather reports whether what was just posted may wait for the program's next poll. The first post
 // after a poll may not: the program may be waiting for its effect in some other way. Nor may a post
-// while nothing is under way: there is no acknowledgement that it could leave with.
+// while nothing is under way on RC: there is no acknowledgement that it could leave with.
 func (q *qp) mayGather() bool {
 	polls := q.sendCQ.Polls()
 	first := polls != q.gather.polls
 	q.gather.polls = polls
 	e := q.out.eng
-	return !first && e != nil && e.napping.Load() && q.t.Underway(gatherPackets) &&
-		q.dev.now() >= q.gather.after
+	return !first && e != nil && q.out.lane == nil && e.napping.Load() && q.t.Underway(gatherPackets) && q.startWait(q.dev.now())
+}
+
+// startWait notes since when something waits. It reports false if nothing may.
+func (q *qp) startWait(now time.Duration) bool {
+	if now < q.gather.after {
+		return false
+	}
+	if !q.gather.waits && !q.gather.owes {
+		q.gather.since = now
+	}
+	return true
+}
+
+// late is called when the nap has ended before a poll came for what waits.
+func (g *gather) late(now time.Duration) {
+	if now-g.since >= gatherLong {
+		g.after = now + gatherPause
+	}
 }
 
 // endWait sends what waits for the program's next poll. The caller is about to end the connection.
 func (q *qp) endWait() {
-	if q.gather.waits {
+	q.t.Release()
+	if q.gather.waits || q.gather.owes || q.t.HasPackets() {
 		q.transmit(q.dev.now())
 	}
+}
+
+// hold leaves what q has to send to the next acknowledgement, which comes soon: see transport.QP.Holds.
+func (q *qp) hold() {
+	q.publish()
+	q.out.eng.setTimer(q)
 }
 
 // wait leaves what q has to send to the program's next poll.
@@ -46,4 +93,52 @@ func (q *qp) wait() {
 	q.publish()
 	q.gather.waits = true
 	q.queue()
+}
+
+// debts are the QPs of an engine that owe an acknowledgement. The engine's receive lock guards them.
+type debts struct {
+	qps   []*qp
+	fresh bool // the goroutine slept until now: who waited may answer before the acknowledgement leaves
+}
+
+// answer ends a run of packets for q, which is locked: it sends the answers, or lets an acknowledgement
+// wait. It unlocks q. The caller holds e.rx.
+func (e *engine) answer(now time.Duration, q *qp) {
+	q.publish()
+	answers := q.gather.answers
+	if q.gather.delivered {
+		q.gather.answers = false
+	}
+	if q.gather.delivered && answers && e.row <= shortRun && q.security == nil && q.in.isOurs() && q.out.eng == e && (e.debts.fresh || e.napping.Load()) &&
+		q.t.DeferACK(deferredACK) && q.startWait(now) {
+		if !q.gather.owes {
+			q.gather.owes = true
+			e.debts.qps = append(e.debts.qps, q)
+		}
+	} else {
+		q.transmitPublished(&e.batch, now)
+	}
+	q.mu.Unlock()
+}
+
+// settle sends the acknowledgements that the first n QPs owe. late says that no poll came for them. The
+// caller holds e.rx.
+func (e *engine) settle(now time.Duration, n int, late bool) {
+	d := &e.debts
+	for _, q := range d.qps[:n] {
+		q.mu.Lock()
+		if q.gather.owes { // its program has not answered meanwhile
+			if late {
+				q.gather.late(now)
+			}
+			if !q.closed {
+				q.transmitBy(&e.batch, now)
+			}
+			q.gather.owes = false
+		}
+		q.mu.Unlock()
+	}
+	rest := copy(d.qps, d.qps[n:])
+	clear(d.qps[rest:])
+	d.qps = d.qps[:rest]
 }

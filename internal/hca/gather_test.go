@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,16 +12,18 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// sends is a link that counts the calls of Send and the datagrams they were given.
-type sends struct {
+// sendTally counts the calls of Send and the datagrams they were given, on all links of a device.
+type sendTally struct{ calls, datagrams atomic.Int32 }
+
+type countedLink struct {
 	link.Link
-	calls, datagrams atomic.Int32
+	*sendTally
 }
 
-func (s *sends) Send(b []link.Datagram) error {
+func (s countedLink) Send(b []link.Datagram) error {
 	s.calls.Add(1)
 	for i := range b {
-		s.datagrams.Add(int32(max(1, len(b[i].Payload)/max(1, b[i].SegmentSize))))
+		s.datagrams.Add(int32(b[i].Segments()))
 	}
 	return s.Link.Send(b)
 }
@@ -29,23 +32,33 @@ func (s *sends) Send(b []link.Datagram) error {
 type gatherers struct {
 	t          *testing.T
 	x, y       *end
-	outX, outY *sends
+	outX, outY sendTally
 	src, dst   *verbs.MR
 }
 
 // busyPair makes them. It runs in a bubble.
 func busyPair(t *testing.T, timeout uint8) *gatherers {
 	t.Helper()
+	return busyPairOf(t, verbs.QPTypeRC, timeout)
+}
+
+func busyPairOf(t *testing.T, typ verbs.QPType, timeout uint8) *gatherers {
+	t.Helper()
 	g := &gatherers{t: t}
 	net := sim.New(sim.Config{})
-	count := func(s **sends) link.Middleware {
-		return func(l link.Link) link.Link { *s = &sends{Link: l}; return *s }
+	count := func(t *sendTally) link.Middleware {
+		return func(l link.Link) link.Link { return countedLink{l, t} }
 	}
-	o := options{cap: verbs.QPCap{MaxSendWR: 256, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	o := options{typ: typ, cap: verbs.QPCap{MaxSendWR: 256, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	g.x, g.y = newEnd(t, simDevice(t, net, 1, count(&g.outX)), o), newEnd(t, simDevice(t, net, 2, count(&g.outY)), o)
 	for e, peer := range map[*end]*end{g.x: g.y, g.y: g.x} {
 		gid, err := peer.dev.GID(1, 0)
 		e.must(err)
+		if typ == verbs.QPTypeUD {
+			e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState))
+			e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTS, SQPSN: firstPSN}, verbs.MaskState|verbs.MaskSQPSN))
+			continue
+		}
 		e.must(e.qp.RTR(verbs.Peer{QPN: peer.qp.QPN(), PSN: firstPSN, GID: gid.GID}, verbs.Path{}))
 		retry := defaultRetry
 		retry.Timeout = timeout
@@ -71,10 +84,18 @@ func (g *gatherers) busy() {
 			g.t.Fatal("the goroutine does not nap though a program polls")
 		}
 	}
-	for _, s := range []*sends{g.outX, g.outY} {
+	for _, s := range []*sendTally{&g.outX, &g.outY} {
 		s.calls.Store(0)
 		s.datagrams.Store(0)
 	}
+}
+
+// answering says that y's program has answered a message before.
+func (g *gatherers) answering() {
+	q := g.y.qp.Provider().(*qp)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.gather.answers = true
 }
 
 func (g *gatherers) write() {
@@ -93,7 +114,7 @@ func (g *gatherers) poll(e *end) int {
 	return n
 }
 
-func (g *gatherers) want(what string, s *sends, calls, datagrams int) {
+func (g *gatherers) want(what string, s *sendTally, calls, datagrams int) {
 	g.t.Helper()
 	if c, d := int(s.calls.Load()), int(s.datagrams.Load()); c != calls || d != datagrams {
 		g.t.Errorf("%s: %d datagrams by %d calls, want %d by %d", what, d, c, datagrams, calls)
@@ -105,21 +126,21 @@ func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := busyPair(t, 14)
 		g.write()
-		g.want("the first after silence", g.outX, 1, 1)
+		g.want("the first after silence", &g.outX, 1, 1)
 		for range 9 {
 			g.write()
 		}
-		g.want("nine more", g.outX, 1, 1)
+		g.want("nine more", &g.outX, 1, 1)
 		g.poll(g.x)
-		g.want("a poll that finds nothing", g.outX, 2, 10)
+		g.want("a poll that finds nothing", &g.outX, 2, 10)
 		g.write()
-		g.want("the first after a poll", g.outX, 3, 11)
+		g.want("the first after a poll", &g.outX, 3, 11)
 		for range gatherPackets - 1 {
 			g.write()
 		}
-		g.want("as many as may wait", g.outX, 3, 11)
+		g.want("as many as may wait", &g.outX, 3, 11)
 		g.write()
-		g.want("one more", g.outX, 4, 11+gatherPackets)
+		g.want("one more", &g.outX, 4, 11+gatherPackets)
 		for done := 0; done < 11+gatherPackets; {
 			g.poll(g.y)
 			done += g.poll(g.x)
@@ -137,7 +158,7 @@ func TestGatherEnds(t *testing.T) {
 			for range 3 {
 				g.write()
 			}
-			g.want("before", g.outX, 1, 1)
+			g.want("before", &g.outX, 1, 1)
 			limit := napTime
 			if blocks {
 				g.x.must(g.x.cq.Notify(false))
@@ -172,13 +193,13 @@ func TestGatherPause(t *testing.T) {
 		g.write()
 		g.write()
 		g.write()
-		g.want("in the pause", g.outX, 3, 3)
+		g.want("in the pause", &g.outX, 3, 3)
 		<-time.After(gatherPause)
 		g.poll(g.x)
 		g.busy()
 		g.write()
 		g.write()
-		g.want("after it", g.outX, 1, 1)
+		g.want("after it", &g.outX, 1, 1)
 	})
 }
 
@@ -195,7 +216,256 @@ func TestGatherClose(t *testing.T) {
 			} else {
 				g.x.must(g.x.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
 			}
-			g.want("at the end", g.outX, 2, 3)
+			g.want("at the end", &g.outX, 2, 3)
 		})
+	}
+}
+
+// TestGatherUnreliable: UC and UD gather too. Nothing is acknowledged, so what waits does not wait for that.
+func TestGatherUnreliable(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.QPTypeUC, verbs.QPTypeUD} {
+		t.Run(typ.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := busyPairOf(t, typ, 14)
+				wr := verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}}
+				if typ == verbs.QPTypeUD {
+					gid, err := g.y.dev.GID(1, 0)
+					g.x.must(err)
+					ah, err := g.x.pd.CreateAH(verbs.AHAttr{Port: 1, DGID: gid.GID})
+					g.x.must(err)
+					wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, g.y.qp.QPN(), 0
+				}
+				for range 10 {
+					g.x.send(wr)
+				}
+				g.want("ten posts", &g.outX, 1, 1)
+				if n := g.poll(g.x); n != 1 {
+					t.Errorf("%d completions before the next poll, want that of the first", n)
+				}
+				for done := 1; done < 10; {
+					n := g.poll(g.x)
+					if done += n; n == 0 {
+						t.Fatalf("%d completions, want 10", done)
+					}
+				}
+				g.want("two polls", &g.outX, 2, 10)
+			})
+		})
+	}
+}
+
+// TestDeferredACK: the acknowledgement of a SEND ends the train of the program's answer, or leaves by a
+// poll that finds nothing.
+func TestDeferredACK(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			g := busyPair(t, 14)
+			g.answering()
+			buf := g.y.mr(64)
+			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+			g.x.recv(verbs.RecvWR{SGList: []verbs.SGE{g.src.SGE(0, 64)}})
+			g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+			if n := g.poll(g.y); n != 1 {
+				t.Fatalf("%d completions, want the receive's", n)
+			}
+			g.want("when the receive is complete", &g.outY, 0, 0)
+			done := 1 // of x
+			if answers {
+				done = 2
+				g.y.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{buf.SGE(0, 8)}})
+				g.want("with the answer", &g.outY, 1, 2)
+			} else {
+				g.poll(g.y)
+				g.want("by the next poll", &g.outY, 1, 1)
+			}
+			for done > 0 {
+				done -= g.poll(g.x)
+				g.poll(g.y)
+			}
+		})
+	}
+}
+
+// TestACKOfSleeper: the acknowledgement of a SEND for which a program sleeps ends the train of its answer, or
+// leaves at once if there is none.
+func TestACKOfSleeper(t *testing.T) {
+	// On one processor the program runs before the engine's goroutine goes on. On more it mostly does.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for _, answers := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			g := busyPair(t, 14)
+			g.answering()
+			buf := g.y.mr(64)
+			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+			g.x.recv(verbs.RecvWR{SGList: []verbs.SGE{g.src.SGE(0, 64)}})
+			woken := make(chan error, 1)
+			go func() {
+				_, err := g.y.cq.Wait(t.Context(), make([]verbs.WC, 1))
+				if answers && err == nil {
+					err = g.y.qp.PostOneSend(verbs.SendWR{Op: verbs.OpSend, Flags: signaled}, buf.SGE(0, 8))
+				}
+				woken <- err
+			}()
+			synctest.Wait()
+			start := time.Now()
+			g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+			g.y.must(<-woken)
+			synctest.Wait()
+			if answers {
+				g.want("with the answer", &g.outY, 1, 2)
+			} else {
+				g.want("without an answer", &g.outY, 1, 1)
+			}
+			if d := time.Since(start); d != 0 {
+				t.Errorf("the acknowledgement took %v, want it at once", d)
+			}
+		})
+	}
+}
+
+// TestDeferredACKOnce: a second message does not defer the acknowledgement of the first any further.
+func TestDeferredACKOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := busyPair(t, 14)
+		buf := g.y.mr(64)
+		for i := range 2 {
+			g.answering()
+			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+			g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+			g.poll(g.x) // the second leaves at once too
+			if n := g.poll(g.y); n != 1 {
+				t.Fatalf("%d completions, want that of receive %d", n, i)
+			}
+			g.want("after the poll for the receive", &g.outY, i, i)
+		}
+		for done := 0; done < 2; {
+			n := g.poll(g.x)
+			if done += n; n == 0 {
+				t.Fatalf("%d completions, want both", done)
+			}
+		}
+	})
+}
+
+// TestDeferredACKEnds: the acknowledgement for a program that polls no more leaves by the end of the nap,
+// when it is about to block, and before its QP ends.
+func TestDeferredACKEnds(t *testing.T) {
+	for _, how := range []string{"polls no more", "blocks", "error", "close"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := busyPair(t, 14)
+				g.answering()
+				buf := g.y.mr(64)
+				g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+				g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+				g.poll(g.y)
+				g.want("before", &g.outY, 0, 0)
+				switch how {
+				case "polls no more":
+					<-time.After(2 * napTime)
+				case "blocks":
+					g.y.must(g.y.cq.Notify(false))
+				case "error":
+					g.y.must(g.y.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+				case "close":
+					g.y.must(g.y.qp.Close())
+				}
+				synctest.Wait()
+				g.want("at the end", &g.outY, 1, 1)
+			})
+		})
+	}
+}
+
+// TestGatherByChance: a nap that ends while something has waited for a moment shows nothing about the program.
+// The QP goes on gathering.
+func TestGatherByChance(t *testing.T) {
+	for _, wait := range []time.Duration{gatherLong / 2, gatherLong} {
+		synctest.Test(t, func(t *testing.T) {
+			g := busyPair(t, 14)
+			<-time.After(napTime - wait) // of x's nap; y's began a moment later
+			g.write()
+			g.write()
+			<-time.After(wait)
+			synctest.Wait()
+			g.want("when the nap has ended", &g.outX, 2, 2)
+			q := g.x.qp.Provider().(*qp)
+			if paused := q.gather.after > 0; paused != (wait == gatherLong) {
+				t.Errorf("after a wait of %v the QP pauses: %v", wait, paused)
+			}
+		})
+	}
+}
+
+// TestACKNotDeferred: a peer whose timer is short gets its acknowledgement at once. So does one whose
+// SENDs are a stream, one that WRITEs, and one whose message before was not answered.
+func TestACKNotDeferred(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		timeout uint8
+		op      verbs.Opcode
+		n       int
+		silent  bool // the program has not answered the message before
+	}{
+		{"short timer", 8, verbs.OpSend, 1, false},
+		{"stream", 14, verbs.OpSend, shortRun + 1, false},
+		{"WRITE", 14, verbs.OpRDMAWrite, 1, false},
+		{"no answer before", 14, verbs.OpSend, 1, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := busyPair(t, tt.timeout)
+				if !tt.silent {
+					g.answering()
+				}
+				buf := g.y.mr(64)
+				for range tt.n {
+					g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+				}
+				for i := range tt.n {
+					g.x.send(verbs.SendWR{Op: tt.op, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8+i)}, Remote: g.dst.Remote(0)})
+					g.poll(g.x) // so that they leave one by one
+				}
+				g.poll(g.y)
+				g.want("when they have come", &g.outY, 1, 1)
+			})
+		})
+	}
+}
+
+// TestACKBeforeAnswer: over UDP too, a program learns that its SEND has arrived before it sees the answer to
+// it, though the acknowledgement ends the answer's train.
+func TestACKBeforeAnswer(t *testing.T) {
+	x, y := connect(t, udpDevice(t, loopAddr(61)), udpDevice(t, loopAddr(62)), options{})
+	if (*x.hca().engines.Load())[0].link.MaxTrain() == 1 {
+		t.Skip("this system sends no trains")
+	}
+	src, dst := x.mr(64), y.mr(64)
+	send := func(e *end, mr *verbs.MR) {
+		e.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{mr.SGE(0, 64)}})
+	}
+	wcs := make([]verbs.WC, 2)
+	for i := range 2000 {
+		x.recv(verbs.RecvWR{SGList: []verbs.SGE{src.SGE(0, 64)}})
+		y.recv(verbs.RecvWR{SGList: []verbs.SGE{dst.SGE(0, 64)}})
+		send(x, src)
+		for received := false; !received; {
+			n, err := y.cq.Poll(wcs)
+			y.must(err)
+			for _, wc := range wcs[:n] {
+				received = received || wc.Op == verbs.WCRecv
+			}
+		}
+		send(y, dst)
+		for done := 0; done < 2; {
+			n, err := x.cq.Poll(wcs)
+			x.must(err)
+			for _, wc := range wcs[:n] {
+				x.must(wc.Err())
+				if done++; done == 1 && wc.Op != verbs.WCSend {
+					t.Fatalf("exchange %d: the first completion is a %v, want that of the SEND", i, wc.Op)
+				}
+			}
+		}
 	}
 }

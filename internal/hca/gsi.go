@@ -87,13 +87,30 @@ func (d *Device) CommIDs() (base uint32, bits int, err error) {
 // Gone implements verbs.ProviderGSI.
 func (d *Device) Gone() <-chan struct{} { return d.gone }
 
-// ClaimService implements verbs.ProviderGSI.
-func (d *Device) ClaimService(gidIndex int, id uint64) (release func(), err error) {
+// Serve implements verbs.ProviderGSI.
+func (d *Device) Serve(gidIndex int) error {
+	_, err := d.serve(gidIndex)
+	return err
+}
+
+// serve puts QP1 into service at an address. It is that if one address of the device can be received at, but
+// who claims a service at another would wait for requests in vain, and so would its clients.
+func (d *Device) serve(gidIndex int) (netip.Addr, error) {
 	addr, err := d.port.addr(gidIndex)
 	if err != nil {
-		return nil, err
+		return netip.Addr{}, err
 	}
 	if _, err := d.firstBlock(); err != nil {
+		return netip.Addr{}, err
+	}
+	_, err = d.engine(addr)
+	return addr, err
+}
+
+// ClaimService implements verbs.ProviderGSI.
+func (d *Device) ClaimService(gidIndex int, id uint64) (release func(), err error) {
+	addr, err := d.serve(gidIndex)
+	if err != nil {
 		return nil, err
 	}
 	g, s := &d.gsi, service{addr, id}
@@ -121,4 +138,12 @@ func (d *Device) ClaimService(gidIndex int, id uint64) (release func(), err erro
 		end()
 		delete(g.services, s)
 	}, nil
+}
+
+// LastWords implements verbs.ProviderLastWords.
+func (d *Device) LastWords(from, to netip.Addr, class uint8, mad []byte) (revoke func()) {
+	if d.config.LastWords == nil {
+		return func() {}
+	}
+	return d.config.LastWords(from, to, class, mad)
 }

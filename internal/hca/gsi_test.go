@@ -155,6 +155,48 @@ func TestGSIConfig(t *testing.T) {
 	}
 }
 
+// TestClaimWhereDeaf: nobody claims a service at an address that the device cannot receive at, though its
+// QP1 serves another. When the address is free again the claim is good, and requests come.
+func TestClaimWhereDeaf(t *testing.T) {
+	net := sim.New(sim.Config{})
+	p, err := Open(net.Netdev("sim1", simAddr(1), simAddr6(1)), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := verbs.NewDevice(p)
+	t.Cleanup(func() { p.Close() })
+	holder, err := net.Netdev("other", simAddr6(1)).Open(simAddr6(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, _ := gsiEnd(t, d)
+	g, err := d.GSI()
+	x.must(err)
+	if _, err := g.ClaimService(1, 7); err == nil || !strings.Contains(err.Error(), simAddr6(1).String()) {
+		t.Errorf("claim at an address that somebody else holds: got error %v, want one that names %v", err, simAddr6(1))
+	}
+	if _, err := g.ClaimService(0, 7); err != nil {
+		t.Errorf("claim at the other address: got error %v, want none", err)
+	}
+	if err := holder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.ClaimService(1, 7); err != nil {
+		t.Errorf("claim at the address that is free again: got error %v, want none", err)
+	}
+	y, mr := gsiEnd(t, simDevice(t, net, 2))
+	gid, err := d.GID(1, 1)
+	y.must(err)
+	ah, err := y.pd.CreateAH(verbs.AHAttr{DGID: gid.GID, SGIDIndex: 1})
+	y.must(err)
+	y.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{mr.SGE(2*(verbs.GRHSize+wire.MADSize), wire.MADSize)},
+		AH: ah, RemoteQPN: verbs.GSIQPN, RemoteQKey: verbs.GSIQKey})
+	y.done()
+	if wc := x.done(); wc.SrcQPN != verbs.GSIQPN {
+		t.Errorf("got completion %+v, want that of a MAD", wc)
+	}
+}
+
 // TestCommEst: a program that asks for it is told of the peer's first request, in RTS too, where there
 // is no event.
 func TestCommEst(t *testing.T) {

@@ -93,6 +93,7 @@ type options struct {
 	timeout uint8 // of RTS; 0 stands for the default
 	rtr     bool  // stop there
 	typ     verbs.QPType
+	secured bool // packets are encrypted
 }
 
 var defaultRetry = verbs.DefaultRetry
@@ -114,6 +115,11 @@ func newEnd(t testing.TB, d *verbs.Device, o options) *end {
 	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: o.typ, SendCQ: e.cq, RecvCQ: e.cq, Cap: o.cap})
 	e.must(err)
 	access := everything
+	if o.typ == verbs.QPTypeUD {
+		mask := verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort | verbs.MaskQKey
+		e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: 1}, mask))
+		return e
+	}
 	if o.typ == verbs.QPTypeUC {
 		access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	}
@@ -125,10 +131,17 @@ func newEnd(t testing.TB, d *verbs.Device, o options) *end {
 func connect(t testing.TB, a, b *verbs.Device, o options) (x, y *end) {
 	t.Helper()
 	x, y = newEnd(t, a, o), newEnd(t, b, o)
+	if o.secured {
+		x.must(x.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretX, RecvSecret: secretY}))
+		y.must(y.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretY, RecvSecret: secretX}))
+	}
 	x.join(y, o)
 	y.join(x, o)
 	return x, y
 }
+
+// The secrets of two ends, as crypto/rand might have drawn them.
+var secretX, secretY = [32]byte{1: 7, 31: 9}, [32]byte{1: 8, 31: 9}
 
 const firstPSN = 1<<24 - 40 // passes the largest PSN soon
 
@@ -259,10 +272,17 @@ func stats(t testing.TB, d *verbs.Device) Stats {
 	return s[0]
 }
 
+// counts returns what went otherwise than planned.
+func (q *qp) counts() transport.Counters {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.t.Counters()
+}
+
 // counters returns the sum of the ends' counters.
 func counters(ends ...*end) (sum transport.Counters) {
 	for _, e := range ends {
-		c := e.impl().Counters()
+		c := e.impl().counts()
 		sum.Retransmits += c.Retransmits
 		sum.Timeouts += c.Timeouts
 		sum.RNRNAKs += c.RNRNAKs
@@ -273,6 +293,7 @@ func counters(ends ...*end) (sum transport.Counters) {
 		sum.Unexpected += c.Unexpected
 		sum.CongestionMarks += c.CongestionMarks
 		sum.CongestionNotifications += c.CongestionNotifications
+		sum.IgnoredNotifications += c.IgnoredNotifications
 		sum.QKeyViolations += c.QKeyViolations
 		sum.NoReceive += c.NoReceive
 	}

@@ -13,6 +13,7 @@ type inbound struct {
 	from netip.AddrPort // of the latest packet
 	flow wire.Flow      // from there to us
 
+	ports  ports
 	ids    ids
 	next   ids     // what ids becomes if the packet that was verified last makes progress
 	sender *sender // the peer's host; the engine's receive lock guards it
@@ -41,9 +42,18 @@ func (in *inbound) verify(now time.Duration, local netip.Addr, d *link.Datagram,
 	return ok
 }
 
+// isOurs reports whether the peer is an adverb as well, as far as its identifications tell. Over IPv6
+// nothing tells.
+func (in *inbound) isOurs() bool { return in.ids.kind == idsOurs && in.from.Addr().Is4() }
+
+// isSurelyOurs is isOurs for who is about to send what only an adverb understands. A count that has begun
+// again a few times is no count: Linux's passes through the range of ours once in 65536 packets.
+func (in *inbound) isSurelyOurs() bool { return in.isOurs() && in.ids.restarts >= sureRestarts }
+
 // progressed is called when the packet that was verified last has made progress. What it tells of its
 // sender is believed from now on.
-func (in *inbound) progressed(now time.Duration) {
+func (in *inbound) progressed(now time.Duration, p *wire.Packet) {
+	in.ports.progressed(p, in.from.Port())
 	in.ids = in.next
 	*in.sender = sender{latest: in.ids.accepted, at: now, known: in.ids.kind != idsUnknown}
 }

@@ -2,26 +2,12 @@ package hca
 
 import "time"
 
-// What a device grants. Nothing is set aside for it. These are bounds against mistakes, of the order
-// of what cards and the kernel's software device have.
+// What a device grants beside package limits.
 const (
-	maxQP            = 1 << 20
-	maxQPWR          = 1 << 15
-	maxSGE           = 32
-	maxInline        = 1024
-	maxCQ            = 1 << 20
-	maxCQE           = 1<<22 - 1
-	maxMR            = 1 << 19
-	maxPD            = 1 << 20
-	maxSRQ           = 1 << 16
-	maxSRQWR         = 1 << 15
 	maxAH            = 1 << 20
 	maxMcastGrp      = 1 << 13
-	maxRDAtomic      = 128
-	maxMRSize        = 1<<64 - 1
-	maxMessageSize   = 1 << 31
-	gidTableLen      = 256
 	maxMcastQPAttach = 1 << 12
+	gidTableLen      = 256
 	localACKDelay    = 15 // a code: 4.096 µs × 2^15 is 134 ms, as the kernel's software device says
 )
 
@@ -29,6 +15,10 @@ const (
 	// qpnRest is for how long the number of a destroyed QP is not given to another: longer than a
 	// connection manager takes to repeat a message that was lost.
 	qpnRest = 3 * time.Second
+
+	// qpnSpread is over how many blocks of 4096 QPNs a device spreads its QPs. Each costs a socket where
+	// processes share addresses.
+	qpnSpread = 8
 
 	// receiveBatch is how many datagrams one call of Link.Recv takes.
 	receiveBatch = 64
@@ -48,10 +38,30 @@ const (
 	trainBytes = 1<<16 - 1 - 40 - 8
 
 	// While a program polls, each datagram would wake the goroutine that otherwise sleeps in the
-	// link, for nothing. So the goroutine naps for napTime, and goes on napping as long as busyPolls
-	// polls or more come in each nap.
-	napTime   = 500 * time.Microsecond
-	busyPolls = 50
+	// link, for nothing. So the goroutine naps for napTime, and goes on napping as long as in each napTime
+	// busyPolls polls come, or busyAtWork polls and posts of which busyFinds find something: a program that has much
+	// to do with what it finds polls seldom. Each nap is then twice as long, up to napMost: its end wakes threads,
+	// which take a core from the program or its peer. For timers a nap is cut, but not below shortNap: polls
+	// serve them too.
+	napTime    = 500 * time.Microsecond
+	napMost    = 4 * napTime
+	shortNap   = 50 * time.Microsecond
+	busyPolls  = 50
+	busyAtWork = 3
+	busyFinds  = 1
+	// fewPolls is how many polls show that the one which receives now is not the last for long. A
+	// goroutine that blocks polls twice before.
+	fewPolls = 8
+
+	// When a packet comes from another port than its peer's, and no peer could have sent it now, the
+	// QP's peer cannot move to another port for portsClosed. Guessing a PSN takes years then.
+	portsClosed = 10 * time.Second
+	// ucMoveTime is for how long a UC peer must be silent on its port, and send from another, to have moved
+	// with the loss of many packets.
+	ucMoveTime = 10 * time.Second
+	// maxMoves is how often a peer moves to another port before it may use any. Each move costs it a
+	// repeat.
+	maxMoves = 4
 
 	// idWindow is by how much the IPv4 identification of a sender that counts may differ between two
 	// of its datagrams to us.
@@ -66,6 +76,9 @@ const (
 	// A sender that counts is taken for an adverb when its count has begun again idSteady times.
 	idMisses = 2
 	idSteady = 64
+	// sureRestarts is how often the count of a sender must have begun again in the range of ours before
+	// it is told that we are one like it.
+	sureRestarts = 8
 	// ownIDs is more segments than any adverb sends in a train.
 	ownIDs = 128
 )

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,41 @@ func TestMRClosedInUse(t *testing.T) {
 	}
 }
 
+// TestKeysMixedUp: an rkey in an SGE and an lkey that a peer was given are refused, and the cause names
+// the right one.
+func TestKeysMixedUp(t *testing.T) {
+	net := sim.New(sim.Config{})
+	a, b := simDevice(t, net, 1), simDevice(t, net, 2)
+	for _, tt := range []struct {
+		name   string
+		remote bool // the key of the peer's region is wrong
+		want   verbs.WCStatus
+		cause  string
+	}{
+		{"rkey in an SGE", false, verbs.WCLocProtErr, "is the rkey of a memory region: an SGE needs the lkey"},
+		{"lkey for the peer", true, verbs.WCRemAccessErr, "NAK"},
+	} {
+		for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead, verbs.OpAtomicFetchAdd} {
+			t.Run(tt.name+"/"+op.String(), func(t *testing.T) {
+				x, y := connect(t, a, b, options{})
+				local, remote := x.mr(8), y.mr(8)
+				wr := verbs.SendWR{Op: op, Flags: signaled, SGList: []verbs.SGE{local.SGE(0, 8)}, Remote: remote.Remote(0)}
+				x.send(wr)
+				x.done()
+				if tt.remote {
+					wr.Remote.RKey = verbs.RKey(remote.LKey())
+				} else {
+					wr.SGList[0].LKey = verbs.LKey(local.RKey())
+				}
+				x.send(wr)
+				if wc := x.next(); wc.Status != tt.want || !strings.Contains(wc.Err().Error(), tt.cause) {
+					t.Errorf("%v, want %v with %q", wc.Err(), tt.want, tt.cause)
+				}
+			})
+		}
+	}
+}
+
 // TestAtomicsAgainstCPU: remote atomics, the program's own and READs share a word. No update is lost or
 // torn.
 func TestAtomicsAgainstCPU(t *testing.T) {
@@ -119,7 +155,7 @@ func TestAtomicsAgainstCPU(t *testing.T) {
 	})
 	var last uint64
 	for i := range uint64(remoteAdds) {
-		x.send(verbs.SendWR{Op: verbs.OpAtomicFetchAdd, SGList: []verbs.SGE{local.SGE(0, 8)}, Remote: word.Remote(0), Swap: 1},
+		x.send(verbs.SendWR{Op: verbs.OpAtomicFetchAdd, SGList: []verbs.SGE{local.SGE(0, 8)}, Remote: word.Remote(0), CompareAdd: 1},
 			verbs.SendWR{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{local.SGE(8, 8)}, Remote: word.Remote(0)})
 		x.done()
 		before, after := binary.NativeEndian.Uint64(local.Bytes()), binary.NativeEndian.Uint64(local.Bytes()[8:])
@@ -153,7 +189,7 @@ func TestAtomicsAgainstCPU(t *testing.T) {
 				t.Fatalf("the word is %d after %v, want it free, 0, at some time", atomic.LoadUint64(p), patience)
 			}
 			x.send(verbs.SendWR{Op: verbs.OpAtomicCmpSwap, Flags: signaled, SGList: []verbs.SGE{local.SGE(0, 8)},
-				Remote: word.Remote(0), Compare: 0, Swap: 2})
+				Remote: word.Remote(0), CompareAdd: 0, Swap: 2})
 			x.done()
 			if binary.NativeEndian.Uint64(local.Bytes()) == 0 {
 				break

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -21,10 +22,12 @@ type outbound struct {
 	path
 	src  netip.AddrPort
 	flow wire.Flow
-	ah   *ah // UD: that the way is of
+	ah   *ah      // UD: that the way is of
+	lane *shm.Out // connected QPs: the way to a process of this host, or nil
 }
 
-// resolve finds the way to a peer or, if that is allowed, to a multicast group.
+// resolve finds the way to a peer or, if that is allowed, to a multicast group: IBTA CA17-11, CA17-12 and, over
+// IPv6, IBTA CA17-18, CA17-19.
 func (d *Device) resolve(ah *verbs.AHAttr, multicast bool) (path, error) {
 	local, err := d.port.addr(ah.SGIDIndex)
 	if err != nil {
@@ -45,13 +48,52 @@ func (d *Device) resolve(ah *verbs.AHAttr, multicast bool) (path, error) {
 	return path{eng: e, dst: netip.AddrPortFrom(peer, link.Port), trafficClass: ah.TrafficClass}, nil
 }
 
+// meet waits until what is sent by p has a neighbour to go to, if nothing would repeat what is lost before
+// that. A kernel does it too, for each AV.
+func (d *Device) meet(p path) {
+	r, ok := d.netdev.(link.NeighborResolver)
+	src, dst := p.eng.addr, p.dst.Addr()
+	if ok && src != dst && !dst.IsLoopback() && !dst.IsMulticast() {
+		r.ResolveNeighbor(src, dst)
+	}
+}
+
 // setPath connects q to its peer.
 func (q *qp) setPath(p path) {
-	if q.out.eng != nil && q.out.eng != p.eng {
+	if q.out.eng != p.eng {
 		q.clearPath()
+		q.follow(p.eng, 1)
 	}
 	q.route(p)
+	q.allowMarks(p.trafficClass)
+	q.findLane(p, q.t.Attr().DestQPN)
 	q.in = inbound{}
+}
+
+// allowMarks gives what q sends a traffic class and, if q's congestion control works by marks, has it allow them.
+// RoCEv2 uses ECT(0). Programs may have set one of the two already.
+func (q *qp) allowMarks(class uint8) {
+	if q.t.AllowsMarks() && class&link.ECNMask == link.NotECT {
+		class |= link.ECT0
+	}
+	q.out.trafficClass = class
+}
+
+// SetCongestionControl implements verbs.ProviderCongestion.
+func (q *qp) SetCongestionControl(c verbs.CongestionControl) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return verbs.ErrClosed
+	}
+	if err := q.t.SetCongestionControl(c); err != nil {
+		return err
+	}
+	if q.out.eng != nil {
+		q.allowMarks(q.t.Attr().AH.TrafficClass)
+	}
+	q.transmit(q.dev.now()) // what the former one held back
+	return nil
 }
 
 // route makes what q sends go by p.
@@ -75,7 +117,17 @@ func (q *qp) clearPath() {
 	if q.out.eng == nil {
 		return
 	}
+	q.leaveLane()
 	q.out.eng.timers.remove(q)
 	q.timerAt = never
+	if q.typ != verbs.QPTypeUD {
+		q.follow(q.out.eng, -1)
+	}
 	q.out.eng, q.out.ah = nil, nil
+}
+
+// follow tells the CQs that one more connected QP is at e, or one fewer.
+func (q *qp) follow(e *engine, n int) {
+	q.sendCQ.follow(e, n)
+	q.recvCQ.follow(e, n)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -20,6 +21,7 @@ type port struct {
 	eui   verbs.GUID
 
 	netdevName string
+	downed     uint64 // how often state.Up became false
 
 	badPKeys       counter32
 	qkeyViolations counter32
@@ -65,13 +67,14 @@ func (p *port) refresh(d *Device, first bool) error {
 		return nil
 	}
 	if changed {
-		d.events.Add(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
+		d.event(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
 	}
 	switch {
 	case s.Up && !wasUp:
-		d.events.Add(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
+		d.event(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
 	case !s.Up && wasUp:
-		d.events.Add(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
+		p.downed++
+		d.event(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
 	}
 	return nil
 }
@@ -81,9 +84,24 @@ func (d *Device) fail() {
 	select {
 	case <-d.gone:
 	default:
-		d.events.Add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+		d.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal,
+			Cause: fmt.Errorf("network interface %s does not exist any more", d.netdev.Name())})
 		d.setGone()
 	}
+}
+
+// fault says why nothing can go out from an address or come to it, or nothing if that is not the
+// interface's fault.
+func (p *port) fault(addr netip.Addr) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !p.state.Up:
+		return fmt.Sprintf("network interface %s is down", p.netdevName)
+	case !slices.Contains(p.state.Addrs, addr):
+		return fmt.Sprintf("network interface %s does not have the address %v any more", p.netdevName, addr)
+	}
+	return ""
 }
 
 // guidOf makes an EUI-64 of the interface's MAC address or, where it has none, of its first IP address.
@@ -98,6 +116,13 @@ func guidOf(s link.NetdevState) verbs.GUID {
 		copy(g[5:], a[13:])
 	}
 	return g
+}
+
+// timesDown returns how often the port went down.
+func (p *port) timesDown() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.downed
 }
 
 func (p *port) guid() verbs.GUID {
@@ -136,7 +161,7 @@ func (p *port) query() verbs.PortAttr {
 		MaxMTU: verbs.MTU4096, ActiveMTU: activeMTU(p.state.MTU),
 		GIDTableLen: gidTableLen, PKeyTableLen: 1,
 		PortCapFlags: 1 << 16, // CM supported
-		MaxMsgSize:   maxMessageSize, MaxVLNum: 1, LinkLayer: verbs.LinkLayerEthernet,
+		MaxMsgSize:   limits.MaxMessageSize, MaxVLNum: 1, LinkLayer: verbs.LinkLayerEthernet,
 		BadPKeyCntr: p.badPKeys.load(), QKeyViolCntr: p.qkeyViolations.load(),
 	}
 	if p.state.Up {
@@ -149,6 +174,13 @@ func (p *port) query() verbs.PortAttr {
 		}
 	}
 	return a
+}
+
+// bytesPerSecond is the speed of the network interface; 0 if that is unknown.
+func (p *port) bytesPerSecond() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return uint64(max(0, p.state.SpeedMbps)) * 1e6 / 8
 }
 
 func (p *port) addr(index int) (netip.Addr, error) {
@@ -178,5 +210,5 @@ func (p *port) gid(index int) (verbs.GIDEntry, error) {
 	if err != nil {
 		return verbs.GIDEntry{}, err
 	}
-	return verbs.GIDEntry{GID: verbs.GIDFromAddr(a), Index: index, Port: 1, Type: verbs.GIDTypeRoCEv2, Netdev: p.netdevName}, nil
+	return verbs.GIDEntry{GID: verbs.GIDFromAddr(a), Index: index, Port: 1, Type: verbs.GIDTypeRoCEv2, Netdev: p.netdevName}, nil // IBTA CA17-26
 }

@@ -12,25 +12,33 @@ import (
 // calls publish after every call of the transport that may have done something.
 func (q *qp) publish() {
 	state := q.t.State()
-	if q.State() != state {
+	if before := q.State(); before != state {
 		q.state.Store(uint32(state))
+		q.logState(before, state)
 	}
 	if done := q.t.Completions(); len(done) > 0 {
 		q.complete(done, state)
 	}
 	if state == verbs.QPStateErr {
 		q.flushReceives()
+		q.failing.tell(q.dev, q.t.Failure())
 	}
-	for _, t := range q.t.Events() {
-		q.raise(t)
+	for _, e := range q.t.Events() {
+		q.raise(e.Type, e.Cause)
 	}
 	if !q.commEst.seen && q.t.Established() {
-		q.commEst.tell()
+		q.commEst.tell(q.dev)
 	}
 }
 
 // complete puts completions into the CQs of their queues.
 func (q *qp) complete(done []queue.CQE, state verbs.QPState) {
+	for i := range done {
+		if done[i].WC.Op&verbs.WCRecv != 0 {
+			q.gather.delivered = true
+			break
+		}
+	}
 	if state == verbs.QPStateErr {
 		for i := range done {
 			if wc := &done[i].WC; wc.Status == verbs.WCRetryExceeded {
@@ -38,23 +46,7 @@ func (q *qp) complete(done []queue.CQE, state verbs.QPState) {
 			}
 		}
 	}
-	if q.sendCQ == q.recvCQ {
-		q.sendCQ.Push(done)
-		return
-	}
-	for len(done) > 0 {
-		isRecv := done[0].WC.Op&verbs.WCRecv != 0
-		n := 1
-		for n < len(done) && (done[n].WC.Op&verbs.WCRecv != 0) == isRecv {
-			n++
-		}
-		if isRecv {
-			q.recvCQ.Push(done[:n])
-		} else {
-			q.sendCQ.Push(done[:n])
-		}
-		done = done[n:]
-	}
+	queue.PushBoth(q.sendCQ.CQ, q.recvCQ.CQ, done)
 }
 
 // flushReceives completes all posted receives of a QP that is in error with WCFlushErr. Those of an SRQ
@@ -63,25 +55,22 @@ func (q *qp) flushReceives() {
 	if q.srq != nil {
 		if !q.lastWQE {
 			q.lastWQE = true
-			q.raise(verbs.EventQPLastWQEReached)
+			q.raise(verbs.EventQPLastWQEReached, nil)
 		}
 		return
 	}
-	var flushed []queue.CQE
-	for w := q.rq.Take(); w != nil; w = q.rq.Take() {
-		e := queue.CQE{WC: verbs.WC{ID: w.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: q.QPN()}, Solicited: true}
-		e.Slots, e.Freed = q.rq.Complete(w)
-		flushed = append(flushed, e)
-	}
-	if len(flushed) > 0 {
+	if flushed := q.rq.Flush(q.QPN(), q.user); len(flushed) > 0 {
 		q.recvCQ.Push(flushed)
 	}
 }
 
-// explainLoss adds to the cause of a timeout what the link knows.
+// explainLoss adds to the cause of a timeout what the host and the link know.
 func (q *qp) explainLoss(cause error) error {
 	if q.out.eng == nil {
 		return cause
+	}
+	if fault := q.dev.port.fault(q.out.src.Addr()); fault != "" {
+		cause = fmt.Errorf("%w; %s", cause, fault)
 	}
 	if s := q.out.eng.link.Stats(); s.SendErrors > 0 {
 		return fmt.Errorf("%w; %d datagrams could not be sent, the latest: %w", cause, s.SendErrors, s.LastSendError)
@@ -90,8 +79,8 @@ func (q *qp) explainLoss(cause error) error {
 }
 
 // raise raises an asynchronous event of the QP.
-func (q *qp) raise(t verbs.EventType) {
-	q.dev.events.Add(verbs.AsyncEvent{Type: t, QP: q.user})
+func (q *qp) raise(t verbs.EventType, cause error) {
+	q.dev.event(verbs.AsyncEvent{Type: t, QP: q.user, Cause: cause})
 }
 
 // commEst tells a connection manager, once, that the peer's first request since RTR has come.
@@ -101,11 +90,11 @@ type commEst struct {
 }
 
 // tell calls notify without q.mu, which the caller holds.
-func (c *commEst) tell() {
+func (c *commEst) tell(d *Device) {
 	c.seen = true
 	if f := c.notify; f != nil {
 		c.notify = nil
-		go f()
+		d.background(f)
 	}
 }
 
@@ -118,6 +107,6 @@ func (q *qp) NotifyCommEst(f func()) {
 	}
 	q.commEst.notify = f
 	if q.t.Established() {
-		q.commEst.tell()
+		q.commEst.tell(q.dev)
 	}
 }

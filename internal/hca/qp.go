@@ -2,11 +2,11 @@ package hca
 
 import (
 	"errors"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/idtable"
+	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/transport"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -29,10 +29,16 @@ type qp struct {
 	closed  bool
 	timerAt int64 // ns; when the timers call at the latest, never if they do not
 	queued  bool  // for another turn
+	full    bool  // it waits for room in its lane
 	gather  gather
 	out     outbound
 	in      inbound
 	commEst commEst
+	failing failing
+	traffic traffic
+
+	security *security // nil while packets are as RoCEv2 has them
+	secrets  secrets
 }
 
 // queues are where a QP's completions go and its receives come from.
@@ -46,6 +52,11 @@ type queues struct {
 var (
 	_ verbs.ProviderQP      = (*qp)(nil)
 	_ verbs.ProviderCommEst = (*qp)(nil)
+	_ verbs.ProviderEnd     = (*qp)(nil)
+
+	_ verbs.ProviderKeepAlive  = (*qp)(nil)
+	_ verbs.ProviderCongestion = (*qp)(nil)
+	_ verbs.ProviderCarrier    = (*qp)(nil)
 )
 
 // CreateQP implements verbs.ProviderPD.
@@ -63,24 +74,24 @@ func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Pro
 func numberError(err error) error {
 	switch {
 	case errors.Is(err, idtable.ErrFull):
-		return verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", maxQP)
+		return verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", limits.MaxQP)
 	case errors.Is(err, idtable.ErrNoBlock):
-		return verbs.Errorf(verbs.ErrLimit, "all blocks of 4096 QPNs of this host have owners: end some programs, "+
-			"or use a network namespace of your own")
+		return verbs.Errorf(verbs.ErrLimit, "all blocks of 4096 QPNs of this host have owners (as root, ss -xap shows whose: "+
+			"their sockets are @adverb/qpn/…): end some programs, or use a network namespace of your own")
 	}
 	return err
 }
 
 // newQP makes a QP that has no number yet.
 func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
-	attr.Cap.MaxSendWR = ringSize(attr.Cap.MaxSendWR)
+	attr.Cap.MaxSendWR = queue.RingSize(attr.Cap.MaxSendWR)
 	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
 	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type, timerAt: never}
 	q.sendCQ, q.recvCQ = attr.SendCQ.(*cq), attr.RecvCQ.(*cq)
 	if attr.SRQ != nil {
 		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*srq).SRQ}
 	} else {
-		attr.Cap.MaxRecvWR = ringSize(attr.Cap.MaxRecvWR)
+		attr.Cap.MaxRecvWR = queue.RingSize(attr.Cap.MaxRecvWR)
 		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
 		q.rq = queue.NewRecvQueue(p.PD, attr.Cap)
 	}
@@ -109,17 +120,9 @@ func (q *queues) forget() {
 func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
 	q.t = transport.New(transport.Config{
-		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets,
-		PD: q.pd.PD, Receives: q.receives(),
+		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets, User: q.user,
+		PD: q.pd.PD, Receives: q.receives(), Control: q.dev.config.Congestion, LineRate: q.dev.port.bytesPerSecond(),
 	})
-}
-
-// ringSize is the next power of two.
-func ringSize(n int) int {
-	if n <= 1 {
-		return 1
-	}
-	return 1 << bits.Len(uint(n-1))
 }
 
 func (q *qp) QPN() verbs.QPN       { return verbs.QPN(q.num) }
@@ -132,17 +135,23 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	return q.t.Attr(), nil
 }
 
-// Counters returns the counts of what went otherwise than planned.
-func (q *qp) Counters() transport.Counters {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.t.Counters()
-}
-
 // Modify implements verbs.ProviderQP.
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	var p path
+	if mask&verbs.MaskAV != 0 {
+		var err error
+		if p, err = q.dev.resolve(&attr.AH, false); err != nil {
+			return err
+		}
+		if q.typ == verbs.QPTypeUC {
+			q.dev.meet(p)
+		}
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return verbs.ErrClosed
+	}
 	q.endWait()
 	to := q.t.State()
 	if mask&verbs.MaskState != 0 {
@@ -163,10 +172,8 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 				"raise the MTU of network interface %s or use a smaller path MTU", attr.PathMTU, port.ActiveMTU, q.dev.netdev.Name())
 		}
 	}
-	var p path
-	if mask&verbs.MaskAV != 0 {
-		var err error
-		if p, err = q.dev.resolve(&attr.AH, false); err != nil {
+	if mask&verbs.MaskPathMTU != 0 {
+		if err := q.checkSecuredMTU(attr.PathMTU); err != nil {
 			return err
 		}
 	}
@@ -182,8 +189,12 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.MaskAV != 0 {
 		q.setPath(p)
 	}
+	if to == verbs.QPStateRTR {
+		q.secrets.begin(q)
+	}
 	if to == verbs.QPStateReset {
 		q.forget()
+		q.forgetSecurity()
 		q.clearPath()
 		q.commEst.seen = false
 	}
@@ -211,12 +222,20 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	if err == nil {
 		n = len(wrs)
 	}
+	if n > 0 && (wrs[0].Op == verbs.OpSend || wrs[0].Op == verbs.OpSendWithImm) {
+		q.gather.answers = true
+	}
 	switch {
 	case n == 0:
+	case q.t.Holds() && q.out.eng != nil:
+		q.hold()
 	case q.mayGather():
 		q.wait()
 	default:
 		q.transmit(q.dev.now())
+		if e := q.out.eng; e != nil && q.out.lane == nil {
+			e.posts.Add(1)
+		}
 	}
 	return n, err
 }
@@ -266,20 +285,22 @@ func (q *qp) isClosed() bool {
 }
 
 // fail takes the QP to the error state.
-func (q *qp) fail() {
+func (q *qp) fail(cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
-		q.t.Fail()
+		q.t.Fail(cause)
 		q.publish()
 	}
 }
 
-// Close implements verbs.ProviderQP.
+// Close implements verbs.ProviderQP. Windows that the QP has bound are no obstacle: IBTA o10-2.2.5.
 func (q *qp) Close() error {
 	if q.dev.groups.attached(q) {
 		return verbs.Errorf(verbs.ErrBusy, "it is attached to a multicast group: detach it first") // IBTA o10-2.2.3
 	}
+	q.dev.retired.mu.Lock()
+	defer q.dev.retired.mu.Unlock()
 	if q.num == gsiQPN {
 		q.dev.gsi.close()
 	} else {
@@ -287,8 +308,10 @@ func (q *qp) Close() error {
 	}
 	q.mu.Lock()
 	q.endWait()
+	q.dev.retire(q)
 	q.closed = true
-	q.commEst = commEst{seen: true}
+	q.commEst, q.failing = commEst{seen: true}, failing{}
+	q.forgetSecurity()
 	q.clearPath()
 	q.t.Modify(0, &verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
 	q.forget()

@@ -5,8 +5,8 @@ package hca
 //  1. A polling program or the engine's goroutine calls engine.receive. link.Recv fills a batch of
 //     datagrams. Each may be a train of segments, which are the packets.
 //  2. packetIn decodes a packet and finds its QP by the destination QPN.
-//  3. accept checks that the packet is from the QP's peer, and its ICRC and P_Key. What does not
-//     fit is dropped and counted.
+//  3. accept checks that the packet is from the QP's peer, by address and port, and its ICRC and
+//     P_Key. What does not fit is dropped and counted. A QP with keys decrypts it: see security.go.
 //  4. transport.QP.HandlePacket executes a request, or completes work requests by a response. It
 //     copies data to and from memory through package mem.
 //  5. publish puts completions into the CQ, from where the program's Poll takes them.
@@ -49,9 +49,16 @@ func (e *engine) receive(now time.Duration) (int, error) {
 		return n, err
 	}
 	var q *qp
+	e.row = 0
 	for i := range e.arrivals[:n] {
 		d := &e.arrivals[i]
-		for s := range d.Segments() {
+		segments := d.Segments()
+		if segments > 1 && isACK(d.Segment(segments-1)) {
+			// It ends the train because it is short. It was due before the rest: see gather.
+			segments--
+			q = e.packetIn(now, q, d, segments)
+		}
+		for s := range segments {
 			q = e.packetIn(now, q, d, s)
 		}
 		if q != nil && i < n-1 { // transmit publishes what the last has done
@@ -59,10 +66,14 @@ func (e *engine) receive(now time.Duration) (int, error) {
 		}
 	}
 	if q != nil {
-		q.transmit(now)
-		q.mu.Unlock()
+		e.answer(now, q)
 	}
 	return n, nil
+}
+
+// isACK reports whether a packet looks like an acknowledgement.
+func isACK(payload []byte) bool {
+	return len(payload) == wire.BTHSize+wire.AETHSize+wire.ICRCSize && wire.Opcode(payload[0]) == wire.RCAcknowledge
 }
 
 // packetIn hands a segment of a datagram to its QP. cur is the QP that is locked before the call, or
@@ -71,13 +82,12 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 	p := &e.packet
 	payload := d.Segment(segment)
 	if p.Decode(payload) != nil {
-		e.drops.malformed.Add(1)
+		e.drop(dropMalformed, nil, d)
 		return cur
 	}
 	if p.DestQP == multicastQPN {
 		if cur != nil { // multicast may take its lock
-			cur.transmit(now)
-			cur.mu.Unlock()
+			e.answer(now, cur)
 		}
 		e.multicast(d, segment, payload)
 		return nil
@@ -87,38 +97,50 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 		if q = e.dev.qps.Get(p.DestQP); q == nil && p.DestQP == gsiQPN {
 			q = e.dev.gsi.qp.Load()
 		}
-		if q == nil {
-			e.drops.noQP.Add(1)
+		if q == nil { // QP0 among others: IBTA CA17-33
+			e.drop(dropNoQP, nil, d)
 			return cur
 		}
 		if cur != nil {
-			cur.transmit(now)
-			cur.mu.Unlock()
+			e.answer(now, cur)
 		}
+		e.row = 0
 		q.mu.Lock()
 	}
+	e.row++
 	e.accept(now, q, d, segment, payload)
 	return q
 }
 
-// accept checks whether the packet is for q at all, and hands it to the transport.
+// accept checks whether the packet is for q at all, and hands it to the transport. IBTA CA17-24, CA17-39.
 func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int, payload []byte) {
 	p := &e.packet
 	switch {
 	case q.typ == verbs.QPTypeUD:
 		e.acceptDatagram(q, d, segment, payload)
-	case q.closed || q.out.eng != e:
-		e.drops.noQP.Add(1)
+	case q.closed || q.out.eng != e: // sent to another address than the QP's: IBTA CA17-41
+		e.drop(dropNoQP, nil, d)
 	case d.Src.Addr() != q.out.dst.Addr():
-		e.drops.source.Add(1)
+		e.drop(dropSource, q, d)
 	case !q.verify(e, now, d, segment, payload):
-		e.drops.icrc.Add(1)
+		e.drop(dropICRC, q, d)
 	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase: // after the ICRC: damage is no partition's fault
-		e.drops.pkey.Add(1)
+		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
+	case q.security != nil:
+		e.acceptSecured(now, q, d, payload)
+	case !q.in.ports.allow(now, q, p, d.Src.Port()):
+		e.drop(dropSource, q, d)
 	default:
+		q.traffic.rcvd++
+		q.traffic.rcvdBytes += uint64(len(payload))
 		if q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask)) {
-			q.in.progressed(now)
+			q.in.progressed(now, p)
+			if q.in.isSurelyOurs() {
+				q.t.PeerIsOurs()
+			}
+		} else if p.Opcode == wire.Secured {
+			e.drop(dropNoKey, q, d)
 		}
 	}
 }
@@ -137,16 +159,18 @@ func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []
 	flow := wire.NewFlow(d.Src, d.Dst)
 	switch {
 	case q.closed:
-		e.drops.noQP.Add(1)
+		e.drop(dropNoQP, nil, d)
 	case !verifyAny(&flow, d, segment, payload):
-		e.drops.icrc.Add(1)
+		e.drop(dropICRC, q, d)
 	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase:
-		e.drops.pkey.Add(1)
+		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	default:
+		q.traffic.rcvd++
+		q.traffic.rcvdBytes += uint64(len(payload))
 		putGRH(&e.grh, d, len(payload))
 		if !q.t.HandleDatagram(p, &e.grh) {
-			e.drops.qkey.Add(1)
+			e.drop(dropQKey, q, d)
 			e.dev.port.qkeyViolations.add()
 		}
 	}
@@ -156,7 +180,7 @@ func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []
 func (e *engine) multicast(d *link.Datagram, segment int, payload []byte) {
 	members := e.dev.groups.members(d.Dst.Addr())
 	if len(members) == 0 {
-		e.drops.noQP.Add(1)
+		e.drop(dropNoQP, nil, d)
 	}
 	for _, q := range members {
 		q.mu.Lock()

@@ -19,6 +19,7 @@ import (
 type station struct {
 	t    testing.TB
 	link link.Link
+	flow uint32 // which decides the UDP port that it sends from
 	psn  wire.PSN
 }
 
@@ -50,7 +51,7 @@ func (s *station) write(to *end, mr *verbs.MR, payload []byte, change func(*wire
 
 // seal gives a datagram the ICRC that a sender such as ourselves would.
 func (s *station) seal(to *end, b []byte) {
-	f := wire.NewFlow(s.link.Source(0), netip.AddrPortFrom(to.addr(), link.Port))
+	f := wire.NewFlow(s.link.Source(s.flow), netip.AddrPortFrom(to.addr(), link.Port))
 	f.Seal(0, b)
 }
 
@@ -64,7 +65,7 @@ func (e *end) addr() netip.Addr {
 func (s *station) send(to *end, datagrams ...[]byte) {
 	s.t.Helper()
 	for _, b := range datagrams {
-		if err := s.link.Send([]link.Datagram{{Src: s.link.Source(0), Dst: netip.AddrPortFrom(to.addr(), link.Port), Payload: b}}); err != nil {
+		if err := s.link.Send([]link.Datagram{{Src: s.link.Source(s.flow), Dst: netip.AddrPortFrom(to.addr(), link.Port), Payload: b}}); err != nil {
 			s.t.Fatal(err)
 		}
 	}

@@ -6,8 +6,9 @@ package hca
 //  2. transport.QP.Post copies the work request into the send queue and numbers its packets.
 //  3. transmit asks transport.QP.Transmit for packets until there are none. The requester decides
 //     what may go, writes the headers, and copies the payload from memory into the batch's space.
-//  4. batch.add seals the packet with its ICRC, and appends it to a train or begins a new one.
-//  5. batch.flush gives the datagrams to link.Send.
+//  4. A QP with keys encrypts the packet: see security.go.
+//  5. batch.add seals the packet with its ICRC, and appends it to a train or begins a new one.
+//  6. batch.flush gives the datagrams to link.Send.
 //
 // Answers, repeated packets and further turns take the same way from step 3 on. The ICRC is taken over
 // the copy, not over the memory: a program may be counting there, and an ICRC over memory that changes
@@ -18,7 +19,9 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/secure"
 	"github.com/adverb-rdma/adverb/internal/transport"
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -31,45 +34,42 @@ type batch struct {
 	used  int // bytes of space
 	train int // segments of the last datagram
 	dgram [sendBatch]link.Datagram
-	space [trainSpace + transport.MaxDatagram]byte
+	space [trainSpace + transport.MaxDatagram + secure.Overhead]byte
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // transmit sends what q has to send, for one turn at most. The caller holds q.mu while the link sends
 // too, so that packets leave in the order of their PSNs.
-func (q *qp) transmit(now time.Duration) {
+func (q *qp) transmit(now time.Duration) { q.transmitBy(nil, now) }
+
+// transmitBy is transmit with a batch of the caller's, or nil.
+func (q *qp) transmitBy(b *batch, now time.Duration) {
 	q.publish()
-	q.gather.waits = false
+	q.transmitPublished(b, now)
+}
+
+// transmitPublished is transmitBy for who has published what the transport did.
+func (q *qp) transmitPublished(b *batch, now time.Duration) {
+	q.gather.waits, q.gather.owes, q.gather.delivered = false, false, false
 	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
 		return
 	}
-	b := batches.Get().(*batch)
-	q.t.Turn()
-	for {
-		n := q.t.Transmit(now, b.space[b.used:b.used+transport.MaxDatagram])
-		if n == 0 {
-			break
-		}
-		if q.typ == verbs.QPTypeUD {
-			if q.routeTo(q.t.AH().(*ah)) {
-				b.train = b.maxTrain // a train has one destination
-			}
-		}
-		if l := q.out.eng.link; b.link != l {
-			b.flush()
-			b.link, b.maxTrain = l, l.MaxTrain()
-		}
-		b.add(&q.out, n)
-		if b.n == sendBatch || b.used > trainSpace {
-			b.flush()
-			b.used = 0
-		}
+	if q.out.lane != nil && q.out.lane.Broken() {
+		q.leaveLane()
 	}
-	b.flush()
-	b.used, b.link = 0, nil
-	batches.Put(b)
-	q.publish()
+	if q.t.HasPackets() {
+		if q.out.lane != nil {
+			q.sendNear(now)
+		} else if b != nil {
+			q.send(b, now)
+		} else {
+			b = batches.Get().(*batch)
+			q.send(b, now)
+			batches.Put(b)
+		}
+		q.publish()
+	}
 	e := q.out.eng
 	if e == nil {
 		return
@@ -80,16 +80,61 @@ func (q *qp) transmit(now time.Duration) {
 	}
 }
 
+// send sends the packets of one turn by an empty batch, and leaves it empty.
+func (q *qp) send(b *batch, now time.Duration) {
+	q.t.Turn()
+	for {
+		at := b.used
+		if q.security != nil {
+			at += secure.Lead
+		}
+		n := q.t.Transmit(now, b.space[at:at+transport.MaxDatagram])
+		if n == 0 {
+			break
+		}
+		cnp := wire.Opcode(b.space[at]) == wire.CNP
+		if q.security != nil {
+			n = q.security.seal.Seal(b.space[b.used:], n)
+		}
+		if q.typ == verbs.QPTypeUD {
+			if q.routeTo(q.t.AH().(*ah)) {
+				b.train = b.maxTrain // a train has one destination
+			}
+		}
+		if l := q.out.eng.link; b.link != l {
+			b.flush()
+			b.link, b.maxTrain = l, l.MaxTrain()
+		}
+		class := q.out.trafficClass
+		if cnp {
+			class = cnpClass
+		}
+		q.traffic.sent++
+		q.traffic.sentBytes += uint64(n)
+		b.add(&q.out, n, class)
+		if b.n == sendBatch || b.used > trainSpace {
+			b.flush()
+			b.used = 0
+		}
+	}
+	b.flush()
+	b.used, b.link = 0, nil
+}
+
+// cnpClass is the traffic class of congestion notifications: DSCP 48, as cards have it, so that switches may let
+// them pass what waits. They are not to be marked themselves.
+const cnpClass = 48 << 2
+
 // add takes the n bytes that were written to the free space for a packet. The packet becomes the next
 // segment of the last train or else begins a datagram. The identification that its ICRC covers is the
 // segment's number: see link.Link.Send.
-func (b *batch) add(o *outbound, n int) {
+func (b *batch) add(o *outbound, n int, class uint8) {
 	data := b.space[b.used : b.used+n]
 	b.used += n
 	if b.n > 0 {
 		// Only the last segment of a train may be shorter than the others.
 		last := &b.dgram[b.n-1]
-		if b.train < b.maxTrain && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize &&
+		if b.train < b.maxTrain && class == last.TrafficClass && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize &&
 			len(last.Payload)+n <= trainBytes {
 			o.flow.Seal(uint16(b.train), data)
 			last.Payload = last.Payload[:len(last.Payload)+n]
@@ -99,7 +144,7 @@ func (b *batch) add(o *outbound, n int) {
 	}
 	o.flow.Seal(0, data)
 	b.dgram[b.n] = link.Datagram{
-		Src: o.src, Dst: o.dst, Payload: b.space[b.used-n : b.used : len(b.space)], SegmentSize: n, TrafficClass: o.trafficClass,
+		Src: o.src, Dst: o.dst, Payload: b.space[b.used-n : b.used : len(b.space)], SegmentSize: n, TrafficClass: class,
 	}
 	b.n++
 	b.train = 1

@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -15,10 +16,10 @@ type srq struct {
 // CreateSRQ implements verbs.ProviderPD.
 func (p *pd) CreateSRQ(attr verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, error) {
 	d := p.dev
-	if !d.take(&d.srqs, maxSRQ) {
-		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d SRQs (max_srq)", maxSRQ)
+	if !limits.Take(&d.srqs, limits.MaxSRQ) {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d SRQs (max_srq)", limits.MaxSRQ)
 	}
-	limitReached := func() { d.events.Add(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: user}) }
+	limitReached := func() { d.event(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: user}) }
 	return &srq{SRQ: queue.NewSRQ(p.PD, attr, limitReached), dev: d, user: user}, nil
 }
 

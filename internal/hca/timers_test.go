@@ -2,9 +2,11 @@ package hca
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -50,10 +52,74 @@ func TestTimersAfterArrivals(t *testing.T) {
 	}
 }
 
+// ceaseless is a link on which something always arrives while it is on, if only rubbish.
+type ceaseless struct {
+	link.Link
+	on *atomic.Bool
+}
+
+func (c ceaseless) Recv(batch []link.Datagram) (int, error) {
+	n, err := c.Link.Recv(batch)
+	if n == 0 && err == nil && c.on.Load() {
+		batch[0] = link.Datagram{Payload: []byte("rubbish")}
+		n = 1
+	}
+	return n, err
+}
+
+// TestTimersAmongArrivals: timers wait for what arrives, but not for ever.
+func TestTimersAmongArrivals(t *testing.T) {
+	net := sim.New(sim.Config{})
+	var on atomic.Bool
+	a := simDevice(t, net, 1, func(l link.Link) link.Link { return ceaseless{l, &on} })
+	b := simDevice(t, net, 2)
+	x, _ := connect(t, a, b, options{cap: verbs.QPCap{MaxSendWR: 1}})
+	e, peer := (*impl(a).engines.Load())[0], (*impl(b).engines.Load())[0]
+	peer.rx.Lock() // it acknowledges nothing
+	e.rx.Lock()
+	e.unserved = 0
+	on.Store(true)
+	x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, Remote: verbs.RemoteAddr{}})
+	now := time.Duration(e.timers.next.Load()) + time.Second
+	for i := range timerPatience {
+		if c := counters(x); c.Timeouts+c.Probes != 0 {
+			t.Errorf("after %d receives that brought something, a timer was served; want them all first", i)
+			break
+		}
+		if _, err := e.serve(now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := counters(x); c.Timeouts+c.Probes == 0 {
+		t.Errorf("after %d receives that brought something, no timer was served", timerPatience)
+	}
+	on.Store(false)
+	e.rx.Unlock()
+	peer.rx.Unlock()
+	x.done()
+}
+
 // hasReceived reports whether a packet of the peer was executed.
 func (e *end) hasReceived() bool {
 	q := e.impl()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.t.Established()
+}
+
+// TestTimerMovesEarlier: a QP that waits for a timeout already, and then for an earlier one, is due at the
+// earlier one.
+func TestTimerMovesEarlier(t *testing.T) {
+	var ts timers
+	q, other := &qp{}, &qp{}
+	q.timer.place, other.timer.place = -1, -1
+	ts.set(other, 8*time.Millisecond)
+	ts.set(q, 10*time.Millisecond)
+	ts.set(q, 5*time.Millisecond)
+	if next := time.Duration(ts.next.Load()); next != 5*time.Millisecond {
+		t.Errorf("the next timer is at %v, want 5ms", next)
+	}
+	if got := ts.due(5 * time.Millisecond); got != q {
+		t.Errorf("at 5ms QP %p is due, want %p", got, q)
+	}
 }

@@ -51,10 +51,10 @@ func (e *engine) serveTurns(now time.Duration, late bool) {
 		q.mu.Lock()
 		q.queued = false
 		if late && q.gather.waits {
-			q.gather.after = now + gatherPause
+			q.gather.late(now)
 		}
 		if !q.closed {
-			q.transmit(now)
+			q.transmitBy(&e.batch, now)
 		}
 		q.mu.Unlock()
 		round[i] = nil

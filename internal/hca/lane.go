@@ -1,0 +1,343 @@
+package hca
+
+// One packet's way between processes of this host, or between QPs of this process, if the carrier is on:
+//
+//  1. setPath asks Config.Lane for a lane to the process of the peer's QPN, before the QP's first packet.
+//     Where there is none the QP's packets go by the network.
+//  2. sendNear has transport.QP.Transmit write the packet into the lane: the payload is copied once.
+//  3. Whoever polls at the other end, or its engine's goroutine, finds the record. nearIn checks whether it
+//     is for its QP, and hands it to the transport, which copies the payload out of the lane.
+//
+// There is no ICRC: memory does not damage packets as networks do. There is no train, and no UDP port to
+// learn: whoever hands over a lane has been proved to be of this user. All else is as on the wire.
+// So a peer that is stopped is a silent network, with its timeouts and retries, and one that writes
+// nonsense can do no more than one that sends it.
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/shm"
+	"github.com/adverb-rdma/adverb/internal/transport"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	// laneBatch is how many packets are taken from one lane before the next has its turn.
+	laneBatch = 64
+
+	// lanePatience is how long a full lane waits for a receiver that reads nothing. Then its packets are lost,
+	// as those of a network are whose receiver stands still. A receiver may wait for a processor as long.
+	lanePatience = 50 * time.Millisecond
+
+	// While packets come by lanes, a poll that finds them empty looks at the network, the timers and the
+	// clock each farPolls-th time only, since those cost many times as much. It does so until nothing has
+	// come by a lane for nearTime. The end of a nap looks in any case.
+	farPolls = 64
+	nearTime = time.Millisecond
+)
+
+// near is what an engine knows of the lanes that end at its address.
+type near struct {
+	inbox  *shm.Inbox    // or nil
+	latest time.Duration // when something came
+	busy   bool          // and that is not long ago
+	skips  int           // polls since the latest look at the network
+	full   full
+}
+
+// full are the QPs that have found no room in their lanes. They get a turn when there is room, when the lane
+// ends, and when their patience does. Nobody spins for them: who sleeps meanwhile hears the bell.
+type full struct {
+	n atomic.Int32 // how many, for a look without the lock
+
+	mu  sync.Mutex // a lane's lock is taken second
+	qps []fullLane
+
+	due []fullLane // owned by serveFull
+}
+
+type fullLane struct {
+	qp    *qp
+	lane  *shm.Out
+	until time.Duration
+}
+
+// findLane asks for a lane to the peer. Packets that somebody wants to see go by the network, and so do
+// secured ones: a QP with keys takes no others.
+func (q *qp) findLane(p path, to verbs.QPN) {
+	q.leaveLane()
+	secured := q.security != nil || q.secrets.next != nil
+	if ask := q.dev.config.Lane; ask != nil && q.typ != verbs.QPTypeUD && !secured && len(q.dev.config.Middleware) == 0 {
+		q.out.lane = ask(p.eng.addr, p.dst.Addr(), uint32(to))
+	}
+}
+
+func (q *qp) leaveLane() {
+	if q.out.lane != nil {
+		q.out.lane.Use(-1)
+		q.out.lane = nil
+	}
+}
+
+// Carrier implements verbs.ProviderCarrier.
+func (q *qp) Carrier() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.out.eng == nil:
+		return ""
+	case q.out.lane != nil && !q.out.lane.Broken():
+		return verbs.CarrierSHM
+	}
+	return verbs.CarrierUDP
+}
+
+// lost is where packets go that a full lane does not take.
+var lost = sync.Pool{New: func() any { return new([transport.MaxDatagram]byte) }}
+
+// sendNear sends the packets of one turn by q's lane.
+func (q *qp) sendNear(now time.Duration) {
+	if full, until := q.fillLane(now); full {
+		q.awaitRoom(until)
+	}
+}
+
+// fillLane does what sendNear does. It reports whether packets wait for room, and until when they do.
+func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
+	o := q.out.lane
+	o.Lock()
+	defer o.Unlock()
+	q.t.Turn()
+	for {
+		buf := o.Reserve(transport.MaxDatagram)
+		if buf == nil {
+			return q.laneFull(now)
+		}
+		n := q.t.Transmit(now, buf)
+		if n == 0 {
+			break
+		}
+		o.Commit(n)
+		q.traffic.sent++
+		q.traffic.sentBytes += uint64(n)
+		q.traffic.sentNear++
+	}
+	o.Publish()
+	return false, 0
+}
+
+// laneFull is called when q's lane has no room. The rest waits for room, unless the receiver seems to be
+// stopped: then it is lost. The caller holds the lane's lock.
+func (q *qp) laneFull(now time.Duration) (wait bool, until time.Duration) {
+	o := q.out.lane
+	o.Publish()
+	if o.Broken() {
+		if q.t.HasPackets() {
+			q.queue()
+		}
+		return false, 0
+	}
+	if !o.Stuck(now, lanePatience) {
+		return q.t.HasPackets(), o.FullSince() + lanePatience
+	}
+	scratch := lost.Get().(*[transport.MaxDatagram]byte)
+	for q.t.Transmit(now, scratch[:]) > 0 {
+		q.traffic.sent++
+		q.traffic.lostNear++
+	}
+	lost.Put(scratch)
+	return false, 0
+}
+
+// awaitRoom gives q a turn when its lane has room. The caller holds q.mu.
+func (q *qp) awaitRoom(until time.Duration) {
+	if q.full {
+		return
+	}
+	q.full = true
+	e := q.out.eng
+	f := &e.near.full
+	f.mu.Lock()
+	f.qps = append(f.qps, fullLane{q, q.out.lane, until})
+	f.n.Store(int32(len(f.qps)))
+	f.mu.Unlock()
+	if e.sleepUntil.Load() != 0 {
+		e.link.Wake()
+	}
+}
+
+// serveFull gives a turn to the QPs whose lanes have room again. The caller holds e.rx.
+func (e *engine) serveFull(now time.Duration) {
+	f := &e.near.full
+	if f.n.Load() == 0 {
+		return
+	}
+	f.mu.Lock()
+	waits := f.qps[:0]
+	for _, w := range f.qps {
+		if now < w.until && !w.lane.Roomy() {
+			waits = append(waits, w)
+		} else {
+			f.due = append(f.due, w)
+		}
+	}
+	clear(f.qps[len(waits):])
+	f.qps = waits
+	f.n.Store(int32(len(f.qps)))
+	f.mu.Unlock()
+	for _, w := range f.due {
+		q := w.qp
+		q.mu.Lock()
+		q.full = false
+		if !q.closed {
+			q.transmitBy(&e.batch, now)
+		}
+		q.mu.Unlock()
+	}
+	clear(f.due)
+	f.due = f.due[:0]
+}
+
+// hasRoom reports whether serveFull has something to do but for who has lost patience. It asks for the bell
+// in case there is nothing.
+func (f *full) hasRoom(ask bool) bool {
+	if f.n.Load() == 0 {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.qps {
+		if ask && w.lane.AwaitRoom() || !ask && w.lane.Roomy() {
+			return true
+		}
+	}
+	return false
+}
+
+// until returns when the first QP loses its patience.
+func (f *full) until() int64 {
+	until := never
+	if f.n.Load() != 0 {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, w := range f.qps {
+			until = min(until, int64(w.until))
+		}
+	}
+	return until
+}
+
+// receiveNear works off what has come by lanes, up to laneBatch packets of each. It returns how many there
+// were. The caller holds e.rx.
+func (e *engine) receiveNear(now time.Duration) (n int) {
+	if e.near.inbox == nil {
+		return 0
+	}
+	for _, in := range e.near.inbox.Lanes() {
+		var q *qp
+		e.row = 0
+		i := 0
+		for ; i < laneBatch; i++ {
+			b := in.Next()
+			if b == nil {
+				break
+			}
+			q = e.nearIn(now, q, in.From(), b)
+		}
+		in.Release()
+		if q != nil {
+			e.answerNear(now, q)
+		}
+		if n += i; i == 0 && in.Finished() {
+			e.near.inbox.Drop(in)
+		}
+	}
+	if n > 0 {
+		e.near.latest, e.near.busy = now, true
+	}
+	return n
+}
+
+// nearIn hands a packet to its QP. cur is the QP that is locked before the call, or nil. nearIn returns the
+// QP that is locked after it, or nil.
+func (e *engine) nearIn(now time.Duration, cur *qp, from netip.Addr, b []byte) *qp {
+	p := &e.packet
+	if p.Decode(b) != nil {
+		e.dropNear(dropMalformed, nil, from)
+		return cur
+	}
+	q := cur
+	if q == nil || q.num != p.DestQP {
+		if q = e.dev.qps.Get(p.DestQP); q == nil {
+			e.dropNear(dropNoQP, nil, from)
+			return cur
+		}
+		if cur != nil {
+			e.answerNear(now, cur)
+		}
+		q.mu.Lock()
+	}
+	switch {
+	case q.closed || q.out.eng != e || q.typ == verbs.QPTypeUD:
+		e.dropNear(dropNoQP, nil, from)
+	case q.security != nil:
+		e.dropNear(dropPlain, q, from)
+	case p.Opcode == wire.Secured:
+		e.dropNear(dropNoKey, q, from)
+	case from != q.out.dst.Addr().WithZone(""):
+		e.dropNear(dropSource, q, from)
+	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase:
+		e.dropNear(dropPKey, q, from)
+		e.dev.port.badPKeys.add()
+	default:
+		q.traffic.rcvd++
+		q.traffic.rcvdBytes += uint64(len(b))
+		q.traffic.rcvdNear++
+		q.t.HandlePacket(now, p, 0)
+	}
+	return q
+}
+
+// dropNear is drop for a packet that came by a lane.
+func (e *engine) dropNear(c dropCause, q *qp, from netip.Addr) {
+	e.drop(c, q, &link.Datagram{Src: netip.AddrPortFrom(from, 0), Dst: e.link.Addr()})
+}
+
+// answerNear ends a run of packets for q, which is locked: it publishes what they did and sends the
+// answers. It unlocks q.
+func (e *engine) answerNear(now time.Duration, q *qp) {
+	q.publish()
+	q.transmitPublished(&e.batch, now)
+	q.mu.Unlock()
+}
+
+// idle reports whether a poll need not look further, since the lanes are empty and nothing else is likely to
+// wait. The caller holds e.rx.
+func (e *engine) idle() bool {
+	s := &e.near
+	if !s.busy || s.inbox.Waiting() || e.turns.due() || len(e.debts.qps) > 0 || s.full.hasRoom(false) {
+		return false
+	}
+	s.skips++
+	return s.skips < farPolls
+}
+
+// looksFar reports whether a poll looks at the network too. n is how many packets came by lanes. The caller
+// holds e.rx.
+func (e *engine) looksFar(now time.Duration, n int) bool {
+	s := &e.near
+	if n > 0 {
+		if s.skips++; s.skips < farPolls {
+			return false
+		}
+	} else if now-s.latest > nearTime {
+		s.busy = false
+	}
+	s.skips = 0
+	return true
+}

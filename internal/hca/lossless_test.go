@@ -1,0 +1,145 @@
+package hca
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/transport"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestLosslessRepeatsNothing moves data both ways over networks that lose nothing, and delay less than the
+// timeout. Neither end sends a packet twice, times out or refuses anything: the network has to carry what is
+// repeated, and a peer that is told of a loss narrows its window.
+func TestLosslessRepeatsNothing(t *testing.T) {
+	const (
+		qps  = 8
+		size = 100 << 10
+		msgs = 2 // of each kind, each way, on each QP
+	)
+	for _, tt := range []struct {
+		name string
+		sim.Config
+	}{
+		{name: "at once"},
+		{name: "delay", Config: sim.Config{Delay: 20 * time.Millisecond}},
+		{name: "jitter", Config: sim.Config{Delay: time.Millisecond, Jitter: 500 * time.Microsecond}},
+		{name: "slow", Config: sim.Config{Rate: 200_000_000, QueueLen: 1 << 16}},
+		{name: "marks", Config: sim.Config{Rate: 200_000_000, QueueLen: 1 << 16, MarkCEAbove: 64 << 10}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				net := sim.New(tt.Config)
+				a, b := simDevice(t, net, 1), simDevice(t, net, 2)
+				var ends []*end
+				var done sync.WaitGroup
+				for range qps {
+					x, y := connect(t, a, b, options{})
+					ends = append(ends, x, y)
+					for _, way := range [][2]*end{{x, y}, {y, x}} {
+						from, to := way[0], way[1]
+						src, dst := from.mr(size), to.mr(size)
+						for i := range uint64(msgs) {
+							to.recv(verbs.RecvWR{ID: i, SGList: []verbs.SGE{dst.SGE(0, size)}})
+						}
+						done.Go(func() {
+							sg := []verbs.SGE{src.SGE(0, size)}
+							for range msgs {
+								from.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: sg},
+									verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: sg, Remote: dst.Remote(0)},
+									verbs.SendWR{Op: verbs.OpRDMARead, Flags: signaled, SGList: sg, Remote: dst.Remote(0)})
+							}
+						})
+					}
+				}
+				done.Wait()
+				for _, e := range ends {
+					for range 4 * msgs { // a SEND, a WRITE, a READ and a receive
+						e.done()
+					}
+				}
+				got := counters(ends...)
+				got.CongestionMarks, got.CongestionNotifications = 0, 0 // which slow down and repeat nothing
+				if s := net.Stats(); got != (transport.Counters{}) || s.Overflowed+s.Lost > 0 {
+					t.Errorf("counted %+v, want nothing; the network: %+v", got, s)
+				}
+				for _, d := range []*verbs.Device{a, b} {
+					if s := stats(t, d); s.Drops != (Drops{}) {
+						t.Errorf("dropped %+v, want nothing", s.Drops)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestLongQueue: QPs that fill a queue of seconds before a slow network lose no connection, though an
+// acknowledgement takes longer than their timeout. What they send again is little.
+func TestLongQueue(t *testing.T) {
+	const (
+		qps  = 16
+		size = 1 << 20
+		msgs = 2
+	)
+	synctest.Test(t, func(t *testing.T) {
+		net := sim.New(sim.Config{Rate: 50_000_000, Delay: 100 * time.Microsecond, QueueLen: 1 << 16})
+		a, b := simDevice(t, net, 1), simDevice(t, net, 2)
+		var xs []*end
+		for range qps {
+			x, y := connect(t, a, b, options{})
+			src, dst := x.mr(size), y.mr(size)
+			for range msgs {
+				x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)})
+			}
+			xs = append(xs, x)
+		}
+		for _, x := range xs {
+			for range msgs {
+				x.done()
+			}
+		}
+		// Each QP may take its first round trip for a loss a few times.
+		if c := counters(xs...); c.Retransmits > 16*qps {
+			t.Errorf("%+v, want %d packets sent again at most", c, 16*qps)
+		}
+	})
+}
+
+// TestSelectiveBetweenOurs: two devices of ours find out that both repeat selectively, over IPv4. What a lossy
+// network makes them repeat is then little more than what it loses. A peer that shows no identifications of ours
+// is told nothing.
+func TestSelectiveBetweenOurs(t *testing.T) {
+	const size, msgs = 1 << 20, 8
+	for _, visible := range []bool{false, true} { // visible identifications are not judged
+		synctest.Test(t, func(t *testing.T) {
+			net := sim.New(sim.Config{Seed: 3, IDVisible: visible, Delay: 500 * time.Microsecond})
+			x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+			src, dst := x.mr(size), y.mr(size)
+			write := func() {
+				for range msgs {
+					x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)})
+				}
+				for range msgs {
+					x.done()
+				}
+			}
+			write() // the peers get to know each other
+			net.SetFaults(sim.Faults{Loss: 0.02, Delay: 500 * time.Microsecond})
+			before := net.Stats().Lost
+			write()
+			c, held, lost := counters(x), y.impl().counts().Held, net.Stats().Lost-before
+			if lost == 0 {
+				t.Fatal("nothing was lost, want some")
+			}
+			if !visible && (held == 0 || c.SequenceNAKs > 0 || c.Retransmits > lost+lost/2+4) {
+				t.Errorf("%d packets were lost, %d sent again and %d held, %d NAKs; want as many sent again as lost, some held and no NAK", lost, c.Retransmits, held, c.SequenceNAKs)
+			}
+			if visible && held > 0 {
+				t.Errorf("%d packets were held, want none", held)
+			}
+		})
+	}
+}

@@ -1,0 +1,177 @@
+package hca
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// spinning makes the device spin. Nothing has come by its links yet.
+func spinning(d *verbs.Device) *verbs.Device {
+	impl(d).config.Spin = 100
+	return d
+}
+
+// TestSpinBudget: spins get longer while sleeps are short, and end soon when they are long.
+func TestSpinBudget(t *testing.T) {
+	var s spin
+	looks := func(most int) int {
+		s.found(0, 0, most)
+		n := 0
+		for s.again(0) {
+			n++
+		}
+		return n
+	}
+	if n := looks(100); n != 0 {
+		t.Errorf("before any sleep: %d looks, want none", n)
+	}
+	for i, want := range []int{spinFirst, 2 * spinFirst, 4 * spinFirst, 100, 100} {
+		s.slept(spinShort)
+		if n := looks(100); n != want {
+			t.Errorf("after short sleep %d: %d looks, want %d", i+1, n, want)
+		}
+	}
+	for range 8 {
+		s.slept(spinShort + 1)
+	}
+	if n := looks(100); n != 0 {
+		t.Errorf("after long sleeps: %d looks, want none", n)
+	}
+	s.slept(0)
+	if n := looks(0); n != 0 {
+		t.Errorf("on a device that may not spin: %d looks, want none", n)
+	}
+}
+
+// TestSpinStream: each datagram of a stream lengthens the spin, and no longer once sleeps are long.
+func TestSpinStream(t *testing.T) {
+	const most = 100
+	var s spin
+	looks := func(datagrams int) int {
+		s.left = 0
+		for range datagrams {
+			s.found(0, 1, most)
+		}
+		n := 0
+		for s.again(0) {
+			n++
+		}
+		return n
+	}
+	for range 8 {
+		s.slept(streamShort)
+	}
+	for datagrams, want := range map[int]int{1: spinEach, 3: 3 * spinEach, 100: spinStream * most} {
+		if n := looks(datagrams); n != want {
+			t.Errorf("after %d datagrams of a stream: %d looks, want %d", datagrams, n, want)
+		}
+	}
+	s.found(time.Second, 100, most)
+	if !s.again(time.Second+spinMost) || s.again(time.Second+spinMost+1) {
+		t.Errorf("a spin does not end after %v, want so however slow looks are", spinMost)
+	}
+	for range 4 {
+		s.slept(streamShort + 1)
+	}
+	if n := looks(100); n != 0 {
+		t.Errorf("after long sleeps: %d looks, want none", n)
+	}
+	s.slept(0)
+	s.found(0, 1000, 0)
+	if s.again(0) {
+		t.Error("a device that may not spin does")
+	}
+}
+
+// TestSpinIdle: a device that spins while datagrams come closely sleeps when none come.
+func TestSpinIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counting{}
+		count := func(l link.Link) link.Link {
+			c.Link = l
+			return c
+		}
+		net := sim.New(sim.Config{Delay: 10 * time.Microsecond})
+		a, b := spinning(simDevice(t, net, 1)), spinning(simDevice(t, net, 2, count))
+		x, y := connect(t, a, b, options{})
+		src, dst := x.mr(8), y.mr(8)
+		for range 20 {
+			x.transfer(src, dst)
+		}
+		before := c.recvs.Load()
+		x.transfer(src, dst)
+		if n := c.recvs.Load() - before; n < spinFirst {
+			t.Errorf("the target looked at its link %d times for a WRITE in a row of them, want a spin of %d at least", n, spinFirst)
+		}
+		<-time.After(time.Second) // the WRITE's timer is looked at once more
+		synctest.Wait()
+		before = c.recvs.Load() + c.waits.Load()
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if n := c.recvs.Load() + c.waits.Load() - before; n != 0 {
+			t.Errorf("the link was called %d times in an idle hour, want never", n)
+		}
+	})
+}
+
+// TestWaitSpins: a goroutine that waits for completions polls before it blocks, if they came quickly before.
+// One goroutine at a time does.
+func TestWaitSpins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := sim.New(sim.Config{Delay: 10 * time.Microsecond})
+		x, y := connect(t, spinning(simDevice(t, net, 1)), simDevice(t, net, 2), options{})
+		src, dst := x.mr(8), y.mr(8)
+		wcs := make([]verbs.WC, 1)
+		polls := func() uint32 {
+			t.Helper()
+			before := x.impl().sendCQ.Polls()
+			x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)})
+			if n, err := x.cq.Wait(context.Background(), wcs); n != 1 || err != nil {
+				t.Fatalf("Wait: got %d completions, error %v, want one", n, err)
+			}
+			return x.impl().sendCQ.Polls() - before
+		}
+		first := polls()
+		for range 10 {
+			polls()
+		}
+		if n := polls(); n < first+spinFirst {
+			t.Errorf("a Wait in a row of short ones polled %d times, want %d more than the first, which polled %d times", n, spinFirst, first)
+		}
+		if !waiting.CompareAndSwap(false, true) {
+			t.Fatal("nobody waits, and yet somebody spins")
+		}
+		defer waiting.Store(false)
+		if n := polls(); n != first {
+			t.Errorf("a Wait while another spins polled %d times, want %d as without spinning", n, first)
+		}
+	})
+}
+
+// TestNoConvoy: the goroutine does not queue up for the lock that a polling program takes all the time.
+func TestNoConvoy(t *testing.T) {
+	net := sim.New(sim.Config{})
+	x, _ := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+	e := (*x.hca().engines.Load())[0]
+	for e.sleepUntil.Load() == 0 {
+		runtime.Gosched()
+	}
+	e.rx.Lock()
+	defer e.rx.Unlock()
+	e.polls.Add(fewPolls)
+	e.link.Wake()
+	deadline := time.Now().Add(patience)
+	for !e.napping.Load() {
+		if time.Now().After(deadline) {
+			t.Fatal("the goroutine does not nap, want it to leave the lock to the polls")
+		}
+		runtime.Gosched()
+	}
+}
