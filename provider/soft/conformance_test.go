@@ -36,13 +36,18 @@ func required() verbstest.Capability {
 
 // TestConformance runs the suite of package verbstest over UDP within one process.
 func TestConformance(t *testing.T) {
+	noLanes(t)
 	a, b := loopback(t)+"@"+loopAddr(11), loopback(t)+"@"+loopAddr(12)
 	verbstest.Run(t, suite(a, b))
 }
 
+// noLanes has this process and those that it starts send packets by the network alone.
+func noLanes(t *testing.T) { t.Setenv("ADVERB_SHM", "0") }
+
 // TestConformanceAcross runs the suite between two processes. Where that is possible, they share
 // one address.
 func TestConformanceAcross(t *testing.T) {
+	noLanes(t)
 	a := loopback(t) + "@" + loopAddr(13)
 	b := a
 	if runtime.GOOS != "linux" {

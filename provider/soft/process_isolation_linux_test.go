@@ -15,9 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/adverb-rdma/adverb/verbs"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 )
 
 const (
@@ -35,12 +33,7 @@ func init() {
 		return
 	}
 	os.Unsetenv(envLoopbackUp)
-	fd := must(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
-	defer unix.Close(fd)
-	r := must(unix.NewIfreq("lo"))
-	check(unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r))
-	r.SetUint16(r.Uint16() | unix.IFF_UP)
-	check(unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r))
+	check(linktest.LoopbackUp())
 }
 
 func TestProcessInside(t *testing.T) {
@@ -48,7 +41,7 @@ func TestProcessInside(t *testing.T) {
 	if addr == "" {
 		t.Skip("other tests run this one, with an address in " + envInside)
 	}
-	ms := startTeam(t, loopback(t)+"@"+addr, 3, order{Retry: loopRetry})
+	ms := startTeam(t, loopback(t)+"@"+addr, 3, order{Retry: patientRetry})
 	sum := ms.finish()
 	ms.unhurt()
 	if sum.RCSent != sum.RCReceived {
@@ -159,7 +152,7 @@ func TestProcessUnprivileged(t *testing.T) {
 // so, and the others do not notice it.
 func TestProcessOtherUser(t *testing.T) {
 	device := loopback(t) + "@" + loopAddr(26)
-	ms := startTeam(t, device, 2, order{Retry: verbs.DefaultRetry})
+	ms := startTeam(t, device, 2, order{Retry: patientRetry})
 	stranger := start(t, "stranger", device, asNobody(t))
 	<-stranger.ended
 	if got := stranger.stderr.String(); stranger.cmd.ProcessState.Success() || !strings.Contains(got, "address already in use") {

@@ -39,6 +39,9 @@ type order struct {
 	Connect bool
 	Await   *progress `json:",omitempty"` // progress to be reported as Reached
 	GSI     *gsiOrder `json:",omitempty"` // see process_gsi_linux_test.go
+
+	Hostile  int    // a member, counted from 1, whose messages may be anything
+	Scribble uint64 // a seed: scribble over all lanes until the end
 }
 
 // progress is how many messages a member is to receive from now on, over RC and from the group,
@@ -108,7 +111,7 @@ type memberProcess struct {
 	goal   count // to be reported as Reached
 	number int   // of the goal; 0 is none
 
-	self                             int
+	self, hostile                    int
 	began, started, stop, done, quit bool
 }
 
@@ -246,13 +249,15 @@ func (m *memberProcess) follow(o order) {
 		for _, p := range m.rc {
 			m.sendRC(p)
 		}
+	case o.Scribble != 0:
+		go scribble(o.Scribble)
 	case o.Quit:
 		m.quit = true
 	}
 }
 
 func (m *memberProcess) connect(o order) {
-	m.self = o.Self
+	m.self, m.hostile = o.Self, o.Hostile-1
 	var peers []*rcPeer
 	for i, peer := range o.Peers {
 		if i == m.self {
@@ -414,6 +419,7 @@ func (m *memberProcess) complete(wc *verbs.WC) {
 func (m *memberProcess) gotRC(p *rcPeer, slot, n int) {
 	t, err := readText(m.memory.Bytes()[p.in+slot*rcMax:][:n], rcMax)
 	switch {
+	case p.index == m.hostile:
 	case err != nil:
 		m.wrong("RC message %d of %d: %v", p.got, p.index, err)
 	case t.from != p.index || t.to != m.self || t.n != p.got || p.lastGot || t.kind != kindRC && t.kind != kindRCLast:

@@ -23,7 +23,7 @@ const envVanishing = "ADVERB_TEST_VANISHING"
 // GIDs and no active port. It can be closed.
 func TestInterfaceVanishes(t *testing.T) {
 	runTestInside(t, "TestInterfaceVanishesInside", func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, envVanishing+"=1")
+		cmd.Env = append(cmd.Env, envVanishing+"=1", envLoopbackUp+"=1")
 		ownNetwork(cmd)
 	})
 }
@@ -33,7 +33,7 @@ func TestInterfaceVanishesInside(t *testing.T) {
 		t.Skip("TestInterfaceVanishes runs this one")
 	}
 	const name = "vanishing"
-	tun := makeTun(t, name)
+	tun := makeNetdev(t, name, unix.IFF_TUN)
 	d, err := verbs.Open("soft_" + name)
 	if err != nil {
 		t.Fatal(err)
@@ -66,10 +66,15 @@ func TestInterfaceVanishesInside(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
+	// An interface of that name that comes back is another one, with a device that works.
+	tun = makeNetdev(t, name, unix.IFF_TUN)
+	defer unix.Close(tun)
+	talk("soft_" + name)
 }
 
-// makeTun makes a network interface with an address. It vanishes when the descriptor is closed.
-func makeTun(t *testing.T, name string) int {
+// makeNetdev makes a network interface with an address: IFF_TUN, or IFF_TAP, which is one of Ethernet
+// without a carrier. It vanishes when the descriptor is closed.
+func makeNetdev(t *testing.T, name string, kind uint16) int {
 	t.Helper()
 	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -93,9 +98,12 @@ func makeTun(t *testing.T, name string) int {
 	flags := func(v uint16) func(*unix.Ifreq) error {
 		return func(r *unix.Ifreq) error { r.SetUint16(v); return nil }
 	}
-	err = unix.IoctlIfreq(tun, unix.TUNSETIFF, ifr(flags(unix.IFF_TUN|unix.IFF_NO_PI)))
+	err = unix.IoctlIfreq(tun, unix.TUNSETIFF, ifr(flags(kind|unix.IFF_NO_PI)))
 	if errors.Is(err, syscall.EPERM) {
 		t.Skipf("%s: %v", notPermitted, err)
+	}
+	if err == nil && kind == unix.IFF_TAP {
+		err = unix.IoctlSetPointerInt(tun, unix.TUNSETCARRIER, 0)
 	}
 	if err == nil {
 		err = unix.IoctlIfreq(ctl, unix.SIOCSIFADDR, ifr(func(r *unix.Ifreq) error { return r.SetInet4Addr([]byte{10, 47, 9, 1}) }))

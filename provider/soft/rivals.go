@@ -64,6 +64,13 @@ func addRivals(info *verbs.DeviceInfo, n link.Netdev) {
 type device struct {
 	*hca.Device
 	netdev link.Netdev
+	hide   func() // ends that the program answers those who watch it for this device
+}
+
+// Close implements verbs.ProviderDevice.
+func (d device) Close() error {
+	d.hide()
+	return d.Device.Close()
 }
 
 // Info implements verbs.ProviderDevice.

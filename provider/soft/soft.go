@@ -4,7 +4,15 @@
 //
 //	import _ "github.com/adverb-rdma/adverb/provider/soft"
 //
-// The devices speak RoCEv2 over UDP port 4791, without privileges. The GIDs of a device are the
+// Each interface has a device that speaks iWARP too, RDMA over TCP: iw_lo, iw_eth0 and so on. Its QPs are RC
+// and connected by package rdmacm. verbs.Open takes these names at any time. With ADVERB_IWARP=1 in the
+// environment the devices are listed, before the others, so that rdmacm takes them for the addresses of their
+// interfaces. They are not listed otherwise, since they would double all listings, and since programs which
+// take the first device expect one whose QPs they can connect themselves. ADVERB_IWARP_CRC=1 has them ask
+// for CRCs, and ADVERB_IWARP_MARKERS=1 for MPA's markers in what peers send, which costs copies and serves
+// tests alone. Peers may ask for both at any time.
+//
+// The other devices speak RoCEv2 over UDP port 4791, without privileges. The GIDs of a device are the
 // addresses of its interface. verbs.Open also takes a name with one address, such as
 // "soft_lo@127.0.0.2". The GID table of that device contains only this address. On a loopback
 // interface it may be any address of the interface's networks, so that each program on a host can
@@ -14,30 +22,44 @@
 //
 //	ADVERB_TRACE=1              one line for each packet on standard error
 //	ADVERB_PCAP=packets.pcapng  a capture for Wireshark, without privileges
+//
+// "%p" in the name of the capture stands for the process ID. Of several processes that write to one name at
+// the same time each further one writes to packets-<pid>.pcapng. The file is readable by its owner only, and
+// replaces nothing but an earlier capture.
+//
+// On Linux connected QPs of this host send packets to each other by shared memory, without system calls,
+// where both programs are of one user and of one network namespace. Packets that ADVERB_TRACE or
+// ADVERB_PCAP shall show go by the network, and so does all of a program with ADVERB_SHM=0. QP.Carrier and the
+// counters shm_sent_pkts and shm_rcvd_pkts of a QP say which way it uses.
+//
+// ADVERB_CONGESTION=dcqcn, or delay, has QPs find out by marks of congestion, or by the round trip, how fast they
+// may send: see verbs.QP.SetCongestionControl, which chooses for one QP.
+//
+// On Linux a program with an open device answers "adverb stat" and "adverb res", asked by the same user or
+// by root. ADVERB_WATCH=0 keeps it from that.
 package soft
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
-	"sync"
+	"syscall"
 
 	"github.com/adverb-rdma/adverb/internal/hca"
 	"github.com/adverb-rdma/adverb/internal/host"
 	"github.com/adverb-rdma/adverb/internal/link"
-	"github.com/adverb-rdma/adverb/internal/link/pcap"
-	"github.com/adverb-rdma/adverb/internal/link/trace"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
+	"github.com/adverb-rdma/adverb/internal/rnic"
+	"github.com/adverb-rdma/adverb/internal/showpackets"
+	"github.com/adverb-rdma/adverb/internal/watch"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-const (
-	namePrefix = "soft_"
-	envTrace   = "ADVERB_TRACE"
-	envPCAP    = "ADVERB_PCAP"
-)
+const namePrefix = "soft_"
 
 func init() { verbs.Register("soft", provider{}) }
 
@@ -51,6 +73,9 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 		return nil, err
 	}
 	var all, loopback []verbs.DeviceInfo
+	if listsRNICs() {
+		all = rnics(netdevs)
+	}
 	for _, n := range netdevs {
 		info, err := hca.Describe(n, "")
 		if err != nil {
@@ -73,71 +98,97 @@ func isLoopback(n link.Netdev) bool {
 
 // Open opens a device by a name that Devices lists, or by such a name with an address.
 func (p provider) Open(name string) (verbs.ProviderDevice, error) {
+	if ifname, ok := strings.CutPrefix(name, rnic.NamePrefix); ok {
+		return openRNIC(name, ifname)
+	}
 	ifname, ok := strings.CutPrefix(name, namePrefix)
 	if !ok {
 		return nil, verbs.ErrNotFound
 	}
-	ifname, only, one := strings.Cut(ifname, "@")
-	devices, err := p.Devices()
+	control, err := congestion()
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(devices, func(d verbs.DeviceInfo) bool { return d.Netdev == ifname }) {
-		return nil, verbs.ErrNotFound
-	}
-	var netdev *udp.Netdev
-	if one {
-		addr, err := netip.ParseAddr(only)
-		if err != nil {
-			return nil, verbs.Errorf(verbs.ErrInvalid, "the address after @ does not parse: %w", err)
-		}
-		netdev, err = udp.NetdevForAddr(ifname, addr)
-		if err != nil {
-			return nil, verbs.Errorf(verbs.ErrInvalid, "%w", err)
-		}
-	} else if netdev, err = udp.OpenNetdev(ifname); err != nil {
+	netdev, err := openNetdev(ifname)
+	if err != nil {
 		return nil, err
 	}
 	shared := host.Share(netdev)
-	config := hca.Config{Name: name, Claim: shared.Claim, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI}
-	if err := watchPackets(&config); err != nil {
+	config := hca.Config{Name: name, Claim: shared.Claim, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords, Spin: spin(), Congestion: control}
+	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()
 		return nil, err
+	}
+	if os.Getenv("ADVERB_SHM") != "0" && len(config.Middleware) == 0 {
+		shared.ShareMemory()
+		config.Lane, config.Inbox = shared.Lane, shared.Inbox
 	}
 	d, err := hca.Open(shared, config)
 	if err != nil {
 		return nil, err
 	}
-	return device{d, shared}, nil
+	return device{d, shared, watch.Listen()}, nil
 }
 
-// watchPackets sets up what the environment asks for.
-func watchPackets(c *hca.Config) error {
-	if v := os.Getenv(envTrace); v != "" && v != "0" {
-		c.Middleware = append(c.Middleware, trace.New(trace.ToWriter(os.Stderr)))
+// congestion returns the congestion control that the environment asks for.
+func congestion() (verbs.CongestionControl, error) {
+	const name = "ADVERB_CONGESTION"
+	s := os.Getenv(name)
+	if s == "" {
+		return verbs.CongestionWindow, nil
 	}
-	if os.Getenv(envPCAP) == "" {
-		return nil
-	}
-	w, err := capture()
+	c, err := verbs.ParseCongestionControl(s)
 	if err != nil {
-		return fmt.Errorf("%s: %w", envPCAP, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
-	c.Middleware = append(c.Middleware, w.Middleware())
-	c.Closers = append(c.Closers, flusher{w})
-	return nil
+	return c, nil
 }
 
-// capture returns the capture of all devices of the process. It stays open until the process ends.
-var capture = sync.OnceValues(func() (*pcap.Writer, error) {
-	f, err := os.Create(os.Getenv(envPCAP))
+// spinPolls is how often a device looks for datagrams before a goroutine sleeps. A look takes about half
+// a microsecond, so this is some 100 µs.
+const spinPolls = 200
+
+// spin returns the device's spinning. With one processor nothing can come while a goroutine spins.
+func spin() int {
+	if runtime.NumCPU() == 1 || runtime.GOMAXPROCS(0) == 1 {
+		return 0
+	}
+	return spinPolls
+}
+
+// openNetdev opens a network interface, perhaps with one address of it: "lo" or "lo@127.0.0.2".
+func openNetdev(name string) (*udp.Netdev, error) {
+	ifname, only, one := strings.Cut(name, "@")
+	netdevs, err := udp.Netdevs()
 	if err != nil {
 		return nil, err
 	}
-	return pcap.New(f, pcap.Options{})
-})
+	if !slices.ContainsFunc(netdevs, func(n *udp.Netdev) bool { return n.Name() == ifname }) {
+		return nil, noDevice(ifname)
+	}
+	if !one {
+		return udp.OpenNetdev(ifname)
+	}
+	addr, err := netip.ParseAddr(only)
+	if err != nil {
+		return nil, verbs.Errorf(verbs.ErrInvalid, "the address after @ does not parse: %w", err)
+	}
+	netdev, err := udp.NetdevForAddr(ifname, addr)
+	if err != nil {
+		return nil, verbs.Errorf(verbs.ErrInvalid, "%w", err)
+	}
+	return netdev, nil
+}
 
-// flusher flushes the capture when a device closes.
-type flusher struct{ w *pcap.Writer }
-
-func (f flusher) Close() error { return f.w.Flush() }
+// noDevice says why a network interface has no device. It is verbs.ErrNotFound where there is no such
+// interface.
+func noDevice(ifname string) error {
+	ifi, err := net.InterfaceByName(ifname)
+	if err != nil {
+		return verbs.ErrNotFound
+	}
+	if ifi.Flags&net.FlagUp == 0 {
+		return fmt.Errorf("network interface %s is down and has no address (\"ip link set %s up\" changes that): %w", ifname, ifname, syscall.ENETDOWN)
+	}
+	return fmt.Errorf("network interface %s has no address (\"ip address add\" gives it one): %w", ifname, syscall.EADDRNOTAVAIL)
+}

@@ -28,7 +28,7 @@ func loopAddr(i int) string {
 }
 
 // loopback returns the name of the device of the loopback interface.
-func loopback(t *testing.T) string {
+func loopback(t testing.TB) string {
 	t.Helper()
 	ifis, err := net.Interfaces()
 	if err != nil {
@@ -234,5 +234,19 @@ func TestPCAPVariableBad(t *testing.T) {
 	t.Setenv("ADVERB_PCAP", filepath.Join(t.TempDir(), "no", "such", "directory"))
 	if dev, err := verbs.Open(loopback(t)); err == nil || !strings.Contains(err.Error(), "ADVERB_PCAP") {
 		t.Errorf("open with a capture that cannot be: %v, %v; want an error that names ADVERB_PCAP", dev, err)
+	}
+}
+
+// TestCongestionByEnvironment: ADVERB_CONGESTION is taken, or refused with the values that there are.
+func TestCongestionByEnvironment(t *testing.T) {
+	for value, ok := range map[string]bool{"": true, "window": true, "dcqcn": true, "delay": true, "cubic": false} {
+		t.Setenv("ADVERB_CONGESTION", value)
+		dev, err := verbs.Open(loopback(t))
+		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), "window, dcqcn and delay") {
+			t.Errorf("ADVERB_CONGESTION=%q: %v", value, err)
+		}
+		if err == nil {
+			dev.Close()
+		}
 	}
 }

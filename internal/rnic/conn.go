@@ -1,0 +1,160 @@
+package rnic
+
+import (
+	"io"
+	"net"
+	"sync"
+)
+
+// connSocket is a socket by a connection of any kind. It has a buffer for each direction.
+type connSocket struct {
+	conn net.Conn
+
+	mu     sync.Mutex
+	room   sync.Cond // the write buffer has shrunk, or the socket is closed
+	in     []byte    // read, and not fetched
+	inErr  error
+	out    []byte // written, and not sent
+	outErr error
+	moving bool // a goroutine sends out
+	fin    bool // nothing follows out
+	closed bool
+}
+
+// connBuffer is how many bytes a connSocket takes ahead.
+const connBuffer = 512 << 10
+
+func newConnSocket(c net.Conn) *connSocket {
+	s := &connSocket{conn: c}
+	s.room.L = &s.mu
+	return s
+}
+
+func (s *connSocket) looks() bool { return false }
+
+func (s *connSocket) readv(bufs [][]byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range bufs {
+		k := copy(b, s.in)
+		s.in = s.in[k:]
+		n += k
+	}
+	switch {
+	case n > 0:
+		return n, nil
+	case s.inErr != nil:
+		return 0, s.inErr
+	}
+	return 0, errAgain
+}
+
+func (s *connSocket) awaitRead(ready func() bool) {
+	buf := make([]byte, readSize)
+	for {
+		n, err := s.conn.Read(buf)
+		s.mu.Lock()
+		s.in, s.inErr = buf[:n], err
+		s.mu.Unlock()
+		for {
+			if ready() {
+				return
+			}
+			s.mu.Lock()
+			left := len(s.in)
+			s.mu.Unlock()
+			if left == 0 {
+				break
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *connSocket) writev(bufs [][]byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.outErr != nil {
+		return 0, s.outErr
+	}
+	for _, b := range bufs {
+		b = b[:min(len(b), connBuffer-len(s.out))]
+		s.out = append(s.out, b...)
+		n += len(b)
+	}
+	s.move()
+	if n == 0 {
+		return 0, errAgain
+	}
+	return n, nil
+}
+
+// move has a goroutine send what is in the buffer, until that is empty.
+func (s *connSocket) move() {
+	if s.moving || len(s.out) == 0 && !s.fin {
+		return
+	}
+	s.moving = true
+	go func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for len(s.out) > 0 && s.outErr == nil {
+			b := s.out
+			s.out = nil
+			s.mu.Unlock()
+			_, err := s.conn.Write(b)
+			s.mu.Lock()
+			s.outErr = err
+			s.room.Broadcast()
+		}
+		s.moving = false
+		if s.fin {
+			finish(s.conn)
+		}
+	}()
+}
+
+// finish says that nothing follows. A connection that cannot say so is closed by its peer.
+func finish(c net.Conn) {
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = w.CloseWrite()
+		return
+	}
+	_ = c.Close()
+}
+
+func (s *connSocket) awaitWrite(ready func() bool) {
+	for !ready() {
+		s.mu.Lock()
+		for len(s.out) >= connBuffer && s.outErr == nil && !s.closed {
+			s.room.Wait()
+		}
+		over := s.closed
+		s.mu.Unlock()
+		if over {
+			return
+		}
+	}
+}
+
+func (s *connSocket) closeWrite() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fin = true
+	s.move()
+	return nil
+}
+
+func (s *connSocket) close() error {
+	s.mu.Lock()
+	s.closed = true
+	if s.inErr == nil {
+		s.inErr = io.EOF
+	}
+	s.room.Broadcast()
+	s.mu.Unlock()
+	go s.conn.Close() // it may wait for what is being written
+	return nil
+}

@@ -1,0 +1,110 @@
+package rnic
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/limits"
+	"github.com/adverb-rdma/adverb/internal/queue"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// pollLooks is at how many streams a poll that finds nothing looks at most.
+const pollLooks = 4
+
+// cq is a completion queue of the device, and the QPs that depend on it.
+type cq struct {
+	*queue.CQ
+	dev  *Device
+	user *verbs.CQ
+
+	mu  sync.Mutex
+	qps map[*qp]int // attached, by how often
+
+	connected atomic.Pointer[[]*qp] // those that have a stream a poll can look at
+	next      atomic.Uint32         // where the next poll begins to look
+}
+
+// CreateCQ implements verbs.ProviderDevice.
+func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
+	if !limits.Take(&d.cqs, limits.MaxCQ) {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
+	}
+	c := &cq{dev: d, user: user, qps: map[*qp]int{}}
+	c.connected.Store(new([]*qp))
+	c.CQ = queue.NewCQ(entries, queue.CQHooks{
+		Progress: c.progress, Arming: func() {}, Notify: user.Notified, Overrun: func() { go c.overrun() },
+	})
+	return c, nil
+}
+
+// progress reads what has come for the QPs of the queue, as far as nobody else is at it.
+func (c *cq) progress() {
+	qps := *c.connected.Load()
+	n := len(qps)
+	if n == 0 {
+		runtime.Gosched()
+		return
+	}
+	at := 0
+	if n > pollLooks {
+		at = int(c.next.Add(pollLooks)) % n
+	}
+	for i := range min(n, pollLooks) {
+		q := qps[(at+i)%n]
+		if q.mu.TryLock() {
+			q.receive(false)
+			q.mu.Unlock()
+		}
+	}
+}
+
+// overrun raises the event of lost completions and takes all QPs of the queue to the error state.
+func (c *cq) overrun() {
+	cause := verbs.Errorf(verbs.ErrCQOverrun, "a CQ of %d entries was full, and completions were lost", c.Cap())
+	c.dev.events.Add(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user, Cause: cause})
+	c.mu.Lock()
+	var qps []*qp
+	for q := range c.qps {
+		qps = append(qps, q)
+	}
+	c.mu.Unlock()
+	for _, q := range qps {
+		q.fail(cause)
+	}
+}
+
+// Close implements verbs.ProviderCQ.
+func (c *cq) Close() error {
+	err := c.CQ.Close()
+	c.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.CQ == c.user })
+	c.dev.cqs.Add(-1)
+	return err
+}
+
+func (c *cq) attach(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.qps[q]++
+}
+
+func (c *cq) detach(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.qps[q]--; c.qps[q] == 0 {
+		delete(c.qps, q)
+	}
+}
+
+// follow takes note that polls should look at a QP's stream, or should not any more.
+func (c *cq) follow(q *qp, on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(*c.connected.Load()), func(x *qp) bool { return x == q })
+	if on {
+		list = append(list, q)
+	}
+	c.connected.Store(&list)
+}

@@ -1,0 +1,294 @@
+package rnic
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/idtable"
+	"github.com/adverb-rdma/adverb/internal/limits"
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/tcp"
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/queue"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Config is what a Device is given beside its network interface. All of it is optional.
+type Config struct {
+	Name    string                           // empty stands for iw_ and the interface's
+	CRC     bool                             // ask peers for CRCs
+	Markers bool                             // ask peers for markers
+	Wrap    func(net.Conn) net.Conn          // put around each stream, for captures
+	Closers []io.Closer                      // closed with the device
+	Claim   func(block uint32) (bool, error) // asks for a block of 4096 QPNs
+}
+
+// Device is a software RNIC on a network interface. It has one port.
+type Device struct {
+	name   string
+	netdev link.Netdev
+	config Config
+
+	events queue.Events
+	keys   *mem.Keys
+	qps    idtable.Table[qp]
+	pds    atomic.Int64
+	cqs    atomic.Int64
+	srqs   atomic.Int64
+	gone   chan struct{}
+	close  func()
+	turn   int // turnSize; tests have shorter ones
+
+	mu      sync.Mutex
+	state   link.NetdevState
+	streams sync.WaitGroup // goroutines of streams
+	watcher sync.WaitGroup
+}
+
+var _ verbs.ProviderDevice = (*Device)(nil)
+
+// NamePrefix stands before the interface's name in the name of a device.
+const NamePrefix = "iw_"
+
+// Open makes a device on a network interface, which its Close closes too.
+func Open(netdev link.Netdev, c Config) (*Device, error) {
+	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{}), turn: turnSize}
+	d.close = sync.OnceFunc(func() { close(d.gone) })
+	if d.name == "" {
+		d.name = NamePrefix + netdev.Name()
+	}
+	d.qps.Limit, d.qps.Claim = limits.MaxQP, c.Claim
+	d.keys = mem.NewKeys(limits.MaxMR, nil)
+	changed := netdev.Changed()
+	s, err := netdev.State()
+	if err != nil {
+		netdev.Close()
+		return nil, err
+	}
+	d.state = s
+	d.watcher.Go(func() {
+		for range changed {
+			d.refresh()
+		}
+	})
+	return d, nil
+}
+
+// refresh takes over the state of the network interface.
+func (d *Device) refresh() {
+	s, err := d.netdev.State()
+	if err != nil {
+		s = link.NetdevState{HardwareAddr: d.snapshot().HardwareAddr}
+		if errors.Is(err, link.ErrNoNetdev) {
+			d.events.Add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal, Cause: err})
+			d.close()
+		}
+	}
+	d.mu.Lock()
+	before := d.state
+	d.state = s
+	d.mu.Unlock()
+	switch {
+	case s.Up && !before.Up:
+		d.events.Add(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
+	case !s.Up && before.Up:
+		d.events.Add(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
+	}
+}
+
+func (d *Device) snapshot() link.NetdevState {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.state
+}
+
+// Describe returns what Device.Info would, without opening a device.
+func Describe(netdev link.Netdev, name string) (verbs.DeviceInfo, error) {
+	s, err := netdev.State()
+	if err != nil {
+		return verbs.DeviceInfo{}, err
+	}
+	if name == "" {
+		name = NamePrefix + netdev.Name()
+	}
+	return info(name, s, netdev), nil
+}
+
+func info(name string, s link.NetdevState, netdev link.Netdev) verbs.DeviceInfo {
+	return verbs.DeviceInfo{Name: name, NodeGUID: guidOf(s), NodeType: "RNIC", Transport: verbs.TransportIWARP, Netdev: netdev.Name()}
+}
+
+// gidOf makes the one GID of an iWARP port: the interface's MAC address, filled up with zeros.
+func gidOf(s link.NetdevState) (g verbs.GID) {
+	if len(s.HardwareAddr) == 6 && slices.Max(s.HardwareAddr) != 0 {
+		copy(g[:], s.HardwareAddr)
+	} else if len(s.Addrs) > 0 {
+		a := s.Addrs[0].As16()
+		g[0] = 2
+		copy(g[1:6], a[11:])
+	}
+	return g
+}
+
+func guidOf(s link.NetdevState) (guid verbs.GUID) {
+	g := gidOf(s)
+	return verbs.GUID{g[0] ^ 2, g[1], g[2], 0xff, 0xfe, g[3], g[4], g[5]}
+}
+
+// Info implements verbs.ProviderDevice.
+func (d *Device) Info() verbs.DeviceInfo { return info(d.name, d.snapshot(), d.netdev) }
+
+// guarantees are those of the software HCA that iWARP can give. A socket's copies go where they belong
+// without a promise which byte comes last, and there are no datagrams.
+const guarantees = verbs.AllGuarantees &^ (verbs.GuaranteeLastWordLast | verbs.GuaranteeDatagramLimit)
+
+// Query implements verbs.ProviderDevice.
+func (d *Device) Query() (verbs.DeviceAttr, error) {
+	caps := verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceSRQResize | verbs.DeviceMemWindow |
+		verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B
+	guid := guidOf(d.snapshot())
+	a := limits.Attr()
+	a.NodeGUID, a.SysImageGUID = guid, guid
+	a.DeviceCapFlags, a.DeviceCapFlagsEx = caps, uint64(caps)
+	a.Guarantees = guarantees
+	return a, nil
+}
+
+// QueryPort implements verbs.ProviderDevice. The MTU is the interface's, rounded down to one that the verbs
+// have: nothing depends on it, since TCP cuts the stream.
+func (d *Device) QueryPort(int) (verbs.PortAttr, error) {
+	s := d.snapshot()
+	a := verbs.PortAttr{
+		State: verbs.PortDown, PhysState: verbs.PhysDisabled, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096,
+		GIDTableLen: 1, PortCapFlags: 1 << 16, MaxMsgSize: limits.MaxMessageSize, MaxVLNum: 1, LinkLayer: verbs.LinkLayerEthernet,
+		ActiveWidth: 1, ActiveSpeed: 8,
+	}
+	for a.ActiveMTU > verbs.MTU256 && a.ActiveMTU.Bytes() > s.MTU {
+		a.ActiveMTU--
+	}
+	if s.Up {
+		a.State, a.PhysState = verbs.PortActive, verbs.PhysLinkUp
+	}
+	return a, nil
+}
+
+// GID implements verbs.ProviderDevice.
+func (d *Device) GID(_, index int) (verbs.GIDEntry, error) {
+	if index != 0 {
+		return verbs.GIDEntry{}, verbs.Errorf(verbs.ErrNotFound, "GID index %d: an iWARP port has one, its MAC address", index)
+	}
+	return verbs.GIDEntry{GID: gidOf(d.snapshot()), Port: 1, Type: verbs.GIDTypeIB, Netdev: d.netdev.Name()}, nil
+}
+
+// PKey implements verbs.ProviderDevice.
+func (d *Device) PKey(_, index int) (verbs.PKey, error) {
+	return 0, verbs.Errorf(verbs.ErrNotFound, "P_Key index %d: iWARP has no P_Keys", index)
+}
+
+// NextEvent implements verbs.ProviderDevice.
+func (d *Device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) { return d.events.Next(ctx) }
+
+// Addrs returns the addresses from which the device connects.
+func (d *Device) Addrs() []netip.Addr { return slices.Clone(d.snapshot().Addrs) }
+
+// Asks returns what the device asks peers for: CRCs, and markers in what they send.
+func (d *Device) Asks() (crc, markers bool) { return d.config.CRC, d.config.Markers }
+
+// Gone is closed when the device is closed or has failed.
+func (d *Device) Gone() <-chan struct{} { return d.gone }
+
+// Claim takes a TCP port.
+func (d *Device) Claim(local netip.AddrPort) (*tcp.Port, error) { return tcp.Claim(d.zoned(local)) }
+
+// zoned adds the interface to an address that is one of many networks.
+func (d *Device) zoned(a netip.AddrPort) netip.AddrPort {
+	if ip := a.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" {
+		return netip.AddrPortFrom(ip.WithZone(d.netdev.Name()), a.Port())
+	}
+	return a
+}
+
+// Dial connects to a peer, from a claimed port if from is not nil.
+func (d *Device) Dial(ctx context.Context, local, remote netip.AddrPort, from *tcp.Port) (net.Conn, error) {
+	if from != nil {
+		return from.Dial(ctx, d.zoned(remote))
+	}
+	return tcp.Dial(ctx, d.zoned(local), d.zoned(remote))
+}
+
+// Wrap puts around a stream what shows its bytes.
+func (d *Device) Wrap(c net.Conn) net.Conn {
+	if d.config.Wrap == nil {
+		return c
+	}
+	return d.config.Wrap(c)
+}
+
+// pd is a protection domain. Its memory is that of package mem.
+type pd struct {
+	*mem.PD
+	dev *Device
+}
+
+// AllocPD implements verbs.ProviderDevice.
+func (d *Device) AllocPD() (verbs.ProviderPD, error) {
+	if !limits.Take(&d.pds, limits.MaxPD) {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d PDs (max_pd)", limits.MaxPD)
+	}
+	return &pd{d.keys.NewPD(), d}, nil
+}
+
+// CreateAH implements verbs.ProviderPD.
+func (p *pd) CreateAH(verbs.AHAttr) (verbs.ProviderAH, error) {
+	return nil, verbs.Errorf(verbs.ErrUnsupported, "iWARP has no datagrams, so nothing that an address handle could serve: use a software device of RoCE")
+}
+
+func (p *pd) Close() error {
+	p.dev.pds.Add(-1)
+	return nil
+}
+
+// Close implements verbs.ProviderDevice.
+func (d *Device) Close() error {
+	d.close()
+	d.events.Close()
+	err := d.netdev.Close()
+	d.watcher.Wait()
+	d.streams.Wait()
+	d.keys.Unpin()
+	errs := []error{err}
+	for _, c := range d.config.Closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// srq is a shared receive queue of the device.
+type srq struct {
+	*queue.SRQ
+	dev  *Device
+	user *verbs.SRQ
+}
+
+// CreateSRQ implements verbs.ProviderPD.
+func (p *pd) CreateSRQ(attr verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, error) {
+	d := p.dev
+	if !limits.Take(&d.srqs, limits.MaxSRQ) {
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d SRQs (max_srq)", limits.MaxSRQ)
+	}
+	limitReached := func() { d.events.Add(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: user}) }
+	return &srq{SRQ: queue.NewSRQ(p.PD, attr, limitReached), dev: d, user: user}, nil
+}
+
+func (s *srq) Close() error {
+	err := s.SRQ.Close()
+	s.dev.srqs.Add(-1)
+	s.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.SRQ == s.user })
+	return err
+}

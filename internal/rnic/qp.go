@@ -1,0 +1,287 @@
+package rnic
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/idtable"
+	"github.com/adverb-rdma/adverb/internal/iwarp"
+	"github.com/adverb-rdma/adverb/internal/limits"
+	"github.com/adverb-rdma/adverb/internal/queue"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// qp is a queue pair: an iwarp.QP with its lock, its queues and its stream.
+type qp struct {
+	dev            *Device
+	pd             *pd
+	user           *verbs.QP
+	num            uint32
+	sendCQ, recvCQ *cq
+	rq             *queue.RecvQueue // or nil, with an SRQ
+	srq            *queue.SRQUser   // or nil, without one
+
+	state atomic.Uint32 // of t, for those who do not hold mu
+
+	mu      sync.Mutex
+	t       *iwarp.QP
+	s       *stream // or nil, before and after a connection
+	closed  bool
+	lastWQE bool // the event that no receive of the SRQ will be taken was raised
+	notify  func(error)
+	commEst func()
+	seen    bool // the peer's first FPDU
+}
+
+var (
+	_ verbs.ProviderQP      = (*qp)(nil)
+	_ verbs.ProviderEnd     = (*qp)(nil)
+	_ verbs.ProviderCommEst = (*qp)(nil)
+)
+
+// CreateQP implements verbs.ProviderPD.
+func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
+	attr.Cap.MaxSendWR = queue.RingSize(attr.Cap.MaxSendWR)
+	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
+	q := &qp{dev: p.dev, pd: p, user: user, sendCQ: attr.SendCQ.(*cq), recvCQ: attr.RecvCQ.(*cq)}
+	var receives iwarp.Receives
+	if attr.SRQ != nil {
+		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*srq).SRQ}
+		receives = q.srq
+	} else {
+		attr.Cap.MaxRecvWR = queue.RingSize(attr.Cap.MaxRecvWR)
+		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
+		q.rq = queue.NewRecvQueue(p.PD, attr.Cap)
+		receives = q.rq
+	}
+	err := p.dev.qps.Add(q, func(n uint32) {
+		q.num = n
+		q.t = iwarp.New(iwarp.Config{QPN: verbs.QPN(n), User: user, Cap: attr.Cap, SignalAll: attr.SignalAll, PD: p.PD, Receives: receives})
+	})
+	switch {
+	case errors.Is(err, idtable.ErrFull):
+		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d QPs (max_qp)", limits.MaxQP)
+	case err != nil:
+		return nil, err
+	}
+	q.sendCQ.attach(q)
+	q.recvCQ.attach(q)
+	return q, nil
+}
+
+func (q *qp) QPN() verbs.QPN       { return verbs.QPN(q.num) }
+func (q *qp) State() verbs.QPState { return verbs.QPState(q.state.Load()) }
+
+// Query implements verbs.ProviderQP.
+func (q *qp) Query() (verbs.QPAttr, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.t.Attr(), nil
+}
+
+// Modify implements verbs.ProviderQP.
+func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return verbs.ErrClosed
+	}
+	if err := q.t.Modify(attr, mask); err != nil {
+		return err
+	}
+	if q.t.State() == verbs.QPStateReset {
+		q.forget()
+		q.letGo()
+	}
+	q.pump()
+	return nil
+}
+
+// forget takes back all receives, without completions. Those of an SRQ serve others.
+func (q *qp) forget() {
+	q.lastWQE, q.seen = false, false
+	if q.srq != nil {
+		q.srq.Reset()
+	} else {
+		q.rq.Reset()
+	}
+}
+
+// PostSend implements verbs.ProviderQP.
+func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return 0, verbs.ErrClosed
+	}
+	for n < len(wrs) && err == nil {
+		if err = q.t.Post(&wrs[n]); err == nil {
+			n++
+		}
+	}
+	if n > 0 {
+		q.pump()
+	}
+	return n, err
+}
+
+// PostRecv implements verbs.ProviderQP.
+func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	if q.srq != nil {
+		return 0, verbs.Errorf(verbs.ErrInvalid, "the QP takes its receives from an SRQ: post them there")
+	}
+	if q.State() == verbs.QPStateReset {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.closed {
+			return 0, verbs.ErrClosed
+		}
+		return 0, verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: receives can be posted from INIT on")
+	}
+	n, err := q.rq.Post(wrs)
+	if q.State() == verbs.QPStateErr {
+		q.mu.Lock()
+		if q.t.State() == verbs.QPStateErr { // and not RESET by now
+			q.flushReceives()
+		}
+		q.mu.Unlock()
+	}
+	return n, err
+}
+
+// AttachMcast implements verbs.ProviderQP.
+func (q *qp) AttachMcast(verbs.GID) error { return errMulticast }
+
+// DetachMcast implements verbs.ProviderQP.
+func (q *qp) DetachMcast(verbs.GID) error { return errMulticast }
+
+var errMulticast = verbs.Errorf(verbs.ErrUnsupported, "iWARP has no multicast: TCP connects two ends")
+
+// fail takes the QP to the error state.
+func (q *qp) fail(cause error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.t.Fail(cause)
+		q.pump()
+	}
+}
+
+// Close implements verbs.ProviderQP.
+func (q *qp) Close() error {
+	q.dev.qps.Remove(q.num)
+	q.mu.Lock()
+	q.closed = true
+	q.notify, q.commEst = nil, nil
+	_ = q.t.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
+	q.forget()
+	q.letGo()
+	q.state.Store(uint32(verbs.QPStateReset))
+	q.mu.Unlock()
+	q.sendCQ.detach(q)
+	q.recvCQ.detach(q)
+	q.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.QP == q.user })
+	return nil
+}
+
+// publish tells the program what the protocol has done: first the state, so that who polls a failed
+// completion does not find the QP in RTS; then completions, then events. The caller holds q.mu.
+func (q *qp) publish() {
+	state := q.t.State()
+	q.state.Store(uint32(state))
+	if done := q.t.Completions(); len(done) > 0 {
+		queue.PushBoth(q.sendCQ.CQ, q.recvCQ.CQ, done)
+	}
+	if state == verbs.QPStateErr {
+		q.flushReceives()
+		if f := q.notify; f != nil {
+			q.notify = nil
+			cause := q.t.Failure()
+			go f(cause)
+		}
+	}
+	for _, e := range q.t.Events() {
+		q.dev.events.Add(verbs.AsyncEvent{Type: e.Type, QP: q.user, Cause: e.Cause})
+	}
+	if !q.seen && q.t.Heard() {
+		q.seen = true
+		if f := q.commEst; f != nil {
+			q.commEst = nil
+			go f()
+		}
+	}
+}
+
+// flushReceives completes all posted receives of a QP that is in error with WCFlushErr. Those of an SRQ
+// are everybody's: an event says that this QP takes no more.
+func (q *qp) flushReceives() {
+	if q.srq != nil {
+		if !q.lastWQE {
+			q.lastWQE = true
+			q.dev.events.Add(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.user})
+		}
+		return
+	}
+	if flushed := q.rq.Flush(q.QPN(), q.user); len(flushed) > 0 {
+		q.recvCQ.Push(flushed)
+	}
+}
+
+// NotifyError implements verbs.ProviderEnd.
+func (q *qp) NotifyError(f func(cause error)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
+	q.notify = f
+	q.publish()
+}
+
+// Err implements verbs.ProviderEnd.
+func (q *qp) Err() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.t.Failure()
+}
+
+// NotifyCommEst implements verbs.ProviderCommEst.
+func (q *qp) NotifyCommEst(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
+	q.commEst = f
+	if q.seen && f != nil {
+		q.commEst = nil
+		go f()
+	}
+}
+
+// Counters implements verbs.ProviderQPCounters.
+func (q *qp) Counters() (verbs.Counters, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := &q.t.Counters
+	return verbs.Counters{
+		{Name: "iw_tx_fpdus", Value: c.FPDUsSent}, {Name: "iw_rx_fpdus", Value: c.FPDUsReceived},
+		{Name: "iw_tx_bytes", Value: c.BytesSent}, {Name: "iw_rx_bytes", Value: c.BytesReceived},
+		{Name: "iw_tx_terminates", Value: c.TerminatesSent}, {Name: "iw_rx_terminates", Value: c.TerminatesReceived},
+		{Name: "iw_rx_crc_errors", Value: c.CRCErrors},
+	}, nil
+}
+
+// find returns the QP with a number.
+func (d *Device) find(n verbs.QPN) (*qp, error) {
+	q := d.qps.Get(uint32(n))
+	if q == nil {
+		return nil, verbs.Errorf(verbs.ErrNotFound, "the device has no QP %v", n)
+	}
+	return q, nil
+}
+
+// errGone is the error of a QP that was closed before its connection was made.
+var errGone = fmt.Errorf("the QP was closed meanwhile: %w", verbs.ErrClosed)

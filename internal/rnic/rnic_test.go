@@ -1,0 +1,391 @@
+package rnic
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/iwarp"
+	"github.com/adverb-rdma/adverb/internal/mpa"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestTransfers moves SENDs, WRITEs, READs and atomics both ways, over TCP and over what is only a stream, with
+// CRCs and without, after each message by which an initiator can say that it is ready: RFC 6581.
+func TestTransfers(t *testing.T) {
+	for _, stream := range []string{"tcp", "wrapped"} {
+		for _, crc := range []bool{false, true} {
+			for _, rtr := range []mpa.RTR{mpa.RTRWrite, mpa.RTRRead, mpa.RTRFPDU} {
+				t.Run(fmt.Sprint(stream, " crc=", crc, " rtr=", rtr), func(t *testing.T) {
+					x, y := ends(t)
+					a, b := tcpPair(t)
+					if stream == "wrapped" {
+						a, b = wrapped{a}, wrapped{b}
+					}
+					offer := deep
+					offer.CRC = crc
+					tx, ty := agree(t, offer, deep, func(f *mpa.Frame) { f.RTR = rtr })
+					x.attach(a, tx)
+					y.attach(b, ty)
+					exchange(t, x, y, 3<<20)
+				})
+			}
+		}
+	}
+}
+
+// exchange has both ends do everything at the same time, with n bytes each.
+func exchange(t *testing.T, x, y *end, n int) {
+	t.Helper()
+	type side struct {
+		e                   *end
+		src, dst, got, text *verbs.MR
+	}
+	sides := [2]side{}
+	for i, e := range []*end{x, y} {
+		sides[i] = side{e, e.mr(n), e.mr(n), e.mr(n), e.mr(64)}
+		fill(sides[i].src.Bytes(), 3+i)
+		e.recv(verbs.RecvWR{ID: 9, SGList: []verbs.SGE{sides[i].text.SGE(0, 64)}})
+	}
+	for i, s := range sides {
+		peer := sides[1-i]
+		s.e.send(
+			verbs.SendWR{ID: 1, Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{s.src.SGE(0, n)}, Remote: peer.dst.Remote(0)},
+			verbs.SendWR{ID: 2, Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{s.got.SGE(0, n)}, Remote: peer.src.Remote(0)},
+			verbs.SendWR{ID: 3, Op: verbs.OpAtomicFetchAdd, Flags: signaled, SGList: []verbs.SGE{s.text.SGE(56, 8)}, Remote: peer.text.Remote(48), CompareAdd: 5},
+			verbs.SendWR{ID: 4, Op: verbs.OpSend, Flags: signaled | verbs.SendInline, InlineData: []byte("hello")})
+	}
+	for i, s := range sides {
+		var ids []uint64
+		for range 5 {
+			wc := s.e.done()
+			if wc.ID == 9 {
+				if wc.ByteLen != 5 {
+					t.Errorf("end %d: a message of %d bytes, want 5", i, wc.ByteLen)
+				}
+				continue
+			}
+			ids = append(ids, wc.ID)
+		}
+		if len(ids) != 4 || ids[0] != 1 || ids[1] != 2 || ids[2] != 3 || ids[3] != 4 {
+			t.Errorf("end %d: work requests completed in the order %v", i, ids)
+		}
+	}
+	for i, s := range sides {
+		peer := sides[1-i]
+		switch {
+		case !bytes.Equal(s.dst.Bytes(), peer.src.Bytes()):
+			t.Errorf("end %d was written other bytes than the peer has", i)
+		case !bytes.Equal(s.got.Bytes(), peer.src.Bytes()):
+			t.Errorf("end %d has read other bytes than the peer has", i)
+		case string(s.text.Bytes()[:5]) != "hello" || binary.NativeEndian.Uint64(s.text.Bytes()[48:]) != 5:
+			t.Errorf("end %d has %q, want the message and the sum", i, s.text.Bytes())
+		}
+	}
+}
+
+// TestTurns reads in turns that end while bytes are there: nobody tells of them again.
+func TestTurns(t *testing.T) {
+	x, y := ends(t)
+	x.prov.turn, y.prov.turn = 1, 1
+	x.connect(y)
+	src, dst := x.mr(1<<20), y.mr(1<<20)
+	fill(src.Bytes(), 7)
+	x.write(src, dst)
+	if !bytes.Equal(src.Bytes(), dst.Bytes()) {
+		t.Error("other bytes have come than were written")
+	}
+}
+
+// TestAttach checks what Attach refuses, and that what has come behind the MPA frame is used.
+func TestAttach(t *testing.T) {
+	e, peer := half(t)
+	a, b := tcpPair(t)
+	defer a.Close()
+	defer b.Close()
+	if err := e.prov.Attach(e.qp.QPN(), b, mpa.Terms{}, nil, nil); !errors.Is(err, verbs.ErrState) {
+		t.Errorf("a second connection: %v, want %v", err, verbs.ErrState)
+	}
+	if err := e.prov.Attach(0xfffff, b, mpa.Terms{}, nil, nil); !errors.Is(err, verbs.ErrNotFound) {
+		t.Errorf("no such QP: %v, want %v", err, verbs.ErrNotFound)
+	}
+	peer.Close()
+	if err := e.ended(); err != nil {
+		t.Errorf("the peer has closed: %v, want the end in order", err)
+	}
+
+	e = newEnd(t, newDevice(t))
+	mr := e.mr(8)
+	e.recv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, 8)}})
+	_, terms := agree(t, deep, deep, nil)
+	e.attach(b, terms, fpdu(&iwarp.Header{Last: true, Op: iwarp.Send, MSN: 1}, []byte("early"))...)
+	if wc := e.done(); wc.ByteLen != 5 || string(mr.Bytes()[:5]) != "early" {
+		t.Errorf("%d bytes %q, want early", wc.ByteLen, mr.Bytes())
+	}
+}
+
+// fpdu makes an FPDU without a CRC.
+func fpdu(h *iwarp.Header, body []byte) []byte {
+	ulpdu := append(h.AppendTo(nil), body...)
+	b := append(mpa.AppendLength(nil, len(ulpdu)), ulpdu...)
+	return append(b, make([]byte, mpa.TrailerSize(len(ulpdu)))...)
+}
+
+// TestShutdown checks that what was posted before the end is sent, and that both ends are told.
+func TestShutdown(t *testing.T) {
+	x, y := pair(t)
+	src, dst := x.mr(1<<20), y.mr(1<<20)
+	fill(src.Bytes(), 5)
+	y.recv(verbs.RecvWR{ID: 2})
+	x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, 1<<20)}, Remote: dst.Remote(0)}, verbs.SendWR{ID: 1, Op: verbs.OpSend, Flags: signaled})
+	x.prov.Shutdown(x.qp.QPN())
+	x.done()
+	if wc := y.done(); wc.ID != 2 || !bytes.Equal(src.Bytes(), dst.Bytes()) {
+		t.Errorf("completion %+v, or other bytes than were written", wc)
+	}
+	if err := y.ended(); err != nil {
+		t.Errorf("the peer of who has ended: %v", err)
+	}
+	y.prov.Shutdown(y.qp.QPN())
+	if err := x.ended(); err != nil {
+		t.Errorf("who has ended: %v", err)
+	}
+}
+
+// TestKill resets the connection as the system does for a program that is killed: what was posted fails with
+// the cause, and without anything posted an event tells.
+func TestKill(t *testing.T) {
+	for _, posted := range []bool{true, false} {
+		e, peer := half(t)
+		mr := e.mr(64)
+		e.recv(verbs.RecvWR{ID: 1})
+		e.recv(verbs.RecvWR{ID: 2})
+		if _, err := peer.Write(fpdu(&iwarp.Header{Last: true, Op: iwarp.Send, MSN: 1}, nil)); err != nil {
+			t.Fatal(err)
+		}
+		e.done()
+		if posted {
+			e.send(verbs.SendWR{ID: 3, Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{mr.SGE(0, 64)}, Remote: verbs.RemoteAddr{VA: 1, RKey: 1}})
+			if _, err := io.ReadFull(peer, make([]byte, 52)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.must(peer.SetLinger(0))
+		peer.Close()
+		if err := e.ended(); err == nil {
+			t.Error("the connection was reset, and has ended in order")
+		}
+		if posted {
+			if wc := e.next(); wc.ID != 3 || wc.Status != verbs.WCRetryExceeded || wc.Cause == nil {
+				t.Errorf("the READ under way: %+v, want %v", wc, verbs.WCRetryExceeded)
+			}
+		} else if ev := e.event(); ev.Type != verbs.EventQPFatal || ev.Cause == nil {
+			t.Errorf("event %+v, want %v", ev, verbs.EventQPFatal)
+		}
+		if wc := e.next(); wc.ID != 2 || wc.Status != verbs.WCFlushErr {
+			t.Errorf("the receive: %+v, want it flushed", wc)
+		}
+		if err := e.qp.Err(); !errors.Is(err, verbs.WCRetryExceeded) || e.qp.State() != verbs.QPStateErr {
+			t.Errorf("the QP is in %v for %v", e.qp.State(), err)
+		}
+	}
+}
+
+// TestTerminateSent has a peer write to memory that is not there: it is told which segment was wrong, before the
+// end of the stream, and the program has an event.
+func TestTerminateSent(t *testing.T) {
+	e, peer := half(t)
+	wrong := iwarp.Header{Tagged: true, Last: true, Op: iwarp.Write, STag: 0x123400, TO: 64}
+	if _, err := peer.Write(fpdu(&wrong, []byte("data"))); err != nil {
+		t.Fatal(err)
+	}
+	b := rest(t, peer)
+	h, n, err := iwarp.DecodeHeader(b[mpa.LengthSize:])
+	if err != nil || h.Op != iwarp.Terminate || h.QN != 2 || h.MSN != 1 {
+		t.Fatalf("the peer gets %+v, %v; want a Terminate", h, err)
+	}
+	m, err := iwarp.DecodeTermMsg(b[mpa.LengthSize+n:][:mpa.Length(b)-n])
+	if err != nil || m.Code != 0x1100 || m.Header == nil || *m.Header != wrong {
+		t.Errorf("it says %+v, %v; want an invalid STag, about %+v", m, err, wrong)
+	}
+	if ev := e.event(); ev.Type != verbs.EventQPAccessErr || ev.QP != e.qp || !strings.Contains(ev.Cause.Error(), "0x001234") {
+		t.Errorf("event %v, %v; want %v", ev.Type, ev.Cause, verbs.EventQPAccessErr)
+	}
+	peer.Close()
+	if err := e.ended(); err != nil {
+		t.Errorf("the end of the connection: %v", err)
+	}
+}
+
+// TestTerminateReceived has a peer terminate the connection: the READ that it is about fails with the status of
+// the code.
+func TestTerminateReceived(t *testing.T) {
+	e, peer := half(t)
+	e.recv(verbs.RecvWR{ID: 1})
+	if _, err := peer.Write(fpdu(&iwarp.Header{Last: true, Op: iwarp.Send, MSN: 1}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	e.done()
+	mr := e.mr(64)
+	e.send(verbs.SendWR{ID: 3, Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{mr.SGE(0, 64)}, Remote: verbs.RemoteAddr{VA: 1, RKey: 1}})
+	b := make([]byte, 52)
+	if _, err := io.ReadFull(peer, b); err != nil {
+		t.Fatal(err)
+	}
+	h, n, err := iwarp.DecodeHeader(b[mpa.LengthSize:])
+	e.must(err)
+	read, err := iwarp.DecodeReadReq(b[mpa.LengthSize+n:][:28])
+	e.must(err)
+	m := iwarp.TermMsg{Code: 0x0101, Header: &h, Segment: uint16(mpa.Length(b)), Read: &read}
+	if _, err := peer.Write(fpdu(&iwarp.Header{Last: true, Op: iwarp.Terminate, QN: 2, MSN: 1}, m.AppendTo(nil))); err != nil {
+		t.Fatal(err)
+	}
+	if wc := e.next(); wc.ID != 3 || wc.Status != verbs.WCRemAccessErr || !strings.Contains(wc.Err().Error(), "bounds") {
+		t.Errorf("the READ: %+v, want %v and the peer's reason", wc, verbs.WCRemAccessErr)
+	}
+	if got := rest(t, peer); len(got) > 0 {
+		t.Errorf("after a Terminate %d bytes have come, want none", len(got))
+	}
+}
+
+// TestBackpressure posts more than a stream takes while the peer does not read, closes nothing, and goes on.
+func TestBackpressure(t *testing.T) {
+	for _, stream := range []string{"tcp", "wrapped"} {
+		e := newEnd(t, newDevice(t))
+		a, b := tcpPair(t)
+		terms, _ := agree(t, deep, deep, func(f *mpa.Frame) { f.PeerToPeer, f.RTR = false, 0 })
+		if stream == "wrapped" {
+			e.attach(wrapped{a}, terms)
+		} else {
+			e.attach(a, terms)
+		}
+		const n = 16 << 20
+		mr := e.mr(n)
+		fill(mr.Bytes(), 9)
+		e.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{mr.SGE(0, n)}})
+		var got []byte
+		e.must(b.SetReadDeadline(time.Now().Add(patience)))
+		for len(got) < n {
+			head := make([]byte, mpa.LengthSize)
+			if _, err := io.ReadFull(b, head); err != nil {
+				t.Fatal(err)
+			}
+			size := mpa.Length(head)
+			body := make([]byte, size+mpa.TrailerSize(size))
+			if _, err := io.ReadFull(b, body); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, body[18:size]...)
+		}
+		e.done()
+		if !bytes.Equal(got, mr.Bytes()) {
+			t.Errorf("%s: other bytes have come than were sent", stream)
+		}
+		b.Close()
+	}
+}
+
+// TestClose closes a QP while the peer sends to it, and a device behind it.
+func TestClose(t *testing.T) {
+	x, y := pair(t)
+	src, dst := x.mr(1<<20), y.mr(1<<20)
+	for range 8 {
+		x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, 1<<20)}, Remote: dst.Remote(0)})
+	}
+	y.must(y.qp.Close())
+	x.ended() // in order or by a reset, as it comes
+	x.must(x.qp.Close())
+	if err := y.ended(); err != nil {
+		t.Errorf("the end that has closed: %v", err)
+	}
+}
+
+// TestReset takes a QP to RESET and connects it again.
+func TestReset(t *testing.T) {
+	x, y := pair(t)
+	for range 2 {
+		src, dst := x.mr(64), y.mr(64)
+		x.write(src, dst)
+		for _, e := range []*end{x, y} {
+			e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
+			e.must(e.qp.Init(1, everything))
+		}
+		x.ended()
+		y.ended()
+		x.connect(y)
+	}
+}
+
+// TestCounters checks what a QP counts.
+func TestCounters(t *testing.T) {
+	x, y := pair(t)
+	src, dst := x.mr(1<<17), y.mr(1<<17)
+	x.write(src, dst)
+	counts := func(e *end) map[string]uint64 {
+		cs, err := e.qp.Counters()
+		e.must(err)
+		m := map[string]uint64{}
+		for _, c := range cs {
+			m[c.Name] = c.Value
+		}
+		return m
+	}
+	cx, cy := counts(x), counts(y)
+	// The empty message of the initiator, three segments of data, a READ request and its answer.
+	if cx["iw_tx_fpdus"] != 5 || cx["iw_rx_fpdus"] != 1 || cy["iw_rx_fpdus"] != 5 || cy["iw_tx_fpdus"] != 1 {
+		t.Errorf("FPDUs of the ends: %v and %v, want 5 one way and 1 the other", cx, cy)
+	}
+	if cx["iw_tx_bytes"] != 1<<17 || cy["iw_rx_bytes"] != 1<<17 {
+		t.Errorf("bytes of the ends: %v and %v, want %d", cx, cy, 1<<17)
+	}
+}
+
+// TestAllocations holds the hot path to no allocation.
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes sync.Pool forget")
+	}
+	x, y := pair(t)
+	src, dst := x.mr(8192), y.mr(8192)
+	wrs := []verbs.SendWR{
+		{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, 8192)}, Remote: dst.Remote(0)},
+		{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)},
+	}
+	var wc [1]verbs.WC
+	once := func() {
+		_, err := x.qp.PostSend(wrs)
+		x.must(err)
+		for {
+			n, err := x.cq.Poll(wc[:])
+			x.must(err)
+			if n > 0 {
+				x.must(wc[0].Err())
+				return
+			}
+		}
+	}
+	once()
+	if n := testing.AllocsPerRun(200, once); n >= 1 {
+		t.Errorf("a WRITE and a READ allocate %v times", n)
+	}
+}
+
+// TestPipe runs over a connection that is no socket at all, and has no end of one direction alone.
+func TestPipe(t *testing.T) {
+	x, y := ends(t)
+	a, b := net.Pipe()
+	tx, ty := agree(t, deep, deep, nil)
+	x.attach(a, tx)
+	y.attach(b, ty)
+	exchange(t, x, y, 3<<20)
+	x.prov.Shutdown(x.qp.QPN())
+	if err := y.ended(); err != nil {
+		t.Errorf("the peer of who has ended: %v", err)
+	}
+}

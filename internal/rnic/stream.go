@@ -1,0 +1,373 @@
+package rnic
+
+import (
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/iwarp"
+	"github.com/adverb-rdma/adverb/internal/mpa"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	// writeLimit is about how many bytes one write takes.
+	writeLimit = 256 << 10
+	// readSize is the size of a buffer that is borrowed for reading, and directMin from how many bytes
+	// on they are read straight to their place. What is read behind them has besideDirect bytes of the
+	// buffer: the next header, and little payload that must be copied.
+	readSize     = 2 * mpa.MaxFPDU
+	directMin    = 4096
+	besideDirect = 1024
+	// turnSize bounds what is read before others have the lock.
+	turnSize = 4 << 20
+	// lingerTime is how long the end of a connection waits for the peer's.
+	lingerTime = 2 * time.Second
+)
+
+// errAgain is the error of a socket that has no bytes, or takes none, at the moment.
+var errAgain = errors.New("not now")
+
+// socket is how a stream moves bytes. The caller of all but the waits holds the QP's lock.
+type socket interface {
+	// readv fills the buffers as far as bytes are there, and writev takes bytes from them as far as there
+	// is room. Neither blocks.
+	readv(bufs [][]byte) (int, error)
+	writev(bufs [][]byte) (int, error)
+	// awaitRead calls ready whenever bytes may be there, until it returns true or the socket is closed.
+	awaitRead(ready func() bool)
+	// awaitWrite is awaitRead for room.
+	awaitWrite(ready func() bool)
+	// closeWrite says that nothing follows what was written.
+	closeWrite() error
+	close() error
+	// looks says that readv looks at what has come, and not only at what awaitRead has fetched.
+	looks() bool
+}
+
+// stream is the connection of a QP. The QP's lock guards it.
+type stream struct {
+	q       *qp
+	sock    socket
+	ended   func(error) // or nil, once it was called
+	vec     *iwarp.Vec  // with what was cut and not written, or nil
+	buf     []byte      // with the beginning of an FPDU, or nil
+	blocked bool        // a goroutine waits until the socket takes more
+	waiting bool        // that goroutine is at it
+	shut    bool        // nothing will be written any more
+	quiet   bool        // nothing can come any more
+	linger  *time.Timer
+}
+
+var (
+	vecs    = sync.Pool{New: func() any { return new(iwarp.Vec) }}
+	buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+)
+
+// Attach gives a connection to the QP with a number, and takes it to RTS. early is what has come behind the
+// MPA frame. ended is called once, on a goroutine of its own, when the peer has ended the connection, or
+// the QP's end of it is done: with nil in order, else with the cause. After an error the connection is the
+// caller's.
+func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byte, ended func(error)) error {
+	q, err := d.find(n)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return errGone
+	case q.s != nil:
+		return verbs.Errorf(verbs.ErrState, "the QP has a connection")
+	}
+	if err := q.t.Attach(terms); err != nil {
+		return err
+	}
+	s := &stream{q: q, sock: newSocket(conn), ended: ended}
+	q.s = s
+	if len(early) > 0 {
+		s.buf = append(buffers.Get().(*[readSize]byte)[:0], early...)
+		s.use()
+	}
+	if s.sock.looks() {
+		q.sendCQ.follow(q, true)
+		q.recvCQ.follow(q, true)
+	}
+	d.streams.Go(func() {
+		s.sock.awaitRead(s.readable)
+	})
+	q.pump()
+	return nil
+}
+
+// Shutdown ends the connection of the QP with a number, if it has one: in order, once what was posted is sent.
+func (d *Device) Shutdown(n verbs.QPN) {
+	q, err := d.find(n)
+	if err != nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.s != nil && !q.closed && q.t.State() == verbs.QPStateRTS {
+		_ = q.t.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState)
+	}
+	q.pump()
+}
+
+// readable is called by the stream's goroutine when bytes may be there. It returns true at the end. Otherwise
+// all that was there has been read: the poller tells of new bytes alone.
+func (s *stream) readable() bool {
+	for {
+		if more, over := s.readTurn(); !more {
+			return over
+		}
+		runtime.Gosched()
+	}
+}
+
+// readTurn reads for a while. more says that there may be more, and over that nothing will come.
+func (s *stream) readTurn() (more, over bool) {
+	q := s.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.s != s {
+		return false, s.discard()
+	}
+	more = q.receive(true)
+	return more, s.quiet
+}
+
+// receive reads what has come, up to a turn, and answers it. It reports whether there may be more: after a read
+// that was not full only the end of the stream, for which receive looks if asked to. The caller holds q.mu.
+func (q *qp) receive(toTheEnd bool) (more bool) {
+	s := q.s
+	if s == nil || s.quiet {
+		return false
+	}
+	heard := false
+	more = true
+	for turn := 0; more && turn < q.dev.turn; {
+		var n int
+		var err error
+		n, more, err = s.read()
+		turn += n
+		heard = heard || n > 0
+		more = more || toTheEnd
+		if err != nil {
+			if !errors.Is(err, errAgain) {
+				s.lost(err)
+				heard = true
+			}
+			more = false
+		}
+	}
+	if s.buf != nil && len(s.buf) == 0 {
+		s.giveBack()
+	}
+	if heard {
+		q.pump()
+	}
+	return more
+}
+
+// read reads once. more says that there may be more.
+func (s *stream) read() (n int, more bool, err error) {
+	q := s.q
+	if s.buf == nil {
+		s.buf = buffers.Get().(*[readSize]byte)[:0]
+	}
+	v := vecs.Get().(*iwarp.Vec)
+	defer vecs.Put(v)
+	room := s.buf[len(s.buf):cap(s.buf)]
+	if len(s.buf) == 0 {
+		if q.t.Room(v, directMin); v.Bytes > 0 {
+			room = room[:besideDirect]
+		}
+	}
+	direct := v.Bytes
+	v.Bufs = append(v.Bufs, room)
+	n, err = s.sock.readv(v.Bufs)
+	q.t.Filled(v, min(n, direct))
+	if n > direct {
+		s.buf = s.buf[:len(s.buf)+n-direct]
+	}
+	if n > 0 {
+		s.use()
+	}
+	return n, n == direct+len(room), err
+}
+
+// use hands what was read to the protocol, and keeps the rest.
+func (s *stream) use() {
+	used := s.q.t.Receive(s.buf)
+	s.buf = s.buf[:copy(s.buf, s.buf[used:])]
+}
+
+// giveBack gives the buffer back.
+func (s *stream) giveBack() {
+	if s.buf != nil {
+		buffers.Put((*[readSize]byte)(s.buf[:readSize]))
+		s.buf = nil
+	}
+}
+
+// pump writes what the protocol has to write, as far as the stream takes it, and publishes. The caller holds
+// q.mu.
+func (q *qp) pump() {
+	if s := q.s; s != nil {
+		s.write()
+	}
+	q.publish()
+}
+
+func (s *stream) write() {
+	q := s.q
+	for !s.blocked && !s.shut && q.t.HasOutput() {
+		if s.vec == nil {
+			s.vec = vecs.Get().(*iwarp.Vec)
+		}
+		q.t.Fill(s.vec, writeLimit)
+		want := s.vec.Bytes
+		if want == 0 {
+			break
+		}
+		n, err := s.sock.writev(s.vec.Bufs)
+		q.t.Wrote(s.vec, n)
+		switch {
+		case errors.Is(err, errAgain), err == nil && n < want:
+			s.blocked = true
+			if !s.waiting {
+				q.dev.streams.Go(func() { s.sock.awaitWrite(s.writable) })
+			}
+		case err != nil:
+			s.shut = true
+			s.lost(err)
+		}
+	}
+	if s.vec != nil && !q.t.Backlog() {
+		vecs.Put(s.vec)
+		s.vec = nil
+	}
+	if !s.shut && !s.blocked && q.t.Finished() {
+		s.shutDown()
+	}
+	if s.shut && s.quiet {
+		q.letGo()
+	}
+}
+
+// writable is called by a goroutine of its own when the stream may take bytes again. It returns true once
+// nothing waits any more. The poller forgets what was before its first call, so that one tries too.
+func (s *stream) writable() bool {
+	q := s.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.s != s {
+		return true
+	}
+	s.blocked, s.waiting = false, true
+	q.pump()
+	s.waiting = false
+	return !s.blocked
+}
+
+// shutDown says to the peer that nothing follows, and waits a while for its word.
+func (s *stream) shutDown() {
+	s.shut = true
+	_ = s.sock.closeWrite() // it fails where the connection is lost, which the reader finds out
+	if s.linger == nil {
+		s.linger = time.AfterFunc(lingerTime, func() {
+			s.q.mu.Lock()
+			defer s.q.mu.Unlock()
+			s.tell(nil)
+			s.release()
+		})
+	}
+}
+
+// lost takes note that nothing will come any more.
+func (s *stream) lost(err error) {
+	if s.quiet {
+		return
+	}
+	s.quiet = true
+	if s.q.t.Lost(err) {
+		err = nil
+	}
+	s.tell(err)
+	s.giveBack()
+}
+
+// tell says once that the connection has ended.
+func (s *stream) tell(err error) {
+	if f := s.ended; f != nil {
+		s.ended = nil
+		go f(err)
+	}
+}
+
+// letGo parts the QP from its stream. What the peer still sends is read and forgotten until it is done too,
+// since the kernel would reset a connection that is closed with bytes unread, and what was sent might be
+// lost. The caller holds q.mu.
+func (q *qp) letGo() {
+	s := q.s
+	if s == nil {
+		return
+	}
+	q.s = nil
+	if s.sock.looks() {
+		q.sendCQ.follow(q, false)
+		q.recvCQ.follow(q, false)
+	}
+	s.giveBack()
+	s.vec = nil
+	if !s.shut {
+		s.shutDown()
+	}
+	if s.quiet {
+		s.tell(nil)
+		s.release()
+	}
+}
+
+// discard reads what comes for a QP that has let go. It returns true at the end.
+func (s *stream) discard() bool {
+	if s.quiet {
+		return true
+	}
+	buf := buffers.Get().(*[readSize]byte)
+	defer buffers.Put(buf)
+	for {
+		_, err := s.sock.readv([][]byte{buf[:]})
+		switch {
+		case errors.Is(err, errAgain):
+			return false
+		case err != nil:
+			s.quiet = true
+			s.tell(nil)
+			s.release()
+			return true
+		}
+	}
+}
+
+// release closes the socket.
+func (s *stream) release() {
+	s.quiet = true
+	if s.linger != nil {
+		s.linger.Stop()
+	}
+	_ = s.sock.close()
+}
+
+// eof turns the end of a stream into an error.
+func eof(n int, err error) (int, error) {
+	if n == 0 && err == nil {
+		return 0, io.EOF
+	}
+	return n, err
+}
