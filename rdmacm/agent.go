@@ -10,15 +10,14 @@ import (
 // devicePort is the port of RoCE devices, which have no other.
 const devicePort = connector.DevicePort
 
-// agent is what the IDs of one device share: the connector, the default PD, and the list of those
-// whom a failure of the device concerns. Locks are taken in the order ID.mu, agent.mu.
+// agent is what the IDs of one device share: the connector, and the list of those whom a failure of the
+// device concerns. Locks are taken in the order ID.mu, agent.mu.
 type agent struct {
 	dev       *verbs.Device
-	connector *connector.Connector
+	connector connector.Connector
 	limits    limits
 
 	mu  sync.Mutex
-	pd  *verbs.PD // made on demand
 	ids map[*ID]struct{}
 
 	uses   int           // guarded by agents.mu; 0 from the last release on
@@ -29,11 +28,7 @@ type agent struct {
 var agents = struct {
 	mu sync.Mutex
 	of map[*verbs.Device]*agent
-
-	// pds are default PDs that programs have objects in, and that have therefore outlived their
-	// agent.
-	pds map[*verbs.Device]*verbs.PD
-}{of: map[*verbs.Device]*agent{}, pds: map[*verbs.Device]*verbs.PD{}}
+}{of: map[*verbs.Device]*agent{}}
 
 // acquireAgent returns the device's agent. Each call needs a release.
 func acquireAgent(dev *verbs.Device) (*agent, error) {
@@ -58,8 +53,6 @@ func acquireAgent(dev *verbs.Device) (*agent, error) {
 		return nil, err
 	}
 	agents.of[dev] = a
-	a.pd = agents.pds[dev] // so that memory registered for one connection serves the next
-	delete(agents.pds, dev)
 	return a, nil
 }
 
@@ -80,14 +73,28 @@ func (a *agent) release() {
 	a.uses--
 	last := a.uses == 0
 	agents.mu.Unlock()
-	if !last {
-		return
+	if last {
+		a.end()
 	}
+}
+
+// releaseLast is release if nobody else uses the agent. Otherwise it does nothing, and returns false.
+func (a *agent) releaseLast() bool {
+	agents.mu.Lock()
+	if a.uses > 1 {
+		agents.mu.Unlock()
+		return false
+	}
+	a.uses = 0
+	agents.mu.Unlock()
+	a.end()
+	return true
+}
+
+// end ends an agent that nobody uses.
+func (a *agent) end() {
 	a.connector.Close()
 	agents.mu.Lock()
-	if a.pd != nil && a.pd.Close() != nil {
-		agents.pds[a.dev] = a.pd
-	}
 	delete(agents.of, a.dev)
 	agents.mu.Unlock()
 	close(a.closed)
@@ -116,20 +123,6 @@ func (a *agent) deviceGone(err error) {
 	}
 	a.mu.Unlock()
 	for _, id := range ids {
-		id.deviceGone(err)
+		id.deviceGone(a, err)
 	}
-}
-
-// defaultPD returns the PD of IDs that were given none.
-func (a *agent) defaultPD() (*verbs.PD, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.pd == nil {
-		pd, err := a.dev.AllocPD()
-		if err != nil {
-			return nil, err
-		}
-		a.pd = pd
-	}
-	return a.pd, nil
 }

@@ -2,8 +2,9 @@ package rdmacm
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net/netip"
+	"slices"
+	"syscall"
 
 	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -25,13 +26,16 @@ type endpoints struct {
 }
 
 // binding is a port that an ID has for itself, on one address or on all.
-type binding struct{ claims []claim }
+type binding struct {
+	claims []claim
+	gone   map[*agent]bool // agents whose devices have failed
+}
 
 // claim is a port on one address.
 type claim struct {
 	agent *agent
 	addr  netip.Addr
-	port  *connector.Port // nil until it is taken
+	port  connector.Port // nil until it is taken, and where the address cannot be used
 }
 
 // release gives everything back. A nil binding has nothing.
@@ -45,6 +49,15 @@ func (b *binding) release() {
 	}
 }
 
+// lose takes note that an agent's device has failed, and reports whether no other is left.
+func (b *binding) lose(a *agent) bool {
+	if b.gone == nil {
+		b.gone = map[*agent]bool{}
+	}
+	b.gone[a] = true
+	return !slices.ContainsFunc(b.claims, func(c claim) bool { return !b.gone[c.agent] })
+}
+
 // releasePorts gives the port back on all addresses.
 func (b *binding) releasePorts() {
 	for i := range b.claims {
@@ -56,22 +69,40 @@ func (b *binding) releasePorts() {
 }
 
 // take claims the port on all addresses, unless it is taken already. It fails with ErrAddrInUse,
-// and then has no port.
+// and then has no port. Of several addresses it passes over those that cannot be used: one that has
+// just been assigned may be so for a second, and others have been removed. So may be the addresses of a
+// device that does not have the port space, as iWARP has no datagrams.
 func (b *binding) take(ps PortSpace, number uint16) error {
+	// A port that is claimed and not listened at refuses its clients. Opening an address may take long, so
+	// all are opened before the first claim can be seen. Claim says what is wrong with one.
+	for _, c := range b.claims {
+		if c.port == nil {
+			_ = c.agent.connector.Serve(c.addr)
+		}
+	}
+	var unusable error
+	taken := 0
 	for i := range b.claims {
 		c := &b.claims[i]
-		if c.port != nil {
-			continue
-		}
-		port, err := c.agent.connector.Claim(ps.connector(), c.addr, number)
-		if err != nil {
-			b.releasePorts()
-			if errors.Is(err, ErrAddrInUse) {
-				err = verbs.Errorf(ErrAddrInUse, "address in use: another program, or another ID of this one, has port %d of %v at %v", number, ps, c.addr)
+		if c.port == nil {
+			port, err := c.agent.connector.Claim(ps.connector(), c.addr, number)
+			if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, verbs.ErrUnsupported) {
+				unusable = err
+				continue
 			}
-			return err
+			if err != nil {
+				b.releasePorts()
+				if errors.Is(err, ErrAddrInUse) {
+					err = verbs.Errorf(ErrAddrInUse, "port %d of %v at %v: %w", number, ps, c.addr, err)
+				}
+				return err
+			}
+			c.port = port
 		}
-		c.port = port
+		taken++
+	}
+	if taken == 0 {
+		return unusable
 	}
 	return nil
 }
@@ -79,15 +110,17 @@ func (b *binding) take(ps PortSpace, number uint16) error {
 // takeFree takes any port that is free.
 func (b *binding) takeFree(ps PortSpace) (number uint16, err error) {
 	for range portTries {
-		number = randomPort()
-		if err = b.take(ps, number); !errors.Is(err, ErrAddrInUse) {
+		number = randomPort(b.claims[0].agent)
+		if err = b.take(ps, number); !errors.Is(err, verbs.ErrBusy) {
 			return number, err
 		}
 	}
 	return 0, verbs.Errorf(ErrAddrInUse, "no free port found after %d tries: %w", portTries, err)
 }
 
-func randomPort() uint16 { return uint16(firstPort + rand.N(lastPort-firstPort+1)) }
+func randomPort(a *agent) uint16 {
+	return firstPort + uint16(a.connector.Random32()%(lastPort-firstPort+1))
+}
 
 // bindTo returns the addresses that addr stands for, without a port on them yet.
 func (id *ID) bindTo(addr netip.Addr) (*binding, error) {
@@ -142,8 +175,9 @@ func bindDevice(b *binding, dev *verbs.Device, wanted func(netip.Addr) bool) (*b
 
 // BindAddr gives the ID a local address and port (rdma_bind_addr). An unspecified address stands
 // for those of all devices, and [::] for IPv4 too. Port 0 asks for a free one. BindAddr fails with
-// ErrAddrInUse if another ID, of any program of this host, has the port in the port space. It fails
-// with ErrNoDevice if no device has the address.
+// ErrAddrInUse if another ID, of any program of this host, has the port in the port space, and if a
+// program that shares with nobody holds UDP port 4791 of the address. It fails with ErrNoDevice if no
+// device has the address.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -185,6 +219,9 @@ func (id *ID) bind(addr netip.AddrPort) error {
 	if err != nil {
 		b.release()
 		return err
+	}
+	for _, c := range b.claims {
+		c.agent.add(id)
 	}
 	id.binding = b
 	id.local = netip.AddrPortFrom(addr.Addr(), port)

@@ -1,8 +1,10 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -20,12 +22,13 @@ type EventChannel struct {
 	queue   []Event
 	ids     int
 	closed  bool
+	why     error         // what Next says once it is closed, in place of verbs.ErrClosed; or nil
 	changed chan struct{} // closed at the next event; nil while nobody waits
 }
 
 // NewEventChannel makes a channel (rdma_create_event_channel). Its IDs use the given devices. If
 // none are given they use those of the registered providers, which are opened when they are needed
-// and stay open as long as the program runs.
+// and stay open until CloseDevices.
 func NewEventChannel(devices ...*verbs.Device) *EventChannel {
 	return &EventChannel{devices: slices.Clone(devices)}
 }
@@ -42,8 +45,9 @@ func (ch *EventChannel) Next(ctx context.Context) (Event, error) {
 			return ev, nil
 		}
 		if ch.closed {
+			err := cmp.Or(ch.why, verbs.ErrClosed)
 			ch.mu.Unlock()
-			return Event{}, &OpError{Op: "wait for a connection manager event", Err: verbs.ErrClosed}
+			return Event{}, opError("wait for a connection manager event", netip.AddrPort{}, netip.AddrPort{}, err)
 		}
 		if ch.changed == nil {
 			ch.changed = make(chan struct{})
@@ -69,6 +73,18 @@ func (ch *EventChannel) Close() error {
 	ch.closed = true
 	ch.signal()
 	return nil
+}
+
+// shut closes the channel though it may have IDs, which are about to leave it. The last call without a
+// cause, or else the first, decides what Next says: why, or verbs.ErrClosed.
+func (ch *EventChannel) shut(why error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !ch.closed || why == nil {
+		ch.why = why
+	}
+	ch.closed = true
+	ch.signal()
 }
 
 func count(n int, one, many string) string {
@@ -114,13 +130,53 @@ func (ch *EventChannel) signal() {
 	}
 }
 
-// take removes those events of an ID that nobody has fetched, and returns them.
-func (ch *EventChannel) take(id *ID) []Event {
+// drop removes the event by which an ID was to become known, unless the program has fetched it.
+func (ch *EventChannel) drop(id *ID) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	var taken []Event
+	i := slices.IndexFunc(ch.queue, func(ev Event) bool { return ev.ID == id && ev.Type == EventConnectRequest })
+	if i < 0 {
+		return false
+	}
+	copy(ch.queue[1:], ch.queue[:i]) // what is dropped is mostly near the front
+	ch.queue[0] = Event{}
+	ch.queue = ch.queue[1:]
+	return true
+}
+
+// unseen returns the IDs of a listener's requests that nobody has fetched.
+func (ch *EventChannel) unseen(listener *ID) (ids []*ID) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	for i := range ch.queue {
+		if ch.queue[i].ListenID == listener {
+			ids = append(ids, ch.queue[i].ID)
+		}
+	}
+	return ids
+}
+
+// takeRequest removes the events of a request's ID, and returns them, unless the request was fetched.
+func (ch *EventChannel) takeRequest(id *ID) []Event {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !slices.ContainsFunc(ch.queue, func(ev Event) bool { return ev.ID == id && ev.Type == EventConnectRequest }) {
+		return nil
+	}
+	return ch.takeLocked(func(ev *Event) bool { return ev.ID == id })
+}
+
+// take removes those events that nobody has fetched and that are of a kind, and returns them.
+func (ch *EventChannel) take(of func(*Event) bool) []Event {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.takeLocked(of)
+}
+
+// takeLocked is take for callers that hold ch.mu.
+func (ch *EventChannel) takeLocked(of func(*Event) bool) (taken []Event) {
 	ch.queue = slices.DeleteFunc(ch.queue, func(ev Event) bool {
-		if ev.ID != id && ev.ListenID != id {
+		if !of(&ev) {
 			return false
 		}
 		taken = append(taken, ev)

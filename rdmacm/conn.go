@@ -13,27 +13,58 @@ const closeTime = 250 * time.Millisecond
 
 // Conn is a connection: a QP that Dial or Request.Accept has brought into service.
 type Conn struct {
+	// Context is the program's own, such as what Config.Setup has made for the connection.
+	Context any
+
 	id *ID
 	ch *EventChannel
 
+	qp *verbs.QP // set before the program sees the Conn; it stays when it is closed
+
 	mu    sync.Mutex
 	param ConnParam // the peer's
-	err   error     // why it is down
+	cause error     // why it is down
 
-	up, down     chan struct{} // closed when the connection is made, and when it has ended
-	isUp, isDown bool
+	// Closed when the connection is made, when it has ended for this end, and when its ID has
+	// nothing more to say about that: both ends know, or the peer is given up.
+	up, down, over       chan struct{}
+	isUp, isDown, isOver bool
+
+	memory memory // that the connection owns
+
+	closing sync.Mutex // held by Close
+	closed  bool
 }
 
 // newConn makes a connection. The caller sets its ID and channel.
-func newConn() *Conn { return &Conn{up: make(chan struct{}), down: make(chan struct{})} }
+func newConn() *Conn {
+	return &Conn{up: make(chan struct{}), down: make(chan struct{}), over: make(chan struct{})}
+}
+
+// Why connections end that nothing is wrong with.
+var (
+	errClosedHere   = verbs.Errorf(verbs.ErrClosed, "this end has closed the connection")
+	errDisconnected = verbs.Errorf(ErrDisconnected, "the peer has disconnected")
+)
+
+// end takes note that the connection has ended, unless it has before. It may be called with the ID's
+// lock held.
+func (c *Conn) end(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isDown {
+		c.isDown, c.cause = true, cause
+		close(c.down)
+	}
+}
 
 // handle takes note of an event of the ID. It is called with the ID's lock held, and must not call
 // the ID.
 func (c *Conn) handle(ev Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch ev.Type {
 	case EventEstablished:
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if len(ev.Param.PrivateData) > 0 || ev.Param.QPN != 0 { // at the connecting end
 			c.param = ev.Param
 		}
@@ -42,9 +73,19 @@ func (c *Conn) handle(ev Event) {
 			close(c.up)
 		}
 	case EventConnectError, EventUnreachable, EventRejected, EventDisconnected, EventDeviceRemoval:
-		if !c.isDown {
-			c.isDown, c.err = true, ev.Err
-			close(c.down)
+		cause := ev.Err
+		switch {
+		case ev.ours:
+			cause = errClosedHere
+		case cause == nil:
+			cause = errDisconnected
+		}
+		c.end(cause)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.isOver {
+			c.isOver = true
+			close(c.over)
 		}
 	}
 }
@@ -52,12 +93,14 @@ func (c *Conn) handle(ev Event) {
 // ID returns the connection's ID.
 func (c *Conn) ID() *ID { return c.id }
 
-// QP returns the connection's QP, which is in RTS.
-func (c *Conn) QP() *verbs.QP { return c.id.QP() }
+// QP returns the connection's QP, which is in RTS. After Close the calls of the QP and of its CQs
+// return verbs.ErrClosed.
+func (c *Conn) QP() *verbs.QP { return c.qp }
 
 // PD returns the QP's protection domain, in which memory for it is registered. Unless Config has
-// named one, the connections of the device share it, and it stays while memory is registered in it.
-// A program that wants to close the device closes that memory before its last connection.
+// named one, the connections of the device share it, and it stays while memory is registered in it:
+// memory that is to serve one connection after another. AllocMR registers memory for this one alone.
+// CloseDevices, and Close of the device, fail while there is memory in the PD, and name it.
 func (c *Conn) PD() *verbs.PD { return c.QP().PD() }
 
 // SendCQ returns the CQ of what the QP sends.
@@ -86,30 +129,67 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.id.LocalAddr() }
 // RemoteAddr returns the peer's address and port.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.id.RemoteAddr() }
 
-// Disconnected is closed when the connection has ended, by either end. The QP's work requests have
-// then been flushed.
+// Disconnected returns a channel that is closed when the connection has ended, whatever the cause:
+// see Cause. The QP's work requests have then been flushed. Nobody needs to read from the channel.
 func (c *Conn) Disconnected() <-chan struct{} { return c.down }
 
-// Disconnect ends the connection as ID.Disconnect does, and does not wait for the peer.
-func (c *Conn) Disconnect() error { return c.id.Disconnect() }
-
-// Close ends the connection, unless it has ended. It gives the peer a moment to hear of that, and
-// destroys the QP and the CQs that were made for it. What the peer has sent and nobody has received
-// is lost.
-func (c *Conn) Close() error {
+// Cause returns why the connection has ended, or nil while it has not. It does not change. errors.Is
+// finds in it:
+//
+//   - ErrDisconnected: the peer has called Disconnect or Close, or its process has ended.
+//   - ErrTimeout and verbs.WCRetryExceeded: the peer does not answer any more.
+//   - verbs.ErrClosed: this end has called Disconnect or Close.
+//   - ErrNoDevice: the device is gone.
+//   - another verbs.WCStatus, such as verbs.WCRemAccessErr: a work request has failed at the peer
+//     or here, and so the QP.
+//
+// Where a request of the peer has failed at this end, the cause says which rule it broke.
+func (c *Conn) Cause() error {
 	c.mu.Lock()
-	up, down := c.isUp, c.isDown
+	cause := c.cause
 	c.mu.Unlock()
-	if up && !down && c.id.Disconnect() == nil {
+	return opError("connection", c.LocalAddr(), c.RemoteAddr(), cause)
+}
+
+// Disconnect ends the connection as ID.Disconnect does, and does not wait for the peer.
+func (c *Conn) Disconnect() error {
+	err := c.id.Disconnect()
+	if err == nil {
+		c.end(errClosedHere)
+	}
+	return err
+}
+
+// Close ends the connection, unless it has ended. It gives the peer a moment to hear of that, 0.25 s
+// at most, destroys the QP and the CQs that were made for it, and closes the memory of AllocMR and
+// RegMR. What the peer has sent and nobody has received is lost. A connection that is still being made
+// is given up: Dial and Request.Accept return verbs.ErrClosed.
+//
+// Close may be called by several goroutines and several times. Each call returns when the connection
+// is closed, and nil, or all of them return the error that keeps it from being closed. That is
+// verbs.ErrBusy while the program has something that depends on the QP, its CQs or that memory.
+func (c *Conn) Close() error {
+	c.end(errClosedHere)
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.mu.Lock()
+	wait := c.isUp && !c.isOver
+	c.mu.Unlock()
+	if wait && c.id.Disconnect() == nil {
 		limit := time.NewTimer(closeTime)
 		defer limit.Stop()
 		select {
-		case <-c.down:
+		case <-c.over:
 		case <-limit.C:
 		}
 	}
-	if err := c.id.Close(); err != nil {
-		return err
+	err := c.id.close(c.memory.close)
+	if err == nil {
+		err = c.ch.Close()
 	}
-	return c.ch.Close()
+	c.closed = err == nil
+	return err
 }

@@ -7,14 +7,20 @@ import (
 
 // connection is what an ID knows of the connection that it is one end of, or of the UD exchange.
 type connection struct {
-	conn     *connector.Conn // not nil once the ID has a device
-	listener *ID             // whose request has made this ID, or nil at the connecting end
-	own      ConnParam       // what this end says
-	peer     ConnParam       // what the other end says, its resources as they are for this end
+	conn     connector.Conn // not nil once the ID has a device
+	listener *ID            // whose request has made this ID, or nil at the connecting end
+	own      ConnParam      // what this end says
+	peer     ConnParam      // what the other end says, its resources as they are for this end
 
 	// unreported is an EventEstablished that the program has not seen, as the peer was ending the
 	// connection when it became due. It is reported before the end.
 	unreported *Event
+
+	tells   bool  // the QP tells of its failure
+	failure error // of the QP
+
+	agreement agreement // on keys
+	ending    bool      // an event says that the connection has ended, and drain is about to report it
 }
 
 // Connect asks the peer for a connection (rdma_connect), after ResolveRoute. A nil p stands for
@@ -34,13 +40,19 @@ func (id *ID) Connect(p *ConnParam) error {
 	if id.remote.Port() == 0 {
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "port 0 is no peer's port"))
 	}
+	if id.remote.Addr().IsMulticast() {
+		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "%v is a multicast address: a group has no QP to ask for; EventMulticastJoin says how to send to it", id.remote.Addr()))
+	}
 	param := orDefault(p)
 	if err := id.prepare(&param); err != nil {
 		return id.error(op, err)
 	}
-	call := connector.Call{Type: id.qpType, Local: id.local, Remote: id.remote, TOS: id.options.tos, Params: connector.Params(param)}
+	call := connector.Call{Type: id.qpType, Local: id.local, Remote: id.remote, Bound: id.binding != nil, TOS: id.options.tos, Params: connector.Params(param)}
 	if id.options.hasACK {
 		call.ACKTimeout = id.options.ackTimeout
+	}
+	if err := id.offer(&call); err != nil {
+		return id.error(op, err)
 	}
 	if err := id.conn.Connect(&call); err != nil {
 		return id.error(op, err)
@@ -88,7 +100,7 @@ func (id *ID) Establish() error {
 
 // ready tells the peer that this end's QP is in service. The caller holds id.mu.
 func (id *ID) ready() error {
-	err := id.conn.Ready()
+	err := id.conn.Ready(id.agreement.confirmation())
 	if err == nil {
 		id.state = stateConnected
 	}
@@ -119,7 +131,7 @@ func (id *ID) Disconnect() error {
 	// just now, or has ended.
 	if id.state != stateConnected && id.conn.Reject(nil) == nil {
 		id.state = stateDisconnected
-		id.report(Event{Type: EventDisconnected})
+		id.report(Event{Type: EventDisconnected, ours: true})
 		return nil
 	}
 	if err := id.conn.Disconnect(); err != nil {

@@ -5,57 +5,127 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // opened are the devices of registered providers that this package has opened. They stay open, as
-// those of librdmacm do.
+// those of librdmacm do, until CloseDevices.
 var opened = struct {
 	mu     sync.Mutex
-	byName map[string]*verbs.Device
-}{byName: map[string]*verbs.Device{}}
+	byName map[string]openedDevice
+}{byName: map[string]openedDevice{}}
+
+// openedDevice is a device with its agent, which stays as well, so that not every ID that comes and
+// goes opens a connector.
+type openedDevice struct {
+	*verbs.Device
+	agent *agent
+}
 
 // open returns a registered device. It opens the device at first use.
 func open(name string) (*verbs.Device, error) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	if d := opened.byName[name]; d != nil {
-		return d, nil
+	if o, ok := opened.byName[name]; ok {
+		return o.Device, nil
 	}
 	d, err := verbs.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	// The agent stays as well, so that not every ID that comes and goes opens a connector.
-	if _, err := acquireAgent(d); err != nil {
+	a, err := acquireAgent(d)
+	if err != nil {
 		d.Close()
 		return nil, err
 	}
-	opened.byName[name] = d
+	opened.byName[name] = openedDevice{d, a}
 	return d, nil
 }
 
-// openedWith returns an opened device that has a local address as GID, or nil.
+// CloseDevices closes the devices that this package has opened: those for IDs, listeners and
+// connections that were given none. They are opened again when they are needed. So a program, or a
+// test that counts goroutines, leaves nothing behind.
+//
+// A device that is in use stays open, and CloseDevices fails with verbs.ErrBusy: close all IDs,
+// listeners and connections first, and the memory that was registered in their PD.
+func CloseDevices() error {
+	opened.mu.Lock()
+	all := opened.byName
+	opened.byName = map[string]openedDevice{}
+	opened.mu.Unlock()
+	var errs []error
+	for name, o := range all {
+		if err := o.close(); err != nil {
+			errs = append(errs, err)
+			o.keep(name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close closes a device that nothing uses.
+func (o openedDevice) close() error {
+	if !o.agent.releaseLast() {
+		return &OpError{Op: "close device " + o.Name(), Err: verbs.Errorf(verbs.ErrBusy, "it has IDs, listeners or connections: close them first")}
+	}
+	return o.Device.Close()
+}
+
+// keep keeps a device that could not be closed, unless it was opened anew meanwhile.
+func (o openedDevice) keep(name string) {
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	if _, ok := opened.byName[name]; ok {
+		return
+	}
+	select {
+	case <-o.agent.closed:
+		var err error
+		if o.agent, err = acquireAgent(o.Device); err != nil {
+			return
+		}
+	default: // others use it
+	}
+	opened.byName[name] = o
+}
+
+// openedWith returns the opened device that has a local address, or nil. Of several, such as those of RoCE
+// and of iWARP on one network interface, it is the one that is listed first.
 func openedWith(addr netip.Addr) *verbs.Device {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	for _, d := range opened.byName {
-		if connector.CheckAddr(d, addr) == nil {
-			return d
+	var found []*verbs.Device
+	for _, o := range opened.byName {
+		if connector.CheckAddr(o.Device, addr) == nil {
+			found = append(found, o.Device)
 		}
 	}
-	return nil
+	if len(found) < 2 {
+		if len(found) == 1 {
+			return found[0]
+		}
+		return nil
+	}
+	infos, _ := verbs.Devices()
+	for _, info := range infos {
+		if i := slices.IndexFunc(found, func(d *verbs.Device) bool { return d.Name() == info.Name }); i >= 0 {
+			return found[i]
+		}
+	}
+	return found[0]
 }
 
 // forget lets go of a device that has failed.
 func forget(d *verbs.Device) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	if opened.byName[d.Name()] == d {
+	if opened.byName[d.Name()].Device == d {
 		delete(opened.byName, d.Name())
 	}
 }
@@ -83,7 +153,7 @@ func (ch *EventChannel) all() ([]*verbs.Device, error) {
 	}
 	if len(devs) == 0 {
 		if len(errs) == 0 {
-			return nil, verbs.Errorf(ErrNoDevice, "there is no RDMA device: import a provider for its side effect, such as github.com/adverb-rdma/adverb/provider/soft")
+			return nil, noDevices()
 		}
 		return nil, errors.Join(errs...)
 	}
@@ -129,10 +199,19 @@ func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 		return nil, firstErr
 	}
 	if len(infos) == 0 {
-		_, err := ch.all()
-		return nil, err
+		return nil, noDevices()
 	}
 	return nil, verbs.Errorf(ErrNoDevice, "no RDMA device has the address %v; there are %s", addr, strings.Join(others, ", "))
+}
+
+// noDevices says why there is no device at all.
+func noDevices() error {
+	ps := verbs.Providers()
+	if len(ps) == 0 {
+		return verbs.Errorf(ErrNoDevice, "there is no RDMA device: import a provider for its side effect, such as github.com/adverb-rdma/adverb/provider/soft")
+	}
+	return verbs.Errorf(ErrNoDevice, "there is no RDMA device: provider %s has found none; software devices need a network interface that is up and has an address (\"ip link set lo up\" makes one)",
+		strings.Join(ps, ", "))
 }
 
 func noDevice(addr netip.Addr, devs []*verbs.Device) error {
@@ -162,14 +241,34 @@ func netdevHas(name string, addr netip.Addr) bool {
 	return false
 }
 
-// sourceFor asks the host which of its addresses it would use to reach dst. Nothing is sent.
+// sourceFor asks the host which of its addresses it would use to reach dst. Nothing is sent. It fails
+// with ErrNoRoute or, for the broadcast address of a network, with verbs.ErrInvalid.
 func sourceFor(dst netip.Addr) (netip.Addr, error) {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, routeProbePort)))
+	at := netip.AddrPortFrom(dst, routeProbePort).String()
+	c, err := (&net.Dialer{Control: noBroadcast}).Dial("udp", at)
+	if errors.Is(err, syscall.EACCES) { // for a broadcast address, but also where an administrator has said so
+		if c, any := net.Dial("udp", at); any == nil {
+			c.Close()
+			return netip.Addr{}, errBroadcast(dst)
+		}
+	}
 	if err != nil {
-		return netip.Addr{}, verbs.Errorf(ErrNoRoute, "no route to %v: %w", dst, err)
+		return netip.Addr{}, noRoute(dst, err)
 	}
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
+}
+
+// noRoute says why the host has no address to reach dst from.
+func noRoute(dst netip.Addr, err error) error {
+	infos, _ := verbs.Devices()
+	switch {
+	case dst.Zone() == "" && dst.Is6() && (dst.IsLinkLocalUnicast() || dst.IsLinkLocalMulticast()):
+		return verbs.Errorf(ErrNoRoute, "no route to %v: such an address is one of many networks: name the interface, as in %v%%eth0: %w", dst, dst, err)
+	case len(infos) == 0:
+		return verbs.Errorf(ErrNoRoute, "no route to %v: %w; %w", dst, err, noDevices())
+	}
+	return verbs.Errorf(ErrNoRoute, "no route to %v: %w", dst, err)
 }
 
 // routeProbePort can be any port. The route does not depend on it.

@@ -1,7 +1,9 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -9,13 +11,14 @@ import (
 
 // Dialer says from where to connect. Its zero value leaves that to the host's routes.
 type Dialer struct {
-	Device    *verbs.Device  // to use, instead of one of the registered providers
+	Device    *verbs.Device  // to use, instead of that of Config.PD or one of the registered providers
 	LocalAddr netip.AddrPort // to connect from; port 0 stands for any
 	TOS       uint8          // type of service, IPv4 TOS or IPv6 traffic class, of all packets
 }
 
 // Dial connects to a listener, with a QP as c describes it. ctx bounds the attempt. Without
-// a deadline it ends after 17 s if nothing answers.
+// a deadline it ends after 17 s if nothing answers. An unspecified address, 0.0.0.0 or [::], stands for
+// this host. A multicast or broadcast address is refused at once, with verbs.ErrInvalid.
 func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 	return new(Dialer).Dial(ctx, addr, c)
 }
@@ -24,6 +27,9 @@ func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 	config := c.orDefault()
 	ps, err := config.portSpace()
+	if err == nil {
+		err = config.check()
+	}
 	if err != nil {
 		return nil, opError("dial", d.LocalAddr, addr, err)
 	}
@@ -38,8 +44,8 @@ func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Con
 			conn.handle(ev)
 		}
 	}
-	if d.Device != nil {
-		conn.ch.devices = []*verbs.Device{d.Device}
+	if dev := cmp.Or(d.Device, config.device()); dev != nil {
+		conn.ch.devices = []*verbs.Device{dev}
 	}
 	if conn.id, err = NewID(conn.ch, ps); err != nil {
 		return nil, err
@@ -53,6 +59,9 @@ func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Con
 
 func (c *Conn) dial(ctx context.Context, d *Dialer, addr netip.AddrPort, config *Config, resolved *Event) error {
 	if err := c.id.SetTOS(d.TOS); err != nil {
+		return err
+	}
+	if err := c.id.SetSecurity(config.Security); err != nil {
 		return err
 	}
 	if err := c.id.ResolveAddr(d.LocalAddr, addr); err != nil {
@@ -75,8 +84,14 @@ func (c *Conn) dial(ctx context.Context, d *Dialer, addr netip.AddrPort, config 
 
 // setup makes the QP, and has the program prepare it.
 func (c *Conn) setup(config *Config) error {
-	if err := c.id.CreateQP(config.PD, config.QP); err != nil {
+	if err := c.id.makeQP(config.PD, config.QP, config.OneCQ); err != nil {
 		return err
+	}
+	if err := c.id.SetKeepAlive(config.KeepAlive); err != nil && !errors.Is(err, verbs.ErrUnsupported) { // as for UC
+		return err
+	}
+	if c.qp = c.id.QP(); c.qp == nil { // the ID was closed meanwhile
+		return errClosedHere
 	}
 	if config.Setup == nil {
 		return nil
@@ -94,12 +109,12 @@ func (c *Conn) await(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.isUp: // even if it has ended by now, since the peer may have sent something
+	case c.isUp && c.cause != errClosedHere: // even if it has ended by now, since the peer may have sent something
 		return nil
 	case !c.isDown:
 		return context.Cause(ctx)
-	case c.err == nil:
+	case c.cause == errDisconnected:
 		return verbs.Errorf(ErrReset, "the peer has disconnected before the connection was made")
 	}
-	return c.err
+	return c.cause
 }

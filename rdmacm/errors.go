@@ -13,11 +13,13 @@ import (
 // Causes that callers can tell apart with errors.Is. Those of package verbs come in addition:
 // ErrInvalid, ErrState, ErrBusy, ErrClosed, ErrUnsupported.
 var (
-	// ErrRefused: no program listens on the peer's port (ECONNREFUSED).
+	// ErrRefused: no program listens on the peer's port, or the program there has said no: see
+	// RejectError (ECONNREFUSED).
 	ErrRefused error = syscall.ECONNREFUSED
 	// ErrTimeout: the peer does not answer (ETIMEDOUT).
 	ErrTimeout error = syscall.ETIMEDOUT
-	// ErrAddrInUse: another ID, perhaps of another program, has the port (EADDRINUSE).
+	// ErrAddrInUse: another ID, perhaps of another program, has the port, or a program that does not
+	// share it holds UDP port 4791 of the address (EADDRINUSE).
 	ErrAddrInUse error = syscall.EADDRINUSE
 	// ErrNoDevice: no RDMA device has the address (ENODEV).
 	ErrNoDevice error = syscall.ENODEV
@@ -25,10 +27,13 @@ var (
 	ErrNoRoute error = syscall.ENETUNREACH
 	// ErrReset: the peer has given up a connection while it was being made (ECONNRESET).
 	ErrReset error = syscall.ECONNRESET
+	// ErrDisconnected: the peer has ended the connection (RDMA_CM_EVENT_DISCONNECTED).
+	ErrDisconnected = errors.New("disconnected")
 )
 
 // Status values of events. They are those of the C library on Linux, on all platforms.
 const (
+	statusIO          = -5
 	statusInvalid     = -22
 	statusNoDevice    = -19
 	statusUnreachable = -101
@@ -105,6 +110,9 @@ type RejectError struct {
 }
 
 func (e *RejectError) Error() string {
+	if r := securityRefusalOf(e.Info); r != 0 {
+		return r.String()
+	}
 	switch e.Reason {
 	case RejectInvalidServiceID:
 		return fmt.Sprintf("connection refused: no listener for port %d", e.Port)
@@ -122,10 +130,12 @@ func (e *RejectError) Error() string {
 	return fmt.Sprintf("rejected by the peer: %v (reason %d)", e.Reason, uint16(e.Reason))
 }
 
-// Is makes a rejection ErrRefused if nobody listens or a program has said no, and ErrReset if the
-// peer has given up.
+// Is makes a rejection ErrRefused if nobody listens or a program has said no, ErrReset if the peer has
+// given up, and ErrSecurity as well if a listener demands packet security and this end has not its key.
 func (e *RejectError) Is(target error) bool {
 	switch target {
+	case ErrSecurity:
+		return securityRefusalOf(e.Info) != 0
 	case ErrRefused:
 		return e.Reason == RejectInvalidServiceID || e.Reason == RejectConsumerDefined
 	case ErrReset:
@@ -136,9 +146,9 @@ func (e *RejectError) Is(target error) bool {
 
 // SIDRError is the answer that a UD service is not available (SIDR_REP).
 type SIDRError struct {
-	Status      uint8
-	Port        uint16
-	PrivateData []byte
+	Status      uint8  // of the SIDR_REP: 1 nobody listens, 2 the program has said no
+	Port        uint16 // the peer's
+	PrivateData []byte // of the peer's program
 }
 
 func (e *SIDRError) Error() string {

@@ -17,8 +17,8 @@ const (
 	EventUnreachable     EventType = 7  // the peer does not answer; UD: it has refused
 	EventRejected        EventType = 8  // the peer has said no; Err is a RejectError
 	EventEstablished     EventType = 9  // connected; UD: the peer is found
-	EventDisconnected    EventType = 10 // the peer or Disconnect has ended the connection
-	EventDeviceRemoval   EventType = 11 // the device is gone: close the ID
+	EventDisconnected    EventType = 10 // the connection has ended: by the peer or Disconnect, or Err says why
+	EventDeviceRemoval   EventType = 11 // the device, or the last of those bound to, is gone: close the ID
 	EventMulticastJoin   EventType = 12 // the ID has joined the group
 	EventMulticastError  EventType = 13 // the ID could not join the group
 	EventAddrChange      EventType = 14 // never raised: software devices follow their addresses
@@ -60,4 +60,6 @@ type Event struct {
 
 	// UD is the peer or the group, for an ID of PortSpaceUDP.
 	UD UDParam
+
+	ours bool // of EventDisconnected: this end has called Disconnect
 }

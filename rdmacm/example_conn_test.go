@@ -19,19 +19,20 @@ func serveOne(ctx context.Context, l *rdmacm.Listener) error {
 	if err != nil {
 		return err
 	}
-	var in *verbs.MR
 	conn, err := r.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) error {
 		// The peer may send as soon as it is connected, so the receive is posted here.
-		if in, err = c.PD().AllocMR(64, verbs.AccessLocalWrite); err != nil {
+		in, err := c.AllocMR(64, verbs.AccessLocalWrite) // closed with the connection
+		if err != nil {
 			return err
 		}
+		c.Context = in
 		_, err = c.QP().PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{in.SGE(0, 64)}}})
 		return err
 	}})
 	if err != nil {
 		return err
 	}
-	defer func() { conn.Close(); in.Close() }()
+	defer conn.Close()
 	var wcs [1]verbs.WC
 	if _, err := conn.RecvCQ().Wait(ctx, wcs[:]); err != nil {
 		return err
@@ -39,7 +40,7 @@ func serveOne(ctx context.Context, l *rdmacm.Listener) error {
 	if err := wcs[0].Err(); err != nil {
 		return err // WC_WR_FLUSH_ERR if the connection has ended
 	}
-	fmt.Printf("received %q\n", in.Bytes()[:wcs[0].ByteLen])
+	fmt.Printf("received %q\n", conn.Context.(*verbs.MR).Bytes()[:wcs[0].ByteLen])
 	return nil
 }
 

@@ -16,24 +16,43 @@ func (id *ID) handle(ev connector.Event) {
 	if id.state == stateClosed {
 		return
 	}
+	if id.state == stateRequested && (ev.Kind == connector.Rejected || ev.Kind == connector.Unreachable) && id.unseen() {
+		return
+	}
 	switch ev.Kind {
 	case connector.Replied:
 		id.replied(&ev)
 	case connector.Established:
+		if !id.confirmed(ev.Confirmation) {
+			id.unconfirmed()
+			return
+		}
 		if id.state == stateAccepting || id.state == stateConnecting { // the latter where the connector moves the QP
 			id.state = stateConnected
 		}
 		id.report(Event{Type: EventEstablished, Param: ConnParam(ev.Params)})
+		id.checkQP()
 	case connector.Rejected:
 		id.rejected(&ev)
 	case connector.Unreachable:
 		id.end(stateFailed)
-		id.report(Event{Type: EventUnreachable, Status: statusTimedOut, Err: id.error("connect", errNoAnswer)})
+		cause := errNoAnswer
+		if ev.Err != nil {
+			cause = ev.Err
+		}
+		id.report(Event{Type: EventUnreachable, Status: statusTimedOut, Err: id.error("connect", cause)})
 	case connector.Disconnected:
-		report := Event{Type: EventDisconnected}
+		if id.state == stateDisconnected { // reported when the QP failed
+			return
+		}
+		report := Event{Type: EventDisconnected, ours: id.state == stateDisconnecting}
 		if ev.TimedOut {
 			report.Status, report.Err = statusTimedOut, id.error("disconnect", errNoAnswer)
 		}
+		if ev.Err != nil && !report.ours {
+			report.Status, report.Err = statusIO, id.error("connection", ev.Err)
+		}
+		id.ending = true
 		id.drain(report, drainSteps)
 	case connector.TimewaitExit:
 		if id.state == stateDisconnected {
@@ -45,6 +64,26 @@ func (id *ID) handle(ev connector.Event) {
 	case connector.NotFound:
 		id.notFound(&ev)
 	}
+}
+
+// unseen closes the ID of a request that has ended before the program has fetched it: the program need
+// not hear of it, and requests that nobody fetches must not pile up. It reports false if the program has
+// fetched it. The caller holds id.mu. The listener's lock, taken second, keeps the listener from closing
+// meanwhile. So what the ID holds is given back before the listener's Close returns, and the agent's
+// last use, whose end would wait for this goroutine, the connector's, is never this one.
+func (id *ID) unseen() bool {
+	l := id.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == stateClosed || !id.ch.drop(id) {
+		return false
+	}
+	id.state = stateClosed
+	id.conn.Close()
+	id.agent.remove(id)
+	id.agent.release()
+	id.ch.detach()
+	return true
 }
 
 // errNoAnswer is why a connection cannot be made or ended in order.
@@ -71,13 +110,16 @@ func (id *ID) drain(report Event, steps int) {
 	if id.state == stateClosed {
 		return
 	}
-	if steps > 0 && id.queuePair.draining(steps == drainSteps) {
+	if steps > 0 && (id.queuePair.draining(steps == drainSteps) || !report.ours && id.failing()) {
 		time.AfterFunc(drainStep, func() {
 			id.mu.Lock()
 			defer id.mu.Unlock()
 			id.drain(report, steps-1)
 		})
 		return
+	}
+	if id.failure != nil && !report.ours { // the peer has ended the connection for that
+		id.explain(&report)
 	}
 	id.end(stateDisconnected)
 	if id.unreported != nil {
@@ -98,7 +140,10 @@ func (id *ID) replied(ev *connector.Event) {
 		id.report(Event{Type: EventConnectResponse, Param: id.peer})
 		return
 	}
-	err := id.serveQP()
+	err := id.agree()
+	if err == nil {
+		err = id.serveQP()
+	}
 	if err == nil {
 		err = id.ready()
 	}
@@ -114,6 +159,46 @@ func (id *ID) replied(ev *connector.Event) {
 		return
 	}
 	id.report(established)
+	id.checkQP()
+}
+
+// qpFailed is what the QP calls when it goes to the error state.
+func (id *ID) qpFailed(qp *verbs.QP, cause error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.qp == qp {
+		id.failure = cause
+		id.checkQP()
+	}
+}
+
+// checkQP ends a connection whose QP has failed. The peer is told. Whether it answers makes no
+// difference any more. The caller holds id.mu.
+func (id *ID) checkQP() {
+	if id.failure == nil || id.state != stateConnected || id.ending {
+		return
+	}
+	report := Event{Type: EventDisconnected}
+	id.explain(&report)
+	_ = id.conn.Disconnect() // it fails where the device has gone
+	id.state = stateDisconnected
+	id.report(report)
+}
+
+// explain has an event say why the QP has failed. The caller holds id.mu.
+func (id *ID) explain(report *Event) {
+	cause := id.failure
+	report.Status = statusIO
+	if errors.Is(cause, verbs.WCRetryExceeded) {
+		report.Status, cause = statusTimedOut, verbs.Errorf(ErrTimeout, "the peer does not answer any more: %w", cause)
+	}
+	report.Err = id.error("connection", cause)
+}
+
+// failing reports whether the QP has failed, and its word of that is on the way. The caller holds
+// id.mu.
+func (id *ID) failing() bool {
+	return id.tells && id.failure == nil && id.qp != nil && id.qp.State() == verbs.QPStateErr
 }
 
 // rejected handles the peer's no. The caller holds id.mu.

@@ -16,6 +16,7 @@ type ID struct {
 
 	ps PortSpace
 
+	moving  sync.Mutex // held by Migrate and Close, and taken before mu
 	mu      sync.Mutex // guards what follows
 	state   idState
 	ch      *EventChannel
@@ -102,12 +103,16 @@ func (id *ID) RemoteAddr() netip.AddrPort {
 }
 
 // Device returns the ID's device (rdma_cm_id.verbs). It is nil while the ID has none: before its
-// address is resolved, and on an ID that is bound to all addresses.
+// address is resolved, and on an ID that is bound to all addresses. Once the ID has a QP it is the
+// Open of the device that the QP is of, see CreateQP.
 func (id *ID) Device() *verbs.Device {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.agent == nil {
 		return nil
+	}
+	if id.qp != nil {
+		return id.qp.PD().Device()
 	}
 	return id.agent.dev
 }
@@ -123,7 +128,7 @@ func (id *ID) PD() *verbs.PD {
 	if id.agent == nil {
 		return nil
 	}
-	pd, err := id.agent.defaultPD()
+	pd, err := id.agent.dev.SharedPD()
 	if err != nil {
 		return nil
 	}
@@ -156,22 +161,62 @@ func (id *ID) report(ev Event) {
 }
 
 // Migrate moves the ID to another channel (rdma_migrate_id). Its events that nobody has fetched
-// move along.
+// move along. With a listening ID's go the IDs of requests that nobody has fetched.
 func (id *ID) Migrate(to *EventChannel) error {
+	id.moving.Lock()
+	defer id.moving.Unlock()
+	from, err := id.migrate(to)
+	if err != nil || from == to {
+		return err
+	}
+	for _, child := range from.unseen(id) {
+		if err := child.follow(from, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// migrate does what Migrate does, but for requests. It returns the channel that the ID had.
+func (id *ID) migrate(to *EventChannel) (from *EventChannel, err error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.state == stateClosed {
-		return id.error("migrate", verbs.ErrClosed)
+		return nil, id.error("migrate", verbs.ErrClosed)
 	}
-	if to == id.ch {
+	from = id.ch
+	if to == from {
+		return from, nil
+	}
+	if err := to.attach(); err != nil {
+		return nil, id.error("migrate", err)
+	}
+	id.ch = to
+	for _, ev := range from.take(func(ev *Event) bool { return ev.ID == id }) {
+		to.add(ev)
+	}
+	from.detach()
+	return from, nil
+}
+
+// follow moves the ID of a request to the channel that its listener has moved to, unless the program has
+// fetched the request meanwhile. The ID's lock comes before its listener's: see unseen.
+func (id *ID) follow(from, to *EventChannel) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state == stateClosed || id.ch != from {
 		return nil
 	}
 	if err := to.attach(); err != nil {
 		return id.error("migrate", err)
 	}
-	from := id.ch
+	evs := from.takeRequest(id)
+	if evs == nil {
+		to.detach()
+		return nil
+	}
 	id.ch = to
-	for _, ev := range from.take(id) {
+	for _, ev := range evs {
 		to.add(ev)
 	}
 	from.detach()
@@ -181,7 +226,13 @@ func (id *ID) Migrate(to *EventChannel) error {
 // Close ends the ID (rdma_destroy_id). A listening ID takes no more requests, and rejects those
 // that nobody has fetched. A connected ID disconnects. The QP that CreateQP made is destroyed.
 // Close does not wait for the peer. Events of the ID that nobody has fetched are lost.
-func (id *ID) Close() error {
+func (id *ID) Close() error { return id.close(func() error { return nil }) }
+
+// close does what Close does. Between the end of the QP and that of the default PD it calls release,
+// which must not call the ID, and whose error keeps the ID open.
+func (id *ID) close(release func() error) error {
+	id.moving.Lock()
+	defer id.moving.Unlock()
 	id.mu.Lock()
 	if id.state == stateClosed {
 		id.mu.Unlock()
@@ -194,18 +245,27 @@ func (id *ID) Close() error {
 	if id.state == stateConnected || id.state == stateAccepting || id.state == stateConnecting {
 		id.queuePair.fail()
 	}
-	if err := id.queuePair.destroy(); err != nil {
+	err := id.queuePair.destroy()
+	if err == nil {
+		err = release()
+	}
+	if err != nil {
 		defer id.mu.Unlock()
 		return id.error("close id", err)
 	}
 	id.state = stateClosed
 	a, ch, binding := id.agent, id.ch, id.binding
 	id.binding = nil
+	if binding != nil {
+		for _, c := range binding.claims {
+			c.agent.remove(id)
+		}
+	}
 	if a != nil {
 		id.conn.Close()
 		a.remove(id)
 	}
-	unfetched := ch.take(id)
+	unfetched := ch.take(func(ev *Event) bool { return ev.ID == id || ev.ListenID == id })
 	// What follows may wait for the connector's goroutine, which in turn may wait for this lock.
 	id.mu.Unlock()
 	binding.release()
@@ -221,12 +281,17 @@ func (id *ID) Close() error {
 	return nil
 }
 
-// deviceGone tells the ID that its device has failed.
-func (id *ID) deviceGone(err error) {
+// deviceGone tells the ID that a device has failed: its own or, for an ID that is bound to the addresses
+// of several, the last of them.
+func (id *ID) deviceGone(a *agent, err error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.state != stateClosed {
-		id.state = stateFailed
-		id.report(Event{Type: EventDeviceRemoval, Err: id.error("use device", err), Status: statusNoDevice})
+	switch {
+	case id.state == stateClosed:
+		return
+	case id.agent == nil && !id.binding.lose(a), id.agent != nil && id.agent != a:
+		return
 	}
+	id.end(stateFailed)
+	id.report(Event{Type: EventDeviceRemoval, Err: id.error("use device", err), Status: statusNoDevice})
 }

@@ -14,6 +14,12 @@ const maxBacklog = 1024
 // Listen makes a bound ID take requests (rdma_listen). Each comes as EventConnectRequest with an ID
 // of its own. Up to backlog of them wait to be answered. Further ones are dropped, and their
 // senders repeat them. A backlog of 0 is the largest, 1024.
+//
+// Nobody can keep others out. When there is no room, the host with the most requests loses its oldest
+// one to a host that has fewer. What a host has begun and not completed, accepted requests without an
+// answer included, is at most 1024, and 2048 for all hosts and all listeners of a device. A request
+// whose peer does not repeat it is forgotten. The ID of a request or connection that ends in these ways
+// gets EventUnreachable, unless nobody has fetched its request: then the request is not seen at all.
 func (id *ID) Listen(backlog int) error {
 	const op = "listen"
 	id.mu.Lock()
@@ -34,6 +40,9 @@ func (id *ID) Listen(backlog int) error {
 		return id.error(op, err)
 	}
 	for _, c := range id.binding.claims {
+		if c.port == nil {
+			continue
+		}
 		onRequest := func(r *connector.Request) func(connector.Event) { return id.requested(c.agent, r) }
 		if err := c.port.Listen(backlog, onRequest); err != nil {
 			id.binding.releasePorts()
@@ -64,6 +73,13 @@ func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 			return nil
 		}
 	}
+	child.options.tos = r.TOS
+	if !id.wants().screen(r, id.ps, child) {
+		return nil
+	}
+	if report.Param.QPN != 0 {
+		report.Param = child.peer
+	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.state != stateListening || !a.retain() {
@@ -73,7 +89,7 @@ func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 		a.release() // not the last: a listener has its agent. The last would wait for this goroutine.
 		return nil
 	}
-	child.ch, child.options = id.ch, options{tos: r.TOS}
+	child.ch = id.ch
 	a.add(child)
 	child.report(report)
 	return child.handle
@@ -96,13 +112,20 @@ func (id *ID) Accept(p *ConnParam) error {
 	if id.ps.datagram() {
 		return id.error(op, id.answer(&param))
 	}
-	if err := param.resolve(id.agent.limits, &id.peer, id.agent.connector.Limits().Accept); err != nil {
+	room := id.agent.connector.Limits().Accept
+	if id.agreement.request != nil {
+		room = SecuredAcceptData
+	}
+	if err := param.resolve(id.agent.limits, &id.peer, room); err != nil {
 		return id.error(op, err)
 	}
 	if err := id.nameQP(&param); err != nil {
 		return id.error(op, err)
 	}
 	id.own = param
+	if err := id.answerSecured(&param); err != nil {
+		return id.error(op, err)
+	}
 	if id.qp != nil {
 		if err := id.serveQP(); err != nil {
 			return id.error(op, err)

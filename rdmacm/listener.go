@@ -13,6 +13,7 @@ type ListenConfig struct {
 	Devices   []*verbs.Device // to listen on, instead of those of the registered providers
 	Backlog   int             // requests that may wait for Accept; 0 stands for 1024
 	ReuseAddr bool            // see ID.SetReuseAddr
+	Security  *Security       // that peers must have as well; nil is none
 	UC        bool            // listen in PortSpaceIB, where UC QPs connect, instead of PortSpaceTCP
 }
 
@@ -42,7 +43,9 @@ func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
 	}
 	if err = l.id.SetReuseAddr(c.ReuseAddr); err == nil {
 		if err = l.id.BindAddr(addr); err == nil {
-			err = l.id.Listen(c.Backlog)
+			if err = l.id.SetSecurity(c.Security); err == nil {
+				err = l.id.Listen(c.Backlog)
+			}
 		}
 	}
 	if err != nil {
@@ -55,7 +58,9 @@ func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
 // Addr returns the address and port that the listener listens on.
 func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
 
-// Accept waits for a request. After Close it returns verbs.ErrClosed.
+// Accept waits for a request. After Close it returns verbs.ErrClosed. Once the device of the listener's
+// address has failed, or the last one of a listener on all addresses, each call returns that error: close
+// the listener, and listen anew.
 func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 	for {
 		ev, err := l.ch.Next(ctx)
@@ -66,18 +71,20 @@ func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 		case EventConnectRequest:
 			return newRequest(ev), nil
 		case EventDeviceRemoval:
+			l.ch.shut(ev.Err) // no request will come any more, so this is what every call is to say
 			return nil, ev.Err
 		}
 		// A request that nobody has answered yet may end: its Accept says so.
 	}
 }
 
-// Close stops listening. It rejects requests that Accept has not returned. Connections stay.
+// Close stops listening. It rejects requests that Accept has not returned. Connections stay, and so
+// do requests that Accept has returned. Goroutines in Accept get verbs.ErrClosed.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
-		if l.err = l.id.Close(); l.err == nil {
-			l.err = l.ch.Close()
-		}
+		l.err = l.id.Close()
+		// A request that Accept has just taken is still on its way to a channel of its own.
+		l.ch.shut(nil)
 	})
 	return l.err
 }
@@ -119,7 +126,13 @@ func (r *Request) RemoteAddr() netip.AddrPort { return r.conn.id.RemoteAddr() }
 // established.
 func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	config := c.orDefault()
-	err := r.conn.setup(&config)
+	err := config.check()
+	if err == nil && config.Security != nil {
+		err = verbs.Errorf(verbs.ErrInvalid, "Config.Security is for Dial: whether peers of a listener need it is in ListenConfig.Security")
+	}
+	if err == nil {
+		err = r.conn.setup(&config)
+	}
 	if err == nil {
 		err = r.conn.id.Accept(config.param())
 	}

@@ -1,6 +1,11 @@
 package rdmacm
 
-import "github.com/adverb-rdma/adverb/verbs"
+import (
+	"errors"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
 
 // options are what rdma_set_option sets.
 type options struct {
@@ -9,6 +14,8 @@ type options struct {
 	hasACK     bool  // ackTimeout was set
 	reuseAddr  bool
 	afOnly     bool
+	keepAlive  time.Duration
+	security   *Security
 }
 
 // maxTimeoutCode is the largest code of an acknowledgement timeout.
@@ -37,6 +44,35 @@ func (id *ID) SetACKTimeout(code uint8) error {
 		id.options.ackTimeout, id.options.hasACK = code, true
 		return nil
 	})
+}
+
+// SetKeepAlive makes the ID's QP ask a silent peer for a sign of life: see [verbs.QP.SetKeepAlive],
+// which this calls when the connection is made, and also during it. If there is none, the connection
+// ends with EventDisconnected, Status -110 (ETIMEDOUT), and the cause in Err. A new ID does not ask.
+// The option is for QPs that CreateQP has made and for RC; on devices without keep-alive it does
+// nothing.
+func (id *ID) SetKeepAlive(period time.Duration) error {
+	return id.set("set keep-alive", func() error {
+		if id.qpType != verbs.QPTypeRC {
+			return verbs.Errorf(verbs.ErrUnsupported, "only RC QPs can ask, and this is %v", id.ps)
+		}
+		id.options.keepAlive = period
+		if id.state == stateConnected || id.state == stateAccepting {
+			return id.keepAlive()
+		}
+		return nil
+	})
+}
+
+// keepAlive has the QP do what the option says. The caller holds id.mu.
+func (id *ID) keepAlive() error {
+	if id.qp == nil || id.qpType != verbs.QPTypeRC {
+		return nil
+	}
+	if err := id.qp.SetKeepAlive(id.options.keepAlive); !errors.Is(err, verbs.ErrUnsupported) {
+		return err
+	}
+	return nil
 }
 
 // SetReuseAddr lets the ID bind to a port that other IDs have, if they allow it too

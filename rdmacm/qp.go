@@ -15,13 +15,21 @@ type queuePair struct {
 }
 
 // CreateQP makes the ID's QP (rdma_create_qp). It brings RC and UC QPs to INIT, where receives can
-// be posted, and UD QPs to RTS. A nil pd stands for PD. CQs that attr does not name are made as
-// large as the QP needs, and closed with it. The type follows from the port space; PortSpaceIB
-// leaves a choice of RC and UC.
+// be posted, and UD QPs to RTS. A nil pd stands for PD; another may be of any Open of the ID's device.
+// The type follows from the port space; PortSpaceIB leaves a choice of RC and UC.
+//
+// CQs that attr does not name are made, and closed with the QP. The send queue's holds twice
+// Cap.MaxSendWR completions, since the device may grant more room than was asked for, and the receive
+// queue's twice Cap.MaxRecvWR. With an SRQ the latter holds as many as the SRQ has receives at that time:
+// one QP may get them all. A program that posts to the SRQ again before it polls, or that gives the SRQ
+// a larger size later, makes the CQ itself.
 //
 // An ID without a QP of its own connects the one that ConnParam.QPN names. The program then takes
 // that QP through its states by QPAttr.
-func (id *ID) CreateQP(pd *verbs.PD, attr verbs.QPInitAttr) error {
+func (id *ID) CreateQP(pd *verbs.PD, attr verbs.QPInitAttr) error { return id.makeQP(pd, attr, false) }
+
+// makeQP does what CreateQP does. With oneCQ it makes one CQ for both queues.
+func (id *ID) makeQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) error {
 	const op = "create qp"
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -34,14 +42,14 @@ func (id *ID) CreateQP(pd *verbs.PD, attr verbs.QPInitAttr) error {
 	if id.qp != nil {
 		return id.error(op, verbs.Errorf(verbs.ErrBusy, "the ID has a QP, %v: destroy it first", id.qp.QPN()))
 	}
-	if err := id.createQP(pd, attr); err != nil {
+	if err := id.createQP(pd, attr, oneCQ); err != nil {
 		return id.error(op, err)
 	}
 	return nil
 }
 
-// createQP does what CreateQP does. The caller holds id.mu.
-func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr) (err error) {
+// createQP does what makeQP does. The caller holds id.mu.
+func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) (err error) {
 	switch {
 	case attr.Type == 0:
 		attr.Type = id.qpType
@@ -52,41 +60,106 @@ func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr) (err error) {
 		return verbs.Errorf(verbs.ErrInvalid, "a %v QP for an ID of %v: it connects %v QPs", attr.Type, id.ps, id.qpType)
 	}
 	if pd == nil {
-		if pd, err = id.agent.defaultPD(); err != nil {
+		if pd, err = id.agent.dev.SharedPD(); err != nil {
 			return err
 		}
 	}
-	if pd.Device() != id.agent.dev {
-		return verbs.Errorf(verbs.ErrInvalid, "the PD is of device %s, and the ID of %s", pd.Device().Name(), id.agent.dev.Name())
+	if err := id.checkOpen(pd, &attr); err != nil {
+		return err
+	}
+	if err := id.conn.Serve(pd.Device(), id.local.Addr().WithZone("")); err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
 			id.queuePair.destroy()
 		}
 	}()
-	if attr.SendCQ == nil {
-		if attr.SendCQ, err = id.makeCQ(attr.Cap.MaxSendWR); err != nil {
-			return err
-		}
-	}
-	if attr.RecvCQ == nil {
-		if attr.RecvCQ, err = id.makeCQ(attr.Cap.MaxRecvWR); err != nil {
-			return err
-		}
+	if err := id.makeCQs(pd.Device(), &attr, oneCQ); err != nil {
+		return err
 	}
 	if id.qp, err = pd.CreateQP(attr); err != nil {
 		return err
 	}
 	id.own.QPN, id.own.SRQ = id.qp.QPN(), attr.SRQ != nil
+	id.failure = nil
+	// Where the device cannot tell, the program's completions do.
+	qp := id.qp
+	id.tells = qp.NotifyError(func(cause error) { id.qpFailed(qp, cause) }) == nil
 	if id.qpType == verbs.QPTypeUD {
 		return id.moveQP(verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateRTS)
 	}
 	return id.moveQP(verbs.QPStateInit)
 }
 
-// makeCQ makes a CQ for a work queue, which may get up to twice the room that was asked for.
-func (id *ID) makeCQ(wrs int) (*verbs.CQ, error) {
-	cq, err := id.agent.dev.CreateCQ(2 * max(1, wrs))
+// checkOpen refuses a PD that is of another device than the ID. The PD may be of another Open of the
+// device, since a connector can connect QPs of any: it names them by number and address. What a QP is
+// made of must be of one Open.
+func (id *ID) checkOpen(pd *verbs.PD, attr *verbs.QPInitAttr) error {
+	dev := pd.Device()
+	if !oneDevice(dev, id.agent.dev) {
+		return verbs.Errorf(verbs.ErrInvalid, "the PD is of device %s, and the ID of %s: use a PD of that device, or name the PD's device in Dialer.Device, ListenConfig.Devices or NewEventChannel",
+			dev.Name(), id.agent.dev.Name())
+	}
+	for _, of := range []*verbs.Device{deviceOfCQ(attr.SendCQ), deviceOfCQ(attr.RecvCQ), deviceOfSRQ(attr.SRQ)} {
+		if of != nil && of != dev && oneDevice(of, dev) {
+			return verbs.Errorf(verbs.ErrInvalid, "the QP's CQs or its SRQ are of another Open of device %s than its PD: name a PD of the same Open", dev.Name())
+		}
+	}
+	return nil
+}
+
+// oneDevice reports whether two devices are one, perhaps opened twice. Of devices without a registered
+// provider nobody knows whether they are.
+func oneDevice(a, b *verbs.Device) bool {
+	x, y := a.Info(), b.Info()
+	return a == b || x.Provider != "" && x.Provider == y.Provider && (x.Name == y.Name || x.Netdev != "" && x.Netdev == y.Netdev)
+}
+
+func deviceOfCQ(cq *verbs.CQ) *verbs.Device {
+	if cq == nil {
+		return nil
+	}
+	return cq.Device()
+}
+
+func deviceOfSRQ(srq *verbs.SRQ) *verbs.Device {
+	if srq == nil {
+		return nil
+	}
+	return srq.PD().Device()
+}
+
+// makeCQs makes those CQs that attr does not name, or one for both queues.
+func (id *ID) makeCQs(dev *verbs.Device, attr *verbs.QPInitAttr, one bool) (err error) {
+	// A work queue may get up to twice the room that was asked for. An SRQ says what it has got.
+	sends, recvs := 2*max(1, attr.Cap.MaxSendWR), 2*max(1, attr.Cap.MaxRecvWR)
+	if attr.SRQ != nil {
+		a, err := attr.SRQ.Query()
+		if err != nil {
+			return err
+		}
+		recvs = max(1, a.MaxWR)
+	}
+	if one {
+		attr.SendCQ, err = id.makeCQ(dev, sends+recvs)
+		attr.RecvCQ = attr.SendCQ
+		return err
+	}
+	if attr.SendCQ == nil {
+		if attr.SendCQ, err = id.makeCQ(dev, sends); err != nil {
+			return err
+		}
+	}
+	if attr.RecvCQ == nil {
+		attr.RecvCQ, err = id.makeCQ(dev, recvs)
+	}
+	return err
+}
+
+// makeCQ makes a CQ that is closed with the QP.
+func (id *ID) makeCQ(dev *verbs.Device, entries int) (*verbs.CQ, error) {
+	cq, err := dev.CreateCQ(entries)
 	if err == nil {
 		id.ownCQs = append(id.ownCQs, cq)
 	}
@@ -107,6 +180,7 @@ func (id *ID) DestroyQP() error {
 func (q *queuePair) destroy() error {
 	if q.qp != nil {
 		q.qp.NotifyCommEst(nil)
+		q.qp.NotifyError(nil)
 		if err := q.qp.Close(); err != nil {
 			return err
 		}
@@ -151,7 +225,13 @@ func (id *ID) serveQP() error {
 	if s := id.qp.State(); s != verbs.QPStateInit {
 		return verbs.Errorf(verbs.ErrState, "the QP is in %v: the connection manager takes it from QPS_INIT to QPS_RTS; leave its state alone until it is connected", s)
 	}
-	return id.moveQP(verbs.QPStateRTR, verbs.QPStateRTS)
+	if err := id.moveQP(verbs.QPStateRTR, verbs.QPStateRTS); err != nil {
+		return err
+	}
+	if id.options.keepAlive > 0 {
+		return id.keepAlive()
+	}
+	return nil
 }
 
 // moveQP takes the QP through the states. The caller holds id.mu.

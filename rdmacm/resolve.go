@@ -12,6 +12,9 @@ import (
 // and binds the ID to them. A zero src leaves the choice to the host's routes. Otherwise the ID is
 // bound to src, as by BindAddr. The answer is EventAddrResolved or EventAddrError.
 //
+// An unspecified dst, 0.0.0.0 or [::], stands for this host. It fails with verbs.ErrInvalid for a
+// broadcast address and, but in PortSpaceUDP, for a multicast address.
+//
 // Whether the host dst exists shows when the ID connects, as nothing is sent before.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	const op = "resolve address"
@@ -24,10 +27,13 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "the peer's address is empty"))
 	}
 	to := dst.Addr().Unmap()
-	if to.IsUnspecified() { // means this host, as for sockets
-		to = loopback(to)
-	}
 	id.remote = netip.AddrPortFrom(to, dst.Port())
+	switch {
+	case to.IsMulticast() && !id.ps.datagram():
+		return id.error(op, verbs.Errorf(verbs.ErrInvalid, "%v is a multicast address, and a connection has one peer: groups are for ID.JoinMulticast in %v", to, PortSpaceUDP))
+	case to == broadcastAddr:
+		return id.error(op, errBroadcast(to))
+	}
 	if src.IsValid() {
 		if id.state != stateIdle {
 			return id.error(op, verbs.Errorf(verbs.ErrInvalid, "a source address for an ID that is bound already, to %v", id.local))
@@ -43,6 +49,12 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	id.state = stateAddrResolved
 	id.report(Event{Type: EventAddrResolved})
 	return nil
+}
+
+var broadcastAddr = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+func errBroadcast(to netip.Addr) error {
+	return verbs.Errorf(verbs.ErrInvalid, "%v is a broadcast address, and RDMA knows none: name one host, or join a multicast group in %v", to, PortSpaceUDP)
 }
 
 func loopback(unspecified netip.Addr) netip.Addr {
@@ -76,12 +88,25 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 			id.local = netip.AddrPortFrom(src.Addr().Unmap(), 0)
 		}
 	}
+	thisHost := to.IsUnspecified()
+	if thisHost {
+		to = loopback(to)
+	}
 	from := id.local.Addr()
 	if !from.IsValid() || from.IsUnspecified() {
 		var err error
 		if from, err = id.ch.source(to); err != nil {
 			return err
 		}
+	} else if to.Is4() && id.ch.onHost() {
+		if _, err := sourceFor(to); errors.Is(err, verbs.ErrInvalid) {
+			return err
+		}
+	}
+	if thisHost {
+		id.remote = netip.AddrPortFrom(from, id.remote.Port())
+	} else if err := id.ch.checkWay(from, to); err != nil {
+		return err
 	}
 	if id.agent == nil {
 		dev, err := id.ch.deviceOf(from)
@@ -98,7 +123,7 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 	}
 	port := id.local.Port()
 	if port == 0 {
-		port = randomPort() // tells the peer who asks; nothing comes to it
+		port = randomPort(id.agent) // tells the peer who asks; nothing comes to it
 	}
 	id.local = netip.AddrPortFrom(from, port)
 	return nil
@@ -107,8 +132,10 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 // source returns the local address from which another is reached.
 func (ch *EventChannel) source(to netip.Addr) (netip.Addr, error) {
 	from, err := sourceFor(to)
-	if len(ch.devices) == 0 {
-		return from, err
+	if ch.onHost() {
+		if len(ch.devices) == 0 || errors.Is(err, verbs.ErrInvalid) {
+			return from, err
+		}
 	}
 	// The devices need not be on the host's network. Those of tests are not.
 	best, score := netip.Addr{}, 0
@@ -137,6 +164,28 @@ func (ch *EventChannel) source(to netip.Addr) (netip.Addr, error) {
 		return netip.Addr{}, noDevice(to, ch.devices)
 	}
 	return best, nil
+}
+
+// onHost reports whether the channel's devices are on the host's network.
+func (ch *EventChannel) onHost() bool {
+	for _, d := range ch.devices {
+		if d.Info().Provider == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// checkWay refuses a destination that no packet from an address of this host reaches.
+func (ch *EventChannel) checkWay(from, to netip.Addr) error {
+	if !from.IsLoopback() || to.IsLoopback() || to.IsMulticast() || !ch.onHost() {
+		return nil
+	}
+	// Other addresses of this host are reached from a loopback address.
+	if own, err := sourceFor(to); err == nil && own == to.WithZone("") {
+		return nil
+	}
+	return verbs.Errorf(ErrNoRoute, "from the loopback address %v no other host is reached, such as %v: use the device of another network interface", from, to)
 }
 
 // ResolveRoute finds the route to the resolved address (rdma_resolve_route). The answer is

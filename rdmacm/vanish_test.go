@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -364,6 +365,67 @@ func TestMTUAbovePeer(t *testing.T) {
 		h.ok(err)
 		if rdmacm.RejectReason(rej.Reason) != rdmacm.RejectInvalidMTU || rej.ARILen != 1 || verbs.MTU(rej.ARI[0]) != verbs.MTU1024 {
 			t.Errorf("got reason %v, information %v, want %v, MTU %v", rej.Reason, rej.Info(), rdmacm.RejectInvalidMTU, verbs.MTU1024)
+		}
+	})
+}
+
+// TestAcceptWithoutDevice: each Accept of a listener whose device is gone says so, one that waits already
+// included, until Close.
+func TestAcceptWithoutDevice(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		l := p.listen(t, addr(t, p.b, false, 0))
+		const waiting = 3
+		errs := make(chan error, waiting)
+		for range waiting {
+			go func() {
+				_, err := l.Accept(patience(t))
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		p.b.Provider().Close()
+		first := <-errs
+		if first == nil || errors.Is(first, context.DeadlineExceeded) || errors.Is(first, verbs.ErrClosed) && !strings.Contains(first.Error(), "use device") {
+			t.Errorf("Accept without a device: got error %v, want that the device is gone", first)
+		}
+		for range waiting - 1 {
+			if err := <-errs; err == nil || err.Error() != first.Error() {
+				t.Errorf("another Accept that waited: got error %v, want %v", err, first)
+			}
+		}
+		if _, err := l.Accept(patience(t)); err == nil || err.Error() != first.Error() {
+			t.Errorf("a later Accept: got error %v, want %v", err, first)
+		}
+		l.Close()
+		if _, err := l.Accept(patience(t)); !errors.Is(err, verbs.ErrClosed) || err.Error() == first.Error() {
+			t.Errorf("Accept after Close: got error %v, want %v", err, verbs.ErrClosed)
+		}
+	})
+}
+
+// TestAcceptOnAllAddresses: a listener on the addresses of two devices goes on when one of them is gone.
+// When both are gone, Accept says so.
+func TestAcceptOnAllAddresses(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		c := p.net.Device()
+		l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b, c}}).Listen(netip.MustParseAddrPort("[::]:0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		c.Provider().Close()
+		done := accept(t, l, nil)
+		if _, err := p.dial(t, addr(t, p.b, false, l.Addr().Port()), nil); err != nil {
+			t.Fatalf("dialing the device that is left: got error %v, want none", err)
+		}
+		if got := <-done; got.err != nil {
+			t.Fatalf("Accept with one of two devices: got error %v, want a connection", got.err)
+		}
+		p.b.Provider().Close()
+		for range 2 {
+			if _, err := l.Accept(patience(t)); err == nil || !strings.Contains(err.Error(), "use device") {
+				t.Errorf("Accept without devices: got error %v, want that the device is gone", err)
+			}
 		}
 	})
 }

@@ -72,17 +72,27 @@ func (c *Conn) req(p *ConnectParams) *wire.REQ {
 
 // Ready sends the RTU: the QP is in RTS, with the parameters of EventReply. It fails with
 // [ErrState] if the peer has left since.
-func (c *Conn) Ready(now time.Duration) error {
+func (c *Conn) Ready(now time.Duration) error { return c.ReadyWith(now, nil) }
+
+// ReadyWith is Ready with up to 224 bytes of private data in the RTU.
+func (c *Conn) ReadyWith(_ time.Duration, private []byte) error {
 	if !mayReady.has(c.state) {
 		return c.wrongState("use")
 	}
+	if len(private) > wire.RTUPrivateDataSize {
+		return c.failed("use", tooLong(len(private), wire.RTUPrivateDataSize))
+	}
 	c.state = StateEstablished
+	c.rtuData = private
+	c.bequeath()
 	c.sendRTU()
 	return nil
 }
 
 func (c *Conn) sendRTU() {
-	c.m.send(c.path, wire.CMRTU, c.tid, &wire.RTU{LocalCommID: c.id, RemoteCommID: c.remoteID})
+	rtu := wire.RTU{LocalCommID: c.id, RemoteCommID: c.remoteID}
+	copy(rtu.PrivateData[:], c.rtuData)
+	c.m.send(c.path, wire.CMRTU, c.tid, &rtu)
 }
 
 // What a REP leads to that comes again. takeREP takes the first one.
@@ -140,15 +150,18 @@ func (c *Conn) takeREP(now time.Duration, msg *message, rep *wire.REP) {
 		m.stats.Ignored.add(msg.attr) // the sender's end is connected already
 		return
 	}
-	if old := m.byQPN[remoteKey{peer, rep.LocalGUID, rep.LocalQPN}]; old != nil {
+	old := m.byQPN[remoteKey{peer, rep.LocalGUID, rep.LocalQPN}]
+	switch {
+	case old != nil && !old.yields():
 		c.refusedID = rep.LocalCommID
 		m.rejectREP(msg, rep, wire.RejStaleConn)
 		old.stale(now)
 		return
-	}
-	if rep.LocalCommID == c.refusedID { // its sender knows that it has come to nothing
+	case rep.LocalCommID == c.refusedID: // its sender knows that it has come to nothing
 		m.rejectREP(msg, rep, wire.RejStaleConn)
 		return
+	case old != nil:
+		old.yield(now)
 	}
 	c.repeater.stop(m)
 	c.remoteID, c.guid = rep.LocalCommID, rep.LocalGUID

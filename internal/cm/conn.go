@@ -21,9 +21,15 @@ type Conn struct {
 	interest
 	repeater repeater
 	refusal  refusal
+	doubt    doubt
 
-	listener *Listener // of a request that is not answered yet
-	retiree  retiree
+	rtuData []byte // the private data of the RTU, or nil
+
+	revoke func() // the words that a death would leave to others, or nil
+
+	waiting seat // at the listener, until the request is answered
+	attempt seat // on the passive side, until the connection is established or over
+	retiree retiree
 }
 
 func (m *Machine) newConn(p Path, active bool) (*Conn, error) {
@@ -55,12 +61,19 @@ func (c *Conn) ask(now time.Duration, attr wire.CMAttr, tid uint64, msg body) {
 	c.repeater.keep(attr, tid, msg)
 	c.m.sendMAD(c.path, attr, c.repeater.mad)
 	c.repeater.interval, c.repeater.retries = c.peerAnswers, c.maxRetries
-	c.m.timers.set(&c.repeater.timer, now+c.repeater.interval)
+	c.repeater.until = now + maxAnswerTime
+	if attr == wire.CMREQ { // whose interval and retries the user has chosen
+		c.repeater.until = now + time.Duration(1+c.maxRetries)*c.peerAnswers + maxPatience
+	}
+	c.repeater.wait(c.m, now)
 }
 
 // expire implements record.
 func (c *Conn) expire(now time.Duration) {
 	switch c.state {
+	case StateREQRcvd, StateMRAREQSent:
+		c.m.stats.Silent++
+		c.abandon()
 	case StateREQSent, StateMRAREQRcvd:
 		if !c.repeater.repeat(c.m, now, c.path) {
 			c.emit(Event{Type: EventUnreachable})
@@ -76,6 +89,8 @@ func (c *Conn) expire(now time.Duration) {
 		if !c.repeater.repeat(c.m, now, c.path) {
 			c.disconnected(now, Event{TimedOut: true})
 		}
+	case StateEstablished:
+		c.stillDoubted(now)
 	case StateTimeWait:
 		c.exit()
 	case StateRejected:
@@ -96,7 +111,8 @@ func (c *Conn) evict(time.Duration) {
 // its QP again at once, but not its communication ID.
 func (c *Conn) timeWait(now time.Duration) {
 	c.state = StateTimeWait
-	c.unlist()
+	c.settle()
+	c.disinherit()
 	c.repeater.stop(c.m)
 	c.releaseQPN()
 	c.m.timers.set(&c.repeater.timer, now+milliseconds(min(c.ackTimeout, maxTimeWaitCode)))
@@ -111,19 +127,17 @@ func (c *Conn) exit() {
 	c.forget()
 }
 
-// unlist takes a request off its listener's account.
-func (c *Conn) unlist() {
-	if c.listener != nil {
-		delete(c.listener.conns, c)
-		c.m.requests--
-		c.listener = nil
-	}
+// settle ends the time in which nobody knows whether anything comes of a peer's request.
+func (c *Conn) settle() {
+	c.waiting.leave()
+	c.attempt.leave()
 }
 
 // forget ends the connection for good.
 func (c *Conn) forget() {
 	c.state = StateIdle
-	c.unlist()
+	c.settle()
+	c.disinherit()
 	c.repeater.stop(c.m)
 	c.releaseQPN()
 	c.releaseIDs()

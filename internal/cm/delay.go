@@ -13,6 +13,7 @@ type patience struct {
 	peerRepeats time.Duration // its REQ after this time, if nothing comes
 	maxRetries  int           // of a message that is not answered
 	serviceTime uint8         // code: how long the peer is told to wait if it repeats a REQ or REP
+	told        uint8         // code: the longest that it was told; what it goes by is one of them
 }
 
 // Delay tells the peer by an MRA that the answer to its REQ or REP takes up to 4.096 µs ×
@@ -27,6 +28,9 @@ func (c *Conn) Delay(now time.Duration, service uint8) error {
 	}
 	c.serviceTime = service
 	c.sendMRA(now)
+	if c.state == StateMRAREQSent {
+		c.heard(now)
+	}
 	return nil
 }
 
@@ -35,6 +39,7 @@ func (c *Conn) sendMRA(time.Duration) {
 	mra := &wire.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.serviceTime}
 	switch c.state {
 	case StateREQRcvd, StateMRAREQSent:
+		c.told = max(c.told, c.serviceTime)
 		c.state = StateMRAREQSent
 		mra.Message = wire.CMMessageREQ
 	default:
@@ -83,8 +88,9 @@ func (m *Machine) findREQ(msg *message, id uint32) *Conn {
 	return c
 }
 
-// delayed gives the peer more time, for this try and for each further one. The number of tries stays.
+// delayed gives the peer more time, for this try and for each further one. The number of tries stays,
+// and so does the time after which the peer has waited long enough.
 func (c *Conn) delayed(now time.Duration, service uint8) {
 	c.repeater.interval = milliseconds(min(service, maxServiceCode)) + milliseconds(c.ackTimeout)
-	c.m.timers.set(&c.repeater.timer, now+c.repeater.interval)
+	c.repeater.wait(c.m, now)
 }

@@ -109,9 +109,29 @@ func (m *Machine) handleDREP(now time.Duration, msg *message) {
 	if c == nil {
 		return
 	}
+	if c.state == StateEstablished && c.doubt.confirmed(msg.tid) {
+		c.disconnected(now, Event{})
+		return
+	}
 	if next := onDREP[c.state]; next != nil {
 		next(c, now, &drep)
 	} else {
 		m.stats.Ignored.add(msg.attr)
+	}
+}
+
+// bequeath has the peer told by a DREQ if this program dies. The peer believes in the connection, or may
+// do so soon.
+func (c *Conn) bequeath() {
+	if f := c.m.cfg.LastWords; f != nil && c.revoke == nil {
+		c.revoke = f(c.path, encode(nil, wire.CMDREQ, c.m.newTID(), c.dreq()))
+	}
+}
+
+// disinherit takes that back: the peer knows of the end.
+func (c *Conn) disinherit() {
+	if c.revoke != nil {
+		c.revoke()
+		c.revoke = nil
 	}
 }

@@ -24,7 +24,8 @@ const (
 	// over.
 	EventRejected
 
-	// EventUnreachable: a REQ, a REP or a SIDR_REQ has remained unanswered. The matter is over.
+	// EventUnreachable: a REQ, a REP or a SIDR_REQ has remained unanswered, or a peer's request that
+	// this side has not answered came no more, or lost its place to another one. The matter is over.
 	EventUnreachable
 
 	// EventDisconnected: a DREQ has come and was answered, or a DREP has come. Either has

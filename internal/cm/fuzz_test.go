@@ -64,7 +64,7 @@ type fuzzed struct {
 }
 
 func newFuzzed(t *testing.T) *fuzzed {
-	z := &fuzzed{t: t, m: New(Config{GUID: 5, IDBits: 4, Seed: 1, ACKDelay: 15}),
+	z := &fuzzed{t: t, m: New(Config{GUID: 5, IDBits: 4, Secret: secretOf(1), ACKDelay: 15}),
 		local: netip.MustParseAddr("10.0.0.1"), peers: [2]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::3")}}
 	if _, err := z.m.Listen(testService, netip.Addr{}, 3); err != nil {
 		t.Fatal(err)

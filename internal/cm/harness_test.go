@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/tables"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -59,8 +61,14 @@ func (w *world) node(name, addr string) *node {
 // restart gives a node a new machine, which knows nothing.
 func (n *node) restart(seed uint64) {
 	id := uint32(n.name[0]) << 24
-	n.Machine = New(Config{GUID: uint64(id), IDBase: id, IDBits: 20, Seed: seed, ACKDelay: 15})
+	n.Machine = New(Config{GUID: uint64(id), IDBase: id, IDBits: 20, Secret: secretOf(seed), ACKDelay: 15})
 	n.events = nil
+}
+
+// secretOf makes a machine's secret of a seed.
+func secretOf(seed uint64) (secret [16]byte) {
+	binary.BigEndian.PutUint64(secret[:], seed)
+	return secret
 }
 
 // pump moves what machines want to send into the network, and takes their events.
@@ -157,7 +165,7 @@ func (w *world) forget() {
 	}
 }
 
-// wantEmpty checks that no machine holds anything but listeners.
+// wantEmpty checks that no table of a machine holds anything, but for listeners.
 func (w *world) wantEmpty() {
 	w.t.Helper()
 	for _, n := range w.nodes {
@@ -167,12 +175,17 @@ func (w *world) wantEmpty() {
 
 func (n *node) wantEmpty(t *testing.T) {
 	t.Helper()
-	m := n.Machine
-	if s := m.Stats(); s.Conns+s.SIDRs+s.Requests+s.Retired+s.Timers+len(m.byID)+len(m.byQPN) > 0 {
-		t.Fatalf("%s still holds %d connections, %d SIDR exchanges, %d requests, %d retired, %d timers, %d remote IDs, %d remote QPNs",
-			n.name, s.Conns, s.SIDRs, s.Requests, s.Retired, s.Timers, len(m.byID), len(m.byQPN))
+	if held := tables.Held(n.Machine, nil, besides); len(held) > 0 {
+		t.Fatalf("%s still holds %s", n.name, tables.String(held))
+	}
+	if s := n.Stats(); s.Conns+s.SIDRs+s.Requests+s.HalfOpen+s.Retired+s.Timers > 0 {
+		t.Fatalf("%s still counts %+v, want nothing held", n.name, s)
 	}
 }
+
+// besides are the tables of a machine that hold what is no connection's: listeners, with what is in their
+// backlogs looked at apart, and what the harness has not taken.
+var besides = []string{"services", "out", "events"}
 
 // want takes the next event, which must be of the type.
 func (n *node) want(typ EventType) Event {

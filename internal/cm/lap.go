@@ -9,6 +9,7 @@ import (
 // On RoCE the network chooses paths, so there are no alternate ones to load. Linux drops a LAP.
 // This machine answers that it is unsupported, so that the peer need not wait.
 
+// handleLAP does not look at the paths that the LAP names: IBTA CA17-36, CA17-37.
 func (m *Machine) handleLAP(_ time.Duration, msg *message) {
 	lap, err := wire.DecodeLAP(msg.data)
 	if err != nil {

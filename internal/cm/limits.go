@@ -19,6 +19,8 @@ const (
 	pkeyBaseMask  = 0x7fff // a P_Key without its membership bit
 	permissiveLID = 0xffff // the LID of a port that has none
 
+	noQPN = 0 // QP0 has no connections
+
 	guidSize = 8 // in the ARI of a REJ with reason timeout
 )
 
@@ -42,15 +44,41 @@ const (
 // What this implementation has chosen. The bounds on times keep a peer that names long ones from
 // holding records.
 const (
-	maxBacklog  = 1024    // unanswered requests of one listener
-	maxRequests = 4096    // unanswered requests of all listeners
-	maxRetired  = 8192    // records that are kept only for what the peer may still send
-	maxQueue    = 4096    // MADs that wait for Transmit
-	maxConns    = 1 << 19 // so that a free communication ID is found soon
+	maxBacklog = 1024 // unanswered requests of one listener
+
+	// maxAttempts bounds what peers have begun and not completed: unanswered requests of all listeners,
+	// and half-open connections, which were accepted and hold a QP. One source may have
+	// maxAttemptsOfSource of them.
+	maxAttempts         = 2048
+	maxAttemptsOfSource = 1024
+
+	maxRetired = 8192    // records that are kept only for what the peer may still send
+	maxQueue   = 4096    // MADs that wait for Transmit
+	maxConns   = 1 << 19 // so that a free communication ID is found soon
 
 	maxResponseCode = 22 // a REP or DREQ is repeated after at most 16 s
 	maxServiceCode  = 26 // an MRA delays by at most 4 minutes
 	maxTimeWaitCode = 23 // time-wait takes at most 33 s
+
+	// maxAnswerTime is how long a REP or DREQ waits for its answer in all, with all repetitions and
+	// MRAs. With Linux's own numbers it comes to 69 s.
+	maxAnswerTime = 3 * time.Minute
+
+	// maxPatience is by how much MRAs may prolong the wait for a REP in all. Linux, which asks for 69 s
+	// each time that the REQ comes again, gets what it asks for.
+	maxPatience = 20 * time.Minute
+
+	// A peer that may have restarted is asked doubtRepeats times, doubtInterval apart, whether it has a
+	// connection still, and asked anew after doubtPause.
+	doubtRepeats  = 3
+	doubtInterval = time.Second
+	doubtPause    = 5 * time.Second
+
+	// A request that nobody has answered is forgotten when it should have come again silentRepeats
+	// times and did not. Of a peer's own times maxRepeatTime counts at most.
+	silentRepeats = 3
+	maxRepeatTime = time.Minute
+	sidrSilence   = 3 * time.Minute
 
 	maxLinger  = 150 * time.Second // for so long a repeated REQ is answered by the REJ again
 	sidrLinger = 10 * time.Second  // for so long a repeated SIDR_REQ is answered by the SIDR_REP again

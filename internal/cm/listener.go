@@ -15,18 +15,16 @@ type Listener struct {
 	m       *Machine
 	service uint64
 	local   netip.Addr // zero for any
-	backlog int
 	closed  bool
 
-	// Requests that are not answered yet.
-	conns map[*Conn]struct{}
-	sidrs map[*SIDR]struct{}
+	waiting crowd // requests that are not answered yet
 }
 
 // Listen takes the requests for a service ID that are sent to one address, or to any if local is
 // zero. backlog limits the requests that are neither accepted nor rejected nor closed. A backlog
-// outside 1 to 1024 counts as 1024. A REQ beyond it is dropped, and its sender repeats it. A
-// SIDR_REQ beyond it is rejected. Listen fails with [ErrServiceInUse].
+// outside 1 to 1024 counts as 1024. A request beyond it takes the place of the oldest one of the source
+// that has the most, if its own source has fewer. Otherwise a REQ is dropped, and its sender repeats
+// it, and a SIDR_REQ is rejected. Listen fails with [ErrServiceInUse].
 func (m *Machine) Listen(service uint64, local netip.Addr, backlog int) (*Listener, error) {
 	local = bare(local)
 	at := m.services[service]
@@ -40,7 +38,7 @@ func (m *Machine) Listen(service uint64, local netip.Addr, backlog int) (*Listen
 	if backlog <= 0 || backlog > maxBacklog {
 		backlog = maxBacklog
 	}
-	l := &Listener{m: m, service: service, local: local, backlog: backlog, conns: map[*Conn]struct{}{}, sidrs: map[*SIDR]struct{}{}}
+	l := &Listener{m: m, service: service, local: local, waiting: newCrowd(backlog, backlog)}
 	at[local] = l
 	return l, nil
 }
@@ -64,20 +62,24 @@ func (l *Listener) Close(now time.Duration) {
 		delete(l.m.services, l.service)
 	}
 	var conns []*Conn
-	for c := range l.conns {
-		if !c.delivered {
-			conns = append(conns, c)
+	var sidrs []*SIDR
+	for _, src := range l.waiting.sources {
+		for e := src.sitters.Front(); e != nil; e = e.Next() {
+			switch who := e.Value.(sitter).who.(type) {
+			case *Conn:
+				if !who.delivered {
+					conns = append(conns, who)
+				}
+			case *SIDR:
+				if !who.delivered {
+					sidrs = append(sidrs, who)
+				}
+			}
 		}
 	}
 	slices.SortFunc(conns, func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) // maps have no order, and runs must repeat
 	for _, c := range conns {
 		c.Close(now)
-	}
-	var sidrs []*SIDR
-	for s := range l.sidrs {
-		if !s.delivered {
-			sidrs = append(sidrs, s)
-		}
 	}
 	slices.SortFunc(sidrs, func(a, b *SIDR) int { return cmp.Or(cmp.Compare(a.id, b.id), a.path.Remote.Compare(b.path.Remote)) })
 	for _, s := range sidrs {
@@ -92,13 +94,4 @@ func (m *Machine) listener(service uint64, local netip.Addr) *Listener {
 		return l
 	}
 	return at[netip.Addr{}]
-}
-
-// full reports whether there is no room for another request, and counts the request as refused if so.
-func (l *Listener) full() bool {
-	if len(l.conns)+len(l.sidrs) < l.backlog && l.m.requests < maxRequests {
-		return false
-	}
-	l.m.stats.Refused++
-	return true
 }

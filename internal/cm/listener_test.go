@@ -138,8 +138,8 @@ func TestFloodOfREQs(t *testing.T) {
 		w.b.inject(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 1, wire.CMREQ, req)
 		w.b.Transmit()
 	}
-	if s := w.b.Stats(); s.Conns != maxRequests || s.Requests != maxRequests || s.Refused != 20000-maxRequests || w.b.queued() > maxQueue {
-		t.Errorf("got %+v and %d queued, want %d connections, all of them requests, %d refused, and at most %d queued", s, w.b.queued(), maxRequests, 20000-maxRequests, maxQueue)
+	if s := w.b.Stats(); s.Conns != maxAttempts || s.Requests != maxAttempts || s.Displaced != 20000-maxAttempts || s.Refused != 0 || w.b.queued() > maxQueue {
+		t.Errorf("got %+v and %d queued, want %d connections, all of them requests, %d displaced, and at most %d queued", s, w.b.queued(), maxAttempts, 20000-maxAttempts, maxQueue)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestEviction(t *testing.T) {
 			w.wantState(d, StateIdle)
 		}
 	}
-	if s := w.b.Stats(); s.Evicted != 2 || s.SIDRs != 0 || s.Retired != maxRetired || len(l.conns)+len(l.sidrs) != 0 {
-		t.Errorf("got %+v and %d unanswered, want 2 evicted, %d retired, and nothing else", s, len(l.conns)+len(l.sidrs), maxRetired)
+	if s := w.b.Stats(); s.Evicted != 2 || s.SIDRs != 0 || s.Retired != maxRetired || l.waiting.n != 0 {
+		t.Errorf("got %+v and %d unanswered, want 2 evicted, %d retired, and nothing else", s, l.waiting.n, maxRetired)
 	}
 }

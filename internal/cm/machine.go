@@ -16,9 +16,12 @@ type Config struct {
 	IDBase uint32
 	IDBits int
 
-	// Seed makes communication and transaction IDs differ from those that an earlier machine has
-	// used.
-	Seed uint64
+	// Secret is random, and nobody else knows it. It makes communication IDs hard to guess, and has
+	// them and the transaction IDs differ from those that an earlier machine has used.
+	Secret [16]byte
+
+	// LastWords has a MAD sent to a peer if this program dies before revoke is called. It may be nil.
+	LastWords func(p Path, mad []byte) (revoke func())
 
 	// ACKDelay is the code of the channel adapter's acknowledgement delay.
 	ACKDelay uint8
@@ -26,9 +29,8 @@ type Config struct {
 
 // Machine is the CM of one device.
 type Machine struct {
-	cfg    Config
-	nextID uint32 // the lower cfg.IDBits bits are the next to try
-	tid    uint64 // the last that was used
+	cfg Config
+	ids idSource
 
 	conns    map[uint32]*Conn                    // by own communication ID
 	byID     map[remoteKey]*Conn                 // by the peer's communication ID, from REQ or REP on
@@ -38,7 +40,7 @@ type Machine struct {
 	services map[uint64]map[netip.Addr]*Listener // by service ID and address; the zero address listens at any
 	timers   timers
 	retired  list.List // of records that are kept only for what peers may still send, the oldest first
-	requests int       // unanswered, of all listeners
+	attempts crowd     // requests and half-open connections, of all listeners
 
 	out       []outgoing
 	nextOut   int
@@ -62,41 +64,10 @@ func New(cfg Config) *Machine {
 		sidrs:    map[uint32]*SIDR{},
 		sidrReqs: map[remoteKey]*SIDR{},
 		services: map[uint64]map[netip.Addr]*Listener{},
+		attempts: newCrowd(maxAttempts, maxAttemptsOfSource),
 	}
-	m.nextID, m.tid = uint32(mix(cfg.Seed)), mix(cfg.Seed+1)
+	m.ids.init(cfg.Secret)
 	return m
-}
-
-// mix scatters neighbouring seeds.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-// newID finds a communication ID for a connection or a SIDR exchange. An ID is used again as late
-// as possible.
-func (m *Machine) newID() (uint32, error) {
-	mask := uint32(uint64(1)<<m.cfg.IDBits - 1)
-	if n := uint64(len(m.conns) + len(m.sidrs)); n >= maxConns || n+1 > uint64(mask) {
-		return 0, ErrNoIDs
-	}
-	for {
-		id := m.cfg.IDBase&^mask | m.nextID&mask
-		m.nextID++
-		if id == 0 { // which stands for an unknown ID
-			continue
-		}
-		if m.conns[id] == nil && m.sidrs[id] == nil {
-			return id, nil
-		}
-	}
-}
-
-func (m *Machine) newTID() uint64 {
-	m.tid++
-	return m.tid
 }
 
 // message is a MAD that has come in.

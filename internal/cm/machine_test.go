@@ -158,7 +158,7 @@ func TestAddressForms(t *testing.T) {
 
 // Communication IDs stay in their block, differ, and are not 0. When none is free there is an error.
 func TestIDs(t *testing.T) {
-	m := New(Config{IDBits: 4, Seed: 1})
+	m := New(Config{IDBits: 4, Secret: secretOf(1)})
 	p := Path{Local: netip.MustParseAddr("::1"), Remote: netip.MustParseAddr("::2")}
 	seen := map[uint32]bool{}
 	var last *Conn
@@ -184,7 +184,7 @@ func TestIDs(t *testing.T) {
 	if c, err := m.Connect(0, p, ConnectParams{MTU: 1}); err != nil || c.ID() != last.ID() {
 		t.Fatalf("with one ID free: got %#x, %v, want %#x", c.ID(), err, last.ID())
 	}
-	m = New(Config{IDBase: 0xabc12345, IDBits: 20, Seed: 1})
+	m = New(Config{IDBase: 0xabc12345, IDBits: 20, Secret: secretOf(1)})
 	if c, err := m.Connect(0, p, ConnectParams{MTU: 1}); err != nil || c.ID()>>20 != 0xabc {
 		t.Fatalf("got ID %#x, %v, want one of block 0xabc", c.ID(), err)
 	}
@@ -224,7 +224,7 @@ func TestQueueIsBounded(t *testing.T) {
 func BenchmarkConnect(b *testing.B) {
 	for _, live := range []int{0, 10000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
-			x, y := New(Config{GUID: 1, Seed: 1}), New(Config{GUID: 2, Seed: 2})
+			x, y := New(Config{GUID: 1, Secret: secretOf(1)}), New(Config{GUID: 2, Secret: secretOf(2)})
 			at, bt := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 			if _, err := y.Listen(testService, netip.Addr{}, 0); err != nil {
 				b.Fatal(err)

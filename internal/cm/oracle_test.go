@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/tables"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -15,6 +16,7 @@ type user struct {
 	active  bool
 	point   point
 	crashed bool
+	lost    bool // the request made room for another one, or came no more
 	life    int
 }
 
@@ -39,7 +41,7 @@ const (
 var legal = map[point]map[EventType]point{
 	requested: {EventReply: replied, EventRejected: failed, EventUnreachable: failed},
 	replied:   {EventRejected: failed, EventDisconnected: departed},
-	pending:   {EventRejected: failed},
+	pending:   {EventRejected: failed, EventUnreachable: failed},
 	accepted:  {EventEstablished: connected, EventRejected: failed, EventUnreachable: failed, EventDisconnected: departed},
 	connected: {EventRejected: failed, EventDisconnected: departed},
 	leaving:   {EventRejected: failed, EventDisconnected: departed},
@@ -71,7 +73,7 @@ func (h *simHost) event(e Event) {
 			s.failf("host %d: a second request %#x", h.n, e.Conn.ID())
 		}
 		for _, v := range h.users {
-			if s.calm && !v.active && v.c.remoteID == e.Conn.remoteID && v.c.path.Remote == e.Conn.path.Remote {
+			if s.calm && !v.active && !v.lost && v.c.remoteID == e.Conn.remoteID && v.c.path.Remote == e.Conn.path.Remote {
 				s.failf("host %d: two requests, %#x and %#x, for one attempt", h.n, v.c.ID(), e.Conn.ID())
 			}
 		}
@@ -89,6 +91,7 @@ func (h *simHost) event(e Event) {
 	if !ok || u.life != h.life {
 		s.failf("host %d: got event %v of %#x at the point %s, want one of %v", h.n, e.Type, u.c.ID(), u.point, legal[u.point])
 	}
+	u.lost = u.point == pending && e.Type == EventUnreachable
 	u.point = to
 	switch to {
 	case replied:
@@ -272,9 +275,17 @@ func (s *sim) checkEnd() {
 				s.failf("host %d: SIDR exchange %#x has no end", h.n, u.sidr.ID())
 			}
 		}
-		m := h.Machine
-		if st := m.Stats(); st.Conns+st.SIDRs+st.Requests+st.Retired+st.Timers+len(m.byID)+len(m.byQPN) > 0 {
+		if st := h.Stats(); st.Conns+st.SIDRs+st.Requests+st.HalfOpen+st.Retired+st.Timers > 0 {
 			s.failf("host %d: got %+v, want nothing held", h.n, st)
+		}
+		if h.listener != nil {
+			if held := tables.Held(&h.listener.waiting, nil, nil); len(held) > 0 {
+				s.failf("host %d: the listener holds %s", h.n, tables.String(held))
+			}
+			h.listener.Close(s.now)
+		}
+		if held := tables.Held(h.Machine, nil, []string{"out", "events"}); len(held) > 0 {
+			s.failf("host %d holds %s", h.n, tables.String(held))
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 // What a REQ leads to that comes again. takeREQ takes the first one.
 var onRepeatedREQ = [states]func(*Conn, time.Duration){
-	StateREQRcvd:    (*Conn).sendMRA,
-	StateMRAREQSent: (*Conn).sendMRA,
+	StateREQRcvd:    (*Conn).askPatience,
+	StateMRAREQSent: (*Conn).askPatience,
 	StateTimeWait:   (*Conn).refuseOldREQ,
 	StateRejected:   (*Conn).repeatREJ,
 }
@@ -21,17 +21,16 @@ func (m *Machine) handleREQ(now time.Duration, msg *message) {
 		return
 	}
 	peer := bare(msg.path.Remote)
-	if c := m.byID[remoteKey{peer, req.LocalGUID, req.LocalCommID}]; c != nil {
-		if c.state != StateRejected || c.tid == msg.tid {
-			m.stats.Ignored.add(msg.attr)
-			if next := onRepeatedREQ[c.state]; !c.active && next != nil {
-				next(c, now)
-			}
-			return
+	before := m.byID[remoteKey{peer, req.LocalGUID, req.LocalCommID}]
+	if before != nil && (before.state != StateRejected || before.tid == msg.tid) {
+		m.stats.Ignored.add(msg.attr)
+		if next := onRepeatedREQ[before.state]; !before.active && next != nil {
+			next(before, now)
 		}
-		c.forget() // the peer has restarted, and happened to choose the same ID
+		return
 	}
-	if old := m.byQPN[remoteKey{peer, req.LocalGUID, req.LocalQPN}]; old != nil {
+	old := m.byQPN[remoteKey{peer, req.LocalGUID, req.LocalQPN}]
+	if old != nil && !old.yields() {
 		m.rejectREQ(msg, &req, wire.REJ{Reason: wire.RejStaleConn})
 		old.stale(now)
 		return
@@ -45,10 +44,26 @@ func (m *Machine) handleREQ(now time.Duration, msg *message) {
 		m.rejectREQ(msg, &req, rej)
 		return
 	}
-	if l.full() {
+	freed, ok := m.hasRoom(peer, l)
+	if !ok {
 		return // as Linux does; the REQ comes again, and may find room
 	}
-	m.takeREQ(msg, &req, l)
+	if before != nil {
+		freed++
+	}
+	if !m.hasID(freed) {
+		m.rejectREQ(msg, &req, wire.REJ{Reason: wire.RejNoResources})
+		return
+	}
+	// The new connection can be made, and only now others go for it.
+	if before != nil {
+		before.forget() // the peer has restarted, and happened to choose the same ID
+	}
+	if old != nil {
+		old.yield(now)
+	}
+	m.makeRoom(now, peer, l)
+	m.takeREQ(now, msg, &req, l)
 }
 
 // rejectREQ answers a REQ of which nothing is kept.
@@ -58,7 +73,7 @@ func (m *Machine) rejectREQ(msg *message, req *wire.REQ, rej wire.REJ) {
 	m.send(msg.path, wire.CMREJ, msg.tid, &rej)
 }
 
-// checkREQ returns what is wrong with a REQ, if anything.
+// checkREQ returns what is wrong with a REQ, if anything. LIDs mean nothing: IBTA CA17-34, CA17-35.
 func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 	gid := msg.path.Local.As16()
 	switch {
@@ -74,13 +89,12 @@ func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 	return rej
 }
 
-func (m *Machine) takeREQ(msg *message, req *wire.REQ, l *Listener) {
+// takeREQ makes a connection of a REQ, and tells the listener. There is room for it, and an ID.
+func (m *Machine) takeREQ(now time.Duration, msg *message, req *wire.REQ, l *Listener) {
 	// The address is the packet's, not the one in the REQ. Otherwise anybody could have us answer a
 	// third party.
-	p := Path{Local: msg.path.Local, Remote: msg.path.Remote, TrafficClass: req.Primary.TrafficClass}
-	c, err := m.newConn(p, false)
+	c, err := m.newConn(Path{Local: msg.path.Local, Remote: msg.path.Remote, TrafficClass: req.Primary.TrafficClass}, false)
 	if err != nil {
-		m.rejectREQ(msg, req, wire.REJ{Reason: wire.RejNoResources})
 		return
 	}
 	c.tid = msg.tid
@@ -102,11 +116,17 @@ func (m *Machine) takeREQ(msg *message, req *wire.REQ, l *Listener) {
 	c.maxRetries = int(req.MaxCMRetries)
 	c.learn()
 
-	c.listener = l
-	l.conns[c] = struct{}{}
-	m.requests++
+	l.waiting.take(&c.waiting, c.path.Remote, c)
+	m.attempts.take(&c.attempt, c.path.Remote, c)
 	c.state = StateREQRcvd
+	c.heard(now)
 	c.emit(Event{Type: EventRequest, Listener: l, Params: c.remote, Request: c.request})
+}
+
+// askPatience answers a request that comes again before its user has answered it.
+func (c *Conn) askPatience(now time.Duration) {
+	c.sendMRA(now)
+	c.heard(now)
 }
 
 // Accept answers a request by a REP: this side's QP is ready to receive. EventEstablished,
@@ -119,7 +139,7 @@ func (c *Conn) Accept(now time.Duration, p Params) error {
 	if err := p.check(wire.REPPrivateDataSize); err != nil {
 		return c.failed("accept", err)
 	}
-	c.unlist()
+	c.waiting.leave()
 	c.local = p
 	c.local.PrivateData = nil
 	rep := &wire.REP{
@@ -137,9 +157,10 @@ func (c *Conn) Accept(now time.Duration, p Params) error {
 	}
 	copy(rep.PrivateData[:], p.PrivateData)
 	if c.state == StateMRAREQSent {
-		c.peerRepeats = milliseconds(c.serviceTime) + milliseconds(c.ackTimeout)
+		c.peerRepeats = milliseconds(c.told) + milliseconds(c.ackTimeout)
 	}
 	c.state = StateREPSent
+	c.bequeath()
 	c.ask(now, wire.CMREP, c.tid, rep)
 	return nil
 }
@@ -156,6 +177,7 @@ func (c *Conn) Established(now time.Duration) error {
 
 func (c *Conn) establish(private []byte) {
 	c.repeater.stop(c.m)
+	c.settle()
 	c.state = StateEstablished
 	c.emit(Event{Type: EventEstablished, PrivateData: private})
 }
@@ -183,12 +205,5 @@ func (m *Machine) handleRTU(now time.Duration, msg *message) {
 		next(c, now, &rtu)
 	} else {
 		m.stats.Ignored.add(msg.attr)
-	}
-}
-
-// stale ends the connection, since the peer uses its QP for another one.
-func (c *Conn) stale(now time.Duration) {
-	if c.state == StateEstablished {
-		c.disconnect(now, nil)
 	}
 }

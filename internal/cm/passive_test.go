@@ -221,6 +221,25 @@ func TestREQRejected(t *testing.T) {
 	}
 }
 
+// RoCE has no LIDs. What a REQ says in their place, of either path, does not matter, nor what a LAP says.
+func TestLIDsAreIgnored(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	for i, lid := range []uint16{0, 1, 0xbfff, 0xc000, 0xffff} {
+		req := w.req(uint32(i+1), uint32(0x11+i))
+		req.Primary.LocalLID, req.Primary.RemoteLID = lid, ^lid
+		req.Alternate.LocalLID, req.Alternate.RemoteLID = lid, ^lid
+		w.b.inject(w.a.addr, 1, wire.CMREQ, req)
+		d := w.b.want(EventRequest).Conn
+		w.b.inject(w.a.addr, 9, wire.CMLAP, &wire.LAP{LocalCommID: uint32(i + 1), RemoteCommID: d.ID(), RemoteQPN: req.LocalQPN,
+			Alternate: req.Alternate})
+		_, mad, ok := w.b.Transmit()
+		if apr, err := wire.DecodeAPR(mad[wire.MADHeaderSize:]); !ok || err != nil || apr.Status != wire.APRUnsupported {
+			t.Errorf("LID %#x: a LAP is answered by %+v, %v; want an APR with status %d", lid, apr, ok, wire.APRUnsupported)
+		}
+	}
+}
+
 // A REQ with the P_Key of a limited member is accepted, and so is one for UC.
 func TestREQAccepted(t *testing.T) {
 	w := newWorld(t)
@@ -265,4 +284,22 @@ func TestAcceptRefusesWhatCannotBeSent(t *testing.T) {
 	if err := d.Accept(w.now, Params{QPN: 1}); !errors.Is(err, ErrState) {
 		t.Errorf("accept twice: got error %v, want %v", err, ErrState)
 	}
+}
+
+// While an end gives a connection up, whose peer answers no DREQ, a new connection of the peer's QP is
+// not stale: it proves that the old one is gone.
+func TestREQWhileGivingUp(t *testing.T) {
+	w := newWorld(t)
+	_, d := w.connected()
+	w.lossOf("b DREQ")
+	w.ok(d.Disconnect(w.now, nil))
+	w.forget()
+	w.lose = nil
+	w.a.restart(99)
+	w.a.connect(w.b, 0x11)
+	w.wantSent("a REQ")
+	if e := w.b.want(EventDisconnected); e.Conn != d || e.TimedOut {
+		t.Errorf("disconnected: got %#x, timed out %v, want %#x, not timed out", e.Conn.ID(), e.TimedOut, d.ID())
+	}
+	w.b.want(EventRequest)
 }

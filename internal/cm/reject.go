@@ -79,14 +79,14 @@ func (c *Conn) reject(now time.Duration, rej wire.REJ) {
 	c.repeater.keep(wire.CMREJ, c.tid, &rej)
 	repeats := c.peerRepeats
 	if c.state == StateMRAREQSent {
-		repeats = milliseconds(c.serviceTime) + milliseconds(c.ackTimeout)
+		repeats = milliseconds(c.told) + milliseconds(c.ackTimeout)
 	}
 	c.refusal.until = now + min(2*repeats, maxLinger)
 	if mayEstablish.has(c.state) {
 		c.refusal.probes = maxProbes
 	}
 	c.state = StateRejected
-	c.unlist()
+	c.settle()
 	c.releaseQPN()
 	c.setProbe(now)
 	c.retiree.retire(c.m, now, c)
@@ -188,12 +188,15 @@ func (m *Machine) handleREJ(now time.Duration, msg *message) {
 	}
 }
 
+// mayNotKnowUs are the states in which the peer may never have heard our communication ID.
+var mayNotKnowUs = in(StateREQRcvd, StateMRAREQSent, StateREPSent, StateRejected)
+
 // findREJ looks up the connection that a REJ is about. Its sender does not always know both
-// communication IDs.
+// communication IDs. Only then may it name its own and its GUID instead, which are less of a secret.
 func (m *Machine) findREJ(msg *message, rej *wire.REJ) *Conn {
 	if rej.Reason == wire.RejTimeout && rej.ARILen >= guidSize {
 		guid := binary.BigEndian.Uint64(rej.ARI[:])
-		if c := m.byID[remoteKey{bare(msg.path.Remote), guid, rej.LocalCommID}]; c != nil {
+		if c := m.byID[remoteKey{bare(msg.path.Remote), guid, rej.LocalCommID}]; c != nil && !c.active && mayNotKnowUs.has(c.state) {
 			return c
 		}
 	}

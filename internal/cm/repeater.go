@@ -15,6 +15,7 @@ type repeater struct {
 	mad      []byte
 	interval time.Duration // between repetitions
 	retries  int           // left
+	until    time.Duration // when to give up, whatever is left
 }
 
 // keep makes a message the one to repeat.
@@ -22,15 +23,20 @@ func (r *repeater) keep(attr wire.CMAttr, tid uint64, msg body) {
 	r.attr, r.mad = attr, encode(r.mad[:0], attr, tid, msg)
 }
 
-// repeat sends the message again and sets the timer, unless that was done often enough.
+// repeat sends the message again and sets the timer, unless that was done often or long enough.
 func (r *repeater) repeat(m *Machine, now time.Duration, p Path) bool {
-	if r.retries == 0 {
+	if r.retries == 0 || now >= r.until {
 		return false
 	}
 	r.retries--
 	m.resend(p, r.attr, r.mad)
-	m.timers.set(&r.timer, now+r.interval)
+	r.wait(m, now)
 	return true
+}
+
+// wait sets the timer for the next repetition, or for giving up.
+func (r *repeater) wait(m *Machine, now time.Duration) {
+	m.timers.set(&r.timer, min(now+r.interval, max(now, r.until)))
 }
 
 // stop ends the repetition.

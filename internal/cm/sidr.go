@@ -20,7 +20,8 @@ type SIDR struct {
 
 	interest
 	repeater repeater
-	listener *Listener // of a request that is not answered yet
+	waiting  seat // at the listener, until the request is answered
+	attempt  seat // likewise, among those of all listeners
 	retiree  retiree
 }
 
@@ -85,7 +86,8 @@ func (m *Machine) Resolve(now time.Duration, p Path, params SIDRParams) (*SIDR, 
 	req := &wire.SIDRREQ{RequestID: id, PKey: wire.DefaultPKey, ServiceID: s.service}
 	copy(req.PrivateData[:], params.PrivateData)
 	s.send(wire.CMSIDRREQ, req)
-	m.timers.set(&s.repeater.timer, now+s.repeater.interval)
+	s.repeater.until = Never
+	s.repeater.wait(m, now)
 	return s, nil
 }
 
@@ -97,11 +99,16 @@ func (s *SIDR) send(attr wire.CMAttr, msg body) {
 
 // expire implements record.
 func (s *SIDR) expire(now time.Duration) {
-	if s.state == sidrSent {
+	switch s.state {
+	case sidrSent:
 		if s.repeater.repeat(s.m, now, s.path) {
 			return
 		}
 		s.emit(Event{Type: EventUnreachable})
+	case sidrReceived:
+		s.m.stats.Silent++
+		s.displace(now)
+		return
 	}
 	s.forget()
 }
@@ -116,17 +123,14 @@ func (s *SIDR) emit(e Event) {
 
 func (s *SIDR) key() remoteKey { return remoteKey{addr: bare(s.path.Remote), n: s.id} }
 
-func (s *SIDR) unlist() {
-	if s.listener != nil {
-		delete(s.listener.sidrs, s)
-		s.m.requests--
-		s.listener = nil
-	}
+func (s *SIDR) settle() {
+	s.waiting.leave()
+	s.attempt.leave()
 }
 
 func (s *SIDR) forget() {
 	s.state = sidrOver
-	s.unlist()
+	s.settle()
 	s.repeater.stop(s.m)
 	if s.m.sidrs[s.id] == s {
 		delete(s.m.sidrs, s.id)
@@ -146,6 +150,9 @@ func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
 	if s := m.sidrReqs[remoteKey{addr: bare(msg.path.Remote), n: req.RequestID}]; s != nil {
 		if s.state == sidrReceived || s.tid == msg.tid {
 			m.stats.Ignored.add(msg.attr)
+			if s.state == sidrReceived {
+				m.timers.set(&s.repeater.timer, now+sidrSilence)
+			}
 			if s.state == sidrReplied {
 				m.resend(s.path, wire.CMSIDRREP, s.repeater.mad)
 			}
@@ -154,19 +161,24 @@ func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
 		s.forget() // this is another request with the same ID
 	}
 	l := m.listener(req.ServiceID, msg.path.Local)
-	if l == nil || l.full() {
-		rep := &wire.SIDRREP{RequestID: req.RequestID, ServiceID: req.ServiceID, Status: wire.SIDRRejected}
-		if l == nil {
-			rep.Status = wire.SIDRUnsupported
-		}
-		m.send(msg.path, wire.CMSIDRREP, msg.tid, rep)
+	refuse := func(status wire.SIDRStatus) {
+		m.send(msg.path, wire.CMSIDRREP, msg.tid, &wire.SIDRREP{RequestID: req.RequestID, ServiceID: req.ServiceID, Status: status})
+	}
+	if l == nil {
+		refuse(wire.SIDRUnsupported)
 		return
 	}
-	s := &SIDR{m: m, id: req.RequestID, path: msg.path, tid: msg.tid, state: sidrReceived, service: req.ServiceID, listener: l}
+	if _, ok := m.hasRoom(msg.path.Remote, l); !ok {
+		refuse(wire.SIDRRejected)
+		return
+	}
+	m.makeRoom(now, msg.path.Remote, l)
+	s := &SIDR{m: m, id: req.RequestID, path: msg.path, tid: msg.tid, state: sidrReceived, service: req.ServiceID}
 	s.repeater.timer.rec = s
 	m.sidrReqs[s.key()] = s
-	l.sidrs[s] = struct{}{}
-	m.requests++
+	l.waiting.take(&s.waiting, s.path.Remote, s)
+	m.attempts.take(&s.attempt, s.path.Remote, s)
+	m.timers.set(&s.repeater.timer, now+sidrSilence)
 	s.emit(Event{Type: EventSIDRRequest, Listener: l, Request: RequestParams{Service: s.service}, PrivateData: clone(req.PrivateData[:])})
 }
 
@@ -195,7 +207,7 @@ func (s *SIDR) reply(now time.Duration, r SIDRReply) {
 	}
 	copy(rep.PrivateData[:], r.PrivateData)
 	s.send(wire.CMSIDRREP, rep)
-	s.unlist()
+	s.settle()
 	s.state = sidrReplied
 	s.m.timers.set(&s.repeater.timer, now+sidrLinger)
 	s.retiree.retire(s.m, now, s)

@@ -150,7 +150,7 @@ func (s *sim) within(d time.Duration) time.Duration {
 func (s *sim) in(d time.Duration, do func()) { s.todo = append(s.todo, action{s.now + d, do}) }
 
 func (h *simHost) boot() {
-	h.Machine = New(Config{GUID: uint64(100 + h.n), IDBase: uint32(h.n) << 20, IDBits: 20, Seed: h.s.rnd.Uint64(), ACKDelay: 15})
+	h.Machine = New(Config{GUID: uint64(100 + h.n), IDBase: uint32(h.n) << 20, IDBits: 20, Secret: secretOf(h.s.rnd.Uint64()), ACKDelay: 15})
 	h.listener = nil
 	h.listen()
 }
@@ -329,6 +329,9 @@ func (h *simHost) sidrEvent(e Event) {
 		e.SIDR.User = u
 		h.sidrs = append(h.sidrs, u)
 		s.in(s.within(5*time.Second), func() {
+			if u.end { // it made room for another request
+				return
+			}
 			u.end = true
 			if u.closed = s.rnd.IntN(3) == 0; u.closed {
 				u.sidr.Close(s.now)
@@ -339,6 +342,10 @@ func (h *simHost) sidrEvent(e Event) {
 		return
 	}
 	u := e.SIDR.User.(*sidrUser)
+	if !u.asks && !u.end && e.Type == EventUnreachable {
+		u.end = true
+		return
+	}
 	if !u.asks || u.end || u.closed || e.Type != EventSIDRReply && e.Type != EventUnreachable {
 		s.failf("SIDR event %v out of place: %+v", e.Type, u)
 	}

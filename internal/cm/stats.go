@@ -26,13 +26,16 @@ type Stats struct {
 	Malformed uint64 // MADs that are no CM messages, and messages that make no sense
 	Foreign   uint64 // messages for a connection that come from another address than its peer's
 	Dropped   uint64 // MADs that the caller has not taken from Transmit in time
-	Refused   uint64 // requests beyond a backlog
+	Refused   uint64 // requests beyond a bound: the backlog, or the attempts of all or of one source
+	Displaced uint64 // attempts that made room for one of another source
+	Silent    uint64 // requests whose senders did not repeat them, though nobody had answered
 	Evicted   uint64 // records that were forgotten early because there were too many
 
 	Conns     int // including those in time-wait
 	SIDRs     int
 	Listeners int
 	Requests  int // not answered yet
+	HalfOpen  int // accepted, and not confirmed by the peer yet
 	Retired   int // those of Conns and SIDRs that are kept only for late messages
 	Timers    int
 }
@@ -44,6 +47,7 @@ func (m *Machine) Stats() Stats {
 	for _, at := range m.services {
 		s.Listeners += len(at)
 	}
-	s.Requests, s.Retired, s.Timers = m.requests, m.retired.Len(), len(m.timers)
+	s.Requests, s.HalfOpen = m.attempts.count()
+	s.Retired, s.Timers = m.retired.Len(), len(m.timers)
 	return s
 }

@@ -13,7 +13,7 @@ func milliseconds(code uint8) time.Duration {
 
 // ackTimeout returns the code of the time within which a packet is acknowledged, on a path of this
 // lifetime, by a channel adapter of this delay. That is about twice the lifetime and the delay,
-// IBTA 12.7.34, rounded as Linux does.
+// IBTA §12.7.34, rounded as Linux does.
 func ackTimeout(delay, lifetime uint8) uint8 {
 	t := lifetime + 1
 	switch {

@@ -12,8 +12,12 @@ const DevicePort = 1
 
 const hopLimit = 64
 
-// Addrs returns the addresses from which a device can connect: those of its RoCE v2 GIDs.
+// Addrs returns the addresses from which a device can connect: those of its RoCE v2 GIDs, or those of
+// an iWARP device's network interface.
 func Addrs(dev *verbs.Device) ([]netip.Addr, error) {
+	if c, ok := carrierOf(dev); ok {
+		return c.Addrs(), nil
+	}
 	es, err := dev.GIDs(DevicePort)
 	if err != nil {
 		return nil, err
@@ -29,6 +33,9 @@ func Addrs(dev *verbs.Device) ([]netip.Addr, error) {
 
 // CheckAddr fails with ENODEV unless a device can connect from an address.
 func CheckAddr(dev *verbs.Device, addr netip.Addr) error {
+	if c, ok := carrierOf(dev); ok {
+		return checkAddr(dev, c, addr)
+	}
 	_, err := gidIndex(dev, addr)
 	return err
 }

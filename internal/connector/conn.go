@@ -1,7 +1,7 @@
 package connector
 
 import (
-	"encoding/binary"
+	"cmp"
 	"errors"
 	"net/netip"
 	"time"
@@ -15,15 +15,15 @@ import (
 // one: 17 ms one way. With the delay that software devices ask for, QPs then wait 0.13 s.
 const packetLifetime = 12
 
-// Conn is one end of a connection from before it is asked for until it is forgotten. Of UD QPs,
+// ibConn is one end of a connection from before it is asked for until it is forgotten. Of UD QPs,
 // which have no connections, it is one end of the exchange by which one end learns the other's QP.
-type Conn struct {
-	c      *Connector
+type ibConn struct {
+	c      *ibConnector
 	ps     PortSpace
 	handle func(Event)
 
 	// The way to the peer.
-	sgid          int
+	sgid          int // of the QP's device; guarded by c.mu from Serve on
 	local, remote netip.AddrPort
 	path          cm.Path
 
@@ -74,31 +74,45 @@ const UDQKey = 0x01234567
 const multicastQPN = 0xffffff
 
 // NewConn makes an end of a connection from an address of the device. handle takes its events.
-func (c *Connector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (*Conn, error) {
+func (c *ibConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error) {
 	sgid, err := gidIndex(c.dev, from)
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{c: c, ps: ps, handle: handle, sgid: sgid, psn: newPSN()}, nil
+	return &ibConn{c: c, ps: ps, handle: handle, sgid: sgid, psn: c.newPSN()}, nil
+}
+
+// Serve says on which device the QP is: on the connector's, as without the call, or on another Open of
+// it, whose GID table may have the address of this end elsewhere. It fails with ENODEV if that table
+// does not have it.
+func (c *ibConn) Serve(dev *verbs.Device, from netip.Addr) error {
+	sgid, err := gidIndex(dev, from)
+	if err != nil {
+		return err
+	}
+	c.c.mu.Lock()
+	defer c.c.mu.Unlock()
+	c.sgid = sgid
+	return nil
 }
 
 // newPSN draws the PSN at which a peer is to begin.
-func newPSN() verbs.PSN {
-	return verbs.PSN(binary.NativeEndian.Uint32(random(4)) & uint32(wire.PSNMask))
-}
+func (c *ibConnector) newPSN() verbs.PSN { return verbs.PSN(c.Random32() & uint32(wire.PSNMask)) }
 
 // Call is what Connect asks for.
 type Call struct {
 	Type          verbs.QPType
 	Local, Remote netip.AddrPort
-	TOS           uint8  // type of service or traffic class of the connection's packets
-	ACKTimeout    uint8  // code for both ends; 0 leaves it to the connector
-	Params        Params // this end's; for UD only PrivateData counts
+	Bound         bool      // the local port is claimed for this end
+	TOS           uint8     // type of service or traffic class of the connection's packets
+	MTU           verbs.MTU // the path MTU to ask for; 0 stands for the port's active MTU
+	ACKTimeout    uint8     // code for both ends; 0 leaves it to the connector
+	Params        Params    // this end's; for UD only PrivateData counts
 }
 
 // Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows.
 // For UD it asks which QP serves the peer's port. Then Found, NotFound or Unreachable follows.
-func (c *Conn) Connect(call *Call) error {
+func (c *ibConn) Connect(call *Call) error {
 	c.local, c.remote = call.Local, call.Remote
 	c.path = cm.Path{Local: call.Local.Addr().WithZone(""), Remote: call.Remote.Addr().WithZone(""), TrafficClass: call.TOS}
 	header := wire.IPCMHeader{Src: c.path.Local, Dst: c.path.Remote, SrcPort: call.Local.Port()}
@@ -115,10 +129,11 @@ func (c *Conn) Connect(call *Call) error {
 	if err != nil {
 		return err
 	}
+	mtu := cmp.Or(call.MTU, attr.ActiveMTU)
 	params := cm.ConnectParams{
 		Service: c.service(),
 		Params:  c.params(call.Params),
-		MTU:     uint8(attr.ActiveMTU), RetryCount: call.Params.RetryCount,
+		MTU:     uint8(mtu), RetryCount: call.Params.RetryCount,
 		FlowLabel:      c.flowLabel(),
 		PacketLifetime: packetLifetime,
 	}
@@ -129,7 +144,7 @@ func (c *Conn) Connect(call *Call) error {
 		params.PacketLifetime = max(1, call.ACKTimeout-1)
 	}
 	return c.c.do(func(now time.Duration) (err error) {
-		c.agreed = agreement{mtu: attr.ActiveMTU, retryCount: call.Params.RetryCount}
+		c.agreed = agreement{mtu: mtu, retryCount: call.Params.RetryCount}
 		if c.ib, err = c.c.machine.Connect(now, c.path, params); err == nil {
 			c.ib.User = c
 		}
@@ -138,16 +153,16 @@ func (c *Conn) Connect(call *Call) error {
 }
 
 // service is the ID of the service that the peer is asked for.
-func (c *Conn) service() uint64 { return wire.RDMAServiceID(uint16(c.ps), c.remote.Port()) }
+func (c *ibConn) service() uint64 { return wire.RDMAServiceID(uint16(c.ps), c.remote.Port()) }
 
 // flowLabel is what Linux makes of the ports.
-func (c *Conn) flowLabel() uint32 {
+func (c *ibConn) flowLabel() uint32 {
 	const factor, mask = 31, 1<<20 - 1
 	return (uint32(c.local.Port())*factor + uint32(c.remote.Port())) & mask
 }
 
 // params turns this end's parameters into those of a REQ or REP.
-func (c *Conn) params(p Params) cm.Params {
+func (c *ibConn) params(p Params) cm.Params {
 	return cm.Params{
 		QPN: uint32(p.QPN), PSN: uint32(c.psn),
 		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
@@ -166,7 +181,7 @@ func paramsOf(p *cm.Params) Params {
 
 // Accept says yes to a request. The caller has brought its QP into service by QPAttr before.
 // Established, Rejected, Unreachable or Disconnected follows. Of a UD exchange nothing follows.
-func (c *Conn) Accept(p Params) error {
+func (c *ibConn) Accept(p Params) error {
 	return c.c.do(func(now time.Duration) error {
 		if c.lookup != nil {
 			return c.lookup.Reply(now, cm.SIDRReply{QPN: uint32(p.QPN), QKey: UDQKey, PrivateData: p.PrivateData})
@@ -178,30 +193,33 @@ func (c *Conn) Accept(p Params) error {
 // Reject says no to a request or, until the connection is established, takes back what this end has
 // said. No event follows. It fails with [ErrState] if the connection is established by now, or is
 // over.
-func (c *Conn) Reject(privateData []byte) error {
+func (c *ibConn) Reject(privateData []byte) error { return c.RejectFor(nil, privateData) }
+
+// RejectFor is Reject with information for the peer's rdmacm, of 72 bytes at most.
+func (c *ibConn) RejectFor(info, privateData []byte) error {
 	return c.c.do(func(now time.Duration) error {
 		if c.lookup != nil {
 			return c.lookup.Reply(now, cm.SIDRReply{Status: wire.SIDRRejected, PrivateData: privateData})
 		}
-		return c.ib.Reject(now, wire.RejConsumerDefined, nil, privateData)
+		return c.ib.Reject(now, wire.RejConsumerDefined, info, privateData)
 	})
 }
 
 // Ready answers Replied: this end's QP is in service, and the connection is established. It fails
-// with [ErrState] if the peer has ended it meanwhile.
-func (c *Conn) Ready() error {
-	return c.c.do(func(now time.Duration) error { return c.ib.Ready(now) })
+// with [ErrState] if the peer has ended it meanwhile. confirmation, or nil, is for the peer's rdmacm.
+func (c *ibConn) Ready(confirmation []byte) error {
+	return c.c.do(func(now time.Duration) error { return c.ib.ReadyWith(now, confirmation) })
 }
 
 // Established tells the connector that the peer's first packet has come to the accepting end. The
 // peer is there, though the message that says so may be lost. The event Established follows.
-func (c *Conn) Established() error {
+func (c *ibConn) Established() error {
 	return c.c.do(func(now time.Duration) error { return c.ib.Established(now) })
 }
 
 // Disconnect ends an established connection. Disconnected follows. If the peer has ended the
 // connection before, its event is on the way and Disconnect does nothing.
-func (c *Conn) Disconnect() error {
+func (c *ibConn) Disconnect() error {
 	err := c.c.do(func(now time.Duration) error { return c.ib.Disconnect(now, nil) })
 	if errors.Is(err, ErrState) {
 		return nil
@@ -210,7 +228,7 @@ func (c *Conn) Disconnect() error {
 }
 
 // Close gives the connection up in whatever state it is, and tells the peer. No event follows.
-func (c *Conn) Close() {
+func (c *ibConn) Close() {
 	_ = c.c.do(func(now time.Duration) error {
 		if c.ib != nil {
 			c.ib.Close(now)
@@ -223,6 +241,8 @@ func (c *Conn) Close() {
 }
 
 // Group says how datagrams go from this end's address to a multicast group.
-func (c *Conn) Group(group netip.Addr, tos uint8) Datagram {
+func (c *ibConn) Group(group netip.Addr, tos uint8) Datagram {
+	c.c.mu.Lock()
+	defer c.c.mu.Unlock()
 	return Datagram{AH: ahAttr(group, c.sgid, tos), QPN: multicastQPN, QKey: UDQKey}
 }

@@ -15,14 +15,13 @@ import (
 // cause is that the peer has ended the connection, and that the event which says so is on its way.
 var ErrState = cm.ErrState
 
-// Connector makes the connections of one device. Its methods, and those of what it makes, may be
-// called from any goroutine.
+// ibConnector is the connector of a device whose QP1 programs may use.
 //
 //	QP1 --> receive --> machine --> dispatch --> Event
 //	QP1 <-- flush   <--     ^------------------- a call
 //
 // One goroutine receives, keeps time and dispatches. It calls with no lock of the connector held.
-type Connector struct {
+type ibConnector struct {
 	dev   *verbs.Device
 	gone  func(error)
 	start time.Time // of the machine's time
@@ -36,14 +35,13 @@ type Connector struct {
 	ended chan struct{} // run has returned
 }
 
-// Open brings a connector for a device into service. gone is called once, if the device fails
-// before Close. Open fails with [verbs.ErrUnsupported] if no connector can serve the device.
-func Open(dev *verbs.Device, gone func(error)) (_ *Connector, err error) {
+// openIB brings a connector for a device with a QP1 into service.
+func openIB(dev *verbs.Device, gone func(error)) (_ Connector, err error) {
 	attr, err := dev.Query()
 	if err != nil {
 		return nil, err
 	}
-	c := &Connector{
+	c := &ibConnector{
 		dev: dev, gone: gone, start: time.Now(),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -58,27 +56,43 @@ func Open(dev *verbs.Device, gone func(error)) (_ *Connector, err error) {
 	c.machine = cm.New(cm.Config{
 		GUID:   binary.BigEndian.Uint64(attr.NodeGUID[:]),
 		IDBase: base, IDBits: bits,
-		Seed:     binary.NativeEndian.Uint64(random(8)),
+		Secret:   [16]byte(c.random(16)),
 		ACKDelay: attr.LocalCAAckDelay,
+		LastWords: func(p cm.Path, mad []byte) func() {
+			return c.qp1.gsi.LastWords(p.Local, p.Remote, p.TrafficClass, mad)
+		},
 	})
+	c.qp1.gsi.Report(c)
 	go c.run()
 	return c, nil
 }
 
-func random(n int) []byte {
+// random returns random bytes. They are the device's, if it has any, so that a simulation replays.
+func (c *ibConnector) random(n int) []byte {
 	b := make([]byte, n)
-	rand.Read(b) // never fails
+	p, ok := c.dev.Provider().(verbs.ProviderRandom)
+	if !ok {
+		rand.Read(b) // never fails
+		return b
+	}
+	for i := 0; i < n; i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], p.Random32())
+	}
 	return b
 }
 
-// Close ends the connector. First it waits a moment for the peers of closed connections to confirm
-// the end, since nobody repeats the question afterwards. No Port and no Conn may be in use any more.
-func (c *Connector) Close() {
+// Random32 returns a random number.
+func (c *ibConnector) Random32() uint32 { return binary.NativeEndian.Uint32(c.random(4)) }
+
+// Close implements Connector. First it waits a moment for the peers of closed connections to confirm
+// the end, since nobody repeats the question afterwards.
+func (c *ibConnector) Close() {
 	c.linger()
 	close(c.done)
 	<-c.ended
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.qp1.gsi.Report(nil)
 	c.qp1.close()
 }
 
@@ -99,15 +113,15 @@ const (
 )
 
 // Limits returns what the device's transport has room for.
-func (c *Connector) Limits() Limits {
+func (c *ibConnector) Limits() Limits {
 	return Limits{Connect: MaxConnectData, Accept: MaxAcceptData, Reject: MaxRejectData, LookUp: MaxLookUpData, Answer: MaxAnswerData}
 }
 
 // now is the time that the machine runs by.
-func (c *Connector) now() time.Duration { return time.Since(c.start) }
+func (c *ibConnector) now() time.Duration { return time.Since(c.start) }
 
 // do calls f, which may use the machine, and sends what comes of it.
-func (c *Connector) do(f func(now time.Duration) error) error {
+func (c *ibConnector) do(f func(now time.Duration) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := f(c.now())
@@ -117,4 +131,11 @@ func (c *Connector) do(f func(now time.Duration) error) error {
 	default:
 	}
 	return err
+}
+
+// hold calls f with the lock held, under which Each reads what f writes.
+func (c *ibConnector) hold(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
 }

@@ -24,7 +24,7 @@ type end struct {
 	t        *testing.T
 	dev      *verbs.Device
 	addr     netip.Addr
-	c        *connector.Connector
+	c        connector.Connector
 	events   chan connector.Event
 	requests chan *connector.Request
 	gone     chan error
@@ -51,7 +51,7 @@ func (e *end) ok(err error) {
 func (e *end) handle(ev connector.Event) { e.events <- ev }
 
 // listen takes requests at a port until the test ends.
-func (e *end) listen(ps connector.PortSpace, number uint16) *connector.Port {
+func (e *end) listen(ps connector.PortSpace, number uint16) connector.Port {
 	e.t.Helper()
 	port, err := e.c.Claim(ps, e.addr, number)
 	e.ok(err)
@@ -63,7 +63,7 @@ func (e *end) listen(ps connector.PortSpace, number uint16) *connector.Port {
 }
 
 // connect asks the other end's port for a connection.
-func (e *end) connect(other *end, typ verbs.QPType, ps connector.PortSpace, number uint16, p connector.Params) *connector.Conn {
+func (e *end) connect(other *end, typ verbs.QPType, ps connector.PortSpace, number uint16, p connector.Params) connector.Conn {
 	e.t.Helper()
 	conn, err := e.c.NewConn(ps, e.addr, e.handle)
 	e.ok(err)
@@ -117,7 +117,7 @@ func TestConnection(t *testing.T) {
 		if p := a.want(connector.Replied).Params; p.QPN != 0x22 || p.RNRRetryCount != 4 {
 			t.Errorf("reply: got %+v, want QPN 0x22, 4 RNR retries", p)
 		}
-		attr := func(c *connector.Conn, s verbs.QPState) verbs.QPAttr {
+		attr := func(c connector.Conn, s verbs.QPState) verbs.QPAttr {
 			t.Helper()
 			attr, mask, err := c.QPAttr(verbs.QPTypeRC, s)
 			a.ok(err)
@@ -136,13 +136,13 @@ func TestConnection(t *testing.T) {
 		if xs.RetryCnt != 2 || ys.RetryCnt != 2 || xs.RNRRetry != 4 || ys.RNRRetry != 1 {
 			t.Errorf("got retries %d, %d, RNR retries %d, %d, want 2, 2, 4, 1", xs.RetryCnt, ys.RetryCnt, xs.RNRRetry, ys.RNRRetry)
 		}
-		a.ok(x.Ready())
+		a.ok(x.Ready(nil))
 		b.want(connector.Established)
 		b.ok(y.Disconnect())
 		a.want(connector.Disconnected)
 		b.want(connector.Disconnected)
 		a.ok(x.Disconnect()) // the peer was first
-		if err := x.Ready(); !errors.Is(err, connector.ErrState) {
+		if err := x.Ready(nil); !errors.Is(err, connector.ErrState) {
 			t.Errorf("Ready after the end: got error %v, want %v", err, connector.ErrState)
 		}
 		a.want(connector.TimewaitExit)

@@ -14,19 +14,18 @@
 //	Disconnect                                   Disconnected
 //	Disconnected
 //
-// # One implementation today
+// # Two implementations
 //
-// Connector is a concrete type, because one implementation ships. It serves devices whose QP1
-// programs may use, and runs the InfiniBand connection manager of package internal/cm there. No
-// type of that manager shows on this package's surface, and no other package imports internal/cm.
-// When a second implementation ships, the methods of Connector, Port and Conn become interfaces
-// under these names, and Open chooses by the device. In package rdmacm three fields then change
-// their type, and no call changes. These are the calls on three transports:
+// Open chooses by the device. The one serves devices whose QP1 programs may use, and runs the
+// InfiniBand connection manager of package internal/cm there. The other serves devices that speak
+// iWARP: MPA frames over TCP open a connection, whose stream the device then has. No type of either
+// shows on this package's surface, and no other package imports internal/cm. These are the calls on
+// three transports:
 //
 //	here              kernel's manager (ucma)           iWARP, over TCP (MPA)
 //	Addrs             its GIDs                          its network interface's addresses
-//	Open              open /dev/infiniband/rdma_cm      nothing
-//	Limits            RDMA_MAX_PRIVATE_DATA             512 bytes each way
+//	Open              open /dev/infiniband/rdma_cm      a goroutine for the events
+//	Limits            RDMA_MAX_PRIVATE_DATA             508 bytes each way, beside the depths
 //	Claim             CREATE_ID, BIND_IP                bind
 //	Port.Listen       LISTEN                            listen, accept, read the MPA request
 //	NewConn           CREATE_ID                         nothing

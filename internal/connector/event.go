@@ -48,6 +48,11 @@ type Event struct {
 	Reason   uint16 // a wire.RejReason or wire.SIDRStatus
 	Info     []byte // depends on the reason, such as the peer's MTU
 	TimedOut bool
+	Err      error // of Unreachable and Disconnected: the cause, where it is known
+
+	// Confirmation is the private data of the peer's last message, of Established at the accepting end. It
+	// is nil if that message has not established the connection.
+	Confirmation []byte
 }
 
 var kinds = [...]Kind{
@@ -62,13 +67,15 @@ var kinds = [...]Kind{
 
 // take notes what an event of the machine means for the connection, and returns what to report. The
 // caller holds c.c.mu.
-func (c *Conn) take(ev *cm.Event) Event {
+func (c *ibConn) take(ev *cm.Event) Event {
 	report := Event{Kind: kinds[ev.Type], TimedOut: ev.TimedOut}
 	switch report.Kind {
 	case Replied:
 		c.agreed.peerQPN, c.agreed.peerPSN = verbs.QPN(ev.Params.QPN), verbs.PSN(ev.Params.PSN)
 		c.agreed.rnrRetry, c.agreed.ackTimeout = ev.Params.RNRRetryCount, c.ib.ACKTimeout()
 		report.Params = paramsOf(&ev.Params)
+	case Established:
+		report.Confirmation = ev.PrivateData
 	case Rejected:
 		report.Reason, report.Info, report.Params.PrivateData = uint16(ev.Reason), slices.Clone(ev.ARI), ev.PrivateData
 	case Found:

@@ -14,10 +14,10 @@ import (
 // PortSpace says whose ports are meant. Its values are those of rdmacm.PortSpace.
 type PortSpace uint16
 
-// Port is a port of a port space on one of the device's addresses. It has one owner at a time among
+// ibPort is a port of a port space on one of the device's addresses. It has one owner at a time among
 // all programs of the host.
-type Port struct {
-	c         *Connector
+type ibPort struct {
+	c         *ibConnector
 	ps        PortSpace
 	addr      netip.Addr
 	port      uint16
@@ -27,26 +27,36 @@ type Port struct {
 	listener *cm.Listener // or nil
 }
 
-// Claim takes a port. It fails with EADDRINUSE while somebody else has it.
-func (c *Connector) Claim(ps PortSpace, addr netip.Addr, port uint16) (*Port, error) {
+// Serve opens an address of the device. It fails with the link's error where the device cannot receive at it.
+func (c *ibConnector) Serve(addr netip.Addr) error {
+	sgid, err := gidIndex(c.dev, addr)
+	if err != nil {
+		return err
+	}
+	return c.qp1.gsi.Serve(sgid)
+}
+
+// Claim takes a port. It fails with EADDRINUSE and verbs.ErrBusy while somebody else has it, and with the
+// link's error where the device cannot receive at the address.
+func (c *ibConnector) Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, error) {
 	sgid, err := gidIndex(c.dev, addr)
 	if err != nil {
 		return nil, err
 	}
 	free, err := c.qp1.gsi.ClaimService(sgid, wire.RDMAServiceID(uint16(ps), port))
 	if errors.Is(err, verbs.ErrBusy) {
-		err = syscall.EADDRINUSE
+		err = verbs.Errorf(syscall.EADDRINUSE, "%w", err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Port{c: c, ps: ps, addr: addr, port: port, free: free}, nil
+	return &ibPort{c: c, ps: ps, addr: addr, port: port, free: free}, nil
 }
 
 // Listen has onRequest called for requests that come to the port, on the connector's goroutine.
 // onRequest returns the function that takes the new connection's events, or nil to reject the
 // request. Up to backlog requests wait to be answered.
-func (p *Port) Listen(backlog int, onRequest func(*Request) func(Event)) error {
+func (p *ibPort) Listen(backlog int, onRequest func(*Request) func(Event)) error {
 	p.onRequest = onRequest
 	return p.c.do(func(time.Duration) (err error) {
 		if p.listener, err = p.c.machine.Listen(wire.RDMAServiceID(uint16(p.ps), p.port), p.addr, backlog); err == nil {
@@ -57,7 +67,7 @@ func (p *Port) Listen(backlog int, onRequest func(*Request) func(Event)) error {
 }
 
 // Release ends the listening and gives the port back. It rejects requests that were not handed out.
-func (p *Port) Release() {
+func (p *ibPort) Release() {
 	_ = p.c.do(func(now time.Duration) error {
 		if p.listener != nil {
 			p.listener.Close(now)
@@ -69,7 +79,7 @@ func (p *Port) Release() {
 
 // Request is a peer's wish to connect or, if Type is verbs.QPTypeUD, to know the QP of a service.
 type Request struct {
-	Conn          *Conn // to be answered by Accept or Reject
+	Conn          Conn // to be answered by Accept or Reject
 	Type          verbs.QPType
 	Local, Remote netip.AddrPort
 	TOS           uint8 // of the peer's packets
@@ -80,10 +90,10 @@ type Request struct {
 }
 
 // requested hands a request of the machine out, or rejects it.
-func (p *Port) requested(ev *cm.Event) {
+func (p *ibPort) requested(ev *cm.Event) {
 	r, no := p.read(ev)
 	if no.reason == 0 {
-		if r.Conn.handle = p.onRequest(r); r.Conn.handle != nil {
+		if conn := r.Conn.(*ibConn); conn.hear(p.onRequest(r)) {
 			return
 		}
 	}
@@ -100,6 +110,12 @@ func (p *Port) requested(ev *cm.Event) {
 	})
 }
 
+// hear has f take the events of a new connection. It returns false if there is no f.
+func (c *ibConn) hear(f func(Event)) bool {
+	c.handle = f
+	return f != nil
+}
+
 // refusal says why a request cannot be served. The zero value is no refusal.
 type refusal struct {
 	reason wire.RejReason
@@ -107,7 +123,7 @@ type refusal struct {
 }
 
 // read makes a Request of the machine's event, unless nobody could serve it.
-func (p *Port) read(ev *cm.Event) (*Request, refusal) {
+func (p *ibPort) read(ev *cm.Event) (*Request, refusal) {
 	data := ev.Params.PrivateData
 	if ev.SIDR != nil {
 		data = ev.PrivateData
@@ -121,15 +137,15 @@ func (p *Port) read(ev *cm.Event) (*Request, refusal) {
 	if err != nil {
 		return nil, refusal{reason: wire.RejInvalidGID}
 	}
-	conn := &Conn{
-		c: p.c, ps: p.ps, sgid: sgid, psn: newPSN(),
+	conn := &ibConn{
+		c: p.c, ps: p.ps, sgid: sgid, psn: p.c.newPSN(),
 		local:  netip.AddrPortFrom(h.Dst.Unmap(), p.port),
 		remote: netip.AddrPortFrom(h.Src.Unmap(), h.SrcPort),
 		path:   ev.Path,
 	}
 	r := &Request{Conn: conn, Type: verbs.QPTypeUD, Local: conn.local, Remote: conn.remote, TOS: ev.Path.TrafficClass}
 	if ev.SIDR != nil {
-		ev.SIDR.User, conn.lookup = conn, ev.SIDR
+		p.c.hold(func() { ev.SIDR.User, conn.lookup = conn, ev.SIDR })
 	} else {
 		if no := p.check(ev); no.reason != 0 {
 			return nil, no
@@ -140,7 +156,7 @@ func (p *Port) read(ev *cm.Event) (*Request, refusal) {
 		}
 		r.Params = paramsOf(&ev.Params)
 		r.Params.RetryCount = ev.Request.RetryCount
-		ev.Conn.User, conn.ib = conn, ev.Conn
+		p.c.hold(func() { ev.Conn.User, conn.ib = conn, ev.Conn })
 		conn.agreed = agreement{
 			mtu: verbs.MTU(ev.Request.MTU), retryCount: ev.Request.RetryCount, ackTimeout: ev.Request.ACKTimeout,
 			peerQPN: verbs.QPN(ev.Params.QPN), peerPSN: verbs.PSN(ev.Params.PSN), rnrRetry: ev.Params.RNRRetryCount,
@@ -151,7 +167,7 @@ func (p *Port) read(ev *cm.Event) (*Request, refusal) {
 }
 
 // check returns why no QP of the device could serve the connection that a peer asks for.
-func (p *Port) check(ev *cm.Event) refusal {
+func (p *ibPort) check(ev *cm.Event) refusal {
 	if ev.Params.UC && p.ps != wire.PortSpaceIB {
 		return refusal{reason: wire.RejInvalidTransportType}
 	}

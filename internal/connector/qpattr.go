@@ -21,9 +21,9 @@ var ErrNoPeer = errors.New("the peer's QP is not known yet")
 // agreed on them. An empty mask says that there is nothing to modify: the connector takes the QP
 // there itself. How many READs and atomics may be outstanding is in the mask, and left to the
 // caller to fill in.
-func (c *Conn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+func (c *ibConn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	c.c.mu.Lock()
-	agreed := c.agreed
+	agreed, sgid := c.agreed, c.sgid
 	c.c.mu.Unlock()
 	a := verbs.QPAttr{State: to}
 	if typ != verbs.QPTypeUD && to != verbs.QPStateInit && agreed.peerQPN == 0 {
@@ -44,7 +44,7 @@ func (c *Conn) QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.Q
 		if typ == verbs.QPTypeUD {
 			return a, mask, nil
 		}
-		a.AH, a.PathMTU, a.DestQPN, a.RQPSN = ahAttr(c.path.Remote, c.sgid, c.path.TrafficClass), agreed.mtu, agreed.peerQPN, c.psn
+		a.AH, a.PathMTU, a.DestQPN, a.RQPSN = ahAttr(c.path.Remote, sgid, c.path.TrafficClass), agreed.mtu, agreed.peerQPN, c.psn
 		mask |= verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN
 		if typ == verbs.QPTypeRC {
 			a.MinRNRTimer = minRNRTimer

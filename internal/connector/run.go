@@ -15,7 +15,7 @@ const (
 )
 
 // run is the connector's goroutine.
-func (c *Connector) run() {
+func (c *ibConnector) run() {
 	defer close(c.ended)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -57,14 +57,14 @@ func (c *Connector) run() {
 	}
 }
 
-func (c *Connector) nextTimeout() time.Duration {
+func (c *ibConnector) nextTimeout() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.machine.NextTimeout()
 }
 
 // fail reports that the device has failed: somebody has closed it. After Close nobody wants to know.
-func (c *Connector) fail(err error) {
+func (c *ibConnector) fail(err error) {
 	select {
 	case <-c.done:
 	default:
@@ -73,7 +73,7 @@ func (c *Connector) fail(err error) {
 }
 
 // receive hands the MADs that have arrived to the machine.
-func (c *Connector) receive(wcs []verbs.WC) (int, error) {
+func (c *ibConnector) receive(wcs []verbs.WC) (int, error) {
 	n, err := c.qp1.recvCQ.Poll(wcs)
 	if n == 0 {
 		return 0, err
@@ -98,7 +98,7 @@ func (c *Connector) receive(wcs []verbs.WC) (int, error) {
 
 // flush sends what the machine has to send. A MAD that finds no way out counts as lost: whoever
 // waits for the answer repeats it. The caller holds c.mu.
-func (c *Connector) flush() {
+func (c *ibConnector) flush() {
 	for {
 		path, mad, ok := c.machine.Transmit()
 		if !ok {
@@ -109,7 +109,7 @@ func (c *Connector) flush() {
 }
 
 // dispatch reports what the machine has to tell.
-func (c *Connector) dispatch() {
+func (c *ibConnector) dispatch() {
 	for {
 		c.mu.Lock()
 		ev, ok := c.machine.Event()
@@ -118,7 +118,7 @@ func (c *Connector) dispatch() {
 			return
 		}
 		if ev.Listener != nil {
-			port, _ := ev.Listener.User.(*Port)
+			port, _ := ev.Listener.User.(*ibPort)
 			c.mu.Unlock()
 			port.requested(&ev)
 			continue
@@ -131,15 +131,15 @@ func (c *Connector) dispatch() {
 }
 
 // connOf returns the Conn that an event is about.
-func connOf(ev *cm.Event) *Conn {
+func connOf(ev *cm.Event) *ibConn {
 	if ev.Conn != nil {
-		return ev.Conn.User.(*Conn)
+		return ev.Conn.User.(*ibConn)
 	}
-	return ev.SIDR.User.(*Conn)
+	return ev.SIDR.User.(*ibConn)
 }
 
 // linger waits a moment until peers have answered the disconnects of closed connections.
-func (c *Connector) linger() {
+func (c *ibConnector) linger() {
 	limit := time.NewTimer(lingerTime)
 	defer limit.Stop()
 	tick := time.NewTicker(lingerStep)
@@ -155,7 +155,7 @@ func (c *Connector) linger() {
 	}
 }
 
-func (c *Connector) awaitsAnswers() bool {
+func (c *ibConnector) awaitsAnswers() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.machine.Outstanding() > 0

@@ -1,0 +1,317 @@
+package cm
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// flood lets b take REQs of different connections from an address. Its user does with each request what
+// answer says.
+func (w *world) flood(from netip.Addr, n int, answer func(*Conn)) {
+	w.t.Helper()
+	for i := range uint32(n) {
+		w.b.inject(from, 1, wire.CMREQ, w.req(0x1000+i, i))
+		w.drain(answer)
+	}
+}
+
+// drain throws away what b sends, and lets its user answer what has come.
+func (w *world) drain(answer func(*Conn)) {
+	for _, _, ok := w.b.Transmit(); ok; _, _, ok = w.b.Transmit() {
+	}
+	for e, ok := w.b.Event(); ok; e, ok = w.b.Event() {
+		if e.Type == EventRequest && answer != nil {
+			answer(e.Conn)
+		}
+	}
+}
+
+// accept is the answer of a server that accepts everybody.
+func (w *world) accept(c *Conn) { w.ok(c.Accept(w.now, testParams(c.ID()&max24))) }
+
+// connectThrough has a connect to b, which may give up others for that.
+func (w *world) connectThrough() {
+	w.t.Helper()
+	w.drain(nil)
+	c := w.a.connect(w.b, 0x11)
+	w.settle()
+	i := slices.IndexFunc(w.b.events, func(e Event) bool { return e.Type == EventRequest && e.Path.Remote == w.a.addr })
+	if i < 0 {
+		w.t.Fatal("the request of another host does not get through")
+	}
+	d := w.b.events[i].Conn
+	w.b.events = nil
+	w.accept(d)
+	w.a.want(EventReply)
+	w.ok(c.Ready(w.now))
+	w.b.want(EventEstablished)
+	w.forget()
+}
+
+// floodSize is how many REQs a flood has.
+func floodSize() int {
+	if testing.Short() {
+		return 10_000
+	}
+	return 100_000
+}
+
+var stranger = netip.MustParseAddr("10.6.6.6")
+
+// Any number of REQs from one host hold no more than its share, and nothing a while later, whether
+// the program accepts them or does not look at them. They kept a listener closed for good, and a program
+// that accepted them died of its QPs. Meanwhile another host connects.
+func TestREQsOfOneHost(t *testing.T) {
+	for name, answer := range map[string]func(*world, *Conn){
+		"nobody answers": func(*world, *Conn) {},
+		"all accepted":   (*world).accept,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.b.listen(0)
+			w.flood(stranger, floodSize(), func(c *Conn) { answer(w, c) })
+			s := w.b.Stats()
+			if s.Conns != maxAttemptsOfSource || s.Requests+s.HalfOpen != maxAttemptsOfSource || int(s.Refused) != floodSize()-maxAttemptsOfSource || s.Displaced != 0 {
+				t.Fatalf("after the flood: got %+v, want %d connections, the others refused", s, maxAttemptsOfSource)
+			}
+			w.connectThrough()
+			w.lose = func(string, []byte) bool { return true }
+			w.advance(10 * time.Minute)
+			if s := w.b.Stats(); s.Conns != 1 || s.Requests+s.HalfOpen != 0 || s.Retired != 0 {
+				t.Errorf("later: got %+v, want no connection but the genuine one", s)
+			}
+		})
+	}
+}
+
+// If all places are taken, the host with the most attempts makes room: the oldest one goes. A half-open
+// connection that goes is reported to its user and rejected. Nothing goes for a host that has as many.
+func TestDisplacedByOtherSource(t *testing.T) {
+	for name, accepted := range map[string]bool{"request": false, "half-open": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.b.listen(0)
+			var conns []*Conn
+			answer := func(c *Conn) {
+				if conns = append(conns, c); accepted {
+					w.accept(c)
+				}
+			}
+			full := maxBacklog
+			if accepted {
+				full = maxAttempts
+				w.flood(netip.MustParseAddr("10.6.6.7"), maxAttempts-maxAttemptsOfSource, answer)
+			}
+			w.flood(stranger, maxAttemptsOfSource, answer)
+			if s := w.b.Stats(); s.Conns != full || s.Refused+s.Displaced != 0 {
+				t.Fatalf("got %+v, want %d connections and no refusal", s, full)
+			}
+			w.drain(nil)
+			oldest := conns[0]
+			w.a.connect(w.b, 0x11)
+			if e := w.b.want(EventUnreachable); e.Conn != oldest {
+				t.Fatalf("got the end of %#x, want that of the oldest, %#x", e.Conn.ID(), oldest.ID())
+			}
+			w.b.want(EventRequest)
+			if accepted {
+				w.wantSent("a REQ", "b REJ 4") // the half-open connection's peer is told
+			} else {
+				w.wantSent("a REQ") // to a request that was forgotten there is nothing to say
+			}
+			if s := w.b.Stats(); s.Displaced != 1 || s.Requests+s.HalfOpen != full {
+				t.Errorf("got %+v, want one displaced and %d that wait", s, full)
+			}
+			if err := oldest.Ready(w.now); err == nil {
+				t.Error("the displaced connection can still be used")
+			}
+		})
+	}
+}
+
+// A host that has its share already displaces nobody from a listener, again and again, for requests that are
+// refused all the same.
+func TestRefusedDisplacesNobody(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	w.flood(stranger, maxAttemptsOfSource, w.accept)
+	w.drain(nil)
+	for i := range byte(4) { // others' requests fill the backlog
+		for n := range uint32(maxBacklog / 4) {
+			w.b.inject(netip.AddrFrom4([4]byte{10, 7, 7, i}), 1, wire.CMREQ, w.req(0x100000+n, n))
+		}
+	}
+	before := w.b.Stats()
+	if before.Requests != maxBacklog || before.HalfOpen != maxAttemptsOfSource || before.Refused != 0 {
+		t.Fatalf("got %+v, want a full backlog and the stranger's share of half-open connections", before)
+	}
+	w.b.inject(stranger, 1, wire.CMREQ, w.req(0x200000, 0x200000))
+	w.b.inject(stranger, 1, wire.CMSIDRREQ, &wire.SIDRREQ{RequestID: 1, PKey: wire.DefaultPKey, ServiceID: testService})
+	if s := w.b.Stats(); s.Refused != 2 || s.Displaced != 0 || s.Requests != maxBacklog {
+		t.Errorf("got %+v, want two refusals and nobody displaced", s)
+	}
+}
+
+// A request for which there is no communication ID displaces nobody: neither a half-open connection of the
+// host with the most, which would keep its ID, nor the connection of the same QP that this end is giving up.
+// It takes the place of a request, with the ID of that.
+func TestRequestWithoutID(t *testing.T) {
+	for name, halfOpen := range map[string]bool{"half-open": true, "requests": false} {
+		t.Run(name, func(t *testing.T) {
+			const bits = 12
+			w := newWorld(t)
+			w.b.Machine = New(Config{GUID: 'b' << 24, IDBase: 'b' << 24, IDBits: bits, Secret: secretOf(2), ACKDelay: 15})
+			_, d := w.connected()
+			w.lose = func(string, []byte) bool { return true }
+			w.ok(d.Disconnect(w.now, nil))
+			held := maxBacklog
+			if halfOpen {
+				held = maxAttempts
+				for i := range byte(2) {
+					w.flood(netip.AddrFrom4([4]byte{10, 6, 6, i}), maxAttemptsOfSource, w.accept)
+				}
+			} else {
+				w.flood(stranger, maxBacklog, nil)
+			}
+			for w.b.Stats().Conns < 1<<bits-1 {
+				w.b.connect(w.a, 0x99)
+			}
+			w.forget()
+
+			w.b.inject(w.a.addr, 1, wire.CMREQ, w.req(testDEAD, 0x11)) // d's peer has restarted
+			w.settle()
+			s := w.b.Stats()
+			if s.Requests+s.HalfOpen != held {
+				t.Errorf("got %+v, want %d attempts", s, held)
+			}
+			if !halfOpen {
+				w.b.want(EventDisconnected)
+				w.b.want(EventUnreachable)
+				w.b.want(EventRequest)
+				if s.Displaced != 1 {
+					t.Errorf("got %+v, want one displaced", s)
+				}
+				return
+			}
+			w.wantSent("b REJ 3")
+			w.wantState(d, StateDREQSent)
+			w.b.wantNone()
+			if s.Displaced != 0 {
+				t.Errorf("got %+v, want nobody displaced", s)
+			}
+		})
+	}
+}
+
+// However many addresses a stranger forges, what is held is bounded, and a host that answers in less
+// time than the flood takes to go round connects.
+func TestREQsOfManyAddresses(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	for i := range uint32(floodSize()) {
+		w.b.inject(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 1, wire.CMREQ, w.req(i+1, i))
+		w.drain(w.accept)
+	}
+	if s := w.b.Stats(); s.HalfOpen != maxAttempts || int(s.Displaced) != floodSize()-maxAttempts || s.Retired > maxRetired || s.Conns > maxAttempts+maxRetired {
+		t.Fatalf("got %+v, want %d half-open, and no more than %d that are over", s, maxAttempts, maxRetired)
+	}
+	w.connectThrough()
+}
+
+// A request whose sender waits for the answer stays, however long the program takes. One whose sender
+// does not repeat it is forgotten.
+func TestSilentRequest(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	_, d := w.pending()
+	w.b.inject(stranger, 1, wire.CMREQ, w.req(1, 1))
+	x := w.b.want(EventRequest).Conn
+	w.advance(10 * time.Minute) // a repeats its REQ nine times
+	w.wantState(d, StateMRAREQSent)
+	if e := w.b.want(EventUnreachable); e.Conn != x {
+		t.Errorf("got the end of %#x, want that of the silent one, %#x", e.Conn.ID(), x.ID())
+	}
+	w.wantState(x, StateIdle)
+	if s := w.b.Stats(); s.Silent != 1 || s.Requests != 1 {
+		t.Errorf("got %+v, want one that was silent and one that waits", s)
+	}
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.a.want(EventReply)
+}
+
+// The same holds for those who look up a UD service.
+func TestSilentSIDRREQ(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	w.b.inject(stranger, 1, wire.CMSIDRREQ, &wire.SIDRREQ{RequestID: 1, PKey: wire.DefaultPKey, ServiceID: testService})
+	s := w.b.want(EventSIDRRequest).SIDR
+	w.advance(sidrSilence - 1)
+	w.b.wantNone()
+	w.advance(1)
+	if e := w.b.want(EventUnreachable); e.SIDR != s {
+		t.Errorf("got the end of another exchange")
+	}
+	w.wantEmpty()
+}
+
+// A crowd agrees at each step with a model that looks at all its members.
+func TestCrowd(t *testing.T) {
+	const seed = 7
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	c := newCrowd(20, 9)
+	type member struct {
+		seat
+		from netip.Addr
+		n    int
+	}
+	var members []*member // the oldest first
+	of := map[attempt]*member{}
+	for step := range 20_000 {
+		from := netip.AddrFrom4([4]byte{10, 0, 0, byte(rnd.IntN(8))})
+		if len(members) > 0 && rnd.IntN(3) == 0 {
+			i := rnd.IntN(len(members))
+			members[i].leave()
+			members[i].leave() // once more changes nothing
+			members = slices.Delete(members, i, i+1)
+			continue
+		}
+		count := map[netip.Addr]int{}
+		for _, m := range members {
+			count[m.from]++
+		}
+		var loser *member
+		ok := count[from] < 9
+		if ok && len(members) == 20 {
+			for _, m := range members {
+				if loser == nil || count[m.from] > count[loser.from] {
+					loser = m
+				}
+			}
+			if ok = count[loser.from] > count[from]; !ok {
+				loser = nil
+			}
+		}
+		got, gotOK := c.room(from)
+		if gotOK != ok || of[got] != loser {
+			t.Fatalf("seed %d, step %d: room for %v: got %v, %v, want %v, %v", seed, step, from, of[got], gotOK, loser, ok)
+		}
+		if !ok {
+			continue
+		}
+		if loser != nil {
+			loser.leave()
+			members = slices.DeleteFunc(members, func(m *member) bool { return m == loser })
+		}
+		m, who := &member{from: from, n: step}, &Conn{}
+		of[who] = m
+		c.take(&m.seat, from, who)
+		members = append(members, m)
+		if c.n != len(members) || len(c.sources) != len(c.order) {
+			t.Fatalf("seed %d, step %d: got %d members, %d sources and %d in order, want %d members", seed, step, c.n, len(c.sources), len(c.order), len(members))
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package connector
+
+import (
+	"net/netip"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Connector makes the connections of one device. Its methods, and those of what it makes, may be
+// called from any goroutine. It dispatches events on one goroutine, with no lock of its own held.
+type Connector interface {
+	// Serve opens an address for requests, as Claim does too, which then takes no time for that.
+	Serve(addr netip.Addr) error
+	// Claim takes a port. It fails with EADDRINUSE while somebody else has it.
+	Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, error)
+	// NewConn makes an end of a connection from an address of the device. handle takes its events.
+	NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error)
+	// Limits returns what the device's transport has room for.
+	Limits() Limits
+	// Random32 returns a random number.
+	Random32() uint32
+	// Close ends the connector. No Port and no Conn may be in use any more.
+	Close()
+}
+
+// Port is a port of a port space on one of the device's addresses. It has one owner at a time among
+// all programs of the host.
+type Port interface {
+	// Listen has onRequest called for requests that come to the port, on the connector's goroutine.
+	// onRequest returns the function that takes the new connection's events, or nil to reject the
+	// request. Up to backlog requests wait to be answered.
+	Listen(backlog int, onRequest func(*Request) func(Event)) error
+	// Release ends the listening and gives the port back. It rejects requests that were not handed out.
+	Release()
+}
+
+// Conn is one end of a connection from before it is asked for until it is forgotten. Of UD QPs,
+// which have no connections, it is one end of the exchange by which one end learns the other's QP.
+type Conn interface {
+	// Serve says on which device the QP is: on the connector's, as without the call, or on another Open
+	// of it. It fails with ENODEV if that does not have the address of this end.
+	Serve(dev *verbs.Device, from netip.Addr) error
+	// Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows.
+	// For UD it asks which QP serves the peer's port. Then Found, NotFound or Unreachable follows.
+	Connect(call *Call) error
+	// Accept says yes to a request. The caller has brought its QP into service by QPAttr before.
+	// Established, Rejected, Unreachable or Disconnected follows. Of a UD exchange nothing follows.
+	Accept(p Params) error
+	// Reject says no to a request or, until the connection is established, takes back what this end
+	// has said. No event follows. It fails with [ErrState] if the connection is established by now,
+	// or is over.
+	Reject(privateData []byte) error
+	// RejectFor is Reject with information for the peer's rdmacm, of 72 bytes at most. iWARP has no room
+	// for that.
+	RejectFor(info, privateData []byte) error
+	// Ready answers Replied: this end's QP is in service, and the connection is established. It fails
+	// with [ErrState] if the peer has ended it meanwhile. confirmation, or nil, is for the peer's rdmacm.
+	Ready(confirmation []byte) error
+	// Established tells the connector that the peer's first packet has come to the accepting end. The
+	// peer is there, though the message that says so may be lost. The event Established follows.
+	Established() error
+	// Disconnect ends an established connection. Disconnected follows. If the peer has ended the
+	// connection before, its event is on the way and Disconnect does nothing.
+	Disconnect() error
+	// Close gives the connection up in whatever state it is, and tells the peer. No event follows.
+	Close()
+	// Group says how datagrams go from this end's address to a multicast group.
+	Group(group netip.Addr, tos uint8) Datagram
+	// QPAttr returns the attributes with which a QP goes to INIT, RTR or RTS, as far as the ends have
+	// agreed on them. An empty mask says that there is nothing to modify: the connector takes the QP
+	// there itself. How many READs and atomics may be outstanding is in the mask, and left to the
+	// caller to fill in.
+	QPAttr(typ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error)
+}
+
+var (
+	_ Connector = (*ibConnector)(nil)
+	_ Port      = (*ibPort)(nil)
+	_ Conn      = (*ibConn)(nil)
+	_ Connector = (*tcpConnector)(nil)
+	_ Port      = (*tcpPort)(nil)
+	_ Conn      = (*tcpConn)(nil)
+)
+
+// Open brings a connector for a device into service. gone is called once, if the device fails
+// before Close. Open fails with [verbs.ErrUnsupported] if no connector can serve the device.
+func Open(dev *verbs.Device, gone func(error)) (Connector, error) {
+	if c, ok := carrierOf(dev); ok {
+		return openTCP(dev, c, gone), nil
+	}
+	return openIB(dev, gone)
+}

@@ -1,0 +1,176 @@
+package connector
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link/tcp"
+	"github.com/adverb-rdma/adverb/internal/mpa"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Carrier is what a device's provider implements if its QPs speak iWARP: connections of TCP, which it takes
+// over once their ends have agreed on terms.
+type Carrier interface {
+	Addrs() []netip.Addr
+	// Asks returns what the device asks peers for: CRCs, and markers in what they send.
+	Asks() (crc, markers bool)
+	Claim(local netip.AddrPort) (*tcp.Port, error)
+	// Dial connects from an address or, if from is not nil, from that port.
+	Dial(ctx context.Context, local, remote netip.AddrPort, from *tcp.Port) (net.Conn, error)
+	Wrap(net.Conn) net.Conn
+	Attach(qpn verbs.QPN, conn net.Conn, terms mpa.Terms, early []byte, ended func(error)) error
+	Shutdown(qpn verbs.QPN)
+	Gone() <-chan struct{}
+}
+
+func carrierOf(dev *verbs.Device) (Carrier, bool) {
+	c, ok := dev.Provider().(Carrier)
+	return c, ok
+}
+
+// checkAddr fails with ENODEV unless a device has an address.
+func checkAddr(dev *verbs.Device, c Carrier, addr netip.Addr) error {
+	if slices.Contains(c.Addrs(), addr.Unmap().WithZone("")) {
+		return nil
+	}
+	return verbs.Errorf(syscall.ENODEV, "device %s does not have the address %v", dev.Name(), addr)
+}
+
+const (
+	// answerTime is how long a peer may take to answer, as long as with the InfiniBand connection
+	// manager, and requestTime how long it may take to ask once TCP has connected.
+	answerTime  = 17 * time.Second
+	requestTime = 5 * time.Second
+	// maxAsking is how many connections of a listener may be there whose request has not come yet.
+	maxAsking = 1024
+	// maxTCPDepth is what a peer that says nothing of its READs gets offered: what an event can say.
+	maxTCPDepth = 128
+)
+
+// tcpConnector makes the connections of a device that speaks iWARP.
+type tcpConnector struct {
+	dev     *verbs.Device
+	carrier Carrier
+	gone    func(error)
+
+	mu     sync.Mutex
+	claims map[netip.AddrPort]*tcp.Port
+	queue  []func() // what is to be dispatched
+	wake   chan struct{}
+	done   chan struct{}
+	ended  chan struct{}
+}
+
+func openTCP(dev *verbs.Device, carrier Carrier, gone func(error)) *tcpConnector {
+	c := &tcpConnector{
+		dev: dev, carrier: carrier, gone: gone, claims: map[netip.AddrPort]*tcp.Port{},
+		wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
+	}
+	go c.run()
+	return c
+}
+
+// run dispatches.
+func (c *tcpConnector) run() {
+	defer close(c.ended)
+	for {
+		c.mu.Lock()
+		queue := c.queue
+		c.queue = nil
+		c.mu.Unlock()
+		for _, f := range queue {
+			f()
+		}
+		if len(queue) > 0 {
+			continue
+		}
+		select {
+		case <-c.wake:
+		case <-c.carrier.Gone():
+			select {
+			case <-c.done:
+			default:
+				c.gone(verbs.Errorf(syscall.ENODEV, "device %s is gone", c.dev.Name()))
+			}
+			return
+		case <-c.done:
+			return
+		}
+	}
+}
+
+// dispatch has f called on the connector's goroutine.
+func (c *tcpConnector) dispatch(f func()) {
+	c.mu.Lock()
+	c.queue = append(c.queue, f)
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close implements Connector.
+func (c *tcpConnector) Close() {
+	close(c.done)
+	<-c.ended
+}
+
+// Limits implements Connector. There are no UD QPs to look up.
+func (c *tcpConnector) Limits() Limits {
+	return Limits{Connect: mpa.MaxProgramData, Accept: mpa.MaxProgramData, Reject: mpa.MaxProgramData}
+}
+
+// Random32 implements Connector.
+func (c *tcpConnector) Random32() uint32 {
+	var b [4]byte
+	rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// errDatagrams says what iWARP does not have.
+var errDatagrams = verbs.Errorf(verbs.ErrUnsupported, "iWARP connects RC QPs only: it has no UD QPs, no lookup of them (SIDR) and no multicast; use PortSpaceTCP, or a device of RoCE")
+
+// The port spaces that are served: those of RC.
+const portSpaceUDP PortSpace = 0x0111
+
+// Serve does nothing: TCP has its ports at all addresses.
+func (c *tcpConnector) Serve(netip.Addr) error { return nil }
+
+// Claim implements Connector. Ports are those of the host's TCP.
+func (c *tcpConnector) Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, error) {
+	if ps == portSpaceUDP {
+		return nil, errDatagrams
+	}
+	if err := checkAddr(c.dev, c.carrier, addr); err != nil {
+		return nil, err
+	}
+	at := netip.AddrPortFrom(addr, port)
+	p, err := c.carrier.Claim(at)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = verbs.Errorf(verbs.ErrBusy, "%w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.claims[at] = p
+	c.mu.Unlock()
+	return &tcpPort{c: c, ps: ps, at: at, p: p, asking: make(chan struct{}, maxAsking)}, nil
+}
+
+// claimed returns the port that is claimed at an address, or nil.
+func (c *tcpConnector) claimed(at netip.AddrPort) *tcp.Port {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claims[at]
+}

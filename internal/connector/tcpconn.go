@@ -1,0 +1,302 @@
+package connector
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link/tcp"
+	"github.com/adverb-rdma/adverb/internal/mpa"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// tcpConn is one end of an iWARP connection.
+type tcpConn struct {
+	c             *tcpConnector
+	ps            PortSpace
+	port          *tcpPort // of a request
+	local, remote netip.AddrPort
+
+	mu      sync.Mutex
+	carrier Carrier // of the QP's device
+	handle  func(Event)
+	closed  bool
+	state   tcpState
+	conn    net.Conn   // while this end has it, and not the device
+	request *mpa.Frame // of the peer
+	qpn     verbs.QPN
+	cancel  context.CancelFunc // of Connect
+}
+
+type tcpState uint8
+
+const (
+	tcpIdle tcpState = iota
+	tcpCalling
+	tcpRequested // by the peer
+	tcpConnected
+	tcpOver
+)
+
+// NewConn implements Connector.
+func (c *tcpConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error) {
+	if err := checkAddr(c.dev, c.carrier, from); err != nil {
+		return nil, err
+	}
+	return &tcpConn{c: c, carrier: c.carrier, ps: ps, handle: handle}, nil
+}
+
+// hear has f take the events of a connection that a peer has asked for, unless it is closed by now.
+func (c *tcpConn) hear(f func(Event)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.handle = f
+	}
+}
+
+// Serve implements Conn.
+func (c *tcpConn) Serve(dev *verbs.Device, from netip.Addr) error {
+	carrier, ok := carrierOf(dev)
+	if !ok {
+		return verbs.Errorf(syscall.ENODEV, "device %s does not speak iWARP", dev.Name())
+	}
+	if err := checkAddr(dev, carrier, from); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.carrier = carrier
+	return nil
+}
+
+// report dispatches an event.
+func (c *tcpConn) report(ev Event) {
+	c.c.dispatch(func() {
+		c.mu.Lock()
+		handle := c.handle
+		c.mu.Unlock()
+		if handle != nil {
+			handle(ev)
+		}
+	})
+}
+
+// Connect implements Conn.
+func (c *tcpConn) Connect(call *Call) error {
+	if call.Type != verbs.QPTypeRC {
+		return errDatagrams
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.local, c.remote = call.Local, call.Remote
+	c.state, c.qpn, c.cancel = tcpCalling, call.Params.QPN, cancel
+	offer := c.offer(&call.Params)
+	var from *tcp.Port
+	if call.Bound { // otherwise the port is a number, and may be by chance that of a listener
+		from = c.c.claimed(call.Local)
+	}
+	go func() {
+		defer cancel()
+		c.call(ctx, offer, from)
+	}()
+	return nil
+}
+
+// offer is what this end's parameters say.
+func (c *tcpConn) offer(p *Params) mpa.Offer {
+	crc, markers := c.carrier.Asks()
+	return mpa.Offer{CRC: crc, Markers: markers, IRD: int(p.ResponderResources), ORD: int(p.InitiatorDepth), PrivateData: p.PrivateData}
+}
+
+// call makes the connection.
+func (c *tcpConn) call(ctx context.Context, offer mpa.Offer, from *tcp.Port) {
+	conn, err := c.c.carrier.Dial(ctx, c.local, c.remote, from)
+	if err != nil {
+		c.failed(err)
+		return
+	}
+	conn = c.c.carrier.Wrap(conn)
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // Close has cancelled
+	request := offer.Request()
+	_, err = conn.Write(request.AppendTo(nil))
+	var reply mpa.Frame
+	var early []byte
+	if err == nil {
+		reply, early, err = readFrame(conn)
+	}
+	if !stop() {
+		err = errors.Join(ctx.Err(), err)
+	}
+	var terms mpa.Terms
+	if err == nil {
+		if terms, err = offer.Settle(&reply); errors.Is(err, mpa.ErrRejected) {
+			_ = conn.Close()
+			c.over(Event{Kind: Rejected, Reason: uint16(wire.RejConsumerDefined), Params: Params{PrivateData: reply.PrivateData}})
+			return
+		}
+	}
+	_ = conn.SetDeadline(time.Time{})
+	if err == nil {
+		err = c.attach(conn, terms, early, &reply)
+	}
+	if err != nil {
+		_ = conn.Close()
+		c.failed(err)
+	}
+}
+
+// failed reports why there is no connection.
+func (c *tcpConn) failed(err error) {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		c.over(Event{Kind: Rejected, Reason: uint16(wire.RejInvalidServiceID)})
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		// A peer that cannot serve the request closes the connection, as siw does.
+		c.over(Event{Kind: Rejected, Reason: uint16(wire.RejConsumerDefined)})
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		c.over(Event{Kind: Unreachable, TimedOut: true, Err: verbs.Errorf(syscall.ETIMEDOUT, "the peer does not answer: %v", err)})
+	default:
+		c.over(Event{Kind: Unreachable, Err: err})
+	}
+}
+
+// over reports the end of an attempt.
+func (c *tcpConn) over(ev Event) {
+	c.mu.Lock()
+	calling := c.state == tcpCalling
+	c.state = tcpOver
+	c.mu.Unlock()
+	if calling {
+		c.report(ev)
+	}
+}
+
+// attach gives the connection to the QP, and reports that it is made.
+func (c *tcpConn) attach(conn net.Conn, terms mpa.Terms, early []byte, peer *mpa.Frame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != tcpCalling && c.state != tcpRequested {
+		return ErrState
+	}
+	if err := c.carrier.Attach(c.qpn, conn, terms, early, c.disconnected); err != nil {
+		return err
+	}
+	c.state, c.conn = tcpConnected, nil
+	c.report(Event{Kind: Established, Params: paramsOfFrame(peer)})
+	return nil
+}
+
+// disconnected is what the device calls at the end of the connection.
+func (c *tcpConn) disconnected(err error) {
+	c.mu.Lock()
+	c.state = tcpOver
+	c.mu.Unlock()
+	c.report(Event{Kind: Disconnected, Err: err})
+}
+
+// Accept implements Conn.
+func (c *tcpConn) Accept(p Params) error {
+	c.mu.Lock()
+	if c.state != tcpRequested || c.conn == nil {
+		c.mu.Unlock()
+		return ErrState
+	}
+	conn, request := c.conn, c.request
+	c.conn, c.qpn = nil, p.QPN
+	offer := c.offer(&p)
+	c.mu.Unlock()
+	c.port.answered()
+	reply, terms := offer.Answer(request)
+	_ = conn.SetWriteDeadline(time.Now().Add(requestTime))
+	_, err := conn.Write(reply.AppendTo(nil))
+	_ = conn.SetWriteDeadline(time.Time{})
+	if err == nil {
+		err = c.attach(conn, terms, nil, request)
+	}
+	if err != nil {
+		_ = conn.Close()
+		c.mu.Lock()
+		c.state = tcpOver
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// Reject implements Conn.
+func (c *tcpConn) Reject(privateData []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != tcpRequested || c.conn == nil {
+		return ErrState
+	}
+	c.port.answered()
+	refuse(c.conn, c.request, privateData)
+	c.conn, c.state = nil, tcpOver
+	return nil
+}
+
+// RejectFor implements Conn.
+func (c *tcpConn) RejectFor(_, privateData []byte) error { return c.Reject(privateData) }
+
+// Ready implements Conn. Nobody calls it, since no Replied is reported.
+func (c *tcpConn) Ready([]byte) error { return nil }
+
+// Established implements Conn: the event has been reported.
+func (c *tcpConn) Established() error { return ErrState }
+
+// Disconnect implements Conn.
+func (c *tcpConn) Disconnect() error {
+	c.mu.Lock()
+	carrier, qpn, connected := c.carrier, c.qpn, c.state == tcpConnected
+	c.mu.Unlock()
+	if connected {
+		carrier.Shutdown(qpn)
+	}
+	return nil
+}
+
+// Close implements Conn.
+func (c *tcpConn) Close() {
+	c.mu.Lock()
+	c.handle, c.closed = nil, true
+	state, cancel, conn := c.state, c.cancel, c.conn
+	if state != tcpConnected {
+		c.state = tcpOver
+	}
+	c.conn = nil
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	switch {
+	case state == tcpConnected:
+		c.carrier.Shutdown(c.qpn)
+	case conn != nil:
+		c.port.answered()
+		refuse(conn, c.request, nil)
+	}
+}
+
+// Group implements Conn. Nothing can be sent to a group: the device refuses QPs and address handles for it.
+func (c *tcpConn) Group(netip.Addr, uint8) Datagram { return Datagram{} }
+
+// QPAttr implements Conn. The program's QP goes to INIT, and Attach takes it to RTS.
+func (c *tcpConn) QPAttr(_ verbs.QPType, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	a := verbs.QPAttr{State: to}
+	if to != verbs.QPStateInit {
+		return a, 0, nil
+	}
+	a.Port, a.Access = DevicePort, qpAccess
+	return a, verbs.MaskState | verbs.MaskPort | verbs.MaskAccessFlags, nil
+}

@@ -1,0 +1,197 @@
+package connector
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link/tcp"
+	"github.com/adverb-rdma/adverb/internal/mpa"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// tcpPort is a TCP port on one of the device's addresses.
+type tcpPort struct {
+	c  *tcpConnector
+	ps PortSpace
+	at netip.AddrPort
+	p  *tcp.Port
+
+	onRequest func(*Request) func(Event)
+	backlog   int
+	asking    chan struct{} // a token for each connection whose request has not come
+
+	mu       sync.Mutex
+	released bool
+	conns    map[net.Conn]bool // whose request has not come
+	waiting  int               // requests that wait for an answer
+}
+
+// Listen implements Port.
+func (p *tcpPort) Listen(backlog int, onRequest func(*Request) func(Event)) error {
+	p.onRequest, p.backlog, p.conns = onRequest, backlog, map[net.Conn]bool{}
+	go p.accept()
+	return nil
+}
+
+// accept takes connections until the port is released.
+func (p *tcpPort) accept() {
+	for {
+		conn, err := p.p.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // no descriptor to spare, perhaps
+			select {
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-p.c.done:
+				return
+			}
+		}
+		select {
+		case p.asking <- struct{}{}:
+		default:
+			_ = conn.Close() // too many that say nothing
+			continue
+		}
+		conn = p.c.carrier.Wrap(conn)
+		p.mu.Lock()
+		if p.released {
+			p.mu.Unlock()
+			_ = conn.Close()
+			return
+		}
+		p.conns[conn] = true
+		p.mu.Unlock()
+		go func() {
+			p.ask(conn)
+			<-p.asking
+		}()
+	}
+}
+
+// ask reads a request.
+func (p *tcpPort) ask(conn net.Conn) {
+	_ = conn.SetDeadline(time.Now().Add(requestTime))
+	frame, early, err := readFrame(conn)
+	_ = conn.SetDeadline(time.Time{})
+	p.mu.Lock()
+	delete(p.conns, conn)
+	p.mu.Unlock()
+	if err == nil {
+		err = mpa.CheckRequest(&frame)
+	}
+	if err != nil || len(early) > 0 { // an initiator waits for the reply: RFC 5044
+		if frame.Revision > 0 && !frame.Reply {
+			refuse(conn, &frame, nil)
+			return
+		}
+		_ = conn.Close()
+		return
+	}
+	p.c.dispatch(func() { p.requested(conn, &frame) })
+}
+
+// requested hands a request out, or rejects it.
+func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
+	c := &tcpConn{c: p.c, ps: p.ps, port: p, conn: conn, request: frame, state: tcpRequested}
+	c.carrier = p.c.carrier
+	c.local, c.remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	r := &Request{Conn: c, Type: verbs.QPTypeRC, Local: c.local, Remote: c.remote}
+	r.Params = paramsOfFrame(frame)
+	p.mu.Lock()
+	room := p.waiting < p.backlog && !p.released
+	if room {
+		p.waiting++
+	}
+	p.mu.Unlock()
+	if room {
+		if handle := p.onRequest(r); handle != nil {
+			c.hear(handle)
+			return
+		}
+		c.Close() // which says no, unless somebody has said it
+		return
+	}
+	refuse(conn, frame, nil)
+}
+
+// answered takes note that a request does not wait any more.
+func (p *tcpPort) answered() {
+	p.mu.Lock()
+	p.waiting--
+	p.mu.Unlock()
+}
+
+// paramsOfFrame returns what a frame says of the peer's resources as they are for this end.
+func paramsOfFrame(f *mpa.Frame) Params {
+	p := Params{PrivateData: f.PrivateData, ResponderResources: maxTCPDepth, InitiatorDepth: maxTCPDepth, FlowControl: true}
+	if f.Enhanced {
+		p.ResponderResources, p.InitiatorDepth = uint8(min(f.ORD, maxTCPDepth)), uint8(min(f.IRD, maxTCPDepth))
+	}
+	return p
+}
+
+// Release implements Port.
+func (p *tcpPort) Release() {
+	p.c.mu.Lock()
+	delete(p.c.claims, p.at)
+	p.c.mu.Unlock()
+	p.p.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released = true
+	for conn := range p.conns {
+		_ = conn.Close()
+	}
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		ap := t.AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+	}
+	return netip.AddrPort{}
+}
+
+// readFrame reads an MPA frame, and returns what has come behind it.
+func readFrame(conn net.Conn) (f mpa.Frame, early []byte, err error) {
+	buf := make([]byte, mpa.MaxFrame)
+	n := 0
+	for {
+		k, err := conn.Read(buf[n:])
+		n += k
+		f, used, ferr := mpa.DecodeFrame(buf[:n])
+		switch {
+		case ferr == nil:
+			return f, buf[used:n], nil
+		case !errors.Is(ferr, mpa.ErrShort):
+			return f, nil, ferr
+		case err != nil:
+			return f, nil, err
+		}
+	}
+}
+
+// refuse says no to a request, and leaves the connection to the peer for a while: RFC 5044. A siw that learns of
+// its end together with the answer may take no note of the answer.
+func refuse(conn net.Conn, request *mpa.Frame, privateData []byte) {
+	f := mpa.Refuse(request, privateData)
+	if len(f.PrivateData) > mpa.MaxProgramData {
+		f.PrivateData = nil
+	}
+	_, _ = conn.Write(f.AppendTo(nil))
+	go func() {
+		_ = conn.SetReadDeadline(time.Now().Add(requestTime))
+		var b [64]byte
+		for {
+			if _, err := conn.Read(b[:]); err != nil {
+				break
+			}
+		}
+		_ = conn.Close()
+	}()
+}

@@ -1,0 +1,113 @@
+package rdmacm_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestKeepAlive cuts the network between two ends that only wait. Both are told in the documented time,
+// by default and with a period of their own, and not without keep-alive.
+func TestKeepAlive(t *testing.T) {
+	for _, c := range []struct {
+		period, max time.Duration
+	}{
+		{0, 6200 * time.Millisecond},
+		{time.Second, 2200 * time.Millisecond},
+		{-1, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t)
+			var mr *verbs.MR
+			x, y := p.connect(t, &rdmacm.Config{KeepAlive: c.period, Setup: inbox(&mr, 8)}, &rdmacm.Config{KeepAlive: c.period})
+			quiet := time.NewTimer(time.Hour) // in which both are asked, and answer
+			select {
+			case <-quiet.C:
+			case <-x.Disconnected():
+				t.Fatalf("period %v: the connection has ended: %v", c.period, x.Cause())
+			}
+			p.net.Partition(p.a, p.b)
+			if c.period < 0 {
+				quiet.Reset(time.Hour)
+				select {
+				case <-quiet.C:
+				case <-x.Disconnected():
+					t.Errorf("without keep-alive: told %v, want nothing", x.Cause())
+				}
+				return
+			}
+			within(t, time.Second, c.max, func() { // the retries at least
+				<-x.Disconnected()
+				<-y.Disconnected()
+			})
+			told(t, "dialer", x, "does not answer any more", rdmacm.ErrTimeout, verbs.WCRetryExceeded)
+			told(t, "listener", y, "does not answer any more", rdmacm.ErrTimeout, verbs.WCRetryExceeded)
+			var wcs [2]verbs.WC
+			if n, err := x.RecvCQ().Poll(wcs[:]); n != 1 || err != nil || wcs[0].Status != verbs.WCFlushErr {
+				t.Errorf("receives after the end: got %d, %v, status %v, want one flushed", n, err, wcs[0].Status)
+			}
+			if n, err := x.SendCQ().Poll(wcs[:]); n != 0 || err != nil {
+				t.Errorf("sends after the end: got %d, %v, want none: nothing was posted", n, err)
+			}
+		})
+	}
+}
+
+// TestKeepAliveLossy keeps idle connections alive on a network that loses one packet in twenty.
+func TestKeepAliveLossy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, rdmatest.Config{Seed: 7})
+		x, y := p.connect(t, nil, nil)
+		p.net.SetFaults(rdmatest.Config{Loss: 0.05, Duplicate: 0.1, Reorder: 0.1})
+		limit := time.NewTimer(time.Hour)
+		select {
+		case <-limit.C:
+		case <-x.Disconnected():
+			t.Errorf("the dialer: %v", x.Cause())
+		case <-y.Disconnected():
+			t.Errorf("the listener: %v", y.Cause())
+		}
+		p.net.SetFaults(rdmatest.Config{})
+	})
+}
+
+// TestIDKeepAlive sets the option before the connection is made, and during it. An ID that sets it not
+// asks nobody.
+func TestIDKeepAlive(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+		a.ok(x.SetKeepAlive(time.Second))
+		a.ok(x.CreateQP(nil, smallQP))
+		a.ok(x.Connect(nil))
+		y := b.next(rdmacm.EventConnectRequest).ID
+		b.ok(y.CreateQP(nil, smallQP))
+		b.ok(y.Accept(nil))
+		a.next(rdmacm.EventEstablished)
+		b.next(rdmacm.EventEstablished)
+		p.net.Partition(p.a, p.b)
+		a.patience, b.patience = time.Hour, time.Hour
+		within(t, time.Second, 2200*time.Millisecond, func() { isEnd(t, a.next(rdmacm.EventDisconnected)) })
+		b.quiet()
+		b.ok(y.SetKeepAlive(2 * time.Second))
+		within(t, 2*time.Second, 3200*time.Millisecond, func() { isEnd(t, b.next(rdmacm.EventDisconnected)) })
+		u := a.id(rdmacm.PortSpaceUDP)
+		if err := u.SetKeepAlive(time.Second); !errors.Is(err, verbs.ErrUnsupported) {
+			t.Errorf("for UD: got error %v, want %v", err, verbs.ErrUnsupported)
+		}
+	})
+}
+
+// isEnd checks the event of a connection whose peer has vanished.
+func isEnd(t *testing.T, ev rdmacm.Event) {
+	t.Helper()
+	if ev.Status != -110 || !errors.Is(ev.Err, rdmacm.ErrTimeout) || !errors.Is(ev.Err, verbs.WCRetryExceeded) {
+		t.Errorf("got status %d, %v, want -110, %v and %v", ev.Status, ev.Err, rdmacm.ErrTimeout, verbs.WCRetryExceeded)
+	}
+}
