@@ -8,6 +8,18 @@ import (
 	"github.com/adverb-rdma/adverb/verbs/verbstest"
 )
 
+// TestConformanceSecured runs the suite with packets that are encrypted.
+func TestConformanceSecured(t *testing.T) {
+	verbstest.Run(t, verbstest.Config{
+		Open: func(t testing.TB) (a, b *verbs.Device) {
+			net := rdmatest.New(t)
+			return net.Device(), net.Device()
+		},
+		Require: verbstest.All,
+		Secured: true,
+	})
+}
+
 // TestConformance runs the suite of package verbstest over the simulated network, by IPv4 and by IPv6.
 func TestConformance(t *testing.T) {
 	for name, index := range map[string]int{"IPv4": 0, "IPv6": 1} {

@@ -2,6 +2,8 @@ package rdmatest
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,8 +18,9 @@ const Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRe
 
 // Options say what Connect makes. The comment at each field gives the default for its zero value.
 type Options struct {
-	Cap      verbs.QPCap // 64 work requests and 4 SGEs in each queue, 64 bytes inline
-	CQ       int         // entries of the CQ that both queues share; as many as Cap can fill
+	Type     verbs.QPType // of Connect's QPs: verbs.QPTypeRC or QPTypeUC; RC
+	Cap      verbs.QPCap  // 64 work requests and 4 SGEs in each queue, 64 bytes inline
+	CQ       int          // entries of the CQ that both queues share; as many as Cap can fill
 	GIDIndex int
 	Path     verbs.Path  // the defaults of verbs.Path; SGIDIndex is GIDIndex
 	Retry    verbs.Retry // verbs.DefaultRetry
@@ -31,23 +34,69 @@ type Endpoint struct {
 	CQ     *verbs.CQ // of the send queue and of the receive queue
 	QP     *verbs.QP
 
-	t testing.TB
+	AH *verbs.AH // of Datagrams: the way to the other end
+
+	t    testing.TB
+	net  *regions
+	peer *Endpoint
 }
 
-// Connect makes an RC QP on each device and connects the two. It takes at most one Options. The
-// devices may be of any provider, and may be the same device.
+// Connect makes an RC QP, or a UC QP, on each device and connects the two. It takes at most one Options.
+// The devices may be of any provider, and may be the same device.
 func Connect(t testing.TB, a, b *verbs.Device, options ...Options) (x, y *Endpoint) {
 	t.Helper()
-	var o Options
-	if len(options) > 0 {
-		o = options[0]
-	}
-	x, y = newEndpoint(t, a, o), newEndpoint(t, b, o)
+	o := only(options)
+	x, y = newPair(t, a, b, o)
 	x.connect(y, o)
 	y.connect(x, o)
 	x.ready(o)
 	y.ready(o)
 	return x, y
+}
+
+// only returns the one Options of a call, or none.
+func only(options []Options) (o Options) {
+	if len(options) > 0 {
+		o = options[0]
+	}
+	return o
+}
+
+func newPair(t testing.TB, a, b *verbs.Device, o Options) (x, y *Endpoint) {
+	t.Helper()
+	x, y = newEndpoint(t, a, o), newEndpoint(t, b, o)
+	x.peer, y.peer = y, x
+	return x, y
+}
+
+// QKey is that of the QPs of Datagrams.
+const QKey verbs.QKey = 0x11111111
+
+// Datagrams makes a UD QP on each device, in RTS, and gives each end the way to the other: see To. It
+// takes at most one Options, of which Type, Retry and all of Path but TrafficClass mean nothing.
+func Datagrams(t testing.TB, a, b *verbs.Device, options ...Options) (x, y *Endpoint) {
+	t.Helper()
+	o := only(options)
+	o.Type = verbs.QPTypeUD
+	x, y = newPair(t, a, b, o)
+	for _, e := range []*Endpoint{x, y} {
+		e.must(e.QP.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState))
+		e.must(e.QP.RTS(o.psn(), verbs.Retry{}))
+	}
+	for _, e := range []*Endpoint{x, y} {
+		gid, err := e.peer.Device.GID(1, o.GIDIndex)
+		e.must(err)
+		e.AH, err = e.PD.CreateAH(verbs.AHAttr{DGID: gid.GID, SGIDIndex: o.GIDIndex, TrafficClass: o.Path.TrafficClass})
+		e.must(err)
+	}
+	return x, y
+}
+
+// To returns wr addressed to the other end of Datagrams. Its receive needs verbs.GRHSize bytes more than
+// the message has.
+func (e *Endpoint) To(wr verbs.SendWR) verbs.SendWR {
+	wr.AH, wr.RemoteQPN, wr.RemoteQKey = e.AH, e.peer.QP.QPN(), QKey
+	return wr
 }
 
 // firstPSN is 40 packets before the PSNs wrap around, because mistakes show there.
@@ -70,7 +119,7 @@ func (o *Options) psn() verbs.PSN {
 
 func newEndpoint(t testing.TB, d *verbs.Device, o Options) *Endpoint {
 	t.Helper()
-	e := &Endpoint{Device: d, t: t}
+	e := &Endpoint{Device: d, t: t, net: regionsOf(d)}
 	c := o.cap()
 	entries := o.CQ
 	if entries == 0 {
@@ -81,9 +130,14 @@ func newEndpoint(t testing.TB, d *verbs.Device, o Options) *Endpoint {
 	e.must(err)
 	e.CQ, err = d.CreateCQ(max(1, entries))
 	e.must(err)
-	e.QP, err = e.PD.CreateQP(verbs.QPInitAttr{SendCQ: e.CQ, RecvCQ: e.CQ, Cap: c})
+	e.QP, err = e.PD.CreateQP(verbs.QPInitAttr{Type: o.Type, SendCQ: e.CQ, RecvCQ: e.CQ, Cap: c})
 	e.must(err)
-	e.must(e.QP.Init(1, Access))
+	if o.Type == verbs.QPTypeUD {
+		e.must(e.QP.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: QKey},
+			verbs.MaskState|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskQKey))
+	} else {
+		e.must(e.QP.Init(1, Access))
+	}
 	return e
 }
 
@@ -112,12 +166,59 @@ func (e *Endpoint) ready(o Options) {
 	e.must(e.QP.RTS(o.psn(), r))
 }
 
-// MR allocates a memory region of n bytes, which allows all access.
+// MR allocates a memory region of n bytes, which allows all access. On a device of a Network its address
+// is not that of the memory, but follows from the order in which the device's regions are made, so that a
+// test sends the same bytes at each run.
 func (e *Endpoint) MR(n int) *verbs.MR {
 	e.t.Helper()
-	mr, err := e.PD.AllocMR(n, Access)
+	var mr *verbs.MR
+	var err error
+	e.net.during(n, func() { mr, err = e.PD.AllocMR(n, Access) })
 	e.must(err)
 	return mr
+}
+
+// pageSize is what regions begin at multiples of.
+const pageSize = 4096
+
+// regions gives the regions of Endpoint.MR addresses.
+type regions struct {
+	mu   sync.Mutex // held while a region is made
+	last uint64
+	now  atomic.Uint64 // the address of the region that is being made, or 0
+}
+
+// firstRegion is the address of a device's first region, and so far apart from any real one that a mix-up
+// of the two is noticed.
+const firstRegion = 1 << 40
+
+// regionsOf returns what gives regions of a device addresses, or nil for a device of no Network.
+func regionsOf(d *verbs.Device) *regions {
+	if p, ok := d.Provider().(*device); ok {
+		return &p.regions
+	}
+	return nil
+}
+
+// during calls f, which makes a region of n bytes, and gives that its address.
+func (r *regions) during(n int, f func()) {
+	if r == nil {
+		f()
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now.Store(firstRegion + r.last)
+	r.last += uint64(max(n, 0)+2*pageSize-1) &^ (pageSize - 1) // one page between
+	defer r.now.Store(0)
+	f()
+}
+
+// iova is the address of the region that is being made. Another region of the device that the program
+// makes at the same time may get it in its place, which does it no harm.
+func (r *regions) iova() (uint64, bool) {
+	at := r.now.Swap(0)
+	return at, at != 0
 }
 
 // Send posts send work requests.

@@ -7,10 +7,18 @@
 //
 // The devices are those of provider/soft, on a simulated network. On demand the network loses,
 // repeats, reorders, corrupts and delays packets, and is congested. What becomes of the n-th packet
-// between two devices depends on a seed only. A test that fails prints the seed. To repeat the
-// test, set the environment variable ADVERB_SEED to it.
+// between two devices depends on a seed only. So do QPNs, keys, and the numbers that a connection manager
+// draws. A test that fails prints the seed. To repeat the test, set the environment variable ADVERB_SEED
+// to it.
 //
-// Inside testing/synctest, timeouts and delays take no time.
+// Inside testing/synctest, timeouts and delays take no time. There, a test with one packet under way
+// at a time sends the same bytes at the same times at each run, with the same seed: it waits for each
+// completion before it posts the next work request, and the network repeats nothing. Its regions are those
+// of Endpoint.MR, whose addresses follow from the order in which they are made; AllocMR's are the system's
+// choice.
+//
+// ADVERB_TRACE=1 prints a line for each packet, and ADVERB_PCAP=packets.pcapng writes a capture for
+// Wireshark, as package provider/soft describes.
 package rdmatest
 
 import (
@@ -25,6 +33,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/hca"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/showpackets"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -62,6 +71,7 @@ type Network struct {
 
 	mu   sync.Mutex
 	devs int
+	rng  *rand.Rand // of the numbers that devices draw
 }
 
 // New makes a network, which exists as long as the test runs. It takes at most one Config.
@@ -85,6 +95,7 @@ func New(t testing.TB, config ...Config) *Network {
 		Seed: c.Seed, Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
 		Delay: c.Delay, Jitter: c.Jitter, MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove, MTU: c.MTU,
 	})}
+	n.rng = rand.New(rand.NewPCG(c.Seed, 1))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("rdmatest: seed %#x; %s=%#x repeats it", n.seed, envSeed, n.seed)
@@ -95,14 +106,6 @@ func New(t testing.TB, config ...Config) *Network {
 
 // Seed returns the network's seed.
 func (n *Network) Seed() uint64 { return n.seed }
-
-// SetFaults replaces all of New's Config but Seed and MTU.
-func (n *Network) SetFaults(c Config) {
-	n.sim.SetFaults(sim.Faults{
-		Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt, Delay: c.Delay, Jitter: c.Jitter,
-		MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove,
-	})
-}
 
 // Device adds a device to the network. The first is named sim0, and has the addresses 10.0.0.1 and
 // fd00::1 as GIDs 0 and 1. The next is sim1, with 10.0.0.2 and fd00::2, and so on. At the end of
@@ -117,35 +120,29 @@ func (n *Network) Device() *verbs.Device {
 	v4 := netip.AddrFrom4([4]byte{10, 0, byte(host >> 8), byte(host)})
 	v6 := netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(host >> 8), 15: byte(host)})
 	name := fmt.Sprintf("sim%d", i)
-	p, err := hca.Open(n.sim.Netdev(name, v4, v6), hca.Config{Name: name})
+	dev := new(device)
+	c := hca.Config{Name: name, Random: n.random, IOVA: dev.regions.iova}
+	var err error
+	if c.Middleware, c.Closers, err = showpackets.Middleware(); err != nil {
+		n.t.Fatalf("rdmatest: %v", err)
+	}
+	dev.Device, err = hca.Open(n.sim.Netdev(name, v4, v6), c)
 	if err != nil {
 		n.t.Fatalf("rdmatest: %v", err)
 	}
-	n.t.Cleanup(func() { p.Close() })
-	return verbs.NewDevice(p)
+	n.t.Cleanup(func() { dev.Close() })
+	return verbs.NewDevice(dev)
 }
 
-// Partition makes the network lose all packets between two devices, until Heal.
-func (n *Network) Partition(a, b *verbs.Device) { n.eachPair(a, b, n.sim.Partition) }
-
-// Heal ends a Partition.
-func (n *Network) Heal(a, b *verbs.Device) { n.eachPair(a, b, n.sim.Heal) }
-
-func (n *Network) eachPair(a, b *verbs.Device, do func(x, y netip.Addr)) {
-	for _, x := range gids(n.t, a) {
-		for _, y := range gids(n.t, b) {
-			if x.GID.Addr().Is4() == y.GID.Addr().Is4() {
-				do(x.GID.Addr(), y.GID.Addr())
-			}
-		}
-	}
+// device is a device of a Network.
+type device struct {
+	*hca.Device
+	regions regions
 }
 
-func gids(t testing.TB, d *verbs.Device) []verbs.GIDEntry {
-	t.Helper()
-	es, err := d.GIDs(1)
-	if err != nil {
-		t.Fatalf("rdmatest: %v", err)
-	}
-	return es
+// random draws a number for a device.
+func (n *Network) random() uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rng.Uint32()
 }

@@ -1,0 +1,44 @@
+package adverb_test
+
+import (
+	"go/ast"
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The wall clock jumps: somebody sets it, or a virtual machine goes on after a pause. So nothing is
+// decided by it. Values of time.Now hold the monotonic clock too, and Sub, Before and After use that,
+// unless it has been taken off. These methods of time.Time take it off, or give the wall clock out. By its
+// name alone Round of a duration is caught too: it is for texts, which is why tools are exempt.
+var wallClock = []string{"Unix", "UnixMilli", "UnixMicro", "UnixNano", "UTC", "Local", "In", "Round", "Truncate", "AppendFormat"}
+
+// wallClockReaders are the packages that may show the wall clock to people or write it into files.
+var wallClockReaders = []string{"internal/link/trace/", "internal/link/pcap/", "internal/showpackets/", "internal/mutants/", "cmd/", "lab/", "tools/", "examples/", "adverbprom/"}
+
+func TestNoWallClock(t *testing.T) {
+	seen := 0
+	goFiles(t, func(name string, fset *token.FileSet, f *ast.File) {
+		if isTestCode(name, f) || slices.ContainsFunc(wallClockReaders, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			return
+		}
+		seen++
+		clock := importName(f, "time")
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || clock == "" {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains(wallClock, sel.Sel.Name) || isSelector(sel, clock, sel.Sel.Name) { // time.Unix makes a time
+				return true
+			}
+			t.Errorf("%v: %s uses the wall clock, which jumps. Decide by time.Since, Sub, Before and After", fset.Position(n.Pos()), sel.Sel.Name)
+			return true
+		})
+	})
+	if seen < 100 {
+		t.Errorf("%d files were read, want all of the module", seen)
+	}
+}

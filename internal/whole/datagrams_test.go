@@ -1,0 +1,144 @@
+package whole
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	udSlots = 16
+	udRoom  = verbs.GRHSize + 4096
+	udQKey  = 0x1eaf
+)
+
+// datagram is a UD message.
+type datagram struct {
+	from, to *node
+	life     int // of to
+	data     []byte
+	imm      uint32
+	withImm  bool
+	never    bool // it has a wrong Q_Key
+	received int
+}
+
+// udEnd is a node's UD queue pair.
+type udEnd struct {
+	n      *node
+	qp     *verbs.QP
+	r      *region
+	posted [udSlots]bool
+	under  int // sends under way
+	goal   int
+	ahs    []*verbs.AH // by node
+}
+
+func newUDEnd(n *node) *udEnd {
+	w, u := n.w, &udEnd{n: n, ahs: make([]*verbs.AH, n.w.plan.Nodes)}
+	u.r = newRegion(n, "datagrams", udSlots*udRoom, verbs.AccessLocalWrite)
+	var err error
+	u.qp, err = n.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: n.cq, RecvCQ: n.cq, SignalAll: true,
+		Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: udSlots, MaxSendSGE: 1, MaxRecvSGE: 2, MaxInlineData: 256}})
+	w.must(err)
+	n.number(u.qp.QPN())
+	w.must(u.qp.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: udQKey}, verbs.MaskState|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskQKey))
+	w.must(u.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState))
+	w.must(u.qp.RTS(0, verbs.Retry{}))
+	u.goal = n.rnd.IntN(w.plan.Ops + 1)
+	return u
+}
+
+// act posts receives and sends.
+func (u *udEnd) act() (did bool) {
+	n, w := u.n, u.n.w
+	for i, posted := range u.posted {
+		if posted || n.rnd.IntN(2) == 0 {
+			continue
+		}
+		for k := range udRoom {
+			u.r.bytes()[i*udRoom+k] = untouched
+		}
+		_, err := u.qp.PostRecv([]verbs.RecvWR{{ID: uint64(i), SGList: split(u.r.mr, i*udRoom, udRoom, 2)}})
+		w.must(err)
+		u.posted[i], did = true, true
+	}
+	to := w.nodes[n.rnd.IntN(len(w.nodes))]
+	if u.goal == 0 || u.under >= 8 || to.ud == nil {
+		return did
+	}
+	u.goal--
+	port, err := n.dev.QueryPort(1)
+	w.must(err)
+	d := &datagram{from: n, to: to, life: to.life, imm: n.rnd.Uint32(), withImm: n.rnd.IntN(2) == 0, never: n.rnd.IntN(10) == 0}
+	d.data = content(8+n.rnd.IntN(min(256, port.ActiveMTU.Bytes())-8+1), uint64(len(w.datagrams)))
+	binary.BigEndian.PutUint64(d.data, uint64(len(w.datagrams)))
+	w.datagrams = append(w.datagrams, d)
+	if u.ahs[to.index] == nil {
+		u.ahs[to.index], err = n.pd.CreateAH(verbs.AHAttr{DGID: verbs.GIDFromAddr(to.addr), HopLimit: 64})
+		w.must(err)
+	}
+	wr := verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: d.data, Imm: d.imm, AH: u.ahs[to.index], RemoteQPN: to.ud.qp.QPN(), RemoteQKey: udQKey}
+	if d.withImm {
+		wr.Op = verbs.OpSendWithImm
+	}
+	if d.never {
+		wr.RemoteQKey++
+	}
+	_, err = u.qp.PostSend([]verbs.SendWR{wr})
+	w.must(err)
+	u.under++
+	w.totals.Posts++
+	return true
+}
+
+// completed checks a completion. A datagram may get lost, but what comes is what was sent.
+func (u *udEnd) completed(wc *verbs.WC) {
+	w := u.n.w
+	if wc.Status != verbs.WCSuccess {
+		w.failf("%v: a datagram completes with %v", u.n, wc.Err())
+	}
+	if wc.Op != verbs.WCRecv {
+		u.under--
+		return
+	}
+	i, n := int(wc.ID), int(wc.ByteLen)-verbs.GRHSize
+	b := u.r.bytes()[i*udRoom:][:udRoom]
+	if !u.posted[i] || n < 8 || wc.Flags&verbs.WCFlagGRH == 0 {
+		w.failf("%v: receive %d completes with %d bytes, flags %v; posted: %v", u.n, i, n, wc.Flags, u.posted[i])
+	}
+	u.posted[i] = false
+	data := b[verbs.GRHSize:][:n]
+	id := binary.BigEndian.Uint64(data)
+	if id >= uint64(len(w.datagrams)) {
+		w.failf("%v: a datagram came that nobody has sent", u.n)
+	}
+	d := w.datagrams[id]
+	d.received++
+	withImm := wc.Flags&verbs.WCFlagWithImm != 0
+	if d.to != u.n || d.life != u.n.life || d.never || !bytes.Equal(d.data, data) || withImm != d.withImm || withImm && wc.Imm != d.imm {
+		w.failf("%v: datagram %d came otherwise than it was sent: %+v", u.n, id, d)
+	}
+	if d.received > 1 && w.plan.Duplicate == 0 {
+		w.failf("%v: datagram %d came %d times, and the network repeats nothing", u.n, id, d.received)
+	}
+	for _, c := range b[verbs.GRHSize+n:] {
+		if c != untouched {
+			w.failf("%v: a receive is written behind the end of datagram %d", u.n, id)
+		}
+	}
+}
+
+func (u *udEnd) close() {
+	for _, ah := range u.ahs {
+		if ah != nil {
+			u.n.w.must(ah.Close())
+		}
+	}
+	for u.n.drain(u.n.cq) {
+	}
+	u.n.w.must(u.qp.Close())
+	u.r.check()
+	u.r.close()
+}

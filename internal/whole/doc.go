@@ -1,0 +1,24 @@
+// Package whole is a simulation of whole systems, which its tests run: devices on a bad network, their
+// queue pairs and connection managers, and programs that post random work. It has no code of its own.
+//
+// A run is determined by its plan, and the plan by a seed. One goroutine does everything, by the clock of
+// a synctest bubble: devices are driven ([hca.Config.Driven]), the connection managers are machines
+// without a clock, and the random numbers of QPNs and keys come from the seed too. So a failure replays
+// exactly:
+//
+//	go test ./internal/whole -run Whole -args -seed 17
+//
+// A failure prints its seed and the commit. It is then shrunk: the plan loses what the failure does not
+// need, and the run of the last plan is printed as a trace, with a capture of all packets.
+//
+//	plan    what there is: nodes, connections, work, faults of the network and of nodes, forgeries
+//	world   the clock, the agenda, the loop
+//	node    a device with its memory, and the program's turns: it may pause, crash and come back
+//	conn    two ends that are introduced by hand or by the connection manager, once or several times
+//	end     a queue pair, what it has posted, and what must come of it
+//
+// What is checked is what verbs promise, not what the stack does: see oracle_test.go. All ends trust
+// nobody, so what a hostile station forges must change nothing. Its packets have the right addresses, QPNs
+// and keys, and any PSN but those that RoCE cannot tell from genuine ones. Connections with packet security get those
+// too, and packets that were sent before; no packet between such QPs is plain.
+package whole

@@ -1,0 +1,370 @@
+package whole
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	srcSize   = 32 << 10 // what is sent, in turn
+	dstSize   = 8 << 10  // what the peer writes
+	readSize  = 40 << 10 // where READs and atomics go, in turn
+	victim    = 4 << 10  // what the peer writes until it is closed
+	recvSlotN = 12
+	inlineMax = 128
+)
+
+// end is one end of a connection: a queue pair with its memory, and the program that uses it.
+type end struct {
+	c    *conn
+	n    *node
+	side int
+	rnd  *rand.Rand
+
+	qp        *verbs.QP
+	cq        *verbs.CQ
+	srq       bool
+	signalAll bool
+	depth     int // work requests that fit the send queue
+	psn       verbs.PSN
+	up        bool // in RTS, and the program posts
+
+	src, dst, read, victim *region
+	cm                     *cm.Conn // or nil
+	recvs                  recvSlots
+	windows                *windows
+	area                   *area // what this end writes at the peer
+	srcAt, readAt          int
+
+	goal     int
+	ops      []*op
+	done     int   // complete, of ops
+	polled   int   // up to the latest that was polled, of ops
+	messages []*op // that take a receive of the peer
+	got      int   // messages of the peer
+	posted   uint64
+	taken    uint64 // receives that are complete
+	lazy     int
+
+	failed   bool           // a work request has, or the QP is in error
+	status   verbs.WCStatus // of the first that failed
+	firstBad int            // which that is
+	initial  []byte         // of area
+	killed   bool
+	closed   bool
+	crashed  bool
+	bad      *op // illegal
+	overrun  int // entries of its CQ, which must be overrun; 0: it must not
+	victims  int // work requests on the peer's victim that may fail
+	sqd      bool
+
+	victimAt verbs.RemoteAddr // the peer's
+}
+
+func (e *end) String() string { return fmt.Sprintf("%v[%d]@%v", e.c, e.side, e.n) }
+
+func (e *end) peer() *end { return e.c.ends[1-e.side] }
+
+func newEnd(c *conn, side int) *end {
+	n := c.nodes[side]
+	w, r := n.w, rand.New(rand.NewPCG(n.w.plan.Seed, uint64(9000+100*c.index+10*c.life+side)))
+	e := &end{c: c, n: n, side: side, rnd: r, psn: verbs.PSN(r.IntN(1 << 24)), lazy: 1 + r.IntN(4)}
+	if r.IntN(2) == 0 {
+		e.psn = verbs.PSN(1<<24 - 1 - r.IntN(100)) // wraps around soon
+	}
+	e.goal = r.IntN(w.plan.Ops + 1)
+	e.depth = 1 << r.IntN(6)
+	e.signalAll = r.IntN(5) == 0
+	e.srq = r.IntN(2) == 0 && n.shared != nil && c.typ == verbs.QPTypeRC
+	e.cq = n.cq
+	var err error
+	if r.IntN(2) == 0 && !e.srq {
+		e.cq, err = n.dev.CreateCQ(2 * (64 + recvSlotN))
+		w.must(err)
+	}
+	attr := verbs.QPInitAttr{Type: c.typ, SendCQ: e.cq, RecvCQ: e.cq, SignalAll: e.signalAll,
+		Cap: verbs.QPCap{MaxSendWR: e.depth, MaxRecvWR: recvSlotN, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: inlineMax}}
+	if e.srq {
+		attr.SRQ = n.shared.srq
+	} else {
+		e.recvs = newRecvSlots(n, "receives", recvSlotN)
+	}
+	e.qp, err = n.pd.CreateQP(attr)
+	w.must(err)
+	n.number(e.qp.QPN())
+	n.byQPN[e.qp.QPN()] = e
+	n.ends = append(n.ends, e)
+	e.src = newRegion(n, "source", srcSize, verbs.AccessRemoteRead)
+	fill(e.src.bytes()[:srcSize/2], uint64(e.qp.QPN()))
+	e.dst = newRegion(n, "destination", dstSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
+	e.read = newRegion(n, "read", readSize, verbs.AccessLocalWrite)
+	for i := range e.read.bytes() {
+		e.read.bytes()[i] = untouched
+	}
+	e.victim = newRegion(n, "victim", victim, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if n.w.plan.Windows && c.typ == verbs.QPTypeRC {
+		e.windows = newWindows(e)
+	}
+	access := everything
+	if c.typ == verbs.QPTypeUC {
+		access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	}
+	w.must(e.qp.Init(1, access))
+	e.secure()
+	e.postRecvs(recvSlotN / 2)
+	return e
+}
+
+func (e *end) toRTR() { e.toRTRWith(e.peer().qp.QPN(), e.peer().psn, e.peer().n) }
+
+func (e *end) toRTRWith(qpn verbs.QPN, psn verbs.PSN, peer *node) {
+	e.n.w.must(e.qp.RTR(verbs.Peer{QPN: qpn, PSN: psn, GID: verbs.GIDFromAddr(peer.addr)},
+		verbs.Path{MTU: e.c.mtu, TrafficClass: 2, MaxDestRDAtomic: e.c.rdAtom, MinRNRTimer: e.c.rnr})) // ECT(0)
+}
+
+func (e *end) toRTS() {
+	e.n.w.must(e.qp.RTS(e.psn, e.c.retry))
+}
+
+// start lets the program post.
+func (e *end) start() {
+	e.up = true
+	e.area = newArea(e.peer().dst, 0, dstSize)
+	e.initial = bytes.Clone(e.area.want)
+	e.n.soon()
+}
+
+// act is the program's turn.
+func (e *end) act() (did bool) {
+	if e.closed {
+		return false
+	}
+	if !e.failed && e.qp.State() == verbs.QPStateErr {
+		e.failed = true
+		did = true
+	}
+	if e.failed {
+		e.c.look()
+		return did
+	}
+	if !e.srq && e.rnd.IntN(3) > 0 {
+		did = e.postRecvs(1 + e.rnd.IntN(recvSlotN))
+	}
+	if !e.up || e.c.phase != running || e.rnd.IntN(e.lazy) > 0 {
+		e.c.look()
+		return did || e.up && len(e.ops) < e.goal && e.room() > 0
+	}
+	did = e.postSends() || did
+	if e.n.w.plan.Drain && !e.sqd && e.rnd.IntN(30) == 0 && e.qp.State() == verbs.QPStateRTS {
+		did = true
+		e.sqd = true
+		e.n.w.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify))
+	}
+	if e.bad == nil && e.victim.mr != nil && e.n.w.plan.Illegal && e.rnd.IntN(100) == 0 {
+		e.n.w.logf("%v closes its victim", e)
+		e.victim.close()
+		e.victim.freeze()
+	}
+	e.c.look()
+	return did
+}
+
+// event is an asynchronous event of the QP.
+func (e *end) event(t verbs.EventType) {
+	if t == verbs.EventSQDrained && e.sqd {
+		e.sqd = false
+		if e.qp.State() == verbs.QPStateSQD {
+			e.n.w.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTS}, verbs.MaskState))
+		}
+	}
+}
+
+// postRecvs posts up to n receives.
+func (e *end) postRecvs(n int) (did bool) {
+	if e.srq {
+		return false
+	}
+	var wrs []verbs.RecvWR
+	for range n {
+		slot := int(e.posted % recvSlotN)
+		if e.posted-e.taken >= recvSlotN || e.recvs.posted[slot] {
+			break
+		}
+		wrs = append(wrs, e.recvs.post(slot, e.posted, 1+e.rnd.IntN(4)))
+		e.posted++
+	}
+	if len(wrs) == 0 {
+		return false
+	}
+	_, err := e.qp.PostRecv(wrs)
+	e.n.w.must(err)
+	return true
+}
+
+// room is how many work requests fit the send queue.
+func (e *end) room() int { return e.depth - (len(e.ops) - e.polled) }
+
+// postSends posts some work requests.
+func (e *end) postSends() bool {
+	w := e.n.w
+	var wrs []verbs.SendWR
+	var batch []*op
+	for k := 1 + e.rnd.IntN(8); k > 0 && len(e.ops) < e.goal && e.room() > 0 && e.bad == nil; k-- {
+		o := e.newOp(len(e.ops))
+		if o == nil {
+			break // there is no memory now
+		}
+		e.ops = append(e.ops, o)
+		if o.takesRecv() {
+			e.messages = append(e.messages, o)
+		}
+		wrs, batch = append(wrs, o.wr), append(batch, o)
+	}
+	if e.room() == 0 && e.rnd.IntN(20) == 0 && len(batch) == 0 {
+		e.postTooMany()
+	}
+	if len(wrs) == 0 {
+		return false
+	}
+	for _, o := range batch {
+		w.logf("%v posts %d: %v %v, %d bytes, flags %v, expect %v", e, o.wr.ID, o.wr.Op, o.where, o.length, o.wr.Flags, o.expect)
+	}
+	n, err := e.qp.PostSend(wrs)
+	if err != nil || n != len(wrs) {
+		w.failf("%v: post of %d work requests: %d, %v", e, len(wrs), n, err)
+	}
+	w.totals.Posts += uint64(n)
+	return true
+}
+
+// postTooMany posts to a full send queue.
+func (e *end) postTooMany() {
+	if len(e.ops)-e.polled < e.depth || e.qp.State() != verbs.QPStateRTS {
+		return
+	}
+	n, err := e.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend}})
+	if n != 0 || !errors.Is(err, verbs.ErrQueueFull) {
+		e.n.w.failf("%v: a post to the full send queue of %d: %d, %v; want ErrQueueFull", e, e.depth, n, err)
+	}
+}
+
+// finished reports whether all that was to be posted is complete, and all messages have been received.
+func (e *end) finished() bool {
+	return e.up && !e.sqd && len(e.ops) == e.goal && e.done == len(e.ops) &&
+		(e.c.typ == verbs.QPTypeUC || e.got == len(e.peer().messages))
+}
+
+// unsignaled reports whether what is outstanding makes no completion if it succeeds.
+func (e *end) unsignaled() bool {
+	for _, o := range e.ops[e.done:] {
+		if o.wr.Flags&verbs.SendSignaled != 0 {
+			return false
+		}
+	}
+	return !e.signalAll && e.status == verbs.WCSuccess
+}
+
+func (e *end) outstanding() bool { return e.done < len(e.ops) }
+
+// kill takes the QP to the error state.
+func (e *end) kill() {
+	e.n.w.logf("%v is killed", e)
+	e.killed, e.c.broken = true, true
+	e.n.w.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+	e.n.soon()
+}
+
+// flushed reports whether nothing is outstanding of a QP that has failed. Then the receives are flushed too.
+func (e *end) flushed() bool {
+	if e.closed {
+		return true
+	}
+	if !e.failed || e.qp.State() != verbs.QPStateErr || !e.n.awake() {
+		return false
+	}
+	if e.outstanding() && e.unsignaled() {
+		for e.n.drain(e.cq) {
+		}
+		if e.outstanding() && e.unsignaled() { // they were complete before the QP failed: else they had been flushed
+			for _, o := range e.ops[e.done:] {
+				e.succeed(o)
+			}
+		}
+	}
+	if e.outstanding() {
+		return false
+	}
+	if e.srq {
+		for e.n.drain(e.cq) {
+		}
+		return true
+	}
+	return e.taken == e.posted
+}
+
+// dead takes note that the node has crashed.
+func (e *end) dead() {
+	e.lost()
+	e.closed, e.crashed = true, true
+}
+
+// lost gives up the work requests that are not complete.
+func (e *end) lost() {
+	for _, o := range e.ops[e.done:] {
+		if o.words != nil && !o.lost {
+			o.lost = true
+			o.words.lost(o)
+		}
+	}
+}
+
+// reset takes back all that is posted, and closes the QP.
+func (e *end) reset() {
+	e.n.w.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
+	e.close()
+}
+
+// close closes the QP and all that is its own.
+func (e *end) close() {
+	w, n := e.n.w, e.n
+	w.logf("%v closes", e)
+	e.lost()
+	if e.windows != nil {
+		e.windows.close()
+	}
+	w.must(e.qp.Close())
+	n.gone[e.qp.QPN()] = w.now()
+	e.closed = true
+	for i, x := range n.ends {
+		if x == e {
+			n.ends = append(n.ends[:i:i], n.ends[i+1:]...)
+			break
+		}
+	}
+	if e.cq != n.cq {
+		w.must(e.cq.Close())
+	}
+	for _, r := range []*region{e.src, e.dst, e.read, e.victim, e.recvs.r} {
+		if r != nil {
+			r.close()
+			r.check()
+			r.freeze()
+		}
+	}
+	n.w.in(10*time.Millisecond, e.afterlife)
+}
+
+// afterlife checks that nobody has written what is closed.
+func (e *end) afterlife() {
+	for _, r := range []*region{e.src, e.dst, e.read, e.victim, e.recvs.r} {
+		if r != nil {
+			r.check()
+		}
+	}
+}
