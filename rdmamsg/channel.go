@@ -16,7 +16,7 @@ import (
 const (
 	DefaultDepth     = 32
 	DefaultEagerSize = 8192 - headerSize // with its header it fits two of the largest packets
-	DefaultKeepAlive = 5 * time.Second
+	DefaultKeepAlive = rdmacm.DefaultKeepAlive
 )
 
 // Numbers that we chose.
@@ -67,10 +67,10 @@ type Config struct {
 	// the longest message that this end takes. 0 is rdmapool.DefaultLimit.
 	SendLimit, RecvLimit int
 
-	// KeepAlive is after how long a silence the channel asks the peer's device for a sign of life,
-	// by an RDMA WRITE of no bytes. The QPs must allow remote writes. A peer that has died is so
-	// noticed within two periods and the time that the QP's retries take, which is 1.1 s by the
-	// defaults of package rdmacm. 0 is DefaultKeepAlive; negative is never.
+	// KeepAlive is after how long a silence the peer's device is asked for a sign of life: see
+	// [verbs.QP.SetKeepAlive]. The QPs must allow remote writes. A peer that has died is so noticed
+	// within the period and the time that the QP's retries take, which is 1.1 s by the defaults of
+	// package rdmacm. 0 is DefaultKeepAlive; negative is never.
 	KeepAlive time.Duration
 
 	// Dialer and PrivateData are for Dial; PrivateData is for Accept too. See package rdmacm.
@@ -100,7 +100,7 @@ func (c *Config) orDefault() Config {
 func (c *Config) QPCap() verbs.QPCap {
 	d := c.orDefault()
 	return verbs.QPCap{
-		MaxSendWR: d.Depth + controlSlots + maxReads + 1, MaxSendSGE: 1,
+		MaxSendWR: d.Depth + controlSlots + maxReads, MaxSendSGE: 1,
 		MaxRecvWR: d.receives(), MaxRecvSGE: 1,
 	}
 }
@@ -136,10 +136,7 @@ type Channel struct {
 	isDrained   bool
 	shut        bool // by Shutdown: nothing is sent any more
 	freed       bool
-	outstanding int  // work requests whose completion has not come
-	active      bool // something has completed since the last keep-alive
-	probing     bool // a keep-alive is under way
-	keepAlive   *time.Timer
+	outstanding int // work requests whose completion has not come
 
 	// Sending.
 	credits     int // messages that the peer has receives for
@@ -301,10 +298,10 @@ func (c *Channel) Start(ctx context.Context) error {
 		go c.loop(loops, c.qp.SendCQ())
 	}
 	c.postControl(header{typ: frameHello, length: c.maxMessage(), remote: verbs.RemoteAddr{VA: uint64(c.cfg.Depth)<<32 | uint64(c.cfg.EagerSize)}})
-	if c.cfg.KeepAlive > 0 {
-		c.keepAlive = time.AfterFunc(c.cfg.KeepAlive, c.probe)
-	}
 	c.mu.Unlock()
+	if err := c.qp.SetKeepAlive(c.cfg.KeepAlive); err != nil && !errors.Is(err, verbs.ErrUnsupported) {
+		return fmt.Errorf("rdmamsg: start: %w", err)
+	}
 	select {
 	case <-c.greeted:
 		return nil
@@ -343,9 +340,6 @@ func (c *Channel) fail(err error) {
 	}
 	c.err = &Error{Err: err, Delivered: c.delivered, InFlight: c.inFlight}
 	c.end(c.err)
-	if c.keepAlive != nil {
-		c.keepAlive.Stop()
-	}
 	// The error of a QP that is destroyed already does not matter: nothing comes back then.
 	if c.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState) != nil || !c.started {
 		c.outstanding = 0

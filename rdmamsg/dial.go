@@ -31,7 +31,7 @@ func connect(ctx context.Context, c *Config, dial func(*rdmacm.Config) (*rdmacm.
 	var ch *Channel
 	rc := &rdmacm.Config{QP: verbs.QPInitAttr{Cap: c.QPCap()}}
 	if c != nil {
-		rc.PrivateData = c.PrivateData
+		rc.PrivateData, rc.KeepAlive = c.PrivateData, c.KeepAlive
 		if pool := c.SendPool; pool != nil {
 			rc.PD = pool.PD()
 		} else if pool := c.RecvPool; pool != nil {

@@ -16,7 +16,6 @@ const (
 	workSend
 	workControl
 	workRead
-	workProbe
 )
 
 func work(k workKind, slot int) uint64 { return uint64(k)<<32 | uint64(slot) }
@@ -56,11 +55,10 @@ func (c *Channel) complete(wc *verbs.WC) {
 		if kind == workRead {
 			c.reading--
 		}
-		c.fail(endCause(wc))
+		c.fail(c.endCause(wc))
 		c.checkDrained()
 		return
 	}
-	c.active = true
 	switch kind {
 	case workRecv:
 		c.received(slot, int(wc.ByteLen))
@@ -88,17 +86,18 @@ func (c *Channel) complete(wc *verbs.WC) {
 		}
 		c.toFinish.push(int(m.id))
 		wake(c.recvReady)
-	case workProbe:
-		c.probing = false
 	}
 	c.checkDrained()
 }
 
-// endCause says what a failed completion means. Receives that are flushed are how most ends show.
-func endCause(wc *verbs.WC) error {
+// endCause says what a failed completion means. Receives that are flushed are how most ends show, and
+// the QP knows why they were.
+func (c *Channel) endCause(wc *verbs.WC) error {
 	err := wc.Err()
 	if errors.Is(err, verbs.WCFlushErr) {
-		return ErrEnded
+		if err = c.qp.Err(); err == nil || errors.Is(err, verbs.ErrState) { // the connection manager has ended it
+			return ErrEnded
+		}
 	}
 	return fmt.Errorf("%w: %w", ErrEnded, err)
 }
@@ -214,22 +213,6 @@ func (c *Channel) postRecv(slot int) error {
 	c.messages[slot].state = messagePosted
 	c.outstanding++
 	return nil
-}
-
-// probe is called by the timer after each period. If nothing has completed in it, a WRITE of no
-// bytes asks the peer's device whether it is still there. The peer's program does not see it.
-func (c *Channel) probe() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return
-	}
-	if !c.active && !c.probing {
-		c.sendWR[0] = verbs.SendWR{ID: work(workProbe, 0), Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled}
-		c.probing = c.postSend() == nil
-	}
-	c.active = false
-	c.keepAlive.Reset(c.cfg.KeepAlive)
 }
 
 // wake tells one waiter that something has changed. The waiter looks at everything again.

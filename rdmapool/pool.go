@@ -332,14 +332,17 @@ func (b *Buffer) SetLen(n int) {
 	b.n = n
 }
 
-// Bytes returns the memory. The slice must not be used after Release.
+// Bytes returns the memory. The slice must not be used after Release. Bytes, SGE and Remote panic after
+// Release, until the buffer is lent out again.
 func (b *Buffer) Bytes() []byte {
+	b.check("Bytes")
 	return b.slab.mr.Bytes()[b.off : b.off+b.n : b.off+b.class.size]
 }
 
 // SGE returns the SGE that names the bytes [off, off+n) of the buffer. It panics if they are not
 // all inside it, as slicing does.
 func (b *Buffer) SGE(off, n int) verbs.SGE {
+	b.check("SGE")
 	if off < 0 || n < 0 || off > b.n || n > b.n-off {
 		panic(fmt.Sprintf("rdmapool: Buffer.SGE(%d, %d) of a buffer of %d bytes", off, n, b.n))
 	}
@@ -349,10 +352,17 @@ func (b *Buffer) SGE(off, n int) verbs.SGE {
 // Remote returns how a peer names the buffer from offset off on. It panics if off is outside the
 // buffer. The key opens the whole region that the buffer was cut from.
 func (b *Buffer) Remote(off int) verbs.RemoteAddr {
+	b.check("Remote")
 	if off < 0 || off > b.n {
 		panic(fmt.Sprintf("rdmapool: Buffer.Remote(%d) of a buffer of %d bytes", off, b.n))
 	}
 	return b.slab.mr.Remote(b.off + off)
+}
+
+func (b *Buffer) check(method string) {
+	if !b.out {
+		panic("rdmapool: Buffer." + method + " of a buffer that was released")
+	}
 }
 
 // Release gives the buffer back. No work request that names it may be under way. It panics if the

@@ -1,0 +1,5 @@
+//go:build race
+
+package rdmaio
+
+const raceEnabled = true

@@ -1,0 +1,98 @@
+package rdmaio
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// SpanSize is how many bytes a Span takes when it is sent.
+const SpanSize = 20
+
+// Span names a piece of registered memory to a peer. Whoever has one may do with the memory what its region
+// and the QP allow; the key opens the whole region.
+type Span struct {
+	Addr verbs.RemoteAddr
+	Len  int64
+}
+
+// SpanOf returns the span of a whole region.
+func SpanOf(mr *verbs.MR) Span { return Span{mr.Remote(0), int64(mr.Len())} }
+
+// AppendBinary appends the span as it is sent: address, key and length, in network order. It is an
+// encoding.BinaryAppender, and its error is nil.
+func (s Span) AppendBinary(b []byte) ([]byte, error) {
+	b = binary.BigEndian.AppendUint64(b, s.Addr.VA)
+	b = binary.BigEndian.AppendUint32(b, uint32(s.Addr.RKey))
+	return binary.BigEndian.AppendUint64(b, uint64(s.Len)), nil
+}
+
+// MarshalBinary is an encoding.BinaryMarshaler.
+func (s Span) MarshalBinary() ([]byte, error) { return s.AppendBinary(nil) }
+
+// UnmarshalBinary is an encoding.BinaryUnmarshaler. It takes SpanSize bytes.
+func (s *Span) UnmarshalBinary(b []byte) error {
+	if len(b) != SpanSize {
+		return fmt.Errorf("rdmaio: span: %w", verbs.Errorf(verbs.ErrInvalid, "%d bytes instead of %d", len(b), SpanSize))
+	}
+	v := Span{verbs.RemoteAddr{VA: binary.BigEndian.Uint64(b), RKey: verbs.RKey(binary.BigEndian.Uint32(b[8:]))}, int64(binary.BigEndian.Uint64(b[12:]))}
+	if v.Len < 0 || v.Addr.VA+uint64(v.Len) < v.Addr.VA {
+		return fmt.Errorf("rdmaio: span: %w", verbs.Errorf(verbs.ErrInvalid, "%d bytes from %#x on are no memory", v.Len, v.Addr.VA))
+	}
+	*s = v
+	return nil
+}
+
+// Region is memory of the peer as an io.ReaderAt and an io.WriterAt. Its methods may be called by several
+// goroutines at a time. Each ReadAt is READs of the peer's memory and each WriteAt WRITEs, of 256 KiB at
+// most, several of them under way at a time; the peer's program has no part in it.
+type Region struct {
+	r    *Requester
+	span Span
+	ctx  context.Context
+}
+
+// Region returns the memory that a span of the peer's names.
+func (r *Requester) Region(s Span) *Region { return &Region{r, s, context.Background()} }
+
+// WithContext returns the same region with methods that return when ctx ends.
+func (g *Region) WithContext(ctx context.Context) *Region { return &Region{g.r, g.span, ctx} }
+
+// Size returns the region's length in bytes.
+func (g *Region) Size() int64 { return g.span.Len }
+
+// ReadAt reads len(p) bytes from offset off on. At the region's end it reads less, and returns io.EOF. After
+// another error the n bytes are right, and the others may have changed.
+func (g *Region) ReadAt(p []byte, off int64) (n int, err error) {
+	if off < 0 {
+		return 0, fmt.Errorf("rdmaio: read: %w", verbs.Errorf(verbs.ErrInvalid, "a negative offset, %d", off))
+	}
+	if off >= g.span.Len {
+		return 0, io.EOF
+	}
+	short := int64(len(p)) > g.span.Len-off
+	if short {
+		p = p[:g.span.Len-off]
+	}
+	n, err = g.r.move(g.ctx, verbs.OpRDMARead, p, g.at(off))
+	if err == nil && short {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// WriteAt writes p from offset off on. What does not fit the region is an error, and nothing is written
+// then. After another error the n bytes are there, and others may be.
+func (g *Region) WriteAt(p []byte, off int64) (n int, err error) {
+	if off < 0 || off > g.span.Len || int64(len(p)) > g.span.Len-off {
+		return 0, fmt.Errorf("rdmaio: write: %w", verbs.Errorf(verbs.ErrInvalid, "%d bytes at %d, where the region has %d bytes", len(p), off, g.span.Len))
+	}
+	return g.r.move(g.ctx, verbs.OpRDMAWrite, p, g.at(off))
+}
+
+func (g *Region) at(off int64) verbs.RemoteAddr {
+	return verbs.RemoteAddr{VA: g.span.Addr.VA + uint64(off), RKey: g.span.Addr.RKey}
+}

@@ -1,0 +1,342 @@
+package rdmaio
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmapool"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/rdmatest/cmtest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// place is a server on a network of rdmatest.
+type place struct {
+	*Server
+	net      *rdmatest.Network
+	from, at *verbs.Device
+	addr     netip.AddrPort
+	stop     func() // ends it, and waits until it has ended
+}
+
+func newServer(t testing.TB, faults rdmatest.Config, s *Server) *place {
+	t.Helper()
+	net := rdmatest.New(t, faults)
+	p := &place{Server: s, net: net, from: net.Device(), at: net.Device()}
+	gid, err := p.at.GID(1, 0)
+	ok(t, err)
+	l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.at}}).Listen(netip.AddrPortFrom(gid.GID.Addr(), 0))
+	ok(t, err)
+	p.addr = l.Addr()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		l.Close()
+	})
+	t.Cleanup(p.stop)
+	return p
+}
+
+func (p *place) dial(t testing.TB, c Config) *Client {
+	t.Helper()
+	c.Dialer = &rdmacm.Dialer{Device: p.from}
+	cl, err := Dial(patience(t), p.addr, &c)
+	ok(t, err)
+	t.Cleanup(func() {
+		if err := cl.Close(); err != nil {
+			t.Error(err)
+		}
+		if s := cl.Bulk().Stats(); s != (rdmapool.Stats{}) {
+			t.Errorf("after Close the pool has %+v", s)
+		}
+	})
+	return cl
+}
+
+// methods are a server's for tests.
+func methods() *Server {
+	s := new(Server)
+	s.Handle("upper", func(_ context.Context, c *Call) ([]byte, error) { return bytes.ToUpper(c.Arg), nil })
+	s.Handle("fail", func(_ context.Context, c *Call) ([]byte, error) { return nil, errors.New(string(c.Arg)) })
+	s.Handle("long", func(_ context.Context, c *Call) ([]byte, error) { return make([]byte, 5000), nil })
+	s.Handle("sum", func(_ context.Context, c *Call) ([]byte, error) {
+		h := sha256.New()
+		_, err := io.Copy(h, io.NewSectionReader(c.In, 0, c.In.Size()))
+		return h.Sum(nil), err
+	})
+	s.Handle("invert", func(_ context.Context, c *Call) ([]byte, error) {
+		b := make([]byte, c.In.Size())
+		if _, err := c.In.ReadAt(b, 0); err != nil {
+			return nil, err
+		}
+		for i := range b {
+			b[i] = ^b[i]
+		}
+		_, err := c.Out.WriteAt(b, 0)
+		return nil, err
+	})
+	return s
+}
+
+// Calls of many goroutines, with bulk data both ways, on a bad network.
+func TestCalls(t *testing.T) {
+	p := newServer(t, lossy, methods())
+	c := p.dial(t, Config{Calls: 4})
+	ctx := patience(t)
+	var work sync.WaitGroup
+	for i := range 10 {
+		work.Go(func() {
+			for j := range 10 {
+				s := fmt.Sprint("call ", i, j)
+				if a, err := c.Call(ctx, "upper", []byte(s), Bulk{}); err != nil || string(a) != strings.ToUpper(s) {
+					t.Errorf("%q: %q, %v", s, a, err)
+					return
+				}
+			}
+		})
+		work.Go(func() {
+			want := noise(uint64(i), 400_000)
+			in, err := c.Bulk().Get(ctx, len(want))
+			ok(t, err)
+			copy(in.Bytes(), want)
+			if a, err := c.Call(ctx, "sum", nil, Bulk{In: in}); err != nil || [32]byte(a) != sha256.Sum256(want) {
+				t.Errorf("sum: %x, %v", a, err)
+				return
+			}
+			out, err := c.Bulk().Get(ctx, len(want))
+			ok(t, err)
+			if _, err := c.Call(ctx, "invert", nil, Bulk{In: in, Out: out}); err != nil {
+				t.Error(err)
+				return
+			}
+			for k, b := range out.Bytes() {
+				if b != ^want[k] {
+					t.Errorf("byte %d is %#x, want %#x", k, b, ^want[k])
+					break
+				}
+			}
+			in.Release()
+			out.Release()
+		})
+	}
+	work.Wait()
+	if s := c.Bulk().Stats(); s.Lent != 0 {
+		t.Errorf("%d bytes are lent", s.Lent)
+	}
+}
+
+func TestCallErrors(t *testing.T) {
+	p := newServer(t, rdmatest.Config{}, methods())
+	c := p.dial(t, Config{})
+	ctx := patience(t)
+	lend := func(n int) *rdmapool.Buffer {
+		b, err := c.Bulk().Get(ctx, n)
+		ok(t, err)
+		return b
+	}
+	for _, tt := range []struct {
+		method string
+		arg    []byte
+		lent   Bulk
+		want   string
+		remote bool
+	}{
+		{"fail", []byte("as it was told"), Bulk{In: lend(10)}, "as it was told", true},
+		{"nothing", nil, Bulk{}, `there is no method "nothing"`, true},
+		{"long", nil, Bulk{}, "the answer has 5000 bytes: 4084 at most", true},
+		{"invert", nil, Bulk{In: lend(20), Out: lend(10)}, "20 bytes at 0, where the region has 10 bytes", true},
+		{"invert", nil, Bulk{In: lend(20)}, "where the region has 0 bytes", true},
+		{"upper", make([]byte, 5000), Bulk{Out: lend(10)}, "an argument of 5000", false},
+		{strings.Repeat("x", 256), nil, Bulk{}, "a name of 256 bytes", false},
+	} {
+		_, err := c.Call(ctx, tt.method, tt.arg, tt.lent)
+		var remote *RemoteError
+		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.As(err, &remote) != tt.remote {
+			t.Errorf("%s: %v", tt.method, err)
+		}
+	}
+	if s := c.Bulk().Stats(); s.Lent != 0 {
+		t.Errorf("%d bytes are lent", s.Lent)
+	}
+}
+
+// A call that is given up: the server hears of it, and the memory is the client's again when the server has
+// answered, and not before.
+func TestCallGivenUp(t *testing.T) {
+	s := methods()
+	begun, told, goOn := make(chan struct{}), make(chan error), make(chan struct{})
+	s.Handle("wait", func(ctx context.Context, c *Call) ([]byte, error) {
+		begun <- struct{}{}
+		<-ctx.Done()
+		told <- context.Cause(ctx)
+		<-goOn
+		return nil, nil
+	})
+	p := newServer(t, rdmatest.Config{}, s)
+	c := p.dial(t, Config{Calls: 2})
+	for range 5 {
+		ctx, cancel := context.WithCancel(patience(t))
+		b, err := c.Bulk().Get(ctx, 100)
+		ok(t, err)
+		failed := make(chan error)
+		go func() {
+			_, err := c.Call(ctx, "wait", nil, Bulk{Out: b})
+			failed <- err
+		}()
+		<-begun
+		cancel()
+		if err := <-failed; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err := <-told; err != errGivenUp {
+			t.Errorf("the handler was told: %v", err)
+		}
+		if c.Bulk().Stats().Lent == 0 {
+			t.Error("the memory is free, and the server may write to it")
+		}
+		goOn <- struct{}{}
+		// When both slots can be had the answer has come.
+		x, err := c.place(patience(t), Bulk{})
+		ok(t, err)
+		y, err := c.place(patience(t), Bulk{})
+		ok(t, err)
+		if s := c.Bulk().Stats(); s.Lent != 0 {
+			t.Errorf("%d bytes have not come back", s.Lent)
+		}
+		c.mu.Lock()
+		c.over(x)
+		c.over(y)
+		c.mu.Unlock()
+	}
+}
+
+// A server that ends fails the calls that wait, and their memory comes back; so does a client that ends.
+func TestEnds(t *testing.T) {
+	for _, who := range []string{"server", "client"} {
+		t.Run(who, func(t *testing.T) {
+			s := methods()
+			begun, told := make(chan struct{}, 10), make(chan error, 10)
+			s.Handle("wait", func(ctx context.Context, c *Call) ([]byte, error) {
+				begun <- struct{}{}
+				<-ctx.Done()
+				_, err := c.Out.WriteAt([]byte("late"), 0)
+				told <- err
+				return nil, err
+			})
+			p := newServer(t, rdmatest.Config{}, s)
+			c := p.dial(t, Config{})
+			failed := make(chan error)
+			for range 10 {
+				b, err := c.Bulk().Get(patience(t), 100)
+				ok(t, err)
+				go func() {
+					_, err := c.Call(patience(t), "wait", nil, Bulk{Out: b})
+					failed <- err
+				}()
+			}
+			for range 10 {
+				<-begun
+			}
+			if who == "server" {
+				p.stop()
+			} else {
+				c.Close()
+			}
+			for range 10 {
+				if err := <-failed; err == nil {
+					t.Error("a call that was not answered has gone well")
+				}
+				if err := <-told; err == nil {
+					t.Error("written to memory of a call that is over")
+				}
+			}
+			if s := c.Bulk().Stats(); s.Lent != 0 {
+				t.Errorf("%d bytes have not come back", s.Lent)
+			}
+			if _, err := c.Call(patience(t), "upper", nil, Bulk{}); err == nil || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a call after the end: %v", err)
+			}
+		})
+	}
+}
+
+// Who is no client of ours is refused, and who breaks the protocol is cut off.
+func TestStrangers(t *testing.T) {
+	p := newServer(t, rdmatest.Config{}, methods())
+	d := rdmacm.Dialer{Device: p.from}
+	var refused *rdmacm.RejectError
+	for _, hello := range [][]byte{nil, []byte("GET /"), appendHello(nil, hello{0, 4096}), appendHello(nil, hello{1, 1 << 30})} {
+		if _, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: hello}); !errors.As(err, &refused) {
+			t.Errorf("%q: %v", hello, err)
+		}
+	}
+	call := func(slot int) []byte {
+		return appendMessage(nil, &message{kind: kindCall, slot: slot, method: "upper"})
+	}
+	for _, bad := range [][]byte{{}, {kindCall}, {9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, call(32), call(1 << 31), call(0)[:callSize], appendMessage(nil, &message{kind: kindAnswer})} {
+		conn, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: (&Config{Calls: 32, Message: 4096}).hello()})
+		ok(t, err)
+		mr, err := conn.AllocMR(4096, verbs.AccessLocalWrite)
+		ok(t, err)
+		ok(t, conn.QP().PostOneSend(verbs.SendWR{Op: verbs.OpSend}, mr.SGE(0, copy(mr.Bytes(), bad))))
+		select {
+		case <-conn.Disconnected():
+		case <-patience(t).Done():
+			t.Errorf("%x: the server goes on", bad)
+		}
+		conn.Close()
+	}
+	if a, err := p.dial(t, Config{}).Call(patience(t), "upper", []byte("x"), Bulk{}); err != nil || string(a) != "X" {
+		t.Errorf("after that: %q, %v", a, err)
+	}
+}
+
+// A server that answers what nobody has asked is cut off too.
+func TestStrangeAnswer(t *testing.T) {
+	net := rdmatest.New(t)
+	cfg, err := (*Config)(nil).orDefault()
+	ok(t, err)
+	cl := &Client{done: make(chan struct{})}
+	x, y := cmtest.Dial(t, net.Device(), net.Device(), &rdmacm.Config{Setup: func(c *rdmacm.Conn) error { return cl.setup(c, &cfg, 1) }}, nil)
+	ok(t, cl.start(&cfg, hello{4, 4096}))
+	cl.all = make([]slot, cl.slots)
+	mr, err := y.AllocMR(100, verbs.AccessLocalWrite)
+	ok(t, err)
+	ok(t, y.QP().PostOneSend(verbs.SendWR{Op: verbs.OpSend}, mr.SGE(0, copy(mr.Bytes(), appendMessage(nil, &message{kind: kindAnswer, slot: 3})))))
+	if err := cl.receive(cl.take); !errors.Is(err, ErrProtocol) {
+		t.Errorf("an answer to nothing: %v", err)
+	}
+	_ = x
+	ok(t, cl.end.close())
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add(appendMessage(nil, &message{kind: kindCall, slot: 1, number: 2, in: Span{verbs.RemoteAddr{VA: 1, RKey: 2}, 3}, method: "m", body: []byte("b")}))
+	f.Add(appendMessage(nil, &message{kind: kindError, body: []byte("text")}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parseMessage(b)
+		if err != nil {
+			return
+		}
+		if m.kind == kindCall || b[1] == 0 {
+			again, err := parseMessage(appendMessage(nil, &m))
+			if err != nil || again.method != m.method || !bytes.Equal(again.body, m.body) || again.in != m.in || again.out != m.out {
+				t.Errorf("%+v became %+v, %v", m, again, err)
+			}
+		}
+	})
+}

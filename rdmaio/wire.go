@@ -1,0 +1,109 @@
+package rdmaio
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// A connection has as many slots as both ends allow, and a call has one of them until its answer has come.
+// So each end knows how many messages the other may send, and has a receive for each.
+//
+// The private data of both ends is a hello: "aio1", slots (4), the longest message (4). A message is
+//
+//	call:    kind (1), length of the method's name (1), 0 (2), slot (4), number (4), in (20), out (20), name, argument
+//	cancel:  kind (1), 0 (3), slot (4), number (4)
+//	answer:  kind (1), 0 (3), slot (4), number (4), answer or error's text
+//
+// in network order. The number tells the calls of a slot apart.
+const (
+	magic     = "aio1"
+	helloSize = 12
+	headSize  = 12
+	callSize  = headSize + 2*SpanSize
+
+	kindCall   = 1
+	kindCancel = 2
+	kindAnswer = 3
+	kindError  = 4
+)
+
+// hello is what an end says of itself.
+type hello struct{ slots, longest int }
+
+func appendHello(b []byte, h hello) []byte {
+	b = append(b, magic...)
+	b = binary.BigEndian.AppendUint32(b, uint32(h.slots))
+	return binary.BigEndian.AppendUint32(b, uint32(h.longest))
+}
+
+// parseHello takes private data, which is filled up with zeros.
+func parseHello(b []byte) (hello, error) {
+	if len(b) < helloSize || string(b[:len(magic)]) != magic {
+		return hello{}, fmt.Errorf("%w: the peer does not speak this package's protocol", ErrProtocol)
+	}
+	h := hello{int(binary.BigEndian.Uint32(b[4:])), int(binary.BigEndian.Uint32(b[8:]))}
+	if h.slots < 1 || h.slots > maxSlots || h.longest < minMessage || h.longest > maxMessage {
+		return hello{}, fmt.Errorf("%w: a hello with %d calls and messages of %d bytes", ErrProtocol, h.slots, h.longest)
+	}
+	return h, nil
+}
+
+// message is a message. What it has slices of is the receive's memory, or the sender's.
+type message struct {
+	kind    byte
+	slot    int
+	number  uint32
+	in, out Span
+	method  string
+	body    []byte
+}
+
+func appendMessage(b []byte, m *message) []byte {
+	b = append(b, m.kind, byte(len(m.method)), 0, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(m.slot))
+	b = binary.BigEndian.AppendUint32(b, m.number)
+	if m.kind == kindCall {
+		b, _ = m.in.AppendBinary(b)
+		b, _ = m.out.AppendBinary(b)
+		b = append(b, m.method...)
+	}
+	return append(b, m.body...)
+}
+
+// size returns the length of a message.
+func (m *message) size() int {
+	if m.kind == kindCall {
+		return callSize + len(m.method) + len(m.body)
+	}
+	return headSize + len(m.body)
+}
+
+// parseMessage takes a message apart.
+func parseMessage(b []byte) (m message, err error) {
+	if len(b) < headSize {
+		return m, fmt.Errorf("%w: a message of %d bytes", ErrProtocol, len(b))
+	}
+	m = message{kind: b[0], slot: int(binary.BigEndian.Uint32(b[4:])), number: binary.BigEndian.Uint32(b[8:]), body: b[headSize:]}
+	switch m.kind {
+	case kindCall:
+		name := int(b[1])
+		if len(b) < callSize+name {
+			return m, fmt.Errorf("%w: a call of %d bytes", ErrProtocol, len(b))
+		}
+		for i, s := range []*Span{&m.in, &m.out} {
+			if err := s.UnmarshalBinary(b[headSize+i*SpanSize:][:SpanSize]); err != nil {
+				return m, fmt.Errorf("%w: %w", ErrProtocol, err)
+			}
+		}
+		m.method, m.body = string(b[callSize:callSize+name]), b[callSize+name:]
+	case kindCancel, kindAnswer, kindError:
+	default:
+		return m, fmt.Errorf("%w: a message of kind %d", ErrProtocol, m.kind)
+	}
+	return m, nil
+}
+
+// ErrProtocol is the cause of the end of a connection whose peer has broken the protocol.
+var ErrProtocol = verbs.Errorf(verbs.ErrInvalid, "the peer breaks the protocol")

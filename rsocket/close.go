@@ -1,0 +1,145 @@
+package rsocket
+
+import (
+	"net"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Times that we chose.
+const (
+	// closeWait is how long Close waits by itself: long enough for a peer that is there.
+	closeWait = 100 * time.Millisecond
+
+	// lingerTime is for how long what was written is sent after Close.
+	lingerTime = 10 * time.Second
+)
+
+// Close ends the connection. What was written before still arrives: Close waits for it, see SetLinger,
+// and after that it goes on in the background for 10 s at most, while the process lives. What the peer has
+// sent and nobody has read is lost. Calls that wait return net.ErrClosed.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return c.opError("close", net.ErrClosed)
+	}
+	c.closed = true
+	linger := c.linger
+	close(c.closing)
+	c.mu.Unlock()
+	c.r.deadline.set(time.Time{})
+	c.w.deadline.set(time.Time{})
+	limit := lingerTime
+	if linger >= 0 {
+		limit = linger
+	}
+	c.f.deadline.set(time.Now().Add(limit))
+	go c.finish()
+	wait := closeWait
+	if linger >= 0 {
+		wait = linger + closeWait
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-c.finished:
+	case <-t.C:
+	}
+	return nil
+}
+
+// finish says goodbye, waits until everything has arrived, and frees what the connection has.
+func (c *Conn) finish() {
+	defer close(c.finished)
+	c.sayLast(controlDisconnect)
+	c.mu.Lock()
+	c.await(&c.f, (*Conn).allSent)
+	c.mu.Unlock()
+	c.f.deadline.set(time.Time{})
+	// Whoever reads or writes uses the memory.
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	c.mu.Lock()
+	c.fail(net.ErrClosed)
+	c.dead = true
+	c.mu.Unlock()
+	c.cm.Close()
+}
+
+// sayLast tells the peer that no data follows, once there is room for the message.
+func (c *Conn) sayLast(what uint32) error {
+	c.posting.Lock()
+	defer c.posting.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.await(&c.f, (*Conn).canControl); err != nil {
+		return err
+	}
+	id := uint64(idControl)
+	if what == controlDisconnect {
+		id = idLast
+	}
+	c.postControl(id, word(kindControl, what), 0, verbs.RemoteAddr{})
+	return c.err
+}
+
+// canControl reports whether a control message may be posted.
+func (c *Conn) canControl() (bool, error) {
+	if c.peerGone {
+		return false, errPipe
+	}
+	return c.controls > 0, c.err
+}
+
+// allSent reports whether the peer has everything, or will have no more.
+func (c *Conn) allSent() (bool, error) {
+	if c.peerGone {
+		return true, nil
+	}
+	return c.lastDone, c.err
+}
+
+// CloseWrite ends the sending direction: the peer reads io.EOF after what was sent. Reading goes on.
+func (c *Conn) CloseWrite() error {
+	c.mu.Lock()
+	var err error
+	switch {
+	case c.closed:
+		err = net.ErrClosed
+	case c.wclosed:
+		c.mu.Unlock()
+		return nil
+	}
+	c.wclosed = true
+	what := uint32(controlShutdown)
+	if c.rclosed {
+		what = controlDisconnect
+	}
+	if c.w.parked {
+		c.w.kick()
+	}
+	c.mu.Unlock()
+	if err == nil {
+		err = c.sayLast(what)
+	}
+	return c.opError("close", err)
+}
+
+// CloseRead ends the receiving direction for this end's program: reads return io.EOF. The peer is not
+// told, and can write until the receive ring is full.
+func (c *Conn) CloseRead() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.rclosed = true
+	if c.r.parked {
+		c.r.kick()
+	}
+	return nil
+}

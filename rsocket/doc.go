@@ -1,0 +1,50 @@
+// Package rsocket is net.Conn and net.Listener over RDMA. Programs that talk through package net run on
+// it unchanged: examples has net/http with crypto/tls and HTTP/2, gRPC, and a Redis client and server.
+//
+//	l, err := rsocket.Listen("rsocket", ":7471")
+//	http.Serve(l, handler)
+//
+//	client := &http.Client{Transport: &http.Transport{DialContext: rsocket.DialContext}}
+//
+// The program imports a provider of devices too, such as provider/soft. Connections are made by the
+// connection manager (package rdmacm), so addresses are IP addresses and ports. On the wire the package
+// speaks the protocol of librdmacm's rsockets (rsocket.h). The other end may be a C program that uses
+// them. The lab shows it with rstream, riostream and rcopy of rdma-core.
+//
+// # Semantics
+//
+// They are those of package net's TCP connections: deadlines, CloseRead and CloseWrite, io.EOF after
+// the peer's end, errors that are *net.OpError. errors.Is finds in them:
+//
+//   - os.ErrDeadlineExceeded, with Timeout true: a deadline has passed.
+//   - net.ErrClosed: this end has called Close.
+//   - syscall.EPIPE, from Write: the peer has called Close, or this end CloseWrite.
+//   - syscall.ECONNRESET: the peer's program has ended without Close, or a peer breaks the protocol.
+//     The text says which.
+//   - syscall.ETIMEDOUT, with Timeout true: the peer does not answer, when dialing or later.
+//   - syscall.ECONNREFUSED, syscall.EADDRINUSE and others, from Dial and Listen: see package rdmacm.
+//
+// There is no file descriptor, so a Conn is no syscall.Conn. Nor are there out-of-band data.
+//
+// # How it works
+//
+// Each end has a ring of registered memory that the peer fills by RDMA WRITE with immediate data, and
+// tells the peer which half of it is free again. Write copies into a send ring, and the device does the
+// rest. Read copies out of the receive ring. ReadFrom and WriteTo, which io.Copy uses, have the other side read
+// into the one ring and write from the other, and so save a copy.
+//
+// WriteAt writes into memory that the peer has mapped by Map, beside the stream (riomap, riowrite).
+//
+// With Config.Security the packets are authenticated and encrypted. No C program can be at the other end then.
+//
+// # What a connection holds
+//
+// One QP, one CQ and two memory regions; no goroutine, file or timer, unless a deadline is set. The regions
+// have the sizes that Config says, 256 KiB each way by default, of which pages are taken when they are
+// first used. A call that waits takes the completions itself, and sleeps by the CQ's event. So idle
+// connections cost no CPU but for the keep-alive: a packet and its acknowledgement every 15 s.
+// A Listener has a goroutine, and one for each connection that is being made.
+//
+// While a program calls neither Read nor Write, its end takes no completions. The peer goes on until
+// the ring is full, and so with package net.
+package rsocket

@@ -1,0 +1,83 @@
+package rsocket
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// netName is Net of the OpErrors, and the network that Dial and Listen know as their own.
+const netName = "rsocket"
+
+// errProtocol: the peer has broken the protocol.
+var errProtocol = errors.New("the peer breaks the rsocket protocol")
+
+// endError is a cause with the errno that programs test for.
+type endError struct {
+	errno syscall.Errno
+	cause error
+}
+
+func (e *endError) Error() string   { return e.errno.Error() + ": " + e.cause.Error() }
+func (e *endError) Unwrap() []error { return []error{e.errno, e.cause} }
+func (e *endError) Timeout() bool   { return e.errno.Timeout() }
+func (e *endError) Temporary() bool { return e.errno.Temporary() }
+
+// bare takes off what the OpErrors of this package say too: the addresses.
+func bare(err error) error {
+	if e, ok := err.(*rdmacm.OpError); ok {
+		return e.Err
+	}
+	return err
+}
+
+// withErrno gives the end of a connection its errno.
+func withErrno(cause error) error {
+	cause = bare(cause)
+	switch {
+	case errors.Is(cause, rdmacm.ErrTimeout), errors.Is(cause, verbs.WCRetryExceeded):
+		return &endError{syscall.ETIMEDOUT, cause}
+	case errors.Is(cause, net.ErrClosed):
+		return cause
+	}
+	return &endError{syscall.ECONNRESET, cause}
+}
+
+// Ends that have no deeper cause.
+var (
+	errPipe      error = &endError{syscall.EPIPE, errors.New("the peer has closed the connection")}
+	errPipeLocal error = &endError{syscall.EPIPE, errors.New("this end has called CloseWrite")}
+	errEnded           = errors.New("the connection has ended")
+)
+
+// opError makes the error of a call on the connection. io.EOF stays as it is.
+func (c *Conn) opError(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return &net.OpError{Op: op, Net: netName, Source: c.local, Addr: c.remote, Err: err}
+}
+
+// dialError makes the error of an attempt to connect or to listen, with what programs look for in errors
+// of package net.
+func dialError(op string, source, addr net.Addr, err error) error {
+	err = bare(err)
+	if t, ok := err.(interface{ Timeout() bool }); !ok || !t.Timeout() {
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT) {
+			err = &endError{syscall.ETIMEDOUT, err}
+		}
+	}
+	if errors.Is(err, verbs.ErrClosed) {
+		err = net.ErrClosed
+	}
+	e := &net.OpError{Op: op, Net: netName, Addr: addr, Err: err}
+	if source != nil {
+		e.Source = source
+	}
+	return e
+}

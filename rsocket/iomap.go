@@ -1,0 +1,182 @@
+package rsocket
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Mapping is memory of this end that the peer writes to by WriteAt, beside the stream.
+type Mapping struct {
+	c      *Conn
+	mr     *verbs.MR
+	index  int
+	offset int64
+}
+
+// ErrNotMapped is the cause of an error of WriteAt where the peer has mapped no memory, and of Map if the
+// peer has no room for another mapping.
+var ErrNotMapped = errors.New("not mapped")
+
+// Map allocates n bytes, which the peer may then write to by WriteAt from offset on (riomap). The peer
+// must have asked for room for it: see Config.Maps. What this end writes after Map the peer reads
+// after it knows of the mapping.
+func (c *Conn) Map(n int, offset int64) (*Mapping, error) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	m, err := c.mapMemory(n, offset)
+	return m, c.opError("map", err)
+}
+
+func (c *Conn) mapMemory(n int, offset int64) (*Mapping, error) {
+	if offset < 0 {
+		return nil, verbs.Errorf(verbs.ErrInvalid, "an offset of %d: it must not be negative", offset)
+	}
+	m := &Mapping{c: c, offset: offset, index: -1}
+	c.mu.Lock()
+	for i, other := range c.maps {
+		if other == nil {
+			m.index = i
+			c.maps[i] = m
+			break
+		}
+	}
+	room := len(c.maps)
+	c.mu.Unlock()
+	if m.index < 0 {
+		return nil, fmt.Errorf("%w: the peer takes %d mappings at a time: close one, or have the peer ask for more (Config.Maps, RDMA_IOMAPSIZE)", ErrNotMapped, room)
+	}
+	var err error
+	if m.mr, err = c.cm.AllocMR(n, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err == nil {
+		err = c.announce(m)
+	}
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// announce writes the mapping's entry into the peer's iomap. Like data it takes a credit.
+func (c *Conn) announce(m *Mapping) error {
+	c.posting.Lock()
+	defer c.posting.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.await(&c.w, (*Conn).canAnnounce); err != nil {
+		return err
+	}
+	putIomap(c.controlBuf(), c.order, uint64(m.offset), extent{m.mr.Remote(0), uint32(m.mr.Len())})
+	c.sent++
+	// The iomap stands behind the target SGL.
+	to := c.peerSGL.remote.Add(int(c.peerSGL.length)*sgeSize + m.index*iomapEntrySize)
+	c.postControl(idControl, word(kindIomap, uint32(m.index)), iomapEntrySize, to)
+	return c.err
+}
+
+func (c *Conn) canAnnounce() (bool, error) {
+	return c.controls > 0 && c.sent != c.limit, c.writeErr()
+}
+
+// Bytes returns the memory. The peer's writes appear in it at any time. What it wrote before something that
+// was read from the stream is there.
+func (m *Mapping) Bytes() []byte { return m.mr.Bytes() }
+
+// MR returns the memory as a region, whose methods read words that the peer changes.
+func (m *Mapping) MR() *verbs.MR { return m.mr }
+
+// Close takes the memory away (riounmap). The peer is not told: if it writes there still, the
+// connection fails.
+func (m *Mapping) Close() error {
+	m.c.mu.Lock()
+	if m.c.maps[m.index] == m {
+		m.c.maps[m.index] = nil
+	}
+	m.c.mu.Unlock()
+	if m.mr == nil {
+		return nil
+	}
+	return m.mr.Close()
+}
+
+// WriteAt writes b into memory that the peer has mapped, at the offset that the peer has given it
+// (riowrite). The peer's program is not told: something in the memory, or in the stream behind it, must
+// say that it is there. WriteAt returns when b is in the send ring. It is an io.WriterAt.
+func (c *Conn) WriteAt(b []byte, offset int64) (n int, err error) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	for n < len(b) {
+		to, err := c.findMapping(uint64(offset) + uint64(n))
+		if err == nil {
+			var m int
+			m, err = c.place(b[n:min(len(b), n+int(to.length))], to)
+			n += m
+		}
+		if err != nil {
+			return n, c.opError("write", err)
+		}
+	}
+	return n, nil
+}
+
+// place sends as much of b as there is room for to memory of the peer.
+func (c *Conn) place(b []byte, to extent) (int, error) {
+	c.mu.Lock()
+	if c.w.deadline.over.Load() {
+		c.mu.Unlock()
+		return 0, os.ErrDeadlineExceeded
+	}
+	c.want = min(len(b), len(c.outRing)/4)
+	err := c.await(&c.w, (*Conn).canPlace)
+	most := min(len(b), c.free(), maxMessage, len(c.outRing)-c.wpos)
+	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	n := copy(c.outRing[c.wpos:c.wpos+most], b)
+	c.posting.Lock()
+	defer c.posting.Unlock()
+	c.mu.Lock()
+	if err := c.writeErr(); err != nil {
+		c.mu.Unlock()
+		return 0, err
+	}
+	start := c.outOffset(c.wpos)
+	wr := &c.sendWR[0]
+	*wr = verbs.SendWR{Op: verbs.OpRDMAWrite, Remote: to.remote}
+	c.advance(wr, n)
+	c.mu.Unlock()
+	return n, c.postSend(start, n)
+}
+
+// canPlace reports whether the send ring and the send queue have room.
+func (c *Conn) canPlace() (bool, error) {
+	return c.free() >= c.want && (c.wrs-c.wrsDone)&wrMask < uint32(c.cfg.Depth), c.writeErr()
+}
+
+// findMapping returns the peer's memory from an offset on.
+func (c *Conn) findMapping(offset uint64) (extent, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead { // and the memory may be gone
+		return extent{}, cmp.Or(c.writeErr(), error(net.ErrClosed))
+	}
+	c.progress()
+	for i := range c.cfg.Maps {
+		at := sglSize*sgeSize + i*iomapEntrySize
+		first := loadWord(c.in, at)
+		e := loadSGE(c.in, at+8)
+		if e.length > 0 && offset >= first && offset-first < uint64(e.length) {
+			skip := offset - first
+			return extent{verbs.RemoteAddr{VA: e.remote.VA + skip, RKey: e.remote.RKey}, e.length - uint32(skip)}, nil
+		}
+	}
+	if err := c.writeErr(); err != nil {
+		return extent{}, err
+	}
+	return extent{}, fmt.Errorf("%w: the peer has no memory at offset %d, in %d mappings that this end takes", ErrNotMapped, offset, c.cfg.Maps)
+}

@@ -1,0 +1,258 @@
+package rsocket
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// DefaultBacklog is how many connections may be made before Accept takes them, unless ListenConfig
+// says otherwise.
+const DefaultBacklog = 128
+
+// handshakeTime bounds the making of one connection at the accepting end.
+const handshakeTime = 20 * time.Second
+
+// Listen listens on an address of this host, such as "192.0.2.1:7471". An empty host, or an unspecified
+// address, stands for all, and port 0 for a free port. The networks are those of Dial.
+func Listen(network, address string) (net.Listener, error) {
+	return new(ListenConfig).Listen(context.Background(), network, address)
+}
+
+// ListenConfig says how to listen. Its zero value listens as Listen does.
+type ListenConfig struct {
+	Config // of the connections
+
+	Devices []*verbs.Device // to listen on, instead of those of the registered providers
+
+	// Backlog is how many connections may be made, or on the way, before Accept takes them. Further ones
+	// wait, and then are refused. 0 is DefaultBacklog.
+	Backlog int
+
+	// ReuseAddr lets another listener of the process have the address: see rdmacm.ID.SetReuseAddr.
+	ReuseAddr bool
+}
+
+// Listen listens: see the function Listen. ctx bounds the resolution of the address.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	fail := func(err error) error {
+		return &net.OpError{Op: "listen", Net: netName, Err: err}
+	}
+	cfg, err := lc.Config.orDefault()
+	if err != nil {
+		return nil, fail(err)
+	}
+	addrs, err := resolve(ctx, net.DefaultResolver, network, address)
+	if err != nil {
+		return nil, fail(err)
+	}
+	backlog := lc.Backlog
+	if backlog <= 0 {
+		backlog = DefaultBacklog
+	}
+	rc := rdmacm.ListenConfig{Devices: lc.Devices, Backlog: backlog, ReuseAddr: lc.ReuseAddr, Security: cfg.Security}
+	inner, err := rc.Listen(addrs[0])
+	if err != nil {
+		return nil, dialError("listen", nil, net.TCPAddrFromAddrPort(addrs[0]), err)
+	}
+	l := &Listener{
+		inner: inner, cfg: cfg, addr: net.TCPAddrFromAddrPort(inner.Addr()),
+		made: make(chan *Conn, backlog), places: make(chan struct{}, backlog), failed: make(chan struct{}), closing: make(chan struct{}),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.work.Add(1)
+	go l.run()
+	return l, nil
+}
+
+// Listener takes connections. It is a net.Listener.
+//
+// It has one goroutine, and one more for each connection that is being made.
+type Listener struct {
+	inner *rdmacm.Listener
+	cfg   Config
+	addr  *net.TCPAddr
+
+	made     chan *Conn
+	places   chan struct{} // has a value for each connection that is made or on the way
+	deadline deadline
+
+	ctx    context.Context // of the goroutines
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	failed  chan struct{} // closed when err is set: no more connections come
+	err     error
+	once    sync.Once
+	closing chan struct{}
+}
+
+// run takes requests while there are places.
+func (l *Listener) run() {
+	defer l.work.Done()
+	for {
+		select {
+		case l.places <- struct{}{}:
+		case <-l.ctx.Done():
+			return
+		}
+		req, err := l.inner.Accept(l.ctx)
+		if err != nil {
+			if l.ctx.Err() == nil {
+				l.err = err
+				close(l.failed)
+			}
+			return
+		}
+		l.work.Add(1)
+		go l.accept(req)
+	}
+}
+
+// accept makes one connection.
+func (l *Listener) accept(req *rdmacm.Request) {
+	defer l.work.Done()
+	ctx, cancel := context.WithTimeout(l.ctx, handshakeTime)
+	defer cancel()
+	c, err := accept(ctx, req, l.cfg)
+	if err != nil { // the peer has gone, or is none of ours
+		<-l.places
+		return
+	}
+	l.made <- c // there is room: places
+}
+
+// accept answers a request.
+func accept(ctx context.Context, req *rdmacm.Request, cfg Config) (*Conn, error) {
+	late := cfg.Security != nil && bytes.HasPrefix(req.PrivateData(), []byte(secured))
+	var h parameters
+	var err error
+	if !late {
+		if h, err = parseHello(req.PrivateData()); err != nil {
+			req.Reject(nil)
+			return nil, err
+		}
+	}
+	var c *Conn
+	hello := make([]byte, helloSize)
+	_, err = req.Accept(ctx, cfg.rdmacm(hello, func(cm *rdmacm.Conn) (err error) {
+		if c, err = newConn(cm, cfg, hello); err == nil && !late {
+			c.meet(&h)
+		}
+		return err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	c.start()
+	if late {
+		if err := c.meetLate(ctx); err != nil {
+			c.cm.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// meetLate takes the peer's hello from the stream. Nothing is sent before: the stream has brought too little for that.
+func (c *Conn) meetLate(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { c.r.deadline.set(time.Unix(1, 0)) })
+	var b [helloSize]byte
+	_, err := io.ReadFull(c, b[:])
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	h, err := parseHello(b[:])
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.meet(&h)
+	return nil
+}
+
+// Accept waits for a connection, which is a *Conn.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.acceptConn()
+	if err != nil {
+		return nil, &net.OpError{Op: "accept", Net: netName, Addr: l.addr, Err: err}
+	}
+	return c, nil
+}
+
+func (l *Listener) acceptConn() (*Conn, error) {
+	select { // Close and the deadline come first
+	case <-l.closing:
+		return nil, net.ErrClosed
+	case <-l.deadline.done():
+		return nil, os.ErrDeadlineExceeded
+	default:
+	}
+	select {
+	case c := <-l.made:
+		<-l.places
+		return c, nil
+	case <-l.closing:
+		return nil, net.ErrClosed
+	case <-l.deadline.done():
+		return nil, os.ErrDeadlineExceeded
+	case <-l.failed:
+		select {
+		case c := <-l.made:
+			<-l.places
+			return c, nil
+		default:
+			return nil, l.err
+		}
+	}
+}
+
+// Addr returns the address and port that the listener listens on, a *net.TCPAddr.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// SetDeadline sets the time from which Accept fails with os.ErrDeadlineExceeded. The zero time sets none.
+func (l *Listener) SetDeadline(t time.Time) error {
+	l.deadline.set(t)
+	return nil
+}
+
+// Close stops listening. Connections that Accept has not returned are closed, and others stay.
+func (l *Listener) Close() error {
+	err := error(net.ErrClosed)
+	l.once.Do(func() {
+		close(l.closing)
+		l.cancel()
+		err = l.inner.Close()
+		l.work.Wait()
+		l.deadline.set(time.Time{})
+		for {
+			select {
+			case c := <-l.made:
+				c.Close()
+				continue
+			default:
+			}
+			break
+		}
+	})
+	if err != nil {
+		return &net.OpError{Op: "close", Net: netName, Addr: l.addr, Err: err}
+	}
+	return nil
+}
+
+var (
+	_ net.Conn     = (*Conn)(nil)
+	_ net.Listener = (*Listener)(nil)
+)

@@ -1,0 +1,232 @@
+package rsocket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// A rawPeer is the other end of a connection, written by hand, so that it can break the rules.
+type rawPeer struct {
+	*rdmacm.Conn
+	ring   *verbs.MR
+	theirs parameters
+}
+
+// rawDial connects a peer of which hello tells what parameters it gives.
+func rawDial(t *testing.T, n *rdmatest.Network, hello []byte) (*rawPeer, *Conn, error) {
+	t.Helper()
+	a, b := n.Device(), n.Device()
+	lc := ListenConfig{Devices: []*verbs.Device{b}}
+	l, err := lc.Listen(context.Background(), "rsocket", "10.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Patience)
+	defer cancel()
+	p := &rawPeer{}
+	to := netip.MustParseAddrPort(l.Addr().String())
+	private := make([]byte, helloSize)
+	p.Conn, err = (&rdmacm.Dialer{Device: a}).Dial(ctx, to, &rdmacm.Config{PrivateData: private, Setup: func(c *rdmacm.Conn) (err error) {
+		if p.ring, err = c.AllocMR(8192, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+			return err
+		}
+		copy(private, hello)
+		if hello == nil {
+			appendHello(private[:0], &parameters{credits: 10, sgl: extent{p.ring.Remote(0), 2}, data: extent{p.ring.Remote(4096), 4096}})
+		}
+		for i := range 10 {
+			if err := c.QP().PostOneRecv(uint64(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	t.Cleanup(func() { p.Close() })
+	if p.theirs, err = parseHello(p.PrivateData()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return p, c.(*Conn), nil
+}
+
+func (p *rawPeer) post(t *testing.T, wr verbs.SendWR) {
+	t.Helper()
+	wr.Flags |= verbs.SendSignaled
+	if err := p.QP().PostOneSend(wr); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// say sends a message without data.
+func (p *rawPeer) say(t *testing.T, msg uint32) {
+	p.post(t, verbs.SendWR{Op: verbs.OpRDMAWriteWithImm, Imm: msg})
+}
+
+func TestPeerBreaksProtocol(t *testing.T) {
+	for name, misdeed := range map[string]func(*rawPeer){
+		"more data than there is room": func(p *rawPeer) { p.say(t, word(kindData, DefaultBuffer+1)) },
+		"the largest number":           func(p *rawPeer) { p.say(t, word(kindData, numberMask)) },
+		"data after the end": func(p *rawPeer) {
+			p.say(t, word(kindControl, controlShutdown))
+			p.say(t, word(kindData, 1))
+		},
+		"an unknown kind": func(p *rawPeer) { p.say(t, word(5, 0)) },
+		"a SEND":          func(p *rawPeer) { p.post(t, verbs.SendWR{Op: verbs.OpSend}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, c, err := rawDial(t, rdmatest.New(t), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			misdeed(p)
+			// A write fails too, once the reader has seen it.
+			_, err = c.WriteTo(io.Discard)
+			if err == nil {
+				c.mu.Lock()
+				for c.err == nil {
+					c.await(&c.r, func(c *Conn) (bool, error) { return c.err != nil, nil })
+				}
+				c.mu.Unlock()
+				_, err = c.Write([]byte("x"))
+			}
+			if !errors.Is(err, syscall.ECONNRESET) || !errors.Is(err, errProtocol) {
+				t.Errorf("got error %v, want %v for %v", err, syscall.ECONNRESET, errProtocol)
+			}
+		})
+	}
+}
+
+// Messages that mean nothing today do nothing.
+func TestPeerKeepAlive(t *testing.T) {
+	p, c, err := rawDial(t, rdmatest.New(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.say(t, word(kindControl, controlKeepAlive))
+	p.say(t, word(kindControl, 77))
+	p.say(t, word(kindData, 3)) // three bytes of the ring as it is
+	if n, err := c.Read(make([]byte, 9)); n != 3 || err != nil {
+		t.Errorf("read: %d, %v", n, err)
+	}
+}
+
+// A peer that gives an address or a key that is none of its memory gets nothing, and the connection ends.
+func TestPeerGivesWrongMemory(t *testing.T) {
+	hello := appendHello(nil, &parameters{credits: 10, sgl: extent{length: 2}, data: extent{verbs.RemoteAddr{VA: 1, RKey: 2}, 100}})
+	_, c, err := rawDial(t, rdmatest.New(t), hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Read(make([]byte, 1))
+	if !errors.Is(err, syscall.ECONNRESET) || !errors.Is(err, verbs.WCRemAccessErr) {
+		t.Errorf("got error %v, want %v for %v", err, syscall.ECONNRESET, verbs.WCRemAccessErr)
+	}
+}
+
+// Who does not speak the protocol is refused.
+func TestPeerIsNoRsocket(t *testing.T) {
+	_, _, err := rawDial(t, rdmatest.New(t), make([]byte, helloSize))
+	if !errors.Is(err, rdmacm.ErrRefused) {
+		t.Errorf("a REQ without version: %v, want %v", err, rdmacm.ErrRefused)
+	}
+
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{b}}).Listen(netip.MustParseAddrPort("10.0.0.2:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if r, err := l.Accept(t.Context()); err == nil {
+			if c, err := r.Accept(t.Context(), nil); err == nil {
+				t.Cleanup(func() { c.Close() })
+			}
+		}
+	}()
+	d := Dialer{Device: a}
+	_, err = d.Dial("tcp", l.Addr().String())
+	var e *net.OpError
+	if !errors.As(err, &e) || !errors.Is(err, errProtocol) || !strings.Contains(err.Error(), "version 0") {
+		t.Errorf("a REP without version: %v, want %v", err, errProtocol)
+	}
+}
+
+// A peer whose program dies says nothing, but its connection manager does. One whose host vanishes
+// does not even that, and is missed by the keep-alive.
+func TestPeerDies(t *testing.T) {
+	p, c, err := rawDial(t, rdmatest.New(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.say(t, word(kindData, 3))
+	if err := p.Disconnect(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 9)); n != 3 || err != nil {
+		t.Errorf("what came before: %d, %v", n, err)
+	}
+	if _, err = c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) || !errors.Is(err, rdmacm.ErrDisconnected) {
+		t.Errorf("read: %v, want %v", err, syscall.ECONNRESET)
+	}
+	if _, err = c.Write(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("write: %v, want %v", err, syscall.ECONNRESET)
+	}
+}
+
+func TestPeerVanishes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := rdmatest.New(t)
+		a, b := n.Device(), n.Device()
+		lc := ListenConfig{Devices: []*verbs.Device{b}}
+		l, err := lc.Listen(context.Background(), "rsocket", "10.0.0.2:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		d := Dialer{Device: a}
+		c, err := d.Dial("rsocket", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Partition(a, b)
+		start := time.Now()
+		_, err = c.Read(make([]byte, 1))
+		var ne net.Error
+		if !errors.Is(err, syscall.ETIMEDOUT) || !errors.As(err, &ne) || !ne.Timeout() {
+			t.Errorf("got error %v, want %v", err, syscall.ETIMEDOUT)
+		}
+		if d := time.Since(start); d < DefaultKeepAlive || d > DefaultKeepAlive+5*time.Second {
+			t.Errorf("the peer was missed after %v, want %v and the retries", d, DefaultKeepAlive)
+		}
+		c.Close()
+		other.Close()
+	})
+}

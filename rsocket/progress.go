@@ -1,0 +1,329 @@
+package rsocket
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// causeTime is how long the connection manager has to say why a connection has ended.
+const causeTime = time.Second
+
+// spins is how often a call that has to wait polls before it sleeps.
+const spins = 1
+
+// side is one of those who may wait for the connection.
+type side struct {
+	deadline deadline
+	wake     chan struct{} // has a value if what the side waits for has come
+	parked   bool          // the side sleeps
+}
+
+func (s *side) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until ready says that there is nothing to wait for, and returns what ready returns, or why
+// it cannot come. The caller holds c.mu, which await gives away while it sleeps.
+func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
+	slept := false
+	for polls := 0; ; polls++ {
+		c.progress()
+		ok, err := ready(c)
+		if !ok && err == nil && s.deadline.over.Load() {
+			err = os.ErrDeadlineExceeded
+		}
+		if ok || err != nil {
+			if slept {
+				c.handOver()
+			}
+			return err
+		}
+		if polls < spins {
+			continue
+		}
+		if err := c.cq.Notify(false); err != nil {
+			c.fail(err)
+			continue
+		}
+		c.progress()
+		if ok, err := ready(c); ok || err != nil {
+			slept = true // the event that was asked for may be another's by now
+			continue
+		}
+		s.parked = true
+		c.mu.Unlock()
+		select {
+		case <-c.cq.Events():
+		case <-s.wake:
+		case <-s.deadline.done():
+		case <-c.closing:
+			if s == &c.f { // it has begun after Close
+				select {
+				case <-c.cq.Events():
+				case <-s.wake:
+				case <-s.deadline.done():
+				}
+			}
+		}
+		c.mu.Lock()
+		s.parked, slept, polls = false, true, 0
+	}
+}
+
+// handOver leaves the queue to those who sleep: an event is for one, and the one who had it goes.
+func (c *Conn) handOver() {
+	if !c.r.parked && !c.w.parked && !c.f.parked {
+		return
+	}
+	if err := c.cq.Notify(false); err != nil {
+		c.fail(err)
+	}
+	c.progress()
+}
+
+// progress takes what has come, and sends what the peer is to know. The caller holds c.mu.
+func (c *Conn) progress() {
+	for !c.dead { // also after a failure: what came before it may be there
+		n, err := c.cq.Poll(c.wcs[:])
+		for i := range n {
+			c.complete(&c.wcs[i])
+		}
+		if err != nil {
+			c.fail(err)
+			c.dead = true
+		}
+		if n < len(c.wcs) {
+			break
+		}
+	}
+	c.repost()
+	c.grant()
+	for _, s := range []struct {
+		*side
+		ready func(*Conn) (bool, error)
+	}{{&c.r, (*Conn).canRead}, {&c.w, (*Conn).canWrite}, {&c.f, (*Conn).allSent}} {
+		if s.parked {
+			if ok, err := s.ready(c); ok || err != nil {
+				s.kick()
+			}
+		}
+	}
+}
+
+// complete deals with one completion.
+func (c *Conn) complete(wc *verbs.WC) {
+	if wc.Status != verbs.WCSuccess {
+		c.fail(c.cause(wc))
+		return
+	}
+	switch wc.ID & idKind {
+	case idRecv:
+		c.consumed++
+		if wc.Flags&verbs.WCFlagWithImm == 0 {
+			c.fail(fmt.Errorf("%w: a message without immediate data", errProtocol))
+			return
+		}
+		if err := c.receive(wc.Imm>>kindShift, wc.Imm&numberMask); err != nil {
+			c.fail(err)
+		}
+	case idData:
+		c.done = uint32(wc.ID)
+		c.wrsDone = uint32(wc.ID>>32) & wrMask
+	case idControl:
+		c.controls++
+	case idLast:
+		c.controls++
+		c.lastDone = true
+	}
+}
+
+// receive deals with a word from the peer.
+func (c *Conn) receive(kind, number uint32) error {
+	switch kind {
+	case kindData:
+		if int(number) > c.granted {
+			return fmt.Errorf("%w: %d bytes where %d may come", errProtocol, number, c.granted)
+		}
+		if c.peerShut {
+			return fmt.Errorf("%w: data after the end", errProtocol)
+		}
+		c.received++
+		c.granted -= int(number)
+		c.unread += int(number)
+	case kindSGL:
+		c.limit = uint16(number)
+	case kindIomap:
+		c.received++ // the entry is looked at when it is needed
+	case kindControl:
+		switch number {
+		case controlDisconnect:
+			c.peerShut, c.peerGone = true, true
+		case controlShutdown:
+			c.peerShut = true
+		}
+	default:
+		return fmt.Errorf("%w: a message of kind %d", errProtocol, kind)
+	}
+	return nil
+}
+
+// fail notes why nothing works any more.
+func (c *Conn) fail(cause error) {
+	if c.err == nil {
+		c.err = withErrno(cause)
+	}
+}
+
+// cause says why a completion has failed. Receives that are flushed are how most ends show.
+func (c *Conn) cause(wc *verbs.WC) error {
+	if wc.Status != verbs.WCFlushErr {
+		return wc.Err()
+	}
+	return c.endCause(errEnded)
+}
+
+// endCause says why the QP is in the error state, or err if nobody knows. The connection manager does, in a
+// moment: it flushes first, and then notes why.
+func (c *Conn) endCause(err error) error {
+	limit := time.NewTimer(causeTime)
+	defer limit.Stop()
+	select {
+	case <-c.cm.Disconnected():
+	case <-limit.C:
+	}
+	return cmp.Or(c.cm.Cause(), c.qp.Err(), err)
+}
+
+// postCause says why a post has failed: mostly because the connection has ended.
+func (c *Conn) postCause(err error) error {
+	if errors.Is(err, verbs.ErrState) {
+		return c.endCause(err)
+	}
+	return err
+}
+
+// repost posts receives for those that messages have used up.
+func (c *Conn) repost() {
+	for c.consumed >= repostAt && c.err == nil {
+		n, err := c.qp.PostRecv(c.recvWRs)
+		c.consumed -= n
+		if err != nil {
+			c.fail(c.postCause(err))
+		}
+	}
+}
+
+// grant tells the peer of the ring's next half when it has been read, and of the messages that it
+// may send.
+func (c *Conn) grant() {
+	half := len(c.inRing) / 2
+	for c.err == nil && !c.closed && !c.peerShut && c.controls > 0 {
+		memory := c.freed >= half
+		if !memory && int16(c.received-c.creditsAt) < 0 {
+			return
+		}
+		// What the peer is told that it may send must find receives.
+		for c.consumed > 0 && c.err == nil {
+			n, err := c.qp.PostRecv(c.recvWRs[:min(c.consumed, len(c.recvWRs))])
+			c.consumed -= n
+			if err != nil {
+				c.fail(c.postCause(err))
+				return
+			}
+		}
+		c.creditsAt = c.received + uint16(c.cfg.Depth/2)
+		msg := word(kindSGL, uint32(c.received+uint16(c.cfg.Depth)))
+		if !memory {
+			c.postControl(idControl, msg, 0, verbs.RemoteAddr{})
+			continue
+		}
+		putSGE(c.controlBuf(), c.order, extent{c.in.Remote(c.inStart + c.grantAt), uint32(half)})
+		to := c.peerSGL.remote.Add(c.peerEntry * sgeSize)
+		c.peerEntry = (c.peerEntry + 1) % int(c.peerSGL.length)
+		c.freed -= half
+		c.granted += half
+		c.grantAt = (c.grantAt + half) % len(c.inRing)
+		c.postControl(idControl, msg, sgeSize, to)
+	}
+}
+
+// controlBuf is the memory of the next control message.
+func (c *Conn) controlBuf() []byte {
+	return c.out.Bytes()[c.controlSeq%controls*iomapEntrySize:][:iomapEntrySize]
+}
+
+// postControl posts a message of our own, of which n bytes are in controlBuf. There must be room: controls.
+func (c *Conn) postControl(id uint64, msg uint32, n int, to verbs.RemoteAddr) {
+	wr := &c.controlWR[0]
+	*wr = verbs.SendWR{ID: id, Op: verbs.OpRDMAWriteWithImm, Flags: verbs.SendSignaled, Imm: msg, Remote: to}
+	if n > 0 {
+		c.controlSGE[0] = c.out.SGE(int(c.controlSeq%controls)*iomapEntrySize, n)
+		wr.SGList = c.controlSGE[:]
+	}
+	c.controlSeq++
+	c.controls--
+	if _, err := c.qp.PostSend(c.controlWR[:]); err != nil {
+		c.fail(c.postCause(err))
+	}
+}
+
+// canRead reports whether Read has something to return, or why it never will.
+func (c *Conn) canRead() (bool, error) {
+	switch {
+	case c.closed:
+		return false, net.ErrClosed
+	case c.rclosed:
+		return false, io.EOF
+	case c.unread > 0:
+		return true, nil
+	case c.peerShut:
+		return false, io.EOF
+	}
+	return false, c.err
+}
+
+// canWrite reports whether data may be posted: want bytes of the ring are free, and the peer has room.
+func (c *Conn) canWrite() (bool, error) {
+	if err := c.writeErr(); err != nil {
+		return false, err
+	}
+	if c.target.length == 0 {
+		c.takeTarget()
+	}
+	return c.target.length > 0 && c.sent != c.limit && c.free() >= c.want && (c.wrs-c.wrsDone)&wrMask < uint32(c.cfg.Depth), nil
+}
+
+func (c *Conn) writeErr() error {
+	switch {
+	case c.closed:
+		return net.ErrClosed
+	case c.wclosed:
+		return errPipeLocal
+	case c.peerGone:
+		return errPipe
+	}
+	return c.err
+}
+
+// free returns how many bytes of the send ring are free.
+func (c *Conn) free() int { return len(c.outRing) - int(c.posted-c.done) }
+
+// takeTarget takes the next entry of the target SGL, if the peer has written it.
+func (c *Conn) takeTarget() {
+	off := c.next * sgeSize
+	if e := loadSGE(c.in, off); e.length > 0 {
+		c.in.Store64(off+8, 0) // the peer writes here again only when all of this entry is used
+		c.target = e
+		c.next = (c.next + 1) % sglSize
+	}
+}

@@ -1,0 +1,87 @@
+package rsocket
+
+import (
+	"io"
+	"os"
+)
+
+// Read reads what has come, at least one byte unless b is empty. When the peer has closed its end, or
+// called CloseWrite, and all is read, it returns io.EOF.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	p, err := c.peek(len(b) > 0)
+	n := 0
+	if err == nil {
+		n = copy(b, p)
+		if n < len(b) && n > 0 { // what is behind the ring's end is at its beginning
+			n += copy(b[n:], c.rest(n))
+		}
+		c.consume(n)
+	}
+	return n, c.opError("read", err)
+}
+
+// peek waits until there is something to read, unless wait is false, and returns it, or the part of it
+// up to the ring's end. The caller holds rmu.
+func (c *Conn) peek(wait bool) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.r.deadline.over.Load() {
+		return nil, os.ErrDeadlineExceeded
+	}
+	ok, err := c.canRead()
+	if !ok && (err == nil || err == c.err) {
+		if !wait {
+			return nil, nil
+		}
+		err = c.await(&c.r, (*Conn).canRead)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.inRing[c.rpos:min(c.rpos+c.unread, len(c.inRing))], nil
+}
+
+// rest returns what there is to read from n bytes on, up to the ring's end if it was not yet reached.
+// The caller holds rmu.
+func (c *Conn) rest(n int) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := (c.rpos + n) % len(c.inRing)
+	return c.inRing[at:min(at+c.unread-n, len(c.inRing))]
+}
+
+// consume takes n bytes as read.
+func (c *Conn) consume(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rpos = (c.rpos + n) % len(c.inRing)
+	c.unread -= n
+	c.freed += n
+	c.grant()
+}
+
+// WriteTo writes to w what comes, until the peer's end, straight from the receive ring. io.Copy calls it.
+func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	for {
+		p, err := c.peek(true)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, c.opError("read", err)
+		}
+		m, err := w.Write(p)
+		c.consume(max(0, min(m, len(p))))
+		n += int64(m)
+		if err == nil && m != len(p) {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}

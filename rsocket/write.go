@@ -1,0 +1,187 @@
+package rsocket
+
+import (
+	"io"
+	"net"
+	"os"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// maxMessage is how many bytes one message has at most. While one is on its way the next is copied.
+const maxMessage = 64 << 10
+
+// Write sends b. It returns when all of b is in the send ring and posted, and so before it has arrived.
+// If it fails n says how much was sent, of which the peer may have less.
+func (c *Conn) Write(b []byte) (n int, err error) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	n, err = c.write(b)
+	return n, c.opError("write", err)
+}
+
+// write does what Write does. The caller holds wmu.
+func (c *Conn) write(b []byte) (n int, err error) {
+	for {
+		room, err := c.room(len(b) - n)
+		if err != nil || n == len(b) {
+			return n, err
+		}
+		m, err := c.post(copy(room, b[n:]))
+		n += m
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// room waits until something may be sent, and returns the piece of the ring where it is to be put. It
+// waits for as much room as n bytes need, or for a good part of the ring. The caller holds wmu.
+func (c *Conn) room(n int) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.w.deadline.over.Load() {
+		return nil, os.ErrDeadlineExceeded
+	}
+	c.want = min(n, len(c.outRing)/4)
+	ok, err := c.canWrite()
+	if n == 0 {
+		return nil, err
+	}
+	if !ok && err == nil {
+		err = c.await(&c.w, (*Conn).canWrite)
+	}
+	if err != nil {
+		return nil, err
+	}
+	most := min(n, c.free(), maxMessage, int(c.target.length))
+	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))], nil
+}
+
+// post sends n bytes that were put where room said. The caller holds wmu.
+func (c *Conn) post(n int) (int, error) {
+	if n == 0 {
+		return 0, nil
+	}
+	c.posting.Lock()
+	defer c.posting.Unlock()
+	c.mu.Lock()
+	if err := c.writeErr(); err != nil {
+		c.mu.Unlock()
+		return 0, err
+	}
+	start := c.outOffset(c.wpos)
+	wr := &c.sendWR[0]
+	*wr = verbs.SendWR{Op: verbs.OpRDMAWriteWithImm, Imm: word(kindData, uint32(n)), Remote: c.target.remote}
+	c.target.remote = c.target.remote.Add(n)
+	c.target.length -= uint32(n)
+	c.sent++
+	c.advance(wr, n)
+	c.mu.Unlock()
+	return n, c.postSend(start, n)
+}
+
+// advance counts a work request of n bytes from the ring. Those that free much of the ring or of the send
+// queue are signaled.
+func (c *Conn) advance(wr *verbs.SendWR, n int) {
+	c.wpos = (c.wpos + n) % len(c.outRing)
+	c.posted += uint32(n)
+	c.wrs = (c.wrs + 1) & wrMask
+	c.unsigned += n
+	c.unsigWRs++
+	if c.unsigned >= len(c.outRing)/4 || c.unsigWRs >= uint32(c.cfg.Depth/4) {
+		wr.Flags = verbs.SendSignaled
+		c.unsigned, c.unsigWRs = 0, 0
+	}
+	wr.ID = idData | uint64(c.wrs)<<32 | uint64(c.posted)
+}
+
+func (c *Conn) outOffset(ringPos int) int { return controls*iomapEntrySize + ringPos }
+
+// postSend posts sendWR with n bytes of the memory out. The caller holds posting.
+func (c *Conn) postSend(start, n int) error {
+	c.sendSGE[0] = c.out.SGE(start, n)
+	c.sendWR[0].SGList = c.sendSGE[:]
+	_, err := c.qp.PostSend(c.sendWR[:])
+	if err == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.progress() // the peer may have said that it goes
+	c.fail(c.postCause(err))
+	if err := c.writeErr(); err != nil {
+		return err
+	}
+	return c.err
+}
+
+// ReadFrom sends what r reads until io.EOF: r reads straight into the send ring. io.Copy calls it.
+func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	for {
+		room, err := c.room(maxMessage)
+		if err != nil {
+			return n, c.opError("readfrom", err)
+		}
+		m, rerr := r.Read(room)
+		if m < 0 || m > len(room) {
+			panic("rsocket: a Reader returned a count that Read does not allow")
+		}
+		m, err = c.post(m)
+		n += int64(m)
+		if err != nil {
+			return n, c.opError("readfrom", err)
+		}
+		if rerr == io.EOF {
+			return n, nil
+		}
+		if rerr != nil {
+			return n, rerr
+		}
+	}
+}
+
+// WriteBuffers sends the contents of v as few messages, and takes from v what was sent, as WriteTo
+// of net.Buffers does, which cannot do so on connections that are not of package net.
+func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	left := 0
+	for _, b := range *v {
+		left += len(b)
+	}
+	for {
+		room, err := c.room(left)
+		if err != nil || left == 0 {
+			return n, c.opError("write", err)
+		}
+		m := 0
+		for _, b := range *v {
+			if m == len(room) {
+				break
+			}
+			m += copy(room[m:], b)
+		}
+		m, err = c.post(m)
+		consume(v, m)
+		n += int64(m)
+		left -= m
+		if err != nil {
+			return n, c.opError("write", err)
+		}
+	}
+}
+
+// consume takes the first n bytes of v away.
+func consume(v *net.Buffers, n int) {
+	for len(*v) > 0 && n >= len((*v)[0]) {
+		n -= len((*v)[0])
+		(*v)[0] = nil
+		*v = (*v)[1:]
+	}
+	if n > 0 {
+		(*v)[0] = (*v)[0][n:]
+	}
+}
