@@ -3,6 +3,7 @@ module github.com/adverb-rdma/adverb
 go 1.26.0
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/gopacket/gopacket v1.7.5
 	github.com/mdlayher/netlink v1.11.2
 	golang.org/x/net v0.62.0

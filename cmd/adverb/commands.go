@@ -3,14 +3,20 @@ package main
 import (
 	"strings"
 
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/bench"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cmtime"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cmtools"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/demo"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/devinfo"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/heir"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/inspect"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/perftest"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/pingpong"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rdmademo"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rping"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/streams"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/version"
 )
 
 // commands is what the tool can do. Each family of commands has a package of its own: a new family
@@ -23,7 +29,13 @@ var commands = []*cli.Command{
 	devinfo.Asyncwatch,
 	cmtools.Cmatose, cmtools.Udaddy, cmtools.Mckey,
 	cmtime.Command,
+	inspect.Stat, inspect.Res, heir.Command,
+	perftest.SendBW, perftest.SendLat, perftest.WriteBW, perftest.WriteLat,
+	perftest.ReadBW, perftest.ReadLat, perftest.AtomicBW, perftest.AtomicLat,
+	streams.Proxy, streams.Rcopy,
 	demo.Command,
+	bench.Command,
+	version.Command,
 }
 
 func newTool() *cli.Tool {

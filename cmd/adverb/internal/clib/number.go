@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Strtol reads a number as the C library's strtol does with base 0, which most of the classic
@@ -88,6 +90,25 @@ func String(buf []byte) []byte {
 		return buf[:i]
 	}
 	return buf
+}
+
+// Printable is the text in a peer's buffer, up to its NUL, for a terminal: what is not printable is
+// written as \xNN. So a peer cannot write escape sequences to the user's terminal.
+func Printable(buf []byte) []byte {
+	buf = String(buf)
+	out := make([]byte, 0, len(buf))
+	for len(buf) > 0 {
+		r, n := utf8.DecodeRune(buf)
+		if r == utf8.RuneError && n == 1 || !unicode.IsPrint(r) {
+			for _, b := range buf[:n] {
+				out = fmt.Appendf(out, `\x%02x`, b)
+			}
+		} else {
+			out = append(out, buf[:n]...)
+		}
+		buf = buf[n:]
+	}
+	return out
 }
 
 // Float is C's %.2f. It matters where a program divides by zero.

@@ -1,11 +1,14 @@
 package cmtools
 
 import (
+	"context"
 	"net/netip"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -35,6 +38,7 @@ var Cmatose = &cli.Command{
 		cli.Flag{Short: 'p', Long: "port", Arg: "<port>", Help: "port of the server (default 7471)"},
 		cli.Flag{Short: 'm', Long: "migrate", Help: "move to another event channel before disconnecting"},
 		cli.Flag{Short: 'a', Long: "ack-timeout", Arg: "<code>", Help: "wait 4.096 us * 2^<code> for an acknowledgement"},
+		cm.PSKFlag,
 	),
 	Forms: []cli.Form{
 		{Args: "", Does: "serve one client"},
@@ -56,6 +60,7 @@ type cmatoseFlags struct {
 	cm.Flags
 	migrate    bool
 	ackTimeout int // code; -1: not set
+	security   *rdmacm.Security
 }
 
 func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
@@ -76,6 +81,8 @@ func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
 			f.migrate = true
 		case "ack-timeout":
 			f.ackTimeout = int(uint8(clib.Strtol(arg)))
+		case "psk":
+			f.security, refused = cm.ReadPSK(arg)
 		default:
 			if err := f.Set(inv, name, arg); err != nil {
 				refused = err
@@ -101,7 +108,7 @@ func runCmatose(inv *cli.Invocation) int {
 	if !ok {
 		return code
 	}
-	c := &cmatose{common{inv: inv, prog: "cmatose", space: f.Space, count: f.Count, size: f.Size}, f, false}
+	c := &cmatose{common{inv: inv, prog: "cmatose", space: f.Space, count: f.Count, size: f.Size, security: f.security}, f, false}
 	if f.Server == "" {
 		return c.main(f.Device, f.Connections, false, c.serve)
 	}
@@ -208,7 +215,76 @@ func (c *cmatose) clientTransfer() error {
 		return err
 	}
 	c.inv.Printf("data transfers complete\n")
+	return c.awaitReplies()
+}
+
+// eventTime is how long the event of a disconnect may come after the flush that it leads to.
+const eventTime = time.Second
+
+// awaitReplies waits until the server has all answers. The C program goes on to wait for the server to
+// disconnect, even if an answer has failed; then the server waits for that answer as well, for ever.
+func (c *cmatose) awaitReplies() error {
+	ctx, stop := c.watch()
+	defer stop()
+	for i := range c.nodes {
+		n := &c.nodes[i]
+		for done := 0; n.connected && done < c.count; {
+			got, err := device.Wait(ctx, n.sendCQ, c.wcs[:])
+			if failed := c.firstFailure(got); failed != nil {
+				return failed
+			}
+			flushed := got > 0 && c.wcs[got-1].Status == verbs.WCFlushErr
+			if flushed { // the event that the connection has ended may be next
+				select {
+				case <-ctx.Done():
+				case <-time.After(eventTime):
+					return c.replyFailed(c.wcs[got-1].Err())
+				}
+			}
+			switch {
+			case context.Cause(ctx) == errPeerLeft:
+				return c.ended()
+			case flushed:
+				return ctx.Err()
+			case err != nil:
+				return err
+			}
+			done += got
+		}
+	}
 	return nil
+}
+
+// ended returns why a connection has ended before all answers were acknowledged: nil if the server has
+// disconnected, since it has them, or does not want them.
+func (c *cmatose) ended() error {
+	for i := range c.nodes {
+		for cq := c.nodes[i].sendCQ; cq != nil; {
+			n, err := cq.Poll(c.wcs[:])
+			if n == 0 || err != nil {
+				break
+			}
+			if err := c.firstFailure(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// firstFailure reports the first of the last completions that has failed by itself: flushed ones tell
+// nothing.
+func (c *cmatose) firstFailure(completions int) error {
+	for i := range completions {
+		if err := c.wcs[i].Err(); err != nil && c.wcs[i].Status != verbs.WCFlushErr {
+			return c.replyFailed(err)
+		}
+	}
+	return nil
+}
+
+func (c *cmatose) replyFailed(err error) error {
+	return c.complain(cm.StatusFailed, err, "%s: failed polling CQ: %d", c.prog, cm.StatusFailed)
 }
 
 func (c *cmatose) sendAll() error {

@@ -89,6 +89,25 @@ func TestCmatose(t *testing.T) {
 	}
 }
 
+func TestCmatosePSK(t *testing.T) {
+	one, other := " --psk "+tooltest.PSK(t, "a"), " --psk "+tooltest.PSK(t, "b")
+	s, c := runPair(t, "cmatose -c 3"+one, "cmatose -c 3"+one)
+	checkTranscript(t, "server", s, tooltest.Transcript(t, "ucmatose_server.txt"))
+	checkTranscript(t, "client", c, tooltest.Transcript(t, "ucmatose_client.txt"))
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	port := tooltest.FreePort(t)
+	srv := startServer(ctx, port, "cmatose"+one)
+	if r := runClient(ctx, port, "cmatose"+other); r.Code == 0 || !strings.Contains(r.Stdout+r.Stderr, "another pre-shared key") {
+		t.Errorf("another key: got status %d, %q, want that named", r.Code, r.Stdout+r.Stderr)
+	}
+	cancel()
+	<-srv.Done
+	if r := tool.Result(t.Context(), "cmatose", "--psk", "/no/such/file"); r.Code != 1 || !strings.Contains(r.Stderr, "read the pre-shared key") {
+		t.Errorf("no file: got status %d, stderr %q, want that named", r.Code, r.Stderr)
+	}
+}
+
 func TestUdaddy(t *testing.T) {
 	server, client := tooltest.Transcript(t, "udaddy_server.txt"), tooltest.Transcript(t, "udaddy_client.txt")
 	for _, tt := range []struct{ flags, server, client string }{
@@ -255,8 +274,15 @@ func TestCMToolProcesses(t *testing.T) {
 				server = append(argv[:len(argv):len(argv)], "-b", tt.bind)
 			}
 			s := tooltest.StartProcess(ctx, t, server...)
+			s.AwaitListening(ctx, t, "soft_lo")
 			c := tooltest.StartProcess(ctx, t, append(argv[:len(argv):len(argv)], "-s", tt.host)...)
-			for who, r := range map[string]tooltest.Result{"server": <-s.Done, "client": <-c.Done} {
+			results := map[string]tooltest.Result{"server": <-s.Done, "client": <-c.Done}
+			for who, r := range results {
+				if r.Code != 0 {
+					t.Logf("%s: got %+v", who, r)
+				}
+			}
+			for who, r := range results {
 				want := tooltest.Transcript(t, tt.prog+"_"+who+".txt")
 				if strings.Contains(tt.flags, "-m") && who == "server" {
 					want = with(want, "cmatose: disconnecting\n", "migrating to new event channel\n")
@@ -266,5 +292,23 @@ func TestCMToolProcesses(t *testing.T) {
 				checkTranscript(t, who, r, want)
 			}
 		})
+	}
+}
+
+// A client whose answer fails disconnects and says why. The server still waits for the answer, so the
+// two would wait for each other.
+func TestCmatoseReplyFails(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	port := tooltest.FreePort(t)
+	p := tooltest.ListenPeer(ctx, t, serverDevice, serverAddr, port)
+	done := make(chan tooltest.Result, 1)
+	go func() { done <- runClient(ctx, port, "cmatose -C 1 -S 3000") }()
+	p.Accept()
+	p.Send([]byte("a message; the receive for the answer is shorter than the answer"))
+	p.Expect(rdmacm.EventDisconnected)
+	p.Must(p.ID.Disconnect())
+	if r := <-done; r.Code != 255 || !strings.Contains(r.Stdout, "cmatose: failed polling CQ: -1\n") || !strings.Contains(r.Stderr, "WC_REM_INV_REQ_ERR") {
+		t.Errorf("client: got %+v, want status 255, the line of a failed poll, and WC_REM_INV_REQ_ERR", r)
 	}
 }

@@ -22,6 +22,8 @@ type common struct {
 	count int // messages
 	size  int // bytes
 
+	security *rdmacm.Security // that peers must have as well; or nil
+
 	newChannel func() *rdmacm.EventChannel
 	ch         *rdmacm.EventChannel
 	pending    []rdmacm.Event // fetched, but not handled yet
@@ -90,6 +92,10 @@ func (r *common) makeNodes(connections int, makeIDs bool) error {
 		}
 		id.Context = &r.nodes[i]
 		r.nodes[i].id = id
+		if err := id.SetSecurity(r.security); err != nil {
+			r.inv.Explain(err)
+			return cm.Failed(cm.StatusFailed)
+		}
 	}
 	return nil
 }
@@ -183,6 +189,9 @@ func (r *common) tryListen(f *cm.Flags) (l *rdmacm.ID, report func() error) {
 	}
 	if err := l.BindAddr(addr); err != nil {
 		return failed(err, "bind address failed")
+	}
+	if err := l.SetSecurity(r.security); err != nil {
+		return failed(err, "failure trying to listen")
 	}
 	if err := l.Listen(0); err != nil {
 		return failed(err, "failure trying to listen")

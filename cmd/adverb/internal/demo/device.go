@@ -1,9 +1,11 @@
 package demo
 
 import (
+	"errors"
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/host"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -19,9 +21,24 @@ func openDevice(addr netip.Addr, mw ...link.Middleware) (*verbs.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := hca.Open(dev, hca.Config{Name: "soft_" + name + "@" + addr.String(), Middleware: mw})
+	// Other programs of the user may use the address at the same time, such as 127.0.0.1.
+	shared := host.Share(dev)
+	if err := tryOpen(shared, addr); err != nil {
+		return nil, errors.Join(err, shared.Close())
+	}
+	p, err := hca.Open(shared, hca.Config{Name: "soft_" + name + "@" + addr.String(), Claim: shared.Claim, Middleware: mw})
 	if err != nil {
 		return nil, err
 	}
 	return verbs.NewDevice(p), nil
+}
+
+// tryOpen fails if somebody else holds the address. A device opens it when its first QP needs it, and
+// then it would be too late to choose another.
+func tryOpen(n link.Netdev, addr netip.Addr) error {
+	l, err := n.Open(addr)
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }

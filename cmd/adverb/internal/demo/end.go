@@ -334,7 +334,7 @@ func (e *end) sayResult() {
 	if e.mode == rwdemo.Read {
 		note = "our READ fetched this; nothing at the peer's program took part"
 	}
-	text := clib.String(e.mode.Peers(e.localMR, e.remoteMR).Bytes())
+	text := clib.Printable(e.mode.Peers(e.localMR, e.remoteMR).Bytes())
 	e.say(rwdemo.RemoteBuffer+string(text), note)
 }
 

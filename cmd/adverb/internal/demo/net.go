@@ -53,15 +53,6 @@ func openNetwork(v *view, file string) (n *network, err error) {
 
 // open opens the two devices on the addresses chosen.
 func (n *network) open(v *view) (err error) {
-	// A device binds its port when its first QP needs it. It would be too late then to choose
-	// another address.
-	for _, a := range []netip.Addr{n.serverAddr, n.clientAddr} {
-		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, link.Port)))
-		if err != nil {
-			return err
-		}
-		c.Close()
-	}
 	if n.server, err = openDevice(n.serverAddr, n.middleware(v, roleServer)...); err != nil {
 		return err
 	}
@@ -96,7 +87,7 @@ func loopback() (string, error) {
 			return i.Name, nil
 		}
 	}
-	return "", errors.New("no loopback interface is up")
+	return "", errors.New("no loopback interface is up (\"ip link set lo up\")")
 }
 
 func (n *network) close() error {

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNone is the cause of a failure for want of any device.
-var ErrNone = errors.New("list devices: no provider has one; a software device needs a network interface that is up")
+var ErrNone = errors.New("list devices: no provider has one; a software device needs a network interface that is up and has an address (\"ip link set lo up\" makes one)")
 
 // Names are the names of the devices that there are, for completion.
 var Names = cli.Values{List: func() (list []cli.Value) {

@@ -65,6 +65,20 @@ func TestDevinfoMatchesCapture(t *testing.T) {
 	tooltest.DiffLines(t, got.String(), head+port+"\n")
 }
 
+// TestDevinfoUnsharedMemory: a device whose memory is not what it should be says so.
+func TestDevinfoUnsharedMemory(t *testing.T) {
+	r := rxe(t)
+	r.attr.UnsharedMemory = "memfd_create: operation not permitted"
+	var out strings.Builder
+	r.print(&out, true)
+	if want := "\tunshared_memory:\t\tmemfd_create: operation not permitted\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("devinfo -v: got\n%swant %q in it", out.String(), want)
+	}
+	if got := r.json().UnsharedMemory; got != r.attr.UnsharedMemory {
+		t.Errorf("devinfo --json: got unshared_memory %q, want %q", got, r.attr.UnsharedMemory)
+	}
+}
+
 // devinfoKeys are the names that lines of ibv_devinfo start with, tabs included.
 func devinfoKeys(out string) []string {
 	var keys []string

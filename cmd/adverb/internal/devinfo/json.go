@@ -38,6 +38,7 @@ type reportJSON struct {
 	LocalCAAckDelay uint8      `json:"local_ca_ack_delay"`
 	MaxInline       *int       `json:"max_inline_data,omitempty"` // nil where the device does not tell
 	NumCompVectors  int        `json:"num_comp_vectors"`
+	UnsharedMemory  string     `json:"unshared_memory,omitempty"`
 	Ports           []portJSON `json:"ports"`
 }
 
@@ -84,7 +85,7 @@ func (r *report) json() reportJSON {
 		MaxMW:     a.MaxMW, MaxMcastGrp: a.MaxMcastGrp, MaxMcastAttach: a.MaxMcastQPAttach, MaxAH: a.MaxAH,
 		MaxSRQ: a.MaxSRQ, MaxSRQWR: a.MaxSRQWR, MaxSRQSGE: a.MaxSRQSGE,
 		MaxPKeys: a.MaxPKeys, LocalCAAckDelay: a.LocalCAAckDelay, NumCompVectors: a.NumCompVectors,
-		Ports: []portJSON{},
+		UnsharedMemory: a.UnsharedMemory, Ports: []portJSON{},
 	}
 	if a.MaxInline != verbs.MaxInlineUnknown {
 		j.MaxInline = &a.MaxInline

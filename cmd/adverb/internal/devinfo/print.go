@@ -26,6 +26,7 @@ func (r *report) print(w io.Writer, verbose bool) {
 	if verbose {
 		printDeviceAttr(w, a)
 		printKernelNames(w, &r.info)
+		printMemory(w, a)
 	}
 	for i := range r.ports {
 		r.ports[i].print(w, r.info.Transport, verbose)
@@ -40,6 +41,13 @@ func printKernelNames(w io.Writer, d *verbs.DeviceInfo) {
 	}
 	if len(d.SharesUDPPort) > 0 {
 		fmt.Fprintf(w, "\tshares_udp_port:\t\t%s\n", strings.Join(d.SharesUDPPort, " "))
+	}
+}
+
+// printMemory prints why memory is not what it should be, which the C program does not have.
+func printMemory(w io.Writer, a *verbs.DeviceAttr) {
+	if a.UnsharedMemory != "" {
+		fmt.Fprintf(w, "\tunshared_memory:\t\t%s\n", a.UnsharedMemory)
 	}
 }
 

@@ -52,7 +52,7 @@ func checkRun(t *testing.T, server, client tooltest.Result, sep string, qps int,
 	t.Helper()
 	for _, r := range []tooltest.Result{server, client} {
 		if r.Code != 0 || r.Stderr != "" {
-			t.Fatalf("got status %d, stdout:\n%sstderr:\n%swant status 0 and no stderr", r.Code, r.Stdout, r.Stderr)
+			t.Fatalf("got server %+v\nand client %+v\nwant status 0 and no stderr of both", server, client)
 		}
 		checkOutput(t, r.Stdout, sep, qps, run)
 	}

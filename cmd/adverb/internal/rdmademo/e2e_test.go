@@ -65,6 +65,24 @@ func TestRDMADemo(t *testing.T) {
 	}
 }
 
+func TestRDMADemoPSK(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	one, other := tooltest.PSK(t, "a"), tooltest.PSK(t, "b")
+	server, port := startServer(ctx, t, "--once --psk "+one+" write")
+	client := func(file string) tooltest.Result {
+		return <-tool.Background(ctx, "rdma-client", "--ib-dev", clientDevice, "--psk", file, "write", serverAddr, port)
+	}
+	if r := client(other); r.Code == 0 || !strings.Contains(r.Stderr, "another pre-shared key") {
+		t.Errorf("another key: got status %d, stderr %q, want that named", r.Code, r.Stderr)
+	}
+	checkTranscript(t, client(one), 0, "rdma-write_client.txt")
+	checkTranscript(t, <-server.Done, 0, "rdma-write_server.txt")
+	if r := client(one + "x"); r.Code != 1 || !strings.Contains(r.Stderr, "read the pre-shared key") {
+		t.Errorf("no file: got status %d, stderr %q, want that named", r.Code, r.Stderr)
+	}
+}
+
 // Two processes as a user runs them: over IPv4 and IPv6, on a port that the server is told or finds.
 func TestRDMADemoProcesses(t *testing.T) {
 	tooltest.Exclusive(t, "soft_lo")

@@ -23,6 +23,9 @@ func (d *demo) connect(f *cm.Feed, server netip.AddrPort) error {
 		return d.failed(err, "rdma_create_id(ec, &conn, NULL, RDMA_PS_TCP)")
 	}
 	id.Context = f
+	if err := id.SetSecurity(d.security); err != nil {
+		return d.failed(err, "rdma_set_option(conn)")
+	}
 	c := d.newConn(id, f)
 	defer c.close()
 	c.client = true
@@ -39,6 +42,9 @@ func (d *demo) serve(f *cm.Feed) error {
 		return d.failed(err, "rdma_create_id(ec, &listener, NULL, RDMA_PS_TCP)")
 	}
 	listener.Context = f
+	if err := listener.SetSecurity(d.security); err != nil {
+		return d.failed(err, "rdma_set_option(listener)")
+	}
 	defer func() { d.Explain(listener.Close()) }()
 	// A listener on :: takes clients that come by IPv4 as well.
 	if err := listener.BindAddr(netip.AddrPortFrom(netip.IPv6Unspecified(), d.port)); err != nil {
@@ -155,4 +161,4 @@ func (c *conn) writeText() {
 }
 
 // peerText returns the text that came from the peer.
-func (c *conn) peerText() []byte { return clib.String(c.mode.Peers(c.local, c.remote).Bytes()) }
+func (c *conn) peerText() []byte { return clib.Printable(c.mode.Peers(c.local, c.remote).Bytes()) }

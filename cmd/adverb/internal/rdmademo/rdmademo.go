@@ -25,6 +25,7 @@ var Server = &cli.Command{
 	Flags: []cli.Flag{
 		{Long: "once", Help: "serve one client, and end with its success or failure", Ours: true},
 		cm.DeviceFlag,
+		cm.PSKFlag,
 	},
 	Operands: []cli.Values{modes},
 	Forms:    []cli.Form{{Args: "<mode> [<port>]"}},
@@ -45,7 +46,7 @@ var Client = &cli.Command{
 	Name:     "rdma-client",
 	Classic:  []string{"rdma-client"},
 	Short:    "Exchange texts with rdma-server by RDMA READ or WRITE, and show the steps",
-	Flags:    []cli.Flag{cm.DeviceFlag},
+	Flags:    []cli.Flag{cm.DeviceFlag, cm.PSKFlag},
 	Operands: []cli.Values{modes},
 	Forms:    []cli.Form{{Args: "<mode> <server-address> <server-port>"}},
 	Usage: func(w io.Writer, c *cli.Command, prog string) {
@@ -102,7 +103,10 @@ type demo struct {
 	device string
 	once   bool
 	port   uint16
+	psk    string // file, or ""
 	ch     *rdmacm.EventChannel
+
+	security *rdmacm.Security // or nil
 }
 
 // The C programs' lines about failed calls. They quote the call.
@@ -137,6 +141,13 @@ func play(inv *cli.Invocation, usage string, body func(d *demo, f *cm.Feed, oper
 	if d.mode = rwdemo.Mode(operands[0]); !d.mode.Valid() {
 		return d.wrongUsage(usage)
 	}
+	if d.psk != "" {
+		var err error
+		if d.security, err = cm.ReadPSK(d.psk); err != nil {
+			d.Explain(err)
+			return cli.ExitError
+		}
+	}
 	newChannel, done, ok := cm.Open(d.Invocation, d.device)
 	if !ok {
 		d.Errorf(callNull, "ec = rdma_create_event_channel()")
@@ -167,6 +178,8 @@ func (d *demo) parse(usage string) (operands []string, code int, ok bool) {
 			return nil, cli.ExitOK, false
 		case "once":
 			d.once = true
+		case "psk":
+			d.psk = arg
 		case "ib-dev":
 			d.device = arg
 		default:

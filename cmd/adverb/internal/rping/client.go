@@ -98,7 +98,7 @@ func (c *conn) clientRounds() error {
 			return c.report(nil, "data mismatch!\n")
 		}
 		if c.flags.verbose {
-			c.Printf("ping data: %s\n", clib.String(data))
+			c.Printf("ping data: %s\n", clib.Printable(data))
 		}
 	}
 	return nil

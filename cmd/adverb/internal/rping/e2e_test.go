@@ -75,6 +75,45 @@ func TestRping(t *testing.T) {
 	}
 }
 
+// Ends with one key bounce data, and so does a server of many. Ends that do not agree say why.
+func TestRpingPSK(t *testing.T) {
+	one, same, other := " --psk "+tooltest.PSK(t, "a"), " --psk "+tooltest.PSK(t, "a"), " --psk "+tooltest.PSK(t, "b")
+	for _, tt := range []struct {
+		server, client string
+		want           string // of the client's failure
+	}{
+		{one, same, ""},
+		{one + " -P", same, ""},
+		{one, "", "the listener demands packet security"},
+		{one, other, "the listener has another pre-shared key"},
+		{"", one, "the peer does not offer packet security"},
+	} {
+		t.Run(tt.want, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+			defer cancel()
+			server := startServer(ctx, t, "-v -C 20"+tt.server)
+			client := runClient(ctx, "-v -C 20"+tt.client)
+			if tt.want != "" {
+				if client.Code == 0 || !strings.Contains(client.Stderr, tt.want) {
+					t.Errorf("got status %d, stderr %q, want %q", client.Code, client.Stderr, tt.want)
+				}
+				cancel() // a server does not hear of clients that it refuses
+				<-server
+				return
+			}
+			tooltest.CheckLines(t, client, 0, tooltest.Transcript(t, "rping_client.txt"))
+			cancel()
+			<-server
+		})
+	}
+	for flags, want := range map[string]string{"-q" + one: "exclude each other", "--psk /no/such/file": "read the pre-shared key"} {
+		r := tool.Result(t.Context(), strings.Fields("rping -s "+flags)...)
+		if r.Code != statusUsage || !strings.Contains(r.Stderr, want) {
+			t.Errorf("%s: got status %d, stderr %q, want %q", flags, r.Code, r.Stderr, want)
+		}
+	}
+}
+
 // Each size comes back as it was sent, and the server prints what the client does.
 func TestRpingSizes(t *testing.T) {
 	for _, size := range []int{23, 63, 1024, 1025, 4097, 65535} {

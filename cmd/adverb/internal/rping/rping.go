@@ -41,6 +41,7 @@ var Command = &cli.Command{
 		{Short: 'P', Long: "persistent", Help: "server: serve any number of clients, at once"},
 		{Short: 'q', Long: "own-qp", Help: "make the QP, and modify it, without the connection manager"},
 		cm.DeviceFlag,
+		cm.PSKFlag,
 	},
 	Forms: []cli.Form{
 		{Args: "-s [-vVd] [-S size] [-C count] [-a addr] [-p port]", Does: "be the server"},
@@ -102,6 +103,7 @@ type flags struct {
 	persistent bool
 	ownQP      bool
 	device     string
+	psk        string // file, or ""
 }
 
 // rping is a run of the program.
@@ -109,12 +111,24 @@ type rping struct {
 	*cli.Invocation
 	flags flags
 	ch    *rdmacm.EventChannel
+
+	security *rdmacm.Security // or nil
 }
 
 func run(inv *cli.Invocation) int {
 	r := &rping{Invocation: inv.LockOutput()}
 	if code, ok := r.parse(); !ok {
 		return code
+	}
+	if r.flags.psk != "" {
+		var err error
+		if r.security, err = cm.ReadPSK(r.flags.psk); err == nil && r.flags.ownQP {
+			err = errors.New("--psk and -q exclude each other: the connection manager gives the keys to a QP of its own")
+		}
+		if err != nil {
+			r.Explain(err)
+			return statusUsage
+		}
 	}
 	newChannel, done, ok := cm.Open(r.Invocation, r.flags.device)
 	if !ok {
@@ -138,6 +152,9 @@ func (r *rping) main(f *cm.Feed) error {
 		r.debugf("destroy cm_id %p\n", id)
 		r.Explain(id.Close())
 	}()
+	if err := id.SetSecurity(r.security); err != nil {
+		return r.perror("rdma_set_option", err)
+	}
 	if r.flags.role == "client" {
 		return r.client(id, f)
 	}
@@ -239,6 +256,8 @@ func (r *rping) set(name, arg string) int {
 		f.ownQP = true
 	case "ib-dev":
 		f.device = arg
+	case "psk":
+		f.psk = arg
 	default:
 		cli.Undeclared(name)
 	}

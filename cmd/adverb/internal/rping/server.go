@@ -130,7 +130,7 @@ func (c *conn) serverRounds() error {
 		c.debugf("server received read complete\n")
 		text := clib.String(c.data.Bytes())
 		if c.flags.verbose {
-			c.Printf("server ping data: %s\n", text)
+			c.Printf("server ping data: %s\n", clib.Printable(text))
 		}
 		if err := c.goAhead(); err != nil {
 			return err

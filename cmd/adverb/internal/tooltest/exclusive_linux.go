@@ -1,10 +1,14 @@
 package tooltest
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/watch"
 )
 
 // Exclusive makes the test wait until no other test of the tool has the name. Packages are tested at
@@ -19,5 +23,24 @@ func Exclusive(t *testing.T, name string) {
 	t.Cleanup(func() { f.Close() }) // which ends the lock
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// AwaitListening waits until a process listens on a device by the connection manager. Some programs say
+// that they start, and nothing more until there is a client; a client that comes too early fails.
+func (s *Started) AwaitListening(ctx context.Context, t *testing.T, device string) {
+	t.Helper()
+	for {
+		answers, _, err := watch.Ask(ctx, watch.WantRes)
+		if err != nil {
+			t.Fatalf("no program listens on %s: %v", device, err)
+		}
+		for i := range answers {
+			if p := &answers[i]; p.PID == s.PID && slices.ContainsFunc(p.Devices, func(d watch.Device) bool {
+				return d.Name == device && slices.ContainsFunc(d.CMID, func(id watch.CMID) bool { return id.State == "LISTEN" })
+			}) {
+				return
+			}
+		}
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,8 +38,13 @@ type Result struct {
 // Run runs a command line and returns what came of it.
 func (t *Tool) Run(ctx context.Context, argv ...string) (code int, stdout, stderr string) {
 	var out, err strings.Builder
-	code = t.tool.Run(ctx, argv, strings.NewReader(""), &out, &err)
+	code = t.RunTo(ctx, &out, &err, argv...)
 	return code, out.String(), err.String()
+}
+
+// RunTo runs a command line and writes what it prints as it comes.
+func (t *Tool) RunTo(ctx context.Context, stdout, stderr io.Writer, argv ...string) (code int) {
+	return t.tool.Run(ctx, argv, strings.NewReader(""), stdout, stderr)
 }
 
 // Result is Run with its results in one value.
@@ -57,6 +64,7 @@ func (t *Tool) Background(ctx context.Context, argv ...string) <-chan Result {
 type Started struct {
 	FirstLine string
 	Done      chan Result
+	PID       int // of StartProcess
 }
 
 // Start runs the tool in the background. It returns when the tool has printed a line or has ended.
@@ -108,8 +116,11 @@ func (t *Tool) Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// quitTime is how long a process that got stuck may write down where its goroutines are.
+const quitTime = 10 * time.Second
+
 // StartProcess runs the tool as a process of its own. It returns when the tool has printed a line
-// or has ended.
+// or has ended. The end of ctx ends the process, which says on stderr where it was.
 func StartProcess(ctx context.Context, t *testing.T, argv ...string) *Started {
 	t.Helper()
 	exe, err := os.Executable()
@@ -118,6 +129,13 @@ func StartProcess(ctx context.Context, t *testing.T, argv ...string) *Started {
 	}
 	cmd := exec.CommandContext(ctx, exe)
 	cmd.Args = argv
+	cmd.Cancel = func() error {
+		if cmd.Process.Signal(syscall.SIGQUIT) != nil { // Windows has none
+			return cmd.Process.Kill()
+		}
+		return nil
+	}
+	cmd.WaitDelay = quitTime
 	// Without this the race detector makes each process sleep for a second when it ends.
 	cmd.Env = append(os.Environ(), asTool+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	var stderr strings.Builder
@@ -129,7 +147,7 @@ func StartProcess(ctx context.Context, t *testing.T, argv ...string) *Started {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &Started{Done: make(chan Result, 1)}
+	s := &Started{Done: make(chan Result, 1), PID: cmd.Process.Pid}
 	out := bufio.NewReader(stdout)
 	s.FirstLine, _ = out.ReadString('\n')
 	go func() {
@@ -145,4 +163,14 @@ func Invocation(t *testing.T, c *cli.Command, line string) (inv *cli.Invocation,
 	stdout, stderr = new(strings.Builder), new(strings.Builder)
 	return &cli.Invocation{Ctx: t.Context(), Cmd: c, Prog: c.Classic[0], ByClassicName: true,
 		Args: strings.Fields(line), Stdout: stdout, Stderr: stderr}, stdout, stderr
+}
+
+// PSK makes a file with a key for --psk, the same for the same text.
+func PSK(t *testing.T, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(strings.Repeat(text, 16)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

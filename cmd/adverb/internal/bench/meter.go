@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"runtime"
+	"time"
+)
+
+// A meter tells a loop of operations how long to go on: first for the warm-up, and then for the time in
+// which it counts.
+type meter struct {
+	warmup, length time.Duration
+	step           int64 // operations between two looks at the clock
+	next           int64
+	began          time.Time // of the warm-up, and then of the counting
+	counting       bool
+	skipped        int64 // operations of the warm-up
+	ops            int64
+	elapsed        time.Duration
+	allocs         int64 // while it counted
+}
+
+// bytesPerLook is what may pass between two looks at the clock, which cost as much as a small message.
+const bytesPerLook = 64 << 10
+
+func newMeter(o *order, size int) *meter {
+	step := int64(max(1, min(64, bytesPerLook/size)))
+	return &meter{warmup: o.Warmup, length: o.Time, step: step, began: time.Now()}
+}
+
+// on reports whether the loop goes on, after n operations in all.
+func (m *meter) on(n int64) bool {
+	if n < m.next {
+		return true
+	}
+	m.next = n + m.step
+	now := time.Now()
+	d := now.Sub(m.began)
+	if !m.counting {
+		if d >= m.warmup {
+			m.counting, m.skipped, m.allocs = true, n, -mallocs()
+			m.began = time.Now() // to count allocations takes a moment
+		}
+		return true
+	}
+	if d < m.length || n == m.skipped {
+		return true
+	}
+	m.ops, m.elapsed = n-m.skipped, d
+	m.allocs += mallocs()
+	return false
+}
+
+// mallocs is how many objects the process has allocated.
+func mallocs() int64 {
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int64(s.Mallocs)
+}
+
+// result is what was measured. total is the number of all operations.
+func (m *meter) result(total int64) result {
+	return result{Ops: m.ops, Elapsed: m.elapsed, Allocs: m.allocs, Total: total}
+}

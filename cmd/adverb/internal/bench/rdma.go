@@ -1,0 +1,248 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// receives is how many receives the server has posted, so that the client, with its operations
+// outstanding, never waits for one.
+const receives = 4 * manyOutstanding
+
+// patient is verbs.DefaultRetry with a longer time to acknowledge, 0.54 s. On a busy machine a process
+// may get no core for as long. What waits so long shows in the value.
+var patient = verbs.Retry{Timeout: 17, Count: verbs.DefaultRetry.Count, RNRCount: verbs.DefaultRetry.RNRCount, MaxRDAtomic: verbs.DefaultRetry.MaxRDAtomic}
+
+// rdmaEnd is an end of an RC connection.
+type rdmaEnd struct {
+	*order
+	w *workload
+
+	qp   *verbs.QP
+	cq   *verbs.CQ
+	mr   *verbs.MR
+	gid  verbs.GID
+	peer rdmaAddress
+
+	slots int // messages that the region holds
+	wrs   [1]verbs.SendWR
+	sge   [1]verbs.SGE
+	rwrs  [1]verbs.RecvWR
+	rsge  [1]verbs.SGE
+	wcs   [64]verbs.WC
+	total int64
+}
+
+// rdmaAddress is what the other end needs to know.
+type rdmaAddress struct {
+	QPN    verbs.QPN
+	GID    verbs.GID
+	Remote verbs.RemoteAddr
+}
+
+func newRDMAEnd(o *order, w *workload) end { return &rdmaEnd{order: o, w: w} }
+
+func (e *rdmaEnd) open() (any, error) {
+	dev, err := verbs.Open(e.Device)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := dev.GID(1, 0)
+	if err != nil {
+		return nil, err
+	}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	if e.cq, err = dev.CreateCQ(2 * receives); err != nil {
+		return nil, err
+	}
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	if e.mr, err = pd.AllocMR(e.w.region(), access); err != nil {
+		return nil, err
+	}
+	e.slots = e.w.region() / e.w.size
+	e.qp, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq,
+		Cap: verbs.QPCap{MaxSendWR: manyOutstanding, MaxRecvWR: receives, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.qp.Init(1, access&^verbs.AccessLocalWrite); err != nil {
+		return nil, err
+	}
+	e.gid = entry.GID
+	return rdmaAddress{e.qp.QPN(), e.gid, e.mr.Remote(0)}, nil
+}
+
+func (e *rdmaEnd) connect(address json.RawMessage) error {
+	if err := json.Unmarshal(address, &e.peer); err != nil {
+		return err
+	}
+	if err := e.qp.RTR(verbs.Peer{QPN: e.peer.QPN, GID: e.peer.GID}, verbs.Path{}); err != nil {
+		return err
+	}
+	if err := e.qp.RTS(0, patient); err != nil {
+		return err
+	}
+	e.wrs[0] = verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: e.sge[:], Remote: e.peer.Remote}
+	switch e.w.kind {
+	case kindWrite:
+		e.wrs[0].Op = verbs.OpRDMAWrite
+		return nil
+	case kindRead:
+		e.wrs[0].Op = verbs.OpRDMARead
+		return nil
+	}
+	e.rwrs[0] = verbs.RecvWR{SGList: e.rsge[:]}
+	for i := range receives {
+		if err := e.postRecv(int64(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offset is where the i-th message goes.
+func (e *rdmaEnd) offset(i int64) int { return int(i%int64(e.slots)) * e.w.size }
+
+func (e *rdmaEnd) post(i int64) error {
+	off := e.offset(i)
+	e.sge[0] = e.mr.SGE(off, e.w.size)
+	e.wrs[0].Remote = e.peer.Remote.Add(off)
+	_, err := e.qp.PostSend(e.wrs[:])
+	return err
+}
+
+func (e *rdmaEnd) postRecv(i int64) error {
+	e.rsge[0] = e.mr.SGE(e.offset(i), e.w.size)
+	_, err := e.qp.PostRecv(e.rwrs[:])
+	return err
+}
+
+func (e *rdmaEnd) run(stop *stopper) (result, error) {
+	before, err := e.qp.Counters()
+	if err != nil {
+		return result{}, err
+	}
+	m := newMeter(e.order, e.w.size)
+	err = e.work(stop, m)
+	if stop.Err() != nil && errors.Is(err, stop.Err()) {
+		err = nil
+	}
+	after, cerr := e.qp.Counters()
+	grown := after.Since(before)
+	r := m.result(e.total)
+	r.Packets, r.Repeats = int64(grown.Value("sent_pkts")), int64(grown.Value("retrans_pkts"))
+	r.RNRNAKs = int64(grown.Value("rcvd_rnr_err"))
+	return r, errors.Join(err, cerr)
+}
+
+func (e *rdmaEnd) work(stop *stopper, m *meter) error {
+	switch {
+	case e.w.kind.isLatency():
+		return e.bounce(stop, m)
+	case !e.Server:
+		return e.stream(stop, m)
+	case e.w.kind == kindSend:
+		return e.receive(stop)
+	}
+	<-stop.Done() // one-sided: nobody here has anything to do
+	return nil
+}
+
+// stream posts operations one by one, as many as may be outstanding, and polls for their completions.
+func (e *rdmaEnd) stream(stop *stopper, m *meter) error {
+	posted, done := int64(0), int64(0)
+	for m.on(done) {
+		for posted-done < int64(e.w.outstanding) {
+			if err := e.post(posted); err != nil {
+				return err
+			}
+			posted++
+		}
+		n, err := e.poll()
+		if err != nil {
+			return err
+		}
+		done += int64(n)
+		if n == 0 && stop.set.Load() {
+			return nil
+		}
+	}
+	e.total = done
+	return nil
+}
+
+// receive takes messages, and posts a receive for each.
+func (e *rdmaEnd) receive(stop *stopper) error {
+	for i := int64(0); !stop.set.Load(); {
+		n, err := e.poll()
+		if err != nil {
+			return err
+		}
+		for range n {
+			if err := e.postRecv(i); err != nil {
+				return err
+			}
+			i++
+		}
+	}
+	return nil
+}
+
+// bounce sends a message when one has come. The client sends the first.
+func (e *rdmaEnd) bounce(stop *stopper, m *meter) error {
+	sent, got := int64(0), int64(0)
+	if !e.Server {
+		if err := e.post(0); err != nil {
+			return err
+		}
+		sent++
+	}
+	for e.Server || m.on(got) {
+		n, err := 0, error(nil)
+		if e.w.kind == kindBlocked {
+			n, err = e.cq.Wait(stop, e.wcs[:])
+		} else {
+			n, err = e.cq.Poll(e.wcs[:])
+		}
+		if err != nil {
+			return err
+		}
+		if n == 0 && stop.set.Load() {
+			return nil
+		}
+		for i := range n {
+			if err := e.wcs[i].Err(); err != nil {
+				return err
+			}
+			if e.wcs[i].Op != verbs.WCRecv {
+				continue
+			}
+			got++
+			if err := e.post(sent); err != nil {
+				return err
+			}
+			sent++
+			if err := e.postRecv(got); err != nil {
+				return err
+			}
+		}
+	}
+	e.total = got
+	return nil
+}
+
+// poll takes completions, which must be good ones.
+func (e *rdmaEnd) poll() (int, error) {
+	n, err := e.cq.Poll(e.wcs[:])
+	for i := range n {
+		if err := e.wcs[i].Err(); err != nil {
+			return n, err
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/benchdata"
+)
+
+// kind says what a workload does.
+type kind int
+
+const (
+	kindWrite   kind = iota // the client writes into the server's memory
+	kindRead                // the client reads the server's memory
+	kindSend                // the client sends messages
+	kindPolled              // a message goes to and fro, and both ends poll for it
+	kindBlocked             // the same, and both ends sleep until it comes
+)
+
+// isLatency reports whether a workload is a message that goes to and fro.
+func (k kind) isLatency() bool { return k == kindPolled || k == kindBlocked }
+
+type workload struct {
+	name        string
+	title       string
+	kind        kind
+	size        int // bytes of a message
+	outstanding int // operations at a time
+}
+
+// Small messages have many under way, as those who send many have them. Long ones have what keeps any
+// path full.
+const (
+	manyOutstanding = 128
+	fewOutstanding  = 16
+)
+
+var workloads = []workload{
+	{"write_64", "WRITE 64 B", kindWrite, 64, manyOutstanding},
+	{"write_4k", "WRITE 4 KiB", kindWrite, 4 << 10, manyOutstanding},
+	{"write_64k", "WRITE 64 KiB", kindWrite, 64 << 10, fewOutstanding},
+	{"write_1m", "WRITE 1 MiB", kindWrite, 1 << 20, fewOutstanding},
+	{"read_1m", "READ 1 MiB", kindRead, 1 << 20, fewOutstanding},
+	{"send_64", "SEND 64 B", kindSend, 64, manyOutstanding},
+	{"lat_polled", "SEND 64 B one way, polled", kindPolled, 64, 1},
+	{"lat_blocked", "SEND 64 B one way, blocking", kindBlocked, 64, 1},
+}
+
+// unit is what the workload is measured in: small messages are counted.
+func (w *workload) unit() benchdata.Unit {
+	switch {
+	case w.kind.isLatency():
+		return benchdata.Seconds
+	case w.size < 4<<10:
+		return benchdata.PerSecond
+	}
+	return benchdata.BytesPerSecond
+}
+
+// value is what n operations in a time make in the workload's unit.
+func (w *workload) value(n int64, d time.Duration) float64 {
+	s := d.Seconds()
+	switch w.unit() {
+	case benchdata.Seconds:
+		return s / float64(n) / 2 // an operation is there and back
+	case benchdata.PerSecond:
+		return float64(n) / s
+	}
+	return float64(n) * float64(w.size) / s
+}
+
+func (w *workload) data() benchdata.Workload {
+	return benchdata.Workload{Name: w.name, Title: w.title, Unit: w.unit(), Size: w.size, Outstanding: w.outstanding}
+}
+
+// region is how much memory the messages go to, one behind the other and then from the start. It is the
+// same for all peers: what fits into a nearer cache is faster.
+func (w *workload) region() int { return max(w.size, 64<<10) }

@@ -1,0 +1,29 @@
+package cm
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/internal/secure"
+	"github.com/adverb-rdma/adverb/rdmacm"
+)
+
+// PSKFlag is a flag of ours. The programs have it whose connections are the connection manager's.
+var PSKFlag = cli.Flag{Long: "psk", Arg: "<file>", Ours: true, Values: cli.Files,
+	Help: "encrypt all packets; <file> has the key, at both ends the same"}
+
+// ReadPSK reads a key: all that is in the file, but for space at its end.
+func ReadPSK(file string) (*rdmacm.Security, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the pre-shared key of --psk: %w", err)
+	}
+	key := bytes.TrimRight(b, " \t\r\n")
+	if len(key) < secure.MinPSK {
+		return nil, fmt.Errorf("read the pre-shared key of --psk: %s has %d bytes, want %d at least: \"openssl rand -hex 32\" prints a key",
+			file, len(key), secure.MinPSK)
+	}
+	return &rdmacm.Security{PSK: key}, nil
+}

@@ -1,0 +1,335 @@
+package perftest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	qkey        = 0x11111111 // of UD without -R
+	minRNRTimer = 12
+	retries     = 7
+
+	// latencySends is how many sends of a latency program may lack their completion. The next one
+	// need not wait for the acknowledgement of the last.
+	latencySends = 4
+)
+
+// lane is a QP of the test, with its buffers.
+type lane struct {
+	qp  *verbs.QP
+	end *cmEnd // of -R
+	ah  *verbs.AH
+	mr  *verbs.MR
+
+	sendOff int // where in mr the QP sends from
+	recvOff int // where in mr it receives, and the peer writes and reads
+
+	local, remote dest
+	remoteQKey    verbs.QKey
+
+	sends []verbs.SendWR // a list to post
+	recvs []verbs.RecvWR // a list to post
+	next  int            // where in its cycle the next message is
+
+	posted    int64 // sends
+	completed int64 // sends
+	received  int64
+	promised  int64 // receives that have been posted
+	unused    int   // receives that are not posted again yet
+}
+
+func (l *lane) close() (err error) {
+	if l.end != nil {
+		err = l.end.id.Close() // with the QP
+	} else if l.qp != nil {
+		err = l.qp.Close()
+	}
+	if l.ah != nil {
+		err = errors.Join(err, l.ah.Close())
+	}
+	return err
+}
+
+// receives reports whether this end gets messages, and so needs receives.
+func (t *tester) receives() bool {
+	return t.kind.verb == verbSend && (t.kind.latency || !t.sender || t.bidi)
+}
+
+// sends reports whether this end posts sends.
+func (t *tester) sends() bool { return t.kind.latency || t.sender || t.bidi }
+
+// makeObjects makes everything but the QPs.
+func (t *tester) makeObjects() (err error) {
+	if t.pd, err = t.dev.AllocPD(); err != nil {
+		return fail(err, "Couldn't allocate PD")
+	}
+	if err := t.settleLimits(); err != nil {
+		return err
+	}
+	t.lanes = make([]lane, t.qps)
+	if err := t.makeBuffers(); err != nil {
+		return err
+	}
+	cqes := t.qps * t.sendDepth()
+	if t.srq {
+		cqes += t.rxDepth
+	} else {
+		cqes += t.qps * t.rxDepth
+	}
+	if t.cq, err = t.dev.CreateCQ(cqes); err != nil {
+		return fail(err, "Failed to create CQs")
+	}
+	if t.srq && t.receives() {
+		if t.sharedRQ, err = t.pd.CreateSRQ(verbs.SRQAttr{MaxWR: t.rxDepth, MaxSGE: 1}); err != nil {
+			return fail(err, "Couldn't create SRQ")
+		}
+	}
+	return nil
+}
+
+// settleLimits makes inline data and outstanding READs what the device can do.
+func (t *tester) settleLimits() error {
+	attr, err := t.dev.Query()
+	if err != nil {
+		return fail(err, "Couldn't get context for the device")
+	}
+	if t.inline < 0 {
+		t.inline = t.defaultInline()
+	}
+	if attr.MaxInline != verbs.MaxInlineUnknown && t.inline > attr.MaxInline {
+		t.inv.Printf("  Actual inline-size(%d) < requested inline-size(%d)\n", attr.MaxInline, t.inline)
+		t.inline = attr.MaxInline
+	}
+	if !t.kind.verb.oneSidedRead() {
+		t.outs = 1
+		return nil
+	}
+	most := min(attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)
+	if t.outs > most {
+		t.inv.Errorf(" Number of outstanding reads is above max = %d\n Changing to that max value\n", most)
+	}
+	if t.outs == 0 || t.outs > most {
+		t.outs = most
+	}
+	return nil
+}
+
+// defaultInline is what the C programs post inline to a card.
+func (t *tester) defaultInline() int {
+	switch {
+	case t.kind.verb == verbWrite:
+		return 220
+	case t.qpType == verbs.QPTypeUD:
+		return 188
+	}
+	return 236
+}
+
+// makeBuffers registers the memory. Each QP has a part to send from and, behind those of all QPs, a
+// part to receive in.
+func (t *tester) makeBuffers() error {
+	t.stride = roundUp(max(t.size, t.cycle), t.line)
+	if t.qpType == verbs.QPTypeUD {
+		t.stride += roundUp(verbs.GRHSize, t.line)
+	}
+	access := verbs.AccessLocalWrite
+	switch t.kind.verb {
+	case verbWrite:
+		access |= verbs.AccessRemoteWrite
+	case verbRead:
+		access |= verbs.AccessRemoteRead
+	case verbAtomic:
+		access |= verbs.AccessRemoteAtomic
+	}
+	if t.odp {
+		access |= verbs.AccessOnDemand
+	}
+	share := t.qps
+	if t.mrPerQP {
+		share = 1
+	}
+	for i := range t.lanes {
+		l := &t.lanes[i]
+		if i%share == 0 {
+			mr, err := t.pd.AllocMR(2*share*t.stride, access)
+			if err != nil {
+				return fail(err, "Couldn't allocate MR")
+			}
+			l.mr = mr
+			if t.kind.verb != verbWrite || !t.kind.latency { // write_lat waits for bytes to change
+				for j := range mr.Bytes() {
+					mr.Bytes()[j] = byte(j)
+				}
+			}
+		} else {
+			l.mr = t.lanes[i-1].mr
+		}
+		l.sendOff, l.recvOff = i%share*t.stride, (share+i%share)*t.stride
+		l.local = dest{lid: t.port.LID, outs: uint32(t.outs), psn: verbs.PSN(rand.Uint32N(1 << 24)),
+			rkey: l.mr.RKey(), vaddr: l.mr.Remote(l.recvOff).VA, gid: t.sgid.GID}
+	}
+	return nil
+}
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// sendDepth is how many work requests a send queue has room for.
+func (t *tester) sendDepth() int {
+	if t.kind.latency {
+		return max(t.txDepth, latencySends)
+	}
+	return t.txDepth
+}
+
+// qpAttr describes the QPs of the test.
+func (t *tester) qpAttr() verbs.QPInitAttr {
+	attr := verbs.QPInitAttr{Type: t.qpType, SendCQ: t.cq, RecvCQ: t.cq, SRQ: t.sharedRQ,
+		Cap: verbs.QPCap{MaxSendWR: t.sendDepth(), MaxSendSGE: 1, MaxInlineData: t.inline}}
+	if t.sharedRQ == nil {
+		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = t.rxDepth, 1
+	}
+	return attr
+}
+
+// createLanes makes the QPs of a test without -R, in INIT.
+func (t *tester) createLanes() error {
+	for i := range t.lanes {
+		qp, err := t.pd.CreateQP(t.qpAttr())
+		if err != nil {
+			return fail(err, "Failed to create QP. Current TX depth is %d and inline size is %d .", t.txDepth, t.inline)
+		}
+		t.lanes[i].qp, t.lanes[i].local.qpn = qp, qp.QPN()
+		attr := verbs.QPAttr{State: verbs.QPStateInit, PKeyIndex: t.pkey, Port: t.ibPort, QKey: qkey}
+		mask := verbs.MaskState | verbs.MaskPKeyIndex | verbs.MaskPort
+		if t.qpType == verbs.QPTypeUD {
+			mask |= verbs.MaskQKey
+		} else {
+			mask |= verbs.MaskAccessFlags
+			attr.Access = [...]verbs.Access{verbSend: verbs.AccessRemoteWrite | verbs.AccessLocalWrite, verbWrite: verbs.AccessRemoteWrite,
+				verbRead: verbs.AccessRemoteRead, verbAtomic: verbs.AccessRemoteAtomic}[t.kind.verb]
+		}
+		if err := qp.Modify(&attr, mask); err != nil {
+			return fail(err, "Failed to modify QP to INIT")
+		}
+	}
+	return nil
+}
+
+// path is the way to a peer.
+func (t *tester) path(to *dest) verbs.AHAttr {
+	return verbs.AHAttr{DLID: to.lid, SL: uint8(t.sl), Port: t.ibPort, DGID: to.gid, SGIDIndex: t.sgid.Index,
+		TrafficClass: uint8(t.tclass), FlowLabel: uint32(t.flowLabel)}
+}
+
+// connectLanes takes the QPs of a test without -R to RTS, connected to the peer's.
+func (t *tester) connectLanes() error {
+	for i := range t.lanes {
+		l := &t.lanes[i]
+		attr := verbs.QPAttr{State: verbs.QPStateRTR, AH: t.path(&l.remote), PathMTU: t.pathMTU, DestQPN: l.remote.qpn,
+			RQPSN: l.remote.psn, MaxDestRDAtomic: t.outs, MinRNRTimer: minRNRTimer}
+		mask := verbs.MaskState
+		if t.qpType != verbs.QPTypeUD {
+			mask |= verbs.MaskAV | verbs.MaskPathMTU | verbs.MaskDestQPN | verbs.MaskRQPSN
+		}
+		if t.qpType == verbs.QPTypeRC {
+			mask |= verbs.MaskMaxDestRDAtomic | verbs.MaskMinRNRTimer
+		}
+		if err := l.qp.Modify(&attr, mask); err != nil {
+			return fail(err, "Failed to modify QP %d to RTR", l.qp.QPN())
+		}
+		retry := verbs.Retry{Timeout: uint8(t.timeout), Count: retries, RNRCount: retries, MaxRDAtomic: int(l.remote.outs)}
+		if retry.MaxRDAtomic > t.outs && t.kind.verb.oneSidedRead() {
+			retry.MaxRDAtomic = t.outs
+		}
+		if err := l.qp.RTS(l.local.psn, retry); err != nil {
+			return fail(err, "Failed to modify QP to RTS")
+		}
+		if t.qpType == verbs.QPTypeUD {
+			ah, err := t.pd.CreateAH(t.path(&l.remote))
+			if err != nil {
+				return fail(err, "Failed to create AH")
+			}
+			l.ah, l.remoteQKey = ah, qkey
+		}
+	}
+	return nil
+}
+
+// connect connects the QPs, and tells the peer of the buffers.
+func (t *tester) connect() error {
+	if err := t.makeObjects(); err != nil {
+		return err
+	}
+	if t.cmQP {
+		if err := t.connectByCM(); err != nil {
+			return fail(err, "Failed to create RDMA CM connection with resources.")
+		}
+	} else if err := t.createLanes(); err != nil {
+		return err
+	}
+	t.printTestInfo()
+	if t.kind.verb == verbWrite && t.kind.latency || t.kind.latency && t.kind.verb.oneSidedRead() {
+		if err := t.talk.sync(&t.lanes[0].local); err != nil { // the programs say it twice
+			return err
+		}
+	}
+	if err := t.swapDests(); err != nil {
+		return err
+	}
+	if !t.cmQP {
+		if t.withGID && t.lanes[0].local.isIPv4() != t.lanes[0].remote.isIPv4() {
+			return fail(fmt.Errorf("one end has an IPv4 address as GID (%v), the other an IPv6 address (%v): choose by -x or --ipv6",
+				t.lanes[0].local.gid, t.lanes[0].remote.gid), "Found Incompatibility issue with GID types.")
+		}
+		if err := t.connectLanes(); err != nil {
+			return err
+		}
+	}
+	if t.kind.verb == verbSend {
+		if err := t.sync(); err != nil {
+			return err
+		}
+	}
+	for i := range t.lanes {
+		t.printDest("local", &t.lanes[i].local)
+	}
+	for i := range t.lanes {
+		if err := t.syncLane(&t.lanes[i]); err != nil {
+			return err
+		}
+		t.printDest("remote", &t.lanes[i].remote)
+	}
+	if t.kind.verb != verbSend {
+		return t.sync()
+	}
+	return nil
+}
+
+// swapDests tells the peer of each QP, and learns of its QPs.
+func (t *tester) swapDests() (err error) {
+	for i := range t.lanes {
+		l := &t.lanes[i]
+		if l.remote, err = t.talk.swapDest(&l.local); err != nil {
+			return err
+		}
+		for j := range t.lanes[:i] {
+			if t.lanes[j].remote.qpn == l.remote.qpn {
+				return errOtherQP
+			}
+		}
+	}
+	return nil
+}
+
+// portSpace is where the QPs of -R connect.
+func (t *tester) portSpace() rdmacm.PortSpace {
+	if t.qpType == verbs.QPTypeUD {
+		return rdmacm.PortSpaceUDP
+	}
+	return rdmacm.PortSpaceTCP
+}

@@ -1,0 +1,133 @@
+package perftest
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// kindOf returns the kind of a command.
+func kindOf(c *cli.Command) *kind {
+	k := &kind{name: c.Name, latency: strings.HasSuffix(c.Name, "_lat")}
+	for i, prefix := range []string{"send", "write", "read", "atomic"} {
+		if strings.HasPrefix(c.Name, prefix) {
+			k.verb = verb(i)
+		}
+	}
+	return k
+}
+
+// What the flags of a command line come to, as perftest 4.5-0.20 reads them.
+func TestFlags(t *testing.T) {
+	for _, tt := range []struct {
+		cmd  *cli.Command
+		line string
+		want func(p *params) bool
+	}{
+		{SendBW, "", func(p *params) bool {
+			return p.size == 65536 && p.iters == 1000 && p.txDepth == 128 && p.rxDepth == 512 && p.cqMod == 1 && p.noPeak && !p.sender && p.inline == 0
+		}},
+		{SendBW, "host", func(p *params) bool { return p.host == "host" && p.sender && !p.noPeak }},
+		{SendBW, "host --reversed", func(p *params) bool { return p.host == "host" && !p.sender }},
+		{SendBW, "--reversed", func(p *params) bool { return p.sender }},
+		{SendBW, "-s 2", func(p *params) bool { return p.cqMod == 100 }},
+		{SendBW, "-s 2 -t 16", func(p *params) bool { return p.cqMod == 16 }},
+		{SendBW, "-s 64K -Q 7", func(p *params) bool { return p.size == 65536 && p.cqMod == 7 }},
+		{SendBW, "-s 8M", func(p *params) bool { return p.size == 8<<20 }},
+		{SendBW, "-s 0x10", func(p *params) bool { return p.size == 16 }},
+		{SendBW, "-e", func(p *params) bool { return p.events && p.cqMod == 100 }},
+		{SendBW, "-n 5", func(p *params) bool { return p.txDepth == 5 && p.rxDepth == 5 }},
+		{SendBW, "-c UD", func(p *params) bool { return p.qpType == verbs.QPTypeUD && p.rxDepth == 1000 && p.cqMod == 100 }},
+		{SendBW, "-c UC -n 20000", func(p *params) bool { return p.rxDepth == 16000 }},
+		{SendBW, "-c UD -r 7", func(p *params) bool { return p.rxDepth == 7 }},
+		{SendBW, "-a", func(p *params) bool { return p.all && p.size == 8<<20 && p.cqMod == 100 }},
+		{SendBW, "-l 10 host", func(p *params) bool { return p.postList == 10 && p.cqMod == 10 }},
+		{SendBW, "-l 10 -Q 5 host", func(p *params) bool { return p.cqMod == 5 }},
+		{SendBW, "-D 8 host", func(p *params) bool {
+			return p.byTime && p.duration == 8*time.Second && p.margin == 2*time.Second && p.noPeak && p.txDepth == 128
+		}},
+		{SendBW, "-D 2", func(p *params) bool { return p.margin == 0 }},
+		{SendBW, "-D 9 -f 1", func(p *params) bool { return p.margin == time.Second }},
+		{SendBW, "--run_infinitely", func(p *params) bool { return p.endless && p.byTime && p.duration == 5*time.Second }},
+		{SendBW, "-n 20001 host", func(p *params) bool { return p.noPeak }},
+		{SendBW, "-R", func(p *params) bool { return p.cmQP && p.cmExchange }},
+		{SendBW, "-z", func(p *params) bool { return !p.cmQP && p.cmExchange }},
+		{SendBW, "--use-srq -q 4", func(p *params) bool { return p.srq && p.qps == 4 }},
+		{SendBW, "--source_ip=10.0.0.1 --ipv6 -x 3 -i 2 -p 7 -d dev", func(p *params) bool {
+			return p.sourceIP == netip.MustParseAddr("10.0.0.1") && p.ipv6 && p.gidIndex == 3 && p.ibPort == 2 && p.port == 7 && p.device == "dev"
+		}},
+		{WriteBW, "host", func(p *params) bool { return p.iters == 5000 && p.rxDepth == 1 }},
+		{WriteBW, "--rate_limit=2.5 --rate_units=M host", func(p *params) bool { return p.rate == 2.5 && p.rateUnits == "M" && p.burst == 128 }},
+		{SendLat, "host", func(p *params) bool {
+			return p.size == 2 && p.txDepth == 1 && p.cqMod == 1 && p.inline == -1 && p.noPeak
+		}},
+		{ReadLat, "host", func(p *params) bool { return p.inline == 0 && p.outs == 0 }},
+		{ReadBW, "-o 4 -S 3 -u 20 -m 1024", func(p *params) bool { return p.outs == 4 && p.sl == 3 && p.timeout == 20 && p.mtu == 1024 }},
+		{AtomicBW, "", func(p *params) bool { return p.size == 8 && !p.swap }},
+		{AtomicBW, "-A CMP_AND_SWAP", func(p *params) bool { return p.swap }},
+		{AtomicLat, "-s 8", func(p *params) bool { return p.size == 8 }},
+	} {
+		inv, _, stderr := tooltest.Invocation(t, tt.cmd, tt.line)
+		if p, _, ok := parse(inv, kindOf(tt.cmd)); !ok || !tt.want(p) {
+			t.Errorf("%s %s: got %+v, stderr %q", tt.cmd.Name, tt.line, p, stderr)
+		}
+	}
+}
+
+// Command lines that are refused, each with its reason.
+func TestFlagsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		cmd        *cli.Command
+		line, text string
+	}{
+		{SendBW, "-n 4", "Iteration num should be between 5 and 100000000"},
+		{SendBW, "-n x", "Iteration num argument x should be int"},
+		{SendBW, "-s 0", "message size should be between 1"},
+		{SendBW, "-s 3000M", "message size should be between 1"},
+		{SendBW, "-c XRC", "send_bw has RC, UC, UD"},
+		{WriteBW, "-c UD", "write_bw has RC, UC"},
+		{ReadBW, "-c UC", "read_bw has RC"},
+		{SendBW, "-m 1000", "choose from {256,512,1024,2048,4096}"},
+		{SendBW, "-D 4 -f 2", "The margins leave nothing of the duration"},
+		{SendBW, "-D 1 -a", "Duration mode doesn't support running on all sizes"},
+		{SendBW, "-D 1 -e", "Duration mode doesn't work with events"},
+		{SendLat, "-D 1 -U", "-H and -U print each result"},
+		{SendBW, "-R -c UC", "UC is not supported in librdmacm"},
+		{SendBW, "-T 3", "TOS only valid for rdma_cm based QP"},
+		{SendBW, "-l 7", "Number of iterations must be a multiple of post list size"},
+		{SendBW, "-l 10 -Q 3", "Post list size must be a multiple of CQ moderation"},
+		{SendBW, "-l 200", "the send queue has room for 128"},
+		{SendBW, "--use-srq -q 9 -r 8", "each needs a receive"},
+		{SendBW, "--output=latency", "Output verbosity level can be: bandwidth, message_rate"},
+		{SendLat, "--output=bandwidth", "Output verbosity level can be: latency"},
+		{SendBW, "--burst_size=3", "rate limiter is off"},
+		{AtomicBW, "--rate_limit=3", "SW Rate limiter can't be executed"},
+		{SendBW, "--rate_limit=3 --rate_limit_type=HW", "HW and PP limits are a card's"},
+		{AtomicBW, "-s 16", "Message size cannot be changed for Atomic tests"},
+		{AtomicBW, "-A ADD", "please choose from {CMP_AND_SWAP,FETCH_AND_ADD}"},
+		{SendBW, "--use_cuda=0", "memory of a GPU"},
+		{SendBW, "-g", "multicast is not offered"},
+		{SendLat, "-C", "times come from the system's clock"},
+		{SendBW, "-O", "software devices have one port"},
+		{SendBW, "a b", "one server alone can be named"},
+		{SendBW, "--run_infinitely -b", "not supported in SEND Bidirectional"},
+		{SendBW, "--run_infinitely --json", "no end at which JSON"},
+	} {
+		inv, _, stderr := tooltest.Invocation(t, tt.cmd, tt.line)
+		_, code, ok := parse(inv, kindOf(tt.cmd))
+		if ok || code != 1 || !strings.HasPrefix(stderr.String(), " Parser function exited with Error\n") || !strings.Contains(stderr.String(), tt.text) {
+			t.Errorf("%s %s: got %v, status %d, stderr %q, want status 1 and %q", tt.cmd.Name, tt.line, ok, code, stderr, tt.text)
+		}
+	}
+	for cmd, line := range map[*cli.Command]string{SendLat: "-q 2", WriteBW: "-e", ReadBW: "-I 3", WriteLat: "-b", AtomicLat: "-a", SendBW: "-U"} {
+		inv, _, stderr := tooltest.Invocation(t, cmd, line)
+		if _, code, ok := parse(inv, kindOf(cmd)); ok || code != 1 || !strings.Contains(stderr.String(), "invalid option") {
+			t.Errorf("%s %s: got %v, status %d, stderr %q, want an invalid option", cmd.Name, line, ok, code, stderr)
+		}
+	}
+}

@@ -1,0 +1,12 @@
+package streams
+
+import (
+	"testing"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+)
+
+// tool is the tool with the commands of this package.
+var tool = tooltest.New(Proxy, Rcopy)
+
+func TestMain(m *testing.M) { tool.Main(m) }

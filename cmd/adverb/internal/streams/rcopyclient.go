@@ -1,0 +1,180 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+)
+
+// copy copies a file, or what a directory has, over one connection.
+func (r *rcopy) copy(source, operand string) error {
+	host, dst := destination(operand, source)
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	conn, err := r.dial(host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(r.Ctx, func() { conn.Close() })()
+	start := time.Now()
+	var total int64
+	one := func(name, dst string) error {
+		n, err := r.copyFile(conn, name, dst)
+		total += n
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	}
+	if !info.IsDir() {
+		err = one(source, dst)
+	} else {
+		err = filepath.WalkDir(source, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			rel, err := filepath.Rel(source, name)
+			if err != nil {
+				return err
+			}
+			return one(name, path.Join(filepath.ToSlash(dst), filepath.ToSlash(rel)))
+		})
+	}
+	if err != nil {
+		return err
+	}
+	usec := float64(time.Since(start).Nanoseconds()) / 1000
+	r.Printf("%d bytes in %.2f seconds = %.2f Gb/sec\n", total, usec/1e6, float64(total*8)/(1000*usec))
+	return nil
+}
+
+// copyFile copies one file, and returns how many bytes it had.
+func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
+	if len(dst) >= maxPath-8 {
+		return 0, fmt.Errorf("the destination has %d bytes, limit %d", len(dst), maxPath-8)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	size := info.Size()
+	r.Printf("opening...")
+	if _, err := conn.Write(openMessage(dst, uint32(info.Mode().Perm())|0o100000)); err != nil {
+		return 0, err
+	}
+	if err := answer(conn, cmdOpen, "open "+dst); err != nil {
+		return 0, err
+	}
+	r.Printf("transferring...")
+	if _, err := conn.Write(writeMessage(size)); err != nil {
+		return 0, err
+	}
+	sum := sha256.New()
+	from := io.Reader(io.LimitReader(f, size))
+	if r.verify {
+		from = io.TeeReader(from, sum)
+	}
+	if r.progress {
+		from = &progress{from: from, size: size, show: func(percent int64) { r.Errorf("%s: %d %%", name, percent) }}
+	}
+	n, err := io.Copy(conn, from)
+	switch {
+	case err != nil:
+		return n, err
+	case n != size:
+		return n, fmt.Errorf("the file became shorter while it was read: %d bytes of %d", n, size)
+	}
+	if err := answer(conn, cmdWrite, "write "+dst); err != nil {
+		return n, err
+	}
+	if r.verify {
+		if err := r.compare(conn, sum); err != nil {
+			return n, err
+		}
+	}
+	r.Printf("closing...")
+	if _, err := conn.Write((&header{command: cmdClose, length: headerSize}).append(nil)); err != nil {
+		return n, err
+	}
+	if err := answer(conn, cmdClose, "close "+dst); err != nil {
+		return n, err
+	}
+	r.Printf("done\n")
+	return n, nil
+}
+
+// compare asks the server for the checksum of what it has.
+func (r *rcopy) compare(conn net.Conn, sum hash.Hash) error {
+	r.Printf("verifying...")
+	if _, err := conn.Write((&header{command: cmdVerify, length: headerSize}).append(nil)); err != nil {
+		return err
+	}
+	err := answer(conn, cmdVerify, "verify")
+	if e, ok := errors.AsType[*errnoError](err); ok && e.status == errInval {
+		return errors.New("the server cannot verify: is it rdma-core's rcopy? Leave out --verify")
+	}
+	if err != nil {
+		return err
+	}
+	theirs := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(conn, theirs); err != nil {
+		return err
+	}
+	if !bytes.Equal(theirs, sum.Sum(nil)) {
+		return errors.New("the server's file has another checksum")
+	}
+	return nil
+}
+
+// answer reads the server's answer to a command.
+func answer(r io.Reader, command byte, what string) error {
+	h, err := readHeader(r)
+	if err == io.EOF {
+		err = fmt.Errorf("the server has closed the connection in place of an answer")
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
+	case h.command != command|response:
+		return fmt.Errorf("%s: the answer is to command %#x, want %#x", what, h.command, command|response)
+	case h.data != 0:
+		return &errnoError{what, h.data}
+	}
+	return nil
+}
+
+// progress shows each tenth of a file as it is read.
+type progress struct {
+	from       io.Reader
+	size, done int64
+	shown      int64
+	show       func(percent int64)
+}
+
+func (p *progress) Read(b []byte) (int, error) {
+	n, err := p.from.Read(b)
+	p.done += int64(n)
+	if percent := p.done * 10 / max(1, p.size) * 10; percent > p.shown {
+		p.shown = percent
+		p.show(percent)
+	}
+	return n, err
+}

@@ -1,0 +1,300 @@
+package streams
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+	"github.com/adverb-rdma/adverb/rdmatest"
+)
+
+// startListening starts a command that listens, and returns the port.
+func startListening(ctx context.Context, t *testing.T, argv ...string) (s *tooltest.Started, port string) {
+	t.Helper()
+	s = tool.Start(ctx, argv...)
+	m := regexp.MustCompile(`:(\d+)\n?$`).FindStringSubmatch(s.FirstLine)
+	if m == nil {
+		r := <-s.Done
+		t.Fatalf("%v: got first line %q, status %d, stderr: %s", argv, s.FirstLine, r.Code, r.Stderr)
+	}
+	return s, m[1]
+}
+
+// A TCP client reaches a server on a Unix socket by RDMA: a proxy at each end. Each direction ends by itself.
+func TestProxy(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // answers when the client has said all
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if all, err := io.ReadAll(c); err == nil {
+			c.Write(bytes.ToUpper(all))
+		}
+	}()
+	inner, cancelProxies := context.WithCancel(ctx)
+	far, rdmaPort := startListening(inner, t, "adverb", "proxy", "rdma:127.0.0.1:0", "unix:"+socket)
+	near, tcpPort := startListening(inner, t, "adverb", "proxy", "tcp:127.0.0.1:0", "rdma:127.0.0.1:"+rdmaPort)
+
+	c, err := net.Dial("tcp", "127.0.0.1:"+tcpPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	want := strings.Repeat("by two proxies. ", 100_000)
+	go func() {
+		io.WriteString(c, want)
+		c.(*net.TCPConn).CloseWrite()
+	}()
+	if got, err := io.ReadAll(c); err != nil || string(got) != strings.ToUpper(want) {
+		t.Errorf("%d bytes came back of %d, %v", len(got), len(want), err)
+	}
+	cancelProxies()
+	for _, p := range []*tooltest.Started{near, far} {
+		if r := <-p.Done; strings.Contains(r.Stderr, "connection of") {
+			t.Errorf("a proxy complains: %s", r.Stderr)
+		}
+	}
+}
+
+func TestProxyAddresses(t *testing.T) {
+	for _, bad := range []string{"", "tcp", "tcp:host", "unix:", "udp:127.0.0.1:1", "rdma:127.0.0.1"} {
+		if r := tool.Result(t.Context(), "adverb", "proxy", "tcp:127.0.0.1:0", bad); r.Code != 1 || r.Stderr == "" {
+			t.Errorf("%q: status %d, stderr %q", bad, r.Code, r.Stderr)
+		}
+	}
+}
+
+// startRcopy starts a server for a directory.
+func startRcopy(ctx context.Context, t *testing.T, dir string) (port string) {
+	t.Helper()
+	port = tooltest.FreeCMPort()
+	startListening(ctx, t, "adverb", "rcopy", "-p", port, "--into", dir)
+	return port
+}
+
+func TestRcopy(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	from, into := t.TempDir(), t.TempDir()
+	port := startRcopy(ctx, t, into)
+	want := map[string][]byte{}
+	for i, size := range []int{0, 1, 4097, 3 << 20} {
+		b := make([]byte, size)
+		r := rand.New(rand.NewPCG(uint64(i), 0))
+		for j := range b {
+			b[j] = byte(r.Uint32())
+		}
+		name := filepath.Join("sub", fmt.Sprint(size))
+		want[name] = b
+		if err := os.MkdirAll(filepath.Join(from, "sub"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(from, name), b, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := tool.Result(ctx, "adverb", "rcopy", "-p", port, "--verify", "--progress", from, "127.0.0.1:/all")
+	if r.Code != 0 || !strings.Contains(r.Stdout, "opening...transferring...verifying...closing...done\n") ||
+		!regexp.MustCompile(`(?m)^3149826 bytes in \d+\.\d\d seconds = \d+\.\d\d Gb/sec$`).MatchString(r.Stdout) || !strings.Contains(r.Stderr, ": 100 %") {
+		t.Errorf("status %d\n%s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	for name, b := range want {
+		got, err := os.ReadFile(filepath.Join(into, "all", name))
+		if err != nil || !bytes.Equal(got, b) {
+			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(b), err)
+		}
+	}
+}
+
+// A network that loses a packet in a hundred changes nothing but the time.
+func TestRcopyLoss(t *testing.T) {
+	n := rdmatest.New(t, rdmatest.Config{Loss: 0.01, Duplicate: 0.01, Reorder: 0.01})
+	a, b := n.Device(), n.Device()
+	gid, err := b.GID(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	into := t.TempDir()
+	r := rand.New(rand.NewPCG(n.Seed(), 1))
+	want := make([]byte, 5<<20)
+	for i := range want {
+		want[i] = byte(r.Uint32())
+	}
+	source := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(source, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host := gid.GID.Addr().String()
+	heard, say := io.Pipe() // says when it listens
+	server := &rcopy{Invocation: &cli.Invocation{Ctx: ctx, Stdout: say, Stderr: io.Discard}, port: "7427", into: into, device: b, address: host}
+	served := make(chan error, 1)
+	go func() { served <- server.serve() }()
+	if _, err := bufio.NewReader(heard).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	heard.Close()
+	var out bytes.Buffer
+	client := &rcopy{Invocation: &cli.Invocation{Ctx: ctx, Stdout: &out, Stderr: io.Discard}, port: "7427", verify: true, device: a}
+	if err := client.copy(source, "["+host+"]:/copy"); err != nil {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	if got, err := os.ReadFile(filepath.Join(into, "copy")); err != nil || sha256.Sum256(got) != sha256.Sum256(want) {
+		t.Errorf("%d bytes of %d, or others, %v", len(got), len(want), err)
+	}
+	cancel()
+	<-served
+}
+
+// rcopy and proxy with one key at both ends, and what they say where the ends do not agree.
+func TestPSK(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	one, other := tooltest.PSK(t, "a"), tooltest.PSK(t, "b")
+	into, source := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(source, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := tooltest.FreeCMPort()
+	startListening(ctx, t, "adverb", "rcopy", "-p", port, "--into", into, "--psk", one)
+	copyWith := func(flags ...string) tooltest.Result {
+		return tool.Result(ctx, append(append([]string{"adverb", "rcopy", "-p", port}, flags...), source, "127.0.0.1:file")...)
+	}
+	if r := copyWith("--psk", one); r.Code != 0 {
+		t.Errorf("the same key: got status %d, stderr %q, want 0", r.Code, r.Stderr)
+	}
+	if b, err := os.ReadFile(filepath.Join(into, "file")); err != nil || string(b) != "secret" {
+		t.Errorf("got %q, %v, want what was copied", b, err)
+	}
+	for want, flags := range map[string][]string{
+		"the listener demands packet security": nil, "another pre-shared key": {"--psk", other}, "read the pre-shared key": {"--psk", one + "x"},
+	} {
+		if r := copyWith(flags...); r.Code != 1 || !strings.Contains(r.Stderr, want) {
+			t.Errorf("%v: got status %d, stderr %q, want %q", flags, r.Code, r.Stderr, want)
+		}
+	}
+
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			io.WriteString(c, "hello")
+			c.Close()
+		}
+	}()
+	_, rdmaPort := startListening(ctx, t, "adverb", "proxy", "--psk", one, "rdma:127.0.0.1:0", "unix:"+socket)
+	for key, want := range map[string]string{one: "hello", other: ""} {
+		inner, stop := context.WithCancel(ctx)
+		near, tcpPort := startListening(inner, t, "adverb", "proxy", "--psk", key, "tcp:127.0.0.1:0", "rdma:127.0.0.1:"+rdmaPort)
+		c, err := net.Dial("tcp", "127.0.0.1:"+tcpPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := io.ReadAll(c); string(got) != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		c.Close()
+		stop()
+		<-near.Done
+	}
+	if r := tool.Result(ctx, "adverb", "proxy", "--psk", one+"x", "tcp:127.0.0.1:0", "rdma:127.0.0.1:1"); r.Code != 1 || !strings.Contains(r.Stderr, "read the pre-shared key") {
+		t.Errorf("no file: got status %d, stderr %q, want that named", r.Code, r.Stderr)
+	}
+}
+
+// No path leads out of the server's directory, and a client is told why not.
+func TestRcopyRefuses(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	parent := t.TempDir()
+	into := filepath.Join(parent, "into")
+	if err := os.MkdirAll(filepath.Join(into, "dir"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(source, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := startRcopy(ctx, t, into)
+	for to, reason := range map[string]string{"../out": "I/O error", "a/../../out": "I/O error", "dir": "is a directory"} {
+		r := tool.Result(ctx, "adverb", "rcopy", "-p", port, source, "127.0.0.1:"+to)
+		if r.Code != 1 || !strings.Contains(r.Stderr, "the server answers: "+reason) {
+			t.Errorf("%s: status %d, stderr %q, want %q", to, r.Code, r.Stderr, reason)
+		}
+	}
+	err := filepath.WalkDir(parent, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			t.Errorf("there is %s", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// The messages byte by byte, as struct msg_open and struct msg_write of rdma-core's rcopy on a host that is
+// little-endian.
+func TestRcopyMessages(t *testing.T) {
+	for _, c := range []struct {
+		got  []byte
+		want string
+	}{
+		{openMessage("/a/file", 0o100644), "0001" + "1800" + "a4810000" + "0000000000000000" + "2f612f66696c6500"},
+		{openMessage("12345678", 1), "0001" + "2000" + "01000000" + "0000000000000000" + "3132333435363738" + "0000000000000000"},
+		{writeMessage(0x1122), "0003" + "1800" + "00000000" + "0000000000000000" + "2211000000000000"},
+		{(&header{command: cmdClose | response, length: 16, data: 5, id: 6}).append(nil), "0082" + "1000" + "05000000" + "0600000000000000"},
+	} {
+		if got := hex.EncodeToString(c.got); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
+	for _, bad := range []string{"0101" + "1000" + "00000000" + "0000000000000000", "0001" + "0f00" + "00000000" + "0000000000000000"} {
+		b, _ := hex.DecodeString(bad)
+		if h, err := readHeader(bytes.NewReader(b)); err == nil {
+			t.Errorf("%s: got %+v, want an error", bad, h)
+		}
+	}
+	if _, err := readPath(bytes.NewReader(make([]byte, 60000)), &header{length: 60000}); err == nil {
+		t.Error("a path of 60000 bytes is taken")
+	}
+}
+
+func TestDestination(t *testing.T) {
+	for operand, want := range map[string][2]string{
+		"host": {"host", "src"}, "host:": {"host", "src"}, "host:/x": {"host", "/x"}, "::1": {"::1", "src"},
+		"[::1]": {"::1", "src"}, "[::1]:/x": {"::1", "/x"}, "10.0.0.1:y:z": {"10.0.0.1", "y:z"},
+	} {
+		if host, path := destination(operand, "src"); [2]string{host, path} != want {
+			t.Errorf("%s: %q, %q, want %q", operand, host, path, want)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package version
+
+import (
+	"encoding/json"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+)
+
+const platform = runtime.GOOS + "/" + runtime.GOARCH
+
+func TestRead(t *testing.T) {
+	ends := "go        " + runtime.Version() + "\nplatform  " + platform + "\n"
+	for _, tt := range []struct {
+		name string
+		info *debug.BuildInfo
+		want string
+	}{
+		{"nothing", nil, "adverb unknown\n"},
+		{"a tree", &debug.BuildInfo{Main: debug.Module{Path: "m", Version: "(devel)"}}, "adverb unknown\nmodule    m\n"},
+		{"go install", &debug.BuildInfo{Main: debug.Module{Path: "m", Version: "v1.2.3"}}, "adverb v1.2.3\nmodule    m\n"},
+		{"a clone", &debug.BuildInfo{Main: debug.Module{Path: "m", Version: "v1.2.4-0.20260101000000-abc+dirty"}, Settings: []debug.BuildSetting{
+			{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.time", Value: "2026-01-01T00:00:00Z"}, {Key: "vcs.modified", Value: "true"}, {Key: "GOOS", Value: "linux"},
+		}}, "adverb v1.2.4-0.20260101000000-abc+dirty\nmodule    m\nrevision  abc of 2026-01-01T00:00:00Z, with changes\n"},
+	} {
+		if got := read(tt.info).String(); got != tt.want+ends {
+			t.Errorf("%s: got\n%swant\n%s%s", tt.name, got, tt.want, ends)
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	tool := tooltest.New(Command)
+	if r := tool.Result(t.Context(), "adverb", "version"); r.Code != 0 || !strings.HasPrefix(r.Stdout, "adverb ") || !strings.HasSuffix(r.Stdout, platform+"\n") {
+		t.Errorf("status %d: %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	var f facts
+	r := tool.Result(t.Context(), "adverb", "version", "--json")
+	if err := json.Unmarshal([]byte(r.Stdout), &f); err != nil || f.Platform != platform || f.Go == "" || f.Version == "" {
+		t.Errorf("%v: %s", err, r.Stdout)
+	}
+	if r := tool.Result(t.Context(), "adverb", "version", "x"); r.Code != 2 {
+		t.Errorf("an operand: status %d", r.Code)
+	}
+}

@@ -1,0 +1,237 @@
+package watch
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Process is what a program tells of itself. Its JSON is also what the tool prints.
+type Process struct {
+	PID     int      `json:"pid"`     // as the kernel says; 0 for one in another PID namespace
+	Command string   `json:"command"` // the name of the program's file
+	Devices []Device `json:"devices"`
+}
+
+// Device is an open device of a program.
+type Device struct {
+	Name   string `json:"device"`
+	Netdev string `json:"netdev"`
+
+	Counters map[string]uint64 `json:"counters,omitempty"`
+	Port     map[string]uint64 `json:"port_counters,omitempty"`
+
+	Count map[string]int `json:"count,omitempty"` // how many objects of each kind are open
+	QP    []QP           `json:"qp,omitempty"`
+	CQ    []CQ           `json:"cq,omitempty"`
+	MR    []MR           `json:"mr,omitempty"`
+	MW    []MW           `json:"mw,omitempty"`
+	SRQ   []SRQ          `json:"srq,omitempty"`
+	PD    []string       `json:"pd,omitempty"`
+	CMID  []CMID         `json:"cm_id,omitempty"`
+}
+
+// QP is an open QP.
+type QP struct {
+	QPN     uint32 `json:"lqpn"`
+	Type    string `json:"type"`
+	State   string `json:"state"`
+	DestQPN uint32 `json:"rqpn,omitempty"`
+	DestGID string `json:"rgid,omitempty"`
+	PathMTU int    `json:"path_mtu,omitempty"` // bytes
+	RQPSN   uint32 `json:"rq_psn,omitempty"`
+	SQPSN   uint32 `json:"sq_psn,omitempty"`
+	PD      string `json:"pd"`
+	SendCQ  string `json:"send_cq"`
+	RecvCQ  string `json:"recv_cq"`
+	SRQ     string `json:"srq,omitempty"`
+	Carrier string `json:"carrier,omitempty"`
+
+	Counters map[string]uint64 `json:"counters,omitempty"`
+}
+
+// CQ is an open CQ.
+type CQ struct {
+	Name    string `json:"cq"`
+	Entries int    `json:"cqe"`
+}
+
+// MR is an open memory region.
+type MR struct {
+	LKey   uint32 `json:"lkey"`
+	RKey   uint32 `json:"rkey"`
+	Addr   uint64 `json:"iova"`
+	Length int    `json:"mrlen"`
+	Access string `json:"access"`
+	PD     string `json:"pd"`
+}
+
+// MW is a memory window.
+type MW struct {
+	RKey uint32 `json:"rkey"`
+	Type string `json:"type"`
+	PD   string `json:"pd"`
+}
+
+// SRQ is a shared receive queue.
+type SRQ struct {
+	Name   string `json:"srq"`
+	MaxWR  int    `json:"max_wr"`
+	MaxSGE int    `json:"max_sge"`
+	PD     string `json:"pd"`
+}
+
+// CMID is an ID of the connection manager.
+type CMID struct {
+	QPN    uint32 `json:"lqpn,omitempty"`
+	Type   string `json:"type,omitempty"`
+	State  string `json:"state"`
+	Local  string `json:"src_addr"`
+	Remote string `json:"dst_addr,omitempty"`
+}
+
+// Self is what this program tells.
+func Self(w Want) Process {
+	p := Process{PID: os.Getpid(), Devices: []Device{}}
+	if len(os.Args) > 0 {
+		p.Command = filepath.Base(os.Args[0])
+	}
+	for _, dev := range verbs.OpenDevices() {
+		d := Device{Name: dev.Name(), Netdev: dev.Info().Netdev}
+		r, err := dev.Resources()
+		if err != nil {
+			continue // closed meanwhile
+		}
+		if w == WantRes {
+			d.list(&r)
+		} else {
+			d.count(dev, &r, w)
+		}
+		p.add(d)
+	}
+	return p
+}
+
+// add adds a device. If the program has opened it before, perhaps by package rdmacm, the two are one.
+func (p *Process) add(d Device) {
+	for i := range p.Devices {
+		if o := &p.Devices[i]; o.Name == d.Name {
+			sum(&o.Counters, d.Counters)
+			sum(&o.Port, d.Port)
+			sum(&o.Count, d.Count)
+			o.QP, o.CQ, o.MR = append(o.QP, d.QP...), append(o.CQ, d.CQ...), append(o.MR, d.MR...)
+			o.MW, o.SRQ, o.PD = append(o.MW, d.MW...), append(o.SRQ, d.SRQ...), append(o.PD, d.PD...)
+			o.CMID = append(o.CMID, d.CMID...)
+			return
+		}
+	}
+	p.Devices = append(p.Devices, d)
+}
+
+// sum adds the values of more to those of to.
+func sum[T int | uint64](to *map[string]T, more map[string]T) {
+	if *to == nil && more != nil {
+		*to = map[string]T{}
+	}
+	for name, n := range more {
+		(*to)[name] += n
+	}
+}
+
+// count fills in counters.
+func (d *Device) count(dev *verbs.Device, r *verbs.Resources, w Want) {
+	d.Count = map[string]int{"qp": len(r.QP), "cm_id": len(r.CMID)}
+	if cs, err := dev.Counters(); err == nil {
+		d.Counters = toMap(cs)
+	}
+	if cs, err := dev.PortCounters(1); err == nil {
+		d.Port = toMap(cs)
+	}
+	if w != WantQPStat {
+		return
+	}
+	for _, q := range first(r.QP, maxQPCounters) {
+		cs, err := q.Counters()
+		if err != nil {
+			continue
+		}
+		s := qpOf(&q)
+		s.Counters = toMap(cs)
+		d.QP = append(d.QP, s)
+	}
+}
+
+// list fills in what is open.
+func (d *Device) list(r *verbs.Resources) {
+	d.Count = map[string]int{
+		"pd": len(r.PD), "cq": len(r.CQ), "qp": len(r.QP), "mr": len(r.MR), "mw": len(r.MW), "srq": len(r.SRQ), "ah": r.AH, "cm_id": len(r.CMID),
+	}
+	d.PD = first(r.PD, maxObjects)
+	for _, c := range first(r.CQ, maxObjects) {
+		d.CQ = append(d.CQ, CQ(c))
+	}
+	for _, q := range first(r.QP, maxObjects) {
+		d.QP = append(d.QP, qpOf(&q))
+	}
+	for _, m := range first(r.MR, maxObjects) {
+		d.MR = append(d.MR, MR{uint32(m.LKey), uint32(m.RKey), m.Addr, m.Length, m.Access.String(), m.PD})
+	}
+	for _, m := range first(r.MW, maxObjects) {
+		d.MW = append(d.MW, MW{uint32(m.RKey), m.Type.String(), m.PD})
+	}
+	for _, s := range first(r.SRQ, maxObjects) {
+		d.SRQ = append(d.SRQ, SRQ{s.Name, s.MaxWR, s.MaxSGE, s.PD})
+	}
+	for _, c := range first(r.CMID, maxObjects) {
+		id := CMID{QPN: uint32(c.QPN), State: c.State, Local: c.Local.String()}
+		if c.Type != 0 {
+			id.Type = c.Type.String()
+		}
+		if c.Remote.IsValid() {
+			id.Remote = c.Remote.String()
+		}
+		d.CMID = append(d.CMID, id)
+	}
+}
+
+func qpOf(q *verbs.QPInfo) QP {
+	s := QP{
+		QPN: uint32(q.QPN), Type: q.Type.String(), State: q.State.String(), DestQPN: uint32(q.DestQPN), PathMTU: q.PathMTU.Bytes(),
+		RQPSN: uint32(q.RQPSN), SQPSN: uint32(q.SQPSN), PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, SRQ: q.SRQ,
+		Carrier: q.Carrier,
+	}
+	if !q.DestGID.IsZero() {
+		s.DestGID = q.DestGID.String()
+	}
+	return s
+}
+
+func first[T any](all []T, n int) []T { return all[:min(n, len(all))] }
+
+func toMap(cs verbs.Counters) map[string]uint64 {
+	m := make(map[string]uint64, len(cs))
+	for _, c := range cs {
+		m[c.Name] = c.Value
+	}
+	return m
+}
+
+// Clean makes text that another program chose fit for a terminal: what is not printable becomes a
+// question mark, and it is cut after 64 characters.
+func Clean(s string) string {
+	const limit = 64
+	n := 0
+	s = strings.Map(func(r rune) rune {
+		if n++; n > limit {
+			return -1
+		}
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	return s
+}

@@ -1,0 +1,175 @@
+//go:build !adverb_portable
+
+package watch
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listening is this program's socket while devices are open.
+var listening struct {
+	mu    sync.Mutex
+	users int
+	*server
+}
+
+// Listen makes this program answer until release is called as often as Listen was. Where the system
+// does not allow it, or the user does not want it, the program works as it does without.
+func Listen() (release func()) {
+	if os.Getenv(EnvOff) == "0" {
+		return func() {}
+	}
+	l := &listening
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users++; l.users == 1 {
+		l.server, _ = serve(socketName(os.Geteuid(), fmt.Sprintf("%d-%s", os.Getpid(), rand.Text()[:8])), os.Geteuid(), Self)
+	}
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.users--; l.users == 0 && l.server != nil {
+			l.server.close()
+			l.server = nil
+		}
+	})
+}
+
+func socketName(uid int, rest string) string { return fmt.Sprintf("%s%d/%s", socketDir, uid, rest) }
+
+// server answers those who ask.
+type server struct {
+	l    *net.UnixListener
+	uid  int
+	self func(Want) Process
+	busy chan struct{} // a place for each conversation
+	all  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[*net.UnixConn]struct{} // nil once the server is closed
+}
+
+func serve(name string, uid int, self func(Want) Process) (*server, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	s := &server{l: l, uid: uid, self: self, busy: make(chan struct{}, conversations), conns: map[*net.UnixConn]struct{}{}}
+	s.all.Go(s.accept)
+	return s, nil
+}
+
+func (s *server) accept() {
+	for {
+		c, err := s.l.AcceptUnix()
+		if err != nil {
+			if s.closed() {
+				return
+			}
+			// Out of descriptors, say. Nobody is answered until that is over, and nobody spins.
+			select {
+			case s.busy <- struct{}{}:
+				time.AfterFunc(answerTime, func() { <-s.busy })
+			default:
+				return // it lasts
+			}
+			continue
+		}
+		select {
+		case s.busy <- struct{}{}:
+		default:
+			c.Close()
+			continue
+		}
+		if !s.keep(c) {
+			c.Close()
+			return
+		}
+		s.all.Go(func() {
+			defer func() { <-s.busy }()
+			defer s.drop(c)
+			s.answer(c)
+		})
+	}
+}
+
+func (s *server) closed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns == nil
+}
+
+func (s *server) keep(c *net.UnixConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns == nil {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+func (s *server) drop(c *net.UnixConn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	c.Close()
+}
+
+// answer holds one conversation. Whoever is not entitled, or asks nothing that is known, gets nothing.
+func (s *server) answer(c *net.UnixConn) {
+	cred, err := peer(c)
+	if err != nil || int(cred.Uid) != s.uid && cred.Uid != 0 {
+		return
+	}
+	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return
+	}
+	line, err := bufio.NewReader(io.LimitReader(c, maxRequest)).ReadString('\n')
+	want := Want(strings.TrimSuffix(line, "\n"))
+	if err != nil || !want.valid() {
+		return
+	}
+	b, err := json.Marshal(s.self(want))
+	if err != nil {
+		return
+	}
+	_, _ = c.Write(b) // who hung up does not want it
+}
+
+// close ends all conversations and returns when they have ended.
+func (s *server) close() {
+	s.mu.Lock()
+	conns := s.conns
+	s.conns = nil
+	s.mu.Unlock()
+	s.l.Close()
+	for c := range conns {
+		c.Close()
+	}
+	s.all.Wait()
+}
+
+// peer returns who is at the other end, as the kernel says.
+func peer(c *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	if cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
+		return nil, cerr
+	}
+	return cred, os.NewSyscallError("getsockopt SO_PEERCRED", err)
+}

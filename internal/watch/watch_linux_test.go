@@ -1,0 +1,176 @@
+//go:build !adverb_portable
+
+package watch
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Programs that are hung, hostile or gone cost at most the time of a conversation, and hide none that
+// answers.
+func TestAskStrange(t *testing.T) {
+	serveRaw := func(name string, f func(net.Conn)) string {
+		name = socketName(os.Geteuid(), name+"-"+t.Name())
+		l, err := net.Listen("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				f(c)
+			}
+		}()
+		return name
+	}
+	hold := func(c net.Conn) { t.Cleanup(func() { c.Close() }) }
+	good, err := serve(socketName(os.Geteuid(), "good-"+t.Name()), os.Geteuid(), func(Want) Process {
+		return Process{PID: 1, Command: "a\x1b[2Jb", Devices: []Device{{Name: "x"}}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer good.close()
+	names := []string{
+		socketName(os.Geteuid(), "nobody-"+t.Name()),
+		serveRaw("hangs", hold),
+		serveRaw("hangs in its answer", func(c net.Conn) { hold(c); io.WriteString(c, `{"pid": 7`) }),
+		serveRaw("drips", func(c net.Conn) {
+			t.Cleanup(func() { c.Close() })
+			go func() {
+				for _, err := io.WriteString(c, `[`); err == nil; _, err = io.WriteString(c, strings.Repeat(" ", 1<<16)) {
+				}
+			}()
+		}),
+		serveRaw("babbles", func(c net.Conn) { io.WriteString(c, "\x1b]0;you\x07 are owned"); c.Close() }),
+		serveRaw("hangs up", func(c net.Conn) { c.Close() }),
+		socketName(os.Geteuid(), "good-"+t.Name()),
+	}
+	start := time.Now()
+	answers, silent := askAll(t.Context(), names, WantStat)
+	if took := time.Since(start); took > 10*answerTime {
+		t.Errorf("asking took %v, want not much more than %v", took, answerTime)
+	}
+	if len(answers) != 1 || answers[0].PID != os.Getpid() || Clean(answers[0].Command) != "a?[2Jb" {
+		t.Errorf("answers %+v, want the good one, with the PID that the kernel tells", answers)
+	}
+	if len(silent) != 5 {
+		t.Errorf("%d are silent: %v; want 5", len(silent), silent)
+	}
+	for _, err := range silent {
+		if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' }) {
+			t.Errorf("%q has what a terminal obeys", err)
+		}
+	}
+}
+
+// A program answers its user alone, and only questions that it knows.
+func TestServer(t *testing.T) {
+	asked := make(chan Want, 10)
+	self := func(w Want) Process { asked <- w; return Process{} }
+	open := func(uid int, name string) string {
+		s, err := serve(socketName(os.Geteuid(), name), uid, self)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.close)
+		return socketName(os.Geteuid(), name)
+	}
+	say := func(name, text string) string {
+		c, err := net.Dial("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, text)
+		b, _ := io.ReadAll(c)
+		return string(b)
+	}
+	mine := open(os.Geteuid(), "mine-"+t.Name())
+	if got := say(mine, "res\n"); !strings.HasPrefix(got, `{"pid":0`) {
+		t.Errorf("the answer to a question is %q", got)
+	}
+	for _, text := range []string{"\n", "everything\n", strings.Repeat("r", 1000) + "\n", "stat\x00\n"} {
+		if got := say(mine, text); got != "" {
+			t.Errorf("%q is answered with %q, want nothing", text, got)
+		}
+	}
+	if os.Geteuid() != 0 { // root may ask anybody
+		if got := say(open(os.Geteuid()+1, "foreign-"+t.Name()), "res\n"); got != "" {
+			t.Errorf("another user's program answers %q, want nothing", got)
+		}
+	}
+	if len(asked) != 1 {
+		t.Errorf("%d questions were taken, want 1", len(asked))
+	}
+}
+
+// Who asks and does not read, or says nothing, is turned away in time, and a closed server leaves
+// nothing behind.
+func TestServerBusy(t *testing.T) {
+	name := socketName(os.Geteuid(), "busy-"+t.Name())
+	s, err := serve(name, os.Geteuid(), func(Want) Process { return Process{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var idle []net.Conn
+	for range 2 * conversations {
+		c, err := net.Dial("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for _, c := range idle {
+			c.Read(make([]byte, 1)) // ends when the server hangs up
+		}
+	}()
+	select {
+	case <-over:
+	case <-time.After(20 * answerTime):
+		t.Fatal("idle conversations never end")
+	}
+	s.close()
+	if _, err := ask(context.Background(), name, WantStat); err != errNotOurs {
+		t.Errorf("asking a closed server: %v, want errNotOurs", err)
+	}
+}
+
+func TestListener(t *testing.T) {
+	for line, want := range map[string]string{
+		"0000000000000000: 00000002 00000000 00010000 0001 01 3146880 @adverb/watch/0/4711-AB": "@adverb/watch/0/4711-AB",
+		"0000000000000000: 00000003 00000000 00000000 0001 03 3146880 @adverb/watch/0/4711-AB": "", // a conversation
+		"0000000000000000: 00000002 00000000 00010000 0001 01 3146880":                         "",
+		"Num       RefCount Protocol Flags    Type St Inode Path":                              "",
+		"": "",
+	} {
+		if got, ok := listener(line); ok != (want != "") || ok && got != want {
+			t.Errorf("%q: socket %q (%v), want %q", line, got, ok, want)
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"soft_lo": "soft_lo", "a b": "a b", "\x1b[31mred": "?[31mred", "a\nb\tc\x00": "a?b?c?", "é": "é",
+		strings.Repeat("x", 100): strings.Repeat("x", 64), "\xff": string('\uFFFD'), "\u202e": "?",
+	} {
+		if got := Clean(in); got != want {
+			t.Errorf("Clean(%q) is %q, want %q", in, got, want)
+		}
+	}
+}
