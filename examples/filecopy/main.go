@@ -12,49 +12,33 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"os"
-	"os/signal"
 
 	"github.com/adverb-rdma/adverb/examples/internal/node"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "filecopy:", err)
-		os.Exit(1)
-	}
-}
+func main() { node.Main("filecopy", run) }
 
 var errUsage = errors.New("usage: filecopy serve [-addr ADDR:PORT] [-dir DIR] | filecopy put [-addr ADDR:PORT] [-local ADDR] [-forever] FILE…")
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return errUsage
-	}
-	f := flag.NewFlagSet("filecopy "+args[0], flag.ContinueOnError)
-	addr := f.String("addr", "127.0.0.1:7472", "the server's `address`")
-	local := f.String("local", "", "the `address` to connect from")
-	dir := f.String("dir", ".", "the `directory` in which the server puts files")
-	forever := f.Bool("forever", false, "copy again and again, and connect again when the server is gone")
-	if err := f.Parse(args[1:]); err != nil {
+	var dir string
+	var forever bool
+	line, err := node.Parse("filecopy", "127.0.0.1:7472", args, func(f *flag.FlagSet) {
+		f.StringVar(&dir, "dir", ".", "the `directory` in which the server puts files")
+		f.BoolVar(&forever, "forever", false, "copy again and again, and connect again when the server is gone")
+	})
+	if err != nil {
 		return err
 	}
-	switch args[0] {
-	case "serve":
-		l, err := node.Listen(*addr)
+	switch {
+	case line.Verb == "serve":
+		l, err := line.Listen()
 		if err != nil {
 			return err
 		}
-		fmt.Printf("listening on %v\n", l.Addr())
-		return serve(ctx, l, *dir)
-	case "put":
-		if f.NArg() == 0 {
-			return errUsage
-		}
-		return put(ctx, *addr, *local, f.Args(), *forever)
+		return serve(ctx, l, dir)
+	case line.Verb == "put" && len(line.Args) > 0:
+		return put(ctx, line.Addr, line.Local, line.Args, forever)
 	}
 	return errUsage
 }

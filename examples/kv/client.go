@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,17 +9,18 @@ import (
 
 	"github.com/adverb-rdma/adverb/examples/internal/node"
 	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmaio"
 	"github.com/adverb-rdma/adverb/rdmamsg"
-	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // client is a connection to the server. It serves one goroutine at a time.
 type client struct {
 	rpc     *rdmamsg.Channel
 	reads   *rdmacm.Conn
-	table   verbs.RemoteAddr
+	r       *rdmaio.Requester
+	table   *rdmaio.Region
 	buckets uint64
-	mr      *verbs.MR // where READs put a bucket
+	bucket  [bucketSize]byte // what was read
 }
 
 func dial(ctx context.Context, addr, local string) (*client, error) {
@@ -53,26 +53,32 @@ func (c *client) setup(ctx context.Context, at netip.AddrPort, d *rdmacm.Dialer)
 	}
 	defer m.Release()
 	hello := m.Bytes()
-	if len(hello) != 28 {
+	if len(hello) != 8+rdmaio.SpanSize {
 		return errors.New("the server is no kv server")
 	}
-	c.table = verbs.RemoteAddr{VA: binary.BigEndian.Uint64(hello[8:]), RKey: verbs.RKey(binary.BigEndian.Uint32(hello[16:]))}
-	c.buckets = binary.BigEndian.Uint64(hello[20:])
+	var span rdmaio.Span
+	if err := span.UnmarshalBinary(hello[8:]); err != nil {
+		return err
+	}
+	c.buckets = uint64(span.Len / bucketSize)
 	session := append([]byte(nil), readsFor...)
 	if c.reads, err = d.Dial(ctx, at, &rdmacm.Config{PrivateData: append(session, hello[:8]...)}); err != nil {
 		return err
 	}
-	c.mr, err = c.reads.PD().AllocMR(bucketSize, verbs.AccessLocalWrite)
-	return err
+	if c.r, err = rdmaio.NewRequester(c.reads.QP(), nil); err != nil {
+		return err
+	}
+	c.table = c.r.Region(span)
+	return nil
 }
 
 func (c *client) close() {
 	c.rpc.Close()
-	if c.reads != nil {
-		c.reads.Close() // first, so that no READ is under way
+	if c.r != nil {
+		c.r.Close()
 	}
-	if c.mr != nil {
-		c.mr.Close()
+	if c.reads != nil {
+		c.reads.Close()
 	}
 }
 
@@ -113,27 +119,13 @@ func (c *client) get(ctx context.Context, key string) (value string, version uin
 
 // read reads a bucket until it is whole.
 func (c *client) read(ctx context.Context, i uint64) (bucket, error) {
+	table := c.table.WithContext(ctx)
 	for {
-		if _, err := c.reads.QP().PostSend([]verbs.SendWR{{
-			Op: verbs.OpRDMARead, Flags: verbs.SendSignaled,
-			SGList: []verbs.SGE{c.mr.SGE(0, bucketSize)}, Remote: c.table.Add(int(i * bucketSize)),
-		}}); err != nil {
+		if _, err := table.ReadAt(c.bucket[:], int64(i*bucketSize)); err != nil {
 			return bucket{}, err
 		}
-		// The READ ends by itself: with a success, or with an error once the retries are over. To
-		// leave before would mean that its completion is taken for that of the next.
-		var wcs [1]verbs.WC
-		if _, err := c.reads.SendCQ().Wait(context.WithoutCancel(ctx), wcs[:]); err != nil {
-			return bucket{}, err
-		}
-		if err := wcs[0].Err(); err != nil {
-			return bucket{}, err
-		}
-		if e, err := decode(c.mr.Bytes()); !errors.Is(err, errTorn) {
+		if e, err := decode(c.bucket[:]); !errors.Is(err, errTorn) {
 			return e, err
-		}
-		if ctx.Err() != nil {
-			return bucket{}, context.Cause(ctx)
 		}
 	}
 }

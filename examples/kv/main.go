@@ -12,62 +12,50 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/adverb-rdma/adverb/examples/internal/node"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "kv:", err)
-		os.Exit(1)
-	}
-}
+func main() { node.Main("kv", run) }
 
 var errUsage = errors.New("usage: kv serve|get|put|load [-addr ADDR:PORT] [-local ADDR] [KEY [VALUE]]")
 
 // run runs a command line.
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return errUsage
-	}
-	f := flag.NewFlagSet("kv "+args[0], flag.ContinueOnError)
-	addr := f.String("addr", "127.0.0.1:7471", "the server's `address`")
-	local := f.String("local", "", "the `address` to connect from")
-	if err := f.Parse(args[1:]); err != nil {
+	line, err := node.Parse("kv", "127.0.0.1:7471", args, nil)
+	if err != nil {
 		return err
 	}
-	if args[0] == "serve" {
-		l, err := node.Listen(*addr)
+	switch {
+	case line.Verb == "serve":
+		l, err := line.Listen()
 		if err != nil {
 			return err
 		}
-		fmt.Printf("listening on %v\n", l.Addr())
 		return serve(ctx, l)
+	case line.Verb == "load":
+		return load(ctx, line.Addr, line.Local)
+	case line.Verb == "get" && len(line.Args) == 1, line.Verb == "put" && len(line.Args) == 2:
+		return ask(ctx, &line)
 	}
-	if args[0] == "load" {
-		return load(ctx, *addr, *local)
-	}
-	if !(args[0] == "get" && f.NArg() == 1 || args[0] == "put" && f.NArg() == 2) {
-		return errUsage
-	}
+	return errUsage
+}
+
+// ask gets or puts one key.
+func ask(ctx context.Context, line *node.Line) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	c, err := dial(ctx, *addr, *local)
+	c, err := dial(ctx, line.Addr, line.Local)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if args[0] == "put" {
-		return c.put(ctx, f.Arg(0), f.Arg(1))
+	if line.Verb == "put" {
+		return c.put(ctx, line.Args[0], line.Args[1])
 	}
-	value, version, err := c.get(ctx, f.Arg(0))
+	value, version, err := c.get(ctx, line.Args[0])
 	if err != nil {
 		return err
 	}

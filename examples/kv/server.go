@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmaio"
 	"github.com/adverb-rdma/adverb/rdmamsg"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -143,11 +144,10 @@ func (s *server) register(pd *verbs.PD) (*verbs.MR, error) {
 
 // puts tells the client where the table lies, and then answers its puts.
 func (s *server) puts(ctx context.Context, ch *rdmamsg.Channel, id uint64, mr *verbs.MR) error {
-	at := mr.Remote(0)
-	hello := binary.BigEndian.AppendUint64(nil, id)
-	hello = binary.BigEndian.AppendUint64(hello, at.VA)
-	hello = binary.BigEndian.AppendUint32(hello, uint32(at.RKey))
-	hello = binary.BigEndian.AppendUint64(hello, buckets)
+	hello, err := rdmaio.SpanOf(mr).AppendBinary(binary.BigEndian.AppendUint64(nil, id))
+	if err != nil {
+		return err
+	}
 	if err := ch.Send(ctx, hello); err != nil {
 		return err
 	}

@@ -14,8 +14,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,14 +21,7 @@ import (
 	"github.com/adverb-rdma/adverb/examples/internal/node"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "rpc:", err)
-		os.Exit(1)
-	}
-}
+func main() { node.Main("rpc", run) }
 
 var errUsage = errors.New("usage: rpc serve|call|load [-addr ADDR:PORT] [-local ADDR] [-conns N] [-calls N] [-forever] [METHOD ARGUMENT]")
 
@@ -38,44 +29,41 @@ var errUsage = errors.New("usage: rpc serve|call|load [-addr ADDR:PORT] [-local 
 const callTime = 20 * time.Second
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return errUsage
-	}
-	f := flag.NewFlagSet("rpc "+args[0], flag.ContinueOnError)
-	addr := f.String("addr", "127.0.0.1:7473", "the server's `address`")
-	local := f.String("local", "", "the `address` to connect from")
-	conns := f.Int("conns", 1, "how many connections load makes")
-	calls := f.Int("calls", 10, "how many calls load makes on each")
-	forever := f.Bool("forever", false, "have load go on, and connect again when the server is gone")
-	if err := f.Parse(args[1:]); err != nil {
+	var conns, calls int
+	var forever bool
+	line, err := node.Parse("rpc", "127.0.0.1:7473", args, func(f *flag.FlagSet) {
+		f.IntVar(&conns, "conns", 1, "how many connections load makes")
+		f.IntVar(&calls, "calls", 10, "how many calls load makes on each")
+		f.BoolVar(&forever, "forever", false, "have load go on, and connect again when the server is gone")
+	})
+	if err != nil {
 		return err
 	}
 	switch {
-	case args[0] == "serve":
-		l, err := node.Listen(*addr)
+	case line.Verb == "serve":
+		l, err := line.Listen()
 		if err != nil {
 			return err
 		}
-		fmt.Printf("listening on %v\n", l.Addr())
 		return serve(ctx, l)
-	case args[0] == "call" && f.NArg() == 2:
-		c, err := dial(ctx, *addr, *local)
+	case line.Verb == "call" && len(line.Args) == 2:
+		c, err := dial(ctx, line.Addr, line.Local)
 		if err != nil {
 			return err
 		}
 		defer c.close()
 		ctx, cancel := context.WithTimeout(ctx, callTime)
 		defer cancel()
-		result, err := c.call(ctx, f.Arg(0), []byte(f.Arg(1)))
+		result, err := c.call(ctx, line.Args[0], []byte(line.Args[1]))
 		if err != nil {
 			return err
 		}
 		fmt.Printf("%s\n", result)
 		return nil
-	case args[0] == "load" && *forever:
-		return loadForever(ctx, *addr, *local)
-	case args[0] == "load":
-		return load(ctx, *addr, *local, *conns, *calls)
+	case line.Verb == "load" && forever:
+		return loadForever(ctx, line.Addr, line.Local)
+	case line.Verb == "load":
+		return load(ctx, line.Addr, line.Local, conns, calls)
 	}
 	return errUsage
 }

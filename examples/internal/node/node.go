@@ -1,4 +1,4 @@
-// Package node finds the RDMA device for an address, for all examples.
+// Package node has what all examples share: their frame, and finding the RDMA device for an address.
 package node
 
 import (
