@@ -33,7 +33,10 @@ func prepare(ctx context.Context) (*image, error) {
 			return nil, fmt.Errorf("%s is missing: guests are made of Debian packages, and that needs a Debian system, version 12 or newer", program)
 		}
 	}
-	cache, err := cacheDir("")
+	if err := checkRelease(Release); err != nil {
+		return nil, err
+	}
+	cache, err := cacheDir(Release)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +62,9 @@ func cacheDir(name string) (string, error) {
 // prepareIn is prepare in a cache whose lock the caller holds.
 func prepareIn(ctx context.Context, cache string) (*image, error) {
 	apt := filepath.Join(cache, "apt")
+	if err := updateRelease(ctx, apt); err != nil {
+		return nil, err
+	}
 	archives, err := resolve(ctx, apt, packages)
 	if err != nil {
 		return nil, err

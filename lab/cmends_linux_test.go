@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/lab/agent"
@@ -276,6 +277,10 @@ func TestClientKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			left, err := srv.Wait()
+			if server == "kernel" && err != nil && strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_") {
+				// It was told, and what it does then is local: error state, flush, end of its threads.
+				notShown(t, fmt.Errorf("the C server was told of the end, and did not end itself\n%s", srv.Report()))
+			}
 			// The threads of the C program share one state. A completion may overwrite the state
 			// that the disconnect has set, and the server then fails or not, as the timing has it.
 			ok := err == nil && strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_")
@@ -287,9 +292,66 @@ func TestClientKilled(t *testing.T) {
 			}
 		})
 	}
+	// Another process of ours at the address of the client says that the client has gone. The server has
+	// no other way to know: Linux's connections have no sign of life.
+	told := cmScenario("rping", "kernel", "client killed beside another process of ours", false)
+	told.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		beside := cmPort{rdmacm.PortSpaceTCP, nextPort()}
+		told.startCM(ctx, t, l.Host(), beside, cmArgv(l.Host(), "rping", "-s", "-a", l.Host().Addr(false).String(), "-p", beside.port)...)
+		srv, options := startRping(ctx, t, l, told, 64)
+		cli := start(ctx, t, l.Host(), cmArgv(l.Host(), "rping", options...)...)
+		await(ctx, t, srv, "server ping data: rdma-ping-3")
+		if err := cli.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := srv.Wait(); err != nil || !strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_") {
+			t.Errorf("want a server that says that its client has disconnected; got\n%s", srv.Report())
+		}
+	})
 	killed := cmScenario("rping", "kernel", "client killed", false)
-	killed.leftOut = "a software device ends with its process, which sends nothing: the C server waits for ever"
+	killed.leftOut = "a software device ends with its process, and no other process is there to say so: the C server waits for ever"
 	killed.run(t, nil)
+}
+
+// An idle connection of ours asks the kernel for signs of life. The kernel answers them, and its
+// program notices nothing of them.
+func TestKeepAlive(t *testing.T) {
+	needLab(t)
+	const period = time.Second
+	const least = 3 // answers
+	s := cmScenario("keep-alive", "kernel", fmt.Sprint(period), false)
+	s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		to := nextAddr(l.Guest(0), false)
+		p := cmPuppet(ctx, t, l.Guest(0), "listen", "tcp", to, "accept")
+		e := new(cmEnd)
+		config := e.config("hello")
+		config.KeepAlive = period
+		d := rdmacm.Dialer{Device: cmDevice(t, l, false)}
+		conn, err := d.Dial(ctx, to, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.close(t) })
+		await(ctx, t, p, "ESTABLISHED ")
+		silence((least + 3) * period)
+		if err := conn.Cause(); err != nil {
+			t.Errorf("an idle connection has ended: %v", err)
+		}
+		cs, err := conn.QP().Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cs.Value("rcvd_pkts"); got < least { // nothing else comes
+			t.Errorf("the kernel has answered %d times, want %d and more", got, least)
+		}
+		for _, nak := range []string{"rcvd_seq_err", "rcvd_rnr_err", "req_remote_invalid_request", "req_remote_access_errors", "req_remote_op_errors"} {
+			if got := cs.Value(nak); got != 0 {
+				t.Errorf("%s: got %d NAKs of the kernel, want none", nak, got)
+			}
+		}
+		e.end(ctx, t, p, adverbHangsUp)
+		wantCMPuppet(t, p, "LISTENING\nCONNECT_REQUEST 0 resources 3/5 'hello'\nESTABLISHED 0\nDISCONNECTED 0\n")
+	})
 }
 
 // lookUp looks up a UD service, and returns the event with the answer.

@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +15,10 @@ import (
 const (
 	rpingClientEnd = "client DISCONNECT EVENT...\n"
 	rpingServerEnd = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n"
+
+	// rpingLateEnd follows where C's program takes longer to end than the kernel keeps the connection in
+	// its timewait state.
+	rpingLateEnd = "unhandled event: RDMA_CM_EVENT_TIMEWAIT_EXIT, ignoring\n"
 )
 
 // rpingText returns the text that rping sends back and forth in a round, as "rdma-ping-0: ABCDE…".
@@ -64,7 +67,11 @@ func runRping(ctx context.Context, t *testing.T, l *Lab, s scenario, size int) {
 	left := finish(t, srv, cli)
 	checkRping(t, s, left[1], 4, size)
 	wantOutput(t, "the server's stdout", left[0].Stdout, rpingLines("server ping data", 4, size))
-	wantOutput(t, "the server's stderr", left[0].Stderr, rpingServerEnd)
+	ends := []string{rpingServerEnd}
+	if s.server == "kernel" {
+		ends = append(ends, rpingServerEnd+rpingLateEnd)
+	}
+	wantOutput(t, "the server's stderr", left[0].Stderr, ends...)
 }
 
 // startRping starts a server, and returns the options for its clients.
@@ -289,40 +296,4 @@ func runMckey(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 		"mckey: starting server\nmckey: joining\n" + joined + joined + "receiving data transfers\n" + end,
 		"mckey: starting client\nmckey: joining\n" + joined + joined + "initiating data transfers\n" + end,
 	}.check(t, finish(t, srv, cli))
-}
-
-var cmtimeLines = regexp.MustCompile(`^creating id
-resolving address
-resolving route
-creating qp
-connecting
-disconnecting
-destroying id
-step              total ms     max ms     min us  us / conn
-((create id|resolve addr|resolve route|create qp|connect|disconnect|destroy) *:( +[0-9]+\.[0-9]{2}){4}
-){7}$`)
-
-func TestCmtime(t *testing.T) {
-	needLab(t)
-	cmRows("cmtime", func(s scenario) {
-		s.variant = "-c 50"
-		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { runCmtime(ctx, t, l, s) })
-	})
-}
-
-func runCmtime(ctx context.Context, t *testing.T, l *Lab, s scenario) {
-	t.Helper()
-	at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
-	server, client := s.sides(l)
-	srv := s.startCM(ctx, t, server, at, cmArgv(server, "cmtime", "-p", at.port, "-b", anyAddr(s.v6))...)
-	args := append(strings.Fields(s.variant), "-p", at.port, "-s", server.Addr(s.v6).String())
-	cli := start(ctx, t, client, cmArgv(client, "cmtime", args...)...)
-	left := finish(t, cli)[0]
-	if !cmtimeLines.MatchString(left.Stdout) || left.Stderr != "" {
-		t.Errorf("want no stderr, and stdout that matches %q; got\n%s", cmtimeLines, cli.Report())
-	}
-	interrupt(t, srv)
-	if out := srv.stdout.String(); out != "" {
-		t.Errorf("the server prints %q, want nothing", out)
-	}
 }

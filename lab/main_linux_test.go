@@ -23,6 +23,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.StringVar(&Release, "release", "", "Debian release of the guests, such as trixie (default this system's)")
 	flag.Parse()
 	switch mode := os.Getenv(labEnv); {
 	case os.Getenv(bystanderEnv) != "":

@@ -28,7 +28,7 @@ func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	if err := os.WriteFile(status, nil, 0o644); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-qq", "-y",
+	options := append([]string{"-qq", "-y",
 		"-o", "Dir::State::status=" + status,
 		"-o", "Dir::Cache=" + dir,
 		"-o", "Debug::NoLocking=1",
@@ -36,7 +36,8 @@ func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 		"-o", "APT::Architecture=amd64",
 		"-o", "APT::Install-Recommends=false",
 		"-o", "Acquire::Retries=3",
-	}, args...)...)
+	}, releaseOptions(dir)...)
+	cmd := exec.CommandContext(ctx, "apt-get", append(options, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := spawn(asTree(cmd))

@@ -77,6 +77,62 @@ func TestAptFails(t *testing.T) {
 	wantError(t, err, "exit status 100", "locate package rdmacm-utils", "apt-get update")
 }
 
+// A release by name has lists of its own, from Debian's mirrors, and lists that are new serve again.
+func TestRelease(t *testing.T) {
+	needRoot(t)
+	if _, err := os.Stat(keyring); err != nil {
+		t.Skip(err)
+	}
+	defer func(before string) { Release = before }(Release)
+	Release = "../etc"
+	_, err := prepare(t.Context())
+	wantError(t, err, `release "../etc"`, "trixie")
+
+	Release = "trixie"
+	bin, dir := t.TempDir(), t.TempDir()
+	const notes = `#!/bin/sh
+if [ "$1" = indextargets ]; then
+	. ` + osRelease + `
+	echo "Debian Packages main http://mirror.invalid/debian/ $VERSION_CODENAME-updates"
+	exit
+fi
+echo "$@" >>$(dirname "$0")/calls
+`
+	if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte(notes), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for range 2 {
+		if err := updateRelease(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls, err := os.ReadFile(filepath.Join(bin, "calls"))
+	if err != nil || strings.Count(string(calls), "\n") != 1 || !strings.Contains(string(calls), "Dir::State::lists="+dir) || !strings.Contains(string(calls), " update") {
+		t.Errorf("apt-get was called with %q, %v; want one update of lists in %s", calls, err, dir)
+	}
+	sources, err := os.ReadFile(filepath.Join(dir, "release.sources"))
+	if err != nil || !strings.Contains(string(sources), "URIs: http://mirror.invalid/debian/\nSuites: trixie-updates\n") {
+		t.Errorf("got sources %q, %v; want trixie's at this system's mirror", sources, err)
+	}
+}
+
+func TestReleaseSources(t *testing.T) {
+	const list = `Debian Packages main http://a.invalid/debian/ bookworm
+Debian DEP-11 main http://a.invalid/debian/ bookworm
+Debian Packages contrib http://a.invalid/debian/ bookworm
+Debian Packages main http://b.invalid/debian-security/ bookworm-security
+Other Packages main https://c.invalid/apt bookworm
+`
+	got, err := releaseSources("trixie", "NAME=x\nVERSION_CODENAME=bookworm\n", list)
+	if err != nil || strings.Count(got, "URIs: ") != 2 || !strings.Contains(got, "URIs: http://a.invalid/debian/\nSuites: trixie\n") ||
+		!strings.Contains(got, "URIs: http://b.invalid/debian-security/\nSuites: trixie-security\n") {
+		t.Errorf("got %q, %v; want trixie and trixie-security of Debian's main", got, err)
+	}
+	_, err = releaseSources("trixie", "VERSION_CODENAME=noble\n", list)
+	wantError(t, err, "trixie", `"noble"`, "apt-get update")
+}
+
 // An image without siw serves guests with rxe, and says why it has no siw.
 func TestNoSiw(t *testing.T) {
 	img := imageAt(t.TempDir())

@@ -123,16 +123,29 @@ func (r *resultTable) markdown() string {
 	return b.String() + "\n"
 }
 
+// firstDifference returns the first lines in which two texts differ.
+func firstDifference(a, b string) (inA, inB string) {
+	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range min(len(as), len(bs)) {
+		if as[i] != bs[i] {
+			return as[i], bs[i]
+		}
+	}
+	return fmt.Sprint(len(as), " lines"), fmt.Sprint(len(bs), " lines")
+}
+
 // finish writes the tables into a file after a run of all scenarios. Without update, it checks that
 // the file has them.
 func (r *resultTable) finish(name string, update bool) error {
 	whole := true
-	for _, selects := range []string{"test.run", "test.skip", "test.list"} {
-		whole = whole && flag.Lookup(selects).Value.String() == ""
+	for _, selects := range []string{"test.run", "test.skip", "test.list", "release"} {
+		if f := flag.Lookup(selects); f != nil {
+			whole = whole && f.Value.String() == ""
+		}
 	}
 	if !whole {
 		if update {
-			return errors.New("update the results: -update needs a run of all scenarios, without -run and -skip")
+			return errors.New("update the results: -update needs a run of all scenarios, without -run, -skip and -release")
 		}
 		return nil
 	}
@@ -152,7 +165,9 @@ func (r *resultTable) finish(name string, update bool) error {
 	case update:
 		return os.WriteFile(name, updated, 0o644)
 	}
-	return fmt.Errorf("%s lists other scenarios or results than this run had: run make lab LABFLAGS='-args -update'", name)
+	lists, had := firstDifference(string(text), string(updated))
+	return fmt.Errorf("%s lists other scenarios or results than this run had: run make lab LABFLAGS='-args -update'; first:\nlists %s\nhad   %s",
+		name, lists, had)
 }
 
 func replaceResults(text []byte, tables string) ([]byte, error) {

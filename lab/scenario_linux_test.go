@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/lab/agent"
 )
 
@@ -47,6 +48,8 @@ type packetRules struct {
 	// called when the scenario is over. Nil means that there are none. Packets from the guest are
 	// captured before anything can damage them.
 	badICRCs func() (least, most int)
+	// noRepeats says that every packet is taken when it first comes: none is repeated, and none refused.
+	noRepeats bool
 }
 
 func (s *scenario) ip() string {
@@ -165,6 +168,12 @@ func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 		}
 	}
 	s.checkCounts(t, &to, &from)
+	if s.check.noRepeats {
+		toGuest, fromGuest, naks := countRepeats(t, right)
+		if toGuest+fromGuest+naks > 0 {
+			t.Errorf("%d packets to the guest and %d from it were repeated, and there were %d NAKs: nothing was lost", toGuest, fromGuest, naks)
+		}
+	}
 	var decodable bytes.Buffer
 	if err := WritePcap(&decodable, right); err != nil {
 		t.Error(err)
@@ -205,6 +214,45 @@ func (s *scenario) checkCounts(t *testing.T, to, from *packets) {
 	if from.count() == 0 {
 		t.Error("no RoCE packet came from the guest, want some")
 	}
+}
+
+// countRepeats counts the requests of RC that were on the wire before, and the NAKs of either end.
+func countRepeats(t *testing.T, frames []Frame) (toGuest, fromGuest, naks int) {
+	t.Helper()
+	type request struct {
+		toGuest bool
+		qpn     uint32
+		psn     wire.PSN
+	}
+	seen := map[request]bool{}
+	for _, f := range frames {
+		ip, header, err := roceIP(f.Data)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var p wire.Packet
+		if err := p.Decode(ip[header+udpHeader:]); err != nil {
+			t.Error(err)
+			continue
+		}
+		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() != wire.KindACK {
+			naks++
+		}
+		if p.Opcode.Service() != wire.ServiceRC || !p.Opcode.IsRequest() {
+			continue
+		}
+		r := request{f.ToGuest, p.DestQP, p.PSN}
+		switch {
+		case !seen[r]:
+			seen[r] = true
+		case f.ToGuest:
+			toGuest++
+		default:
+			fromGuest++
+		}
+	}
+	return toGuest, fromGuest, naks
 }
 
 // runPattern returns a pattern for -run that matches a test's name. Its characters have no meaning

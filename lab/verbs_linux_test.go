@@ -139,7 +139,7 @@ func fetchAdds(t *testing.T, from, to verbsEnd, _ []int) {
 	target, old := word(to, startWord), word(from, 0)
 	for i, add := range []uint64{1, 0x0102030405060708, 0} {
 		before := wordOf(target)
-		from.send(verbs.SendWR{ID: uint64(i), Op: verbs.OpAtomicFetchAdd, Flags: signaled, Swap: add, Remote: target.remote(8), SGList: []verbs.SGE{old.sge(8, 8)}})
+		from.send(verbs.SendWR{ID: uint64(i), Op: verbs.OpAtomicFetchAdd, Flags: signaled, CompareAdd: add, Remote: target.remote(8), SGList: []verbs.SGE{old.sge(8, 8)}})
 		done(t, from, uint64(i), verbs.WCFetchAdd)
 		if got := wordOf(old); got != before {
 			t.Errorf("fetched %#x, want %#x", got, before)
@@ -158,7 +158,7 @@ func compareSwaps(t *testing.T, from, to verbsEnd, _ []int) {
 		{startWord, 1, 0x0102030405060708}, // the value differs, so it stays
 	} {
 		before := wordOf(target)
-		from.send(verbs.SendWR{ID: uint64(i), Op: verbs.OpAtomicCmpSwap, Flags: signaled, Compare: step.compare, Swap: step.swap,
+		from.send(verbs.SendWR{ID: uint64(i), Op: verbs.OpAtomicCmpSwap, Flags: signaled, CompareAdd: step.compare, Swap: step.swap,
 			Remote: target.remote(8), SGList: []verbs.SGE{old.sge(8, 8)}})
 		done(t, from, uint64(i), verbs.WCCompSwap)
 		if got := wordOf(old); got != before {

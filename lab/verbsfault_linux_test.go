@@ -215,7 +215,7 @@ func mixed(t *testing.T, p *verbsPair) {
 				verbs.SendWR{ID: id, Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{h.sent.sge(r*size, size)}},
 				verbs.SendWR{ID: id + 1, Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{h.written.sge(r*size, size)}, Remote: h.target.remote(r * size)},
 				verbs.SendWR{ID: id + 2, Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{h.read.sge(r*size, size)}, Remote: h.source.remote(r * size)},
-				verbs.SendWR{ID: id + 3, Op: verbs.OpAtomicFetchAdd, Flags: signaled, Swap: 1, SGList: []verbs.SGE{h.old.sge(8*r, 8)}, Remote: h.sum.remote(8)})
+				verbs.SendWR{ID: id + 3, Op: verbs.OpAtomicFetchAdd, Flags: signaled, CompareAdd: 1, SGList: []verbs.SGE{h.old.sge(8*r, 8)}, Remote: h.sum.remote(8)})
 		}
 		h.from.send(wrs...)
 	}

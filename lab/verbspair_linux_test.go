@@ -61,6 +61,7 @@ type pairOptions struct {
 	rnrRetry    uint8        // 7
 	rnrTimer    uint8        // 12
 	depth       int          // work requests in each queue; 256
+	beside      *verbsPair   // whose device of ours this one uses too
 }
 
 // verbsPair is a QP of ours connected to one of the kernel.
@@ -92,8 +93,14 @@ func connectVerbs(ctx context.Context, t testing.TB, l *Lab, s scenario, o pairO
 	o.kernelRetry = cmp.Or(o.kernelRetry, o.retry)
 	o.rnrRetry, o.rnrTimer, o.depth = cmp.Or(o.rnrRetry, 7), cmp.Or(o.rnrTimer, 12), cmp.Or(o.depth, 256)
 	p := &verbsPair{near: newWatch(), far: newWatch()}
+	if o.beside != nil {
+		p.near, p.far = o.beside.near, o.beside.far
+		us := o.beside.us
+		p.us = &ourEnd{t: t, ctx: ctx, hca: us.hca, dev: us.dev, pd: us.pd}
+	} else {
+		p.us = newEnd(ctx, t, l.Host(), s.v6, append(append([]link.Middleware{p.near.middleware}, o.middleware...), p.far.middleware))
+	}
 	p.kernel = newPuppet(ctx, t, l.Guest(0))
-	p.us = newEnd(ctx, t, l.Host(), s.v6, append(append([]link.Middleware{p.near.middleware}, o.middleware...), p.far.middleware))
 	qpcap := verbs.QPCap{MaxSendWR: o.depth, MaxRecvWR: o.depth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 	p.us.create(o, qpcap)
 	var number verbs.QPN

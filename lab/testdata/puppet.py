@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 import time
 
 import pyverbs.enums as e
@@ -124,8 +125,7 @@ class Puppet:
             imm = w["InvalidateRKey"] if op == SEND_WITH_INV else swap32(w["Imm"])
             wr = SendWR(wr_id=w["ID"], opcode=op, num_sge=len(sg), sg=sg, imm_data=imm, send_flags=w["Flags"])
             if op in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
-                add = op == e.IBV_WR_ATOMIC_FETCH_AND_ADD
-                wr.set_wr_atomic(remote["RKey"], remote["VA"], w["Swap"] if add else w["Compare"], 0 if add else w["Swap"])
+                wr.set_wr_atomic(remote["RKey"], remote["VA"], w["CompareAdd"], w["Swap"])
             elif op in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_RDMA_READ):
                 wr.set_wr_rdma(remote["RKey"], remote["VA"])
             elif w["RemoteQPN"]:
@@ -179,6 +179,7 @@ def serve(conn, device):
         pass
     finally:
         puppet.close()
+        conn.close()
 
 
 def main():
@@ -186,8 +187,7 @@ def main():
     while True:
         conn, _ = listener.accept()
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with conn:
-            serve(conn, sys.argv[2])
+        threading.Thread(target=serve, args=(conn, sys.argv[2]), daemon=True).start()
 
 
 main()

@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Release is the Debian release that the guests are made of, such as "trixie". "" is that of this
+// system, whose lists of packages apt-get has. Set it before Enter.
+var Release string
+
+// listsLast is how long the lists of a release's packages are good for.
+const listsLast = 24 * time.Hour
+
+// Debian's keys, and what names this system's release.
+const (
+	keyring   = "/usr/share/keyrings/debian-archive-keyring.gpg"
+	osRelease = "/etc/os-release"
+)
+
+// checkRelease refuses what is no release's name, since it becomes the name of a directory.
+func checkRelease(release string) error {
+	if strings.Trim(release, "abcdefghijklmnopqrstuvwxyz") != "" {
+		return fmt.Errorf("release %q: Debian's releases have names such as bookworm and trixie", release)
+	}
+	return nil
+}
+
+// releaseOptions returns apt-get's options for the lists of a release by name, which are below dir.
+// For this system's release there are none.
+func releaseOptions(dir string) []string {
+	if Release == "" {
+		return nil
+	}
+	return []string{
+		"-o", "Dir::Etc::sourcelist=" + filepath.Join(dir, "release.sources"),
+		"-o", "Dir::Etc::sourceparts=-",
+		"-o", "Dir::State::lists=" + filepath.Join(dir, "lists"),
+	}
+}
+
+// updateRelease fetches the lists of packages of a release by name, unless they are new. dir is
+// apt-get's.
+func updateRelease(ctx context.Context, dir string) error {
+	if Release == "" {
+		return nil
+	}
+	if _, err := os.Stat(keyring); err != nil {
+		return fmt.Errorf("packages of %s: %w (apt-get install debian-archive-keyring)", Release, err)
+	}
+	stamp := filepath.Join(dir, "updated")
+	if info, err := os.Stat(stamp); err == nil && time.Since(info.ModTime()) < listsLast {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
+		return err
+	}
+	own, err := os.ReadFile(osRelease)
+	if err != nil {
+		return err
+	}
+	list, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(ORIGIN) $(CREATED_BY) $(COMPONENT) $(REPO_URI) $(RELEASE)").Output()
+	if err != nil {
+		return fmt.Errorf("list apt's sources: %w", err)
+	}
+	sources, err := releaseSources(Release, string(own), string(list))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "release.sources"), []byte(sources), 0o644); err != nil {
+		return err
+	}
+	if _, err := apt(ctx, dir, "update", "-o", "APT::Update::Error-Mode=any"); err != nil {
+		return err
+	}
+	return os.WriteFile(stamp, nil, 0o644)
+}
+
+// releaseSources returns apt's sources of a release: those of this system, with one name in place of the
+// other. own is the text of os-release, and list is what apt-get indextargets prints.
+func releaseSources(release, own, list string) (string, error) {
+	codename := ""
+	for line := range strings.Lines(own) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
+			codename = strings.Trim(name, `"`)
+		}
+	}
+	var sources strings.Builder
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		if len(f) != 5 || f[0] != "Debian" || f[1] != "Packages" || f[2] != "main" {
+			continue
+		}
+		if suite, ok := strings.CutPrefix(f[4], codename); ok && codename != "" { // bookworm, bookworm-updates, bookworm-security
+			fmt.Fprintf(&sources, "Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n\n", f[3], release+suite, keyring)
+		}
+	}
+	if sources.Len() == 0 {
+		return "", fmt.Errorf("packages of %s: apt has no source of %q, this system's release, whose mirror could serve: is this Debian, and has apt-get update run?", release, codename)
+	}
+	return sources.String(), nil
+}
