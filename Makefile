@@ -1,16 +1,18 @@
-# make test and make lab are what CI runs. CONTRIBUTING.md explains the targets.
+# make test, make sim (3 minutes) and make lab are what CI runs. CONTRIBUTING.md explains the targets.
 
 GO       ?= go
 FUZZTIME ?= 60s
 BENCH    ?= .
+SIMTIME  ?= 10m
+SIMFIRST ?= 0
 # Systems beside this one on which the module must build, vet and have tests that compile.
 CROSS    ?= darwin windows
 
-.PHONY: test fmt tidy vet lint floors cross race portable nocgo examples lab fuzz bench
+.PHONY: test fmt tidy vet lint floors cross race portable nocgo modules examples lab fuzz sim mutants bench
 
 # From the quickest to fail to the slowest, so serially even under -j; go test's own lines come last.
 test:
-	@for step in fmt tidy vet lint floors cross race portable nocgo examples; do \
+	@for step in fmt tidy vet lint floors cross race portable nocgo modules examples report; do \
 		echo "== $$step"; $(MAKE) --no-print-directory $$step || exit 1; \
 	done
 
@@ -27,7 +29,8 @@ vet:
 lint:
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 
-# Where imports may point, what the pure packages may use, file lengths, sleeping tests.
+# Where imports may point, what the pure packages may use, file lengths, sleeping tests, no wall clock, and
+# what docs/CONFORMANCE.md and docs/SECURITY.md cite.
 floors:
 	CGO_ENABLED=0 $(GO) test .
 
@@ -52,15 +55,33 @@ race:
 # What other systems use in place of the Linux code, tried here.
 portable:
 	CGO_ENABLED=0 $(GO) vet -tags adverb_portable ./...
-	CGO_ENABLED=0 $(GO) test -tags adverb_portable ./internal/link/...
+	CGO_ENABLED=0 $(GO) test -tags adverb_portable ./internal/link/... ./internal/wire
 
+# All tests, with two processes of a host that talk by the network as if they were of two.
 nocgo:
-	CGO_ENABLED=0 $(GO) test ./...
+	CGO_ENABLED=0 ADVERB_SHM=0 $(GO) test ./...
+
+# What would bring users of verbs dependencies that they do not ask for is a module of its own.
+modules:
+	cd adverbprom && $(GO) mod tidy -diff && $(GO) vet ./... && \
+		$(GO) tool -modfile=../tools/go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test ./...
 
 # The examples are a module of their own. Their tests kill processes; -short kills few.
 examples:
 	cd examples && $(GO) mod tidy -diff && $(GO) vet ./... && \
 		$(GO) tool -modfile=../tools/go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test -short ./...
+
+# What writes docs/BENCHMARKS.md is a module of its own too, for its plotting library.
+.PHONY: report
+report:
+	cd tools/benchmarks && $(GO) mod tidy -diff && $(GO) vet ./... && \
+		$(GO) tool -modfile=../go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test ./...
+
+# The tool for every system, into dist, with checksums.
+DIST ?= dist
+.PHONY: release
+release:
+	@GO='$(GO)' deploy/release.sh '$(DIST)'
 
 # Against Linux's own RDMA, in virtual machines: lab/README.md. Not part of test, since it needs root.
 # In the package's directory go test shows what the lab reports even if all tests pass.
@@ -76,5 +97,22 @@ fuzz:
 		$(GO) test -run '^$$' -fuzz "^$${target##*:}\$$" -fuzztime $(FUZZTIME) "$${target%:*}" || exit 1; \
 	done
 
+# Whole systems on a bad network, each by a seed, so long: internal/whole. A failure prints how to replay it.
+# In the package's directory go test shows the totals even if all pass.
+sim:
+	@cd internal/whole && CGO_ENABLED=0 $(GO) test -run 'TestWhole$$' -count=1 -timeout 0 -args -time $(SIMTIME) -first $(SIMFIRST)
+
+# Defects that are planted one at a time, in no file: which test finds each, and after how many runs.
+mutants:
+	@$(GO) run ./internal/mutants $(MUTANTS)
+
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+# Measures everything side by side, in some four minutes, and writes docs/BENCHMARKS.md with its plots. On a
+# machine that does nothing else; as root for the networks between namespaces.
+.PHONY: benchmarks
+benchmarks:
+	@tool=$$(mktemp -d) && trap 'rm -r "$$tool"' EXIT && $(GO) build -o "$$tool/adverb" ./cmd/adverb && \
+		mkdir -p docs/benchmarks && "$$tool/adverb" bench --json $(BENCHFLAGS) > docs/benchmarks/data.json && \
+		cd tools/benchmarks && $(GO) run . ../../docs/benchmarks/data.json ../../docs

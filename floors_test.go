@@ -25,6 +25,7 @@ var floors = []struct {
 	{"cmd/adverb", 9},
 	{"lab", 9},
 	{"lab/agentd", 9},
+	{"tools/benchmarks", 9}, // a module of its own
 	{"lab/agent", 5},
 
 	// The examples are a module of their own; what they share is below them.
@@ -39,7 +40,12 @@ var floors = []struct {
 	{"cmd/adverb/internal/rdmademo", 8},
 	{"cmd/adverb/internal/cmtools", 8},
 	{"cmd/adverb/internal/cmtime", 8},
+	{"cmd/adverb/internal/perftest", 8},
 	{"cmd/adverb/internal/demo", 8},
+	{"cmd/adverb/internal/streams", 8},
+	{"cmd/adverb/internal/inspect", 8},
+	{"cmd/adverb/internal/version", 8},
+	{"cmd/adverb/internal/heir", 8},
 	{"cmd/adverb/internal/cm", 7},
 	{"cmd/adverb/internal/device", 6},
 	{"cmd/adverb/internal/exchange", 6},
@@ -47,31 +53,48 @@ var floors = []struct {
 	{"cmd/adverb/internal/tooltest", 6},
 	{"cmd/adverb/internal/cli", 5},
 	{"cmd/adverb/internal/clib", 5},
+	{"cmd/adverb/internal/bench", 8},
+	{"cmd/adverb/internal/bench/...", 7},
 
 	{"provider/...", 5},
 	{"rdmatest", 5},
+	{"rdmatest/cmtest", 6},
+	{"adverbprom", 5}, // a module of its own
 	{"rdmamsg", 5},
+	{"rdmaio", 5},
 	{"rsocket", 5},
+	{"internal/whole", 5},
+	{"internal/mutants", 5},
 	{"verbs/verbstest", 5},
 
 	{"internal/hca", 4},
+	{"internal/rnic", 4},
 	{"internal/host", 4},
 	{"rdmacm", 4},
 	{"rdmapool", 4},
 
 	{"internal/transport", 3},
 	{"internal/connector", 3},
+	{"internal/iwarp", 3},
 
 	{"internal/cm", 2},
+	{"internal/showpackets", 2},
 	{"internal/queue", 2},
+	{"internal/limits", 2},
 
 	{"internal/link/...", 1},
 	{"internal/mem", 1},
+	{"internal/mpa", 1},
+	{"internal/secure", 1},
+	{"internal/shm", 1},
+	{"internal/watch", 1},
 
 	{"verbs", 0},
 	{"internal/wire", 0},
 	{"internal/link", 0},
 	{"internal/idtable", 0},
+	{"internal/tables", 0},
+	{"internal/benchdata", 0},
 }
 
 // sideways are the imports that stay on a floor, each with its reason.
@@ -85,11 +108,11 @@ var soleImporters = map[string]string{
 }
 
 // stdlibOnly packages are the contract and the formats: who reads or copies them needs nothing else.
-var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable"}
+var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/tables", "internal/benchdata"}
 
 // pure packages run the same over a network and in a simulation that replays from a seed, so
 // nothing in them may depend on the clock, the scheduler, the system or chance.
-var pure = []string{"internal/transport", "internal/cm"}
+var pure = []string{"internal/transport", "internal/cm", "internal/mpa", "internal/iwarp"}
 
 // Of the standard library, pure packages may not import these, nor what lies below them…
 var impureImports = []string{"net", "os", "sync", "syscall", "math/rand", "crypto/rand", "context", "log"}

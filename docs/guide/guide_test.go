@@ -21,10 +21,10 @@ import (
 
 // imports are the packages that blocks may use without importing them.
 var imports = map[string]string{
-	"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "log": "log", "time": "time",
-	"testing": "testing", "binary": "encoding/binary", "crc32": "hash/crc32", "netip": "net/netip",
+	"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "log": "log", "slog": "log/slog", "time": "time",
+	"testing": "testing", "rand": "crypto/rand", "binary": "encoding/binary", "crc32": "hash/crc32", "netip": "net/netip",
 	"verbs": ours + "verbs", "rdmacm": ours + "rdmacm", "rdmamsg": ours + "rdmamsg",
-	"rdmapool": ours + "rdmapool", "rdmatest": ours + "rdmatest",
+	"rdmaio": ours + "rdmaio", "rdmapool": ours + "rdmapool", "rdmatest": ours + "rdmatest",
 }
 
 const ours = "github.com/adverb-rdma/adverb/"
@@ -33,7 +33,8 @@ const ours = "github.com/adverb-rdma/adverb/"
 // speaks of.
 const given = `ctx context.Context, t *testing.T, dev *verbs.Device, pd *verbs.PD, cq *verbs.CQ, qp *verbs.QP,
 	mr *verbs.MR, n int, remote verbs.RemoteAddr, addr netip.AddrPort, conn *rdmacm.Conn, l *rdmacm.Listener,
-	ch *rdmamsg.Channel, pool *rdmapool.Pool, data []byte, use func(any)`
+	ch *rdmamsg.Channel, pool *rdmapool.Pool, data []byte, use func(any),
+	psk []byte, theirs verbs.PacketSecurity`
 
 // block is a Go block of a guide.
 type block struct {
