@@ -124,6 +124,12 @@ func TestResults(t *testing.T) {
 	if _, err := replaceResults([]byte("no marks"), ""); err == nil {
 		t.Error("a file without marks: got no error, want one")
 	}
+	if got, want := differences("1\n2\n3\n", "3\n4\n1\n1\n"), []string{"+ 1", "- 2", "+ 4"}; !slices.Equal(got, want) {
+		t.Errorf("differences: got %q, want %q", got, want)
+	}
+	if got := differences("1\n2\n", "2\n1\n"); got != nil {
+		t.Errorf("differences of order alone: got %q, want none", got)
+	}
 	r.notShown = []string{"TestX: a kernel is broken"}
 	var report bytes.Buffer
 	r.report(&report)

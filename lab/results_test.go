@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -123,15 +124,25 @@ func (r *resultTable) markdown() string {
 	return b.String() + "\n"
 }
 
-// firstDifference returns the first lines in which two texts differ.
-func firstDifference(a, b string) (inA, inB string) {
-	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
-	for i := range min(len(as), len(bs)) {
-		if as[i] != bs[i] {
-			return as[i], bs[i]
+// differences returns the lines that only a has, behind "-", and those that only b has, behind "+". The
+// order of lines is no difference: that of the scenarios is the order of the files which have them.
+func differences(a, b string) (only []string) {
+	more := map[string]int{} // how many more of a line a has than b
+	for line := range strings.Lines(a) {
+		more[line]++
+	}
+	for line := range strings.Lines(b) {
+		more[line]--
+	}
+	for _, line := range slices.Sorted(maps.Keys(more)) {
+		switch n := more[line]; {
+		case n > 0:
+			only = append(only, "- "+strings.TrimSuffix(line, "\n"))
+		case n < 0:
+			only = append(only, "+ "+strings.TrimSuffix(line, "\n"))
 		}
 	}
-	return fmt.Sprint(len(as), " lines"), fmt.Sprint(len(bs), " lines")
+	return only
 }
 
 // finish writes the tables into a file after a run of all scenarios. Without update, it checks that
@@ -165,9 +176,11 @@ func (r *resultTable) finish(name string, update bool) error {
 	case update:
 		return os.WriteFile(name, updated, 0o644)
 	}
-	lists, had := firstDifference(string(text), string(updated))
-	return fmt.Errorf("%s lists other scenarios or results than this run had: run make lab LABFLAGS='-args -update'; first:\nlists %s\nhad   %s",
-		name, lists, had)
+	if only := differences(string(text), string(updated)); len(only) > 0 {
+		return fmt.Errorf("%s lists other scenarios or results (-) than this run had (+): run make lab LABFLAGS='-args -update'\n%s",
+			name, strings.Join(only, "\n"))
+	}
+	return nil
 }
 
 func replaceResults(text []byte, tables string) ([]byte, error) {
