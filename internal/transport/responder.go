@@ -37,7 +37,7 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
 	switch d := p.PSN.Diff(q.receiver.epsn); {
-	case d > 0 && s.hold.peer:
+	case d > 0 && s.hold.peer && !s.refused: // else all is repeated
 		if !s.ahead(p) {
 			q.counters.OutOfOrder++
 		}
