@@ -4,9 +4,11 @@ package hca
 //
 //  1. setPath asks Config.Lane for a lane to the process of the peer's QPN, before the QP's first packet.
 //     Where there is none the QP's packets go by the network.
-//  2. sendNear has transport.QP.Transmit write the packet into the lane: the payload is copied once.
+//  2. sendNear has transport.QP.Transmit write the packet into the lane: the payload is copied once. A long
+//     payload is lent: the packet stands for several, and says where in a region of ours the data lie.
 //  3. Whoever polls at the other end, or its engine's goroutine, finds the record. nearIn checks whether it
-//     is for its QP, and hands it to the transport, which copies the payload out of the lane.
+//     is for its QP, and hands it to the transport, which copies the payload out of the lane, or of the
+//     region that lends it.
 //
 // There is no ICRC: memory does not damage packets as networks do. There is no train, and no UDP port to
 // learn: whoever hands over a lane has been proved to be of this user. All else is as on the wire.
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/transport"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -75,13 +78,50 @@ func (q *qp) findLane(p path, to verbs.QPN) {
 	if ask := q.dev.config.Lane; ask != nil && q.typ != verbs.QPTypeUD && !secured && len(q.dev.config.Middleware) == 0 {
 		q.out.lane = ask(p.eng.addr, p.dst.Addr(), uint32(to))
 	}
+	if q.out.lane != nil {
+		q.t.Lend(q.lends)
+	}
 }
 
 func (q *qp) leaveLane() {
 	if q.out.lane != nil {
+		q.recall()
+		q.t.Lend(nil)
 		q.out.lane.Use(-1)
 		q.out.lane = nil
 	}
+}
+
+// lends reports whether the peer can read a file. If it does not know the file it is told. The caller holds the
+// lane's lock.
+func (q *qp) lends(f *mem.File) bool {
+	o := q.out.lane
+	return o.Lends(shm.File{ID: f.ID, FD: f.FD, Size: f.Size}, func() func() {
+		return f.Watch(o, func() { o.Withdraw(f.ID) })
+	})
+}
+
+// lend makes the packet of n bytes that Transmit has written a record whose payload is lent. The caller holds the
+// lane's lock.
+func (q *qp) lend(n int, l *transport.Loan) {
+	o := q.out.lane
+	pos := o.CommitLoan(n, shm.Loan{File: l.File.ID, Off: l.Off, Len: l.Len, Packets: l.Packets})
+	q.out.lent = append(o.Unread(q.out.lent), pos)
+	q.traffic.sent += uint64(l.Packets) - 1
+	q.traffic.sentNear += uint64(l.Packets) - 1
+	q.traffic.sentBytes += uint64(l.Len)
+}
+
+// recall takes back what q has lent and the peer has not taken. The program is about to get its memory back.
+func (q *qp) recall() {
+	if len(q.out.lent) == 0 {
+		return
+	}
+	o := q.out.lane
+	o.Lock()
+	defer o.Unlock()
+	o.Recall(q.out.lent)
+	q.out.lent = q.out.lent[:0]
 }
 
 // Carrier implements verbs.ProviderCarrier.
@@ -122,7 +162,11 @@ func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 		if n == 0 {
 			break
 		}
-		o.Commit(n)
+		if l := q.t.Loan(); l.Packets > 0 {
+			q.lend(n, l)
+		} else {
+			o.Commit(n)
+		}
 		q.traffic.sent++
 		q.traffic.sentBytes += uint64(n)
 		q.traffic.sentNear++
@@ -242,12 +286,16 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 		var q *qp
 		e.row = 0
 		i := 0
-		for ; i < laneBatch; i++ {
+		for i < laneBatch {
 			b := in.Next()
 			if b == nil {
 				break
 			}
-			q = e.nearIn(now, q, in.From(), b)
+			lent := in.Lent()
+			q = e.nearIn(now, q, in.From(), b, lent)
+			if i++; lent != nil {
+				i += lent.Packets
+			}
 		}
 		in.Release()
 		if q != nil {
@@ -265,9 +313,9 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 
 // nearIn hands a packet to its QP. cur is the QP that is locked before the call, or nil. nearIn returns the
 // QP that is locked after it, or nil.
-func (e *engine) nearIn(now time.Duration, cur *qp, from netip.Addr, b []byte) *qp {
+func (e *engine) nearIn(now time.Duration, cur *qp, from netip.Addr, b []byte, lent *shm.Lent) *qp {
 	p := &e.packet
-	if p.Decode(b) != nil {
+	if p.Decode(b) != nil || lent != nil && lent.Payload == nil {
 		e.dropNear(dropMalformed, nil, from)
 		return cur
 	}
@@ -298,7 +346,15 @@ func (e *engine) nearIn(now time.Duration, cur *qp, from netip.Addr, b []byte) *
 		q.traffic.rcvd++
 		q.traffic.rcvdBytes += uint64(len(b))
 		q.traffic.rcvdNear++
-		q.t.HandlePacket(now, p, 0)
+		if lent == nil {
+			q.t.HandlePacket(now, p, 0)
+			break
+		}
+		q.traffic.rcvd += uint64(lent.Packets) - 1
+		q.traffic.rcvdNear += uint64(lent.Packets) - 1
+		q.traffic.rcvdBytes += uint64(len(lent.Payload))
+		p.Payload = lent.Payload
+		q.t.HandleRun(now, p, lent.Packets, lent)
 	}
 	return q
 }

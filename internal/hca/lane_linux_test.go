@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,9 @@ type lanePair struct {
 	outs    map[netip.Addr]*shm.Out // by where they lead
 	asked   int
 	wc      [1]verbs.WC
+
+	mu      sync.Mutex
+	answers []func() // of receivers that have mapped a file
 }
 
 func newLanePair(t testing.TB, o options, mw ...link.Middleware) *lanePair {
@@ -61,14 +65,35 @@ func (p *lanePair) lane(t testing.TB, from, to netip.Addr) *shm.Out {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	o.Connect(shm.Bell{}, func() {})
-	if _, err := p.inboxes[to].Add(fd, shm.Bell{}, from, 8, func() {}); err != nil {
+	in, err := p.inboxes[to].Add(fd, shm.Bell{}, from, 8, func() {})
+	if err != nil {
 		t.Fatal(err)
 	}
+	o.Connect(shm.Bell{}, func() {}, func(f shm.File, withdrawn bool) error {
+		if withdrawn {
+			in.Withdrawn(f.ID)
+			return nil
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.answers = append(p.answers, func() { o.Mapped(f.ID) })
+		return in.Map(f)
+	})
 	t.Cleanup(o.Close)
 	o.Use(1)
 	p.outs[to] = o
 	return o
+}
+
+// answer has the receivers say which files they have mapped.
+func (p *lanePair) answer() {
+	p.mu.Lock()
+	answers := p.answers
+	p.answers = nil
+	p.mu.Unlock()
+	for _, f := range answers {
+		f()
+	}
 }
 
 // drain has e work off what has come by lanes. Its engine's goroutine may be at it already.

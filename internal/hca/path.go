@@ -24,6 +24,7 @@ type outbound struct {
 	flow wire.Flow
 	ah   *ah      // UD: that the way is of
 	lane *shm.Out // connected QPs: the way to a process of this host, or nil
+	lent []uint64 // positions in the lane of what is lent
 }
 
 // resolve finds the way to a peer or, if that is allowed, to a multicast group: IBTA CA17-11, CA17-12 and, over

@@ -15,6 +15,9 @@ func (q *qp) publish() {
 	if before := q.State(); before != state {
 		q.state.Store(uint32(state))
 		q.logState(before, state)
+		if state == verbs.QPStateErr || state == verbs.QPStateReset {
+			q.recall()
+		}
 	}
 	if done := q.t.Completions(); len(done) > 0 {
 		q.complete(done, state)

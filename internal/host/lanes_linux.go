@@ -3,6 +3,7 @@
 package host
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -27,17 +28,23 @@ import (
 //	addresses, the lane's memfd, bell  ---------->    is the address mine, the memfd sealed and right?
 //	                                   <----------    yes, and the receiver's bell
 //
-// The socket stays open, and nobody writes to it again. It breaks when either process ends, however it
-// ends: then the sender goes back to UDP, and the receiver gives the memory back. An abstract name is
-// of one network namespace. A process without lanes, or of another user, does not answer with yes, and
-// its packets go by UDP for as long as the QP is connected.
+// The socket stays open. By it the sender tells which files it lends (see package shm), and the receiver which
+// of them it has mapped:
+//
+//	a file's name, size, memfd         ---------->    sealed? mapped
+//	                                   <----------    the file's name
+//	the name of one that is withdrawn  ---------->    unmapped
+//
+// It breaks when either process ends, however it ends: then the sender goes back to UDP, and the receiver
+// gives the memory back. An abstract name is of one network namespace. A process without lanes, or of another
+// user, does not answer with yes, and its packets go by UDP for as long as the QP is connected.
 
 // What this implementation chose.
 const (
 	// maxLanes is how many lanes a device makes, and how many each of its addresses takes.
 	maxLanes = 64
 	// laneTime is how long the process at the other end has to answer. One that is stopped does not.
-	laneTime = 50 * time.Millisecond
+	laneTime = 250 * time.Millisecond
 	// laneAgain is for how long a process that took no lane is not asked again.
 	laneAgain = time.Second
 	// bellless is how often lanes are looked at where the system denies the bell.
@@ -48,6 +55,12 @@ const (
 	laneRequest = 1 + 16 + 16 // version, from, to
 	laneFiles   = 2           // the memory, the sender's bell
 	laneAnswer  = 1           // version
+
+	fileMessage = 1 + 8 + 8 // kind, name, size
+	fileAnswer  = 8         // name
+
+	fileLent      = 1
+	fileWithdrawn = 2
 )
 
 func laneName(block uint32) string {
@@ -134,7 +147,7 @@ func (n *Netdev) Lane(from, to netip.Addr, qpn uint32) *shm.Out {
 	s.outs[key] = o
 	s.conns[c] = struct{}{}
 	n.served.Go(func() {
-		awaitEnd(c)
+		takeAnswers(c, o)
 		s.mu.Lock()
 		if s.outs[key] == o {
 			delete(s.outs, key)
@@ -192,11 +205,67 @@ func (s *lanes) evict() bool {
 	return false
 }
 
-// awaitEnd returns when the process at the other end has ended or closed its device, or this one has.
-func awaitEnd(c *net.UnixConn) {
+// takeAnswers takes note of the files that the receiver of a lane has mapped. It returns when the process at the
+// other end has ended or closed its device, or this one has.
+func takeAnswers(c *net.UnixConn, o *shm.Out) {
 	c.SetDeadline(time.Time{})
-	var b [1]byte
-	_, _ = c.Read(b[:]) // nobody writes
+	var b [fileAnswer + 1]byte
+	for {
+		if n, err := c.Read(b[:]); err != nil || n != fileAnswer {
+			return
+		}
+		o.Mapped(binary.NativeEndian.Uint64(b[:]))
+	}
+}
+
+// takeFiles maps the files that the sender of a lane lends. It returns when takeAnswers would.
+func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
+	c.SetDeadline(time.Time{})
+	for {
+		b, fds, err := receiveFiles(c, fileMessage)
+		if err != nil {
+			return
+		}
+		f := shm.File{ID: binary.NativeEndian.Uint64(b[1:]), FD: -1, Size: int64(binary.NativeEndian.Uint64(b[9:]))}
+		switch {
+		case b[0] == fileWithdrawn && len(fds) == 0:
+			in.Withdrawn(f.ID)
+			wake() // to unmap it
+		case b[0] == fileLent && len(fds) == 1:
+			f.FD = fds[0]
+			if in.Map(f) == nil { // else the sender goes on by copies
+				_, err = c.Write(binary.NativeEndian.AppendUint64(nil, f.ID))
+			}
+			closeAll(fds)
+		default:
+			closeAll(fds)
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// tellFile tells the receiver of a lane of a file that is lent, or withdrawn. It does not block: a receiver that
+// is stopped reads nothing.
+func tellFile(c *net.UnixConn, f shm.File, withdrawn bool) error {
+	b, rights := []byte{fileLent}, []byte(nil)
+	if withdrawn {
+		b[0] = fileWithdrawn
+	} else {
+		rights = unix.UnixRights(f.FD)
+	}
+	b = binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(b, f.ID), uint64(f.Size))
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.Sendmsg(int(fd), b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	})
+	return errors.Join(err, failed)
 }
 
 // dialLane makes a lane and hands it over.
@@ -251,7 +320,7 @@ func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
 		o.Close()
 		return nil, err
 	}
-	o.Connect(theirs, func() { c.Close() })
+	o.Connect(theirs, func() { c.Close() }, func(f shm.File, withdrawn bool) error { return tellFile(c, f, withdrawn) })
 	return o, nil
 }
 
@@ -301,7 +370,7 @@ func (n *Netdev) takeLane(c *net.UnixConn) {
 	if err != nil {
 		return
 	}
-	awaitEnd(c)
+	takeFiles(c, in, func() { n.wake(to) })
 	in.Leave()
 	n.wake(to) // to drop the lane
 }

@@ -15,9 +15,9 @@ import (
 // Sizes that we chose, in bytes.
 const (
 	// Regions up to maxPiece are cut from slabs, since a process has few mappings (vm.max_map_count) and
-	// few file descriptors. A larger region has a mapping of its own. Pages that nobody touches cost
-	// nothing.
-	maxPiece = 256 << 10
+	// few file descriptors. A larger region has a mapping of its own, which can be lent to other processes.
+	// Pages that nobody touches cost nothing.
+	maxPiece = 32 << 10
 	slabSize = 4 << 20
 
 	// The addresses of closed regions rest, so that a program which uses one after Close meets no other
@@ -42,6 +42,9 @@ func (a *allocation) file() (fd int, off int64, ok bool) {
 	return a.m.fd, int64(addrOf(a.bytes) - addrOf(a.m.bytes)), a.m.fd >= 0
 }
 
+// lent returns the file that others can map, or nil. The memory begins where the file does.
+func (a *allocation) lent() *File { return a.m.lent }
+
 // allocate maps n zeroed bytes of shared memory. They start on a page.
 func allocate(n int) (*allocation, error) { return memory.allocate(n) }
 
@@ -65,7 +68,7 @@ type allocator struct {
 var memory = allocator{host: host{root: "/"}, debug: debugMR()}
 
 // classCount is the number of sizes of pieces: a page, two, four … Larger pages need fewer.
-const classCount = 7
+const classCount = 4
 
 // class holds the slabs for pieces of one size.
 type class struct{ slabs []*slab }
@@ -95,6 +98,7 @@ func (m *allocator) allocate(n int) (*allocation, error) {
 	if err != nil {
 		return nil, err
 	}
+	own.offer()
 	return &allocation{bytes: own.bytes[:n:n], m: own, size: size}, nil
 }
 

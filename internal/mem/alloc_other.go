@@ -31,5 +31,8 @@ func allocate(n int) (a *allocation, err error) {
 // else's memory.
 func (a *allocation) free() error { return nil }
 
+// lent says that no other process can map the memory.
+func (a *allocation) lent() *File { return nil }
+
 // file says that no other process can map the memory.
 func (a *allocation) file() (fd int, off int64, ok bool) { return -1, 0, false }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ type mapping struct {
 	fd    int    // of the memfd; -1 where it is closed, or there is none
 	anon  bool
 	slab  *slab // or nil
+	lent  *File // or nil
 }
 
 // memfdCreate is a variable for tests of systems that deny it.
@@ -38,7 +40,7 @@ func Unshared() string {
 // denies memfds gets anonymous memory: all works, but no other process can map it.
 func newMapping(size, guard int) (*mapping, error) {
 	own := &mapping{fd: -1}
-	fd, err := memfdCreate("adverb-mr", unix.MFD_CLOEXEC)
+	fd, err := memfdCreate("adverb-mr", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	switch {
 	case err == nil:
 		own.fd = fd
@@ -77,6 +79,22 @@ func (own *mapping) place(size, guard int) error {
 		return fmt.Errorf("mmap: %w", err)
 	}
 	return nil
+}
+
+// fileSeals let others map a file without fear that it shrinks, and keep them from changing it. The mapping that
+// there is stays as it is.
+const fileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
+
+var files atomic.Uint64
+
+// offer makes a file of the mapping that others may map, where the kernel knows how (Linux 5.1).
+func (own *mapping) offer() {
+	if own.fd < 0 {
+		return
+	}
+	if _, err := unix.FcntlInt(uintptr(own.fd), unix.F_ADD_SEALS, fileSeals); err == nil {
+		own.lent = &File{ID: files.Add(1), FD: own.fd, Size: int64(len(own.bytes))}
+	}
 }
 
 // truncate gives a new file its size. A file beyond RLIMIT_FSIZE would end the process by a signal.

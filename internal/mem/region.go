@@ -19,6 +19,7 @@ type Region struct {
 	base    uint64 // virtual address of buf[0]
 	buf     []byte
 	backing backing
+	lent    *File // that others may map; nil for memory that another region had before
 
 	gate    gate
 	drained chan struct{} // closed when the region closes and the last span is released
@@ -47,7 +48,7 @@ func (p *PD) register(attr verbs.MRAttr) (*Region, error) {
 		if err != nil {
 			return nil, verbs.Errorf(verbs.ErrLimit, "allocate %d bytes: %w", attr.Length, err)
 		}
-		r.buf, r.backing.alloc = a.bytes, a
+		r.buf, r.backing.alloc, r.lent = a.bytes, a, a.lent()
 	} else {
 		r.backing.pin = new(pin)
 		r.backing.pin.pinner.Pin(unsafe.SliceData(r.buf))
@@ -101,6 +102,9 @@ func (r *Region) retire() error {
 	r.pd.keys.remove(uint32(r.lkey))
 	if !r.gate.close() {
 		<-r.drained
+	}
+	if r.lent != nil {
+		r.lent.end()
 	}
 	if r.backing.alloc != nil && debugMR() {
 		r.tell()

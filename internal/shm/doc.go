@@ -15,9 +15,11 @@
 //	the sender's bell <---------- only if wanted, when half of the lane is free --- In.Release
 //
 // Each word of the ring's header has one writer, but for asleep and wants, which either end clears. Neither
-// end holds a lock in shared memory, and neither waits for the other: a full lane refuses the next record. So a process that is killed or stopped
-// at any instant leaves nothing behind that blocks another. A record appears whole, by the store to tail,
-// or not at all.
+// end holds a lock in shared memory, and neither waits for the other: a full lane refuses the next record.
+// So a process that is killed or stopped at any instant leaves nothing behind that blocks another. A record
+// appears whole, by the store to tail, or not at all.
+//
+// A payload may lie in the record or, if it is long, in memory that the sender lends: see [Loan].
 //
 // What the other end writes is input. Every index and length is read once and checked. One that cannot
 // be right breaks the lane for good: [Out.Broken], [In.Next].

@@ -14,6 +14,9 @@ type In struct {
 	bell    Bell // the sender's
 	dropped func()
 
+	files mapped
+	lent  Lent // of the record that Next has returned
+
 	pos    uint64
 	seen   uint64        // tail, as it was read last
 	read   atomic.Uint64 // pos at the latest Release
@@ -25,8 +28,9 @@ type In struct {
 func (i *In) From() netip.Addr { return i.from }
 
 // Next returns the next record, or nil if there is none. It holds until Release. The sender can still
-// write to it, so what is read twice can differ.
+// write to it, so what is read twice can differ. Lent says whether its payload lies elsewhere.
 func (i *In) Next() []byte {
+	i.files.drop()
 	if i.pos == i.seen {
 		tail := i.tail.Load()
 		if tail == i.pos || i.broken.Load() {
@@ -45,6 +49,11 @@ func (i *In) Next() []byte {
 		return nil
 	}
 	b := i.record(i.pos, int(n))
+	if i.lent.state = i.state(i.pos); i.lent.state.Load() == inLane {
+		i.lent.state = nil
+	} else {
+		b = i.borrow(b)
+	}
 	i.pos += space(int(n))
 	return b
 }
@@ -63,6 +72,7 @@ func (i *In) Release() {
 
 // end gives back what the lane holds.
 func (i *In) end() {
+	i.files.close()
 	i.unmap()
 	i.bell.Close()
 	i.dropped()

@@ -112,7 +112,11 @@ func NewOut() (o *Out, fd int, err error) {
 }
 
 // Connect gives a lane the receiver's bell, before its first use. hangup ends the connection to the receiver.
-func (o *Out) Connect(b Bell, hangup func()) { o.bell, o.hangup = b, hangup }
+// tell tells the receiver of a file that the sender lends, or has withdrawn. It does not block. With nil the
+// lane lends nothing.
+func (o *Out) Connect(b Bell, hangup func(), tell func(f File, withdrawn bool) error) {
+	o.bell, o.hangup, o.tell = b, hangup, tell
+}
 
 var errLane = errors.New("the memory is no lane's")
 
@@ -136,6 +140,37 @@ func (b *Inbox) Add(fd int, bell Bell, from netip.Addr, limit int, dropped func(
 		return nil, unix.EMFILE
 	}
 	return i, nil
+}
+
+// fileSeals are those of a file that is lent: it cannot shrink, which would kill who reads it, and the receiver
+// cannot change it.
+const fileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_FUTURE_WRITE
+
+var errFile = errors.New("the file can shrink, or be changed by others, or has another size")
+
+// Map maps a file that the sender lends, to be read. The caller closes the descriptor.
+func (i *In) Map(f File) error {
+	seals, err := unix.FcntlInt(uintptr(f.FD), unix.F_GET_SEALS, 0)
+	var st unix.Stat_t
+	if err != nil || seals&fileSeals != fileSeals || unix.Fstat(f.FD, &st) != nil || st.Size != f.Size {
+		return errFile
+	}
+	m := &i.files
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.room(f.ID, f.Size); err != nil {
+		return err
+	}
+	b, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("mmap: %w", err)
+	}
+	if m.open == nil {
+		m.open = map[uint64]mappedFile{}
+	}
+	m.open[f.ID] = mappedFile{b, func() { _ = unix.Munmap(b) }}
+	m.size += f.Size
+	return nil
 }
 
 // mapRing maps the header, and the records twice behind it.

@@ -31,7 +31,7 @@ func laneBack(t testing.TB) (o *Out, in *In, b, back *Inbox) {
 	}
 	defer unix.Close(fd)
 	b = new(Inbox)
-	o.Connect(bellOf(t, b), func() {})
+	o.Connect(bellOf(t, b), func() {}, nil)
 	back = new(Inbox)
 	in, err = b.Add(fd, bellOf(t, back), home, 1, func() {})
 	if err != nil {

@@ -12,6 +12,8 @@ type Out struct {
 	ring
 	bell   Bell // the receiver's
 	hangup func()
+	tell   func(f File, withdrawn bool) error // the receiver
+	files  map[uint64]*lentFile
 
 	pos  uint64
 	sent uint64 // pos at the latest Publish
@@ -46,7 +48,7 @@ func (o *Out) Reserve(n int) []byte {
 
 // Commit makes the first n bytes of what was reserved a record.
 func (o *Out) Commit(n int) {
-	o.putLength(o.pos, n)
+	o.putHeader(o.pos, n, inLane)
 	o.pos += space(n)
 }
 
@@ -124,6 +126,7 @@ func (o *Out) Close() {
 	o.broken.Store(true)
 	if !o.closed {
 		o.closed = true
+		o.forgetFiles()
 		o.unmap()
 		o.bell.Close()
 	}

@@ -15,7 +15,7 @@ const (
 
 	headerSize = 64 << 10 // a multiple of every page size
 
-	recordHeader = 8  // of which 4 are the length
+	recordHeader = 8  // 4 for the length, 4 for the state
 	recordAlign  = 64 // a record shares no cache line with another
 )
 
@@ -60,8 +60,16 @@ func (r *ring) record(pos uint64, n int) []byte {
 	return r.data[at : at+uint64(n) : at+uint64(n)]
 }
 
-func (r *ring) putLength(pos uint64, n int) {
-	binary.NativeEndian.PutUint32(r.data[pos&(r.size-1):], uint32(n))
+// putHeader is for records that the receiver does not see yet.
+func (r *ring) putHeader(pos uint64, n int, state uint32) {
+	h := r.data[pos&(r.size-1):]
+	binary.NativeEndian.PutUint32(h, uint32(n))
+	binary.NativeEndian.PutUint32(h[4:], state)
+}
+
+// state returns the word that holds a record's state.
+func (r *ring) state(pos uint64) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&r.data[pos&(r.size-1)+4]))
 }
 
 // length reads a record's length, once.

@@ -121,6 +121,10 @@ func (h *hold) ranges(epsn wire.PSN) []byte {
 // ahead takes a packet that came before others. It reports false where the packet is dropped.
 func (s *responder) ahead(p *wire.Packet) bool {
 	h, in := &s.hold, &s.qp.receiver
+	if s.qp.run.packets > 1 { // it comes again packet by packet
+		s.due(p.PSN, false)
+		return false
+	}
 	d := p.PSN.Diff(in.epsn)
 	if d >= wire.MaxRanges {
 		return false

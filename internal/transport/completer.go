@@ -256,21 +256,21 @@ func (c *completer) again(now time.Duration) {
 	}
 }
 
-// responded takes note that the response at seq is in its place.
-func (c *completer) responded(now time.Duration, seq uint64) {
+// responded takes note that the responses [seq, end) are in their place.
+func (c *completer) responded(now time.Duration, seq, end uint64) {
 	rec := &c.rc.recovery
 	if rec.wasLate(now, seq) {
 		rec.inVain(now)
 	}
 	if seq == rec.una {
-		c.moveTo(now, seq+1)
+		c.moveTo(now, end)
 		if len(rec.ranges) > 0 && (rec.ranges[0].arrived || rec.executed > rec.una) {
 			c.advance(now, rec.una)
 		}
 		return
 	}
-	rec.heardTo = max(rec.heardTo, seq+1)
-	rec.arrivals(now, seq, seq+1)
+	rec.heardTo = max(rec.heardTo, end)
+	rec.arrivals(now, seq, end)
 	rec.setProbe(now)
 	c.gap(now)
 }
@@ -288,29 +288,35 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 	if w == nil {
 		return
 	}
-	if f := c.placeRead(w, seq-w.seq, p); f != nil {
+	n := uint64(c.qp.run.length())
+	if f := c.placeRead(w, seq-w.seq, n, p); f != nil {
 		c.failInTurn(w, f)
 		return
+	}
+	if !c.qp.run.isTaken() {
+		return // the region that it came from is gone, as the next one says
 	}
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
 		c.rc.requester.setCredits(p.AETH)
 	}
-	c.responded(now, seq)
+	c.responded(now, seq, seq+n)
 }
 
-// placeRead checks response packet k of the READ w and stores its data.
-func (c *completer) placeRead(w *sendWQE, k uint64, p *wire.Packet) *fault {
+// placeRead checks the n response packets of the READ w from packet k on, which came as p, and stores their data.
+func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	q := c.qp
 	off := uint32(k) * q.mtu
-	size := min(w.length-off, q.mtu)
+	size := uint32(min(uint64(w.length-off), n*uint64(q.mtu)))
 	switch {
 	case w.op != verbs.OpRDMARead:
 		return badResponse("psn %v is an atomic's, and the peer sent %v", p.PSN, p.Opcode)
+	case n > w.packets-k || w.seq+k+n > c.rc.recovery.max:
+		return badResponse("%v at psn %v stands for %d packets, more than were asked for", p.Opcode, p.PSN, n)
 	case len(p.Payload) != int(size):
 		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ: is the peer's path MTU %v, as ours is?",
 			p.Opcode, p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
-	case p.Opcode.EndsMessage() != (k+1 == chunkEnd(w, k)) && !c.rc.repeatsParts(): // who repeats a part ends with it
-		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+1, w.packets)
+	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts(): // who repeats a part ends with it
+		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
 	}
 	if err := q.cfg.PD.Scatter(w.sg, off, p.Payload); err != nil {
 		return &fault{verbs.WCLocProtErr, err}
@@ -338,7 +344,7 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 		return
 	}
 	c.rc.requester.setCredits(p.AETH)
-	c.responded(now, seq)
+	c.responded(now, seq, seq+1)
 }
 
 // gap takes note that something has come before what it should follow.

@@ -82,6 +82,10 @@ const (
 	holdMost   = 32
 	trainBytes = 60 << 10
 
+	// lendMost is how many bytes a packet stands for at most whose payload is lent. The peer copies one while
+	// the next is on its way.
+	lendMost = 64 << 10
+
 	// apartMost is how many packets a WRITE has at most to go as so many WRITEs while others are on their way.
 	apartMost = 16
 

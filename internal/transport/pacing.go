@@ -74,9 +74,5 @@ func (q *QP) DeferACK(least time.Duration) bool {
 // spent reports whether the turn's packets are used up.
 func (q *QP) spent() bool { return q.left == 0 && q.cfg.Turn > 0 }
 
-// spend takes one of the turn's packets.
-func (q *QP) spend() {
-	if q.left > 0 {
-		q.left--
-	}
-}
+// spend takes n of the turn's packets.
+func (q *QP) spend(n int) { q.left = max(q.left-n, 0) }

@@ -63,12 +63,17 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k uint64, buf []byte) (int, 
 	return q.payload(p, w, off, size, buf)
 }
 
+// requestHeaders completes the header p, whose opcode is set, of a packet of w, and writes it to buf.
+func requestHeaders(p *wire.Packet, w *sendWQE, buf []byte) (n int) {
+	p.Solicited = p.Opcode.EndsMessage() && w.flags&verbs.SendSolicited != 0 && w.takesRecv()
+	p.Imm = w.imm
+	return len(p.AppendHeaders(buf[:0]))
+}
+
 // payload writes the header p and the bytes [off, off+size) of w's message to buf.
 func (q *QP) payload(p *wire.Packet, w *sendWQE, off, size uint32, buf []byte) (int, *fault) {
 	p.PadCount = wire.PadCount(int(size))
-	p.Solicited = p.Opcode.EndsMessage() && w.flags&verbs.SendSolicited != 0 && w.takesRecv()
-	p.Imm = w.imm
-	h := len(p.AppendHeaders(buf[:0]))
+	h := requestHeaders(p, w, buf)
 	payload := buf[h : h+int(size)]
 	if w.inline != nil {
 		copy(payload, w.inline[off:])

@@ -38,6 +38,7 @@ type sentPacket struct {
 	from *node
 	at   time.Duration
 	lost bool // by the hook
+	run  int  // packets for which it stands, if its payload is lent
 	wire.Packet
 }
 
@@ -46,6 +47,7 @@ type inFlight struct {
 	at   time.Duration
 	to   *node
 	data []byte
+	loan *loan // or nil
 }
 
 // pair is two connected QPs and the network between them, driven through simulated time.
@@ -86,6 +88,7 @@ type setup struct {
 	access      verbs.Access
 	noAccess    bool
 	signalAll   bool
+	lends       bool       // both ends lend payloads from their memory, which is then an allocation
 	selective   bool       // both ends know that the other repeats selectively, as they do
 	unconnected bool       // both QPs stay in RESET
 	srq         *queue.SRQ // that b's receives come from
@@ -144,6 +147,10 @@ func newPair(t testing.TB, s setup) *pair {
 	p.a = newEnd(t, "a", memBaseA, Config{Type: s.typ, QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, nil)
 	p.b = newEnd(t, "b", memBaseB, Config{Type: s.typ, QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, s.srq)
 	p.a.peer, p.b.peer = p.b, p.a
+	if s.lends {
+		p.a.lend()
+		p.b.lend()
+	}
 	if !s.unconnected {
 		p.connect(p.a, s.attr(p.a, p.b, s.psnA, s.psnB))
 		p.connect(p.b, s.attr(p.b, p.a, s.psnB, s.psnA))
@@ -235,15 +242,15 @@ func (p *pair) transmit() {
 			if k == 0 {
 				break
 			}
-			p.send(e, p.buf[:k])
+			p.send(e, p.buf[:k], e.qp.Loan())
 		}
 	}
 }
 
 // send puts a datagram of e on the network.
-func (p *pair) send(e *node, data []byte) {
+func (p *pair) send(e *node, data []byte, l *Loan) {
 	data = bytes.Clone(data)
-	s := sentPacket{from: e, at: p.now}
+	s := sentPacket{from: e, at: p.now, run: int(l.Packets)}
 	if err := s.Decode(data); err != nil {
 		p.t.Fatalf("%s sent % x, which does not decode: %v; want no error", e.name, data, err)
 	}
@@ -263,16 +270,16 @@ func (p *pair) send(e *node, data []byte) {
 	p.log = append(p.log, s)
 	e.sent++
 	for _, d := range delays {
-		p.deliverAt(p.now+d, e.peer, data)
+		p.deliverAt(p.now+d, e.peer, data, e.loan(l))
 	}
 }
 
-func (p *pair) deliverAt(at time.Duration, to *node, data []byte) {
+func (p *pair) deliverAt(at time.Duration, to *node, data []byte, l *loan) {
 	i := len(p.flight)
 	for i > 0 && p.flight[i-1].at > at {
 		i--
 	}
-	p.flight = slices.Insert(p.flight, i, inFlight{at, to, data})
+	p.flight = slices.Insert(p.flight, i, inFlight{at, to, data, l})
 }
 
 // next returns when something happens next, or Never.
@@ -298,7 +305,7 @@ func (p *pair) step(until time.Duration) bool {
 	for len(p.flight) > 0 && p.flight[0].at <= p.now {
 		f := p.flight[0]
 		p.flight = p.flight[1:]
-		p.receive(f.to, f.data)
+		p.receive(f.to, f.data, f.loan)
 		if p.single {
 			p.transmit()
 		}
@@ -312,14 +319,18 @@ func (p *pair) step(until time.Duration) bool {
 	return true
 }
 
-func (p *pair) receive(to *node, data []byte) {
+func (p *pair) receive(to *node, data []byte, l *loan) {
 	var pkt wire.Packet
 	if err := pkt.Decode(data); err != nil {
 		p.t.Fatalf("to %s: decode: %v, want no error", to.name, err)
 	}
-	if to.qp.cfg.Type == verbs.QPTypeUD {
+	switch {
+	case to.qp.cfg.Type == verbs.QPTypeUD:
 		to.qp.HandleDatagram(&pkt, &testGRH)
-	} else {
+	case l != nil:
+		pkt.Payload = l.payload
+		to.qp.HandleRun(p.now, &pkt, l.packets, l)
+	default:
 		to.qp.HandlePacket(p.now, &pkt, 0)
 	}
 	to.collect()
@@ -347,7 +358,7 @@ func (p *pair) runUntil(until time.Duration) {
 func (p *pair) inject(e *node, pkt wire.Packet) {
 	pkt.DestQP = uint32(e.qp.cfg.QPN)
 	pkt.PKey = wire.DefaultPKey
-	p.receive(e, pkt.AppendTo(nil))
+	p.receive(e, pkt.AppendTo(nil), nil)
 }
 
 // packets returns what e has sent from the mark on. A mark is a length of p.log.

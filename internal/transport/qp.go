@@ -44,8 +44,10 @@ type QP struct {
 
 	notify        notify
 	out           wire.Packet // the packet that Transmit makes
-	left          int         // of this turn's packets
-	drainReported bool        // in SQD: the event of the drained send queue was raised
+	lending       lending
+	run           run  // for which the packet stands that is handled
+	left          int  // of this turn's packets
+	drainReported bool // in SQD: the event of the drained send queue was raised
 }
 
 // service is what RC, UC and UD do differently.
@@ -211,6 +213,7 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 // returns its length. It returns 0 if none is due, or the turn is over: see Pending. buf must have
 // MaxDatagram bytes.
 func (q *QP) Transmit(now time.Duration, buf []byte) int {
+	q.lending.loan.Packets = 0
 	if q.notify.due {
 		return q.sendCNP(buf)
 	}

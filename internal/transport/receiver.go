@@ -109,6 +109,11 @@ func (s *receiver) checkSequence(p *wire.Packet) *refusal {
 	}
 	// IBTA C9-92.
 	n, mtu := len(p.Payload), int(s.qp.mtu)
+	if before := (s.qp.run.length() - 1) * mtu; n > before {
+		n -= before // the last packet's
+	} else if before > 0 {
+		return invalidRequest(verbs.ErrMalformed, "%v with %d bytes for %d packets", op, n, s.qp.run.packets)
+	}
 	switch {
 	case n > mtu:
 	case (op.IsFirst() || op.IsMiddle()) && n != mtu:
@@ -147,6 +152,12 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 		if err := m.recv.Place(m.off, p.Payload); err != nil {
 			return &refusal{nak: wire.NAKRemoteOperationalError, status: verbs.WCLocProtErr, cause: err}
 		}
+	}
+	if !s.qp.run.isTaken() {
+		if p.Opcode.StartsMessage() {
+			s.dropMessage()
+		}
+		return recalled
 	}
 	m.off += n
 	if p.Opcode.HasInvalidate() {
@@ -200,6 +211,10 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 		s.qp.work.WriteBytes += uint64(n)
 	}
 	span.Release()
+	if !s.qp.run.isTaken() {
+		s.unused = w
+		return recalled
+	}
 	m.off += n
 	s.msg = m
 	if p.Opcode.EndsMessage() {
@@ -254,7 +269,7 @@ func (s *receiver) complete(w *queue.Recv, p *wire.Packet, op verbs.WCOpcode, le
 		wc.Flags |= verbs.WCFlagWithInv
 		wc.Imm = p.InvalidateRKey
 	}
-	s.delivered = p.PSN
+	s.delivered = s.qp.lastPSN(p)
 	s.qp.completeRecv(w, wc, p.Solicited)
 }
 

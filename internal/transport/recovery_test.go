@@ -120,7 +120,7 @@ func (p *pair) wantHeldAfter(n int, until time.Duration) {
 		if k == 0 {
 			p.t.Fatalf("at %v: nothing to send, want a packet", p.now)
 		}
-		p.send(p.a, p.buf[:k])
+		p.send(p.a, p.buf[:k], p.a.qp.Loan())
 		p.a.rc().recovery.notBefore = until
 	}
 	// The acknowledge timer runs as well, and comes later.

@@ -99,7 +99,14 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 		if !e.atomic && (q.spent() || q.pace.holds(now)) {
 			return 0 // and what is behind it waits too
 		}
-		if n := s.respond(e, buf); n > 0 {
+		n := 0
+		if q.lending.may != nil && !e.atomic {
+			n = s.lend(e, buf)
+		}
+		if n == 0 {
+			n = s.respond(e, buf)
+		}
+		if n > 0 {
 			if q.paced {
 				q.sent(now, n)
 			}
@@ -175,11 +182,16 @@ func (s *responder) respond(e *response, buf []byte) int {
 		span.Fetch(buf[h : h+int(size)])
 		span.Release()
 	}
-	q.spend()
-	if e.sent++; e.sent == e.packets {
+	s.responded(e, 1)
+	return finish(buf, h+int(size), p.PadCount)
+}
+
+// responded takes note that the next n packets of the READ e are sent.
+func (s *responder) responded(e *response, n uint32) {
+	s.qp.spend(int(n))
+	if e.sent += n; e.sent == e.packets {
 		s.responses.drop()
 	}
-	return finish(buf, h+int(size), p.PadCount)
 }
 
 // pending reports whether READ responses wait for another turn.

@@ -83,6 +83,8 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 			// does not go unnoticed.
 			limit = max(limit, 2*readChunk)
 		}
+	} else if q.lending.may != nil {
+		count = r.lendable(w, k, limit)
 	}
 	if !rec.mayGo(now, count, limit) {
 		return 0
@@ -91,7 +93,8 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	var f *fault
 	if w.hasResponse() {
 		n = r.request(w, k, count, buf)
-	} else {
+	} else if n = r.lend(w, k, count, buf); n == 0 {
+		count = 1
 		r.ends = q.paced && q.pace.ends(now, int(q.mtu))
 		n, f = r.data(w, k, buf)
 	}
@@ -133,7 +136,8 @@ func (r *requester) holds() bool {
 // so that of short WRITEs every second packet would begin a train. With a RETH in each packet they are of one
 // length. The peer executes the same, and counts more messages.
 func (r *requester) goesApart(w *sendWQE) bool {
-	return w.op == verbs.OpRDMAWrite && w.packets > 1 && w.packets <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom
+	return w.op == verbs.OpRDMAWrite && w.packets > 1 && w.packets <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom &&
+		r.qp.lending.may == nil
 }
 
 // nextIsSend reports whether the next request packet is a SEND's.
@@ -288,13 +292,20 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 
 // data writes packet k of a SEND or WRITE.
 func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *fault) {
-	rec := &r.rc.recovery
-	p := r.qp.header(0, psn(rec.nxt))
-	if k+1 == w.packets || rec.nxt-min(r.askedAt, rec.nxt) >= rec.limit()/ackParts || r.ends || k == 0 && w.message >= r.creditLimit || rec.asks() {
-		p.AckReq = true
-		r.askedAt = max(r.askedAt, rec.nxt+1)
-	}
+	p := r.qp.header(0, psn(r.rc.recovery.nxt))
+	p.AckReq = r.asks(w, k, 1)
 	return r.qp.dataPacket(p, w, k, buf)
+}
+
+// asks reports whether the n packets of w from packet k on ask for an acknowledgement.
+func (r *requester) asks(w *sendWQE, k, n uint64) bool {
+	rec := &r.rc.recovery
+	next := rec.nxt + n
+	if k+n == w.packets || next-1-min(r.askedAt, next-1) >= rec.limit()/ackParts || r.ends || k == 0 && w.message >= r.creditLimit || rec.asks() {
+		r.askedAt = max(r.askedAt, next)
+		return true
+	}
+	return false
 }
 
 // setCredits takes note of how many messages the peer has receives for.

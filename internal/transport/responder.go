@@ -53,6 +53,10 @@ func (s *responder) handle(p *wire.Packet) {
 	}
 	q.receiver.established() // by the PSN: a packet that anybody can send proves nothing
 	r := s.execute(p)
+	q.run = run{}
+	if r == recalled {
+		return
+	}
 	if r == nil && s.hold.n > 0 {
 		r = s.goOn()
 	}
@@ -189,13 +193,14 @@ func (s *responder) executedWithResponse(packets int) {
 // executed moves on behind a SEND or WRITE packet.
 func (s *responder) executed(p *wire.Packet) {
 	in := &s.qp.receiver
-	in.epsn = in.epsn.Add(1)
+	last := s.qp.lastPSN(p)
+	in.epsn = last.Add(1)
 	s.behindResponse = false
 	if p.Opcode.EndsMessage() {
 		s.msn = (s.msn + 1) & msnMask
 	}
 	if p.AckReq {
-		s.acknowledge(p.PSN)
+		s.acknowledge(last)
 	}
 }
 

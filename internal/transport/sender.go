@@ -43,7 +43,7 @@ func (s *sender) wrote(w *sendWQE, n int, f *fault) int {
 		s.fail(f)
 		return 0
 	}
-	s.qp.spend()
+	s.qp.spend(1)
 	if s.sent++; s.sent == w.packets {
 		s.done()
 	}

@@ -298,7 +298,7 @@ func TestUCReceiveFault(t *testing.T) {
 	p.post(p.a, ucWR(1, verbs.OpSend, verbs.RemoteAddr{}, p.a.mem.sge(0, 8)))
 	p.transmit()
 	p.post(p.b, ucWR(10, verbs.OpSend, verbs.RemoteAddr{}))
-	p.receive(p.b, p.flight[0].data)
+	p.receive(p.b, p.flight[0].data, nil)
 	p.a.wantSends(wc{1, 0})
 	p.b.wantState(verbs.QPStateErr)
 	p.b.wantRecvs(wc{1, verbs.WCLocProtErr}, wc{2, verbs.WCFlushErr})

@@ -1,0 +1,146 @@
+//go:build !adverb_portable
+
+package hca
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// lendSize is the size of a region whose memory is lent.
+const lendSize = 200_000
+
+// lendingPair is a lanePair whose ends lend the memory of two regions, which hold the same bytes in the end. y has a
+// receive, and x knows.
+func lendingPair(t *testing.T) (p *lanePair, mine, theirs *verbs.MR) {
+	t.Helper()
+	p = newLanePair(t, options{timeout: 8})
+	mine, theirs = p.x.mr(lendSize), p.y.mr(lendSize)
+	for i := range mine.Bytes() {
+		mine.Bytes()[i] = byte(i * 7)
+	}
+	p.y.recv(verbs.RecvWR{ID: 5, SGList: []verbs.SGE{theirs.SGE(0, lendSize)}})
+	p.x.send(writeAll(mine, theirs), readAll(mine, theirs)) // as copies, but both learn of the other's memory
+	p.want(p.x)
+	p.want(p.x)
+	p.answer()
+	if !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
+		t.Fatal("the WRITE and the READ have brought other bytes")
+	}
+	return p, mine, theirs
+}
+
+func writeAll(src, dst *verbs.MR) verbs.SendWR {
+	return verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, lendSize)}, Remote: dst.Remote(0)}
+}
+
+func readAll(dst, src *verbs.MR) verbs.SendWR {
+	return verbs.SendWR{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{dst.SGE(0, lendSize)}, Remote: src.Remote(0)}
+}
+
+func sendAll(src *verbs.MR) verbs.SendWR {
+	return verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, lendSize)}}
+}
+
+// standStill keeps e from receiving until the function that it returns is called.
+func (e *end) standStill() (goOn func()) {
+	e.impl().out.eng.rx.Lock()
+	return e.impl().out.eng.rx.Unlock
+}
+
+// lent returns how many records of e's lane lend memory and were not read.
+func (e *end) lent() int {
+	q := e.impl()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	o := q.out.lane
+	o.Lock()
+	defer o.Unlock()
+	return len(o.Unread(q.out.lent))
+}
+
+// TestLend: long messages by a lane are lent. They count as the packets for which they stand, and cost no memory.
+func TestLend(t *testing.T) {
+	p, mine, theirs := lendingPair(t)
+	before := p.x.impl().traffic
+	goOn := p.y.standStill()
+	mine.Bytes()[1000]++
+	p.x.send(writeAll(mine, theirs), sendAll(mine))
+	packets := uint64(2 * ((lendSize + p.x.impl().t.Attr().PathMTU.Bytes() - 1) / p.x.impl().t.Attr().PathMTU.Bytes()))
+	if n := p.x.lent(); n < 2 {
+		t.Errorf("%d records lend memory, want as many as the window allows", n)
+	}
+	goOn()
+	if wc := p.want(p.y); wc.ByteLen != lendSize || !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
+		t.Errorf("%d bytes came, or other ones than were sent", wc.ByteLen)
+	}
+	p.want(p.x)
+	p.want(p.x)
+	after := p.x.impl().traffic
+	if n := after.sent - before.sent; n != packets || after.sentNear-before.sentNear != packets || after.sentBytes-before.sentBytes < 2*lendSize {
+		t.Errorf("%d packets of %d bytes were sent, want %d of %d and their headers", n, after.sentBytes-before.sentBytes, packets, 2*lendSize)
+	}
+	if rcvd := p.y.impl().traffic.rcvd; rcvd < packets {
+		t.Errorf("%d packets were received, want %d at least", rcvd, packets)
+	}
+	theirs.Bytes()[2000]++
+	p.x.send(readAll(mine, theirs))
+	if p.want(p.x); !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
+		t.Error("the READ has brought other bytes")
+	}
+	write := []verbs.SendWR{writeAll(mine, theirs)}
+	if n := testing.AllocsPerRun(100, func() { p.x.send(write...); p.want(p.x) }); n != 0 && !raceEnabled {
+		t.Errorf("%v allocations for a WRITE that is lent", n)
+	}
+}
+
+// TestLendRecalled: what a QP has lent when it fails, is reset or is closed comes to nothing, whatever the program
+// does with its memory then.
+func TestLendRecalled(t *testing.T) {
+	for name, end := range map[string]func(e *end){
+		"ERR":    func(e *end) { e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState)) },
+		"RESET":  func(e *end) { e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)) },
+		"closed": func(e *end) { e.must(e.qp.Close()) },
+	} {
+		p, mine, _ := lendingPair(t)
+		goOn := p.y.standStill()
+		p.x.send(sendAll(mine))
+		if n := p.x.lent(); n < 2 {
+			t.Errorf("%s: %d records lend memory, want the message in two at least", name, n)
+		}
+		end(p.x)
+		clear(mine.Bytes())
+		goOn()
+		p.drain(p.y)
+		if n, err := p.y.cq.Poll(p.wc[:]); n != 0 || err != nil {
+			t.Errorf("%s: completion %v, %v; want none of a SEND that was given up", name, p.wc[0], err)
+		}
+		if name != "closed" { // else the other end is told nothing, and its QP waits
+			p.y.must(p.y.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+			if wc := p.next(p.y); wc.Status != verbs.WCFlushErr || wc.ID != 5 {
+				t.Errorf("%s: the receive ended with %v, want %v", name, wc.Status, verbs.WCFlushErr)
+			}
+		}
+	}
+}
+
+// TestLendRegionCloses: a READ that was answered with memory that went before it was taken fails.
+func TestLendRegionCloses(t *testing.T) {
+	p, mine, theirs := lendingPair(t)
+	clear(mine.Bytes())
+	p.x.send(readAll(mine, theirs))
+	goOn := p.x.standStill()
+	// The request may have been answered, and the answer have been taken, before x stood still.
+	p.drain(p.y)
+	lent := p.y.lent()
+	p.y.must(theirs.Close())
+	goOn()
+	switch wc := p.next(p.x); {
+	case lent > 0 && wc.Status != verbs.WCRemAccessErr:
+		t.Errorf("the READ ended with %v, want %v", wc.Status, verbs.WCRemAccessErr)
+	case lent == 0 && wc.Status == verbs.WCSuccess && mine.Bytes()[1] != 7:
+		t.Error("the READ has brought other bytes")
+	}
+}

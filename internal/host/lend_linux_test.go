@@ -1,0 +1,136 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/shm"
+)
+
+const (
+	fileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_FUTURE_WRITE
+	fileSize  = 8192
+)
+
+// testFilesMapped returns how many of a test's files this process has in its memory.
+func testFilesMapped(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(maps, []byte("memfd:adverb-test"))
+}
+
+func await(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !f(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// lends asks whether a lane lends a file, as a QP does before each long packet.
+func lends(o *shm.Out, f shm.File) bool {
+	o.Lock()
+	defer o.Unlock()
+	return o.Lends(f, func() func() { return func() {} })
+}
+
+// TestLaneLends: the receiver maps what the sender lends, takes payloads from there, and unmaps what is withdrawn.
+// What could harm it, it does not map, and the lane goes on.
+func TestLaneLends(t *testing.T) {
+	a, b := testAddr(71), testAddr(72)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	box := y.netdev.Inbox(b)
+	o := x.netdev.Lane(a, b, y.qpn())
+	if o == nil {
+		t.Fatal("no lane")
+	}
+	bad := shm.File{ID: 4, FD: memory(t, fileSize, unix.F_SEAL_SHRINK), Size: fileSize}
+	good := shm.File{ID: 5, FD: memory(t, fileSize, fileSeals), Size: fileSize}
+	before := testFilesMapped(t)
+	lends(o, bad)
+	await(t, "the file to be mapped", func() bool { return lends(o, good) })
+	if lends(o, bad) || testFilesMapped(t) != before+1 {
+		t.Errorf("lends a file that the receiver could change: %v; %d files are mapped, want 1", lends(o, bad), testFilesMapped(t)-before)
+	}
+	o.Lock()
+	o.CommitLoan(copy(o.Reserve(1000), "hello"), shm.Loan{File: 5, Off: 100, Len: 8000, Packets: 3})
+	o.Publish()
+	o.Unlock()
+	in := box.Lanes()[0]
+	if got := string(in.Next()); got != "hello" || in.Lent() == nil || len(in.Lent().Payload) != 8000 || !in.Lent().Taken() {
+		t.Errorf("%q came, with %v; want hello with 8000 bytes", got, in.Lent())
+	}
+	in.Release()
+	o.Withdraw(5)
+	await(t, "the file to be unmapped", func() bool { in.Next(); return testFilesMapped(t) == before })
+	if lends(o, shm.File{ID: 5, FD: -1}) || o.Broken() {
+		t.Error("lends a file that is no file, or the lane is broken")
+	}
+}
+
+// TestHostileFiles: a sender that tells nonsense of files loses its lane, and nothing stays mapped or open.
+func TestHostileFiles(t *testing.T) {
+	a, b := testAddr(73), testAddr(74)
+	y := shareMemory(t, b)
+	box := y.netdev.Inbox(b)
+	word := func(kind byte, id, size uint64) []byte {
+		return binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64([]byte{kind}, id), size)
+	}
+	file := memory(t, fileSize, fileSeals)
+	ring, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ring)
+	before := testFilesMapped(t)
+	for name, m := range map[string]struct {
+		b   []byte
+		fds []int
+	}{
+		"short":               {word(fileLent, 6, fileSize)[:16], []int{file}},
+		"long":                {append(word(fileLent, 6, fileSize), 0), []int{file}},
+		"no file":             {word(fileLent, 6, fileSize), nil},
+		"two files":           {word(fileLent, 6, fileSize), []int{file, file}},
+		"withdrawal of files": {word(fileWithdrawn, 5, 0), []int{file}},
+		"unknown kind":        {word(3, 5, 0), nil},
+	} {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(y.block), Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(patience))
+		lane := memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+		handOver(t, c, appendAddr(appendAddr([]byte{messageVersion}, a), b), lane, ring)
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatalf("%s: no lane: %v", name, err)
+		}
+		handOver(t, c, word(fileWithdrawn, 1, 0)) // of which nobody has heard
+		handOver(t, c, word(fileLent, 5, fileSize), file)
+		answer := make([]byte, 100)
+		if n, err := c.Read(answer); n != fileAnswer || err != nil || binary.NativeEndian.Uint64(answer) != 5 {
+			t.Errorf("%s: answer % x, %v to a right file; want its name", name, answer[:n], err)
+		}
+		handOver(t, c, m.b, m.fds...)
+		if n, err := c.Read(answer); n != 0 || os.IsTimeout(err) {
+			t.Errorf("%s: answer % x, %v; want the end", name, answer[:n], err)
+		}
+		c.Close()
+		awaitLanes(t, box, 0)
+	}
+	if n := testFilesMapped(t); n != before {
+		t.Errorf("%d files are still mapped", n-before)
+	}
+}

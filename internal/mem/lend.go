@@ -1,0 +1,97 @@
+package mem
+
+import (
+	"sync"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// File is the memory of an allocated region, as other processes can map it: to read it, and not to change it.
+// Small regions have none, since several share a mapping, and pages of a file that others cannot change cannot
+// be given back one by one.
+type File struct {
+	ID   uint64 // no other file of this process has it, now or later
+	FD   int    // while a span of the region is open
+	Size int64
+
+	mu    sync.Mutex
+	watch map[any]func()
+}
+
+// Watch has f called when the memory is given back. key names who watches. It returns what ends the watch.
+func (m *File) Watch(key any, f func()) (forget func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.watch == nil {
+		m.watch = map[any]func(){}
+	}
+	m.watch[key] = f
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.watch, key)
+	}
+}
+
+// end tells all who watch that the memory is given back.
+func (m *File) end() {
+	m.mu.Lock()
+	watch := m.watch
+	m.watch = nil
+	m.mu.Unlock()
+	for _, f := range watch {
+		f()
+	}
+}
+
+// Loan is an open span of a region that has a file.
+type Loan struct {
+	Span
+	File *File
+	Off  uint64 // of the span in the file
+}
+
+// loan lends a span, or releases it where its region has no file.
+func (s Span) loan() (Loan, bool) {
+	r := s.region
+	if r == nil || r.lent == nil {
+		s.Release()
+		return Loan{}, false
+	}
+	return Loan{Span: s, File: r.lent, Off: addrOf(s.bytes) - addrOf(r.buf)}, true
+}
+
+// Lend opens the bytes [off, off+n) of a scatter/gather list to be lent to a peer, if they are in one region that
+// has a file. If they are not, or may not be read, the caller sends a copy, or says why not.
+func (p *PD) Lend(sg []verbs.SGE, off, n uint32) (Loan, bool) {
+	i := 0
+	for ; i < len(sg) && off >= sg[i].Length; i++ {
+		off -= sg[i].Length
+	}
+	if i == len(sg) || n > sg[i].Length-off {
+		return Loan{}, false
+	}
+	s, err := p.openLocal(sg[i].LKey, sg[i].Addr+uint64(off), uint64(n), 0)
+	if err != nil {
+		return Loan{}, false
+	}
+	l, ok := s.loan()
+	if ok {
+		tellRead(s.bytes)
+	}
+	return l, ok
+}
+
+// LendRemote is Lend for what a peer's key names: see Open. What a window grants is not lent, since the window can
+// end before the peer has read.
+func (p *PD) LendRemote(key verbs.RKey, qpn verbs.QPN, va, n uint64) (Loan, bool) {
+	s, err := p.Open(key, qpn, va, n, verbs.AccessRemoteRead)
+	switch {
+	case err != nil:
+		return Loan{}, false
+	case s.region.rkey != key:
+		s.Release()
+		return Loan{}, false
+	}
+	return s.loan()
+}

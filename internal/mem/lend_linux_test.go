@@ -1,0 +1,128 @@
+//go:build !adverb_portable
+
+package mem
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestLend: what is lent is in the region's file where the loan says, and others can read the file and do nothing
+// else with it.
+func TestLend(t *testing.T) {
+	d := newDomain(t)
+	p := d.PD
+	const size = maxPiece + 100
+	r := region(t, p, verbs.MRAttr{Length: size, Access: everything})
+	moved := region(t, p, verbs.MRAttr{Length: size, IOVA: 1 << 40, HasIOVA: true})
+	small := region(t, p, verbs.MRAttr{Length: 4096, Access: everything})
+	own := region(t, p, verbs.MRAttr{Buf: make([]byte, size), Access: everything})
+	local := region(t, p, verbs.MRAttr{Length: size})
+	sge := func(r *Region, off, n uint64) verbs.SGE {
+		return verbs.SGE{Addr: r.base + off, Length: uint32(n), LKey: r.lkey}
+	}
+	closed := region(t, p, verbs.MRAttr{Length: size})
+	gone := sge(closed, 0, 10)
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	granted, err := d.user.AllocMR(size, bindable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	window := d.bind(verbs.MWBind{MW: d.mw(verbs.MWType1), MR: granted, Addr: granted.Addr(), Length: size, Access: verbs.AccessRemoteRead})
+	if s, err := p.Open(window, qpn, granted.Addr(), 50, verbs.AccessRemoteRead); err != nil {
+		t.Error(err)
+	} else {
+		s.Release()
+	}
+	for _, tt := range []struct {
+		name string
+		sg   []verbs.SGE
+		rkey verbs.RKey // in place of sg
+		off  uint64
+		n    uint32
+		of   *Region // that lends; nil where nothing is lent
+		at   uint64
+	}{
+		{name: "all", sg: []verbs.SGE{sge(r, 0, size)}, n: size, of: r},
+		{name: "a part", sg: []verbs.SGE{sge(r, 10, 90)}, off: 5, n: 85, of: r, at: 15},
+		{name: "of the second SGE", sg: []verbs.SGE{sge(small, 0, 10), sge(r, 100, 90)}, off: 15, n: 85, of: r, at: 105},
+		{name: "with addresses of its own", sg: []verbs.SGE{sge(moved, 10, 90)}, off: 5, n: 85, of: moved, at: 15},
+		{name: "across SGEs", sg: []verbs.SGE{sge(r, 0, 10), sge(r, 10, 10)}, n: 20},
+		{name: "behind the list", sg: []verbs.SGE{sge(r, 0, 10)}, off: 10, n: 1},
+		{name: "no list", n: 1},
+		{name: "out of a slab", sg: []verbs.SGE{sge(small, 0, 10)}, n: 10},
+		{name: "the program's memory", sg: []verbs.SGE{sge(own, 0, 10)}, n: 10},
+		{name: "out of bounds", sg: []verbs.SGE{sge(r, size-5, 10)}, n: 10},
+		{name: "a closed region", sg: []verbs.SGE{gone}, n: 10},
+		{name: "to a READ", rkey: r.rkey, off: r.base + 30, n: 50, of: r, at: 30},
+		{name: "to a READ of a window", rkey: window, off: granted.Addr(), n: 50},
+		{name: "to a READ that is not allowed", rkey: local.rkey, off: local.base, n: 50},
+		{name: "to a READ out of a slab", rkey: small.rkey, off: small.base, n: 50},
+		{name: "to a READ of nothing", rkey: r.rkey + 1<<keyBits, off: r.base, n: 50},
+	} {
+		var l Loan
+		var ok bool
+		if tt.rkey != 0 {
+			l, ok = p.LendRemote(tt.rkey, qpn, tt.off, uint64(tt.n))
+		} else {
+			l, ok = p.Lend(tt.sg, uint32(tt.off), tt.n)
+		}
+		switch {
+		case tt.of == nil && ok:
+			t.Errorf("%s: lent, want a refusal", tt.name)
+		case tt.of != nil && (!ok || l.File != tt.of.lent || l.Off != tt.at):
+			t.Errorf("%s: got %v, file %p at %d; want file %p at %d", tt.name, ok, l.File, l.Off, tt.of.lent, tt.at)
+		}
+		l.Release()
+	}
+
+	f := r.lent
+	if f.ID == moved.lent.ID {
+		t.Error("two regions have files of one name")
+	}
+	theirs, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(theirs)
+	if r.Bytes()[1234] = 56; theirs[1234] != 56 {
+		t.Error("another mapping of the file does not show the region's memory")
+	}
+	if _, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		t.Error("others can map the file to write there")
+	}
+	if _, err := unix.Pwrite(f.FD, []byte{1}, 0); err == nil {
+		t.Error("others can write to the file")
+	}
+	if err := unix.Ftruncate(f.FD, 0); err == nil {
+		t.Error("others can shrink the file")
+	}
+}
+
+// TestLendEnds: whoever watches a file is told when its region is closed or registered anew, unless the watch has
+// ended.
+func TestLendEnds(t *testing.T) {
+	d := newDomain(t)
+	for name, end := range map[string]func(registered){
+		"close": func(m registered) {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+		"rereg": func(m registered) { m.rereg(verbs.ReregAccess, d, verbs.MRAttr{Buf: m.Bytes(), Access: everything}) },
+	} {
+		m := d.reg(verbs.MRAttr{Length: maxPiece + 1, Access: everything})
+		var told []string
+		f := m.lent
+		f.Watch("a", func() { told = append(told, "a") })
+		f.Watch("b", func() { told = append(told, "b") })()
+		if end(m); len(told) != 1 || told[0] != "a" {
+			t.Errorf("%s: %v were told, want a", name, told)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Between processes of one host a payload need not be copied on its way: the peer takes it from memory that the
+// requester lends. One such packet then stands for a run of packets, with their PSNs. Its opcode says which of
+// the message's first and last packet are in the run. What is repeated goes packet by packet.
+
+// lending is what a QP lends.
+type lending struct {
+	may  func(*mem.File) bool // the peer can read the file; nil where nobody can
+	loan Loan                 // of the latest packet
+}
+
+// Loan is where the payload of a packet lies that stands for several.
+type Loan struct {
+	File    *mem.File
+	Off     uint64
+	Len     uint32
+	Packets uint32 // 0 if the payload is in the packet
+}
+
+// Lend has the QP lend payloads from files of which may says that the peer can read them. With nil it lends none.
+func (q *QP) Lend(may func(*mem.File) bool) { q.lending.may = may }
+
+// Loan returns where the payload of the packet lies that Transmit has written. The peer may read it until the
+// memory region is closed, the connection fails, or the packets are acknowledged.
+func (q *QP) Loan() *Loan { return &q.lending.loan }
+
+// lend lends size bytes for a packet that stands for n, if the peer can read them.
+func (q *QP) lend(l mem.Loan, size uint32, n uint64) bool {
+	l.Release() // whoever closes the region takes back what it lends
+	if !q.lending.may(l.File) {
+		return false
+	}
+	q.lending.loan = Loan{File: l.File, Off: l.Off, Len: size, Packets: uint32(n)}
+	return true
+}
+
+// lendable returns how many packets of w from packet k on may go as one.
+func (r *requester) lendable(w *sendWQE, k, limit uint64) uint64 {
+	q, rec := r.qp, &r.rc.recovery
+	if w.packets-k < 2 || rec.nxt != rec.max || w.inline != nil || w.apart || q.paced || w.takesRecv() && w.message >= r.creditLimit {
+		return 1
+	}
+	switch w.op {
+	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv:
+	default:
+		return 1
+	}
+	n := min(w.packets-k, uint64(lendMost/q.mtu))
+	n = min(n, limit-min(limit, rec.flying()), maxAhead-min(maxAhead, rec.nxt-rec.una))
+	return max(n, 1)
+}
+
+// lend writes the header of one packet for the n of w from packet k on, whose payload it lends. It returns 0 where
+// they must go one by one.
+func (r *requester) lend(w *sendWQE, k, n uint64, buf []byte) int {
+	if n < 2 {
+		return 0
+	}
+	q := r.qp
+	off := uint32(k) * q.mtu
+	size := uint32(min(uint64(w.length-off), n*uint64(q.mtu)))
+	if l, ok := q.cfg.PD.Lend(w.sg, off, size); !ok || !q.lend(l, size, n) {
+		return 0
+	}
+	p := q.header(0, psn(r.rc.recovery.nxt))
+	p.Opcode = dataOpcodes[w.op][position(k, w.packets)|position(k+n-1, w.packets)]
+	p.AckReq = r.asks(w, k, n)
+	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
+	p.InvalidateRKey = uint32(w.invalidate)
+	return requestHeaders(p, w, buf) + wire.ICRCSize
+}
+
+// lend writes the header of one packet for the next packets of the READ e, whose payload it lends. It returns 0 where
+// they must go one by one.
+func (s *responder) lend(e *response, buf []byte) int {
+	q := s.qp
+	n := min(e.packets-e.sent, lendMost/q.mtu)
+	if q.cfg.Turn > 0 {
+		n = min(n, uint32(q.left))
+	}
+	if n < 2 || e.replay || q.paced {
+		return 0
+	}
+	off := e.sent * q.mtu
+	size := min(e.length-off, n*q.mtu)
+	if l, ok := q.cfg.PD.LendRemote(e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(size)); !ok || !q.lend(l, size, uint64(n)) {
+		return 0
+	}
+	first, last := position(uint64(e.sent), uint64(e.packets)), position(uint64(e.sent+n-1), uint64(e.packets))
+	p := q.header(readOpcodes[first|last], e.psn.Add(int(e.sent)))
+	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
+		p.AETH = s.ack()
+	}
+	s.responded(e, n)
+	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+}
+
+// run is what a packet stands for: itself, or a run of packets whose payload was lent.
+type run struct {
+	packets int
+	payload Lent // nil for one packet
+}
+
+// Lent is a payload that the peer lends.
+type Lent interface {
+	// Taken is called once, when the payload was copied. It reports whether the peer has lent it until then.
+	Taken() bool
+}
+
+// length returns how many packets it is.
+func (r *run) length() int { return max(r.packets, 1) }
+
+// isTaken is called once the payload was copied. It reports whether the copy is what the peer has sent.
+func (r *run) isTaken() bool { return r.payload == nil || r.payload.Taken() }
+
+// lastPSN returns the PSN of the last packet for which p stands.
+func (q *QP) lastPSN(p *wire.Packet) wire.PSN { return p.PSN.Add(q.run.length() - 1) }
+
+// recalled says that the peer has taken back what it has lent. It has given up.
+var recalled = &refusal{silent: true}
+
+// HandleRun is HandlePacket for a packet of RC that stands for several, whose payload the peer lends.
+func (q *QP) HandleRun(now time.Duration, p *wire.Packet, packets int, payload Lent) {
+	op := p.Opcode
+	if q.cfg.Type != verbs.QPTypeRC || packets < 1 || packets > maxWindow || !op.HasPayload() || !op.IsSend() && !op.IsWrite() && !op.IsRead() {
+		q.counters.Unexpected++
+		return
+	}
+	q.run = run{packets, payload}
+	q.service.handle(now, p)
+	q.run = run{}
+}

@@ -1,0 +1,258 @@
+package transport
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// loan is a payload that is lent, on its way. It lies in the sender's memory until it is taken.
+type loan struct {
+	from    *node
+	payload []byte
+	packets int
+	taken   bool // or recalled
+}
+
+// lend makes the memory of e an allocation, and has its QP lend payloads from there.
+func (e *node) lend() {
+	mr, err := e.pd.AllocMR(memSize, allAccess|verbs.AccessMWBind)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	copy(mr.Bytes(), e.mem.data)
+	e.mem = &region{mr: mr, key: uint32(mr.RKey()), base: mr.Addr(), data: mr.Bytes()}
+	e.qp.Lend(func(f *mem.File) bool { return f.Size == memSize })
+}
+
+// loan is what l lends, or nil.
+func (e *node) loan(l *Loan) *loan {
+	if l.Packets == 0 {
+		return nil
+	}
+	return &loan{from: e, payload: e.mem.data[l.Off:][:l.Len], packets: int(l.Packets)}
+}
+
+// Taken implements Lent: a QP that has failed has recalled what it lent.
+func (l *loan) Taken() bool {
+	was := l.taken
+	l.taken = true
+	return !was && l.from.qp.receives()
+}
+
+// runs returns what the packets that e has sent stand for: 0 for one with its payload.
+func (p *pair) runs(e *node) (n []int) {
+	for _, s := range p.packets(e, 0) {
+		if s.Opcode.HasPayload() {
+			n = append(n, s.run)
+		}
+	}
+	return n
+}
+
+// TestLend: what is long and lies in memory that the peer can read goes as few packets, which stand for many. All
+// else goes packet by packet. The data and the PSNs are the same.
+func TestLend(t *testing.T) {
+	const mtu, at = 1024, 4096
+	few := func(n int) []int { return make([]int, n) }
+	for _, tt := range []struct {
+		name string
+		n    int
+		set  func(p *pair, wr *verbs.SendWR)
+		want []int // of the packets with the data
+	}{
+		{"whole", 3 * mtu, nil, []int{3}},
+		{"with a short end", 3*mtu + 1, nil, []int{4}},
+		{"in parts", 100 * mtu, nil, []int{64, 36}},
+		{"with a packet left over", 64*mtu + 5, nil, []int{64, 0}},
+		{"one packet", mtu, nil, few(1)},
+		{"nothing", 0, nil, few(1)},
+		{"across SGEs", 3 * mtu, func(p *pair, wr *verbs.SendWR) {
+			wr.SGList = []verbs.SGE{p.a.mem.sge(at, mtu+1), p.a.mem.sge(at+mtu+1, 2*mtu-1)}
+		}, few(3)},
+		{"from memory that the peer cannot read", 3 * mtu, func(p *pair, _ *verbs.SendWR) {
+			p.a.qp.Lend(func(*mem.File) bool { return false })
+			p.b.qp.Lend(nil)
+		}, few(3)},
+	} {
+		for _, op := range []verbs.Opcode{verbs.OpSend, verbs.OpSendWithImm, verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpRDMARead} {
+			p := newPair(t, setup{mtu: verbs.MTU1024, psnA: 0xfffffe, lends: true, turn: 128})
+			wr := verbs.SendWR{ID: 1, Op: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{p.a.mem.sge(at, tt.n)}, Remote: p.b.mem.remote(at), Imm: 5}
+			from, data := p.a, bytes.Clone(p.a.mem.data[at:][:tt.n])
+			if op == verbs.OpRDMARead {
+				if tt.name == "across SGEs" {
+					continue // a response may be scattered
+				}
+				from, data = p.b, bytes.Clone(p.b.mem.data[at:][:tt.n])
+			}
+			p.b.postRecv(70, p.b.mem.sge(at, tt.n))
+			if tt.set != nil {
+				tt.set(p, &wr)
+			}
+			p.post(p.a, wr)
+			p.run()
+			p.a.wantSends(wc{1, verbs.WCSuccess})
+			want := tt.want
+			if op == verbs.OpRDMARead && tt.n > readChunk*mtu { // two requests
+				want = []int{64, tt.n/mtu - 64}
+				if tt.n%mtu != 0 {
+					want[1] = 0
+				}
+			}
+			if got := p.runs(from); !slices.Equal(got, want) {
+				t.Errorf("%v, %s: packets stand for %v, want %v", op, tt.name, got, want)
+			}
+			to := p.a
+			if from == p.a {
+				to = p.b
+			}
+			if !bytes.Equal(to.mem.data[at:][:tt.n], data) {
+				t.Errorf("%v, %s: the data differ", op, tt.name)
+			}
+			if last, want := p.b.qp.receiver.epsn, wire.PSN(0xfffffe).Add(max(1, (tt.n+mtu-1)/mtu)); last != want {
+				t.Errorf("%v, %s: the PSN expected next is %v, want %v", op, tt.name, last, want)
+			}
+			switch op {
+			case verbs.OpRDMAWrite, verbs.OpRDMARead:
+				p.b.wantRecvs()
+			default:
+				p.b.wantRecvs(wc{70, verbs.WCSuccess})
+				if n := int(p.b.recvd[0].wc.ByteLen); n != tt.n {
+					t.Errorf("%v, %s: %d bytes received, want %d", op, tt.name, n, tt.n)
+				}
+			}
+		}
+	}
+}
+
+// TestLendWindow: what a window grants is not lent, since the window may end before it is read.
+func TestLendWindow(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
+	window := p.b.bindWindow(windowKey)
+	p.post(p.a, readWR(1, window.remote(0), p.a.mem.sge(0, 3*1024)))
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCSuccess})
+	if got := p.runs(p.b); !slices.Equal(got, []int{0, 0, 0}) {
+		t.Errorf("packets stand for %v, want three with their data", got)
+	}
+}
+
+// TestLendLost: what is repeated goes packet by packet, with what is in memory then.
+func TestLendLost(t *testing.T) {
+	for _, selective := range []bool{false, true} {
+		p := newPair(t, setup{mtu: verbs.MTU1024, lends: true, selective: selective})
+		p.route = func(from *node, n int, _ *wire.Packet) []delay {
+			if from == p.a && n == 0 {
+				return nil
+			}
+			return []delay{testDelay}
+		}
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4*1024)), writeWR(2, p.b.mem.remote(8192), p.a.mem.sge(8192, 2*1024)))
+		p.run()
+		p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess})
+		if got := p.runs(p.a); !slices.Equal(got, []int{4, 2, 0, 0, 0, 0, 0, 0}) {
+			t.Errorf("selective %v: packets stand for %v, want 4 and 2, and then 6 with their data", selective, got)
+		}
+		if !bytes.Equal(p.b.mem.data[:10240][8192:], p.a.mem.data[:10240][8192:]) || !bytes.Equal(p.b.mem.data[:4096], p.a.mem.data[:4096]) {
+			t.Errorf("selective %v: the data differ", selective)
+		}
+	}
+}
+
+// TestLendRecalled: a payload that was recalled while it was copied came to nothing. The receive that it took
+// serves the next message.
+func TestLendRecalled(t *testing.T) {
+	for name, wr := range map[string]func(*pair) verbs.SendWR{
+		"SEND":  func(p *pair) verbs.SendWR { return sendWR(1, p.a.mem.sge(0, 3*1024)) },
+		"WRITE": func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*1024)) },
+		"WRITE with immediate": func(p *pair) verbs.SendWR {
+			return withImm(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*1024)), 5)
+		},
+	} {
+		p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
+		p.b.postRecv(70, p.b.mem.sge(8192, 4*1024))
+		p.post(p.a, wr(p))
+		p.transmit()
+		p.state(p.a, verbs.QPStateErr) // which recalls it
+		p.run()
+		if got := p.runs(p.a); !slices.Equal(got, []int{3}) {
+			t.Errorf("%s: packets stand for %v, want one that stands for 3", name, got)
+		}
+		p.b.wantRecvs()
+		p.b.wantState(verbs.QPStateRTS)
+		p.b.wantEvents()
+		if p.b.qp.receiver.epsn != 0 {
+			t.Errorf("%s: the PSN expected next is %v, want 0", name, p.b.qp.receiver.epsn)
+		}
+		p.inject(p.b, req(wire.RCSendOnly, 0, 8))
+		p.b.wantRecvs(wc{70, verbs.WCSuccess})
+	}
+
+	// A READ whose memory goes while it is copied fails as one does whose memory has gone.
+	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*1024)))
+	for p.transmit(); len(p.runs(p.b)) == 0; p.transmit() {
+		p.step(Never - 1)
+	}
+	p.flight[0].loan.taken = true
+	p.flight[0].loan.payload = bytes.Clone(p.flight[0].loan.payload)
+	p.b.deregister(p.b.mem)
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCRemAccessErr})
+}
+
+// TestBadRuns: a packet that stands for others than it can is refused, or dropped.
+func TestBadRuns(t *testing.T) {
+	const mtu = 1024
+	read := func(n int) wire.Packet {
+		return wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAReadResponseOnly}, Payload: make([]byte, n)}
+	}
+	for _, tt := range []struct {
+		name    string
+		pkt     wire.Packet
+		packets int
+		cause   string // why the QP fails; empty if the packet is dropped
+	}{
+		{"too short", rdma(req(wire.RCRDMAWriteOnly, 0, 2*mtu), 0, 0, 2*mtu), 3, "2048 bytes for 3 packets"},
+		{"too long", rdma(req(wire.RCRDMAWriteOnly, 0, 3*mtu+1), 0, 0, 3*mtu+1), 3, "and the path MTU here is 1024"},
+		{"first and short", rdma(req(wire.RCRDMAWriteFirst, 0, 3*mtu-1), 0, 0, 8*mtu), 3, "1023 bytes at a path MTU of 1024"},
+		{"more than announced", rdma(req(wire.RCRDMAWriteFirst, 0, 3*mtu), 0, 0, 2*mtu), 3, "2048 of 2048 are left"},
+		{"an answer to nothing", read(2 * mtu), 2, ""},
+		{"an acknowledgement", req(wire.RCAcknowledge, 0, 0), 2, ""},
+		{"a request for data", rdma(req(wire.RCRDMAReadRequest, 0, 0), 0, 0, 8), 2, ""},
+		{"no packets", rdma(req(wire.RCRDMAWriteOnly, 0, mtu), 0, 0, mtu), 0, ""},
+		{"more packets than there can be", rdma(req(wire.RCRDMAWriteOnly, 0, mtu), 0, 0, mtu), maxWindow + 1, ""},
+	} {
+		p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
+		tt.pkt.RETH.VA, tt.pkt.RETH.RKey = p.b.mem.base, p.b.mem.key
+		p.b.qp.HandleRun(0, &tt.pkt, tt.packets, &loan{from: p.a})
+		p.b.collect()
+		err := p.b.qp.Failure()
+		switch {
+		case tt.cause == "" && (err != nil || p.b.qp.receiver.epsn != 0 || p.b.qp.Counters().Unexpected != 1):
+			t.Errorf("%s: %v, psn %v is next, %d packets dropped; want one dropped and nothing else", tt.name, err, p.b.qp.receiver.epsn, p.b.qp.Counters().Unexpected)
+		case tt.cause != "" && (err == nil || !strings.Contains(err.Error(), tt.cause)):
+			t.Errorf("%s: failure %v, want one with %q", tt.name, err, tt.cause)
+		}
+	}
+
+	// A response to more packets than were asked for.
+	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 2*mtu)))
+	p.transmit()
+	pkt := read(2*mtu + 1)
+	p.a.qp.HandleRun(0, &pkt, 3, &loan{from: p.b})
+	p.a.wantSends(wc{1, verbs.WCBadRespErr})
+
+	// UC lends nothing.
+	p = newPair(t, setup{typ: verbs.QPTypeUC})
+	pkt = rdma(req(wire.UCRDMAWriteOnly, 0, 8), memBaseB, keyB, 8)
+	if p.b.qp.HandleRun(0, &pkt, 1, &loan{from: p.a}); p.b.qp.receiver.epsn != 0 || p.b.qp.Counters().Unexpected != 1 {
+		t.Errorf("UC: psn %v is next, %d packets dropped; want one dropped", p.b.qp.receiver.epsn, p.b.qp.Counters().Unexpected)
+	}
+}
