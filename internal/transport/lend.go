@@ -35,8 +35,9 @@ func (q *QP) Loan() *Loan { return &q.lending.loan }
 
 // lend lends size bytes for a packet that stands for n, if the peer can read them.
 func (q *QP) lend(l mem.Loan, size uint32, n uint64) bool {
-	l.Release() // whoever closes the region takes back what it lends
-	if !q.lending.may(l.File) {
+	ok := q.lending.may(l.File) // while the region is there
+	l.Release()                 // whoever closes the region takes back what it lends
+	if !ok {
 		return false
 	}
 	q.lending.loan = Loan{File: l.File, Off: l.Off, Len: size, Packets: uint32(n)}

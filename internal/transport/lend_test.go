@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -140,6 +142,38 @@ func TestLendWindow(t *testing.T) {
 	if got := p.runs(p.b); !slices.Equal(got, []int{0, 0, 0}) {
 		t.Errorf("packets stand for %v, want three with their data", got)
 	}
+}
+
+// TestLendHolds: the region stays while its file is offered to the peer. Its Close waits, but not for the peer.
+func TestLendHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, read := range []bool{false, true} {
+			p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
+			e, wr := p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*1024))
+			if read {
+				e, wr = p.b, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*1024))
+			}
+			var closed atomic.Bool
+			held := false
+			e.qp.Lend(func(*mem.File) bool {
+				go func() {
+					e.mem.mr.Close()
+					closed.Store(true)
+				}()
+				synctest.Wait()
+				held = !closed.Load()
+				return true
+			})
+			p.post(p.a, wr)
+			for p.transmit(); len(p.runs(e)) == 0; p.transmit() {
+				p.step(Never - 1)
+			}
+			synctest.Wait()
+			if !held || !closed.Load() {
+				t.Errorf("READ %v: Close waits while the file is offered: %v, and ends then: %v; want both", read, held, closed.Load())
+			}
+		}
+	})
 }
 
 // TestLendLost: what is repeated goes packet by packet, with what is in memory then.
