@@ -14,10 +14,12 @@ import (
 
 // Sizes that we chose, in bytes.
 const (
-	// Regions up to maxPiece are cut from slabs, since a process has few mappings (vm.max_map_count) and
+	// Regions up to ownLeast are cut from slabs, since a process has few mappings (vm.max_map_count) and
 	// few file descriptors. A larger region has a mapping of its own, which can be lent to other processes.
-	// Pages that nobody touches cost nothing.
-	maxPiece = 32 << 10
+	// Where half of the mappings are taken, regions up to maxPiece are cut from slabs. Pages that nobody
+	// touches cost nothing.
+	ownLeast = 32 << 10
+	maxPiece = 256 << 10
 	slabSize = 4 << 20
 
 	// The addresses of closed regions rest, so that a program which uses one after Close meets no other
@@ -68,7 +70,7 @@ type allocator struct {
 var memory = allocator{host: host{root: "/"}, debug: debugMR()}
 
 // classCount is the number of sizes of pieces: a page, two, four … Larger pages need fewer.
-const classCount = 4
+const classCount = 7
 
 // class holds the slabs for pieces of one size.
 type class struct{ slabs []*slab }
@@ -90,7 +92,7 @@ func (m *allocator) allocate(n int) (*allocation, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if class := classOf(n); class < classCount && pageSize<<class <= maxPiece && !m.debug {
+	if class := classOf(n); class < classCount && pageSize<<class <= maxPiece && !m.debug && (n <= ownLeast || m.areas >= m.host.maxAreas()/2) {
 		return m.piece(class, n)
 	}
 	size := (n + pageSize - 1) &^ (pageSize - 1)

@@ -222,6 +222,21 @@ func TestMappingLimit(t *testing.T) {
 	}
 }
 
+// TestMappingsShort: regions of medium size have their own mappings, and can be lent, until half of the mappings
+// that regions may have are taken. The others share mappings.
+func TestMappingsShort(t *testing.T) {
+	m := &allocator{host: hostOf(t, map[string]string{"proc/sys/vm/max_map_count": "40\n"})}
+	lent := 0
+	for range 100 {
+		if take(t, m, ownLeast+1).lent() != nil {
+			lent++
+		}
+	}
+	if lent != 10 {
+		t.Errorf("%d of 100 regions can be lent, want the first 10", lent)
+	}
+}
+
 // TestMemfdDenied: where a sandbox denies memfd_create, regions have memory all the same.
 func TestMemfdDenied(t *testing.T) {
 	if s := Unshared(); s != "" {

@@ -15,7 +15,7 @@ import (
 func TestLend(t *testing.T) {
 	d := newDomain(t)
 	p := d.PD
-	const size = maxPiece + 100
+	const size = ownLeast + 100
 	r := region(t, p, verbs.MRAttr{Length: size, Access: everything})
 	moved := region(t, p, verbs.MRAttr{Length: size, IOVA: 1 << 40, HasIOVA: true})
 	small := region(t, p, verbs.MRAttr{Length: 4096, Access: everything})
@@ -116,7 +116,7 @@ func TestLendEnds(t *testing.T) {
 		},
 		"rereg": func(m registered) { m.rereg(verbs.ReregAccess, d, verbs.MRAttr{Buf: m.Bytes(), Access: everything}) },
 	} {
-		m := d.reg(verbs.MRAttr{Length: maxPiece + 1, Access: everything})
+		m := d.reg(verbs.MRAttr{Length: ownLeast + 1, Access: everything})
 		var told []string
 		f := m.lent
 		f.Watch("a", func() { told = append(told, "a") })
