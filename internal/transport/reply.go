@@ -10,11 +10,16 @@ import (
 
 // reply is the acknowledgement that is due after all queued READ responses. Its packet is written
 // when it is sent, so that it covers what came in the meantime.
+//
+// An ACK does so for peers like us only. For others it covers no more than was asked for. Linux's requester
+// can miss what should wake it (rxe_requester's need_req_skb), and then its retransmission timer does, which
+// runs only while something is not acknowledged.
 type reply struct {
 	kind     replyKind
 	ahead    uint8         // how many packets of SENDs may go before an ACK
 	syndrome wire.Syndrome // of an RNR or fatal NAK
 	psn      wire.PSN      // refused, for a sequence NAK the last one that was dropped, or the one to acknowledge
+	msn      uint32        // messages completed by psn, for an ACK
 	again    bool          // for ranges: psn had come before
 }
 
@@ -45,8 +50,10 @@ func (s *responder) duplicate(p *wire.Packet) {
 		}
 	case s.hold.n > 0:
 		s.due(p.PSN, true)
-	default:
+	case s.behindResponse:
 		s.acknowledge(p.PSN)
+	default:
+		s.acknowledge(q.receiver.epsn.Add(-1))
 	}
 }
 
@@ -141,6 +148,9 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 			p.PSN = r.psn
 		}
 		p.AETH = s.ack()
+		if r.kind == ackReply && !s.hold.peer {
+			p.PSN, p.AETH.MSN = r.psn, r.msn
+		}
 	}
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }

@@ -208,9 +208,9 @@ func (s *responder) executed(p *wire.Packet) {
 func (s *responder) acknowledge(psn wire.PSN) {
 	switch r := &s.reply; {
 	case r.kind == noReply:
-		*r = reply{kind: ackReply, psn: psn}
+		*r = reply{kind: ackReply, psn: psn, msn: s.msn}
 	case r.kind == ackReply && r.psn.Less(psn):
-		r.psn = psn
+		r.psn, r.msn = psn, s.msn
 	}
 }
 

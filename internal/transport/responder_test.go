@@ -417,3 +417,49 @@ func TestForeignLongRead(t *testing.T) {
 		}
 	}
 }
+
+// TestACKCoversWhatWasAsked: an ACK for a peer that is not like us acknowledges what asked for it, and no more. Linux
+// goes on by its timer alone when it has missed a wake-up, and the timer runs for what is not acknowledged. One
+// for a peer like us covers all that has come.
+func TestACKCoversWhatWasAsked(t *testing.T) {
+	const mtu = 1024
+	for _, ours := range []bool{false, true} {
+		p := newPair(t, setup{mtu: verbs.MTU1024, selective: ours})
+		epsn := p.b.qp.receiver.epsn
+		for i, op := range []wire.Opcode{wire.RCRDMAWriteOnly, wire.RCRDMAWriteOnly, wire.RCRDMAWriteFirst, wire.RCRDMAWriteMiddle, wire.RCRDMAWriteMiddle} {
+			pkt := rdma(req(op, epsn.Add(i), mtu), memBaseB, keyB, 5*mtu)
+			if pkt.AckReq = i == 1 || i == 2; op == wire.RCRDMAWriteOnly {
+				pkt.RETH.Length = mtu
+			}
+			p.inject(p.b, pkt)
+		}
+		p.transmit()
+		want := wire.PSN(2)
+		if ours {
+			want = 4
+		}
+		if got := p.last(p.b); got.Opcode != wire.RCAcknowledge || got.PSN != epsn+want || got.AETH.MSN != 2 {
+			t.Errorf("peer like us %v: %v of psn %v with MSN %d, want an ACK of %v with MSN 2", ours, got.Opcode, got.PSN, got.AETH.MSN, epsn+want)
+		}
+		// A message that ends behind what asked does not count yet.
+		pkt := req(wire.RCRDMAWriteLast, epsn.Add(5), mtu)
+		pkt.AckReq = false
+		p.inject(p.b, rdma(req(wire.RCRDMAWriteMiddle, epsn.Add(5), mtu), 0, 0, 0))
+		pkt.PSN = epsn.Add(6)
+		p.inject(p.b, pkt)
+		p.transmit()
+		want, msn := wire.PSN(5), uint32(2)
+		if ours {
+			want, msn = 6, 3
+		}
+		if got := p.last(p.b); got.PSN != epsn+want || got.AETH.MSN != msn {
+			t.Errorf("peer like us %v: an ACK of psn %v with MSN %d, want %v with MSN %d", ours, got.PSN, got.AETH.MSN, epsn+want, msn)
+		}
+		// What comes again is acknowledged with all that has come.
+		p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, epsn, mtu), memBaseB, keyB, mtu))
+		p.transmit()
+		if got := p.last(p.b); got.PSN != epsn+6 || got.AETH.MSN != 3 {
+			t.Errorf("peer like us %v: a repeat is acknowledged with psn %v and MSN %d, want %v and 3", ours, got.PSN, got.AETH.MSN, epsn+6)
+		}
+	}
+}
