@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestCheckTshark(t *testing.T) {
@@ -100,5 +101,28 @@ func TestRunPattern(t *testing.T) {
 	}
 	if !regexp.MustCompile("^" + got + "$").MatchString(name) {
 		t.Errorf("the pattern %s does not match %s, want a match", got, name)
+	}
+}
+
+// TestCountRepeats: what comes again counts, but for a lone packet of ours after some silence.
+func TestCountRepeats(t *testing.T) {
+	send := sendFrame(roceFrame(t, "IPv4"), []byte("four"))
+	at := func(ms int, toGuest bool) Frame {
+		return Frame{Time: time.Unix(1, 0).Add(time.Duration(ms) * time.Millisecond), ToGuest: toGuest, Data: send}
+	}
+	for _, tt := range []struct {
+		name     string
+		frames   []Frame
+		to, from int
+	}{
+		{"once each way", []Frame{at(0, true), at(1, false)}, 0, 0},
+		{"a probe of ours", []Frame{at(0, true), at(10, true)}, 0, 0},
+		{"a probe, and more behind it", []Frame{at(0, true), at(10, true), at(11, true)}, 1, 0},
+		{"at once", []Frame{at(0, true), at(1, true)}, 1, 0},
+		{"by the guest", []Frame{at(0, false), at(100, false)}, 0, 1},
+	} {
+		if to, from, naks := countRepeats(t, tt.frames); to != tt.to || from != tt.from || naks != 0 {
+			t.Errorf("%s: got %d, %d and %d NAKs; want %d, %d and none", tt.name, to, from, naks, tt.to, tt.from)
+		}
 	}
 }
