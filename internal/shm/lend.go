@@ -54,8 +54,8 @@ type Loan struct {
 
 const loanSize = 24
 
-// CommitLoan makes the first n bytes of what was reserved a record whose payload lies elsewhere. There must be
-// room for LoanSpace bytes more. It returns the record's position, for Recall.
+// CommitLoan makes the first n bytes of what was reserved a record whose payload lies elsewhere. Of what was reserved
+// loanSize bytes more say where. It returns the record's position, for Recall.
 func (o *Out) CommitLoan(n int, l Loan) (pos uint64) {
 	pos = o.pos
 	b := o.record(pos, n+loanSize)[n:]
