@@ -93,21 +93,7 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.polls.Store(c.polls.Load() + 1)
-	n := 0
-	for ; n < len(wcs) && c.count > 0; n++ {
-		e := &c.ring[c.first]
-		wcs[n] = e.WC
-		if e.Slots != nil {
-			e.Slots.Store(e.Freed)
-		}
-		*e = CQE{}
-		if c.first++; c.first == len(c.ring) {
-			c.first = 0
-		}
-		c.count--
-	}
-	c.count32.Store(int32(c.count))
-	if n > 0 || len(wcs) == 0 {
+	if n := c.take(wcs); n > 0 || len(wcs) == 0 {
 		return n, nil
 	}
 	switch {
@@ -118,6 +104,33 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 			"create it for as many as all its QPs can have outstanding, or poll more often", len(c.ring))
 	}
 	return 0, nil
+}
+
+// take is Poll of what is waiting, under c.mu.
+func (c *CQ) take(wcs []verbs.WC) (n int) {
+	if c.count == 0 {
+		return 0
+	}
+	var slots *atomic.Uint64 // of the completions before, of which the latest has freed most
+	var freed uint64
+	for ; n < len(wcs) && c.count > 0; n++ {
+		e := &c.ring[c.first]
+		wcs[n] = e.WC
+		if slots != e.Slots && slots != nil {
+			slots.Store(freed)
+		}
+		slots, freed = e.Slots, e.Freed
+		e.Slots, e.WC.QP, e.WC.Cause = nil, nil, nil // what the ring would keep from the garbage collector
+		if c.first++; c.first == len(c.ring) {
+			c.first = 0
+		}
+		c.count--
+	}
+	if slots != nil {
+		slots.Store(freed)
+	}
+	c.count32.Store(int32(c.count))
+	return n
 }
 
 // Push adds completions. Those for which there is no room are lost: the queue is then overrun.
