@@ -82,12 +82,6 @@ func (q *qp) endWait() {
 	}
 }
 
-// hold leaves what q has to send to the next acknowledgement, which comes soon: see transport.QP.Holds.
-func (q *qp) hold() {
-	q.publish()
-	q.out.eng.setTimer(q)
-}
-
 // wait leaves what q has to send to the program's next poll.
 func (q *qp) wait() {
 	q.publish()

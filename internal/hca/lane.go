@@ -170,6 +170,9 @@ func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 		q.traffic.sent++
 		q.traffic.sentBytes += uint64(n)
 		q.traffic.sentNear++
+		if !q.t.HasPackets() {
+			break
+		}
 	}
 	o.Publish()
 	return false, 0

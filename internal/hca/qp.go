@@ -227,8 +227,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	}
 	switch {
 	case n == 0:
-	case q.t.Holds() && q.out.eng != nil:
-		q.hold()
+	case q.t.Holds() && q.out.eng != nil: // until the next acknowledgement, which comes soon
 	case q.mayGather():
 		q.wait()
 	default:

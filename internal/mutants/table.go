@@ -37,6 +37,19 @@ var mutants = []mutant{
 	{"the hold of an RNR NAK never ends", transport + "recovery.go",
 		"	if now < r.heldUntil {\n", "	if r.peerWaits || now < r.heldUntil {\n", "", ""},
 
+	{"a message that follows another at once needs no receive", transport + "requester.go",
+		"!w.brief || w.message >= r.creditLimit && w.takesRecv() ||", "!w.brief ||", "./internal/transport", "TestBrisk"},
+	{"a message that follows another at once starts while the queue drains", transport + "requester.go",
+		"w.takesRecv() || q.attr.State != verbs.QPStateRTS {", "w.takesRecv() {", "./internal/transport", "TestBrisk"},
+	{"a message that follows another at once asks for no acknowledgement", transport + "requester.go",
+		"	p.AckReq = true\n	p.RETH.VA", "	p.RETH.VA", "./internal/transport", "TestBrisk"},
+	{"messages that follow one another at once fill more than the window", transport + "requester.go",
+		"r.brisk = min(limit-min(limit, rec.flying())", "r.brisk = min(limit+5-min(limit, rec.flying())", "./internal/transport", "TestBrisk"},
+	{"a fenced message is brief", transport + "sendqueue.go",
+		"briefOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0", "briefOps>>wr.Op&1 != 0", "./internal/transport", "TestBrisk"},
+	{"what is rare stays for the place's next work request", transport + "sendqueue.go",
+		"w.seldom, w.rare = false, rare{}", "w.seldom = false", "./internal/transport", "."},
+
 	// The completer.
 	{"an ACK acknowledges one packet more", transport + "completer.go",
 		"if !c.advance(now, seq+1) ||", "if !c.advance(now, min(seq+2, c.rc.recovery.max)) ||", "", ""},
@@ -100,7 +113,7 @@ var mutants = []mutant{
 	{"an SRQ gives one receive twice", queue + "srq.go",
 		"	s.count--\n	s.checkLimit()\n", "	if s.count--; s.count == 20 {\n		s.count++\n	}\n	s.checkLimit()\n", "", ""},
 	{"a completion frees one place too many", queue + "cq.go",
-		"			e.Slots.Store(e.Freed)\n", "			e.Slots.Store(e.Freed + 1)\n", "", ""},
+		"slots, freed = e.Slots, e.Freed\n", "slots, freed = e.Slots, e.Freed+1\n", "", ""},
 	{"a CQ forgets its last completion but one", queue + "cq.go",
 		"		c.count--\n", "		if c.count--; c.count == 5 {\n			c.count--\n		}\n", "", ""},
 

@@ -28,31 +28,31 @@ func flying(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) i
 	}
 }
 
-// TestHold: while many packets are on their way, short messages wait until they are a fair part of those.
+// TestHold: while many packets are on their way, short messages wait until they are as many.
 // They leave too when acknowledgements come, and are not forgotten.
 func TestHold(t *testing.T) {
 	const n = 24
 	p, post := flying(t, setup{}, n)
 	wr := writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8))
-	for i := 1; i < n/holdPart; i++ {
+	for i := 1; i < n; i++ {
 		if k := post(wr); k != 0 || !p.a.qp.Holds() {
 			t.Fatalf("post %d with %d on their way: %d packets leave, want none", i, n, k)
 		}
 	}
-	if k := post(wr); k != n/holdPart {
-		t.Fatalf("%d packets leave as one, want %d", k, n/holdPart)
+	if k := post(wr); k != n {
+		t.Fatalf("%d packets leave as one, want %d", k, n)
 	}
 	if k := post(wr); k != 0 {
 		t.Fatalf("the next: %d packets leave, want none", k)
 	}
 	p.run()
-	if got := len(p.packets(p.a, 0)); got != n+n/holdPart+1 {
-		t.Errorf("%d packets were sent in the end, want %d, each once", got, n+n/holdPart+1)
+	if got := len(p.packets(p.a, 0)); got != n+n+1 {
+		t.Errorf("%d packets were sent in the end, want %d, each once", got, n+n+1)
 	}
 	if c := p.a.qp.counters; c.Timeouts != 0 || p.now > 5*testDelay {
 		t.Errorf("%d timeouts, the end after %v; want what waited to leave with the acknowledgement, after %v", c.Timeouts, p.now, 2*testDelay)
 	}
-	p.a.polled(n + n/holdPart + 1)
+	p.a.polled(n + n + 1)
 }
 
 // TestHoldNot: what does not wait, though many packets are on their way.
@@ -86,7 +86,7 @@ func TestHoldNot(t *testing.T) {
 		wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096))
 		most := trainBytes / 4096
 		sent := 0
-		for i := 1; sent == 0 && i <= 128/holdPart; i++ {
+		for i := 1; sent == 0 && i <= 128; i++ {
 			if sent = post(wr); sent > most || sent == 0 && i == most {
 				t.Fatalf("after %d messages of 4 KiB %d packets leave, want %d at most, which fill a train", i, sent, most)
 			}

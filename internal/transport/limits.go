@@ -75,11 +75,10 @@ const (
 	// deferBehind is how many packets of SENDs may leave before an acknowledgement that was deferred: a train.
 	deferBehind = 8
 
-	// What is posted waits for more while at least holdFrom packets are on their way, until it is a holdPart
-	// of those, holdMost packets, or a train, which has trainBytes.
+	// What is posted waits for more while at least holdFrom packets are on their way, until it is as much as
+	// those, holdMost packets, or a train, which has trainBytes.
 	holdFrom   = 16
-	holdPart   = 4
-	holdMost   = 32
+	holdMost   = 64
 	trainBytes = 60 << 10
 
 	// lendMost is how many bytes a packet stands for at most whose payload is lent. The peer copies one while

@@ -57,14 +57,18 @@ func (q *QP) completeSend(status verbs.WCStatus, cause error) {
 	if status == verbs.WCSuccess && w.flags&verbs.SendSignaled == 0 {
 		return
 	}
-	c := queue.CQE{
-		WC:    verbs.WC{ID: w.id, Status: status, Op: queue.SendOpcode(w.op), QPN: q.cfg.QPN, QP: q.cfg.User, Cause: cause},
-		Slots: q.sq.freed, Freed: q.sq.head,
+	if len(q.done) < cap(q.done) {
+		q.done = q.done[:len(q.done)+1]
+	} else {
+		q.done = append(q.done, queue.CQE{})
 	}
+	c := &q.done[len(q.done)-1]
+	c.WC = verbs.WC{}
+	c.WC.ID, c.WC.Status, c.WC.Op, c.WC.QPN, c.WC.QP, c.WC.Cause = w.id, status, queue.SendOpcode(w.op), q.cfg.QPN, q.cfg.User, cause
+	c.Slots, c.Freed, c.Solicited = q.sq.freed, q.sq.head, false
 	if w.hasResponse() && status == verbs.WCSuccess {
 		c.WC.ByteLen = w.length
 	}
-	q.done = append(q.done, c)
 }
 
 // completeRecv makes the completion of a receive.

@@ -29,14 +29,15 @@ import (
 func (q *QP) Turn() {
 	q.left = q.cfg.Turn
 	if r, ok := q.service.(*rc); ok {
-		r.requester.holding = r.requester.holds()
+		r.requester.holding, r.requester.brisk = r.requester.holds(), 0
 	}
 }
 
-// Holds reports whether what was just posted waits for more: see requester.holds.
+// Holds reports whether what was just posted waits for more: see requester.holds. Then there is nothing
+// to publish, and no timeout has changed.
 func (q *QP) Holds() bool {
 	r, ok := q.service.(*rc)
-	return ok && r.requester.holds()
+	return ok && q.attr.State == verbs.QPStateRTS && r.requester.holds()
 }
 
 // Release ends all holding: the connection is about to end.

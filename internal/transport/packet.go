@@ -42,7 +42,8 @@ const ucOpcodes = wire.UCSendFirst - wire.RCSendFirst
 // header prepares q.out for a packet to the connected peer.
 func (q *QP) header(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	p := &q.out
-	p.BTH = wire.BTH{Opcode: op, MigReq: true, PKey: wire.DefaultPKey, DestQP: uint32(q.attr.DestQPN), PSN: psn}
+	p.BTH = wire.BTH{} // and then field by field, which the CPU does faster than copying a literal
+	p.Opcode, p.MigReq, p.PKey, p.DestQP, p.PSN = op, true, wire.DefaultPKey, uint32(q.attr.DestQPN), psn
 	return p
 }
 

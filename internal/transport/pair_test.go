@@ -66,6 +66,9 @@ type pair struct {
 	// single delivers one packet at a time. Otherwise all packets that arrive at the same time come
 	// before the receiver may answer.
 	single bool
+
+	pondered bool // the requester weighs each packet by itself
+	brisk    int  // packets that went without a question
 }
 
 // setup is the attributes of both ends of a new pair. A field that is 0 stands for a sensible value.
@@ -237,7 +240,7 @@ func (p *pair) transmit() {
 			if n > 1<<16 {
 				p.t.Fatalf("%s: %d packets in a turn, want an end", e.name, n)
 			}
-			k := e.qp.Transmit(p.now, p.buf)
+			k := p.transmitOne(e)
 			e.collect()
 			if k == 0 {
 				break
@@ -245,6 +248,23 @@ func (p *pair) transmit() {
 			p.send(e, p.buf[:k], e.qp.Loan())
 		}
 	}
+}
+
+// transmitOne is Transmit of e's QP.
+func (p *pair) transmitOne(e *node) int {
+	r, ok := e.qp.service.(*rc)
+	if ok && p.pondered {
+		r.requester.brisk = 0
+	}
+	before := uint64(0)
+	if ok {
+		before = r.requester.brisk
+	}
+	n := e.qp.Transmit(p.now, p.buf)
+	if n > 0 && before > 0 && r.requester.brisk == before-1 {
+		p.brisk++
+	}
+	return n
 }
 
 // send puts a datagram of e on the network.

@@ -59,6 +59,11 @@ func (r *rc) idle() bool {
 // follow a request whose refusal could end the connection: the peer's SEND, which has arrived, would then
 // be flushed.
 func (r *rc) transmit(now time.Duration, buf []byte) int {
+	if r.requester.brisk > 0 && r.responder.idle() {
+		if n := r.requester.transmitBrisk(now, buf); n > 0 {
+			return n
+		}
+	}
 	if ack := &r.responder.reply; ack.ahead > 0 && r.responder.onlyACK() && r.requester.nextIsSend() {
 		if n := r.request(now, buf); n > 0 {
 			ack.ahead--
@@ -84,6 +89,7 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 }
 
 func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
+	r.requester.brisk = 0
 	q := r.qp
 	epsn, una := q.receiver.epsn, r.recovery.una
 	state := q.attr.State
@@ -122,6 +128,7 @@ func (r *rc) nextTimeout() time.Duration {
 }
 
 func (r *rc) handleTimeout(now time.Duration) {
+	r.requester.brisk = 0
 	r.recovery.endHold(now)
 	r.qp.pace.served(now)
 	switch {

@@ -20,7 +20,8 @@ type requester struct {
 
 	askedAt uint64 // sequence number after the last packet with AckReq
 
-	ends     bool // the packet that is written is the last before a pause that the pace makes
+	brisk    uint64 // how many more packets may go without a question: see transmitBrisk
+	ends     bool   // the packet that is written is the last before a pause that the pace makes
 	holding  bool // in this turn: see holds
 	released bool // nothing is held any more
 
@@ -107,16 +108,42 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	}
 	if q.paced {
 		q.sent(now, n)
+	} else if w.brief && rec.nxt == rec.max {
+		r.brisk = min(limit-min(limit, rec.flying()), maxAhead-min(maxAhead, rec.nxt-rec.una))
 	}
 	r.seek()
 	return n
 }
 
+// transmitBrisk is transmit for a brief work request that follows another one in the same turn. Everything
+// that transmit asks was answered for that one, and the window has room for brisk packets more.
+func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
+	q, rec := r.qp, &r.rc.recovery
+	w := q.sq.at(r.cur)
+	if r.cur == q.sq.tail || !w.brief || w.message >= r.creditLimit && w.takesRecv() || q.attr.State != verbs.QPStateRTS {
+		r.brisk = 0
+		return 0
+	}
+	r.brisk--
+	p := q.header(dataOpcodes[w.op][posOnly], psn(w.seq))
+	p.AckReq = true
+	p.RETH.VA, p.RETH.RKey, p.RETH.Length = w.remote.VA, uint32(w.remote.RKey), w.length
+	n, f := q.payload(p, w, 0, w.length, buf)
+	if f != nil {
+		r.brisk = 0
+		r.fault(w, f)
+		return 0
+	}
+	r.askedAt = w.end()
+	r.cur++
+	rec.sendNew(now, w.end())
+	return n
+}
+
 // holds reports whether what is posted and not sent waits for more. Small messages that are posted one by
 // one cost a system call each, at both ends, unless several leave as one train. So while many packets are
-// on their way, a few short messages wait until they are a part of those, or a whole train. Every
-// acknowledgement makes that part smaller, and the last packet on its way asks for one. So what waits leaves
-// at the latest when nothing is on its way.
+// on their way, short messages wait until they are as many, or a whole train. Every acknowledgement makes
+// them fewer, and the last packet on its way asks for one. So what waits leaves within a round trip.
 func (r *requester) holds() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
 	flying := rec.flying()
@@ -124,11 +151,12 @@ func (r *requester) holds() bool {
 		return false
 	}
 	w := sq.at(r.cur)
-	if w.packets != 1 && !w.apart || w.hasResponse() || w.flags&verbs.SendFence != 0 {
+	if !w.brief && (w.packets != 1 && !w.apart || w.hasResponse() || w.flags&verbs.SendFence != 0) {
 		return false
 	}
-	train := max(1, trainBytes/(uint64(min(w.length, r.qp.mtu))+wire.BTHSize+wire.RETHSize+wire.ICRCSize))
-	return sq.nextSeq-rec.nxt < min(flying/holdPart, holdMost, train)
+	waiting := sq.nextSeq - rec.nxt
+	length := uint64(min(w.length, r.qp.mtu)) + wire.BTHSize + wire.RETHSize + wire.ICRCSize
+	return waiting < min(flying, holdMost) && (waiting+1)*length <= trainBytes
 }
 
 // goesApart reports whether each packet of w, which is about to be posted, goes as a WRITE ONLY. The packets of
@@ -197,7 +225,7 @@ func (r *requester) advanced(skipped bool) {
 
 // fault keeps a local error until w's turn to complete comes.
 func (r *requester) fault(w *sendWQE, f *fault) {
-	w.fault = f
+	w.seldom, w.fault = true, f
 	r.rc.completer.failIfOldest()
 }
 

@@ -10,20 +10,29 @@ import (
 // sendWQE is a posted send work request. Its packets have the consecutive sequence numbers
 // [seq, seq+packets). Sequence numbers have 64 bits; their lowest 24 are the PSN.
 type sendWQE struct {
-	id         uint64
-	op         verbs.Opcode
-	flags      verbs.SendFlags
-	imm        uint32
-	remote     verbs.RemoteAddr
+	id      uint64
+	op      verbs.Opcode
+	flags   verbs.SendFlags
+	brief   bool // a SEND or WRITE of one packet that waits for nothing: see requester.brisk
+	apart   bool // each packet is a message of its own: see rc.goesApart
+	imm     uint32
+	length  uint32 // bytes; 2^31 at most
+	remote  verbs.RemoteAddr
+	sg      []verbs.SGE
+	inline  []byte // the data, when SendInline was given
+	seq     uint64
+	packets uint64
+	message uint64 // how many messages went before, for credits
+
+	seldom bool // rare says something
+	rare
+}
+
+// rare is what most work requests have not. It is as it was at the place's work request before unless
+// seldom says that it means something.
+type rare struct {
 	compareAdd uint64
 	swap       uint64
-	sg         []verbs.SGE
-	inline     []byte // the data, when SendInline was given
-	length     uint32 // bytes; 2^31 at most
-	seq        uint64
-	packets    uint64
-	message    uint64 // how many messages went before, for credits
-	apart      bool   // each packet is a message of its own: see rc.goesApart
 
 	invalidate verbs.RKey   // OpSendWithInv, OpLocalInv
 	bind       verbs.MWBind // OpBindMW
@@ -118,29 +127,32 @@ func (sq *sendQueue) full() error {
 func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	place := sq.tail & uint64(len(sq.wqes)-1)
 	w := &sq.wqes[place]
-	*w = sendWQE{
-		id: wr.ID, op: wr.Op, flags: wr.Flags, imm: wr.Imm, remote: wr.Remote,
-		compareAdd: wr.CompareAdd, swap: wr.Swap, seq: sq.nextSeq, message: sq.messages,
-		invalidate: wr.InvalidateRKey, destQPN: wr.RemoteQPN, qkey: wr.RemoteQKey,
+	w.id, w.op, w.flags, w.imm, w.remote = wr.ID, wr.Op, wr.Flags, wr.Imm, wr.Remote
+	w.seq, w.message, w.apart = sq.nextSeq, sq.messages, false
+	if w.seldom {
+		w.seldom, w.rare = false, rare{}
 	}
-	if wr.Bind != nil {
-		w.bind = *wr.Bind // the program may reuse its own once the post is done
-	}
-	if wr.AH != nil {
-		w.ah = wr.AH.Provider()
+	if rareOps>>wr.Op&1 != 0 || wr.AH != nil || wr.RemoteQPN != 0 || wr.RemoteQKey != 0 {
+		w.keepRare(wr)
 	}
 	if wr.InlineData != nil {
-		w.length = uint32(len(wr.InlineData))
+		w.length, w.sg = uint32(len(wr.InlineData)), nil
 		w.inline = sq.inlineSpace(place, w.length)
 		copy(w.inline, wr.InlineData)
 	} else {
+		w.length, w.inline = 0, nil
 		w.sg = sq.sges[int(place)*sq.maxSGE:][:len(wr.SGList):sq.maxSGE]
-		copy(w.sg, wr.SGList)
-		for i := range w.sg {
+		for i := range wr.SGList {
+			w.sg[i] = wr.SGList[i]
 			w.length += w.sg[i].Length
 		}
 	}
-	w.packets = packetsFor(w.length, mtu)
+	if w.length <= mtu {
+		w.packets = 1
+	} else {
+		w.packets = packetsFor(w.length, mtu)
+	}
+	w.brief = w.packets == 1 && briefOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0
 	switch {
 	case w.isAtomic():
 		w.packets = 1
@@ -156,6 +168,24 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	sq.nextSeq += w.packets
 	sq.tail++
 	return w
+}
+
+// briefOps and rareOps are the operations of brief work requests, and those that have something rare.
+const (
+	briefOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm
+	rareOps  = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpSendWithInv | 1<<verbs.OpLocalInv | 1<<verbs.OpBindMW
+)
+
+// keepRare copies what few work requests have.
+func (w *sendWQE) keepRare(wr *verbs.SendWR) {
+	w.seldom = true
+	w.compareAdd, w.swap, w.invalidate, w.destQPN, w.qkey = wr.CompareAdd, wr.Swap, wr.InvalidateRKey, wr.RemoteQPN, wr.RemoteQKey
+	if wr.Bind != nil {
+		w.bind = *wr.Bind // the program may reuse its own once the post is done
+	}
+	if wr.AH != nil {
+		w.ah = wr.AH.Provider()
+	}
 }
 
 func (sq *sendQueue) inlineSpace(place uint64, n uint32) []byte {

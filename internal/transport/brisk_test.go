@@ -1,0 +1,147 @@
+package transport
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestBrisk: what goes without a question is what would go with one. The same work is done twice, with the
+// requester weighing each packet by itself the second time, and both ends send the same packets at the same times.
+func TestBrisk(t *testing.T) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 60
+	}
+	brisk := 0
+	for seed := range seeds {
+		quick, n := briskWork(t, seed, false)
+		slow, none := briskWork(t, seed, true)
+		if brisk += n; none != 0 {
+			t.Fatalf("seed %d: %d packets go without a question where all are weighed, want none", seed, none)
+		}
+		for i := range min(len(quick), len(slow)) {
+			if quick[i] != slow[i] {
+				t.Fatalf("seed %d: line %d is\n%s\nand was, with each packet weighed,\n%s", seed, i, quick[i], slow[i])
+			}
+		}
+		if len(quick) != len(slow) {
+			t.Fatalf("seed %d: %d lines, want %d", seed, len(quick), len(slow))
+		}
+	}
+	if brisk < int(seeds)*10 {
+		t.Errorf("%d packets in %d runs go without a question, want many", brisk, seeds)
+	}
+}
+
+// briskWork has both ends do what a seed says, and returns what they sent and completed, and how many packets went
+// without a question.
+func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk int) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	p := newPair(t, setup{
+		cap:  verbs.QPCap{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInlineData: 64},
+		mtu:  []verbs.MTU{verbs.MTU256, verbs.MTU1024}[r.IntN(2)],
+		psnA: verbs.PSN(1<<24 - 1 - r.IntN(64)), rd: 1 + r.IntN(4), rnrTimer: 18, selective: r.IntN(2) == 0,
+	})
+	p.pondered, p.b.receives.credit = pondered, r.IntN(2) == 0
+	loss := rand.New(rand.NewPCG(seed, 1))
+	if r.IntN(2) == 0 {
+		p.route = func(from *node, n int, _ *wire.Packet) []delay {
+			if loss.IntN(16) == 0 {
+				return nil
+			}
+			return []delay{testDelay}
+		}
+	}
+	if r.IntN(4) == 0 {
+		p.a.rc().recovery.window = uint64(8 + r.IntN(32))
+	}
+	receive := func(n int) {
+		p.b.own.Post(slices.Repeat([]verbs.RecvWR{{SGList: []verbs.SGE{p.b.mem.sge(512<<10, 4096)}}}, n))
+	}
+	id := uint64(0)
+	for range 12 {
+		receive(r.IntN(6))
+		for range r.IntN(40) {
+			id++
+			p.post(p.a, briskWR(r, p, id))
+		}
+		if r.IntN(4) == 0 { // which leaves something in the place behind the last
+			wr := sendWR(0, p.a.mem.sge(memSize, 8))
+			wr.Flags |= verbs.SendInline
+			if p.a.resolve(&wr); p.a.qp.State() == verbs.QPStateRTS && p.a.qp.Post(&wr) == nil {
+				t.Fatalf("seed %d: inline data outside of the region are taken, want an error", seed)
+			}
+		}
+		switch r.IntN(8) {
+		case 0:
+			p.state(p.a, verbs.QPStateSQD)
+			p.runUntil(p.now + 20*us)
+			if p.a.qp.State() == verbs.QPStateSQD {
+				p.state(p.a, verbs.QPStateRTS)
+			}
+		case 1:
+			p.runUntil(p.now + 10*ms)
+		default:
+			p.runUntil(p.now + time.Duration(r.IntN(20))*us)
+		}
+		if p.a.qp.State() == verbs.QPStateErr {
+			break
+		}
+	}
+	for p.a.qp.sq.head != p.a.qp.sq.tail {
+		receive(testRecvs)
+		p.runUntil(p.now + 100*ms)
+	}
+	p.run()
+	for _, s := range p.log {
+		lines = append(lines, fmt.Sprintf("%v at %v, lost %v: %+v %+v %x", s.from.name, s.at, s.lost, s.BTH, s.RETH, s.Payload))
+	}
+	for _, e := range []*node{p.a, p.b} {
+		for _, c := range e.sends {
+			lines = append(lines, fmt.Sprintf("%s sent %d: %v", e.name, c.wc.ID, c.wc.Status))
+		}
+		for _, c := range e.recvd {
+			lines = append(lines, fmt.Sprintf("%s received %d: %v", e.name, c.wc.ID, c.wc.Status))
+		}
+	}
+	return lines, p.brisk
+}
+
+// briskWR is mostly a short message, and sometimes what other short messages wait for.
+func briskWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
+	n := r.IntN(200)
+	sg := p.a.mem.sge(r.IntN(1000), n)
+	var wr verbs.SendWR
+	switch r.IntN(24) {
+	case 0:
+		wr = readWR(id, p.b.mem.remote(0), p.a.mem.sge(256<<10, 1+r.IntN(3000)))
+	case 1:
+		wr = addWR(id, p.b.mem.remote(4096), 1, p.a.mem.sge(300<<10, 8))
+	case 2:
+		wr = writeWR(id, p.b.mem.remote(8192), p.a.mem.sge(0, 3000))
+	case 3, 4, 5, 6:
+		wr = sendWR(id, sg)
+	case 7:
+		wr = withImm(sendWR(id, sg), uint32(id))
+	case 8:
+		wr = withImm(writeWR(id, p.b.mem.remote(16384), sg), uint32(id))
+	default:
+		wr = writeWR(id, p.b.mem.remote(r.IntN(4096)), sg)
+	}
+	if r.IntN(16) == 0 {
+		wr.Flags |= verbs.SendFence
+	}
+	if r.IntN(8) == 0 {
+		wr.Flags |= verbs.SendSolicited
+	}
+	if r.IntN(600) == 0 {
+		wr.SGList[0].Addr += memSize // outside
+	}
+	return wr
+}
