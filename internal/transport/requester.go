@@ -22,8 +22,8 @@ type requester struct {
 
 	brisk    uint64 // how many more packets may go without a question: see transmitBrisk
 	ends     bool   // the packet that is written is the last before a pause that the pace makes
-	holding  bool // in this turn: see holds
-	released bool // nothing is held any more
+	holding  bool   // in this turn: see holds
+	released bool   // nothing is held any more
 
 	// creditLimit is how many messages the peer has receives for, counted like
 	// sendWQE.message. With noCreditLimit there is no limit.
