@@ -1,6 +1,10 @@
 package hca
 
-import "time"
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
 
 // What a program posts one by one, and the acknowledgement of what it has just received, need not leave
 // by a system call each. They wait, for company, while the program polls busily, which is while the
@@ -15,7 +19,9 @@ import "time"
 // If the nap ends before a poll comes, the goroutine sends what waits. If that has waited for long, the QP
 // gathers nothing for gatherPause: its program waits for something else than completions.
 type gather struct {
-	polls uint32        // of the send CQ, at the latest post
+	polls  uint32 // of the send CQ, at the latest post
+	unseen uint32 // polls that the engine was not told of: see countPoll
+
 	waits bool          // something waits for the next poll
 	owes  bool          // an acknowledgement waits: the QP is among the engine's debts
 	since time.Duration // when it began to wait
@@ -53,7 +59,31 @@ func (q *qp) mayGather() bool {
 	first := polls != q.gather.polls
 	q.gather.polls = polls
 	e := q.out.eng
-	return !first && e != nil && q.out.lane == nil && e.napping.Load() && q.t.Underway(gatherPackets) && q.startWait(q.dev.now())
+	if e == nil || q.out.lane != nil {
+		return false
+	}
+	if first {
+		if q.typ != verbs.QPTypeRC {
+			q.countPoll(e)
+		}
+		return false
+	}
+	return e.napping.Load() && q.t.Underway(gatherPackets) && q.startWait(q.dev.now())
+}
+
+// countPoll tells the engine of polls that it does not see: those that find the completions of UC and UD, which
+// come with the posts. Nothing else may come that would wake the goroutine, so that it could nap.
+func (q *qp) countPoll(e *engine) {
+	g := &q.gather
+	if g.unseen++; g.unseen < busyUnseen {
+		return
+	}
+	g.unseen = 0
+	e.polls.Add(busyUnseen)
+	e.finds.Add(busyUnseen)
+	if !e.napping.Load() {
+		e.link.Wake()
+	}
 }
 
 // startWait notes since when something waits. It reports false if nothing may.

@@ -34,6 +34,7 @@ type gatherers struct {
 	x, y       *end
 	outX, outY sendTally
 	src, dst   *verbs.MR
+	long       *verbs.MR // of x
 }
 
 // busyPair makes them. It runs in a bubble.
@@ -43,6 +44,14 @@ func busyPair(t *testing.T, timeout uint8) *gatherers {
 }
 
 func busyPairOf(t *testing.T, typ verbs.QPType, timeout uint8) *gatherers {
+	t.Helper()
+	g := newGatherers(t, typ, timeout)
+	g.busy()
+	return g
+}
+
+// newGatherers is busyPairOf whose programs do not poll yet.
+func newGatherers(t *testing.T, typ verbs.QPType, timeout uint8) *gatherers {
 	t.Helper()
 	g := &gatherers{t: t}
 	net := sim.New(sim.Config{})
@@ -64,8 +73,7 @@ func busyPairOf(t *testing.T, typ verbs.QPType, timeout uint8) *gatherers {
 		retry.Timeout = timeout
 		e.must(e.qp.RTS(firstPSN, retry))
 	}
-	g.src, g.dst = g.x.mr(64), g.y.mr(64)
-	g.busy()
+	g.src, g.dst, g.long = g.x.mr(64), g.y.mr(64), g.x.mr(1024)
 	return g
 }
 
@@ -249,9 +257,48 @@ func TestGatherUnreliable(t *testing.T) {
 					}
 				}
 				g.want("two polls", &g.outX, 2, 10)
+				long := wr
+				long.SGList = []verbs.SGE{g.long.SGE(0, 1024)}
+				for range 3 {
+					g.x.send(long)
+				}
+				g.want("three long ones", &g.outX, 5, 13)
 			})
 		})
 	}
+}
+
+// TestUnseenPolls: a program of UC finds a completion by each poll, and so looks at nothing else. Its engine's
+// goroutine naps all the same, and what is posted one by one leaves together.
+func TestUnseenPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGatherers(t, verbs.QPTypeUC, 14)
+		synctest.Wait()
+		eng := (*g.x.hca().engines.Load())[0]
+		wr := verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}}
+		for range 1 + busyUnseen { // the first post follows no poll
+			if eng.napping.Load() {
+				t.Fatal("the goroutine naps though the program has hardly polled")
+			}
+			g.x.send(wr)
+			if n := g.poll(g.x); n != 1 {
+				t.Fatalf("%d completions of a post, want 1", n)
+			}
+		}
+		synctest.Wait()
+		if !eng.napping.Load() {
+			t.Fatalf("the goroutine does not nap after %d polls that found something", busyUnseen)
+		}
+		g.outX.calls.Store(0)
+		g.outX.datagrams.Store(0)
+		for range 10 {
+			g.x.send(wr)
+		}
+		g.want("ten posts", &g.outX, 1, 1)
+		time.Sleep(2 * napMost) // the program polls no more
+		synctest.Wait()
+		g.want("the end of the nap", &g.outX, 2, 10)
+	})
 }
 
 // TestDeferredACK: the acknowledgement of a SEND ends the train of the program's answer, or leaves by a

@@ -81,6 +81,9 @@ const (
 	holdMost   = 64
 	trainBytes = 60 << 10
 
+	// shortMessage is up to which length messages of UC and UD wait for company.
+	shortMessage = 512
+
 	// lendMost is how many bytes a packet stands for at most whose payload is lent. The peer copies one while
 	// the next is on its way.
 	lendMost = 64 << 10

@@ -52,9 +52,11 @@ func (s *sender) wrote(w *sendWQE, n int, f *fault) int {
 
 func (s *sender) idle() bool { return s.qp.sq.head == s.qp.sq.tail }
 
+// underway lets short messages wait for company. Long ones gain little, and nothing but the receiver's speed
+// bounds how many may come at once without loss.
 func (s *sender) underway(limit uint64) bool {
 	sq := &s.qp.sq
-	return sq.head == sq.tail || sq.nextSeq-sq.at(sq.head).seq < limit
+	return sq.head == sq.tail || sq.nextSeq-sq.at(sq.head).seq < limit && sq.at(sq.tail-1).length <= shortMessage
 }
 
 // pending reports whether the oldest work request may go on.
