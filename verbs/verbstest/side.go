@@ -250,18 +250,32 @@ func (s *Side) exchange(typ string, mine, theirs any) {
 	if err := s.out(message{Step: s.step, Type: typ, Value: value}); err != nil {
 		s.Fatalf("step %d: tell the other side: %v", s.step, err)
 	}
+	m, err := s.receive()
+	if err != nil {
+		s.Fatalf("step %d, %s: the other side did not come to it: %v", s.step, typ, err)
+	}
+	if m.Step != s.step || m.Type != typ {
+		s.Fatalf("the scripts are out of step: this side is at %d, %s, the other at %d, %s", s.step, typ, m.Step, m.Type)
+	}
+	if theirs == nil {
+		return
+	}
+	if err := json.Unmarshal(m.Value, theirs); err != nil {
+		s.Fatalf("step %d: %v", s.step, err)
+	}
+}
+
+// receive returns the other side's next message. What it has said before it ended is still heard.
+func (s *Side) receive() (m message, err error) {
 	select {
-	case m := <-s.inbox:
-		if m.Step != s.step || m.Type != typ {
-			s.Fatalf("the scripts are out of step: this side is at %d, %s, the other at %d, %s", s.step, typ, m.Step, m.Type)
-		}
-		if theirs == nil {
-			return
-		}
-		if err := json.Unmarshal(m.Value, theirs); err != nil {
-			s.Fatalf("step %d: %v", s.step, err)
-		}
+	case m = <-s.inbox:
+		return m, nil
 	case <-s.ctx.Done():
-		s.Fatalf("step %d, %s: the other side did not come to it: %v", s.step, typ, context.Cause(s.ctx))
+	}
+	select {
+	case m = <-s.inbox:
+		return m, nil
+	default:
+		return m, context.Cause(s.ctx)
 	}
 }
