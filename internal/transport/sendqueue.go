@@ -13,8 +13,8 @@ type sendWQE struct {
 	id      uint64
 	op      verbs.Opcode
 	flags   verbs.SendFlags
-	brief   bool // a SEND or WRITE of one packet that waits for nothing: see requester.brisk
-	apart   bool // each packet is a message of its own: see rc.goesApart
+	brief   bool // a SEND or WRITE of one packet, without a fence: see requester.transmitBrisk
+	apart   bool // each packet is a message of its own: see requester.goesApart
 	imm     uint32
 	length  uint32 // bytes; 2^31 at most
 	remote  verbs.RemoteAddr
@@ -24,12 +24,11 @@ type sendWQE struct {
 	packets uint64
 	message uint64 // how many messages went before, for credits
 
-	seldom bool // rare says something
+	seldom bool // rare may be other than zero
 	rare
 }
 
-// rare is what most work requests have not. It is as it was at the place's work request before unless
-// seldom says that it means something.
+// rare is what most work requests lack. It is zero then, so that a post need not clear it.
 type rare struct {
 	compareAdd uint64
 	swap       uint64
