@@ -1,4 +1,5 @@
-# make test, make sim (3 minutes) and make lab are what CI runs. CONTRIBUTING.md explains the targets.
+# make test, make release, make sim (3 minutes) and make lab are what CI runs. CONTRIBUTING.md explains the
+# targets.
 
 GO       ?= go
 FUZZTIME ?= 60s
