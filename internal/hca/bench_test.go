@@ -91,6 +91,26 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
+// BenchmarkRead is READs of one packet, one at a time, with both ends polled by one goroutine.
+func BenchmarkRead(b *testing.B) {
+	for _, kind := range []string{"udp", "sim"} {
+		b.Run(kind, func(b *testing.B) {
+			x, y := pair(b, kind)
+			to, from := x.MR(64), y.MR(64)
+			wrs := []verbs.SendWR{{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{to.SGE(0, 64)}, Remote: from.Remote(0)}}
+			wcs := make([]verbs.WC, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := x.QP.PostSend(wrs); err != nil {
+					b.Fatal(err)
+				}
+				y.CQ.Poll(wcs) // lets the other end work
+				poll(b, x, wcs)
+			}
+		})
+	}
+}
+
 // tcpRate is what TCP over loopback moves, in bytes per second, by n writes of the given size: the
 // peer that WRITEs are compared with, in the same run.
 func tcpRate(b *testing.B, size, n int) float64 {
