@@ -39,7 +39,7 @@ var mutants = []mutant{
 	{"the last packet of a WRITE is placed before its turn", transport + "ahead.go",
 		"if off+uint64(q.mtu) >= uint64(m.size) {", "if off+uint64(q.mtu) > uint64(m.size) {", "./internal/transport", "TestEndBeforeItsTurn"},
 	{"the hold of an RNR NAK never ends", transport + "recovery.go",
-		"	if now < r.heldUntil {\n", "	if r.peerWaits || now < r.heldUntil {\n", "", ""},
+		"	if now < r.heldUntil {\n", "	if r.peerWaits || now < r.heldUntil {\n", "./internal/transport", "TestRNRRetry"},
 
 	{"a message that follows another at once needs no receive", transport + "requester.go",
 		"!w.brief || w.message >= r.creditLimit && w.takesRecv() ||", "!w.brief ||", "./internal/transport", "TestBrisk"},

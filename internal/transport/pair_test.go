@@ -369,7 +369,11 @@ func (p *pair) run() {
 
 // runUntil goes on until a time, and leaves the clock there.
 func (p *pair) runUntil(until time.Duration) {
-	for p.step(until) {
+	p.t.Helper()
+	for n := 0; p.step(until); n++ {
+		if n > roundsLimit {
+			p.t.Fatalf("something still happens at %v after %d steps, want nothing more before %v", p.now, n, until)
+		}
 	}
 	p.now = until
 }
