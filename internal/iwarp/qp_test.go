@@ -214,6 +214,16 @@ func TestTerminates(t *testing.T) {
 			wr: func(a, b *testEnd, dst *mem.MR) verbs.SendWR {
 				return verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendInline, InlineData: []byte{1}, Remote: remote(dst, 0)}
 			}},
+		{name: "write that the QP does not allow", code: rdmapAccess, status: verbs.WCRemAccessErr, event: verbs.EventQPAccessErr, access: everything,
+			wr: func(a, b *testEnd, dst *mem.MR) verbs.SendWR {
+				b.q.attr.Access &^= verbs.AccessRemoteWrite
+				return verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendInline, InlineData: []byte{1}, Remote: remote(dst, 0)}
+			}},
+		{name: "read that the QP does not allow", code: rdmapAccess, status: verbs.WCRemAccessErr, fails: true, event: verbs.EventQPAccessErr, access: everything,
+			wr: func(a, b *testEnd, dst *mem.MR) verbs.SendWR {
+				b.q.attr.Access &^= verbs.AccessRemoteRead
+				return verbs.SendWR{Op: verbs.OpRDMARead, SGList: []verbs.SGE{sge(a.region(8, everything), 0, 8)}, Remote: remote(dst, 0)}
+			}},
 		{name: "write to memory of another PD", code: taggedNotAssociated, status: verbs.WCRemAccessErr, event: verbs.EventQPAccessErr,
 			wr: func(a, b *testEnd, _ *mem.MR) verbs.SendWR {
 				return verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendInline, InlineData: []byte{1}, Remote: remote(a.region(8, everything), 0)}
