@@ -98,16 +98,21 @@ func BenchmarkRead(b *testing.B) {
 			x, y := pair(b, kind)
 			to, from := x.MR(64), y.MR(64)
 			wrs := []verbs.SendWR{{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{to.SGE(0, 64)}, Remote: from.Remote(0)}}
-			wcs := make([]verbs.WC, 1)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := x.QP.PostSend(wrs); err != nil {
-					b.Fatal(err)
-				}
-				y.CQ.Poll(wcs) // lets the other end work
-				poll(b, x, wcs)
-			}
+			oneByOne(b, x, y, wrs)
 		})
+	}
+}
+
+// oneByOne posts work requests at x and polls for the completion, with both ends polled by one goroutine.
+func oneByOne(b *testing.B, x, y *rdmatest.Endpoint, wrs []verbs.SendWR) {
+	wcs := make([]verbs.WC, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := x.QP.PostSend(wrs); err != nil {
+			b.Fatal(err)
+		}
+		y.CQ.Poll(wcs) // lets the other end work
+		poll(b, x, wcs)
 	}
 }
 
@@ -185,13 +190,5 @@ func BenchmarkPostPoll(b *testing.B) {
 	x, y := pair(b, "sim")
 	dst := y.MR(64)
 	wrs := []verbs.SendWR{{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled | verbs.SendInline, InlineData: make([]byte, 8), Remote: dst.Remote(0)}}
-	wcs := make([]verbs.WC, 1)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := x.QP.PostSend(wrs); err != nil {
-			b.Fatal(err)
-		}
-		y.CQ.Poll(wcs[:1]) // lets the other end work
-		poll(b, x, wcs)
-	}
+	oneByOne(b, x, y, wrs)
 }

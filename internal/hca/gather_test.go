@@ -15,6 +15,11 @@ import (
 // sendTally counts the calls of Send and the datagrams they were given, on all links of a device.
 type sendTally struct{ calls, datagrams atomic.Int32 }
 
+func (s *sendTally) reset() {
+	s.calls.Store(0)
+	s.datagrams.Store(0)
+}
+
 type countedLink struct {
 	link.Link
 	*sendTally
@@ -34,7 +39,6 @@ type gatherers struct {
 	x, y       *end
 	outX, outY sendTally
 	src, dst   *verbs.MR
-	long       *verbs.MR // of x
 }
 
 // busyPair makes them. It runs in a bubble.
@@ -73,7 +77,7 @@ func newGatherers(t *testing.T, typ verbs.QPType, timeout uint8) *gatherers {
 		retry.Timeout = timeout
 		e.must(e.qp.RTS(firstPSN, retry))
 	}
-	g.src, g.dst, g.long = g.x.mr(64), g.y.mr(64), g.x.mr(1024)
+	g.src, g.dst = g.x.mr(1024), g.y.mr(64)
 	return g
 }
 
@@ -93,8 +97,7 @@ func (g *gatherers) busy() {
 		}
 	}
 	for _, s := range []*sendTally{&g.outX, &g.outY} {
-		s.calls.Store(0)
-		s.datagrams.Store(0)
+		s.reset()
 	}
 }
 
@@ -258,7 +261,7 @@ func TestGatherUnreliable(t *testing.T) {
 				}
 				g.want("two polls", &g.outX, 2, 10)
 				long := wr
-				long.SGList = []verbs.SGE{g.long.SGE(0, 1024)}
+				long.SGList = []verbs.SGE{g.src.SGE(0, 1024)}
 				for range 3 {
 					g.x.send(long)
 				}
@@ -289,8 +292,7 @@ func TestUnseenPolls(t *testing.T) {
 		if !eng.napping.Load() {
 			t.Fatalf("the goroutine does not nap after %d polls that found something", busyUnseen)
 		}
-		g.outX.calls.Store(0)
-		g.outX.datagrams.Store(0)
+		g.outX.reset()
 		for range 10 {
 			g.x.send(wr)
 		}

@@ -34,24 +34,19 @@ func (f *flight) start(seq uint64) {
 // send takes note that the next n are being sent. It reports whether they were sent before.
 func (f *flight) send(now time.Duration, n uint64) (repeated bool) {
 	from, to := f.nxt, f.nxt+n
-	if from == f.max {
-		f.sendNew(now, to)
-		return false
+	if from < f.max {
+		f.set(from, to, sentRange{at: now, repeated: true})
+		f.max = max(f.max, to)
+		f.nxt = f.firstLost()
+		return true
 	}
-	f.set(from, to, sentRange{at: now, repeated: true})
-	f.max = max(f.max, to)
-	f.nxt = f.firstLost()
-	return true
-}
-
-// sendNew takes note that what is new up to to is being sent. Nothing is lost then.
-func (f *flight) sendNew(now time.Duration, to uint64) {
-	if last := len(f.ranges) - 1; last >= 0 && f.ranges[last] == (sentRange{end: f.max, at: now}) {
+	if last := len(f.ranges) - 1; last >= 0 && f.ranges[last] == (sentRange{end: from, at: now}) {
 		f.ranges[last].end = to
 	} else {
 		f.ranges = append(f.ranges, sentRange{end: to, at: now})
 	}
-	f.max, f.nxt = to, to
+	f.max, f.nxt = to, to // nothing is lost, or it would be next
+	return false
 }
 
 // set makes [from, to), which begins before max, a range with the properties of s.

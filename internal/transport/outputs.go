@@ -57,15 +57,10 @@ func (q *QP) completeSend(status verbs.WCStatus, cause error) {
 	if status == verbs.WCSuccess && w.flags&verbs.SendSignaled == 0 {
 		return
 	}
-	if len(q.done) < cap(q.done) {
-		q.done = q.done[:len(q.done)+1]
-	} else {
-		q.done = append(q.done, queue.CQE{})
-	}
+	q.done = append(q.done, queue.CQE{}) // and filled in its place: see QP.header
 	c := &q.done[len(q.done)-1]
-	c.WC = verbs.WC{}
 	c.WC.ID, c.WC.Status, c.WC.Op, c.WC.QPN, c.WC.QP, c.WC.Cause = w.id, status, queue.SendOpcode(w.op), q.cfg.QPN, q.cfg.User, cause
-	c.Slots, c.Freed, c.Solicited = q.sq.freed, q.sq.head, false
+	c.Slots, c.Freed = q.sq.freed, q.sq.head
 	if w.hasResponse() && status == verbs.WCSuccess {
 		c.WC.ByteLen = w.length
 	}

@@ -55,7 +55,7 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k uint64, buf []byte) (int, 
 		p.Opcode += ucOpcodes
 	}
 	size := min(w.length-off, q.mtu)
-	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
+	p.RETH.VA, p.RETH.RKey, p.RETH.Length = w.remote.VA, uint32(w.remote.RKey), w.length
 	if w.apart {
 		p.Opcode = wire.RCRDMAWriteOnly
 		p.RETH.VA, p.RETH.Length = w.remote.VA+uint64(off), size

@@ -253,13 +253,13 @@ func (p *pair) transmit() {
 // transmitOne is Transmit of e's QP.
 func (p *pair) transmitOne(e *node) int {
 	r, ok := e.qp.service.(*rc)
-	if ok && p.pondered {
+	if !ok {
+		return e.qp.Transmit(p.now, p.buf)
+	}
+	if p.pondered {
 		r.requester.brisk = 0
 	}
-	before := uint64(0)
-	if ok {
-		before = r.requester.brisk
-	}
+	before := r.requester.brisk
 	n := e.qp.Transmit(p.now, p.buf)
 	if n > 0 && before > 0 && r.requester.brisk == before-1 {
 		p.brisk++

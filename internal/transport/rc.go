@@ -89,7 +89,6 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 }
 
 func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
-	r.requester.brisk = 0
 	q := r.qp
 	epsn, una := q.receiver.epsn, r.recovery.una
 	state := q.attr.State
@@ -128,7 +127,6 @@ func (r *rc) nextTimeout() time.Duration {
 }
 
 func (r *rc) handleTimeout(now time.Duration) {
-	r.requester.brisk = 0
 	r.recovery.endHold(now)
 	r.qp.pace.served(now)
 	switch {

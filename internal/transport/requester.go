@@ -20,7 +20,7 @@ type requester struct {
 
 	askedAt uint64 // sequence number after the last packet with AckReq
 
-	brisk    uint64 // how many more packets may go without a question: see transmitBrisk
+	brisk    uint64 // how many more packets may go without a question in this turn: see transmitBrisk
 	ends     bool   // the packet that is written is the last before a pause that the pace makes
 	holding  bool   // in this turn: see holds
 	released bool   // nothing is held any more
@@ -118,25 +118,21 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 // transmitBrisk is transmit for a brief work request that follows another one in the same turn. Everything
 // that transmit asks was answered for that one, and the window has room for brisk packets more.
 func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
-	q, rec := r.qp, &r.rc.recovery
+	q := r.qp
 	w := q.sq.at(r.cur)
 	if r.cur == q.sq.tail || !w.brief || w.message >= r.creditLimit && w.takesRecv() || q.attr.State != verbs.QPStateRTS {
 		r.brisk = 0
 		return 0
 	}
 	r.brisk--
-	p := q.header(dataOpcodes[w.op][posOnly], psn(w.seq))
-	p.AckReq = true
-	p.RETH.VA, p.RETH.RKey, p.RETH.Length = w.remote.VA, uint32(w.remote.RKey), w.length
-	n, f := q.payload(p, w, 0, w.length, buf)
+	n, f := r.data(w, 0, buf)
 	if f != nil {
 		r.brisk = 0
 		r.fault(w, f)
 		return 0
 	}
-	r.askedAt = w.end()
+	r.rc.recovery.sent(now, 1)
 	r.cur++
-	rec.sendNew(now, w.end())
 	return n
 }
 
@@ -151,7 +147,7 @@ func (r *requester) holds() bool {
 		return false
 	}
 	w := sq.at(r.cur)
-	if !w.brief && (w.packets != 1 && !w.apart || w.hasResponse() || w.flags&verbs.SendFence != 0) {
+	if w.packets != 1 && !w.apart || w.hasResponse() || w.flags&verbs.SendFence != 0 {
 		return false
 	}
 	waiting := sq.nextSeq - rec.nxt

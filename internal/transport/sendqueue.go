@@ -146,11 +146,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 			w.length += w.sg[i].Length
 		}
 	}
-	if w.length <= mtu {
-		w.packets = 1
-	} else {
-		w.packets = packetsFor(w.length, mtu)
-	}
+	w.packets = packetsFor(w.length, mtu)
 	w.brief = w.packets == 1 && briefOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0
 	switch {
 	case w.isAtomic():
@@ -193,5 +189,8 @@ func (sq *sendQueue) inlineSpace(place uint64, n uint32) []byte {
 
 // packetsFor returns how many packets a message takes: an empty one takes one as well.
 func packetsFor(length, mtu uint32) uint64 {
-	return max(1, (uint64(length)+uint64(mtu)-1)/uint64(mtu))
+	if length <= mtu { // most are, and a division is slow
+		return 1
+	}
+	return (uint64(length) + uint64(mtu) - 1) / uint64(mtu)
 }

@@ -36,7 +36,7 @@ var hasFold, hasWide = canFold()
 
 // canFold reports whether the CPU has AVX2 and VPCLMULQDQ, whether it has AVX-512 too as hash/crc32 uses it, and
 // the system keeps their registers.
-func canFold() (half, whole bool)
+func canFold() (fold, wide bool)
 
 // foldCRC folds the register and n bytes at p, which is at least one foldBlock and a multiple of it, to 16 bytes.
 //

@@ -2,10 +2,10 @@
 
 #include "textflag.h"
 
-// func canFold() (half, whole bool)
+// func canFold() (fold, wide bool)
 TEXT ·canFold(SB), NOSPLIT, $0-2
-	MOVB   $0, half+0(FP)
-	MOVB   $0, whole+1(FP)
+	MOVB   $0, fold+0(FP)
+	MOVB   $0, wide+1(FP)
 	XORL   AX, AX
 	CPUID
 	CMPL   AX, $7
@@ -29,14 +29,14 @@ TEXT ·canFold(SB), NOSPLIT, $0-2
 	JCC    no
 	BTL    $10, CX         // VPCLMULQDQ
 	JCC    no
-	MOVB   $1, half+0(FP)
+	MOVB   $1, fold+0(FP)
 	ANDL   $0xe0, DI       // the system keeps ZMM
 	CMPL   DI, $0xe0
 	JNE    no
 	ANDL   $0xd0030000, BX // AVX512F, DQ, CD, BW, VL
 	CMPL   BX, $0xd0030000
 	JNE    no
-	MOVB   $1, whole+1(FP)
+	MOVB   $1, wide+1(FP)
 
 no:
 	RET
