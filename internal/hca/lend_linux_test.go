@@ -4,7 +4,10 @@ package hca
 
 import (
 	"bytes"
+	"encoding/binary"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -93,6 +96,60 @@ func TestLend(t *testing.T) {
 	write := []verbs.SendWR{writeAll(mine, theirs)}
 	if n := testing.AllocsPerRun(100, func() { p.x.send(write...); p.want(p.x) }); n != 0 && !raceEnabled {
 		t.Errorf("%v allocations for a WRITE that is lent", n)
+	}
+}
+
+// TestLendWords: a program may change what is lent. The copy has whole words, each no older than those below it,
+// wherever it goes.
+func TestLendWords(t *testing.T) {
+	const n, off = lendSize / 2 &^ 7, 4 // of memory that is aligned otherwise than its copy
+	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead, verbs.OpSend} {
+		t.Run(op.String(), func(t *testing.T) {
+			p, mine, theirs := lendingPair(t)
+			from, to := mine, theirs
+			if op == verbs.OpRDMARead {
+				from, to = theirs, mine
+			}
+			wr := verbs.SendWR{Op: op, Flags: signaled, SGList: []verbs.SGE{mine.SGE(0, n)}, Remote: theirs.Remote(off)}
+			if op == verbs.OpRDMARead {
+				wr.SGList, wr.Remote = []verbs.SGE{mine.SGE(off, n)}, theirs.Remote(0)
+			}
+			p.x.send(sendAll(mine)) // takes the pair's receive
+			p.want(p.x)
+			p.want(p.y)
+			for at := 0; at < n; at += 8 {
+				from.Store64(at, 0)
+			}
+			var stop atomic.Bool
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for v := uint64(1); !stop.Load(); v++ {
+					for at := n - 8; at >= 0 && !stop.Load(); at -= 8 {
+						from.Store64(at, v<<32|v)
+					}
+				}
+			}()
+			defer func() { stop.Store(true); <-done }()
+			for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+				if op == verbs.OpSend {
+					p.y.recv(verbs.RecvWR{SGList: []verbs.SGE{theirs.SGE(off, n)}})
+				}
+				p.x.send(wr)
+				if p.want(p.x); op == verbs.OpSend {
+					p.want(p.y)
+				}
+				for at := 0; at < n; at += 8 {
+					v := binary.NativeEndian.Uint64(to.Bytes()[off+at:])
+					if v>>32 != v&(1<<32-1) {
+						t.Fatalf("word %d is %#x, half old and half new", at/8, v)
+					}
+					if at > 0 && v < binary.NativeEndian.Uint64(to.Bytes()[off+at-8:]) {
+						t.Fatalf("word %d is %#x, older than the one below it", at/8, v)
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -22,6 +22,9 @@ func store64(p unsafe.Pointer, v uint64) { *(*uint64)(p) = v }
 //go:norace
 func store32(p unsafe.Pointer, v uint32) { *(*uint32)(p) = v }
 
+// pairsInOrder says that copyTo, from memory that is aligned as its own is, loads upward too.
+const pairsInOrder = true
+
 var hasAVX = cpu.X86.HasAVX
 
 // copyLinesTo copies cache lines from src to dst, which is aligned to them. lines is at least 1.

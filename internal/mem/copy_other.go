@@ -11,6 +11,9 @@ import (
 // Atomics keep the order on any processor. Under the race detector they would be seen, and be reported
 // beside plain accesses of the program's that a completion orders.
 
+// pairsInOrder says that copyTo, from memory that is aligned as its own is, loads upward too.
+const pairsInOrder = false
+
 //go:norace
 func load64(p unsafe.Pointer) uint64 {
 	if raceEnabled {

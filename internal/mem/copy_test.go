@@ -22,35 +22,49 @@ var orderCases = []struct{ off, n int }{{0, 16}, {8, 56}, {0, 256}, {40, 1000}, 
 func TestFetchOrder(t *testing.T) {
 	for _, c := range orderCases {
 		t.Run(fmt.Sprintf("%d at %d", c.n, c.off), func(t *testing.T) {
-			src := alignedTo(64, 8192)[c.off:][:c.n]
-			words := unsafe.Slice((*uint64)(unsafe.Pointer(&src[0])), c.n/8)
-			var stop atomic.Bool
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for v := uint64(1); !stop.Load(); v++ {
-					for i := len(words) - 1; i >= 0; i-- {
-						atomic.StoreUint64(&words[i], v<<32|v)
-					}
-				}
-			}()
-			got := make([]uint64, len(words))
-			b := unsafe.Slice((*byte)(unsafe.Pointer(&got[0])), c.n)
-			for end := time.Now().Add(orderTime); time.Now().Before(end) && !t.Failed(); {
-				copyFrom(b, src)
-				for i, v := range got {
-					if v>>32 != v&(1<<32-1) {
-						t.Fatalf("word %d is %#x, half old and half new", i, v)
-					}
-					if i > 0 && v < got[i-1] {
-						t.Fatalf("word %d is %#x, and word %d below it %#x, want none older than those below", i, v, i-1, got[i-1])
-					}
-				}
-			}
-			stop.Store(true)
-			<-done
+			readInOrder(t, c.off, c.n, copyFrom)
 		})
+		for _, to := range []int{8, 4, 3} {
+			t.Run(fmt.Sprintf("%d at %d, lent, to %d", c.n, c.off, to), func(t *testing.T) {
+				dst := Span{bytes: alignedTo(64, c.n+64)[to:][:c.n]}
+				readInOrder(t, c.off, c.n, func(b, src []byte) {
+					dst.PlaceShared(src)
+					copy(b, dst.bytes)
+				})
+			})
+		}
 	}
+}
+
+// readInOrder fails if fetch, which copies n bytes at off to its first argument, does not read upward and by words.
+func readInOrder(t *testing.T, off, n int, fetch func(b, src []byte)) {
+	src := alignedTo(64, 8192)[off:][:n]
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(&src[0])), n/8)
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for v := uint64(1); !stop.Load(); v++ {
+			for i := len(words) - 1; i >= 0; i-- {
+				atomic.StoreUint64(&words[i], v<<32|v)
+			}
+		}
+	}()
+	got := make([]uint64, len(words))
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&got[0])), n)
+	for end := time.Now().Add(orderTime); time.Now().Before(end) && !t.Failed(); {
+		fetch(b, src)
+		for i, v := range got {
+			if v>>32 != v&(1<<32-1) {
+				t.Fatalf("word %d is %#x, half old and half new", i, v)
+			}
+			if i > 0 && v < got[i-1] {
+				t.Fatalf("word %d is %#x, and word %d below it %#x, want none older than those below", i, v, i-1, got[i-1])
+			}
+		}
+	}
+	stop.Store(true)
+	<-done
 }
 
 // TestStoreOrder: memory is written upward, and no word in part. Who reads it downward while one value

@@ -95,7 +95,10 @@ func (p *PD) Gather(dst []byte, sg []verbs.SGE, off uint32) error {
 
 // Scatter stores src in the memory that a scatter/gather list names, from byte off of it on. The
 // memory needs local write access.
-func (p *PD) Scatter(sg []verbs.SGE, off uint32, src []byte) error {
+func (p *PD) Scatter(sg []verbs.SGE, off uint32, src []byte) error { return p.scatter(sg, off, src, false) }
+
+// scatter is Scatter, or ScatterShared.
+func (p *PD) scatter(sg []verbs.SGE, off uint32, src []byte, shared bool) error {
 	for i := range sg {
 		if len(src) == 0 {
 			return nil
@@ -106,7 +109,11 @@ func (p *PD) Scatter(sg []verbs.SGE, off uint32, src []byte) error {
 		}
 		if n > 0 {
 			tellWrite(s.bytes[:n])
-			s.Place(src[:n])
+			if shared {
+				s.PlaceShared(src[:n])
+			} else {
+				s.Place(src[:n])
+			}
 			s.Release()
 			src = src[n:]
 		}

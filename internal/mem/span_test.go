@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // aligned returns n bytes that start on an address divisible by 16.
@@ -83,5 +85,46 @@ func fill(b []byte, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	for i := range b {
 		b[i] = byte(rnd.Uint32())
+	}
+}
+
+// TestShared: what is lent is copied whole, from and to any place, and nothing beside it is touched.
+func TestShared(t *testing.T) {
+	const margin, longest, seed = 64, 3*sharedPiece + 100, 1
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	pd := newPD(t)
+	region := region(t, pd, verbs.MRAttr{Buf: make([]byte, 2*margin+longest), Access: verbs.AccessLocalWrite})
+	src := alignedTo(64, longest+margin)
+	for i := range src {
+		src[i] = byte(1 + rnd.IntN(255))
+	}
+	for i := range 4000 {
+		n := rnd.IntN(longest)
+		if i%2 == 0 {
+			n = rnd.IntN(300)
+		}
+		from, to := src[rnd.IntN(margin):][:n], margin+rnd.IntN(margin)
+		clear(region.Bytes())
+		sge := func(off, n int) verbs.SGE {
+			return verbs.SGE{Addr: region.Addr() + uint64(off), Length: uint32(n), LKey: region.LKey()}
+		}
+		var how string
+		var err error
+		switch i % 3 {
+		case 0:
+			how = "PlaceShared"
+			Span{bytes: region.Bytes()[to:]}.PlaceShared(from)
+		case 1:
+			how = "one SGE"
+			err = pd.ScatterShared([]verbs.SGE{sge(to-8, n+8)}, 8, from)
+		case 2:
+			how = "two SGEs"
+			cut := rnd.IntN(n + 1)
+			err = pd.ScatterShared([]verbs.SGE{sge(to, cut), sge(to+cut, n-cut)}, 0, from)
+		}
+		got := region.Bytes()
+		if err != nil || !bytes.Equal(got[to:to+n], from) || bytes.Count(got, []byte{0}) != len(got)-n {
+			t.Fatalf("seed %d: %s of %d bytes from %d to %d: error %v, or other bytes than these and no others", seed, how, n, addrOf(from)%64, to, err)
+		}
 	}
 }

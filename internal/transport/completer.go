@@ -318,7 +318,7 @@ func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts(): // who repeats a part ends with it
 		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
 	}
-	if err := q.cfg.PD.Scatter(w.sg, off, p.Payload); err != nil {
+	if err := q.run.scatter(q.cfg.PD, w.sg, off, p.Payload); err != nil {
 		return &fault{verbs.WCLocProtErr, err}
 	}
 	return nil

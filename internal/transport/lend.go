@@ -123,6 +123,23 @@ func (r *run) length() int { return max(r.packets, 1) }
 // isTaken is called once the payload was copied. It reports whether the copy is what the peer has sent.
 func (r *run) isTaken() bool { return r.payload == nil || r.payload.Taken() }
 
+// place stores the payload in a span.
+func (r *run) place(s mem.Span, payload []byte) {
+	if r.payload != nil {
+		s.PlaceShared(payload)
+	} else {
+		s.Place(payload)
+	}
+}
+
+// scatter stores the payload in a list, from byte off of it on.
+func (r *run) scatter(pd *mem.PD, sg []verbs.SGE, off uint32, payload []byte) error {
+	if r.payload != nil {
+		return pd.ScatterShared(sg, off, payload)
+	}
+	return pd.Scatter(sg, off, payload)
+}
+
 // lastPSN returns the PSN of the last packet for which p stands.
 func (q *QP) lastPSN(p *wire.Packet) wire.PSN { return p.PSN.Add(q.run.length() - 1) }
 

@@ -149,7 +149,7 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 		}
 	}
 	if n > 0 {
-		if err := m.recv.Place(m.off, p.Payload); err != nil {
+		if err := q.run.scatter(m.recv.PD, m.recv.SGList, m.off, p.Payload); err != nil {
 			return &refusal{nak: wire.NAKRemoteOperationalError, status: verbs.WCLocProtErr, cause: err}
 		}
 	}
@@ -207,7 +207,7 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 				return s.writeRefused(w, err)
 			}
 		}
-		span.Place(p.Payload)
+		s.qp.run.place(span, p.Payload)
 		s.qp.work.WriteBytes += uint64(n)
 	}
 	span.Release()

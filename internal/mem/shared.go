@@ -1,0 +1,57 @@
+package mem
+
+import "github.com/adverb-rdma/adverb/verbs"
+
+// What a peer lends is memory that its program may be changing. So a copy of it goes upward and by whole words at
+// both of its ends. Where the two are aligned alike, that is one copy. Elsewhere it goes through a buffer, a piece
+// at a time.
+
+// sharedPiece is of how many bytes a piece is at most.
+const sharedPiece = 4096
+
+// alike reports whether one copy from src to dst is in order at both of its ends.
+func alike(dst, src []byte) bool { return pairsInOrder && (addrOf(dst)-addrOf(src))%lineSize == 0 }
+
+// PlaceShared is Place for bytes that others may be changing.
+func (s Span) PlaceShared(src []byte) {
+	dst := s.bytes[:len(src)]
+	if alike(dst, src) {
+		place(dst, src)
+		return
+	}
+	var buf [sharedPiece]byte
+	n := 0 // bytes in buf
+	for n+len(src) > len(buf) {
+		// A piece ends with a line of src. What is stored of it ends with a line of dst, and the rest is kept.
+		// Neither is near the end, so that place has the last word.
+		part := len(buf)/2 - int(addrOf(src)%lineSize)
+		copyFrom(buf[n:n+part], src[:part])
+		n, src = n+part, src[part:]
+		whole := n - int((addrOf(dst)+uint64(n))%lineSize)
+		copyTo(dst[:whole], buf[:whole])
+		dst = dst[whole:]
+		n = copy(buf[:], buf[whole:n])
+	}
+	copyFrom(buf[n:n+len(src)], src)
+	place(dst, buf[:n+len(src)])
+}
+
+// ScatterShared is Scatter of bytes that others may be changing.
+func (p *PD) ScatterShared(sg []verbs.SGE, off uint32, src []byte) error {
+	if len(sg) == 1 {
+		return p.scatter(sg, off, src, true)
+	}
+	var buf [sharedPiece]byte
+	for len(src) > 0 {
+		part := len(src)
+		if part > len(buf) {
+			part = len(buf) - int(addrOf(src)%lineSize)
+		}
+		copyFrom(buf[:part], src[:part])
+		if err := p.Scatter(sg, off, buf[:part]); err != nil {
+			return err
+		}
+		off, src = off+uint32(part), src[part:]
+	}
+	return nil
+}
