@@ -231,4 +231,8 @@ func (e *end) spoil(o *op) {
 	if o.expect != verbs.WCSuccess && o.expect != verbs.WCLocProtErr { // by which the peer may have executed an atomic
 		o.area, o.words = nil, nil
 	}
+	if o.where == "out of bounds" && o.wr.Op == verbs.OpRDMAWrite && e.c.typ == verbs.QPTypeRC {
+		// Where its packets go as WRITE ONLYs, those before the bound are executed.
+		o.area, o.off = e.area, dstSize-o.length+1
+	}
 }
