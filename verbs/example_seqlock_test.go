@@ -8,11 +8,12 @@ import (
 )
 
 // seqlock is a record that its owner changes while peers READ it: a version, data, and the version again.
-// A READ goes upward, so the owner goes downward: the last word first.
+// A READ goes upward, so the owner goes downward: the last word first. The record fits one packet, as the path
+// MTU is 1024 at least on any Ethernet: of several packets one may be lost, and be read later than those behind it.
 type seqlock struct{ mr *verbs.MR }
 
 const (
-	seqlockWords = 510
+	seqlockWords = 126
 	seqlockTail  = 8 + 8*seqlockWords
 	seqlockSize  = seqlockTail + 8
 )
