@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"strconv"
 )
 
@@ -133,13 +134,11 @@ var creditCounts = [CreditsUnlimited]int{
 // EncodeCredits returns the largest credit code whose count does not exceed n. For a negative n it
 // returns 0.
 func EncodeCredits(n int) uint8 {
-	code := 0
-	for step := 16; step > 0; step >>= 1 {
-		if c := code + step; c < len(creditCounts) && creditCounts[c] <= n {
-			code = c
-		}
+	if n < 2 {
+		return uint8(max(0, n))
 	}
-	return uint8(code)
+	octave := bits.Len(uint(n)) - 1 // each has two codes: a power of two, and that and half of it
+	return uint8(min(2*octave+n>>(octave-1)&1, len(creditCounts)-1))
 }
 
 // DecodeCredits returns the count of receive buffers that a credit code stands for. valid is false

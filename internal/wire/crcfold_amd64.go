@@ -45,6 +45,9 @@ func foldCRC(register uint32, p *byte, n int, by *[3][2]uint64, out *[16]byte)
 
 // updateCRC is crc32.Update with the IEEE polynomial.
 func updateCRC(c uint32, p []byte) uint32 {
+	if len(p) < shortCRC {
+		return updateShort(c, p)
+	}
 	if len(p) >= foldLeast && hasFold && !(hasWide && len(p) > foldMost) {
 		var out [16]byte
 		n := len(p) &^ (foldBlock - 1)
@@ -56,15 +59,4 @@ func updateCRC(c uint32, p []byte) uint32 {
 		c = ^register
 	}
 	return crc32.Update(c, crc32.IEEETable, p)
-}
-
-// move16 moves the register on by 16 bytes. hash/crc32 calls its implementation through a variable, for which they
-// might have to move to the heap.
-func move16(register uint32, b *[16]byte) uint32 {
-	t := (*[16][256]uint32)(crcBehind[:16])
-	return t[15][b[0]^byte(register)] ^ t[14][b[1]^byte(register>>8)] ^
-		t[13][b[2]^byte(register>>16)] ^ t[12][b[3]^byte(register>>24)] ^
-		t[11][b[4]] ^ t[10][b[5]] ^ t[9][b[6]] ^ t[8][b[7]] ^
-		t[7][b[8]] ^ t[6][b[9]] ^ t[5][b[10]] ^ t[4][b[11]] ^
-		t[3][b[12]] ^ t[2][b[13]] ^ t[1][b[14]] ^ t[0][b[15]]
 }

@@ -127,3 +127,34 @@ func bthCRC(b []byte) uint32 {
 		crcWordBehind(binary.BigEndian.Uint32(b[4:])&MaxQPN, 4) ^
 		crcWordBehind(binary.BigEndian.Uint32(b[8:]), 0)
 }
+
+// shortCRC is below how many bytes hash/crc32, which finds its implementation anew at each call, takes longer
+// than tables do.
+const shortCRC = 64
+
+// updateShort is crc32.Update with the IEEE polynomial, for a few bytes.
+func updateShort(c uint32, p []byte) uint32 {
+	register := ^c
+	for ; len(p) >= 16; p = p[16:] {
+		register = move16(register, (*[16]byte)(p))
+	}
+	for ; len(p) >= 4; p = p[4:] {
+		register ^= binary.LittleEndian.Uint32(p)
+		register = crcBehind[3][byte(register)] ^ crcBehind[2][byte(register>>8)] ^ crcBehind[1][byte(register>>16)] ^ crcBehind[0][register>>24]
+	}
+	for _, v := range p {
+		register = shift1(register ^ uint32(v))
+	}
+	return ^register
+}
+
+// move16 moves the register on by 16 bytes. hash/crc32 calls its implementation through a variable, for which they
+// might have to move to the heap.
+func move16(register uint32, b *[16]byte) uint32 {
+	t := (*[16][256]uint32)(crcBehind[:16])
+	return t[15][b[0]^byte(register)] ^ t[14][b[1]^byte(register>>8)] ^
+		t[13][b[2]^byte(register>>16)] ^ t[12][b[3]^byte(register>>24)] ^
+		t[11][b[4]] ^ t[10][b[5]] ^ t[9][b[6]] ^ t[8][b[7]] ^
+		t[7][b[8]] ^ t[6][b[9]] ^ t[5][b[10]] ^ t[4][b[11]] ^
+		t[3][b[12]] ^ t[2][b[13]] ^ t[1][b[14]] ^ t[0][b[15]]
+}
