@@ -48,8 +48,9 @@ type CQHooks struct {
 type CQ struct {
 	hooks CQHooks
 
-	count32 atomic.Int32  // count, for a look without the lock
-	polls   atomic.Uint32 // calls of Poll
+	// shown is what can be seen without the lock: count and, in its upper half, how often Poll was called.
+	shown atomic.Uint64
+	ended atomic.Bool // closed or overrun: an empty poll has an error to tell
 
 	mu      sync.Mutex
 	ring    []CQE
@@ -80,20 +81,27 @@ func (c *CQ) Cap() int {
 }
 
 // Waiting returns how many completions are waiting. It takes no lock.
-func (c *CQ) Waiting() int { return int(c.count32.Load()) }
+func (c *CQ) Waiting() int { return int(uint32(c.shown.Load())) }
 
 // Polls returns how often Poll was called, modulo 2^32.
-func (c *CQ) Polls() uint32 { return c.polls.Load() }
+func (c *CQ) Polls() uint32 { return uint32(c.shown.Load() >> 32) }
+
+const onePoll = 1 << 32 // in CQ.shown
 
 // Poll implements verbs.ProviderCQ. When it finds nothing it makes progress itself, and looks again.
 func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 	if c.Waiting() == 0 {
 		c.hooks.Progress()
+		if c.Waiting() == 0 && !c.ended.Load() {
+			c.shown.Add(onePoll)
+			return 0, nil
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.polls.Store(c.polls.Load() + 1)
-	if n := c.take(wcs); n > 0 || len(wcs) == 0 {
+	n := c.take(wcs)
+	c.shown.Add(onePoll - uint64(n))
+	if n > 0 || len(wcs) == 0 {
 		return n, nil
 	}
 	switch {
@@ -129,7 +137,6 @@ func (c *CQ) take(wcs []verbs.WC) (n int) {
 	if slots != nil {
 		slots.Store(freed)
 	}
-	c.count32.Store(int32(c.count))
 	return n
 }
 
@@ -173,10 +180,12 @@ func (c *CQ) push(cqes []CQE) (notify, overrun bool) {
 	if c.closed {
 		return false, false
 	}
+	before := c.count
 	for i := range cqes {
 		e := &cqes[i]
 		if c.count == len(c.ring) {
 			overrun, c.overrun = !c.overrun, true
+			c.ended.Store(true)
 			notify = notify || c.arm != notArmed
 			break
 		}
@@ -190,7 +199,7 @@ func (c *CQ) push(cqes []CQE) (notify, overrun bool) {
 			notify = true
 		}
 	}
-	c.count32.Store(int32(c.count))
+	c.shown.Add(uint64(c.count - before))
 	if notify {
 		c.arm = notArmed
 	}
@@ -237,7 +246,8 @@ func (c *CQ) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
+	c.ended.Store(true)
+	c.shown.Add(-uint64(c.count))
 	c.ring, c.count = nil, 0
-	c.count32.Store(0)
 	return nil
 }
