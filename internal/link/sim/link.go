@@ -36,7 +36,7 @@ type Link struct {
 	paths  atomic.Pointer[map[netip.Addr]*path]
 
 	sent, sentBytes         atomic.Uint64
-	received, receivedBytes atomic.Uint64
+	received, receivedBytes uint64 // guarded by at.mu
 	sendErrors              atomic.Uint64
 	lastSendError           atomic.Pointer[error]
 	droppedBefore           uint64 // how many the queue had dropped when this link was opened
@@ -119,8 +119,13 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram) {
 	if own := p.own.Load(); own != nil {
 		faults = own
 	}
-	one := link.Datagram{Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass}
 	visible := l.net.visible && l.addr.Is4()
+	if segments == 1 && !visible && faults == nil && p.route.Load() == nil && p.Clear() {
+		p.Skip(1)
+		p.to.queue.Push(d)
+		return
+	}
+	one := link.Datagram{Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass}
 	for i := range segments {
 		one.Payload = d.Segment(i)
 		if visible {
@@ -236,12 +241,10 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 		n = s.queue.Pop(batch)
 	}
 	l.available.Store(int64(s.queue.Len()))
-	var bytes uint64
+	l.received += uint64(n)
 	for i := range n {
-		bytes += uint64(len(batch[i].Payload))
+		l.receivedBytes += uint64(len(batch[i].Payload))
 	}
-	l.received.Add(uint64(n))
-	l.receivedBytes.Add(bytes)
 	return n, nil
 }
 
@@ -315,16 +318,13 @@ func (l *Link) Wake() {
 
 // Stats implements link.Link.
 func (l *Link) Stats() link.Stats {
-	s := link.Stats{
-		Sent: l.sent.Load(), SentBytes: l.sentBytes.Load(),
-		Received: l.received.Load(), ReceivedBytes: l.receivedBytes.Load(),
-		SendErrors: l.sendErrors.Load(),
-	}
+	s := link.Stats{Sent: l.sent.Load(), SentBytes: l.sentBytes.Load(), SendErrors: l.sendErrors.Load()}
 	if err := l.lastSendError.Load(); err != nil {
 		s.LastSendError = *err
 	}
 	l.at.mu.Lock()
 	defer l.at.mu.Unlock()
+	s.Received, s.ReceivedBytes = l.received, l.receivedBytes
 	s.ReceiveDrops = l.drops
 	if l.at.link == l {
 		s.ReceiveDrops = l.at.queue.Dropped() - l.droppedBefore
