@@ -305,13 +305,14 @@ func TestPollLooksWhereItMust(t *testing.T) {
 	ud := newEnd(t, a, options{typ: verbs.QPTypeUD})
 	looks := func(e *end) (n [2]bool) {
 		engines := *e.hca().engines.Load()
-		var before [2]uint64
+		var before [2]uint32
 		for i, eng := range engines {
-			before[i] = eng.polls.Load()
+			before[i], _ = eng.polls.load()
 		}
 		e.empty()
 		for i, eng := range engines {
-			n[i] = eng.polls.Load() > before[i]
+			polls, _ := eng.polls.load()
+			n[i] = polls > before[i]
 		}
 		return n
 	}

@@ -35,10 +35,9 @@ type engine struct {
 	turns  turns
 	drops  drops
 
-	polls      atomic.Uint64 // that found nothing in the CQ
-	posts      atomic.Uint64 // that sent
-	finds      atomic.Uint64 // polls that received something
-	waits      atomic.Uint64 // announced by expectWait
+	polls      pollCount
+	posts      atomic.Uint32 // that sent
+	waits      atomic.Uint32 // announced by expectWait
 	napping    atomic.Bool
 	napEnd     time.Duration // of a driven device
 	endNap     chan struct{}
@@ -112,7 +111,7 @@ func (e *engine) run() {
 			}
 		}
 		if !e.rx.TryLock() { // a poll is at it
-			if e.polls.Load()-use.polls >= fewPolls { // and more follow, which to queue up for the lock would slow
+			if polls, _ := e.polls.load(); polls-use.polls >= fewPolls { // and more follow, which to queue up for the lock would slow
 				e.nap(nap, use.waits, napTime)
 				continue
 			}
@@ -204,13 +203,27 @@ func (e *engine) serveFar(now time.Duration, n int, look bool) (int, error) {
 	return n, nil
 }
 
+// pollCount counts the polls that found nothing in the CQ and, in its upper half, those of them that received
+// something. It is one word, since every poll has to count, and an atomic operation costs as much as twenty
+// plain ones.
+type pollCount struct{ n atomic.Uint64 }
+
+func (c *pollCount) add(polls, finds uint32) { c.n.Add(uint64(finds)<<32 | uint64(polls)) }
+
+// load returns the two counts modulo 2^32. Once in 2^32 polls there is a find too many.
+func (c *pollCount) load() (polls, finds uint32) {
+	n := c.n.Load()
+	return uint32(n), uint32(n >> 32)
+}
+
 // poll is work for a program that polls. Where somebody is at it already it does nothing.
 func (e *engine) poll() {
-	e.polls.Add(1)
 	if !e.rx.TryLock() {
+		e.polls.add(1, 0)
 		return
 	}
 	if e.idle() {
+		e.polls.add(1, 0)
 		e.rx.Unlock()
 		return
 	}
@@ -222,9 +235,8 @@ func (e *engine) poll() {
 	n, _ = e.serveFar(now, n, e.looksFar(now, n)) // a closed link is the device's end, which its goroutine sees too
 	if n == 0 {
 		before = len(e.debts.qps)
-	} else {
-		e.finds.Add(1)
 	}
+	e.polls.add(1, uint32(min(n, 1)))
 	e.settle(now, before, false)
 	e.rx.Unlock()
 }
@@ -232,7 +244,7 @@ func (e *engine) poll() {
 // use is what an engine's goroutine knows of the program's polls since a moment.
 type use struct {
 	since                      time.Duration
-	polls, posts, finds, waits uint64        // at since
+	polls, posts, finds, waits uint32        // at since
 	nap                        time.Duration // the latest, which began at since; 0 if there was none
 }
 
@@ -240,12 +252,13 @@ type use struct {
 // there was none, and nobody waits. A program that has much to do with what it finds polls seldom, and yet finds
 // what comes.
 func (u *use) napFor(e *engine) time.Duration {
-	now := use{since: e.dev.now(), polls: e.polls.Load(), posts: e.posts.Load(), finds: e.finds.Load(), waits: e.waits.Load()}
+	now := use{since: e.dev.now(), posts: e.posts.Load(), waits: e.waits.Load()}
+	now.polls, now.finds = e.polls.load()
 	took, quiet := now.since-u.since, now.waits == u.waits
 	if quiet && took < u.nap { // a timer has cut it short
 		return u.nap - took
 	}
-	naps := uint64(max(1, u.nap/napTime))
+	naps := uint32(max(1, u.nap/napTime))
 	polls, posts, finds := now.polls-u.polls, now.posts-u.posts, now.finds-u.finds
 	switch {
 	case quiet && (polls >= busyPolls*naps || polls+posts >= busyAtWork*naps && finds >= busyFinds*naps):
@@ -259,7 +272,7 @@ func (u *use) napFor(e *engine) time.Duration {
 
 // nap sleeps for d, or until the next timer is due, which it reports. The program's polls do the work meanwhile.
 // waits is how many waiters had announced themselves when the decision to nap was taken.
-func (e *engine) nap(t *time.Timer, waits uint64, d time.Duration) (timer bool) {
+func (e *engine) nap(t *time.Timer, waits uint32, d time.Duration) (timer bool) {
 	e.napping.Store(true)
 	defer e.napping.Store(false)
 	if e.waits.Load() != waits { // a waiter came before the nap showed

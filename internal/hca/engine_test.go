@@ -118,11 +118,10 @@ func TestNapFor(t *testing.T) {
 		e := (*x.hca().engines.Load())[0]
 		var u use
 		u.napFor(e)
-		step := func(what string, polls, finds, waits uint64, want time.Duration) {
+		step := func(what string, polls, finds, waits uint32, want time.Duration) {
 			t.Helper()
 			<-time.After(u.nap)
-			e.polls.Add(polls)
-			e.finds.Add(finds)
+			e.polls.add(polls, finds)
 			e.waits.Add(waits)
 			if got := u.napFor(e); got != want {
 				t.Errorf("%s: nap for %v, want %v", what, got, want)
@@ -133,7 +132,7 @@ func TestNapFor(t *testing.T) {
 		step("as many in the nap", busyPolls, 0, 0, 2*napTime)
 		step("too few for a longer nap", busyPolls, 0, 0, 0)
 		step("many", busyPolls, 0, 0, napTime)
-		for nap := uint64(1); nap < uint64(napMost/napTime); nap *= 2 {
+		for nap := uint32(1); nap < uint32(napMost/napTime); nap *= 2 {
 			step("a rate that goes on", nap*busyPolls, 0, 0, time.Duration(2*nap)*napTime)
 		}
 		step("at the longest nap", 100*busyPolls, 0, 0, napMost)

@@ -79,8 +79,7 @@ func (q *qp) countPoll(e *engine) {
 		return
 	}
 	g.unseen = 0
-	e.polls.Add(busyUnseen)
-	e.finds.Add(busyUnseen)
+	e.polls.add(busyUnseen, busyUnseen)
 	if !e.napping.Load() {
 		e.link.Wake()
 	}
@@ -148,7 +147,12 @@ func (e *engine) answer(now time.Duration, q *qp) {
 // settle sends the acknowledgements that the first n QPs owe. late says that no poll came for them. The
 // caller holds e.rx.
 func (e *engine) settle(now time.Duration, n int, late bool) {
-	d := &e.debts
+	if n > 0 {
+		e.debts.settle(e, now, n, late)
+	}
+}
+
+func (d *debts) settle(e *engine, now time.Duration, n int, late bool) {
 	for _, q := range d.qps[:n] {
 		q.mu.Lock()
 		if q.gather.owes { // its program has not answered meanwhile

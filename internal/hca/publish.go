@@ -11,6 +11,13 @@ import (
 // completion does not find the QP in RTS; then completions, then events. The caller holds q.mu, and
 // calls publish after every call of the transport that may have done something.
 func (q *qp) publish() {
+	if q.t.HasNews(q.State()) || q.t.Established() != q.commEst.seen {
+		q.tell()
+	}
+}
+
+// tell is publish for a transport that has done something.
+func (q *qp) tell() {
 	state := q.t.State()
 	if before := q.State(); before != state {
 		q.state.Store(uint32(state))

@@ -112,6 +112,9 @@ func (q *qp) send(b *batch, now time.Duration) {
 		q.traffic.sent++
 		q.traffic.sentBytes += uint64(n)
 		b.add(&q.out, n, class)
+		if b.n == 1 && b.train == 1 && !q.t.HasPackets() { // a single packet, as most are: Transmit need not look
+			break
+		}
 		if b.n == sendBatch || b.used > trainSpace {
 			b.flush()
 			b.used = 0

@@ -165,7 +165,7 @@ func TestNoConvoy(t *testing.T) {
 	}
 	e.rx.Lock()
 	defer e.rx.Unlock()
-	e.polls.Add(fewPolls)
+	e.polls.add(fewPolls, 0)
 	e.link.Wake()
 	deadline := time.Now().Add(patience)
 	for !e.napping.Load() {

@@ -35,9 +35,11 @@ func copyTo(dst, src []byte) {
 		copyLinesTo(at(dst), at(src), lines)
 		dst, src = dst[lines*lineSize:], src[lines*lineSize:]
 	}
-	for len(dst) >= 8 {
-		store64(at(dst), binary.NativeEndian.Uint64(src))
-		dst, src = dst[8:], src[8:]
+	if n := len(dst) &^ 7; n > 0 {
+		for i := 0; i < n; i += 8 {
+			store64(unsafe.Add(at(dst), i), binary.NativeEndian.Uint64(src[i:]))
+		}
+		dst, src = dst[n:], src[n:]
 	}
 	for size := 4; size > 0 && len(dst) > 0; size /= 2 {
 		if len(dst) >= size {
@@ -67,9 +69,11 @@ func copyFrom(dst, src []byte) {
 		copyLinesFrom(at(dst), at(src), lines)
 		dst, src = dst[lines*lineSize:], src[lines*lineSize:]
 	}
-	for len(dst) >= 8 {
-		binary.NativeEndian.PutUint64(dst, load64(at(src)))
-		dst, src = dst[8:], src[8:]
+	if n := len(dst) &^ 7; n > 0 {
+		for i := 0; i < n; i += 8 {
+			binary.NativeEndian.PutUint64(dst[i:], load64(unsafe.Add(at(src), i)))
+		}
+		dst, src = dst[n:], src[n:]
 	}
 	for size := 4; size > 0 && len(dst) > 0; size /= 2 {
 		if len(dst) >= size {

@@ -22,6 +22,12 @@ type Event struct {
 // once should not hold memory for ever.
 const keepCompletions = 256
 
+// HasNews reports whether there is something to take for the caller, who has seen a state: completions, events, or
+// another state. In the error state it always says so.
+func (q *QP) HasNews(seen verbs.QPState) bool {
+	return len(q.done) > 0 || len(q.events) > 0 || q.attr.State != seen || seen == verbs.QPStateErr
+}
+
 // Completions returns the completions that were made since the last call, in their order: those of the
 // send queue and, with the bit of verbs.WCRecv in their opcode, those of receives. The slice holds until
 // the next call of any method. Where a completion tells of an error, State already is the state that
