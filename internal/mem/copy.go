@@ -35,11 +35,9 @@ func copyTo(dst, src []byte) {
 		copyLinesTo(at(dst), at(src), lines)
 		dst, src = dst[lines*lineSize:], src[lines*lineSize:]
 	}
-	if n := len(dst) &^ 7; n > 0 {
-		for i := 0; i < n; i += 8 {
-			store64(unsafe.Add(at(dst), i), binary.NativeEndian.Uint64(src[i:]))
-		}
-		dst, src = dst[n:], src[n:]
+	if words := len(dst) / 8; words > 0 {
+		copyWordsTo(at(dst), at(src), words)
+		dst, src = dst[8*words:], src[8*words:]
 	}
 	for size := 4; size > 0 && len(dst) > 0; size /= 2 {
 		if len(dst) >= size {
@@ -69,11 +67,9 @@ func copyFrom(dst, src []byte) {
 		copyLinesFrom(at(dst), at(src), lines)
 		dst, src = dst[lines*lineSize:], src[lines*lineSize:]
 	}
-	if n := len(dst) &^ 7; n > 0 {
-		for i := 0; i < n; i += 8 {
-			binary.NativeEndian.PutUint64(dst[i:], load64(unsafe.Add(at(src), i)))
-		}
-		dst, src = dst[n:], src[n:]
+	if words := len(dst) / 8; words > 0 {
+		copyWordsFrom(at(dst), at(src), words)
+		dst, src = dst[8*words:], src[8*words:]
 	}
 	for size := 4; size > 0 && len(dst) > 0; size /= 2 {
 		if len(dst) >= size {

@@ -22,6 +22,20 @@ func store64(p unsafe.Pointer, v uint64) { *(*uint64)(p) = v }
 //go:norace
 func store32(p unsafe.Pointer, v uint32) { *(*uint32)(p) = v }
 
+// copyWordsTo copies words from src to dst, which is aligned to them.
+//
+//go:norace
+func copyWordsTo(dst, src unsafe.Pointer, words int) {
+	for i := 0; i < 8*words; i += 8 {
+		*(*uint64)(unsafe.Add(dst, i)) = *(*uint64)(unsafe.Add(src, i))
+	}
+}
+
+// copyWordsFrom copies words from src, which is aligned to them, to dst.
+//
+//go:norace
+func copyWordsFrom(dst, src unsafe.Pointer, words int) { copyWordsTo(dst, src, words) }
+
 // pairsInOrder says that copyTo, from memory that is aligned as its own is, loads upward too.
 const pairsInOrder = true
 

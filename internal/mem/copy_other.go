@@ -11,6 +11,24 @@ import (
 // Atomics keep the order on any processor. Under the race detector they would be seen, and be reported
 // beside plain accesses of the program's that a completion orders.
 
+// copyWordsTo copies words from src to dst, which is aligned to them.
+//
+//go:norace
+func copyWordsTo(dst, src unsafe.Pointer, words int) {
+	for i := 0; i < 8*words; i += 8 {
+		store64(unsafe.Add(dst, i), binary.NativeEndian.Uint64((*[8]byte)(unsafe.Add(src, i))[:]))
+	}
+}
+
+// copyWordsFrom copies words from src, which is aligned to them, to dst.
+//
+//go:norace
+func copyWordsFrom(dst, src unsafe.Pointer, words int) {
+	for i := 0; i < 8*words; i += 8 {
+		binary.NativeEndian.PutUint64((*[8]byte)(unsafe.Add(dst, i))[:], load64(unsafe.Add(src, i)))
+	}
+}
+
 // pairsInOrder says that copyTo, from memory that is aligned as its own is, loads upward too.
 const pairsInOrder = false
 
