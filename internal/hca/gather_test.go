@@ -303,10 +303,12 @@ func TestUnseenPolls(t *testing.T) {
 	})
 }
 
-// TestDeferredACK: the acknowledgement of a SEND ends the train of the program's answer, or leaves by a
-// poll that finds nothing.
+// TestDeferredACK: the acknowledgement of a SEND ends the train of the program's answer, a SEND or a WRITE with
+// immediate data, or leaves by a poll that finds nothing.
 func TestDeferredACK(t *testing.T) {
-	for _, answers := range []bool{true, false} {
+	const none = verbs.OpRDMAWrite // which is no answer
+	for _, answer := range []verbs.Opcode{verbs.OpSend, verbs.OpRDMAWriteWithImm, none} {
+		answers := answer != none
 		synctest.Test(t, func(t *testing.T) {
 			g := busyPair(t, 14)
 			g.answering()
@@ -321,7 +323,7 @@ func TestDeferredACK(t *testing.T) {
 			done := 1 // of x
 			if answers {
 				done = 2
-				g.y.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{buf.SGE(0, 8)}})
+				g.y.send(verbs.SendWR{Op: answer, Flags: signaled, SGList: []verbs.SGE{buf.SGE(0, 8)}, Remote: g.src.Remote(0)})
 				g.want("with the answer", &g.outY, 1, 2)
 			} else {
 				g.poll(g.y)

@@ -222,7 +222,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	if err == nil {
 		n = len(wrs)
 	}
-	if n > 0 && (wrs[0].Op == verbs.OpSend || wrs[0].Op == verbs.OpSendWithImm) {
+	if n > 0 && transport.Answers(wrs[0].Op) {
 		q.gather.answers = true
 	}
 	switch {

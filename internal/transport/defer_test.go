@@ -7,8 +7,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestDeferACK: an acknowledgement that was deferred follows a train of SENDs and no more, also when there
-// are more. It does not follow a WRITE, which the peer may refuse. One that has company does not wait.
+// TestDeferACK: an acknowledgement that was deferred follows a train of SENDs, or of WRITEs with immediate data, and
+// no more, also when there are more. It does not follow a WRITE, which is no answer, and which the peer may refuse.
+// One that has company does not wait.
 func TestDeferACK(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -17,14 +18,16 @@ func TestDeferACK(t *testing.T) {
 		at     int // the place of the acknowledgement among b's packets
 		read   bool
 		defers bool
+		imm    bool // b posts WRITEs with immediate data, and no SENDs
 	}{
-		{"no request", 0, 0, 0, false, true},
-		{"one", 1, 0, 1, false, true},
-		{"a train", deferBehind, 0, deferBehind, false, true},
-		{"more", 3 * deferBehind, 0, deferBehind, false, true},
-		{"a WRITE", 3, 1, 0, false, true},
-		{"a WRITE after a SEND", 3, 2, 1, false, true},
-		{"behind a READ", 1, 0, 0, true, false},
+		{"no request", 0, 0, 0, false, true, false},
+		{"one", 1, 0, 1, false, true, false},
+		{"a train", deferBehind, 0, deferBehind, false, true, false},
+		{"more", 3 * deferBehind, 0, deferBehind, false, true, false},
+		{"a WRITE", 3, 1, 0, false, true, false},
+		{"a WRITE after a SEND", 3, 2, 1, false, true, false},
+		{"a train with immediate data", deferBehind, 0, deferBehind, false, true, true},
+		{"behind a READ", 1, 0, 0, true, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPair(t, setup{})
@@ -41,6 +44,10 @@ func TestDeferACK(t *testing.T) {
 			for i := range tt.posts {
 				if i == tt.write-1 {
 					p.post(p.b, writeWR(uint64(i), p.a.mem.remote(0), p.b.mem.sge(0, 8)))
+				} else if tt.imm {
+					wr := writeWR(uint64(i), p.a.mem.remote(0), p.b.mem.sge(0, 8))
+					wr.Op = verbs.OpRDMAWriteWithImm
+					p.post(p.b, wr)
 				} else {
 					p.post(p.b, sendWR(uint64(i), p.b.mem.sge(0, 8)))
 				}

@@ -59,7 +59,7 @@ func (q *QP) Underway(limit uint64) bool {
 
 // DeferACK reports whether an acknowledgement is due, nothing else is, and it may wait for the program's
 // answer: the acknowledge timeout is least or longer, and the peer's is taken to be like it. If so, the
-// acknowledgement follows the SENDs that Transmit writes next.
+// acknowledgement follows the answer that Transmit writes next.
 func (q *QP) DeferACK(least time.Duration) bool {
 	r, ok := q.service.(*rc)
 	if !ok || !r.responder.onlyACK() || r.requester.cur != q.sq.tail || q.notify.due {

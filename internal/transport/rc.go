@@ -54,17 +54,17 @@ func (r *rc) idle() bool {
 	return !r.greeting.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.nxt != r.alive.probe
 }
 
-// transmit sends responses and acknowledgements before requests, but for an ACK that was deferred. That
-// one follows a few SENDs. It is shorter than most, and so can be the end of their train. It does not
-// follow a request whose refusal could end the connection: the peer's SEND, which has arrived, would then
-// be flushed.
+// transmit sends responses and acknowledgements before requests, but for an ACK that was deferred. That one
+// follows a few packets of SENDs, or of WRITEs with immediate data. It is shorter than most, and so can be the
+// end of their train. It does not follow other requests: who does not expect an answer may well refuse one,
+// which ends the connection, and the peer's message, which has arrived, would be flushed.
 func (r *rc) transmit(now time.Duration, buf []byte) int {
 	if r.requester.brisk > 0 && r.responder.idle() {
 		if n := r.requester.transmitBrisk(now, buf); n > 0 {
 			return n
 		}
 	}
-	if ack := &r.responder.reply; ack.ahead > 0 && r.responder.onlyACK() && r.requester.nextIsSend() {
+	if ack := &r.responder.reply; ack.ahead > 0 && r.responder.onlyACK() && r.requester.nextAnswers() {
 		if n := r.request(now, buf); n > 0 {
 			ack.ahead--
 			return n

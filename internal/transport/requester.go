@@ -164,16 +164,15 @@ func (r *requester) goesApart(w *sendWQE) bool {
 		r.qp.lending.may == nil
 }
 
-// nextIsSend reports whether the next request packet is a SEND's.
-func (r *requester) nextIsSend() bool {
-	if r.cur == r.qp.sq.tail {
-		return false
-	}
-	switch r.qp.sq.at(r.cur).op {
-	case verbs.OpSend, verbs.OpSendWithImm:
-		return true
-	}
-	return false
+// answerOps are the operations by which programs answer. An ACK may follow them: see rc.transmit.
+const answerOps = 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpRDMAWriteWithImm
+
+// Answers reports whether programs answer by op.
+func Answers(op verbs.Opcode) bool { return answerOps>>op&1 != 0 }
+
+// nextAnswers reports whether the next request packet may be an answer's.
+func (r *requester) nextAnswers() bool {
+	return r.cur != r.qp.sq.tail && answerOps>>r.qp.sq.at(r.cur).op&1 != 0
 }
 
 // seek moves cur to the work request that has recovery's nxt, or to a local operation before it that
