@@ -111,7 +111,8 @@ func (e *engine) run() {
 			}
 		}
 		if !e.rx.TryLock() { // a poll is at it
-			if polls, _ := e.polls.load(); polls-use.polls >= fewPolls { // and more follow, which to queue up for the lock would slow
+			// If more polls follow, to queue up for the lock would slow them.
+			if polls, _ := e.polls.load(); polls-use.polls >= fewPolls && e.waits.Load() == use.waits {
 				e.nap(nap, use.waits, napTime)
 				continue
 			}
