@@ -93,12 +93,9 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
 	if n, err = cq.Poll(wcs); n > 0 || err != nil {
 		return n, err
 	}
-	if s, ok := cq.p.(ProviderCQSpin); ok {
-		if n, err = s.PollSoon(wcs); n > 0 {
-			return n, nil
-		}
-		if err != nil {
-			return 0, wrap("wait for", cq.name, err)
+	if cq.Soon() {
+		if n, err = cq.Poll(wcs); n > 0 || err != nil {
+			return n, err
 		}
 	}
 	cq.waiters.Add(1)
@@ -122,6 +119,14 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (n int, err error) {
 			return 0, wrap("wait for", cq.name, ctx.Err())
 		}
 	}
+}
+
+// Soon looks for a completion for as long as that costs less than to block and be woken, which is 200 µs at most,
+// and reports whether one is waiting. It takes none. A program that waits for [CQ.Events] may call it before Notify,
+// as Wait does. Where blocking is as cheap, as on devices that interrupt, it returns at once.
+func (cq *CQ) Soon() bool {
+	s, ok := cq.p.(ProviderCQSpin)
+	return ok && s.Soon()
 }
 
 // Notify arms one event on [CQ.Events] (ibv_req_notify_cq). The event is raised at the next

@@ -156,10 +156,11 @@ type ProviderCQ interface {
 	Close() error
 }
 
-// ProviderCQSpin is implemented by a provider's CQ whose [CQ.Wait] may poll for a moment before it blocks.
-// PollSoon polls for as long as that costs less than to block and be woken.
+// ProviderCQSpin is implemented by a provider's CQ for which [CQ.Wait] and [CQ.Soon] may look for a moment before
+// they block. Soon looks for as long as that costs less than to block and be woken. It reports whether completions
+// are waiting.
 type ProviderCQSpin interface {
-	PollSoon(wcs []WC) (int, error)
+	Soon() bool
 }
 
 // ProviderQPInitAttr is [QPInitAttr] with the provider's objects.

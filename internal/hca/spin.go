@@ -3,8 +3,6 @@ package hca
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // A goroutine that goes to sleep, and is woken by the very next datagram, costs more than one that looks at
@@ -83,21 +81,22 @@ type waitSpin struct {
 // for work too.
 var waiting atomic.Bool
 
-// PollSoon implements verbs.ProviderCQSpin.
-func (c *cq) PollSoon(wcs []verbs.WC) (n int, err error) {
+// Soon implements verbs.ProviderCQSpin.
+func (c *cq) Soon() bool {
 	s := &c.spin
 	budget := min(int(s.budget.Load()), c.dev.config.Spin)
 	if budget > 0 && waiting.CompareAndSwap(false, true) {
 		defer waiting.Store(false)
 		end := c.dev.now() + waitMost
 		for i := 0; i < budget && c.dev.now() <= end; i++ {
-			if n, err = c.Poll(wcs); n > 0 || err != nil {
-				return n, err
+			if c.Waiting() > 0 {
+				return true
 			}
+			c.progress()
 		}
 	}
 	s.since.Store(int64(c.dev.now()) + 1)
-	return 0, nil
+	return c.Waiting() > 0
 }
 
 // woken is called when the goroutines that wait are told of a completion.

@@ -127,16 +127,18 @@ func TestWaitSpins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := sim.New(sim.Config{Delay: 10 * time.Microsecond})
 		x, y := connect(t, spinning(simDevice(t, net, 1)), simDevice(t, net, 2), options{})
+		e := (*x.hca().engines.Load())[0]
 		src, dst := x.mr(8), y.mr(8)
 		wcs := make([]verbs.WC, 1)
 		polls := func() uint32 {
 			t.Helper()
-			before := x.impl().sendCQ.Polls()
+			before, _ := e.polls.load()
 			x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)})
 			if n, err := x.cq.Wait(context.Background(), wcs); n != 1 || err != nil {
 				t.Fatalf("Wait: got %d completions, error %v, want one", n, err)
 			}
-			return x.impl().sendCQ.Polls() - before
+			after, _ := e.polls.load()
+			return after - before
 		}
 		first := polls()
 		for range 10 {
@@ -144,6 +146,18 @@ func TestWaitSpins(t *testing.T) {
 		}
 		if n := polls(); n < first+spinFirst {
 			t.Errorf("a Wait in a row of short ones polled %d times, want %d more than the first, which polled %d times", n, spinFirst, first)
+		}
+		x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)})
+		<-time.After(time.Millisecond)
+		synctest.Wait()
+		if found := x.cq.Soon(); !found || x.impl().sendCQ.Waiting() != 1 {
+			t.Errorf("Soon: %v, with %d completions waiting; want it to find one and leave it", found, x.impl().sendCQ.Waiting())
+		}
+		if n, err := x.cq.Poll(wcs); n != 1 || err != nil {
+			t.Fatalf("Poll: got %d completions, error %v, want one", n, err)
+		}
+		if x.cq.Soon() {
+			t.Error("Soon finds something though nothing is under way")
 		}
 		if !waiting.CompareAndSwap(false, true) {
 			t.Fatal("nobody waits, and yet somebody spins")
