@@ -1,19 +1,24 @@
 package rsocket_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/adverb-rdma/adverb/rsocket"
 )
 
-// rivals are the networks that a benchmark compares in one run: Go's TCP, and this package. Both are over loopback.
+// rivals are the networks that a benchmark compares in one run: Go's TCP, and this package. Both are over loopback,
+// between two processes. With ADVERB_SHM=0 this package goes by UDP, else by shared memory.
 var rivals = []struct {
 	name   string
 	listen func() (net.Listener, error)
@@ -23,24 +28,106 @@ var rivals = []struct {
 	{"rsocket", func() (net.Listener, error) { return rsocket.Listen("rsocket", "127.0.0.1:0") }, rsocket.Dial},
 }
 
+// services are what the other process does with its listener.
+var services = map[string]func(l net.Listener, size int){
+	"echo": func(l net.Listener, size int) {
+		serve(l, func(c net.Conn) {
+			buf := make([]byte, size)
+			for {
+				if _, err := io.ReadFull(c, buf); err != nil {
+					return
+				}
+				if _, err := c.Write(buf); err != nil {
+					return
+				}
+			}
+		})
+	},
+	"sink": func(l net.Listener, size int) { // says when size bytes have come, and again
+		serve(l, func(c net.Conn) {
+			buf := make([]byte, 256<<10)
+			for got := 0; ; {
+				n, err := c.Read(buf)
+				if err != nil {
+					return
+				}
+				for got += n; got >= size; got -= size {
+					c.Write(buf[:1])
+				}
+			}
+		})
+	},
+	"http": func(l net.Listener, size int) {
+		body := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+		http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }))
+	},
+}
+
+// serve accepts one connection.
+func serve(l net.Listener, each func(net.Conn)) {
+	if c, err := l.Accept(); err == nil {
+		defer c.Close()
+		each(c)
+	}
+}
+
+// envServe tells a process to serve a benchmark: a rival's number, a service and a size.
+const envServe = "RSOCKET_SERVE"
+
+// TestServe is no test but the other process of a benchmark. It serves until its standard input ends.
+func TestServe(t *testing.T) {
+	var rival, size int
+	var service string
+	if _, err := fmt.Sscan(os.Getenv(envServe), &rival, &service, &size); err != nil {
+		t.Skipf("%s asks for nothing", envServe)
+	}
+	l, err := rivals[rival].listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fmt.Println("at", l.Addr())
+	go services[service](l, size)
+	io.Copy(io.Discard, os.Stdin)
+}
+
+// start starts the other process, and returns where it listens.
+func start(b *testing.B, rival int, service string, size int) (addr string) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServe$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d", envServe, rival, service, size))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		in.Close()
+		cmd.Wait()
+	})
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if a, ok := strings.CutPrefix(lines.Text(), "at "); ok {
+			return a
+		}
+	}
+	b.Fatal("the other process has said nothing")
+	return ""
+}
+
 // compare runs a benchmark on both networks by turns, and reports how many times as fast this package is.
-// run does n operations on a connection, whose other end serve has.
-func compare(b *testing.B, bytesPerOp int64, serve func(net.Conn), run func(c net.Conn, n int) error) {
+// run does n operations on a connection, whose other end a service has.
+func compare(b *testing.B, bytesPerOp int64, service string, size int, run func(c net.Conn, n int) error) {
 	var took [2]time.Duration
 	var conns [2]net.Conn
 	for i, r := range rivals {
-		l, err := r.listen()
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer l.Close()
-		go func() {
-			if c, err := l.Accept(); err == nil {
-				defer c.Close()
-				serve(c)
-			}
-		}()
-		if conns[i], err = r.dial("tcp", l.Addr().String()); err != nil {
+		var err error
+		if conns[i], err = r.dial("tcp", start(b, i, service, size)); err != nil {
 			b.Fatal(err)
 		}
 		defer conns[i].Close()
@@ -69,19 +156,8 @@ func compare(b *testing.B, bytesPerOp int64, serve func(net.Conn), run func(c ne
 func BenchmarkEcho(b *testing.B) {
 	for _, size := range []int{1, 1 << 10, 64 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			echo := func(c net.Conn) {
-				buf := make([]byte, size)
-				for {
-					if _, err := io.ReadFull(c, buf); err != nil {
-						return
-					}
-					if _, err := c.Write(buf); err != nil {
-						return
-					}
-				}
-			}
 			buf := make([]byte, size)
-			compare(b, int64(2*size), echo, func(c net.Conn, n int) error {
+			compare(b, int64(2*size), "echo", size, func(c net.Conn, n int) error {
 				for range n {
 					if _, err := c.Write(buf); err != nil {
 						return err
@@ -99,19 +175,7 @@ func BenchmarkEcho(b *testing.B) {
 func BenchmarkBulk(b *testing.B) {
 	const size = 1 << 20
 	block := make([]byte, size)
-	sink := func(c net.Conn) { // says when all of an operation's bytes have come
-		buf := make([]byte, 256<<10)
-		for got := 0; ; {
-			n, err := c.Read(buf)
-			if err != nil {
-				return
-			}
-			for got += n; got >= size; got -= size {
-				c.Write(buf[:1])
-			}
-		}
-	}
-	compare(b, size, sink, func(c net.Conn, n int) error {
+	compare(b, size, "sink", size, func(c net.Conn, n int) error {
 		failed := make(chan error, 1)
 		go func() {
 			for range n {
@@ -131,7 +195,7 @@ func BenchmarkBulk(b *testing.B) {
 
 // HTTP GET of bodies of 1 MiB.
 func BenchmarkHTTP(b *testing.B) {
-	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	const size = 1 << 20
 	var took [2]time.Duration
 	var clients [2]*http.Client
 	var urls [2]string
@@ -142,27 +206,20 @@ func BenchmarkHTTP(b *testing.B) {
 		}
 		defer resp.Body.Close()
 		n, err := io.Copy(io.Discard, resp.Body)
-		if err == nil && n != int64(len(body)) {
+		if err == nil && n != size {
 			err = fmt.Errorf("%d bytes", n)
 		}
 		return err
 	}
 	for i, r := range rivals {
-		l, err := r.listen()
-		if err != nil {
-			b.Fatal(err)
-		}
-		server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) })}
-		go server.Serve(l)
-		defer server.Close()
 		transport := &http.Transport{DialContext: func(_ context.Context, network, address string) (net.Conn, error) { return r.dial(network, address) }}
 		defer transport.CloseIdleConnections()
-		clients[i], urls[i] = &http.Client{Transport: transport}, "http://"+l.Addr().String()
+		clients[i], urls[i] = &http.Client{Transport: transport}, "http://"+start(b, i, "http", size)
 		if err := get(i); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.SetBytes(int64(len(body)))
+	b.SetBytes(size)
 	b.ResetTimer()
 	for range b.N {
 		for i := range clients {

@@ -67,6 +67,7 @@ func (c *Conn) finish() {
 	c.fail(net.ErrClosed)
 	c.dead = true
 	c.mu.Unlock()
+	c.leave()
 	c.cm.Close()
 }
 

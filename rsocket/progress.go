@@ -51,6 +51,14 @@ func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 		if polls < spins {
 			continue
 		}
+		if c.mayLook() {
+			c.mu.Unlock()
+			soon := c.cq.Soon()
+			c.mu.Lock()
+			if soon {
+				continue
+			}
+		}
 		if err := c.cq.Notify(false); err != nil {
 			c.fail(err)
 			continue
