@@ -145,6 +145,8 @@ var mutants = []mutant{
 
 	{"packets of any port are taken", hca + "receive.go",
 		"	case !q.in.ports.allow(now, q, p, d.Src.Port()):\n", "	case false:\n", "./internal/hca", "TestForgedFromAnotherPort"},
+	{"who guesses PSNs from another port may go on at once", hca + "ports.go",
+		"		s.closed, *w = now+portsClosed, mover{}\n", "		*w = mover{}\n", "./internal/hca", "TestGuessedFromAnotherPort"},
 	{"a UC peer that moves with loss is deaf for ever", hca + "ports.go",
 		"	return now-s.run.since >= ucMoveTime\n", "	return false\n", "./internal/hca", "TestUCPeerMovesWithLoss"},
 	{"a UC peer that is not silent can be displaced", hca + "ports.go",
