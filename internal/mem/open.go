@@ -95,7 +95,9 @@ func (p *PD) Gather(dst []byte, sg []verbs.SGE, off uint32) error {
 
 // Scatter stores src in the memory that a scatter/gather list names, from byte off of it on. The
 // memory needs local write access.
-func (p *PD) Scatter(sg []verbs.SGE, off uint32, src []byte) error { return p.scatter(sg, off, src, false) }
+func (p *PD) Scatter(sg []verbs.SGE, off uint32, src []byte) error {
+	return p.scatter(sg, off, src, false)
+}
 
 // scatter is Scatter, or ScatterShared.
 func (p *PD) scatter(sg []verbs.SGE, off uint32, src []byte, shared bool) error {
