@@ -10,6 +10,7 @@ const (
 	secure    = "internal/secure/"
 	shm       = "internal/shm/"
 	iwarp     = "internal/iwarp/"
+	udp       = "internal/link/udp/"
 )
 
 var mutants = []mutant{
@@ -121,6 +122,24 @@ var mutants = []mutant{
 		"	w.pd.keys.remove(w.key)\n", "", "", ""},
 	{"a QP that is closed keeps its number", hca + "qp.go",
 		"q.dev.qps.Remove(q.num)\n", "_ = q.num\n", "", ""},
+	{"each region has a mapping of its own", mem + "alloc_linux.go",
+		"&& (n <= ownLeast || m.areas", "&& (n < 0 || m.areas", "./internal/mem", "TestSlabs"},
+	{"two regions get one piece of a slab", mem + "alloc_linux.go",
+		"		s.fresh += size\n", "		s.fresh += size / 2\n", "./internal/mem", "TestSlabs"},
+	{"a closed region's addresses do not rest", mem + "alloc_linux.go",
+		"	m.rest(maxResting)\n", "	m.rest(0)\n", "./internal/mem", "TestAddressesRest"},
+	{"a closed region's piece can still be used", mem + "alloc_linux.go",
+		"		if protect(a.whole(), false) == nil {\n", "		if true {\n", "./internal/mem", "TestAddressesRest"},
+	{"the pieces of a slab keep what was in them", mem + "alloc_linux.go",
+		"		a.m.clear(a.whole())\n", "", "./internal/mem", "TestSlabs"},
+	{"regions take the mappings that the process may have", mem + "alloc_linux.go",
+		"m.areas >= limit {\n		if", "m.areas < 0 {\n		if", "./internal/mem", "TestMappingLimit"},
+	{"RLIMIT_AS does not count", mem + "host_linux.go",
+		"	if limit == math.MaxUint64 {\n", "	if true {\n", "./internal/mem", "TestAddressLimit"},
+	{"regions leave the runtime nothing of RLIMIT_AS", mem + "host_linux.go",
+		"min(limit, used+spareAddresses)", "min(limit, used)", "./internal/mem", "TestAddressLimit"},
+	{"addresses that rest take any part of RLIMIT_AS", mem + "host_linux.go",
+		"		return limit / restingPart\n", "		return limit\n", "./internal/mem", "TestAddressLimit"},
 	{"the last word of a write is not stored last", mem + "span.go",
 		"		if at > 0 {\n", "		store64(unsafe.Add(p, at), binary.NativeEndian.Uint64(src[at:]))\n		dst := append(dst[:at:at], dst[at+8:]...)\n		if at > 0 {\n",
 		"./internal/mem", "TestPlaceLastWordLast"},
@@ -153,6 +172,11 @@ var mutants = []mutant{
 	{"what gathers is forgotten when a QP ends", hca + "gather.go",
 		"	if q.gather.waits || q.gather.owes || q.t.HasPackets() {\n", "	if false {\n", "./internal/hca", "."},
 
+	{"identifications of packets that make no progress count", hca + "inbound.go",
+		"		in.next, ok = in.ids.judge(ident{id, df}, in.sender, now, unreliable)\n",
+		"		in.next, ok = in.ids.judge(ident{id, df}, in.sender, now, unreliable)\n		in.ids = in.next\n", "./internal/hca", "TestForgedIdentifications"},
+	{"identifications are never believed", hca + "inbound.go",
+		"	in.ids = in.next\n	*in.sender", "	*in.sender", "./internal/hca", "TestCNPFromAnotherPort"},
 	{"packets of any port are taken", hca + "receive.go",
 		"	case !q.in.ports.allow(now, q, p, d.Src.Port()):\n", "	case false:\n", "./internal/hca", "TestForgedFromAnotherPort"},
 	{"who guesses PSNs from another port may go on at once", hca + "ports.go",
@@ -165,6 +189,24 @@ var mutants = []mutant{
 		"r.responder.responses.repeatsRead(&e, r.qp.mtu) {", "e.packets > 0 {", "./internal/hca", "TestPeerMovesWithALongRead"},
 	{"what goes before a long READ is taken for a forgery", transport + "expect.go",
 		"	return Ahead // it neither", "	return Unexpected // it neither", "./internal/hca", "TestPeerMovesWithALongRead"},
+
+	// Links and captures.
+	{"trains go on though the kernel refuses them", udp + "trains_linux.go",
+		"	s.on.Store(false)\n", "", "./internal/link/udp", "TestTrainsSuspended"},
+	{"trains are never tried again", udp + "trains_linux.go",
+		"	s.timer = time.AfterFunc(s.pause, s.resume)\n", "", "./internal/link/udp", "TestTrainPause"},
+	{"the pause of trains does not grow", udp + "trains_linux.go",
+		"min(trainPauseGrowth*s.pause, trainPauseMax)", "trainPauseMin", "./internal/link/udp", "TestTrainPause"},
+	{"EINVAL says nothing of trains", udp + "trains_linux.go",
+		"errno == unix.EIO || errno == unix.EINVAL ||", "errno == unix.EIO ||", "./internal/link/udp", "TestTrainsSuspended"},
+	{"a capture is everybody's to read", "internal/showpackets/create_unix.go",
+		"	if err := f.Chmod(0o600); err != nil {\n		return err\n	}\n", "", "./internal/showpackets", "TestOpen"},
+	{"a capture follows a symbolic link", "internal/showpackets/create_unix.go",
+		"|unix.O_NOFOLLOW", "", "./internal/showpackets", "TestOpen"},
+	{"a capture replaces a file of two names", "internal/showpackets/create_unix.go",
+		"	case s.Nlink != 1:\n", "	case false:\n", "./internal/showpackets", "TestOpen"},
+	{"a capture replaces any file", "internal/showpackets/create_unix.go",
+		"	if err := checkEarlier(f); err != nil {\n", "	if err := checkEarlier(f); false {\n", "./internal/showpackets", "TestOpen"},
 
 	// The connection manager.
 	{"a request that is refused displaces others", cm + "crowd.go",
@@ -185,6 +227,26 @@ var mutants = []mutant{
 	{"all QPNs and keys are of one block", "internal/idtable/idtable.go",
 		"		if len(t.opened) >= t.Spread {\n", "		if true {\n", "./internal/idtable", "TestTableSpread"},
 
+	{"any REJ (timeout) ends what its GUID and ID name", cm + "reject.go",
+		"c != nil && !c.active && mayNotKnowUs.has(c.state) {", "c != nil {", "./internal/cm", "TestForgedTimeoutREJ"},
+	{"each forged REQ makes for a question", cm + "stale.go",
+		" || d.asked && now-d.since < doubtPause {", " {", "./internal/cm", "TestForgedStaleConnection"},
+	{"a REQ that names a peer's QP ends the connection", cm + "stale.go",
+		"	c.askAgain(now)\n}\n\nfunc", "	c.disconnected(now, Event{})\n}\n\nfunc", "./internal/cm", "TestForgedStaleConnection"},
+	{"any DREP answers the question whether a peer is there", cm + "stale.go",
+		"return d.asked && d.tid == tid", "return d.asked", "./internal/cm", "TestForgedAnswerToDoubt"},
+	{"communication IDs follow one another", cm + "ids.go",
+		"	return a<<low | b\n", "	return (s.count + a&0) & (1<<bits - 1)\n", "./internal/cm", "TestIDsCannotBeContinued"},
+	{"all secrets make the same communication IDs", cm + "ids.go",
+		"aes.NewCipher(secret[:])", "aes.NewCipher(make([]byte, len(secret)))", "./internal/cm", "TestIDsCannotBeContinued"},
+	{"one source may take all places", cm + "crowd.go",
+		"	case own >= c.share:\n", "	case false:\n", "./internal/cm", "TestREQsOfOneHost"},
+	{"any number of sources take places", cm + "crowd.go",
+		"	case c.n < c.limit:\n", "	case true:\n", "./internal/cm", "TestDisplacedByOtherSource"},
+	{"a source that has as many makes another one lose", cm + "crowd.go",
+		"	case c.order[0].sitters.Len() > own:\n", "	case true:\n", "./internal/cm", "TestCrowd"},
+	{"the latest attempt makes room", cm + "crowd.go",
+		"c.order[0].sitters.Front().Value.(sitter).who, true", "c.order[0].sitters.Back().Value.(sitter).who, true", "./internal/cm", "TestDisplacedByOtherSource"},
 	{"a half-open connection that ends keeps its place", cm + "crowd.go",
 		"	c.n--\n	s.of.sitters.Remove(s.at)\n", "	s.of.sitters.Remove(s.at)\n", "./internal/cm", "."},
 
