@@ -190,7 +190,7 @@ var mutants = []mutant{
 	{"what goes before a long READ is taken for a forgery", transport + "expect.go",
 		"	return Ahead // it neither", "	return Unexpected // it neither", "./internal/hca", "TestPeerMovesWithALongRead"},
 
-	// Links and captures.
+	// Links, captures and terminals.
 	{"trains go on though the kernel refuses them", udp + "trains_linux.go",
 		"	s.on.Store(false)\n", "", "./internal/link/udp", "TestTrainsSuspended"},
 	{"trains are never tried again", udp + "trains_linux.go",
@@ -199,6 +199,12 @@ var mutants = []mutant{
 		"min(trainPauseGrowth*s.pause, trainPauseMax)", "trainPauseMin", "./internal/link/udp", "TestTrainPause"},
 	{"EINVAL says nothing of trains", udp + "trains_linux.go",
 		"errno == unix.EIO || errno == unix.EINVAL ||", "errno == unix.EIO ||", "./internal/link/udp", "TestTrainsSuspended"},
+	{"a server prints what a peer wrote as it is", "cmd/adverb/internal/rping/server.go",
+		"clib.Printable(text)", "text", "./cmd/adverb/internal/rping", "TestRpingServerSteps"},
+	{"a client prints what a peer wrote as it is", "cmd/adverb/internal/rping/client.go",
+		"clib.Printable(data)", "clib.String(data)", "./cmd/adverb/internal/rping", "TestRpingClientSteps"},
+	{"rdma-client prints what a peer wrote as it is", "cmd/adverb/internal/rdmademo/end.go",
+		"clib.Printable(c.mode", "clib.String(c.mode", "./cmd/adverb/internal/rdmademo", "TestRDMADemoClientSteps"},
 	{"a capture is everybody's to read", "internal/showpackets/create_unix.go",
 		"	if err := f.Chmod(0o600); err != nil {\n		return err\n	}\n", "", "./internal/showpackets", "TestOpen"},
 	{"a capture follows a symbolic link", "internal/showpackets/create_unix.go",
