@@ -104,6 +104,7 @@ sim:
 	@cd internal/whole && CGO_ENABLED=0 $(GO) test -run 'TestWhole$$' -count=1 -timeout 0 -args -time $(SIMTIME) -first $(SIMFIRST)
 
 # Defects that are planted one at a time, in no file: which test finds each, and after how many runs.
+# MUTANTS takes flags, such as MUTANTS='-run cm/ -o docs/MUTANTS.md' for some of them, into a document.
 mutants:
 	@$(GO) run ./internal/mutants $(MUTANTS)
 

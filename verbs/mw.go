@@ -57,7 +57,8 @@ func (mw *MW) RKey() RKey { return mw.p.RKey() }
 // Provider returns the provider's side of the window.
 func (mw *MW) Provider() ProviderMW { return mw.p }
 
-// Close frees the window (ibv_dealloc_mw). Peers can then no longer use its key.
+// Close frees the window (ibv_dealloc_mw). Peers can then no longer use its key. Close does not wait for the
+// packet of a peer that is being carried out: closing the memory region does.
 func (mw *MW) Close() error { return mw.close(mw.p.Close) }
 
 // MWBind says what to bind a window to (struct ibv_mw_bind_info).
@@ -97,7 +98,8 @@ func (b *MWBind) check(qp *QP, t MWType) error {
 
 // BindMW binds a window of type 1 (ibv_bind_mw). The bind is a send work request: of wr only ID and
 // Flags count, and the opcode of its completion is WCBindMW. The window has its new key when BindMW
-// has returned. The error is ErrInvalid if bind does not fit the window or the QP.
+// has returned. As with Close, a packet that came by the old key may be carried out to its end after
+// that. The error is ErrInvalid if bind does not fit the window or the QP.
 func (qp *QP) BindMW(wr SendWR, bind MWBind) error {
 	if err := bind.check(qp, MWType1); err != nil {
 		return wrap("bind mw by", qp.name, err)

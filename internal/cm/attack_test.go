@@ -64,6 +64,7 @@ func TestIDsCannotBeContinued(t *testing.T) {
 	same := 0
 	last := s.next(bits)
 	seen[last] = true
+	other.next(bits)
 	for range n - 1 {
 		id := s.next(bits)
 		if id >= n || seen[id] {

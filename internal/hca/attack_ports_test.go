@@ -70,6 +70,38 @@ func TestForgedFromAnotherPort(t *testing.T) {
 	})
 }
 
+// Who sends each PSN twice, as a peer that moves does, tells by the first wrong one that it guesses. Of 1,024
+// PSNs that are spread over all there are, one is near enough to the right one to open the way. So a wrong
+// one closes it, and the right one comes in vain.
+func TestGuessedFromAnotherPort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y, mr, s, _ := byHand(t)
+		s.handshake(y, mr)
+		thief := s.elsewhere(1)
+		twice := func(psn wire.PSN, data string) {
+			thief.psn = psn
+			for range 2 {
+				thief.send(y, thief.write(y, mr, []byte(data), nil))
+			}
+		}
+		const guesses, apart = 1024, 16000
+		for i := range guesses { // none of them within what a peer may repeat, or send ahead
+			twice(s.psn.Add(1<<14+i*apart), "wrong")
+		}
+		twice(s.psn, "forged")
+		if a := s.answers(); a != nil || !bytes.Equal(mr.Bytes(), make([]byte, 64)) {
+			t.Errorf("the forged packets: got answers %v and %q in memory, want none", a, mr.Bytes()[:8])
+		}
+		if d := stats(t, y.dev).Drops; d.Source != 2*guesses+2 {
+			t.Errorf("got %d packets dropped for their source, want %d", d.Source, 2*guesses+2)
+		}
+		s.send(y, s.write(y, mr, []byte("genuine"), nil))
+		if a := s.answers(); len(a) != 1 || !bytes.HasPrefix(mr.Bytes(), []byte("genuine")) {
+			t.Errorf("the genuine packet: got answers %v and %q in memory, want it executed", a, mr.Bytes()[:8])
+		}
+	})
+}
+
 // A peer that moves to another port repeats one packet. That costs a repeat each time, and after some
 // times nothing.
 func TestPeerMovesToAnotherPort(t *testing.T) {

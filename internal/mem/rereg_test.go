@@ -3,12 +3,10 @@ package mem
 import (
 	"bytes"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -294,47 +292,4 @@ func TestReregBind(t *testing.T) {
 	if n := d.keys.Len(); n != 2 {
 		t.Errorf("%d keys are in use, want those of the region and the window", n)
 	}
-}
-
-// TestWindowRecheck: once a window is invalidated and nobody uses its memory, nobody begins to. An access
-// that found the binding before, and the region after, must look again.
-func TestWindowRecheck(t *testing.T) {
-	d := newDomain(t)
-	mr, w := d.mr(bindable), d.mw(verbs.MWType1)
-	r := mr.Provider().(*MR).Region
-	var quiet, stop atomic.Bool
-	var wg sync.WaitGroup
-	b := bindOf(w, mr, 0, 8)
-	b.Access = verbs.AccessRemoteRead
-	var key atomic.Uint32
-	for range 2 {
-		wg.Go(func() {
-			for !stop.Load() {
-				s, err := w.Provider().(*Window).open(d.PD, verbs.RKey(key.Load()), qpn, b.Addr, 8, verbs.AccessRemoteRead)
-				if err != nil {
-					continue
-				}
-				if quiet.Load() {
-					t.Error("memory was opened through a window that was unbound before")
-				}
-				s.Release()
-			}
-		})
-	}
-	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end) && !t.Failed(); {
-		key.Store(uint32(d.bind(b)))
-		unbind := b
-		unbind.Length = 0
-		if err := Bind(&unbind, qpn); err != nil {
-			t.Fatal(err)
-		}
-		for r.gate.users.Load() != 0 {
-			runtime.Gosched()
-		}
-		quiet.Store(true)
-		runtime.Gosched()
-		quiet.Store(false)
-	}
-	stop.Store(true)
-	wg.Wait()
 }

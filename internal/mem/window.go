@@ -44,7 +44,7 @@ func (w *Window) RKey() verbs.RKey {
 	return verbs.RKey(w.key)
 }
 
-// Close takes the window and its key away.
+// Close takes the window and its key away. Spans that were opened by it stay open.
 func (w *Window) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +157,8 @@ func (p *PD) Invalidate(key verbs.RKey, qpn verbs.QPN) error {
 	return nil
 }
 
-// open opens what the window gives a QP of the n bytes at va.
+// open opens what the window gives a QP of the n bytes at va. It looks at the binding once: one that ends from
+// then on ends as if the span were open already, and nobody waits for spans but the region's Close.
 func (w *Window) open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access) (Span, error) {
 	b := w.bound.Load()
 	if b == nil || b.key != key || !b.region.hold() {
@@ -166,8 +167,6 @@ func (w *Window) open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need v
 	off := va - b.base
 	var err error
 	switch {
-	case w.bound.Load() != b: // the binding ended meanwhile
-		err = verbs.Errorf(verbs.ErrNotFound, "key %v: the memory window is not bound under this key", key)
 	case w.pd != p:
 		err = verbs.Errorf(ErrDomain, "key %v: the memory window belongs to another PD than the QP", key)
 	case w.typ == verbs.MWType2 && b.qpn != qpn:

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"sync/atomic"
 	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/idtable"
 )
 
 type inner struct {
@@ -25,6 +27,7 @@ type outer struct {
 	foreign *bytes.Buffer
 	skipped map[int]int
 	depth   map[int]map[int]int
+	numbers idtable.Table[int]
 }
 
 func TestHeld(t *testing.T) {
@@ -40,9 +43,16 @@ func TestHeld(t *testing.T) {
 	o.loaded.Store(&[]int{1, 2, 3})
 	o.any = &inner{byName: map[string]int{"g": 1}}
 	o.depth = map[int]map[int]int{1: {2: 3}}
+	o.numbers.Limit = 9
+	for i := range 2 {
+		if err := o.numbers.Add(&i, func(uint32) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	want := map[string]int{
 		"inner.byName": 2, "pointer.byName": 1, "many": 2, "many[].byName": 2, "pair[].byName": 1,
 		"order": 1, "loaded": 3, "any.byName": 1, "depth": 1, "depth[]": 1,
+		"numbers": 2, "numbers.opened": 1, // a block
 	}
 	if held := Held(o, nil, []string{"skipped"}); !maps.Equal(held, want) {
 		t.Errorf("got  %s\nwant %s", String(held), String(want))

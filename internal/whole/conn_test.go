@@ -35,7 +35,8 @@ type terms struct {
 	retry  verbs.Retry
 	rnr    uint8
 	rdAtom int
-	broken bool // by kill, or by illegal work: an end may fail for no fault of its own
+	most   [2]uint64 // receives that each program posts at most
+	broken bool      // by kill, or by illegal work: an end may fail for no fault of its own
 }
 
 type phase uint8
@@ -104,6 +105,7 @@ func (c *conn) begin() {
 	case w.plan.Weak && r.IntN(2) == 0:
 		c.retry.Count, c.retry.RNRCount = uint8(r.IntN(3)), uint8(r.IntN(4))
 	}
+	c.drawRetries()
 	if c.byCM {
 		c.phase = opening
 		c.ends = [2]*end{newEnd(c, 0), nil}

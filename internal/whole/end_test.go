@@ -60,9 +60,9 @@ type end struct {
 	closed   bool
 	crashed  bool
 	bad      *op // illegal
-	overrun  int // entries of its CQ, which must be overrun; 0: it must not
 	victims  int // work requests on the peer's victim that may fail
 	sqd      bool
+	starving bool // the peer has no receive for its next message, and posts none
 
 	victimAt verbs.RemoteAddr // the peer's
 }
@@ -161,6 +161,7 @@ func (e *end) act() (did bool) {
 		return did || e.up && len(e.ops) < e.goal && e.room() > 0
 	}
 	did = e.postSends() || did
+	e.watchStarving()
 	if e.n.w.plan.Drain && !e.sqd && e.rnd.IntN(30) == 0 && e.qp.State() == verbs.QPStateRTS {
 		did = true
 		e.sqd = true
@@ -193,7 +194,7 @@ func (e *end) postRecvs(n int) (did bool) {
 	var wrs []verbs.RecvWR
 	for range n {
 		slot := int(e.posted % recvSlotN)
-		if e.posted-e.taken >= recvSlotN || e.recvs.posted[slot] {
+		if e.posted-e.taken >= recvSlotN || e.posted >= e.c.most[e.side] || e.recvs.posted[slot] {
 			break
 		}
 		wrs = append(wrs, e.recvs.post(slot, e.posted, 1+e.rnd.IntN(4)))

@@ -151,7 +151,7 @@ func (n *node) program() (did bool) {
 	did = n.poll(n.cq) || did
 	for i := 0; i < len(n.ends); i++ {
 		e := n.ends[i]
-		if e.cq != n.cq && e.overrun == 0 {
+		if e.cq != n.cq {
 			did = n.poll(e.cq) || did
 		}
 	}

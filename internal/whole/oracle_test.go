@@ -18,7 +18,9 @@ import (
 //   - Atomics are linearizable: see words_test.go.
 //   - Memory changes only where a work request names it, and not after its region or window has ended.
 //   - All of this holds where packets are placed or held that come before others: see order_test.go.
-//   - Whose peer is silent fails in time: see conn.patience. Otherwise all work ends.
+//   - Whose peer is silent, or posts no receives, fails in time: see conn.patience and conn.starvation.
+//     Otherwise all work ends.
+//   - When all is closed, a device holds no queue pair, no key and nothing of any connection.
 
 var wcOps = [...]verbs.WCOpcode{
 	verbs.OpRDMAWrite: verbs.WCRDMAWrite, verbs.OpRDMAWriteWithImm: verbs.WCRDMAWrite,

@@ -180,6 +180,9 @@ func TestTrainPause(t *testing.T) {
 				s.suspend() // has no effect while trains are suspended
 				time.Sleep(trainPauseMin / 2)
 				synctest.Wait()
+				if d := time.Since(start); d > 2*trainPauseMax {
+					t.Fatalf("trains are not tried again for %v", d)
+				}
 			}
 			return time.Since(start)
 		}

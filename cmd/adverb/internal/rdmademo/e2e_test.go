@@ -171,7 +171,8 @@ func TestRDMADemoBadPeer(t *testing.T) {
 
 func bytesOf(m rwdemo.Message) []byte { return m.AppendTo(nil) }
 
-// The client takes each step once, in whatever order the server's messages come.
+// The client takes each step once, in whatever order the server's messages come. What the server's text would
+// do to a terminal is printed as text.
 func TestRDMADemoClientSteps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -182,6 +183,8 @@ func TestRDMADemoClientSteps(t *testing.T) {
 	if err != nil || m.Type != rwdemo.MsgMR || m.Length != rwdemo.BufferSize || m.Context != 0 || m.PD != 0 || m.Padding != 0 {
 		t.Fatalf("got %+v, %v, want MSG_MR of a region of %d bytes", m, err, rwdemo.BufferSize)
 	}
+	n := copy(p.Data.Bytes(), "\x1b[31mred\r\n\xff\x00")
+	p.Operate(verbs.OpRDMAWrite, m.Remote(), n)
 	remote := p.Data.Remote(0)
 	p.Send(bytesOf(rwdemo.Message{Type: rwdemo.MsgMR, Addr: remote.VA, Length: rwdemo.BufferSize, RKey: remote.RKey}))
 	p.Send(bytesOf(rwdemo.Message{Type: rwdemo.MsgDone})) // perhaps before the client's operation is done
@@ -194,7 +197,7 @@ func TestRDMADemoClientSteps(t *testing.T) {
 	}
 	p.Expect(rdmacm.EventDisconnected)
 	p.Must(p.ID.Disconnect())
-	want := strings.Replace(tooltest.Transcript(t, "rdma-write_client.txt"), "message from passive/server side with pid PID", "", 1) // this server writes no text
+	want := strings.Replace(tooltest.Transcript(t, "rdma-write_client.txt"), "message from passive/server side with pid PID", `\x1b[31mred\x0d\x0a\xff`, 1)
 	tooltest.CheckLines(t, <-client, 0, want)
 }
 

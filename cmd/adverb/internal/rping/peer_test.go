@@ -12,13 +12,20 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// hostileText changes a terminal's colour, begins a line, and is no UTF-8. harmlessText is how it is printed.
+const (
+	hostileText  = "\x1b[31mred\r\n\xff"
+	harmlessText = `\x1b[31mred\x0d\x0a\xff`
+)
+
 // advertOf describes n bytes of p.Data from the offset off on.
 func advertOf(p *tooltest.Peer, off, n int) []byte {
 	return advert{Remote: p.Data.Remote(off), Size: uint32(n)}.AppendTo(nil)
 }
 
 // Each step of the server, with a client that the test plays. The server reads as much as the client
-// says. It writes back the text with its NUL, and no more.
+// says. It writes back the text with its NUL, and no more. What the text would do to a terminal is printed as
+// text.
 func TestRpingServerSteps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -26,7 +33,7 @@ func TestRpingServerSteps(t *testing.T) {
 	p := tooltest.DialPeer(ctx, t, clientDevice, serverAddr, testPort)
 	const there, back = 0, 1024
 	goAhead := make([]byte, advertSize)
-	for _, text := range []string{"one\x00two", "\x00", "longer, and without an end"} {
+	for _, text := range []string{"one\x00two", "\x00", "longer, and without an end", hostileText + "\x00"} {
 		copy(p.Data.Bytes()[there:], text)
 		rest := bytes.Repeat([]byte{0xee}, 256)
 		copy(p.Data.Bytes()[back:], rest)
@@ -45,7 +52,7 @@ func TestRpingServerSteps(t *testing.T) {
 		}
 	}
 	p.Must(p.ID.Disconnect())
-	tooltest.CheckLines(t, <-server, 0, "server ping data: one\nserver ping data: \nserver ping data: longer, and without an end\n"+
+	tooltest.CheckLines(t, <-server, 0, "server ping data: one\nserver ping data: \nserver ping data: longer, and without an end\nserver ping data: "+harmlessText+"\n"+
 		"server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n")
 }
 
@@ -61,6 +68,7 @@ func TestRpingClientSteps(t *testing.T) {
 		{"-V -v -C 1", func([]byte) {}, 0, "ping data: rdma-ping-0: ABCDEFGHI\nclient DISCONNECT EVENT...\n"},
 		{"-V -v -C 1", func(b []byte) { b[22] = 1 }, 255, "data mismatch!\nrping client failed: -1\nclient DISCONNECT EVENT...\n"},
 		{"-v -C 1", func(b []byte) { copy(b, "other\x00") }, 0, "ping data: other\nclient DISCONNECT EVENT...\n"},
+		{"-v -C 1", func(b []byte) { copy(b, hostileText+"\x00") }, 0, "ping data: " + harmlessText + "\nclient DISCONNECT EVENT...\n"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 		p := tooltest.ListenPeer(ctx, t, serverDevice, serverAddr, testPort)
