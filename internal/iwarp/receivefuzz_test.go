@@ -119,8 +119,12 @@ func FuzzReceive(f *testing.F) {
 	segment := func(h Header, body []byte) []byte { return append(h.AppendTo(nil), body...) }
 	data := bytes.Repeat([]byte{1}, 60)
 	read := ReadReq{SinkSTag: 1, Size: 60, SrcSTag: stag(fuzzReads), SrcTO: fuzzAddr(fuzzReads) + fuzzSize - 60}
+	beyond := read
+	beyond.SrcTO += 8
 	for _, s := range [][]byte{
 		segment(Header{Tagged: true, Last: true, Op: Write, STag: stag(fuzzOpen), TO: fuzzAddr(fuzzOpen) + fuzzSize - 60}, data),
+		segment(Header{Tagged: true, Last: true, Op: Write, STag: stag(fuzzOpen), TO: fuzzAddr(fuzzOpen) + fuzzSize - 56}, data),
+		segment(Header{Last: true, Op: ReadRequest, QN: 1, MSN: 1}, beyond.AppendTo(nil)),
 		segment(Header{Tagged: true, Last: true, Op: Write, STag: stag(fuzzOthers), TO: fuzzAddr(fuzzOthers)}, data),
 		segment(Header{Tagged: true, Last: true, Op: ReadResponse, STag: uint32(m.areas[fuzzSink].LKey()), TO: fuzzAddr(fuzzSink)}, data[:sinkSize]),
 		segment(Header{Tagged: true, Last: true, Op: ReadResponse, STag: stag(fuzzSink), TO: fuzzAddr(fuzzSink)}, data[:sinkSize]),
