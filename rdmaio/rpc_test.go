@@ -340,3 +340,26 @@ func FuzzMessage(f *testing.F) {
 		}
 	})
 }
+
+// FuzzHello: what was taken is within its bounds, and is written as it came.
+func FuzzHello(f *testing.F) {
+	f.Add(appendHello(nil, hello{4, 4096}))
+	f.Add(append(appendHello(nil, hello{maxSlots, maxMessage}), make([]byte, 44)...)) // private data is filled up
+	f.Add(appendHello(nil, hello{0, minMessage}))
+	f.Add(appendHello(nil, hello{1 << 31, 1 << 31}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHello(b)
+		if err != nil {
+			if !errors.Is(err, ErrProtocol) {
+				t.Errorf("%x: got error %v, want %v", b, err, ErrProtocol)
+			}
+			return
+		}
+		if h.slots < 1 || h.slots > maxSlots || h.longest < minMessage || h.longest > maxMessage {
+			t.Errorf("%x is taken as %+v, beyond the bounds", b, h)
+		}
+		if got := appendHello(nil, h); !bytes.HasPrefix(b, got) {
+			t.Errorf("%x is taken as %+v, which is written as %x", b, h, got)
+		}
+	})
+}

@@ -3,8 +3,11 @@
 package host
 
 import (
+	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -242,6 +245,50 @@ func TestUnlisted(t *testing.T) {
 			if err := ask(); err != c.want || asked != c.asked {
 				t.Errorf("%d: got %v after %d questions, want %v after %d", i, err, asked, c.want, c.asked)
 			}
+		}
+	})
+}
+
+// appendSocket encodes what decodeSocket decodes, as Linux does.
+func appendSocket(b []byte, s socket) []byte {
+	attr := func(typ uint16, data []byte) {
+		b = binary.NativeEndian.AppendUint16(b, uint16(4+len(data)))
+		b = binary.NativeEndian.AppendUint16(b, typ)
+		b = append(b, data...)
+		b = append(b, make([]byte, -len(data)&3)...)
+	}
+	b = append(b, unix.AF_UNIX, unix.SOCK_DGRAM, 7, 0)
+	b = binary.NativeEndian.AppendUint32(b, uint32(s.inode))
+	b = append(b, make([]byte, 8)...)
+	attr(0, append([]byte{0}, s.name[1:]...))
+	if s.uid >= 0 {
+		attr(7, binary.NativeEndian.AppendUint32(nil, uint32(s.uid)))
+	}
+	return b
+}
+
+// FuzzDecodeSocket: a socket that counts has an abstract name that was in the message, and means the same when it is
+// encoded again. Whatever its name, the mailbox that it belongs to bears no alias's.
+func FuzzDecodeSocket(f *testing.F) {
+	for _, s := range []socket{{"@adverb/qpn/1", 5, 0}, {"@adverb/svc/10.0.0.1/7/0123456789abcdef", 6, -1}, {"@x", 1, 1000}} {
+		f.Add(appendSocket(nil, s))
+	}
+	f.Add(append(appendSocket(nil, socket{"@adverb/gsi/1", 5, 0}), 3, 0, 0, 0)) // an attribute that is cut short
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, ok := decodeSocket(b)
+		if !ok {
+			return
+		}
+		if s.name[0] != '@' || !bytes.Contains(b, append([]byte{0}, s.name[1:]...)) || s.inode > 1<<32-1 || s.uid < -1 || s.uid > 1<<32-1 {
+			t.Fatalf("%x is decoded as %+v, want what is in it", b, s)
+		}
+		if len(s.name) < 1<<15 {
+			if again, ok := decodeSocket(appendSocket(nil, s)); !ok || again != s {
+				t.Errorf("%+v is decoded again as %+v, %v", s, again, ok)
+			}
+		}
+		if plain := plainName(s.name); plain != "" && (!strings.HasPrefix(s.name, plain) || plainName(plain) != plain) {
+			t.Errorf("the plain name of %q is %q, and of that %q", s.name, plain, plainName(plain))
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 // testEnd is one end of a connection over a stream in memory.
 type testEnd struct {
-	t    *testing.T
+	t    testing.TB
 	q    *QP
 	pd   *mem.PD
 	rq   *queue.RecvQueue
@@ -25,7 +25,7 @@ type testEnd struct {
 
 const testWRs = 16
 
-func newTestEnd(t *testing.T, keys *mem.Keys, qpn verbs.QPN) *testEnd {
+func newTestEnd(t testing.TB, keys *mem.Keys, qpn verbs.QPN) *testEnd {
 	e := &testEnd{t: t, pd: keys.NewPD()}
 	cap := verbs.QPCap{MaxSendWR: testWRs, MaxRecvWR: testWRs, MaxSendSGE: 3, MaxRecvSGE: 3, MaxInlineData: 64}
 	e.rq = queue.NewRecvQueue(e.pd, cap)

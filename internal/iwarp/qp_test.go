@@ -482,32 +482,6 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
-// FuzzReceive has an end take any bytes. It may not panic, and uses all that an FPDU can be.
-func FuzzReceive(f *testing.F) {
-	for _, h := range []Header{
-		{Tagged: true, Last: true, Op: Write}, {Last: true, Op: Send, MSN: 1}, {Last: true, Op: ReadRequest, QN: 1, MSN: 1},
-		{Last: true, Op: AtomicRequest, QN: 1, MSN: 1}, {Last: true, Op: Terminate, QN: 2, MSN: 1}, {Last: true, Op: Immediate, MSN: 1},
-	} {
-		body := append(h.AppendTo(nil), make([]byte, 60)...)
-		fpdu := append(append(mpa.AppendLength(nil, len(body)), body...), make([]byte, mpa.TrailerSize(len(body)))...)
-		f.Add(false, fpdu)
-		f.Add(true, new(mpa.Marks).Append(nil, fpdu))
-	}
-	f.Fuzz(func(t *testing.T, markers bool, b []byte) {
-		offer := deep
-		offer.Markers = markers
-		_, e := newPair(t, deep, offer, mpa.RTRWrite)
-		e.recv(1, sge(e.region(32, everything), 0, 32))
-		e.in = append(e.in, b...)
-		e.in = e.in[e.q.Receive(e.in):]
-		if len(e.in) >= mpa.MaxMarkedFPDU {
-			t.Errorf("%d bytes are left, as much as an FPDU can be", len(e.in))
-		}
-		for e.transmit(1 << 20) {
-		}
-	})
-}
-
 func FuzzDecodeTermMsg(f *testing.F) {
 	f.Add((&TermMsg{Code: taggedBounds, Segment: 9, Header: &Header{Tagged: true, Op: Write}}).AppendTo(nil))
 	f.Add((&TermMsg{Code: rdmapBounds, Header: &Header{QN: 1, MSN: 3, Op: ReadRequest}, Read: &ReadReq{Size: 4}}).AppendTo(nil))

@@ -9,6 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // What the C program sent in two rounds: adverts and go-aheads by SEND, and the data in the answer to
@@ -45,6 +46,21 @@ func TestRpingGolden(t *testing.T) {
 	if a := decodeAdvert(tooltest.MustHex(t, messages[0])); a.Remote.VA != 0x561860915370 || a.Remote.RKey != 0x119b || a.Size != 64 {
 		t.Errorf("got advert %+v, want address 0x561860915370, key 0x119b and size 64", a)
 	}
+}
+
+// FuzzDecodeAdvert: what was decoded is encoded as it came, and nothing behind it counts.
+func FuzzDecodeAdvert(f *testing.F) {
+	f.Add(advert{Remote: verbs.RemoteAddr{VA: 0x561860915370, RKey: 0x119b}, Size: 64}.AppendTo(nil))
+	f.Add(make([]byte, advertSize+1))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < advertSize {
+			return // its callers know the size
+		}
+		a := decodeAdvert(b)
+		if got := a.AppendTo(nil); !bytes.Equal(got, b[:advertSize]) || decodeAdvert(got) != a {
+			t.Errorf("%x is decoded as %+v, which is encoded as %x", b, a, got)
+		}
+	})
 }
 
 // A round's data fills all of the buffer, and the last byte is NUL.

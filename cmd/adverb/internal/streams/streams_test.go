@@ -288,6 +288,37 @@ func TestRcopyMessages(t *testing.T) {
 	}
 }
 
+// FuzzMessages: what readHeader and readPath take is written as it came, but for what is behind a path's end.
+// They read as much as the header says, and refuse what is cut short.
+func FuzzMessages(f *testing.F) {
+	f.Add(openMessage("/a/file", 0o100644))
+	f.Add(writeMessage(0x1122))
+	f.Add((&header{command: cmdClose | response, length: 16, data: 5, id: 6}).append(nil))
+	f.Add(openMessage(strings.Repeat("x", maxPath+8), 1))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := bytes.NewReader(b)
+		h, err := readHeader(r)
+		if err != nil {
+			return
+		}
+		if got := h.append(nil); !bytes.Equal(got, b[:headerSize]) || r.Len() != len(b)-headerSize {
+			t.Fatalf("header %x is read as %+v, which is written as %x, and %d bytes are left", b[:headerSize], h, got, r.Len())
+		}
+		path, err := readPath(r, &h)
+		if err != nil {
+			return
+		}
+		if left := len(b) - int(h.length); left < 0 || r.Len() != left || len(path) == 0 || len(path) > maxPath || strings.ContainsRune(path, 0) {
+			t.Fatalf("a message of length %d, of which %d bytes came, has the path %q, and %d bytes are left", h.length, len(b), path, r.Len())
+		}
+		m := openMessage(path, h.data)
+		again, err := readPath(bytes.NewReader(m[headerSize:]), &header{length: uint16(len(m))})
+		if !bytes.HasPrefix(b[headerSize:], append([]byte(path), 0)) || len(m) <= maxPath && (err != nil || again != path) {
+			t.Errorf("%x has the path %q, which is written and read as %q, %v", b, path, again, err)
+		}
+	})
+}
+
 func TestDestination(t *testing.T) {
 	for operand, want := range map[string][2]string{
 		"host": {"host", "src"}, "host:": {"host", "src"}, "host:/x": {"host", "/x"}, "::1": {"::1", "src"},
