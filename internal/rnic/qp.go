@@ -34,13 +34,15 @@ type qp struct {
 	commEst func()
 	seen    bool // the peer's first FPDU
 	bytes   octets
+	silence silence        // for keep-alive
 	logged  iwarp.Counters // as of the last Terminate message that was logged
 }
 
 var (
-	_ verbs.ProviderQP      = (*qp)(nil)
-	_ verbs.ProviderEnd     = (*qp)(nil)
-	_ verbs.ProviderCommEst = (*qp)(nil)
+	_ verbs.ProviderQP        = (*qp)(nil)
+	_ verbs.ProviderEnd       = (*qp)(nil)
+	_ verbs.ProviderCommEst   = (*qp)(nil)
+	_ verbs.ProviderKeepAlive = (*qp)(nil)
 )
 
 // CreateQP implements verbs.ProviderPD.
@@ -103,7 +105,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 
 // forget takes back all receives, without completions. Those of an SRQ serve others.
 func (q *qp) forget() {
-	q.lastWQE, q.seen = false, false
+	q.lastWQE, q.seen, q.silence = false, false, silence{}
 	if q.srq != nil {
 		q.srq.Reset()
 	} else {

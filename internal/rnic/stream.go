@@ -62,6 +62,7 @@ type stream struct {
 	quiet   bool        // nothing can come any more
 	linger  *time.Timer
 
+	keeper        keeper   // or nil, for what is no TCP connection
 	local, remote net.Addr // for the log
 }
 
@@ -90,9 +91,10 @@ func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byt
 	if err := q.t.Attach(terms); err != nil {
 		return err
 	}
-	s := &stream{q: q, sock: newSocket(conn), ended: ended, local: conn.LocalAddr(), remote: conn.RemoteAddr()}
+	s := &stream{q: q, sock: newSocket(conn), ended: ended, keeper: keeperOf(conn), local: conn.LocalAddr(), remote: conn.RemoteAddr()}
 	q.s = s
 	s.logMade()
+	s.beginKeepAlive()
 	if len(early) > 0 {
 		q.bytes.rcvd += uint64(len(early))
 		s.buf = append(buffers.Get().(*[readSize]byte)[:0], early...)
