@@ -112,6 +112,9 @@ const (
 	MaxAnswerData  = wire.SIDRREPPrivateDataSize
 )
 
+// MaxAcceptTime is how long an end that has accepted waits for the peer's word, at most.
+const MaxAcceptTime = cm.MaxAnswerTime
+
 // Limits returns what the device's transport has room for.
 func (c *ibConnector) Limits() Limits {
 	return Limits{Connect: MaxConnectData, Accept: MaxAcceptData, Reject: MaxRejectData, LookUp: MaxLookUpData, Answer: MaxAnswerData}
