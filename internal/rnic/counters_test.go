@@ -78,7 +78,12 @@ func TestCountersOfFaults(t *testing.T) {
 	}
 	rest(t, peer)
 	e.prov.netdev.(*sim.Netdev).SetUp(false)
-	for e.event().Type != verbs.EventPortErr {
+	ev := e.event()
+	for ev.Type != verbs.EventPortErr {
+		ev = e.event()
+	}
+	if ev.Cause == nil || ev.Cause.Error() != "network interface sim is down" {
+		t.Errorf("%v for %v, want the interface and what has happened to it", ev.Type, ev.Cause)
 	}
 	cs, err := e.dev.Counters()
 	if got := counts(t, cs, err); got["iw_tx_terminates"] != 1 || got["link_downed"] != 1 {

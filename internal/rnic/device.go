@@ -3,6 +3,7 @@ package rnic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -92,7 +93,9 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 // refresh takes over the state of the network interface.
 func (d *Device) refresh() {
 	s, err := d.netdev.State()
+	down := fmt.Errorf("network interface %s is down", d.netdev.Name())
 	if err != nil {
+		down = fmt.Errorf("the state of network interface %s cannot be read: %w", d.netdev.Name(), err)
 		s = link.NetdevState{HardwareAddr: d.snapshot().HardwareAddr}
 		if errors.Is(err, link.ErrNoNetdev) {
 			d.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal, Cause: err})
@@ -110,7 +113,7 @@ func (d *Device) refresh() {
 	case s.Up && !before.Up:
 		d.event(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
 	case !s.Up && before.Up:
-		d.event(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
+		d.event(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1, Cause: down})
 	}
 }
 
