@@ -43,7 +43,10 @@ type Config struct {
 	// KeepAlive is after how long a silence of the peer an RC connection asks it for a sign of life:
 	// see [verbs.QP.SetKeepAlive]. 0 stands for DefaultKeepAlive; negative is never. A peer that has
 	// vanished, with its host or behind a cut in the network, is noticed within the period and the
-	// retries: 6.1 s by the defaults. Then Disconnected is closed.
+	// retries: 6.1 s by the defaults. Then Disconnected is closed. On iWARP TCP asks, and counts whole
+	// seconds: a silent peer is noticed 5 s after the period, 10 s by the default. While it has bytes to
+	// acknowledge, the retries of the system's TCP count instead, which Linux ends after 15 minutes.
+	// A period for a QP that cannot ask, as those of UC, is refused with verbs.ErrUnsupported.
 	KeepAlive time.Duration
 
 	// Security has Dial demand that the packets of the connection are authenticated and encrypted, by a
@@ -68,9 +71,6 @@ func (c *Config) orDefault() Config {
 		if d.QP.SRQ == nil {
 			d.QP.Cap.MaxRecvWR, d.QP.Cap.MaxRecvSGE = defaultWRs, 1
 		}
-	}
-	if d.KeepAlive == 0 {
-		d.KeepAlive = DefaultKeepAlive
 	}
 	return d
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -87,16 +89,36 @@ func (c *Conn) setup(config *Config) error {
 	if err := c.id.makeQP(config.PD, config.QP, config.OneCQ); err != nil {
 		return err
 	}
-	if err := c.id.SetKeepAlive(config.KeepAlive); err != nil && !errors.Is(err, verbs.ErrUnsupported) { // as for UC
-		return err
-	}
 	if c.qp = c.id.QP(); c.qp == nil { // the ID was closed meanwhile
 		return errClosedHere
+	}
+	if err := c.keepAlive(config.KeepAlive); err != nil {
+		return err
 	}
 	if config.Setup == nil {
 		return nil
 	}
 	return config.Setup(c)
+}
+
+// keepAlive sets the period that Config.KeepAlive says. A default is for QPs that can ask, and a period
+// that somebody wants is refused where the QP cannot.
+func (c *Conn) keepAlive(period time.Duration) error {
+	wanted := period > 0
+	if period == 0 {
+		period = DefaultKeepAlive
+	}
+	err := c.qp.SetKeepAlive(period)
+	if err == nil {
+		err = c.id.SetKeepAlive(period)
+	}
+	if !errors.Is(err, verbs.ErrUnsupported) {
+		return err
+	}
+	if wanted {
+		return fmt.Errorf("Config.KeepAlive is %v, and would do nothing: %w", period, err)
+	}
+	return nil
 }
 
 // await waits until the connection is up.

@@ -112,3 +112,44 @@ func ExampleConn_Disconnect() {
 	fmt.Println("the server's receive was flushed:", errors.Is(<-served, verbs.WCFlushErr))
 	// Output: the server's receive was flushed: true
 }
+
+// A program that has nothing posted waits for the end, and asks why it came.
+func ExampleConn_Cause() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	l, err := rdmacm.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // the peer ends the connection when it is made
+		r, err := l.Accept(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		conn, err := r.Accept(ctx, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		conn.Close()
+	}()
+	conn, err := rdmacm.Dial(ctx, l.Addr(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	select {
+	case <-conn.Disconnected():
+		switch err := conn.Cause(); {
+		case errors.Is(err, rdmacm.ErrDisconnected):
+			fmt.Println("the peer has ended the connection")
+		case errors.Is(err, rdmacm.ErrTimeout):
+			fmt.Println("the peer has vanished")
+		default:
+			fmt.Println(err)
+		}
+	case <-ctx.Done():
+		log.Fatal(ctx.Err())
+	}
+	// Output: the peer has ended the connection
+}

@@ -2,6 +2,7 @@ package rdmacm_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +56,52 @@ func TestKeepAlive(t *testing.T) {
 				t.Errorf("sends after the end: got %d, %v, want none: nothing was posted", n, err)
 			}
 		})
+	}
+}
+
+// TestKeepAliveRefused asks for a period where nobody can ask the peer: UC has no acknowledgements. The
+// default is no reason to fail.
+func TestKeepAliveRefused(t *testing.T) {
+	p := newPair(t)
+	l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}, UC: true}).Listen(addr(t, p.b, false, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	uc := verbs.QPInitAttr{Type: verbs.QPTypeUC}
+	_, err = (&rdmacm.Dialer{Device: p.a}).Dial(t.Context(), l.Addr(), &rdmacm.Config{QP: uc, KeepAlive: time.Second})
+	if !errors.Is(err, verbs.ErrUnsupported) || !strings.Contains(err.Error(), "Config.KeepAlive is 1s, and would do nothing") {
+		t.Errorf("a period for UC: got %v, want %v with the option's name", err, verbs.ErrUnsupported)
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		r, err := l.Accept(t.Context())
+		if err == nil {
+			if _, e := r.Accept(t.Context(), &rdmacm.Config{QP: uc, KeepAlive: time.Second}); !errors.Is(e, verbs.ErrUnsupported) {
+				t.Errorf("a period for UC at the listener: got %v, want %v", e, verbs.ErrUnsupported)
+			}
+			r, err = l.Accept(t.Context())
+		}
+		if err == nil {
+			var c *rdmacm.Conn
+			if c, err = r.Accept(t.Context(), &rdmacm.Config{QP: uc}); err == nil {
+				defer c.Close()
+			}
+		}
+		accepted <- err
+	}()
+	d := rdmacm.Dialer{Device: p.a}
+	if c, err := d.Dial(t.Context(), l.Addr(), &rdmacm.Config{QP: uc, KeepAlive: -1}); err == nil {
+		c.Close()
+		t.Error("the dialer is connected to a listener that has refused")
+	}
+	c, err := d.Dial(t.Context(), l.Addr(), &rdmacm.Config{QP: uc})
+	if err == nil {
+		err = <-accepted
+		defer c.Close()
+	}
+	if err != nil {
+		t.Errorf("UC without a period: %v", err)
 	}
 }
 

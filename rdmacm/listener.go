@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -122,8 +123,17 @@ func (r *Request) LocalAddr() netip.AddrPort { return r.conn.id.LocalAddr() }
 // RemoteAddr returns the peer's address and port.
 func (r *Request) RemoteAddr() netip.AddrPort { return r.conn.id.RemoteAddr() }
 
+// MaxAcceptTime is how long Request.Accept waits, without a deadline, for a peer that has fallen silent:
+// three minutes.
+const MaxAcceptTime = connector.MaxAcceptTime
+
 // Accept connects to the peer, with a QP as c describes it. It returns when the connection is
 // established.
+//
+// ctx bounds the attempt. Without a deadline, a peer that falls silent ends it with ErrTimeout: after 17 s
+// if the peer is an adverb, after 66 s if it is Linux, since the peer's own timeout and retries count, and
+// at most after MaxAcceptTime, whatever the peer has said. On iWARP nothing is waited for but that TCP
+// takes the answer, for 5 s at most. The time of Config.Setup comes on top.
 func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	config := c.orDefault()
 	err := config.check()

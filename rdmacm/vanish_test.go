@@ -110,6 +110,40 @@ func TestVanishBeforeRTU(t *testing.T) {
 	})
 }
 
+// TestVanishDuringAccept has Request.Accept wait, without a deadline, for a peer that falls silent: as long
+// as the peer's numbers say, and no longer than is documented if they are large.
+func TestVanishDuringAccept(t *testing.T) {
+	for _, c := range []struct {
+		timeout  uint8 // code: 2 to the power of it, divided by 256, in ms
+		min, max time.Duration
+	}{
+		{18, 16 * time.Second, 17 * time.Second}, // an adverb's
+		{20, 65 * time.Second, 66 * time.Second}, // Linux's
+		{31, rdmacm.MaxAcceptTime, rdmacm.MaxAcceptTime},
+	} {
+		in(t, func(t *testing.T, p pair) {
+			l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}}).Listen(addr(t, p.b, false, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			h := newByHand(t, p.a, l.Addr().Addr())
+			req := h.req(addr(t, p.a, false, 999), l.Addr(), 0x123456)
+			req.LocalCMTimeout = c.timeout
+			h.send(wire.CMREQ, req)
+			r, err := l.Accept(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			within(t, c.min, c.max, func() {
+				if _, err := r.Accept(context.Background(), nil); !errors.Is(err, rdmacm.ErrTimeout) {
+					t.Errorf("timeout code %d: got %v, want %v", c.timeout, err, rdmacm.ErrTimeout)
+				}
+			})
+		})
+	}
+}
+
 // TestLostRTU checks that the peer's first packet stands in for a lost RTU.
 func TestLostRTU(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {

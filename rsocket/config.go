@@ -108,7 +108,13 @@ func (c *Config) rdmacm(hello []byte, setup func(*rdmacm.Conn) error) *rdmacm.Co
 		}},
 		OneCQ:       true,
 		PrivateData: hello,
-		KeepAlive:   c.KeepAlive,
-		Setup:       setup,
+		KeepAlive:   -1,
+		Setup: func(cm *rdmacm.Conn) error {
+			// Not by Config: a device that cannot ask is no reason to fail.
+			if err := cm.ID().SetKeepAlive(c.KeepAlive); err != nil {
+				return err
+			}
+			return setup(cm)
+		},
 	}
 }

@@ -24,9 +24,11 @@ func DescribeCounter(name string) (CounterDesc, bool) {
 // CounterDescs returns all counters that this package knows. Devices have some of them.
 func CounterDescs() []CounterDesc { return slices.Clone(counterDescs) }
 
-// counterDescs are the counters of the software device. Comments say whose names they are.
-var counterDescs = []CounterDesc{
-	// Linux's rdma_rxe.
+// counterDescs are the counters of the software devices, by whose names they are.
+var counterDescs = slices.Concat(rxeCounters, cardCounters, portAttrCounters, portCounters, ownCounters)
+
+// rxeCounters have the names of Linux's rdma_rxe.
+var rxeCounters = []CounterDesc{
 	{Name: "sent_pkts", Help: "packets that QPs sent"},
 	{Name: "rcvd_pkts", Help: "packets that QPs took in"},
 	{Name: "duplicate_request", Help: "requests that came again, because the network or the peer repeated them"},
@@ -41,13 +43,12 @@ var counterDescs = []CounterDesc{
 	{Name: "link_downed", Help: "how often the port went down"},
 	{Name: "rdma_sends", Help: "SEND work requests that succeeded"},
 	{Name: "rdma_recvs", Help: "receives that succeeded"},
+}
 
-	// Linux's drivers of cards (mlx5, efa).
+// cardCounters have the names of Linux's drivers of cards (mlx5, efa).
+var cardCounters = []CounterDesc{
 	{Name: "retrans_pkts", Help: "packets sent again"},
 	{Name: "local_ack_timeout_err", Help: "acknowledge timeouts: nothing came for the QP's timeout"},
-	{Name: "loss_probes", Help: "packets sent again, after some silence, to learn what became of those that were not acknowledged"},
-	{Name: "needless_repeats", Help: "how often what was to be sent again proved to be late, and not lost"},
-	{Name: "held_request", Help: "requests that came before an earlier one, and were kept for their turn"},
 	{Name: "implied_nak_seq_err", Help: "gaps in the responses: one was lost"},
 	{Name: "out_of_buffer", Help: "UC and UD messages dropped for lack of a receive"},
 	{Name: "req_remote_invalid_request", Help: "NAKs received: the peer found a request invalid"},
@@ -66,25 +67,35 @@ var counterDescs = []CounterDesc{
 	{Name: "rp_cnp_ignored", Help: "congestion notifications (CNP) ignored: the QP's packets allow no marks"},
 	{Name: "np_cnp_sent", Help: "congestion notifications (CNP) sent: packets came with ECN's mark of congestion"},
 	{Name: "np_ecn_marked_roce_packets", Help: "packets that came with ECN's mark of congestion"},
+}
 
-	// struct ibv_port_attr.
+// portAttrCounters are those of struct ibv_port_attr.
+var portAttrCounters = []CounterDesc{
 	{Name: "bad_pkey_cntr", Help: "packets dropped because they were of another partition"},
 	{Name: "qkey_viol_cntr", Help: "datagrams dropped because they had another Q_Key than the QP"},
+}
 
-	// The port counters of the InfiniBand specification, as Linux spells them.
-	{Name: "port_xmit_data", Help: "bytes sent divided by 4, from the BTH to the ICRC"},
-	{Name: "port_rcv_data", Help: "bytes received divided by 4, from the BTH to the ICRC"},
+// portCounters are those of the InfiniBand specification, as Linux spells them. With iWARP a packet is an
+// FPDU, which is one piece of a message in the stream.
+var portCounters = []CounterDesc{
+	{Name: "port_xmit_data", Help: "bytes sent divided by 4, from the BTH to the ICRC; with iWARP those of the TCP streams"},
+	{Name: "port_rcv_data", Help: "bytes received divided by 4, from the BTH to the ICRC; with iWARP those of the TCP streams"},
 	{Name: "port_xmit_packets", Help: "packets sent"},
 	{Name: "port_rcv_packets", Help: "packets received, those included that are dropped then"},
 	{Name: "port_rcv_errors", Help: "packets dropped because they were damaged or malformed"},
 	{Name: "port_xmit_discards", Help: "packets that the operating system did not take"},
+}
 
-	// adverb's own.
+// ownCounters have names that only adverb has.
+var ownCounters = []CounterDesc{
 	{Name: "sent_bytes", Help: "bytes of the packets that QPs sent, from the BTH to the ICRC"},
 	{Name: "rcvd_bytes", Help: "bytes of the packets that QPs took in, from the BTH to the ICRC"},
 	{Name: "shm_sent_pkts", Help: "of the packets sent, those that went to QPs of this host by shared memory"},
 	{Name: "shm_rcvd_pkts", Help: "of the packets taken in, those that came from QPs of this host by shared memory"},
 	{Name: "shm_lost_pkts", Help: "packets lost because the process that they were for has not read the shared memory"},
+	{Name: "loss_probes", Help: "packets sent again, after some silence, to learn what became of those that were not acknowledged"},
+	{Name: "needless_repeats", Help: "how often what was to be sent again proved to be late, and not lost"},
+	{Name: "held_request", Help: "requests that came before an earlier one, and were kept for their turn"},
 	{Name: "rdma_writes", Help: "WRITE work requests that succeeded"},
 	{Name: "rdma_reads", Help: "READ work requests that succeeded"},
 	{Name: "rdma_atomics", Help: "atomic work requests that succeeded"},
@@ -104,6 +115,13 @@ var counterDescs = []CounterDesc{
 	{Name: "sec_plain_pkts", Help: "packet security: packets dropped because they were not encrypted"},
 	{Name: "sec_no_key_pkts", Help: "packets dropped because they were encrypted, and the QP had no packet security"},
 	{Name: "drop_overflow", Help: "datagrams lost because the receive buffer of the socket was full, as far as the system tells"},
+	{Name: "iw_tx_fpdus", Help: "iWARP: FPDUs sent, which are the pieces of messages in the stream"},
+	{Name: "iw_rx_fpdus", Help: "iWARP: FPDUs received"},
+	{Name: "iw_tx_bytes", Help: "iWARP: bytes of payload sent, without headers"},
+	{Name: "iw_rx_bytes", Help: "iWARP: bytes of payload received, without headers"},
+	{Name: "iw_tx_terminates", Help: "iWARP: Terminate messages sent: this end refused what the peer sent"},
+	{Name: "iw_rx_terminates", Help: "iWARP: Terminate messages received: the peer refused what this end sent"},
+	{Name: "iw_rx_crc_errors", Help: "iWARP: FPDUs whose CRC was wrong, each of which ends its connection"},
 	{Name: "window_pkts", Help: "RC: packets that may be unacknowledged", Gauge: true},
 	{Name: "inflight_pkts", Help: "RC: packets that are unacknowledged", Gauge: true},
 	{Name: "rtt_ns", Help: "RC: smoothed round trip, 0 while unknown", Gauge: true},

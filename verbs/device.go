@@ -65,7 +65,7 @@ type Device struct {
 	shared   *PD // see SharedPD, or nil
 
 	serial  serials
-	manager atomic.Pointer[Manager] // of QP1, or nil
+	manager atomic.Pointer[Manager] // or nil
 }
 
 // NewDevice makes a Device of a provider's device without the registry, as sql.OpenDB does. If the

@@ -62,6 +62,10 @@ type ProviderKeepAlive interface {
 // Retry.Timeout 0, which waits without end, it never is. The peer's QP must allow AccessRemoteWrite: one that does not
 // refuses the WRITE, which ends the connection. Those of connection managers allow it.
 //
+// On iWARP it is the keep-alive of TCP. The period is rounded up to seconds, and is followed by five
+// questions, one a second. While the peer has bytes to acknowledge, TCP does not ask: its retries count.
+// The peer needs no access rights for it. A QP for which a period was never set has that of package net.
+//
 // A period of 0 or less turns keep-alive off, as it is in a new QP. So does RESET. It works in RTS,
 // and may be set in any state. The error is ErrUnsupported for a QP of another type, and for a device
 // that cannot.

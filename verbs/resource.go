@@ -16,7 +16,7 @@ type Resources struct {
 	MW   []MWInfo
 	SRQ  []SRQInfo
 	AH   int
-	CMID []CMID // of the connection manager that serves the device's QP1
+	CMID []CMID // of the program's connection manager of the device
 }
 
 // CQInfo describes an open CQ.
@@ -74,7 +74,7 @@ type SRQInfo struct {
 type CMID struct {
 	QPN           QPN    // of this end; 0 where there is none
 	Type          QPType // 0 where it is not known
-	State         string // the specification's name, such as ESTABLISHED, or LISTEN
+	State         string // the specification's name, such as ESTABLISHED, or LISTEN; of iWARP Linux's
 	Local, Remote netip.AddrPort
 }
 
@@ -167,14 +167,14 @@ type Manager interface {
 	CMIDs() []CMID
 }
 
-// Report makes Device.Counters and Device.Resources include what m, the connection manager that the
-// program has on QP1, tells. A nil m ends that.
-func (g *GSI) Report(m Manager) {
+// Report makes [Device.Counters] and [Device.Resources] include what m, the program's connection manager
+// of the device, tells. A nil m ends that.
+func (d *Device) Report(m Manager) {
 	if m == nil {
-		g.dev.manager.Store(nil)
+		d.manager.Store(nil)
 		return
 	}
-	g.dev.manager.Store(&m)
+	d.manager.Store(&m)
 }
 
 // OpenDevices returns the devices of this program that [Open] opened and that are not closed, in the

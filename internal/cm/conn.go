@@ -61,7 +61,7 @@ func (c *Conn) ask(now time.Duration, attr wire.CMAttr, tid uint64, msg body) {
 	c.repeater.keep(attr, tid, msg)
 	c.m.sendMAD(c.path, attr, c.repeater.mad)
 	c.repeater.interval, c.repeater.retries = c.peerAnswers, c.maxRetries
-	c.repeater.until = now + maxAnswerTime
+	c.repeater.until = now + MaxAnswerTime
 	if attr == wire.CMREQ { // whose interval and retries the user has chosen
 		c.repeater.until = now + time.Duration(1+c.maxRetries)*c.peerAnswers + maxPatience
 	}

@@ -60,9 +60,9 @@ const (
 	maxServiceCode  = 26 // an MRA delays by at most 4 minutes
 	maxTimeWaitCode = 23 // time-wait takes at most 33 s
 
-	// maxAnswerTime is how long a REP or DREQ waits for its answer in all, with all repetitions and
+	// MaxAnswerTime is how long a REP or DREQ waits for its answer in all, with all repetitions and
 	// MRAs. With Linux's own numbers it comes to 69 s.
-	maxAnswerTime = 3 * time.Minute
+	MaxAnswerTime = 3 * time.Minute
 
 	// maxPatience is by how much MRAs may prolong the wait for a REP in all. Linux, which asks for 69 s
 	// each time that the REQ comes again, gets what it asks for.

@@ -62,7 +62,7 @@ func openIB(dev *verbs.Device, gone func(error)) (_ Connector, err error) {
 			return c.qp1.gsi.LastWords(p.Local, p.Remote, p.TrafficClass, mad)
 		},
 	})
-	c.qp1.gsi.Report(c)
+	dev.Report(c)
 	go c.run()
 	return c, nil
 }
@@ -92,7 +92,7 @@ func (c *ibConnector) Close() {
 	<-c.ended
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.qp1.gsi.Report(nil)
+	c.dev.Report(nil)
 	c.qp1.close()
 }
 
@@ -111,6 +111,9 @@ const (
 	MaxLookUpData  = wire.SIDRREQPrivateDataSize - wire.IPCMHeaderSize
 	MaxAnswerData  = wire.SIDRREPPrivateDataSize
 )
+
+// MaxAcceptTime is how long an end that has accepted waits for the peer's word, at most.
+const MaxAcceptTime = cm.MaxAnswerTime
 
 // Limits returns what the device's transport has room for.
 func (c *ibConnector) Limits() Limits {

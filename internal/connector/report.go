@@ -2,6 +2,7 @@ package connector
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,7 +12,10 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-var _ verbs.Manager = (*ibConnector)(nil)
+var (
+	_ verbs.Manager = (*ibConnector)(nil)
+	_ verbs.Manager = (*tcpConnector)(nil)
+)
 
 // Counters implements verbs.Manager.
 func (c *ibConnector) Counters() verbs.Counters {
@@ -66,10 +70,14 @@ func (c *ibConnector) CMIDs() (list []verbs.CMID) {
 		list = append(list, id)
 	})
 	c.mu.Unlock()
+	sortCMIDs(list)
+	return list
+}
+
+func sortCMIDs(list []verbs.CMID) {
 	slices.SortFunc(list, func(a, b verbs.CMID) int {
 		return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote), cmp.Compare(a.QPN, b.QPN))
 	})
-	return list
 }
 
 // ends returns the addresses of the two ends. The ports are known once the request was read.
@@ -78,4 +86,47 @@ func ends(user any, p cm.Path) (local, remote netip.AddrPort) {
 		return conn.local, conn.remote
 	}
 	return netip.AddrPortFrom(p.Local, 0), netip.AddrPortFrom(p.Remote, 0)
+}
+
+// Counters implements verbs.Manager. Messages are not counted: TCP sees to them.
+func (c *tcpConnector) Counters() verbs.Counters {
+	conns, ports := c.listed()
+	requests := uint64(0)
+	for _, conn := range conns {
+		conn.mu.Lock()
+		if conn.state == tcpRequested {
+			requests++
+		}
+		conn.mu.Unlock()
+	}
+	return verbs.Counters{
+		{Name: "cm_rx_refused", Value: c.refused.Load()},
+		{Name: "cm_conns", Value: uint64(len(conns))},
+		{Name: "cm_listeners", Value: uint64(len(ports))},
+		{Name: "cm_requests", Value: requests},
+	}
+}
+
+// CMIDs implements verbs.Manager.
+func (c *tcpConnector) CMIDs() (list []verbs.CMID) {
+	conns, ports := c.listed()
+	for _, conn := range conns {
+		conn.mu.Lock()
+		list = append(list, verbs.CMID{
+			QPN: conn.qpn, Type: verbs.QPTypeRC, State: tcpStates[conn.state], Local: conn.local, Remote: conn.remote,
+		})
+		conn.mu.Unlock()
+	}
+	for _, p := range ports {
+		list = append(list, verbs.CMID{State: "LISTEN", Local: p.at})
+	}
+	sortCMIDs(list)
+	return list
+}
+
+// listed returns what there is at the moment. It may end before the caller looks at it.
+func (c *tcpConnector) listed() ([]*tcpConn, []*tcpPort) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.conns)), slices.Collect(maps.Keys(c.ports))
 }

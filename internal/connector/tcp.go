@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -61,10 +62,13 @@ type tcpConnector struct {
 	dev     *verbs.Device
 	carrier Carrier
 	gone    func(error)
+	refused atomic.Uint64 // requests beyond a backlog
 
 	mu     sync.Mutex
 	claims map[netip.AddrPort]*tcp.Port
-	queue  []func() // what is to be dispatched
+	conns  map[*tcpConn]bool // that are asked for, or made, and not over
+	ports  map[*tcpPort]bool // that are listened on
+	queue  []func()          // what is to be dispatched
 	wake   chan struct{}
 	done   chan struct{}
 	ended  chan struct{}
@@ -72,9 +76,10 @@ type tcpConnector struct {
 
 func openTCP(dev *verbs.Device, carrier Carrier, gone func(error)) *tcpConnector {
 	c := &tcpConnector{
-		dev: dev, carrier: carrier, gone: gone, claims: map[netip.AddrPort]*tcp.Port{},
+		dev: dev, carrier: carrier, gone: gone, claims: map[netip.AddrPort]*tcp.Port{}, conns: map[*tcpConn]bool{}, ports: map[*tcpPort]bool{},
 		wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
+	dev.Report(c)
 	go c.run()
 	return c
 }
@@ -123,6 +128,7 @@ func (c *tcpConnector) dispatch(f func()) {
 func (c *tcpConnector) Close() {
 	close(c.done)
 	<-c.ended
+	c.dev.Report(nil)
 }
 
 // Limits implements Connector. There are no UD QPs to look up.

@@ -45,6 +45,22 @@ const (
 	tcpOver
 )
 
+// tcpStates are the names of the states, which are those of Linux's iWARP connection manager.
+var tcpStates = [...]string{tcpIdle: "IDLE", tcpCalling: "CONN_SENT", tcpRequested: "CONN_RECV", tcpConnected: "ESTABLISHED", tcpOver: "CLOSING"}
+
+// become changes the state. From its beginning to its end the connector lists the connection. The caller
+// holds c.mu.
+func (c *tcpConn) become(s tcpState) {
+	c.state = s
+	c.c.mu.Lock()
+	defer c.c.mu.Unlock()
+	if s == tcpOver {
+		delete(c.c.conns, c)
+	} else {
+		c.c.conns[c] = true
+	}
+}
+
 // NewConn implements Connector.
 func (c *tcpConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error) {
 	if err := checkAddr(c.dev, c.carrier, from); err != nil {
@@ -98,7 +114,8 @@ func (c *tcpConn) Connect(call *Call) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.local, c.remote = call.Local, call.Remote
-	c.state, c.qpn, c.cancel = tcpCalling, call.Params.QPN, cancel
+	c.qpn, c.cancel = call.Params.QPN, cancel
+	c.become(tcpCalling)
 	offer := c.offer(&call.Params)
 	var from *tcp.Port
 	if call.Bound { // otherwise the port is a number, and may be by chance that of a listener
@@ -175,7 +192,7 @@ func (c *tcpConn) failed(err error) {
 func (c *tcpConn) over(ev Event) {
 	c.mu.Lock()
 	calling := c.state == tcpCalling
-	c.state = tcpOver
+	c.become(tcpOver)
 	c.mu.Unlock()
 	if calling {
 		c.report(ev)
@@ -192,7 +209,11 @@ func (c *tcpConn) attach(conn net.Conn, terms mpa.Terms, early []byte, peer *mpa
 	if err := c.carrier.Attach(c.qpn, conn, terms, early, c.disconnected); err != nil {
 		return err
 	}
-	c.state, c.conn = tcpConnected, nil
+	c.conn = nil
+	if at := addrPort(conn.LocalAddr()); at.IsValid() { // another port, if somebody had the one asked for
+		c.local = at
+	}
+	c.become(tcpConnected)
 	c.report(Event{Kind: Established, Params: paramsOfFrame(peer)})
 	return nil
 }
@@ -200,7 +221,7 @@ func (c *tcpConn) attach(conn net.Conn, terms mpa.Terms, early []byte, peer *mpa
 // disconnected is what the device calls at the end of the connection.
 func (c *tcpConn) disconnected(err error) {
 	c.mu.Lock()
-	c.state = tcpOver
+	c.become(tcpOver)
 	c.mu.Unlock()
 	c.report(Event{Kind: Disconnected, Err: err})
 }
@@ -227,7 +248,7 @@ func (c *tcpConn) Accept(p Params) error {
 	if err != nil {
 		_ = conn.Close()
 		c.mu.Lock()
-		c.state = tcpOver
+		c.become(tcpOver)
 		c.mu.Unlock()
 	}
 	return err
@@ -242,7 +263,8 @@ func (c *tcpConn) Reject(privateData []byte) error {
 	}
 	c.port.answered()
 	refuse(c.conn, c.request, privateData)
-	c.conn, c.state = nil, tcpOver
+	c.conn = nil
+	c.become(tcpOver)
 	return nil
 }
 
@@ -272,7 +294,7 @@ func (c *tcpConn) Close() {
 	c.handle, c.closed = nil, true
 	state, cancel, conn := c.state, c.cancel, c.conn
 	if state != tcpConnected {
-		c.state = tcpOver
+		c.become(tcpOver)
 	}
 	c.conn = nil
 	c.mu.Unlock()

@@ -32,6 +32,9 @@ type tcpPort struct {
 // Listen implements Port.
 func (p *tcpPort) Listen(backlog int, onRequest func(*Request) func(Event)) error {
 	p.onRequest, p.backlog, p.conns = onRequest, backlog, map[net.Conn]bool{}
+	p.c.mu.Lock()
+	p.c.ports[p] = true
+	p.c.mu.Unlock()
 	go p.accept()
 	return nil
 }
@@ -54,6 +57,7 @@ func (p *tcpPort) accept() {
 		select {
 		case p.asking <- struct{}{}:
 		default:
+			p.c.refused.Add(1)
 			_ = conn.Close() // too many that say nothing
 			continue
 		}
@@ -97,7 +101,7 @@ func (p *tcpPort) ask(conn net.Conn) {
 
 // requested hands a request out, or rejects it.
 func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
-	c := &tcpConn{c: p.c, ps: p.ps, port: p, conn: conn, request: frame, state: tcpRequested}
+	c := &tcpConn{c: p.c, ps: p.ps, port: p, conn: conn, request: frame}
 	c.carrier = p.c.carrier
 	c.local, c.remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	r := &Request{Conn: c, Type: verbs.QPTypeRC, Local: c.local, Remote: c.remote}
@@ -109,6 +113,9 @@ func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
 	}
 	p.mu.Unlock()
 	if room {
+		c.mu.Lock()
+		c.become(tcpRequested)
+		c.mu.Unlock()
 		if handle := p.onRequest(r); handle != nil {
 			c.hear(handle)
 			return
@@ -116,6 +123,7 @@ func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
 		c.Close() // which says no, unless somebody has said it
 		return
 	}
+	p.c.refused.Add(1)
 	refuse(conn, frame, nil)
 }
 
@@ -139,6 +147,7 @@ func paramsOfFrame(f *mpa.Frame) Params {
 func (p *tcpPort) Release() {
 	p.c.mu.Lock()
 	delete(p.c.claims, p.at)
+	delete(p.c.ports, p)
 	p.c.mu.Unlock()
 	p.p.Close()
 	p.mu.Lock()

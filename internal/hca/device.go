@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/devlog"
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -77,7 +78,7 @@ type Device struct {
 
 	port    port
 	events  queue.Events
-	log     logbook
+	log     devlog.Book
 	qps     idtable.Table[qp]
 	keys    *mem.Keys
 	pds     atomic.Int64

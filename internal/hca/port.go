@@ -31,10 +31,12 @@ type port struct {
 // long as the interface has it. Changes raise events, except in the first call.
 func (p *port) refresh(d *Device, first bool) error {
 	s, err := d.netdev.State()
+	down := fmt.Errorf("network interface %s is down", d.netdev.Name())
 	if err != nil {
 		if first {
 			return err
 		}
+		down = fmt.Errorf("the state of network interface %s cannot be read: %w", d.netdev.Name(), err)
 		s = link.NetdevState{}
 		if errors.Is(err, link.ErrNoNetdev) {
 			d.fail()
@@ -74,7 +76,7 @@ func (p *port) refresh(d *Device, first bool) error {
 		d.event(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
 	case !s.Up && wasUp:
 		p.downed++
-		d.event(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
+		d.event(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1, Cause: down})
 	}
 	return nil
 }

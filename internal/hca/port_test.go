@@ -71,7 +71,9 @@ func TestGIDTable(t *testing.T) {
 	wantGIDs(t, d, "fe80::1", "10.0.0.2", "10.0.0.3")
 	n.AddAddr(b) // nothing new
 	n.SetUp(false)
-	wantEvent(t, d, verbs.EventPortErr)
+	if ev := event(t, d); ev.Type != verbs.EventPortErr || ev.Port != 1 || ev.Cause == nil || ev.Cause.Error() != "network interface eth0 is down" {
+		t.Errorf("event %v of port %d for %v, want %v with the interface, and what has happened to it", ev.Type, ev.Port, ev.Cause, verbs.EventPortErr)
+	}
 	noEvent(t, d)
 
 	for _, i := range []int{-1, gidTableLen, 1 << 30} {

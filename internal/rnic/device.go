@@ -3,13 +3,16 @@ package rnic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/adverb-rdma/adverb/internal/devlog"
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/limits"
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -35,23 +38,30 @@ type Device struct {
 	netdev link.Netdev
 	config Config
 
-	events queue.Events
-	keys   *mem.Keys
-	qps    idtable.Table[qp]
-	pds    atomic.Int64
-	cqs    atomic.Int64
-	srqs   atomic.Int64
-	gone   chan struct{}
-	close  func()
-	turn   int // turnSize; tests have shorter ones
+	events  queue.Events
+	log     devlog.Book
+	retired retired
+	keys    *mem.Keys
+	qps     idtable.Table[qp]
+	pds     atomic.Int64
+	cqs     atomic.Int64
+	srqs    atomic.Int64
+	gone    chan struct{}
+	close   func()
+	turn    int // turnSize; tests have shorter ones
 
 	mu      sync.Mutex
 	state   link.NetdevState
+	downed  uint64         // how often state.Up became false
 	streams sync.WaitGroup // goroutines of streams
 	watcher sync.WaitGroup
 }
 
-var _ verbs.ProviderDevice = (*Device)(nil)
+var (
+	_ verbs.ProviderDevice   = (*Device)(nil)
+	_ verbs.ProviderCounters = (*Device)(nil)
+	_ verbs.ProviderLogger   = (*Device)(nil)
+)
 
 // NamePrefix stands before the interface's name in the name of a device.
 const NamePrefix = "iw_"
@@ -83,24 +93,38 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 // refresh takes over the state of the network interface.
 func (d *Device) refresh() {
 	s, err := d.netdev.State()
+	down := fmt.Errorf("network interface %s is down", d.netdev.Name())
 	if err != nil {
+		down = fmt.Errorf("the state of network interface %s cannot be read: %w", d.netdev.Name(), err)
 		s = link.NetdevState{HardwareAddr: d.snapshot().HardwareAddr}
 		if errors.Is(err, link.ErrNoNetdev) {
-			d.events.Add(verbs.AsyncEvent{Type: verbs.EventDeviceFatal, Cause: err})
+			d.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal, Cause: err})
 			d.close()
 		}
 	}
 	d.mu.Lock()
 	before := d.state
 	d.state = s
+	if !s.Up && before.Up {
+		d.downed++
+	}
 	d.mu.Unlock()
 	switch {
 	case s.Up && !before.Up:
-		d.events.Add(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
+		d.event(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
 	case !s.Up && before.Up:
-		d.events.Add(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1})
+		d.event(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 1, Cause: down})
 	}
 }
+
+// event raises an asynchronous event, and logs it.
+func (d *Device) event(e verbs.AsyncEvent) {
+	d.events.Add(e)
+	d.log.Event(e)
+}
+
+// SetLogger implements verbs.ProviderLogger.
+func (d *Device) SetLogger(l *slog.Logger) { d.log.SetLogger(l, d.name) }
 
 func (d *Device) snapshot() link.NetdevState {
 	d.mu.Lock()
@@ -282,7 +306,7 @@ func (p *pd) CreateSRQ(attr verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, 
 	if !limits.Take(&d.srqs, limits.MaxSRQ) {
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d SRQs (max_srq)", limits.MaxSRQ)
 	}
-	limitReached := func() { d.events.Add(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: user}) }
+	limitReached := func() { d.event(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: user}) }
 	return &srq{SRQ: queue.NewSRQ(p.PD, attr, limitReached), dev: d, user: user}, nil
 }
 

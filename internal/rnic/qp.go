@@ -33,12 +33,16 @@ type qp struct {
 	notify  func(error)
 	commEst func()
 	seen    bool // the peer's first FPDU
+	bytes   octets
+	silence silence        // for keep-alive
+	logged  iwarp.Counters // as of the last Terminate message that was logged
 }
 
 var (
-	_ verbs.ProviderQP      = (*qp)(nil)
-	_ verbs.ProviderEnd     = (*qp)(nil)
-	_ verbs.ProviderCommEst = (*qp)(nil)
+	_ verbs.ProviderQP        = (*qp)(nil)
+	_ verbs.ProviderEnd       = (*qp)(nil)
+	_ verbs.ProviderCommEst   = (*qp)(nil)
+	_ verbs.ProviderKeepAlive = (*qp)(nil)
 )
 
 // CreateQP implements verbs.ProviderPD.
@@ -101,7 +105,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 
 // forget takes back all receives, without completions. Those of an SRQ serve others.
 func (q *qp) forget() {
-	q.lastWQE, q.seen = false, false
+	q.lastWQE, q.seen, q.silence = false, false, silence{}
 	if q.srq != nil {
 		q.srq.Reset()
 	} else {
@@ -171,8 +175,10 @@ func (q *qp) fail(cause error) {
 
 // Close implements verbs.ProviderQP.
 func (q *qp) Close() error {
+	q.dev.retired.mu.Lock()
 	q.dev.qps.Remove(q.num)
 	q.mu.Lock()
+	q.dev.retired.sum.add(q.tally())
 	q.closed = true
 	q.notify, q.commEst = nil, nil
 	_ = q.t.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
@@ -180,6 +186,7 @@ func (q *qp) Close() error {
 	q.letGo()
 	q.state.Store(uint32(verbs.QPStateReset))
 	q.mu.Unlock()
+	q.dev.retired.mu.Unlock()
 	q.sendCQ.detach(q)
 	q.recvCQ.detach(q)
 	q.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.QP == q.user })
@@ -190,7 +197,11 @@ func (q *qp) Close() error {
 // completion does not find the QP in RTS; then completions, then events. The caller holds q.mu.
 func (q *qp) publish() {
 	state := q.t.State()
-	q.state.Store(uint32(state))
+	if before := q.State(); before != state {
+		q.state.Store(uint32(state))
+		q.dev.log.State(q.QPN(), before, state, q.t.Failure())
+	}
+	q.logTerminates()
 	if done := q.t.Completions(); len(done) > 0 {
 		queue.PushBoth(q.sendCQ.CQ, q.recvCQ.CQ, done)
 	}
@@ -203,7 +214,7 @@ func (q *qp) publish() {
 		}
 	}
 	for _, e := range q.t.Events() {
-		q.dev.events.Add(verbs.AsyncEvent{Type: e.Type, QP: q.user, Cause: e.Cause})
+		q.dev.event(verbs.AsyncEvent{Type: e.Type, QP: q.user, Cause: e.Cause})
 	}
 	if !q.seen && q.t.Heard() {
 		q.seen = true
@@ -220,7 +231,7 @@ func (q *qp) flushReceives() {
 	if q.srq != nil {
 		if !q.lastWQE {
 			q.lastWQE = true
-			q.dev.events.Add(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.user})
+			q.dev.event(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.user})
 		}
 		return
 	}
@@ -259,19 +270,6 @@ func (q *qp) NotifyCommEst(f func()) {
 		q.commEst = nil
 		go f()
 	}
-}
-
-// Counters implements verbs.ProviderQPCounters.
-func (q *qp) Counters() (verbs.Counters, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	c := &q.t.Counters
-	return verbs.Counters{
-		{Name: "iw_tx_fpdus", Value: c.FPDUsSent}, {Name: "iw_rx_fpdus", Value: c.FPDUsReceived},
-		{Name: "iw_tx_bytes", Value: c.BytesSent}, {Name: "iw_rx_bytes", Value: c.BytesReceived},
-		{Name: "iw_tx_terminates", Value: c.TerminatesSent}, {Name: "iw_rx_terminates", Value: c.TerminatesReceived},
-		{Name: "iw_rx_crc_errors", Value: c.CRCErrors},
-	}, nil
 }
 
 // find returns the QP with a number.

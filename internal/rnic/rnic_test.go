@@ -322,30 +322,6 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestCounters checks what a QP counts.
-func TestCounters(t *testing.T) {
-	x, y := pair(t)
-	src, dst := x.mr(1<<17), y.mr(1<<17)
-	x.write(src, dst)
-	counts := func(e *end) map[string]uint64 {
-		cs, err := e.qp.Counters()
-		e.must(err)
-		m := map[string]uint64{}
-		for _, c := range cs {
-			m[c.Name] = c.Value
-		}
-		return m
-	}
-	cx, cy := counts(x), counts(y)
-	// The empty message of the initiator, three segments of data, a READ request and its answer.
-	if cx["iw_tx_fpdus"] != 5 || cx["iw_rx_fpdus"] != 1 || cy["iw_rx_fpdus"] != 5 || cy["iw_tx_fpdus"] != 1 {
-		t.Errorf("FPDUs of the ends: %v and %v, want 5 one way and 1 the other", cx, cy)
-	}
-	if cx["iw_tx_bytes"] != 1<<17 || cy["iw_rx_bytes"] != 1<<17 {
-		t.Errorf("bytes of the ends: %v and %v, want %d", cx, cy, 1<<17)
-	}
-}
-
 // TestAllocations holds the hot path to no allocation.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {

@@ -53,6 +53,7 @@ type stream struct {
 	q       *qp
 	sock    socket
 	ended   func(error) // or nil, once it was called
+	failure error       // of the QP when it let go
 	vec     *iwarp.Vec  // with what was cut and not written, or nil
 	buf     []byte      // with the beginning of an FPDU, or nil
 	blocked bool        // a goroutine waits until the socket takes more
@@ -60,6 +61,9 @@ type stream struct {
 	shut    bool        // nothing will be written any more
 	quiet   bool        // nothing can come any more
 	linger  *time.Timer
+
+	keeper        keeper   // or nil, for what is no TCP connection
+	local, remote net.Addr // for the log
 }
 
 var (
@@ -87,9 +91,12 @@ func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byt
 	if err := q.t.Attach(terms); err != nil {
 		return err
 	}
-	s := &stream{q: q, sock: newSocket(conn), ended: ended}
+	s := &stream{q: q, sock: newSocket(conn), ended: ended, keeper: keeperOf(conn), local: conn.LocalAddr(), remote: conn.RemoteAddr()}
 	q.s = s
+	s.logMade()
+	s.beginKeepAlive()
 	if len(early) > 0 {
+		q.bytes.rcvd += uint64(len(early))
 		s.buf = append(buffers.Get().(*[readSize]byte)[:0], early...)
 		s.use()
 	}
@@ -191,6 +198,7 @@ func (s *stream) read() (n int, more bool, err error) {
 	direct := v.Bytes
 	v.Bufs = append(v.Bufs, room)
 	n, err = s.sock.readv(v.Bufs)
+	q.bytes.rcvd += uint64(n)
 	q.t.Filled(v, min(n, direct))
 	if n > direct {
 		s.buf = s.buf[:len(s.buf)+n-direct]
@@ -236,6 +244,7 @@ func (s *stream) write() {
 			break
 		}
 		n, err := s.sock.writev(s.vec.Bufs)
+		q.bytes.sent += uint64(n)
 		q.t.Wrote(s.vec, n)
 		switch {
 		case errors.Is(err, errAgain), err == nil && n < want:
@@ -306,6 +315,7 @@ func (s *stream) lost(err error) {
 func (s *stream) tell(err error) {
 	if f := s.ended; f != nil {
 		s.ended = nil
+		s.logEnded(err)
 		go f(err)
 	}
 }
@@ -319,6 +329,7 @@ func (q *qp) letGo() {
 		return
 	}
 	q.s = nil
+	s.failure = q.t.Failure()
 	if s.sock.looks() {
 		q.sendCQ.follow(q, false)
 		q.recvCQ.follow(q, false)

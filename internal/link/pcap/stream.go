@@ -64,6 +64,9 @@ func (s *recordedStream) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
+// NetConn returns the connection inside, as that of package tls does, for its options.
+func (s *recordedStream) NetConn() net.Conn { return s.Conn }
+
 // CloseWrite passes the end of what is written on.
 func (s *recordedStream) CloseWrite() error {
 	s.fin()

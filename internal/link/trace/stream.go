@@ -37,6 +37,9 @@ func (s *stream) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
+// NetConn returns the connection inside, as that of package tls does, for its options.
+func (s *stream) NetConn() net.Conn { return s.Conn }
+
 // CloseWrite passes the end of what is written on.
 func (s *stream) CloseWrite() error {
 	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {

@@ -29,12 +29,15 @@ var Stat = &cli.Command{
 	More: `Each program of this user that has a device open answers (for root, each of any user). Without -w the
 table has totals since the device was opened, with -w what came since the line before:
 
-  SENT, RCVD   packets, and their bytes from the BTH to the ICRC; with -w in a second
+  SENT, RCVD   packets, and their bytes from the BTH to the ICRC; with -w in a second. Of iWARP devices
+               FPDUs, and their bytes of payload
   REPEAT       packets sent again
   TIMEOUT      acknowledge timeouts: nothing came for the QP's timeout
   RNR          NAKs for lack of a receive, both ways
   OUTOFSEQ     requests dropped because an earlier one was missing
   DROPPED      packets dropped: damaged, for no QP, from strangers, for lack of a receive or of room
+
+TCP repeats what iWARP loses, and does not tell.
 
 A program that runs with ADVERB_WATCH=0 does not answer. Linux only.
 `,
@@ -161,16 +164,17 @@ type column struct {
 }
 
 var columns = []column{
-	{head: "SENT", sum: []string{"sent_pkts"}, rate: true},
-	{head: "BYTES", sum: []string{"sent_bytes"}, rate: true},
-	{head: "RCVD", sum: []string{"rcvd_pkts"}, rate: true},
-	{head: "BYTES", sum: []string{"rcvd_bytes"}, rate: true},
+	{head: "SENT", sum: []string{"sent_pkts", "iw_tx_fpdus"}, rate: true},
+	{head: "BYTES", sum: []string{"sent_bytes", "iw_tx_bytes"}, rate: true},
+	{head: "RCVD", sum: []string{"rcvd_pkts", "iw_rx_fpdus"}, rate: true},
+	{head: "BYTES", sum: []string{"rcvd_bytes", "iw_rx_bytes"}, rate: true},
 	{head: "REPEAT", sum: []string{"retrans_pkts"}},
 	{head: "TIMEOUT", sum: []string{"local_ack_timeout_err"}},
 	{head: "RNR", sum: []string{"rcvd_rnr_err", "send_rnr_err"}},
 	{head: "OUTOFSEQ", sum: []string{"out_of_seq_request"}},
 	{head: "DROPPED", sum: []string{"rx_icrc_encapsulated", "drop_malformed", "drop_no_qp", "drop_source", "drop_overflow",
-		"bad_pkey_cntr", "qkey_viol_cntr", "out_of_buffer", "resp_local_length_error", "unexpected_pkts"}},
+		"bad_pkey_cntr", "qkey_viol_cntr", "out_of_buffer", "resp_local_length_error", "unexpected_pkts",
+		"iw_rx_crc_errors"}},
 	{head: "WINDOW", sum: []string{"window_pkts"}, gauge: true},
 	{head: "FLIGHT", sum: []string{"inflight_pkts"}, gauge: true},
 }

@@ -68,6 +68,24 @@ func TestPingpongFlags(t *testing.T) {
 	}
 }
 
+// The help of -s says the default that holds; of ud_pingpong the C program's help has another.
+func TestPingpongSizeHelp(t *testing.T) {
+	for cmd, want := range map[*cli.Command]string{
+		RC: "bytes in a message (default 4096)", UC: "bytes in a message (default 4096)", SRQ: "bytes in a message (default 4096)",
+		UD: "bytes in a message (default 1024; the C program's help says 2048)",
+	} {
+		var help string
+		for _, f := range cmd.Flags {
+			if f.Short == 's' {
+				help = f.Help
+			}
+		}
+		if help != want {
+			t.Errorf("%s: the help of -s is %q, want %q", cmd.Name, help, want)
+		}
+	}
+}
+
 // Where the other programs read flags differently.
 func TestPingpongFlagsOfKinds(t *testing.T) {
 	for _, tt := range []struct {

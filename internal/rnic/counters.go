@@ -1,0 +1,99 @@
+package rnic
+
+import (
+	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/iwarp"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// octets counts the bytes of a QP's streams, with all headers.
+type octets struct{ sent, rcvd uint64 }
+
+// tally is all that a QP has counted. Its lock guards that; a device adds up when it is asked.
+type tally struct {
+	iwarp.Counters
+	octets
+}
+
+// tally returns what q has counted. The caller holds q.mu.
+func (q *qp) tally() tally { return tally{q.t.Counters, q.bytes} }
+
+func (t *tally) add(o tally) {
+	t.FPDUsSent += o.FPDUsSent
+	t.FPDUsReceived += o.FPDUsReceived
+	t.BytesSent += o.BytesSent
+	t.BytesReceived += o.BytesReceived
+	t.TerminatesSent += o.TerminatesSent
+	t.TerminatesReceived += o.TerminatesReceived
+	t.CRCErrors += o.CRCErrors
+	t.sent += o.sent
+	t.rcvd += o.rcvd
+}
+
+// list names the counters of QPs.
+func (t *tally) list() verbs.Counters {
+	return verbs.Counters{
+		{Name: "iw_tx_fpdus", Value: t.FPDUsSent}, {Name: "iw_rx_fpdus", Value: t.FPDUsReceived},
+		{Name: "iw_tx_bytes", Value: t.BytesSent}, {Name: "iw_rx_bytes", Value: t.BytesReceived},
+		{Name: "iw_tx_terminates", Value: t.TerminatesSent}, {Name: "iw_rx_terminates", Value: t.TerminatesReceived},
+		{Name: "iw_rx_crc_errors", Value: t.CRCErrors},
+	}
+}
+
+// Counters implements verbs.ProviderQPCounters.
+func (q *qp) Counters() (verbs.Counters, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.tally()
+	return t.list(), nil
+}
+
+// retired is what closed QPs have counted. mu is taken before the lock of a QP, and held while a QP
+// closes, so that each is added up once.
+type retired struct {
+	mu  sync.Mutex
+	sum tally
+}
+
+// sum adds up what all QPs have counted, those included that were closed.
+func (d *Device) sum() tally {
+	d.retired.mu.Lock()
+	defer d.retired.mu.Unlock()
+	sum := d.retired.sum
+	d.qps.All(func(q *qp) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		sum.add(q.tally())
+	})
+	return sum
+}
+
+// timesDown returns how often the port went down.
+func (d *Device) timesDown() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.downed
+}
+
+// Counters implements verbs.ProviderCounters.
+func (d *Device) Counters() (verbs.Counters, error) {
+	t := d.sum()
+	return append(t.list(), verbs.Counter{Name: "link_downed", Value: d.timesDown()}), nil
+}
+
+// dataUnit is how many bytes the port counters of data count as one.
+const dataUnit = 4
+
+// PortCounters implements verbs.ProviderCounters. A packet is an FPDU, since only TCP knows its segments.
+func (d *Device) PortCounters(int) (verbs.Counters, error) {
+	t := d.sum()
+	return verbs.Counters{
+		{Name: "port_xmit_data", Value: t.sent / dataUnit},
+		{Name: "port_rcv_data", Value: t.rcvd / dataUnit},
+		{Name: "port_xmit_packets", Value: t.FPDUsSent},
+		{Name: "port_rcv_packets", Value: t.FPDUsReceived},
+		{Name: "port_rcv_errors", Value: t.CRCErrors},
+		{Name: "link_downed", Value: d.timesDown()},
+	}, nil
+}

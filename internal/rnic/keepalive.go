@@ -1,0 +1,70 @@
+package rnic
+
+import (
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/devlog"
+)
+
+// After the period of silence TCP asks keepAliveCount times, one each keepAliveInterval. Its clock has
+// whole seconds. That is longer than the retries of RoCE, since some seconds are little for a TCP.
+const (
+	keepAliveInterval = time.Second
+	keepAliveCount    = 5
+)
+
+// silence is the period after which TCP is to ask the peer. Until one was set, package net's counts.
+type silence struct {
+	period time.Duration // 0 is never
+	set    bool
+}
+
+// keeper is a connection whose keep-alive can be set.
+type keeper interface {
+	SetKeepAliveConfig(net.KeepAliveConfig) error
+}
+
+// keeperOf finds the TCP connection in what may be put around it, or returns nil.
+func keeperOf(c net.Conn) keeper {
+	for {
+		switch t := c.(type) {
+		case keeper:
+			return t
+		case interface{ NetConn() net.Conn }:
+			c = t.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// SetKeepAlive implements verbs.ProviderKeepAlive.
+func (q *qp) SetKeepAlive(period time.Duration) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.silence = silence{period, true}
+	if q.s == nil {
+		return nil // until the QP has a connection
+	}
+	return q.s.keepAlive()
+}
+
+// keepAlive has TCP do what was set. The caller holds the QP's lock.
+func (s *stream) keepAlive() error {
+	want := s.q.silence
+	if s.keeper == nil || !want.set {
+		return nil
+	}
+	return s.keeper.SetKeepAliveConfig(net.KeepAliveConfig{
+		Enable: want.period > 0, Idle: want.period, Interval: keepAliveInterval, Count: keepAliveCount,
+	})
+}
+
+// beginKeepAlive is keepAlive for a connection that is there anyway, whatever the system says.
+func (s *stream) beginKeepAlive() {
+	if err := s.keepAlive(); err != nil {
+		s.q.dev.log.Add(slog.LevelWarn, "keep-alive", "no keep-alive", devlog.QP(s.q.QPN()), devlog.Cause(err))
+	}
+}

@@ -1,0 +1,58 @@
+package rnic
+
+import (
+	"log/slog"
+
+	"github.com/adverb-rdma/adverb/internal/devlog"
+)
+
+// ends names the ends of the connection in a record.
+func (s *stream) ends() (qp, local, remote slog.Attr) {
+	return devlog.QP(s.q.QPN()), slog.String("local", s.local.String()), slog.String("remote", s.remote.String())
+}
+
+// logMade logs that the QP has a connection.
+func (s *stream) logMade() {
+	if log := &s.q.dev.log; log.On() {
+		qp, local, remote := s.ends()
+		log.Add(slog.LevelDebug, "made", "connection made", qp, local, remote)
+	}
+}
+
+// logEnded logs the end of the connection: as a warning unless it is in order. What the QP failed of is
+// the cause, where nothing else is.
+func (s *stream) logEnded(cause error) {
+	log := &s.q.dev.log
+	if !log.On() {
+		return
+	}
+	if s.q.s == s {
+		s.failure = s.q.t.Failure()
+	}
+	if cause == nil {
+		cause = s.failure
+	}
+	level := slog.LevelDebug
+	if cause != nil {
+		level = slog.LevelWarn
+	}
+	qp, local, remote := s.ends()
+	log.Add(level, "ended", "connection ended", qp, local, remote, devlog.Cause(cause))
+}
+
+// logTerminates logs Terminate messages that came or went since the last call. What they say is in the
+// QP's failure. The caller holds q.mu.
+func (q *qp) logTerminates() {
+	before, now := q.logged, q.t.Counters
+	if before.TerminatesSent == now.TerminatesSent && before.TerminatesReceived == now.TerminatesReceived {
+		return
+	}
+	q.logged = now
+	log := &q.dev.log
+	if now.TerminatesSent > before.TerminatesSent {
+		log.Add(slog.LevelWarn, "terminate sent", "TERMINATE sent", devlog.QP(q.QPN()), devlog.Cause(q.t.Failure()))
+	}
+	if now.TerminatesReceived > before.TerminatesReceived {
+		log.Add(slog.LevelWarn, "terminate received", "TERMINATE received", devlog.QP(q.QPN()), devlog.Cause(q.t.Failure()))
+	}
+}
