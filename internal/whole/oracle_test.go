@@ -236,9 +236,19 @@ func (e *end) received(wc *verbs.WC, o *op, slots *recvSlots, slot int) {
 	}
 }
 
+// brings reports whether o writes b to byte at of a, by whatever name: a window that is bound anew to the same memory
+// is another area.
+func (o *op) brings(a *area, at int, b byte) bool {
+	if o.area == nil || o.area.r != a.r || !o.writes() {
+		return false
+	}
+	k := a.off + at - o.area.off - o.off
+	return k >= 0 && k < len(o.data) && o.data[k] == b
+}
+
 func wroteLater(later []*op, a *area, at int, b byte) bool {
 	for _, x := range later {
-		if k := at - x.off; x.area == a && x.writes() && k >= 0 && k < len(x.data) && x.data[k] == b {
+		if x.brings(a, at, b) {
 			return true
 		}
 	}

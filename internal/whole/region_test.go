@@ -102,7 +102,7 @@ next:
 			continue
 		}
 		for _, o := range later {
-			if k := off + i - o.off; o.area == a && o.writes() && k >= 0 && k < len(o.data) && o.data[k] == b {
+			if o.brings(a, off+i, b) {
 				continue next
 			}
 		}
