@@ -152,6 +152,7 @@ func (e *engine) settle(now time.Duration, n int, late bool) {
 	}
 }
 
+// settle is engine.settle where there are some.
 func (d *debts) settle(e *engine, now time.Duration, n int, late bool) {
 	for _, q := range d.qps[:n] {
 		q.mu.Lock()
