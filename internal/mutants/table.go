@@ -111,7 +111,7 @@ var mutants = []mutant{
 	{"an invalidated window still opens", mem + "window.go",
 		"	w.unbind()\n	return nil\n}\n\n// open", "	return nil\n}\n\n// open", "", ""},
 	{"a window reaches one byte further", mem + "window.go",
-		"	case off > b.length || n > b.length-off:\n", "	case off > b.length || n > b.length-off+1:\n", "./internal/mem", "."},
+		"	case off > b.length || n > b.length-off:\n", "	case off > b.length || n > b.length-off+1:\n", "./internal/mem", "Window"},
 	{"a region reaches one byte further", mem + "region.go",
 		"	if off > size || n > size-off {\n", "	if off > size || n > size-off+1 {\n", "", ""},
 	{"the access flags of a region do not count", mem + "open.go",
