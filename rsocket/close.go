@@ -67,7 +67,12 @@ func (c *Conn) finish() {
 	c.fail(net.ErrClosed)
 	c.dead = true
 	c.mu.Unlock()
-	c.leave()
+	c.letGo()
+}
+
+// letGo ends what start has begun.
+func (c *Conn) letGo() {
+	countEnd(c.cm.LocalAddr(), -1)
 	c.cm.Close()
 }
 

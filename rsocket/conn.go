@@ -151,7 +151,7 @@ func (c *Conn) meet(h *parameters) {
 func (c *Conn) start() {
 	c.local = net.TCPAddrFromAddrPort(c.cm.LocalAddr())
 	c.remote = net.TCPAddrFromAddrPort(c.cm.RemoteAddr())
-	c.enter()
+	countEnd(c.cm.LocalAddr(), 1)
 }
 
 // LocalAddr returns this end's address and port, a *net.TCPAddr: the port is one of the connection manager's,

@@ -140,8 +140,7 @@ func dialOne(ctx context.Context, from *rdmacm.Dialer, addr netip.AddrPort, cfg 
 	c.start()
 	if cfg.Security != nil {
 		if _, err := c.Write(hello); err != nil {
-			c.leave()
-			cm.Close()
+			c.letGo()
 			return nil, err
 		}
 	}

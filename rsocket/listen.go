@@ -154,8 +154,7 @@ func accept(ctx context.Context, req *rdmacm.Request, cfg Config) (*Conn, error)
 	c.start()
 	if late {
 		if err := c.meetLate(ctx); err != nil {
-			c.leave()
-			c.cm.Close()
+			c.letGo()
 			return nil, err
 		}
 	}

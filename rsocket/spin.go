@@ -14,10 +14,7 @@ var ends = struct {
 	n map[netip.AddrPort]int
 }{n: map[netip.AddrPort]int{}}
 
-// enter counts a connection that begins, and leave takes it back.
-func (c *Conn) enter() { countEnd(c.cm.LocalAddr(), 1) }
-func (c *Conn) leave() { countEnd(c.cm.LocalAddr(), -1) }
-
+// countEnd takes note of n connections more.
 func countEnd(a netip.AddrPort, n int) {
 	ends.Lock()
 	defer ends.Unlock()

@@ -38,6 +38,15 @@ func (s *station) handshake(y *end, mr *verbs.MR) {
 	}
 }
 
+// genuine fails the test unless y executes a packet of s.
+func (s *station) genuine(y *end, mr *verbs.MR) {
+	s.t.Helper()
+	s.send(y, s.write(y, mr, []byte("genuine"), nil))
+	if a := s.answers(); len(a) != 1 || !bytes.HasPrefix(mr.Bytes(), []byte("genuine")) {
+		s.t.Errorf("the genuine packet: got answers %v and %q in memory, want it executed", a, mr.Bytes()[:8])
+	}
+}
+
 // Whoever tries PSNs from another port of the peer's host changes nothing, even when the PSN that is
 // waited for is among them, again and again. Before that, each such packet was executed.
 func TestForgedFromAnotherPort(t *testing.T) {
@@ -63,10 +72,7 @@ func TestForgedFromAnotherPort(t *testing.T) {
 		if d := stats(t, y.dev).Drops; d.Source != 600 {
 			t.Errorf("got %d packets dropped for their source, want 600", d.Source)
 		}
-		s.send(y, s.write(y, mr, []byte("genuine"), nil))
-		if a := s.answers(); len(a) != 1 || !bytes.HasPrefix(mr.Bytes(), []byte("genuine")) {
-			t.Errorf("the genuine packet: got answers %v and %q in memory, want it executed", a, mr.Bytes()[:8])
-		}
+		s.genuine(y, mr)
 	})
 }
 
@@ -95,10 +101,7 @@ func TestGuessedFromAnotherPort(t *testing.T) {
 		if d := stats(t, y.dev).Drops; d.Source != 2*guesses+2 {
 			t.Errorf("got %d packets dropped for their source, want %d", d.Source, 2*guesses+2)
 		}
-		s.send(y, s.write(y, mr, []byte("genuine"), nil))
-		if a := s.answers(); len(a) != 1 || !bytes.HasPrefix(mr.Bytes(), []byte("genuine")) {
-			t.Errorf("the genuine packet: got answers %v and %q in memory, want it executed", a, mr.Bytes()[:8])
-		}
+		s.genuine(y, mr)
 	})
 }
 

@@ -147,13 +147,10 @@ func (e *engine) answer(now time.Duration, q *qp) {
 // settle sends the acknowledgements that the first n QPs owe. late says that no poll came for them. The
 // caller holds e.rx.
 func (e *engine) settle(now time.Duration, n int, late bool) {
-	if n > 0 {
-		e.debts.settle(e, now, n, late)
+	if n == 0 {
+		return
 	}
-}
-
-// settle is engine.settle where there are some.
-func (d *debts) settle(e *engine, now time.Duration, n int, late bool) {
+	d := &e.debts
 	for _, q := range d.qps[:n] {
 		q.mu.Lock()
 		if q.gather.owes { // its program has not answered meanwhile

@@ -11,27 +11,6 @@ import (
 // Atomics keep the order on any processor. Under the race detector they would be seen, and be reported
 // beside plain accesses of the program's that a completion orders.
 
-// copyWordsTo copies words from src to dst, which is aligned to them.
-//
-//go:norace
-func copyWordsTo(dst, src unsafe.Pointer, words int) {
-	for i := 0; i < 8*words; i += 8 {
-		store64(unsafe.Add(dst, i), binary.NativeEndian.Uint64((*[8]byte)(unsafe.Add(src, i))[:]))
-	}
-}
-
-// copyWordsFrom copies words from src, which is aligned to them, to dst.
-//
-//go:norace
-func copyWordsFrom(dst, src unsafe.Pointer, words int) {
-	for i := 0; i < 8*words; i += 8 {
-		binary.NativeEndian.PutUint64((*[8]byte)(unsafe.Add(dst, i))[:], load64(unsafe.Add(src, i)))
-	}
-}
-
-// pairsInOrder says that copyTo, from memory that is aligned as its own is, loads upward too.
-const pairsInOrder = false
-
 //go:norace
 func load64(p unsafe.Pointer) uint64 {
 	if raceEnabled {
@@ -66,22 +45,29 @@ func store32(p unsafe.Pointer, v uint32) {
 	atomic.StoreUint32((*uint32)(p), v)
 }
 
-// copyLinesTo copies cache lines from src to dst, which is aligned to them.
+// copyWordsTo copies words from src to dst, which is aligned to them.
 //
 //go:norace
-func copyLinesTo(dst, src unsafe.Pointer, lines int) {
-	b := unsafe.Slice((*byte)(src), lines*lineSize)
-	for i := 0; i < len(b); i += 8 {
-		store64(unsafe.Add(dst, i), binary.NativeEndian.Uint64(b[i:]))
+func copyWordsTo(dst, src unsafe.Pointer, words int) {
+	for i := 0; i < 8*words; i += 8 {
+		store64(unsafe.Add(dst, i), binary.NativeEndian.Uint64((*[8]byte)(unsafe.Add(src, i))[:]))
 	}
 }
 
-// copyLinesFrom copies cache lines from src, which is aligned to them, to dst.
+// copyWordsFrom copies words from src, which is aligned to them, to dst.
 //
 //go:norace
-func copyLinesFrom(dst, src unsafe.Pointer, lines int) {
-	b := unsafe.Slice((*byte)(dst), lines*lineSize)
-	for i := 0; i < len(b); i += 8 {
-		binary.NativeEndian.PutUint64(b[i:], load64(unsafe.Add(src, i)))
+func copyWordsFrom(dst, src unsafe.Pointer, words int) {
+	for i := 0; i < 8*words; i += 8 {
+		binary.NativeEndian.PutUint64((*[8]byte)(unsafe.Add(dst, i))[:], load64(unsafe.Add(src, i)))
 	}
 }
+
+// pairsInOrder says that copyTo, from memory that is aligned as its own is, loads upward too.
+const pairsInOrder = false
+
+// copyLinesTo copies cache lines from src to dst, which is aligned to them.
+func copyLinesTo(dst, src unsafe.Pointer, lines int) { copyWordsTo(dst, src, lines*lineSize/8) }
+
+// copyLinesFrom copies cache lines from src, which is aligned to them, to dst.
+func copyLinesFrom(dst, src unsafe.Pointer, lines int) { copyWordsFrom(dst, src, lines*lineSize/8) }

@@ -172,7 +172,7 @@ func Answers(op verbs.Opcode) bool { return answerOps>>op&1 != 0 }
 
 // nextAnswers reports whether the next request packet may be an answer's.
 func (r *requester) nextAnswers() bool {
-	return r.cur != r.qp.sq.tail && answerOps>>r.qp.sq.at(r.cur).op&1 != 0
+	return r.cur != r.qp.sq.tail && Answers(r.qp.sq.at(r.cur).op)
 }
 
 // seek moves cur to the work request that has recovery's nxt, or to a local operation before it that

@@ -43,20 +43,13 @@ func canFold() (fold, wide bool)
 //go:noescape
 func foldCRC(register uint32, p *byte, n int, by *[3][2]uint64, out *[16]byte)
 
-// updateCRC is crc32.Update with the IEEE polynomial.
-func updateCRC(c uint32, p []byte) uint32 {
-	if len(p) < shortCRC {
-		return updateShort(c, p)
+// updateLong is crc32.Update with the IEEE polynomial, for more than a few bytes.
+func updateLong(c uint32, p []byte) uint32 {
+	if len(p) < foldLeast || !hasFold || hasWide && len(p) > foldMost {
+		return crc32.Update(c, crc32.IEEETable, p)
 	}
-	if len(p) >= foldLeast && hasFold && !(hasWide && len(p) > foldMost) {
-		var out [16]byte
-		n := len(p) &^ (foldBlock - 1)
-		foldCRC(^c, &p[0], n, &foldBy, &out)
-		register := move16(0, &out)
-		for p = p[n:]; len(p) >= 16; p = p[16:] {
-			register = move16(register, (*[16]byte)(p))
-		}
-		c = ^register
-	}
-	return crc32.Update(c, crc32.IEEETable, p)
+	var out [16]byte
+	n := len(p) &^ (foldBlock - 1)
+	foldCRC(^c, &p[0], n, &foldBy, &out)
+	return updateShort(^move16(0, &out), p[n:])
 }

@@ -4,10 +4,5 @@ package wire
 
 import "hash/crc32"
 
-// updateCRC is crc32.Update with the IEEE polynomial.
-func updateCRC(c uint32, p []byte) uint32 {
-	if len(p) < shortCRC {
-		return updateShort(c, p)
-	}
-	return crc32.Update(c, crc32.IEEETable, p)
-}
+// updateLong is crc32.Update with the IEEE polynomial, for more than a few bytes.
+func updateLong(c uint32, p []byte) uint32 { return crc32.Update(c, crc32.IEEETable, p) }

@@ -132,6 +132,14 @@ func bthCRC(b []byte) uint32 {
 // than tables do.
 const shortCRC = 64
 
+// updateCRC is crc32.Update with the IEEE polynomial.
+func updateCRC(c uint32, p []byte) uint32 {
+	if len(p) < shortCRC {
+		return updateShort(c, p)
+	}
+	return updateLong(c, p)
+}
+
 // updateShort is crc32.Update with the IEEE polynomial, for a few bytes.
 func updateShort(c uint32, p []byte) uint32 {
 	register := ^c
