@@ -166,12 +166,15 @@ func (e *engine) run() {
 // those of what has just come if the goroutine slept before: owes says that there are such. The caller
 // holds e.rx.
 func (e *engine) work(slept bool) (n int, owes bool, err error) {
-	now := e.dev.now()
-	e.serveTurns(now, true)
-	e.serveFull(now)
+	var now time.Duration
+	if e.servesNear() {
+		now = e.dev.now()
+		e.serveTurns(now, true)
+		e.serveFull(now)
+	}
 	before := len(e.debts.qps)
 	e.debts.fresh = slept
-	n, err = e.serve(now)
+	n, now, err = e.serve(now)
 	e.debts.fresh = false
 	if !slept {
 		before = len(e.debts.qps)
@@ -180,28 +183,34 @@ func (e *engine) work(slept bool) (n int, owes bool, err error) {
 	return n, len(e.debts.qps) > 0, err
 }
 
+// servesNear reports whether there may be something to do before the link is looked at. Only then need the
+// clock be read before, too.
+func (e *engine) servesNear() bool {
+	return e.turns.due() || e.near.busy || e.near.full.n.Load() != 0 || e.near.inbox != nil && len(e.near.inbox.Lanes()) > 0
+}
+
 // serve receives once, and serves timers. What waits in the link may be the acknowledgement that a timer
 // waits for. So timers are served when the link is empty or, while datagrams keep coming, after every
-// timerPatience receives. The caller holds e.rx.
-func (e *engine) serve(now time.Duration) (int, error) {
+// timerPatience receives. It returns how many packets came, and when. The caller holds e.rx.
+func (e *engine) serve(now time.Duration) (int, time.Duration, error) {
 	n := e.receiveNear(now)
 	return e.serveFar(now, n, true)
 }
 
 // serveFar is the rest of serve once n packets have come by lanes. look says whether to look at the link.
-func (e *engine) serveFar(now time.Duration, n int, look bool) (int, error) {
+func (e *engine) serveFar(now time.Duration, n int, look bool) (int, time.Duration, error) {
 	if look {
-		far, err := e.receive(now)
+		far, then, err := e.receive(now)
 		if err != nil {
-			return 0, err
+			return 0, then, err
 		}
-		n += far
+		n, now = n+far, then
 	}
 	if e.unserved++; n == 0 || e.unserved >= timerPatience {
 		e.unserved = 0
 		e.serveTimers(now)
 	}
-	return n, nil
+	return n, now, nil
 }
 
 // pollCount counts the polls that found nothing in the CQ and, in its upper half, those of them that received
@@ -228,12 +237,18 @@ func (e *engine) poll() {
 		e.rx.Unlock()
 		return
 	}
-	now := e.dev.now()
-	e.serveTurns(now, false)
-	e.serveFull(now)
 	before := len(e.debts.qps)
-	n := e.receiveNear(now)
-	n, _ = e.serveFar(now, n, e.looksFar(now, n)) // a closed link is the device's end, which its goroutine sees too
+	var now time.Duration
+	n, look := 0, true
+	if e.servesNear() {
+		now = e.dev.now()
+		e.serveTurns(now, false)
+		e.serveFull(now)
+		before = len(e.debts.qps)
+		n = e.receiveNear(now)
+		look = e.looksFar(now, n)
+	}
+	n, now, _ = e.serveFar(now, n, look) // a closed link is the device's end, which its goroutine sees too
 	if n == 0 {
 		before = len(e.debts.qps)
 	}

@@ -40,13 +40,16 @@ func (c *counter32) add() {
 
 func (c *counter32) load() uint32 { return c.n.Load() }
 
-// receive takes a batch of datagrams from the link and works it off. It returns how many there were.
+// receive takes a batch of datagrams from the link and works it off. It returns how many there were, and when
+// they came: turns that were served before now, or a host that took the processor away, may have taken longer
+// than a probe waits. The timers of what is on its way start anew with an acknowledgement, and run from then.
 // The caller holds e.rx. A QP stays locked while packets for it follow one another, and answers after
 // the last, so that one acknowledgement serves all.
-func (e *engine) receive(now time.Duration) (int, error) {
+func (e *engine) receive(now time.Duration) (int, time.Duration, error) {
 	n, err := e.link.Recv(e.arrivals[:])
+	now = max(now, e.dev.now())
 	if err != nil || n == 0 {
-		return n, err
+		return n, now, err
 	}
 	var q *qp
 	e.row = 0
@@ -68,7 +71,7 @@ func (e *engine) receive(now time.Duration) (int, error) {
 	if q != nil {
 		e.answer(now, q)
 	}
-	return n, nil
+	return n, now, nil
 }
 
 // isACK reports whether a packet looks like an acknowledgement.

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -35,7 +36,7 @@ func TestTimersAfterArrivals(t *testing.T) {
 	// All acknowledgements wait in a's link, and at this time all timers are due.
 	now := time.Duration(e.timers.next.Load()) + time.Second
 	for {
-		n, err := e.serve(now)
+		n, _, err := e.serve(now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,6 +51,60 @@ func TestTimersAfterArrivals(t *testing.T) {
 	for _, x := range xs {
 		x.done()
 	}
+}
+
+// slow is a link whose Recv calls a function before it looks.
+type slow struct {
+	link.Link
+	before *func()
+}
+
+func (s slow) Recv(batch []link.Datagram) (int, error) {
+	if f := *s.before; f != nil {
+		*s.before = nil
+		f()
+	}
+	return s.Link.Recv(batch)
+}
+
+// TestTimersAfterStall: an acknowledgement starts the timers of what is still on its way anew, from when it was
+// received. A host that took the processor away before does not make for repeats.
+func TestTimersAfterStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const delay = time.Millisecond
+		net := sim.New(sim.Config{Delay: delay})
+		var before func()
+		d, err := Open(net.Netdev("sim", simAddr(1)), Config{Driven: true, Middleware: []link.Middleware{
+			func(l link.Link) link.Link { return slow{l, &before} },
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		x, _ := connect(t, verbs.NewDevice(d), simDevice(t, net, 2), options{})
+		post := func() { x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled}) }
+		end := func() {
+			time.Sleep(2 * delay)
+			d.Drive(false)
+			x.done()
+		}
+		for range 8 { // for the round trip to be known
+			post()
+			end()
+		}
+		post()
+		before = func() {
+			time.Sleep(20 * time.Millisecond) // meanwhile the acknowledgement comes
+			post()
+		}
+		d.Drive(false)
+		x.done()
+		d.Drive(false)
+		end()
+		if c := counters(x); c.Timeouts != 0 || c.Probes != 0 || c.Retransmits != 0 {
+			t.Errorf("%d timeouts, %d probes and %d repeated packets, want none", c.Timeouts, c.Probes, c.Retransmits)
+		}
+	})
 }
 
 // ceaseless is a link on which something always arrives while it is on, if only rubbish.
@@ -86,7 +141,7 @@ func TestTimersAmongArrivals(t *testing.T) {
 			t.Errorf("after %d receives that brought something, a timer was served; want them all first", i)
 			break
 		}
-		if _, err := e.serve(now); err != nil {
+		if _, _, err := e.serve(now); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -169,6 +169,9 @@ var mutants = []mutant{
 		"c.Claim, qpnRest", "c.Claim, 0", "./internal/hca", "TestQPNsRest"},
 	{"a timer that moves to earlier comes late", hca + "timers.go",
 		"	case at < q.timer.at:\n", "	case false:\n", "./internal/hca", "TestTimerMovesEarlier"},
+	{"what is received counts from before the link was looked at", hca + "receive.go",
+		"	n, err := e.link.Recv(e.arrivals[:])\n	now = max(now, e.dev.now())\n", "	now = max(now, e.dev.now())\n	n, err := e.link.Recv(e.arrivals[:])\n",
+		"./internal/hca", "TestTimersAfterStall"},
 	{"what gathers is forgotten when a QP ends", hca + "gather.go",
 		"	if q.gather.waits || q.gather.owes || q.t.HasPackets() {\n", "	if false {\n", "./internal/hca", "."},
 
