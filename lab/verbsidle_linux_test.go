@@ -96,13 +96,15 @@ func TestVerbsBulkBesideSparse(t *testing.T) {
 	}
 }
 
-// A hundred connections send at once, each five messages of five packets. An emulated guest with so many
-// packets to work off may acknowledge late, so the timeout is that of the scenarios above.
+// A hundred connections, and two hundred, send at once, each five messages of five packets. An emulated guest
+// with so many packets to work off may acknowledge late, so the timeout is that of the scenarios above.
 func TestCmatoseMany(t *testing.T) {
 	needLab(t)
 	for _, server := range []string{"kernel", "adverb"} {
-		s := scenario{family: "Connection manager", program: "cmatose", server: server, mtu: 1500, variant: "-c 100 -C 5 -S 5000 -a 20",
-			patience: 2 * time.Minute, check: packetRules{noRepeats: true}}
-		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { runCmatose(ctx, t, l, s) })
+		for _, options := range []string{"-c 100 -C 5 -S 5000 -a 20", "-c 200 -C 5 -S 5000 -a 20"} {
+			s := scenario{family: "Connection manager", program: "cmatose", server: server, mtu: 1500, variant: options,
+				patience: 2 * time.Minute, check: packetRules{noRepeats: true}}
+			s.run(t, func(ctx context.Context, t *testing.T, l *Lab) { runCmatose(ctx, t, l, s) })
+		}
 	}
 }
