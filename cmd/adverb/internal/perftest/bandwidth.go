@@ -30,6 +30,7 @@ type bandwidth struct {
 
 	first, last int64 // when the run began and ended
 	limiter     limiter
+	short       bool // of credits: a lane would send, and the peer has no receives
 }
 
 // limiter spaces out bursts of messages.
@@ -84,6 +85,7 @@ func (t *tester) newBandwidth(size int) *bandwidth {
 			t.prepareSends(l, i, size)
 		}
 	}
+	t.beginCredits()
 	return b
 }
 
@@ -227,9 +229,9 @@ func (b *bandwidth) ended(err error) error {
 	return err
 }
 
-// await waits for completions. While the rate is limited it only looks for them.
+// await waits for completions. While the rate is limited, or credits are awaited, it only looks for them.
 func (b *bandwidth) await() (int, error) {
-	if b.limiter.gap == 0 {
+	if b.limiter.gap == 0 && !b.short {
 		return b.wait(b.ctx, b.wcs[:])
 	}
 	runtime.Gosched()
@@ -242,9 +244,13 @@ func (b *bandwidth) await() (int, error) {
 // fill posts messages to all QPs until their queues are full.
 func (b *bandwidth) fill() error {
 	list := int64(b.postList)
+	b.short = false
 	for i := range b.lanes {
 		l := &b.lanes[i]
 		for (b.byTime || l.posted < int64(b.iters)) && l.posted-l.completed+list <= int64(b.txDepth) {
+			if !b.granted(i) {
+				break
+			}
 			if !b.limiter.open(b.burst) {
 				return nil
 			}
@@ -288,11 +294,19 @@ func (b *bandwidth) take(n int) error {
 		l := &b.lanes[wc.ID]
 		switch {
 		case wc.Status != verbs.WCSuccess && b.receives() && !b.sends():
-			return fail(wc.Err(), "Completion with error at server\n Failed status %d: wr_id %d syndrom 0x%x\n rcnt=%d", wc.Status, wc.ID, wc.VendorErr, b.got)
+			return fail(l.why(wc), "Completion with error at server\n Failed status %d: wr_id %d syndrom 0x%x\n rcnt=%d", wc.Status, wc.ID, wc.VendorErr, b.got)
 		case wc.Status != verbs.WCSuccess:
-			return fail(wc.Err(), "Completion with error at client\n Failed status %d: wr_id %d syndrom 0x%x\nscnt=%d, ccnt=%d", wc.Status, wc.ID, wc.VendorErr, b.sent, b.done)
+			return fail(l.why(wc), "Completion with error at client\n Failed status %d: wr_id %d syndrom 0x%x\nscnt=%d, ccnt=%d", wc.Status, wc.ID, wc.VendorErr, b.sent, b.done)
 		case wc.Op == verbs.WCRecv:
 			if err := b.takeReceived(l); err != nil {
+				return err
+			}
+			if err := b.grant(l); err != nil {
+				return err
+			}
+		case b.kind.verb == verbSend && wc.Op == verbs.WCRDMAWrite:
+			l.telling = false
+			if err := b.grant(l); err != nil {
 				return err
 			}
 		default:
@@ -390,7 +404,7 @@ func (b *bandwidth) bothWays() error {
 				return err
 			}
 		}
-		n, err := b.wait(b.ctx, b.wcs[:])
+		n, err := b.await()
 		if err != nil {
 			return b.ended(err)
 		}

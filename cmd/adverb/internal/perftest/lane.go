@@ -41,6 +41,12 @@ type lane struct {
 	received  int64
 	promised  int64 // receives that have been posted
 	unused    int   // receives that are not posted again yet
+
+	// With credits:
+	granted int64          // messages that the peer has said it has taken
+	told    int64          // messages that the peer was told of
+	tell    []verbs.SendWR // the WRITE that tells it
+	telling bool           // that is under way
 }
 
 func (l *lane) close() (err error) {
@@ -53,6 +59,16 @@ func (l *lane) close() (err error) {
 		err = errors.Join(err, l.ah.Close())
 	}
 	return err
+}
+
+// why returns the error of a failed completion. That of a work request that was flushed says less than the QP.
+func (l *lane) why(wc *verbs.WC) error {
+	if wc.Status == verbs.WCFlushErr {
+		if err := l.qp.Err(); err != nil {
+			return err
+		}
+	}
+	return wc.Err()
 }
 
 // receives reports whether this end gets messages, and so needs receives.
@@ -74,6 +90,11 @@ func (t *tester) makeObjects() (err error) {
 	t.lanes = make([]lane, t.qps)
 	if err := t.makeBuffers(); err != nil {
 		return err
+	}
+	if t.needsCredits() {
+		if err := t.makeCredits(); err != nil {
+			return err
+		}
 	}
 	cqes := t.qps * t.sendDepth()
 	if t.srq {
@@ -180,8 +201,11 @@ func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
 // sendDepth is how many work requests a send queue has room for.
 func (t *tester) sendDepth() int {
-	if t.kind.latency {
+	switch {
+	case t.kind.latency:
 		return max(t.txDepth, latencySends)
+	case t.credits != nil:
+		return t.txDepth + 1
 	}
 	return t.txDepth
 }

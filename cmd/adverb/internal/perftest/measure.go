@@ -1,9 +1,11 @@
 package perftest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/bits"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -26,6 +28,7 @@ func (t *tester) sizes() (list []int) {
 // measure runs the tests.
 func (t *tester) measure() (err error) {
 	t.printHeading()
+	defer t.watchLanes()()
 	defer func() {
 		if err == nil {
 			err = t.finishReport()
@@ -40,6 +43,34 @@ func (t *tester) measure() (err error) {
 		err = nil
 	}
 	return err
+}
+
+// watchLanes ends the test when the connection of a QP ends that need not have anything to flush: receives of an
+// SRQ are not flushed, and who waits for credits may have no send under way.
+func (t *tester) watchLanes() (stop func()) {
+	quit := make(chan struct{})
+	for i := range t.lanes {
+		l := &t.lanes[i]
+		if l.end == nil || t.sharedRQ == nil && t.credits == nil {
+			continue
+		}
+		go func() {
+			select {
+			case <-quit:
+				return
+			case <-l.end.gone:
+			}
+			// The test itself may find out, and says more; the end of the exchange says less.
+			pause := time.NewTimer(mourning / 2)
+			defer pause.Stop()
+			select {
+			case <-quit:
+			case <-pause.C:
+				t.cancel(cmp.Or(l.qp.Err(), errPeerGone))
+			}
+		}()
+	}
+	return func() { close(quit) }
 }
 
 // sync waits until the peer has come to the same point.

@@ -39,6 +39,7 @@ type tester struct {
 	pd       *verbs.PD
 	cq       *verbs.CQ
 	sharedRQ *verbs.SRQ
+	credits  *credits // or nil, where RNR NAKs do it
 
 	meter meter
 	out   results
@@ -346,6 +347,9 @@ func (t *tester) close() (first error) {
 			closed[mr] = true
 			note(mr.Close(), "MR")
 		}
+	}
+	if t.credits != nil {
+		note(t.credits.mr.Close(), "MR")
 	}
 	if t.pd != nil {
 		note(t.pd.Close(), "PD")
