@@ -69,7 +69,7 @@ func (qp *QP) security() (ProviderSecurity, error) {
 	case qp.typ == QPTypeUD:
 		return nil, Errorf(ErrUnsupported, "datagrams come from anybody, so no two ends have keys for them: use RC or UC")
 	case !ok:
-		return nil, Errorf(ErrUnsupported, "the device cannot encrypt packets; software devices can")
+		return nil, Errorf(ErrUnsupported, "the device cannot encrypt packets; software devices that speak RoCE can")
 	}
 	return p, nil
 }

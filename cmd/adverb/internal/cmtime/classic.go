@@ -43,6 +43,7 @@ type client struct {
 	inv   *cli.Invocation
 	flags *flags
 	ch    *rdmacm.EventChannel
+	probe func() *rdmacm.EventChannel
 	clock stopwatch
 	steps [numSteps]interval
 	dst   netip.AddrPort
@@ -64,7 +65,7 @@ func runClient(inv *cli.Invocation, f *flags) int {
 		return cli.ExitError
 	}
 	defer done()
-	c := &client{inv: inv, flags: f, ch: newChannel(), clock: newStopwatch()}
+	c := &client{inv: inv, flags: f, ch: newChannel(), probe: newChannel, clock: newStopwatch()}
 	c.changed.L = &c.mu
 	pumping, stopPump := context.WithCancel(inv.Ctx)
 	pumped := make(chan struct{})
@@ -104,7 +105,10 @@ func (c *client) run() error {
 	src, dst, err := addresses.Addresses(c.inv.Ctx)
 	if err == nil {
 		c.dst = dst
-		c.sync, err = openClassicSync(c.inv.Ctx, dst)
+		// Over iWARP what listens at that TCP port is the server's device.
+		if !overIWARP(c.inv.Ctx, c.probe(), src, dst) {
+			c.sync, err = openClassicSync(c.inv.Ctx, dst)
+		}
 	}
 	if c.sync == nil {
 		return c.round(f.connections, src, err)
@@ -120,6 +124,25 @@ func (c *client) run() error {
 	}
 	c.quiet = true
 	return c.round(f.connections, src, nil) // and on this, which the C client makes without QPs
+}
+
+// overIWARP reports whether the device that connects the addresses speaks iWARP. It closes the channel.
+func overIWARP(ctx context.Context, ch *rdmacm.EventChannel, src, dst netip.AddrPort) bool {
+	defer ch.Close()
+	id, err := rdmacm.NewID(ch, rdmacm.PortSpaceTCP)
+	if err != nil {
+		return false
+	}
+	defer id.Close()
+	if err := id.ResolveAddr(src, dst); err != nil {
+		return false // the first step finds out, and says so
+	}
+	ev, err := ch.Next(ctx)
+	return err == nil && ev.Type == rdmacm.EventAddrResolved && isIWARP(id.Device())
+}
+
+func isIWARP(dev *verbs.Device) bool {
+	return dev != nil && dev.Info().Transport == verbs.TransportIWARP
 }
 
 // round does the steps, each for all connections before the next. lookup is the error of looking up
@@ -420,8 +443,7 @@ func serve(inv *cli.Invocation, f *flags) int {
 		inv.Explain(err)
 		return cli.ExitError
 	}
-	if err = s.listen(addr); err == nil {
-		s.listenSync(addr)
+	if err = s.start(addr); err == nil {
 		inv.Endless = true
 		err = s.serve()
 	}
@@ -434,7 +456,8 @@ type server struct {
 	ch  *rdmacm.EventChannel
 	ids map[*rdmacm.ID]struct{}
 
-	sync net.Listener // or nil
+	sync  net.Listener // or nil
+	iwarp bool         // the address is of a device that speaks iWARP
 }
 
 func (s *server) listen(addr netip.AddrPort) error {
@@ -449,7 +472,17 @@ func (s *server) listen(addr netip.AddrPort) error {
 	if err := l.Listen(0); err != nil {
 		return cm.Perror(s.inv, "failure trying to listen", err)
 	}
+	s.iwarp = isIWARP(l.Device())
 	return nil
+}
+
+// start listens, for clients of all kinds.
+func (s *server) start(addr netip.AddrPort) error {
+	err := s.listen(addr)
+	if err == nil && !s.iwarp { // or the listener has the TCP port of those that wait for the server
+		s.listenSync(addr)
+	}
+	return err
 }
 
 func (s *server) serve() error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 )
 
@@ -85,6 +86,9 @@ func (s *classicSync) close() {
 func (s *server) listenSync(at netip.AddrPort) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(s.inv.Ctx, "tcp", at.String())
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w (a listener of iWARP has the TCP port of its number)", err)
+	}
 	if err != nil {
 		s.inv.Explain(fmt.Errorf("clients of rdma-core 52 to 58 cannot be served: %w", err))
 		return

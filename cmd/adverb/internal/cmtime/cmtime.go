@@ -86,6 +86,8 @@ the server's port for TCP too, knows IPv4 only, and as a server has to be given 
 -C the first to start is the controller, and all must give the same -P and -c:
   PROG -C 127.0.0.1 -b 127.0.0.1 -L
   PROG -C 127.0.0.1 -b 127.0.0.1
+Over iWARP there is no -m and no test without QPs, since a connection belongs to a QP, and the form of
+rdma-core 52 to 58 does not serve: the listener has its TCP port.
 `,
 	Run: run,
 }

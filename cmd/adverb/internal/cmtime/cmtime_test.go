@@ -76,10 +76,16 @@ func TestCmtimeTable(t *testing.T) {
 // listener starts the older form's server. The server listens when listener returns.
 func listener(t *testing.T, port string) (stop func(idle bool) (stdout, stderr string)) {
 	t.Helper()
+	return listenerOf(t, serverDevice, netip.MustParseAddrPort(serverAddr+":"+port), (*server).listen)
+}
+
+// listenerOf is listener on a device of any kind, which start has listen.
+func listenerOf(t *testing.T, device string, at netip.AddrPort, start func(*server, netip.AddrPort) error) (stop func(idle bool) (stdout, stderr string)) {
+	t.Helper()
 	inv, stdout, stderr := tooltest.Invocation(t, Command, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	inv.Ctx = ctx
-	dev, err := verbs.Open(serverDevice)
+	dev, err := verbs.Open(device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +93,8 @@ func listener(t *testing.T, port string) (stop func(idle bool) (stdout, stderr s
 	keeperChannel := rdmacm.NewEventChannel(dev)
 	keeper, err := rdmacm.NewID(keeperChannel, rdmacm.PortSpaceTCP)
 	if err == nil {
-		err = keeper.BindAddr(netip.MustParseAddrPort(serverAddr + ":0"))
+		_, addr, _ := strings.Cut(device, "@")
+		err = keeper.BindAddr(netip.MustParseAddrPort(addr + ":0"))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +105,7 @@ func listener(t *testing.T, port string) (stop func(idle bool) (stdout, stderr s
 		}
 	})
 	s := &server{inv: inv, ch: rdmacm.NewEventChannel(dev), ids: map[*rdmacm.ID]struct{}{}}
-	if err := s.listen(netip.MustParseAddrPort(serverAddr + ":" + port)); err != nil {
+	if err := start(s, at); err != nil {
 		t.Fatal(err, stderr)
 	}
 	served := make(chan struct{})

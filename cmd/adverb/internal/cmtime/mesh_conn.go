@@ -116,6 +116,8 @@ func (m *meshRun) handle(ev rdmacm.Event) {
 	case rdmacm.EventEstablished:
 		if m.flags.listen {
 			m.finished(meshConnect)
+		} else if isIWARP(c.id.Device()) { // there is no EventConnectResponse before
+			m.connected(c)
 		}
 	case rdmacm.EventAddrError:
 		if c.retries--; c.retries >= 0 && c.id.ResolveAddr(netip.AddrPort{}, m.peers[c.peer].addr) == nil {
@@ -161,8 +163,10 @@ func (m *meshRun) requested(id *rdmacm.ID) {
 	m.enqueue(func() {
 		m.createQP(c)
 		m.modifyQP(c, verbs.QPStateInit, meshInitAttr)
-		m.modifyQP(c, verbs.QPStateRTR, meshRTRAttr)
-		m.modifyQP(c, verbs.QPStateRTS, meshRTSAttr)
+		if !isIWARP(id.Device()) { // there the connection takes the QP to RTS
+			m.modifyQP(c, verbs.QPStateRTR, meshRTRAttr)
+			m.modifyQP(c, verbs.QPStateRTS, meshRTSAttr)
+		}
 		if m.ctx.Err() != nil {
 			return
 		}
@@ -243,6 +247,7 @@ func (m *meshRun) resources(dev *verbs.Device) (*verbs.PD, *verbs.CQ, error) {
 		return m.pd, m.cq, nil
 	}
 	m.inv.Printf("\tAllocating verbs resources\n")
+	m.iwarp = isIWARP(dev)
 	var err error
 	if m.pd == nil {
 		if m.pd, err = dev.AllocPD(); err != nil {
@@ -327,6 +332,11 @@ func (m *meshRun) responded(c *meshConn) {
 		m.fail(cm.Perror(m.inv, "rdma_establish", err))
 		return
 	}
+	m.connected(c)
+}
+
+// connected ends the making of a client's connection.
+func (m *meshRun) connected(c *meshConn) {
 	c.times[meshConnect].end = m.clock.now()
 	c.times[meshFullConnect].end = c.times[meshConnect].end
 	m.finished(meshConnect)
