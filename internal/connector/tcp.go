@@ -30,6 +30,8 @@ type Carrier interface {
 	Wrap(net.Conn) net.Conn
 	Attach(qpn verbs.QPN, conn net.Conn, terms mpa.Terms, early []byte, ended func(error)) error
 	Shutdown(qpn verbs.QPN)
+	// Unaccepted logs that peers wait at a port whose connections cannot be taken.
+	Unaccepted(at netip.AddrPort, cause error)
 	Gone() <-chan struct{}
 }
 

@@ -47,6 +47,7 @@ func (p *tcpPort) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // no descriptor to spare, perhaps
+			p.c.carrier.Unaccepted(p.at, err)
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue

@@ -2,6 +2,7 @@ package rnic
 
 import (
 	"log/slog"
+	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/devlog"
 )
@@ -38,6 +39,11 @@ func (s *stream) logEnded(cause error) {
 	}
 	qp, local, remote := s.ends()
 	log.Add(level, "ended", "connection ended", qp, local, remote, devlog.Cause(cause))
+}
+
+// Unaccepted logs that peers wait at a port whose connections cannot be taken.
+func (d *Device) Unaccepted(at netip.AddrPort, cause error) {
+	d.log.Add(slog.LevelWarn, "unaccepted", "connections wait", slog.String("local", at.String()), devlog.Cause(cause))
 }
 
 // logTerminates logs Terminate messages that came or went since the last call. What they say is in the

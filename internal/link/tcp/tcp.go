@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // Port is a TCP port on one address. It has one owner among all programs of the host.
@@ -27,7 +29,7 @@ func Claim(addr netip.AddrPort) (*Port, error) {
 	c.SetMultipathTCP(false)
 	l, err := c.Listen(context.Background(), "tcp", addr.String())
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	return &Port{addr: addr, l: l}, nil
 }
@@ -40,7 +42,11 @@ func (p *Port) Accept() (net.Conn, error) {
 	if l == nil {
 		return nil, net.ErrClosed
 	}
-	return l.Accept()
+	c, err := l.Accept()
+	if err != nil {
+		return nil, explain(err)
+	}
+	return c, nil
 }
 
 // Dial connects from the port, which does not listen any more.
@@ -72,5 +78,20 @@ func Dial(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
 func dial(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local)}
 	d.SetMultipathTCP(false)
-	return d.DialContext(ctx, "tcp", remote.String())
+	c, err := d.DialContext(ctx, "tcp", remote.String())
+	if err != nil {
+		return nil, explain(err)
+	}
+	return c, nil
+}
+
+// explain says what limits the number of connections, if that is why there is none.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return verbs.Errorf(verbs.ErrLimit, "%w: each iWARP connection and each port is an open file, and this process may have %s: raise RLIMIT_NOFILE (ulimit -n)", err, fileLimit())
+	case errors.Is(err, syscall.ENFILE):
+		return verbs.Errorf(verbs.ErrLimit, "%w: each iWARP connection is an open file, and the host has no more: raise fs.file-max", err)
+	}
+	return err
 }
