@@ -44,8 +44,9 @@ type Config struct {
 	// see [verbs.QP.SetKeepAlive]. 0 stands for DefaultKeepAlive; negative is never. A peer that has
 	// vanished, with its host or behind a cut in the network, is noticed within the period and the
 	// retries: 6.1 s by the defaults. Then Disconnected is closed. On iWARP TCP asks, and counts whole
-	// seconds: a silent peer is noticed 5 s after the period, 10 s by the default. While it has bytes to
-	// acknowledge, the retries of the system's TCP count instead, which Linux ends after 15 minutes.
+	// seconds: a silent peer is noticed 5 s after the period, 10 s by the default. One that has bytes to
+	// acknowledge is noticed by the first repeat after that time. (Not on systems other than Linux: there
+	// TCP's own retries count for it.)
 	// A period for a QP that cannot ask, as those of UC, is refused with verbs.ErrUnsupported.
 	KeepAlive time.Duration
 

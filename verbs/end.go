@@ -63,8 +63,10 @@ type ProviderKeepAlive interface {
 // refuses the WRITE, which ends the connection. Those of connection managers allow it.
 //
 // On iWARP it is the keep-alive of TCP. The period is rounded up to seconds, and is followed by five
-// questions, one a second. While the peer has bytes to acknowledge, TCP does not ask: its retries count.
-// The peer needs no access rights for it. A QP for which a period was never set has that of package net.
+// questions, one a second. While the peer has bytes to acknowledge, TCP does not ask, and on Linux has
+// patience for the same time (TCP_USER_TIMEOUT): so a peer that is there, but whose process does not read
+// for so long, is given up too. On other systems TCP's retries count then. The peer needs no access
+// rights for it. A QP for which a period was never set has that of package net.
 //
 // A period of 0 or less turns keep-alive off, as it is in a new QP. So does RESET. It works in RTS,
 // and may be set in any state. The error is ErrUnsupported for a QP of another type, and for a device

@@ -57,9 +57,23 @@ func (s *stream) keepAlive() error {
 	if s.keeper == nil || !want.set {
 		return nil
 	}
-	return s.keeper.SetKeepAliveConfig(net.KeepAliveConfig{
+	err := s.keeper.SetKeepAliveConfig(net.KeepAliveConfig{
 		Enable: want.period > 0, Idle: want.period, Interval: keepAliveInterval, Count: keepAliveCount,
 	})
+	if err != nil {
+		return err
+	}
+	return setUserTimeout(s.keeper, want.patience())
+}
+
+// patience is how long a peer may leave unanswered what was asked or sent, until it has vanished. 0 leaves that to
+// the system, which has patience for a quarter of an hour with what was sent.
+func (s silence) patience() time.Duration {
+	if s.period <= 0 {
+		return 0
+	}
+	const unit = time.Second // TCP's clock rounds the period up to whole ones
+	return (s.period+unit-1)/unit*unit + keepAliveCount*keepAliveInterval
 }
 
 // beginKeepAlive is keepAlive for a connection that is there anyway, whatever the system says.

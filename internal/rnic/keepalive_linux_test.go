@@ -1,11 +1,15 @@
 package rnic
 
 import (
+	"errors"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // traced is a connection with something around it, that shows what it has inside.
@@ -53,6 +57,12 @@ func TestKeepAlive(t *testing.T) {
 		x.attach(a, tx)
 		y.attach(b, ty)
 		check("before the connection", socket, 2, 1, 5)
+		if got := userTimeout(t, socket); got != 7*time.Second { // 1.5 s are 2 for TCP
+			t.Errorf("what was sent may lack its acknowledgement for %v, want 7s", got)
+		}
+		if got := userTimeout(t, b.(*net.TCPConn)); got != 0 {
+			t.Errorf("a QP without a period has a timeout of %v, want the system's", got)
+		}
 		check("never", b.(*net.TCPConn), idle, interval, count)
 		x.must(x.qp.SetKeepAlive(7 * time.Second))
 		check("during the connection", socket, 7, 1, 5)
@@ -60,5 +70,59 @@ func TestKeepAlive(t *testing.T) {
 		if on, _, _, _ := options(socket); on != 0 {
 			t.Error("a period of 0 has not turned keep-alive off")
 		}
+		if got := userTimeout(t, socket); got != 0 {
+			t.Errorf("after a period of 0: a timeout of %v, want the system's", got)
+		}
+	}
+}
+
+// userTimeout asks the system how long what was sent may lack its acknowledgement.
+func userTimeout(t *testing.T, c *net.TCPConn) time.Duration {
+	t.Helper()
+	ms := 0
+	onSocket(t, c, func(fd int) (err error) {
+		ms, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+		return err
+	})
+	return time.Duration(ms) * time.Millisecond
+}
+
+func onSocket(t *testing.T, c *net.TCPConn, do func(fd int) error) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cerr := raw.Control(func(fd uintptr) { err = do(int(fd)) }); cerr != nil || err != nil {
+		t.Fatal(cerr, err)
+	}
+}
+
+// A peer that vanishes with bytes to acknowledge is noticed after the period and the time of the questions, and not
+// by the system's patience of a quarter of an hour. Its socket here has a filter that drops all packets.
+func TestVanishedWithData(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TCP counts in seconds")
+	}
+	x, y := ends(t)
+	a, b := tcpPair(t)
+	tx, ty := agree(t, deep, deep, nil)
+	x.attach(a, tx)
+	y.attach(b, ty)
+	src, dst := x.mr(4096), y.mr(4096)
+	x.write(src, dst) // both are there
+	x.must(x.qp.SetKeepAlive(time.Millisecond))
+	onSocket(t, b.(*net.TCPConn), func(fd int) error {
+		drop := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+		return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop[0]})
+	})
+	begun := time.Now()
+	x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, src.Len())}, Remote: dst.Remote(0)})
+	x.done() // the stream has taken it
+	if ev := x.event(); ev.Type != verbs.EventQPFatal || !errors.Is(ev.Cause, verbs.WCRetryExceeded) || !errors.Is(ev.Cause, syscall.ETIMEDOUT) {
+		t.Errorf("got %v with cause %v, want EventQPFatal, of %v and %v", ev.Type, ev.Cause, verbs.WCRetryExceeded, syscall.ETIMEDOUT)
+	}
+	if took, want := time.Since(begun), (silence{time.Millisecond, true}).patience(); took < want-time.Second {
+		t.Errorf("the peer was given up after %v, want %v", took, want)
 	}
 }

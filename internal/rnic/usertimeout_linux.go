@@ -1,0 +1,30 @@
+package rnic
+
+import (
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// setUserTimeout sets how long what was sent may lack its acknowledgement. TCP then counts the questions of
+// keep-alive no more, and ends the connection when this time is over.
+func setUserTimeout(k keeper, d time.Duration) error {
+	c, ok := k.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		serr = os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds())))
+	})
+	if err != nil {
+		return err
+	}
+	return serr
+}
