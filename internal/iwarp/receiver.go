@@ -554,7 +554,14 @@ func (q *QP) atomicRequest(body []byte) error {
 		return fault(rdmapOperationUnknown, "an atomic of operation %d with masks %#x and %#x: adverb has those of whole words", m.Op, m.DataMask, m.CompareMask)
 	case m.TO%8 != 0:
 		return fault(rdmapOperationUnknown, "an atomic at va %#x: it must be divisible by 8", m.TO)
-	case !q.tx.ask(answer{atomic: m, isAtomic: true}, q.terms.IRD+1):
+	}
+	// It is executed when its turn to be answered comes. Nothing that comes behind a bad one may be placed until then.
+	span, err := q.cfg.PD.Open(verbs.RKey(m.STag), q.cfg.QPN, m.TO, 8, verbs.AccessRemoteAtomic)
+	if err != nil {
+		return accessFault(err, true)
+	}
+	span.Release()
+	if !q.tx.ask(answer{atomic: m, isAtomic: true}, q.terms.IRD+1) {
 		return fault(untaggedNoBuffer, "an atomic beyond the %d READs and atomics that this end answers at a time", q.terms.IRD)
 	}
 	return nil
