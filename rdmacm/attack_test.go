@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -121,5 +123,65 @@ func TestFloodOfUnseenREQs(t *testing.T) {
 		h.flood(addr(t, p.a, false, 999), l.LocalAddr(), 8)
 		time.Sleep(10 * time.Minute)
 		b.quiet()
+	})
+}
+
+// askingNetdev counts the neighbors that it is asked for. Each question takes up to a second where nobody
+// has the address.
+type askingNetdev struct {
+	*sim.Netdev
+	asked atomic.Int32
+}
+
+func (n *askingNetdev) ResolveNeighbor(_, _ netip.Addr) { n.asked.Add(1) }
+
+// Whoever accepts a UC connection waits for no neighbor: it would hold the ID's lock, and so the connection
+// manager up, for whatever address a stranger has put into a REQ. Who asks for the connection waits.
+func TestAcceptWaitsForNoNeighbor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := sim.New(sim.Config{})
+		var netdevs [2]*askingNetdev
+		var devs [2]*verbs.Device
+		for i := range devs {
+			netdevs[i] = &askingNetdev{Netdev: net.Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}))}
+			d, err := hca.Open(netdevs[i], hca.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			devs[i] = verbs.NewDevice(d)
+			t.Cleanup(func() { devs[i].Close() })
+		}
+		p := pair{a: devs[0], b: devs[1]}
+		uc := smallQP
+		uc.Type = verbs.QPTypeUC
+		l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}, UC: true}).Listen(addr(t, p.b, false, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		var server sync.WaitGroup
+		server.Go(func() {
+			r, err := l.Accept(patience(t))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c, err := r.Accept(patience(t), &rdmacm.Config{QP: uc})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-c.Disconnected()
+			c.Close()
+		})
+		c, err := p.dial(t, l.Addr(), &rdmacm.Config{QP: uc})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		server.Wait()
+		if asking, asked := netdevs[0].asked.Load(), netdevs[1].asked.Load(); asking != 1 || asked != 0 {
+			t.Errorf("%d questions for a neighbor at the end that asks for the connection, %d at the other; want 1 and 0", asking, asked)
+		}
 	})
 }

@@ -127,11 +127,12 @@ func (id *ID) Accept(p *ConnParam) error {
 		return id.error(op, err)
 	}
 	if id.qp != nil {
+		// Before RTR, so that the device waits for no neighbor: a stranger may have asked, under any address.
+		// Where the device cannot tell, the peer's repeats will.
+		_ = id.qp.NotifyCommEst(id.commEst)
 		if err := id.serveQP(); err != nil {
 			return id.error(op, err)
 		}
-		// Where the device cannot tell, the peer's repeats will.
-		_ = id.qp.NotifyCommEst(id.commEst)
 	}
 	if err := id.conn.Accept(connector.Params(param)); err != nil {
 		id.queuePair.fail()

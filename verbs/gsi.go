@@ -147,6 +147,9 @@ func (g *GSI) Gone() <-chan struct{} { return g.p.Gone() }
 // message that says so is lost. EventCommEst says the same, but is raised only while the QP is in
 // RTR, so it is missed by a QP that went on to RTS first.
 //
+// A device that would wait for a UC QP's neighbor at RTR does not if it was called before: the answer to
+// the active side finds the neighbor.
+//
 // The error is ErrUnsupported for a UD QP, and for a device that cannot tell.
 func (qp *QP) NotifyCommEst(f func()) error {
 	const verb = "wait for communication on"

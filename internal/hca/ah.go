@@ -25,7 +25,9 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.ProviderAH, error) {
 		p.dev.ahs.Add(-1)
 		return nil, err
 	}
-	p.dev.meet(to)
+	if !p.gsi.Load() { // MADs are repeated, and strangers choose whom QP1 answers: it must not wait for them
+		p.dev.meet(to)
+	}
 	return &ah{to, p.dev}, nil
 }
 

@@ -206,6 +206,7 @@ func (d *Device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) { retu
 type pd struct {
 	*mem.PD
 	dev *Device
+	gsi atomic.Bool // QP1 is of this PD
 }
 
 // AllocPD implements verbs.ProviderDevice.
@@ -213,7 +214,7 @@ func (d *Device) AllocPD() (verbs.ProviderPD, error) {
 	if !limits.Take(&d.pds, limits.MaxPD) {
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d PDs (max_pd)", limits.MaxPD)
 	}
-	return &pd{d.keys.NewPD(), d}, nil
+	return &pd{PD: d.keys.NewPD(), dev: d}, nil
 }
 
 // RegMR implements verbs.ProviderPD.

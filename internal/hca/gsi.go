@@ -53,6 +53,7 @@ func (d *Device) CreateGSI(p verbs.ProviderPD, attr *verbs.ProviderQPInitAttr, u
 	q.sendCQ.attach(q)
 	q.recvCQ.attach(q)
 	g.qp.Store(q)
+	p.(*pd).gsi.Store(true)
 	if d.config.ServeGSI != nil {
 		d.config.ServeGSI(true)
 	}

@@ -108,6 +108,14 @@ func (c *commEst) tell(d *Device) {
 	}
 }
 
+// isAsked reports whether a connection manager waits for the peer's first request: that end has been asked
+// for the connection. It answers the peer before q sends, and so finds the neighbor.
+func (q *qp) isAsked() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.commEst.notify != nil
+}
+
 // NotifyCommEst implements verbs.ProviderCommEst.
 func (q *qp) NotifyCommEst(f func()) {
 	q.mu.Lock()

@@ -143,7 +143,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		if p, err = q.dev.resolve(&attr.AH, false); err != nil {
 			return err
 		}
-		if q.typ == verbs.QPTypeUC {
+		if q.typ == verbs.QPTypeUC && !q.isAsked() {
 			q.dev.meet(p)
 		}
 	}

@@ -193,6 +193,11 @@ var mutants = []mutant{
 	{"what goes before a long READ is taken for a forgery", transport + "expect.go",
 		"	return Ahead // it neither", "	return Unexpected // it neither", "./internal/hca", "TestPeerMovesWithALongRead"},
 
+	{"QP1 waits for the neighbors of strangers", hca + "ah.go",
+		"	if !p.gsi.Load() {", "	if true {", "./internal/connector", "TestRequestsOfManyAddresses"},
+	{"who accepts a UC connection waits for its neighbor", hca + "qp.go",
+		"q.typ == verbs.QPTypeUC && !q.isAsked() {", "q.typ == verbs.QPTypeUC {", "./rdmacm", "TestAcceptWaitsForNoNeighbor"},
+
 	// Links, captures and terminals.
 	{"trains go on though the kernel refuses them", udp + "trains_linux.go",
 		"	s.on.Store(false)\n", "", "./internal/link/udp", "TestTrainsSuspended"},
