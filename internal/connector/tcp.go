@@ -53,8 +53,12 @@ const (
 	// manager, and requestTime how long it may take to ask once TCP has connected.
 	answerTime  = 17 * time.Second
 	requestTime = 5 * time.Second
-	// maxAsking is how many connections of a listener may be there whose request has not come yet.
-	maxAsking = 1024
+	// maxAsking is how many connections of a listener may be there whose request has not come yet, and
+	// maxAskingOfSource how many of them may be one host's.
+	maxAsking         = 1024
+	maxAskingOfSource = 512
+	// maxLeaving is how many connections that were refused are left to their peers at a time.
+	maxLeaving = 64
 	// maxTCPDepth is what a peer that says nothing of its READs gets offered: what an event can say.
 	maxTCPDepth = 128
 )
@@ -65,6 +69,7 @@ type tcpConnector struct {
 	carrier Carrier
 	gone    func(error)
 	refused atomic.Uint64 // requests beyond a backlog
+	leaving chan struct{} // a token for each connection that was refused and is the peer's to close
 
 	mu     sync.Mutex
 	claims map[netip.AddrPort]*tcp.Port
@@ -79,7 +84,7 @@ type tcpConnector struct {
 func openTCP(dev *verbs.Device, carrier Carrier, gone func(error)) *tcpConnector {
 	c := &tcpConnector{
 		dev: dev, carrier: carrier, gone: gone, claims: map[netip.AddrPort]*tcp.Port{}, conns: map[*tcpConn]bool{}, ports: map[*tcpPort]bool{},
-		wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
+		leaving: make(chan struct{}, maxLeaving), wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	dev.Report(c)
 	go c.run()
@@ -173,7 +178,7 @@ func (c *tcpConnector) Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, 
 	c.mu.Lock()
 	c.claims[at] = p
 	c.mu.Unlock()
-	return &tcpPort{c: c, ps: ps, at: at, p: p, asking: make(chan struct{}, maxAsking)}, nil
+	return &tcpPort{c: c, ps: ps, at: at, p: p}, nil
 }
 
 // claimed returns the port that is claimed at an address, or nil.

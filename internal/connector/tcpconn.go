@@ -262,7 +262,7 @@ func (c *tcpConn) Reject(privateData []byte) error {
 		return ErrState
 	}
 	c.port.answered()
-	refuse(c.conn, c.request, privateData)
+	c.c.refuse(c.conn, c.request, privateData)
 	c.conn = nil
 	c.become(tcpOver)
 	return nil
@@ -306,7 +306,7 @@ func (c *tcpConn) Close() {
 		c.carrier.Shutdown(c.qpn)
 	case conn != nil:
 		c.port.answered()
-		refuse(conn, c.request, nil)
+		c.c.refuse(conn, c.request, nil)
 	}
 }
 

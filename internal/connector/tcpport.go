@@ -21,17 +21,18 @@ type tcpPort struct {
 
 	onRequest func(*Request) func(Event)
 	backlog   int
-	asking    chan struct{} // a token for each connection whose request has not come
 
 	mu       sync.Mutex
 	released bool
-	conns    map[net.Conn]bool // whose request has not come
-	waiting  int               // requests that wait for an answer
+	conns    map[net.Conn]bool  // whose request has not come
+	asking   int                // connections whose request is not handed out yet
+	askingOf map[netip.Addr]int // those of each source
+	waiting  int                // requests that wait for an answer
 }
 
 // Listen implements Port.
 func (p *tcpPort) Listen(backlog int, onRequest func(*Request) func(Event)) error {
-	p.onRequest, p.backlog, p.conns = onRequest, backlog, map[net.Conn]bool{}
+	p.onRequest, p.backlog, p.conns, p.askingOf = onRequest, backlog, map[net.Conn]bool{}, map[netip.Addr]int{}
 	p.c.mu.Lock()
 	p.c.ports[p] = true
 	p.c.mu.Unlock()
@@ -55,9 +56,8 @@ func (p *tcpPort) accept() {
 				return
 			}
 		}
-		select {
-		case p.asking <- struct{}{}:
-		default:
+		from := addrPort(conn.RemoteAddr()).Addr()
+		if !p.admit(from) {
 			p.c.refused.Add(1)
 			_ = conn.Close() // too many that say nothing
 			continue
@@ -73,8 +73,31 @@ func (p *tcpPort) accept() {
 		p.mu.Unlock()
 		go func() {
 			p.ask(conn)
-			<-p.asking
+			p.asked(from)
 		}()
+	}
+}
+
+// admit takes a connection from a source in, unless there are too many whose request has not come. One source
+// cannot keep the others out.
+func (p *tcpPort) admit(from netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asking >= maxAsking || p.askingOf[from] >= maxAskingOfSource {
+		return false
+	}
+	p.asking++
+	p.askingOf[from]++
+	return true
+}
+
+// asked makes room for another connection.
+func (p *tcpPort) asked(from netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking--
+	if p.askingOf[from]--; p.askingOf[from] == 0 {
+		delete(p.askingOf, from)
 	}
 }
 
@@ -91,7 +114,7 @@ func (p *tcpPort) ask(conn net.Conn) {
 	}
 	if err != nil || len(early) > 0 { // an initiator waits for the reply: RFC 5044
 		if frame.Revision > 0 && !frame.Reply {
-			refuse(conn, &frame, nil)
+			p.c.refuse(conn, &frame, nil)
 			return
 		}
 		_ = conn.Close()
@@ -125,7 +148,7 @@ func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
 		return
 	}
 	p.c.refused.Add(1)
-	refuse(conn, frame, nil)
+	p.c.refuse(conn, frame, nil)
 }
 
 // answered takes note that a request does not wait any more.
@@ -187,13 +210,19 @@ func readFrame(conn net.Conn) (f mpa.Frame, early []byte, err error) {
 }
 
 // refuse says no to a request, and leaves the connection to the peer for a while: RFC 5044. A siw that learns of
-// its end together with the answer may take no note of the answer.
-func refuse(conn net.Conn, request *mpa.Frame, privateData []byte) {
+// its end together with the answer may take no note of the answer. Beyond maxLeaving it has to.
+func (c *tcpConnector) refuse(conn net.Conn, request *mpa.Frame, privateData []byte) {
 	f := mpa.Refuse(request, privateData)
 	if len(f.PrivateData) > mpa.MaxProgramData {
 		f.PrivateData = nil
 	}
 	_, _ = conn.Write(f.AppendTo(nil))
+	select {
+	case c.leaving <- struct{}{}:
+	default:
+		_ = conn.Close()
+		return
+	}
 	go func() {
 		_ = conn.SetReadDeadline(time.Now().Add(requestTime))
 		var b [64]byte
@@ -203,5 +232,6 @@ func refuse(conn net.Conn, request *mpa.Frame, privateData []byte) {
 			}
 		}
 		_ = conn.Close()
+		<-c.leaving
 	}()
 }

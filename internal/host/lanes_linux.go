@@ -47,6 +47,8 @@ const (
 	laneTime = 250 * time.Millisecond
 	// laneAgain is for how long a process that took no lane is not asked again.
 	laneAgain = time.Second
+	// acceptAgain is the time until connections are taken again after it has failed.
+	acceptAgain = 100 * time.Millisecond
 	// bellless is how often lanes are looked at where the system denies the bell.
 	bellless = time.Millisecond
 )
@@ -338,11 +340,7 @@ func (n *Netdev) takeLanes(block uint32) {
 	s.servers = append(s.servers, server)
 	s.mu.Unlock()
 	n.served.Go(func() {
-		for {
-			c, err := server.AcceptUnix()
-			if err != nil {
-				return
-			}
+		acceptAll(server.AcceptUnix, func(c *net.UnixConn) {
 			s.mu.Lock()
 			ok := !s.closed && len(s.conns) < 4*maxLanes
 			if ok {
@@ -351,11 +349,27 @@ func (n *Netdev) takeLanes(block uint32) {
 			s.mu.Unlock()
 			if !ok {
 				c.Close()
-				continue
+				return
 			}
 			n.served.Go(func() { n.takeLane(c) })
-		}
+		})
 	})
+}
+
+// acceptAll hands out what is accepted until the server is closed. Other errors pass: no descriptor to spare,
+// mostly.
+func acceptAll(accept func() (*net.UnixConn, error), take func(*net.UnixConn)) {
+	for {
+		c, err := accept()
+		switch {
+		case err == nil:
+			take(c)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			time.Sleep(acceptAgain)
+		}
+	}
 }
 
 // takeLane takes a lane, and waits for the end of its sender.
@@ -400,10 +414,13 @@ func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 		}
 	}()
 	from, to := addrAt(b[1:]), addrAt(b[1+16:])
-	box := n.Inbox(to)
 	isTo := func(a netip.Addr) bool { return a.Unmap().WithZone("") == to }
-	if state, err := n.State(); err != nil || box == nil || !slices.ContainsFunc(state.Addrs, isTo) {
+	if state, err := n.State(); err != nil || !slices.ContainsFunc(state.Addrs, isTo) {
 		return to, nil, errMessage
+	}
+	box := n.Inbox(to)
+	if box == nil {
+		return to, nil, net.ErrClosed
 	}
 	bell, err := box.ShareBell()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -183,9 +184,31 @@ func TestHostileLane(t *testing.T) {
 	if n := len(y.netdev.Inbox(b).Lanes()); n != 0 {
 		t.Errorf("%d lanes were taken", n)
 	}
+	y.netdev.lanes.mu.Lock()
+	inboxes := len(y.netdev.lanes.inboxes)
+	y.netdev.lanes.mu.Unlock()
+	if inboxes != 1 {
+		t.Errorf("%d inboxes, want one: for the process's own address", inboxes)
+	}
 	if x.netdev.Lane(a, b, y.qpn()) == nil {
 		t.Error("a right lane is refused after wrong ones")
 	}
+}
+
+// TestAcceptGoesOn: for want of descriptors nobody is accepted for a while, and then again.
+func TestAcceptGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		results := []error{unix.EMFILE, unix.ENFILE, nil, unix.ECONNABORTED, nil, net.ErrClosed}
+		taken, start := 0, time.Now()
+		acceptAll(func() (*net.UnixConn, error) {
+			err := results[0]
+			results = results[1:]
+			return nil, err
+		}, func(*net.UnixConn) { taken++ })
+		if took := time.Since(start); taken != 2 || took != 3*acceptAgain {
+			t.Errorf("%d taken in %v, want 2, and %v after each of 3 errors", taken, took, acceptAgain)
+		}
+	})
 }
 
 // TestRoomEndsWait: a sender that sleeps hears that a full lane has room again, and that its receiver ends.

@@ -289,15 +289,11 @@ func (n *Netdev) takeWills(block uint32) {
 	s := &n.wards
 	s.server, s.conns, s.done = server, map[*net.UnixConn]struct{}{}, make(chan struct{})
 	n.served.Go(func() {
-		for {
-			c, err := server.AcceptUnix()
-			if err != nil {
-				return
-			}
+		acceptAll(server.AcceptUnix, func(c *net.UnixConn) {
 			if s.add(c) {
 				n.served.Go(func() { n.inherit(c) })
 			}
-		}
+		})
 	})
 }
 

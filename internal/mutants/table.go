@@ -11,6 +11,7 @@ const (
 	shm       = "internal/shm/"
 	iwarp     = "internal/iwarp/"
 	udp       = "internal/link/udp/"
+	connector = "internal/connector/"
 )
 
 var mutants = []mutant{
@@ -275,6 +276,10 @@ var mutants = []mutant{
 		"o.lookups[name.kind]++; o.lookups[name.kind] > maxLookups {", "o.lookups[name.kind]++; false {", "./internal/host", "TestLookupBound"},
 	{"names without an owner are never forgotten", host + "owners_linux.go",
 		"			delete(o.byName, w.name)\n		}\n	}\n	o.swept", "		}\n	}\n	o.swept", "./internal/host", "TestOutletsIdle"},
+	{"an error of accept ends lanes and wills", host + "lanes_linux.go",
+		"		case errors.Is(err, net.ErrClosed):\n			return\n		default:\n			time.Sleep(acceptAgain)\n", "		default:\n			return\n", "./internal/host", "TestAcceptGoesOn"},
+	{"a lane to any address makes an inbox", host + "lanes_linux.go",
+		"	isTo := func(a", "	n.Inbox(to)\n	isTo := func(a", "./internal/host", "TestHostileLane"},
 	{"looking for aliases has no bound", host + "alias_linux.go",
 		"max(absentTime, listShare*end.Sub(now))", "absentTime", "./internal/host", "TestAliasLookupBound"},
 	{"others' aliases are taken for those of this user", host + "alias_linux.go",
@@ -385,6 +390,11 @@ var mutants = []mutant{
 		"	s := sender{waits: !t.Initiator, marked", "	s := sender{marked", "./internal/iwarp", "."},
 	{"an empty FPDU is taken in the midst of the stream", iwarp + "receiver.go",
 		"		if r.heard || q.terms.Initiator {\n", "		if false {\n", "./internal/iwarp", "."},
+
+	{"refused iWARP connections have no bound", connector + "tcpport.go",
+		"	default:\n		_ = conn.Close()\n		return\n	}\n	go", "	default:\n		go func() { c.leaving <- struct{}{} }()\n	}\n	go", "./internal/connector", "TestRefusedConnections"},
+	{"one host takes all places of those who ask by iWARP", connector + "tcpport.go",
+		" || p.askingOf[from] >= maxAskingOfSource {", " {", "./internal/connector", "TestSilentConnections"},
 
 	// What is lent to a process of this host.
 	{"what a QP has lent is not recalled when it fails", hca + "publish.go",
