@@ -110,6 +110,12 @@ func TestForgedStaleConnection(t *testing.T) {
 	if questions != doubtRepeats {
 		t.Errorf("b asked %d times, want %d", questions, doubtRepeats)
 	}
+	if n := len(w.sent); n > 100+1+2*doubtRepeats { // a REJ each, and the answers to questions
+		t.Errorf("%d MADs were sent for 101 REQs, want no more than a REJ each, %d questions and their answers", n, doubtRepeats)
+	}
+	if a, b := w.a.Stats(), w.b.Stats(); a.Conns != 1 || b.Conns != 1 {
+		t.Errorf("%d and %d connections, want the one that there was", a.Conns, b.Conns)
+	}
 	w.wantState(c, StateEstablished)
 	w.wantState(d, StateEstablished)
 	w.a.wantNone()

@@ -3,6 +3,7 @@ package cm
 import (
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -20,9 +21,10 @@ func (w *world) flood(from netip.Addr, n int, answer func(*Conn)) {
 	}
 }
 
-// drain throws away what b sends, and lets its user answer what has come.
+// drain throws away what b sends, but counts it, and lets its user answer what has come.
 func (w *world) drain(answer func(*Conn)) {
 	for _, _, ok := w.b.Transmit(); ok; _, _, ok = w.b.Transmit() {
+		w.drained++
 	}
 	for e, ok := w.b.Event(); ok; e, ok = w.b.Event() {
 		if e.Type == EventRequest && answer != nil {
@@ -61,6 +63,33 @@ func floodSize() int {
 	return 100_000
 }
 
+// liveHeap returns how many bytes are in use after a collection.
+func liveHeap() uint64 {
+	runtime.GC()
+	runtime.GC() // and what pools keep for one collection
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// maxRecord is how many bytes a connection may cost, with its places in all tables.
+const maxRecord = 2048
+
+// maxMADs is how many MADs follow the first answer to a REQ, whose sender says no more: REPs, a REJ and DREQs.
+const maxMADs = DefaultCMRetries + 1 + maxProbes
+
+// wantBurden checks what a flood has cost since the heap had a size: memory for no more than so many
+// connections, as many timers, and no more MADs in answer than so many.
+func (w *world) wantBurden(heap uint64, conns, answers int) {
+	w.t.Helper()
+	if now := liveHeap(); now > heap+uint64(conns)*maxRecord {
+		w.t.Errorf("the heap grew from %d to %d bytes, want no more than %d for each of %d connections", heap, now, maxRecord, conns)
+	}
+	if s := w.b.Stats(); s.Timers > conns || w.drained > answers {
+		w.t.Errorf("%d timers and %d MADs in answer, want %d and %d at most", s.Timers, w.drained, conns, answers)
+	}
+}
+
 var stranger = netip.MustParseAddr("10.6.6.6")
 
 // Any number of REQs from one host hold no more than its share, and nothing a while later, whether
@@ -74,14 +103,20 @@ func TestREQsOfOneHost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.b.listen(0)
+			before := liveHeap()
 			w.flood(stranger, floodSize(), func(c *Conn) { answer(w, c) })
+			w.wantBurden(before, maxAttemptsOfSource, maxAttemptsOfSource)
 			s := w.b.Stats()
 			if s.Conns != maxAttemptsOfSource || s.Requests+s.HalfOpen != maxAttemptsOfSource || int(s.Refused) != floodSize()-maxAttemptsOfSource || s.Displaced != 0 {
 				t.Fatalf("after the flood: got %+v, want %d connections, the others refused", s, maxAttemptsOfSource)
 			}
 			w.connectThrough()
-			w.lose = func(string, []byte) bool { return true }
+			repeats := 0
+			w.lose = func(string, []byte) bool { repeats++; return true }
 			w.advance(10 * time.Minute)
+			if most := maxAttemptsOfSource * maxMADs; repeats > most {
+				t.Errorf("%d MADs follow, want %d at most: %d for each connection", repeats, most, maxMADs)
+			}
 			if s := w.b.Stats(); s.Conns != 1 || s.Requests+s.HalfOpen != 0 || s.Retired != 0 {
 				t.Errorf("later: got %+v, want no connection but the genuine one", s)
 			}
@@ -212,10 +247,12 @@ func TestRequestWithoutID(t *testing.T) {
 func TestREQsOfManyAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
+	before := liveHeap()
 	for i := range uint32(floodSize()) {
 		w.b.inject(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 1, wire.CMREQ, w.req(i+1, i))
 		w.drain(w.accept)
 	}
+	w.wantBurden(before, maxAttempts+maxRetired, 2*floodSize()) // a REP and, to who is displaced, a REJ
 	if s := w.b.Stats(); s.HalfOpen != maxAttempts || int(s.Displaced) != floodSize()-maxAttempts || s.Retired > maxRetired || s.Conns > maxAttempts+maxRetired {
 		t.Fatalf("got %+v, want %d half-open, and no more than %d that are over", s, maxAttempts, maxRetired)
 	}

@@ -28,6 +28,8 @@ type world struct {
 	flying []packet
 	sent   []string                           // each MAD since the last wantSent, such as "a REQ"
 	lose   func(what string, mad []byte) bool // nil loses nothing
+
+	drained int // MADs that b has sent to strangers
 }
 
 type packet struct {

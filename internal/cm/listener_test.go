@@ -132,21 +132,24 @@ func TestFloodOfREQs(t *testing.T) {
 		_, err := w.b.Listen(testService+i, netip.Addr{}, 0)
 		w.ok(err)
 	}
+	before := liveHeap()
 	for i := range uint32(20000) {
 		req := w.req(1+i, i)
 		req.ServiceID += uint64(i % 10)
 		w.b.inject(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 1, wire.CMREQ, req)
-		w.b.Transmit()
+		w.drain(nil)
 	}
 	if s := w.b.Stats(); s.Conns != maxAttempts || s.Requests != maxAttempts || s.Displaced != 20000-maxAttempts || s.Refused != 0 || w.b.queued() > maxQueue {
 		t.Errorf("got %+v and %d queued, want %d connections, all of them requests, %d displaced, and at most %d queued", s, w.b.queued(), maxAttempts, 20000-maxAttempts, maxQueue)
 	}
+	w.wantBurden(before, maxAttempts, 0)
 }
 
 // What is kept of connections that are over is bounded too.
 func TestFloodOfRejected(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
+	before, answers := liveHeap(), 0
 	for i := range uint32(maxRetired + 100) {
 		w.b.inject(w.a.addr, 1, wire.CMREQ, w.req(1+i, i))
 		e, ok := w.b.Event()
@@ -154,10 +157,13 @@ func TestFloodOfRejected(t *testing.T) {
 			t.Fatal("got no event, want a request")
 		}
 		e.Conn.Close(w.now)
-		for ok {
+		for ; ok; answers++ {
 			_, _, ok = w.b.Transmit()
 		}
+		answers-- // the last is none
 	}
+	w.drained = answers
+	w.wantBurden(before, maxRetired, maxRetired+100)
 	if s := w.b.Stats(); s.Conns != maxRetired || s.Retired != maxRetired || s.Evicted != 100 || s.Timers != maxRetired {
 		t.Errorf("got %+v, want %d connections, all of them retired and with a timer, and 100 evicted", s, maxRetired)
 	}

@@ -54,6 +54,7 @@ func TestForgedFromAnotherPort(t *testing.T) {
 		y, mr, s, _ := byHand(t)
 		s.handshake(y, mr)
 		thief := s.elsewhere(1)
+		cost := burdened(t, y.dev)
 		for range 3 {
 			for i := range 100 {
 				thief.psn = s.psn.Add(100 * (i - 99)) // reaches what repeats, and last what is next
@@ -72,6 +73,7 @@ func TestForgedFromAnotherPort(t *testing.T) {
 		if d := stats(t, y.dev).Drops; d.Source != 600 {
 			t.Errorf("got %d packets dropped for their source, want 600", d.Source)
 		}
+		cost.check(0)
 		s.genuine(y, mr)
 	})
 }
@@ -91,6 +93,7 @@ func TestGuessedFromAnotherPort(t *testing.T) {
 			}
 		}
 		const guesses, apart = 1024, 16000
+		cost := burdened(t, y.dev)
 		for i := range guesses { // none of them within what a peer may repeat, or send ahead
 			twice(s.psn.Add(1<<14+i*apart), "wrong")
 		}
@@ -101,6 +104,7 @@ func TestGuessedFromAnotherPort(t *testing.T) {
 		if d := stats(t, y.dev).Drops; d.Source != 2*guesses+2 {
 			t.Errorf("got %d packets dropped for their source, want %d", d.Source, 2*guesses+2)
 		}
+		cost.check(0)
 		s.genuine(y, mr)
 	})
 }

@@ -105,6 +105,9 @@ func (m *member) bounded(t *testing.T) {
 	if held != o.held || outlets != o.outlets || held > maxHeld || outlets > maxOutlets {
 		t.Errorf("%d messages held, counted %d, want at most %d; %d outlets, counted %d, want at most %d", held, o.held, maxHeld, outlets, o.outlets, maxOutlets)
 	}
+	if len(o.byName) > numBlocks+maxOutlets || len(o.byNonce) > o.outlets {
+		t.Errorf("%d names of others and %d questions are remembered, want no more than there are blocks and outlets, %d, and %d", len(o.byName), len(o.byNonce), numBlocks+maxOutlets, o.outlets)
+	}
 	if waiting := len(l.inbox) - l.taken; waiting > injectedDatagrams || cap(l.inbox) > 4*injectedDatagrams || waiting != int(l.inboxLen.Load()) {
 		t.Errorf("%d datagrams injected, counted %d, room for %d; want at most %d, and 4 times the room", waiting, l.inboxLen.Load(), cap(l.inbox), injectedDatagrams)
 	}
@@ -114,6 +117,36 @@ func (m *member) bounded(t *testing.T) {
 		t.Errorf("%d answers, want at most %d", len(l.steering.answers), maxProbes)
 	}
 }
+
+// cost returns how many bytes of the heap are in use after a collection, and how much CPU time the process has had.
+func cost(t *testing.T) (heap uint64, cpu time.Duration) {
+	t.Helper()
+	var r unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	runtime.GC() // and what pools keep for one collection
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc, time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// wantCost fails the test if n messages have cost more than is known to be bounded: the names of blocks, messages
+// that are held, and more than ten times the CPU time that a message takes.
+func wantCost(t *testing.T, heap uint64, cpu time.Duration, n int) {
+	t.Helper()
+	const most = 4 << 20
+	heap2, cpu2 := cost(t)
+	if heap2 > heap+most {
+		t.Errorf("the heap grew from %d to %d bytes, want no more than %d", heap, heap2, most)
+	}
+	if spent := cpu2 - cpu; spent > time.Duration(n)*maxCPU {
+		t.Errorf("%d messages cost %v of CPU time, want %v each at most", n, spent, maxCPU)
+	}
+}
+
+const maxCPU = 200 * time.Microsecond
 
 // Nothing that comes to a mailbox does any harm.
 func TestHostileMessages(t *testing.T) {
@@ -130,8 +163,10 @@ func TestHostileMessages(t *testing.T) {
 	for range 5000 {
 		msgs = append(msgs, garbage(r, ms[0]))
 	}
+	heap, cpu := cost(t)
 	sendTo(t, ms[0].block, msgs)
 	ms[0].bounded(t)
+	wantCost(t, heap, cpu, len(msgs))
 	if n := openFiles(t); n > files+maxOutlets {
 		t.Errorf("%d open files, want at most %d: %d before", n, files+maxOutlets, files)
 	}
@@ -208,6 +243,7 @@ func TestHostileDatagrams(t *testing.T) {
 		}
 	}
 	began := time.Now()
+	heap, cpu := cost(t)
 	attack()
 	asNobody(t, attack)
 	// The attack comes from the members' own address too. What looks like a probe is answered then.
@@ -228,6 +264,7 @@ func TestHostileDatagrams(t *testing.T) {
 	everyone(100)
 	settle(t, ms, everyone)
 	t.Logf("took %v", time.Since(began))
+	wantCost(t, heap, cpu, 45_000)
 	for i, m := range ms {
 		m.leave()
 		if held := tables.Held(m.netdev, nil, []string{"Netdev", "boxes"}); len(held) > 0 { // boxes are closed

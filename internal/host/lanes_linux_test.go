@@ -193,6 +193,24 @@ func TestHostileLane(t *testing.T) {
 	if x.netdev.Lane(a, b, y.qpn()) == nil {
 		t.Error("a right lane is refused after wrong ones")
 	}
+	taken := 0
+	for range maxLanes + 10 { // all right, and too many
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(y.block), Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		handOver(t, c, right, lane, ring)
+		c.SetReadDeadline(time.Now().Add(patience))
+		n, err := c.Read(make([]byte, 1))
+		if os.IsTimeout(err) {
+			t.Fatal(err)
+		}
+		taken += n
+	}
+	if taken != maxLanes-1 {
+		t.Errorf("%d lanes were taken of %d beside one, want %d", taken, maxLanes+10, maxLanes-1)
+	}
 }
 
 // TestAcceptGoesOn: for want of descriptors nobody is accepted for a while, and then again.
