@@ -61,6 +61,9 @@ var (
 
 // CreateQP implements verbs.ProviderPD.
 func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
+	if err := queue.HoldsQP(attr.Cap); err != nil {
+		return nil, err
+	}
 	q := p.newQP(attr, user)
 	if err := p.dev.qps.Add(q, func(n uint32) { q.number(n, attr) }); err != nil {
 		return nil, numberError(err)

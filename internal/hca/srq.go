@@ -15,6 +15,9 @@ type srq struct {
 
 // CreateSRQ implements verbs.ProviderPD.
 func (p *pd) CreateSRQ(attr verbs.SRQAttr, user *verbs.SRQ) (verbs.ProviderSRQ, error) {
+	if err := queue.HoldsSRQ(attr); err != nil {
+		return nil, err
+	}
 	d := p.dev
 	if !limits.Take(&d.srqs, limits.MaxSRQ) {
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d SRQs (max_srq)", limits.MaxSRQ)

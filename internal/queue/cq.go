@@ -233,6 +233,9 @@ func (c *CQ) Resize(entries int) error {
 	if c.count > entries {
 		return verbs.Errorf(verbs.ErrBusy, "%d completions are waiting, more than %d: poll them first", c.count, entries)
 	}
+	if err := HoldsCQ(entries); err != nil {
+		return err
+	}
 	ring := make([]CQE, entries)
 	for i := range c.count {
 		ring[i] = c.ring[(c.first+i)%len(c.ring)]

@@ -69,6 +69,9 @@ func (s *SRQ) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 		if attr.MaxWR < s.count {
 			return verbs.Errorf(verbs.ErrBusy, "max_wr %d: %d receives are posted", attr.MaxWR, s.count)
 		}
+		if err := HoldsSRQ(verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: s.attr.MaxSGE}); err != nil {
+			return err
+		}
 		s.grow(attr.MaxWR)
 		s.attr.MaxWR = attr.MaxWR
 	}

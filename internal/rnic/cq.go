@@ -29,6 +29,9 @@ type cq struct {
 
 // CreateCQ implements verbs.ProviderDevice.
 func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
+	if err := queue.HoldsCQ(entries); err != nil {
+		return nil, err
+	}
 	if !limits.Take(&d.cqs, limits.MaxCQ) {
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
 	}

@@ -47,6 +47,9 @@ var (
 
 // CreateQP implements verbs.ProviderPD.
 func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.ProviderQP, error) {
+	if err := queue.HoldsQP(attr.Cap); err != nil {
+		return nil, err
+	}
 	attr.Cap.MaxSendWR = queue.RingSize(attr.Cap.MaxSendWR)
 	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
 	q := &qp{dev: p.dev, pd: p, user: user, sendCQ: attr.SendCQ.(*cq), recvCQ: attr.RecvCQ.(*cq)}

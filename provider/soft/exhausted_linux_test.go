@@ -202,17 +202,8 @@ func TestAddressSpaceExhaustedInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pd.Close()
-	var used uint64
-	if text, err := os.ReadFile("/proc/self/statm"); err != nil {
-		t.Skip(err)
-	} else if _, err := fmt.Sscan(string(text), &used); err != nil {
-		t.Fatal(err)
-	}
 	const piece, room = 8 << 20, 256 << 20
-	limit := used*uint64(os.Getpagesize()) + room
-	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: unix.RLIM_INFINITY}); err != nil {
-		t.Fatal(err)
-	}
+	limit := limitAddresses(t, room)
 	var mrs []*verbs.MR
 	for round := range 2 {
 		for {
@@ -248,4 +239,107 @@ func TestAddressSpaceExhaustedInside(t *testing.T) {
 		}
 		mrs = mrs[:0]
 	}
+}
+
+// With a bound on the address space, queues and connections fail clearly too, where Go's runtime would end the
+// program for want of memory. What is closed makes room for other queues. The heap gives no addresses back, so
+// regions may have too few for good.
+func TestQueuesExhausted(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector takes address space of its own, as it goes")
+	}
+	runExhausted(t, "TestQueuesExhaustedInside")
+}
+
+func TestQueuesExhaustedInside(t *testing.T) {
+	at := os.Getenv(envExhausted)
+	if at == "" {
+		t.Skip("TestQueuesExhausted runs this one")
+	}
+	name := loopback(t) + "@" + at
+	if err := useAll(t, name); err != nil {
+		t.Fatal(err)
+	}
+	dev, err := verbs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pd.Close()
+	cq, err := dev.CreateCQ(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cq.Close()
+	attr, err := dev.Query()
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := verbs.QPCap{MaxSendWR: attr.MaxQPWR, MaxRecvWR: attr.MaxQPWR, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 256}
+	limit := limitAddresses(t, 512<<20)
+	refusal := func(what string, err error) {
+		if !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), fmt.Sprintf("RLIMIT_AS is %d bytes", limit)) || !strings.Contains(err.Error(), "ulimit -v") {
+			t.Errorf("%s: %v, want %v that names RLIMIT_AS and how to raise it", what, err, verbs.ErrLimit)
+		}
+	}
+	for what, create := range map[string]func() (interface{ Close() error }, error){
+		"CQ": func() (interface{ Close() error }, error) { return dev.CreateCQ(attr.MaxCQE / 16) },
+		"SRQ": func() (interface{ Close() error }, error) {
+			return pd.CreateSRQ(verbs.SRQAttr{MaxWR: attr.MaxSRQWR, MaxSGE: 4})
+		},
+		"QP": func() (interface{ Close() error }, error) {
+			return pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: large})
+		},
+	} {
+		for round := range 2 {
+			var made []interface{ Close() error }
+			for {
+				o, err := create()
+				if err != nil {
+					refusal(what, err)
+					break
+				}
+				if made = append(made, o); len(made) > 10_000 {
+					t.Fatalf("%s: no bound is met", what)
+				}
+			}
+			if len(made) < 2 {
+				t.Errorf("%s, round %d: %d were made, want 2 at least", what, round, len(made))
+			}
+			for _, o := range made {
+				if err := o.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			made = nil
+			if err := useAll(t, name); err != nil {
+				refusal("a connection afterwards", err)
+			}
+		}
+	}
+	refusal("resize", cq.Resize(attr.MaxCQE))
+}
+
+// limitAddresses leaves the process so much more address space than it uses, and returns the limit.
+func limitAddresses(t *testing.T, room uint64) (limit uint64) {
+	t.Helper()
+	var used uint64
+	if text, err := os.ReadFile("/proc/self/statm"); err != nil {
+		t.Skip(err)
+	} else if _, err := fmt.Sscan(string(text), &used); err != nil {
+		t.Fatal(err)
+	}
+	limit = used*uint64(os.Getpagesize()) + room
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	return limit
 }

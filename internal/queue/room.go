@@ -1,0 +1,27 @@
+package queue
+
+import (
+	"unsafe"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// wqeSize is at least what a work request costs beside its SGEs and inline data, whatever the device.
+const wqeSize = 384
+
+// HoldsCQ returns an error if the host cannot hold a CQ of so many entries.
+func HoldsCQ(entries int) error { return mem.HoldsHeap(entries * int(unsafe.Sizeof(CQE{}))) }
+
+// HoldsQP returns an error if the host cannot hold the queues of a QP.
+func HoldsQP(c verbs.QPCap) error {
+	const sge = int(unsafe.Sizeof(verbs.SGE{}))
+	send := RingSize(c.MaxSendWR) * (wqeSize + max(1, c.MaxSendSGE)*sge + c.MaxInlineData)
+	recv := RingSize(c.MaxRecvWR) * (wqeSize + max(1, c.MaxRecvSGE)*sge)
+	return mem.HoldsHeap(send + recv)
+}
+
+// HoldsSRQ returns an error if the host cannot hold the receives of an SRQ.
+func HoldsSRQ(a verbs.SRQAttr) error {
+	return HoldsQP(verbs.QPCap{MaxRecvWR: a.MaxWR, MaxRecvSGE: a.MaxSGE})
+}
