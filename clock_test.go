@@ -12,7 +12,10 @@ import (
 // decided by it. Values of time.Now hold the monotonic clock too, and Sub, Before and After use that,
 // unless it has been taken off. These methods of time.Time take it off, or give the wall clock out. By its
 // name alone Round of a duration is caught too: it is for texts, which is why tools are exempt.
-var wallClock = []string{"Unix", "UnixMilli", "UnixMicro", "UnixNano", "UTC", "Local", "In", "Round", "Truncate", "AppendFormat"}
+var wallClock = []string{"Unix", "UnixMilli", "UnixMicro", "UnixNano", "UTC", "Local", "In", "Round", "Truncate", "AppendFormat", "Clock", "Date", "YearDay"}
+
+// systemClocks are how the system is asked for the wall clock, and what asks it to wait by it.
+var systemClocks = []string{"CLOCK_REALTIME", "CLOCK_REALTIME_COARSE", "Gettimeofday", "Time", "ClockGettime", "TIMER_ABSTIME", "TFD_TIMER_CANCEL_ON_SET"}
 
 // wallClockReaders are the packages that may show the wall clock to people or write it into files.
 var wallClockReaders = []string{"internal/link/trace/", "internal/link/pcap/", "internal/showpackets/", "internal/mutants/", "cmd/", "lab/", "tools/", "examples/", "adverbprom/"}
@@ -25,7 +28,11 @@ func TestNoWallClock(t *testing.T) {
 		}
 		seen++
 		clock := importName(f, "time")
+		system := importName(f, "golang.org/x/sys/unix")
 		ast.Inspect(f, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && system != "" && slices.ContainsFunc(systemClocks, func(name string) bool { return isSelector(sel, system, name) }) {
+				t.Errorf("%v: %s.%s is about the wall clock, which jumps. Decide by time.Since, Sub, Before and After", fset.Position(n.Pos()), system, sel.Sel.Name)
+			}
 			call, ok := n.(*ast.CallExpr)
 			if !ok || clock == "" {
 				return true

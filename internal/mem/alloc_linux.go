@@ -161,7 +161,7 @@ func (m *allocator) mapMemory(size int) (*mapping, error) {
 		own, err = newMapping(size, guard)
 	}
 	if err != nil {
-		return nil, verbs.Errorf(verbs.ErrLimit, "%w", err)
+		return nil, verbs.Errorf(verbs.ErrLimit, "%w%s", err, m.host.whyNoMapping(err))
 	}
 	if m.mappings == nil {
 		m.mappings = map[*mapping]struct{}{}

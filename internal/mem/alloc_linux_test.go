@@ -222,6 +222,30 @@ func TestMappingLimit(t *testing.T) {
 	}
 }
 
+// TestMappingsTaken: where the rest of the program has the mappings that the process may have, the error of mmap
+// says so. The process itself is no place to try it, since Go's runtime needs mappings too.
+func TestMappingsTaken(t *testing.T) {
+	for _, tt := range []struct {
+		mappings int
+		err      error
+		want     string
+	}{
+		{64, unix.ENOMEM, "64 mappings, of 64"},
+		{64 - fewMappings, fmt.Errorf("mmap: %w", unix.ENOMEM), "56 mappings, of 64"},
+		{64 - fewMappings - 1, unix.ENOMEM, ""},
+		{64, unix.EINVAL, ""},
+	} {
+		h := hostOf(t, map[string]string{"proc/sys/vm/max_map_count": "64\n", "proc/self/maps": strings.Repeat("00400000-00500000 r-xp "+strings.Repeat("x", 200)+"\n", tt.mappings)})
+		got := h.whyNoMapping(tt.err)
+		if (got != "") != (tt.want != "") || !strings.Contains(got, tt.want) || tt.want != "" && !strings.Contains(got, "vm.max_map_count") {
+			t.Errorf("%v with %d mappings: %q, want %q and vm.max_map_count", tt.err, tt.mappings, got, tt.want)
+		}
+	}
+	if got := hostOf(t, nil).whyNoMapping(unix.ENOMEM); got != "" {
+		t.Errorf("where nothing can be read: %q, want nothing", got)
+	}
+}
+
 // TestMappingsShort: regions of medium size have their own mappings, and can be lent, until half of the mappings
 // that regions may have are taken. The others share mappings.
 func TestMappingsShort(t *testing.T) {

@@ -3,6 +3,8 @@
 package mem
 
 import (
+	"bytes"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -23,6 +25,8 @@ const (
 	restingPart = 16
 	// maxAreasUnknown is what we take for half of vm.max_map_count where it cannot be read.
 	maxAreasUnknown = 32 << 10
+	// fewMappings are left where one call of mmap needs more than there are.
+	fewMappings = 8
 )
 
 // host is where the limits of the machine, the container and the process are read.
@@ -99,11 +103,40 @@ func (h host) restingBytes() uint64 {
 
 // maxAreas is how many mappings regions may have: half of those that a process may have.
 func (h host) maxAreas() int {
-	n, err := strconv.Atoi(strings.TrimSpace(h.read("proc/sys/vm/max_map_count")))
+	n, err := h.maxMappings()
 	if err != nil {
 		return maxAreasUnknown
 	}
 	return n / 2
+}
+
+func (h host) maxMappings() (int, error) {
+	return strconv.Atoi(strings.TrimSpace(h.read("proc/sys/vm/max_map_count")))
+}
+
+// whyNoMapping says more of an error of mmap, if the process has all mappings that it may have: the rest of the
+// program takes some too.
+func (h host) whyNoMapping(err error) string {
+	most, none := h.maxMappings()
+	if none != nil || !errors.Is(err, unix.ENOMEM) {
+		return ""
+	}
+	f, none := os.Open(filepath.Join(h.root, "proc/self/maps"))
+	if none != nil {
+		return ""
+	}
+	defer f.Close()
+	n, buf := 0, make([]byte, 4096) // the heap cannot grow
+	for {
+		k, err := f.Read(buf)
+		if n += bytes.Count(buf[:k], []byte{'\n'}); err != nil {
+			break
+		}
+	}
+	if n+fewMappings < most {
+		return ""
+	}
+	return ": the process has " + strconv.Itoa(n) + " mappings, of " + strconv.Itoa(most) + " that it may have: raise vm.max_map_count, or map less"
 }
 
 // memory returns the narrowest limit of what the machine and the control groups have left.

@@ -141,6 +141,8 @@ var mutants = []mutant{
 		"min(limit, used+spareAddresses)", "min(limit, used)", "./internal/mem", "TestAddressLimit"},
 	{"addresses that rest take any part of RLIMIT_AS", mem + "host_linux.go",
 		"		return limit / restingPart\n", "		return limit\n", "./internal/mem", "TestAddressLimit"},
+	{"an error of mmap does not say that mappings have run out", mem + "host_linux.go",
+		"	if n+fewMappings < most {", "	if true {", "./internal/mem", "TestMappingsTaken"},
 	{"queues are made beyond RLIMIT_AS", mem + "heap_linux.go",
 		"	if err == nil || hasIdle(size) {", "	if true {", "./provider/soft", "TestQueuesExhausted$"},
 	{"queues that are closed make no room", mem + "heap_linux.go",
