@@ -100,9 +100,10 @@ const (
 	GuaranteeLastWordLast
 
 	// GuaranteeOverrunStatus: a CQ that had no room for a completion keeps the completions that
-	// it holds. [CQ.Poll] gives them and then fails with ErrCQOverrun; [CQ.Wait] does the same.
-	// EventCQErr is raised, and EventQPFatal for each QP of the queue. Without the guarantee an
-	// overrun may lose or overwrite completions without a word, so a CQ must always have room.
+	// it holds, and takes no more. [CQ.Poll] gives them and then fails with ErrCQOverrun; [CQ.Wait]
+	// does the same. EventCQErr is raised, and EventQPFatal for each QP of the queue that has not
+	// failed before. Without the guarantee an overrun may lose or overwrite completions without a
+	// word, so a CQ must always have room.
 	GuaranteeOverrunStatus
 
 	// GuaranteeResponderEvents: a request that an RC QP refuses, for its key, its range or its

@@ -18,6 +18,7 @@ type cq struct {
 	user *verbs.CQ
 
 	mu      sync.Mutex
+	closed  bool            // no event may name it
 	qps     map[*qp]int     // attached, by how often
 	engines map[*engine]int // by which attached QPs are connected, by how many
 	anybody int             // attached QPs whose peers may come by any engine: UD
@@ -36,7 +37,7 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
 	}
 	c := &cq{dev: d, user: user, qps: map[*qp]int{}, engines: map[*engine]int{}}
-	c.CQ = queue.NewCQ(entries, queue.CQHooks{Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func() { d.background(c.overrun) }})
+	c.CQ = queue.NewCQ(entries, queue.CQHooks{Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func(first bool) { d.background(func() { c.overrun(first) }) }})
 	return c, nil
 }
 
@@ -47,11 +48,13 @@ func (c *cq) notify() {
 	c.user.Notified()
 }
 
-// overrun raises the event of lost completions and takes all QPs of the queue to the error state.
-func (c *cq) overrun() {
+// overrun raises the event of the first lost completions, and takes all QPs of the queue to the error state.
+func (c *cq) overrun(first bool) {
 	cause := verbs.Errorf(verbs.ErrCQOverrun, "a CQ of %d entries was full, and completions were lost", c.Cap())
-	c.dev.event(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user, Cause: cause})
 	c.mu.Lock()
+	if first && !c.closed {
+		c.dev.event(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user, Cause: cause})
+	}
 	qps := make([]*qp, 0, len(c.qps))
 	for q := range c.qps {
 		qps = append(qps, q)
@@ -65,6 +68,9 @@ func (c *cq) overrun() {
 
 func (c *cq) Close() error {
 	err := c.CQ.Close()
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	c.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.CQ == c.user })
 	c.dev.cqs.Add(-1)
 	return err

@@ -40,8 +40,8 @@ type CQHooks struct {
 	Progress func() // a poll found nothing: receive and work off what has arrived
 	Arming   func() // somebody is about to wait for Notify
 	Notify   func() // the event that Arm asked for has come
-	// Overrun is called once, when the first completion is lost.
-	Overrun func()
+	// Overrun is called when completions are lost, and again when more are: of QPs that came later.
+	Overrun func(first bool)
 }
 
 // CQ is a completion queue: a ring of completions.
@@ -140,13 +140,14 @@ func (c *CQ) take(wcs []verbs.WC) (n int) {
 	return n
 }
 
-// Push adds completions. Those for which there is no room are lost: the queue is then overrun.
+// Push adds completions. The first for which there is no room is lost, and all behind it: the queue is then overrun.
 func (c *CQ) Push(cqes []CQE) {
 	c.mu.Lock()
-	notify, overrun := c.push(cqes)
+	before := c.overrun
+	notify, lost := c.push(cqes)
 	c.mu.Unlock()
-	if overrun {
-		c.hooks.Overrun()
+	if lost {
+		c.hooks.Overrun(!before)
 	}
 	if notify {
 		c.hooks.Notify()
@@ -176,15 +177,15 @@ func PushBoth(send, recv *CQ, done []CQE) {
 }
 
 // push is Push under c.mu.
-func (c *CQ) push(cqes []CQE) (notify, overrun bool) {
+func (c *CQ) push(cqes []CQE) (notify, lost bool) {
 	if c.closed {
 		return false, false
 	}
 	before := c.count
 	for i := range cqes {
 		e := &cqes[i]
-		if c.count == len(c.ring) {
-			overrun, c.overrun = !c.overrun, true
+		if c.overrun || c.count == len(c.ring) { // what fits again would have a gap before it
+			lost, c.overrun = true, true
 			c.ended.Store(true)
 			notify = notify || c.arm != notArmed
 			break
@@ -203,7 +204,7 @@ func (c *CQ) push(cqes []CQE) (notify, overrun bool) {
 	if notify {
 		c.arm = notArmed
 	}
-	return notify, overrun
+	return notify, lost
 }
 
 // Arm implements verbs.ProviderCQ.

@@ -17,14 +17,20 @@ type testCQ struct {
 	slots atomic.Uint64
 	last  uint64
 
-	progress, notified, overrun atomic.Int32 // calls of the hooks
+	progress, notified, overrun, first atomic.Int32 // calls of the hooks
 }
 
 func newTestCQ(t testing.TB, entries int) *testCQ {
 	c := &testCQ{t: t}
 	count := func(n *atomic.Int32) func() { return func() { n.Add(1) } }
 	c.CQ = NewCQ(entries, CQHooks{
-		Progress: count(&c.progress), Arming: func() {}, Notify: count(&c.notified), Overrun: count(&c.overrun),
+		Progress: count(&c.progress), Arming: func() {}, Notify: count(&c.notified),
+		Overrun: func(first bool) {
+			c.overrun.Add(1)
+			if first {
+				c.first.Add(1)
+			}
+		},
 	})
 	return c
 }
@@ -114,7 +120,9 @@ func TestCQResize(t *testing.T) {
 	c.want(2, 12, 12)
 }
 
-// TestCQOverrun: completions that fit stay and the others are lost. The device is told once.
+// TestCQOverrun: completions that fit stay, and all others are lost, so that none is missing among those that are
+// polled. The device is told
+// each time, so that it can fail QPs which came later.
 func TestCQOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCQ(t, 2)
@@ -122,13 +130,17 @@ func TestCQOverrun(t *testing.T) {
 		c.add(3, false, 0)
 		c.add(1, false, 0)
 		synctest.Wait()
-		if o, n := c.overrun.Load(), c.notified.Load(); o != 1 || n != 1 {
-			t.Errorf("overrun was called %d times and notify %d times, want once each", o, n)
+		if o, f, n := c.overrun.Load(), c.first.Load(), c.notified.Load(); o != 2 || f != 1 || n != 1 {
+			t.Errorf("overrun was called %d times, %d times as the first, and notify %d times, want 2, 1 and 1", o, f, n)
 		}
 		c.want(1, 1, 1)
 		c.want(5, 2, 2)
 		if got, err := c.poll(1); !errors.Is(err, verbs.ErrCQOverrun) || !strings.Contains(err.Error(), "full with 2") {
 			t.Errorf("poll after the loss: %v, %v; want ErrCQOverrun", got, err)
+		}
+		c.add(1, false, 0)
+		if got, err := c.poll(1); len(got) != 0 || !errors.Is(err, verbs.ErrCQOverrun) {
+			t.Errorf("poll of what came behind the loss: %v, %v; want nothing and ErrCQOverrun", got, err)
 		}
 		c.Arm(false) // nothing will come
 		synctest.Wait()

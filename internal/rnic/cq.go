@@ -20,8 +20,9 @@ type cq struct {
 	dev  *Device
 	user *verbs.CQ
 
-	mu  sync.Mutex
-	qps map[*qp]int // attached, by how often
+	mu     sync.Mutex
+	closed bool        // no event may name it
+	qps    map[*qp]int // attached, by how often
 
 	connected atomic.Pointer[[]*qp] // those that have a stream a poll can look at
 	next      atomic.Uint32         // where the next poll begins to look
@@ -38,7 +39,7 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 	c := &cq{dev: d, user: user, qps: map[*qp]int{}}
 	c.connected.Store(new([]*qp))
 	c.CQ = queue.NewCQ(entries, queue.CQHooks{
-		Progress: c.progress, Arming: func() {}, Notify: user.Notified, Overrun: func() { go c.overrun() },
+		Progress: c.progress, Arming: func() {}, Notify: user.Notified, Overrun: func(first bool) { go c.overrun(first) },
 	})
 	return c, nil
 }
@@ -64,11 +65,13 @@ func (c *cq) progress() {
 	}
 }
 
-// overrun raises the event of lost completions and takes all QPs of the queue to the error state.
-func (c *cq) overrun() {
+// overrun raises the event of the first lost completions, and takes all QPs of the queue to the error state.
+func (c *cq) overrun(first bool) {
 	cause := verbs.Errorf(verbs.ErrCQOverrun, "a CQ of %d entries was full, and completions were lost", c.Cap())
-	c.dev.events.Add(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user, Cause: cause})
 	c.mu.Lock()
+	if first && !c.closed {
+		c.dev.events.Add(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.user, Cause: cause})
+	}
 	var qps []*qp
 	for q := range c.qps {
 		qps = append(qps, q)
@@ -82,6 +85,9 @@ func (c *cq) overrun() {
 // Close implements verbs.ProviderCQ.
 func (c *cq) Close() error {
 	err := c.CQ.Close()
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	c.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.CQ == c.user })
 	c.dev.cqs.Add(-1)
 	return err
