@@ -189,8 +189,8 @@ func (a *agent) event(ev *cm.Event) {
 		if y := c.ends[1]; y == nil || verbs.QPN(p.QPN) != y.qp.QPN() {
 			w.failf("%v: the reply names QP %#x, which is not the peer's", e, p.QPN)
 		}
-		if c.ends[1].closed {
-			c.refuse() // it crashed after the reply
+		if c.ends[1].closed || e.qp.State() == verbs.QPStateErr {
+			c.refuse() // it crashed after the reply, or a queue has overrun
 			return
 		}
 		e.toRTRWith(verbs.QPN(p.QPN), u.psn, c.nodes[1])

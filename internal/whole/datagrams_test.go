@@ -39,7 +39,7 @@ func newUDEnd(n *node) *udEnd {
 	w, u := n.w, &udEnd{n: n, ahs: make([]*verbs.AH, n.w.plan.Nodes)}
 	u.r = newRegion(n, "datagrams", udSlots*udRoom, verbs.AccessLocalWrite)
 	var err error
-	u.qp, err = n.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: n.cq, RecvCQ: n.cq, SignalAll: true,
+	u.qp, err = n.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: n.cq.cq, RecvCQ: n.cq.cq, SignalAll: true,
 		Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: udSlots, MaxSendSGE: 1, MaxRecvSGE: 2, MaxInlineData: 256}})
 	w.must(err)
 	n.number(u.qp.QPN())
@@ -136,8 +136,7 @@ func (u *udEnd) close() {
 			u.n.w.must(ah.Close())
 		}
 	}
-	for u.n.drain(u.n.cq) {
-	}
+	u.n.cq.drain()
 	u.n.w.must(u.qp.Close())
 	u.r.check()
 	u.r.close()

@@ -28,7 +28,7 @@ type end struct {
 	rnd  *rand.Rand
 
 	qp        *verbs.QP
-	cq        *verbs.CQ
+	scq, rcq  *cqueue
 	srq       bool
 	signalAll bool
 	depth     int // work requests that fit the send queue
@@ -59,8 +59,10 @@ type end struct {
 	killed   bool
 	closed   bool
 	crashed  bool
-	bad      *op // illegal
-	victims  int // work requests on the peer's victim that may fail
+	blames   bool // work was flushed, which only an overrun explains
+	fatal    int  // events
+	bad      *op  // illegal
+	victims  int  // work requests on the peer's victim that may fail
 	sqd      bool
 	starving bool // the peer has no receive for its next message, and posts none
 
@@ -82,19 +84,15 @@ func newEnd(c *conn, side int) *end {
 	e.depth = 1 << r.IntN(6)
 	e.signalAll = r.IntN(5) == 0
 	e.srq = r.IntN(2) == 0 && n.shared != nil && c.typ == verbs.QPTypeRC
-	e.cq = n.cq
-	var err error
-	if r.IntN(2) == 0 && !e.srq {
-		e.cq, err = n.dev.CreateCQ(2 * (64 + recvSlotN))
-		w.must(err)
-	}
-	attr := verbs.QPInitAttr{Type: c.typ, SendCQ: e.cq, RecvCQ: e.cq, SignalAll: e.signalAll,
+	e.drawQueues()
+	attr := verbs.QPInitAttr{Type: c.typ, SendCQ: e.scq.cq, RecvCQ: e.rcq.cq, SignalAll: e.signalAll,
 		Cap: verbs.QPCap{MaxSendWR: e.depth, MaxRecvWR: recvSlotN, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: inlineMax}}
 	if e.srq {
 		attr.SRQ = n.shared.srq
 	} else {
 		e.recvs = newRecvSlots(n, "receives", recvSlotN)
 	}
+	var err error
 	e.qp, err = n.pd.CreateQP(attr)
 	w.must(err)
 	n.number(e.qp.QPN())
@@ -178,6 +176,9 @@ func (e *end) act() (did bool) {
 
 // event is an asynchronous event of the QP.
 func (e *end) event(t verbs.EventType) {
+	if t == verbs.EventQPFatal {
+		e.fatalEvent()
+	}
 	if t == verbs.EventSQDrained && e.sqd {
 		e.sqd = false
 		if e.qp.State() == verbs.QPStateSQD {
@@ -203,6 +204,7 @@ func (e *end) postRecvs(n int) (did bool) {
 	if len(wrs) == 0 {
 		return false
 	}
+	e.noteRoom()
 	_, err := e.qp.PostRecv(wrs)
 	e.n.w.must(err)
 	return true
@@ -236,6 +238,7 @@ func (e *end) postSends() bool {
 	for _, o := range batch {
 		w.logf("%v posts %d: %v %v, %d bytes, flags %v, expect %v", e, o.wr.ID, o.wr.Op, o.where, o.length, o.wr.Flags, o.expect)
 	}
+	e.noteRoom()
 	n, err := e.qp.PostSend(wrs)
 	if err != nil || n != len(wrs) {
 		w.failf("%v: post of %d work requests: %d, %v", e, len(wrs), n, err)
@@ -289,24 +292,25 @@ func (e *end) flushed() bool {
 	if !e.failed || e.qp.State() != verbs.QPStateErr || !e.n.awake() {
 		return false
 	}
-	if e.outstanding() && e.unsignaled() {
-		for e.n.drain(e.cq) {
-		}
-		if e.outstanding() && e.unsignaled() { // they were complete before the QP failed: else they had been flushed
+	if !e.settled() {
+		return false
+	}
+	if e.outstanding() && e.unsignaled() && !e.scq.robbed() {
+		e.scq.drain()
+		if e.outstanding() && e.unsignaled() && !e.scq.robbed() { // they were complete before the QP failed: else they had been flushed
 			for _, o := range e.ops[e.done:] {
 				e.succeed(o)
 			}
 		}
 	}
-	if e.outstanding() {
+	if e.outstanding() && !e.scq.robbed() {
 		return false
 	}
 	if e.srq {
-		for e.n.drain(e.cq) {
-		}
+		e.rcq.drain()
 		return true
 	}
-	return e.taken == e.posted
+	return e.taken == e.posted || e.rcq.robbed()
 }
 
 // dead takes note that the node has crashed.
@@ -348,9 +352,7 @@ func (e *end) close() {
 			break
 		}
 	}
-	if e.cq != n.cq {
-		w.must(e.cq.Close())
-	}
+	e.leaveQueues()
 	for _, r := range []*region{e.src, e.dst, e.read, e.victim, e.recvs.r} {
 		if r != nil {
 			r.close()

@@ -39,7 +39,8 @@ type node struct {
 	dev    *verbs.Device // nil while the node is down
 	paused bool
 	pd     *verbs.PD
-	cq     *verbs.CQ // that some ends share
+	cq     *cqueue   // that some ends share
+	queues []*cqueue // it, and others
 	ends   []*end    // open
 	byQPN  map[verbs.QPN]*end
 	gone   map[verbs.QPN]time.Duration // when QPs were closed, by number
@@ -79,8 +80,8 @@ func (n *node) boot() {
 	n.dev = verbs.NewDevice(n.hca)
 	n.pd, err = n.dev.AllocPD()
 	w.must(err)
-	n.cq, err = n.dev.CreateCQ(4096)
-	w.must(err)
+	n.queues = nil
+	n.cq = newQueue(n, 4096)
 	n.ends, n.byQPN, n.gone, n.allocs = nil, map[verbs.QPN]*end{}, map[verbs.QPN]time.Duration{}, nil
 	n.links, n.forged, n.heard = n.links[:0:0], nil, nil
 	n.words = newWords(n)
@@ -148,12 +149,8 @@ func (n *node) program() (did bool) {
 	if n.agent != nil {
 		did = n.agent.act() || did
 	}
-	did = n.poll(n.cq) || did
-	for i := 0; i < len(n.ends); i++ {
-		e := n.ends[i]
-		if e.cq != n.cq {
-			did = n.poll(e.cq) || did
-		}
+	for i := 0; i < len(n.queues); i++ {
+		did = n.queues[i].look() || did
 	}
 	for i := 0; i < len(n.ends); i++ {
 		did = n.ends[i].act() || did
@@ -165,20 +162,6 @@ func (n *node) program() (did bool) {
 		did = n.ud.act() || did
 	}
 	return did
-}
-
-// poll takes some completions from a CQ.
-func (n *node) poll(cq *verbs.CQ) bool {
-	if n.rnd.IntN(3) == 0 {
-		return false // later
-	}
-	var wcs [16]verbs.WC
-	k, err := cq.Poll(wcs[:1+n.rnd.IntN(len(wcs))])
-	n.w.must(err)
-	for i := range wcs[:k] {
-		n.completed(&wcs[i])
-	}
-	return k > 0
 }
 
 // completed takes a completion to whom it is for.
@@ -218,6 +201,9 @@ func (n *node) asyncEvents() (did bool) {
 		did = true
 		n.w.logf("%v: event %v", n, ev.Type)
 		n.events[ev.Type]++
+		if ev.CQ != nil {
+			n.cqEvent(ev.CQ)
+		}
 		if ev.QP == nil {
 			continue
 		}
@@ -329,7 +315,7 @@ func (n *node) close() {
 		n.shared.close()
 	}
 	n.words.close()
-	w.must(n.cq.Close())
+	n.cq.close()
 	w.must(n.pd.Close())
 	n.countLink()
 	n.hca.Drive(false) // closed QPs leave its queues when their turn comes

@@ -45,6 +45,7 @@ type plan struct {
 	Visible bool // links see IPv4 identifications
 	Secure  bool // some connections have packet security
 	Starve  bool // some programs post no more receives at some time
+	Full    bool // some completion queues are too small
 }
 
 // draw makes the plan of a seed.
@@ -70,6 +71,7 @@ func draw(seed uint64) plan {
 		Gather: maybe(2), Drain: maybe(4), Visible: maybe(4),
 		Secure: rand.New(rand.NewPCG(seed, 0x5ec)).IntN(3) == 0,
 		Starve: rand.New(rand.NewPCG(seed, 0x57a)).IntN(4) == 0,
+		Full:   rand.New(rand.NewPCG(seed, 0xf011)).IntN(4) == 0,
 	}
 	if maybe(4) { // calm: nothing may fail, or wait for a timeout
 		p.Queue = 0
@@ -147,7 +149,7 @@ func (p plan) simpler() []plan {
 		func(q *plan) *bool { return &q.Gather }, func(q *plan) *bool { return &q.Drain }, func(q *plan) *bool { return &q.Kill },
 		func(q *plan) *bool { return &q.Weak }, func(q *plan) *bool { return &q.Illegal }, func(q *plan) *bool { return &q.IPv6 },
 		func(q *plan) *bool { return &q.Visible }, func(q *plan) *bool { return &q.Secure },
-		func(q *plan) *bool { return &q.Starve },
+		func(q *plan) *bool { return &q.Starve }, func(q *plan) *bool { return &q.Full },
 	} {
 		add(func(q *plan) { *b(q) = false })
 	}

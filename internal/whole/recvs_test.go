@@ -105,8 +105,7 @@ func (s *sharedRecvs) done(id uint64) {
 // close checks that no receive was lost: no QP is left that could hold one.
 func (s *sharedRecvs) close() {
 	w := s.n.w
-	for s.n.drain(s.n.cq) {
-	}
+	s.n.cq.drain()
 	mask := verbs.SRQMaskMaxWR
 	if s.count > 1 {
 		if err := s.srq.Modify(verbs.SRQAttr{MaxWR: s.count - 1}, mask); err == nil {
@@ -121,15 +120,4 @@ func (s *sharedRecvs) close() {
 	w.must(s.srq.Close())
 	s.r.check()
 	s.r.close()
-}
-
-// drain polls a CQ until it is empty.
-func (n *node) drain(cq *verbs.CQ) bool {
-	var wcs [16]verbs.WC
-	k, err := cq.Poll(wcs[:])
-	n.w.must(err)
-	for i := range wcs[:k] {
-		n.completed(&wcs[i])
-	}
-	return k > 0
 }

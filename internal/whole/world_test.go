@@ -36,6 +36,7 @@ type world struct {
 	datagrams []*datagram // UD
 	opCount   uint64
 	regions   int
+	queues    int
 
 	totals  totals
 	records bool   // or else there is neither digest nor trace
@@ -49,7 +50,7 @@ type totals struct {
 	Runs, Steps, Sent, Received, Posts, Completions, MADs               uint64
 	Lost, Duplicated, Reordered, Corrupted, Marked, Cut, Full, Forged   uint64
 	Crashes, Pauses, Partitions, Flaps, Illegal, Failed, Conns, Virtual uint64
-	Held, Needless, Secured                                             uint64
+	Held, Needless, Secured, Overruns                                   uint64
 }
 
 func (t *totals) add(o *totals) {
@@ -79,6 +80,7 @@ func (t *totals) add(o *totals) {
 	t.Held += o.Held
 	t.Needless += o.Needless
 	t.Secured += o.Secured
+	t.Overruns += o.Overruns
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.
