@@ -24,6 +24,9 @@ type datagram struct {
 	received int
 }
 
+// solicited reports whether the datagram asks for an event.
+func (d *datagram) solicited() bool { return d.imm&1 == 1 }
+
 // udEnd is a node's UD queue pair.
 type udEnd struct {
 	n      *node
@@ -83,6 +86,9 @@ func (u *udEnd) act() (did bool) {
 	if d.withImm {
 		wr.Op = verbs.OpSendWithImm
 	}
+	if d.solicited() {
+		wr.Flags |= verbs.SendSolicited
+	}
 	if d.never {
 		wr.RemoteQKey++
 	}
@@ -101,6 +107,7 @@ func (u *udEnd) completed(wc *verbs.WC) {
 	}
 	if wc.Op != verbs.WCRecv {
 		u.under--
+		u.n.ringing = silent
 		return
 	}
 	i, n := int(wc.ID), int(wc.ByteLen)-verbs.GRHSize
@@ -116,6 +123,9 @@ func (u *udEnd) completed(wc *verbs.WC) {
 	}
 	d := w.datagrams[id]
 	d.received++
+	if u.n.ringing = silent; d.solicited() {
+		u.n.ringing = rings
+	}
 	withImm := wc.Flags&verbs.WCFlagWithImm != 0
 	if d.to != u.n || d.life != u.n.life || d.never || !bytes.Equal(d.data, data) || withImm != d.withImm || withImm && wc.Imm != d.imm {
 		w.failf("%v: datagram %d came otherwise than it was sent: %+v", u.n, id, d)

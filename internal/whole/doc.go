@@ -16,7 +16,7 @@
 //	node    a device with its memory, and the program's turns: it may pause, crash and come back
 //	conn    two ends that are introduced by hand or by the connection manager, once or several times
 //	end     a queue pair, what it has posted, and what must come of it
-//	queues  completion queues, some of which are too small
+//	queues  completion queues: some are too small, and of some the programs wait for the event
 //
 // What is checked is what verbs promise, not what the stack does: see oracle_test.go. All ends trust
 // nobody, so what a hostile station forges must change nothing. Its packets have the right addresses, QPNs

@@ -55,6 +55,7 @@ type node struct {
 	idle    time.Duration // how long it waits if it finds nothing to do
 	gathers bool
 	napEnd  time.Duration
+	ringing ringing                              // whether the completion that was polled rings
 	events  [verbs.EventQPLastWQEReached + 1]int // that were seen
 }
 
@@ -108,7 +109,7 @@ func (n *node) turn() {
 		n.hca.Drive(n.gathers)
 		n.napEnd = now + napTime
 	}
-	if now < n.tickAt {
+	if now < n.tickAt && !n.rung() {
 		return
 	}
 	if n.program() {
@@ -120,6 +121,11 @@ func (n *node) turn() {
 	if n.agent != nil {
 		n.tickAt = min(n.tickAt, max(now, n.agent.machine.NextTimeout()))
 	}
+}
+
+// rung reports whether a program that waits is to be woken.
+func (n *node) rung() bool {
+	return n.w.plan.Notify && slices.ContainsFunc(n.queues, func(x *cqueue) bool { return x.bell.waits && x.rung() })
 }
 
 // soon has the program look again.
@@ -164,8 +170,9 @@ func (n *node) program() (did bool) {
 	return did
 }
 
-// completed takes a completion to whom it is for.
-func (n *node) completed(wc *verbs.WC) {
+// completed takes a completion to whom it is for. It returns whether the completion rings.
+func (n *node) completed(wc *verbs.WC) ringing {
+	n.ringing = mayRing
 	n.w.totals.Completions++
 	e := n.byQPN[wc.QPN]
 	n.w.logf("%v: qp %v: %v %d %v, %d bytes", n, wc.QPN, wc.Op, wc.ID, wc.Status, wc.ByteLen)
@@ -182,7 +189,12 @@ func (n *node) completed(wc *verbs.WC) {
 		e.recvCompleted(wc)
 	default:
 		e.sendCompleted(wc)
+		n.ringing = silent
 	}
+	if wc.Status != verbs.WCSuccess {
+		return rings
+	}
+	return n.ringing
 }
 
 var past = func() context.Context {

@@ -20,6 +20,7 @@ import (
 //   - All of this holds where packets are placed or held that come before others: see order_test.go.
 //   - A completion queue that overruns keeps what it has and tells of the loss, and its QPs fail; nobody else's:
 //     see queues_test.go.
+//   - Who waits for the event of a completion queue is woken: see notify_test.go.
 //   - Whose peer is silent, or posts no receives, fails in time: see conn.patience and conn.starvation.
 //     Otherwise all work ends.
 //   - When all is closed, a device holds no queue pair, no key and nothing of any connection.
@@ -222,6 +223,7 @@ func (e *end) recvCompleted(wc *verbs.WC) {
 // received checks that a receive got a message.
 func (e *end) received(wc *verbs.WC, o *op, slots *recvSlots, slot int) {
 	w, p := e.n.w, e.peer()
+	e.n.ringing = o.rings()
 	want, data := o.receipt(wc.ID, e, p)
 	if *wc != want {
 		w.failf("%v: receive %d completes as %+v, want %+v of %v %d", e, wc.ID, *wc, want, o.wr.Op, o.wr.ID)
@@ -239,6 +241,14 @@ func (e *end) received(wc *verbs.WC, o *op, slots *recvSlots, slot int) {
 	if o.win != nil && o.wr.Op == verbs.OpSendWithInv {
 		o.win.ended()
 	}
+}
+
+// rings reports whether the peer's completion of the message rings a queue that is armed for solicited ones.
+func (o *op) rings() ringing {
+	if o.wr.Flags&verbs.SendSolicited != 0 {
+		return rings
+	}
+	return silent
 }
 
 // brings reports whether o writes b to byte at of a, by whatever name: a window that is bound anew to the same memory
@@ -291,6 +301,9 @@ func (e *end) ucReceived(wc *verbs.WC, slots *recvSlots, slot int) {
 		want, data := o.receipt(wc.ID, e, p)
 		if *wc != want || !bytes.Equal(slots.bytes(slot)[:len(data)], data) {
 			continue // it was lost
+		}
+		if o.length >= 8 { // and not another that looks alike
+			e.n.ringing = o.rings()
 		}
 		slots.take(e, slot, data, true)
 		e.got++

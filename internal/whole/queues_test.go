@@ -33,8 +33,9 @@ type cqueue struct {
 	taken int // completions since it was empty
 
 	sleeps time.Duration // until when nobody looks
-	lost   bool          // Poll has told of a loss
-	told   int           // events that told of it
+	bell   bell
+	lost   bool // Poll has told of a loss
+	told   int  // events that told of it
 }
 
 func newQueue(n *node, room int) *cqueue {
@@ -42,6 +43,7 @@ func newQueue(n *node, room int) *cqueue {
 	n.w.must(err)
 	x := &cqueue{n: n, cq: cq, room: cq.Cap(), rnd: rand.New(rand.NewPCG(n.w.plan.Seed, uint64(0xc9e<<32+n.w.queues)))}
 	n.w.queues++
+	x.drawBell()
 	n.queues = append(n.queues, x)
 	return x
 }
@@ -158,6 +160,9 @@ func (x *cqueue) look() bool {
 		x.sleeps = n.w.now() + within(x.rnd, sleepTime)
 		return false
 	}
+	if x.bell.waits {
+		return x.wait()
+	}
 	return x.poll(1 + n.rnd.IntN(maxPoll))
 }
 
@@ -178,12 +183,14 @@ func (x *cqueue) poll(most int) bool {
 		n.w.failf("%v: %d completions come behind those that were lost, %v", n, k, err)
 	}
 	x.taken += k
+	x.hear()
 	for i := range wcs[:k] {
-		n.completed(&wcs[i])
+		x.found(n.completed(&wcs[i]), &wcs[i])
 	}
 	switch {
 	case errors.Is(err, verbs.ErrCQOverrun):
 		x.overrun("Poll")
+		x.foundNone(true)
 		if !x.lost && x.taken < x.room {
 			n.w.failf("%v: a queue with room for %d overran, and gave only %d completions", n, x.room, x.taken)
 		}
@@ -194,6 +201,7 @@ func (x *cqueue) poll(most int) bool {
 		if x.told > 0 {
 			n.w.failf("%v: an event says that a queue overran, and Poll does not", n)
 		}
+		x.foundNone(false)
 		x.left, x.taken = 0, 0
 		x.peak = x.waiting()
 	}

@@ -50,7 +50,7 @@ type totals struct {
 	Runs, Steps, Sent, Received, Posts, Completions, MADs               uint64
 	Lost, Duplicated, Reordered, Corrupted, Marked, Cut, Full, Forged   uint64
 	Crashes, Pauses, Partitions, Flaps, Illegal, Failed, Conns, Virtual uint64
-	Held, Needless, Secured, Overruns                                   uint64
+	Held, Needless, Secured, Overruns, Rings                            uint64
 }
 
 func (t *totals) add(o *totals) {
@@ -81,6 +81,7 @@ func (t *totals) add(o *totals) {
 	t.Needless += o.Needless
 	t.Secured += o.Secured
 	t.Overruns += o.Overruns
+	t.Rings += o.Rings
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.
