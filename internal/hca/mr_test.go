@@ -246,3 +246,40 @@ func TestDeviceCloseUnpins(t *testing.T) {
 		t.Errorf("%d regions are left, want none", n)
 	}
 }
+
+// TestBindMWKey: a window of type 1 has its new key when BindMW has returned, though the bind waits in the queue.
+func TestBindMWKey(t *testing.T) {
+	net := sim.New(sim.Config{})
+	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+	region, err := y.pd.AllocMR(64, everything|verbs.AccessMWBind)
+	y.must(err)
+	mw, err := y.pd.AllocMW(verbs.MWType1)
+	y.must(err)
+	y.must(y.qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState))
+	keys := []verbs.RKey{mw.RKey()}
+	for i := range uint64(2) {
+		y.must(y.qp.BindMW(verbs.SendWR{ID: i, Flags: signaled}, verbs.MWBind{MW: mw, MR: region, Addr: region.Addr() + 16*i, Length: 16,
+			Access: verbs.AccessRemoteWrite}))
+		keys = append(keys, mw.RKey())
+	}
+	if keys[0] == keys[1] || keys[1] == keys[2] || keys[0] == keys[2] {
+		t.Errorf("keys %v, before two binds and after each; want three", keys)
+	}
+	y.must(y.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTS}, verbs.MaskState))
+	for range 2 {
+		y.done()
+	}
+	if key := mw.RKey(); key != keys[2] {
+		t.Errorf("key %v after the binds, want %v as before", key, keys[2])
+	}
+	write := func(key verbs.RKey) verbs.WC {
+		x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled | verbs.SendInline, InlineData: []byte{1}, Remote: verbs.RemoteAddr{VA: region.Addr() + 16, RKey: key}})
+		return x.next()
+	}
+	if wc := write(keys[2]); wc.Status != verbs.WCSuccess || region.Bytes()[16] != 1 {
+		t.Errorf("a WRITE by the key: %v, want success", wc.Status)
+	}
+	if wc := write(keys[1]); wc.Status != verbs.WCRemAccessErr {
+		t.Errorf("a WRITE by the key before it: %v, want WCRemAccessErr", wc.Status)
+	}
+}

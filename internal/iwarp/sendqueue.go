@@ -3,6 +3,7 @@ package iwarp
 import (
 	"sync/atomic"
 
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -92,6 +93,9 @@ func (sq *sendQueue) push(wr *verbs.SendWR) *sendWQE {
 	}
 	if wr.Bind != nil {
 		w.bind = *wr.Bind // the program may reuse its own once the post is done
+		if w.op == verbs.OpBindMW {
+			mem.Promise(&w.bind)
+		}
 	}
 	if wr.InlineData != nil {
 		w.length = uint32(len(wr.InlineData))

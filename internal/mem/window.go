@@ -16,9 +16,10 @@ type Window struct {
 
 	bound atomic.Pointer[binding]
 
-	mu     sync.Mutex // held while bound, key or closed change
-	key    uint32
-	closed bool
+	mu       sync.Mutex // held while bound, key, promised or closed change
+	key      uint32
+	promised uint32 // type 1: the key that the latest bind has taken or is going to take
+	closed   bool
 }
 
 var _ verbs.ProviderMW = (*Window)(nil)
@@ -35,13 +36,31 @@ type binding struct {
 }
 
 // setKey takes the first key.
-func (w *Window) setKey(index, random uint32) { w.key = index<<keyBits | random&(1<<keyBits-1) }
+func (w *Window) setKey(index, random uint32) {
+	w.key = index<<keyBits | random&(1<<keyBits-1)
+	w.promised = w.key
+}
 
 // RKey returns the window's present key.
 func (w *Window) RKey() verbs.RKey {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.typ == verbs.MWType1 {
+		return verbs.RKey(w.promised)
+	}
 	return verbs.RKey(w.key)
+}
+
+// Promise gives a bind of a window of type 1 its key, when it is posted. The program tells its peer the key before
+// the bind is carried out (ibv_bind_mw).
+func Promise(b *verbs.MWBind) {
+	w := b.MW.Provider().(*Window)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.typ == verbs.MWType1 {
+		w.promised = uint32(verbs.IncRKey(verbs.RKey(w.promised)))
+		b.RKey = verbs.RKey(w.promised)
+	}
 }
 
 // Close takes the window and its key away. Spans that were opened by it stay open.
@@ -65,7 +84,7 @@ func bindError(format string, args ...any) error {
 	return verbs.Errorf(verbs.ErrInvalid, format, args...)
 }
 
-// Bind carries out a bind for a QP: of a window of type 1 or 2, or, with length 0, the end of a type 1
+// Bind carries out a bind, which was posted with the key of Promise, for a QP: of a window of type 1 or 2, or, with length 0, the end of a type 1
 // window's binding. The window and the region of b are this package's.
 func Bind(b *verbs.MWBind, qpn verbs.QPN) error {
 	w := b.MW.Provider().(*Window)
@@ -74,7 +93,7 @@ func Bind(b *verbs.MWBind, qpn verbs.QPN) error {
 	if w.closed {
 		return bindError("the window was freed")
 	}
-	key := uint32(verbs.IncRKey(verbs.RKey(w.key)))
+	key := uint32(b.RKey)
 	if w.typ == verbs.MWType2 {
 		if w.bound.Load() != nil {
 			return bindError("the window is bound: invalidate it first") // IBTA o10-37.2.30
@@ -85,7 +104,6 @@ func Bind(b *verbs.MWBind, qpn verbs.QPN) error {
 		if b.Length == 0 {
 			return bindError("length 0: a type 2 window is unbound by invalidating it") // IBTA o10-37.2.40
 		}
-		key = uint32(b.RKey)
 	}
 	if b.Length == 0 {
 		w.unbind()

@@ -103,6 +103,7 @@ func bindOf(w *verbs.MW, mr *verbs.MR, off, n uint64) verbs.MWBind {
 
 func (d *domain) bind(b verbs.MWBind) verbs.RKey {
 	d.t.Helper()
+	Promise(&b)
 	if err := Bind(&b, qpn); err != nil {
 		d.t.Fatalf("bind: %v, want no error", err)
 	}

@@ -3,6 +3,7 @@ package transport
 import (
 	"sync/atomic"
 
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -177,6 +178,9 @@ func (w *sendWQE) keepRare(wr *verbs.SendWR) {
 	w.compareAdd, w.swap, w.invalidate, w.destQPN, w.qkey = wr.CompareAdd, wr.Swap, wr.InvalidateRKey, wr.RemoteQPN, wr.RemoteQKey
 	if wr.Bind != nil {
 		w.bind = *wr.Bind // the program may reuse its own once the post is done
+		if w.op == verbs.OpBindMW {
+			mem.Promise(&w.bind)
+		}
 	}
 	if wr.AH != nil {
 		w.ah = wr.AH.Provider()
