@@ -239,12 +239,36 @@ func (e *end) postSends() bool {
 		w.logf("%v posts %d: %v %v, %d bytes, flags %v, expect %v", e, o.wr.ID, o.wr.Op, o.where, o.length, o.wr.Flags, o.expect)
 	}
 	e.noteRoom()
-	n, err := e.qp.PostSend(wrs)
+	n, err := e.post(wrs, batch)
 	if err != nil || n != len(wrs) {
 		w.failf("%v: post of %d work requests: %d, %v", e, len(wrs), n, err)
 	}
 	w.totals.Posts += uint64(n)
 	return true
+}
+
+// post posts work requests, those that bind windows of type 1 by their own verb.
+func (e *end) post(wrs []verbs.SendWR, batch []*op) (n int, err error) {
+	first := 0
+	for i, o := range batch {
+		if o.win == nil || !o.win.type1() || o.wr.Op != verbs.OpBindMW {
+			continue
+		}
+		if first < i {
+			if n, err = e.qp.PostSend(wrs[first:i]); err != nil {
+				return first + n, err
+			}
+		}
+		if err = e.postWindow(o); err != nil {
+			return i, err
+		}
+		first = i + 1
+	}
+	if first < len(wrs) {
+		n, err = e.qp.PostSend(wrs[first:])
+		return first + n, err
+	}
+	return first, nil
 }
 
 // postTooMany posts to a full send queue.

@@ -2,6 +2,7 @@ package whole
 
 import (
 	"bytes"
+	"math/rand/v2"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -12,7 +13,8 @@ const (
 	windowRoom  = 1024 // a window and what nobody may write
 )
 
-// windows are the memory windows of type 2 that an end gives to its peer.
+// windows are the memory windows that an end gives to its peer. Those of type 2 are bound by posted work requests
+// and end when somebody invalidates them; those of type 1 are bound by BindMW, and end when they are bound anew.
 type windows struct {
 	e     *end
 	r     *region
@@ -44,8 +46,13 @@ const (
 
 func newWindows(e *end) *windows {
 	x := &windows{e: e, r: newRegion(e.n, "windows", windowSlots*windowRoom, verbs.AccessLocalWrite|verbs.AccessMWBind)}
+	r := rand.New(rand.NewPCG(e.n.w.plan.Seed, uint64(0x111d+100*e.c.index+10*e.c.life+e.side)))
 	for i := range x.slots {
-		mw, err := e.n.pd.AllocMW(verbs.MWType2)
+		typ := verbs.MWType2
+		if r.IntN(3) == 0 {
+			typ = verbs.MWType1
+		}
+		mw, err := e.n.pd.AllocMW(typ)
 		e.n.w.must(err)
 		x.slots[i] = &window{e: e, mw: mw, off: i*windowRoom + windowRoom/4, still: make([]byte, windowSize)}
 	}
@@ -98,7 +105,7 @@ func (e *end) find(x *windows, state windowState) *window {
 func (e *end) windowOp(o *op) bool {
 	r := e.rnd
 	p := e.peer()
-	if e.n.w.plan.Illegal && e.bad == nil && r.IntN(12) == 0 {
+	if e.n.w.plan.Illegal && e.bad == nil && r.IntN(8) == 0 {
 		fresh := *o
 		if e.abuse(o) {
 			e.bad, e.c.broken = o, true
@@ -109,30 +116,34 @@ func (e *end) windowOp(o *op) bool {
 	}
 	if v := e.find(e.windows, windowFree); v != nil && r.IntN(2) == 0 {
 		e.windows.check()
-		v.state, v.stale, v.key = windowBinding, v.key, verbs.IncRKey(v.mw.RKey())
-		o.win, o.where = v, "window"
-		o.wr.Op = verbs.OpBindMW
-		o.wr.Bind = &verbs.MWBind{MW: v.mw, RKey: v.key, MR: e.windows.r.mr, Addr: e.windows.r.mr.Addr() + uint64(v.off), Length: windowSize,
-			Access: verbs.AccessRemoteWrite}
+		v.bind(o)
 		return true
 	}
 	if v := e.find(e.windows, windowUnused); v != nil {
+		if v.type1() && r.IntN(2) == 0 {
+			v.bind(o) // anew: the old key ends
+			return true
+		}
 		v.state = windowEnding
 		o.win, o.where = v, "window"
-		o.wr.Op, o.wr.InvalidateRKey = verbs.OpLocalInv, v.key
+		if v.type1() {
+			o.wr.Op, o.wr.Bind = verbs.OpBindMW, &verbs.MWBind{MW: v.mw}
+		} else {
+			o.wr.Op, o.wr.InvalidateRKey = verbs.OpLocalInv, v.key
+		}
 		return true
 	}
 	v := e.find(p.windows, windowOpen)
 	if v == nil {
 		return false
 	}
-	switch r.IntN(5) {
-	case 0:
+	switch k := r.IntN(5); {
+	case k == 0:
 		if v.uses == 0 {
 			v.state = windowUnused
 		}
 		return false
-	case 1:
+	case k == 1 && !v.type1():
 		o.wr.Op, o.wr.InvalidateRKey = verbs.OpSendWithInv, v.key
 		o.length = e.length()
 		if !e.memory(o) {
@@ -154,15 +165,46 @@ func (e *end) windowOp(o *op) bool {
 	return true
 }
 
-// abuse makes o one that uses or ends a window that is not its own, or one that has ended.
+// bind makes o one that binds the window.
+func (v *window) bind(o *op) {
+	mr := v.e.windows.r.mr
+	v.state, v.stale, v.key = windowBinding, v.key, verbs.IncRKey(v.mw.RKey())
+	o.win, o.where = v, "window"
+	o.wr.Op = verbs.OpBindMW
+	o.wr.Bind = &verbs.MWBind{MW: v.mw, RKey: v.key, MR: mr, Addr: mr.Addr() + uint64(v.off), Length: windowSize, Access: verbs.AccessRemoteWrite}
+	if v.type1() {
+		v.key, o.wr.Bind.RKey = 0, 0 // BindMW tells
+	}
+}
+
+func (v *window) type1() bool { return v.mw.Type() == verbs.MWType1 }
+
+// postWindow binds a window of type 1. It has its new key when BindMW has returned.
+func (e *end) postWindow(o *op) error {
+	v, before := o.win, o.win.mw.RKey()
+	err := e.qp.BindMW(verbs.SendWR{ID: o.wr.ID, Flags: o.wr.Flags}, *o.wr.Bind)
+	if v.mw.RKey() == before {
+		e.n.w.failf("%v: BindMW %d has returned, and the window still has key %v", e, o.wr.ID, before)
+	}
+	if o.wr.Bind.Length > 0 {
+		v.key = v.mw.RKey()
+	}
+	return err
+}
+
+// abuse makes o one that uses or ends a window that is not its own, or one that has ended, or invalidates one of
+// type 1.
 func (e *end) abuse(o *op) bool {
 	r, p := e.rnd, e.peer()
 	var v *window
 	key := verbs.RKey(0)
-	if r.IntN(2) == 0 {
+	inv := r.IntN(2) == 0
+	if v = e.find(p.windows, windowOpen); v != nil && inv && v.type1() {
+		key, o.where = v.key, "a window of type 1"
+	} else if v = nil; r.IntN(2) == 0 {
 		for _, z := range p.n.ends {
 			if z != p && z.windows != nil {
-				if v = e.find(z.windows, windowOpen); v != nil {
+				if v = e.find(z.windows, windowOpen); v != nil && (inv || !v.type1()) { // of type 1, any QP of the PD may use it
 					key, o.where = v.key, "a stranger's window"
 					break
 				}
@@ -170,11 +212,12 @@ func (e *end) abuse(o *op) bool {
 		}
 	} else if v = e.find(p.windows, windowFree); v != nil {
 		key, o.where = v.key, "a window that has ended"
+		inv = inv && !v.type1()
 	}
 	if v == nil || key == 0 {
 		return false
 	}
-	if r.IntN(2) == 0 {
+	if inv {
 		o.wr.Op, o.wr.InvalidateRKey = verbs.OpSendWithInv, key
 		o.length = r.IntN(100)
 		o.expect, o.expectAt = verbs.WCRetryExceeded, verbs.WCRemInvReqErr // the peer says nothing
@@ -191,6 +234,13 @@ func (e *end) abuse(o *op) bool {
 func (v *window) complete(e *end, o *op) {
 	switch o.wr.Op {
 	case verbs.OpBindMW:
+		if o.wr.Bind.Length == 0 {
+			v.ended()
+			return
+		}
+		if v.mw.RKey() != v.key {
+			e.n.w.failf("%v: window %v is bound, and has key %v", e, v.key, v.mw.RKey())
+		}
 		v.state, v.uses = windowOpen, 0
 		v.area = newArea(e.windows.r, v.off, windowSize)
 	case verbs.OpLocalInv:
