@@ -121,6 +121,8 @@ var mutants = []mutant{
 		"	if off > size || n > size-off {\n", "	if off > size || n > size-off+1 {\n", "", ""},
 	{"the access flags of a region do not count", mem + "open.go",
 		"	case r.access&need != need:\n", "	case false:\n", "", ""},
+	{"a region that is registered anew keeps its old rights", mem + "mr.go",
+		"	h.Region = next\n", "	next.access |= old.access\n	h.Region = next\n", "", ""},
 	{"a region that is closed keeps its keys", mem + "region.go",
 		"	r.pd.keys.remove(uint32(r.lkey))\n	if !r.gate", "	if !r.gate", "", ""},
 	{"a window that is closed keeps its key", mem + "window.go",

@@ -38,6 +38,7 @@ type end struct {
 	src, dst, read, victim *region
 	cm                     *cm.Conn // or nil
 	recvs                  recvSlots
+	roam                   *roam // or nil
 	windows                *windows
 	area                   *area // what this end writes at the peer
 	srcAt, readAt          int
@@ -52,19 +53,20 @@ type end struct {
 	taken    uint64 // receives that are complete
 	lazy     int
 
-	failed   bool           // a work request has, or the QP is in error
-	status   verbs.WCStatus // of the first that failed
-	firstBad int            // which that is
-	initial  []byte         // of area
-	killed   bool
-	closed   bool
-	crashed  bool
-	blames   bool // work was flushed, which only an overrun explains
-	fatal    int  // events
-	bad      *op  // illegal
-	victims  int  // work requests on the peer's victim that may fail
-	sqd      bool
-	starving bool // the peer has no receive for its next message, and posts none
+	failed     bool           // a work request has, or the QP is in error
+	status     verbs.WCStatus // of the first that failed
+	firstBad   int            // which that is
+	initial    []byte         // of area
+	killed     bool
+	closed     bool
+	crashed    bool
+	blames     bool // work was flushed, which only an overrun explains
+	fatal      int  // events
+	victimGone bool // the peer may not write the victim any more
+	bad        *op  // illegal
+	victims    int  // work requests on the peer's victim that may fail
+	sqd        bool
+	starving   bool // the peer has no receive for its next message, and posts none
 
 	victimAt verbs.RemoteAddr // the peer's
 }
@@ -108,6 +110,9 @@ func newEnd(c *conn, side int) *end {
 	e.victim = newRegion(n, "victim", victim, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if n.w.plan.Windows && c.typ == verbs.QPTypeRC {
 		e.windows = newWindows(e)
+	}
+	if n.w.plan.Rereg && c.typ == verbs.QPTypeRC {
+		e.roam = newRoam(e)
 	}
 	access := everything
 	if c.typ == verbs.QPTypeUC {
@@ -165,10 +170,11 @@ func (e *end) act() (did bool) {
 		e.sqd = true
 		e.n.w.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify))
 	}
-	if e.bad == nil && e.victim.mr != nil && e.n.w.plan.Illegal && e.rnd.IntN(100) == 0 {
-		e.n.w.logf("%v closes its victim", e)
-		e.victim.close()
-		e.victim.freeze()
+	if e.bad == nil && !e.victimGone && e.n.w.plan.Illegal && e.rnd.IntN(100) == 0 {
+		e.endVictim()
+	}
+	if e.roam != nil {
+		did = e.roam.again() || did
 	}
 	e.c.look()
 	return did
@@ -377,21 +383,20 @@ func (e *end) close() {
 		}
 	}
 	e.leaveQueues()
-	for _, r := range []*region{e.src, e.dst, e.read, e.victim, e.recvs.r} {
-		if r != nil {
-			r.close()
-			r.check()
-			r.freeze()
-		}
+	if e.roam != nil {
+		e.roam.check()
+	}
+	for _, r := range e.regions() {
+		r.close()
+		r.check()
+		r.freeze()
 	}
 	n.w.in(10*time.Millisecond, e.afterlife)
 }
 
 // afterlife checks that nobody has written what is closed.
 func (e *end) afterlife() {
-	for _, r := range []*region{e.src, e.dst, e.read, e.victim, e.recvs.r} {
-		if r != nil {
-			r.check()
-		}
+	for _, r := range e.regions() {
+		r.check()
 	}
 }

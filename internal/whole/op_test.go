@@ -23,6 +23,7 @@ type op struct {
 	least uint64 // FETCH_ADD: the result, at least
 	lost  bool
 
+	roam     *roam   // that is used
 	win      *window // that is bound, used or invalidated
 	victim   bool    // writes what the peer closes
 	lateTo   bool    // when it was closed already
@@ -67,6 +68,13 @@ func (e *end) newOp(i int) *op {
 		}
 		*o = fresh
 	}
+	if e.peer().roam != nil && r.IntN(5) == 0 {
+		if e.roamOp(o) {
+			e.flags(o, i)
+			return o
+		}
+		*o = fresh
+	}
 	ops := rcOps
 	switch {
 	case e.c.typ == verbs.QPTypeUC:
@@ -89,7 +97,7 @@ func (e *end) newOp(i int) *op {
 		o.victim, o.where = true, "victim"
 		o.length = min(o.length, victim)
 		o.off = r.IntN(victim - o.length + 1)
-		if o.lateTo = p.victim.mr == nil; o.lateTo {
+		if o.lateTo = p.victimGone; o.lateTo {
 			o.wr.Remote = verbs.RemoteAddr{VA: e.victimAt.VA + uint64(o.off), RKey: e.victimAt.RKey}
 			if o.length > 0 {
 				o.expect = verbs.WCRemAccessErr
@@ -139,7 +147,7 @@ func (e *end) length() int {
 // flags says whether the work request is signaled, fenced, solicited.
 func (e *end) flags(o *op, i int) {
 	r := e.rnd
-	if r.IntN(3) == 0 || (i+1)%max(e.depth/2, 1) == 0 || i == e.goal-1 || o.local() || o.win != nil {
+	if r.IntN(3) == 0 || (i+1)%max(e.depth/2, 1) == 0 || i == e.goal-1 || o.local() || o.win != nil || o.roam != nil {
 		o.wr.Flags |= verbs.SendSignaled
 	}
 	if r.IntN(6) == 0 && e.c.typ == verbs.QPTypeRC {

@@ -16,7 +16,8 @@ import (
 //   - The effects of WRITEs are in memory when they are complete, in their order. A READ brings what was
 //     there at its turn, or what a later WRITE has brought; not so if that was fenced.
 //   - Atomics are linearizable: see words_test.go.
-//   - Memory changes only where a work request names it, and not after its region or window has ended.
+//   - Memory changes only where a work request names it, and not after its region or window has ended, or the
+//     region is registered anew elsewhere or with other rights: see rereg_test.go.
 //   - All of this holds where packets are placed or held that come before others: see order_test.go.
 //   - A completion queue that overruns keeps what it has and tells of the loss, and its QPs fail; nobody else's:
 //     see queues_test.go.
@@ -90,7 +91,7 @@ func (e *end) fails(o *op, wc *verbs.WC) {
 			ok, e.blames = true, true
 		}
 	case verbs.WCRemAccessErr:
-		ok = o.expect == wc.Status || o.victim && p.victim.mr == nil
+		ok = o.expect == wc.Status || o.victim && p.victimGone
 	default:
 		ok = o.expect == wc.Status
 	}
@@ -127,6 +128,9 @@ func (e *end) succeed(o *op) {
 	}
 	if o.win != nil {
 		o.win.complete(e, o)
+	}
+	if o.roam != nil {
+		o.roam.uses--
 	}
 }
 
@@ -209,7 +213,7 @@ func (e *end) recvCompleted(wc *verbs.WC) {
 	}
 	o := p.messages[e.got]
 	e.got++
-	gone := o.victim && e.victim.mr == nil && wc.Status == verbs.WCLocAccessErr // the region was closed in the midst of it
+	gone := o.victim && e.victimGone && wc.Status == verbs.WCLocAccessErr // the region was closed in the midst of it
 	if wc.Status != o.expectAt && !gone {
 		w.failf("%v: receive %d of message %d, %v of %s, completes with %v, want %v", e, wc.ID, o.wr.ID, o.wr.Op, o.where, wc.Err(), o.expectAt)
 	}
@@ -315,10 +319,11 @@ func (e *end) ucReceived(wc *verbs.WC, slots *recvSlots, slot int) {
 // verify makes the checks at the end of a life.
 func (e *end) verify() {
 	w, p := e.n.w, e.peer()
-	for _, r := range []*region{e.src, e.dst, e.read, e.victim, e.recvs.r} {
-		if r != nil {
-			r.check()
-		}
+	for _, r := range e.regions() {
+		r.check()
+	}
+	if e.roam != nil && p != nil && !e.crashed {
+		e.roam.verify(p)
 	}
 	if e.windows != nil && !e.closed {
 		e.windows.check()

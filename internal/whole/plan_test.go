@@ -47,6 +47,7 @@ type plan struct {
 	Starve  bool // some programs post no more receives at some time
 	Full    bool // some completion queues are too small
 	Notify  bool // some programs wait for events of completion queues
+	Rereg   bool // some regions are registered anew
 }
 
 // draw makes the plan of a seed.
@@ -74,6 +75,7 @@ func draw(seed uint64) plan {
 		Starve: rand.New(rand.NewPCG(seed, 0x57a)).IntN(4) == 0,
 		Full:   rand.New(rand.NewPCG(seed, 0xf011)).IntN(4) == 0,
 		Notify: rand.New(rand.NewPCG(seed, 0xbe11)).IntN(3) == 0,
+		Rereg:  rand.New(rand.NewPCG(seed, 0x4e4e)).IntN(3) == 0,
 	}
 	if maybe(4) { // calm: nothing may fail, or wait for a timeout
 		p.Queue = 0
@@ -152,7 +154,7 @@ func (p plan) simpler() []plan {
 		func(q *plan) *bool { return &q.Weak }, func(q *plan) *bool { return &q.Illegal }, func(q *plan) *bool { return &q.IPv6 },
 		func(q *plan) *bool { return &q.Visible }, func(q *plan) *bool { return &q.Secure },
 		func(q *plan) *bool { return &q.Starve }, func(q *plan) *bool { return &q.Full },
-		func(q *plan) *bool { return &q.Notify },
+		func(q *plan) *bool { return &q.Notify }, func(q *plan) *bool { return &q.Rereg },
 	} {
 		add(func(q *plan) { *b(q) = false })
 	}

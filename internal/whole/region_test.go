@@ -18,6 +18,7 @@ type region struct {
 	whole  []byte
 	mr     *verbs.MR
 	frozen []byte // what it must stay, once nobody may write it any more
+	other  []byte // registered in its place, for nobody
 }
 
 func newRegion(n *node, name string, size int, access verbs.Access) *region {
@@ -43,6 +44,9 @@ func (r *region) check() {
 	fill(guard[:], 2)
 	if !before || !bytes.Equal(guard[:], r.whole[len(r.whole)-guardSize:]) {
 		r.n.w.failf("%v: memory outside of region %s was written", r.n, r.name)
+	}
+	if r.other != nil && !bytes.Equal(r.other, content(len(r.other), 3)) {
+		r.n.w.failf("%v: what is registered in the place of region %s was written, and nobody has its key", r.n, r.name)
 	}
 	if r.frozen != nil && !bytes.Equal(r.frozen, r.bytes()) {
 		r.n.w.failf("%v: region %s was written after it was closed", r.n, r.name)

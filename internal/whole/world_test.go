@@ -50,7 +50,7 @@ type totals struct {
 	Runs, Steps, Sent, Received, Posts, Completions, MADs               uint64
 	Lost, Duplicated, Reordered, Corrupted, Marked, Cut, Full, Forged   uint64
 	Crashes, Pauses, Partitions, Flaps, Illegal, Failed, Conns, Virtual uint64
-	Held, Needless, Secured, Overruns, Rings                            uint64
+	Held, Needless, Secured, Overruns, Rings, Rereg                     uint64
 }
 
 func (t *totals) add(o *totals) {
@@ -82,6 +82,7 @@ func (t *totals) add(o *totals) {
 	t.Secured += o.Secured
 	t.Overruns += o.Overruns
 	t.Rings += o.Rings
+	t.Rereg += o.Rereg
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.
