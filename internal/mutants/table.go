@@ -256,6 +256,10 @@ var mutants = []mutant{
 		"	if err := checkEarlier(f); err != nil {\n", "	if err := checkEarlier(f); false {\n", "./internal/showpackets", "TestOpen"},
 
 	// The connection manager.
+	{"a DREQ ends the connection of another QP", cm + "disconnect.go",
+		" || dreq.RemoteQPN != c.local.QPN", "", "", ""},
+	{"one communication ID is enough", cm + "machine.go",
+		"	case c.remoteID != peers || peers == 0:\n", "	case false:\n", "", ""},
 	{"a request that is refused displaces others", cm + "crowd.go",
 		"		if !ok {\n			m.stats.Refused++\n", "		if loser != nil {\n			m.stats.Displaced++\n			loser.displace(0)\n		}\n		if !ok {\n			m.stats.Refused++\n", "./internal/cm", "TestRefusedDisplacesNobody"},
 	{"a request that gets no ID displaces others", cm + "passive.go",

@@ -180,6 +180,7 @@ func (a *agent) event(ev *cm.Event) {
 	if e == nil || e.closed || e.cm != ev.Conn {
 		return
 	}
+	e.checkDisconnect(ev.Type)
 	switch ev.Type {
 	case cm.EventReply:
 		if c.phase != opening {
@@ -243,6 +244,7 @@ func (e *end) disconnect() {
 	if e.cm == nil || e.crashed {
 		return
 	}
+	e.parted = true
 	e.cm.Disconnect(e.n.w.now(), nil) // the peer may have been first
 	e.cm.Close(e.n.w.now())
 	e.n.soon()

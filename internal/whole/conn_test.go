@@ -31,12 +31,13 @@ type conn struct {
 
 // terms are what both ends of a life have in common.
 type terms struct {
-	mtu    verbs.MTU
-	retry  verbs.Retry
-	rnr    uint8
-	rdAtom int
-	most   [2]uint64 // receives that each program posts at most
-	broken bool      // by kill, or by illegal work: an end may fail for no fault of its own
+	mtu     verbs.MTU
+	retry   verbs.Retry
+	rnr     uint8
+	rdAtom  int
+	most    [2]uint64 // receives that each program posts at most
+	exposed bool      // somebody who knows all its numbers has ended it
+	broken  bool      // by kill, or by illegal work: an end may fail for no fault of its own
 }
 
 type phase uint8

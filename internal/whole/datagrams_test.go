@@ -118,10 +118,10 @@ func (u *udEnd) completed(wc *verbs.WC) {
 	u.posted[i] = false
 	data := b[verbs.GRHSize:][:n]
 	id := binary.BigEndian.Uint64(data)
-	if id >= uint64(len(w.datagrams)) {
+	d := w.datagram(id)
+	if d == nil {
 		w.failf("%v: a datagram came that nobody has sent", u.n)
 	}
-	d := w.datagrams[id]
 	d.received++
 	if u.n.ringing = silent; d.solicited() {
 		u.n.ringing = rings

@@ -16,10 +16,14 @@
 //	node    a device with its memory, and the program's turns: it may pause, crash and come back
 //	conn    two ends that are introduced by hand or by the connection manager, once or several times
 //	end     a queue pair, what it has posted, and what must come of it
+//	region  registered memory, some of which is registered anew or given by windows
+//	station what a hostile station sends that knows more
 //	queues  completion queues: some are too small, and of some the programs wait for the event
 //
 // What is checked is what verbs promise, not what the stack does: see oracle_test.go. All ends trust
 // nobody, so what a hostile station forges must change nothing. Its packets have the right addresses, QPNs
 // and keys, and any PSN but those that RoCE cannot tell from genuine ones. Connections with packet security get those
-// too, and packets that were sent before; no packet between such QPs is plain.
+// too, and packets that were sent before; no packet between such QPs is plain. It sends the connection managers
+// messages with communication IDs of living connections: only those that have all numbers right may end one. And it
+// sends UD what RoCEv2 leaves open: datagrams with the right Q_Key.
 package whole

@@ -58,6 +58,7 @@ type end struct {
 	firstBad   int            // which that is
 	initial    []byte         // of area
 	killed     bool
+	parted     bool // this end has disconnected
 	closed     bool
 	crashed    bool
 	blames     bool // work was flushed, which only an overrun explains

@@ -10,7 +10,7 @@ import (
 )
 
 // forge sends a node something on behalf of a hostile station: noise, a message to QP1, or a packet of a
-// connection. It knows all but the PSNs.
+// connection. It knows all but the PSNs, and sometimes more: see station_test.go.
 func (w *world) forge(r *rand.Rand) {
 	n := w.nodes[r.IntN(len(w.nodes))]
 	if !n.awake() {
@@ -25,7 +25,13 @@ func (w *world) forge(r *rand.Rand) {
 		n.forgedArrives(d)
 		return
 	}
-	switch k := r.IntN(4); {
+	switch k := r.IntN(6); {
+	case k == 4 && n.agent != nil:
+		var addr netip.Addr
+		b, addr = n.forgedCM(r)
+		from = netip.AddrPortFrom(addr, from.Port())
+	case k == 5 && n.ud != nil:
+		b = n.forgedUD(r)
 	case k == 0:
 		b = content(r.IntN(200), r.Uint64())
 	case k == 1:
@@ -43,6 +49,9 @@ func (w *world) forge(r *rand.Rand) {
 		e := near[r.IntN(len(near))]
 		from = netip.AddrPortFrom(e.peer().n.addr, from.Port())
 		b = e.forgedPacket(r)
+	}
+	if b == nil {
+		return
 	}
 	if len(b) > wire.BTHSize+wire.ICRCSize && r.IntN(10) > 0 {
 		f := wire.NewFlow(from, to)
@@ -109,8 +118,5 @@ func forgedMAD(r *rand.Rand) []byte {
 	mad := make([]byte, 0, wire.MADSize)
 	mad = h.AppendTo(mad)
 	mad = append(mad, content(wire.MADSize-len(mad), r.Uint64())...)
-	p := wire.Packet{Payload: mad}
-	p.BTH = wire.BTH{Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: wire.GSIQPN, PSN: wire.PSN(r.IntN(1 << 24))}
-	p.DETH = wire.DETH{QKey: wire.GSIQKey, SrcQP: wire.GSIQPN}
-	return p.AppendTo(nil)
+	return toQP1(r, mad)
 }

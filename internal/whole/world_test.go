@@ -34,6 +34,7 @@ type world struct {
 	steps int
 
 	datagrams []*datagram // UD
+	forgedUD  []*datagram // of the hostile station
 	opCount   uint64
 	regions   int
 	queues    int
@@ -50,7 +51,7 @@ type totals struct {
 	Runs, Steps, Sent, Received, Posts, Completions, MADs               uint64
 	Lost, Duplicated, Reordered, Corrupted, Marked, Cut, Full, Forged   uint64
 	Crashes, Pauses, Partitions, Flaps, Illegal, Failed, Conns, Virtual uint64
-	Held, Needless, Secured, Overruns, Rings, Rereg                     uint64
+	Held, Needless, Secured, Overruns, Rings, Rereg, Insider            uint64
 }
 
 func (t *totals) add(o *totals) {
@@ -83,6 +84,7 @@ func (t *totals) add(o *totals) {
 	t.Overruns += o.Overruns
 	t.Rings += o.Rings
 	t.Rereg += o.Rereg
+	t.Insider += o.Insider
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.
