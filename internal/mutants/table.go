@@ -23,7 +23,7 @@ var mutants = []mutant{
 	{"a READ's second chunk asks for the address of the first", transport + "requester.go",
 		"VA: w.remote.VA + uint64(off), RKey", "VA: w.remote.VA, RKey", "", ""},
 	{"what is repeated skips a packet", transport + "requester.go",
-		"r.cur = r.qp.sq.head\n", "r.cur = min(r.qp.sq.head+1, r.qp.sq.tail)\n", "", ""},
+		"r.cur, r.brisk = r.qp.sq.head, 0\n", "r.cur, r.brisk = min(r.qp.sq.head+1, r.qp.sq.tail), 0\n", "", ""},
 	{"everything that is lost is forgotten", transport + "flight.go",
 		"	f.nxt = f.una\n", "", "", ""},
 	{"a retry is never used up", transport + "recovery.go",

@@ -39,6 +39,38 @@ func TestBrisk(t *testing.T) {
 	}
 }
 
+// TestBriskRepeat: what was not weighed does not go on as new once something is to be sent again, even within the
+// turn.
+func TestBriskRepeat(t *testing.T) {
+	p := newPair(t, setup{})
+	a := p.a
+	const messages = 4
+	for id := range uint64(messages) {
+		wr := writeWR(id, p.b.mem.remote(0), a.mem.sge(0, 8))
+		a.resolve(&wr)
+		if err := a.qp.Post(&wr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var buf [MaxDatagram]byte
+	a.qp.Turn()
+	for i := range messages {
+		if a.qp.Transmit(p.now, buf[:]) == 0 {
+			t.Fatalf("packet %d was not sent", i)
+		}
+	}
+	if a.rc().requester.brisk == 0 {
+		t.Fatal("no more packets may go without a question, want some")
+	}
+	a.qp.HandleTimeout(a.qp.NextTimeout())
+	for range 2 * messages { // in the same turn
+		a.qp.Transmit(p.now, buf[:])
+	}
+	if r := &a.rc().recovery; r.max-r.una != messages {
+		t.Errorf("%d packets are numbered, want %d", r.max-r.una, messages)
+	}
+}
+
 // briskWork has both ends do what a seed says, and returns what they sent and completed, and how many packets went
 // without a question.
 func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk int) {

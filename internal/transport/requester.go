@@ -194,7 +194,7 @@ func (r *requester) rewind() {
 
 // repeat follows recovery's nxt back to what is lost.
 func (r *requester) repeat() {
-	r.cur = r.qp.sq.head
+	r.cur, r.brisk = r.qp.sq.head, 0
 	r.seek()
 }
 
