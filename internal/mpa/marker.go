@@ -65,8 +65,8 @@ func SealMarked(fpdu []byte) {
 	binary.LittleEndian.PutUint32(fpdu[body:], checksum(fpdu[:body]))
 }
 
-// Strip appends an FPDU to b without its markers. ok says that they point to its beginning. The place moves behind
-// it.
+// Strip appends an FPDU to b without its markers. ok says that they are whole and point to its beginning. The
+// place moves behind it.
 func (m *Marks) Strip(b, marked []byte) (plain []byte, ok bool) {
 	start, at, next := m.Lead(), 0, m.gap()
 	from := len(b)
@@ -77,6 +77,9 @@ func (m *Marks) Strip(b, marked []byte) (plain []byte, ok bool) {
 		if at += n; at >= len(marked) {
 			m.Skip(len(b) - from)
 			return b, ok
+		}
+		if len(marked)-at < markerSize {
+			return b, false
 		}
 		if pointer := binary.BigEndian.Uint16(marked[at+2:]) &^ 3; int(pointer) != max(0, at-start) {
 			ok = false

@@ -103,6 +103,7 @@ func FuzzMarkers(f *testing.F) {
 	fpdu := append(AppendLength(nil, 600), make([]byte, 600+TrailerSize(600))...)
 	f.Add(uint16(0), m.Append(nil, fpdu))
 	f.Add(uint16(488), []byte{0, 1, 2, 3, 0, 0, 0, 0})
+	f.Add(uint16(0), m.Append(nil, fpdu)[:markerInterval+1]) // ends within a marker
 	f.Fuzz(func(t *testing.T, place uint16, b []byte) {
 		if len(b) == 0 {
 			return
