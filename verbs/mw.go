@@ -99,7 +99,8 @@ func (b *MWBind) check(qp *QP, t MWType) error {
 // BindMW binds a window of type 1 (ibv_bind_mw). The bind is a send work request: of wr only ID and
 // Flags count, and the opcode of its completion is WCBindMW. The window has its new key when BindMW
 // has returned, and opens its memory by it once the bind is carried out. As with Close, a packet that
-// came by the old key may be carried out to its end after that. The error is ErrInvalid if bind does not fit the window or the QP.
+// came by the old key may be carried out to its end after that. The error is ErrInvalid if bind does not
+// fit the window or the QP.
 func (qp *QP) BindMW(wr SendWR, bind MWBind) error {
 	if err := bind.check(qp, MWType1); err != nil {
 		return wrap("bind mw by", qp.name, err)

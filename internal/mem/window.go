@@ -84,8 +84,8 @@ func bindError(format string, args ...any) error {
 	return verbs.Errorf(verbs.ErrInvalid, format, args...)
 }
 
-// Bind carries out a bind, which was posted with the key of Promise, for a QP: of a window of type 1 or 2, or, with length 0, the end of a type 1
-// window's binding. The window and the region of b are this package's.
+// Bind carries out a bind for a QP: of a window of type 1 or 2, or, with length 0, the end of a type 1 window's
+// binding. The window and the region of b are this package's. A type 1 window's bind has the key of Promise.
 func Bind(b *verbs.MWBind, qpn verbs.QPN) error {
 	w := b.MW.Provider().(*Window)
 	w.mu.Lock()
