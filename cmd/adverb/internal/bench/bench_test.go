@@ -98,6 +98,25 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// iWARP devices do all but streams of SENDs.
+func TestBenchIWARP(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("two processes on two loopback addresses: needs Linux, or an alias")
+	}
+	r, _ := bench(t, "-r", "1", "-t", "1ms", "-n", "loopback", "-p", "iwarp,iwarp_crc", "-w", "write_64k,read_1m,send_64,lat_polled,lat_blocked")
+	for _, row := range r.Networks[0].Rows {
+		for _, s := range row.Series {
+			want := 1
+			if row.Workload.Name == "send_64" {
+				want = 0
+			}
+			if len(s.Cells) != want || want > 0 && (s.Cells[0].Failed != "" || !(s.Cells[0].Value > 0)) {
+				t.Errorf("%s, %s: got %+v, want %d measurements", row.Workload.Name, s.Peer, s.Cells, want)
+			}
+		}
+	}
+}
+
 // The network memory: by lanes, beside copies.
 func TestBenchMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {

@@ -29,9 +29,11 @@ type end interface {
 
 // programs make the ends of those peers that are part of this program.
 var programs = map[string]func(*order, *workload) end{
-	"adverb": newRDMAEnd,
-	"tcp":    newTCPEnd,
-	"probe":  newProbeEnd,
+	"adverb":    newRDMAEnd,
+	"iwarp":     newIWARPEnd,
+	"iwarp_crc": newIWARPCRCEnd,
+	"tcp":       newTCPEnd,
+	"probe":     newProbeEnd,
 }
 
 // A stopper tells an end to stop.

@@ -55,6 +55,8 @@ var peers = []peer{
 	{ours, "adverb", nil, func(*workload) *method { return &method{measure: measurePair(ours)} }, false},
 	{"probe", "probe (limit)", probeMissing, prepareProbe, false},
 	{"tcp", "Go TCP", nil, prepareTCP, false},
+	{"iwarp", "adverb iWARP", nil, prepareIWARP("iwarp"), false},
+	{"iwarp_crc", "adverb iWARP, CRC", nil, prepareIWARP("iwarp_crc"), false},
 	{"ucx", "UCX tcp", missingProgram("ucx_perftest", "ucx-utils"), prepareUCX("tcp"), false},
 	{"ofi_tcp", "libfabric tcp", missingProgram("fi_pingpong", "libfabric-bin"), prepareLibfabric("tcp"), false},
 	{"ofi_udp", "libfabric udp;ofi_rxd", missingProgram("fi_pingpong", "libfabric-bin"), prepareLibfabric("udp;ofi_rxd"), false},
@@ -78,6 +80,16 @@ func prepareProbe(w *workload) *method {
 		m.note = "as for WRITE: packets one way"
 	}
 	return m
+}
+
+// prepareIWARP returns how our own iWARP devices do a workload: over TCP.
+func prepareIWARP(program string) func(*workload) *method {
+	return func(w *workload) *method {
+		if w.kind == kindSend {
+			return nil // iWARP has nothing that holds a sender back, so programs count receives
+		}
+		return &method{measure: measurePair(program)}
+	}
 }
 
 func prepareTCP(w *workload) *method {

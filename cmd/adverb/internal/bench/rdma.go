@@ -44,37 +44,47 @@ type rdmaAddress struct {
 
 func newRDMAEnd(o *order, w *workload) end { return &rdmaEnd{order: o, w: w} }
 
+// remoteAccess is what the peer may do to the region.
+const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+
 func (e *rdmaEnd) open() (any, error) {
-	dev, err := verbs.Open(e.Device)
+	pd, attr, err := e.makeObjects(e.Device)
 	if err != nil {
 		return nil, err
 	}
-	entry, err := dev.GID(1, 0)
+	entry, err := pd.Device().GID(1, 0)
 	if err != nil {
 		return nil, err
 	}
-	pd, err := dev.AllocPD()
-	if err != nil {
+	if e.qp, err = pd.CreateQP(attr); err != nil {
 		return nil, err
 	}
-	if e.cq, err = dev.CreateCQ(2 * receives); err != nil {
-		return nil, err
-	}
-	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
-	if e.mr, err = pd.AllocMR(e.w.region(), access); err != nil {
-		return nil, err
-	}
-	e.slots = e.w.region() / e.w.size
-	e.qp, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq,
-		Cap: verbs.QPCap{MaxSendWR: manyOutstanding, MaxRecvWR: receives, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	if err != nil {
-		return nil, err
-	}
-	if err := e.qp.Init(1, access&^verbs.AccessLocalWrite); err != nil {
+	if err := e.qp.Init(1, remoteAccess); err != nil {
 		return nil, err
 	}
 	e.gid = entry.GID
 	return rdmaAddress{e.qp.QPN(), e.gid, e.mr.Remote(0)}, nil
+}
+
+// makeObjects makes all but the QP on a device, and says which QP they are for.
+func (e *rdmaEnd) makeObjects(device string) (*verbs.PD, verbs.QPInitAttr, error) {
+	dev, err := verbs.Open(device)
+	if err != nil {
+		return nil, verbs.QPInitAttr{}, err
+	}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return nil, verbs.QPInitAttr{}, err
+	}
+	if e.cq, err = dev.CreateCQ(2 * receives); err != nil {
+		return nil, verbs.QPInitAttr{}, err
+	}
+	if e.mr, err = pd.AllocMR(e.w.region(), verbs.AccessLocalWrite|remoteAccess); err != nil {
+		return nil, verbs.QPInitAttr{}, err
+	}
+	e.slots = e.w.region() / e.w.size
+	return pd, verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq,
+		Cap: verbs.QPCap{MaxSendWR: manyOutstanding, MaxRecvWR: receives, MaxSendSGE: 1, MaxRecvSGE: 1}}, nil
 }
 
 func (e *rdmaEnd) connect(address json.RawMessage) error {
@@ -87,6 +97,11 @@ func (e *rdmaEnd) connect(address json.RawMessage) error {
 	if err := e.qp.RTS(0, patient); err != nil {
 		return err
 	}
+	return e.begin()
+}
+
+// begin prepares the work requests, and posts receives where the workload needs them.
+func (e *rdmaEnd) begin() error {
 	e.wrs[0] = verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: e.sge[:], Remote: e.peer.Remote}
 	switch e.w.kind {
 	case kindWrite:
