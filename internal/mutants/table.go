@@ -28,6 +28,8 @@ var mutants = []mutant{
 		"	f.nxt = f.una\n", "", "", ""},
 	{"a retry is never used up", transport + "recovery.go",
 		"	r.retries--\n	r.restartTimer(now)\n", "	r.restartTimer(now)\n", "", ""},
+	{"a peer that has no receive counts as silent", transport + "recovery.go",
+		"	r.retries = r.attr.RetryCnt\n", "", "./internal/transport", "TestRNRLoss"},
 	{"rnr_retry is never used up", transport + "recovery.go",
 		"		r.rnrRetries--\n", "", "", ""},
 	{"rnr_retry counts for nothing where it is small", transport + "recovery.go",

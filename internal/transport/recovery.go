@@ -175,11 +175,14 @@ func (r *recovery) signed(now time.Duration, seq uint64, cause string) bool {
 }
 
 // retryAt goes back to una when the time has come, at the expense of one RNR retry. It returns false
-// when none is left.
+// when none is left. The retries of the acknowledge timeout are for a peer that is silent, so this one, which
+// speaks, gives them back: a network that loses a packet now and then would use them up while the peer has no
+// receive, which may be for long.
 func (r *recovery) retryAt(t time.Duration) bool {
 	if r.peerWaits {
 		return true // the same NAK again
 	}
+	r.retries = r.attr.RetryCnt
 	if r.attr.RNRRetry != retryForever {
 		if r.rnrRetries == 0 {
 			return false

@@ -160,6 +160,35 @@ func TestRNRRetry(t *testing.T) {
 	}
 }
 
+// TestRNRLoss: a peer that has no receive for long is alive. Its RNR NAKs that get lost now and then do not use up
+// retry_cnt, which is for the silent.
+func TestRNRLoss(t *testing.T) {
+	p := newPair(t, setup{retry: 2, timeout: 8, rnrTimer: 1})
+	answers := 0
+	p.route = func(from *node, n int, pkt *wire.Packet) []delay {
+		if from == p.b {
+			if answers++; answers%3 == 0 {
+				return nil
+			}
+		}
+		return []delay{testDelay}
+	}
+	p.post(p.a, sendWR(1))
+	p.runUntil(50 * ms)
+	if lost := answers / 3; lost < 10 {
+		t.Fatalf("%d RNR NAKs were lost, want many more than retry_cnt", lost)
+	}
+	p.b.postRecv(7)
+	p.run()
+	p.a.wantSends(wc{1, 0})
+	p.b.wantRecvs(wc{7, 0})
+
+	p.cutAfter(0) // and who is silent then is given up as before
+	p.post(p.a, sendWR(2))
+	p.run()
+	p.a.wantSends(wc{1, 0}, wc{2, verbs.WCRetryExceeded})
+}
+
 // TestRNRInside: a WRITE with immediate finds no receive at its last packet. Only that packet is sent
 // again, and its data are not placed before.
 func TestRNRInside(t *testing.T) {
