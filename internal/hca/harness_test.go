@@ -91,6 +91,7 @@ type options struct {
 	gid     int
 	mtu     verbs.MTU
 	timeout uint8 // of RTS; 0 stands for the default
+	untimed bool  // no timeout, and so no probe: what is not lost is sent once, however long the peer stands still
 	rtr     bool  // stop there
 	typ     verbs.QPType
 	secured bool // packets are encrypted
@@ -155,6 +156,9 @@ func (e *end) join(peer *end, o options) {
 		retry := defaultRetry
 		if o.timeout != 0 {
 			retry.Timeout = o.timeout
+		}
+		if o.untimed {
+			retry.Timeout = 0
 		}
 		e.must(e.qp.RTS(firstPSN, retry))
 	}
