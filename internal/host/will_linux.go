@@ -47,6 +47,10 @@ const (
 	// willTime is how long a process that wants an heir has to hand its will over.
 	willTime = time.Second
 
+	// willAgain is how long after a failure to make the memory of a will the next attempt is made. A process
+	// may be short of files or memory for a while.
+	willAgain = time.Second
+
 	// wordsBatch is how many messages are sent at a time, wordsPause apart.
 	wordsBatch = 64
 	wordsPause = time.Millisecond
@@ -88,10 +92,10 @@ type will struct {
 	mu     sync.Mutex
 	closed bool
 	fd     int
-	mem    []byte // nil before the first words, and where there is no memfd
-	failed bool
-	free   []int // rows that were used before
-	used   int   // rows that were ever used
+	mem    []byte    // nil before the first words, and where there is no memfd
+	failed time.Time // when the latest attempt to make mem failed; zero if none did
+	free   []int     // rows that were used before
+	used   int       // rows that were ever used
 	live   map[netip.Addr]int
 	heirs  map[*Link][]heir
 }
@@ -120,7 +124,7 @@ func (n *Netdev) LastWords(from, to netip.Addr, class uint8, mad []byte) (revoke
 	w := &n.will
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l == nil || w.closed || !w.open() {
+	if l == nil || w.closed || !w.open(newWill) {
 		return func() {}
 	}
 	row := w.used
@@ -153,29 +157,41 @@ func (w *will) revoke(row int, from netip.Addr) {
 	w.live[from]--
 }
 
-// open makes the memory. It reports false where the system gives none.
-func (w *will) open() bool {
-	if w.mem != nil || w.failed {
-		return !w.failed
+// open has make make the memory, unless there is some. It reports false while the system gives none. The caller
+// holds w.mu.
+func (w *will) open(make func() (fd int, mem []byte, err error)) bool {
+	if w.mem != nil {
+		return true
 	}
-	w.failed = true
-	fd, err := unix.MemfdCreate("adverb-will", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
+	if !w.failed.IsZero() && time.Since(w.failed) < willAgain {
 		return false
+	}
+	fd, mem, err := make()
+	if err != nil {
+		w.failed = time.Now()
+		return false
+	}
+	w.fd, w.mem = fd, mem
+	w.live, w.heirs = map[netip.Addr]int{}, map[*Link][]heir{}
+	return true
+}
+
+// newWill makes the memory of a will.
+func newWill() (fd int, mem []byte, err error) {
+	fd, err = unix.MemfdCreate("adverb-will", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, nil, err
 	}
 	if err = unix.Ftruncate(fd, willSize); err == nil {
 		// An heir that reads it must not meet the end of a file that has shrunk.
 		if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err == nil {
-			w.mem, err = unix.Mmap(fd, 0, willSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			mem, err = unix.Mmap(fd, 0, willSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		}
 	}
 	if err != nil {
 		unix.Close(fd)
-		return false
 	}
-	w.fd, w.failed = fd, false
-	w.live, w.heirs = map[netip.Addr]int{}, map[*Link][]heir{}
-	return true
+	return fd, mem, err
 }
 
 // appoint is called from time to time: heirs may have ended, and others have come.

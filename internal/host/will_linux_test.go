@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -268,7 +269,7 @@ func TestWillOfOthers(t *testing.T) {
 	}
 	defer theirs.Close()
 	w := &will{}
-	if !w.open() {
+	if !w.open(newWill) {
 		t.Skip("no memfd")
 	}
 	defer w.close()
@@ -286,6 +287,41 @@ func TestWillOfOthers(t *testing.T) {
 	if n, err := c.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the other user: got %d bytes of a will, error %v, want nothing", n, err)
 	}
+}
+
+// TestWillOpensAgain: a process that was short of descriptors makes its will later. It asks the system for memory
+// once in a while only.
+func TestWillOpensAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &will{}
+		defer w.close()
+		tries, fault := 0, error(unix.EMFILE)
+		open := func() bool {
+			return w.open(func() (int, []byte, error) {
+				if tries++; fault != nil {
+					return -1, nil, fault
+				}
+				return newWill()
+			})
+		}
+		for range 2 { // failures
+			tries = 0
+			for begin := time.Now(); time.Since(begin) < willAgain; time.Sleep(willAgain / 4) {
+				if open() {
+					t.Fatal("a will without memory is open")
+				}
+			}
+			if tries != 1 {
+				t.Errorf("the system was asked for memory %d times in %v, want once", tries, willAgain)
+			}
+		}
+		if fault = nil; !open() || len(w.mem) != willSize {
+			t.Errorf("the will has %d bytes %v after the failure, want %d", len(w.mem), willAgain, willSize)
+		}
+		if tries = 0; !open() || tries != 0 {
+			t.Errorf("memory was made %d times for a will that is open", tries)
+		}
+	})
 }
 
 // TestMaxWards: a process takes on so many wills, and no more.
