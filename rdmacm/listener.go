@@ -123,6 +123,10 @@ func (r *Request) LocalAddr() netip.AddrPort { return r.conn.id.LocalAddr() }
 // RemoteAddr returns the peer's address and port.
 func (r *Request) RemoteAddr() netip.AddrPort { return r.conn.id.RemoteAddr() }
 
+// Disconnected returns a channel that is closed when the request has ended: the peer has given up, or has lost its
+// place to another host. Nobody needs to read from the channel.
+func (r *Request) Disconnected() <-chan struct{} { return r.conn.down }
+
 // MaxAcceptTime is how long Request.Accept waits, without a deadline, for a peer that has fallen silent:
 // three minutes.
 const MaxAcceptTime = connector.MaxAcceptTime

@@ -43,7 +43,7 @@
 // have the sizes that Config says, 1 MiB each way by default, of which pages are taken when they are
 // first used. A call that waits takes the completions itself, and sleeps by the CQ's event. So idle
 // connections cost no CPU but for the keep-alive: a packet and its acknowledgement every 15 s.
-// A Listener has a goroutine, and one for each connection that is being made.
+// A Listener has a goroutine, and one for each connection that is being made or waits for that.
 //
 // While a program calls neither Read nor Write, its end takes no completions. The peer goes on until
 // the ring is full, and so with package net.

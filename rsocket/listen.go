@@ -33,7 +33,8 @@ type ListenConfig struct {
 	Devices []*verbs.Device // to listen on, instead of those of the registered providers
 
 	// Backlog is how many connections may be made, or on the way, before Accept takes them. Further ones
-	// wait, and then are refused. 0 is DefaultBacklog.
+	// wait, and then are refused. No host can keep others out by requests that it does not complete: the one
+	// with the most on the way loses its oldest to one that has fewer. 0 is DefaultBacklog.
 	Backlog int
 
 	// ReuseAddr lets another listener of the process have the address: see rdmacm.ID.SetReuseAddr.
@@ -64,7 +65,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	}
 	l := &Listener{
 		inner: inner, cfg: cfg, addr: net.TCPAddrFromAddrPort(inner.Addr()),
-		made: make(chan *Conn, backlog), places: make(chan struct{}, backlog), failed: make(chan struct{}), closing: make(chan struct{}),
+		made: make(chan *Conn, backlog), crowd: crowd{limit: backlog}, failed: make(chan struct{}), closing: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.work.Add(1)
@@ -74,14 +75,14 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 
 // Listener takes connections. It is a net.Listener.
 //
-// It has one goroutine, and one more for each connection that is being made.
+// It has one goroutine, and one more for each connection that is being made or waits for that.
 type Listener struct {
 	inner *rdmacm.Listener
 	cfg   Config
 	addr  *net.TCPAddr
 
 	made     chan *Conn
-	places   chan struct{} // has a value for each connection that is made or on the way
+	crowd    crowd
 	deadline deadline
 
 	ctx    context.Context // of the goroutines
@@ -94,15 +95,10 @@ type Listener struct {
 	closing chan struct{}
 }
 
-// run takes requests while there are places.
+// run takes requests. The connection manager bounds how many there are that nobody has answered.
 func (l *Listener) run() {
 	defer l.work.Done()
 	for {
-		select {
-		case l.places <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		req, err := l.inner.Accept(l.ctx)
 		if err != nil {
 			if l.ctx.Err() == nil {
@@ -116,17 +112,38 @@ func (l *Listener) run() {
 	}
 }
 
-// accept makes one connection.
+// accept makes one connection, once there is a place.
 func (l *Listener) accept(req *rdmacm.Request) {
 	defer l.work.Done()
-	ctx, cancel := context.WithTimeout(l.ctx, handshakeTime)
+	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()
-	c, err := accept(ctx, req, l.cfg)
-	if err != nil { // the peer has gone, or is none of ours
-		<-l.places
+	a := &attempt{from: req.RemoteAddr().Addr().Unmap(), place: make(chan struct{}), cancel: cancel}
+	l.crowd.join(a)
+	select {
+	case <-a.place:
+	case <-req.Disconnected():
+	case <-ctx.Done():
+	}
+	ctx, stop := context.WithTimeout(ctx, handshakeTime)
+	defer stop()
+	c, err := l.acceptIn(ctx, a, req)
+	if err != nil { // the peer has gone, or is none of ours, or another one needs the place
+		l.crowd.leave(a)
 		return
 	}
-	l.made <- c // there is room: places
+	l.crowd.made(a)
+	l.made <- c // there is room: it has a place
+}
+
+// acceptIn answers a request if it has a place.
+func (l *Listener) acceptIn(ctx context.Context, a *attempt, req *rdmacm.Request) (*Conn, error) {
+	select {
+	case <-a.place:
+		return accept(ctx, req, l.cfg)
+	default:
+		req.Reject(nil)
+		return nil, net.ErrClosed
+	}
 }
 
 // accept answers a request.
@@ -201,7 +218,7 @@ func (l *Listener) acceptConn() (*Conn, error) {
 	}
 	select {
 	case c := <-l.made:
-		<-l.places
+		l.crowd.taken()
 		return c, nil
 	case <-l.closing:
 		return nil, net.ErrClosed
@@ -210,7 +227,7 @@ func (l *Listener) acceptConn() (*Conn, error) {
 	case <-l.failed:
 		select {
 		case c := <-l.made:
-			<-l.places
+			l.crowd.taken()
 			return c, nil
 		default:
 			return nil, l.err

@@ -1,0 +1,164 @@
+package rsocket
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// forge sends n REQs of rsockets from a device to a listener, and never answers.
+func forge(t *testing.T, d *verbs.Device, from, to netip.AddrPort, n int) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	gsi, err := d.GSI()
+	must(err)
+	pd, err := d.AllocPD()
+	must(err)
+	cq, err := d.CreateCQ(64)
+	must(err)
+	qp, err := gsi.CreateQP(pd, verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: wire.MADSize}})
+	must(err)
+	must(qp.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: verbs.GSIQKey}, verbs.MaskState|verbs.MaskPKeyIndex|verbs.MaskPort|verbs.MaskQKey))
+	must(qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState))
+	must(qp.RTS(0, verbs.Retry{}))
+	ah, err := pd.CreateAH(verbs.AHAttr{DGID: verbs.GIDFromAddr(to.Addr())})
+	must(err)
+	id, _, err := gsi.CommIDs()
+	must(err)
+	for i := range uint32(n) {
+		m := wire.REQ{
+			LocalCommID: id + i, ServiceID: wire.RDMAServiceID(uint16(rdmacm.PortSpaceTCP), to.Port()), LocalGUID: 77, LocalQPN: 1 + i,
+			ResponderResources: 1, InitiatorDepth: 1, RemoteCMTimeout: 18, LocalCMTimeout: 18, StartingPSN: 5, RetryCount: 7, PKey: wire.DefaultPKey,
+			MTU: uint8(verbs.MTU1024), RNRRetryCount: 7, MaxCMRetries: 15,
+			Primary: wire.CMPath{LocalLID: 0xffff, RemoteLID: 0xffff, LocalGID: verbs.GIDFromAddr(from.Addr()), RemoteGID: verbs.GIDFromAddr(to.Addr()), HopLimit: 64, ACKTimeout: 15},
+		}
+		ip := wire.IPCMHeader{Src: from.Addr(), Dst: to.Addr(), SrcPort: from.Port()}
+		private := ip.AppendTo(nil)
+		copy(m.PrivateData[:], appendHello(private, &parameters{credits: 10, sgl: extent{length: 2}, data: extent{verbs.RemoteAddr{VA: 1, RKey: 2}, 100}}))
+		head := wire.NewCMHeader(wire.CMREQ, uint64(1+i))
+		must(qp.PostOneSend(verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendInline | verbs.SendSignaled, InlineData: m.AppendTo(head.AppendTo(nil)),
+			AH: ah, RemoteQPN: verbs.GSIQPN, RemoteQKey: verbs.GSIQKey}))
+		var wcs [16]verbs.WC
+		synctest.Wait()
+		_, err := cq.Poll(wcs[:])
+		must(err)
+	}
+}
+
+// A host whose requests are accepted and never confirmed does not keep others out. Its requests held all places of a
+// listener for handshakeTime.
+func TestForgedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const backlog = 4
+		n := rdmatest.New(t)
+		a, b, strangers := n.Device(), n.Device(), []*verbs.Device{n.Device(), n.Device()}
+		lc := ListenConfig{Devices: []*verbs.Device{b}, Backlog: backlog}
+		l, err := lc.Listen(t.Context(), "rsocket", "10.0.0.2:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		crowd := &l.(*Listener).crowd
+		for i, d := range strangers { // the connection manager takes half of the first one's requests back for the second one
+			from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(3 + i)}), 999)
+			forge(t, d, from, netip.MustParseAddrPort(l.Addr().String()), 3*backlog)
+			time.Sleep(time.Second) // until who makes room has let go
+			synctest.Wait()
+		}
+		crowd.mu.Lock()
+		if len(crowd.making) != backlog || crowd.n != backlog || len(crowd.waiting) > backlog {
+			t.Errorf("%d connections on the way, %d places taken, %d requests wait; want %d, %d, %d at most", len(crowd.making), crowd.n, len(crowd.waiting), backlog, backlog, backlog)
+		}
+		of := map[string]int{}
+		for _, a := range crowd.making {
+			of[a.from.String()]++
+		}
+		if of["10.0.0.3"] != backlog/2 || of["10.0.0.4"] != backlog/2 {
+			t.Errorf("of the connections on the way are %v, want half of each stranger", of)
+		}
+		crowd.mu.Unlock()
+		begin := time.Now()
+		for range backlog / 2 {
+			d := Dialer{Device: a}
+			x, err := d.Dial("rsocket", l.Addr().String())
+			if err != nil {
+				t.Fatalf("another host does not connect: %v", err)
+			}
+			defer x.Close()
+		}
+		if took := time.Since(begin); took > handshakeTime/4 {
+			t.Errorf("another host has connected after %v", took)
+		}
+		for range backlog / 2 {
+			y, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := y.(*Conn).cm.RemoteAddr().Addr().String(); got != "10.0.0.1" {
+				t.Errorf("a connection of %v", got)
+			}
+			defer y.Close()
+		}
+		time.Sleep(3 * handshakeTime)
+		synctest.Wait()
+		crowd.mu.Lock()
+		defer crowd.mu.Unlock()
+		if crowd.n != 0 || len(crowd.making)+len(crowd.waiting) != 0 {
+			t.Errorf("%d places are taken in the end, by %d on the way, and %d wait; want none", crowd.n, len(crowd.making), len(crowd.waiting))
+		}
+	})
+}
+
+// Places go to the source with the fewest, and come from the one with the most, its oldest first, when that has let go.
+func TestCrowd(t *testing.T) {
+	c := crowd{limit: 3}
+	lost := map[*attempt]bool{}
+	join := func(host byte) *attempt {
+		a := &attempt{from: netip.AddrFrom4([4]byte{10, 0, 0, host}), place: make(chan struct{})}
+		a.cancel = func() { lost[a] = true }
+		c.join(a)
+		return a
+	}
+	has := func(a *attempt) bool {
+		select {
+		case <-a.place:
+			return true
+		default:
+			return false
+		}
+	}
+	first, second, third, fourth := join(1), join(1), join(1), join(1)
+	if !has(first) || !has(second) || !has(third) || has(fourth) || len(lost) != 0 {
+		t.Fatalf("a source has not taken the 3 places that nobody else wants, or has lost one to itself")
+	}
+	other := join(2)
+	if !lost[first] || len(lost) != 1 || has(other) {
+		t.Errorf("%d have lost a place to another source, want the oldest, and none taken before it is free", len(lost))
+	}
+	c.made(second) // which keeps its place
+	if len(lost) != 1 {
+		t.Errorf("%d have lost a place, want 1", len(lost))
+	}
+	c.leave(first)
+	if !has(other) || has(fourth) || c.n != 3 {
+		t.Errorf("the free place is not the other source's")
+	}
+	if join(2); len(lost) != 1 {
+		t.Error("a source that has as many has taken a place")
+	}
+	c.taken()
+	if c.n != 3 || !has(fourth) {
+		t.Errorf("the place of a connection that was accepted is not given to who waits longest")
+	}
+}
