@@ -113,6 +113,8 @@ var mutants = []mutant{
 		"	case w.typ == verbs.MWType2 && b.qpn != qpn:\n", "	case false:\n", "", ""},
 	{"an invalidated window still opens", mem + "window.go",
 		"	w.unbind()\n	return nil\n}\n\n// open", "	return nil\n}\n\n// open", "", ""},
+	{"a window of type 1 that is unbound keeps its old key open", mem + "window.go",
+		"	if b.Length == 0 {\n		w.unbind()\n", "	if b.Length == 0 {\n", "", ""},
 	{"a window of type 1 is invalidated by its key", mem + "window.go",
 		"	case w.typ != verbs.MWType2:\n", "	case false:\n", "", ""},
 	{"a window of type 1 has its new key too late", mem + "window.go",

@@ -49,7 +49,7 @@ func newWindows(e *end) *windows {
 	r := rand.New(rand.NewPCG(e.n.w.plan.Seed, uint64(0x111d+100*e.c.index+10*e.c.life+e.side)))
 	for i := range x.slots {
 		typ := verbs.MWType2
-		if r.IntN(3) == 0 {
+		if r.IntN(2) == 0 {
 			typ = verbs.MWType1
 		}
 		mw, err := e.n.pd.AllocMW(typ)
@@ -105,22 +105,29 @@ func (e *end) find(x *windows, state windowState) *window {
 func (e *end) windowOp(o *op) bool {
 	r := e.rnd
 	p := e.peer()
-	if e.n.w.plan.Illegal && e.bad == nil && r.IntN(8) == 0 {
+	unbound := e.findUnbound()
+	if e.n.w.plan.Illegal && e.bad == nil && (r.IntN(8) == 0 || unbound != nil && r.IntN(2) == 0) {
 		fresh := *o
-		if e.abuse(o) {
+		if e.abuse(o, unbound) {
 			e.bad, e.c.broken = o, true
 			e.n.w.totals.Illegal++
 			return true
 		}
 		*o = fresh // there was no memory for it
 	}
-	if v := e.find(e.windows, windowFree); v != nil && r.IntN(2) == 0 {
+	if v := e.find(e.windows, windowFree); v != nil && (r.IntN(2) == 0 && !v.unbound() || r.IntN(8) == 0) {
 		e.windows.check()
 		v.bind(o)
 		return true
 	}
-	if v := e.find(e.windows, windowUnused); v != nil {
-		if v.type1() && r.IntN(2) == 0 {
+	v := e.find(e.windows, windowUnused)
+	if v == nil && e.n.w.plan.Illegal && r.IntN(2) == 0 { // so soon that the peer still has work
+		if v = e.find(e.windows, windowOpen); v != nil && (!v.type1() || v.uses > 0) {
+			v = nil
+		}
+	}
+	if v != nil {
+		if v.type1() && r.IntN(3) == 0 {
 			v.bind(o) // anew: the old key ends
 			return true
 		}
@@ -133,17 +140,16 @@ func (e *end) windowOp(o *op) bool {
 		}
 		return true
 	}
-	v := e.find(p.windows, windowOpen)
-	if v == nil {
+	if v = e.find(p.windows, windowOpen); v == nil {
 		return false
 	}
-	switch k := r.IntN(5); {
-	case k == 0:
+	switch k := r.IntN(6); {
+	case k < 2:
 		if v.uses == 0 {
 			v.state = windowUnused
 		}
 		return false
-	case k == 1 && !v.type1():
+	case k == 2 && !v.type1():
 		o.wr.Op, o.wr.InvalidateRKey = verbs.OpSendWithInv, v.key
 		o.length = e.length()
 		if !e.memory(o) {
@@ -192,14 +198,31 @@ func (e *end) postWindow(o *op) error {
 	return err
 }
 
-// abuse makes o one that uses or ends a window that is not its own, or one that has ended, or invalidates one of
-// type 1.
-func (e *end) abuse(o *op) bool {
+// unbound reports whether the window is one of type 1 that was bound, and is bound to nothing now.
+func (v *window) unbound() bool { return v.type1() && v.state == windowFree && v.key != 0 }
+
+// findUnbound returns a window of type 1 that the peer has unbound, or nil.
+func (e *end) findUnbound() *window {
+	if x := e.peer().windows; x != nil {
+		for _, v := range x.slots {
+			if v.unbound() {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+// abuse makes o one that uses or ends a window that is not its own, or one that has ended, such as unbound,
+// or invalidates one of type 1.
+func (e *end) abuse(o *op, unbound *window) bool {
 	r, p := e.rnd, e.peer()
 	var v *window
 	key := verbs.RKey(0)
 	inv := r.IntN(2) == 0
-	if v = e.find(p.windows, windowOpen); v != nil && inv && v.type1() {
+	if v = unbound; v != nil {
+		key, o.where, inv = v.key, "a window that is unbound", false
+	} else if v = e.find(p.windows, windowOpen); v != nil && inv && v.type1() {
 		key, o.where = v.key, "a window of type 1"
 	} else if v = nil; r.IntN(2) == 0 {
 		for _, z := range p.n.ends {
