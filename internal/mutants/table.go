@@ -105,6 +105,10 @@ var mutants = []mutant{
 		"if !e.atomic && (q.spent() || q.pace.holds(now)) {", "if !e.atomic && q.pace.holds(now) {", "./internal/transport", "."},
 	{"a UC message with a hole is delivered", transport + "uc.go",
 		"	if !inSequence || p.Opcode.StartsMessage() {\n", "	if p.Opcode.StartsMessage() {\n", "", ""},
+	{"a WRITE brings more bytes than its RETH says", transport + "receiver.go",
+		"	if left := m.size - m.off; n > left || ", "	if left := m.size - m.off; ", "", ""},
+	{"a UC peer's packets may come from any port", hca + "ports.go",
+		"	case of == 0:\n", "	case of == 0 || q.typ == verbs.QPTypeUC:\n", "", ""},
 
 	// Memory.
 	{"another QP invalidates a window of type 2", mem + "window.go",

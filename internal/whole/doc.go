@@ -25,5 +25,7 @@
 // and keys, and any PSN but those that RoCE cannot tell from genuine ones. Connections with packet security get those
 // too, and packets that were sent before; no packet between such QPs is plain. It sends the connection managers
 // messages with communication IDs of living connections: only those that have all numbers right may end one. And it
-// sends UD what RoCEv2 leaves open: datagrams with the right Q_Key.
+// sends what RoCEv2 leaves open: to UD, datagrams with the right Q_Key, and to UC, messages from the peer's address
+// and port, which may arrive if they begin properly, and whose WRITEs change what they have a key for. From
+// elsewhere, or with a flaw, they change nothing: see forgeduc_test.go.
 package whole

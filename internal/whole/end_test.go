@@ -39,6 +39,7 @@ type end struct {
 	cm                     *cm.Conn // or nil
 	recvs                  recvSlots
 	roam                   *roam // or nil
+	forged                 forgeries
 	windows                *windows
 	area                   *area // what this end writes at the peer
 	srcAt, readAt          int

@@ -16,11 +16,11 @@ func (w *world) forge(r *rand.Rand) {
 	if !n.awake() {
 		return
 	}
-	w.totals.Forged++
 	from := netip.AddrPortFrom(w.nodes[r.IntN(len(w.nodes))].addr, uint16(0xc000+r.IntN(4)))
 	to := netip.AddrPortFrom(n.addr, link.Port)
 	var b []byte
 	if d, ok := n.replayed(r); ok && r.IntN(3) == 0 {
+		w.totals.Forged++
 		w.logf("replayed packet to %v: %x", n, d.Payload[:min(len(d.Payload), 24)])
 		n.forgedArrives(d)
 		return
@@ -39,7 +39,7 @@ func (w *world) forge(r *rand.Rand) {
 	default:
 		var near []*end
 		for _, e := range n.ends {
-			if e.up && e.c.typ == verbs.QPTypeRC && !e.closed && e.peer() != nil {
+			if e.up && !e.closed && e.peer() != nil {
 				near = append(near, e)
 			}
 		}
@@ -47,6 +47,10 @@ func (w *world) forge(r *rand.Rand) {
 			return
 		}
 		e := near[r.IntN(len(near))]
+		if e.c.typ == verbs.QPTypeUC {
+			e.forgeUC(r)
+			return
+		}
 		from = netip.AddrPortFrom(e.peer().n.addr, from.Port())
 		b = e.forgedPacket(r)
 	}
@@ -57,6 +61,7 @@ func (w *world) forge(r *rand.Rand) {
 		f := wire.NewFlow(from, to)
 		f.Seal(0, b)
 	}
+	w.totals.Forged++
 	w.logf("forged packet to %v: %x", n, b[:min(len(b), 24)])
 	n.forgedArrives(link.Datagram{Src: from, Dst: to, Payload: b, IDKnown: w.plan.Visible && n.addr.Is4()})
 }

@@ -67,6 +67,7 @@ func (i *injector) Send(batch []link.Datagram) error {
 			if e == nil || e.closed || e.peer() == nil || e.peer().n != i.n {
 				continue
 			}
+			e.forged.hears(d.Src.Port())
 			if secured := bth.Opcode == wire.Secured; secured != e.c.secured {
 				w.failf("%v sends %v to %v, which is secured: %v", i.n, bth.Opcode, e, e.c.secured)
 			}

@@ -39,10 +39,7 @@ func (n *node) forgedCM(r *rand.Rand) (b []byte, from netip.Addr) {
 	case 3, 4:
 		remote ^= 1 << r.IntN(32)
 	case 5:
-		from = netip.AddrFrom4([4]byte{10, 0, 9, 9}) // none of the network's
-		if n.addr.Is6() {
-			from = netip.AddrFrom16([16]byte{0: 0xfd, 14: 9})
-		}
+		from = stranger(n.addr)
 	default:
 		qpn ^= 1 << r.IntN(24)
 		exact = attr == wire.CMREJ // which names none

@@ -51,7 +51,7 @@ type totals struct {
 	Runs, Steps, Sent, Received, Posts, Completions, MADs               uint64
 	Lost, Duplicated, Reordered, Corrupted, Marked, Cut, Full, Forged   uint64
 	Crashes, Pauses, Partitions, Flaps, Illegal, Failed, Conns, Virtual uint64
-	Held, Needless, Secured, Overruns, Rings, Rereg, Insider            uint64
+	Held, Needless, Secured, Overruns, Rings, Rereg, Insider, Injected  uint64
 }
 
 func (t *totals) add(o *totals) {
@@ -85,6 +85,7 @@ func (t *totals) add(o *totals) {
 	t.Rings += o.Rings
 	t.Rereg += o.Rereg
 	t.Insider += o.Insider
+	t.Injected += o.Injected
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.
