@@ -131,6 +131,8 @@ var mutants = []mutant{
 		"	case r.access&need != need:\n", "	case false:\n", "", ""},
 	{"a region that is registered anew keeps its old rights", mem + "mr.go",
 		"	h.Region = next\n", "	next.access |= old.access\n	h.Region = next\n", "", ""},
+	{"a region that is registered anew in another PD stays in the old one", mem + "mr.go",
+		"	next, err := to.(Domain).Domain().register(attr)\n", "	next, err := old.pd.register(attr)\n", "", ""},
 	{"a region that is closed keeps its keys", mem + "region.go",
 		"	r.pd.keys.remove(uint32(r.lkey))\n	if !r.gate", "	if !r.gate", "", ""},
 	{"a window that is closed keeps its key", mem + "window.go",

@@ -16,7 +16,7 @@
 //	node    a device with its memory, and the program's turns: it may pause, crash and come back
 //	conn    two ends that are introduced by hand or by the connection manager, once or several times
 //	end     a queue pair, what it has posted, and what must come of it
-//	region  registered memory, some of which is registered anew or given by windows, whose old keys are tried
+//	region  registered memory, some of which is registered anew, also in another PD, or given by windows
 //	station what a hostile station sends that knows more
 //	queues  completion queues: some are too small, and of some the programs wait for the event
 //

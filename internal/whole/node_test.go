@@ -34,17 +34,18 @@ type node struct {
 	heard  []link.Datagram // secured ones that have come
 	links  []*injector
 
-	netdev *sim.Netdev
-	hca    *hca.Device
-	dev    *verbs.Device // nil while the node is down
-	paused bool
-	pd     *verbs.PD
-	cq     *cqueue   // that some ends share
-	queues []*cqueue // it, and others
-	ends   []*end    // open
-	byQPN  map[verbs.QPN]*end
-	gone   map[verbs.QPN]time.Duration // when QPs were closed, by number
-	allocs []*verbs.MR                 // whose memory must be given back after a crash
+	netdev  *sim.Netdev
+	hca     *hca.Device
+	dev     *verbs.Device // nil while the node is down
+	paused  bool
+	pd      *verbs.PD
+	otherPD *verbs.PD // of no QP
+	cq      *cqueue   // that some ends share
+	queues  []*cqueue // it, and others
+	ends    []*end    // open
+	byQPN   map[verbs.QPN]*end
+	gone    map[verbs.QPN]time.Duration // when QPs were closed, by number
+	allocs  []*verbs.MR                 // whose memory must be given back after a crash
 
 	words  *words
 	shared *sharedRecvs
@@ -80,6 +81,8 @@ func (n *node) boot() {
 	w.must(err)
 	n.dev = verbs.NewDevice(n.hca)
 	n.pd, err = n.dev.AllocPD()
+	w.must(err)
+	n.otherPD, err = n.dev.AllocPD()
 	w.must(err)
 	n.queues = nil
 	n.cq = newQueue(n, 4096)
@@ -329,6 +332,7 @@ func (n *node) close() {
 	n.words.close()
 	n.cq.close()
 	w.must(n.pd.Close())
+	w.must(n.otherPD.Close())
 	n.countLink()
 	n.hca.Drive(false) // closed QPs leave its queues when their turn comes
 	n.asyncEvents()    // the program has not taken all of the port's

@@ -217,6 +217,9 @@ func (e *end) spoil(o *op) {
 		o.wr.Flags &^= verbs.SendInline
 		o.wr.InlineData = nil
 		o.wr.SGList = []verbs.SGE{{Addr: 4096, Length: uint32(o.length), LKey: verbs.LKey(r.Uint32())}}
+		if v := e.roam; v != nil && v.away && o.length <= v.n {
+			o.wr.SGList = []verbs.SGE{v.r.mr.SGE(0, o.length)} // of another PD
+		}
 		o.expect, o.where = verbs.WCLocProtErr, "bad lkey"
 	case k == 1 && !o.sends() && o.length > 0:
 		o.wr.Remote.RKey = verbs.RKey(r.Uint32())

@@ -7,8 +7,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Some regions are registered anew while the peer uses them: to other memory, with other rights, or both. The old
-// key, the old range and the old rights end, and the new ones hold. A region that roams is registered anew when the
+// Some regions are registered anew while the peer uses them: to other memory, with other rights, in
+// another PD, or all of it. The old key, the old range and the old rights end, and the new ones hold; in a PD that
+// is not its QP's nobody has any. A region that roams is registered anew when the
 // peer has told that nothing of it is under way, so the connection goes on; a victim, in the midst of everything.
 
 const (
@@ -27,6 +28,7 @@ type roam struct {
 	old    verbs.RKey // that it had before
 	uses   int        // the peer's, that are under way
 	quiet  bool       // the peer does not use it now
+	away   bool       // it is in a PD that no QP has
 	area   *area
 	still  []byte // what the memory was when it was registered
 	rnd    *rand.Rand
@@ -66,7 +68,7 @@ func (v *roam) moved() {
 	v.area, v.still, v.quiet = newArea(v.r, v.off, v.n), bytes.Clone(v.r.bytes()), false
 }
 
-func (v *roam) may(a verbs.Access) bool { return v.access&a != 0 }
+func (v *roam) may(a verbs.Access) bool { return !v.away && v.access&a != 0 }
 
 // check checks what nobody may write.
 func (v *roam) check() {
@@ -100,10 +102,23 @@ func (v *roam) again() bool {
 	case 1:
 		v.access, flags = access, verbs.ReregTranslation
 	}
-	w.must(v.r.mr.Rereg(flags, nil, v.part(), v.access|verbs.AccessZeroBased))
+	var pd *verbs.PD
+	if v.away || v.rnd.IntN(3) == 0 {
+		v.away, flags = !v.away, flags|verbs.ReregPD
+		if v.rnd.IntN(2) == 0 {
+			v.off, v.n, v.access, flags = off, n, access, verbs.ReregPD
+		}
+		if pd = v.e.n.pd; v.away {
+			pd = v.e.n.otherPD
+		}
+	}
+	w.must(v.r.mr.Rereg(flags, pd, v.part(), v.access|verbs.AccessZeroBased))
 	v.moved()
 	w.totals.Rereg++
-	w.logf("%v registers anew: bytes %d to %d for %v, flags %d", v.e, v.off, v.off+v.n, v.access, flags)
+	w.logf("%v registers anew: bytes %d to %d for %v, flags %d, away: %v", v.e, v.off, v.off+v.n, v.access, flags, v.away)
+	if v.away && v.e.n.otherPD.Close() == nil {
+		w.failf("%v: a PD is closed to which a region has moved", v.e)
+	}
 	return true
 }
 
@@ -122,7 +137,7 @@ func (v *roam) verify(p *end) {
 // roamOp makes o one that uses the peer's roaming region, if it may be used now.
 func (e *end) roamOp(o *op) bool {
 	r, v := e.rnd, e.peer().roam
-	if e.n.w.plan.Illegal && e.bad == nil && r.IntN(12) == 0 {
+	if e.n.w.plan.Illegal && e.bad == nil && (r.IntN(12) == 0 || v.away && r.IntN(3) == 0) {
 		if !e.misuse(o, v) {
 			return false
 		}
@@ -132,6 +147,9 @@ func (e *end) roamOp(o *op) bool {
 	}
 	if v.quiet || v.uses == 0 && r.IntN(4) == 0 {
 		v.quiet = true
+		return false
+	}
+	if v.away {
 		return false
 	}
 	o.wr.Op = verbs.OpRDMAWrite
@@ -158,6 +176,11 @@ func (e *end) misuse(o *op, v *roam) bool {
 		key, o.where = v.old, "roaming region, by the key before"
 	case k == 1:
 		off, o.where = v.n-o.length+1, "roaming region, beyond its end"
+	case v.away:
+		o.where = "roaming region, in another PD"
+		if v.access&verbs.AccessRemoteWrite == 0 {
+			o.wr.Op = verbs.OpRDMARead
+		}
 	case !v.may(verbs.AccessRemoteWrite):
 	case !v.may(verbs.AccessRemoteRead):
 		o.wr.Op = verbs.OpRDMARead
