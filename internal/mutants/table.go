@@ -137,6 +137,8 @@ var mutants = []mutant{
 		"	r.pd.keys.remove(uint32(r.lkey))\n	if !r.gate", "	if !r.gate", "", ""},
 	{"a window that is closed keeps its key", mem + "window.go",
 		"	w.pd.keys.remove(w.key)\n", "", "", ""},
+	{"a UD QP outlives its completion queue's overrun", hca + "cq.go",
+		"		q.fail(cause)\n", "		if q.typ != verbs.QPTypeUD {\n			q.fail(cause)\n		}\n", "", ""},
 	{"a QP that is closed keeps its number", hca + "qp.go",
 		"q.dev.qps.Remove(q.num)\n", "_ = q.num\n", "", ""},
 	{"each region has a mapping of its own", mem + "alloc_linux.go",

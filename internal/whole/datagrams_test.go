@@ -3,6 +3,7 @@ package whole
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -36,13 +37,16 @@ type udEnd struct {
 	under  int // sends under way
 	goal   int
 	ahs    []*verbs.AH // by node
+	q      *cqueue     // the node's, or a tight one, which ends may share
+	fatal  int         // events
 }
 
-func newUDEnd(n *node) *udEnd {
-	w, u := n.w, &udEnd{n: n, ahs: make([]*verbs.AH, n.w.plan.Nodes)}
+func newUDEnd(n *node, q *cqueue) *udEnd {
+	w, u := n.w, &udEnd{n: n, q: q, ahs: make([]*verbs.AH, n.w.plan.Nodes)}
+	q.ud = u
 	u.r = newRegion(n, "datagrams", udSlots*udRoom, verbs.AccessLocalWrite)
 	var err error
-	u.qp, err = n.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: n.cq.cq, RecvCQ: n.cq.cq, SignalAll: true,
+	u.qp, err = n.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: q.cq, RecvCQ: q.cq, SignalAll: true,
 		Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: udSlots, MaxSendSGE: 1, MaxRecvSGE: 2, MaxInlineData: 256}})
 	w.must(err)
 	n.number(u.qp.QPN())
@@ -53,9 +57,67 @@ func newUDEnd(n *node) *udEnd {
 	return u
 }
 
+// drawUD gives a node that has just booted its UD QP.
+func (n *node) drawUD() {
+	q := n.cq
+	r := rand.New(rand.NewPCG(n.w.plan.Seed, uint64(0x0d71647+100*n.index+n.life)))
+	if r.IntN(2) == 0 && n.w.plan.Full {
+		q = newQueue(n, 1+r.IntN(tightRoom))
+		q.tight = true
+	}
+	n.ud = newUDEnd(n, q)
+}
+
+// waiting is how many completions may wait.
+func (u *udEnd) waiting() int {
+	n := u.under
+	for _, posted := range u.posted {
+		if posted {
+			n++
+		}
+	}
+	return n
+}
+
+// noteRoom takes note that the program has posted something, before the device has.
+func (u *udEnd) noteRoom() { u.q.peak = max(u.q.peak, u.q.waiting()) }
+
+// failed reports whether the QP has failed, which only a tight queue makes it do. When all is known of that, another
+// takes its place.
+func (u *udEnd) failed() bool {
+	if u.qp.State() != verbs.QPStateErr {
+		return false
+	}
+	if !u.q.tight {
+		u.n.w.failf("%v: the UD QP has failed, and its completion queue cannot overrun", u.n)
+	}
+	if u.q.lost && u.q.told == 1 && u.fatal == 1 {
+		n := u.n
+		n.w.logf("%v: another UD QP", n)
+		u.close()
+		n.gone[u.qp.QPN()] = n.w.now()
+		n.ud = newUDEnd(n, n.cq)
+		n.ud.goal = u.goal
+	}
+	return true
+}
+
+// event is an asynchronous event of the QP.
+func (u *udEnd) event(t verbs.EventType) {
+	if t != verbs.EventQPFatal {
+		return
+	}
+	if u.fatal++; u.fatal > 1 || u.q.told == 0 || u.qp.State() != verbs.QPStateErr {
+		u.n.w.failf("%v: event %v of the UD QP, %d times, in state %v, want it once after EVENT_CQ_ERR", u.n, t, u.fatal, u.qp.State())
+	}
+}
+
 // act posts receives and sends.
 func (u *udEnd) act() (did bool) {
 	n, w := u.n, u.n.w
+	if u.failed() {
+		return false
+	}
 	for i, posted := range u.posted {
 		if posted || n.rnd.IntN(2) == 0 {
 			continue
@@ -63,9 +125,10 @@ func (u *udEnd) act() (did bool) {
 		for k := range udRoom {
 			u.r.bytes()[i*udRoom+k] = untouched
 		}
+		u.posted[i], did = true, true
+		u.noteRoom()
 		_, err := u.qp.PostRecv([]verbs.RecvWR{{ID: uint64(i), SGList: split(u.r.mr, i*udRoom, udRoom, 2)}})
 		w.must(err)
-		u.posted[i], did = true, true
 	}
 	to := w.nodes[n.rnd.IntN(len(w.nodes))]
 	if u.goal == 0 || u.under >= 8 || to.ud == nil {
@@ -92,9 +155,10 @@ func (u *udEnd) act() (did bool) {
 	if d.never {
 		wr.RemoteQKey++
 	}
+	u.under++
+	u.noteRoom()
 	_, err = u.qp.PostSend([]verbs.SendWR{wr})
 	w.must(err)
-	u.under++
 	w.totals.Posts++
 	return true
 }
@@ -102,6 +166,14 @@ func (u *udEnd) act() (did bool) {
 // completed checks a completion. A datagram may get lost, but what comes is what was sent.
 func (u *udEnd) completed(wc *verbs.WC) {
 	w := u.n.w
+	if wc.Status == verbs.WCFlushErr && u.q.tight && u.qp.State() == verbs.QPStateErr {
+		if wc.Op == verbs.WCRecv {
+			u.posted[wc.ID] = false
+		} else {
+			u.under--
+		}
+		return
+	}
 	if wc.Status != verbs.WCSuccess {
 		w.failf("%v: a datagram completes with %v", u.n, wc.Err())
 	}
@@ -146,8 +218,21 @@ func (u *udEnd) close() {
 			u.n.w.must(ah.Close())
 		}
 	}
-	u.n.cq.drain()
-	u.n.w.must(u.qp.Close())
+	n, q := u.n, u.q
+	q.drain()
+	if q.robbed() {
+		n.hca.Drive(false)
+		n.asyncEvents()
+		q.drain()
+		if !q.lost || q.told != 1 || u.fatal != 1 || u.qp.State() != verbs.QPStateErr {
+			n.w.failf("%v: the queue of the UD QP has overrun: Poll says so: %v, and %d events; %d of the QP, in state %v", n, q.lost, q.told, u.fatal, u.qp.State())
+		}
+	}
+	n.w.must(u.qp.Close())
+	q.ud = nil
+	if q.left += u.waiting(); q != n.cq && len(q.ends) == 0 {
+		q.close()
+	}
 	u.r.check()
 	u.r.close()
 }

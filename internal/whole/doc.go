@@ -18,7 +18,7 @@
 //	end     a queue pair, what it has posted, and what must come of it
 //	region  registered memory, some of which is registered anew, also in another PD, or given by windows
 //	station what a hostile station sends that knows more
-//	queues  completion queues: some are too small, and of some the programs wait for the event
+//	queues  completion queues: some are too small, also those of UD QPs, and of some the programs wait for the event
 //
 // What is checked is what verbs promise, not what the stack does: see oracle_test.go. All ends trust
 // nobody, so what a hostile station forges must change nothing. Its packets have the right addresses, QPNs

@@ -96,7 +96,7 @@ func (n *node) boot() {
 		n.agent = newAgent(n)
 	}
 	if p.UD {
-		n.ud = newUDEnd(n)
+		n.drawUD()
 	}
 	n.tickAt, n.idle = w.now(), time.Microsecond
 	w.logf("%v boots", n)
@@ -221,6 +221,9 @@ func (n *node) asyncEvents() (did bool) {
 		}
 		if ev.QP == nil {
 			continue
+		}
+		if n.ud != nil && ev.QP == n.ud.qp {
+			n.ud.event(ev.Type)
 		}
 		if e := n.byQPN[ev.QP.QPN()]; e != nil && !e.closed {
 			e.event(ev.Type)

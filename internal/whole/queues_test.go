@@ -27,6 +27,7 @@ type cqueue struct {
 	room  int
 	tight bool   // it may be too small
 	ends  []*end // that use it
+	ud    *udEnd // that uses it, or nil
 
 	left  int // completions of closed ends, at most
 	peak  int // what may have waited at a time since it was empty
@@ -80,7 +81,7 @@ func (e *end) drawQueues() {
 // tightQueue returns a new tight queue, or one that there is.
 func (n *node) tightQueue(share bool, room int) *cqueue {
 	for _, x := range n.queues {
-		if share && x.tight && len(x.ends) > 0 && !x.robbed() {
+		if share && x.tight && (len(x.ends) > 0 || x.ud != nil) && !x.robbed() {
 			return x
 		}
 	}
@@ -118,6 +119,9 @@ func (e *end) waiting(x *cqueue) (n int) {
 
 func (x *cqueue) waiting() int {
 	n := x.left
+	if x.ud != nil {
+		n += x.ud.waiting()
+	}
 	for _, e := range x.ends {
 		n += e.waiting(x)
 	}
@@ -136,7 +140,7 @@ func (e *end) leaveQueues() {
 	for _, x := range e.queues() {
 		x.left += e.waiting(x)
 		x.ends = slices.DeleteFunc(x.ends, func(y *end) bool { return y == e })
-		if x != x.n.cq && len(x.ends) == 0 {
+		if x != x.n.cq && len(x.ends) == 0 && x.ud == nil {
 			x.close()
 		}
 	}
