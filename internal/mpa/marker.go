@@ -78,7 +78,7 @@ func (m *Marks) Strip(b, marked []byte) (plain []byte, ok bool) {
 			m.Skip(len(b) - from)
 			return b, ok
 		}
-		if len(marked)-at < markerSize {
+		if len(marked)-at <= markerSize { // a marker at the end would be the next FPDU's
 			return b, false
 		}
 		if pointer := binary.BigEndian.Uint16(marked[at+2:]) &^ 3; int(pointer) != max(0, at-start) {

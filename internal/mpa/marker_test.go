@@ -104,6 +104,7 @@ func FuzzMarkers(f *testing.F) {
 	f.Add(uint16(0), m.Append(nil, fpdu))
 	f.Add(uint16(488), []byte{0, 1, 2, 3, 0, 0, 0, 0})
 	f.Add(uint16(0), m.Append(nil, fpdu)[:markerInterval+1]) // ends within a marker
+	f.Add(uint16(507), []byte{0, 0, 0, 0, 0, 0, 0, 4})       // and behind one
 	f.Fuzz(func(t *testing.T, place uint16, b []byte) {
 		if len(b) == 0 {
 			return
