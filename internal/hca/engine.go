@@ -166,15 +166,10 @@ func (e *engine) run() {
 // those of what has just come if the goroutine slept before: owes says that there are such. The caller
 // holds e.rx.
 func (e *engine) work(slept bool) (n int, owes bool, err error) {
-	var now time.Duration
-	if e.servesNear() {
-		now = e.dev.now()
-		e.serveTurns(now, true)
-		e.serveFull(now)
-	}
 	before := len(e.debts.qps)
+	n, now := e.serveNear(true)
 	e.debts.fresh = slept
-	n, now, err = e.serve(now)
+	n, now, err = e.serveFar(now, n, true)
 	e.debts.fresh = false
 	if !slept {
 		before = len(e.debts.qps)
@@ -183,21 +178,23 @@ func (e *engine) work(slept bool) (n int, owes bool, err error) {
 	return n, len(e.debts.qps) > 0, err
 }
 
-// servesNear reports whether there may be something to do before the link is looked at. Only then need the
-// clock be read before, too.
-func (e *engine) servesNear() bool {
-	return e.turns.due() || e.near.busy || e.near.full.n.Load() != 0 || e.near.inbox != nil && len(e.near.inbox.Lanes()) > 0
+// serveNear does what needs no look at the link: it gives turns, and works off what has come by lanes. Only
+// where there may be such does it read the clock. It returns how many packets came, and when. late is
+// serveTurns'. The caller holds e.rx.
+func (e *engine) serveNear(late bool) (n int, now time.Duration) {
+	if !e.turns.due() && !e.near.busy && e.near.full.n.Load() == 0 && (e.near.inbox == nil || len(e.near.inbox.Lanes()) == 0) {
+		return 0, 0
+	}
+	now = e.dev.now()
+	e.serveTurns(now, late)
+	e.serveFull(now)
+	return e.receiveNear(now), now
 }
 
-// serve receives once, and serves timers. What waits in the link may be the acknowledgement that a timer
-// waits for. So timers are served when the link is empty or, while datagrams keep coming, after every
-// timerPatience receives. It returns how many packets came, and when. The caller holds e.rx.
-func (e *engine) serve(now time.Duration) (int, time.Duration, error) {
-	n := e.receiveNear(now)
-	return e.serveFar(now, n, true)
-}
-
-// serveFar is the rest of serve once n packets have come by lanes. look says whether to look at the link.
+// serveFar receives once from the link, if look says so, and serves timers. What waits in the link may be the
+// acknowledgement that a timer waits for. So timers are served when nothing came or, while packets keep coming,
+// after every timerPatience receives. n packets came by lanes; serveFar returns how many came in all, and when.
+// The caller holds e.rx.
 func (e *engine) serveFar(now time.Duration, n int, look bool) (int, time.Duration, error) {
 	if look {
 		far, then, err := e.receive(now)
@@ -238,17 +235,8 @@ func (e *engine) poll() {
 		return
 	}
 	before := len(e.debts.qps)
-	var now time.Duration
-	n, look := 0, true
-	if e.servesNear() {
-		now = e.dev.now()
-		e.serveTurns(now, false)
-		e.serveFull(now)
-		before = len(e.debts.qps)
-		n = e.receiveNear(now)
-		look = e.looksFar(now, n)
-	}
-	n, now, _ = e.serveFar(now, n, look) // a closed link is the device's end, which its goroutine sees too
+	n, now := e.serveNear(false)
+	n, now, _ = e.serveFar(now, n, e.looksFar(now, n)) // a closed link is the device's end, which its goroutine sees too
 	if n == 0 {
 		before = len(e.debts.qps)
 	}
