@@ -35,7 +35,7 @@ func (r *rc) reset() {
 	r.greeting = greeting{}
 }
 
-func (r *rc) startReceiving() { r.responder.start() }
+func (r *rc) startReceiving() { r.responder.resize() }
 
 func (r *rc) startSending() {
 	r.recovery.start(r.qp.sq.nextSeq)

@@ -18,9 +18,6 @@ type receiver struct {
 
 	// unused is the receive of a message that was dropped. It serves the next one. UC and UD.
 	unused *queue.Recv
-	// delivered is the PSN by which a receive was completed last: all that the program may know of
-	// the peer's progress. See responder.duplicateRead.
-	delivered wire.PSN
 }
 
 // message is a SEND or WRITE of which the first packet has come and the last has not.
@@ -269,7 +266,6 @@ func (s *receiver) complete(w *queue.Recv, p *wire.Packet, op verbs.WCOpcode, le
 		wc.Flags |= verbs.WCFlagWithInv
 		wc.Imm = p.InvalidateRKey
 	}
-	s.delivered = s.qp.lastPSN(p)
 	s.qp.completeRecv(w, wc, p.Solicited)
 }
 

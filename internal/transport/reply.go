@@ -57,7 +57,9 @@ func (s *responder) duplicate(p *wire.Packet) {
 	}
 }
 
-// duplicateRead answers a READ again, with what is in memory now.
+// duplicateRead answers a READ again, with what is in memory now. If the region is gone, a NAK tells so a peer
+// that still waits. One that does not, because the network repeated the request or held it back, does not heed
+// the NAK: so the connection lives on.
 func (s *responder) duplicateRead(p *wire.Packet) {
 	q := s.qp
 	e := s.readEntry(p)
@@ -66,19 +68,15 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 		return
 	}
 	span, r := q.receiver.open(p, verbs.AccessRemoteRead)
-	if r != nil {
-		// The peer waits for data that it can no longer have, and gets a NAK. But once a later
-		// message has reached the program, the region may be gone because the READ was done,
-		// and this is an old packet that the network held back: it must not end the connection.
-		if r.nak == wire.NAKRemoteAccessError && p.PSN.Diff(q.receiver.delivered) > 0 {
-			s.responses.cut(p.PSN, q.receiver.epsn)
-			s.regionGone(p.PSN, r.cause)
-		} else {
-			q.counters.Unexpected++
-		}
+	switch {
+	case r == nil:
+		span.Release() // the data are read when they are sent
+	case r.nak == wire.NAKRemoteAccessError && !s.responses.overlaps(&e):
+		e.gone = true
+	default:
+		q.counters.Unexpected++
 		return
 	}
-	span.Release() // the data are read when they are sent
 	s.responses.replay(e, q.receiver.epsn)
 }
 
@@ -174,6 +172,9 @@ func (s *responder) respond(e *response, buf []byte) int {
 		s.responses.drop()
 		return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 	}
+	if e.gone {
+		return s.sayGone(e, buf)
+	}
 	off := e.sent * q.mtu
 	size := min(e.length-off, q.mtu)
 	p := q.header(readOpcodes[position(uint64(e.sent), uint64(e.packets))], e.psn.Add(int(e.sent)))
@@ -184,6 +185,9 @@ func (s *responder) respond(e *response, buf []byte) int {
 	h := len(p.AppendHeaders(buf[:0]))
 	if size > 0 {
 		span, err := q.cfg.PD.Open(e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(size), verbs.AccessRemoteRead)
+		if err != nil && e.replay {
+			return s.sayGone(e, buf)
+		}
 		if err != nil {
 			s.responses.clear()
 			s.regionGone(p.PSN, err)
@@ -194,6 +198,16 @@ func (s *responder) respond(e *response, buf []byte) int {
 	}
 	s.responded(e, 1)
 	return finish(buf, h+int(size), p.PadCount)
+}
+
+// sayGone answers the rest of the repeated READ e with a NAK.
+func (s *responder) sayGone(e *response, buf []byte) int {
+	q := s.qp
+	q.counters.RefusedAccess++
+	p := q.header(wire.RCAcknowledge, e.psn.Add(int(e.sent)))
+	p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError), MSN: s.msn}
+	s.responses.drop()
+	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
 // responded takes note that the next n packets of the READ e are sent.

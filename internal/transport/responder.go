@@ -25,12 +25,7 @@ type responder struct {
 
 func (s *responder) reset() { *s = responder{qp: s.qp} }
 
-func (s *responder) start() {
-	s.qp.receiver.delivered = s.qp.receiver.epsn.Add(-1)
-	s.resize()
-}
-
-// resize takes over attributes that Modify changed.
+// resize takes over attributes that Modify set.
 func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 
 // handle takes a request packet.

@@ -21,10 +21,13 @@ type response struct {
 	orig   uint64
 
 	replay bool // the request has come before
+	gone   bool // and its region is there no more: a NAK answers
 }
 
 // end returns the PSN after the response.
 func (e *response) end() wire.PSN { return e.psn.Add(int(e.packets)) }
+
+func (e *response) overlaps(o *response) bool { return e.psn.Less(o.end()) && o.psn.Less(e.end()) }
 
 // responses are the READs and atomics that are to be answered, in the order of their PSNs. They
 // remember the latest requests too, atomics with their results, for when the answers get lost.
@@ -69,11 +72,6 @@ func (rs *responses) oldest() *response {
 // drop removes the oldest.
 func (rs *responses) drop() { rs.pending = slices.Delete(rs.pending, 0, 1) }
 
-// cut removes what would answer psn and all behind it.
-func (rs *responses) cut(psn, epsn wire.PSN) {
-	rs.pending = slices.DeleteFunc(rs.pending, func(e response) bool { return e.end().Diff(epsn) > psn.Diff(epsn) })
-}
-
 func (rs *responses) clear() { rs.pending = rs.pending[:0] }
 
 // add appends the answer to a new request, and remembers the request.
@@ -91,12 +89,17 @@ func (rs *responses) add(e response) {
 // given for the same PSNs, unless that goes on behind it: one like us repeats a part. When there are too many the request is dropped, to be repeated.
 func (rs *responses) replay(e response, epsn wire.PSN) {
 	rs.pending = slices.DeleteFunc(rs.pending, func(o response) bool {
-		return o.psn.Less(e.end()) && e.psn.Less(o.end()) && !e.end().Less(o.end())
+		return o.overlaps(&e) && !e.end().Less(o.end())
 	})
 	if rs.replays() < maxReplays {
 		e.replay = true
 		rs.insert(e, epsn)
 	}
+}
+
+// overlaps reports whether an answer for PSNs of e is to be sent.
+func (rs *responses) overlaps(e *response) bool {
+	return slices.ContainsFunc(rs.pending, func(o response) bool { return o.overlaps(e) })
 }
 
 func (rs *responses) insert(e response, epsn wire.PSN) {

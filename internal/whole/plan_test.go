@@ -75,7 +75,7 @@ func draw(seed uint64) plan {
 		Starve: rand.New(rand.NewPCG(seed, 0x57a)).IntN(4) == 0,
 		Full:   rand.New(rand.NewPCG(seed, 0xf011)).IntN(4) == 0,
 		Notify: rand.New(rand.NewPCG(seed, 0xbe11)).IntN(3) == 0,
-		Rereg:  *reregFlag && rand.New(rand.NewPCG(seed, 0x4e4e)).IntN(3) == 0,
+		Rereg:  rand.New(rand.NewPCG(seed, 0x4e4e)).IntN(3) == 0,
 	}
 	if maybe(4) { // calm: nothing may fail, or wait for a timeout
 		p.Queue = 0

@@ -16,12 +16,9 @@ import (
 )
 
 var (
-	seedsFlag = flag.Int("seeds", 0, "how many runs to make; 0: as many as -time allows")
-	timeFlag  = flag.Duration("time", 2*time.Second, "how long to make runs at most")
-	firstFlag = flag.Uint64("first", 0, "the first seed")
-	// Off by default: seed 1300006800 fails with it, a READ that the network repeats and that finds its region
-	// registered anew, and it is not known yet whether the oracle or the stack is wrong.
-	reregFlag  = flag.Bool("rereg", false, "some regions are registered anew")
+	seedsFlag  = flag.Int("seeds", 0, "how many runs to make; 0: as many as -time allows")
+	timeFlag   = flag.Duration("time", 2*time.Second, "how long to make runs at most")
+	firstFlag  = flag.Uint64("first", 0, "the first seed")
 	seedFlag   = flag.Int64("seed", -1, "make the run of this seed only")
 	shrinkFlag = flag.Int("shrink", 300, "how many runs to spend on a simpler plan that fails too")
 )
