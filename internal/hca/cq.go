@@ -25,7 +25,7 @@ type cq struct {
 
 	polled atomic.Pointer[[]*engine] // those of engines, or nil for all of the device
 
-	spin waitSpin
+	spin queue.WaitSpin
 }
 
 // CreateCQ implements verbs.ProviderDevice.
@@ -37,14 +37,18 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
 	}
 	c := &cq{dev: d, user: user, qps: map[*qp]int{}, engines: map[*engine]int{}}
+	c.spin.Most, c.spin.Now = d.config.Spin, d.now
 	c.CQ = queue.NewCQ(entries, queue.CQHooks{Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func(first bool) { d.background(func() { c.overrun(first) }) }})
 	return c, nil
 }
 
+// Soon implements verbs.ProviderCQSpin.
+func (c *cq) Soon() bool { return c.spin.Soon(c.CQ) }
+
 // notify tells who waits for the queue.
 func (c *cq) notify() {
 	c.dev.woken.Add(1)
-	c.spin.woken(c.dev)
+	c.spin.Woken()
 	c.user.Notified()
 }
 

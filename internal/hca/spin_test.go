@@ -9,6 +9,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -32,14 +33,14 @@ func TestSpinBudget(t *testing.T) {
 	if n := looks(100); n != 0 {
 		t.Errorf("before any sleep: %d looks, want none", n)
 	}
-	for i, want := range []int{spinFirst, 2 * spinFirst, 4 * spinFirst, 100, 100} {
-		s.slept(spinShort)
+	for i, want := range []int{queue.SpinFirst, 2 * queue.SpinFirst, 4 * queue.SpinFirst, 100, 100} {
+		s.slept(queue.SpinShort)
 		if n := looks(100); n != want {
 			t.Errorf("after short sleep %d: %d looks, want %d", i+1, n, want)
 		}
 	}
 	for range 8 {
-		s.slept(spinShort + 1)
+		s.slept(queue.SpinShort + 1)
 	}
 	if n := looks(100); n != 0 {
 		t.Errorf("after long sleeps: %d looks, want none", n)
@@ -107,8 +108,8 @@ func TestSpinIdle(t *testing.T) {
 		}
 		before := c.recvs.Load()
 		x.transfer(src, dst)
-		if n := c.recvs.Load() - before; n < spinFirst {
-			t.Errorf("the target looked at its link %d times for a WRITE in a row of them, want a spin of %d at least", n, spinFirst)
+		if n := c.recvs.Load() - before; n < queue.SpinFirst {
+			t.Errorf("the target looked at its link %d times for a WRITE in a row of them, want a spin of %d at least", n, queue.SpinFirst)
 		}
 		<-time.After(time.Second) // the WRITE's timer is looked at once more
 		synctest.Wait()
@@ -144,8 +145,8 @@ func TestWaitSpins(t *testing.T) {
 		for range 10 {
 			polls()
 		}
-		if n := polls(); n < first+spinFirst {
-			t.Errorf("a Wait in a row of short ones polled %d times, want %d more than the first, which polled %d times", n, spinFirst, first)
+		if n := polls(); n < first+queue.SpinFirst {
+			t.Errorf("a Wait in a row of short ones polled %d times, want %d more than the first, which polled %d times", n, queue.SpinFirst, first)
 		}
 		x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, 8)}, Remote: dst.Remote(0)})
 		<-time.After(time.Millisecond)
@@ -159,10 +160,10 @@ func TestWaitSpins(t *testing.T) {
 		if x.cq.Soon() {
 			t.Error("Soon finds something though nothing is under way")
 		}
-		if !waiting.CompareAndSwap(false, true) {
+		if !queue.Spinning.CompareAndSwap(false, true) {
 			t.Fatal("nobody waits, and yet somebody spins")
 		}
-		defer waiting.Store(false)
+		defer queue.Spinning.Store(false)
 		if n := polls(); n != first {
 			t.Errorf("a Wait while another spins polled %d times, want %d as without spinning", n, first)
 		}

@@ -1,0 +1,63 @@
+package queue
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// SpinShort is the longest sleep that a spin would have been better than.
+	SpinShort = 200 * time.Microsecond
+	// waitMost is the longest spin before a program blocks.
+	waitMost = 200 * time.Microsecond
+	// SpinFirst is how many looks the first spin has. Each further one has twice as many.
+	SpinFirst = 16
+)
+
+// NextSpin returns how many looks the next spin may take: after a sleep that was short more than the last, which
+// could have budget, and after a long one fewer.
+func NextSpin(budget int, slept time.Duration) int {
+	if slept > SpinShort {
+		return budget / 4
+	}
+	return max(SpinFirst, min(2*budget, 1<<16))
+}
+
+// WaitSpin is the spin of the goroutines that wait for a CQ. What they find themselves they need not be
+// woken for.
+type WaitSpin struct {
+	Most int                  // looks that a spin may take
+	Now  func() time.Duration // the device's clock
+
+	budget atomic.Int64 // looks that the next spin may take
+	since  atomic.Int64 // ns; when a spin found nothing, 0 if no goroutine sleeps for that
+}
+
+// Spinning is set while a goroutine of the process spins for a CQ. One at a time does: the cores are there
+// for work too.
+var Spinning atomic.Bool
+
+// Soon looks for a completion in c for as long as that costs less than to block and be woken. It reports whether
+// one is waiting.
+func (s *WaitSpin) Soon(c *CQ) bool {
+	budget := min(int(s.budget.Load()), s.Most)
+	if budget > 0 && Spinning.CompareAndSwap(false, true) {
+		defer Spinning.Store(false)
+		end := s.Now() + waitMost
+		for i := 0; i < budget && s.Now() <= end; i++ {
+			if c.Waiting() > 0 {
+				return true
+			}
+			c.hooks.Progress()
+		}
+	}
+	s.since.Store(int64(s.Now()) + 1)
+	return c.Waiting() > 0
+}
+
+// Woken is called when the goroutines that wait are told of a completion.
+func (s *WaitSpin) Woken() {
+	if since := s.since.Swap(0); since != 0 {
+		s.budget.Store(int64(NextSpin(int(s.budget.Load()), s.Now()-time.Duration(since))))
+	}
+}
