@@ -3,12 +3,14 @@ package rnic
 import (
 	"io"
 	"net"
+	"runtime"
 	"sync"
 )
 
 // connSocket is a socket by a connection of any kind. It has a buffer for each direction.
 type connSocket struct {
 	conn net.Conn
+	s    *stream
 
 	mu     sync.Mutex
 	room   sync.Cond // the write buffer has shrunk, or the socket is closed
@@ -19,13 +21,15 @@ type connSocket struct {
 	moving bool // a goroutine sends out
 	fin    bool // nothing follows out
 	closed bool
+
+	waiting bool // a goroutine waits for room, under the QP's lock
 }
 
 // connBuffer is how many bytes a connSocket takes ahead.
 const connBuffer = 512 << 10
 
-func newConnSocket(c net.Conn) *connSocket {
-	s := &connSocket{conn: c}
+func newConnSocket(of *stream, c net.Conn) *connSocket {
+	s := &connSocket{conn: c, s: of}
 	s.room.L = &s.mu
 	return s
 }
@@ -49,6 +53,26 @@ func (s *connSocket) readv(bufs [][]byte) (n int, err error) {
 	return 0, errAgain
 }
 
+func (s *connSocket) start() {
+	s.s.q.dev.streams.Go(func() { s.awaitRead(s.readable) })
+}
+
+// readable reads what is there. It returns true at the end.
+func (s *connSocket) readable() bool {
+	of := s.s
+	for {
+		of.q.mu.Lock()
+		more := of.readTurn(of.q.dev.turn, true)
+		over := of.quiet
+		of.q.mu.Unlock()
+		if !more {
+			return over
+		}
+		runtime.Gosched()
+	}
+}
+
+// awaitRead calls ready whenever bytes may be there, until it returns true or the socket is closed.
 func (s *connSocket) awaitRead(ready func() bool) {
 	buf := make([]byte, readSize)
 	for {
@@ -125,6 +149,25 @@ func finish(c net.Conn) {
 	_ = c.Close()
 }
 
+func (s *connSocket) awaitRoom() {
+	if s.waiting {
+		return
+	}
+	s.waiting = true
+	s.s.q.dev.streams.Go(func() { s.awaitWrite(s.writable) })
+}
+
+// writable has the stream write, and returns true once nothing waits any more.
+func (s *connSocket) writable() bool {
+	of := s.s
+	of.q.mu.Lock()
+	defer of.q.mu.Unlock()
+	of.room()
+	s.waiting = of.blocked && of.q.s == of
+	return !s.waiting
+}
+
+// awaitWrite calls ready whenever there may be room, until it returns true or the socket is closed.
 func (s *connSocket) awaitWrite(ready func() bool) {
 	for !ready() {
 		s.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/devlog"
 	"github.com/adverb-rdma/adverb/internal/idtable"
@@ -29,6 +30,7 @@ type Config struct {
 	Markers bool                             // ask peers for markers
 	Wrap    func(net.Conn) net.Conn          // put around each stream, for captures
 	Closers []io.Closer                      // closed with the device
+	Spin    int                              // how often at most a poll is repeated before its program blocks
 	Claim   func(block uint32) (bool, error) // asks for a block of 4096 QPNs
 }
 
@@ -47,13 +49,15 @@ type Device struct {
 	cqs     atomic.Int64
 	srqs    atomic.Int64
 	gone    chan struct{}
+	began   time.Time
 	close   func()
 	turn    int // turnSize; tests have shorter ones
 
 	mu      sync.Mutex
 	state   link.NetdevState
-	downed  uint64         // how often state.Up became false
-	streams sync.WaitGroup // goroutines of streams
+	downed  uint64 // how often state.Up became false
+	polling atomic.Pointer[poller]
+	streams sync.WaitGroup // those that have a socket, and goroutines of theirs
 	watcher sync.WaitGroup
 }
 
@@ -68,7 +72,7 @@ const NamePrefix = "iw_"
 
 // Open makes a device on a network interface, which its Close closes too.
 func Open(netdev link.Netdev, c Config) (*Device, error) {
-	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{}), turn: turnSize}
+	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{}), began: time.Now(), turn: turnSize}
 	d.close = sync.OnceFunc(func() { close(d.gone) })
 	if d.name == "" {
 		d.name = NamePrefix + netdev.Name()
@@ -122,6 +126,9 @@ func (d *Device) event(e verbs.AsyncEvent) {
 	d.events.Add(e)
 	d.log.Event(e)
 }
+
+// now is the time of the device's clock.
+func (d *Device) now() time.Duration { return time.Since(d.began) }
 
 // SetLogger implements verbs.ProviderLogger.
 func (d *Device) SetLogger(l *slog.Logger) { d.log.SetLogger(l, d.name) }
@@ -285,6 +292,9 @@ func (d *Device) Close() error {
 	err := d.netdev.Close()
 	d.watcher.Wait()
 	d.streams.Wait()
+	if p := d.polling.Load(); p != nil {
+		p.close()
+	}
 	d.keys.Unpin()
 	errs := []error{err}
 	for _, c := range d.config.Closers {

@@ -2,12 +2,11 @@
 // QPs their locks, their streams and their way to the program.
 //
 // Who drives a QP: a post writes on the caller's goroutine until the stream takes no more. A poll that
-// finds nothing reads what has come for the QPs of its CQ. And for each connected QP one goroutine is
-// parked in Go's network poller, for one-sided traffic and for programs that wait. It has no buffer: on
-// Linux the poller calls back when bytes are there, and a buffer is borrowed until they are used. So an
-// idle connection costs a parked goroutine of a few KiB. A set of descriptors of our own, read by a few
-// goroutines, would save that, and lose what the poller is good at: no wakeup while somebody reads anyway.
-// Only while a stream takes no more does a second goroutine wait for that.
+// finds nothing reads what has come for the QPs of its CQ, and writes what waits for room. And on Linux one
+// goroutine of the device waits for all its sockets, for one-sided traffic and for programs that wait: see
+// poller. A buffer is borrowed until what was read is used. So an idle connection costs no goroutine and no
+// buffer, and while a program polls busily nothing that comes wakes a thread.
 //
-// A stream that is no TCP socket, such as one with TLS, has a buffer and blocking reads.
+// A stream that is no TCP socket, such as one with TLS, has a goroutine, a buffer and blocking reads. So has each
+// on other systems.
 package rnic

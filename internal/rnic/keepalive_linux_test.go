@@ -3,6 +3,7 @@ package rnic
 import (
 	"errors"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func (t traced) NetConn() net.Conn { return t.Conn }
 // TestKeepAlive asks the system what TCP does for periods that were set before and after the connection was
 // made, through what traces it too. A QP without a period leaves it alone, and 0 turns it off.
 func TestKeepAlive(t *testing.T) {
-	options := func(c *net.TCPConn) (on, idle, interval, count int) {
+	options := func(c syscall.Conn) (on, idle, interval, count int) {
 		raw, err := c.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +39,7 @@ func TestKeepAlive(t *testing.T) {
 		})
 		return on, idle, interval, count
 	}
-	check := func(when string, c *net.TCPConn, idle, interval, count int) {
+	check := func(when string, c syscall.Conn, idle, interval, count int) {
 		t.Helper()
 		if on, i, v, n := options(c); on != 1 || i != idle || v != interval || n != count {
 			t.Errorf("%s: keep-alive %d after %d s, each %d s, %d times; want 1, %d, %d, %d", when, on, i, v, n, idle, interval, count)
@@ -47,11 +48,11 @@ func TestKeepAlive(t *testing.T) {
 	for _, wrap := range []bool{false, true} {
 		x, y := ends(t)
 		a, b := tcpPair(t)
-		socket := a.(*net.TCPConn)
+		socket, other := descriptor(t, a), descriptor(t, b)
 		if wrap {
 			a = traced{wrapped{a}}
 		}
-		_, idle, interval, count := options(b.(*net.TCPConn))
+		_, idle, interval, count := options(other)
 		x.must(x.qp.SetKeepAlive(1500 * time.Millisecond))
 		tx, ty := agree(t, deep, deep, nil)
 		x.attach(a, tx)
@@ -60,10 +61,10 @@ func TestKeepAlive(t *testing.T) {
 		if got := userTimeout(t, socket); got != 7*time.Second { // 1.5 s are 2 for TCP
 			t.Errorf("what was sent may lack its acknowledgement for %v, want 7s", got)
 		}
-		if got := userTimeout(t, b.(*net.TCPConn)); got != 0 {
+		if got := userTimeout(t, other); got != 0 {
 			t.Errorf("a QP without a period has a timeout of %v, want the system's", got)
 		}
-		check("never", b.(*net.TCPConn), idle, interval, count)
+		check("never", other, idle, interval, count)
 		x.must(x.qp.SetKeepAlive(7 * time.Second))
 		check("during the connection", socket, 7, 1, 5)
 		x.must(x.qp.SetKeepAlive(0))
@@ -77,7 +78,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 // userTimeout asks the system how long what was sent may lack its acknowledgement.
-func userTimeout(t *testing.T, c *net.TCPConn) time.Duration {
+func userTimeout(t *testing.T, c syscall.Conn) time.Duration {
 	t.Helper()
 	ms := 0
 	onSocket(t, c, func(fd int) (err error) {
@@ -87,7 +88,18 @@ func userTimeout(t *testing.T, c *net.TCPConn) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-func onSocket(t *testing.T, c *net.TCPConn, do func(fd int) error) {
+// descriptor returns another descriptor of a connection's socket: the device takes the connection's own.
+func descriptor(t *testing.T, c net.Conn) *os.File {
+	t.Helper()
+	f, err := c.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func onSocket(t *testing.T, c syscall.Conn, do func(fd int) error) {
 	t.Helper()
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -106,13 +118,14 @@ func TestVanishedWithData(t *testing.T) {
 	}
 	x, y := ends(t)
 	a, b := tcpPair(t)
+	peer := descriptor(t, b)
 	tx, ty := agree(t, deep, deep, nil)
 	x.attach(a, tx)
 	y.attach(b, ty)
 	src, dst := x.mr(4096), y.mr(4096)
 	x.write(src, dst) // both are there
 	x.must(x.qp.SetKeepAlive(time.Millisecond))
-	onSocket(t, b.(*net.TCPConn), func(fd int) error {
+	onSocket(t, peer, func(fd int) error {
 		drop := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
 		return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop[0]})
 	})

@@ -34,6 +34,7 @@ type qp struct {
 	commEst func()
 	seen    bool // the peer's first FPDU
 	bytes   octets
+	looks   uint32         // polls that looked at the stream
 	silence silence        // for keep-alive
 	logged  iwarp.Counters // as of the last Terminate message that was logged
 }

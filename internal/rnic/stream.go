@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"time"
 
@@ -14,8 +13,10 @@ import (
 )
 
 const (
-	// writeLimit is about how many bytes one write takes.
-	writeLimit = 256 << 10
+	// writeLimit is about how many bytes one write takes, and stagedLimit how many where they are copied first: that
+	// copy should still be in the cache when the kernel makes its own.
+	writeLimit  = 512 << 10
+	stagedLimit = 256 << 10
 	// readSize is the size of a buffer that is borrowed for reading, and directMin from how many bytes
 	// on they are read straight to their place. What is read behind them has besideDirect bytes of the
 	// buffer: the next header, and little payload that must be copied.
@@ -37,14 +38,14 @@ type socket interface {
 	// is room. Neither blocks.
 	readv(bufs [][]byte) (int, error)
 	writev(bufs [][]byte) (int, error)
-	// awaitRead calls ready whenever bytes may be there, until it returns true or the socket is closed.
-	awaitRead(ready func() bool)
-	// awaitWrite is awaitRead for room.
-	awaitWrite(ready func() bool)
+	// start has the stream read whenever bytes may be there, from now on.
+	start()
+	// awaitRoom has the stream write when there is room again.
+	awaitRoom()
 	// closeWrite says that nothing follows what was written.
 	closeWrite() error
 	close() error
-	// looks says that readv looks at what has come, and not only at what awaitRead has fetched.
+	// looks says that readv looks at what has come, and not only at what a goroutine has fetched.
 	looks() bool
 }
 
@@ -54,10 +55,10 @@ type stream struct {
 	sock    socket
 	ended   func(error) // or nil, once it was called
 	failure error       // of the QP when it let go
+	limit   int         // of a write: writeLimit or stagedLimit
 	vec     *iwarp.Vec  // with what was cut and not written, or nil
 	buf     []byte      // with the beginning of an FPDU, or nil
-	blocked bool        // a goroutine waits until the socket takes more
-	waiting bool        // that goroutine is at it
+	blocked bool        // the socket takes no more, and is to say when it does
 	shut    bool        // nothing will be written any more
 	quiet   bool        // nothing can come any more
 	linger  *time.Timer
@@ -91,8 +92,17 @@ func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byt
 	if err := q.t.Attach(terms); err != nil {
 		return err
 	}
-	s := &stream{q: q, sock: newSocket(conn), ended: ended, keeper: keeperOf(conn), local: conn.LocalAddr(), remote: conn.RemoteAddr()}
+	s := &stream{q: q, ended: ended, limit: writeLimit, local: conn.LocalAddr(), remote: conn.RemoteAddr()}
+	if terms.CRC || terms.MarkersOut {
+		s.limit = stagedLimit
+	}
+	s.sock = d.newSocket(s, conn)
 	q.s = s
+	if k, ok := s.sock.(keeper); ok {
+		s.keeper = k
+	} else {
+		s.keeper = keeperOf(conn)
+	}
 	s.logMade()
 	s.beginKeepAlive()
 	if len(early) > 0 {
@@ -104,9 +114,7 @@ func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byt
 		q.sendCQ.follow(q, true)
 		q.recvCQ.follow(q, true)
 	}
-	d.streams.Go(func() {
-		s.sock.awaitRead(s.readable)
-	})
+	s.sock.start()
 	q.pump()
 	return nil
 }
@@ -125,39 +133,25 @@ func (d *Device) Shutdown(n verbs.QPN) {
 	q.pump()
 }
 
-// readable is called by the stream's goroutine when bytes may be there. It returns true at the end. Otherwise
-// all that was there has been read: the poller tells of new bytes alone.
-func (s *stream) readable() bool {
-	for {
-		if more, over := s.readTurn(); !more {
-			return over
-		}
-		runtime.Gosched()
+// readTurn reads up to a turn, and reports whether there may be more. The caller holds the QP's lock.
+func (s *stream) readTurn(turn int, toTheEnd bool) (more bool) {
+	if s.q.s != s {
+		s.discard()
+		return false
 	}
-}
-
-// readTurn reads for a while. more says that there may be more, and over that nothing will come.
-func (s *stream) readTurn() (more, over bool) {
-	q := s.q
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.s != s {
-		return false, s.discard()
-	}
-	more = q.receive(true)
-	return more, s.quiet
+	return s.q.receive(turn, toTheEnd)
 }
 
 // receive reads what has come, up to a turn, and answers it. It reports whether there may be more: after a read
 // that was not full only the end of the stream, for which receive looks if asked to. The caller holds q.mu.
-func (q *qp) receive(toTheEnd bool) (more bool) {
+func (q *qp) receive(most int, toTheEnd bool) (more bool) {
 	s := q.s
 	if s == nil || s.quiet {
 		return false
 	}
 	heard := false
 	more = true
-	for turn := 0; more && turn < q.dev.turn; {
+	for turn := 0; more && turn < most; {
 		var n int
 		var err error
 		n, more, err = s.read()
@@ -238,7 +232,7 @@ func (s *stream) write() {
 		if s.vec == nil {
 			s.vec = vecs.Get().(*iwarp.Vec)
 		}
-		q.t.Fill(s.vec, writeLimit)
+		q.t.Fill(s.vec, s.limit)
 		want := s.vec.Bytes
 		if want == 0 {
 			break
@@ -249,9 +243,7 @@ func (s *stream) write() {
 		switch {
 		case errors.Is(err, errAgain), err == nil && n < want:
 			s.blocked = true
-			if !s.waiting {
-				q.dev.streams.Go(func() { s.sock.awaitWrite(s.writable) })
-			}
+			s.sock.awaitRoom()
 		case err != nil:
 			s.shut = true
 			s.lost(err)
@@ -269,19 +261,12 @@ func (s *stream) write() {
 	}
 }
 
-// writable is called by a goroutine of its own when the stream may take bytes again. It returns true once
-// nothing waits any more. The poller forgets what was before its first call, so that one tries too.
-func (s *stream) writable() bool {
-	q := s.q
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.s != s {
-		return true
+// room goes on writing: the stream may take bytes again. The caller holds the QP's lock.
+func (s *stream) room() {
+	if s.blocked && s.q.s == s {
+		s.blocked = false
+		s.q.pump()
 	}
-	s.blocked, s.waiting = false, true
-	q.pump()
-	s.waiting = false
-	return !s.blocked
 }
 
 // shutDown says to the peer that nothing follows, and waits a while for its word.
@@ -345,10 +330,10 @@ func (q *qp) letGo() {
 	}
 }
 
-// discard reads what comes for a QP that has let go. It returns true at the end.
-func (s *stream) discard() bool {
+// discard reads what comes for a QP that has let go.
+func (s *stream) discard() {
 	if s.quiet {
-		return true
+		return
 	}
 	buf := buffers.Get().(*[readSize]byte)
 	defer buffers.Put(buf)
@@ -356,12 +341,12 @@ func (s *stream) discard() bool {
 		_, err := s.sock.readv([][]byte{buf[:]})
 		switch {
 		case errors.Is(err, errAgain):
-			return false
+			return
 		case err != nil:
 			s.quiet = true
 			s.tell(nil)
 			s.release()
-			return true
+			return
 		}
 	}
 }

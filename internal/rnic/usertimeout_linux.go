@@ -11,6 +11,9 @@ import (
 // setUserTimeout sets how long what was sent may lack its acknowledgement. TCP then counts the questions of
 // keep-alive no more, and ends the connection when this time is over.
 func setUserTimeout(k keeper, d time.Duration) error {
+	if t, ok := k.(*tcpSocket); ok {
+		return t.setUserTimeout(d)
+	}
 	c, ok := k.(syscall.Conn)
 	if !ok {
 		return nil

@@ -1,0 +1,223 @@
+package rnic
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// poller tells sockets that bytes have come, or that there is room. They are in an epoll set of its own, each armed
+// for one event at a time, and only that set is registered with Go's network poller. If the sockets themselves
+// were, then all that comes would wake a thread of that poller, also while a program polls busily and finds it
+// anyway: on a machine with few cores that thread takes one from the program or its peer. The streams of such a
+// program nap: their sockets are not armed until it polls no more, or somebody is about to wait.
+type poller struct {
+	dev    *Device
+	epoll  *os.File
+	set    int // epoll's descriptor, which must not be used once closed
+	events [64]unix.EpollEvent
+	fired  int // how many of events there are
+	done   chan struct{}
+
+	mu      sync.Mutex
+	sockets map[uint32]*tcpSocket // by the number under which the set has them
+	last    uint32
+	closed  bool
+	naps    []*tcpSocket
+	nappers atomic.Int32 // len(naps)
+	timer   *time.Timer  // the end of the first nap
+}
+
+const (
+	// A stream naps for napTime, and goes on napping as long as in each napTime there are busyLooks polls that look at
+	// it. Each nap is then twice as long, up to napMost.
+	napTime   = 500 * time.Microsecond
+	napMost   = 4 * napTime
+	busyLooks = 50
+	// shortTurn bounds what the poller's goroutine reads at a time. It goes on with one stream that has more, between
+	// looks at the others. Further ones are read by goroutines of their own meanwhile.
+	shortTurn = 256 << 10
+)
+
+// poller returns the device's. It makes it at first use.
+func (d *Device) poller() (*poller, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.polling.Load(); p != nil {
+		return p, nil
+	}
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(set, true); err != nil { // os.NewFile asks Go's poller only for these
+		unix.Close(set)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	p := &poller{dev: d, set: set, epoll: os.NewFile(uintptr(set), "epoll"), sockets: map[uint32]*tcpSocket{}, done: make(chan struct{})}
+	raw, err := p.epoll.SyscallConn()
+	if err == nil {
+		err = p.epoll.SetReadDeadline(time.Time{}) // fails when Go's poller did not take it
+	}
+	if err != nil {
+		p.epoll.Close()
+		return nil, err
+	}
+	p.timer = time.AfterFunc(time.Hour, p.endNaps)
+	p.timer.Stop()
+	d.polling.Store(p)
+	go p.run(raw)
+	return p, nil
+}
+
+// close ends the poller, whose sockets are closed.
+func (p *poller) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.timer.Stop()
+	p.mu.Unlock()
+	p.epoll.Close()
+	<-p.done
+}
+
+// run is the poller's goroutine.
+func (p *poller) run(raw syscall.RawConn) {
+	defer close(p.done)
+	var more *tcpSocket // that is read on and on
+	look := func(fd uintptr) bool {
+		n, _ := unix.EpollWait(int(fd), p.events[:], 0)
+		p.fired = max(0, n)
+		return n > 0 || more != nil
+	}
+	for raw.Read(look) == nil { // it fails once the set is closed
+		if more != nil && !more.serve(0, min(shortTurn, p.dev.turn)) {
+			more = nil
+		}
+		for i := range p.fired {
+			e := &p.events[i]
+			p.mu.Lock()
+			t := p.sockets[uint32(e.Fd)]
+			p.mu.Unlock()
+			switch {
+			case t == nil || !t.serve(e.Events, min(shortTurn, p.dev.turn)):
+			case more == nil:
+				more = t
+			default:
+				p.dev.streams.Go(func() {
+					for t.serve(0, p.dev.turn) {
+						runtime.Gosched()
+					}
+				})
+			}
+		}
+	}
+}
+
+// add puts a socket into the set, without arming it.
+func (p *poller) add(t *tcpSocket) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.last++; p.sockets[p.last] != nil; p.last++ {
+	}
+	t.id = p.last
+	if err := p.control(unix.EPOLL_CTL_ADD, t, 0); err != nil {
+		return err
+	}
+	p.sockets[t.id] = t
+	return nil
+}
+
+// remove takes a socket out of the set.
+func (p *poller) remove(t *tcpSocket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.control(unix.EPOLL_CTL_DEL, t, 0) // it is there
+	delete(p.sockets, t.id)
+	p.wake(t)
+}
+
+func (p *poller) control(op int, t *tcpSocket, events uint32) error {
+	e := unix.EpollEvent{Events: events, Fd: int32(t.id)}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.set, op, t.fd, &e))
+}
+
+// arm has the next event of a socket told.
+func (p *poller) arm(t *tcpSocket) {
+	events := uint32(unix.EPOLLIN | unix.EPOLLONESHOT)
+	if t.wantsRoom.Load() {
+		events |= unix.EPOLLOUT
+	}
+	_ = p.control(unix.EPOLL_CTL_MOD, t, events) // it is there
+}
+
+// wake takes a socket from those that nap, and reports whether it was there. The caller holds p.mu.
+func (p *poller) wake(t *tcpSocket) bool {
+	i := slices.Index(p.naps, t)
+	if i < 0 {
+		return false
+	}
+	p.naps = slices.Delete(p.naps, i, i+1)
+	p.nappers.Store(int32(len(p.naps)))
+	return true
+}
+
+// nap lets a socket nap, unless somebody has begun to wait for its CQs since the moment of waits.
+func (p *poller) nap(t *tcpSocket, d time.Duration, waits uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.waits() != waits {
+		return false
+	}
+	t.until = time.Now().Add(d)
+	p.naps = append(p.naps, t)
+	p.nappers.Store(int32(len(p.naps)))
+	if len(p.naps) == 1 {
+		p.timer.Reset(d)
+	}
+	return true
+}
+
+// endNaps ends the naps whose time is over, or has them go on.
+func (p *poller) endNaps() {
+	var over []*tcpSocket
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	for _, t := range slices.Clone(p.naps) {
+		if !t.until.After(now) && p.wake(t) {
+			over = append(over, t)
+		}
+	}
+	if len(p.naps) > 0 {
+		first := slices.MinFunc(p.naps, func(a, b *tcpSocket) int { return a.until.Compare(b.until) })
+		p.timer.Reset(max(napTime/4, first.until.Sub(now)))
+	}
+	p.mu.Unlock()
+	for _, t := range over {
+		t.rest()
+	}
+}
+
+// expectWait ends the naps of the streams that use a CQ: somebody is about to block for it, and will not poll.
+func (p *poller) expectWait(c *cq) {
+	if p.nappers.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range slices.Clone(p.naps) {
+		if q := t.s.q; q.sendCQ == c || q.recvCQ == c {
+			p.wake(t)
+			p.arm(t)
+		}
+	}
+}
