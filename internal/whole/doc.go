@@ -19,6 +19,7 @@
 //	region  registered memory, some of which is registered anew, also in another PD, or given by windows
 //	station what a hostile station sends that knows more
 //	queues  completion queues: some are too small, also those of UD QPs, and of some the programs wait for the event
+//	shared  receives from SRQs, of which some are lost with their completions
 //
 // What is checked is what verbs promise, not what the stack does: see oracle_test.go. All ends trust
 // nobody, so what a hostile station forges must change nothing. Its packets have the right addresses, QPNs

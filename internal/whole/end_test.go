@@ -64,6 +64,10 @@ type end struct {
 	crashed    bool
 	blames     bool // work was flushed, which only an overrun explains
 	fatal      int  // events
+	lastWQE    int  // events
+	dry        bool // no receive of the SRQ completes any more
+	parts      bool // what it has lost of the SRQ is known
+	flushes    int  // receives of the SRQ that were flushed
 	victimGone bool // the peer may not write the victim any more
 	bad        *op  // illegal
 	victims    int  // work requests on the peer's victim that may fail
@@ -184,8 +188,11 @@ func (e *end) act() (did bool) {
 
 // event is an asynchronous event of the QP.
 func (e *end) event(t verbs.EventType) {
-	if t == verbs.EventQPFatal {
+	switch t {
+	case verbs.EventQPFatal:
 		e.fatalEvent()
+	case verbs.EventQPLastWQEReached:
+		e.lastWQEEvent()
 	}
 	if t == verbs.EventSQDrained && e.sqd {
 		e.sqd = false
@@ -247,6 +254,9 @@ func (e *end) postSends() bool {
 		w.logf("%v posts %d: %v %v, %d bytes, flags %v, expect %v", e, o.wr.ID, o.wr.Op, o.where, o.length, o.wr.Flags, o.expect)
 	}
 	e.noteRoom()
+	if e.peer().srq {
+		e.peer().noteRoom()
+	}
 	n, err := e.post(wrs, batch)
 	if err != nil || n != len(wrs) {
 		w.failf("%v: post of %d work requests: %d, %v", e, len(wrs), n, err)
@@ -324,6 +334,7 @@ func (e *end) flushed() bool {
 	if !e.failed || e.qp.State() != verbs.QPStateErr || !e.n.awake() {
 		return false
 	}
+	e.endsShared()
 	if !e.settled() {
 		return false
 	}
@@ -363,6 +374,7 @@ func (e *end) lost() {
 
 // reset takes back all that is posted, and closes the QP.
 func (e *end) reset() {
+	e.leavesShared()
 	e.n.w.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
 	e.close()
 }
@@ -371,6 +383,7 @@ func (e *end) reset() {
 func (e *end) close() {
 	w, n := e.n.w, e.n
 	w.logf("%v closes", e)
+	e.leavesShared()
 	e.lost()
 	if e.windows != nil {
 		e.windows.close()

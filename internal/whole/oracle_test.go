@@ -20,7 +20,7 @@ import (
 //     region is registered anew elsewhere or with other rights: see rereg_test.go.
 //   - All of this holds where packets are placed or held that come before others: see order_test.go.
 //   - A completion queue that overruns keeps what it has and tells of the loss, and its QPs fail; nobody else's:
-//     see queues_test.go.
+//     see queues_test.go. With completions of receives from an SRQ it loses these: see shared_test.go.
 //   - Who waits for the event of a completion queue is woken: see notify_test.go.
 //   - Whose peer is silent, or posts no receives, fails in time: see conn.patience and conn.starvation.
 //     Otherwise all work ends.
@@ -186,6 +186,7 @@ func (e *end) recvCompleted(wc *verbs.WC) {
 	w, p := e.n.w, e.peer()
 	if e.srq {
 		defer e.n.shared.done(wc.ID)
+		e.sharedCompleted(wc)
 	} else {
 		if wc.ID != e.taken {
 			w.failf("%v: receive %d completes, want %d", e, wc.ID, e.taken)
@@ -353,13 +354,7 @@ func (e *end) verify() {
 	}
 	// What the peer knows to have arrived has arrived.
 	if e.c.typ == verbs.QPTypeRC {
-		n := 0
-		for _, o := range p.messages {
-			if int(o.wr.ID) < p.done && (p.status == verbs.WCSuccess || int(o.wr.ID) < p.firstBad) {
-				n++
-			}
-		}
-		if e.got < n && !e.rcq.robbed() {
+		if n := e.arrivedFor(); e.got < n && !e.rcq.robbed() {
 			w.failf("%v: %d messages are complete at the peer, and %d were received", e, n, e.got)
 		}
 	}

@@ -46,6 +46,7 @@ type plan struct {
 	Secure  bool // some connections have packet security
 	Starve  bool // some programs post no more receives at some time
 	Full    bool // some completion queues are too small
+	Rob     bool // also some of ends with the SRQ, whose receives are lost with their completions
 	Notify  bool // some programs wait for events of completion queues
 	Rereg   bool // some regions are registered anew
 }
@@ -74,6 +75,7 @@ func draw(seed uint64) plan {
 		Secure: rand.New(rand.NewPCG(seed, 0x5ec)).IntN(3) == 0,
 		Starve: rand.New(rand.NewPCG(seed, 0x57a)).IntN(4) == 0,
 		Full:   rand.New(rand.NewPCG(seed, 0xf011)).IntN(4) == 0,
+		Rob:    rand.New(rand.NewPCG(seed, 0x0b5e)).IntN(2) == 0,
 		Notify: rand.New(rand.NewPCG(seed, 0xbe11)).IntN(3) == 0,
 		Rereg:  rand.New(rand.NewPCG(seed, 0x4e4e)).IntN(3) == 0,
 	}
@@ -96,6 +98,9 @@ func draw(seed uint64) plan {
 	p.Illegal, p.Kill, p.Weak = maybe(3), maybe(6), maybe(8)
 	return p
 }
+
+// robs reports whether receives of SRQs may be lost.
+func (p *plan) robs() bool { return p.Rob && p.Full && p.SRQ }
 
 // calm reports whether the network and the nodes do nothing unusual.
 func (p *plan) calm() bool {
@@ -153,7 +158,7 @@ func (p plan) simpler() []plan {
 		func(q *plan) *bool { return &q.Gather }, func(q *plan) *bool { return &q.Drain }, func(q *plan) *bool { return &q.Kill },
 		func(q *plan) *bool { return &q.Weak }, func(q *plan) *bool { return &q.Illegal }, func(q *plan) *bool { return &q.IPv6 },
 		func(q *plan) *bool { return &q.Visible }, func(q *plan) *bool { return &q.Secure },
-		func(q *plan) *bool { return &q.Starve }, func(q *plan) *bool { return &q.Full },
+		func(q *plan) *bool { return &q.Starve }, func(q *plan) *bool { return &q.Full }, func(q *plan) *bool { return &q.Rob },
 		func(q *plan) *bool { return &q.Notify }, func(q *plan) *bool { return &q.Rereg },
 	} {
 		add(func(q *plan) { *b(q) = false })

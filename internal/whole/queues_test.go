@@ -55,7 +55,10 @@ func (e *end) drawQueues() {
 	own := e.rnd.IntN(2) == 0 && !e.srq
 	r := rand.New(rand.NewPCG(n.w.plan.Seed, uint64(0x71647+100*e.c.index+10*e.c.life+e.side)))
 	which, share, room := r.IntN(8), r.IntN(2) == 0, 1+r.IntN(tightRoom)
-	sends, recvs := which == 0 || which == 1, (which == 0 || which == 2) && !e.srq // whose receives would never come back
+	sends, recvs := which == 0 || which == 1, which == 0 || which == 2
+	if e.srq {
+		recvs = (recvs || which == 3) && n.shared.mayLose()
+	}
 	if n.w.plan.Full && (sends || recvs) {
 		x := n.tightQueue(share, room)
 		if sends {
@@ -106,12 +109,17 @@ func (e *end) robbed() bool { return e.scq.robbed() || e.rcq.robbed() }
 
 func (e *end) tight() bool { return e.scq.tight || e.rcq.tight }
 
-// waiting is how many completions of the end may wait in x: what is posted and was not polled.
+// waiting is how many completions of the end may wait in x: what is posted and was not polled. Of the SRQ it may
+// take as many receives as messages are sent to it.
 func (e *end) waiting(x *cqueue) (n int) {
 	if e.scq == x {
 		n = len(e.ops) - e.done
 	}
-	if e.rcq == x && !e.srq {
+	switch {
+	case e.rcq != x:
+	case e.srq:
+		n += e.coming()
+	default:
 		n += int(e.posted - e.taken)
 	}
 	return n
@@ -188,6 +196,7 @@ func (x *cqueue) poll(most int) bool {
 	}
 	x.taken += k
 	x.hear()
+	defer x.noteDry(k)
 	for i := range wcs[:k] {
 		x.found(n.completed(&wcs[i]), &wcs[i])
 	}

@@ -7,9 +7,8 @@ import (
 )
 
 const (
-	maxMessage  = 9 << 10
-	recvSize    = 10 << 10
-	sharedSlots = 24
+	maxMessage = 9 << 10
+	recvSize   = 10 << 10
 )
 
 // recvSlots are receive buffers. Each is filled before it is posted, so that what is written behind the end
@@ -64,60 +63,4 @@ func split(mr *verbs.MR, off, n, pieces int) (list []verbs.SGE) {
 		off, n = off+k, n-k
 	}
 	return append(list, mr.SGE(off, n))
-}
-
-// sharedRecvs is the node's shared receive queue.
-type sharedRecvs struct {
-	recvSlots
-	n     *node
-	srq   *verbs.SRQ
-	count int // posted
-}
-
-func newSharedRecvs(n *node) *sharedRecvs {
-	s := &sharedRecvs{recvSlots: newRecvSlots(n, "shared receives", sharedSlots), n: n}
-	var err error
-	s.srq, err = n.pd.CreateSRQ(verbs.SRQAttr{MaxWR: sharedSlots, MaxSGE: 3})
-	n.w.must(err)
-	return s
-}
-
-// act posts receives, now and then too few.
-func (s *sharedRecvs) act() (did bool) {
-	for i, posted := range s.posted {
-		if posted || s.n.rnd.IntN(2) == 0 {
-			continue
-		}
-		_, err := s.srq.PostRecv([]verbs.RecvWR{s.post(i, uint64(i), 1+s.n.rnd.IntN(3))})
-		s.n.w.must(err)
-		s.count++
-		did = true
-	}
-	return did
-}
-
-// done takes note that the receive with an ID has completed.
-func (s *sharedRecvs) done(id uint64) {
-	s.posted[id] = false
-	s.count--
-}
-
-// close checks that no receive was lost: no QP is left that could hold one.
-func (s *sharedRecvs) close() {
-	w := s.n.w
-	s.n.cq.drain()
-	mask := verbs.SRQMaskMaxWR
-	if s.count > 1 {
-		if err := s.srq.Modify(verbs.SRQAttr{MaxWR: s.count - 1}, mask); err == nil {
-			w.failf("%v: fewer than %d receives are posted to the SRQ, want all that did not complete", s.n, s.count)
-		}
-	}
-	if s.count > 0 {
-		if err := s.srq.Modify(verbs.SRQAttr{MaxWR: s.count}, mask); err != nil {
-			w.failf("%v: more than %d receives are posted to the SRQ, want those that did not complete: %v", s.n, s.count, err)
-		}
-	}
-	w.must(s.srq.Close())
-	s.r.check()
-	s.r.close()
 }

@@ -52,6 +52,7 @@ type totals struct {
 	Lost, Duplicated, Reordered, Corrupted, Marked, Cut, Full, Forged   uint64
 	Crashes, Pauses, Partitions, Flaps, Illegal, Failed, Conns, Virtual uint64
 	Held, Needless, Secured, Overruns, Rings, Rereg, Insider, Injected  uint64
+	Robbed                                                              uint64
 }
 
 func (t *totals) add(o *totals) {
@@ -86,6 +87,7 @@ func (t *totals) add(o *totals) {
 	t.Rereg += o.Rereg
 	t.Insider += o.Insider
 	t.Injected += o.Injected
+	t.Robbed += o.Robbed
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.
