@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,16 +121,19 @@ func TestForgedRequests(t *testing.T) {
 	})
 }
 
+// ask has a request of a host wait for a place.
+func (c *crowd) ask(host byte, lose func(*attempt)) *attempt {
+	a := &attempt{from: netip.AddrFrom4([4]byte{10, 0, 0, host}), place: make(chan struct{})}
+	a.cancel = func() { lose(a) }
+	c.join(a)
+	return a
+}
+
 // Places go to the source with the fewest, and come from the one with the most, its oldest first, when that has let go.
 func TestCrowd(t *testing.T) {
 	c := crowd{limit: 3}
 	lost := map[*attempt]bool{}
-	join := func(host byte) *attempt {
-		a := &attempt{from: netip.AddrFrom4([4]byte{10, 0, 0, host}), place: make(chan struct{})}
-		a.cancel = func() { lost[a] = true }
-		c.join(a)
-		return a
-	}
+	join := func(host byte) *attempt { return c.ask(host, func(a *attempt) { lost[a] = true }) }
 	has := func(a *attempt) bool {
 		select {
 		case <-a.place:
@@ -160,5 +164,26 @@ func TestCrowd(t *testing.T) {
 	c.taken()
 	if c.n != 3 || !has(fourth) {
 		t.Errorf("the place of a connection that was accepted is not given to who waits longest")
+	}
+}
+
+// Who has lost its place, and has not let go yet, loses it once, and its source counts without it.
+func TestCrowdLosers(t *testing.T) {
+	c := crowd{limit: 4}
+	var lost []*attempt
+	join := func(host byte) *attempt { return c.ask(host, func(a *attempt) { lost = append(lost, a) }) }
+	join(2)
+	first, second := join(1), join(1)
+	join(1)
+	join(3)
+	if !slices.Equal(lost, []*attempt{first}) {
+		t.Errorf("%d have lost a place to the third source, want the first one's oldest", len(lost))
+	}
+	join(4) // the first source has two left
+	if !slices.Equal(lost, []*attempt{first, second}) {
+		t.Errorf("%d have lost a place then, want the first source's two oldest, each once", len(lost))
+	}
+	if join(2); len(lost) != 2 { // which has as many as the first one has left
+		t.Errorf("%d have lost a place in the end, want two", len(lost))
 	}
 }

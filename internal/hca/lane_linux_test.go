@@ -439,3 +439,41 @@ func TestLaneCommEst(t *testing.T) {
 	p.want(p.x)
 	<-told
 }
+
+// TestNewLane: what comes by a lane that is added while the engine looks whether there are lanes is taken as of now,
+// not of the device's start.
+func TestNewLane(t *testing.T) {
+	p := newLanePair(t, options{})
+	e, inbox := p.y.impl().out.eng, p.inboxes[simAddr(2)]
+	e.rx.Lock()
+	defer e.rx.Unlock()
+	for range 100 {
+		for _, in := range inbox.Lanes() {
+			inbox.Drop(in)
+		}
+		e.near.busy = false
+		o, fd, err := shm.NewOut()
+		p.y.must(err)
+		o.Reserve(8)
+		o.Commit(8) // which is no packet
+		o.Publish()
+		added := make(chan error)
+		begin := e.dev.now()
+		go func() {
+			_, err := inbox.Add(fd, shm.Bell{}, simAddr(1), 8, func() {})
+			added <- err
+		}()
+		n, now, limit := 0, time.Duration(0), begin+patience
+		for k := 1; n == 0; k++ {
+			if n, now = e.serveNear(false); k%(1<<16) == 0 && e.dev.now() > limit {
+				t.Fatal("nothing comes by the lane")
+			}
+		}
+		p.y.must(<-added)
+		unix.Close(fd)
+		o.Close()
+		if n != 1 || now < begin {
+			t.Fatalf("%d packets came %v after the device's start, want 1, %v after it or later", n, now, begin)
+		}
+	}
+}

@@ -97,6 +97,49 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
+// TestStrip: an FPDU is whole if each of its markers points to its beginning, but for the lowest two bits, and it does
+// not end within a marker or behind one. The place behind it does not depend on what it is appended to.
+func TestStrip(t *testing.T) {
+	fpdu := bytes.Repeat([]byte{0xa5}, 1200)
+	for before := 0; before < markerInterval; before += 4 {
+		var place Marks
+		if before > 0 {
+			place.Skip(before - place.Lead())
+		}
+		in := place
+		marked := in.Append(nil, fpdu)
+		var markers []int // where they stand
+		for at := place.gap(); at < len(marked); at += markerInterval {
+			markers = append(markers, at)
+		}
+		strip := func(b []byte) ([]byte, bool) {
+			m := place
+			plain, ok := m.Strip([]byte("before"), b)
+			if ok && len(b) == len(marked) && m != in {
+				t.Fatalf("behind %d bytes: the place behind the FPDU is %v, want %v", before, m, in)
+			}
+			return plain[len("before"):], ok
+		}
+		if plain, ok := strip(marked); !ok || !bytes.Equal(plain, fpdu) {
+			t.Fatalf("behind %d bytes: the FPDU comes back as %d bytes, %v", before, len(plain), ok)
+		}
+		for _, at := range markers {
+			for bit := range 16 {
+				broken := bytes.Clone(marked)
+				broken[at+3-bit/8] ^= 1 << (bit % 8)
+				if _, ok := strip(broken); ok != (bit < 2) {
+					t.Errorf("behind %d bytes: with bit %d of the marker at %d wrong the FPDU is whole: %v", before, bit, at, ok)
+				}
+			}
+			for size := at + 1; size <= at+markerSize; size++ {
+				if _, ok := strip(marked[:size]); ok {
+					t.Errorf("behind %d bytes: an FPDU of %d bytes that ends with the marker at %d is whole", before, size, at)
+				}
+			}
+		}
+	}
+}
+
 // FuzzMarkers strips any bytes as an FPDU at any place. What is right comes out again with markers as it was.
 func FuzzMarkers(f *testing.F) {
 	var m Marks

@@ -187,6 +187,40 @@ func TestRepeatedReadRegionGone(t *testing.T) {
 	}
 }
 
+// TestRepeatedReadRegionGoes: the region goes away while the answer to a repeated READ waits for its turn, or is given
+// in part. A NAK stands for the rest, once, and the QP stays as it is.
+func TestRepeatedReadRegionGoes(t *testing.T) {
+	for turns := range 3 {
+		p := newPair(t, setup{mtu: verbs.MTU256, turn: 2})
+		r := p.b.register(0x10000, 4096, allAccess)
+		read := rdma(req(wire.RCRDMAReadRequest, 0, 0), r.base, r.key, 5*256)
+		p.inject(p.b, read)
+		for range 5 {
+			p.transmit()
+		}
+		n := len(p.log)
+		p.inject(p.b, read)
+		for range turns {
+			p.transmit()
+		}
+		p.b.deregister(r)
+		for range 5 {
+			p.transmit()
+		}
+		got := p.packets(p.b, n)
+		for i, s := range got {
+			if s.PSN != wire.PSN(i) || (s.AETH.Syndrome == 0x62) != (i == 2*turns) {
+				t.Errorf("after %d turns: answer %d has PSN %v and syndrome %#x", turns, i, s.PSN, s.AETH.Syndrome)
+			}
+		}
+		if c := p.b.qp.Counters(); len(got) != 2*turns+1 || c.RefusedAccess != 1 {
+			t.Errorf("after %d turns: %d answers, %d refused; want %d, the last one a NAK", turns, len(got), c.RefusedAccess, 2*turns+1)
+		}
+		p.b.wantState(verbs.QPStateRTS)
+		p.b.wantEvents()
+	}
+}
+
 // TestLateReadRegionGone: the program knows that the READ is done, and deregisters the region. A copy of the READ
 // request that comes late does not end the connection, at neither end.
 func TestLateReadRegionGone(t *testing.T) {
@@ -216,6 +250,25 @@ func TestLateReadRegionGone(t *testing.T) {
 		p.b.wantState(verbs.QPStateRTS)
 		p.b.wantEvents()
 	}
+}
+
+// TestRestOfReadRegionGone: who asks again for the rest of a READ that is being answered has not had the answer. So the
+// connection ends when the region goes.
+func TestRestOfReadRegionGone(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, turn: 2})
+	r := p.b.register(0x10000, 4096, allAccess)
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), r.base, r.key, 5*256))
+	p.transmit() // PSNs 0 and 1
+	p.b.deregister(r)
+	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 2, 0), r.base+2*256, r.key, 3*256))
+	for range 3 {
+		p.transmit()
+	}
+	got := p.packets(p.b, 0)
+	if len(got) != 3 || got[2].PSN != 2 || got[2].AETH.Syndrome != 0x62 {
+		t.Errorf("%d answers, want three, the last one the NAK 0x62 of PSN 2", len(got))
+	}
+	p.b.wantState(verbs.QPStateErr)
 }
 
 // TestRepeatedReadBehindAnother: the answers to earlier READs go out before the NAK. Those to later READs go out
