@@ -279,6 +279,11 @@ func TestQueuesExhaustedInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	srq, err := pd.CreateSRQ(verbs.SRQAttr{MaxWR: 16, MaxSGE: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srq.Close()
 	large := verbs.QPCap{MaxSendWR: attr.MaxQPWR, MaxRecvWR: attr.MaxQPWR, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 256}
 	limit := limitAddresses(t, 512<<20)
 	refusal := func(what string, err error) {
@@ -306,6 +311,9 @@ func TestQueuesExhaustedInside(t *testing.T) {
 				if made = append(made, o); len(made) > 10_000 {
 					t.Fatalf("%s: no bound is met", what)
 				}
+			}
+			if what == "SRQ" {
+				refusal("an SRQ that grows", srq.Modify(verbs.SRQAttr{MaxWR: attr.MaxSRQWR}, verbs.SRQMaskMaxWR))
 			}
 			if len(made) < 2 {
 				t.Errorf("%s, round %d: %d were made, want 2 at least", what, round, len(made))
