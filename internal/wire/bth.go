@@ -89,7 +89,6 @@ func (h *BTH) AppendTo(b []byte) []byte {
 	if h.AckReq {
 		b8 |= bthAckReq
 	}
-	b = binary.BigEndian.AppendUint32(b, uint32(h.Opcode)<<24|uint32(b1)<<16|uint32(h.PKey))
-	b = binary.BigEndian.AppendUint32(b, uint32(b4)<<24|h.DestQP&MaxQPN)
+	b = binary.BigEndian.AppendUint64(b, uint64(h.Opcode)<<56|uint64(b1)<<48|uint64(h.PKey)<<32|uint64(b4)<<24|uint64(h.DestQP&MaxQPN))
 	return binary.BigEndian.AppendUint32(b, uint32(b8)<<24|uint32(h.PSN&PSNMask))
 }

@@ -15,7 +15,7 @@ import (
 
 // crcMaxBehind is one more than the greatest number of bytes that a table below counts behind its
 // byte.
-const crcMaxBehind = BTHSize + udpSize + ipv6Size
+const crcMaxBehind = udpSize + ipv6Size
 
 // crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. Some twenty rows are in use: the
 // first 16, and those of the lengths and of the identification. The others cost nothing but address space.
@@ -109,23 +109,9 @@ func clmul(a, b uint32) uint64 {
 		(a0*b3^a1*b2^a2*b1^a3*b0)&m3
 }
 
-// crcWordBehind returns what the 32-bit big-endian word v adds to a CRC when n bytes follow it.
-func crcWordBehind(v uint32, n int) uint32 {
-	return crcBehind[n+3][v>>24] ^ crcBehind[n+2][v>>16&0xff] ^ crcBehind[n+1][v>>8&0xff] ^ crcBehind[n][v&0xff]
-}
-
-// crcHalfBehind is crcWordBehind for a 16-bit word.
+// crcHalfBehind returns what the 16-bit big-endian word v adds to a CRC when n bytes follow it.
 func crcHalfBehind(v uint16, n int) uint32 {
 	return crcBehind[n+1][v>>8] ^ crcBehind[n][v&0xff]
-}
-
-// bthCRC returns what a BTH at the front of b adds to a CRC that ends with it; its fifth byte
-// counts as zero.
-func bthCRC(b []byte) uint32 {
-	_ = b[BTHSize-1]
-	return crcWordBehind(binary.BigEndian.Uint32(b), 8) ^
-		crcWordBehind(binary.BigEndian.Uint32(b[4:])&MaxQPN, 4) ^
-		crcWordBehind(binary.BigEndian.Uint32(b[8:]), 0)
 }
 
 // shortCRC is below how many bytes hash/crc32, which finds its implementation anew at each call, takes longer
@@ -143,8 +129,8 @@ func updateCRC(c uint32, p []byte) uint32 {
 // updateShort is crc32.Update with the IEEE polynomial, for a few bytes.
 func updateShort(c uint32, p []byte) uint32 {
 	register := ^c
-	for ; len(p) >= 16; p = p[16:] {
-		register = move16(register, (*[16]byte)(p))
+	for ; len(p) >= crcStep; p = p[crcStep:] {
+		register = move16(register, (*[crcStep]byte)(p))
 	}
 	for ; len(p) >= 4; p = p[4:] {
 		register ^= binary.LittleEndian.Uint32(p)
@@ -156,10 +142,13 @@ func updateShort(c uint32, p []byte) uint32 {
 	return ^register
 }
 
+// crcStep is how many bytes move16 takes.
+const crcStep = 16
+
 // move16 moves the register on by 16 bytes. hash/crc32 calls its implementation through a variable, for which they
 // might have to move to the heap.
-func move16(register uint32, b *[16]byte) uint32 {
-	t := (*[16][256]uint32)(crcBehind[:16])
+func move16(register uint32, b *[crcStep]byte) uint32 {
+	t := (*[crcStep][256]uint32)(crcBehind[:crcStep])
 	return t[15][b[0]^byte(register)] ^ t[14][b[1]^byte(register>>8)] ^
 		t[13][b[2]^byte(register>>16)] ^ t[12][b[3]^byte(register>>24)] ^
 		t[11][b[4]] ^ t[10][b[5]] ^ t[9][b[6]] ^ t[8][b[7]] ^

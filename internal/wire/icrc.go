@@ -14,14 +14,16 @@ const (
 
 	maxDatagramLen = 1<<16 - 1 - udpSize // what the UDP header can say
 
+	bthCongestion = 4 // the BTH's fifth byte, with FECN and BECN
+
 	protocolUDP      = 17
 	ipv4DontFragment = 0x4000
 
-	// Bytes between a field and the end of the BTH.
-	behindUDPLength = 2 + BTHSize                      // its checksum
-	behindIPv4ID    = ipv4Size - 6 + udpSize + BTHSize // flags and all that follows
-	behindIPv4Total = ipv4Size - 4 + udpSize + BTHSize
-	behindIPv6Len   = ipv6Size - 6 + udpSize + BTHSize
+	// Bytes between a field and the BTH.
+	behindUDPLength = 2                      // its checksum
+	behindIPv4ID    = ipv4Size - 6 + udpSize // flags and all that follows
+	behindIPv4Total = ipv4Size - 4 + udpSize
+	behindIPv6Len   = ipv6Size - 6 + udpSize
 )
 
 // A Flow computes the ICRCs of the datagrams from one address and port to another. It is made once,
@@ -34,8 +36,7 @@ const (
 // and the BTH's fifth byte with FECN and BECN. The IPv4 identification and the don't-fragment flag
 // are covered, see [Flow.SolveID]. IBTA CA17-22.
 type Flow struct {
-	// base is the CRC up to the end of a BTH of zeros, with lengths and identification zero and DF
-	// set.
+	// base is the CRC up to the BTH, with lengths and identification zero and DF set.
 	base   uint32
 	family flowFamily
 }
@@ -57,7 +58,7 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 		return Flow{}
 	}
 
-	var buf [icrcLRHSize + ipv6Size + udpSize + BTHSize]byte
+	var buf [icrcLRHSize + ipv6Size + udpSize]byte
 	b := buf[:0]
 	b = binary.BigEndian.AppendUint64(b, 1<<64-1)
 	family := flowIPv6
@@ -75,8 +76,6 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 	b = binary.BigEndian.AppendUint16(b, src.Port())
 	b = binary.BigEndian.AppendUint16(b, dst.Port())
 	b = append(b, 0, 0, 0xff, 0xff) // length, checksum
-	b = append(b, make([]byte, BTHSize)...)
-	b[len(b)-BTHSize+4] = 0xff
 
 	// The CRC is taken byte by byte. hash/crc32 calls its implementation through a variable, for
 	// which buf would move to the heap, and an unknown peer can make a receiver come here for each
@@ -106,8 +105,9 @@ func (f *Flow) Valid() bool { return f.family != flowNone }
 // with. Over IPv6 it is ignored. The don't-fragment flag counts as set. ICRC panics if datagram is
 // shorter than [MinDatagramLen].
 func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
+	_ = datagram[MinDatagramLen-1]
 	n := uint16(len(datagram))
-	c := f.base ^ bthCRC(datagram) ^ crcHalfBehind(n+udpSize, behindUDPLength)
+	c := f.base ^ crcHalfBehind(n+udpSize, behindUDPLength)
 	if f.family == flowIPv4 {
 		c ^= crcHalfBehind(n+udpSize+ipv4Size, behindIPv4Total)
 		if id != 0 {
@@ -116,7 +116,16 @@ func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 	} else {
 		c ^= crcHalfBehind(n+udpSize, behindIPv6Len)
 	}
-	return updateCRC(c, datagram[BTHSize:len(datagram)-ICRCSize])
+	covered := datagram[:len(datagram)-ICRCSize]
+	if len(covered) < crcStep || len(covered) >= BTHSize+shortCRC { // of what is long, a whole payload goes at once
+		bth := [BTHSize]byte(covered)
+		bth[bthCongestion] = 0xff
+		return updateCRC(updateShort(c, bth[:]), covered[BTHSize:])
+	}
+	// Most packets have little more than one step, so the BTH goes with what follows it.
+	front := [crcStep]byte(covered)
+	front[bthCongestion] = 0xff
+	return updateShort(^move16(^c, &front), covered[crcStep:])
 }
 
 // Seal writes the ICRC into the last four bytes of datagram. See [Flow.ICRC] for the arguments.
@@ -152,7 +161,7 @@ func (f *Flow) SolveID(datagram []byte) (id uint16, df, ok bool) {
 	if diff == 0 {
 		return 0, true, true
 	}
-	behind := behindIPv4ID - 2 - BTHSize + len(datagram) - ICRCSize // bytes after the flags
+	behind := behindIPv4ID - 2 + len(datagram) - ICRCSize // bytes after the flags
 	if behind%4 != 0 {
 		return 0, false, false // no RoCEv2 packet has such a length
 	}

@@ -52,7 +52,13 @@ func (p *Packet) Decode(datagram []byte) error {
 	if int(p.PadCount) > rest {
 		return ErrPad
 	}
-	if info.Headers != 0 {
+	switch info.Headers { // most packets have none, or one of these
+	case 0:
+	case HeaderRETH:
+		p.RETH.decode(datagram[BTHSize:])
+	case HeaderAETH:
+		p.AETH.decode(datagram[BTHSize:])
+	default:
 		p.decodeExtended(info.Headers, datagram[BTHSize:info.HeaderLen])
 	}
 	end -= int(p.PadCount)
@@ -110,10 +116,19 @@ func (p *Packet) AppendHeaders(b []byte) []byte {
 		return b
 	}
 	b = p.BTH.AppendTo(b)
-	set := info.Headers
-	if set == 0 {
+	switch info.Headers { // as in Decode: the code for all would fill the CPU's cache
+	case 0:
 		return b
+	case HeaderRETH:
+		return p.RETH.AppendTo(b)
+	case HeaderAETH:
+		return p.AETH.AppendTo(b)
 	}
+	return p.appendExtended(info.Headers, b)
+}
+
+// appendExtended appends the headers of set to b.
+func (p *Packet) appendExtended(set HeaderSet, b []byte) []byte {
 	if set&HeaderDETH != 0 {
 		b = p.DETH.AppendTo(b)
 	}
