@@ -95,7 +95,9 @@ func (q *Queue) Arrive(now time.Duration) {
 
 // Pop moves ready datagrams into batch. Their payloads are valid until the next call.
 func (q *Queue) Pop(batch []link.Datagram) int {
-	q.free = append(q.free, q.lent...)
+	for _, p := range q.lent { // mostly one, for which to append a slice takes longer
+		q.free = append(q.free, p)
+	}
 	q.lent = q.lent[:0]
 	n := min(len(batch), q.count)
 	for i := range n {
@@ -137,15 +139,19 @@ func (q *Queue) copy(d *link.Datagram) *parcel {
 
 func (q *Queue) arrive(p *parcel) {
 	if q.count == len(q.ready) {
-		ring := make([]*parcel, max(64, 2*len(q.ready))) // a power of two
-		for i := range q.count {
-			ring[i] = q.ready[(q.head+i)&(len(q.ready)-1)]
-		}
-		q.ready, q.head = ring, 0
+		q.grow()
 	}
 	q.ready[(q.head+q.count)&(len(q.ready)-1)] = p
 	q.count++
 	q.bytes += len(p.d.Payload)
+}
+
+func (q *Queue) grow() {
+	ring := make([]*parcel, max(64, 2*len(q.ready))) // a power of two
+	for i := range q.count {
+		ring[i] = q.ready[(q.head+i)&(len(q.ready)-1)]
+	}
+	q.ready, q.head = ring, 0
 }
 
 // backlog returns how many bytes wait for f.Rate and for the receiver.

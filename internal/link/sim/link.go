@@ -25,17 +25,17 @@ type Link struct {
 	at      *station
 	headers int
 
-	closed    atomic.Bool
-	done      chan struct{}
-	woken     atomic.Bool
-	signal    chan struct{} // cap 1: look again
-	timer     *time.Timer   // Wait's
-	available atomic.Int64  // datagrams in the queue, so that a Recv that finds none costs little
+	closed atomic.Bool
+	done   chan struct{}
+	woken  atomic.Bool
+	signal chan struct{} // cap 1: look again
+	timer  *time.Timer   // Wait's
+	filled atomic.Bool   // the queue may hold datagrams, so that a Recv that finds none costs little; written under at.mu
 
-	latest atomic.Pointer[path] // that Send has used
-	paths  atomic.Pointer[map[netip.Addr]*path]
+	latest atomic.Pointer[way] // that Send has used
+	ways   atomic.Pointer[map[netip.Addr]*way]
 
-	sent, sentBytes         atomic.Uint64
+	toGroups                sent
 	received, receivedBytes uint64 // guarded by at.mu
 	sendErrors              atomic.Uint64
 	lastSendError           atomic.Pointer[error]
@@ -45,6 +45,15 @@ type Link struct {
 	groups map[netip.Addr]bool // that the link has joined; written under net.mu and at.mu
 	left   bool                // the link has left a group, so the queue may hold datagrams of it; guarded by at.mu
 }
+
+// A way is a path as a link uses it. to.mu, which Send holds in any case, guards the counts.
+type way struct {
+	*path
+	sent, sentBytes uint64
+}
+
+// sent is what a link has sent to multicast groups.
+type sent struct{ datagrams, bytes atomic.Uint64 }
 
 var _ link.Link = (*Link)(nil)
 
@@ -65,47 +74,41 @@ func (l *Link) Send(batch []link.Datagram) error {
 	if l.closed.Load() {
 		return link.ErrClosed
 	}
-	var sent, sentBytes uint64
 	faults := l.net.faults.Load()
-	var p *path // locked, if not nil
+	var w *way // its path is locked, if not nil
 	for i := range batch {
 		d := &batch[i]
-		if err := l.check(d); err != nil {
-			l.lost(err, d.Segments())
+		segments := d.Segments()
+		if err := l.check(d, segments); err != nil {
+			l.lost(err, segments)
 			continue
 		}
-		if d.Dst.Addr().IsMulticast() {
-			if p != nil {
-				p.unlock()
-				p = nil
+		if w == nil || w.dst != d.Dst.Addr() {
+			if w != nil {
+				w.unlock()
+				w = nil
 			}
-			sent += uint64(d.Segments())
-			sentBytes += uint64(len(d.Payload))
-			l.multicast(faults, d)
-			continue
-		}
-		if p == nil || p.dst != d.Dst.Addr() {
-			if p != nil {
-				p.unlock()
+			if d.Dst.Addr().IsMulticast() {
+				l.toGroups.datagrams.Add(uint64(segments))
+				l.toGroups.bytes.Add(uint64(len(d.Payload)))
+				l.multicast(faults, d, segments)
+				continue
 			}
-			p = l.path(d.Dst.Addr())
-			p.to.mu.Lock()
+			w = l.way(d.Dst.Addr())
+			w.to.mu.Lock()
 		}
-		sent += uint64(d.Segments())
-		sentBytes += uint64(len(d.Payload))
-		l.pass(p, faults, d)
+		w.sent += uint64(segments)
+		w.sentBytes += uint64(len(d.Payload))
+		l.pass(w.path, faults, d, segments)
 	}
-	if p != nil {
-		p.unlock()
+	if w != nil {
+		w.unlock()
 	}
-	l.sent.Add(sent)
-	l.sentBytes.Add(sentBytes)
 	return nil
 }
 
 // pass sends d, which may be a train, over p. The caller has locked p.
-func (l *Link) pass(p *path, faults *Faults, d *link.Datagram) {
-	segments := d.Segments()
+func (l *Link) pass(p *path, faults *Faults, d *link.Datagram, segments int) {
 	switch {
 	case p.cut.Load():
 		p.Skip(segments)
@@ -151,9 +154,13 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram) {
 var noFaults Faults
 
 // check returns why d cannot be sent, as a network interface would, or nil.
-func (l *Link) check(d *link.Datagram) error {
+func (l *Link) check(d *link.Datagram, segments int) error {
+	longest := len(d.Payload)
+	if segments > 1 {
+		longest = d.SegmentSize
+	}
 	var cause string
-	switch segments := d.Segments(); {
+	switch {
 	case !l.at.attached.Load():
 		cause = "the network interface is down, or lost the address"
 	case d.Src.Addr() != l.addr || d.Src.Port() < firstSourcePort || d.Src.Port() >= firstSourcePort+sourcePorts:
@@ -162,8 +169,8 @@ func (l *Link) check(d *link.Datagram) error {
 		cause = "source and destination are of different IP versions"
 	case segments > l.net.maxTrain:
 		cause = fmt.Sprintf("a train of %d datagrams exceeds %d, the link's MaxTrain", segments, l.net.maxTrain)
-	case len(d.Segment(0))+l.headers > l.net.mtu:
-		cause = fmt.Sprintf("%d bytes of payload and %d of headers exceed the MTU of %d", len(d.Segment(0)), l.headers, l.net.mtu)
+	case longest+l.headers > l.net.mtu:
+		cause = fmt.Sprintf("%d bytes of payload and %d of headers exceed the MTU of %d", longest, l.headers, l.net.mtu)
 	default:
 		return nil
 	}
@@ -175,30 +182,35 @@ func (l *Link) lost(err error, datagrams int) {
 	l.lastSendError.Store(&err)
 }
 
-// path returns the path to dst. The link remembers its paths, so that it need not take the
-// network's lock.
-func (l *Link) path(dst netip.Addr) *path {
-	if p := l.latest.Load(); p != nil && p.dst == dst {
-		return p
+// way returns the way to dst. The link remembers its ways, so that it need not take the network's lock.
+func (l *Link) way(dst netip.Addr) *way {
+	if w := l.latest.Load(); w != nil && w.dst == dst {
+		return w
 	}
-	known := l.paths.Load()
-	p := (*known)[dst]
-	if p == nil {
-		p = l.net.path(l.addr, dst)
-		more := maps.Clone(*known)
-		more[dst] = p
-		l.paths.CompareAndSwap(known, &more) // if another goroutine was faster, this path is asked for again
+	for {
+		known := l.ways.Load()
+		w := (*known)[dst]
+		if w == nil {
+			w = &way{path: l.net.path(l.addr, dst)}
+			more := maps.Clone(*known)
+			more[dst] = w
+			if !l.ways.CompareAndSwap(known, &more) {
+				continue // another goroutine was faster, perhaps with this very way
+			}
+		}
+		l.latest.Store(w)
+		return w
 	}
-	l.latest.Store(p)
-	return p
 }
 
 // unlock unlocks a path after datagrams were put on it.
 func (p *path) unlock() {
 	s := p.to
-	if s.link != nil {
-		s.link.available.Store(int64(s.queue.Len()))
-		if s.inWait && s.queue.Len() > 0 {
+	if s.link != nil && s.queue.Len() > 0 {
+		if !s.link.filled.Load() { // to store costs more
+			s.link.filled.Store(true)
+		}
+		if s.inWait {
 			s.inWait = false
 			s.link.look()
 		}
@@ -219,33 +231,43 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	if l.closed.Load() {
 		return 0, link.ErrClosed
 	}
-	if l.available.Load() == 0 {
+	if !l.filled.Load() {
 		return 0, nil
 	}
 	s := l.at
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.link != l {
+		s.mu.Unlock()
 		return 0, link.ErrClosed
 	}
 	if s.queue.Late() {
 		s.queue.Arrive(l.net.now())
 	}
 	n := s.queue.Pop(batch)
-	for l.left && n > 0 {
-		kept := l.keep(batch[:n])
-		if kept > 0 {
-			n = kept
-			break
-		}
-		n = s.queue.Pop(batch)
+	if l.left {
+		n = l.popKept(batch, n)
 	}
-	l.available.Store(int64(s.queue.Len()))
+	if n == 0 && s.queue.Len() == 0 { // only now, so that while each Recv finds something nobody stores
+		l.filled.Store(false)
+	}
 	l.received += uint64(n)
 	for i := range n {
 		l.receivedBytes += uint64(len(batch[i].Payload))
 	}
+	s.mu.Unlock()
 	return n, nil
+}
+
+// popKept is Pop, which has returned n, without what has arrived for groups that the link has left. The caller
+// holds at.mu.
+func (l *Link) popKept(batch []link.Datagram, n int) int {
+	for n > 0 {
+		if kept := l.keep(batch[:n]); kept > 0 {
+			return kept
+		}
+		n = l.at.queue.Pop(batch)
+	}
+	return 0
 }
 
 // Wait implements link.Link.
@@ -318,7 +340,13 @@ func (l *Link) Wake() {
 
 // Stats implements link.Link.
 func (l *Link) Stats() link.Stats {
-	s := link.Stats{Sent: l.sent.Load(), SentBytes: l.sentBytes.Load(), SendErrors: l.sendErrors.Load()}
+	s := link.Stats{Sent: l.toGroups.datagrams.Load(), SentBytes: l.toGroups.bytes.Load(), SendErrors: l.sendErrors.Load()}
+	for _, w := range *l.ways.Load() {
+		w.to.mu.Lock()
+		s.Sent += w.sent
+		s.SentBytes += w.sentBytes
+		w.to.mu.Unlock()
+	}
 	if err := l.lastSendError.Load(); err != nil {
 		s.LastSendError = *err
 	}

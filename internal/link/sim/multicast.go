@@ -85,14 +85,14 @@ func (n *Network) list(l *Link, group netip.Addr, member bool) {
 }
 
 // multicast sends d to the members of a group.
-func (l *Link) multicast(faults *Faults, d *link.Datagram) {
+func (l *Link) multicast(faults *Faults, d *link.Datagram, segments int) {
 	for _, m := range (*l.net.members.Load())[d.Dst.Addr()] {
-		p := l.path(m.addr)
-		p.to.mu.Lock()
-		if p.to.link == m && m.groups[d.Dst.Addr()] {
-			l.pass(p, faults, d)
+		w := l.way(m.addr)
+		w.to.mu.Lock()
+		if w.to.link == m && m.groups[d.Dst.Addr()] {
+			l.pass(w.path, faults, d, segments)
 		}
-		p.unlock()
+		w.unlock()
 	}
 }
 

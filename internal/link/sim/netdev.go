@@ -123,7 +123,7 @@ func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	if addr.Is4() {
 		l.headers = ipv4Headers
 	}
-	l.paths.Store(&map[netip.Addr]*path{})
+	l.ways.Store(&map[netip.Addr]*way{})
 	l.at.mu.Lock()
 	defer l.at.mu.Unlock()
 	if l.at.link != nil {
