@@ -36,7 +36,7 @@ type engine struct {
 	drops  drops
 
 	polls      pollCount
-	posts      atomic.Uint32 // that sent
+	posts      atomic.Uint32 // that sent, unless the polls suffice
 	waits      atomic.Uint32 // announced by expectWait
 	napping    atomic.Bool
 	napEnd     time.Duration // of a driven device
@@ -65,6 +65,7 @@ func (d *Device) engine(addr netip.Addr) (*engine, error) {
 	}
 	e := &engine{dev: d, addr: addr, link: link.Chain(l, d.config.Middleware...), endNap: make(chan struct{}, 1), done: make(chan struct{})}
 	e.timers.next.Store(never)
+	e.polls.expect(0)
 	if d.config.Inbox != nil {
 		e.near.inbox = d.config.Inbox(addr)
 	}
@@ -212,10 +213,23 @@ func (e *engine) serveFar(now time.Duration, n int, look bool) (int, time.Durati
 
 // pollCount counts the polls that found nothing in the CQ and, in its upper half, those of them that received
 // something. It is one word, since every poll has to count, and an atomic operation costs as much as twenty
-// plain ones.
-type pollCount struct{ n atomic.Uint64 }
+// plain ones. For the same reason a program that polls busily is not counted beyond what shows that it does.
+type pollCount struct {
+	n      atomic.Uint64
+	enough atomic.Uint32 // polls that tell the goroutine all that it asks
+}
 
-func (c *pollCount) add(polls, finds uint32) { c.n.Add(uint64(finds)<<32 | uint64(polls)) }
+func (c *pollCount) add(polls, finds uint32) {
+	if !c.suffices() {
+		c.n.Add(uint64(finds)<<32 | uint64(polls))
+	}
+}
+
+// suffices reports whether more polls and posts make no difference until the goroutine looks.
+func (c *pollCount) suffices() bool { return int32(uint32(c.n.Load())-c.enough.Load()) >= 0 }
+
+// expect counts on, from a count of polls.
+func (c *pollCount) expect(from uint32) { c.enough.Store(from + busyPolls*uint32(napMost/napTime)) }
 
 // load returns the two counts modulo 2^32. Once in 2^32 polls there is a find too many.
 func (c *pollCount) load() (polls, finds uint32) {
@@ -271,6 +285,7 @@ func (u *use) napFor(e *engine) time.Duration {
 		return 0
 	}
 	*u = now
+	e.polls.expect(u.polls)
 	return u.nap
 }
 

@@ -20,11 +20,7 @@ func (q *qp) publish() {
 func (q *qp) tell() {
 	state := q.t.State()
 	if before := q.State(); before != state {
-		q.state.Store(uint32(state))
-		q.logState(before, state)
-		if state == verbs.QPStateErr || state == verbs.QPStateReset {
-			q.recall()
-		}
+		q.tellState(before, state)
 	}
 	if done := q.t.Completions(); len(done) > 0 {
 		q.complete(done, state)
@@ -38,6 +34,15 @@ func (q *qp) tell() {
 	}
 	if !q.commEst.seen && q.t.Established() {
 		q.commEst.tell(q.dev)
+	}
+}
+
+// tellState is tell for another state.
+func (q *qp) tellState(before, state verbs.QPState) {
+	q.state.Store(uint32(state))
+	q.logState(before, state)
+	if state == verbs.QPStateErr || state == verbs.QPStateReset {
+		q.recall()
 	}
 }
 

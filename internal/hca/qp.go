@@ -235,7 +235,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 		q.wait()
 	default:
 		q.transmit(q.dev.now())
-		if e := q.out.eng; e != nil && q.out.lane == nil {
+		if e := q.out.eng; e != nil && q.out.lane == nil && !e.polls.suffices() {
 			e.posts.Add(1)
 		}
 	}

@@ -132,7 +132,7 @@ const cnpClass = 48 << 2
 // segment of the last train or else begins a datagram. The identification that its ICRC covers is the
 // segment's number: see link.Link.Send.
 func (b *batch) add(o *outbound, n int, class uint8) {
-	data := b.space[b.used : b.used+n]
+	data := b.space[b.used : b.used+n] // with room for a train behind it
 	b.used += n
 	if b.n > 0 {
 		// Only the last segment of a train may be shorter than the others.
@@ -146,9 +146,8 @@ func (b *batch) add(o *outbound, n int, class uint8) {
 		}
 	}
 	o.flow.Seal(0, data)
-	b.dgram[b.n] = link.Datagram{
-		Src: o.src, Dst: o.dst, Payload: b.space[b.used-n : b.used : len(b.space)], SegmentSize: n, TrafficClass: class,
-	}
+	d := &b.dgram[b.n] // field by field, as in transport: links alone set the others
+	d.Src, d.Dst, d.Payload, d.SegmentSize, d.TrafficClass = o.src, o.dst, data, n, class
 	b.n++
 	b.train = 1
 }
