@@ -98,20 +98,26 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 		}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	n := c.take(wcs)
 	c.shown.Add(onePoll - uint64(n))
-	if n > 0 || len(wcs) == 0 {
-		return n, nil
+	var err error
+	if n == 0 && len(wcs) > 0 {
+		err = c.end()
 	}
+	c.mu.Unlock()
+	return n, err
+}
+
+// end returns why an empty queue gets no more completions, or nil. The caller holds c.mu.
+func (c *CQ) end() error {
 	switch {
 	case c.closed:
-		return 0, verbs.ErrClosed
+		return verbs.ErrClosed
 	case c.overrun:
-		return 0, verbs.Errorf(verbs.ErrCQOverrun, "completions were lost: the queue was full with %d; "+
+		return verbs.Errorf(verbs.ErrCQOverrun, "completions were lost: the queue was full with %d; "+
 			"create it for as many as all its QPs can have outstanding, or poll more often", len(c.ring))
 	}
-	return 0, nil
+	return nil
 }
 
 // take is Poll of what is waiting, under c.mu.
