@@ -35,9 +35,7 @@ func (f *flight) start(seq uint64) {
 func (f *flight) send(now time.Duration, n uint64) (repeated bool) {
 	from, to := f.nxt, f.nxt+n
 	if from < f.max {
-		f.set(from, to, sentRange{at: now, repeated: true})
-		f.max = max(f.max, to)
-		f.nxt = f.firstLost()
+		f.sendAgain(now, from, to)
 		return true
 	}
 	if last := len(f.ranges) - 1; last >= 0 && f.ranges[last] == (sentRange{end: from, at: now}) {
@@ -47,6 +45,13 @@ func (f *flight) send(now time.Duration, n uint64) (repeated bool) {
 	}
 	f.max, f.nxt = to, to // nothing is lost, or it would be next
 	return false
+}
+
+// sendAgain takes note that [from, to), of which the beginning was sent before, is being sent.
+func (f *flight) sendAgain(now time.Duration, from, to uint64) {
+	f.set(from, to, sentRange{at: now, repeated: true})
+	f.max = max(f.max, to)
+	f.nxt = f.firstLost()
 }
 
 // set makes [from, to), which begins before max, a range with the properties of s.
@@ -116,12 +121,18 @@ func (f *flight) firstLost() uint64 {
 // acknowledge moves una to seq, which is not beyond max. Where the packet before seq was sent once and
 // not given up, it returns when that was.
 func (f *flight) acknowledge(seq uint64) (sentAt time.Duration, ok bool) {
-	if i := f.index(seq - 1); i < len(f.ranges) && seq > f.una {
-		r := f.ranges[i]
+	i := f.index(seq - 1)
+	if i < len(f.ranges) && seq > f.una {
+		r := &f.ranges[i]
 		sentAt, ok = r.at, !r.lost && !r.repeated && !r.arrived
+		if r.end == seq {
+			i++
+		}
 	}
 	f.una = seq
-	if i := f.index(seq); i > 0 {
+	if i == len(f.ranges) {
+		f.ranges = f.ranges[:0]
+	} else if i > 0 {
 		f.ranges = f.ranges[:copy(f.ranges, f.ranges[i:])]
 	}
 	if f.nxt < seq { // what was about to be repeated has arrived after all
@@ -167,7 +178,7 @@ func (f *flight) hasArrived(seq uint64) bool {
 
 // flying returns how many are on their way, as far as one can know: neither lost nor arrived.
 func (f *flight) flying() uint64 {
-	if len(f.ranges) == 1 && f.nxt == f.max {
+	if len(f.ranges) <= 1 && f.nxt == f.max {
 		return f.max - f.una
 	}
 	n, begin := uint64(0), f.una

@@ -169,15 +169,10 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 // Post appends a work request to the send queue. When the QP is in an error state the work request
 // completes at once with WCFlushErr. The caller has checked its values.
 func (q *QP) Post(wr *verbs.SendWR) error {
-	failed := q.attr.State == verbs.QPStateErr || q.attr.State == verbs.QPStateSQE
-	switch {
-	case failed:
-		if len(q.sq.wqes) == 0 { // the error came before RTS, when there was no ring yet
-			q.sq = newSendQueue(q.cfg.Cap, seqBase)
-			q.mtu = max(q.mtu, uint32(verbs.MTU256.Bytes()))
+	if q.attr.State != verbs.QPStateRTS {
+		if err := q.startPost(); err != nil {
+			return err
 		}
-	case q.attr.State != verbs.QPStateRTS && q.attr.State != verbs.QPStateSQD: // IBTA C10-96
-		return verbs.Errorf(verbs.ErrState, "the QP is in %v: sends need RTS (Modify, or Init, RTR and RTS)", q.attr.State)
 	}
 	if err := q.sq.full(); err != nil {
 		return err
@@ -187,13 +182,8 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 		w.flags |= verbs.SendSignaled
 	}
 	if wr.Flags&verbs.SendInline != 0 && wr.InlineData == nil {
-		w.inline = q.sq.inlineSpace((q.sq.tail-1)&uint64(len(q.sq.wqes)-1), w.length)
-		// A card's driver reads inline data with the program's own rights, at once: a bad
-		// SGE is therefore the post's error here, not the completion's.
-		if err := q.cfg.PD.Gather(w.inline, w.sg, 0); err != nil {
-			q.sq.tail--
-			q.sq.nextSeq, q.sq.messages = w.seq, w.message
-			return verbs.Errorf(verbs.ErrInvalid, "inline data: %v", err)
+		if err := q.gatherInline(w); err != nil {
+			return err
 		}
 	}
 	if r, ok := q.service.(*rc); ok && r.requester.goesApart(w) {
@@ -203,8 +193,36 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 	if w.flags&verbs.SendSignaled != 0 {
 		q.sq.lastSignaled = q.sq.tail
 	}
-	if failed {
+	if q.attr.State == verbs.QPStateErr || q.attr.State == verbs.QPStateSQE {
 		q.flushSend()
+	}
+	return nil
+}
+
+// startPost is the beginning of a Post in other states than RTS.
+func (q *QP) startPost() error {
+	switch q.attr.State {
+	case verbs.QPStateErr, verbs.QPStateSQE:
+		if len(q.sq.wqes) == 0 { // the error came before RTS, when there was no ring yet
+			q.sq = newSendQueue(q.cfg.Cap, seqBase)
+			q.mtu = max(q.mtu, uint32(verbs.MTU256.Bytes()))
+		}
+	case verbs.QPStateSQD:
+	default: // IBTA C10-96
+		return verbs.Errorf(verbs.ErrState, "the QP is in %v: sends need RTS (Modify, or Init, RTR and RTS)", q.attr.State)
+	}
+	return nil
+}
+
+// gatherInline copies the inline data of w, which was pushed last, from its SGEs. Where it cannot, w is none.
+func (q *QP) gatherInline(w *sendWQE) error {
+	w.inline = q.sq.inlineSpace((q.sq.tail-1)&uint64(len(q.sq.wqes)-1), w.length)
+	// A card's driver reads inline data with the program's own rights, at once: a bad
+	// SGE is therefore the post's error here, not the completion's.
+	if err := q.cfg.PD.Gather(w.inline, w.sg, 0); err != nil {
+		q.sq.tail--
+		q.sq.nextSeq, q.sq.messages = w.seq, w.message
+		return verbs.Errorf(verbs.ErrInvalid, "inline data: %v", err)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 	}
 	if left := m.size - m.off; n > left || p.Opcode.EndsMessage() && n != left {
 		span.Release()
-		return invalidRequest(verbs.ErrMalformed, "%v with %d bytes, and %d of %d are left of the WRITE", p.Opcode, n, left, m.size)
+		return badLength(p, left, m.size)
 	}
 	var w *queue.Recv
 	if p.Opcode.HasImm() {
@@ -222,6 +222,11 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 		s.complete(w, p, verbs.WCRecvRDMAWithImm, m.size)
 	}
 	return nil
+}
+
+// badLength refuses a packet of a WRITE of size bytes, of which so many are left.
+func badLength(p *wire.Packet, left, size uint32) *refusal {
+	return invalidRequest(verbs.ErrMalformed, "%v with %d bytes, and %d of %d are left of the WRITE", p.Opcode, len(p.Payload), left, size)
 }
 
 // writeRefused is the refusal of a WRITE whose memory has gone while it was under way. w is the receive

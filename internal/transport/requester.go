@@ -67,23 +67,8 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	}
 	count, limit := uint64(1), rec.limit()
 	if w.op == verbs.OpRDMARead {
-		again := rec.nxt < rec.max
-		if again && !r.rc.repeatsParts() {
-			// Linux refuses a repeat that begins before an earlier repeat of the same request.
-			if from := max(w.seq+k/readChunk*readChunk, rec.una); from < rec.nxt {
-				rec.lose(from, rec.nxt)
-				k = rec.nxt - w.seq
-			}
-		}
-		count = chunkEnd(w, k) - k
-		if again && r.rc.repeatsParts() {
-			count = min(count, rec.lostRun()) // one like us answers for a part
-		}
-		if rec.window >= lossWindow {
-			// With a second chunk under way, as max_rd_atomic permits, the loss of the first one's end
-			// does not go unnoticed.
-			limit = max(limit, 2*readChunk)
-		}
+		count, limit = r.readPart(w, k, limit)
+		k = rec.nxt - w.seq
 	} else if q.lending.may != nil {
 		count = r.lendable(w, k, limit)
 	}
@@ -115,6 +100,30 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	return n
 }
 
+// readPart returns how many packets of the READ w the next request asks for, from packet k on, and how many may be
+// outstanding. It may move recovery's nxt back.
+func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
+	rec := &r.rc.recovery
+	again := rec.nxt < rec.max
+	if again && !r.rc.repeatsParts() {
+		// Linux refuses a repeat that begins before an earlier repeat of the same request.
+		if from := max(w.seq+k/readChunk*readChunk, rec.una); from < rec.nxt {
+			rec.lose(from, rec.nxt)
+			k = rec.nxt - w.seq
+		}
+	}
+	count = chunkEnd(w, k) - k
+	if again && r.rc.repeatsParts() {
+		count = min(count, rec.lostRun()) // one like us answers for a part
+	}
+	if rec.window >= lossWindow {
+		// With a second chunk under way, as max_rd_atomic permits, the loss of the first one's end
+		// does not go unnoticed.
+		limit = max(limit, 2*readChunk)
+	}
+	return count, limit
+}
+
 // transmitBrisk is transmit for a brief work request that follows another one in the same turn. Everything
 // that transmit asks was answered for that one, and the window has room for brisk packets more.
 func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
@@ -142,6 +151,9 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 // them fewer, and the last packet on its way asks for one. So what waits leaves within a round trip.
 func (r *requester) holds() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
+	if rec.max-rec.una < holdFrom { // most often
+		return false
+	}
 	flying := rec.flying()
 	if flying < holdFrom || r.released || rec.nxt != rec.max || r.cur == sq.tail {
 		return false
