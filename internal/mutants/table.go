@@ -556,7 +556,7 @@ var mutants = []mutant{
 
 	// What is lent to a process of this host.
 	{"what a QP has lent is not recalled when it fails", hca + "publish.go",
-		"			q.recall()\n", "", "./internal/hca", "Lend"},
+		"		q.recall()\n", "", "./internal/hca", "Lend"},
 	{"what was lent of a region stays lent once that is closed", shm + "lend.go",
 		"	o.Recall(f.loans)\n", "", "./internal/shm", "Withdraw"},
 	{"what was recalled is taken", transport + "lend.go",
