@@ -12,6 +12,7 @@ const (
 	iwarp     = "internal/iwarp/"
 	udp       = "internal/link/udp/"
 	connector = "internal/connector/"
+	rnic      = "internal/rnic/"
 )
 
 var mutants = []mutant{
@@ -574,4 +575,20 @@ var mutants = []mutant{
 		"seals&fileSeals != fileSeals", "seals&unix.F_SEAL_SHRINK == 0", "./internal/shm", "Foreign"},
 	{"a loan may lie beyond its file", shm + "lend.go",
 		"uint64(l.Len) <= size-l.Off && ", "", "./internal/shm", "Nonsense"},
+
+	// The poller of the iWARP device.
+	{"streams of a program that polls do not nap", rnic + "socket_linux.go",
+		"waits == t.waited && looks >= busyLooks*", "false && looks >= busyLooks*", "./internal/rnic", "TestNap"},
+	{"a nap ends only when somebody waits", rnic + "poller_linux.go",
+		"		t.rest()\n", "		_ = t\n", "./internal/rnic", "TestNap"},
+	{"who waits ends no nap", rnic + "poller_linux.go",
+		"			p.wake(t)\n			p.arm(t)\n", "", "./internal/rnic", "TestNap"},
+	{"who waits ends the naps of other CQs too", rnic + "poller_linux.go",
+		"q.sendCQ == c || q.recvCQ == c", "q != nil", "./internal/rnic", "TestNap"},
+	{"what a short turn leaves is not read", rnic + "poller_linux.go",
+		"			case more == nil:\n				more = t\n", "			case more == nil:\n", "./internal/rnic", "TestBusyStreams"},
+	{"of several streams with more one is read on", rnic + "poller_linux.go",
+		"					for t.serve(0, p.dev.turn) {\n						runtime.Gosched()\n					}\n", "					runtime.Gosched()\n", "./internal/rnic", "TestBusyStreams"},
+	{"nobody is told of room", rnic + "socket_linux.go",
+		"		t.wantsRoom.Store(false)\n		s.room()\n", "		t.wantsRoom.Store(false)\n", "./internal/rnic", "TestBackpressure"},
 }
