@@ -582,7 +582,7 @@ var mutants = []mutant{
 	{"a nap ends only when somebody waits", rnic + "poller_linux.go",
 		"		t.rest()\n", "		_ = t\n", "./internal/rnic", "TestNap"},
 	{"who waits ends no nap", rnic + "poller_linux.go",
-		"			p.wake(t)\n			p.arm(t)\n", "", "./internal/rnic", "TestNap"},
+		"			p.wake(t)\n			p.armLocked(t)\n", "", "./internal/rnic", "TestNap"},
 	{"who waits ends the naps of other CQs too", rnic + "poller_linux.go",
 		"q.sendCQ == c || q.recvCQ == c", "q != nil", "./internal/rnic", "TestNap"},
 	{"what a short turn leaves is not read", rnic + "poller_linux.go",
@@ -590,5 +590,7 @@ var mutants = []mutant{
 	{"of several streams with more one is read on", rnic + "poller_linux.go",
 		"					for t.serve(0, p.dev.turn) {\n						runtime.Gosched()\n					}\n", "					runtime.Gosched()\n", "./internal/rnic", "TestBusyStreams"},
 	{"nobody is told of room", rnic + "socket_linux.go",
-		"		t.wantsRoom.Store(false)\n		s.room()\n", "		t.wantsRoom.Store(false)\n", "./internal/rnic", "TestBackpressure"},
+		"		s.room()\n", "", "./internal/rnic", "TestBackpressure"},
+	{"who waits after a nap is not told of room", rnic + "poller_linux.go",
+		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
 }

@@ -29,8 +29,8 @@ type poller struct {
 	sockets map[uint32]*tcpSocket // by the number under which the set has them
 	last    uint32
 	closed  bool
-	naps    []*tcpSocket
-	nappers atomic.Int32 // len(naps)
+	napping []*tcpSocket
+	nappers atomic.Int32 // len(napping)
 	timer   *time.Timer  // the end of the first nap
 }
 
@@ -101,9 +101,7 @@ func (p *poller) run(raw syscall.RawConn) {
 		}
 		for i := range p.fired {
 			e := &p.events[i]
-			p.mu.Lock()
-			t := p.sockets[uint32(e.Fd)]
-			p.mu.Unlock()
+			t := p.happened(uint32(e.Fd), e.Events)
 			switch {
 			case t == nil || !t.serve(e.Events, min(shortTurn, p.dev.turn)):
 			case more == nil:
@@ -117,6 +115,17 @@ func (p *poller) run(raw syscall.RawConn) {
 			}
 		}
 	}
+}
+
+// happened returns the socket of an event, or nil if it is closed.
+func (p *poller) happened(id, events uint32) *tcpSocket {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.sockets[id]
+	if t != nil && events&unix.EPOLLOUT != 0 {
+		t.wantsRoom = false
+	}
+	return t
 }
 
 // add puts a socket into the set, without arming it.
@@ -149,21 +158,38 @@ func (p *poller) control(op int, t *tcpSocket, events uint32) error {
 
 // arm has the next event of a socket told.
 func (p *poller) arm(t *tcpSocket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armLocked(t)
+}
+
+// armLocked is arm under p.mu.
+func (p *poller) armLocked(t *tcpSocket) {
 	events := uint32(unix.EPOLLIN | unix.EPOLLONESHOT)
-	if t.wantsRoom.Load() {
+	if t.wantsRoom {
 		events |= unix.EPOLLOUT
 	}
 	_ = p.control(unix.EPOLL_CTL_MOD, t, events) // it is there
 }
 
+// wantRoom has a socket told when there is room. While it naps, polls look for that.
+func (p *poller) wantRoom(t *tcpSocket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.wantsRoom = true
+	if !slices.Contains(p.napping, t) {
+		p.armLocked(t)
+	}
+}
+
 // wake takes a socket from those that nap, and reports whether it was there. The caller holds p.mu.
 func (p *poller) wake(t *tcpSocket) bool {
-	i := slices.Index(p.naps, t)
+	i := slices.Index(p.napping, t)
 	if i < 0 {
 		return false
 	}
-	p.naps = slices.Delete(p.naps, i, i+1)
-	p.nappers.Store(int32(len(p.naps)))
+	p.napping = slices.Delete(p.napping, i, i+1)
+	p.nappers.Store(int32(len(p.napping)))
 	return true
 }
 
@@ -175,9 +201,11 @@ func (p *poller) nap(t *tcpSocket, d time.Duration, waits uint32) bool {
 		return false
 	}
 	t.until = time.Now().Add(d)
-	p.naps = append(p.naps, t)
-	p.nappers.Store(int32(len(p.naps)))
-	if len(p.naps) == 1 {
+	if !slices.Contains(p.napping, t) {
+		p.napping = append(p.napping, t)
+	}
+	p.nappers.Store(int32(len(p.napping)))
+	if len(p.napping) == 1 {
 		p.timer.Reset(d)
 	}
 	return true
@@ -192,13 +220,13 @@ func (p *poller) endNaps() {
 		return
 	}
 	now := time.Now()
-	for _, t := range slices.Clone(p.naps) {
+	for _, t := range slices.Clone(p.napping) {
 		if !t.until.After(now) && p.wake(t) {
 			over = append(over, t)
 		}
 	}
-	if len(p.naps) > 0 {
-		first := slices.MinFunc(p.naps, func(a, b *tcpSocket) int { return a.until.Compare(b.until) })
+	if len(p.napping) > 0 {
+		first := slices.MinFunc(p.napping, func(a, b *tcpSocket) int { return a.until.Compare(b.until) })
 		p.timer.Reset(max(napTime/4, first.until.Sub(now)))
 	}
 	p.mu.Unlock()
@@ -214,10 +242,10 @@ func (p *poller) expectWait(c *cq) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, t := range slices.Clone(p.naps) {
+	for _, t := range slices.Clone(p.napping) {
 		if q := t.s.q; q.sendCQ == c || q.recvCQ == c {
 			p.wake(t)
-			p.arm(t)
+			p.armLocked(t)
 		}
 	}
 }

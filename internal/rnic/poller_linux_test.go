@@ -2,6 +2,8 @@ package rnic
 
 import (
 	"bytes"
+	"errors"
+	"net"
 	"runtime"
 	"syscall"
 	"testing"
@@ -53,6 +55,37 @@ func TestNap(t *testing.T) {
 	nap(t, x, y, src, dst)
 	fill(src.Bytes(), 3)
 	x.write(src, dst) // which y answers without its program
+	if !bytes.Equal(src.Bytes(), dst.Bytes()) {
+		t.Error("other bytes have come than were written")
+	}
+}
+
+// TestRoomAfterNap: a program that has polled busily and waits now gets on with what it posts, though its
+// stream takes it bit by bit.
+func TestRoomAfterNap(t *testing.T) {
+	x, y := ends(t)
+	a, b := tcpPair(t)
+	x.must(errors.Join(a.(*net.TCPConn).SetWriteBuffer(64<<10), b.(*net.TCPConn).SetReadBuffer(64<<10)))
+	tx, ty := agree(t, deep, deep, nil)
+	x.attach(a, tx)
+	y.attach(b, ty)
+	nap(t, y, x, y.mr(64), x.mr(64))
+	x.must(x.cq.Notify(false))
+	const n = 8 << 20
+	src, dst := x.mr(n), y.mr(n)
+	fill(src.Bytes(), 5)
+	busy := &y.prov.qps.Get(uint32(y.qp.QPN())).mu
+	busy.Lock() // y does not read meanwhile
+	x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.SGE(0, n)}, Remote: dst.Remote(0)})
+	q := x.prov.qps.Get(uint32(x.qp.QPN()))
+	q.mu.Lock()
+	blocked := q.s.blocked
+	q.mu.Unlock()
+	busy.Unlock()
+	if !blocked {
+		t.Errorf("the stream has taken %d bytes at once", n)
+	}
+	x.write(src, dst)
 	if !bytes.Equal(src.Bytes(), dst.Bytes()) {
 		t.Error("other bytes have come than were written")
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -30,14 +29,15 @@ type tcpSocket struct {
 	closed bool
 	iov    []unix.Iovec
 
-	wantsRoom atomic.Bool // the stream waits for room
+	// Under the poller's lock.
+	wantsRoom bool      // the stream waits for room
+	until     time.Time // the end of its nap
 
 	// What is known of the program's polls, under the QP's lock.
 	since   time.Time     // the moment from which on looks are counted
 	counted uint32        // at that moment
 	waited  uint32        // waits at that moment
 	nap     time.Duration // the latest, which began at since; 0 if there was none
-	until   time.Time     // its end, under the poller's lock
 }
 
 // newSocket chooses how a connection moves bytes. A TCP connection gives its descriptor away, since Go's network
@@ -132,12 +132,7 @@ func (t *tcpSocket) start() {
 	t.p.arm(t)
 }
 
-func (t *tcpSocket) awaitRoom() {
-	t.wantsRoom.Store(true)
-	if t.nap == 0 { // else polls try
-		t.p.arm(t)
-	}
-}
+func (t *tcpSocket) awaitRoom() { t.p.wantRoom(t) }
 
 // serve is called by the poller's goroutine after an event, or goes on. It reports whether there is more to read.
 func (t *tcpSocket) serve(events uint32, turn int) (more bool) {
@@ -149,7 +144,6 @@ func (t *tcpSocket) serve(events uint32, turn int) (more bool) {
 		return false
 	}
 	if events&unix.EPOLLOUT != 0 {
-		t.wantsRoom.Store(false)
 		s.room()
 	}
 	if s.readTurn(turn, false) {
