@@ -95,9 +95,7 @@ func (q *Queue) Arrive(now time.Duration) {
 
 // Pop moves ready datagrams into batch. Their payloads are valid until the next call.
 func (q *Queue) Pop(batch []link.Datagram) int {
-	for _, p := range q.lent { // mostly one, for which to append a slice takes longer
-		q.free = append(q.free, p)
-	}
+	q.free = append(q.free, q.lent...)
 	q.lent = q.lent[:0]
 	n := min(len(batch), q.count)
 	for i := range n {
