@@ -128,8 +128,12 @@ func dialSelf(t *testing.T, at string) *verbs.QP {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other, ok := <-accepted // a test that is over by then would cancel it
+	if !ok {
+		t.FailNow()
+	}
 	t.Cleanup(func() {
-		for _, e := range []interface{ Close() error }{c, <-accepted, l, client, server} {
+		for _, e := range []interface{ Close() error }{c, other, l, client, server} {
 			if err := e.Close(); err != nil {
 				t.Error(err)
 			}
