@@ -24,8 +24,6 @@ type cq struct {
 	anybody int             // attached QPs whose peers may come by any engine: UD
 
 	polled atomic.Pointer[[]*engine] // those of engines, or nil for all of the device
-
-	spin queue.WaitSpin
 }
 
 // CreateCQ implements verbs.ProviderDevice.
@@ -37,18 +35,16 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
 	}
 	c := &cq{dev: d, user: user, qps: map[*qp]int{}, engines: map[*engine]int{}}
-	c.spin.Most, c.spin.Now = d.config.Spin, d.now
-	c.CQ = queue.NewCQ(entries, queue.CQHooks{Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func(first bool) { d.background(func() { c.overrun(first) }) }})
+	c.CQ = queue.NewCQ(entries, queue.CQHooks{
+		Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func(first bool) { d.background(func() { c.overrun(first) }) },
+		Spin: d.config.Spin, Now: d.now,
+	})
 	return c, nil
 }
-
-// Soon implements verbs.ProviderCQSpin.
-func (c *cq) Soon() bool { return c.spin.Soon(c.CQ) }
 
 // notify tells who waits for the queue.
 func (c *cq) notify() {
 	c.dev.woken.Add(1)
-	c.spin.Woken()
 	c.user.Notified()
 }
 

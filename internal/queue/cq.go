@@ -3,6 +3,7 @@ package queue
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -42,11 +43,14 @@ type CQHooks struct {
 	Notify   func() // the event that Arm asked for has come
 	// Overrun is called when completions are lost, and again when more are: of QPs that came later.
 	Overrun func(first bool)
+	Spin    int                  // polls that Soon may make, if there is a Soon
+	Now     func() time.Duration // the device's clock, for Soon
 }
 
 // CQ is a completion queue: a ring of completions.
 type CQ struct {
 	hooks CQHooks
+	spin  waitSpin
 
 	// shown is what can be seen without the lock: count and, in its upper half, how often Poll was called.
 	shown atomic.Uint64
@@ -156,7 +160,7 @@ func (c *CQ) Push(cqes []CQE) {
 		c.hooks.Overrun(!before)
 	}
 	if notify {
-		c.hooks.Notify()
+		c.notify()
 	}
 }
 
@@ -227,7 +231,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	c.arm = max(c.arm, want)
 	if c.overrun { // nothing will come that could be waited for
 		c.arm = notArmed
-		go c.hooks.Notify()
+		go c.notify()
 	}
 	c.hooks.Arming()
 	return nil

@@ -23,12 +23,9 @@ func NextSpin(budget int, slept time.Duration) int {
 	return max(SpinFirst, min(2*budget, 1<<16))
 }
 
-// WaitSpin is the spin of the goroutines that wait for a CQ. What they find themselves they need not be
+// waitSpin is the spin of the goroutines that wait for a CQ. What they find themselves they need not be
 // woken for.
-type WaitSpin struct {
-	Most int                  // looks that a spin may take
-	Now  func() time.Duration // the device's clock
-
+type waitSpin struct {
 	budget atomic.Int64 // looks that the next spin may take
 	since  atomic.Int64 // ns; when a spin found nothing, 0 if no goroutine sleeps for that
 }
@@ -37,27 +34,28 @@ type WaitSpin struct {
 // for work too.
 var Spinning atomic.Bool
 
-// Soon looks for a completion in c for as long as that costs less than to block and be woken. It reports whether
-// one is waiting.
-func (s *WaitSpin) Soon(c *CQ) bool {
-	budget := min(int(s.budget.Load()), s.Most)
+// Soon implements verbs.ProviderCQSpin.
+func (c *CQ) Soon() bool {
+	s, now := &c.spin, c.hooks.Now
+	budget := min(int(s.budget.Load()), c.hooks.Spin)
 	if budget > 0 && Spinning.CompareAndSwap(false, true) {
 		defer Spinning.Store(false)
-		end := s.Now() + waitMost
-		for i := 0; i < budget && s.Now() <= end; i++ {
+		end := now() + waitMost
+		for i := 0; i < budget && now() <= end; i++ {
 			if c.Waiting() > 0 {
 				return true
 			}
 			c.hooks.Progress()
 		}
 	}
-	s.since.Store(int64(s.Now()) + 1)
+	s.since.Store(int64(now()) + 1)
 	return c.Waiting() > 0
 }
 
-// Woken is called when the goroutines that wait are told of a completion.
-func (s *WaitSpin) Woken() {
-	if since := s.since.Swap(0); since != 0 {
-		s.budget.Store(int64(NextSpin(int(s.budget.Load()), s.Now()-time.Duration(since))))
+// notify tells the goroutines that wait of a completion.
+func (c *CQ) notify() {
+	if since := c.spin.since.Swap(0); since != 0 {
+		c.spin.budget.Store(int64(NextSpin(int(c.spin.budget.Load()), c.hooks.Now()-time.Duration(since))))
 	}
+	c.hooks.Notify()
 }

@@ -27,7 +27,6 @@ type cq struct {
 	connected atomic.Pointer[[]*qp] // those that have a stream a poll can look at
 	next      atomic.Uint32         // where the next poll begins to look
 	waits     atomic.Uint32         // how often somebody was about to block
-	spin      queue.WaitSpin
 }
 
 // CreateCQ implements verbs.ProviderDevice.
@@ -40,9 +39,9 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 	}
 	c := &cq{dev: d, user: user, qps: map[*qp]int{}}
 	c.connected.Store(new([]*qp))
-	c.spin.Most, c.spin.Now = d.config.Spin, d.now
 	c.CQ = queue.NewCQ(entries, queue.CQHooks{
-		Progress: c.progress, Arming: c.expectWait, Notify: c.notify, Overrun: func(first bool) { go c.overrun(first) },
+		Progress: c.progress, Arming: c.expectWait, Notify: user.Notified, Overrun: func(first bool) { go c.overrun(first) },
+		Spin: d.config.Spin, Now: d.now,
 	})
 	return c, nil
 }
@@ -79,15 +78,6 @@ func (c *cq) expectWait() {
 		p.expectWait(c)
 	}
 }
-
-// notify tells who waits for the queue.
-func (c *cq) notify() {
-	c.spin.Woken()
-	c.user.Notified()
-}
-
-// Soon implements verbs.ProviderCQSpin.
-func (c *cq) Soon() bool { return c.spin.Soon(c.CQ) }
 
 // overrun raises the event of the first lost completions, and takes all QPs of the queue to the error state.
 func (c *cq) overrun(first bool) {
