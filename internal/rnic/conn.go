@@ -54,7 +54,7 @@ func (s *connSocket) readv(bufs [][]byte) (n int, err error) {
 }
 
 func (s *connSocket) start() {
-	s.s.q.dev.streams.Go(func() { s.awaitRead(s.readable) })
+	s.s.q.dev.streams.Go(s.read)
 }
 
 // readable reads what is there. It returns true at the end.
@@ -72,8 +72,8 @@ func (s *connSocket) readable() bool {
 	}
 }
 
-// awaitRead calls ready whenever bytes may be there, until it returns true or the socket is closed.
-func (s *connSocket) awaitRead(ready func() bool) {
+// read fetches what comes for the stream, until the end.
+func (s *connSocket) read() {
 	buf := make([]byte, readSize)
 	for {
 		n, err := s.conn.Read(buf)
@@ -81,7 +81,7 @@ func (s *connSocket) awaitRead(ready func() bool) {
 		s.in, s.inErr = buf[:n], err
 		s.mu.Unlock()
 		for {
-			if ready() {
+			if s.readable() {
 				return
 			}
 			s.mu.Lock()
@@ -154,7 +154,7 @@ func (s *connSocket) awaitRoom() {
 		return
 	}
 	s.waiting = true
-	s.s.q.dev.streams.Go(func() { s.awaitWrite(s.writable) })
+	s.s.q.dev.streams.Go(s.write)
 }
 
 // writable has the stream write, and returns true once nothing waits any more.
@@ -167,9 +167,9 @@ func (s *connSocket) writable() bool {
 	return !s.waiting
 }
 
-// awaitWrite calls ready whenever there may be room, until it returns true or the socket is closed.
-func (s *connSocket) awaitWrite(ready func() bool) {
-	for !ready() {
+// write has the stream write whenever there may be room, until nothing waits any more.
+func (s *connSocket) write() {
+	for !s.writable() {
 		s.mu.Lock()
 		for len(s.out) >= connBuffer && s.outErr == nil && !s.closed {
 			s.room.Wait()

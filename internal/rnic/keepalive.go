@@ -26,8 +26,12 @@ type keeper interface {
 	SetKeepAliveConfig(net.KeepAliveConfig) error
 }
 
-// keeperOf finds the TCP connection in what may be put around it, or returns nil.
-func keeperOf(c net.Conn) keeper {
+// keeperOf returns the socket, if it has the connection's descriptor. Else it finds the TCP connection in what may be
+// put around it, or returns nil.
+func keeperOf(s socket, c net.Conn) keeper {
+	if k, ok := s.(keeper); ok {
+		return k
+	}
 	for {
 		switch t := c.(type) {
 		case keeper:

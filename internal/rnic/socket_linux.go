@@ -221,9 +221,3 @@ func (t *tcpSocket) SetKeepAliveConfig(c net.KeepAliveConfig) error {
 func (t *tcpSocket) set(level, option, value int) error {
 	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(t.fd, level, option, value))
 }
-
-// setUserTimeout sets how long what was sent may lack its acknowledgement. TCP then counts the questions of
-// keep-alive no more, and ends the connection when this time is over.
-func (t *tcpSocket) setUserTimeout(d time.Duration) error {
-	return t.set(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-}

@@ -98,11 +98,7 @@ func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byt
 	}
 	s.sock = d.newSocket(s, conn)
 	q.s = s
-	if k, ok := s.sock.(keeper); ok {
-		s.keeper = k
-	} else {
-		s.keeper = keeperOf(conn)
-	}
+	s.keeper = keeperOf(s.sock, conn)
 	s.logMade()
 	s.beginKeepAlive()
 	if len(early) > 0 {

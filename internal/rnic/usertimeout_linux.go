@@ -12,7 +12,7 @@ import (
 // keep-alive no more, and ends the connection when this time is over.
 func setUserTimeout(k keeper, d time.Duration) error {
 	if t, ok := k.(*tcpSocket); ok {
-		return t.setUserTimeout(d)
+		return setUserTimeoutOf(t.fd, d)
 	}
 	c, ok := k.(syscall.Conn)
 	if !ok {
@@ -23,11 +23,13 @@ func setUserTimeout(k keeper, d time.Duration) error {
 		return err
 	}
 	var serr error
-	err = raw.Control(func(fd uintptr) {
-		serr = os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds())))
-	})
+	err = raw.Control(func(fd uintptr) { serr = setUserTimeoutOf(int(fd), d) })
 	if err != nil {
 		return err
 	}
 	return serr
+}
+
+func setUserTimeoutOf(fd int, d time.Duration) error {
+	return os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds())))
 }
