@@ -77,6 +77,8 @@ func (r *rates) run(whose string, n int) (time.Duration, error) {
 	defer cancel()
 	at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
 	addr := r.g.Addr(false).String()
+	shell := []string{"sh", "-c"}
+	before := ""
 	argv := append([]string{"-p", at.port, "-F", "-n", fmt.Sprint(n)}, strings.Fields(r.flags)...)
 	switch {
 	case whose == "kernel" && r.device == deviceSiw:
@@ -87,6 +89,7 @@ func (r *rates) run(whose string, n int) (time.Duration, error) {
 		argv = append([]string{guestBinary, r.program, "-d", "iw_eth0", "-R"}, argv...)
 	default:
 		// The kernel has UDP port 4791 of the guest's own network namespace.
+		shell, before = []string{"unshare", "-n", "sh", "-c"}, "ip link set lo up; export ADVERB_SHM=0; "
 		argv = append([]string{guestBinary, r.program, "-d", "soft_lo", "-m", "4096"}, argv...)
 		addr = "127.0.0.1"
 	}
@@ -94,12 +97,8 @@ func (r *rates) run(whose string, n int) (time.Duration, error) {
 	script := fmt.Sprintf(`%s >/run/server.log 2>&1 & s=$!
 for i in 1 2 3 4 5 6 7 8 9 10; do usleep 300000; %s %s >/run/client.log 2>&1 && exec echo done; kill -0 $s || break; done
 cat /run/server.log /run/client.log; exit 1`, one, one, addr)
-	shell := []string{"sh", "-c", script}
-	if whose != "kernel" && r.device == deviceRxe {
-		shell = []string{"unshare", "-n", "sh", "-c", "ip link set lo up; export ADVERB_SHM=0; " + script}
-	}
 	begun := time.Now()
-	if out, err := r.g.Run(ctx, shell...); err != nil {
+	if out, err := r.g.Run(ctx, append(shell, before+script)...); err != nil {
 		return 0, fmt.Errorf("%s: %w\n%s", one, err, out)
 	}
 	return time.Since(begun), nil

@@ -19,21 +19,10 @@ const (
 
 // TestWholeSharedOverruns makes runs in which many completion queues of ends with the SRQ are too small.
 func TestWholeSharedOverruns(t *testing.T) {
-	runs := uint64(40)
-	if testing.Short() {
-		runs = 10
-	}
-	var sum totals
-	for seed := range runs {
-		p := draw(7000 + seed)
+	sum, runs := changed(t, 7000, func(p *plan) {
 		p.SRQ, p.Full, p.Rob = true, true, true
 		p.Ops = 60
-		w, err := attempt(t, p, nil, nil)
-		if err != nil {
-			t.Fatalf("seed %d, plan %v: %v", p.Seed, p, err)
-		}
-		sum.add(&w.totals)
-	}
+	})
 	if sum.Robbed < runs/2 {
 		t.Errorf("%d receives of SRQs were lost with their completions, in %d runs; want some", sum.Robbed, runs)
 	}

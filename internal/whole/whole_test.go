@@ -59,6 +59,25 @@ func TestWhole(t *testing.T) {
 		sum.events(), float64(sum.events())/took.Seconds(), sum.faults(), sum)
 }
 
+// changed makes the runs of some plans, from a seed on, which change makes ones of a kind.
+func changed(t *testing.T, first uint64, change func(*plan)) (sum totals, runs uint64) {
+	t.Helper()
+	runs = 40
+	if testing.Short() {
+		runs = 10
+	}
+	for seed := range runs {
+		p := draw(first + seed)
+		change(&p)
+		w, err := attempt(t, p, nil, nil)
+		if err != nil {
+			t.Fatalf("seed %d, plan %v: %v", p.Seed, p, err)
+		}
+		sum.add(&w.totals)
+	}
+	return sum, runs
+}
+
 // report makes the run of a seed. If it fails, report shrinks the plan and shows its run.
 func report(t *testing.T, seed uint64) {
 	p := draw(seed)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -50,11 +51,7 @@ func TestIWARPIdleInside(t *testing.T) {
 	if err := dial(idleConns); err != nil {
 		t.Fatal(err)
 	}
-	for limit := time.Now().Add(settle); runtime.NumGoroutine() > goroutines; runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Fatalf("%d goroutines run with %d connections more, want %d:\n%s", runtime.NumGoroutine(), idleConns, goroutines, stacks())
-		}
-	}
+	awaitGoroutines(t, goroutines, fmt.Sprintf("with %d connections more", idleConns))
 	after, _ := memory()
 	t.Logf("%d bytes of heap for both ends of a connection", (after-heap)/idleConns)
 	if got := (after - heap) / idleConns; got > maxIdleConn {
@@ -64,9 +61,15 @@ func TestIWARPIdleInside(t *testing.T) {
 	if got := openFiles(t, files); got > files {
 		t.Errorf("%d files are open after all was closed, want %d", got, files)
 	}
-	for limit := time.Now().Add(settle); runtime.NumGoroutine() > goroutines; runtime.Gosched() {
+	awaitGoroutines(t, goroutines, "after all was closed")
+}
+
+// awaitGoroutines waits until no more than so many goroutines run.
+func awaitGoroutines(t *testing.T, want int, when string) {
+	t.Helper()
+	for limit := time.Now().Add(settle); runtime.NumGoroutine() > want; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("%d goroutines run after all was closed, want %d:\n%s", runtime.NumGoroutine(), goroutines, stacks())
+			t.Fatalf("%d goroutines run %s, want %d:\n%s", runtime.NumGoroutine(), when, want, stacks())
 		}
 	}
 }
