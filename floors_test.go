@@ -94,6 +94,7 @@ var floors = []struct {
 	{"internal/wire", 0},
 	{"internal/link", 0},
 	{"internal/idtable", 0},
+	{"internal/epoll", 0},
 	{"internal/tables", 0},
 	{"internal/benchdata", 0},
 }

@@ -1,26 +1,24 @@
 package rnic
 
 import (
-	"os"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/epoll"
 )
 
-// poller tells sockets that bytes have come, or that there is room. They are in an epoll set of its own, each armed
-// for one event at a time, and only that set is registered with Go's network poller. If the sockets themselves
-// were, then all that comes would wake a thread of that poller, also while a program polls busily and finds it
-// anyway: on a machine with few cores that thread takes one from the program or its peer. The streams of such a
-// program nap: their sockets are not armed until it polls no more, or somebody is about to wait.
+// poller tells sockets that bytes have come, or that there is room. They are in a set of its own, each armed for one
+// event at a time. On a machine with few cores a thread that wakes takes one from a program that polls busily, or from
+// its peer. So the streams of such a program nap: their sockets are not armed until it polls no more, or somebody is
+// about to wait.
 type poller struct {
 	dev    *Device
-	epoll  *os.File
-	set    int // epoll's descriptor, which must not be used once closed
+	set    *epoll.Set
 	events [64]unix.EpollEvent
 	fired  int // how many of events there are
 	done   chan struct{}
@@ -52,27 +50,15 @@ func (d *Device) poller() (*poller, error) {
 	if p := d.polling.Load(); p != nil {
 		return p, nil
 	}
-	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	set, err := epoll.New()
 	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	if err := unix.SetNonblock(set, true); err != nil { // os.NewFile asks Go's poller only for these
-		unix.Close(set)
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	p := &poller{dev: d, set: set, epoll: os.NewFile(uintptr(set), "epoll"), sockets: map[uint32]*tcpSocket{}, done: make(chan struct{})}
-	raw, err := p.epoll.SyscallConn()
-	if err == nil {
-		err = p.epoll.SetReadDeadline(time.Time{}) // fails when Go's poller did not take it
-	}
-	if err != nil {
-		p.epoll.Close()
 		return nil, err
 	}
+	p := &poller{dev: d, set: set, sockets: map[uint32]*tcpSocket{}, done: make(chan struct{})}
 	p.timer = time.AfterFunc(time.Hour, p.endNaps)
 	p.timer.Stop()
 	d.polling.Store(p)
-	go p.run(raw)
+	go p.run()
 	return p, nil
 }
 
@@ -82,20 +68,19 @@ func (p *poller) close() {
 	p.closed = true
 	p.timer.Stop()
 	p.mu.Unlock()
-	p.epoll.Close()
+	p.set.Close()
 	<-p.done
 }
 
 // run is the poller's goroutine.
-func (p *poller) run(raw syscall.RawConn) {
+func (p *poller) run() {
 	defer close(p.done)
 	var more *tcpSocket // that is read on and on
-	look := func(fd uintptr) bool {
-		n, _ := unix.EpollWait(int(fd), p.events[:], 0)
-		p.fired = max(0, n)
-		return n > 0 || more != nil
+	look := func(set uintptr) bool {
+		p.fired = epoll.Ready(set, p.events[:])
+		return p.fired > 0 || more != nil
 	}
-	for raw.Read(look) == nil { // it fails once the set is closed
+	for p.set.Await(look) == nil { // it fails once the set is closed
 		if more != nil && !more.serve(0, min(shortTurn, p.dev.turn)) {
 			more = nil
 		}
@@ -152,8 +137,7 @@ func (p *poller) remove(t *tcpSocket) {
 }
 
 func (p *poller) control(op int, t *tcpSocket, events uint32) error {
-	e := unix.EpollEvent{Events: events, Fd: int32(t.id)}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.set, op, t.fd, &e))
+	return p.set.Control(op, t.fd, int32(t.id), events)
 }
 
 // arm has the next event of a socket told.

@@ -3,64 +3,45 @@
 package udp
 
 import (
-	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/epoll"
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
 // A waiter sleeps in Go's network poller until a datagram arrives, but uses the poller only while
 // somebody sleeps. The socket is in an epoll set of its own, and armed for one event at a time.
-// Only that set is registered with the poller. If the socket itself were, then a program that polls
-// busily with Recv would have every datagram wake the poller's thread. For a member of multicast
+// Only that set is registered with the poller: see package epoll. For a member of multicast
 // groups, the epoll set of the groups' sockets is in the set as well.
 type waiter struct {
-	epoll  *os.File
-	set    int // epoll's descriptor, which must not be used once closed
-	conn   syscall.RawConn
+	set    *epoll.Set
 	events [maxWatched]unix.EpollEvent
-	ready  func(fd uintptr) bool // made once, so that Wait does not allocate
-	fired  int                   // how many of events ready has filled
+	ready  func(set uintptr) bool // made once, so that Wait does not allocate
+	fired  int                    // how many of events ready has filled
 
 	mu       sync.Mutex
 	watched  []int // descriptors in the set
 	closed   bool
 	inWait   bool
 	woken    bool
-	deadline bool // epoll has a deadline
+	deadline bool // set has a deadline
 }
 
-func (w *waiter) init(socket int) error {
-	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return os.NewSyscallError("epoll_create1", err)
-	}
-	w.set = set
-	if err := unix.SetNonblock(set, true); err != nil { // os.NewFile asks the poller only for these
-		unix.Close(set)
-		return os.NewSyscallError("fcntl", err)
-	}
-	w.epoll = os.NewFile(uintptr(set), "epoll")
-	w.conn, err = w.epoll.SyscallConn()
-	if err == nil {
-		err = w.epoll.SetReadDeadline(time.Time{}) // fails when the poller did not take it
-	}
-	if err == nil {
-		err = w.add(socket)
-	}
-	if err != nil {
-		w.epoll.Close()
+func (w *waiter) init(socket int) (err error) {
+	if w.set, err = epoll.New(); err != nil {
 		return err
 	}
-	w.ready = func(fd uintptr) bool {
-		n, _ := unix.EpollWait(int(fd), w.events[:], 0)
-		w.fired = max(0, n)
-		return n > 0
+	if err = w.add(socket); err != nil {
+		w.set.Close()
+		return err
+	}
+	w.ready = func(set uintptr) bool {
+		w.fired = epoll.Ready(set, w.events[:])
+		return w.fired > 0
 	}
 	return nil
 }
@@ -74,8 +55,7 @@ const (
 
 // control sets the events for which the epoll set watches a descriptor.
 func (w *waiter) control(op, fd int, events uint32) error {
-	e := unix.EpollEvent{Events: events, Fd: int32(fd)}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(w.set, op, fd, &e))
+	return w.set.Control(op, fd, int32(fd), events)
 }
 
 // add makes Wait end when fd is readable, including a Wait that is under way.
@@ -119,10 +99,10 @@ func (w *waiter) begin(d time.Duration) (bool, error) {
 	}
 	switch {
 	case d >= 0:
-		w.epoll.SetReadDeadline(time.Now().Add(d))
+		w.set.SetDeadline(time.Now().Add(d))
 		w.deadline = true
 	case w.deadline:
-		w.epoll.SetReadDeadline(time.Time{})
+		w.set.SetDeadline(time.Time{})
 		w.deadline = false
 	}
 	w.inWait = true
@@ -171,7 +151,7 @@ func (l *Link) Wait(d time.Duration) error {
 	if !sleep || err != nil {
 		return err
 	}
-	_ = w.conn.Read(w.ready) // it fails at the deadline and at Close only
+	_ = w.set.Await(w.ready) // it fails at the deadline and at Close only
 	return w.end()
 }
 
@@ -189,7 +169,7 @@ func (l *Link) Wake() {
 	}
 	w.woken = true
 	if w.inWait {
-		w.epoll.SetReadDeadline(time.Unix(1, 0))
+		w.set.SetDeadline(time.Unix(1, 0))
 		w.deadline = true
 	}
 }
@@ -199,5 +179,5 @@ func (w *waiter) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	w.epoll.Close()
+	w.set.Close()
 }
