@@ -15,9 +15,9 @@ import (
 const ratesEnv = "ADVERB_LAB_RATES"
 
 // TestRates compares, within one guest, the kernel's iWARP and RoCE with ours: both ends are there, and the same
-// flags of perftest. It reports and judges nothing: the CPU is emulated, and what others do on this machine
-// counts too. The programs' own clocks are of no use on such a CPU, so the time is the host's, for many iterations
-// less the time for few.
+// flags of perftest. It reports what bare sockets yield there, too. It judges nothing: the CPU is emulated, and
+// what others do on this machine counts. The programs' own clocks are of no use on such a CPU, so the time is the
+// host's, for many iterations less the time for few.
 func TestRates(t *testing.T) {
 	needLab(t)
 	if os.Getenv(ratesEnv) == "" {
@@ -27,6 +27,7 @@ func TestRates(t *testing.T) {
 		t.Run(device, func(t *testing.T) {
 			l := ownLab(t.Context(), t, Config{MTU: 9000, Device: device})
 			put(t.Context(), t, l.Guest(0), l.Host().bin, guestBinary)
+			sockets(t, l.Guest(0))
 			for _, p := range []struct {
 				program, flags string
 				few, many      int
@@ -51,6 +52,19 @@ func TestRates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sockets reports what programs of the guest get out of bare TCP and UDP sockets, which the kernel's RDMA does not
+// go through. On an emulated CPU instructions count, however many a real one executes at a time.
+func sockets(t *testing.T, g *Guest) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	out, err := g.Run(ctx, "unshare", "-n", "sh", "-c", "ip link set lo up; "+guestBinary+
+		" bench -n loopback -w write_64k,write_1m,lat_polled -p adverb,probe,tcp,iwarp -r 3 -t 1s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out)
 }
 
 // rates measures a program of perftest whose ends are both in a guest.
