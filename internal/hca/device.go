@@ -63,6 +63,9 @@ type Config struct {
 	// Congestion is what QPs have for congestion control until they are told otherwise.
 	Congestion verbs.CongestionControl
 
+	// Routing is what RC QPs make of adaptive routing until they are told otherwise. Defaults are filled in.
+	Routing verbs.AdaptiveRouting
+
 	// Driven makes a device without goroutines. Whoever opened it calls Drive, at the latest when NextDrive
 	// says so. It is for simulations: they replay only if one goroutine does everything.
 	Driven bool

@@ -97,6 +97,20 @@ func (q *qp) SetCongestionControl(c verbs.CongestionControl) error {
 	return nil
 }
 
+// SetAdaptiveRouting implements verbs.ProviderRouting.
+func (q *qp) SetAdaptiveRouting(r verbs.AdaptiveRouting) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return verbs.ErrClosed
+	}
+	q.t.SetAdaptiveRouting(r)
+	if q.out.eng != nil {
+		q.transmit(q.dev.now()) // and set the timer
+	}
+	return nil
+}
+
 // route makes what q sends go by p.
 func (q *qp) route(p path) {
 	q.out.path = p

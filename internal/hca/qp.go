@@ -56,6 +56,7 @@ var (
 
 	_ verbs.ProviderKeepAlive  = (*qp)(nil)
 	_ verbs.ProviderCongestion = (*qp)(nil)
+	_ verbs.ProviderRouting    = (*qp)(nil)
 	_ verbs.ProviderCarrier    = (*qp)(nil)
 )
 
@@ -124,7 +125,7 @@ func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
 	q.t = transport.New(transport.Config{
 		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets, User: q.user,
-		PD: q.pd.PD, Receives: q.receives(), Control: q.dev.config.Congestion, LineRate: q.dev.port.bytesPerSecond(),
+		PD: q.pd.PD, Receives: q.receives(), Control: q.dev.config.Congestion, Routing: q.dev.config.Routing, LineRate: q.dev.port.bytesPerSecond(),
 	})
 }
 

@@ -7,11 +7,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// hold is what a responder has of packets that came before others, between peers that repeat selectively.
-// The middle of a WRITE that is under way goes to its place at once. All else waits for its turn: SENDs and
-// atomics, what belongs to a later message, and the last packet of a WRITE, behind which programs that watch
-// memory believe the rest to be there. So the order of effects is what it is without losses, and completions
-// are too.
+// hold is what a responder has of packets that came before others, between peers that repeat selectively and on
+// networks that route packets one by one. The middle of a WRITE that is under way goes to its place at once. All
+// else waits for its turn: SENDs and atomics, what belongs to a later message, and the last packet of a WRITE, behind
+// which programs that watch memory believe the rest to be there. So the order of effects is what it is without
+// losses, and completions are too. WRITEs whose senders have given up that order, by a mark, do not wait.
 type hold struct {
 	peer bool // the peer understands acknowledged ranges
 	n    int  // packets that are held or placed
@@ -25,7 +25,9 @@ type early struct {
 	slots  [][]byte // by PSN; a datagram, or nil where the packet was placed
 	free   [][]byte
 	placed [wire.MaxRanges / 64]uint64
-	packet wire.Packet // that is taken out
+	whole  [wire.MaxRanges / 64]uint64 // of placed: messages of their own
+	asks   [wire.MaxRanges / 64]uint64 // of whole: the peer asks for an acknowledgement
+	packet wire.Packet                 // that is taken out
 	report [wire.MaxRanges / 8]byte
 }
 
@@ -79,15 +81,28 @@ func (h *hold) place(psn wire.PSN) {
 	h.n++
 }
 
-// take takes out the packet with a PSN. It returns nil for one that was placed. The packet holds until the
-// next call of keep.
-func (h *hold) take(psn wire.PSN) *wire.Packet {
+// placeWhole is place for a message of one packet.
+func (h *hold) placeWhole(psn wire.PSN, asks bool) {
+	h.place(psn)
+	word, bit := slotOf(psn)
+	h.whole[word] |= bit
+	if asks {
+		h.asks[word] |= bit
+	}
+}
+
+// take takes out the packet with a PSN. It returns nil for one that was placed, and whether that was a message of
+// its own, which asks for an acknowledgement. The packet holds until the next call of keep.
+func (h *hold) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 	word, bit := slotOf(psn)
 	h.bits[word] &^= bit
 	h.n--
 	if h.placed[word]&bit != 0 {
+		whole, asks = h.whole[word]&bit != 0, h.asks[word]&bit != 0
 		h.placed[word] &^= bit
-		return nil
+		h.whole[word] &^= bit
+		h.asks[word] &^= bit
+		return nil, whole, asks
 	}
 	i := int(psn) % wire.MaxRanges
 	b := h.slots[i]
@@ -99,7 +114,7 @@ func (h *hold) take(psn wire.PSN) *wire.Packet {
 	if h.packet.Decode(b) != nil {
 		panic("a packet that was decoded does not decode")
 	}
-	return &h.packet
+	return &h.packet, false, false
 }
 
 // ranges returns the bits of an acknowledgement whose first missing PSN is epsn: whole words of 4 bytes, the
@@ -134,9 +149,12 @@ func (s *responder) ahead(p *wire.Packet) bool {
 		s.due(p.PSN, true)
 		return true
 	}
-	if in.placeAhead(p, uint32(d)) {
+	switch {
+	case s.isMarked(p) && in.placeWhole(p):
+		h.placeWhole(p.PSN, p.AckReq)
+	case in.placeAhead(p, uint32(d)):
 		h.place(p.PSN)
-	} else if !h.keep(p) {
+	case !h.keep(p):
 		s.due(p.PSN, false)
 		return false
 	}
@@ -145,9 +163,12 @@ func (s *responder) ahead(p *wire.Packet) bool {
 	return true
 }
 
-// due makes an acknowledgement with ranges due, unless a NAK is that tells the same or ends the connection.
-// again says that the packet had come before.
+// due makes an acknowledgement with ranges due, unless a NAK is that tells the same or ends the connection, or the
+// peer does not know ranges. again says that the packet had come before.
 func (s *responder) due(psn wire.PSN, again bool) {
+	if !s.hold.peer {
+		return
+	}
 	switch s.reply.kind {
 	case noReply, ackReply, sequenceReply, rangesReply:
 		s.reply = reply{kind: rangesReply, psn: psn, again: again || s.reply.kind == rangesReply && s.reply.again}
@@ -159,7 +180,13 @@ func (s *responder) goOn() *refusal {
 	h, in := &s.hold, &s.qp.receiver
 	filled := h.n > 0
 	for h.n > 0 && h.has(in.epsn) {
-		p := h.take(in.epsn)
+		p, whole, asks := h.take(in.epsn)
+		if whole {
+			if r := s.whole(asks); r != nil {
+				return r
+			}
+			continue
+		}
 		if p == nil {
 			in.msg.off += s.qp.mtu
 			in.epsn = in.epsn.Add(1)

@@ -55,6 +55,7 @@ func (l *lossPath) route(p *pair) func(from *node, _ int, pkt *wire.Packet) []de
 type lossCase struct {
 	name       string
 	loss, late float64
+	routed     bool // both ends know that packets overtake one another
 }
 
 var lossCases = []lossCase{
@@ -93,6 +94,12 @@ func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uin
 		l.sender = p.b
 	}
 	p.route = l.route(p)
+	if c.routed {
+		r := routed
+		r.Patience = 4 * ms
+		p.a.qp.SetAdaptiveRouting(r)
+		p.b.qp.SetAdaptiveRouting(r)
+	}
 	n, sent := bytes/tableMessage, 0
 	for posted := 0; len(p.a.sends) < n; {
 		for ; posted < n && posted-len(p.a.sends) < tableDepth; posted++ {

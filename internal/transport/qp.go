@@ -17,6 +17,7 @@ type Config struct {
 	SignalAll bool
 	Turn      int                     // packets of a turn, or 0 for no limit: see QP.Turn
 	Control   verbs.CongestionControl // unless SetCongestionControl says otherwise
+	Routing   verbs.AdaptiveRouting   // unless SetAdaptiveRouting does
 	LineRate  uint64                  // bytes in a second that the port sends at most; 0 if that is not known
 	PD        *mem.PD                 // the memory that the QP and its peer may use
 	Receives  Receives                // what takes the peer's SENDs
@@ -36,6 +37,7 @@ type QP struct {
 	controlKind verbs.CongestionControl
 	paced       bool // the controller or the pace wants to know what is sent
 	pace        pacer
+	routing     verbs.AdaptiveRouting
 
 	outputs
 	failure  error // why State is QPStateErr
@@ -114,6 +116,7 @@ func (q *QP) reset() {
 	q.service.reset()
 	q.pace.callAt = Never
 	q.setController(q.cfg.Control)
+	q.routing = q.cfg.Routing
 }
 
 // Modify changes attributes and state. The caller has checked the values. Whether they belong to the

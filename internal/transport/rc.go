@@ -23,7 +23,7 @@ func newRC(q *QP) *rc {
 	r.recovery.attr, r.recovery.pacer, r.recovery.control = &q.attr, &q.pace, &q.control
 	r.requester = requester{rc: r, qp: q}
 	r.completer = completer{rc: r, qp: q}
-	r.responder = responder{qp: q}
+	r.responder = responder{qp: q, gap: gap{at: Never}}
 	return r
 }
 
@@ -115,6 +115,9 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	case sends:
 		r.completer.handle(now, p)
 	}
+	if q.routing.Accept {
+		r.responder.watchGap(now, q.receiver.epsn != epsn)
+	}
 	if q.receiver.epsn == epsn && r.recovery.una == una {
 		return false
 	}
@@ -123,7 +126,7 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 }
 
 func (r *rc) nextTimeout() time.Duration {
-	return min(r.recovery.nextTimeout(), r.alive.due, r.qp.pace.callAt)
+	return min(r.recovery.nextTimeout(), r.alive.due, r.qp.pace.callAt, r.responder.gap.at)
 }
 
 func (r *rc) handleTimeout(now time.Duration) {
@@ -146,6 +149,9 @@ func (r *rc) handleTimeout(now time.Duration) {
 	}
 	if now >= r.alive.due {
 		r.look(now)
+	}
+	if now >= r.responder.gap.at {
+		r.responder.gapStays()
 	}
 }
 
@@ -197,5 +203,5 @@ func (r *rc) stop() {
 	r.recovery.stop()
 	r.alive.due, r.qp.pace.callAt = Never, Never
 	r.requester.cur = r.qp.sq.tail
-	r.responder.hold = hold{}
+	r.responder.hold, r.responder.gap = hold{}, gap{at: Never}
 }

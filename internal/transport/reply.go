@@ -48,7 +48,7 @@ func (s *responder) duplicate(p *wire.Packet) {
 		} else {
 			q.counters.Unexpected++
 		}
-	case s.hold.n > 0:
+	case s.hold.n > 0 && s.hold.peer:
 		s.due(p.PSN, true)
 	case s.behindResponse:
 		s.acknowledge(p.PSN)

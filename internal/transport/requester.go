@@ -170,8 +170,11 @@ func (r *requester) holds() bool {
 // goesApart reports whether each packet of w, which is about to be posted, goes as a WRITE ONLY. The packets of
 // a train have one length, but for the last. A WRITE FIRST is longer by its RETH than the packets behind it,
 // so that of short WRITEs every second packet would begin a train. With a RETH in each packet they are of one
-// length. The peer executes the same, and counts more messages.
+// length. The peer executes the same, and counts more messages. Where switches route packets one by one, all go so.
 func (r *requester) goesApart(w *sendWQE) bool {
+	if r.qp.routing.Send && w.op == verbs.OpRDMAWrite && r.qp.lending.may == nil {
+		return true
+	}
 	return w.op == verbs.OpRDMAWrite && w.packets > 1 && w.packets <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom &&
 		r.qp.lending.may == nil
 }

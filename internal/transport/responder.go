@@ -21,9 +21,10 @@ type responder struct {
 	reply     reply
 	responses responses
 	hold      hold
+	gap       gap
 }
 
-func (s *responder) reset() { *s = responder{qp: s.qp} }
+func (s *responder) reset() { *s = responder{qp: s.qp, gap: gap{at: Never}} }
 
 // resize takes over attributes that Modify set.
 func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
@@ -32,7 +33,7 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
 	switch d := p.PSN.Diff(q.receiver.epsn); {
-	case d > 0 && s.hold.peer && !s.refused: // else all is repeated
+	case d > 0 && s.waits() && (!s.refused || s.gap.told): // else all is repeated
 		if !s.ahead(p) {
 			q.counters.OutOfOrder++
 		}

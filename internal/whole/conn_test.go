@@ -25,6 +25,7 @@ type conn struct {
 
 	secured bool
 	secrets [2][32]byte // of this life, by side
+	routing [2]verbs.AdaptiveRouting
 
 	terms
 }
@@ -78,6 +79,7 @@ func newConn(w *world, i int) *conn {
 	c.byCM = cm && w.plan.CM && c.typ == verbs.QPTypeRC && a != b
 	c.lives = 1 + c.rnd.IntN(w.plan.Lives)
 	c.drawSecurity()
+	c.drawRouting()
 	w.in(within(c.rnd, busyTime), c.begin)
 	return c
 }

@@ -126,6 +126,7 @@ func newEnd(c *conn, side int) *end {
 	}
 	w.must(e.qp.Init(1, access))
 	e.secure()
+	e.route()
 	e.postRecvs(recvSlotN / 2)
 	return e
 }
@@ -235,7 +236,7 @@ func (e *end) postSends() bool {
 	var batch []*op
 	for k := 1 + e.rnd.IntN(8); k > 0 && len(e.ops) < e.goal && e.room() > 0 && e.bad == nil; k-- {
 		o := e.newOp(len(e.ops))
-		if o == nil {
+		if o == nil || e.crosses(o) {
 			break // there is no memory now
 		}
 		e.ops = append(e.ops, o)

@@ -22,7 +22,7 @@ type BTH struct {
 
 // ResvAdaptiveRouting is the uppermost bit of BTH.Resv7. Senders that let switches route each
 // packet by itself (adaptive routing) are said to set it. The public specification does not have
-// it, so it is only a hint.
+// it. A QP sets and heeds it, or another bit, if it was told to: verbs.AdaptiveRouting.
 const ResvAdaptiveRouting = 0x40
 
 // Bits of the BTH's second, fifth and ninth byte.

@@ -35,6 +35,10 @@
 // ADVERB_CONGESTION=dcqcn, or delay, has QPs find out by marks of congestion, or by the round trip, how fast they
 // may send: see verbs.QP.SetCongestionControl, which chooses for one QP.
 //
+// ADVERB_ROUTING=send,accept has RC QPs send and take WRITEs in the form that lets switches route each packet by
+// itself. mark=0x20 chooses the bit of the BTH that says so, and patience=2ms for how long a gap is not taken for a
+// loss: see verbs.QP.SetAdaptiveRouting, which chooses for one QP.
+//
 // On Linux a program with an open device answers "adverb stat" and "adverb res", asked by the same user or
 // by root. ADVERB_WATCH=0 keeps it from that.
 package soft
@@ -109,12 +113,19 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	if err != nil {
 		return nil, err
 	}
+	routing, err := routing()
+	if err != nil {
+		return nil, err
+	}
 	netdev, err := openNetdev(ifname)
 	if err != nil {
 		return nil, err
 	}
 	shared := host.Share(netdev)
-	config := hca.Config{Name: name, Claim: shared.Claim, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords, Spin: spin(), Congestion: control}
+	config := hca.Config{
+		Name: name, Claim: shared.Claim, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
+		Spin: spin(), Congestion: control, Routing: routing,
+	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()
 		return nil, err
@@ -142,6 +153,20 @@ func congestion() (verbs.CongestionControl, error) {
 		return 0, fmt.Errorf("%s: %w", name, err)
 	}
 	return c, nil
+}
+
+// routing returns what the environment says of networks that route packets one by one.
+func routing() (verbs.AdaptiveRouting, error) {
+	const name = "ADVERB_ROUTING"
+	s := os.Getenv(name)
+	if s == "" {
+		return verbs.AdaptiveRouting{}, nil
+	}
+	r, err := verbs.ParseAdaptiveRouting(s)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
 }
 
 // spinPolls is how often a device looks for datagrams before a goroutine sleeps. A look takes about half

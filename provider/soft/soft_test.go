@@ -237,6 +237,20 @@ func TestPCAPVariableBad(t *testing.T) {
 	}
 }
 
+// TestRoutingByEnvironment: ADVERB_ROUTING is taken, or refused with what it may say.
+func TestRoutingByEnvironment(t *testing.T) {
+	for value, ok := range map[string]bool{"": true, "send,accept": true, "accept,mark=0x20,patience=3ms": true, "mark=0x80": false, "spray": false} {
+		t.Setenv("ADVERB_ROUTING", value)
+		dev, err := verbs.Open(loopback(t))
+		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), "ADVERB_ROUTING") {
+			t.Errorf("ADVERB_ROUTING=%q: %v", value, err)
+		}
+		if err == nil {
+			dev.Close()
+		}
+	}
+}
+
 // TestCongestionByEnvironment: ADVERB_CONGESTION is taken, or refused with the values that there are.
 func TestCongestionByEnvironment(t *testing.T) {
 	for value, ok := range map[string]bool{"": true, "window": true, "dcqcn": true, "delay": true, "cubic": false} {

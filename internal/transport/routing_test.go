@@ -1,0 +1,292 @@
+package transport
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// routed is what a test's QPs make of adaptive routing unless it says otherwise.
+var routed = verbs.AdaptiveRouting{Send: true, Accept: true, Mark: verbs.DefaultRoutingMark, Patience: 20 * testDelay}
+
+// routedPair makes a pair that sends and accepts what adaptive routing may reorder.
+func routedPair(t *testing.T, s setup, r verbs.AdaptiveRouting) *pair {
+	t.Helper()
+	s.mtu = verbs.MTU1024
+	p := newPair(t, s)
+	p.a.qp.SetAdaptiveRouting(r)
+	p.b.qp.SetAdaptiveRouting(r)
+	return p
+}
+
+// overtaking is a network on which the packets of a arrive in the reverse of their order.
+func (p *pair) overtaking(packets int) {
+	p.route = func(from *node, n int, _ *wire.Packet) []delay {
+		if from == p.a && n < packets {
+			return []delay{testDelay * delay(packets-n)}
+		}
+		return []delay{testDelay}
+	}
+}
+
+// TestRoutedForm: every packet of a WRITE names its place and has the mark. What is no plain WRITE goes as ever.
+func TestRoutedForm(t *testing.T) {
+	for _, mark := range []uint8{verbs.DefaultRoutingMark, 0x21} {
+		r := routed
+		r.Mark = mark
+		p := routedPair(t, setup{}, r)
+		p.b.postRecv(1, p.b.mem.sge(0, 8))
+		p.post(p.a, writeWR(1, p.b.mem.remote(4096), p.a.mem.sge(0, 2*1024+100)), writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 8)),
+			sendWR(3, p.a.mem.sge(0, 8)), readWR(4, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+		p.run()
+		want := []wire.RETH{{VA: 4096, Length: 1024}, {VA: 5120, Length: 1024}, {VA: 6144, Length: 100}, {VA: 0, Length: 8}}
+		sent := p.packets(p.a, 0)
+		if len(sent) != len(want)+2 {
+			t.Fatalf("%d packets leave, want %d", len(sent), len(want)+2)
+		}
+		for i, w := range want {
+			s := sent[i]
+			w.VA, w.RKey = p.b.mem.remote(int(w.VA)).VA, uint32(p.b.mem.remote(0).RKey)
+			if s.Opcode != wire.RCRDMAWriteOnly || s.RETH != w || s.Resv7 != mark || s.AckReq != (i >= 2) || int(s.PSN) != i {
+				t.Errorf("packet %d: %v %v of %+v, reserved bits %#x, AckReq %v; want %v of %+v, %#x", i, s.PSN, s.Opcode, s.RETH, s.Resv7, s.AckReq, wire.RCRDMAWriteOnly, w, mark)
+			}
+		}
+		for _, s := range sent[len(want):] {
+			if s.Resv7 != 0 {
+				t.Errorf("%v has the reserved bits %#x, want none", s.Opcode, s.Resv7)
+			}
+		}
+		p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess}, wc{4, verbs.WCSuccess})
+	}
+}
+
+// TestRoutedOrder: packets that overtake one another are placed as they come, the SEND behind them completes after
+// all, and nothing is asked for or sent twice.
+func TestRoutedOrder(t *testing.T) {
+	const packets, size = 6, 5*1024 + 17
+	p := routedPair(t, setup{}, routed)
+	p.overtaking(packets + 1)
+	p.b.postRecv(7, p.b.mem.sge(0, 8))
+	dst := p.b.mem.data[4096:][:size]
+	clear(dst)
+	p.post(p.a, writeWR(1, p.b.mem.remote(4096), p.a.mem.sge(8192, size)), sendWR(2, p.a.mem.sge(0, 8)))
+	placed := 0
+	for p.step(Never - 1) {
+		n := 0 // bytes from the end on
+		for n < size && dst[size-1-n] == p.a.mem.data[8192+size-1-n] {
+			n++
+		}
+		if n > placed && len(p.b.recvd) > 0 && n < size {
+			t.Fatalf("the SEND is complete, and %d of %d bytes before it are there", n, size)
+		}
+		if n < placed {
+			t.Fatalf("%d bytes are placed, and were %d", n, placed)
+		}
+		if n > 0 && n < size {
+			placed = n
+		}
+	}
+	if placed < size-2*1024 || !bytes.Equal(dst, p.a.mem.data[8192:][:size]) {
+		t.Errorf("%d bytes were placed before the first packet came, of %d", placed, size)
+	}
+	p.b.wantRecvs(wc{7, verbs.WCSuccess})
+	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess})
+	if n := len(p.packets(p.a, 0)); n != packets+1 || p.b.qp.Counters().SentSequenceNAKs != 0 || p.b.qp.Work().Writes != packets {
+		t.Errorf("%d packets, %+v, %d WRITEs; want %d packets, no NAK, %d WRITEs", n, p.b.qp.Counters(), p.b.qp.Work().Writes, packets+1, packets)
+	}
+}
+
+// TestRoutedGap: a packet that is lost is asked for once, when patience is at its end, and what has come is not
+// placed again. It is so for each gap.
+func TestRoutedGap(t *testing.T) {
+	p := routedPair(t, setup{timeout: 18}, routed)
+	p.route = func(from *node, n int, _ *wire.Packet) []delay {
+		if from == p.a && (n == 1 || n == 4) {
+			return nil
+		}
+		return []delay{testDelay}
+	}
+	p.post(p.a, writeWR(1, p.b.mem.remote(4096), p.a.mem.sge(8192, 8*1024)))
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCSuccess})
+	var naks []sentPacket
+	for _, s := range p.packets(p.b, 0) {
+		if s.AETH.Syndrome.Kind() == wire.KindNAK {
+			naks = append(naks, s)
+		}
+	}
+	if len(naks) != 1 || naks[0].PSN != 1 || naks[0].at < routed.Patience {
+		t.Fatalf("NAKs: %+v; want one of PSN 1, not before %v", naks, routed.Patience)
+	}
+	if got := p.b.qp.Counters(); got.SentSequenceNAKs != 1 || got.Held != 5 {
+		t.Errorf("%+v, want one NAK, and 5 packets that waited", got)
+	}
+	if got := p.b.qp.Work().WriteBytes; got != 8*1024 {
+		t.Errorf("%d bytes are placed, want each once", got)
+	}
+	p.b.wantState(verbs.QPStateRTS)
+}
+
+// TestRoutedSecondGap: when a gap has closed, the next one has its own time.
+func TestRoutedSecondGap(t *testing.T) {
+	p := routedPair(t, setup{}, routed)
+	write := func(d int) wire.Packet {
+		pkt := rdma(req(wire.RCRDMAWriteOnly, wire.PSN(d), 8), memBaseB+uint64(8*d), keyB, 8)
+		pkt.Resv7 = verbs.DefaultRoutingMark
+		return pkt
+	}
+	p.inject(p.b, write(1))
+	p.inject(p.b, write(3))
+	p.runUntil(routed.Patience - 1)
+	p.inject(p.b, write(0)) // now 2 is missing
+	p.runUntil(2*routed.Patience - 2)
+	if n := p.b.qp.Counters().SentSequenceNAKs; n != 0 {
+		t.Fatalf("%d NAKs, want none: the second gap is younger than %v", n, routed.Patience)
+	}
+	p.runUntil(2 * routed.Patience)
+	if got := p.last(p.b); got.PSN != 2 || got.AETH.Syndrome.Kind() != wire.KindNAK {
+		t.Fatalf("sent %v of %v, want a NAK of 2", got.Opcode, got.PSN)
+	}
+	p.inject(p.b, write(4)) // what goes on coming waits too
+	p.inject(p.b, write(2))
+	p.runUntil(100 * routed.Patience)
+	if p.b.qp.Counters().SentSequenceNAKs != 1 || p.b.qp.Work().Writes != 5 {
+		t.Errorf("%+v, %d WRITEs; want one NAK and 5", p.b.qp.Counters(), p.b.qp.Work().Writes)
+	}
+}
+
+// TestRoutedRefused: what a WRITE before its turn may not touch it does not, and the refusal comes in its turn. So
+// does that of one inside another message.
+func TestRoutedRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first, early wire.Packet
+		nak          wire.NAKCode
+	}{
+		"a key of nobody":        {req(wire.RCRDMAWriteOnly, 0, 8), rdma(req(wire.RCRDMAWriteOnly, 1, 8), memBaseB, 0x156, 8), wire.NAKRemoteAccessError},
+		"a length of its own":    {req(wire.RCRDMAWriteOnly, 0, 8), rdma(req(wire.RCRDMAWriteOnly, 1, 8), memBaseB, keyB, 16), wire.NAKInvalidRequest},
+		"inside another message": {req(wire.RCRDMAWriteFirst, 0, 1024), rdma(req(wire.RCRDMAWriteOnly, 1, 8), memBaseB, keyB, 8), wire.NAKInvalidRequest},
+	} {
+		p := routedPair(t, setup{}, routed)
+		before := bytes.Clone(p.b.mem.data[:64])
+		tt.early.Resv7 = verbs.DefaultRoutingMark
+		p.inject(p.b, tt.early)
+		if name != "inside another message" && !bytes.Equal(before, p.b.mem.data[:64]) {
+			t.Errorf("%s: memory has changed", name)
+		}
+		p.b.wantState(verbs.QPStateRTS)
+		size := uint32(8)
+		if tt.first.Opcode == wire.RCRDMAWriteFirst {
+			size = 2048
+		}
+		p.inject(p.b, rdma(tt.first, memBaseB+4096, keyB, size))
+		p.b.wantState(verbs.QPStateErr)
+		p.transmit()
+		if got := p.last(p.b); got.PSN != 1 || got.AETH.Syndrome != wire.SyndromeNAK(tt.nak) {
+			t.Errorf("%s: answered %v with %v, want %v with %v", name, got.PSN, got.AETH.Syndrome, wire.PSN(1), wire.SyndromeNAK(tt.nak))
+		}
+	}
+}
+
+// TestRoutedNot: without the mark nothing is placed before its turn, and without Accept nothing waits.
+func TestRoutedNot(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		accept bool
+		mark   uint8
+		held   uint64
+		naks   uint64
+	}{
+		{"no mark", true, 0, 1, 0},
+		{"another mark", true, 0x20, 1, 0},
+		{"half of the mark", true, 0x10, 1, 0},
+		{"not accepted", false, 0x50, 0, 1},
+	} {
+		r := routed
+		r.Accept, r.Mark = tt.accept, 0x50
+		p := routedPair(t, setup{}, r)
+		before := bytes.Clone(p.b.mem.data[:8])
+		early := rdma(req(wire.RCRDMAWriteOnly, 1, 8), memBaseB, keyB, 8)
+		early.Resv7 = tt.mark
+		early.Payload = bytes.Repeat([]byte{0xee}, 8)
+		p.inject(p.b, early)
+		p.transmit()
+		if c := p.b.qp.Counters(); c.Held != tt.held || c.SentSequenceNAKs != tt.naks || !bytes.Equal(before, p.b.mem.data[:8]) {
+			t.Errorf("%s: %+v, placed: %v; want %d held, %d NAKs, nothing placed", tt.name, c, !bytes.Equal(before, p.b.mem.data[:8]), tt.held, tt.naks)
+		}
+	}
+}
+
+// TestRoutedAny: whatever is lost, repeated and overtaken, between adverbs and with peers that know no ranges, each
+// WRITE ends with its bytes in place, each SEND completes after what was sent before it, and no timeout is needed
+// where nothing is lost.
+func TestRoutedAny(t *testing.T) {
+	const rounds, each = 40, 12
+	for seed := range uint64(rounds) {
+		for _, selective := range []bool{false, true} {
+			t.Run(fmt.Sprint(seed, selective), func(t *testing.T) {
+				rnd := rand.New(rand.NewPCG(seed, 9))
+				p := routedPair(t, setup{selective: selective, timeout: 16}, routed)
+				loss := rnd.IntN(2) * rnd.IntN(8)
+				p.route = func(*node, int, *wire.Packet) []delay {
+					ds := []delay{testDelay + delay(rnd.IntN(12))*testDelay}
+					switch k := rnd.IntN(100); {
+					case k < loss:
+						return nil
+					case k > 97:
+						ds = append(ds, testDelay*20)
+					}
+					return ds
+				}
+				clear(p.b.mem.data[64<<10:])
+				fill := byte(seed + 1)
+				for i := range p.a.mem.data[:64<<10] {
+					p.a.mem.data[i] = fill + byte(i>>8)
+				}
+				size := 1 + rnd.IntN(4*1024)
+				for i := range uint64(each) {
+					p.b.postRecv(i, p.b.mem.sge(0, 8))
+					p.post(p.a, writeWR(2*i, p.b.mem.remote(64<<10+int(i)*4096), p.a.mem.sge(int(i)*64, size)), sendWR(2*i+1, p.a.mem.sge(0, 8)))
+				}
+				for p.step(time.Minute) {
+					for i := range p.b.recvd {
+						if !bytes.Equal(p.b.mem.data[64<<10+i*4096:][:size], p.a.mem.data[i*64:][:size]) {
+							t.Fatalf("SEND %d is complete, and the WRITE before it is not in place", i)
+						}
+					}
+				}
+				if len(p.a.sends) != 2*each || len(p.b.recvd) != each {
+					t.Fatalf("%d and %d completions, want %d and %d; %+v", len(p.a.sends), len(p.b.recvd), 2*each, each, p.a.qp.Counters())
+				}
+				for i, s := range p.a.sends {
+					if s.wc.Status != verbs.WCSuccess || s.wc.ID != uint64(i) {
+						t.Errorf("completion %d: %d with %v", i, s.wc.ID, s.wc.Status)
+					}
+				}
+				if a, b := p.a.qp.Counters(), p.b.qp.Counters(); loss == 0 && (a.Timeouts != 0 || b.SentSequenceNAKs != 0) {
+					t.Errorf("%d timeouts and %d NAKs, and nothing was lost", a.Timeouts, b.SentSequenceNAKs)
+				}
+			})
+		}
+	}
+}
+
+// TestRoutedLate: on a network that delays every fourth packet by a round trip, WRITEs that say where they go bring
+// what a window brings in such a round trip, and nothing is sent twice, though the peer knows no ranges. Otherwise a
+// twentieth gets through.
+func TestRoutedLate(t *testing.T) {
+	const bytes = 64 << 20
+	run := func(late float64, routed bool) lossResult {
+		return lossRun(t, verbs.OpRDMAWrite, lossCase{name: "late", late: late, routed: routed}, false, 1, bytes)
+	}
+	ordered, late, plain := run(0, false), run(.25, true), run(.25, false)
+	t.Logf("MB/s: in order %.1f; every fourth late: %.1f with adaptive routing, %.1f without", ordered.goodput()/1e6, late.goodput()/1e6, plain.goodput()/1e6)
+	if late.goodput() < .7*ordered.goodput() || late.repeated > 0 || plain.goodput() > .1*ordered.goodput() {
+		t.Errorf("%.3g of the ordered rate with adaptive routing, %d packets sent twice, %.3g without; want 0.7 at least, none, and 0.1 at most",
+			late.goodput()/ordered.goodput(), late.repeated, plain.goodput()/ordered.goodput())
+	}
+}

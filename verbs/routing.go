@@ -1,0 +1,120 @@
+package verbs
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// AdaptiveRouting is how an RC QP uses a network whose switches choose a way for each packet by itself, so that
+// packets overtake one another. Cards have the like as a setting of the device (mlx5: adaptive_routing_forced_en).
+// The specification of RoCEv2 knows nothing of it. What Send makes is within the specification: any peer takes it.
+type AdaptiveRouting struct {
+	// Send has each packet of a WRITE be a WRITE ONLY with an address of its own (RETH), and with the mark, so that
+	// the peer can place it whenever it comes. The peer counts as many messages. WRITEs with immediate data, SENDs,
+	// READs and atomics go as ever. A peer that does not accept packets out of order takes each of them for a loss,
+	// unless it is an adverb.
+	Send bool
+
+	// Accept has what comes before its turn wait for it, as far as 1023 packets ahead. A WRITE ONLY with the mark is
+	// placed at once, before what was sent earlier has come: who watches memory must not conclude from a byte that
+	// those before it are there. Completions, and what costs a receive, keep their order. A gap is not taken for a
+	// loss at once, but if it stays for Patience.
+	Accept bool
+
+	// Mark is the bit, or the bits, of the BTH's ninth byte that packets of this form have set, the uppermost bit
+	// excluded, which asks for acknowledgements. 0 stands for DefaultRoutingMark. The specification calls the bits
+	// reserved, and vendors differ.
+	Mark uint8
+
+	// Patience is for how long a gap is not reported (NAK, PSN sequence error). 0 stands for DefaultRoutingPatience.
+	// It counts where the peer is no adverb: adverbs tell each other what has come.
+	Patience time.Duration
+}
+
+const (
+	// DefaultRoutingMark is the uppermost of the reserved bits.
+	DefaultRoutingMark uint8 = 0x40
+	// DefaultRoutingPatience is longer than queues of most switches hold a packet back.
+	DefaultRoutingPatience = time.Millisecond
+	// MaxRoutingPatience is the longest Patience. The peer would repeat everything by its timeout.
+	MaxRoutingPatience = 4 * time.Second
+
+	ackRequestBit = 0x80
+)
+
+// ProviderRouting is what a ProviderQP implements if it knows adaptive routing: see QP.SetAdaptiveRouting.
+type ProviderRouting interface {
+	// SetAdaptiveRouting is given valid values, with those that stand for defaults filled in. The QP is RC.
+	SetAdaptiveRouting(r AdaptiveRouting) error
+}
+
+// SetAdaptiveRouting chooses how an RC QP uses a network that routes packets one by one. It may be called in any
+// state. What Send says counts for work requests that are posted later, and Accept for packets that come later. RESET
+// brings back what the device has: nothing of it, unless ADVERB_ROUTING says otherwise.
+//
+// The error is ErrInvalid for a mark with the bit 0x80 or a Patience outside of 0 to MaxRoutingPatience, and
+// ErrUnsupported for other QPs than RC, and for devices on which it is a setting of the card, or none.
+func (qp *QP) SetAdaptiveRouting(r AdaptiveRouting) error {
+	const verb = "set adaptive routing of"
+	if err := qp.check(verb); err != nil {
+		return err
+	}
+	if err := r.complete(); err != nil {
+		return wrap(verb, qp.name, err)
+	}
+	p, ok := qp.p.(ProviderRouting)
+	switch {
+	case qp.typ != QPTypeRC:
+		return wrap(verb, qp.name, Errorf(ErrUnsupported, "a %v QP does not repeat what is lost, so there is nothing that a gap could wait for", qp.typ))
+	case !ok:
+		return wrap(verb, qp.name, Errorf(ErrUnsupported, "the device leaves no choice; software RoCE devices do"))
+	}
+	return wrap(verb, qp.name, p.SetAdaptiveRouting(r))
+}
+
+// complete fills in the defaults, and checks the values.
+func (r *AdaptiveRouting) complete() error {
+	if r.Mark&ackRequestBit != 0 {
+		return invalidf("the mark %#02x has the bit %#02x, which asks for an acknowledgement: choose some of the seven below it", r.Mark, ackRequestBit)
+	}
+	if r.Patience < 0 || r.Patience > MaxRoutingPatience {
+		return invalidf("a patience of %v: it is 0 to %v", r.Patience, MaxRoutingPatience)
+	}
+	if r.Mark == 0 {
+		r.Mark = DefaultRoutingMark
+	}
+	if r.Patience == 0 {
+		r.Patience = DefaultRoutingPatience
+	}
+	return nil
+}
+
+// ParseAdaptiveRouting reads what ADVERB_ROUTING and command lines say: "send", "accept", "mark=BITS" and
+// "patience=DURATION", with commas, such as "send,accept,mark=0x20". The defaults are filled in. The error is
+// ErrInvalid.
+func ParseAdaptiveRouting(s string) (AdaptiveRouting, error) {
+	var r AdaptiveRouting
+	for word := range strings.SplitSeq(s, ",") {
+		name, value, _ := strings.Cut(word, "=")
+		var err error
+		switch name {
+		case "send":
+			r.Send = true
+		case "accept":
+			r.Accept = true
+		case "mark":
+			var bits uint64
+			bits, err = strconv.ParseUint(value, 0, 8)
+			r.Mark = uint8(bits)
+		case "patience":
+			r.Patience, err = time.ParseDuration(value)
+		default:
+			return r, invalidf("adaptive routing %q: there are send, accept, mark=BITS and patience=DURATION, with commas", word)
+		}
+		if err != nil {
+			return r, invalidf("adaptive routing %q: %v", word, err)
+		}
+	}
+	return r, r.complete()
+}

@@ -1,0 +1,62 @@
+package verbs_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestAdaptiveRouting: RC QPs take it in any state, others do not, and values that cannot be are refused.
+func TestAdaptiveRouting(t *testing.T) {
+	dev := rdmatest.New(t).Device()
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, err := dev.CreateCQ(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for typ, want := range map[verbs.QPType]error{verbs.QPTypeRC: nil, verbs.QPTypeUC: verbs.ErrUnsupported, verbs.QPTypeUD: verbs.ErrUnsupported} {
+		qp, err := pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []verbs.AdaptiveRouting{{}, {Send: true}, {Accept: true, Mark: 0x7f, Patience: verbs.MaxRoutingPatience}} {
+			if err := qp.SetAdaptiveRouting(r); !errors.Is(err, want) {
+				t.Errorf("%v, %+v: %v, want %v", typ, r, err, want)
+			}
+		}
+		for _, r := range []verbs.AdaptiveRouting{{Mark: 0x80}, {Patience: -1}, {Patience: verbs.MaxRoutingPatience + 1}} {
+			if err := qp.SetAdaptiveRouting(r); !errors.Is(err, verbs.ErrInvalid) {
+				t.Errorf("%v, %+v: %v, want ErrInvalid", typ, r, err)
+			}
+		}
+		qp.Close()
+		if err := qp.SetAdaptiveRouting(verbs.AdaptiveRouting{}); !errors.Is(err, verbs.ErrClosed) {
+			t.Errorf("%v, closed: %v, want ErrClosed", typ, err)
+		}
+	}
+}
+
+// TestParseAdaptiveRouting: what command lines may say, and what not.
+func TestParseAdaptiveRouting(t *testing.T) {
+	const mark, patience = verbs.DefaultRoutingMark, verbs.DefaultRoutingPatience
+	for s, want := range map[string]verbs.AdaptiveRouting{
+		"send":                            {Send: true, Mark: mark, Patience: patience},
+		"accept,send":                     {Send: true, Accept: true, Mark: mark, Patience: patience},
+		"accept,mark=0x20,patience=250us": {Accept: true, Mark: 0x20, Patience: 250 * time.Microsecond},
+	} {
+		if got, err := verbs.ParseAdaptiveRouting(s); got != want || err != nil {
+			t.Errorf("%q parses to %+v, %v; want %+v", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "spray", "send,", "mark=", "mark=0x80", "mark=256", "patience=1", "patience=1h"} {
+		if got, err := verbs.ParseAdaptiveRouting(s); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("%q parses to %+v, %v; want ErrInvalid", s, got, err)
+		}
+	}
+}
