@@ -26,6 +26,7 @@ func FuzzHandlePacket(f *testing.F) {
 		f.Add([]byte{2, op, 0, 0x80, 0, 0, 1, 2, op, 1, 0x80, 0, 0, 1, 0, 1, 2, op, 2, 0x80, 3, 2, 1})
 		f.Add([]byte{0, 2, op, 0xf0, 0x1f, 0, 0, 1, 1, 2, op, 0xf1, 0x60, 0, 0, 2, 3, 0, 1, 0})
 	}
+	f.Add([]byte{2, 0x0a, 2, 0xc0, 0, 0, 8, 2, 0x0a, 1, 0xc0, 0, 0, 16, 1, 0xfa, 2, 0x0a, 0, 0xc0, 0, 0, 8, 0})
 	for _, op := range []byte{byte(wire.RCHello), byte(wire.RCAckRanges)} {
 		f.Add([]byte{2, op, 0, 0x80, 0, 0, 1, 2, op, 1, 0x80, 0, 0, 1, 0, 1, 2, 0x0a, 2, 0x80, 3, 2, 1, 2, 0x04, 3, 0x80, 3, 2, 1})
 	}
@@ -35,6 +36,9 @@ func FuzzHandlePacket(f *testing.F) {
 		}
 		z := newFuzzed(t, verbs.QPTypeRC)
 		z.a.rc().responder.hold.peer = len(in)%2 == 0
+		if len(in)%4 >= 2 {
+			z.a.qp.SetAdaptiveRouting(routed)
+		}
 		z.run(in)
 	})
 }
@@ -109,7 +113,13 @@ func (z *fuzzed) word() uint16 { return uint16(z.byte())<<8 | uint16(z.byte()) }
 func (z *fuzzed) step() {
 	q := z.a.qp
 	defer z.a.collect()
-	switch op := z.byte(); op % 8 {
+	op := z.byte()
+	if r := routed; op >= 0xf8 && q.cfg.Type == verbs.QPTypeRC { // from now on
+		r.Send, r.Accept = op&1 == 0, op&2 == 0
+		q.SetAdaptiveRouting(r)
+		return
+	}
+	switch op % 8 {
 	case 0:
 		q.Turn()
 		for n := 0; q.Transmit(z.now, z.buf) > 0; n++ {
@@ -155,6 +165,9 @@ func (z *fuzzed) packet() {
 	p.PSN = z.a.qp.receiver.epsn.Add(int(delta))
 	if c, ok := z.a.qp.service.(*rc); ok && op.IsResponse() {
 		p.PSN = psn(c.recovery.una).Add(int(delta))
+	}
+	if syndrome&0x40 != 0 {
+		p.Resv7 = verbs.DefaultRoutingMark
 	}
 	p.AETH = wire.AETH{Syndrome: wire.Syndrome(syndrome), MSN: uint32(z.byte())}
 	size := z.word()
