@@ -148,7 +148,8 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 // holds reports whether what is posted and not sent waits for more. Small messages that are posted one by
 // one cost a system call each, at both ends, unless several leave as one train. So while many packets are
 // on their way, short messages wait until they are as many, or a whole train. Every acknowledgement makes
-// them fewer, and the last packet on its way asks for one. So what waits leaves within a round trip.
+// them fewer, and the last packet on its way asks for one. So what waits leaves within a round trip. Inside a long
+// WRITE the last one need not ask, so long WRITEs do not wait, whatever their form.
 func (r *requester) holds() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
 	if rec.max-rec.una < holdFrom { // most often
@@ -159,7 +160,7 @@ func (r *requester) holds() bool {
 		return false
 	}
 	w := sq.at(r.cur)
-	if w.packets != 1 && !w.apart || w.hasResponse() || w.flags&verbs.SendFence != 0 {
+	if w.packets != 1 && (!w.apart || w.packets > apartMost) || w.hasResponse() || w.flags&verbs.SendFence != 0 {
 		return false
 	}
 	waiting := sq.nextSeq - rec.nxt

@@ -65,6 +65,20 @@ func TestRoutedForm(t *testing.T) {
 	}
 }
 
+// TestRoutedTail: the rest of a WRITE that is longer than the window does not wait for company. Nothing that is on its
+// way would ask for the acknowledgement that ends the wait.
+func TestRoutedTail(t *testing.T) {
+	for _, packets := range []int{maxWindow + 14, maxWindow + 34, maxWindow + 54} {
+		p := routedPair(t, setup{noTimeout: true}, routed)
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, packets*1024)))
+		p.run()
+		p.a.wantSends(wc{1, verbs.WCSuccess})
+		if n := len(p.packets(p.a, 0)); n != packets || p.now > 4*testDelay {
+			t.Errorf("%d packets in %v, want %d in %v", n, p.now, packets, 4*testDelay)
+		}
+	}
+}
+
 // TestRoutedOrder: packets that overtake one another are placed as they come, the SEND behind them completes after
 // all, and nothing is asked for or sent twice.
 func TestRoutedOrder(t *testing.T) {
