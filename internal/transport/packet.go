@@ -59,9 +59,7 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k uint64, buf []byte) (int, 
 	if w.apart {
 		p.Opcode = wire.RCRDMAWriteOnly
 		p.RETH.VA, p.RETH.Length = w.remote.VA+uint64(off), size
-		if q.routing.Send {
-			p.Resv7 = q.routing.Mark
-		}
+		p.Resv7 = w.mark
 	}
 	p.InvalidateRKey = uint32(w.invalidate)
 	return q.payload(p, w, off, size, buf)

@@ -191,6 +191,9 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 	}
 	if r, ok := q.service.(*rc); ok && r.requester.goesApart(w) {
 		w.apart = true
+		if q.routing.Send {
+			w.mark = q.routing.Mark
+		}
 		q.sq.messages += w.packets - 1
 	}
 	if w.flags&verbs.SendSignaled != 0 {

@@ -65,6 +65,32 @@ func TestRoutedForm(t *testing.T) {
 	}
 }
 
+// TestRoutedEarlier: what was posted before Send has no mark, though it goes as WRITE ONLYs, and what was posted before
+// it ended keeps its own. Where switches may reorder packets depends on the program's promise when it posted.
+func TestRoutedEarlier(t *testing.T) {
+	p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, holdFrom)
+	mark := len(p.log)
+	wr := writeWR(1, p.b.mem.remote(4096), p.a.mem.sge(0, 4096))
+	p.post(p.a, wr)
+	p.a.qp.SetAdaptiveRouting(routed)
+	p.post(p.a, wr)
+	p.a.qp.SetAdaptiveRouting(verbs.AdaptiveRouting{})
+	p.run()
+	sent := p.packets(p.a, mark)
+	if len(sent) != 8 {
+		t.Fatalf("%d packets leave, want 8", len(sent))
+	}
+	for i, s := range sent {
+		want := uint8(0)
+		if i >= 4 {
+			want = routed.Mark
+		}
+		if s.Opcode != wire.RCRDMAWriteOnly || s.Resv7 != want {
+			t.Errorf("packet %d: %v with the reserved bits %#x, want %v with %#x", i, s.Opcode, s.Resv7, wire.RCRDMAWriteOnly, want)
+		}
+	}
+}
+
 // TestRoutedTail: the rest of a WRITE that is longer than the window does not wait for company. Nothing that is on its
 // way would ask for the acknowledgement that ends the wait.
 func TestRoutedTail(t *testing.T) {

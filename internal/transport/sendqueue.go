@@ -14,8 +14,9 @@ type sendWQE struct {
 	id      uint64
 	op      verbs.Opcode
 	flags   verbs.SendFlags
-	brief   bool // a SEND or WRITE of one packet, without a fence: see requester.transmitBrisk
-	apart   bool // each packet is a message of its own: see requester.goesApart
+	brief   bool  // a SEND or WRITE of one packet, without a fence: see requester.transmitBrisk
+	apart   bool  // each packet is a message of its own: see requester.goesApart
+	mark    uint8 // of these packets, or 0: adaptive routing
 	imm     uint32
 	length  uint32 // bytes; 2^31 at most
 	remote  verbs.RemoteAddr
@@ -128,7 +129,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	place := sq.tail & uint64(len(sq.wqes)-1)
 	w := &sq.wqes[place]
 	w.id, w.op, w.flags, w.imm, w.remote = wr.ID, wr.Op, wr.Flags, wr.Imm, wr.Remote
-	w.seq, w.message, w.apart = sq.nextSeq, sq.messages, false
+	w.seq, w.message, w.apart, w.mark = sq.nextSeq, sq.messages, false, 0
 	if w.seldom {
 		w.seldom, w.rare = false, rare{}
 	}
