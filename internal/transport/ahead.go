@@ -26,7 +26,7 @@ type early struct {
 	free   [][]byte
 	placed [wire.MaxRanges / 64]uint64
 	whole  [wire.MaxRanges / 64]uint64 // of placed: messages of their own
-	asks   [wire.MaxRanges / 64]uint64 // of whole: the peer asks for an acknowledgement
+	asks   [wire.MaxRanges / 64]uint64 // of bits: the peer asks for an acknowledgement
 	packet wire.Packet                 // that is taken out
 	report [wire.MaxRanges / 8]byte
 }
@@ -82,26 +82,32 @@ func (h *hold) place(psn wire.PSN) {
 }
 
 // placeWhole is place for a message of one packet.
-func (h *hold) placeWhole(psn wire.PSN, asks bool) {
+func (h *hold) placeWhole(psn wire.PSN) {
 	h.place(psn)
 	word, bit := slotOf(psn)
 	h.whole[word] |= bit
-	if asks {
+}
+
+// note takes note of what a packet asks for that is there, or has come again.
+func (h *hold) note(p *wire.Packet) {
+	if p.AckReq {
+		word, bit := slotOf(p.PSN)
 		h.asks[word] |= bit
 	}
 }
 
 // take takes out the packet with a PSN. It returns nil for one that was placed, and whether that was a message of
-// its own, which asks for an acknowledgement. The packet holds until the next call of keep.
+// its own, and asks for an acknowledgement. The packet holds until the next call of keep.
 func (h *hold) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 	word, bit := slotOf(psn)
+	asks = h.asks[word]&bit != 0
+	h.asks[word] &^= bit
 	h.bits[word] &^= bit
 	h.n--
 	if h.placed[word]&bit != 0 {
-		whole, asks = h.whole[word]&bit != 0, h.asks[word]&bit != 0
+		whole = h.whole[word]&bit != 0
 		h.placed[word] &^= bit
 		h.whole[word] &^= bit
-		h.asks[word] &^= bit
 		return nil, whole, asks
 	}
 	i := int(psn) % wire.MaxRanges
@@ -114,7 +120,8 @@ func (h *hold) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 	if h.packet.Decode(b) != nil {
 		panic("a packet that was decoded does not decode")
 	}
-	return &h.packet, false, false
+	h.packet.AckReq = asks
+	return &h.packet, false, asks
 }
 
 // ranges returns the bits of an acknowledgement whose first missing PSN is epsn: whole words of 4 bytes, the
@@ -146,12 +153,13 @@ func (s *responder) ahead(p *wire.Packet) bool {
 	}
 	if h.has(p.PSN) {
 		s.qp.counters.Duplicates++
+		h.note(p)
 		s.due(p.PSN, true)
 		return true
 	}
 	switch {
 	case s.isMarked(p) && in.placeWhole(p):
-		h.placeWhole(p.PSN, p.AckReq)
+		h.placeWhole(p.PSN)
 	case in.placeAhead(p, uint32(d)):
 		h.place(p.PSN)
 	case !h.keep(p):
@@ -159,6 +167,7 @@ func (s *responder) ahead(p *wire.Packet) bool {
 		return false
 	}
 	s.qp.counters.Held++
+	h.note(p)
 	s.due(p.PSN, false)
 	return true
 }
@@ -191,6 +200,9 @@ func (s *responder) goOn() *refusal {
 			in.msg.off += s.qp.mtu
 			in.epsn = in.epsn.Add(1)
 			s.behindResponse = false
+			if asks {
+				s.acknowledge(in.epsn.Add(-1))
+			}
 			continue
 		}
 		if r := s.execute(p); r != nil {

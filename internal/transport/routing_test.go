@@ -200,6 +200,58 @@ func TestRoutedSecondGap(t *testing.T) {
 	}
 }
 
+// TestRoutedAsks: whatever comes before its turn and asks for an acknowledgement gets it in its turn, also where only a
+// repeated packet asks. A peer that knows no ranges may wait for just that one.
+func TestRoutedAsks(t *testing.T) {
+	write := func(d int, mark uint8) wire.Packet {
+		pkt := rdma(req(wire.RCRDMAWriteOnly, wire.PSN(d), 1024), memBaseB+uint64(1024*d), keyB, 1024)
+		pkt.Resv7 = mark
+		return pkt
+	}
+	for name, tt := range map[string][3]wire.Packet{
+		"placed":                        {write(0, 0), write(1, 0), write(2, routed.Mark)},
+		"kept":                          {write(0, 0), write(1, 0), write(2, 0)},
+		"placed in the middle of WRITE": {rdma(req(wire.RCRDMAWriteFirst, 0, 1024), memBaseB, keyB, 4096), req(wire.RCRDMAWriteMiddle, 1, 1024), req(wire.RCRDMAWriteMiddle, 2, 1024)},
+	} {
+		for _, again := range []bool{false, true} {
+			p := routedPair(t, setup{}, routed)
+			first, second, early := tt[0], tt[1], tt[2]
+			first.AckReq, second.AckReq, early.AckReq = false, false, !again
+			p.inject(p.b, first)
+			p.inject(p.b, early)
+			if early.AckReq = again; again {
+				p.inject(p.b, early)
+			}
+			p.inject(p.b, second)
+			p.transmit()
+			if sent := p.packets(p.b, 0); len(sent) != 1 || sent[0].PSN != 2 || sent[0].AETH.Syndrome.Kind() != wire.KindACK {
+				t.Errorf("%s, repeated: %v: %d packets, want an ACK of 2", name, again, len(sent))
+			}
+		}
+	}
+}
+
+// TestRoutedMiddle: a WRITE in the usual form, longer than the window, whose packets overtake one another ends without
+// a timeout.
+func TestRoutedMiddle(t *testing.T) {
+	r := routed
+	r.Send = false
+	p := routedPair(t, setup{noTimeout: true}, r)
+	p.route = func(from *node, n int, _ *wire.Packet) []delay {
+		if from == p.a && n%64 == 1 { // and so what follows is there before its turn
+			return []delay{3 * testDelay}
+		}
+		return []delay{testDelay}
+	}
+	const size = 600 * 1024
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, size)))
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCSuccess})
+	if n := p.b.qp.Counters().SentSequenceNAKs; n != 0 || !bytes.Equal(p.a.mem.data[:size], p.b.mem.data[:size]) {
+		t.Errorf("%d NAKs, want none, and the data in place", n)
+	}
+}
+
 // TestRoutedRefused: what a WRITE before its turn may not touch it does not, and the refusal comes in its turn. So
 // does that of one inside another message.
 func TestRoutedRefused(t *testing.T) {
