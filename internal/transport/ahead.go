@@ -242,6 +242,9 @@ func (s *responder) hello(p *wire.Packet) {
 	d := p.PSN.Diff(s.qp.receiver.epsn)
 	if h, ok := wire.DecodeHello(p.Payload); ok && h.Version >= helloVersion && d > -repeatedPSNs && d < aheadPSNs {
 		s.hold.peer = true
+		if s.hold.n > 0 { // by adaptive routing; no NAK will tell of the gap now
+			s.due(s.qp.receiver.epsn.Add(-1), false)
+		}
 		return
 	}
 	s.qp.counters.Unexpected++

@@ -36,6 +36,9 @@ func (s *responder) handle(p *wire.Packet) {
 	case d > 0 && s.waits() && (!s.refused || s.gap.told): // else all is repeated
 		if !s.ahead(p) {
 			q.counters.OutOfOrder++
+			if s.hold.n == 0 && !s.hold.peer { // then nothing waits that could show the gap
+				s.outOfOrder(p.PSN)
+			}
 		}
 		return
 	case d > 0:
@@ -83,6 +86,7 @@ func (s *responder) reject(r *refusal) {
 	q.counters.refused(r)
 	if r.rnr {
 		s.reply = reply{kind: rnrReply, syndrome: wire.SyndromeRNR(q.attr.MinRNRTimer), psn: q.receiver.epsn}
+		s.gap = gap{at: Never}
 		return
 	}
 	if !r.silent {

@@ -12,7 +12,11 @@ import (
 func (q *QP) SetAdaptiveRouting(r verbs.AdaptiveRouting) {
 	q.routing = r
 	if rc, ok := q.service.(*rc); ok && !r.Accept {
-		rc.responder.gap = gap{at: Never}
+		s := &rc.responder
+		if s.gap.at != Never { // nothing waits any more
+			s.gapStays()
+		}
+		s.gap = gap{at: Never}
 	}
 }
 
@@ -27,10 +31,10 @@ type gap struct {
 func (s *responder) waits() bool { return s.hold.peer || s.qp.routing.Accept }
 
 // watchGap starts the wait for what is missing now, if anything is, and ends that for what has come. moved says that
-// something has.
+// something has. After an RNR NAK nothing is missing: the peer repeats all from there on when the time has come.
 func (s *responder) watchGap(now time.Duration, moved bool) {
 	switch {
-	case s.hold.n == 0 || s.hold.peer:
+	case s.hold.n == 0 || s.hold.peer || s.refused && !s.gap.told:
 		s.gap = gap{at: Never}
 	case moved || s.gap.at == Never && !s.gap.told:
 		s.gap = gap{at: now + s.qp.routing.Patience}

@@ -313,6 +313,66 @@ func TestRoutedNot(t *testing.T) {
 	}
 }
 
+// TestRoutedNotReady: what waits behind a SEND that finds no receive is no gap. The peer is told once, by an RNR NAK,
+// which costs it no retry.
+func TestRoutedNotReady(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		p := routedPair(t, setup{noRetry: true, rnrTimer: 14}, routed) // 1 ms
+		first := uint64(1) // SEND without a receive
+		if told {
+			first = 2
+			p.b.postRecv(1, p.b.mem.sge(0, 8))
+			p.inject(p.b, req(wire.RCSendOnly, 1, 8))
+			p.runUntil(2 * routed.Patience)
+		}
+		naks := p.b.qp.Counters().SentSequenceNAKs
+		p.overtaking(4)
+		p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)))
+		for id := uint64(2); id < 5; id++ {
+			p.post(p.a, sendWR(id, p.a.mem.sge(0, 8)))
+		}
+		p.runUntil(p.now + 500*us)
+		for id := first; id < 5; id++ {
+			p.b.postRecv(id, p.b.mem.sge(0, 8))
+		}
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{2, 0}, wc{3, 0}, wc{4, 0})
+		if c := p.b.qp.Counters(); c.SentSequenceNAKs != naks || c.SentRNRNAKs != 1 {
+			t.Errorf("told of a gap before: %v: %+v; want an RNR NAK and no other", told, c)
+		}
+	}
+}
+
+// TestRoutedGapEnds: what ends the wait for a gap before its time does not end the repair: a peer that says that it
+// knows ranges, and a program that accepts no more. No timeout is needed.
+func TestRoutedGapEnds(t *testing.T) {
+	for name, end := range map[string]func(p *pair){
+		"hello":    func(p *pair) { p.a.qp.PeerIsOurs() },
+		"accepted": func(p *pair) { p.b.qp.SetAdaptiveRouting(verbs.AdaptiveRouting{}) },
+	} {
+		p := routedPair(t, setup{noTimeout: true}, routed)
+		p.loseNth(p.a, 1, 5)
+		p.post(p.a, writeWR(1, p.b.mem.remote(4096), p.a.mem.sge(8192, 8*1024)))
+		p.runUntil(2 * testDelay)
+		end(p)
+		p.run()
+		p.a.wantSends(wc{1, verbs.WCSuccess})
+		if p.now >= routed.Patience {
+			t.Errorf("%s: the end after %v, want it before %v", name, p.now, routed.Patience)
+		}
+	}
+}
+
+// TestRoutedBeyond: a packet that is too far before its turn to wait asks for all at once, since nothing else would.
+func TestRoutedBeyond(t *testing.T) {
+	p := routedPair(t, setup{}, routed)
+	p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, wire.MaxRanges, 8), memBaseB, keyB, 8))
+	p.transmit()
+	if got := p.last(p.b); got.PSN != 0 || got.AETH.Syndrome.Kind() != wire.KindNAK {
+		t.Errorf("sent %v of %v, want a NAK of 0", got.Opcode, got.PSN)
+	}
+}
+
 // TestRoutedAny: whatever is lost, repeated and overtaken, between adverbs and with peers that know no ranges, each
 // WRITE ends with its bytes in place, each SEND completes after what was sent before it, and no timeout is needed
 // where nothing is lost.
