@@ -318,7 +318,7 @@ func TestRoutedNot(t *testing.T) {
 func TestRoutedNotReady(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		p := routedPair(t, setup{noRetry: true, rnrTimer: 14}, routed) // 1 ms
-		first := uint64(1) // SEND without a receive
+		first := uint64(1)                                             // SEND without a receive
 		if told {
 			first = 2
 			p.b.postRecv(1, p.b.mem.sge(0, 8))
