@@ -161,7 +161,9 @@ func TestIWARPDescriptorsInside(t *testing.T) {
 		t.Skip("TestIWARPDescriptors runs this one")
 	}
 	var logged lockedBuffer
-	verbs.SetLogger(slog.New(slog.NewTextHandler(&logged, nil)))
+	logger := slog.New(slog.NewTextHandler(&logged, nil))
+	logger.Info("begun") // the first line needs a descriptor, for the time zone
+	verbs.SetLogger(logger)
 	defer verbs.SetLogger(nil)
 	dial, closeAll := idlePair(t)
 	if err := dial(1); err != nil {
@@ -188,6 +190,11 @@ func TestIWARPDescriptorsInside(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- dial(1) }()
 	for end := time.Now().Add(settle); !strings.Contains(logged.String(), wanted); runtime.Gosched() {
+		select {
+		case err := <-done:
+			t.Fatalf("the connection ended with %v, want it to wait until the listener has said %q; got log:\n%s", err, wanted, logged.String())
+		default:
+		}
 		if time.Now().After(end) {
 			t.Fatalf("got log:\n%swant that it says %q", logged.String(), wanted)
 		}
