@@ -33,7 +33,7 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
 	switch d := p.PSN.Diff(q.receiver.epsn); {
-	case d > 0 && s.waits() && (!s.refused || s.gap.told): // else all is repeated
+	case d > 0 && s.waits() && (!s.refused || !s.hold.peer): // else all is repeated
 		if !s.ahead(p) {
 			q.counters.OutOfOrder++
 			if s.hold.n == 0 && !s.hold.peer { // then nothing waits that could show the gap
