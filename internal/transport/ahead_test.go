@@ -236,6 +236,30 @@ func TestHeldSENDWithoutReceive(t *testing.T) {
 	}
 }
 
+// TestOldRanges: what a peer says of a READ that waits for its turn is old once a response to it has come. What has come
+// is not waited for again.
+func TestOldRanges(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, noTimeout: true})
+	p.routeWith(func(*node, int, *wire.Packet) bool { return true }) // all else is made by hand
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256)), readWR(2, p.b.mem.remote(256), p.a.mem.sge(256, 3*256)))
+	p.transmit()
+	first := psn(p.a.rc().recovery.una)
+	response := func(op wire.Opcode, d int) {
+		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: op, PSN: first.Add(d)}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited)},
+			Payload: p.b.mem.data[256*d:][:256]})
+	}
+	response(wire.RCRDMAReadResponseMiddle, 2)
+	old := wire.Ranges{Latest: first.Add(1), Bits: []byte{1 << 1, 0, 0, 0}} // the second READ, and not the first
+	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAckRanges, PSN: first}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited)}, Payload: old.AppendTo(nil)})
+	response(wire.RCRDMAReadResponseFirst, 1)
+	response(wire.RCRDMAReadResponseLast, 3)
+	response(wire.RCRDMAReadResponseOnly, 0)
+	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess})
+	if !bytes.Equal(p.a.mem.data[:1024], p.b.mem.data[:1024]) {
+		t.Error("other data arrived")
+	}
+}
+
 // TestPatience: packets that are overtaken, and late, teach patience, up to two round trips. Calm ends it.
 func TestPatience(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})

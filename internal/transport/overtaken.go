@@ -126,12 +126,18 @@ func (r *recovery) inVain(now time.Duration) {
 }
 
 // held takes note that the peer has the request for [from, to) and will answer it in its turn. It is as if it
-// were sent now.
+// were sent now. Where a part of the answer has come, that is old news.
 func (r *recovery) held(now time.Duration, from, to uint64) {
-	if from >= r.una && to <= r.max && !r.hasArrived(from) {
-		r.set(from, to, sentRange{at: now, repeated: true})
-		r.nxt = r.firstLost()
+	if from < r.una || to > r.max {
+		return
 	}
+	for i := r.index(from); i < len(r.ranges) && r.begin(i) < to; i++ {
+		if r.ranges[i].arrived {
+			return
+		}
+	}
+	r.set(from, to, sentRange{at: now, repeated: true})
+	r.nxt = r.firstLost()
 }
 
 // lostRun returns how many packets from nxt on are lost together.
