@@ -99,6 +99,19 @@ func (h *hold) note(p *wire.Packet) {
 // take takes out the packet with a PSN. It returns nil for one that was placed, and whether that was a message of
 // its own, and asks for an acknowledgement. The packet holds until the next call of keep.
 func (h *hold) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
+	b, whole, asks := h.remove(psn)
+	if b == nil {
+		return nil, whole, asks
+	}
+	if h.packet.Decode(b) != nil {
+		panic("a packet that was decoded does not decode")
+	}
+	h.packet.AckReq = asks
+	return &h.packet, false, asks
+}
+
+// remove is take, with the packet as it came.
+func (h *hold) remove(psn wire.PSN) (b []byte, whole, asks bool) {
 	word, bit := slotOf(psn)
 	asks = h.asks[word]&bit != 0
 	h.asks[word] &^= bit
@@ -111,17 +124,23 @@ func (h *hold) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 		return nil, whole, asks
 	}
 	i := int(psn) % wire.MaxRanges
-	b := h.slots[i]
+	b = h.slots[i]
 	h.slots[i] = nil
 	h.kept--
 	if h.free = append(h.free, b); h.kept == 0 && len(h.free) > keepBuffers {
 		h.free = append([][]byte(nil), h.free[len(h.free)-keepBuffers:]...)
 	}
-	if h.packet.Decode(b) != nil {
-		panic("a packet that was decoded does not decode")
+	return b, false, asks
+}
+
+// forget drops what came with n PSNs from one on.
+func (h *hold) forget(psn wire.PSN, n int) {
+	for range min(n, wire.MaxRanges-1) {
+		if h.has(psn) {
+			h.remove(psn)
+		}
+		psn = psn.Add(1)
 	}
-	h.packet.AckReq = asks
-	return &h.packet, false, asks
 }
 
 // ranges returns the bits of an acknowledgement whose first missing PSN is epsn: whole words of 4 bytes, the

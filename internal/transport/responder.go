@@ -178,11 +178,20 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 	return nil
 }
 
+// pass moves on by the n PSNs of one packet. What has come with another PSN than the first of these is no request of the
+// peer, and must not stand for one that comes later.
+func (s *responder) pass(n int) {
+	in := &s.qp.receiver
+	if n > 1 && s.hold.n > 0 {
+		s.hold.forget(in.epsn.Add(1), n-1)
+	}
+	in.epsn = in.epsn.Add(n)
+}
+
 // executedWithResponse moves on behind a READ or an atomic, which has so many PSNs. Its response
 // acknowledges all before it, so an ACK that is due is dropped.
 func (s *responder) executedWithResponse(packets int) {
-	in := &s.qp.receiver
-	in.epsn = in.epsn.Add(packets)
+	s.pass(packets)
 	s.msn = (s.msn + 1) & msnMask
 	s.behindResponse = true
 	if s.reply.kind == ackReply {
@@ -192,9 +201,8 @@ func (s *responder) executedWithResponse(packets int) {
 
 // executed moves on behind a SEND or WRITE packet.
 func (s *responder) executed(p *wire.Packet) {
-	in := &s.qp.receiver
 	last := s.qp.lastPSN(p)
-	in.epsn = last.Add(1)
+	s.pass(s.qp.run.length())
 	s.behindResponse = false
 	if p.Opcode.EndsMessage() {
 		s.msn = (s.msn + 1) & msnMask

@@ -379,6 +379,25 @@ func TestRoutedBeyond(t *testing.T) {
 	}
 }
 
+// TestRoutedInsideREAD: what came with a PSN of a READ's response is no request, and stands for none that comes 1024
+// PSNs later.
+func TestRoutedInsideREAD(t *testing.T) {
+	for _, mark := range []uint8{0, routed.Mark} {
+		p := routedPair(t, setup{}, routed)
+		early := rdma(req(wire.RCRDMAWriteOnly, 5, 8), memBaseB, keyB, 8)
+		early.Resv7 = mark
+		p.inject(p.b, early)
+		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 1000*1024))
+		if h := &p.b.rc().responder.hold; h.n != 0 || h.kept != 0 {
+			t.Errorf("mark %#x: %d packets are held, %d with a copy; want none", mark, h.n, h.kept)
+		}
+		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 1000, 0), memBaseB, keyB, 29*1024))
+		if epsn, n := p.b.qp.receiver.epsn, p.b.qp.Work().Writes; epsn != 1029 || n != 0 {
+			t.Errorf("mark %#x: PSN %v is next, and %d WRITEs are carried out; want 1029 and none", mark, uint32(epsn), n)
+		}
+	}
+}
+
 // TestRoutedAny: whatever is lost, repeated and overtaken, between adverbs and with peers that know no ranges, each
 // WRITE ends with its bytes in place, each SEND completes after what was sent before it, and no timeout is needed
 // where nothing is lost.
