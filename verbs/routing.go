@@ -12,13 +12,13 @@ import (
 type AdaptiveRouting struct {
 	// Send has each packet of a WRITE be a WRITE ONLY with an address of its own (RETH), and with the mark, so that
 	// the peer can place it whenever it comes. The peer counts as many messages. WRITEs with immediate data, SENDs,
-	// READs and atomics go as ever. A peer that does not accept packets out of order takes each of them for a loss,
-	// unless it is an adverb.
+	// READs and atomics go as ever, and so does all that shared memory takes to a process of this host. A peer that
+	// does not accept packets out of order takes each of them for a loss, unless it is an adverb and the path IPv4.
 	Send bool
 
-	// Accept has what comes before its turn wait for it, as far as 1023 packets ahead. A WRITE ONLY with the mark is
-	// placed at once, before what was sent earlier has come: who watches memory must not conclude from a byte that
-	// those before it are there. Completions, and what costs a receive, keep their order. A gap is not taken for a
+	// Accept has what comes before its turn wait for it, as far as 1023 packets ahead, and 512 packets at most. A WRITE
+	// ONLY with the mark does not wait and does not count: it is placed at once, before what was sent earlier has
+	// come. Who watches memory must not conclude from a byte that those before it are there. Completions, and what costs a receive, keep their order. A gap is not taken for a
 	// loss at once, but if it stays for Patience.
 	Accept bool
 
@@ -28,7 +28,7 @@ type AdaptiveRouting struct {
 	Mark uint8
 
 	// Patience is for how long a gap is not reported (NAK, PSN sequence error). 0 stands for DefaultRoutingPatience.
-	// It counts where the peer is no adverb: adverbs tell each other what has come.
+	// It counts where the peer is no adverb, and over IPv6: over IPv4 adverbs tell each other what has come.
 	Patience time.Duration
 }
 
@@ -98,16 +98,16 @@ func ParseAdaptiveRouting(s string) (AdaptiveRouting, error) {
 	for word := range strings.SplitSeq(s, ",") {
 		name, value, _ := strings.Cut(word, "=")
 		var err error
-		switch name {
-		case "send":
+		switch {
+		case word == "send":
 			r.Send = true
-		case "accept":
+		case word == "accept":
 			r.Accept = true
-		case "mark":
+		case name == "mark":
 			var bits uint64
 			bits, err = strconv.ParseUint(value, 0, 8)
 			r.Mark = uint8(bits)
-		case "patience":
+		case name == "patience":
 			r.Patience, err = time.ParseDuration(value)
 		default:
 			return r, invalidf("adaptive routing %q: there are send, accept, mark=BITS and patience=DURATION, with commas", word)

@@ -54,7 +54,7 @@ func TestParseAdaptiveRouting(t *testing.T) {
 			t.Errorf("%q parses to %+v, %v; want %+v", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"", "spray", "send,", "mark=", "mark=0x80", "mark=256", "patience=1", "patience=1h"} {
+	for _, s := range []string{"", "spray", "send,", "send=0", "accept=false", "mark", "mark=", "mark=0x80", "mark=256", "patience=1", "patience=1h"} {
 		if got, err := verbs.ParseAdaptiveRouting(s); !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%q parses to %+v, %v; want ErrInvalid", s, got, err)
 		}
