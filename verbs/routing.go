@@ -18,8 +18,8 @@ type AdaptiveRouting struct {
 
 	// Accept has what comes before its turn wait for it, as far as 1023 packets ahead, and 512 packets at most. A WRITE
 	// ONLY with the mark does not wait and does not count: it is placed at once, before what was sent earlier has
-	// come. Who watches memory must not conclude from a byte that those before it are there. Completions, and what costs a receive, keep their order. A gap is not taken for a
-	// loss at once, but if it stays for Patience.
+	// come. Who watches memory must not conclude from a byte that those before it are there. Completions, and what
+	// costs a receive, keep their order. A gap is not taken for a loss at once, but if it stays for Patience.
 	Accept bool
 
 	// Mark is the bit, or the bits, of the BTH's ninth byte that packets of this form have set, the uppermost bit
