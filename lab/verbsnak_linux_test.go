@@ -46,8 +46,9 @@ func TestVerbsRNR(t *testing.T) {
 				verbs.SendWR{ID: 2, Op: verbs.OpSend, SGList: []verbs.SGE{src.sge(0, size)}})
 			failed(t, from, 1, verbs.WCRNRRetryExceeded)
 			failed(t, from, 2, verbs.WCFlushErr)
-			if n := p.near.nak(rnrNAK); n != 1+rnrRetries {
-				t.Errorf("%d RNR NAKs passed, want %d: for the request and for each retry", n, 1+rnrRetries)
+			// Where an RNR NAK is late, a probe of ours brings one more. It costs no retry.
+			if n, probes := p.near.nak(rnrNAK), p.us.probes(); n < 1+rnrRetries || n > 1+rnrRetries+probes {
+				t.Errorf("%d RNR NAKs passed, want %d: for the request and for each retry; and %d at most, for probes", n, 1+rnrRetries, probes)
 			}
 		})
 	}

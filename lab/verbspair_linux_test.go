@@ -221,6 +221,14 @@ func (e *ourEnd) next() verbs.WC {
 
 func (e *ourEnd) state() verbs.QPState { return e.qp.State() }
 
+// probes returns how often the QP has looked whether its peer still has what was sent last.
+func (e *ourEnd) probes() int {
+	cs, err := e.qp.Counters()
+	e.must(err)
+	n, _ := cs.Get("loss_probes")
+	return int(n)
+}
+
 func (e *ourEnd) fail() {
 	e.t.Helper()
 	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
