@@ -262,55 +262,62 @@ func (e *cmEnd) end(ctx context.Context, t *testing.T, p *Process, who string) {
 // A client is killed or interrupted in the middle of its rounds, and the server notices.
 func TestClientKilled(t *testing.T) {
 	needLab(t)
-	for _, server := range []string{"kernel", "adverb"} {
-		sig, variant := syscall.SIGKILL, "client killed"
-		if server == "kernel" {
-			sig, variant = syscall.SIGINT, "client interrupted"
+	interrupted := cmScenario("rping", "kernel", "client interrupted", false)
+	interrupted.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		srv := endClient(ctx, t, l, interrupted, syscall.SIGINT)
+		awaitToldKernel(ctx, t, srv)
+	})
+	ours := cmScenario("rping", "adverb", "client killed", false)
+	ours.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
+		srv := endClient(ctx, t, l, ours, syscall.SIGKILL)
+		left, err := srv.Wait()
+		if err != nil || left.Status != (agent.Status{}) || !strings.HasPrefix(left.Stderr, rpingTold) || !strings.HasSuffix(left.Stderr, " state 10\n") {
+			t.Errorf("want a server that says that its client has disconnected, and exit status 0; got\n%s", srv.Report())
 		}
-		s := cmScenario("rping", server, variant, false)
-		s.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
-			srv, options := startRping(ctx, t, l, s, 64)
-			_, client := sides(l, server)
-			cli := start(ctx, t, client, cmArgv(client, "rping", options...)...)
-			await(ctx, t, srv, "server ping data: rdma-ping-3")
-			if err := cli.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-			left, err := srv.Wait()
-			if server == "kernel" && err != nil && strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_") {
-				// It was told, and what it does then is local: error state, flush, end of its threads.
-				notShown(t, fmt.Errorf("the C server was told of the end, and did not end itself\n%s", srv.Report()))
-			}
-			// The threads of the C program share one state. A completion may overwrite the state
-			// that the disconnect has set, and the server then fails or not, as the timing has it.
-			ok := err == nil && strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_")
-			if server == "adverb" {
-				ok = ok && left.Status == (agent.Status{}) && strings.HasSuffix(left.Stderr, " state 10\n")
-			}
-			if !ok {
-				t.Errorf("want a server that says that its client has disconnected, and exit status 0 from ours; got\n%s", srv.Report())
-			}
-		})
-	}
+	})
 	// Another process of ours at the address of the client says that the client has gone. The server has
 	// no other way to know: Linux's connections have no sign of life.
 	told := cmScenario("rping", "kernel", "client killed beside another process of ours", false)
 	told.run(t, func(ctx context.Context, t *testing.T, l *Lab) {
 		beside := cmPort{rdmacm.PortSpaceTCP, nextPort()}
 		told.startCM(ctx, t, l.Host(), beside, cmArgv(l.Host(), "rping", "-s", "-a", l.Host().Addr(false).String(), "-p", beside.port)...)
-		srv, options := startRping(ctx, t, l, told, 64)
-		cli := start(ctx, t, l.Host(), cmArgv(l.Host(), "rping", options...)...)
-		await(ctx, t, srv, "server ping data: rdma-ping-3")
-		if err := cli.Signal(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if left, err := srv.Wait(); err != nil || !strings.HasPrefix(left.Stderr, "server DISCONNECT EVENT...\nwait for RDMA_") {
-			t.Errorf("want a server that says that its client has disconnected; got\n%s", srv.Report())
-		}
+		srv := endClient(ctx, t, l, told, syscall.SIGKILL)
+		awaitToldKernel(ctx, t, srv)
 	})
 	killed := cmScenario("rping", "kernel", "client killed", false)
 	killed.leftOut = "a software device ends with its process, and no other process is there to say so: the C server waits for ever"
 	killed.run(t, nil)
+}
+
+// rpingTold is what rping's server says first when it is told of the client's end.
+const rpingTold = "server DISCONNECT EVENT...\nwait for RDMA_"
+
+// endClient sends a signal to the client of a scenario in the middle of its rounds, and returns the
+// server.
+func endClient(ctx context.Context, t *testing.T, l *Lab, s scenario, sig syscall.Signal) *Process {
+	t.Helper()
+	srv, options := startRping(ctx, t, l, s, 64)
+	_, client := sides(l, s.server)
+	cli := start(ctx, t, client, cmArgv(client, "rping", options...)...)
+	await(ctx, t, srv, "server ping data: rdma-ping-3")
+	if err := cli.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	return srv
+}
+
+// awaitToldKernel waits until the C server says that its client has disconnected. It does not wait
+// for the server's end, which is local and not always reached. The likely reason: the provider of
+// rxe posts a receive to a QP in the error state without a call to the kernel, so nothing flushes
+// it, and a thread of the server waits for its completion for ever. What the server says after this
+// differs too, since its threads share one state: a completion may overwrite what the disconnect has
+// set.
+func awaitToldKernel(ctx context.Context, t *testing.T, srv *Process) {
+	t.Helper()
+	await(ctx, t, srv, rpingTold)
+	if said := srv.stderr.String(); !strings.HasPrefix(said, rpingTold) {
+		t.Errorf("want a server that says first that its client has disconnected; got\n%s", srv.Report())
+	}
 }
 
 // An idle connection of ours asks the kernel for signs of life. The kernel answers them, and its
