@@ -26,6 +26,7 @@ import (
 var sleepsThatStay = map[[2]string]string{
 	{"lab/verbsidle_linux_test.go", "silence"}:              "that nothing happens is what the scenario is about",
 	{"internal/hca/congestiontable_test.go", "run"}:         "every run is inside synctest.Test",
+	{"internal/hca/idle_unix_bench_test.go", "idle"}:        "that nothing happens is what is measured",
 	{"internal/whole/world_test.go", "advance"}:             "every run is inside synctest.Test",
 	{"provider/soft/process_cm_linux_test.go", "heldAfter"}: "neither the number of goroutines nor that of open files offers an event",
 }

@@ -168,6 +168,9 @@ func (id *ID) qpFailed(qp *verbs.QP, cause error) {
 	defer id.mu.Unlock()
 	if id.qp == qp {
 		id.failure = cause
+		if hole, ok := errors.AsType[*verbs.PathMTUError](cause); ok {
+			id.conn.Narrow(hole.Fits)
+		}
 		id.checkQP()
 	}
 }

@@ -11,24 +11,14 @@ import (
 // TestCongestionControl: QPs take the congestion controls that their type allows, in any state.
 func TestCongestionControl(t *testing.T) {
 	dev := rdmatest.New(t).Device()
-	pd, err := dev.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cq, err := dev.CreateCQ(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pd, cq := must(dev.AllocPD())(t), must(dev.CreateCQ(8))(t)
 	kinds := []verbs.CongestionControl{verbs.CongestionWindow, verbs.CongestionDCQCN, verbs.CongestionDelay, 3}
 	for typ, want := range map[verbs.QPType][]error{
 		verbs.QPTypeRC: {nil, nil, nil, verbs.ErrInvalid},
 		verbs.QPTypeUC: {nil, nil, verbs.ErrUnsupported, verbs.ErrInvalid},
 		verbs.QPTypeUD: {verbs.ErrUnsupported, verbs.ErrUnsupported, verbs.ErrUnsupported, verbs.ErrInvalid},
 	} {
-		qp, err := pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq})
-		if err != nil {
-			t.Fatal(err)
-		}
+		qp := must(pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq}))(t)
 		for i, c := range kinds {
 			if err := qp.SetCongestionControl(c); !errors.Is(err, want[i]) {
 				t.Errorf("%v, %v: %v, want %v", typ, c, err, want[i])

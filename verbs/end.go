@@ -52,8 +52,8 @@ type ProviderKeepAlive interface {
 }
 
 // SetKeepAlive makes an RC QP find out by itself that its peer has vanished. When nothing has come
-// from the peer for the period, and nothing is on its way that it must acknowledge, the device sends
-// an RDMA WRITE of no bytes. The peer's device acknowledges it without its program. It takes no place
+// from the peer for the period, or up to a 64th less, and nothing is on its way that it must
+// acknowledge, the device sends an RDMA WRITE of no bytes. The peer's device acknowledges it without its program. It takes no place
 // in the send queue and makes no completion. If the retries of the QP run out, the QP goes to the
 // error state: with the completion WCRetryExceeded if something was posted meanwhile, else with
 // EventQPFatal. Receives are flushed. See [QP.NotifyError] too.

@@ -37,6 +37,26 @@ var (
 	ErrMalformed = errors.New("malformed request")
 )
 
+// PathMTUError says that a network carries small packets of an RC QP and loses the large ones, so its MTU is
+// smaller somewhere than the path MTU needs. errors.As finds it in the Cause of a completion with
+// [WCRetryExceeded] and in [QP.Err]. It comes of what was seen: a packet was repeated in vain while smaller
+// ones were answered.
+type PathMTUError struct {
+	PathMTU  MTU  // of the QP
+	Lost     int  // bytes of data in the packet that does not arrive
+	Fits     MTU  // the largest path MTU, below Lost, whose packets reach the peer: use it, at both ends
+	Response bool // what does not arrive is the peer's response to a READ
+}
+
+func (e *PathMTUError) Error() string {
+	lost := fmt.Sprintf("packets with %d bytes of data do not reach the peer, and those with %d do", e.Lost, e.Fits.Bytes())
+	if e.Response {
+		lost = fmt.Sprintf("the peer's READ responses with %d bytes do not arrive here, and packets with %d reach it and are answered", e.Lost, e.Fits.Bytes())
+	}
+	return fmt.Sprintf("%s: the MTU of a link between is too small for the path MTU, %d: use path MTU %d at both ends (-m %d), or raise the MTU of the links",
+		lost, e.PathMTU.Bytes(), e.Fits.Bytes(), e.Fits.Bytes())
+}
+
 // OpError is the error of a verb. It says what was asked of which object, and why it failed, as in
 // "modify qp 0x000011: INIT->RTR: missing PATH_MTU".
 type OpError struct {

@@ -27,6 +27,13 @@ type AdaptiveRouting struct {
 	// reserved, and vendors differ.
 	Mark uint8
 
+	// Paths is from how many UDP source ports the QP sends, 1 to MaxRoutingPaths, and at most as many as the device
+	// has: 4. 0 stands for 1. Switches with several equal ways (ECMP) choose by that port, so one QP can fill several.
+	// It takes effect if the peer is an adverb and the path IPv4. Requests and acknowledgements take the paths in
+	// turn, as what comes back allows, and a path that loses much is left, and tried now and then. READ responses stay
+	// on one. With several paths packets overtake one another. What that costs is least with Send here and Accept there.
+	Paths int
+
 	// Patience is for how long a gap is not reported (NAK, PSN sequence error). 0 stands for DefaultRoutingPatience.
 	// It counts where the peer is no adverb, and over IPv6: over IPv4 adverbs tell each other what has come.
 	Patience time.Duration
@@ -37,6 +44,8 @@ const (
 	DefaultRoutingMark uint8 = 0x40
 	// DefaultRoutingPatience is longer than queues of most switches hold a packet back.
 	DefaultRoutingPatience = time.Millisecond
+	// MaxRoutingPaths is the most that Paths may be.
+	MaxRoutingPaths = 8
 	// MaxRoutingPatience is the longest Patience. The peer would repeat everything by its timeout.
 	MaxRoutingPatience = 4 * time.Second
 
@@ -53,7 +62,8 @@ type ProviderRouting interface {
 // state. What Send says counts for work requests that are posted later, and Accept for packets that come later. RESET
 // brings back what the device has: nothing of it, unless ADVERB_ROUTING says otherwise.
 //
-// The error is ErrInvalid for a mark with the bit 0x80 or a Patience outside of 0 to MaxRoutingPatience, and
+// The error is ErrInvalid for a mark with the bit 0x80, for Paths outside of 0 to MaxRoutingPaths and for a Patience outside of
+// 0 to MaxRoutingPatience, and
 // ErrUnsupported for other QPs than RC, and for devices on which it is a setting of the card, or none.
 func (qp *QP) SetAdaptiveRouting(r AdaptiveRouting) error {
 	const verb = "set adaptive routing of"
@@ -81,6 +91,12 @@ func (r *AdaptiveRouting) complete() error {
 	if r.Patience < 0 || r.Patience > MaxRoutingPatience {
 		return invalidf("a patience of %v: it is 0 to %v", r.Patience, MaxRoutingPatience)
 	}
+	if r.Paths < 0 || r.Paths > MaxRoutingPaths {
+		return invalidf("%d paths: they are 1 to %d", r.Paths, MaxRoutingPaths)
+	}
+	if r.Paths == 0 {
+		r.Paths = 1
+	}
 	if r.Mark == 0 {
 		r.Mark = DefaultRoutingMark
 	}
@@ -90,8 +106,8 @@ func (r *AdaptiveRouting) complete() error {
 	return nil
 }
 
-// ParseAdaptiveRouting reads what ADVERB_ROUTING and command lines say: "send", "accept", "mark=BITS" and
-// "patience=DURATION", with commas, such as "send,accept,mark=0x20". The defaults are filled in. The error is
+// ParseAdaptiveRouting reads what ADVERB_ROUTING and command lines say: "send", "accept", "mark=BITS",
+// "paths=NUMBER" and "patience=DURATION", with commas, such as "send,accept,paths=4". The defaults are filled in. The error is
 // ErrInvalid.
 func ParseAdaptiveRouting(s string) (AdaptiveRouting, error) {
 	var r AdaptiveRouting
@@ -107,10 +123,15 @@ func ParseAdaptiveRouting(s string) (AdaptiveRouting, error) {
 			var bits uint64
 			bits, err = strconv.ParseUint(value, 0, 8)
 			r.Mark = uint8(bits)
+		case name == "paths":
+			r.Paths, err = strconv.Atoi(value)
+			if err == nil && r.Paths == 0 {
+				r.Paths = -1
+			}
 		case name == "patience":
 			r.Patience, err = time.ParseDuration(value)
 		default:
-			return r, invalidf("adaptive routing %q: there are send, accept, mark=BITS and patience=DURATION, with commas", word)
+			return r, invalidf("adaptive routing %q: there are send, accept, mark=BITS, paths=NUMBER and patience=DURATION, with commas", word)
 		}
 		if err != nil {
 			return r, invalidf("adaptive routing %q: %v", word, err)

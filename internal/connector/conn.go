@@ -105,7 +105,7 @@ type Call struct {
 	Local, Remote netip.AddrPort
 	Bound         bool      // the local port is claimed for this end
 	TOS           uint8     // type of service or traffic class of the connection's packets
-	MTU           verbs.MTU // the path MTU to ask for; 0 stands for the port's active MTU
+	MTU           verbs.MTU // the path MTU to ask for, unless less is known to get through; 0 stands for the port's active MTU
 	ACKTimeout    uint8     // code for both ends; 0 leaves it to the connector
 	Params        Params    // this end's; for UD only PrivateData counts
 }
@@ -129,7 +129,8 @@ func (c *ibConn) Connect(call *Call) error {
 	if err != nil {
 		return err
 	}
-	mtu := cmp.Or(call.MTU, attr.ActiveMTU)
+	usual := cmp.Or(call.MTU, attr.ActiveMTU)
+	mtu := narrow.limit(time.Now(), c.c.dev, c.path.Remote.Unmap(), usual)
 	params := cm.ConnectParams{
 		Service: c.service(),
 		Params:  c.params(call.Params),
@@ -144,6 +145,9 @@ func (c *ibConn) Connect(call *Call) error {
 		params.PacketLifetime = max(1, call.ACKTimeout-1)
 	}
 	return c.c.do(func(now time.Duration) (err error) {
+		if mtu < usual {
+			c.c.shrunk++
+		}
 		c.agreed = agreement{mtu: mtu, retryCount: call.Params.RetryCount}
 		if c.ib, err = c.c.machine.Connect(now, c.path, params); err == nil {
 			c.ib.User = c

@@ -26,9 +26,10 @@ type ibConnector struct {
 	gone  func(error)
 	start time.Time // of the machine's time
 
-	mu      sync.Mutex // guards the machine, the sending half of qp1, and what Conns have negotiated
+	mu      sync.Mutex // guards the machine, the sending half of qp1, shrunk, and what Conns have negotiated
 	machine *cm.Machine
 	qp1     qp1
+	shrunk  uint64 // requests for less than the usual path MTU
 
 	wake  chan struct{} // the machine has events or another timeout
 	done  chan struct{} // Close was called

@@ -20,7 +20,7 @@ var (
 // Counters implements verbs.Manager.
 func (c *ibConnector) Counters() verbs.Counters {
 	c.mu.Lock()
-	s := c.machine.Stats()
+	s, shrunk := c.machine.Stats(), c.shrunk
 	c.mu.Unlock()
 	var list verbs.Counters
 	for _, group := range []struct {
@@ -41,6 +41,7 @@ func (c *ibConnector) Counters() verbs.Counters {
 		verbs.Counter{Name: "cm_rx_foreign", Value: s.Foreign},
 		verbs.Counter{Name: "cm_rx_refused", Value: s.Refused},
 		verbs.Counter{Name: "cm_tx_dropped", Value: s.Dropped},
+		verbs.Counter{Name: "cm_tx_smaller_mtu", Value: shrunk},
 		verbs.Counter{Name: "cm_evicted", Value: s.Evicted},
 		verbs.Counter{Name: "cm_conns", Value: uint64(s.Conns)},
 		verbs.Counter{Name: "cm_listeners", Value: uint64(s.Listeners)},

@@ -20,7 +20,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.ProviderAH, error) {
 	if !limits.Take(&p.dev.ahs, maxAH) {
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d AHs (max_ah)", maxAH)
 	}
-	to, err := p.dev.resolve(&attr, true)
+	to, err := p.dev.resolve(p.dev.shards[0], &attr, true)
 	if err != nil {
 		p.dev.ahs.Add(-1)
 		return nil, err
@@ -45,7 +45,7 @@ func (q *qp) listen() error {
 		if err != nil {
 			continue
 		}
-		if _, err = q.dev.engine(addr); err == nil {
+		if _, err = q.dev.engine(q.shard, addr); err == nil {
 			n++
 		} else if first == nil {
 			first = err

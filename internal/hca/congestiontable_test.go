@@ -50,6 +50,7 @@ type fabricHost struct {
 	dst      verbs.RemoteAddr
 
 	begins    time.Duration
+	depth     int // messages under way
 	inFlight  int
 	bytes     int
 	mouse     bool
@@ -78,7 +79,7 @@ func newFabric(t testing.TB, senders int, mouse bool, control verbs.CongestionCo
 		n++
 	}
 	for i := range n {
-		h := &fabricHost{mouse: mouse && i == n-1}
+		h := &fabricHost{mouse: mouse && i == n-1, depth: fabricDepth}
 		h.up = f.net.Port(sim.PortConfig{Rate: fabricRate, Delay: fabricDelay})
 		h.down = f.net.Port(sim.PortConfig{Rate: fabricRate, Delay: fabricDelay, Buffer: fabricBuffer,
 			MarkFrom: 5 << 10, MarkTo: marks.to, MarkMost: marks.most})
@@ -141,7 +142,7 @@ func (f *fabric) program(h *fabricHost, y *end) {
 		}
 		return
 	}
-	for now >= h.begins && h.inFlight < fabricDepth {
+	for now >= h.begins && h.inFlight < h.depth {
 		h.inFlight++
 		h.end.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{h.src.SGE(0, fabricMessage)}, Remote: h.dst})
 	}

@@ -60,6 +60,8 @@ var tallied = []struct {
 	{"duplicate_request", func(t *tally) uint64 { return t.Duplicates }},
 	{"out_of_seq_request", func(t *tally) uint64 { return t.OutOfOrder }},
 	{"held_request", func(t *tally) uint64 { return t.Held }},
+	{"paths_left", func(t *tally) uint64 { return t.PathsLeft }},
+	{"path_probes", func(t *tally) uint64 { return t.PathProbes }},
 	{"rcvd_rnr_err", func(t *tally) uint64 { return t.RNRNAKs }},
 	{"send_rnr_err", func(t *tally) uint64 { return t.SentRNRNAKs }},
 	{"rcvd_seq_err", func(t *tally) uint64 { return t.SequenceNAKs }},
@@ -72,6 +74,7 @@ var tallied = []struct {
 	{"np_ecn_marked_roce_packets", func(t *tally) uint64 { return t.CongestionMarks }},
 
 	{"retry_exceeded_err", func(t *tally) uint64 { return t.RetryExceeded }},
+	{"path_mtu_exceeded_err", func(t *tally) uint64 { return t.BlackHoles }},
 	{"retry_rnr_exceeded_err", func(t *tally) uint64 { return t.RNRRetryExceeded }},
 	{"req_remote_invalid_request", func(t *tally) uint64 { return t.InvalidNAKs }},
 	{"req_remote_access_errors", func(t *tally) uint64 { return t.AccessNAKs }},
@@ -161,7 +164,9 @@ func (d *Device) Counters() (verbs.Counters, error) {
 			sum = t.addTo(sum)
 		}
 	}
-	d.qps.All(add)
+	for _, s := range d.shards {
+		s.qps.All(add)
+	}
 	if q := d.gsi.qp.Load(); q != nil {
 		add(q)
 	}

@@ -23,6 +23,8 @@ type cq struct {
 	engines map[*engine]int // by which attached QPs are connected, by how many
 	anybody int             // attached QPs whose peers may come by any engine: UD
 
+	shard *shard // of its QPs that are not UD, nil before the first; the device's lock guards it
+
 	polled atomic.Pointer[[]*engine] // those of engines, or nil for all of the device
 }
 

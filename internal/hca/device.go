@@ -16,7 +16,6 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/queue"
-	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -26,11 +25,6 @@ type Config struct {
 	Name       string            // the device's; empty stands for soft_ and the interface's
 	Middleware []link.Middleware // put around each link, see link.Chain
 	Closers    []io.Closer       // closed after the last link, such as a packet capture
-
-	// Claim asks for a block of 4096 QPNs for this device alone. The block is given by the upper 12
-	// bits of its QPNs. Claim returns false where somebody else has the block. Where Claim is nil
-	// every block is free.
-	Claim func(block uint32) (bool, error)
 
 	// ClaimService asks for the messages to QP1 that want a service at an address, until release is
 	// called. It returns false where somebody else gets them. Where it is nil every service is free.
@@ -42,11 +36,8 @@ type Config struct {
 	// claimed. It may be nil.
 	ServeGSI func(on bool)
 
-	// Lane returns a lane from a local address to the process that owns a QPN at another, with one user
-	// more, or nil if there is none. Inbox returns where the lanes to a local address end. Both are nil where
-	// all packets go by the network.
-	Lane  func(from, to netip.Addr, qpn uint32) *shm.Out
-	Inbox func(at netip.Addr) *shm.Inbox
+	Ways           // of the first shard
+	Shards []Shard // further ones
 
 	// Random, unless nil, gives the numbers that QPNs, keys and a connection manager's numbers are made of,
 	// in place of the system's, so that a simulation replays. Any goroutine may call it.
@@ -82,7 +73,8 @@ type Device struct {
 	port    port
 	events  queue.Events
 	log     devlog.Book
-	qps     idtable.Table[qp]
+	shards  []*shard
+	qpCount atomic.Int64 // without QP1
 	keys    *mem.Keys
 	pds     atomic.Int64
 	cqs     atomic.Int64
@@ -96,8 +88,9 @@ type Device struct {
 	gone    chan struct{} // closed with the device, or when its network interface vanishes
 	setGone func()
 
-	mu      sync.Mutex // engines being opened
+	mu      sync.Mutex // engines being opened, shards being chosen
 	closed  bool
+	spread  int // CQs that were given a shard
 	engines atomic.Pointer[[]*engine]
 	watcher sync.WaitGroup
 }
@@ -115,14 +108,16 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	if d.name == "" {
 		d.name = namePrefix + netdev.Name()
 	}
-	d.qps.Limit, d.qps.Spread, d.qps.Claim, d.qps.Rest, d.qps.Random = limits.MaxQP, qpnSpread, c.Claim, qpnRest, c.Random
+	for i, w := range append([]Shard{{netdev, c.Ways}}, c.Shards...) {
+		d.shards = append(d.shards, newShard(i, w, c.Random))
+	}
 	d.keys = mem.NewKeys(limits.MaxMR, c.Random)
 	d.gsi.dev = d
 	d.engines.Store(new([]*engine))
 	d.port.netdevName = netdev.Name()
 	changed := netdev.Changed() // before the first look, so that no change is missed
 	if err := d.port.refresh(d, true); err != nil {
-		netdev.Close()
+		d.closeNetdevs()
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
 	if c.Driven {
@@ -240,7 +235,7 @@ func (d *Device) Close() error {
 	d.mu.Unlock()
 	d.setGone()
 	d.events.Close()
-	err := d.netdev.Close()
+	err := d.closeNetdevs()
 	d.watcher.Wait()
 	for _, e := range *d.engines.Load() {
 		e.close()
@@ -251,6 +246,14 @@ func (d *Device) Close() error {
 	d.keys.Unpin()
 	for _, c := range d.config.Closers {
 		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Device) closeNetdevs() error {
+	var errs []error
+	for _, s := range d.shards {
+		errs = append(errs, s.Netdev.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// engine drives the QPs of one local address: it receives from the link and serves timers.
+// engine drives the QPs of one shard at one local address: it receives from the link and serves timers.
 type engine struct {
-	dev  *Device
-	addr netip.Addr
-	link link.Link
+	dev   *Device
+	shard *shard
+	addr  netip.Addr
+	link  link.Link
 
 	rx       sync.Mutex // held while receiving
 	arrivals [receiveBatch]link.Datagram
@@ -46,28 +47,39 @@ type engine struct {
 	done chan struct{}
 }
 
-// engine returns the engine of a local address. It makes the engine at first use.
-func (d *Device) engine(addr netip.Addr) (*engine, error) {
+// engine returns the engine of a shard at a local address. It makes the engine at first use, behind that of the first
+// shard, which takes what is for no shard.
+func (d *Device) engine(s *shard, addr netip.Addr) (*engine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if s.index > 0 {
+		if _, err := d.openEngine(d.shards[0], addr); err != nil {
+			return nil, err
+		}
+	}
+	return d.openEngine(s, addr)
+}
+
+// openEngine does what engine does for one shard. The caller holds d.mu.
+func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	all := *d.engines.Load()
 	for _, e := range all {
-		if e.addr == addr {
+		if e.shard == s && e.addr == addr {
 			return e, nil
 		}
 	}
 	if d.closed {
 		return nil, verbs.ErrClosed
 	}
-	l, err := d.netdev.Open(addr)
+	l, err := s.Netdev.Open(addr)
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{dev: d, addr: addr, link: link.Chain(l, d.config.Middleware...), endNap: make(chan struct{}, 1), done: make(chan struct{})}
+	e := &engine{dev: d, shard: s, addr: addr, link: link.Chain(l, d.config.Middleware...), endNap: make(chan struct{}, 1), done: make(chan struct{})}
 	e.timers.next.Store(never)
 	e.polls.expect(0)
-	if d.config.Inbox != nil {
-		e.near.inbox = d.config.Inbox(addr)
+	if s.Inbox != nil {
+		e.near.inbox = s.Inbox(addr)
 	}
 	more := append(append([]*engine(nil), all...), e)
 	d.engines.Store(&more)

@@ -21,11 +21,11 @@ func newFuzzed(t *testing.T, in []byte) *fuzzed {
 	claimed := false
 	z.hca = must1[*Device](z)(Open(net.Netdev("sim1", fuzzLocal, fuzzLocal6), Config{
 		Driven: true, Random: random.Uint32, Middleware: []link.Middleware{z.link},
-		Claim: func(uint32) (bool, error) { // one block of QPNs, since each costs time
+		Ways: Ways{Claim: func(uint32) (bool, error) { // one block of QPNs, since each costs time
 			first := !claimed
 			claimed = true
 			return first, nil
-		},
+		}},
 	}))
 	z.dev = verbs.NewDevice(z.hca)
 	for i := range z.pds {

@@ -72,7 +72,7 @@ func (g *gsi) close() {
 
 // firstBlock returns the block of QPNs by which other processes know this one.
 func (d *Device) firstBlock() (uint32, error) {
-	block, err := d.qps.First()
+	block, err := d.shards[0].qps.First()
 	if err != nil {
 		return 0, numberError(err)
 	}
@@ -104,7 +104,7 @@ func (d *Device) serve(gidIndex int) (netip.Addr, error) {
 	if _, err := d.firstBlock(); err != nil {
 		return netip.Addr{}, err
 	}
-	_, err = d.engine(addr)
+	_, err = d.engine(d.shards[0], addr)
 	return addr, err
 }
 

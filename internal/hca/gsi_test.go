@@ -89,10 +89,10 @@ func TestGSIConfig(t *testing.T) {
 	n := sim.New(sim.Config{}).Netdev("sim1", simAddr(1), simAddr6(1))
 	var owned []uint32
 	p, err := Open(n, Config{
-		Claim: func(block uint32) (bool, error) {
+		Ways: Ways{Claim: func(block uint32) (bool, error) {
 			owned = append(owned, block)
 			return true, nil
-		},
+		}},
 		ServeGSI: func(on bool) {
 			served--
 			if on {
@@ -227,7 +227,7 @@ func TestCommEst(t *testing.T) {
 // TestGSIWithoutBlock: a device that can have no block of QPNs says so.
 func TestGSIWithoutBlock(t *testing.T) {
 	failure := errors.New("no sockets")
-	p, err := Open(sim.New(sim.Config{}).Netdev("sim1", simAddr(1)), Config{Claim: func(uint32) (bool, error) { return false, failure }})
+	p, err := Open(sim.New(sim.Config{}).Netdev("sim1", simAddr(1)), Config{Ways: Ways{Claim: func(uint32) (bool, error) { return false, failure }}})
 	if err != nil {
 		t.Fatal(err)
 	}

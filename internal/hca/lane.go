@@ -2,7 +2,7 @@ package hca
 
 // One packet's way between processes of this host, or between QPs of this process, if the carrier is on:
 //
-//  1. setPath asks Config.Lane for a lane to the process of the peer's QPN, before the QP's first packet.
+//  1. setPath asks Ways.Lane for a lane to the process of the peer's QPN, before the QP's first packet.
 //     Where there is none the QP's packets go by the network.
 //  2. sendNear has transport.QP.Transmit write the packet into the lane: the payload is copied once. A long
 //     payload is lent: the packet stands for several, and says where in a region of ours the data lie.
@@ -75,7 +75,7 @@ type fullLane struct {
 func (q *qp) findLane(p path, to verbs.QPN) {
 	q.leaveLane()
 	secured := q.security != nil || q.secrets.next != nil
-	if ask := q.dev.config.Lane; ask != nil && q.typ != verbs.QPTypeUD && !secured && len(q.dev.config.Middleware) == 0 {
+	if ask := q.shard.Lane; ask != nil && q.typ != verbs.QPTypeUD && !secured && len(q.dev.config.Middleware) == 0 {
 		q.out.lane = ask(p.eng.addr, p.dst.Addr(), uint32(to))
 	}
 	if q.out.lane != nil {
@@ -324,7 +324,7 @@ func (e *engine) nearIn(now time.Duration, cur *qp, from netip.Addr, b []byte, l
 	}
 	q := cur
 	if q == nil || q.num != p.DestQP {
-		if q = e.dev.qps.Get(p.DestQP); q == nil {
+		if q = e.shard.qps.Get(p.DestQP); q == nil {
 			e.dropNear(dropNoQP, nil, from)
 			return cur
 		}

@@ -43,10 +43,12 @@ func newLanePair(t testing.TB, o options, mw ...link.Middleware) *lanePair {
 		p.inboxes[simAddr(i+1)] = new(shm.Inbox)
 		d, err := Open(p.net.Netdev("sim", simAddr(i+1), simAddr6(i+1)), Config{
 			Middleware: mw,
-			Inbox:      func(at netip.Addr) *shm.Inbox { return p.inboxes[at] },
-			Lane: func(from, to netip.Addr, _ uint32) *shm.Out {
-				p.asked++
-				return p.lane(t, from, to)
+			Ways: Ways{
+				Inbox: func(at netip.Addr) *shm.Inbox { return p.inboxes[at] },
+				Lane: func(from, to netip.Addr, _ uint32) *shm.Out {
+					p.asked++
+					return p.lane(t, from, to)
+				},
 			},
 		})
 		if err != nil {

@@ -118,7 +118,7 @@ func (d *Device) multicastEngine(group netip.Addr) (*engine, error) {
 		if err != nil || addr.Is4() != group.Is4() {
 			continue
 		}
-		e, err := d.engine(addr)
+		e, err := d.engine(d.shards[0], addr)
 		if err == nil {
 			return e, nil
 		}

@@ -2,6 +2,7 @@ package hca
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/shm"
@@ -22,14 +23,21 @@ type outbound struct {
 	path
 	src  netip.AddrPort
 	flow wire.Flow
-	ah   *ah      // UD: that the way is of
-	lane *shm.Out // connected QPs: the way to a process of this host, or nil
-	lent []uint64 // positions in the lane of what is lent
+	ah   *ah       // UD: that the way is of
+	lane *shm.Out  // connected QPs: the way to a process of this host, or nil
+	lent []uint64  // positions in the lane of what is lent
+	ways *[]source // RC: for as many source ports, if there are several; nil otherwise
 }
 
-// resolve finds the way to a peer or, if that is allowed, to a multicast group: IBTA CA17-11, CA17-12 and, over
+// source is a source port, by which switches choose a way.
+type source struct {
+	src  netip.AddrPort
+	flow wire.Flow
+}
+
+// resolve finds the way from a shard to a peer or, if that is allowed, to a multicast group: IBTA CA17-11, CA17-12 and, over
 // IPv6, IBTA CA17-18, CA17-19.
-func (d *Device) resolve(ah *verbs.AHAttr, multicast bool) (path, error) {
+func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, error) {
 	local, err := d.port.addr(ah.SGIDIndex)
 	if err != nil {
 		return path{}, err
@@ -42,7 +50,7 @@ func (d *Device) resolve(ah *verbs.AHAttr, multicast bool) (path, error) {
 	if peer.IsUnspecified() || peer.IsMulticast() && !multicast {
 		return path{}, verbs.Errorf(verbs.ErrInvalid, "AV: the peer's GID %v is no single host's address", ah.DGID)
 	}
-	e, err := d.engine(local)
+	e, err := d.engine(s, local)
 	if err != nil {
 		return path{}, err
 	}
@@ -66,6 +74,7 @@ func (q *qp) setPath(p path) {
 		q.follow(p.eng, 1)
 	}
 	q.route(p)
+	q.spread()
 	q.allowMarks(p.trafficClass)
 	q.findLane(p, q.t.Attr().DestQPN)
 	q.in = inbound{}
@@ -105,9 +114,8 @@ func (q *qp) SetAdaptiveRouting(r verbs.AdaptiveRouting) error {
 		return verbs.ErrClosed
 	}
 	q.t.SetAdaptiveRouting(r)
-	if q.out.eng != nil {
-		q.transmit(q.dev.now()) // and set the timer
-	}
+	q.spread()
+	q.transmit(q.dev.now()) // what follows if a gap is not waited for any more
 	return nil
 }
 
@@ -117,6 +125,31 @@ func (q *qp) route(p path) {
 	q.out.src = p.eng.link.Source(q.num)
 	q.out.flow = wire.NewFlow(q.out.src, p.dst)
 }
+
+// spread gives q as many source ports as it asks for and the link has. The first is the one that a QP without a choice
+// has.
+func (q *qp) spread() {
+	if w := q.out.ways; w != nil {
+		q.out.src, q.out.flow, q.out.ways = (*w)[0].src, (*w)[0].flow, nil
+	}
+	var ports []uint16
+	if e, n := q.out.eng, q.t.Paths(); n > 1 && e != nil {
+		var ways []source
+		for i := uint32(0); i < sourceTries && len(ways) < n; i++ {
+			if src := e.link.Source(q.num + i); !slices.Contains(ports, src.Port()) {
+				ports = append(ports, src.Port())
+				ways = append(ways, source{src, wire.NewFlow(src, q.out.dst)})
+			}
+		}
+		if len(ways) > 1 {
+			q.out.ways = &ways
+		}
+	}
+	q.t.SetSources(ports)
+}
+
+// sourceTries is of how many flows the sources are looked at: of a link's few, that finds all.
+const sourceTries = 256
 
 // routeTo makes what q sends go to a, and reports whether that is another way than before.
 func (q *qp) routeTo(a *ah) bool {
@@ -139,6 +172,7 @@ func (q *qp) clearPath() {
 		q.follow(q.out.eng, -1)
 	}
 	q.out.eng, q.out.ah = nil, nil
+	q.spread()
 }
 
 // follow tells the CQs that one more connected QP is at e, or one fewer.

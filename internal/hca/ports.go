@@ -20,6 +20,8 @@ import (
 // by the move, none of them fits. Then it has moved when its old port has been silent for ucMoveTime, in
 // which packets in order came from one other port.
 //
+// An adverb that sends from several ports says from which, by a packet that comes from one of those that count.
+//
 // A CNP may come from any port: it has no PSN, and cards send it by ways of their own. Those of an adverb come
 // from where its other packets come from.
 type ports struct {
@@ -56,6 +58,8 @@ func (s *ports) allow(now time.Duration, q *qp, p *wire.Packet, port uint16) boo
 	switch of := s.of[portKind(p)]; {
 	case of == port:
 		s.run.port = 0
+		return true
+	case q.t.PeerSends(port):
 		return true
 	case p.Opcode == wire.CNP:
 		return !q.in.isSurelyOurs() || port == s.of[0] || s.of == [2]uint16{}

@@ -14,11 +14,12 @@ import (
 
 // qp is a queue pair: a transport.QP with its lock, its queues and its way through the network.
 type qp struct {
-	dev  *Device
-	pd   *pd
-	user *verbs.QP
-	typ  verbs.QPType
-	num  uint32
+	dev   *Device
+	shard *shard
+	pd    *pd
+	user  *verbs.QP
+	typ   verbs.QPType
+	num   uint32
 
 	queues
 	state atomic.Uint32 // of t, for those who do not hold mu: see publish
@@ -65,8 +66,12 @@ func (p *pd) CreateQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) (verbs.Pro
 	if err := queue.HoldsQP(attr.Cap); err != nil {
 		return nil, err
 	}
+	if !limits.Take(&p.dev.qpCount, limits.MaxQP) {
+		return nil, numberError(idtable.ErrFull)
+	}
 	q := p.newQP(attr, user)
-	if err := p.dev.qps.Add(q, func(n uint32) { q.number(n, attr) }); err != nil {
+	if err := q.shard.qps.Add(q, func(n uint32) { q.number(n, attr) }); err != nil {
+		p.dev.qpCount.Add(-1)
 		return nil, numberError(err)
 	}
 	q.sendCQ.attach(q)
@@ -92,6 +97,7 @@ func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
 	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
 	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type, timerAt: never}
 	q.sendCQ, q.recvCQ = attr.SendCQ.(*cq), attr.RecvCQ.(*cq)
+	q.shard = p.dev.shardFor(q.typ, q.sendCQ, q.recvCQ)
 	if attr.SRQ != nil {
 		q.srq = &queue.SRQUser{SRQ: attr.SRQ.(*srq).SRQ}
 	} else {
@@ -144,7 +150,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	var p path
 	if mask&verbs.MaskAV != 0 {
 		var err error
-		if p, err = q.dev.resolve(&attr.AH, false); err != nil {
+		if p, err = q.dev.resolve(q.shard, &attr.AH, false); err != nil {
 			return err
 		}
 		if q.typ == verbs.QPTypeUC && !q.isAsked() {
@@ -307,7 +313,8 @@ func (q *qp) Close() error {
 	if q.num == gsiQPN {
 		q.dev.gsi.close()
 	} else {
-		q.dev.qps.Remove(q.num)
+		q.shard.qps.Remove(q.num)
+		q.dev.qpCount.Add(-1)
 	}
 	q.mu.Lock()
 	q.endWait()

@@ -97,7 +97,7 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 	}
 	q := cur
 	if q == nil || q.num != p.DestQP {
-		if q = e.dev.qps.Get(p.DestQP); q == nil && p.DestQP == gsiQPN {
+		if q = e.shard.qps.Get(p.DestQP); q == nil && p.DestQP == gsiQPN {
 			q = e.dev.gsi.qp.Load()
 		}
 		if q == nil { // QP0 among others: IBTA CA17-33

@@ -101,6 +101,12 @@ func (q *qp) send(b *batch, now time.Duration) {
 				b.train = b.maxTrain // a train has one destination
 			}
 		}
+		if q.out.ways != nil {
+			if w := &(*q.out.ways)[q.t.Path()]; w.src != q.out.src {
+				q.out.src, q.out.flow = w.src, w.flow
+				b.train = b.maxTrain // a train has one source
+			}
+		}
 		if l := q.out.eng.link; b.link != l {
 			b.flush()
 			b.link, b.maxTrain = l, l.MaxTrain()

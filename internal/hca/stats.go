@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// Stats counts the datagrams of one address of a device.
+// Stats counts the datagrams of one shard of a device at one address.
 type Stats struct {
 	Addr  netip.Addr
 	Link  link.Stats
@@ -26,7 +26,7 @@ type Drops struct {
 	Secured   uint64 // refused by packet security, or for lack of keys
 }
 
-// Stats returns the counts of each address in use, in the order in which QPs began to use them.
+// Stats returns the counts of each shard and address in use, in the order in which QPs began to use them.
 func (d *Device) Stats() []Stats {
 	engines := *d.engines.Load()
 	all := make([]Stats, len(engines))

@@ -58,7 +58,7 @@ func TestUDPItself(t *testing.T) {
 			if err != nil || len(es) != 1 || es[0].GID.Addr() != netip.MustParseAddr(addr) {
 				t.Fatalf("GIDs %v, %v; want %s alone", es, err, addr)
 			}
-			if _, err := impl(d).engine(netip.MustParseAddr(addr)); errors.Is(err, syscall.EADDRINUSE) {
+			if _, err := impl(d).engine(impl(d).shards[0], netip.MustParseAddr(addr)); errors.Is(err, syscall.EADDRINUSE) {
 				t.Skipf("another program uses the address: %v", err)
 			}
 			x, y := connect(t, d, d, options{})

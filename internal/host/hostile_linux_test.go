@@ -267,7 +267,7 @@ func TestHostileDatagrams(t *testing.T) {
 	wantCost(t, heap, cpu, 45_000)
 	for i, m := range ms {
 		m.leave()
-		if held := tables.Held(m.netdev, nil, []string{"Netdev", "boxes"}); len(held) > 0 { // boxes are closed
+		if held := tables.Held(m.netdev, nil, []string{"Netdev", "boxes", "family"}); len(held) > 0 { // boxes are closed
 			t.Errorf("member %d holds %s when it has left", i, tables.String(held))
 		}
 	}

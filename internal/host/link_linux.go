@@ -149,6 +149,9 @@ func destQP(b []byte) (uint32, bool) {
 // and whether the mailbox has an owner. What has been passed on once is not passed on again: it
 // does not come here.
 func (l *Link) pass(to boxName, d *link.Datagram) (sent, found bool) {
+	if s := l.netdev.sibling(to); s != nil {
+		return s.take(l.Addr().Addr(), *d), true
+	}
 	owners := l.netdev.owners.Load()
 	if owners == nil { // this process has no QPs, and so no block to answer to
 		return false, true

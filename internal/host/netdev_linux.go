@@ -22,6 +22,7 @@ type Netdev struct {
 	owners atomic.Pointer[owners] // nil before the first Claim
 	gsi    atomic.Bool            // this process has a QP1
 	pool   *outletPool
+	family *[]*Netdev // this one and the others of the device's shards, the first of which is [0]
 	will   will
 	wards  wards
 	lanes  lanes
@@ -38,7 +39,50 @@ var _ link.Netdev = (*Netdev)(nil)
 
 // Share returns a Netdev that shares the addresses of a network interface.
 func Share(n *udp.Netdev) *Netdev {
-	return &Netdev{Netdev: n, pool: processOutlets, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
+	d := &Netdev{Netdev: n, pool: processOutlets, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
+	d.family = &[]*Netdev{d}
+	return d
+}
+
+// Shard returns a further Netdev of the same network interface, for another shard of the device. Its links have sockets
+// of their own, which get what is for its own blocks, as if it were that of another process. No process gives its will
+// to it: this one would die with it. Shard is called before anything else is.
+func (n *Netdev) Shard() *Netdev {
+	s := Share(n.Netdev.Again())
+	s.family = n.family
+	*n.family = append(*n.family, s)
+	return s
+}
+
+// sibling returns the Netdev of another shard of the device that owns what a name stands for, or nil. What is for it
+// needs no mailbox.
+func (n *Netdev) sibling(name boxName) *Netdev {
+	for _, s := range *n.family {
+		if s != n && s.owns(name) {
+			return s
+		}
+	}
+	return nil
+}
+
+// take takes a datagram that has come to another shard. It reports false if it has no link at the address.
+func (n *Netdev) take(addr netip.Addr, d link.Datagram) bool {
+	n.mu.Lock()
+	l := n.links[addr]
+	n.mu.Unlock()
+	if l != nil {
+		l.inject(d)
+	}
+	return l != nil
+}
+
+// answer answers the process that answers to a block.
+func (n *Netdev) answer(block uint32, m *message) {
+	if s := n.sibling(blockName(block)); s != nil {
+		s.message(m.appendTo(nil))
+	} else if owners := n.owners.Load(); owners != nil {
+		owners.answer(block, m)
+	}
 }
 
 // Claim claims a block of QPNs for this process. It returns false if the block has an owner.
@@ -61,7 +105,9 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 	}
 	if n.owners.Load() == nil {
 		n.owners.Store(newOwners(block, n.pool))
-		n.takeWills(block)
+		if n == (*n.family)[0] {
+			n.takeWills(block)
+		}
 	}
 	n.takeLanes(block)
 	n.boxes = append(n.boxes, box)
@@ -88,7 +134,7 @@ func (n *Netdev) message(b []byte) {
 	n.mu.Unlock()
 	switch m.kind {
 	case whoMessage:
-		owners.answer(m.from, &message{kind: meMessage, from: owners.self, nonce: m.nonce})
+		n.answer(m.from, &message{kind: meMessage, from: owners.self, nonce: m.nonce})
 	case meMessage:
 		owners.prove(m.nonce)
 	case datagramMessage:

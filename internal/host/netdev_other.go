@@ -19,6 +19,9 @@ var _ link.Netdev = (*Netdev)(nil)
 // Share returns the network interface.
 func Share(n *udp.Netdev) *Netdev { return &Netdev{n} }
 
+// Shard returns nil: an address has one link.
+func (n *Netdev) Shard() *Netdev { return nil }
+
 // ClaimService always succeeds: this process is alone.
 func (n *Netdev) ClaimService(netip.Addr, uint64) (release func(), ok bool, err error) {
 	return func() {}, true, nil

@@ -379,7 +379,7 @@ func (s *steering) probed(d *link.Datagram, index int) {
 	case to < numBlocks:
 		s.lastProbed.Store(int64(sinceStart()))
 		s.noteProber(to)
-		owners.answer(to, &m)
+		l.netdev.answer(to, &m)
 	}
 }
 

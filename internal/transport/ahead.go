@@ -208,23 +208,17 @@ func (s *responder) goOn() *refusal {
 	h, in := &s.hold, &s.qp.receiver
 	filled := h.n > 0
 	for h.n > 0 && h.has(in.epsn) {
-		p, whole, asks := h.take(in.epsn)
-		if whole {
-			if r := s.whole(asks); r != nil {
-				return r
-			}
-			continue
-		}
-		if p == nil {
+		var r *refusal
+		switch p, whole, asks := h.take(in.epsn); {
+		case p != nil:
+			r = s.execute(p)
+		case whole:
+			r = s.whole(asks)
+		default:
 			in.msg.off += s.qp.mtu
-			in.epsn = in.epsn.Add(1)
-			s.behindResponse = false
-			if asks {
-				s.acknowledge(in.epsn.Add(-1))
-			}
-			continue
+			s.executed(false, asks)
 		}
-		if r := s.execute(p); r != nil {
+		if r != nil {
 			return r
 		}
 	}
@@ -261,6 +255,9 @@ func (s *responder) hello(p *wire.Packet) {
 	d := p.PSN.Diff(s.qp.receiver.epsn)
 	if h, ok := wire.DecodeHello(p.Payload); ok && h.Version >= helloVersion && d > -repeatedPSNs && d < aheadPSNs {
 		s.hold.peer = true
+		if s.peerPorts = nil; h.Ports[0] != 0 {
+			s.peerPorts = &h.Ports
+		}
 		if s.hold.n > 0 { // by adaptive routing; no NAK will tell of the gap now
 			s.due(s.qp.receiver.epsn.Add(-1), false)
 		}
@@ -294,12 +291,24 @@ func (r *rc) repeatsParts() bool { return r.responder.hold.peer }
 // greetAgain tells the peer once more: it answers as one that does not know.
 func (g *greeting) greetAgain() { g.due = g.ours && g.sent < maxHellos }
 
+// hello is what the peer is told.
+func (r *rc) hello() wire.Hello {
+	h := wire.Hello{Version: helloVersion}
+	if s := r.recovery.spread; s != nil {
+		h.Ports = s.ports
+	}
+	return h
+}
+
 // greet writes a hello into buf.
 func (r *rc) greet(buf []byte) int {
 	r.greeting.due = false
 	r.greeting.sent++
+	if s := r.recovery.spread; s != nil {
+		s.toldAt = r.recovery.max
+	}
 	p := r.qp.header(wire.RCHello, psn(r.recovery.max))
 	n := len(p.AppendHeaders(buf[:0]))
-	n = len(wire.Hello{Version: helloVersion}.AppendTo(buf[:n]))
+	n = len(r.hello().AppendTo(buf[:n]))
 	return finish(buf, n, 0)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -17,6 +18,7 @@ type completer struct {
 	rc     *rc
 	qp     *QP
 	atomic [atomicLength]byte
+	behind []mem.Span // see store
 }
 
 // handle takes a response packet.
@@ -25,6 +27,9 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	seq := rec.una + uint64(int64(p.PSN.Diff(psn(rec.una)))) // less than 2^23 from una
 	if seq >= rec.max || seq < rec.una {
 		// Not asked for, or answered already: packets repeat and overtake one another.
+		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && c.rc.ladder.answered() {
+			return
+		}
 		q.counters.Unexpected++
 		if p.Opcode.IsRead() && seq < rec.una {
 			c.again(now)
@@ -50,6 +55,7 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 	case wire.KindACK:
 		c.rc.requester.setCredits(a)
 		if !c.advance(now, seq+1) || c.rc.recovery.selective {
+			c.rc.ladder.answered()
 			c.gap(now)
 		}
 	case wire.KindRNR:
@@ -91,6 +97,9 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 	place := q.sq.head
 	for from, to := r.Next(0); from < to; from, to = r.Next(to) {
 		place = c.arrived(now, place, seq+uint64(from), seq+uint64(to))
+	}
+	if r.Again && r.Latest == psn(rec.una-1) && c.rc.ladder.answered() {
+		r.Again = false
 	}
 	if r.Again {
 		q.counters.Needless++
@@ -318,7 +327,7 @@ func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts(): // who repeats a part ends with it
 		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
 	}
-	if err := q.run.scatter(q.cfg.PD, w.sg, off, p.Payload); err != nil {
+	if err := c.store(w, off, p.Payload, w.seq+k+n); err != nil {
 		return &fault{verbs.WCLocProtErr, err}
 	}
 	return nil
@@ -329,7 +338,6 @@ func badResponse(format string, args ...any) *fault {
 }
 
 func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet) {
-	q := c.qp
 	w := c.responseTo(now, seq)
 	if w == nil {
 		return
@@ -339,7 +347,7 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 		return
 	}
 	binary.NativeEndian.PutUint64(c.atomic[:], p.AtomicAckETH.Orig)
-	if err := q.cfg.PD.Scatter(w.sg, 0, c.atomic[:]); err != nil {
+	if err := c.store(w, 0, c.atomic[:], seq+1); err != nil {
 		c.failInTurn(w, &fault{verbs.WCLocProtErr, err})
 		return
 	}
@@ -376,6 +384,10 @@ func (c *completer) overtaken(now time.Duration) bool {
 		}
 	}
 	rec.lostSome(now, n)
+	if s := rec.spread; s != nil && s.again { // perhaps the peer does not know of the port
+		s.again = false
+		c.rc.greeting.greetAgain()
+	}
 	c.rc.requester.repeat()
 	return true
 }

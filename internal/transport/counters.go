@@ -18,10 +18,13 @@ type Counters struct {
 	Duplicates   uint64 // requests that came again
 	OutOfOrder   uint64 // requests dropped because an earlier one was missing
 	Held         uint64 // requests that came before an earlier one, and were kept or placed
+	PathsLeft    uint64 // how often a path was left that lost more than others
+	PathProbes   uint64 // packets that tried paths that were left, or had been idle
 	Unexpected   uint64 // packets dropped because nothing waited for them
 
 	RetryExceeded    uint64 // connections that ended because no retry was left
 	RNRRetryExceeded uint64 // and because no RNR retry was left
+	BlackHoles       uint64 // of RetryExceeded, those where smaller packets arrived
 
 	// NAKs received that end the connection.
 	InvalidNAKs, AccessNAKs, OperationNAKs uint64

@@ -22,6 +22,7 @@ type sentRange struct {
 	at       time.Duration // when it was sent the last time
 	lost     bool          // and is to be sent again
 	repeated bool          // sent more than once
+	path     uint8         // that it took the last time
 	arrived  bool          // the peer has it, or we have the response; what is before it is missing
 }
 
@@ -31,25 +32,25 @@ func (f *flight) start(seq uint64) {
 	f.ranges = f.ranges[:0]
 }
 
-// send takes note that the next n are being sent. It reports whether they were sent before.
-func (f *flight) send(now time.Duration, n uint64) (repeated bool) {
+// send takes note that the next n are being sent, by a path. It reports whether they were sent before.
+func (f *flight) send(now time.Duration, n uint64, path uint8) (repeated bool) {
 	from, to := f.nxt, f.nxt+n
 	if from < f.max {
-		f.sendAgain(now, from, to)
+		f.sendAgain(now, from, to, path)
 		return true
 	}
-	if last := len(f.ranges) - 1; last >= 0 && f.ranges[last] == (sentRange{end: from, at: now}) {
+	if last := len(f.ranges) - 1; last >= 0 && f.ranges[last] == (sentRange{end: from, at: now, path: path}) {
 		f.ranges[last].end = to
 	} else {
-		f.ranges = append(f.ranges, sentRange{end: to, at: now})
+		f.ranges = append(f.ranges, sentRange{end: to, at: now, path: path})
 	}
 	f.max, f.nxt = to, to // nothing is lost, or it would be next
 	return false
 }
 
 // sendAgain takes note that [from, to), of which the beginning was sent before, is being sent.
-func (f *flight) sendAgain(now time.Duration, from, to uint64) {
-	f.set(from, to, sentRange{at: now, repeated: true})
+func (f *flight) sendAgain(now time.Duration, from, to uint64, path uint8) {
+	f.set(from, to, sentRange{at: now, repeated: true, path: path})
 	f.max = max(f.max, to)
 	f.nxt = f.firstLost()
 }
@@ -83,7 +84,7 @@ func (f *flight) set(from, to uint64, s sentRange) {
 func (f *flight) join(i int) {
 	for k := 0; k < 3 && i+1 < len(f.ranges); k++ {
 		a, b := &f.ranges[i], f.ranges[i+1]
-		if a.at != b.at || a.lost != b.lost || a.repeated != b.repeated || a.arrived != b.arrived {
+		if a.at != b.at || a.lost != b.lost || a.path != b.path || a.repeated != b.repeated || a.arrived != b.arrived {
 			i++
 			continue
 		}

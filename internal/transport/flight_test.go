@@ -121,7 +121,7 @@ func TestFlight(t *testing.T) {
 				if from := m.nxt(); from < m.max && from+n > m.max {
 					steppedOver++
 				}
-				got[0], want[0] = f.send(now, n), m.send(now, n)
+				got[0], want[0] = f.send(now, n, 0), m.send(now, n)
 			case k < 15:
 				seq := m.una + rnd.Uint64N(min(outstanding, 12)+1)
 				if k == 9 {
@@ -178,8 +178,8 @@ func TestFlightAcknowledged(t *testing.T) {
 	}
 	f.start(100)
 	acknowledge("nothing", 100, 0, false)
-	f.send(1*ms, 4) // 100 to 103
-	f.send(2*ms, 4) // 104 to 107
+	f.send(1*ms, 4, 0) // 100 to 103
+	f.send(2*ms, 4, 0) // 104 to 107
 	acknowledge("part of the first", 102, 1*ms, true)
 	acknowledge("the same again", 102, 0, false)
 	acknowledge("across to the second", 105, 2*ms, true)
@@ -190,10 +190,10 @@ func TestFlightAcknowledged(t *testing.T) {
 		t.Errorf("next is %d, want 108: nothing is lost any more", f.nxt)
 	}
 	f.loseAll()
-	if repeated := f.send(3*ms, 1); !repeated {
+	if repeated := f.send(3*ms, 1, 0); !repeated {
 		t.Errorf("107 is sent again: repeated %v, want true", repeated)
 	}
-	if repeated := f.send(3*ms, 1); repeated {
+	if repeated := f.send(3*ms, 1, 0); repeated {
 		t.Errorf("108 is sent: repeated %v, want false", repeated)
 	}
 	acknowledge("sent twice", 108, 0, false)
@@ -208,18 +208,18 @@ func TestFlightAllocs(t *testing.T) {
 	round := func() {
 		for range 32 {
 			now++
-			f.send(now, 4)
+			f.send(now, 4, 0)
 		}
 		for off := uint64(1); off < 120; off += 9 {
 			f.lose(f.una+off, f.una+off+3)
 		}
 		for f.nxt < f.max {
 			now++
-			f.send(now, 1)
+			f.send(now, 1, 0)
 		}
 		f.acknowledge(f.una + 50)
 		f.loseAll()
-		f.send(now, f.max-f.una)
+		f.send(now, f.max-f.una, 0)
 		f.acknowledge(f.max)
 	}
 	if n := testing.AllocsPerRun(20, round); n != 0 {

@@ -36,19 +36,26 @@ func (q *QP) SetKeepAlive(now, period time.Duration) error {
 // start begins a period of silence, unless one has begun.
 func (k *keepAlive) start(now time.Duration) {
 	if k.period > 0 && k.due == Never {
-		k.heard, k.due = now, now+k.period
+		k.heard = now
+		k.due = k.beat(now + k.period)
 	}
+}
+
+// beat returns the latest time up to t at which QPs of this period may ask. They do so together: a device with many
+// idle connections then wakes some times in a period, and not for each of them.
+func (k *keepAlive) beat(t time.Duration) time.Duration {
+	return t - t%max(1, k.period/aliveBeats)
 }
 
 // look asks the peer if it was silent for a period. The timer is not moved with each packet, so it
 // comes too early mostly.
 func (r *rc) look(now time.Duration) {
 	k, sq := &r.alive, &r.qp.sq
-	if quiet := k.heard + k.period; now < quiet {
+	if quiet := k.beat(k.heard + k.period); now < quiet {
 		k.due = quiet
 		return
 	}
-	k.due = now + k.period
+	k.due = k.beat(now + k.period)
 	// What is on its way has a timer of its own.
 	if r.qp.attr.State == verbs.QPStateRTS && r.recovery.una == sq.nextSeq {
 		k.probe = sq.nextSeq

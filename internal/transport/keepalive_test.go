@@ -209,7 +209,31 @@ func TestKeepAliveForEver(t *testing.T) {
 	if err := p.a.qp.SetKeepAlive(p.now, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
-	if next := p.a.qp.NextTimeout(); next < p.now+maxKeepAlive {
+	if next := p.a.qp.NextTimeout(); next < p.now+maxKeepAlive-maxKeepAlive/aliveBeats {
 		t.Errorf("the next timeout is at %v, want it a year from now", next)
+	}
+}
+
+// TestKeepAliveBeats: connections that were made at any time ask at a few times of their period, with a device's wake-up
+// for many of them, and never late.
+func TestKeepAliveBeats(t *testing.T) {
+	const qps = 10 * aliveBeats
+	at := map[time.Duration]bool{}
+	for i := range time.Duration(qps) {
+		p := newPair(t, setup{})
+		p.now = i * alivePeriod / qps
+		if err := p.a.qp.SetKeepAlive(p.now, alivePeriod); err != nil {
+			t.Fatal(err)
+		}
+		first := p.now + alivePeriod
+		p.runUntil(first + alivePeriod)
+		probes := p.probes(p.a)
+		if len(probes) != 2 || probes[0] > first || probes[0] < first-alivePeriod/aliveBeats {
+			t.Fatalf("begun at %v: probes at %v, want two, the first at %v or a little earlier", i*alivePeriod/qps, probes, first)
+		}
+		at[probes[0]] = true
+	}
+	if len(at) > aliveBeats+1 {
+		t.Errorf("%d QPs ask at %d times of a period, want %d at most", qps, len(at), aliveBeats+1)
 	}
 }

@@ -140,9 +140,6 @@ func (r *run) scatter(pd *mem.PD, sg []verbs.SGE, off uint32, payload []byte) er
 	return pd.Scatter(sg, off, payload)
 }
 
-// lastPSN returns the PSN of the last packet for which p stands.
-func (q *QP) lastPSN(p *wire.Packet) wire.PSN { return p.PSN.Add(q.run.length() - 1) }
-
 // recalled says that the peer has taken back what it has lent. It has given up.
 var recalled = &refusal{silent: true}
 

@@ -72,6 +72,31 @@ const (
 	// netHeaders is what a packet is longer on the wire: IPv4 and UDP.
 	netHeaders = 28
 
+	// A QP with several paths sends pathRun bytes by one before it chooses again: see paths.go. A path counts as idle,
+	// and is tried, after pathIdleTrips round trips, and one that was left after pathPauseTrips, twice as long each time
+	// that it is left again before pathTrust packets have come by it, up to pathPauseMost.
+	pathRun        = 32 << 10
+	pathIdleTrips  = 16
+	pathPauseTrips = 8
+	pathPauseMost  = 100 * time.Millisecond
+	pathTrust      = 1024
+	// pathMemory is over how many packets the losses of a path count, and pathLossLimit which part of lossScale is
+	// too many, if another path has half of that.
+	// pathAnswer is for how many packets an answer counts that the peer seems to have missed.
+	pathMemory    = 64
+	pathAnswer    = 9
+	lossScale     = 1024
+	pathLossLimit = lossScale / 8
+	// A path gets less than others if its packets take pathLate times as long as usual, and pathNoise more. What it gets
+	// changes by pathGrowth and pathShrink at most at a time, and pathLeastShare is the least.
+	pathLate       = 1.25
+	pathNoise      = 20 * time.Microsecond
+	pathGrowth     = 1.25
+	pathShrink     = 0.5
+	pathLeastShare = 1.0 / 64
+	// pathTripPart is the part of a path's latest trip that counts.
+	pathTripPart = 4
+
 	// deferBehind is how many packets of SENDs may leave before an acknowledgement that was deferred: a train.
 	deferBehind = 8
 
@@ -94,6 +119,9 @@ const (
 	// readChunk is how many response packets one READ request asks for. READ responses have no
 	// acknowledgements that could hold the responder back, so a long READ is several requests.
 	readChunk = maxWindow / 4
+
+	// aliveBeats is at how many times in its period a keep-alive may ask. So it is early by that part at most.
+	aliveBeats = 64
 
 	// maxKeepAlive is the longest period of a keep-alive, so that no time overflows.
 	maxKeepAlive = 365 * 24 * time.Hour

@@ -185,7 +185,9 @@ func TestLossTable(t *testing.T) {
 				}
 			}
 			b.WriteByte('\n')
-			// The table says more. Short runs end before patience is learned.
+			if *lossTableFlag != "" {
+				continue // the table says it, good or bad
+			}
 			least := map[string]float64{"1 % lost": .8, "3 % lost": .75, "10 % lost": .45, "25 % late by 1 ms": .6}[c.name]
 			if got := rs[1].goodput() / whole; got < least {
 				t.Errorf("%v, %s: goodput is %.2f of that without losses, want %.2f", op, c.name, got, least)

@@ -46,6 +46,9 @@ func (r *recovery) delivered(now time.Duration, from, to uint64) {
 			continue
 		}
 		last := min(x.end, to) - 1
+		if r.spread != nil {
+			r.spread.arrived(now, x.path, x.at, last+1-max(from, r.begin(i)), last)
+		}
 		if x.at > r.latestAt || x.at == r.latestAt && last > r.latest {
 			r.latest, r.latestAt, r.latestTrip = last, x.at, now-x.at
 			if !x.repeated && r.sampled.to == 0 {
@@ -87,14 +90,24 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 		if begin = x.end; from >= limit {
 			break
 		}
-		if x.arrived || x.lost || x.at > r.latestAt || x.at == r.latestAt && from > r.latest {
+		if x.arrived || x.lost {
 			continue
 		}
-		if at := x.at + r.latestTrip + r.patience; at > now {
+		at, ok := x.at+r.latestTrip+r.patience, x.at < r.latestAt || x.at == r.latestAt && from < r.latest
+		if r.spread != nil {
+			at, ok = r.spread.overtaken(r, x, from)
+		}
+		switch {
+		case !ok:
+			continue
+		case at > now:
 			r.due = min(r.due, at)
 			continue
 		}
 		x.lost = true
+		if r.spread != nil {
+			r.spread.missed(now, r, x.path, from, x.end)
+		}
 		r.fresh = append(r.fresh, seqRange{from, x.end})
 	}
 	if n := len(r.fresh); n > 0 {
@@ -136,7 +149,7 @@ func (r *recovery) held(now time.Duration, from, to uint64) {
 			return
 		}
 	}
-	r.set(from, to, sentRange{at: now, repeated: true})
+	r.set(from, to, sentRange{at: now, repeated: true, path: responsePath})
 	r.nxt = r.firstLost()
 }
 

@@ -16,6 +16,7 @@ type rc struct {
 	responder responder
 	alive     keepAlive
 	greeting  greeting
+	ladder    ladder
 }
 
 func newRC(q *QP) *rc {
@@ -23,7 +24,7 @@ func newRC(q *QP) *rc {
 	r.recovery.attr, r.recovery.pacer, r.recovery.control = &q.attr, &q.pace, &q.control
 	r.requester = requester{rc: r, qp: q}
 	r.completer = completer{rc: r, qp: q}
-	r.responder = responder{qp: q, gap: gap{at: Never}}
+	r.responder = responder{qp: q}
 	return r
 }
 
@@ -33,6 +34,7 @@ func (r *rc) reset() {
 	r.responder.reset()
 	r.alive = keepAlive{due: Never}
 	r.greeting = greeting{}
+	r.ladder = ladder{}
 }
 
 func (r *rc) startReceiving() { r.responder.resize() }
@@ -51,7 +53,7 @@ func (r *rc) attributesChanged(now time.Duration) {
 }
 
 func (r *rc) idle() bool {
-	return !r.greeting.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.nxt != r.alive.probe
+	return !r.greeting.due && !r.ladder.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.nxt != r.alive.probe
 }
 
 // transmit sends responses and acknowledgements before requests, but for an ACK that was deferred. That one
@@ -59,6 +61,14 @@ func (r *rc) idle() bool {
 // end of their train. It does not follow other requests: who does not expect an answer may well refuse one,
 // which ends the connection, and the peer's message, which has arrived, would be flushed.
 func (r *rc) transmit(now time.Duration, buf []byte) int {
+	if r.recovery.spread != nil {
+		return r.transmitSpread(now, buf)
+	}
+	return r.transmitOne(now, buf)
+}
+
+// transmitOne is transmit, by whichever path.
+func (r *rc) transmitOne(now time.Duration, buf []byte) int {
 	if r.requester.brisk > 0 && r.responder.idle() {
 		if n := r.requester.transmitBrisk(now, buf); n > 0 {
 			return n
@@ -82,6 +92,9 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 	case verbs.QPStateRTS, verbs.QPStateSQD:
 		if r.greeting.due {
 			return r.greet(buf)
+		}
+		if r.ladder.due {
+			return r.climb(buf)
 		}
 		return r.requester.transmit(now, buf)
 	}
@@ -126,7 +139,7 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 }
 
 func (r *rc) nextTimeout() time.Duration {
-	return min(r.recovery.nextTimeout(), r.alive.due, r.qp.pace.callAt, r.responder.gap.at)
+	return min(r.recovery.nextTimeout(), r.alive.due, r.qp.pace.callAt, r.responder.gapAt)
 }
 
 func (r *rc) handleTimeout(now time.Duration) {
@@ -139,6 +152,7 @@ func (r *rc) handleTimeout(now time.Duration) {
 			r.giveUp()
 			break
 		}
+		r.mountLadder()
 		r.probe()
 	case now >= r.recovery.probing.at:
 		r.recovery.backOff(now)
@@ -150,7 +164,7 @@ func (r *rc) handleTimeout(now time.Duration) {
 	if now >= r.alive.due {
 		r.look(now)
 	}
-	if now >= r.responder.gap.at {
+	if now >= r.responder.gapAt {
 		r.responder.gapStays()
 	}
 }
@@ -184,7 +198,7 @@ func (r *rc) repeat(now time.Duration, seq uint64, cause string) {
 // giveUp fails the QP: no retry is left.
 func (r *rc) giveUp() {
 	r.qp.counters.RetryExceeded++
-	r.qp.fail(r.recovery.exhausted())
+	r.qp.fail(r.blackHole(r.recovery.exhausted()))
 }
 
 func (r *rc) underway(limit uint64) bool {
@@ -202,6 +216,7 @@ func (r *rc) abandon() { r.responder.abandon() }
 func (r *rc) stop() {
 	r.recovery.stop()
 	r.alive.due, r.qp.pace.callAt = Never, Never
+	r.ladder = ladder{}
 	r.requester.cur = r.qp.sq.tail
-	r.responder.hold, r.responder.gap = hold{}, gap{at: Never}
+	r.responder.hold, r.responder.gapAt = hold{}, Never
 }

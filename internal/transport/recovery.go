@@ -20,6 +20,7 @@ type recovery struct {
 	probing
 	overtaken
 	before undo
+	spread *spread // nil: there is one path
 
 	ackDeadline time.Duration // when the acknowledge timeout comes; Never when nothing is on its way
 	heldUntil   time.Duration // until when nothing may go out; Never when something may
@@ -36,7 +37,7 @@ type recovery struct {
 }
 
 func (r *recovery) reset() {
-	*r = recovery{attr: r.attr, pacer: r.pacer, control: r.control, congestion: newCongestion(), ackDeadline: Never, heldUntil: Never,
+	*r = recovery{attr: r.attr, pacer: r.pacer, control: r.control, spread: r.spread.fresh(), congestion: newCongestion(), ackDeadline: Never, heldUntil: Never,
 		probing: probing{at: Never}, overtaken: overtaken{latestAt: -1, due: Never, repeatedAt: Never, fresh: r.fresh[:0]}, flight: flight{ranges: r.ranges[:0]}}
 }
 
@@ -61,10 +62,14 @@ func (r *recovery) mayGo(now time.Duration, count, limit uint64) bool {
 
 // sent takes note that the next n packets are on their way. It reports whether they were sent before.
 func (r *recovery) sent(now time.Duration, n uint64) (repeated bool) {
+	path := uint8(0)
+	if r.spread != nil {
+		path = r.spread.choose(now, r, n)
+	}
 	if r.asks() {
 		r.sampled.at = now
 	}
-	if repeated = r.send(now, n); repeated {
+	if repeated = r.send(now, n, path); repeated {
 		r.repeatedAt = now
 	}
 	if r.ackDeadline == Never { // IBTA C9-139

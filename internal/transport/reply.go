@@ -77,6 +77,7 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 		q.counters.Unexpected++
 		return
 	}
+	s.again.read = true
 	s.responses.replay(e, q.receiver.epsn)
 }
 
@@ -93,6 +94,9 @@ func (s *responder) regionGone(psn wire.PSN, cause error) {
 }
 
 func (s *responder) idle() bool { return s.reply.kind == noReply && len(s.responses.pending) == 0 }
+
+// onlyReply reports whether an acknowledgement of any kind is due, and nothing else.
+func (s *responder) onlyReply() bool { return s.reply.kind != noReply && len(s.responses.pending) == 0 }
 
 // onlyACK reports whether an ACK is due and nothing else.
 func (s *responder) onlyACK() bool { return s.reply.kind == ackReply && len(s.responses.pending) == 0 }

@@ -88,6 +88,9 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 		r.fault(w, f)
 		return 0
 	}
+	if rec.spread != nil {
+		rec.spread.responses = w.hasResponse()
+	}
 	if rec.sent(now, count) {
 		q.counters.Retransmits++
 	}
@@ -173,11 +176,10 @@ func (r *requester) holds() bool {
 // so that of short WRITEs every second packet would begin a train. With a RETH in each packet they are of one
 // length. The peer executes the same, and counts more messages. Where switches route packets one by one, all go so.
 func (r *requester) goesApart(w *sendWQE) bool {
-	if r.qp.routing.Send && w.op == verbs.OpRDMAWrite && r.qp.lending.may == nil {
-		return true
+	if w.op != verbs.OpRDMAWrite || r.qp.lending.may != nil {
+		return false
 	}
-	return w.op == verbs.OpRDMAWrite && w.packets > 1 && w.packets <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom &&
-		r.qp.lending.may == nil
+	return r.qp.routing.Send || w.packets > 1 && w.packets <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom
 }
 
 // answerOps are the operations by which programs answer. An ACK may follow them: see rc.transmit.

@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"time"
+
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -17,14 +19,19 @@ type responder struct {
 	// behindResponse says that the request before epsn is a READ or an atomic. Only its response may
 	// bear its PSN.
 	behindResponse bool
+	again          repeated
 
 	reply     reply
 	responses responses
 	hold      hold
-	gap       gap
+	peerPorts *[wire.MaxHelloPorts]uint16 // from which the peer says that it sends; nil if it has not
+	gapAt     time.Duration               // when what is missing before the held packets is taken for a loss, Never if it is not
 }
 
-func (s *responder) reset() { *s = responder{qp: s.qp, gap: gap{at: Never}} }
+// repeated is what the peer has repeated since the latest answer.
+type repeated struct{ request, read bool }
+
+func (s *responder) reset() { *s = responder{qp: s.qp, gapAt: Never} }
 
 // resize takes over attributes that Modify set.
 func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
@@ -33,7 +40,7 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
 	switch d := p.PSN.Diff(q.receiver.epsn); {
-	case d > 0 && s.waits() && (!s.refused || !s.hold.peer): // else all is repeated
+	case d > 0 && s.waits():
 		if !s.ahead(p) {
 			q.counters.OutOfOrder++
 			if s.hold.n == 0 && !s.hold.peer { // then nothing waits that could show the gap
@@ -47,6 +54,7 @@ func (s *responder) handle(p *wire.Packet) {
 		return
 	case d < 0:
 		q.counters.Duplicates++
+		s.again.request = true
 		s.duplicate(p)
 		return
 	}
@@ -86,7 +94,6 @@ func (s *responder) reject(r *refusal) {
 	q.counters.refused(r)
 	if r.rnr {
 		s.reply = reply{kind: rnrReply, syndrome: wire.SyndromeRNR(q.attr.MinRNRTimer), psn: q.receiver.epsn}
-		s.gap = gap{at: Never}
 		return
 	}
 	if !r.silent {
@@ -116,7 +123,7 @@ func (s *responder) execute(p *wire.Packet) *refusal {
 		return invalidRequest(verbs.ErrMalformed, "operation %v is not supported", p.Opcode)
 	}
 	if r == nil {
-		s.executed(p)
+		s.executed(p.Opcode.EndsMessage(), p.AckReq)
 	}
 	return r
 }
@@ -199,16 +206,15 @@ func (s *responder) executedWithResponse(packets int) {
 	}
 }
 
-// executed moves on behind a SEND or WRITE packet.
-func (s *responder) executed(p *wire.Packet) {
-	last := s.qp.lastPSN(p)
+// executed moves on behind a SEND or WRITE packet, which may end its message and ask for an acknowledgement.
+func (s *responder) executed(ends, asks bool) {
 	s.pass(s.qp.run.length())
 	s.behindResponse = false
-	if p.Opcode.EndsMessage() {
+	if ends {
 		s.msn = (s.msn + 1) & msnMask
 	}
-	if p.AckReq {
-		s.acknowledge(last)
+	if asks {
+		s.acknowledge(s.qp.receiver.epsn.Add(-1))
 	}
 }
 

@@ -13,40 +13,35 @@ func (q *QP) SetAdaptiveRouting(r verbs.AdaptiveRouting) {
 	q.routing = r
 	if rc, ok := q.service.(*rc); ok && !r.Accept {
 		s := &rc.responder
-		if s.gap.at != Never { // nothing waits any more
+		if s.gapAt != Never { // nothing waits any more
 			s.gapStays()
 		}
-		s.gap = gap{at: Never}
 	}
 }
 
-// gap is the wait for packets that others have overtaken, where the peer does not know acknowledged ranges. The
-// answer is then a NAK, and the peer repeats all from the gap on. So a gap is reported late, and once.
-type gap struct {
-	at   time.Duration // when it is taken for a loss; Never if there is none, or it was reported
-	told bool          // it was reported
+// waits reports whether what comes before its turn waits for it. Behind a refusal a peer that knows ranges repeats all.
+func (s *responder) waits() bool {
+	if s.hold.peer {
+		return !s.refused
+	}
+	return s.qp.routing.Accept
 }
 
-// waits reports whether what comes before its turn waits for it.
-func (s *responder) waits() bool { return s.hold.peer || s.qp.routing.Accept }
-
-// watchGap starts the wait for what is missing now, if anything is, and ends that for what has come. moved says that
-// something has. After an RNR NAK nothing is missing: the peer repeats all from there on when the time has come.
+// watchGap starts the wait for packets that others have overtaken, if there are any, and ends that for what has come.
+// moved says that something has. A peer that knows no ranges repeats all from a NAK on, so a gap is reported late.
 func (s *responder) watchGap(now time.Duration, moved bool) {
 	switch {
-	case s.hold.n == 0 || s.hold.peer || s.refused && !s.gap.told:
-		s.gap = gap{at: Never}
-	case moved || s.gap.at == Never && !s.gap.told:
-		s.gap = gap{at: now + s.qp.routing.Patience}
+	case s.hold.n == 0 || s.hold.peer:
+		s.gapAt = Never
+	case moved || s.gapAt == Never:
+		s.gapAt = now + s.qp.routing.Patience
 	}
 }
 
-// gapStays takes the gap for a loss.
+// gapStays takes the gap for a loss, unless a NAK for the same PSN was sent.
 func (s *responder) gapStays() {
-	s.gap = gap{at: Never, told: true}
-	if s.reply.kind == noReply || s.reply.kind == ackReply {
-		s.reply = reply{kind: sequenceReply, psn: s.qp.receiver.epsn}
-	}
+	s.gapAt = Never
+	s.outOfOrder(s.qp.receiver.epsn)
 }
 
 // isMarked reports whether a packet is a WRITE that may be placed before what was sent earlier has come.
@@ -76,11 +71,10 @@ func (s *receiver) placeWhole(p *wire.Packet) bool {
 
 // whole is the turn of a WRITE that was placed before.
 func (s *responder) whole(asks bool) *refusal {
-	in := &s.qp.receiver
-	if in.msg.kind != noMessage {
+	if s.qp.receiver.msg.kind != noMessage {
 		return invalidRequest(verbs.ErrMalformed, "%v inside another message", wire.RCRDMAWriteOnly)
 	}
 	s.qp.work.Writes++
-	s.executed(&wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAWriteOnly, PSN: in.epsn, AckReq: asks}})
+	s.executed(true, asks)
 	return nil
 }

@@ -16,6 +16,8 @@ type op struct {
 	off    int    // there
 	length int
 	target int // of READs and atomics
+	over   *op // a READ with the same target that was posted before
+	under  *op // and one behind
 	srcAt  int
 	at     time.Duration
 
@@ -91,6 +93,9 @@ func (e *end) newOp(i int) *op {
 		o.where = "words"
 	case o.wr.Op == verbs.OpRDMARead && r.IntN(3) == 0:
 		o.length = 1 + r.IntN(srcSize/2)
+		if x := e.lastRead(); x != nil && r.IntN(2) == 0 {
+			o.length, o.over = x.length, x
+		}
 		o.off = r.IntN(srcSize/2 - o.length + 1)
 		o.where, o.wr.Remote = "source", p.src.mr.Remote(o.off)
 	case o.writes() && w.plan.Illegal && r.IntN(8) == 0 && e.c.typ == verbs.QPTypeRC:
@@ -160,6 +165,11 @@ func (e *end) flags(o *op, i int) {
 
 // memory gives the work request local memory, or returns false.
 func (e *end) memory(o *op) bool {
+	if x := o.over; x != nil {
+		o.target, x.under = x.target, o
+		o.wr.SGList = split(e.read.mr, o.target, o.length, 1+e.rnd.IntN(3))
+		return true
+	}
 	if o.wr.Op == verbs.OpRDMARead || o.atomic() {
 		at, ok := e.ring(&e.readAt, o.length+2*guardSize, readSize, func(x *op) (int, int) { return x.target - guardSize, x.length + 2*guardSize })
 		if !ok {
@@ -189,6 +199,19 @@ func (e *end) memory(o *op) bool {
 	copy(e.src.bytes()[srcSize/2+at:], o.data)
 	o.wr.SGList = split(e.src.mr, srcSize/2+at, o.length, 1+e.rnd.IntN(4))
 	return true
+}
+
+// lastRead returns the READ that was posted last, if it reads what never changes and is not done; else nil.
+func (e *end) lastRead() *op {
+	for i := len(e.ops) - 1; i >= e.done; i-- {
+		if o := e.ops[i]; o.target >= 0 {
+			if o.wr.Op != verbs.OpRDMARead || o.where != "source" || o.expect != verbs.WCSuccess {
+				return nil
+			}
+			return o
+		}
+	}
+	return nil
 }
 
 // ring finds n bytes behind *next that no outstanding work request uses.

@@ -8,23 +8,47 @@ import (
 // What two devices of ours say to each other beyond the specification: that both repeat selectively, and
 // what has come of what was sent.
 
-// Hello is the payload of an RCHello: a mark by which it is known, and a version.
-type Hello struct{ Version uint8 }
+// Hello is the payload of an RCHello: a mark by which it is known, a version and, if there are several, the UDP ports
+// that the sender's packets come from.
+type Hello struct {
+	Version uint8
+	Ports   [MaxHelloPorts]uint16 // up to the first 0
+}
+
+// MaxHelloPorts is how many ports a Hello names at most.
+const MaxHelloPorts = 8
 
 const helloMark = "adverb\x00"
 
-// HelloSize is the length of a Hello in bytes.
+// HelloSize is the length of a Hello without ports in bytes.
 const HelloSize = len(helloMark) + 1
 
 // AppendTo appends the payload to b.
-func (h Hello) AppendTo(b []byte) []byte { return append(append(b, helloMark...), h.Version) }
+func (h Hello) AppendTo(b []byte) []byte {
+	b = append(append(b, helloMark...), h.Version)
+	for _, port := range h.Ports {
+		if port == 0 {
+			break
+		}
+		b = binary.BigEndian.AppendUint16(b, port)
+	}
+	return b
+}
 
 // DecodeHello reads the payload of an RCHello. It returns false for somebody else's.
 func DecodeHello(b []byte) (h Hello, ok bool) {
 	if len(b) < HelloSize || string(b[:len(helloMark)]) != helloMark {
 		return h, false
 	}
-	return Hello{b[len(helloMark)]}, true
+	h.Version = b[len(helloMark)]
+	b = b[HelloSize:]
+	for i := 0; i < MaxHelloPorts && len(b) >= 2; i++ {
+		if h.Ports[i] = binary.BigEndian.Uint16(b); h.Ports[i] == 0 {
+			break
+		}
+		b = b[2:]
+	}
+	return h, true
 }
 
 // Ranges is the payload of an RCAckRanges. The packet's PSN is the first that is missing, its AETH that of an

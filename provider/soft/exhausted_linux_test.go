@@ -146,7 +146,12 @@ func useAll(t *testing.T, name string) (err error) {
 	if err != nil {
 		stop(err)
 		<-accepted
-		return err
+		select {
+		case cause := <-refused: // which this end calls a rejection
+			return errors.Join(err, cause)
+		default:
+			return err
+		}
 	}
 	defer closing(x)
 	y := <-accepted

@@ -36,7 +36,7 @@ const (
 	atATime  = 4  // connections that a dialer makes at the same time
 	warmUp   = 50 // connections of each dialer before the first count
 	maxExtra = 8  // MiB of memory that a process may hold more after than before
-	maxFiles = 16 // sockets of package host to the mailboxes of the other processes, four for each
+	maxFiles = 16 // sockets of package host to the mailboxes of the other processes, four for each; and so of each shard to each shard
 	maxBoxes = 8  // mailboxes for further blocks of QPNs, on two devices; they are needed because used QPNs rest for a while
 )
 
@@ -91,9 +91,13 @@ func heldAfter(before holds) holds {
 // settle is longer than the time-wait of connections.
 const settle = 5 * time.Second
 
-// leaked returns an error if the process holds more than before.
+// leaked returns an error if the process holds more than before. ADVERB_SHARDS says how many shards its devices have.
 func (h holds) leaked(before holds) error {
-	if h.Goroutines > before.Goroutines+maxBoxes || h.Files > before.Files+maxFiles+maxBoxes || h.HeapMiB > before.HeapMiB+maxExtra {
+	shards, err := strconv.Atoi(os.Getenv("ADVERB_SHARDS"))
+	if err != nil {
+		return err
+	}
+	if h.Goroutines > before.Goroutines+maxBoxes*shards || h.Files > before.Files+maxFiles*shards*shards+maxBoxes*shards || h.HeapMiB > before.HeapMiB+maxExtra {
 		return fmt.Errorf("held before: %v; after: %v", before, h)
 	}
 	return nil
@@ -247,6 +251,15 @@ func answer(r *rdmacm.Request) error {
 //
 //	go test -run ComeAndGo -v ./provider/soft -args -conns=10000
 func TestConnectionsComeAndGo(t *testing.T) {
+	for _, shards := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d shards", shards), func(t *testing.T) {
+			t.Setenv("ADVERB_SHARDS", strconv.Itoa(shards))
+			comeAndGo(t)
+		})
+	}
+}
+
+func comeAndGo(t *testing.T) {
 	dev, err := verbs.Open("soft_lo")
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,8 @@
 //
 // ADVERB_ROUTING=send,accept has RC QPs send and take WRITEs in the form that lets switches route each packet by
 // itself. mark=0x20 chooses the bit of the BTH that says so, and patience=2ms for how long a gap is not taken for a
-// loss: see verbs.QP.SetAdaptiveRouting, which chooses for one QP.
+// loss. paths=4 has each QP send from as many source ports, so that it fills several equal paths. See
+// verbs.QP.SetAdaptiveRouting, which chooses for one QP.
 //
 // On Linux a program with an open device answers "adverb stat" and "adverb res", asked by the same user or
 // by root. ADVERB_WATCH=0 keeps it from that.
@@ -50,6 +51,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -109,11 +111,15 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	if !ok {
 		return nil, verbs.ErrNotFound
 	}
-	control, err := congestion()
+	control, err := setting("ADVERB_CONGESTION", verbs.ParseCongestionControl)
 	if err != nil {
 		return nil, err
 	}
-	routing, err := routing()
+	routing, err := setting("ADVERB_ROUTING", verbs.ParseAdaptiveRouting)
+	if err != nil {
+		return nil, err
+	}
+	shards, err := setting("ADVERB_SHARDS", parseShards)
 	if err != nil {
 		return nil, err
 	}
@@ -123,16 +129,22 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	}
 	shared := host.Share(netdev)
 	config := hca.Config{
-		Name: name, Claim: shared.Claim, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
+		Name: name, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
 		Spin: spin(), Congestion: control, Routing: routing,
 	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()
 		return nil, err
 	}
-	if os.Getenv("ADVERB_SHM") != "0" && len(config.Middleware) == 0 {
-		shared.ShareMemory()
-		config.Lane, config.Inbox = shared.Lane, shared.Inbox
+	memory := os.Getenv("ADVERB_SHM") != "0" && len(config.Middleware) == 0
+	config.Ways = ways(shared, memory)
+	if shards == 0 {
+		shards = min(runtime.GOMAXPROCS(0), usualShards)
+	}
+	for range shards - 1 {
+		if s := shared.Shard(); s != nil {
+			config.Shards = append(config.Shards, hca.Shard{Netdev: s, Ways: ways(s, memory)})
+		}
 	}
 	d, err := hca.Open(shared, config)
 	if err != nil {
@@ -141,32 +153,43 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	return device{d, shared, watch.Listen()}, nil
 }
 
-// congestion returns the congestion control that the environment asks for.
-func congestion() (verbs.CongestionControl, error) {
-	const name = "ADVERB_CONGESTION"
-	s := os.Getenv(name)
-	if s == "" {
-		return verbs.CongestionWindow, nil
+// ways returns what a shard needs of its network interface. memory says that packets may go by shared memory.
+func ways(n *host.Netdev, memory bool) hca.Ways {
+	w := hca.Ways{Claim: n.Claim}
+	if memory {
+		n.ShareMemory()
+		w.Lane, w.Inbox = n.Lane, n.Inbox
 	}
-	c, err := verbs.ParseCongestionControl(s)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", name, err)
-	}
-	return c, nil
+	return w
 }
 
-// routing returns what the environment says of networks that route packets one by one.
-func routing() (verbs.AdaptiveRouting, error) {
-	const name = "ADVERB_ROUTING"
+const (
+	// usualShards bounds the shards of a device that nothing is said of: one for each processor. Each that is used
+	// costs some files, and is for other processes one more to have a lane to.
+	usualShards = 4
+	// maxShards bounds ADVERB_SHARDS.
+	maxShards = 16
+)
+
+// parseShards reads how many shards a device has.
+func parseShards(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > maxShards {
+		return 0, verbs.Errorf(verbs.ErrInvalid, "%q is not a number of shards: say 1 to %d", s, maxShards)
+	}
+	return n, nil
+}
+
+// setting returns what a variable of the environment says, as parse reads it, or the zero value if it says nothing.
+func setting[T any](name string, parse func(string) (T, error)) (v T, err error) {
 	s := os.Getenv(name)
 	if s == "" {
-		return verbs.AdaptiveRouting{}, nil
+		return v, nil
 	}
-	r, err := verbs.ParseAdaptiveRouting(s)
-	if err != nil {
-		return r, fmt.Errorf("%s: %w", name, err)
+	if v, err = parse(s); err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
 	}
-	return r, nil
+	return v, err
 }
 
 // spinPolls is how often a device looks for datagrams before a goroutine sleeps. A look takes about half

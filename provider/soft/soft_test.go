@@ -239,25 +239,24 @@ func TestPCAPVariableBad(t *testing.T) {
 
 // TestRoutingByEnvironment: ADVERB_ROUTING is taken, or refused with what it may say.
 func TestRoutingByEnvironment(t *testing.T) {
-	for value, ok := range map[string]bool{"": true, "send,accept": true, "accept,mark=0x20,patience=3ms": true, "mark=0x80": false, "spray": false} {
-		t.Setenv("ADVERB_ROUTING", value)
-		dev, err := verbs.Open(loopback(t))
-		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), "ADVERB_ROUTING") {
-			t.Errorf("ADVERB_ROUTING=%q: %v", value, err)
-		}
-		if err == nil {
-			dev.Close()
-		}
-	}
+	byEnvironment(t, "ADVERB_ROUTING", "ADVERB_ROUTING",
+		map[string]bool{"": true, "send,accept": true, "accept,mark=0x20,patience=3ms": true, "paths=4": true, "paths=9": false, "mark=0x80": false, "spray": false})
 }
 
 // TestCongestionByEnvironment: ADVERB_CONGESTION is taken, or refused with the values that there are.
 func TestCongestionByEnvironment(t *testing.T) {
-	for value, ok := range map[string]bool{"": true, "window": true, "dcqcn": true, "delay": true, "cubic": false} {
-		t.Setenv("ADVERB_CONGESTION", value)
+	byEnvironment(t, "ADVERB_CONGESTION", "window, dcqcn and delay",
+		map[string]bool{"": true, "window": true, "dcqcn": true, "delay": true, "cubic": false})
+}
+
+// byEnvironment opens devices with values of a variable. Those that are false must be refused by an error with a text.
+func byEnvironment(t *testing.T, name, text string, values map[string]bool) {
+	t.Helper()
+	for value, ok := range values {
+		t.Setenv(name, value)
 		dev, err := verbs.Open(loopback(t))
-		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), "window, dcqcn and delay") {
-			t.Errorf("ADVERB_CONGESTION=%q: %v", value, err)
+		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), text) {
+			t.Errorf("%s=%q: %v", name, value, err)
 		}
 		if err == nil {
 			dev.Close()

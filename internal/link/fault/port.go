@@ -16,6 +16,7 @@ type PortConfig struct {
 	Rate   int           // bytes that leave in a second
 	Delay  time.Duration // of the cable behind it
 	Buffer int           // bytes that may wait; what finds no room is lost
+	MTU    int           // bytes of the longest IP packet; longer ones are lost without a word
 
 	// A datagram that finds more than MarkFrom bytes waiting is marked with a probability that grows from 0
 	// there to MarkMost at MarkTo. Beyond that all are marked. Only what allows marks is.
@@ -28,6 +29,7 @@ type PortStats struct {
 	Passed, Lost, Marked uint64
 	Bytes                uint64 // that passed, with the headers of frames
 	Longest              int    // bytes that have waited
+	TooLong              uint64 // lost because they exceeded the MTU; Lost does not count them
 }
 
 // A Port is the way out of a card or of a switch. Any number of paths may lead through it.
@@ -36,6 +38,7 @@ type Port struct {
 	seed uint64
 
 	mu    sync.Mutex
+	down  bool
 	busy  time.Duration // when all that waits has left
 	n     uint64
 	stats PortStats
@@ -55,12 +58,28 @@ func (p *Port) Stats(reset bool) PortStats {
 	return s
 }
 
+// SetDown takes the port down, or up again. While it is down, all that comes to it is lost. What waits in it or is on
+// its cable still arrives.
+func (p *Port) SetDown(down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = down
+}
+
 // pass takes a datagram that comes to the port at a time, and returns when it is at the end of the cable. It
 // reports false if the datagram is lost.
 func (p *Port) pass(now time.Duration, d *link.Datagram) (at time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.MTU > 0 && len(d.Payload)+netHeaders(d) > p.MTU {
+		p.stats.TooLong++
+		return 0, false
+	}
 	size := len(d.Payload) + frameHeaders
+	if p.down {
+		p.stats.Lost++
+		return 0, false
+	}
 	if p.Rate == 0 {
 		p.stats.Passed++
 		p.stats.Bytes += uint64(size)
@@ -88,15 +107,12 @@ func (p *Port) pass(now time.Duration, d *link.Datagram) (at time.Duration, ok b
 	return p.busy + p.Delay, true
 }
 
-// Route takes the path's next datagram, which must not be a train, through ports to q. What Faults would do to it
-// is not done.
-func (p *Path) Route(q *Queue, ports []*Port, now time.Duration, d *link.Datagram) {
-	p.n++
-	q.Arrive(now)
-	c := q.copy(d)
-	c.path, c.ports = nil, ports
-	q.hop(c, now)
-	q.Arrive(now)
+// netHeaders is what an IP packet is longer than its UDP payload.
+func netHeaders(d *link.Datagram) int {
+	if d.Dst.Addr().Is4() {
+		return 20 + 8
+	}
+	return 40 + 8
 }
 
 // hop takes a parcel that comes to its next port.

@@ -12,7 +12,7 @@ import (
 
 const (
 	firstSourcePort = 0xc000 // of the range that RoCEv2 cards send from
-	sourcePorts     = 4
+	sourcePorts     = 8
 
 	ipv4Headers = 20 + 8 // bytes of the IP and UDP headers
 	ipv6Headers = 40 + 8
@@ -123,7 +123,7 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram, segments int) {
 		faults = own
 	}
 	visible := l.net.visible && l.addr.Is4()
-	if segments == 1 && !visible && faults == nil && p.route.Load() == nil && p.Clear() {
+	if segments == 1 && !visible && faults == nil && p.routes.Load() == nil && p.Clear() {
 		p.Skip(1)
 		p.to.queue.Push(d)
 		return
@@ -134,8 +134,8 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram, segments int) {
 		if visible {
 			one.ID, one.IDKnown = uint16(i), true
 		}
-		if route := p.route.Load(); route != nil {
-			p.Route(p.to.queue, *route, l.net.now(), &one)
+		if r := p.routes.Load(); r != nil {
+			p.Route(p.to.queue, r, l.net.now(), &one)
 			continue
 		}
 		if faults == nil && p.Clear() {

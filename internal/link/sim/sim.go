@@ -86,7 +86,7 @@ type path struct {
 	cut atomic.Bool
 	own atomic.Pointer[Faults] // in place of the network's; nil for those
 
-	route atomic.Pointer[[]*Port] // in place of any faults; nil if there is none
+	routes atomic.Pointer[fault.Routes] // in place of any faults; nil if there are none
 
 	dice                     fault.Counts
 	partitioned, unreachable uint64
@@ -138,31 +138,6 @@ func (n *Network) SetPathFaults(src, dst netip.Addr, f *Faults) {
 		f = &own
 	}
 	n.path(src, dst).own.Store(f)
-}
-
-// Port is the way out of a card or a switch, with a rate, a buffer, marks and a cable. PortConfig describes one.
-type (
-	Port       = fault.Port
-	PortConfig = fault.PortConfig
-)
-
-// Port makes a port for routes. Its marks depend on the network's seed and on how many ports there are already.
-func (n *Network) Port(c PortConfig) *Port {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.ports++
-	return fault.NewPort(n.seed+uint64(n.ports), c)
-}
-
-// SetRoute leads what src sends to dst through ports, one after the other. Several routes may share a port. There
-// are no faults on a route. Without ports the route is taken back.
-func (n *Network) SetRoute(src, dst netip.Addr, ports ...*Port) {
-	p := n.path(src, dst)
-	if len(ports) == 0 {
-		p.route.Store(nil)
-		return
-	}
-	p.route.Store(&ports)
 }
 
 // Plan plans what becomes of the nth datagram, counted from 1 and from now on, that src sends to dst.

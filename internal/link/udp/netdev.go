@@ -66,6 +66,9 @@ func NetdevForAddr(name string, addr netip.Addr) (*Netdev, error) {
 	return d, nil
 }
 
+// Again returns another Netdev of the same interface and address.
+func (d *Netdev) Again() *Netdev { return newNetdev(d.name, d.only) }
+
 func newNetdev(name string, only netip.Addr) *Netdev {
 	return &Netdev{name: name, only: only, changed: make(chan struct{}, 1)}
 }

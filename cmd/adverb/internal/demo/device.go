@@ -26,7 +26,7 @@ func openDevice(addr netip.Addr, mw ...link.Middleware) (*verbs.Device, error) {
 	if err := tryOpen(shared, addr); err != nil {
 		return nil, errors.Join(err, shared.Close())
 	}
-	p, err := hca.Open(shared, hca.Config{Name: "soft_" + name + "@" + addr.String(), Claim: shared.Claim, Middleware: mw})
+	p, err := hca.Open(shared, hca.Config{Name: "soft_" + name + "@" + addr.String(), Ways: hca.Ways{Claim: shared.Claim}, Middleware: mw})
 	if err != nil {
 		return nil, err
 	}

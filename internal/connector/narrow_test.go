@@ -1,0 +1,44 @@
+package connector
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestNarrowPaths: what is known of an address holds for a while, and of many addresses for the latest ones.
+func TestNarrowPaths(t *testing.T) {
+	var n narrowPaths
+	var dev verbs.Device
+	var start time.Time
+	at := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
+	want := func(now time.Duration, i int, ask, mtu verbs.MTU) {
+		t.Helper()
+		if got := n.limit(start.Add(now), &dev, at(i), ask); got != mtu {
+			t.Errorf("address %d at %v: got %v where %v would be asked for, want %v", i, now, got, ask, mtu)
+		}
+	}
+	want(0, 0, verbs.MTU4096, verbs.MTU4096)
+	n.found(start.Add(time.Second), &dev, at(0), verbs.MTU1024)
+	want(time.Second, 0, verbs.MTU4096, verbs.MTU1024)
+	want(time.Second, 0, verbs.MTU512, verbs.MTU512)
+	want(time.Second, 1, verbs.MTU4096, verbs.MTU4096)
+	want(narrowTime, 0, verbs.MTU4096, verbs.MTU1024)
+	if got := n.limit(start, new(verbs.Device), at(0), verbs.MTU4096); got != verbs.MTU4096 {
+		t.Errorf("another device: got %v, want what it would ask for", got)
+	}
+	want(time.Second+narrowTime, 0, verbs.MTU4096, verbs.MTU4096)
+	if len(n.of) != 0 {
+		t.Errorf("%d addresses are remembered, want what is old forgotten", len(n.of))
+	}
+	for i := range 3 * maxNarrow {
+		n.found(start.Add(time.Duration(i)), &dev, at(i), verbs.MTU1024)
+	}
+	if len(n.of) != maxNarrow {
+		t.Errorf("%d addresses are remembered, want %d", len(n.of), maxNarrow)
+	}
+	want(0, 2*maxNarrow-1, verbs.MTU4096, verbs.MTU4096)
+	want(0, 2*maxNarrow, verbs.MTU4096, verbs.MTU1024)
+}

@@ -1,0 +1,48 @@
+package transport
+
+import "github.com/adverb-rdma/adverb/verbs"
+
+// store stores what has come in answer to w, from byte off of its memory on: the responses before seq. The targets of
+// READs and atomics may overlap, as where one word is read again and again. The last one posted then has the last
+// word. So where answers behind seq have come first, their bytes stay.
+func (c *completer) store(w *sendWQE, off uint32, payload []byte, seq uint64) error {
+	pd := c.qp.cfg.PD
+	if c.rc.recovery.heardTo <= seq {
+		return c.qp.run.scatter(pd, w.sg, off, payload)
+	}
+	c.openBehind(seq)
+	err := pd.ScatterLate(w.sg, off, payload, c.behind)
+	for _, s := range c.behind {
+		s.Release()
+	}
+	clear(c.behind)
+	c.behind = c.behind[:0]
+	return err
+}
+
+// openBehind opens the memory of what has come of READs and atomics from seq on. A region that is gone keeps nothing.
+func (c *completer) openBehind(seq uint64) {
+	sq, rec := &c.qp.sq, &c.rc.recovery
+	place := sq.head
+	for i := rec.index(seq); i < len(rec.ranges); i++ {
+		if !rec.ranges[i].arrived {
+			continue
+		}
+		from, to := max(seq, rec.begin(i)), rec.ranges[i].end
+		for ; place != sq.tail && sq.at(place).seq < to; place++ {
+			w := sq.at(place)
+			if w.end() <= from || !w.hasResponse() {
+				continue
+			}
+			begin, end := uint32(0), uint32(atomicLength)
+			if w.op == verbs.OpRDMARead {
+				begin = uint32(max(from, w.seq)-w.seq) * c.qp.mtu
+				end = uint32(min(uint64(w.length), (to-w.seq)*uint64(c.qp.mtu)))
+			}
+			c.behind, _ = c.qp.cfg.PD.OpenList(c.behind, w.sg, begin, end-begin, verbs.AccessLocalWrite)
+			if w.end() > to { // the next range may be of it too
+				break
+			}
+		}
+	}
+}
