@@ -51,6 +51,9 @@ type Config struct {
 	// It looks as often only while what it sleeps for comes at once.
 	Spin int
 
+	// Yield, unless nil, is called between such looks. It gives the core to another thread that waits for it.
+	Yield func()
+
 	// Congestion is what QPs have for congestion control until they are told otherwise.
 	Congestion verbs.CongestionControl
 

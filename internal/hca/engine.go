@@ -148,7 +148,11 @@ func (e *engine) run() {
 			runtime.Gosched()
 			continue
 		}
-		if n > 0 || woke || e.turns.due() || spin.again(e.dev.now()) {
+		if n > 0 || woke || e.turns.due() {
+			continue
+		}
+		if spin.again(e.dev.now()) {
+			spin.yield(e.dev.config.Yield)
 			continue
 		}
 		// First announce the sleep, then look for turns and timers. Whoever sets one later sees the

@@ -29,6 +29,10 @@ const (
 
 	// spinMost is the longest spin, where looks are slow.
 	spinMost = time.Millisecond
+
+	// yieldEach is after how many looks a spin yields. Without that the kernel leaves a thread that spins on its
+	// core for milliseconds, and the program that what comes is for, or the peer's, may wait for that core.
+	yieldEach = 4
 )
 
 // found is called when a look has found n datagrams. most is Config.Spin.
@@ -44,6 +48,13 @@ func (s *spin) again(now time.Duration) bool {
 	}
 	s.left--
 	return true
+}
+
+// yield is called after a look that has found nothing. f is Config.Yield.
+func (s *spin) yield(f func()) {
+	if f != nil && s.left%yieldEach == 0 {
+		f()
+	}
 }
 
 // slept is called after a sleep.

@@ -91,6 +91,22 @@ func TestSpinStream(t *testing.T) {
 	}
 }
 
+// TestSpinYield: a spin gives its core away now and then, and not with each look. One without a way to yield only
+// looks.
+func TestSpinYield(t *testing.T) {
+	var s spin
+	yields := 0
+	s.slept(0)
+	s.found(0, 0, queue.SpinFirst)
+	for s.again(0) {
+		s.yield(func() { yields++ })
+		s.yield(nil)
+	}
+	if want := queue.SpinFirst / yieldEach; yields != want {
+		t.Errorf("%d yields in %d looks, want %d", yields, queue.SpinFirst, want)
+	}
+}
+
 // TestSpinIdle: a device that spins while datagrams come closely sleeps when none come.
 func TestSpinIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,9 @@ const (
 	waitMost = 200 * time.Microsecond
 	// SpinFirst is how many looks the first spin has. Each further one has twice as many.
 	SpinFirst = 16
+	// yieldEach is after how many looks a program yields, which costs as much as a few of them. What it waits
+	// for may need this core: the peer's threads, and the device's, may be more than there are cores.
+	yieldEach = 8
 )
 
 // NextSpin returns how many looks the next spin may take: after a sleep that was short more than the last, which
@@ -46,6 +49,9 @@ func (c *CQ) Soon() bool {
 				return true
 			}
 			c.hooks.Progress()
+			if c.hooks.Yield != nil && i%yieldEach == yieldEach-1 {
+				c.hooks.Yield()
+			}
 		}
 	}
 	s.since.Store(int64(now()) + 1)
