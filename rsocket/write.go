@@ -8,8 +8,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// maxMessage is how many bytes one message has at most. While one is on its way the next is copied.
-const maxMessage = 64 << 10
+// maxMessage is how many bytes one message has at most. While one is on its way the next is copied. Each costs an
+// acknowledgement, and a train of packets that is cut short.
+const maxMessage = 128 << 10
 
 // Write sends b. It returns when all of b is in the send ring and posted, and so before it has arrived.
 // If it fails n says how much was sent, of which the peer may have less.
