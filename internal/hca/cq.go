@@ -39,7 +39,7 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 	c := &cq{dev: d, user: user, qps: map[*qp]int{}, engines: map[*engine]int{}}
 	c.CQ = queue.NewCQ(entries, queue.CQHooks{
 		Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func(first bool) { d.background(func() { c.overrun(first) }) },
-		Spin: d.config.Spin, Yield: d.config.Yield, Now: d.now,
+		Spin: d.config.Spin, Yielder: d.config.Yielder, Now: d.now,
 	})
 	return c, nil
 }

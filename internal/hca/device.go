@@ -51,8 +51,8 @@ type Config struct {
 	// It looks as often only while what it sleeps for comes at once.
 	Spin int
 
-	// Yield, unless nil, is called between such looks. It gives the core to another thread that waits for it.
-	Yield func()
+	// Yielder, unless nil, gives the core to other threads between such looks.
+	Yielder *queue.Yielder
 
 	// Congestion is what QPs have for congestion control until they are told otherwise.
 	Congestion verbs.CongestionControl

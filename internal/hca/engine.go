@@ -151,8 +151,8 @@ func (e *engine) run() {
 		if n > 0 || woke || e.turns.due() {
 			continue
 		}
-		if spin.again(e.dev.now()) {
-			spin.yield(e.dev.config.Yield)
+		if y := e.dev.config.Yielder; !y.Crowded() && spin.again(e.dev.now()) {
+			spin.yield(y)
 			continue
 		}
 		// First announce the sleep, then look for turns and timers. Whoever sets one later sees the

@@ -50,10 +50,10 @@ func (s *spin) again(now time.Duration) bool {
 	return true
 }
 
-// yield is called after a look that has found nothing. f is Config.Yield.
-func (s *spin) yield(f func()) {
-	if f != nil && s.left%yieldEach == 0 {
-		f()
+// yield is called after a look that has found nothing.
+func (s *spin) yield(y *queue.Yielder) {
+	if s.left%yieldEach == 0 {
+		y.Yield()
 	}
 }
 

@@ -96,10 +96,11 @@ func TestSpinStream(t *testing.T) {
 func TestSpinYield(t *testing.T) {
 	var s spin
 	yields := 0
+	y := queue.NewYielder(func() time.Duration { return 0 }, func() { yields++ })
 	s.slept(0)
 	s.found(0, 0, queue.SpinFirst)
 	for s.again(0) {
-		s.yield(func() { yields++ })
+		s.yield(y)
 		s.yield(nil)
 	}
 	if want := queue.SpinFirst / yieldEach; yields != want {

@@ -44,7 +44,7 @@ type CQHooks struct {
 	// Overrun is called when completions are lost, and again when more are: of QPs that came later.
 	Overrun func(first bool)
 	Spin    int                  // polls that Soon may make, if there is a Soon
-	Yield   func()               // or nil: gives the core to another thread that waits for it
+	Yielder *Yielder             // gives the core to others while Soon polls, or nil
 	Now     func() time.Duration // the device's clock, for Soon
 }
 

@@ -49,8 +49,8 @@ func (c *CQ) Soon() bool {
 				return true
 			}
 			c.hooks.Progress()
-			if c.hooks.Yield != nil && i%yieldEach == yieldEach-1 {
-				c.hooks.Yield()
+			if i%yieldEach == yieldEach-1 {
+				c.hooks.Yielder.Yield()
 			}
 		}
 	}

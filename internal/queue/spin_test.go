@@ -14,7 +14,7 @@ func TestSoonYields(t *testing.T) {
 		looks, yields := 0, 0
 		hooks := CQHooks{Progress: func() { looks++ }, Notify: func() {}, Arming: func() {}, Spin: 1000, Now: func() time.Duration { return 0 }}
 		if canYield {
-			hooks.Yield = func() { yields++ }
+			hooks.Yielder = NewYielder(func() time.Duration { return 0 }, func() { yields++ })
 		}
 		c := NewCQ(4, hooks)
 		if c.Soon() || looks != 0 {

@@ -41,7 +41,7 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 	c.connected.Store(new([]*qp))
 	c.CQ = queue.NewCQ(entries, queue.CQHooks{
 		Progress: c.progress, Arming: c.expectWait, Notify: user.Notified, Overrun: func(first bool) { go c.overrun(first) },
-		Spin: d.config.Spin, Yield: d.config.Yield, Now: d.now,
+		Spin: d.config.Spin, Yielder: d.config.Yielder, Now: d.now,
 	})
 	return c, nil
 }

@@ -31,7 +31,7 @@ type Config struct {
 	Wrap    func(net.Conn) net.Conn          // put around each stream, for captures
 	Closers []io.Closer                      // closed with the device
 	Spin    int                              // how often at most a poll is repeated before its program blocks
-	Yield   func()                           // called between such polls: see hca.Config
+	Yielder *queue.Yielder                   // gives the core to others between such polls, or nil
 	Claim   func(block uint32) (bool, error) // asks for a block of 4096 QPNs
 }
 

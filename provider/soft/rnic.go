@@ -56,7 +56,7 @@ func openRNIC(name, ifname string) (verbs.ProviderDevice, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := rnic.Config{Name: name, CRC: isSet(envCRC), Markers: isSet(envMarkers), Spin: spin(), Yield: yield}
+	config := rnic.Config{Name: name, CRC: isSet(envCRC), Markers: isSet(envMarkers), Spin: spin(), Yielder: yielder}
 	if config.Wrap, config.Closers, err = showpackets.Streams(iwarp.Tracers); err != nil {
 		netdev.Close()
 		return nil, err

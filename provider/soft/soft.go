@@ -130,7 +130,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	shared := host.Share(netdev)
 	config := hca.Config{
 		Name: name, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
-		Spin: spin(), Yield: yield, Congestion: control, Routing: routing,
+		Spin: spin(), Yielder: yielder, Congestion: control, Routing: routing,
 	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()

@@ -1,6 +1,14 @@
 package soft
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
 
-// yield gives the core to another thread that waits for it.
-func yield() { unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/queue"
+)
+
+var began = time.Now()
+
+// yielder is that of all devices of the process: they share its cores.
+var yielder = queue.NewYielder(func() time.Duration { return time.Since(began) }, func() { unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0) })

@@ -2,5 +2,7 @@
 
 package soft
 
-// yield would give the core to another thread. Go has no way to ask for that here.
-func yield() {}
+import "github.com/adverb-rdma/adverb/internal/queue"
+
+// yielder is none: Go has no way to give a core away here.
+var yielder *queue.Yielder
