@@ -10,9 +10,6 @@ SIMJOBS  ?= 1
 # Systems beside this one on which the module must build, vet and have tests that compile.
 CROSS    ?= darwin windows
 
-# The tool is built for the ways that cmd/adverb/default.pgo shows. For the tests that would be all packages once more.
-export GOFLAGS := $(GOFLAGS) -pgo=off
-
 .PHONY: test fmt tidy vet lint floors cross race portable nocgo modules examples lab fuzz sim mutants bench
 
 # From the quickest to fail to the slowest, so serially even under -j; go test's own lines come last.
@@ -126,7 +123,7 @@ bench:
 # machine that does nothing else; as root for the networks between namespaces.
 .PHONY: benchmarks
 benchmarks:
-	@tool=$$(mktemp -d) && trap 'rm -r "$$tool"' EXIT && $(GO) build -pgo=auto -o "$$tool/adverb" ./cmd/adverb && \
+	@tool=$$(mktemp -d) && trap 'rm -r "$$tool"' EXIT && $(GO) build -pgo=deploy/adverb.pgo -o "$$tool/adverb" ./cmd/adverb && \
 		mkdir -p docs/benchmarks && "$$tool/adverb" bench --json $(BENCHFLAGS) > docs/benchmarks/data.json && \
 		cd tools/benchmarks && $(GO) run . ../../docs/benchmarks/data.json ../../docs
 
@@ -136,5 +133,6 @@ benchmarks:
 profile:
 	@dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && $(GO) build -trimpath -o "$$dir/adverb" ./cmd/adverb && \
 		"$$dir/adverb" bench -n loopback,memory -p adverb -r 1 -t 1s --cpuprofile "$$dir/profiles" && \
-		$(GO) tool pprof -proto -output "$$dir/all" "$$dir"/profiles/*.pprof && \
-		gunzip -c "$$dir/all" 2>/dev/null | LC_ALL=C sed "s|$$dir|$$(echo "$$dir" | tr -c '\n' .)|g" | gzip -9n > cmd/adverb/default.pgo
+		$(GO) tool pprof -proto -output "$$dir/all.gz" "$$dir"/profiles/*.pprof && gunzip "$$dir/all.gz" && \
+		LC_ALL=C sed -i "s|$$dir|$$(echo "$$dir" | tr -c '\n' .)|g" "$$dir/all" && \
+		gzip -9n "$$dir/all" && mv "$$dir/all.gz" deploy/adverb.pgo

@@ -11,7 +11,7 @@ for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 wi
 	export GOOS=${target%/*} GOARCH=${target#*/}
 	file=adverb-$GOOS-$GOARCH
 	[[ $GOOS != windows ]] || file+=.exe
-	"${GO:-go}" build -trimpath -pgo=auto -ldflags='-s -w' -o "$out/$file" ./cmd/adverb
+	"${GO:-go}" build -trimpath -pgo=deploy/adverb.pgo -ldflags='-s -w' -o "$out/$file" ./cmd/adverb
 	echo "$out/$file"
 done
 cd "$out"

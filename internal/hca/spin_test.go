@@ -108,29 +108,49 @@ func TestSpinYield(t *testing.T) {
 	}
 }
 
+// spinningTarget makes a row of WRITEs to a device that may spin. It returns what was called of the target's link, and
+// how often the target looked for the last of them.
+func spinningTarget(t *testing.T, yielder *queue.Yielder) (c *counting, looks int) {
+	c = &counting{}
+	count := func(l link.Link) link.Link {
+		c.Link = l
+		return c
+	}
+	net := sim.New(sim.Config{Delay: 10 * time.Microsecond})
+	a, b := spinning(simDevice(t, net, 1)), spinning(simDevice(t, net, 2, count))
+	impl(b).config.Yielder = yielder
+	x, y := connect(t, a, b, options{})
+	src, dst := x.mr(8), y.mr(8)
+	for range 20 {
+		x.transfer(src, dst)
+	}
+	before := c.recvs.Load()
+	x.transfer(src, dst)
+	return c, int(c.recvs.Load() - before)
+}
+
+// TestSpinCrowded: beside threads that do not give the core back soon, a device sleeps in place of spinning.
+func TestSpinCrowded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now time.Duration
+		y := queue.NewYielder(func() time.Duration { return now }, func() { now += time.Second })
+		y.Yield()
+		if _, n := spinningTarget(t, y); n >= queue.SpinFirst {
+			t.Errorf("the target looked at its link %d times for a WRITE in a row of them, want fewer than the %d of a spin", n, queue.SpinFirst)
+		}
+	})
+}
+
 // TestSpinIdle: a device that spins while datagrams come closely sleeps when none come.
 func TestSpinIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &counting{}
-		count := func(l link.Link) link.Link {
-			c.Link = l
-			return c
-		}
-		net := sim.New(sim.Config{Delay: 10 * time.Microsecond})
-		a, b := spinning(simDevice(t, net, 1)), spinning(simDevice(t, net, 2, count))
-		x, y := connect(t, a, b, options{})
-		src, dst := x.mr(8), y.mr(8)
-		for range 20 {
-			x.transfer(src, dst)
-		}
-		before := c.recvs.Load()
-		x.transfer(src, dst)
-		if n := c.recvs.Load() - before; n < queue.SpinFirst {
+		c, n := spinningTarget(t, nil)
+		if n < queue.SpinFirst {
 			t.Errorf("the target looked at its link %d times for a WRITE in a row of them, want a spin of %d at least", n, queue.SpinFirst)
 		}
 		<-time.After(time.Second) // the WRITE's timer is looked at once more
 		synctest.Wait()
-		before = c.recvs.Load() + c.waits.Load()
+		before := c.recvs.Load() + c.waits.Load()
 		<-time.After(time.Hour)
 		synctest.Wait()
 		if n := c.recvs.Load() + c.waits.Load() - before; n != 0 {
