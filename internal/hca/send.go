@@ -121,7 +121,7 @@ func (q *qp) send(b *batch, now time.Duration) {
 		if b.n == 1 && b.train == 1 && !q.t.HasPackets() { // a single packet, as most are: Transmit need not look
 			break
 		}
-		if b.n == sendBatch || b.used > trainSpace {
+		if b.isFull() {
 			b.flush()
 			b.used = 0
 		}
@@ -156,6 +156,17 @@ func (b *batch) add(o *outbound, n int, class uint8) {
 	d.Src, d.Dst, d.Payload, d.SegmentSize, d.TrafficClass = o.src, o.dst, data, n, class
 	b.n++
 	b.train = 1
+}
+
+// isFull reports whether the datagrams are to be sent now, since there is no room for more, or none for another train
+// like the last one, which has all the packets that it can take. A datagram of one packet costs a third of what a
+// whole train does.
+func (b *batch) isFull() bool {
+	if b.n == sendBatch || b.used > trainSpace {
+		return true
+	}
+	last := &b.dgram[b.n-1]
+	return len(last.Payload)+last.SegmentSize > trainBytes
 }
 
 // flush sends the datagrams. The caller may then set used to 0.

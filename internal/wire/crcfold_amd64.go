@@ -2,7 +2,10 @@
 
 package wire
 
-import "hash/crc32"
+import (
+	"hash/crc32"
+	"math/bits"
+)
 
 // hash/crc32 folds 16 bytes by an instruction, and 64 where the CPU has AVX-512. CPUs with VPCLMULQDQ alone fold 32,
 // which takes half of the time that 16 take. What is folded is the register and the bytes, as a polynomial:
@@ -32,11 +35,11 @@ func xPower(n int) uint32 {
 	return c
 }
 
-var hasFold, hasWide = canFold()
+var hasFew, hasFold, hasWide = canFold()
 
-// canFold reports whether the CPU has AVX2 and VPCLMULQDQ, whether it has AVX-512 too as hash/crc32 uses it, and
-// the system keeps their registers.
-func canFold() (fold, wide bool)
+// canFold reports whether the CPU has AVX and PCLMULQDQ, whether it has AVX2 and VPCLMULQDQ too, whether it has AVX-512
+// as hash/crc32 uses it, and the system keeps their registers.
+func canFold() (few, fold, wide bool)
 
 // foldCRC folds the register and n bytes at p, which is at least one foldBlock and a multiple of it, to 16 bytes.
 //
@@ -52,4 +55,53 @@ func updateLong(c uint32, p []byte) uint32 {
 	n := len(p) &^ (foldBlock - 1)
 	foldCRC(^c, &p[0], n, &foldBy, &out)
 	return updateShort(^move16(0, &out), p[n:])
+}
+
+// Most packets are short. foldFew folds them by 16 bytes, and needs no tables: after a system call those of updateShort
+// are in no near cache.
+
+// fewMost is up to how many bytes foldFew is faster than updateLong.
+const fewMost = 384
+
+// fewConstants is laid out as foldFew reads it.
+type fewConstants struct {
+	fold   [2]uint64 // multipliers that move on by 16 bytes
+	reduce [2]uint64 // the polynomial, and the quotient of x^64 by it, reflected
+	by64   [2]uint64 // the multiplier that moves 32 bits on by 64
+	mask   [2]uint64 // the lower 32 bits
+	shift  [32]uint8 // from byte n on, the PSHUFB that moves the first n bytes to the end, behind zeros
+}
+
+var few = newFewConstants()
+
+func newFewConstants() *fewConstants {
+	k := &fewConstants{fold: foldConstants(128), by64: [2]uint64{uint64(xPower(64)) << 1}, mask: [2]uint64{1<<32 - 1}}
+	const poly = 1<<32 | 0x04c11db7
+	quotient, rest := uint64(0), uint64(1)<<32
+	for i := 32; i >= 0; i-- {
+		if rest>>32 == 1 {
+			quotient |= 1 << i
+			rest ^= poly
+		}
+		rest <<= 1
+	}
+	k.reduce = [2]uint64{bits.Reverse64(poly) >> 31, bits.Reverse64(quotient) >> 31}
+	for i := range 16 {
+		k.shift[i], k.shift[16+i] = 0x80, uint8(i)
+	}
+	return k
+}
+
+// foldFew moves the register on by n bytes at p, which are 16 at least and a multiple of 4. The bits of ones count as
+// set in the first 8 bytes.
+//
+//go:noescape
+func foldFew(register uint32, ones uint64, p *byte, n int, by *fewConstants) uint32
+
+// updateICRC is crc32.Update for what an ICRC covers, from the BTH on. It reports false if it does not do that length.
+func updateICRC(c uint32, covered []byte) (uint32, bool) {
+	if n := len(covered); n < 16 || n > fewMost || n%4 != 0 || !hasFew {
+		return 0, false
+	}
+	return ^foldFew(^c, 0xff<<(8*bthCongestion), &covered[0], len(covered), few), true
 }

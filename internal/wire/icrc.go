@@ -117,6 +117,9 @@ func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 		c ^= crcHalfBehind(n+udpSize, behindIPv6Len)
 	}
 	covered := datagram[:len(datagram)-ICRCSize]
+	if c, ok := updateICRC(c, covered); ok {
+		return c
+	}
 	if len(covered) < crcStep || len(covered) >= BTHSize+shortCRC { // of what is long, a whole payload goes at once
 		bth := [BTHSize]byte(covered)
 		bth[bthCongestion] = 0xff
