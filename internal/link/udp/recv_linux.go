@@ -30,6 +30,7 @@ type receiver struct {
 	mu       sync.Mutex
 	own      socket // fd is -1 when closed
 	used     int    // how many messages the latest call has written to
+	asks     int    // how many the next call asks for: see receive
 	messages [receiveSlots]unix.Mmsghdr
 	iovecs   [receiveSlots]unix.Iovec
 	names    [receiveSlots]sockaddr
@@ -61,7 +62,7 @@ func (r *receiver) init(fd int, at netip.AddrPort, c *counters) {
 		h.SetIovlen(1)
 		h.Control = &r.controls[i].data[0]
 	}
-	r.used = receiveSlots
+	r.used, r.asks = receiveSlots, receiveSlots
 }
 
 func (r *receiver) buffer(i int) []byte { return r.buffers[i*bufferStride:][:bufferSize:bufferSize] }
@@ -125,26 +126,38 @@ func (r *receiver) receiveSingly(s *socket, n int) int {
 	return n
 }
 
-// receive makes one system call. The payloads of the call before become invalid.
+// receive makes one system call. The payloads of the call before become invalid. A call that asks for more messages than
+// there are looks for one in vain. So where they come one by one, it asks for one.
 func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	for i := range r.used {
 		h := &r.messages[i].Hdr
 		h.Namelen = uint32(len(sockaddr{}))
 		h.SetControllen(controlSize)
 	}
-	if r.single {
-		r.used = r.receiveSingly(s, min(len(batch), receiveSlots))
-		return r.deliver(s, batch)
+	asks := min(len(batch), r.asks)
+	if asks == 1 || r.single {
+		r.used = r.receiveSingly(s, asks)
+	} else {
+		r.used = r.receiveMany(s, asks)
 	}
-	// The call does not block, so the scheduler need not know of it.
-	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&r.messages[0])),
-		uintptr(min(len(batch), receiveSlots)), unix.MSG_DONTWAIT, 0, 0)
-	if errno != 0 {
-		r.used = 0 // the call has failed at the first message and not touched it
+	if r.asks = receiveSlots; r.used < asks && r.used <= 1 {
+		r.asks = 1
+	}
+	if r.used == 0 {
 		return 0
 	}
-	r.used = int(got)
 	return r.deliver(s, batch)
+}
+
+// receiveMany receives up to n messages, and returns how many came.
+func (r *receiver) receiveMany(s *socket, n int) int {
+	// The call does not block, so the scheduler need not know of it.
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&r.messages[0])),
+		uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0 // the call has failed at the first message and not touched it
+	}
+	return int(got)
 }
 
 // deliver puts the messages from s into batch. It returns how many it has put there: it drops those
