@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -81,7 +82,7 @@ func TestBench(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("two processes on two loopback addresses: needs Linux, or an alias")
 	}
-	picked := workloads
+	picked := slices.DeleteFunc(slices.Clone(workloads), func(w workload) bool { return w.kind.needsRDMA() })
 	if testing.Short() {
 		picked = []workload{workloads[0], workloads[3], workloads[5], workloads[7]}
 	}
@@ -96,6 +97,17 @@ func TestBench(t *testing.T) {
 	if t.Failed() {
 		t.Log(table)
 	}
+}
+
+// What only RDMA does.
+func TestBenchOneSided(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("two processes on two loopback addresses: needs Linux, or an alias")
+	}
+	r, _ := bench(t, "-r", "1", "-t", "1ms", "-n", "loopback", "-p", "adverb,probe,tcp,iwarp", "-w", "fetch_add,lat_write")
+	checkMeasured(t, r, func(row *benchdata.Row, s *benchdata.Series) bool {
+		return s.Peer == ours || s.Peer == "iwarp" && row.Workload.Name == "fetch_add"
+	})
 }
 
 // iWARP devices do all but streams of SENDs.
@@ -128,8 +140,10 @@ func TestBenchMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("processes share memory on Linux only")
 	}
-	r, _ := bench(t, "-r", "1", "-t", "1ms", "-n", "memory", "-p", "adverb,tcp,memcpy", "-w", "write_4k,send_64")
-	checkMeasured(t, r, func(_ *benchdata.Row, s *benchdata.Series) bool { return s.Peer != "tcp" }) // which shares no memory
+	r, _ := bench(t, "-r", "1", "-t", "1ms", "-n", "memory", "-p", "adverb,tcp,memcpy", "-w", "write_4k,send_64,fetch_add,lat_write")
+	checkMeasured(t, r, func(row *benchdata.Row, s *benchdata.Series) bool {
+		return s.Peer == ours || s.Peer == "memcpy" && (row.Workload.Name == "write_4k" || row.Workload.Name == "send_64") // TCP shares no memory
+	})
 }
 
 // Several rounds, pinned to cores, with profiles.

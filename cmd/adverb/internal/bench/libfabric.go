@@ -30,7 +30,7 @@ func prepareLibfabric(provider string) func(w *workload) *method {
 				return nil
 			}
 		}
-		if w.kind == kindBlocked { // it has no way to wait but to poll
+		if w.kind == kindBlocked || w.kind.needsRDMA() { // it has no way to wait but to poll
 			return nil
 		}
 		m := &method{measure: measureOutside(func(c *cell, port, n int) outside { return fiPingpong(c, provider, port, n) })}

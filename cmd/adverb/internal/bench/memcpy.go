@@ -10,7 +10,7 @@ import (
 // prepareMemcpy prepares the copies that any path through memory makes at least once: as many bytes in each,
 // from as many buffers.
 func prepareMemcpy(w *workload) *method {
-	if w.kind.isLatency() {
+	if w.kind.isLatency() || w.kind == kindAtomic {
 		return nil
 	}
 	return &method{note: "one thread copies", measure: measureMemcpy}

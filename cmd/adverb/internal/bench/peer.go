@@ -74,6 +74,9 @@ func probeMissing() string {
 }
 
 func prepareProbe(w *workload) *method {
+	if w.kind.needsRDMA() {
+		return nil
+	}
 	m := &method{measure: measurePair("probe")}
 	switch w.kind {
 	case kindRead, kindSend:
@@ -88,11 +91,17 @@ func prepareIWARP(program string) func(*workload) *method {
 		if w.kind == kindSend {
 			return nil // iWARP has nothing that holds a sender back, so programs count receives
 		}
+		if w.kind == kindWatched {
+			return nil // the server is not told of the client's memory
+		}
 		return &method{measure: measurePair(program)}
 	}
 }
 
 func prepareTCP(w *workload) *method {
+	if w.kind.needsRDMA() {
+		return nil
+	}
 	m := &method{measure: measurePair("tcp")}
 	switch w.kind {
 	case kindPolled:

@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -14,6 +17,9 @@ const receives = 4 * manyOutstanding
 // patient is verbs.DefaultRetry with a longer time to acknowledge, 0.54 s. On a busy machine a process
 // may get no core for as long. What waits so long shows in the value.
 var patient = verbs.Retry{Timeout: 17, Count: verbs.DefaultRetry.Count, RNRCount: verbs.DefaultRetry.RNRCount, MaxRDAtomic: verbs.DefaultRetry.MaxRDAtomic}
+
+// atomics is how many of them the client has on their way. It is what the software device takes.
+const atomics = manyOutstanding
 
 // rdmaEnd is an end of an RC connection.
 type rdmaEnd struct {
@@ -45,7 +51,7 @@ type rdmaAddress struct {
 func newRDMAEnd(o *order, w *workload) end { return &rdmaEnd{order: o, w: w} }
 
 // remoteAccess is what the peer may do to the region.
-const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
 func (e *rdmaEnd) open() (any, error) {
 	pd, attr, err := e.makeObjects(e.Device)
@@ -84,7 +90,7 @@ func (e *rdmaEnd) makeObjects(device string) (*verbs.PD, verbs.QPInitAttr, error
 	}
 	e.slots = e.w.region() / e.w.size
 	return pd, verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq,
-		Cap: verbs.QPCap{MaxSendWR: manyOutstanding, MaxRecvWR: receives, MaxSendSGE: 1, MaxRecvSGE: 1}}, nil
+		Cap: verbs.QPCap{MaxSendWR: manyOutstanding, MaxRecvWR: receives, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 8}}, nil
 }
 
 func (e *rdmaEnd) connect(address json.RawMessage) error {
@@ -94,7 +100,11 @@ func (e *rdmaEnd) connect(address json.RawMessage) error {
 	if err := e.qp.RTR(verbs.Peer{QPN: e.peer.QPN, GID: e.peer.GID}, verbs.Path{}); err != nil {
 		return err
 	}
-	if err := e.qp.RTS(0, patient); err != nil {
+	retry := patient
+	if e.w.kind == kindAtomic {
+		retry.MaxRDAtomic = atomics
+	}
+	if err := e.qp.RTS(0, retry); err != nil {
 		return err
 	}
 	return e.begin()
@@ -109,6 +119,13 @@ func (e *rdmaEnd) begin() error {
 		return nil
 	case kindRead:
 		e.wrs[0].Op = verbs.OpRDMARead
+		return nil
+	case kindAtomic:
+		e.wrs[0].Op, e.wrs[0].CompareAdd = verbs.OpAtomicFetchAdd, 1
+		return nil
+	case kindWatched:
+		e.wrs[0].Op = verbs.OpRDMAWrite
+		e.wrs[0].Flags |= verbs.SendInline
 		return nil
 	}
 	e.rwrs[0] = verbs.RecvWR{SGList: e.rsge[:]}
@@ -157,6 +174,8 @@ func (e *rdmaEnd) run(stop *stopper) (result, error) {
 
 func (e *rdmaEnd) work(stop *stopper, m *meter) error {
 	switch {
+	case e.w.kind == kindWatched:
+		return e.watch(stop, m)
 	case e.w.kind.isLatency():
 		return e.bounce(stop, m)
 	case !e.Server:
@@ -248,6 +267,49 @@ func (e *rdmaEnd) bounce(stop *stopper, m *meter) error {
 		}
 	}
 	e.total = got
+	return nil
+}
+
+// watch writes a number into the peer's memory when the one before has come from there. The client writes the first.
+// The polls are for the completions, and have this end take what comes.
+func (e *rdmaEnd) watch(stop *stopper, m *meter) error {
+	words := e.mr.Bytes()
+	came := (*atomic.Uint64)(unsafe.Pointer(&words[e.w.size]))
+	e.sge[0] = e.mr.SGE(0, e.w.size)
+	e.wrs[0].Remote = e.peer.Remote.Add(e.w.size)
+	write := func(n uint64) error {
+		binary.NativeEndian.PutUint64(words, n)
+		_, err := e.qp.PostSend(e.wrs[:])
+		return err
+	}
+	next := uint64(1)
+	if !e.Server {
+		if err := write(next); err != nil {
+			return err
+		}
+	}
+	for busy := 0; e.Server || m.on(int64(next)-1); {
+		if came.Load() != next {
+			n, err := e.poll()
+			if err != nil {
+				return err
+			}
+			if busy++; n == 0 && busy%1024 == 0 && stop.set.Load() {
+				return nil
+			}
+			continue
+		}
+		if !e.Server {
+			e.total = int64(next)
+			next++
+		}
+		if err := write(next); err != nil {
+			return err
+		}
+		if e.Server {
+			next++
+		}
+	}
 	return nil
 }
 

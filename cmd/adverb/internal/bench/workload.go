@@ -13,12 +13,17 @@ const (
 	kindWrite   kind = iota // the client writes into the server's memory
 	kindRead                // the client reads the server's memory
 	kindSend                // the client sends messages
+	kindAtomic              // the client adds to words of the server's memory, and gets what was there
 	kindPolled              // a message goes to and fro, and both ends poll for it
 	kindBlocked             // the same, and both ends sleep until it comes
+	kindWatched             // each end writes into the other's memory when it sees there what the other has written
 )
 
 // isLatency reports whether a workload is a message that goes to and fro.
-func (k kind) isLatency() bool { return k == kindPolled || k == kindBlocked }
+func (k kind) isLatency() bool { return k == kindPolled || k == kindBlocked || k == kindWatched }
+
+// needsRDMA reports whether TCP and bare UDP have nothing like it.
+func (k kind) needsRDMA() bool { return k == kindAtomic || k == kindWatched }
 
 type workload struct {
 	name        string
@@ -42,8 +47,10 @@ var workloads = []workload{
 	{"write_1m", "WRITE 1 MiB", kindWrite, 1 << 20, fewOutstanding},
 	{"read_1m", "READ 1 MiB", kindRead, 1 << 20, fewOutstanding},
 	{"send_64", "SEND 64 B", kindSend, 64, manyOutstanding},
+	{"fetch_add", "FETCH_ADD", kindAtomic, 8, manyOutstanding},
 	{"lat_polled", "SEND 64 B one way, polled", kindPolled, 64, 1},
 	{"lat_blocked", "SEND 64 B one way, blocking", kindBlocked, 64, 1},
+	{"lat_write", "WRITE 8 B one way, seen in memory", kindWatched, 8, 1},
 }
 
 // unit is what the workload is measured in: small messages are counted.
