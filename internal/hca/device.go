@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/clock"
 	"github.com/adverb-rdma/adverb/internal/devlog"
 	"github.com/adverb-rdma/adverb/internal/idtable"
 	"github.com/adverb-rdma/adverb/internal/limits"
@@ -50,6 +51,9 @@ type Config struct {
 	// Spin is how often at most a goroutine looks at a link once more, and finds nothing, before it sleeps.
 	// It looks as often only while what it sleeps for comes at once.
 	Spin int
+
+	// Clock, unless nil, tells the time. The runtime's clock is right in simulations, and slower.
+	Clock *clock.Clock
 
 	// Yielder, unless nil, gives the core to other threads between such looks.
 	Yielder *queue.Yielder
@@ -163,7 +167,12 @@ func info(name string, guid verbs.GUID, netdev link.Netdev) verbs.DeviceInfo {
 }
 
 // now is the time that the transport runs by.
-func (d *Device) now() time.Duration { return time.Since(d.start) }
+func (d *Device) now() time.Duration {
+	if c := d.config.Clock; c != nil {
+		return c.Now()
+	}
+	return time.Since(d.start)
+}
 
 // Info implements verbs.ProviderDevice.
 func (d *Device) Info() verbs.DeviceInfo {

@@ -59,6 +59,30 @@ func BenchmarkNear(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/message")
 	})
+	b.Run("sends", func(b *testing.B) { // 64 that wait for one another
+		const many = 64
+		recv := []verbs.RecvWR{{SGList: []verbs.SGE{mrs[1].SGE(0, 64)}}}
+		send := []verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mrs[0].SGE(0, 64)}}}
+		wcs := make([]verbs.WC, many)
+		b.ReportAllocs()
+		for n := 0; b.Loop(); n++ {
+			if _, err := ends[1].QP.PostRecv(recv); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := ends[0].QP.PostSend(send); err != nil {
+				b.Fatal(err)
+			}
+			for got := 0; n%many == many-1 && got < 2*many; {
+				for _, e := range ends {
+					k, err := e.CQ.Poll(wcs)
+					if err != nil {
+						b.Fatal(err)
+					}
+					got += k
+				}
+			}
+		}
+	})
 	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead, verbs.OpAtomicFetchAdd} {
 		b.Run(map[verbs.Opcode]string{verbs.OpRDMAWrite: "write", verbs.OpRDMARead: "read", verbs.OpAtomicFetchAdd: "fetch_add"}[op], func(b *testing.B) {
 			wr := []verbs.SendWR{{Op: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mrs[0].SGE(0, 8)}, Remote: mrs[1].Remote(0), CompareAdd: 1}}

@@ -53,8 +53,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
+	"github.com/adverb-rdma/adverb/internal/clock"
 	"github.com/adverb-rdma/adverb/internal/hca"
 	"github.com/adverb-rdma/adverb/internal/host"
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -97,6 +99,9 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	return append(all, loopback...), nil
 }
 
+// processClock is the clock of all devices of the process, or nil.
+var processClock = sync.OnceValue(clock.New)
+
 func isLoopback(n link.Netdev) bool {
 	s, err := n.State()
 	return err == nil && slices.ContainsFunc(s.Addrs, netip.Addr.IsLoopback)
@@ -130,7 +135,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	shared := host.Share(netdev)
 	config := hca.Config{
 		Name: name, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
-		Spin: spin(), Yielder: yielder, Congestion: control, Routing: routing,
+		Spin: spin(), Clock: processClock(), Yielder: yielder, Congestion: control, Routing: routing,
 	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()
