@@ -26,6 +26,7 @@ type gather struct {
 	owes  bool          // an acknowledgement waits: the QP is among the engine's debts
 	since time.Duration // when it began to wait
 	after time.Duration // until when nothing may wait
+	pause time.Duration // how long the latest such time was
 
 	delivered bool // a receive was completed since the latest transmit
 	answers   bool // the program has sent since the latest message came
@@ -40,8 +41,10 @@ const (
 	gatherLong = napTime / 4
 
 	// gatherPause is for how long a QP gathers nothing after the goroutine had to send for it. The
-	// nap that was lost is half a percent of it.
-	gatherPause = 200 * napMost
+	// nap that was lost is half a percent of it. If that comes again soon the pause is twice as long each time,
+	// up to gatherPauseMost: where a program polls on all processors, the goroutine waits for one of them for long.
+	gatherPause     = 200 * napMost
+	gatherPauseMost = 64 * gatherPause
 
 	// shortRun is after how many packets at most an acknowledgement may wait. A long run is a stream,
 	// whose window the acknowledgement moves.
@@ -98,9 +101,15 @@ func (q *qp) startWait(now time.Duration) bool {
 
 // late is called when the nap has ended before a poll came for what waits.
 func (g *gather) late(now time.Duration) {
-	if now-g.since >= gatherLong {
-		g.after = now + gatherPause
+	if now-g.since < gatherLong {
+		return
 	}
+	if g.after > 0 && now < g.after+g.pause {
+		g.pause = min(2*g.pause, gatherPauseMost)
+	} else {
+		g.pause = gatherPause
+	}
+	g.after = now + g.pause
 }
 
 // endWait sends what waits for the program's next poll. The caller is about to end the connection.
@@ -139,6 +148,9 @@ func (e *engine) answer(now time.Duration, q *qp) {
 			e.debts.qps = append(e.debts.qps, q)
 		}
 	} else {
+		if q.gather.owes { // and the peer may have sent again for it
+			q.gather.late(now)
+		}
 		q.transmitPublished(&e.batch, now)
 	}
 	q.mu.Unlock()

@@ -428,6 +428,64 @@ func TestDeferredACKEnds(t *testing.T) {
 	}
 }
 
+// TestDeferredACKAskedFor: where the peer sends again before the nap has ended, its acknowledgement had waited for too
+// long as well. The QP pauses.
+func TestDeferredACKAskedFor(t *testing.T) {
+	for _, wait := range []time.Duration{gatherLong / 2, gatherLong} {
+		synctest.Test(t, func(t *testing.T) {
+			g := busyPair(t, 14)
+			g.answering()
+			buf := g.y.mr(64)
+			for range 2 {
+				g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+			}
+			send := verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}}
+			g.x.send(send)
+			g.poll(g.y)
+			g.want("before", &g.outY, 0, 0)
+			q := g.y.qp.Provider().(*qp)
+			q.mu.Lock()
+			q.gather.since -= wait
+			q.mu.Unlock()
+			g.x.send(send)
+			g.poll(g.x) // it has waited for that
+			g.poll(g.y)
+			g.want("after the next message", &g.outY, 1, 1)
+			if paused := q.gather.after > 0; paused != (wait == gatherLong) {
+				t.Errorf("after a wait of %v the QP pauses: %v", wait, paused)
+			}
+		})
+	}
+}
+
+// TestGatherPauses: pauses that follow one another closely are longer each time.
+func TestGatherPauses(t *testing.T) {
+	var g gather
+	now := 10 * time.Second
+	late := func(want time.Duration) {
+		t.Helper()
+		g.since = now - gatherLong
+		g.late(now)
+		if got := g.after - now; got != want {
+			t.Errorf("at %v: a pause of %v, want %v", now, got, want)
+		}
+	}
+	for pause := time.Duration(gatherPause); pause < gatherPauseMost; pause *= 2 {
+		late(pause)
+		now = g.after + pause - 1
+	}
+	late(gatherPauseMost)
+	now = g.after
+	late(gatherPauseMost)
+	now = g.after + g.pause
+	late(gatherPause)
+	g.since = now - gatherLong + 1
+	before := g.after
+	if g.late(now); g.after != before {
+		t.Error("a short wait begins a pause")
+	}
+}
+
 // TestGatherByChance: a nap that ends while something has waited for a moment shows nothing about the program.
 // The QP goes on gathering.
 func TestGatherByChance(t *testing.T) {

@@ -135,7 +135,7 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 		if w == nil {
 			return receiverNotReady
 		}
-		s.msg = message{kind: sendMessage, recv: w}
+		s.msg.kind, s.msg.recv, s.msg.off = sendMessage, w, 0
 	}
 	m := &s.msg
 	n := uint32(len(p.Payload))
@@ -166,7 +166,7 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 	}
 	if p.Opcode.EndsMessage() {
 		w, length := m.recv, m.off
-		s.msg = message{}
+		s.msg.kind, s.msg.recv = noMessage, nil
 		s.complete(w, p, verbs.WCRecv, length)
 	}
 	return nil
