@@ -101,7 +101,7 @@ func (g *gsiTeam) arrive(at int, payload []byte) int {
 	g.t.Helper()
 	l := g.ms[at].link.(*Link)
 	from := l.Source(0)
-	d := link.Datagram{Src: from, Dst: l.Addr(), Payload: payload, TrafficClass: 5}
+	d := link.Datagram{Src: from, Dst: l.Addr(), Payload: payload, TrafficClass: 5, FlowLabel: 0xabcde}
 	dropped := l.strayed.Load()
 	if l.sort([]link.Datagram{d}) == 1 {
 		return at
@@ -111,7 +111,7 @@ func (g *gsiTeam) arrive(at int, payload []byte) int {
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if who, got := g.poll(); who >= 0 {
-			if string(got.Payload) != string(payload) || got.Src != from || got.Dst != l.Addr() || got.TrafficClass != 5 {
+			if string(got.Payload) != string(payload) || got.Src != from || got.Dst != l.Addr() || got.TrafficClass != 5 || got.FlowLabel != d.FlowLabel {
 				g.t.Errorf("member %d receives %+v, want %+v", who, got, d)
 			}
 			return who

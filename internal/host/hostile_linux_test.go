@@ -60,7 +60,7 @@ func garbage(r *rand.Rand, m *member) []byte {
 	}
 	out := message{
 		kind: kind(1 + r.IntN(4)), from: r.Uint32N(numBlocks), nonce: r.Uint64(),
-		addr: m.link.Addr().Addr(), source: m.link.Source(r.Uint32()), class: byte(r.Uint32()),
+		addr: m.link.Addr().Addr(), source: m.link.Source(r.Uint32()), class: byte(r.Uint32()), label: r.Uint32() & flowLabelMask,
 		payload: randomBytes(r.IntN(300)), index: r.IntN(1 << 16), blocks: []uint32{r.Uint32N(numBlocks), m.block},
 	}
 	b := out.appendTo(nil)

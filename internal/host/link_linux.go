@@ -156,7 +156,7 @@ func (l *Link) pass(to boxName, d *link.Datagram) (sent, found bool) {
 	if owners == nil { // this process has no QPs, and so no block to answer to
 		return false, true
 	}
-	m := message{kind: datagramMessage, from: owners.self, addr: l.Addr().Addr(), source: d.Src, class: d.TrafficClass, payload: d.Payload}
+	m := message{kind: datagramMessage, from: owners.self, addr: l.Addr().Addr(), source: d.Src, class: d.TrafficClass, label: d.FlowLabel, payload: d.Payload}
 	l.scratch = m.appendTo(l.scratch[:0])
 	return owners.pass(to, l.scratch)
 }

@@ -12,7 +12,7 @@ import (
 //	byte 0      kind
 //	byte 1      version
 //	bytes 2-3   block of the sender, whose mailbox gets the answer
-//	bytes 4-11  nonce
+//	bytes 4-11  nonce; of a datagram its IPv6 flow label, 0 where nothing is known of it
 //	then        datagram: address (16), source (16), source port (2), traffic class (1), payload
 //	            here:     address (16), index (2), blocks (2 each)
 type message struct {
@@ -22,6 +22,7 @@ type message struct {
 	addr    netip.Addr // the local address that the message is about
 	source  netip.AddrPort
 	class   uint8
+	label   uint32
 	payload []byte
 	index   int
 	blocks  []uint32
@@ -39,6 +40,7 @@ const (
 const (
 	messageVersion = 1
 	messageHeader  = 12
+	flowLabelMask  = 1<<20 - 1
 	datagramHeader = messageHeader + 16 + 16 + 2 + 1
 	hereHeader     = messageHeader + 16 + 2
 
@@ -51,7 +53,11 @@ var errMessage = errors.New("malformed message")
 func (m *message) appendTo(b []byte) []byte {
 	b = append(b, byte(m.kind), messageVersion)
 	b = binary.BigEndian.AppendUint16(b, uint16(m.from))
-	b = binary.BigEndian.AppendUint64(b, m.nonce)
+	nonce := m.nonce
+	if m.kind == datagramMessage {
+		nonce = uint64(m.label)
+	}
+	b = binary.BigEndian.AppendUint64(b, nonce)
 	switch m.kind {
 	case datagramMessage:
 		b = appendAddr(b, m.addr)
@@ -95,6 +101,7 @@ func (m *message) decode(b []byte) error {
 		m.addr = addrAt(b[messageHeader:])
 		m.source = netip.AddrPortFrom(addrAt(b[messageHeader+16:]), binary.BigEndian.Uint16(b[messageHeader+32:]))
 		m.class = b[datagramHeader-1]
+		m.label, m.nonce = uint32(m.nonce)&flowLabelMask, 0
 		m.payload = b[datagramHeader:]
 		return nil
 	case hereMessage:

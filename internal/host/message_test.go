@@ -11,7 +11,7 @@ var messages = []message{
 	{kind: whoMessage, from: 7, nonce: 1 << 63},
 	{kind: meMessage, from: numBlocks - 1, nonce: 42},
 	{kind: datagramMessage, from: 1, addr: netip.MustParseAddr("127.0.0.1"), source: netip.MustParseAddrPort("10.0.0.9:49152"), class: 0xb9, payload: []byte("payload")},
-	{kind: datagramMessage, from: 1, addr: netip.MustParseAddr("fe80::1"), source: netip.MustParseAddrPort("[2001:db8::9]:65535"), payload: []byte{}},
+	{kind: datagramMessage, from: 1, addr: netip.MustParseAddr("fe80::1"), source: netip.MustParseAddrPort("[2001:db8::9]:65535"), label: 0xfedcb, payload: []byte{}},
 	{kind: hereMessage, from: 5, nonce: 9, addr: netip.MustParseAddr("::1"), index: 4095, blocks: []uint32{5, 1, numBlocks - 1}},
 	{kind: hereMessage, from: 5, addr: netip.MustParseAddr("127.0.0.1")},
 }

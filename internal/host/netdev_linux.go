@@ -139,7 +139,7 @@ func (n *Netdev) message(b []byte) {
 		owners.prove(m.nonce)
 	case datagramMessage:
 		if l != nil {
-			l.inject(link.Datagram{Src: m.source, Dst: l.Addr(), Payload: m.payload, TrafficClass: m.class})
+			l.inject(link.Datagram{Src: m.source, Dst: l.Addr(), Payload: m.payload, FlowLabel: m.label, TrafficClass: m.class})
 		}
 	case hereMessage:
 		if l != nil {

@@ -27,6 +27,11 @@ type Datagram struct {
 	Payload     []byte
 	SegmentSize int
 
+	// FlowLabel is the IPv6 flow label, of 20 bits, of every datagram of a train. On the way out 0 leaves
+	// it to the system, and a link that cannot set it may ignore it. On the way in it is 0 where the link
+	// cannot see it. Datagrams of different labels are never joined to one train.
+	FlowLabel uint32
+
 	// TrafficClass is the IPv4 TOS or the IPv6 traffic class: DSCP in the upper six bits, ECN in
 	// the lower two. It is that of every datagram of a train. On the way in, datagrams of different
 	// classes are never joined to one train, so no mark of congestion is lost.

@@ -298,7 +298,7 @@ var mutants = append([]mutant{
 	{"trains are never tried again", udp + "trains_linux.go",
 		"	s.timer = time.AfterFunc(s.pause, s.resume)\n", "", "./internal/link/udp", "TestTrainPause"},
 	{"the pause of trains does not grow", udp + "trains_linux.go",
-		"min(trainPauseGrowth*s.pause, trainPauseMax)", "trainPauseMin", "./internal/link/udp", "TestTrainPause"},
+		"min(pauseGrowth*s.pause, pauseMax)", "pauseMin", "./internal/link/udp", "TestTrainPause"},
 	{"EINVAL says nothing of trains", udp + "trains_linux.go",
 		"errno == unix.EIO || errno == unix.EINVAL ||", "errno == unix.EIO ||", "./internal/link/udp", "TestTrainsSuspended"},
 	{"a server prints what a peer wrote as it is", "cmd/adverb/internal/rping/server.go",

@@ -155,7 +155,7 @@ func (w *Writer) writeOne(iface int, now time.Time, d *link.Datagram, id uint16,
 		ip = v4
 	} else {
 		src, dst := src.As16(), dst.As16()
-		v6 := &layers.IPv6{Version: 6, TrafficClass: d.TrafficClass, HopLimit: hopLimit,
+		v6 := &layers.IPv6{Version: 6, TrafficClass: d.TrafficClass, FlowLabel: d.FlowLabel, HopLimit: hopLimit,
 			NextHeader: layers.IPProtocolUDP, SrcIP: src[:], DstIP: dst[:]}
 		_ = udp.SetNetworkLayerForChecksum(v6)
 		ip = v6

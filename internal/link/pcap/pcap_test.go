@@ -153,7 +153,7 @@ func TestIPv6(t *testing.T) {
 	var file bytes.Buffer
 	w := newWriter(t, &file, pcap.Options{})
 	a, b := openPair(t, sim.Config{}, w, "fd00::1", "fd00::2")
-	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("six"), TrafficClass: 0x12}}); err != nil {
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("six"), TrafficClass: 0x12, FlowLabel: 0xabcde}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Flush(); err != nil {
@@ -164,8 +164,8 @@ func TestIPv6(t *testing.T) {
 		t.Fatalf("%d packets, want 1", len(packets))
 	}
 	ip := packets[0].NetworkLayer().(*layers.IPv6)
-	if ip.SrcIP.String() != "fd00::1" || ip.DstIP.String() != "fd00::2" || ip.TrafficClass != 0x12 {
-		t.Errorf("%+v, want traffic class 0x12 from fd00::1 to fd00::2", ip)
+	if ip.SrcIP.String() != "fd00::1" || ip.DstIP.String() != "fd00::2" || ip.TrafficClass != 0x12 || ip.FlowLabel != 0xabcde {
+		t.Errorf("%+v, want traffic class 0x12 and flow label 0xabcde from fd00::1 to fd00::2", ip)
 	}
 }
 

@@ -123,12 +123,15 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram, segments int) {
 		faults = own
 	}
 	visible := l.net.visible && l.addr.Is4()
-	if segments == 1 && !visible && faults == nil && p.routes.Load() == nil && p.Clear() {
+	if segments == 1 && !visible && !l.net.noLabels && faults == nil && p.routes.Load() == nil && p.Clear() {
 		p.Skip(1)
 		p.to.queue.Push(d)
 		return
 	}
-	one := link.Datagram{Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass}
+	one := link.Datagram{Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass, FlowLabel: d.FlowLabel}
+	if l.net.noLabels {
+		one.FlowLabel = 0
+	}
 	for i := range segments {
 		one.Payload = d.Segment(i)
 		if visible {

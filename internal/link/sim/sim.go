@@ -40,6 +40,7 @@ type Config struct {
 	QueueLen  int  // datagrams that may wait at a receiver; 0 is DefaultQueueLen
 	MaxTrain  int  // datagrams in a train; 0 is DefaultMaxTrain
 	IDVisible bool // receivers see the IPv4 identification, as with a raw socket
+	NoLabels  bool // receivers see no IPv6 flow label, as on systems that cannot show it
 
 	// Now is the network's clock, which must not go back; nil is the time since New. Even with
 	// another clock, Wait sleeps by the real one.
@@ -63,6 +64,7 @@ type Network struct {
 	queueLen int
 	maxTrain int
 	visible  bool
+	noLabels bool
 	now      func() time.Duration
 
 	faults  atomic.Pointer[Faults]                 // nil when there are none
@@ -100,6 +102,7 @@ func New(c Config) *Network {
 		queueLen: orDefault(c.QueueLen, DefaultQueueLen),
 		maxTrain: orDefault(c.MaxTrain, DefaultMaxTrain),
 		visible:  c.IDVisible,
+		noLabels: c.NoLabels,
 		now:      c.Now,
 		stations: make(map[netip.Addr]*station),
 		paths:    make(map[pair]*path),

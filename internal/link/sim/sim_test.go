@@ -52,6 +52,9 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			linktest.Run(t, f)
 			linktest.TrafficClass(t, f)
+			if name == "IPv6" {
+				linktest.FlowLabel(t, f)
+			}
 		})
 	}
 }

@@ -19,6 +19,7 @@ type Event struct {
 	Sent bool          // else received
 
 	Src, Dst     netip.AddrPort
+	FlowLabel    uint32 // IPv6's, 0 where the system chooses it or the link cannot see it
 	TrafficClass uint8
 	ID           uint16 // IPv4 identification; of a sent datagram, the one that the link promises
 	IDKnown      bool
@@ -68,7 +69,7 @@ func (l *traced) Join(group netip.Addr) error { return link.Join(l.Link, group) 
 func (l *traced) Leave(group netip.Addr) error { return link.Leave(l.Link, group) }
 
 func (l *traced) events(d *link.Datagram, at time.Duration, sent bool) {
-	e := Event{At: at, Sent: sent, Src: d.Src, Dst: d.Dst, TrafficClass: d.TrafficClass, IDKnown: d.IDKnown}
+	e := Event{At: at, Sent: sent, Src: d.Src, Dst: d.Dst, FlowLabel: d.FlowLabel, TrafficClass: d.TrafficClass, IDKnown: d.IDKnown}
 	for i := range d.Segments() {
 		e.Payload = d.Segment(i)
 		switch {

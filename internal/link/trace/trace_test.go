@@ -91,7 +91,7 @@ func TestEvents(t *testing.T) {
 	}))
 	defer a.Close()
 	defer b.Close()
-	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("aabbc"), SegmentSize: 2, TrafficClass: 4}}); err != nil {
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("aabbc"), SegmentSize: 2, TrafficClass: 4, FlowLabel: 7}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Recv(make([]link.Datagram, 4)); err != nil {
@@ -102,7 +102,7 @@ func TestEvents(t *testing.T) {
 	}
 	for i, e := range got {
 		if want := []string{"aa", "bb", "c"}[i%3]; string(e.Payload) != want || e.Sent != (i < 3) ||
-			!e.IDKnown || e.ID != uint16(i%3) || e.Src != a.Source(1) || e.Dst != b.Addr() || e.TrafficClass != 4 {
+			!e.IDKnown || e.ID != uint16(i%3) || e.Src != a.Source(1) || e.Dst != b.Addr() || e.TrafficClass != 4 || e.FlowLabel != 7 {
 			t.Errorf("event %d is %+v; want payload %q, identification %d", i, e, want, i%3)
 		}
 	}

@@ -23,7 +23,8 @@ type Link struct {
 	ifindex int // of the network interface
 
 	closed  atomic.Bool
-	trains  trainSwitch
+	trains  pauser
+	labels  pauser // IPv6 flow labels
 	rx      receiver
 	tx      [sendSockets]sender
 	arrival waiter
@@ -85,6 +86,9 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 		}
 		if err := configureMulticastSending(fd, addr, index); err != nil {
 			return fail(err)
+		}
+		if addr.Is6() {
+			l.labels.on.Store(takesOption(fd, ipv6FlowInfoSend))
 		}
 		l.sources[i] = netip.AddrPortFrom(addr, port)
 		l.tx[i].init(fd, addr, scope, l)
@@ -158,13 +162,11 @@ func openReceiveSocket(at netip.AddrPort, scope uint32, shared bool) (int, error
 }
 
 func configureReceiveSocket(fd int, addr netip.Addr) error {
-	class := option{unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS"}
-	if addr.Is6() {
-		class = option{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS"}
+	err := receiveClass(fd, addr)
+	if err == nil {
+		err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
+			option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
 	}
-	err := setOptions(fd, class,
-		option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
-		option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
 	// What overflows the buffer is lost. The windows of a few QPs fill the 208 KiB that a system
 	// grants by default. With CAP_NET_ADMIN there is more.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)
@@ -232,6 +234,7 @@ func (l *Link) Close() error {
 		return link.ErrClosed
 	}
 	l.trains.close()
+	l.labels.close()
 	l.arrival.close()
 	l.rx.groups.close(&l.rx)
 	l.rx.close()

@@ -199,6 +199,9 @@ func (r *receiver) control(s *socket, i int, d *link.Datagram) {
 		switch {
 		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TOS:
 			d.TrafficClass = data[0]
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == ipv6FlowInfo:
+			info := binary.BigEndian.Uint32(data)
+			d.TrafficClass, d.FlowLabel = uint8(info>>flowClassBit), info&flowLabelMask
 		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS:
 			d.TrafficClass = uint8(value)
 		case h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO: // the size of the datagrams that were joined

@@ -35,7 +35,8 @@ const controlSize = 3 * 24
 // A sender is a socket to send from, with the arguments of its system calls.
 type sender struct {
 	*counters
-	trains   *trainSwitch // the link's
+	trains   *pauser // the link's
+	labels   *pauser // the link's
 	scope    uint32
 	addr     netip.Addr
 	tcLevel  int32 // of the control message that sets the traffic class
@@ -56,7 +57,7 @@ type control struct {
 }
 
 func (s *sender) init(fd int, addr netip.Addr, scope uint32, l *Link) {
-	s.fd, s.addr, s.scope, s.counters, s.trains = fd, addr, scope, &l.counters, &l.trains
+	s.fd, s.addr, s.scope, s.counters, s.trains, s.labels = fd, addr, scope, &l.counters, &l.trains, &l.labels
 	s.tcLevel, s.tcOption = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
 	if addr.Is4() {
 		s.tcLevel, s.tcOption = unix.IPPROTO_IP, unix.IP_TOS
@@ -154,6 +155,9 @@ func (s *sender) check(d *link.Datagram) error {
 func (s *sender) prepare(i int, d *link.Datagram) {
 	h := &s.messages[i].Hdr
 	h.Namelen = s.names[i].put(d.Dst, s.scope)
+	if d.FlowLabel != 0 && s.labels.on.Load() {
+		s.names[i].label(d.FlowLabel)
+	}
 	setIOVec(&s.iovecs[i], d.Payload)
 	used := 0
 	if d.TrafficClass != 0 { // IBTA CA17-4, CA17-5, CA17-13, CA17-14
@@ -178,11 +182,18 @@ func (c *control) put(used *int, level, option int32, n int) []byte {
 // flush sends the messages, which were prepared from batch.
 func (s *sender) flush(batch []link.Datagram) {
 	attempts := 0
+	bare := -1 // the message that was refused with a flow label, and has none now
 	var sent, bytes uint64
 	for i := 0; i < len(batch); {
 		n, errno := s.sendmmsg(i, len(batch)-i)
 		switch errno {
 		case 0:
+			if bare == i { // the label was at fault
+				s.labels.suspend()
+				for k := i + n; k < len(batch); k++ {
+					s.names[k].unlabel()
+				}
+			}
 			for range n {
 				bytes += uint64(len(batch[i].Payload))
 				sent += uint64(batch[i].Segments())
@@ -195,6 +206,11 @@ func (s *sender) flush(batch []link.Datagram) {
 		case unix.EAGAIN:
 			if attempts++; attempts <= sendAttempts {
 				unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}, sendPatience)
+				continue
+			}
+		case unix.EINVAL: // somebody in this network namespace has a label for himself, or the kernel is older than 5.3
+			if s.names[i].unlabel() {
+				bare = i
 				continue
 			}
 		}
@@ -223,6 +239,7 @@ func (s *sender) sendFirst(i int, train *link.Datagram) bool {
 	first := *train
 	first.Payload, first.SegmentSize = train.Segment(0), 0
 	s.prepare(i, &first)
+	s.names[i].unlabel() // which may be refused too
 	_, errno := s.sendmmsg(i, 1)
 	return errno == 0
 }

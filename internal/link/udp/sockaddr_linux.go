@@ -19,7 +19,8 @@ type sockaddr [unix.SizeofSockaddrInet6]byte
 const (
 	sockaddrPort  = 2
 	sockaddrAddr4 = 4
-	sockaddrAddr6 = 8 // behind the flow information
+	sockaddrFlow  = 4 // flow information, in the byte order of the network
+	sockaddrAddr6 = 8
 	sockaddrScope = 24
 )
 
@@ -43,10 +44,24 @@ func (sa *sockaddr) put(to netip.AddrPort, scope uint32) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
+// label gives what is sent to an IPv6 address a flow label.
+func (sa *sockaddr) label(l uint32) { binary.BigEndian.PutUint32(sa[sockaddrFlow:], l&flowLabelMask) }
+
+// unlabel takes the flow label back, and reports whether there was one.
+func (sa *sockaddr) unlabel() bool {
+	if sa.isIPv4() || binary.BigEndian.Uint32(sa[sockaddrFlow:]) == 0 {
+		return false
+	}
+	sa.label(0)
+	return true
+}
+
+func (sa *sockaddr) isIPv4() bool { return binary.NativeEndian.Uint16(sa[:]) == unix.AF_INET }
+
 // addrPort returns the address without its zone.
 func (sa *sockaddr) addrPort() netip.AddrPort {
 	port := binary.BigEndian.Uint16(sa[sockaddrPort:])
-	if binary.NativeEndian.Uint16(sa[:]) == unix.AF_INET {
+	if sa.isIPv4() {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(sa[sockaddrAddr4:])), port)
 	}
 	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(sa[sockaddrAddr6:])), port)

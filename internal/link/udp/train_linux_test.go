@@ -172,15 +172,15 @@ func TestTrainsSuspended(t *testing.T) {
 // Trains are tried again after a pause. It grows only if they fail again.
 func TestTrainPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s trainSwitch
+		var s pauser
 		s.on.Store(true)
 		pause := func() time.Duration {
 			start := time.Now()
 			for s.suspend(); !s.on.Load(); {
 				s.suspend() // has no effect while trains are suspended
-				time.Sleep(trainPauseMin / 2)
+				time.Sleep(pauseMin / 2)
 				synctest.Wait()
-				if d := time.Since(start); d > 2*trainPauseMax {
+				if d := time.Since(start); d > 2*pauseMax {
 					t.Fatalf("trains are not tried again for %v", d)
 				}
 			}
@@ -191,13 +191,13 @@ func TestTrainPause(t *testing.T) {
 				t.Errorf("pause %d takes %v, want %v", i, got, want*time.Second)
 			}
 		}
-		time.Sleep(trainPauseMax)
-		if got := pause(); got != trainPauseMin {
-			t.Errorf("the pause after trains have worked for long takes %v, want %v", got, trainPauseMin)
+		time.Sleep(pauseMax)
+		if got := pause(); got != pauseMin {
+			t.Errorf("the pause after trains have worked for long takes %v, want %v", got, pauseMin)
 		}
 		s.suspend()
 		s.close()
-		time.Sleep(2 * trainPauseMax)
+		time.Sleep(2 * pauseMax)
 		if s.on.Load() {
 			t.Error("trains are resumed after close")
 		}

@@ -14,16 +14,17 @@ import (
 // maxTrain is the longest train that all kernels take which take trains at all.
 const maxTrain = 64
 
-// After trains have failed, a link sends none for trainPauseMin. If they fail again soon after, the
-// pause grows by trainPauseGrowth, up to trainPauseMax: each attempt costs most of a train.
+// After trains have failed, a link sends none for pauseMin. If they fail again soon after, the
+// pause grows by pauseGrowth, up to pauseMax: each attempt costs most of a train. It is the same for
+// flow labels, whose attempts cost a system call.
 const (
-	trainPauseMin    = time.Second
-	trainPauseMax    = 5 * time.Minute
-	trainPauseGrowth = 4
+	pauseMin    = time.Second
+	pauseMax    = 5 * time.Minute
+	pauseGrowth = 4
 )
 
-// A trainSwitch says whether a link sends trains.
-type trainSwitch struct {
+// A pauser says whether a link sends trains, or flow labels.
+type pauser struct {
 	on atomic.Bool
 
 	mu      sync.Mutex
@@ -33,8 +34,8 @@ type trainSwitch struct {
 	timer   *time.Timer
 }
 
-// suspend switches trains off for a while.
-func (s *trainSwitch) suspend() {
+// suspend switches it off for a while.
+func (s *pauser) suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || !s.on.Load() {
@@ -42,15 +43,15 @@ func (s *trainSwitch) suspend() {
 	}
 	s.on.Store(false)
 	if s.pause > 0 && time.Since(s.resumed) < s.pause {
-		s.pause = min(trainPauseGrowth*s.pause, trainPauseMax)
+		s.pause = min(pauseGrowth*s.pause, pauseMax)
 	} else {
-		s.pause = trainPauseMin
+		s.pause = pauseMin
 	}
 	s.timer = time.AfterFunc(s.pause, s.resume)
 }
 
 // resume ends a suspension.
-func (s *trainSwitch) resume() {
+func (s *pauser) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -59,7 +60,7 @@ func (s *trainSwitch) resume() {
 	}
 }
 
-func (s *trainSwitch) close() {
+func (s *pauser) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true

@@ -6,13 +6,14 @@
 // have no IPv6 zone: the link implies it.
 //
 // On Linux datagrams leave with the identification and the DF flag that [link.Link] promises, and
-// with the traffic class that the sender chooses. The kernel cuts trains as late as it can, and
-// joins them as early as it can (UDP_SEGMENT and UDP_GRO). Send and Recv are one system call for a
-// batch. A link is a [link.Multicaster].
+// with the traffic class and the IPv6 flow label that the sender chooses. While the kernel refuses
+// labels, it chooses them: somebody in the network namespace has leased one for himself. The kernel
+// cuts trains as late as it can, and joins them as early as it can (UDP_SEGMENT and UDP_GRO). Send
+// and Recv are one system call for a batch. A link is a [link.Multicaster].
 //
 // Elsewhere neither the identification nor DF can be controlled. Over IPv4 a peer that checks the
 // whole ICRC therefore drops what is sent. Peers that make up for it accept it, and over IPv6 there
-// is no such problem. Nor can the traffic class be chosen, or seen.
+// is no such problem. Nor can the traffic class or the flow label be chosen, or seen.
 //
 // On no system do the sockets tell which identification a received datagram had.
 package udp

@@ -1,0 +1,41 @@
+//go:build !adverb_portable
+
+package udp
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options of IPv6 sockets, from linux/in6.h. Neither needs privileges. Flow information is the lower 28
+// bits of the IPv6 header's first word: the traffic class and, in the lowest 20, the flow label.
+const (
+	ipv6FlowInfo     = 11 // IPV6_FLOWINFO: a control message tells it of what is received
+	ipv6FlowInfoSend = 33 // IPV6_FLOWINFO_SEND: the destination's sin6_flowinfo says the label of what is sent
+
+	flowLabelMask = 1<<20 - 1
+	flowClassBit  = 20
+)
+
+// receiveClass has a socket tell the traffic class of what it receives and, over IPv6, the flow label.
+// The kernel tells both in one message, which costs no more than that of the class alone.
+func receiveClass(fd int, addr netip.Addr) error {
+	switch {
+	case addr.Is4():
+		return setOptions(fd, option{unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS"})
+	case takesOption(fd, ipv6FlowInfo):
+		return nil
+	}
+	return setOptions(fd, option{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS"})
+}
+
+// takesOption switches an option of an IPv6 socket on, and reports whether it is. Systems that only look
+// like Linux may say yes to options that they do not know.
+func takesOption(fd, name int) bool {
+	if unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, name, 1) != nil {
+		return false
+	}
+	on, err := unix.GetsockoptInt(fd, unix.IPPROTO_IPV6, name)
+	return err == nil && on == 1
+}
