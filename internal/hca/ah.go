@@ -78,7 +78,8 @@ func putGRH(b *[verbs.GRHSize]byte, d *link.Datagram, payload int) {
 	src, dst := d.Src.Addr(), d.Dst.Addr()
 	if !src.Is4() {
 		b[0] = 6<<4 | d.TrafficClass>>4
-		b[1] = d.TrafficClass << 4
+		b[1] = d.TrafficClass<<4 | uint8(d.FlowLabel>>16)
+		binary.BigEndian.PutUint16(b[2:], uint16(d.FlowLabel))
 		binary.BigEndian.PutUint16(b[4:], uint16(udpSize+payload))
 		b[6], b[7] = protocolUDP, grhHopLimit
 		putAddr(b[8:24], src)

@@ -54,12 +54,16 @@ func TestDatagramReceived(t *testing.T) {
 					y.must(err)
 					defer l.Close()
 
+					label := uint32(0) // of IPv6 headers only
+					if addr(1).Is6() {
+						label = 0xabcde
+					}
 					payload := []byte("a datagram")
 					send := func(e edit) {
 						p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: uint32(y.qp.QPN())},
 							DETH: wire.DETH{QKey: qkey, SrcQP: 0x77}, Payload: payload}
 						e(&p, nil)
-						d := link.Datagram{Src: l.Source(1), Dst: netip.AddrPortFrom(addr(2), link.Port), Payload: p.AppendTo(nil), TrafficClass: class}
+						d := link.Datagram{Src: l.Source(1), Dst: netip.AddrPortFrom(addr(2), link.Port), Payload: p.AppendTo(nil), TrafficClass: class, FlowLabel: label}
 						f := wire.NewFlow(d.Src, d.Dst)
 						f.Seal(0, d.Payload)
 						e(nil, d.Payload)
@@ -84,7 +88,7 @@ func TestDatagramReceived(t *testing.T) {
 					if wc.ID != 7 || wc.ByteLen != uint32(verbs.GRHSize+len(payload)) || wc.SrcQPN != 0x77 || wc.Flags&verbs.WCFlagGRH == 0 {
 						t.Errorf("completion %+v, want ID 7, %d bytes behind a GRH, from QP 0x77", wc, len(payload))
 					}
-					checkIPHeader(t, mr.Bytes()[:verbs.GRHSize], addr(1), addr(2), class, wire.BTHSize+wire.DETHSize+12+wire.ICRCSize)
+					checkIPHeader(t, mr.Bytes()[:verbs.GRHSize], addr(1), addr(2), class, label, wire.BTHSize+wire.DETHSize+12+wire.ICRCSize)
 					if got := mr.Bytes()[verbs.GRHSize:][:len(payload)]; !bytes.Equal(got, payload) {
 						t.Errorf("received %q, want %q", got, payload)
 					}
@@ -95,7 +99,7 @@ func TestDatagramReceived(t *testing.T) {
 }
 
 // checkIPHeader checks the fields that say something of a datagram of n bytes in the 40 bytes before its payload.
-func checkIPHeader(t *testing.T, grh []byte, src, dst netip.Addr, class uint8, n int) {
+func checkIPHeader(t *testing.T, grh []byte, src, dst netip.Addr, class uint8, label uint32, n int) {
 	t.Helper()
 	if src.Is4() {
 		ip := grh[20:]
@@ -105,8 +109,8 @@ func checkIPHeader(t *testing.T, grh []byte, src, dst netip.Addr, class uint8, n
 		}
 		return
 	}
-	if grh[0] != 6<<4|class>>4 || grh[1] != class<<4&0xf0 || int(binary.BigEndian.Uint16(grh[4:])) != 8+n || grh[6] != 17 ||
+	if binary.BigEndian.Uint32(grh) != 6<<28|uint32(class)<<20|label || int(binary.BigEndian.Uint16(grh[4:])) != 8+n || grh[6] != 17 ||
 		!bytes.Equal(grh[8:24], src.AsSlice()) || !bytes.Equal(grh[24:40], dst.AsSlice()) {
-		t.Errorf("IPv6 header %x, want one of class %#x and %d bytes from %v to %v", grh, class, 8+n, src, dst)
+		t.Errorf("IPv6 header %x, want one of class %#x, label %#x and %d bytes from %v to %v", grh, class, label, 8+n, src, dst)
 	}
 }
