@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestAdaptiveRouting: over IPv6, where adverbs do not know each other, WRITEs whose packets overtake one another
-// arrive whole, without a NAK or a repeat, if both ends were told of it. Otherwise there are many.
+// TestAdaptiveRouting: in the first message of a connection, before adverbs know each other, WRITEs whose packets
+// overtake one another arrive whole, without a NAK or a repeat, if both ends were told of it. Otherwise there are many.
 func TestAdaptiveRouting(t *testing.T) {
 	for _, routed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -29,13 +29,13 @@ type AdaptiveRouting struct {
 
 	// Paths is from how many UDP source ports the QP sends, 1 to MaxRoutingPaths, and at most as many as the device
 	// has: 4. 0 stands for 1. Switches with several equal ways (ECMP) choose by that port, so one QP can fill several.
-	// It takes effect if the peer is an adverb and the path IPv4. Requests and acknowledgements take the paths in
+	// It takes effect if the peer is an adverb. Requests and acknowledgements take the paths in
 	// turn, as what comes back allows, and a path that loses much is left, and tried now and then. READ responses stay
 	// on one. With several paths packets overtake one another. What that costs is least with Send here and Accept there.
 	Paths int
 
 	// Patience is for how long a gap is not reported (NAK, PSN sequence error). 0 stands for DefaultRoutingPatience.
-	// It counts where the peer is no adverb, and over IPv6: over IPv4 adverbs tell each other what has come.
+	// It counts where the peer is no adverb: adverbs tell each other what has come.
 	Patience time.Duration
 }
 

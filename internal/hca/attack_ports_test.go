@@ -337,14 +337,16 @@ func TestPeerMovesWithALongRead(t *testing.T) {
 // CNPs come from any port, but not those of an adverb.
 func TestCNPFromAnotherPort(t *testing.T) {
 	for _, ours := range []bool{false, true} {
-		testCNPFromAnotherPort(t, ours)
+		for gid := range 2 {
+			testCNPFromAnotherPort(t, ours, gid)
+		}
 	}
 }
 
-func testCNPFromAnotherPort(t *testing.T, ours bool) {
+func testCNPFromAnotherPort(t *testing.T, ours bool, gid int) {
 	synctest.Test(t, func(t *testing.T) {
-		net := sim.New(sim.Config{IDVisible: !ours}) // visible identifications are not judged
-		x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+		net := sim.New(sim.Config{IDVisible: !ours, NoLabels: !ours}) // visible identifications are not judged
+		x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{gid: gid})
 		y.must(y.qp.SetCongestionControl(verbs.CongestionDCQCN))
 		y.transfer(y.mr(1<<20), x.mr(1<<20))
 		x.transfer(x.mr(1<<20), y.mr(1<<20))

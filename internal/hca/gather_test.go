@@ -44,18 +44,19 @@ type gatherers struct {
 // busyPair makes them. It runs in a bubble.
 func busyPair(t *testing.T, timeout uint8) *gatherers {
 	t.Helper()
-	return busyPairOf(t, verbs.QPTypeRC, timeout)
+	return busyPairOf(t, verbs.QPTypeRC, 0, timeout)
 }
 
-func busyPairOf(t *testing.T, typ verbs.QPType, timeout uint8) *gatherers {
+// busyPairOf is busyPair for QPs of a type that take the GIDs of an index: 0 is IPv4, 1 is IPv6.
+func busyPairOf(t *testing.T, typ verbs.QPType, gid int, timeout uint8) *gatherers {
 	t.Helper()
-	g := newGatherers(t, typ, timeout)
+	g := newGatherers(t, typ, gid, timeout)
 	g.busy()
 	return g
 }
 
 // newGatherers is busyPairOf whose programs do not poll yet.
-func newGatherers(t *testing.T, typ verbs.QPType, timeout uint8) *gatherers {
+func newGatherers(t *testing.T, typ verbs.QPType, index int, timeout uint8) *gatherers {
 	t.Helper()
 	g := &gatherers{t: t}
 	net := sim.New(sim.Config{})
@@ -65,14 +66,14 @@ func newGatherers(t *testing.T, typ verbs.QPType, timeout uint8) *gatherers {
 	o := options{typ: typ, cap: verbs.QPCap{MaxSendWR: 256, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	g.x, g.y = newEnd(t, simDevice(t, net, 1, count(&g.outX)), o), newEnd(t, simDevice(t, net, 2, count(&g.outY)), o)
 	for e, peer := range map[*end]*end{g.x: g.y, g.y: g.x} {
-		gid, err := peer.dev.GID(1, 0)
+		gid, err := peer.dev.GID(1, index)
 		e.must(err)
 		if typ == verbs.QPTypeUD {
 			e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState))
 			e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTS, SQPSN: firstPSN}, verbs.MaskState|verbs.MaskSQPSN))
 			continue
 		}
-		e.must(e.qp.RTR(verbs.Peer{QPN: peer.qp.QPN(), PSN: firstPSN, GID: gid.GID}, verbs.Path{}))
+		e.must(e.qp.RTR(verbs.Peer{QPN: peer.qp.QPN(), PSN: firstPSN, GID: gid.GID}, verbs.Path{SGIDIndex: index}))
 		retry := defaultRetry
 		retry.Timeout = timeout
 		e.must(e.qp.RTS(firstPSN, retry))
@@ -237,7 +238,7 @@ func TestGatherUnreliable(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeUC, verbs.QPTypeUD} {
 		t.Run(typ.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := busyPairOf(t, typ, 14)
+				g := busyPairOf(t, typ, 0, 14)
 				wr := verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}}
 				if typ == verbs.QPTypeUD {
 					gid, err := g.y.dev.GID(1, 0)
@@ -275,7 +276,7 @@ func TestGatherUnreliable(t *testing.T) {
 // goroutine naps all the same, and what is posted one by one leaves together.
 func TestUnseenPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGatherers(t, verbs.QPTypeUC, 14)
+		g := newGatherers(t, verbs.QPTypeUC, 0, 14)
 		synctest.Wait()
 		eng := (*g.x.hca().engines.Load())[0]
 		wr := verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}}
@@ -306,35 +307,42 @@ func TestUnseenPolls(t *testing.T) {
 // TestDeferredACK: the acknowledgement of a SEND ends the train of the program's answer, a SEND or a WRITE with
 // immediate data, or leaves by a poll that finds nothing.
 func TestDeferredACK(t *testing.T) {
-	const none = verbs.OpRDMAWrite // which is no answer
-	for _, answer := range []verbs.Opcode{verbs.OpSend, verbs.OpRDMAWriteWithImm, none} {
-		answers := answer != none
-		synctest.Test(t, func(t *testing.T) {
-			g := busyPair(t, 14)
-			g.answering()
-			buf := g.y.mr(64)
-			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
-			g.x.recv(verbs.RecvWR{SGList: []verbs.SGE{g.src.SGE(0, 64)}})
-			g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
-			if n := g.poll(g.y); n != 1 {
-				t.Fatalf("%d completions, want the receive's", n)
-			}
-			g.want("when the receive is complete", &g.outY, 0, 0)
-			done := 1 // of x
-			if answers {
-				done = 2
-				g.y.send(verbs.SendWR{Op: answer, Flags: signaled, SGList: []verbs.SGE{buf.SGE(0, 8)}, Remote: g.src.Remote(0)})
-				g.want("with the answer", &g.outY, 1, 2)
-			} else {
-				g.poll(g.y)
-				g.want("by the next poll", &g.outY, 1, 1)
-			}
-			for done > 0 {
-				done -= g.poll(g.x)
-				g.poll(g.y)
-			}
-		})
+	for gid := range 2 {
+		for _, answer := range []verbs.Opcode{verbs.OpSend, verbs.OpRDMAWriteWithImm, noAnswer} {
+			testDeferredACK(t, gid, answer)
+		}
 	}
+}
+
+const noAnswer = verbs.OpRDMAWrite
+
+func testDeferredACK(t *testing.T, gid int, answer verbs.Opcode) {
+	answers := answer != noAnswer
+	synctest.Test(t, func(t *testing.T) {
+		g := busyPairOf(t, verbs.QPTypeRC, gid, 14)
+		g.answering()
+		buf := g.y.mr(64)
+		g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+		g.x.recv(verbs.RecvWR{SGList: []verbs.SGE{g.src.SGE(0, 64)}})
+		g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+		if n := g.poll(g.y); n != 1 {
+			t.Fatalf("%d completions, want the receive's", n)
+		}
+		g.want("when the receive is complete", &g.outY, 0, 0)
+		done := 1 // of x
+		if answers {
+			done = 2
+			g.y.send(verbs.SendWR{Op: answer, Flags: signaled, SGList: []verbs.SGE{buf.SGE(0, 8)}, Remote: g.src.Remote(0)})
+			g.want("with the answer", &g.outY, 1, 2)
+		} else {
+			g.poll(g.y)
+			g.want("by the next poll", &g.outY, 1, 1)
+		}
+		for done > 0 {
+			done -= g.poll(g.x)
+			g.poll(g.y)
+		}
+	})
 }
 
 // TestACKOfSleeper: the acknowledgement of a SEND for which a program sleeps ends the train of its answer, or

@@ -6,7 +6,8 @@ import (
 )
 
 // ids is what is known of a peer's IPv4 identifications and DF flag. The ICRC covers them, and a UDP
-// socket does not tell them.
+// socket does not tell them. Over IPv6, where neither is, it is what the flow labels tell, which the ICRC
+// leaves out: whether the peer is an adverb.
 //
 // A damaged packet passes by chance with these probabilities. With a check of the whole ICRC the
 // probability would be 2^-32.
@@ -30,7 +31,7 @@ type ids struct {
 	kind     idsKind
 	accepted ident // the latest of a packet that made progress
 	steady   int   // packets in a row that look like a count, of a sender without one
-	restarts int   // of a count among ours
+	restarts int   // of a count among ours; over IPv6 packets in a row with the label of an adverb
 
 	refused ident // the latest that did not fit
 	misses  int   // how many did not fit since progress was made
@@ -40,7 +41,7 @@ type idsKind uint8
 
 const (
 	idsUnknown idsKind = iota // nothing has come
-	idsOurs                   // as link.Link.Send has them
+	idsOurs                   // as link.Link.Send has them, or wire.Flow.Label
 	idsCount                  // counting up
 	idsNoCount                // in no order that we know
 )
@@ -132,6 +133,14 @@ func (s *ids) judge(i ident, from *sender, now time.Duration, unreliable bool) (
 // ours is s after another packet such as ours.
 func (s *ids) ours(i ident) ids {
 	return ids{kind: idsOurs, accepted: i, restarts: min(s.restartsWith(i), idSteady)}
+}
+
+// labelled is s after another packet over IPv6, which has the flow label of an adverb or another one.
+func (s *ids) labelled(right bool) ids {
+	if !right {
+		return ids{}
+	}
+	return ids{kind: idsOurs, restarts: min(s.restarts+1, idSteady)}
 }
 
 // restartsWith returns how often a count has begun again in the range of ours, i included. Ours begin

@@ -27,6 +27,10 @@ func (in *inbound) verify(now time.Duration, local netip.Addr, d *link.Datagram,
 		in.from = d.Src
 		in.flow = wire.NewFlow(d.Src, netip.AddrPortFrom(local, link.Port))
 	}
+	if label := in.flow.Label(); label != 0 {
+		in.next = in.ids.labelled(d.FlowLabel == label)
+		return in.flow.Verify(0, payload)
+	}
 	in.next = in.ids
 	if d.IDKnown {
 		return in.flow.Verify(d.ID+uint16(segment), payload)
@@ -42,12 +46,13 @@ func (in *inbound) verify(now time.Duration, local netip.Addr, d *link.Datagram,
 	return ok
 }
 
-// isOurs reports whether the peer is an adverb as well, as far as its identifications tell. Over IPv6
-// nothing tells.
-func (in *inbound) isOurs() bool { return in.ids.kind == idsOurs && in.from.Addr().Is4() }
+// isOurs reports whether the peer is an adverb as well, as far as its identifications tell or, over IPv6,
+// its flow label.
+func (in *inbound) isOurs() bool { return in.ids.kind == idsOurs }
 
 // isSurelyOurs is isOurs for who is about to send what only an adverb understands. A count that has begun
-// again a few times is no count: Linux's passes through the range of ours once in 65536 packets.
+// again a few times is no count: Linux's passes through the range of ours once in 65536 packets. Labels
+// that change are not right a few times in a row, and one that stays is right once in 2^20 flows.
 func (in *inbound) isSurelyOurs() bool { return in.isOurs() && in.ids.restarts >= sureRestarts }
 
 // progressed is called when the packet that was verified last has made progress. What it tells of its

@@ -79,7 +79,7 @@ const (
 	idMisses = 2
 	idSteady = 64
 	// sureRestarts is how often the count of a sender must have begun again in the range of ours before
-	// it is told that we are one like it.
+	// it is told that we are one like it, and how many packets in a row must have the flow label of one.
 	sureRestarts = 8
 	// ownIDs is more segments than any adverb sends in a train.
 	ownIDs = 128

@@ -153,7 +153,7 @@ func (b *batch) add(o *outbound, n int, class uint8) {
 	}
 	o.flow.Seal(0, data)
 	d := &b.dgram[b.n] // field by field, as in transport: links alone set the others
-	d.Src, d.Dst, d.Payload, d.SegmentSize, d.TrafficClass = o.src, o.dst, data, n, class
+	d.Src, d.Dst, d.Payload, d.SegmentSize, d.FlowLabel, d.TrafficClass = o.src, o.dst, data, n, o.flow.Label(), class
 	b.n++
 	b.train = 1
 }

@@ -151,12 +151,12 @@ func (e *end) forgeUC(r *rand.Rand) {
 		if f == flawOpcode {
 			b[0] ^= 0x20 << r.IntN(3)
 		}
+		flow := wire.NewFlow(from, to)
 		if f != flawICRC {
-			flow := wire.NewFlow(from, to)
 			flow.Seal(0, b)
 		}
 		w.totals.Forged++
-		e.n.forgedArrives(link.Datagram{Src: from, Dst: to, Payload: b, IDKnown: w.plan.Visible && e.n.addr.Is4()})
+		e.n.forgedArrives(link.Datagram{Src: from, Dst: to, Payload: b, FlowLabel: flow.Label(), IDKnown: w.plan.Visible && e.n.addr.Is4()})
 	}
 }
 

@@ -57,13 +57,13 @@ func (w *world) forge(r *rand.Rand) {
 	if b == nil {
 		return
 	}
+	f := wire.NewFlow(from, to)
 	if len(b) > wire.BTHSize+wire.ICRCSize && r.IntN(10) > 0 {
-		f := wire.NewFlow(from, to)
 		f.Seal(0, b)
 	}
 	w.totals.Forged++
 	w.logf("forged packet to %v: %x", n, b[:min(len(b), 24)])
-	n.forgedArrives(link.Datagram{Src: from, Dst: to, Payload: b, IDKnown: w.plan.Visible && n.addr.Is4()})
+	n.forgedArrives(link.Datagram{Src: from, Dst: to, Payload: b, FlowLabel: f.Label(), IDKnown: w.plan.Visible && n.addr.Is4()})
 }
 
 // forgedArrives lets a datagram arrive at a node.

@@ -50,6 +50,7 @@ type plan struct {
 	Notify  bool // some programs wait for events of completion queues
 	Rereg   bool // some regions are registered anew
 	Route   bool // some ends send and take packets that overtake one another
+	Bare    bool // links see no IPv6 flow labels
 }
 
 // draw makes the plan of a seed.
@@ -80,6 +81,7 @@ func draw(seed uint64) plan {
 		Notify: rand.New(rand.NewPCG(seed, 0xbe11)).IntN(3) == 0,
 		Rereg:  rand.New(rand.NewPCG(seed, 0x4e4e)).IntN(3) == 0,
 		Route:  rand.New(rand.NewPCG(seed, 0x70e)).IntN(3) == 0,
+		Bare:   rand.New(rand.NewPCG(seed, 0xba4e)).IntN(4) == 0,
 	}
 	if maybe(4) { // calm: nothing may fail, or wait for a timeout
 		p.Queue = 0
@@ -162,7 +164,7 @@ func (p plan) simpler() []plan {
 		func(q *plan) *bool { return &q.Visible }, func(q *plan) *bool { return &q.Secure },
 		func(q *plan) *bool { return &q.Starve }, func(q *plan) *bool { return &q.Full }, func(q *plan) *bool { return &q.Rob },
 		func(q *plan) *bool { return &q.Notify }, func(q *plan) *bool { return &q.Rereg },
-		func(q *plan) *bool { return &q.Route },
+		func(q *plan) *bool { return &q.Route }, func(q *plan) *bool { return &q.Bare },
 	} {
 		add(func(q *plan) { *b(q) = false })
 	}

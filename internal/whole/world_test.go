@@ -182,7 +182,7 @@ func simulate(p plan, trace, capture io.Writer) (w *world, err error) {
 		w.must(err)
 		defer w.pcap.Close()
 	}
-	w.net = sim.New(sim.Config{Seed: p.Seed, MTU: p.MTU, QueueLen: p.Queue, IDVisible: p.Visible})
+	w.net = sim.New(sim.Config{Seed: p.Seed, MTU: p.MTU, QueueLen: p.Queue, IDVisible: p.Visible, NoLabels: p.Bare})
 	w.net.SetFaults(p.faults())
 	for i := range p.Nodes {
 		w.nodes = append(w.nodes, newNode(w, i))

@@ -37,17 +37,11 @@ const (
 // are covered, see [Flow.SolveID]. IBTA CA17-22.
 type Flow struct {
 	// base is the CRC up to the BTH, with lengths and identification zero and DF set.
-	base   uint32
-	family flowFamily
+	base  uint32
+	label uint32 // the IPv6 flow label, or flowIPv4; 0 of no flow
 }
 
-type flowFamily uint8
-
-const (
-	flowNone flowFamily = iota
-	flowIPv4
-	flowIPv6
-)
+const flowIPv4 = 1 << flowLabelBits // is no label
 
 // NewFlow returns the flow from src to dst. IPv4 addresses in IPv6 form count as IPv4. Zones do not
 // count. If an address is missing or the two are not of one family, no datagram can belong to the
@@ -61,13 +55,13 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 	var buf [icrcLRHSize + ipv6Size + udpSize]byte
 	b := buf[:0]
 	b = binary.BigEndian.AppendUint64(b, 1<<64-1)
-	family := flowIPv6
+	label := uint32(flowIPv4)
 	if srcIP.Is4() {
-		family = flowIPv4
 		b = append(b, 0x45, 0xff, 0, 0) // version, header length, type of service, total length
 		b = binary.BigEndian.AppendUint32(b, ipv4DontFragment)
 		b = append(b, 0xff, protocolUDP, 0xff, 0xff) // time to live, protocol, checksum
 	} else {
+		label = flowLabel(srcIP.As16(), dstIP.As16(), src.Port())
 		b = append(b, 0x6f, 0xff, 0xff, 0xff)  // version, traffic class, flow label
 		b = append(b, 0, 0, protocolUDP, 0xff) // payload length, next header, hop limit
 	}
@@ -84,7 +78,7 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 	for _, v := range b {
 		c = shift1(c ^ uint32(v))
 	}
-	return Flow{base: ^c, family: family}
+	return Flow{base: ^c, label: label}
 }
 
 // appendAddr appends the 4 or 16 bytes of a to b.
@@ -98,7 +92,7 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 }
 
 // Valid reports whether the flow joins two addresses of one family.
-func (f *Flow) Valid() bool { return f.family != flowNone }
+func (f *Flow) Valid() bool { return f.label != 0 }
 
 // ICRC returns the ICRC of datagram, which reaches from the BTH to the end of the space for the
 // ICRC. The last four bytes are not covered. id is the IPv4 identification that the packet is sent
@@ -108,7 +102,7 @@ func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 	_ = datagram[MinDatagramLen-1]
 	n := uint16(len(datagram))
 	c := f.base ^ crcHalfBehind(n+udpSize, behindUDPLength)
-	if f.family == flowIPv4 {
+	if f.label == flowIPv4 {
 		c ^= crcHalfBehind(n+udpSize+ipv4Size, behindIPv4Total)
 		if id != 0 {
 			c ^= crcHalfBehind(id, behindIPv4ID)
@@ -141,7 +135,7 @@ func (f *Flow) Seal(id uint16, datagram []byte) {
 // identification id and the don't-fragment flag. A datagram that is shorter than [MinDatagramLen]
 // or too long for UDP fails, and so does any on a flow that is not valid.
 func (f *Flow) Verify(id uint16, datagram []byte) bool {
-	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.family == flowNone {
+	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.label == 0 {
 		return false
 	}
 	return foundICRC(datagram) == f.ICRC(id, datagram)
@@ -154,11 +148,11 @@ func (f *Flow) Verify(id uint16, datagram []byte) bool {
 // compare it, and so checks all 32 bits. Over IPv6, where neither field exists, id is 0, df is
 // false, and ok is what [Flow.Verify] says.
 func (f *Flow) SolveID(datagram []byte) (id uint16, df, ok bool) {
-	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.family == flowNone {
+	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.label == 0 {
 		return 0, false, false
 	}
 	diff := foundICRC(datagram) ^ f.ICRC(0, datagram)
-	if f.family == flowIPv6 {
+	if f.label != flowIPv4 {
 		return 0, false, diff == 0
 	}
 	if diff == 0 {
