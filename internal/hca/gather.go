@@ -22,11 +22,11 @@ type gather struct {
 	polls  uint32 // of the send CQ, at the latest post
 	unseen uint32 // polls that the engine was not told of: see countPoll
 
-	waits bool          // something waits for the next poll
-	owes  bool          // an acknowledgement waits: the QP is among the engine's debts
-	since time.Duration // when it began to wait
-	after time.Duration // until when nothing may wait
-	pause time.Duration // how long the latest such time was
+	waits  bool          // something waits for the next poll
+	longer uint8         // how often the latest pause was doubled: see late
+	owes   bool          // an acknowledgement waits: the QP is among the engine's debts
+	since  time.Duration // when it began to wait
+	after  time.Duration // until when nothing may wait
 
 	delivered bool // a receive was completed since the latest transmit
 	answers   bool // the program has sent since the latest message came
@@ -42,9 +42,9 @@ const (
 
 	// gatherPause is for how long a QP gathers nothing after the goroutine had to send for it. The
 	// nap that was lost is half a percent of it. If that comes again soon the pause is twice as long each time,
-	// up to gatherPauseMost: where a program polls on all processors, the goroutine waits for one of them for long.
-	gatherPause     = 200 * napMost
-	gatherPauseMost = 64 * gatherPause
+	// up to gatherLonger times: where a program polls on all processors, the goroutine waits for one of them for long.
+	gatherPause  = 200 * napMost
+	gatherLonger = 6
 
 	// shortRun is after how many packets at most an acknowledgement may wait. A long run is a stream,
 	// whose window the acknowledgement moves.
@@ -104,12 +104,13 @@ func (g *gather) late(now time.Duration) {
 	if now-g.since < gatherLong {
 		return
 	}
-	if g.after > 0 && now < g.after+g.pause {
-		g.pause = min(2*g.pause, gatherPauseMost)
-	} else {
-		g.pause = gatherPause
+	switch {
+	case g.after == 0 || now >= g.after+gatherPause<<g.longer:
+		g.longer = 0
+	case g.longer < gatherLonger:
+		g.longer++
 	}
-	g.after = now + g.pause
+	g.after = now + gatherPause<<g.longer
 }
 
 // endWait sends what waits for the program's next poll. The caller is about to end the connection.

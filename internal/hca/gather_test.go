@@ -478,14 +478,15 @@ func TestGatherPauses(t *testing.T) {
 			t.Errorf("at %v: a pause of %v, want %v", now, got, want)
 		}
 	}
-	for pause := time.Duration(gatherPause); pause < gatherPauseMost; pause *= 2 {
+	const most = gatherPause << gatherLonger
+	for pause := time.Duration(gatherPause); pause < most; pause *= 2 {
 		late(pause)
 		now = g.after + pause - 1
 	}
-	late(gatherPauseMost)
+	late(most)
 	now = g.after
-	late(gatherPauseMost)
-	now = g.after + g.pause
+	late(most)
+	now = g.after + most
 	late(gatherPause)
 	g.since = now - gatherLong + 1
 	before := g.after
