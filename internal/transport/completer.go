@@ -32,7 +32,7 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 		}
 		q.counters.Unexpected++
 		if p.Opcode.IsRead() && seq < rec.una {
-			c.again(now)
+			c.again(now, seq)
 		}
 		return
 	}
@@ -103,7 +103,7 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 	}
 	if r.Again {
 		q.counters.Needless++
-		rec.inVain(now)
+		rec.inVain(now, rec.una+uint64(int64(r.Latest.Diff(psn(rec.una)))))
 	}
 	rec.setProbe(now)
 	c.gap(now)
@@ -247,7 +247,7 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 	}
 	if rec.hasArrived(seq) {
 		q.counters.Unexpected++
-		c.again(now)
+		c.again(now, seq)
 		return nil
 	}
 	c.advance(now, w.seq)
@@ -257,20 +257,16 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 	return w
 }
 
-// again takes note that a response has come twice. If it was asked for twice, that was in vain.
-func (c *completer) again(now time.Duration) {
-	if rec := &c.rc.recovery; rec.repeats(now) && c.rc.repeatsParts() {
+// again takes note that the response seq has come twice. If it was asked for twice, that was in vain.
+func (c *completer) again(now time.Duration, seq uint64) {
+	if c.rc.repeatsParts() && c.rc.recovery.inVain(now, seq) {
 		c.qp.counters.Needless++
-		rec.inVain(now)
 	}
 }
 
 // responded takes note that the responses [seq, end) are in their place.
 func (c *completer) responded(now time.Duration, seq, end uint64) {
 	rec := &c.rc.recovery
-	if rec.wasLate(now, seq) {
-		rec.inVain(now)
-	}
 	if seq == rec.una {
 		c.moveTo(now, end)
 		if len(rec.ranges) > 0 && (rec.ranges[0].arrived || rec.executed > rec.una) {
@@ -308,6 +304,8 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
 		c.rc.requester.setCredits(p.AETH)
 	}
+	rec := &c.rc.recovery
+	rec.begun = max(rec.begun, w.seq+chunkEnd(w, seq-w.seq))
 	c.responded(now, seq, seq+n)
 }
 

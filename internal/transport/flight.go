@@ -24,6 +24,7 @@ type sentRange struct {
 	repeated bool          // sent more than once
 	path     uint8         // that it took the last time
 	arrived  bool          // the peer has it, or we have the response; what is before it is missing
+	held     bool          // the peer has the request, which waits there for what is before it
 }
 
 // start forgets everything; seq is the first to be sent.
@@ -84,7 +85,7 @@ func (f *flight) set(from, to uint64, s sentRange) {
 func (f *flight) join(i int) {
 	for k := 0; k < 3 && i+1 < len(f.ranges); k++ {
 		a, b := &f.ranges[i], f.ranges[i+1]
-		if a.at != b.at || a.lost != b.lost || a.path != b.path || a.repeated != b.repeated || a.arrived != b.arrived {
+		if a.at != b.at || a.lost != b.lost || a.path != b.path || a.repeated != b.repeated || a.arrived != b.arrived || a.held != b.held {
 			i++
 			continue
 		}

@@ -35,9 +35,12 @@ const (
 	keepBuffers = 16
 	// maxHellos is how often a peer is told that we understand acknowledged ranges.
 	maxHellos = 8
-	// calmTrips is after how many round trips without a packet in vain the patience with packets that are
-	// overtaken is halved.
+	// calmTrips is after how many round trips the patience with packets that are overtaken becomes what was needed
+	// in them.
 	calmTrips = 64
+	// maxSuspects is of how many packets that were taken for lost one knows when they come twice: about as many as a
+	// window has of a bad path.
+	maxSuspects = 64
 	// leastProbe is after how much silence at least a probe goes. A peer's program may hold an
 	// acknowledgement back for a nap, and hosts are busy elsewhere now and then.
 	leastProbe = 4 * time.Millisecond

@@ -4,9 +4,12 @@ import "time"
 
 // A packet that others have overtaken is lost or late. Which of the two, time tells: the latest packet that
 // has arrived shows how long the way and back take now, and some patience is added. There is none at first.
-// Each packet that was sent again in vain makes for more, up to a round trip, and calm for less. So a network
-// of one path is repaired in a round trip, and one of several is not repaired where nothing is broken. RACK
-// (RFC 8985) does the same for TCP.
+// A packet that was overtaken and arrives nevertheless shows how much it takes, and so much there is, up to two
+// round trips, as long as such packets come. So a network of one path is repaired in a round trip, and one of
+// several is not repaired where nothing is broken. RACK (RFC 8985) does something like it for TCP.
+//
+// A peer answers READs and atomics in their order. So behind a request that it lacks it has the others, and says
+// so, but cannot answer them. They count as sent when that one was sent again.
 //
 // What the peer has beyond a gap is known in two ways. READ responses come to us, and every peer's may come in
 // any order. Of all else the peer tells, if it is one like us.
@@ -16,16 +19,18 @@ type overtaken struct {
 	latest     uint64        // of what has arrived, what was sent last: the highest sequence number
 	latestAt   time.Duration // when it was sent; -1 before
 	latestTrip time.Duration // and how long it took
+	latestHeld bool          // it is a request that the peer holds
 	patience   time.Duration
-	patientAt  time.Duration // when patience changed
+	needed     time.Duration // how much of it was needed since
+	since      time.Duration // when patience became what was needed before
 	due        time.Duration // when a packet that was overtaken is lost; Never when there is none
 
 	executed uint64 // the peer has executed everything before, though responses may be missing
 	heardTo  uint64 // responses have come up to here
+	begun    uint64 // the peer answers the requests before, or has
 
-	repeatedAt time.Duration // when something was sent again; Never before
-	fresh      []seqRange    // what overtook has found
-	suspect    seqRange      // the latest of these
+	fresh []seqRange // what overtook has found
+	suspects
 }
 
 // seqRange is [from, to).
@@ -33,30 +38,48 @@ type seqRange struct{ from, to uint64 }
 
 // arrivals takes note that the part of [from, to) that is on its way has arrived, though not all before it.
 func (r *recovery) arrivals(now time.Duration, from, to uint64) {
-	r.delivered(now, from, to)
+	r.delivered(now, from, to, true)
 	r.arrive(from, to)
 }
 
-// delivered finds the latest of what arrives in [from, to), and measures the round trip by it.
-func (r *recovery) delivered(now time.Duration, from, to uint64) {
+// delivered finds the latest of what arrives in [from, to), and how late the others are. It measures the round trip
+// by them if measures says that each of them has arrived now.
+func (r *recovery) delivered(now time.Duration, from, to uint64, measures bool) {
 	measure := time.Duration(-1)
 	for i := r.index(from); i < len(r.ranges) && r.begin(i) < to; i++ {
-		x := &r.ranges[i]
-		if x.arrived || x.lost || x.repeated && now-x.at < r.shortest(x.at) { // then it is not the repeat that has arrived
+		x, begin := &r.ranges[i], max(from, r.begin(i))
+		if x.arrived {
 			continue
+		}
+		if x.lost || x.repeated && now-x.at < r.tooSoon() { // it was not lost
+			r.notLost(now, begin)
+			continue
+		}
+		if x.repeated && (!r.known && x.path == responsePath || now-x.at < r.shortest(x.at)) { // perhaps not either
+			continue
+		}
+		if !x.repeated && r.spread == nil && r.latestAt+r.latestTrip < now { // else one acknowledgement tells of both
+			if at, ok := r.overtakenAt(x, begin); ok { // and between paths that differ one is always late
+				if *r.ours {
+					r.late(now, now-at)
+				}
+				if r.sampled.to == 0 {
+					measure = now - x.at
+				}
+			}
 		}
 		last := min(x.end, to) - 1
 		if r.spread != nil {
-			r.spread.arrived(now, x.path, x.at, last+1-max(from, r.begin(i)), last)
+			r.spread.arrived(now, x.path, x.at, last+1-begin, last)
 		}
 		if x.at > r.latestAt || x.at == r.latestAt && last > r.latest {
-			r.latest, r.latestAt, r.latestTrip = last, x.at, now-x.at
+			r.latest, r.latestAt, r.latestTrip, r.latestHeld = last, x.at, now-x.at, false
 			if !x.repeated && r.sampled.to == 0 {
 				measure = now - x.at
 			}
 		}
 	}
-	if measure >= 0 && r.selective {
+	if measure >= 0 && measures {
 		r.took(now, measure)
 	}
 }
@@ -77,33 +100,40 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 	if r.latestAt < 0 {
 		return nil
 	}
-	if r.patience > 0 && now-r.patientAt > calmTrips*r.roundTrip {
-		r.patience, r.patientAt = r.patience/2, now
+	if r.patience > 0 && now-r.since > calmTrips*r.roundTrip {
+		r.patience, r.needed, r.since = r.needed, 0, now
 	}
 	limit := r.max
 	if !r.selective {
 		limit = max(r.executed, r.heardTo) // of what is behind, only a NAK tells
 	}
-	begin := r.una
+	begin, behind := r.una, false
 	for i := range r.ranges {
 		x, from := &r.ranges[i], begin
 		if begin = x.end; from >= limit {
 			break
 		}
-		if x.arrived || x.lost {
+		if x.arrived {
 			continue
 		}
-		at, ok := x.at+r.latestTrip+r.patience, x.at < r.latestAt || x.at == r.latestAt && from < r.latest
-		if r.spread != nil {
-			at, ok = r.spread.overtaken(r, x, from)
+		if x.path == responsePath && r.awaits(from) { // only what holds requests tells of more than the first
+			if x.held || behind && !r.latestHeld {
+				continue
+			}
+			behind = true
 		}
+		if x.lost {
+			continue
+		}
+		at, ok := r.overtakenAt(x, from)
 		switch {
 		case !ok:
 			continue
-		case at > now:
-			r.due = min(r.due, at)
+		case at+r.patience > now:
+			r.due = min(r.due, at+r.patience)
 			continue
 		}
+		r.suspect(from, x.end, x.at)
 		x.lost = true
 		if r.spread != nil {
 			r.spread.missed(now, r, x.path, from, x.end)
@@ -111,47 +141,149 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 		r.fresh = append(r.fresh, seqRange{from, x.end})
 	}
 	if n := len(r.fresh); n > 0 {
-		r.suspect = r.fresh[n-1]
 		r.nxt = r.firstLost()
 	}
 	return r.fresh
 }
 
-// repeats reports whether something was sent again not long ago.
-func (r *recovery) repeats(now time.Duration) bool {
-	return r.repeatedAt != Never && now-r.repeatedAt < 2*r.roundTrip+r.patience
-}
-
-// wasLate reports whether seq, which arrives now, was taken for lost and is too early to be a repeat.
-func (r *recovery) wasLate(now time.Duration, seq uint64) bool {
-	if seq < r.suspect.from || seq >= r.suspect.to {
-		return false
+// overtakenAt reports whether [from, x.end) was overtaken, and when it should have arrived by what the latest packet
+// has taken.
+func (r *recovery) overtakenAt(x *sentRange, from uint64) (at time.Duration, ok bool) {
+	if r.spread != nil {
+		return r.spread.overtaken(r, x, from)
 	}
-	i := r.index(seq)
-	return i < len(r.ranges) && (r.ranges[i].lost || r.ranges[i].repeated && now-r.ranges[i].at < r.leastTrip)
+	return x.at + r.latestTrip, x.at < r.latestAt || x.at == r.latestAt && from < r.latest
 }
 
-// inVain takes note that a packet was sent again and had arrived.
-func (r *recovery) inVain(now time.Duration) {
-	r.patience = min(r.patience+max(r.leastTrip/4, 1), 2*r.roundTrip)
-	r.patientAt = now
+// late takes note that so much patience was needed, and a little is added.
+func (r *recovery) late(now, by time.Duration) {
+	if by <= 0 {
+		return
+	}
+	by = min(by+by/8, 2*r.roundTrip)
+	r.needed = max(r.needed, by)
+	if r.patience == 0 {
+		r.since = now
+	}
+	r.patience = max(r.patience, by)
+}
+
+// tooSoon is how long no repeat takes. Among the acknowledgements of a peer like us the shortest may have been long.
+func (r *recovery) tooSoon() time.Duration {
+	if *r.ours {
+		return r.leastTrip / 2
+	}
+	return r.leastTrip
+}
+
+// notLost takes note that seq has arrived, which was taken for lost. Who does go-back-N answers more than once.
+func (r *recovery) notLost(now time.Duration, seq uint64) {
+	s := r.find(seq)
+	if !*r.ours && s == r.latestSuspect() {
+		r.inVain(now, seq)
+	}
+	if s == nil || !*r.ours {
+		return
+	}
+	r.late(now, now-s.at-r.latestTrip)
 	r.regain()
 }
 
-// held takes note that the peer has the request for [from, to) and will answer it in its turn. It is as if it
-// were sent now. Where a part of the answer has come, that is old news.
+// inVain takes note that seq has come twice. It reports whether that is because it was taken for lost.
+func (r *recovery) inVain(now time.Duration, seq uint64) bool {
+	s := r.find(seq)
+	if s == nil {
+		return false
+	}
+	if !s.told { // a READ's answer is many packets
+		s.told = true
+		r.late(now, r.patience+max(r.leastTrip/4, 1))
+	}
+	r.regain()
+	return true
+}
+
+// suspects are the latest ranges that were taken for lost because others had overtaken them.
+type suspects struct {
+	list *[maxSuspects]suspect // made with the first
+	next int
+}
+
+// suspect is [from, to), sent at a time.
+type suspect struct {
+	from, to uint64
+	at       time.Duration
+	told     bool // that it was not lost
+}
+
+func (s *suspects) suspect(from, to uint64, at time.Duration) {
+	if s.list == nil {
+		s.list = new([maxSuspects]suspect)
+	}
+	s.list[s.next] = suspect{from: from, to: to, at: at}
+	s.next = (s.next + 1) % maxSuspects
+}
+
+// latestSuspect returns the latest, or nil.
+func (s *suspects) latestSuspect() *suspect {
+	if s.list == nil {
+		return nil
+	}
+	return &s.list[(s.next+maxSuspects-1)%maxSuspects]
+}
+
+// find returns the one that has seq, or nil.
+func (s *suspects) find(seq uint64) *suspect {
+	if s.list == nil {
+		return nil
+	}
+	for k := range s.list {
+		if x := &s.list[k]; x.from <= seq && seq < x.to {
+			return x
+		}
+	}
+	return nil
+}
+
+// held takes note that the peer has the request for [from, to) and will answer it in its turn: behind all that is
+// sent before. Where a part of the answer has come, that is old news, and where it was told before.
 func (r *recovery) held(now time.Duration, from, to uint64) {
 	if from < r.una || to > r.max {
 		return
 	}
-	for i := r.index(from); i < len(r.ranges) && r.begin(i) < to; i++ {
-		if r.ranges[i].arrived {
+	i := r.index(from)
+	x := &r.ranges[i]
+	if x.held {
+		return
+	}
+	for k := i; k < len(r.ranges) && r.begin(k) < to; k++ {
+		if r.ranges[k].arrived {
 			return
 		}
 	}
-	r.set(from, to, sentRange{at: now, repeated: true, path: responsePath})
+	if !x.lost && !x.repeated && (x.at > r.latestAt || x.at == r.latestAt && from > r.latest) {
+		r.latest, r.latestAt, r.latestTrip, r.latestHeld = from, x.at, now-x.at, true
+	}
+	at := time.Duration(0)
+	for k := r.index(max(r.executed, r.begun, r.una)); k <= i; k++ {
+		at = max(at, r.ranges[k].at)
+	}
+	r.set(from, to, sentRange{at: at, repeated: true, path: responsePath, held: true})
 	r.nxt = r.firstLost()
 }
+
+// postpone takes note that a request before seq is sent again now. The peer answers requests in their order, so
+// it is as if those behind it that it has not answered yet were sent now.
+func (r *recovery) postpone(now time.Duration, seq uint64) {
+	for i := r.index(seq); i < len(r.ranges); i++ {
+		if x := &r.ranges[i]; x.path == responsePath && !x.arrived && !x.lost && r.awaits(r.begin(i)) {
+			x.at, x.repeated = now, true
+		}
+	}
+}
+
+// awaits reports whether the peer has not executed the request for seq yet, as far as one knows.
+func (r *recovery) awaits(seq uint64) bool { return seq >= max(r.executed, r.begun) }
 
 // lostRun returns how many packets from nxt on are lost together.
 func (r *recovery) lostRun() uint64 { return r.ranges[r.index(r.nxt)].end - r.nxt }

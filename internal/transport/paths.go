@@ -28,10 +28,9 @@ type spread struct {
 	reply   uint8 // that of the latest acknowledgement
 	read    uint8 // that of READ responses
 
-	responses bool // what is sent now asks for responses, whose path the peer chooses
-	again     bool // paths were left since the peer was told of the ports
-	counters  *Counters
-	mtu       *uint32
+	again    bool // paths were left since the peer was told of the ports
+	counters *Counters
+	mtu      *uint32
 
 	paths [verbs.MaxRoutingPaths + 1]pathState // the last is that of responses
 }
@@ -161,8 +160,6 @@ func (s *spread) after(k uint8) uint8 {
 // choose chooses the path of the next n packets, of which the first has a sequence number, and returns under which path
 // they are to be remembered.
 func (s *spread) choose(now time.Duration, r *recovery, n uint64) uint8 {
-	responses := s.responses
-	s.responses = false
 	switch {
 	case !s.on:
 		s.way = 0
@@ -176,7 +173,7 @@ func (s *spread) choose(now time.Duration, r *recovery, n uint64) uint8 {
 		s.run -= int(n) * int(*s.mtu)
 		s.way = s.request
 	}
-	if responses {
+	if r.responses {
 		return responsePath
 	}
 	if p := &s.paths[s.way]; s.on {
@@ -339,10 +336,10 @@ func (s *spread) rest(now time.Duration, r *recovery, p *pathState) {
 func (s *spread) overtaken(r *recovery, x *sentRange, from uint64) (at time.Duration, ok bool) {
 	p := &s.paths[x.path]
 	if x.at < p.latestAt || x.at == p.latestAt && from < p.latest {
-		return x.at + p.trip + r.patience, true
+		return x.at + p.trip, true
 	}
 	if x.at > r.latestAt || x.at == r.latestAt && from > r.latest {
 		return 0, false
 	}
-	return x.at + 2*max(p.trip, r.latestTrip) + 4*r.deviation + r.patience, true
+	return x.at + 2*max(p.trip, r.latestTrip) + 4*r.deviation, true
 }

@@ -22,6 +22,7 @@ type rc struct {
 func newRC(q *QP) *rc {
 	r := &rc{qp: q}
 	r.recovery.attr, r.recovery.pacer, r.recovery.control = &q.attr, &q.pace, &q.control
+	r.recovery.ours = &r.responder.hold.peer
 	r.requester = requester{rc: r, qp: q}
 	r.completer = completer{rc: r, qp: q}
 	r.responder = responder{qp: q}
@@ -169,7 +170,7 @@ func (r *rc) handleTimeout(now time.Duration) {
 	}
 }
 
-// probe sends the oldest packet again that is not acknowledged, or the rest of a READ's chunk.
+// probe sends the oldest packet again that is not acknowledged, or what is missing of a READ's chunk.
 func (r *rc) probe() {
 	rec := &r.recovery
 	if rec.nxt == rec.una { // held back by the pace
@@ -179,6 +180,9 @@ func (r *rc) probe() {
 	if w := r.completer.owner(rec.una); w != nil && w.op == verbs.OpRDMARead {
 		k := rec.una - w.seq
 		n = chunkEnd(w, k) - k
+		if r.repeatsParts() { // what is behind may have come
+			n = min(n, rec.ranges[0].end-rec.una)
+		}
 	}
 	rec.ask(n)
 	r.qp.counters.Probes++

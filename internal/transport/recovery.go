@@ -15,12 +15,15 @@ type recovery struct {
 	attr *verbs.QPAttr // Timeout, RetryCnt, RNRRetry
 	*pacer
 	control *controller
+	ours    *bool // the peer is like us, and so answers READs for any part
 	flight
 	congestion
 	probing
 	overtaken
 	before undo
 	spread *spread // nil: there is one path
+
+	responses bool // what is sent now asks for responses
 
 	ackDeadline time.Duration // when the acknowledge timeout comes; Never when nothing is on its way
 	heldUntil   time.Duration // until when nothing may go out; Never when something may
@@ -37,8 +40,8 @@ type recovery struct {
 }
 
 func (r *recovery) reset() {
-	*r = recovery{attr: r.attr, pacer: r.pacer, control: r.control, spread: r.spread.fresh(), congestion: newCongestion(), ackDeadline: Never, heldUntil: Never,
-		probing: probing{at: Never}, overtaken: overtaken{latestAt: -1, due: Never, repeatedAt: Never, fresh: r.fresh[:0]}, flight: flight{ranges: r.ranges[:0]}}
+	*r = recovery{attr: r.attr, pacer: r.pacer, control: r.control, ours: r.ours, spread: r.spread.fresh(), congestion: newCongestion(), ackDeadline: Never, heldUntil: Never,
+		probing: probing{at: Never}, overtaken: overtaken{latestAt: -1, due: Never, fresh: r.fresh[:0]}, flight: flight{ranges: r.ranges[:0]}}
 }
 
 func (r *recovery) start(seq uint64) {
@@ -65,12 +68,17 @@ func (r *recovery) sent(now time.Duration, n uint64) (repeated bool) {
 	path := uint8(0)
 	if r.spread != nil {
 		path = r.spread.choose(now, r, n)
+	} else if r.responses {
+		path = responsePath
 	}
 	if r.asks() {
 		r.sampled.at = now
 	}
+	seq := r.nxt
 	if repeated = r.send(now, n, path); repeated {
-		r.repeatedAt = now
+		if r.responses && r.awaits(seq) {
+			r.postpone(now, seq+n)
+		}
 	}
 	if r.ackDeadline == Never { // IBTA C9-139
 		r.restartTimer(now)
@@ -83,7 +91,7 @@ func (r *recovery) sent(now time.Duration, n uint64) (repeated bool) {
 func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	n := seq - r.una
 	needless = seq > r.nxt
-	r.delivered(now, r.una, seq)
+	r.delivered(now, r.una, seq, r.selective)
 	if at, ok := r.acknowledge(seq); ok && r.sampled.to == 0 && !r.selective { // else the probe may have asked for it
 		r.took(now, now-at)
 	}

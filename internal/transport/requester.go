@@ -72,6 +72,9 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	} else if q.lending.may != nil {
 		count = r.lendable(w, k, limit)
 	}
+	if rec.nxt-rec.una >= maxHeld && !w.hasResponse() && r.overfills() {
+		return 0
+	}
 	if !rec.mayGo(now, count, limit) {
 		return 0
 	}
@@ -88,16 +91,14 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 		r.fault(w, f)
 		return 0
 	}
-	if rec.spread != nil {
-		rec.spread.responses = w.hasResponse()
-	}
+	rec.responses = w.hasResponse()
 	if rec.sent(now, count) {
 		q.counters.Retransmits++
 	}
 	if q.paced {
 		q.sent(now, n)
 	} else if w.brief && rec.nxt == rec.max {
-		r.brisk = min(limit-min(limit, rec.flying()), maxAhead-min(maxAhead, rec.nxt-rec.una))
+		r.brisk = min(limit-min(limit, rec.flying()), maxHeld-min(maxHeld, rec.nxt-rec.una))
 	}
 	r.seek()
 	return n
@@ -124,7 +125,30 @@ func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 		// does not go unnoticed.
 		limit = max(limit, 2*readChunk)
 	}
+	// A chunk that fits in part may go. Where packets are late, it may go beyond the largest window: who waits for
+	// them has fewer on the path.
+	most = maxWindow
+	if rec.patience > 0 {
+		most += readChunk - 1
+	}
+	if limit >= 2*readChunk {
+		limit = max(limit, min(limit+count-1, most))
+	}
 	return count, limit
+}
+
+// overfills reports whether the peer, which repeats selectively, might have no room for the next packet, and drop it.
+// It keeps maxHeld packets, beside the middle of the WRITE that is under way there.
+func (r *requester) overfills() bool {
+	rec := &r.rc.recovery
+	from := max(rec.una, rec.executed)
+	if !rec.selective || r.qp.routing.Send || rec.nxt < rec.max {
+		return false
+	}
+	if w := r.rc.completer.owner(from); w != nil && w.op == verbs.OpRDMAWrite && !w.apart && from > w.seq {
+		from = w.end() - 1
+	}
+	return rec.nxt >= from+maxHeld
 }
 
 // transmitBrisk is transmit for a brief work request that follows another one in the same turn. Everything

@@ -86,15 +86,17 @@ func (rs *responses) add(e response) {
 }
 
 // replay inserts the answer to a repeated request. It takes the place of one that is being
-// given for the same PSNs, unless that goes on behind it: one like us repeats a part. When there are too many the request is dropped, to be repeated.
+// given for the same PSNs, unless that goes on behind it: one like us repeats a part. When there are too many the
+// request is dropped, to be repeated, and changes nothing.
 func (rs *responses) replay(e response, epsn wire.PSN) {
+	if rs.replays() >= maxReplays {
+		return
+	}
 	rs.pending = slices.DeleteFunc(rs.pending, func(o response) bool {
 		return o.overlaps(&e) && !e.end().Less(o.end())
 	})
-	if rs.replays() < maxReplays {
-		e.replay = true
-		rs.insert(e, epsn)
-	}
+	e.replay = true
+	rs.insert(e, epsn)
 }
 
 // overlaps reports whether an answer for PSNs of e is to be sent.
