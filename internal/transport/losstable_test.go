@@ -55,7 +55,9 @@ func (l *lossPath) route(p *pair) func(from *node, _ int, pkt *wire.Packet) []de
 type lossCase struct {
 	name       string
 	loss, late float64
-	routed     bool // both ends know that packets overtake one another
+	routed     bool          // both ends know that packets overtake one another
+	oneWay     time.Duration // 0 stands for tableOneWay
+	window     uint64        // packets, if it is not maxWindow
 }
 
 var lossCases = []lossCase{
@@ -92,6 +94,12 @@ func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uin
 		loss: c.loss, late: c.late, lateBy: 2 * tableOneWay, busy: map[*node]time.Duration{}, sender: p.a}
 	if op == verbs.OpRDMARead {
 		l.sender = p.b
+	}
+	if c.oneWay != 0 {
+		l.oneWay = c.oneWay
+	}
+	if c.window != 0 {
+		p.a.rc().recovery.narrowed = c.window
 	}
 	p.route = l.route(p)
 	if c.routed {
@@ -200,6 +208,42 @@ func TestLossTable(t *testing.T) {
 	t.Log("\n" + b.String())
 	if *lossTableFlag != "" {
 		writeTable(t, *lossTableFlag, b.String())
+	}
+}
+
+// TestGoBackWindow: toward a peer that does go-back-N each loss repeats about the window. On a short path a window of
+// what the path holds repeats less than half of what the largest does, and brings as much. On a long one it costs
+// goodput: so there the window stays. docs/LOSS.md has the figures.
+func TestGoBackWindow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
+	run := func(c lossCase) (sum lossResult) {
+		for seed := range uint64(3) {
+			r := lossRun(t, verbs.OpRDMAWrite, c, false, seed+1, 16<<20)
+			sum.bytes += r.bytes
+			sum.took += r.took
+			sum.repeated += r.repeated
+			sum.dropped += r.dropped
+		}
+		return sum
+	}
+	for _, oneWay := range []time.Duration{50 * us, 500 * us} {
+		for _, c := range lossCases[1:4] {
+			c.oneWay = oneWay
+			whole := run(c)
+			for _, c.window = range []uint64{8, 12} {
+				r := run(c)
+				t.Logf("round trip %v, %s, %d packets: %.1f MB/s and %.1f repeats for a loss, of %.1f and %.1f", 2*oneWay, c.name, c.window,
+					r.goodput()/1e6, r.perLoss(), whole.goodput()/1e6, whole.perLoss())
+				if r.perLoss() > float64(c.window) {
+					t.Errorf("round trip %v, %s: %.1f repeats for a loss, want the window, %d, at most", 2*oneWay, c.name, r.perLoss(), c.window)
+				}
+				if c.window == 12 && oneWay < 100*us && r.goodput() < .9*whole.goodput() {
+					t.Errorf("round trip %v, %s: %.1f MB/s, want about the %.1f of the largest window", 2*oneWay, c.name, r.goodput()/1e6, whole.goodput()/1e6)
+				}
+			}
+		}
 	}
 }
 
