@@ -31,6 +31,7 @@ var Command = &cli.Command{
 		{Short: 'n', Long: "networks", Arg: "<list>", Help: "some of " + names(networks), Ours: true, Values: values(networks)},
 		{Short: 'w', Long: "workloads", Arg: "<list>", Help: "some of those below", Ours: true, Values: values(workloads)},
 		{Short: 'p', Long: "peers", Arg: "<list>", Help: "some of those below", Ours: true, Values: values(peers)},
+		{Long: "path", Arg: "<table[:text]>", Help: "measure over an emulated bad path instead, beside TCP: losses or shares, or the rows with a text", Ours: true, Values: cli.OneOf("losses", "shares")},
 		{Long: "cpus", Arg: "<server,client>", Help: "pin the two ends to these cores, such as 0,1 (default: not pinned)", Ours: true},
 		{Long: "cpuprofile", Arg: "<dir>", Help: "write a CPU profile of each of our own processes there", Ours: true, Values: cli.Files},
 		cli.JSONFlag,
@@ -112,6 +113,9 @@ func run(inv *cli.Invocation) int {
 			return inv.Fail(err, "")
 		}
 	}
+	if s.path != "" {
+		return s.runPath(inv)
+	}
 	report, err := s.measure(inv.Ctx, inv.Stderr)
 	if err != nil {
 		return inv.Finish(err, func(err error) int { return inv.Fail(err, "") })
@@ -142,6 +146,13 @@ func (s *settings) set(name, arg string) (err error) {
 		s.workloads, err = pick(name, arg, workloads)
 	case "peers":
 		s.peers, err = pick(name, arg, peers)
+	case "path":
+		if s.path, s.pathRows, _ = strings.Cut(arg, ":"); pathTables[s.path] == nil {
+			return fmt.Errorf("--path %s: the tables are losses and shares", arg)
+		}
+		if s.time == defaultTime {
+			s.time = defaultPathTime
+		}
 	case "cpus":
 		s.cpus, err = parseCPUs(arg)
 	case "cpuprofile":

@@ -61,12 +61,13 @@ func runChild(inv *cli.Invocation) int {
 var errUnknownOrder = errors.New("the order names no workload or program")
 
 func (o *order) carryOut(ctx context.Context, cancel context.CancelFunc, in *json.Decoder, out *json.Encoder) error {
-	i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == o.Workload })
+	all := append(slices.Clip(workloads), pathWorkload)
+	i := slices.IndexFunc(all, func(w workload) bool { return w.name == o.Workload })
 	program := programs[o.Program]
 	if i < 0 || program == nil {
 		return errUnknownOrder
 	}
-	e := program(o, &workloads[i])
+	e := program(o, &all[i])
 	address, err := e.open()
 	if err != nil {
 		return err

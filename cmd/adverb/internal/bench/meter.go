@@ -50,6 +50,17 @@ func (m *meter) on(n int64) bool {
 	return false
 }
 
+// deadline is when the counting ends, whether or not anything is done then.
+func (m *meter) deadline() time.Time { return m.began.Add(m.warmup + m.length) }
+
+// expire ends the counting after n operations in all, at the deadline: nothing more has come.
+func (m *meter) expire(n int64) {
+	if m.counting {
+		m.ops, m.elapsed = n-m.skipped, time.Since(m.began)
+		m.allocs += mallocs()
+	}
+}
+
 // mallocs is how many objects the process has allocated.
 func mallocs() int64 {
 	var s runtime.MemStats

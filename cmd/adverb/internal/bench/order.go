@@ -30,6 +30,7 @@ type order struct {
 	Device   string // name of the RDMA device
 	Addr     string // own IP address
 	PathMTU  int    // bytes of payload in a packet
+	Control  string // of congestion, as our devices or TCP name it; empty: what is the default
 	Warmup   time.Duration
 	Time     time.Duration
 	Profile  string // file for a CPU profile, or empty

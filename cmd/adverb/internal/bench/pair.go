@@ -80,7 +80,7 @@ func (c *cell) startEnd(ctx context.Context, program string, which int) (*proces
 	}
 	p.words, p.out = json.NewEncoder(p.in), json.NewDecoder(out)
 	o := order{
-		Program: program, Server: which == atServer, Workload: c.w.name, Device: at.device, Addr: at.addr, PathMTU: c.site.network.pathMTU,
+		Program: program, Server: which == atServer, Workload: c.w.name, Device: at.device, Addr: at.addr, PathMTU: c.site.network.pathMTU, Control: c.control,
 		Warmup: c.warmup(), Time: c.time,
 	}
 	if c.profiles != "" {

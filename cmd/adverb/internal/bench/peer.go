@@ -42,6 +42,8 @@ type cell struct {
 	w    *workload
 	peer *peer
 
+	control string // of congestion; empty: the default
+
 	// perSecond is how many operations the peer made of this workload in the round before, or 0.
 	// Programs that want a number of operations, and not a time, get one by it.
 	perSecond float64

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -107,6 +108,15 @@ func (e *rdmaEnd) connect(address json.RawMessage) error {
 	if err := e.qp.RTS(0, retry); err != nil {
 		return err
 	}
+	if e.Control != "" {
+		control, err := verbs.ParseCongestionControl(e.Control)
+		if err != nil {
+			return err
+		}
+		if err := e.qp.SetCongestionControl(control); err != nil {
+			return err
+		}
+	}
 	return e.begin()
 }
 
@@ -188,8 +198,19 @@ func (e *rdmaEnd) work(stop *stopper, m *meter) error {
 }
 
 // stream posts operations one by one, as many as may be outstanding, and polls for their completions.
-func (e *rdmaEnd) stream(stop *stopper, m *meter) error {
+func (e *rdmaEnd) stream(stop *stopper, m *meter) (err error) {
 	posted, done := int64(0), int64(0)
+	if e.w.waits {
+		until, cancel := context.WithDeadline(stop, m.deadline())
+		defer cancel()
+		stop = &stopper{Context: until}
+		defer func() {
+			if errors.Is(err, context.DeadlineExceeded) {
+				m.expire(done)
+				e.total, err = done, nil
+			}
+		}()
+	}
 	for m.on(done) {
 		for posted-done < int64(e.w.outstanding) {
 			if err := e.post(posted); err != nil {
@@ -197,7 +218,7 @@ func (e *rdmaEnd) stream(stop *stopper, m *meter) error {
 			}
 			posted++
 		}
-		n, err := e.poll()
+		n, err := e.poll(stop)
 		if err != nil {
 			return err
 		}
@@ -213,7 +234,7 @@ func (e *rdmaEnd) stream(stop *stopper, m *meter) error {
 // receive takes messages, and posts a receive for each.
 func (e *rdmaEnd) receive(stop *stopper) error {
 	for i := int64(0); !stop.set.Load(); {
-		n, err := e.poll()
+		n, err := e.poll(stop)
 		if err != nil {
 			return err
 		}
@@ -290,7 +311,7 @@ func (e *rdmaEnd) watch(stop *stopper, m *meter) error {
 	}
 	for busy := 0; e.Server || m.on(int64(next)-1); {
 		if came.Load() != next {
-			n, err := e.poll()
+			n, err := e.poll(stop)
 			if err != nil {
 				return err
 			}
@@ -314,8 +335,12 @@ func (e *rdmaEnd) watch(stop *stopper, m *meter) error {
 }
 
 // poll takes completions, which must be good ones.
-func (e *rdmaEnd) poll() (int, error) {
-	n, err := e.cq.Poll(e.wcs[:])
+func (e *rdmaEnd) poll(stop *stopper) (n int, err error) {
+	if e.w.waits {
+		n, err = e.cq.Wait(stop, e.wcs[:])
+	} else {
+		n, err = e.cq.Poll(e.wcs[:])
+	}
 	for i := range n {
 		if err := e.wcs[i].Err(); err != nil {
 			return n, err

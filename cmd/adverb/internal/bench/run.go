@@ -22,6 +22,8 @@ type settings struct {
 	workloads []workload
 	cpus      []int  // the server's and the client's core, or nil
 	profiles  string // a directory, or empty
+	path      string // a table over a bad path; empty: none
+	pathRows  string // what its rows must have in their names
 	json      bool
 }
 

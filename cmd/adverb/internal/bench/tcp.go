@@ -62,6 +62,11 @@ func (e *tcpEnd) run(stop *stopper) (result, error) {
 		}
 		e.conn = c
 	}
+	if e.Control != "" {
+		if err := setCongestionControl(e.conn, e.Control); err != nil {
+			return result{}, err
+		}
+	}
 	go func() {
 		<-stop.Done()
 		e.conn.Close() // ends a Read or Write that blocks
@@ -106,8 +111,15 @@ func (e *tcpEnd) send() error {
 // fill it. What has been written may still be under way, so this end measures.
 func (e *tcpEnd) receive(m *meter) (int64, error) {
 	bytes, off := int64(0), 0
+	if e.w.waits {
+		e.conn.SetReadDeadline(m.deadline())
+	}
 	for m.on(bytes / int64(e.w.size)) {
 		n, err := e.conn.Read(e.buf[off:])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			m.expire(bytes / int64(e.w.size))
+			break
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -11,6 +12,21 @@ import (
 
 // canPollTCP says why TCP cannot be polled busily here, or nothing.
 const canPollTCP = ""
+
+// setCongestionControl chooses one of the system's controllers of congestion.
+func setCongestionControl(c *net.TCPConn, name string) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, name) }); cerr != nil {
+		return cerr
+	}
+	if err != nil {
+		return fmt.Errorf("TCP_CONGESTION=%s (modprobe tcp_%s): %w", name, name, err)
+	}
+	return nil
+}
 
 // polling reads and writes a connection without Go's netpoller and scheduler, and never sleeps.
 type polling struct {

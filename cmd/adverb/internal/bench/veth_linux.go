@@ -19,7 +19,10 @@ const vethName = "bench0"
 // The addresses are of TEST-NET-1, and in namespaces of their own.
 var vethAddrs = [2]string{"192.0.2.1", "192.0.2.2"}
 
-const vethPrefix = 24 // bits
+const (
+	vethPrefix  = 24 // bits
+	vethPrefix6 = 64 // of IPv6 addresses
+)
 
 // vethInfoPeer is VETH_INFO_PEER of linux/veth.h.
 const vethInfoPeer = 1
@@ -28,21 +31,28 @@ const vethInfoPeer = 1
 // two places, and what they start, is in the namespaces. So the kernel removes all when they end.
 func openVeth(n *network, cpus []int) (*site, error) {
 	s := &site{network: n, netdev: vethName, mtu: n.mtu}
-	for end, addr := range vethAddrs {
-		err := s.at(end, addr, cpus, enterNamespace)
-		if err != nil {
-			s.close()
-			if errors.Is(err, unix.EPERM) {
-				err = fmt.Errorf("making network namespaces needs root: %w", err)
-			}
-			return nil, err
-		}
+	if err := s.separate(vethAddrs, cpus); err != nil {
+		return nil, err
 	}
 	if err := s.connect(); err != nil {
 		s.close()
 		return nil, fmt.Errorf("connect two network namespaces by a veth pair: %w", err)
 	}
 	return s, nil
+}
+
+// separate gives both ends a network namespace of their own. If it fails, the site is closed.
+func (s *site) separate(addrs [2]string, cpus []int) error {
+	for end, addr := range addrs {
+		if err := s.at(end, addr, cpus, enterNamespace); err != nil {
+			s.close()
+			if errors.Is(err, unix.EPERM) {
+				err = fmt.Errorf("making network namespaces needs root: %w", err)
+			}
+			return err
+		}
+	}
+	return nil
 }
 
 // enterNamespace takes the thread to a network namespace of its own. /sys shows the interfaces of the
@@ -73,11 +83,7 @@ func (s *site) connect() error {
 		return err
 	}
 	for _, e := range s.ends {
-		addr, err := netip.ParseAddr(e.addr)
-		if err != nil {
-			return err
-		}
-		if err := e.do(func() error { return bringUp(addr) }); err != nil {
+		if err := e.do(func() error { return bringUp(vethName, e.addr) }); err != nil {
 			return err
 		}
 	}
@@ -159,15 +165,21 @@ func makeVeth(mtu int, other *os.File) error {
 	return err
 }
 
-// bringUp gives the end of the veth pair in the thread's namespace its address, and brings it and the
-// loopback interface up.
-func bringUp(addr netip.Addr) error {
-	dev, err := net.InterfaceByName(vethName)
+// bringUp gives an interface in the thread's namespace its address, and brings it and the loopback interface up.
+func bringUp(name, address string) error {
+	dev, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	addr, err := netip.ParseAddr(address)
 	if err != nil {
 		return err
 	}
 	msg := make([]byte, unix.SizeofIfAddrmsg)
 	msg[0], msg[1] = unix.AF_INET, vethPrefix
+	if addr.Is6() {
+		msg[0], msg[1], msg[2] = unix.AF_INET6, vethPrefix6, unix.IFA_F_NODAD
+	}
 	binary.NativeEndian.PutUint32(msg[4:], uint32(dev.Index))
 	ae := netlink.NewAttributeEncoder()
 	ae.Bytes(unix.IFA_LOCAL, addr.AsSlice())

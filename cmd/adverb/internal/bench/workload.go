@@ -29,8 +29,9 @@ type workload struct {
 	name        string
 	title       string
 	kind        kind
-	size        int // bytes of a message
-	outstanding int // operations at a time
+	size        int  // bytes of a message
+	outstanding int  // operations at a time
+	waits       bool // for completions, and leaves the core to others meanwhile
 }
 
 // Small messages have many under way, as those who send many have them. Long ones have what keeps any
@@ -41,17 +42,20 @@ const (
 )
 
 var workloads = []workload{
-	{"write_64", "WRITE 64 B", kindWrite, 64, manyOutstanding},
-	{"write_4k", "WRITE 4 KiB", kindWrite, 4 << 10, manyOutstanding},
-	{"write_64k", "WRITE 64 KiB", kindWrite, 64 << 10, fewOutstanding},
-	{"write_1m", "WRITE 1 MiB", kindWrite, 1 << 20, fewOutstanding},
-	{"read_1m", "READ 1 MiB", kindRead, 1 << 20, fewOutstanding},
-	{"send_64", "SEND 64 B", kindSend, 64, manyOutstanding},
-	{"fetch_add", "FETCH_ADD", kindAtomic, 8, manyOutstanding},
-	{"lat_polled", "SEND 64 B one way, polled", kindPolled, 64, 1},
-	{"lat_blocked", "SEND 64 B one way, blocking", kindBlocked, 64, 1},
-	{"lat_write", "WRITE 8 B one way, seen in memory", kindWatched, 8, 1},
+	{"write_64", "WRITE 64 B", kindWrite, 64, manyOutstanding, false},
+	{"write_4k", "WRITE 4 KiB", kindWrite, 4 << 10, manyOutstanding, false},
+	{"write_64k", "WRITE 64 KiB", kindWrite, 64 << 10, fewOutstanding, false},
+	{"write_1m", "WRITE 1 MiB", kindWrite, 1 << 20, fewOutstanding, false},
+	{"read_1m", "READ 1 MiB", kindRead, 1 << 20, fewOutstanding, false},
+	{"send_64", "SEND 64 B", kindSend, 64, manyOutstanding, false},
+	{"fetch_add", "FETCH_ADD", kindAtomic, 8, manyOutstanding, false},
+	{"lat_polled", "SEND 64 B one way, polled", kindPolled, 64, 1, false},
+	{"lat_blocked", "SEND 64 B one way, blocking", kindBlocked, 64, 1, false},
+	{"lat_write", "WRITE 8 B one way, seen in memory", kindWatched, 8, 1, false},
 }
+
+// pathWorkload is that of the tables over a bad path.
+var pathWorkload = workload{"path", "WRITE 256 KiB", kindWrite, 256 << 10, fewOutstanding, true}
 
 // unit is what the workload is measured in: small messages are counted.
 func (w *workload) unit() benchdata.Unit {
