@@ -14,12 +14,12 @@ import "time"
 // says early what a loss says late. Other controllers make something else of notifications.
 type congestion struct {
 	window    uint64 // packets, from minWindow to maxWindow
-	threshold uint64 // below it the window grows by all that is acknowledged, above it by growth a window
+	threshold uint64 // below it the window grows by all that is acknowledged, above it by growth a window, or queueGrowth
 	credit    uint64 // acknowledged since the window last grew
 
 	trips
 	narrowed   uint64        // the most that the controller allows, whatever window says
-	lostAt     time.Duration // when a loss halved the window; Never if none has
+	lostAt     time.Duration // when a loss narrowed the window by what waits; Never if none has
 	debt       uint64        // halves of packets by which the window is still to narrow
 	notifiedAt time.Duration // the latest notification that narrowed the window; Never if none has
 }
@@ -37,7 +37,14 @@ func (c *congestion) acknowledged(n uint64) {
 		c.window = min(c.window+n, c.threshold)
 		return
 	}
-	for c.credit += n * growth; c.credit >= c.window && c.window < maxWindow; c.window++ {
+	if c.window == maxWindow {
+		return
+	}
+	step := uint64(growth)
+	if c.queued() {
+		step = queueGrowth
+	}
+	for c.credit += n * step; c.credit >= c.window && c.window < maxWindow; c.window++ {
 		c.credit -= c.window
 	}
 	c.credit = min(c.credit, c.window)
@@ -50,13 +57,15 @@ func (c *congestion) lost() {
 }
 
 // lostSome takes note that the peer has missed n packets, and has what was sent after them. Each narrows the
-// window by half a packet: what overflows a buffer is many at a time, and what a bad path loses is few. Where
-// packets wait in a queue as well, the path is full, and the window is halved, once in a few round trips.
+// window by half a packet: what a bad path loses says nothing. Where packets wait in a queue as well, the path is
+// full. Then the window is narrowed by what waits, to a half at most, once in a few round trips: what is left still
+// fills the path. TCP beside it does much the same, so both get their part.
 func (c *congestion) lostSome(now time.Duration, n uint64) {
-	if c.known && c.roundTrip > 2*c.leastTrip+queueTime {
+	if c.queued() {
 		if c.lostAt == Never || now-c.lostAt > queueTrips*c.roundTrip {
 			c.lostAt = now
-			c.lost()
+			c.threshold = max(lossWindow, c.window/2, uint64(float64(c.window)*float64(c.leastTrip)/float64(c.roundTrip)))
+			c.window, c.credit = min(c.window, c.threshold), 0
 		}
 		return
 	}
@@ -65,6 +74,9 @@ func (c *congestion) lostSome(now time.Duration, n uint64) {
 	c.debt %= 2
 	c.threshold = min(c.threshold, c.window)
 }
+
+// queued reports whether the round trip shows that packets wait in a queue.
+func (c *congestion) queued() bool { return c.known && c.roundTrip > c.leastTrip+queueTime }
 
 // regain takes note that a packet that was missed was none.
 func (c *congestion) regain() { c.window = min(c.window+1, maxWindow) }

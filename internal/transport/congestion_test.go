@@ -59,6 +59,47 @@ func TestCongestion(t *testing.T) {
 	want("and long after", maxWindow)
 }
 
+// TestQueue: a loss while packets wait in a queue narrows the window by what waits, to a half at most, once in a few
+// round trips, and the window then grows slowly. Without a queue each loss costs half a packet.
+func TestQueue(t *testing.T) {
+	const least = 10 * ms
+	for _, tt := range []struct {
+		trip time.Duration
+		want uint64 // after 20 losses
+	}{
+		{least, maxWindow - 10},
+		{least + queueTime, maxWindow - 10},
+		{least * 5 / 4, maxWindow * 4 / 5},
+		{2 * least, maxWindow / 2},
+		{5 * least, maxWindow / 2},
+	} {
+		c := newCongestion()
+		c.measured(least)
+		c.roundTrip = tt.trip
+		c.lostSome(0, 20)
+		if c.window != tt.want {
+			t.Errorf("20 losses with round trips of %v, %v at least: window %d, want %d", tt.trip, least, c.window, tt.want)
+		}
+		if !c.queued() {
+			continue
+		}
+		c.lostSome(queueTrips*c.roundTrip, 20)
+		if c.window != tt.want {
+			t.Errorf("more losses not long after: window %d, want %d still", c.window, tt.want)
+		}
+		c.acknowledged(c.window)
+		c.acknowledged(1) // the second packet more costs a little more than the first
+		if c.window != tt.want+queueGrowth && c.window != tt.want+queueGrowth-1 {
+			t.Errorf("a window later: %d, want %d more than %d", c.window, queueGrowth, tt.want)
+		}
+		before := c.window
+		c.lostSome(queueTrips*c.roundTrip+1, 1)
+		if c.window >= before*9/10 {
+			t.Errorf("a loss after that: window %d, want it narrowed from %d", c.window, before)
+		}
+	}
+}
+
 // TestMeasured: the first measurement is the round trip. Of each later one an eighth counts, as RFC 6298
 // has it with its alpha of 1/8.
 func TestMeasured(t *testing.T) {

@@ -101,6 +101,7 @@ func TestDelayControl(t *testing.T) {
 		for range n {
 			for _, trip := range trips {
 				now += trip
+				c.acknowledged(c.limit())
 				c.measured(trip)
 				d.measured(now, trip)
 			}
@@ -149,5 +150,45 @@ func TestDelayControl(t *testing.T) {
 	rounds(100, 10*ms)
 	if w := c.limit(); w < 100 {
 		t.Errorf("long after the path has become longer the window is %d, want 100 and more", w)
+	}
+}
+
+// TestDelayContends: where a long queue stays though the window shrinks, others fill it, and losses alone narrow the
+// window for a while, from where it was. Then there is another try.
+func TestDelayContends(t *testing.T) {
+	const least = 5 * ms
+	c := newCongestion()
+	var p pacer
+	mtu := uint32(4096)
+	d := newDelayControl(&c, &p, &mtu)
+	now := time.Duration(0)
+	round := func(trip time.Duration) {
+		now += trip
+		d.measured(now, trip)
+	}
+	round(least)
+	for range 2 {
+		const before = 100
+		d.window = before
+		round(least)
+		for range swiftYields - 1 {
+			round(2 * least)
+		}
+		if w := c.limit(); w > before/4 {
+			t.Fatalf("in a queue of its own: the window is %d, want it to yield from %d", w, before)
+		}
+		round(2 * least)
+		if w := c.limit(); w != before || p.rate != 0 {
+			t.Fatalf("in a queue that stays: the window is %d and the rate %d, want %d and none", w, p.rate, before)
+		}
+		c.window /= 2 // as a loss does
+		for range swiftContends - 1 {
+			round(2 * least)
+			if w := c.limit(); w != before/2 {
+				t.Fatalf("while others fill the queue the window is %d, want losses alone to narrow it, to %d", w, before/2)
+			}
+		}
+		round(least)
+		c.window = maxWindow // or it would hide the controller's
 	}
 }

@@ -23,6 +23,12 @@ const (
 	swiftQueue = 50 * time.Microsecond
 	swiftPart  = 4
 
+	// Beside TCP, which fills every queue, who yields gets nothing. If the queue is longer than queueTime for
+	// swiftYields round trips though the window has shrunk, losses alone narrow the window for the next
+	// swiftContends, as they do TCP's.
+	swiftYields   = 8
+	swiftContends = 512
+
 	// swiftMemory is for how long the shortest round trip counts, twice that at most: a path may become
 	// longer.
 	swiftMemory = 5 * time.Second
@@ -41,10 +47,14 @@ type delayControl struct {
 	leastFrom time.Duration // when the latest part of the memory began
 	roundEnds time.Duration
 	shortest  time.Duration // of this round trip; 0: there is none
+
+	yielded int     // round trips in a row with a long queue
+	before  float64 // the window when they began
+	contend int     // round trips for which losses alone still narrow the window
 }
 
 func newDelayControl(c *congestion, p *pacer, mtu *uint32) *delayControl {
-	return &delayControl{c: c, pace: p, mtu: mtu, window: maxWindow}
+	return &delayControl{c: c, pace: p, mtu: mtu, window: maxWindow, before: maxWindow}
 }
 
 func (d *delayControl) notified(now time.Duration)  { d.c.notified(now) }
@@ -70,6 +80,18 @@ func (d *delayControl) measured(now, trip time.Duration) {
 
 // round ends a round trip, of which the shortest measurement is trip.
 func (d *delayControl) round(trip time.Duration) {
+	if d.contend > 0 {
+		if d.contend--; d.contend == 0 {
+			d.window = float64(d.c.window) // for another try
+		}
+		return
+	}
+	if trip <= d.leastTrip()+queueTime {
+		d.yielded, d.before = 0, d.window
+	} else if d.yielded++; d.yielded == swiftYields {
+		d.contendFor(swiftContends)
+		return
+	}
 	if target := d.target(); trip <= target {
 		d.window += swiftGrowth
 	} else {
@@ -85,12 +107,26 @@ func (d *delayControl) round(trip time.Duration) {
 	d.pace.setRate(rate)
 }
 
+// leastTrip is the shortest round trip that counts.
+func (d *delayControl) leastTrip() time.Duration {
+	if d.least[1] != 0 {
+		return min(d.least[0], d.least[1])
+	}
+	return d.least[0]
+}
+
+// contendFor leaves the window to losses for some round trips: it begins at what it was before all the yielding.
+func (d *delayControl) contendFor(trips int) {
+	d.yielded, d.contend = 0, trips
+	d.c.window = min(d.c.window, max(uint64(d.before), lossWindow))
+	d.c.threshold = min(d.c.threshold, d.c.window)
+	d.c.narrowed = maxWindow
+	d.pace.setRate(0)
+}
+
 // target is how long a round trip may be.
 func (d *delayControl) target() time.Duration {
-	least := d.least[0]
-	if d.least[1] != 0 {
-		least = min(least, d.least[1])
-	}
+	least := d.leastTrip()
 	const most, few = 1 / 10.0, 3.1622776601683795 // 1/sqrt of swiftMostFlow, and of swiftLeastFor
 	part := (1/math.Sqrt(d.window) - most) / (few - most)
 	return least + max(swiftQueue, least/swiftPart) + time.Duration(min(max(part, 0), 1)*float64(swiftRange))

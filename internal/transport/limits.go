@@ -50,11 +50,14 @@ const (
 	narrowWindow = 8
 	// maxBackoff is how often the time from one probe to the next is doubled.
 	maxBackoff = 16
-	// queueTime is by how much a round trip must be longer than the shortest to tell of a queue, beside
-	// being twice as long.
-	queueTime = 2 * time.Millisecond
-	// queueTrips is in how many round trips such a queue halves the window once: until it has shrunk.
-	queueTrips = 4
+	// queueTime is by how much a round trip must be longer than the shortest to tell of a queue. Hosts are late by
+	// less, mostly.
+	queueTime = time.Millisecond
+	// queueTrips is in how many round trips a loss with such a queue narrows the window by it once. TCP beside it
+	// needs as long to fill the queue again.
+	queueTrips = 16
+	// queueGrowth is growth while there is a queue. TCP's is about one.
+	queueGrowth = 2
 	// unknownRoundTrip stands for the round trip that was not measured yet.
 	unknownRoundTrip = time.Millisecond
 	// growth is by how many packets the window grows in the time of a window.
