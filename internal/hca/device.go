@@ -64,6 +64,10 @@ type Config struct {
 	// Routing is what RC QPs make of adaptive routing until they are told otherwise. Defaults are filled in.
 	Routing verbs.AdaptiveRouting
 
+	// Standard has RC QPs send to adverbs, and take from them, what the specification has and nothing more, as to cards:
+	// they go back where they would repeat selectively.
+	Standard bool
+
 	// Driven makes a device without goroutines. Whoever opened it calls Drive, at the latest when NextDrive
 	// says so. It is for simulations: they replay only if one goroutine does everything.
 	Driven bool

@@ -253,7 +253,7 @@ func (s *receiver) placeAhead(p *wire.Packet, d uint32) bool {
 // PSN: who does not know the PSNs cannot make us answer so.
 func (s *responder) hello(p *wire.Packet) {
 	d := p.PSN.Diff(s.qp.receiver.epsn)
-	if h, ok := wire.DecodeHello(p.Payload); ok && h.Version >= helloVersion && d > -repeatedPSNs && d < aheadPSNs {
+	if h, ok := wire.DecodeHello(p.Payload); ok && !s.qp.cfg.Standard && h.Version >= helloVersion && d > -repeatedPSNs && d < aheadPSNs {
 		s.hold.peer = true
 		if s.peerPorts = nil; h.Ports[0] != 0 {
 			s.peerPorts = &h.Ports
@@ -280,7 +280,7 @@ type greeting struct {
 // It is then told that it may hold what comes out of order, and say what it has. To others that would be a
 // packet that they drop.
 func (q *QP) PeerIsOurs() {
-	if r, ok := q.service.(*rc); ok && !r.greeting.ours && q.attr.State >= verbs.QPStateRTR && q.attr.State != verbs.QPStateErr {
+	if r, ok := q.service.(*rc); ok && !r.greeting.ours && !q.cfg.Standard && q.attr.State >= verbs.QPStateRTR && q.attr.State != verbs.QPStateErr {
 		r.greeting = greeting{ours: true, due: true}
 	}
 }

@@ -131,6 +131,22 @@ func TestHello(t *testing.T) {
 	}
 }
 
+// TestStandard: who is to keep to the standard tells nobody of ranges, and takes no word of them.
+func TestStandard(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256})
+	p.a.qp.cfg.Standard = true
+	p.a.qp.PeerIsOurs()
+	p.transmit()
+	if got := p.opcodes(p.a, 0); len(got) != 0 {
+		t.Errorf("sent %v, want nothing", got)
+	}
+	p.b.qp.PeerIsOurs()
+	p.run()
+	if p.a.rc().responder.hold.peer || p.a.qp.Counters().Unexpected == 0 {
+		t.Errorf("the peer's word was taken: %+v", p.a.qp.Counters())
+	}
+}
+
 // TestHoldBounds: what strangers and peers can make a responder keep is bounded, and given back.
 func TestHoldBounds(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true})

@@ -22,6 +22,7 @@ type Config struct {
 	PD        *mem.PD                 // the memory that the QP and its peer may use
 	Receives  Receives                // what takes the peer's SENDs
 	User      *verbs.QP               // what completions name as their QP
+	Standard  bool                    // peers like us get and tell nothing that others do not
 }
 
 // QP is the transport of one queue pair.

@@ -40,6 +40,9 @@
 // loss. paths=4 has each QP send from as many source ports, so that it fills several equal paths. See
 // verbs.QP.SetAdaptiveRouting, which chooses for one QP.
 //
+// ADVERB_EXTENSIONS=0 has RC QPs talk to other adverbs as to cards and kernels: with the standard's packets alone, and so
+// without selective repeat. It shows on one machine what such a peer gets.
+//
 // On Linux a program with an open device answers "adverb stat" and "adverb res", asked by the same user or
 // by root. ADVERB_WATCH=0 keeps it from that.
 package soft
@@ -136,6 +139,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	config := hca.Config{
 		Name: name, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
 		Spin: spin(), Clock: processClock(), Yielder: yielder, Congestion: control, Routing: routing,
+		Standard: os.Getenv("ADVERB_EXTENSIONS") == "0",
 	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()

@@ -67,6 +67,9 @@ func (c *cell) startEnd(ctx context.Context, program string, which int) (*proces
 		carrier = "1"
 	}
 	p.cmd.Env = append(os.Environ(), envChild+"=1", "ADVERB_SHM="+carrier)
+	if c.env != "" {
+		p.cmd.Env = append(p.cmd.Env, c.env)
+	}
 	p.cmd.Stderr = &p.stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -34,16 +34,16 @@ type flow struct {
 	name    string
 	program string
 	control string
-	v6      bool
+	env     string // of both ends, or empty
 }
 
 var (
-	flowWindow = flow{"window", ours, "window", false}
-	flowDelay  = flow{"delay", ours, "delay", false}
-	flowDCQCN  = flow{"dcqcn", ours, "dcqcn", false}
-	flowGoBack = flow{"go-back-N", ours, "window", true}
-	flowCUBIC  = flow{"CUBIC", "tcp", "cubic", false}
-	flowBBR    = flow{"BBR", "tcp", "bbr", false}
+	flowWindow = flow{"window", ours, "window", ""}
+	flowDelay  = flow{"delay", ours, "delay", ""}
+	flowDCQCN  = flow{"dcqcn", ours, "dcqcn", ""}
+	flowGoBack = flow{"go-back-N", ours, "window", "ADVERB_EXTENSIONS=0"}
+	flowCUBIC  = flow{"CUBIC", "tcp", "cubic", ""}
+	flowBBR    = flow{"BBR", "tcp", "bbr", ""}
 )
 
 // pathCase is a row of a table: a path, and the flows that use it, each alone or all at a time.
@@ -169,7 +169,7 @@ func (s *settings) measureCase(ctx context.Context, c *pathCase, row *pathRow, r
 		if len(group) == 0 {
 			continue
 		}
-		site, err := openPath(c.config, c.flows[group[0]].v6, s.cpus)
+		site, err := openPath(c.config, s.cpus)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (s *settings) measureCase(ctx context.Context, c *pathCase, row *pathRow, r
 		for _, i := range group {
 			go func() {
 				f := &c.flows[i]
-				cell := &cell{settings: s, site: site.site, w: &pathWorkload, control: f.control, round: round, peer: &peer{name: f.name}}
+				cell := &cell{settings: s, site: site.site, w: &pathWorkload, control: f.control, env: f.env, round: round, peer: &peer{name: f.name}}
 				got, err := measurePair(f.program)(ctx, cell)
 				if err != nil {
 					got = benchdata.Cell{Failed: err.Error()}

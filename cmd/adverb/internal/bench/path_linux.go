@@ -19,20 +19,13 @@ const pathName = "path0"
 // emulator's.
 const pathQueue = 10_000
 
-// Over IPv6, adverbs do go-back-N. The addresses are for documentation, and in namespaces of their own.
-var pathAddrs6 = [2]string{"2001:db8::1", "2001:db8::2"}
-
 // tcpSettings let TCP have what it needs on a long path, and forget what it learned in the cell before.
 var tcpSettings = map[string]string{"tcp_wmem": "4096 131072 67108864", "tcp_rmem": "4096 131072 67108864", "tcp_no_metrics_save": "1"}
 
 // openPath makes two network namespaces with an emulated path between them.
-func openPath(c emulator.Config, v6 bool, cpus []int) (*pathSite, error) {
-	addrs := vethAddrs
-	if v6 {
-		addrs = pathAddrs6
-	}
+func openPath(c emulator.Config, cpus []int) (*pathSite, error) {
 	s := &site{network: &pathNetwork, netdev: pathName, mtu: pathNetwork.mtu}
-	if err := s.separate(addrs, cpus); err != nil {
+	if err := s.separate(vethAddrs, cpus); err != nil {
 		return nil, err
 	}
 	var devices [2]*emulator.Device

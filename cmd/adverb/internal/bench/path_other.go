@@ -8,6 +8,6 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/bench/emulator"
 )
 
-func openPath(emulator.Config, bool, []int) (*pathSite, error) {
+func openPath(emulator.Config, []int) (*pathSite, error) {
 	return nil, errors.New("network namespaces are Linux's")
 }

@@ -43,6 +43,7 @@ type cell struct {
 	peer *peer
 
 	control string // of congestion; empty: the default
+	env     string // a variable of both ends; empty: none
 
 	// perSecond is how many operations the peer made of this workload in the round before, or 0.
 	// Programs that want a number of operations, and not a time, get one by it.

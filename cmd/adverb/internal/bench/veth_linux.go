@@ -19,10 +19,7 @@ const vethName = "bench0"
 // The addresses are of TEST-NET-1, and in namespaces of their own.
 var vethAddrs = [2]string{"192.0.2.1", "192.0.2.2"}
 
-const (
-	vethPrefix  = 24 // bits
-	vethPrefix6 = 64 // of IPv6 addresses
-)
+const vethPrefix = 24 // bits
 
 // vethInfoPeer is VETH_INFO_PEER of linux/veth.h.
 const vethInfoPeer = 1
@@ -177,9 +174,6 @@ func bringUp(name, address string) error {
 	}
 	msg := make([]byte, unix.SizeofIfAddrmsg)
 	msg[0], msg[1] = unix.AF_INET, vethPrefix
-	if addr.Is6() {
-		msg[0], msg[1], msg[2] = unix.AF_INET6, vethPrefix6, unix.IFA_F_NODAD
-	}
 	binary.NativeEndian.PutUint32(msg[4:], uint32(dev.Index))
 	ae := netlink.NewAttributeEncoder()
 	ae.Bytes(unix.IFA_LOCAL, addr.AsSlice())
