@@ -9,19 +9,30 @@ import (
 // Simple and Effective for Congestion Control in the Datacenter, SIGCOMM 2020. The times are ours: hosts take
 // longer than cards, and not always equally long.
 const (
+	swiftStart  = 8   // packets: the window before the first round trip
 	swiftBeta   = 0.8 // how much of what is too long counts
 	swiftMaxCut = 0.5 // of the window, in a round trip
 	swiftGrowth = 1.0 // packets in a round trip
 
+	// A window of less than swiftKnee packets grows by so much less, but by swiftSlow at least. Else many small ones
+	// together grow by more in a round trip than the queue has room for.
+	swiftKnee = 16
+	swiftSlow = 0.25
+
 	// A window of few packets has a longer target, so that a QP among many gets its part.
-	swiftRange    = 4 * swiftQueue
+	swiftRange    = 200 * time.Microsecond
 	swiftMostFlow = 100.0 // packets: from here on there is none of that
 	swiftLeast    = 0.05  // packets: the least window
 	swiftLeastFor = 0.1   // packets: up to here there is all of that
 
 	// A round trip may be longer than the shortest by swiftQueue, or by a swiftPart of it.
-	swiftQueue = 50 * time.Microsecond
+	swiftQueue = 30 * time.Microsecond
 	swiftPart  = 4
+
+	// Where round trips vary by more than swiftCalm, they tell of busy hosts rather than of a queue. Then they may be
+	// longer by swiftVary times the rest.
+	swiftCalm = 100 * time.Microsecond
+	swiftVary = 4
 
 	// Beside TCP, which fills every queue, who yields gets nothing. If the queue is longer than queueTime for
 	// swiftYields round trips though the window has shrunk, losses alone narrow the window for the next
@@ -31,30 +42,53 @@ const (
 
 	// swiftMemory is for how long the shortest round trip counts, twice that at most: a path may become
 	// longer.
-	swiftMemory = 5 * time.Second
+	swiftMemory = 2 * time.Second
+
+	// A drain comes drainEvery after the shortest round trip since the latest, and after drainTrips round trips at
+	// least. It waits for drainProbes measurements, for drainMost round trips at most.
+	drainEvery  = 4 * time.Millisecond
+	drainTrips  = 64
+	drainProbes = 3
+	drainMost   = 4
 )
 
 // delayControl is a controller that needs no marks: the round trip says how long the queue on the way is. In each
-// round trip the shortest counts, since hosts are late now and then. The window grows by a packet if that is
-// below the target, and shrinks by how far it is above. A window of less than one packet is a pace.
+// round trip the shortest counts, since hosts are late now and then. The window doubles until that is above the
+// target for the first time. From then on it grows by a packet if it is below, and shrinks by how far it is above. A
+// window of less than one packet is a pace.
 type delayControl struct {
 	c    *congestion
 	pace *pacer
 	mtu  *uint32
 
 	window    float64 // packets
+	doubles   bool
 	least     [2]time.Duration
 	leastFrom time.Duration // when the latest part of the memory began
 	roundEnds time.Duration
 	shortest  time.Duration // of this round trip; 0: there is none
+	drain     drain
 
 	yielded int     // round trips in a row with a long queue
 	before  float64 // the window when they began
 	contend int     // round trips for which losses alone still narrow the window
 }
 
+// drain is how a QP finds the way's own length while it and others keep a queue. Its window is one packet until what
+// was on its way has arrived, and a few measurements more. One QP alone makes no queue empty, all together do. They
+// meet without a word: the next drain is due a fixed time after the shortest round trip that was seen, which is when
+// the queue was shortest, and that is the same moment for all who share it.
+type drain struct {
+	low   time.Duration // the shortest round trip since the latest drain began; 0: there is none
+	at    time.Duration // when the next is due
+	from  time.Duration // when this one began
+	until time.Duration // when it ends at the latest
+	wants int           // measurements that it still waits for; 0: there is no drain
+}
+
 func newDelayControl(c *congestion, p *pacer, mtu *uint32) *delayControl {
-	return &delayControl{c: c, pace: p, mtu: mtu, window: maxWindow, before: maxWindow}
+	c.narrowed = swiftStart
+	return &delayControl{c: c, pace: p, mtu: mtu, window: swiftStart, doubles: true, before: swiftStart}
 }
 
 func (d *delayControl) notified(now time.Duration)  { d.c.notified(now) }
@@ -70,35 +104,75 @@ func (d *delayControl) measured(now, trip time.Duration) {
 			*l = trip
 		}
 	}
+	if x := &d.drain; x.low == 0 || trip < x.low {
+		x.low, x.at = trip, now+d.pause()
+	}
+	switch {
+	case d.contend > 0:
+		d.contends(now, trip)
+	case d.drain.wants > 0:
+		d.drains(now, trip)
+	case now >= d.drain.at:
+		d.startDrain(now, trip)
+	case now < d.roundEnds:
+		d.roundEnds = min(d.roundEnds, now+trip)
+	default:
+		d.round(now, d.shortest)
+		d.shortest, d.roundEnds = 0, now+trip
+	}
+}
+
+// round ends a round trip, of which the shortest measurement is trip.
+func (d *delayControl) round(now, trip time.Duration) {
+	if trip <= d.base()+queueTime {
+		d.yielded, d.before = 0, d.window
+	} else if d.yielded++; d.yielded == swiftYields {
+		d.startContending()
+		return
+	}
+	target := d.target()
+	late := float64(trip-target) / float64(trip)
+	ends := d.doubles && late > 0
+	switch {
+	case late > 0:
+		d.window *= max(1-swiftBeta*late, 1-swiftMaxCut)
+	case d.doubles:
+		d.window *= 2
+	default:
+		d.window += swiftGrowth * min(1, max(swiftSlow, d.window/swiftKnee))
+	}
+	d.window = min(max(d.window, swiftLeast), maxWindow)
+	d.apply(trip)
+	if ends { // what was measured until here may have been in a queue
+		d.doubles = false
+		d.startDrain(now, trip)
+	}
+}
+
+// startContending leaves the window to losses. It begins at what it was before all the yielding.
+func (d *delayControl) startContending() {
+	d.yielded, d.contend, d.doubles = 0, swiftContends, false
+	d.c.window = min(d.c.window, max(uint64(d.before), lossWindow))
+	d.c.threshold = min(d.c.threshold, d.c.window)
+	d.c.narrowed = maxWindow
+	d.pace.setRate(0)
+}
+
+// contends counts the round trips for which the window is left to losses.
+func (d *delayControl) contends(now, trip time.Duration) {
 	if now < d.roundEnds {
 		d.roundEnds = min(d.roundEnds, now+trip)
 		return
 	}
-	d.round(d.shortest)
 	d.shortest, d.roundEnds = 0, now+trip
+	if d.contend--; d.contend == 0 { // another try
+		d.window = float64(d.c.window)
+		d.drain = drain{at: now + d.pause()}
+	}
 }
 
-// round ends a round trip, of which the shortest measurement is trip.
-func (d *delayControl) round(trip time.Duration) {
-	if d.contend > 0 {
-		if d.contend--; d.contend == 0 {
-			d.window = float64(d.c.window) // for another try
-		}
-		return
-	}
-	if trip <= d.leastTrip()+queueTime {
-		d.yielded, d.before = 0, d.window
-	} else if d.yielded++; d.yielded == swiftYields {
-		d.contendFor(swiftContends)
-		return
-	}
-	if target := d.target(); trip <= target {
-		d.window += swiftGrowth
-	} else {
-		late := float64(trip-target) / float64(trip)
-		d.window *= max(1-swiftBeta*late, 1-swiftMaxCut)
-	}
-	d.window = min(max(d.window, swiftLeast), maxWindow)
+// apply lets the window hold, in round trips of a length.
+func (d *delayControl) apply(trip time.Duration) {
 	d.c.narrowed = max(1, uint64(d.window))
 	rate := uint64(0)
 	if d.window < 1 {
@@ -107,27 +181,53 @@ func (d *delayControl) round(trip time.Duration) {
 	d.pace.setRate(rate)
 }
 
-// leastTrip is the shortest round trip that counts.
-func (d *delayControl) leastTrip() time.Duration {
+// startDrain begins a drain if there is a queue. A window of less than a packet is none that could be drained.
+func (d *delayControl) startDrain(now, trip time.Duration) {
+	d.drain = drain{at: now + d.pause()}
+	if base := d.base(); trip <= base+base/8 || d.window < 1 {
+		return
+	}
+	d.drain.from, d.drain.until, d.drain.wants = now, now+drainMost*trip, drainProbes
+	d.c.narrowed = 1
+}
+
+// drains takes note of a measurement during a drain, and ends it after the last.
+func (d *delayControl) drains(now, trip time.Duration) {
+	x := &d.drain
+	if now-trip >= x.from {
+		x.wants--
+	}
+	if x.wants > 0 && now < x.until {
+		return
+	}
+	x.wants, x.at = 0, now+d.pause()
+	d.apply(trip)
+	d.shortest, d.roundEnds = 0, now+trip
+}
+
+// pause is the time from one drain to the next. QPs whose round trips differ a little have the same, so that they
+// stay together.
+func (d *delayControl) pause() time.Duration {
+	p := drainEvery
+	for p < drainTrips*d.base() {
+		p *= 2
+	}
+	return p
+}
+
+// base is the shortest round trip that is remembered.
+func (d *delayControl) base() time.Duration {
 	if d.least[1] != 0 {
 		return min(d.least[0], d.least[1])
 	}
 	return d.least[0]
 }
 
-// contendFor leaves the window to losses for some round trips: it begins at what it was before all the yielding.
-func (d *delayControl) contendFor(trips int) {
-	d.yielded, d.contend = 0, trips
-	d.c.window = min(d.c.window, max(uint64(d.before), lossWindow))
-	d.c.threshold = min(d.c.threshold, d.c.window)
-	d.c.narrowed = maxWindow
-	d.pace.setRate(0)
-}
-
 // target is how long a round trip may be.
 func (d *delayControl) target() time.Duration {
-	least := d.leastTrip()
+	base := d.base()
 	const most, few = 1 / 10.0, 3.1622776601683795 // 1/sqrt of swiftMostFlow, and of swiftLeastFor
 	part := (1/math.Sqrt(d.window) - most) / (few - most)
-	return least + max(swiftQueue, least/swiftPart) + time.Duration(min(max(part, 0), 1)*float64(swiftRange))
+	queue := max(swiftQueue, base/swiftPart, swiftVary*(d.c.deviation-swiftCalm))
+	return base + queue + time.Duration(min(max(part, 0), 1)*float64(swiftRange))
 }

@@ -45,7 +45,9 @@ func (r *recovery) reset() {
 }
 
 func (r *recovery) start(seq uint64) {
+	narrowed := r.narrowed // the controller's
 	r.reset()
+	r.narrowed = narrowed
 	r.flight.start(seq)
 }
 

@@ -75,6 +75,9 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if rec.nxt-rec.una >= maxHeld && !w.hasResponse() && r.overfills() {
 		return 0
 	}
+	if q.paced && r.askedAt <= rec.una {
+		limit = max(limit, rec.flying()+1) // nothing on its way asks, and a window that was narrowed may be full
+	}
 	if !rec.mayGo(now, count, limit) {
 		return 0
 	}
