@@ -2,6 +2,10 @@
 //
 //	benchmarks data.json docs
 //
+// With -charts it draws what a test has recorded over time, into a directory:
+//
+//	benchmarks -charts charts.json docs/benchmarks
+//
 // It is a module of its own because nothing else needs its plotting library.
 package main
 
@@ -15,11 +19,15 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "Usage: benchmarks <data.json> <directory of BENCHMARKS.md>")
+	args, do := os.Args[1:], write
+	if len(args) > 0 && args[0] == "-charts" {
+		args, do = args[1:], writeCharts
+	}
+	if len(args) != 2 {
+		fmt.Fprintln(os.Stderr, "Usage: benchmarks <data.json> <directory of BENCHMARKS.md>\n       benchmarks -charts <charts.json> <directory>")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1], os.Args[2]); err != nil {
+	if err := do(args[0], args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}
