@@ -157,7 +157,7 @@ func (f *fabric) run(until time.Duration) {
 				h.dev.Drive(false)
 			}
 			if h.end != nil {
-				f.program(h, f.recv[i-1])
+				f.program(h, f.recv[len(f.recv)-1]) // the mouse's is the last
 				if h.begins > f.now() {
 					next = min(next, h.begins)
 				}
