@@ -91,19 +91,19 @@ func TestInterrupted(t *testing.T) {
 		m.pass(late)
 		return m.since()
 	})
-	for range 300 {
-		late = 40 * time.Millisecond
-		c.Now()
-		late = 0
-		m.pass(100 * time.Microsecond)
-		m.check(c, 45*time.Millisecond)
-	}
-	for range 100 {
+	for range 60 {
 		m.pass(time.Millisecond)
-		c.Now()
+		m.check(c, 0)
 	}
-	m.pass(100 * time.Microsecond)
-	m.check(c, time.Microsecond)
+	m.pass(60 * time.Millisecond)
+	late = 40 * time.Millisecond
+	c.Now()
+	late = 0
+	m.check(c, 0)
+	for range 10 {
+		m.pass(window / 20)
+		m.check(c, time.Microsecond)
+	}
 }
 
 func TestNew(t *testing.T) {

@@ -16,6 +16,28 @@ var networkMutants = []mutant{
 	{"a shard takes wills", host + "netdev_linux.go",
 		"n == (*n.family)[0]", "true", "./internal/host", "TestShardsTakeNoWills"},
 
+	// Trains, time and checksums.
+	{"a packet is left over behind each whole train", hca + "send.go",
+		"	return len(last.Payload)+last.SegmentSize > trainBytes\n", "	return false && last == nil\n", "./internal/hca", "TestWholeTrains"},
+	{"an acknowledgement that the peer asked for again was not late", hca + "gather.go",
+		"		if q.gather.owes { // and", "		if false { // and", "./internal/hca", "TestDeferredACKAskedFor"},
+	{"pauses do not grow", hca + "gather.go",
+		"		g.longer++\n", "", "./internal/hca", "TestGatherPauses"},
+	{"the ICRC of a short packet covers FECN and BECN", "internal/wire/crcfold_amd64.go",
+		"0xff<<(8*bthCongestion)", "0", "./internal/wire", "TestFewBytes"},
+	{"ticks are counted for ever", "internal/clock/clock.go",
+		"d < limit && version&1 == 0", "limit > 0 && version&1 == 0", "./internal/clock", "TestClock"},
+	{"a clock's rate stays", "internal/clock/clock.go",
+		"	c.firstTick, c.firstAt = tick, now\n}", "}", "./internal/clock", "TestClock"},
+	{"what comes between two looks spoils the rate", "internal/clock/clock.go",
+		"(after-tick)>>10 > (tick-c.firstTick)>>20", "false", "./internal/clock", "TestInterrupted"},
+	{"who keeps to the standard greets", transport + "ahead.go",
+		"&& !r.greeting.ours && !q.cfg.Standard &&", "&& !r.greeting.ours &&", "./internal/transport", "TestStandard"},
+	{"who keeps to the standard takes a greeting", transport + "ahead.go",
+		"ok && !s.qp.cfg.Standard && h.Version", "ok && h.Version", "./internal/transport", "TestStandard"},
+	{"packets that come late are a queue", transport + "congestion.go",
+		"c.leastTrip+c.late+queueTime", "c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
+
 	// Adaptive routing.
 	{"a WRITE without the mark is placed before its turn", transport + "routing.go",
 		"&& p.Resv7&r.Mark == r.Mark", "", "./internal/transport", "Routed"},
@@ -58,9 +80,9 @@ var networkMutants = []mutant{
 	{"WRITEs have the mark that holds when they leave", transport + "packet.go",
 		"p.Resv7 = w.mark", "p.Resv7 = q.routing.Mark", "./internal/transport", "Routed"},
 	{"ranges that are old take a READ's response back", transport + "overtaken.go",
-		"		if r.ranges[i].arrived {\n			return\n", "		if false {\n			return\n", "./internal/transport", "TestOldRanges"},
+		"		if r.ranges[k].arrived {\n			return\n", "		if false {\n			return\n", "./internal/transport", "TestOldRanges"},
 	{"WRITEs of one packet have no mark", transport + "requester.go",
-		"r.qp.routing.Send ||", "r.qp.routing.Send && w.packets > 1 ||", "./internal/transport", "Routed"},
+		"return r.qp.routing.Send ||", "return r.qp.routing.Send && w.packets > 1 ||", "./internal/transport", "Routed"},
 
 	// Networks that lose large packets.
 	{"a peer that is silent to all sizes is blamed on the MTU", transport + "ladder.go",
@@ -85,7 +107,7 @@ var networkMutants = []mutant{
 		"	if p.MTU > 0 && len", "	if false && len", "./internal/link/fault", "TestPortMTU"},
 	// Several paths.
 	{"what other paths have overtaken is lost at once", transport + "paths.go",
-		"return x.at + 2*max(p.trip, r.latestTrip) + 4*r.deviation + r.patience, true", "return x.at, true", "./internal/transport", "TestPathsShared"},
+		"return x.at + 2*max(p.trip, r.latestTrip) + 4*r.deviation, true", "return x.at, true", "./internal/transport", "TestPathsShared"},
 	{"a path that loses all is not left", transport + "paths.go",
 		"			p.left, s.again = true, true\n", "			s.again = true\n", "./internal/transport", "TestPathLeft"},
 	{"all paths may be left", transport + "paths.go",

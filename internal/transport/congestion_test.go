@@ -100,6 +100,25 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// TestLateIsNoQueue: where packets are known to come late, round trips may be longer by that.
+func TestLateIsNoQueue(t *testing.T) {
+	const least, late = 10 * ms, 7 * ms
+	c := newCongestion()
+	c.measured(least)
+	c.roundTrip = least + queueTime + late
+	if !c.queued() {
+		t.Error("a long round trip is no queue where nothing is late")
+	}
+	c.late = late
+	if c.queued() {
+		t.Error("it is a queue where packets are known to come as late")
+	}
+	c.roundTrip++
+	if !c.queued() {
+		t.Error("a longer one is no queue")
+	}
+}
+
 // TestMeasured: the first measurement is the round trip. Of each later one an eighth counts, as RFC 6298
 // has it with its alpha of 1/8.
 func TestMeasured(t *testing.T) {

@@ -33,6 +33,25 @@ func TestLossIsNoLateness(t *testing.T) {
 	}
 }
 
+// TestPatienceAfterVain: what was taken for lost and comes twice makes for patience, once, though a READ's answer is many
+// packets. What was not taken for lost makes for none.
+func TestPatienceAfterVain(t *testing.T) {
+	p := newPair(t, setup{selective: true})
+	rec := &p.a.rc().recovery
+	rec.leastTrip, rec.roundTrip = 8*ms, 8*ms
+	rec.suspect(5, 8, 0)
+	if rec.inVain(ms, 8) || rec.patience != 0 {
+		t.Errorf("a packet that was not taken for lost: patience %v, want none", rec.patience)
+	}
+	if !rec.inVain(ms, 5) || rec.patience < 2*ms {
+		t.Errorf("a packet that was: patience %v, want a quarter of a round trip and more", rec.patience)
+	}
+	before := rec.patience
+	if !rec.inVain(ms, 6) || rec.patience != before {
+		t.Errorf("another packet of the same: patience %v, want %v still", rec.patience, before)
+	}
+}
+
 // TestPatienceIsMeasured: a packet that comes late and was not given up shows how much patience was needed. It stays
 // while such packets come, and nothing is sent again in vain meanwhile.
 func TestPatienceIsMeasured(t *testing.T) {
