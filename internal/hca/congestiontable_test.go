@@ -246,14 +246,14 @@ func (f *fabric) idleTrip() time.Duration {
 	return trip
 }
 
-// fabricRun is a run of the table.
-func fabricRun(t *testing.T, senders int, control verbs.CongestionControl, marks fabricMarks, settle, measured time.Duration, seed uint64) (r fabricResult) {
+// fabricRun is a run of the table. Senders begin so far apart.
+func fabricRun(t *testing.T, senders int, control verbs.CongestionControl, marks fabricMarks, settle, measured, apart time.Duration, seed uint64) (r fabricResult) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric(t, senders, true, control, marks, seed)
 		defer f.close()
 		trip := f.idleTrip()
-		if senders == 2 {
-			f.hosts[2].begins += settle / 4 // the second finds the first
+		for i := range senders {
+			f.hosts[1+i].begins += time.Duration(i) * apart // who is later finds the others
 		}
 		f.run(f.now() + settle)
 		r = f.measure(f.now() + measured)
@@ -282,6 +282,7 @@ func TestCongestionTable(t *testing.T) {
 		always   bool
 		fairness float64 // at least
 		p99      float64 // round trips at most
+		apart    time.Duration
 	}{
 		{name: "2 to 1, window", senders: 2},
 		{name: "2 to 1, dcqcn", senders: 2, control: dcqcn, marks: earlyMarks, always: true, fairness: .95, p99: 3},
@@ -291,11 +292,18 @@ func TestCongestionTable(t *testing.T) {
 		{name: "32 to 1, dcqcn", senders: 32, control: dcqcn, marks: earlyMarks, always: !testing.Short(), fairness: .95, p99: 3},
 		{name: "32 to 1, dcqcn, the paper's marks", senders: 32, control: dcqcn, marks: paperMarks},
 		{name: "32 to 1, delay", senders: 32, control: verbs.CongestionDelay, always: !testing.Short(), fairness: .95, p99: 8},
+		{name: "32 to 1, 0.7 ms apart, delay", senders: 32, control: verbs.CongestionDelay, always: !testing.Short(), fairness: .95, p99: 8, apart: 700 * time.Microsecond},
 	} {
 		if !whole && !row.always || *congestionRowFlag != "" && row.name != *congestionRowFlag {
 			continue
 		}
-		r := fabricRun(t, row.senders, row.control, row.marks, settle, measured, 1)
+		apart, settle := row.apart, settle
+		if row.senders == 2 {
+			apart = settle / 4
+		} else if apart > 0 {
+			settle = 40 * time.Millisecond // the last begins after 22 ms
+		}
+		r := fabricRun(t, row.senders, row.control, row.marks, settle, measured, apart, 1)
 		p50, p99 := float64(r.p50)/float64(r.trip), float64(r.p99)/float64(r.trip)
 		fmt.Fprintf(&b, "| %s | %.2f | %.3f | %d | %d | %.1f | %.1f |\n", row.name, r.goodput*8/1e9, r.fairness, r.lost, r.longest>>10, p50, p99)
 		if row.always && (r.goodput < .6*fabricRate || r.fairness < row.fairness || r.lost > 0 || p99 > row.p99) {

@@ -31,7 +31,7 @@ const (
 
 	// Where round trips vary by more than swiftCalm, they tell of busy hosts rather than of a queue. Then they may be
 	// longer by swiftVary times the rest.
-	swiftCalm = 100 * time.Microsecond
+	swiftCalm = 200 * time.Microsecond
 	swiftVary = 4
 
 	// Beside TCP, which fills every queue, who yields gets nothing. If the queue is longer than queueTime for
