@@ -197,9 +197,12 @@ func TestLossTable(t *testing.T) {
 			if *lossTableFlag != "" {
 				continue // the table says it, good or bad
 			}
-			least := map[string]float64{"1 % lost": .9, "3 % lost": .8, "10 % lost": .45, "25 % late by 1 ms": .9}[c.name]
+			least := map[string]float64{"1 % lost": .9, "3 % lost": .85, "10 % lost": .7, "25 % late by 1 ms": .9}[c.name]
 			if got := rs[1].goodput() / whole; got < least {
 				t.Errorf("%v, %s: goodput is %.2f of that without losses, want %.2f", op, c.name, got, least)
+			}
+			if goBack := map[string]float64{"1 % lost": .5, "3 % lost": .2, "10 % lost": .06, "25 % late by 1 ms": .4}[c.name]; op == verbs.OpRDMARead && !testing.Short() && rs[0].goodput()/whole < goBack {
+				t.Errorf("%v, %s: goodput toward a peer that does go-back-N is %.2f of that without losses, want %.2f", op, c.name, rs[0].goodput()/whole, goBack)
 			}
 			if got := rs[1].perLoss(); c.loss > 0 && got > 1.15 {
 				t.Errorf("%v, %s: %.2f packets are repeated for one that is lost, want 1.15 at most", op, c.name, got)

@@ -30,6 +30,7 @@ type overtaken struct {
 	begun    uint64 // the peer answers the requests before, or has
 
 	fresh []seqRange // what overtook has found
+	parks bool       // answers may wait at the peer: see parked
 	suspects
 }
 
@@ -38,8 +39,10 @@ type seqRange struct{ from, to uint64 }
 
 // arrivals takes note that the part of [from, to) that is on its way has arrived, though not all before it.
 func (r *recovery) arrivals(now time.Duration, from, to uint64) {
-	r.delivered(now, from, to, true)
-	r.arrive(from, to)
+	if from < to {
+		r.delivered(now, from, to, true)
+		r.arrive(from, to)
+	}
 }
 
 // delivered finds the latest of what arrives in [from, to), and how late the others are. It measures the round trip
@@ -266,11 +269,8 @@ func (r *recovery) held(now time.Duration, from, to uint64) {
 	if !x.lost && !x.repeated && (x.at > r.latestAt || x.at == r.latestAt && from > r.latest) {
 		r.latest, r.latestAt, r.latestTrip, r.latestHeld = from, x.at, now-x.at, true
 	}
-	at := time.Duration(0)
-	for k := r.index(max(r.executed, r.begun, r.una)); k <= i; k++ {
-		at = max(at, r.ranges[k].at)
-	}
-	r.set(from, to, sentRange{at: at, repeated: true, path: responsePath, held: true})
+	r.set(from, to, sentRange{at: x.at, repeated: true, path: responsePath, held: true})
+	r.parks = true
 	r.nxt = r.firstLost()
 }
 
@@ -286,6 +286,20 @@ func (r *recovery) postpone(now time.Duration, seq uint64) {
 
 // awaits reports whether the peer has not executed the request for seq yet, as far as one knows.
 func (r *recovery) awaits(seq uint64) bool { return seq >= max(r.executed, r.begun) }
+
+// parked returns how many answers wait at the peer for a request before theirs.
+func (r *recovery) parked() (n uint64) {
+	if !r.parks { // most often
+		return 0
+	}
+	for i := range r.ranges {
+		if x := &r.ranges[i]; x.held && !x.arrived && !x.lost && r.awaits(r.begin(i)) {
+			n += x.end - r.begin(i)
+		}
+	}
+	r.parks = n > 0
+	return n
+}
 
 // lostRun returns how many packets from nxt on are lost together.
 func (r *recovery) lostRun() uint64 { return r.ranges[r.index(r.nxt)].end - r.nxt }

@@ -80,7 +80,14 @@ func (r *recovery) answered(now time.Duration, seq uint64) {
 	if seq == p.to && seq < p.max && now-p.at >= r.leastTrip && !r.selective {
 		r.before.note(&r.congestion, r.max)
 		r.restarted()
-		r.lose(seq, p.max)
+		for seq < p.max { // but for responses that have come
+			x := r.ranges[r.index(seq)]
+			end := min(x.end, p.max)
+			if !x.arrived {
+				r.lose(seq, end)
+			}
+			seq = end
+		}
 	}
 }
 

@@ -128,14 +128,15 @@ func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 		// does not go unnoticed.
 		limit = max(limit, 2*readChunk)
 	}
-	// A chunk that fits in part may go. Where packets are late, it may go beyond the largest window: who waits for
-	// them has fewer on the path.
+	// A chunk that fits in part may go, and more beside answers that wait at the peer: else nothing would show that the
+	// request they wait for was lost again. Where packets are late, it may go beyond the largest window: who waits
+	// for them has fewer on the path.
 	most = maxWindow
 	if rec.patience > 0 {
 		most += readChunk - 1
 	}
 	if limit >= 2*readChunk {
-		limit = max(limit, min(limit+count-1, most))
+		limit = max(limit, min(limit+count-1+rec.parked(), most))
 	}
 	return count, limit
 }
