@@ -31,7 +31,7 @@ var Command = &cli.Command{
 		{Short: 'n', Long: "networks", Arg: "<list>", Help: "some of " + names(networks), Ours: true, Values: values(networks)},
 		{Short: 'w', Long: "workloads", Arg: "<list>", Help: "some of those below", Ours: true, Values: values(workloads)},
 		{Short: 'p', Long: "peers", Arg: "<list>", Help: "some of those below", Ours: true, Values: values(peers)},
-		{Long: "path", Arg: "<table[:text]>", Help: "measure over an emulated bad path instead, beside TCP: losses or shares, or the rows with a text", Ours: true, Values: cli.OneOf("losses", "shares")},
+		{Long: "path", Arg: "<table[:text]>", Help: "measure over an emulated bad path: losses or shares, or rows with a text", Ours: true, Values: cli.OneOf("losses", "shares")},
 		{Long: "cpus", Arg: "<server,client>", Help: "pin the two ends to these cores, such as 0,1 (default: not pinned)", Ours: true},
 		{Long: "cpuprofile", Arg: "<dir>", Help: "write a CPU profile of each of our own processes there", Ours: true, Values: cli.Files},
 		cli.JSONFlag,
