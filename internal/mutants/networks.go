@@ -36,7 +36,7 @@ var networkMutants = []mutant{
 	{"who keeps to the standard takes a greeting", transport + "ahead.go",
 		"ok && !s.qp.cfg.Standard && h.Version", "ok && h.Version", "./internal/transport", "TestStandard"},
 	{"packets that come late are a queue", transport + "congestion.go",
-		"c.leastTrip+c.late+queueTime", "c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
+		"c.leastTrip+c.patience+queueTime", "c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
 
 	// Adaptive routing.
 	{"a WRITE without the mark is placed before its turn", transport + "routing.go",

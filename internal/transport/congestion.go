@@ -18,7 +18,7 @@ type congestion struct {
 	credit    uint64 // acknowledged since the window last grew
 
 	trips
-	late       time.Duration // how long packets come after those that have overtaken them: that is no queue
+	patience   time.Duration // with packets that are overtaken: see overtaken. That they are late is no queue
 	narrowed   uint64        // the most that the controller allows, whatever window says
 	lostAt     time.Duration // when a loss narrowed the window by what waits; Never if none has
 	debt       uint64        // halves of packets by which the window is still to narrow
@@ -77,7 +77,7 @@ func (c *congestion) lostSome(now time.Duration, n uint64) {
 }
 
 // queued reports whether the round trip shows that packets wait in a queue.
-func (c *congestion) queued() bool { return c.known && c.roundTrip > c.leastTrip+c.late+queueTime }
+func (c *congestion) queued() bool { return c.known && c.roundTrip > c.leastTrip+c.patience+queueTime }
 
 // regain takes note that a packet that was missed was none.
 func (c *congestion) regain() { c.window = min(c.window+1, maxWindow) }

@@ -109,7 +109,7 @@ func TestLateIsNoQueue(t *testing.T) {
 	if !c.queued() {
 		t.Error("a long round trip is no queue where nothing is late")
 	}
-	c.late = late
+	c.patience = late
 	if c.queued() {
 		t.Error("it is a queue where packets are known to come as late")
 	}

@@ -14,13 +14,13 @@ import "time"
 // What the peer has beyond a gap is known in two ways. READ responses come to us, and every peer's may come in
 // any order. Of all else the peer tells, if it is one like us.
 type overtaken struct {
-	selective bool // the peer acknowledges ranges
+	selective  bool // the peer acknowledges ranges
+	latestHeld bool // latest is a request that the peer holds
+	parks      bool // answers may wait at the peer: see parked
 
 	latest     uint64        // of what has arrived, what was sent last: the highest sequence number
 	latestAt   time.Duration // when it was sent; -1 before
 	latestTrip time.Duration // and how long it took
-	latestHeld bool          // it is a request that the peer holds
-	patience   time.Duration
 	needed     time.Duration // how much of it was needed since
 	since      time.Duration // when patience became what was needed before
 	due        time.Duration // when a packet that was overtaken is lost; Never when there is none
@@ -30,7 +30,6 @@ type overtaken struct {
 	begun    uint64 // the peer answers the requests before, or has
 
 	fresh []seqRange // what overtook has found
-	parks bool       // answers may wait at the peer: see parked
 	suspects
 }
 
@@ -105,7 +104,6 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 	}
 	if r.patience > 0 && now-r.since > calmTrips*r.roundTrip {
 		r.patience, r.needed, r.since = r.needed, 0, now
-		r.congestion.late = r.patience
 	}
 	limit := r.max
 	if !r.selective {
@@ -170,7 +168,6 @@ func (r *recovery) late(now, by time.Duration) {
 		r.since = now
 	}
 	r.patience = max(r.patience, by)
-	r.congestion.late = r.patience
 }
 
 // tooSoon is how long no repeat takes. Among the acknowledgements of a peer like us the shortest may have been long.
@@ -210,7 +207,11 @@ func (r *recovery) inVain(now time.Duration, seq uint64) bool {
 
 // suspects are the latest ranges that were taken for lost because others had overtaken them.
 type suspects struct {
-	list *[maxSuspects]suspect // made with the first
+	ring *suspectRing // made with the first
+}
+
+type suspectRing struct {
+	list [maxSuspects]suspect
 	next int
 }
 
@@ -222,28 +223,28 @@ type suspect struct {
 }
 
 func (s *suspects) suspect(from, to uint64, at time.Duration) {
-	if s.list == nil {
-		s.list = new([maxSuspects]suspect)
+	if s.ring == nil {
+		s.ring = new(suspectRing)
 	}
-	s.list[s.next] = suspect{from: from, to: to, at: at}
-	s.next = (s.next + 1) % maxSuspects
+	s.ring.list[s.ring.next] = suspect{from: from, to: to, at: at}
+	s.ring.next = (s.ring.next + 1) % maxSuspects
 }
 
 // latestSuspect returns the latest, or nil.
 func (s *suspects) latestSuspect() *suspect {
-	if s.list == nil {
+	if s.ring == nil {
 		return nil
 	}
-	return &s.list[(s.next+maxSuspects-1)%maxSuspects]
+	return &s.ring.list[(s.ring.next+maxSuspects-1)%maxSuspects]
 }
 
 // find returns the one that has seq, or nil.
 func (s *suspects) find(seq uint64) *suspect {
-	if s.list == nil {
+	if s.ring == nil {
 		return nil
 	}
-	for k := range s.list {
-		if x := &s.list[k]; x.from <= seq && seq < x.to {
+	for k := range s.ring.list {
+		if x := &s.ring.list[k]; x.from <= seq && seq < x.to {
 			return x
 		}
 	}

@@ -23,11 +23,10 @@ type recovery struct {
 	before undo
 	spread *spread // nil: there is one path
 
-	responses bool // what is sent now asks for responses
-
 	ackDeadline time.Duration // when the acknowledge timeout comes; Never when nothing is on its way
 	heldUntil   time.Duration // until when nothing may go out; Never when something may
 	peerWaits   bool          // the hold is an RNR NAK's: the peer has no receive
+	responses   bool          // what is sent now asks for responses
 
 	retries    uint8 // left before WCRetryExceeded
 	rnrRetries uint8 // left before WCRNRRetryExceeded
