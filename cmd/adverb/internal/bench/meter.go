@@ -50,8 +50,12 @@ func (m *meter) on(n int64) bool {
 	return false
 }
 
+// patience is how long a short measurement waits for the first operations: a path that loses or is shared may bring
+// none in less.
+const patience = time.Second
+
 // deadline is when the counting ends, whether or not anything is done then.
-func (m *meter) deadline() time.Time { return m.began.Add(m.warmup + m.length) }
+func (m *meter) deadline() time.Time { return m.began.Add(m.warmup + max(m.length, patience)) }
 
 // expire ends the counting after n operations in all, at the deadline: nothing more has come.
 func (m *meter) expire(n int64) {
