@@ -35,6 +35,8 @@ var networkMutants = []mutant{
 		"&& !r.greeting.ours && !q.cfg.Standard &&", "&& !r.greeting.ours &&", "./internal/transport", "TestStandard"},
 	{"who keeps to the standard takes a greeting", transport + "ahead.go",
 		"ok && !s.qp.cfg.Standard && h.Version", "ok && h.Version", "./internal/transport", "TestStandard"},
+	{"a loss leaves more of the window than the path holds", transport + "congestion.go",
+		"	if !c.full() {\n		c.lost()", "	if true {\n		c.lost()", "./internal/transport", "TestWentBack"},
 	{"packets that come late are a queue", transport + "congestion.go",
 		"c.leastTrip+c.patience+queueTime", "c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
 

@@ -6,9 +6,10 @@ import "time"
 // included.
 //
 // A packet that was lost was most often too much for the peer's receive buffer, which on an untuned
-// system holds a fraction of the largest window. And each loss repeats a whole window. So a loss halves
-// the window, which then grows slowly until the next one. Where nothing at all came through, the window
-// begins again at its least. From there it grows quickly to half of what it was, and then slowly.
+// system holds a fraction of the largest window. And a peer that goes back repeats a whole window. So a loss halves
+// the window, which then grows slowly until the next one: see wentBack, and lostSome for peers that repeat
+// selectively. Where nothing at all came through, the window begins again at its least. From there it grows quickly to
+// half of what it was, and then slowly.
 //
 // A network that notifies of congestion (RoCEv2's CNP) halves the window as well, once a round trip: it
 // says early what a loss says late. Other controllers make something else of notifications.
@@ -32,8 +33,9 @@ func newCongestion() congestion {
 // limit is how many packets may be unacknowledged.
 func (c *congestion) limit() uint64 { return min(c.window, c.narrowed) }
 
-// acknowledged takes note of n packets, which widen the window again: IBTA CA17-46.
-func (c *congestion) acknowledged(n uint64) {
+// acknowledged takes note of n packets, which widen the window again: IBTA CA17-46. beyond is growth while more is under
+// way than the path holds.
+func (c *congestion) acknowledged(n, beyond uint64) {
 	if c.window < c.threshold {
 		c.window = min(c.window+n, c.threshold)
 		return
@@ -44,6 +46,9 @@ func (c *congestion) acknowledged(n uint64) {
 	step := uint64(growth)
 	if c.queued() {
 		step = queueGrowth
+	}
+	if step > beyond && c.full() {
+		step = beyond
 	}
 	for c.credit += n * step; c.credit >= c.window && c.window < maxWindow; c.window++ {
 		c.credit -= c.window
@@ -56,6 +61,22 @@ func (c *congestion) lost() {
 	c.threshold = max(lossWindow, c.window/2)
 	c.window, c.credit = min(c.window, c.threshold), 0
 }
+
+// wentBack takes note that the peer has missed a packet, and that all after it is to be repeated. More under way than
+// the path holds brings nothing, and costs as many repeats. So where packets wait, the window becomes what the path
+// holds.
+func (c *congestion) wentBack() {
+	if !c.full() {
+		c.lost()
+		return
+	}
+	c.threshold = max(narrowWindow, uint64(float64(c.window)*float64(c.leastTrip)/float64(c.roundTrip)))
+	c.window, c.credit = min(c.window, c.threshold), 0
+}
+
+// full reports whether the round trip shows that more is under way than the path holds. Hosts that are late look the
+// same. That costs little: the window is narrowed after a loss only, and grows in any case.
+func (c *congestion) full() bool { return c.known && c.roundTrip > c.leastTrip+c.leastTrip/8 }
 
 // lostSome takes note that the peer has missed n packets, and has what was sent after them. Each narrows the
 // window by half a packet: what a bad path loses says nothing. Where packets wait in a queue as well, the path is

@@ -18,34 +18,34 @@ func TestCongestion(t *testing.T) {
 		}
 	}
 	want("at first", maxWindow)
-	c.acknowledged(10_000)
+	c.acknowledged(10_000, growth)
 	want("nothing lost", maxWindow)
 
 	c.lost()
 	want("a loss", maxWindow/2)
-	c.acknowledged(maxWindow/2 - 1)
-	c.acknowledged(1)
+	c.acknowledged(maxWindow/2-1, growth)
+	c.acknowledged(1, growth)
 	want("a window later", maxWindow/2+growth-1) // the second packet more costs a little more than the first
 	for range maxWindow {
-		c.acknowledged(maxWindow)
+		c.acknowledged(maxWindow, growth)
 	}
 	want("long after", maxWindow)
-	c.acknowledged(1 << 40)
+	c.acknowledged(1<<40, growth)
 	want("even longer after", maxWindow)
 	c.lost()
 	want("no credit from before", maxWindow/2)
 
 	c.restarted()
 	want("nothing came through", restartWindow)
-	c.acknowledged(8)
+	c.acknowledged(8, growth)
 	want("quick growth", restartWindow+8)
-	c.acknowledged(maxWindow)
+	c.acknowledged(maxWindow, growth)
 	want("up to half of what was", maxWindow/4)
 	for range 20 {
 		c.lost()
 	}
 	want("many losses", lossWindow)
-	c.acknowledged(lossWindow)
+	c.acknowledged(lossWindow, growth)
 	want("and growth again", lossWindow+growth-1)
 	for range 20 {
 		c.restarted()
@@ -54,7 +54,7 @@ func TestCongestion(t *testing.T) {
 	c.lost()
 	want("a loss after them", restartWindow)
 	for range maxWindow {
-		c.acknowledged(maxWindow)
+		c.acknowledged(maxWindow, growth)
 	}
 	want("and long after", maxWindow)
 }
@@ -87,8 +87,8 @@ func TestQueue(t *testing.T) {
 		if c.window != tt.want {
 			t.Errorf("more losses not long after: window %d, want %d still", c.window, tt.want)
 		}
-		c.acknowledged(c.window)
-		c.acknowledged(1) // the second packet more costs a little more than the first
+		c.acknowledged(c.window, growth)
+		c.acknowledged(1, growth) // the second packet more costs a little more than the first
 		if c.window != tt.want+queueGrowth && c.window != tt.want+queueGrowth-1 {
 			t.Errorf("a window later: %d, want %d more than %d", c.window, queueGrowth, tt.want)
 		}
@@ -97,6 +97,51 @@ func TestQueue(t *testing.T) {
 		if c.window >= before*9/10 {
 			t.Errorf("a loss after that: window %d, want it narrowed from %d", c.window, before)
 		}
+	}
+}
+
+// TestWentBack: toward a peer that does go-back-N a loss leaves of the window what the path holds, if packets wait in
+// it, and else a half. From there the window grows quickly while none wait. While they do it grows by one packet, and
+// where losses are frequent not at all.
+func TestWentBack(t *testing.T) {
+	const least = 100 * us
+	for _, tt := range []struct {
+		trip   time.Duration
+		want   uint64
+		growth uint64
+	}{
+		{least, maxWindow / 2, growth},
+		{least * 9 / 8, maxWindow / 2, growth},
+		{least * 5 / 4, maxWindow * 4 / 5, 1},
+		{4 * least, maxWindow / 4, 1},
+		{16 * least, maxWindow / 16, 1}, // half of the window would repeat what has only waited
+		{time.Second, narrowWindow, 1},
+	} {
+		c := newCongestion()
+		c.measured(least)
+		c.roundTrip = tt.trip
+		c.wentBack()
+		if c.window != tt.want {
+			t.Errorf("round trips of %v, %v at least: window %d, want %d", tt.trip, least, c.window, tt.want)
+		}
+		c.acknowledged(c.window, 1)
+		c.acknowledged(1, 1) // the second packet more costs a little more than the first
+		if got := c.window - tt.want; got != tt.growth && got != tt.growth-1 || got == 0 {
+			t.Errorf("round trips of %v, %v at least: the window has grown by %d, want %d", tt.trip, least, got, tt.growth)
+		}
+		before := c.window
+		c.acknowledged(c.window, 0)
+		if grown := c.window > before; grown != (tt.growth > 1) {
+			t.Errorf("round trips of %v, %v at least, and losses are frequent: the window goes from %d to %d", tt.trip, least, before, c.window)
+		}
+	}
+	r := recovery{goesBack: true, repeatedFrom: 10}
+	if often, seldom := r.beyond(10+rareLoss-1), r.beyond(10+rareLoss); often != 0 || seldom != 1 {
+		t.Errorf("after a loss the window grows by %d, and long after by %d; want 0 and 1", often, seldom)
+	}
+	r.goesBack = false
+	if got := r.beyond(10); got != growth {
+		t.Errorf("where a loss repeats one packet, the window grows by %d, want %d", got, growth)
 	}
 }
 
@@ -165,8 +210,8 @@ func TestNotified(t *testing.T) {
 	}
 	for range 5 {
 		now += trip
-		c.acknowledged(100)
-		like.acknowledged(100)
+		c.acknowledged(100, growth)
+		like.acknowledged(100, growth)
 		c.notified(now)
 		like.lost()
 		want("a round trip later")
@@ -194,7 +239,7 @@ func TestCongestionCuts(t *testing.T) {
 		c.restarted()
 		c.restarted()
 		for n := uint64(0); n < total; n += step {
-			c.acknowledged(min(step, total-n))
+			c.acknowledged(min(step, total-n), growth)
 		}
 		windows = append(windows, c.window)
 	}

@@ -23,8 +23,8 @@ const (
 	// count. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds several times. A
 	// window that losses have halved still takes two chunks of a READ.
 	maxWindow = 256
-	// lossWindow is the least that NAKs leave of the window. With fewer packets under way a lost
-	// acknowledgement would more often be the only one, and cost a probe.
+	// lossWindow is the least that NAKs leave of the window, unless the path holds less. With fewer packets under
+	// way a lost acknowledgement would more often be the only one, and cost a probe.
 	lossWindow = 32
 	// restartWindow is the window once a probe has shown that what followed it is lost.
 	restartWindow = 2
@@ -46,7 +46,7 @@ const (
 	leastProbe = 4 * time.Millisecond
 	// silentProbes is how many probes must go without an answer before the window begins again at its least.
 	silentProbes = 2
-	// narrowWindow is the least that single losses leave of the window.
+	// narrowWindow is the least that single losses, or a path that holds little, leave of the window.
 	narrowWindow = 8
 	// maxBackoff is how often the time from one probe to the next is doubled.
 	maxBackoff = 16
@@ -60,6 +60,9 @@ const (
 	queueGrowth = 2
 	// unknownRoundTrip stands for the round trip that was not measured yet.
 	unknownRoundTrip = time.Millisecond
+	// rareLoss is for how many packets after a loss that made us go back the window does not grow beyond what the path
+	// holds. Where losses are more frequent each would repeat what only waits.
+	rareLoss = 256
 	// growth is by how many packets the window grows in the time of a window.
 	growth = 8
 

@@ -215,16 +215,15 @@ func TestLossTable(t *testing.T) {
 	}
 }
 
-// TestGoBackWindow: toward a peer that does go-back-N each loss repeats about the window. On a short path a window of
-// what the path holds repeats less than half of what the largest does, and brings as much. On a long one it costs
-// goodput: so there the window stays. docs/LOSS.md has the figures.
+// TestGoBackWindow: toward a peer that does go-back-N each loss repeats about the window. So after a loss the window
+// is about what the path holds, and no fixed one that repeats less brings more. docs/LOSS.md has the figures.
 func TestGoBackWindow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
 	}
 	run := func(c lossCase) (sum lossResult) {
 		for seed := range uint64(3) {
-			r := lossRun(t, verbs.OpRDMAWrite, c, false, seed+1, 16<<20)
+			r := lossRun(t, verbs.OpRDMAWrite, c, false, seed+1, 64<<20)
 			sum.bytes += r.bytes
 			sum.took += r.took
 			sum.repeated += r.repeated
@@ -232,19 +231,25 @@ func TestGoBackWindow(t *testing.T) {
 		}
 		return sum
 	}
-	for _, oneWay := range []time.Duration{50 * us, 500 * us} {
-		for _, c := range lossCases[1:4] {
-			c.oneWay = oneWay
-			whole := run(c)
+	for _, path := range []struct {
+		oneWay time.Duration
+		most   [3]float64 // repeats for a loss: with the largest window they were 35, 17 and 7.7, and 31, 17 and 7.4
+	}{{50 * us, [3]float64{20, 12, 6.5}}, {500 * us, [3]float64{34, 18, 8}}} {
+		for i, c := range lossCases[1:4] {
+			c.oneWay = path.oneWay
+			own := run(c)
+			if own.perLoss() > path.most[i] {
+				t.Errorf("round trip %v, %s: %.1f repeats for a loss, want %v at most", 2*c.oneWay, c.name, own.perLoss(), path.most[i])
+			}
 			for _, c.window = range []uint64{8, 12} {
 				r := run(c)
-				t.Logf("round trip %v, %s, %d packets: %.1f MB/s and %.1f repeats for a loss, of %.1f and %.1f", 2*oneWay, c.name, c.window,
-					r.goodput()/1e6, r.perLoss(), whole.goodput()/1e6, whole.perLoss())
+				t.Logf("round trip %v, %s, %d packets: %.1f MB/s and %.1f repeats for a loss, of %.1f and %.1f", 2*c.oneWay, c.name, c.window,
+					r.goodput()/1e6, r.perLoss(), own.goodput()/1e6, own.perLoss())
 				if r.perLoss() > float64(c.window) {
-					t.Errorf("round trip %v, %s: %.1f repeats for a loss, want the window, %d, at most", 2*oneWay, c.name, r.perLoss(), c.window)
+					t.Errorf("round trip %v, %s: %.1f repeats for a loss, want the window, %d, at most", 2*c.oneWay, c.name, r.perLoss(), c.window)
 				}
-				if c.window == 12 && oneWay < 100*us && r.goodput() < .9*whole.goodput() {
-					t.Errorf("round trip %v, %s: %.1f MB/s, want about the %.1f of the largest window", 2*oneWay, c.name, r.goodput()/1e6, whole.goodput()/1e6)
+				if own.goodput() < .95*r.goodput() {
+					t.Errorf("round trip %v, %s: %.1f MB/s, want the %.1f of a window of %d", 2*c.oneWay, c.name, own.goodput()/1e6, r.goodput()/1e6, c.window)
 				}
 			}
 		}

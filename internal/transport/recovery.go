@@ -27,6 +27,7 @@ type recovery struct {
 	heldUntil   time.Duration // until when nothing may go out; Never when something may
 	peerWaits   bool          // the hold is an RNR NAK's: the peer has no receive
 	responses   bool          // what is sent now asks for responses
+	goesBack    bool          // the latest loss makes all that was under way go again
 
 	retries    uint8 // left before WCRetryExceeded
 	rnrRetries uint8 // left before WCRNRRetryExceeded
@@ -96,7 +97,7 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	if at, ok := r.acknowledge(seq); ok && r.sampled.to == 0 && !r.selective { // else the probe may have asked for it
 		r.took(now, now-at)
 	}
-	r.congestion.acknowledged(n)
+	r.congestion.acknowledged(n, r.beyond(seq))
 	needless = needless && r.revoke()
 	r.answered(now, seq)
 	if seq >= r.before.until {
@@ -105,6 +106,18 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	r.refill()
 	r.restartTimer(now)
 	return needless
+}
+
+// beyond is by how many packets the window grows in the time of a window, with everything before seq acknowledged, if
+// more is under way than the path holds.
+func (r *recovery) beyond(seq uint64) uint64 {
+	switch {
+	case !r.goesBack:
+		return growth
+	case seq < r.repeatedFrom+rareLoss:
+		return 0
+	}
+	return 1
 }
 
 // took takes note of a round trip.
@@ -147,7 +160,11 @@ func (r *recovery) firstSign(seq uint64) bool {
 	}
 	r.repeatedFrom = seq + 1
 	r.before.note(&r.congestion, r.max)
-	r.lost()
+	if r.goesBack = !r.selective; r.goesBack {
+		r.wentBack()
+	} else {
+		r.lost()
+	}
 	return true
 }
 

@@ -1,0 +1,64 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/fault"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// A kernel drops all that follows a packet that it misses. So each loss costs about a window of repeats, and the window
+// must not be wider than the path.
+func TestVerbsGoBack(t *testing.T) {
+	needLab(t)
+	const (
+		size  = 64 << 10
+		count = 512
+		slots = 128
+		depth = 16
+		most  = 12 // repeats for a loss; with a window that is only halved it is 28
+	)
+	for _, loss := range []float64{.01, .03, .1} {
+		var sent atomic.Uint64 // packets with data
+		lose := &disturber{config: fault.Config{Loss: loss, Seed: *stormSeed, Directions: fault.Outgoing}}
+		tally := func(inner link.Link) link.Link {
+			return fault.New(fault.Config{Loss: 1, Directions: fault.Outgoing, Match: func(d *link.Datagram) bool {
+				if wire.Opcode(d.Payload[0]).HasPayload() {
+					sent.Add(1)
+				}
+				return false
+			}})(inner)
+		}
+		s := scenario{family: "Verbs", program: "RC go-back", server: "kernel", mtu: 1500, variant: fmt.Sprintf("%v %% lost", 100*loss)}
+		s.pair(t, pairOptions{middleware: []link.Middleware{lose.middleware, tally}}, func(ctx context.Context, t *testing.T, p *verbsPair) {
+			t.Logf("seed %d", *stormSeed)
+			from, to := p.ends("kernel")
+			src, data := filled(from, size, 7)
+			dst := to.mem(slots*size, everything)
+			begin := time.Now()
+			for posted, finished := 0, 0; finished < count; finished++ {
+				for ; posted < count && posted-finished < depth; posted++ {
+					from.send(verbs.SendWR{ID: uint64(posted), Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.sge(0, size)}, Remote: dst.remote(posted % slots * size)})
+				}
+				done(t, from, uint64(finished), verbs.WCRDMAWrite)
+			}
+			took := time.Since(begin)
+			for i := range slots {
+				same(t, fmt.Sprint("WRITE ", i), dst.get(i*size, size), data)
+			}
+			out, _ := lose.counts()
+			repeated := sent.Load() - count*size/1024
+			perLoss := float64(repeated) / float64(max(1, out.Lost))
+			t.Logf("%.1f MB/s; %d packets lost, %d repeated: %.1f for each", count*size/took.Seconds()/1e6, out.Lost, repeated, perLoss)
+			if perLoss > most {
+				t.Errorf("%.1f packets were repeated for one that was lost, want %d at most", perLoss, most)
+			}
+		})
+	}
+}
