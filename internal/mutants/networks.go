@@ -37,6 +37,8 @@ var networkMutants = []mutant{
 		"ok && !s.qp.cfg.Standard && h.Version", "ok && h.Version", "./internal/transport", "TestStandard"},
 	{"a loss leaves more of the window than the path holds", transport + "congestion.go",
 		"	if !c.full() {\n		c.lost()", "	if true {\n		c.lost()", "./internal/transport", "TestWentBack"},
+	{"a WRITE asks for credits that it does not take", transport + "requester.go",
+		"w.message >= r.creditLimit && w.takesRecv() || rec.asks()", "w.message >= r.creditLimit || rec.asks()", "./internal/transport", "TestAckReqWithoutCredit"},
 	{"packets that come late are a queue", transport + "congestion.go",
 		"c.leastTrip+c.patience+queueTime", "c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
 

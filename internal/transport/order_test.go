@@ -294,6 +294,28 @@ func TestCreditsNeverDeadlock(t *testing.T) {
 	}
 }
 
+// TestAckReqWithoutCredit: where the peer has no receives, a message that takes one asks with its first packet whether
+// there is one by now. A WRITE takes none, and asks at its end alone.
+func TestAckReqWithoutCredit(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU1024})
+	p.b.credit = true
+	p.post(p.a, writeWR(1, p.b.mem.remote(0)))
+	p.run() // announces none
+	for _, tt := range []struct {
+		wr   verbs.SendWR
+		asks bool
+	}{{writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 4096)), false}, {sendWR(3, p.a.mem.sge(0, 4096)), true}} {
+		n := len(p.log)
+		p.post(p.a, tt.wr)
+		p.transmit()
+		sent := p.packets(p.a, n)
+		if len(sent) == 0 || sent[0].AckReq != tt.asks {
+			t.Errorf("%v: got %d packets; want that the first has AckReq %v", tt.wr.Op, len(sent), tt.asks)
+		}
+		p.runUntil(p.now + ms)
+	}
+}
+
 // TestAckReqBehindRead: a READ's response acknowledges, so the packets behind it need not ask.
 func TestAckReqBehindRead(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})

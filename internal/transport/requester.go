@@ -370,7 +370,7 @@ func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *fault) {
 func (r *requester) asks(w *sendWQE, k, n uint64) bool {
 	rec := &r.rc.recovery
 	next := rec.nxt + n
-	if k+n == w.packets || next-1-min(r.askedAt, next-1) >= rec.limit()/ackParts || r.ends || k == 0 && w.message >= r.creditLimit || rec.asks() {
+	if k+n == w.packets || next-1-min(r.askedAt, next-1) >= rec.limit()/ackParts || r.ends || k == 0 && w.message >= r.creditLimit && w.takesRecv() || rec.asks() {
 		r.askedAt = max(r.askedAt, next)
 		return true
 	}
