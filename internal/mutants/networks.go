@@ -38,7 +38,7 @@ var networkMutants = []mutant{
 	{"a loss leaves more of the window than the path holds", transport + "congestion.go",
 		"	if !c.full() {\n		c.lost()", "	if true {\n		c.lost()", "./internal/transport", "TestWentBack"},
 	{"a WRITE asks for credits that it does not take", transport + "requester.go",
-		"w.message >= r.creditLimit && w.takesRecv() || rec.asks()", "w.message >= r.creditLimit || rec.asks()", "./internal/transport", "TestAckReqWithoutCredit"},
+		"k == 0 && r.lacksCredit(w) || rec.asks()", "k == 0 && w.message >= r.creditLimit || rec.asks()", "./internal/transport", "TestAckReqWithoutCredit"},
 	{"packets that come late are a queue", transport + "congestion.go",
 		"c.leastTrip+c.patience+queueTime", "c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
 

@@ -55,9 +55,9 @@ var mutants = append([]mutant{
 		"	if now < r.heldUntil {\n", "	if r.peerWaits || now < r.heldUntil {\n", "./internal/transport", "TestRNRRetry"},
 
 	{"a message that follows another at once needs no receive", transport + "requester.go",
-		"!w.brief || w.message >= r.creditLimit && w.takesRecv() ||", "!w.brief ||", "./internal/transport", "TestBrisk"},
+		"!w.brief || r.lacksCredit(w) ||", "!w.brief ||", "./internal/transport", "TestBrisk"},
 	{"a message that follows another at once starts while the queue drains", transport + "requester.go",
-		"w.takesRecv() || q.attr.State != verbs.QPStateRTS {", "w.takesRecv() {", "./internal/transport", "TestBrisk"},
+		"r.lacksCredit(w) || q.attr.State != verbs.QPStateRTS {", "r.lacksCredit(w) {", "./internal/transport", "TestBrisk"},
 	{"the end of a message asks for no acknowledgement", transport + "requester.go",
 		"if k+n == w.packets || next-1", "if next-1", "./internal/transport", "."},
 	{"messages that follow one another at once fill more than the window", transport + "requester.go",

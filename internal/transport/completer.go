@@ -381,7 +381,6 @@ func (c *completer) overtaken(now time.Duration) bool {
 			n += s.to - s.from
 		}
 	}
-	rec.goesBack = false
 	rec.lostSome(now, n)
 	if s := rec.spread; s != nil && s.again { // perhaps the peer does not know of the port
 		s.again = false

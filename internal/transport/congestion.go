@@ -58,8 +58,18 @@ func (c *congestion) acknowledged(n, beyond uint64) {
 
 // lost takes note that the peer has missed a packet.
 func (c *congestion) lost() {
-	c.threshold = max(lossWindow, c.window/2)
+	c.narrow(max(lossWindow, c.window/2))
+}
+
+// narrow makes the window n packets at most, from where it grows slowly.
+func (c *congestion) narrow(n uint64) {
+	c.threshold = n
 	c.window, c.credit = min(c.window, c.threshold), 0
+}
+
+// held is how many packets the path holds, by what the round trip has grown with the window.
+func (c *congestion) held() uint64 {
+	return uint64(float64(c.window) * float64(c.leastTrip) / float64(c.roundTrip))
 }
 
 // wentBack takes note that the peer has missed a packet, and that all after it is to be repeated. More under way than
@@ -70,8 +80,7 @@ func (c *congestion) wentBack() {
 		c.lost()
 		return
 	}
-	c.threshold = max(narrowWindow, uint64(float64(c.window)*float64(c.leastTrip)/float64(c.roundTrip)))
-	c.window, c.credit = min(c.window, c.threshold), 0
+	c.narrow(max(narrowWindow, c.held()))
 }
 
 // full reports whether the round trip shows that more is under way than the path holds. Hosts that are late look the
@@ -86,8 +95,7 @@ func (c *congestion) lostSome(now time.Duration, n uint64) {
 	if c.queued() {
 		if c.lostAt == Never || now-c.lostAt > queueTrips*c.roundTrip {
 			c.lostAt = now
-			c.threshold = max(lossWindow, c.window/2, uint64(float64(c.window)*float64(c.leastTrip)/float64(c.roundTrip)))
-			c.window, c.credit = min(c.window, c.threshold), 0
+			c.narrow(max(lossWindow, c.window/2, c.held()))
 		}
 		return
 	}

@@ -47,7 +47,7 @@ func (q *QP) lend(l mem.Loan, size uint32, n uint64) bool {
 // lendable returns how many packets of w from packet k on may go as one.
 func (r *requester) lendable(w *sendWQE, k, limit uint64) uint64 {
 	q, rec := r.qp, &r.rc.recovery
-	if w.packets-k < 2 || rec.nxt != rec.max || w.inline != nil || w.apart || q.paced || w.takesRecv() && w.message >= r.creditLimit {
+	if w.packets-k < 2 || rec.nxt != rec.max || w.inline != nil || w.apart || q.paced || r.lacksCredit(w) {
 		return 1
 	}
 	switch w.op {

@@ -143,7 +143,7 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 		r.fresh = append(r.fresh, seqRange{from, x.end})
 	}
 	if n := len(r.fresh); n > 0 {
-		r.nxt = r.firstLost()
+		r.nxt, r.goesBack = r.firstLost(), false
 	}
 	return r.fresh
 }

@@ -160,7 +160,7 @@ func (r *requester) overfills() bool {
 func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	q := r.qp
 	w := q.sq.at(r.cur)
-	if r.cur == q.sq.tail || !w.brief || w.message >= r.creditLimit && w.takesRecv() || q.attr.State != verbs.QPStateRTS {
+	if r.cur == q.sq.tail || !w.brief || r.lacksCredit(w) || q.attr.State != verbs.QPStateRTS {
 		r.brisk = 0
 		return 0
 	}
@@ -320,7 +320,7 @@ func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 	// Beyond the peer's receives only one packet at a time goes out, alone, to ask
 	// whether there is one by now: IBTA §9.7.7.2.
 	probe := k == 0 || k == 1 && r.askedAt == rec.nxt // the first packet has asked, so an answer comes
-	if probe && w.takesRecv() && w.message >= r.creditLimit && rec.nxt != rec.una {
+	if probe && r.lacksCredit(w) && rec.nxt != rec.una {
 		return false
 	}
 	return true
@@ -370,11 +370,16 @@ func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *fault) {
 func (r *requester) asks(w *sendWQE, k, n uint64) bool {
 	rec := &r.rc.recovery
 	next := rec.nxt + n
-	if k+n == w.packets || next-1-min(r.askedAt, next-1) >= rec.limit()/ackParts || r.ends || k == 0 && w.message >= r.creditLimit && w.takesRecv() || rec.asks() {
+	if k+n == w.packets || next-1-min(r.askedAt, next-1) >= rec.limit()/ackParts || r.ends || k == 0 && r.lacksCredit(w) || rec.asks() {
 		r.askedAt = max(r.askedAt, next)
 		return true
 	}
 	return false
+}
+
+// lacksCredit reports whether w takes a receive, and the peer has announced none for it.
+func (r *requester) lacksCredit(w *sendWQE) bool {
+	return w.message >= r.creditLimit && w.takesRecv()
 }
 
 // setCredits takes note of how many messages the peer has receives for.
