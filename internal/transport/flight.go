@@ -14,6 +14,7 @@ import (
 type flight struct {
 	una, nxt, max uint64
 	ranges        []sentRange // of [una, max), in order: each begins where the one before it ends
+	uneven        bool        // some ranges may be lost, or have arrived
 }
 
 // sentRange is a range of sequence numbers that were sent at the same time and have the same fate.
@@ -30,7 +31,7 @@ type sentRange struct {
 // start forgets everything; seq is the first to be sent.
 func (f *flight) start(seq uint64) {
 	f.una, f.nxt, f.max = seq, seq, seq
-	f.ranges = f.ranges[:0]
+	f.ranges, f.uneven = f.ranges[:0], false
 }
 
 // send takes note that the next n are being sent, by a path. It reports whether they were sent before.
@@ -43,7 +44,11 @@ func (f *flight) send(now time.Duration, n uint64, path uint8) (repeated bool) {
 	if last := len(f.ranges) - 1; last >= 0 && f.ranges[last] == (sentRange{end: from, at: now, path: path}) {
 		f.ranges[last].end = to
 	} else {
-		f.ranges = append(f.ranges, sentRange{end: to, at: now, path: path})
+		// In its place, field by field: to load what was just stored otherwise waits for all stores before it, and
+		// those to a ring that the peer has read take long.
+		f.ranges = append(f.ranges, sentRange{})
+		r := &f.ranges[len(f.ranges)-1]
+		r.end, r.at, r.path = to, now, path
 	}
 	f.max, f.nxt = to, to // nothing is lost, or it would be next
 	return false
@@ -67,6 +72,7 @@ func (f *flight) set(from, to uint64, s sentRange) {
 		parts[n].end = from
 		n++
 	}
+	f.uneven = f.uneven || s.lost || s.arrived
 	s.end = to
 	parts[n] = s
 	n++
@@ -133,7 +139,7 @@ func (f *flight) acknowledge(seq uint64) (sentAt time.Duration, ok bool) {
 	}
 	f.una = seq
 	if i == len(f.ranges) {
-		f.ranges = f.ranges[:0]
+		f.ranges, f.uneven = f.ranges[:0], false
 	} else if i > 0 {
 		f.ranges = f.ranges[:copy(f.ranges, f.ranges[i:])]
 	}
@@ -180,7 +186,7 @@ func (f *flight) hasArrived(seq uint64) bool {
 
 // flying returns how many are on their way, as far as one can know: neither lost nor arrived.
 func (f *flight) flying() uint64 {
-	if len(f.ranges) <= 1 && f.nxt == f.max {
+	if !f.uneven {
 		return f.max - f.una
 	}
 	n, begin := uint64(0), f.una
@@ -191,6 +197,7 @@ func (f *flight) flying() uint64 {
 		}
 		begin = r.end
 	}
+	f.uneven = n < f.max-f.una
 	return n
 }
 
@@ -210,5 +217,5 @@ func (f *flight) loseAll() {
 		return
 	}
 	f.ranges = append(f.ranges[:0], sentRange{end: f.max, lost: true})
-	f.nxt = f.una
+	f.nxt, f.uneven = f.una, true
 }

@@ -11,7 +11,7 @@ import (
 // checkFlight checks that the ranges cover [una, max) without gaps, and that nxt is the first lost.
 func checkFlight(t testing.TB, f *flight) {
 	t.Helper()
-	at, nxt := f.una, f.max
+	at, nxt, flying := f.una, f.max, uint64(0)
 	for i, r := range f.ranges {
 		if r.end <= at {
 			t.Fatalf("range %d ends at %d, and begins at %d: %+v; want an end behind the beginning", i, r.end, at, f.ranges)
@@ -19,10 +19,16 @@ func checkFlight(t testing.TB, f *flight) {
 		if r.lost {
 			nxt = min(nxt, at)
 		}
+		if !r.lost && !r.arrived {
+			flying += r.end - at
+		}
 		at = r.end
 	}
 	if at != f.max || f.nxt != nxt {
 		t.Fatalf("una %d, nxt %d, max %d; want nxt %d and max %d by the ranges %+v", f.una, f.nxt, f.max, nxt, at, f.ranges)
+	}
+	if got := f.flying(); got != flying {
+		t.Fatalf("una %d, max %d: %d are on their way, want %d by the ranges %+v", f.una, f.max, got, flying, f.ranges)
 	}
 }
 

@@ -136,7 +136,7 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 			continue
 		}
 		r.suspect(from, x.end, x.at)
-		x.lost = true
+		x.lost, r.uneven = true, true
 		if r.spread != nil {
 			r.spread.missed(now, r, x.path, from, x.end)
 		}

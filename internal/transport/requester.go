@@ -20,7 +20,7 @@ type requester struct {
 
 	askedAt uint64 // sequence number after the last packet with AckReq
 
-	brisk    uint64 // how many more packets may go without a question in this turn: see transmitBrisk
+	brisk    uint32 // how many more packets may go without a question in this turn: see transmitBrisk
 	ends     bool   // the packet that is written is the last before a pause that the pace makes
 	holding  bool   // in this turn: see holds
 	released bool   // nothing is held any more
@@ -101,7 +101,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if q.paced {
 		q.sent(now, n)
 	} else if w.brief && rec.nxt == rec.max {
-		r.brisk = min(limit-min(limit, rec.flying()), maxHeld-min(maxHeld, rec.nxt-rec.una))
+		r.brisk = uint32(min(limit-min(limit, rec.flying()), maxHeld-min(maxHeld, rec.nxt-rec.una)))
 	}
 	r.seek()
 	return n
