@@ -183,10 +183,13 @@ func (e *engine) run() {
 // those of what has just come if the goroutine slept before: owes says that there are such. The caller
 // holds e.rx.
 func (e *engine) work(slept bool) (n int, owes bool, err error) {
+	if !slept && e.glance() {
+		return 0, false, nil
+	}
 	before := len(e.debts.qps)
 	n, now := e.serveNear(true)
 	e.debts.fresh = slept
-	n, now, err = e.serveFar(now, n, true)
+	n, now, err = e.serveFar(now, n, e.looksFar(now, n) || slept)
 	e.debts.fresh = false
 	if !slept {
 		before = len(e.debts.qps)
@@ -215,6 +218,9 @@ func (e *engine) serveNear(late bool) (n int, now time.Duration) {
 func (e *engine) serveFar(now time.Duration, n int, look bool) (int, time.Duration, error) {
 	if look {
 		far, then, err := e.receive(now)
+		if e.near.looked = then; far > 0 {
+			e.near.far = then
+		}
 		if err != nil {
 			return 0, then, err
 		}

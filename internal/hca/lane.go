@@ -37,10 +37,11 @@ const (
 	// as those of a network are whose receiver stands still. A receiver may wait for a processor as long.
 	lanePatience = 50 * time.Millisecond
 
-	// While packets come by lanes, a poll that finds them empty looks at the network, the timers and the
-	// clock each farPolls-th time only, since those cost many times as much. It does so until nothing has
-	// come by a lane for nearTime. The end of a nap looks in any case.
+	// While packets come by lanes, who finds them empty looks at the network, the timers and the clock each
+	// farPolls-th time only, since those cost many times as much, and once in farTime if the network has brought
+	// nothing for nearTime. It does so until nothing has come by a lane for nearTime.
 	farPolls = 64
+	farTime  = 10 * time.Microsecond
 	nearTime = time.Millisecond
 )
 
@@ -49,7 +50,9 @@ type near struct {
 	inbox  *shm.Inbox    // or nil
 	latest time.Duration // when something came
 	busy   bool          // and that is not long ago
-	skips  int           // polls since the latest look at the network
+	skips  int           // looks since the latest one at the network or at the clock
+	far    time.Duration // when something came from the network
+	looked time.Duration // and when somebody looked there
 	full   full
 }
 
@@ -375,28 +378,49 @@ func (e *engine) answerNear(now time.Duration, q *qp) {
 	q.mu.Unlock()
 }
 
-// idle reports whether a poll need not look further, since the lanes are empty and nothing else is likely to
-// wait. The caller holds e.rx.
+// idle reports whether a look need go no further, since the lanes are empty and nothing else is likely to wait. The
+// caller holds e.rx.
 func (e *engine) idle() bool {
 	s := &e.near
 	if !s.busy || s.inbox.Waiting() || e.turns.due() || len(e.debts.qps) > 0 || s.full.hasRoom(false) {
 		return false
 	}
-	s.skips++
-	return s.skips < farPolls
-}
-
-// looksFar reports whether a poll looks at the network too. n is how many packets came by lanes. The caller
-// holds e.rx.
-func (e *engine) looksFar(now time.Duration, n int) bool {
-	s := &e.near
-	if n > 0 {
-		if s.skips++; s.skips < farPolls {
-			return false
-		}
-	} else if now-s.latest > nearTime {
-		s.busy = false
+	if s.skips++; s.skips < farPolls {
+		return true
 	}
 	s.skips = 0
+	return !s.wantsFar(e.dev.now())
+}
+
+// wantsFar reports whether it is time to look at the network.
+func (s *near) wantsFar(now time.Duration) bool {
+	return now-s.looked >= farTime || now-s.far < nearTime
+}
+
+// looksFar reports whether a look takes in the network too. n is how many packets came by lanes. The caller holds
+// e.rx.
+func (e *engine) looksFar(now time.Duration, n int) bool {
+	s := &e.near
+	if n == 0 {
+		if now-s.latest > nearTime {
+			s.busy = false
+		}
+		return true
+	}
+	if s.skips++; s.skips < farPolls {
+		return false
+	}
+	s.skips = 0
+	return s.wantsFar(now)
+}
+
+// glance looks at the lanes alone, about as long as a look at the network takes. It reports whether there was nothing.
+// The caller holds e.rx.
+func (e *engine) glance() bool {
+	for range farPolls {
+		if !e.idle() {
+			return false
+		}
+	}
 	return true
 }
