@@ -41,6 +41,7 @@ func (i *In) Next() []byte {
 			return nil
 		}
 		i.seen = tail
+		prefetchLoad(i.at(i.pos))
 	}
 	n := i.length(i.pos)
 	if n > i.size || space(int(n)) > i.seen-i.pos {

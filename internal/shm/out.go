@@ -62,6 +62,7 @@ func (o *Out) Publish() {
 	if o.asleep.Load() != 0 && o.asleep.Swap(0) != 0 {
 		o.bell.Ring()
 	}
+	prefetchStore(o.at(o.pos)) // while the answer is on its way
 }
 
 // Roomy reports whether it is worth while to go on after a Reserve that has found no room: there is much of

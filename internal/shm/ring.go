@@ -54,6 +54,9 @@ func space(n int) uint64 { return (uint64(n) + recordHeader + recordAlign - 1) &
 // It does not for each record that is read, but for half of the lane.
 func (r *ring) roomy(unread uint64) bool { return unread <= r.size/2 }
 
+// at returns the address of a position.
+func (r *ring) at(pos uint64) unsafe.Pointer { return unsafe.Pointer(&r.data[pos&(r.size-1)]) }
+
 // record returns the n bytes of the record at a position.
 func (r *ring) record(pos uint64, n int) []byte {
 	at := pos&(r.size-1) + recordHeader
