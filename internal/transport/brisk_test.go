@@ -78,7 +78,7 @@ func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk 
 	p := newPair(t, setup{
 		cap:  verbs.QPCap{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInlineData: 64},
 		mtu:  []verbs.MTU{verbs.MTU256, verbs.MTU1024}[r.IntN(2)],
-		psnA: verbs.PSN(1<<24 - 1 - r.IntN(64)), rd: 1 + r.IntN(4), rnrTimer: 18, selective: r.IntN(2) == 0,
+		psnA: verbs.PSN(1<<24 - 1 - r.IntN(64)), rd: 1 + r.IntN(8), rnrTimer: 18, selective: r.IntN(2) == 0,
 	})
 	p.pondered, p.b.receives.credit = pondered, r.IntN(2) == 0
 	loss := rand.New(rand.NewPCG(seed, 1))
@@ -153,7 +153,7 @@ func briskWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
 	switch r.IntN(24) {
 	case 0:
 		wr = readWR(id, p.b.mem.remote(0), p.a.mem.sge(256<<10, 1+r.IntN(3000)))
-	case 1:
+	case 1, 9, 10:
 		wr = addWR(id, p.b.mem.remote(4096), 1, p.a.mem.sge(300<<10, 8))
 	case 2:
 		wr = writeWR(id, p.b.mem.remote(8192), p.a.mem.sge(0, 3000))

@@ -31,9 +31,18 @@ func flying(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) i
 // TestHold: while many packets are on their way, short messages wait until they are as many.
 // They leave too when acknowledgements come, and are not forgotten.
 func TestHold(t *testing.T) {
+	t.Run("write", func(t *testing.T) {
+		testHold(t, func(p *pair) verbs.SendWR { return writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8)) })
+	})
+	t.Run("atomic", func(t *testing.T) {
+		testHold(t, func(p *pair) verbs.SendWR { return addWR(0, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8)) })
+	})
+}
+
+func testHold(t *testing.T, message func(p *pair) verbs.SendWR) {
 	const n = 24
-	p, post := flying(t, setup{}, n)
-	wr := writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8))
+	p, post := flying(t, setup{rd: 2 * n}, n)
+	wr := message(p)
 	for i := 1; i < n; i++ {
 		if k := post(wr); k != 0 || !p.a.qp.Holds() {
 			t.Fatalf("post %d with %d on their way: %d packets leave, want none", i, n, k)
@@ -67,7 +76,6 @@ func TestHoldNot(t *testing.T) {
 		{"few on their way", holdFrom - 1, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)) }, 1},
 		{"several packets", n, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1025)) }, 2},
 		{"a READ", n, func(p *pair) verbs.SendWR { return readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)) }, 1},
-		{"an atomic", n, func(p *pair) verbs.SendWR { return addWR(1, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8)) }, 1},
 		{"a fence", n, func(p *pair) verbs.SendWR {
 			wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))
 			wr.Flags |= verbs.SendFence

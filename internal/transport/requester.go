@@ -160,17 +160,25 @@ func (r *requester) overfills() bool {
 func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	q := r.qp
 	w := q.sq.at(r.cur)
-	if r.cur == q.sq.tail || !w.brief || r.lacksCredit(w) || q.attr.State != verbs.QPStateRTS {
+	responds := w.isAtomic()
+	if r.cur == q.sq.tail || !w.brief || r.lacksCredit(w) || responds && len(r.outstanding) >= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {
 		r.brisk = 0
 		return 0
 	}
 	r.brisk--
-	n, f := r.data(w, 0, buf)
+	var n int
+	var f *fault
+	if responds {
+		n = r.request(w, 0, 1, buf)
+	} else {
+		n, f = r.data(w, 0, buf)
+	}
 	if f != nil {
 		r.brisk = 0
 		r.fault(w, f)
 		return 0
 	}
+	r.rc.recovery.responses = responds
 	r.rc.recovery.sent(now, 1)
 	r.cur++
 	return n
@@ -191,7 +199,7 @@ func (r *requester) holds() bool {
 		return false
 	}
 	w := sq.at(r.cur)
-	if w.packets != 1 && (!w.apart || w.packets > apartMost) || w.hasResponse() || w.flags&verbs.SendFence != 0 {
+	if w.packets != 1 && (!w.apart || w.packets > apartMost) || w.op == verbs.OpRDMARead || w.flags&verbs.SendFence != 0 {
 		return false
 	}
 	waiting := sq.nextSeq - rec.nxt

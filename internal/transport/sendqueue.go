@@ -14,7 +14,7 @@ type sendWQE struct {
 	id      uint64
 	op      verbs.Opcode
 	flags   verbs.SendFlags
-	brief   bool  // a SEND or WRITE of one packet, without a fence: see requester.transmitBrisk
+	brief   bool  // a SEND, a WRITE of one packet or an atomic, without a fence: see requester.transmitBrisk
 	apart   bool  // each packet is a message of its own: see requester.goesApart
 	mark    uint8 // of these packets, or 0: adaptive routing
 	imm     uint32
@@ -149,11 +149,11 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 		}
 	}
 	w.packets = packetsFor(w.length, mtu)
-	w.brief = w.packets == 1 && briefOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0
-	switch {
-	case w.isAtomic():
+	if w.isAtomic() {
 		w.packets = 1
-	case w.isLocal():
+	}
+	w.brief = w.packets == 1 && briefOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0
+	if w.isLocal() {
 		w.packets = 0
 		sq.tail++
 		return w
@@ -169,7 +169,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 
 // briefOps and rareOps are the operations of brief work requests, and those that have something rare.
 const (
-	briefOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm
+	briefOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd
 	rareOps  = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpSendWithInv | 1<<verbs.OpLocalInv | 1<<verbs.OpBindMW
 )
 
