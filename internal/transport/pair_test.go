@@ -422,8 +422,17 @@ func checkBounds(t testing.TB, q *QP) {
 		return
 	}
 	c := q.service.(*rc)
-	if n, limit := len(c.responder.responses.pending), q.attr.MaxDestRDAtomic+maxReplays; n > limit {
+	if n, limit := len(c.responder.responses.pending)-int(c.responder.responses.first), q.attr.MaxDestRDAtomic+maxReplays; n > limit {
 		t.Fatalf("%d responses are pending, want %d at most", n, limit)
+	}
+	repeats := int32(0)
+	for _, e := range c.responder.responses.pending[c.responder.responses.first:] {
+		if e.replay {
+			repeats++
+		}
+	}
+	if n := c.responder.responses.repeats; n != repeats {
+		t.Fatalf("%d responses count as repeats, want %d", n, repeats)
 	}
 	if n := len(c.requester.outstanding); n > q.attr.MaxRDAtomic && q.attr.State == verbs.QPStateRTS {
 		t.Fatalf("%d READs and atomics are outstanding, want %d at most", n, q.attr.MaxRDAtomic)

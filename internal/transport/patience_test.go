@@ -169,8 +169,8 @@ func TestReplayTooMany(t *testing.T) {
 	}
 	rs.add(response{psn: 100, packets: 8})
 	rs.replay(response{psn: 100, packets: 8}, 200)
-	if n := len(rs.pending); n != maxReplays+1 || rs.pending[n-1].replay {
-		t.Errorf("%d answers are to be sent, the last of them %+v; want %d, and the first answer to the READ", n, rs.pending[n-1], maxReplays+1)
+	if n := len(rs.pending) - int(rs.first); n != maxReplays+1 || rs.pending[len(rs.pending)-1].replay {
+		t.Errorf("%d answers are to be sent, the last of them %+v; want %d, and the first answer to the READ", n, rs.pending[len(rs.pending)-1], maxReplays+1)
 	}
 }
 

@@ -93,13 +93,13 @@ func (s *responder) regionGone(psn wire.PSN, cause error) {
 	}
 }
 
-func (s *responder) idle() bool { return s.reply.kind == noReply && len(s.responses.pending) == 0 }
+func (s *responder) idle() bool { return s.reply.kind == noReply && s.responses.none() }
 
 // onlyReply reports whether an acknowledgement of any kind is due, and nothing else.
-func (s *responder) onlyReply() bool { return s.reply.kind != noReply && len(s.responses.pending) == 0 }
+func (s *responder) onlyReply() bool { return s.reply.kind != noReply && s.responses.none() }
 
 // onlyACK reports whether an ACK is due and nothing else.
-func (s *responder) onlyACK() bool { return s.reply.kind == ackReply && len(s.responses.pending) == 0 }
+func (s *responder) onlyACK() bool { return s.reply.kind == ackReply && s.responses.none() }
 
 // transmit writes the next response packet into buf, if there is one.
 func (s *responder) transmit(now time.Duration, buf []byte) int {

@@ -32,15 +32,20 @@ func (e *response) overlaps(o *response) bool { return e.psn.Less(o.end()) && o.
 // responses are the READs and atomics that are to be answered, in the order of their PSNs. They
 // remember the latest requests too, atomics with their results, for when the answers get lost.
 type responses struct {
-	pending []response
-	depth   int        // max_dest_rd_atomic
+	pending []response // from first on
+	first   int32
+	repeats int32      // of those pending, how many answer a repeated request
+	depth   int32      // max_dest_rd_atomic
+	next    int32      // the oldest of latest
 	latest  []response // as many as there were, up to depth; then a ring
-	next    int        // the oldest of latest
 }
+
+// keepSent is how many answers that were sent are forgotten at a time.
+const keepSent = 32
 
 // resize sets the depth. Room is made on use: the depth is often the largest that there is, and few use it.
 func (rs *responses) resize(depth int) {
-	rs.depth = depth
+	rs.depth = int32(depth)
 	if len(rs.latest) < depth && rs.next != 0 {
 		rs.latest = slices.Concat(rs.latest[rs.next:], rs.latest[:rs.next])
 		rs.next = 0
@@ -49,59 +54,70 @@ func (rs *responses) resize(depth int) {
 
 // full reports whether a new request is one too many. Repeated ones are the network's doing
 // and do not count.
-func (rs *responses) full() bool { return len(rs.pending)-rs.replays() >= rs.depth }
+func (rs *responses) full() bool { return len(rs.pending)-int(rs.first+rs.repeats) >= int(rs.depth) }
 
-func (rs *responses) replays() int {
-	n := 0
-	for i := range rs.pending {
-		if rs.pending[i].replay {
-			n++
-		}
-	}
-	return n
-}
+func (rs *responses) none() bool { return len(rs.pending) == 0 }
 
 // oldest returns the response that is next to be sent, or nil.
 func (rs *responses) oldest() *response {
-	if len(rs.pending) == 0 {
+	if rs.none() {
 		return nil
 	}
-	return &rs.pending[0]
+	return &rs.pending[rs.first]
 }
 
 // drop removes the oldest.
-func (rs *responses) drop() { rs.pending = slices.Delete(rs.pending, 0, 1) }
+func (rs *responses) drop() {
+	if rs.pending[rs.first].replay {
+		rs.repeats--
+	}
+	if rs.first++; int(rs.first) == len(rs.pending) || rs.first == keepSent {
+		rs.forgetSent()
+	}
+}
 
-func (rs *responses) clear() { rs.pending = rs.pending[:0] }
+// forgetSent has pending begin with what is not sent.
+func (rs *responses) forgetSent() {
+	rs.pending = slices.Delete(rs.pending, 0, int(rs.first))
+	rs.first = 0
+}
+
+func (rs *responses) clear() { rs.pending, rs.first, rs.repeats = rs.pending[:0], 0, 0 }
 
 // add appends the answer to a new request, and remembers the request.
 func (rs *responses) add(e response) {
 	rs.pending = append(rs.pending, e)
-	if len(rs.latest) < rs.depth {
+	if len(rs.latest) < int(rs.depth) {
 		rs.latest = append(rs.latest, e)
 		return
 	}
 	rs.latest[rs.next] = e
-	rs.next = (rs.next + 1) % len(rs.latest)
+	rs.next = (rs.next + 1) % int32(len(rs.latest))
 }
 
 // replay inserts the answer to a repeated request. It takes the place of one that is being
 // given for the same PSNs, unless that goes on behind it: one like us repeats a part. When there are too many the
 // request is dropped, to be repeated, and changes nothing.
 func (rs *responses) replay(e response, epsn wire.PSN) {
-	if rs.replays() >= maxReplays {
+	if rs.repeats >= maxReplays {
 		return
 	}
+	rs.forgetSent()
 	rs.pending = slices.DeleteFunc(rs.pending, func(o response) bool {
-		return o.overlaps(&e) && !e.end().Less(o.end())
+		replaced := o.overlaps(&e) && !e.end().Less(o.end())
+		if replaced && o.replay {
+			rs.repeats--
+		}
+		return replaced
 	})
 	e.replay = true
+	rs.repeats++
 	rs.insert(e, epsn)
 }
 
 // overlaps reports whether an answer for PSNs of e is to be sent.
 func (rs *responses) overlaps(e *response) bool {
-	return slices.ContainsFunc(rs.pending, func(o response) bool { return o.overlaps(e) })
+	return slices.ContainsFunc(rs.pending[rs.first:], func(o response) bool { return o.overlaps(e) })
 }
 
 func (rs *responses) insert(e response, epsn wire.PSN) {
@@ -116,7 +132,7 @@ func (rs *responses) insert(e response, epsn wire.PSN) {
 func (rs *responses) find(match func(*response) bool) *response {
 	n := len(rs.latest)
 	for i := range n {
-		if e := &rs.latest[(rs.next+n-1-i)%n]; match(e) {
+		if e := &rs.latest[(int(rs.next)+n-1-i)%n]; match(e) {
 			return e
 		}
 	}
