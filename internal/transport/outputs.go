@@ -72,10 +72,14 @@ func (q *QP) completeSend(status verbs.WCStatus, cause error) {
 	}
 }
 
-// completeRecv makes the completion of a receive.
-func (q *QP) completeRecv(r *queue.Recv, wc verbs.WC, solicited bool) {
-	wc.ID, wc.QPN, wc.QP = r.ID, q.cfg.QPN, q.cfg.User
-	q.work.recvDone(wc.Status)
-	slots, freed := q.cfg.Receives.Complete(r)
-	q.done = append(q.done, queue.CQE{WC: wc, Slots: slots, Freed: freed, Solicited: solicited})
+// completeRecv makes the completion of a receive. The caller adds what else is to be said, before anything else is
+// completed.
+func (q *QP) completeRecv(r *queue.Recv, status verbs.WCStatus, op verbs.WCOpcode, solicited bool) *verbs.WC {
+	q.work.recvDone(status)
+	q.done = append(q.done, queue.CQE{}) // and filled in its place: see QP.header
+	c := &q.done[len(q.done)-1]
+	c.WC.ID, c.WC.Status, c.WC.Op, c.WC.QPN, c.WC.QP = r.ID, status, op, q.cfg.QPN, q.cfg.User
+	c.Slots, c.Freed = q.cfg.Receives.Complete(r)
+	c.Solicited = solicited
+	return &c.WC
 }

@@ -262,7 +262,8 @@ func (s *receiver) open(p *wire.Packet, need verbs.Access) (mem.Span, *refusal) 
 
 // complete completes the receive that p, the last packet of its message, was for.
 func (s *receiver) complete(w *queue.Recv, p *wire.Packet, op verbs.WCOpcode, length uint32) {
-	wc := verbs.WC{Op: op, ByteLen: length, SrcQPN: s.qp.attr.DestQPN}
+	wc := s.qp.completeRecv(w, verbs.WCSuccess, op, p.Solicited)
+	wc.ByteLen, wc.SrcQPN = length, s.qp.attr.DestQPN
 	if p.Opcode.HasImm() {
 		wc.Flags |= verbs.WCFlagWithImm
 		wc.Imm = p.Imm
@@ -271,7 +272,6 @@ func (s *receiver) complete(w *queue.Recv, p *wire.Packet, op verbs.WCOpcode, le
 		wc.Flags |= verbs.WCFlagWithInv
 		wc.Imm = p.InvalidateRKey
 	}
-	s.qp.completeRecv(w, wc, p.Solicited)
 }
 
 // dropMessage forgets the message under way and keeps its receive for the next.
@@ -288,7 +288,7 @@ func (s *receiver) fail(r *refusal) {
 	q := s.qp
 	if w := s.msg.recv; w != nil {
 		s.msg.recv = nil
-		q.completeRecv(w, verbs.WC{Status: r.status, Op: verbs.WCRecv, Cause: r.cause}, true)
+		q.completeRecv(w, r.status, verbs.WCRecv, true).Cause = r.cause
 	} else {
 		q.raise(r.event, r.cause)
 	}
@@ -300,7 +300,7 @@ func (s *receiver) fail(r *refusal) {
 func (s *receiver) flush() {
 	for _, w := range [...]*queue.Recv{s.unused, s.msg.recv} {
 		if w != nil {
-			s.qp.completeRecv(w, verbs.WC{Status: verbs.WCFlushErr, Op: verbs.WCRecv}, true)
+			s.qp.completeRecv(w, verbs.WCFlushErr, verbs.WCRecv, true)
 		}
 	}
 	s.msg, s.unused = message{}, nil

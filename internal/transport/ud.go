@@ -100,11 +100,11 @@ func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
 		in.fail(&refusal{status: verbs.WCLocProtErr, cause: err})
 		return true
 	}
-	wc := verbs.WC{Op: verbs.WCRecv, Flags: verbs.WCFlagGRH, ByteLen: verbs.GRHSize + n, SrcQPN: verbs.QPN(p.DETH.SrcQP)}
+	wc := q.completeRecv(w, verbs.WCSuccess, verbs.WCRecv, p.Solicited)
+	wc.Flags, wc.ByteLen, wc.SrcQPN = verbs.WCFlagGRH, verbs.GRHSize+n, verbs.QPN(p.DETH.SrcQP)
 	if p.Opcode.HasImm() {
 		wc.Flags |= verbs.WCFlagWithImm
 		wc.Imm = p.Imm
 	}
-	q.completeRecv(w, wc, p.Solicited)
 	return true
 }
