@@ -159,7 +159,7 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 		q.service.startReceiving()
 	case verbs.QPStateRTS:
 		if from == verbs.QPStateRTR {
-			q.sq = newSendQueue(q.cfg.Cap, uint64(q.attr.SQPSN)+seqBase)
+			q.sq = newSendQueue(q.cfg.Type, q.cfg.Cap, uint64(q.attr.SQPSN)+seqBase)
 			q.service.startSending()
 		}
 		q.service.attributesChanged(now)
@@ -211,7 +211,7 @@ func (q *QP) startPost() error {
 	switch q.attr.State {
 	case verbs.QPStateErr, verbs.QPStateSQE:
 		if len(q.sq.wqes) == 0 { // the error came before RTS, when there was no ring yet
-			q.sq = newSendQueue(q.cfg.Cap, seqBase)
+			q.sq = newSendQueue(q.cfg.Type, q.cfg.Cap, seqBase)
 			q.mtu = max(q.mtu, uint32(verbs.MTU256.Bytes()))
 		}
 	case verbs.QPStateSQD:

@@ -274,7 +274,7 @@ func (r *requester) advanced(skipped bool) {
 
 // fault keeps a local error until w's turn to complete comes.
 func (r *requester) fault(w *sendWQE, f *fault) {
-	w.seldom, w.fault = true, f
+	w.fault = f
 	r.rc.completer.failIfOldest()
 }
 
@@ -355,10 +355,10 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 		}
 	case verbs.OpAtomicCmpSwap:
 		p.Opcode = wire.RCCompareSwap
-		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.swap, Compare: w.compareAdd}
+		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.rare.swap, Compare: w.rare.compareAdd}
 	case verbs.OpAtomicFetchAdd:
 		p.Opcode = wire.RCFetchAdd
-		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.compareAdd}
+		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.rare.compareAdd}
 	}
 	if seq >= r.rc.recovery.max {
 		r.outstanding = append(r.outstanding, seq+count)

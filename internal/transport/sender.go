@@ -110,7 +110,7 @@ func (q *QP) receives() bool {
 func (q *QP) carryOut(w *sendWQE) *fault {
 	var err error
 	if w.op == verbs.OpBindMW {
-		err = mem.Bind(&w.bind, q.cfg.QPN)
+		err = mem.Bind(&w.rare.bind, q.cfg.QPN)
 	} else {
 		err = q.cfg.PD.Invalidate(w.invalidate, q.cfg.QPN)
 	}

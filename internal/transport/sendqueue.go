@@ -11,39 +11,38 @@ import (
 // sendWQE is a posted send work request. Its packets have the consecutive sequence numbers
 // [seq, seq+packets). Sequence numbers have 64 bits; their lowest 24 are the PSN.
 type sendWQE struct {
-	id      uint64
-	op      verbs.Opcode
-	flags   verbs.SendFlags
-	brief   bool  // a SEND, a WRITE of one packet or an atomic, without a fence: see requester.transmitBrisk
-	apart   bool  // each packet is a message of its own: see requester.goesApart
-	mark    uint8 // of these packets, or 0: adaptive routing
-	imm     uint32
-	length  uint32 // bytes; 2^31 at most
-	remote  verbs.RemoteAddr
-	sg      []verbs.SGE
-	inline  []byte // the data, when SendInline was given
-	seq     uint64
-	packets uint64
-	message uint64 // how many messages went before, for credits
+	id         uint64
+	op         verbs.Opcode
+	flags      verbs.SendFlags
+	brief      bool  // a SEND, a WRITE of one packet or an atomic, without a fence: see requester.transmitBrisk
+	apart      bool  // each packet is a message of its own: see requester.goesApart
+	mark       uint8 // of these packets, or 0: adaptive routing
+	executed   bool  // local operations: done, and may complete in its turn
+	imm        uint32
+	invalidate verbs.RKey // OpSendWithInv, OpLocalInv
+	length     uint32     // bytes; 2^31 at most
+	remote     verbs.RemoteAddr
+	sg         []verbs.SGE
+	inline     []byte // the data, when SendInline was given
+	seq        uint64
+	packets    uint64
+	message    uint64 // how many messages went before, for credits
 
-	seldom bool // rare may be other than zero
-	rare
+	fault *fault // a local error, which ends the work request when its turn to complete comes
+	rare  *rare  // or nil
 }
 
-// rare is what most work requests lack. It is zero then, so that a post need not clear it.
+// rare is what most work requests lack. It lies apart: so a ring of short messages is half as large, and stays in the
+// cache.
 type rare struct {
-	compareAdd uint64
+	compareAdd uint64 // atomics
 	swap       uint64
 
-	invalidate verbs.RKey   // OpSendWithInv, OpLocalInv
-	bind       verbs.MWBind // OpBindMW
-	executed   bool         // local operations: done, and may complete in its turn
+	bind verbs.MWBind // OpBindMW
 
 	ah      verbs.ProviderAH // UD: the way to the destination
 	destQPN verbs.QPN
 	qkey    verbs.QKey
-
-	fault *fault // a local error, which ends the work request when its turn to complete comes
 }
 
 // seqBase keeps sequence numbers away from 0, so that a PSN before the first one is no wrap.
@@ -80,6 +79,8 @@ func (w *sendWQE) takesRecv() bool {
 // Those before freed are free; those before head, complete; before cur, sent; before tail, posted.
 type sendQueue struct {
 	wqes      []sendWQE // a power of two, or none before INIT
+	rares     []rare    // of the WQEs; none before the first that has something rare
+	datagrams bool      // UD: each has
 	sges      []verbs.SGE
 	maxSGE    int
 	inline    []byte
@@ -94,8 +95,9 @@ type sendQueue struct {
 }
 
 // newSendQueue makes the ring. cap is what was granted.
-func newSendQueue(cap verbs.QPCap, firstSeq uint64) sendQueue {
+func newSendQueue(typ verbs.QPType, cap verbs.QPCap, firstSeq uint64) sendQueue {
 	return sendQueue{
+		datagrams: typ == verbs.QPTypeUD,
 		wqes:      make([]sendWQE, cap.MaxSendWR),
 		sges:      make([]verbs.SGE, cap.MaxSendWR*cap.MaxSendSGE),
 		maxSGE:    cap.MaxSendSGE,
@@ -129,12 +131,16 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	place := sq.tail & uint64(len(sq.wqes)-1)
 	w := &sq.wqes[place]
 	w.id, w.op, w.flags, w.imm, w.remote = wr.ID, wr.Op, wr.Flags, wr.Imm, wr.Remote
-	w.seq, w.message, w.apart, w.mark = sq.nextSeq, sq.messages, false, 0
-	if w.seldom {
-		w.seldom, w.rare = false, rare{}
+	w.seq, w.message, w.apart, w.mark, w.executed = sq.nextSeq, sq.messages, false, 0, false
+	w.invalidate = wr.InvalidateRKey
+	if w.fault != nil {
+		w.fault = nil
 	}
-	if rareOps>>wr.Op&1 != 0 || wr.AH != nil || wr.RemoteQPN != 0 || wr.RemoteQKey != 0 {
-		w.keepRare(wr)
+	if w.rare != nil {
+		*w.rare, w.rare = rare{}, nil
+	}
+	if rareOps>>wr.Op&1 != 0 || sq.datagrams {
+		sq.keepRare(w, place, wr)
 	}
 	if wr.InlineData != nil {
 		w.length, w.sg = uint32(len(wr.InlineData)), nil
@@ -170,21 +176,25 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 // briefOps and rareOps are the operations of brief work requests, and those that have something rare.
 const (
 	briefOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd
-	rareOps  = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpSendWithInv | 1<<verbs.OpLocalInv | 1<<verbs.OpBindMW
+	rareOps  = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpBindMW
 )
 
-// keepRare copies what few work requests have.
-func (w *sendWQE) keepRare(wr *verbs.SendWR) {
-	w.seldom = true
-	w.compareAdd, w.swap, w.invalidate, w.destQPN, w.qkey = wr.CompareAdd, wr.Swap, wr.InvalidateRKey, wr.RemoteQPN, wr.RemoteQKey
+// keepRare copies what is rare in a work request to where w, which is at a place, has it.
+func (sq *sendQueue) keepRare(w *sendWQE, place uint64, wr *verbs.SendWR) {
+	if sq.rares == nil {
+		sq.rares = make([]rare, len(sq.wqes))
+	}
+	r := &sq.rares[place]
+	w.rare = r
+	r.compareAdd, r.swap, r.destQPN, r.qkey = wr.CompareAdd, wr.Swap, wr.RemoteQPN, wr.RemoteQKey
 	if wr.Bind != nil {
-		w.bind = *wr.Bind // the program may reuse its own once the post is done
+		r.bind = *wr.Bind // the program may reuse its own once the post is done
 		if w.op == verbs.OpBindMW {
-			mem.Promise(&w.bind)
+			mem.Promise(&r.bind)
 		}
 	}
 	if wr.AH != nil {
-		w.ah = wr.AH.Provider()
+		r.ah = wr.AH.Provider()
 	}
 }
 

@@ -39,10 +39,11 @@ func (u *ud) transmit(_ time.Duration, buf []byte) int {
 		op = wire.UDSendOnlyWithImm
 	}
 	p := q.header(op, psn(w.seq))
-	p.DestQP = uint32(w.destQPN)
+	way := w.rare
+	p.DestQP = uint32(way.destQPN)
 	p.AckReq = true // as Linux has it; nobody answers
-	p.DETH = wire.DETH{QKey: uint32(u.qkey(w)), SrcQP: uint32(q.cfg.QPN)}
-	u.ah = w.ah
+	p.DETH = wire.DETH{QKey: uint32(u.qkey(way.qkey)), SrcQP: uint32(q.cfg.QPN)}
+	u.ah = way.ah
 	n, f := q.payload(p, w, 0, w.length, buf)
 	return u.wrote(w, n, f)
 }
@@ -50,11 +51,11 @@ func (u *ud) transmit(_ time.Duration, buf []byte) int {
 // privilegedQKey is the bit by which a work request asks for its QP's own Q_Key.
 const privilegedQKey = 1 << 31
 
-func (u *ud) qkey(w *sendWQE) verbs.QKey {
-	if w.qkey&privilegedQKey != 0 {
+func (u *ud) qkey(asked verbs.QKey) verbs.QKey {
+	if asked&privilegedQKey != 0 {
 		return u.qp.attr.QKey
 	}
-	return w.qkey
+	return asked
 }
 
 // handle takes a packet of a connected service, which is none for a UD QP.
