@@ -266,8 +266,9 @@ func (s *responder) hello(p *wire.Packet) {
 	s.qp.counters.Unexpected++
 }
 
-// helloVersion is the version of what we say to each other.
-const helloVersion = 1
+// helloVersion is the version of what we say to each other. Since 2 that includes messages that carry
+// acknowledgements.
+const helloVersion = 2
 
 // greeting is a peer that is like us being told so.
 type greeting struct {

@@ -50,6 +50,17 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	}
 }
 
+// carried takes the acknowledgement that a request carries.
+func (c *completer) carried(now time.Duration, p *wire.Packet) {
+	if p.AETH.Syndrome.Kind() != wire.KindACK {
+		c.qp.counters.Unexpected++
+		return
+	}
+	a := &c.qp.out
+	a.Opcode, a.PSN, a.AETH, a.Payload = wire.RCAcknowledge, p.CarriedPSN, p.AETH, nil
+	c.handle(now, a)
+}
+
 func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 	switch a.Syndrome.Kind() {
 	case wire.KindACK:

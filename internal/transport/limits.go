@@ -109,6 +109,10 @@ const (
 	// deferBehind is how many packets of SENDs may leave before an acknowledgement that was deferred: a train.
 	deferBehind = 8
 
+	// carrierMost is how long an answer in bytes is at most to carry an acknowledgement. Longer ones may fill the
+	// path MTU, and gain little.
+	carrierMost = 1024
+
 	// What is posted waits for more while at least holdFrom packets are on their way, until it is as much as
 	// those, holdMost packets, or a train, which has trainBytes.
 	holdFrom   = 16

@@ -77,7 +77,9 @@ func (r *rc) transmitOne(now time.Duration, buf []byte) int {
 	}
 	if ack := &r.responder.reply; ack.ahead > 0 && r.responder.onlyACK() && r.requester.nextAnswers() {
 		if n := r.request(now, buf); n > 0 {
-			ack.ahead--
+			if n = r.carry(buf, n); ack.ahead > 0 {
+				ack.ahead--
+			}
 			return n
 		}
 	}
@@ -85,6 +87,17 @@ func (r *rc) transmitOne(now time.Duration, buf []byte) int {
 		return n
 	}
 	return r.request(now, buf)
+}
+
+// carry has the answer of n bytes in buf carry the acknowledgement that was deferred, if it is all that leaves: within
+// a train no packet may be longer than the first. It returns the answer's length.
+func (r *rc) carry(buf []byte, n int) int {
+	s := &r.responder
+	if !s.hold.peer || s.reply.ahead < deferBehind || r.requester.cur != r.qp.sq.tail || n > carrierMost || !wire.Opcode(buf[0]).CarriesACK() {
+		return n
+	}
+	psn, aeth := s.takeACK()
+	return wire.CarryACK(buf, n, psn, aeth)
 }
 
 // request writes the next request packet into buf, if one may go.
@@ -105,6 +118,9 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	q := r.qp
 	epsn, una := q.receiver.epsn, r.recovery.una
+	if p.Carries && (q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD) {
+		r.completer.carried(now, p)
+	}
 	state := q.attr.State
 	sends := state == verbs.QPStateRTS || state == verbs.QPStateSQD
 	switch {

@@ -157,6 +157,16 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
+// takeACK returns the acknowledgement that is due, which the caller sends.
+func (s *responder) takeACK() (wire.PSN, wire.AETH) {
+	r := s.reply
+	s.reply = reply{}
+	if s.behindResponse {
+		return r.psn, s.ack()
+	}
+	return s.qp.receiver.epsn.Add(-1), s.ack()
+}
+
 // ackRanges writes an acknowledgement of what has come before others too.
 func (s *responder) ackRanges(p *wire.Packet, r reply, buf []byte) int {
 	epsn := s.qp.receiver.epsn

@@ -17,6 +17,10 @@ type Packet struct {
 	Imm            uint32 // ImmDt
 	InvalidateRKey uint32 // IETH
 	Payload        []byte // without pad and ICRC
+
+	// Carries says that the packet carries an acknowledgement: of CarriedPSN, with AETH. See [CarryACK].
+	Carries    bool
+	CarriedPSN PSN
 }
 
 // PadCount returns how many bytes of pad follow payloadLen bytes of payload. They are 0 to 3, and
@@ -37,11 +41,16 @@ func (p *Packet) Decode(datagram []byte) error {
 	if p.TVer != 0 {
 		return ErrTVer
 	}
+	end := len(datagram) - ICRCSize
+	p.Carries = false
 	info := &opcodes[p.Opcode]
 	if info.HeaderLen == 0 {
-		return ErrOpcode
+		if p.Opcode != RCAnswer || !p.decodeCarried(datagram[:end]) {
+			return ErrOpcode
+		}
+		end -= CarriedSize
+		info = &opcodes[p.Opcode]
 	}
-	end := len(datagram) - ICRCSize
 	rest := end - info.HeaderLen // payload and pad
 	if rest < 0 {
 		return ErrShort
@@ -170,7 +179,15 @@ func (p *Packet) AppendTo(b []byte) []byte {
 		return b
 	}
 	p.PadCount = PadCount(len(p.Payload))
+	begin := len(b)
 	b = p.AppendHeaders(b)
 	b = append(b, p.Payload...)
-	return append(b, make([]byte, int(p.PadCount)+ICRCSize)...)
+	b = append(b, make([]byte, int(p.PadCount)+ICRCSize)...)
+	if p.Carries {
+		n := len(b) - begin
+		b = append(b, make([]byte, CarriedSize)...)
+		CarryACK(b[begin:], n, p.CarriedPSN, p.AETH)
+		clear(b[len(b)-ICRCSize:])
+	}
+	return b
 }

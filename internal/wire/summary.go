@@ -16,6 +16,10 @@ import "strconv"
 //
 //	SECURED qp=0x000017 psn=0x05d592 ack number=12 payload=1060
 //
+// A message that carries an acknowledgement ends with it:
+//
+//	RC SEND_ONLY qp=0x000017 psn=0x05d592 ack payload=64 acknowledges=0x05d593 ACK credits=31 msn=3
+//
 // After the PSN come the bits that are set: ack (acknowledge request), se (solicited event), fecn,
 // becn, mig, ar (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire,
 // where 31 means no limit.
@@ -72,6 +76,11 @@ func (p *Packet) AppendSummary(b []byte) []byte {
 	}
 	if info.Flags&FlagPayload != 0 || len(p.Payload) != 0 {
 		b = appendDecField(b, "payload", uint64(len(p.Payload)))
+	}
+	if p.Carries {
+		b = appendHexField(b, "acknowledges", uint64(p.CarriedPSN), 6)
+		b = p.AETH.Syndrome.appendTo(append(b, ' '))
+		b = appendDecField(b, "msn", uint64(p.AETH.MSN))
 	}
 	if set&HeaderDETH != 0 && p.DestQP == GSIQPN {
 		b = appendCM(b, p.Payload)
