@@ -479,3 +479,33 @@ func TestNewLane(t *testing.T) {
 		}
 	}
 }
+
+// TestLooksFar: who finds the lanes empty looks no further, but each farPolls-th time at the clock, and then at the
+// network if nobody has for long or something came from there lately.
+func TestLooksFar(t *testing.T) {
+	p := newLanePair(t, options{})
+	e := p.y.impl().out.eng
+	for _, tt := range []struct {
+		name        string
+		busy        bool
+		looked, far time.Duration // ago
+		idle        int           // looks that go no further, of farPolls
+	}{
+		{"nothing has come by lanes", false, 0, time.Hour, 0},
+		{"somebody has just looked", true, -time.Hour, time.Hour, farPolls},
+		{"nobody has looked for long", true, farTime, time.Hour, farPolls - 1},
+		{"something came from the network", true, -time.Hour, 0, farPolls - 1},
+	} {
+		e.rx.Lock()
+		now := e.dev.now()
+		e.near.skips, e.near.busy, e.near.looked, e.near.far = 0, tt.busy, now-tt.looked, now-tt.far
+		n := 0
+		for n < farPolls && e.idle() {
+			n++
+		}
+		e.rx.Unlock()
+		if n != tt.idle {
+			t.Errorf("%s: %d looks go no further, want %d", tt.name, n, tt.idle)
+		}
+	}
+}

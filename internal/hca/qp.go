@@ -131,7 +131,7 @@ func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
 	q.t = transport.New(transport.Config{
 		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets, User: q.user,
-		PD: q.pd.PD, Receives: q.receives(), Standard: q.dev.config.Standard, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing, LineRate: q.dev.port.bytesPerSecond(),
+		PD: q.pd.PD, Receives: q.receives(), Standard: q.dev.config.Standard, Shown: len(q.dev.config.Middleware) > 0, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing, LineRate: q.dev.port.bytesPerSecond(),
 	})
 }
 

@@ -11,6 +11,7 @@ const (
 	shm       = "internal/shm/"
 	iwarp     = "internal/iwarp/"
 	udp       = "internal/link/udp/"
+	wire      = "internal/wire/"
 	connector = "internal/connector/"
 	rnic      = "internal/rnic/"
 )
@@ -26,7 +27,7 @@ var mutants = append([]mutant{
 	{"what is repeated skips a packet", transport + "requester.go",
 		"r.cur, r.brisk = r.qp.sq.head, 0\n", "r.cur, r.brisk = min(r.qp.sq.head+1, r.qp.sq.tail), 0\n", "", ""},
 	{"everything that is lost is forgotten", transport + "flight.go",
-		"	f.nxt = f.una\n", "", "", ""},
+		"	f.nxt, f.uneven = f.una, true\n", "	f.uneven = true\n", "", ""},
 	{"a retry is never used up", transport + "recovery.go",
 		"	r.retries--\n	r.restartTimer(now)\n", "	r.restartTimer(now)\n", "", ""},
 	{"a peer that has no receive counts as silent", transport + "recovery.go",
@@ -46,7 +47,7 @@ var mutants = append([]mutant{
 	{"a lent payload is placed like one's own", transport + "lend.go",
 		"		s.PlaceShared(payload)", "		s.Place(payload)", "./internal/hca", "TestLendWords"},
 	{"what was overtaken is never lost", transport + "overtaken.go",
-		"		x.lost = true\n", "", "./internal/transport", "."},
+		"		x.lost, r.uneven = true, true\n", "", "./internal/transport", "."},
 	{"packets before their turn are placed a packet too early", transport + "ahead.go",
 		"off := uint64(m.off) + uint64(d)*uint64(q.mtu)", "off := uint64(m.off) + uint64(d-1)*uint64(q.mtu)", "", ""},
 	{"the last packet of a WRITE is placed before its turn", transport + "ahead.go",
@@ -57,15 +58,15 @@ var mutants = append([]mutant{
 	{"a message that follows another at once needs no receive", transport + "requester.go",
 		"!w.brief || r.lacksCredit(w) ||", "!w.brief ||", "./internal/transport", "TestBrisk"},
 	{"a message that follows another at once starts while the queue drains", transport + "requester.go",
-		"r.lacksCredit(w) || q.attr.State != verbs.QPStateRTS {", "r.lacksCredit(w) {", "./internal/transport", "TestBrisk"},
+		">= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {", ">= q.attr.MaxRDAtomic {", "./internal/transport", "TestBrisk"},
 	{"the end of a message asks for no acknowledgement", transport + "requester.go",
 		"if k+n == w.packets || next-1", "if next-1", "./internal/transport", "."},
 	{"messages that follow one another at once fill more than the window", transport + "requester.go",
-		"r.brisk = min(limit-min(limit, rec.flying())", "r.brisk = min(limit+5-min(limit, rec.flying())", "./internal/transport", "TestBrisk"},
+		"r.brisk = uint32(min(limit-min(limit, rec.flying())", "r.brisk = uint32(min(limit+5-min(limit, rec.flying())", "./internal/transport", "TestBrisk"},
 	{"a fenced message is brief", transport + "sendqueue.go",
 		"briefOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0", "briefOps>>wr.Op&1 != 0", "./internal/transport", "TestBrisk"},
-	{"what is rare stays for the place's next work request", transport + "sendqueue.go",
-		"w.seldom, w.rare = false, rare{}", "w.seldom = false", "./internal/transport", "."},
+	{"a local operation is taken for the place's last one", transport + "sendqueue.go",
+		"w.mark, w.executed = sq.nextSeq, sq.messages, false, 0, false", "w.mark = sq.nextSeq, sq.messages, false, 0", "./internal/transport", "."},
 
 	// The completer.
 	{"an ACK acknowledges one packet more", transport + "completer.go",
@@ -216,7 +217,7 @@ var mutants = append([]mutant{
 	{"LAST_WQE_REACHED comes again and again", hca + "publish.go",
 		"			q.lastWQE = true\n", "", "", ""},
 	{"a QP in error keeps the shared receive of the message under way", transport + "receiver.go",
-		"		if w != nil {\n			s.qp.completeRecv(w, verbs.WC{Status: verbs.WCFlushErr", "		if w != nil && s.qp.cfg.Receives.Credits() >= 0 {\n			s.qp.completeRecv(w, verbs.WC{Status: verbs.WCFlushErr", "", ""},
+		"		if w != nil {\n			s.qp.completeRecv(w, verbs.WCFlushErr", "		if w != nil && s.qp.cfg.Receives.Credits() >= 0 {\n			s.qp.completeRecv(w, verbs.WCFlushErr", "", ""},
 	{"a CQ that has lost completions takes others", queue + "cq.go",
 		"c.overrun || c.count == len(c.ring)", "c.count == len(c.ring)", "", ""},
 	{"QPs go on when their completions are lost", hca + "cq.go",
@@ -284,7 +285,7 @@ var mutants = append([]mutant{
 	{"each repeat of a READ is answered", transport + "responses.go",
 		"o.overlaps(&e) && !e.end().Less(o.end())", "false", "./internal/hca", "TestReplayedReads"},
 	{"repeats of a READ that wait have no bound", transport + "responses.go",
-		"	if rs.replays() >= maxReplays {\n", "	if false {\n", "./internal/hca", "TestReplayedReads"},
+		"	if rs.repeats >= maxReplays {\n", "	if false {\n", "./internal/hca", "TestReplayedReads"},
 	{"the memory of packets that were held stays", transport + "ahead.go",
 		"h.kept == 0 && len(h.free) > keepBuffers {", "false {", "./internal/hca", "TestPacketsAhead"},
 	{"QP1 waits for the neighbors of strangers", hca + "ah.go",
@@ -460,7 +461,7 @@ var mutants = append([]mutant{
 	{"any number of packets are held", transport + "ahead.go",
 		"	if h.kept == maxHeld || ", "	if ", "./internal/transport", "."},
 	{"anybody's hello counts", transport + "ahead.go",
-		"h.Version >= helloVersion && d > -repeatedPSNs && d < aheadPSNs {", "h.Version >= helloVersion && d >= 0 || d < 0 && ok {", "./internal/transport", "."},
+		"h.Version >= helloRanges && d > -repeatedPSNs && d < aheadPSNs {", "h.Version >= helloRanges && d >= 0 || d < 0 && ok {", "./internal/transport", "."},
 	{"what comes behind packets that were placed goes too far to the front", transport + "ahead.go",
 		"			in.msg.off += s.qp.mtu\n", "", "", ""},
 	{"what was overtaken is lost at once", transport + "overtaken.go",
@@ -585,6 +586,28 @@ var mutants = append([]mutant{
 		"seals&fileSeals != fileSeals", "seals&unix.F_SEAL_SHRINK == 0", "./internal/shm", "Foreign"},
 	{"a loan may lie beyond its file", shm + "lend.go",
 		"uint64(l.Len) <= size-l.Off && ", "", "./internal/shm", "Nonsense"},
+
+	// An answer that carries an acknowledgement.
+	{"an answer carries an acknowledgement to anybody", transport + "rc.go",
+		"	if !s.hold.carries || r.qp.cfg.Shown || s.reply.ahead", "	if r.qp.cfg.Shown || s.reply.ahead", "./internal/transport", "Carries"},
+	{"who looks at packets does not see acknowledgements", transport + "ahead.go",
+		"	if r.qp.cfg.Shown {\n		h.Version = helloRanges\n	}\n", "", "./internal/transport", "Carries"},
+	{"the first of several answers carries the acknowledgement", transport + "rc.go",
+		"r.requester.cur != r.qp.sq.tail || n > carrierMost", "n > carrierMost", "./internal/transport", "Carries"},
+	{"what a message carries is not looked at", transport + "rc.go",
+		"		r.completer.carried(now, p)\n", "", "./internal/transport", "Carrie"},
+	{"a NAK may be carried", transport + "completer.go",
+		"	if p.AETH.Syndrome.Kind() != wire.KindACK {\n		c.qp.counters.Unexpected++\n		return\n	}\n	a := ", "	a := ", "./internal/transport", "CarriedNAK"},
+	{"what carried once carries again", wire + "packet.go",
+		"	p.Carries = false\n", "", "./internal/wire", "Carry"},
+
+	// What is known without counting.
+	{"what a NAK has shown lost counts as on its way", transport + "flight.go",
+		"	f.nxt, f.uneven = f.una, true\n", "	f.nxt = f.una\n", "./internal/transport", "Flight"},
+	{"atomics in a turn exceed max_rd_atomic", transport + "requester.go",
+		"responds && len(r.outstanding) >= q.attr.MaxRDAtomic || ", "", "./internal/transport", "Brisk"},
+	{"answers to repeats count for ever", transport + "responses.go",
+		"	if rs.pending[rs.first].replay {\n		rs.repeats--\n	}\n", "", "./internal/transport", ""},
 
 	// The poller of the iWARP device.
 	{"streams of a program that polls do not nap", rnic + "socket_linux.go",

@@ -13,8 +13,9 @@ import (
 // which programs that watch memory believe the rest to be there. So the order of effects is what it is without
 // losses, and completions are too. WRITEs whose senders have given up that order, by a mark, do not wait.
 type hold struct {
-	peer bool // the peer understands acknowledged ranges
-	n    int  // packets that are held or placed
+	peer    bool // the peer understands acknowledged ranges
+	carries bool // and messages that carry an acknowledgement
+	n       int  // packets that are held or placed
 	*early
 }
 
@@ -253,8 +254,8 @@ func (s *receiver) placeAhead(p *wire.Packet, d uint32) bool {
 // PSN: who does not know the PSNs cannot make us answer so.
 func (s *responder) hello(p *wire.Packet) {
 	d := p.PSN.Diff(s.qp.receiver.epsn)
-	if h, ok := wire.DecodeHello(p.Payload); ok && !s.qp.cfg.Standard && h.Version >= helloVersion && d > -repeatedPSNs && d < aheadPSNs {
-		s.hold.peer = true
+	if h, ok := wire.DecodeHello(p.Payload); ok && !s.qp.cfg.Standard && h.Version >= helloRanges && d > -repeatedPSNs && d < aheadPSNs {
+		s.hold.peer, s.hold.carries = true, h.Version >= helloCarries
 		if s.peerPorts = nil; h.Ports[0] != 0 {
 			s.peerPorts = &h.Ports
 		}
@@ -266,9 +267,11 @@ func (s *responder) hello(p *wire.Packet) {
 	s.qp.counters.Unexpected++
 }
 
-// helloVersion is the version of what we say to each other. Since 2 that includes messages that carry
-// acknowledgements.
-const helloVersion = 2
+// The versions of what we say to each other.
+const (
+	helloRanges  = 1 // acknowledged ranges
+	helloCarries = 2 // and messages that carry an acknowledgement
+)
 
 // greeting is a peer that is like us being told so.
 type greeting struct {
@@ -294,7 +297,10 @@ func (g *greeting) greetAgain() { g.due = g.ours && g.sent < maxHellos }
 
 // hello is what the peer is told.
 func (r *rc) hello() wire.Hello {
-	h := wire.Hello{Version: helloVersion}
+	h := wire.Hello{Version: helloCarries}
+	if r.qp.cfg.Shown {
+		h.Version = helloRanges
+	}
 	if s := r.recovery.spread; s != nil {
 		h.Ports = s.ports
 	}

@@ -117,7 +117,7 @@ func TestHello(t *testing.T) {
 	}
 
 	for name, pkt := range map[string]wire.Packet{
-		"a PSN of nobody":  {BTH: wire.BTH{PSN: 1 << 20}, Payload: wire.Hello{Version: helloVersion}.AppendTo(nil)},
+		"a PSN of nobody":  {BTH: wire.BTH{PSN: 1 << 20}, Payload: wire.Hello{Version: helloRanges}.AppendTo(nil)},
 		"another's word":   {Payload: []byte("whatever")},
 		"no word":          {},
 		"an older version": {Payload: wire.Hello{}.AppendTo(nil)},

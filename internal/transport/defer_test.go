@@ -102,3 +102,104 @@ func TestDeferredACKOutlives(t *testing.T) {
 		t.Errorf("b sent %v, want the acknowledgement", ops)
 	}
 }
+
+// TestAnswerCarriesACK: between ends that have greeted each other, an answer that leaves alone carries the deferred
+// acknowledgement, which completes the peer's message first.
+func TestAnswerCarriesACK(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		stands  bool   // one end knows nothing of the other
+		shown   string // by the devices with these names somebody looks at packets
+		answers []int
+		carries int // which of b's packets does, or -1
+		packets int // of b
+	}{
+		{"one", false, "", []int{8}, 0, 1},
+		{"nothing", false, "", []int{0}, 0, 1},
+		{"a long one", false, "", []int{carrierMost}, -1, 2},
+		{"a train", false, "", []int{8, 8}, -1, 3},
+		{"to a stranger", true, "", []int{8}, -1, 2},
+		{"shown there", false, "a", []int{8}, -1, 2},
+		{"shown here", false, "b", []int{8}, -1, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPair(t, setup{mtu: verbs.MTU2048})
+			p.a.qp.cfg.Shown, p.b.qp.cfg.Shown = tt.shown == "a", tt.shown == "b"
+			if !tt.stands {
+				p.greet()
+			}
+			for i := range tt.answers {
+				p.a.postRecv(uint64(i), p.a.mem.sge(0, 2048))
+			}
+			p.b.postRecv(1, p.b.mem.sge(0, 8))
+			p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)))
+			p.transmit()
+			mark, f := len(p.log), p.flight[0]
+			p.flight, p.now = nil, f.at
+			p.receive(f.to, f.data, f.loan)
+			if !p.b.qp.DeferACK(0) {
+				t.Fatal("the acknowledgement is not deferred, want it deferred")
+			}
+			for i, n := range tt.answers {
+				p.post(p.b, sendWR(uint64(i), p.b.mem.sge(0, n)))
+			}
+			p.run()
+			sent := p.packets(p.b, mark)
+			if len(sent) != tt.packets {
+				t.Errorf("b sent %d packets, want %d", len(sent), tt.packets)
+			}
+			for i, s := range sent {
+				if s.Carries != (i == tt.carries) {
+					t.Errorf("packet %d, %v, carries an acknowledgement: %v, want that of packet %d", i, s.Opcode, s.Carries, tt.carries)
+				}
+			}
+			p.a.polled(1)
+			if n := len(p.a.recvd); n != len(tt.answers) {
+				t.Errorf("a received %d messages, want %d", n, len(tt.answers))
+			}
+		})
+	}
+}
+
+// TestCarriedACKLost: an answer that is lost with the acknowledgement that it carries comes again, and what it answered
+// is acknowledged.
+func TestCarriedACKLost(t *testing.T) {
+	p := newPair(t, setup{selective: true})
+	p.a.postRecv(1, p.a.mem.sge(0, 8))
+	p.b.postRecv(1, p.b.mem.sge(0, 8))
+	lost := false
+	p.route = func(_ *node, _ int, s *wire.Packet) []delay {
+		if s.Carries {
+			lost = true
+			return nil
+		}
+		return []delay{testDelay}
+	}
+	p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)))
+	p.transmit()
+	f := p.flight[0]
+	p.flight, p.now = nil, f.at
+	if p.receive(f.to, f.data, f.loan); !p.b.qp.DeferACK(0) {
+		t.Fatal("the acknowledgement is not deferred, want it deferred")
+	}
+	p.post(p.b, sendWR(2, p.b.mem.sge(0, 8)))
+	if p.run(); !lost {
+		t.Fatal("nothing carried an acknowledgement, want the answer to")
+	}
+	p.a.polled(1)
+	p.b.polled(1)
+}
+
+// TestCarriedNAK: nothing but an acknowledgement is carried. What else a peer says so counts for nothing, and its
+// message is taken.
+func TestCarriedNAK(t *testing.T) {
+	p := newPair(t, setup{})
+	p.b.postRecv(1, p.b.mem.sge(0, 8))
+	p.post(p.b, sendWR(1, p.b.mem.sge(0, 8)))
+	p.transmit()
+	p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, AckReq: true}, Payload: make([]byte, 8),
+		Carries: true, AETH: wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError)}})
+	if s, n := p.b.qp.State(), p.b.qp.counters.Unexpected; s != verbs.QPStateRTS || n != 1 || len(p.b.recvd) != 1 {
+		t.Errorf("the QP is in %v, %d packets were unexpected, %d messages came; want RTS, 1 and 1", s, n, len(p.b.recvd))
+	}
+}

@@ -277,7 +277,11 @@ func (p *pair) send(e *node, data []byte, l *Loan) {
 	if s.DestQP != uint32(e.peer.qp.cfg.QPN) || s.PKey != wire.DefaultPKey {
 		p.t.Fatalf("%s sent dest QP %#x, P_Key %#x; want %v, %#x", e.name, s.DestQP, s.PKey, e.peer.qp.cfg.QPN, wire.DefaultPKey)
 	}
-	for _, b := range data[len(data)-wire.ICRCSize-int(s.PadCount) : len(data)-wire.ICRCSize] {
+	end := len(data) - wire.ICRCSize
+	if s.Carries {
+		end -= wire.CarriedSize
+	}
+	for _, b := range data[end-int(s.PadCount) : end] {
 		if b != 0 {
 			p.t.Fatalf("%s sent % x, want a pad of zeros", e.name, data)
 		}

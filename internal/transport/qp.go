@@ -23,6 +23,7 @@ type Config struct {
 	Receives  Receives                // what takes the peer's SENDs
 	User      *verbs.QP               // what completions name as their QP
 	Standard  bool                    // peers like us get and tell nothing that others do not
+	Shown     bool                    // somebody looks at packets: no message carries an acknowledgement, either way
 }
 
 // QP is the transport of one queue pair.

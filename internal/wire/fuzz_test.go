@@ -105,11 +105,15 @@ func FuzzPacketDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if n := p.HeaderLen() + len(p.Payload) + int(p.PadCount) + ICRCSize; n != len(datagram) {
+		n := p.HeaderLen() + len(p.Payload) + int(p.PadCount) + ICRCSize
+		want := bytes.Clone(datagram[:p.HeaderLen()])
+		if p.Carries {
+			n, want[0] = n+CarriedSize, byte(p.Opcode)
+		}
+		if n != len(datagram) {
 			t.Fatalf("%v: got parts of %d bytes, want the datagram's %d", &p, n, len(datagram))
 		}
 		headers := p.AppendHeaders(nil)
-		want := bytes.Clone(datagram[:p.HeaderLen()])
 		if p.Opcode == CNP {
 			clear(want[BTHSize:]) // reserved bytes are ignored
 		}

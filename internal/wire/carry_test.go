@@ -1,0 +1,68 @@
+package wire
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestCarryACK: what carries an acknowledgement is the message that it was, with the acknowledgement behind it.
+func TestCarryACK(t *testing.T) {
+	ack := AETH{Syndrome: SyndromeACK(5), MSN: 0x123456}
+	for op := range Opcode(255) {
+		if !op.CarriesACK() {
+			continue
+		}
+		plain := Packet{BTH: BTH{Opcode: op, DestQP: 7, PSN: 9, AckReq: true, Solicited: true}, RETH: RETH{VA: 1, RKey: 2, Length: 3}, Imm: 4,
+			Payload: []byte{1, 2, 3, 4, 5}}
+		b := plain.AppendTo(nil)
+		whole := append(bytes.Clone(b), make([]byte, CarriedSize)...)
+		n := CarryACK(whole, len(b), 0xabcdef, ack)
+		if n != len(b)+CarriedSize || Opcode(whole[0]) != RCAnswer {
+			t.Fatalf("%v: %d bytes of opcode %#x, want %d of %#x", op, n, whole[0], len(b)+CarriedSize, RCAnswer)
+		}
+		if want := []byte{byte(op), 0xab, 0xcd, 0xef, byte(ack.Syndrome), 0x12, 0x34, 0x56}; !bytes.Equal(whole[len(b)-ICRCSize:n-ICRCSize], want) {
+			t.Errorf("%v: it ends with % x, want % x", op, whole[len(b)-ICRCSize:n-ICRCSize], want)
+		}
+		var p Packet
+		if err := p.Decode(whole); err != nil {
+			t.Fatalf("%v: %v", op, err)
+		}
+		if !p.Carries || p.CarriedPSN != 0xabcdef || p.AETH != ack || p.BTH != plain.BTH || p.Imm != plain.Imm && op.HasImm() || !bytes.Equal(p.Payload, plain.Payload) {
+			t.Errorf("%v: decoded %+v, want %+v with psn 0xabcdef and %+v", op, p, plain, ack)
+		}
+		if again := p.AppendTo(nil); !bytes.Equal(again, whole) {
+			t.Errorf("%v: encoded again\n% x, want\n% x", op, again, whole)
+		}
+		if p.Decode(b); p.Carries {
+			t.Errorf("%v: the next packet carries an acknowledgement too, want none", op)
+		}
+	}
+	if !RCSendOnly.CarriesACK() {
+		t.Error("a SEND carries no acknowledgement, want one")
+	}
+}
+
+// TestCarryNonsense: what names another message than one that carries acknowledgements, or is too short, is nobody's.
+func TestCarryNonsense(t *testing.T) {
+	for op := range 256 {
+		b := make([]byte, BTHSize+RETHSize+ImmDtSize+CarriedSize+ICRCSize)
+		b[0], b[len(b)-ICRCSize-CarriedSize] = byte(RCAnswer), byte(op)
+		var p Packet
+		if err := p.Decode(b); (err == nil) != Opcode(op).CarriesACK() {
+			t.Errorf("an answer that is %v: %v", Opcode(op), err)
+		}
+	}
+	for n := range BTHSize + CarriedSize + ICRCSize {
+		b := make([]byte, n)
+		if n > 0 {
+			b[0] = byte(RCAnswer)
+		}
+		if n > CarriedSize+ICRCSize {
+			b[n-ICRCSize-CarriedSize] = byte(RCSendOnly)
+		}
+		var p Packet
+		if p.Decode(b) == nil {
+			t.Errorf("an answer of %d bytes is taken, want an error", n)
+		}
+	}
+}
