@@ -10,7 +10,7 @@ import (
 
 // Between processes of one host a payload need not be copied on its way: the peer takes it from memory that the
 // requester lends. One such packet then stands for a run of packets, with their PSNs. Its opcode says which of
-// the message's first and last packet are in the run. What is repeated goes packet by packet.
+// the message's first and last packet are in the run. What is repeated goes packet by packet, and is copied.
 
 // lending is what a QP lends.
 type lending struct {
@@ -60,10 +60,17 @@ func (r *requester) lendable(w *sendWQE, k, limit uint64) uint64 {
 	return max(n, 1)
 }
 
+// lendsOne reports whether the payload of w, if that is a single packet, is worth lending. It does not hold for what is
+// sent again.
+func (r *requester) lendsOne(w *sendWQE) bool {
+	q, rec := r.qp, &r.rc.recovery
+	return q.lending.may != nil && w.length >= lendLeast && w.packets == 1 && rec.nxt == rec.max && w.inline == nil && !q.paced && !r.lacksCredit(w)
+}
+
 // lend writes the header of one packet for the n of w from packet k on, whose payload it lends. It returns 0 where
-// they must go one by one.
+// they must go one by one, with their payload.
 func (r *requester) lend(w *sendWQE, k, n uint64, buf []byte) int {
-	if n < 2 {
+	if n < 2 && !r.lendsOne(w) {
 		return 0
 	}
 	q := r.qp
@@ -88,7 +95,7 @@ func (s *responder) lend(e *response, buf []byte) int {
 	if q.cfg.Turn > 0 {
 		n = min(n, uint32(q.left))
 	}
-	if n < 2 || e.replay || q.paced {
+	if n < 2 && (n == 0 || e.packets > 1 || e.length < lendLeast) || e.replay || q.paced {
 		return 0
 	}
 	off := e.sent * q.mtu

@@ -72,7 +72,8 @@ func TestLend(t *testing.T) {
 		{"with a short end", 3*mtu + 1, nil, []int{4}},
 		{"in parts", 100 * mtu, nil, []int{64, 36}},
 		{"with a packet left over", 64*mtu + 5, nil, []int{64, 0}},
-		{"one packet", mtu, nil, few(1)},
+		{"one packet", mtu, nil, []int{1}},
+		{"a short packet", lendLeast - 1, nil, few(1)},
 		{"nothing", 0, nil, few(1)},
 		{"across SGEs", 3 * mtu, func(p *pair, wr *verbs.SendWR) {
 			wr.SGList = []verbs.SGE{p.a.mem.sge(at, mtu+1), p.a.mem.sge(at+mtu+1, 2*mtu-1)}
@@ -186,13 +187,14 @@ func TestLendLost(t *testing.T) {
 			}
 			return []delay{testDelay}
 		}
-		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4*1024)), writeWR(2, p.b.mem.remote(8192), p.a.mem.sge(8192, 2*1024)))
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4*1024)), writeWR(2, p.b.mem.remote(8192), p.a.mem.sge(8192, 2*1024)),
+			writeWR(3, p.b.mem.remote(10240), p.a.mem.sge(10240, 1024)))
 		p.run()
-		p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess})
-		if got := p.runs(p.a); !slices.Equal(got, []int{4, 2, 0, 0, 0, 0, 0, 0}) {
-			t.Errorf("selective %v: packets stand for %v, want 4 and 2, and then 6 with their data", selective, got)
+		p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess})
+		if got := p.runs(p.a); !slices.Equal(got, []int{4, 2, 1, 0, 0, 0, 0, 0, 0, 0}) {
+			t.Errorf("selective %v: packets stand for %v, want 4, 2 and 1, and then 7 with their data", selective, got)
 		}
-		if !bytes.Equal(p.b.mem.data[:10240][8192:], p.a.mem.data[:10240][8192:]) || !bytes.Equal(p.b.mem.data[:4096], p.a.mem.data[:4096]) {
+		if !bytes.Equal(p.b.mem.data[:11264][8192:], p.a.mem.data[:11264][8192:]) || !bytes.Equal(p.b.mem.data[:4096], p.a.mem.data[:4096]) {
 			t.Errorf("selective %v: the data differ", selective)
 		}
 	}

@@ -126,6 +126,11 @@ const (
 	// the next is on its way.
 	lendMost = 64 << 10
 
+	// lendLeast is how many bytes are lent at least. To lend a payload costs what it costs to copy some two KiB, where
+	// cores are near each other. Where they are far, each line that is copied through the lane takes as long as a
+	// far cache does, and 1 KiB is three times as fast lent.
+	lendLeast = 1 << 10
+
 	// apartMost is how many packets a WRITE has at most to go as so many WRITEs while others are on their way.
 	apartMost = 16
 

@@ -170,7 +170,7 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	var f *fault
 	if responds {
 		n = r.request(w, 0, 1, buf)
-	} else {
+	} else if n = r.lend(w, 0, 1, buf); n == 0 {
 		n, f = r.data(w, 0, buf)
 	}
 	if f != nil {
