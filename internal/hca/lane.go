@@ -37,9 +37,10 @@ const (
 	// as those of a network are whose receiver stands still. A receiver may wait for a processor as long.
 	lanePatience = 50 * time.Millisecond
 
-	// While packets come by lanes, who finds them empty looks at the network, the timers and the clock each
-	// farPolls-th time only, since those cost many times as much, and once in farTime if the network has brought
-	// nothing for nearTime. It does so until nothing has come by a lane for nearTime.
+	// While packets come by lanes, who finds them empty looks at the clock each farPolls-th time only, and at the
+	// network and the timers not before farTime has passed, since those cost many times as much. If something has
+	// come from the network within nearTime, each look at the clock is followed by one there. Nothing is left out
+	// once no lane has brought anything for nearTime.
 	farPolls = 64
 	farTime  = 10 * time.Microsecond
 	nearTime = time.Millisecond
@@ -397,8 +398,8 @@ func (s *near) wantsFar(now time.Duration) bool {
 	return now-s.looked >= farTime || now-s.far < nearTime
 }
 
-// looksFar reports whether a look takes in the network too. n is how many packets came by lanes. The caller holds
-// e.rx.
+// looksFar reports whether a look goes on to the network. n is how many packets it has found in the lanes. The caller
+// holds e.rx.
 func (e *engine) looksFar(now time.Duration, n int) bool {
 	s := &e.near
 	if n == 0 {
