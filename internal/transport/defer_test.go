@@ -108,24 +108,26 @@ func TestDeferredACKOutlives(t *testing.T) {
 func TestAnswerCarriesACK(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		stands  bool   // one end knows nothing of the other
+		strange bool   // the ends have not greeted each other
 		shown   string // by the devices with these names somebody looks at packets
 		answers []int
 		carries int // which of b's packets does, or -1
 		packets int // of b
+		mtu     verbs.MTU
 	}{
-		{"one", false, "", []int{8}, 0, 1},
-		{"nothing", false, "", []int{0}, 0, 1},
-		{"a long one", false, "", []int{carrierMost}, -1, 2},
-		{"a train", false, "", []int{8, 8}, -1, 3},
-		{"to a stranger", true, "", []int{8}, -1, 2},
-		{"shown there", false, "a", []int{8}, -1, 2},
-		{"shown here", false, "b", []int{8}, -1, 2},
+		{"one", false, "", []int{8}, 0, 1, verbs.MTU2048},
+		{"nothing", false, "", []int{0}, 0, 1, verbs.MTU2048},
+		{"a long one", false, "", []int{carrierMost}, -1, 2, verbs.MTU2048},
+		{"one that fills the path MTU", false, "", []int{256}, -1, 2, verbs.MTU256},
+		{"a train", false, "", []int{8, 8}, -1, 3, verbs.MTU2048},
+		{"to a stranger", true, "", []int{8}, -1, 2, verbs.MTU2048},
+		{"shown there", false, "a", []int{8}, -1, 2, verbs.MTU2048},
+		{"shown here", false, "b", []int{8}, -1, 2, verbs.MTU2048},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newPair(t, setup{mtu: verbs.MTU2048})
+			p := newPair(t, setup{mtu: tt.mtu})
 			p.a.qp.cfg.Shown, p.b.qp.cfg.Shown = tt.shown == "a", tt.shown == "b"
-			if !tt.stands {
+			if !tt.strange {
 				p.greet()
 			}
 			for i := range tt.answers {

@@ -109,8 +109,8 @@ const (
 	// deferBehind is how many packets of SENDs may leave before an acknowledgement that was deferred: a train.
 	deferBehind = 8
 
-	// carrierMost is how long an answer in bytes is at most to carry an acknowledgement. Longer ones may fill the
-	// path MTU, and gain little.
+	// carrierMost is how long an answer with the acknowledgement that it carries is at most, in bytes. Longer ones
+	// gain little. Nor is it longer than the path MTU, so that it fits wherever a full packet does.
 	carrierMost = 1024
 
 	// What is posted waits for more while at least holdFrom packets are on their way, until it is as much as

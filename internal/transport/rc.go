@@ -93,7 +93,7 @@ func (r *rc) transmitOne(now time.Duration, buf []byte) int {
 // a train no packet may be longer than the first. It returns the answer's length.
 func (r *rc) carry(buf []byte, n int) int {
 	s := &r.responder
-	if !s.hold.carries || r.qp.cfg.Shown || s.reply.ahead < deferBehind || r.requester.cur != r.qp.sq.tail || n > carrierMost || !wire.Opcode(buf[0]).CarriesACK() {
+	if !s.hold.carries || r.qp.cfg.Shown || s.reply.ahead < deferBehind || r.requester.cur != r.qp.sq.tail || n+wire.CarriedSize > int(min(carrierMost, r.qp.mtu)) || !wire.Opcode(buf[0]).CarriesACK() {
 		return n
 	}
 	psn, aeth := s.takeACK()
