@@ -580,7 +580,7 @@ var mutants = append([]mutant{
 	{"a single packet whose payload is lent is held", transport + "ahead.go",
 		"	if s.qp.run.payload != nil {", "	if s.qp.run.packets > 1 {", "./internal/transport", "Lend"},
 	{"what is sent again is lent", transport + "lend.go",
-		" && w.packets == 1 && rec.nxt == rec.max && ", " && w.packets == 1 && rec.nxt <= rec.max && ", "./internal/transport", "Lend"},
+		" || rec.nxt != rec.max || w.inline", " || rec.nxt > rec.max || w.inline", "./internal/transport", "Lend"},
 	{"a region may go while its file is offered", transport + "lend.go",
 		"	ok := q.lending.may(l.File) // while the region is there\n	l.Release()                 // whoever closes the region takes back what it lends\n",
 		"	l.Release()\n	ok := q.lending.may(l.File)\n", "./internal/transport", "Lend"},

@@ -44,33 +44,30 @@ func (q *QP) lend(l mem.Loan, size uint32, n uint64) bool {
 	return true
 }
 
-// lendable returns how many packets of w from packet k on may go as one.
-func (r *requester) lendable(w *sendWQE, k, limit uint64) uint64 {
+// lendable returns how many packets of w from packet k on may go as one, of room packets that may be sent. 0 is none:
+// they go one by one, with their payload.
+func (r *requester) lendable(w *sendWQE, k, room uint64) uint64 {
 	q, rec := r.qp, &r.rc.recovery
-	if w.packets-k < 2 || rec.nxt != rec.max || w.inline != nil || w.apart || q.paced || r.lacksCredit(w) {
-		return 1
+	if q.lending.may == nil {
+		return 0
 	}
-	switch w.op {
-	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm, verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv:
-	default:
-		return 1
+	n := min(w.packets-k, uint64(lendMost/q.mtu), room)
+	if !worthLending(n, w.packets, w.length) || w.hasResponse() || rec.nxt != rec.max || w.inline != nil || w.apart || q.paced || r.lacksCredit(w) {
+		return 0
 	}
-	n := min(w.packets-k, uint64(lendMost/q.mtu))
-	n = min(n, limit-min(limit, rec.flying()), maxAhead-min(maxAhead, rec.nxt-rec.una))
-	return max(n, 1)
+	return n
 }
 
-// lendsOne reports whether the payload of w, if that is a single packet, is worth lending. It does not hold for what is
-// sent again.
-func (r *requester) lendsOne(w *sendWQE) bool {
-	q, rec := r.qp, &r.rc.recovery
-	return q.lending.may != nil && w.length >= lendLeast && w.packets == 1 && rec.nxt == rec.max && w.inline == nil && !q.paced && !r.lacksCredit(w)
+// worthLending reports whether to lend the payload of n packets, of a message of so many packets and bytes, costs less
+// than to copy it.
+func worthLending(n, packets uint64, length uint32) bool {
+	return n >= 2 || n == 1 && packets == 1 && length >= lendLeast
 }
 
 // lend writes the header of one packet for the n of w from packet k on, whose payload it lends. It returns 0 where
 // they must go one by one, with their payload.
 func (r *requester) lend(w *sendWQE, k, n uint64, buf []byte) int {
-	if n < 2 && !r.lendsOne(w) {
+	if n == 0 {
 		return 0
 	}
 	q := r.qp
@@ -95,7 +92,7 @@ func (s *responder) lend(e *response, buf []byte) int {
 	if q.cfg.Turn > 0 {
 		n = min(n, uint32(q.left))
 	}
-	if n < 2 && (n == 0 || e.packets > 1 || e.length < lendLeast) || e.replay || q.paced {
+	if !worthLending(uint64(n), uint64(e.packets), e.length) || e.replay || q.paced {
 		return 0
 	}
 	off := e.sent * q.mtu

@@ -140,19 +140,10 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 	case r.kind == fatalReply, r.kind == rnrReply && epsn == r.psn:
 		p.PSN = r.psn
 		p.AETH = wire.AETH{Syndrome: r.syndrome, MSN: s.msn}
+	case s.behindResponse && r.kind != ackReply:
+		return 0 // the response acknowledges
 	default:
-		if s.behindResponse {
-			// An ACK with the PSN of a READ or an atomic says nothing of its response, which may have
-			// been lost. Linux takes it for the response: the atomic then completes without its result.
-			if r.kind != ackReply {
-				return 0 // the response acknowledges
-			}
-			p.PSN = r.psn
-		}
-		p.AETH = s.ack()
-		if r.kind == ackReply && !s.hold.peer {
-			p.PSN, p.AETH.MSN = r.psn, r.msn
-		}
+		p.PSN, p.AETH = s.acknowledgement(r)
 	}
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
@@ -161,10 +152,21 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 func (s *responder) takeACK() (wire.PSN, wire.AETH) {
 	r := s.reply
 	s.reply = reply{}
+	return s.acknowledgement(r)
+}
+
+// acknowledgement returns PSN and AETH of the ACK that r has become, or was from the beginning.
+func (s *responder) acknowledgement(r reply) (psn wire.PSN, aeth wire.AETH) {
+	psn, aeth = s.qp.receiver.epsn.Add(-1), s.ack()
 	if s.behindResponse {
-		return r.psn, s.ack()
+		// An ACK with the PSN of a READ or an atomic says nothing of its response, which may have
+		// been lost. Linux takes it for the response: the atomic then completes without its result.
+		psn = r.psn
 	}
-	return s.qp.receiver.epsn.Add(-1), s.ack()
+	if r.kind == ackReply && !s.hold.peer {
+		psn, aeth.MSN = r.psn, r.msn
+	}
+	return psn, aeth
 }
 
 // ackRanges writes an acknowledgement of what has come before others too.

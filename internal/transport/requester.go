@@ -65,12 +65,13 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if w.fault != nil || !r.mayStart(w, k) {
 		return 0
 	}
-	count, limit := uint64(1), rec.limit()
+	count, lent, limit := uint64(1), uint64(0), rec.limit()
 	if w.op == verbs.OpRDMARead {
 		count, limit = r.readPart(w, k, limit)
 		k = rec.nxt - w.seq
 	} else if q.lending.may != nil {
-		count = r.lendable(w, k, limit)
+		lent = r.lendable(w, k, min(limit-min(limit, rec.flying()), maxAhead-min(maxAhead, rec.nxt-rec.una)))
+		count = max(lent, 1)
 	}
 	if rec.nxt-rec.una >= maxHeld && !w.hasResponse() && r.overfills() {
 		return 0
@@ -85,7 +86,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	var f *fault
 	if w.hasResponse() {
 		n = r.request(w, k, count, buf)
-	} else if n = r.lend(w, k, count, buf); n == 0 {
+	} else if n = r.lend(w, k, lent, buf); n == 0 {
 		count = 1
 		r.ends = q.paced && q.pace.ends(now, int(q.mtu))
 		n, f = r.data(w, k, buf)
@@ -170,7 +171,7 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	var f *fault
 	if responds {
 		n = r.request(w, 0, 1, buf)
-	} else if n = r.lend(w, 0, 1, buf); n == 0 {
+	} else if n = r.lend(w, 0, r.lendable(w, 0, 1), buf); n == 0 {
 		n, f = r.data(w, 0, buf)
 	}
 	if f != nil {

@@ -132,10 +132,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	w := &sq.wqes[place]
 	w.id, w.op, w.flags, w.imm, w.remote = wr.ID, wr.Op, wr.Flags, wr.Imm, wr.Remote
 	w.seq, w.message, w.apart, w.mark, w.executed = sq.nextSeq, sq.messages, false, 0, false
-	w.invalidate = wr.InvalidateRKey
-	if w.fault != nil {
-		w.fault = nil
-	}
+	w.invalidate, w.fault = wr.InvalidateRKey, nil
 	if w.rare != nil {
 		*w.rare, w.rare = rare{}, nil
 	}

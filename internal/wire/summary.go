@@ -65,8 +65,7 @@ func (p *Packet) AppendSummary(b []byte) []byte {
 		b = appendHexField(b, "invalidate", uint64(p.InvalidateRKey), 8)
 	}
 	if set&HeaderAETH != 0 {
-		b = p.AETH.Syndrome.appendTo(append(b, ' '))
-		b = appendDecField(b, "msn", uint64(p.AETH.MSN))
+		b = p.AETH.appendTo(b)
 	}
 	if set&HeaderAtomicAckETH != 0 {
 		b = appendHexField(b, "orig", p.AtomicAckETH.Orig, 1)
@@ -79,13 +78,16 @@ func (p *Packet) AppendSummary(b []byte) []byte {
 	}
 	if p.Carries {
 		b = appendHexField(b, "acknowledges", uint64(p.CarriedPSN), 6)
-		b = p.AETH.Syndrome.appendTo(append(b, ' '))
-		b = appendDecField(b, "msn", uint64(p.AETH.MSN))
+		b = p.AETH.appendTo(b)
 	}
 	if set&HeaderDETH != 0 && p.DestQP == GSIQPN {
 		b = appendCM(b, p.Payload)
 	}
 	return b
+}
+
+func (h AETH) appendTo(b []byte) []byte {
+	return appendDecField(h.Syndrome.appendTo(append(b, ' ')), "msn", uint64(h.MSN))
 }
 
 func (p *Packet) appendBits(b []byte) []byte {
