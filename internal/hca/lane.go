@@ -111,9 +111,14 @@ func (q *qp) lend(n int, l *transport.Loan) {
 	o := q.out.lane
 	pos := o.CommitLoan(n, shm.Loan{File: l.File.ID, Off: l.Off, Len: l.Len, Packets: l.Packets})
 	q.out.lent = append(o.Unread(q.out.lent), pos)
-	q.traffic.sent += uint64(l.Packets) - 1
-	q.traffic.sentNear += uint64(l.Packets) - 1
+	q.stoodFor(l.Packets)
 	q.traffic.sentBytes += uint64(l.Len)
+}
+
+// stoodFor counts the packets that one of them stands for, beside that one.
+func (q *qp) stoodFor(packets uint32) {
+	q.traffic.sent += uint64(packets) - 1
+	q.traffic.sentNear += uint64(packets) - 1
 }
 
 // recall takes back what q has lent and the peer has not taken. The program is about to get its memory back.
@@ -166,10 +171,14 @@ func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 		if n == 0 {
 			break
 		}
-		if l := q.t.Loan(); l.Packets > 0 {
+		switch l := q.t.Loan(); {
+		case l.Packets == 0:
+			o.Commit(n, 1)
+		case l.File == nil:
+			q.stoodFor(l.Packets)
+			o.Commit(n, int(l.Packets))
+		default:
 			q.lend(n, l)
-		} else {
-			o.Commit(n)
 		}
 		q.traffic.sent++
 		q.traffic.sentBytes += uint64(n)
@@ -298,11 +307,8 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 			if b == nil {
 				break
 			}
-			lent := in.Lent()
-			q = e.nearIn(now, q, in.From(), b, lent)
-			if i++; lent != nil {
-				i += lent.Packets
-			}
+			q = e.nearIn(now, q, in, b)
+			i += max(1, in.Packets())
 		}
 		in.Release()
 		if q != nil {
@@ -318,11 +324,11 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 	return n
 }
 
-// nearIn hands a packet to its QP. cur is the QP that is locked before the call, or nil. nearIn returns the
+// nearIn hands a packet that came by the lane in to its QP. cur is the QP that is locked before the call, or nil. nearIn returns the
 // QP that is locked after it, or nil.
-func (e *engine) nearIn(now time.Duration, cur *qp, from netip.Addr, b []byte, lent *shm.Lent) *qp {
-	p := &e.packet
-	if p.Decode(b) != nil || lent != nil && lent.Payload == nil {
+func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
+	p, from, packets, lent := &e.packet, in.From(), in.Packets(), in.Lent()
+	if p.Decode(b) != nil || packets == 0 || lent != nil && lent.Payload == nil {
 		e.dropNear(dropMalformed, nil, from)
 		return cur
 	}
@@ -353,15 +359,18 @@ func (e *engine) nearIn(now time.Duration, cur *qp, from netip.Addr, b []byte, l
 		q.traffic.rcvd++
 		q.traffic.rcvdBytes += uint64(len(b))
 		q.traffic.rcvdNear++
-		if lent == nil {
+		if lent == nil && packets == 1 {
 			q.t.HandlePacket(now, p, 0)
 			break
 		}
-		q.traffic.rcvd += uint64(lent.Packets) - 1
-		q.traffic.rcvdNear += uint64(lent.Packets) - 1
-		q.traffic.rcvdBytes += uint64(len(lent.Payload))
-		p.Payload = lent.Payload
-		q.t.HandleRun(now, p, lent.Packets, lent)
+		q.traffic.rcvd += uint64(packets) - 1
+		q.traffic.rcvdNear += uint64(packets) - 1
+		var payload transport.Lent
+		if lent != nil {
+			q.traffic.rcvdBytes += uint64(len(lent.Payload))
+			p.Payload, payload = lent.Payload, lent
+		}
+		q.t.HandleRun(now, p, packets, payload)
 	}
 	return q
 }

@@ -243,7 +243,7 @@ func (p *lanePair) fill(to netip.Addr) {
 	o.Lock()
 	defer o.Unlock()
 	for o.Reserve(transport.MaxDatagram) != nil {
-		o.Commit(transport.MaxDatagram)
+		o.Commit(transport.MaxDatagram, 1)
 	}
 	o.Publish()
 }
@@ -265,7 +265,7 @@ func TestLaneOfAnother(t *testing.T) {
 			DestQP: uint32(p.y.qp.QPN()), PSN: firstPSN + 1}}
 		change(&packet.BTH)
 		o.Lock()
-		o.Commit(copy(o.Reserve(transport.MaxDatagram), packet.AppendTo(nil)))
+		o.Commit(copy(o.Reserve(transport.MaxDatagram), packet.AppendTo(nil)), 1)
 		o.Publish()
 		o.Unlock()
 		p.drain(p.y)
@@ -337,7 +337,7 @@ func TestLaneSecured(t *testing.T) {
 		DestQP: uint32(b.qp.QPN()), PSN: firstPSN + 1}}
 	o := p.outs[simAddr(2)]
 	o.Lock()
-	o.Commit(copy(o.Reserve(transport.MaxDatagram), packet.AppendTo(nil)))
+	o.Commit(copy(o.Reserve(transport.MaxDatagram), packet.AppendTo(nil)), 1)
 	o.Publish()
 	o.Unlock()
 	p.drain(b)
@@ -457,7 +457,7 @@ func TestNewLane(t *testing.T) {
 		o, fd, err := shm.NewOut()
 		p.y.must(err)
 		o.Reserve(8)
-		o.Commit(8) // which is no packet
+		o.Commit(8, 1) // which is no packet
 		o.Publish()
 		added := make(chan error)
 		begin := e.dev.now()

@@ -54,6 +54,9 @@ const (
 )
 
 const (
+	// laneVersion is that of what both ends know of a lane. Processes of different versions have no lanes.
+	laneVersion = 2
+
 	laneRequest = 1 + 16 + 16 // version, from, to
 	laneFiles   = 2           // the memory, the sender's bell
 	laneAnswer  = 1           // version
@@ -303,7 +306,7 @@ func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
 	}
 	defer unix.Close(fd)
 	c.SetDeadline(time.Now().Add(n.lanes.time))
-	request := appendAddr(appendAddr([]byte{messageVersion}, key.from), key.to)
+	request := appendAddr(appendAddr([]byte{laneVersion}, key.from), key.to)
 	if _, _, err = c.WriteMsgUnix(request, unix.UnixRights(fd, bell), nil); err != nil {
 		o.Close()
 		return nil, err
@@ -312,7 +315,7 @@ func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
 	var theirs shm.Bell
 	switch {
 	case err != nil:
-	case answer[0] != messageVersion || len(fds) != 1:
+	case answer[0] != laneVersion || len(fds) != 1:
 		closeAll(fds)
 		err = errMessage
 	default:
@@ -398,7 +401,7 @@ func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 	if err != nil {
 		return netip.Addr{}, nil, err
 	}
-	if b[0] != messageVersion || len(fds) != laneFiles {
+	if b[0] != laneVersion || len(fds) != laneFiles {
 		closeAll(fds)
 		return netip.Addr{}, nil, errMessage
 	}
@@ -432,7 +435,7 @@ func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 		return to, nil, err
 	}
 	taken = true
-	if _, _, err = c.WriteMsgUnix([]byte{messageVersion}, unix.UnixRights(bell), nil); err != nil {
+	if _, _, err = c.WriteMsgUnix([]byte{laneVersion}, unix.UnixRights(bell), nil); err != nil {
 		in.Leave()
 		return to, nil, err
 	}

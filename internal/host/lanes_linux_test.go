@@ -58,7 +58,7 @@ func TestLane(t *testing.T) {
 		t.Errorf("another QP of the block got lane %p with %d users, want %p with 2", again, o.Users(), o)
 	}
 	o.Lock()
-	o.Commit(copy(o.Reserve(5), "hello"))
+	o.Commit(copy(o.Reserve(5), "hello"), 1)
 	o.Publish()
 	o.Unlock()
 	if len(box.Lanes()) != 1 {
@@ -138,7 +138,7 @@ func TestStoppedPeer(t *testing.T) {
 func TestHostileLane(t *testing.T) {
 	a, b := testAddr(68), testAddr(69)
 	x, y := shareMemory(t, a), shareMemory(t, b)
-	right := appendAddr(appendAddr([]byte{messageVersion}, a), b)
+	right := appendAddr(appendAddr([]byte{laneVersion}, a), b)
 	bell := func(flags int) int {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|flags)
 		if err != nil {
@@ -157,7 +157,7 @@ func TestHostileLane(t *testing.T) {
 		"no file":       {b: right},
 		"short":         {right[:len(right)-1], []int{lane, ring}},
 		"long":          {append(right[:len(right):len(right)], 0), []int{lane, ring}},
-		"version":       {append([]byte{messageVersion + 1}, right[1:]...), []int{lane, ring}},
+		"version":       {append([]byte{laneVersion + 1}, right[1:]...), []int{lane, ring}},
 		"no bell":       {right, []int{lane}},
 		"three files":   {right, []int{lane, ring, lane}},
 		"bell blocks":   {right, []int{lane, bell(0)}},
@@ -255,7 +255,7 @@ func TestRoomEndsWait(t *testing.T) {
 		o.Lock()
 		defer o.Unlock()
 		for ; o.Reserve(4096) != nil; n++ {
-			o.Commit(4096)
+			o.Commit(4096, 1)
 		}
 		o.Publish()
 		return n

@@ -113,7 +113,7 @@ func TestHostileFiles(t *testing.T) {
 		}
 		c.SetDeadline(time.Now().Add(patience))
 		lane := memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
-		handOver(t, c, appendAddr(appendAddr([]byte{messageVersion}, a), b), lane, ring)
+		handOver(t, c, appendAddr(appendAddr([]byte{laneVersion}, a), b), lane, ring)
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			t.Fatalf("%s: no lane: %v", name, err)
 		}

@@ -15,10 +15,12 @@ import (
 // Sizes that we chose, in bytes.
 const (
 	// Regions up to ownLeast are cut from slabs, since a process has few mappings (vm.max_map_count) and
-	// few file descriptors. A larger region has a mapping of its own, which can be lent to other processes.
+	// few file descriptors. A larger region has a mapping of its own, which can be lent to other processes. So
+	// have ownSmall of the small ones: a program that has but a few of them sends from these.
 	// Where half of the mappings are taken, regions up to maxPiece are cut from slabs. Pages that nobody
 	// touches cost nothing.
 	ownLeast = 32 << 10
+	ownSmall = 16
 	maxPiece = 256 << 10
 	slabSize = 4 << 20
 
@@ -63,6 +65,7 @@ type allocator struct {
 	mappings map[*mapping]struct{}
 	bytes    uint64        // of the mappings
 	areas    int           // places in the kernel's map of the process that are in use, at most
+	small    int           // mappings of small regions
 	resting  []*allocation // closed, the oldest first
 	restSize uint64
 }
@@ -92,7 +95,7 @@ func (m *allocator) allocate(n int) (*allocation, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if class := classOf(n); class < classCount && pageSize<<class <= maxPiece && !m.debug && (n <= ownLeast || m.areas >= m.host.maxAreas()/2) {
+	if class := classOf(n); class < classCount && pageSize<<class <= maxPiece && !m.debug && (n <= ownLeast && m.small >= ownSmall || m.areas >= m.host.maxAreas()/2) {
 		return m.piece(class, n)
 	}
 	size := (n + pageSize - 1) &^ (pageSize - 1)
@@ -101,6 +104,9 @@ func (m *allocator) allocate(n int) (*allocation, error) {
 		return nil, err
 	}
 	own.offer()
+	if size <= ownLeast {
+		m.small++
+	}
 	return &allocation{bytes: own.bytes[:n:n], m: own, size: size}, nil
 }
 
@@ -192,6 +198,9 @@ func (m *allocator) free(a *allocation) error {
 	} else {
 		delete(m.mappings, a.m)
 		m.bytes -= uint64(a.size)
+		if a.size <= ownLeast {
+			m.small--
+		}
 		if err := a.m.retire(); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,6 +88,30 @@ func TestSlabs(t *testing.T) {
 			m.bytes, m.areas, len(m.mappings))
 	}
 	take(t, m, 20_000) // zeroed again
+}
+
+// TestSmallOwn: a few small regions have mappings of their own, which others can map, until they are closed.
+func TestSmallOwn(t *testing.T) {
+	m := &allocator{host: host{root: "/"}}
+	var all []*allocation
+	own := func(a *allocation) bool { return a.lent() != nil }
+	for range ownSmall {
+		all = append(all, take(t, m, 4096))
+	}
+	if n := slices.IndexFunc(all, func(a *allocation) bool { return !own(a) }); n >= 0 {
+		t.Errorf("region %d of %d is cut from a slab, want a mapping of its own", n, ownSmall)
+	}
+	if own(take(t, m, 4096)) || own(take(t, m, ownLeast)) {
+		t.Errorf("more than %d small regions have mappings of their own, want those cut from slabs", ownSmall)
+	}
+	give(t, m, all[3])
+	give(t, m, all[4])
+	if !own(take(t, m, 100)) || !own(take(t, m, ownLeast)) || own(take(t, m, 1)) {
+		t.Error("two mappings were given back, want them taken by the next two regions and by no more")
+	}
+	if !own(take(t, m, ownLeast+1)) {
+		t.Error("a large region is cut from a slab, want a mapping of its own")
+	}
 }
 
 // TestAddressesRest: what is given back is not given out again for long, and faults. Then it serves

@@ -7,8 +7,8 @@ import (
 )
 
 // File is the memory of an allocated region, as other processes can map it: to read it, and not to change it.
-// Small regions have none, since several share a mapping, and pages of a file that others cannot change cannot
-// be given back one by one.
+// Small regions have none where they share a mapping, since pages of a file that others cannot change cannot be
+// given back one by one.
 type File struct {
 	ID   uint64 // no other file of this process has it, now or later
 	FD   int    // while a span of the region is open

@@ -18,6 +18,10 @@ func TestLend(t *testing.T) {
 	const size = ownLeast + 100
 	r := region(t, p, verbs.MRAttr{Length: size, Access: everything})
 	moved := region(t, p, verbs.MRAttr{Length: size, IOVA: 1 << 40, HasIOVA: true})
+	first := region(t, p, verbs.MRAttr{Length: 4096, Access: everything})
+	for range ownSmall {
+		region(t, p, verbs.MRAttr{Length: 4096})
+	}
 	small := region(t, p, verbs.MRAttr{Length: 4096, Access: everything})
 	own := region(t, p, verbs.MRAttr{Buf: make([]byte, size), Access: everything})
 	local := region(t, p, verbs.MRAttr{Length: size})
@@ -55,6 +59,7 @@ func TestLend(t *testing.T) {
 		{name: "across SGEs", sg: []verbs.SGE{sge(r, 0, 10), sge(r, 10, 10)}, n: 20},
 		{name: "behind the list", sg: []verbs.SGE{sge(r, 0, 10)}, off: 10, n: 1},
 		{name: "no list", n: 1},
+		{name: "one of few small ones", sg: []verbs.SGE{sge(first, 0, 90)}, off: 5, n: 85, of: first, at: 5},
 		{name: "out of a slab", sg: []verbs.SGE{sge(small, 0, 10)}, n: 10},
 		{name: "the program's memory", sg: []verbs.SGE{sge(own, 0, 10)}, n: 10},
 		{name: "out of bounds", sg: []verbs.SGE{sge(r, size-5, 10)}, n: 10},

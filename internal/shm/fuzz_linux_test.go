@@ -38,6 +38,7 @@ func FuzzNext(f *testing.F) {
 	f.Add(uint8(0), []byte{0, 100, inLane, 3, 0, 0, 200, inLane, 3, 0, 4, 3, 5})
 	f.Add(uint8(1), []byte{0, 100, lent, 1, 5, 16, 32, 1, 3, 0, 6, 3, 0, 100, lent, 1, 6, 0, 1, 1, 3, 0, 7, 5, 3, 3})
 	f.Add(uint8(2), []byte{1, 255, 3, 0, 3, 2, 0, 3, 4, 5, 3})
+	f.Add(uint8(1), []byte{0, 56, skipped, 0, 0, 120, skipped, 1, 0, 100, inLane, 4, 3, 0, 56, skipped, 0, 3, 4, 5, 3})
 	f.Add(uint8(3), []byte{0, 20, lent, 1, 5, 255, 255, 0, 3, 0, 3, 7, 5, 3, 3})
 	f.Fuzz(func(t *testing.T, start uint8, in []byte) {
 		if len(in) > 2048 {
@@ -132,7 +133,7 @@ func (h *hostile) record(pos uint64) uint64 {
 	h.written = append(h.written, pos)
 	d := h.peer.data[pos&(ringBytes-1)&^7:]
 	binary.NativeEndian.PutUint32(d, uint32(n))
-	binary.NativeEndian.PutUint32(d[4:], state)
+	binary.NativeEndian.PutUint32(d[4:], state|uint32(loan)<<packetsShift)
 	if loan != 0 && n >= loanSize && n <= recordAlign {
 		b := d[recordHeader+n-loanSize:]
 		binary.NativeEndian.PutUint64(b, h.number())
@@ -151,11 +152,17 @@ func (h *hostile) next() bool {
 		t.Fatalf("the receiver is at %d, where no record can be", pos)
 	}
 	b := i.Next()
+	for pos != i.pos && i.state(pos).Load()%(1<<packetsShift) == skipped {
+		pos += space(int(i.length(pos)))
+	}
 	if b == nil {
 		if i.pos != pos {
 			t.Fatalf("no record, but the receiver went from %d to %d", pos, i.pos)
 		}
 		return false
+	}
+	if i.Packets() > maxPackets || i.Packets() < 0 {
+		t.Fatalf("a record stands for %d packets, want from 0 to %d", i.Packets(), maxPackets)
 	}
 	if broken {
 		t.Fatal("a record of a sender that has written nonsense before")
@@ -174,8 +181,8 @@ func (h *hostile) next() bool {
 	if l.Payload != nil {
 		said := i.data[want+uint64(len(b)):]
 		file, off, n := h.files[binary.NativeEndian.Uint64(said)], binary.NativeEndian.Uint64(said[8:]), binary.NativeEndian.Uint32(said[16:])
-		if uint64(len(l.Payload)) != uint64(n) || off+uint64(n) > uint64(len(file)) || offset(file, l.Payload) != off || l.Packets < 1 || l.Packets > maxPackets {
-			t.Fatalf("%d bytes are lent at %d of a file of %d, for %d packets; the sender said %d at %d", len(l.Payload), offset(file, l.Payload), len(file), l.Packets, n, off)
+		if uint64(len(l.Payload)) != uint64(n) || off+uint64(n) > uint64(len(file)) || offset(file, l.Payload) != off || i.Packets() < 1 {
+			t.Fatalf("%d bytes are lent at %d of a file of %d, for %d packets; the sender said %d at %d", len(l.Payload), offset(file, l.Payload), len(file), i.Packets(), n, off)
 		}
 	}
 	l.Taken()

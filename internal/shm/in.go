@@ -14,8 +14,9 @@ type In struct {
 	bell    Bell // the sender's
 	dropped func()
 
-	files mapped
-	lent  Lent // of the record that Next has returned
+	files   mapped
+	packets int  // that the record that Next has returned stands for
+	lent    Lent // and its payload
 
 	pos    uint64
 	seen   uint64        // tail, as it was read last
@@ -28,36 +29,55 @@ type In struct {
 func (i *In) From() netip.Addr { return i.from }
 
 // Next returns the next record, or nil if there is none. It holds until Release. The sender can still
-// write to it, so what is read twice can differ. Lent says whether its payload lies elsewhere.
+// write to it, so what is read twice can differ. Packets says for how many it stands, and Lent whether its
+// payload lies elsewhere.
 func (i *In) Next() []byte {
 	i.files.drop()
-	if i.pos == i.seen {
-		tail := i.tail.Load()
-		if tail == i.pos || i.broken.Load() {
-			return nil
-		}
-		if tail-i.pos > i.size {
+	for i.more() {
+		n := i.length(i.pos)
+		if n > i.size || space(int(n)) > i.seen-i.pos {
 			i.broken.Store(true)
+			i.seen = i.pos
 			return nil
 		}
-		i.seen = tail
-		prefetchLoad(i.at(i.pos))
+		b := i.record(i.pos, int(n))
+		word := i.state(i.pos)
+		i.pos += space(int(n))
+		switch state := word.Load(); state & (1<<packetsShift - 1) {
+		case skipped:
+			continue
+		case inLane:
+			i.packets, i.lent.state = min(int(state>>packetsShift), maxPackets), nil
+		default:
+			i.packets, i.lent.state = 0, word
+			b = i.borrow(b)
+		}
+		return b
 	}
-	n := i.length(i.pos)
-	if n > i.size || space(int(n)) > i.seen-i.pos {
-		i.broken.Store(true)
-		i.seen = i.pos
-		return nil
-	}
-	b := i.record(i.pos, int(n))
-	if i.lent.state = i.state(i.pos); i.lent.state.Load() == inLane {
-		i.lent.state = nil
-	} else {
-		b = i.borrow(b)
-	}
-	i.pos += space(int(n))
-	return b
+	return nil
 }
+
+// more reports whether there is a record at pos.
+func (i *In) more() bool {
+	if i.pos != i.seen {
+		return true
+	}
+	tail := i.tail.Load()
+	if tail == i.pos || i.broken.Load() {
+		return false
+	}
+	if tail-i.pos > i.size {
+		i.broken.Store(true)
+		return false
+	}
+	i.seen = tail
+	prefetchLoad(i.at(i.pos))
+	return true
+}
+
+// Packets returns how many packets the record that Next has returned last stands for. A sender that writes nonsense may
+// have said any number from 0 to maxPackets.
+func (i *In) Packets() int { return i.packets }
 
 // Release gives the records that Next has returned back to the sender, and wakes it if it waits for room.
 func (i *In) Release() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -191,5 +192,8 @@ func mapRing(fd int) (ring, error) {
 		_ = unix.Munmap(all)
 		return ring{}, fmt.Errorf("mmap: %w", err)
 	}
+	// A kernel that cannot makes the pages at their first use.
+	_ = unix.Madvise(all[:os.Getpagesize()], unix.MADV_POPULATE_WRITE)
+	_ = unix.Madvise(all[headerSize:][:hotBytes], unix.MADV_POPULATE_WRITE)
 	return newRing(all[:headerSize], all[headerSize:], func() { _ = unix.Munmap(all) }), nil
 }

@@ -73,7 +73,7 @@ func send(o *Out, b []byte) bool {
 		return false
 	}
 	copy(buf, b)
-	o.Commit(len(b))
+	o.Commit(len(b), 1)
 	o.Publish()
 	return true
 }
@@ -117,6 +117,89 @@ func TestRecords(t *testing.T) {
 			t.Fatalf("seed %d: record %d has %d bytes, and %d other ones were sent", seed, n, len(b), len(w))
 		}
 		n++
+	}
+}
+
+// TestTurn: while its receiver keeps up, a sender uses but the beginning of the ring. To one that is behind it writes
+// all the ring.
+func TestTurn(t *testing.T) {
+	o, in, _ := lane(t)
+	const size = 1000
+	number := uint64(0)
+	// pass sends n records, with so many on their way, and returns how far into the ring they went.
+	pass := func(n, behind int) (most uint64) {
+		want, sent := make([]byte, size), number
+		take := func() {
+			if b := in.Next(); !bytes.Equal(b, fill(want, number)) {
+				t.Fatalf("record %d has %d bytes, want %d of its own", number, len(b), size)
+			}
+			in.Release()
+			number++
+		}
+		for range n {
+			if sent-number == uint64(behind) {
+				take()
+			}
+			if !send(o, fill(make([]byte, size), sent)) {
+				t.Fatalf("record %d, with %d on their way, found no room", sent, sent-number)
+			}
+			sent++
+			most = max(most, (o.sent-1)%ringBytes+1)
+		}
+		for number < sent {
+			take()
+		}
+		if in.Next() != nil {
+			t.Fatal("there is a record more than were sent")
+		}
+		in.Release()
+		return most
+	}
+	const rounds = 5 * ringBytes / size
+	if most := pass(rounds, 1); most > hotBytes+size+recordAlign {
+		t.Errorf("the ring was used up to byte %d, want %d or little more", most, hotBytes)
+	}
+	if most := pass(rounds, 3*hotBytes/4/size); most <= ringBytes-hotBytes {
+		t.Errorf("with the receiver behind, the ring was used up to byte %d, want all %d", most, ringBytes)
+	}
+	pass(rounds/2+17, 3*hotBytes/4/size) // to any place
+	if pass(ringBytes/size, 1); o.pos%ringBytes > hotBytes+size+recordAlign {
+		t.Errorf("with a receiver that keeps up again, the sender is at byte %d of the ring, want it back at its beginning", o.pos%ringBytes)
+	}
+
+	// A sender may find nothing to send after it has turned.
+	for o.pos < o.look {
+		send(o, make([]byte, size))
+		in.Next()
+		in.Release()
+	}
+	o.Lock()
+	o.Reserve(size)
+	o.Publish()
+	o.Unlock()
+	if o.pos%ringBytes != 0 {
+		t.Fatalf("the sender is at byte %d of the ring, want it to have turned", o.pos%ringBytes)
+	}
+	if in.Next() != nil {
+		t.Error("there is a record that nobody has sent")
+	}
+	if in.Release(); o.head.Load() != o.pos {
+		t.Errorf("the receiver has given back the ring up to %d, want %d", o.head.Load(), o.pos)
+	}
+}
+
+// TestPackets: a record says for how many packets it stands. The receiver believes no more than there can be.
+func TestPackets(t *testing.T) {
+	o, in, _ := lane(t)
+	for _, tt := range []struct{ say, want int }{{1, 1}, {4, 4}, {0, 0}, {maxPackets, maxPackets}, {1<<24 - 1, maxPackets}} {
+		o.Lock()
+		o.Reserve(5)
+		o.Commit(5, tt.say)
+		o.Publish()
+		o.Unlock()
+		if b := in.Next(); len(b) != 5 || in.Packets() != tt.want || in.Lent() != nil {
+			t.Errorf("a record of 5 bytes for %d packets: got %d bytes for %d, lent %v; want 5 for %d, not lent", tt.say, len(b), in.Packets(), in.Lent(), tt.want)
+		}
 	}
 }
 
@@ -273,7 +356,7 @@ func TestSenderEnds(t *testing.T) {
 	send(o, []byte("last"))
 	o.Lock()
 	copy(o.Reserve(5), "never") // it is killed before Publish
-	o.Commit(5)
+	o.Commit(5, 1)
 	o.Unlock()
 	o.Close()
 	in.Leave()

@@ -22,7 +22,12 @@ const (
 	lent            // it is in a file
 	taken           // the receiver has it
 	recalled        // it is not what it was
+	skipped         // there is none: see Out.turn
 )
+
+// packetsShift is by how much the number of packets that a record in the lane stands for is shifted in the word of its
+// state.
+const packetsShift = 8
 
 const (
 	// maxFiles is how many files the sender of a lane lends, and maxMapped how many bytes of them the receiver
@@ -147,7 +152,6 @@ func (o *Out) forgetFiles() {
 // Lent is a payload that the sender lends.
 type Lent struct {
 	Payload []byte // nil if the sender lends no such memory
-	Packets int    // that the record stands for
 	state   *atomic.Uint32
 }
 
@@ -180,7 +184,7 @@ func (i *In) borrow(b []byte) []byte {
 	}
 	file := i.files.get(l.File)
 	if size := uint64(len(file)); l.Off < size && uint64(l.Len) <= size-l.Off && l.Packets > 0 && l.Packets <= maxPackets {
-		i.lent.Payload, i.lent.Packets = file[l.Off:l.Off+uint64(l.Len)], int(l.Packets)
+		i.lent.Payload, i.packets = file[l.Off:l.Off+uint64(l.Len)], int(l.Packets)
 	}
 	return b[:n]
 }

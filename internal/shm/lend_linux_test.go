@@ -113,7 +113,7 @@ func TestLend(t *testing.T) {
 		t.Fatalf("the record is %q, want header", got)
 	}
 	l := in.Lent()
-	if l == nil || !bytes.Equal(l.Payload, memory[4096:4096+8192]) || l.Packets != 2 {
+	if l == nil || !bytes.Equal(l.Payload, memory[4096:4096+8192]) || in.Packets() != 2 {
 		t.Fatalf("lent %v, want 8192 bytes from 4096 on, for 2 packets", l)
 	}
 	memory[4096]++

@@ -16,6 +16,7 @@ type Out struct {
 	files  map[uint64]*lentFile
 
 	pos  uint64
+	look uint64 // pos from which on Reserve may begin at the ring's start again
 	sent uint64 // pos at the latest Publish
 	seen uint64 // head, as it was read last
 
@@ -33,6 +34,9 @@ func (o *Out) Reserve(n int) []byte {
 	if o.closed {
 		return nil
 	}
+	if o.pos >= o.look {
+		o.turn()
+	}
 	if o.pos+space(n)-o.seen > o.size {
 		head := o.head.Load()
 		if o.pos-head > o.size || head < o.seen { // nobody has read what was not written
@@ -46,9 +50,21 @@ func (o *Out) Reserve(n int) []byte {
 	return o.record(o.pos, n)
 }
 
-// Commit makes the first n bytes of what was reserved a record.
-func (o *Out) Commit(n int) {
-	o.putHeader(o.pos, n, inLane)
+// turn begins at the ring's start again, unless the receiver is so far behind that what it has not read would take the
+// room. A record that is skipped fills the rest of the ring.
+func (o *Out) turn() {
+	off := o.pos & (o.size - 1)
+	if o.look = o.pos + hotBytes - off%hotBytes; off < hotBytes || o.pos-o.head.Load() > hotBytes/2 {
+		return
+	}
+	o.putHeader(o.pos, int(o.size-off)-recordHeader, skipped)
+	o.pos += o.size - off
+	o.look = o.pos + hotBytes
+}
+
+// Commit makes the first n bytes of what was reserved a record, which stands for a number of packets.
+func (o *Out) Commit(n, packets int) {
+	o.putHeader(o.pos, n, inLane|uint32(packets)<<packetsShift)
 	o.pos += space(n)
 }
 

@@ -15,13 +15,17 @@ const (
 
 	headerSize = 64 << 10 // a multiple of every page size
 
-	recordHeader = 8  // 4 for the length, 4 for the state
+	recordHeader = 8  // 4 for the length, 4 for state and packets
 	recordAlign  = 64 // a record shares no cache line with another
 )
 
 const (
 	// ringBytes is the space for records: two windows of a QP at a path MTU of 4096.
 	ringBytes = 2 << 20
+
+	// hotBytes is the part of them that a sender keeps to while its receiver keeps up: it stays in the caches of both
+	// processors, and is there from the beginning, while the kernel makes the other pages at their first use.
+	hotBytes = 128 << 10
 
 	// FileSize is the size of a lane's memfd. A pair of processes that talk with each other has two lanes.
 	FileSize = headerSize + ringBytes
@@ -63,7 +67,7 @@ func (r *ring) record(pos uint64, n int) []byte {
 	return r.data[at : at+uint64(n) : at+uint64(n)]
 }
 
-// putHeader is for records that the receiver does not see yet.
+// putHeader is for records that the receiver does not see yet. state has the packets too.
 func (r *ring) putHeader(pos uint64, n int, state uint32) {
 	h := r.data[pos&(r.size-1):]
 	binary.NativeEndian.PutUint32(h, uint32(n))

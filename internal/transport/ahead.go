@@ -163,7 +163,7 @@ func (h *hold) ranges(epsn wire.PSN) []byte {
 // ahead takes a packet that came before others. It reports false where the packet is dropped.
 func (s *responder) ahead(p *wire.Packet) bool {
 	h, in := &s.hold, &s.qp.receiver
-	if s.qp.run.payload != nil { // it comes again packet by packet, with its data
+	if s.qp.run.packets > 0 { // it comes again packet by packet, with its data
 		s.due(p.PSN, false)
 		return false
 	}

@@ -10,7 +10,8 @@ import (
 
 // Between processes of one host a payload need not be copied on its way: the peer takes it from memory that the
 // requester lends. One such packet then stands for a run of packets, with their PSNs. Its opcode says which of
-// the message's first and last packet are in the run. What is repeated goes packet by packet, and is copied.
+// the message's first and last packet are in the run. What cannot be lent is copied, and a packet then stands for
+// as many as the largest path MTU holds. What is repeated goes packet by packet, and is copied.
 
 // lending is what a QP lends.
 type lending struct {
@@ -20,10 +21,10 @@ type lending struct {
 
 // Loan is where the payload of a packet lies that stands for several.
 type Loan struct {
-	File    *mem.File
+	File    *mem.File // or nil, if the payload is in the packet
 	Off     uint64
 	Len     uint32
-	Packets uint32 // 0 if the payload is in the packet
+	Packets uint32 // 0 if the packet stands for itself
 }
 
 // Lend has the QP lend payloads from files of which may says that the peer can read them. With nil it lends none.
@@ -84,15 +85,34 @@ func (r *requester) lend(w *sendWQE, k, n uint64, buf []byte) int {
 	return requestHeaders(p, w, buf) + wire.ICRCSize
 }
 
-// lend writes the header of one packet for the next packets of the READ e, whose payload it lends. It returns 0 where
-// they must go one by one.
-func (s *responder) lend(e *response, buf []byte) int {
+// inOne returns how many of n packets, whose payload cannot be lent, go as one that has it: 1 at least.
+func (q *QP) inOne(n uint64) uint64 { return max(1, min(n, uint64(maxPacketData/q.mtu))) }
+
+// standsFor takes note that the packet that was written has the payload of n.
+func (q *QP) standsFor(n uint64) {
+	if n > 1 {
+		q.lending.loan = Loan{Packets: uint32(n)}
+	}
+}
+
+// inRun returns how many of the next packets of the READ e may go as one. 0 is none.
+func (s *responder) inRun(e *response) uint32 {
 	q := s.qp
+	if q.lending.may == nil || e.replay || q.paced {
+		return 0
+	}
 	n := min(e.packets-e.sent, lendMost/q.mtu)
 	if q.cfg.Turn > 0 {
 		n = min(n, uint32(q.left))
 	}
-	if !worthLending(uint64(n), uint64(e.packets), e.length) || e.replay || q.paced {
+	return n
+}
+
+// lend writes the header of one packet for the next n packets of the READ e, whose payload it lends. It returns 0 where
+// it cannot.
+func (s *responder) lend(e *response, n uint32, buf []byte) int {
+	q := s.qp
+	if !worthLending(uint64(n), uint64(e.packets), e.length) {
 		return 0
 	}
 	off := e.sent * q.mtu
@@ -109,10 +129,10 @@ func (s *responder) lend(e *response, buf []byte) int {
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
-// run is what a packet stands for: itself, or a run of packets whose payload was lent.
+// run is what a packet stands for: itself, or a run of packets.
 type run struct {
 	packets int
-	payload Lent // nil for one packet
+	payload Lent // nil if the payload is in the packet
 }
 
 // Lent is a payload that the peer lends.
@@ -147,7 +167,7 @@ func (r *run) scatter(pd *mem.PD, sg []verbs.SGE, off uint32, payload []byte) er
 // recalled says that the peer has taken back what it has lent. It has given up.
 var recalled = &refusal{silent: true}
 
-// HandleRun is HandlePacket for a packet of RC that stands for several, whose payload the peer lends.
+// HandleRun is HandlePacket for a packet of RC that stands for several. payload is nil if it was not lent.
 func (q *QP) HandleRun(now time.Duration, p *wire.Packet, packets int, payload Lent) {
 	op := p.Opcode
 	if q.cfg.Type != verbs.QPTypeRC || packets < 1 || packets > maxWindow || !op.HasPayload() || !op.IsSend() && !op.IsWrite() && !op.IsRead() {

@@ -13,10 +13,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// loan is a payload that is lent, on its way. It lies in the sender's memory until it is taken.
+// loan is a packet that stands for several, on its way. A payload that is lent lies in the sender's memory until it is
+// taken.
 type loan struct {
 	from    *node
-	payload []byte
+	payload []byte // nil if it is in the packet
 	packets int
 	taken   bool // or recalled
 }
@@ -34,8 +35,11 @@ func (e *node) lend() {
 
 // loan is what l lends, or nil.
 func (e *node) loan(l *Loan) *loan {
-	if l.Packets == 0 {
+	switch {
+	case l.Packets == 0:
 		return nil
+	case l.File == nil:
+		return &loan{packets: int(l.Packets)}
 	}
 	return &loan{from: e, payload: e.mem.data[l.Off:][:l.Len], packets: int(l.Packets)}
 }
@@ -47,7 +51,7 @@ func (l *loan) Taken() bool {
 	return !was && l.from.qp.receives()
 }
 
-// runs returns what the packets that e has sent stand for: 0 for one with its payload.
+// runs returns what the packets that e has sent stand for: 0 for one that stands for itself.
 func (p *pair) runs(e *node) (n []int) {
 	for _, s := range p.packets(e, 0) {
 		if s.Opcode.HasPayload() {
@@ -57,8 +61,14 @@ func (p *pair) runs(e *node) (n []int) {
 	return n
 }
 
-// TestLend: what is long and lies in memory that the peer can read goes as few packets, which stand for many. All
-// else goes packet by packet. The data and the PSNs are the same.
+// unreadable has both ends of p lend nothing, though they might.
+func unreadable(p *pair, _ *verbs.SendWR) {
+	p.a.qp.Lend(func(*mem.File) bool { return false })
+	p.b.qp.Lend(func(*mem.File) bool { return false })
+}
+
+// TestLend: what is long and lies in memory that the peer can read goes as few packets, which stand for many. Of all
+// else a packet has what the largest path MTU holds. The data and the PSNs are the same.
 func TestLend(t *testing.T) {
 	const mtu, at = 1024, 4096
 	few := func(n int) []int { return make([]int, n) }
@@ -77,9 +87,13 @@ func TestLend(t *testing.T) {
 		{"nothing", 0, nil, few(1)},
 		{"across SGEs", 3 * mtu, func(p *pair, wr *verbs.SendWR) {
 			wr.SGList = []verbs.SGE{p.a.mem.sge(at, mtu+1), p.a.mem.sge(at+mtu+1, 2*mtu-1)}
-		}, few(3)},
-		{"from memory that the peer cannot read", 3 * mtu, func(p *pair, _ *verbs.SendWR) {
-			p.a.qp.Lend(func(*mem.File) bool { return false })
+		}, []int{3}},
+		{"from memory that the peer cannot read", 3 * mtu, unreadable, []int{3}},
+		{"much of it", 10*mtu - 1, unreadable, []int{4, 4, 2}},
+		{"much of it, with a packet left over", 9 * mtu, unreadable, []int{4, 4, 0}},
+		{"little of it", mtu, unreadable, few(1)},
+		{"by the network", 3 * mtu, func(p *pair, _ *verbs.SendWR) {
+			p.a.qp.Lend(nil)
 			p.b.qp.Lend(nil)
 		}, few(3)},
 	} {
@@ -133,15 +147,18 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestLendWindow: what a window grants is not lent, since the window may end before it is read.
+// TestLendWindow: what a window grants is not lent but copied, since the window may end before it is read.
 func TestLendWindow(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
 	window := p.b.bindWindow(windowKey)
 	p.post(p.a, readWR(1, window.remote(0), p.a.mem.sge(0, 3*1024)))
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCSuccess})
-	if got := p.runs(p.b); !slices.Equal(got, []int{0, 0, 0}) {
-		t.Errorf("packets stand for %v, want three with their data", got)
+	if got := p.runs(p.b); !slices.Equal(got, []int{3}) {
+		t.Errorf("packets stand for %v, want one for 3", got)
+	}
+	if n := len(p.packets(p.b, 0)[0].Payload); n != 3*1024 {
+		t.Errorf("the packet has %d bytes, want 3072", n)
 	}
 }
 

@@ -47,14 +47,15 @@ func (q *QP) header(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	return p
 }
 
-// dataPacket writes packet k of a SEND or WRITE to buf, under the header p, whose opcode it sets.
-func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k uint64, buf []byte) (int, *fault) {
+// dataPacket writes the n packets of a SEND or WRITE from packet k on as one to buf, under the header p, whose opcode
+// it sets.
+func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	off := uint32(k) * q.mtu
-	p.Opcode = dataOpcodes[w.op][position(k, w.packets)]
+	p.Opcode = dataOpcodes[w.op][position(k, w.packets)|position(k+n-1, w.packets)]
 	if q.cfg.Type == verbs.QPTypeUC {
 		p.Opcode += ucOpcodes
 	}
-	size := min(w.length-off, q.mtu)
+	size := min(w.length-off, uint32(n)*q.mtu)
 	p.RETH.VA, p.RETH.RKey, p.RETH.Length = w.remote.VA, uint32(w.remote.RKey), w.length
 	if w.apart {
 		p.Opcode = wire.RCRDMAWriteOnly

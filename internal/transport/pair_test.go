@@ -351,6 +351,8 @@ func (p *pair) receive(to *node, data []byte, l *loan) {
 	switch {
 	case to.qp.cfg.Type == verbs.QPTypeUD:
 		to.qp.HandleDatagram(&pkt, &testGRH)
+	case l != nil && l.payload == nil:
+		to.qp.HandleRun(p.now, &pkt, l.packets, nil)
 	case l != nil:
 		pkt.Payload = l.payload
 		to.qp.HandleRun(p.now, &pkt, l.packets, l)

@@ -108,12 +108,12 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 		if !e.atomic && (q.spent() || q.pace.holds(now)) {
 			return 0 // and what is behind it waits too
 		}
-		n := 0
+		n, run := 0, s.inRun(e)
 		if q.lending.may != nil && !e.atomic {
-			n = s.lend(e, buf)
+			n = s.lend(e, run, buf)
 		}
 		if n == 0 {
-			n = s.respond(e, buf)
+			n = s.respond(e, run, buf)
 		}
 		if n > 0 {
 			if q.paced {
@@ -178,8 +178,9 @@ func (s *responder) ackRanges(p *wire.Packet, r reply, buf []byte) int {
 	return finish(buf, len(what.AppendTo(buf[:n])), 0)
 }
 
-// respond writes the next packet of e, the oldest of the queued READs and atomics.
-func (s *responder) respond(e *response, buf []byte) int {
+// respond writes the next packet of e, the oldest of the queued READs and atomics. run is how many of a READ's may go
+// as one.
+func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	q := s.qp
 	if e.atomic {
 		p := q.header(wire.RCAtomicAcknowledge, e.psn)
@@ -191,9 +192,10 @@ func (s *responder) respond(e *response, buf []byte) int {
 	if e.gone {
 		return s.sayGone(e, buf)
 	}
-	off := e.sent * q.mtu
-	size := min(e.length-off, q.mtu)
-	p := q.header(readOpcodes[position(uint64(e.sent), uint64(e.packets))], e.psn.Add(int(e.sent)))
+	off, n := e.sent*q.mtu, uint32(q.inOne(uint64(run)))
+	size := min(e.length-off, n*q.mtu)
+	first, last := position(uint64(e.sent), uint64(e.packets)), position(uint64(e.sent+n-1), uint64(e.packets))
+	p := q.header(readOpcodes[first|last], e.psn.Add(int(e.sent)))
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
 		p.AETH = s.ack()
 	}
@@ -212,7 +214,8 @@ func (s *responder) respond(e *response, buf []byte) int {
 		span.Fetch(buf[h : h+int(size)])
 		span.Release()
 	}
-	s.responded(e, 1)
+	q.standsFor(uint64(n))
+	s.responded(e, n)
 	return finish(buf, h+int(size), p.PadCount)
 }
 

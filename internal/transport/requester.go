@@ -87,9 +87,9 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if w.hasResponse() {
 		n = r.request(w, k, count, buf)
 	} else if n = r.lend(w, k, lent, buf); n == 0 {
-		count = 1
+		count = q.inOne(lent)
 		r.ends = q.paced && q.pace.ends(now, int(q.mtu))
-		n, f = r.data(w, k, buf)
+		n, f = r.data(w, k, count, buf)
 	}
 	if f != nil {
 		r.fault(w, f)
@@ -172,7 +172,7 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	if responds {
 		n = r.request(w, 0, 1, buf)
 	} else if n = r.lend(w, 0, r.lendable(w, 0, 1), buf); n == 0 {
-		n, f = r.data(w, 0, buf)
+		n, f = r.data(w, 0, 1, buf)
 	}
 	if f != nil {
 		r.brisk = 0
@@ -368,11 +368,12 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
-// data writes packet k of a SEND or WRITE.
-func (r *requester) data(w *sendWQE, k uint64, buf []byte) (int, *fault) {
+// data writes the n packets of a SEND or WRITE from packet k on as one, which is most often one.
+func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	p := r.qp.header(0, psn(r.rc.recovery.nxt))
-	p.AckReq = r.asks(w, k, 1)
-	return r.qp.dataPacket(p, w, k, buf)
+	p.AckReq = r.asks(w, k, n)
+	r.qp.standsFor(n)
+	return r.qp.dataPacket(p, w, k, n, buf)
 }
 
 // asks reports whether the n packets of w from packet k on ask for an acknowledgement.

@@ -24,7 +24,7 @@ func (u *uc) transmit(now time.Duration, buf []byte) int {
 		return 0
 	}
 	q := u.qp
-	n, f := q.dataPacket(q.header(0, psn(w.seq+u.sent)), w, u.sent, buf)
+	n, f := q.dataPacket(q.header(0, psn(w.seq+u.sent)), w, u.sent, 1, buf)
 	if q.paced && f == nil {
 		q.sent(now, n)
 	}
