@@ -317,6 +317,47 @@ func TestLaneAllocs(t *testing.T) {
 	}
 }
 
+// BenchmarkLaneSend is half a round trip of SENDs by lanes, with both ends polled by one goroutine: what the processor
+// does for one, without the way from core to core.
+func BenchmarkLaneSend(b *testing.B) {
+	p := newLanePair(b, options{})
+	ends := [2]*end{p.x, p.y}
+	var recv [2][]verbs.RecvWR
+	var send [2][]verbs.SendWR
+	for i, e := range ends {
+		mr := e.mr(64)
+		recv[i] = []verbs.RecvWR{{SGList: []verbs.SGE{mr.SGE(0, 64)}}}
+		send[i] = []verbs.SendWR{{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{mr.SGE(0, 64)}}}
+		e.recv(recv[i]...)
+	}
+	wcs := make([]verbs.WC, 1)
+	poll := func(e *end) {
+		for {
+			n, err := e.cq.Poll(wcs)
+			if err != nil || n > 0 && wcs[0].Status != verbs.WCSuccess {
+				b.Fatal(err, wcs[0].Err())
+			}
+			if n > 0 {
+				return
+			}
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for i, e := range ends {
+			if _, err := e.qp.PostSend(send[i]); err != nil {
+				b.Fatal(err)
+			}
+			poll(ends[1-i]) // the receive
+			if _, err := ends[1-i].qp.PostRecv(recv[1-i]); err != nil {
+				b.Fatal(err)
+			}
+			poll(e) // the send
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/oneway")
+}
+
 // TestLaneSecured: a QP with keys uses no lane, and takes nothing by one.
 func TestLaneSecured(t *testing.T) {
 	p := newLanePair(t, options{})
