@@ -125,7 +125,7 @@ func (e *engine) run() {
 		}
 		if !e.rx.TryLock() { // a poll is at it
 			// If more polls follow, to queue up for the lock would slow them.
-			if polls, _ := e.polls.load(); polls-use.polls >= fewPolls && e.waits.Load() == use.waits {
+			if use.polled(e) {
 				e.nap(nap, use.waits, napTime)
 				continue
 			}
@@ -149,6 +149,10 @@ func (e *engine) run() {
 			continue
 		}
 		if n > 0 || woke || e.turns.due() {
+			continue
+		}
+		if use.polled(e) { // to look as well would take the lock from the polls, and a core from the program or its peer
+			e.nap(nap, use.waits, napTime)
 			continue
 		}
 		if y := e.dev.config.Yielder; !y.Crowded() && spin.again(e.dev.now()) {
@@ -309,6 +313,12 @@ func (u *use) napFor(e *engine) time.Duration {
 	*u = now
 	e.polls.expect(u.polls)
 	return u.nap
+}
+
+// polled reports whether the program has begun to poll since the moment, and nobody waits.
+func (u *use) polled(e *engine) bool {
+	polls, _ := e.polls.load()
+	return polls-u.polls >= fewPolls && e.waits.Load() == u.waits
 }
 
 // nap sleeps for d, or until the next timer is due, which it reports. The program's polls do the work meanwhile.
