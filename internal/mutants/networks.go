@@ -40,7 +40,7 @@ var networkMutants = []mutant{
 	{"a WRITE asks for credits that it does not take", transport + "requester.go",
 		"k == 0 && r.lacksCredit(w) || rec.asks()", "k == 0 && w.message >= r.creditLimit || rec.asks()", "./internal/transport", "TestAckReqWithoutCredit"},
 	{"packets that come late are a queue", transport + "congestion.go",
-		"c.leastTrip+c.patience+queueTime", "c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
+		"c.leastTrip+c.patience/4+queueTime", "c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
 
 	// Adaptive routing.
 	{"a WRITE without the mark is placed before its turn", transport + "routing.go",

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"math/bits"
+	"sync"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -24,13 +25,16 @@ type early struct {
 	kept   int // packets with a copy
 	bits   [wire.MaxRanges / 64]uint64
 	slots  [][]byte // by PSN; a datagram, or nil where the packet was placed
-	free   [][]byte
+	taken  []byte   // the latest datagram that was taken out
 	placed [wire.MaxRanges / 64]uint64
 	whole  [wire.MaxRanges / 64]uint64 // of placed: messages of their own
 	asks   [wire.MaxRanges / 64]uint64 // of bits: the peer asks for an acknowledgement
 	packet wire.Packet                 // that is taken out
 	report [wire.MaxRanges / 8]byte
 }
+
+// heldPackets are for the packets of all QPs, since each holds some for a moment only.
+var heldPackets = sync.Pool{New: func() any { return new([MaxDatagram]byte) }}
 
 func slotOf(psn wire.PSN) (word int, bit uint64) {
 	i := int(psn) % wire.MaxRanges
@@ -62,8 +66,8 @@ func (h *hold) keep(p *wire.Packet) bool {
 		h.slots = make([][]byte, wire.MaxRanges)
 	}
 	var b []byte
-	if k := len(h.free); k > 0 {
-		b, h.free = h.free[k-1], h.free[:k-1]
+	if len(p.Payload) > shortHeld {
+		b = heldPackets.Get().(*[MaxDatagram]byte)[:]
 	}
 	word, bit := slotOf(p.PSN)
 	h.slots[int(p.PSN)%wire.MaxRanges] = p.AppendTo(b[:0])
@@ -98,7 +102,7 @@ func (h *hold) note(p *wire.Packet) {
 }
 
 // take takes out the packet with a PSN. It returns nil for one that was placed, and whether that was a message of
-// its own, and asks for an acknowledgement. The packet holds until the next call of keep.
+// its own, and asks for an acknowledgement. The packet holds until the next call of take.
 func (h *hold) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 	b, whole, asks := h.remove(psn)
 	if b == nil {
@@ -128,9 +132,10 @@ func (h *hold) remove(psn wire.PSN) (b []byte, whole, asks bool) {
 	b = h.slots[i]
 	h.slots[i] = nil
 	h.kept--
-	if h.free = append(h.free, b); h.kept == 0 && len(h.free) > keepBuffers {
-		h.free = append([][]byte(nil), h.free[len(h.free)-keepBuffers:]...)
+	if cap(h.taken) >= MaxDatagram {
+		heldPackets.Put((*[MaxDatagram]byte)(h.taken[:MaxDatagram]))
 	}
+	h.taken = b
 	return b, false, asks
 }
 

@@ -19,7 +19,7 @@ type congestion struct {
 	credit    uint64 // acknowledged since the window last grew
 
 	trips
-	patience   time.Duration // with packets that are overtaken: see overtaken. That they are late is no queue
+	patience   time.Duration // with packets that are overtaken: see overtaken
 	narrowed   uint64        // the most that the controller allows, whatever window says
 	lostAt     time.Duration // when a loss narrowed the window by what waits; Never if none has
 	debt       uint64        // halves of packets by which the window is still to narrow
@@ -105,8 +105,11 @@ func (c *congestion) lostSome(now time.Duration, n uint64) {
 	c.threshold = min(c.threshold, c.window)
 }
 
-// queued reports whether the round trip shows that packets wait in a queue.
-func (c *congestion) queued() bool { return c.known && c.roundTrip > c.leastTrip+c.patience+queueTime }
+// queued reports whether the round trip shows that packets wait in a queue. Where packets are late the smoothed round
+// trip is longer without one: by a quarter of what the latest need, if a quarter of them are so late.
+func (c *congestion) queued() bool {
+	return c.known && c.roundTrip > c.leastTrip+c.patience/4+queueTime
+}
 
 // regain takes note that a packet that was missed was none.
 func (c *congestion) regain() { c.window = min(c.window+1, maxWindow) }

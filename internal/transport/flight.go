@@ -21,6 +21,7 @@ type flight struct {
 type sentRange struct {
 	end      uint64
 	at       time.Duration // when it was sent the last time
+	expected time.Duration // when it should have arrived, which others have that were sent later; 0 if none have
 	lost     bool          // and is to be sent again
 	repeated bool          // sent more than once
 	path     uint8         // that it took the last time
@@ -91,7 +92,7 @@ func (f *flight) set(from, to uint64, s sentRange) {
 func (f *flight) join(i int) {
 	for k := 0; k < 3 && i+1 < len(f.ranges); k++ {
 		a, b := &f.ranges[i], f.ranges[i+1]
-		if a.at != b.at || a.lost != b.lost || a.path != b.path || a.repeated != b.repeated || a.arrived != b.arrived || a.held != b.held {
+		if a.at != b.at || a.expected != b.expected || a.lost != b.lost || a.path != b.path || a.repeated != b.repeated || a.arrived != b.arrived || a.held != b.held {
 			i++
 			continue
 		}

@@ -31,8 +31,8 @@ const (
 	// maxHeld is how many packets a responder keeps that have come before others. What it need not keep,
 	// since it could be placed, does not count.
 	maxHeld = 512
-	// keepBuffers is for how many of them the memory stays when none is held.
-	keepBuffers = 16
+	// shortHeld is the longest payload of one that gets memory of its own size.
+	shortHeld = 512
 	// maxHellos is how often a peer is told that we understand acknowledged ranges.
 	maxHellos = 8
 	// calmTrips is after how many round trips the patience with packets that are overtaken becomes what was needed

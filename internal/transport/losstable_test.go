@@ -58,6 +58,7 @@ type lossCase struct {
 	routed     bool          // both ends know that packets overtake one another
 	oneWay     time.Duration // 0 stands for tableOneWay
 	window     uint64        // packets, if it is not maxWindow
+	rate       float64       // 0 stands for tableRate
 }
 
 var lossCases = []lossCase{
@@ -97,6 +98,9 @@ func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uin
 	}
 	if c.oneWay != 0 {
 		l.oneWay = c.oneWay
+	}
+	if c.rate != 0 {
+		l.rate = c.rate
 	}
 	if c.window != 0 {
 		p.a.rc().recovery.narrowed = c.window
@@ -145,6 +149,23 @@ func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uin
 var beforeProbes = map[verbs.Opcode][][2]float64{
 	verbs.OpRDMAWrite: {{491.1, 0}, {94.0, 31.2}, {23.3, 16.9}, {2.7, 7.5}, {24.6, 0}},
 	verbs.OpRDMARead:  {{491.1, 0}, {117.0, 49.4}, {24.9, 24.6}, {2.5, 9.0}, {20.8, 0}},
+}
+
+// TestLateInQueue: where some packets are late and the others wait in a queue, which becomes longer and shorter, a packet
+// counts as late by what the one took that overtook it. So the patience stays what the path needs, and losses of the
+// full queue narrow the window as they do where nothing is late.
+func TestLateInQueue(t *testing.T) {
+	c := lossCase{name: "nothing late", rate: tableRate / 4}
+	const bytes = 64 << 20
+	whole := lossRun(t, verbs.OpRDMAWrite, c, true, 1, bytes).goodput()
+	c.name, c.late = "25 % late by 1 ms", .25
+	for seed := range uint64(3) {
+		r := lossRun(t, verbs.OpRDMAWrite, c, true, seed+1, bytes)
+		t.Logf("seed %d: %.1f MB/s of %.1f, %d packets repeated, %d lost", seed+1, r.goodput()/1e6, whole/1e6, r.repeated, r.dropped)
+		if r.goodput() < .97*whole || r.repeated > bytes/4096/25 {
+			t.Errorf("seed %d: %.1f MB/s of %.1f, and %d packets of %d were repeated; want 0.97 and 4 %% at most", seed+1, r.goodput()/1e6, whole/1e6, r.repeated, bytes/4096)
+		}
+	}
 }
 
 // TestLossTable holds recovery to what docs/LOSS.md says of it, and writes that file's table if asked:

@@ -135,7 +135,7 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 			r.due = min(r.due, at+r.patience)
 			continue
 		}
-		r.suspect(from, x.end, x.at)
+		r.suspect(from, x.end, at, r.patience)
 		x.lost, r.uneven = true, true
 		if r.spread != nil {
 			r.spread.missed(now, r, x.path, from, x.end)
@@ -148,13 +148,19 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 	return r.fresh
 }
 
-// overtakenAt reports whether [from, x.end) was overtaken, and when it should have arrived by what the latest packet
-// has taken.
+// overtakenAt reports whether [from, x.end) was overtaken, and when it should have arrived by what the packet has taken
+// that was the first to overtake it. What later ones take may be less, while a queue becomes shorter.
 func (r *recovery) overtakenAt(x *sentRange, from uint64) (at time.Duration, ok bool) {
 	if r.spread != nil {
 		return r.spread.overtaken(r, x, from)
 	}
-	return x.at + r.latestTrip, x.at < r.latestAt || x.at == r.latestAt && from < r.latest
+	if x.at > r.latestAt || x.at == r.latestAt && from >= r.latest {
+		return 0, false
+	}
+	if x.expected == 0 {
+		x.expected = x.at + r.latestTrip
+	}
+	return x.expected, true
 }
 
 // late takes note that so much patience was needed, and a little is added.
@@ -187,7 +193,7 @@ func (r *recovery) notLost(now time.Duration, seq uint64) {
 	if s == nil || !*r.ours {
 		return
 	}
-	r.late(now, now-s.at-r.latestTrip)
+	r.late(now, now-s.expected)
 	r.regain()
 }
 
@@ -199,7 +205,7 @@ func (r *recovery) inVain(now time.Duration, seq uint64) bool {
 	}
 	if !s.told { // a READ's answer is many packets
 		s.told = true
-		r.late(now, r.patience+max(r.leastTrip/4, 1))
+		r.late(now, s.patience+max(r.leastTrip/4, 1))
 	}
 	r.regain()
 	return true
@@ -215,18 +221,19 @@ type suspectRing struct {
 	next int
 }
 
-// suspect is [from, to), sent at a time.
+// suspect is [from, to).
 type suspect struct {
 	from, to uint64
-	at       time.Duration
-	told     bool // that it was not lost
+	expected time.Duration // when it should have arrived
+	patience time.Duration // that there was with it
+	told     bool          // that it was not lost
 }
 
-func (s *suspects) suspect(from, to uint64, at time.Duration) {
+func (s *suspects) suspect(from, to uint64, expected, patience time.Duration) {
 	if s.ring == nil {
 		s.ring = new(suspectRing)
 	}
-	s.ring.list[s.ring.next] = suspect{from: from, to: to, at: at}
+	s.ring.list[s.ring.next] = suspect{from: from, to: to, expected: expected, patience: patience}
 	s.ring.next = (s.ring.next + 1) % maxSuspects
 }
 
@@ -280,7 +287,7 @@ func (r *recovery) held(now time.Duration, from, to uint64) {
 func (r *recovery) postpone(now time.Duration, seq uint64) {
 	for i := r.index(seq); i < len(r.ranges); i++ {
 		if x := &r.ranges[i]; x.path == responsePath && !x.arrived && !x.lost && r.awaits(r.begin(i)) {
-			x.at, x.repeated = now, true
+			x.at, x.expected, x.repeated = now, 0, true
 		}
 	}
 }

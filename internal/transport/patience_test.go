@@ -40,7 +40,7 @@ func TestPatienceAfterVain(t *testing.T) {
 	p := newPair(t, setup{selective: true})
 	rec := &p.a.rc().recovery
 	rec.leastTrip, rec.roundTrip = 8*ms, 8*ms
-	rec.suspect(5, 8, 0)
+	rec.suspect(5, 8, 0, rec.patience)
 	if rec.inVain(ms, 8) || rec.patience != 0 {
 		t.Errorf("a packet that was not taken for lost: patience %v, want none", rec.patience)
 	}
@@ -179,7 +179,7 @@ func TestVainOnce(t *testing.T) {
 	p := newPair(t, setup{selective: true})
 	r := &p.a.rc().recovery
 	r.measured(8 * testDelay)
-	r.suspect(seqBase, seqBase+64, 0)
+	r.suspect(seqBase, seqBase+64, 0, r.patience)
 	for k := range uint64(64) {
 		if !r.inVain(ms, seqBase+k) {
 			t.Fatalf("packet %d is none that was taken for lost, want it to be", k)
@@ -190,6 +190,63 @@ func TestVainOnce(t *testing.T) {
 	}
 	if want := 2*testDelay + testDelay/4; r.patience != want {
 		t.Errorf("patience of %v, want %v", r.patience, want)
+	}
+}
+
+// TestVainTogether: packets that were taken for lost with the same patience, and all in vain, show that it was too
+// little, once.
+func TestVainTogether(t *testing.T) {
+	p := newPair(t, setup{selective: true})
+	r := &p.a.rc().recovery
+	r.measured(8 * testDelay)
+	for k := range uint64(10) {
+		r.suspect(seqBase+2*k, seqBase+2*k+1, 0, r.patience)
+	}
+	for k := range uint64(10) {
+		r.inVain(ms, seqBase+2*k)
+	}
+	want := 2*testDelay + testDelay/4
+	if r.patience != want {
+		t.Errorf("patience of %v after ten at once, want %v", r.patience, want)
+	}
+	r.suspect(seqBase+30, seqBase+31, 0, r.patience)
+	if r.inVain(ms, seqBase+30); r.patience < want+2*testDelay {
+		t.Errorf("patience of %v after one more with that patience, want %v and a quarter of a round trip at least", r.patience, want)
+	}
+}
+
+// TestLateByTheFirst: a packet counts as late by what the one took that was the first to overtake it, though later ones
+// take less because a queue has become shorter.
+func TestLateByTheFirst(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
+	const first, short, late = 8 * testDelay, 2 * testDelay, 4 * testDelay
+	sent := 0
+	p.route = func(from *node, _ int, _ *wire.Packet) []delay {
+		if from != p.a {
+			return []delay{testDelay}
+		}
+		sent++
+		switch sent {
+		case 2:
+			return []delay{first + late}
+		case 4:
+			return []delay{short}
+		}
+		return []delay{first}
+	}
+	rec := &p.a.rc().recovery
+	rec.measured(first + testDelay)
+	rec.patience, rec.since = 2*late, 0
+	for id := range uint64(3) {
+		p.post(p.a, writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, 256)))
+		p.transmit()
+	}
+	p.runUntil(first - testDelay/2)
+	p.post(p.a, writeWR(3, p.b.mem.remote(0), p.a.mem.sge(0, 256))) // which takes less
+	p.run()
+	p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0})
+	if c := p.a.qp.Counters(); c.Retransmits != 0 {
+		t.Errorf("%d packets are sent again, want none: what was late was so by %v, and there is a patience of %v", c.Retransmits, late, rec.patience)
 	}
 }
 
