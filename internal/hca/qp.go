@@ -127,11 +127,14 @@ func (q *queues) forget() {
 	}
 }
 
+// held are the buffers of packets that came before others.
+var held = sync.Pool{New: func() any { return new([transport.MaxDatagram]byte) }}
+
 func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
 	q.t = transport.New(transport.Config{
 		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets, User: q.user,
-		PD: q.pd.PD, Receives: q.receives(), Standard: q.dev.config.Standard, Shown: len(q.dev.config.Middleware) > 0, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing, LineRate: q.dev.port.bytesPerSecond(),
+		PD: q.pd.PD, Receives: q.receives(), Buffers: &held, Standard: q.dev.config.Standard, Shown: len(q.dev.config.Middleware) > 0, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing, LineRate: q.dev.port.bytesPerSecond(),
 	})
 }
 

@@ -289,7 +289,7 @@ var mutants = append([]mutant{
 	{"the memory of packets that were held stays", transport + "ahead.go",
 		"	h.slots[i] = nil\n", "", "./internal/transport", "TestHoldBounds"},
 	{"a packet that was held is overwritten while it is carried out", transport + "ahead.go",
-		"	h.taken = b\n", "	h.taken = nil\n	if cap(b) >= MaxDatagram {\n		heldPackets.Put((*[MaxDatagram]byte)(b[:MaxDatagram]))\n		clear(b)\n	}\n", "./internal/transport", "Held|Hold|Ahead|Sim"},
+		"	h.taken = b\n", "	h.taken = nil\n	if cap(b) >= MaxDatagram {\n		h.buffers.Put((*[MaxDatagram]byte)(b[:MaxDatagram]))\n	}\n", "./internal/transport", "Held|Hold|Ahead|Sim"},
 	{"QP1 waits for the neighbors of strangers", hca + "ah.go",
 		"	if !p.gsi.Load() {", "	if true {", "./internal/connector", "TestRequestsOfManyAddresses"},
 	{"who accepts a UC connection waits for its neighbor", hca + "qp.go",

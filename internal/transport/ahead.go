@@ -2,7 +2,6 @@ package transport
 
 import (
 	"math/bits"
-	"sync"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -22,19 +21,17 @@ type hold struct {
 
 // early is those packets. It is made with the first: most QPs never hold one.
 type early struct {
-	kept   int // packets with a copy
-	bits   [wire.MaxRanges / 64]uint64
-	slots  [][]byte // by PSN; a datagram, or nil where the packet was placed
-	taken  []byte   // the latest datagram that was taken out
-	placed [wire.MaxRanges / 64]uint64
-	whole  [wire.MaxRanges / 64]uint64 // of placed: messages of their own
-	asks   [wire.MaxRanges / 64]uint64 // of bits: the peer asks for an acknowledgement
-	packet wire.Packet                 // that is taken out
-	report [wire.MaxRanges / 8]byte
+	kept    int // packets with a copy
+	bits    [wire.MaxRanges / 64]uint64
+	slots   [][]byte // by PSN; a datagram, or nil where the packet was placed
+	taken   []byte   // the latest datagram that was taken out
+	buffers Buffers  // where it goes then; nil before the first that is not short
+	placed  [wire.MaxRanges / 64]uint64
+	whole   [wire.MaxRanges / 64]uint64 // of placed: messages of their own
+	asks    [wire.MaxRanges / 64]uint64 // of bits: the peer asks for an acknowledgement
+	packet  wire.Packet                 // that is taken out
+	report  [wire.MaxRanges / 8]byte
 }
-
-// heldPackets are for the packets of all QPs, since each holds some for a moment only.
-var heldPackets = sync.Pool{New: func() any { return new([MaxDatagram]byte) }}
 
 func slotOf(psn wire.PSN) (word int, bit uint64) {
 	i := int(psn) % wire.MaxRanges
@@ -56,8 +53,15 @@ func (h *hold) has(psn wire.PSN) bool {
 	return h.bits[word]&bit != 0
 }
 
-// keep takes a packet that is to wait. It reports false when there is no room.
-func (h *hold) keep(p *wire.Packet) bool {
+// Buffers is memory for packets that wait, *[MaxDatagram]byte each. A sync.Pool is one, for all QPs together, since each
+// needs some for a moment only.
+type Buffers interface {
+	Get() any
+	Put(buffer any)
+}
+
+// keep takes a packet that is to wait, into a buffer if it is not short. It reports false when there is no room.
+func (h *hold) keep(p *wire.Packet, buffers Buffers) bool {
 	h.make()
 	if h.kept == maxHeld || len(p.Payload) > maxPacketData {
 		return false
@@ -66,8 +70,9 @@ func (h *hold) keep(p *wire.Packet) bool {
 		h.slots = make([][]byte, wire.MaxRanges)
 	}
 	var b []byte
-	if len(p.Payload) > shortHeld {
-		b = heldPackets.Get().(*[MaxDatagram]byte)[:]
+	if len(p.Payload) > shortHeld && buffers != nil {
+		b = buffers.Get().(*[MaxDatagram]byte)[:]
+		h.buffers = buffers
 	}
 	word, bit := slotOf(p.PSN)
 	h.slots[int(p.PSN)%wire.MaxRanges] = p.AppendTo(b[:0])
@@ -132,8 +137,8 @@ func (h *hold) remove(psn wire.PSN) (b []byte, whole, asks bool) {
 	b = h.slots[i]
 	h.slots[i] = nil
 	h.kept--
-	if cap(h.taken) >= MaxDatagram {
-		heldPackets.Put((*[MaxDatagram]byte)(h.taken[:MaxDatagram]))
+	if cap(h.taken) >= MaxDatagram && h.buffers != nil {
+		h.buffers.Put((*[MaxDatagram]byte)(h.taken[:MaxDatagram]))
 	}
 	h.taken = b
 	return b, false, asks
@@ -187,7 +192,7 @@ func (s *responder) ahead(p *wire.Packet) bool {
 		h.placeWhole(p.PSN)
 	case in.placeAhead(p, uint32(d)):
 		h.place(p.PSN)
-	case !h.keep(p):
+	case !h.keep(p, s.qp.cfg.Buffers):
 		s.due(p.PSN, false)
 		return false
 	}

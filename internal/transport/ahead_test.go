@@ -194,7 +194,7 @@ func TestReportedRanges(t *testing.T) {
 			p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: epsn.Add(d)}}
 			if i%2 == 0 {
 				h.place(p.PSN)
-			} else if !h.keep(&p) {
+			} else if !h.keep(&p, nil) {
 				t.Fatal("no room")
 			}
 		}

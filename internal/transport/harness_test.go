@@ -124,6 +124,17 @@ func (r *receives) dropReceives() {
 	}
 }
 
+// spoiled are Buffers in which nobody finds what he has given back.
+type spoiled struct{}
+
+func (spoiled) Get() any { return new([MaxDatagram]byte) }
+
+func (spoiled) Put(b any) {
+	for i := range b.(*[MaxDatagram]byte) {
+		b.(*[MaxDatagram]byte)[i] = 0xdb
+	}
+}
+
 // keyB is the key of the first region of QP 0x22: the end b of every pair.
 var keyB = newHost(new(testing.T), "", Config{QPN: 0x22}, nil).register(0, 1, 0).key
 
@@ -134,7 +145,7 @@ func newHost(t testing.TB, name string, cfg Config, srq *queue.SRQ) *testHost {
 	// Keys need no secrecy here, but a failure must replay.
 	rnd := rand.New(rand.NewPCG(uint64(cfg.QPN), 0x6b6579))
 	h := &testHost{t: t, name: name, keys: mem.NewKeys(1<<16, rnd.Uint32), windows: map[verbs.RKey]*window{}}
-	cfg.PD = h.keys.NewPD()
+	cfg.PD, cfg.Buffers = h.keys.NewPD(), spoiled{}
 	var err error
 	if h.pd, err = verbs.NewDevice(memoryDevice{pd: cfg.PD}).AllocPD(); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ type Config struct {
 	LineRate  uint64                  // bytes in a second that the port sends at most; 0 if that is not known
 	PD        *mem.PD                 // the memory that the QP and its peer may use
 	Receives  Receives                // what takes the peer's SENDs
+	Buffers   Buffers                 // for packets that come before others; nil gives each memory of its own
 	User      *verbs.QP               // what completions name as their QP
 	Standard  bool                    // peers like us get and tell nothing that others do not
 	Shown     bool                    // somebody looks at packets: no message carries an acknowledgement, either way
