@@ -89,6 +89,9 @@ func TestPathsTable(t *testing.T) {
 		{"four paths, chosen by a hash of eight source ports", 4, 8, sim.ByHash, alike, 1.9},
 		{"four paths, one source port, and a switch that spreads packets", 4, 1, sim.ByPacket, alike, 3.7},
 	} {
+		if row.paths > 2 && testing.Short() {
+			continue // the race detector's time
+		}
 		var g float64
 		synctest.Test(t, func(t *testing.T) {
 			f := newPathFabric(t, row.paths, row.sources, row.how, 1, row.slow)

@@ -58,6 +58,9 @@ func newPermutation(t testing.TB, hosts, paths, sources int) (f *fabric, ports [
 // source port each some share a path while others are empty. With eight source ports all get more, and none is
 // starved.
 func TestPermutation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector needs a minute for it")
+	}
 	var all, least [2]float64
 	for k, sources := range []int{1, 8} {
 		synctest.Test(t, func(t *testing.T) {
