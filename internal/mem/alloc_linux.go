@@ -104,7 +104,7 @@ func (m *allocator) allocate(n int) (*allocation, error) {
 		return nil, err
 	}
 	own.offer()
-	if size <= ownLeast {
+	if n <= ownLeast {
 		m.small++
 	}
 	return &allocation{bytes: own.bytes[:n:n], m: own, size: size}, nil
@@ -198,7 +198,7 @@ func (m *allocator) free(a *allocation) error {
 	} else {
 		delete(m.mappings, a.m)
 		m.bytes -= uint64(a.size)
-		if a.size <= ownLeast {
+		if len(a.bytes) <= ownLeast {
 			m.small--
 		}
 		if err := a.m.retire(); err != nil {
