@@ -111,14 +111,7 @@ func (q *qp) lend(n int, l *transport.Loan) {
 	o := q.out.lane
 	pos := o.CommitLoan(n, shm.Loan{File: l.File.ID, Off: l.Off, Len: l.Len, Packets: l.Packets})
 	q.out.lent = append(o.Unread(q.out.lent), pos)
-	q.stoodFor(l.Packets)
 	q.traffic.sentBytes += uint64(l.Len)
-}
-
-// stoodFor counts the packets that one of them stands for, beside that one.
-func (q *qp) stoodFor(packets uint32) {
-	q.traffic.sent += uint64(packets) - 1
-	q.traffic.sentNear += uint64(packets) - 1
 }
 
 // recall takes back what q has lent and the peer has not taken. The program is about to get its memory back.
@@ -171,18 +164,16 @@ func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 		if n == 0 {
 			break
 		}
-		switch l := q.t.Loan(); {
-		case l.Packets == 0:
-			o.Commit(n, 1)
-		case l.File == nil:
-			q.stoodFor(l.Packets)
-			o.Commit(n, int(l.Packets))
-		default:
+		l := q.t.Loan()
+		packets := max(1, l.Packets)
+		if l.Packets > 0 && l.File != nil {
 			q.lend(n, l)
+		} else {
+			o.Commit(n, int(packets))
 		}
-		q.traffic.sent++
+		q.traffic.sent += uint64(packets)
 		q.traffic.sentBytes += uint64(n)
-		q.traffic.sentNear++
+		q.traffic.sentNear += uint64(packets)
 		if !q.t.HasPackets() {
 			break
 		}
@@ -324,8 +315,8 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 	return n
 }
 
-// nearIn hands a packet that came by the lane in to its QP. cur is the QP that is locked before the call, or nil. nearIn returns the
-// QP that is locked after it, or nil.
+// nearIn hands a packet that came by the lane in to its QP. cur is the QP that is locked before the call, or nil.
+// nearIn returns the QP that is locked after it, or nil.
 func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	p, from, packets, lent := &e.packet, in.From(), in.Packets(), in.Lent()
 	if p.Decode(b) != nil || packets == 0 || lent != nil && lent.Payload == nil {
@@ -356,15 +347,13 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		e.dropNear(dropPKey, q, from)
 		e.dev.port.badPKeys.add()
 	default:
-		q.traffic.rcvd++
+		q.traffic.rcvd += uint64(packets)
 		q.traffic.rcvdBytes += uint64(len(b))
-		q.traffic.rcvdNear++
+		q.traffic.rcvdNear += uint64(packets)
 		if lent == nil && packets == 1 {
 			q.t.HandlePacket(now, p, 0)
 			break
 		}
-		q.traffic.rcvd += uint64(packets) - 1
-		q.traffic.rcvdNear += uint64(packets) - 1
 		var payload transport.Lent
 		if lent != nil {
 			q.traffic.rcvdBytes += uint64(len(lent.Payload))

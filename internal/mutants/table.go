@@ -593,6 +593,8 @@ var mutants = append([]mutant{
 		"	if s.qp.run.packets > 0 {", "	if s.qp.run.packets > 1 {", "./internal/transport", "Lend"},
 	{"a packet with the payload of several counts as one", transport + "lend.go",
 		"		q.lending.loan = Loan{Packets: uint32(n)}\n", "", "./internal/transport", "Lend"},
+	{"an acknowledgement stands for packets that could not be read", transport + "requester.go",
+		"	if f == nil { // else an ack", "	if true { // else an ack", "./internal/transport", "InPlace"},
 	{"a packet has more than the largest path MTU", transport + "lend.go",
 		"min(n, uint64(maxPacketData/q.mtu))", "min(n, uint64(2*maxPacketData/q.mtu))", "./internal/transport", "Lend"},
 	{"small regions never have files of their own", mem + "alloc_linux.go",

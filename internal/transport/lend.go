@@ -19,18 +19,18 @@ type lending struct {
 	loan Loan                 // of the latest packet
 }
 
-// Loan is where the payload of a packet lies that stands for several.
+// Loan is for how many packets a packet stands, and where its payload lies.
 type Loan struct {
 	File    *mem.File // or nil, if the payload is in the packet
 	Off     uint64
 	Len     uint32
-	Packets uint32 // 0 if the packet stands for itself
+	Packets uint32 // 0 if the packet stands for itself; the rest then means nothing
 }
 
 // Lend has the QP lend payloads from files of which may says that the peer can read them. With nil it lends none.
 func (q *QP) Lend(may func(*mem.File) bool) { q.lending.may = may }
 
-// Loan returns where the payload of the packet lies that Transmit has written. The peer may read it until the
+// Loan is that of the packet that Transmit has written. The peer may read it until the
 // memory region is closed, the connection fails, or the packets are acknowledged.
 func (q *QP) Loan() *Loan { return &q.lending.loan }
 
@@ -78,7 +78,7 @@ func (r *requester) lend(w *sendWQE, k, n uint64, buf []byte) int {
 		return 0
 	}
 	p := q.header(0, psn(r.rc.recovery.nxt))
-	p.Opcode = dataOpcodes[w.op][position(k, w.packets)|position(k+n-1, w.packets)]
+	p.Opcode = dataOpcodes[w.op][position(k, n, w.packets)]
 	p.AckReq = r.asks(w, k, n)
 	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
 	p.InvalidateRKey = uint32(w.invalidate)
@@ -98,7 +98,7 @@ func (q *QP) standsFor(n uint64) {
 // inRun returns how many of the next packets of the READ e may go as one. 0 is none.
 func (s *responder) inRun(e *response) uint32 {
 	q := s.qp
-	if q.lending.may == nil || e.replay || q.paced {
+	if q.lending.may == nil || e.atomic || e.replay || q.paced {
 		return 0
 	}
 	n := min(e.packets-e.sent, lendMost/q.mtu)
@@ -120,8 +120,7 @@ func (s *responder) lend(e *response, n uint32, buf []byte) int {
 	if l, ok := q.cfg.PD.LendRemote(e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(size)); !ok || !q.lend(l, size, uint64(n)) {
 		return 0
 	}
-	first, last := position(uint64(e.sent), uint64(e.packets)), position(uint64(e.sent+n-1), uint64(e.packets))
-	p := q.header(readOpcodes[first|last], e.psn.Add(int(e.sent)))
+	p := q.header(e.opcode(n), e.psn.Add(int(e.sent)))
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
 		p.AETH = s.ack()
 	}

@@ -194,6 +194,28 @@ func TestLendHolds(t *testing.T) {
 	})
 }
 
+// TestACKInPlaceOfRun: a run of packets whose memory cannot be read is not sent. The acknowledgement that goes in its place
+// stands for itself.
+func TestACKInPlaceOfRun(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
+	p.b.postRecv(1, p.b.mem.sge(0, 8))
+	p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)))
+	p.transmit()
+	mark, f := len(p.log), p.flight[0]
+	p.flight, p.now = nil, f.at
+	if p.receive(f.to, f.data, f.loan); !p.b.qp.DeferACK(0) {
+		t.Fatal("the acknowledgement is not deferred, want it deferred")
+	}
+	unreadable := p.b.mem.sge(0, 3*1024)
+	unreadable.LKey++
+	p.post(p.b, sendWR(2, unreadable))
+	p.transmit()
+	sent := p.packets(p.b, mark)
+	if len(sent) != 1 || sent[0].Opcode != wire.RCAcknowledge || sent[0].run != 0 {
+		t.Fatalf("b sent %v, want an acknowledgement that stands for itself", sent)
+	}
+}
+
 // TestLendLost: what is repeated goes packet by packet, with what is in memory then.
 func TestLendLost(t *testing.T) {
 	for _, selective := range []bool{false, true} {

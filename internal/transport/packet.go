@@ -13,13 +13,13 @@ const (
 	posOnly   = posFirst | posLast
 )
 
-// position returns the position of packet k of n.
-func position(k, n uint64) int {
+// position returns the position of the n packets from packet k on, as one, in a message of so many packets.
+func position(k, n, packets uint64) int {
 	pos := posMiddle
 	if k == 0 {
 		pos |= posFirst
 	}
-	if k+1 == n {
+	if k+n == packets {
 		pos |= posLast
 	}
 	return pos
@@ -51,7 +51,7 @@ func (q *QP) header(op wire.Opcode, psn wire.PSN) *wire.Packet {
 // it sets.
 func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	off := uint32(k) * q.mtu
-	p.Opcode = dataOpcodes[w.op][position(k, w.packets)|position(k+n-1, w.packets)]
+	p.Opcode = dataOpcodes[w.op][position(k, n, w.packets)]
 	if q.cfg.Type == verbs.QPTypeUC {
 		p.Opcode += ucOpcodes
 	}

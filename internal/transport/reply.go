@@ -108,10 +108,8 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 		if !e.atomic && (q.spent() || q.pace.holds(now)) {
 			return 0 // and what is behind it waits too
 		}
-		n, run := 0, s.inRun(e)
-		if q.lending.may != nil && !e.atomic {
-			n = s.lend(e, run, buf)
-		}
+		run := s.inRun(e)
+		n := s.lend(e, run, buf)
 		if n == 0 {
 			n = s.respond(e, run, buf)
 		}
@@ -194,8 +192,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	}
 	off, n := e.sent*q.mtu, uint32(q.inOne(uint64(run)))
 	size := min(e.length-off, n*q.mtu)
-	first, last := position(uint64(e.sent), uint64(e.packets)), position(uint64(e.sent+n-1), uint64(e.packets))
-	p := q.header(readOpcodes[first|last], e.psn.Add(int(e.sent)))
+	p := q.header(e.opcode(n), e.psn.Add(int(e.sent)))
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
 		p.AETH = s.ack()
 	}
@@ -217,6 +214,11 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	q.standsFor(uint64(n))
 	s.responded(e, n)
 	return finish(buf, h+int(size), p.PadCount)
+}
+
+// opcode returns that of the next n packets of the READ e, as one.
+func (e *response) opcode(n uint32) wire.Opcode {
+	return readOpcodes[position(uint64(e.sent), uint64(n), uint64(e.packets))]
 }
 
 // sayGone answers the rest of the repeated READ e with a NAK.

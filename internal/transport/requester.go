@@ -372,8 +372,11 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	p := r.qp.header(0, psn(r.rc.recovery.nxt))
 	p.AckReq = r.asks(w, k, n)
-	r.qp.standsFor(n)
-	return r.qp.dataPacket(p, w, k, n, buf)
+	length, f := r.qp.dataPacket(p, w, k, n, buf)
+	if f == nil { // else an acknowledgement may be written in its place
+		r.qp.standsFor(n)
+	}
+	return length, f
 }
 
 // asks reports whether the n packets of w from packet k on ask for an acknowledgement.
