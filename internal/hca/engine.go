@@ -40,6 +40,7 @@ type engine struct {
 	posts      atomic.Uint32 // that sent, unless the polls suffice
 	waits      atomic.Uint32 // announced by expectWait
 	napping    atomic.Bool
+	direct     atomic.Bool   // a QP had direct access not long ago
 	napEnd     time.Duration // of a driven device
 	endNap     chan struct{}
 	sleepUntil atomic.Int64 // ns; until when the goroutine sleeps in the link, 0 while it is awake
@@ -79,7 +80,9 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	e.timers.next.Store(never)
 	e.polls.expect(0)
 	if s.Inbox != nil {
-		e.near.inbox = s.Inbox(addr)
+		if e.near.inbox = s.Inbox(addr); e.near.inbox != nil {
+			e.near.inbox.OnAsk(e.grant)
+		}
 	}
 	more := append(append([]*engine(nil), all...), e)
 	d.engines.Store(&more)

@@ -95,6 +95,7 @@ type options struct {
 	rtr     bool  // stop there
 	typ     verbs.QPType
 	secured bool // packets are encrypted
+	driven  bool // the devices of a lanePair have no goroutines: the test's polls do all
 }
 
 var defaultRetry = verbs.DefaultRetry

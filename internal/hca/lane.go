@@ -38,7 +38,8 @@ const (
 	lanePatience = 50 * time.Millisecond
 
 	// While packets come by lanes, who finds them empty looks at the clock each farPolls-th time only, and at the
-	// network and the timers not before farTime has passed, since those cost many times as much. If something has
+	// network and the timers not before farTime has passed, since those cost many times as much. So it is while QPs
+	// have direct access. If something has
 	// come from the network within nearTime, each look at the clock is followed by one there. Nothing is left out
 	// once no lane has brought anything for nearTime.
 	farPolls = 64
@@ -88,6 +89,7 @@ func (q *qp) findLane(p path, to verbs.QPN) {
 }
 
 func (q *qp) leaveLane() {
+	q.endDirect()
 	if q.out.lane != nil {
 		q.recall()
 		q.t.Lend(nil)
@@ -402,7 +404,9 @@ func (e *engine) looksFar(now time.Duration, n int) bool {
 	s := &e.near
 	if n == 0 {
 		if now-s.latest > nearTime {
-			s.busy = false
+			if s.busy = e.direct.Swap(false); s.busy {
+				s.latest = now
+			}
 		}
 		return true
 	}

@@ -31,8 +31,11 @@ type lanePair struct {
 	asked   int
 	wc      [1]verbs.WC
 
+	onAsk    func()             // unless nil: somebody asks for access
+	onAnswer func(*shm.Granted) // unless nil: changes what is granted
+
 	mu      sync.Mutex
-	answers []func() // of receivers that have mapped a file
+	answers []func() // of receivers that have mapped a file, or are asked for access
 }
 
 func newLanePair(t testing.TB, o options, mw ...link.Middleware) *lanePair {
@@ -43,6 +46,7 @@ func newLanePair(t testing.TB, o options, mw ...link.Middleware) *lanePair {
 		p.inboxes[simAddr(i+1)] = new(shm.Inbox)
 		d, err := Open(p.net.Netdev("sim", simAddr(i+1), simAddr6(i+1)), Config{
 			Middleware: mw,
+			Driven:     o.driven,
 			Ways: Ways{
 				Inbox: func(at netip.Addr) *shm.Inbox { return p.inboxes[at] },
 				Lane: func(from, to netip.Addr, _ uint32) *shm.Out {
@@ -67,7 +71,19 @@ func (p *lanePair) lane(t testing.TB, from, to netip.Addr) *shm.Out {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	in, err := p.inboxes[to].Add(fd, shm.Bell{}, from, 8, func() {})
+	in, err := p.inboxes[to].Add(fd, shm.Bell{}, from, 8, func() {}, func(g shm.Granted, revoked bool) error {
+		p.queue(func() {
+			if p.onAnswer != nil {
+				p.onAnswer(&g)
+			}
+			if revoked {
+				o.Revoked(g.Slot, g.Gen)
+			} else {
+				o.Answered(g)
+			}
+		})
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +92,14 @@ func (p *lanePair) lane(t testing.TB, from, to netip.Addr) *shm.Out {
 			in.Withdrawn(f.ID)
 			return nil
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.answers = append(p.answers, func() { o.Mapped(f.ID) })
+		p.queue(func() { o.Mapped(f.ID) })
 		return in.Map(f)
+	}, func(a shm.Ask) error {
+		if p.onAsk != nil {
+			p.onAsk()
+		}
+		p.queue(func() { in.Asked(a) })
+		return nil
 	})
 	t.Cleanup(o.Close)
 	o.Use(1)
@@ -87,14 +107,25 @@ func (p *lanePair) lane(t testing.TB, from, to netip.Addr) *shm.Out {
 	return o
 }
 
-// answer has the receivers say which files they have mapped.
-func (p *lanePair) answer() {
+func (p *lanePair) queue(answer func()) {
 	p.mu.Lock()
-	answers := p.answers
-	p.answers = nil
-	p.mu.Unlock()
-	for _, f := range answers {
-		f()
+	defer p.mu.Unlock()
+	p.answers = append(p.answers, answer)
+}
+
+// answer has both ends hear what the other has said by the lanes' sockets, and answer it.
+func (p *lanePair) answer() {
+	for {
+		p.mu.Lock()
+		answers := p.answers
+		p.answers = nil
+		p.mu.Unlock()
+		if len(answers) == 0 {
+			return
+		}
+		for _, f := range answers {
+			f()
+		}
 	}
 }
 
@@ -503,7 +534,7 @@ func TestNewLane(t *testing.T) {
 		added := make(chan error)
 		begin := e.dev.now()
 		go func() {
-			_, err := inbox.Add(fd, shm.Bell{}, simAddr(1), 8, func() {})
+			_, err := inbox.Add(fd, shm.Bell{}, simAddr(1), 8, func() {}, nil)
 			added <- err
 		}()
 		n, now, limit := 0, time.Duration(0), begin+patience

@@ -43,6 +43,7 @@ func (q *qp) tellState(before, state verbs.QPState) {
 	q.logState(before, state)
 	if state == verbs.QPStateErr || state == verbs.QPStateReset {
 		q.recall()
+		q.endDirect()
 	}
 }
 

@@ -38,6 +38,7 @@ type qp struct {
 	failing failing
 	traffic traffic
 
+	direct   *direct   // nil before the first operation that could be direct
 	security *security // nil while packets are as RoCEv2 has them
 	secrets  secrets
 }
@@ -196,6 +197,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		}
 	}
 	now := q.dev.now()
+	q.endDirect() // which holds for the attributes as they were
 	if err := q.t.Modify(now, attr, mask); err != nil {
 		return err
 	}
@@ -222,24 +224,32 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	if q.closed {
 		return 0, verbs.ErrClosed
 	}
+	posted := 0
 	for n = range wrs {
 		if q.typ == verbs.QPTypeUD {
 			if err = q.checkDatagram(&wrs[n]); err != nil {
 				break
 			}
 		}
+		if q.out.lane != nil && q.typ == verbs.QPTypeRC && q.carryOut(&wrs[n]) {
+			continue
+		}
 		if err = q.t.Post(&wrs[n]); err != nil {
 			break
 		}
+		posted++
 	}
 	if err == nil {
 		n = len(wrs)
 	}
-	if n > 0 && transport.Answers(wrs[0].Op) {
+	if n > posted {
+		q.sendCQ.Push(q.t.Completions())
+	}
+	if posted > 0 && transport.Answers(wrs[0].Op) {
 		q.gather.answers = true
 	}
 	switch {
-	case n == 0:
+	case posted == 0:
 	case q.t.Holds() && q.out.eng != nil: // until the next acknowledgement, which comes soon
 	case q.mayGather():
 		q.wait()

@@ -35,6 +35,12 @@ import (
 //	                                   <----------    the file's name
 //	the name of one that is withdrawn  ---------->    unmapped
 //
+// By the same socket the sender asks for access to regions of the receiver's:
+//
+//	slot, QPNs, rkey                   ---------->    may it?
+//	mapped                             <----------    slot, rights, bounds, memfd; or no rights
+//	unmapped                           <----------    slot of one that is revoked
+//
 // It breaks when either process ends, however it ends: then the sender goes back to UDP, and the receiver
 // gives the memory back. An abstract name is of one network namespace. A process without lanes, or of another
 // user, does not answer with yes, and its packets go by UDP for as long as the QP is connected.
@@ -55,17 +61,22 @@ const (
 
 const (
 	// laneVersion is that of what both ends know of a lane. Processes of different versions have no lanes.
-	laneVersion = 2
+	laneVersion = 3
 
 	laneRequest = 1 + 16 + 16 // version, from, to
 	laneFiles   = 2           // the memory, the sender's bell
 	laneAnswer  = 1           // version
 
-	fileMessage = 1 + 8 + 8 // kind, name, size
-	fileAnswer  = 8         // name
+	fileMessage = 1 + 8 + 8 // kind; name, size; or slot, QPNs, key
+	fileAnswer  = 1 + 7*8   // kind; name; or slot and rights, generation, base, length, name, size, whether it may be changed
 
 	fileLent      = 1
 	fileWithdrawn = 2
+	accessAsked   = 3
+
+	fileMapped    = 1
+	accessGranted = 2
+	accessRevoked = 3
 )
 
 func laneName(block uint32) string {
@@ -210,20 +221,73 @@ func (s *lanes) evict() bool {
 	return false
 }
 
-// takeAnswers takes note of the files that the receiver of a lane has mapped. It returns when the process at the
-// other end has ended or closed its device, or this one has.
+// takeAnswers takes note of the files that the receiver of a lane has mapped, and of the access that it grants. It
+// returns when the process at the other end has ended or closed its device, or this one has.
 func takeAnswers(c *net.UnixConn, o *shm.Out) {
 	c.SetDeadline(time.Time{})
-	var b [fileAnswer + 1]byte
 	for {
-		if n, err := c.Read(b[:]); err != nil || n != fileAnswer {
+		b, fds, err := receiveFiles(c, fileAnswer)
+		if err != nil {
 			return
 		}
-		o.Mapped(binary.NativeEndian.Uint64(b[:]))
+		var words [7]uint64
+		for i := range words {
+			words[i] = binary.NativeEndian.Uint64(b[1+8*i:])
+		}
+		switch {
+		case b[0] == fileMapped && len(fds) == 0:
+			o.Mapped(words[0])
+		case b[0] == accessGranted && len(fds) <= 1:
+			g := shm.Granted{
+				Slot: uint32(words[0]), Rights: uint32(words[0] >> 32), Gen: words[1], Base: words[2], Len: words[3],
+				File: shm.File{ID: words[4], FD: -1, Size: int64(words[5])}, Write: words[6] != 0,
+			}
+			if len(fds) == 1 {
+				g.File.FD = fds[0]
+			} else {
+				g.Rights = 0
+			}
+			o.Answered(g)
+		case b[0] == accessRevoked && len(fds) == 0:
+			o.Revoked(uint32(words[0]), words[1])
+		default:
+			closeAll(fds)
+			return
+		}
+		closeAll(fds)
 	}
 }
 
-// takeFiles maps the files that the sender of a lane lends. It returns when takeAnswers would.
+// answerSender tells the sender of a lane words, and hands it a descriptor unless that is negative. It does not block.
+func answerSender(c *net.UnixConn, kind byte, fd int, words ...uint64) error {
+	b := []byte{kind}
+	for _, w := range words {
+		b = binary.NativeEndian.AppendUint64(b, w)
+	}
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	return sendNow(c, append(b, make([]byte, fileAnswer-len(b))...), rights)
+}
+
+// tellGrant tells the sender of a lane what it was granted, or that it was revoked.
+func tellGrant(c *net.UnixConn, g shm.Granted, revoked bool) error {
+	switch {
+	case revoked:
+		return answerSender(c, accessRevoked, -1, uint64(g.Slot), g.Gen)
+	case g.Rights == 0:
+		return answerSender(c, accessGranted, -1, uint64(g.Slot))
+	}
+	write := uint64(0)
+	if g.Write {
+		write = 1
+	}
+	return answerSender(c, accessGranted, g.File.FD, uint64(g.Rights)<<32|uint64(g.Slot), g.Gen, g.Base, g.Len, g.File.ID, uint64(g.File.Size), write)
+}
+
+// takeFiles maps the files that the sender of a lane lends, and passes on what it asks for. It returns when takeAnswers
+// would.
 func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 	c.SetDeadline(time.Time{})
 	for {
@@ -233,13 +297,16 @@ func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 		}
 		f := shm.File{ID: binary.NativeEndian.Uint64(b[1:]), FD: -1, Size: int64(binary.NativeEndian.Uint64(b[9:]))}
 		switch {
+		case b[0] == accessAsked && len(fds) == 0:
+			word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[1+4*i:]) }
+			in.Asked(shm.Ask{Slot: word(0), From: word(1), To: word(2), Key: word(3)})
 		case b[0] == fileWithdrawn && len(fds) == 0:
 			in.Withdrawn(f.ID)
 			wake() // to unmap it
 		case b[0] == fileLent && len(fds) == 1:
 			f.FD = fds[0]
 			if in.Map(f) == nil { // else the sender goes on by copies
-				_, err = c.Write(binary.NativeEndian.AppendUint64(nil, f.ID))
+				err = answerSender(c, fileMapped, -1, f.ID)
 			}
 			closeAll(fds)
 		default:
@@ -261,7 +328,20 @@ func tellFile(c *net.UnixConn, f shm.File, withdrawn bool) error {
 	} else {
 		rights = unix.UnixRights(f.FD)
 	}
-	b = binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(b, f.ID), uint64(f.Size))
+	return sendNow(c, binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(b, f.ID), uint64(f.Size)), rights)
+}
+
+// tellAsk asks the receiver of a lane for access. It does not block.
+func tellAsk(c *net.UnixConn, a shm.Ask) error {
+	b := []byte{accessAsked}
+	for _, w := range []uint32{a.Slot, a.From, a.To, a.Key} {
+		b = binary.NativeEndian.AppendUint32(b, w)
+	}
+	return sendNow(c, b, nil)
+}
+
+// sendNow sends a message, unless it would have to wait.
+func sendNow(c *net.UnixConn, b, rights []byte) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -325,7 +405,9 @@ func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
 		o.Close()
 		return nil, err
 	}
-	o.Connect(theirs, func() { c.Close() }, func(f shm.File, withdrawn bool) error { return tellFile(c, f, withdrawn) })
+	o.Connect(theirs, func() { c.Close() },
+		func(f shm.File, withdrawn bool) error { return tellFile(c, f, withdrawn) },
+		func(a shm.Ask) error { return tellAsk(c, a) })
 	return o, nil
 }
 
@@ -430,7 +512,8 @@ func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 		return to, nil, err
 	}
 	defer unix.Close(bell)
-	in, err := box.Add(fds[0], theirs, from, maxLanes, func() { c.Close() })
+	in, err := box.Add(fds[0], theirs, from, maxLanes, func() { c.Close() },
+		func(g shm.Granted, revoked bool) error { return tellGrant(c, g, revoked) })
 	if err != nil {
 		return to, nil, err
 	}

@@ -57,13 +57,13 @@ func TestLaneLends(t *testing.T) {
 	if o == nil {
 		t.Fatal("no lane")
 	}
-	bad := shm.File{ID: 4, FD: memory(t, fileSize, unix.F_SEAL_SHRINK), Size: fileSize}
+	bad := shm.File{ID: 4, FD: memory(t, fileSize, unix.F_SEAL_FUTURE_WRITE), Size: fileSize}
 	good := shm.File{ID: 5, FD: memory(t, fileSize, fileSeals), Size: fileSize}
 	before := testFilesMapped(t)
 	lends(o, bad)
 	await(t, "the file to be mapped", func() bool { return lends(o, good) })
 	if lends(o, bad) || testFilesMapped(t) != before+1 {
-		t.Errorf("lends a file that the receiver could change: %v; %d files are mapped, want 1", lends(o, bad), testFilesMapped(t)-before)
+		t.Errorf("lends a file that can shrink: %v; %d files are mapped, want 1", lends(o, bad), testFilesMapped(t)-before)
 	}
 	o.Lock()
 	o.CommitLoan(copy(o.Reserve(1000), "hello"), shm.Loan{File: 5, Off: 100, Len: 8000, Packets: 3})
@@ -105,7 +105,8 @@ func TestHostileFiles(t *testing.T) {
 		"no file":             {word(fileLent, 6, fileSize), nil},
 		"two files":           {word(fileLent, 6, fileSize), []int{file, file}},
 		"withdrawal of files": {word(fileWithdrawn, 5, 0), []int{file}},
-		"unknown kind":        {word(3, 5, 0), nil},
+		"unknown kind":        {word(4, 5, 0), nil},
+		"asks with a file":    {word(accessAsked, 5, 0), []int{file}},
 	} {
 		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(y.block), Net: "unixpacket"})
 		if err != nil {
@@ -120,7 +121,7 @@ func TestHostileFiles(t *testing.T) {
 		handOver(t, c, word(fileWithdrawn, 1, 0)) // of which nobody has heard
 		handOver(t, c, word(fileLent, 5, fileSize), file)
 		answer := make([]byte, 100)
-		if n, err := c.Read(answer); n != fileAnswer || err != nil || binary.NativeEndian.Uint64(answer) != 5 {
+		if n, err := c.Read(answer); n != fileAnswer || err != nil || answer[0] != fileMapped || binary.NativeEndian.Uint64(answer[1:]) != 5 {
 			t.Errorf("%s: answer % x, %v to a right file; want its name", name, answer[:n], err)
 		}
 		handOver(t, c, m.b, m.fds...)

@@ -49,8 +49,8 @@ func (a *allocation) file() (fd int, off int64, ok bool) {
 // lent returns the file that others can map, or nil. The memory begins where the file does.
 func (a *allocation) lent() *File { return a.m.lent }
 
-// allocate maps n zeroed bytes of shared memory. They start on a page.
-func allocate(n int) (*allocation, error) { return memory.allocate(n) }
+// allocate maps n zeroed bytes of shared memory, which peers may be allowed to change. They start on a page.
+func allocate(n int, changes bool) (*allocation, error) { return memory.allocate(n, changes) }
 
 // free takes the memory away. Who touches it later gets a fault, until the addresses have rested.
 func (a *allocation) free() error { return memory.free(a) }
@@ -89,7 +89,7 @@ type slab struct {
 
 func classOf(n int) int { return bits.Len(uint((n - 1) / pageSize)) }
 
-func (m *allocator) allocate(n int) (*allocation, error) {
+func (m *allocator) allocate(n int, changes bool) (*allocation, error) {
 	if n > math.MaxInt-4*pageSize {
 		return nil, verbs.Errorf(verbs.ErrLimit, "the address space ends before that")
 	}
@@ -103,7 +103,7 @@ func (m *allocator) allocate(n int) (*allocation, error) {
 	if err != nil {
 		return nil, err
 	}
-	own.offer()
+	own.offer(changes)
 	if n <= ownLeast {
 		m.small++
 	}

@@ -41,7 +41,7 @@ func hostOf(t *testing.T, files map[string]string) host {
 // take allocates from m, and gives it back at the end of the test.
 func take(t *testing.T, m *allocator, n int) *allocation {
 	t.Helper()
-	a, err := m.allocate(n)
+	a, err := m.allocate(n, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,17 +187,17 @@ func TestMemoryLimits(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &allocator{host: hostOf(t, tt.files)}
-			_, err := m.allocate(tt.size + 1<<20)
+			_, err := m.allocate(tt.size+1<<20, false)
 			if !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%v, want ErrLimit with %q", err, tt.text)
 			}
 			fits := tt.size &^ (pageSize - 1)
-			a, err := m.allocate(fits)
+			a, err := m.allocate(fits, false)
 			if err != nil {
 				t.Fatalf("%d bytes: %v, want no error", fits, err)
 			}
 			// They are not taken yet, and will be.
-			if _, err = m.allocate(1 << 20); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "other regions' that have not been written to yet") {
+			if _, err = m.allocate(1<<20, false); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "other regions' that have not been written to yet") {
 				t.Errorf("beside all that is available: %v, want ErrLimit", err)
 			}
 			give(t, m, a)
@@ -205,7 +205,7 @@ func TestMemoryLimits(t *testing.T) {
 		})
 	}
 	m := &allocator{host: host{root: "/"}}
-	if _, err := m.allocate(1 << 50); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "bytes are available (") {
+	if _, err := m.allocate(1<<50, false); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "bytes are available (") {
 		t.Errorf("2^50 bytes: %v, want ErrLimit that names what is available", err)
 	}
 }
@@ -216,7 +216,7 @@ func TestAddressLimit(t *testing.T) {
 	defer func(f func() uint64) { addressLimit = f }(addressLimit)
 	addressLimit = func() uint64 { return 200 << 20 }
 	m := &allocator{host: h}
-	_, err := m.allocate(40 << 20)
+	_, err := m.allocate(40<<20, false)
 	if want := "RLIMIT_AS is 209715200 bytes, of which the process uses 104857600"; !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want ErrLimit with %q", err, want)
 	}
@@ -225,7 +225,7 @@ func TestAddressLimit(t *testing.T) {
 	if n := len(m.resting); n != 1 {
 		t.Errorf("%d mappings of 8 MiB rest, want one: addresses are few", n)
 	}
-	if _, err := m.allocate(40 << 20); !errors.Is(err, verbs.ErrLimit) || len(m.resting) != 0 {
+	if _, err := m.allocate(40<<20, false); !errors.Is(err, verbs.ErrLimit) || len(m.resting) != 0 {
 		t.Errorf("%v, and %d mappings rest; want ErrLimit, once what rests has given way", err, len(m.resting))
 	}
 }
@@ -237,7 +237,7 @@ func TestMappingLimit(t *testing.T) {
 	for range 5 {
 		all = append(all, take(t, m, maxPiece+1))
 	}
-	if _, err := m.allocate(maxPiece + 1); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "half of vm.max_map_count") {
+	if _, err := m.allocate(maxPiece+1, false); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "half of vm.max_map_count") {
 		t.Errorf("the sixth mapping: %v, want ErrLimit that names vm.max_map_count", err)
 	}
 	give(t, m, all[0])
@@ -309,7 +309,7 @@ func TestMemfdDenied(t *testing.T) {
 		give(t, m, take(t, m, n)) // zeroed
 	}
 	memfdCreate = func(string, int) (int, error) { return -1, unix.EINVAL }
-	if _, err := m.allocate(1 << 20); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "memfd_create: invalid argument") {
+	if _, err := m.allocate(1<<20, false); !errors.Is(err, verbs.ErrLimit) || !strings.Contains(err.Error(), "memfd_create: invalid argument") {
 		t.Errorf("%v, want an error that names memfd_create", err)
 	}
 }
@@ -401,7 +401,7 @@ func useWrongly(t *testing.T, what string) {
 func TestHugeLength(t *testing.T) {
 	m := &allocator{host: host{root: "/"}}
 	for _, n := range []int{math.MaxInt, math.MaxInt - pageSize, math.MaxInt - 5*pageSize} {
-		if _, err := m.allocate(n); !errors.Is(err, verbs.ErrLimit) {
+		if _, err := m.allocate(n, false); !errors.Is(err, verbs.ErrLimit) {
 			t.Errorf("%d bytes: %v, want ErrLimit", n, err)
 		}
 	}

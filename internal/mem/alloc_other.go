@@ -15,7 +15,7 @@ func Unshared() string { return "" }
 type allocation struct{ bytes []byte }
 
 // allocate returns n zeroed bytes that start on a page.
-func allocate(n int) (a *allocation, err error) {
+func allocate(n int, _ bool) (a *allocation, err error) {
 	defer func() {
 		if e := recover(); e != nil { // a length that no address space holds
 			err = fmt.Errorf("%v", e)
@@ -39,3 +39,8 @@ func (a *allocation) file() (fd int, off int64, ok bool) { return -1, 0, false }
 
 // HoldsHeap would return an error if so many bytes more of the Go heap were too many. That is known on Linux only.
 func HoldsHeap(int) error { return nil }
+
+// mapping is memory that others could map. There is none.
+type mapping struct{}
+
+func (own *mapping) detach(uint64, uint64) error { return nil }

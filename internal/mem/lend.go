@@ -2,17 +2,21 @@ package mem
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// File is the memory of an allocated region, as other processes can map it: to read it, and not to change it.
-// Small regions have none where they share a mapping, since pages of a file that others cannot change cannot be
+// File is the memory of an allocated region, as other processes can map it: to read it and, where peers may change the
+// region, to change it too. Small regions have none where they share a mapping, since pages of a file that others cannot change cannot be
 // given back one by one.
 type File struct {
 	ID   uint64 // no other file of this process has it, now or later
 	FD   int    // while a span of the region is open
 	Size int64
+
+	own  *mapping
+	over atomic.Bool // others see the memory no more: see Detach
 
 	mu    sync.Mutex
 	watch map[any]func()
@@ -30,6 +34,15 @@ func (m *File) Watch(key any, f func()) (forget func()) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		delete(m.watch, key)
+	}
+}
+
+// Detach takes the memory away from those who have mapped it, of whom one does not stop to write to n bytes from an
+// offset on. They see what it was. The region keeps it, and is as one whose memory nobody can map.
+func (m *File) Detach(off, n uint64) {
+	if m.over.CompareAndSwap(false, true) {
+		_ = m.own.detach(off, n) // it fails where no mapping can be made, and the region will soon be of no use anyway
+		m.end()
 	}
 }
 
@@ -54,7 +67,7 @@ type Loan struct {
 // loan lends a span, or releases it where its region has no file.
 func (s Span) loan() (Loan, bool) {
 	r := s.region
-	if r == nil || r.lent == nil {
+	if r == nil || r.lent == nil || r.lent.over.Load() {
 		s.Release()
 		return Loan{}, false
 	}
@@ -95,3 +108,28 @@ func (p *PD) LendRemote(key verbs.RKey, qpn verbs.QPN, va, n uint64) (Loan, bool
 	}
 	return s.loan()
 }
+
+// Shared is an open region that a peer may map, to carry out its requests itself.
+type Shared struct {
+	Span
+	File   *File
+	Base   uint64 // virtual address of the first byte, which is the file's first
+	Access verbs.Access
+}
+
+// Share opens the whole region that a peer's key names, if it has a file. A window has none.
+func (p *PD) Share(key verbs.RKey) (Shared, bool) {
+	e := p.keys.table.Get(uint32(key) >> keyBits)
+	if e == nil || e.region == nil || e.region.rkey != key || e.region.pd != p || debugMR() || !e.region.hold() {
+		return Shared{}, false
+	}
+	r := e.region
+	if r.lent == nil || r.lent.over.Load() {
+		r.release()
+		return Shared{}, false
+	}
+	return Shared{Span{r, r.buf}, r.lent, r.base, r.access}, true
+}
+
+// Foreign is memory of another process as a span.
+func Foreign(b []byte) Span { return Span{bytes: b} }

@@ -3,6 +3,7 @@
 package mem
 
 import (
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -98,14 +99,120 @@ func TestLend(t *testing.T) {
 	if r.Bytes()[1234] = 56; theirs[1234] != 56 {
 		t.Error("another mapping of the file does not show the region's memory")
 	}
-	if _, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
-		t.Error("others can map the file to write there")
+	// Those can write to the memory who may by the region's rights.
+	readable := region(t, p, verbs.MRAttr{Length: size, Access: verbs.AccessLocalWrite | verbs.AccessRemoteRead})
+	for _, tt := range []struct {
+		of    *Region
+		write bool
+	}{{r, true}, {readable, false}, {local, false}} {
+		f := tt.of.lent
+		b, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err == nil != tt.write {
+			t.Errorf("%v: others map the file to write there: %v", tt.of.access, err)
+		}
+		if err == nil {
+			unix.Munmap(b)
+		}
+		if _, err := unix.Pwrite(f.FD, []byte{1}, 0); err == nil != tt.write {
+			t.Errorf("%v: others write to the file: %v", tt.of.access, err)
+		}
+		if err := unix.Ftruncate(f.FD, 0); err == nil {
+			t.Errorf("%v: others can shrink the file", tt.of.access)
+		}
 	}
-	if _, err := unix.Pwrite(f.FD, []byte{1}, 0); err == nil {
-		t.Error("others can write to the file")
+}
+
+// TestShare: a region that has a file of its own is shared by its rkey, with its addresses and rights, within its
+// protection domain.
+func TestShare(t *testing.T) {
+	d := newDomain(t)
+	p := d.PD
+	const size = ownLeast + 100
+	r := region(t, p, verbs.MRAttr{Length: size, Access: everything, IOVA: 1 << 40, HasIOVA: true})
+	own := region(t, p, verbs.MRAttr{Buf: make([]byte, size), Access: everything})
+	closed := region(t, p, verbs.MRAttr{Length: size})
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if err := unix.Ftruncate(f.FD, 0); err == nil {
-		t.Error("others can shrink the file")
+	granted, err := d.user.AllocMR(size, bindable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	window := d.bind(verbs.MWBind{MW: d.mw(verbs.MWType1), MR: granted, Addr: granted.Addr(), Length: size, Access: verbs.AccessRemoteRead})
+	s, ok := p.Share(r.rkey)
+	if !ok || s.File != r.lent || s.Base != 1<<40 || s.Access != everything || len(s.Bytes()) != size {
+		t.Fatalf("got %v, %+v; want all of the region", ok, s)
+	}
+	closing := make(chan error)
+	go func() { closing <- r.Close() }()
+	for r.gate.users.Load() >= 0 {
+		runtime.Gosched()
+	}
+	select {
+	case <-closing:
+		t.Error("the region is closed while it is being shared")
+	default:
+	}
+	s.Release()
+	if err := <-closing; err != nil {
+		t.Error(err)
+	}
+	for name, key := range map[string]verbs.RKey{
+		"the program's memory": own.rkey, "a closed region": closed.rkey, "the one that has just closed": r.rkey, "a window": window, "an lkey": verbs.RKey(own.lkey), "nothing": 1,
+	} {
+		if _, ok := p.Share(key); ok {
+			t.Errorf("%s is shared", name)
+		}
+	}
+	if _, ok := p.keys.NewPD().Share(verbs.RKey(granted.RKey())); ok {
+		t.Error("a region of another protection domain is shared")
+	}
+}
+
+// TestDetach: memory that was taken away from others keeps its contents, and what they write there from then on does
+// not appear. They hear of it, and the region is not lent or shared any more. It works, and closes, as ever.
+func TestDetach(t *testing.T) {
+	d := newDomain(t)
+	const size = 64 << 10
+	r := region(t, d.PD, verbs.MRAttr{Length: size, Access: everything})
+	f := r.lent
+	theirs, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(theirs)
+	for i := range theirs {
+		theirs[i] = byte(i / 100)
+	}
+	told := 0
+	f.Watch(t, func() { told++ })
+	const from, n = 4 * 4096, 3 * 4096
+	f.Detach(from, n)
+	f.Detach(from, n)
+	for i := from; i < from+n; i++ {
+		theirs[i] = 0xee
+	}
+	for i, b := range r.Bytes() {
+		if b != byte(i/100) {
+			t.Fatalf("byte %d is %#x, want %#x as before", i, b, byte(i/100))
+		}
+	}
+	if r.Bytes()[5] = 0xcc; theirs[5] == 0xcc {
+		t.Error("others see what is written")
+	}
+	if told != 1 {
+		t.Errorf("who watches was told %d times, want once", told)
+	}
+	if s, ok := d.Share(r.rkey); ok {
+		t.Error("the region is shared")
+		s.Release()
+	}
+	if l, ok := d.Lend([]verbs.SGE{{Addr: r.base, Length: 100, LKey: r.lkey}}, 0, 100); ok {
+		t.Error("the region is lent")
+		l.Release()
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -81,20 +81,43 @@ func (own *mapping) place(size, guard int) error {
 	return nil
 }
 
-// fileSeals let others map a file without fear that it shrinks, and keep them from changing it. The mapping that
-// there is stays as it is.
-const fileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
+// fileSeals let others map a file without fear that it shrinks. readOnly keeps them from changing it (Linux 5.1). The
+// mapping that there is stays as it is.
+const (
+	fileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	readOnly  = unix.F_SEAL_FUTURE_WRITE
+)
 
 var files atomic.Uint64
 
-// offer makes a file of the mapping that others may map, where the kernel knows how (Linux 5.1).
-func (own *mapping) offer() {
+// offer makes a file of the mapping that others may map, and change if peers may. It does not where the kernel cannot
+// keep them from that.
+func (own *mapping) offer(changes bool) {
 	if own.fd < 0 {
 		return
 	}
-	if _, err := unix.FcntlInt(uintptr(own.fd), unix.F_ADD_SEALS, fileSeals); err == nil {
-		own.lent = &File{ID: files.Add(1), FD: own.fd, Size: int64(len(own.bytes))}
+	seals := fileSeals
+	if !changes {
+		seals |= readOnly
 	}
+	if _, err := unix.FcntlInt(uintptr(own.fd), unix.F_ADD_SEALS, seals); err == nil {
+		own.lent = &File{ID: files.Add(1), FD: own.fd, Size: int64(len(own.bytes)), own: own}
+	}
+}
+
+// detach makes the memory private, with the contents that it has. Of what others write to the file from then on,
+// n bytes from an offset on do not appear. Nothing that this process writes meanwhile is lost: it goes to the file
+// before the change, and to pages of this process after it. A page becomes such by the first write to it.
+func (own *mapping) detach(off, n uint64) error {
+	if err := mapOver(own.bytes, own.fd, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
+		return fmt.Errorf("mmap: %w", err)
+	}
+	for size := uint64(len(own.bytes)); off < min(n+off, size); {
+		atomic.AddUint32((*uint32)(unsafe.Pointer(&own.bytes[off])), 0)
+		step := min(n, uint64(pageSize)-off%uint64(pageSize))
+		off, n = off+step, n-step
+	}
+	return nil
 }
 
 // truncate gives a new file its size. A file beyond RLIMIT_FSIZE would end the process by a signal.

@@ -47,6 +47,20 @@ func (p *PD) openLocal(key verbs.LKey, va, n uint64, need verbs.Access) (Span, e
 	return Span{}, noRegion(uint32(key))
 }
 
+// OpenSGE opens the memory of an SGE, which is filled if need is verbs.AccessLocalWrite, and read if it is 0. The caller
+// releases the span.
+func (p *PD) OpenSGE(e *verbs.SGE, need verbs.Access) (Span, error) {
+	s, err := p.openLocal(e.LKey, e.Addr, uint64(e.Length), need)
+	switch {
+	case err != nil:
+	case need == 0:
+		tellRead(s.bytes)
+	default:
+		tellWrite(s.bytes)
+	}
+	return s, err
+}
+
 func noRegion(key uint32) error {
 	return verbs.Errorf(verbs.ErrNotFound, "key %#08x: no such memory region: was it deregistered, or the key mangled?", key)
 }

@@ -44,7 +44,8 @@ type pin struct {
 func (p *PD) register(attr verbs.MRAttr) (*Region, error) {
 	r := &Region{pd: p, buf: attr.Buf, access: attr.Access, drained: make(chan struct{})}
 	if r.buf == nil {
-		a, err := allocate(attr.Length)
+		const changes = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+		a, err := allocate(attr.Length, attr.Access&changes != 0)
 		if err != nil {
 			return nil, verbs.Errorf(verbs.ErrLimit, "allocate %d bytes: %w", attr.Length, err)
 		}

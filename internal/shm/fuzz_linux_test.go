@@ -45,7 +45,7 @@ func FuzzNext(f *testing.F) {
 			return
 		}
 		guarded := bytes.Repeat([]byte{0xa7}, 256)
-		h := &hostile{t: t, in: in, peer: o.ring, i: &In{ring: near, dropped: func() {}}, files: map[uint64][]byte{5: guarded[64:192:192], 6: make([]byte, 1)}}
+		h := &hostile{t: t, in: in, peer: o.ring, i: &In{ring: near, hangup: func() {}}, files: map[uint64][]byte{5: guarded[64:192:192], 6: make([]byte, 1)}}
 		h.i.files.open = map[uint64]mappedFile{}
 		for id, b := range h.files {
 			h.i.files.open[id] = mappedFile{b, func() {}}

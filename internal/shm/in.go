@@ -10,10 +10,12 @@ import (
 // In is the receiver's end of a lane. Next and Release are called by one goroutine at a time.
 type In struct {
 	ring
-	from    netip.Addr
-	bell    Bell // the sender's
-	dropped func()
+	box    *Inbox
+	from   netip.Addr
+	bell   Bell   // the sender's
+	hangup func() // ends the connection to the sender
 
+	grants  grants
 	files   mapped
 	packets int  // that the record that Next has returned stands for
 	lent    Lent // and its payload
@@ -93,10 +95,11 @@ func (i *In) Release() {
 
 // end gives back what the lane holds.
 func (i *In) end() {
+	i.grants.end()
 	i.files.close()
 	i.unmap()
 	i.bell.Close()
-	i.dropped()
+	i.hangup()
 }
 
 // Leave takes note that the sender has ended. What it has published before is still received.
@@ -110,6 +113,7 @@ func (i *In) Finished() bool { return i.broken.Load() || i.gone.Load() && i.tail
 type Inbox struct {
 	lanes atomic.Pointer[[]*In]
 	rings atomic.Bool // others may ring the bell
+	asked atomic.Pointer[func(*In, Ask)]
 
 	mu     sync.Mutex // held while lanes change and memory is unmapped
 	bell   Bell

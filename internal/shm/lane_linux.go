@@ -113,18 +113,19 @@ func NewOut() (o *Out, fd int, err error) {
 }
 
 // Connect gives a lane the receiver's bell, before its first use. hangup ends the connection to the receiver.
-// tell tells the receiver of a file that the sender lends, or has withdrawn. It does not block. With nil the
-// lane lends nothing.
-func (o *Out) Connect(b Bell, hangup func(), tell func(f File, withdrawn bool) error) {
-	o.bell, o.hangup, o.tell = b, hangup, tell
+// tell tells the receiver of a file that the sender lends, or has withdrawn, and ask asks it for access to a region.
+// They do not block. With nil the lane lends nothing, or has no access.
+func (o *Out) Connect(b Bell, hangup func(), tell func(f File, withdrawn bool) error, ask func(Ask) error) {
+	o.bell, o.hangup, o.tell, o.ask = b, hangup, tell, ask
 }
 
 var errLane = errors.New("the memory is no lane's")
 
 // Add adds the lane whose memory a sender at an address has handed over with its bell, unless there are
-// limit lanes. The caller closes the descriptor and, after an error, the bell. dropped is called when the
-// memory is unmapped.
-func (b *Inbox) Add(fd int, bell Bell, from netip.Addr, limit int, dropped func()) (*In, error) {
+// limit lanes. The caller closes the descriptor and, after an error, the bell. hangup ends the connection to the
+// sender, and is called at the latest when the memory is unmapped. say tells the sender what was granted, or that it has
+// been revoked. It does not block. With nil nothing is granted.
+func (b *Inbox) Add(fd int, bell Bell, from netip.Addr, limit int, hangup func(), say func(g Granted, revoked bool) error) (*In, error) {
 	// A file that can shrink would kill who reads it.
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	var st unix.Stat_t
@@ -135,7 +136,8 @@ func (b *Inbox) Add(fd int, bell Bell, from netip.Addr, limit int, dropped func(
 	if err != nil {
 		return nil, err
 	}
-	i := &In{ring: r, from: from, bell: bell, dropped: dropped}
+	i := &In{ring: r, box: b, from: from, bell: bell, hangup: hangup}
+	i.grants.say = say
 	if !b.add(i, limit) {
 		r.unmap()
 		return nil, unix.EMFILE
@@ -143,35 +145,43 @@ func (b *Inbox) Add(fd int, bell Bell, from netip.Addr, limit int, dropped func(
 	return i, nil
 }
 
-// fileSeals are those of a file that is lent: it cannot shrink, which would kill who reads it, and the receiver
-// cannot change it.
-const fileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_FUTURE_WRITE
-
-var errFile = errors.New("the file can shrink, or be changed by others, or has another size")
+var errFile = errors.New("the file can shrink, or has another size")
 
 // Map maps a file that the sender lends, to be read. The caller closes the descriptor.
 func (i *In) Map(f File) error {
-	seals, err := unix.FcntlInt(uintptr(f.FD), unix.F_GET_SEALS, 0)
-	var st unix.Stat_t
-	if err != nil || seals&fileSeals != fileSeals || unix.Fstat(f.FD, &st) != nil || st.Size != f.Size {
-		return errFile
-	}
 	m := &i.files
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.room(f.ID, f.Size); err != nil {
 		return err
 	}
-	b, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ, unix.MAP_SHARED)
+	b, unmap, err := mapFile(f, false)
 	if err != nil {
-		return fmt.Errorf("mmap: %w", err)
+		return err
 	}
 	if m.open == nil {
 		m.open = map[uint64]mappedFile{}
 	}
-	m.open[f.ID] = mappedFile{b, func() { _ = unix.Munmap(b) }}
+	m.open[f.ID] = mappedFile{b, unmap}
 	m.size += f.Size
 	return nil
+}
+
+// mapFile maps a file of the other end's. One that can shrink would kill who uses it.
+func mapFile(f File, write bool) (b []byte, unmap func(), err error) {
+	seals, err := unix.FcntlInt(uintptr(f.FD), unix.F_GET_SEALS, 0)
+	var st unix.Stat_t
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || unix.Fstat(f.FD, &st) != nil || st.Size != f.Size {
+		return nil, nil, errFile
+	}
+	access := unix.PROT_READ
+	if write {
+		access |= unix.PROT_WRITE
+	}
+	if b, err = unix.Mmap(f.FD, 0, int(f.Size), access, unix.MAP_SHARED); err != nil {
+		return nil, nil, fmt.Errorf("mmap: %w", err)
+	}
+	return b, func() { _ = unix.Munmap(b) }, nil
 }
 
 // mapRing maps the header, and the records twice behind it.

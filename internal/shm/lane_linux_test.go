@@ -31,9 +31,9 @@ func laneBack(t testing.TB) (o *Out, in *In, b, back *Inbox) {
 	}
 	defer unix.Close(fd)
 	b = new(Inbox)
-	o.Connect(bellOf(t, b), func() {}, nil)
+	o.Connect(bellOf(t, b), func() {}, nil, nil)
 	back = new(Inbox)
-	in, err = b.Add(fd, bellOf(t, back), home, 1, func() {})
+	in, err = b.Add(fd, bellOf(t, back), home, 1, func() {}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,11 +346,11 @@ func TestSenderEnds(t *testing.T) {
 	dropped := 0
 	b := new(Inbox)
 	defer b.Close()
-	in, err := b.Add(fd, Bell{}, home, 1, func() { dropped++ })
+	in, err := b.Add(fd, Bell{}, home, 1, func() { dropped++ }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Add(fd, Bell{}, home, 1, func() {}); err == nil {
+	if _, err := b.Add(fd, Bell{}, home, 1, func() {}, nil); err == nil {
 		t.Fatal("the inbox takes more lanes than its limit")
 	}
 	send(o, []byte("last"))
@@ -504,7 +504,7 @@ func TestForeignMemory(t *testing.T) {
 		if err := make(fd); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := new(Inbox).Add(fd, Bell{}, home, 1, func() {}); err == nil {
+		if _, err := new(Inbox).Add(fd, Bell{}, home, 1, func() {}, nil); err == nil {
 			t.Errorf("%s: taken for a lane's", name)
 		}
 		unix.Close(fd)

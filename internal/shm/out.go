@@ -15,6 +15,9 @@ type Out struct {
 	tell   func(f File, withdrawn bool) error // the receiver
 	files  map[uint64]*lentFile
 
+	accesses *accesses // or nil, before the first Ask
+	ask      func(Ask) error
+
 	pos  uint64
 	look uint64 // pos from which on Reserve may begin at the ring's start again
 	sent uint64 // pos at the latest Publish
@@ -136,15 +139,23 @@ func (o *Out) Use(n int32) { o.users.Add(n) }
 // Users returns how many users there are.
 func (o *Out) Users() int32 { return o.users.Load() }
 
-// Close ends the use of the memory. It waits for who has locked the lane.
+// Close ends the use of the memory. It waits for who has locked the lane, and for who uses the receiver's memory.
 func (o *Out) Close() {
 	o.Lock()
-	defer o.Unlock()
 	o.broken.Store(true)
-	if !o.closed {
-		o.closed = true
-		o.forgetFiles()
-		o.unmap()
-		o.bell.Close()
+	if o.closed {
+		o.Unlock()
+		return
 	}
+	o.closed = true
+	o.forgetFiles()
+	lost := o.losers()
+	o.Unlock()
+	for _, f := range lost {
+		f()
+	}
+	o.Lock()
+	defer o.Unlock()
+	o.unmap()
+	o.bell.Close()
 }

@@ -33,6 +33,7 @@ const (
 
 // ring is what both ends see. data is mapped twice, one after the other, so that no record is cut.
 type ring struct {
+	header     []byte
 	tail, head *atomic.Uint64
 	asleep     *atomic.Uint32
 	wants      *atomic.Uint32
@@ -43,13 +44,14 @@ type ring struct {
 
 // newRing makes a ring of a header and of records' space, which is mapped twice.
 func newRing(header, data []byte, unmap func()) ring {
-	word := func(off int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&header[off])) }
+	r := ring{header: header, data: data, size: uint64(len(data) / 2), unmap: unmap}
 	flag := func(off int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&header[off])) }
-	return ring{
-		tail: word(tailAt), head: word(headAt), asleep: flag(asleepAt), wants: flag(wantsAt),
-		data: data, size: uint64(len(data) / 2), unmap: unmap,
-	}
+	r.tail, r.head, r.asleep, r.wants = r.word(tailAt), r.word(headAt), flag(asleepAt), flag(wantsAt)
+	return r
 }
+
+// word returns a word of the header.
+func (r *ring) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.header[at])) }
 
 // space returns how many bytes a record of n bytes takes.
 func space(n int) uint64 { return (uint64(n) + recordHeader + recordAlign - 1) &^ (recordAlign - 1) }

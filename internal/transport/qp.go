@@ -96,6 +96,9 @@ func New(cfg Config) *QP {
 // State returns the QP's state.
 func (q *QP) State() verbs.QPState { return q.attr.State }
 
+// DestQPN returns the number of the peer's QP.
+func (q *QP) DestQPN() verbs.QPN { return q.attr.DestQPN }
+
 // Attr returns the QP's attributes.
 func (q *QP) Attr() verbs.QPAttr {
 	a := q.attr

@@ -1,0 +1,354 @@
+package hca
+
+// A short WRITE, READ or atomic to a process of this host may need no packet. The owner of the region grants access to
+// it, and the initiator, which has it mapped, carries the operation out itself, as a card does: the owner's program and
+// its processor have no part in it.
+//
+//  1. PostSend hands each work request to carryOut. One to a key that is in use asks the owner, by the lane's socket.
+//  2. The owner's grant checks the QP, the key and the rights, and answers with the region's memfd. What ends any of
+//     these, ends the grant: see endDirect, and mem.File.Watch.
+//  3. From then on carryOut copies, or adds, where nothing is posted that has to come before. Whatever it cannot do,
+//     and whatever would fail, goes the usual way.
+//
+// Such an operation has no PSN, and no counter of the owner's knows of it.
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/shm"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+const (
+	// directKeys is how many keys of the peer's a QP remembers.
+	directKeys = 16
+	// A key is asked for after askFrom uses. A refusal, or the end of what was granted, makes it askMore times as many.
+	askFrom = 8
+	askMore = 8
+	askMost = 1 << 20
+
+	// A QP that always has something under way is made to run dry, after dryFrom work requests in a row that could be
+	// carried out otherwise. It waits dryTime at most. In vain, it tries again after twice as many, up to dryMost.
+	dryFrom = 64
+	dryMost = 1 << 14
+	dryTime = 200 * time.Microsecond
+)
+
+// direct is what a QP knows of direct access: to the peer's memory, and of the peer's to ours.
+type direct struct {
+	keys   []*directKey
+	latest *directKey
+	evict  int
+	row    int // work requests in a row that could be carried out if nothing were under way
+	dry    int // after how many the QP is made to run dry
+
+	granted map[uint32]granted // by slot
+}
+
+// directKey is a key of the peer's.
+type directKey struct {
+	key    verbs.RKey
+	uses   int
+	from   int // uses before it is asked for
+	asked  bool
+	access *shm.Access // or nil
+}
+
+// granted is what the peer has.
+type granted struct {
+	end    func()
+	forget func() // the region
+}
+
+// carryOut carries a work request out, if it can be, and completes it. The caller holds q.mu, and publishes.
+func (q *qp) carryOut(wr *verbs.SendWR) bool {
+	need, n := directNeed(wr)
+	d := q.direct
+	if n == 0 || n > shm.AccessMost {
+		if d != nil {
+			d.row = 0
+		}
+		return false
+	}
+	if d == nil {
+		d = &direct{dry: dryFrom}
+		q.direct = d
+	}
+	k := d.find(wr.Remote.RKey, q.out.lane)
+	if k.access == nil {
+		q.askFor(k)
+		return false
+	}
+	a := k.access
+	off, size := wr.Remote.VA-a.Base, uint64(len(a.Bytes))
+	if verbs.Access(a.Rights)&need == 0 || off > size || n > size-off || !q.t.IsQuiet() && !q.runDry() || k.access != a {
+		return false
+	}
+	if !q.operate(wr, a, off, a.Bytes[off:off+n]) {
+		return false
+	}
+	q.t.Complete(wr, uint32(n))
+	q.traffic.direct++
+	if e := q.out.eng; !e.direct.Load() {
+		e.direct.Store(true)
+	}
+	return true
+}
+
+// directNeed returns what access a work request needs, and to how many bytes: 0 for one that goes the usual way.
+func directNeed(wr *verbs.SendWR) (need verbs.Access, n uint64) {
+	switch wr.Op {
+	case verbs.OpRDMAWrite:
+		if need = verbs.AccessRemoteWrite; wr.InlineData != nil {
+			return need, uint64(len(wr.InlineData))
+		}
+	case verbs.OpRDMARead:
+		need = verbs.AccessRemoteRead
+	case verbs.OpAtomicCmpSwap, verbs.OpAtomicFetchAdd:
+		if len(wr.SGList) != 1 || wr.SGList[0].Length != 8 {
+			return 0, 0
+		}
+		return verbs.AccessRemoteAtomic, 8
+	default:
+		return 0, 0
+	}
+	if len(wr.SGList) != 1 {
+		return 0, 0
+	}
+	return need, uint64(wr.SGList[0].Length)
+}
+
+// operate carries a work request out on memory of the peer's, which is at an offset of a region.
+func (q *qp) operate(wr *verbs.SendWR, a *shm.Access, off uint64, theirs []byte) bool {
+	if wr.InlineData != nil {
+		if !a.Begin(off) {
+			return false
+		}
+		mem.Foreign(theirs).Place(wr.InlineData)
+		a.End()
+		return true
+	}
+	need := verbs.AccessLocalWrite
+	if wr.Op == verbs.OpRDMAWrite {
+		need = 0
+	}
+	ours, err := q.pd.OpenSGE(&wr.SGList[0], need)
+	if err != nil {
+		return false
+	}
+	ok := a.Begin(off)
+	if ok {
+		ok = operateOn(wr, ours, mem.Foreign(theirs))
+		a.End()
+	}
+	ours.Release()
+	return ok
+}
+
+// operateOn carries a work request out, on memory that is there.
+func operateOn(wr *verbs.SendWR, ours, theirs mem.Span) bool {
+	var orig uint64
+	var err error
+	switch wr.Op {
+	case verbs.OpRDMAWrite:
+		theirs.PlaceShared(ours.Bytes())
+		return true
+	case verbs.OpRDMARead:
+		ours.PlaceShared(theirs.Bytes())
+		return true
+	case verbs.OpAtomicCmpSwap:
+		orig, err = theirs.CompareSwap(wr.CompareAdd, wr.Swap)
+	case verbs.OpAtomicFetchAdd:
+		orig, err = theirs.FetchAdd(wr.CompareAdd)
+	}
+	if err != nil {
+		return false
+	}
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], orig)
+	ours.Place(b[:])
+	return true
+}
+
+// find returns what is known of a key, which it takes note of.
+func (d *direct) find(key verbs.RKey, lane *shm.Out) *directKey {
+	if k := d.latest; k != nil && k.key == key {
+		return k
+	}
+	for _, k := range d.keys {
+		if k.key == key {
+			d.latest = k
+			return k
+		}
+	}
+	k := &directKey{key: key, from: askFrom}
+	if d.latest = k; len(d.keys) < directKeys {
+		d.keys = append(d.keys, k)
+		return k
+	}
+	d.evict = (d.evict + 1) % directKeys
+	d.keys[d.evict].drop(lane)
+	d.keys[d.evict] = k
+	return k
+}
+
+// drop gives the access up.
+func (k *directKey) drop(lane *shm.Out) {
+	if k.access != nil {
+		lane.Return(k.access)
+		k.access = nil
+	}
+}
+
+// askFor asks the peer for access, if the key is used often.
+func (q *qp) askFor(k *directKey) {
+	if k.uses++; k.uses < k.from || k.asked {
+		return
+	}
+	lane := q.out.lane
+	k.uses = 0
+	k.asked = lane.Ask(shm.Ask{From: q.num, To: uint32(q.t.DestQPN()), Key: uint32(k.key)}, func(a *shm.Access) bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if !q.remembers(k) {
+			return false
+		}
+		if k.access = a; !a.Write { // whatever the owner says
+			a.Rights &= uint32(verbs.AccessRemoteRead)
+		}
+		return true
+	}, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		k.drop(lane)
+		k.later()
+	})
+	if !k.asked {
+		k.later()
+	}
+}
+
+// later has the key be asked for again after more uses.
+func (k *directKey) later() {
+	k.asked, k.uses, k.from = false, 0, min(k.from*askMore, askMost)
+}
+
+// remembers reports whether a key was not dropped.
+func (q *qp) remembers(k *directKey) bool {
+	if q.direct == nil {
+		return false
+	}
+	for _, known := range q.direct.keys {
+		if known == k {
+			return true
+		}
+	}
+	return false
+}
+
+// runDry lets what is under way complete, if the QP has done for long what could be carried out otherwise. It reports
+// whether nothing is under way any more. The caller holds q.mu, which runDry gives up for a time.
+func (q *qp) runDry() bool {
+	d := q.direct
+	if d.row++; d.row < d.dry {
+		return false
+	}
+	d.row = 0
+	e := q.out.eng
+	start := q.dev.now()
+	q.transmit(start)
+	for over := false; !over && !q.closed && q.out.eng == e; over = q.dev.now()-start >= dryTime {
+		q.mu.Unlock()
+		e.poll()
+		q.mu.Lock()
+		if q.t.IsQuiet() {
+			return q.direct == d && q.out.lane != nil
+		}
+	}
+	d.dry = min(2*d.dry, dryMost)
+	return false
+}
+
+// endDirect ends the peer's access to our memory by q, and q's to the peer's. When it returns, the peer does nothing
+// more by it.
+func (q *qp) endDirect() {
+	d := q.direct
+	if d == nil {
+		return
+	}
+	q.direct = nil
+	for _, k := range d.keys {
+		k.drop(q.out.lane)
+	}
+	for _, g := range d.granted {
+		g.forget()
+		g.end()
+	}
+}
+
+// grant answers a peer that asks for access by a lane that ends here. It gets what its requests would get now, until
+// something changes.
+func (e *engine) grant(in *shm.In, a shm.Ask) {
+	q := e.shard.qps.Get(a.To)
+	if q == nil {
+		in.Grant(shm.Granted{Slot: a.Slot})
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	g := shm.Granted{Slot: a.Slot}
+	s, ok := mem.Shared{}, false
+	if q.grants(e, in, a) {
+		if s, ok = q.pd.Share(verbs.RKey(a.Key)); ok {
+			defer s.Release()
+			rights := q.rights() & s.Access
+			g = shm.Granted{
+				Slot: a.Slot, Rights: uint32(rights), Write: rights&^verbs.AccessRemoteRead != 0,
+				Base: s.Base, Len: uint64(len(s.Bytes())), File: shm.File{ID: s.File.ID, FD: s.File.FD, Size: s.File.Size},
+			}
+		}
+	}
+	made := in.Grant(g)
+	if made == nil {
+		return
+	}
+	end := func() {
+		if off, n := made.Revoke(); n > 0 {
+			s.File.Detach(off, n)
+		}
+	}
+	if q.direct == nil {
+		q.direct = &direct{dry: dryFrom}
+	}
+	q.direct.add(a.Slot, granted{end, s.File.Watch(made, end)})
+}
+
+// add takes note of what the peer was granted. What it had by the same slot it has returned.
+func (d *direct) add(slot uint32, g granted) {
+	if old, ok := d.granted[slot]; ok {
+		old.forget()
+		old.end()
+	}
+	if d.granted == nil {
+		d.granted = map[uint32]granted{}
+	}
+	d.granted[slot] = g
+}
+
+// grants reports whether q would take requests of who asks. The caller holds q.mu.
+func (q *qp) grants(e *engine, in *shm.In, a shm.Ask) bool {
+	return !q.closed && q.out.eng == e && q.typ == verbs.QPTypeRC && q.t.State() == verbs.QPStateRTS && q.security == nil &&
+		in.From() == q.out.dst.Addr().WithZone("") && uint32(q.t.DestQPN()) == a.From
+}
+
+// rights are what the peer of q may do.
+func (q *qp) rights() verbs.Access {
+	attr := q.t.Attr()
+	rights := attr.Access & (verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic)
+	if attr.MaxDestRDAtomic == 0 {
+		rights &= verbs.AccessRemoteWrite
+	}
+	return rights
+}

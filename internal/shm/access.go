@@ -1,0 +1,331 @@
+package shm
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A short operation on the receiver's memory needs no record, if the receiver has granted it: the sender has the
+// memory mapped, and carries the operation out itself. It asks for each region by the socket that the lane was made
+// by. A grant has a slot in the lane's header:
+//
+//	sender                       slot                  receiver
+//	Access.Begin: busy = odd --> busy
+//	              state? <------ state <-------------- Grant.Revoke: state = 0
+//	works on the memory
+//	Access.End: busy = even ---> busy ---------------> Grant.Revoke: waits while busy is odd
+//
+// Each writes its word and then looks at the other's. So either the sender sees that the grant has ended, or the
+// receiver sees that the sender is at work, and waits. It waits revokeTime at most: then the sender was stopped in the
+// middle, and the receiver takes its memory away from under it: see mem.File.Detach.
+
+const (
+	slotsAt  = 4096 // in the header
+	slotSize = 128  // a line for each word
+	busyAt   = 64   // in a slot
+	maxSlots = 256
+
+	// AccessMost is how many bytes an operation has at most. Who copies more lets others wait.
+	AccessMost = 8 << 10
+
+	// revokeTime is how long the receiver waits for a sender that is at work. That takes microseconds, unless the sender
+	// waits for a processor.
+	revokeTime = 20 * time.Millisecond
+
+	// The word busy is odd while the sender is at work. Its upper bits say where, in units of 1<<placeUnit bytes, and
+	// those between them change with each operation.
+	placeUnit  = 12
+	placeShift = 16
+)
+
+func (r *ring) slotWord(slot uint32, at int) *atomic.Uint64 {
+	return r.word(slotsAt + int(slot)*slotSize + at)
+}
+
+// Ask asks for access to a region of the receiver's process.
+type Ask struct {
+	Slot     uint32
+	From, To uint32 // QPNs of the sender and the receiver
+	Key      uint32
+}
+
+// Granted is the answer to an Ask: where the region is, and what may be done with it. With no rights it is a refusal.
+type Granted struct {
+	Slot   uint32
+	Write  bool // the rights allow to change the region
+	Rights uint32
+	Gen    uint64 // no other grant of the lane has it
+	Base   uint64 // virtual address of the first byte
+	Len    uint64 // of the region, which begins where the file does
+	File   File
+}
+
+// Access is a grant, at the sender. It is used by one goroutine at a time.
+type Access struct {
+	Rights uint32
+	Write  bool   // the memory can be written to, as some of the rights demand
+	Base   uint64 // virtual address of the first byte
+	Bytes  []byte
+
+	gen, n      uint64
+	state, busy *atomic.Uint64
+	slot        uint32
+	file        uint64
+}
+
+// Begin reports whether an operation at an offset of the region may be carried out. End follows if so.
+func (a *Access) Begin(off uint64) bool {
+	a.n++
+	a.busy.Store(off>>placeUnit<<placeShift | a.n<<1&(1<<placeShift-1) | 1)
+	if a.state.Load() == a.gen {
+		return true
+	}
+	a.End()
+	return false
+}
+
+// End ends an operation.
+func (a *Access) End() { storeRelease(a.busy, a.n<<1&(1<<placeShift-1)) }
+
+// accesses are what a sender has asked for by a lane, by slot, and the files that it has mapped for it.
+type accesses struct {
+	slots [maxSlots]*asked
+	files map[uint64]*opened
+}
+
+type asked struct {
+	got    func(*Access) bool
+	lost   func()
+	access *Access // or nil, before the answer
+}
+
+type opened struct {
+	bytes []byte
+	write bool
+	unmap func()
+	users int
+}
+
+// Ask asks for access to a region. If it is granted, got is called by another goroutine, unless lost was called before.
+// got reports whether somebody uses it. Whoever does calls Return, at the latest when lost is called. If it is not
+// granted, lost alone is called. Ask reports whether one of them will be called.
+func (o *Out) Ask(a Ask, got func(*Access) bool, lost func()) bool {
+	o.Lock()
+	defer o.Unlock()
+	if o.closed || o.broken.Load() || o.ask == nil {
+		return false
+	}
+	if o.accesses == nil {
+		o.accesses = &accesses{files: map[uint64]*opened{}}
+	}
+	for i := range o.accesses.slots {
+		if o.accesses.slots[i] != nil {
+			continue
+		}
+		if a.Slot = uint32(i); o.ask(a) != nil {
+			return false
+		}
+		o.accesses.slots[i] = &asked{got: got, lost: lost}
+		return true
+	}
+	return false
+}
+
+// Answered takes the answer to an Ask. The caller closes the file's descriptor.
+func (o *Out) Answered(g Granted) {
+	o.Lock()
+	s := o.slot(g.Slot)
+	if s == nil || s.access != nil {
+		o.Unlock()
+		return
+	}
+	a := o.open(g)
+	if a == nil {
+		o.accesses.slots[g.Slot] = nil
+	}
+	s.access = a
+	o.Unlock()
+	if a == nil {
+		s.lost()
+	} else if !s.got(a) {
+		o.Return(a)
+	}
+}
+
+// slot returns what was asked for, or nil. The caller holds the lock.
+func (o *Out) slot(slot uint32) *asked {
+	if o.closed || o.accesses == nil || slot >= maxSlots {
+		return nil
+	}
+	return o.accesses.slots[slot]
+}
+
+// open makes an access of what was granted, or returns nil. The caller holds the lock.
+func (o *Out) open(g Granted) *Access {
+	if g.Rights == 0 || g.Len == 0 || g.Len > uint64(max(0, g.File.Size)) {
+		return nil
+	}
+	f := o.accesses.files[g.File.ID]
+	switch {
+	case f == nil:
+		b, unmap, err := mapFile(g.File, g.Write)
+		if err != nil {
+			return nil
+		}
+		f = &opened{bytes: b, unmap: unmap, write: g.Write}
+		o.accesses.files[g.File.ID] = f
+	case g.Len > uint64(len(f.bytes)) || g.Write && !f.write:
+		return nil
+	}
+	f.users++
+	return &Access{
+		Rights: g.Rights, Write: g.Write, Base: g.Base, Bytes: f.bytes[:g.Len:g.Len], gen: g.Gen, slot: g.Slot, file: g.File.ID,
+		state: o.slotWord(g.Slot, 0), busy: o.slotWord(g.Slot, busyAt),
+	}
+}
+
+// Return ends the use of an access.
+func (o *Out) Return(a *Access) {
+	o.Lock()
+	defer o.Unlock()
+	s := o.accesses.slots[a.slot]
+	if s == nil || s.access != a {
+		return
+	}
+	o.accesses.slots[a.slot] = nil
+	f := o.accesses.files[a.file]
+	if f.users--; f.users == 0 {
+		delete(o.accesses.files, a.file)
+		f.unmap()
+	}
+}
+
+// AccessFiles returns how many files of the receiver's are mapped.
+func (o *Out) AccessFiles() int {
+	o.Lock()
+	defer o.Unlock()
+	if o.accesses == nil {
+		return 0
+	}
+	return len(o.accesses.files)
+}
+
+// Revoked takes note that the receiver has ended a grant.
+func (o *Out) Revoked(slot uint32, gen uint64) {
+	o.Lock()
+	s := o.slot(slot)
+	over := s != nil && s.access != nil && s.access.gen == gen
+	o.Unlock()
+	if over {
+		s.lost()
+	}
+}
+
+// losers returns what is to be called when all access ends, by who does not hold the lock. The caller does.
+func (o *Out) losers() (lost []func()) {
+	if o.accesses == nil {
+		return nil
+	}
+	for _, s := range o.accesses.slots {
+		if s != nil {
+			lost = append(lost, s.lost)
+		}
+	}
+	return lost
+}
+
+// grants are what a receiver has granted by a lane, by slot.
+type grants struct {
+	say func(g Granted, revoked bool) error
+
+	mu    sync.Mutex
+	slots map[uint32]*Grant
+	gen   uint64
+	ended bool
+}
+
+// Grant is one at the receiver.
+type Grant struct {
+	in   *In
+	slot uint32
+	gen  uint64
+}
+
+// Asked passes on what the sender asks for, to who has said by OnAsk that it answers.
+func (i *In) Asked(a Ask) {
+	if f := i.box.asked.Load(); f != nil {
+		(*f)(i, a)
+	} else {
+		i.Grant(Granted{Slot: a.Slot})
+	}
+}
+
+// OnAsk has f answer, by In.Grant, what the senders of the lanes ask for. It is called by other goroutines.
+func (b *Inbox) OnAsk(f func(*In, Ask)) { b.asked.Store(&f) }
+
+// Grant answers an Ask. The grant holds until Revoke, or the lane's end. With no rights it is refused, and Grant returns
+// nil.
+func (i *In) Grant(g Granted) *Grant {
+	s := &i.grants
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.say == nil || g.Slot >= maxSlots {
+		return nil
+	}
+	if old := s.slots[g.Slot]; old != nil { // the sender has returned it
+		i.slotWord(old.slot, 0).Store(0)
+		delete(s.slots, g.Slot)
+	}
+	if g.Rights == 0 {
+		_ = s.say(g, false)
+		return nil
+	}
+	if s.slots == nil {
+		s.slots = map[uint32]*Grant{}
+	}
+	s.gen++
+	g.Gen = s.gen
+	i.slotWord(g.Slot, 0).Store(g.Gen)
+	if s.say(g, false) != nil {
+		i.slotWord(g.Slot, 0).Store(0)
+		return nil
+	}
+	grant := &Grant{i, g.Slot, g.Gen}
+	s.slots[g.Slot] = grant
+	return grant
+}
+
+// Revoke ends the grant. When it returns the sender does nothing with the memory any more, unless n is not 0: then it
+// is stuck in the middle of an operation, which is within n bytes from an offset on.
+func (g *Grant) Revoke() (off, n uint64) {
+	i := g.in
+	s := &i.grants
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.slots[g.slot] != g {
+		return 0, 0
+	}
+	delete(s.slots, g.slot)
+	i.slotWord(g.slot, 0).Store(0)
+	word := i.slotWord(g.slot, busyAt)
+	busy := word.Load()
+	for start := time.Now(); busy&1 != 0 && word.Load() == busy && !i.gone.Load(); runtime.Gosched() {
+		if time.Since(start) >= revokeTime {
+			off, n = busy>>placeShift<<placeUnit, AccessMost+1<<placeUnit
+			break
+		}
+	}
+	if s.say(Granted{Slot: g.slot, Gen: g.gen}, true) != nil {
+		i.hangup() // a sender that hears nothing would keep the memory
+	}
+	return off, n
+}
+
+// end ends all grants, and takes note that the slots are going to be unmapped.
+func (s *grants) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended, s.slots = true, nil
+}
