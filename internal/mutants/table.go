@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 const (
 	transport = "internal/transport/"
 	mem       = "internal/mem/"
@@ -16,7 +18,7 @@ const (
 	rnic      = "internal/rnic/"
 )
 
-var mutants = append([]mutant{
+var mutants = slices.Concat([]mutant{
 	// The requester.
 	{"a fence does not wait", transport + "requester.go",
 		"if k == 0 && w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 && !repeats {", "if false {", "", ""},
@@ -425,40 +427,6 @@ var mutants = append([]mutant{
 	{"a caller need not show that it has the keys", "rdmacm/security.go",
 		"	return id.listener == nil || id.agreement.secrets == nil || rtu == nil || id", "	return true || id", "./rdmacm", "Security"},
 
-	// Lanes of shared memory.
-	{"a receiver that sleeps is not woken", shm + "out.go",
-		"	if o.asleep.Load() != 0 && o", "	if false && o", "./internal/shm", "."},
-	{"a sender that waits for room is not woken", shm + "in.go",
-		"	if i.wants.Load() != 0 && i", "	if false && i", "./internal/shm", "."},
-	{"a record's length is not compared with what was written", shm + "in.go",
-		"	if n > i.size || space(int(n)) > i.seen-i.pos {\n", "	if n > i.size {\n", "./internal/shm", "."},
-	{"a tail beyond the ring is believed", shm + "in.go",
-		"	if tail-i.pos > i.size {\n", "	if false {\n", "./internal/shm", "."},
-	{"a head beyond what was written is believed", shm + "out.go",
-		"		if o.pos-head > o.size || head < o.seen {", "		if head < o.seen {", "./internal/shm", "."},
-	{"a sender writes over what was not read", shm + "out.go",
-		"o.seen = head; o.pos+space(n)-head > o.size {", "o.seen = head; o.pos-head > o.size {", "./internal/shm", "."},
-	{"what a sender wrote before it ended is lost", shm + "in.go",
-		"i.gone.Load() && i.tail.Load() == i.pos }", "i.gone.Load() }", "./internal/shm", "."},
-	{"a receiver sleeps though records are there", shm + "in.go",
-		"		quiet = quiet && i.tail.Load() == i.read.Load() && !i", "		quiet = quiet && !i", "./internal/shm", "."},
-	{"a sender begins at the ring's start while the receiver is behind", shm + "out.go",
-		"off < hotBytes || o.pos-o.head.Load() > hotBytes/2 {", "off < hotBytes {", "./internal/shm", "."},
-	{"a sender uses all of the ring though the receiver keeps up", shm + "out.go",
-		"off < hotBytes || o.pos-o.head.Load() > hotBytes/2 {", "true {", "./internal/shm", "."},
-	{"what fills the rest of a ring is taken for a record", shm + "in.go",
-		"		case skipped:\n			continue\n		case inLane:", "		case inLane, skipped:", "./internal/shm", "."},
-	{"packets of any process are taken from lanes", hca + "lane.go",
-		"	case from != q.out.dst.Addr().WithZone(\"\"):\n", "	case false:\n", "./internal/hca", "Lane"},
-	{"a full lane waits for ever for a receiver that is stopped", hca + "lane.go",
-		"	if !o.Stuck(now, lanePatience) {\n", "	if true {\n", "./internal/hca", "Lane"},
-	{"who waits for room in a lane loses patience first", hca + "lane.go",
-		"		if now < w.until && !w.lane.Roomy() {\n", "		if now < w.until {\n", "./internal/hca", "Lane"},
-	{"a lane whose sender has ended stays", hca + "lane.go",
-		"		if n += i; i == 0 && in.Finished() {\n", "		if n += i; false {\n", "./internal/hca", "Lane"},
-	{"what comes by a new lane is taken as of the device's start", hca + "engine.go",
-		"		return 0, 0\n	}\n	now = e.dev.now()\n", "		return e.receiveNear(0), 0\n	}\n	now = e.dev.now()\n", "./internal/hca", "TestNewLane"},
-
 	// Selective repeat.
 	{"a packet that was held is held again", transport + "ahead.go",
 		"	h.bits[word] &^= bit\n	h.n--\n", "	h.n--\n", "./internal/transport", "."},
@@ -578,89 +546,6 @@ var mutants = append([]mutant{
 	{"an heir says what was revoked", host + "will_linux.go",
 		"w.valid().Load() == 1 && addrAt", "w.valid().Load() < 2 && addrAt", "./internal/host", "TestHostileWill|TestAwaitDeath"},
 
-	// What is lent to a process of this host.
-	{"what a QP has lent is not recalled when it fails", hca + "publish.go",
-		"		q.recall()\n", "", "./internal/hca", "Lend"},
-	{"what was lent of a region stays lent once that is closed", shm + "lend.go",
-		"	o.Recall(f.loans)\n", "", "./internal/shm", "Withdraw"},
-	{"what was recalled is taken", transport + "lend.go",
-		"r.payload == nil || r.payload.Taken()", "true", "./internal/transport", "Lend"},
-	{"a packet that stands for several counts as one", transport + "responder.go",
-		"s.pass(s.qp.run.length())", "s.pass(1)", "./internal/transport", "Lend"},
-	{"a packet whose payload is lent is held", transport + "ahead.go",
-		"	if s.qp.run.packets > 0 {", "	if false {", "./internal/transport", "Lend"},
-	{"a single packet whose payload is lent is held", transport + "ahead.go",
-		"	if s.qp.run.packets > 0 {", "	if s.qp.run.packets > 1 {", "./internal/transport", "Lend"},
-	{"a packet with the payload of several counts as one", transport + "lend.go",
-		"		q.lending.loan = Loan{Packets: uint32(n)}\n", "", "./internal/transport", "Lend"},
-	{"an acknowledgement stands for packets that could not be read", transport + "requester.go",
-		"	if f == nil { // else an ack", "	if true { // else an ack", "./internal/transport", "InPlace"},
-	{"a packet has more than the largest path MTU", transport + "lend.go",
-		"min(n, uint64(maxPacketData/q.mtu))", "min(n, uint64(2*maxPacketData/q.mtu))", "./internal/transport", "Lend"},
-	{"small regions never have files of their own", mem + "alloc_linux.go",
-		"n <= ownLeast && m.small >= ownSmall ||", "n <= ownLeast ||", "./internal/mem", "SmallOwn"},
-	{"a small region's file counts once the region is closed", mem + "alloc_linux.go",
-		"			m.small--\n", "", "./internal/mem", "SmallOwn"},
-	{"what is sent again is lent", transport + "lend.go",
-		" || rec.nxt != rec.max || w.inline", " || rec.nxt > rec.max || w.inline", "./internal/transport", "Lend"},
-	{"a region may go while its file is offered", transport + "lend.go",
-		"	ok := q.lending.may(l.File) // while the region is there\n	l.Release()                 // whoever closes the region takes back what it lends\n",
-		"	l.Release()\n	ok := q.lending.may(l.File)\n", "./internal/transport", "Lend"},
-	{"a window's memory is lent", mem + "lend.go",
-		"	case s.region.rkey != key:\n", "	case false:\n", "./internal/mem", "Lend"},
-	{"a file that can shrink is mapped", shm + "lane_linux.go",
-		"seals&unix.F_SEAL_SHRINK == 0", "seals == 0", "./internal/shm", "Foreign"},
-	{"a loan may lie beyond its file", shm + "lend.go",
-		"uint64(l.Len) <= size-l.Off && ", "", "./internal/shm", "Nonsense"},
-
-	// Direct access.
-	{"a direct operation overtakes what was posted before it", hca + "direct.go",
-		"|| !q.t.IsQuiet() && !q.runDry() ", "", "./internal/hca", "TestDirectOrder"},
-	{"a direct operation goes beyond the region", hca + "direct.go",
-		"n > size-off ||", "n > size ||", "./internal/hca", "TestDirectRefused"},
-	{"a direct operation needs no right", hca + "direct.go",
-		"verbs.Access(a.Rights)&need == 0 || ", "need == 0 || ", "./internal/hca", "TestDirectRefused"},
-	{"a direct operation writes to memory that it was given to read", hca + "direct.go",
-		"k.access = a; !a.Write {", "k.access = a; false {", "./internal/hca", "TestDirectLies"},
-	{"what a QP has granted outlives its attributes", hca + "qp.go",
-		"	q.endDirect() // which", "	// which", "./internal/hca", "TestDirectEnds"},
-	{"what a QP has granted outlives its failure", hca + "publish.go",
-		"		q.endDirect()\n", "", "./internal/hca", "TestDirectEnds"},
-	{"who is refused access asks with each operation", hca + "direct.go",
-		"k.asked, k.uses, k.from = false, 0, min(k.from*askMore, askMost)", "k.asked, k.uses, k.from = false, 0, 1", "./internal/hca", "TestDirectAsks"},
-	{"a peer is granted what the QP does not allow", hca + "direct.go",
-		"q.rights() & s.Access", "s.Access", "./internal/hca", "TestDirectGrants"},
-	{"a peer is granted what the region does not allow", hca + "direct.go",
-		"q.rights() & s.Access", "q.rights()", "./internal/hca", "TestDirectGrants"},
-	{"any QP is granted access", hca + "direct.go",
-		" && uint32(q.t.DestQPN()) == a.From", "", "./internal/hca", "TestDirectGrants"},
-	{"a QP with keys grants access", hca + "direct.go",
-		" && q.security == nil &&", " &&", "./internal/hca", "TestDirectGrants"},
-	{"a QP that always has something under way never gets there", hca + "direct.go",
-		"	if d.row++; d.row < d.dry {", "	if true {", "./internal/hca", "TestDirectDry"},
-	{"a direct operation fills no place of the send queue", transport + "outputs.go",
-		" && q.sq.full() == nil", "", "./internal/hca", "TestDirectQueue"},
-	{"a grant is not looked at", shm + "access.go",
-		"a.state.Load() == a.gen", "true", "./internal/shm", "TestAccess"},
-	{"a grant ends while the sender is at work", shm + "access.go",
-		"busy&1 != 0 && word.Load() == busy", "false", "./internal/shm", "TestRevoke"},
-	{"the end of a grant waits for who has ended", shm + "access.go",
-		" && !i.gone.Load(); runtime", "; runtime", "./internal/shm", "TestRevokeStuck"},
-	{"a sender that hears of no end keeps the memory", shm + "access.go",
-		"		i.hangup() // a sender", "		// a sender", "./internal/shm", "TestRevokeUnheard"},
-	{"who has access is not told of the lane's end", shm + "out.go",
-		"	lost := o.losers()\n", "	var lost []func()\n", "./internal/shm", "TestAccessLaneEnds"},
-	{"the end of what was returned ends another grant", shm + "access.go",
-		"s.ended || s.slots[g.slot] != g {", "s.ended {", "./internal/shm", "TestAccessLimits"},
-	{"memory that is stuck stays shared", mem + "lend.go",
-		"_ = m.own.detach(off, n)", "_ = off + n", "./internal/mem", "TestDetach"},
-	{"pages of memory that is stuck stay shared", mem + "mapping_linux.go",
-		"atomic.AddUint32((*uint32)(unsafe.Pointer(&own.bytes[off])), 0)", "_ = off", "./internal/mem", "TestDetach"},
-	{"memory that was detached is lent", mem + "lend.go",
-		"r == nil || r.lent == nil || r.lent.over.Load() {", "r == nil || r.lent == nil {", "./internal/mem", "TestDetach"},
-	{"memory of another protection domain is shared", mem + "lend.go",
-		" || e.region.pd != p", "", "./internal/mem", "TestShare"},
-
 	// An answer that carries an acknowledgement.
 	{"an answer carries an acknowledgement to anybody", transport + "rc.go",
 		"	if !s.hold.carries || r.qp.cfg.Shown || s.reply.ahead", "	if r.qp.cfg.Shown || s.reply.ahead", "./internal/transport", "Carries"},
@@ -702,4 +587,4 @@ var mutants = append([]mutant{
 		"		s.room()\n", "", "./internal/rnic", "TestBackpressure"},
 	{"who waits after a nap is not told of room", rnic + "poller_linux.go",
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
-}, networkMutants...)
+}, networkMutants, nearMutants)

@@ -16,27 +16,40 @@ func TestLoopsAllocateNothing(t *testing.T) {
 	for _, prog := range []string{"send_bw -s 64", "write_bw -s 64", "read_bw -s 64", "atomic_bw", "send_lat", "write_lat", "read_lat", "send_bw -b -s 64 -q 2"} {
 		t.Run(strings.ReplaceAll(prog, " ", ""), func(t *testing.T) {
 			name, flags, _ := strings.Cut(prog, " ")
+			var where map[string]int64 // of the latest run
 			run := func(iters string) int64 {
-				before := allocations(t)
+				before, places := allocations(t)
 				server, client := runPair(t, "ib_"+name, flags+" -n "+iters, flags+" -n "+iters)
 				if server.Code != 0 || client.Code != 0 {
 					t.Fatalf("got status %d and %d: %s%s", server.Code, client.Code, server.Stderr, client.Stderr)
 				}
-				return allocations(t) - before
+				after, now := allocations(t)
+				for place := range now {
+					now[place] -= places[place]
+				}
+				where = now
+				return after - before
 			}
 			run("100") // what is made once
-			few, many := run("100"), run("6100")
+			few := run("100")
+			before := where
+			many := run("6100")
 			if more := many - few; more > 1500 { // a quarter of an allocation for each further message
 				t.Errorf("got %d allocations for 6100 messages and %d for 100, want hardly more", many, few)
+				for place, n := range where {
+					if n -= before[place]; n > 100 {
+						t.Logf("%d more by %s", n, place)
+					}
+				}
 			}
 		})
 	}
 }
 
-// allocations counts what was allocated so far, apart from internal/host. That package lists all the Unix sockets
+// allocations counts what was allocated so far, and where, apart from internal/host. That package lists all the Unix sockets
 // of the host when a device opens. While the tests of other packages open theirs, that list is thousands of
-// allocations longer in one run than in the next.
-func allocations(t *testing.T) (n int64) {
+// allocations longer in one run than in the next. What it allocates itself does not count either.
+func allocations(t *testing.T) (n int64, places map[string]int64) {
 	t.Helper()
 	runtime.GC() // publishes the profile
 	runtime.GC()
@@ -45,24 +58,25 @@ func allocations(t *testing.T) (n int64) {
 	if !ok {
 		t.Fatalf("got a profile of %d records, want room for them", size)
 	}
+	places = map[string]int64{}
 	for i := range records[:size] {
-		if !ofHost(records[i].Stack()) {
+		if place := placeOf(records[i].Stack()); !strings.Contains(place, "adverb/internal/host.") && !strings.Contains(place, "perftest.allocations") {
 			n += records[i].AllocObjects
+			places[place] += records[i].AllocObjects
 		}
 	}
-	return n
+	return n, places
 }
 
-// ofHost reports whether internal/host is in a stack.
-func ofHost(stack []uintptr) bool {
+// placeOf names the functions of a stack, the innermost first.
+func placeOf(stack []uintptr) string {
+	var names []string
 	frames := runtime.CallersFrames(stack)
 	for {
 		f, more := frames.Next()
-		if strings.Contains(f.Function, "adverb/internal/host.") {
-			return true
-		}
+		names = append(names, f.Function)
 		if !more {
-			return false
+			return strings.Join(names, " < ")
 		}
 	}
 }
