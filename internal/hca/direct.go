@@ -1,6 +1,6 @@
 package hca
 
-// A short WRITE, READ or atomic to a process of this host may need no packet. The owner of the region grants access to
+// A WRITE or READ that is not long, or an atomic, to a process of this host may need no packet. The owner of the region grants access to
 // it, and the initiator, which has it mapped, carries the operation out itself, as a card does: the owner's program and
 // its processor have no part in it.
 //

@@ -12,11 +12,14 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// directRegion is the size of a region: more than what is carried out directly.
+const directRegion = 2 * shm.AccessMost
+
 // directPair connects two ends by lanes. mine is a region of x, and theirs one of y's to which x has access.
 func directPair(t testing.TB, o options) (p *lanePair, mine, theirs *verbs.MR) {
 	t.Helper()
 	p = newLanePair(t, o)
-	mine, theirs = p.x.mr(64<<10), p.y.mr(64<<10)
+	mine, theirs = p.x.mr(directRegion), p.y.mr(directRegion)
 	fill(mine.Bytes(), 1)
 	p.gain(writeOf(mine, theirs, 0, 8))
 	return p, mine, theirs
@@ -63,7 +66,7 @@ func (p *lanePair) does(wr verbs.SendWR, want uint64) verbs.WC {
 func TestDirect(t *testing.T) {
 	p, mine, theirs := directPair(t, options{})
 	before := p.y.impl().traffic
-	for _, n := range []int{1, 8, 100, 4096, 8192} {
+	for _, n := range []int{1, 8, 100, 4096, shm.AccessMost} {
 		p.succeeds(writeOf(mine, theirs, 1000, n))
 		if !bytes.Equal(mine.Bytes()[1000:1000+n], theirs.Bytes()[1000:1000+n]) {
 			t.Errorf("a WRITE of %d bytes has brought others", n)
@@ -112,7 +115,7 @@ func (q *qp) count(name string) uint64 {
 // TestDirectOrder: what is posted behind others is not carried out before them, and those behind not before it.
 func TestDirectOrder(t *testing.T) {
 	p, mine, theirs := directPair(t, options{})
-	long := writeOf(mine, theirs, 0, 64<<10) // goes the usual way
+	long := writeOf(mine, theirs, 0, directRegion) // goes the usual way
 	short := writeOf(mine, theirs, 0, 8)
 	clear(theirs.Bytes())
 	p.x.send(long, short, long)
@@ -166,7 +169,7 @@ func TestDirectRefused(t *testing.T) {
 		},
 		"a WRITE beyond the end": func(_ *lanePair, mine, theirs *verbs.MR) verbs.SendWR {
 			wr := writeOf(mine, theirs, 0, 16)
-			wr.Remote = theirs.Remote(64<<10 - 8)
+			wr.Remote = theirs.Remote(directRegion - 8)
 			return wr
 		},
 		"a WRITE before the start": func(_ *lanePair, mine, theirs *verbs.MR) verbs.SendWR {
@@ -260,7 +263,7 @@ func (p *lanePair) forget(lane *shm.Out) {
 // TestDirectLate: access that is granted to a QP that has gone on meanwhile is given back.
 func TestDirectLate(t *testing.T) {
 	p := newLanePair(t, options{})
-	mine, theirs := p.x.mr(64<<10), p.y.mr(64<<10)
+	mine, theirs := p.x.mr(directRegion), p.y.mr(directRegion)
 	for range askFrom {
 		p.usual(writeOf(mine, theirs, 0, 8))
 	}
@@ -275,7 +278,7 @@ func TestDirectLate(t *testing.T) {
 // TestDirectAsks: a key that is refused is asked for less and less often.
 func TestDirectAsks(t *testing.T) {
 	p := newLanePair(t, options{})
-	mine := p.x.mr(64 << 10)
+	mine := p.x.mr(directRegion)
 	own, err := p.y.pd.RegMR(make([]byte, 4096), everything)
 	p.x.must(err)
 	asked := 0
@@ -345,7 +348,7 @@ func TestDirectGrants(t *testing.T) {
 // TestDirectLies: an owner that grants a right to write, and memory that can only be read, is not believed.
 func TestDirectLies(t *testing.T) {
 	p := newLanePair(t, options{})
-	mine, theirs := p.x.mr(64<<10), p.y.mr(64<<10)
+	mine, theirs := p.x.mr(directRegion), p.y.mr(directRegion)
 	p.onAnswer = func(g *shm.Granted) { g.Write = false }
 	for range askFrom {
 		p.usual(writeOf(mine, theirs, 0, 8))
@@ -364,7 +367,7 @@ func TestDirectDry(t *testing.T) {
 	p, mine, theirs := directPair(t, options{driven: true})
 	q := p.x.impl()
 	before := q.traffic.direct
-	long, short := writeOf(mine, theirs, 0, 64<<10), writeOf(mine, theirs, 0, 8)
+	long, short := writeOf(mine, theirs, 0, directRegion), writeOf(mine, theirs, 0, 8)
 	for row, want := range map[int]uint64{dryFrom - 2: 0, dryFrom - 1: 1} {
 		p.x.send(long)
 		p.drain(p.y)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A short operation on the receiver's memory needs no record, if the receiver has granted it: the sender has the
+// An operation on the receiver's memory needs no record, if it is not long and the receiver has granted it: the sender has the
 // memory mapped, and carries the operation out itself. It asks for each region by the socket that the lane was made
 // by. A grant has a slot in the lane's header:
 //
@@ -27,8 +27,9 @@ const (
 	busyAt   = 64   // in a slot
 	maxSlots = 256
 
-	// AccessMost is how many bytes an operation has at most. Who copies more lets others wait.
-	AccessMost = 8 << 10
+	// AccessMost is how many bytes an operation has at most. Who posts one waits for the copy. More than that both ends
+	// copy faster, each a part: see Loan.
+	AccessMost = 64 << 10
 
 	// revokeTime is how long the receiver waits for a sender that is at work. That takes microseconds, unless the sender
 	// waits for a processor.

@@ -33,7 +33,7 @@ func init() {
 }
 
 const (
-	writerBlock = 8 << 10 // bytes of a WRITE, behind the word that counts them
+	writerBlock = 48 << 10 // bytes of a WRITE, behind the word that counts them
 	writerSize  = 64 << 10
 )
 

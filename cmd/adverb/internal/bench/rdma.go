@@ -292,7 +292,7 @@ func (e *rdmaEnd) bounce(stop *stopper, m *meter) error {
 }
 
 // looks is how often an end looks at its memory before it polls, as perftest does all the time.
-const looks = 32
+const looks = 256
 
 // watch writes a number into the peer's memory when the one before has come from there. The client writes the first.
 // The polls are for the completions, and have this end take what comes.
@@ -330,6 +330,9 @@ func (e *rdmaEnd) watch(stop *stopper, m *meter) error {
 			next++
 		}
 		if err := write(next); err != nil {
+			return err
+		}
+		if _, err := e.poll(stop); err != nil { // while the number is on its way
 			return err
 		}
 		if e.Server {
