@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// An operation on the receiver's memory needs no record, if it is not long and the receiver has granted it: the sender has the
-// memory mapped, and carries the operation out itself. It asks for each region by the socket that the lane was made
-// by. A grant has a slot in the lane's header:
+// An operation on the receiver's memory needs no record, if it is not long and the receiver has granted it. The sender
+// has the memory mapped, and carries the operation out itself. It asks for each region by the socket that the lane was
+// made by. A grant has a slot in the lane's header:
 //
 //	sender                       slot                  receiver
 //	Access.Begin: busy = odd --> busy
