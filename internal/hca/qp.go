@@ -243,7 +243,9 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 		n = len(wrs)
 	}
 	if n > posted {
-		q.sendCQ.Push(q.t.Completions())
+		if done := q.t.Completions(); len(done) > 0 { // all are of sends, and the state is what it was
+			q.sendCQ.Push(done)
+		}
 	}
 	if posted > 0 && transport.Answers(wrs[0].Op) {
 		q.gather.answers = true
