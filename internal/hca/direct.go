@@ -33,7 +33,7 @@ const (
 	// carried out otherwise. It waits dryTime at most. In vain, it tries again after twice as many, up to dryMost.
 	dryFrom = 64
 	dryMost = 1 << 14
-	dryTime = 200 * time.Microsecond
+	dryTime = 500 * time.Microsecond
 )
 
 // direct is what a QP knows of direct access: to the peer's memory, and of the peer's to ours.
