@@ -1,8 +1,8 @@
 package hca
 
-// A WRITE or READ that is not long, or an atomic, to a process of this host may need no packet. The owner of the region grants access to
-// it, and the initiator, which has it mapped, carries the operation out itself, as a card does: the owner's program and
-// its processor have no part in it.
+// A WRITE or READ that is not long, or an atomic, to a process of this host may need no packet. The owner of the region
+// grants access to it, and the initiator, which has it mapped, carries the operation out itself, as a card does: the
+// owner's program and its processor have no part in it.
 //
 //  1. PostSend hands each work request to carryOut. One to a key that is in use asks the owner, by the lane's socket.
 //  2. The owner's grant checks the QP, the key and the rights, and answers with the region's memfd. What ends any of
@@ -14,6 +14,7 @@ package hca
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
@@ -62,7 +63,8 @@ type granted struct {
 	forget func() // the region
 }
 
-// carryOut carries a work request out, if it can be, and completes it. The caller holds q.mu, and publishes.
+// carryOut carries a work request out, if it can be, and completes it. The caller holds q.mu, and pushes
+// the completion.
 func (q *qp) carryOut(wr *verbs.SendWR) bool {
 	need, n := directNeed(wr)
 	d := q.direct
@@ -122,21 +124,16 @@ func directNeed(wr *verbs.SendWR) (need verbs.Access, n uint64) {
 
 // operate carries a work request out on memory of the peer's, which is at an offset of a region.
 func (q *qp) operate(wr *verbs.SendWR, a *shm.Access, off uint64, theirs []byte) bool {
-	if wr.InlineData != nil {
-		if !a.Begin(off) {
+	var ours mem.Span // none for inline data
+	if wr.InlineData == nil {
+		need := verbs.AccessLocalWrite
+		if wr.Op == verbs.OpRDMAWrite {
+			need = 0
+		}
+		var err error
+		if ours, err = q.pd.OpenSGE(&wr.SGList[0], need); err != nil {
 			return false
 		}
-		mem.Foreign(theirs).Place(wr.InlineData)
-		a.End()
-		return true
-	}
-	need := verbs.AccessLocalWrite
-	if wr.Op == verbs.OpRDMAWrite {
-		need = 0
-	}
-	ours, err := q.pd.OpenSGE(&wr.SGList[0], need)
-	if err != nil {
-		return false
 	}
 	ok := a.Begin(off)
 	if ok {
@@ -153,7 +150,11 @@ func operateOn(wr *verbs.SendWR, ours, theirs mem.Span) bool {
 	var err error
 	switch wr.Op {
 	case verbs.OpRDMAWrite:
-		theirs.PlaceShared(ours.Bytes())
+		if wr.InlineData != nil {
+			theirs.Place(wr.InlineData)
+		} else {
+			theirs.PlaceShared(ours.Bytes())
+		}
 		return true
 	case verbs.OpRDMARead:
 		ours.PlaceShared(theirs.Bytes())
@@ -212,7 +213,7 @@ func (q *qp) askFor(k *directKey) {
 	k.asked = lane.Ask(shm.Ask{From: q.num, To: uint32(q.t.DestQPN()), Key: uint32(k.key)}, func(a *shm.Access) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if !q.remembers(k) {
+		if q.direct == nil || !slices.Contains(q.direct.keys, k) { // q has gone on meanwhile
 			return false
 		}
 		if k.access = a; !a.Write { // whatever the owner says
@@ -233,19 +234,6 @@ func (q *qp) askFor(k *directKey) {
 // later has the key be asked for again after more uses.
 func (k *directKey) later() {
 	k.asked, k.uses, k.from = false, 0, min(k.from*askMore, askMost)
-}
-
-// remembers reports whether a key was not dropped.
-func (q *qp) remembers(k *directKey) bool {
-	if q.direct == nil {
-		return false
-	}
-	for _, known := range q.direct.keys {
-		if known == k {
-			return true
-		}
-	}
-	return false
 }
 
 // runDry lets what is under way complete, if the QP has done for long what could be carried out otherwise. It reports
@@ -288,31 +276,32 @@ func (q *qp) endDirect() {
 	}
 }
 
-// grant answers a peer that asks for access by a lane that ends here. It gets what its requests would get now, until
-// something changes.
-func (e *engine) grant(in *shm.In, a shm.Ask) {
-	q := e.shard.qps.Get(a.To)
-	if q == nil {
-		in.Grant(shm.Granted{Slot: a.Slot})
-		return
+// answerAsk answers a peer that asks for access by a lane that ends here.
+func (e *engine) answerAsk(in *shm.In, a shm.Ask) {
+	if q := e.shard.qps.Get(a.To); q == nil || !q.grant(e, in, a) {
+		in.Grant(shm.Granted{Slot: a.Slot}) // without rights: a refusal
 	}
+}
+
+// grant gives the peer what its requests would get now, until something changes. It reports whether it has answered.
+func (q *qp) grant(e *engine, in *shm.In, a shm.Ask) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	g := shm.Granted{Slot: a.Slot}
-	s, ok := mem.Shared{}, false
-	if q.grants(e, in, a) {
-		if s, ok = q.pd.Share(verbs.RKey(a.Key)); ok {
-			defer s.Release()
-			rights := q.rights() & s.Access
-			g = shm.Granted{
-				Slot: a.Slot, Rights: uint32(rights), Write: rights&^verbs.AccessRemoteRead != 0,
-				Base: s.Base, Len: uint64(len(s.Bytes())), File: shm.File{ID: s.File.ID, FD: s.File.FD, Size: s.File.Size},
-			}
-		}
+	if !q.grants(e, in, a) {
+		return false
 	}
-	made := in.Grant(g)
-	if made == nil {
-		return
+	s, ok := q.pd.Share(verbs.RKey(a.Key))
+	if !ok {
+		return false
+	}
+	defer s.Release()
+	rights := q.rights() & s.Access
+	made := in.Grant(shm.Granted{
+		Slot: a.Slot, Rights: uint32(rights), Write: rights&^verbs.AccessRemoteRead != 0,
+		Base: s.Base, Len: uint64(len(s.Bytes())), File: shm.File{ID: s.File.ID, FD: s.File.FD, Size: s.File.Size},
+	})
+	if made == nil { // they have no right in common, or the lane has ended
+		return true
 	}
 	end := func() {
 		if off, n := made.Revoke(); n > 0 {
@@ -323,6 +312,7 @@ func (e *engine) grant(in *shm.In, a shm.Ask) {
 		q.direct = &direct{dry: dryFrom}
 	}
 	q.direct.add(a.Slot, granted{end, s.File.Watch(made, end)})
+	return true
 }
 
 // add takes note of what the peer was granted. What it had by the same slot it has returned.

@@ -81,7 +81,7 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	e.polls.expect(0)
 	if s.Inbox != nil {
 		if e.near.inbox = s.Inbox(addr); e.near.inbox != nil {
-			e.near.inbox.OnAsk(e.grant)
+			e.near.inbox.OnAsk(e.answerAsk)
 		}
 	}
 	more := append(append([]*engine(nil), all...), e)

@@ -57,6 +57,14 @@ func (m *File) end() {
 	}
 }
 
+// offered returns the file of the region's memory, or nil if others cannot map that.
+func (r *Region) offered() *File {
+	if r.lent == nil || r.lent.over.Load() {
+		return nil
+	}
+	return r.lent
+}
+
 // Loan is an open span of a region that has a file.
 type Loan struct {
 	Span
@@ -67,7 +75,7 @@ type Loan struct {
 // loan lends a span, or releases it where its region has no file.
 func (s Span) loan() (Loan, bool) {
 	r := s.region
-	if r == nil || r.lent == nil || r.lent.over.Load() {
+	if r == nil || r.offered() == nil {
 		s.Release()
 		return Loan{}, false
 	}
@@ -124,7 +132,7 @@ func (p *PD) Share(key verbs.RKey) (Shared, bool) {
 		return Shared{}, false
 	}
 	r := e.region
-	if r.lent == nil || r.lent.over.Load() {
+	if r.offered() == nil {
 		r.release()
 		return Shared{}, false
 	}

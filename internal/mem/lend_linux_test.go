@@ -29,16 +29,8 @@ func TestLend(t *testing.T) {
 	sge := func(r *Region, off, n uint64) verbs.SGE {
 		return verbs.SGE{Addr: r.base + off, Length: uint32(n), LKey: r.lkey}
 	}
-	closed := region(t, p, verbs.MRAttr{Length: size})
-	gone := sge(closed, 0, 10)
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
-	granted, err := d.user.AllocMR(size, bindable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	window := d.bind(verbs.MWBind{MW: d.mw(verbs.MWType1), MR: granted, Addr: granted.Addr(), Length: size, Access: verbs.AccessRemoteRead})
+	gone := sge(closedRegion(t, p, size), 0, 10)
+	granted, window := d.readWindow(t, size)
 	if s, err := p.Open(window, qpn, granted.Addr(), 50, verbs.AccessRemoteRead); err != nil {
 		t.Error(err)
 	} else {
@@ -122,6 +114,26 @@ func TestLend(t *testing.T) {
 	}
 }
 
+// closedRegion returns a region that was closed.
+func closedRegion(t *testing.T, p *PD, size int) *Region {
+	t.Helper()
+	r := region(t, p, verbs.MRAttr{Length: size})
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// readWindow returns a region, and the key of a window by which all of it can be read.
+func (d *domain) readWindow(t *testing.T, size int) (*verbs.MR, verbs.RKey) {
+	t.Helper()
+	mr, err := d.user.AllocMR(size, bindable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mr, d.bind(verbs.MWBind{MW: d.mw(verbs.MWType1), MR: mr, Addr: mr.Addr(), Length: uint64(size), Access: verbs.AccessRemoteRead})
+}
+
 // TestShare: a region that has a file of its own is shared by its rkey, with its addresses and rights, within its
 // protection domain.
 func TestShare(t *testing.T) {
@@ -130,15 +142,8 @@ func TestShare(t *testing.T) {
 	const size = ownLeast + 100
 	r := region(t, p, verbs.MRAttr{Length: size, Access: everything, IOVA: 1 << 40, HasIOVA: true})
 	own := region(t, p, verbs.MRAttr{Buf: make([]byte, size), Access: everything})
-	closed := region(t, p, verbs.MRAttr{Length: size})
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
-	granted, err := d.user.AllocMR(size, bindable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	window := d.bind(verbs.MWBind{MW: d.mw(verbs.MWType1), MR: granted, Addr: granted.Addr(), Length: size, Access: verbs.AccessRemoteRead})
+	closed := closedRegion(t, p, size)
+	granted, window := d.readWindow(t, size)
 	s, ok := p.Share(r.rkey)
 	if !ok || s.File != r.lent || s.Base != 1<<40 || s.Access != everything || len(s.Bytes()) != size {
 		t.Fatalf("got %v, %+v; want all of the region", ok, s)

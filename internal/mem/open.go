@@ -51,14 +51,17 @@ func (p *PD) openLocal(key verbs.LKey, va, n uint64, need verbs.Access) (Span, e
 // releases the span.
 func (p *PD) OpenSGE(e *verbs.SGE, need verbs.Access) (Span, error) {
 	s, err := p.openLocal(e.LKey, e.Addr, uint64(e.Length), need)
-	switch {
-	case err != nil:
-	case need == 0:
-		tellRead(s.bytes)
-	default:
-		tellWrite(s.bytes)
-	}
+	tellUse(s.bytes, need) // none after an error
 	return s, err
+}
+
+// tellUse tells the race detector of an access to the program's memory: see tellRead.
+func tellUse(b []byte, need verbs.Access) {
+	if need == 0 {
+		tellRead(b)
+	} else {
+		tellWrite(b)
+	}
 }
 
 func noRegion(key uint32) error {
@@ -155,11 +158,7 @@ func (p *PD) OpenList(dst []Span, sg []verbs.SGE, off, n uint32, need verbs.Acce
 			return dst[:before], err
 		}
 		if got > 0 {
-			if need == 0 {
-				tellRead(s.bytes[:got])
-			} else {
-				tellWrite(s.bytes[:got])
-			}
+			tellUse(s.bytes[:got], need)
 			dst = append(dst, s)
 			left -= got
 		}

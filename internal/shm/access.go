@@ -24,7 +24,8 @@ import (
 const (
 	slotsAt  = 4096 // in the header
 	slotSize = 128  // a line for each word
-	busyAt   = 64   // in a slot
+	stateAt  = 0    // in a slot
+	busyAt   = 64
 	maxSlots = 256
 
 	// AccessMost is how many bytes an operation has at most. Who posts one waits for the copy. More than that both ends
@@ -183,7 +184,7 @@ func (o *Out) open(g Granted) *Access {
 	f.users++
 	return &Access{
 		Rights: g.Rights, Write: g.Write, Base: g.Base, Bytes: f.bytes[:g.Len:g.Len], gen: g.Gen, slot: g.Slot, file: g.File.ID,
-		state: o.slotWord(g.Slot, 0), busy: o.slotWord(g.Slot, busyAt),
+		state: o.slotWord(g.Slot, stateAt), busy: o.slotWord(g.Slot, busyAt),
 	}
 }
 
@@ -276,7 +277,7 @@ func (i *In) Grant(g Granted) *Grant {
 		return nil
 	}
 	if old := s.slots[g.Slot]; old != nil { // the sender has returned it
-		i.slotWord(old.slot, 0).Store(0)
+		i.slotWord(old.slot, stateAt).Store(0)
 		delete(s.slots, g.Slot)
 	}
 	if g.Rights == 0 {
@@ -288,9 +289,9 @@ func (i *In) Grant(g Granted) *Grant {
 	}
 	s.gen++
 	g.Gen = s.gen
-	i.slotWord(g.Slot, 0).Store(g.Gen)
+	i.slotWord(g.Slot, stateAt).Store(g.Gen)
 	if s.say(g, false) != nil {
-		i.slotWord(g.Slot, 0).Store(0)
+		i.slotWord(g.Slot, stateAt).Store(0)
 		return nil
 	}
 	grant := &Grant{i, g.Slot, g.Gen}
@@ -309,7 +310,7 @@ func (g *Grant) Revoke() (off, n uint64) {
 		return 0, 0
 	}
 	delete(s.slots, g.slot)
-	i.slotWord(g.slot, 0).Store(0)
+	i.slotWord(g.slot, stateAt).Store(0)
 	word := i.slotWord(g.slot, busyAt)
 	busy := word.Load()
 	for start := time.Now(); busy&1 != 0 && word.Load() == busy && !i.gone.Load(); runtime.Gosched() {

@@ -94,14 +94,9 @@ func (q *QP) IsQuiet() bool {
 // quiet. The peer hears nothing of it, so it takes no PSN.
 func (q *QP) Complete(wr *verbs.SendWR, length uint32) {
 	w := q.sq.at(q.sq.tail)
-	w.id, w.op, w.flags, w.length, w.executed = wr.ID, wr.Op, wr.Flags, length, false
-	if q.cfg.SignalAll {
-		w.flags |= verbs.SendSignaled
-	}
+	w.id, w.op, w.flags, w.length = wr.ID, wr.Op, wr.Flags, length
 	q.sq.tail++
-	if w.flags&verbs.SendSignaled != 0 {
-		q.sq.lastSignaled = q.sq.tail
-	}
+	q.posted(w)
 	q.service.(*rc).requester.cur = q.sq.tail
 	q.completeSend(verbs.WCSuccess, nil)
 }

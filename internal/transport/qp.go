@@ -187,9 +187,6 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 		return err
 	}
 	w := q.sq.push(wr, q.mtu)
-	if q.cfg.SignalAll {
-		w.flags |= verbs.SendSignaled
-	}
 	if wr.Flags&verbs.SendInline != 0 && wr.InlineData == nil {
 		if err := q.gatherInline(w); err != nil {
 			return err
@@ -202,13 +199,21 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 		}
 		q.sq.messages += w.packets - 1
 	}
-	if w.flags&verbs.SendSignaled != 0 {
-		q.sq.lastSignaled = q.sq.tail
-	}
+	q.posted(w)
 	if q.attr.State == verbs.QPStateErr || q.attr.State == verbs.QPStateSQE {
 		q.flushSend()
 	}
 	return nil
+}
+
+// posted takes note of whether w, the latest in the send queue, is signaled.
+func (q *QP) posted(w *sendWQE) {
+	if q.cfg.SignalAll {
+		w.flags |= verbs.SendSignaled
+	}
+	if w.flags&verbs.SendSignaled != 0 {
+		q.sq.lastSignaled = q.sq.tail
+	}
 }
 
 // startPost is the beginning of a Post in other states than RTS.

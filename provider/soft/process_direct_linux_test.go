@@ -3,12 +3,10 @@
 package soft_test
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -76,37 +74,27 @@ func writer(device string) {
 
 // writing is a writer, and what it works on.
 type writing struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	out    *bufio.Reader
-	errors bytes.Buffer
-
+	*child
+	t  *testing.T
 	cq *verbs.CQ
 	qp *verbs.QP
 	mr *verbs.MR
 }
 
 func startWriter(t *testing.T, pd *verbs.PD, gid verbs.GID, device string) *writing {
-	w := &writing{t: t, cmd: exec.Command(os.Args[0])}
-	w.cmd.Env = append(os.Environ(), envWriter+"="+device)
-	w.cmd.Stderr = &w.errors
-	in := must(w.cmd.StdinPipe())
-	w.out = bufio.NewReader(must(w.cmd.StdoutPipe()))
-	check(w.cmd.Start())
-	line, err := w.out.ReadString('\n')
+	w := &writing{t: t, child: startChild(envWriter + "=" + device)}
+	qpn, err := w.qpn()
 	if err != nil {
 		t.Fatalf("the writer does not start: %v, %s", err, w.errors.String())
 	}
-	var qpn uint32
-	must(fmt.Sscan(line, &qpn))
 	const access = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	w.cq = must(pd.Device().CreateCQ(8))
 	w.mr = must(pd.AllocMR(writerSize, verbs.AccessLocalWrite|access))
 	w.qp = must(pd.CreateQP(verbs.QPInitAttr{SendCQ: w.cq, RecvCQ: w.cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 	check(w.qp.Init(1, access))
-	check(w.qp.RTR(verbs.Peer{QPN: verbs.QPN(qpn), GID: gid}, verbs.Path{}))
+	check(w.qp.RTR(verbs.Peer{QPN: qpn, GID: gid}, verbs.Path{}))
 	check(w.qp.RTS(0, patientRetry))
-	fmt.Fprintln(in, uint32(w.qp.QPN()), uint32(w.mr.RKey()), w.mr.Remote(0).VA)
+	fmt.Fprintln(w.in, uint32(w.qp.QPN()), uint32(w.mr.RKey()), w.mr.Remote(0).VA)
 	return w
 }
 

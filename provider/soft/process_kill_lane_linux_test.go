@@ -253,6 +253,36 @@ func TestKilledAmidLanes(t *testing.T) {
 // murderTalk is how many messages a victim sends before it is killed, on average.
 const murderTalk = 50
 
+// child is the test binary as another process, which says the number of its QP first.
+type child struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	errors bytes.Buffer
+}
+
+// startChild starts a child. The variable says what it is.
+func startChild(variable string) *child {
+	c := &child{cmd: exec.Command(os.Args[0])}
+	c.cmd.Env = append(os.Environ(), variable)
+	c.cmd.Stderr = &c.errors
+	c.in = must(c.cmd.StdinPipe())
+	c.out = bufio.NewReader(must(c.cmd.StdoutPipe()))
+	check(c.cmd.Start())
+	return c
+}
+
+// qpn returns the number of the child's QP.
+func (c *child) qpn() (verbs.QPN, error) {
+	line, err := c.out.ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	var n uint32
+	must(fmt.Sscan(line, &n))
+	return verbs.QPN(n), nil
+}
+
 // murder is the life of one victim, and its end.
 type murder struct {
 	t      *testing.T
@@ -261,46 +291,36 @@ type murder struct {
 	device string
 	number int
 
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	*child
 }
 
 // commit kills a victim once it has sent a number of messages. A negative number says to kill it earlier. It
 // returns how many messages have come, and the error by which the connection has noticed its end, if it was
 // to wait for that.
 func (m *murder) commit(messages int) (got uint64, err error) {
-	var errors bytes.Buffer
-	m.cmd = exec.Command(os.Args[0])
-	m.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", envVictim, m.device, m.number))
-	m.cmd.Stderr = &errors
-	m.in = must(m.cmd.StdinPipe())
-	m.out = bufio.NewReader(must(m.cmd.StdoutPipe()))
-	check(m.cmd.Start())
+	m.child = startChild(fmt.Sprintf("%s=%s %d", envVictim, m.device, m.number))
 	defer func() {
 		m.cmd.Process.Kill()
 		rest, _ := io.ReadAll(m.out)
 		m.cmd.Wait()
-		if s := string(rest) + errors.String(); s != "" {
+		if s := string(rest) + m.errors.String(); s != "" {
 			m.t.Errorf("victim %d says: %s", m.number, s)
 		}
 	}()
 	if messages < 0 && messages%4 == 0 {
 		return 0, nil
 	}
-	line, err := m.out.ReadString('\n')
+	qpn, err := m.qpn()
 	if err != nil {
 		m.t.Errorf("victim %d does not start: %v", m.number, err)
 		return 0, err
 	}
-	var qpn uint32
-	must(fmt.Sscan(strings.TrimSpace(line), &qpn))
 	k := newTalker(m.pd, 0, m.number)
 	defer k.close()
 	if messages < 0 && messages%4 == -1 { // we ask a dead process for a lane
 		m.cmd.Process.Kill()
 	}
-	k.connect(verbs.QPN(qpn), m.gid, verbs.Retry{Timeout: 17, Count: 3, RNRCount: 7})
+	k.connect(qpn, m.gid, verbs.Retry{Timeout: 17, Count: 3, RNRCount: 7})
 	fmt.Fprintln(m.in, uint32(k.qp.QPN()), uint32(k.mr.RKey()), k.mr.Remote(talkSide).VA) // it may be dead
 	if messages < 0 {                                                                     // it is making its lane
 		m.cmd.Process.Kill()
