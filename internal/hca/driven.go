@@ -58,7 +58,7 @@ func (d *Device) NextDrive() (time.Duration, bool) {
 	next := never
 	for _, e := range *d.engines.Load() {
 		next = min(next, e.timers.next.Load())
-		if e.turns.due() || len(e.debts.qps) > 0 {
+		if e.turns.due() || len(e.debts.list) > 0 {
 			at := e.dev.now()
 			if e.napping.Load() {
 				at = e.napEnd

@@ -193,16 +193,16 @@ func (e *engine) work(slept bool) (n int, owes bool, err error) {
 	if !slept && e.glance() {
 		return 0, false, nil
 	}
-	before := len(e.debts.qps)
+	before := len(e.debts.list)
 	n, now := e.serveNear(true)
 	e.debts.fresh = slept
 	n, now, err = e.serveFar(now, n, e.looksFar(now, n) || slept)
 	e.debts.fresh = false
 	if !slept {
-		before = len(e.debts.qps)
+		before = len(e.debts.list)
 	}
 	e.settle(now, before, true)
-	return n, len(e.debts.qps) > 0, err
+	return n, len(e.debts.list) > 0, err
 }
 
 // serveNear does what needs no look at the link: it gives turns, and works off what has come by lanes. Only
@@ -277,11 +277,11 @@ func (e *engine) poll() {
 		e.rx.Unlock()
 		return
 	}
-	before := len(e.debts.qps)
+	before := len(e.debts.list)
 	n, now := e.serveNear(false)
 	n, now, _ = e.serveFar(now, n, e.looksFar(now, n)) // a closed link is the device's end, which its goroutine sees too
 	if n == 0 {
-		before = len(e.debts.qps)
+		before = len(e.debts.list)
 	}
 	e.polls.add(1, uint32(min(n, 1)))
 	e.settle(now, before, false)

@@ -25,6 +25,7 @@ type gather struct {
 	waits  bool          // something waits for the next poll
 	longer uint8         // how often the latest pause was doubled: see late
 	owes   bool          // an acknowledgement waits: the QP is among the engine's debts
+	debt   uint32        // how many such there were
 	since  time.Duration // when it began to wait
 	after  time.Duration // until when nothing may wait
 
@@ -130,23 +131,34 @@ func (q *qp) wait() {
 
 // debts are the QPs of an engine that owe an acknowledgement. The engine's receive lock guards them.
 type debts struct {
-	qps   []*qp
+	list  []debt
 	fresh bool // the goroutine slept until now: who waited may answer before the acknowledgement leaves
+}
+
+// debt is what a QP owes, unless it has answered since.
+type debt struct {
+	qp *qp
+	n  uint32 // gather.debt
 }
 
 // answer ends a run of packets for q, which is locked: it sends the answers, or lets an acknowledgement
 // wait. It unlocks q. The caller holds e.rx.
 func (e *engine) answer(now time.Duration, q *qp) {
+	e.answerOr(now, q, e.row <= shortRun && q.security == nil && q.in.isOurs() && q.out.eng == e)
+}
+
+// answerOr is answer. waits says whether the acknowledgement may wait, as far as the packets and their sender go.
+func (e *engine) answerOr(now time.Duration, q *qp, waits bool) {
 	q.publish()
 	answers := q.gather.answers
 	if q.gather.delivered {
 		q.gather.answers = false
 	}
-	if q.gather.delivered && answers && e.row <= shortRun && q.security == nil && q.in.isOurs() && q.out.eng == e && (e.debts.fresh || e.napping.Load()) &&
-		q.t.DeferACK(deferredACK) && q.startWait(now) {
+	if waits && q.gather.delivered && answers && (e.debts.fresh || e.napping.Load()) && q.t.DeferACK(deferredACK) && q.startWait(now) {
 		if !q.gather.owes {
 			q.gather.owes = true
-			e.debts.qps = append(e.debts.qps, q)
+			q.gather.debt++
+			e.debts.list = append(e.debts.list, debt{q, q.gather.debt})
 		}
 	} else {
 		if q.gather.owes { // and the peer may have sent again for it
@@ -157,16 +169,20 @@ func (e *engine) answer(now time.Duration, q *qp) {
 	q.mu.Unlock()
 }
 
-// settle sends the acknowledgements that the first n QPs owe. late says that no poll came for them. The
-// caller holds e.rx.
+// settle sends the acknowledgements that the first n QPs owe. late says that no poll came for them. now is 0 if nobody
+// has looked at the clock yet. The caller holds e.rx.
 func (e *engine) settle(now time.Duration, n int, late bool) {
 	if n == 0 {
 		return
 	}
 	d := &e.debts
-	for _, q := range d.qps[:n] {
+	for _, debt := range d.list[:n] {
+		q := debt.qp
 		q.mu.Lock()
-		if q.gather.owes { // its program has not answered meanwhile
+		if q.gather.owes && q.gather.debt == debt.n { // its program has not answered meanwhile
+			if now == 0 {
+				now = e.dev.now()
+			}
 			if late {
 				q.gather.late(now)
 			}
@@ -177,7 +193,12 @@ func (e *engine) settle(now time.Duration, n int, late bool) {
 		}
 		q.mu.Unlock()
 	}
-	rest := copy(d.qps, d.qps[n:])
-	clear(d.qps[rest:])
-	d.qps = d.qps[:rest]
+	rest := 0
+	if n < len(d.list) {
+		rest = copy(d.list, d.list[n:])
+	}
+	for i := rest; i < len(d.list); i++ { // few, mostly one
+		d.list[i].qp = nil
+	}
+	d.list = d.list[:rest]
 }

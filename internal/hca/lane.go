@@ -321,30 +321,25 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 // nearIn returns the QP that is locked after it, or nil.
 func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	p, from, packets, lent := &e.packet, in.From(), in.Packets(), in.Lent()
-	if p.Decode(b) != nil || packets == 0 || lent != nil && lent.Payload == nil {
+	if packets == 0 || lent != nil && lent.Payload == nil {
 		e.dropNear(dropMalformed, nil, from)
 		return cur
 	}
-	q := cur
-	if q == nil || q.num != p.DestQP {
-		if q = e.shard.qps.Get(p.DestQP); q == nil {
-			e.dropNear(dropNoQP, nil, from)
-			return cur
-		}
-		if cur != nil {
-			e.answerNear(now, cur)
-		}
-		q.mu.Lock()
+	if len(b) >= fastSize && b[0] == fastMark {
+		return e.fastIn(now, cur, in, b)
+	}
+	if p.Decode(b) != nil {
+		e.dropNear(dropMalformed, nil, from)
+		return cur
+	}
+	q := e.turnTo(now, cur, p.DestQP, from)
+	if q == nil {
+		return cur
 	}
 	switch {
-	case q.closed || q.out.eng != e || q.typ == verbs.QPTypeUD:
-		e.dropNear(dropNoQP, nil, from)
-	case q.security != nil:
-		e.dropNear(dropPlain, q, from)
+	case !e.admits(q, from):
 	case p.Opcode == wire.Secured:
 		e.dropNear(dropNoKey, q, from)
-	case from != q.out.dst.Addr().WithZone(""):
-		e.dropNear(dropSource, q, from)
 	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase:
 		e.dropNear(dropPKey, q, from)
 		e.dev.port.badPKeys.add()
@@ -352,18 +347,25 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		q.traffic.rcvd += uint64(packets)
 		q.traffic.rcvdBytes += uint64(len(b))
 		q.traffic.rcvdNear += uint64(packets)
-		if lent == nil && packets == 1 {
-			q.t.HandlePacket(now, p, 0)
-			break
-		}
-		var payload transport.Lent
 		if lent != nil {
 			q.traffic.rcvdBytes += uint64(len(lent.Payload))
-			p.Payload, payload = lent.Payload, lent
 		}
-		q.t.HandleRun(now, p, packets, payload)
+		q.handleNear(now, p, packets, lent)
 	}
 	return q
+}
+
+// handleNear hands the transport a packet that came by a lane, and stands for so many.
+func (q *qp) handleNear(now time.Duration, p *wire.Packet, packets int, lent *shm.Lent) {
+	if lent == nil && packets == 1 {
+		q.t.HandlePacket(now, p, 0)
+		return
+	}
+	var payload transport.Lent
+	if lent != nil {
+		p.Payload, payload = lent.Payload, lent
+	}
+	q.t.HandleRun(now, p, packets, payload)
 }
 
 // dropNear is drop for a packet that came by a lane.
@@ -371,20 +373,20 @@ func (e *engine) dropNear(c dropCause, q *qp, from netip.Addr) {
 	e.drop(c, q, &link.Datagram{Src: netip.AddrPortFrom(from, 0), Dst: e.link.Addr()})
 }
 
-// answerNear ends a run of packets for q, which is locked: it publishes what they did and sends the
-// answers. It unlocks q.
+// answerNear ends a run of packets that came by a lane for q, which is locked: see answer.
 func (e *engine) answerNear(now time.Duration, q *qp) {
-	q.publish()
-	q.transmitPublished(&e.batch, now)
-	q.mu.Unlock()
+	e.answerOr(now, q, e.row <= shortRun)
 }
 
 // idle reports whether a look need go no further, since the lanes are empty and nothing else is likely to wait. The
 // caller holds e.rx.
 func (e *engine) idle() bool {
 	s := &e.near
-	if !s.busy || s.inbox.Waiting() || e.turns.due() || len(e.debts.qps) > 0 || s.full.hasRoom(false) {
+	if !s.busy || s.inbox.Waiting() || e.turns.due() || s.full.hasRoom(false) {
 		return false
+	}
+	if n := len(e.debts.list); n > 0 {
+		e.settle(0, n, false)
 	}
 	if s.skips++; s.skips < farPolls {
 		return true

@@ -218,31 +218,43 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 }
 
 // PostSend implements verbs.ProviderQP.
-func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
+func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	n, err := q.postSend(wrs)
+	q.mu.Unlock()
+	return n, err
+}
+
+// postSend is PostSend for who holds q.mu.
+func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 	if q.closed {
 		return 0, verbs.ErrClosed
 	}
-	posted := 0
-	for n = range wrs {
+	posted, carried := 0, false
+	for n < len(wrs) {
 		if q.typ == verbs.QPTypeUD {
 			if err = q.checkDatagram(&wrs[n]); err != nil {
 				break
 			}
 		}
-		if q.out.lane != nil && q.typ == verbs.QPTypeRC && q.carryOut(&wrs[n]) {
-			continue
+		if q.out.lane != nil && q.typ == verbs.QPTypeRC {
+			if fast := q.postFast(wrs[n:]); fast > 0 {
+				n += fast
+				continue
+			}
+			if q.carryOut(&wrs[n]) {
+				carried = true
+				n++
+				continue
+			}
 		}
 		if err = q.t.Post(&wrs[n]); err != nil {
 			break
 		}
 		posted++
+		n++
 	}
-	if err == nil {
-		n = len(wrs)
-	}
-	if n > posted {
+	if carried {
 		if done := q.t.Completions(); len(done) > 0 { // all are of sends, and the state is what it was
 			q.sendCQ.Push(done)
 		}

@@ -60,7 +60,9 @@ func (q *qp) transmitPublished(b *batch, now time.Duration) {
 	}
 	if q.t.HasPackets() {
 		if q.out.lane != nil {
-			q.sendNear(now)
+			if !q.sendFastACK() {
+				q.sendNear(now)
+			}
 		} else if b != nil {
 			q.send(b, now)
 		} else {

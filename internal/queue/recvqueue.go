@@ -57,12 +57,21 @@ func (q *RecvQueue) Reset() {
 // Post adds receives until one does not fit, and returns how many it has added.
 func (q *RecvQueue) Post(wrs []verbs.RecvWR) (int, error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	n := q.post(wrs)
+	q.mu.Unlock()
+	if n < len(wrs) {
+		return n, verbs.Errorf(verbs.ErrQueueFull, "the receive queue is full: %d work requests are in it (max_recv_wr), "+
+			"of which %d wait for messages; poll the receive CQ, which frees the others", len(q.recvs), q.Credits())
+	}
+	return n, nil
+}
+
+// post is Post under q.mu.
+func (q *RecvQueue) post(wrs []verbs.RecvWR) int {
 	freed, posted := q.freed.Load(), q.posted.Load()
 	for i := range wrs {
 		if posted-freed >= uint64(len(q.recvs)) {
-			return i, verbs.Errorf(verbs.ErrQueueFull, "the receive queue is full: %d work requests are in it (max_recv_wr), "+
-				"of which %d wait for messages; poll the receive CQ, which frees the others", len(q.recvs), posted-q.taken.Load())
+			return i
 		}
 		at := int(posted) & (len(q.recvs) - 1)
 		r := &q.recvs[at]
@@ -72,7 +81,7 @@ func (q *RecvQueue) Post(wrs []verbs.RecvWR) (int, error) {
 		posted++
 		q.posted.Store(posted) // Take may have it now
 	}
-	return len(wrs), nil
+	return len(wrs)
 }
 
 // Take returns the oldest waiting receive, or nil. The receive is the caller's until Complete.

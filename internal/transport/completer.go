@@ -18,7 +18,7 @@ type completer struct {
 	rc     *rc
 	qp     *QP
 	atomic [atomicLength]byte
-	behind []mem.Span // see store
+	behind *[]mem.Span // memory for store; made with its first use
 }
 
 // handle takes a response packet.

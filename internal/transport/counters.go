@@ -85,7 +85,7 @@ func (q *QP) Gauges() Gauges {
 	g := Gauges{SendQueue: q.sq.tail - q.sq.head, Receives: uint64(max(0, q.cfg.Receives.Credits()))}
 	g.Rate = q.pace.rate
 	if r, ok := q.service.(*rc); ok {
-		g.Window, g.InFlight = r.recovery.limit(), r.recovery.nxt-r.recovery.una
+		g.Window, g.InFlight = r.recovery.limit(), r.recovery.nxt-r.recovery.una+uint64(r.fast.n)
 		g.RoundTrip = uint64(r.recovery.roundTrip)
 	}
 	return g

@@ -1,6 +1,9 @@
 package transport
 
-import "github.com/adverb-rdma/adverb/verbs"
+import (
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/verbs"
+)
 
 // store stores what has come in answer to w, from byte off of its memory on: the responses before seq. The targets of
 // READs and atomics may overlap, as where one word is read again and again. The last one posted then has the last
@@ -10,18 +13,22 @@ func (c *completer) store(w *sendWQE, off uint32, payload []byte, seq uint64) er
 	if c.rc.recovery.heardTo <= seq {
 		return c.qp.run.scatter(pd, w.sg, off, payload)
 	}
-	c.openBehind(seq)
-	err := pd.ScatterLate(w.sg, off, payload, c.behind)
-	for _, s := range c.behind {
+	if c.behind == nil {
+		c.behind = new([]mem.Span)
+	}
+	behind := c.openBehind((*c.behind)[:0], seq)
+	err := pd.ScatterLate(w.sg, off, payload, behind)
+	for _, s := range behind {
 		s.Release()
 	}
-	clear(c.behind)
-	c.behind = c.behind[:0]
+	clear(behind)
+	*c.behind = behind
 	return err
 }
 
-// openBehind opens the memory of what has come of READs and atomics from seq on. A region that is gone keeps nothing.
-func (c *completer) openBehind(seq uint64) {
+// openBehind opens the memory of what has come of READs and atomics from seq on, and appends its spans to dst. A region
+// that is gone keeps nothing.
+func (c *completer) openBehind(dst []mem.Span, seq uint64) []mem.Span {
 	sq, rec := &c.qp.sq, &c.rc.recovery
 	place := sq.head
 	for i := rec.index(seq); i < len(rec.ranges); i++ {
@@ -39,10 +46,11 @@ func (c *completer) openBehind(seq uint64) {
 				begin = uint32(max(from, w.seq)-w.seq) * c.qp.mtu
 				end = uint32(min(uint64(w.length), (to-w.seq)*uint64(c.qp.mtu)))
 			}
-			c.behind, _ = c.qp.cfg.PD.OpenList(c.behind, w.sg, begin, end-begin, verbs.AccessLocalWrite)
+			dst, _ = c.qp.cfg.PD.OpenList(dst, w.sg, begin, end-begin, verbs.AccessLocalWrite)
 			if w.end() > to { // the next range may be of it too
 				break
 			}
 		}
 	}
+	return dst
 }

@@ -122,6 +122,12 @@ const (
 	// shortMessage is up to which length messages of UC and UD wait for company.
 	shortMessage = 512
 
+	// FastMost is how many bytes a SEND has at most that takes the fast path.
+	FastMost = lendLeast - 1
+
+	// fastPatience is after how long without progress recovery takes over from the fast path.
+	fastPatience = 5 * time.Millisecond
+
 	// lendMost is how many bytes a packet stands for at most whose payload is lent. The peer copies one while
 	// the next is on its way.
 	lendMost = 64 << 10

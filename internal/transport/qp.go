@@ -233,15 +233,19 @@ func (q *QP) startPost() error {
 
 // gatherInline copies the inline data of w, which was pushed last, from its SGEs. Where it cannot, w is none.
 func (q *QP) gatherInline(w *sendWQE) error {
-	w.inline = q.sq.inlineSpace((q.sq.tail-1)&uint64(len(q.sq.wqes)-1), w.length)
 	// A card's driver reads inline data with the program's own rights, at once: a bad
 	// SGE is therefore the post's error here, not the completion's.
-	if err := q.cfg.PD.Gather(w.inline, w.sg, 0); err != nil {
-		q.sq.tail--
-		q.sq.nextSeq, q.sq.messages = w.seq, w.message
+	if err := q.fillInline(w); err != nil {
+		q.sq.unpush(w)
 		return verbs.Errorf(verbs.ErrInvalid, "inline data: %v", err)
 	}
 	return nil
+}
+
+// fillInline fills the inline data of w, which was pushed last, from its SGEs.
+func (q *QP) fillInline(w *sendWQE) error {
+	w.inline = q.sq.inlineSpace((q.sq.tail-1)&uint64(len(q.sq.wqes)-1), w.length)
+	return q.cfg.PD.Gather(w.inline, w.sg, 0)
 }
 
 // Transmit writes the next packet that is due into buf, from the BTH to the space for the ICRC, and

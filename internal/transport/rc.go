@@ -17,6 +17,7 @@ type rc struct {
 	alive     keepAlive
 	greeting  greeting
 	ladder    ladder
+	fast      fast
 }
 
 func newRC(q *QP) *rc {
@@ -36,6 +37,7 @@ func (r *rc) reset() {
 	r.alive = keepAlive{due: Never}
 	r.greeting = greeting{}
 	r.ladder = ladder{}
+	r.fast = fast{lookAt: Never}
 }
 
 func (r *rc) startReceiving() { r.responder.resize() }
@@ -46,6 +48,7 @@ func (r *rc) startSending() {
 }
 
 func (r *rc) attributesChanged(now time.Duration) {
+	r.adopt(now)
 	r.requester.resize()
 	r.responder.resize()
 	r.recovery.refill()
@@ -110,6 +113,9 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 		if r.ladder.due {
 			return r.climb(buf)
 		}
+		if r.fast.n > 0 && r.requester.cur != r.qp.sq.tail { // packets go on from there
+			r.adopt(now)
+		}
 		return r.requester.transmit(now, buf)
 	}
 	return 0
@@ -117,6 +123,9 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 
 func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	q := r.qp
+	if r.fast.n > 0 && (p.Carries || !p.Opcode.IsRequest()) {
+		r.adopt(now)
+	}
 	epsn, una := q.receiver.epsn, r.recovery.una
 	if p.Carries && (q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD) {
 		r.completer.carried(now, p)
@@ -156,12 +165,15 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 }
 
 func (r *rc) nextTimeout() time.Duration {
-	return min(r.recovery.nextTimeout(), r.alive.due, r.qp.pace.callAt, r.responder.gapAt)
+	return min(r.recovery.nextTimeout(), r.alive.due, r.qp.pace.callAt, r.responder.gapAt, r.fast.lookAt)
 }
 
 func (r *rc) handleTimeout(now time.Duration) {
 	r.recovery.endHold(now)
 	r.qp.pace.served(now)
+	if now >= r.fast.lookAt {
+		r.lookFast(now)
+	}
 	switch {
 	case now >= r.recovery.ackDeadline:
 		r.qp.counters.Timeouts++
@@ -228,7 +240,7 @@ func (r *rc) underway(limit uint64) bool {
 func (r *rc) pending() bool { return r.responder.pending() }
 
 func (r *rc) drained() bool {
-	return r.recovery.una == r.recovery.max && !r.requester.underway()
+	return r.recovery.una == r.recovery.max && r.fast.n == 0 && !r.requester.underway()
 }
 
 func (r *rc) abandon() { r.responder.abandon() }
@@ -237,6 +249,7 @@ func (r *rc) stop() {
 	r.recovery.stop()
 	r.alive.due, r.qp.pace.callAt = Never, Never
 	r.ladder = ladder{}
+	r.fast = fast{lookAt: Never}
 	r.requester.cur = r.qp.sq.tail
 	r.responder.hold, r.responder.gapAt = hold{}, Never
 }

@@ -170,6 +170,12 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	return w
 }
 
+// unpush takes back w, which was pushed last, and is neither a READ nor local.
+func (sq *sendQueue) unpush(w *sendWQE) {
+	sq.tail--
+	sq.nextSeq, sq.messages = w.seq, w.message
+}
+
 // briefOps and rareOps are the operations of brief work requests, and those that have something rare.
 const (
 	briefOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd

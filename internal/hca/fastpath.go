@@ -1,0 +1,237 @@
+package hca
+
+// A short SEND between processes of this host most often meets a receive, and nothing else is under way. It then takes
+// the fast path, which is a SEND's way by a lane without what packets need for networks:
+//
+//  1. PostSend hands SENDs to postFast. transport.QP.SendFast takes one if the QP is calm, and writes its payload
+//     into the lane, behind a fastHeader. An acknowledgement that is due goes with it.
+//  2. fastIn, at the other end, finds the record. transport.QP.ReceiveFast executes it if it is as expected.
+//  3. The acknowledgement waits for the program's answer, as those of packets do, or is a record of its own: see
+//     sendFastACK. transport.QP.AcknowledgeFast takes it.
+//
+// Whatever the transport does not take so, fastIn hands it as the packet that the record stands for. So all that goes
+// wrong does as it does with packets.
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/shm"
+	"github.com/adverb-rdma/adverb/internal/transport"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// A fastHeader begins a record of the fast path. Its first byte is no opcode that a packet of a lane has. In the order
+// of their places, in the host's byte order:
+//
+//	1   fastMark
+//	1   flags
+//	2   0
+//	4   destination QPN
+//	4   PSN of the message
+//	4   PSN that is acknowledged
+//	4   AETH of that
+//	4   immediate data
+const (
+	fastMark = 0xff
+	fastSize = 24
+
+	fastMessage   = 1 << 0 // else there is an acknowledgement alone
+	fastACK       = 1 << 1
+	fastImm       = 1 << 2
+	fastSolicited = 1 << 3
+)
+
+// fastHeader is that of a record that has come.
+type fastHeader struct {
+	flags uint8
+	qpn   uint32
+	acked wire.PSN
+	aeth  wire.AETH
+	msg   transport.Message
+}
+
+// putFast writes a header for a message, which may be nil, and for the ACK that is due, if there is one.
+func (q *qp) putFast(b []byte, m *transport.Message) {
+	flags := uint32(0)
+	if m != nil {
+		flags = fastMessage
+		if m.HasImm {
+			flags |= fastImm
+		}
+		if m.Solicited {
+			flags |= fastSolicited
+		}
+		binary.NativeEndian.PutUint32(b[8:], uint32(m.PSN))
+		binary.NativeEndian.PutUint32(b[20:], m.Imm)
+	}
+	if at, aeth, ok := q.t.TakeACK(); ok {
+		flags |= fastACK
+		binary.NativeEndian.PutUint32(b[12:], uint32(at))
+		binary.NativeEndian.PutUint32(b[16:], uint32(aeth.Syndrome)<<24|aeth.MSN)
+		q.gather.owes, q.gather.delivered = false, false
+	}
+	binary.NativeEndian.PutUint32(b, fastMark|flags<<8)
+	binary.NativeEndian.PutUint32(b[4:], uint32(q.t.DestQPN()))
+}
+
+// decode reads a record that its sender may still write to. Each field is read once.
+func (h *fastHeader) decode(b []byte) {
+	_ = b[fastSize-1]
+	h.flags = b[1]
+	h.qpn = binary.NativeEndian.Uint32(b[4:])
+	h.acked = wire.PSN(binary.NativeEndian.Uint32(b[12:])) & wire.PSNMask
+	a := binary.NativeEndian.Uint32(b[16:])
+	h.aeth.Syndrome, h.aeth.MSN = wire.Syndrome(a>>24), a&uint32(wire.PSNMask)
+	h.msg.PSN = wire.PSN(binary.NativeEndian.Uint32(b[8:])) & wire.PSNMask
+	h.msg.Imm = binary.NativeEndian.Uint32(b[20:])
+	h.msg.HasImm, h.msg.Solicited = h.flags&fastImm != 0, h.flags&fastSolicited != 0
+}
+
+// postFast posts those of the work requests, from the first on, that the fast path takes, and returns how many there
+// are. The caller holds q.mu.
+func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
+	o := q.out.lane
+	if !transport.IsFast(wrs[0].Op) || o.Broken() || !q.t.SendsFast() {
+		return 0
+	}
+	var m transport.Message
+	o.Lock()
+	for n < len(wrs) {
+		b := o.Reserve(fastSize + transport.FastMost) // which is more than a Loan takes
+		if b == nil {
+			break
+		}
+		size, ok := q.t.SendFast(&wrs[n], b[fastSize:], &m)
+		if !ok {
+			break
+		}
+		q.putFast(b, &m)
+		if l := q.t.Loan(); l.Packets > 0 {
+			q.lend(fastSize, l)
+		} else {
+			o.Commit(fastSize+size, m.Packets)
+		}
+		q.traffic.sent += uint64(m.Packets)
+		q.traffic.sentNear += uint64(m.Packets)
+		q.traffic.sentBytes += uint64(fastSize + size)
+		n++
+	}
+	if n > 0 {
+		o.Publish()
+	}
+	o.Unlock()
+	if n > 0 {
+		q.gather.answers = true
+		if !q.t.LooksFast() {
+			q.t.LookFast(q.dev.now())
+			q.out.eng.setTimer(q)
+		}
+	}
+	return n
+}
+
+// sendFastACK sends the ACK that is due, if it is all that q has to send. The caller holds q.mu.
+func (q *qp) sendFastACK() bool {
+	if !q.t.OnlyACK() {
+		return false
+	}
+	o := q.out.lane
+	o.Lock()
+	defer o.Unlock()
+	b := o.Reserve(fastSize)
+	if b == nil {
+		return false
+	}
+	q.putFast(b, nil)
+	o.Commit(fastSize, 1)
+	o.Publish()
+	q.traffic.sent++
+	q.traffic.sentNear++
+	q.traffic.sentBytes += fastSize
+	return true
+}
+
+// fastIn is nearIn for a record of the fast path.
+func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
+	var h fastHeader
+	h.decode(b)
+	from, packets, payload := in.From(), in.Packets(), b[fastSize:]
+	var lent transport.Lent // nil if the payload is in the record
+	if l := in.Lent(); l != nil {
+		lent, payload = l, l.Payload
+	}
+	q := e.turnTo(now, cur, h.qpn, from)
+	if q == nil {
+		return cur
+	}
+	if !e.admits(q, from) {
+		return q
+	}
+	q.traffic.rcvd += uint64(packets)
+	q.traffic.rcvdBytes += uint64(fastSize + len(payload))
+	q.traffic.rcvdNear += uint64(packets)
+	if h.flags&fastACK != 0 && !q.t.AcknowledgeFast(now, h.acked, h.aeth) {
+		p := e.standsFor(q, wire.RCAcknowledge, h.acked, nil)
+		p.AETH = h.aeth
+		q.t.HandlePacket(now, p, 0)
+	}
+	if h.flags&fastMessage == 0 {
+		return q
+	}
+	h.msg.Packets = packets
+	if q.t.ReceiveFast(now, &h.msg, payload, lent) {
+		return q
+	}
+	p := e.standsFor(q, wire.RCSendOnly, h.msg.PSN, payload)
+	if h.msg.HasImm {
+		p.Opcode, p.Imm = wire.RCSendOnlyWithImm, h.msg.Imm
+	}
+	p.AckReq, p.Solicited = true, h.msg.Solicited
+	q.handleNear(now, p, packets, in.Lent())
+	return q
+}
+
+// standsFor makes the packet that a record of the fast path stands for.
+func (e *engine) standsFor(q *qp, op wire.Opcode, psn wire.PSN, payload []byte) *wire.Packet {
+	p := &e.packet
+	*p = wire.Packet{BTH: wire.BTH{Opcode: op, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.num, PSN: psn}, Payload: payload}
+	return p
+}
+
+// turnTo has the QP of a number be the one that is locked, in place of cur, which may be nil. It returns nil, and changes
+// nothing, if there is none.
+func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, from netip.Addr) *qp {
+	if cur != nil && cur.num == qpn {
+		e.row++
+		return cur
+	}
+	q := e.shard.qps.Get(qpn)
+	if q == nil {
+		e.dropNear(dropNoQP, nil, from)
+		return nil
+	}
+	if cur != nil {
+		e.answerNear(now, cur)
+	}
+	e.row = 1
+	q.mu.Lock()
+	return q
+}
+
+// admits reports whether q takes what comes by a lane from an address. What it does not is dropped.
+func (e *engine) admits(q *qp, from netip.Addr) bool {
+	switch {
+	case q.closed || q.out.eng != e || q.typ == verbs.QPTypeUD:
+		e.dropNear(dropNoQP, nil, from)
+	case q.security != nil:
+		e.dropNear(dropPlain, q, from)
+	case from != q.out.dst.Addr() && from != q.out.dst.Addr().WithZone(""):
+		e.dropNear(dropSource, q, from)
+	default:
+		return true
+	}
+	return false
+}

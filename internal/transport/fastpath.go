@@ -1,0 +1,205 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// Between processes of one host most SENDs are short, arrive, and find a receive. What a packet needs beyond
+// that is made for networks: headers, a window, timers for each. So while nothing else is under way, such a SEND takes
+// the fast path: it has its place in the send queue and its PSNs, and recovery knows nothing of it. Whenever something
+// is not as it should be, adopt gives recovery what is under way, as if it had been sent now, and packets go on from
+// there.
+
+// fast is what a requester has sent by the fast path.
+type fast struct {
+	n      uint32        // packets, from recovery's una on, that are not acknowledged
+	seen   uint32        // una when lookAt was set, modulo 2^32
+	lookAt time.Duration // when to look whether una has moved; Never if there is no need
+}
+
+// Message is what the fast path carries beside a payload.
+type Message struct {
+	PSN       wire.PSN // of its first packet
+	Packets   int      // for how many it stands
+	Imm       uint32
+	HasImm    bool
+	Solicited bool
+}
+
+// SendsFast reports whether a SEND that is posted now may take the fast path.
+func (q *QP) SendsFast() bool {
+	r, ok := q.service.(*rc)
+	return ok && q.attr.State == verbs.QPStateRTS && r.calm()
+}
+
+// calm reports whether nothing is under way, or waits to be sent, but by the fast path, and but for an ACK.
+func (r *rc) calm() bool {
+	q, rec := r.qp, &r.recovery
+	return r.requester.cur == q.sq.tail && rec.una == rec.max && rec.heldUntil == Never && !q.paced && !q.notify.due && rec.spread == nil &&
+		!r.greeting.due && !r.ladder.due && r.alive.probe == 0 && (r.responder.idle() || r.responder.onlyACK())
+}
+
+// SendFast posts a SEND, for who finds that SendsFast. It writes the payload into buf, which has room for FastMost bytes,
+// or lends it: see Loan. n is how many bytes are in buf. SendFast reports false if the SEND has to be posted otherwise.
+func (q *QP) SendFast(wr *verbs.SendWR, buf []byte, m *Message) (n int, ok bool) {
+	if !IsFast(wr.Op) || q.sq.full() != nil {
+		return 0, false
+	}
+	r := q.service.(*rc)
+	f := &r.fast
+	w := q.sq.push(wr, q.mtu)
+	q.lending.loan.Packets = 0
+	if w.length > lendMost || uint64(f.n)+w.packets > maxWindow || f.n > 0 && r.requester.lacksCredit(w) {
+		q.sq.unpush(w)
+		return 0, false
+	}
+	if n, ok = q.writeFast(w, buf); !ok {
+		q.sq.unpush(w)
+		return 0, false
+	}
+	q.posted(w)
+	f.n += uint32(w.packets)
+	r.requester.cur = q.sq.tail
+	m.PSN, m.Packets, m.Imm = psn(w.seq), int(w.packets), w.imm
+	m.HasImm, m.Solicited = w.op == verbs.OpSendWithImm, w.flags&verbs.SendSolicited != 0
+	return n, true
+}
+
+// fastOps are the operations that the fast path has.
+const fastOps = 1<<verbs.OpSend | 1<<verbs.OpSendWithImm
+
+// IsFast reports whether the fast path has an operation.
+func IsFast(op verbs.Opcode) bool { return fastOps>>op&1 != 0 }
+
+// writeFast writes the payload of w, which was pushed last, or lends it.
+func (q *QP) writeFast(w *sendWQE, buf []byte) (n int, ok bool) {
+	if w.flags&verbs.SendInline != 0 && w.inline == nil && q.fillInline(w) != nil {
+		return 0, false
+	}
+	switch {
+	case w.inline != nil:
+		return copy(buf[:FastMost], w.inline), w.length <= FastMost
+	case w.length <= FastMost:
+		return int(w.length), q.cfg.PD.Gather(buf[:w.length], w.sg, 0) == nil
+	case q.lending.may == nil || !worthLending(w.packets, w.packets, w.length):
+		return 0, false
+	}
+	l, ok := q.cfg.PD.Lend(w.sg, 0, w.length)
+	return 0, ok && q.lend(l, w.length, w.packets)
+}
+
+// LooksFast reports whether HandleTimeout will see whether what took the fast path arrives. If not, LookFast has it do so.
+func (q *QP) LooksFast() bool { return q.service.(*rc).fast.lookAt != Never }
+
+// LookFast does what LooksFast says.
+func (q *QP) LookFast(now time.Duration) {
+	q.service.(*rc).fast.watch(now, q.service.(*rc).recovery.una)
+}
+
+func (f *fast) watch(now time.Duration, una uint64) { f.lookAt, f.seen = now+fastPatience, uint32(una) }
+
+// lookFast adopts what is under way if nothing has arrived since the latest look.
+func (r *rc) lookFast(now time.Duration) {
+	f, una := &r.fast, r.recovery.una
+	f.lookAt = Never
+	switch {
+	case f.n == 0:
+	case f.seen == uint32(una):
+		r.adopt(now)
+	default:
+		f.watch(now, una)
+	}
+}
+
+// adopt gives recovery what the fast path has under way.
+func (r *rc) adopt(now time.Duration) {
+	n := uint64(r.fast.n)
+	if n == 0 {
+		return
+	}
+	rec := &r.recovery
+	r.fast.n = 0
+	rec.responses = false
+	rec.sent(now, n)
+	r.requester.askedAt = rec.nxt
+	r.fast.lookAt = Never
+}
+
+// AcknowledgeFast takes an ACK of what took the fast path. It reports false if the ACK is to be handled as a packet.
+func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
+	r, ok := q.service.(*rc)
+	if !ok || q.attr.State != verbs.QPStateRTS || a.Syndrome.Kind() != wire.KindACK {
+		return false
+	}
+	rec := &r.recovery
+	n := at.Diff(psn(rec.una)) + 1
+	if n < 1 || n > int(r.fast.n) {
+		return false
+	}
+	end := rec.una + uint64(n)
+	r.fast.n -= uint32(n)
+	r.requester.setCredits(a)
+	rec.una, rec.nxt, rec.max = end, end, end
+	rec.refill()
+	r.alive.heard = now
+	r.completer.completeDone()
+	return true
+}
+
+// ReceiveFast executes a SEND that took the fast path. It reports false, and has done nothing, if the SEND is to be handled
+// as a packet. lent is nil if the payload was not lent.
+func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Lent) bool {
+	r, ok := q.service.(*rc)
+	if !ok || q.attr.State != verbs.QPStateRTS || !q.outputs.established || q.routing.Accept {
+		return false
+	}
+	s, in := &r.responder, &q.receiver
+	n := uint32(len(payload))
+	if m.PSN != in.epsn || in.msg.kind != noMessage || s.refused || s.hold.n > 0 || s.reply.kind > ackReply || uint64(m.Packets) != packetsFor(n, q.mtu) {
+		return false
+	}
+	w := in.takeRecv()
+	if w == nil {
+		return false
+	}
+	from := run{payload: lent}
+	if w.Length < n || n > 0 && from.scatter(w.PD, w.SGList, 0, payload) != nil {
+		in.unused = w
+		return false
+	}
+	if !from.isTaken() {
+		in.unused = w
+		return true // the peer has given up: see recalled
+	}
+	wc := q.completeRecv(w, verbs.WCSuccess, verbs.WCRecv, m.Solicited)
+	wc.ByteLen, wc.SrcQPN = n, q.attr.DestQPN
+	if m.HasImm {
+		wc.Flags |= verbs.WCFlagWithImm
+		wc.Imm = m.Imm
+	}
+	in.epsn = in.epsn.Add(m.Packets)
+	s.behindResponse = false
+	s.msn = (s.msn + 1) & msnMask
+	s.acknowledge(in.epsn.Add(-1))
+	r.alive.heard = now
+	return true
+}
+
+// OnlyACK reports whether an ACK is all that the QP has to send.
+func (q *QP) OnlyACK() bool {
+	r, ok := q.service.(*rc)
+	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.greeting.due && !r.ladder.due
+}
+
+// TakeACK returns the ACK that is due, if there is one, and nothing else. The caller sends it.
+func (q *QP) TakeACK() (at wire.PSN, a wire.AETH, ok bool) {
+	r, isRC := q.service.(*rc)
+	if !isRC || !r.responder.onlyACK() {
+		return 0, wire.AETH{}, false
+	}
+	at, a = r.responder.takeACK()
+	return at, a, true
+}
