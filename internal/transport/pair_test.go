@@ -48,6 +48,7 @@ type inFlight struct {
 	to   *node
 	data []byte
 	loan *loan // or nil
+	fast *fastRecord
 }
 
 // pair is two connected QPs and the network between them, driven through simulated time.
@@ -67,6 +68,7 @@ type pair struct {
 	// before the receiver may answer.
 	single bool
 
+	fast     bool // what can takes the fast path
 	pondered bool // the requester weighs each packet by itself
 	brisk    int  // packets that went without a question
 }
@@ -92,6 +94,7 @@ type setup struct {
 	noAccess    bool
 	signalAll   bool
 	lends       bool       // both ends lend payloads from their memory, which is then an allocation
+	fast        bool       // what can takes the fast path
 	selective   bool       // both ends know that the other repeats selectively, as they do
 	unconnected bool       // both QPs stay in RESET
 	srq         *queue.SRQ // that b's receives come from
@@ -146,7 +149,7 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.cap == (verbs.QPCap{}) {
 		s.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 32, MaxRecvSGE: 32, MaxInlineData: 256}
 	}
-	p := &pair{t: t, buf: bytes.Repeat([]byte{0xa5}, MaxDatagram)}
+	p := &pair{t: t, fast: s.fast, buf: bytes.Repeat([]byte{0xa5}, MaxDatagram)}
 	p.a = newEnd(t, "a", memBaseA, Config{Type: s.typ, QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, nil)
 	p.b = newEnd(t, "b", memBaseB, Config{Type: s.typ, QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, s.srq)
 	p.a.peer, p.b.peer = p.b, p.a
@@ -225,6 +228,9 @@ func (p *pair) post(e *node, wrs ...verbs.SendWR) {
 	p.t.Helper()
 	for i := range wrs {
 		e.resolve(&wrs[i])
+		if p.fast && p.postFast(e, &wrs[i]) {
+			continue
+		}
 		if err := e.qp.Post(&wrs[i]); err != nil {
 			p.t.Fatalf("%s: post %d: %v, want no error", e.name, wrs[i].ID, err)
 		}
@@ -235,6 +241,9 @@ func (p *pair) post(e *node, wrs ...verbs.SendWR) {
 // transmit gives both ends a turn.
 func (p *pair) transmit() {
 	for _, e := range []*node{p.a, p.b} {
+		if p.fast && e.qp.OnlyACK() {
+			p.sendFast(e, &fastRecord{})
+		}
 		e.qp.Turn()
 		for n := 0; ; n++ {
 			if n > 1<<16 {
@@ -294,16 +303,16 @@ func (p *pair) send(e *node, data []byte, l *Loan) {
 	p.log = append(p.log, s)
 	e.sent++
 	for _, d := range delays {
-		p.deliverAt(p.now+d, e.peer, data, e.loan(l))
+		p.deliver(inFlight{at: p.now + d, to: e.peer, data: data, loan: e.loan(l)})
 	}
 }
 
-func (p *pair) deliverAt(at time.Duration, to *node, data []byte, l *loan) {
+func (p *pair) deliver(f inFlight) {
 	i := len(p.flight)
-	for i > 0 && p.flight[i-1].at > at {
+	for i > 0 && p.flight[i-1].at > f.at {
 		i--
 	}
-	p.flight = slices.Insert(p.flight, i, inFlight{at, to, data, l})
+	p.flight = slices.Insert(p.flight, i, f)
 }
 
 // next returns when something happens next, or Never.
@@ -329,7 +338,11 @@ func (p *pair) step(until time.Duration) bool {
 	for len(p.flight) > 0 && p.flight[0].at <= p.now {
 		f := p.flight[0]
 		p.flight = p.flight[1:]
-		p.receive(f.to, f.data, f.loan)
+		if f.fast != nil {
+			p.receiveFast(f.to, f.fast, f.loan)
+		} else {
+			p.receive(f.to, f.data, f.loan)
+		}
 		if p.single {
 			p.transmit()
 		}

@@ -190,7 +190,7 @@ func simulate(t *testing.T, seed uint64) {
 	set := setup{ // the two ends differ in PSN only
 		mtu: allMTUs[rnd.IntN(len(allMTUs))], psnA: s.psn(), psnB: s.psn(),
 		cap:     verbs.QPCap{MaxSendWR: 1 << (1 + rnd.IntN(6)), MaxSendSGE: 32, MaxInlineData: 256},
-		timeout: uint8(4 + rnd.IntN(7)), rnrTimer: uint8(1 + rnd.IntN(10)), rd: pick(1, 2, 4, 16), turn: pick(0, 1, 3, 128), signalAll: rnd.IntN(8) == 0, selective: rnd.IntN(2) == 0, lends: rnd.IntN(3) == 0,
+		timeout: uint8(4 + rnd.IntN(7)), rnrTimer: uint8(1 + rnd.IntN(10)), rd: pick(1, 2, 4, 16), turn: pick(0, 1, 3, 128), signalAll: rnd.IntN(8) == 0, selective: rnd.IntN(2) == 0, lends: rnd.IntN(3) == 0, fast: rnd.IntN(3) == 0,
 	}
 	if s.fatal = rnd.IntN(8) == 0; s.fatal {
 		set.retry, set.noRetry = uint8(rnd.IntN(3)), true

@@ -190,7 +190,7 @@ func (p *pair) routeWith(lose func(from *node, n int, pkt *wire.Packet) bool) {
 func (p *pair) answer(n int, pkt wire.Packet) {
 	pkt.PSN = psn(p.a.rc().recovery.una).Add(n - int(p.a.rc().recovery.una-seqBase))
 	pkt.DestQP, pkt.PKey = uint32(p.a.qp.cfg.QPN), wire.DefaultPKey
-	p.deliverAt(p.now+testDelay, p.a, pkt.AppendTo(nil), nil)
+	p.deliver(inFlight{at: p.now + testDelay, to: p.a, data: pkt.AppendTo(nil)})
 }
 
 // TestLocAccessErr: the region goes away before the last packet of a WRITE with immediate, which

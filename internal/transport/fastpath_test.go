@@ -1,0 +1,429 @@
+package transport
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// fastRecord is what takes the fast path: a message, an ACK, or both.
+type fastRecord struct {
+	*Message // or nil
+	data     []byte
+	acks     bool
+	acked    wire.PSN
+	aeth     wire.AETH
+}
+
+// postFast posts a SEND by the fast path. It reports whether that was possible.
+func (p *pair) postFast(e *node, wr *verbs.SendWR) bool {
+	if !e.qp.SendsFast() {
+		return false
+	}
+	r := &fastRecord{Message: new(Message), data: make([]byte, FastMost)}
+	n, ok := e.qp.SendFast(wr, r.data, r.Message)
+	if !ok {
+		return false
+	}
+	r.data = r.data[:n]
+	p.sendFast(e, r)
+	if !e.qp.LooksFast() {
+		e.qp.LookFast(p.now)
+	}
+	return true
+}
+
+// sendFast puts a record of e on the network, with the ACK that is due.
+func (p *pair) sendFast(e *node, r *fastRecord) {
+	r.acked, r.aeth, r.acks = e.qp.TakeACK()
+	s := sentPacket{from: e, at: p.now, Packet: wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: r.acked}, AETH: r.aeth}}
+	l := &Loan{}
+	if r.Message != nil {
+		s.Packet, l = *r.packet(), e.qp.Loan()
+		s.run = r.Packets
+	}
+	delays := []delay{testDelay}
+	if p.route != nil {
+		delays = p.route(e, e.sent, &s.Packet)
+	}
+	s.lost = len(delays) == 0
+	p.log = append(p.log, s)
+	e.sent++
+	for _, d := range delays {
+		p.deliver(inFlight{at: p.now + d, to: e.peer, loan: e.loan(l), fast: r})
+	}
+}
+
+// packet is what a message stands for.
+func (r *fastRecord) packet() *wire.Packet {
+	pkt := &wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: r.PSN, AckReq: true, Solicited: r.Solicited}, Payload: r.data}
+	if r.HasImm {
+		pkt.Opcode, pkt.Imm = wire.RCSendOnlyWithImm, r.Imm
+	}
+	return pkt
+}
+
+// receiveFast does with a record what a device does.
+func (p *pair) receiveFast(to *node, r *fastRecord, l *loan) {
+	if r.acks && !to.qp.AcknowledgeFast(p.now, r.acked, r.aeth) {
+		to.qp.HandlePacket(p.now, &wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: r.acked}, AETH: r.aeth}, 0)
+	}
+	if r.Message != nil {
+		payload := r.data
+		var lent Lent
+		if l != nil {
+			lent, payload = l, l.payload
+		}
+		if !to.qp.ReceiveFast(p.now, r.Message, payload, lent) {
+			pkt := r.packet()
+			pkt.Payload = payload
+			if r.Packets == 1 && lent == nil {
+				to.qp.HandlePacket(p.now, pkt, 0)
+			} else {
+				to.qp.HandleRun(p.now, pkt, r.Packets, lent)
+			}
+		}
+	}
+	to.collect()
+	checkBounds(p.t, to.qp)
+}
+
+// posts posts SENDs of 8 bytes from a.
+func (p *pair) posts(from, n int) {
+	for i := range n {
+		p.post(p.a, sendWR(uint64(from+i), p.a.mem.sge(8*i, 8)))
+	}
+}
+
+// took returns how many of a's SENDs are under way by the fast path.
+func (p *pair) took() int { return int(p.a.rc().fast.n) }
+
+// TestFast: SENDs that take the fast path complete at both ends as others do, by what is an ACK's own.
+func TestFast(t *testing.T) {
+	p := newPair(t, setup{fast: true, psnA: 0xffffff, lends: true})
+	p.b.postRecv(70, p.b.mem.sge(1<<16, 8))
+	p.posts(1, 1) // what comes first is no message of the fast path for b: see established
+	p.run()
+	var want []recvDone
+	sent := []wc{{1, verbs.WCSuccess}}
+	for i, tt := range []struct {
+		n   int
+		set func(*verbs.SendWR)
+	}{
+		{n: 0}, {n: 1}, {n: FastMost}, {n: lendLeast}, {n: 5000},
+		{n: 8, set: func(wr *verbs.SendWR) { wr.Op, wr.Imm = verbs.OpSendWithImm, 99 }},
+		{n: 8, set: func(wr *verbs.SendWR) { wr.Flags |= verbs.SendSolicited }},
+		{n: 200, set: func(wr *verbs.SendWR) { wr.Flags |= verbs.SendInline }},
+		{n: 3, set: func(wr *verbs.SendWR) {
+			wr.Flags |= verbs.SendInline
+			wr.SGList, wr.InlineData = nil, []byte("abc")
+		}},
+	} {
+		wr := sendWR(uint64(2+i), p.a.mem.sge(4096, tt.n))
+		if tt.set != nil {
+			tt.set(&wr)
+		}
+		data := p.a.mem.data[4096:][:tt.n]
+		if wr.InlineData != nil {
+			data = wr.InlineData
+		}
+		at := 1<<16 + i<<13
+		p.b.postRecv(uint64(71+i), p.b.mem.sge(at, 1<<13))
+		if p.post(p.a, wr); p.took() == 0 {
+			t.Fatalf("SEND %d does not take the fast path, want it to", i)
+		}
+		p.run()
+		sent = append(sent, wc{uint64(2 + i), verbs.WCSuccess})
+		p.a.wantSends(sent...)
+		if got := p.b.mem.data[at:][:tt.n]; !bytes.Equal(got, data) {
+			t.Errorf("SEND %d has other contents at the receiver", i)
+		}
+		r := recvDone{verbs.WC{ID: uint64(71 + i), Op: verbs.WCRecv, ByteLen: uint32(tt.n), QPN: 0x22, SrcQPN: 0x11}, wr.Flags&verbs.SendSolicited != 0}
+		if wr.Op == verbs.OpSendWithImm {
+			r.wc.Flags, r.wc.Imm = verbs.WCFlagWithImm, 99
+		}
+		want = append(want, r)
+	}
+	for i, got := range p.b.recvd[1:] {
+		if got.wc.QP = nil; got != want[i] {
+			t.Errorf("receive %d: %+v, want %+v", i, got, want[i])
+		}
+	}
+	for _, e := range []*node{p.a, p.b} {
+		if c := e.qp.Counters(); c != (Counters{}) {
+			t.Errorf("%s: %+v, want nothing that went otherwise than planned", e.name, c)
+		}
+		if next := e.qp.NextTimeout(); next != Never {
+			t.Errorf("%s: a timer is due at %v, want none", e.name, next)
+		}
+	}
+}
+
+// newFast is a pair whose ends have met. a has posted nothing that is not complete; b has n receives, from ID 100 on.
+func newFast(t *testing.T, s setup, n int) *pair {
+	s.fast = true
+	p := newPair(t, s)
+	p.b.postRecv(99, p.b.mem.sge(1<<16, 8))
+	p.posts(99, 1)
+	p.run()
+	p.a.sends, p.b.recvd, p.log, p.a.sent, p.b.sent, p.now = nil, nil, nil, 0, 0, 0
+	p.receives(100, n)
+	return p
+}
+
+// receives posts n receives of 64 bytes at b.
+func (p *pair) receives(from, n int) {
+	for i := range n {
+		p.b.postRecv(uint64(from+i), p.b.mem.sge(1<<16+64*(from+i-100), 64))
+	}
+}
+
+// wantFast checks that a's SENDs from ID 1 on have all succeeded, and have come once each, in order.
+func (p *pair) wantFast(n int) {
+	p.t.Helper()
+	var sent []wc
+	for i := range n {
+		sent = append(sent, wc{uint64(1 + i), verbs.WCSuccess})
+		if i < len(p.b.recvd) && (p.b.recvd[i].wc.ID != uint64(100+i) || p.b.recvd[i].wc.Status != verbs.WCSuccess) {
+			p.t.Errorf("receive %d: %+v, want ID %d and success", i, p.b.recvd[i].wc, 100+i)
+		}
+	}
+	p.a.wantSends(sent...)
+	if len(p.b.recvd) != n {
+		p.t.Errorf("%d messages have come, want %d", len(p.b.recvd), n)
+	}
+}
+
+// TestFastLost: what took the fast path and is lost goes again as packets, with the PSNs that it had: at once, if the peer
+// misses it, or once nothing has arrived for a while. Where the ACK is lost, the receiver knows what comes again.
+func TestFastLost(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		lose       func(from *node, n int, pkt *wire.Packet) bool
+		late       bool
+		duplicates bool
+	}{
+		{"one message", func(from *node, n int, pkt *wire.Packet) bool { return n == 1 && pkt.Opcode == wire.RCSendOnly }, false, false},
+		{"all messages", func(from *node, n int, pkt *wire.Packet) bool { return n < 3 && pkt.Opcode == wire.RCSendOnly }, true, false},
+		{"acknowledgement", func(from *node, n int, pkt *wire.Packet) bool { return n == 0 && pkt.Opcode == wire.RCAcknowledge }, true, true},
+	} {
+		p := newFast(t, setup{}, 3)
+		p.routeWith(tt.lose)
+		p.posts(1, 3)
+		if p.took() != 3 {
+			t.Fatalf("%s: %d SENDs take the fast path, want 3", tt.name, p.took())
+		}
+		p.run()
+		p.wantFast(3)
+		if at := p.last(p.a).at; (at >= fastPatience) != tt.late || at > 3*fastPatience {
+			t.Errorf("%s: the last packet left at %v, want it after one to three times %v: %v", tt.name, at, fastPatience, tt.late)
+		}
+		if got := p.b.qp.Counters().Duplicates; (got > 0) != tt.duplicates {
+			t.Errorf("%s: %d duplicates, want some: %v", tt.name, got, tt.duplicates)
+		}
+	}
+}
+
+// TestFastLooks: while something arrives, whoever looks leaves the fast path alone.
+func TestFastLooks(t *testing.T) {
+	p := newFast(t, setup{}, 60)
+	looks := 0
+	for i := range 60 {
+		look := p.a.qp.NextTimeout()
+		p.runUntil(min(p.now+fastPatience/4, look-us))
+		p.posts(1+i, 1)
+		if p.now == look-us { // it is posted, and has not arrived
+			p.runUntil(look)
+			looks++
+		}
+		if p.took() != 1 {
+			t.Fatalf("SEND %d does not take the fast path to its end, want it to", i)
+		}
+	}
+	if looks == 0 {
+		t.Error("nobody has looked while a SEND was under way, want it so")
+	}
+	p.run()
+	p.wantFast(60)
+	if c := p.a.qp.Counters(); c != (Counters{}) {
+		t.Errorf("%+v, want nothing that went otherwise than planned", c)
+	}
+	if next := p.a.qp.NextTimeout(); next != Never {
+		t.Errorf("a timer is due at %v, want none", next)
+	}
+}
+
+// TestFastNoReceive: a message that finds no receive is refused as a packet is, and so are those behind it. All come once
+// there are receives.
+func TestFastNoReceive(t *testing.T) {
+	p := newFast(t, setup{}, 1)
+	p.posts(1, 4)
+	p.runUntil(testDelay)
+	if c := p.b.qp.Counters(); c.OutOfOrder != 2 || len(p.b.recvd) != 1 {
+		t.Errorf("%+v, and %d messages came; want 2 packets dropped behind the one that is refused, and 1", c, len(p.b.recvd))
+	}
+	p.runUntil(2 * testDelay)
+	if c := p.a.qp.Counters(); c.RNRNAKs != 1 {
+		t.Errorf("%+v, want 1 RNR NAK", c)
+	}
+	p.receives(101, 3)
+	p.run()
+	p.wantFast(4)
+}
+
+// TestFastRefused: a message that is longer than its receive ends the connection.
+func TestFastRefused(t *testing.T) {
+	p := newFast(t, setup{}, 1)
+	p.post(p.a, sendWR(1, p.a.mem.sge(0, 65)), sendWR(2, p.a.mem.sge(0, 1)))
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCRemInvReqErr}, wc{2, verbs.WCFlushErr})
+	if got := p.b.recvd; len(got) != 1 || got[0].wc.Status != verbs.WCLocLenErr {
+		t.Errorf("receives: %+v, want one with %v", got, verbs.WCLocLenErr)
+	}
+}
+
+// TestFastBad: a SEND whose memory cannot be read takes no fast path, and fails as it would without.
+func TestFastBad(t *testing.T) {
+	p := newFast(t, setup{}, 2)
+	p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)), sendWR(2, badSGE))
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCLocProtErr})
+}
+
+// TestFastInOrder: what is posted behind SENDs that are under way goes by packets, in the order of posting.
+func TestFastInOrder(t *testing.T) {
+	p := newFast(t, setup{}, 5)
+	p.posts(1, 2)
+	p.post(p.a, writeWR(3, p.b.mem.remote(1<<15), p.a.mem.sge(0, 8)))
+	p.posts(4, 1)
+	if p.took() != 2 || p.a.qp.SendsFast() {
+		t.Errorf("%d SENDs take the fast path, and the next would: %v; want 2, and no more", p.took(), p.a.qp.SendsFast())
+	}
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess}, wc{4, verbs.WCSuccess})
+	if p.posts(5, 1); p.took() != 1 {
+		t.Error("the fast path is not taken again, want it to be once all is acknowledged")
+	}
+	p.run()
+	var psns []wire.PSN
+	for _, s := range p.packets(p.a, 0) {
+		psns = append(psns, s.PSN)
+	}
+	if want := []wire.PSN{1, 2, 3, 4, 5}; !slices.Equal(psns, want) {
+		t.Errorf("PSNs %v, want %v", psns, want)
+	}
+}
+
+// TestFastLimits: no more is under way than a window, and than the peer has announced receives for, but for one.
+func TestFastLimits(t *testing.T) {
+	const most = maxWindow / 4 // messages of 4 packets
+	p := newFast(t, setup{mtu: verbs.MTU256, cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 1, MaxRecvSGE: 1}}, 0)
+	for i := range most {
+		p.b.postRecv(uint64(100+i), p.b.mem.sge(1<<16, 1024))
+	}
+	for i := range most + 1 {
+		p.post(p.a, sendWR(uint64(1+i), p.a.mem.sge(0, FastMost)))
+	}
+	if p.took() != maxWindow {
+		t.Errorf("%d packets take the fast path, want %d", p.took(), maxWindow)
+	}
+	p.runUntil(2 * testDelay)
+	p.b.postRecv(100+most, p.b.mem.sge(1<<16, 1024))
+	p.run()
+	p.wantFast(most + 1)
+
+	p = newFast(t, setup{}, 0)
+	p.b.credit = true
+	p.receives(100, 3)
+	p.posts(1, 1)
+	p.run() // the ACK announces two receives
+	p.posts(2, 4)
+	if p.took() != 2 {
+		t.Errorf("%d SENDs take the fast path with 2 receives announced, want 2", p.took())
+	}
+	p.receives(103, 2)
+	p.run()
+	p.wantFast(5)
+
+	p = newFast(t, setup{}, 0)
+	p.b.credit = true
+	p.receives(100, 1)
+	p.posts(1, 1)
+	p.run()
+	if p.posts(2, 1); p.took() != 1 {
+		t.Error("a SEND that asks for a receive does not take the fast path, want it to")
+	}
+}
+
+// TestFastDrains: a send queue is drained once the peer has acknowledged what took the fast path.
+func TestFastDrains(t *testing.T) {
+	p := newFast(t, setup{}, 2)
+	p.posts(1, 2)
+	p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)
+	if len(p.a.events) != 0 {
+		t.Errorf("events %v before the peer has heard, want none", p.a.events)
+	}
+	p.run()
+	p.wantFast(2)
+	if !slices.Equal(p.a.events, []verbs.EventType{verbs.EventSQDrained}) {
+		t.Errorf("events %v, want SQ_DRAINED", p.a.events)
+	}
+}
+
+// TestFastNonsense: what a peer should not have sent completes nothing, and changes nothing.
+func TestFastNonsense(t *testing.T) {
+	p := newFast(t, setup{}, 3)
+	p.routeWith(func(from *node, n int, pkt *wire.Packet) bool { return from == p.a && n < 2 })
+	p.posts(1, 2)
+	ack := wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited)}
+	for _, psn := range []wire.PSN{0, 3, 1 << 23, wire.PSNMask} {
+		if p.a.qp.AcknowledgeFast(p.now, psn, ack) {
+			t.Errorf("an ACK of PSN %v is taken, want only those of 1 and 2 to be", psn)
+		}
+	}
+	if p.a.qp.AcknowledgeFast(p.now, 1, wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKInvalidRequest)}) {
+		t.Error("a NAK is taken for an ACK")
+	}
+	for _, m := range []Message{{PSN: 0, Packets: 1}, {PSN: 2, Packets: 1}, {PSN: 1, Packets: 2}, {PSN: 1, Packets: 0}} {
+		if p.b.qp.ReceiveFast(p.now, &m, make([]byte, 8), nil) {
+			t.Errorf("message %+v is taken, want only one of 1 packet with PSN 1 to be", m)
+		}
+	}
+	if p.b.collect(); len(p.b.recvd) != 0 || p.took() != 2 {
+		t.Errorf("%d messages received, %d under way; want 0, and 2", len(p.b.recvd), p.took())
+	}
+	p.run()
+	p.wantFast(2)
+}
+
+// TestFastAllocs: a message by the fast path costs no memory.
+func TestFastAllocs(t *testing.T) {
+	p := newFast(t, setup{}, 0)
+	wr, buf, recv := sendWR(1, p.a.mem.sge(0, 64)), make([]byte, FastMost), []verbs.RecvWR{{SGList: []verbs.SGE{p.b.mem.sge(0, 64)}}}
+	p.a.resolve(&wr)
+	var m Message
+	one := func() {
+		p.b.own.Post(recv)
+		n, ok := p.a.qp.SendFast(&wr, buf, &m)
+		if !ok || !p.b.qp.ReceiveFast(0, &m, buf[:n], nil) {
+			t.Fatal("the fast path is not taken")
+		}
+		psn, aeth, ok := p.b.qp.TakeACK()
+		if !ok || !p.a.qp.AcknowledgeFast(0, psn, aeth) {
+			t.Fatal("there is no ACK, or it is not taken")
+		}
+		p.a.sends, p.b.recvd = p.a.sends[:0], p.b.recvd[:0]
+		p.a.collect()
+		p.b.collect()
+		p.a.polled(len(p.a.sends))
+	}
+	for range 10 {
+		one()
+	}
+	if n := testing.AllocsPerRun(100, one); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
