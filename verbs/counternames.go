@@ -92,6 +92,7 @@ var ownCounters = []CounterDesc{
 	{Name: "rcvd_bytes", Help: "bytes of the packets that QPs took in, from the BTH to the ICRC"},
 	{Name: "shm_sent_pkts", Help: "of the packets sent, those that went to QPs of this host by shared memory"},
 	{Name: "shm_rcvd_pkts", Help: "of the packets taken in, those that came from QPs of this host by shared memory"},
+	{Name: "shm_fast_sends", Help: "SENDs that took the fast path of shared memory to a process of this host"},
 	{Name: "shm_direct_ops", Help: "work requests carried out on shared memory of a process of this host, without a packet"},
 	{Name: "shm_lost_pkts", Help: "packets lost because the process that they were for has not read the shared memory"},
 	{Name: "loss_probes", Help: "packets sent again, after some silence, to learn what became of those that were not acknowledged"},

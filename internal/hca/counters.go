@@ -17,6 +17,7 @@ type traffic struct {
 	rcvd, rcvdBytes uint64 // those that were for the QP and whole
 
 	sentNear, rcvdNear, lostNear   uint64 // of these, by lanes
+	fast                           uint64 // SENDs that took the fast path
 	direct                         uint64 // work requests that were carried out by direct access
 	badICRC, badPKey, badSource    uint64
 	forged, replayed, plain, noKey uint64 // dropped by packet security
@@ -40,6 +41,7 @@ var tallied = []struct {
 	{"rcvd_bytes", func(t *tally) uint64 { return t.rcvdBytes }},
 	{"shm_sent_pkts", func(t *tally) uint64 { return t.sentNear }},
 	{"shm_rcvd_pkts", func(t *tally) uint64 { return t.rcvdNear }},
+	{"shm_fast_sends", func(t *tally) uint64 { return t.fast }},
 	{"shm_direct_ops", func(t *tally) uint64 { return t.direct }},
 	{"shm_lost_pkts", func(t *tally) uint64 { return t.lostNear }},
 	{"rdma_sends", func(t *tally) uint64 {

@@ -14,7 +14,6 @@ package hca
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/shm"
@@ -114,6 +113,7 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 		} else {
 			o.Commit(fastSize+size, m.Packets)
 		}
+		q.traffic.fast++
 		q.traffic.sent += uint64(m.Packets)
 		q.traffic.sentNear += uint64(m.Packets)
 		q.traffic.sentBytes += uint64(fastSize + size)
@@ -199,39 +199,4 @@ func (e *engine) standsFor(q *qp, op wire.Opcode, psn wire.PSN, payload []byte) 
 	p := &e.packet
 	*p = wire.Packet{BTH: wire.BTH{Opcode: op, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.num, PSN: psn}, Payload: payload}
 	return p
-}
-
-// turnTo has the QP of a number be the one that is locked, in place of cur, which may be nil. It returns nil, and changes
-// nothing, if there is none.
-func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, from netip.Addr) *qp {
-	if cur != nil && cur.num == qpn {
-		e.row++
-		return cur
-	}
-	q := e.shard.qps.Get(qpn)
-	if q == nil {
-		e.dropNear(dropNoQP, nil, from)
-		return nil
-	}
-	if cur != nil {
-		e.answerNear(now, cur)
-	}
-	e.row = 1
-	q.mu.Lock()
-	return q
-}
-
-// admits reports whether q takes what comes by a lane from an address. What it does not is dropped.
-func (e *engine) admits(q *qp, from netip.Addr) bool {
-	switch {
-	case q.closed || q.out.eng != e || q.typ == verbs.QPTypeUD:
-		e.dropNear(dropNoQP, nil, from)
-	case q.security != nil:
-		e.dropNear(dropPlain, q, from)
-	case from != q.out.dst.Addr() && from != q.out.dst.Addr().WithZone(""):
-		e.dropNear(dropSource, q, from)
-	default:
-		return true
-	}
-	return false
 }

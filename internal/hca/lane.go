@@ -355,6 +355,41 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	return q
 }
 
+// turnTo has the QP of a number be the one that is locked, in place of cur, which may be nil. It returns nil, and changes
+// nothing, if there is none.
+func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, from netip.Addr) *qp {
+	if cur != nil && cur.num == qpn {
+		e.row++
+		return cur
+	}
+	q := e.shard.qps.Get(qpn)
+	if q == nil {
+		e.dropNear(dropNoQP, nil, from)
+		return nil
+	}
+	if cur != nil {
+		e.answerNear(now, cur)
+	}
+	e.row = 1
+	q.mu.Lock()
+	return q
+}
+
+// admits reports whether q takes what comes by a lane from an address. What it does not is dropped.
+func (e *engine) admits(q *qp, from netip.Addr) bool {
+	switch {
+	case q.closed || q.out.eng != e || q.typ == verbs.QPTypeUD:
+		e.dropNear(dropNoQP, nil, from)
+	case q.security != nil:
+		e.dropNear(dropPlain, q, from)
+	case from != q.out.dst.Addr() && from != q.out.dst.Addr().WithZone(""):
+		e.dropNear(dropSource, q, from)
+	default:
+		return true
+	}
+	return false
+}
+
 // handleNear hands the transport a packet that came by a lane, and stands for so many.
 func (q *qp) handleNear(now time.Duration, p *wire.Packet, packets int, lent *shm.Lent) {
 	if lent == nil && packets == 1 {

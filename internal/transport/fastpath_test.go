@@ -302,6 +302,9 @@ func TestFastInOrder(t *testing.T) {
 	if p.took() != 2 || p.a.qp.SendsFast() {
 		t.Errorf("%d SENDs take the fast path, and the next would: %v; want 2, and no more", p.took(), p.a.qp.SendsFast())
 	}
+	if p.transmit(); p.a.qp.SendsFast() {
+		t.Error("a SEND would take the fast path while packets are under way")
+	}
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess}, wc{4, verbs.WCSuccess})
 	if p.posts(5, 1); p.took() != 1 {
