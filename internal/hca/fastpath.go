@@ -89,11 +89,11 @@ func (h *fastHeader) decode(b []byte) {
 	h.msg.HasImm, h.msg.Solicited = h.flags&fastImm != 0, h.flags&fastSolicited != 0
 }
 
-// postFast posts those of the work requests, from the first on, that the fast path takes, and returns how many there
-// are. The caller holds q.mu.
+// postFast posts those of the work requests, which begin with a SEND, that the fast path takes, from the first on. It
+// returns how many there are. The caller holds q.mu.
 func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 	o := q.out.lane
-	if !transport.IsFast(wrs[0].Op) || o.Broken() || !q.t.SendsFast() {
+	if o.Broken() || !q.t.SendsFast() {
 		return 0
 	}
 	var m transport.Message

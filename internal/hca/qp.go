@@ -238,11 +238,12 @@ func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 			}
 		}
 		if q.out.lane != nil && q.typ == verbs.QPTypeRC {
-			if fast := q.postFast(wrs[n:]); fast > 0 {
-				n += fast
-				continue
-			}
-			if q.carryOut(&wrs[n]) {
+			if transport.IsFast(wrs[n].Op) {
+				if fast := q.postFast(wrs[n:]); fast > 0 {
+					n += fast
+					continue
+				}
+			} else if q.carryOut(&wrs[n]) {
 				carried = true
 				n++
 				continue
