@@ -152,6 +152,20 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 // ReceiveFast executes a SEND that took the fast path. It reports false, and has done nothing, if the SEND is to be handled
 // as a packet. lent is nil if the payload was not lent.
 func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Lent) bool {
+	return q.receiveFast(now, m, payload, lent, true)
+}
+
+// receiveOnly is ReceiveFast for a packet of an RC QP: most are as expected.
+func (q *QP) receiveOnly(now time.Duration, p *wire.Packet) bool {
+	if p.Opcode != wire.RCSendOnly && p.Opcode != wire.RCSendOnlyWithImm {
+		return false
+	}
+	m := Message{PSN: p.PSN, Packets: q.run.length(), Imm: p.Imm, HasImm: p.Opcode == wire.RCSendOnlyWithImm, Solicited: p.Solicited}
+	return q.receiveFast(now, &m, p.Payload, q.run.payload, p.AckReq)
+}
+
+// receiveFast is ReceiveFast. asks says whether the message asks for an acknowledgement.
+func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte, lent Lent, asks bool) bool {
 	r, ok := q.service.(*rc)
 	if !ok || q.attr.State != verbs.QPStateRTS || !q.outputs.established || q.routing.Accept {
 		return false
@@ -183,7 +197,9 @@ func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Len
 	in.epsn = in.epsn.Add(m.Packets)
 	s.behindResponse = false
 	s.msn = (s.msn + 1) & msnMask
-	s.acknowledge(in.epsn.Add(-1))
+	if asks {
+		s.acknowledge(in.epsn.Add(-1))
+	}
 	r.alive.heard = now
 	return true
 }

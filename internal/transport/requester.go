@@ -156,8 +156,8 @@ func (r *requester) overfills() bool {
 	return rec.nxt >= from+maxHeld
 }
 
-// transmitBrisk is transmit for a brief work request that follows another one in the same turn. Everything
-// that transmit asks was answered for that one, and the window has room for brisk packets more.
+// transmitBrisk is transmit for a brief work request that follows another one in the same turn, or nothing. Everything
+// that transmit asks was answered for that one, or by startsBrisk. The window has room for brisk packets more.
 func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	q := r.qp
 	w := q.sq.at(r.cur)
@@ -183,6 +183,17 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	r.rc.recovery.sent(now, 1)
 	r.cur++
 	return n
+}
+
+// startsBrisk returns how many packets may go without a question at the beginning of a turn: a window, where nothing is
+// under way and nothing holds packets back.
+func (r *requester) startsBrisk() uint32 {
+	q, rec, c := r.qp, &r.rc.recovery, r.rc
+	if rec.una != rec.max || r.cur == q.sq.tail || c.fast.n > 0 || q.paced || rec.notBefore != 0 || rec.heldUntil != Never || rec.spread != nil ||
+		c.alive.probe != 0 || c.greeting.due || c.ladder.due || q.attr.State != verbs.QPStateRTS {
+		return 0
+	}
+	return uint32(rec.limit())
 }
 
 // holds reports whether what is posted and not sent waits for more. Small messages that are posted one by
