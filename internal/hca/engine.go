@@ -29,6 +29,7 @@ type engine struct {
 	row      int                // packets in a row for the QP that is locked
 	debts    debts
 	unserved int // receives since timers were served
+	vain     int // polls in a row that have looked at the link and found nothing
 	senders  senders
 
 	near   near
@@ -86,6 +87,7 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	}
 	more := append(append([]*engine(nil), all...), e)
 	d.engines.Store(&more)
+	e.join()
 	if d.config.Driven {
 		close(e.done)
 		return e, nil
@@ -98,6 +100,7 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 }
 
 func (e *engine) close() {
+	e.leave()
 	e.link.Close()
 	e.wakeNap()
 	<-e.done
@@ -285,7 +288,17 @@ func (e *engine) poll() {
 	}
 	e.polls.add(1, uint32(min(n, 1)))
 	e.settle(now, before, false)
+	if e.vain++; n > 0 {
+		e.vain = 0
+	}
+	others := e.vain == vainPolls
+	if others {
+		e.vain = 0
+	}
 	e.rx.Unlock()
+	if others {
+		e.settleOthers()
+	}
 }
 
 // use is what an engine's goroutine knows of the program's polls since a moment.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -92,6 +93,34 @@ func TestFastAnswer(t *testing.T) {
 	}
 	if wc := p.x.next(); wc.Op != verbs.WCSend {
 		t.Errorf("%v completes, want %v", wc.Op, verbs.WCSend)
+	}
+}
+
+// TestOneGoroutine: a program that polls at one end only gets the acknowledgement that waits for a poll at the other. No
+// further one waits there for a time.
+func TestOneGoroutine(t *testing.T) {
+	p := newLanePair(t, options{driven: true})
+	p.meet()
+	q := p.y.impl()
+	q.out.eng.napping.Store(true)
+	defer q.out.eng.napping.Store(false)
+	p.y.recv(verbs.RecvWR{}, verbs.RecvWR{})
+	for i := range 2 {
+		q.gather.answers = true
+		p.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled})
+		p.y.next()
+		if owes := q.gather.owes; owes != (i == 0) {
+			t.Errorf("message %d: the acknowledgement waits: %v, want the first one to", i, owes)
+		}
+		n := 0
+		for limit := time.Now().Add(patience); n == 0 && time.Now().Before(limit); {
+			var err error
+			n, err = p.x.cq.Poll(p.wc[:])
+			p.x.must(err)
+		}
+		if n == 0 || p.wc[0].Op != verbs.WCSend {
+			t.Fatalf("%d completions, %v; want that of the SEND", n, p.wc[0].Op)
+		}
 	}
 }
 

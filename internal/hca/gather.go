@@ -1,6 +1,9 @@
 package hca
 
 import (
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -15,6 +18,9 @@ import (
 // take it before the answer from the train: a program learns that its SEND has arrived before it sees
 // the answer to it. So neither the program nor its answer waits for the acknowledgement's system call. Among
 // secured packets nobody sees which is an acknowledgement, so there it does not wait.
+//
+// One goroutine may drive both ends, as tests and first programs do. It then polls at one end, in vain, for what
+// waits at the other. So after vainPolls of them the poll looks at the other engines of the process: see settleOthers.
 //
 // If the nap ends before a poll comes, the goroutine sends what waits. If that has waited for long, the QP
 // gathers nothing for gatherPause: its program waits for something else than completions.
@@ -102,9 +108,13 @@ func (q *qp) startWait(now time.Duration) bool {
 
 // late is called when the nap has ended before a poll came for what waits.
 func (g *gather) late(now time.Duration) {
-	if now-g.since < gatherLong {
-		return
+	if now-g.since >= gatherLong {
+		g.pause(now)
 	}
+}
+
+// pause has nothing wait for a time: the program waits for something else.
+func (g *gather) pause(now time.Duration) {
 	switch {
 	case g.after == 0 || now >= g.after+gatherPause<<g.longer:
 		g.longer = 0
@@ -201,4 +211,51 @@ func (e *engine) settle(now time.Duration, n int, late bool) {
 		d.list[i].qp = nil
 	}
 	d.list = d.list[:rest]
+}
+
+// processEngines are the engines of this process.
+var processEngines struct {
+	mu   sync.Mutex
+	list atomic.Pointer[[]*engine]
+}
+
+// join adds e to them, and leave takes it out.
+func (e *engine) join() {
+	p := &processEngines
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []*engine
+	if l := p.list.Load(); l != nil {
+		list = slices.Clone(*l)
+	}
+	list = append(list, e)
+	p.list.Store(&list)
+}
+
+func (e *engine) leave() {
+	p := &processEngines
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(*p.list.Load()), func(x *engine) bool { return x == e })
+	p.list.Store(&list)
+}
+
+// settleOthers sends the acknowledgements that wait for polls at other engines of the process, which e's
+// polls may be waiting for. The caller does not hold e.rx.
+func (e *engine) settleOthers() {
+	for _, o := range *processEngines.list.Load() {
+		if o == e || !o.rx.TryLock() {
+			continue
+		}
+		if n := len(o.debts.list); n > 0 {
+			now := o.dev.now()
+			for _, d := range o.debts.list {
+				d.qp.mu.Lock()
+				d.qp.gather.pause(now)
+				d.qp.mu.Unlock()
+			}
+			o.settle(now, n, false)
+		}
+		o.rx.Unlock()
+	}
 }

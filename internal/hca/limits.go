@@ -49,6 +49,8 @@ const (
 	busyPolls  = 50
 	busyAtWork = 3
 	busyFinds  = 1
+	// vainPolls is after how many polls that find nothing one looks at what waits for polls elsewhere in the process.
+	vainPolls = 256
 	// busyUnseen is of how many polls at a time the goroutine is told that found completions of UC and UD.
 	busyUnseen = 16
 	// fewPolls is how many polls show that the one which receives now is not the last for long. A

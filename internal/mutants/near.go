@@ -67,6 +67,10 @@ var nearMutants = []mutant{
 		"		if q.gather.owes && q.gather.debt == debt.n {", "		if q.gather.owes {", "./internal/hca", "TestFast"},
 	{"an acknowledgement by a lane waits for ever", hca + "lane.go",
 		"		e.settle(0, n, false)\n", "", "./internal/hca", "TestFast"},
+	{"who polls at one end waits for the nap at the other", hca + "engine.go",
+		"		e.settleOthers()\n", "", "./internal/hca", "TestOneGoroutine"},
+	{"an acknowledgement waits again though the program polls elsewhere", hca + "gather.go",
+		"				d.qp.gather.pause(now)\n", "", "./internal/hca", "TestOneGoroutine"},
 	{"an ACK of the fast path that is not for it is dropped", hca + "fastpath.go",
 		"		q.t.HandlePacket(now, p, 0)\n", "", "./internal/hca", "Lane|TestFast"},
 
