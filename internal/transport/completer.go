@@ -204,7 +204,7 @@ func (c *completer) all(now time.Duration, end uint64) bool {
 		return false
 	}
 	x := &rec.ranges[0]
-	if x.lost || x.repeated || x.arrived || x.path == responsePath || x.at <= rec.latestAt {
+	if x.lost || x.repeated || x.arrived || x.at <= rec.latestAt {
 		return false
 	}
 	trip := now - x.at

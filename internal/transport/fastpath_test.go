@@ -170,6 +170,7 @@ func newFast(t *testing.T, s setup, n int) *pair {
 	p.posts(99, 1)
 	p.run()
 	p.a.sends, p.b.recvd, p.log, p.a.sent, p.b.sent, p.now = nil, nil, nil, 0, 0, 0
+	p.a.rc().recovery.latestAt = -1 // with the clock set back
 	p.receives(100, n)
 	return p
 }
@@ -400,6 +401,43 @@ func TestFastNonsense(t *testing.T) {
 	}
 	p.run()
 	p.wantFast(2)
+}
+
+// TestShortACK: an ACK with the PSN of a READ, even if it is of all that is under way, brings no response.
+func TestShortACK(t *testing.T) {
+	p := newPair(t, setup{})
+	p.routeWith(func(from *node, _ int, _ *wire.Packet) bool { return from == p.b }) // the response is late
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	p.transmit()
+	p.answer(0, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited), MSN: 1}})
+	p.runUntil(2 * testDelay)
+	p.a.wantSends()
+	p.route = nil
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCSuccess})
+}
+
+// TestShortAsks: a SEND that asks for no acknowledgement gets none.
+func TestShortAsks(t *testing.T) {
+	p := newFast(t, setup{}, 2)
+	for i, asks := range []bool{false, true} {
+		p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: wire.PSN(1 + i), AckReq: asks}, Payload: make([]byte, 8)})
+		if len(p.b.recvd) != 1+i || p.b.qp.OnlyACK() != asks {
+			t.Errorf("%d messages have come, and an ACK is due: %v; want %d, and %v", len(p.b.recvd), p.b.qp.OnlyACK(), 1+i, asks)
+		}
+	}
+}
+
+// TestShortGreets: what tells the peer that we are like it goes before the first message.
+func TestShortGreets(t *testing.T) {
+	p := newPair(t, setup{})
+	p.b.postRecv(1, p.b.mem.sge(0, 8))
+	p.a.qp.PeerIsOurs()
+	p.posts(1, 1)
+	p.transmit()
+	if ops := p.opcodes(p.a, 0); !slices.Equal(ops, []wire.Opcode{wire.RCHello, wire.RCSendOnly}) {
+		t.Errorf("%v left, want a greeting and a SEND", ops)
+	}
 }
 
 // TestFastAllocs: a message by the fast path costs no memory.

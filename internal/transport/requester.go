@@ -186,10 +186,10 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 }
 
 // startsBrisk returns how many packets may go without a question at the beginning of a turn: a window, where nothing is
-// under way and nothing holds packets back.
+// under way and nothing paces packets.
 func (r *requester) startsBrisk() uint32 {
 	q, rec, c := r.qp, &r.rc.recovery, r.rc
-	if rec.una != rec.max || r.cur == q.sq.tail || c.fast.n > 0 || q.paced || rec.notBefore != 0 || rec.heldUntil != Never || rec.spread != nil ||
+	if rec.una != rec.max || r.cur == q.sq.tail || c.fast.n > 0 || q.paced || rec.spread != nil ||
 		c.alive.probe != 0 || c.greeting.due || c.ladder.due || q.attr.State != verbs.QPStateRTS {
 		return 0
 	}
