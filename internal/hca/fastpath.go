@@ -54,7 +54,7 @@ type fastHeader struct {
 
 // putFast writes a header for a message, which may be nil, and for the ACK that is due, if there is one.
 func (q *qp) putFast(b []byte, m *transport.Message) {
-	flags := uint32(0)
+	flags := byte(0)
 	if m != nil {
 		flags = fastMessage
 		if m.HasImm {
@@ -72,7 +72,7 @@ func (q *qp) putFast(b []byte, m *transport.Message) {
 		binary.NativeEndian.PutUint32(b[16:], uint32(aeth.Syndrome)<<24|aeth.MSN)
 		q.gather.owes, q.gather.delivered = false, false
 	}
-	binary.NativeEndian.PutUint32(b, fastMark|flags<<8)
+	b[0], b[1], b[2], b[3] = fastMark, flags, 0, 0
 	binary.NativeEndian.PutUint32(b[4:], uint32(q.t.DestQPN()))
 }
 
@@ -179,6 +179,10 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		q.t.HandlePacket(now, p, 0)
 	}
 	if h.flags&fastMessage == 0 {
+		return q
+	}
+	if packets == 0 || lent != nil && payload == nil { // the sender has taken its memory back
+		e.dropNear(dropMalformed, q, from)
 		return q
 	}
 	h.msg.Packets = packets

@@ -96,6 +96,39 @@ func TestFastAnswer(t *testing.T) {
 	}
 }
 
+// TestFastRecalled: an acknowledgement counts though the message that it came with lies in memory that its sender has
+// taken back meanwhile.
+func TestFastRecalled(t *testing.T) {
+	p := newLanePair(t, options{driven: true, untimed: true})
+	p.meet()
+	const size = 40_000
+	mine, theirs := p.x.mr(size), p.y.mr(size)
+	message := func(from *verbs.MR) verbs.SendWR {
+		return verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{from.SGE(0, size)}}
+	}
+	p.y.recv(verbs.RecvWR{SGList: []verbs.SGE{theirs.SGE(0, size)}})
+	p.x.send(message(mine)) // so that y knows of the memory
+	p.want(p.y)
+	p.want(p.x)
+	p.answer()
+	p.x.impl().out.eng.napping.Store(true)
+	defer p.x.impl().out.eng.napping.Store(false)
+	p.x.recv(verbs.RecvWR{})
+	p.x.impl().gather.answers = true
+	p.y.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled})
+	p.want(p.x)
+	goOn := p.y.standStill()
+	p.x.send(message(mine))
+	if p.x.impl().gather.owes || p.x.lent() != 1 {
+		t.Errorf("the acknowledgement waits: %v, and %d messages are lent; want it to go with one that is", p.x.impl().gather.owes, p.x.lent())
+	}
+	p.x.must(mine.Close())
+	goOn()
+	if wc := p.want(p.y); wc.Op != verbs.WCSend {
+		t.Errorf("%v completes, want %v", wc.Op, verbs.WCSend)
+	}
+}
+
 // TestOneGoroutine: a program that polls at one end only gets the acknowledgement that waits for a poll at the other. No
 // further one waits there for a time.
 func TestOneGoroutine(t *testing.T) {

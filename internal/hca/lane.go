@@ -321,14 +321,10 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 // nearIn returns the QP that is locked after it, or nil.
 func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	p, from, packets, lent := &e.packet, in.From(), in.Packets(), in.Lent()
-	if packets == 0 || lent != nil && lent.Payload == nil {
-		e.dropNear(dropMalformed, nil, from)
-		return cur
-	}
 	if len(b) >= fastSize && b[0] == fastMark {
 		return e.fastIn(now, cur, in, b)
 	}
-	if p.Decode(b) != nil {
+	if p.Decode(b) != nil || packets == 0 || lent != nil && lent.Payload == nil {
 		e.dropNear(dropMalformed, nil, from)
 		return cur
 	}

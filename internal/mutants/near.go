@@ -67,6 +67,8 @@ var nearMutants = []mutant{
 		"		if q.gather.owes && q.gather.debt == debt.n {", "		if q.gather.owes {", "./internal/hca", "TestFast"},
 	{"an acknowledgement by a lane waits for ever", hca + "lane.go",
 		"		e.settle(0, n, false)\n", "", "./internal/hca", "TestFast"},
+	{"an acknowledgement is lost with the message that it came with", hca + "lane.go",
+		"	if len(b) >= fastSize && b[0] == fastMark {", "	if len(b) >= fastSize && b[0] == fastMark && packets > 0 {", "./internal/hca", "TestFastRecalled"},
 	{"who polls at one end waits for the nap at the other", hca + "engine.go",
 		"		e.settleOthers()\n", "", "./internal/hca", "TestOneGoroutine"},
 	{"an acknowledgement waits again though the program polls elsewhere", hca + "gather.go",

@@ -96,7 +96,8 @@ func (q *QP) LooksFast() bool { return q.service.(*rc).fast.lookAt != Never }
 
 // LookFast does what LooksFast says.
 func (q *QP) LookFast(now time.Duration) {
-	q.service.(*rc).fast.watch(now, q.service.(*rc).recovery.una)
+	r := q.service.(*rc)
+	r.fast.watch(now, r.recovery.una)
 }
 
 func (f *fast) watch(now time.Duration, una uint64) { f.lookAt, f.seen = now+fastPatience, uint32(una) }
