@@ -80,11 +80,11 @@ var nearMutants = []mutant{
 	{"an ACK of a READ request answers the READ", transport + "completer.go",
 		" || len(r.requester.outstanding) > 0 || q.attr", " || q.attr", "./internal/transport", "TestShort"},
 	{"an ACK of all that is under way does not tell that the send queue is drained", transport + "completer.go",
-		"0 || q.attr.State != verbs.QPStateRTS {", "0 || q == nil {", "./internal/transport", "TestFastDrains"},
+		"0 || q.attr.State != verbs.QPStateRTS ||", "0 || q == nil ||", "./internal/transport", "TestFastDrains"},
 	{"a greeting does not go before the first message", transport + "requester.go",
 		" || c.greeting.due || c.ladder.due || q", " || c.ladder.due || q", "./internal/transport", "TestShort"},
 	{"a SEND is acknowledged though it does not ask", transport + "fastpath.go",
-		"	if asks {\n		s.acknowledge(in.epsn.Add(-1))\n	}\n", "	s.acknowledge(in.epsn.Add(-1))\n", "./internal/transport", "TestShort"},
+		"	s.executed(true, asks)\n", "	s.executed(true, true)\n", "./internal/transport", "TestShort"},
 
 	// What is lent to a process of this host.
 	{"what a QP has lent is not recalled when it fails", hca + "publish.go",

@@ -195,26 +195,14 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 	return false
 }
 
-// all is advance where end is the end of all that is under way, which was sent at once, and nothing was otherwise than
-// planned. It does nothing else, and reports false, where it is not so.
+// all is advance where end is the end of all that is under way, and nothing was otherwise than planned. It does nothing,
+// and reports false, where it is not so.
 func (c *completer) all(now time.Duration, end uint64) bool {
 	q, r, rec := c.qp, c.rc, &c.rc.recovery
-	if end != rec.max || rec.nxt != rec.max || len(rec.ranges) != 1 || rec.spread != nil || rec.sampled.to != 0 || rec.before.until != 0 || rec.patience > 0 ||
-		r.ladder.of != 0 || r.alive.probe != 0 || len(r.requester.outstanding) > 0 || q.attr.State != verbs.QPStateRTS {
+	if end != rec.max || r.ladder.of != 0 || r.alive.probe != 0 || len(r.requester.outstanding) > 0 || q.attr.State != verbs.QPStateRTS ||
+		!rec.acknowledgedAll(now) {
 		return false
 	}
-	x := &rec.ranges[0]
-	if x.lost || x.repeated || x.arrived || x.at <= rec.latestAt {
-		return false
-	}
-	trip := now - x.at
-	rec.latest, rec.latestAt, rec.latestTrip, rec.latestHeld = end-1, x.at, trip, false
-	rec.took(now, trip)
-	rec.congestion.acknowledged(end-rec.una, rec.beyond(end))
-	rec.una, rec.executed, rec.due = end, max(rec.executed, end), Never
-	rec.ranges, rec.uneven = rec.ranges[:0], false
-	rec.refill()
-	rec.ackDeadline, rec.probing.at = Never, Never
 	c.completeDone()
 	c.failIfOldest()
 	return true

@@ -143,7 +143,7 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 	end := rec.una + uint64(n)
 	r.fast.n -= uint32(n)
 	r.requester.setCredits(a)
-	rec.una, rec.nxt, rec.max = end, end, end
+	rec.flight.start(end)
 	rec.refill()
 	r.alive.heard = now
 	r.completer.completeDone()
@@ -153,7 +153,10 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 // ReceiveFast executes a SEND that took the fast path. It reports false, and has done nothing, if the SEND is to be handled
 // as a packet. lent is nil if the payload was not lent.
 func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Lent) bool {
-	return q.receiveFast(now, m, payload, lent, true)
+	q.run = run{m.Packets, lent}
+	done := q.receiveFast(now, m, payload, true)
+	q.run = run{}
+	return done
 }
 
 // receiveOnly is ReceiveFast for a packet of an RC QP: most are as expected.
@@ -162,11 +165,11 @@ func (q *QP) receiveOnly(now time.Duration, p *wire.Packet) bool {
 		return false
 	}
 	m := Message{PSN: p.PSN, Packets: q.run.length(), Imm: p.Imm, HasImm: p.Opcode == wire.RCSendOnlyWithImm, Solicited: p.Solicited}
-	return q.receiveFast(now, &m, p.Payload, q.run.payload, p.AckReq)
+	return q.receiveFast(now, &m, p.Payload, p.AckReq)
 }
 
-// receiveFast is ReceiveFast. asks says whether the message asks for an acknowledgement.
-func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte, lent Lent, asks bool) bool {
+// receiveFast is ReceiveFast of what the run stands for. asks says whether the message asks for an acknowledgement.
+func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte, asks bool) bool {
 	r, ok := q.service.(*rc)
 	if !ok || q.attr.State != verbs.QPStateRTS || !q.outputs.established || q.routing.Accept {
 		return false
@@ -180,27 +183,20 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte, lent Len
 	if w == nil {
 		return false
 	}
-	from := run{payload: lent}
-	if w.Length < n || n > 0 && from.scatter(w.PD, w.SGList, 0, payload) != nil {
+	if w.Length < n || n > 0 && q.run.scatter(w.PD, w.SGList, 0, payload) != nil {
 		in.unused = w
 		return false
 	}
-	if !from.isTaken() {
+	if !q.run.isTaken() {
 		in.unused = w
 		return true // the peer has given up: see recalled
 	}
-	wc := q.completeRecv(w, verbs.WCSuccess, verbs.WCRecv, m.Solicited)
-	wc.ByteLen, wc.SrcQPN = n, q.attr.DestQPN
+	wc := in.succeed(w, verbs.WCRecv, n, m.Solicited)
 	if m.HasImm {
 		wc.Flags |= verbs.WCFlagWithImm
 		wc.Imm = m.Imm
 	}
-	in.epsn = in.epsn.Add(m.Packets)
-	s.behindResponse = false
-	s.msn = (s.msn + 1) & msnMask
-	if asks {
-		s.acknowledge(in.epsn.Add(-1))
-	}
+	s.executed(true, asks)
 	r.alive.heard = now
 	return true
 }

@@ -45,16 +45,7 @@ func (p *pair) sendFast(e *node, r *fastRecord) {
 		s.Packet, l = *r.packet(), e.qp.Loan()
 		s.run = r.Packets
 	}
-	delays := []delay{testDelay}
-	if p.route != nil {
-		delays = p.route(e, e.sent, &s.Packet)
-	}
-	s.lost = len(delays) == 0
-	p.log = append(p.log, s)
-	e.sent++
-	for _, d := range delays {
-		p.deliver(inFlight{at: p.now + d, to: e.peer, loan: e.loan(l), fast: r})
-	}
+	p.launch(s, l, inFlight{fast: r})
 }
 
 // packet is what a message stands for.

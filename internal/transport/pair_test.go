@@ -295,6 +295,12 @@ func (p *pair) send(e *node, data []byte, l *Loan) {
 			p.t.Fatalf("%s sent % x, want a pad of zeros", e.name, data)
 		}
 	}
+	p.launch(s, l, inFlight{data: data})
+}
+
+// launch puts on the network what an end sends as s: f, for each time that it arrives.
+func (p *pair) launch(s sentPacket, l *Loan, f inFlight) {
+	e := s.from
 	delays := []delay{testDelay}
 	if p.route != nil {
 		delays = p.route(e, e.sent, &s.Packet)
@@ -303,7 +309,8 @@ func (p *pair) send(e *node, data []byte, l *Loan) {
 	p.log = append(p.log, s)
 	e.sent++
 	for _, d := range delays {
-		p.deliver(inFlight{at: p.now + d, to: e.peer, data: data, loan: e.loan(l)})
+		f.at, f.to, f.loan = p.now+d, e.peer, e.loan(l)
+		p.deliver(f)
 	}
 }
 

@@ -262,8 +262,7 @@ func (s *receiver) open(p *wire.Packet, need verbs.Access) (mem.Span, *refusal) 
 
 // complete completes the receive that p, the last packet of its message, was for.
 func (s *receiver) complete(w *queue.Recv, p *wire.Packet, op verbs.WCOpcode, length uint32) {
-	wc := s.qp.completeRecv(w, verbs.WCSuccess, op, p.Solicited)
-	wc.ByteLen, wc.SrcQPN = length, s.qp.attr.DestQPN
+	wc := s.succeed(w, op, length, p.Solicited)
 	if p.Opcode.HasImm() {
 		wc.Flags |= verbs.WCFlagWithImm
 		wc.Imm = p.Imm
@@ -272,6 +271,13 @@ func (s *receiver) complete(w *queue.Recv, p *wire.Packet, op verbs.WCOpcode, le
 		wc.Flags |= verbs.WCFlagWithInv
 		wc.Imm = p.InvalidateRKey
 	}
+}
+
+// succeed makes the completion of a receive that so many bytes have come for. The caller adds what else is to be said.
+func (s *receiver) succeed(w *queue.Recv, op verbs.WCOpcode, length uint32, solicited bool) *verbs.WC {
+	wc := s.qp.completeRecv(w, verbs.WCSuccess, op, solicited)
+	wc.ByteLen, wc.SrcQPN = length, s.qp.attr.DestQPN
+	return wc
 }
 
 // dropMessage forgets the message under way and keeps its receive for the next.
