@@ -23,6 +23,20 @@ type traffic struct {
 	forged, replayed, plain, noKey uint64 // dropped by packet security
 }
 
+// sendsNear counts packets that leave by a lane.
+func (t *traffic) sendsNear(packets, bytes int) {
+	t.sent += uint64(packets)
+	t.sentNear += uint64(packets)
+	t.sentBytes += uint64(bytes)
+}
+
+// receivesNear counts packets that have come by a lane.
+func (t *traffic) receivesNear(packets, bytes int) {
+	t.rcvd += uint64(packets)
+	t.rcvdNear += uint64(packets)
+	t.rcvdBytes += uint64(bytes)
+}
+
 // tally is all that a QP has counted.
 type tally struct {
 	transport.Counters

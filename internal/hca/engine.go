@@ -291,10 +291,7 @@ func (e *engine) poll() {
 	if e.vain++; n > 0 {
 		e.vain = 0
 	}
-	others := e.vain == vainPolls
-	if others {
-		e.vain = 0
-	}
+	others := n == 0 && e.vain%vainPolls == 0
 	e.rx.Unlock()
 	if others {
 		e.settleOthers()

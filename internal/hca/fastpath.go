@@ -114,9 +114,7 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 			o.Commit(fastSize+size, m.Packets)
 		}
 		q.traffic.fast++
-		q.traffic.sent += uint64(m.Packets)
-		q.traffic.sentNear += uint64(m.Packets)
-		q.traffic.sentBytes += uint64(fastSize + size)
+		q.traffic.sendsNear(m.Packets, fastSize+size)
 		n++
 	}
 	if n > 0 {
@@ -148,9 +146,7 @@ func (q *qp) sendFastACK() bool {
 	q.putFast(b, nil)
 	o.Commit(fastSize, 1)
 	o.Publish()
-	q.traffic.sent++
-	q.traffic.sentNear++
-	q.traffic.sentBytes += fastSize
+	q.traffic.sendsNear(1, fastSize)
 	return true
 }
 
@@ -159,8 +155,9 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	var h fastHeader
 	h.decode(b)
 	from, packets, payload := in.From(), in.Packets(), b[fastSize:]
+	l := in.Lent()
 	var lent transport.Lent // nil if the payload is in the record
-	if l := in.Lent(); l != nil {
+	if l != nil {
 		lent, payload = l, l.Payload
 	}
 	q := e.turnTo(now, cur, h.qpn, from)
@@ -170,9 +167,7 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	if !e.admits(q, from) {
 		return q
 	}
-	q.traffic.rcvd += uint64(packets)
-	q.traffic.rcvdBytes += uint64(fastSize + len(payload))
-	q.traffic.rcvdNear += uint64(packets)
+	q.traffic.receivesNear(packets, fastSize+len(payload))
 	if h.flags&fastACK != 0 && !q.t.AcknowledgeFast(now, h.acked, h.aeth) {
 		p := e.standsFor(q, wire.RCAcknowledge, h.acked, nil)
 		p.AETH = h.aeth
@@ -194,7 +189,7 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		p.Opcode, p.Imm = wire.RCSendOnlyWithImm, h.msg.Imm
 	}
 	p.AckReq, p.Solicited = true, h.msg.Solicited
-	q.handleNear(now, p, packets, in.Lent())
+	q.handleNear(now, p, packets, l)
 	return q
 }
 

@@ -173,9 +173,7 @@ func (q *qp) fillLane(now time.Duration) (full bool, until time.Duration) {
 		} else {
 			o.Commit(n, int(packets))
 		}
-		q.traffic.sent += uint64(packets)
-		q.traffic.sentBytes += uint64(n)
-		q.traffic.sentNear += uint64(packets)
+		q.traffic.sendsNear(int(packets), n)
 		if !q.t.HasPackets() {
 			break
 		}
@@ -340,12 +338,11 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		e.dropNear(dropPKey, q, from)
 		e.dev.port.badPKeys.add()
 	default:
-		q.traffic.rcvd += uint64(packets)
-		q.traffic.rcvdBytes += uint64(len(b))
-		q.traffic.rcvdNear += uint64(packets)
+		bytes := len(b)
 		if lent != nil {
-			q.traffic.rcvdBytes += uint64(len(lent.Payload))
+			bytes += len(lent.Payload)
 		}
+		q.traffic.receivesNear(packets, bytes)
 		q.handleNear(now, p, packets, lent)
 	}
 	return q
