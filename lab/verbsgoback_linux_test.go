@@ -22,7 +22,7 @@ func TestVerbsGoBack(t *testing.T) {
 		count = 512
 		slots = 128
 		depth = 16
-		most  = 20 // repeats for a loss: 8 where guests are emulated, and 29 with a window that is only halved
+		most  = 20 // repeats for a loss: 7.9 where guests are emulated, and 29 with a window that is only halved
 	)
 	for _, loss := range []float64{.01, .03, .1} {
 		var sent atomic.Uint64 // packets with data

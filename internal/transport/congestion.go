@@ -8,7 +8,8 @@ import "time"
 // A packet that was lost was most often too much for the peer's receive buffer, which on an untuned
 // system holds a fraction of the largest window. And a peer that goes back repeats a whole window. So a loss halves
 // the window, which then grows slowly until the next one: see wentBack, and lostSome for peers that repeat
-// selectively. Where nothing at all came through, the window begins again at its least. From there it grows quickly to
+// selectively. For the same reason the first window is a small one, which grows by all that is acknowledged, until the
+// first loss or until the peer turns out to repeat selectively. Where nothing at all came through, the window begins again at its least. From there it grows quickly to
 // half of what it was, and then slowly.
 //
 // A network that notifies of congestion (RoCEv2's CNP) halves the window as well, once a round trip: it
@@ -27,7 +28,14 @@ type congestion struct {
 }
 
 func newCongestion() congestion {
-	return congestion{window: maxWindow, threshold: maxWindow, narrowed: maxWindow, notifiedAt: Never, lostAt: Never}
+	return congestion{window: firstWindow, threshold: maxWindow, narrowed: maxWindow, notifiedAt: Never, lostAt: Never}
+}
+
+// unfold makes the window of a connection that has lost nothing so far as large as it can be.
+func (c *congestion) unfold() {
+	if c.threshold == maxWindow {
+		c.window = maxWindow
+	}
 }
 
 // limit is how many packets may be unacknowledged.
@@ -117,7 +125,7 @@ func (c *congestion) regain() { c.window = min(c.window+1, maxWindow) }
 // restarted takes note that nothing of a window has come through. What is to be repeated goes slowly at
 // first, and then quickly up to half of what it was.
 func (c *congestion) restarted() {
-	if c.window >= c.threshold { // else the threshold is that of the restart before
+	if c.window >= c.threshold || c.threshold == maxWindow { // else the threshold is that of the restart before
 		c.threshold = max(lossWindow, c.window/2)
 	}
 	c.window, c.credit = restartWindow, 0

@@ -8,6 +8,69 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// unfolded is what says how much may be under way to a peer that repeats selectively, at first.
+func unfolded() congestion {
+	c := newCongestion()
+	c.unfold()
+	return c
+}
+
+// TestFirstWindow: the first window grows quickly until the first loss, or until it need not be small.
+func TestFirstWindow(t *testing.T) {
+	for name, x := range map[string]struct {
+		then                 func(c *congestion)
+		window, unfolded, by uint64 // after that, when it is unfolded, and by a window that is acknowledged
+	}{
+		"nothing":  {func(c *congestion) {}, firstWindow, maxWindow, firstWindow},
+		"a loss":   {func(c *congestion) { c.acknowledged(firstWindow, growth); c.lost() }, firstWindow, firstWindow, growth - 1},
+		"restarts": {func(c *congestion) { c.acknowledged(100, growth); c.restarted(); c.restarted() }, restartWindow, restartWindow, restartWindow},
+	} {
+		c := newCongestion()
+		x.then(&c)
+		if c.window != x.window {
+			t.Errorf("%s: the window is %d, want %d", name, c.window, x.window)
+		}
+		u := c
+		if u.unfold(); u.window != x.unfolded {
+			t.Errorf("%s: the window is unfolded to %d, want %d", name, u.window, x.unfolded)
+		}
+		if c.acknowledged(c.window, growth); c.window != x.window+x.by {
+			t.Errorf("%s: a window later the window has grown from %d to %d, want by %d", name, x.window, c.window, x.by)
+		}
+	}
+	c := newCongestion()
+	c.acknowledged(100, growth)
+	c.restarted()
+	if want := uint64(firstWindow+100) / 2; c.threshold != want {
+		t.Errorf("nothing came through while the first window grew: it grows quickly up to %d, want %d", c.threshold, want)
+	}
+}
+
+// TestFirstBurst: how many packets a QP sends before the first acknowledgement.
+func TestFirstBurst(t *testing.T) {
+	for name, x := range map[string]struct {
+		s    setup
+		want int
+	}{
+		"to a peer that goes back":             {setup{fresh: true}, firstWindow},
+		"to one that repeats selectively":      {setup{fresh: true, selective: true}, maxWindow},
+		"by shared memory":                     {setup{fresh: true, lends: true}, maxWindow},
+		"to a peer that goes back, some later": {setup{}, maxWindow},
+	} {
+		p := newPair(t, x.s)
+		const n = 300
+		p.post(p.a, verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{p.a.mem.sge(0, n*1024)}, Remote: p.b.mem.remote(0)})
+		p.transmit()
+		got := 0
+		for _, s := range p.log {
+			got += max(1, s.run)
+		}
+		if got != x.want {
+			t.Errorf("%s: %d packets leave at once, want %d", name, got, x.want)
+		}
+	}
+}
+
 // TestCongestion: how losses, timeouts and acknowledgements move the window.
 func TestCongestion(t *testing.T) {
 	c := newCongestion()
@@ -17,7 +80,9 @@ func TestCongestion(t *testing.T) {
 			t.Fatalf("%s: window %d, want %d", when, c.window, window)
 		}
 	}
-	want("at first", maxWindow)
+	want("at first", firstWindow)
+	c.acknowledged(10, growth)
+	want("10 acknowledged", firstWindow+10)
 	c.acknowledged(10_000, growth)
 	want("nothing lost", maxWindow)
 
@@ -73,7 +138,7 @@ func TestQueue(t *testing.T) {
 		{2 * least, maxWindow / 2},
 		{5 * least, maxWindow / 2},
 	} {
-		c := newCongestion()
+		c := unfolded()
 		c.measured(least)
 		c.roundTrip = tt.trip
 		c.lostSome(0, 20)
@@ -117,7 +182,7 @@ func TestWentBack(t *testing.T) {
 		{16 * least, maxWindow / 16, 1}, // half of the window would repeat what has only waited
 		{time.Second, narrowWindow, 1},
 	} {
-		c := newCongestion()
+		c := unfolded()
 		c.measured(least)
 		c.roundTrip = tt.trip
 		c.wentBack()
@@ -148,7 +213,7 @@ func TestWentBack(t *testing.T) {
 // TestLateIsNoQueue: where packets are known to come late, round trips may be longer by a quarter of that.
 func TestLateIsNoQueue(t *testing.T) {
 	const least, late = 10 * ms, 7 * ms
-	c := newCongestion()
+	c := unfolded()
 	c.measured(least)
 	c.roundTrip = least + queueTime + late
 	if !c.queued() {
@@ -167,7 +232,7 @@ func TestLateIsNoQueue(t *testing.T) {
 // TestMeasured: the first measurement is the round trip. Of each later one an eighth counts, as RFC 6298
 // has it with its alpha of 1/8.
 func TestMeasured(t *testing.T) {
-	c := newCongestion()
+	c := unfolded()
 	var got []time.Duration
 	for _, d := range []time.Duration{800, 800, 1600, 100, 0, 1 << 40} {
 		c.measured(d)
@@ -189,8 +254,8 @@ func TestMeasured(t *testing.T) {
 // trip do nothing.
 func TestNotified(t *testing.T) {
 	const trip = 100 * us
-	like := newCongestion() // what losses make of it
-	c := newCongestion()
+	like := unfolded() // what losses make of it
+	c := unfolded()
 	c.measured(trip)
 	like.measured(trip)
 	want := func(when string) {
@@ -223,7 +288,7 @@ func TestNotified(t *testing.T) {
 	}
 
 	// At the beginning of time as well, and without a measurement.
-	c, like = newCongestion(), newCongestion()
+	c, like = unfolded(), unfolded()
 	c.notified(0)
 	like.lost()
 	want("at time 0")
@@ -235,7 +300,7 @@ func TestCongestionCuts(t *testing.T) {
 	const total = 5 * maxWindow
 	var windows []uint64
 	for _, step := range []uint64{1, 7, 64} {
-		c := newCongestion()
+		c := unfolded()
 		c.restarted()
 		c.restarted()
 		for n := uint64(0); n < total; n += step {

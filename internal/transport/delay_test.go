@@ -18,7 +18,7 @@ type delayRig struct {
 }
 
 func newDelayRig() *delayRig {
-	g := &delayRig{c: newCongestion(), mtu: 1024}
+	g := &delayRig{c: unfolded(), mtu: 1024}
 	g.delayControl = newDelayControl(&g.c, &g.p, &g.mtu)
 	return g
 }
@@ -280,7 +280,7 @@ func TestNarrowedAtOnce(t *testing.T) {
 // window for a while, from where it was. Then there is another try.
 func TestDelayContends(t *testing.T) {
 	const least = 5 * ms
-	c := newCongestion()
+	c := unfolded()
 	var p pacer
 	mtu := uint32(4096)
 	d := newDelayControl(&c, &p, &mtu)

@@ -28,7 +28,12 @@ type Loan struct {
 }
 
 // Lend has the QP lend payloads from files of which may says that the peer can read them. With nil it lends none.
-func (q *QP) Lend(may func(*mem.File) bool) { q.lending.may = may }
+func (q *QP) Lend(may func(*mem.File) bool) {
+	q.lending.may = may
+	if r, ok := q.service.(*rc); ok {
+		r.unfold()
+	}
+}
 
 // Loan is that of the packet that Transmit has written. The peer may read it until the
 // memory region is closed, the connection fails, or the packets are acknowledged.

@@ -23,6 +23,8 @@ const (
 	// count. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds several times. A
 	// window that losses have halved still takes two chunks of a READ.
 	maxWindow = 256
+	// firstWindow is the window of a new connection to a peer that goes back: a chunk of a READ.
+	firstWindow = readChunk
 	// lossWindow is the least that NAKs leave of the window, unless the path holds less. With fewer packets under
 	// way a lost acknowledgement would more often be the only one, and cost a probe.
 	lossWindow = 32

@@ -54,6 +54,7 @@ type inFlight struct {
 // pair is two connected QPs and the network between them, driven through simulated time.
 type pair struct {
 	t      testing.TB
+	fresh  bool // setup's
 	now    time.Duration
 	a, b   *node
 	flight []inFlight // by time, then by order of sending
@@ -97,6 +98,7 @@ type setup struct {
 	fast        bool       // what can takes the fast path
 	selective   bool       // both ends know that the other repeats selectively, as they do
 	unconnected bool       // both QPs stay in RESET
+	fresh       bool       // the ends have sent nothing so far; else enough for the largest window
 	srq         *queue.SRQ // that b's receives come from
 }
 
@@ -149,7 +151,7 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.cap == (verbs.QPCap{}) {
 		s.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 32, MaxRecvSGE: 32, MaxInlineData: 256}
 	}
-	p := &pair{t: t, fast: s.fast, buf: bytes.Repeat([]byte{0xa5}, MaxDatagram)}
+	p := &pair{t: t, fast: s.fast, fresh: s.fresh, buf: bytes.Repeat([]byte{0xa5}, MaxDatagram)}
 	p.a = newEnd(t, "a", memBaseA, Config{Type: s.typ, QPN: 0x11, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, nil)
 	p.b = newEnd(t, "b", memBaseB, Config{Type: s.typ, QPN: 0x22, Cap: s.cap, SignalAll: s.signalAll, Turn: s.turn}, s.srq)
 	p.a.peer, p.b.peer = p.b, p.a
@@ -200,6 +202,9 @@ func (p *pair) connect(e *node, a *verbs.QPAttr) {
 	for i, mask := range connectMasks[e.qp.cfg.Type] {
 		a.State = verbs.QPStateInit + verbs.QPState(i)
 		p.modify(e, a, mask)
+	}
+	if r, ok := e.qp.service.(*rc); ok && !p.fresh {
+		r.recovery.unfold()
 	}
 }
 

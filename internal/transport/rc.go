@@ -44,7 +44,15 @@ func (r *rc) startReceiving() { r.responder.resize() }
 
 func (r *rc) startSending() {
 	r.recovery.start(r.qp.sq.nextSeq)
+	r.unfold()
 	r.requester.start(r.qp.sq.nextSeq)
+}
+
+// unfold ends the careful beginning if the peer does not go back, or is one to which nothing gets lost.
+func (r *rc) unfold() {
+	if r.responder.hold.peer || r.qp.lending.may != nil {
+		r.recovery.unfold()
+	}
 }
 
 func (r *rc) attributesChanged(now time.Duration) {
@@ -140,6 +148,7 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	case p.Opcode == wire.RCHello:
 		if sends || state == verbs.QPStateRTR {
 			r.responder.hello(p)
+			r.unfold()
 		}
 	case p.Opcode == wire.RCAckRanges:
 		if sends {

@@ -281,6 +281,7 @@ func TestCNPStates(t *testing.T) {
 			p.state(p.a, s)
 		}
 		p.a.wantState(s)
+		p.a.rc().recovery.unfold()
 		before := p.a.rc().recovery.window
 		want, window := Counters{}, before
 		if s == verbs.QPStateRTS || s == verbs.QPStateSQD {
