@@ -69,6 +69,13 @@ func TestFirstBurst(t *testing.T) {
 			t.Errorf("%s: %d packets leave at once, want %d", name, got, x.want)
 		}
 	}
+	p := newPair(t, setup{fresh: true})
+	if err := p.a.qp.SetCongestionControl(verbs.CongestionDCQCN); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.a.rc().recovery.window; got != maxWindow {
+		t.Errorf("with a controller that paces the first window is %d, want %d", got, maxWindow)
+	}
 }
 
 // TestCongestion: how losses, timeouts and acknowledgements move the window.

@@ -43,11 +43,12 @@ func (q *QP) SetCongestionControl(kind verbs.CongestionControl) error {
 
 func (q *QP) setController(kind verbs.CongestionControl) {
 	q.pace = pacer{callAt: q.pace.callAt}
+	q.paced = kind != verbs.CongestionWindow
 	if r, ok := q.service.(*rc); ok {
 		r.recovery.narrowed = maxWindow
+		r.unfold()
 	}
 	q.control, q.controlKind = q.newController(kind), kind
-	q.paced = kind != verbs.CongestionWindow
 }
 
 // AllowsMarks reports whether what the QP sends is to allow ECN marks, whatever its traffic class says.

@@ -48,9 +48,10 @@ func (r *rc) startSending() {
 	r.requester.start(r.qp.sq.nextSeq)
 }
 
-// unfold ends the careful beginning if the peer does not go back, or is one to which nothing gets lost.
+// unfold ends the careful beginning if the peer does not go back, nothing gets lost on the way to it, or a controller
+// other than the window sees to it.
 func (r *rc) unfold() {
-	if r.responder.hold.peer || r.qp.lending.may != nil {
+	if r.responder.hold.peer || r.qp.lending.may != nil || r.qp.paced {
 		r.recovery.unfold()
 	}
 }
