@@ -4,10 +4,9 @@ package hca
 // the fast path, which is a SEND's way by a lane without what packets need for networks:
 //
 //  1. PostSend hands SENDs to postFast. transport.QP.SendFast takes one if the QP is calm, and writes its payload
-//     into the lane, behind a fastHeader. An acknowledgement that is due goes with it.
+//     into the lane, behind a fastHeader.
 //  2. fastIn, at the other end, finds the record. transport.QP.ReceiveFast executes it if it is as expected.
-//  3. The acknowledgement waits for the program's answer, as those of packets do, or is a record of its own: see
-//     sendFastACK. transport.QP.AcknowledgeFast takes it.
+//  3. The acknowledgement is a record of its own: see sendFastACK. transport.QP.AcknowledgeFast takes it.
 //
 // Whatever the transport does not take so, fastIn hands it as the packet that the record stands for. So all that goes
 // wrong does as it does with packets.
@@ -29,51 +28,31 @@ import (
 //	1   flags
 //	2   0
 //	4   destination QPN
-//	4   PSN of the message
-//	4   PSN that is acknowledged
-//	4   AETH of that
-//	4   immediate data
+//	4   PSN of the message, or that is acknowledged
+//	4   immediate data, or the AETH
 const (
 	fastMark = 0xff
-	fastSize = 24
+	fastSize = 16
 
-	fastMessage   = 1 << 0 // else there is an acknowledgement alone
-	fastACK       = 1 << 1
-	fastImm       = 1 << 2
-	fastSolicited = 1 << 3
+	fastMessage   = 1 << 0 // else it is an acknowledgement
+	fastImm       = 1 << 1
+	fastSolicited = 1 << 2
 )
+
+// putFast writes a header.
+func (q *qp) putFast(b []byte, flags byte, psn wire.PSN, last uint32) {
+	b[0], b[1], b[2], b[3] = fastMark, flags, 0, 0
+	binary.NativeEndian.PutUint32(b[4:], uint32(q.t.DestQPN()))
+	binary.NativeEndian.PutUint32(b[8:], uint32(psn))
+	binary.NativeEndian.PutUint32(b[12:], last)
+}
 
 // fastHeader is that of a record that has come.
 type fastHeader struct {
 	flags uint8
 	qpn   uint32
-	acked wire.PSN
-	aeth  wire.AETH
-	msg   transport.Message
-}
-
-// putFast writes a header for a message, which may be nil, and for the ACK that is due, if there is one.
-func (q *qp) putFast(b []byte, m *transport.Message) {
-	flags := byte(0)
-	if m != nil {
-		flags = fastMessage
-		if m.HasImm {
-			flags |= fastImm
-		}
-		if m.Solicited {
-			flags |= fastSolicited
-		}
-		binary.NativeEndian.PutUint32(b[8:], uint32(m.PSN))
-		binary.NativeEndian.PutUint32(b[20:], m.Imm)
-	}
-	if at, aeth, ok := q.t.TakeACK(); ok {
-		flags |= fastACK
-		binary.NativeEndian.PutUint32(b[12:], uint32(at))
-		binary.NativeEndian.PutUint32(b[16:], uint32(aeth.Syndrome)<<24|aeth.MSN)
-		q.gather.owes, q.gather.delivered = false, false
-	}
-	b[0], b[1], b[2], b[3] = fastMark, flags, 0, 0
-	binary.NativeEndian.PutUint32(b[4:], uint32(q.t.DestQPN()))
+	psn   wire.PSN
+	last  uint32
 }
 
 // decode reads a record that its sender may still write to. Each field is read once.
@@ -81,12 +60,20 @@ func (h *fastHeader) decode(b []byte) {
 	_ = b[fastSize-1]
 	h.flags = b[1]
 	h.qpn = binary.NativeEndian.Uint32(b[4:])
-	h.acked = wire.PSN(binary.NativeEndian.Uint32(b[12:])) & wire.PSNMask
-	a := binary.NativeEndian.Uint32(b[16:])
-	h.aeth.Syndrome, h.aeth.MSN = wire.Syndrome(a>>24), a&uint32(wire.PSNMask)
-	h.msg.PSN = wire.PSN(binary.NativeEndian.Uint32(b[8:])) & wire.PSNMask
-	h.msg.Imm = binary.NativeEndian.Uint32(b[20:])
-	h.msg.HasImm, h.msg.Solicited = h.flags&fastImm != 0, h.flags&fastSolicited != 0
+	h.psn = wire.PSN(binary.NativeEndian.Uint32(b[8:])) & wire.PSNMask
+	h.last = binary.NativeEndian.Uint32(b[12:])
+}
+
+// messageFlags are those of the header of a message.
+func messageFlags(m *transport.Message) byte {
+	flags := byte(fastMessage)
+	if m.HasImm {
+		flags |= fastImm
+	}
+	if m.Solicited {
+		flags |= fastSolicited
+	}
+	return flags
 }
 
 // postFast posts those of the work requests, which begin with a SEND, that the fast path takes, from the first on. It
@@ -107,7 +94,7 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 		if !ok {
 			break
 		}
-		q.putFast(b, &m)
+		q.putFast(b, messageFlags(&m), m.PSN, m.Imm)
 		if l := q.t.Loan(); l.Packets > 0 {
 			q.lend(fastSize, l)
 		} else {
@@ -121,12 +108,9 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 		o.Publish()
 	}
 	o.Unlock()
-	if n > 0 {
-		q.gather.answers = true
-		if !q.t.LooksFast() {
-			q.t.LookFast(q.dev.now())
-			q.out.eng.setTimer(q)
-		}
+	if n > 0 && !q.t.LooksFast() {
+		q.t.LookFast(q.dev.now())
+		q.out.eng.setTimer(q)
 	}
 	return n
 }
@@ -143,7 +127,8 @@ func (q *qp) sendFastACK() bool {
 	if b == nil {
 		return false
 	}
-	q.putFast(b, nil)
+	psn, a := q.t.TakeACK()
+	q.putFast(b, 0, psn, uint32(a.Syndrome)<<24|a.MSN)
 	o.Commit(fastSize, 1)
 	o.Publish()
 	q.traffic.sendsNear(1, fastSize)
@@ -168,27 +153,28 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		return q
 	}
 	q.traffic.receivesNear(packets, fastSize+len(payload))
-	if h.flags&fastACK != 0 && !q.t.AcknowledgeFast(now, h.acked, h.aeth) {
-		p := e.standsFor(q, wire.RCAcknowledge, h.acked, nil)
-		p.AETH = h.aeth
-		q.t.HandlePacket(now, p, 0)
-	}
-	if h.flags&fastMessage == 0 {
-		return q
-	}
 	if packets == 0 || lent != nil && payload == nil { // the sender has taken its memory back
 		e.dropNear(dropMalformed, q, from)
 		return q
 	}
-	h.msg.Packets = packets
-	if q.t.ReceiveFast(now, &h.msg, payload, lent) {
+	if h.flags&fastMessage == 0 {
+		a := wire.AETH{Syndrome: wire.Syndrome(h.last >> 24), MSN: h.last & uint32(wire.PSNMask)}
+		if !q.t.AcknowledgeFast(now, h.psn, a) {
+			p := e.standsFor(q, wire.RCAcknowledge, h.psn, nil)
+			p.AETH = a
+			q.t.HandlePacket(now, p, 0)
+		}
 		return q
 	}
-	p := e.standsFor(q, wire.RCSendOnly, h.msg.PSN, payload)
-	if h.msg.HasImm {
-		p.Opcode, p.Imm = wire.RCSendOnlyWithImm, h.msg.Imm
+	m := transport.Message{PSN: h.psn, Packets: packets, Imm: h.last, HasImm: h.flags&fastImm != 0, Solicited: h.flags&fastSolicited != 0}
+	if q.t.ReceiveFast(now, &m, payload, lent) {
+		return q
 	}
-	p.AckReq, p.Solicited = true, h.msg.Solicited
+	p := e.standsFor(q, wire.RCSendOnly, m.PSN, payload)
+	if m.HasImm {
+		p.Opcode, p.Imm = wire.RCSendOnlyWithImm, m.Imm
+	}
+	p.AckReq, p.Solicited = true, m.Solicited
 	q.handleNear(now, p, packets, l)
 	return q
 }

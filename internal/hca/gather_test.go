@@ -406,6 +406,55 @@ func TestDeferredACKOnce(t *testing.T) {
 	})
 }
 
+// TestDeferredACKAgain: the next message's acknowledgement waits as the one before did, which left with the answer.
+func TestDeferredACKAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := busyPair(t, 14)
+		g.answering()
+		buf := g.y.mr(64)
+		for i := range 2 {
+			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+			g.x.recv(verbs.RecvWR{SGList: []verbs.SGE{g.src.SGE(0, 64)}})
+			g.x.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+			if n := g.poll(g.y); n != 1 {
+				t.Fatalf("%d completions, want that of receive %d", n, i)
+			}
+			g.want("before the answer", &g.outY, i, 2*i)
+			g.y.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{buf.SGE(0, 8)}})
+			g.want("with the answer", &g.outY, i+1, 2*(i+1))
+			for g.poll(g.x) == 0 {
+			}
+		}
+	})
+}
+
+// TestOneGoroutine: a program that polls at one end only gets the acknowledgement that waits for a poll at the other. No
+// further one waits there for a time.
+func TestOneGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := busyPair(t, 14)
+		buf := g.y.mr(64)
+		for i := range 2 {
+			g.answering()
+			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+			g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+			if n := g.poll(g.y); n != 1 {
+				t.Fatalf("%d completions, want that of receive %d", n, i)
+			}
+			if owes := g.y.impl().gather.owes; owes != (i == 0) {
+				t.Errorf("message %d: the acknowledgement waits: %v, want the first one to", i, owes)
+			}
+			polls := 0
+			for n := 0; n == 0; polls++ {
+				if polls > vainPolls+1 {
+					t.Fatalf("%d polls bring no completion of SEND %d", polls, i)
+				}
+				n = g.poll(g.x)
+			}
+		}
+	})
+}
+
 // TestDeferredACKEnds: the acknowledgement for a program that polls no more leaves by the end of the nap,
 // when it is about to block, and before its QP ends.
 func TestDeferredACKEnds(t *testing.T) {

@@ -303,7 +303,7 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 		}
 		in.Release()
 		if q != nil {
-			e.answerNear(now, q)
+			e.answerNow(now, q)
 		}
 		if n += i; i == 0 && in.Finished() {
 			e.near.inbox.Drop(in)
@@ -361,7 +361,7 @@ func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, from netip.Addr)
 		return nil
 	}
 	if cur != nil {
-		e.answerNear(now, cur)
+		e.answerNow(now, cur)
 	}
 	e.row = 1
 	q.mu.Lock()
@@ -401,20 +401,12 @@ func (e *engine) dropNear(c dropCause, q *qp, from netip.Addr) {
 	e.drop(c, q, &link.Datagram{Src: netip.AddrPortFrom(from, 0), Dst: e.link.Addr()})
 }
 
-// answerNear ends a run of packets that came by a lane for q, which is locked: see answer.
-func (e *engine) answerNear(now time.Duration, q *qp) {
-	e.answerOr(now, q, e.row <= shortRun)
-}
-
 // idle reports whether a look need go no further, since the lanes are empty and nothing else is likely to wait. The
 // caller holds e.rx.
 func (e *engine) idle() bool {
 	s := &e.near
-	if !s.busy || s.inbox.Waiting() || e.turns.due() || s.full.hasRoom(false) {
+	if !s.busy || s.inbox.Waiting() || e.turns.due() || len(e.debts.list) > 0 || s.full.hasRoom(false) {
 		return false
-	}
-	if n := len(e.debts.list); n > 0 {
-		e.settle(0, n, false)
 	}
 	if s.skips++; s.skips < farPolls {
 		return true

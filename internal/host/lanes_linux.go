@@ -61,7 +61,7 @@ const (
 
 const (
 	// laneVersion is that of what both ends know of a lane. Processes of different versions have no lanes.
-	laneVersion = 4
+	laneVersion = 5
 
 	laneRequest = 1 + 16 + 16 // version, from, to
 	laneFiles   = 2           // the memory, the sender's bell

@@ -207,12 +207,5 @@ func (q *QP) OnlyACK() bool {
 	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.greeting.due && !r.ladder.due
 }
 
-// TakeACK returns the ACK that is due, if there is one, and nothing else. The caller sends it.
-func (q *QP) TakeACK() (at wire.PSN, a wire.AETH, ok bool) {
-	r, isRC := q.service.(*rc)
-	if !isRC || !r.responder.onlyACK() {
-		return 0, wire.AETH{}, false
-	}
-	at, a = r.responder.takeACK()
-	return at, a, true
-}
+// TakeACK returns the ACK that is due, for who finds that it is OnlyACK. The caller sends it.
+func (q *QP) TakeACK() (at wire.PSN, a wire.AETH) { return q.service.(*rc).responder.takeACK() }

@@ -13,8 +13,7 @@ import (
 type fastRecord struct {
 	*Message // or nil
 	data     []byte
-	acks     bool
-	acked    wire.PSN
+	acked    wire.PSN // without a Message
 	aeth     wire.AETH
 }
 
@@ -36,20 +35,20 @@ func (p *pair) postFast(e *node, wr *verbs.SendWR) bool {
 	return true
 }
 
-// sendFast puts a record of e on the network, with the ACK that is due.
+// sendFast puts a record of e on the network.
 func (p *pair) sendFast(e *node, r *fastRecord) {
-	r.acked, r.aeth, r.acks = e.qp.TakeACK()
-	s := sentPacket{from: e, at: p.now, Packet: wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: r.acked}, AETH: r.aeth}}
-	l := &Loan{}
+	s, l := sentPacket{from: e, at: p.now, Packet: *r.packet()}, &Loan{}
 	if r.Message != nil {
-		s.Packet, l = *r.packet(), e.qp.Loan()
-		s.run = r.Packets
+		s.run, l = r.Packets, e.qp.Loan()
 	}
 	p.launch(s, l, inFlight{fast: r})
 }
 
-// packet is what a message stands for.
+// packet is what a record stands for.
 func (r *fastRecord) packet() *wire.Packet {
+	if r.Message == nil {
+		return &wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: r.acked}, AETH: r.aeth}
+	}
 	pkt := &wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: r.PSN, AckReq: true, Solicited: r.Solicited}, Payload: r.data}
 	if r.HasImm {
 		pkt.Opcode, pkt.Imm = wire.RCSendOnlyWithImm, r.Imm
@@ -59,10 +58,11 @@ func (r *fastRecord) packet() *wire.Packet {
 
 // receiveFast does with a record what a device does.
 func (p *pair) receiveFast(to *node, r *fastRecord, l *loan) {
-	if r.acks && !to.qp.AcknowledgeFast(p.now, r.acked, r.aeth) {
-		to.qp.HandlePacket(p.now, &wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: r.acked}, AETH: r.aeth}, 0)
-	}
-	if r.Message != nil {
+	if r.Message == nil {
+		if !to.qp.AcknowledgeFast(p.now, r.acked, r.aeth) {
+			to.qp.HandlePacket(p.now, r.packet(), 0)
+		}
+	} else {
 		payload := r.data
 		var lent Lent
 		if l != nil {
@@ -443,9 +443,11 @@ func TestFastAllocs(t *testing.T) {
 		if !ok || !p.b.qp.ReceiveFast(0, &m, buf[:n], nil) {
 			t.Fatal("the fast path is not taken")
 		}
-		psn, aeth, ok := p.b.qp.TakeACK()
-		if !ok || !p.a.qp.AcknowledgeFast(0, psn, aeth) {
-			t.Fatal("there is no ACK, or it is not taken")
+		if !p.b.qp.OnlyACK() {
+			t.Fatal("there is no ACK")
+		}
+		if psn, aeth := p.b.qp.TakeACK(); !p.a.qp.AcknowledgeFast(0, psn, aeth) {
+			t.Fatal("the ACK is not taken")
 		}
 		p.a.sends, p.b.recvd = p.a.sends[:0], p.b.recvd[:0]
 		p.a.collect()

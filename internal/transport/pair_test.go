@@ -247,7 +247,9 @@ func (p *pair) post(e *node, wrs ...verbs.SendWR) {
 func (p *pair) transmit() {
 	for _, e := range []*node{p.a, p.b} {
 		if p.fast && e.qp.OnlyACK() {
-			p.sendFast(e, &fastRecord{})
+			var r fastRecord
+			r.acked, r.aeth = e.qp.TakeACK()
+			p.sendFast(e, &r)
 		}
 		e.qp.Turn()
 		for n := 0; ; n++ {
