@@ -28,8 +28,9 @@ type engine struct {
 	plain    [secure.Space]byte // what a secured packet holds
 	row      int                // packets in a row for the QP that is locked
 	debts    debts
-	unserved int // receives since timers were served
-	vain     int // polls in a row that have looked at the link and found nothing
+	own      bool // its goroutine is at work, while the program runs on
+	unserved int  // receives since timers were served
+	vain     int  // polls in a row that have looked at the link and found nothing
 	senders  senders
 
 	near   near
@@ -197,10 +198,11 @@ func (e *engine) work(slept bool) (n int, owes bool, err error) {
 		return 0, false, nil
 	}
 	before := len(e.debts.list)
+	e.own = true
 	n, now := e.serveNear(true)
 	e.debts.fresh = slept
 	n, now, err = e.serveFar(now, n, e.looksFar(now, n) || slept)
-	e.debts.fresh = false
+	e.debts.fresh, e.own = false, false
 	if !slept {
 		before = len(e.debts.list)
 	}

@@ -13,8 +13,9 @@ import (
 // by a system call each. They wait, for company, while the program polls busily, which is while the
 // engine's goroutine naps. Posts wait as a turn of their QP, which the program's next poll gives: see
 // turns. An acknowledgement waits for the program's answer, whose train it ends, or for a poll that
-// finds nothing: see debts. It waits only if the program has answered the message before, since a
-// program may also end with the last message that it takes. And it waits only for peers like us, which
+// finds nothing: see debts. A program may also end with the last message that it takes. What waits then is lost, and
+// its peer waits in vain, as it would not with a card. So an acknowledgement waits only if the program has answered
+// sureAnswers messages in a row, and has receives for more. And it waits only for peers like us, which
 // take it before the answer from the train: a program learns that its SEND has arrived before it sees
 // the answer to it. So neither the program nor its answer waits for the acknowledgement's system call. Among
 // secured packets nobody sees which is an acknowledgement, so there it does not wait.
@@ -35,8 +36,9 @@ type gather struct {
 	since  time.Duration // when it began to wait
 	after  time.Duration // until when nothing may wait
 
-	delivered bool // a receive was completed since the latest transmit
-	answers   bool // the program has sent since the latest message came
+	delivered bool  // a receive was completed since the latest transmit
+	answers   bool  // the program has sent since the latest message came
+	answered  uint8 // how many messages in a row it has answered, up to sureAnswers
 }
 
 const (
@@ -52,6 +54,9 @@ const (
 	// up to gatherLonger times: where a program polls on all processors, the goroutine waits for one of them for long.
 	gatherPause  = 200 * napMost
 	gatherLonger = 6
+
+	// sureAnswers is how many messages in a row a program must have answered for an acknowledgement to wait.
+	sureAnswers = 16
 
 	// shortRun is after how many packets at most an acknowledgement may wait. A long run is a stream,
 	// whose window the acknowledgement moves.
@@ -163,12 +168,16 @@ func (e *engine) answerNow(now time.Duration, q *qp) { e.answerOr(now, q, false)
 
 // answerOr is answer. waits says whether the acknowledgement may wait, as far as the packets and their sender go.
 func (e *engine) answerOr(now time.Duration, q *qp, waits bool) {
-	q.publish()
-	answers := q.gather.answers
-	if q.gather.delivered {
-		q.gather.answers = false
+	waits = waits && q.t.ExpectsMore()
+	if e.own && (!waits || q.gather.answered < sureAnswers) { // the program, which runs elsewhere, may end with what it is told
+		q.transmitPublished(&e.batch, now)
 	}
-	if waits && q.gather.delivered && answers && (e.debts.fresh || e.napping.Load()) && q.t.DeferACK(deferredACK) && q.startWait(now) {
+	q.publish()
+	news := q.gather.delivered && (!q.gather.owes || q.gather.answers)
+	if news {
+		q.gather.note()
+	}
+	if waits && news && q.gather.answered == sureAnswers && (e.debts.fresh || e.napping.Load()) && q.t.DeferACK(deferredACK) && q.startWait(now) {
 		if !q.gather.owes {
 			q.gather.owes = true
 			q.gather.debt++
@@ -181,6 +190,16 @@ func (e *engine) answerOr(now time.Duration, q *qp, waits bool) {
 		q.transmitPublished(&e.batch, now)
 	}
 	q.mu.Unlock()
+}
+
+// note takes note that a message has come, and whether the one before was answered.
+func (g *gather) note() {
+	if !g.answers {
+		g.answered = 0
+	} else if g.answered < sureAnswers {
+		g.answered++
+	}
+	g.answers = false
 }
 
 // settle sends the acknowledgements that the first n QPs owe. late says that no poll came for them. now is 0 if nobody

@@ -102,12 +102,13 @@ func (g *gatherers) busy() {
 	}
 }
 
-// answering says that y's program has answered a message before.
+// answering says that y's program has answered the messages before, and expects more than one further.
 func (g *gatherers) answering() {
+	g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{g.dst.SGE(0, 64)}})
 	q := g.y.qp.Provider().(*qp)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.gather.answers = true
+	q.gather.answers, q.gather.answered = true, sureAnswers
 }
 
 func (g *gatherers) write() {
@@ -425,6 +426,45 @@ func TestDeferredACKAgain(t *testing.T) {
 			for g.poll(g.x) == 0 {
 			}
 		}
+	})
+}
+
+// TestACKAtOnce: the acknowledgement does not wait for a program that may end: it has answered few messages in a row, or
+// has no receive for a further one.
+func TestACKAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := busyPair(t, 14)
+		buf := g.y.mr(64)
+		posted := 0
+		// message sends y one, which it answers or not. It has so many receives, and acknowledges the message before that by
+		// so many system calls.
+		message := func(receives int, answers bool, acks int) {
+			t.Helper()
+			for ; posted < receives; posted++ {
+				g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
+			}
+			g.x.recv(verbs.RecvWR{SGList: []verbs.SGE{g.src.SGE(0, 64)}})
+			g.busy()
+			g.x.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+			g.poll(g.x) // it may wait for that
+			posted -= g.poll(g.y)
+			if got := int(g.outY.calls.Load()); got != acks {
+				t.Errorf("with %d receives: %d system calls when the receive is complete, want %d", receives, got, acks)
+			}
+			if answers {
+				g.y.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{buf.SGE(0, 8)}})
+				for g.poll(g.x) == 0 {
+				}
+			}
+		}
+		for range sureAnswers {
+			message(2, true, 1)
+		}
+		message(2, true, 0)
+		message(1, true, 1)
+		message(2, false, 0)
+		message(2, true, 1) // the one before was not answered
+		message(2, true, 1)
 	})
 }
 

@@ -72,6 +72,9 @@ func (q *QP) DeferACK(least time.Duration) bool {
 	return true
 }
 
+// ExpectsMore reports whether there may be receives for further messages.
+func (q *QP) ExpectsMore() bool { return q.cfg.Receives.Credits() != 0 }
+
 // spent reports whether the turn's packets are used up.
 func (q *QP) spent() bool { return q.left == 0 && q.cfg.Turn > 0 }
 
