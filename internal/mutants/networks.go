@@ -41,6 +41,8 @@ var networkMutants = []mutant{
 		"&& !r.greeting.ours && !q.cfg.Standard &&", "&& !r.greeting.ours &&", "./internal/transport", "TestStandard"},
 	{"who keeps to the standard takes a greeting", transport + "ahead.go",
 		"ok && !s.qp.cfg.Standard && h.Version", "ok && h.Version", "./internal/transport", "TestStandard"},
+	{"there is no probe while the round trip is unknown", transport + "probe.go",
+		"	case !r.heard:\n", "	case true:\n", "./internal/transport", "TestNAKLost"},
 	{"a new connection sends a whole window to who goes back", transport + "congestion.go",
 		"window: firstWindow,", "window: maxWindow,", "./internal/transport", "TestFirst"},
 	{"who repeats selectively gets a small first window", transport + "rc.go",

@@ -46,6 +46,8 @@ const (
 	// leastProbe is after how much silence at least a probe goes. A peer's program may hold an
 	// acknowledgement back for a nap, and hosts are busy elsewhere now and then.
 	leastProbe = 4 * time.Millisecond
+	// unknownProbe is in what part of the acknowledge timeout a probe goes while the round trip is unknown.
+	unknownProbe = 4
 	// silentProbes is how many probes must go without an answer before the window begins again at its least.
 	silentProbes = 2
 	// narrowWindow is the least that single losses, or a path that holds little, leave of the window.

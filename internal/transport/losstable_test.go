@@ -214,8 +214,12 @@ func TestLossTable(t *testing.T) {
 			}
 			for _, r := range rs {
 				cell(r.goodput(), r.perLoss())
-				if r.timeouts > 0 && *lossTableFlag == "" {
-					t.Errorf("%v, %s: %d timeouts, want none", op, c.name, r.timeouts)
+				most := uint64(0)
+				if c.loss > .05 {
+					most = seeds // all that was sent before the peer was heard of may be lost
+				}
+				if r.timeouts > most && *lossTableFlag == "" {
+					t.Errorf("%v, %s: %d timeouts, want %d at most", op, c.name, r.timeouts, most)
 				}
 			}
 			b.WriteByte('\n')

@@ -1,6 +1,10 @@
 package transport
 
-import "time"
+import (
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
 
 // The acknowledge timeout that a program has chosen is for the worst of its networks, and retry_cnt of them
 // must pass before a peer counts as dead. A packet that is lost need not wait for it. After some silence,
@@ -28,13 +32,19 @@ type probe struct {
 	at            time.Duration // when it was sent; 0 before
 }
 
-// setProbe sets the time of the next probe, which is of use only before the acknowledge timeout.
+// setProbe sets the time of the next probe, which is of use only before the acknowledge timeout. There is none before
+// the peer has answered.
 func (r *recovery) setProbe(now time.Duration) {
 	r.probing.at = Never
-	if !r.known {
+	silence := r.silence()
+	switch {
+	case r.known:
+	case !r.heard:
 		return
+	default: // where much is lost, no packet may have been sent only once
+		silence = max(silence, wire.ACKTimeout(r.attr.Timeout)/unknownProbe)
 	}
-	if at := now + r.silence()<<r.backoff; at < r.ackDeadline {
+	if at := now + silence<<r.backoff; at < r.ackDeadline {
 		r.probing.at = at
 	}
 }

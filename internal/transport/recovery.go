@@ -28,6 +28,7 @@ type recovery struct {
 	peerWaits   bool          // the hold is an RNR NAK's: the peer has no receive
 	responses   bool          // what is sent now asks for responses
 	goesBack    bool          // the latest loss makes all that was under way go again
+	heard       bool          // the peer has acknowledged something, or told of a gap
 
 	retries    uint8 // left before WCRetryExceeded
 	rnrRetries uint8 // left before WCRNRRetryExceeded
@@ -92,6 +93,7 @@ func (r *recovery) sent(now time.Duration, n uint64) (repeated bool) {
 // sent again, and has arrived without.
 func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	n := seq - r.una
+	r.heard = true
 	needless = seq > r.nxt
 	r.delivered(now, r.una, seq, r.selective)
 	if at, ok := r.acknowledge(seq); ok && r.sampled.to == 0 && !r.selective { // else the probe may have asked for it
@@ -178,7 +180,7 @@ func (r *recovery) firstSign(seq uint64) bool {
 	if r.repeatedFrom == seq+1 {
 		return false
 	}
-	r.repeatedFrom = seq + 1
+	r.repeatedFrom, r.heard = seq+1, true
 	r.before.note(&r.congestion, r.max)
 	if r.goesBack = !r.selective; r.goesBack {
 		r.wentBack()

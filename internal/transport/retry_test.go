@@ -256,7 +256,8 @@ func TestNAKOnce(t *testing.T) {
 	}
 }
 
-// TestNAKLost: a probe makes up for a lost NAK. Without a round trip to go by, the timeout does.
+// TestNAKLost: a probe makes up for a lost NAK. Where the peer has not been heard of before, the timeout does, and what else
+// is lost costs a quarter of one.
 func TestNAKLost(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		p := newPair(t, setup{mtu: verbs.MTU256, timeout: 14}) // 67 ms
@@ -277,8 +278,8 @@ func TestNAKLost(t *testing.T) {
 		}
 		// The first probe is a packet that the peer has had, the second one is what it lacks.
 		c, took := p.a.qp.Counters(), p.now-begin
-		if known && (c.Timeouts != 0 || c.Probes != 2 || took > 2*leastProbe+ms) || !known && c.Timeouts != 2 {
-			t.Errorf("round trip known: %v: %+v after %v, want two probes, and timeouts only where it is not", known, c, took)
+		if known && (c.Timeouts != 0 || c.Probes != 2 || took > 2*leastProbe+ms) || !known && (c.Timeouts != 1 || c.Probes != 2 || took > 85*ms) {
+			t.Errorf("round trip known: %v: %+v after %v, want two probes, and one timeout where it is not", known, c, took)
 		}
 	}
 }
