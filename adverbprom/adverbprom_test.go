@@ -65,8 +65,8 @@ adverb_port_xmit_packets_total{device="sim0",port="1"} 1
 adverb_port_xmit_packets_total{device="sim1",port="1"} 1
 # HELP adverb_qp_window_pkts RC: packets that may be unacknowledged
 # TYPE adverb_qp_window_pkts gauge
-adverb_qp_window_pkts{device="sim0",qp="%v",type="QPT_RC"} 256
-adverb_qp_window_pkts{device="sim1",qp="%v",type="QPT_RC"} 256
+adverb_qp_window_pkts{device="sim0",qp="%v",type="QPT_RC"} 65
+adverb_qp_window_pkts{device="sim1",qp="%v",type="QPT_RC"} 64
 # HELP adverb_rdma_writes_total WRITE work requests that succeeded
 # TYPE adverb_rdma_writes_total counter
 adverb_rdma_writes_total{device="sim0"} 1
