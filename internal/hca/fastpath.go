@@ -128,7 +128,7 @@ func (q *qp) sendFastACK() bool {
 		return false
 	}
 	psn, a := q.t.TakeACK()
-	q.putFast(b, 0, psn, uint32(a.Syndrome)<<24|a.MSN)
+	q.putFast(b, 0, psn, a.Word())
 	o.Commit(fastSize, 1)
 	o.Publish()
 	q.traffic.sendsNear(1, fastSize)
@@ -158,7 +158,7 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		return q
 	}
 	if h.flags&fastMessage == 0 {
-		a := wire.AETH{Syndrome: wire.Syndrome(h.last >> 24), MSN: h.last & uint32(wire.PSNMask)}
+		a := wire.AETHOf(h.last)
 		if !q.t.AcknowledgeFast(now, h.psn, a) {
 			p := e.standsFor(q, wire.RCAcknowledge, h.psn, nil)
 			p.AETH = a

@@ -115,6 +115,20 @@ func (g *gatherers) write() {
 	g.x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}, Remote: g.dst.Remote(0)})
 }
 
+// message sends y a SEND, for which y posts a receive.
+func (g *gatherers) message(flags verbs.SendFlags) {
+	g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{g.dst.SGE(0, 64)}})
+	g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: flags, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+}
+
+// take polls y once, for the receive of a message.
+func (g *gatherers) take() {
+	g.t.Helper()
+	if n := g.poll(g.y); n != 1 {
+		g.t.Fatalf("%d completions, want the receive's", n)
+	}
+}
+
 // poll polls e once and returns how many completions there were.
 func (g *gatherers) poll(e *end) int {
 	g.t.Helper()
@@ -322,18 +336,14 @@ func testDeferredACK(t *testing.T, gid int, answer verbs.Opcode) {
 	synctest.Test(t, func(t *testing.T) {
 		g := busyPairOf(t, verbs.QPTypeRC, gid, 14)
 		g.answering()
-		buf := g.y.mr(64)
-		g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
 		g.x.recv(verbs.RecvWR{SGList: []verbs.SGE{g.src.SGE(0, 64)}})
-		g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
-		if n := g.poll(g.y); n != 1 {
-			t.Fatalf("%d completions, want the receive's", n)
-		}
+		g.message(signaled)
+		g.take()
 		g.want("when the receive is complete", &g.outY, 0, 0)
 		done := 1 // of x
 		if answers {
 			done = 2
-			g.y.send(verbs.SendWR{Op: answer, Flags: signaled, SGList: []verbs.SGE{buf.SGE(0, 8)}, Remote: g.src.Remote(0)})
+			g.y.send(verbs.SendWR{Op: answer, Flags: signaled, SGList: []verbs.SGE{g.dst.SGE(0, 8)}, Remote: g.src.Remote(0)})
 			g.want("with the answer", &g.outY, 1, 2)
 		} else {
 			g.poll(g.y)
@@ -404,15 +414,11 @@ func ackOfSleeper(t *testing.T, answers bool) (calls, datagrams int) {
 func TestDeferredACKOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := busyPair(t, 14)
-		buf := g.y.mr(64)
 		for i := range 2 {
 			g.answering()
-			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
-			g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
+			g.message(signaled)
 			g.poll(g.x) // the second leaves at once too
-			if n := g.poll(g.y); n != 1 {
-				t.Fatalf("%d completions, want that of receive %d", n, i)
-			}
+			g.take()
 			g.want("after the poll for the receive", &g.outY, i, i)
 		}
 		for done := 0; done < 2; {
@@ -429,16 +435,12 @@ func TestDeferredACKAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := busyPair(t, 14)
 		g.answering()
-		buf := g.y.mr(64)
 		for i := range 2 {
-			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
 			g.x.recv(verbs.RecvWR{SGList: []verbs.SGE{g.src.SGE(0, 64)}})
-			g.x.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
-			if n := g.poll(g.y); n != 1 {
-				t.Fatalf("%d completions, want that of receive %d", n, i)
-			}
+			g.message(0)
+			g.take()
 			g.want("before the answer", &g.outY, i, 2*i)
-			g.y.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{buf.SGE(0, 8)}})
+			g.y.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{g.dst.SGE(0, 8)}})
 			g.want("with the answer", &g.outY, i+1, 2*(i+1))
 			for g.poll(g.x) == 0 {
 			}
@@ -490,14 +492,10 @@ func TestACKAtOnce(t *testing.T) {
 func TestOneGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := busyPair(t, 14)
-		buf := g.y.mr(64)
 		for i := range 2 {
 			g.answering()
-			g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
-			g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
-			if n := g.poll(g.y); n != 1 {
-				t.Fatalf("%d completions, want that of receive %d", n, i)
-			}
+			g.message(signaled)
+			g.take()
 			if owes := g.y.impl().gather.owes; owes != (i == 0) {
 				t.Errorf("message %d: the acknowledgement waits: %v, want the first one to", i, owes)
 			}
@@ -520,10 +518,8 @@ func TestDeferredACKEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := busyPair(t, 14)
 				g.answering()
-				buf := g.y.mr(64)
-				g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
-				g.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}})
-				g.poll(g.y)
+				g.message(signaled)
+				g.take()
 				g.want("before", &g.outY, 0, 0)
 				switch how {
 				case "polls no more":
@@ -549,19 +545,14 @@ func TestDeferredACKAskedFor(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := busyPair(t, 14)
 			g.answering()
-			buf := g.y.mr(64)
-			for range 2 {
-				g.y.recv(verbs.RecvWR{SGList: []verbs.SGE{buf.SGE(0, 64)}})
-			}
-			send := verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{g.src.SGE(0, 8)}}
-			g.x.send(send)
-			g.poll(g.y)
+			g.message(signaled)
+			g.take()
 			g.want("before", &g.outY, 0, 0)
 			q := g.y.qp.Provider().(*qp)
 			q.mu.Lock()
 			q.gather.since -= wait
 			q.mu.Unlock()
-			g.x.send(send)
+			g.message(signaled)
 			g.poll(g.x) // it has waited for that
 			g.poll(g.y)
 			g.want("after the next message", &g.outY, 1, 1)

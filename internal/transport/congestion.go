@@ -5,12 +5,12 @@ import "time"
 // congestion says how many packets a requester may have unacknowledged, responses to its READs
 // included.
 //
-// A packet that was lost was most often too much for the peer's receive buffer, which on an untuned
-// system holds a fraction of the largest window. And a peer that goes back repeats a whole window. So a loss halves
-// the window, which then grows slowly until the next one: see wentBack, and lostSome for peers that repeat
-// selectively. For the same reason the first window is a small one, which grows by all that is acknowledged, until the
-// first loss or until the peer turns out to repeat selectively. Where nothing at all came through, the window begins again at its least. From there it grows quickly to
-// half of what it was, and then slowly.
+// A packet that was lost was most often too much for the peer's receive buffer, which on an untuned system holds a
+// fraction of the largest window. And a peer that goes back repeats a whole window. So a loss halves the window,
+// which then grows slowly until the next one: see wentBack, and lostSome for peers that repeat selectively. For the
+// same reason the first window is a small one, which grows by all that is acknowledged, until the first loss or
+// until the peer turns out to repeat selectively. Where nothing at all came through, the window begins again at its
+// least. From there it grows quickly to half of what it was, and then slowly.
 //
 // A network that notifies of congestion (RoCEv2's CNP) halves the window as well, once a round trip: it
 // says early what a loss says late. Other controllers make something else of notifications.

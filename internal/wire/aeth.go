@@ -21,15 +21,17 @@ func DecodeAETH(b []byte) (h AETH, err error) {
 	return h, nil
 }
 
-func (h *AETH) decode(b []byte) {
-	v := binary.BigEndian.Uint32(b)
-	h.Syndrome = Syndrome(v >> 24)
-	h.MSN = v & MaxMSN
-}
+func (h *AETH) decode(b []byte) { *h = AETHOf(binary.BigEndian.Uint32(b)) }
+
+// AETHOf returns the AETH whose 4 bytes make a word in network order.
+func AETHOf(word uint32) AETH { return AETH{Syndrome(word >> 24), word & MaxMSN} }
+
+// Word is the opposite of [AETHOf].
+func (h *AETH) Word() uint32 { return uint32(h.Syndrome)<<24 | h.MSN&MaxMSN }
 
 // AppendTo appends the header's 4 bytes to b.
 func (h *AETH) AppendTo(b []byte) []byte {
-	return binary.BigEndian.AppendUint32(b, uint32(h.Syndrome)<<24|h.MSN&MaxMSN)
+	return binary.BigEndian.AppendUint32(b, h.Word())
 }
 
 // A Syndrome is the first byte of an AETH. Bits 6:5 say which kind of acknowledgement it is. Bits

@@ -24,14 +24,7 @@ import (
 // until it is killed. The variable's value is the device's name and the victim's number.
 const envVictim = "ADVERB_TEST_VICTIM"
 
-func init() {
-	if s := os.Getenv(envVictim); s != "" {
-		var device string
-		var number int
-		must(fmt.Sscan(s, &device, &number))
-		victim(device, number)
-	}
-}
+func init() { beChild(envVictim, victim) }
 
 // A talker is an end of an RC connection. It sends texts as fast as the other end takes them, and checks what
 // comes from there, byte by byte.
@@ -259,6 +252,17 @@ type child struct {
 	in     io.WriteCloser
 	out    *bufio.Reader
 	errors bytes.Buffer
+}
+
+// beChild has this process be a child, if its environment has the variable: the name of a device, and a number. Such a child
+// never returns.
+func beChild(variable string, child func(device string, number int)) {
+	if s := os.Getenv(variable); s != "" {
+		var device string
+		var number int
+		must(fmt.Sscan(s, &device, &number))
+		child(device, number)
+	}
 }
 
 // startChild starts a child. The variable says what it is.

@@ -16,14 +16,7 @@ import (
 // last. The variable's value is the device's name and how many messages there are.
 const envGuest = "ADVERB_TEST_GUEST"
 
-func init() {
-	if s := os.Getenv(envGuest); s != "" {
-		var device string
-		var messages int
-		must(fmt.Sscan(s, &device, &messages))
-		guest(device, messages)
-	}
-}
+func init() { beChild(envGuest, guest) }
 
 // exchanger is an end of a ping-pong, with one receive posted.
 type exchanger struct {
