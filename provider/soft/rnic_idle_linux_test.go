@@ -28,6 +28,9 @@ const (
 	idleConns = 500
 	// maxIdleConn is how many bytes of heap both ends of an idle iWARP connection with queues of one may cost.
 	maxIdleConn = 30 << 10
+	// fewGoroutines is far below idleConns. Those that follow the network interfaces end one goroutine, and begin another,
+	// with each message from the kernel, so what a process runs at one instant may be some less than at the next.
+	fewGoroutines = 8
 )
 
 // envIdleConns makes the test run that counts the goroutines of its process.
@@ -46,7 +49,7 @@ func TestIWARPIdleInside(t *testing.T) {
 	if err := dial(1); err != nil { // makes what all connections share
 		t.Fatal(err)
 	}
-	files, goroutines := openFiles(t, 1<<20), runtime.NumGoroutine()
+	files, goroutines := openFiles(t, 1<<20), runtime.NumGoroutine()+fewGoroutines
 	heap, _ := memory()
 	if err := dial(idleConns); err != nil {
 		t.Fatal(err)
@@ -69,7 +72,7 @@ func awaitGoroutines(t *testing.T, want int, when string) {
 	t.Helper()
 	for limit := time.Now().Add(settle); runtime.NumGoroutine() > want; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("%d goroutines run %s, want %d:\n%s", runtime.NumGoroutine(), when, want, stacks())
+			t.Fatalf("%d goroutines run %s, want at most %d:\n%s", runtime.NumGoroutine(), when, want, stacks())
 		}
 	}
 }
