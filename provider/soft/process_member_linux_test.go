@@ -334,7 +334,8 @@ func (m *memberProcess) sendUD(t text, ah *verbs.AH, to verbs.QPN) {
 func (m *memberProcess) ask(now time.Time) {
 	for _, p := range m.rc {
 		switch {
-		case p.failed:
+		case p.failed: // what it is asked is not to be sent again and again
+			continue
 		case !p.waiting && !m.stop && now.Sub(p.askedAt) >= udPace:
 			p.request++
 			p.waiting = true
