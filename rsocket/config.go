@@ -10,7 +10,7 @@ import (
 // Defaults and limits that we chose.
 const (
 	// DefaultBuffer is the size of a connection's ring each way, in bytes.
-	DefaultBuffer = 1 << 20
+	DefaultBuffer = 2 << 20
 
 	// DefaultDepth is how many messages may be under way each way. A message is what one Write sends,
 	// or a piece of it.

@@ -40,7 +40,7 @@
 // # What a connection holds
 //
 // One QP, one CQ and two memory regions; no goroutine, file or timer, unless a deadline is set. The regions
-// have the sizes that Config says, 1 MiB each way by default, of which pages are taken when they are
+// have the sizes that Config says, 2 MiB each way by default, of which pages are taken when they are
 // first used. A call that waits takes the completions itself, and sleeps by the CQ's event. So idle
 // connections cost no CPU but for the keep-alive: a packet and its acknowledgement every 15 s.
 // A Listener has a goroutine, and one for each connection that is being made or waits for that.

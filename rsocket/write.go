@@ -9,8 +9,9 @@ import (
 )
 
 // maxMessage is how many bytes one message has at most. While one is on its way the next is copied. Each costs an
-// acknowledgement, and a train of packets that is cut short.
-const maxMessage = 128 << 10
+// acknowledgement, and a train of packets that is cut short. It is a little less than a multiple of any path MTU, so that
+// the last packet, which has immediate data, is not longer than those before it, and so ends their train.
+const maxMessage = 256<<10 - 64
 
 // Write sends b. It returns when all of b is in the send ring and posted, and so before it has arrived.
 // If it fails n says how much was sent, of which the peer may have less.
