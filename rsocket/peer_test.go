@@ -230,3 +230,42 @@ func TestPeerVanishes(t *testing.T) {
 		other.Close()
 	})
 }
+
+// What a peer may write is counted over its messages, and what it is told it may write over the messages that tell it.
+func TestGrants(t *testing.T) {
+	_, c, err := rawDial(t, rdmatest.New(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range []uint32{1, DefaultBuffer - 1} {
+		if err := c.receive(kindData, n); err != nil {
+			t.Fatalf("%d bytes of the ring: %v", n, err)
+		}
+	}
+	if err := c.receive(kindData, 1); !errors.Is(err, errProtocol) {
+		t.Errorf("a byte more than the ring: error %v, want %v", err, errProtocol)
+	}
+	// No grant leaves while the memory of the messages that tell of grants is in use, and none goes to who has ended.
+	half := len(c.inRing) / 2
+	for name, prevent := range map[string]func(){
+		"all messages are under way": func() { c.controls = 0 },
+		"this end is closed":         func() { c.closed = true },
+		"the peer has ended":         func() { c.peerShut = true },
+		"the connection has failed":  func() { c.err = io.ErrUnexpectedEOF },
+	} {
+		before := c.state
+		c.freed, c.granted = half, 0
+		prevent()
+		c.grant()
+		if c.granted != 0 {
+			t.Errorf("%s: %d bytes are granted, want none", name, c.granted)
+		}
+		c.state = before
+	}
+	c.freed, c.granted = half, 0
+	if c.grant(); c.granted != half || c.controls != controls-1 {
+		t.Errorf("%d bytes are granted, and %d more messages may go; want %d and %d", c.granted, c.controls, half, controls-1)
+	}
+}

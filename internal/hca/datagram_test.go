@@ -41,6 +41,11 @@ func TestDatagramReceived(t *testing.T) {
 				b[len(b)-1] ^= 1
 			}
 		}, want: Drops{ICRC: 1}},
+		{name: "transport version", edit: func(_ *wire.Packet, b []byte) {
+			if b != nil {
+				b[1] |= 0x0f
+			}
+		}, want: Drops{Malformed: 1}},
 	} {
 		for _, addr := range []func(int) netip.Addr{simAddr, simAddr6} {
 			t.Run(tt.name, func(t *testing.T) {
@@ -73,6 +78,11 @@ func TestDatagramReceived(t *testing.T) {
 					send(tt.edit)
 					if got := stats(t, y.dev).Drops; got != tt.want {
 						t.Errorf("drops %+v, want %+v", got, tt.want)
+					}
+					counters, err := y.dev.PortCounters(1)
+					y.must(err)
+					if got, want := counters.Value("port_rcv_errors"), tt.want.Malformed+tt.want.ICRC; got != want {
+						t.Errorf("port_rcv_errors is %d, want %d", got, want)
 					}
 					if port := impl(y.dev).port.query(); port.BadPKeyCntr != tt.pkeys || port.QKeyViolCntr != tt.qkeys {
 						t.Errorf("bad_pkey_cntr %d, qkey_viol_cntr %d; want %d and %d", port.BadPKeyCntr, port.QKeyViolCntr, tt.pkeys, tt.qkeys)

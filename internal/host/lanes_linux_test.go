@@ -278,3 +278,37 @@ func TestRoomEndsWait(t *testing.T) {
 	y.netdev.Close()
 	<-done
 }
+
+// TestLanesMade: a device makes so many lanes, and for one more gives up one that no QP uses.
+func TestLanesMade(t *testing.T) {
+	s := &lanes{outs: map[laneKey]*shm.Out{}}
+	add := func(block uint32) *shm.Out {
+		o, fd, err := shm.NewOut()
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+		t.Cleanup(o.Close)
+		o.Connect(shm.Bell{}, func() {}, nil, nil)
+		o.Use(1)
+		s.outs[laneKey{block: block}] = o
+		return o
+	}
+	var last *shm.Out
+	for i := range uint32(maxLanes) {
+		if o, try := s.find(laneKey{block: i}); o != nil || !try {
+			t.Fatalf("with %d lanes: found %v, and another may be made: %v; want none, and that it may", i, o != nil, try)
+		}
+		last = add(i)
+	}
+	if _, try := s.find(laneKey{block: maxLanes}); try {
+		t.Errorf("one more than %d lanes may be made, with all in use", maxLanes)
+	}
+	if o, _ := s.find(laneKey{block: maxLanes - 1}); o != last || o.Users() != 2 {
+		t.Errorf("the latest lane is not found, or has not two users")
+	}
+	last.Use(-2)
+	if _, try := s.find(laneKey{block: maxLanes}); !try || !last.Broken() || len(s.outs) != maxLanes-1 {
+		t.Errorf("with a lane that is not in use, another may be made: %v, of %d; want so, in its place", try, len(s.outs))
+	}
+}

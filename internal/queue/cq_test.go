@@ -108,6 +108,9 @@ func TestCQResize(t *testing.T) {
 	if err := c.Resize(3); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("Resize to 3 with 4 waiting: %v, want ErrBusy", err)
 	}
+	if err := c.Resize(4); err != nil {
+		t.Errorf("Resize to 4 with 4 waiting: %v, want no error", err)
+	}
 	if err := c.Resize(9); err != nil || c.Cap() != 9 {
 		t.Errorf("Resize to 9: %v, capacity %d; want no error and 9", err, c.Cap())
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -534,5 +535,61 @@ func BenchmarkRecord64(b *testing.B) {
 		send(o, record)
 		in.Next()
 		in.Release()
+	}
+}
+
+// countMapped returns how often shared memory is mapped.
+func countMapped(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(b, []byte("/memfd:"))
+}
+
+// TestNothingStaysMapped: the mapping of the receiver's memory ends with its last use, and that of a lane with its ends.
+func TestNothingStaysMapped(t *testing.T) {
+	before := countMapped(t)
+	t.Run("lane", func(t *testing.T) {
+		g := newGranting(t)
+		idle := countMapped(t)
+		a, b := g.ask(2), g.ask(3)
+		used := countMapped(t)
+		g.o.Return(a)
+		if n := countMapped(t); used <= idle || n != used {
+			t.Errorf("%d mappings, %d with two accesses, and %d with one; want more with any", idle, used, n)
+		}
+		if g.o.Return(b); countMapped(t) != idle {
+			t.Errorf("%d mappings after the last access was returned, want %d as before", countMapped(t), idle)
+		}
+		g.o.Close()
+		if n := countMapped(t); n >= idle {
+			t.Errorf("%d mappings after the sender has closed its end, want fewer than %d", n, idle)
+		}
+	})
+	if n := countMapped(t); n != before {
+		t.Errorf("%d mappings are left, want %d as before", n, before)
+	}
+}
+
+// TestBellClosesOnce: a bell that is closed again does not close what has its descriptor by now.
+func TestBellClosesOnce(t *testing.T) {
+	b := new(Inbox)
+	defer b.Close()
+	bell := bellOf(t, b)
+	was := bell.fd - 1
+	bell.Close()
+	fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if fd != was {
+		t.Fatalf("the next descriptor is %d, want %d, which the bell had", fd, was)
+	}
+	bell.Close()
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		t.Errorf("the descriptor was closed with the bell: %v", err)
 	}
 }

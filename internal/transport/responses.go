@@ -21,7 +21,6 @@ type response struct {
 	orig   uint64
 
 	replay bool // the request has come before
-	gone   bool // and its region is there no more: a NAK answers
 }
 
 // end returns the PSN after the response.

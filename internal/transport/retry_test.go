@@ -299,6 +299,14 @@ func TestSequenceNAKCostsRetry(t *testing.T) {
 	}
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCRetryExceeded})
+	// Without a retry the first NAK is the end, also where no timeout would be.
+	p = newPair(t, setup{noRetry: true, noTimeout: true})
+	p.cutAfter(0)
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	p.transmit()
+	p.answer(0, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge}, AETH: wire.AETH{Syndrome: 0x60}})
+	p.runUntil(p.now + 10*us)
+	p.a.wantSends(wc{1, verbs.WCRetryExceeded})
 }
 
 // TestGhostAck: acknowledgements of what was not sent, or is done, change nothing.
