@@ -35,6 +35,14 @@ var nearMutants = []mutant{
 		"		if n += i; i == 0 && in.Finished() {\n", "		if n += i; false {\n", "./internal/hca", "Lane"},
 	{"what comes by a new lane is taken as of the device's start", hca + "engine.go",
 		"		return 0, 0\n	}\n	now = e.dev.now()\n", "		return e.receiveNear(0), 0\n	}\n	now = e.dev.now()\n", "./internal/hca", "TestNewLane"},
+	{"a bell that is closed twice closes another's descriptor", shm + "lane_linux.go",
+		"		unix.Close(b.fd - 1)\n		b.fd = 0\n", "		unix.Close(b.fd - 1)\n", "./internal/shm", "Bell"},
+	{"a lane that is closed stays mapped", shm + "out.go",
+		"	o.unmap()\n	o.bell", "	o.bell", "./internal/shm", "Mapped"},
+	{"memory of the receiver stays mapped after its last use", shm + "access.go",
+		"		delete(o.accesses.files, a.file)\n		f.unmap()\n", "		delete(o.accesses.files, a.file)\n", "./internal/shm", "Mapped"},
+	{"a device makes a lane too many", host + "lanes_linux.go",
+		"len(s.outs) < maxLanes ||", "len(s.outs) <= maxLanes ||", "./internal/host", "LanesMade"},
 
 	// The fast path of short SENDs.
 	{"what took the fast path and is lost is never sent again", transport + "fastpath.go",

@@ -102,7 +102,7 @@ var mutants = slices.Concat([]mutant{
 		"return e.rkey == o.rkey && e.va == o.va+uint64(off) && e.length <= o.length-off", "_ = off\n		return true",
 		"./internal/transport", "."},
 	{"a repeated READ whose region is gone is not answered", transport + "reply.go",
-		"		e.gone = true\n", "		return\n", "./internal/transport", "TestRepeatedReadRegionGone"},
+		"		// respond will find that too, and say so\n", "		return\n", "./internal/transport", "TestRepeatedReadRegionGone"},
 	{"a repeated READ whose region goes before the answer ends the connection", transport + "reply.go",
 		"		if err != nil && e.replay {\n", "		if false {\n", "./internal/transport", "RegionGo|TestRepeatedReadBehindAnother"},
 	{"a NAK comes before the rest of the answer that is being given", transport + "reply.go",

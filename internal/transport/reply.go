@@ -71,7 +71,8 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 	switch {
 	case r == nil:
 		span.Release() // the data are read when they are sent
-	case r.nak == wire.NAKRemoteAccessError && !s.responses.overlaps(&e): // respond will find that too, and say so
+	case r.nak == wire.NAKRemoteAccessError && !s.responses.overlaps(&e):
+		// respond will find that too, and say so
 	default:
 		q.counters.Unexpected++
 		return
