@@ -197,28 +197,41 @@ func TestPeerDies(t *testing.T) {
 	}
 }
 
+// A severable is a connection that can be cut off and joined again.
+type severable struct {
+	c, other    net.Conn
+	cut, rejoin func()
+}
+
+func newSeverable(t *testing.T) *severable {
+	t.Helper()
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	lc := ListenConfig{Devices: []*verbs.Device{b}}
+	l, err := lc.Listen(context.Background(), "rsocket", "10.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := Dialer{Device: a}
+	c, err := d.Dial("rsocket", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &severable{c, other, func() { n.Partition(a, b) }, func() { n.Heal(a, b) }}
+}
+
 func TestPeerVanishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := rdmatest.New(t)
-		a, b := n.Device(), n.Device()
-		lc := ListenConfig{Devices: []*verbs.Device{b}}
-		l, err := lc.Listen(context.Background(), "rsocket", "10.0.0.2:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		d := Dialer{Device: a}
-		c, err := d.Dial("rsocket", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.Partition(a, b)
+		s := newSeverable(t)
+		c, other := s.c, s.other
+		s.cut()
 		start := time.Now()
-		_, err = c.Read(make([]byte, 1))
+		_, err := c.Read(make([]byte, 1))
 		var ne net.Error
 		if !errors.Is(err, syscall.ETIMEDOUT) || !errors.As(err, &ne) || !ne.Timeout() {
 			t.Errorf("got error %v, want %v", err, syscall.ETIMEDOUT)
@@ -229,6 +242,44 @@ func TestPeerVanishes(t *testing.T) {
 		c.Close()
 		other.Close()
 	})
+}
+
+// Close waits as long as SetLinger says, and then drops what has not arrived. By default it waits for a moment, and
+// sending goes on behind it.
+func TestLinger(t *testing.T) {
+	const away = 500 * time.Millisecond // less than the retries last
+	for _, tt := range []struct {
+		sec         int
+		least, most time.Duration
+		arrives     bool
+	}{
+		{-1, closeWait, closeWait, true},
+		{0, 0, closeWait, false},
+		{9, away, 2 * away, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSeverable(t)
+			defer s.other.Close()
+			if err := s.c.(*Conn).SetLinger(tt.sec); err != nil {
+				t.Fatal(err)
+			}
+			s.cut()
+			if _, err := s.c.Write([]byte("end")); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(away, s.rejoin)
+			start := time.Now()
+			if err := s.c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); took < tt.least || took > tt.most {
+				t.Errorf("SetLinger(%d): Close took %v, want %v to %v", tt.sec, took, tt.least, tt.most)
+			}
+			if n, err := s.other.Read(make([]byte, 9)); (n == 3) != tt.arrives {
+				t.Errorf("SetLinger(%d): %d bytes have arrived, error %v; want what was written: %v", tt.sec, n, err, tt.arrives)
+			}
+		})
+	}
 }
 
 // What a peer may write is counted over its messages, and what it is told it may write over the messages that tell it.
