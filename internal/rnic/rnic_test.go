@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/iwarp"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/mpa"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -363,5 +366,32 @@ func TestPipe(t *testing.T) {
 	x.prov.Shutdown(x.qp.QPN())
 	if err := y.ended(); err != nil {
 		t.Errorf("the peer of who has ended: %v", err)
+	}
+}
+
+// TestForgottenRegion: what becomes of a region that the program has forgotten is no matter once its device is closed. The
+// runtime ends a process that forgets pinned memory.
+func TestForgottenRegion(t *testing.T) {
+	func() {
+		d, err := Open(sim.New(sim.Config{}).Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, 1})), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := d.AllocPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.RegMR(verbs.MRAttr{Buf: make([]byte, 1<<12)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	for range 2 { // what the first collection has found is dealt with by the end of the second
+		ended := make(chan struct{})
+		runtime.AddCleanup(new([64]byte), func(c chan struct{}) { close(c) }, ended)
+		runtime.GC()
+		<-ended
 	}
 }

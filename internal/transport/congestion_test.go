@@ -299,6 +299,11 @@ func TestNotified(t *testing.T) {
 	c.notified(0)
 	like.lost()
 	want("at time 0")
+	c.notified(unknownRoundTrip - 1)
+	want("soon after it")
+	c.notified(unknownRoundTrip)
+	like.lost()
+	want("later")
 }
 
 // TestCongestionCuts: everything that is acknowledged counts, in whatever pieces it comes. Only what the
