@@ -184,6 +184,33 @@ func TestHoldBounds(t *testing.T) {
 	}
 }
 
+// countedBuffers counts what was taken from it, and given back.
+type countedBuffers struct{ got, back int }
+
+func (c *countedBuffers) Get() any { c.got++; return new([MaxDatagram]byte) }
+func (c *countedBuffers) Put(any)  { c.back++ }
+
+// TestHeldBuffers: the buffer of a packet that was held goes back once the next is taken out. A short one needs none.
+func TestHeldBuffers(t *testing.T) {
+	const packets = 50
+	var h hold
+	var buffers countedBuffers
+	for psn := range wire.PSN(packets) {
+		for _, n := range []int{shortHeld, shortHeld + 1} {
+			p := req(wire.RCRDMAWriteMiddle, psn, n)
+			if !h.keep(&p, &buffers) {
+				t.Fatalf("packet %v is not kept", psn)
+			}
+			if got, _, _ := h.take(psn); len(got.Payload) != n {
+				t.Fatalf("packet %v has %d bytes, want %d", psn, len(got.Payload), n)
+			}
+		}
+	}
+	if buffers.got != packets || buffers.back < packets-1 || buffers.back > packets {
+		t.Errorf("%d buffers were taken for %d long packets, and %d given back; want one each, and all back but the latest", buffers.got, packets, buffers.back)
+	}
+}
+
 // TestReportedRanges: an acknowledgement names what is held and nothing else, wherever the PSNs stand. What it
 // named too much would never be sent again.
 func TestReportedRanges(t *testing.T) {
