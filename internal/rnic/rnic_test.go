@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/iwarp"
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/mpa"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -393,5 +394,25 @@ func TestForgottenRegion(t *testing.T) {
 		runtime.AddCleanup(new([64]byte), func(c chan struct{}) { close(c) }, ended)
 		runtime.GC()
 		<-ended
+	}
+}
+
+// TestGID: an iWARP port has its interface's MAC address for a GID or, where there is none, a local one that is made of
+// an IP address.
+func TestGID(t *testing.T) {
+	mac, addr := net.HardwareAddr{0x52, 0x54, 0, 1, 2, 3}, netip.MustParseAddr("10.1.2.3")
+	for _, tt := range []struct {
+		state link.NetdevState
+		gid   verbs.GID
+		guid  verbs.GUID
+	}{
+		{link.NetdevState{HardwareAddr: mac, Addrs: []netip.Addr{addr}}, verbs.GID{0x52, 0x54, 0, 1, 2, 3}, verbs.GUID{0x50, 0x54, 0, 0xff, 0xfe, 1, 2, 3}},
+		{link.NetdevState{HardwareAddr: make(net.HardwareAddr, 6), Addrs: []netip.Addr{addr}}, verbs.GID{2, 0xff, 10, 1, 2, 3}, verbs.GUID{0, 0xff, 10, 0xff, 0xfe, 1, 2, 3}},
+		{link.NetdevState{HardwareAddr: make(net.HardwareAddr, 8), Addrs: []netip.Addr{addr}}, verbs.GID{2, 0xff, 10, 1, 2, 3}, verbs.GUID{0, 0xff, 10, 0xff, 0xfe, 1, 2, 3}},
+		{link.NetdevState{}, verbs.GID{}, verbs.GUID{2, 0, 0, 0xff, 0xfe}},
+	} {
+		if gid, guid := gidOf(tt.state), guidOf(tt.state); gid != tt.gid || guid != tt.guid {
+			t.Errorf("%+v: GID %v and GUID %v, want %v and %v", tt.state, gid, guid, tt.gid, tt.guid)
+		}
 	}
 }
