@@ -108,6 +108,11 @@ func TestNegotiation(t *testing.T) {
 	check("dialer's RNRRetry", int(a.RNRRetry), 4)
 	check("listener's RNRRetry", int(b.RNRRetry), 1)
 	check("path MTU", a.PathMTU.Bytes(), b.PathMTU.Bytes())
+	less, _ := p.connect(t,
+		&rdmacm.Config{Param: &rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 5}},
+		&rdmacm.Config{Param: &rdmacm.ConnParam{ResponderResources: 2, InitiatorDepth: 1}})
+	check("MaxRDAtomic of a dialer whose listener answers fewer READs", query(less).MaxRDAtomic, 2)
+	check("MaxDestRDAtomic of a dialer whose listener makes fewer READs", query(less).MaxDestRDAtomic, 1)
 	if a.SQPSN != b.RQPSN || a.RQPSN != b.SQPSN {
 		t.Errorf("PSNs: got %v>%v, %v<%v, want the same ones at both ends", a.SQPSN, b.RQPSN, a.RQPSN, b.SQPSN)
 	}
