@@ -416,3 +416,19 @@ func TestGID(t *testing.T) {
 		}
 	}
 }
+
+// TestPortMTU: the port's active MTU is the interface's, rounded down to one that the verbs have.
+func TestPortMTU(t *testing.T) {
+	for mtu, want := range map[int]verbs.MTU{100: verbs.MTU256, 1023: verbs.MTU512, 1500: verbs.MTU1024, 2048: verbs.MTU2048, 4096: verbs.MTU4096, 65536: verbs.MTU4096} {
+		d, err := Open(sim.New(sim.Config{MTU: mtu}).Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, 1})), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := d.QueryPort(1); err != nil || a.ActiveMTU != want || a.MaxMTU != verbs.MTU4096 {
+			t.Errorf("MTU %d: active MTU %v, at most %v, error %v; want %v, %v and none", mtu, a.ActiveMTU, a.MaxMTU, err, want, verbs.MTU4096)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
