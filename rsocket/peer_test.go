@@ -320,3 +320,40 @@ func TestGrants(t *testing.T) {
 		t.Errorf("%d bytes are granted, and %d more messages may go; want %d and %d", c.granted, c.controls, half, controls-1)
 	}
 }
+
+// A connection begins at the address and the port that the Dialer names, and at no other. What is no address of a port is
+// refused.
+func TestLocalAddr(t *testing.T) {
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	lc := ListenConfig{Devices: []*verbs.Device{b}}
+	l, err := lc.Listen(context.Background(), "rsocket", "10.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := Dialer{Device: a, LocalAddr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 4711}}
+	c, err := d.Dial("rsocket", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	other, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for _, got := range []net.Addr{c.LocalAddr(), other.RemoteAddr()} {
+		if got.String() != "10.0.0.1:4711" {
+			t.Errorf("the connection is from %v, want 10.0.0.1:4711", got)
+		}
+	}
+	if _, err := d.Dial("rsocket", l.Addr().String()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a second connection from the same port: error %v, want %v", err, syscall.EADDRINUSE)
+	}
+	d.LocalAddr = &net.UnixAddr{Name: "x", Net: "unix"}
+	var ae *net.AddrError
+	if _, err := d.Dial("rsocket", l.Addr().String()); !errors.As(err, &ae) {
+		t.Errorf("from a Unix address: error %v, want a *net.AddrError", err)
+	}
+}
