@@ -473,3 +473,55 @@ func TestWriteAt(t *testing.T) {
 		t.Errorf("a mapping in place of a closed one: %v", err)
 	}
 }
+
+// The stream leaves alone where the mappings stand. Memory that is mapped no more can be written no more.
+func TestMapsBesideStream(t *testing.T) {
+	x, y := newPair(t, rsocket.Config{Maps: 3, SendBuffer: 4096, RecvBuffer: 4096})
+	var maps [3]*rsocket.Mapping
+	for i := range maps {
+		var err error
+		if maps[i], err = y.Map(100, int64(1000*i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream := noise(50_000, 4)
+	for _, way := range [][2]*rsocket.Conn{{y, x}, {x, y}} {
+		sent := make(chan error, 1)
+		go func() {
+			_, err := way[0].Write(stream)
+			sent <- err
+		}()
+		got := make([]byte, len(stream))
+		if _, err := io.ReadFull(way[1], got); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-sent; err != nil || !bytes.Equal(got, stream) {
+			t.Fatalf("the stream is another, or error %v", err)
+		}
+	}
+	for i := range maps {
+		if _, err := x.WriteAt(stream[:100], int64(1000*i)); err != nil {
+			t.Errorf("mapping %d: %v", i, err)
+		}
+	}
+	if _, err := x.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(y, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range maps {
+		if !bytes.Equal(m.Bytes(), stream[:100]) {
+			t.Errorf("mapping %d is not what was written", i)
+		}
+	}
+	if err := maps[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.WriteAt(stream[:100], 1000); err != nil { // it is in the send ring
+		t.Fatal(err)
+	}
+	if _, err := x.Read(make([]byte, 1)); !errors.Is(err, verbs.WCRemAccessErr) {
+		t.Errorf("after a write to what is mapped no more: error %v, want %v", err, verbs.WCRemAccessErr)
+	}
+}

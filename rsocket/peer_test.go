@@ -321,6 +321,44 @@ func TestGrants(t *testing.T) {
 	}
 }
 
+// The first half of a ring that is granted anew stands in entry 1 of the target SGL, and the next in entry 0: what the
+// ends told each other at first counts as entry 0.
+func TestTargets(t *testing.T) {
+	p, c, err := rawDial(t, rdmatest.New(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	half := len(c.inRing) / 2
+	for i, entry := range []int{1, 0, 1} {
+		c.freed = half
+		c.grant()
+		ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Patience)
+		var wcs [1]verbs.WC
+		_, err := p.RecvCQ().Wait(ctx, wcs[:])
+		cancel()
+		if err != nil || wcs[0].Err() != nil {
+			t.Fatal(err, wcs[0].Err())
+		}
+		if e := loadSGE(p.ring, entry*sgeSize); int(e.length) != half || e.remote != c.in.Remote(c.inStart+i%2*half) {
+			t.Errorf("grant %d: entry %d is %+v, want %d bytes from %+v on", i, entry, e, half, c.in.Remote(c.inStart+i%2*half))
+		}
+		p.ring.Store64(entry*sgeSize+8, 0) // as who takes it does
+	}
+	for i, entry := range []int{1, 0, 1} {
+		want := extent{verbs.RemoteAddr{VA: uint64(1 + i), RKey: 7}, 100}
+		putSGE(c.in.Bytes()[entry*sgeSize:], order(false), want)
+		c.target = extent{}
+		if c.takeTarget(); c.target != want {
+			t.Errorf("target %d is %+v, want %+v of entry %d", i, c.target, want, entry)
+		}
+		if c.target = (extent{}); loadSGE(c.in, entry*sgeSize).length != 0 {
+			t.Errorf("entry %d is there still, want it taken", entry)
+		}
+	}
+}
+
 // A connection begins at the address and the port that the Dialer names, and at no other. What is no address of a port is
 // refused.
 func TestLocalAddr(t *testing.T) {
