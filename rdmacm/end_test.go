@@ -272,6 +272,26 @@ func TestCloseRaces(t *testing.T) {
 	}
 }
 
+// TestClosePrompt checks that Close returns once the peer has answered, and does not wait long for one that does not.
+func TestClosePrompt(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		for _, reachable := range []bool{true, false} {
+			x, y := p.connect(t, nil, nil)
+			least, most := time.Duration(0), 10*time.Millisecond
+			if !reachable {
+				p.net.Partition(p.a, p.b)
+				least, most = 250*time.Millisecond, 600*time.Millisecond
+			}
+			within(t, least, most, func() {
+				if err := x.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			y.Close()
+		}
+	})
+}
+
 // TestCloseBusy checks that a Close which cannot be done fails each time in the same way, and works
 // once it can be done.
 func TestCloseBusy(t *testing.T) {
