@@ -395,3 +395,24 @@ func TestLocalAddr(t *testing.T) {
 		t.Errorf("from a Unix address: error %v, want a *net.AddrError", err)
 	}
 }
+
+// No more messages are under way than the send queue has places for beside those of our own.
+func TestDepth(t *testing.T) {
+	_, c, err := rawDial(t, rdmatest.New(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, done := range []uint32{0, wrMask - 3} { // and where the count wraps around
+		for under, want := range map[uint32]bool{0: true, uint32(c.cfg.Depth) - 1: true, uint32(c.cfg.Depth): false} {
+			c.wrsDone, c.wrs = done, (done+under)&wrMask
+			write, err := c.canWrite()
+			place, perr := c.canPlace()
+			if write != want || place != want || err != nil || perr != nil {
+				t.Errorf("with %d of %d under way: may write %v, may place %v, errors %v and %v; want %v", under, c.cfg.Depth, write, place, err, perr, want)
+			}
+		}
+	}
+	c.wrs, c.wrsDone = 0, 0
+}
