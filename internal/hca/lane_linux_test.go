@@ -29,6 +29,7 @@ type lanePair struct {
 	inboxes map[netip.Addr]*shm.Inbox
 	outs    map[netip.Addr]*shm.Out // by where they lead
 	asked   int
+	shares  bool // QPs share the lanes, as those of two processes do
 	wc      [1]verbs.WC
 
 	onAsk    func()             // unless nil: somebody asks for access
@@ -66,6 +67,10 @@ func newLanePair(t testing.TB, o options, mw ...link.Middleware) *lanePair {
 }
 
 func (p *lanePair) lane(t testing.TB, from, to netip.Addr) *shm.Out {
+	if o := p.outs[to]; p.shares && o != nil {
+		o.Use(1)
+		return o
+	}
 	o, fd, err := shm.NewOut()
 	if err != nil {
 		t.Fatal(err)
@@ -393,6 +398,43 @@ func BenchmarkLaneSend(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/oneway")
+}
+
+// TestLaneShared: what QPs have put into one lane in turn is theirs, and each goes on afterwards.
+func TestLaneShared(t *testing.T) {
+	p := newLanePair(t, options{})
+	p.shares = true
+	froms, tos := []*end{p.x}, []*end{p.y}
+	for range 2 {
+		x, y := connect(t, p.x.dev, p.y.dev, options{})
+		froms, tos = append(froms, x), append(tos, y)
+	}
+	if p.asked != 6 || len(p.outs) != 2 {
+		t.Fatalf("%d lanes were asked for, and there are %d; want 6 and 2", p.asked, len(p.outs))
+	}
+	eng := p.y.impl().out.eng
+	for round := range 3 {
+		for i, y := range tos {
+			y.recv(verbs.RecvWR{ID: uint64(i)}, verbs.RecvWR{ID: uint64(i)})
+		}
+		eng.rx.Lock() // so that all is in the lane at once
+		for range 2 {
+			for i, x := range froms {
+				x.send(verbs.SendWR{ID: uint64(i), Op: verbs.OpSendWithImm, Imm: uint32(i), Flags: signaled})
+			}
+		}
+		eng.rx.Unlock()
+		for i := range froms {
+			for range 2 {
+				if wc := p.want(tos[i]); wc.Imm != uint32(i) || wc.ID != uint64(i) {
+					t.Errorf("round %d: QP %d has received %+v, want its own", round, i, wc)
+				}
+				if wc := p.want(froms[i]); wc.ID != uint64(i) {
+					t.Errorf("round %d: QP %d has completed %+v, want its own", round, i, wc)
+				}
+			}
+		}
+	}
 }
 
 // TestLaneSecured: a QP with keys uses no lane, and takes nothing by one.
