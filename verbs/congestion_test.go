@@ -34,6 +34,9 @@ func TestCongestionControl(t *testing.T) {
 			t.Errorf("%v parses to %v, %v", c, got, err)
 		}
 	}
+	if got := kinds[3].String(); got != "CONGESTION_CONTROL(3)" {
+		t.Errorf("a kind that there is not is %q, want CONGESTION_CONTROL(3)", got)
+	}
 	if _, err := verbs.ParseCongestionControl("bbr"); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("bbr parses with %v, want ErrInvalid", err)
 	}
