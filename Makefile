@@ -1,4 +1,4 @@
-# make test, make release, make sim (5 minutes, in 2 processes) and make lab are what CI runs.
+# make test, make release, make sim (2 minutes, in 2 processes) and make lab are what CI runs.
 # CONTRIBUTING.md explains the targets.
 
 GO       ?= go
