@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -185,6 +186,31 @@ func TestRepeatedReadRegionGone(t *testing.T) {
 			t.Errorf("%d NAKs 0x62 of PSN %d, counters %+v; want at least one, counted", naks, lost, c)
 		}
 	}
+}
+
+// TestRepeatedReadWindowShrunk: a repeated READ of which a part is gone, since its window was bound anew by the same key, is
+// not answered in part: the NAK stands for all.
+func TestRepeatedReadWindowShrunk(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256})
+	r := p.b.bindWindow(windowKey)
+	read := rdma(req(wire.RCRDMAReadRequest, 0, 0), r.base, r.key, 1024)
+	p.inject(p.b, read)
+	p.transmit()
+	n := len(p.log)
+	if err := p.b.qp.cfg.PD.Invalidate(verbs.RKey(r.key), p.b.qp.cfg.QPN); err != nil {
+		t.Fatal(err)
+	}
+	w := p.b.labelled(windowKey)
+	if err := mem.Bind(&verbs.MWBind{MW: w.mw, RKey: w.key, MR: p.b.mem.mr, Addr: r.base, Length: 512, Access: remoteAccess}, p.b.qp.cfg.QPN); err != nil {
+		t.Fatal(err)
+	}
+	p.inject(p.b, read)
+	p.transmit()
+	if got := p.packets(p.b, n); n != 4 || len(got) != 1 || got[0].PSN != 0 || got[0].AETH.Syndrome != 0x62 {
+		t.Errorf("%d answers at first, and then %d; want 4, and the NAK 0x62 of PSN 0 alone", n, len(got))
+	}
+	p.b.wantState(verbs.QPStateRTS)
+	p.b.wantEvents()
 }
 
 // TestRepeatedReadRegionGoes: the region goes away while the answer to a repeated READ waits for its turn, or is given

@@ -72,7 +72,7 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 	case r == nil:
 		span.Release() // the data are read when they are sent
 	case r.nak == wire.NAKRemoteAccessError && !s.responses.overlaps(&e):
-		// respond will find that too, and say so
+		e.gone = true
 	default:
 		q.counters.Unexpected++
 		return
@@ -186,6 +186,9 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 		p.AtomicAckETH.Orig = e.orig
 		s.responses.drop()
 		return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
+	}
+	if e.gone {
+		return s.sayGone(e, buf)
 	}
 	off, n := e.sent*q.mtu, uint32(q.inOne(uint64(run)))
 	size := min(e.length-off, n*q.mtu)

@@ -21,6 +21,7 @@ type response struct {
 	orig   uint64
 
 	replay bool // the request has come before
+	gone   bool // and not all of its memory is there any more: a NAK answers
 }
 
 // end returns the PSN after the response.
