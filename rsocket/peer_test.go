@@ -24,19 +24,40 @@ type rawPeer struct {
 	theirs parameters
 }
 
-// rawDial connects a peer of which hello tells what parameters it gives.
-func rawDial(t *testing.T, n *rdmatest.Network, hello []byte) (*rawPeer, *Conn, error) {
+// listen listens at the second device of a simulated network.
+func listen(t *testing.T, d *verbs.Device) net.Listener {
 	t.Helper()
-	a, b := n.Device(), n.Device()
-	lc := ListenConfig{Devices: []*verbs.Device{b}}
+	lc := ListenConfig{Devices: []*verbs.Device{d}}
 	l, err := lc.Listen(context.Background(), "rsocket", "10.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// join makes a connection, and returns both its ends.
+func join(t *testing.T, d *Dialer, l net.Listener) (c, other net.Conn) {
+	t.Helper()
+	c, err := d.Dial("rsocket", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return c, other
+}
+
+// rawDial connects a peer of which hello tells what parameters it gives.
+func rawDial(t *testing.T, n *rdmatest.Network, hello []byte) (*rawPeer, *Conn, error) {
+	t.Helper()
+	a, b := n.Device(), n.Device()
+	l := listen(t, b)
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Patience)
 	defer cancel()
 	p := &rawPeer{}
+	var err error
 	to := netip.MustParseAddrPort(l.Addr().String())
 	private := make([]byte, helloSize)
 	p.Conn, err = (&rdmacm.Dialer{Device: a}).Dial(ctx, to, &rdmacm.Config{PrivateData: private, Setup: func(c *rdmacm.Conn) (err error) {
@@ -207,21 +228,9 @@ func newSeverable(t *testing.T) *severable {
 	t.Helper()
 	n := rdmatest.New(t)
 	a, b := n.Device(), n.Device()
-	lc := ListenConfig{Devices: []*verbs.Device{b}}
-	l, err := lc.Listen(context.Background(), "rsocket", "10.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t, b)
 	defer l.Close()
-	d := Dialer{Device: a}
-	c, err := d.Dial("rsocket", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, other := join(t, &Dialer{Device: a}, l)
 	return &severable{c, other, func() { n.Partition(a, b) }, func() { n.Heal(a, b) }}
 }
 
@@ -364,22 +373,11 @@ func TestTargets(t *testing.T) {
 func TestLocalAddr(t *testing.T) {
 	n := rdmatest.New(t)
 	a, b := n.Device(), n.Device()
-	lc := ListenConfig{Devices: []*verbs.Device{b}}
-	l, err := lc.Listen(context.Background(), "rsocket", "10.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t, b)
 	defer l.Close()
 	d := Dialer{Device: a, LocalAddr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 4711}}
-	c, err := d.Dial("rsocket", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, other := join(t, &d, l)
 	defer c.Close()
-	other, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer other.Close()
 	for _, got := range []net.Addr{c.LocalAddr(), other.RemoteAddr()} {
 		if got.String() != "10.0.0.1:4711" {

@@ -247,33 +247,6 @@ func TestDeviceCloseUnpins(t *testing.T) {
 	}
 }
 
-// TestForgottenRegion: what becomes of a region that the program has forgotten is no matter once its device is closed. The
-// runtime ends a process that forgets pinned memory.
-func TestForgottenRegion(t *testing.T) {
-	func() {
-		d, err := Open(sim.New(sim.Config{}).Netdev("sim", simAddr(1)), Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := d.AllocPD()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.RegMR(verbs.MRAttr{Buf: make([]byte, 1<<12)}); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}()
-	for range 2 { // what the first collection has found is dealt with by the end of the second
-		ended := make(chan struct{})
-		runtime.AddCleanup(new([64]byte), func(c chan struct{}) { close(c) }, ended)
-		runtime.GC()
-		<-ended
-	}
-}
-
 // TestBindMWKey: a window of type 1 has its new key when BindMW has returned, though the bind waits in the queue.
 func TestBindMWKey(t *testing.T) {
 	net := sim.New(sim.Config{})

@@ -69,6 +69,8 @@ var mutants = slices.Concat([]mutant{
 		"briefOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0", "briefOps>>wr.Op&1 != 0", "./internal/transport", "TestBrisk"},
 	{"a local operation is taken for the place's last one", transport + "sendqueue.go",
 		"w.mark, w.executed = sq.nextSeq, sq.messages, false, 0, false", "w.mark = sq.nextSeq, sq.messages, false, 0", "./internal/transport", "."},
+	{"a NAK with no retry left is waited out", transport + "rc.go",
+		"	if !r.recovery.signed(now, seq, cause) {\n		r.giveUp()\n", "	if !r.recovery.signed(now, seq, cause) {\n", "./internal/transport", "SequenceNAK"},
 
 	// The completer.
 	{"an ACK acknowledges one packet more", transport + "completer.go",
@@ -236,6 +238,8 @@ var mutants = slices.Concat([]mutant{
 		"slots, freed = e.Slots, e.Freed\n", "slots, freed = e.Slots, e.Freed+1\n", "", ""},
 	{"a CQ forgets its last completion but one", queue + "cq.go",
 		"		c.count--\n", "		if c.count--; c.count == 5 {\n			c.count--\n		}\n", "", ""},
+	{"a CQ is not resized to what waits in it", queue + "cq.go",
+		"	if c.count > entries {\n", "	if c.count >= entries {\n", "./internal/queue", "Resize"},
 
 	// The device.
 	{"a device does not flush the receives of a QP in error", hca + "publish.go",
@@ -298,6 +302,8 @@ var mutants = slices.Concat([]mutant{
 		"	if !p.gsi.Load() {", "	if true {", "./internal/connector", "TestRequestsOfManyAddresses"},
 	{"who accepts a UC connection waits for its neighbor", hca + "qp.go",
 		"q.typ == verbs.QPTypeUC && !q.isAsked() {", "q.typ == verbs.QPTypeUC {", "./rdmacm", "TestAcceptWaitsForNoNeighbor"},
+	{"malformed packets are no errors of the port", hca + "counters.go",
+		"Value: l.Drops.Malformed + l.Drops.ICRC}", "Value: l.Drops.ICRC}", "./internal/hca", "Datagram"},
 
 	// Links, captures and terminals.
 	{"trains go on though the kernel refuses them", udp + "trains_linux.go",
@@ -503,6 +509,12 @@ var mutants = slices.Concat([]mutant{
 		"	p.asking--\n", "", "./internal/connector", "TestSilentConnections"},
 	{"one host takes all places of those who ask by iWARP", connector + "tcpport.go",
 		" || p.askingOf[from] >= maxAskingOfSource {", " {", "./internal/connector", "TestSilentConnections"},
+
+	// Streams.
+	{"a peer's messages are compared with what it may write one by one", "rsocket/progress.go",
+		"		c.granted -= int(number)\n", "", "./rsocket", "Grants"},
+	{"grants leave though the memory of all messages is in use", "rsocket/progress.go",
+		"!c.closed && !c.peerShut && c.controls > 0 {", "!c.closed && !c.peerShut {", "./rsocket", "Grants"},
 
 	// The connections of a listener of rsockets.
 	{"a free place is given to who waits longest, not to the source with the fewest", "rsocket/crowd.go",

@@ -22,9 +22,12 @@ const (
 
 // newDevice opens a device for the time of the test. Its network interface is a simulated one: tests hand
 // in the connections.
-func newDevice(t testing.TB) *Device {
+func newDevice(t testing.TB) *Device { return newDeviceOf(t, sim.Config{}) }
+
+// newDeviceOf is newDevice on a network of a kind.
+func newDeviceOf(t testing.TB, c sim.Config) *Device {
 	t.Helper()
-	n := sim.New(sim.Config{}).Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, 1}))
+	n := sim.New(c).Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, 1}))
 	d, err := Open(n, Config{})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -370,33 +369,6 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// TestForgottenRegion: what becomes of a region that the program has forgotten is no matter once its device is closed. The
-// runtime ends a process that forgets pinned memory.
-func TestForgottenRegion(t *testing.T) {
-	func() {
-		d, err := Open(sim.New(sim.Config{}).Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, 1})), Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := d.AllocPD()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.RegMR(verbs.MRAttr{Buf: make([]byte, 1<<12)}); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}()
-	for range 2 { // what the first collection has found is dealt with by the end of the second
-		ended := make(chan struct{})
-		runtime.AddCleanup(new([64]byte), func(c chan struct{}) { close(c) }, ended)
-		runtime.GC()
-		<-ended
-	}
-}
-
 // TestGID: an iWARP port has its interface's MAC address for a GID or, where there is none, a local one that is made of
 // an IP address.
 func TestGID(t *testing.T) {
@@ -420,15 +392,8 @@ func TestGID(t *testing.T) {
 // TestPortMTU: the port's active MTU is the interface's, rounded down to one that the verbs have.
 func TestPortMTU(t *testing.T) {
 	for mtu, want := range map[int]verbs.MTU{100: verbs.MTU256, 1023: verbs.MTU512, 1500: verbs.MTU1024, 2048: verbs.MTU2048, 4096: verbs.MTU4096, 65536: verbs.MTU4096} {
-		d, err := Open(sim.New(sim.Config{MTU: mtu}).Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, 1})), Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a, err := d.QueryPort(1); err != nil || a.ActiveMTU != want || a.MaxMTU != verbs.MTU4096 {
+		if a, err := newDeviceOf(t, sim.Config{MTU: mtu}).QueryPort(1); err != nil || a.ActiveMTU != want || a.MaxMTU != verbs.MTU4096 {
 			t.Errorf("MTU %d: active MTU %v, at most %v, error %v; want %v, %v and none", mtu, a.ActiveMTU, a.MaxMTU, err, want, verbs.MTU4096)
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// bound makes a region of y's and a window over 16 bytes of it, from byte 8 on, and returns the work request that binds it.
-func (e *end) bound(id uint64) (mr *verbs.MR, mw *verbs.MW, bind verbs.SendWR) {
+// bound makes a region and a window, and the work request 1 that binds it to 16 bytes, from byte 8 on.
+func (e *end) bound() (mr *verbs.MR, mw *verbs.MW, bind verbs.SendWR) {
 	e.t.Helper()
 	mr, err := e.pd.AllocMR(64, everything|verbs.AccessMWBind)
 	e.must(err)
 	mw, err = e.pd.AllocMW(verbs.MWType2)
 	e.must(err)
 	e.t.Cleanup(func() { mw.Close() })
-	return mr, mw, verbs.SendWR{ID: id, Op: verbs.OpBindMW, Flags: signaled,
+	return mr, mw, verbs.SendWR{ID: 1, Op: verbs.OpBindMW, Flags: signaled,
 		Bind: &verbs.MWBind{MW: mw, RKey: verbs.IncRKey(mw.RKey()), MR: mr, Addr: mr.Addr() + 8, Length: 16, Access: verbs.AccessRemoteWrite}}
 }
 
@@ -23,7 +23,7 @@ func (e *end) bound(id uint64) (mr *verbs.MR, mw *verbs.MW, bind verbs.SendWR) {
 func TestWindows(t *testing.T) {
 	x, y := pair(t)
 	src := x.mr(8)
-	mr, mw, bind := y.bound(1)
+	mr, mw, bind := y.bound()
 	for _, byPeer := range []bool{false, true} {
 		bind.Bind.RKey = verbs.IncRKey(mw.RKey())
 		y.send(bind)
@@ -63,7 +63,7 @@ func TestWindows(t *testing.T) {
 // TestBindTwice: a bind that fails is the work request's mistake, and ends the connection.
 func TestBindTwice(t *testing.T) {
 	x, y := pair(t)
-	_, mw, bind := y.bound(1)
+	_, mw, bind := y.bound()
 	again := bind
 	again.ID = 2
 	y.send(bind, again, verbs.SendWR{ID: 3, Op: verbs.OpSend, Flags: signaled})
