@@ -130,12 +130,18 @@ func get(ctx context.Context, url string, w io.Writer) error {
 	return err
 }
 
-// newProxy passes requests on by RDMA.
-func newProxy(target *url.URL) *httputil.ReverseProxy {
-	return &httputil.ReverseProxy{
+// proxyHandler passes requests on by t.
+func proxyHandler(t http.RoundTripper, target *url.URL) http.Handler {
+	p := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport: newTransport(nil),
+		Transport: t,
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A target may answer before it has read the whole request. By HTTP/1.1 the server would then throw the rest
+		// of the request away.
+		http.NewResponseController(w).EnableFullDuplex()
+		p.ServeHTTP(w, r)
+	})
 }
 
 func proxy(ctx context.Context, addr, to string) error {
@@ -147,6 +153,8 @@ func proxy(ctx context.Context, addr, to string) error {
 	if err != nil {
 		return err
 	}
+	t := newTransport(nil) // by RDMA
+	defer t.CloseIdleConnections()
 	fmt.Printf("passing on from TCP %v\n", l.Addr())
-	return serve(ctx, newServer(newProxy(target), nil), l)
+	return serve(ctx, newServer(proxyHandler(t, target), nil), l)
 }

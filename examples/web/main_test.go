@@ -141,10 +141,10 @@ func TestReverseProxy(t *testing.T) {
 	s := newServer(handler(), nil)
 	go s.Serve(l)
 	defer s.Close()
-	p := newProxy(&url.URL{Scheme: "http", Host: l.Addr().String()})
-	front := httptest.NewServer(p)
+	transport := newTransport(nil)
+	front := httptest.NewServer(proxyHandler(transport, &url.URL{Scheme: "http", Host: l.Addr().String()}))
 	defer front.Close()
-	defer p.Transport.(*http.Transport).CloseIdleConnections()
+	defer transport.CloseIdleConnections()
 	echo(t, front.Client(), front.URL, 1)
 }
 
