@@ -15,8 +15,8 @@ import "time"
 // A network that notifies of congestion (RoCEv2's CNP) halves the window as well, once a round trip: it
 // says early what a loss says late. Other controllers make something else of notifications.
 type congestion struct {
-	window    uint64 // packets, from minWindow to maxWindow
-	threshold uint64 // below it the window grows by all that is acknowledged, above it by growth a window, or queueGrowth
+	window    uint64 // packets, from restartWindow to farWindow
+	threshold uint64 // below it the window grows by all that is acknowledged, above it by growth a window, or less in a queue
 	credit    uint64 // acknowledged since the window last grew
 
 	trips
@@ -28,7 +28,7 @@ type congestion struct {
 }
 
 func newCongestion() congestion {
-	return congestion{window: firstWindow, threshold: maxWindow, narrowed: maxWindow, notifiedAt: Never, lostAt: Never}
+	return congestion{window: firstWindow, threshold: maxWindow, narrowed: farWindow, notifiedAt: Never, lostAt: Never}
 }
 
 // unfold makes the window of a connection that has lost nothing so far as large as it can be.
@@ -42,23 +42,25 @@ func (c *congestion) unfold() {
 func (c *congestion) limit() uint64 { return min(c.window, c.narrowed) }
 
 // acknowledged takes note of n packets, which widen the window again: IBTA CA17-46. beyond is growth while more is under
-// way than the path holds.
-func (c *congestion) acknowledged(n, beyond uint64) {
+// way than the path holds. selective says that the peer repeats selectively.
+func (c *congestion) acknowledged(n, beyond uint64, selective bool) {
 	if c.window < c.threshold {
 		c.window = min(c.window+n, c.threshold)
 		return
 	}
-	if c.window == maxWindow {
-		return
-	}
-	step := uint64(growth)
-	if c.queued() {
-		step = queueGrowth
+	most, step := uint64(maxWindow), uint64(growth)
+	if c.window >= maxWindow {
+		if !selective || c.leastTrip < farTrip || c.roundTrip+c.deviation > c.leastTrip+c.leastTrip/8 {
+			return
+		}
+		most, step = farWindow, farGrowth
+	} else if c.queued() {
+		step, _ = c.besideTCP()
 	}
 	if step > beyond && c.full() {
 		step = beyond
 	}
-	for c.credit += n * step; c.credit >= c.window && c.window < maxWindow; c.window++ {
+	for c.credit += n * step; c.credit >= c.window && c.window < most; c.window++ {
 		c.credit -= c.window
 	}
 	c.credit = min(c.credit, c.window)
@@ -101,7 +103,7 @@ func (c *congestion) full() bool { return c.known && c.roundTrip > c.leastTrip+c
 // fills the path. TCP beside it does much the same, so both get their part.
 func (c *congestion) lostSome(now time.Duration, n uint64) {
 	if c.queued() {
-		if c.lostAt == Never || now-c.lostAt > queueTrips*c.roundTrip {
+		if _, trips := c.besideTCP(); c.lostAt == Never || now-c.lostAt > trips*c.roundTrip {
 			c.lostAt = now
 			c.narrow(max(lossWindow, c.window/2, c.held()))
 		}
@@ -119,8 +121,17 @@ func (c *congestion) queued() bool {
 	return c.known && c.roundTrip > c.leastTrip+c.patience/4+queueTime
 }
 
+// besideTCP is by how many packets the window grows in the time of a window while packets wait in a queue, and in how
+// many round trips a loss narrows it once. They are such that TCP beside us gets its part: docs/CONGESTION.md.
+func (c *congestion) besideTCP() (growth uint64, trips time.Duration) {
+	if c.roundTrip > 2*c.leastTrip+c.patience/4+queueTime {
+		return longGrowth, longTrips
+	}
+	return queueGrowth, queueTrips
+}
+
 // regain takes note that a packet that was missed was none.
-func (c *congestion) regain() { c.window = min(c.window+1, maxWindow) }
+func (c *congestion) regain() { c.window = max(c.window, min(c.window+1, maxWindow)) }
 
 // restarted takes note that nothing of a window has come through. What is to be repeated goes slowly at
 // first, and then quickly up to half of what it was.

@@ -22,8 +22,8 @@ func TestFirstWindow(t *testing.T) {
 		window, unfolded, by uint64 // after that, when it is unfolded, and by a window that is acknowledged
 	}{
 		"nothing":  {func(c *congestion) {}, firstWindow, maxWindow, firstWindow},
-		"a loss":   {func(c *congestion) { c.acknowledged(firstWindow, growth); c.lost() }, firstWindow, firstWindow, growth - 1},
-		"restarts": {func(c *congestion) { c.acknowledged(100, growth); c.restarted(); c.restarted() }, restartWindow, restartWindow, restartWindow},
+		"a loss":   {func(c *congestion) { c.acknowledged(firstWindow, growth, true); c.lost() }, firstWindow, firstWindow, growth - 1},
+		"restarts": {func(c *congestion) { c.acknowledged(100, growth, true); c.restarted(); c.restarted() }, restartWindow, restartWindow, restartWindow},
 	} {
 		c := newCongestion()
 		x.then(&c)
@@ -34,12 +34,12 @@ func TestFirstWindow(t *testing.T) {
 		if u.unfold(); u.window != x.unfolded {
 			t.Errorf("%s: the window is unfolded to %d, want %d", name, u.window, x.unfolded)
 		}
-		if c.acknowledged(c.window, growth); c.window != x.window+x.by {
+		if c.acknowledged(c.window, growth, true); c.window != x.window+x.by {
 			t.Errorf("%s: a window later the window has grown from %d to %d, want by %d", name, x.window, c.window, x.by)
 		}
 	}
 	c := newCongestion()
-	c.acknowledged(100, growth)
+	c.acknowledged(100, growth, true)
 	c.restarted()
 	if want := uint64(firstWindow+100) / 2; c.threshold != want {
 		t.Errorf("nothing came through while the first window grew: it grows quickly up to %d, want %d", c.threshold, want)
@@ -88,36 +88,36 @@ func TestCongestion(t *testing.T) {
 		}
 	}
 	want("at first", firstWindow)
-	c.acknowledged(10, growth)
+	c.acknowledged(10, growth, true)
 	want("10 acknowledged", firstWindow+10)
-	c.acknowledged(10_000, growth)
+	c.acknowledged(10_000, growth, true)
 	want("nothing lost", maxWindow)
 
 	c.lost()
 	want("a loss", maxWindow/2)
-	c.acknowledged(maxWindow/2-1, growth)
-	c.acknowledged(1, growth)
+	c.acknowledged(maxWindow/2-1, growth, true)
+	c.acknowledged(1, growth, true)
 	want("a window later", maxWindow/2+growth-1) // the second packet more costs a little more than the first
 	for range maxWindow {
-		c.acknowledged(maxWindow, growth)
+		c.acknowledged(maxWindow, growth, true)
 	}
 	want("long after", maxWindow)
-	c.acknowledged(1<<40, growth)
+	c.acknowledged(1<<40, growth, true)
 	want("even longer after", maxWindow)
 	c.lost()
 	want("no credit from before", maxWindow/2)
 
 	c.restarted()
 	want("nothing came through", restartWindow)
-	c.acknowledged(8, growth)
+	c.acknowledged(8, growth, true)
 	want("quick growth", restartWindow+8)
-	c.acknowledged(maxWindow, growth)
+	c.acknowledged(maxWindow, growth, true)
 	want("up to half of what was", maxWindow/4)
 	for range 20 {
 		c.lost()
 	}
 	want("many losses", lossWindow)
-	c.acknowledged(lossWindow, growth)
+	c.acknowledged(lossWindow, growth, true)
 	want("and growth again", lossWindow+growth-1)
 	for range 20 {
 		c.restarted()
@@ -126,24 +126,28 @@ func TestCongestion(t *testing.T) {
 	c.lost()
 	want("a loss after them", restartWindow)
 	for range maxWindow {
-		c.acknowledged(maxWindow, growth)
+		c.acknowledged(maxWindow, growth, true)
 	}
 	want("and long after", maxWindow)
 }
 
 // TestQueue: a loss while packets wait in a queue narrows the window by what waits, to a half at most, once in a few
-// round trips, and the window then grows slowly. Without a queue each loss costs half a packet.
+// round trips, and the window then grows slowly. Without a queue each loss costs half a packet. A queue that is longer
+// than the path has rules of its own.
 func TestQueue(t *testing.T) {
 	const least = 10 * ms
 	for _, tt := range []struct {
-		trip time.Duration
-		want uint64 // after 20 losses
+		trip   time.Duration
+		want   uint64 // after 20 losses
+		growth uint64
+		trips  time.Duration
 	}{
-		{least, maxWindow - 10},
-		{least + queueTime, maxWindow - 10},
-		{least * 5 / 4, maxWindow * 4 / 5},
-		{2 * least, maxWindow / 2},
-		{5 * least, maxWindow / 2},
+		{least, maxWindow - 10, 0, 0},
+		{least + queueTime, maxWindow - 10, 0, 0},
+		{least * 5 / 4, maxWindow * 4 / 5, queueGrowth, queueTrips},
+		{2*least + queueTime, maxWindow / 2, queueGrowth, queueTrips},
+		{2*least + queueTime + 1, maxWindow / 2, longGrowth, longTrips},
+		{5 * least, maxWindow / 2, longGrowth, longTrips},
 	} {
 		c := unfolded()
 		c.measured(least)
@@ -152,20 +156,20 @@ func TestQueue(t *testing.T) {
 		if c.window != tt.want {
 			t.Errorf("20 losses with round trips of %v, %v at least: window %d, want %d", tt.trip, least, c.window, tt.want)
 		}
-		if !c.queued() {
+		if tt.growth == 0 {
 			continue
 		}
-		c.lostSome(queueTrips*c.roundTrip, 20)
+		c.lostSome(tt.trips*c.roundTrip, 20)
 		if c.window != tt.want {
 			t.Errorf("more losses not long after: window %d, want %d still", c.window, tt.want)
 		}
-		c.acknowledged(c.window, growth)
-		c.acknowledged(1, growth) // the second packet more costs a little more than the first
-		if c.window != tt.want+queueGrowth && c.window != tt.want+queueGrowth-1 {
-			t.Errorf("a window later: %d, want %d more than %d", c.window, queueGrowth, tt.want)
+		c.acknowledged(c.window, growth, true)
+		c.acknowledged(1, growth, true) // the second packet more costs a little more than the first
+		if c.window != tt.want+tt.growth && c.window != tt.want+tt.growth-1 {
+			t.Errorf("a window later: %d, want %d more than %d", c.window, tt.growth, tt.want)
 		}
 		before := c.window
-		c.lostSome(queueTrips*c.roundTrip+1, 1)
+		c.lostSome(tt.trips*c.roundTrip+1, 1)
 		if c.window >= before*9/10 {
 			t.Errorf("a loss after that: window %d, want it narrowed from %d", c.window, before)
 		}
@@ -196,13 +200,13 @@ func TestWentBack(t *testing.T) {
 		if c.window != tt.want {
 			t.Errorf("round trips of %v, %v at least: window %d, want %d", tt.trip, least, c.window, tt.want)
 		}
-		c.acknowledged(c.window, 1)
-		c.acknowledged(1, 1) // the second packet more costs a little more than the first
+		c.acknowledged(c.window, 1, true)
+		c.acknowledged(1, 1, true) // the second packet more costs a little more than the first
 		if got := c.window - tt.want; got != tt.growth && got != tt.growth-1 || got == 0 {
 			t.Errorf("round trips of %v, %v at least: the window has grown by %d, want %d", tt.trip, least, got, tt.growth)
 		}
 		before := c.window
-		c.acknowledged(c.window, 0)
+		c.acknowledged(c.window, 0, true)
 		if grown := c.window > before; grown != (tt.growth > 1) {
 			t.Errorf("round trips of %v, %v at least, and losses are frequent: the window goes from %d to %d", tt.trip, least, before, c.window)
 		}
@@ -282,8 +286,8 @@ func TestNotified(t *testing.T) {
 	}
 	for range 5 {
 		now += trip
-		c.acknowledged(100, growth)
-		like.acknowledged(100, growth)
+		c.acknowledged(100, growth, true)
+		like.acknowledged(100, growth, true)
 		c.notified(now)
 		like.lost()
 		want("a round trip later")
@@ -316,7 +320,7 @@ func TestCongestionCuts(t *testing.T) {
 		c.restarted()
 		c.restarted()
 		for n := uint64(0); n < total; n += step {
-			c.acknowledged(min(step, total-n), growth)
+			c.acknowledged(min(step, total-n), growth, true)
 		}
 		windows = append(windows, c.window)
 	}

@@ -45,7 +45,7 @@ func (q *QP) setController(kind verbs.CongestionControl) {
 	q.pace = pacer{callAt: q.pace.callAt}
 	q.paced = kind != verbs.CongestionWindow
 	if r, ok := q.service.(*rc); ok {
-		r.recovery.narrowed = maxWindow
+		r.recovery.narrowed = farWindow
 		r.unfold()
 	}
 	q.control, q.controlKind = q.newController(kind), kind

@@ -154,7 +154,7 @@ func (d *delayControl) startContending() {
 	d.yielded, d.contend, d.doubles = 0, swiftContends, false
 	d.c.window = min(d.c.window, max(uint64(d.before), lossWindow))
 	d.c.threshold = min(d.c.threshold, d.c.window)
-	d.c.narrowed = maxWindow
+	d.c.narrowed = farWindow
 	d.pace.setRate(0)
 }
 

@@ -23,6 +23,12 @@ const (
 	// count. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds several times. A
 	// window that losses have halved still takes two chunks of a READ.
 	maxWindow = 256
+	// farWindow is the same toward a peer that repeats selectively, where the round trip is farTrip at least. Beyond
+	// maxWindow the window grows by farGrowth packets in its time, while the round trip is about the shortest. The peer
+	// would not keep more than maxHeld.
+	farWindow = maxHeld
+	farTrip   = time.Millisecond
+	farGrowth = 32
 	// firstWindow is the window of a new connection to a peer that goes back: a chunk of a READ.
 	firstWindow = readChunk
 	// lossWindow is the least that NAKs leave of the window, unless the path holds less. With fewer packets under
@@ -57,11 +63,13 @@ const (
 	// queueTime is by how much a round trip must be longer than the shortest to tell of a queue. Hosts are late by
 	// less, mostly.
 	queueTime = time.Millisecond
-	// queueTrips is in how many round trips a loss with such a queue narrows the window by it once. TCP beside it
-	// needs as long to fill the queue again.
-	queueTrips = 16
-	// queueGrowth is growth while there is a queue. TCP's is about one.
-	queueGrowth = 2
+	// queueTrips is in how many round trips a loss with such a queue narrows the window by it once. queueGrowth is
+	// growth while there is a queue. With more of either CUBIC beside us gets less, and with less BBR gets more. Where
+	// the queue is longer than the path round trips are long as well, and CUBIC grows by the clock: longTrips, longGrowth.
+	queueTrips  = 42
+	queueGrowth = 1
+	longTrips   = 16
+	longGrowth  = 2
 	// unknownRoundTrip stands for the round trip that was not measured yet.
 	unknownRoundTrip = time.Millisecond
 	// rareLoss is for how many packets after a loss that made us go back the window does not grow beyond what the path

@@ -99,7 +99,7 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	if at, ok := r.acknowledge(seq); ok && r.sampled.to == 0 && !r.selective { // else the probe may have asked for it
 		r.took(now, now-at)
 	}
-	r.congestion.acknowledged(n, r.beyond(seq))
+	r.congestion.acknowledged(n, r.beyond(seq), *r.ours)
 	needless = needless && r.revoke()
 	r.answered(now, seq)
 	if seq >= r.before.until {
@@ -122,7 +122,7 @@ func (r *recovery) acknowledgedAll(now time.Duration) bool {
 	}
 	r.latest, r.latestAt, r.latestTrip, r.latestHeld = r.max-1, x.at, now-x.at, false
 	r.took(now, now-x.at)
-	r.congestion.acknowledged(r.max-r.una, r.beyond(r.max))
+	r.congestion.acknowledged(r.max-r.una, r.beyond(r.max), *r.ours)
 	r.flight.start(r.max)
 	r.executed, r.due = max(r.executed, r.una), Never
 	r.refill()

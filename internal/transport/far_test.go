@@ -1,0 +1,76 @@
+package transport
+
+import (
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestFarWindow: on a path that is long and holds more than the largest window elsewhere, the window grows until it
+// holds what the peer keeps. Where a packet is lost, a WRITE's successors wait for it, so no more than that can follow
+// until it was sent again. A peer that goes back would have to be sent all of it again.
+func TestFarWindow(t *testing.T) {
+	const bytes = 256 << 20
+	long := lossCase{name: "long", oneWay: 12500 * us}
+	for _, tt := range []struct {
+		name        string
+		op          verbs.Opcode
+		loss        float64
+		selective   bool
+		least, most float64 // MB/s
+	}{
+		{"WRITE", verbs.OpRDMAWrite, 0, true, 76, 84}, // 512 packets in 25 ms
+		{"WRITE, 1 % lost", verbs.OpRDMAWrite, .01, true, 44, 84},
+		{"READ", verbs.OpRDMARead, 0, true, 70, 84},
+		{"READ, 1 % lost", verbs.OpRDMARead, .01, true, 55, 84},
+		{"WRITE, the peer goes back", verbs.OpRDMAWrite, 0, false, 36, 42},
+	} {
+		if testing.Short() && (tt.loss > 0 || tt.op == verbs.OpRDMARead) {
+			continue // the race detector's time
+		}
+		c := long
+		c.loss = tt.loss
+		r := lossRun(t, tt.op, c, tt.selective, 1, bytes)
+		got := r.goodput() / 1e6
+		t.Logf("%s: %.1f MB/s, %.2f repeated for a loss", tt.name, got, r.perLoss())
+		if got < tt.least || got > tt.most {
+			t.Errorf("%s: %.1f MB/s, want %g to %g", tt.name, got, tt.least, tt.most)
+		}
+	}
+}
+
+// TestFarGrowth: the window grows beyond the largest if the peer repeats selectively, the path is long, and round trips
+// are even.
+func TestFarGrowth(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		trip      time.Duration
+		last      time.Duration
+		selective bool
+		want      uint64 // after a window
+	}{
+		{"a long path", farTrip, farTrip, true, maxWindow + farGrowth - 1}, // each packet more costs a little more
+		{"a short path", farTrip - 1, farTrip - 1, true, maxWindow},
+		{"a peer that goes back", farTrip, farTrip, false, maxWindow},
+		{"packets wait", farTrip, farTrip * 2, true, maxWindow},
+	} {
+		c := unfolded()
+		if c.acknowledged(maxWindow, growth, tt.selective); c.window != maxWindow {
+			t.Errorf("%s: before the first measurement: window %d, want %d", tt.name, c.window, maxWindow)
+		}
+		for range 20 {
+			c.measured(tt.trip)
+		}
+		c.measured(tt.last)
+		if c.acknowledged(maxWindow, growth, tt.selective); c.window > tt.want || c.window < min(tt.want, maxWindow+farGrowth*7/8) {
+			t.Errorf("%s: window %d, want %d", tt.name, c.window, tt.want)
+		}
+		for range 1000 {
+			c.acknowledged(maxWindow, growth, tt.selective)
+		}
+		if most := map[bool]uint64{true: farWindow, false: maxWindow}[tt.want > maxWindow]; c.window != most {
+			t.Errorf("%s: in the end the window is %d, want %d", tt.name, c.window, most)
+		}
+	}
+}
