@@ -25,15 +25,20 @@ func HoldsHeap(size int) error {
 	return err
 }
 
-// hasIdle reports whether the heap surely has room for so many bytes in the addresses that it has.
+// hasIdle reports whether the heap has room for so many bytes in the addresses that it has. What is idle is in pieces,
+// and where others of this size lie between them, each piece may be a little too short. Then no more is idle than used.
 func hasIdle(size int) bool {
-	samples := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
-	metrics.Read(samples)
-	idle := uint64(0)
-	for _, s := range samples {
-		if s.Value.Kind() == metrics.KindUint64 {
-			idle += s.Value.Uint64()
-		}
+	idle := heapBytes("free") + heapBytes("released")
+	used := heapBytes("objects") + heapBytes("unused")
+	return idle/idleShare >= uint64(size) && idle >= used+uint64(size)
+}
+
+// heapBytes is how large a part of the heap is.
+func heapBytes(part string) uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/" + part + ":bytes"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindUint64 {
+		return 0
 	}
-	return idle/idleShare >= uint64(size)
+	return sample[0].Value.Uint64()
 }
