@@ -70,7 +70,7 @@ var networkMutants = []mutant{
 	{"all queues are short", transport + "congestion.go",
 		"		return longGrowth, longTrips\n", "", "./internal/transport", "TestQueue"},
 	{"packets that come late are a queue", transport + "congestion.go",
-		"> c.leastTrip+c.patience/4+queueTime", "> c.leastTrip+queueTime", "./internal/transport", "TestLateIsNoQueue"},
+		"c.leastTrip - c.patience/4 - queueTime", "c.leastTrip - queueTime", "./internal/transport", "TestLateIsNoQueue"},
 
 	// Adaptive routing.
 	{"a WRITE without the mark is placed before its turn", transport + "routing.go",

@@ -31,7 +31,7 @@ func newCongestion() congestion {
 	return congestion{window: firstWindow, threshold: maxWindow, narrowed: farWindow, notifiedAt: Never, lostAt: Never}
 }
 
-// unfold makes the window of a connection that has lost nothing so far as large as it can be.
+// unfold makes the window of a connection that has lost nothing so far maxWindow, from where it grows on long paths only.
 func (c *congestion) unfold() {
 	if c.threshold == maxWindow {
 		c.window = maxWindow
@@ -118,20 +118,29 @@ func (c *congestion) lostSome(now time.Duration, n uint64) {
 // queued reports whether the round trip shows that packets wait in a queue. Where packets are late the smoothed round
 // trip is longer without one: by a quarter of what the latest need, if a quarter of them are so late.
 func (c *congestion) queued() bool {
-	return c.known && c.roundTrip > c.leastTrip+c.patience/4+queueTime
+	return c.known && c.queueing() > 0
+}
+
+// queueing is how long packets wait in a queue, as far as that is sure.
+func (c *congestion) queueing() time.Duration {
+	return c.roundTrip - c.leastTrip - c.patience/4 - queueTime
 }
 
 // besideTCP is by how many packets the window grows in the time of a window while packets wait in a queue, and in how
 // many round trips a loss narrows it once. They are such that TCP beside us gets its part: docs/CONGESTION.md.
 func (c *congestion) besideTCP() (growth uint64, trips time.Duration) {
-	if c.roundTrip > 2*c.leastTrip+c.patience/4+queueTime {
+	if c.queueing() > c.leastTrip {
 		return longGrowth, longTrips
 	}
 	return queueGrowth, queueTrips
 }
 
 // regain takes note that a packet that was missed was none.
-func (c *congestion) regain() { c.window = max(c.window, min(c.window+1, maxWindow)) }
+func (c *congestion) regain() {
+	if c.window < maxWindow {
+		c.window++
+	}
+}
 
 // restarted takes note that nothing of a window has come through. What is to be repeated goes slowly at
 // first, and then quickly up to half of what it was.

@@ -19,7 +19,7 @@ const (
 
 // What this implementation chose.
 const (
-	// maxWindow is how many packets a requester has unacknowledged at most. Responses to its READs
+	// maxWindow is how many packets a requester has unacknowledged at most, but for farWindow. Responses to its READs
 	// count. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds several times. A
 	// window that losses have halved still takes two chunks of a READ.
 	maxWindow = 256
