@@ -214,7 +214,8 @@ func (e *cmEnd) ended(ctx context.Context, t *testing.T) {
 	}
 }
 
-// close closes the region and the connection.
+// close closes the region and the connection, as far as they were made. What stays open keeps the device
+// open, and with it the address that the next scenario needs.
 func (e *cmEnd) close(t *testing.T) {
 	t.Helper()
 	if e.mr != nil {
@@ -244,12 +245,12 @@ func checkPeer(t *testing.T, p rdmacm.ConnParam, data string, responder, initiat
 func dialPuppet(ctx context.Context, t *testing.T, dev *verbs.Device, to netip.AddrPort) *cmEnd {
 	t.Helper()
 	e := new(cmEnd)
+	t.Cleanup(func() { e.close(t) })
 	d := rdmacm.Dialer{Device: dev}
 	conn, err := d.Dial(ctx, to, e.config("hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { e.close(t) })
 	checkPeer(t, conn.Param(), "welcome", 4, 2)
 	return e
 }
@@ -275,10 +276,10 @@ func acceptPuppet(ctx context.Context, t *testing.T, l *rdmacm.Listener) *cmEnd 
 	}
 	checkPeer(t, r.Param(), "hello", 7, 6)
 	e := new(cmEnd)
+	t.Cleanup(func() { e.close(t) })
 	if _, err := r.Accept(ctx, e.config("welcome")); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { e.close(t) })
 	return e
 }
 

@@ -216,6 +216,11 @@ func TestSecurityStripped(t *testing.T) {
 				clear(data[rtuPrivate:])
 			}
 		},
+		"RTU lost": func(attr wire.CMAttr, data []byte) {
+			if attr == wire.CMRTU {
+				clear(data) // so that it is about no connection
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -235,7 +240,10 @@ func TestSecurityStripped(t *testing.T) {
 				l := p.listenSecured(t, &rdmacm.Security{PSK: psk})
 				done := accept(t, l, nil)
 				c, err := p.dial(t, l.Addr(), &rdmacm.Config{Security: &rdmacm.Security{PSK: psk}})
-				if name == "RTU without" { // the caller cannot know yet
+				if strings.HasPrefix(name, "RTU") { // the caller cannot know yet
+					if name == "RTU lost" && err == nil {
+						err = c.Disconnect() // which stands in for it, without the confirmation
+					}
 					a := <-done
 					if !errors.Is(a.err, rdmacm.ErrSecurity) {
 						t.Errorf("Accept: got %v, want %v", a.err, rdmacm.ErrSecurity)

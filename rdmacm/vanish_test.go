@@ -172,6 +172,34 @@ func TestLostRTU(t *testing.T) {
 	})
 }
 
+// TestDisconnectForRTU has a peer end a connection whose RTU was lost. Accept returns it all the same, as
+// the peer may have sent something.
+func TestDisconnectForRTU(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{p.b}}).Listen(addr(t, p.b, false, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		h := newByHand(t, p.a, l.Addr().Addr())
+		req := h.req(addr(t, p.a, false, 999), l.Addr(), 0x123456)
+		h.send(wire.CMREQ, req)
+		done := accept(t, l, nil)
+		rep, err := wire.DecodeREP(h.recv(wire.CMREP))
+		h.ok(err)
+		h.send(wire.CMDREQ, &wire.DREQ{LocalCommID: req.LocalCommID, RemoteCommID: rep.LocalCommID, RemoteQPN: rep.LocalQPN})
+		a := <-done
+		if a.err != nil {
+			t.Fatalf("Accept: got %v, want a connection that has ended", a.err)
+		}
+		<-a.conn.Disconnected()
+		if err := a.conn.Cause(); !errors.Is(err, rdmacm.ErrDisconnected) {
+			t.Errorf("the connection's end: got %v, want %v", err, rdmacm.ErrDisconnected)
+		}
+		h.ok(a.conn.Close())
+	})
+}
+
 // TestNotify tells an ID that the peer's first packet has come, as programs with a QP of their own
 // do.
 func TestNotify(t *testing.T) {

@@ -45,17 +45,23 @@ func (c *Conn) disconnected(now time.Duration, e Event) {
 }
 
 // What a DREQ leads to, beside the DREP. To a passive side that is not established it proves that
-// the peer was. To an active side that has not sent its RTU it says that the peer has given the
-// connection up.
+// the peer was, and it stands in for the RTU. To an active side that has not sent its RTU it says
+// that the peer has given the connection up.
 var onDREQ = [states]func(*Conn, time.Duration, []byte){
-	StateREPSent:     (*Conn).takeDREQ,
-	StateMRAREPRcvd:  (*Conn).takeDREQ,
+	StateREPSent:     (*Conn).takeDREQForRTU,
+	StateMRAREPRcvd:  (*Conn).takeDREQForRTU,
 	StateREPRcvd:     (*Conn).takeDREQ,
 	StateMRAREPSent:  (*Conn).takeDREQ,
 	StateEstablished: (*Conn).takeDREQ,
 	StateDREQSent:    (*Conn).takeDREQ,
 	StateTimeWait:    func(c *Conn, _ time.Duration, _ []byte) { c.m.stats.Repeated.add(wire.CMDREP) },
 	StateRejected:    func(c *Conn, now time.Duration, _ []byte) { c.probed(now) },
+}
+
+// takeDREQForRTU has the user learn of the connection before its end. The peer may have sent something.
+func (c *Conn) takeDREQForRTU(now time.Duration, private []byte) {
+	c.establish([]byte{})
+	c.takeDREQ(now, private)
 }
 
 func (c *Conn) takeDREQ(now time.Duration, private []byte) {

@@ -16,8 +16,8 @@ const (
 	// EventReply: a REP with Params has answered the active side's REQ. Ready is due.
 	EventReply
 
-	// EventEstablished: an RTU with PrivateData has answered the passive side's REP, or
-	// Conn.Established was called.
+	// EventEstablished: an RTU with PrivateData has answered the passive side's REP, or a DREQ without
+	// one, so that PrivateData is empty. PrivateData is nil if Conn.Established was called.
 	EventEstablished
 
 	// EventRejected: a REJ has come, with Reason, ARI, Message and PrivateData. The connection is

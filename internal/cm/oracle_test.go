@@ -42,7 +42,7 @@ var legal = map[point]map[EventType]point{
 	requested: {EventReply: replied, EventRejected: failed, EventUnreachable: failed},
 	replied:   {EventRejected: failed, EventDisconnected: departed},
 	pending:   {EventRejected: failed, EventUnreachable: failed},
-	accepted:  {EventEstablished: connected, EventRejected: failed, EventUnreachable: failed, EventDisconnected: departed},
+	accepted:  {EventEstablished: connected, EventRejected: failed, EventUnreachable: failed},
 	connected: {EventRejected: failed, EventDisconnected: departed},
 	leaving:   {EventRejected: failed, EventDisconnected: departed},
 	departed:  {EventTimeWaitExit: gone},

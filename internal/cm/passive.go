@@ -130,8 +130,7 @@ func (c *Conn) askPatience(now time.Duration) {
 }
 
 // Accept answers a request by a REP: this side's QP is ready to receive. EventEstablished,
-// EventRejected or EventUnreachable follows, or EventDisconnected if the RTU was lost. It fails
-// with [ErrState] if the peer has given up since.
+// EventRejected or EventUnreachable follows. It fails with [ErrState] if the peer has given up since.
 func (c *Conn) Accept(now time.Duration, p Params) error {
 	if !mayAccept.has(c.state) {
 		return c.wrongState("accept")

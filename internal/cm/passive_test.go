@@ -69,12 +69,16 @@ func TestCommunicationEstablished(t *testing.T) {
 	w.b.wantNone()
 }
 
-// A DREQ shows that the peer was established, even if its RTU has never come.
+// A DREQ shows that the peer was established, even if its RTU has never come. It does not show what the
+// RTU would have said.
 func TestDREQForRTU(t *testing.T) {
 	w := newWorld(t)
 	c, d := w.halfOpen()
 	w.ok(c.Disconnect(w.now, nil))
 	w.wantSent("a DREQ", "b DREP")
+	if e := w.b.want(EventEstablished); e.PrivateData == nil || len(e.PrivateData) != 0 {
+		t.Errorf("private data: got %q, want an empty one", e.PrivateData)
+	}
 	w.b.want(EventDisconnected)
 	w.a.want(EventDisconnected)
 	w.wantState(d, StateTimeWait)

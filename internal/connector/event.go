@@ -51,7 +51,8 @@ type Event struct {
 	Err      error // of Unreachable and Disconnected: the cause, where it is known
 
 	// Confirmation is the private data of the peer's last message, of Established at the accepting end. It
-	// is nil if that message has not established the connection.
+	// is nil if the connection's first packet has established it, and empty if the peer's wish to end it
+	// has.
 	Confirmation []byte
 }
 
