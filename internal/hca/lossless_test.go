@@ -110,25 +110,28 @@ func TestLongQueue(t *testing.T) {
 
 // TestSelectiveBetweenOurs: two devices of ours find out that both repeat selectively, over IPv4 and IPv6. What a
 // lossy network makes them repeat is then little more than what it loses. A peer that shows no identifications of
-// ours, or no flow labels, is told nothing.
+// ours, or no flow labels, is told nothing, unless it seals its packets as only we do.
 func TestSelectiveBetweenOurs(t *testing.T) {
 	const size, msgs = 1 << 20, 8
 	for _, tt := range []struct {
-		gid    int
-		config sim.Config
-		known  bool
+		gid     int
+		config  sim.Config
+		secured bool
+		known   bool
 	}{
-		{0, sim.Config{}, true},
-		{0, sim.Config{IDVisible: true}, false}, // visible identifications are not judged
-		{0, sim.Config{NoLabels: true}, true},
-		{1, sim.Config{}, true},
-		{1, sim.Config{IDVisible: true}, true},
-		{1, sim.Config{NoLabels: true}, false},
+		{0, sim.Config{}, false, true},
+		{0, sim.Config{IDVisible: true}, false, false}, // visible identifications are not judged
+		{0, sim.Config{IDVisible: true}, true, true},
+		{0, sim.Config{NoLabels: true}, false, true},
+		{1, sim.Config{}, false, true},
+		{1, sim.Config{IDVisible: true}, false, true},
+		{1, sim.Config{NoLabels: true}, false, false},
+		{1, sim.Config{NoLabels: true}, true, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tt.config.Seed, tt.config.Delay = 3, 500*time.Microsecond
 			net := sim.New(tt.config)
-			x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{gid: tt.gid})
+			x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{gid: tt.gid, secured: tt.secured})
 			src, dst := x.mr(size), y.mr(size)
 			write := func() {
 				for range msgs {
@@ -147,7 +150,7 @@ func TestSelectiveBetweenOurs(t *testing.T) {
 				t.Fatal("nothing was lost, want some")
 			}
 			if tt.known && (held == 0 || c.SequenceNAKs > 0 || c.Retransmits > lost+lost/2+4) {
-				t.Errorf("GID %d, %+v: %d packets were lost, %d sent again and %d held, %d NAKs; want as many sent again as lost, some held and no NAK", tt.gid, tt.config, lost, c.Retransmits, held, c.SequenceNAKs)
+				t.Errorf("GID %d, secured %v, %+v: %d packets were lost, %d sent again and %d held, %d NAKs; want as many sent again as lost, some held and no NAK", tt.gid, tt.secured, tt.config, lost, c.Retransmits, held, c.SequenceNAKs)
 			}
 			if !tt.known && held > 0 {
 				t.Errorf("GID %d, %+v: %d packets were held, want none", tt.gid, tt.config, held)
