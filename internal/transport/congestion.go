@@ -90,7 +90,7 @@ func (c *congestion) wentBack() {
 		c.lost()
 		return
 	}
-	c.narrow(max(narrowWindow, c.held()))
+	c.narrow(max(backWindow, c.held()))
 }
 
 // full reports whether the round trip shows that more is under way than the path holds. Hosts that are late look the

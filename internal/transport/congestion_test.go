@@ -191,7 +191,7 @@ func TestWentBack(t *testing.T) {
 		{least * 5 / 4, maxWindow * 4 / 5, 1},
 		{4 * least, maxWindow / 4, 1},
 		{16 * least, maxWindow / 16, 1}, // half of the window would repeat what has only waited
-		{time.Second, narrowWindow, 1},
+		{time.Second, backWindow, 1},
 	} {
 		c := unfolded()
 		c.measured(least)

@@ -56,8 +56,11 @@ const (
 	unknownProbe = 4
 	// silentProbes is how many probes must go without an answer before the window begins again at its least.
 	silentProbes = 2
-	// narrowWindow is the least that single losses, or a path that holds little, leave of the window.
+	// narrowWindow is the least that single losses leave of the window.
 	narrowWindow = 8
+	// backWindow is the least that a path which holds little leaves of the window toward a peer that goes back. Each
+	// loss repeats about as many packets. One more brings such a path a tenth more.
+	backWindow = 7
 	// maxBackoff is how often the time from one probe to the next is doubled.
 	maxBackoff = 16
 	// queueTime is by how much a round trip must be longer than the shortest to tell of a queue. Hosts are late by
