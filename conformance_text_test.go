@@ -152,7 +152,7 @@ func TestCheckConformance(t *testing.T) {
 			}
 			from, to, _ := strings.Cut(by, "=>")
 			if !strings.Contains(s, from) {
-				t.Fatalf("%s: nothing to replace", tt.name)
+				t.Fatalf("%s: nothing to replace, want %q in the text", tt.name, from)
 			}
 			return strings.Replace(s, from, to, 1)
 		}

@@ -33,7 +33,7 @@ func TestSecurityTests(t *testing.T) {
 	}
 	for _, c := range cited {
 		if !strings.Contains(all.String(), "\nfunc "+c[1]+"(") {
-			t.Errorf("docs/SECURITY.md cites %s: no test has the name", c[1])
+			t.Errorf("docs/SECURITY.md cites %s: no test has the name, want one", c[1])
 		}
 	}
 }

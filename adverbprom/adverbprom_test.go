@@ -81,7 +81,7 @@ adverb_rdma_writes_total{device="sim1"} 0
 	} else {
 		for _, p := range problems {
 			if !strings.Contains(p.Text, "abbreviated") && !strings.Contains(p.Text, "base unit") && !strings.Contains(p.Text, "unit") {
-				t.Errorf("%s: %s", p.Metric, p.Text)
+				t.Errorf("%s: %s, want no such problem", p.Metric, p.Text)
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func TestScrape(t *testing.T) {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry(t, adverbprom.WithDevices(x.Device)), promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if body := w.Body.String(); w.Code != 200 || !strings.Contains(body, "\nadverb_sent_pkts_total{device=\"sim0\"} 1\n") {
-		t.Errorf("status %d:\n%.500s", w.Code, body)
+		t.Errorf("status %d:\n%.500s\nwant status 200 and one packet of sim0", w.Code, body)
 	}
 }
 

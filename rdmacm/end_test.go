@@ -34,7 +34,7 @@ func told(t *testing.T, who string, c *rdmacm.Conn, words string, kinds ...error
 		t.Errorf("%s: got cause %v, want %q and the peer's address in it", who, err, words)
 	}
 	if s := c.QP().State(); s == verbs.QPStateRTS {
-		t.Errorf("%s: the QP is in %v after the end", who, s)
+		t.Errorf("%s: the QP is in %v after the end, want it to have left RTS", who, s)
 	}
 }
 

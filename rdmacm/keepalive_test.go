@@ -30,7 +30,7 @@ func TestKeepAlive(t *testing.T) {
 			select {
 			case <-quiet.C:
 			case <-x.Disconnected():
-				t.Fatalf("period %v: the connection has ended: %v", c.period, x.Cause())
+				t.Fatalf("period %v: the connection has ended: %v, want it to last", c.period, x.Cause())
 			}
 			p.net.Partition(p.a, p.b)
 			if c.period < 0 {
@@ -115,9 +115,9 @@ func TestKeepAliveLossy(t *testing.T) {
 		select {
 		case <-limit.C:
 		case <-x.Disconnected():
-			t.Errorf("the dialer: %v", x.Cause())
+			t.Errorf("the dialer: %v, want no end", x.Cause())
 		case <-y.Disconnected():
-			t.Errorf("the listener: %v", y.Cause())
+			t.Errorf("the listener: %v, want no end", y.Cause())
 		}
 		p.net.SetFaults(rdmatest.Config{})
 	})

@@ -33,7 +33,7 @@ func TestReport(t *testing.T) {
 		}
 		for _, c := range cs {
 			if _, ok := verbs.DescribeCounter(c.Name); !ok {
-				t.Errorf("counter %s is not described", c.Name)
+				t.Errorf("counter %s is not described, want it described", c.Name)
 			}
 		}
 		if n := cs.Value("cm_conns"); n != 1 {

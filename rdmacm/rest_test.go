@@ -30,7 +30,7 @@ func (k *kept) wantEmpty(t *testing.T) {
 	held := tables.Held(k, nil, []string{"ends[].devices"}) // which is what the channels were made for
 	delete(held, "ends")
 	if len(held) > 0 {
-		t.Errorf("held at rest: %s", tables.String(held))
+		t.Errorf("held at rest: %s, want nothing", tables.String(held))
 	}
 }
 

@@ -92,16 +92,16 @@ func TestSecurity(t *testing.T) {
 		}
 		t.Cleanup(func() { a.conn.Close() })
 		if !bytes.HasPrefix(c.PrivateData(), []byte("from listener\x00")) || len(c.PrivateData()) != rdmacm.SecuredAcceptData {
-			t.Errorf("the caller has %d bytes, %q, of the listener", len(c.PrivateData()), c.PrivateData())
+			t.Errorf("the caller has %d bytes, %q, of the listener, want \"from listener\\x00\" and zeroes up to %d bytes", len(c.PrivateData()), c.PrivateData(), rdmacm.SecuredAcceptData)
 		}
 		if got := a.req.PrivateData(); !bytes.HasPrefix(got, []byte("from caller\x00")) || len(got) != rdmacm.SecuredConnectData {
-			t.Errorf("the listener has %d bytes, %q, of the caller", len(got), got)
+			t.Errorf("the listener has %d bytes, %q, of the caller, want \"from caller\\x00\" and zeroes up to %d bytes", len(got), got, rdmacm.SecuredConnectData)
 		}
 		sendText(t, c, a.conn, "over there")
 		sendText(t, a.conn, c, "and back")
 		for _, e := range []*rdmacm.Conn{c, a.conn} {
 			if n := secCount(t, e, "sec_plain_pkts") + secCount(t, e, "sec_forged_pkts") + secCount(t, e, "sec_no_key_pkts"); n != 0 {
-				t.Errorf("%d packets were dropped between ends with one key", n)
+				t.Errorf("%d packets were dropped between ends with one key, want none", n)
 			}
 		}
 	})

@@ -44,7 +44,7 @@ func newRequester(t testing.TB, n int, faults rdmatest.Config, o rdmatest.Option
 			t.Error(err)
 		}
 		if s := r.Pool().Stats(); s.Lent != 0 || s.Registered != 0 {
-			t.Errorf("after Close the pool has %+v", s)
+			t.Errorf("after Close the pool has %+v, want nothing lent or registered", s)
 		}
 	})
 	return r, mr, net
@@ -72,17 +72,17 @@ func TestRegion(t *testing.T) {
 	g := r.Region(s).WithContext(patience(t))
 	want := noise(1, n)
 	if m, err := io.Copy(io.NewOffsetWriter(g, 0), bytes.NewReader(want)); err != nil || m != n {
-		t.Fatalf("%d bytes written, %v", m, err)
+		t.Fatalf("%d bytes written, %v, want %d", m, err, n)
 	}
 	if !bytes.Equal(mr.Bytes(), want) {
 		t.Fatal("other bytes than those written")
 	}
 	got := make([]byte, n+1)
 	if m, err := g.ReadAt(got, 0); m != n || err != io.EOF || !bytes.Equal(got[:n], want) {
-		t.Errorf("%d bytes of %d read, %v", m, n, err)
+		t.Errorf("%d bytes of %d read, %v, want all, those that were written, and %v", m, n, err, io.EOF)
 	}
 	if m, err := g.ReadAt(got[:10], n-10); m != 10 || err != nil || !bytes.Equal(got[:10], want[n-10:]) {
-		t.Errorf("%d bytes read at the end, %v", m, err)
+		t.Errorf("%d bytes read at the end, %v, want the last 10", m, err)
 	}
 	ok(t, iotest.TestReader(io.NewSectionReader(g, 1000, 2000), want[1000:3000]))
 	for _, tt := range []struct {
@@ -90,14 +90,14 @@ func TestRegion(t *testing.T) {
 		n   int
 	}{{-1, 1}, {n, 1}, {n + 1, 0}, {n - 1, 2}, {1 << 62, 1}} {
 		if m, err := g.WriteAt(got[:tt.n], tt.off); m != 0 || !errors.Is(err, verbs.ErrInvalid) {
-			t.Errorf("write %d bytes at %d: %d, %v", tt.n, tt.off, m, err)
+			t.Errorf("write %d bytes at %d: %d, %v, want 0, %v", tt.n, tt.off, m, err, verbs.ErrInvalid)
 		}
 	}
 	if _, err := g.ReadAt(got, -1); !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("read at -1: %v", err)
+		t.Errorf("read at -1: %v, want %v", err, verbs.ErrInvalid)
 	}
 	if m, err := g.ReadAt(got, n); m != 0 || err != io.EOF {
-		t.Errorf("read at the end: %d, %v", m, err)
+		t.Errorf("read at the end: %d, %v, want 0, %v", m, err, io.EOF)
 	}
 }
 
@@ -106,11 +106,11 @@ func TestSpanRefuses(t *testing.T) {
 	for _, bad := range []Span{{verbs.RemoteAddr{VA: 1}, -1}, {verbs.RemoteAddr{VA: ^uint64(0)}, 2}} {
 		b, _ := bad.MarshalBinary()
 		if err := s.UnmarshalBinary(b); !errors.Is(err, verbs.ErrInvalid) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("%+v: %v, want %v", bad, err, verbs.ErrInvalid)
 		}
 	}
 	if err := s.UnmarshalBinary(make([]byte, SpanSize-1)); !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("cut short: %v", err)
+		t.Errorf("cut short: %v, want %v", err, verbs.ErrInvalid)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestManyAtOnce(t *testing.T) {
 			want := noise(uint64(i), n)
 			got := make([]byte, n)
 			if err := errors.Join(r.Write(ctx, want, at), r.Read(ctx, got, at)); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("part %d: %v", i, err)
+				t.Errorf("part %d: %v, want what was written read", i, err)
 			}
 			for range 10 {
 				if _, err := r.FetchAdd(ctx, mr.Remote(counter), 3); err != nil {
@@ -142,7 +142,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	work.Wait()
 	if old, err := r.CompareSwap(ctx, mr.Remote(counter), 30*goroutines, 7); err != nil || old != 30*goroutines || mr.Load64(counter) != 7 {
-		t.Errorf("the counter was %d and is %d, %v", old, mr.Load64(counter), err)
+		t.Errorf("the counter was %d and is %d, %v, want %d and 7", old, mr.Load64(counter), err, 30*goroutines)
 	}
 }
 
@@ -161,18 +161,18 @@ func TestGivenUp(t *testing.T) {
 	ok(t, err)
 	cancel()
 	if err := r.wait(ctx, q); !errors.Is(err, context.Canceled) {
-		t.Fatalf("a call that is given up: %v", err)
+		t.Fatalf("a call that is given up: %v, want %v", err, context.Canceled)
 	}
 	if r.Pool().Stats().Lent == 0 {
 		t.Error("the buffer was released while the device may write to it")
 	}
 	if err := r.Read(ctx, make([]byte, 10), mr.Remote(0)); !errors.Is(err, context.Canceled) {
-		t.Errorf("a context that has ended: %v", err)
+		t.Errorf("a context that has ended: %v, want %v", err, context.Canceled)
 	}
 	net.Heal(a, b)
 	ok(t, r.Write(patience(t), noise(2, 100), mr.Remote(0))) // after it, since completions are in order
 	if s := r.Pool().Stats(); s.Lent != 0 {
-		t.Errorf("%d bytes have not come back", s.Lent)
+		t.Errorf("%d bytes have not come back, want none", s.Lent)
 	}
 	// So it is with all pieces of a long one.
 	net.Partition(a, b)
@@ -184,12 +184,12 @@ func TestGivenUp(t *testing.T) {
 		cancel()
 	}()
 	if n, err := r.Region(SpanOf(mr)).WithContext(ctx).ReadAt(make([]byte, 1<<20), 0); n != 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("a long read: %d, %v", n, err)
+		t.Errorf("a long read: %d, %v, want 0, %v", n, err, context.Canceled)
 	}
 	net.Heal(a, b)
 	ok(t, r.Write(patience(t), noise(2, 100), mr.Remote(0)))
 	if s := r.Pool().Stats(); s.Lent != 0 {
-		t.Errorf("%d bytes have not come back", s.Lent)
+		t.Errorf("%d bytes have not come back, want none", s.Lent)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	ok(t, r.Close())
 	work.Wait()
 	if err := r.Write(patience(t), []byte("x"), mr.Remote(0)); !errors.Is(err, verbs.ErrClosed) {
-		t.Errorf("after Close: %v", err)
+		t.Errorf("after Close: %v, want %v", err, verbs.ErrClosed)
 	}
 }
 
@@ -221,10 +221,10 @@ func TestCloseEndsCalls(t *testing.T) {
 func TestRefused(t *testing.T) {
 	r, mr, _ := newRequester(t, 100, rdmatest.Config{}, rdmatest.Options{})
 	if err := r.Read(patience(t), make([]byte, 101), mr.Remote(0)); !errors.Is(err, verbs.WCRemAccessErr) {
-		t.Errorf("beyond the region: %v", err)
+		t.Errorf("beyond the region: %v, want %v", err, verbs.WCRemAccessErr)
 	}
 	if err := r.Read(patience(t), make([]byte, 1), mr.Remote(0)); err == nil || !errors.Is(err, verbs.WCRemAccessErr) {
-		t.Errorf("after that: %v", err)
+		t.Errorf("after that: %v, want %v", err, verbs.WCRemAccessErr)
 	}
 }
 
@@ -247,6 +247,6 @@ func TestNothingAllocated(t *testing.T) {
 		once()
 	}
 	if n := testing.AllocsPerRun(20, once); n > 3 { // the network in memory has goroutines of its own
-		t.Errorf("%.0f allocations", n)
+		t.Errorf("%.0f allocations, want 3 at most", n)
 	}
 }

@@ -61,7 +61,7 @@ func (p *place) dial(t testing.TB, c Config) *Client {
 			t.Error(err)
 		}
 		if s := cl.Bulk().Stats(); s != (rdmapool.Stats{}) {
-			t.Errorf("after Close the pool has %+v", s)
+			t.Errorf("after Close the pool has %+v, want nothing", s)
 		}
 	})
 	return cl
@@ -103,7 +103,7 @@ func TestCalls(t *testing.T) {
 			for j := range 10 {
 				s := fmt.Sprint("call ", i, j)
 				if a, err := c.Call(ctx, "upper", []byte(s), Bulk{}); err != nil || string(a) != strings.ToUpper(s) {
-					t.Errorf("%q: %q, %v", s, a, err)
+					t.Errorf("%q: %q, %v, want %q", s, a, err, strings.ToUpper(s))
 					return
 				}
 			}
@@ -114,7 +114,7 @@ func TestCalls(t *testing.T) {
 			ok(t, err)
 			copy(in.Bytes(), want)
 			if a, err := c.Call(ctx, "sum", nil, Bulk{In: in}); err != nil || [32]byte(a) != sha256.Sum256(want) {
-				t.Errorf("sum: %x, %v", a, err)
+				t.Errorf("sum: %x, %v, want %x", a, err, sha256.Sum256(want))
 				return
 			}
 			out, err := c.Bulk().Get(ctx, len(want))
@@ -135,7 +135,7 @@ func TestCalls(t *testing.T) {
 	}
 	work.Wait()
 	if s := c.Bulk().Stats(); s.Lent != 0 {
-		t.Errorf("%d bytes are lent", s.Lent)
+		t.Errorf("%d bytes are lent, want none", s.Lent)
 	}
 }
 
@@ -166,11 +166,11 @@ func TestCallErrors(t *testing.T) {
 		_, err := c.Call(ctx, tt.method, tt.arg, tt.lent)
 		var remote *RemoteError
 		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.As(err, &remote) != tt.remote {
-			t.Errorf("%s: %v", tt.method, err)
+			t.Errorf("%s: %v, want %q, of the server: %v", tt.method, err, tt.want, tt.remote)
 		}
 	}
 	if s := c.Bulk().Stats(); s.Lent != 0 {
-		t.Errorf("%d bytes are lent", s.Lent)
+		t.Errorf("%d bytes are lent, want none", s.Lent)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestCallGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-told; err != errGivenUp {
-			t.Errorf("the handler was told: %v", err)
+			t.Errorf("the handler was told: %v, want %v", err, errGivenUp)
 		}
 		if c.Bulk().Stats().Lent == 0 {
 			t.Error("the memory is free, and the server may write to it")
@@ -215,7 +215,7 @@ func TestCallGivenUp(t *testing.T) {
 		y, err := c.place(patience(t), Bulk{})
 		ok(t, err)
 		if s := c.Bulk().Stats(); s.Lent != 0 {
-			t.Errorf("%d bytes have not come back", s.Lent)
+			t.Errorf("%d bytes have not come back, want none", s.Lent)
 		}
 		c.mu.Lock()
 		c.over(x)
@@ -265,10 +265,10 @@ func TestEnds(t *testing.T) {
 				}
 			}
 			if s := c.Bulk().Stats(); s.Lent != 0 {
-				t.Errorf("%d bytes have not come back", s.Lent)
+				t.Errorf("%d bytes have not come back, want none", s.Lent)
 			}
 			if _, err := c.Call(patience(t), "upper", nil, Bulk{}); err == nil || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a call after the end: %v", err)
+				t.Errorf("a call after the end: %v, want an error at once", err)
 			}
 		})
 	}
@@ -281,7 +281,7 @@ func TestStrangers(t *testing.T) {
 	var refused *rdmacm.RejectError
 	for _, hello := range [][]byte{nil, []byte("GET /"), appendHello(nil, hello{0, 4096}), appendHello(nil, hello{1, 1 << 30})} {
 		if _, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: hello}); !errors.As(err, &refused) {
-			t.Errorf("%q: %v", hello, err)
+			t.Errorf("%q: %v, want it refused", hello, err)
 		}
 	}
 	call := func(slot int) []byte {
@@ -296,12 +296,12 @@ func TestStrangers(t *testing.T) {
 		select {
 		case <-conn.Disconnected():
 		case <-patience(t).Done():
-			t.Errorf("%x: the server goes on", bad)
+			t.Errorf("%x: the server goes on, want it to end the connection", bad)
 		}
 		conn.Close()
 	}
 	if a, err := p.dial(t, Config{}).Call(patience(t), "upper", []byte("x"), Bulk{}); err != nil || string(a) != "X" {
-		t.Errorf("after that: %q, %v", a, err)
+		t.Errorf("after that: %q, %v, want \"X\"", a, err)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestStrangeAnswer(t *testing.T) {
 	ok(t, err)
 	ok(t, y.QP().PostOneSend(verbs.SendWR{Op: verbs.OpSend}, mr.SGE(0, copy(mr.Bytes(), appendMessage(nil, &message{kind: kindAnswer, slot: 3})))))
 	if err := cl.receive(cl.take); !errors.Is(err, ErrProtocol) {
-		t.Errorf("an answer to nothing: %v", err)
+		t.Errorf("an answer to nothing: %v, want %v", err, ErrProtocol)
 	}
 	_ = x
 	ok(t, cl.end.close())
@@ -335,7 +335,7 @@ func FuzzMessage(f *testing.F) {
 		if m.kind == kindCall || b[1] == 0 {
 			again, err := parseMessage(appendMessage(nil, &m))
 			if err != nil || again.method != m.method || !bytes.Equal(again.body, m.body) || again.in != m.in || again.out != m.out {
-				t.Errorf("%+v became %+v, %v", m, again, err)
+				t.Errorf("%+v became %+v, %v, want the same", m, again, err)
 			}
 		}
 	})
@@ -356,10 +356,10 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		if h.slots < 1 || h.slots > maxSlots || h.longest < minMessage || h.longest > maxMessage {
-			t.Errorf("%x is taken as %+v, beyond the bounds", b, h)
+			t.Errorf("%x is taken as %+v, beyond the bounds, want %d slots at most, and messages of %d to %d bytes", b, h, maxSlots, minMessage, maxMessage)
 		}
 		if got := appendHello(nil, h); !bytes.HasPrefix(b, got) {
-			t.Errorf("%x is taken as %+v, which is written as %x", b, h, got)
+			t.Errorf("%x is taken as %+v, which is written as %x, want the same", b, h, got)
 		}
 	})
 }

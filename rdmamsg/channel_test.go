@@ -183,16 +183,16 @@ func TestSizes(t *testing.T) {
 		m, err := y.Recv(ctx)
 		ok(t, err)
 		if !bytes.Equal(m.Bytes(), want) {
-			t.Errorf("%d bytes were sent, and the %d that arrived differ", n, len(m.Bytes()))
+			t.Errorf("%d bytes were sent, and the %d that arrived differ, want the same", n, len(m.Bytes()))
 		}
 		m.Release()
 	}
 	if err := x.Send(ctx, make([]byte, rdmapool.DefaultLimit+1)); !errors.Is(err, rdmamsg.ErrTooLong) {
-		t.Errorf("a message beyond the peer's limit: %v", err)
+		t.Errorf("a message beyond the peer's limit: %v, want %v", err, rdmamsg.ErrTooLong)
 	}
 	ok(t, x.Flush(ctx))
 	if s := x.SendPool().Stats(); s.Lent != 0 {
-		t.Errorf("%d bytes of the sender's pool are still lent out", s.Lent)
+		t.Errorf("%d bytes of the sender's pool are still lent out, want none", s.Lent)
 	}
 }
 
@@ -212,18 +212,18 @@ func TestBackpressure(t *testing.T) {
 	go func() { failed <- x.Send(short, []byte("never")) }()
 	cancel(enough)
 	if err := <-failed; !errors.Is(err, enough) {
-		t.Fatalf("a send without credit that is cancelled: %v", err)
+		t.Fatalf("a send without credit that is cancelled: %v, want %v", err, enough)
 	}
 	short, cancel = context.WithCancelCause(t.Context())
 	cancel(enough)
 	if _, err := x.Recv(short); !errors.Is(err, enough) {
-		t.Fatalf("a cancelled receive: %v", err)
+		t.Fatalf("a cancelled receive: %v, want %v", err, enough)
 	}
 	for i := range 4 {
 		m, err := y.Recv(ctx)
 		ok(t, err)
 		if len(m.Bytes()) != 1 || m.Bytes()[0] != byte(i) {
-			t.Errorf("message %d is %q", i, m.Bytes())
+			t.Errorf("message %d is %q, want %q", i, m.Bytes(), []byte{byte(i)})
 		}
 		m.Release()
 	}
@@ -231,7 +231,7 @@ func TestBackpressure(t *testing.T) {
 	m, err := y.Recv(ctx)
 	ok(t, err)
 	if string(m.Bytes()) != "at last" {
-		t.Errorf("got %q", m.Bytes())
+		t.Errorf("got %q, want \"at last\"", m.Bytes())
 	}
 	m.Release()
 }
@@ -262,7 +262,7 @@ func TestReceiverWithoutMemory(t *testing.T) {
 	}
 	cancel(enough)
 	if err := <-failed; !errors.Is(err, enough) {
-		t.Fatalf("a receive without memory that is cancelled: %v", err)
+		t.Fatalf("a receive without memory that is cancelled: %v, want %v", err, enough)
 	}
 	if s := x.SendPool().Stats(); s.Lent != limit {
 		t.Errorf("%d bytes of the sender are lent out, want all: the peer has not read them", s.Lent)
@@ -275,13 +275,13 @@ func TestReceiverWithoutMemory(t *testing.T) {
 		m, err := y.Recv(ctx)
 		ok(t, err)
 		if !bytes.Equal(m.Bytes(), w) {
-			t.Errorf("a message of %d bytes is wrong", len(w))
+			t.Errorf("a message of %d bytes is wrong, want what was sent", len(w))
 		}
 		m.Release()
 	}
 	ok(t, x.Flush(ctx))
 	if s := x.SendPool().Stats(); s.Lent != 0 {
-		t.Errorf("%d bytes of the sender are still lent out", s.Lent)
+		t.Errorf("%d bytes of the sender are still lent out, want none", s.Lent)
 	}
 }
 
@@ -305,21 +305,21 @@ func TestPeerVanishes(t *testing.T) {
 	m, err := y.Recv(ctx)
 	ok(t, err)
 	if string(m.Bytes()) != "one" {
-		t.Errorf("got %q", m.Bytes())
+		t.Errorf("got %q, want \"one\"", m.Bytes())
 	}
 	if _, err := y.Recv(ctx); !errors.Is(err, verbs.WCRetryExceeded) {
-		t.Errorf("the receiver got %v", err)
+		t.Errorf("the receiver got %v, want %v", err, verbs.WCRetryExceeded)
 	}
 	ok(t, y.Close())
 	if string(m.Bytes()) != "one" {
-		t.Errorf("after Close the message is %q", m.Bytes())
+		t.Errorf("after Close the message is %q, want \"one\" still", m.Bytes())
 	}
 	m.Release()
 	if err := x.Close(); !errors.As(err, &e) || e.InFlight != 1 {
-		t.Errorf("close with a message in flight: %v", err)
+		t.Errorf("close with a message in flight: %v, want an error with one in flight", err)
 	}
 	if err := x.Send(ctx, nil); !errors.As(err, &e) {
-		t.Errorf("send after the end: %v", err)
+		t.Errorf("send after the end: %v, want a %T", err, e)
 	}
 }
 
@@ -338,12 +338,12 @@ func TestClose(t *testing.T) {
 			m.Release()
 		}
 		if _, err := x.Recv(ctx); !errors.Is(err, verbs.ErrClosed) {
-			t.Errorf("receive while the channel is closed: %v", err)
+			t.Errorf("receive while the channel is closed: %v, want %v", err, verbs.ErrClosed)
 		}
 	})
 	wg.Go(func() {
 		if err := x.Send(ctx, []byte("no credit")); !errors.Is(err, verbs.ErrClosed) {
-			t.Errorf("send while the channel is closed: %v", err)
+			t.Errorf("send while the channel is closed: %v, want %v", err, verbs.ErrClosed)
 		}
 	})
 	for x.Flush(ctx) != nil {
@@ -351,7 +351,7 @@ func TestClose(t *testing.T) {
 	x.Close() // what it returns depends on how far the two have come
 	wg.Wait()
 	if m, err := y.Recv(ctx); err != nil || string(m.Bytes()) != "taken" {
-		t.Errorf("the peer's first message: %v", err)
+		t.Errorf("the peer's first message: %v, want \"taken\"", err)
 	} else {
 		m.Release()
 	}
@@ -446,12 +446,12 @@ func TestPeerCloses(t *testing.T) {
 		m, err := y.Recv(ctx)
 		ok(t, err)
 		if string(m.Bytes()) != fmt.Sprint(i) {
-			t.Errorf("message %d is %q", i, m.Bytes())
+			t.Errorf("message %d is %q, want \"%[1]d\"", i, m.Bytes())
 		}
 		m.Release()
 	}
 	if _, err := y.Recv(ctx); err != io.EOF {
-		t.Errorf("after the last message: %v", err)
+		t.Errorf("after the last message: %v, want %v", err, io.EOF)
 	}
 	select {
 	case <-y.Done():
@@ -459,7 +459,7 @@ func TestPeerCloses(t *testing.T) {
 		t.Fatal("the peer has closed, and the channel does not end")
 	}
 	if err := y.Send(ctx, nil); !errors.Is(err, rdmamsg.ErrEnded) {
-		t.Errorf("send to a peer that has closed: %v", err)
+		t.Errorf("send to a peer that has closed: %v, want %v", err, rdmamsg.ErrEnded)
 	}
 }
 
@@ -475,7 +475,7 @@ func TestForeignPeer(t *testing.T) {
 		copy(mr.Bytes(), frame)
 		q.Send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{mr.SGE(0, len(frame))}})
 		if err := x.Start(patience(t)); !errors.Is(err, rdmamsg.ErrProtocol) {
-			t.Errorf("a first frame %q: %v", frame, err)
+			t.Errorf("a first frame %q: %v, want %v", frame, err, rdmamsg.ErrProtocol)
 		}
 		var e *rdmamsg.Error
 		if err := x.Close(); err != nil && !errors.As(err, &e) {
@@ -488,7 +488,7 @@ func TestUnfitQP(t *testing.T) {
 	net := rdmatest.New(t)
 	p, _ := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if _, err := rdmamsg.New(p.QP, nil); !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("a QP without room: %v", err)
+		t.Errorf("a QP without room: %v, want %v", err, verbs.ErrInvalid)
 	}
 }
 

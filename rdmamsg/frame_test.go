@@ -23,7 +23,7 @@ func TestHeader(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, goldenBytes)
 	}
 	if h, err := parse(b[:]); err != nil || h != goldenHeader {
-		t.Errorf("parsed %+v, %v", h, err)
+		t.Errorf("parsed %+v, %v, want %+v", h, err, goldenHeader)
 	}
 	for what, change := range map[string]func(b []byte) []byte{
 		"cut short":            func(b []byte) []byte { return b[:headerSize-1] },
@@ -34,7 +34,7 @@ func TestHeader(t *testing.T) {
 		"data of other length": func(b []byte) []byte { b[0] = byte(frameData); return append(b, 0) },
 	} {
 		if _, err := parse(change(bytes.Clone(b[:]))); !errors.Is(err, ErrProtocol) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v, want %v", what, err, ErrProtocol)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func FuzzParse(f *testing.F) {
 		b = bytes.Clone(b[:headerSize])
 		b[2], b[3] = 0, 0
 		if !bytes.Equal(out[:], b) {
-			t.Errorf("%x became %x", b, out)
+			t.Errorf("%x became %x, want the same", b, out)
 		}
 	})
 }

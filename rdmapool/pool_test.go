@@ -36,7 +36,7 @@ func get(t *testing.T, p *rdmapool.Pool, n int) *rdmapool.Buffer {
 		t.Fatal(err)
 	}
 	if b.Len() != n || len(b.Bytes()) != n {
-		t.Fatalf("asked for %d bytes, got a buffer of %d", n, b.Len())
+		t.Fatalf("asked for %d bytes, got a buffer of %d, want as many", n, b.Len())
 	}
 	return b
 }
@@ -55,7 +55,7 @@ func TestBuffersDoNotOverlap(t *testing.T) {
 	for i, b := range bufs {
 		for j, c := range b.Bytes() {
 			if c != byte(i+1) {
-				t.Fatalf("byte %d of buffer %d is %d", j, i, c)
+				t.Fatalf("byte %d of buffer %d is %d, want %d", j, i, c, i+1)
 			}
 		}
 	}
@@ -64,15 +64,15 @@ func TestBuffersDoNotOverlap(t *testing.T) {
 	}
 	for i, b := range bufs {
 		if n := b.Len(); n > 0 && b.Bytes()[n-1] != byte(i+1) {
-			t.Errorf("after Close buffer %d ends with %d", i, b.Bytes()[n-1])
+			t.Errorf("after Close buffer %d ends with %d, want %d", i, b.Bytes()[n-1], i+1)
 		}
 		b.Release()
 	}
 	if s := p.Stats(); s.Lent != 0 || s.Registered != 0 {
-		t.Errorf("%d bytes are lent out and %d registered after all was released", s.Lent, s.Registered)
+		t.Errorf("%d bytes are lent out and %d registered after all was released, want none", s.Lent, s.Registered)
 	}
 	if _, err := p.Get(t.Context(), 1); !errors.Is(err, verbs.ErrClosed) {
-		t.Errorf("get after close: %v", err)
+		t.Errorf("get after close: %v, want %v", err, verbs.ErrClosed)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestLimit(t *testing.T) {
 	const limit = 1 << 20
 	p := newPool(t, &rdmapool.Config{Limit: limit})
 	if _, err := p.Get(t.Context(), limit+1); !errors.Is(err, rdmapool.ErrTooLarge) {
-		t.Errorf("get more than the limit: %v", err)
+		t.Errorf("get more than the limit: %v, want %v", err, rdmapool.ErrTooLarge)
 	}
 	small := get(t, p, 100)
 	if b := p.TryGet(limit); b != nil {
@@ -123,7 +123,7 @@ func TestGetIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	if _, err := p.Get(ctx, 1); !errors.Is(err, cause) {
-		t.Errorf("cancelled get: %v", err)
+		t.Errorf("cancelled get: %v, want %v", err, cause)
 	}
 	all.Release()
 	get(t, p, 1<<20).Release()
@@ -149,7 +149,7 @@ func TestManyUsers(t *testing.T) {
 					}
 				}
 				if s := p.Stats(); s.Registered > limit {
-					t.Errorf("%d bytes are registered, above the limit", s.Registered)
+					t.Errorf("%d bytes are registered, above the limit, want %d at most", s.Registered, limit)
 				}
 				b.Release()
 			}
@@ -177,7 +177,7 @@ func TestMisusesPanic(t *testing.T) {
 		func() {
 			defer func() {
 				if r, _ := recover().(string); !strings.Contains(r, tt.what) {
-					t.Errorf("%s: panic %q", tt.what, r)
+					t.Errorf("%s: panic %q, want one that says so", tt.what, r)
 				}
 			}()
 			tt.f()

@@ -95,7 +95,7 @@ func send(t *testing.T, c *rsocket.Conn, data []byte, seed uint64) {
 			m, err = c.WriteBuffers(&net.Buffers{data[:n/3], nil, data[n/3 : n]})
 		}
 		if err != nil || m != int64(n) {
-			t.Errorf("%d bytes: %d, %v", n, m, err)
+			t.Errorf("%d bytes: %d, %v, want all", n, m, err)
 			return
 		}
 		data = data[n:]
@@ -137,7 +137,7 @@ func TestCloseWrite(t *testing.T) {
 	_, err := x.Write([]byte("more"))
 	checkErr(t, "write after CloseWrite", err, "write", syscall.EPIPE)
 	if b, err := io.ReadAll(y); string(b) != "question" || err != nil {
-		t.Errorf("got %q, %v", b, err)
+		t.Errorf("got %q, %v, want \"question\"", b, err)
 	}
 	answer := noise(1<<20, 1) // more than fits into the rings
 	go func() {
@@ -145,7 +145,7 @@ func TestCloseWrite(t *testing.T) {
 		y.Close()
 	}()
 	if b, err := io.ReadAll(x); !bytes.Equal(b, answer) || err != nil {
-		t.Errorf("%d bytes came of %d, %v", len(b), len(answer), err)
+		t.Errorf("%d bytes came of %d, %v, want all, as they were sent", len(b), len(answer), err)
 	}
 	if err := x.CloseWrite(); err != nil {
 		t.Errorf("a second CloseWrite: %v", err)
@@ -240,7 +240,7 @@ func TestCloseRead(t *testing.T) {
 		t.Error(err)
 	}
 	if b, err := io.ReadAll(y); string(b) != "still open" || err != nil {
-		t.Errorf("got %q, %v", b, err)
+		t.Errorf("got %q, %v, want \"still open\"", b, err)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestDeadlines(t *testing.T) {
 		checkErr(t, c.op, err, c.op, os.ErrDeadlineExceeded)
 		var ne net.Error
 		if !errors.As(err, &ne) || !ne.Timeout() {
-			t.Errorf("%s: %v is no timeout", c.op, err)
+			t.Errorf("%s: %v is no timeout, want one", c.op, err)
 		}
 		checkErr(t, c.op+" again", c.call(), c.op, os.ErrDeadlineExceeded)
 		c.set(time.Time{})
@@ -273,7 +273,7 @@ func TestDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := x.Read(make([]byte, 9)); n != 1 || err != nil {
-		t.Errorf("after the deadline was taken away: %d, %v", n, err)
+		t.Errorf("after the deadline was taken away: %d, %v, want 1", n, err)
 	}
 }
 
@@ -399,7 +399,7 @@ func TestIdle(t *testing.T) {
 		open()
 	}
 	if got := runtime.NumGoroutine(); got >= before+conns/2 { // those that made the connections may be on their way out
-		t.Errorf("%d goroutines with %d more connections, %d before", got, conns, before)
+		t.Errorf("%d goroutines with %d more connections, %d before, want fewer than %d more", got, conns, before, conns/2)
 	}
 }
 
@@ -455,7 +455,7 @@ func TestWriteAt(t *testing.T) {
 		}
 	}
 	if n, err := w.WriteAt(make([]byte, 12), 1); n != 10 || !errors.Is(err, rsocket.ErrNotMapped) {
-		t.Errorf("12 bytes where 10 are mapped: %d, %v", n, err)
+		t.Errorf("12 bytes where 10 are mapped: %d, %v, want 10, %v", n, err, rsocket.ErrNotMapped)
 	}
 	if _, err := x.Write([]byte{2}); err != nil {
 		t.Fatal(err)
@@ -496,7 +496,7 @@ func TestMapsBesideStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-sent; err != nil || !bytes.Equal(got, stream) {
-			t.Fatalf("the stream is another, or error %v", err)
+			t.Fatalf("the stream is another, or error %v, want the same", err)
 		}
 	}
 	for i := range maps {
@@ -512,7 +512,7 @@ func TestMapsBesideStream(t *testing.T) {
 	}
 	for i, m := range maps {
 		if !bytes.Equal(m.Bytes(), stream[:100]) {
-			t.Errorf("mapping %d is not what was written", i)
+			t.Errorf("mapping %d is not what was written, want the same", i)
 		}
 	}
 	if err := maps[1].Close(); err != nil {

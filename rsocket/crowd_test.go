@@ -99,7 +99,7 @@ func TestForgedRequests(t *testing.T) {
 			defer x.Close()
 		}
 		if took := time.Since(begin); took > handshakeTime/4 {
-			t.Errorf("another host has connected after %v", took)
+			t.Errorf("another host has connected after %v, want it within %v", took, handshakeTime/4)
 		}
 		for range backlog / 2 {
 			y, err := l.Accept()
@@ -107,7 +107,7 @@ func TestForgedRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := y.(*Conn).cm.RemoteAddr().Addr().String(); got != "10.0.0.1" {
-				t.Errorf("a connection of %v", got)
+				t.Errorf("a connection of %v, want of 10.0.0.1", got)
 			}
 			defer y.Close()
 		}

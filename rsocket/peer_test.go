@@ -147,7 +147,7 @@ func TestPeerKeepAlive(t *testing.T) {
 	p.say(t, word(kindControl, 77))
 	p.say(t, word(kindData, 3)) // three bytes of the ring as it is
 	if n, err := c.Read(make([]byte, 9)); n != 3 || err != nil {
-		t.Errorf("read: %d, %v", n, err)
+		t.Errorf("read: %d, %v, want 3", n, err)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestPeerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := c.Read(make([]byte, 9)); n != 3 || err != nil {
-		t.Errorf("what came before: %d, %v", n, err)
+		t.Errorf("what came before: %d, %v, want 3", n, err)
 	}
 	if _, err = c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) || !errors.Is(err, rdmacm.ErrDisconnected) {
 		t.Errorf("read: %v, want %v", err, syscall.ECONNRESET)

@@ -39,7 +39,7 @@ func TestSecurity(t *testing.T) {
 				}
 				counters, err := to.QP().Counters()
 				if n, ok := counters.Get("sec_replayed_pkts"); err != nil || !ok || n == 0 { // those that the network repeats
-					t.Errorf("no secured packet has come twice: %d, %v, %v", n, ok, err)
+					t.Errorf("no secured packet has come twice: %d, %v, %v, want some", n, ok, err)
 				}
 			}
 			for range 2 {
@@ -92,7 +92,7 @@ func TestSecurityDisagreement(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := io.ReadFull(y, b); err != nil || string(b) != "text" {
-				t.Errorf("%q, %v", b, err)
+				t.Errorf("%q, %v, want \"text\"", b, err)
 			}
 		})
 	}

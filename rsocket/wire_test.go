@@ -92,7 +92,7 @@ func FuzzHello(f *testing.F) {
 		}
 		again, err := parseHello(appendHello(nil, &h))
 		if err != nil || again != h {
-			t.Errorf("%x: %+v, then %+v, %v", b, h, again, err)
+			t.Errorf("%x: %+v, then %+v, %v, want the same", b, h, again, err)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestCongestionControl(t *testing.T) {
 	}
 	for _, c := range kinds[:3] {
 		if got, err := verbs.ParseCongestionControl(c.String()); got != c || err != nil {
-			t.Errorf("%v parses to %v, %v", c, got, err)
+			t.Errorf("%v parses to %v, %v, want the same", c, got, err)
 		}
 	}
 	if got := kinds[3].String(); got != "CONGESTION_CONTROL(3)" {

@@ -135,7 +135,7 @@ func TestCountersOfFaults(t *testing.T) {
 	src = x.MR(64)
 	x.Send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{src.SGE(0, 8)}})
 	if wc := x.Next(); wc.Status != verbs.WCRNRRetryExceeded {
-		t.Errorf("a SEND without receive ends with %v", wc.Status)
+		t.Errorf("a SEND without receive ends with %v, want %v", wc.Status, verbs.WCRNRRetryExceeded)
 	}
 	wantCounts(t, "requester", counted(t, x.QP), map[string]uint64{"rcvd_rnr_err": 1, "retry_rnr_exceeded_err": 1})
 	wantCounts(t, "responder", counted(t, y.QP), map[string]uint64{"send_rnr_err": 1})
@@ -196,13 +196,13 @@ func TestCounterDescs(t *testing.T) {
 		listed := map[string]bool{}
 		for _, c := range cs {
 			if !seen[c.Name] || listed[c.Name] {
-				t.Errorf("counter %s is listed twice or not described", c.Name)
+				t.Errorf("counter %s is listed twice or not described, want it once, described", c.Name)
 			}
 			listed[c.Name] = true
 		}
 	}
 	if d, ok := verbs.DescribeCounter("nosuch"); ok || d.Name != "nosuch" {
-		t.Errorf("an unknown counter is described as %+v", d)
+		t.Errorf("an unknown counter is described as %+v, want its name alone, and false", d)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestCountersWhileBusy(t *testing.T) {
 			}
 			cs, err := a.Counters()
 			if sent := cs.Value("sent_pkts"); err != nil || sent < last {
-				t.Errorf("sent_pkts fell from %d to %d: %v", last, sent, err)
+				t.Errorf("sent_pkts fell from %d to %d: %v, want it to grow", last, sent, err)
 			} else {
 				last = sent
 			}

@@ -41,13 +41,13 @@ func TestCounterNamesOfLinux(t *testing.T) {
 	} {
 		for _, d := range g.descs {
 			if !slices.Contains(strings.Fields(g.names), d.Name) {
-				t.Errorf("%s is listed as a counter of Linux's %s, which have none of that name", d.Name, g.of)
+				t.Errorf("%s is listed as a counter of Linux's %s, which have none of that name, want one of them", d.Name, g.of)
 			}
 		}
 	}
 	for _, d := range ownCounters {
 		if slices.Contains(all, d.Name) {
-			t.Errorf("%s is listed as a name of our own, and is Linux's", d.Name)
+			t.Errorf("%s is listed as a name of our own, and is Linux's, want none of Linux's", d.Name)
 		}
 	}
 }

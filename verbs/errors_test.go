@@ -24,7 +24,7 @@ func TestWCStatusIs(t *testing.T) {
 		wc := verbs.WC{ID: 0x2a, QPN: 0x11, Status: s}
 		err := wc.Err()
 		if !errors.Is(err, s) || errors.Is(err, s+1) {
-			t.Errorf("%v: errors.Is does not find it, or finds its neighbour", s)
+			t.Errorf("%v: errors.Is does not find it, or finds its neighbour, want it alone", s)
 		}
 		if text := err.Error(); !strings.HasPrefix(text, "work request 0x2a on qp 0x000011: "+s.String()) {
 			t.Errorf("%v: text %q, want it to name the work request, the QP and the status", s, text)

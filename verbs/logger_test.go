@@ -77,7 +77,7 @@ func TestLogger(t *testing.T) {
 			t.Errorf("the requester logged %v, want three states", states)
 		}
 		if atB.b.Len() != 0 {
-			t.Errorf("after SetLogger(nil) there is %q", atB.b.String())
+			t.Errorf("after SetLogger(nil) there is %q, want nothing", atB.b.String())
 		}
 	})
 }

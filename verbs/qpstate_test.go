@@ -154,7 +154,7 @@ func TestCheckModify(t *testing.T) {
 func checkAllowed(t *testing.T, c change, mask verbs.QPAttrMask) {
 	t.Helper()
 	if to, err := verbs.CheckModify(c.typ, c.from, c.attr(), mask|verbs.MaskState); err != nil || to != c.to {
-		t.Errorf("%v with %v: to %v, %v", c, mask, to, err)
+		t.Errorf("%v with %v: to %v, %v; want %v", c, mask, to, err, c.to)
 	}
 }
 
@@ -162,7 +162,7 @@ func checkRefused(t *testing.T, c change, mask verbs.QPAttrMask, want string) {
 	t.Helper()
 	to, err := verbs.CheckModify(c.typ, c.from, c.attr(), mask|verbs.MaskState)
 	if !errors.Is(err, verbs.ErrInvalid) || to != c.from {
-		t.Errorf("%v with %v: to %v, %v", c, mask, to, err)
+		t.Errorf("%v with %v: to %v, %v; want %v, %v", c, mask, to, err, c.from, verbs.ErrInvalid)
 		return
 	}
 	states := stateNames[c.from] + "->" + stateNames[c.to] + ": "
@@ -177,7 +177,7 @@ func checkForbidden(t *testing.T, c change, table map[change]needs) {
 	for _, mask := range []verbs.QPAttrMask{0, verbs.MaskAccessFlags, verbs.MaskSQPSN} {
 		to, err := verbs.CheckModify(c.typ, c.from, c.attr(), mask|verbs.MaskState)
 		if !errors.Is(err, verbs.ErrState) || to != c.from {
-			t.Errorf("%v: to %v, %v", c, to, err)
+			t.Errorf("%v: to %v, %v; want %v, %v", c, to, err, c.from, verbs.ErrState)
 			continue
 		}
 		text := err.Error()
@@ -188,7 +188,7 @@ func checkForbidden(t *testing.T, c change, table map[change]needs) {
 		for other := verbs.QPStateReset; other <= verbs.QPStateErr; other++ {
 			_, possible := table[change{c.typ, c.from, other}]
 			if named := strings.Contains(ways, stateNames[other]); other != c.from && named != possible {
-				t.Errorf("%v: %q, but that %s is possible is %v", c, text, stateNames[other], possible)
+				t.Errorf("%v: %q, but that %s is possible is %v, want it named if it is", c, text, stateNames[other], possible)
 			}
 		}
 	}
@@ -225,7 +225,7 @@ func TestCheckModifyCurState(t *testing.T) {
 	}
 	_, err := verbs.CheckModify(verbs.QPTypeRC, verbs.QPStateRTS, attr, mask)
 	if !errors.Is(err, verbs.ErrState) || !errorHas(err, "RTS->RTS: CUR_STATE is given as SQD, but the QP is in RTS") {
-		t.Errorf("wrong CUR_STATE: %v", err)
+		t.Errorf("wrong CUR_STATE: %v, want %v that says so", err, verbs.ErrState)
 	}
 }
 
@@ -239,11 +239,11 @@ func TestCheckModifyTexts(t *testing.T) {
 	}
 	_, err = verbs.CheckModify(77, verbs.QPStateReset, &verbs.QPAttr{State: verbs.QPStateInit}, verbs.MaskState)
 	if !errors.Is(err, verbs.ErrState) || !errorHas(err, "QPT(77)") {
-		t.Errorf("type 77: %v", err)
+		t.Errorf("type 77: %v, want %v and QPT(77)", err, verbs.ErrState)
 	}
 	_, err = verbs.CheckModify(verbs.QPTypeRC, verbs.QPStateRTS, &verbs.QPAttr{}, 1<<30)
 	if !errorHas(err, "not allowed: 0x40000000") {
-		t.Errorf("unknown bit: %v", err)
+		t.Errorf("unknown bit: %v, want not allowed: 0x40000000", err)
 	}
 }
 

@@ -237,7 +237,7 @@ func TestReaderAtomicsFail(t *testing.T) {
 		}
 		for _, s := range texts {
 			if !errorHas(wc.Err(), s) {
-				t.Errorf("%s: %q does not say %q", what, wc.Err(), s)
+				t.Errorf("%s: %q does not say %q, want it said", what, wc.Err(), s)
 			}
 		}
 	}

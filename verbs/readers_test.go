@@ -80,7 +80,7 @@ func TestReaderThreeWaysToPost(t *testing.T) {
 		f(dst)
 		nothing(t, x)
 		if !bytes.Equal(dst.Bytes(), src.Bytes()) {
-			t.Errorf("%s: data differ from what was written", name)
+			t.Errorf("%s: data differ from what was written, want the same", name)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func TestReaderUnalignedBuffers(t *testing.T) {
 		x.Send(write(1, src.SGE(0, size), dst.Remote(0)))
 		x.Done()
 		if !bytes.Equal(src.Bytes(), dst.Bytes()) || bytes.Count(b, []byte{0}) != 32 {
-			t.Errorf("offset %d: data differ, or the bytes around were touched", off)
+			t.Errorf("offset %d: data differ, or the bytes around were touched, want the same, and the others 0", off)
 		}
 		check(t, src.Close())
 		check(t, dst.Close())

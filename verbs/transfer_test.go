@@ -137,10 +137,10 @@ func transfer(t *testing.T, r *rand.Rand, x, y *rdmatest.Endpoint, local, remote
 		there = sges
 	}
 	if !guarded(to, there, filling) {
-		t.Errorf("%v of %d bytes in %d pieces touched memory outside", op, size, pieces)
+		t.Errorf("%v of %d bytes in %d pieces touched memory outside, want it as it was", op, size, pieces)
 	}
 	if !bytes.Equal(gather(local, sges), gather(remote, theirs)) {
-		t.Errorf("%v of %d bytes in %d pieces: data differ from what was sent", op, size, pieces)
+		t.Errorf("%v of %d bytes in %d pieces: data differ from what was sent, want the same", op, size, pieces)
 	}
 }
 

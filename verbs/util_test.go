@@ -32,7 +32,7 @@ func wantErr(t *testing.T, what string, err, kind error, texts ...string) {
 	}
 	for _, s := range texts {
 		if !strings.Contains(err.Error(), s) {
-			t.Errorf("%s: %q does not say %q", what, err, s)
+			t.Errorf("%s: %q does not say %q, want it said", what, err, s)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func wantPanic(t *testing.T, what string, f func(), texts ...string) {
 		t.Helper()
 		v := recover()
 		if v == nil {
-			t.Errorf("%s does not panic", what)
+			t.Errorf("%s does not panic, want a panic", what)
 			return
 		}
 		s, _ := v.(string)
@@ -53,7 +53,7 @@ func wantPanic(t *testing.T, what string, f func(), texts ...string) {
 		}
 		for _, text := range texts {
 			if !strings.Contains(s, text) {
-				t.Errorf("%s panics with %q, which does not say %q", what, s, text)
+				t.Errorf("%s panics with %q, which does not say %q, want it said", what, s, text)
 			}
 		}
 	}()

@@ -117,7 +117,7 @@ func TestView(t *testing.T) {
 		t.Errorf("%d bytes at %p, want 64 at %p", len(back), &back[0], &b[0])
 	}
 	if v, e := verbs.View[record](nil), verbs.BytesOf([]int16(nil)); len(v)+len(e) != 0 {
-		t.Errorf("views of nothing have %d and %d elements", len(v), len(e))
+		t.Errorf("views of nothing have %d and %d elements, want none", len(v), len(e))
 	}
 	for what, f := range map[string]func(){
 		"View[uint64] of 12 bytes: the size of uint64 is 8":                    func() { verbs.View[uint64](b[:12]) },

@@ -87,14 +87,14 @@ func TestCommands(t *testing.T) {
 			taken[n] = true
 		}
 		if c.Name == "" || c.Short == "" || c.Usage == nil || c.Run == nil || len(c.Forms) == 0 {
-			t.Errorf("%q: the declaration is incomplete", c.Name)
+			t.Errorf("%q: the declaration is incomplete, want a name, a short text, a usage, forms and Run", c.Name)
 		}
 		code, stdout, stderr := tool(t.Context(), "adverb", c.Name, "--help")
 		if want := c.Short + "\n\nUsage:"; code != 0 || stderr != "" || !strings.HasPrefix(stdout, want) {
 			t.Errorf("%s --help: got status %d, stderr %q, stdout:\n%swant status 0 and stdout %q…", c.Name, code, stderr, stdout, want)
 		}
 		if strings.Contains(stdout, "%!") {
-			t.Errorf("%s --help: bad format:\n%s", c.Name, stdout)
+			t.Errorf("%s --help: bad format:\n%s\nwant no %%!", c.Name, stdout)
 		}
 		for _, line := range strings.Split(stdout, "\n") {
 			if len(line) > 110 {

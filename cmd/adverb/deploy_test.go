@@ -27,7 +27,7 @@ func TestKubernetesExample(t *testing.T) {
 		}
 		// The help ends the run before it does anything.
 		if code, _, stderr := tool(t.Context(), append(append([]string{"adverb"}, args...), "--help")...); code != 0 || stderr != "" {
-			t.Errorf("%q: status %d, %s", args, code, stderr)
+			t.Errorf("%q: status %d, %s, want status 0 and no stderr", args, code, stderr)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestManual(t *testing.T) {
 		text := page("adverb-" + c.Name)
 		for _, f := range c.Flags {
 			if flag := `\fB` + strings.ReplaceAll("--"+f.Long, "-", `\-`) + `\fR`; !strings.Contains(text, flag) {
-				t.Errorf("the page of %s: got no %s in\n%s", c.Name, flag, text)
+				t.Errorf("the page of %s: got no %s in\n%s\nwant it named", c.Name, flag, text)
 			}
 		}
 		for _, name := range c.Classic {
@@ -48,7 +48,7 @@ func TestManual(t *testing.T) {
 			}
 		}
 		if !strings.Contains(page("adverb"), strings.ReplaceAll(c.Short, "-", `\-`)) {
-			t.Errorf("the page of adverb: got nothing about %s", c.Name)
+			t.Errorf("the page of adverb: got nothing about %s, want it named", c.Name)
 		}
 	}
 }

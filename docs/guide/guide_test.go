@@ -88,7 +88,7 @@ func guides(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("*.md")
 	if err != nil || len(names) < 5 {
-		t.Fatalf("found %d guides: %v", len(names), err)
+		t.Fatalf("found %d guides: %v, want 5 at least", len(names), err)
 	}
 	return append(names, "../../examples/README.md")
 }
@@ -132,7 +132,7 @@ func TestBlocksCompile(t *testing.T) {
 		}
 	}
 	if len(where) < 10 {
-		t.Fatalf("only %d blocks were found", len(where))
+		t.Fatalf("only %d blocks were found, want 10 at least", len(where))
 	}
 	cmd := exec.Command("go", "vet", "./...")
 	cmd.Dir = dir
@@ -152,7 +152,7 @@ func TestBlocksCompile(t *testing.T) {
 func TestProgram(t *testing.T) {
 	b := blocks("x.md", []byte("text\n\n```go\nif err := ch.Flush(ctx); err != nil {\n\treturn err\n}\n```\n"))
 	if len(b) != 1 || b[0].where != "x.md:4" {
-		t.Fatalf("found %v", b)
+		t.Fatalf("found %v, want one block, at x.md:4", b)
 	}
 	p := b[0].program()
 	for _, want := range []string{"package p", `import "` + ours + `rdmamsg"`, "func _(", "ch.Flush(ctx)", "return nil\n}"} {
@@ -168,7 +168,7 @@ func exported(t *testing.T, dir string) map[string]bool {
 	names := make(map[string]bool)
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%s: %v", dir, err)
+		t.Fatalf("%s: %v, want files", dir, err)
 	}
 	for _, file := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
@@ -257,7 +257,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	if checked < 100 {
-		t.Errorf("only %d names were found", checked)
+		t.Errorf("only %d names were found, want 100 at least", checked)
 	}
 }
 

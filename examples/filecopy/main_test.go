@@ -54,7 +54,7 @@ func TestRefused(t *testing.T) {
 	path, _ := file(t, "f", 8*pieceSize)
 	out, err := killtest.Start(t, "put", "-addr", addr, "-local", killtest.Addr(101), path).Wait()
 	if err == nil || !strings.Contains(out, "the server says: ") {
-		t.Errorf("put to a server that cannot write: %v: %s", err, out)
+		t.Errorf("put to a server that cannot write: %v: %s, want what the server says", err, out)
 	}
 }
 

@@ -65,7 +65,7 @@ func exercise(t *testing.T, c client, size int) {
 			for i := range 50 {
 				s := fmt.Sprint("text ", i)
 				if got, err := c.upper(t.Context(), s); err != nil || got != strings.ToUpper(s) {
-					t.Errorf("%q became %q, %v", s, got, err)
+					t.Errorf("%q became %q, %v, want %q", s, got, err, strings.ToUpper(s))
 					return
 				}
 			}
@@ -128,7 +128,7 @@ func TestErrors(t *testing.T) {
 		_, err = s.Recv()
 	}
 	if status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a number of bytes below 0: %v", err)
+		t.Errorf("a number of bytes below 0: %v, want %v", err, codes.InvalidArgument)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	e, err := c.echo(ctx)
@@ -137,10 +137,10 @@ func TestErrors(t *testing.T) {
 	}
 	cancel()
 	if _, err := e.Recv(); status.Code(err) != codes.Canceled {
-		t.Errorf("after the context's end: %v", err)
+		t.Errorf("after the context's end: %v, want %v", err, codes.Canceled)
 	}
 	if err := echoAll(t.Context(), c, io.MultiReader(strings.NewReader("text"), failing{}), io.Discard); status.Code(err) != codes.Canceled {
-		t.Errorf("a source that fails: %v", err)
+		t.Errorf("a source that fails: %v, want %v", err, codes.Canceled)
 	}
 }
 
@@ -165,11 +165,11 @@ func TestProcesses(t *testing.T) {
 		{[]string{"sum", "-addr", addr, file}, fmt.Sprintf("%x", sha256.Sum256(noise(3<<20)))},
 	} {
 		if out, err := killtest.Start(t, tt.args...).Wait(); err != nil || !strings.HasPrefix(out, tt.want) {
-			t.Errorf("%q: %v, %s", tt.args, err, out)
+			t.Errorf("%q: %v, %s, want %q…", tt.args, err, out, tt.want)
 		}
 	}
 	server.Kill()
 	if out, err := killtest.Start(t, "upper", "-addr", addr, "x").Wait(); err == nil || !strings.Contains(out, "refused") {
-		t.Errorf("without a server: %v, %s", err, out)
+		t.Errorf("without a server: %v, %s, want it refused", err, out)
 	}
 }

@@ -23,21 +23,21 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := decode(at); err != nil || e.key != "k" || e.value != strings.Repeat("b", 200) || e.version != 2 {
-		t.Errorf("decoded %+v, %v", e, err)
+		t.Errorf("decoded %+v, %v, want version 2 of k", e, err)
 	}
 	for cut := 8; cut < bucketHead+200; cut += 8 {
 		for _, mix := range [][]byte{append(append([]byte(nil), old[:cut]...), at[cut:]...), append(append([]byte(nil), at[:cut]...), old[cut:]...)} {
 			if _, err := decode(mix); !errors.Is(err, errTorn) {
-				t.Errorf("a mixture at byte %d was taken for whole: %v", cut, err)
+				t.Errorf("a mixture at byte %d was taken for whole: %v, want %v", cut, err, errTorn)
 			}
 		}
 	}
 	if err := put(table, "k", strings.Repeat("c", maxEntry)); !errors.Is(err, errTooLong) {
-		t.Errorf("an entry that is too long: %v", err)
+		t.Errorf("an entry that is too long: %v, want %v", err, errTooLong)
 	}
 	binary.LittleEndian.PutUint16(at[4:], 60000)
 	if _, err := decode(at); !errors.Is(err, errTorn) {
-		t.Errorf("a length beyond the bucket: %v", err)
+		t.Errorf("a length beyond the bucket: %v, want %v", err, errTorn)
 	}
 }
 
@@ -53,10 +53,10 @@ func TestCommands(t *testing.T) {
 		t.Fatalf("put: %v: %s", err, out)
 	}
 	if out, err := client("get", "color"); err != nil || out != "green (version 1)" {
-		t.Errorf("get: %v: %q", err, out)
+		t.Errorf("get: %v: %q, want green", err, out)
 	}
 	if out, err := client("get", "shape"); err == nil || !strings.Contains(out, "no such key") {
-		t.Errorf("get of a key that was not put: %v: %q", err, out)
+		t.Errorf("get of a key that was not put: %v: %q, want no such key", err, out)
 	}
 }
 

@@ -41,20 +41,20 @@ func exercise(t *testing.T, c *redis.Client) {
 		t.Fatal(err)
 	}
 	if err := c.Get(ctx, "nothing").Err(); err != redis.Nil {
-		t.Errorf("a key that is not there: %v", err)
+		t.Errorf("a key that is not there: %v, want %v", err, redis.Nil)
 	}
 	large := strings.Repeat("large ", 100_000)
 	if err := c.Set(ctx, "large", large, 0).Err(); err != nil {
 		t.Error(err)
 	}
 	if v, err := c.Get(ctx, "large").Result(); err != nil || v != large {
-		t.Errorf("%d bytes of %d, %v", len(v), len(large), err)
+		t.Errorf("%d bytes of %d, %v, want those that were set", len(v), len(large), err)
 	}
 	if n, err := c.Del(ctx, "large", "nothing").Result(); err != nil || n != 1 {
-		t.Errorf("%d deleted, %v", n, err)
+		t.Errorf("%d deleted, %v, want 1", n, err)
 	}
 	if err := c.Do(ctx, "no-such-command").Err(); err == nil || !strings.Contains(err.Error(), "unknown command") {
-		t.Errorf("a command that is not there: %v", err)
+		t.Errorf("a command that is not there: %v, want it unknown", err)
 	}
 	const clients, each = 8, 100
 	var work sync.WaitGroup
@@ -92,20 +92,20 @@ func TestPublish(t *testing.T) {
 	for i := range 100 {
 		text := fmt.Sprint("message ", i)
 		if n, err := c.Publish(t.Context(), "news", text).Result(); err != nil || n != 1 {
-			t.Fatalf("%d got it, %v", n, err)
+			t.Fatalf("%d got it, %v, want 1", n, err)
 		}
 		if m, err := s.ReceiveMessage(t.Context()); err != nil || m.Payload != text {
-			t.Fatalf("%v came for %q, %v", m, text, err)
+			t.Fatalf("%v came for %q, %v, want that text", m, text, err)
 		}
 	}
 	// A deadline ends a wait, and the connection goes on.
 	if _, err := s.ReceiveTimeout(t.Context(), time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("nothing published: %v", err)
+		t.Errorf("nothing published: %v, want %v", err, os.ErrDeadlineExceeded)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.Get(ctx, "x").Err(); !errors.Is(err, context.Canceled) {
-		t.Errorf("a context that has ended: %v", err)
+		t.Errorf("a context that has ended: %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestProcesses(t *testing.T) {
 	run := func(want string, args ...string) {
 		t.Helper()
 		if out, err := killtest.Start(t, args...).Wait(); err != nil || !strings.Contains(out, want) {
-			t.Errorf("%q: %v, %s", args, err, out)
+			t.Errorf("%q: %v, %s, want %q", args, err, out, want)
 		}
 	}
 	run("OK", "do", "-addr", addr, "set", "color", "green")
@@ -126,11 +126,11 @@ func TestProcesses(t *testing.T) {
 	c := newClient(addr, rsocket.DialContext)
 	defer c.Close()
 	if v, err := c.Get(t.Context(), "color").Result(); err != nil || v != "green" {
-		t.Errorf("the color is %q, %v", v, err)
+		t.Errorf("the color is %q, %v, want green", v, err)
 	}
 	server.Kill()
 	killtest.Start(t, "serve", "-addr", addr).MustLine(0, killtest.Listening)
 	if err := c.Get(t.Context(), "color").Err(); err != redis.Nil {
-		t.Errorf("a server that has begun again: %v", err)
+		t.Errorf("a server that has begun again: %v, want %v", err, redis.Nil)
 	}
 }

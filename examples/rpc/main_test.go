@@ -17,14 +17,14 @@ func TestCalls(t *testing.T) {
 		return killtest.Start(t, "call", "-addr", addr, "-local", local, method, arg).Wait()
 	}
 	if out, err := call("upper", "text"); err != nil || out != "TEXT" {
-		t.Errorf("upper: %v: %q", err, out)
+		t.Errorf("upper: %v: %q, want TEXT", err, out)
 	}
 	long := strings.Repeat("x", 100_000)
 	if out, err := call("echo", long[:50_000]); err != nil || out != long[:50_000] {
-		t.Errorf("a long echo: %v: %d bytes", err, len(out))
+		t.Errorf("a long echo: %v: %d bytes, want the 50000 that were sent", err, len(out))
 	}
 	if out, err := call("nosuch", ""); err == nil || !strings.Contains(out, `no method "nosuch"`) {
-		t.Errorf("a method that there is not: %v: %q", err, out)
+		t.Errorf("a method that there is not: %v: %q, want an error that says so", err, out)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestThousandConnections(t *testing.T) {
 	server.MustLine(0, killtest.Listening)
 	out, err := killtest.Start(t, "load", "-addr", addr, "-local", killtest.Addr(101), "-conns", conns, "-calls", "10").Wait()
 	if err != nil || !strings.Contains(out, conns+"0 calls answered") {
-		t.Fatalf("load: %v: %s", err, out)
+		t.Fatalf("load: %v: %s, want all calls answered", err, out)
 	}
 	t.Log(out)
 }

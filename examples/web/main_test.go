@@ -175,6 +175,6 @@ func TestProcesses(t *testing.T) {
 	addr := strings.TrimSpace(line[strings.LastIndex(line, " ")+1:])
 	body, err := run("get", fmt.Sprintf("http://%s/bytes/%d", addr, 1<<20)).Output()
 	if err != nil || len(body) != 1<<20 {
-		t.Errorf("%d bytes came, %v", len(body), err)
+		t.Errorf("%d bytes came, %v, want %d", len(body), err, 1<<20)
 	}
 }

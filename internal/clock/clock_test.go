@@ -120,7 +120,7 @@ func TestNew(t *testing.T) {
 		after := time.Since(start)
 		const slack = 100 * time.Microsecond
 		if got < before-began-slack || got > after+slack {
-			t.Fatalf("got %v between %v and %v", got, before, after)
+			t.Fatalf("got %v between %v and %v, want a time between them", got, before, after)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestSilentConnections(t *testing.T) {
 		t.Errorf("another host has %d connections, want %d", n, maxAsking-maxAskingOfSource)
 	}
 	if n := flood("10.6.6.8"); n != 0 {
-		t.Errorf("%d connections more than the most, %d", n, maxAsking)
+		t.Errorf("%d connections more than the most, %d, want none", n, maxAsking)
 	}
 	for range maxAskingOfSource {
 		p.asked(netip.MustParseAddr("10.6.6.6"))

@@ -146,10 +146,10 @@ func TestEachSocket(t *testing.T) {
 func TestPlainName(t *testing.T) {
 	for _, name := range []boxName{blockName(0x123), gsiName(testAddr(61)), serviceName(testAddr(61), 7), serviceName(netip.IPv6Loopback(), 7)} {
 		if got := plainName(name.String()); got != name.String() {
-			t.Errorf("of %v: got %q", name, got)
+			t.Errorf("of %v: got %q, want the same", name, got)
 		}
 		if got := plainName(name.alias()); got != name.String() {
-			t.Errorf("of an alias of %v: got %q", name, got)
+			t.Errorf("of an alias of %v: got %q, want that name", name, got)
 		}
 		if got := plainName(name.alias() + "/x"); got != "" {
 			t.Errorf("of a longer name: got %q, want none", got)
@@ -184,7 +184,7 @@ func TestAliasLookupBound(t *testing.T) {
 		for i := uint64(2); time.Since(begin) < span; i++ {
 			time.Sleep(100 * time.Microsecond)
 			if made := serviceName(testAddr(62), i); a.of(made) != made.String() {
-				t.Fatalf("got %q for a name that nobody has", a.of(made))
+				t.Fatalf("got %q for a name that nobody has, want %q", a.of(made), made)
 			}
 		}
 		if most := int(span/(listShare*takes)) + 1; lists > most || lists < most/2 {
@@ -284,11 +284,11 @@ func FuzzDecodeSocket(f *testing.F) {
 		}
 		if len(s.name) < 1<<15 {
 			if again, ok := decodeSocket(appendSocket(nil, s)); !ok || again != s {
-				t.Errorf("%+v is decoded again as %+v, %v", s, again, ok)
+				t.Errorf("%+v is decoded again as %+v, %v, want the same", s, again, ok)
 			}
 		}
 		if plain := plainName(s.name); plain != "" && (!strings.HasPrefix(s.name, plain) || plainName(plain) != plain) {
-			t.Errorf("the plain name of %q is %q, and of that %q", s.name, plain, plainName(plain))
+			t.Errorf("the plain name of %q is %q, and of that %q, want a beginning of it, and the same again", s.name, plain, plainName(plain))
 		}
 	})
 }

@@ -398,7 +398,7 @@ func TestQP1Flood(t *testing.T) {
 	}
 	for name, w := range o.byName {
 		if name != w.name || name.kind == serviceBox && w.out == nil {
-			t.Errorf("%v is remembered though nobody has it", name)
+			t.Errorf("%v is remembered though nobody has it, want it forgotten", name)
 		}
 	}
 	o.mu.Unlock()

@@ -268,7 +268,7 @@ func TestHostileDatagrams(t *testing.T) {
 	for i, m := range ms {
 		m.leave()
 		if held := tables.Held(m.netdev, nil, []string{"Netdev", "boxes", "family"}); len(held) > 0 { // boxes are closed
-			t.Errorf("member %d holds %s when it has left", i, tables.String(held))
+			t.Errorf("member %d holds %s when it has left, want nothing", i, tables.String(held))
 		}
 	}
 }

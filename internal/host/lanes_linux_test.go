@@ -182,7 +182,7 @@ func TestHostileLane(t *testing.T) {
 		c.Close()
 	}
 	if n := len(y.netdev.Inbox(b).Lanes()); n != 0 {
-		t.Errorf("%d lanes were taken", n)
+		t.Errorf("%d lanes were taken, want none", n)
 	}
 	y.netdev.lanes.mu.Lock()
 	inboxes := len(y.netdev.lanes.inboxes)
@@ -302,7 +302,7 @@ func TestLanesMade(t *testing.T) {
 		last = add(i)
 	}
 	if _, try := s.find(laneKey{block: maxLanes}); try {
-		t.Errorf("one more than %d lanes may be made, with all in use", maxLanes)
+		t.Errorf("one more than %d lanes may be made, with all in use, want none", maxLanes)
 	}
 	if o, _ := s.find(laneKey{block: maxLanes - 1}); o != last || o.Users() != 2 {
 		t.Errorf("the latest lane is not found, or has not two users")

@@ -132,6 +132,6 @@ func TestHostileFiles(t *testing.T) {
 		awaitLanes(t, box, 0)
 	}
 	if n := testFilesMapped(t); n != before {
-		t.Errorf("%d files are still mapped", n-before)
+		t.Errorf("%d files are still mapped, want none", n-before)
 	}
 }

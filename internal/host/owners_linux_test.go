@@ -38,7 +38,7 @@ func (ot *outletTest) reach(o *owners, i int) {
 	defer o.mu.Unlock()
 	o.lookups = [boxKinds]int{} // as if time had passed
 	if w := o.find(ot.boxes[i].name); w == nil || w.out == nil {
-		ot.t.Fatalf("the owner of mailbox %d is not found", i)
+		ot.t.Fatalf("the owner of mailbox %d is not found, want it found", i)
 	}
 }
 

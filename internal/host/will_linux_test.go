@@ -319,7 +319,7 @@ func TestWillOpensAgain(t *testing.T) {
 			t.Errorf("the will has %d bytes %v after the failure, want %d", len(w.mem), willAgain, willSize)
 		}
 		if tries = 0; !open() || tries != 0 {
-			t.Errorf("memory was made %d times for a will that is open", tries)
+			t.Errorf("memory was made %d times for a will that is open, want never", tries)
 		}
 	})
 }

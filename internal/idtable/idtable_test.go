@@ -123,7 +123,7 @@ func TestTableSpread(t *testing.T) {
 		}
 	}
 	if n := len(blocks(nil, 1)); n != 1 {
-		t.Errorf("one object has numbers of %d blocks", n)
+		t.Errorf("one object has numbers of %d blocks, want one", n)
 	}
 	taken := map[uint32]bool{}
 	tables := 0
@@ -136,7 +136,7 @@ func TestTableSpread(t *testing.T) {
 	}
 	for ; len(taken) < tableBlocks/2; tables++ { // each takes what a process would
 		if n := len(blocks(crowded, 1)); n != 1 {
-			t.Fatalf("one object has numbers of %d blocks", n)
+			t.Fatalf("one object has numbers of %d blocks, want one", n)
 		}
 	}
 	half := tables

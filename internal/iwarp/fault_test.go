@@ -132,7 +132,7 @@ func TestFaults(t *testing.T) {
 			for b.transmit(1 << 20) {
 			}
 			if !bytes.Equal(mine.Bytes(), make([]byte, 16)) {
-				t.Errorf("memory has changed: %x", mine.Bytes())
+				t.Errorf("memory has changed: %x, want zeroes", mine.Bytes())
 			}
 			h, n, err := DecodeHeader(b.sent[mpa.LengthSize:])
 			if size := mpa.Length(b.sent); err != nil || h.Op != Terminate || h.QN != 2 || h.MSN != 1 || len(b.sent) != mpa.LengthSize+size+mpa.TrailerSize(size) {

@@ -37,17 +37,17 @@ func FuzzDecodeRequests(f *testing.F) {
 	f.Add((&AtomicResp{1, 2}).AppendTo(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := DecodeReadReq(b); err == nil && !bytes.Equal(r.AppendTo(nil), b) {
-			t.Errorf("READ request %x is decoded as %+v", b, r)
+			t.Errorf("READ request %x is decoded as %+v, want it encoded as the same bytes", b, r)
 		}
 		if r, err := DecodeAtomicReq(b); err == nil {
 			want := bytes.Clone(b)
 			want[0], want[1], want[2], want[3] = 0, 0, 0, want[3]&0xf // reserved
 			if !bytes.Equal(r.AppendTo(nil), want) {
-				t.Errorf("atomic request %x is decoded as %+v", b, r)
+				t.Errorf("atomic request %x is decoded as %+v, want it encoded as the same bytes", b, r)
 			}
 		}
 		if r, err := DecodeAtomicResp(b); err == nil && !bytes.Equal(r.AppendTo(nil), b) {
-			t.Errorf("atomic response %x is decoded as %+v", b, r)
+			t.Errorf("atomic response %x is decoded as %+v, want it encoded as the same bytes", b, r)
 		}
 	})
 }

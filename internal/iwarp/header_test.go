@@ -24,24 +24,24 @@ func TestGoldenHeaders(t *testing.T) {
 		}
 		back, n, err := DecodeHeader(append(got, 9))
 		if back != c.h || n != len(got) || err != nil {
-			t.Errorf("%v: decoded as %v, %d bytes, %v", &c.h, &back, n, err)
+			t.Errorf("%v: decoded as %v, %d bytes, %v, want the same", &c.h, &back, n, err)
 		}
 	}
 	r := ReadReq{1, 2, 3, 4, 5}
 	if b := r.AppendTo(nil); hex.EncodeToString(b) != "00000001"+"0000000000000002"+"00000003"+"00000004"+"0000000000000005" {
-		t.Errorf("READ request: %x", b)
+		t.Errorf("READ request: %x, want the fields in order", b)
 	} else if back, err := DecodeReadReq(b); back != r || err != nil {
-		t.Errorf("READ request: decoded as %+v, %v", back, err)
+		t.Errorf("READ request: decoded as %+v, %v, want %+v", back, err, r)
 	}
 	a := AtomicReq{CompareSwap, 1, 2, 3, 4, 5, 6, 7}
 	if b := a.AppendTo(nil); len(b) != atomicRequestSize || hex.EncodeToString(b[:20]) != "00000002"+"00000001"+"00000002"+"0000000000000003" {
-		t.Errorf("atomic request: %x", b)
+		t.Errorf("atomic request: %x, want the fields in order", b)
 	} else if back, err := DecodeAtomicReq(b); back != a || err != nil {
-		t.Errorf("atomic request: decoded as %+v, %v", back, err)
+		t.Errorf("atomic request: decoded as %+v, %v, want %+v", back, err, a)
 	}
 	p := AtomicResp{1, 2}
 	if back, err := DecodeAtomicResp(p.AppendTo(nil)); back != p || err != nil {
-		t.Errorf("atomic response: decoded as %+v, %v", back, err)
+		t.Errorf("atomic response: decoded as %+v, %v, want %+v", back, err, p)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestTermMsg(t *testing.T) {
 			continue // nothing says that more was to come
 		}
 		if _, err := DecodeTermMsg(b[:i]); err == nil {
-			t.Errorf("%d bytes of it: no error", i)
+			t.Errorf("%d bytes of it: no error, want one", i)
 		}
 	}
 }

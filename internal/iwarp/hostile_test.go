@@ -82,7 +82,7 @@ func TestHostilePeer(t *testing.T) {
 				t.Errorf("the QP is in %v, want it to take that: %v", b.q.State(), c.ok)
 			}
 			if !c.ok && !bytes.Equal(own.Bytes(), make([]byte, 16)) {
-				t.Errorf("memory has changed: %x", own.Bytes())
+				t.Errorf("memory has changed: %x, want zeroes", own.Bytes())
 			}
 		})
 	}

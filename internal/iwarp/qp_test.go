@@ -91,7 +91,7 @@ func TestOperations(t *testing.T) {
 		a.success(12)
 		b.success(11)
 		if string(dst.Bytes()[:6]) != "inline" {
-			t.Errorf("inline data: got %q", dst.Bytes()[:6])
+			t.Errorf("inline data: got %q, want \"inline\"", dst.Bytes()[:6])
 		}
 	}
 }
@@ -161,22 +161,22 @@ func TestRandomTraffic(t *testing.T) {
 		runAll(a, b)
 		for i, s := range ends {
 			if s.e.q.State() != verbs.QPStateRTS {
-				t.Fatalf("seed %d: end %d is in %v: %v", seed, i, s.e.q.State(), s.e.q.Failure())
+				t.Fatalf("seed %d: end %d is in %v: %v, want RTS", seed, i, s.e.q.State(), s.e.q.Failure())
 			}
 			if len(s.e.wcs) != len(s.ids) {
 				t.Fatalf("seed %d: end %d has %d completions, want %d", seed, i, len(s.e.wcs), len(s.ids))
 			}
 			for _, wc := range s.e.wcs {
 				if wc.Status != verbs.WCSuccess {
-					t.Fatalf("seed %d: end %d: %v", seed, i, wc.Err())
+					t.Fatalf("seed %d: end %d: %v, want success", seed, i, wc.Err())
 				}
 			}
 			peer := ends[1-i]
 			if !bytes.Equal(s.own.Bytes()[:s.filled], peer.far.Bytes()[:s.filled]) || !bytes.Equal(s.seen.Bytes()[:s.read], peer.own.Bytes()[:s.read]) {
-				t.Errorf("seed %d: the %d bytes that end %d has sent differ, or the %d that it has read", seed, s.filled, i, s.read)
+				t.Errorf("seed %d: the %d bytes that end %d has sent differ, or the %d that it has read, want the same at both ends", seed, s.filled, i, s.read)
 			}
 			if s.e.q.Finished() || s.e.q.CRCErrors > 0 {
-				t.Errorf("seed %d: end %d is finished, or has seen CRC errors", seed, i)
+				t.Errorf("seed %d: end %d is finished, or has seen CRC errors, want neither", seed, i)
 			}
 		}
 	}
@@ -291,7 +291,7 @@ func TestSpeaksFirst(t *testing.T) {
 		a.recv(1, sge(mr, 0, 10))
 		b.post(verbs.SendWR{ID: 2, Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: []byte("first")})
 		if b.transmit(1 << 20) {
-			t.Fatalf("RTR %d: the responder has spoken first", rtr)
+			t.Fatalf("RTR %d: the responder has spoken first, want the initiator first", rtr)
 		}
 		if rtr == 0 {
 			runAll(a, b)
@@ -429,7 +429,7 @@ func TestAllocations(t *testing.T) {
 	}
 	once()
 	if n := testing.AllocsPerRun(100, once); n > 0 {
-		t.Errorf("a WRITE of 4096 bytes allocates %v times", n)
+		t.Errorf("a WRITE of 4096 bytes allocates %v times, want never", n)
 	}
 }
 
@@ -449,11 +449,11 @@ func TestMarkers(t *testing.T) {
 		runAll(a, b)
 		a.success(1)
 		if !bytes.Equal(src.Bytes(), dst.Bytes()) {
-			t.Errorf("CRC %v: other bytes have come than were written", crc)
+			t.Errorf("CRC %v: other bytes have come than were written, want the same", crc)
 		}
 		for i := 0; i < len(a.sent); i += 512 {
 			if a.sent[i] != 0 || a.sent[i+1] != 0 || a.sent[i+3]&3 != 0 {
-				t.Fatalf("CRC %v: no marker at byte %d: %x", crc, i, a.sent[i:i+4])
+				t.Fatalf("CRC %v: no marker at byte %d: %x, want one", crc, i, a.sent[i:i+4])
 			}
 		}
 		// b finds an error while a has more to send: its Terminate stands where the next FPDU was to.
@@ -492,7 +492,7 @@ func FuzzDecodeTermMsg(f *testing.F) {
 		}
 		again, err := DecodeTermMsg(m.AppendTo(nil))
 		if err != nil || again.Code != m.Code || (again.Header == nil) != (m.Header == nil) || (again.Read == nil) != (m.Read == nil) {
-			t.Errorf("%+v is encoded as %+v, %v", m, again, err)
+			t.Errorf("%+v is encoded as %+v, %v, want the same", m, again, err)
 		}
 	})
 }

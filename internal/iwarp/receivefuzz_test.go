@@ -70,7 +70,7 @@ func (m *fuzzMemory) check(t *testing.T) {
 	}
 	for i := range m.bytes {
 		if m.bytes[i] != m.before[i] {
-			t.Fatalf("byte %d behind the beginning of area %d was written", (i-fuzzGuard)%(fuzzSize+fuzzGuard), (i-fuzzGuard)/(fuzzSize+fuzzGuard))
+			t.Fatalf("byte %d behind the beginning of area %d was written, want it as it was", (i-fuzzGuard)%(fuzzSize+fuzzGuard), (i-fuzzGuard)/(fuzzSize+fuzzGuard))
 		}
 	}
 }
@@ -148,14 +148,14 @@ func FuzzReceive(f *testing.F) {
 			peer.out = append(peer.out[:0], piece...)
 			e.receive(peer, len(piece), direct)
 			if len(e.in) >= mpa.MaxMarkedFPDU {
-				t.Errorf("%d bytes are left, as much as an FPDU can be", len(e.in))
+				t.Errorf("%d bytes are left, as much as an FPDU can be, want fewer", len(e.in))
 			}
 			for e.transmit(1 << 20) {
 			}
 			m.check(t)
 		}
 		if bytes.Contains(e.sent[sent:], bytes.Repeat([]byte{hidden}, 8)) && !bytes.Contains(b, bytes.Repeat([]byte{hidden}, 4)) {
-			t.Fatalf("what may not be read was sent: %x", e.sent[sent:])
+			t.Fatalf("what may not be read was sent: %x, want it kept", e.sent[sent:])
 		}
 		e.ok(e.q.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
 		e.take()
@@ -163,10 +163,10 @@ func FuzzReceive(f *testing.F) {
 		var done [3]int
 		for _, wc := range e.wcs {
 			if wc.ID > 2 || wc.ID == 0 || (wc.ID == 1) != (wc.Op&verbs.WCRecv != 0) || wc.Status == verbs.WCSuccess && int(wc.ByteLen) > recvSize && wc.Op == verbs.WCRecv {
-				t.Fatalf("completion %+v, of nothing that was posted", wc)
+				t.Fatalf("completion %+v, of nothing that was posted, want one that fits", wc)
 			}
 			if done[wc.ID]++; done[wc.ID] > 1 {
-				t.Fatalf("work request %d completes a second time: %+v", wc.ID, wc)
+				t.Fatalf("work request %d completes a second time: %+v, want one completion", wc.ID, wc)
 			}
 		}
 		if done[2] == 0 {

@@ -49,7 +49,7 @@ func take(t *testing.T, m *allocator, n int) *allocation {
 		t.Errorf("%d bytes: %d at %#x, want them to start on a page", n, len(a.bytes), addrOf(a.bytes))
 	}
 	if !bytes.Equal(a.bytes, make([]byte, n)) {
-		t.Errorf("%d new bytes are not zero", n)
+		t.Errorf("%d new bytes are not zero, want zeroes", n)
 	}
 	return a
 }
@@ -77,7 +77,7 @@ func TestSlabs(t *testing.T) {
 	}
 	for i, a := range all {
 		if want := bytes.Repeat([]byte{byte(i)}, len(a.bytes)); !bytes.Equal(a.bytes, want) {
-			t.Fatalf("region %d has bytes of another", i)
+			t.Fatalf("region %d has bytes of another, want %d alone", i, i)
 		}
 	}
 	for _, a := range all {

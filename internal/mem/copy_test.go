@@ -56,7 +56,7 @@ func readInOrder(t *testing.T, off, n int, fetch func(b, src []byte)) {
 		fetch(b, src)
 		for i, v := range got {
 			if v>>32 != v&(1<<32-1) {
-				t.Fatalf("word %d is %#x, half old and half new", i, v)
+				t.Fatalf("word %d is %#x, half old and half new, want one of the two", i, v)
 			}
 			if i > 0 && v < got[i-1] {
 				t.Fatalf("word %d is %#x, and word %d below it %#x, want none older than those below", i, v, i-1, got[i-1])
@@ -92,7 +92,7 @@ func TestStoreOrder(t *testing.T) {
 				for i := len(words) - 1; i >= 0; i-- {
 					v := atomic.LoadUint64(&words[i])
 					if v>>32 != v&(1<<32-1) {
-						t.Fatalf("word %d is %#x, half old and half new", i, v)
+						t.Fatalf("word %d is %#x, half old and half new, want one of the two", i, v)
 					}
 					if v < above {
 						t.Fatalf("word %d is %#x, and the one above it was %#x before, want none older than those above", i, v, above)

@@ -100,16 +100,16 @@ func TestLend(t *testing.T) {
 		f := tt.of.lent
 		b, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err == nil != tt.write {
-			t.Errorf("%v: others map the file to write there: %v", tt.of.access, err)
+			t.Errorf("%v: others map the file to write there: %v, want that to succeed: %v", tt.of.access, err, tt.write)
 		}
 		if err == nil {
 			unix.Munmap(b)
 		}
 		if _, err := unix.Pwrite(f.FD, []byte{1}, 0); err == nil != tt.write {
-			t.Errorf("%v: others write to the file: %v", tt.of.access, err)
+			t.Errorf("%v: others write to the file: %v, want that to succeed: %v", tt.of.access, err, tt.write)
 		}
 		if err := unix.Ftruncate(f.FD, 0); err == nil {
-			t.Errorf("%v: others can shrink the file", tt.of.access)
+			t.Errorf("%v: others can shrink the file, want an error", tt.of.access)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestShare(t *testing.T) {
 		"the program's memory": own.rkey, "a closed region": closed.rkey, "the one that has just closed": r.rkey, "a window": window, "an lkey": verbs.RKey(own.lkey), "nothing": 1,
 	} {
 		if _, ok := p.Share(key); ok {
-			t.Errorf("%s is shared", name)
+			t.Errorf("%s is shared, want it refused", name)
 		}
 	}
 	if _, ok := p.keys.NewPD().Share(verbs.RKey(granted.RKey())); ok {

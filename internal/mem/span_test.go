@@ -124,7 +124,7 @@ func TestShared(t *testing.T) {
 		}
 		got := region.Bytes()
 		if err != nil || !bytes.Equal(got[to:to+n], from) || bytes.Count(got, []byte{0}) != len(got)-n {
-			t.Fatalf("seed %d: %s of %d bytes from %d to %d: error %v, or other bytes than these and no others", seed, how, n, addrOf(from)%64, to, err)
+			t.Fatalf("seed %d: %s of %d bytes from %d to %d: error %v, or other bytes than these and no others; want these bytes alone", seed, how, n, addrOf(from)%64, to, err)
 		}
 	}
 }

@@ -494,7 +494,7 @@ func TestWindowSpan(t *testing.T) {
 			s.Release()
 			synctest.Wait()
 			if !closed.Load() {
-				t.Errorf("%s: the region is not closed though its last span is released", end)
+				t.Errorf("%s: the region is not closed though its last span is released, want it closed", end)
 			}
 		}
 	})

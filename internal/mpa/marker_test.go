@@ -69,7 +69,7 @@ func TestMarkers(t *testing.T) {
 		}
 		plain, ok := in.Strip(nil, stream[from:])
 		if !ok || !bytes.Equal(plain, fpdu) {
-			t.Fatalf("seed %d: an FPDU of %d bytes comes back as %d, %v", seed, len(fpdu), len(plain), ok)
+			t.Fatalf("seed %d: an FPDU of %d bytes comes back as %d, %v, want the same", seed, len(fpdu), len(plain), ok)
 		}
 	}
 	for i := 0; i < len(stream); i += 512 {
@@ -121,19 +121,19 @@ func TestStrip(t *testing.T) {
 			return plain[len("before"):], ok
 		}
 		if plain, ok := strip(marked); !ok || !bytes.Equal(plain, fpdu) {
-			t.Fatalf("behind %d bytes: the FPDU comes back as %d bytes, %v", before, len(plain), ok)
+			t.Fatalf("behind %d bytes: the FPDU comes back as %d bytes, %v, want the %d that it has", before, len(plain), ok, len(fpdu))
 		}
 		for _, at := range markers {
 			for bit := range 16 {
 				broken := bytes.Clone(marked)
 				broken[at+3-bit/8] ^= 1 << (bit % 8)
 				if _, ok := strip(broken); ok != (bit < 2) {
-					t.Errorf("behind %d bytes: with bit %d of the marker at %d wrong the FPDU is whole: %v", before, bit, at, ok)
+					t.Errorf("behind %d bytes: with bit %d of the marker at %d wrong the FPDU is whole: %v, want that for bits 0 and 1 alone", before, bit, at, ok)
 				}
 			}
 			for size := at + 1; size <= at+markerSize; size++ {
 				if _, ok := strip(marked[:size]); ok {
-					t.Errorf("behind %d bytes: an FPDU of %d bytes that ends with the marker at %d is whole", before, size, at)
+					t.Errorf("behind %d bytes: an FPDU of %d bytes that ends with the marker at %d is whole, want more to come", before, size, at)
 				}
 			}
 		}
@@ -164,7 +164,7 @@ func FuzzMarkers(f *testing.F) {
 		}
 		again := out.Append(nil, plain)
 		if len(again) != len(b) || in != out {
-			t.Fatalf("%d bytes become %d, and %d with markers; places %v and %v", len(b), len(plain), len(again), in, out)
+			t.Fatalf("%d bytes become %d, and %d with markers; places %v and %v, want as many again, at the same place", len(b), len(plain), len(again), in, out)
 		}
 	})
 }

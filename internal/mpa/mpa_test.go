@@ -130,7 +130,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for name, f := range map[string]Frame{"revision": {Revision: 0}, "reply": {Reply: true, Revision: 2}} {
 		if CheckRequest(&f) == nil {
-			t.Errorf("a request with %s passes", name)
+			t.Errorf("a request with %s passes, want an error", name)
 		}
 	}
 }
@@ -144,12 +144,12 @@ func TestSeal(t *testing.T) {
 		}
 		Seal(fpdu)
 		if !Verify(fpdu) {
-			t.Errorf("a ULPDU of %d bytes: its own CRC is wrong", n)
+			t.Errorf("a ULPDU of %d bytes: its own CRC is wrong, want it right", n)
 		}
 		for i := range fpdu {
 			fpdu[i] ^= 1
 			if Verify(fpdu) {
-				t.Errorf("a ULPDU of %d bytes: byte %d changed, and the CRC is right", n, i)
+				t.Errorf("a ULPDU of %d bytes: byte %d changed, and the CRC is right, want it wrong", n, i)
 			}
 			fpdu[i] ^= 1
 		}
@@ -166,7 +166,7 @@ func FuzzDecodeFrame(f *testing.F) {
 		}
 		again, m, err := DecodeFrame(fr.AppendTo(nil))
 		if err != nil || m != n || !bytes.Equal(again.PrivateData, fr.PrivateData) {
-			t.Errorf("%+v is encoded as %+v, %d bytes of %d, %v", fr, again, m, n, err)
+			t.Errorf("%+v is encoded as %+v, %d bytes of %d, %v, want the same", fr, again, m, n, err)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: the text to replace is in %s %d times, want once: bring the table up to date", m.defect, m.file, n)
 		}
 		if seen[m.defect] || m.find == m.replace {
-			t.Errorf("%s: is twice in the table, or changes nothing", m.defect)
+			t.Errorf("%s: is twice in the table, or changes nothing, want each once, with a change", m.defect)
 		}
 		seen[m.defect] = true
 	}

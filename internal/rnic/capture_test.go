@@ -113,7 +113,7 @@ func TestCapture(t *testing.T) {
 				wantDecoded(t, tshark, name)
 			}
 			if text := lines.String(); !strings.Contains(text, "MPA request rev=2") || !strings.Contains(text, "Atomic Request") || strings.Contains(text, "FPDU: ") {
-				t.Errorf("the trace has no MPA request, no atomic, or an FPDU that does not decode:\n%.2000s", text)
+				t.Errorf("the trace has no MPA request, no atomic, or an FPDU that does not decode:\n%.2000s\nwant both, and all FPDUs decoded", text)
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func wantDecoded(t *testing.T, tshark, name string) {
 	for line := range strings.Lines(string(out)) {
 		malformed, opcodes, _ := strings.Cut(strings.TrimRight(line, "\n"), "\t")
 		if malformed != "" {
-			t.Errorf("tshark finds %s", malformed)
+			t.Errorf("tshark finds %s, want nothing malformed", malformed)
 		}
 		for opcode := range strings.SplitSeq(opcodes, ",") {
 			count[opcode]++

@@ -21,7 +21,7 @@ func counts(t *testing.T, cs verbs.Counters, err error) map[string]uint64 {
 	m := map[string]uint64{}
 	for _, c := range cs {
 		if _, ok := verbs.DescribeCounter(c.Name); !ok {
-			t.Errorf("counter %s is not described", c.Name)
+			t.Errorf("counter %s is not described, want it described", c.Name)
 		}
 		if c.Value != 0 {
 			m[c.Name] = c.Value
@@ -66,7 +66,7 @@ func TestCounters(t *testing.T) {
 	}
 	cs, err = y.dev.PortCounters(1)
 	if got := counts(t, cs, err)["port_rcv_data"]; got != port["port_xmit_data"] {
-		t.Errorf("the peer's port has received %d units, and this one has sent %d", got, port["port_xmit_data"])
+		t.Errorf("the peer's port has received %d units, and this one has sent %d, want as many", got, port["port_xmit_data"])
 	}
 }
 

@@ -83,7 +83,7 @@ func TestRoomAfterNap(t *testing.T) {
 	q.mu.Unlock()
 	busy.Unlock()
 	if !blocked {
-		t.Errorf("the stream has taken %d bytes at once", n)
+		t.Errorf("the stream has taken %d bytes at once, want it to block", n)
 	}
 	x.write(src, dst)
 	if !bytes.Equal(src.Bytes(), dst.Bytes()) {
@@ -111,7 +111,7 @@ func TestBusyStreams(t *testing.T) {
 	for i := range n {
 		xs[i].done()
 		if !bytes.Equal(src[i].Bytes(), dst[i].Bytes()) {
-			t.Errorf("stream %d: other bytes have come than were written", i)
+			t.Errorf("stream %d: other bytes have come than were written, want the same", i)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestIdleStreams(t *testing.T) {
 		connect()
 	}
 	if after := runtime.NumGoroutine(); after >= before+20 {
-		t.Errorf("20 more connections, and %d goroutines where there were %d", after, before)
+		t.Errorf("20 more connections, and %d goroutines where there were %d, want fewer than 20 more", after, before)
 	}
 }
 

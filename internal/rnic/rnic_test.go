@@ -77,16 +77,16 @@ func exchange(t *testing.T, x, y *end, n int) {
 			ids = append(ids, wc.ID)
 		}
 		if len(ids) != 4 || ids[0] != 1 || ids[1] != 2 || ids[2] != 3 || ids[3] != 4 {
-			t.Errorf("end %d: work requests completed in the order %v", i, ids)
+			t.Errorf("end %d: work requests completed in the order %v, want 1 to 4", i, ids)
 		}
 	}
 	for i, s := range sides {
 		peer := sides[1-i]
 		switch {
 		case !bytes.Equal(s.dst.Bytes(), peer.src.Bytes()):
-			t.Errorf("end %d was written other bytes than the peer has", i)
+			t.Errorf("end %d was written other bytes than the peer has, want the same", i)
 		case !bytes.Equal(s.got.Bytes(), peer.src.Bytes()):
-			t.Errorf("end %d has read other bytes than the peer has", i)
+			t.Errorf("end %d has read other bytes than the peer has, want the same", i)
 		case string(s.text.Bytes()[:5]) != "hello" || binary.NativeEndian.Uint64(s.text.Bytes()[48:]) != 5:
 			t.Errorf("end %d has %q, want the message and the sum", i, s.text.Bytes())
 		}
@@ -150,7 +150,7 @@ func TestShutdown(t *testing.T) {
 	x.prov.Shutdown(x.qp.QPN())
 	x.done()
 	if wc := y.done(); wc.ID != 2 || !bytes.Equal(src.Bytes(), dst.Bytes()) {
-		t.Errorf("completion %+v, or other bytes than were written", wc)
+		t.Errorf("completion %+v, or other bytes than were written; want that of receive 2, and the same bytes", wc)
 	}
 	if err := y.ended(); err != nil {
 		t.Errorf("the peer of who has ended: %v", err)
@@ -195,7 +195,7 @@ func TestKill(t *testing.T) {
 			t.Errorf("the receive: %+v, want it flushed", wc)
 		}
 		if err := e.qp.Err(); !errors.Is(err, verbs.WCRetryExceeded) || e.qp.State() != verbs.QPStateErr {
-			t.Errorf("the QP is in %v for %v", e.qp.State(), err)
+			t.Errorf("the QP is in %v for %v, want %v for %v", e.qp.State(), err, verbs.QPStateErr, verbs.WCRetryExceeded)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestBackpressure(t *testing.T) {
 		}
 		e.done()
 		if !bytes.Equal(got, mr.Bytes()) {
-			t.Errorf("%s: other bytes have come than were sent", stream)
+			t.Errorf("%s: other bytes have come than were sent, want the same", stream)
 		}
 		b.Close()
 	}
@@ -351,7 +351,7 @@ func TestAllocations(t *testing.T) {
 	}
 	once()
 	if n := testing.AllocsPerRun(200, once); n >= 1 {
-		t.Errorf("a WRITE and a READ allocate %v times", n)
+		t.Errorf("a WRITE and a READ allocate %v times, want never", n)
 	}
 }
 

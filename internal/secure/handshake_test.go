@@ -27,7 +27,7 @@ func answered(t *testing.T, change func(req, rep []byte), callerPSK, listenerPSK
 		return nil, nil, err
 	}
 	if !bytes.Equal(data, []byte("from caller\x00")) {
-		t.Errorf("the listener has %q of the caller's program", data)
+		t.Errorf("the listener has %q of the caller's program, want \"from caller\\x00\"", data)
 	}
 	rep, listener, err = Answer(listenerPSK, aboutREQ, req, aboutREP, []byte("from listener"))
 	if err != nil {
@@ -39,7 +39,7 @@ func answered(t *testing.T, change func(req, rep []byte), callerPSK, listenerPSK
 		return nil, listener, err
 	}
 	if !bytes.HasPrefix(data, []byte("from listener\x00")) || len(data) != AnswerData {
-		t.Errorf("the caller has %q of the listener's program", data)
+		t.Errorf("the caller has %q of the listener's program, want \"from listener\\x00\" and zeroes up to %d bytes", data, AnswerData)
 	}
 	return caller, listener, nil
 }
@@ -59,7 +59,7 @@ func TestHandshake(t *testing.T) {
 	}
 	again, _, err := answered(t, keep, psk, psk)
 	if err != nil || again.Send == caller.Send {
-		t.Errorf("two connections have the same secrets (%v)", err)
+		t.Errorf("two connections have the same secrets (%v), want different ones", err)
 	}
 	if listener.Confirms(again.Confirmation()) || listener.Confirms(nil) || listener.Confirms(make([]byte, 224)) {
 		t.Error("another connection's confirmation is taken")
@@ -78,12 +78,12 @@ func TestHandshakeOtherKey(t *testing.T) {
 func TestHandshakeEveryByte(t *testing.T) {
 	for i := range requestSpace {
 		if _, _, err := answered(t, func(req, _ []byte) { req[i] ^= 1 }, psk, psk); err == nil {
-			t.Errorf("byte %d of the REQ's private data does not count", i)
+			t.Errorf("byte %d of the REQ's private data does not count, want an error when it changes", i)
 		}
 	}
 	for i := range answerSpace {
 		if _, _, err := answered(t, func(_, rep []byte) { rep[i] ^= 1 }, psk, psk); err == nil {
-			t.Errorf("byte %d of the REP's private data does not count", i)
+			t.Errorf("byte %d of the REP's private data does not count, want an error when it changes", i)
 		}
 	}
 }
@@ -150,10 +150,10 @@ func FuzzHandshake(f *testing.F) {
 			t.Fatal(err)
 		}
 		if s, _, err := c.Finish(aboutREP, b); err == nil {
-			t.Fatalf("%x was taken for an answer: %x", b, s.Send)
+			t.Fatalf("%x was taken for an answer: %x, want it refused", b, s.Send)
 		}
 		if _, err := Screen([]byte("another key, of 32 bytes too...."), aboutREQ, b); err == nil {
-			t.Fatalf("%x was taken for a request", b)
+			t.Fatalf("%x was taken for a request, want it refused", b)
 		}
 		if len(b) >= requestSpace {
 			_, _, _ = Answer(psk, aboutREQ, b, aboutREP, nil)

@@ -61,10 +61,10 @@ func TestSealAndOpen(t *testing.T) {
 		}
 		if outer.Opcode != wire.Secured || outer.DestQP != 0x22 || outer.PSN != wire.PSNMask || !outer.AckReq || outer.Solicited ||
 			outer.PKey != wire.DefaultPKey || outer.PadCount != 0 {
-			t.Errorf("%d bytes: got the BTH %+v in front", n, outer.BTH)
+			t.Errorf("%d bytes: got the BTH %+v in front, want a secured packet's for QP 0x22", n, outer.BTH)
 		}
 		if n >= 64 && bytes.Contains(secured, packet[len(packet)-40:len(packet)-8]) {
-			t.Errorf("%d bytes: the payload can be read", n)
+			t.Errorf("%d bytes: the payload can be read, want it hidden", n)
 		}
 		got := s.expect(secured, Genuine)
 		end := len(packet) - wire.ICRCSize
@@ -104,7 +104,7 @@ func TestEveryBitIsChecked(t *testing.T) {
 		for bit := range 8 {
 			secured[i] ^= 1 << bit
 			if _, v := s.open.Open(s.dst[:], secured); v == Genuine {
-				t.Fatalf("byte %d, bit %d: the packet was taken", i, bit)
+				t.Fatalf("byte %d, bit %d: the packet was taken, want it refused", i, bit)
 			}
 			secured[i] ^= 1 << bit
 		}
@@ -218,7 +218,7 @@ func TestGenerations(t *testing.T) {
 		forged := bytes.Clone(secured)
 		binary.BigEndian.PutUint64(forged[wire.BTHSize:], uint64(i)+64*rnd.Uint64N(3))
 		if _, v := s.open.Open(s.dst[:], forged); v == Genuine {
-			t.Fatalf("seed %d: a forged packet was taken", seed)
+			t.Fatalf("seed %d: a forged packet was taken, want it refused", seed)
 		}
 		for len(held) > 0 && binary.BigEndian.Uint64(held[0][wire.BTHSize:])+40 < uint64(i) {
 			s.expect(held[0], Genuine)
@@ -267,7 +267,7 @@ func FuzzOpen(f *testing.F) {
 			s.expect(genuine[len(genuine)-1], Genuine)
 		}
 		if _, v := s.open.Open(s.dst[:], packet); v == Genuine {
-			t.Fatalf("%x was taken", packet)
+			t.Fatalf("%x was taken, want it refused", packet)
 		}
 		for _, g := range genuine {
 			if _, v := s.open.Open(s.dst[:], g); v == Genuine {

@@ -97,7 +97,7 @@ func TestAccess(t *testing.T) {
 	}
 	a.End()
 	if off, n := g.grants[0].Revoke(); n != 0 {
-		t.Errorf("the sender is said to be at work at %d, and is not", off)
+		t.Errorf("the sender is said to be at work at %d, and is not, want it at none", off)
 	}
 	if a.Begin(5000) {
 		t.Error("access to what was revoked")
@@ -118,7 +118,7 @@ func TestAccess(t *testing.T) {
 		t.Errorf("%d files are mapped after the last was returned, want none", g.o.AccessFiles())
 	}
 	if off, n := g.grants[0].Revoke(); n != 0 { // again
-		t.Errorf("a second Revoke finds the sender at work at %d", off)
+		t.Errorf("a second Revoke finds the sender at work at %d, want it at none", off)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestRevokeWaits(t *testing.T) {
 	default:
 		a.End()
 		if s := <-revoked; s.n != 0 {
-			t.Errorf("the sender is said to be stuck at %+v", s)
+			t.Errorf("the sender is said to be stuck at %+v, want it not stuck", s)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestRevokeStuck(t *testing.T) {
 	}
 	g.in.Leave()
 	if off, n := g.grants[1].Revoke(); n != 0 {
-		t.Errorf("a sender that has ended is said to be stuck at %d", off)
+		t.Errorf("a sender that has ended is said to be stuck at %d, want it at none", off)
 	}
 }
 
@@ -214,13 +214,13 @@ func TestAccessLimits(t *testing.T) {
 		g.ask(2)
 	}
 	if g.o.Ask(Ask{}, nil, nil) {
-		t.Errorf("more than %d were asked for", maxSlots)
+		t.Errorf("more than %d were asked for, want that refused", maxSlots)
 	}
 	last := g.got[len(g.got)-1]
 	g.o.Return(last)
 	again := g.ask(2)
 	if again == nil || again.slot != last.slot || !again.Begin(0) {
-		t.Fatalf("got %+v by the slot that was returned", again)
+		t.Fatalf("got %+v by the slot that was returned, want one that can begin", again)
 	}
 	again.End()
 	if last.state.Load() == last.gen {
@@ -312,7 +312,7 @@ func FuzzAnswered(f *testing.F) {
 				sum += got.Bytes[i]
 			}
 			if len(got.Bytes) > regionSize || got.Write != x.Write {
-				t.Fatalf("got %d bytes of %d, to be written: %v", len(got.Bytes), regionSize, got.Write)
+				t.Fatalf("got %d bytes of %d, to be written: %v, want it to be: %v", len(got.Bytes), regionSize, got.Write, x.Write)
 			}
 			o.Return(got)
 		}

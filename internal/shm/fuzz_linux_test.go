@@ -105,7 +105,7 @@ func (h *hostile) step() {
 	case 4:
 		h.i.Release()
 		if head := h.peer.head.Load(); head != h.i.pos {
-			h.t.Fatalf("the receiver gives back up to %d, and has read to %d", head, h.i.pos)
+			h.t.Fatalf("the receiver gives back up to %d, and has read to %d, want the same", head, h.i.pos)
 		}
 	case 5: // all that there is, which ends
 		most := ringBytes/recordAlign + 1
@@ -149,7 +149,7 @@ func (h *hostile) next() bool {
 	i, t := h.i, h.t
 	pos, tail, broken := i.pos, i.tail.Load(), i.broken.Load()
 	if pos%8 != 0 {
-		t.Fatalf("the receiver is at %d, where no record can be", pos)
+		t.Fatalf("the receiver is at %d, where no record can be, want a multiple of 8", pos)
 	}
 	b := i.Next()
 	for pos != i.pos && i.state(pos).Load()%(1<<packetsShift) == skipped {
@@ -157,7 +157,7 @@ func (h *hostile) next() bool {
 	}
 	if b == nil {
 		if i.pos != pos {
-			t.Fatalf("no record, but the receiver went from %d to %d", pos, i.pos)
+			t.Fatalf("no record, but the receiver went from %d to %d, want it to stay", pos, i.pos)
 		}
 		return false
 	}
@@ -172,7 +172,7 @@ func (h *hostile) next() bool {
 		t.Fatalf("a record of %d bytes at %d of the ring, want it at %d and inside", len(b), at, want)
 	}
 	if i.pos <= pos || i.pos > i.seen || i.seen-pos > ringBytes {
-		t.Fatalf("the receiver went from %d to %d, and records are to %d (%d)", pos, i.pos, i.seen, tail)
+		t.Fatalf("the receiver went from %d to %d, and records are to %d (%d), want it to go on, no further than they", pos, i.pos, i.seen, tail)
 	}
 	l := i.Lent()
 	if l == nil {
@@ -182,7 +182,7 @@ func (h *hostile) next() bool {
 		said := i.data[want+uint64(len(b)):]
 		file, off, n := h.files[binary.NativeEndian.Uint64(said)], binary.NativeEndian.Uint64(said[8:]), binary.NativeEndian.Uint32(said[16:])
 		if uint64(len(l.Payload)) != uint64(n) || off+uint64(n) > uint64(len(file)) || offset(file, l.Payload) != off || i.Packets() < 1 {
-			t.Fatalf("%d bytes are lent at %d of a file of %d, for %d packets; the sender said %d at %d", len(l.Payload), offset(file, l.Payload), len(file), i.Packets(), n, off)
+			t.Fatalf("%d bytes are lent at %d of a file of %d, for %d packets; the sender said %d at %d, want what it said, inside of the file", len(l.Payload), offset(file, l.Payload), len(file), i.Packets(), n, off)
 		}
 	}
 	l.Taken()

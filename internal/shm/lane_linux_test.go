@@ -115,7 +115,7 @@ func TestRecords(t *testing.T) {
 			continue
 		}
 		if w := fill(want[:sizes.IntN(len(want))], n); !bytes.Equal(b, w) {
-			t.Fatalf("seed %d: record %d has %d bytes, and %d other ones were sent", seed, n, len(b), len(w))
+			t.Fatalf("seed %d: record %d has %d bytes, and %d other ones were sent, want those", seed, n, len(b), len(w))
 		}
 		n++
 	}
@@ -142,7 +142,7 @@ func TestTurn(t *testing.T) {
 				take()
 			}
 			if !send(o, fill(make([]byte, size), sent)) {
-				t.Fatalf("record %d, with %d on their way, found no room", sent, sent-number)
+				t.Fatalf("record %d, with %d on their way, found no room, want room", sent, sent-number)
 			}
 			sent++
 			most = max(most, (o.sent-1)%ringBytes+1)
@@ -216,7 +216,7 @@ func TestFull(t *testing.T) {
 			n++
 		}
 		if n != fits {
-			t.Fatalf("round %d: %d records of 1024 bytes fit into %d", round, n, ringBytes)
+			t.Fatalf("round %d: %d records of 1024 bytes fit into %d, want %d", round, n, ringBytes, fits)
 		}
 		now := time.Duration(round) * time.Hour
 		if o.Stuck(now, time.Second) || o.Stuck(now+time.Second-1, time.Second) {
@@ -247,7 +247,7 @@ func TestBell(t *testing.T) {
 	one := []byte("one")
 	send(o, one)
 	if n := rings(box); n != 0 {
-		t.Fatalf("%d rings for a receiver that is awake", n)
+		t.Fatalf("%d rings for a receiver that is awake, want none", n)
 	}
 	if box.Sleep() {
 		t.Fatal("a receiver may sleep though a record has come")
@@ -261,12 +261,12 @@ func TestBell(t *testing.T) {
 	send(o, one)
 	send(o, one)
 	if n := rings(box); n != 1 {
-		t.Fatalf("%d rings for a receiver that sleeps, and two records", n)
+		t.Fatalf("%d rings for a receiver that sleeps, and two records, want one", n)
 	}
 	box.Awake()
 	send(o, one)
 	if n := rings(box); n != 0 {
-		t.Fatalf("%d rings for a receiver that has woken", n)
+		t.Fatalf("%d rings for a receiver that has woken, want none", n)
 	}
 	for in.Next() != nil {
 	}
@@ -304,7 +304,7 @@ func TestRoomBell(t *testing.T) {
 	fill()
 	take(fits)
 	if n := rings(back); n != 0 {
-		t.Fatalf("%d rings for a sender that does not wait", n)
+		t.Fatalf("%d rings for a sender that does not wait, want none", n)
 	}
 	if !o.AwaitRoom() {
 		t.Fatal("a sender is to wait though the lane is empty")
@@ -315,7 +315,7 @@ func TestRoomBell(t *testing.T) {
 	}
 	take(fits/2 - 1)
 	if n := rings(back); n != 0 || o.Roomy() {
-		t.Fatalf("%d rings before half of the lane is free", n)
+		t.Fatalf("%d rings before half of the lane is free, want none, and no room", n)
 	}
 	take(1)
 	if n := rings(back); n != 1 || !o.Roomy() {
@@ -323,7 +323,7 @@ func TestRoomBell(t *testing.T) {
 	}
 	take(fits / 2)
 	if n := rings(back); n != 0 {
-		t.Fatalf("%d rings more", n)
+		t.Fatalf("%d rings more, want none", n)
 	}
 	fill()
 	o.Hangup()
@@ -365,14 +365,14 @@ func TestSenderEnds(t *testing.T) {
 		t.Fatal("the lane is finished before its last record was read")
 	}
 	if got := in.Next(); string(got) != "last" {
-		t.Fatalf("%q, and not the last record", got)
+		t.Fatalf("%q, and not the last record, want \"last\"", got)
 	}
 	if in.Next() != nil || !in.Finished() {
 		t.Fatal("the lane is not finished")
 	}
 	b.Drop(in)
 	if len(b.Lanes()) != 0 || dropped != 1 {
-		t.Fatalf("%d lanes after Drop, and %d calls of dropped", len(b.Lanes()), dropped)
+		t.Fatalf("%d lanes after Drop, and %d calls of dropped, want none and one", len(b.Lanes()), dropped)
 	}
 	if send(o, []byte("late")) {
 		t.Fatal("a closed lane takes a record")
@@ -411,7 +411,7 @@ func TestScribble(t *testing.T) {
 			for range rnd.IntN(4) {
 				if r := in.Next(); r != nil {
 					if len(r) > ringBytes {
-						t.Fatalf("seed %d, round %d: a record of %d bytes", seed, round, len(r))
+						t.Fatalf("seed %d, round %d: a record of %d bytes, want %d at most", seed, round, len(r), ringBytes)
 					}
 					sum += touch(r)
 				}
@@ -449,7 +449,7 @@ func TestNonsense(t *testing.T) {
 			t.Errorf("%s: got a record of %d bytes, lane broken: %v, want no record and a broken lane", name, len(r), in.Finished())
 		}
 		if send(o, record); in.Next() != nil {
-			t.Errorf("%s: got a record by a broken lane", name)
+			t.Errorf("%s: got a record by a broken lane, want none", name)
 		}
 	}
 	for name, head := range map[string]func(*Out) uint64{
@@ -506,7 +506,7 @@ func TestForeignMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := new(Inbox).Add(fd, Bell{}, home, 1, func() {}, nil); err == nil {
-			t.Errorf("%s: taken for a lane's", name)
+			t.Errorf("%s: taken for a lane's, want an error", name)
 		}
 		unix.Close(fd)
 	}
@@ -523,7 +523,7 @@ func TestAllocs(t *testing.T) {
 			in.Release()
 		}
 	}); n != 0 {
-		t.Fatalf("%v allocations for a record", n)
+		t.Fatalf("%v allocations for a record, want none", n)
 	}
 	_ = in
 }

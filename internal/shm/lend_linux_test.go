@@ -81,14 +81,14 @@ func (b *book) mapped(t *testing.T, o *Out, id uint64) (File, []byte) {
 	t.Helper()
 	f, memory := file(t, id, 64<<10, fileSeals)
 	if b.lends(o, f) {
-		t.Fatalf("file %d is lent before the receiver has mapped it", id)
+		t.Fatalf("file %d is lent before the receiver has mapped it, want it lent later", id)
 	}
 	if err := b.in.Map(f); err != nil {
 		t.Fatal(err)
 	}
 	o.Mapped(id)
 	if !b.lends(o, f) {
-		t.Fatalf("file %d is not lent though the receiver has mapped it", id)
+		t.Fatalf("file %d is not lent though the receiver has mapped it, want it lent", id)
 	}
 	return f, memory
 }
@@ -222,7 +222,7 @@ func TestLendsNoMore(t *testing.T) {
 	o.Close()
 	for id, ended := range b.ends {
 		if !ended {
-			t.Errorf("file %d is still watched after Close", id)
+			t.Errorf("file %d is still watched after Close, want it ended", id)
 		}
 	}
 	o, _, _ = lendingLane(t)

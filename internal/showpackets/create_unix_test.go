@@ -56,13 +56,13 @@ func TestOpen(t *testing.T) {
 		}
 		if f, err := open(name); err == nil {
 			f.Close()
-			t.Errorf("%s: it was opened", cause)
+			t.Errorf("%s: it was opened, want an error", cause)
 		} else if !strings.Contains(err.Error(), cause) && cause != "neither a file nor" {
-			t.Errorf("%s: %v", cause, err)
+			t.Errorf("%s: %v, want an error that says so", cause, err)
 		}
 	}
 	if b, err := os.ReadFile(thesis); err != nil || string(b) != precious {
-		t.Errorf("another file has become %q, %v", b, err)
+		t.Errorf("another file has become %q, %v, want %q", b, err, precious)
 	}
 	dangling := filepath.Join(dir, "dangling")
 	if err := os.Symlink(filepath.Join(dir, "nosuch"), dangling); err != nil {

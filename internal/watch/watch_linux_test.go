@@ -69,7 +69,7 @@ func TestAskStrange(t *testing.T) {
 	}
 	for _, err := range silent {
 		if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' }) {
-			t.Errorf("%q has what a terminal obeys", err)
+			t.Errorf("%q has what a terminal obeys, want no control characters", err)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestServer(t *testing.T) {
 	}
 	mine := open(os.Geteuid(), "mine-"+t.Name())
 	if got := say(mine, "res\n"); !strings.HasPrefix(got, `{"pid":0`) {
-		t.Errorf("the answer to a question is %q", got)
+		t.Errorf("the answer to a question is %q, want the state of process 0", got)
 	}
 	for _, text := range []string{"\n", "everything\n", strings.Repeat("r", 1000) + "\n", "stat\x00\n"} {
 		if got := say(mine, text); got != "" {

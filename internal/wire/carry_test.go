@@ -49,7 +49,7 @@ func TestCarryNonsense(t *testing.T) {
 		b[0], b[len(b)-ICRCSize-CarriedSize] = byte(RCAnswer), byte(op)
 		var p Packet
 		if err := p.Decode(b); (err == nil) != Opcode(op).CarriesACK() {
-			t.Errorf("an answer that is %v: %v", Opcode(op), err)
+			t.Errorf("an answer that is %v: %v, want success for what carries acknowledgements alone", Opcode(op), err)
 		}
 	}
 	for n := range BTHSize + CarriedSize + ICRCSize {

@@ -47,7 +47,7 @@ func fromHex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) > MADSize {
-		t.Fatalf("golden MAD %s: %d bytes, %v", s, len(b), err)
+		t.Fatalf("golden MAD %s: %d bytes, %v, want %d at most", s, len(b), err, MADSize)
 	}
 	return append(b, make([]byte, MADSize-len(b))...)
 }

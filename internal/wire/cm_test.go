@@ -252,7 +252,7 @@ func TestCMFields(t *testing.T) {
 			}
 			for i, b := range want {
 				if kept[i]&b != 0 {
-					t.Errorf("%v.%s: byte %d belongs to another field too", c.attr, f.name, i)
+					t.Errorf("%v.%s: byte %d belongs to another field too, want it in one field", c.attr, f.name, i)
 				}
 				kept[i] |= b
 			}

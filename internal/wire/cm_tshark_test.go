@@ -157,7 +157,7 @@ func TestCMInTshark(t *testing.T) {
 	for i, c := range cmCodecs {
 		row := strings.Split(lines[i], "\t")
 		if want := fmt.Sprintf("0x%04x", uint16(c.attr)); row[0] != "" || row[1] != want || row[2] != "0x1122334455667788" {
-			t.Errorf("%v: tshark has malformed %q, attribute %q, transaction ID %q", c.attr, row[0], row[1], row[2])
+			t.Errorf("%v: tshark has malformed %q, attribute %q, transaction ID %q, want nothing malformed, %q and 0x1122334455667788", c.attr, row[0], row[1], row[2], want)
 		}
 		for _, f := range c.fields {
 			name, known := tsharkFields[c.attr][f.name]
@@ -166,7 +166,7 @@ func TestCMInTshark(t *testing.T) {
 			}
 			v := f.in(messages[i])
 			if got := row[index[name]]; !sameInTshark(got, v) {
-				t.Errorf("%v.%s is %v, tshark has %q for %s", c.attr, f.name, v, got, name)
+				t.Errorf("%v.%s is %v, tshark has %q for %s, want the same", c.attr, f.name, v, got, name)
 			}
 		}
 	}

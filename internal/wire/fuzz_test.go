@@ -23,7 +23,7 @@ func fuzzHeader(f *testing.F, size int, decode func(b []byte) ([]byte, error)) {
 			return
 		}
 		if err != nil || !bytes.Equal(got, b[:size]) {
-			t.Fatalf("%x decodes and encodes to %x, %v", b[:size], got, err)
+			t.Fatalf("%x decodes and encodes to %x, %v, want the same", b[:size], got, err)
 		}
 	})
 }
@@ -169,7 +169,7 @@ func FuzzICRCSolve(f *testing.F) {
 		}
 		flow6.Seal(id, datagram)
 		if _, _, ok := flow6.SolveID(datagram); !ok || !flow6.Verify(id+1, datagram) {
-			t.Fatalf("%d bytes sealed over IPv6 do not verify", len(datagram))
+			t.Fatalf("%d bytes sealed over IPv6 do not verify, want them to", len(datagram))
 		}
 	})
 }

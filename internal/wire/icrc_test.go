@@ -81,7 +81,7 @@ func TestICRCAgainstSlow(t *testing.T) {
 		}
 		flow.Seal(id, datagram)
 		if !flow.Verify(id, datagram) {
-			t.Fatalf("seed %d: %v > %v, %d bytes: sealed and does not verify", seed, src, dst, n)
+			t.Fatalf("seed %d: %v > %v, %d bytes: sealed and does not verify, want it to", seed, src, dst, n)
 		}
 		if flow.Verify(id+1, datagram) == v4 {
 			t.Fatalf("seed %d: %v > %v: identification must matter over IPv4 alone", seed, src, dst)
@@ -108,7 +108,7 @@ func TestICRCAgainstSlow(t *testing.T) {
 				t.Fatalf("seed %d: %d bytes with flags %#04x: SolveID = %#x, %v, want none", seed, n, flags, gotID, df)
 			}
 			if flow.Verify(id, datagram) {
-				t.Fatalf("seed %d: verifies with flags %#04x", seed, flags)
+				t.Fatalf("seed %d: verifies with flags %#04x, want it refused", seed, flags)
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func TestICRCCoversAddresses(t *testing.T) {
 		"direction":           NewFlow(g.dst, g.src),
 	} {
 		if flow.Verify(g.id, g.datagram) {
-			t.Errorf("verifies with another %s", name)
+			t.Errorf("verifies with another %s, want it refused", name)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestNewFlowForms(t *testing.T) {
 	} {
 		_, _, solved := flow.SolveID(g4.datagram)
 		if flow.Valid() || flow.Verify(g4.id, g4.datagram) || solved {
-			t.Errorf("%s: a flow that cannot be verifies", name)
+			t.Errorf("%s: a flow that cannot be verifies, want it refused", name)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestICRCOddSizes(t *testing.T) {
 	} {
 		_, _, ok := flow4.SolveID(datagram)
 		if ok || flow4.Verify(0, datagram) || flow6.Verify(0, datagram) {
-			t.Errorf("%s: verifies", name)
+			t.Errorf("%s: verifies, want it refused", name)
 		}
 	}
 	odd := make([]byte, 99)

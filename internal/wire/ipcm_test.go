@@ -44,7 +44,7 @@ func TestIPCMHeaderAddresses(t *testing.T) {
 			b := h.AppendTo(nil)
 			got, err := DecodeIPCMHeader(b)
 			if len(b) != IPCMHeaderSize || err != nil || got.SrcPort != 5 {
-				t.Fatalf("%v to %v: %d bytes, which decode to %+v, %v", src, dst, len(b), got, err)
+				t.Fatalf("%v to %v: %d bytes, which decode to %+v, %v, want %d bytes and port 5", src, dst, len(b), got, err, IPCMHeaderSize)
 			}
 			for _, pair := range [][2]netip.Addr{{src, got.Src}, {dst, got.Dst}} {
 				in, out := pair[0].WithZone("").Unmap(), pair[1]

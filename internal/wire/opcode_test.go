@@ -102,17 +102,17 @@ func TestOpcodeFlagsConsistent(t *testing.T) {
 			t.Errorf("%v: got %d operations and %d directions, want one of each, and none for CNP and SECURED", op, kinds, sides)
 		}
 		if op.HasImm() != (op.Headers()&HeaderImmDt != 0) || op.HasInvalidate() != (op.Headers()&HeaderIETH != 0) {
-			t.Errorf("%v: flags do not agree with headers", op)
+			t.Errorf("%v: flags do not agree with headers, want them to", op)
 		}
 		// Immediate data, and a key to invalidate, end a message.
 		if (op.HasImm() || op.HasInvalidate()) && !op.EndsMessage() {
-			t.Errorf("%v carries immediate data or a key and does not end a message", op)
+			t.Errorf("%v carries immediate data or a key and does not end a message, want it to end one", op)
 		}
 		if op.IsResponse() && op.Headers()&HeaderAETH == 0 && !op.IsMiddle() {
-			t.Errorf("%v is a response without AETH", op)
+			t.Errorf("%v is a response without AETH, want one", op)
 		}
 		if !op.HasPayload() && op.Flags()&FlagOnly == 0 {
-			t.Errorf("%v is one packet of several and has no payload", op)
+			t.Errorf("%v is one packet of several and has no payload, want some", op)
 		}
 	}
 }

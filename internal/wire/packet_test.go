@@ -50,7 +50,7 @@ func TestDecodeErrors(t *testing.T) {
 	for e := ErrShort; e <= ErrIPCMVersion; e++ {
 		var target DecodeError
 		if !errors.As(error(e), &target) || e.Error() == DecodeError(0).Error() {
-			t.Errorf("DecodeError(%d) has no text", e)
+			t.Errorf("DecodeError(%d) has no text, want one of its own", e)
 		}
 	}
 	if got, want := DecodeError(99).Error(), DecodeError(0).Error(); got != want {
@@ -97,7 +97,7 @@ func TestPacketEveryOpcode(t *testing.T) {
 				t.Errorf("seed %d: decoded %v, want %v", seed, &got, &want)
 			}
 			if cap(got.Payload) != len(got.Payload) {
-				t.Errorf("%v: an append to the payload can reach %d bytes of pad and ICRC", &got, cap(got.Payload)-len(got.Payload))
+				t.Errorf("%v: an append to the payload can reach %d bytes of pad and ICRC, want none", &got, cap(got.Payload)-len(got.Payload))
 			}
 			h := op.Headers()
 			check := func(header HeaderSet, name string, same, zero bool) {

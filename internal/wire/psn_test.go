@@ -65,7 +65,7 @@ func TestPSNDiffUndoesAdd(t *testing.T) {
 		n := rnd.IntN(1<<24) - 1<<23
 		q := p.Add(n)
 		if q > PSNMask || q.Diff(p) != n || q.Add(-n) != p {
-			t.Fatalf("seed %d: p = %v, n = %d: p.Add(n) = %v, Diff %d, back at %v", seed, p, n, q, q.Diff(p), q.Add(-n))
+			t.Fatalf("seed %d: p = %v, n = %d: p.Add(n) = %v, Diff %d, back at %v, want n and p again, of 24 bits", seed, p, n, q, q.Diff(p), q.Add(-n))
 		}
 	}
 }

@@ -50,10 +50,10 @@ func TestHello(t *testing.T) {
 		other := bytes.Clone(b)
 		other[i] ^= 0x20
 		if _, ok := DecodeHello(other); ok {
-			t.Errorf("%q is taken for ours", other)
+			t.Errorf("%q is taken for ours, want it refused", other)
 		}
 		if _, ok := DecodeHello(b[:i]); ok {
-			t.Errorf("%d bytes are taken for ours", i)
+			t.Errorf("%d bytes are taken for ours, want them refused", i)
 		}
 	}
 }
@@ -67,12 +67,12 @@ func FuzzRanges(f *testing.F) {
 			return
 		}
 		if again := r.AppendTo(nil); fmt.Sprintf("%x", again[4:]) != fmt.Sprintf("%x", b[4:]) {
-			t.Errorf("% x encodes as % x", b, again)
+			t.Errorf("% x encodes as % x, want the same behind the first word", b, again)
 		}
 		last := -1
 		for from, to := r.Next(0); from < to; from, to = r.Next(to) {
 			if from <= last || to > 8*len(r.Bits) {
-				t.Fatalf("run [%d, %d) behind %d, of %d bits", from, to, last, 8*len(r.Bits))
+				t.Fatalf("run [%d, %d) behind %d, of %d bits, want it behind, and inside of them", from, to, last, 8*len(r.Bits))
 			}
 			last = to
 		}

@@ -116,7 +116,7 @@ func (w *writing) wait(n uint64) {
 func (w *writing) end() (direct uint64) {
 	line, err := io.ReadAll(w.out)
 	if w.cmd.Wait(); w.errors.Len() > 0 || err != nil {
-		w.t.Errorf("the writer says %s, %v", w.errors.String(), err)
+		w.t.Errorf("the writer says %s, %v, want nothing", w.errors.String(), err)
 	}
 	fmt.Sscan(strings.TrimSpace(string(line)), &direct)
 	return direct
@@ -176,7 +176,7 @@ func TestDirectEnds(t *testing.T) {
 			for before[at] == w.mr.Bytes()[at] {
 				at++
 			}
-			t.Errorf("%s, stopped %v: byte %d has become %#x after that, from %#x", how.name, stop, at, w.mr.Bytes()[at], before[at])
+			t.Errorf("%s, stopped %v: byte %d has become %#x after that, from %#x, want all as they were", how.name, stop, at, w.mr.Bytes()[at], before[at])
 		}
 		for _, c := range []io.Closer{w.qp, w.cq, w.mr} {
 			c.Close() // the QP may be closed
@@ -188,7 +188,7 @@ func TestDirectEnds(t *testing.T) {
 	const slack = maxFiles + maxBoxes // sockets to those who have gone close later
 	for limit := time.Now().Add(patience); filesButMemory() > files+slack; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("%d files are open in the end; %d were before", filesButMemory(), files)
+			t.Fatalf("%d files are open in the end; %d were before, want as many", filesButMemory(), files)
 		}
 	}
 	check(pd.Close())

@@ -85,7 +85,7 @@ func runTestInside(t *testing.T, name string, change func(*exec.Cmd)) {
 		t.Skip(out.String())
 	}
 	if err != nil || !strings.Contains(out.String(), "--- PASS: "+name) {
-		t.Errorf("%v\n%s", err, out.String())
+		t.Errorf("%v\n%s\nwant the test passed", err, out.String())
 	}
 }
 

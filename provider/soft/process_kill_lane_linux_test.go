@@ -217,18 +217,18 @@ func TestKilledAmidLanes(t *testing.T) {
 	got := [2]uint64{x.got.Load(), y.got.Load()}
 	for limit := time.Now().Add(patience); x.got.Load() < got[0]+100 || y.got.Load() < got[1]+100; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("the bystanders stand still after %v messages", got)
+			t.Fatalf("the bystanders stand still after %v messages, want 100 more of each", got)
 		}
 	}
 	for limit := time.Now().Add(patience); lanesMapped() > mapped; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("%d lanes are mapped after all were killed; %d were before", lanesMapped(), mapped)
+			t.Fatalf("%d lanes are mapped after all were killed; %d were before, want as many", lanesMapped(), mapped)
 		}
 	}
 	const slack = maxFiles + maxBoxes // sockets to those who have gone close later
 	for limit := time.Now().Add(patience); filesButMemory() > files+slack; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("%d files are open after all were killed; %d were before", filesButMemory(), files)
+			t.Fatalf("%d files are open after all were killed; %d were before, want %d more at most", filesButMemory(), files, slack)
 		}
 	}
 	stop()
@@ -308,7 +308,7 @@ func (m *murder) commit(messages int) (got uint64, err error) {
 		rest, _ := io.ReadAll(m.out)
 		m.cmd.Wait()
 		if s := string(rest) + m.errors.String(); s != "" {
-			m.t.Errorf("victim %d says: %s", m.number, s)
+			m.t.Errorf("victim %d says: %s, want nothing", m.number, s)
 		}
 	}()
 	if messages < 0 && messages%4 == 0 {
@@ -347,7 +347,7 @@ func (m *murder) commit(messages int) (got uint64, err error) {
 		}
 		torn, err := k.work(k.wcs[:n])
 		if torn || err != nil && !dead {
-			m.t.Errorf("victim %d, to be killed after %d messages: %v", m.number, messages, err)
+			m.t.Errorf("victim %d, to be killed after %d messages: %v, want whole messages, and no error before it is dead", m.number, messages, err)
 		}
 		if err != nil {
 			return k.got.Load(), err

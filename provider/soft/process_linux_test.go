@@ -245,7 +245,7 @@ func (ms team) finish() (sum count) {
 		sum.McastReceived += c.McastReceived
 		<-p.ended
 		if !p.cmd.ProcessState.Success() {
-			p.t.Errorf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+			p.t.Errorf("%s: %v\n%s\nwant success", p.name, p.cmd.ProcessState, p.stderr.String())
 		}
 	}
 	return sum

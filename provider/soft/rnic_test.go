@@ -119,12 +119,12 @@ func TestIWARPLarge(t *testing.T) {
 	}{{x, mx}, {y, my}} {
 		// The answer to the peer's READ comes behind its WRITE, and ours says that the peer has our WRITE.
 		if wc := wait(t, e.c.QP().SendCQ()); wc.Err() != nil || wc.ID != 2 {
-			t.Fatalf("end %d: %+v, %v", i, wc, wc.Err())
+			t.Fatalf("end %d: %+v, %v, want the completion of 2", i, wc, wc.Err())
 		}
 	}
 	for i, got := range []*verbs.MR{mx, my} {
 		if !bytes.Equal(got.Bytes()[n/2:], want[i]) {
-			t.Errorf("end %d has other bytes than were written to it", i)
+			t.Errorf("end %d has other bytes than were written to it, want the same", i)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestIWARPListenerStays(t *testing.T) {
 			t.Fatalf("a call from %v: event %v, reason %d, %v; want the listener's no", call.Local, ev.Kind, ev.Reason, ev.Err)
 		}
 		if got := <-peers; got == at || call.Bound && got != from {
-			t.Errorf("a call from %v, bound %v: the listener sees %v", call.Local, call.Bound, got)
+			t.Errorf("a call from %v, bound %v: the listener sees %v, want another than %v, and the bound one of a call that is bound", call.Local, call.Bound, got, at)
 		}
 		conn.Close()
 	}

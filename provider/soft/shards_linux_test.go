@@ -107,12 +107,12 @@ func TestShards(t *testing.T) {
 						}
 						for _, cq := range []*verbs.CQ{y.CQ, x.CQ} {
 							if _, err := cq.Wait(t.Context(), wc[:]); err != nil || wc[0].Err() != nil {
-								t.Errorf("pair %d, round %d: %v, %v", i, k, err, wc[0].Err())
+								t.Errorf("pair %d, round %d: %v, %v, want success", i, k, err, wc[0].Err())
 								return
 							}
 						}
 						if !slices.Equal(to.Bytes(), from.Bytes()) {
-							t.Errorf("pair %d, round %d: the peer has other bytes than were sent", i, k)
+							t.Errorf("pair %d, round %d: the peer has other bytes than were sent, want the same", i, k)
 							return
 						}
 					}
@@ -138,7 +138,7 @@ func TestShardsDatagrams(t *testing.T) {
 			var wc [1]verbs.WC
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			if _, err := cq.Wait(ctx, wc[:]); err != nil || wc[0].Err() != nil {
-				t.Errorf("%v, %v", err, wc[0].Err())
+				t.Errorf("%v, %v, want success", err, wc[0].Err())
 			}
 			cancel()
 		}

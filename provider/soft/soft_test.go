@@ -256,7 +256,7 @@ func byEnvironment(t *testing.T, name, text string, values map[string]bool) {
 		t.Setenv(name, value)
 		dev, err := verbs.Open(loopback(t))
 		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), text) {
-			t.Errorf("%s=%q: %v", name, value, err)
+			t.Errorf("%s=%q: %v, want it taken: %v; else an error with %q", name, value, err, ok, text)
 		}
 		if err == nil {
 			dev.Close()

@@ -35,7 +35,7 @@ func TestWriteChartsRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := writeCharts(file, t.TempDir()); err == nil {
-			t.Errorf("%s: got no error", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(page), "libfabric") {
-		t.Errorf("got a line of a peer that has nothing like the workload in\n%s", page)
+		t.Errorf("got a line of a peer that has nothing like the workload in\n%s\nwant none", page)
 	}
 	plots, err := filepath.Glob(filepath.Join(dir, plotDir, "*"))
 	if err != nil || len(plots) != 2 {

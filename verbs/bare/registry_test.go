@@ -131,7 +131,7 @@ func TestProviderFails(t *testing.T) {
 	_, err := verbs.Open("sim9")
 	wantErr(t, "Open of an unknown name with one broken", err, broken, "open device sim9: broken")
 	if errors.Is(err, verbs.ErrNotFound) {
-		t.Errorf("%v is ErrNotFound, although the broken provider may have the device", err)
+		t.Errorf("%v is ErrNotFound, although the broken provider may have the device, want another", err)
 	}
 
 	lower.fail(broken, broken, b) // found one before it broke
@@ -193,7 +193,7 @@ func wantErr(t *testing.T, what string, err, kind error, texts ...string) {
 	}
 	for _, s := range texts {
 		if !strings.Contains(err.Error(), s) {
-			t.Errorf("%s: %q does not say %q", what, err, s)
+			t.Errorf("%s: %q does not say %q, want it said", what, err, s)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func wantPanic(t *testing.T, what string, f func(), texts ...string) {
 		t.Helper()
 		v := recover()
 		if v == nil {
-			t.Errorf("%s does not panic", what)
+			t.Errorf("%s does not panic, want a panic", what)
 			return
 		}
 		s, _ := v.(string)
@@ -214,7 +214,7 @@ func wantPanic(t *testing.T, what string, f func(), texts ...string) {
 		}
 		for _, text := range texts {
 			if !strings.Contains(s, text) {
-				t.Errorf("%s panics with %q, which does not say %q", what, s, text)
+				t.Errorf("%s panics with %q, which does not say %q, want it said", what, s, text)
 			}
 		}
 	}()

@@ -100,7 +100,7 @@ func TestOutcomes(t *testing.T) {
 			start := time.Now()
 			r := runPair(tt.c, settings{Port: 1, Require: tt.require}, net.Device(), net.Device())
 			if took := time.Since(start); took > Patience/2 {
-				t.Errorf("took %v: the sides do not hear of each other's end", took)
+				t.Errorf("took %v: the sides do not hear of each other's end, want them to, within %v", took, Patience/2)
 			}
 			checkResult(t, r, tt.want, tt.texts)
 		})
@@ -162,20 +162,20 @@ func TestCases(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range Cases() {
 		if c.Name == "" || seen[c.Name] || strings.Count(c.Name, "/") != 1 {
-			t.Errorf("case %q: names are unique and have a group", c.Name)
+			t.Errorf("case %q: names are unique and have a group, want one like \"group/case\"", c.Name)
 		}
 		if c.A == nil && c.B == nil || c.Needs&^All != 0 {
-			t.Errorf("case %q has no script or needs what is not known: %v", c.Name, c.Needs)
+			t.Errorf("case %q has no script or needs what is not known: %v, want a script, and needs of All", c.Name, c.Needs)
 		}
 		seen[c.Name] = true
 	}
 	if !seen[warmUp] {
-		t.Errorf("there is no case %q", warmUp)
+		t.Errorf("there is no case %q, want it", warmUp)
 	}
 	if s := (UC | Atomics).String(); s != "UC|Atomics" {
-		t.Errorf("UC|Atomics prints as %q", s)
+		t.Errorf("UC|Atomics prints as %q, want the same", s)
 	}
 	if strings.Count(All.String(), "|") != len(capabilityNames)-1 {
-		t.Errorf("All is %v", All)
+		t.Errorf("All is %v, want %d names", All, len(capabilityNames))
 	}
 }

@@ -49,7 +49,7 @@ func echo(t *testing.T, p *Port, c net.Conn) net.Conn {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadFull(d[1], b); err != nil || string(b) != "hi" {
-			t.Fatalf("got %q, %v", b, err)
+			t.Fatalf("got %q, %v, want hi", b, err)
 		}
 	}
 	return s

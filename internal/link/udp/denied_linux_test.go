@@ -60,7 +60,7 @@ func denied(t *testing.T, calls, pattern string) {
 	case strings.Contains(string(out), noSeccomp):
 		t.Skipf("%s", out)
 	case err != nil || !strings.Contains(string(out), "--- PASS"):
-		t.Errorf("without %s: %v\n%s", calls, err, out)
+		t.Errorf("without %s: %v\n%s\nwant it to pass", calls, err, out)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestFlowLabelRefused(t *testing.T) {
 	for round := range 3 {
 		for _, got := range labels(1+4+1, one(1), one(4), one(1)) {
 			if got == label {
-				t.Errorf("round %d: a datagram has the label that the kernel refuses", round)
+				t.Errorf("round %d: a datagram has the label that the kernel refuses, want another", round)
 			}
 		}
 		if s := l.Stats(); s.SendErrors != 0 || s.Sent != uint64(6*(round+1)) {

@@ -120,7 +120,7 @@ func readRaw(t *testing.T, raw int, p []byte, src, dst netip.Addr) {
 	for {
 		n, _, err := unix.Recvfrom(raw, p, 0)
 		if err != nil || n < 28 {
-			t.Fatalf("raw socket: %d bytes, %v", n, err)
+			t.Fatalf("raw socket: %d bytes, %v, want 28 at least", n, err)
 		}
 		if netip.AddrFrom4([4]byte(p[12:])) == src && netip.AddrFrom4([4]byte(p[16:])) == dst {
 			return

@@ -181,7 +181,7 @@ func TestTrainPause(t *testing.T) {
 				time.Sleep(pauseMin / 2)
 				synctest.Wait()
 				if d := time.Since(start); d > 2*pauseMax {
-					t.Fatalf("trains are not tried again for %v", d)
+					t.Fatalf("trains are not tried again for %v, want it within %v", d, 2*pauseMax)
 				}
 			}
 			return time.Since(start)

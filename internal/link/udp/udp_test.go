@@ -240,7 +240,7 @@ func BenchmarkPingPong(b *testing.B) {
 				break
 			}
 			if polls == maxPolls {
-				b.Fatalf("%d polls find no answer", polls)
+				b.Fatalf("%d polls find no answer, want it found", polls)
 			}
 		}
 	}

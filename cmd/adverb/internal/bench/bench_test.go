@@ -38,7 +38,7 @@ func bench(t *testing.T, args ...string) (*benchdata.Report, string) {
 	t.Helper()
 	code, stdout, stderr := tool.Run(t.Context(), append([]string{"adverb", "bench", "--json"}, args...)...)
 	if code != 0 {
-		t.Fatalf("%q: got status %d, stderr %s", args, code, stderr)
+		t.Fatalf("%q: got status %d, stderr %s, want status 0", args, code, stderr)
 	}
 	var r benchdata.Report
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
@@ -54,7 +54,7 @@ func checkCells(t *testing.T, r *benchdata.Report, rounds int) {
 	t.Helper()
 	for _, n := range r.Networks {
 		if n.Skipped != "" {
-			t.Errorf("%s: skipped: %s", n.Name, n.Skipped)
+			t.Errorf("%s: skipped: %s, want it measured", n.Name, n.Skipped)
 		}
 		if len(n.Distance) != rounds {
 			t.Errorf("%s: got %d distances of the cores, want one for each of %d rounds", n.Name, len(n.Distance), rounds)

@@ -20,7 +20,7 @@ func pathBench(t *testing.T, table string) *pathReport {
 		t.Skip(stderr)
 	}
 	if code != 0 {
-		t.Fatalf("got status %d, stderr %s", code, stderr)
+		t.Fatalf("got status %d, stderr %s, want status 0", code, stderr)
 	}
 	var r pathReport
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {

@@ -143,7 +143,7 @@ func TestCmtimeServerSynchronises(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadFull(c, b); err != nil || b[0] != step {
-				t.Fatalf("client %d: got %d, %v at step %d", i, b[0], err, step)
+				t.Fatalf("client %d: got %d, %v at step %d, want it back", i, b[0], err, step)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func TestLoopsAllocateNothing(t *testing.T) {
 				before := allocations(t)
 				server, client := runPair(t, "ib_"+name, flags+" -n "+iters, flags+" -n "+iters)
 				if server.Code != 0 || client.Code != 0 {
-					t.Fatalf("got status %d and %d: %s%s", server.Code, client.Code, server.Stderr, client.Stderr)
+					t.Fatalf("got status %d and %d: %s%s\nwant status 0 of both", server.Code, client.Code, server.Stderr, client.Stderr)
 				}
 				grown = allocations(t)
 				for place := range grown {

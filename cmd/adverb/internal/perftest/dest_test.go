@@ -64,7 +64,7 @@ func FuzzDecodeDest(f *testing.F) {
 			return
 		}
 		if again, err := decodeDest(d.appendTo(nil, enc), enc); d.outs <= 0xffff && (err != nil || again != d) {
-			t.Errorf("got %+v, %v from the encoding of %+v", again, err, d)
+			t.Errorf("got %+v, %v from the encoding of %+v, want the same", again, err, d)
 		}
 	})
 }

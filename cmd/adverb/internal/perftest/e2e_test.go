@@ -205,7 +205,7 @@ func TestReportsForPrograms(t *testing.T) {
 	_, client := runPair(t, "ib_send_lat", "-n 20", "-n 20 --json --out_json --out_json_file="+file)
 	var report jsonReport
 	if err := json.Unmarshal([]byte(client.Stdout), &report); err != nil || client.Code != 0 {
-		t.Fatalf("got status %d, %v:\n%s%s", client.Code, err, client.Stdout, client.Stderr)
+		t.Fatalf("got status %d, %v:\n%s%s\nwant status 0 and JSON", client.Code, err, client.Stdout, client.Stderr)
 	}
 	if len(report.Latency) != 1 || report.Test != "send_lat" || report.Latency[0].Iterations != 20 ||
 		report.Latency[0].Min <= 0 || report.Latency[0].Max < report.Latency[0].P99 || report.Latency[0].P99 < report.Latency[0].Typical {
@@ -220,7 +220,7 @@ func TestReportsForPrograms(t *testing.T) {
 		Results map[string]float64 `json:"results"`
 	}
 	if err := json.Unmarshal(text, &classic); err != nil || classic.Info["Connection_type"] != "RC" || classic.Results["n_iterations"] != 20 || classic.Results["percentile_99.9"] == 0 {
-		t.Errorf("got %v and %+v from\n%s", err, classic, text)
+		t.Errorf("got %v and %+v from\n%s\nwant RC, 20 iterations and a percentile", err, classic, text)
 	}
 	for flag, want := range map[string]string{"bandwidth": `^\d+\.\d{6}\n$`, "message_rate": `^\d+\.\d{6}\n$`} {
 		_, client := runPair(t, "ib_write_bw", "-n 20", "-n 20 --output="+flag)

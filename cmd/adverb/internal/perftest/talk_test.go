@@ -63,7 +63,7 @@ func TestTalkWithC(t *testing.T) {
 	}
 	conn.Close()
 	if r := <-server; r.Code != 0 || r.Stderr != "" {
-		t.Errorf("got status %d, stderr:\n%s%s", r.Code, r.Stderr, r.Stdout)
+		t.Errorf("got status %d, stderr:\n%s%s\nwant status 0 and no stderr", r.Code, r.Stderr, r.Stdout)
 	}
 }
 

@@ -58,7 +58,7 @@ func FuzzDecodeAdvert(f *testing.F) {
 		}
 		a := decodeAdvert(b)
 		if got := a.AppendTo(nil); !bytes.Equal(got, b[:advertSize]) || decodeAdvert(got) != a {
-			t.Errorf("%x is decoded as %+v, which is encoded as %x", b, a, got)
+			t.Errorf("%x is decoded as %+v, which is encoded as %x, want the same bytes", b, a, got)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func startListening(ctx context.Context, t *testing.T, argv ...string) (s *toolt
 	m := regexp.MustCompile(`:(\d+)\n?$`).FindStringSubmatch(s.FirstLine)
 	if m == nil {
 		r := <-s.Done
-		t.Fatalf("%v: got first line %q, status %d, stderr: %s", argv, s.FirstLine, r.Code, r.Stderr)
+		t.Fatalf("%v: got first line %q, status %d, stderr: %s, want an address in the first line", argv, s.FirstLine, r.Code, r.Stderr)
 	}
 	return s, m[1]
 }
@@ -74,7 +74,7 @@ func TestProxy(t *testing.T) {
 	cancelProxies()
 	for _, p := range []*tooltest.Started{near, far} {
 		if r := <-p.Done; strings.Contains(r.Stderr, "connection of") {
-			t.Errorf("a proxy complains: %s", r.Stderr)
+			t.Errorf("a proxy complains: %s, want no complaint", r.Stderr)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestProxy(t *testing.T) {
 func TestProxyAddresses(t *testing.T) {
 	for _, bad := range []string{"", "tcp", "tcp:host", "unix:", "udp:127.0.0.1:1", "rdma:127.0.0.1"} {
 		if r := tool.Result(t.Context(), "adverb", "proxy", "tcp:127.0.0.1:0", bad); r.Code != 1 || r.Stderr == "" {
-			t.Errorf("%q: status %d, stderr %q", bad, r.Code, r.Stderr)
+			t.Errorf("%q: status %d, stderr %q, want status 1 and a reason", bad, r.Code, r.Stderr)
 		}
 	}
 }
@@ -119,12 +119,12 @@ func TestRcopy(t *testing.T) {
 	r := tool.Result(ctx, "adverb", "rcopy", "-p", port, "--verify", "--progress", from, "127.0.0.1:/all")
 	if r.Code != 0 || !strings.Contains(r.Stdout, "opening...transferring...verifying...closing...done\n") ||
 		!regexp.MustCompile(`(?m)^3149826 bytes in \d+\.\d\d seconds = \d+\.\d\d Gb/sec$`).MatchString(r.Stdout) || !strings.Contains(r.Stderr, ": 100 %") {
-		t.Errorf("status %d\n%s%s", r.Code, r.Stdout, r.Stderr)
+		t.Errorf("status %d\n%s%s\nwant status 0, all steps, 3149826 bytes and 100 %%", r.Code, r.Stdout, r.Stderr)
 	}
 	for name, b := range want {
 		got, err := os.ReadFile(filepath.Join(into, "all", name))
 		if err != nil || !bytes.Equal(got, b) {
-			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(b), err)
+			t.Errorf("%s: %d bytes of %d, %v, want those of the source", name, len(got), len(b), err)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func TestRcopyRefuses(t *testing.T) {
 	}
 	err := filepath.WalkDir(parent, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
-			t.Errorf("there is %s", name)
+			t.Errorf("there is %s, want no file", name)
 		}
 		return err
 	})
@@ -302,19 +302,19 @@ func FuzzMessages(f *testing.F) {
 			return
 		}
 		if got := h.append(nil); !bytes.Equal(got, b[:headerSize]) || r.Len() != len(b)-headerSize {
-			t.Fatalf("header %x is read as %+v, which is written as %x, and %d bytes are left", b[:headerSize], h, got, r.Len())
+			t.Fatalf("header %x is read as %+v, which is written as %x, and %d bytes are left, want the same bytes, and all but the header left", b[:headerSize], h, got, r.Len())
 		}
 		path, err := readPath(r, &h)
 		if err != nil {
 			return
 		}
 		if left := len(b) - int(h.length); left < 0 || r.Len() != left || len(path) == 0 || len(path) > maxPath || strings.ContainsRune(path, 0) {
-			t.Fatalf("a message of length %d, of which %d bytes came, has the path %q, and %d bytes are left", h.length, len(b), path, r.Len())
+			t.Fatalf("a message of length %d, of which %d bytes came, has the path %q, and %d bytes are left, want a path of 1 to %d bytes without NUL, and the rest left", h.length, len(b), path, r.Len(), maxPath)
 		}
 		m := openMessage(path, h.data)
 		again, err := readPath(bytes.NewReader(m[headerSize:]), &header{length: uint16(len(m))})
 		if !bytes.HasPrefix(b[headerSize:], append([]byte(path), 0)) || len(m) <= maxPath && (err != nil || again != path) {
-			t.Errorf("%x has the path %q, which is written and read as %q, %v", b, path, again, err)
+			t.Errorf("%x has the path %q, which is written and read as %q, %v, want the same path", b, path, again, err)
 		}
 	})
 }

@@ -35,14 +35,14 @@ func TestRead(t *testing.T) {
 func TestCommand(t *testing.T) {
 	tool := tooltest.New(Command)
 	if r := tool.Result(t.Context(), "adverb", "version"); r.Code != 0 || !strings.HasPrefix(r.Stdout, "adverb ") || !strings.HasSuffix(r.Stdout, platform+"\n") {
-		t.Errorf("status %d: %s%s", r.Code, r.Stdout, r.Stderr)
+		t.Errorf("status %d: %s%s, want status 0, and adverb and %s", r.Code, r.Stdout, r.Stderr, platform)
 	}
 	var f facts
 	r := tool.Result(t.Context(), "adverb", "version", "--json")
 	if err := json.Unmarshal([]byte(r.Stdout), &f); err != nil || f.Platform != platform || f.Go == "" || f.Version == "" {
-		t.Errorf("%v: %s", err, r.Stdout)
+		t.Errorf("%v: %s, want versions and %s", err, r.Stdout, platform)
 	}
 	if r := tool.Result(t.Context(), "adverb", "version", "x"); r.Code != 2 {
-		t.Errorf("an operand: status %d", r.Code)
+		t.Errorf("an operand: status %d, want 2", r.Code)
 	}
 }

@@ -42,7 +42,7 @@ func drain(t *testing.T, d *direction, until time.Duration) (out []arrival) {
 	t.Helper()
 	for packet, due := d.give(until); packet != nil; packet, due = d.give(until) {
 		if sum(packet[:ipv4Size]) != 0xffff {
-			t.Fatalf("% x: the header's checksum is wrong", packet[:ipv4Size])
+			t.Fatalf("% x: the header's checksum is wrong, want 0xffff as its sum", packet[:ipv4Size])
 		}
 		out = append(out, arrival{int(binary.BigEndian.Uint32(packet[ipv4Size:])), due, packet[1]})
 	}
@@ -63,7 +63,7 @@ func TestRate(t *testing.T) {
 	got := drain(t, d, time.Second)
 	s := d.stats()
 	if len(got) < 10 || len(got) > 12 || s.Overflow != uint64(20-len(got)) || s.Passed != uint64(len(got)) || s.Longest > 12_000 {
-		t.Fatalf("got %d of 20 packets through a buffer of 12, %+v", len(got), s)
+		t.Fatalf("got %d of 20 packets through a buffer of 12, %+v, want 10 to 12, the others as overflow, and no queue above 12000 bytes", len(got), s)
 	}
 	for i, a := range got[1:] {
 		if step := a.due - got[i].due; step < time.Millisecond || step > 1100*time.Microsecond {
@@ -128,7 +128,7 @@ func TestMark(t *testing.T) {
 		case a.class == 0xb8|link.CE && a.n > 2:
 			marked++
 		case a.class != []uint8{link.NotECT, 0xb8 | link.ECT0}[a.n%2]:
-			t.Errorf("packet %d came with the traffic class %#x", a.n, a.class)
+			t.Errorf("packet %d came with the traffic class %#x, want the one that it was sent with", a.n, a.class)
 		}
 	}
 	if marked != 4 || d.stats().Marked != 4 {
