@@ -205,7 +205,7 @@ func (d *Device) Counters() (verbs.Counters, error) {
 	), nil
 }
 
-// dataUnit is how many bytes the port counters of data count as one.
+// The port counters of data count in units of dataUnit bytes.
 const dataUnit = 4
 
 // PortCounters implements verbs.ProviderCounters.

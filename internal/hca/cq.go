@@ -44,7 +44,7 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 	return c, nil
 }
 
-// notify tells who waits for the queue.
+// notify tells programs that wait for the queue.
 func (c *cq) notify() {
 	c.dev.woken.Add(1)
 	c.user.Notified()

@@ -48,8 +48,8 @@ type Config struct {
 	// memory. It returns false to leave it so.
 	IOVA func() (addr uint64, ok bool)
 
-	// Spin is how often at most a goroutine looks at a link once more, and finds nothing, before it sleeps.
-	// It looks as often only while what it sleeps for comes at once.
+	// Spin bounds a spin: a goroutine that finds nothing looks at a link up to Spin times more before it
+	// sleeps. It looks as often only while what it sleeps for comes at once.
 	Spin int
 
 	// Clock, unless nil, tells the time. The runtime's clock is right in simulations, and slower.
@@ -64,11 +64,11 @@ type Config struct {
 	// Routing is what RC QPs make of adaptive routing until they are told otherwise. Defaults are filled in.
 	Routing verbs.AdaptiveRouting
 
-	// Standard has RC QPs send to adverbs, and take from them, what the specification has and nothing more, as to cards:
-	// they go back where they would repeat selectively.
+	// Standard has RC QPs send to adverbs, and take from them, what the specification has and nothing more, as to
+	// cards: they go back where they would repeat selectively.
 	Standard bool
 
-	// Driven makes a device without goroutines. Whoever opened it calls Drive, at the latest when NextDrive
+	// Driven makes a device without goroutines. The one who opened it calls Drive, at the latest when NextDrive
 	// says so. It is for simulations: they replay only if one goroutine does everything.
 	Driven bool
 }
@@ -94,7 +94,7 @@ type Device struct {
 	groups  groups
 	gsi     gsi
 	retired retired
-	woken   atomic.Uint64 // how often who waits for a CQ was told
+	woken   atomic.Uint64 // how often a program that waits for a CQ was told
 
 	gone    chan struct{} // closed with the device, or when its network interface vanishes
 	setGone func()

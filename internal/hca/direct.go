@@ -23,15 +23,17 @@ import (
 )
 
 const (
-	// directKeys is how many keys of the peer's a QP remembers.
+	// A QP remembers directKeys keys of the peer's.
 	directKeys = 16
-	// A key is asked for after askFrom uses. A refusal, or the end of what was granted, makes it askMore times as many.
+	// A key is asked for after askFrom uses. A refusal, or the end of what was granted, makes that askMore times as
+	// many, up to askMost.
 	askFrom = 8
 	askMore = 8
 	askMost = 1 << 20
 
-	// A QP that always has something under way is made to run dry, after dryFrom work requests in a row that could be
-	// carried out otherwise. It waits dryTime at most. In vain, it tries again after twice as many, up to dryMost.
+	// A QP that always has something under way is made to run dry, after dryFrom work requests in a row that could
+	// be carried out otherwise. It waits dryTime at most. If that was in vain, it tries again after twice as many,
+	// up to dryMost.
 	dryFrom = 64
 	dryMost = 1 << 14
 	dryTime = 500 * time.Microsecond
@@ -43,7 +45,7 @@ type direct struct {
 	latest *directKey
 	evict  int
 	row    int // work requests in a row that could be carried out if nothing were under way
-	dry    int // after how many the QP is made to run dry
+	dry    int // the row after which the QP is made to run dry
 
 	granted map[uint32]granted // by slot
 }
@@ -236,7 +238,7 @@ func (k *directKey) later() {
 	k.asked, k.uses, k.from = false, 0, min(k.from*askMore, askMost)
 }
 
-// runDry lets what is under way complete, if the QP has done for long what could be carried out otherwise. It reports
+// runDry lets what is under way complete, if the QP has long posted what could be carried out otherwise. It reports
 // whether nothing is under way any more. The caller holds q.mu, which runDry gives up for a time.
 func (q *qp) runDry() bool {
 	d := q.direct
@@ -327,7 +329,7 @@ func (d *direct) add(slot uint32, g granted) {
 	d.granted[slot] = g
 }
 
-// grants reports whether q would take requests of who asks. The caller holds q.mu.
+// grants reports whether q would take requests of the peer that asks. The caller holds q.mu.
 func (q *qp) grants(e *engine, in *shm.In, a shm.Ask) bool {
 	return !q.closed && q.out.eng == e && q.typ == verbs.QPTypeRC && q.t.State() == verbs.QPStateRTS && q.security == nil &&
 		in.From() == q.out.dst.Addr().WithZone("") && uint32(q.t.DestQPN()) == a.From

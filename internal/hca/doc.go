@@ -4,11 +4,14 @@
 //
 // It adds to packages transport, mem and queue what makes them a device: locks, numbers, limits,
 // timers, demultiplexing and the links. The way of a packet out stands at the head of send.go, the way
-// in at the head of receive.go.
+// in at the head of receive.go, and both ways through memory shared with another process at the head
+// of lane.go.
 //
-// Nobody spins. A post transmits on the caller's goroutine. A poll that finds its queue empty
-// receives and works off what has arrived, and then looks again. For each address in use one goroutine
-// sleeps until there is something to receive or a timer to serve. It naps while a program polls.
+// A post transmits on the caller's goroutine. A poll that finds its queue empty receives and works off
+// what has arrived, and then looks again. For each address in use one goroutine sleeps until there is
+// something to receive or a timer to serve. It naps while a program polls: see limits.go. It spins for a
+// short time before it sleeps, if what it sleeps for tends to come at once: see spin.go. An idle device
+// does not spin.
 //
 // Locks, each taken only after those before it:
 //

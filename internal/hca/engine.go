@@ -20,7 +20,19 @@ type engine struct {
 	addr  netip.Addr
 	link  link.Link
 
-	rx       sync.Mutex // held while receiving
+	receiving
+	near   near
+	timers timers
+	turns  turns
+	drops  drops
+	sleeping
+
+	done chan struct{} // closed when the goroutine has ended
+}
+
+// receiving is the part of an engine that one receiver at a time uses, a poll or the goroutine.
+type receiving struct {
+	rx       sync.Mutex // held while receiving; it guards the rest
 	arrivals [receiveBatch]link.Datagram
 	packet   wire.Packet
 	batch    batch // answers, turns and repeats leave by it
@@ -32,12 +44,11 @@ type engine struct {
 	unserved int  // receives since timers were served
 	vain     int  // polls in a row that have looked at the link and found nothing
 	senders  senders
+}
 
-	near   near
-	timers timers
-	turns  turns
-	drops  drops
-
+// sleeping is what the goroutine of an engine, and those that may wake it, know of each other: whether it sleeps or
+// naps, and what polls and posts do meanwhile.
+type sleeping struct {
 	polls      pollCount
 	posts      atomic.Uint32 // that sent, unless the polls suffice
 	waits      atomic.Uint32 // announced by expectWait
@@ -46,12 +57,10 @@ type engine struct {
 	napEnd     time.Duration // of a driven device
 	endNap     chan struct{}
 	sleepUntil atomic.Int64 // ns; until when the goroutine sleeps in the link, 0 while it is awake
-
-	done chan struct{}
 }
 
-// engine returns the engine of a shard at a local address. It makes the engine at first use, behind that of the first
-// shard, which takes what is for no shard.
+// engine returns the engine of a shard at a local address. It makes the engine at first use, after that of the
+// first shard, which takes what is for no shard.
 func (d *Device) engine(s *shard, addr netip.Addr) (*engine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +87,8 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{dev: d, shard: s, addr: addr, link: link.Chain(l, d.config.Middleware...), endNap: make(chan struct{}, 1), done: make(chan struct{})}
+	e := &engine{dev: d, shard: s, addr: addr, link: link.Chain(l, d.config.Middleware...), done: make(chan struct{})}
+	e.endNap = make(chan struct{}, 1)
 	e.timers.next.Store(never)
 	e.polls.expect(0)
 	if s.Inbox != nil {
@@ -150,7 +160,7 @@ func (e *engine) run() {
 			spin.found(e.dev.now(), n, e.dev.config.Spin)
 		}
 		if owes || n > 0 && e.dev.woken.Load() != woken {
-			// Whoever waited for what came goes first, on this very thread. The acknowledgement can
+			// A program that waited for what came goes first, on this very thread. The acknowledgement can
 			// then leave with the answer.
 			runtime.Gosched()
 			continue
@@ -162,11 +172,11 @@ func (e *engine) run() {
 			e.nap(nap, use.waits, napTime)
 			continue
 		}
-		if y := e.dev.config.Yielder; !y.Crowded() && spin.again(e.dev.now()) {
+		if y := e.dev.config.Yielder; !y.Crowded() && spin.mayLook(e.dev.now()) {
 			spin.yield(y)
 			continue
 		}
-		// First announce the sleep, then look for turns and timers. Whoever sets one later sees the
+		// First announce the sleep, then look for turns and timers. Somebody who sets one later sees the
 		// announcement, and wakes this goroutine.
 		e.sleepUntil.Store(never)
 		if e.turns.due() || e.near.full.hasRoom(true) {

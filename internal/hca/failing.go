@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// failing tells whoever wants to know, once, that the QP has failed.
+// failing tells somebody who has asked, once, that the QP has failed.
 type failing struct{ notify func(error) } // or nil
 
 // tell calls notify without q.mu, which the caller holds.

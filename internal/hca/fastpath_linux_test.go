@@ -67,7 +67,7 @@ func TestFastACK(t *testing.T) {
 	p.x.recv(verbs.RecvWR{}, verbs.RecvWR{})
 	for range 2 {
 		before := sent()
-		p.y.impl().gather.answers, p.y.impl().gather.answered = true, sureAnswers
+		p.y.impl().gather.answers, p.y.impl().gather.answeredInRow = true, sureAnswers
 		p.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled})
 		if wc := p.y.next(); wc.Op != verbs.WCRecv {
 			t.Errorf("%v completes, want %v", wc.Op, verbs.WCRecv)

@@ -32,37 +32,37 @@ type gather struct {
 	waits  bool          // something waits for the next poll
 	longer uint8         // how often the latest pause was doubled: see late
 	owes   bool          // an acknowledgement waits: the QP is among the engine's debts
-	debt   uint32        // how many such there were
+	debt   uint32        // the number of the latest such
 	since  time.Duration // when it began to wait
 	after  time.Duration // until when nothing may wait
 
-	delivered bool  // a receive was completed since the latest transmit
-	answers   bool  // the program has sent since the latest message came
-	answered  uint8 // how many messages in a row it has answered, up to sureAnswers
+	delivered     bool  // a receive was completed since the latest transmit
+	answers       bool  // the program has sent since the latest message came
+	answeredInRow uint8 // messages that the program has answered, up to sureAnswers
 }
 
 const (
-	// gatherPackets is how many packets a QP gathers. With as many it transmits at once.
+	// A QP gathers up to gatherPackets packets. With as many it transmits at once.
 	gatherPackets = 32
 
-	// gatherLong is how long a wait must have been, when the nap ends, to show that the program does not
-	// poll. Programs that do poll come back sooner.
+	// A wait of gatherLong or more, when the nap ends, shows that the program does not poll. Programs that do
+	// poll come back sooner.
 	gatherLong = napTime / 4
 
-	// gatherPause is for how long a QP gathers nothing after the goroutine had to send for it. The
-	// nap that was lost is half a percent of it. If that comes again soon the pause is twice as long each time,
-	// up to gatherLonger times: where a program polls on all processors, the goroutine waits for one of them for long.
+	// A QP gathers nothing for gatherPause after the goroutine had to send for it. The nap that was lost is half
+	// a percent of that. If it happens again soon the pause doubles, up to gatherLonger times: where a program
+	// polls on all processors, the goroutine waits for one of them for long.
 	gatherPause  = 200 * napMost
 	gatherLonger = 6
 
-	// sureAnswers is how many messages in a row a program must have answered for an acknowledgement to wait.
+	// An acknowledgement may wait once the program has answered sureAnswers messages in a row.
 	sureAnswers = 16
 
-	// shortRun is after how many packets at most an acknowledgement may wait. A long run is a stream,
-	// whose window the acknowledgement moves.
+	// An acknowledgement of up to shortRun packets in a row may wait. A longer run is a stream, whose window
+	// the acknowledgement moves.
 	shortRun = 2
 
-	// deferredACK is how long the acknowledge timeout must be at least for an acknowledgement to wait.
+	// An acknowledgement may wait if the acknowledge timeout is deferredACK or longer.
 	deferredACK = 8 * napMost
 )
 
@@ -147,7 +147,7 @@ func (q *qp) wait() {
 // debts are the QPs of an engine that owe an acknowledgement. The engine's receive lock guards them.
 type debts struct {
 	list  []debt
-	fresh bool // the goroutine slept until now: who waited may answer before the acknowledgement leaves
+	fresh bool // the goroutine slept until now: a program that waited may answer before the acknowledgement leaves
 }
 
 // debt is what a QP owes, unless it has answered since.
@@ -162,14 +162,14 @@ func (e *engine) answer(now time.Duration, q *qp) {
 	e.answerOr(now, q, e.row <= shortRun && q.security == nil && q.in.isOurs() && q.out.eng == e)
 }
 
-// answerNow is answer for packets that came by a lane, whose acknowledgement takes no system call: it leaves at once. So it
-// does not depend on what the program does next.
+// answerNow is answer for packets that came by a lane. Their acknowledgement takes no system call, so it leaves at
+// once, and does not depend on what the program does next.
 func (e *engine) answerNow(now time.Duration, q *qp) { e.answerOr(now, q, false) }
 
-// answerOr is answer. waits says whether the acknowledgement may wait, as far as the packets and their sender go.
+// answerOr is answer. waits says that the packets and their sender let the acknowledgement wait.
 func (e *engine) answerOr(now time.Duration, q *qp, waits bool) {
 	waits = waits && q.t.ExpectsMore()
-	if e.own && (!waits || q.gather.answered < sureAnswers) { // the program, which runs elsewhere, may end with what it is told
+	if e.own && (!waits || q.gather.answeredInRow < sureAnswers) { // the program, which runs elsewhere, may end with what it is told
 		q.transmitPublished(&e.batch, now)
 	}
 	q.publish()
@@ -177,7 +177,7 @@ func (e *engine) answerOr(now time.Duration, q *qp, waits bool) {
 	if news {
 		q.gather.note()
 	}
-	if waits && news && q.gather.answered == sureAnswers && (e.debts.fresh || e.napping.Load()) && q.t.DeferACK(deferredACK) && q.startWait(now) {
+	if waits && news && q.gather.answeredInRow == sureAnswers && (e.debts.fresh || e.napping.Load()) && q.t.DeferACK(deferredACK) && q.startWait(now) {
 		if !q.gather.owes {
 			q.gather.owes = true
 			q.gather.debt++
@@ -195,15 +195,15 @@ func (e *engine) answerOr(now time.Duration, q *qp, waits bool) {
 // note takes note that a message has come, and whether the one before was answered.
 func (g *gather) note() {
 	if !g.answers {
-		g.answered = 0
-	} else if g.answered < sureAnswers {
-		g.answered++
+		g.answeredInRow = 0
+	} else if g.answeredInRow < sureAnswers {
+		g.answeredInRow++
 	}
 	g.answers = false
 }
 
-// settle sends the acknowledgements that the first n QPs owe. late says that no poll came for them. now is 0 if nobody
-// has looked at the clock yet. The caller holds e.rx.
+// settle sends the acknowledgements that the first n QPs owe. late says that no poll came for them. now is 0 if
+// nobody has looked at the clock yet. The caller holds e.rx.
 func (e *engine) settle(now time.Duration, n int, late bool) {
 	if n == 0 {
 		return

@@ -108,7 +108,7 @@ func (g *gatherers) answering() {
 	q := g.y.qp.Provider().(*qp)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.gather.answers, q.gather.answered = true, sureAnswers
+	q.gather.answers, q.gather.answeredInRow = true, sureAnswers
 }
 
 func (g *gatherers) write() {

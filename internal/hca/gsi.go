@@ -13,8 +13,8 @@ import (
 const (
 	gsiQPN = wire.GSIQPN
 
-	// commIDBits is how many of a communication ID's bits a device chooses. The 12 bits above them are
-	// the number of a block of QPNs. By that, processes that share QP1 tell whose an ID is.
+	// A device chooses the lower commIDBits bits of a communication ID. The 12 bits above them are the number
+	// of a block of QPNs. By that, processes that share QP1 tell whose an ID is.
 	commIDBits = 32 - (24 - idtable.BlockBits)
 )
 
@@ -94,8 +94,8 @@ func (d *Device) Serve(gidIndex int) error {
 	return err
 }
 
-// serve puts QP1 into service at an address. It is that if one address of the device can be received at, but
-// who claims a service at another would wait for requests in vain, and so would its clients.
+// serve puts QP1 into service at an address. QP1 serves as soon as one address of the device can be received at.
+// But a program that claims a service at another one would wait for requests in vain, and so would its clients.
 func (d *Device) serve(gidIndex int) (netip.Addr, error) {
 	addr, err := d.port.addr(gidIndex)
 	if err != nil {

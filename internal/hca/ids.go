@@ -25,7 +25,7 @@ import (
 // because nobody repeats what is dropped.
 //
 // Nothing is learned from a packet until it has made progress: until it had the PSN that was waited
-// for. So who forges packets has to guess the PSN too, before genuine packets become implausible.
+// for. So somebody who forges packets has to guess the PSN too, before genuine packets become implausible.
 // Only misses and refused change before that. They let more pass, never less.
 type ids struct {
 	kind     idsKind
@@ -34,7 +34,7 @@ type ids struct {
 	restarts int   // of a count among ours; over IPv6 packets in a row with the label of an adverb
 
 	refused ident // the latest that did not fit
-	misses  int   // how many did not fit since progress was made
+	misses  int   // those that did not fit since progress was made
 }
 
 type idsKind uint8

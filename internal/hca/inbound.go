@@ -50,7 +50,7 @@ func (in *inbound) verify(now time.Duration, local netip.Addr, d *link.Datagram,
 // its flow label.
 func (in *inbound) isOurs() bool { return in.ids.kind == idsOurs }
 
-// isSurelyOurs is isOurs for who is about to send what only an adverb understands. A count that has begun
+// isSurelyOurs is isOurs for a sender of what only an adverb understands. A count that has begun
 // again a few times is no count: Linux's passes through the range of ours once in 65536 packets. Labels
 // that change are not right a few times in a row, and one that stays is right once in 2^20 flows.
 func (in *inbound) isSurelyOurs() bool { return in.isOurs() && in.ids.restarts >= sureRestarts }

@@ -6,12 +6,12 @@ package hca
 //     Where there is none the QP's packets go by the network.
 //  2. sendNear has transport.QP.Transmit write the packet into the lane: the payload is copied once. A long
 //     payload is lent: the packet stands for several, and says where in a region of ours the data lie.
-//  3. Whoever polls at the other end, or its engine's goroutine, finds the record. nearIn checks whether it
-//     is for its QP, and hands it to the transport, which copies the payload out of the lane, or of the
+//  3. A poll at the other end, or its engine's goroutine, finds the record. nearIn checks whether it is
+//     for its QP, and hands it to the transport, which copies the payload out of the lane, or of the
 //     region that lends it.
 //
 // There is no ICRC: memory does not damage packets as networks do. There is no train, and no UDP port to
-// learn: whoever hands over a lane has been proved to be of this user. All else is as on the wire.
+// learn: a process that hands over a lane has been proved to be of this user. All else is as on the wire.
 // So a peer that is stopped is a silent network, with its timeouts and retries, and one that writes
 // nonsense can do no more than one that sends it.
 
@@ -30,18 +30,18 @@ import (
 )
 
 const (
-	// laneBatch is how many packets are taken from one lane before the next has its turn.
+	// Up to laneBatch packets are taken from one lane before the next has its turn.
 	laneBatch = 64
 
-	// lanePatience is how long a full lane waits for a receiver that reads nothing. Then its packets are lost,
-	// as those of a network are whose receiver stands still. A receiver may wait for a processor as long.
+	// A full lane waits for lanePatience for a receiver that reads nothing. Then its packets are lost, as in a
+	// network whose receiver stands still. A receiver may wait for a processor as long.
 	lanePatience = 50 * time.Millisecond
 
-	// While packets come by lanes, who finds them empty looks at the clock each farPolls-th time only, and at the
-	// network and the timers not before farTime has passed, since those cost many times as much. So it is while QPs
-	// have direct access. If something has
-	// come from the network within nearTime, each look at the clock is followed by one there. Nothing is left out
-	// once no lane has brought anything for nearTime.
+	// While packets come by lanes, or QPs have direct access, a poll that finds the lanes empty looks at the
+	// clock each farPolls-th time only. It then looks at the network and the timers if farTime has passed since
+	// the latest such look, since those cost many times as much. If something has come from the network within
+	// nearTime, each look at the clock is followed by one there. Once no lane has brought anything for nearTime,
+	// every poll looks everywhere.
 	farPolls = 64
 	farTime  = 10 * time.Microsecond
 	nearTime = time.Millisecond
@@ -59,7 +59,7 @@ type near struct {
 }
 
 // full are the QPs that have found no room in their lanes. They get a turn when there is room, when the lane
-// ends, and when their patience does. Nobody spins for them: who sleeps meanwhile hears the bell.
+// ends, and when their patience does. Nobody spins for them: an engine that sleeps meanwhile hears the bell.
 type full struct {
 	n atomic.Int32 // how many, for a look without the lock
 
@@ -254,8 +254,8 @@ func (e *engine) serveFull(now time.Duration) {
 	f.due = f.due[:0]
 }
 
-// hasRoom reports whether serveFull has something to do but for who has lost patience. It asks for the bell
-// in case there is nothing.
+// hasRoom reports whether serveFull has something to do, QPs that have lost patience aside. If ask is set and there
+// is nothing, it asks for the bell.
 func (f *full) hasRoom(ask bool) bool {
 	if f.n.Load() == 0 {
 		return false
@@ -334,7 +334,7 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	case !e.admits(q, from):
 	case p.Opcode == wire.Secured:
 		e.dropNear(dropNoKey, q, from)
-	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase:
+	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
 		e.dropNear(dropPKey, q, from)
 		e.dev.port.badPKeys.add()
 	default:
@@ -348,8 +348,8 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	return q
 }
 
-// turnTo has the QP of a number be the one that is locked, in place of cur, which may be nil. It returns nil, and changes
-// nothing, if there is none.
+// turnTo locks the QP of a number in place of cur, which may be nil. It returns nil, and changes nothing, if there is
+// none.
 func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, from netip.Addr) *qp {
 	if cur != nil && cur.num == qpn {
 		e.row++
@@ -401,8 +401,8 @@ func (e *engine) dropNear(c dropCause, q *qp, from netip.Addr) {
 	e.drop(c, q, &link.Datagram{Src: netip.AddrPortFrom(from, 0), Dst: e.link.Addr()})
 }
 
-// idle reports whether a look need go no further, since the lanes are empty and nothing else is likely to wait. The
-// caller holds e.rx.
+// idle reports whether a look need go no further, since the lanes are empty and nothing else is likely to wait.
+// The caller holds e.rx.
 func (e *engine) idle() bool {
 	s := &e.near
 	if !s.busy || s.inbox.Waiting() || e.turns.due() || len(e.debts.list) > 0 || s.full.hasRoom(false) {
@@ -439,8 +439,8 @@ func (e *engine) looksFar(now time.Duration, n int) bool {
 	return s.wantsFar(now)
 }
 
-// glance looks at the lanes alone, about as long as a look at the network takes. It reports whether there was nothing.
-// The caller holds e.rx.
+// glance looks at the lanes alone, about as long as a look at the network takes. It reports whether there was
+// nothing. The caller holds e.rx.
 func (e *engine) glance() bool {
 	for range farPolls {
 		if !e.idle() {

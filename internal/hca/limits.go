@@ -12,76 +12,77 @@ const (
 )
 
 const (
-	// qpnRest is for how long the number of a destroyed QP is not given to another: longer than a
-	// connection manager takes to repeat a message that was lost.
+	// The number of a destroyed QP goes to no other QP for qpnRest. That is longer than a connection manager
+	// takes to repeat a message that was lost.
 	qpnRest = 3 * time.Second
 
-	// qpnSpread is over how many blocks of 4096 QPNs a device spreads its QPs. Each costs a socket where
-	// processes share addresses.
+	// QPs are spread over qpnSpread blocks of 4096 QPNs. Each block costs a socket where processes share
+	// addresses.
 	qpnSpread = 8
 
-	// receiveBatch is how many datagrams one call of Link.Recv takes.
+	// One call of Link.Recv takes up to receiveBatch datagrams.
 	receiveBatch = 64
 
-	// timerPatience is for how many receives that bring datagrams a timer waits at most.
+	// While receives bring datagrams, a timer waits for timerPatience of them at most.
 	timerPatience = 64
 
-	// sendBatch is how many datagrams, and trainSpace how many bytes, one call of Link.Send is given.
+	// One call of Link.Send is given up to sendBatch datagrams, and trainSpace bytes.
 	sendBatch  = 64
 	trainSpace = 64 << 10
 
-	// turnPackets is how many packets that nothing on the wire paces a QP sends before others have
-	// their turn. Such are READ responses, and what UC and UD send.
+	// A QP sends up to turnPackets packets that nothing on the wire paces, before others have their turn.
+	// Such are READ responses, and what UC and UD send.
 	turnPackets = 128
 
 	// trainBytes bounds a train: it is one UDP payload until it is cut.
 	trainBytes = 1<<16 - 1 - 40 - 8
 
-	// While a program polls, each datagram would wake the goroutine that otherwise sleeps in the
-	// link, for nothing. So the goroutine naps for napTime, and goes on napping as long as in each napTime
-	// busyPolls polls come, or busyAtWork polls and posts of which busyFinds find something: a program that has much
-	// to do with what it finds polls seldom. Each nap is then twice as long, up to napMost: its end wakes threads,
-	// which take a core from the program or its peer. For timers a nap is cut, but not below shortNap: polls
-	// serve them too.
+	// While a program polls, each datagram would wake, for nothing, the goroutine that otherwise sleeps in
+	// the link. So the goroutine naps for napTime. It goes on napping as long as each napTime brings
+	// busyPolls polls, or busyAtWork polls and posts of which busyFinds find something: a program that has
+	// much to do with what it finds polls seldom. Each nap is then twice as long, up to napMost: the end of a
+	// nap wakes threads, which take a core from the program or its peer. For timers a nap is cut, but not
+	// below shortNap: polls serve them too.
 	napTime    = 500 * time.Microsecond
 	napMost    = 4 * napTime
 	shortNap   = 50 * time.Microsecond
 	busyPolls  = 50
 	busyAtWork = 3
 	busyFinds  = 1
-	// vainPolls is after how many polls that find nothing one looks at what waits for polls elsewhere in the process.
+	// After vainPolls empty polls in a row, a poll also looks at what waits for polls at other engines of
+	// the process.
 	vainPolls = 256
-	// busyUnseen is of how many polls at a time the goroutine is told that found completions of UC and UD.
+	// The goroutine does not see polls that find completions of UC and UD. It is told of them busyUnseen at
+	// a time.
 	busyUnseen = 16
-	// fewPolls is how many polls show that the one which receives now is not the last for long. A
-	// goroutine that blocks polls twice before.
+	// fewPolls polls show that the one which receives now is not the last for long. A goroutine that blocks
+	// polls twice before.
 	fewPolls = 8
 
 	// When a packet comes from another port than its peer's, and no peer could have sent it now, the
 	// QP's peer cannot move to another port for portsClosed. Guessing a PSN takes years then.
 	portsClosed = 10 * time.Second
-	// ucMoveTime is for how long a UC peer must be silent on its port, and send from another, to have moved
-	// with the loss of many packets.
+	// A UC peer that is silent on its port for ucMoveTime, and sends from another, has moved with the loss
+	// of many packets.
 	ucMoveTime = 10 * time.Second
-	// maxMoves is how often a peer moves to another port before it may use any. Each move costs it a
-	// repeat.
+	// A peer that has moved more than maxMoves times may use any port. Each move costs it a repeat.
 	maxMoves = 4
 
-	// idWindow is by how much the IPv4 identification of a sender that counts may differ between two
-	// of its datagrams to us.
+	// The IPv4 identifications of a sender that counts differ by less than idWindow between two of its
+	// datagrams to us.
 	idWindow = 4096
-	// idSilence is the time after which the identification of a sender that counts may be any. A
-	// sender of 2^18 packets a second has counted once around by then.
+	// After idSilence the identification of a sender that counts may be any. A sender of 2^18 packets a
+	// second has counted once around by then.
 	idSilence = 250 * time.Millisecond
-	// maxSenders is how many senders an engine remembers for QPs that are connected later.
+	// An engine remembers maxSenders senders, for QPs that are connected later.
 	maxSenders = 4096
 	// A sender is taken for one that does not count when more than idMisses datagrams in a row do
 	// not fit a count. It is taken for one that counts when idSteady datagrams in a row fit again.
 	// A sender that counts is taken for an adverb when its count has begun again idSteady times.
 	idMisses = 2
 	idSteady = 64
-	// sureRestarts is how often the count of a sender must have begun again in the range of ours before
-	// it is told that we are one like it, and how many packets in a row must have the flow label of one.
+	// A sender is told that we are an adverb like it when its count has begun again sureRestarts times in
+	// the range of ours or, over IPv6, when sureRestarts packets in a row had the flow label of an adverb.
 	sureRestarts = 8
 	// ownIDs is more segments than any adverb sends in a train.
 	ownIDs = 128

@@ -35,8 +35,8 @@ type source struct {
 	flow wire.Flow
 }
 
-// resolve finds the way from a shard to a peer or, if that is allowed, to a multicast group: IBTA CA17-11, CA17-12 and, over
-// IPv6, IBTA CA17-18, CA17-19.
+// resolve finds the way from a shard to a peer or, if that is allowed, to a multicast group: IBTA CA17-11, CA17-12
+// and, over IPv6, IBTA CA17-18, CA17-19.
 func (d *Device) resolve(s *shard, ah *verbs.AHAttr, multicast bool) (path, error) {
 	local, err := d.port.addr(ah.SGIDIndex)
 	if err != nil {
@@ -126,8 +126,8 @@ func (q *qp) route(p path) {
 	q.out.flow = wire.NewFlow(q.out.src, p.dst)
 }
 
-// spread gives q as many source ports as it asks for and the link has. The first is the one that a QP without a choice
-// has.
+// spread gives q as many source ports as it asks for and the link has. The first is the one of a QP that has no
+// choice.
 func (q *qp) spread() {
 	if w := q.out.ways; w != nil {
 		q.out.src, q.out.flow, q.out.ways = (*w)[0].src, (*w)[0].flow, nil
@@ -148,7 +148,7 @@ func (q *qp) spread() {
 	q.t.SetSources(ports)
 }
 
-// sourceTries is of how many flows the sources are looked at: of a link's few, that finds all.
+// The sources of sourceTries flows are looked at. A link has few, and that finds all of them.
 const sourceTries = 256
 
 // routeTo makes what q sends go to a, and reports whether that is another way than before.

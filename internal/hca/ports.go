@@ -15,8 +15,8 @@ import (
 //
 // A peer may move to another port: a card when its path changes, a program when its socket is a new one.
 // Its first packet from there is dropped, and comes again. Then the peer has moved, unless something
-// came by another port meanwhile that no peer sends. Who tries PSNs sends such packets, and closes this
-// way by them. A UC peer repeats nothing: it has moved when the next packet follows. If it lost many packets
+// came by another port meanwhile that no peer sends. Somebody who tries PSNs sends such packets, and closes
+// this way by them. A UC peer repeats nothing: it has moved when the next packet follows. If it lost many packets
 // by the move, none of them fits. Then it has moved when its old port has been silent for ucMoveTime, in
 // which packets in order came from one other port.
 //
@@ -30,7 +30,7 @@ type ports struct {
 	moves  int
 	closed time.Duration // until when it cannot move
 	waits  [2]mover
-	run    run
+	ucMove ucMove
 }
 
 // mover is a packet that was dropped since it came from another port, though it was expected.
@@ -39,8 +39,8 @@ type mover struct {
 	base, psn wire.PSN
 }
 
-// run is a row of packets from another port than a UC peer's, while that was silent.
-type run struct {
+// ucMove is a row of packets from another port than a UC peer's, while that was silent.
+type ucMove struct {
 	port  uint16 // 0: there is none
 	psn   wire.PSN
 	since time.Duration
@@ -57,7 +57,7 @@ func portKind(p *wire.Packet) int {
 func (s *ports) allow(now time.Duration, q *qp, p *wire.Packet, port uint16) bool {
 	switch of := s.of[portKind(p)]; {
 	case of == port:
-		s.run.port = 0
+		s.ucMove.port = 0
 		return true
 	case q.t.PeerSends(port):
 		return true
@@ -73,7 +73,7 @@ func (s *ports) allow(now time.Duration, q *qp, p *wire.Packet, port uint16) boo
 func (s *ports) move(now time.Duration, q *qp, p *wire.Packet, port uint16) bool {
 	k := portKind(p)
 	w := &s.waits[k]
-	if q.typ == verbs.QPTypeUC && s.ran(now, p.PSN, port) {
+	if q.typ == verbs.QPTypeUC && s.hasMovedUC(now, p.PSN, port) {
 		s.moved(k, port)
 		return true
 	}
@@ -93,21 +93,21 @@ func (s *ports) move(now time.Duration, q *qp, p *wire.Packet, port uint16) bool
 }
 
 func (s *ports) moved(kind int, port uint16) {
-	s.waits[kind], s.run = mover{}, run{}
+	s.waits[kind], s.ucMove = mover{}, ucMove{}
 	s.of[kind] = port
 	if s.moves++; s.moves > maxMoves {
 		s.roams, s.of = true, [2]uint16{}
 	}
 }
 
-// ran takes note of a packet from another port than a UC peer's. It reports whether packets in order have
+// hasMovedUC takes note of a packet from another port than a UC peer's. It reports whether packets in order have
 // come from there for so long that the peer must have moved.
-func (s *ports) ran(now time.Duration, psn wire.PSN, port uint16) bool {
-	if r := &s.run; r.port != port || psn.Diff(r.psn) <= 0 {
-		*r = run{port: port, since: now}
+func (s *ports) hasMovedUC(now time.Duration, psn wire.PSN, port uint16) bool {
+	if r := &s.ucMove; r.port != port || psn.Diff(r.psn) <= 0 {
+		*r = ucMove{port: port, since: now}
 	}
-	s.run.psn = psn
-	return now-s.run.since >= ucMoveTime
+	s.ucMove.psn = psn
+	return now-s.ucMove.since >= ucMoveTime
 }
 
 // progressed takes note that a packet from a port has made progress.

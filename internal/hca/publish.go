@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// publish tells the program what the transport has done: first the state, so that who polls a failed
-// completion does not find the QP in RTS; then completions, then events. The caller holds q.mu, and
+// publish tells the program what the transport has done: first the state, so that a program that polls a
+// failed completion never sees the QP in RTS; then completions, then events. The caller holds q.mu, and
 // calls publish after every call of the transport that may have done something.
 func (q *qp) publish() {
 	if q.t.HasNews(q.State()) || q.t.Established() != q.commEst.seen {
@@ -63,6 +63,14 @@ func (q *qp) complete(done []queue.CQE, state verbs.QPState) {
 		}
 	}
 	queue.PushBoth(q.sendCQ.CQ, q.recvCQ.CQ, done)
+}
+
+// completeCarriedOut is publish for work requests that this end has carried out itself, by direct access: there
+// are only completions of sends, and the state is what it was. The caller holds q.mu.
+func (q *qp) completeCarriedOut() {
+	if done := q.t.Completions(); len(done) > 0 {
+		q.sendCQ.Push(done)
+	}
 }
 
 // flushReceives completes all posted receives of a QP that is in error with WCFlushErr. Those of an SRQ

@@ -23,24 +23,27 @@ type qp struct {
 
 	queues
 	state atomic.Uint32 // of t, for those who do not hold mu: see publish
-	timer qpTimer       // timers.mu guards it
 
-	mu      sync.Mutex
-	t       *transport.QP
-	closed  bool
-	timerAt int64 // ns; when the timers call at the latest, never if they do not
-	queued  bool  // for another turn
-	full    bool  // it waits for room in its lane
+	mu     sync.Mutex
+	closed bool
+	t      *transport.QP
+	schedule
 	gather  gather
 	out     outbound
 	in      inbound
 	commEst commEst
 	failing failing
 	traffic traffic
+	direct  *direct // nil before the first operation that could be direct
+	protection
+}
 
-	direct   *direct   // nil before the first operation that could be direct
-	security *security // nil while packets are as RoCEv2 has them
-	secrets  secrets
+// schedule says when the engine serves a QP next. The QP's lock guards it, but for timer.
+type schedule struct {
+	timer   qpTimer // the place among the timers; timers.mu guards it
+	timerAt int64   // ns; when the timers call at the latest, never if they do not
+	queued  bool    // for another turn
+	full    bool    // the QP waits for room in its lane
 }
 
 // queues are where a QP's completions go and its receives come from.
@@ -96,7 +99,8 @@ func numberError(err error) error {
 func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
 	attr.Cap.MaxSendWR = queue.RingSize(attr.Cap.MaxSendWR)
 	attr.Cap.MaxSendSGE = max(1, attr.Cap.MaxSendSGE)
-	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type, timerAt: never}
+	q := &qp{dev: p.dev, pd: p, user: user, typ: attr.Type}
+	q.timer.place, q.timerAt = -1, never
 	q.sendCQ, q.recvCQ = attr.SendCQ.(*cq), attr.RecvCQ.(*cq)
 	q.shard = p.dev.shardFor(q.typ, q.sendCQ, q.recvCQ)
 	if attr.SRQ != nil {
@@ -106,7 +110,6 @@ func (p *pd) newQP(attr *verbs.ProviderQPInitAttr, user *verbs.QP) *qp {
 		attr.Cap.MaxRecvSGE = max(1, attr.Cap.MaxRecvSGE)
 		q.rq = queue.NewRecvQueue(p.PD, attr.Cap)
 	}
-	q.timer.place = -1
 	return q
 }
 
@@ -128,14 +131,16 @@ func (q *queues) forget() {
 	}
 }
 
-// held are the buffers of packets that came before others.
-var held = sync.Pool{New: func() any { return new([transport.MaxDatagram]byte) }}
+// heldBuffers are those of packets that came before their turn.
+var heldBuffers = sync.Pool{New: func() any { return new([transport.MaxDatagram]byte) }}
 
 func (q *qp) number(n uint32, attr *verbs.ProviderQPInitAttr) {
 	q.num = n
 	q.t = transport.New(transport.Config{
 		Type: attr.Type, QPN: verbs.QPN(n), Cap: attr.Cap, SignalAll: attr.SignalAll, Turn: turnPackets, User: q.user,
-		PD: q.pd.PD, Receives: q.receives(), Buffers: &held, Standard: q.dev.config.Standard, Shown: len(q.dev.config.Middleware) > 0, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing, LineRate: q.dev.port.bytesPerSecond(),
+		PD: q.pd.PD, Receives: q.receives(), Buffers: &heldBuffers, Standard: q.dev.config.Standard,
+		Shown: len(q.dev.config.Middleware) > 0, Control: q.dev.config.Congestion, Routing: q.dev.config.Routing,
+		LineRate: q.dev.port.bytesPerSecond(),
 	})
 }
 
@@ -225,7 +230,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-// postSend is PostSend for who holds q.mu.
+// postSend is PostSend for a caller that holds q.mu.
 func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 	if q.closed {
 		return 0, verbs.ErrClosed
@@ -256,9 +261,7 @@ func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 		n++
 	}
 	if carried {
-		if done := q.t.Completions(); len(done) > 0 { // all are of sends, and the state is what it was
-			q.sendCQ.Push(done)
-		}
+		q.completeCarriedOut()
 	}
 	if posted > 0 && transport.Answers(wrs[0].Op) {
 		q.gather.answers = true

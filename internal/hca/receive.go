@@ -1,6 +1,6 @@
 package hca
 
-// One packet's way in:
+// One packet's way in by the network. On one host a QP's packets come by lane.go instead of steps 1 to 3.
 //
 //  1. A polling program or the engine's goroutine calls engine.receive. link.Recv fills a batch of
 //     datagrams. Each may be a train of segments, which are the packets.
@@ -22,10 +22,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-const (
-	pkeyBase = 0x7fff // a P_Key without its membership bit
-	ecnMask  = 0x03   // of a traffic class
-)
+const ecnMask = 0x03 // of a traffic class
 
 // counter32 is a counter that stays at its maximum once it is there, as the counters of ports do.
 type counter32 struct{ n atomic.Uint32 }
@@ -127,7 +124,7 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		e.drop(dropSource, q, d)
 	case !q.verify(e, now, d, segment, payload):
 		e.drop(dropICRC, q, d)
-	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase: // after the ICRC: damage is no partition's fault
+	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase: // after the ICRC: damage is no partition's fault
 		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	case q.security != nil:
@@ -165,7 +162,7 @@ func (e *engine) acceptDatagram(q *qp, d *link.Datagram, segment int, payload []
 		e.drop(dropNoQP, nil, d)
 	case !verifyAny(&flow, d, segment, payload):
 		e.drop(dropICRC, q, d)
-	case p.PKey&pkeyBase != wire.DefaultPKey&pkeyBase:
+	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
 		e.drop(dropPKey, q, d)
 		e.dev.port.badPKeys.add()
 	default:

@@ -3,7 +3,7 @@ package hca
 // A QP with keys sends and takes secured packets only: package secure says what they look like. The
 // packets inside are the transport's, which knows nothing of it. A packet is sealed when the transport has
 // written it and before it gets its ICRC. It is opened once its ICRC and P_Key are right, and from then on
-// is any other packet, but for its UDP port: who has the key is the peer, whatever port it sends from.
+// is any other packet, but for its UDP port: whoever has the key is the peer, whatever port it sends from.
 
 import (
 	"time"
@@ -15,10 +15,16 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// security is what a QP with secrets has from RTR on. The QP's lock guards it.
+// security is what a QP with secrets has from RTR on.
 type security struct {
 	seal *secure.Sealer
 	open *secure.Opener
+}
+
+// protection is what a QP has of packet security. The QP's lock guards it.
+type protection struct {
+	security *security // nil while packets are as RoCEv2 has them
+	secrets  secrets
 }
 
 // secrets are those of a QP's next connection, or nil, and what it sent its latest one's packets by.

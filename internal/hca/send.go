@@ -1,6 +1,7 @@
 package hca
 
-// One packet's way out:
+// One packet's way out by the network. On one host a QP's packets take lane.go instead of steps 4 to 6, and many
+// need no packet: see fastpath.go and direct.go.
 //
 //  1. verbs.QP.PostSend checks the work request, and calls qp.PostSend, which locks the QP.
 //  2. transport.QP.Post copies the work request into the send queue and numbers its packets.
@@ -49,7 +50,7 @@ func (q *qp) transmitBy(b *batch, now time.Duration) {
 	q.transmitPublished(b, now)
 }
 
-// transmitPublished is transmitBy for who has published what the transport did.
+// transmitPublished is transmitBy for a caller that has published what the transport did.
 func (q *qp) transmitPublished(b *batch, now time.Duration) {
 	q.gather.waits, q.gather.owes, q.gather.delivered = false, false, false
 	if q.out.eng == nil && q.typ != verbs.QPTypeUD {
@@ -133,7 +134,7 @@ func (q *qp) send(b *batch, now time.Duration) {
 }
 
 // cnpClass is the traffic class of congestion notifications: DSCP 48, as cards have it, so that switches may let
-// them pass what waits. They are not to be marked themselves.
+// them overtake what waits. They are not to be marked themselves.
 const cnpClass = 48 << 2
 
 // add takes the n bytes that were written to the free space for a packet. The packet becomes the next
@@ -160,9 +161,9 @@ func (b *batch) add(o *outbound, n int, class uint8) {
 	b.train = 1
 }
 
-// isFull reports whether the datagrams are to be sent now, since there is no room for more, or none for another train
-// like the last one, which has all the packets that it can take. A datagram of one packet costs a third of what a
-// whole train does.
+// isFull reports whether the datagrams are to be sent now, since there is no room for more, or the last train has
+// all the packets that it can take. A packet behind a full train would leave as a datagram of its own, at a third
+// of the cost of a whole train.
 func (b *batch) isFull() bool {
 	if b.n == sendBatch || b.used > trainSpace {
 		return true

@@ -47,8 +47,8 @@ func newShard(index int, w Shard, random func() uint32) *shard {
 	return s
 }
 
-// shardFor chooses the shard of a QP. QPs that share a CQ are of one shard, since who polls the CQ looks after all of
-// them. So CQs are spread over the shards, in the order in which QPs begin to use them.
+// shardFor chooses the shard of a QP. QPs that share a CQ are of one shard, since a program that polls the CQ looks
+// after all of them. So CQs are spread over the shards, in the order in which QPs begin to use them.
 func (d *Device) shardFor(typ verbs.QPType, send, recv *cq) *shard {
 	if typ == verbs.QPTypeUD || len(d.shards) == 1 {
 		return d.shards[0]

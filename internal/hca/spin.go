@@ -21,7 +21,7 @@ type spin struct {
 }
 
 const (
-	// streamShort is the longest sleep within a stream, and each datagram of one lengthens the spin by
+	// streamShort is the longest sleep within a stream. Each datagram of a stream lengthens the spin by
 	// spinEach looks, up to spinStream times Config.Spin.
 	streamShort = 2 * time.Millisecond
 	spinEach    = 64
@@ -30,8 +30,8 @@ const (
 	// spinMost is the longest spin, where looks are slow.
 	spinMost = time.Millisecond
 
-	// yieldEach is after how many looks a spin yields. Without that the kernel leaves a thread that spins on its
-	// core for milliseconds, and the program that what comes is for, or the peer's, may wait for that core.
+	// A spin yields its core after each yieldEach looks. Without that the kernel leaves a thread that spins on
+	// its core for milliseconds. The program that waits for what comes, or the peer's, may need that core.
 	yieldEach = 4
 )
 
@@ -41,8 +41,8 @@ func (s *spin) found(now time.Duration, n, most int) {
 	s.left = max(min(s.budget, most), min(s.left+n*s.each, spinStream*most))
 }
 
-// again reports whether to look once more before sleeping.
-func (s *spin) again(now time.Duration) bool {
+// mayLook reports whether to look once more before sleeping.
+func (s *spin) mayLook(now time.Duration) bool {
 	if s.left == 0 || now > s.end {
 		return false
 	}

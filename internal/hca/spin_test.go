@@ -25,7 +25,7 @@ func TestSpinBudget(t *testing.T) {
 	looks := func(most int) int {
 		s.found(0, 0, most)
 		n := 0
-		for s.again(0) {
+		for s.mayLook(0) {
 			n++
 		}
 		return n
@@ -61,7 +61,7 @@ func TestSpinStream(t *testing.T) {
 			s.found(0, 1, most)
 		}
 		n := 0
-		for s.again(0) {
+		for s.mayLook(0) {
 			n++
 		}
 		return n
@@ -75,7 +75,7 @@ func TestSpinStream(t *testing.T) {
 		}
 	}
 	s.found(time.Second, 100, most)
-	if !s.again(time.Second+spinMost) || s.again(time.Second+spinMost+1) {
+	if !s.mayLook(time.Second+spinMost) || s.mayLook(time.Second+spinMost+1) {
 		t.Errorf("a spin does not end after %v, want so however slow looks are", spinMost)
 	}
 	for range 4 {
@@ -86,7 +86,7 @@ func TestSpinStream(t *testing.T) {
 	}
 	s.slept(0)
 	s.found(0, 1000, 0)
-	if s.again(0) {
+	if s.mayLook(0) {
 		t.Error("a device that may not spin does")
 	}
 }
@@ -99,7 +99,7 @@ func TestSpinYield(t *testing.T) {
 	y := queue.NewYielder(func() time.Duration { return 0 }, func() { yields++ })
 	s.slept(0)
 	s.found(0, 0, queue.SpinFirst)
-	for s.again(0) {
+	for s.mayLook(0) {
 		s.yield(y)
 		s.yield(nil)
 	}

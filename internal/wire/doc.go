@@ -40,4 +40,5 @@ const (
 	MaxQPN      = 1<<24 - 1 // queue pair numbers have 24 bits
 	MaxMSN      = 1<<24 - 1 // message sequence numbers have 24 bits
 	DefaultPKey = 0xffff    // full member of the default partition
+	PKeyBase    = 0x7fff    // masks a P_Key's membership bit
 )
