@@ -21,8 +21,8 @@ func (m *Machine) Connect(now time.Duration, p Path, params ConnectParams) (*Con
 		return nil, fmt.Errorf("cm: connect to %v, service %#016x: %w", p.Remote, params.Service, err)
 	}
 	c.tid = m.newTID()
-	c.local = params.Params
-	c.local.PrivateData = nil
+	c.ownParams = params.Params
+	c.ownParams.PrivateData = nil
 	c.request = RequestParams{Service: params.Service, MTU: params.MTU, RetryCount: params.RetryCount, ACKTimeout: params.ACKTimeout}
 	c.lifetime = params.PacketLifetime
 	c.ackTimeout = min(c.lifetime+1, maxTimeoutCode)
@@ -165,8 +165,8 @@ func (c *Conn) takeREP(now time.Duration, msg *message, rep *wire.REP) {
 	}
 	c.repeater.stop(m)
 	c.remoteID, c.guid = rep.LocalCommID, rep.LocalGUID
-	c.remote = Params{
-		QPN: rep.LocalQPN, PSN: rep.StartingPSN, UC: c.local.UC,
+	c.peerParams = Params{
+		QPN: rep.LocalQPN, PSN: rep.StartingPSN, UC: c.ownParams.UC,
 		ResponderResources: rep.ResponderResources, InitiatorDepth: rep.InitiatorDepth,
 		FlowControl: rep.FlowControl, SRQ: rep.SRQ, RNRRetryCount: rep.RNRRetryCount,
 		PrivateData: clone(rep.PrivateData[:]),
@@ -174,5 +174,5 @@ func (c *Conn) takeREP(now time.Duration, msg *message, rep *wire.REP) {
 	c.ackTimeout = ackTimeout(rep.TargetACKDelay, c.lifetime)
 	c.learn()
 	c.state = StateREPRcvd
-	c.emit(Event{Type: EventReply, Params: c.remote})
+	c.emit(Event{Type: EventReply, Params: c.peerParams})
 }

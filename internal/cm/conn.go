@@ -27,9 +27,9 @@ type Conn struct {
 
 	revoke func() // the words that a death would leave to others, or nil
 
-	waiting seat // at the listener, until the request is answered
-	attempt seat // on the passive side, until the connection is established or over
-	retiree retiree
+	backlogSeat seat // at the listener, until the request is answered
+	attempt     seat // on the passive side, until the connection is established or over
+	retiree     retiree
 }
 
 func (m *Machine) newConn(p Path, active bool) (*Conn, error) {
@@ -129,7 +129,7 @@ func (c *Conn) exit() {
 
 // settle ends the time in which nobody knows whether anything comes of a peer's request.
 func (c *Conn) settle() {
-	c.waiting.leave()
+	c.backlogSeat.leave()
 	c.attempt.leave()
 }
 

@@ -34,7 +34,7 @@ type seat struct {
 	at *list.Element
 }
 
-// sitter is what a source's list has for a seat.
+// sitter is the entry of a seat in its source's list.
 type sitter struct {
 	who     attempt
 	arrival uint64
@@ -113,8 +113,8 @@ func (c *crowd) count() (requests, halfOpen int) {
 	return c.n - halfOpen, halfOpen
 }
 
-// bySize are the sources with the largest first and, of those, the one first whose oldest attempt is the
-// oldest. It implements heap.Interface.
+// bySize orders sources: the one with the most attempts first and, among several such, the one with the oldest
+// attempt. It implements heap.Interface.
 type bySize []*source
 
 // oldest is the number of a source's oldest attempt. A source that has none yet is about to get one.
@@ -153,7 +153,7 @@ func (h *bySize) Pop() any {
 // communication IDs making it gives back. A request for which there is none is counted as refused, and
 // nobody loses anything to it.
 func (m *Machine) hasRoom(from netip.Addr, l *Listener) (freed int, ok bool) {
-	for _, c := range [...]*crowd{&l.waiting, &m.attempts} {
+	for _, c := range [...]*crowd{&l.unanswered, &m.attempts} {
 		loser, ok := c.room(from)
 		if !ok {
 			m.stats.Refused++
@@ -168,7 +168,7 @@ func (m *Machine) hasRoom(from netip.Addr, l *Listener) (freed int, ok bool) {
 
 // makeRoom makes room for a request that is about to be taken, where hasRoom has said that it can be made.
 func (m *Machine) makeRoom(now time.Duration, from netip.Addr, l *Listener) {
-	for _, c := range [...]*crowd{&l.waiting, &m.attempts} { // the first one's loser may have been in the way in the second, too
+	for _, c := range [...]*crowd{&l.unanswered, &m.attempts} { // the first one's loser may have been in the way in the second, too
 		if loser, _ := c.room(from); loser != nil {
 			m.stats.Displaced++
 			loser.displace(now)
@@ -210,7 +210,7 @@ func (s *SIDR) displace(time.Duration) {
 func (c *Conn) heard(now time.Duration) {
 	repeats := min(c.peerRepeats, maxRepeatTime)
 	if c.state == StateMRAREQSent {
-		repeats = milliseconds(c.told) + milliseconds(min(c.ackTimeout, maxTimeWaitCode))
+		repeats = milliseconds(c.longestPromised) + milliseconds(min(c.ackTimeout, maxTimeWaitCode))
 	}
 	c.m.timers.set(&c.repeater.timer, now+silentRepeats*repeats)
 }

@@ -9,11 +9,13 @@ import (
 
 // patience is how long the ends of a connection wait for each other.
 type patience struct {
-	peerAnswers time.Duration // within this time, as the peer says itself
-	peerRepeats time.Duration // its REQ after this time, if nothing comes
+	peerAnswers time.Duration // the peer answers within this time, as it says itself
+	peerRepeats time.Duration // the peer repeats its REQ after this time, if nothing comes
 	maxRetries  int           // of a message that is not answered
-	serviceTime uint8         // code: how long the peer is told to wait if it repeats a REQ or REP
-	told        uint8         // code: the longest that it was told; what it goes by is one of them
+	serviceTime uint8         // code: the peer is told to wait as long if it repeats a REQ or REP
+	// longestPromised is the code of the longest time that the peer was told to wait. The peer goes by that one or
+	// by a shorter one that it was told.
+	longestPromised uint8
 }
 
 // Delay tells the peer by an MRA that the answer to its REQ or REP takes up to 4.096 µs ×
@@ -39,7 +41,7 @@ func (c *Conn) sendMRA(time.Duration) {
 	mra := &wire.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.serviceTime}
 	switch c.state {
 	case StateREQRcvd, StateMRAREQSent:
-		c.told = max(c.told, c.serviceTime)
+		c.longestPromised = max(c.longestPromised, c.serviceTime)
 		c.state = StateMRAREQSent
 		mra.Message = wire.CMMessageREQ
 	default:

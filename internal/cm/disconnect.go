@@ -30,7 +30,7 @@ func (c *Conn) disconnect(now time.Duration, private []byte) {
 }
 
 func (c *Conn) dreq() *wire.DREQ {
-	return &wire.DREQ{LocalCommID: c.id, RemoteCommID: c.remoteID, RemoteQPN: c.remote.QPN}
+	return &wire.DREQ{LocalCommID: c.id, RemoteCommID: c.remoteID, RemoteQPN: c.peerParams.QPN}
 }
 
 // sendDREQ sends a DREQ that is not repeated.
@@ -86,7 +86,7 @@ func (m *Machine) handleDREQ(now time.Duration, msg *message) {
 		}
 	case matched:
 		next := onDREQ[c.state]
-		if next == nil || dreq.RemoteQPN != c.local.QPN {
+		if next == nil || dreq.RemoteQPN != c.ownParams.QPN {
 			m.stats.Ignored.add(msg.attr)
 			return
 		}

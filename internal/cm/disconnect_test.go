@@ -51,7 +51,7 @@ func TestDREPTrafficClass(t *testing.T) {
 	for _, c := range []*Conn{c, d} {
 		c.path.TrafficClass = 0x20
 		mad := wire.NewCMHeader(wire.CMDREQ, 1)
-		dreq := wire.DREQ{LocalCommID: c.remoteID, RemoteCommID: c.id, RemoteQPN: c.local.QPN}
+		dreq := wire.DREQ{LocalCommID: c.remoteID, RemoteCommID: c.id, RemoteQPN: c.ownParams.QPN}
 		c.m.Handle(w.now, Path{Local: c.path.Local, Remote: c.path.Remote}, dreq.AppendTo(mad.AppendTo(nil)))
 		if p, mad, _ := c.m.Transmit(); describe(mad) != "DREP" || p.TrafficClass != 0x20 {
 			t.Errorf("%s with traffic class %#x, want DREP with 0x20", describe(mad), p.TrafficClass)

@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 )
 
-// idSource deals communication IDs and transaction IDs. Who does not take part in a connection must not
-// guess its communication IDs: messages that name both of them are believed. And an ID that was used
+// idSource deals communication IDs and transaction IDs. Strangers to a connection must not be able to guess
+// its communication IDs: messages that name both of them are believed. And an ID that was used
 // must come back as late as possible: messages of its old connection may be under way. So the IDs are a
 // count, permuted by a Feistel network whose round function has a secret key. The count of N bits goes
 // through all of 2^N IDs before one comes again.

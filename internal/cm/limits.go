@@ -16,7 +16,6 @@ const (
 	minMTU, maxMTU = 1, 5
 	max24          = 1<<24 - 1 // QPNs and PSNs have 24 bits
 
-	pkeyBaseMask  = 0x7fff // a P_Key without its membership bit
 	permissiveLID = 0xffff // the LID of a port that has none
 
 	noQPN = 0 // QP0 has no connections
@@ -60,12 +59,12 @@ const (
 	maxServiceCode  = 26 // an MRA delays by at most 4 minutes
 	maxTimeWaitCode = 23 // time-wait takes at most 33 s
 
-	// MaxAnswerTime is how long a REP or DREQ waits for its answer in all, with all repetitions and
-	// MRAs. With Linux's own numbers it comes to 69 s.
+	// MaxAnswerTime bounds the wait of a REP or DREQ for its answer, all repetitions and MRAs included.
+	// With Linux's own numbers the wait comes to 69 s.
 	MaxAnswerTime = 3 * time.Minute
 
-	// maxPatience is by how much MRAs may prolong the wait for a REP in all. Linux, which asks for 69 s
-	// each time that the REQ comes again, gets what it asks for.
+	// MRAs prolong the wait for a REP by maxPatience at most. Linux, which asks for 69 s each time that the
+	// REQ comes again, gets what it asks for.
 	maxPatience = 20 * time.Minute
 
 	// A peer that may have restarted is asked doubtRepeats times, doubtInterval apart, whether it has a
@@ -80,9 +79,11 @@ const (
 	maxRepeatTime = time.Minute
 	sidrSilence   = 3 * time.Minute
 
-	maxLinger  = 150 * time.Second // for so long a repeated REQ is answered by the REJ again
-	sidrLinger = 10 * time.Second  // for so long a repeated SIDR_REQ is answered by the SIDR_REP again
+	// A repeated REQ is answered by the REJ again for maxLinger, and a repeated SIDR_REQ by the SIDR_REP again
+	// for sidrLinger.
+	maxLinger  = 150 * time.Second
+	sidrLinger = 10 * time.Second
 
-	// maxProbes is how many DREQs follow a REJ that the peer may have missed.
+	// Up to maxProbes DREQs follow a REJ that the peer may have missed.
 	maxProbes = 8
 )

@@ -20,10 +20,10 @@ func (m *Machine) Each(conn func(*Conn), sidr func(*SIDR), listener func(*Listen
 }
 
 // QPN returns the number of this end's QP, or 0 where it is not known yet.
-func (c *Conn) QPN() uint32 { return c.local.QPN }
+func (c *Conn) QPN() uint32 { return c.ownParams.QPN }
 
 // UC reports whether UC QPs connect, and not RC.
-func (c *Conn) UC() bool { return c.local.UC || c.remote.UC }
+func (c *Conn) UC() bool { return c.ownParams.UC || c.peerParams.UC }
 
 var sidrStateNames = [...]string{sidrOver: "SIDR_OVER", sidrSent: "SIDR_REQ_SENT", sidrReceived: "SIDR_REQ_RCVD", sidrReplied: "SIDR_REP_SENT"}
 

@@ -17,7 +17,7 @@ type Listener struct {
 	local   netip.Addr // zero for any
 	closed  bool
 
-	waiting crowd // requests that are not answered yet
+	unanswered crowd // requests
 }
 
 // Listen takes the requests for a service ID that are sent to one address, or to any if local is
@@ -38,7 +38,7 @@ func (m *Machine) Listen(service uint64, local netip.Addr, backlog int) (*Listen
 	if backlog <= 0 || backlog > maxBacklog {
 		backlog = maxBacklog
 	}
-	l := &Listener{m: m, service: service, local: local, waiting: newCrowd(backlog, backlog)}
+	l := &Listener{m: m, service: service, local: local, unanswered: newCrowd(backlog, backlog)}
 	at[local] = l
 	return l, nil
 }
@@ -63,7 +63,7 @@ func (l *Listener) Close(now time.Duration) {
 	}
 	var conns []*Conn
 	var sidrs []*SIDR
-	for _, src := range l.waiting.sources {
+	for _, src := range l.unanswered.sources {
 		for e := src.sitters.Front(); e != nil; e = e.Next() {
 			switch who := e.Value.(sitter).who.(type) {
 			case *Conn:

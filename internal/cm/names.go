@@ -34,7 +34,7 @@ func (c *Conn) ID() uint32 { return c.id }
 func (c *Conn) RemoteID() uint32 { return c.remoteID }
 
 func (c *Conn) idKey() remoteKey  { return remoteKey{bare(c.path.Remote), c.guid, c.remoteID} }
-func (c *Conn) qpnKey() remoteKey { return remoteKey{bare(c.path.Remote), c.guid, c.remote.QPN} }
+func (c *Conn) qpnKey() remoteKey { return remoteKey{bare(c.path.Remote), c.guid, c.peerParams.QPN} }
 
 // learn has the machine find the connection by the peer's names for it.
 func (c *Conn) learn() { c.m.byID[c.idKey()], c.m.byQPN[c.qpnKey()] = c, c }

@@ -279,7 +279,7 @@ func (s *sim) checkEnd() {
 			s.failf("host %d: got %+v, want nothing held", h.n, st)
 		}
 		if h.listener != nil {
-			if held := tables.Held(&h.listener.waiting, nil, nil); len(held) > 0 {
+			if held := tables.Held(&h.listener.unanswered, nil, nil); len(held) > 0 {
 				s.failf("host %d: the listener holds %s", h.n, tables.String(held))
 			}
 			h.listener.Close(s.now)

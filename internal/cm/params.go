@@ -31,14 +31,15 @@ type Params struct {
 
 // terms are what the ends of a connection have told each other.
 type terms struct {
-	local, remote Params // local without its private data, which has been sent
-	request       RequestParams
-	lifetime      uint8 // of a packet on the path, a code
-	ackTimeout    uint8 // code
+	ownParams  Params // without the private data, which has been sent
+	peerParams Params
+	request    RequestParams
+	lifetime   uint8 // of a packet on the path, a code
+	ackTimeout uint8 // code
 }
 
 // Remote returns what the peer has given: in the REQ, or in the REP once EventReply has come.
-func (c *Conn) Remote() Params { return c.remote }
+func (c *Conn) Remote() Params { return c.peerParams }
 
 // Requested returns what the REQ says beside the parameters of its sender. On the active side
 // ACKTimeout is the one for the peer.

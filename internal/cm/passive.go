@@ -79,7 +79,7 @@ func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 	switch {
 	case req.Transport != wire.CMTransportRC && req.Transport != wire.CMTransportUC:
 		rej.Reason = wire.RejInvalidTransportType
-	case req.PKey&pkeyBaseMask != wire.DefaultPKey&pkeyBaseMask:
+	case req.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
 		rej.Reason = wire.RejInvalidGID // which is what Linux says
 	case req.Primary.RemoteGID != gid:
 		rej.Reason, rej.ARILen = wire.RejInvalidGID, uint8(copy(rej.ARI[:], gid[:]))
@@ -99,7 +99,7 @@ func (m *Machine) takeREQ(now time.Duration, msg *message, req *wire.REQ, l *Lis
 	}
 	c.tid = msg.tid
 	c.remoteID, c.guid = req.LocalCommID, req.LocalGUID
-	c.remote = Params{
+	c.peerParams = Params{
 		QPN: req.LocalQPN, PSN: req.StartingPSN, UC: req.Transport == wire.CMTransportUC,
 		ResponderResources: req.ResponderResources, InitiatorDepth: req.InitiatorDepth,
 		FlowControl: req.FlowControl, SRQ: req.SRQ, RNRRetryCount: req.RNRRetryCount,
@@ -116,11 +116,11 @@ func (m *Machine) takeREQ(now time.Duration, msg *message, req *wire.REQ, l *Lis
 	c.maxRetries = int(req.MaxCMRetries)
 	c.learn()
 
-	l.waiting.take(&c.waiting, c.path.Remote, c)
+	l.unanswered.take(&c.backlogSeat, c.path.Remote, c)
 	m.attempts.take(&c.attempt, c.path.Remote, c)
 	c.state = StateREQRcvd
 	c.heard(now)
-	c.emit(Event{Type: EventRequest, Listener: l, Params: c.remote, Request: c.request})
+	c.emit(Event{Type: EventRequest, Listener: l, Params: c.peerParams, Request: c.request})
 }
 
 // askPatience answers a request that comes again before its user has answered it.
@@ -138,9 +138,9 @@ func (c *Conn) Accept(now time.Duration, p Params) error {
 	if err := p.check(wire.REPPrivateDataSize); err != nil {
 		return c.failed("accept", err)
 	}
-	c.waiting.leave()
-	c.local = p
-	c.local.PrivateData = nil
+	c.backlogSeat.leave()
+	c.ownParams = p
+	c.ownParams.PrivateData = nil
 	rep := &wire.REP{
 		LocalCommID:        c.id,
 		RemoteCommID:       c.remoteID,
@@ -156,7 +156,7 @@ func (c *Conn) Accept(now time.Duration, p Params) error {
 	}
 	copy(rep.PrivateData[:], p.PrivateData)
 	if c.state == StateMRAREQSent {
-		c.peerRepeats = milliseconds(c.told) + milliseconds(c.ackTimeout)
+		c.peerRepeats = milliseconds(c.longestPromised) + milliseconds(c.ackTimeout)
 	}
 	c.state = StateREPSent
 	c.bequeath()

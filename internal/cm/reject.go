@@ -79,7 +79,7 @@ func (c *Conn) reject(now time.Duration, rej wire.REJ) {
 	c.repeater.keep(wire.CMREJ, c.tid, &rej)
 	repeats := c.peerRepeats
 	if c.state == StateMRAREQSent {
-		repeats = milliseconds(c.told) + milliseconds(c.ackTimeout)
+		repeats = milliseconds(c.longestPromised) + milliseconds(c.ackTimeout)
 	}
 	c.refusal.until = now + min(2*repeats, maxLinger)
 	if mayEstablish.has(c.state) {

@@ -19,10 +19,10 @@ type SIDR struct {
 	service uint64
 
 	interest
-	repeater repeater
-	waiting  seat // at the listener, until the request is answered
-	attempt  seat // likewise, among those of all listeners
-	retiree  retiree
+	repeater    repeater
+	backlogSeat seat // at the listener, until the request is answered
+	attempt     seat // likewise, among those of all listeners
+	retiree     retiree
 }
 
 type sidrState uint8
@@ -124,7 +124,7 @@ func (s *SIDR) emit(e Event) {
 func (s *SIDR) key() remoteKey { return remoteKey{addr: bare(s.path.Remote), n: s.id} }
 
 func (s *SIDR) settle() {
-	s.waiting.leave()
+	s.backlogSeat.leave()
 	s.attempt.leave()
 }
 
@@ -176,7 +176,7 @@ func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
 	s := &SIDR{m: m, id: req.RequestID, path: msg.path, tid: msg.tid, state: sidrReceived, service: req.ServiceID}
 	s.repeater.timer.rec = s
 	m.sidrReqs[s.key()] = s
-	l.waiting.take(&s.waiting, s.path.Remote, s)
+	l.unanswered.take(&s.backlogSeat, s.path.Remote, s)
 	m.attempts.take(&s.attempt, s.path.Remote, s)
 	m.timers.set(&s.repeater.timer, now+sidrSilence)
 	s.emit(Event{Type: EventSIDRRequest, Listener: l, Request: RequestParams{Service: s.service}, PrivateData: clone(req.PrivateData[:])})

@@ -7,13 +7,13 @@ import (
 )
 
 // doubt is whether the peer of an established connection still knows of it. A REQ or REP that names the
-// peer's QP for another connection says that the peer has restarted (IBTA §12.9.8.3.1). But anybody can send one who knows
-// the QP's number, so the peer is asked first.
+// peer's QP for another connection says that the peer has restarted (IBTA §12.9.8.3.1). But anybody who knows
+// the QP's number can send one, so the peer is asked first.
 //
 // The question is a DREQ with the connection's IDs and with the number of no QP. A peer that has the
-// connection ignores it, as Linux does, since its QP has another number. A peer without it answers by a DREP, as it
-// answers any DREQ for a connection that it does not have. So no DREP of a stranger ends the connection
-// who knows neither its IDs nor the transaction ID of the question.
+// connection ignores it, as Linux does, since its QP has another number. A peer without it answers by a DREP,
+// as it answers any DREQ for a connection that it does not have. A stranger knows neither the connection's IDs
+// nor the transaction ID of the question, so no DREP of a stranger ends the connection.
 type doubt struct {
 	tid   uint64 // of the question
 	left  int    // how often it is asked again
@@ -48,8 +48,8 @@ func (c *Conn) stillDoubted(now time.Duration) {
 // confirmed reports whether a DREP answers the question.
 func (d *doubt) confirmed(tid uint64) bool { return d.asked && d.tid == tid }
 
-// yields reports whether a new connection of the peer's QP ends this one: that the peer uses its QP again is
-// as good as the DREP that is awaited, for an end that is giving the connection up.
+// yields reports whether a new connection of the peer's QP ends this one. For an end that is giving the
+// connection up, the new one is as good as the DREP that it waits for: the peer uses its QP again.
 func (c *Conn) yields() bool { return c.state == StateDREQSent }
 
 // yield makes room for a new connection of the peer's QP.

@@ -14,9 +14,9 @@ import (
 // the way to an address counts for the next connections to it, for a while.
 
 const (
-	// narrowTime is for how long: networks are repaired.
+	// What was found out counts for narrowTime: networks are repaired.
 	narrowTime = 10 * time.Minute
-	// maxNarrow is for how many ways. The one that was found first makes room.
+	// It is kept for up to maxNarrow ways. The one that was found first makes room.
 	maxNarrow = 256
 )
 

@@ -10,8 +10,8 @@ import (
 
 // What this implementation chose.
 const (
-	// qp1Recvs is how many MADs may arrive while the connector is busy, and qp1Sends how many may
-	// be on their way out. Further ones are lost, and their senders repeat them.
+	// Up to qp1Recvs MADs may arrive while the connector is busy, and qp1Sends may be on their way out.
+	// Further ones are lost, and their senders repeat them.
 	qp1Recvs = 1024
 	qp1Sends = 1024
 	qp1Batch = 64

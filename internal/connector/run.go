@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// lingerTime is how long Close waits for peers to answer, and lingerStep how often it looks.
+// Close waits for peers to answer, up to lingerTime, and looks every lingerStep.
 const (
 	lingerTime = 250 * time.Millisecond
 	lingerStep = lingerTime / 50
@@ -96,8 +96,8 @@ func (c *ibConnector) receive(wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// flush sends what the machine has to send. A MAD that finds no way out counts as lost: whoever
-// waits for the answer repeats it. The caller holds c.mu.
+// flush sends what the machine has to send. A MAD that finds no way out counts as lost: the end
+// that waits for the answer repeats it. The caller holds c.mu.
 func (c *ibConnector) flush() {
 	for {
 		path, mad, ok := c.machine.Transmit()

@@ -49,17 +49,17 @@ func checkAddr(dev *verbs.Device, c Carrier, addr netip.Addr) error {
 }
 
 const (
-	// answerTime is how long a peer may take to answer, as long as with the InfiniBand connection
-	// manager, and requestTime how long it may take to ask once TCP has connected.
+	// A peer has answerTime to answer, as with the InfiniBand connection manager, and requestTime to ask once
+	// TCP has connected.
 	answerTime  = 17 * time.Second
 	requestTime = 5 * time.Second
-	// maxAsking is how many connections of a listener may be there whose request has not come yet, and
-	// maxAskingOfSource how many of them may be one host's.
+	// A listener has up to maxAsking connections whose request has not come yet, maxAskingOfSource of them of
+	// one host.
 	maxAsking         = 1024
 	maxAskingOfSource = 512
-	// maxLeaving is how many connections that were refused are left to their peers at a time.
+	// Up to maxLeaving connections that were refused wait at a time for their peers to leave.
 	maxLeaving = 64
-	// maxTCPDepth is what a peer that says nothing of its READs gets offered: what an event can say.
+	// A peer that says nothing of its READs is offered maxTCPDepth, the most that an event can say.
 	maxTCPDepth = 128
 )
 

@@ -237,7 +237,7 @@ func (c *tcpConn) Accept(p Params) error {
 	c.conn, c.qpn = nil, p.QPN
 	offer := c.offer(&p)
 	c.mu.Unlock()
-	c.port.answered()
+	c.port.leaveQueue()
 	reply, terms := offer.Answer(request)
 	_ = conn.SetWriteDeadline(time.Now().Add(requestTime))
 	_, err := conn.Write(reply.AppendTo(nil))
@@ -261,7 +261,7 @@ func (c *tcpConn) Reject(privateData []byte) error {
 	if c.state != tcpRequested || c.conn == nil {
 		return ErrState
 	}
-	c.port.answered()
+	c.port.leaveQueue()
 	c.c.refuse(c.conn, c.request, privateData)
 	c.conn = nil
 	c.become(tcpOver)
@@ -305,7 +305,7 @@ func (c *tcpConn) Close() {
 	case state == tcpConnected:
 		c.carrier.Shutdown(c.qpn)
 	case conn != nil:
-		c.port.answered()
+		c.port.leaveQueue()
 		c.c.refuse(conn, c.request, nil)
 	}
 }

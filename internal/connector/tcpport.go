@@ -22,12 +22,12 @@ type tcpPort struct {
 	onRequest func(*Request) func(Event)
 	backlog   int
 
-	mu       sync.Mutex
-	released bool
-	conns    map[net.Conn]bool  // whose request has not come
-	asking   int                // connections whose request is not handed out yet
-	askingOf map[netip.Addr]int // those of each source
-	waiting  int                // requests that wait for an answer
+	mu         sync.Mutex
+	released   bool
+	conns      map[net.Conn]bool  // whose request has not come
+	asking     int                // connections whose request is not handed out yet
+	askingOf   map[netip.Addr]int // those of each source
+	unanswered int                // requests
 }
 
 // Listen implements Port.
@@ -131,9 +131,9 @@ func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
 	r := &Request{Conn: c, Type: verbs.QPTypeRC, Local: c.local, Remote: c.remote}
 	r.Params = paramsOfFrame(frame)
 	p.mu.Lock()
-	room := p.waiting < p.backlog && !p.released
+	room := p.unanswered < p.backlog && !p.released
 	if room {
-		p.waiting++
+		p.unanswered++
 	}
 	p.mu.Unlock()
 	if room {
@@ -151,10 +151,10 @@ func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
 	p.c.refuse(conn, frame, nil)
 }
 
-// answered takes note that a request does not wait any more.
-func (p *tcpPort) answered() {
+// leaveQueue takes note that a request does not wait for an answer any more.
+func (p *tcpPort) leaveQueue() {
 	p.mu.Lock()
-	p.waiting--
+	p.unanswered--
 	p.mu.Unlock()
 }
 

@@ -333,7 +333,7 @@ var mutants = slices.Concat([]mutant{
 
 	// The connection manager.
 	{"a DREQ ends the connection of another QP", cm + "disconnect.go",
-		" || dreq.RemoteQPN != c.local.QPN", "", "", ""},
+		" || dreq.RemoteQPN != c.ownParams.QPN", "", "", ""},
 	{"one communication ID is enough", cm + "machine.go",
 		"	case c.remoteID != peers || peers == 0:\n", "	case false:\n", "", ""},
 	{"a request that is refused displaces others", cm + "crowd.go",
