@@ -161,7 +161,7 @@ func TestPeerMovesWithItsWindow(t *testing.T) {
 			start := time.Now()
 			x.transfer(src, dst)
 			if !bytes.Equal(src.Bytes(), dst.Bytes()) {
-				t.Fatalf("move %d: other bytes arrived than were sent", i)
+				t.Fatalf("move %d: other bytes arrived than were sent, want the same", i)
 			}
 			if d := time.Since(start); d > time.Second {
 				t.Errorf("move %d: it took %v, want the time of a repeat", i, d)
@@ -251,7 +251,7 @@ func TestUCPeerMovesWithLoss(t *testing.T) {
 				start := time.Now()
 				for !write(s, 2) {
 					if time.Since(start) > ucMoveTime {
-						t.Fatalf("after %v the peer is not heard at its new port", time.Since(start))
+						t.Fatalf("after %v the peer is not heard at its new port, want it within %v", time.Since(start), ucMoveTime)
 					}
 					time.Sleep(step)
 				}

@@ -92,7 +92,7 @@ func TestGuessedPSNs(t *testing.T) {
 		}
 		synctest.Wait()
 		if !bytes.Equal(a.dst.Bytes(), want) {
-			t.Errorf("seed %d: forged requests have changed memory", seed)
+			t.Errorf("seed %d: forged requests have changed memory, want it as it was", seed)
 		}
 		if c := counters(a.y); c.Duplicates < n/3 || c.OutOfOrder < n/3 {
 			t.Errorf("seed %d: got %+v counted, want a third of %d each in the past and in the future", seed, c, n)

@@ -57,14 +57,14 @@ func (b *burden) check(answers int) {
 	now := burdened(b.t, b.dev)
 	packets := now.received - b.received
 	if packets < 100 {
-		b.t.Errorf("%d packets have come, which is no attack", packets)
+		b.t.Errorf("%d packets have come, which is no attack, want 100 at least", packets)
 	}
 	if now.heap > b.heap+maxGrowth {
 		b.t.Errorf("the heap grew from %d to %d bytes, want no more than %d", b.heap, now.heap, maxGrowth)
 	}
 	for path, n := range now.held {
 		if n > b.held[path] {
-			b.t.Errorf("%s grew from %d to %d", path, b.held[path], n)
+			b.t.Errorf("%s grew from %d to %d, want it to stay", path, b.held[path], n)
 		}
 	}
 	if sent := now.sent - b.sent; sent > uint64(answers) {

@@ -69,28 +69,28 @@ func TestDirect(t *testing.T) {
 	for _, n := range []int{1, 8, 100, 4096, shm.AccessMost} {
 		p.succeeds(writeOf(mine, theirs, 1000, n))
 		if !bytes.Equal(mine.Bytes()[1000:1000+n], theirs.Bytes()[1000:1000+n]) {
-			t.Errorf("a WRITE of %d bytes has brought others", n)
+			t.Errorf("a WRITE of %d bytes has brought others, want the same", n)
 		}
 		fill(theirs.Bytes(), uint64(n))
 		wr := writeOf(mine, theirs, 1000, n)
 		wr.Op = verbs.OpRDMARead
 		if wc := p.directly(wr); wc.Status != verbs.WCSuccess || wc.Op != verbs.WCRDMARead || wc.ByteLen != uint32(n) {
-			t.Errorf("a READ of %d bytes: %+v", n, wc)
+			t.Errorf("a READ of %d bytes: %+v, want a success of as many", n, wc)
 		}
 		if !bytes.Equal(mine.Bytes()[1000:1000+n], theirs.Bytes()[1000:1000+n]) {
-			t.Errorf("a READ of %d bytes has brought others", n)
+			t.Errorf("a READ of %d bytes has brought others, want the same", n)
 		}
 	}
 	wr := verbs.SendWR{ID: 77, Op: verbs.OpRDMAWrite, Flags: signaled | verbs.SendInline, InlineData: []byte("inline data"), Remote: theirs.Remote(5)}
 	if wc := p.directly(wr); wc.ID != 77 || wc.Op != verbs.WCRDMAWrite || string(theirs.Bytes()[5:16]) != "inline data" {
-		t.Errorf("inline data: %+v, and %q arrived", wc, theirs.Bytes()[5:16])
+		t.Errorf("inline data: %+v, and %q arrived, want the WRITE's completion, and those data", wc, theirs.Bytes()[5:16])
 	}
 	word := func(mr *verbs.MR) uint64 { return binary.NativeEndian.Uint64(mr.Bytes()[512:]) }
 	binary.NativeEndian.PutUint64(theirs.Bytes()[512:], 40)
 	wr = writeOf(mine, theirs, 512, 8)
 	wr.Op, wr.CompareAdd = verbs.OpAtomicFetchAdd, 2
 	if wc := p.directly(wr); wc.Op != verbs.WCFetchAdd || wc.ByteLen != 8 || word(mine) != 40 || word(theirs) != 42 {
-		t.Errorf("FETCH_ADD of 2 to 40: %+v, was %d, is %d", wc, word(mine), word(theirs))
+		t.Errorf("FETCH_ADD of 2 to 40: %+v, was %d, is %d, want its completion, 40 and 42", wc, word(mine), word(theirs))
 	}
 	wr.Op, wr.CompareAdd, wr.Swap = verbs.OpAtomicCmpSwap, 42, 50
 	for _, is := range []uint64{42, 50} {
@@ -271,7 +271,7 @@ func TestDirectLate(t *testing.T) {
 	p.x.must(p.x.qp.Close())
 	p.answer()
 	if lane.AccessFiles() != 0 {
-		t.Errorf("%d regions are mapped for a QP that is closed", lane.AccessFiles())
+		t.Errorf("%d regions are mapped for a QP that is closed, want none", lane.AccessFiles())
 	}
 }
 
@@ -408,7 +408,7 @@ func BenchmarkDirect(b *testing.B) {
 				}
 			}
 			if got := p.x.impl().traffic.direct - before; got != n {
-				b.Errorf("%d of %d were carried out directly", got, n)
+				b.Errorf("%d of %d were carried out directly, want all", got, n)
 			}
 		})
 	}

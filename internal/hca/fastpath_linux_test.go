@@ -36,7 +36,7 @@ func TestFastPath(t *testing.T) {
 			p.y.recv(verbs.RecvWR{SGList: []verbs.SGE{theirs.SGE(0, size)}})
 			p.x.send(verbs.SendWR{Op: verbs.OpSendWithImm, Flags: signaled, Imm: 42, SGList: []verbs.SGE{mine.SGE(0, n)}})
 			if wc := p.want(p.y); int(wc.ByteLen) != n || wc.Imm != 42 || !bytes.Equal(mine.Bytes()[:n], theirs.Bytes()[:n]) {
-				t.Errorf("the SEND of %d bytes has brought %d, immediate data %d, or other bytes", n, wc.ByteLen, wc.Imm)
+				t.Errorf("the SEND of %d bytes has brought %d, immediate data %d, or other bytes, want 42 and the same bytes", n, wc.ByteLen, wc.Imm)
 			}
 			p.want(p.x)
 			p.answer()
@@ -46,7 +46,7 @@ func TestFastPath(t *testing.T) {
 		t.Errorf("%d SENDs took the fast path, want most of them to", n)
 	}
 	if n := p.net.Stats().Lost; n != 0 {
-		t.Errorf("%d packets went by the network", n)
+		t.Errorf("%d packets went by the network, want none", n)
 	}
 }
 

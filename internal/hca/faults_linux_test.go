@@ -34,7 +34,7 @@ func TestSendFaults(t *testing.T) {
 		}
 		x.done()
 		if !bytes.Equal(src.Bytes(), dst.Bytes()) {
-			t.Errorf("%v: other bytes arrived than were sent", fault)
+			t.Errorf("%v: other bytes arrived than were sent, want the same", fault)
 		}
 		s := stats(t, x.dev).Link
 		if s.SendErrors <= lost || !errors.Is(s.LastSendError, fault) {
@@ -134,6 +134,6 @@ func runAlone(t *testing.T, env string) {
 	case err == nil && bytes.Contains(out, []byte("--- SKIP")):
 		t.Skipf("%s", out)
 	case err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())):
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%v\n%s\nwant the test passed", err, out)
 	}
 }

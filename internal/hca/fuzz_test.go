@@ -59,7 +59,7 @@ func TestReceiveSeeds(t *testing.T) {
 	for _, in := range receiveSeeds() {
 		first := runFuzzed(t, in).seen
 		if again := runFuzzed(t, in).seen; !maps.Equal(first, again) {
-			t.Errorf("%x does %v, then %v", in, first, again)
+			t.Errorf("%x does %v, then %v, want the same", in, first, again)
 		}
 		for s, n := range first {
 			seen[s] += n
@@ -255,7 +255,7 @@ func (z *fuzzed) poll() {
 
 func (z *fuzzed) completed(wc *verbs.WC) {
 	if wc.ID >= uint64(len(z.wrs)) {
-		z.t.Fatalf("step %d: completion %+v of a work request that was never posted", z.steps, wc)
+		z.t.Fatalf("step %d: completion %+v of a work request that was never posted, want one of those posted", z.steps, wc)
 	}
 	wr := &z.wrs[wc.ID]
 	q := wr.q
@@ -295,7 +295,7 @@ func (z *fuzzed) received(q *fuzzQP, slot int, wc *verbs.WC) {
 	case wc.Op == verbs.WCRecvRDMAWithImm:
 		n = 0
 	case n > recvHead+recvTail || q.Type() == verbs.QPTypeUD && n < verbs.GRHSize:
-		z.t.Fatalf("step %d: a message of %d bytes in a receive of %d", z.steps, n, recvHead+recvTail)
+		z.t.Fatalf("step %d: a message of %d bytes in a receive of %d, want one that fits", z.steps, n, recvHead+recvTail)
 	case q.n == fuzzUC:
 		return
 	}
@@ -305,7 +305,7 @@ func (z *fuzzed) received(q *fuzzQP, slot int, wc *verbs.WC) {
 		n -= k
 		for i, c := range b[k:] {
 			if c != untouched {
-				z.t.Fatalf("step %d: byte %d of a receive is %#x, behind a message of %d bytes", z.steps, k+i, c, wc.ByteLen)
+				z.t.Fatalf("step %d: byte %d of a receive is %#x, behind a message of %d bytes, want it untouched", z.steps, k+i, c, wc.ByteLen)
 			}
 		}
 	}
@@ -446,7 +446,7 @@ func (z *fuzzed) end() {
 	z.poll()
 	for id, wr := range z.wrs {
 		if !wr.done && !wr.gone {
-			z.t.Fatalf("%+v, with ID %d, of QP %d, never completes", wr, id, wr.q.n)
+			z.t.Fatalf("%+v, with ID %d, of QP %d, never completes, want it to", wr, id, wr.q.n)
 		}
 	}
 	z.check()
@@ -479,7 +479,7 @@ func (z *fuzzed) holdsNothing() {
 	held := tables.Held(z.hca, []string{"internal/mem"}, []string{"engines[].link"}) // the link is the test's
 	maps.DeleteFunc(held, func(path string, _ int) bool { return slices.Contains(fuzzKeeps, path) })
 	if len(held) > 0 {
-		z.t.Fatalf("when all is closed the device holds %s", tables.String(held))
+		z.t.Fatalf("when all is closed the device holds %s, want nothing", tables.String(held))
 	}
 }
 

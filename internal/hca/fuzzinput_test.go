@@ -59,7 +59,7 @@ func (l *fuzzLink) Send(batch []link.Datagram) error {
 			b := d.Segment(s)
 			var p wire.Packet
 			if err := p.Decode(b); err != nil || !flow.Verify(uint16(s), b) {
-				z.t.Fatalf("step %d: a packet left that is not whole: %v: %x", z.steps, err, b)
+				z.t.Fatalf("step %d: a packet left that is not whole: %v: %x, want it whole", z.steps, err, b)
 			}
 			z.left(&p, b, hidden)
 		}
@@ -69,14 +69,14 @@ func (l *fuzzLink) Send(batch []link.Datagram) error {
 
 func (z *fuzzed) left(p *wire.Packet, b, hidden []byte) {
 	if p.Opcode != wire.Secured && bytes.Contains(b, hidden) {
-		z.t.Fatalf("step %d: a packet with bytes that nobody may read: %x", z.steps, b)
+		z.t.Fatalf("step %d: a packet with bytes that nobody may read: %x, want none", z.steps, b)
 	}
 	n := int(p.DestQP) - peerQPN
 	if n < 0 || n >= fuzzQPCount {
-		z.t.Fatalf("step %d: a packet to QP %#x, which nobody named", z.steps, p.DestQP)
+		z.t.Fatalf("step %d: a packet to QP %#x, which nobody named, want one of the known QPs", z.steps, p.DestQP)
 	}
 	if (n == fuzzSecured) != (p.Opcode == wire.Secured) {
-		z.t.Fatalf("step %d: a packet %v to QP %d", z.steps, p.Opcode, n)
+		z.t.Fatalf("step %d: a packet %v to QP %d, want secured packets to QP %d alone", z.steps, p.Opcode, n, fuzzSecured)
 	}
 	z.seen[fuzzSeen{n, byte(p.Opcode), sent}]++
 	if q := z.qps[n]; q != nil && (p.Opcode.IsRequest() || p.Opcode == wire.Secured) {

@@ -229,7 +229,7 @@ func (z *fuzzed) send(q *fuzzQP, wr verbs.SendWR) bool {
 	n, err := q.PostSend([]verbs.SendWR{wr})
 	if n == 0 {
 		if !errors.Is(err, verbs.ErrQueueFull) && !errors.Is(err, verbs.ErrUnsupported) && !errors.Is(err, verbs.ErrInvalid) && !errors.Is(err, verbs.ErrState) {
-			z.t.Fatalf("step %d: %v is refused: %v", z.steps, wr.Op, err)
+			z.t.Fatalf("step %d: %v is refused: %v, want another error, or none", z.steps, wr.Op, err)
 		}
 		return false
 	}

@@ -306,7 +306,7 @@ func TestUnseenPolls(t *testing.T) {
 		}
 		synctest.Wait()
 		if !eng.napping.Load() {
-			t.Fatalf("the goroutine does not nap after %d polls that found something", busyUnseen)
+			t.Fatalf("the goroutine does not nap after %d polls that found something, want it to", busyUnseen)
 		}
 		g.outX.reset()
 		for range 10 {
@@ -502,7 +502,7 @@ func TestOneGoroutine(t *testing.T) {
 			polls := 0
 			for n := 0; n == 0; polls++ {
 				if polls > vainPolls+1 {
-					t.Fatalf("%d polls bring no completion of SEND %d", polls, i)
+					t.Fatalf("%d polls bring no completion of SEND %d, want it after %d", polls, i, vainPolls+1)
 				}
 				n = g.poll(g.x)
 			}
@@ -557,7 +557,7 @@ func TestDeferredACKAskedFor(t *testing.T) {
 			g.poll(g.y)
 			g.want("after the next message", &g.outY, 1, 1)
 			if paused := q.gather.after > 0; paused != (wait == gatherLong) {
-				t.Errorf("after a wait of %v the QP pauses: %v", wait, paused)
+				t.Errorf("after a wait of %v the QP pauses: %v, want it to after %v alone", wait, paused, gatherLong)
 			}
 		})
 	}
@@ -606,7 +606,7 @@ func TestGatherByChance(t *testing.T) {
 			g.want("when the nap has ended", &g.outX, 2, 2)
 			q := g.x.qp.Provider().(*qp)
 			if paused := q.gather.after > 0; paused != (wait == gatherLong) {
-				t.Errorf("after a wait of %v the QP pauses: %v", wait, paused)
+				t.Errorf("after a wait of %v the QP pauses: %v, want it to after %v alone", wait, paused, gatherLong)
 			}
 		})
 	}

@@ -171,7 +171,7 @@ func TestPlausibleForged(t *testing.T) {
 		}
 		next, ok := s.judge(ident{uint16(1001 + i%50), true}, &from, 0, false)
 		if !ok || next.kind != idsCount {
-			t.Fatalf("genuine packet %d behind forged ones: plausible is %v, kind %d", i, ok, next.kind)
+			t.Fatalf("genuine packet %d behind forged ones: plausible is %v, kind %d, want true and kind %d", i, ok, next.kind, idsCount)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func TestSendersBound(t *testing.T) {
 	for i := range maxSenders + 100 {
 		s := all.of(addr(i))
 		if s == nil || all.of(addr(i)) != s {
-			t.Fatalf("sender %d is not the same the second time", i)
+			t.Fatalf("sender %d is not the same the second time, want the same one", i)
 		}
 	}
 	if len(all) != maxSenders {

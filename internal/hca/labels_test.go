@@ -171,7 +171,7 @@ func TestForgedLabels(t *testing.T) {
 				t.Fatalf("%d forged packets counted as out of order, want 100", n)
 			}
 			if sure := x.impl().in.isSurelyOurs(); sure != ours {
-				t.Errorf("an adverb: %v; after forged packets it is taken for one: %v", ours, sure)
+				t.Errorf("an adverb: %v; after forged packets it is taken for one: %v, want what it is", ours, sure)
 			}
 			if n := greeted(); n != before {
 				t.Errorf("an adverb: %v; %d greetings by forged packets, want none", ours, n-before)

@@ -193,14 +193,14 @@ func TestLanes(t *testing.T) {
 			p.y.recv(verbs.RecvWR{SGList: []verbs.SGE{theirs.SGE(0, size)}})
 			p.x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{mine.SGE(0, size)}})
 			if wc := p.want(p.y); wc.ByteLen != size || !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
-				t.Errorf("the SEND has brought %d bytes, or other ones", wc.ByteLen)
+				t.Errorf("the SEND has brought %d bytes, or other ones, want the %d that were sent", wc.ByteLen, size)
 			}
 			p.want(p.x)
 			clear(theirs.Bytes())
 			p.y.recv(verbs.RecvWR{})
 			p.x.send(verbs.SendWR{Op: verbs.OpRDMAWriteWithImm, Flags: signaled, Imm: 42, SGList: []verbs.SGE{mine.SGE(0, size)}, Remote: theirs.Remote(0)})
 			if wc := p.want(p.y); wc.Imm != 42 || !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
-				t.Errorf("the WRITE has brought immediate data %d, or other bytes", wc.Imm)
+				t.Errorf("the WRITE has brought immediate data %d, or other bytes, want 42 and the same bytes", wc.Imm)
 			}
 			p.want(p.x)
 			if typ == verbs.QPTypeRC {
@@ -211,7 +211,7 @@ func TestLanes(t *testing.T) {
 				}
 			}
 			if n := p.net.Stats().Lost; n != 0 {
-				t.Errorf("%d packets went by the network", n)
+				t.Errorf("%d packets went by the network, want none", n)
 			}
 		})
 	}
@@ -328,7 +328,7 @@ func TestLaneShown(t *testing.T) {
 	p.x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})
 	p.want(p.x)
 	if p.asked != 0 {
-		t.Errorf("lanes were asked for %d times", p.asked)
+		t.Errorf("lanes were asked for %d times, want never", p.asked)
 	}
 }
 
@@ -349,7 +349,7 @@ func TestLaneAllocs(t *testing.T) {
 		round()
 	}
 	if n := testing.AllocsPerRun(200, round); n != 0 && !raceEnabled {
-		t.Errorf("%v allocations for a SEND", n)
+		t.Errorf("%v allocations for a SEND, want none", n)
 	}
 }
 
@@ -450,7 +450,7 @@ func TestLaneSecured(t *testing.T) {
 	a.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})
 	p.want(a)
 	if p.asked != asked {
-		t.Errorf("a QP with keys has asked for %d lanes", p.asked-asked)
+		t.Errorf("a QP with keys has asked for %d lanes, want none", p.asked-asked)
 	}
 	// The peer's process sends to it by a lane all the same, with the PSN that is due.
 	packet := wire.Packet{BTH: wire.BTH{Opcode: wire.RCRDMAWriteOnly, MigReq: true, AckReq: true, PKey: wire.DefaultPKey,

@@ -77,7 +77,7 @@ func TestLend(t *testing.T) {
 	}
 	goOn()
 	if wc := p.want(p.y); wc.ByteLen != lendSize || !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
-		t.Errorf("%d bytes came, or other ones than were sent", wc.ByteLen)
+		t.Errorf("%d bytes came, or other ones than were sent, want the %d that were sent", wc.ByteLen, lendSize)
 	}
 	p.want(p.x)
 	p.want(p.x)
@@ -95,7 +95,7 @@ func TestLend(t *testing.T) {
 	}
 	write := []verbs.SendWR{writeAll(mine, theirs)}
 	if n := testing.AllocsPerRun(100, func() { p.x.send(write...); p.want(p.x) }); n != 0 && !raceEnabled {
-		t.Errorf("%v allocations for a WRITE that is lent", n)
+		t.Errorf("%v allocations for a WRITE that is lent, want none", n)
 	}
 }
 
@@ -142,10 +142,10 @@ func TestLendWords(t *testing.T) {
 				for at := 0; at < n; at += 8 {
 					v := binary.NativeEndian.Uint64(to.Bytes()[off+at:])
 					if v>>32 != v&(1<<32-1) {
-						t.Fatalf("word %d is %#x, half old and half new", at/8, v)
+						t.Fatalf("word %d is %#x, half old and half new, want halves that are equal", at/8, v)
 					}
 					if at > 0 && v < binary.NativeEndian.Uint64(to.Bytes()[off+at-8:]) {
-						t.Fatalf("word %d is %#x, older than the one below it", at/8, v)
+						t.Fatalf("word %d is %#x, older than the one below it, want it as new at least", at/8, v)
 					}
 				}
 			}

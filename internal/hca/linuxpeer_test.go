@@ -178,7 +178,7 @@ func TestLinuxPeerDatagrams(t *testing.T) {
 	for id := 0; id < 1<<16; id += 997 {
 		sealForeign(src, dst, uint16(id), true, datagram)
 		if !verifyAny(&f, &link.Datagram{Src: src}, 0, datagram) {
-			t.Errorf("identification %d is refused", id)
+			t.Errorf("identification %d is refused, want it taken", id)
 		}
 	}
 }
@@ -226,13 +226,13 @@ func TestForgedIdentifications(t *testing.T) {
 					forged := stats(t, y.dev).Drops
 					genuine(4)
 					if got := stats(t, y.dev).Drops; got != forged {
-						t.Fatalf("round %d: drops %+v of the genuine packets, which were %+v before", round, got, forged)
+						t.Fatalf("round %d: drops %+v of the genuine packets, which were %+v before, want no more", round, got, forged)
 					}
 					if string(mr.Bytes()[:8]) != "genuine!" {
-						t.Fatalf("round %d: memory is %q", round, mr.Bytes()[:8])
+						t.Fatalf("round %d: memory is %q, want what the genuine packets wrote", round, mr.Bytes()[:8])
 					}
 					if len(s.answers()) == 0 {
-						t.Fatalf("round %d: no acknowledgement, drops %+v before", round, before)
+						t.Fatalf("round %d: no acknowledgement, drops %+v before, want one", round, before)
 					}
 				}
 			})

@@ -115,7 +115,7 @@ func TestPathsTable(t *testing.T) {
 			fmt.Fprintf(&rows, "| %s | %.2f | %.2f | %d | %d |\n", row.name, g*8/1e9, g/one, c("retrans_pkts"), c("needless_repeats"))
 			t.Logf("%s: packets by path %v, %d paths left, %d tries", row.name, shares, c("paths_left"), c("path_probes"))
 			if n := c("drop_source"); n > 0 {
-				t.Errorf("%s: %d packets were dropped for the port that they came from", row.name, n)
+				t.Errorf("%s: %d packets were dropped for the port that they came from, want none", row.name, n)
 			}
 		})
 		if g < row.least*one {

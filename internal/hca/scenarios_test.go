@@ -85,7 +85,7 @@ func TestPermutation(t *testing.T) {
 			}
 			for i, p := range ports {
 				if p.Stats(false).Passed == 0 {
-					t.Errorf("path %d is not used", i)
+					t.Errorf("path %d is not used, want all used", i)
 				}
 			}
 		})
@@ -122,10 +122,10 @@ func TestFlappingLink(t *testing.T) {
 			f.hosts[1].begins = 1 << 62
 			f.run(f.now() + 20*time.Millisecond)
 			if n := f.hosts[1].inFlight; n != 0 {
-				t.Errorf("%d paths: %d WRITEs do not complete", paths, n)
+				t.Errorf("%d paths: %d WRITEs do not complete, want none", paths, n)
 			}
 			if lost := f.forth[0].Stats(false).Lost; lost == 0 {
-				t.Errorf("%d paths: nothing was lost", paths)
+				t.Errorf("%d paths: nothing was lost, want some", paths)
 			}
 		})
 	}

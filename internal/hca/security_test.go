@@ -63,14 +63,14 @@ func exercise(t *testing.T, x, y *end, seed uint64) {
 	x.send(verbs.SendWR{ID: 1, Op: verbs.OpSend, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, size)}})
 	x.done()
 	if wc := y.done(); wc.ByteLen != size || !bytes.Equal(dst.Bytes(), src.Bytes()) {
-		t.Fatalf("seed %d: SEND of %d bytes brought others", seed, size)
+		t.Fatalf("seed %d: SEND of %d bytes brought others, want the same", seed, size)
 	}
 	clear(dst.Bytes())
 	x.transfer(src, dst)
 	x.send(verbs.SendWR{ID: 3, Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{back.SGE(0, size)}, Remote: dst.Remote(0)})
 	x.done()
 	if !bytes.Equal(back.Bytes(), src.Bytes()) {
-		t.Fatalf("seed %d: WRITE and READ of %d bytes brought others", seed, size)
+		t.Fatalf("seed %d: WRITE and READ of %d bytes brought others, want the same", seed, size)
 	}
 	word := x.mr(8)
 	for range 3 {
@@ -95,16 +95,16 @@ func TestSecured(t *testing.T) {
 			fill(secret, seed)
 			for i, p := range out.packets {
 				if wire.Opcode(p[0]) != wire.Secured || bytes.Contains(p, secret[8:16]) {
-					t.Fatalf("seed %d: packet %d can be read: %x", seed, i, p[:min(len(p), 64)])
+					t.Fatalf("seed %d: packet %d can be read: %x, want it sealed", seed, i, p[:min(len(p), 64)])
 				}
 			}
 			if c := counters(x, y); c.Retransmits == 0 {
-				t.Errorf("seed %d: nothing was repeated in %d packets, so nothing is shown", seed, len(out.packets))
+				t.Errorf("seed %d: nothing was repeated in %d packets, so nothing is shown, want some repeated", seed, len(out.packets))
 			}
 			_, rx, _, _ := x.security()
 			_, ry, _, _ := y.security()
 			if rx+ry == 0 {
-				t.Errorf("seed %d: no packet that the network has repeated was dropped", seed)
+				t.Errorf("seed %d: no packet that the network has repeated was dropped, want some dropped", seed)
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestSecuredReplay(t *testing.T) {
 		}
 		answers := stats(t, x.dev).Link.Sent - sentX - uint64(len(toY)) + stats(t, y.dev).Link.Sent - sentY - uint64(len(toX))
 		if answers != 0 {
-			t.Errorf("%d packets answered replays", answers)
+			t.Errorf("%d packets answered replays, want none", answers)
 		}
 		fill(src.Bytes(), 2)
 		x.transfer(src, dst)
@@ -215,7 +215,7 @@ func TestSecuredForged(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(dst.Bytes(), make([]byte, 64)) {
-			t.Fatalf("a packet that was changed was carried out: %q", dst.Bytes()[:8])
+			t.Fatalf("a packet that was changed was carried out: %q, want memory as it was", dst.Bytes()[:8])
 		}
 		if forged, _, _, _ := y.security(); forged < n {
 			t.Errorf("got %d packets counted as forged, want %d at least", forged, n)
@@ -261,13 +261,13 @@ func TestSecuredMismatch(t *testing.T) {
 			write(x, src, dst)
 			forged, _, _, noKey := y.security()
 			if secrets == nil && noKey == 0 || secrets != nil && forged == 0 {
-				t.Errorf("%s: got %d packets counted as forged and %d for lack of keys", name, forged, noKey)
+				t.Errorf("%s: got %d packets counted as forged and %d for lack of keys, want forged ones where there are keys, and else ones for lack of keys", name, forged, noKey)
 			}
 			y.impl().mu.Lock()
 			established := y.impl().commEst.seen
 			y.impl().mu.Unlock()
 			if established {
-				t.Errorf("%s: packets that were dropped have raised COMM_EST", name)
+				t.Errorf("%s: packets that were dropped have raised COMM_EST, want none raised", name)
 			}
 		})
 	}

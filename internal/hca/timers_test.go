@@ -146,7 +146,7 @@ func TestTimersAmongArrivals(t *testing.T) {
 		}
 	}
 	if c := counters(x); c.Timeouts+c.Probes == 0 {
-		t.Errorf("after %d receives that brought something, no timer was served", timerPatience)
+		t.Errorf("after %d receives that brought something, no timer was served, want one served", timerPatience)
 	}
 	on.Store(false)
 	e.rx.Unlock()
