@@ -1,4 +1,5 @@
-// Package rdmaio has what one-sided access gives and streams do not, where Go programs look for it.
+// Package rdmaio lets Go programs read and write a peer's memory as [io.ReaderAt] and [io.WriterAt], and call
+// procedures with bulk data.
 //
 // A [Requester] issues READs, WRITEs and atomics on a QP for any number of goroutines. Each call waits
 // for its own completion, takes a context, and may be given up at any time: the memory that the device
@@ -7,15 +8,15 @@
 //	r, err := rdmaio.NewRequester(conn.QP(), nil)
 //	err = r.Read(ctx, buf, remote)
 //
-// A [Region] is memory of the peer as an [io.ReaderAt] and an [io.WriterAt]. Its owner makes a [Span] of it,
+// A [Region] is memory of the peer, with the methods ReadAt and WriteAt. Its owner makes a [Span] of it,
 // and sends that to the peer, which is 20 bytes:
 //
 //	peer := r.Region(span)
 //	io.Copy(file, io.NewSectionReader(peer, 0, peer.Size()))
 //
 // A [Client] calls the methods of a [Server]. Arguments and answers are messages of some kilobytes. What is
-// larger does not travel in them: the client lends memory to the call, and the server reads the one
-// part of it and writes the other, as [Call.In] and [Call.Out]:
+// larger does not travel in them: the client lends memory to the call, and the server reads [Call.In] of it
+// and writes [Call.Out]:
 //
 //	out, err := client.Bulk().Get(ctx, 10<<20)
 //	answer, err := client.Call(ctx, "load", []byte("name"), rdmaio.Bulk{Out: out})

@@ -76,7 +76,7 @@ type AH struct {
 	attr AHAttr
 }
 
-// GRHSize is how many bytes stand before the payload in the buffer of a UD receive. They are the
+// GRHSize is the number of bytes before the payload in the buffer of a UD receive. They are the
 // packet's global route header or, with RoCEv2 over IPv4, 20 undefined bytes and the IPv4 header.
 // On InfiniBand they are undefined unless the completion has WCFlagGRH.
 const GRHSize = 40

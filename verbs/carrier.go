@@ -1,6 +1,6 @@
 package verbs
 
-// What a QP's packets can go by: see [QP.Carrier].
+// The ways that a QP's packets can go by: see [QP.Carrier].
 const (
 	CarrierUDP = "udp" // RoCEv2
 	CarrierSHM = "shm" // memory shared with the peer's process, which is on the same host

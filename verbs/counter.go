@@ -29,7 +29,7 @@ func (cs Counters) Value(name string) uint64 {
 	return v
 }
 
-// Since returns by how much each counter has grown since before. Gauges stay as they are, and so does a
+// Since returns the growth of each counter since before. Gauges stay as they are, and so does a
 // counter that before lacks.
 func (cs Counters) Since(before Counters) Counters {
 	grown := make(Counters, len(cs))

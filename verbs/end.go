@@ -53,14 +53,14 @@ type ProviderKeepAlive interface {
 
 // SetKeepAlive makes an RC QP find out by itself that its peer has vanished. When nothing has come
 // from the peer for the period, or up to a 64th less, and nothing is on its way that it must
-// acknowledge, the device sends an RDMA WRITE of no bytes. The peer's device acknowledges it without its program. It takes no place
-// in the send queue and makes no completion. If the retries of the QP run out, the QP goes to the
-// error state: with the completion WCRetryExceeded if something was posted meanwhile, else with
-// EventQPFatal. Receives are flushed. See [QP.NotifyError] too.
+// acknowledge, the device sends an RDMA WRITE of no bytes. The peer's device acknowledges it without its
+// program. It takes no place in the send queue and makes no completion. If the retries of the QP run out,
+// the QP goes to the error state: with the completion WCRetryExceeded if something was posted meanwhile,
+// else with EventQPFatal. Receives are flushed. See [QP.NotifyError] too.
 //
 // A vanished peer is so noticed within the period and the retries after its last packet. With
-// Retry.Timeout 0, which waits without end, it never is. The peer's QP must allow AccessRemoteWrite: one that does not
-// refuses the WRITE, which ends the connection. Those of connection managers allow it.
+// Retry.Timeout 0, which waits without end, it never is. The peer's QP must allow AccessRemoteWrite: one that
+// does not refuses the WRITE, which ends the connection. Those of connection managers allow it.
 //
 // On iWARP it is the keep-alive of TCP. The period is rounded up to seconds, and is followed by five
 // questions, one a second. While the peer has bytes to acknowledge, TCP does not ask, and on Linux has

@@ -81,7 +81,7 @@ func (g *GSI) CommIDs() (base uint32, bits int, err error) {
 }
 
 // Serve opens the address of a GID, whose place in the table of port 1 is gidIndex, for messages to QP1.
-// ClaimService does so too. Who claims a service at several addresses first opens all, so that a service
+// ClaimService does so too. A program that claims a service at several addresses first opens all, so that a service
 // which can be seen at one of them is not refused for long for want of the others. The error is ErrNotFound
 // if there is no such GID, and else what ClaimService's would be.
 func (g *GSI) Serve(gidIndex int) error {

@@ -20,7 +20,7 @@ type object struct {
 	children map[*object]struct{}
 }
 
-// maxNamedChildren is how many dependents an ErrBusy names. It counts the others.
+// An ErrBusy names up to maxNamedChildren dependents. It counts the others.
 const maxNamedChildren = 4
 
 // check returns an error if o is closed.

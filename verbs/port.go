@@ -2,7 +2,7 @@ package verbs
 
 import "fmt"
 
-// MTU is a path MTU (enum ibv_mtu): how many bytes of payload a packet may have. Its values are the
+// MTU is a path MTU (enum ibv_mtu): the most bytes of payload that a packet may have. Its values are the
 // C library's codes; Bytes converts them.
 type MTU uint8
 

@@ -27,7 +27,7 @@ import "context"
 //   - SendWR.InlineData needs no memory region, and a QP may be posted to from several goroutines.
 //   - State may not cost a system call; ProviderQP says how current it must be.
 //
-// What a device promises beyond the verbs it declares in DeviceAttr.Guarantees.
+// A device declares what it promises beyond the verbs in DeviceAttr.Guarantees.
 type Provider interface {
 	// Devices lists the provider's devices. With an error it may still list those that it found.
 	Devices() ([]DeviceInfo, error)

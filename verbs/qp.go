@@ -422,8 +422,7 @@ func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
 
 // Close destroys the QP (ibv_destroy_qp). Work requests that are not done make no completion.
 // Completions that are in a CQ already stay there, and their WC.QP is the closed QP, whose calls say
-// ErrClosed. The error is ErrBusy while the QP is attached to
-// a multicast group.
+// ErrClosed. The error is ErrBusy while the QP is attached to a multicast group.
 //
 // When Close has returned nil, the device does not touch memory for this QP any more: not for what
 // was posted to it, and not for what its peer has asked for. So buffers may be used for something
@@ -432,5 +431,5 @@ func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
 // Other calls may be under way in other goroutines: each is done, or returns ErrClosed.
 //
 // Close before the program ends: acknowledgements that the QP still owes leave then. A program that ends
-// without, in the middle of an exchange of messages, may leave the last one unacknowledged that it took.
+// without Close, in the middle of an exchange of messages, may not have acknowledged the last one that it took.
 func (qp *QP) Close() error { return qp.close(qp.p.Close) }

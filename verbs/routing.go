@@ -16,10 +16,11 @@ type AdaptiveRouting struct {
 	// does not accept packets out of order takes each of them for a loss, unless it is an adverb and the path IPv4.
 	Send bool
 
-	// Accept has what comes before its turn wait for it, as far as 1023 packets ahead, and 512 packets at most. A WRITE
-	// ONLY with the mark does not wait and does not count: it is placed at once, before what was sent earlier has
-	// come. Who watches memory must not conclude from a byte that those before it are there. Completions, and what
-	// costs a receive, keep their order. A gap is not taken for a loss at once, but if it stays for Patience.
+	// Accept has what comes before its turn wait for it, as far as 1023 packets ahead, and 512 packets at most. A
+	// WRITE ONLY with the mark does not wait and does not count: it is placed at once, before what was sent earlier
+	// has come. A program that watches memory must not conclude from a byte that those before it are there.
+	// Completions, and what costs a receive, keep their order. A gap is not taken for a loss at once, but only if it
+	// stays for Patience.
 	Accept bool
 
 	// Mark is the bit, or the bits, of the BTH's ninth byte that packets of this form have set, the uppermost bit
@@ -27,15 +28,16 @@ type AdaptiveRouting struct {
 	// reserved, and vendors differ.
 	Mark uint8
 
-	// Paths is from how many UDP source ports the QP sends, 1 to MaxRoutingPaths, and at most as many as the device
-	// has: 4. 0 stands for 1. Switches with several equal ways (ECMP) choose by that port, so one QP can fill several.
-	// It takes effect if the peer is an adverb. Requests and acknowledgements take the paths in
-	// turn, as what comes back allows, and a path that loses much is left, and tried now and then. READ responses stay
-	// on one. With several paths packets overtake one another. What that costs is least with Send here and Accept there.
+	// Paths is the number of UDP source ports that the QP sends from: 1 to MaxRoutingPaths, and at most as many as
+	// the device has, which is 4. 0 stands for 1. Switches with several equal ways (ECMP) choose by that port, so
+	// one QP can fill several. It takes effect if the peer is an adverb. Requests and acknowledgements take the
+	// paths in turn, as what comes back allows. A path that loses much is left, and tried now and then. READ
+	// responses stay on one. With several paths packets overtake one another. What that costs is least with Send
+	// here and Accept there.
 	Paths int
 
-	// Patience is for how long a gap is not reported (NAK, PSN sequence error). 0 stands for DefaultRoutingPatience.
-	// It counts where the peer is no adverb: adverbs tell each other what has come.
+	// Patience is the time for which a gap is not reported (NAK, PSN sequence error). 0 stands for
+	// DefaultRoutingPatience. It counts where the peer is no adverb: adverbs tell each other what has come.
 	Patience time.Duration
 }
 
@@ -62,9 +64,9 @@ type ProviderRouting interface {
 // state. What Send says counts for work requests that are posted later, and Accept for packets that come later. RESET
 // brings back what the device has: nothing of it, unless ADVERB_ROUTING says otherwise.
 //
-// The error is ErrInvalid for a mark with the bit 0x80, for Paths outside of 0 to MaxRoutingPaths and for a Patience outside of
-// 0 to MaxRoutingPatience, and
-// ErrUnsupported for other QPs than RC, and for devices on which it is a setting of the card, or none.
+// The error is ErrInvalid for a mark with the bit 0x80, for Paths outside of 0 to MaxRoutingPaths and for a
+// Patience outside of 0 to MaxRoutingPatience. It is ErrUnsupported for other QPs than RC, and for devices on
+// which it is a setting of the card, or none.
 func (qp *QP) SetAdaptiveRouting(r AdaptiveRouting) error {
 	const verb = "set adaptive routing of"
 	if err := qp.check(verb); err != nil {
@@ -107,8 +109,8 @@ func (r *AdaptiveRouting) complete() error {
 }
 
 // ParseAdaptiveRouting reads what ADVERB_ROUTING and command lines say: "send", "accept", "mark=BITS",
-// "paths=NUMBER" and "patience=DURATION", with commas, such as "send,accept,paths=4". The defaults are filled in. The error is
-// ErrInvalid.
+// "paths=NUMBER" and "patience=DURATION", with commas, such as "send,accept,paths=4". The defaults are filled
+// in. The error is ErrInvalid.
 func ParseAdaptiveRouting(s string) (AdaptiveRouting, error) {
 	var r AdaptiveRouting
 	for word := range strings.SplitSeq(s, ",") {

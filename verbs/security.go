@@ -3,8 +3,8 @@ package verbs
 // PacketSecurity has a connected QP authenticate and encrypt each packet: see [QP.SetSecurity]. Each end
 // draws its SendSecret from crypto/rand for this one connection, and gives it to its peer, whose
 // RecvSecret it is. It does so over a channel that is authenticated and encrypted itself, such as TLS,
-// beside its QPN, PSN and GID. Who reads along there reads the connection, and a secret that is used
-// again gives both connections away.
+// beside its QPN, PSN and GID. Somebody who reads along there reads the connection, and a secret
+// that is used again gives both connections away.
 type PacketSecurity struct {
 	SendSecret [32]byte // what this QP sends is under keys made of it
 	RecvSecret [32]byte // the peer's SendSecret

@@ -1,5 +1,5 @@
-// Package clock tells the time of hot paths. It asks the system once in a millisecond, and counts the
-// processor's ticks in between. They cost a third of what the system's clock does.
+// Package clock tells the time to code that asks for it very often. It asks the system once in a millisecond, and
+// counts the processor's ticks in between. That costs a third of what the system's clock does.
 //
 // Where the processor has no such counter, or the system does not trust it, there is no Clock, and
 // callers ask the system.
@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// window is for how many nanoseconds ticks are counted before the system is asked again. So this clock is never wrong
-	// by more, whatever happens to the counter.
+	// Ticks are counted for window nanoseconds before the system is asked again. So this clock is never wrong by
+	// more, whatever happens to the counter.
 	window = 1_000_000
 
 	// A rate is taken over rateLeast at least. Beyond rateMost the machine may have slept, which the two clocks see
@@ -21,7 +21,7 @@ const (
 	rateLeast = 50_000_000
 	rateMost  = 5_000_000_000
 
-	// scale is how many bits of a rate are behind the point.
+	// A rate has scale bits behind the point.
 	scale = 32
 )
 

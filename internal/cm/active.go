@@ -95,7 +95,7 @@ func (c *Conn) sendRTU() {
 	c.m.send(c.path, wire.CMRTU, c.tid, &rtu)
 }
 
-// What a REP leads to that comes again. takeREP takes the first one.
+// onRepeatedREP says what a repeated REP leads to. takeREP takes the first one.
 var onRepeatedREP = [states]func(*Conn, time.Duration){
 	StateREPRcvd:     (*Conn).sendMRA,
 	StateMRAREPSent:  (*Conn).sendMRA,

@@ -44,7 +44,7 @@ func (c *Conn) disconnected(now time.Duration, e Event) {
 	c.timeWait(now)
 }
 
-// What a DREQ leads to, beside the DREP. To a passive side that is not established it proves that
+// onDREQ says what a DREQ leads to, beside the DREP. To a passive side that is not established it proves that
 // the peer was, and it stands in for the RTU. To an active side that has not sent its RTU it says
 // that the peer has given the connection up.
 var onDREQ = [states]func(*Conn, time.Duration, []byte){
@@ -97,7 +97,7 @@ func (m *Machine) handleDREQ(now time.Duration, msg *message) {
 	m.send(path, wire.CMDREP, msg.tid, &wire.DREP{LocalCommID: dreq.RemoteCommID, RemoteCommID: dreq.LocalCommID})
 }
 
-// What a DREP leads to.
+// onDREP says what a DREP leads to.
 var onDREP = [states]func(*Conn, time.Duration, *wire.DREP){
 	StateDREQSent: func(c *Conn, now time.Duration, drep *wire.DREP) {
 		c.disconnected(now, Event{PrivateData: clone(drep.PrivateData[:])})

@@ -34,7 +34,7 @@ func (s *idSource) prf(round, v uint32) uint64 {
 	return binary.BigEndian.Uint64(s.out[:])
 }
 
-// next returns the next number of so many bits, 1 to 32.
+// next returns the next number of 1 to 32 bits.
 func (s *idSource) next(bits int) uint32 {
 	low := (bits + 1) / 2
 	a, b := s.count&(1<<bits-1)>>low, s.count&(1<<low-1)

@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// What a REQ leads to that comes again. takeREQ takes the first one.
+// onRepeatedREQ says what a repeated REQ leads to. takeREQ takes the first one.
 var onRepeatedREQ = [states]func(*Conn, time.Duration){
 	StateREQRcvd:    (*Conn).askPatience,
 	StateMRAREQSent: (*Conn).askPatience,
@@ -181,7 +181,7 @@ func (c *Conn) establish(private []byte) {
 	c.emit(Event{Type: EventEstablished, PrivateData: private})
 }
 
-// What an RTU leads to.
+// onRTU says what an RTU leads to.
 var onRTU = [states]func(*Conn, time.Duration, *wire.RTU){
 	StateREPSent:    (*Conn).takeRTU,
 	StateMRAREPRcvd: (*Conn).takeRTU,

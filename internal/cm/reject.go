@@ -131,7 +131,7 @@ func (c *Conn) refuseOldREQ(time.Duration) {
 	c.m.send(c.path, wire.CMREJ, c.tid, &wire.REJ{RemoteCommID: c.remoteID, Message: wire.CMMessageREQ, Reason: wire.RejStaleConn})
 }
 
-// What a REJ leads to.
+// onREJ says what a REJ leads to.
 var onREJ = [states]func(*Conn, time.Duration, *wire.REJ){
 	StateREQSent:     (*Conn).attemptRejected,
 	StateMRAREQRcvd:  (*Conn).attemptRejected,

@@ -1,5 +1,5 @@
 // Package connector makes connections between queue pairs (QPs) for package rdmacm. It stands
-// between rdmacm, which knows what programs may do and when, and whoever speaks the protocol of
+// between rdmacm, which knows what programs may do and when, and the part that speaks the protocol of
 // connecting on a device.
 //
 // A [Connector] serves one device. A [Port] of it takes requests from peers, and a [Conn] of it is

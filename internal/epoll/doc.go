@@ -1,4 +1,5 @@
-// Package epoll makes epoll sets for which Go's network poller waits. Sockets in such a set are unknown to that
-// poller. If they were known, then all that comes would wake a thread of it, also while a program polls busily and
-// finds it anyway. Linux alone has them.
+// Package epoll waits for many sockets at once, by Linux's epoll, without giving them to Go's network poller.
+//
+// Only the epoll set itself is known to that poller. If each socket were, then whatever comes would wake one of the
+// poller's threads, even while a program polls busily and finds it anyway.
 package epoll

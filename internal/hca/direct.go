@@ -1,8 +1,8 @@
 package hca
 
-// A WRITE or READ that is not long, or an atomic, to a process of this host may need no packet. The owner of the region
-// grants access to it, and the initiator, which has it mapped, carries the operation out itself, as a card does: the
-// owner's program and its processor have no part in it.
+// A WRITE or READ that is not long, or an atomic, to a process of this host may need no packet. The owner of the
+// region grants access to it. The initiator, which has the region mapped, carries the operation out itself, as a card
+// does: the owner's program and its processor have no part in it.
 //
 //  1. PostSend hands each work request to carryOut. One to a key that is in use asks the owner, by the lane's socket.
 //  2. The owner's grant checks the QP, the key and the rights, and answers with the region's memfd. What ends any of

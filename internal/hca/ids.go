@@ -55,7 +55,7 @@ type ident struct {
 // near reports whether i fits a count that reached o some packets earlier, or will reach it later.
 func (i ident) near(o ident) bool { return i.within(o, 0) }
 
-// within is near for a count that may have gone on by so many more.
+// within is near for a count that may have gone on by up to more.
 func (i ident) within(o ident, more uint32) bool {
 	return i.df == o.df && uint32(i.id-o.id+idWindow/2) < idWindow+more
 }

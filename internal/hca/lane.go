@@ -383,7 +383,7 @@ func (e *engine) admits(q *qp, from netip.Addr) bool {
 	return false
 }
 
-// handleNear hands the transport a packet that came by a lane, and stands for so many.
+// handleNear hands the transport a packet that came by a lane, and stands for a number of packets.
 func (q *qp) handleNear(now time.Duration, p *wire.Packet, packets int, lent *shm.Lent) {
 	if lent == nil && packets == 1 {
 		q.t.HandlePacket(now, p, 0)

@@ -20,11 +20,11 @@ import (
 
 // Anybody may bind any name of an abstract unix socket first, and so shut others out. But the kernel
 // tells whose a socket is. If another user has the name of a mailbox, its owner binds an alias: the name
-// with a random number behind it. Nobody can have taken that before. Who looks for the mailbox looks for
-// aliases too, and passes over those of other users.
+// with a random number behind it. Nobody can have taken that before. A process that looks for the mailbox
+// looks for aliases too, and passes over those of other users.
 //
-// A mailbox must have one owner among the processes of a user. So who has bound the name or an alias
-// then looks whether another process of this user has one of them, and lets go if so. Of two that look
+// A mailbox must have one owner among the processes of a user. So a process that has bound the name or an
+// alias then looks whether another process of this user has one of them, and lets go if so. Of two that look
 // at the same time both let go, never none.
 
 // alias returns a name that a mailbox can have instead of its own.
@@ -40,11 +40,11 @@ type socket struct {
 	uid   int // -1 where the kernel does not tell: before Linux 5.3
 }
 
-// listTime is how long the kernel may take to list the sockets.
+// The kernel may take listTime to list the sockets.
 const listTime = time.Second
 
-// unlistedTime is for how long a kernel that does not list sockets is not asked again. It looks for its module
-// unix_diag each time, which takes it a tenth of a second and more.
+// A kernel that does not list sockets is not asked again for unlistedTime. It looks for its module unix_diag
+// each time, which takes it a tenth of a second and more.
 const unlistedTime = time.Minute
 
 var errUnlisted = errors.New("the kernel does not list unix sockets")
@@ -173,7 +173,7 @@ func plainName(name string) string {
 // bearers are the sockets that have the name of a mailbox or an alias of it.
 type bearers struct {
 	mine  []socket // of this user: two at most, since more would not change anything
-	plain socket   // the one with the name itself, whoever has bound it; the zero value if nobody has
+	plain socket   // the one with the name itself, of any user; the zero value if nobody has bound it
 }
 
 // bearersOf looks for the sockets of a mailbox.

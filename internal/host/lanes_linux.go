@@ -47,15 +47,15 @@ import (
 
 // What this implementation chose.
 const (
-	// maxLanes is how many lanes a device makes, and how many each of its addresses takes.
+	// A device makes up to maxLanes lanes, and each of its addresses takes as many.
 	maxLanes = 64
-	// laneTime is how long the process at the other end has to answer. One that is stopped does not.
+	// The process at the other end has laneTime to answer. One that is stopped does not.
 	laneTime = 250 * time.Millisecond
-	// laneAgain is for how long a process that took no lane is not asked again.
+	// A process that took no lane is not asked again for laneAgain.
 	laneAgain = time.Second
 	// acceptAgain is the time until connections are taken again after it has failed.
 	acceptAgain = 100 * time.Millisecond
-	// bellless is how often lanes are looked at where the system denies the bell.
+	// Lanes are looked at once in bellless where the system denies the bell.
 	bellless = time.Millisecond
 )
 
@@ -89,7 +89,7 @@ const laneBox = "@adverb/lane/"
 type lanes struct {
 	on      bool          // before the first Claim
 	time    time.Duration // laneTime, but in tests
-	dialing sync.Mutex    // held while a lane is made; whoever answers needs mu
+	dialing sync.Mutex    // held while a lane is made; answering one needs mu
 
 	mu      sync.Mutex
 	closed  bool
@@ -134,7 +134,7 @@ func (n *Netdev) Inbox(at netip.Addr) *shm.Inbox {
 
 // Lane returns a lane from an address of this device to the process that owns a QPN, at an address. It
 // returns nil where that process takes none: the packets then go by the network. It takes laneTime at
-// most, for each who asks. The lane has one user more, who gives it up by Use(-1).
+// most, for each caller. The lane has one user more, which gives it up by Use(-1).
 func (n *Netdev) Lane(from, to netip.Addr, qpn uint32) *shm.Out {
 	s := &n.lanes
 	key := laneKey{from.Unmap().WithZone(""), to.Unmap().WithZone(""), qpn >> blockBits}
@@ -286,8 +286,8 @@ func tellGrant(c *net.UnixConn, g shm.Granted, revoked bool) error {
 	return answerSender(c, accessGranted, g.File.FD, uint64(g.Rights)<<32|uint64(g.Slot), g.Gen, g.Base, g.Len, g.File.ID, uint64(g.File.Size), write)
 }
 
-// takeFiles maps the files that the sender of a lane lends, and passes on what it asks for. It returns when takeAnswers
-// would.
+// takeFiles maps the files that the sender of a lane lends, and passes on what it asks for. It returns when
+// takeAnswers would.
 func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 	c.SetDeadline(time.Time{})
 	for {

@@ -21,7 +21,7 @@ const (
 	heldPerOwner = 2048 // messages for one process
 	maxHeld      = 4096 // messages for all processes
 
-	// holdTime is how long messages are held for a process that gives no sign of life.
+	// Messages for a process that gives no sign of life are held for holdTime.
 	holdTime = time.Second
 
 	// Attempts to send what is held are retryMin to retryMax apart.
@@ -37,7 +37,7 @@ const (
 	maxOutlets = 64
 	outletIdle = 5 * time.Second
 
-	// absentTime is how long a block without an owner is not looked up again.
+	// A block without an owner is not looked up again for absentTime.
 	absentTime = 20 * time.Millisecond
 
 	// In each absentTime, maxLookups blocks and as many services are looked up, and maxCancels
@@ -45,14 +45,14 @@ const (
 	maxLookups = 64
 	maxCancels = 16
 
-	// listShare bounds the time that it takes to list the host's unix sockets, of which strangers may open
-	// many: between two lists is listShare times as long as the first one took.
+	// Strangers may open many of the unix sockets of the host, and to list them takes time. So between two
+	// lists there is a pause, listShare times as long as the first one took.
 	listShare = 50
 )
 
 // Surveys, which find out the process behind each socket of an address by probes.
 const (
-	// probeTime is how long the processes have to answer.
+	// The processes have probeTime to answer.
 	probeTime = 100 * time.Millisecond
 
 	// probeAgain is the time until sockets that have not answered are probed again. It doubles each
@@ -63,7 +63,7 @@ const (
 	firstProbes = 16
 	maxProbes   = 1024
 
-	// probeWindow is how many answers may be outstanding. They have to fit into a mailbox.
+	// Up to probeWindow answers may be outstanding. They have to fit into a mailbox.
 	probeWindow = 8
 )
 
@@ -82,11 +82,11 @@ const (
 
 // Receiving.
 const (
-	// injectedDatagrams is how many datagrams that others have passed on wait for Recv.
+	// Up to injectedDatagrams datagrams that others have passed on wait for Recv.
 	injectedDatagrams = 4096
 
-	// strayBatches is how many batches one Recv reads if they contain nothing for this process. It
-	// does not read on for ever, because its caller has timers to serve too.
+	// One Recv reads up to strayBatches batches if they contain nothing for this process. It does not read
+	// on for ever, because its caller has timers to serve too.
 	strayBatches = 4
 
 	// maxDatagram is the longest datagram that is passed on, in bytes. All of RoCEv2's are shorter.

@@ -44,9 +44,9 @@ func Share(n *udp.Netdev) *Netdev {
 	return d
 }
 
-// Shard returns a further Netdev of the same network interface, for another shard of the device. Its links have sockets
-// of their own, which get what is for its own blocks, as if it were that of another process. No process gives its will
-// to it: this one would die with it. Shard is called before anything else is.
+// Shard returns a further Netdev of the same network interface, for another shard of the device. Its links have
+// sockets of their own, which get what is for its own blocks, as if it were that of another process. No process gives
+// its will to it: this one would die with it. Shard is called before anything else is.
 func (n *Netdev) Shard() *Netdev {
 	s := Share(n.Netdev.Again())
 	s.family = n.family

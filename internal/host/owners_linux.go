@@ -304,7 +304,7 @@ func (p *outletPool) evict(o *owners) bool {
 		return true
 	}
 	for other := range p.holders {
-		if other == o || !other.mu.TryLock() { // whoever holds it may wait for us
+		if other == o || !other.mu.TryLock() { // its holder may wait for us
 			continue
 		}
 		w := other.oldest()

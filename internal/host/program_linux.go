@@ -9,9 +9,10 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// How many blocks a program knows at most. Datagrams for further blocks are passed on. A program may have
-// 4096 instructions, of which a block takes two. They become three of 8 bytes in the kernel, whose usual
-// limit for all of a socket's programs (net.core.optmem_max) is 128 KiB, and 20 KiB before Linux 6.7.
+// A program knows up to maxSteered blocks, or fewSteered where the kernel takes no more. Datagrams for further
+// blocks are passed on. A program may have 4096 instructions, of which a block takes two. They become three of
+// 8 bytes in the kernel, whose usual limit for all of a socket's programs (net.core.optmem_max) is 128 KiB, and
+// 20 KiB before Linux 6.7.
 const (
 	maxSteered = 2000
 	fewSteered = 600
@@ -25,8 +26,8 @@ const destQPOffset = 4
 
 // program returns the classic BPF program that picks the socket of a datagram. It begins at the
 // UDP payload, which is the BTH, and returns the index of the socket. steer holds the index for
-// each block that a process has claimed, and program takes most of them at most. All other blocks go to the index other: it should be that
-// of a process which is not stopped.
+// each block that a process has claimed, and program takes the first most of them. All other blocks go
+// to the index other: it should be that of a process which is not stopped.
 //
 // A datagram that is too short to have a QPN ends the program at the load. It goes to index 0.
 func program(steer map[uint32]int, most int, other uint32) []bpf.Instruction {

@@ -334,8 +334,8 @@ func (s *steering) probe(from, to int, nonce uint64, flow uint32) {
 			continue
 		}
 		p := wire.Packet{
-			BTH:     wire.BTH{Opcode: wire.UDSendOnly, PKey: 0xffff, DestQP: controlBlock<<blockBits | uint32(i)},
-			DETH:    wire.DETH{SrcQP: 1},
+			BTH:     wire.BTH{Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: controlBlock<<blockBits | uint32(i)},
+			DETH:    wire.DETH{SrcQP: wire.GSIQPN},
 			Payload: payload[:],
 		}
 		b := p.AppendTo(nil)

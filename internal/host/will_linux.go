@@ -31,27 +31,27 @@ import (
 
 // What this implementation chose.
 const (
-	// maxWords is how many messages a will has room for. Further ones are not bequeathed.
+	// A will has room for maxWords messages. Further ones are not bequeathed.
 	maxWords = 1 << 16
 
-	// heirsWanted is how many heirs a process has at an address, if there are so many others. One
-	// may die together with it.
+	// A process has heirsWanted heirs at an address, if there are so many others. One may die together with
+	// it.
 	heirsWanted = 2
 
-	// maxWards is how many wills a process takes on.
+	// A process takes on up to maxWards wills.
 	maxWards = 256
 
-	// maxCandidates is how many processes that have shown themselves are remembered as heirs to be.
+	// Up to maxCandidates processes that have shown themselves are remembered as heirs to be.
 	maxCandidates = 64
 
-	// willTime is how long a process that wants an heir has to hand its will over.
+	// A process that wants an heir has willTime to hand its will over.
 	willTime = time.Second
 
-	// willAgain is how long after a failure to make the memory of a will the next attempt is made. A process
-	// may be short of files or memory for a while.
+	// If the memory of a will cannot be made, the next attempt is willAgain later. A process may be short of
+	// files or memory for a while.
 	willAgain = time.Second
 
-	// wordsBatch is how many messages are sent at a time, wordsPause apart.
+	// Messages are sent wordsBatch at a time, wordsPause apart.
 	wordsBatch = 64
 	wordsPause = time.Millisecond
 )
@@ -269,8 +269,8 @@ func checkPeer(fd int) error {
 	return nil
 }
 
-// close has the heirs say what is in the will, as it is when a device closes: of connections whose
-// peers have not confirmed the end.
+// close has the heirs send what is in the will when a device closes: that is of connections whose peers have
+// not confirmed the end.
 func (w *will) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -451,7 +451,7 @@ func (l *Link) sayLastWords(all []link.Datagram) {
 	}
 }
 
-// wordsChunk is how many rows in a row that were never used mean that none behind them was.
+// If wordsChunk rows in a row were never used, none behind them was.
 const wordsChunk = 64
 
 // neverUsed reports whether no message of a part of a will was ever written.

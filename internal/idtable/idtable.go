@@ -16,20 +16,20 @@ import (
 //
 // Numbers come from blocks of 4096. The blocks are chosen at random as well. A further block is
 // opened when the blocks in use are three quarters full, so a draw seldom meets a number in use and
-// few blocks take memory. Who knows a number need only try those of its block for the others, so
-// Spread opens more blocks than that.
+// few blocks take memory. But somebody who knows a number need only try those of its block for the others.
+// So Spread opens more blocks than that.
 //
 // The exported fields are set before the first use.
 type Table[T any] struct {
-	// Limit is how many objects the table takes.
+	// Limit bounds the objects of the table.
 	Limit int
 	// Claim asks for a block, given by the upper 12 bits of its numbers. It returns false where
 	// somebody else has the block. Where Claim is nil every block is free.
 	Claim func(block uint32) (bool, error)
-	// Spread is over how many blocks numbers are spread from the first one on. Where somebody has the
-	// block that was drawn, it is fewer: the fewer blocks are free, the fewer this table takes.
+	// Spread is the number of blocks over which numbers are spread from the first one on. Where somebody has
+	// the block that was drawn, it is fewer: the fewer blocks are free, the fewer this table takes.
 	Spread int
-	// Rest is for how long a number stays unused after its object was removed. Peers may believe
+	// Rest is the time for which a number stays unused after its object was removed. Peers may believe
 	// for a while in the object that had the number, and packets to it may be under way. At most
 	// MaxResting numbers rest; beyond that the oldest are used again early.
 	Rest time.Duration

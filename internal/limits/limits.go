@@ -1,6 +1,6 @@
-// Package limits holds what the software devices grant, whatever carries their data. Nothing is set aside
-// for it: these are bounds against mistakes, of the order of what cards and the kernel's software device
-// have.
+// Package limits holds the limits of the software devices, such as the number of QPs and the size of messages.
+// They are the same whatever carries the data. Nothing is set aside for them: they are bounds against mistakes,
+// about as large as those of cards and of the kernel's software device.
 package limits
 
 import (

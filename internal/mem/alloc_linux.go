@@ -52,7 +52,7 @@ func (a *allocation) lent() *File { return a.m.lent }
 // allocate maps n zeroed bytes of shared memory, which peers may be allowed to change. They start on a page.
 func allocate(n int, changes bool) (*allocation, error) { return memory.allocate(n, changes) }
 
-// free takes the memory away. Who touches it later gets a fault, until the addresses have rested.
+// free takes the memory away. A program that touches it later gets a fault, until the addresses have rested.
 func (a *allocation) free() error { return memory.free(a) }
 
 // allocator makes the allocations of a process.

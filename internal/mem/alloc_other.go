@@ -27,7 +27,7 @@ func allocate(n int, _ bool) (a *allocation, err error) {
 	return &allocation{b[off : off+n : off+n]}, nil
 }
 
-// free leaves the memory to the garbage collector, so that whoever still has a slice of it uses nobody
+// free leaves the memory to the garbage collector, so that a program that still has a slice of it uses nobody
 // else's memory.
 func (a *allocation) free() error { return nil }
 

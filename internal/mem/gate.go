@@ -2,8 +2,8 @@ package mem
 
 import "sync/atomic"
 
-// gate counts those who use a region's memory, and keeps new ones out once it is closed. It has no
-// pointer and no lock, so it works in memory that several processes share.
+// gate counts those who use a region's memory, and keeps new ones out once it is closed. It is one word,
+// without a lock.
 type gate struct{ users atomic.Int64 }
 
 // gateClosed is added to users by close. There can never be so many users.

@@ -7,8 +7,8 @@ import (
 	"runtime/metrics"
 )
 
-// idleShare is by how much the idle part of the heap is to be larger than what is wanted, to be taken for room: it
-// is in pieces.
+// The idle part of the heap is taken for room if it is idleShare times as large as what is wanted: it is in
+// pieces.
 const idleShare = 4
 
 // HoldsHeap returns an error if so many bytes more of the Go heap could be beyond RLIMIT_AS. The runtime would end
@@ -25,15 +25,16 @@ func HoldsHeap(size int) error {
 	return err
 }
 
-// hasIdle reports whether the heap has room for so many bytes in the addresses that it has. What is idle is in pieces,
-// and where others of this size lie between them, each piece may be a little too short. Then no more is idle than used.
+// hasIdle reports whether the heap has room for so many bytes in the addresses that it has. What is idle is in
+// pieces, and where others of this size lie between them, each piece may be a little too short. Then no more is idle
+// than used.
 func hasIdle(size int) bool {
 	idle := heapBytes("free") + heapBytes("released")
 	used := heapBytes("objects") + heapBytes("unused")
 	return idle/idleShare >= uint64(size) && idle >= used+uint64(size)
 }
 
-// heapBytes is how large a part of the heap is.
+// heapBytes returns the size of a part of the heap.
 func heapBytes(part string) uint64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/" + part + ":bytes"}}
 	metrics.Read(sample)

@@ -18,12 +18,12 @@ import (
 
 // Bounds that we chose.
 const (
-	// Where RLIMIT_AS bounds the address space, so much of it is left to the rest of the program: the
-	// runtime ends a program whose heap cannot grow.
+	// Where RLIMIT_AS bounds the address space, spareAddresses bytes of it are left to the rest of the program:
+	// the runtime ends a program whose heap cannot grow.
 	spareAddresses = 64 << 20
-	// And what rests takes this part of it at most.
+	// And what rests takes one part in restingPart of it at most.
 	restingPart = 16
-	// maxAreasUnknown is what we take for half of vm.max_map_count where it cannot be read.
+	// maxAreasUnknown stands for half of vm.max_map_count where that cannot be read.
 	maxAreasUnknown = 32 << 10
 	// fewMappings are left where one call of mmap needs more than there are.
 	fewMappings = 8
@@ -90,7 +90,7 @@ func (h host) addresses() uint64 {
 	return n * uint64(pageSize)
 }
 
-// restingBytes is how many bytes of addresses may rest.
+// restingBytes returns the number of bytes of addresses that may rest.
 func (h host) restingBytes() uint64 {
 	if math.MaxUint == math.MaxUint32 {
 		return maxRestingBytes32
@@ -101,7 +101,7 @@ func (h host) restingBytes() uint64 {
 	return maxRestingBytes
 }
 
-// maxAreas is how many mappings regions may have: half of those that a process may have.
+// maxAreas returns the number of mappings that regions may have: half of those that a process may have.
 func (h host) maxAreas() int {
 	n, err := h.maxMappings()
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// keyBits is how many low bits of a key are not the index of its table entry. Those of a region's two
+// The low keyBits bits of a key are not part of the index of its table entry. Those of a region's two
 // keys are random, and differ. Those of a window change with each binding.
 const keyBits = 8
 
-// keySpread is over how many blocks of 4096 the indexes are spread.
+// The indexes are spread over keySpread blocks of 4096.
 const keySpread = 8
 
 // Keys is the table of a device's memory keys. The upper 24 bits of a key are the index of its

@@ -7,9 +7,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// File is the memory of an allocated region, as other processes can map it: to read it and, where peers may change the
-// region, to change it too. Small regions have none where they share a mapping, since pages of a file that others cannot change cannot be
-// given back one by one.
+// File is the memory of an allocated region, as other processes can map it: to read it and, where peers may
+// change the region, to change it too. Small regions that share a mapping have no File: the pages of a file that
+// others cannot change cannot be given back one by one.
 type File struct {
 	ID   uint64 // no other file of this process has it, now or later
 	FD   int    // while a span of the region is open
@@ -22,7 +22,7 @@ type File struct {
 	watch map[any]func()
 }
 
-// Watch has f called when the memory is given back. key names who watches. It returns what ends the watch.
+// Watch has f called when the memory is given back. key names the watcher. Watch returns what ends the watch.
 func (m *File) Watch(key any, f func()) (forget func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -129,7 +129,7 @@ func truncate(fd int, size int64) error {
 	return unix.Ftruncate(fd, size)
 }
 
-// sparedFiles is how many of the process's file descriptors regions may keep open. Beyond it a region
+// sparedFiles is the number of the process's file descriptors that regions may keep open. A region beyond it
 // works as before, but no other process can map it: the program needs descriptors too.
 var sparedFiles = sync.OnceValue(func() int {
 	var limit unix.Rlimit
@@ -146,7 +146,7 @@ func (own *mapping) closeFile() {
 	}
 }
 
-// clear gives the pages of b back. Who reads b then reads zeros.
+// clear gives the pages of b back. A later read of b finds zeros.
 func (own *mapping) clear(b []byte) {
 	advice := unix.MADV_REMOVE
 	if own.anon {

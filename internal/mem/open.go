@@ -47,8 +47,8 @@ func (p *PD) openLocal(key verbs.LKey, va, n uint64, need verbs.Access) (Span, e
 	return Span{}, noRegion(uint32(key))
 }
 
-// OpenSGE opens the memory of an SGE, which is filled if need is verbs.AccessLocalWrite, and read if it is 0. The caller
-// releases the span.
+// OpenSGE opens the memory of an SGE, which is filled if need is verbs.AccessLocalWrite, and read if it is 0. The
+// caller releases the span.
 func (p *PD) OpenSGE(e *verbs.SGE, need verbs.Access) (Span, error) {
 	s, err := p.openLocal(e.LKey, e.Addr, uint64(e.Length), need)
 	tellUse(s.bytes, need) // none after an error

@@ -6,7 +6,7 @@ import "github.com/adverb-rdma/adverb/verbs"
 // both of its ends. Where the two are aligned alike, that is one copy. Elsewhere it goes through a buffer, a piece
 // at a time.
 
-// sharedPiece is of how many bytes a piece is at most.
+// A piece has sharedPiece bytes at most.
 const sharedPiece = 4096
 
 // alike reports whether one copy from src to dst is in order at both of its ends.

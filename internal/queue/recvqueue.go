@@ -26,7 +26,7 @@ type RecvQueue struct {
 	freed *atomic.Uint64 // set by polling; a new one after each Reset, which old completions must not touch
 }
 
-// RingSize is the next power of two: of how many places the ring of a work queue is that has to hold n.
+// RingSize returns the number of places in the ring of a work queue that has to hold n: the next power of two.
 func RingSize(n int) int {
 	if n <= 1 {
 		return 1

@@ -10,15 +10,15 @@ const (
 	SpinShort = 200 * time.Microsecond
 	// waitMost is the longest spin before a program blocks.
 	waitMost = 200 * time.Microsecond
-	// SpinFirst is how many looks the first spin has. Each further one has twice as many.
+	// SpinFirst is the number of looks of the first spin. Each further one has twice as many.
 	SpinFirst = 16
-	// yieldEach is after how many looks a program yields, which costs as much as a few of them. What it waits
-	// for may need this core: the peer's threads, and the device's, may be more than there are cores.
+	// A program yields after each yieldEach looks. To yield costs as much as a few of them. What the program
+	// waits for may need this core: the peer's threads, and the device's, may be more than there are cores.
 	yieldEach = 8
 )
 
-// NextSpin returns how many looks the next spin may take: after a sleep that was short more than the last, which
-// could have budget, and after a long one fewer.
+// NextSpin returns the number of looks that the next spin may take. budget is that of the last spin. After a short
+// sleep the next one may take more, and after a long one fewer.
 func NextSpin(budget int, slept time.Duration) int {
 	if slept > SpinShort {
 		return budget / 4

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Yielder gives the core of one who spins to other threads, as long as they give it back soon. Most do: the
+// Yielder gives the core of a thread that spins to other threads, as long as they give it back soon. Most do: the
 // program, the device and their peers wait for one another. A thread that only computes keeps a core for its whole
 // time slice, and to yield to it again and again would cost milliseconds each time. So after a yield that took long
 // the cores count as crowded for a while, and for a longer while if that happens again: nobody yields, and a device
-// sleeps in place of spinning, since the kernel lets who is woken go before one that computes.
+// sleeps in place of spinning, since the kernel lets a thread that is woken go before one that computes.
 //
 // A nil Yielder does nothing.
 type Yielder struct {

@@ -25,7 +25,7 @@ type connSocket struct {
 	waiting bool // a goroutine waits for room, under the QP's lock
 }
 
-// connBuffer is how many bytes a connSocket takes ahead.
+// A connSocket reads up to connBuffer bytes ahead.
 const connBuffer = 512 << 10
 
 func newConnSocket(of *stream, c net.Conn) *connSocket {

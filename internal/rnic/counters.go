@@ -82,7 +82,7 @@ func (d *Device) Counters() (verbs.Counters, error) {
 	return append(t.list(), verbs.Counter{Name: "link_downed", Value: d.timesDown()}), nil
 }
 
-// dataUnit is how many bytes the port counters of data count as one.
+// The port counters of data count in units of dataUnit bytes.
 const dataUnit = 4
 
 // PortCounters implements verbs.ProviderCounters. A packet is an FPDU, since only TCP knows its segments.

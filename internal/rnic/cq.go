@@ -11,7 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// pollLooks is at how many streams a poll that finds nothing looks at most.
+// A poll that finds nothing looks at pollLooks streams at most.
 const pollLooks = 4
 
 // cq is a completion queue of the device, and the QPs that depend on it.

@@ -30,7 +30,7 @@ type Config struct {
 	Markers bool                             // ask peers for markers
 	Wrap    func(net.Conn) net.Conn          // put around each stream, for captures
 	Closers []io.Closer                      // closed with the device
-	Spin    int                              // how often at most a poll is repeated before its program blocks
+	Spin    int                              // bounds the polls more that a program makes before it blocks
 	Yielder *queue.Yielder                   // gives the core to others between such polls, or nil
 	Claim   func(block uint32) (bool, error) // asks for a block of 4096 QPNs
 }

@@ -1,7 +1,7 @@
 // Package rnic is the software RNIC: a device whose RC QPs speak iWARP over TCP. It gives package iwarp's
 // QPs their locks, their streams and their way to the program.
 //
-// Who drives a QP: a post writes on the caller's goroutine until the stream takes no more. A poll that
+// Three drive a QP. A post writes on the caller's goroutine until the stream takes no more. A poll that
 // finds nothing reads what has come for the QPs of its CQ, and writes what waits for room. And on Linux one
 // goroutine of the device waits for all its sockets, for one-sided traffic and for programs that wait: see
 // poller. A buffer is borrowed until what was read is used. So an idle connection costs no goroutine and no

@@ -70,8 +70,8 @@ func (s *stream) keepAlive() error {
 	return setUserTimeout(s.keeper, want.patience())
 }
 
-// patience is how long a peer may leave unanswered what was asked or sent, until it has vanished. 0 leaves that to
-// the system, which has patience for a quarter of an hour with what was sent.
+// patience returns the time after which a peer that does not answer what was asked or sent has vanished. 0 leaves
+// that to the system, which has patience for a quarter of an hour with what was sent.
 func (s silence) patience() time.Duration {
 	if s.period <= 0 {
 		return 0

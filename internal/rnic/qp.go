@@ -197,8 +197,8 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// publish tells the program what the protocol has done: first the state, so that who polls a failed
-// completion does not find the QP in RTS; then completions, then events. The caller holds q.mu.
+// publish tells the program what the protocol has done: first the state, so that a program that polls a
+// failed completion never sees the QP in RTS; then completions, then events. The caller holds q.mu.
 func (q *qp) publish() {
 	state := q.t.State()
 	if before := q.State(); before != state {

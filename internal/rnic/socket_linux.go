@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxIOVec is how many buffers one system call is given.
+	// One system call is given up to maxIOVec buffers.
 	maxIOVec = 256
-	// briefMost is how many bytes a system call moves that Go's scheduler need not know of.
+	// Go's scheduler need not know of a system call that moves up to briefMost bytes.
 	briefMost = 256 << 10
 )
 

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// writeLimit is about how many bytes one write takes, and stagedLimit how many where they are copied first: that
-	// copy should still be in the cache when the kernel makes its own.
+	// One write takes about writeLimit bytes, and about stagedLimit where they are copied first: that copy should
+	// still be in the cache when the kernel makes its own.
 	writeLimit  = 512 << 10
 	stagedLimit = 256 << 10
-	// readSize is the size of a buffer that is borrowed for reading, and directMin from how many bytes
-	// on they are read straight to their place. What is read behind them has besideDirect bytes of the
-	// buffer: the next header, and little payload that must be copied.
+	// A buffer that is borrowed for reading has readSize bytes. Payload of directMin bytes or more is read
+	// straight to its place. What is read behind it has besideDirect bytes of the buffer: the next header,
+	// and little payload that must be copied.
 	readSize     = 2 * mpa.MaxFPDU
 	directMin    = 4096
 	besideDirect = 1024
 	// turnSize bounds what is read before others have the lock.
 	turnSize = 4 << 20
-	// lingerTime is how long the end of a connection waits for the peer's.
+	// The end of a connection waits for the peer's, up to lingerTime.
 	lingerTime = 2 * time.Second
 )
 

@@ -28,11 +28,11 @@ const (
 	busyAt   = 64
 	maxSlots = 256
 
-	// AccessMost is how many bytes an operation has at most. Who posts one waits for the copy. More than that both ends
-	// copy faster, each a part: see Loan.
+	// AccessMost is the largest operation, in bytes. The goroutine that posts one waits for the copy. Both ends
+	// together copy more than that faster, each a part: see Loan.
 	AccessMost = 64 << 10
 
-	// revokeTime is how long the receiver waits for a sender that is at work. That takes microseconds, unless the sender
+	// The receiver waits for a sender that is at work, up to revokeTime. That takes microseconds, unless the sender
 	// waits for a processor.
 	revokeTime = 20 * time.Millisecond
 
@@ -110,9 +110,9 @@ type opened struct {
 	users int
 }
 
-// Ask asks for access to a region. If it is granted, got is called by another goroutine, unless lost was called before.
-// got reports whether somebody uses it. Whoever does calls Return, at the latest when lost is called. If it is not
-// granted, lost alone is called. Ask reports whether one of them will be called.
+// Ask asks for access to a region. If it is granted, got is called by another goroutine, unless lost was called
+// before. got reports whether the access is used. Its user calls Return, at the latest when lost is called. If it is
+// not granted, lost alone is called. Ask reports whether one of them will be called.
 func (o *Out) Ask(a Ask, got func(*Access) bool, lost func()) bool {
 	o.Lock()
 	defer o.Unlock()
@@ -225,7 +225,7 @@ func (o *Out) Revoked(slot uint32, gen uint64) {
 	}
 }
 
-// losers returns what is to be called when all access ends, by who does not hold the lock. The caller does.
+// losers returns what is to be called, without the lock, when all access ends. Its own caller holds the lock.
 func (o *Out) losers() (lost []func()) {
 	if o.accesses == nil {
 		return nil
@@ -255,7 +255,7 @@ type Grant struct {
 	gen  uint64
 }
 
-// Asked passes on what the sender asks for, to who has said by OnAsk that it answers.
+// Asked passes on what the sender asks for, to the function that OnAsk has set.
 func (i *In) Asked(a Ask) {
 	if f := i.box.asked.Load(); f != nil {
 		(*f)(i, a)
@@ -267,8 +267,8 @@ func (i *In) Asked(a Ask) {
 // OnAsk has f answer, by In.Grant, what the senders of the lanes ask for. It is called by other goroutines.
 func (b *Inbox) OnAsk(f func(*In, Ask)) { b.asked.Store(&f) }
 
-// Grant answers an Ask. The grant holds until Revoke, or the lane's end. With no rights it is refused, and Grant returns
-// nil.
+// Grant answers an Ask. The grant holds until Revoke, or the lane's end. With no rights it is refused, and Grant
+// returns nil.
 func (i *In) Grant(g Granted) *Grant {
 	s := &i.grants
 	s.mu.Lock()

@@ -10,7 +10,7 @@
 //	Out.Reserve -> writes ->  record  record  record  -> In.Next -> reads
 //	Out.Publish -> tail                                   In.Release -> head
 //	     |                     asleep  <------------------ Inbox.Sleep
-//	     +----> bell (eventfd), only if asleep ----------> whoever waits for Inbox.Bell
+//	     +----> bell (eventfd), only if asleep ----------> one who waits for Inbox.Bell
 //	Out.AwaitRoom ---------->  wants
 //	the sender's bell <---------- only if wanted, when half of the lane is free --- In.Release
 //

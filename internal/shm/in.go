@@ -77,8 +77,8 @@ func (i *In) more() bool {
 	return true
 }
 
-// Packets returns how many packets the record that Next has returned last stands for. A sender that writes nonsense may
-// have said any number from 0 to maxPackets.
+// Packets returns the number of packets that the record stands for that Next has returned last. A sender that writes
+// nonsense may have said any number from 0 to maxPackets.
 func (i *In) Packets() int { return i.packets }
 
 // Release gives the records that Next has returned back to the sender, and wakes it if it waits for room.
@@ -132,7 +132,7 @@ func (b *Inbox) Lanes() []*In {
 // Rings reports whether there is a bell that others may ring.
 func (b *Inbox) Rings() bool { return b.rings.Load() }
 
-// Waiting reports whether there may be records. Whoever calls Next calls it.
+// Waiting reports whether there may be records. The goroutine that calls Next calls it.
 func (b *Inbox) Waiting() bool {
 	for _, i := range b.Lanes() {
 		if i.tail.Load() != i.pos {
@@ -154,7 +154,7 @@ func (b *Inbox) add(i *In, limit int) bool {
 	return true
 }
 
-// Drop removes a lane and unmaps its memory. Whoever calls Next and Release calls it.
+// Drop removes a lane and unmaps its memory. The goroutine that calls Next and Release calls it.
 func (b *Inbox) Drop(i *In) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

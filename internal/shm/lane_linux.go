@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bell wakes who sleeps: an eventfd.
+// Bell wakes a process that sleeps: an eventfd.
 type Bell struct{ fd int } // plus 1, so that the zero Bell is none
 
 // NewBell makes a bell of a descriptor that another process has handed over, and owns it from then on. It
@@ -27,7 +27,7 @@ func NewBell(fd int) (Bell, error) {
 
 var errBell = errors.New("the descriptor is no bell's")
 
-// Ring wakes whoever waits for the bell, or will.
+// Ring wakes a goroutine that waits for the bell, or will.
 func (b Bell) Ring() {
 	if b.fd > 0 {
 		one := [8]byte{1} // any number but 0 will do, so its byte order does not matter
@@ -123,10 +123,10 @@ var errLane = errors.New("the memory is no lane's")
 
 // Add adds the lane whose memory a sender at an address has handed over with its bell, unless there are
 // limit lanes. The caller closes the descriptor and, after an error, the bell. hangup ends the connection to the
-// sender, and is called at the latest when the memory is unmapped. say tells the sender what was granted, or that it has
-// been revoked. It does not block. With nil nothing is granted.
+// sender, and is called at the latest when the memory is unmapped. say tells the sender what was granted, or that it
+// has been revoked. It does not block. With nil nothing is granted.
 func (b *Inbox) Add(fd int, bell Bell, from netip.Addr, limit int, hangup func(), say func(g Granted, revoked bool) error) (*In, error) {
-	// A file that can shrink would kill who reads it.
+	// A file that can shrink would kill its readers.
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	var st unix.Stat_t
 	if err != nil || seals&laneSeals != laneSeals || unix.Fstat(fd, &st) != nil || st.Size != FileSize {
@@ -167,7 +167,7 @@ func (i *In) Map(f File) error {
 	return nil
 }
 
-// mapFile maps a file of the other end's. One that can shrink would kill who uses it.
+// mapFile maps a file of the other end's. One that can shrink would kill its users.
 func mapFile(f File, write bool) (b []byte, unmap func(), err error) {
 	seals, err := unix.FcntlInt(uintptr(f.FD), unix.F_GET_SEALS, 0)
 	var st unix.Stat_t

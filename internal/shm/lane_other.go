@@ -4,7 +4,7 @@ package shm
 
 import "errors"
 
-// Bell wakes who sleeps. Only Linux has lanes, and so bells.
+// Bell wakes a process that sleeps. Only Linux has lanes, and so bells.
 type Bell struct{}
 
 // Ring does nothing here.

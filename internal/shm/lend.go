@@ -13,8 +13,9 @@ import (
 // receiver has said that it has mapped it.
 //
 // The sender recalls what it has lent when it gives the memory back to its program before the receiver has
-// said that all of it has come: because the connection has failed, or the region is closed. It waits for nobody. A receiver that
-// has begun to take such a payload learns at the end, by Lent.Taken, that what it has is worth nothing.
+// said that all of it has come: because the connection has failed, or the region is closed. It waits for nobody.
+// A receiver that has begun to take such a payload learns at the end, by Lent.Taken, that what it has is worth
+// nothing.
 
 // The states of a record.
 const (
@@ -25,13 +26,12 @@ const (
 	skipped         // there is none: see Out.turn
 )
 
-// packetsShift is by how much the number of packets that a record in the lane stands for is shifted in the word of its
-// state.
+// A record in the lane stands for a number of packets. That stands in the word of the record's state, shifted by
+// packetsShift bits.
 const packetsShift = 8
 
 const (
-	// maxFiles is how many files the sender of a lane lends, and maxMapped how many bytes of them the receiver
-	// maps at most.
+	// The sender of a lane lends up to maxFiles files, and the receiver maps up to maxMapped bytes of them.
 	maxFiles  = 64
 	maxMapped = 64 << 30
 )
@@ -167,7 +167,7 @@ func (i *In) Lent() *Lent {
 // Taken is called once the payload was copied. It reports whether the copy is what the sender meant.
 func (l *Lent) Taken() bool { return l.state.CompareAndSwap(lent, taken) }
 
-// maxPackets is how many packets a record stands for at most.
+// A record stands for maxPackets packets at most.
 const maxPackets = 1 << 16
 
 // borrow finds the payload that a record lends. It returns the rest of the record.
@@ -221,7 +221,7 @@ func (m *mapped) get(id uint64) []byte {
 	return m.open[id].bytes
 }
 
-// Withdrawn takes note that the sender has withdrawn a file. Whoever calls Next then unmaps it.
+// Withdrawn takes note that the sender has withdrawn a file. The next call of Next unmaps it.
 func (i *In) Withdrawn(id uint64) {
 	m := &i.files
 	m.mu.Lock()

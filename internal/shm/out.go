@@ -139,7 +139,7 @@ func (o *Out) Use(n int32) { o.users.Add(n) }
 // Users returns how many users there are.
 func (o *Out) Users() int32 { return o.users.Load() }
 
-// Close ends the use of the memory. It waits for who has locked the lane, and for who uses the receiver's memory.
+// Close ends the use of the memory. It waits for callers that have locked the lane or use the receiver's memory.
 func (o *Out) Close() {
 	o.Lock()
 	o.broken.Store(true)

@@ -56,7 +56,7 @@ func (r *ring) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Poin
 // space returns how many bytes a record of n bytes takes.
 func space(n int) uint64 { return (uint64(n) + recordHeader + recordAlign - 1) &^ (recordAlign - 1) }
 
-// roomy reports whether a sender that has waited for room goes on, once so many bytes have not been read.
+// roomy reports whether a sender that has waited for room goes on, with so many bytes that are not read yet.
 // It does not for each record that is read, but for half of the lane.
 func (r *ring) roomy(unread uint64) bool { return unread <= r.size/2 }
 

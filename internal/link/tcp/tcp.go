@@ -1,4 +1,5 @@
-// Package tcp is how software RNICs take ports of the host's TCP, and connect from them.
+// Package tcp gives software RNICs their TCP connections. A device claims a TCP port of the host, and listens on it
+// or connects from it.
 package tcp
 
 import (
