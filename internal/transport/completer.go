@@ -408,7 +408,7 @@ func (c *completer) overtaken(now time.Duration) bool {
 			n += s.to - s.from
 		}
 	}
-	rec.lostSome(now, n)
+	rec.missed(now, n, len(lost))
 	if s := rec.spread; s != nil && s.again { // perhaps the peer does not know of the port
 		s.again = false
 		c.rc.greeting.greetAgain()

@@ -77,8 +77,8 @@ func (c *congestion) narrow(n uint64) {
 	c.window, c.credit = min(c.window, c.threshold), 0
 }
 
-// held is how many packets the path holds, by what the round trip has grown with the window.
-func (c *congestion) held() uint64 {
+// pathHolds is how many packets the path holds, by what the round trip has grown with the window.
+func (c *congestion) pathHolds() uint64 {
 	return uint64(float64(c.window) * float64(c.leastTrip) / float64(c.roundTrip))
 }
 
@@ -90,7 +90,7 @@ func (c *congestion) wentBack() {
 		c.lost()
 		return
 	}
-	c.narrow(max(backWindow, c.held()))
+	c.narrow(max(backWindow, c.pathHolds()))
 }
 
 // full reports whether the round trip shows that more is under way than the path holds. Hosts that are late look the
@@ -101,18 +101,22 @@ func (c *congestion) full() bool { return c.known && c.roundTrip > c.leastTrip+c
 // window by half a packet: what a bad path loses says nothing. Where packets wait in a queue as well, the path is
 // full. Then the window is narrowed by what waits, to a half at most, once in a few round trips: what is left still
 // fills the path. TCP beside it does much the same, so both get their part.
-func (c *congestion) lostSome(now time.Duration, n uint64) {
+//
+// It reports whether the window was narrowed by what waits. Half packets are given back by regain.
+func (c *congestion) lostSome(now time.Duration, n uint64) (waits bool) {
 	if c.queued() {
-		if _, trips := c.besideTCP(); c.lostAt == Never || now-c.lostAt > trips*c.roundTrip {
+		_, trips := c.besideTCP()
+		if waits = c.lostAt == Never || now-c.lostAt > trips*c.roundTrip; waits {
 			c.lostAt = now
-			c.narrow(max(lossWindow, c.window/2, c.held()))
+			c.narrow(max(lossWindow, c.window/2, c.pathHolds()))
 		}
-		return
+		return waits
 	}
 	c.debt += n
 	c.window = max(min(c.window, narrowWindow), c.window-min(c.window, c.debt/2))
 	c.debt %= 2
 	c.threshold = min(c.threshold, c.window)
+	return false
 }
 
 // queued reports whether the round trip shows that packets wait in a queue. Where packets are late the smoothed round

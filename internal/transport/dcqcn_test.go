@@ -61,6 +61,39 @@ func TestDCQCN(t *testing.T) {
 	near("10 MiB", float64(before+line)/2)
 }
 
+// TestDCQCNHyper: once both the timer and the byte counter have won back what a notification has cost, the rate grows
+// by ten times as much, and by that again in each step more.
+func TestDCQCNHyper(t *testing.T) {
+	const line = 12.5e9
+	var p pacer
+	d := newDCQCN(&p, line)
+	now := time.Second
+	for range 4 { // far from the line
+		d.notified(now)
+		now += notifyInterval
+	}
+	now -= notifyInterval
+	for range dcqcnRecovery {
+		now += dcqcnTimer
+		d.sent(now, dcqcnBytes) // a step of each
+	}
+	target, rate := d.target, d.current
+	for k := 1; k <= 3; k++ {
+		now += dcqcnTimer
+		d.sent(now, dcqcnBytes)
+		target += dcqcnAdditive // the bytes are ahead
+		if k > 1 {
+			target += (10*float64(k-1) - 1) * dcqcnAdditive
+		}
+		rate = (rate + target) / 2
+		target += 10 * float64(k) * dcqcnAdditive
+		rate = (rate + target) / 2
+		if math.Abs(d.target-target) > 1 || math.Abs(d.current-rate) > 1 {
+			t.Errorf("step %d of both: a rate of %.0f for %.0f, want %.0f for %.0f", k, d.current, d.target, rate, target)
+		}
+	}
+}
+
 // TestDCQCNFloor: a flood of notifications takes the rate to its floor at most, from which it recovers within
 // some dozen milliseconds. A program that sends slowly is slowed down from there.
 func TestDCQCNFloor(t *testing.T) {

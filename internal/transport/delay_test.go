@@ -276,6 +276,20 @@ func TestNarrowedAtOnce(t *testing.T) {
 	}
 }
 
+// TestDelayNotified: a notification halves the window, though round trips are short, once in a round trip.
+func TestDelayNotified(t *testing.T) {
+	g := steadyDelayRig(200)
+	g.c.window = 200
+	now := g.now
+	g.notified(now)
+	if g.notified(now + delayLeast/2); g.c.limit() != 100 {
+		t.Errorf("the window is %d after two notifications in a round trip, want half of 200", g.c.limit())
+	}
+	if g.notified(now + delayLeast); g.c.limit() != 50 {
+		t.Errorf("the window is %d after one more, want half of 100", g.c.limit())
+	}
+}
+
 // TestDelayContends: where a long queue stays though the window shrinks, others fill it, and losses alone narrow the
 // window for a while, from where it was. Then there is another try.
 func TestDelayContends(t *testing.T) {

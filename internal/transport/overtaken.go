@@ -194,7 +194,7 @@ func (r *recovery) notLost(now time.Duration, seq uint64) {
 		return
 	}
 	r.late(now, now-s.expected)
-	r.regain()
+	r.restore(s)
 }
 
 // inVain takes note that seq has come twice. It reports whether that is because it was taken for lost.
@@ -207,8 +207,31 @@ func (r *recovery) inVain(now time.Duration, seq uint64) bool {
 		s.told = true
 		r.late(now, s.patience+max(r.leastTrip/4, 1))
 	}
-	r.regain()
+	r.restore(s)
 	return true
+}
+
+// missed takes note that n packets were taken for lost, which the latest suspects stand for.
+func (r *recovery) missed(now time.Duration, n uint64, latest int) {
+	before := undo{window: r.window, threshold: r.threshold}
+	if r.lostSome(now, n) {
+		r.ring.narrowed(before, min(latest, maxSuspects))
+	}
+}
+
+// restore gives the window back what the loss of a suspect has cost, which was none. What waits in the path has
+// narrowed it for all that were missed at once, so it is what it was when all of these have come.
+func (r *recovery) restore(s *suspect) {
+	r.regain()
+	if !s.narrowed {
+		return
+	}
+	s.narrowed = false
+	if r.ring.missing--; r.ring.missing == 0 {
+		r.window = max(r.window, r.ring.before.window)
+		r.threshold = max(r.threshold, r.ring.before.threshold)
+		r.lostAt = Never
+	}
 }
 
 // suspects are the latest ranges that were taken for lost because others had overtaken them.
@@ -219,6 +242,20 @@ type suspects struct {
 type suspectRing struct {
 	list [maxSuspects]suspect
 	next int
+
+	before  undo // what the window was before the latest suspects that have narrowed it
+	missing int  // of those
+}
+
+// narrowed takes note that the latest n suspects have narrowed the window.
+func (s *suspectRing) narrowed(before undo, n int) {
+	for k := range s.list {
+		s.list[k].narrowed = false
+	}
+	for k := range n {
+		s.list[(s.next+maxSuspects-1-k)%maxSuspects].narrowed = true
+	}
+	s.before, s.missing = before, n
 }
 
 // suspect is [from, to).
@@ -227,6 +264,7 @@ type suspect struct {
 	expected time.Duration // when it should have arrived
 	patience time.Duration // that there was with it
 	told     bool          // that it was not lost
+	narrowed bool          // the window, with others that were missed at once
 }
 
 func (s *suspects) suspect(from, to uint64, expected, patience time.Duration) {

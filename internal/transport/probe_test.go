@@ -123,12 +123,13 @@ func TestTakenBack(t *testing.T) {
 	p.runUntil(p.now + 2*testDelay)
 	p.inject(p.a, ackOf(1)) // looks as if the rest were lost
 	p.transmit()
-	if w := p.a.rc().recovery.window; w >= lossWindow {
-		t.Fatalf("the window is %d, want a restart", w)
+	rec := &p.a.rc().recovery
+	if rec.window >= lossWindow || rec.threshold == maxWindow {
+		t.Fatalf("the window is %d and grows quickly to %d, want a restart", rec.window, rec.threshold)
 	}
 	p.inject(p.a, ackOf(60))
-	if w, c := p.a.rc().recovery.window, p.a.qp.Counters(); w != maxWindow || c.Needless != 1 {
-		t.Errorf("the window is %d, want %d; %+v", w, maxWindow, c)
+	if c := p.a.qp.Counters(); rec.window != maxWindow || rec.threshold != maxWindow || c.Needless != 1 {
+		t.Errorf("the window is %d and grows quickly to %d, want %d for both; %+v", rec.window, rec.threshold, maxWindow, c)
 	}
 	n := len(p.log)
 	p.transmit()

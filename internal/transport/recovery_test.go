@@ -42,6 +42,21 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestSilence: something counts as lost after twice the round trip, or later where round trips vary, and not before
+// busy hosts answer.
+func TestSilence(t *testing.T) {
+	for _, tt := range []struct{ trip, deviation, want time.Duration }{
+		{100 * us, 10 * us, leastProbe},
+		{10 * ms, ms, 20 * ms},
+		{10 * ms, 5 * ms, 30 * ms},
+	} {
+		s := trips{roundTrip: tt.trip, deviation: tt.deviation}
+		if got := s.silence(); got != tt.want {
+			t.Errorf("round trips of %v, give or take %v: silence of %v, want %v", tt.trip, tt.deviation, got, tt.want)
+		}
+	}
+}
+
 // ackOf is an acknowledgement of a packet and all before it.
 func ackOf(psn wire.PSN) wire.Packet {
 	return wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: psn}, AETH: wire.AETH{Syndrome: 0x1f}}
