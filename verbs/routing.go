@@ -13,7 +13,7 @@ type AdaptiveRouting struct {
 	// Send has each packet of a WRITE be a WRITE ONLY with an address of its own (RETH), and with the mark, so that
 	// the peer can place it whenever it comes. The peer counts as many messages. WRITEs with immediate data, SENDs,
 	// READs and atomics go as ever, and so does all that shared memory takes to a process of this host. A peer that
-	// does not accept packets out of order takes each of them for a loss, unless it is an adverb and the path IPv4.
+	// does not accept packets out of order takes each of them for a loss, unless it is an adverb.
 	Send bool
 
 	// Accept has what comes before its turn wait for it, as far as 1023 packets ahead, and 512 packets at most. A
@@ -23,10 +23,10 @@ type AdaptiveRouting struct {
 	// stays for Patience.
 	Accept bool
 
-	// Mark is the bit, or the bits, of the BTH's ninth byte that packets of this form have set, the uppermost bit
-	// excluded, which asks for acknowledgements. 0 stands for DefaultRoutingMark. The specification calls the bits
-	// reserved, and vendors differ.
-	Mark uint8
+	// Mark is the reserved bit of the BTH that packets of this form have set, or several such bits. The specification
+	// reserves the lower seven bits of the ninth byte, which are 0x007f here, and the lower six of the fifth, which
+	// are 0x3f00. The ICRC covers only the former. Vendors differ. 0 stands for DefaultRoutingMark.
+	Mark uint16
 
 	// Paths is the number of UDP source ports that the QP sends from: 1 to MaxRoutingPaths, and at most as many as
 	// the device has, which is 4. 0 stands for 1. Switches with several equal ways (ECMP) choose by that port, so
@@ -42,8 +42,8 @@ type AdaptiveRouting struct {
 }
 
 const (
-	// DefaultRoutingMark is the uppermost of the reserved bits.
-	DefaultRoutingMark uint8 = 0x40
+	// DefaultRoutingMark is the uppermost of the reserved bits that the ICRC covers.
+	DefaultRoutingMark = 0x40
 	// DefaultRoutingPatience is longer than queues of most switches hold a packet back.
 	DefaultRoutingPatience = time.Millisecond
 	// MaxRoutingPaths is the most that Paths may be.
@@ -51,7 +51,7 @@ const (
 	// MaxRoutingPatience is the longest Patience. The peer would repeat everything by its timeout.
 	MaxRoutingPatience = 4 * time.Second
 
-	ackRequestBit = 0x80
+	reservedBits = 0x3f7f
 )
 
 // ProviderRouting is what a ProviderQP implements if it knows adaptive routing: see QP.SetAdaptiveRouting.
@@ -64,7 +64,7 @@ type ProviderRouting interface {
 // state. What Send says counts for work requests that are posted later, and Accept for packets that come later. RESET
 // brings back what the device has: nothing of it, unless ADVERB_ROUTING says otherwise.
 //
-// The error is ErrInvalid for a mark with the bit 0x80, for Paths outside of 0 to MaxRoutingPaths and for a
+// The error is ErrInvalid for a mark with bits that are not reserved, for Paths outside of 0 to MaxRoutingPaths and for a
 // Patience outside of 0 to MaxRoutingPatience. It is ErrUnsupported for other QPs than RC, and for devices on
 // which it is a setting of the card, or none.
 func (qp *QP) SetAdaptiveRouting(r AdaptiveRouting) error {
@@ -87,8 +87,9 @@ func (qp *QP) SetAdaptiveRouting(r AdaptiveRouting) error {
 
 // complete fills in the defaults, and checks the values.
 func (r *AdaptiveRouting) complete() error {
-	if r.Mark&ackRequestBit != 0 {
-		return invalidf("the mark %#02x has the bit %#02x, which asks for an acknowledgement: choose some of the seven below it", r.Mark, ackRequestBit)
+	if r.Mark&^reservedBits != 0 {
+		return invalidf("the mark %#x has bits with a meaning, such as those that ask for an acknowledgement (0x80) or tell of congestion (0xc000): "+
+			"choose some of %#x, which are reserved", r.Mark, reservedBits)
 	}
 	if r.Patience < 0 || r.Patience > MaxRoutingPatience {
 		return invalidf("a patience of %v: it is 0 to %v", r.Patience, MaxRoutingPatience)
@@ -123,8 +124,8 @@ func ParseAdaptiveRouting(s string) (AdaptiveRouting, error) {
 			r.Accept = true
 		case name == "mark":
 			var bits uint64
-			bits, err = strconv.ParseUint(value, 0, 8)
-			r.Mark = uint8(bits)
+			bits, err = strconv.ParseUint(value, 0, 16)
+			r.Mark = uint16(bits)
 		case name == "paths":
 			r.Paths, err = strconv.Atoi(value)
 			if err == nil && r.Paths == 0 {

@@ -74,9 +74,9 @@ var networkMutants = []mutant{
 
 	// Adaptive routing.
 	{"a WRITE without the mark is placed before its turn", transport + "routing.go",
-		"&& p.Resv7&r.Mark == r.Mark", "", "./internal/transport", "Routed"},
+		"&& p.Reserved()&r.Mark == r.Mark", "", "./internal/transport", "Routed"},
 	{"of a mark with several bits one suffices", transport + "routing.go",
-		"p.Resv7&r.Mark == r.Mark", "p.Resv7&r.Mark != 0", "./internal/transport", "Routed"},
+		"p.Reserved()&r.Mark == r.Mark", "p.Reserved()&r.Mark != 0", "./internal/transport", "Routed"},
 	{"a gap is a loss at once", transport + "routing.go",
 		"now + s.qp.routing.Patience", "now", "./internal/transport", "Routed"},
 	{"a gap is never a loss", transport + "routing.go",
@@ -112,7 +112,7 @@ var networkMutants = []mutant{
 	{"the rest of a long WRITE waits for company", transport + "requester.go",
 		"(!w.apart || w.packets > apartMost)", "!w.apart", "./internal/transport", "Routed"},
 	{"WRITEs have the mark that holds when they leave", transport + "packet.go",
-		"p.Resv7 = w.mark", "p.Resv7 = q.routing.Mark", "./internal/transport", "Routed"},
+		"p.SetReserved(w.mark)", "p.SetReserved(q.routing.Mark)", "./internal/transport", "Routed"},
 	{"ranges that are old take a READ's response back", transport + "overtaken.go",
 		"		if r.ranges[k].arrived {\n			return\n", "		if false {\n			return\n", "./internal/transport", "TestOldRanges"},
 	{"WRITEs of one packet have no mark", transport + "requester.go",

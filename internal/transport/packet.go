@@ -60,7 +60,7 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k, n uint64, buf []byte) (in
 	if w.apart {
 		p.Opcode = wire.RCRDMAWriteOnly
 		p.RETH.VA, p.RETH.Length = w.remote.VA+uint64(off), size
-		p.Resv7 = w.mark
+		p.SetReserved(w.mark)
 	}
 	p.InvalidateRKey = uint32(w.invalidate)
 	return q.payload(p, w, off, size, buf)

@@ -47,7 +47,7 @@ func (s *responder) gapStays() {
 // isMarked reports whether a packet is a WRITE that may be placed before what was sent earlier has come.
 func (s *responder) isMarked(p *wire.Packet) bool {
 	r := &s.qp.routing
-	return r.Accept && p.Opcode == wire.RCRDMAWriteOnly && p.Resv7&r.Mark == r.Mark
+	return r.Accept && p.Opcode == wire.RCRDMAWriteOnly && p.Reserved()&r.Mark == r.Mark
 }
 
 // placeWhole places a WRITE of one packet before its turn. It reports false where the packet is to be refused, in

@@ -36,7 +36,7 @@ func (p *pair) overtaking(packets int) {
 
 // TestRoutedForm: every packet of a WRITE names its place and has the mark. What is no plain WRITE goes as ever.
 func TestRoutedForm(t *testing.T) {
-	for _, mark := range []uint8{verbs.DefaultRoutingMark, 0x21} {
+	for _, mark := range []uint16{verbs.DefaultRoutingMark, 0x21, 0x1200} {
 		r := routed
 		r.Mark = mark
 		p := routedPair(t, setup{}, r)
@@ -52,13 +52,13 @@ func TestRoutedForm(t *testing.T) {
 		for i, w := range want {
 			s := sent[i]
 			w.VA, w.RKey = p.b.mem.remote(int(w.VA)).VA, uint32(p.b.mem.remote(0).RKey)
-			if s.Opcode != wire.RCRDMAWriteOnly || s.RETH != w || s.Resv7 != mark || s.AckReq != (i >= 2) || int(s.PSN) != i {
-				t.Errorf("packet %d: %v %v of %+v, reserved bits %#x, AckReq %v; want %v of %+v, %#x", i, s.PSN, s.Opcode, s.RETH, s.Resv7, s.AckReq, wire.RCRDMAWriteOnly, w, mark)
+			if s.Opcode != wire.RCRDMAWriteOnly || s.RETH != w || s.Reserved() != mark || s.AckReq != (i >= 2) || int(s.PSN) != i {
+				t.Errorf("packet %d: %v %v of %+v, reserved bits %#x, AckReq %v; want %v of %+v, %#x", i, s.PSN, s.Opcode, s.RETH, s.Reserved(), s.AckReq, wire.RCRDMAWriteOnly, w, mark)
 			}
 		}
 		for _, s := range sent[len(want):] {
-			if s.Resv7 != 0 {
-				t.Errorf("%v has the reserved bits %#x, want none", s.Opcode, s.Resv7)
+			if s.Reserved() != 0 {
+				t.Errorf("%v has the reserved bits %#x, want none", s.Opcode, s.Reserved())
 			}
 		}
 		p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess}, wc{4, verbs.WCSuccess})
@@ -81,12 +81,12 @@ func TestRoutedEarlier(t *testing.T) {
 		t.Fatalf("%d packets leave, want 8", len(sent))
 	}
 	for i, s := range sent {
-		want := uint8(0)
+		want := uint16(0)
 		if i >= 4 {
 			want = routed.Mark
 		}
-		if s.Opcode != wire.RCRDMAWriteOnly || s.Resv7 != want {
-			t.Errorf("packet %d: %v with the reserved bits %#x, want %v with %#x", i, s.Opcode, s.Resv7, wire.RCRDMAWriteOnly, want)
+		if s.Opcode != wire.RCRDMAWriteOnly || s.Reserved() != want {
+			t.Errorf("packet %d: %v with the reserved bits %#x, want %v with %#x", i, s.Opcode, s.Reserved(), wire.RCRDMAWriteOnly, want)
 		}
 	}
 }
@@ -203,9 +203,9 @@ func TestRoutedSecondGap(t *testing.T) {
 // TestRoutedAsks: whatever comes before its turn and asks for an acknowledgement gets it in its turn, also where only a
 // repeated packet asks. A peer that knows no ranges may wait for just that one.
 func TestRoutedAsks(t *testing.T) {
-	write := func(d int, mark uint8) wire.Packet {
+	write := func(d int, mark uint16) wire.Packet {
 		pkt := rdma(req(wire.RCRDMAWriteOnly, wire.PSN(d), 1024), memBaseB+uint64(1024*d), keyB, 1024)
-		pkt.Resv7 = mark
+		pkt.SetReserved(mark)
 		return pkt
 	}
 	for name, tt := range map[string][3]wire.Packet{
@@ -289,21 +289,22 @@ func TestRoutedNot(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		accept bool
-		mark   uint8
+		mark   uint16
 		held   uint64
 		naks   uint64
 	}{
 		{"no mark", true, 0, 1, 0},
 		{"another mark", true, 0x20, 1, 0},
-		{"half of the mark", true, 0x10, 1, 0},
-		{"not accepted", false, 0x50, 0, 1},
+		{"part of the mark", true, 0x150, 1, 0},
+		{"its other part", true, 0x210, 1, 0},
+		{"not accepted", false, 0x350, 0, 1},
 	} {
 		r := routed
-		r.Accept, r.Mark = tt.accept, 0x50
+		r.Accept, r.Mark = tt.accept, 0x350
 		p := routedPair(t, setup{}, r)
 		before := bytes.Clone(p.b.mem.data[:8])
 		early := rdma(req(wire.RCRDMAWriteOnly, 1, 8), memBaseB, keyB, 8)
-		early.Resv7 = tt.mark
+		early.SetReserved(tt.mark)
 		early.Payload = bytes.Repeat([]byte{0xee}, 8)
 		p.inject(p.b, early)
 		p.transmit()

@@ -14,10 +14,10 @@ type sendWQE struct {
 	id         uint64
 	op         verbs.Opcode
 	flags      verbs.SendFlags
-	brief      bool  // a SEND, a WRITE of one packet or an atomic, without a fence: see requester.transmitBrisk
-	apart      bool  // each packet is a message of its own: see requester.goesApart
-	mark       uint8 // of these packets, or 0: adaptive routing
-	executed   bool  // local operations: done, and may complete in its turn
+	brief      bool   // a SEND, a WRITE of one packet or an atomic, without a fence: see requester.transmitBrisk
+	apart      bool   // each packet is a message of its own: see requester.goesApart
+	mark       uint16 // of these packets, or 0: adaptive routing
+	executed   bool   // local operations: done, and may complete in its turn
 	imm        uint32
 	invalidate verbs.RKey // OpSendWithInv, OpLocalInv
 	length     uint32     // bytes; 2^31 at most

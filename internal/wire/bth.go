@@ -25,6 +25,12 @@ type BTH struct {
 // it. A QP sets and heeds it, or another bit, if it was told to: verbs.AdaptiveRouting.
 const ResvAdaptiveRouting = 0x40
 
+// Reserved returns the reserved bits that a QP may use as a mark: Resv6 in the upper byte and Resv7 in the lower.
+func (h *BTH) Reserved() uint16 { return uint16(h.Resv6)<<8 | uint16(h.Resv7) }
+
+// SetReserved sets these bits.
+func (h *BTH) SetReserved(bits uint16) { h.Resv6, h.Resv7 = uint8(bits>>8), uint8(bits) }
+
 // Bits of the BTH's second, fifth and ninth byte.
 const (
 	bthSolicited = 0x80
