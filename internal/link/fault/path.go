@@ -7,9 +7,11 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// A Path leads from one address to another. It counts its datagrams, which decides their fates.
+// A Path leads from one address to another, or over a port's cable on the way there. It counts its datagrams, which
+// decides their fates.
 type Path struct {
 	dice    Dice
+	ahead   bool          // it takes datagrams before their time, so that none may arrive at once
 	n       uint64        // datagrams so far
 	lastDue time.Duration // when the latest datagram that is not held arrives; 0 if all have arrived
 	held    []heldParcel
@@ -68,7 +70,28 @@ func (p *Path) Skip(n int) { p.n += uint64(n) }
 // Pass takes the path's next datagram, which must not be a train, and puts into q what f leaves of
 // it.
 func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c *Counts) {
+	p.PassRoutes(q, nil, f, now, d, c)
+}
+
+// PassRoutes is Pass for a path that has routes, if r is not nil. What f leaves comes to the first port of one of them.
+func (p *Path) PassRoutes(q *Queue, r *Routes, f *Faults, now time.Duration, d *link.Datagram, c *Counts) {
 	q.Arrive(now)
+	var to way
+	if r != nil {
+		to = way{p, r.choose(p.n, d)}
+	}
+	fate := p.fate(f)
+	fate.Marked = fate.Marked || f.MarkCEAbove > 0 && q.backlog(f, now) > f.MarkCEAbove
+	due := now + fate.Delay
+	if f.Rate > 0 && !fate.Lost {
+		due = q.through(f, now, len(d.Payload)) + fate.Delay
+	}
+	p.meet(q, &fate, now, due, d, to, c)
+	q.Arrive(now)
+}
+
+// fate returns what becomes of the path's next datagram.
+func (p *Path) fate(f *Faults) Fate {
 	n := p.n
 	p.n++
 	fate := p.dice.Fate(f, n)
@@ -76,14 +99,15 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 		fate.apply(what)
 		delete(p.planned, n)
 	}
+	return fate
+}
+
+// meet has the latest datagram meet its fate. What is left of it is there at due, or later to keep the order.
+func (p *Path) meet(q *Queue, fate *Fate, now, due time.Duration, d *link.Datagram, to way, c *Counts) {
 	marked := *d
-	if (fate.Marked || f.MarkCEAbove > 0 && q.backlog(f, now) > f.MarkCEAbove) && d.TrafficClass&link.ECNMask != link.NotECT {
+	if fate.Marked && d.TrafficClass&link.ECNMask != link.NotECT {
 		marked.TrafficClass |= link.CE
 		d = &marked
-	}
-	due := now + fate.Delay
-	if f.Rate > 0 && !fate.Lost {
-		due = q.through(f, now, len(d.Payload)) + fate.Delay
 	}
 	if p.lastDue > now {
 		due = max(due, p.lastDue)
@@ -102,42 +126,44 @@ func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c 
 		if d == &marked {
 			c.Marked++
 		}
-		p.put(q, d, &fate, now, due, fate.HoldBehind)
+		p.put(q, d, fate, now, due, fate.HoldBehind, to)
 		if fate.Duplicate {
 			c.Duplicated++
-			p.put(q, d, &fate, now, due, fate.DuplicateHold)
+			p.put(q, d, fate, now, due, fate.DuplicateHold, to)
 		}
 	}
 	// A lost datagram releases others too. They need not wait for it any longer.
 	for i := 0; i < len(p.held); {
-		if h := p.held[i]; h.behind <= n {
+		if h := p.held[i]; h.behind < p.n {
 			p.forget(h.p)
 			q.advance(h.p, min(due, h.p.due))
 			continue
 		}
 		i++
 	}
-	q.Arrive(now)
 }
 
-// put adds a copy of d to q. It arrives at due or, if hold is not 0, behind the hold-th datagram
-// after it.
-func (p *Path) put(q *Queue, d *link.Datagram, fate *Fate, now, due time.Duration, hold int) {
-	if hold == 0 && due <= now && q.limit > 0 && q.count >= q.limit {
+// put adds a copy of d to q. It arrives, or comes to the next port, at due or, if hold is not 0, behind the hold-th
+// datagram after it.
+func (p *Path) put(q *Queue, d *link.Datagram, fate *Fate, now, due time.Duration, hold int, to way) {
+	atOnce := hold == 0 && due <= now && !p.ahead
+	if atOnce && len(to.ports) == 0 && q.limit > 0 && q.count >= q.limit {
 		q.dropped++
 		return
 	}
 	c := q.copy(d)
+	c.to = to
 	fate.Corrupt(c.d.Payload)
-	c.path = nil
 	switch {
+	case atOnce && len(to.ports) > 0:
+		q.hop(c, now)
+	case atOnce:
+		q.arrive(c)
 	case hold > 0:
 		c.due = due + maxHold
 		c.path = p
 		p.held = append(p.held, heldParcel{c, p.n - 1 + uint64(hold)})
 		q.pushLate(c)
-	case due <= now:
-		q.arrive(c)
 	default:
 		c.due = due
 		p.lastDue = due

@@ -30,6 +30,11 @@ type PortStats struct {
 	Bytes                uint64 // that passed, with the headers of frames
 	Longest              int    // bytes that have waited
 	TooLong              uint64 // lost because they exceeded the MTU; Lost does not count them
+	Cable                Counts // of those that passed, what SetFaults did to them
+
+	// Of Sample only.
+	Waiting int    // bytes that wait now
+	Left    uint64 // bytes that have left; Bytes are those that wait too
 }
 
 // A Port is the way out of a card or of a switch. Any number of paths may lead through it.
@@ -37,11 +42,14 @@ type Port struct {
 	PortConfig
 	seed uint64
 
-	mu    sync.Mutex
-	down  bool
-	busy  time.Duration // when all that waits has left
-	n     uint64
-	stats PortStats
+	mu     sync.Mutex
+	down   bool
+	busy   time.Duration // when all that waits has left
+	n      uint64
+	stats  PortStats
+	before int             // bytes that waited when Sample reset
+	faults *Faults         // of the cable; nil if there are none
+	cables map[*Path]*Path // that each path's datagrams take, once there have been faults
 }
 
 // NewPort returns a port whose marks depend on the seed.
@@ -58,6 +66,35 @@ func (p *Port) Stats(reset bool) PortStats {
 	return s
 }
 
+// Sample is Stats with what waits at a time. If it resets, Longest begins with that.
+func (p *Port) Sample(now time.Duration, reset bool) PortStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Waiting = p.waiting(now)
+	s.Left = uint64(p.before) + s.Bytes - uint64(s.Waiting)
+	if reset {
+		p.stats, p.before = PortStats{Longest: s.Waiting}, s.Waiting
+	}
+	return s
+}
+
+// waiting returns how many bytes wait.
+func (p *Port) waiting(now time.Duration) int {
+	return int(max(0, p.busy-now).Seconds() * float64(p.Rate))
+}
+
+// SetFaults says what happens on the cable from now on. f.Delay comes on top of the port's. f.Rate and f.MarkCEAbove do
+// not count: the port has its own. What becomes of the n-th datagram of a path that comes through the port meanwhile
+// depends on the port's seed, the path's and n only.
+func (p *Port) SetFaults(f Faults) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.faults = &f; f == (Faults{}) {
+		p.faults = nil
+	}
+}
+
 // SetDown takes the port down, or up again. While it is down, all that comes to it is lost. What waits in it or is on
 // its cable still arrives.
 func (p *Port) SetDown(down bool) {
@@ -66,11 +103,9 @@ func (p *Port) SetDown(down bool) {
 	p.down = down
 }
 
-// pass takes a datagram that comes to the port at a time, and returns when it is at the end of the cable. It
-// reports false if the datagram is lost.
+// pass takes a datagram that comes to the port at a time, and returns when it is at the end of a cable without faults.
+// It reports false if the datagram is lost. The caller has locked the port.
 func (p *Port) pass(now time.Duration, d *link.Datagram) (at time.Duration, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.MTU > 0 && len(d.Payload)+netHeaders(d) > p.MTU {
 		p.stats.TooLong++
 		return 0, false
@@ -85,7 +120,7 @@ func (p *Port) pass(now time.Duration, d *link.Datagram) (at time.Duration, ok b
 		p.stats.Bytes += uint64(size)
 		return now + p.Delay, true
 	}
-	waits := int(max(0, p.busy-now).Seconds() * float64(p.Rate))
+	waits := p.waiting(now)
 	if p.Buffer > 0 && waits+size > p.Buffer {
 		p.stats.Lost++
 		return 0, false
@@ -115,13 +150,43 @@ func netHeaders(d *link.Datagram) int {
 	return 40 + 8
 }
 
+// cable returns the cable as one path's datagrams find it.
+func (p *Port) cable(of *Path) *Path {
+	c := p.cables[of]
+	if c == nil {
+		if p.cables == nil {
+			p.cables = map[*Path]*Path{}
+		}
+		c = &Path{dice: Dice{mix(p.seed ^ of.dice.key)}, ahead: true}
+		p.cables[of] = c
+	}
+	return c
+}
+
 // hop takes a parcel that comes to its next port.
 func (q *Queue) hop(c *parcel, now time.Duration) {
-	at, ok := c.ports[0].pass(now, &c.d)
-	if c.ports = c.ports[1:]; !ok {
+	p := c.to.ports[0]
+	c.to.ports = c.to.ports[1:]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.pass(now, &c.d)
+	if !ok {
 		q.free = append(q.free, c)
 		return
 	}
-	c.due = at
-	q.pushLate(c)
+	if p.faults == nil && p.cables == nil {
+		c.due = at
+		q.pushLate(c)
+		return
+	}
+	f := p.faults
+	if f == nil {
+		f = &noFaults // what had faults is perhaps still under way, and must not be overtaken
+	}
+	cable := p.cable(c.to.path)
+	fate := cable.fate(f)
+	cable.meet(q, &fate, at, at+fate.Delay, &c.d, c.to, &p.stats.Cable)
+	q.free = append(q.free, c)
 }
+
+var noFaults Faults

@@ -35,7 +35,12 @@ type parcel struct {
 	seq  uint64
 	slot int   // in the heap of late parcels
 	path *Path // the path that holds it, or nil
+	to   way
+}
 
+// A way is what is left of a datagram's route.
+type way struct {
+	path  *Path   // that the datagram is of
 	ports []*Port // that it has still to pass
 }
 
@@ -80,7 +85,7 @@ func (q *Queue) Arrive(now time.Duration) {
 		if p.path != nil {
 			p.path.forget(p)
 		}
-		if len(p.ports) > 0 {
+		if len(p.to.ports) > 0 {
 			q.hop(p, p.due)
 			continue
 		}
@@ -131,7 +136,7 @@ func (q *Queue) copy(d *link.Datagram) *parcel {
 	payload := append(p.d.Payload[:0], d.Payload...)
 	p.d = *d
 	p.d.Payload = payload
-	p.ports = nil
+	p.path, p.to = nil, way{}
 	return p
 }
 

@@ -55,14 +55,13 @@ func (r *Routes) choose(n uint64, d *link.Datagram) []*Port {
 	}
 }
 
-// Route takes the path's next datagram, which must not be a train, through one of the routes to q. What Faults would do
-// to it is not done.
+// Route is PassRoutes without Faults. The path is Clear.
 func (p *Path) Route(q *Queue, r *Routes, now time.Duration, d *link.Datagram) {
 	ports := r.choose(p.n, d)
 	p.n++
 	q.Arrive(now)
 	c := q.copy(d)
-	c.path, c.ports = nil, ports
+	c.to = way{p, ports}
 	q.hop(c, now)
 	q.Arrive(now)
 }

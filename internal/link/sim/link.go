@@ -132,25 +132,23 @@ func (l *Link) pass(p *path, faults *Faults, d *link.Datagram, segments int) {
 	if l.net.noLabels {
 		one.FlowLabel = 0
 	}
+	routes := p.routes.Load()
 	for i := range segments {
 		one.Payload = d.Segment(i)
 		if visible {
 			one.ID, one.IDKnown = uint16(i), true
 		}
-		if r := p.routes.Load(); r != nil {
-			p.Route(p.to.queue, r, l.net.now(), &one)
-			continue
-		}
-		if faults == nil && p.Clear() {
+		switch {
+		case faults != nil:
+			p.PassRoutes(p.to.queue, routes, faults, l.net.now(), &one, &p.dice)
+		case !p.Clear():
+			p.PassRoutes(p.to.queue, routes, &noFaults, l.net.now(), &one, &p.dice)
+		case routes != nil:
+			p.Route(p.to.queue, routes, l.net.now(), &one)
+		default:
 			p.Skip(1)
 			p.to.queue.Push(&one)
-			continue
 		}
-		f := faults
-		if f == nil {
-			f = &noFaults
-		}
-		p.Pass(p.to.queue, f, l.net.now(), &one, &p.dice)
 	}
 }
 

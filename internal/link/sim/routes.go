@@ -6,10 +6,12 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/fault"
 )
 
-// Port is the way out of a card or a switch, with a rate, a buffer, marks and a cable. PortConfig describes one.
+// Port is the way out of a card or a switch, with a rate, a buffer, marks and a cable. PortConfig describes one, and
+// PortStats counts what it did.
 type (
 	Port       = fault.Port
 	PortConfig = fault.PortConfig
+	PortStats  = fault.PortStats
 )
 
 // Spread is how a fabric chooses one of several routes for a datagram.
@@ -30,8 +32,9 @@ func (n *Network) Port(c PortConfig) *Port {
 	return fault.NewPort(n.seed+uint64(n.ports), c)
 }
 
-// SetRoute leads what src sends to dst through ports, one after the other. Several routes may share a port. There
-// are no faults on a route. Without ports the route is taken back.
+// SetRoute leads what src sends to dst through ports, one after the other. Several routes may share a port. The faults
+// of the network, or of the path, happen before the first port, and those of Port.SetFaults behind each. Without ports
+// the route is taken back.
 func (n *Network) SetRoute(src, dst netip.Addr, ports ...*Port) {
 	if len(ports) == 0 {
 		n.SetRoutes(src, dst, ByPort)

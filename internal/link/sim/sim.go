@@ -88,7 +88,7 @@ type path struct {
 	cut atomic.Bool
 	own atomic.Pointer[Faults] // in place of the network's; nil for those
 
-	routes atomic.Pointer[fault.Routes] // in place of any faults; nil if there are none
+	routes atomic.Pointer[fault.Routes] // nil if there are none
 
 	dice                     fault.Counts
 	partitioned, unreachable uint64
@@ -162,6 +162,9 @@ func (n *Network) cut(a, b netip.Addr, cut bool) {
 	n.path(a, b).cut.Store(cut)
 	n.path(b, a).cut.Store(cut)
 }
+
+// Now returns the time by the network's clock.
+func (n *Network) Now() time.Duration { return n.now() }
 
 // NextDelivery returns when the next datagram arrives, by the network's clock. If one has arrived
 // already, that is not later than now. It reports false if nothing is under way.
