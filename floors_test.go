@@ -6,8 +6,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -110,7 +112,7 @@ var soleImporters = map[string]string{
 	"internal/cm": "internal/connector", // rdmacm knows connections, and no protocol that makes them
 }
 
-// stdlibOnly packages are the contract and the formats: who reads or copies them needs nothing else.
+// stdlibOnly packages are the contract and the formats: somebody who reads or copies them needs nothing else.
 var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/clock", "internal/tables", "internal/benchdata"}
 
 // pure packages run the same over a network and in a simulation that replays from a seed, so
@@ -131,11 +133,17 @@ var impureTime = []string{
 // floorOf finds the floor of a package, given by its path below the module's.
 func floorOf(pkg string) (floor int, ok bool) {
 	for _, f := range floors {
-		if dir, below := strings.CutSuffix(f.pattern, "..."); pkg == f.pattern || below && strings.HasPrefix(pkg, dir) {
+		if covers(f.pattern, pkg) {
 			return f.floor, true
 		}
 	}
 	return 0, false
+}
+
+// covers reports whether a pattern of the table stands for a package.
+func covers(pattern, pkg string) bool {
+	dir, below := strings.CutSuffix(pattern, "...")
+	return pkg == pattern || below && strings.HasPrefix(pkg, dir)
 }
 
 // checkImports returns what is wrong with the imports of pkg, which is a path below the module's;
@@ -272,6 +280,132 @@ func TestFloors(t *testing.T) {
 		for _, fault := range checkImports(pkg, imps) {
 			t.Error(fault)
 		}
+	}
+}
+
+// writtenFloor is what a document says of a package, or of the packages of a pattern.
+type writtenFloor struct {
+	pattern         string
+	lowest, highest int
+}
+
+// inTable matches a row of the table in CONTRIBUTING.md, and inBlock a line of the block in ARCHITECTURE.md. There
+// a line without a floor is of the floor above it.
+var (
+	inTable = regexp.MustCompile(`(?m)^\| (\d) \| (.+) \|$`)
+	inBlock = regexp.MustCompile(`^(?:(\d)(?:-(\d))?)? +(\S+(?:, \S+)*)  `)
+)
+
+// floorsOfTable reads the table of CONTRIBUTING.md: "| 7 | cmd/adverb/internal: cm, cli; rdmacm |".
+func floorsOfTable(text string) (list []writtenFloor) {
+	for _, row := range inTable.FindAllStringSubmatch(text, -1) {
+		floor := int(row[1][0] - '0')
+		for group := range strings.SplitSeq(row[2], "; ") {
+			dir, names, ok := strings.Cut(group, ": ")
+			if !ok {
+				dir, names = "", group
+			}
+			for name := range strings.SplitSeq(names, ", ") {
+				list = append(list, writtenFloor{path.Join(dir, name), floor, floor})
+			}
+		}
+	}
+	return list
+}
+
+// floorsOfBlock reads the block of ARCHITECTURE.md: a floor or a range of floors, packages, and what they are.
+func floorsOfBlock(text string) (list []writtenFloor) {
+	_, text, _ = strings.Cut(text, "## Floors\n")
+	_, text, _ = strings.Cut(text, "```\n")
+	text, _, _ = strings.Cut(text, "```\n")
+	var latest writtenFloor
+	for line := range strings.Lines(text) {
+		m := inBlock.FindStringSubmatch(line)
+		if m == nil {
+			continue // of words alone
+		}
+		if m[1] != "" {
+			latest.lowest = int(m[1][0] - '0')
+			latest.highest = latest.lowest
+		}
+		if m[2] != "" {
+			latest.highest = int(m[2][0] - '0')
+		}
+		for name := range strings.SplitSeq(m[3], ", ") {
+			list = append(list, writtenFloor{name, latest.lowest, latest.highest})
+		}
+	}
+	return list
+}
+
+// checkWritten returns where a document and the table of floors differ. packages are all that there are.
+func checkWritten(document string, written []writtenFloor, packages []string) (faults []string) {
+	for _, w := range written {
+		if !slices.ContainsFunc(packages, func(pkg string) bool { return covers(w.pattern, pkg) }) {
+			faults = append(faults, fmt.Sprintf("%s lists %s, and there is no such package", document, w.pattern))
+		}
+	}
+	for _, pkg := range packages {
+		floor, _ := floorOf(pkg)
+		var found writtenFloor // the longest pattern
+		for _, w := range written {
+			if covers(w.pattern, pkg) && len(w.pattern) > len(found.pattern) {
+				found = w
+			}
+		}
+		switch {
+		case found.pattern == "":
+			faults = append(faults, fmt.Sprintf("%s does not list %s, of floor %d: add it", document, pkg, floor))
+		case floor < found.lowest || floor > found.highest:
+			faults = append(faults, fmt.Sprintf("%s has %s on floor %d to %d, and it is on %d: correct it", document, pkg, found.lowest, found.highest, floor))
+		}
+	}
+	return faults
+}
+
+// TestFloorsWritten: the documents list each package, on its floor.
+func TestFloorsWritten(t *testing.T) {
+	var packages []string
+	sourceFiles(t, func(name string, _ fs.DirEntry) {
+		pkg := path.Dir(name)
+		if path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") && !slices.Contains(packages, pkg) {
+			packages = append(packages, pkg)
+		}
+	})
+	for document, read := range map[string]func(string) []writtenFloor{
+		"CONTRIBUTING.md": floorsOfTable,
+		"ARCHITECTURE.md": floorsOfBlock,
+	} {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fault := range checkWritten(document, read(string(text)), packages) {
+			t.Error(fault)
+		}
+	}
+}
+
+func TestCheckWritten(t *testing.T) {
+	packages := []string{"verbs", "internal/link", "internal/link/sim", "rdmatest/cmtest"}
+	tests := []struct {
+		table string // of CONTRIBUTING.md
+		block string // of ARCHITECTURE.md
+		want  string // part of the fault, or "" for none
+	}{
+		{"| 6 | rdmatest: cmtest |\n| 1 | internal/link/... |\n| 0 | verbs, internal/link |\n",
+			"5-6 rdmatest/...     tests\n1   internal/link/sim  a network\n0   verbs, internal/link  the rest\n", ""},
+		{"| 6 | rdmatest/cmtest |\n| 1 | internal/link/... |\n| 0 | verbs; internal: link, mem |\n",
+			"6 rdmatest/cmtest  tests\n1 internal/link/...  a network\n0 verbs  the rest\n  internal/link, internal/mem  and\n", "no such package"},
+		{"| 6 | rdmatest/cmtest |\n| 1 | internal/link/... |\n| 0 | internal/link |\n",
+			"6 rdmatest/cmtest  tests\n1 internal/link/...  a network\n0 internal/link  the rest\n", "does not list verbs"},
+		{"| 6 | rdmatest/cmtest |\n| 1 | internal/link/... |\n| 2 | verbs |\n| 0 | internal/link |\n",
+			"6 rdmatest/cmtest  tests\n1-3 internal/link/..., verbs  a network\n0 internal/link  the rest\n", "has verbs on floor"},
+	}
+	for _, tt := range tests {
+		checkOne(t, tt.table, checkWritten("CONTRIBUTING.md", floorsOfTable(tt.table), packages), tt.want)
+		block := "## Floors\n\n```\n" + tt.block + "```\n"
+		checkOne(t, tt.block, checkWritten("ARCHITECTURE.md", floorsOfBlock(block), packages), tt.want)
 	}
 }
 
