@@ -13,13 +13,14 @@ const ours = "adverb"
 const introduction = `# Benchmarks
 
 ` + "`make benchmarks`" + ` wrote this page. ` + "`adverb bench --help`" + ` says what is measured, and ` + "`adverb bench`" + `
-measures it on your machine. The figures are those of one machine at one hour: only ratios within a round mean
-something elsewhere. Each value is the median of the rounds, with the least and the greatest in
-parentheses. The two ends are processes of their own in every case.
+measures it on your machine. The figures are those of one machine at one hour: only ratios within a
+round mean something elsewhere. Each value is the median of the rounds, with the least and the
+greatest in parentheses. The two ends are processes of their own in every case.
 
-**probe** is the limit for any stack over UDP sockets: it sends and receives trains of packets, computes
-and verifies their ICRCs, and puts the payload into its place. It has no protocol, so nothing that speaks
-RoCEv2 in this way can be faster. Of latencies less is better, and so a ratio below 1.
+**probe** is the limit for any stack over UDP sockets: it sends and receives trains of packets,
+computes and verifies their ICRCs, and puts the payload into its place. It has no protocol, so
+nothing that speaks RoCEv2 in this way can be faster. Of latencies less is better, and so a ratio
+below 1.
 `
 
 // markdown is the page.
