@@ -383,10 +383,10 @@ func TestRoutedBeyond(t *testing.T) {
 // TestRoutedInsideREAD: what came with a PSN of a READ's response is no request, and stands for none that comes 1024
 // PSNs later.
 func TestRoutedInsideREAD(t *testing.T) {
-	for _, mark := range []uint8{0, routed.Mark} {
+	for _, mark := range []uint16{0, routed.Mark} {
 		p := routedPair(t, setup{}, routed)
 		early := rdma(req(wire.RCRDMAWriteOnly, 5, 8), memBaseB, keyB, 8)
-		early.Resv7 = mark
+		early.SetReserved(mark)
 		p.inject(p.b, early)
 		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 1000*1024))
 		if h := &p.b.rc().responder.hold; h.n != 0 || h.kept != 0 {
