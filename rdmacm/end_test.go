@@ -234,10 +234,13 @@ func TestCloseRaces(t *testing.T) {
 		user := func(name string, f func() error) {
 			users.Go(func() {
 				<-begin
-				for {
+				for limit := patience(t); ; {
 					err := f()
 					switch {
 					case errors.Is(err, verbs.ErrClosed):
+						return
+					case limit.Err() != nil:
+						t.Errorf("%s: still goes on, with error %v, want %v", name, err, verbs.ErrClosed)
 						return
 					case err != nil && !errors.Is(err, verbs.ErrQueueFull) && !errors.Is(err, verbs.ErrState):
 						t.Errorf("%s: got error %v, want %v when it is closed", name, err, verbs.ErrClosed)

@@ -178,8 +178,10 @@ func TestGivenUp(t *testing.T) {
 	net.Partition(a, b)
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() { // when the first piece is under way
-		for r.Pool().Stats().Lent == 0 {
-			runtime.Gosched()
+		for limit := patience(t); r.Pool().Stats().Lent == 0 && !t.Failed(); runtime.Gosched() {
+			if limit.Err() != nil {
+				t.Error("no piece is under way, want one")
+			}
 		}
 		cancel()
 	}()

@@ -258,6 +258,9 @@ func TestReceiverWithoutMemory(t *testing.T) {
 		failed <- err
 	}()
 	for y.RecvPool().Stats().Waiting == 0 {
+		if ctx.Err() != nil {
+			t.Fatal("nobody waits for memory, want the receive to")
+		}
 		runtime.Gosched()
 	}
 	cancel(enough)

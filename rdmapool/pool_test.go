@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/rdmapool"
 	"github.com/adverb-rdma/adverb/rdmatest"
@@ -96,12 +97,14 @@ func TestLimit(t *testing.T) {
 		}
 		got <- b
 	}()
-	for p.Stats().Waiting == 0 {
+	for deadline := time.Now().Add(rdmatest.Patience); p.Stats().Waiting == 0; runtime.Gosched() {
 		select {
 		case <-got:
 			t.Fatal("Get did not wait")
 		default:
-			runtime.Gosched()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody waits after %v, want Get to", rdmatest.Patience)
 		}
 	}
 	if b := p.TryGet(100); b != nil {

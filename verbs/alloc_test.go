@@ -39,7 +39,7 @@ func TestHotPathAllocs(t *testing.T) {
 			deadline := time.Now().Add(rdmatest.Patience)
 			for left := len(recvs) + len(sends); left > 0; {
 				if time.Now().After(deadline) {
-					t.Fatalf("%d of %d completions have not come", left, len(recvs)+len(sends))
+					t.Fatalf("%d of %d completions have not come, want all", left, len(recvs)+len(sends))
 				}
 				for _, cq := range []*verbs.CQ{y.CQ, x.CQ} { // each end makes progress while it is polled
 					n, err := cq.Poll(wcs)
@@ -74,7 +74,11 @@ func TestHotPathAllocs(t *testing.T) {
 	allocs(t, "PostOneSend and PostOneRecv", func() {
 		check(t, y.QP.PostOneRecv(3, dst.SGE(0, 8), dst.SGE(16, 8)))
 		check(t, x.QP.PostOneSend(verbs.SendWR{ID: 4, Op: verbs.OpSend, Flags: verbs.SendSignaled}, src.SGE(0, 12)))
+		deadline := time.Now().Add(rdmatest.Patience)
 		for left := 2; left > 0; { // each end makes progress while it is polled
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of 2 completions have not come, want both", left)
+			}
 			left -= must(y.CQ.Poll(wcs))(t) + must(x.CQ.Poll(wcs))(t)
 		}
 	})

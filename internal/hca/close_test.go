@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -92,7 +93,11 @@ func closeInTraffic(t *testing.T, kind string) {
 			}
 		}
 	})
-	<-under
+	select {
+	case <-under:
+	case <-time.After(patience):
+		t.Fatalf("no traffic after %v, want some", patience)
+	}
 	y.must(y.qp.Close())
 	for i := range mine {
 		mine[i] = 0x11
@@ -104,7 +109,10 @@ func closeInTraffic(t *testing.T, kind string) {
 	if err := traffic[0](); err != nil && !errors.Is(err, verbs.ErrQueueFull) && x.qp.State() == verbs.QPStateRTS {
 		t.Errorf("post: %v", err)
 	}
-	for x.qp.State() == verbs.QPStateRTS {
+	for deadline := time.Now().Add(patience); x.qp.State() == verbs.QPStateRTS; {
+		if time.Now().After(deadline) {
+			t.Fatalf("the QP is in RTS %v after its peer's has closed, want it to give up", patience)
+		}
 		if _, err := x.cq.Poll(make([]verbs.WC, 1)); err != nil {
 			t.Fatal(err)
 		}

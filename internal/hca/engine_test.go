@@ -404,7 +404,11 @@ func TestAllocs(t *testing.T) {
 					if _, err := x.qp.PostSend(wrs); err != nil {
 						t.Fatal(err)
 					}
+					deadline := time.Now().Add(patience)
 					for got := 0; got < want; {
+						if time.Now().After(deadline) {
+							t.Fatalf("%s: %d completions after %v, want %d", name, got, patience, want)
+						}
 						for _, e := range [2]*end{x, y} {
 							n, err := e.cq.Poll(wcs)
 							if err != nil || n > 0 && wcs[0].Status != verbs.WCSuccess {

@@ -2,6 +2,7 @@ package hca
 
 import (
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -141,6 +142,22 @@ func (g *gatherers) poll(e *end) int {
 	return n
 }
 
+// finds polls e until it has had n completions, and the others before that each time. The clock stands still
+// meanwhile, so what has not come after so many polls never does.
+func (g *gatherers) finds(n int, e *end, others ...*end) {
+	g.t.Helper()
+	const most = 100_000
+	for left, polls := n, 0; left > 0; polls++ {
+		if polls == most {
+			g.t.Fatalf("%d completions after %d polls, want %d", n-left, most, n)
+		}
+		for _, o := range others {
+			g.poll(o)
+		}
+		left -= g.poll(e)
+	}
+}
+
 func (g *gatherers) want(what string, s *sendTally, calls, datagrams int) {
 	g.t.Helper()
 	if c, d := int(s.calls.Load()), int(s.datagrams.Load()); c != calls || d != datagrams {
@@ -168,10 +185,7 @@ func TestGather(t *testing.T) {
 		g.want("as many as may wait", &g.outX, 3, 11)
 		g.write()
 		g.want("one more", &g.outX, 4, 11+gatherPackets)
-		for done := 0; done < 11+gatherPackets; {
-			g.poll(g.y)
-			done += g.poll(g.x)
-		}
+		g.finds(11+gatherPackets, g.x, g.y)
 	})
 }
 
@@ -349,10 +363,7 @@ func testDeferredACK(t *testing.T, gid int, answer verbs.Opcode) {
 			g.poll(g.y)
 			g.want("by the next poll", &g.outY, 1, 1)
 		}
-		for done > 0 {
-			done -= g.poll(g.x)
-			g.poll(g.y)
-		}
+		g.finds(done, g.x, g.y)
 	})
 }
 
@@ -442,8 +453,7 @@ func TestDeferredACKAgain(t *testing.T) {
 			g.want("before the answer", &g.outY, i, 2*i)
 			g.y.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{g.dst.SGE(0, 8)}})
 			g.want("with the answer", &g.outY, i+1, 2*(i+1))
-			for g.poll(g.x) == 0 {
-			}
+			g.finds(1, g.x)
 		}
 	})
 }
@@ -472,8 +482,7 @@ func TestACKAtOnce(t *testing.T) {
 			}
 			if answers {
 				g.y.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{buf.SGE(0, 8)}})
-				for g.poll(g.x) == 0 {
-				}
+				g.finds(1, g.x)
 			}
 		}
 		for range sureAnswers {
@@ -664,15 +673,19 @@ func TestACKBeforeAnswer(t *testing.T) {
 		x.recv(verbs.RecvWR{SGList: []verbs.SGE{src.SGE(0, 64)}})
 		y.recv(verbs.RecvWR{SGList: []verbs.SGE{dst.SGE(0, 64)}})
 		send(x, src)
-		for received := false; !received; {
+		for received, deadline := false, time.Now().Add(patience); !received; {
+			if time.Now().After(deadline) {
+				t.Fatalf("exchange %d: no receive is complete after %v, want one", i, patience)
+			}
 			n, err := y.cq.Poll(wcs)
 			y.must(err)
-			for _, wc := range wcs[:n] {
-				received = received || wc.Op == verbs.WCRecv
-			}
+			received = slices.ContainsFunc(wcs[:n], func(wc verbs.WC) bool { return wc.Op == verbs.WCRecv })
 		}
 		send(y, dst)
-		for done := 0; done < 2; {
+		for done, deadline := 0, time.Now().Add(patience); done < 2; {
+			if time.Now().After(deadline) {
+				t.Fatalf("exchange %d: %d completions after %v, want 2", i, done, patience)
+			}
 			n, err := x.cq.Poll(wcs)
 			x.must(err)
 			for _, wc := range wcs[:n] {

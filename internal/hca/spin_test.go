@@ -19,13 +19,16 @@ func spinning(d *verbs.Device) *verbs.Device {
 	return d
 }
 
+// endless is more looks than any spin here may have.
+const endless = 10_000
+
 // TestSpinBudget: spins get longer while sleeps are short, and end soon when they are long.
 func TestSpinBudget(t *testing.T) {
 	var s spin
 	looks := func(most int) int {
 		s.found(0, 0, most)
 		n := 0
-		for s.mayLook(0) {
+		for n < endless && s.mayLook(0) {
 			n++
 		}
 		return n
@@ -61,7 +64,7 @@ func TestSpinStream(t *testing.T) {
 			s.found(0, 1, most)
 		}
 		n := 0
-		for s.mayLook(0) {
+		for n < endless && s.mayLook(0) {
 			n++
 		}
 		return n
@@ -99,7 +102,7 @@ func TestSpinYield(t *testing.T) {
 	y := queue.NewYielder(func() time.Duration { return 0 }, func() { yields++ })
 	s.slept(0)
 	s.found(0, 0, queue.SpinFirst)
-	for s.mayLook(0) {
+	for n := 0; n < endless && s.mayLook(0); n++ {
 		s.yield(y)
 		s.yield(nil)
 	}
@@ -212,8 +215,10 @@ func TestNoConvoy(t *testing.T) {
 	net := sim.New(sim.Config{})
 	x, _ := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
 	e := (*x.hca().engines.Load())[0]
-	for e.sleepUntil.Load() == 0 {
-		runtime.Gosched()
+	for deadline := time.Now().Add(patience); e.sleepUntil.Load() == 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the goroutine is awake after %v, want it asleep: nothing comes", patience)
+		}
 	}
 	e.rx.Lock()
 	defer e.rx.Unlock()

@@ -269,7 +269,11 @@ func TestRoomEndsWait(t *testing.T) {
 		close(filled)
 		sleep()
 	}()
-	for taken := 0; taken < first; runtime.Gosched() {
+	taken := 0
+	for deadline := time.Now().Add(patience); taken < first; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d records after %v, want %d", taken, patience, first)
+		}
 		for ; taken < first && in.Next() != nil; taken++ {
 		}
 		in.Release()

@@ -5,6 +5,7 @@ package mem
 import (
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -150,8 +151,10 @@ func TestShare(t *testing.T) {
 	}
 	closing := make(chan error)
 	go func() { closing <- r.Close() }()
-	for r.gate.users.Load() >= 0 {
-		runtime.Gosched()
+	for deadline := time.Now().Add(patience); r.gate.users.Load() >= 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d users after %v, want Close to have shut the gate", r.gate.users.Load(), patience)
+		}
 	}
 	select {
 	case <-closing:

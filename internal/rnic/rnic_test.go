@@ -340,12 +340,15 @@ func TestAllocations(t *testing.T) {
 	once := func() {
 		_, err := x.qp.PostSend(wrs)
 		x.must(err)
-		for {
+		for deadline := time.Now().Add(patience); ; {
 			n, err := x.cq.Poll(wc[:])
 			x.must(err)
 			if n > 0 {
 				x.must(wc[0].Err())
 				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no completion after %v, want the READ's", patience)
 			}
 		}
 	}

@@ -135,7 +135,11 @@ func TestRevokeWaits(t *testing.T) {
 		off, n := g.grants[0].Revoke()
 		revoked <- stuck{off, n}
 	}()
-	for state := g.in.slotWord(a.slot, 0); state.Load() != 0; runtime.Gosched() {
+	state := g.in.slotWord(a.slot, 0)
+	for deadline := time.Now().Add(patience); state.Load() != 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the slot is in state %d after %v, want Revoke to have begun", state.Load(), patience)
+		}
 	}
 	select {
 	case <-revoked:

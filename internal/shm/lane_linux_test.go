@@ -17,6 +17,8 @@ import (
 
 var home = netip.MustParseAddr("127.0.0.1")
 
+const patience = 30 * time.Second // until a test that waits in real time gives up
+
 // lane makes a lane of two mappings, as two processes have them.
 func lane(t testing.TB) (*Out, *In, *Inbox) {
 	o, in, b, _ := laneBack(t)
@@ -94,12 +96,16 @@ func TestRecords(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	const count = 5000
+	deadline := time.Now().Add(patience)
 	go func() {
 		sizes := rand.New(rand.NewPCG(seed, 0))
 		buf := make([]byte, 8192)
 		for n := uint64(0); n < count; {
 			b := fill(buf[:sizes.IntN(len(buf))], n)
 			for !send(o, b) {
+				if time.Now().After(deadline) {
+					return
+				}
 				runtime.Gosched()
 			}
 			n++
@@ -110,6 +116,9 @@ func TestRecords(t *testing.T) {
 	for n := uint64(0); n < count; {
 		b := in.Next()
 		if b == nil {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d records after %v, want %d", n, patience, count)
+			}
 			in.Release()
 			runtime.Gosched()
 			continue
@@ -170,7 +179,9 @@ func TestTurn(t *testing.T) {
 
 	// A sender may find nothing to send after it has turned.
 	for o.pos < o.look {
-		send(o, make([]byte, size))
+		if !send(o, make([]byte, size)) {
+			t.Fatal("no room in a lane that is empty, want some")
+		}
 		in.Next()
 		in.Release()
 	}
@@ -212,7 +223,7 @@ func TestFull(t *testing.T) {
 	fits := ringBytes / 1024
 	for round := range 3 {
 		n := 0
-		for send(o, record) {
+		for n <= fits && send(o, record) {
 			n++
 		}
 		if n != fits {
@@ -292,7 +303,11 @@ func TestRoomBell(t *testing.T) {
 	record := make([]byte, 1000)
 	fits := ringBytes / 1024
 	fill := func() {
-		for send(o, record) {
+		for range fits {
+			send(o, record)
+		}
+		if send(o, record) {
+			t.Fatalf("there is room for more than %d records of 1024 bytes in %d, want none", fits, ringBytes)
 		}
 	}
 	take := func(n int) {
@@ -459,7 +474,8 @@ func TestNonsense(t *testing.T) {
 	} {
 		o, in, _ := lane(t)
 		for range 2 { // the second time the sender has seen a head
-			for send(o, record) {
+			for range ringBytes / len(record) {
+				send(o, record)
 			}
 			if o.Broken() {
 				t.Fatal("a full lane is broken")
@@ -469,7 +485,8 @@ func TestNonsense(t *testing.T) {
 			}
 			in.Release()
 		}
-		for send(o, record) {
+		for range ringBytes / len(record) {
+			send(o, record)
 		}
 		in.head.Store(head(o))
 		if send(o, record) || !o.Broken() {

@@ -170,9 +170,14 @@ func TestIWARPListenerStays(t *testing.T) {
 	addr := netip.MustParseAddr(loopAddr(48))
 	const tcp connector.PortSpace = 0x0106
 	claim := func() (connector.Port, netip.AddrPort) {
-		for port := uint16(20000); ; port++ {
-			if p, err := c.Claim(tcp, addr, port); err == nil {
+		const first, last = 20000, 29999
+		for port := uint16(first); ; port++ {
+			p, err := c.Claim(tcp, addr, port)
+			if err == nil {
 				return p, netip.AddrPortFrom(addr, port)
+			}
+			if port == last {
+				t.Fatalf("no port from %d to %d can be claimed, want one: %v", first, last, err)
 			}
 		}
 	}
