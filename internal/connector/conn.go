@@ -82,9 +82,9 @@ func (c *ibConnector) NewConn(ps PortSpace, from netip.Addr, handle func(Event))
 	return &ibConn{c: c, ps: ps, handle: handle, sgid: sgid, psn: c.newPSN()}, nil
 }
 
-// Serve says on which device the QP is: on the connector's, as without the call, or on another Open of
-// it, whose GID table may have the address of this end elsewhere. It fails with ENODEV if that table
-// does not have it.
+// Serve says on which device the QP is. Without the call it is the connector's. Another Open of the same device
+// may have the address of this end elsewhere in its GID table. Serve fails with ENODEV if that table does not
+// have it.
 func (c *ibConn) Serve(dev *verbs.Device, from netip.Addr) error {
 	sgid, err := gidIndex(dev, from)
 	if err != nil {

@@ -10,7 +10,7 @@ const (
 	// qpAccess is what peers may do through QPs; each MR says what they may do to it.
 	qpAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessMWBind
 
-	// minRNRTimer is the code of how long peers wait after an RNR NAK: 0.64 ms.
+	// minRNRTimer is the code of the time that peers wait after an RNR NAK: 0.64 ms.
 	minRNRTimer = 12
 )
 

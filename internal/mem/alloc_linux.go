@@ -25,7 +25,8 @@ const (
 	slabSize = 4 << 20
 
 	// The addresses of closed regions rest, so that a program which uses one after Close meets no other
-	// region's memory. So many of them rest at most. What rests has no memory behind it.
+	// region's memory. Up to maxResting regions rest, and up to maxRestingBytes. What rests has no memory
+	// behind it.
 	maxResting        = 1024
 	maxRestingBytes   = 64 << 30
 	maxRestingBytes32 = 64 << 20 // where addresses have 32 bits

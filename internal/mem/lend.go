@@ -37,8 +37,8 @@ func (m *File) Watch(key any, f func()) (forget func()) {
 	}
 }
 
-// Detach takes the memory away from those who have mapped it, of whom one does not stop to write to n bytes from an
-// offset on. They see what it was. The region keeps it, and is as one whose memory nobody can map.
+// Detach takes the memory away from those who have mapped it, since one of them does not stop writing to n bytes from
+// an offset on. They go on seeing what it was. The region keeps it, and is as one whose memory nobody can map.
 func (m *File) Detach(off, n uint64) {
 	if m.over.CompareAndSwap(false, true) {
 		_ = m.own.detach(off, n) // it fails where no mapping can be made, and the region will soon be of no use anyway

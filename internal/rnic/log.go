@@ -20,8 +20,8 @@ func (s *stream) logMade() {
 	}
 }
 
-// logEnded logs the end of the connection: as a warning unless it is in order. What the QP failed of is
-// the cause, where nothing else is.
+// logEnded logs the end of the connection: as a warning unless it is in order. If nothing else
+// is known to be the cause, the QP's failure is.
 func (s *stream) logEnded(cause error) {
 	log := &s.q.dev.log
 	if !log.On() {
