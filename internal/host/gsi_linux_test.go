@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -377,9 +378,7 @@ func TestQP1Flood(t *testing.T) {
 	g.claim(0, s)
 	l := g.ms[1].link.(*Link)
 	g.goes("a REQ", mad(wire.CMREQ, s, 1), 0)
-	seed := rand.Uint64()
-	t.Logf("seed %#x", seed)
-	r := rand.New(rand.NewPCG(seed, 3))
+	r := rand.New(rand.NewPCG(linktest.Seed(t), 3))
 	for i := range 20000 {
 		l.sort([]link.Datagram{{Src: l.Source(uint32(i)), Dst: l.Addr(), Payload: hostileMAD(r)}})
 		if i%500 == 0 {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/internal/tables"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -156,9 +157,7 @@ func TestHostileMessages(t *testing.T) {
 	everyone(0)
 	settle(t, ms, everyone)
 	files := openFiles(t)
-	seed := rand.Uint64()
-	t.Logf("seed %#x", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := rand.New(rand.NewPCG(linktest.Seed(t), 1))
 	var msgs [][]byte
 	for range 5000 {
 		msgs = append(msgs, garbage(r, ms[0]))
@@ -222,9 +221,7 @@ func TestHostileDatagrams(t *testing.T) {
 	everyone := func(n int) { exchange(t, ms, n) }
 	everyone(0)
 	settle(t, ms, everyone)
-	seed := rand.Uint64()
-	t.Logf("seed %#x", seed)
-	r := rand.New(rand.NewPCG(seed, 2))
+	r := rand.New(rand.NewPCG(linktest.Seed(t), 2))
 	attack := func() {
 		u, err := udp.NetdevForAddr("lo", testAddr(12))
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/mpa"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -98,8 +99,9 @@ func TestOperations(t *testing.T) {
 
 // TestRandomTraffic has both ends do what they like, in pieces of any size, and compares the memory.
 func TestRandomTraffic(t *testing.T) {
-	for range 10 {
-		seed := rand.Uint64()
+	first := linktest.Seed(t)
+	for round := range uint64(10) {
+		seed := first + round
 		r := rand.New(rand.NewPCG(seed, 0))
 		x := deep
 		y := deep

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 )
 
 // TestGoldenMarkers compares with the two FPDUs that RFC 5044 shows in figures 5 and 6: the first of a stream, and
@@ -47,7 +49,7 @@ func TestGoldenMarkers(t *testing.T) {
 
 // TestMarkers checks that markers stand every 512 bytes, whatever the FPDUs, and each points to its own.
 func TestMarkers(t *testing.T) {
-	seed := rand.Uint64()
+	seed := linktest.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	var out, in Marks
 	var stream []byte

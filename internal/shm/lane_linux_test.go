@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 )
 
 var home = netip.MustParseAddr("127.0.0.1")
@@ -93,8 +95,7 @@ func fill(b []byte, number uint64) []byte {
 // takes them.
 func TestRecords(t *testing.T) {
 	o, in, _ := lane(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := linktest.Seed(t)
 	const count = 5000
 	deadline := time.Now().Add(patience)
 	go func() {
@@ -397,7 +398,7 @@ func TestSenderEnds(t *testing.T) {
 // TestScribble has either end scribble over all that it shares, while the other goes on. It must meet
 // nothing but records within the ring, or a broken lane.
 func TestScribble(t *testing.T) {
-	seed := rand.Uint64()
+	seed := linktest.Seed(t)
 	for round := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, round))
 		o, in, b := lane(t)

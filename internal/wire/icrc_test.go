@@ -46,7 +46,7 @@ func slowICRC(src, dst netip.AddrPort, id, flags uint16, datagram []byte) uint32
 // TestICRCAgainstSlow compares with the plain computation, and solves for identification and flag,
 // over random addresses, contents and lengths up to the greatest a UDP packet has.
 func TestICRCAgainstSlow(t *testing.T) {
-	rnd, seed := newRand()
+	rnd, seed := newRand(t)
 	random := func(b []byte) []byte {
 		for i := range b {
 			b[i] = byte(rnd.Uint32())

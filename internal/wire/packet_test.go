@@ -60,7 +60,7 @@ func TestDecodeErrors(t *testing.T) {
 
 // TestPacketEveryOpcode sends each opcode with every length of pad through encoder and decoder.
 func TestPacketEveryOpcode(t *testing.T) {
-	rnd, seed := newRand()
+	rnd, seed := newRand(t)
 	for i := range 256 {
 		op := Opcode(i)
 		want := Packet{

@@ -3,6 +3,8 @@ package wire
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 )
 
 func TestPSNAdd(t *testing.T) {
@@ -59,7 +61,7 @@ func TestPSNDiff(t *testing.T) {
 
 // TestPSNDiffUndoesAdd walks the window from everywhere.
 func TestPSNDiffUndoesAdd(t *testing.T) {
-	rnd, seed := newRand()
+	rnd, seed := newRand(t)
 	for range 10000 {
 		p := PSN(rnd.Uint32()) & PSNMask
 		n := rnd.IntN(1<<24) - 1<<23
@@ -78,8 +80,9 @@ func TestPSNString(t *testing.T) {
 	}
 }
 
-// newRand returns a source of random numbers and its seed, which a failing test prints.
-func newRand() (*rand.Rand, uint64) {
-	seed := rand.Uint64()
+// newRand returns a source of random numbers and its seed.
+func newRand(t *testing.T) (*rand.Rand, uint64) {
+	t.Helper()
+	seed := linktest.Seed(t)
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }

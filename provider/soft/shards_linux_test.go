@@ -82,8 +82,7 @@ func TestShards(t *testing.T) {
 			t.Setenv("ADVERB_SHARDS", "4")
 			name := loopback(t) + "@" + loopAddr(50)
 			a, b := must(verbs.Open(name)), must(verbs.Open(name))
-			seed := rand.Uint64()
-			t.Logf("seed %#x", seed)
+			seed := newRand(t).Uint64()
 			var wg sync.WaitGroup
 			for i := range pairs {
 				x, y := rdmatest.Connect(t, a, b)

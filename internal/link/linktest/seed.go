@@ -1,0 +1,27 @@
+package linktest
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// EnvSeed names the environment variable that fixes all seeds, those of package rdmatest too.
+const EnvSeed = "ADVERB_SEED"
+
+// Seed returns the seed of what a test chooses at random: the value of ADVERB_SEED or, if that is not set, a
+// new one each time. A test that fails prints it.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv(EnvSeed); s != "" {
+		v, err := strconv.ParseUint(s, 0, 64)
+		if err != nil {
+			t.Fatalf("read seed: %s=%q is no number: set it to one that a test has printed", EnvSeed, s)
+		}
+		seed = v
+	}
+	t.Logf("seed %#x; %s=%#[1]x repeats it", seed, EnvSeed)
+	return seed
+}
