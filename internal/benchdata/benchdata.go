@@ -58,9 +58,6 @@ const (
 	Seconds        Unit = "s"
 )
 
-// LessIsBetter reports whether a smaller value is the better one.
-func (u Unit) LessIsBetter() bool { return u == Seconds }
-
 // Workload is something that all peers are asked to do.
 type Workload struct {
 	Name        string `json:"name"` // on the command line
