@@ -130,6 +130,9 @@ func (img *image) setLack(device string, why error) error {
 	return os.WriteFile(img.lackFile(device), []byte(why.Error()), 0o644)
 }
 
+// errNoDevice is an image's lack of a type of device.
+var errNoDevice = errors.New("no guest has one here")
+
 // lacks returns why there cannot be guests with that type of device, or nil if there can.
 func (img *image) lacks(device string) error {
 	why, err := os.ReadFile(img.lackFile(device))
@@ -139,7 +142,7 @@ func (img *image) lacks(device string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("no guest has a device of type %s here: %s", device, why)
+	return fmt.Errorf("device %s: %w: %s", device, errNoDevice, why)
 }
 
 // holdImage protects an image from removeOld in other processes, as long as this process lives.

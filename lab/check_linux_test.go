@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"regexp"
@@ -12,13 +13,19 @@ import (
 	"time"
 )
 
-func TestCheckTshark(t *testing.T) {
+// needTshark skips a test where there is no tshark.
+func needTshark(t *testing.T) {
+	t.Helper()
 	if _, err := exec.LookPath("tshark"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("CI must have tshark (Debian package tshark)")
 		}
 		t.Skip("tshark is not installed (Debian package tshark)")
 	}
+}
+
+func TestCheckTshark(t *testing.T) {
+	needTshark(t)
 	good := roceFrame(t, "IPv4")
 	// The opcode of a READ request promises headers that are not there.
 	short := slices.Clone(good)
@@ -63,8 +70,14 @@ func sendFrame(like, payload []byte) []byte {
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 	binary.BigEndian.PutUint16(ip[ip4Header+4:], uint16(len(ip)-ip4Header))
 	ip[ip4Header+udpHeader] = sendOnly
-	binary.LittleEndian.PutUint32(ip[len(ip)-icrcLength:], icrcOf(ip[:len(ip)-icrcLength], ip4Header))
+	reseal(f)
 	return f
+}
+
+// reseal gives an IPv4 frame the right ICRC.
+func reseal(frame []byte) {
+	ip := frame[etherHeader:]
+	binary.LittleEndian.PutUint32(ip[len(ip)-icrcLength:], icrcOf(ip[:len(ip)-icrcLength], ip4Header))
 }
 
 func TestPackets(t *testing.T) {
@@ -89,6 +102,42 @@ func TestPackets(t *testing.T) {
 	}
 	if got := firstOf(many[:maxFaults]); len(got) != maxFaults {
 		t.Errorf("got %q, want %d faults", got, maxFaults)
+	}
+}
+
+// What is wrong with packets between two kernels fails no scenario, but is shown.
+func TestForeignPackets(t *testing.T) {
+	needTshark(t)
+	before := len(results.notShown)
+	defer func() { results.notShown = results.notShown[:before] }()
+	good := roceFrame(t, "IPv4")
+	bad := slices.Clone(good)
+	bad[len(bad)-1] ^= 1
+	malformed := sendFrame(good, nil)
+	malformed[etherHeader+ip4Header+udpHeader] = 0x0c // a READ request, without its headers
+	reseal(malformed)
+	foreign := scenario{mtu: 1500, foreign: true}
+	for _, tt := range []struct {
+		frames []Frame
+		err    error
+		want   []string
+	}{
+		{[]Frame{{Data: good}, {Data: bad}, {Data: malformed}}, errors.New("the capture has lost packets"),
+			[]string{"lost packets", "frame 2: ICRC", "frame 3: tshark", "no RoCE packet went to the guest"}},
+		{[]Frame{{Data: sendFrame(good, make([]byte, 1500))}}, nil, []string{"nobody has cut"}},
+	} {
+		passed := t.Run("foreign", func(t *testing.T) {
+			c := &Capture{done: make(chan struct{}), frames: tt.frames, err: tt.err}
+			close(c.done)
+			foreign.checkCapture(t, c)
+		})
+		var report bytes.Buffer
+		results.report(&report)
+		for _, want := range tt.want {
+			if !passed || !strings.Contains(report.String(), want) {
+				t.Errorf("the scenario has passed %v, and the report is %q; want that it passes, and %q in the report", passed, &report, want)
+			}
+		}
 	}
 }
 

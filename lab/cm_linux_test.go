@@ -37,11 +37,23 @@ type cmPort struct {
 // version.
 func (s *scenario) startCM(ctx context.Context, t *testing.T, side Side, at cmPort, argv ...string) *Process {
 	t.Helper()
-	p := start(ctx, t, side, argv...)
-	if err := awaitCM(ctx, side, at, s.v6, p); err != nil {
-		t.Fatalf("wait for a listener on port %s of %v: %v\n%s", at.port, at.space, err, p.Report())
+	p, err := beginCM(ctx, side, at, s.v6, argv...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return p
+}
+
+// beginCM is startCM, but returns an error.
+func beginCM(ctx context.Context, side Side, at cmPort, v6 bool, argv ...string) (*Process, error) {
+	p, err := side.Start(ctx, argv...)
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitCM(ctx, side, at, v6, p); err != nil {
+		return nil, fmt.Errorf("wait for a listener on port %s of %v: %w\n%s", at.port, at.space, err, p.Report())
+	}
+	return p, nil
 }
 
 // startCM starts a program in a guest, and returns when it listens. In guests, one listener serves

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,16 +14,24 @@ func TestTwoGuests(t *testing.T) {
 	ctx := within(t, 2*bootPatience+patience)
 	l := ownLab(ctx, t, Config{MTU: 1500, Guests: 2})
 	a, b := l.Guest(0), l.Guest(1)
-	s := scenario{family: labFamily, program: "ibv_rc_pingpong", server: "kernel", mtu: l.MTU(), variant: "between two guests", on: l}
+	s := scenario{family: labFamily, program: "ibv_rc_pingpong", server: "kernel", mtu: l.MTU(), variant: "between two guests", on: l, foreign: true}
 	s.run(t, func(ctx context.Context, t *testing.T, _ *Lab) {
 		port := nextPort()
 		argv := func(g *Guest) []string {
 			return []string{"ibv_rc_pingpong", "-d", g.Device, "-g", strconv.Itoa(g.GIDIndex(false)), "-p", port, "-n", "10"}
 		}
-		server := start(ctx, t, a, argv(a)...)
-		awaitListening(ctx, t, a, port, server)
-		client := start(ctx, t, b, append(argv(b), a.Addr(false).String())...)
-		if _, err := ends(server, client); err != nil {
+		server, err := a.Start(ctx, argv(a)...)
+		if err == nil {
+			err = listening(ctx, a, port, server)
+		}
+		if err != nil {
+			notShown(t, err)
+		}
+		client, err := b.Start(ctx, append(argv(b), a.Addr(false).String())...)
+		if err == nil {
+			_, err = ends(server, client)
+		}
+		if err != nil {
 			notShown(t, err)
 		}
 	})
@@ -44,6 +53,6 @@ func TestTwoGuests(t *testing.T) {
 	}
 	// The guest also has Python and pyverbs.
 	if out, err := b.Run(ctx, "python3", "-c", "import pyverbs.device as d; print(d.get_device_list()[0].name.decode())"); err != nil || strings.TrimSpace(out) != b.Device {
-		t.Errorf("pyverbs lists %q, want %s: %v", out, b.Device, err)
+		notShown(t, fmt.Errorf("pyverbs lists %q, want %s: %v", out, b.Device, err))
 	}
 }

@@ -142,7 +142,20 @@ func TestNoSiw(t *testing.T) {
 	if err := img.lacks(deviceRxe); err != nil {
 		t.Error(err)
 	}
-	wantError(t, img.lacks(deviceSiw), "siw", "make: no space left")
+	err := img.lacks(deviceSiw)
+	wantError(t, err, "siw", "make: no space left")
+	if !errors.Is(err, errNoDevice) {
+		t.Errorf("got %v, want an error that is errNoDevice", err)
+	}
+}
+
+// Nothing is built for another kernel than the guests', which would not load it.
+func TestSiwForOtherKernel(t *testing.T) {
+	img := imageAt(t.TempDir())
+	if err := os.MkdirAll(filepath.Join(img.root, "usr/src/linux-headers-6.1.0-57-amd64"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, img.buildSiw(t.Context(), "6.1.0-56-amd64"), "found linux-headers-6.1.0-57-amd64", "want linux-headers-6.1.0-56-amd64")
 }
 
 func TestOtherVersions(t *testing.T) {

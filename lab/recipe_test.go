@@ -102,9 +102,24 @@ func TestNotShown(t *testing.T) {
 	if !passed {
 		t.Error("the test has failed, want it skipped")
 	}
-	const want = "TestNotShown/foreign: a kernel is broken"
-	if got := results.notShown[before:]; len(got) != 1 || got[0] != want {
+	others := false
+	passed = t.Run("cleanup", func(t *testing.T) {
+		t.Cleanup(func() { others = true })
+		t.Cleanup(func() { notShown(t, errors.New("its packets are wrong")) })
+	})
+	if !passed || !others {
+		t.Errorf("in a cleanup: the test has passed %v, and its other cleanup has run %v; want both", passed, others)
+	}
+	want := []string{"TestNotShown/foreign: a kernel is broken", "TestNotShown/cleanup: its packets are wrong"}
+	if got := results.notShown[before:]; !slices.Equal(got, want) {
 		t.Errorf("for the report: got %q, want %q", got, want)
+	}
+	var report bytes.Buffer
+	results.report(&report)
+	for _, what := range want {
+		if line := "lab: NOT SHOWN, by a fault that is not ours: " + what + "\n"; !strings.Contains(report.String(), line) {
+			t.Errorf("the report is %q, want %q in it", &report, line)
+		}
 	}
 }
 

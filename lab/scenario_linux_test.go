@@ -31,6 +31,7 @@ type scenario struct {
 	mtu     int
 	variant string // such as "65536"; variants with the same result share a row
 
+	foreign  bool          // both ends are kernels: a fault is not ours, and ends the scenario with notShown
 	on       *Lab          // nil means the lab of that MTU that all scenarios share
 	patience time.Duration // the time limit; 0 means the constant of that name
 	// check says what the packets must be like. The zero value demands that all are good.
@@ -90,14 +91,14 @@ func (s scenario) run(t *testing.T, f func(ctx context.Context, t *testing.T, l 
 		if err != nil {
 			t.Fatal(err)
 		}
-		// This runs after the cleanups of f, because closing connections and devices sends packets
-		// too.
 		t.Cleanup(func() {
-			s.checkCapture(t, c)
-			if t.Failed() {
+			if t.Failed() || t.Skipped() {
 				explain(t, g)
 			}
 		})
+		// This runs after the cleanups of f, because closing connections and devices sends packets
+		// too.
+		t.Cleanup(func() { s.checkCapture(t, c) })
 		if s.patience == 0 {
 			s.patience = patience
 		}
@@ -141,9 +142,6 @@ func kill(ctx context.Context, t *testing.T, g *Guest) {
 func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 	t.Helper()
 	captured, err := c.Stop()
-	if err != nil {
-		t.Error(err)
-	}
 	if *keepFlag != "" {
 		var pcap bytes.Buffer
 		name := filepath.Join(*keepFlag, strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "_"), "=", "-")+".pcap")
@@ -151,13 +149,32 @@ func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 			t.Error(err)
 		}
 	}
+	var faults []error
+	if err != nil {
+		faults = append(faults, err)
+	}
+	s.checkPackets(t, captured, func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) })
+	if *keepFlag == "" && (t.Failed() || faults != nil) {
+		t.Logf("to see the packets: make lab LABFLAGS='-run %s -args -keep=DIR'", runPattern(t.Name()))
+	}
+	if s.foreign && faults != nil {
+		notShown(t, errors.Join(faults...))
+	}
+	for _, fault := range faults {
+		t.Error(fault)
+	}
+}
+
+// checkPackets calls fault for each kind of fault in the packets of a capture.
+func (s *scenario) checkPackets(t *testing.T, captured []Frame, fault func(format string, args ...any)) {
+	t.Helper()
 	var to, from packets
 	var right []Frame
 	var numbers []int
 	for i, f := range captured {
 		_, _, err := roceIP(f.Data)
 		if limit := s.mtu + etherHeader; !errors.Is(err, errNotRoCE) && len(f.Data) > limit {
-			t.Errorf("frame %d has %d bytes, limit %d: it is a train of packets that nobody has cut", i+1, len(f.Data), limit)
+			fault("frame %d has %d bytes, limit %d: it is a train of packets that nobody has cut", i+1, len(f.Data), limit)
 			return
 		}
 		direction := &from
@@ -168,52 +185,49 @@ func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 			right, numbers = append(right, f), append(numbers, i+1)
 		}
 	}
-	s.checkCounts(t, &to, &from)
+	s.checkCounts(t, &to, &from, fault)
 	if s.check.noRepeats {
 		toGuest, fromGuest, naks := countRepeats(t, right)
 		if toGuest+fromGuest+naks > 0 {
-			t.Errorf("%d packets to the guest and %d from it were repeated, and there were %d NAKs: nothing was lost", toGuest, fromGuest, naks)
+			fault("%d packets to the guest and %d from it were repeated, and there were %d NAKs: nothing was lost", toGuest, fromGuest, naks)
 		}
 	}
 	var decodable bytes.Buffer
 	if err := WritePcap(&decodable, right); err != nil {
-		t.Error(err)
+		fault("%w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	faults, err := CheckTshark(ctx, decodable.Bytes(), numbers)
 	if err != nil {
-		t.Error(err)
+		fault("%w", err)
 	}
 	if len(faults) > 0 {
-		t.Errorf("tshark finds %d faults in %d RoCE packets, want none: %s", len(faults), len(right), strings.Join(firstOf(faults), "\n"))
-	}
-	if t.Failed() && *keepFlag == "" {
-		t.Logf("to see the packets: make lab LABFLAGS='-run %s -args -keep=DIR'", runPattern(t.Name()))
+		fault("tshark finds %d faults in %d RoCE packets, want none: %s", len(faults), len(right), strings.Join(firstOf(faults), "\n"))
 	}
 }
 
 // checkCounts checks the numbers of packets to and from the guest.
-func (s *scenario) checkCounts(t *testing.T, to, from *packets) {
+func (s *scenario) checkCounts(t *testing.T, to, from *packets, fault func(format string, args ...any)) {
 	t.Helper()
 	least, most := 0, 0
 	if s.check.badICRCs != nil {
 		least, most = s.check.badICRCs()
 	}
 	if n := len(to.wrong); n < least || n > most {
-		t.Errorf("%d bad ICRCs to the guest, want %d to %d: %s", n, least, most, strings.Join(firstOf(to.wrong), "\n"))
+		fault("%d bad ICRCs to the guest, want %d to %d: %s", n, least, most, strings.Join(firstOf(to.wrong), "\n"))
 	}
 	if n := len(from.wrong); n > 0 {
-		t.Errorf("%d bad ICRCs from the guest, want none: %s", n, strings.Join(firstOf(from.wrong), "\n"))
+		fault("%d bad ICRCs from the guest, want none: %s", n, strings.Join(firstOf(from.wrong), "\n"))
 	}
 	if s.check.oneWay && to.count()+from.count() > 0 || t.Skipped() {
 		return
 	}
 	if to.count() == 0 {
-		t.Error("no RoCE packet went to the guest, want some")
+		fault("no RoCE packet went to the guest, want some")
 	}
 	if from.count() == 0 {
-		t.Error("no RoCE packet came from the guest, want some")
+		fault("no RoCE packet came from the guest, want some")
 	}
 }
 

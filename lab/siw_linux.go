@@ -39,7 +39,7 @@ func (img *image) addSiw(ctx context.Context, apt string, archives []string) err
 	if err := unpack(ctx, apt, archives, tree.root); err != nil {
 		return err
 	}
-	if err := tree.buildSiw(ctx); err != nil {
+	if err := tree.buildSiw(ctx, filepath.Base(filepath.Dir(dirs[0]))); err != nil {
 		return fmt.Errorf("build siw: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(ko), 0o755); err != nil {
@@ -74,14 +74,17 @@ func otherVersions(archives []string) string {
 		kernel, versions[kernel], strings.Join(other, ", "))
 }
 
-// buildSiw makes /siw/siw.ko in a tree that holds the buildPackages.
-func (img *image) buildSiw(ctx context.Context) error {
-	if err := img.extractSiw(ctx); err != nil {
-		return err
-	}
+// buildSiw makes /siw/siw.ko for a kernel, in a tree that holds the buildPackages.
+func (img *image) buildSiw(ctx context.Context, kernel string) error {
 	headers, err := filepath.Glob(filepath.Join(img.root, "usr/src", "linux-headers-*-amd64"))
 	if err != nil || len(headers) != 1 {
 		return fmt.Errorf("found headers of %d kernels in the packages, want 1", len(headers))
+	}
+	if got, want := filepath.Base(headers[0]), "linux-headers-"+kernel; got != want {
+		return fmt.Errorf("found %s in the packages, want %s: the kernel would refuse the module", got, want)
+	}
+	if err := img.extractSiw(ctx); err != nil {
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(img.root, "dev", "null"), nil, 0o600); err != nil { // to mount on
 		return err

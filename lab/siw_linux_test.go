@@ -22,9 +22,13 @@ func TestSiw(t *testing.T) {
 	if _, err := Start(ctx, Config{MTU: 1500, Device: "srq"}); err == nil {
 		t.Error("a lab has started with guests whose device is of no known type")
 	}
-	l := ownLab(ctx, t, Config{MTU: 1500, Guests: 2, Device: deviceSiw})
+	l, err := Start(ctx, Config{MTU: 1500, Guests: 2, Device: deviceSiw})
+	if err != nil {
+		notShown(t, err)
+	}
+	closeAtEnd(t, l)
 	for _, v6 := range []bool{false, true} {
-		if err := rpingSiw(ctx, t, l.Guest(0), l.Guest(1), v6); err != nil {
+		if err := rpingSiw(ctx, l.Guest(0), l.Guest(1), v6); err != nil {
 			notShown(t, err)
 		}
 	}
@@ -38,21 +42,31 @@ func TestSiw(t *testing.T) {
 // message arrives in that time, it stays unread in the server's socket, and both ends wait for
 // ever, as with 4 of 33 connections in a trial. So rpingSiw drops the MPA reply until the server
 // says that the connection is established. TCP then sends the reply again.
-func rpingSiw(ctx context.Context, t *testing.T, server, client *Guest, v6 bool) error {
-	t.Helper()
+func rpingSiw(ctx context.Context, server, client *Guest, v6 bool) error {
 	const rounds, size = 5, 65535
 	at := cmPort{rdmacm.PortSpaceTCP, nextPort()}
 	options := []string{"-v", "-V", "-C", strconv.Itoa(rounds), "-S", strconv.Itoa(size), "-p", at.port}
-	pass := loseSegments(ctx, t, server, at.port)
-	// With -d, rping prints events too.
-	srv := startCM(ctx, t, server, at, cmArgv(server, "rping", append(options, "-d", "-s", "-a", anyAddr(v6))...)...)
-	cli := start(ctx, t, client, cmArgv(client, "rping", append(options, "-c", "-a", server.Addr(v6).String())...)...)
+	pass, err := loseSegments(ctx, server, at.port)
+	if err != nil {
+		return err
+	}
+	// With -d, rping prints events too. In guests, one listener serves both IP versions.
+	srv, err := beginCM(ctx, server, at, false, cmArgv(server, "rping", append(options, "-d", "-s", "-a", anyAddr(v6))...)...)
+	if err != nil {
+		return err
+	}
+	cli, err := client.Start(ctx, cmArgv(client, "rping", append(options, "-c", "-a", server.Addr(v6).String())...)...)
+	if err != nil {
+		return err
+	}
 	clientLives, cancel := untilEnd(ctx, cli)
 	defer cancel()
 	if err := srv.AwaitOutput(clientLives, "RDMA_CM_EVENT_ESTABLISHED"); err != nil {
 		return fmt.Errorf("%w\n%s%s", err, srv.Report(), cli.Report())
 	}
-	pass()
+	if err := pass(); err != nil {
+		return err
+	}
 	left, err := ends(srv, cli)
 	if err != nil {
 		return err
@@ -75,8 +89,7 @@ func rpingSiw(ctx context.Context, t *testing.T, server, client *Guest, v6 bool)
 }
 
 // loseSegments drops the TCP segments with data that a guest sends from a port, until pass is called.
-func loseSegments(ctx context.Context, t *testing.T, g *Guest, port string) (pass func()) {
-	t.Helper()
+func loseSegments(ctx context.Context, g *Guest, port string) (pass func() error, err error) {
 	// The flag PSH is in the byte at offset 13 of the TCP header. Segments that open or close the
 	// connection do not have it.
 	const lose = `cd /usr/lib/modules/*/kernel/net/sched &&
@@ -84,17 +97,11 @@ func loseSegments(ctx context.Context, t *testing.T, g *Guest, port string) (pas
 		tc qdisc add dev eth0 clsact &&
 		tc filter add dev eth0 egress protocol ip prio 1 u32 match ip sport "$1" 0xffff match u8 8 8 at 33 action drop &&
 		tc filter add dev eth0 egress protocol ipv6 prio 2 u32 match ip6 sport "$1" 0xffff match u8 8 8 at 53 action drop`
-	run := func(argv ...string) {
-		t.Helper()
-		if _, err := g.Run(ctx, argv...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run("bash", "-c", lose, "lose", port) // busybox sh would take its own tc
-	return func() {
-		t.Helper()
-		run("tc", "qdisc", "del", "dev", "eth0", "clsact")
-	}
+	_, err = g.Run(ctx, "bash", "-c", lose, "lose", port) // busybox sh would take its own tc
+	return func() error {
+		_, err := g.Run(ctx, "tc", "qdisc", "del", "dev", "eth0", "clsact")
+		return err
+	}, err
 }
 
 func TestUntarDir(t *testing.T) {
