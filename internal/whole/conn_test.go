@@ -26,6 +26,8 @@ type conn struct {
 	secured bool
 	secrets [2][32]byte // of this life, by side
 	routing [2]verbs.AdaptiveRouting
+	control [2]verbs.CongestionControl
+	class   uint8 // what the path's traffic class is
 
 	terms
 }
@@ -80,6 +82,8 @@ func newConn(w *world, i int) *conn {
 	c.lives = 1 + c.rnd.IntN(w.plan.Lives)
 	c.drawSecurity()
 	c.drawRouting()
+	c.drawPaths()
+	c.drawPace()
 	w.in(within(c.rnd, busyTime), c.begin)
 	return c
 }
@@ -132,6 +136,7 @@ func (c *conn) start() {
 	for _, e := range c.ends {
 		e.start()
 	}
+	c.change()
 	if k := c.rnd.IntN(4); k < 2 && c.w.plan.Kill {
 		life, e, rudely := c.life, c.ends[k], c.rnd.IntN(2) == 0
 		c.w.in(within(c.rnd, 5*time.Millisecond), func() {

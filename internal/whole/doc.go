@@ -9,7 +9,8 @@
 //	go test ./internal/whole -run Whole -args -seed 17
 //
 // A failure prints its seed and the commit. It is then shrunk: the plan loses what the failure does not
-// need, and the run of the last plan is printed as a trace, with a capture of all packets.
+// need, and the run of the last plan is printed as a trace, with a capture of all packets. -plan makes the run of a
+// plan, as failures print it.
 //
 //	plan    what there is: nodes, connections, work, faults of the network and of nodes, forgeries
 //	world   the clock, the agenda, the loop
@@ -20,6 +21,8 @@
 //	station what a hostile station sends that knows more
 //	queues  completion queues: some are too small, also those of UD QPs, and of some the programs wait for the event
 //	shared  receives from SRQs, of which some are lost with their completions
+//	spread  ends that send from several ports, networks of several ways, and nodes that lose what comes from a port
+//	paced   ends with a congestion control, which they change
 //
 // What is checked is what verbs promise, not what the stack does: see oracle_test.go. All ends trust
 // nobody, so what a hostile station forges must change nothing. Its packets have the right addresses, QPNs

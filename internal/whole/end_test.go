@@ -74,6 +74,13 @@ type end struct {
 	sqd        bool
 	starving   bool // the peer has no receive for its next message, and posts none
 
+	ports    int      // from how many this end may have sent, at most
+	sources  []uint16 // from which it has
+	lastPort uint16
+	control  verbs.CongestionControl
+	marked   bool // its packets may have allowed marks, whatever their class
+	paced    bool // it had a rate
+
 	victimAt verbs.RemoteAddr // the peer's
 }
 
@@ -127,6 +134,7 @@ func newEnd(c *conn, side int) *end {
 	w.must(e.qp.Init(1, access))
 	e.secure()
 	e.route()
+	e.pace()
 	e.postRecvs(recvSlotN / 2)
 	return e
 }
@@ -135,7 +143,7 @@ func (e *end) toRTR() { e.toRTRWith(e.peer().qp.QPN(), e.peer().psn, e.peer().n)
 
 func (e *end) toRTRWith(qpn verbs.QPN, psn verbs.PSN, peer *node) {
 	e.n.w.must(e.qp.RTR(verbs.Peer{QPN: qpn, PSN: psn, GID: verbs.GIDFromAddr(peer.addr)},
-		verbs.Path{MTU: e.c.mtu, TrafficClass: 2, MaxDestRDAtomic: e.c.rdAtom, MinRNRTimer: e.c.rnr})) // ECT(0)
+		verbs.Path{MTU: e.c.mtu, TrafficClass: e.c.class, MaxDestRDAtomic: e.c.rdAtom, MinRNRTimer: e.c.rnr}))
 }
 
 func (e *end) toRTS() {
@@ -172,6 +180,7 @@ func (e *end) act() (did bool) {
 	}
 	did = e.postSends() || did
 	e.watchStarving()
+	e.watchPace()
 	if e.n.w.plan.Drain && !e.sqd && e.rnd.IntN(30) == 0 && e.qp.State() == verbs.QPStateRTS {
 		did = true
 		e.sqd = true

@@ -33,6 +33,7 @@ type node struct {
 	forged []link.Datagram // that arrive next
 	heard  []link.Datagram // secured ones that have come
 	links  []*injector
+	holes  []*hole
 
 	netdev  *sim.Netdev
 	hca     *hca.Device
@@ -314,7 +315,7 @@ var keeps = []string{
 	"config.Middleware", "port.state.Addrs", "retired.sum", // what it is, and has counted
 	"keys.table.opened", "shards", "shards[].qps.opened", // blocks of numbers
 	"shards[].qps.rested", "shards[].qps.resting", // numbers of QPs that were closed of late
-	"engines", "engines[].senders", "engines[].turns.last", // addresses that were used, what is known of peers' hosts, and memory
+	"engines", "engines[].receiving.senders", "engines[].turns.last", // addresses that were used, what is known of peers' hosts, and memory
 }
 
 // close closes all that the node has, which must succeed: nobody uses it any more.
@@ -370,9 +371,15 @@ func (i *injector) Recv(batch []link.Datagram) (int, error) {
 		i.n.forged = i.n.forged[1:]
 		return 1, nil
 	}
-	n, err := i.Link.Recv(batch)
-	i.n.hear(batch[:n])
-	return n, err
+	for {
+		n, err := i.Link.Recv(batch)
+		left := i.n.pass(batch[:n])
+		if left == 0 && n > 0 {
+			continue
+		}
+		i.n.hear(batch[:left])
+		return left, err
+	}
 }
 
 // Join implements link.Multicaster.

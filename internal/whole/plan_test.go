@@ -51,6 +51,10 @@ type plan struct {
 	Rereg   bool // some regions are registered anew
 	Route   bool // some ends send and take packets that overtake one another
 	Bare    bool // links see no IPv6 flow labels
+	Spray   bool // some ends send from several ports
+	Pace    bool // some ends have another congestion control
+	Ways    int  // between some nodes, of which switches choose one
+	Holes   int  // nodes lose what comes from a port, for a while
 }
 
 // draw makes the plan of a seed.
@@ -82,6 +86,8 @@ func draw(seed uint64) plan {
 		Rereg:  rand.New(rand.NewPCG(seed, 0x4e4e)).IntN(3) == 0,
 		Route:  rand.New(rand.NewPCG(seed, 0x70e)).IntN(3) == 0,
 		Bare:   rand.New(rand.NewPCG(seed, 0xba4e)).IntN(4) == 0,
+		Spray:  rand.New(rand.NewPCG(seed, 0x5b7a)).IntN(3) == 0,
+		Pace:   rand.New(rand.NewPCG(seed, 0x9ace)).IntN(3) == 0,
 	}
 	if maybe(4) { // calm: nothing may fail, or wait for a timeout
 		p.Queue = 0
@@ -100,6 +106,12 @@ func draw(seed uint64) plan {
 		p.Visible = p.Visible || p.Corrupt > 0
 	}
 	p.Illegal, p.Kill, p.Weak = maybe(3), maybe(6), maybe(8)
+	if x := rand.New(rand.NewPCG(seed, 0x3a75)); x.IntN(4) == 0 {
+		p.Ways = 1 + x.IntN(4)
+	}
+	if x := rand.New(rand.NewPCG(seed, 0x401e)); x.IntN(4) == 0 {
+		p.Holes = 1 + x.IntN(8)
+	}
 	return p
 }
 
@@ -109,13 +121,13 @@ func (p *plan) robs() bool { return p.Rob && p.Full && p.SRQ }
 // calm reports whether the network and the nodes do nothing unusual.
 func (p *plan) calm() bool {
 	return p.Queue == 0 && p.Loss == 0 && p.Duplicate == 0 && p.Reorder == 0 && p.Corrupt == 0 && p.Delay == 0 && p.Jitter == 0 &&
-		p.Rate == 0 && p.Partitions == 0 && p.Pauses == 0 && p.Crashes == 0 && p.Flaps == 0 && p.Forgeries == 0
+		p.Rate == 0 && p.Partitions == 0 && p.Pauses == 0 && p.Crashes == 0 && p.Flaps == 0 && p.Forgeries == 0 && p.Ways == 0 && p.Holes == 0
 }
 
 // mayFail reports whether retries may be used up by the network alone.
 func (p *plan) mayFail() bool {
 	return p.Weak || p.Loss+p.Corrupt > 0.02 || p.Queue > 0 || p.Rate > 0 || p.Partitions > 0 || p.Pauses > 0 || p.Flaps > 0 ||
-		p.Forgeries > 0 || p.Jitter > 0 || p.Delay > 0
+		p.Forgeries > 0 || p.Jitter > 0 || p.Delay > 0 || p.Ways > 0 || p.Holes > 0
 }
 
 func (p *plan) faults() sim.Faults {
@@ -143,6 +155,7 @@ func (p plan) simpler() []plan {
 	for _, n := range []func(*plan) *int{
 		func(q *plan) *int { return &q.Forgeries }, func(q *plan) *int { return &q.Crashes }, func(q *plan) *int { return &q.Partitions },
 		func(q *plan) *int { return &q.Pauses }, func(q *plan) *int { return &q.Flaps },
+		func(q *plan) *int { return &q.Holes }, func(q *plan) *int { return &q.Ways },
 	} {
 		add(func(q *plan) { *n(q) = 0 })
 		add(func(q *plan) { *n(q) /= 2 })
@@ -165,6 +178,7 @@ func (p plan) simpler() []plan {
 		func(q *plan) *bool { return &q.Starve }, func(q *plan) *bool { return &q.Full }, func(q *plan) *bool { return &q.Rob },
 		func(q *plan) *bool { return &q.Notify }, func(q *plan) *bool { return &q.Rereg },
 		func(q *plan) *bool { return &q.Route }, func(q *plan) *bool { return &q.Bare },
+		func(q *plan) *bool { return &q.Spray }, func(q *plan) *bool { return &q.Pace },
 	} {
 		add(func(q *plan) { *b(q) = false })
 	}

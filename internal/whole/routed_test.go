@@ -15,7 +15,7 @@ import (
 // drawRouting decides what the ends of a connection make of adaptive routing, by side.
 func (c *conn) drawRouting() {
 	r := rand.New(rand.NewPCG(c.w.plan.Seed, uint64(0x70e0+c.index)))
-	mark := []uint8{0, verbs.DefaultRoutingMark, 0x20, 0x7f}[r.IntN(4)]
+	mark := []uint16{0, verbs.DefaultRoutingMark, 0x20, 0x7f}[r.IntN(4)]
 	for side := range c.routing {
 		c.routing[side] = verbs.AdaptiveRouting{Send: r.IntN(3) > 0, Accept: r.IntN(3) > 0, Mark: mark, Patience: time.Duration(1 + r.IntN(int(2*time.Millisecond)))}
 		if !c.w.plan.Route {
@@ -27,7 +27,7 @@ func (c *conn) drawRouting() {
 // route has a new end do so.
 func (e *end) route() {
 	if r := e.c.routing[e.side]; r != (verbs.AdaptiveRouting{}) && e.c.typ == verbs.QPTypeRC {
-		e.n.w.must(e.qp.SetAdaptiveRouting(r))
+		e.setRouting(r)
 	}
 }
 

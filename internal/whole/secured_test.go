@@ -68,6 +68,7 @@ func (i *injector) Send(batch []link.Datagram) error {
 				continue
 			}
 			e.forged.hears(d.Src.Port())
+			e.peer().leaves(d.Src.Port())
 			if secured := bth.Opcode == wire.Secured; secured != e.c.secured {
 				w.failf("%v sends %v to %v, which is secured: %v", i.n, bth.Opcode, e, e.c.secured)
 			}

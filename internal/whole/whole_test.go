@@ -2,6 +2,7 @@ package whole
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ var (
 	timeFlag   = flag.Duration("time", 2*time.Second, "how long to make runs at most")
 	firstFlag  = flag.Uint64("first", 0, "the first seed")
 	seedFlag   = flag.Int64("seed", -1, "make the run of this seed only")
+	planFlag   = flag.String("plan", "", "make the run of this plan only, in the form in which failures print theirs")
 	shrinkFlag = flag.Int("shrink", 300, "how many runs to spend on a simpler plan that fails too")
 )
 
@@ -35,7 +37,15 @@ func attempt(t *testing.T, p plan, trace, capture io.Writer) (w *world, err erro
 // TestWhole runs as many plans as there is time for. See the package comment.
 func TestWhole(t *testing.T) {
 	if *seedFlag >= 0 {
-		report(t, uint64(*seedFlag))
+		report(t, draw(uint64(*seedFlag)))
+		return
+	}
+	if *planFlag != "" {
+		var p plan
+		if err := json.Unmarshal([]byte(*planFlag), &p); err != nil {
+			t.Fatalf("-plan %s: %v", *planFlag, err)
+		}
+		report(t, p)
 		return
 	}
 	limit := *timeFlag
@@ -50,7 +60,7 @@ func TestWhole(t *testing.T) {
 		sum.add(&w.totals)
 		if err != nil {
 			t.Logf("seed %d, run %d, fails: %v", seed, n+1, err)
-			report(t, seed)
+			report(t, draw(seed))
 			break
 		}
 	}
@@ -78,9 +88,9 @@ func changed(t *testing.T, first uint64, change func(*plan)) (sum totals, runs u
 	return sum, runs
 }
 
-// report makes the run of a seed. If it fails, report shrinks the plan and shows its run.
-func report(t *testing.T, seed uint64) {
-	p := draw(seed)
+// report makes the run of a plan. If it fails, report shrinks the plan and shows its run.
+func report(t *testing.T, p plan) {
+	seed := p.Seed
 	w, err := attempt(t, p, nil, nil)
 	if err == nil {
 		t.Logf("seed %d passes, plan %v: %+v", seed, p, w.totals)

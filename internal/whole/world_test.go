@@ -38,6 +38,7 @@ type world struct {
 	opCount   uint64
 	regions   int
 	queues    int
+	ports     []*sim.Port
 
 	totals  totals
 	records bool   // or else there is neither digest nor trace
@@ -52,7 +53,7 @@ type totals struct {
 	Lost, Duplicated, Reordered, Corrupted, Marked, Cut, Full, Forged   uint64
 	Crashes, Pauses, Partitions, Flaps, Illegal, Failed, Conns, Virtual uint64
 	Held, Needless, Secured, Overruns, Rings, Rereg, Insider, Injected  uint64
-	Robbed                                                              uint64
+	Robbed, Sprayed, PathsLeft, Holed, Routed, Paced, CNPs, SecuredHeld uint64
 }
 
 func (t *totals) add(o *totals) {
@@ -88,6 +89,13 @@ func (t *totals) add(o *totals) {
 	t.Insider += o.Insider
 	t.Injected += o.Injected
 	t.Robbed += o.Robbed
+	t.Sprayed += o.Sprayed
+	t.PathsLeft += o.PathsLeft
+	t.Holed += o.Holed
+	t.Routed += o.Routed
+	t.Paced += o.Paced
+	t.CNPs += o.CNPs
+	t.SecuredHeld += o.SecuredHeld
 }
 
 // events are datagrams out and in, forged ones included, and work requests with their completions.
@@ -96,7 +104,7 @@ func (t *totals) events() uint64 {
 }
 
 func (t *totals) faults() uint64 {
-	return t.Lost + t.Duplicated + t.Reordered + t.Corrupted + t.Marked + t.Cut + t.Full + t.Forged + t.Crashes + t.Pauses + t.Partitions + t.Flaps + t.Illegal
+	return t.Lost + t.Holed + t.Duplicated + t.Reordered + t.Corrupted + t.Marked + t.Cut + t.Full + t.Forged + t.Crashes + t.Pauses + t.Partitions + t.Flaps + t.Illegal
 }
 
 // failure is what a check panics with.
@@ -190,7 +198,9 @@ func simulate(p plan, trace, capture io.Writer) (w *world, err error) {
 	for i := range p.Conns {
 		w.conns = append(w.conns, newConn(w, i))
 	}
+	w.lay()
 	w.trouble()
+	w.dig()
 	w.run(func() bool { return w.quiet() })
 	w.end()
 	return w, nil
@@ -311,6 +321,7 @@ func (w *world) count() {
 		s := w.net.Stats()
 		t.Lost, t.Duplicated, t.Reordered, t.Corrupted, t.Marked = s.Lost, s.Duplicated, s.Reordered, s.Corrupted, s.Marked
 		t.Cut, t.Full = s.Partitioned+s.Unreachable, s.Overflowed
+		t.countPorts(w.ports)
 	}
 }
 
