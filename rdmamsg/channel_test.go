@@ -105,7 +105,7 @@ func exchange(t *testing.T, x, y *rdmamsg.Channel, seed uint64, count, longest i
 				return
 			}
 			if want := message(seed, uint64(i), longest); !bytes.Equal(m.Bytes(), want) {
-				t.Errorf("message %d has %d bytes and is not the one of %d bytes that was sent", i, len(m.Bytes()), len(want))
+				t.Errorf("message %d has %d bytes and is not the one of %d bytes that was sent, want that", i, len(m.Bytes()), len(want))
 				return
 			}
 			m.Release()

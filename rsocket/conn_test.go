@@ -122,7 +122,7 @@ func receive(t *testing.T, c *rsocket.Conn, want []byte, seed uint64) {
 		t.Errorf("WriteTo: %v", err)
 	}
 	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("%d bytes came, which differ from the %d that were sent", got.Len(), len(want))
+		t.Errorf("%d bytes came, which differ from the %d that were sent, want the same", got.Len(), len(want))
 	}
 }
 
@@ -164,7 +164,7 @@ func TestCloseDelivers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(y); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%d bytes came of %d, %v", len(got), len(want), err)
+			t.Errorf("%d bytes came of %d, %v, want all, as they were sent", len(got), len(want), err)
 		}
 		if _, err := y.Read(nil); err != io.EOF {
 			t.Errorf("a read of nothing after the end: %v, want %v", err, io.EOF)

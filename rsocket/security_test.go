@@ -35,7 +35,7 @@ func TestSecurity(t *testing.T) {
 			}
 			for _, to := range []*rsocket.Conn{y, x} {
 				if got, err := io.ReadAll(to); err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
+					t.Errorf("%d bytes of %d, %v, want all, as they were sent", len(got), len(want), err)
 				}
 				counters, err := to.QP().Counters()
 				if n, ok := counters.Get("sec_replayed_pkts"); err != nil || !ok || n == 0 { // those that the network repeats

@@ -21,7 +21,7 @@ func TestModifyWalk(t *testing.T) {
 			t.Fatalf("in %v: %v\n got %+v\nwant %+v", want.State, err, got, want)
 		}
 		if qp.State() != want.State {
-			t.Fatalf("State is %v, Query says %v", qp.State(), want.State)
+			t.Fatalf("State is %v, Query says %v, want the same", qp.State(), want.State)
 		}
 	}
 	modify := func(a verbs.QPAttr, mask verbs.QPAttrMask) {

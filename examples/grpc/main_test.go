@@ -105,7 +105,7 @@ func exercise(t *testing.T, c client, size int) {
 		work.Go(func() {
 			var got bytes.Buffer
 			if err := echoAll(t.Context(), c, bytes.NewReader(want), &got); err != nil || !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%d bytes of %d came back, %v", got.Len(), len(want), err)
+				t.Errorf("%d bytes of %d came back, %v, want all, as they were sent", got.Len(), len(want), err)
 			}
 		})
 	}

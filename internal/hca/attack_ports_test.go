@@ -129,7 +129,7 @@ func TestPeerMovesToAnotherPort(t *testing.T) {
 			}
 			s.send(y, s.write(y, mr, []byte{byte(1 + n)}, nil))
 			if a := s.answers(); len(a) != 1 || mr.Bytes()[0] != byte(1+n) {
-				t.Fatalf("move %d: the packet is not executed after %d repeats", n, want)
+				t.Fatalf("move %d: the packet is not executed after %d repeats, want one answer and its byte in memory", n, want)
 			}
 			s.psn = s.psn.Add(1)
 		}

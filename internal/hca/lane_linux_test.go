@@ -481,7 +481,7 @@ func TestFullLaneSleeps(t *testing.T) {
 		for limit := time.Now().Add(patience); !f(); runtime.Gosched() {
 			if time.Now().After(limit) {
 				p.y.impl().out.eng.rx.Unlock()
-				t.Fatalf("not after %v: %s", patience, what)
+				t.Fatalf("not after %v: %s, want it by then", patience, what)
 			}
 		}
 	}

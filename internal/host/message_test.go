@@ -20,7 +20,7 @@ func TestMessage(t *testing.T) {
 	for _, want := range messages {
 		var got message
 		if err := got.decode(want.appendTo(nil)); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v comes back as %+v, %v", want, got, err)
+			t.Errorf("%+v comes back as %+v, %v, want the same", want, got, err)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func FuzzDecodeHeader(f *testing.F) {
 		want[0] &^= 0x3c // reserved by DDP
 		want[1] &^= 0x30 // reserved by RDMAP
 		if !bytes.Equal(again, want) {
-			t.Errorf("%x is decoded as %v, which is encoded as %x", want, &h, again)
+			t.Errorf("%x is decoded as %v, which is encoded as %x, want the same", want, &h, again)
 		}
 	})
 }
@@ -70,11 +70,11 @@ func FuzzTracer(f *testing.F) {
 			return // the line of what is no MPA shows as much of it as was there
 		}
 		if len(got) != len(want) {
-			t.Fatalf("%d lines byte by byte, %d at once:\n%q\n%q", len(got), len(want), got, want)
+			t.Fatalf("%d lines byte by byte, %d at once:\n%q\n%q\nwant the same", len(got), len(want), got, want)
 		}
 		for i := range got {
 			if got[i] != want[i] {
-				t.Errorf("line %d is %q byte by byte, %q at once", i, got[i], want[i])
+				t.Errorf("line %d is %q byte by byte, %q at once, want the same", i, got[i], want[i])
 			}
 		}
 	})

@@ -111,7 +111,7 @@ func (h *hostile) step() {
 		most := ringBytes/recordAlign + 1
 		for k := 0; h.next(); k++ {
 			if k > most {
-				h.t.Fatalf("more than %d records in a ring of %d bytes", most, ringBytes)
+				h.t.Fatalf("more than %d records in a ring of %d bytes, want no more than fit", most, ringBytes)
 			}
 		}
 	case 6: // words that are the receiver's

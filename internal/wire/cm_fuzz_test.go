@@ -75,7 +75,7 @@ func FuzzMAD(f *testing.F) {
 			want := bytes.Clone(mad[:MADHeaderSize])
 			clear(want[madAttrID+2 : madAttrMod])
 			if got := h.AppendTo(nil); err != nil || !bytes.Equal(got, want) {
-				t.Fatalf("%x decodes and encodes to %x, %v", want, got, err)
+				t.Fatalf("%x decodes and encodes to %x, %v, want the same", want, got, err)
 			}
 		}
 		attr, known := h.CM()

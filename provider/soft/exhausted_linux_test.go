@@ -49,7 +49,7 @@ func TestDescriptorsExhaustedInside(t *testing.T) {
 	failed := map[string]bool{}
 	for n := uint64(0); ; n++ {
 		if n > uint64(base)+200 {
-			t.Fatalf("%d descriptors do not suffice", n)
+			t.Fatalf("%d descriptors do not suffice, want them to", n)
 		}
 		setFiles(t, n, limit.Max)
 		err := useAll(t, name)
@@ -314,7 +314,7 @@ func TestQueuesExhaustedInside(t *testing.T) {
 					break
 				}
 				if made = append(made, o); len(made) > 10_000 {
-					t.Fatalf("%s: no bound is met", what)
+					t.Fatalf("%s: no bound is met, want one below 10000", what)
 				}
 			}
 			if what == "SRQ" {

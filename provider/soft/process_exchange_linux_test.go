@@ -90,7 +90,7 @@ func (p *process) exchanges(number int, n uint64) bool {
 				return false
 			}
 		case <-p.ended:
-			p.t.Errorf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+			p.t.Errorf("%s: %v\n%s\nwant it alive", p.name, p.cmd.ProcessState, p.stderr.String())
 			return false
 		case <-enough:
 			return true
@@ -114,7 +114,7 @@ func startQuietly(t *testing.T, device string) (pair team) {
 			}
 			o.Peers = append(o.Peers, *r.Address)
 		case <-p.ended:
-			t.Errorf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+			t.Errorf("%s: %v\n%s\nwant it alive", p.name, p.cmd.ProcessState, p.stderr.String())
 			return nil
 		}
 	}

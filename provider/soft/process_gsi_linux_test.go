@@ -270,7 +270,7 @@ func (g *gsiTest) arrived(number uint64) *process {
 					return p
 				}
 			case <-p.ended:
-				g.t.Fatalf("%s: %v\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+				g.t.Fatalf("%s: %v\n%s\nwant it alive", p.name, p.cmd.ProcessState, p.stderr.String())
 			default:
 				more = false
 			}

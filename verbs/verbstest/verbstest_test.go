@@ -115,7 +115,7 @@ func checkResult(t *testing.T, r result, want outcome, texts []string) {
 	}
 	for _, w := range texts {
 		if w, not := strings.CutPrefix(w, "!"); strings.Contains(text, w) == not {
-			t.Errorf("has %q: %v\n%s", w, !not, text)
+			t.Errorf("has %q: %v, want %v:\n%s", w, not, !not, text)
 		}
 	}
 }

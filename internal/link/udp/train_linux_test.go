@@ -82,7 +82,7 @@ func TestTrainWhole(t *testing.T) {
 			}
 		}
 		if s := b.Stats(); s.Received-before.Received != uint64(2*n) || s.ReceivedBytes-before.ReceivedBytes != uint64(2*len(want)) {
-			t.Errorf("two trains of %d datagrams, %d bytes: received counts %+v after %+v", n, len(want), s, before)
+			t.Errorf("two trains of %d datagrams, %d bytes: received counts %+v after %+v, want two such trains more", n, len(want), s, before)
 		}
 	}
 	if s := a.Stats(); s.Sent != 2*(2+17+62) {

@@ -127,7 +127,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 	for _, want := range []string{addr.String(), "4791", "another process", "rdma_rxe"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("Open of an address in use: %v: does not mention %q", err, want)
+			t.Errorf("Open of an address in use: %v: does not mention %q, want it named", err, want)
 		}
 	}
 	strange := netip.MustParseAddr("198.51.100.77")

@@ -149,9 +149,9 @@ func TestStatREADME(t *testing.T) {
 		switch f := strings.Fields(line); {
 		case len(f) == 0:
 		case f[0] == "PID" && !slices.Equal(f, head):
-			t.Errorf("the README has the heading %q, and the tool prints %q", f, head)
+			t.Errorf("the README has the heading %q, and the tool prints %q, want the same", f, head)
 		case len(f) != len(rows[0]):
-			t.Errorf("the README has the line %q, and the tool prints lines like %q", f, rows[0])
+			t.Errorf("the README has the line %q, and the tool prints lines like %q, want as many columns", f, rows[0])
 		}
 	}
 }

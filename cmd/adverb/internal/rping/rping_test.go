@@ -30,7 +30,7 @@ func TestRpingGolden(t *testing.T) {
 			want := make([]byte, defaultSize)
 			fillData(want, data/2)
 			if !bytes.Equal(p.Payload, want) {
-				t.Errorf("data %q, captured %q", want, p.Payload)
+				t.Errorf("data %q, captured %q, want the same", want, p.Payload)
 			}
 			data++
 		}

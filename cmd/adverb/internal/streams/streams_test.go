@@ -69,7 +69,7 @@ func TestProxy(t *testing.T) {
 		c.(*net.TCPConn).CloseWrite()
 	}()
 	if got, err := io.ReadAll(c); err != nil || string(got) != strings.ToUpper(want) {
-		t.Errorf("%d bytes came back of %d, %v", len(got), len(want), err)
+		t.Errorf("%d bytes came back of %d, %v, want all, in capitals", len(got), len(want), err)
 	}
 	cancelProxies()
 	for _, p := range []*tooltest.Started{near, far} {
@@ -164,7 +164,7 @@ func TestRcopyLoss(t *testing.T) {
 		t.Errorf("%v: %s", err, out.String())
 	}
 	if got, err := os.ReadFile(filepath.Join(into, "copy")); err != nil || sha256.Sum256(got) != sha256.Sum256(want) {
-		t.Errorf("%d bytes of %d, or others, %v", len(got), len(want), err)
+		t.Errorf("%d bytes of %d, or others, %v, want those of the source", len(got), len(want), err)
 	}
 	cancel()
 	<-served
