@@ -418,7 +418,11 @@ func multicastMember(t *testing.T) {
 	}
 	fmt.Println("member: joined")
 	in := make([]link.Datagram, 8)
+	deadline := time.Now().Add(linktest.Patience)
 	for received := 0; received < 3; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d datagrams after %v, want 3", received, linktest.Patience)
+		}
 		if err := l.Wait(linktest.Patience); err != nil {
 			t.Fatal(err)
 		}
