@@ -227,6 +227,21 @@ func TestRouteFaults(t *testing.T) {
 	}
 }
 
+// TestMarkedOnce: what a port has marked, its cable does not mark again.
+func TestMarkedOnce(t *testing.T) {
+	const n = 10
+	p := NewPort(1, PortConfig{Rate: 1e6, MarkTo: 1}) // marks all but the first
+	p.SetFaults(Faults{MarkCE: 1})
+	path, q := NewPath(1, addrA, addrB), NewQueue(0)
+	route := NewRoutes(1, addrA, addrB, ByPort, [][]*Port{{p}})
+	for i := range n {
+		path.Route(q, route, 0, numbered(i))
+	}
+	if s := p.Stats(false); s.Marked != n-1 || s.Cable.Marked != 1 {
+		t.Errorf("the port has marked %d and the cable %d of %d, want %d and 1", s.Marked, s.Cable.Marked, n, n-1)
+	}
+}
+
 // TestPortSample: a sample has what waits, and a reset begins anew with that.
 func TestPortSample(t *testing.T) {
 	const size = numberedSize + frameHeaders

@@ -105,7 +105,7 @@ func (p *Path) fate(f *Faults) Fate {
 // meet has the latest datagram meet its fate. What is left of it is there at due, or later to keep the order.
 func (p *Path) meet(q *Queue, fate *Fate, now, due time.Duration, d *link.Datagram, to way, c *Counts) {
 	marked := *d
-	if fate.Marked && d.TrafficClass&link.ECNMask != link.NotECT {
+	if ecn := d.TrafficClass & link.ECNMask; fate.Marked && ecn != link.NotECT && ecn != link.CE {
 		marked.TrafficClass |= link.CE
 		d = &marked
 	}
