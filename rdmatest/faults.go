@@ -17,7 +17,7 @@ func (c *Config) faults() sim.Faults {
 }
 
 // SetFaults replaces all of New's Config but Seed and MTU, in both directions between all devices but
-// those that have faults of their own by SetFaultsFrom.
+// those that have faults of their own by SetFaultsFrom. See Route for what that means where there are ports.
 func (n *Network) SetFaults(c Config) { n.sim.SetFaults(c.faults()) }
 
 // SetFaultsFrom replaces the network's faults for what one device sends to another, in that direction

@@ -23,22 +23,57 @@ type PortConfig struct {
 }
 
 // Port is the way out of a card or of a switch: a queue, and a cable behind it.
-type Port struct{ p *sim.Port }
+type Port struct {
+	n *Network
+	p *sim.Port
+}
 
-// PortStats counts what a Port did.
+// PortStats counts what a Port did. All but Queue and Longest are packets or bytes since the port was added, or since
+// ResetStats.
 type PortStats struct {
-	Passed, Lost, Marked uint64 // packets
-	Longest              int    // bytes that have waited
-	TooLong              uint64 // packets that exceeded the MTU, which Lost does not count
+	Passed  uint64 // packets that it took: they have left, or wait
+	Bytes   uint64 // bytes that have left, with the headers of Ethernet frames
+	Lost    uint64 // packets that found no room, or the port down
+	Marked  uint64 // packets that were marked, of those that it took
+	TooLong uint64 // packets that exceeded the MTU, which Lost does not count
+
+	Queue   int // bytes that wait now; 0 for a port whose Rate is 0
+	Longest int // the most bytes that have waited
+
+	// What SetFaults did to packets that it took, each counted once for each fault that it met.
+	CableLost, Duplicated, Reordered, Corrupted uint64
 }
 
 // Port adds a port to the network. Route leads through it.
-func (n *Network) Port(c PortConfig) *Port { return &Port{n.sim.Port(sim.PortConfig(c))} }
+func (n *Network) Port(c PortConfig) *Port { return &Port{n, n.sim.Port(sim.PortConfig(c))} }
 
-// Stats returns what the port has done.
-func (p *Port) Stats() PortStats {
-	s := p.p.Stats(false)
-	return PortStats{s.Passed, s.Lost, s.Marked, s.Longest, s.TooLong}
+// Stats returns what the port has done. In a bubble of testing/synctest, call synctest.Wait first, so that what happens
+// at this very time has happened.
+func (p *Port) Stats() PortStats { return p.stats(false) }
+
+// ResetStats is Stats, and begins anew: Longest with what waits now, and all else with 0. What it returns at regular
+// intervals is what a plot over time needs.
+func (p *Port) ResetStats() PortStats { return p.stats(true) }
+
+func (p *Port) stats(reset bool) PortStats {
+	s := p.p.Sample(p.n.sim.Now(), reset)
+	return PortStats{
+		Passed: s.Passed, Bytes: s.Left, Lost: s.Lost, Marked: s.Marked + s.Cable.Marked, TooLong: s.TooLong, Queue: s.Waiting, Longest: s.Longest,
+		CableLost: s.Cable.Lost, Duplicated: s.Cable.Duplicated, Reordered: s.Cable.Reordered, Corrupted: s.Cable.Corrupted,
+	}
+}
+
+// SetFaults says what becomes of packets on the cable behind the port, from now on: a bad link of a topology. It
+// replaces what an earlier SetFaults said, and Config{} ends all faults. Delay comes on top of PortConfig's. Seed and MTU
+// do not count. Rate and MarkCEAbove must be 0, else the test fails: PortConfig has them. What becomes of the n-th packet
+// from one device to another that comes through the port, counted from the first SetFaults on, depends only on the
+// network's seed and on how many ports were added before this one. Others that send over it do not change that.
+func (p *Port) SetFaults(c Config) {
+	p.n.t.Helper()
+	if c.Rate != 0 || c.MarkCEAbove != 0 {
+		p.n.t.Fatalf("rdmatest: set faults of a port: Rate is %d and MarkCEAbove %d, which a port has from its PortConfig: Rate and MarkFrom there; leave them 0 here", c.Rate, c.MarkCEAbove)
+	}
+	p.p.SetFaults(c.faults())
 }
 
 // SetDown takes the port down, or up again. While it is down, what comes to it is lost. What waits in it or is on its
@@ -47,7 +82,8 @@ func (p *Port) SetDown(down bool) { p.p.SetDown(down) }
 
 // Route leads what one device sends to another, in that direction, through ports, one after the other: say, that
 // of its card and that of a switch. Routes that share a port share its rate and its buffer, which makes a
-// bottleneck. There are no faults on a route. Without ports the route is taken back.
+// bottleneck. The faults of the network, of SetFaultsFrom and of OnPacket hold on a route too: what they do happens
+// before the first port. Port.SetFaults has those of a single cable. Without ports the route is taken back.
 func (n *Network) Route(from, to *verbs.Device, ports ...*Port) {
 	n.t.Helper()
 	n.eachPair(from, to, func(x, y netip.Addr) { n.sim.SetRoute(x, y, simPorts(ports)...) })

@@ -17,6 +17,11 @@
 // of Endpoint.MR, whose addresses follow from the order in which they are made; AllocMR's are the system's
 // choice.
 //
+// Ports make topologies, by Network.Route and Network.Paths: links with a rate, a delay, a buffer and ECN marks, which
+// devices share; equal paths, of which switches choose one by a hash or for each packet; links that go down or are bad.
+// Port.ResetStats is what plots over time need. The examples have an incast, a permutation, mice among elephants, a link
+// that flaps, one that loses packets, and a table of rates, queue and fairness.
+//
 // ADVERB_TRACE=1 prints a line for each packet, and ADVERB_PCAP=packets.pcapng writes a capture for
 // Wireshark, as package provider/soft describes.
 package rdmatest
