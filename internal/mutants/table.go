@@ -49,7 +49,7 @@ var mutants = slices.Concat([]mutant{
 	{"a lent payload is placed like one's own", transport + "lend.go",
 		"		s.PlaceShared(payload)", "		s.Place(payload)", "./internal/hca", "TestLendWords"},
 	{"what was overtaken is never lost", transport + "overtaken.go",
-		"		x.lost, r.uneven = true, true\n", "", "./internal/transport", "."},
+		"		r.loseRange(i)\n", "", "./internal/transport", "."},
 	{"packets before their turn are placed a packet too early", transport + "ahead.go",
 		"off := uint64(m.off) + uint64(d)*uint64(q.mtu)", "off := uint64(m.off) + uint64(d-1)*uint64(q.mtu)", "", ""},
 	{"the last packet of a WRITE is placed before its turn", transport + "ahead.go",

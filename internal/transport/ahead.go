@@ -203,14 +203,14 @@ func (s *responder) ahead(p *wire.Packet) bool {
 }
 
 // due makes an acknowledgement with ranges due, unless a NAK is that tells the same or ends the connection, or the
-// peer does not know ranges. again says that the packet had come before.
-func (s *responder) due(psn wire.PSN, again bool) {
+// peer does not know ranges. duplicate says that the packet had come before.
+func (s *responder) due(psn wire.PSN, duplicate bool) {
 	if !s.hold.peer {
 		return
 	}
 	switch s.reply.kind {
 	case noReply, ackReply, sequenceReply, rangesReply:
-		s.reply = reply{kind: rangesReply, psn: psn, again: again || s.reply.kind == rangesReply && s.reply.again}
+		s.reply = reply{kind: rangesReply, psn: psn, duplicate: duplicate || s.reply.kind == rangesReply && s.reply.duplicate}
 	}
 }
 
@@ -234,7 +234,7 @@ func (s *responder) goOn() *refusal {
 		}
 	}
 	if filled {
-		s.due(in.epsn.Add(-1), s.reply.kind == rangesReply && s.reply.again)
+		s.due(in.epsn.Add(-1), s.reply.kind == rangesReply && s.reply.duplicate)
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ func (s *receiver) placeAhead(p *wire.Packet, d uint32) bool {
 }
 
 // hello takes a peer's word that it understands acknowledged ranges. It counts as much as a request with its
-// PSN: who does not know the PSNs cannot make us answer so.
+// PSN: a stranger, who does not know the PSNs, cannot make us answer so.
 func (s *responder) hello(p *wire.Packet) {
 	d := p.PSN.Diff(s.qp.receiver.epsn)
 	if h, ok := wire.DecodeHello(p.Payload); ok && !s.qp.cfg.Standard && h.Version >= helloRanges && d > -repeatedPSNs && d < aheadPSNs {
@@ -283,7 +283,7 @@ const (
 	helloCarries = 2 // and messages that carry an acknowledgement
 )
 
-// greeting is a peer that is like us being told so.
+// greeting tells a peer that is like us what we understand.
 type greeting struct {
 	ours bool // the peer is like us, as far as the device knows
 	due  bool

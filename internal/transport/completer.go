@@ -27,12 +27,12 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	seq := rec.una + uint64(int64(p.PSN.Diff(psn(rec.una)))) // less than 2^23 from una
 	if seq >= rec.max || seq < rec.una {
 		// Not asked for, or answered already: packets repeat and overtake one another.
-		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && c.rc.ladder.answered() {
+		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && c.rc.ladder.probeAnswered() {
 			return
 		}
 		q.counters.Unexpected++
 		if p.Opcode.IsRead() && seq < rec.una {
-			c.again(now, seq)
+			c.cameTwice(now, seq)
 		}
 		return
 	}
@@ -69,7 +69,7 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 			return
 		}
 		if !c.advance(now, seq+1) || c.rc.recovery.selective {
-			c.rc.ladder.answered()
+			c.rc.ladder.probeAnswered()
 			c.gap(now)
 		}
 	case wire.KindRNR:
@@ -102,7 +102,7 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 		q.counters.Unexpected++
 		return
 	}
-	rec.selective = true
+	rec.tellsRanges()
 	c.rc.requester.setCredits(p.AETH)
 	c.advance(now, seq)
 	if q.attr.State == verbs.QPStateErr {
@@ -112,7 +112,7 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 	for from, to := r.Next(0); from < to; from, to = r.Next(to) {
 		place = c.arrived(now, place, seq+uint64(from), seq+uint64(to))
 	}
-	if r.Again && r.Latest == psn(rec.una-1) && c.rc.ladder.answered() {
+	if r.Again && r.Latest == psn(rec.una-1) && c.rc.ladder.probeAnswered() {
 		r.Again = false
 	}
 	if r.Again {
@@ -141,7 +141,7 @@ func (c *completer) arrived(now time.Duration, place, from, to uint64) uint64 {
 			if w.op == verbs.OpRDMARead {
 				end = w.seq + chunkEnd(w, from-w.seq)
 			}
-			rec.held(now, from, end)
+			rec.peerHolds(now, from, end)
 			from = max(from+1, min(to, end))
 		default:
 			rec.arrivals(now, from, min(to, w.end()))
@@ -156,7 +156,7 @@ func (c *completer) arrived(now time.Duration, place, from, to uint64) uint64 {
 // returns false if a READ or an atomic before end has not been answered: its response was lost, or is late.
 func (c *completer) advance(now time.Duration, end uint64) bool {
 	sq, rec := &c.qp.sq, &c.rc.recovery
-	rec.executed = max(rec.executed, end)
+	rec.executedTo(end)
 	for c.qp.attr.State != verbs.QPStateErr {
 		una := rec.una
 		reach := max(una, rec.executed)
@@ -274,7 +274,7 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 	}
 	if rec.hasArrived(seq) {
 		q.counters.Unexpected++
-		c.again(now, seq)
+		c.cameTwice(now, seq)
 		return nil
 	}
 	c.advance(now, w.seq)
@@ -284,8 +284,8 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 	return w
 }
 
-// again takes note that the response seq has come twice. If it was asked for twice, that was in vain.
-func (c *completer) again(now time.Duration, seq uint64) {
+// cameTwice takes note that the response seq has come twice. If it was asked for twice, that was in vain.
+func (c *completer) cameTwice(now time.Duration, seq uint64) {
 	if c.rc.repeatsParts() && c.rc.recovery.inVain(now, seq) {
 		c.qp.counters.Needless++
 	}
@@ -301,7 +301,7 @@ func (c *completer) responded(now time.Duration, seq, end uint64) {
 		}
 		return
 	}
-	rec.heardTo = max(rec.heardTo, end)
+	rec.respondedTo(end)
 	rec.arrivals(now, seq, end)
 	rec.setProbe(now)
 	c.gap(now)
@@ -332,7 +332,7 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 		c.rc.requester.setCredits(p.AETH)
 	}
 	rec := &c.rc.recovery
-	rec.begun = max(rec.begun, w.seq+chunkEnd(w, seq-w.seq))
+	rec.begunTo(w.seq + chunkEnd(w, seq-w.seq))
 	c.responded(now, seq, seq+n)
 }
 
@@ -349,7 +349,7 @@ func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	case len(p.Payload) != int(size):
 		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ: is the peer's path MTU %v, as ours is?",
 			p.Opcode, p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
-	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts(): // who repeats a part ends with it
+	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts(): // a peer that repeats a part ends with it
 		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
 	}
 	if err := c.store(w, off, p.Payload, w.seq+k+n); err != nil {
@@ -409,8 +409,8 @@ func (c *completer) overtaken(now time.Duration) bool {
 		}
 	}
 	rec.missed(now, n, len(lost))
-	if s := rec.spread; s != nil && s.again { // perhaps the peer does not know of the port
-		s.again = false
+	if s := rec.spread; s != nil && s.regreet { // perhaps the peer does not know of the port
+		s.regreet = false
 		c.rc.greeting.greetAgain()
 	}
 	c.rc.requester.repeat()

@@ -21,7 +21,7 @@ type congestion struct {
 
 	trips
 	patience   time.Duration // with packets that are overtaken: see overtaken
-	narrowed   uint64        // the most that the controller allows, whatever window says
+	narrowed   uint64        // the most that the controller allows
 	lostAt     time.Duration // when a loss narrowed the window by what waits; Never if none has
 	debt       uint64        // halves of packets by which the window is still to narrow
 	notifiedAt time.Duration // the latest notification that narrowed the window; Never if none has
@@ -37,6 +37,9 @@ func (c *congestion) unfold() {
 		c.window = maxWindow
 	}
 }
+
+// allow bounds the window for a controller, whatever losses make of it.
+func (c *congestion) allow(packets uint64) { c.narrowed = packets }
 
 // limit is how many packets may be unacknowledged.
 func (c *congestion) limit() uint64 { return min(c.window, c.narrowed) }

@@ -45,7 +45,7 @@ func (q *QP) setController(kind verbs.CongestionControl) {
 	q.pace = pacer{callAt: q.pace.callAt}
 	q.paced = kind != verbs.CongestionWindow
 	if r, ok := q.service.(*rc); ok {
-		r.recovery.narrowed = farWindow
+		r.recovery.allow(farWindow)
 		r.unfold()
 	}
 	q.control, q.controlKind = q.newController(kind), kind
@@ -57,7 +57,7 @@ func (q *QP) AllowsMarks() bool {
 	return ok
 }
 
-// notified takes note of a CNP. Who forges one slows a connection down, so it counts only if there can be a
+// notified takes note of a CNP. Whoever forges one slows a connection down, so it counts only if there can be a
 // genuine one: if the QP's packets allow marks.
 func (q *QP) notified(now time.Duration) {
 	if !q.AllowsMarks() && q.attr.AH.TrafficClass&ecnMask == 0 {

@@ -34,7 +34,7 @@ const (
 	swiftCalm = 200 * time.Microsecond
 	swiftVary = 4
 
-	// Beside TCP, which fills every queue, who yields gets nothing. If the queue is longer than queueTime for
+	// Beside TCP, which fills every queue, a QP that yields gets nothing. If the queue is longer than queueTime for
 	// swiftYields round trips though the window has shrunk, losses alone narrow the window for the next
 	// swiftContends, as they do TCP's.
 	swiftYields   = 8
@@ -77,7 +77,7 @@ type delayControl struct {
 // drain is how a QP finds the way's own length while it and others keep a queue. Its window is one packet until what
 // was on its way has arrived, and a few measurements more. One QP alone makes no queue empty, all together do. They
 // meet without a word: the next drain is due a fixed time after the shortest round trip that was seen, which is when
-// the queue was shortest, and that is the same moment for all who share it.
+// the queue was shortest, and that is the same moment for all that share it.
 type drain struct {
 	low   time.Duration // the shortest round trip since the latest drain began; 0: there is none
 	at    time.Duration // when the next is due
@@ -87,7 +87,7 @@ type drain struct {
 }
 
 func newDelayControl(c *congestion, p *pacer, mtu *uint32) *delayControl {
-	c.narrowed = swiftStart
+	c.allow(swiftStart)
 	return &delayControl{c: c, pace: p, mtu: mtu, window: swiftStart, doubles: true, before: swiftStart}
 }
 
@@ -154,7 +154,7 @@ func (d *delayControl) startContending() {
 	d.yielded, d.contend, d.doubles = 0, swiftContends, false
 	d.c.window = min(d.c.window, max(uint64(d.before), lossWindow))
 	d.c.threshold = min(d.c.threshold, d.c.window)
-	d.c.narrowed = farWindow
+	d.c.allow(farWindow)
 	d.pace.setRate(0)
 }
 
@@ -173,7 +173,7 @@ func (d *delayControl) contends(now, trip time.Duration) {
 
 // apply lets the window hold, in round trips of a length.
 func (d *delayControl) apply(trip time.Duration) {
-	d.c.narrowed = max(1, uint64(d.window))
+	d.c.allow(max(1, uint64(d.window)))
 	rate := uint64(0)
 	if d.window < 1 {
 		rate = uint64(d.window * float64(*d.mtu) / trip.Seconds())
@@ -188,7 +188,7 @@ func (d *delayControl) startDrain(now, trip time.Duration) {
 		return
 	}
 	d.drain.from, d.drain.until, d.drain.wants = now, now+drainMost*trip, drainProbes
-	d.c.narrowed = 1
+	d.c.allow(1)
 }
 
 // drains takes note of a measurement during a drain, and ends it after the last.

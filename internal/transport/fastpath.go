@@ -42,7 +42,7 @@ func (r *rc) calm() bool {
 		!r.greeting.due && !r.ladder.due && r.alive.probe == 0 && (r.responder.idle() || r.responder.onlyACK())
 }
 
-// SendFast posts a SEND, for who finds that SendsFast. It writes the payload into buf, which has room for FastMost bytes,
+// SendFast posts a SEND, for a caller that finds SendsFast true. It writes the payload into buf, which has room for FastMost bytes,
 // or lends it: see Loan. n is how many bytes are in buf. SendFast reports false if the SEND has to be posted otherwise.
 func (q *QP) SendFast(wr *verbs.SendWR, buf []byte, m *Message) (n int, ok bool) {
 	if !IsFast(wr.Op) || q.sq.full() != nil {
@@ -123,8 +123,7 @@ func (r *rc) adopt(now time.Duration) {
 	}
 	rec := &r.recovery
 	r.fast.n = 0
-	rec.responses = false
-	rec.sent(now, n)
+	rec.sent(now, n, false)
 	r.requester.askedAt = rec.nxt
 	r.fast.lookAt = Never
 }
@@ -207,5 +206,5 @@ func (q *QP) OnlyACK() bool {
 	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.greeting.due && !r.ladder.due
 }
 
-// TakeACK returns the ACK that is due, for who finds that it is OnlyACK. The caller sends it.
+// TakeACK returns the ACK that is due, for a caller that finds OnlyACK true and sends it.
 func (q *QP) TakeACK() (at wire.PSN, a wire.AETH) { return q.service.(*rc).responder.takeACK() }

@@ -59,7 +59,7 @@ func (f *flight) send(now time.Duration, n uint64, path uint8) (repeated bool) {
 func (f *flight) sendAgain(now time.Duration, from, to uint64, path uint8) {
 	f.set(from, to, sentRange{at: now, repeated: true, path: path})
 	f.max = max(f.max, to)
-	f.nxt = f.firstLost()
+	f.findNext()
 }
 
 // set makes [from, to), which begins before max, a range with the properties of s.
@@ -87,6 +87,12 @@ func (f *flight) set(from, to uint64, s sentRange) {
 	f.ranges = slices.Replace(f.ranges, i, j, parts[:n]...)
 	f.join(max(i-1, 0))
 }
+
+// loseRange makes range i due to be sent again. findNext is to follow.
+func (f *flight) loseRange(i int) { f.ranges[i].lost, f.uneven = true, true }
+
+// findNext makes the first range that is lost the next to be sent.
+func (f *flight) findNext() { f.nxt = f.firstLost() }
 
 // join makes one of the neighbours at and behind i that differ in nothing but their place.
 func (f *flight) join(i int) {
@@ -145,7 +151,7 @@ func (f *flight) acknowledge(seq uint64) (sentAt time.Duration, ok bool) {
 		f.ranges = f.ranges[:copy(f.ranges, f.ranges[i:])]
 	}
 	if f.nxt < seq { // what was about to be repeated has arrived after all
-		f.nxt = f.firstLost()
+		f.findNext()
 	}
 	return sentAt, ok
 }
@@ -156,7 +162,7 @@ func (f *flight) lose(from, to uint64) {
 		return
 	}
 	f.set(from, to, sentRange{lost: true})
-	f.nxt = f.firstLost()
+	f.findNext()
 }
 
 // arrive takes note that the part of [from, to) that is on its way has arrived, though not all before it.
@@ -174,7 +180,7 @@ func (f *flight) arrive(from, to uint64) (n uint64) {
 		from = end
 	}
 	if n > 0 {
-		f.nxt = f.firstLost()
+		f.findNext()
 	}
 	return n
 }

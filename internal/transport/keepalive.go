@@ -74,8 +74,7 @@ func (r *requester) probe(now time.Duration, buf []byte) int {
 	p.AckReq = true
 	p.RETH = wire.RETH{}
 	r.askedAt = rec.nxt + 1
-	rec.responses = false
-	if rec.sent(now, 1) {
+	if rec.sent(now, 1, false) {
 		q.counters.Retransmits++
 	}
 	r.seek()

@@ -82,9 +82,9 @@ func (r *rc) climb(buf []byte) int {
 	return finish(buf, n, 0)
 }
 
-// answered takes note of an acknowledgement that brings nothing new. It reports whether a packet of the ladder has
+// probeAnswered takes note of an acknowledgement that brings nothing new. It reports whether a packet of the ladder has
 // asked for it.
-func (l *ladder) answered() bool {
+func (l *ladder) probeAnswered() bool {
 	if !l.out {
 		return false
 	}

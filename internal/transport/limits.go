@@ -19,13 +19,13 @@ const (
 
 // What this implementation chose.
 const (
-	// maxWindow is how many packets a requester has unacknowledged at most, but for farWindow. Responses to its READs
-	// count. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds several times. A
+	// maxWindow is the most packets that a requester has unacknowledged. farWindow takes its place on long paths.
+	// Responses to READs count. At an MTU of 4096 it is 1 MiB, which a receive buffer of 4 MiB holds several times. A
 	// window that losses have halved still takes two chunks of a READ.
 	maxWindow = 256
-	// farWindow is the same toward a peer that repeats selectively, where the round trip is farTrip at least. Beyond
-	// maxWindow the window grows by farGrowth packets in its time, while the round trip is about the shortest. The peer
-	// would not keep more than maxHeld.
+	// A path is long if its round trip is farTrip at least. The peer must repeat selectively. Beyond maxWindow the window
+	// grows by farGrowth packets in a round trip, while that is about the shortest. The peer would not keep more than
+	// maxHeld.
 	farWindow = maxHeld
 	farTrip   = time.Millisecond
 	farGrowth = 32
@@ -39,74 +39,70 @@ const (
 	// maxHeld is how many packets a responder keeps that have come before others. What it need not keep,
 	// since it could be placed, does not count.
 	maxHeld = 512
-	// shortHeld is the longest payload of one that gets memory of its own size.
+	// A packet that is kept gets memory of its payload's size up to shortHeld bytes, and of a full packet's beyond.
 	shortHeld = 512
-	// maxHellos is how often a peer is told that we understand acknowledged ranges.
+	// A peer is told maxHellos times at most that we understand acknowledged ranges.
 	maxHellos = 8
-	// calmTrips is after how many round trips the patience with packets that are overtaken becomes what was needed
-	// in them.
+	// Every calmTrips round trips the patience with packets that are overtaken drops to what these have needed.
 	calmTrips = 64
-	// maxSuspects is of how many packets that were taken for lost one knows when they come twice: about as many as a
-	// window has of a bad path.
+	// The latest maxSuspects packets that were taken for lost are remembered, so that we know them when they come twice.
+	// A window has about as many of a bad path.
 	maxSuspects = 64
-	// leastProbe is after how much silence at least a probe goes. A peer's program may hold an
-	// acknowledgement back for a nap, and hosts are busy elsewhere now and then.
+	// leastProbe is the shortest silence that a probe follows. A peer's program may hold an acknowledgement back for a
+	// nap, and hosts are busy elsewhere now and then.
 	leastProbe = 4 * time.Millisecond
-	// unknownProbe is in what part of the acknowledge timeout a probe goes while the round trip is unknown.
+	// While the round trip is unknown, a probe follows the acknowledge timeout divided by unknownProbe.
 	unknownProbe = 4
-	// silentProbes is how many probes must go without an answer before the window begins again at its least.
+	// After silentProbes probes without an answer the window begins again at its least.
 	silentProbes = 2
 	// narrowWindow is the least that single losses leave of the window.
 	narrowWindow = 8
 	// backWindow is the least that a path which holds little leaves of the window toward a peer that goes back. Each
 	// loss repeats about as many packets. One more brings such a path a tenth more.
 	backWindow = 7
-	// maxBackoff is how often the time from one probe to the next is doubled.
+	// The time from one probe to the next doubles maxBackoff times at most.
 	maxBackoff = 16
-	// queueTime is by how much a round trip must be longer than the shortest to tell of a queue. Hosts are late by
-	// less, mostly.
+	// A round trip that exceeds the shortest by queueTime tells of a queue. Hosts are mostly late by less.
 	queueTime = time.Millisecond
-	// queueTrips is in how many round trips a loss with such a queue narrows the window by it once. queueGrowth is
-	// growth while there is a queue. With more of either CUBIC beside us gets less, and with less BBR gets more. Where
-	// the queue is longer than the path round trips are long as well, and CUBIC grows by the clock: longTrips, longGrowth.
+	// With a queue, losses narrow the window once in queueTrips round trips, and queueGrowth takes the place of growth.
+	// With more of either CUBIC beside us gets less, and with less BBR gets more. Where the queue is longer than the
+	// path, round trips are long as well, and CUBIC grows by the clock: there it is longTrips and longGrowth.
 	queueTrips  = 42
 	queueGrowth = 1
 	longTrips   = 16
 	longGrowth  = 2
-	// unknownRoundTrip stands for the round trip that was not measured yet.
+	// unknownRoundTrip stands for the round trip until one is measured.
 	unknownRoundTrip = time.Millisecond
-	// rareLoss is for how many packets after a loss that made us go back the window does not grow beyond what the path
-	// holds. Where losses are more frequent each would repeat what only waits.
+	// After a loss that made us go back, the window stays within what the path holds for rareLoss packets. Where losses
+	// are more frequent, each would repeat what only waits.
 	rareLoss = 256
-	// growth is by how many packets the window grows in the time of a window.
+	// The window grows by growth packets in a round trip.
 	growth = 8
 
-	// ackParts is how many acknowledgements a window of a long message's packets asks for, so that
-	// the window moves while the message is under way.
+	// Of a long message each window asks for ackParts acknowledgements, so that the window moves while the message is
+	// under way.
 	ackParts = 4
 
-	// notifyInterval is the least time from one congestion notification to the next of a QP. It is that of
-	// DCQCN.
+	// notifyInterval is the least time between two congestion notifications of a QP. DCQCN has the same.
 	notifyInterval = 50 * time.Microsecond
 
-	// paceQuantum is for how long, and trainBytes how much, of what the pace allows goes at once. Timers are
-	// not finer. paceSlack is what a timer may be late by without loss of rate.
+	// What the pace allows in paceQuantum goes at once, up to trainBytes. Timers are not finer. A timer that is late by
+	// paceSlack or less costs no rate.
 	paceQuantum = 50 * time.Microsecond
 	paceSlack   = time.Millisecond
-	// netHeaders is what a packet is longer on the wire: IPv4 and UDP.
+	// A packet is longer on the wire by netHeaders bytes, which are IPv4's and UDP's.
 	netHeaders = 28
 
-	// A QP with several paths sends pathRun bytes by one before it chooses again: see paths.go. A path counts as idle,
-	// and is tried, after pathIdleTrips round trips, and one that was left after pathPauseTrips, twice as long each time
-	// that it is left again before pathTrust packets have come by it, up to pathPauseMost.
+	// A QP with several paths sends pathRun bytes by one before it chooses again: see paths.go. After pathIdleTrips round
+	// trips without a packet a path is idle, and a packet tries it. A path that was left is tried after pathPauseTrips
+	// round trips. If it is left again before pathTrust packets have come by it, the pause doubles, up to pathPauseMost.
 	pathRun        = 32 << 10
 	pathIdleTrips  = 16
 	pathPauseTrips = 8
 	pathPauseMost  = 100 * time.Millisecond
 	pathTrust      = 1024
-	// pathMemory is over how many packets the losses of a path count, and pathLossLimit which part of lossScale is
-	// too many, if another path has half of that.
-	// pathAnswer is for how many packets an answer counts that the peer seems to have missed.
+	// The loss of a path is an average over pathMemory packets, as a part of lossScale. pathLossLimit is too much, if
+	// another path has half of that. An answer that the peer seems to have missed counts as pathAnswer packets.
 	pathMemory    = 64
 	pathAnswer    = 9
 	lossScale     = 1024
@@ -118,14 +114,14 @@ const (
 	pathGrowth     = 1.25
 	pathShrink     = 0.5
 	pathLeastShare = 1.0 / 64
-	// pathTripPart is the part of a path's latest trip that counts.
+	// Of a path's latest trip one part in pathTripPart counts.
 	pathTripPart = 4
 
-	// deferBehind is how many packets of SENDs may leave before an acknowledgement that was deferred: a train.
+	// An acknowledgement that was deferred leaves behind deferBehind packets of SENDs at the latest: a train.
 	deferBehind = 8
 
-	// carrierMost is how long an answer with the acknowledgement that it carries is at most, in bytes. Longer ones
-	// gain little. Nor is it longer than the path MTU, so that it fits wherever a full packet does.
+	// An answer carries an acknowledgement if both together are carrierMost bytes at most. Longer ones gain little. Nor
+	// are they longer than the path MTU, so that they fit wherever a full packet does.
 	carrierMost = 1024
 
 	// What is posted waits for more while at least holdFrom packets are on their way, until it is as much as
@@ -134,32 +130,31 @@ const (
 	holdMost   = 64
 	trainBytes = 60 << 10
 
-	// shortMessage is up to which length messages of UC and UD wait for company.
+	// Messages of UC and UD of up to shortMessage bytes wait for company.
 	shortMessage = 512
 
-	// FastMost is how many bytes a SEND has at most that takes the fast path.
+	// SENDs of up to FastMost bytes take the fast path.
 	FastMost = lendLeast - 1
 
-	// fastPatience is after how long without progress recovery takes over from the fast path.
+	// After fastPatience without progress, recovery takes over from the fast path.
 	fastPatience = 5 * time.Millisecond
 
-	// lendMost is how many bytes a packet stands for at most whose payload is lent. The peer copies one while
-	// the next is on its way.
+	// A packet whose payload is lent stands for lendMost bytes at most. The peer copies one while the next is on its way.
 	lendMost = 64 << 10
 
-	// lendLeast is how many bytes are lent at least. To lend a payload costs what it costs to copy some two KiB, where
-	// cores are near each other. Where they are far, each line that is copied through the lane takes as long as a
-	// far cache does, and 1 KiB is three times as fast lent.
+	// Payloads of lendLeast bytes and more are lent. Where cores are near each other, that costs as much as copying some
+	// two KiB. Where they are far, each line that is copied through the lane takes as long as a far cache does, and
+	// lending makes 1 KiB three times as fast.
 	lendLeast = 1 << 10
 
-	// apartMost is how many packets a WRITE has at most to go as so many WRITEs while others are on their way.
+	// While others are on their way, a WRITE of up to apartMost packets goes as so many WRITEs.
 	apartMost = 16
 
-	// readChunk is how many response packets one READ request asks for. READ responses have no
-	// acknowledgements that could hold the responder back, so a long READ is several requests.
+	// One READ request asks for readChunk response packets at most. No acknowledgements hold back who sends responses,
+	// so a long READ is several requests.
 	readChunk = maxWindow / 4
 
-	// aliveBeats is at how many times in its period a keep-alive may ask. So it is early by that part at most.
+	// The period of a keep-alive has aliveBeats instants at which it may ask. So it is early by that part at most.
 	aliveBeats = 64
 
 	// maxKeepAlive is the longest period of a keep-alive, so that no time overflows.
@@ -170,8 +165,8 @@ const (
 	maxReplays = 16
 )
 
-// maxAhead is how many sequence numbers are outstanding at most, from the first that is missing on. The
-// window counts only what is on its way.
+// maxAhead is the most sequence numbers that are outstanding, from the first that is missing on. The window counts only
+// what is on its way.
 const maxAhead = wire.MaxRanges
 
 // A negative length would not compile: the window keeps clear of the PSNs' own limit.

@@ -22,7 +22,7 @@ type Event struct {
 // once should not hold memory for ever.
 const keepCompletions = 256
 
-// HasNews reports whether there is something to take for the caller, who has seen a state: completions, events, or
+// HasNews reports whether there is something to take for a caller that has seen a state: completions, events, or
 // another state. In the error state it always says so.
 func (q *QP) HasNews(seen verbs.QPState) bool {
 	return len(q.done) > 0 || len(q.events) > 0 || q.attr.State != seen || seen == verbs.QPStateErr

@@ -21,9 +21,9 @@ type overtaken struct {
 	latest     uint64        // of what has arrived, what was sent last: the highest sequence number
 	latestAt   time.Duration // when it was sent; -1 before
 	latestTrip time.Duration // and how long it took
-	needed     time.Duration // how much of it was needed since
-	since      time.Duration // when patience became what was needed before
-	due        time.Duration // when a packet that was overtaken is lost; Never when there is none
+	needed     time.Duration // the most patience (see congestion) that a packet has needed since
+	since      time.Duration // when patience became what packets had needed before
+	due        time.Duration // when a packet that was overtaken counts as lost; Never when there is none
 
 	executed uint64 // the peer has executed everything before, though responses may be missing
 	heardTo  uint64 // responses have come up to here
@@ -35,6 +35,18 @@ type overtaken struct {
 
 // seqRange is [from, to).
 type seqRange struct{ from, to uint64 }
+
+// tellsRanges takes note that the peer acknowledges ranges, and so repeats selectively.
+func (o *overtaken) tellsRanges() { o.selective = true }
+
+// executedTo takes note that the peer has executed everything before seq.
+func (o *overtaken) executedTo(seq uint64) { o.executed = max(o.executed, seq) }
+
+// respondedTo takes note that a response has come, and none from seq on.
+func (o *overtaken) respondedTo(seq uint64) { o.heardTo = max(o.heardTo, seq) }
+
+// begunTo takes note that the peer answers the requests before seq, or has.
+func (o *overtaken) begunTo(seq uint64) { o.begun = max(o.begun, seq) }
 
 // arrivals takes note that the part of [from, to) that is on its way has arrived, though not all before it.
 func (r *recovery) arrivals(now time.Duration, from, to uint64) {
@@ -86,7 +98,7 @@ func (r *recovery) delivered(now time.Duration, from, to uint64, measures bool) 
 	}
 }
 
-// shortest is how long what was sent again at a time takes at least. A probe goes alone, after a silence in which
+// shortest is the least time that a repeat takes which was sent at a time. A probe goes alone, after a silence in which
 // queues become empty: it may be a little faster than all before.
 func (r *recovery) shortest(at time.Duration) time.Duration {
 	if r.sampled.to != 0 && at == r.sampled.at {
@@ -136,14 +148,15 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 			continue
 		}
 		r.suspect(from, x.end, at, r.patience)
-		x.lost, r.uneven = true, true
+		r.loseRange(i)
 		if r.spread != nil {
 			r.spread.missed(now, r, x.path, from, x.end)
 		}
 		r.fresh = append(r.fresh, seqRange{from, x.end})
 	}
 	if n := len(r.fresh); n > 0 {
-		r.nxt, r.goesBack = r.firstLost(), false
+		r.goesBack = false
+		r.findNext()
 	}
 	return r.fresh
 }
@@ -184,7 +197,7 @@ func (r *recovery) tooSoon() time.Duration {
 	return r.leastTrip
 }
 
-// notLost takes note that seq has arrived, which was taken for lost. Who does go-back-N answers more than once.
+// notLost takes note that seq has arrived, which was taken for lost. A peer that goes back answers more than once.
 func (r *recovery) notLost(now time.Duration, seq uint64) {
 	s := r.find(seq)
 	if !*r.ours && s == r.latestSuspect() {
@@ -203,8 +216,8 @@ func (r *recovery) inVain(now time.Duration, seq uint64) bool {
 	if s == nil {
 		return false
 	}
-	if !s.told { // a READ's answer is many packets
-		s.told = true
+	if !s.counted { // a READ's answer is many packets
+		s.counted = true
 		r.late(now, s.patience+max(r.leastTrip/4, 1))
 	}
 	r.restore(s)
@@ -263,7 +276,7 @@ type suspect struct {
 	from, to uint64
 	expected time.Duration // when it should have arrived
 	patience time.Duration // that there was with it
-	told     bool          // that it was not lost
+	counted  bool          // as needless, since it was not lost
 	narrowed bool          // the window, with others that were missed at once
 }
 
@@ -296,9 +309,9 @@ func (s *suspects) find(seq uint64) *suspect {
 	return nil
 }
 
-// held takes note that the peer has the request for [from, to) and will answer it in its turn: behind all that is
+// peerHolds takes note that the peer has the request for [from, to) and will answer it in its turn: behind all that is
 // sent before. Where a part of the answer has come, that is old news, and where it was told before.
-func (r *recovery) held(now time.Duration, from, to uint64) {
+func (r *recovery) peerHolds(now time.Duration, from, to uint64) {
 	if from < r.una || to > r.max {
 		return
 	}
@@ -317,7 +330,7 @@ func (r *recovery) held(now time.Duration, from, to uint64) {
 	}
 	r.set(from, to, sentRange{at: x.at, repeated: true, path: responsePath, held: true})
 	r.parks = true
-	r.nxt = r.firstLost()
+	r.findNext()
 }
 
 // postpone takes note that a request before seq is sent again now. The peer answers requests in their order, so

@@ -28,7 +28,7 @@ type spread struct {
 	reply   uint8 // that of the latest acknowledgement
 	read    uint8 // that of READ responses
 
-	again    bool // paths were left since the peer was told of the ports
+	regreet  bool // paths were left since the peer was told of the ports
 	counters *Counters
 	mtu      *uint32
 
@@ -128,13 +128,13 @@ func (r *rc) transmitSpread(now time.Duration, buf []byte) int {
 
 // repeated takes note of what the peer has repeated, if it has. Then what answered it the last time may have been lost.
 func (s *spread) repeated(now time.Duration, r *rc) {
-	again := &r.responder.again
-	if again.read {
+	repeated := &r.responder.repeated
+	if repeated.read {
 		s.read = s.after(s.read)
-	} else if again.request {
+	} else if repeated.request {
 		s.missed(now, &r.recovery, s.reply, 0, pathAnswer)
 	}
-	*again = repeated{}
+	*repeated = repeatedSince{}
 }
 
 // afterFor is after for an acknowledgement, which may try a path that was left: there may be no requests to do that.
@@ -159,7 +159,7 @@ func (s *spread) after(k uint8) uint8 {
 
 // choose chooses the path of the next n packets, of which the first has a sequence number, and returns under which path
 // they are to be remembered.
-func (s *spread) choose(now time.Duration, r *recovery, n uint64) uint8 {
+func (s *spread) choose(now time.Duration, r *recovery, n uint64, responses bool) uint8 {
 	switch {
 	case !s.on:
 		s.way = 0
@@ -173,7 +173,7 @@ func (s *spread) choose(now time.Duration, r *recovery, n uint64) uint8 {
 		s.run -= int(n) * int(*s.mtu)
 		s.way = s.request
 	}
-	if r.responses {
+	if responses {
 		return responsePath
 	}
 	if p := &s.paths[s.way]; s.on {
@@ -311,7 +311,7 @@ func (s *spread) missed(now time.Duration, r *recovery, path uint8, from, to uin
 	}
 	for k := range s.n { // unless all others are as bad
 		if o := &s.paths[k]; o != p && !o.left && 2*o.lost < p.lost {
-			p.left, s.again = true, true
+			p.left, s.regreet = true, true
 			if s.request == path {
 				s.run = 0
 			}

@@ -254,12 +254,12 @@ func TestPathIdle(t *testing.T) {
 	}
 	s.on = true
 	s.request, s.run = 2, 1<<20
-	s.choose(ms, r, 1)
+	s.choose(ms, r, 1, false)
 	if got, want := s.paths[2].probeAt, time.Hour; got != want {
 		t.Errorf("a path that is used is due to be tried at %v, want %v still", got, want)
 	}
 	s.paths[2].probeAt = 0
-	s.choose(ms, r, 1)
+	s.choose(ms, r, 1, false)
 	if got, want := s.paths[2].probeAt, ms+16*ms; got != want {
 		t.Errorf("a path that was used is due to be tried at %v, want %v", got, want)
 	}

@@ -79,9 +79,9 @@ func (r *recovery) asks() bool {
 	return r.sampled.to != 0 && r.sampled.at == 0 && r.nxt == r.sampled.from
 }
 
-// answered takes note that everything before seq has arrived. If that is the probe alone, what followed it is
+// probeAnswered takes note that everything before seq has arrived. If that is the probe alone, what followed it is
 // lost.
-func (r *recovery) answered(now time.Duration, seq uint64) {
+func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
 	p := r.sampled
 	if p.to == 0 || seq < p.to {
 		return

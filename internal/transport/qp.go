@@ -266,7 +266,7 @@ func (q *QP) HasPackets() bool { return q.notify.due || !q.service.idle() }
 // HandlePacket takes a packet of a connected QP. The caller has checked its ICRC, destination QPN,
 // P_Key and source. ecn is the ECN field of the IP header that the packet came with. HandlePacket
 // reports whether the packet made progress: it had the PSN that was expected next and was executed, or
-// it acknowledged something. A packet from who does not know the PSNs does not.
+// it acknowledged something. A packet from a stranger, who does not know the PSNs, does not.
 func (q *QP) HandlePacket(now time.Duration, p *wire.Packet, ecn ECN) (progress bool) {
 	if ecn == CongestionExperienced {
 		q.counters.CongestionMarks++

@@ -71,7 +71,7 @@ func (r *rc) idle() bool {
 
 // transmit sends responses and acknowledgements before requests, but for an ACK that was deferred. That one
 // follows a few packets of SENDs, or of WRITEs with immediate data. It is shorter than most, and so can be the
-// end of their train. It does not follow other requests: who does not expect an answer may well refuse one,
+// end of their train. It does not follow other requests: a program that expects no answer may well refuse one,
 // which ends the connection, and the peer's message, which has arrived, would be flushed.
 func (r *rc) transmit(now time.Duration, buf []byte) int {
 	if r.recovery.spread != nil {

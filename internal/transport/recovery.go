@@ -10,7 +10,8 @@ import (
 
 // recovery owns all that is about loss: what was sent and not acknowledged, the window, the timers
 // and the retries. The requester asks it what may go next. The completer tells it what has come. It
-// repeats by going back: everything that is not acknowledged is sent again.
+// repeats what is lost: everything behind the packet that a NAK is for, if the peer goes back, and what is
+// missing, if the peer tells that.
 type recovery struct {
 	attr *verbs.QPAttr // Timeout, RetryCnt, RNRRetry
 	*pacer
@@ -26,7 +27,6 @@ type recovery struct {
 	ackDeadline time.Duration // when the acknowledge timeout comes; Never when nothing is on its way
 	heldUntil   time.Duration // until when nothing may go out; Never when something may
 	peerWaits   bool          // the hold is an RNR NAK's: the peer has no receive
-	responses   bool          // what is sent now asks for responses
 	goesBack    bool          // the latest loss makes all that was under way go again
 	heard       bool          // the peer has acknowledged something, or told of a gap
 
@@ -66,12 +66,13 @@ func (r *recovery) mayGo(now time.Duration, count, limit uint64) bool {
 	return r.heldUntil == Never
 }
 
-// sent takes note that the next n packets are on their way. It reports whether they were sent before.
-func (r *recovery) sent(now time.Duration, n uint64) (repeated bool) {
+// sent takes note that the next n packets are on their way, or that a request has gone for as many responses. It
+// reports whether they were sent before.
+func (r *recovery) sent(now time.Duration, n uint64, responses bool) (repeated bool) {
 	path := uint8(0)
 	if r.spread != nil {
-		path = r.spread.choose(now, r, n)
-	} else if r.responses {
+		path = r.spread.choose(now, r, n, responses)
+	} else if responses {
 		path = responsePath
 	}
 	if r.asks() {
@@ -79,7 +80,7 @@ func (r *recovery) sent(now time.Duration, n uint64) (repeated bool) {
 	}
 	seq := r.nxt
 	if repeated = r.send(now, n, path); repeated {
-		if r.responses && r.awaits(seq) {
+		if responses && r.awaits(seq) {
 			r.postpone(now, seq+n)
 		}
 	}
@@ -101,7 +102,7 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	}
 	r.congestion.acknowledged(n, r.beyond(seq), *r.ours)
 	needless = needless && r.revoke()
-	r.answered(now, seq)
+	r.probeAnswered(now, seq)
 	if seq >= r.before.until {
 		r.before = undo{}
 	}

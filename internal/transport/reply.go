@@ -15,12 +15,12 @@ import (
 // can miss what should wake it (rxe_requester's need_req_skb), and then its retransmission timer does, which
 // runs only while something is not acknowledged.
 type reply struct {
-	kind     replyKind
-	ahead    uint8         // how many packets of SENDs may go before an ACK
-	syndrome wire.Syndrome // of an RNR or fatal NAK
-	psn      wire.PSN      // refused, for a sequence NAK the last one that was dropped, or the one to acknowledge
-	msn      uint32        // messages completed by psn, for an ACK
-	again    bool          // for ranges: psn had come before
+	kind      replyKind
+	ahead     uint8         // how many packets of SENDs may go before an ACK
+	syndrome  wire.Syndrome // of an RNR or fatal NAK
+	psn       wire.PSN      // refused, for a sequence NAK the last one that was dropped, or the one to acknowledge
+	msn       uint32        // messages completed by psn, for an ACK
+	duplicate bool          // for ranges: psn had come before
 }
 
 type replyKind uint8
@@ -77,7 +77,7 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 		q.counters.Unexpected++
 		return
 	}
-	s.again.read = true
+	s.repeated.read = true
 	s.responses.replay(e, q.receiver.epsn)
 }
 
@@ -172,7 +172,7 @@ func (s *responder) ackRanges(p *wire.Packet, r reply, buf []byte) int {
 	epsn := s.qp.receiver.epsn
 	p.Opcode, p.PSN, p.AETH = wire.RCAckRanges, epsn, s.ack()
 	n := len(p.AppendHeaders(buf[:0]))
-	what := wire.Ranges{Latest: r.psn, Again: r.again, Bits: s.hold.ranges(epsn)}
+	what := wire.Ranges{Latest: r.psn, Again: r.duplicate, Bits: s.hold.ranges(epsn)}
 	return finish(buf, len(what.AppendTo(buf[:n])), 0)
 }
 

@@ -95,8 +95,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 		r.fault(w, f)
 		return 0
 	}
-	rec.responses = w.hasResponse()
-	if rec.sent(now, count) {
+	if rec.sent(now, count, w.hasResponse()) {
 		q.counters.Retransmits++
 	}
 	if q.paced {
@@ -130,7 +129,7 @@ func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 		limit = max(limit, 2*readChunk)
 	}
 	// A chunk that fits in part may go, and more beside answers that wait at the peer: else nothing would show that the
-	// request they wait for was lost again. Where packets are late, it may go beyond the largest window: who waits
+	// request they wait for was lost again. Where packets are late, it may go beyond the largest window: a QP that waits
 	// for them has fewer on the path.
 	most = maxWindow
 	if rec.patience > 0 {
@@ -179,8 +178,7 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 		r.fault(w, f)
 		return 0
 	}
-	r.rc.recovery.responses = responds
-	r.rc.recovery.sent(now, 1)
+	r.rc.recovery.sent(now, 1, responds)
 	r.cur++
 	return n
 }

@@ -19,7 +19,7 @@ type responder struct {
 	// behindResponse says that the request before epsn is a READ or an atomic. Only its response may
 	// bear its PSN.
 	behindResponse bool
-	again          repeated
+	repeated       repeatedSince
 
 	reply     reply
 	responses responses
@@ -28,8 +28,8 @@ type responder struct {
 	gapAt     time.Duration               // when what is missing before the held packets is taken for a loss, Never if it is not
 }
 
-// repeated is what the peer has repeated since the latest answer.
-type repeated struct{ request, read bool }
+// repeatedSince is what the peer has repeated since the latest answer.
+type repeatedSince struct{ request, read bool }
 
 func (s *responder) reset() { *s = responder{qp: s.qp, gapAt: Never} }
 
@@ -54,7 +54,7 @@ func (s *responder) handle(p *wire.Packet) {
 		return
 	case d < 0:
 		q.counters.Duplicates++
-		s.again.request = true
+		s.repeated.request = true
 		s.duplicate(p)
 		return
 	}

@@ -18,7 +18,7 @@ func selectiveRecovery(t *testing.T) *recovery {
 // what it was if an acknowledgement of the first copies comes after all.
 func TestSilenced(t *testing.T) {
 	r := selectiveRecovery(t)
-	r.sent(0, 10)
+	r.sent(0, 10, false)
 	for k := range silentProbes {
 		if r.window != 200 {
 			t.Errorf("the window is %d after %d probes, want 200 still", r.window, k)
