@@ -23,7 +23,11 @@ func (q *QP) newController(kind verbs.CongestionControl) controller {
 	r, _ := q.service.(*rc)
 	switch {
 	case kind == verbs.CongestionDCQCN && q.cfg.Type != verbs.QPTypeUD:
-		return newDCQCN(&q.pace, q.cfg.LineRate)
+		d := newDCQCN(&q.pace, q.cfg.LineRate)
+		if r != nil {
+			d.far = &r.recovery.congestion
+		}
+		return d
 	case kind == verbs.CongestionDelay && r != nil:
 		return newDelayControl(&r.recovery.congestion, &q.pace, &q.mtu)
 	case r != nil:

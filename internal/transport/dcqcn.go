@@ -35,9 +35,13 @@ const (
 // notification finds the rate at which the QP has lately sent.
 //
 // No peer notifies more often than once in notifyInterval, so what is more does not count.
+//
+// The timers are made for round trips of some 50 µs. In one that takes farTrip the rate would grow and fall many times
+// before the network says what came of it. There a notification narrows the window, and there is no rate.
 type dcqcn struct {
 	pace *pacer
 	line float64
+	far  *congestion // the window of an RC QP; nil: there is none
 
 	limited         bool
 	current, target float64
@@ -64,6 +68,12 @@ func newDCQCN(p *pacer, line uint64) *dcqcn {
 func (d *dcqcn) measured(time.Duration, time.Duration) {}
 
 func (d *dcqcn) notified(now time.Duration) {
+	if d.far != nil && d.far.leastTrip >= farTrip {
+		d.limited = false
+		d.apply()
+		d.far.notified(now)
+		return
+	}
 	d.advance(now)
 	switch {
 	case !d.limited:

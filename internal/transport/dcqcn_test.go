@@ -61,6 +61,32 @@ func TestDCQCN(t *testing.T) {
 	near("10 MiB", float64(before+line)/2)
 }
 
+// TestDCQCNFar: on a path whose round trips are long a notification halves the window, once in one, and there is no
+// rate. What a notification before has made of the rate ends.
+func TestDCQCNFar(t *testing.T) {
+	for _, tt := range []struct {
+		trip     time.Duration
+		window   uint64
+		unpaced  bool
+		describe string
+	}{
+		{farTrip - 1, maxWindow, false, "short"},
+		{farTrip, maxWindow / 2, true, "long"},
+	} {
+		var p pacer
+		c := unfolded()
+		d := newDCQCN(&p, 1e9)
+		d.far = &c
+		d.notified(time.Second) // before anything was measured
+		c.measured(tt.trip)
+		d.notified(2 * time.Second)
+		d.notified(2*time.Second + tt.trip/2)
+		if c.window != tt.window || (p.rate == 0) != tt.unpaced {
+			t.Errorf("a %s path: the window is %d and the rate %d, want %d, and none: %v", tt.describe, c.window, p.rate, tt.window, tt.unpaced)
+		}
+	}
+}
+
 // TestDCQCNHyper: once both the timer and the byte counter have won back what a notification has cost, the rate grows
 // by ten times as much, and by that again in each step more.
 func TestDCQCNHyper(t *testing.T) {

@@ -86,20 +86,26 @@ func lossCases() (cases []pathCase) {
 	return cases
 }
 
-// shareCases has two flows at a time on one path, whose buffer holds one or four round trips.
+// shareCases has two flows at a time on one path, whose buffer holds one or four round trips, or marks what finds more
+// than one of its four waiting.
 func shareCases() (cases []pathCase) {
-	for _, trips := range []int{1, 4} {
-		c := emulator.Config{Rate: shareRate, Delay: shareTrip / 2, Buffer: trips * bytesIn(shareRate, shareTrip)}
-		for _, pair := range [][]flow{
-			{flowWindow, flowCUBIC}, {flowWindow, flowBBR}, {flowWindow, flowWindow},
-			{flowDelay, flowCUBIC}, {flowDelay, flowBBR}, {flowDelay, flowDelay},
-			{flowDCQCN, flowCUBIC}, {flowDCQCN, flowBBR}, {flowDCQCN, flowDCQCN},
-			{flowCUBIC, flowCUBIC}, {flowBBR, flowBBR}, {flowCUBIC, flowBBR},
-		} {
-			name := fmt.Sprintf("%d × round trip: %s beside %s", trips, pair[0].name, pair[1].name)
+	add := func(path string, c emulator.Config, pairs ...[]flow) {
+		for _, pair := range pairs {
+			name := fmt.Sprintf("%s: %s beside %s", path, pair[0].name, pair[1].name)
 			cases = append(cases, pathCase{name: name, config: c, flows: pair, together: true})
 		}
 	}
+	for _, trips := range []int{1, 4} {
+		c := emulator.Config{Rate: shareRate, Delay: shareTrip / 2, Buffer: trips * bytesIn(shareRate, shareTrip)}
+		add(fmt.Sprintf("%d × round trip", trips), c,
+			[]flow{flowWindow, flowCUBIC}, []flow{flowWindow, flowBBR}, []flow{flowWindow, flowWindow},
+			[]flow{flowDelay, flowCUBIC}, []flow{flowDelay, flowBBR}, []flow{flowDelay, flowDelay},
+			[]flow{flowDCQCN, flowCUBIC}, []flow{flowDCQCN, flowBBR}, []flow{flowDCQCN, flowDCQCN},
+			[]flow{flowCUBIC, flowCUBIC}, []flow{flowBBR, flowBBR}, []flow{flowCUBIC, flowBBR})
+	}
+	// BBR heeds no marks, and what allows none would be dropped where it cannot be marked.
+	c := emulator.Config{Rate: shareRate, Delay: shareTrip / 2, Buffer: 4 * bytesIn(shareRate, shareTrip), MarkAbove: bytesIn(shareRate, shareTrip)}
+	add("4 ×, marks from 1 ×", c, []flow{flowDCQCN, flowCUBIC}, []flow{flowDCQCN, flowDCQCN}, []flow{flowCUBIC, flowCUBIC})
 	return cases
 }
 

@@ -41,6 +41,9 @@ func openPath(c emulator.Config, cpus []int) (*pathSite, error) {
 			if devices[i], err = emulator.OpenDevice(pathName); err != nil {
 				return err
 			}
+			if c.MarkAbove > 0 {
+				err = os.WriteFile("/proc/sys/net/ipv4/tcp_ecn", []byte("1"), 0)
+			}
 			for name, value := range tcpSettings {
 				err = errors.Join(err, os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0))
 			}
