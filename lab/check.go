@@ -33,6 +33,48 @@ func (p *packets) add(number int, frame []byte) bool {
 
 func (p *packets) count() int { return p.right + len(p.wrong) }
 
+// Opcodes, and bits of the BTH.
+const (
+	writeOnly   = 0x0a
+	versionBits = 0x0f // of byte 1; there is version 0 only
+	reserved4   = 0x3f // of byte 4, next to BECN
+	reserved8   = 0x7f // of byte 8, next to AckReq
+	routingMark = 0x40 // of reserved8: of WRITEs with adaptive routing
+)
+
+// standardOpcodes are first and last ones: of RC, UC and UD, and the congestion notification.
+// Manufacturers have those from 0xc0 on. Who does not know an opcode drops the packet in silence.
+var standardOpcodes = [][2]byte{{0x00, 0x14}, {0x16, 0x17}, {0x1c, 0x1d}, {0x20, 0x2b}, {0x64, 0x65}, {0x81, 0x81}}
+
+// checkStandard returns an error unless the BTH of a RoCE packet is as the specification has it: an
+// opcode of its own, and zeros where it reserves bits. With routed, WRITE ONLYs must have the mark of
+// adaptive routing. Damaged packets have byte 4 free: the ICRC leaves it out.
+func checkStandard(frame []byte, routed, damaged bool) error {
+	ip, header, err := roceIP(frame)
+	if err != nil {
+		return err
+	}
+	bth := ip[header+udpHeader:]
+	op := bth[0]
+	if !slices.ContainsFunc(standardOpcodes, func(r [2]byte) bool { return r[0] <= op && op <= r[1] }) {
+		return fmt.Errorf("opcode 0x%02x is none of the standard's", op)
+	}
+	if got := bth[1] & versionBits; got != 0 {
+		return fmt.Errorf("opcode 0x%02x, version %d of the BTH, want 0", op, got)
+	}
+	if got := bth[4] & reserved4; got != 0 && !damaged {
+		return fmt.Errorf("opcode 0x%02x, reserved bits 0x%02x next to BECN, want none", op, got)
+	}
+	want := byte(0)
+	if routed && op == writeOnly {
+		want = routingMark
+	}
+	if got := bth[8] & reserved8; got != want {
+		return fmt.Errorf("opcode 0x%02x, reserved bits 0x%02x next to AckReq, want 0x%02x", op, got, want)
+	}
+	return nil
+}
+
 // firstOf returns the first few faults. If there are more, a last line says how many.
 func firstOf(faults []string) []string {
 	if more := len(faults) - maxFaults; more > 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -138,6 +139,69 @@ func TestForeignPackets(t *testing.T) {
 				t.Errorf("the scenario has passed %v, and the report is %q; want that it passes, and %q in the report", passed, &report, want)
 			}
 		}
+	}
+}
+
+// What a kernel gets from us is the standard's, but for the mark of adaptive routing and for damage.
+func TestStandardPackets(t *testing.T) {
+	needTshark(t)
+	good := sendFrame(roceFrame(t, "IPv4"), []byte("four"))
+	changed := func(at int, bits byte) []byte {
+		f := slices.Clone(good)
+		f[etherHeader+ip4Header+udpHeader+at] ^= bits
+		reseal(f)
+		return f
+	}
+	write := func(reserved byte) []byte {
+		f := sendFrame(good, make([]byte, 16)) // an RETH
+		bth := f[etherHeader+ip4Header+udpHeader:]
+		bth[0], bth[8] = 0x0a, reserved
+		reseal(f)
+		return f
+	}
+	const sendOnly, hello, unknown = 0x04, 0xe0, 0x15
+	kernel := scenario{family: "Verbs", mtu: 1500}
+	routed, damaged := kernel, kernel
+	routed.check.routed = true
+	damaged.check.badICRCs = func() (least, most int) { return 0, 1 }
+	foreign, ours := kernel, kernel
+	foreign.foreign, ours.family = true, ownGuestFamily
+	for _, tt := range []struct {
+		name     string
+		scenario scenario
+		frame    []byte
+		want     string // in the fault; none if empty
+	}{
+		{"a SEND", kernel, good, ""},
+		{"a solicited event and MigReq", kernel, changed(1, 0xc0), ""},
+		{"BECN", kernel, changed(4, 0x40), ""},
+		{"AckReq", kernel, changed(8, 0x80), ""},
+		{"a hello", kernel, changed(0, sendOnly^hello), "frame 2: opcode 0xe0"},
+		{"an opcode that nobody has", kernel, changed(0, sendOnly^unknown), "opcode 0x15"},
+		{"another version", kernel, changed(1, 0x08), "version 8"},
+		{"a bit next to BECN", kernel, changed(4, 0x01), "0x01 next to BECN"},
+		{"a bit next to BECN, by damage", damaged, changed(4, 0x01), ""},
+		{"a hello beside damage", damaged, changed(0, sendOnly^hello), "opcode 0xe0"},
+		{"a bit next to AckReq", kernel, changed(8, 0x01), "0x01 next to AckReq"},
+		{"a mark that nobody has asked for", kernel, write(0x40), "0x40 next to AckReq"},
+		{"a mark", routed, write(0x40), ""},
+		{"no mark where there should be one", routed, write(0), "0x00 next to AckReq, want 0x40"},
+		{"a SEND with the mark", routed, changed(8, 0x40), "0x40 next to AckReq, want 0x00"},
+		{"a hello between two kernels", foreign, changed(0, sendOnly^hello), ""},
+		{"a hello between two of ours", ours, changed(0, sendOnly^hello), ""},
+	} {
+		frames := []Frame{{Data: changed(0, sendOnly^hello)}, {ToGuest: true, Data: tt.frame}}
+		got := tt.scenario.strangePackets(frames, []int{1, 2})
+		if tt.want == "" && got != nil || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+			t.Errorf("%s: got %q, want one fault if the following is not empty, and that in it: %q", tt.name, got, tt.want)
+		}
+	}
+	var faults []string
+	kernel.checkPackets(t, []Frame{{Data: good}, {ToGuest: true, Data: changed(0, sendOnly^hello)}}, func(format string, args ...any) {
+		faults = append(faults, fmt.Sprintf(format, args...))
+	})
+	if len(faults) != 1 || !strings.Contains(faults[0], "1 packets to the kernel") {
+		t.Errorf("a scenario with a hello to the kernel: got %q, want this one fault", faults)
 	}
 }
 

@@ -49,6 +49,8 @@ type packetRules struct {
 	// called when the scenario is over. Nil means that there are none. Packets from the guest are
 	// captured before anything can damage them.
 	badICRCs func() (least, most int)
+	// routed says that our WRITEs have the mark of adaptive routing.
+	routed bool
 	// noRepeats says that every packet is taken when it first comes: none is repeated, and none refused. Probes
 	// of ours do not count: see countRepeats.
 	noRepeats bool
@@ -186,6 +188,9 @@ func (s *scenario) checkPackets(t *testing.T, captured []Frame, fault func(forma
 		}
 	}
 	s.checkCounts(t, &to, &from, fault)
+	if strange := s.strangePackets(right, numbers); len(strange) > 0 {
+		fault("%d packets to the kernel are not as the standard has them, want none: %s", len(strange), strings.Join(firstOf(strange), "\n"))
+	}
 	if s.check.noRepeats {
 		toGuest, fromGuest, naks := countRepeats(t, right)
 		if toGuest+fromGuest+naks > 0 {
@@ -205,6 +210,23 @@ func (s *scenario) checkPackets(t *testing.T, captured []Frame, fault func(forma
 	if len(faults) > 0 {
 		fault("tshark finds %d faults in %d RoCE packets, want none: %s", len(faults), len(right), strings.Join(firstOf(faults), "\n"))
 	}
+}
+
+// strangePackets returns what is not the standard's in packets from us to a kernel. Between two ends
+// of ours such packets are right, and those between two kernels are not ours.
+func (s *scenario) strangePackets(frames []Frame, numbers []int) (strange []string) {
+	if s.family == ownGuestFamily || s.foreign {
+		return nil
+	}
+	for i, f := range frames {
+		if !f.ToGuest {
+			continue
+		}
+		if err := checkStandard(f.Data, s.check.routed, s.check.badICRCs != nil); err != nil {
+			strange = append(strange, fmt.Sprintf("frame %d: %v", numbers[i], err))
+		}
+	}
+	return strange
 }
 
 // checkCounts checks the numbers of packets to and from the guest.

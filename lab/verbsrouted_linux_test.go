@@ -16,7 +16,7 @@ import (
 func TestVerbsRouted(t *testing.T) {
 	needLab(t)
 	const size = 64 << 10
-	s := scenario{family: "Verbs", program: "RC WRITE", server: "kernel", mtu: 1500, variant: "adaptive routing"}
+	s := scenario{family: "Verbs", program: "RC WRITE", server: "kernel", mtu: 1500, variant: "adaptive routing", check: packetRules{routed: true}}
 	s.pair(t, pairOptions{}, func(_ context.Context, t *testing.T, p *verbsPair) {
 		p.us.must(p.us.qp.SetAdaptiveRouting(verbs.AdaptiveRouting{Send: true}))
 		writes(t, p.us, p.kernel, append(messageSizes(pathMTU(s.mtu)), size), verbs.OpRDMAWrite)
