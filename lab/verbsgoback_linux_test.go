@@ -14,7 +14,9 @@ import (
 )
 
 // A kernel drops all that follows a packet that it misses. So each loss costs about a window of repeats, and the window
-// must not be wider than the path.
+// must not be wider than the path. Where guests are emulated, the path holds so little that the window is mostly 7. At
+// 1 % a quiet machine repeats 7.4 to 7.7 packets for a loss. On a busy one round trips vary, and the path seems to hold
+// more: 8.5 have been seen with six times as many programs as cores. A window that is only halved has 29, 17 and 7.6.
 func TestVerbsGoBack(t *testing.T) {
 	needLab(t)
 	const (
@@ -22,17 +24,20 @@ func TestVerbsGoBack(t *testing.T) {
 		count = 512
 		slots = 128
 		depth = 16
-		most  = 20 // repeats for a loss: 7.9 where guests are emulated, and 29 with a window that is only halved
 	)
-	for _, loss := range []float64{.01, .03, .1} {
+	for _, tt := range []struct{ loss, most float64 }{ // most repeats for a loss
+		{.01, 10}, // seen: 7.4 to 8.5
+		{.03, 8},  // 5.7 to 6.4
+		{.1, 6},   // 4.1 to 4.5
+	} {
 		var sent atomic.Uint64 // packets with data
-		lose := &disturber{config: fault.Config{Loss: loss, Seed: *stormSeed, Directions: fault.Outgoing, Match: func(d *link.Datagram) bool {
+		lose := &disturber{config: fault.Config{Loss: tt.loss, Seed: *stormSeed, Directions: fault.Outgoing, Match: func(d *link.Datagram) bool {
 			if wire.Opcode(d.Payload[0]).HasPayload() {
 				sent.Add(1)
 			}
 			return true
 		}}}
-		s := scenario{family: "Verbs", program: "RC go-back", server: "kernel", mtu: 1500, variant: fmt.Sprintf("%v %% lost", 100*loss)}
+		s := scenario{family: "Verbs", program: "RC go-back", server: "kernel", mtu: 1500, variant: fmt.Sprintf("%v %% lost", 100*tt.loss)}
 		s.pair(t, pairOptions{middleware: []link.Middleware{lose.middleware}}, func(ctx context.Context, t *testing.T, p *verbsPair) {
 			t.Logf("seed %d", *stormSeed)
 			from, to := p.ends("kernel")
@@ -53,8 +58,8 @@ func TestVerbsGoBack(t *testing.T) {
 			repeated := sent.Load() - count*size/1024
 			perLoss := float64(repeated) / float64(max(1, out.Lost))
 			t.Logf("%.1f MB/s; %d packets lost, %d repeated: %.1f for each", count*size/took.Seconds()/1e6, out.Lost, repeated, perLoss)
-			if perLoss > most {
-				t.Errorf("%.1f packets were repeated for one that was lost, want %d at most", perLoss, most)
+			if perLoss > tt.most {
+				t.Errorf("%.1f packets were repeated for one that was lost, want %v at most", perLoss, tt.most)
 			}
 		})
 	}
