@@ -4,9 +4,11 @@ package main
 var recoveryMutants = []mutant{
 	// Loss, and what proves to be none.
 	{"silence is short where round trips are long", transport + "trips.go",
-		"return max(2*t.roundTrip, t.roundTrip+4*t.deviation, leastProbe)", "return leastProbe", "./internal/transport", "TestSilence"},
+		"return max(2*t.roundTrip, t.roundTrip+4*t.deviation, least)", "return least", "./internal/transport", "TestSilence"},
 	{"silence knows nothing of how round trips vary", transport + "trips.go",
 		"t.roundTrip+4*t.deviation, ", "", "./internal/transport", "TestSilence"},
+	{"peers that nap are asked early", transport + "probe.go",
+		"		least = napProbe\n", "		least = leastProbe\n", "./internal/transport", "TestProbeWaitsForNaps"},
 	{"half packets do not come back", transport + "congestion.go",
 		"		c.window++\n	}\n}", "	}\n}", "./internal/transport", "TestLossRestored"},
 	{"what waits in the path narrows the window for ever", transport + "overtaken.go",

@@ -36,7 +36,11 @@ type probe struct {
 // the peer has answered.
 func (r *recovery) setProbe(now time.Duration) {
 	r.probing.at = Never
-	silence := r.silence()
+	least := time.Duration(leastProbe)
+	if *r.ours {
+		least = napProbe
+	}
+	silence := r.silence(least)
 	switch {
 	case r.known:
 	case !r.heard:

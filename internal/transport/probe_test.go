@@ -91,6 +91,26 @@ func TestProbesKeepPatience(t *testing.T) {
 	}
 }
 
+// TestProbeWaitsForNaps: a probe comes after two round trips, or after what hosts are late by. A peer like us has more
+// time, since a program there may hold acknowledgements back.
+func TestProbeWaitsForNaps(t *testing.T) {
+	for _, tt := range []struct {
+		trip time.Duration
+		ours bool
+		want time.Duration
+	}{
+		{100 * us, false, leastProbe}, {100 * us, true, napProbe}, {3 * ms, false, 6 * ms}, {3 * ms, true, 6 * ms},
+	} {
+		r := &newPair(t, setup{timeout: 18}).a.rc().recovery
+		r.measured(tt.trip)
+		r.deviation, r.ours = 0, &tt.ours
+		r.sent(ms, 1, false)
+		if got := r.probing.at - ms; got != tt.want {
+			t.Errorf("round trips of %v, a peer like us: %v: a probe after %v, want %v", tt.trip, tt.ours, got, tt.want)
+		}
+	}
+}
+
 // TestLate: acknowledgements that are late make a few packets go again, and narrow no window for long.
 func TestLate(t *testing.T) {
 	p := measuredPair(t, setup{mtu: verbs.MTU256, timeout: 14})

@@ -24,7 +24,7 @@ func (t *trips) measured(d time.Duration) {
 	t.deviation += (max(off, -off) - t.deviation) / 4
 }
 
-// silence is after how much time without progress something is probably lost.
-func (t *trips) silence() time.Duration {
-	return max(2*t.roundTrip, t.roundTrip+4*t.deviation, leastProbe)
+// silence is the time without progress after which something is probably lost. It is not less than least.
+func (t *trips) silence(least time.Duration) time.Duration {
+	return max(2*t.roundTrip, t.roundTrip+4*t.deviation, least)
 }
