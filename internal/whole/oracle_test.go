@@ -25,7 +25,7 @@ import (
 //     Otherwise all work ends.
 //   - All of this holds where an end waits for its pace, and where its packets take several ways. Nobody sends from
 //     more ports than asked for, and no congestion is notified that no network has marked: see spread_test.go and
-//     paced_test.go.
+//     paced_test.go. Where nothing comes from one port, and another works, no retries are used up.
 //   - When all is closed, a device holds no queue pair, no key and nothing of any connection.
 
 var wcOps = [...]verbs.WCOpcode{
@@ -84,7 +84,7 @@ func (e *end) fails(o *op, wc *verbs.WC) {
 	ok := false
 	switch wc.Status {
 	case verbs.WCRetryExceeded:
-		ok = w.plan.mayFail() || peerFailed
+		ok = peerFailed || w.plan.mayFail() && !e.mustLive()
 	case verbs.WCRNRRetryExceeded:
 		ok = e.c.retry.RNRCount < 7
 	case verbs.WCFlushErr:

@@ -55,6 +55,7 @@ type plan struct {
 	Pace    bool // some ends have another congestion control
 	Ways    int  // between some nodes, of which switches choose one
 	Holes   int  // nodes lose what comes from a port, for a while
+	Dead    bool // nodes lose what comes from one of the ports, always
 }
 
 // draw makes the plan of a seed.
@@ -88,6 +89,7 @@ func draw(seed uint64) plan {
 		Bare:   rand.New(rand.NewPCG(seed, 0xba4e)).IntN(4) == 0,
 		Spray:  rand.New(rand.NewPCG(seed, 0x5b7a)).IntN(3) == 0,
 		Pace:   rand.New(rand.NewPCG(seed, 0x9ace)).IntN(3) == 0,
+		Dead:   rand.New(rand.NewPCG(seed, 0xdead)).IntN(8) == 0,
 	}
 	if maybe(4) { // calm: nothing may fail, or wait for a timeout
 		p.Queue = 0
@@ -121,13 +123,13 @@ func (p *plan) robs() bool { return p.Rob && p.Full && p.SRQ }
 // calm reports whether the network and the nodes do nothing unusual.
 func (p *plan) calm() bool {
 	return p.Queue == 0 && p.Loss == 0 && p.Duplicate == 0 && p.Reorder == 0 && p.Corrupt == 0 && p.Delay == 0 && p.Jitter == 0 &&
-		p.Rate == 0 && p.Partitions == 0 && p.Pauses == 0 && p.Crashes == 0 && p.Flaps == 0 && p.Forgeries == 0 && p.Ways == 0 && p.Holes == 0
+		p.Rate == 0 && p.Partitions == 0 && p.Pauses == 0 && p.Crashes == 0 && p.Flaps == 0 && p.Forgeries == 0 && p.Ways == 0 && p.Holes == 0 && !p.Dead
 }
 
 // mayFail reports whether retries may be used up by the network alone.
 func (p *plan) mayFail() bool {
 	return p.Weak || p.Loss+p.Corrupt > 0.02 || p.Queue > 0 || p.Rate > 0 || p.Partitions > 0 || p.Pauses > 0 || p.Flaps > 0 ||
-		p.Forgeries > 0 || p.Jitter > 0 || p.Delay > 0 || p.Ways > 0 || p.Holes > 0
+		p.Forgeries > 0 || p.Jitter > 0 || p.Delay > 0 || p.Ways > 0 || p.Holes > 0 || p.Dead
 }
 
 func (p *plan) faults() sim.Faults {
@@ -179,6 +181,7 @@ func (p plan) simpler() []plan {
 		func(q *plan) *bool { return &q.Notify }, func(q *plan) *bool { return &q.Rereg },
 		func(q *plan) *bool { return &q.Route }, func(q *plan) *bool { return &q.Bare },
 		func(q *plan) *bool { return &q.Spray }, func(q *plan) *bool { return &q.Pace },
+		func(q *plan) *bool { return &q.Dead },
 	} {
 		add(func(q *plan) { *b(q) = false })
 	}

@@ -39,6 +39,7 @@ type world struct {
 	regions   int
 	queues    int
 	ports     []*sim.Port
+	dead      uint16 // a source port from which nothing comes through, or 0
 
 	totals  totals
 	records bool   // or else there is neither digest nor trace
