@@ -42,7 +42,22 @@ var recoveryMutants = []mutant{
 	{"a path that is not used is never tried", transport + "paths.go",
 		"now+pathIdleTrips*r.roundTrip)\n	}\n	return s.way", "Never)\n	}\n	return s.way", "./internal/transport", "TestPathIdle"},
 
+	{"probes take no path that was left", transport + "paths.go",
+		"		s.request = s.turn(s.request)\n", "		s.request = s.after(s.request)\n", "./internal/transport", "TestPathDead"},
+	{"acknowledgements that were missed take no path that was left", transport + "paths.go",
+		"			if missed {\n", "			if false && missed {\n", "./internal/transport", "TestPathDead"},
+	{"READ responses that were missed take no path that was left", transport + "paths.go",
+		"		s.read = s.turn(s.read)\n", "		s.read = s.after(s.read)\n", "./internal/transport", "TestPathDead"},
+	{"an atomic's answer that was missed takes the same path", transport + "reply.go",
+		"			s.repeated.read = true\n			s.responses.replay", "			s.responses.replay", "./internal/transport", "TestPathDead"},
+	{"a hello of three ports has no whole words", "internal/wire/ranges.go",
+		"port == 0 && i%2 == 0", "port == 0 && i >= 0", "./internal/wire", "TestHello"},
+	{"a word that is due is taken back", transport + "ahead.go",
+		"g.due = g.due || g.ours", "g.due = g.ours", "./internal/transport", "TestPathsTold"},
+
 	// Controllers.
+	{"DCQCN's first rate is below its floor", transport + "dcqcn.go",
+		"max(d.metered, dcqcnFloor)", "d.metered", "./internal/transport", "TestDCQCNSlow"},
 	{"DCQCN never hurries", transport + "dcqcn.go",
 		"d.target += dcqcnHyper * float64(min(d.timed, d.counted)-dcqcnRecovery)", "d.target += dcqcnAdditive", "./internal/transport", "TestDCQCNHyper"},
 	{"DCQCN hurries once the timer does", transport + "dcqcn.go",

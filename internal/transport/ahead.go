@@ -303,7 +303,7 @@ func (q *QP) PeerIsOurs() {
 func (r *rc) repeatsParts() bool { return r.responder.hold.peer }
 
 // greetAgain tells the peer once more: it answers as one that does not know.
-func (g *greeting) greetAgain() { g.due = g.ours && g.sent < maxHellos }
+func (g *greeting) greetAgain() { g.due = g.due || g.ours && g.sent < maxHellos }
 
 // hello is what the peer is told.
 func (r *rc) hello() wire.Hello {

@@ -79,7 +79,7 @@ func (d *dcqcn) notified(now time.Duration) {
 	case !d.limited:
 		d.limited, d.alpha = true, 1
 		if d.current = d.line; d.metered > 0 {
-			d.current = min(d.line, d.metered)
+			d.current = min(d.line, max(d.metered, dcqcnFloor))
 		}
 	case now-d.cutAt < notifyInterval:
 		return

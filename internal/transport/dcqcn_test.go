@@ -61,6 +61,25 @@ func TestDCQCN(t *testing.T) {
 	near("10 MiB", float64(before+line)/2)
 }
 
+// TestDCQCNSlow: a QP that sends more slowly than the least rate is not slowed down below it.
+func TestDCQCNSlow(t *testing.T) {
+	var p pacer
+	d := newDCQCN(&p, 1e9)
+	now := time.Second
+	for range 20 { // 100 kB in a second
+		d.sent(now, 100)
+		now += ms
+	}
+	d.notified(now)
+	for range 2 * dcqcnRecovery {
+		if p.rate < dcqcnFloor {
+			t.Fatalf("%d bytes in a second, want %v at least", p.rate, dcqcnFloor)
+		}
+		now += dcqcnTimer
+		d.sent(now, 1)
+	}
+}
+
 // TestDCQCNFar: on a path whose round trips are long a notification halves the window, once in one, and there is no
 // rate. What a notification before has made of the rate ends.
 func TestDCQCNFar(t *testing.T) {

@@ -115,9 +115,13 @@ func (r *rc) transmitSpread(now time.Duration, buf []byte) int {
 	s := r.recovery.spread
 	s.way = 0
 	if s.on {
-		s.repeated(now, r)
+		missed := s.repeated(now, r)
 		if s.way = s.read; r.responder.onlyReply() {
-			s.reply = s.afterFor(now, &r.recovery, s.reply)
+			if missed {
+				s.reply = s.turn(s.reply)
+			} else {
+				s.reply = s.afterFor(now, &r.recovery, s.reply)
+			}
 			s.way = s.reply
 		}
 	} else if g := &r.greeting; g.sent > 0 && !g.due && r.repeatsParts() && r.recovery.una > s.toldAt {
@@ -127,19 +131,25 @@ func (r *rc) transmitSpread(now time.Duration, buf []byte) int {
 }
 
 // repeated takes note of what the peer has repeated, if it has. Then what answered it the last time may have been lost.
-func (s *spread) repeated(now time.Duration, r *rc) {
+// It reports whether that was an acknowledgement.
+func (s *spread) repeated(now time.Duration, r *rc) (missed bool) {
 	repeated := &r.responder.repeated
+	missed = repeated.request && !repeated.read
 	if repeated.read {
-		s.read = s.after(s.read)
+		s.read = s.turn(s.read)
 	} else if repeated.request {
 		s.missed(now, &r.recovery, s.reply, 0, pathAnswer)
 	}
 	*repeated = repeatedSince{}
+	return missed
 }
+
+// turn returns the next path, also one that was left: where nothing comes by the others, it may be the better one.
+func (s *spread) turn(k uint8) uint8 { return uint8((int(k) + 1) % s.n) }
 
 // afterFor is after for an acknowledgement, which may try a path that was left: there may be no requests to do that.
 func (s *spread) afterFor(now time.Duration, r *recovery, k uint8) uint8 {
-	next := uint8((int(k) + 1) % s.n)
+	next := s.turn(k)
 	if p := &s.paths[next]; p.left && now >= p.probeAt {
 		s.rest(now, r, p)
 		return next
@@ -150,7 +160,7 @@ func (s *spread) afterFor(now time.Duration, r *recovery, k uint8) uint8 {
 // after returns the next path that is not left.
 func (s *spread) after(k uint8) uint8 {
 	for range s.n {
-		if k = uint8((int(k) + 1) % s.n); !s.paths[k].left {
+		if k = s.turn(k); !s.paths[k].left {
 			break
 		}
 	}
@@ -164,7 +174,10 @@ func (s *spread) choose(now time.Duration, r *recovery, n uint64, responses bool
 	case !s.on:
 		s.way = 0
 	case r.asks(): // nothing came for long: by another path, perhaps
-		s.request = s.after(s.request)
+		s.request = s.turn(s.request)
+		if p := &s.paths[s.request]; p.left {
+			p.probe = r.nxt + 1
+		}
 		s.way, s.run = s.request, 0
 	default:
 		if s.run <= 0 {
@@ -214,7 +227,7 @@ func (s *spread) next(now time.Duration, r *recovery) {
 	best, lowest := s.request, -1.0
 	k := s.request
 	for range s.n {
-		k = uint8((int(k) + 1) % s.n)
+		k = s.turn(k)
 		p := &s.paths[k]
 		if p.left {
 			continue

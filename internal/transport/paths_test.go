@@ -205,6 +205,35 @@ func pathRig(t *testing.T) (*recovery, *spread) {
 	return r, r.spread
 }
 
+// TestPathDead: where the path that works was left for its losses, and the others are dead, probes and answers take it
+// all the same.
+func TestPathDead(t *testing.T) {
+	for name, post := range map[string]func(p *pathPair){
+		"a WRITE":   func(p *pathPair) { p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))) },
+		"a READ":    func(p *pathPair) { p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))) },
+		"an atomic": func(p *pathPair) { p.post(p.a, addWR(1, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8))) },
+	} {
+		p := newPathPair(t, setup{selective: true})
+		const works = 2
+		for _, e := range []*node{p.a, p.b} {
+			s := e.rc().recovery.spread
+			s.on = true
+			s.paths[works].left, s.paths[works].pause, s.paths[works].probeAt = true, time.Hour, time.Hour
+		}
+		p.wait = func(_ *node, path int) delay {
+			if path != works {
+				return lostOnPath
+			}
+			return testDelay
+		}
+		post(p)
+		p.run()
+		if len(p.a.sends) != 1 || p.a.sends[0].wc.Status != verbs.WCSuccess {
+			t.Errorf("%s: %d completions, %+v; want success", name, len(p.a.sends), p.a.sends)
+		}
+	}
+}
+
 // TestPathWorse: a path that loses an eighth is left if another one loses less than half as much.
 func TestPathWorse(t *testing.T) {
 	for _, tt := range []struct {
@@ -367,6 +396,12 @@ func TestPathsTold(t *testing.T) {
 	p.run()
 	if !p.b.qp.PeerSends(testPorts[1]) || p.b.qp.PeerSends(testPorts[2]) {
 		t.Error("the peer was not told which ports there are now")
+	}
+	g := &p.a.rc().greeting
+	g.sent = maxHellos
+	p.a.qp.SetSources(testPorts)
+	if g.greetAgain(); !g.due {
+		t.Error("new ports are not told after many words for other reasons, want them told")
 	}
 }
 

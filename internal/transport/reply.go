@@ -44,6 +44,7 @@ func (s *responder) duplicate(p *wire.Packet) {
 		s.duplicateRead(p)
 	case p.Opcode.IsAtomic():
 		if e := s.responses.atomic(p.PSN); e != nil {
+			s.repeated.read = true
 			s.responses.replay(*e, q.receiver.epsn)
 		} else {
 			q.counters.Unexpected++

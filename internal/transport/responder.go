@@ -29,7 +29,7 @@ type responder struct {
 }
 
 // repeatedSince is what the peer has repeated since the latest answer.
-type repeatedSince struct{ request, read bool }
+type repeatedSince struct{ request, read bool } // read: one with a response
 
 func (s *responder) reset() { *s = responder{qp: s.qp, gapAt: Never} }
 

@@ -12,9 +12,8 @@ import (
 // for a window of less than a packet. What they post is complete in the end as it is with others. Notifications of
 // congestion (CNP) come where the network marks only, and where the path's packets allow that.
 
-// leastRate is the least rate of dcqcn in bytes a second. It is a 32th of what docs/CONGESTION.md says: where the first
-// notification finds a QP that sends slower, the five steps of recovery lead down to that.
-const leastRate = 1_250_000 / 32
+// leastRate is the least rate of dcqcn in bytes a second: see docs/CONGESTION.md.
+const leastRate = 1_250_000
 
 // drawPace decides what the ends of a connection have for congestion control, by side.
 func (c *conn) drawPace() {

@@ -32,14 +32,9 @@ func (c *conn) drawPaths() {
 	}
 }
 
-// drawPortCount returns from how many ports an end may send. 0 stands for the default. Above 1 it is even: the packet
-// that tells the peer of an odd number has a length that the peer does not take.
+// drawPortCount returns from how many ports an end may send. 0 stands for the default.
 func drawPortCount(r *rand.Rand) int {
-	n := max(0, r.IntN(verbs.MaxRoutingPaths+3)-2)
-	if n > 1 {
-		n += n % 2
-	}
-	return n
+	return max(0, r.IntN(verbs.MaxRoutingPaths+3)-2)
 }
 
 // change has the ends of a life change on the way how they use the network.

@@ -26,8 +26,8 @@ const HelloSize = len(helloMark) + 1
 // AppendTo appends the payload to b.
 func (h Hello) AppendTo(b []byte) []byte {
 	b = append(append(b, helloMark...), h.Version)
-	for _, port := range h.Ports {
-		if port == 0 {
+	for i, port := range h.Ports {
+		if port == 0 && i%2 == 0 { // else a 0 fills up: a payload has whole words of 4 bytes
 			break
 		}
 		b = binary.BigEndian.AppendUint16(b, port)

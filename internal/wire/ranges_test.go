@@ -46,6 +46,16 @@ func TestHello(t *testing.T) {
 	if h, ok := DecodeHello(b); !ok || h.Version != 3 {
 		t.Errorf("decoded %+v, %v; want version 3", h, ok)
 	}
+	for n := range MaxHelloPorts + 1 { // also odd numbers
+		h := Hello{Version: 3}
+		for i := range n {
+			h.Ports[i] = uint16(0xc000 + i)
+		}
+		b := h.AppendTo(nil)
+		if got, ok := DecodeHello(b); len(b)%4 != 0 || !ok || got != h {
+			t.Errorf("%d ports in %d bytes are decoded as %+v, %v; want whole words of 4 bytes, and %+v", n, len(b), got, ok, h)
+		}
+	}
 	for i := range b[:HelloSize-1] {
 		other := bytes.Clone(b)
 		other[i] ^= 0x20
