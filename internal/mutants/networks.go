@@ -155,7 +155,7 @@ var networkMutants = []mutant{
 	{"after silence the same path is taken", transport + "paths.go",
 		"		s.request = s.turn(s.request)\n", "", "./internal/transport", "TestPathSilent"},
 	{"acknowledgements keep to a path that loses them", transport + "paths.go",
-		"				s.reply = s.afterFor(now, &r.recovery, s.reply)\n", "", "./internal/transport", "TestPathsAcknowledgements"},
+		"			s.way = s.reply\n", "", "./internal/transport", "TestPathsAcknowledgements"},
 	{"READ responses take all paths", transport + "paths.go",
 		"if s.way = s.read; r.responder.onlyReply() {", "if true {", "./internal/transport", "TestPathsRead"},
 	{"READ responses keep to a path that loses them", transport + "paths.go",
