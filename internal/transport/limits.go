@@ -59,8 +59,8 @@ const (
 	// narrowWindow is the least that single losses leave of the window.
 	narrowWindow = 8
 	// backWindow is the least that a path which holds little leaves of the window toward a peer that goes back. Each
-	// loss repeats about as many packets. One more brings such a path a tenth more.
-	backWindow = 7
+	// loss repeats about as many packets.
+	backWindow = 5
 	// The time from one probe to the next doubles maxBackoff times at most.
 	maxBackoff = 16
 	// A round trip that exceeds the shortest by queueTime tells of a queue. Hosts are mostly late by less.
