@@ -49,7 +49,8 @@ const (
 	// A window has about as many of a bad path.
 	maxSuspects = 64
 	// leastProbe is the shortest silence that a probe follows: hosts are busy elsewhere now and then. Toward a peer like
-	// us it is napProbe, since a program may hold an acknowledgement back for a nap there.
+	// us it is napProbe, since a program may hold an acknowledgement back for a nap there, and where packets are late
+	// because the network routes each by itself.
 	leastProbe = time.Millisecond
 	napProbe   = 4 * time.Millisecond
 	// While the round trip is unknown, a probe follows the acknowledge timeout divided by unknownProbe.

@@ -37,7 +37,7 @@ type probe struct {
 func (r *recovery) setProbe(now time.Duration) {
 	r.probing.at = Never
 	least := time.Duration(leastProbe)
-	if *r.ours {
+	if *r.ours || r.patient {
 		least = napProbe
 	}
 	silence := r.silence(least)

@@ -10,12 +10,19 @@ import (
 // SetAdaptiveRouting chooses what the QP, which is RC, makes of a network whose packets overtake one another: see
 // verbs.AdaptiveRouting, of which no value is left to a default.
 func (q *QP) SetAdaptiveRouting(r verbs.AdaptiveRouting) {
-	q.routing = r
+	q.setRouting(r)
 	if rc, ok := q.service.(*rc); ok && !r.Accept {
 		s := &rc.responder
 		if s.gapAt != Never { // nothing waits any more
 			s.gapStays()
 		}
+	}
+}
+
+func (q *QP) setRouting(r verbs.AdaptiveRouting) {
+	q.routing = r
+	if rc, ok := q.service.(*rc); ok {
+		rc.recovery.patient = r.Send
 	}
 }
 
