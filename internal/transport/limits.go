@@ -48,11 +48,11 @@ const (
 	// The latest maxSuspects packets that were taken for lost are remembered, so that we know them when they come twice.
 	// A window has about as many of a bad path.
 	maxSuspects = 64
-	// leastProbe is the shortest silence that a probe follows: hosts are busy elsewhere now and then. Toward a peer like
-	// us it is napProbe, since a program may hold an acknowledgement back for a nap there, and where packets are late
-	// because the network routes each by itself.
-	leastProbe = time.Millisecond
-	napProbe   = 4 * time.Millisecond
+	// leastProbe is the shortest silence that a probe follows. A peer's program may hold an acknowledgement back for a
+	// nap, and hosts are busy elsewhere now and then. It is backProbe once a peer has made us go back: there are losses,
+	// and the peer is none that naps.
+	leastProbe = 4 * time.Millisecond
+	backProbe  = time.Millisecond
 	// While the round trip is unknown, a probe follows the acknowledge timeout divided by unknownProbe.
 	unknownProbe = 4
 	// After silentProbes probes without an answer the window begins again at its least.

@@ -37,8 +37,8 @@ type probe struct {
 func (r *recovery) setProbe(now time.Duration) {
 	r.probing.at = Never
 	least := time.Duration(leastProbe)
-	if *r.ours || r.patient {
-		least = napProbe
+	if r.goesBack && !*r.ours {
+		least = backProbe
 	}
 	silence := r.silence(least)
 	switch {

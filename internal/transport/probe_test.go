@@ -91,25 +91,24 @@ func TestProbesKeepPatience(t *testing.T) {
 	}
 }
 
-// TestProbeWaitsForNaps: a probe comes after two round trips, or after what hosts are late by. A peer like us has more
-// time, since a program there may hold acknowledgements back, and so have networks that route each packet by itself.
+// TestProbeWaitsForNaps: a probe comes after two round trips, or after what hosts are late by. A peer that has made us go
+// back has less time, unless it is one like us, where a program may hold acknowledgements back.
 func TestProbeWaitsForNaps(t *testing.T) {
 	for _, tt := range []struct {
 		trip time.Duration
+		back bool
 		ours bool
-		send bool // adaptive routing
 		want time.Duration
 	}{
-		{100 * us, false, false, leastProbe}, {100 * us, true, false, napProbe}, {100 * us, false, true, napProbe}, {3 * ms, false, false, 6 * ms}, {3 * ms, true, true, 6 * ms},
+		{100 * us, false, false, leastProbe}, {100 * us, true, false, backProbe}, {100 * us, true, true, leastProbe},
+		{3 * ms, false, false, 6 * ms}, {3 * ms, true, false, 6 * ms},
 	} {
-		p := newPair(t, setup{timeout: 18})
-		p.a.qp.SetAdaptiveRouting(verbs.AdaptiveRouting{Send: tt.send})
-		r := &p.a.rc().recovery
+		r := &newPair(t, setup{timeout: 18}).a.rc().recovery
 		r.measured(tt.trip)
-		r.deviation, r.ours = 0, &tt.ours
+		r.deviation, r.goesBack, r.ours = 0, tt.back, &tt.ours
 		r.sent(ms, 1, false)
 		if got := r.probing.at - ms; got != tt.want {
-			t.Errorf("round trips of %v, a peer like us: %v, adaptive routing: %v: a probe after %v, want %v", tt.trip, tt.ours, tt.send, got, tt.want)
+			t.Errorf("round trips of %v, went back: %v, a peer like us: %v: a probe after %v, want %v", tt.trip, tt.back, tt.ours, got, tt.want)
 		}
 	}
 }

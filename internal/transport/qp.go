@@ -122,7 +122,7 @@ func (q *QP) reset() {
 	q.service.reset()
 	q.pace.callAt = Never
 	q.setController(q.cfg.Control)
-	q.setRouting(q.cfg.Routing)
+	q.routing = q.cfg.Routing
 }
 
 // Modify changes attributes and state. The caller has checked the values. Whether they belong to the

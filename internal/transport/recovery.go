@@ -27,7 +27,6 @@ type recovery struct {
 	ackDeadline time.Duration // when the acknowledge timeout comes; Never when nothing is on its way
 	heldUntil   time.Duration // until when nothing may go out; Never when something may
 	peerWaits   bool          // the hold is an RNR NAK's: the peer has no receive
-	patient     bool          // the network routes each packet by itself, so that packets are late: see setProbe
 	goesBack    bool          // the latest loss makes all that was under way go again
 	heard       bool          // the peer has acknowledged something, or told of a gap
 
@@ -42,7 +41,7 @@ type recovery struct {
 }
 
 func (r *recovery) reset() {
-	*r = recovery{attr: r.attr, pacer: r.pacer, control: r.control, ours: r.ours, patient: r.patient, spread: r.spread.fresh(), congestion: newCongestion(), ackDeadline: Never, heldUntil: Never,
+	*r = recovery{attr: r.attr, pacer: r.pacer, control: r.control, ours: r.ours, spread: r.spread.fresh(), congestion: newCongestion(), ackDeadline: Never, heldUntil: Never,
 		probing: probing{at: Never}, overtaken: overtaken{latestAt: -1, due: Never, fresh: r.fresh[:0]}, flight: flight{ranges: r.ranges[:0]}}
 }
 

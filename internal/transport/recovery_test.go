@@ -46,12 +46,12 @@ func TestRoundTrip(t *testing.T) {
 // busy hosts answer.
 func TestSilence(t *testing.T) {
 	for _, tt := range []struct{ trip, deviation, want time.Duration }{
-		{100 * us, 10 * us, napProbe},
+		{100 * us, 10 * us, leastProbe},
 		{10 * ms, ms, 20 * ms},
 		{10 * ms, 5 * ms, 30 * ms},
 	} {
 		s := trips{roundTrip: tt.trip, deviation: tt.deviation}
-		if got := s.silence(napProbe); got != tt.want {
+		if got := s.silence(leastProbe); got != tt.want {
 			t.Errorf("round trips of %v, give or take %v: silence of %v, want %v", tt.trip, tt.deviation, got, tt.want)
 		}
 	}

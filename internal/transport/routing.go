@@ -10,19 +10,12 @@ import (
 // SetAdaptiveRouting chooses what the QP, which is RC, makes of a network whose packets overtake one another: see
 // verbs.AdaptiveRouting, of which no value is left to a default.
 func (q *QP) SetAdaptiveRouting(r verbs.AdaptiveRouting) {
-	q.setRouting(r)
+	q.routing = r
 	if rc, ok := q.service.(*rc); ok && !r.Accept {
 		s := &rc.responder
 		if s.gapAt != Never { // nothing waits any more
 			s.gapStays()
 		}
-	}
-}
-
-func (q *QP) setRouting(r verbs.AdaptiveRouting) {
-	q.routing = r
-	if rc, ok := q.service.(*rc); ok {
-		rc.recovery.patient = r.Send
 	}
 }
 
