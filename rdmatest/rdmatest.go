@@ -30,20 +30,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/showpackets"
 	"github.com/adverb-rdma/adverb/verbs"
 )
-
-// envSeed names the environment variable that fixes the seed of every Network.
-const envSeed = "ADVERB_SEED"
 
 // Config says how a network treats packets. Its zero value is a network without faults.
 type Config struct {
@@ -87,14 +83,7 @@ func New(t testing.TB, config ...Config) *Network {
 		c = config[0]
 	}
 	if c.Seed == 0 {
-		c.Seed = rand.Uint64()
-		if s := os.Getenv(envSeed); s != "" {
-			v, err := strconv.ParseUint(s, 0, 64)
-			if err != nil {
-				t.Fatalf("rdmatest: %s=%q is no number", envSeed, s)
-			}
-			c.Seed = v
-		}
+		c.Seed = linktest.DrawSeed(t)
 	}
 	n := &Network{t: t, seed: c.Seed, sim: sim.New(sim.Config{
 		Seed: c.Seed, Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
@@ -103,7 +92,7 @@ func New(t testing.TB, config ...Config) *Network {
 	n.rng = rand.New(rand.NewPCG(c.Seed, 1))
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("rdmatest: seed %#x; %s=%#x repeats it", n.seed, envSeed, n.seed)
+			t.Logf("rdmatest: seed %#x; %s=%#x repeats it", n.seed, linktest.EnvSeed, n.seed)
 		}
 	})
 	return n

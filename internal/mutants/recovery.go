@@ -26,7 +26,7 @@ var recoveryMutants = []mutant{
 	{"one probe without an answer narrows the window", transport + "probe.go",
 		"r.backoff >= silentProbes", "r.backoff > 0", "./internal/transport", "TestSilenced"},
 	{"the window grows slowly after a restart that was none", transport + "probe.go",
-		"	r.threshold = max(r.threshold, r.before.threshold)\n", "", "./internal/transport", "TestTakenBack"},
+		"	c.threshold = max(c.threshold, u.threshold)\n", "", "./internal/transport", "TestTakenBack"},
 	{"patience has no bound", transport + "overtaken.go",
 		"by = min(by+by/8, 2*r.roundTrip)", "by += by / 8", "./internal/transport", "TestLateAtMost"},
 	{"patience is just what was needed", transport + "overtaken.go",

@@ -241,8 +241,7 @@ func (r *recovery) restore(s *suspect) {
 	}
 	s.narrowed = false
 	if r.ring.missing--; r.ring.missing == 0 {
-		r.window = max(r.window, r.ring.before.window)
-		r.threshold = max(r.threshold, r.ring.before.threshold)
+		r.ring.before.restore(&r.congestion)
 		r.lostAt = Never
 	}
 }

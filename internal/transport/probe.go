@@ -118,14 +118,19 @@ func (u *undo) note(c *congestion, until uint64) {
 	}
 }
 
+// restore makes the window what it was, if it is less.
+func (u *undo) restore(c *congestion) {
+	c.window = max(c.window, u.window)
+	c.threshold = max(c.threshold, u.threshold)
+}
+
 // revoke takes back that what is to be sent again was lost: an acknowledgement has come for a part of it that
 // was not sent again.
 func (r *recovery) revoke() (done bool) {
 	if r.before.until == 0 {
 		return false
 	}
-	r.window = max(r.window, r.before.window)
-	r.threshold = max(r.threshold, r.before.threshold)
+	r.before.restore(&r.congestion)
 	r.before = undo{}
 	r.keep()
 	return true

@@ -14,14 +14,21 @@ const EnvSeed = "ADVERB_SEED"
 // new one each time. A test that fails prints it.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
-	seed := rand.Uint64()
-	if s := os.Getenv(EnvSeed); s != "" {
-		v, err := strconv.ParseUint(s, 0, 64)
-		if err != nil {
-			t.Fatalf("read seed: %s=%q is no number: set it to one that a test has printed", EnvSeed, s)
-		}
-		seed = v
-	}
+	seed := DrawSeed(t)
 	t.Logf("seed %#x; %s=%#[1]x repeats it", seed, EnvSeed)
+	return seed
+}
+
+// DrawSeed is Seed for a caller that prints the seed itself.
+func DrawSeed(t testing.TB) uint64 {
+	t.Helper()
+	s := os.Getenv(EnvSeed)
+	if s == "" {
+		return rand.Uint64()
+	}
+	seed, err := strconv.ParseUint(s, 0, 64)
+	if err != nil {
+		t.Fatalf("read seed: %s=%q is no number: set it to one that a test has printed", EnvSeed, s)
+	}
 	return seed
 }
