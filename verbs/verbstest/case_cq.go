@@ -101,6 +101,9 @@ var cqCases = []Case{
 			}
 			Exchange(s, order{Send: 1})
 			Exchange(s, order{Pause: true}) // A takes it when the message has been acknowledged
+			// A device may acknowledge a message just before it completes the receive. What the QP does next comes after.
+			e.send(write(0, verbs.RemoteAddr{}))
+			e.sent(0, verbs.WCRDMAWrite)
 			s.must(e.rcq.Notify(false))
 			s.silent(e.rcq, "for a completion from before Notify")
 			s.spinNext(e.rcq)
