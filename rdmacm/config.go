@@ -33,7 +33,7 @@ type Config struct {
 
 	// PrivateData goes to the peer's program, which gets it by Request.PrivateData or
 	// Conn.PrivateData. Dial has room for MaxConnectData bytes, and Accept for MaxAcceptData. It may
-	// be in Param instead, but not in both.
+	// be in Param instead, but not in both. It is read after Setup, which may still write what it holds.
 	PrivateData []byte
 
 	// Param says what the ends are to agree on. nil stands for DefaultConnParam. Its QPN is 0 and its

@@ -30,6 +30,7 @@ func (id *ID) handle(ev connector.Event) {
 		if id.state == stateAccepting || id.state == stateConnecting { // the latter where the connector moves the QP
 			id.state = stateConnected
 		}
+		id.tellQPOfPeer()
 		id.report(Event{Type: EventEstablished, Param: ConnParam(ev.Params)})
 		id.checkQP()
 	case connector.Rejected:
@@ -158,6 +159,7 @@ func (id *ID) replied(ev *connector.Event) {
 		id.report(Event{Type: EventConnectError, Status: statusInvalid, Err: id.error("connect", fmt.Errorf("bring the QP into service: %w", err))})
 		return
 	}
+	id.tellQPOfPeer()
 	id.report(established)
 	id.checkQP()
 }

@@ -223,6 +223,14 @@ func (id *ID) answerSecured(param *ConnParam) (err error) {
 	return id.qp.SetSecurity(verbs.PacketSecurity{SendSecret: a.secrets.Send, RecvSecret: a.secrets.Recv})
 }
 
+// tellQPOfPeer has the QP know its peer from the first packet on: a peer with keys is a software device. The caller
+// holds id.mu.
+func (id *ID) tellQPOfPeer() {
+	if id.agreement.secrets != nil {
+		_ = id.qp.PeerRepeatsSelectively() // it fails for UC, for a device that was told to be standard, and where the QP has failed
+	}
+}
+
 // confirmed reports whether the peer has shown that it has the keys: by the RTU or, if that is not what
 // has established the connection, by a packet. The caller holds id.mu.
 func (id *ID) confirmed(rtu []byte) bool {

@@ -97,6 +97,11 @@ func TestSecurity(t *testing.T) {
 		if got := a.req.PrivateData(); !bytes.HasPrefix(got, []byte("from caller\x00")) || len(got) != rdmacm.SecuredConnectData {
 			t.Errorf("the listener has %d bytes, %q, of the caller, want \"from caller\\x00\" and zeroes up to %d bytes", len(got), got, rdmacm.SecuredConnectData)
 		}
+		for _, e := range []*rdmacm.Conn{c, a.conn} { // nothing was posted: see verbs.QP.PeerRepeatsSelectively
+			if secCount(t, e, "sent_pkts") == 0 {
+				t.Error("an end has sent no packet, want one that says what a software device understands")
+			}
+		}
 		sendText(t, c, a.conn, "over there")
 		sendText(t, a.conn, c, "and back")
 		for _, e := range []*rdmacm.Conn{c, a.conn} {

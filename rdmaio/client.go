@@ -70,7 +70,7 @@ func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Client, error) 
 	cl := &Client{done: make(chan struct{})}
 	conn, err := d.Dial(ctx, addr, &rdmacm.Config{
 		QP:          verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: perSlot * cfg.Calls, MaxSendSGE: 1, MaxRecvWR: cfg.Calls, MaxRecvSGE: 1}},
-		PrivateData: cfg.hello(), KeepAlive: cfg.KeepAlive, Security: cfg.Security,
+		PrivateData: cl.hello[:], KeepAlive: cfg.KeepAlive, Security: cfg.Security,
 		Setup: func(conn *rdmacm.Conn) error { return cl.setup(conn, &cfg, cfg.Calls) },
 	})
 	if err != nil {

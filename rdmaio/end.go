@@ -66,11 +66,15 @@ func (c *Config) orDefault() (Config, error) {
 	return d, nil
 }
 
-func (c *Config) hello() []byte { return appendHello(nil, hello{c.Calls, c.Message}) }
+// hello is the private data of an end with a QP.
+func (c *Config) hello(qp *verbs.QP) hello {
+	return hello{slots: c.Calls, longest: c.Message, selective: qp.RepeatsSelectively()}
+}
 
 // end is an end of a connection: it sends and receives messages.
 type end struct {
 	conn     *rdmacm.Conn
+	hello    [helloSize]byte // which setup writes
 	r        *Requester
 	messages *rdmapool.Pool // what is sent
 	in       *verbs.MR      // where messages arrive
@@ -82,6 +86,7 @@ type end struct {
 // setup makes the memory of an end and posts its receives. It is for rdmacm.Config.Setup.
 func (e *end) setup(conn *rdmacm.Conn, c *Config, receives int) error {
 	e.conn, e.size = conn, c.Message
+	appendHello(e.hello[:0], c.hello(conn.QP()))
 	var err error
 	if e.in, err = conn.AllocMR(receives*e.size, verbs.AccessLocalWrite); err != nil {
 		return err
@@ -101,6 +106,9 @@ func (e *end) post(i int) error {
 // start begins to work, once the end is connected and the peer's hello has come.
 func (e *end) start(c *Config, h hello) error {
 	e.slots, e.longest = min(c.Calls, h.slots), min(c.Message, h.longest)
+	if h.selective {
+		_ = e.conn.QP().PeerRepeatsSelectively() // it fails where this QP does not, or has failed
+	}
 	var err error
 	if e.messages, err = rdmapool.New(e.conn.PD(), &rdmapool.Config{Limit: max(DefaultPool, 4*perSlot*c.Message), Access: verbs.AccessLocalWrite}); err != nil {
 		return err

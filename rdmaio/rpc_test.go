@@ -274,12 +274,26 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// The hellos tell the QPs that both repeat selectively, before a call needs it. A QP that was told sends a packet.
+func TestSelective(t *testing.T) {
+	p := newServer(t, rdmatest.Config{}, methods())
+	cs, err := p.dial(t, Config{}).Conn().QP().Counters()
+	ok(t, err)
+	if n, _ := cs.Get("sent_pkts"); n != 1 {
+		t.Errorf("the client's QP has sent %d packets before a call, want 1", n)
+	}
+	none := appendHello(nil, hello{slots: 32, longest: 4096})
+	if h, err := parseHello(none); h.selective || err != nil {
+		t.Errorf("%x is taken as %+v, %v, want an end that does not repeat selectively", none, h, err)
+	}
+}
+
 // Who is no client of ours is refused, and who breaks the protocol is cut off.
 func TestStrangers(t *testing.T) {
 	p := newServer(t, rdmatest.Config{}, methods())
 	d := rdmacm.Dialer{Device: p.from}
 	var refused *rdmacm.RejectError
-	for _, hello := range [][]byte{nil, []byte("GET /"), appendHello(nil, hello{0, 4096}), appendHello(nil, hello{1, 1 << 30})} {
+	for _, hello := range [][]byte{nil, []byte("GET /"), appendHello(nil, hello{slots: 0, longest: 4096}), appendHello(nil, hello{slots: 1, longest: 1 << 30})} {
 		if _, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: hello}); !errors.As(err, &refused) {
 			t.Errorf("%q: %v, want it refused", hello, err)
 		}
@@ -288,7 +302,7 @@ func TestStrangers(t *testing.T) {
 		return appendMessage(nil, &message{kind: kindCall, slot: slot, method: "upper"})
 	}
 	for _, bad := range [][]byte{{}, {kindCall}, {9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, call(32), call(1 << 31), call(0)[:callSize], appendMessage(nil, &message{kind: kindAnswer})} {
-		conn, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: (&Config{Calls: 32, Message: 4096}).hello()})
+		conn, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: appendHello(nil, hello{slots: 32, longest: 4096})})
 		ok(t, err)
 		mr, err := conn.AllocMR(4096, verbs.AccessLocalWrite)
 		ok(t, err)
@@ -312,7 +326,7 @@ func TestStrangeAnswer(t *testing.T) {
 	ok(t, err)
 	cl := &Client{done: make(chan struct{})}
 	x, y := cmtest.Dial(t, net.Device(), net.Device(), &rdmacm.Config{Setup: func(c *rdmacm.Conn) error { return cl.setup(c, &cfg, 1) }}, nil)
-	ok(t, cl.start(&cfg, hello{4, 4096}))
+	ok(t, cl.start(&cfg, hello{slots: 4, longest: 4096}))
 	cl.all = make([]slot, cl.slots)
 	mr, err := y.AllocMR(100, verbs.AccessLocalWrite)
 	ok(t, err)
@@ -343,10 +357,11 @@ func FuzzMessage(f *testing.F) {
 
 // FuzzHello: what was taken is within its bounds, and is written as it came.
 func FuzzHello(f *testing.F) {
-	f.Add(appendHello(nil, hello{4, 4096}))
-	f.Add(append(appendHello(nil, hello{maxSlots, maxMessage}), make([]byte, 44)...)) // private data is filled up
-	f.Add(appendHello(nil, hello{0, minMessage}))
-	f.Add(appendHello(nil, hello{1 << 31, 1 << 31}))
+	f.Add(appendHello(nil, hello{slots: 4, longest: 4096}))
+	f.Add(append(appendHello(nil, hello{slots: maxSlots, longest: maxMessage}), make([]byte, 40)...)) // private data is filled up
+	f.Add(appendHello(nil, hello{slots: 0, longest: minMessage}))
+	f.Add(appendHello(nil, hello{slots: 4, longest: 4096, selective: true}))
+	f.Add(appendHello(nil, hello{slots: 1 << 31, longest: 1 << 31}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHello(b)
 		if err != nil {
@@ -358,7 +373,9 @@ func FuzzHello(f *testing.F) {
 		if h.slots < 1 || h.slots > maxSlots || h.longest < minMessage || h.longest > maxMessage {
 			t.Errorf("%x is taken as %+v, beyond the bounds, want %d slots at most, and messages of %d to %d bytes", b, h, maxSlots, minMessage, maxMessage)
 		}
-		if got := appendHello(nil, h); !bytes.HasPrefix(b, got) {
+		b = append(b[:helloSize-1:helloSize-1], b[helloSize-1]&flagSelective) // other flags are for ends that know them
+		clear(b[helloSize-4 : helloSize-1])
+		if got := appendHello(nil, h); !bytes.Equal(b, got) {
 			t.Errorf("%x is taken as %+v, which is written as %x, want the same", b, h, got)
 		}
 	})

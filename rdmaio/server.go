@@ -79,7 +79,7 @@ func (s *Server) serve(ctx context.Context, req *rdmacm.Request, cfg *Config) {
 		QP: verbs.QPInitAttr{Cap: verbs.QPCap{
 			MaxSendWR: cfg.Calls + moves, MaxSendSGE: 1, MaxRecvWR: perSlot * cfg.Calls, MaxRecvSGE: 1,
 		}},
-		PrivateData: cfg.hello(), KeepAlive: cfg.KeepAlive,
+		PrivateData: e.hello[:], KeepAlive: cfg.KeepAlive,
 		Setup: func(conn *rdmacm.Conn) error { return e.setup(conn, cfg, perSlot*cfg.Calls) },
 	})
 	cancel()

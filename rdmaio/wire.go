@@ -10,7 +10,7 @@ import (
 // A connection has as many slots as both ends allow, and a call has one of them until its answer has come.
 // So each end knows how many messages the other may send, and has a receive for each.
 //
-// The private data of both ends is a hello: "aio1", slots (4), the longest message (4). A message is
+// The private data of both ends is a hello: "aio1", slots (4), the longest message (4), flags (4). A message is
 //
 //	call:    kind (1), length of the method's name (1), 0 (2), slot (4), number (4), in (20), out (20), name, argument
 //	cancel:  kind (1), 0 (3), slot (4), number (4)
@@ -19,9 +19,11 @@ import (
 // in network order. The number tells the calls of a slot apart.
 const (
 	magic     = "aio1"
-	helloSize = 12
+	helloSize = 16
 	headSize  = 12
 	callSize  = headSize + 2*SpanSize
+
+	flagSelective = 1 << 0 // the QP repeats selectively: verbs.QP.RepeatsSelectively
 
 	kindCall   = 1
 	kindCancel = 2
@@ -30,12 +32,20 @@ const (
 )
 
 // hello is what an end says of itself.
-type hello struct{ slots, longest int }
+type hello struct {
+	slots, longest int
+	selective      bool
+}
 
 func appendHello(b []byte, h hello) []byte {
 	b = append(b, magic...)
 	b = binary.BigEndian.AppendUint32(b, uint32(h.slots))
-	return binary.BigEndian.AppendUint32(b, uint32(h.longest))
+	b = binary.BigEndian.AppendUint32(b, uint32(h.longest))
+	var flags uint32
+	if h.selective {
+		flags |= flagSelective
+	}
+	return binary.BigEndian.AppendUint32(b, flags)
 }
 
 // parseHello takes private data, which is filled up with zeros.
@@ -43,7 +53,7 @@ func parseHello(b []byte) (hello, error) {
 	if len(b) < helloSize || string(b[:len(magic)]) != magic {
 		return hello{}, fmt.Errorf("%w: the peer does not speak this package's protocol", ErrProtocol)
 	}
-	h := hello{int(binary.BigEndian.Uint32(b[4:])), int(binary.BigEndian.Uint32(b[8:]))}
+	h := hello{int(binary.BigEndian.Uint32(b[4:])), int(binary.BigEndian.Uint32(b[8:])), binary.BigEndian.Uint32(b[12:])&flagSelective != 0}
 	if h.slots < 1 || h.slots > maxSlots || h.longest < minMessage || h.longest > maxMessage {
 		return hello{}, fmt.Errorf("%w: a hello with %d calls and messages of %d bytes", ErrProtocol, h.slots, h.longest)
 	}

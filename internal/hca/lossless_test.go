@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -108,31 +109,68 @@ func TestLongQueue(t *testing.T) {
 	})
 }
 
+// TestSelectiveTold: who may be told, and when.
+func TestSelectiveTold(t *testing.T) {
+	net := sim.New(sim.Config{})
+	e, to := newEnd(t, simDevice(t, net, 1), options{}), verbs.Peer{QPN: 0x123456, GID: verbs.GIDFromAddr(simAddr(2))}
+	told := func(what string, qp *verbs.QP, can bool, want error) {
+		t.Helper()
+		if got := qp.RepeatsSelectively(); got != can {
+			t.Errorf("%s: RepeatsSelectively is %v, want %v", what, got, can)
+		}
+		if err := qp.PeerRepeatsSelectively(); !errors.Is(err, want) {
+			t.Errorf("%s: got error %v, want %v", what, err, want)
+		}
+	}
+	told("INIT", e.qp, true, verbs.ErrState)
+	e.must(e.qp.RTR(to, verbs.Path{}))
+	told("RTR", e.qp, true, nil)
+	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+	told("ERR", e.qp, true, verbs.ErrState)
+	e.must(e.qp.Close())
+	told("closed", e.qp, true, verbs.ErrClosed)
+	told("UC", newEnd(t, e.dev, options{typ: verbs.QPTypeUC}).qp, false, verbs.ErrUnsupported)
+	d, err := Open(net.Netdev("sim3", simAddr(3)), Config{Standard: true})
+	e.must(err)
+	t.Cleanup(func() { d.Close() })
+	e = newEnd(t, verbs.NewDevice(d), options{})
+	e.must(e.qp.RTR(to, verbs.Path{}))
+	told("standard", e.qp, false, verbs.ErrUnsupported)
+}
+
 // TestSelectiveBetweenOurs: two devices of ours find out that both repeat selectively, over IPv4 and IPv6. What a
 // lossy network makes them repeat is then little more than what it loses. A peer that shows no identifications of
-// ours, or no flow labels, is told nothing, unless it seals its packets as only we do.
+// ours, or no flow labels, is told nothing, unless it seals its packets as only we do, or the program knows it.
 func TestSelectiveBetweenOurs(t *testing.T) {
 	const size, msgs = 1 << 20, 8
 	for _, tt := range []struct {
 		gid     int
 		config  sim.Config
 		secured bool
+		told    bool // the program knows of both
 		known   bool
 	}{
-		{0, sim.Config{}, false, true},
-		{0, sim.Config{IDVisible: true}, false, false}, // visible identifications are not judged
-		{0, sim.Config{IDVisible: true}, true, true},
-		{0, sim.Config{NoLabels: true}, false, true},
-		{1, sim.Config{}, false, true},
-		{1, sim.Config{IDVisible: true}, false, true},
-		{1, sim.Config{NoLabels: true}, false, false},
-		{1, sim.Config{NoLabels: true}, true, true},
+		{0, sim.Config{}, false, false, true},
+		{0, sim.Config{IDVisible: true}, false, false, false}, // visible identifications are not judged
+		{0, sim.Config{IDVisible: true}, true, false, true},
+		{0, sim.Config{IDVisible: true}, false, true, true},
+		{0, sim.Config{NoLabels: true}, false, false, true},
+		{1, sim.Config{}, false, false, true},
+		{1, sim.Config{IDVisible: true}, false, false, true},
+		{1, sim.Config{NoLabels: true}, false, false, false},
+		{1, sim.Config{NoLabels: true}, true, false, true},
+		{1, sim.Config{NoLabels: true}, false, true, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tt.config.Seed, tt.config.Delay = 3, 500*time.Microsecond
 			net := sim.New(tt.config)
 			x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{gid: tt.gid, secured: tt.secured})
 			src, dst := x.mr(size), y.mr(size)
+			if tt.told {
+				for _, e := range []*end{x, y} {
+					e.must(e.qp.PeerRepeatsSelectively())
+				}
+			}
 			write := func() {
 				for range msgs {
 					x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)})

@@ -60,6 +60,7 @@ var (
 	_ verbs.ProviderEnd     = (*qp)(nil)
 
 	_ verbs.ProviderKeepAlive  = (*qp)(nil)
+	_ verbs.ProviderSelective  = (*qp)(nil)
 	_ verbs.ProviderCongestion = (*qp)(nil)
 	_ verbs.ProviderRouting    = (*qp)(nil)
 	_ verbs.ProviderCarrier    = (*qp)(nil)

@@ -83,6 +83,16 @@ var recoveryMutants = []mutant{
 	{"a short queue is long to the controller by delay", transport + "delay.go",
 		"max(swiftQueue, base/swiftPart, swiftVary*(d.c.deviation-swiftCalm))", "time.Duration(0)", "./internal/transport", "TestDelayTarget"},
 
+	// What private data tells of the peer.
+	{"keys tell nothing of the peer", "rdmacm/security.go",
+		"	if id.agreement.secrets != nil {\n		_ = id.qp", "	if false {\n		_ = id.qp", "./rdmacm", "TestSecurity$"},
+	{"rdmaio does not listen to what the hello says of the QP", "rdmaio/end.go",
+		"	if h.selective {", "	if false {", "./rdmaio", "TestSelective"},
+	{"a QP that was told keeps it to itself", "internal/hca/selective.go",
+		"	q.t.PeerIsOurs()\n", "", "./internal/hca", "TestSelectiveBetweenOurs"},
+	{"a QP is told of its peer before it has one", "internal/hca/selective.go",
+		"state < verbs.QPStateRTR || ", "", "./internal/hca", "TestSelectiveTold"},
+
 	// The pace, and notifications.
 	{"a late timer slows the pace", transport + "pacer.go",
 		"return max(p.clock, now-paceSlack)", "return max(p.clock, now)", "./internal/transport", "TestPace"},
