@@ -20,6 +20,8 @@ type engine struct {
 	addr  netip.Addr
 	link  link.Link
 
+	outside bool // link is a link.OutsideLink, behind its middleware
+
 	receiving
 	near   near
 	timers timers
@@ -43,6 +45,7 @@ type receiving struct {
 	own      bool // its goroutine is at work, while the program runs on
 	unserved int  // receives since timers were served
 	vain     int  // polls in a row that have looked at the link and found nothing
+	vainMost int  // after so many the others are served
 	senders  senders
 }
 
@@ -88,6 +91,8 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 		return nil, err
 	}
 	e := &engine{dev: d, shard: s, addr: addr, link: link.Chain(l, d.config.Middleware...), done: make(chan struct{})}
+	_, e.outside = l.(link.OutsideLink)
+	e.vainMost = vainMost()
 	e.endNap = make(chan struct{}, 1)
 	e.timers.next.Store(never)
 	e.polls.expect(0)
@@ -303,10 +308,14 @@ func (e *engine) poll() {
 	if e.vain++; n > 0 {
 		e.vain = 0
 	}
-	others := n == 0 && e.vain%vainPolls == 0
+	others := n == 0 && e.vain%e.vainMost == 0
+	owed := others && e.vain%vainPolls == 0
+	if owed {
+		e.vainMost = vainMost()
+	}
 	e.rx.Unlock()
 	if others {
-		e.settleOthers()
+		e.serveOthers(owed)
 	}
 }
 

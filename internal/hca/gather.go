@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,7 @@ import (
 // secured packets nobody sees which is an acknowledgement, so there it does not wait.
 //
 // One goroutine may drive both ends, as tests and first programs do. It then polls at one end, in vain, for what
-// waits at the other. So after vainPolls of them the poll looks at the other engines of the process: see settleOthers.
+// waits at the other. So after vainPolls of them the poll sends it: see serveOthers.
 //
 // If the nap ends before a poll comes, the goroutine sends what waits. If that has waited for long, the QP
 // gathers nothing for gatherPause: its program waits for something else than completions.
@@ -263,14 +264,14 @@ func (e *engine) leave() {
 	p.list.Store(&list)
 }
 
-// settleOthers sends the acknowledgements that wait for polls at other engines of the process, which e's
-// polls may be waiting for. The caller does not hold e.rx.
-func (e *engine) settleOthers() {
+// serveOthers works for the other engines of the process, which e's polls may be waiting for, and lets other
+// goroutines run. If owed is set, acknowledgements that wait there for a poll leave. The caller does not hold e.rx.
+func (e *engine) serveOthers(owed bool) {
 	for _, o := range *processEngines.list.Load() {
 		if o == e || !o.rx.TryLock() {
 			continue
 		}
-		if n := len(o.debts.list); n > 0 {
+		if n := len(o.debts.list); owed && n > 0 {
 			now := o.dev.now()
 			for _, d := range o.debts.list {
 				d.qp.mu.Lock()
@@ -279,6 +280,19 @@ func (e *engine) settleOthers() {
 			}
 			o.settle(now, n, false)
 		}
+		if o.outside {
+			n, now := o.serveNear(false)
+			o.serveFar(now, n, true) // a closed link is the device's end, which its goroutine sees too
+		}
 		o.rx.Unlock()
 	}
+	runtime.Gosched()
+}
+
+// vainMost is after how many empty polls in a row a poll serves the others. It divides vainPolls.
+func vainMost() int {
+	if runtime.GOMAXPROCS(0) == 1 {
+		return vainPollsAlone
+	}
+	return vainPolls
 }

@@ -49,9 +49,12 @@ const (
 	busyPolls  = 50
 	busyAtWork = 3
 	busyFinds  = 1
-	// After vainPolls empty polls in a row, a poll also looks at what waits for polls at other engines of
-	// the process.
-	vainPolls = 256
+	// After vainPolls empty polls in a row, a poll also serves the other engines of the process, and sends the
+	// acknowledgements that wait there for a poll. Where programs poll on all processors, nobody else serves: Go
+	// looks at its sockets once in 10 ms then. With one processor a single such program is enough, so there a
+	// poll serves the others after vainPollsAlone.
+	vainPolls      = 256
+	vainPollsAlone = 4
 	// The goroutine does not see polls that find completions of UC and UD. It is told of them busyUnseen at
 	// a time.
 	busyUnseen = 16

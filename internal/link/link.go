@@ -115,6 +115,13 @@ type Settler interface {
 	Settle()
 }
 
+// An OutsideLink is a Link that takes datagrams from the operating system. Go tells the goroutine that waits for them
+// when a processor has nothing else to do or, at the latest, after 10 ms.
+type OutsideLink interface {
+	Link
+	FromOutside() // does nothing
+}
+
 // Stats counts what a link did. Datagrams of a train count one by one.
 type Stats struct {
 	Sent, SentBytes         uint64

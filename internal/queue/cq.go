@@ -99,6 +99,7 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 		c.hooks.Progress()
 		if c.Waiting() == 0 && !c.ended.Load() {
 			c.shown.Add(onePoll)
+			c.cede()
 			return 0, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -67,4 +68,21 @@ func (y *Yielder) Yield() {
 	pause := min(max(pauseFirst, 2*time.Duration(y.pause.Load())), pauseMost)
 	y.pause.Store(int64(pause))
 	y.until.Store(int64(end + pause))
+}
+
+// oneCPU says that the process may run on one CPU only. What a program polls for comes from others, and there they
+// run only when it does not.
+var oneCPU = runtime.NumCPU() == 1
+
+// cede lets others run after a look in vain, where there is one CPU, and reports whether there is. To go on looking
+// would bring nothing even if it takes long to get the CPU back, so it counts for nothing that the cores are crowded.
+func (c *CQ) cede() bool {
+	if !oneCPU {
+		return false
+	}
+	runtime.Gosched()
+	if y := c.hooks.Yielder; y != nil {
+		y.yield()
+	}
+	return true
 }

@@ -77,6 +77,9 @@ func (c *counters) Stats() link.Stats {
 	return s
 }
 
+// FromOutside implements link.OutsideLink.
+func (l *Link) FromOutside() {}
+
 // sources are the addresses that a link sends from.
 type sources [sendSockets]netip.AddrPort
 
