@@ -80,6 +80,8 @@ func (cq *CQ) Poll(wcs []WC) (n int, err error) {
 // Wait polls, and blocks until there is at least one completion or ctx ends. It fails with ctx's
 // error, with ErrClosed when the queue is closed, and with ErrInvalid if wcs is empty.
 //
+// A completion that is there is taken even if ctx has ended, so a loop that is to end with ctx looks at it too.
+//
 // ctx bounds the waiting, and not the work request. Its completion still comes, and the next Wait or
 // Poll takes it: a program that goes on tells it by its ID from the one that it waits for then. The
 // memory of the work request stays the device's until that completion.

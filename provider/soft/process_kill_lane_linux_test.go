@@ -179,7 +179,7 @@ func TestKilledAmidLanes(t *testing.T) {
 	var bystanders sync.WaitGroup
 	for _, k := range []*talker{x, y} {
 		bystanders.Go(func() {
-			for k.send(); ; k.send() {
+			for k.send(); ctx.Err() == nil; k.send() { // Wait looks at ctx only when nothing has come
 				n, err := k.cq.Wait(ctx, k.wcs[:])
 				if err != nil {
 					return
