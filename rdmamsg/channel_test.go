@@ -334,12 +334,14 @@ func TestClose(t *testing.T) {
 	ok(t, x.Send(ctx, []byte("taken")))
 	ok(t, y.Send(ctx, []byte("taken")))
 	var wg sync.WaitGroup
+	received := make(chan struct{})
 	wg.Go(func() {
 		if m, err := x.Recv(ctx); err != nil {
 			t.Error(err)
 		} else {
 			m.Release()
 		}
+		close(received)
 		if _, err := x.Recv(ctx); !errors.Is(err, verbs.ErrClosed) {
 			t.Errorf("receive while the channel is closed: %v, want %v", err, verbs.ErrClosed)
 		}
@@ -351,6 +353,7 @@ func TestClose(t *testing.T) {
 	})
 	for x.Flush(ctx) != nil {
 	}
+	<-received
 	x.Close() // what it returns depends on how far the two have come
 	wg.Wait()
 	if m, err := y.Recv(ctx); err != nil || string(m.Bytes()) != "taken" {
