@@ -192,8 +192,13 @@ func TestDialCancelled(t *testing.T) {
 	l := p.listen(t, addr(t, p.b, false, 0))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("changed my mind")
+	requests := make(chan *rdmacm.Request, 1)
 	go func() {
-		l.Accept(patience(t)) // and never answer
+		r, err := l.Accept(patience(t)) // and never answer
+		if err != nil {
+			t.Error(err)
+		}
+		requests <- r
 		cancel(why)
 	}()
 	_, err := (&rdmacm.Dialer{Device: p.a}).Dial(ctx, l.Addr(), nil)
@@ -202,6 +207,9 @@ func TestDialCancelled(t *testing.T) {
 	}
 	if err := p.a.Close(); err != nil { // nothing is left of the attempt
 		t.Error(err)
+	}
+	if r := <-requests; r != nil {
+		r.Reject(nil) // an error by now, but it gives up what the request holds
 	}
 }
 

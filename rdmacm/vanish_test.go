@@ -480,9 +480,11 @@ func TestAcceptOnAllAddresses(t *testing.T) {
 		if _, err := p.dial(t, addr(t, p.b, false, l.Addr().Port()), nil); err != nil {
 			t.Fatalf("dialing the device that is left: got error %v, want none", err)
 		}
-		if got := <-done; got.err != nil {
+		got := <-done
+		if got.err != nil {
 			t.Fatalf("Accept with one of two devices: got error %v, want a connection", got.err)
 		}
+		defer got.conn.Close()
 		p.b.Provider().Close()
 		for range 2 {
 			if _, err := l.Accept(patience(t)); err == nil || !strings.Contains(err.Error(), "use device") {
