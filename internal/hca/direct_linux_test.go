@@ -114,7 +114,7 @@ func (q *qp) count(name string) uint64 {
 
 // TestDirectOrder: what is posted behind others is not carried out before them, and those behind not before it.
 func TestDirectOrder(t *testing.T) {
-	p, mine, theirs := directPair(t, options{})
+	p, mine, theirs := directPair(t, options{untimed: true})
 	long := writeOf(mine, theirs, 0, directRegion) // goes the usual way
 	short := writeOf(mine, theirs, 0, 8)
 	clear(theirs.Bytes())
