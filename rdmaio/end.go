@@ -66,11 +66,6 @@ func (c *Config) orDefault() (Config, error) {
 	return d, nil
 }
 
-// hello is the private data of an end with a QP.
-func (c *Config) hello(qp *verbs.QP) hello {
-	return hello{slots: c.Calls, longest: c.Message, selective: qp.RepeatsSelectively()}
-}
-
 // end is an end of a connection: it sends and receives messages.
 type end struct {
 	conn     *rdmacm.Conn
@@ -86,7 +81,7 @@ type end struct {
 // setup makes the memory of an end and posts its receives. It is for rdmacm.Config.Setup.
 func (e *end) setup(conn *rdmacm.Conn, c *Config, receives int) error {
 	e.conn, e.size = conn, c.Message
-	appendHello(e.hello[:0], c.hello(conn.QP()))
+	appendHello(e.hello[:0], hello{slots: c.Calls, longest: c.Message, selective: conn.QP().RepeatsSelectively()})
 	var err error
 	if e.in, err = conn.AllocMR(receives*e.size, verbs.AccessLocalWrite); err != nil {
 		return err

@@ -49,7 +49,7 @@ func (c *CQ) Soon() bool {
 				return true
 			}
 			c.hooks.Progress()
-			if !c.cede() && i%yieldEach == yieldEach-1 {
+			if i%yieldEach == yieldEach-1 {
 				c.hooks.Yielder.Yield()
 			}
 		}

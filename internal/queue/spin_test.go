@@ -46,7 +46,6 @@ func TestOneCPU(t *testing.T) {
 // TestSoonYields: a program that looks for completions gives its core away now and then, and not with each look. It
 // looks on where there is no way to.
 func TestSoonYields(t *testing.T) {
-	withCPUs(t, false)
 	for _, canYield := range []bool{true, false} {
 		looks, yields := 0, 0
 		hooks := CQHooks{Progress: func() { looks++ }, Notify: func() {}, Arming: func() {}, Spin: 1000, Now: func() time.Duration { return 0 }}

@@ -74,15 +74,15 @@ func (y *Yielder) Yield() {
 // run only when it does not.
 var oneCPU = runtime.NumCPU() == 1
 
-// cede lets others run after a look in vain, where there is one CPU, and reports whether there is. To go on looking
-// would bring nothing even if it takes long to get the CPU back, so it counts for nothing that the cores are crowded.
-func (c *CQ) cede() bool {
+// cede lets others run after a poll in vain, where there is one CPU. To poll on would bring nothing even if it takes
+// long to get the CPU back, so it counts for nothing that the cores are crowded. Soon does not look there: nothing
+// spins on the only CPU.
+func (c *CQ) cede() {
 	if !oneCPU {
-		return false
+		return
 	}
 	runtime.Gosched()
 	if y := c.hooks.Yielder; y != nil {
 		y.yield()
 	}
-	return true
 }
