@@ -5,10 +5,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/clock"
 	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/rdmatest"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -17,14 +21,13 @@ import (
 // loopback is the name of the loopback interface.
 const loopback = "lo"
 
-// udpDevice opens a device of its own on a loopback address.
-func udpDevice(t testing.TB, addr string) *verbs.Device {
+// processClock is the clock of all devices, as in package soft.
+var processClock = sync.OnceValue(clock.New)
+
+// openDevice opens a device as package soft does.
+func openDevice(t testing.TB, n link.Netdev) *verbs.Device {
 	t.Helper()
-	netdev, err := udp.NetdevForAddr(loopback, netip.MustParseAddr(addr))
-	if err != nil {
-		t.Skipf("no loopback interface to test on: %v", err)
-	}
-	p, err := hca.Open(netdev, hca.Config{Name: "soft_" + addr})
+	p, err := hca.Open(n, hca.Config{Clock: processClock()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,13 +35,23 @@ func udpDevice(t testing.TB, addr string) *verbs.Device {
 	return verbs.NewDevice(p)
 }
 
+// udpDevice opens a device of its own on a loopback address.
+func udpDevice(t testing.TB, addr string) *verbs.Device {
+	t.Helper()
+	netdev, err := udp.NetdevForAddr(loopback, netip.MustParseAddr(addr))
+	if err != nil {
+		t.Skipf("no loopback interface to test on: %v", err)
+	}
+	return openDevice(t, netdev)
+}
+
 // pair is two connected endpoints, over UDP or in memory.
 func pair(b *testing.B, kind string) (x, y *rdmatest.Endpoint) {
 	if kind == "udp" {
 		return rdmatest.Connect(b, udpDevice(b, "127.0.101.1"), udpDevice(b, "127.0.101.2"))
 	}
-	n := rdmatest.New(b)
-	return rdmatest.Connect(b, n.Device(), n.Device())
+	n := sim.New(sim.Config{})
+	return rdmatest.Connect(b, openDevice(b, n.Netdev("sim1", netip.MustParseAddr("10.0.0.1"))), openDevice(b, n.Netdev("sim2", netip.MustParseAddr("10.0.0.2"))))
 }
 
 // poll spins for a completion, as a benchmark's program does.
@@ -98,6 +111,18 @@ func BenchmarkRead(b *testing.B) {
 			x, y := pair(b, kind)
 			to, from := x.MR(64), y.MR(64)
 			wrs := []verbs.SendWR{{Op: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{to.SGE(0, 64)}, Remote: from.Remote(0)}}
+			oneByOne(b, x, y, wrs)
+		})
+	}
+}
+
+// BenchmarkOneWrite is WRITEs of one packet, as BenchmarkRead is READs.
+func BenchmarkOneWrite(b *testing.B) {
+	for _, kind := range []string{"udp", "sim"} {
+		b.Run(kind, func(b *testing.B) {
+			x, y := pair(b, kind)
+			from, to := x.MR(64), y.MR(64)
+			wrs := []verbs.SendWR{{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{from.SGE(0, 64)}, Remote: to.Remote(0)}}
 			oneByOne(b, x, y, wrs)
 		})
 	}

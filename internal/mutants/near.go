@@ -92,9 +92,9 @@ var nearMutants = []mutant{
 
 	// The short ways of packets that are as expected.
 	{"an ACK of a READ request answers the READ", transport + "completer.go",
-		" || len(r.requester.outstanding) > 0 || q.attr", " || q.attr", "./internal/transport", "TestShort"},
+		"|| len(c.rc.requester.outstanding) > 0 || !c.planned()", "|| !c.planned()", "./internal/transport", "TestShort"},
 	{"an ACK of all that is under way does not tell that the send queue is drained", transport + "completer.go",
-		"0 || q.attr.State != verbs.QPStateRTS ||", "0 || q == nil ||", "./internal/transport", "TestFastDrains"},
+		"c.qp.attr.State == verbs.QPStateRTS && r.recovery.planned()", "r.recovery.planned()", "./internal/transport", "TestFastDrains"},
 	{"a greeting does not go before the first message", transport + "requester.go",
 		" || c.greeting.due || c.ladder.due || q", " || c.ladder.due || q", "./internal/transport", "TestShort"},
 	{"a SEND is acknowledged though it does not ask", transport + "fastpath.go",

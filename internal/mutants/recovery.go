@@ -104,4 +104,14 @@ var recoveryMutants = []mutant{
 		" || p.Opcode == wire.CNP", "", "./internal/transport", "TestMarks"},
 	{"every mark is answered", transport + "notify.go",
 		"n.due || now < n.next ||", "n.due ||", "./internal/transport", "TestMarks"},
+
+	// The answer to a READ that is all that is under way.
+	{"the answer to a lone READ tells of no receives", transport + "completer.go",
+		"		c.creditsOf(p)\n		r.requester", "		r.requester", "./internal/transport", "TestLoneRead"},
+	{"a fence waits for a lone READ for ever", transport + "completer.go",
+		"		r.requester.outstanding = r.requester.outstanding[:0]\n", "		_ = r\n", "./internal/transport", "TestLoneRead"},
+	{"the answer to a READ that was sent twice measures", transport + "completer.go",
+		"w.packets != uint64(q.run.length()) || !c.planned()", "w.packets != uint64(q.run.length())", "./internal/transport", "TestLoneRead"},
+	{"a lone READ takes what is too short", transport + "completer.go",
+		"		c.failInTurn(w, f)\n		return true\n", "		return true\n", "./internal/transport", "TestLoneRead"},
 }

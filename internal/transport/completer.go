@@ -198,14 +198,24 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 // all is advance where end is the end of all that is under way, and nothing was otherwise than planned. It does nothing,
 // and reports false, where it is not so.
 func (c *completer) all(now time.Duration, end uint64) bool {
-	q, r, rec := c.qp, c.rc, &c.rc.recovery
-	if end != rec.max || r.ladder.of != 0 || r.alive.probe != 0 || len(r.requester.outstanding) > 0 || q.attr.State != verbs.QPStateRTS ||
-		!rec.acknowledgedAll(now) {
+	if end != c.rc.recovery.max || len(c.rc.requester.outstanding) > 0 || !c.planned() {
 		return false
 	}
+	c.finish(now)
+	return true
+}
+
+// planned reports whether nothing was otherwise than planned with all that is under way.
+func (c *completer) planned() bool {
+	r := c.rc
+	return r.ladder.of == 0 && r.alive.probe == 0 && c.qp.attr.State == verbs.QPStateRTS && r.recovery.planned()
+}
+
+// finish is moveTo the end of all that is under way, where planned is true.
+func (c *completer) finish(now time.Duration) {
+	c.rc.recovery.acknowledgedAll(now)
 	c.completeDone()
 	c.failIfOldest()
-	return true
 }
 
 // moveTo makes seq the oldest that is not acknowledged, and completes what is done by it.
@@ -316,6 +326,9 @@ func (c *completer) failInTurn(w *sendWQE, f *fault) {
 }
 
 func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) {
+	if c.answersAll(now, seq, p) {
+		return
+	}
 	w := c.responseTo(now, seq)
 	if w == nil {
 		return
@@ -328,12 +341,40 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 	if !c.qp.run.isTaken() {
 		return // the region that it came from is gone, as the next one says
 	}
-	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
-		c.rc.requester.setCredits(p.AETH)
-	}
+	c.creditsOf(p)
 	rec := &c.rc.recovery
 	rec.begunTo(w.seq + chunkEnd(w, seq-w.seq))
 	c.responded(now, seq, seq+n)
+}
+
+// creditsOf takes the credits of a READ response, if it announces any.
+func (c *completer) creditsOf(p *wire.Packet) {
+	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
+		c.rc.requester.setCredits(p.AETH)
+	}
+}
+
+// answersAll is readResponse of the whole answer to a READ that is all that is under way, where nothing was otherwise than
+// planned. It does nothing, and reports false, where it is not so.
+func (c *completer) answersAll(now time.Duration, seq uint64, p *wire.Packet) bool {
+	q, r := c.qp, c.rc
+	if q.sq.head == q.sq.tail {
+		return false
+	}
+	w := q.sq.at(q.sq.head)
+	if w.op != verbs.OpRDMARead || w.seq != seq || w.end() != r.recovery.max || w.packets != uint64(q.run.length()) || !c.planned() {
+		return false
+	}
+	if f := c.placeRead(w, 0, w.packets, p); f != nil {
+		c.failInTurn(w, f)
+		return true
+	}
+	if q.run.isTaken() {
+		c.creditsOf(p)
+		r.requester.outstanding = r.requester.outstanding[:0]
+		c.finish(now)
+	}
+	return true
 }
 
 // placeRead checks the n response packets of the READ w from packet k on, which came as p, and stores their data.

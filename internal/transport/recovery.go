@@ -111,16 +111,18 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	return needless
 }
 
-// acknowledgedAll is acknowledged for all that is under way, where that was sent at once, and nothing was otherwise than
-// planned. It does nothing, and reports false, where it is not so.
-func (r *recovery) acknowledgedAll(now time.Duration) bool {
+// planned reports whether all that is under way was sent at once, and nothing was otherwise than planned.
+func (r *recovery) planned() bool {
 	if r.nxt != r.max || len(r.ranges) != 1 || r.spread != nil || r.sampled.to != 0 || r.before.until != 0 || r.patience > 0 {
 		return false
 	}
+	x := &r.ranges[0]
+	return !x.lost && !x.repeated && !x.arrived && x.at > r.latestAt
+}
+
+// acknowledgedAll is acknowledged for all that is under way, where planned is true.
+func (r *recovery) acknowledgedAll(now time.Duration) {
 	x := r.ranges[0]
-	if x.lost || x.repeated || x.arrived || x.at <= r.latestAt {
-		return false
-	}
 	r.latest, r.latestAt, r.latestTrip, r.latestHeld = r.max-1, x.at, now-x.at, false
 	r.took(now, now-x.at)
 	r.congestion.acknowledged(r.max-r.una, r.beyond(r.max), *r.ours)
@@ -128,7 +130,6 @@ func (r *recovery) acknowledgedAll(now time.Duration) bool {
 	r.executed, r.due = max(r.executed, r.una), Never
 	r.refill()
 	r.restartTimer(now)
-	return true
 }
 
 // beyond is by how many packets the window grows in the time of a window, with everything before seq acknowledged, if
