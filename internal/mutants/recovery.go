@@ -105,6 +105,9 @@ var recoveryMutants = []mutant{
 	{"every mark is answered", transport + "notify.go",
 		"n.due || now < n.next ||", "n.due ||", "./internal/transport", "TestMarks"},
 
+	{"patience lasts while packets come in order", transport + "recovery.go",
+		"	r.calmDown(now)\n", "", "./internal/transport", "TestPatienceCalms"},
+
 	// The answer to a READ that is all that is under way.
 	{"the answer to a lone READ tells of no receives", transport + "completer.go",
 		"		c.creditsOf(p)\n		r.requester", "		r.requester", "./internal/transport", "TestLoneRead"},

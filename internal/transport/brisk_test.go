@@ -153,6 +153,8 @@ func briskWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
 	switch r.IntN(24) {
 	case 0:
 		wr = readWR(id, p.b.mem.remote(0), p.a.mem.sge(256<<10, 1+r.IntN(3000)))
+	case 11, 12:
+		wr = readWR(id, p.b.mem.remote(0), p.a.mem.sge(256<<10, r.IntN(256)))
 	case 1, 9, 10:
 		wr = addWR(id, p.b.mem.remote(4096), 1, p.a.mem.sge(300<<10, 8))
 	case 2:

@@ -114,9 +114,7 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 	if r.latestAt < 0 {
 		return nil
 	}
-	if r.patience > 0 && now-r.since > calmTrips*r.roundTrip {
-		r.patience, r.needed, r.since = r.needed, 0, now
-	}
+	r.calmDown(now)
 	limit := r.max
 	if !r.selective {
 		limit = max(r.executed, r.heardTo) // of what is behind, only a NAK tells
@@ -159,6 +157,13 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 		r.findNext()
 	}
 	return r.fresh
+}
+
+// calmDown has the patience drop, from time to time, to what packets have needed.
+func (r *recovery) calmDown(now time.Duration) {
+	if r.patience > 0 && now-r.since > calmTrips*r.roundTrip {
+		r.patience, r.needed, r.since = r.needed, 0, now
+	}
 }
 
 // overtakenAt reports whether [from, x.end) was overtaken, and when it should have arrived by what the packet has taken

@@ -260,3 +260,27 @@ func TestLateFromTheStart(t *testing.T) {
 		}
 	}
 }
+
+// TestPatienceCalms: patience ends while packets come one by one, in order, and nothing asks for it.
+func TestPatienceCalms(t *testing.T) {
+	p := newPair(t, setup{})
+	write := func(n int) {
+		for range n {
+			p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+			p.run()
+			p.a.polled(len(p.a.sends))
+			p.a.sends = p.a.sends[:0]
+		}
+	}
+	write(2)
+	rec := &p.a.rc().recovery
+	rec.patience, rec.since = ms, p.now
+	write(calmTrips / 2)
+	if rec.patience != ms {
+		t.Errorf("patience of %v after half of the time, want %v still", rec.patience, ms)
+	}
+	write(calmTrips)
+	if rec.patience != 0 {
+		t.Errorf("patience of %v after more than the time, want none", rec.patience)
+	}
+}

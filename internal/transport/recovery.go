@@ -113,7 +113,7 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 
 // planned reports whether all that is under way was sent at once, and nothing was otherwise than planned.
 func (r *recovery) planned() bool {
-	if r.nxt != r.max || len(r.ranges) != 1 || r.spread != nil || r.sampled.to != 0 || r.before.until != 0 || r.patience > 0 {
+	if r.nxt != r.max || len(r.ranges) != 1 || r.spread != nil || r.sampled.to != 0 || r.before.until != 0 {
 		return false
 	}
 	x := &r.ranges[0]
@@ -122,7 +122,8 @@ func (r *recovery) planned() bool {
 
 // acknowledgedAll is acknowledged for all that is under way, where planned is true.
 func (r *recovery) acknowledgedAll(now time.Duration) {
-	x := r.ranges[0]
+	x := &r.ranges[0]
+	r.calmDown(now)
 	r.latest, r.latestAt, r.latestTrip, r.latestHeld = r.max-1, x.at, now-x.at, false
 	r.took(now, now-x.at)
 	r.congestion.acknowledged(r.max-r.una, r.beyond(r.max), *r.ours)

@@ -101,6 +101,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if q.paced {
 		q.sent(now, n)
 	} else if w.brief && rec.nxt == rec.max {
+		limit = rec.limit() // a READ may have been allowed more
 		r.brisk = uint32(min(limit-min(limit, rec.flying()), maxHeld-min(maxHeld, rec.nxt-rec.una)))
 	}
 	r.seek()
@@ -160,8 +161,9 @@ func (r *requester) overfills() bool {
 func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	q := r.qp
 	w := q.sq.at(r.cur)
-	responds := w.isAtomic()
-	if r.cur == q.sq.tail || !w.brief || r.lacksCredit(w) || responds && len(r.outstanding) >= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {
+	rec := &r.rc.recovery
+	responds := w.hasResponse()
+	if r.cur == q.sq.tail || !w.brief || rec.nxt != rec.una && r.lacksCredit(w) || responds && len(r.outstanding) >= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {
 		r.brisk = 0
 		return 0
 	}
@@ -178,7 +180,7 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 		r.fault(w, f)
 		return 0
 	}
-	r.rc.recovery.sent(now, 1, responds)
+	rec.sent(now, 1, responds)
 	r.cur++
 	return n
 }

@@ -14,7 +14,7 @@ type sendWQE struct {
 	id         uint64
 	op         verbs.Opcode
 	flags      verbs.SendFlags
-	brief      bool   // a SEND, a WRITE of one packet or an atomic, without a fence: see requester.transmitBrisk
+	brief      bool   // a SEND, WRITE or READ of one packet or an atomic, without a fence: see requester.transmitBrisk
 	apart      bool   // each packet is a message of its own: see requester.goesApart
 	mark       uint16 // of these packets, or 0: adaptive routing
 	executed   bool   // local operations: done, and may complete in its turn
@@ -178,8 +178,9 @@ func (sq *sendQueue) unpush(w *sendWQE) {
 
 // briefOps and rareOps are the operations of brief work requests, and those that have something rare.
 const (
-	briefOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd
-	rareOps  = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpBindMW
+	briefOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpRDMARead | 1<<verbs.OpAtomicCmpSwap |
+		1<<verbs.OpAtomicFetchAdd
+	rareOps = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpBindMW
 )
 
 // keepRare copies what is rare in a work request to where w, which is at a place, has it.
