@@ -378,6 +378,9 @@ func (e *end) verifyCounters() {
 		return
 	}
 	for _, name := range []string{"local_ack_timeout_err", "rcvd_seq_err", "implied_nak_seq_err", "duplicate_request"} {
+		if name == "duplicate_request" && e.c.routing[e.side].Accept && c.Value("send_rnr_err") > 0 {
+			continue // it holds what comes behind a SEND without a receive, and the peer sends all of that again
+		}
 		if n := c.Value(name); n != 0 {
 			w.failf("%v: on a network without faults: %s is %d, want 0", e, name, n)
 		}
