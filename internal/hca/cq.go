@@ -127,12 +127,14 @@ func (c *cq) choose() {
 
 // progress receives and works off what has arrived for the QPs of the queue, as far as nobody else is at
 // it. A look at an address costs a system call, so it leaves out those by which nothing can come for them.
-func (c *cq) progress() {
+// progress reports whether something had arrived.
+func (c *cq) progress() (worked bool) {
 	es := c.polled.Load()
 	if es == nil {
 		es = c.dev.engines.Load()
 	}
 	for _, e := range *es {
-		e.poll()
+		worked = e.poll() > 0 || worked
 	}
+	return worked
 }

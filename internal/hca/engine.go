@@ -286,16 +286,17 @@ func (c *pollCount) load() (polls, finds uint32) {
 	return uint32(n), uint32(n >> 32)
 }
 
-// poll is work for a program that polls. Where somebody is at it already it does nothing.
-func (e *engine) poll() {
+// poll is work for a program that polls. Where somebody is at it already it does nothing. It returns how many packets
+// came.
+func (e *engine) poll() int {
 	if !e.rx.TryLock() {
 		e.polls.add(1, 0)
-		return
+		return 0
 	}
 	if e.idle() {
 		e.polls.add(1, 0)
 		e.rx.Unlock()
-		return
+		return 0
 	}
 	before := len(e.debts.list)
 	n, now := e.serveNear(false)
@@ -317,6 +318,7 @@ func (e *engine) poll() {
 	if others {
 		e.serveOthers(owed)
 	}
+	return n
 }
 
 // use is what an engine's goroutine knows of the program's polls since a moment.

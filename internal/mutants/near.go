@@ -83,6 +83,8 @@ var nearMutants = []mutant{
 		"runtime.GOMAXPROCS(0) == 1", "runtime.GOMAXPROCS(0) == 0", "./internal/hca", "TestOneProcessor|TestPollYields"},
 	{"who polls on the only CPU keeps it", "internal/queue/cq.go",
 		"			c.cede()\n", "", "./internal/queue", "TestOneCPU"},
+	{"a poll that has worked for others gives the only CPU away", "internal/queue/cq.go",
+		"if !worked {", "if !worked || c != nil {", "./internal/queue", "TestOneCPU"},
 	{"who polls gives a CPU away where there are several", "internal/queue/yield.go",
 		"	if !oneCPU {\n		return\n	}\n", "", "./internal/queue", "TestOneCPU"},
 	{"an acknowledgement waits again though the program polls elsewhere", hca + "gather.go",

@@ -38,9 +38,9 @@ func SendOpcode(op verbs.Opcode) verbs.WCOpcode { return sendOpcodes[op] }
 // CQHooks is what a completion queue asks of its device. All may be called with locks of queue pairs
 // held.
 type CQHooks struct {
-	Progress func() // a poll found nothing: receive and work off what has arrived
-	Arming   func() // somebody is about to wait for Notify
-	Notify   func() // the event that Arm asked for has come
+	Progress func() bool // a poll found nothing: receive and work off what has arrived, and report whether there was something
+	Arming   func()      // somebody is about to wait for Notify
+	Notify   func()      // the event that Arm asked for has come
 	// Overrun is called when completions are lost, and again when more are: of QPs that came later.
 	Overrun func(first bool)
 	Spin    int                  // polls that Soon may make, if there is a Soon
@@ -96,10 +96,12 @@ const onePoll = 1 << 32 // in CQ.shown
 // Poll implements verbs.ProviderCQ. When it finds nothing it makes progress itself, and looks again.
 func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 	if c.Waiting() == 0 {
-		c.hooks.Progress()
+		worked := c.hooks.Progress()
 		if c.Waiting() == 0 && !c.ended.Load() {
 			c.shown.Add(onePoll)
-			c.cede()
+			if !worked {
+				c.cede()
+			}
 			return 0, nil
 		}
 	}

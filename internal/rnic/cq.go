@@ -47,12 +47,12 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 }
 
 // progress reads what has come for the QPs of the queue, as far as nobody else is at it.
-func (c *cq) progress() {
+func (c *cq) progress() bool {
 	qps := *c.connected.Load()
 	n := len(qps)
 	if n == 0 {
 		runtime.Gosched()
-		return
+		return false
 	}
 	at := 0
 	if n > pollLooks {
@@ -69,6 +69,7 @@ func (c *cq) progress() {
 			q.mu.Unlock()
 		}
 	}
+	return false // it does not know
 }
 
 // expectWait is called when somebody is about to block, and will not poll.
