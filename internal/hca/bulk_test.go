@@ -104,7 +104,7 @@ func TestBulkFaults(t *testing.T) {
 }
 
 // TestBulkForeign moves some 10^5 packets of a sender whose identifications we have to solve for, some of
-// them damaged. A damaged packet passes with a probability of 2^-20: see ids.
+// them damaged.
 func TestBulkForeign(t *testing.T) {
 	size := min(bulk(12<<20), 256<<20) // in packets of 256 bytes; more would outlast patience
 	const seed = 1

@@ -317,8 +317,12 @@ func (f *foreign) Send(batch []link.Datagram) error {
 		id, df := f.next()
 		sealForeign(d.Src, d.Dst, id, df, f.buf)
 		if f.rng.Float64() < f.damage {
-			off := f.rng.IntN(len(f.buf) - 7)
-			binary.LittleEndian.PutUint64(f.buf[off:], f.rng.Uint64())
+			// One damage in 2^15 is that of an identification, which the receiver may well take: see ids.
+			flow := wire.NewFlow(d.Src, d.Dst)
+			for solved := true; solved; _, _, solved = flow.SolveID(f.buf) {
+				off := f.rng.IntN(len(f.buf) - 7)
+				binary.LittleEndian.PutUint64(f.buf[off:], f.rng.Uint64())
+			}
 		}
 		d.Payload = f.buf
 		if err := f.Link.Send([]link.Datagram{d}); err != nil {

@@ -105,8 +105,10 @@ var recoveryMutants = []mutant{
 	{"every mark is answered", transport + "notify.go",
 		"n.due || now < n.next ||", "n.due ||", "./internal/transport", "TestMarks"},
 
-	{"patience lasts while packets come in order", transport + "recovery.go",
-		"	r.calmDown(now)\n", "", "./internal/transport", "TestPatienceCalms"},
+	{"patience lasts while packets come in order, one by one", transport + "recovery.go",
+		"[0]\n	r.calmDown(now)\n", "[0]\n", "./internal/transport", "TestPatienceCalms"},
+	{"patience lasts while packets come in order, many at a time", transport + "recovery.go",
+		"true\n	r.calmDown(now)\n", "true\n", "./internal/transport", "TestPatienceCalms"},
 
 	// The answer to a READ that is all that is under way.
 	{"the answer to a lone READ tells of no receives", transport + "completer.go",

@@ -3,6 +3,7 @@ package transport
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -261,26 +262,34 @@ func TestLateFromTheStart(t *testing.T) {
 	}
 }
 
-// TestPatienceCalms: patience ends while packets come one by one, in order, and nothing asks for it.
+// TestPatienceCalms: patience ends while packets come in order, one by one or in a stream, and nothing asks for it.
 func TestPatienceCalms(t *testing.T) {
-	p := newPair(t, setup{})
-	write := func(n int) {
-		for range n {
-			p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
-			p.run()
-			p.a.polled(len(p.a.sends))
-			p.a.sends = p.a.sends[:0]
+	const trip = 2 * testDelay
+	for _, gap := range []time.Duration{trip, trip / 4} { // between two packets
+		p := newPair(t, setup{})
+		rec := &p.a.rc().recovery
+		write := func(trips int) {
+			for range trips * int(trip/gap) {
+				p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+				p.runUntil(p.now + gap)
+				if n := len(p.a.sends); n > 0 {
+					p.a.polled(n)
+				}
+				p.a.sends = p.a.sends[:0]
+			}
 		}
-	}
-	write(2)
-	rec := &p.a.rc().recovery
-	rec.patience, rec.since = ms, p.now
-	write(calmTrips / 2)
-	if rec.patience != ms {
-		t.Errorf("patience of %v after half of the time, want %v still", rec.patience, ms)
-	}
-	write(calmTrips)
-	if rec.patience != 0 {
-		t.Errorf("patience of %v after more than the time, want none", rec.patience)
+		write(2)
+		if flies := rec.flying() > 0; flies != (gap < trip) {
+			t.Fatalf("a packet each %v: something is on its way: %v", gap, flies)
+		}
+		rec.patience, rec.since = ms, p.now
+		write(calmTrips / 2)
+		if rec.patience != ms {
+			t.Errorf("a packet each %v: patience of %v after half of the time, want %v still", gap, rec.patience, ms)
+		}
+		write(calmTrips)
+		if rec.patience != 0 {
+			t.Errorf("a packet each %v: patience of %v after more than the time, want none", gap, rec.patience)
+		}
 	}
 }

@@ -95,6 +95,7 @@ func (r *recovery) sent(now time.Duration, n uint64, responses bool) (repeated b
 func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	n := seq - r.una
 	r.heard = true
+	r.calmDown(now)
 	needless = seq > r.nxt
 	r.delivered(now, r.una, seq, r.selective)
 	if at, ok := r.acknowledge(seq); ok && r.sampled.to == 0 && !r.selective { // else the probe may have asked for it
