@@ -341,14 +341,14 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 	if !c.qp.run.isTaken() {
 		return // the region that it came from is gone, as the next one says
 	}
-	c.creditsOf(p)
+	c.takeCredits(p)
 	rec := &c.rc.recovery
 	rec.begunTo(w.seq + chunkEnd(w, seq-w.seq))
 	c.responded(now, seq, seq+n)
 }
 
-// creditsOf takes the credits of a READ response, if it announces any.
-func (c *completer) creditsOf(p *wire.Packet) {
+// takeCredits takes the credits of a READ response, if it announces any.
+func (c *completer) takeCredits(p *wire.Packet) {
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
 		c.rc.requester.setCredits(p.AETH)
 	}
@@ -370,7 +370,7 @@ func (c *completer) answersAll(now time.Duration, seq uint64, p *wire.Packet) bo
 		return true
 	}
 	if q.run.isTaken() {
-		c.creditsOf(p)
+		c.takeCredits(p)
 		r.requester.outstanding = r.requester.outstanding[:0]
 		c.finish(now)
 	}
