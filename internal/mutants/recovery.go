@@ -36,6 +36,28 @@ var recoveryMutants = []mutant{
 	{"patience lasts while packets come in order, many at a time", transport + "recovery.go",
 		"true\n	r.calmDown(now)\n", "true\n", "./internal/transport", "TestPatienceCalms"},
 
+	// Bursts.
+	{"a burst follows another one that is under way", transport + "burst.go",
+		"	if r.flying() == 0 {", "	if r.bursts.left == 0 {", "./internal/transport", "TestBurst"},
+	{"each quarter of a burst asks for an acknowledgement", transport + "requester.go",
+		"		due = rec.bursts.left == 1\n", "", "./internal/transport", "TestBurst"},
+	{"no packet of a burst asks", transport + "requester.go",
+		"due = rec.bursts.left == 1", "due = false", "./internal/transport", "TestBurst"},
+	{"a READ waits for a burst", transport + "requester.go",
+		"rec.bursts.on && !w.hasResponse()", "rec.bursts.on", "./internal/transport", "TestBurstBesideREAD"},
+	{"bursts stay where losses have become rare", transport + "burst.go",
+		"		if r.window >= burstEnds {\n			r.bursts.turn(false, r.bursts.took)\n		}\n", "", "./internal/transport", "TestBurstEnds"},
+	{"bursts stay where losses are frequent", transport + "burst.go",
+		"!suits || b.gap < burstGap", "!suits", "./internal/transport", "TestBurstsChosen"},
+	{"the slower of bursts and a window that slides stays", transport + "burst.go",
+		"b.took >= b.otherTook", "b.took < b.otherTook || b.otherTook == 0", "./internal/transport", "TestBurstsChosen"},
+	{"a hiccup ends bursts", transport + "burst.go",
+		"t = min(t, 2*uint64(b.took))", "t += 0", "./internal/transport", "TestBurstsChosen"},
+	{"what is slower is never forgotten", transport + "burst.go",
+		"	b.otherTook -= b.otherTook / burstForgets\n", "", "./internal/transport", "TestBurstsChosen"},
+	{"a loss that makes us go back never leads to bursts", transport + "recovery.go",
+		"		r.chooseBursts(seq)\n", "", "./internal/transport", "TestBurstsToHostThatWakes"},
+
 	// Paths.
 	{"a path is left for others that lose half as much", transport + "paths.go",
 		"2*o.lost < p.lost", "o.lost < p.lost", "./internal/transport", "TestPathWorse"},

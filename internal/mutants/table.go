@@ -62,7 +62,7 @@ var mutants = slices.Concat([]mutant{
 	{"a message that follows another at once starts while the queue drains", transport + "requester.go",
 		">= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {", ">= q.attr.MaxRDAtomic {", "./internal/transport", "TestBrisk"},
 	{"the end of a message asks for no acknowledgement", transport + "requester.go",
-		"if k+n == w.packets || next-1", "if next-1", "./internal/transport", "."},
+		"if due || k+n == w.packets || r.ends", "if due || r.ends", "./internal/transport", "."},
 	{"messages that follow one another at once fill more than the window", transport + "requester.go",
 		"r.brisk = uint32(min(limit-min(limit, rec.flying())", "r.brisk = uint32(min(limit+5-min(limit, rec.flying())", "./internal/transport", "TestBrisk"},
 	{"a fenced message is brief", transport + "sendqueue.go",

@@ -13,9 +13,9 @@ import (
 // which programs that watch memory believe the rest to be there. So the order of effects is what it is without
 // losses, and completions are too. WRITEs whose senders have given up that order, by a mark, do not wait.
 type hold struct {
-	peer    bool // the peer understands acknowledged ranges
-	carries bool // and messages that carry an acknowledgement
-	n       int  // packets that are held or placed
+	peer    bool  // the peer understands acknowledged ranges
+	carries bool  // and messages that carry an acknowledgement
+	n       int32 // packets that are held or placed
 	*early
 }
 
@@ -287,7 +287,7 @@ const (
 type greeting struct {
 	ours bool // the peer is like us, as far as the device knows
 	due  bool
-	sent int
+	sent uint8 // how often
 }
 
 // PeerIsOurs says that the peer of an RC QP is a device of this kind, as far as one can tell by what it sends.

@@ -87,7 +87,7 @@ func (c *congestion) pathHolds() uint64 {
 
 // wentBack takes note that the peer has missed a packet, and that all after it is to be repeated. More under way than
 // the path holds brings nothing, and costs as many repeats. So where packets wait, the window becomes what the path
-// holds.
+// holds. Or packets go in bursts: see bursts.
 func (c *congestion) wentBack() {
 	if !c.full() {
 		c.lost()

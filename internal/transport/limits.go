@@ -62,6 +62,19 @@ const (
 	// backWindow is the least that a path which holds little leaves of the window toward a peer that goes back. Each
 	// loss repeats about as many packets.
 	backWindow = 5
+	// On a path that holds burstPath packets at most, such a peer may get bursts of burstWindow packets, if there are
+	// burstGap packets from one loss to the next at the mean. A loss repeats half of a burst, and a little more. The window
+	// grows meanwhile where losses are rare. When it is burstEnds, no further burst follows.
+	burstPath   = 3
+	burstWindow = 12
+	burstGap    = 20
+	burstEnds   = 4 * burstWindow
+	// Bursts, or a window that slides, are judged after twice burstTrial losses, of which the later ones count, and
+	// burstMemory at most. Of what a packet took with the other one part in burstForgets is forgotten with each loss, so
+	// that it is tried again.
+	burstTrial   = 4
+	burstMemory  = 8
+	burstForgets = 512
 	// The time from one probe to the next doubles maxBackoff times at most.
 	maxBackoff = 16
 	// A round trip that exceeds the shortest by queueTime tells of a queue. Hosts are mostly late by less.

@@ -153,7 +153,7 @@ func (r *recovery) overtook(now time.Duration) []seqRange {
 		r.fresh = append(r.fresh, seqRange{from, x.end})
 	}
 	if n := len(r.fresh); n > 0 {
-		r.goesBack = false
+		r.goesBack, r.bursts.on = false, false
 		r.findNext()
 	}
 	return r.fresh

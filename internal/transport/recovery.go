@@ -29,6 +29,7 @@ type recovery struct {
 	peerWaits   bool          // the hold is an RNR NAK's: the peer has no receive
 	goesBack    bool          // the latest loss makes all that was under way go again
 	heard       bool          // the peer has acknowledged something, or told of a gap
+	bursts      bursts        // while it does
 
 	retries    uint8 // left before WCRetryExceeded
 	rnrRetries uint8 // left before WCRNRRetryExceeded
@@ -184,12 +185,19 @@ func (r *recovery) firstSign(seq uint64) bool {
 	if r.repeatedFrom == seq+1 {
 		return false
 	}
-	r.repeatedFrom, r.heard = seq+1, true
 	r.before.note(&r.congestion, r.max)
-	if r.goesBack = !r.selective; r.goesBack {
-		r.wentBack()
-	} else {
+	r.goesBack = !r.selective
+	if r.goesBack {
+		r.chooseBursts(seq)
+	}
+	r.repeatedFrom, r.heard = seq+1, true
+	switch {
+	case !r.goesBack:
 		r.lost()
+	case r.bursts.on:
+		r.narrow(burstWindow)
+	default:
+		r.wentBack()
 	}
 	return true
 }

@@ -79,6 +79,12 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if q.paced && r.askedAt <= rec.una {
 		limit = max(limit, rec.flying()+1) // nothing on its way asks, and a window that was narrowed may be full
 	}
+	if rec.bursts.on && !w.hasResponse() {
+		if !rec.inBurst() {
+			return 0
+		}
+		limit = max(limit, rec.flying()+uint64(rec.bursts.left)) // a burst goes whole, as its last packet alone asks
+	}
 	if !rec.mayGo(now, count, limit) {
 		return 0
 	}
@@ -98,9 +104,12 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if rec.sent(now, count, w.hasResponse()) {
 		q.counters.Retransmits++
 	}
+	if rec.bursts.left > 0 {
+		rec.bursts.left--
+	}
 	if q.paced {
 		q.sent(now, n)
-	} else if w.brief && rec.nxt == rec.max {
+	} else if w.brief && !rec.bursts.on && rec.nxt == rec.max {
 		limit = rec.limit() // a READ may have been allowed more
 		r.brisk = uint32(min(limit-min(limit, rec.flying()), maxHeld-min(maxHeld, rec.nxt-rec.una)))
 	}
@@ -189,7 +198,7 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 // under way and nothing paces packets.
 func (r *requester) startsBrisk() uint32 {
 	q, rec, c := r.qp, &r.rc.recovery, r.rc
-	if rec.una != rec.max || r.cur == q.sq.tail || c.fast.n > 0 || q.paced || rec.spread != nil ||
+	if rec.una != rec.max || r.cur == q.sq.tail || c.fast.n > 0 || q.paced || rec.bursts.on || rec.spread != nil ||
 		c.alive.probe != 0 || c.greeting.due || c.ladder.due || q.attr.State != verbs.QPStateRTS {
 		return 0
 	}
@@ -394,7 +403,11 @@ func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 func (r *requester) asks(w *sendWQE, k, n uint64) bool {
 	rec := &r.rc.recovery
 	next := rec.nxt + n
-	if k+n == w.packets || next-1-min(r.askedAt, next-1) >= rec.limit()/ackParts || r.ends || k == 0 && r.lacksCredit(w) || rec.asks() {
+	due := next-1-min(r.askedAt, next-1) >= rec.limit()/ackParts
+	if rec.bursts.on && rec.bursts.left > 0 {
+		due = rec.bursts.left == 1
+	}
+	if due || k+n == w.packets || r.ends || k == 0 && r.lacksCredit(w) || rec.asks() {
 		r.askedAt = max(r.askedAt, next)
 		return true
 	}

@@ -1,0 +1,211 @@
+package transport
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// inBursts returns a pair of which a sends in bursts.
+func inBursts(t *testing.T) *pair {
+	p := newPair(t, setup{mtu: verbs.MTU256, fresh: true})
+	rec := &p.a.rc().recovery
+	rec.goesBack, rec.bursts.on = true, true
+	rec.narrow(burstWindow)
+	return p
+}
+
+// TestBurst: toward a peer that goes back a burst leaves at once, its last packet alone asks, and the next one follows
+// when all of it is acknowledged, not before. What is posted meanwhile waits.
+func TestBurst(t *testing.T) {
+	p := inBursts(t)
+	const packets = 2*burstWindow + 3
+	p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, (packets-2)*256)))
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 100)))
+	p.post(p.a, writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 100)))
+	p.run()
+	type burst struct {
+		at   time.Duration
+		n    int
+		asks []int // the places of those that do
+	}
+	var bursts []burst
+	for _, s := range p.packets(p.a, 0) {
+		if len(bursts) == 0 || s.at != bursts[len(bursts)-1].at {
+			bursts = append(bursts, burst{at: s.at})
+		}
+		b := &bursts[len(bursts)-1]
+		if b.n++; s.AckReq {
+			b.asks = append(b.asks, b.n)
+		}
+	}
+	if len(bursts) != 3 || bursts[0].n != burstWindow || bursts[1].n != burstWindow || bursts[2].n != 3 {
+		t.Fatalf("bursts %v, want two of %d packets and one of 3", bursts, burstWindow)
+	}
+	for i, b := range bursts[:2] {
+		if len(b.asks) != 1 || b.asks[0] != burstWindow {
+			t.Errorf("of burst %d packets %v ask, want the last", i, b.asks)
+		}
+		if next := bursts[i+1].at; next != b.at+2*testDelay {
+			t.Errorf("burst %d leaves %v after the one before it, want a round trip, %v", i+1, next-b.at, 2*testDelay)
+		}
+	}
+	if len(p.a.sends) != 3 {
+		t.Errorf("%d completions, want 3", len(p.a.sends))
+	}
+}
+
+// TestBurstBesideREAD: a READ goes beside a burst, and a WRITE behind it begins the next burst when the READ has its
+// response.
+func TestBurstBesideREAD(t *testing.T) {
+	p := inBursts(t)
+	read := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 100))
+	read.Op = verbs.OpRDMARead
+	p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, burstWindow*256)), read, writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 100)))
+	p.run()
+	sent := p.packets(p.a, 0)
+	if len(sent) != burstWindow+2 || sent[burstWindow].Opcode != wire.RCRDMAReadRequest || sent[burstWindow].at != sent[0].at || sent[burstWindow+1].at != sent[0].at+2*testDelay {
+		t.Errorf("%d packets, want %d and a READ at once, and a WRITE a round trip later", len(sent), burstWindow)
+	}
+	if len(p.a.sends) != 3 {
+		t.Errorf("%d completions, want 3", len(p.a.sends))
+	}
+}
+
+// TestBurstEnds: where losses have become rare, the window has grown, and it slides again.
+func TestBurstEnds(t *testing.T) {
+	p := inBursts(t)
+	rec := &p.a.rc().recovery
+	packets := uint64(0)
+	for rec.bursts.on && packets < 1<<16 {
+		p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 64*256)))
+		p.run()
+		packets += 64
+	}
+	if rec.bursts.on || packets < burstEnds || rec.window < burstEnds {
+		t.Errorf("bursts, on: %v, after %d packets without a loss, and a window of %d; want that they end at %d, not before", rec.bursts.on, packets, rec.window, burstEnds)
+	}
+}
+
+// TestBurstsChosen: both ways are tried. What takes less time for a packet stays, and the other is tried again much
+// later. Hiccups decide nothing.
+func TestBurstsChosen(t *testing.T) {
+	const often = burstGap - 1
+	run := func(b *bursts, n int, gap uint64, suits bool, inBursts, sliding time.Duration) (on int) {
+		for range n {
+			b.missed(gap)
+			took := sliding
+			if b.on {
+				on++
+				took = inBursts
+			}
+			b.choose(suits, took)
+		}
+		return on
+	}
+	for _, tt := range []struct {
+		name              string
+		gap               uint64
+		suits             bool
+		inBursts, sliding time.Duration
+		least, most       int // of 100 losses, in bursts
+	}{
+		{"bursts are faster", 100, true, 40 * us, 60 * us, 90, 99},
+		{"the window is faster", 100, true, 10 * us, 8 * us, 1, 10},
+		{"losses are frequent", often, true, 40 * us, 60 * us, 0, 0},
+		{"the path holds much", 100, false, 40 * us, 60 * us, 0, 0},
+	} {
+		if on := run(new(bursts), 100, tt.gap, tt.suits, tt.inBursts, tt.sliding); on < tt.least || on > tt.most {
+			t.Errorf("%s: bursts for %d of 100 losses, want %d to %d", tt.name, on, tt.least, tt.most)
+		}
+	}
+	var b bursts
+	run(&b, 100, 100, true, 40*us, 60*us)
+	b.choose(true, time.Second)
+	if !b.on {
+		t.Error("one hiccup ends bursts")
+	}
+	if on := run(&b, 3*burstForgets, 100, true, 40*us, 60*us); on == 3*burstForgets || on < 2*burstForgets {
+		t.Errorf("bursts for %d of %d losses, want most, and that the window is tried again", on, 3*burstForgets)
+	}
+	if on := run(&b, 100, 100, true, 80*us, 60*us); on > 50 {
+		t.Errorf("where bursts have become slow, they are used for %d of 100 losses, want 50 at most", on)
+	}
+	b = bursts{}
+	run(&b, 100, 100, true, 40*us, 60*us)
+	for range 20 {
+		b.missed(often)
+	}
+	if b.choose(true, 40*us); b.on {
+		t.Error("bursts stay where losses have become frequent")
+	}
+}
+
+// wakingHost is a path to a host that needs long to wake for a packet, unless it comes right behind another one, as an
+// emulated guest does.
+type wakingHost struct {
+	rnd        *rand.Rand
+	loss       float64
+	to         *node
+	came, busy time.Duration // when the latest packet came, and until when the host is busy
+	lost       int
+}
+
+func (h *wakingHost) route(p *pair) func(from *node, _ int, pkt *wire.Packet) []delay {
+	return func(from *node, _ int, _ *wire.Packet) []delay {
+		const wake, each, way = 100 * us, 30 * us, 20 * us
+		if from == h.to {
+			return []delay{way}
+		}
+		if h.rnd.Float64() < h.loss {
+			h.lost++
+			return nil
+		}
+		at := p.now + way
+		takes := each
+		if at > h.came {
+			takes += wake
+		}
+		h.came, h.busy = at, max(h.busy, at)+takes
+		return []delay{h.busy - p.now}
+	}
+}
+
+// TestBurstsToHostThatWakes: bursts are found to be better there, and bring more than a window that slides, without
+// more repeats.
+func TestBurstsToHostThatWakes(t *testing.T) {
+	const size, count = 64 << 10, 512
+	run := func(slide bool) (rate, perLoss float64) {
+		p := newPair(t, setup{mtu: verbs.MTU1024, timeout: 14, fresh: true})
+		h := &wakingHost{rnd: rand.New(rand.NewPCG(1, 2)), loss: .01, to: p.b}
+		p.route = h.route(p)
+		rec := &p.a.rc().recovery
+		sent := 0
+		for posted := 0; len(p.a.sends) < count; {
+			for ; posted < count && posted-len(p.a.sends) < 16; posted++ {
+				if len(p.a.sends) > 0 {
+					p.a.polled(len(p.a.sends))
+				}
+				p.post(p.a, writeWR(uint64(posted), p.b.mem.remote(0), p.a.mem.sge(0, size)))
+			}
+			sent += len(p.packets(p.a, 0))
+			p.log = p.log[:0]
+			if slide {
+				rec.bursts = bursts{}
+			}
+			if !p.step(Never - 1) {
+				t.Fatalf("nothing happens any more, and %d of %d messages are done", len(p.a.sends), count)
+			}
+		}
+		return float64(count*size) / p.now.Seconds() / 1e6, float64(sent-count*size/1024) / float64(h.lost)
+	}
+	sliding, sRepeats := run(true)
+	rate, repeats := run(false)
+	t.Logf("%.1f MB/s and %.1f repeats for a loss; with a window that slides %.1f and %.1f", rate, repeats, sliding, sRepeats)
+	if rate < 1.2*sliding || repeats > 8 {
+		t.Errorf("%.1f MB/s and %.1f repeats for a loss, want 1.2 times the %.1f of a window that slides, and 8", rate, repeats, sliding)
+	}
+}
