@@ -279,7 +279,7 @@ func FuzzDecodeSocket(f *testing.F) {
 		if !ok {
 			return
 		}
-		if s.name[0] != '@' || !bytes.Contains(b, append([]byte{0}, s.name[1:]...)) || s.inode > 1<<32-1 || s.uid < -1 || s.uid > 1<<32-1 {
+		if s.name[0] != '@' || !bytes.Contains(b, append([]byte{0}, s.name[1:]...)) || int64(s.inode) > 1<<32-1 || s.uid < -1 || int64(s.uid) > 1<<32-1 {
 			t.Fatalf("%x is decoded as %+v, want what is in it", b, s)
 		}
 		if len(s.name) < 1<<15 {

@@ -105,6 +105,7 @@ func startQuietly(t *testing.T, device string) (pair team) {
 	for _, name := range []string{"passer-by A", "passer-by B"} {
 		pair = append(pair, start(t, name, device))
 	}
+	limit := time.After(patience)
 	for _, p := range pair {
 		select {
 		case r := <-p.reports:
@@ -115,6 +116,9 @@ func startQuietly(t *testing.T, device string) (pair team) {
 			o.Peers = append(o.Peers, *r.Address)
 		case <-p.ended:
 			t.Errorf("%s: %v\n%s\nwant it alive", p.name, p.cmd.ProcessState, p.stderr.String())
+			return nil
+		case <-limit:
+			t.Errorf("%s: no report of its address within %v", p.name, patience)
 			return nil
 		}
 	}
