@@ -56,7 +56,7 @@ var recoveryMutants = []mutant{
 	{"what is slower is never forgotten", transport + "burst.go",
 		"	b.otherTook -= b.otherTook / burstForgets\n", "", "./internal/transport", "TestBurstsChosen"},
 	{"a loss that makes us go back never leads to bursts", transport + "recovery.go",
-		"		r.chooseBursts(seq)\n", "", "./internal/transport", "TestBurstsToHostThatWakes"},
+		"case r.chooseBursts(seq):", "case false:", "./internal/transport", "TestBurstsToHostThatWakes"},
 
 	// Paths.
 	{"a path is left for others that lose half as much", transport + "paths.go",

@@ -59,21 +59,21 @@ func (b *bursts) choose(suits bool, took time.Duration) {
 // turn begins bursts, or ends them. took is how long a packet took until now.
 func (b *bursts) turn(on bool, took uint32) { b.on, b.took, b.otherTook, b.losses = on, 0, took, 0 }
 
-// chooseBursts decides, at a loss that makes us go back from seq, whether bursts are to come.
-func (r *recovery) chooseBursts(seq uint64) {
+// chooseBursts decides, at a loss that makes us go back from seq, whether bursts are to come, and reports it.
+func (r *recovery) chooseBursts(seq uint64) bool {
 	if r.repeatedFrom != 0 && r.repeatedFrom <= seq {
 		r.bursts.missed(seq + 1 - r.repeatedFrom)
 	}
 	if !r.full() {
 		r.bursts.choose(false, 0)
-		return
+		return r.bursts.on
 	}
 	under, most := max(r.limit(), 1), uint64(burstPath)
 	if r.bursts.on {
 		under, most = min(under, burstWindow), burstPath+1
 	}
-	holds := uint64(float64(under) * float64(r.leastTrip) / float64(r.roundTrip))
-	r.bursts.choose(holds <= most, r.roundTrip/time.Duration(under))
+	r.bursts.choose(r.pathHolds(under) <= most, r.roundTrip/time.Duration(under))
+	return r.bursts.on
 }
 
 // inBurst reports whether the present burst takes the next packet. If nothing is under way, the next burst begins,

@@ -80,9 +80,9 @@ func (c *congestion) narrow(n uint64) {
 	c.window, c.credit = min(c.window, c.threshold), 0
 }
 
-// pathHolds is how many packets the path holds, by what the round trip has grown with the window.
-func (c *congestion) pathHolds() uint64 {
-	return uint64(float64(c.window) * float64(c.leastTrip) / float64(c.roundTrip))
+// pathHolds is how many packets the path holds, by what the round trip has grown with so many under way.
+func (c *congestion) pathHolds(packets uint64) uint64 {
+	return uint64(float64(packets) * float64(c.leastTrip) / float64(c.roundTrip))
 }
 
 // wentBack takes note that the peer has missed a packet, and that all after it is to be repeated. More under way than
@@ -93,7 +93,7 @@ func (c *congestion) wentBack() {
 		c.lost()
 		return
 	}
-	c.narrow(max(backWindow, c.pathHolds()))
+	c.narrow(max(backWindow, c.pathHolds(c.window)))
 }
 
 // full reports whether the round trip shows that more is under way than the path holds. Hosts that are late look the
@@ -111,7 +111,7 @@ func (c *congestion) lostSome(now time.Duration, n uint64) (waits bool) {
 		_, trips := c.besideTCP()
 		if waits = c.lostAt == Never || now-c.lostAt > trips*c.roundTrip; waits {
 			c.lostAt = now
-			c.narrow(max(lossWindow, c.window/2, c.pathHolds()))
+			c.narrow(max(lossWindow, c.window/2, c.pathHolds(c.window)))
 		}
 		return waits
 	}

@@ -187,18 +187,15 @@ func (r *recovery) firstSign(seq uint64) bool {
 	}
 	r.before.note(&r.congestion, r.max)
 	r.goesBack = !r.selective
-	if r.goesBack {
-		r.chooseBursts(seq)
-	}
-	r.repeatedFrom, r.heard = seq+1, true
 	switch {
 	case !r.goesBack:
 		r.lost()
-	case r.bursts.on:
+	case r.chooseBursts(seq):
 		r.narrow(burstWindow)
 	default:
 		r.wentBack()
 	}
+	r.repeatedFrom, r.heard = seq+1, true
 	return true
 }
 
