@@ -120,10 +120,9 @@ func start(b *testing.B, rival int, service string, size int) (addr string) {
 	return ""
 }
 
-// compare runs a benchmark on both networks by turns, and reports how many times as fast this package is.
-// run does n operations on a connection, whose other end a service has.
+// compare runs a benchmark on both networks by turns. run does n operations on a connection, whose other end a
+// service has.
 func compare(b *testing.B, bytesPerOp int64, service string, size int, run func(c net.Conn, n int) error) {
-	var took [2]time.Duration
 	var conns [2]net.Conn
 	for i, r := range rivals {
 		var err error
@@ -137,12 +136,21 @@ func compare(b *testing.B, bytesPerOp int64, service string, size int, run func(
 	}
 	b.SetBytes(bytesPerOp)
 	b.ResetTimer()
-	const turns = 4 // the machine's moods are shared out
+	byTurns(b, turns, func(i, n int) error { return run(conns[i], n) })
+}
+
+// turns is how often each network has its turn, so that the machine's moods are shared out.
+const turns = 4
+
+// byTurns does b.N operations on each network, in so many turns, and reports how many times as fast this package is.
+// run does n of them on network i.
+func byTurns(b *testing.B, turns int, run func(i, n int) error) {
+	var took [2]time.Duration
 	for turn := range turns {
 		n := (b.N*(turn+1))/turns - b.N*turn/turns
-		for i := range conns {
+		for i := range rivals {
 			start := time.Now()
-			if err := run(conns[i], n); err != nil {
+			if err := run(i, n); err != nil {
 				b.Fatal(err)
 			}
 			took[i] += time.Since(start)
@@ -193,44 +201,48 @@ func BenchmarkBulk(b *testing.B) {
 	})
 }
 
-// HTTP GET of bodies of 1 MiB.
+// HTTP GET of bodies of 1 MiB: one after the other, and with pauses as long as the other network's GET takes, in which
+// all goroutines fall asleep.
 func BenchmarkHTTP(b *testing.B) {
 	const size = 1 << 20
-	var took [2]time.Duration
-	var clients [2]*http.Client
-	var urls [2]string
-	get := func(i int) error {
-		resp, err := clients[i].Get(urls[i])
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		n, err := io.Copy(io.Discard, resp.Body)
-		if err == nil && n != size {
-			err = fmt.Errorf("%d bytes", n)
-		}
-		return err
-	}
-	for i, r := range rivals {
-		transport := &http.Transport{DialContext: func(_ context.Context, network, address string) (net.Conn, error) { return r.dial(network, address) }}
-		defer transport.CloseIdleConnections()
-		clients[i], urls[i] = &http.Client{Transport: transport}, "http://"+start(b, i, "http", size)
-		if err := get(i); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.SetBytes(size)
-	b.ResetTimer()
-	for range b.N {
-		for i := range clients {
-			start := time.Now()
-			if err := get(i); err != nil {
-				b.Fatal(err)
+	for _, style := range []struct {
+		name  string
+		turns func(n int) int
+	}{
+		{"row", func(int) int { return turns }},
+		{"pauses", func(n int) int { return n }},
+	} {
+		b.Run(style.name, func(b *testing.B) {
+			var clients [2]*http.Client
+			var urls [2]string
+			get := func(i, n int) error {
+				for range n {
+					resp, err := clients[i].Get(urls[i])
+					if err != nil {
+						return err
+					}
+					n, err := io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					if err == nil && n != size {
+						err = fmt.Errorf("%d bytes", n)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
 			}
-			took[i] += time.Since(start)
-		}
+			for i, r := range rivals {
+				transport := &http.Transport{DialContext: func(_ context.Context, network, address string) (net.Conn, error) { return r.dial(network, address) }}
+				defer transport.CloseIdleConnections()
+				clients[i], urls[i] = &http.Client{Transport: transport}, "http://"+start(b, i, "http", size)
+				if err := get(i, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.SetBytes(size)
+			b.ResetTimer()
+			byTurns(b, style.turns(b.N), get)
+		})
 	}
-	b.ReportMetric(took[0].Seconds()*1e9/float64(b.N), "tcp-ns/op")
-	b.ReportMetric(took[1].Seconds()*1e9/float64(b.N), "rsocket-ns/op")
-	b.ReportMetric(took[0].Seconds()/took[1].Seconds(), "×tcp")
 }

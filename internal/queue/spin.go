@@ -37,6 +37,9 @@ type waitSpin struct {
 // for work too.
 var Spinning atomic.Bool
 
+// others are the goroutines that the one which spins gives way to. It alone uses this.
+var others = newGiveWay()
+
 // Soon implements verbs.ProviderCQSpin.
 func (c *CQ) Soon() bool {
 	s, now := &c.spin, c.hooks.Now
@@ -44,6 +47,7 @@ func (c *CQ) Soon() bool {
 	if budget > 0 && Spinning.CompareAndSwap(false, true) {
 		defer Spinning.Store(false)
 		end := now() + waitMost
+		others.begin()
 		for i := 0; i < budget && now() <= end; i++ {
 			if c.Waiting() > 0 {
 				return true
@@ -52,6 +56,7 @@ func (c *CQ) Soon() bool {
 			if i%yieldEach == yieldEach-1 {
 				c.hooks.Yielder.Yield()
 			}
+			others.look()
 		}
 	}
 	s.since.Store(int64(now()) + 1)

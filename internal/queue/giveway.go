@@ -1,0 +1,63 @@
+package queue
+
+import (
+	"runtime"
+	"runtime/metrics"
+)
+
+// giveWay lets other goroutines run while one spins. Whoever was woken a moment ago, by that goroutine or by one that
+// it unlocked something for, stands in line on the very processor (Go's P) of the goroutine that spins. Go wakes a
+// thread for another processor, if there is one. But that takes 10 µs and more, as long as a spin, and on few cores
+// the thread waits in turn for one.
+//
+// To give way where nobody waits is not free: the scheduler then wakes a thread that finds nothing to do, on the core
+// that the peer needs. So a spin asks how many wait. Once some did, others soon will, as those do who hand a request
+// on from goroutine to goroutine. They find a thread awake if the spins give way for a while whoever waits.
+type giveWay struct {
+	waiting func() uint64 // how many goroutines wait for a processor
+	yield   func()
+	spins   int // that give way in any case, this one included
+	looks   int // since it was asked
+	every   int // looks after which it asks
+}
+
+const (
+	// Each look that has found goroutines waiting has giveWaySpins further spins give way in any case, giveWayMost at
+	// most in all.
+	giveWaySpins = 4
+	giveWayMost  = 64
+
+	// To ask takes some time for each processor. So a spin asks once in so many looks for each giveWayProcs of them.
+	giveWayProcs = 8
+)
+
+// newGiveWay asks the runtime.
+func newGiveWay() giveWay {
+	sample := []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
+	return giveWay{yield: runtime.Gosched, waiting: func() uint64 {
+		if metrics.Read(sample); sample[0].Value.Kind() != metrics.KindUint64 { // a runtime that does not know
+			return 0
+		}
+		return sample[0].Value.Uint64()
+	}}
+}
+
+// begin is called when a spin begins.
+func (g *giveWay) begin() {
+	g.spins = max(0, g.spins-1)
+	g.looks, g.every = 0, 1+runtime.GOMAXPROCS(0)/giveWayProcs
+}
+
+// look is called after a look that has found nothing.
+func (g *giveWay) look() {
+	if g.looks++; g.looks < g.every {
+		return
+	}
+	g.looks = 0
+	if g.waiting() > 0 {
+		g.spins = min(g.spins+giveWaySpins, giveWayMost)
+	}
+	if g.spins > 0 {
+		g.yield()
+	}
+}

@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// TestSoonGivesWay: a goroutine that is about to complete something gets the only processor from the one that spins for
+// the completion.
+func TestSoonGivesWay(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	looks := 0
+	c := NewCQ(4, CQHooks{Progress: func() bool { looks++; return false }, Notify: func() {}, Spin: 100, Now: func() time.Duration { return 0 }})
+	c.spin.budget.Store(100)
+	done := make(chan struct{})
+	go func() { // it is the next to run, once this one gives way
+		c.Push([]CQE{{WC: verbs.WC{ID: 1}}})
+		close(done)
+	}()
+	if !c.Soon() {
+		t.Errorf("Soon: false after %d looks, want it to let the goroutine run that has the completion", looks)
+	}
+	if <-done; looks > 10 {
+		t.Errorf("Soon gave way after %d looks, want after the first ones", looks)
+	}
+}
+
+// TestGiveWay: a spin gives way when goroutines wait, and for a few spins after that. It does not for ever, nor where
+// nobody has waited.
+func TestGiveWay(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	waiting, yields := uint64(0), 0
+	g := giveWay{waiting: func() uint64 { return waiting }, yield: func() { yields++ }}
+	spin := func() int { // a look
+		before := yields
+		g.begin()
+		g.look()
+		return yields - before
+	}
+	if spin() != 0 {
+		t.Error("a spin gives way though nobody waits and nobody did")
+	}
+	waiting = 1
+	if spin() != 1 {
+		t.Error("a spin does not give way to a goroutine that waits")
+	}
+	waiting = 0
+	for i := range giveWaySpins - 1 {
+		if spin() != 1 {
+			t.Errorf("spin %d after one that found a goroutine waiting does not give way", i+1)
+		}
+	}
+	if spin() != 0 {
+		t.Errorf("spins give way for longer than %d spins after one found a goroutine waiting", giveWaySpins)
+	}
+	waiting = 1
+	for range giveWayMost {
+		spin()
+	}
+	waiting = 0
+	more := 0
+	for more < 2*giveWayMost && spin() == 1 {
+		more++
+	}
+	if more != giveWayMost-1 {
+		t.Errorf("after many spins that found goroutines waiting, %d more give way, want %d", more, giveWayMost-1)
+	}
+}
+
+// TestGiveWayAsks: with many processors, a spin asks for those who wait once in a few looks.
+func TestGiveWayAsks(t *testing.T) {
+	asked := 0
+	g := giveWay{waiting: func() uint64 { asked++; return 0 }, yield: func() {}}
+	for _, procs := range []int{1, 2, 16} {
+		before := runtime.GOMAXPROCS(procs)
+		g.begin()
+		runtime.GOMAXPROCS(before)
+		asked = 0
+		const looks = 12
+		for range looks {
+			g.look()
+		}
+		if want := looks / (1 + procs/giveWayProcs); asked != want {
+			t.Errorf("%d processors: asked %d times in %d looks, want %d", procs, asked, looks, want)
+		}
+	}
+}
+
+// TestWaiting: the runtime says how many goroutines wait for a processor.
+func TestWaiting(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	g := newGiveWay()
+	runtime.Gosched() // those of other tests
+	before := g.waiting()
+	const more = 3
+	done := make(chan struct{}, more)
+	for range more {
+		go func() { done <- struct{}{} }()
+	}
+	if n := g.waiting(); n < before+more {
+		t.Errorf("%d goroutines wait with %d that were just begun, and %d did before", n, more, before)
+	}
+	for range more {
+		<-done
+	}
+	if n := testing.AllocsPerRun(100, func() { g.waiting() }); n != 0 {
+		t.Errorf("to ask makes %v allocations, want none", n)
+	}
+}
