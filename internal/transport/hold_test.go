@@ -89,6 +89,17 @@ func TestHoldNot(t *testing.T) {
 			}
 		})
 	}
+	t.Run("behind a long message", func(t *testing.T) {
+		p := newPair(t, setup{})
+		p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, n*int(p.a.qp.mtu))))
+		p.transmit()
+		mark := len(p.log)
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+		p.transmit()
+		if k, flying := len(p.packets(p.a, mark)), len(p.packets(p.a, 0)); k != 1 || flying != n+1 {
+			t.Errorf("%d packets leave with %d on their way, want 1 at once with %d", k, flying, n+1)
+		}
+	})
 	t.Run("a train is full", func(t *testing.T) {
 		p, post := flying(t, setup{mtu: verbs.MTU4096, cap: verbs.QPCap{MaxSendWR: 256, MaxSendSGE: 1, MaxRecvWR: 1, MaxRecvSGE: 1}}, 128)
 		wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096))

@@ -139,11 +139,12 @@ const (
 	// are they longer than the path MTU, so that they fit wherever a full packet does.
 	carrierMost = 1024
 
-	// What is posted waits for more while at least holdFrom packets are on their way, until it is as much as
-	// those, holdMost packets, or a train, which has trainBytes.
-	holdFrom   = 16
-	holdMost   = 64
-	trainBytes = 60 << 10
+	// What is posted waits for more while at least holdFrom packets of holdMessages messages are on their way, until it
+	// is as much as those, holdMost packets, or a train, which has trainBytes.
+	holdFrom     = 16
+	holdMessages = 8
+	holdMost     = 64
+	trainBytes   = 60 << 10
 
 	// Messages of UC and UD of up to shortMessage bytes wait for company.
 	shortMessage = 512

@@ -209,14 +209,15 @@ func (r *requester) startsBrisk() uint32 {
 // one cost a system call each, at both ends, unless several leave as one train. So while many packets are
 // on their way, short messages wait until they are as many, or a whole train. Every acknowledgement makes
 // them fewer, and the last packet on its way asks for one. So what waits leaves within a round trip. Inside a long
-// WRITE the last one need not ask, so long WRITEs do not wait, whatever their form.
+// WRITE the last one need not ask, so long WRITEs do not wait, whatever their form. Nor does what follows few long
+// messages: it is often the word that they are there.
 func (r *requester) holds() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
 	if rec.max-rec.una < holdFrom { // most often
 		return false
 	}
 	flying := rec.flying()
-	if flying < holdFrom || r.released || rec.nxt != rec.max || r.cur == sq.tail {
+	if flying < holdFrom || r.cur-sq.head < holdMessages || r.released || rec.nxt != rec.max || r.cur == sq.tail {
 		return false
 	}
 	w := sq.at(r.cur)
