@@ -132,7 +132,7 @@ func (e *engine) run() {
 	defer close(e.done)
 	var slept bool
 	var use use
-	var spin spin
+	spin := newSpin()
 	nap := time.NewTimer(0)
 	defer nap.Stop()
 	for {

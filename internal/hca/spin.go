@@ -18,7 +18,10 @@ type spin struct {
 	each   int           // looks more for each datagram
 	left   int           // looks that this spin may still take
 	end    time.Duration // of this spin, however many looks are left
+	others *queue.GiveWay
 }
+
+func newSpin() spin { return spin{others: queue.NewGiveWay()} }
 
 const (
 	// streamShort is the longest sleep within a stream. Each datagram of a stream lengthens the spin by
@@ -39,6 +42,7 @@ const (
 func (s *spin) found(now time.Duration, n, most int) {
 	s.end = now + spinMost
 	s.left = max(min(s.budget, most), min(s.left+n*s.each, spinStream*most))
+	s.others.Begin()
 }
 
 // mayLook reports whether to look once more before sleeping.
@@ -55,6 +59,7 @@ func (s *spin) yield(y *queue.Yielder) {
 	if s.left%yieldEach == 0 {
 		y.Yield()
 	}
+	s.others.Look()
 }
 
 // slept is called after a sleep.

@@ -111,6 +111,29 @@ func TestSpinYield(t *testing.T) {
 	}
 }
 
+// TestSpinGivesWay: a goroutine that waits for the only processor gets it from an engine's goroutine that spins.
+func TestSpinGivesWay(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s := newSpin()
+	s.slept(0)
+	s.found(0, 1, 100)
+	ran := make(chan struct{})
+	go close(ran) // it is the next to run, once this one gives way
+	looks := 0
+	for s.mayLook(0) {
+		looks++
+		s.yield(nil)
+		select {
+		case <-ran:
+			s.left = 0
+		default:
+		}
+	}
+	if <-ran; looks > 5 {
+		t.Errorf("a spin gave way after %d looks, want after the first ones", looks)
+	}
+}
+
 // spinningTarget makes a row of WRITEs to a device that may spin. It returns what was called of the target's link, and
 // how often the target looked for the last of them.
 func spinningTarget(t *testing.T, yielder *queue.Yielder) (c *counting, looks int) {

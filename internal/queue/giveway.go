@@ -5,7 +5,7 @@ import (
 	"runtime/metrics"
 )
 
-// giveWay lets other goroutines run while one spins. Whoever was woken a moment ago, by that goroutine or by one that
+// GiveWay lets other goroutines run while one spins. Whoever was woken a moment ago, by that goroutine or by one that
 // it unlocked something for, stands in line on the very processor (Go's P) of the goroutine that spins. Go wakes a
 // thread for another processor, if there is one. But that takes 10 µs and more, as long as a spin, and on few cores
 // the thread waits in turn for one.
@@ -13,7 +13,9 @@ import (
 // To give way where nobody waits is not free: the scheduler then wakes a thread that finds nothing to do, on the core
 // that the peer needs. So a spin asks how many wait. Once some did, others soon will, as those do who hand a request
 // on from goroutine to goroutine. They find a thread awake if the spins give way for a while whoever waits.
-type giveWay struct {
+//
+// One goroutine uses a GiveWay at a time. A nil one does nothing.
+type GiveWay struct {
 	waiting func() uint64 // how many goroutines wait for a processor
 	yield   func()
 	spins   int // that give way in any case, this one included
@@ -31,10 +33,10 @@ const (
 	giveWayProcs = 8
 )
 
-// newGiveWay asks the runtime.
-func newGiveWay() giveWay {
+// NewGiveWay makes a GiveWay that asks the runtime who waits.
+func NewGiveWay() *GiveWay {
 	sample := []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
-	return giveWay{yield: runtime.Gosched, waiting: func() uint64 {
+	return &GiveWay{yield: runtime.Gosched, waiting: func() uint64 {
 		if metrics.Read(sample); sample[0].Value.Kind() != metrics.KindUint64 { // a runtime that does not know
 			return 0
 		}
@@ -42,14 +44,20 @@ func newGiveWay() giveWay {
 	}}
 }
 
-// begin is called when a spin begins.
-func (g *giveWay) begin() {
+// Begin is called when a spin begins.
+func (g *GiveWay) Begin() {
+	if g == nil {
+		return
+	}
 	g.spins = max(0, g.spins-1)
 	g.looks, g.every = 0, 1+runtime.GOMAXPROCS(0)/giveWayProcs
 }
 
-// look is called after a look that has found nothing.
-func (g *giveWay) look() {
+// Look is called after a look that has found nothing.
+func (g *GiveWay) Look() {
+	if g == nil {
+		return
+	}
 	if g.looks++; g.looks < g.every {
 		return
 	}

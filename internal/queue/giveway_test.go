@@ -33,11 +33,11 @@ func TestSoonGivesWay(t *testing.T) {
 func TestGiveWay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	waiting, yields := uint64(0), 0
-	g := giveWay{waiting: func() uint64 { return waiting }, yield: func() { yields++ }}
+	g := GiveWay{waiting: func() uint64 { return waiting }, yield: func() { yields++ }}
 	spin := func() int { // a look
 		before := yields
-		g.begin()
-		g.look()
+		g.Begin()
+		g.Look()
 		return yields - before
 	}
 	if spin() != 0 {
@@ -73,15 +73,15 @@ func TestGiveWay(t *testing.T) {
 // TestGiveWayAsks: with many processors, a spin asks for those who wait once in a few looks.
 func TestGiveWayAsks(t *testing.T) {
 	asked := 0
-	g := giveWay{waiting: func() uint64 { asked++; return 0 }, yield: func() {}}
+	g := GiveWay{waiting: func() uint64 { asked++; return 0 }, yield: func() {}}
 	for _, procs := range []int{1, 2, 16} {
 		before := runtime.GOMAXPROCS(procs)
-		g.begin()
+		g.Begin()
 		runtime.GOMAXPROCS(before)
 		asked = 0
 		const looks = 12
 		for range looks {
-			g.look()
+			g.Look()
 		}
 		if want := looks / (1 + procs/giveWayProcs); asked != want {
 			t.Errorf("%d processors: asked %d times in %d looks, want %d", procs, asked, looks, want)
@@ -92,7 +92,7 @@ func TestGiveWayAsks(t *testing.T) {
 // TestWaiting: the runtime says how many goroutines wait for a processor.
 func TestWaiting(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	g := newGiveWay()
+	g := NewGiveWay()
 	runtime.Gosched() // those of other tests
 	before := g.waiting()
 	const more = 3

@@ -38,7 +38,7 @@ type waitSpin struct {
 var Spinning atomic.Bool
 
 // others are the goroutines that the one which spins gives way to. It alone uses this.
-var others = newGiveWay()
+var others = NewGiveWay()
 
 // Soon implements verbs.ProviderCQSpin.
 func (c *CQ) Soon() bool {
@@ -47,7 +47,7 @@ func (c *CQ) Soon() bool {
 	if budget > 0 && Spinning.CompareAndSwap(false, true) {
 		defer Spinning.Store(false)
 		end := now() + waitMost
-		others.begin()
+		others.Begin()
 		for i := 0; i < budget && now() <= end; i++ {
 			if c.Waiting() > 0 {
 				return true
@@ -56,7 +56,7 @@ func (c *CQ) Soon() bool {
 			if i%yieldEach == yieldEach-1 {
 				c.hooks.Yielder.Yield()
 			}
-			others.look()
+			others.Look()
 		}
 	}
 	s.since.Store(int64(now()) + 1)
