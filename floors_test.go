@@ -53,6 +53,7 @@ var floors = []struct {
 	{"cmd/adverb/internal/exchange", 6},
 	{"cmd/adverb/internal/rwdemo", 6},
 	{"cmd/adverb/internal/tooltest", 6},
+	{"internal/rivals", 6},
 	{"cmd/adverb/internal/cli", 5},
 	{"cmd/adverb/internal/clib", 5},
 	{"cmd/adverb/internal/bench", 8},
