@@ -77,6 +77,29 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// TestReach: within a host what is written goes straight to the peer's ring, and arrives in order with what goes the
+// usual way.
+func TestReach(t *testing.T) {
+	for _, cfg := range []rsocket.Config{{}, {SendBuffer: 4096, RecvBuffer: 8192, Depth: 16}} {
+		t.Run(fmt.Sprint(cfg.RecvBuffer), func(t *testing.T) {
+			x, y := pair(t, nil, nil, cfg)
+			if c := x.QP().Carrier(); c != verbs.CarrierSHM {
+				t.Skipf("the carrier is %q, and not shared memory", c)
+			}
+			const seed = 5
+			want := noise(8<<20, seed)
+			var wg sync.WaitGroup
+			wg.Go(func() { send(t, x, want, seed) })
+			wg.Go(func() { receive(t, y, want, seed) })
+			wg.Wait()
+			cs, err := x.QP().Counters()
+			if n := cs.Value("shm_direct_ops"); err != nil || n == 0 {
+				t.Errorf("shm_direct_ops is %d, %v; want some", n, err)
+			}
+		})
+	}
+}
+
 // send writes all in pieces of random sizes, in one of the ways that there are, and closes the direction.
 func send(t *testing.T, c *rsocket.Conn, data []byte, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -13,8 +13,11 @@ import (
 // the last packet, which has immediate data, is not longer than those before it, and so ends their train.
 const maxMessage = 256<<10 - 64
 
-// Write sends b. It returns when all of b is in the send ring and posted, and so before it has arrived.
-// If it fails n says how much was sent, of which the peer may have less.
+// minReach is from how many bytes on what is written goes straight to the peer's ring. For less it makes no difference.
+const minReach = 1 << 10
+
+// Write sends b. It returns when all of b is in the send ring or at the peer, and posted, and so before the peer's
+// program can know of it. If it fails n says how much was sent, of which the peer may have less.
 func (c *Conn) Write(b []byte) (n int, err error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -29,12 +32,35 @@ func (c *Conn) write(b []byte) (n int, err error) {
 		if err != nil || n == len(b) {
 			return n, err
 		}
-		m, err := c.post(copy(room, b[n:]))
+		m := c.reach([][]byte{b[n:]}, len(b)-n)
+		there := m > 0
+		if !there {
+			m = copy(room, b[n:])
+		}
+		m, err = c.post(m, there)
 		n += m
 		if err != nil {
 			return n, err
 		}
 	}
+}
+
+// reach copies the beginning of v, of n bytes in all, straight to the peer's ring if the device can, and returns how
+// much it has copied. That saves the copy to our ring. room has said that something may be sent: until it is posted the
+// target is the writer's, who holds wmu.
+func (c *Conn) reach(v [][]byte, n int) (m int) {
+	if n < minReach {
+		return 0
+	}
+	most := min(n, maxMessage, int(c.target.length))
+	for _, b := range v {
+		b = b[:min(len(b), most-m)]
+		k := c.qp.TryWrite(c.target.remote.Add(m), b)
+		if m += k; k < len(b) || m == most {
+			break
+		}
+	}
+	return m
 }
 
 // room waits until something may be sent, and returns the piece of the ring where it is to be put. It
@@ -60,8 +86,9 @@ func (c *Conn) room(n int) ([]byte, error) {
 	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))], nil
 }
 
-// post sends n bytes that were put where room said. The caller holds wmu.
-func (c *Conn) post(n int) (int, error) {
+// post sends n bytes that were put where room said, or tells of n bytes that are there: in the peer's ring. The caller
+// holds wmu.
+func (c *Conn) post(n int, there bool) (int, error) {
 	if n == 0 {
 		return 0, nil
 	}
@@ -78,9 +105,13 @@ func (c *Conn) post(n int) (int, error) {
 	c.target.remote = c.target.remote.Add(n)
 	c.target.length -= uint32(n)
 	c.sent++
-	c.advance(wr, n)
+	left := n
+	if there {
+		left = 0
+	}
+	c.advance(wr, left)
 	c.mu.Unlock()
-	return n, c.postSend(start, n)
+	return n, c.postSend(start, left)
 }
 
 // advance counts a work request of n bytes from the ring. Those that free much of the ring or of the send
@@ -102,8 +133,10 @@ func (c *Conn) outOffset(ringPos int) int { return controls*iomapEntrySize + rin
 
 // postSend posts sendWR with n bytes of the memory out. The caller holds posting.
 func (c *Conn) postSend(start, n int) error {
-	c.sendSGE[0] = c.out.SGE(start, n)
-	c.sendWR[0].SGList = c.sendSGE[:]
+	if n > 0 {
+		c.sendSGE[0] = c.out.SGE(start, n)
+		c.sendWR[0].SGList = c.sendSGE[:]
+	}
 	_, err := c.qp.PostSend(c.sendWR[:])
 	if err == nil {
 		return nil
@@ -131,7 +164,7 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 		if m < 0 || m > len(room) {
 			panic("rsocket: a Reader returned a count that Read does not allow")
 		}
-		m, err = c.post(m)
+		m, err = c.post(m, false)
 		n += int64(m)
 		if err != nil {
 			return n, c.opError("readfrom", err)
@@ -159,14 +192,17 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		if err != nil || left == 0 {
 			return n, c.opError("write", err)
 		}
-		m := 0
-		for _, b := range *v {
-			if m == len(room) {
-				break
+		m := c.reach(*v, left)
+		there := m > 0
+		if !there {
+			for _, b := range *v {
+				if m == len(room) {
+					break
+				}
+				m += copy(room[m:], b)
 			}
-			m += copy(room[m:], b)
 		}
-		m, err = c.post(m)
+		m, err = c.post(m, there)
 		consume(v, m)
 		n += int64(m)
 		left -= m

@@ -10,7 +10,8 @@ package hca
 //  3. From then on carryOut copies, or adds, where nothing is posted that has to come before. Whatever it cannot do,
 //     and whatever would fail, goes the usual way.
 //
-// Such an operation has no PSN, and no counter of the owner's knows of it.
+// Such an operation has no PSN, and no counter of the owner's knows of it. TryWrite is such a WRITE without a work
+// request.
 
 import (
 	"encoding/binary"
@@ -69,36 +70,80 @@ type granted struct {
 // the completion.
 func (q *qp) carryOut(wr *verbs.SendWR) bool {
 	need, n := directNeed(wr)
-	d := q.direct
 	if n == 0 || n > shm.AccessMost {
-		if d != nil {
-			d.row = 0
+		if q.direct != nil {
+			q.direct.row = 0
 		}
 		return false
 	}
-	if d == nil {
-		d = &direct{dry: dryFrom}
-		q.direct = d
-	}
-	k := d.find(wr.Remote.RKey, q.out.lane)
-	if k.access == nil {
-		q.askFor(k)
+	k, off := q.reach(wr.Remote, n, need)
+	if k == nil {
 		return false
 	}
 	a := k.access
-	off, size := wr.Remote.VA-a.Base, uint64(len(a.Bytes))
-	if verbs.Access(a.Rights)&need == 0 || off > size || n > size-off || !q.t.IsQuiet() && !q.runDry() || k.access != a {
-		return false
-	}
-	if !q.operate(wr, a, off, a.Bytes[off:off+n]) {
+	if !q.t.IsQuiet() && !q.runDry() || k.access != a || !q.operate(wr, a, off, a.Bytes[off:off+n]) {
 		return false
 	}
 	q.t.Complete(wr, uint32(n))
+	q.carriedOut()
+	return true
+}
+
+// TryWrite implements verbs.ProviderTryWrite. Between pieces the QP can receive.
+func (q *qp) TryWrite(to verbs.RemoteAddr, b []byte) (n int) {
+	for n < len(b) {
+		piece := b[n:min(n+shm.AccessMost, len(b))]
+		if !q.tryWrite(to.Add(n), piece) {
+			break
+		}
+		n += len(piece)
+	}
+	return n
+}
+
+// tryWrite is TryWrite of one piece.
+func (q *qp) tryWrite(to verbs.RemoteAddr, b []byte) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.out.lane == nil || q.typ != verbs.QPTypeRC || q.State() != verbs.QPStateRTS {
+		return false
+	}
+	n := uint64(len(b))
+	k, off := q.reach(to, n, verbs.AccessRemoteWrite)
+	if k == nil || !k.access.Begin(off) {
+		return false
+	}
+	mem.Foreign(k.access.Bytes[off : off+n]).Place(b)
+	k.access.End()
+	q.carriedOut()
+	return true
+}
+
+// reach returns a key with access to n bytes of the peer's memory, and where they are in the region, or nil. It asks
+// for what there is no access to. The caller holds q.mu.
+func (q *qp) reach(to verbs.RemoteAddr, n uint64, need verbs.Access) (k *directKey, off uint64) {
+	if q.direct == nil {
+		q.direct = &direct{dry: dryFrom}
+	}
+	k = q.direct.find(to.RKey, q.out.lane)
+	a := k.access
+	if a == nil {
+		q.askFor(k)
+		return nil, 0
+	}
+	off, size := to.VA-a.Base, uint64(len(a.Bytes))
+	if verbs.Access(a.Rights)&need == 0 || off > size || n > size-off {
+		return nil, 0
+	}
+	return k, off
+}
+
+// carriedOut counts an operation that was carried out.
+func (q *qp) carriedOut() {
 	q.traffic.direct++
 	if e := q.out.eng; !e.direct.Load() {
 		e.direct.Store(true)
 	}
-	return true
 }
 
 // directNeed returns what access a work request needs, and to how many bytes: 0 for one that goes the usual way.

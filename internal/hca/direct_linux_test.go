@@ -112,6 +112,63 @@ func (q *qp) count(name string) uint64 {
 	return cs.Value(name)
 }
 
+// TestTryWrite: TryWrite copies memory that nobody has registered, of any length, once the QP has access. What is under
+// way it does not wait for, and what the owner would refuse it leaves.
+func TestTryWrite(t *testing.T) {
+	p := newLanePair(t, options{untimed: true})
+	mine, theirs := p.x.mr(directRegion), p.y.mr(directRegion)
+	b := make([]byte, directRegion)
+	fill(b, 2)
+	for range askFrom {
+		if n := p.x.qp.TryWrite(theirs.Remote(0), b); n != 0 {
+			t.Fatalf("copied %d bytes without access, want none", n)
+		}
+	}
+	p.answer()
+	before := p.y.impl().traffic
+	for _, tt := range []struct{ off, n, want int }{
+		{0, 0, 0},
+		{9, 1, 1},
+		{1, shm.AccessMost + 1, shm.AccessMost + 1},
+		{0, directRegion, directRegion},
+		{directRegion - 8, 16, 0},
+		{8, directRegion, shm.AccessMost}, // of the second piece a part is beyond the end
+		{-8, 8, 0},
+	} {
+		clear(theirs.Bytes())
+		to := theirs.Remote(0)
+		to.VA += uint64(tt.off)
+		if n := p.x.qp.TryWrite(to, b[:tt.n]); n != tt.want {
+			t.Errorf("copied %d of %d bytes to offset %d, want %d", n, tt.n, tt.off, tt.want)
+		}
+		want := make([]byte, directRegion)
+		if tt.want > 0 {
+			copy(want[tt.off:], b[:tt.want])
+		}
+		if !bytes.Equal(theirs.Bytes(), want) {
+			t.Errorf("%d bytes to offset %d: the region has other bytes, want those", tt.n, tt.off)
+		}
+	}
+	if now := p.y.impl().traffic; now != before {
+		t.Errorf("the owner's traffic is %+v, want %+v as before", now, before)
+	}
+
+	p.x.send(writeOf(mine, theirs, 0, directRegion))
+	if n := p.x.qp.TryWrite(theirs.Remote(0), b[:8]); n != 8 || !bytes.Equal(theirs.Bytes()[:8], b[:8]) {
+		t.Errorf("copied %d bytes beside a WRITE that is under way, want all 8", n)
+	}
+	p.want(p.x)
+
+	p.x.must(p.x.qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState))
+	for range askFrom {
+		p.x.qp.TryWrite(theirs.Remote(0), b[:8])
+	}
+	p.answer()
+	if n := p.x.qp.TryWrite(theirs.Remote(0), b[:8]); n != 0 {
+		t.Errorf("copied %d bytes in SQD, want none", n)
+	}
+}
+
 // TestDirectOrder: what is posted behind others is not carried out before them, and those behind not before it.
 func TestDirectOrder(t *testing.T) {
 	p, mine, theirs := directPair(t, options{untimed: true})
@@ -212,8 +269,8 @@ func TestDirectEnds(t *testing.T) {
 			end(p, theirs)
 			before := p.x.impl().traffic.direct
 			p.x.send(writeOf(mine, theirs, 0, 8))
-			if p.x.impl().traffic.direct != before {
-				t.Fatal("the WRITE was carried out directly")
+			if n := p.x.qp.TryWrite(theirs.Remote(0), make([]byte, 8)); n != 0 || p.x.impl().traffic.direct != before {
+				t.Fatalf("the WRITE was carried out directly, or TryWrite has copied %d bytes; want neither", n)
 			}
 			if p.y.qp.State() == verbs.QPStateRTS {
 				if wc := p.next(p.x); wc.Status == verbs.WCSuccess {

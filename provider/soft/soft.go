@@ -31,7 +31,7 @@
 // where both programs are of one user and of one network namespace. Packets that ADVERB_TRACE or
 // ADVERB_PCAP shall show go by the network, and so does all of a program with ADVERB_SHM=0. QP.Carrier and the
 // counters shm_sent_pkts and shm_rcvd_pkts of a QP say which way it uses. WRITEs, READs and atomics of up to 64 KiB
-// to a region that is in frequent use need no packet: shm_direct_ops counts them.
+// to a region that is in frequent use need no packet, nor does QP.TryWrite: shm_direct_ops counts them.
 //
 // ADVERB_CONGESTION=dcqcn, or delay, has QPs find out by marks of congestion, or by the round trip, how fast they
 // may send: see verbs.QP.SetCongestionControl, which chooses for one QP.
