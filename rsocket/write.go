@@ -32,12 +32,13 @@ func (c *Conn) write(b []byte) (n int, err error) {
 		if err != nil || n == len(b) {
 			return n, err
 		}
-		m := c.reach([][]byte{b[n:]}, len(b)-n)
+		m, used := c.reach([][]byte{b[n:]}, len(b)-n), 0
 		there := m > 0
 		if !there {
 			m = copy(room, b[n:])
+			used = m
 		}
-		m, err = c.post(m, there)
+		m, err = c.post(m, used, there)
 		n += m
 		if err != nil {
 			return n, err
@@ -86,9 +87,9 @@ func (c *Conn) room(n int) ([]byte, error) {
 	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))], nil
 }
 
-// post sends n bytes that were put where room said, or tells of n bytes that are there: in the peer's ring. The caller
-// holds wmu.
-func (c *Conn) post(n int, there bool) (int, error) {
+// post sends n bytes. used of what room has returned is taken for them: all, or nothing. there says that they are in
+// the peer's ring already, so that only the word of them goes. The caller holds wmu.
+func (c *Conn) post(n, used int, there bool) (int, error) {
 	if n == 0 {
 		return 0, nil
 	}
@@ -105,13 +106,12 @@ func (c *Conn) post(n int, there bool) (int, error) {
 	c.target.remote = c.target.remote.Add(n)
 	c.target.length -= uint32(n)
 	c.sent++
-	left := n
-	if there {
-		left = 0
-	}
-	c.advance(wr, left)
+	c.advance(wr, used)
 	c.mu.Unlock()
-	return n, c.postSend(start, left)
+	if there {
+		used = 0
+	}
+	return n, c.postSend(start, used)
 }
 
 // advance counts a work request of n bytes from the ring. Those that free much of the ring or of the send
@@ -164,7 +164,8 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 		if m < 0 || m > len(room) {
 			panic("rsocket: a Reader returned a count that Read does not allow")
 		}
-		m, err = c.post(m, false)
+		there := m > 0 && c.reach([][]byte{room[:m]}, m) == m
+		m, err = c.post(m, m, there)
 		n += int64(m)
 		if err != nil {
 			return n, c.opError("readfrom", err)
@@ -192,7 +193,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		if err != nil || left == 0 {
 			return n, c.opError("write", err)
 		}
-		m := c.reach(*v, left)
+		m, used := c.reach(*v, left), 0
 		there := m > 0
 		if !there {
 			for _, b := range *v {
@@ -201,8 +202,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 				}
 				m += copy(room[m:], b)
 			}
+			used = m
 		}
-		m, err = c.post(m, there)
+		m, err = c.post(m, used, there)
 		consume(v, m)
 		n += int64(m)
 		left -= m

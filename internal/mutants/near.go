@@ -165,7 +165,7 @@ var nearMutants = []mutant{
 	{"TryWrite counts what it has not copied", hca + "direct.go",
 		"			break\n		}\n		n += len(piece)", "		}\n		n += len(piece)", "./internal/hca", "TestTryWrite"},
 	{"what a stream has put in the peer's ring is overwritten from its own", "rsocket/write.go",
-		"	if there {\n		left = 0\n	}\n", "	_ = there\n", "./rsocket", "TestReach"},
+		"	return n, c.postSend(start, used)\n", "	return n, c.postSend(start, n)\n", "./rsocket", "TestReach"},
 	{"no stream writes straight to the peer's ring", "rsocket/write.go",
 		"	if n < minReach {", "	if n < minReach || true {", "./rsocket", "TestReach"},
 	{"a direct operation writes to memory that it was given to read", hca + "direct.go",
