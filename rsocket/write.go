@@ -32,18 +32,27 @@ func (c *Conn) write(b []byte) (n int, err error) {
 		if err != nil || n == len(b) {
 			return n, err
 		}
-		m, used := c.reach([][]byte{b[n:]}, len(b)-n), 0
-		there := m > 0
-		if !there {
-			m = copy(room, b[n:])
-			used = m
-		}
-		m, err = c.post(m, used, there)
+		m, err := c.send([][]byte{b[n:]}, len(b)-n, room)
 		n += m
 		if err != nil {
 			return n, err
 		}
 	}
+}
+
+// send sends the beginning of v, of n bytes in all, straight to the peer's ring or by room, which room has returned. It
+// returns how much it has sent. The caller holds wmu.
+func (c *Conn) send(v [][]byte, n int, room []byte) (m int, err error) {
+	if m = c.reach(v, n); m > 0 {
+		return c.post(m, 0, true)
+	}
+	for _, b := range v {
+		if m == len(room) {
+			break
+		}
+		m += copy(room[m:], b)
+	}
+	return c.post(m, m, false)
 }
 
 // reach copies the beginning of v, of n bytes in all, straight to the peer's ring if the device can, and returns how
@@ -193,18 +202,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		if err != nil || left == 0 {
 			return n, c.opError("write", err)
 		}
-		m, used := c.reach(*v, left), 0
-		there := m > 0
-		if !there {
-			for _, b := range *v {
-				if m == len(room) {
-					break
-				}
-				m += copy(room[m:], b)
-			}
-			used = m
-		}
-		m, err = c.post(m, used, there)
+		m, err := c.send(*v, left, room)
 		consume(v, m)
 		n += int64(m)
 		left -= m
