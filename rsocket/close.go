@@ -125,7 +125,7 @@ func (c *Conn) CloseWrite() error {
 	if c.rclosed {
 		what = controlDisconnect
 	}
-	if c.w.parked {
+	if c.w.sleeps != nil {
 		c.w.kick()
 	}
 	c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *Conn) CloseRead() error {
 		return c.opError("close", net.ErrClosed)
 	}
 	c.rclosed = true
-	if c.r.parked {
+	if c.r.sleeps != nil {
 		c.r.kick()
 	}
 	return nil

@@ -265,6 +265,34 @@ func TestCloseRead(t *testing.T) {
 	if b, err := io.ReadAll(y); string(b) != "still open" || err != nil {
 		t.Errorf("got %q, %v, want \"still open\"", b, err)
 	}
+	if _, err := y.Write([]byte("for nobody")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("the peer's write once both directions are closed: error %v, want %v", err, syscall.EPIPE)
+	}
+}
+
+// threeBytes is a Writer that takes three bytes.
+type threeBytes struct{ got []byte }
+
+func (w *threeBytes) Write(b []byte) (int, error) {
+	n := min(3-len(w.got), len(b))
+	w.got = append(w.got, b[:n]...)
+	return n, nil
+}
+
+// What a Writer did not take is still there to read.
+func TestShortWrite(t *testing.T) {
+	x, y := newPair(t, rsocket.Config{})
+	if _, err := x.Write([]byte("abcdef")); err != nil {
+		t.Fatal(err)
+	}
+	var w threeBytes
+	if n, err := y.WriteTo(&w); n != 3 || err != io.ErrShortWrite || string(w.got) != "abc" {
+		t.Errorf("WriteTo: %d, error %v, and %q; want 3, %v, and abc", n, err, w.got, io.ErrShortWrite)
+	}
+	b := make([]byte, 9)
+	if n, err := y.Read(b); string(b[:n]) != "def" || err != nil {
+		t.Errorf("the rest is %q, error %v; want def", b[:n], err)
+	}
 }
 
 // A deadline may be moved while a call waits, and a call fails by what is set then.
@@ -452,6 +480,9 @@ func TestAllocs(t *testing.T) {
 
 func TestWriteAt(t *testing.T) {
 	x, y := newPair(t, rsocket.Config{Maps: 2})
+	if _, err := y.Map(0, 0); err == nil { // it takes no place
+		t.Error("no bytes are mapped, want an error")
+	}
 	m, err := y.Map(100_000, 5000)
 	if err != nil {
 		t.Fatal(err)
@@ -494,6 +525,10 @@ func TestWriteAt(t *testing.T) {
 	}
 	if _, err := y.Map(10, 1); err != nil {
 		t.Errorf("a mapping in place of a closed one: %v", err)
+	}
+	small.Close()
+	if _, err := y.Map(10, 200_000); !errors.Is(err, rsocket.ErrNotMapped) {
+		t.Errorf("to close a mapping twice frees another's place: error %v, want %v", err, rsocket.ErrNotMapped)
 	}
 }
 

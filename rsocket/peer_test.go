@@ -48,8 +48,14 @@ func join(t *testing.T, d *Dialer, l net.Listener) (c, other net.Conn) {
 	return c, other
 }
 
-// rawDial connects a peer of which hello tells what parameters it gives.
+// rawDial connects a peer of which hello tells what parameters it gives. By default it has two targets.
 func rawDial(t *testing.T, n *rdmatest.Network, hello []byte) (*rawPeer, *Conn, error) {
+	t.Helper()
+	return rawDialTargets(t, n, hello, sglSize)
+}
+
+// rawDialTargets is rawDial for a peer with so many targets, if it has no hello of its own.
+func rawDialTargets(t *testing.T, n *rdmatest.Network, hello []byte, targets uint32) (*rawPeer, *Conn, error) {
 	t.Helper()
 	a, b := n.Device(), n.Device()
 	l := listen(t, b)
@@ -66,7 +72,7 @@ func rawDial(t *testing.T, n *rdmatest.Network, hello []byte) (*rawPeer, *Conn, 
 		}
 		copy(private, hello)
 		if hello == nil {
-			appendHello(private[:0], &parameters{credits: 10, sgl: extent{p.ring.Remote(0), 2}, data: extent{p.ring.Remote(4096), 4096}})
+			appendHello(private[:0], &parameters{credits: 10, maps: 1, sgl: extent{p.ring.Remote(0), targets}, data: extent{p.ring.Remote(4096), 4096}})
 		}
 		for i := range 10 {
 			if err := c.QP().PostOneRecv(uint64(i)); err != nil {
@@ -181,10 +187,13 @@ func TestPeerIsNoRsocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	accepted := make(chan *rdmacm.Conn, 1)
 	go func() {
+		defer close(accepted)
 		if r, err := l.Accept(t.Context()); err == nil {
 			if c, err := r.Accept(t.Context(), nil); err == nil {
 				t.Cleanup(func() { c.Close() })
+				accepted <- c
 			}
 		}
 	}()
@@ -193,6 +202,13 @@ func TestPeerIsNoRsocket(t *testing.T) {
 	var e *net.OpError
 	if !errors.As(err, &e) || !errors.Is(err, errProtocol) || !strings.Contains(err.Error(), "version 0") {
 		t.Errorf("a REP without version: %v, want %v", err, errProtocol)
+	}
+	if c := <-accepted; c != nil {
+		select {
+		case <-c.Disconnected():
+		case <-time.After(rdmatest.Patience):
+			t.Error("the connection to a peer that speaks something else stays, want it to end")
+		}
 	}
 }
 
@@ -224,33 +240,41 @@ type severable struct {
 	cut, rejoin func()
 }
 
-func newSeverable(t *testing.T) *severable {
+func newSeverable(t *testing.T, cfg Config) *severable {
 	t.Helper()
 	n := rdmatest.New(t)
 	a, b := n.Device(), n.Device()
 	l := listen(t, b)
 	defer l.Close()
-	c, other := join(t, &Dialer{Device: a}, l)
+	c, other := join(t, &Dialer{Device: a, Config: cfg}, l)
 	return &severable{c, other, func() { n.Partition(a, b) }, func() { n.Heal(a, b) }}
 }
 
 func TestPeerVanishes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSeverable(t)
-		c, other := s.c, s.other
-		s.cut()
-		start := time.Now()
-		_, err := c.Read(make([]byte, 1))
-		var ne net.Error
-		if !errors.Is(err, syscall.ETIMEDOUT) || !errors.As(err, &ne) || !ne.Timeout() {
-			t.Errorf("got error %v, want %v", err, syscall.ETIMEDOUT)
-		}
-		if d := time.Since(start); d < DefaultKeepAlive || d > DefaultKeepAlive+5*time.Second {
-			t.Errorf("the peer was missed after %v, want %v and the retries", d, DefaultKeepAlive)
-		}
-		c.Close()
-		other.Close()
-	})
+	for _, period := range []time.Duration{0, -1} { // by default, and when SetKeepAlive turns it on
+		synctest.Test(t, func(t *testing.T) {
+			s := newSeverable(t, Config{KeepAlive: period})
+			c, other := s.c, s.other
+			if period < 0 {
+				if err := c.(*Conn).SetKeepAlive(true); err != nil {
+					t.Error(err)
+				}
+			}
+			s.cut()
+			start := time.Now()
+			c.SetReadDeadline(start.Add(time.Hour))
+			_, err := c.Read(make([]byte, 1))
+			var ne net.Error
+			if !errors.Is(err, syscall.ETIMEDOUT) || !errors.As(err, &ne) || !ne.Timeout() {
+				t.Errorf("got error %v, want %v", err, syscall.ETIMEDOUT)
+			}
+			if d := time.Since(start); d < DefaultKeepAlive || d > DefaultKeepAlive+5*time.Second {
+				t.Errorf("the peer was missed after %v, want %v and the retries", d, DefaultKeepAlive)
+			}
+			c.Close()
+			other.Close()
+		})
+	}
 }
 
 // Close waits as long as SetLinger says, and then drops what has not arrived. By default it waits for a moment, and
@@ -267,7 +291,7 @@ func TestLinger(t *testing.T) {
 		{9, away, 2 * away, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSeverable(t)
+			s := newSeverable(t, Config{})
 			defer s.other.Close()
 			if err := s.c.(*Conn).SetLinger(tt.sec); err != nil {
 				t.Fatal(err)
@@ -368,6 +392,90 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// A peer may have more targets than two. Its iomap stands behind them.
+func TestMoreTargets(t *testing.T) {
+	p, c, err := rawDialTargets(t, rdmatest.New(t), nil, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	for _, next := range []int{2, 0, 1} {
+		c.freed = len(c.inRing) / 2
+		if c.grant(); c.peerEntry != next {
+			t.Errorf("the next grant is entry %d, want %d", c.peerEntry, next)
+		}
+	}
+	c.mu.Unlock()
+	if _, err := c.Map(100, 77); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Patience)
+	defer cancel()
+	for range 4 { // the grants, and the word of the mapping
+		var wcs [1]verbs.WC
+		if _, err := p.RecvCQ().Wait(ctx, wcs[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at := loadWord(p.ring, 3*sgeSize); at != 77 {
+		t.Errorf("behind the targets stands a mapping of offset %d, want 77", at)
+	}
+}
+
+// Each side is woken for what it waits for, though nothing else that the side might wait for has come.
+func TestWakes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		side func(*Conn) *side
+		ready
+		come func(*Conn)
+	}{
+		"data":                    {func(c *Conn) *side { return &c.r }, (*Conn).canRead, func(c *Conn) { c.unread = 1 }},
+		"room for a message":      {func(c *Conn) *side { return &c.w }, (*Conn).canWrite, func(c *Conn) { c.wrs, c.limit = c.wrsDone, c.sent+1 }},
+		"room for WriteAt":        {func(c *Conn) *side { return &c.w }, (*Conn).canPlace, func(c *Conn) { c.wrs = c.wrsDone }},
+		"room for the word of it": {func(c *Conn) *side { return &c.w }, (*Conn).canAnnounce, func(c *Conn) { c.controls, c.limit = 1, c.sent+1 }},
+		"room for the last word":  {func(c *Conn) *side { return &c.f }, (*Conn).canControl, func(c *Conn) { c.controls = 1 }},
+		"all has arrived":         {func(c *Conn) *side { return &c.f }, (*Conn).allSent, func(c *Conn) { c.lastDone = true }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, c, err := rawDial(t, rdmatest.New(t), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.mu.Lock()
+			before := c.state
+			c.want, c.wrs, c.limit, c.controls = 1, c.wrsDone+uint32(c.cfg.Depth), c.sent, 0
+			c.mu.Unlock()
+			woken := false
+			go func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if err := c.await(tt.side(c), tt.ready); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				woken = true
+			}()
+			synctest.Wait()
+			c.mu.Lock()
+			if woken {
+				t.Errorf("%s: the side does not wait, want it to", name)
+			}
+			tt.come(c)
+			c.progress() // by another side, which had the event
+			c.mu.Unlock()
+			synctest.Wait()
+			c.mu.Lock()
+			if !woken {
+				t.Errorf("%s: the side sleeps, want it to be woken", name)
+				c.fail(net.ErrClosed)
+				c.progress()
+			}
+			before.err = c.err
+			c.state = before
+			c.mu.Unlock()
+		})
+	}
+}
+
 // A connection begins at the address and the port that the Dialer names, and at no other. What is no address of a port is
 // refused.
 func TestLocalAddr(t *testing.T) {
@@ -413,4 +521,70 @@ func TestDepth(t *testing.T) {
 		}
 	}
 	c.wrs, c.wrsDone = 0, 0
+	sent := c.sent
+	c.sent = c.limit
+	if ok, err := c.canAnnounce(); ok || err != nil {
+		t.Errorf("a mapping may be told of though the peer takes no message: %v, error %v; want it to wait", ok, err)
+	}
+	c.sent = sent
+}
+
+// The peer takes as many messages as it says, and not as many as this end takes.
+func TestPeerDepth(t *testing.T) {
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l := listen(t, b)
+	defer l.Close()
+	c, other := join(t, &Dialer{Device: a, Config: Config{Depth: 2 * DefaultDepth}}, l)
+	defer c.Close()
+	defer other.Close()
+	for end, want := range map[net.Conn]uint16{c: DefaultDepth, other: 2 * DefaultDepth} {
+		x := end.(*Conn)
+		x.mu.Lock()
+		if got := x.limit - x.sent; got != want {
+			t.Errorf("with a depth of %d: %d messages may go, want %d", x.cfg.Depth, got, want)
+		}
+		x.mu.Unlock()
+	}
+}
+
+// What was closed while a call was at it sends no more, and has no memory that the call could look at.
+func TestClosedMeanwhile(t *testing.T) {
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l := listen(t, b)
+	defer l.Close()
+	c, other := join(t, &Dialer{Device: a, Config: Config{Maps: 1}}, l)
+	defer other.Close()
+	x := c.(*Conn)
+	x.wmu.Lock()
+	room, err := x.room(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if _, err := x.send([][]byte{make([]byte, 10)}, 10, room); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("data behind CloseWrite: error %v, want %v", err, syscall.EPIPE)
+	}
+	x.wmu.Unlock()
+	if n, err := other.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("behind CloseWrite the peer reads %d bytes, error %v; want %v", n, err, io.EOF)
+	}
+	c.Close()
+	<-x.finished
+	if _, err := x.WriteAt([]byte("x"), 0); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("WriteAt behind Close: error %v, want %v", err, net.ErrClosed)
+	}
+}
+
+// A timer that fires late does not end a deadline that was moved.
+func TestLateTimer(t *testing.T) {
+	var d deadline
+	d.set(time.Now().Add(time.Hour))
+	if d.fire(); d.over.Load() {
+		t.Error("the deadline has passed, want it in an hour")
+	}
+	d.set(time.Time{})
 }

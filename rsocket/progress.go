@@ -22,8 +22,11 @@ const spins = 1
 type side struct {
 	deadline deadline
 	wake     chan struct{} // has a value if what the side waits for has come
-	parked   bool          // the side sleeps
+	sleeps   ready         // what for, or nil while the side is awake
 }
+
+// ready reports whether what a side waits for has come, or why it never will.
+type ready func(*Conn) (bool, error)
 
 func (s *side) kick() {
 	select {
@@ -34,7 +37,7 @@ func (s *side) kick() {
 
 // await waits until ready says that there is nothing to wait for, and returns what ready returns, or why
 // it cannot come. The caller holds c.mu, which await gives away while it sleeps.
-func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
+func (c *Conn) await(s *side, ready ready) error {
 	slept := false
 	for polls := 0; ; polls++ {
 		c.progress()
@@ -68,7 +71,7 @@ func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 			slept = true // the event that was asked for may be another's by now
 			continue
 		}
-		s.parked = true
+		s.sleeps = ready
 		c.mu.Unlock()
 		select {
 		case <-c.cq.Events():
@@ -84,13 +87,13 @@ func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 			}
 		}
 		c.mu.Lock()
-		s.parked, slept, polls = false, true, 0
+		s.sleeps, slept, polls = nil, true, 0
 	}
 }
 
 // handOver leaves the queue to those who sleep: an event is for one, and the one who had it goes.
 func (c *Conn) handOver() {
-	if !c.r.parked && !c.w.parked && !c.f.parked {
+	if c.r.sleeps == nil && c.w.sleeps == nil && c.f.sleeps == nil {
 		return
 	}
 	if err := c.cq.Notify(false); err != nil {
@@ -116,12 +119,9 @@ func (c *Conn) progress() {
 	}
 	c.repost()
 	c.grant()
-	for _, s := range []struct {
-		*side
-		ready func(*Conn) (bool, error)
-	}{{&c.r, (*Conn).canRead}, {&c.w, (*Conn).canWrite}, {&c.f, (*Conn).allSent}} {
-		if s.parked {
-			if ok, err := s.ready(c); ok || err != nil {
+	for _, s := range [...]*side{&c.r, &c.w, &c.f} {
+		if s.sleeps != nil {
+			if ok, err := s.sleeps(c); ok || err != nil {
 				s.kick()
 			}
 		}

@@ -98,7 +98,8 @@ func TestSecurityDisagreement(t *testing.T) {
 	}
 }
 
-// A peer that has the key and never says who it is holds up nobody: neither those that connect nor Close.
+// A peer that has the key and never says who it is holds up nobody, neither those that connect nor Close, and leaves
+// nothing behind.
 func TestSecurityWithoutHello(t *testing.T) {
 	n := rdmatest.New(t)
 	l, dial := listenOn(t, n, rsocket.Config{Security: psk(1)}, rsocket.Config{Security: psk(1)})
@@ -122,6 +123,11 @@ func TestSecurityWithoutHello(t *testing.T) {
 	y.Close()
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+	select {
+	case <-mute.Disconnected():
+	case <-ctx.Done():
+		t.Error("the listener is closed, and its end of the silent peer's connection stays; want it to end")
 	}
 }
 

@@ -1,0 +1,35 @@
+package main
+
+// programMutants are the defects in what programs use beside verbs: streams, messages, calls and pools.
+var programMutants = []mutant{
+	// Streams.
+	{"a side is woken for what another kind of call waits for", "rsocket/progress.go",
+		"if ok, err := s.sleeps(c); ok", "if ok, err := c.canWrite(); ok", "./rsocket", "TestWakes"},
+	{"a mapping is told of though the peer takes no message", "rsocket/iomap.go",
+		"c.controls > 0 && c.sent != c.limit,", "c.controls > 0,", "./rsocket", "TestDepth"},
+	{"a mapping that is closed twice frees another's place", "rsocket/iomap.go",
+		"	if m.c.maps[m.index] == m {\n", "	if m.mr != nil {\n", "./rsocket", "TestWriteAt"},
+	{"a mapping overwrites the third target", "rsocket/iomap.go",
+		"int(c.peerSGL.length)*sgeSize +", "sglSize*sgeSize +", "./rsocket", "TestMoreTargets"},
+	{"grants leave out the third target", "rsocket/progress.go",
+		"% int(c.peerSGL.length)", "% sglSize", "./rsocket", "TestMoreTargets"},
+	{"WriteAt looks at the memory of what is closed", "rsocket/iomap.go",
+		"	if c.dead { // and", "	if false { // and", "./rsocket", "TestClosedMeanwhile"},
+	{"data follow CloseWrite", "rsocket/write.go",
+		"	if err := c.writeErr(); err != nil {\n		c.mu.Unlock()\n		return 0, err\n	}\n	start := c.outOffset(c.wpos)\n	wr := &c.sendWR[0]\n",
+		"	start := c.outOffset(c.wpos)\n	wr := &c.sendWR[0]\n", "./rsocket", "TestClosedMeanwhile"},
+	{"a peer hears nothing of an end that reads and writes no more", "rsocket/close.go",
+		"	if c.rclosed {\n", "	if false {\n", "./rsocket", "TestCloseRead"},
+	{"SetKeepAlive turns nothing on", "rsocket/conn.go",
+		"period = c.cfg.KeepAlive; period < 0 {", "period = c.cfg.KeepAlive; false {", "./rsocket", "TestPeerVanishes"},
+	{"an end sends as many messages as it takes", "rsocket/dial.go",
+		"	c.meet(&h)\n", "	c.meet(&h)\n	c.limit = uint16(cfg.Depth)\n", "./rsocket", "TestPeerDepth"},
+	{"a timer ends a deadline that was moved", "rsocket/deadline.go",
+		"!d.at.IsZero() && time.Until(d.at) <= 0", "!d.at.IsZero()", "./rsocket", "TestLateTimer"},
+	{"a connection to a peer that speaks something else stays", "rsocket/dial.go",
+		"	if err != nil {\n		cm.Close()\n", "	if err != nil {\n", "./rsocket", "TestPeerIsNoRsocket"},
+	{"a connection stays whose peer never says who it is", "rsocket/listen.go",
+		"		if err := c.meetLate(ctx); err != nil {\n			c.letGo()\n", "		if err := c.meetLate(ctx); err != nil {\n", "./rsocket", "TestSecurityWithoutHello"},
+	{"what a Writer did not take is lost", "rsocket/read.go",
+		"c.consume(max(0, min(m, len(p))))", "c.consume(len(p))", "./rsocket", "TestShortWrite"},
+}
