@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 
 	"github.com/adverb-rdma/adverb/rdmatest"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -216,6 +217,26 @@ func TestCloseEndsCalls(t *testing.T) {
 	work.Wait()
 	if err := r.Write(patience(t), []byte("x"), mr.Remote(0)); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("after Close: %v, want %v", err, verbs.ErrClosed)
+	}
+}
+
+// A request that the QP does not take is over at once, so Close does not wait for it. In a bubble, where it would not
+// wait long.
+func TestNotTaken(t *testing.T) { synctest.Test(t, testNotTaken) }
+
+func testNotTaken(t *testing.T) {
+	r, mr, _ := newRequester(t, 100, rdmatest.Config{}, rdmatest.Options{})
+	wr := verbs.SendWR{Op: verbs.OpRDMAWrite, Remote: mr.Remote(0), InlineData: make([]byte, 1<<20)}
+	if err := r.Do(patience(t), wr, nil); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("1 MiB of inline data: %v, want %v", err, verbs.ErrInvalid)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- r.Close() }()
+	select {
+	case err := <-closed:
+		ok(t, err)
+	case <-patience(t).Done():
+		t.Fatal("Close waits for a request that the QP has not taken, want it to return")
 	}
 }
 

@@ -2,6 +2,7 @@ package rdmaio
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rdmapool"
@@ -73,6 +75,7 @@ func methods() *Server {
 	s.Handle("upper", func(_ context.Context, c *Call) ([]byte, error) { return bytes.ToUpper(c.Arg), nil })
 	s.Handle("fail", func(_ context.Context, c *Call) ([]byte, error) { return nil, errors.New(string(c.Arg)) })
 	s.Handle("long", func(_ context.Context, c *Call) ([]byte, error) { return make([]byte, 5000), nil })
+	s.Handle("fail long", func(_ context.Context, c *Call) ([]byte, error) { return nil, errors.New(strings.Repeat("x", 5000)) })
 	s.Handle("sum", func(_ context.Context, c *Call) ([]byte, error) {
 		h := sha256.New()
 		_, err := io.Copy(h, io.NewSectionReader(c.In, 0, c.In.Size()))
@@ -94,7 +97,10 @@ func methods() *Server {
 
 // Calls of many goroutines, with bulk data both ways, on a bad network.
 func TestCalls(t *testing.T) {
-	p := newServer(t, lossy, methods())
+	s := methods()
+	contexts := make(chan context.Context, 1)
+	s.Handle("context", func(ctx context.Context, c *Call) ([]byte, error) { contexts <- ctx; return nil, nil })
+	p := newServer(t, lossy, s)
 	c := p.dial(t, Config{Calls: 4})
 	ctx := patience(t)
 	var work sync.WaitGroup
@@ -137,6 +143,12 @@ func TestCalls(t *testing.T) {
 	if s := c.Bulk().Stats(); s.Lent != 0 {
 		t.Errorf("%d bytes are lent, want none", s.Lent)
 	}
+	// A handler's context ends with its call. Those of a connection would pile up otherwise.
+	_, err := c.Call(ctx, "context", nil, Bulk{})
+	ok(t, err)
+	if err := context.Cause(<-contexts); err != errAnswered {
+		t.Errorf("the context of a call that is answered has ended by %v, want %v", err, errAnswered)
+	}
 }
 
 func TestCallErrors(t *testing.T) {
@@ -148,6 +160,7 @@ func TestCallErrors(t *testing.T) {
 		ok(t, err)
 		return b
 	}
+	both := lend(10)
 	for _, tt := range []struct {
 		method string
 		arg    []byte
@@ -156,6 +169,7 @@ func TestCallErrors(t *testing.T) {
 		remote bool
 	}{
 		{"fail", []byte("as it was told"), Bulk{In: lend(10)}, "as it was told", true},
+		{"fail", []byte("with one buffer"), Bulk{In: both, Out: both}, "with one buffer", true}, // which is released once
 		{"nothing", nil, Bulk{}, `there is no method "nothing"`, true},
 		{"long", nil, Bulk{}, "the answer has 5000 bytes: 4084 at most", true},
 		{"invert", nil, Bulk{In: lend(20), Out: lend(10)}, "20 bytes at 0, where the region has 10 bytes", true},
@@ -168,6 +182,11 @@ func TestCallErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.As(err, &remote) != tt.remote {
 			t.Errorf("%s: %v, want %q, of the server: %v", tt.method, err, tt.want, tt.remote)
 		}
+	}
+	// The text of an error is cut off where a message ends.
+	_, err := c.Call(ctx, "fail long", nil, Bulk{})
+	if remote, ok := errors.AsType[*RemoteError](err); !ok || len(remote.Text) != DefaultMessage-headSize {
+		t.Errorf("a method's error of 5000 bytes: %.100v, want a %T of %d bytes", err, remote, DefaultMessage-headSize)
 	}
 	if s := c.Bulk().Stats(); s.Lent != 0 {
 		t.Errorf("%d bytes are lent, want none", s.Lent)
@@ -224,6 +243,30 @@ func TestCallGivenUp(t *testing.T) {
 	}
 }
 
+// A cancel that comes late does not end the next call of its slot.
+func TestLateCancel(t *testing.T) {
+	s := methods()
+	contexts, goOn := make(chan context.Context, 1), make(chan struct{})
+	s.Handle("wait", func(ctx context.Context, c *Call) ([]byte, error) {
+		contexts <- ctx
+		<-goOn
+		return nil, nil
+	})
+	p := newServer(t, rdmatest.Config{}, s)
+	conn, mr := p.stranger(t)
+	defer close(goOn)
+	ok(t, conn.QP().PostOneRecv(0, mr.SGE(2048, 2048)))
+	send(t, conn, mr, appendMessage(nil, &message{kind: kindCall, slot: 1, number: 7, method: "wait"}))
+	send(t, conn, mr, appendMessage(nil, &message{kind: kindCancel, slot: 1, number: 6}))
+	send(t, conn, mr, appendMessage(nil, &message{kind: kindCall, slot: 2, method: "upper"}))
+	// When this call is answered the server has taken the cancel before it.
+	_, err := conn.RecvCQ().Wait(patience(t), make([]verbs.WC, 1))
+	ok(t, err)
+	if err := context.Cause(<-contexts); err != nil {
+		t.Errorf("call 7 has ended by %v, want it to go on: call 6 was given up", err)
+	}
+}
+
 // A server that ends fails the calls that wait, and their memory comes back; so does a client that ends.
 func TestEnds(t *testing.T) {
 	for _, who := range []string{"server", "client"} {
@@ -274,6 +317,21 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// The less of both ends' Calls and Message holds: a client that may more keeps to what the server may.
+func TestServerMayLess(t *testing.T) {
+	s := methods()
+	s.Config = &Config{Calls: 2, Message: 512}
+	c := newServer(t, rdmatest.Config{}, s).dial(t, Config{Calls: 8, Message: 4096})
+	if _, err := c.Call(patience(t), "upper", make([]byte, 1000), Bulk{}); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("a call of 1000 bytes, where the server takes 512: %v, want %v", err, verbs.ErrInvalid)
+	}
+	for i := range 8 { // so many that each slot comes up
+		if a, err := c.Call(patience(t), "upper", []byte("x"), Bulk{}); err != nil || string(a) != "X" {
+			t.Fatalf("call %d, where the server takes 2 at a time: %q, %v, want \"X\"", i, a, err)
+		}
+	}
+}
+
 // The hellos tell the QPs that both repeat selectively, before a call needs it. A QP that was told sends a packet.
 func TestSelective(t *testing.T) {
 	p := newServer(t, rdmatest.Config{}, methods())
@@ -288,9 +346,34 @@ func TestSelective(t *testing.T) {
 	}
 }
 
-// Who is no client of ours is refused, and who breaks the protocol is cut off.
-func TestStrangers(t *testing.T) {
-	p := newServer(t, rdmatest.Config{}, methods())
+// stranger dials with a hello of 32 calls, and is a client that does as it likes. The region is for its messages.
+func (p *place) stranger(t testing.TB) (*rdmacm.Conn, *verbs.MR) {
+	t.Helper()
+	d := rdmacm.Dialer{Device: p.from}
+	conn, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: appendHello(nil, hello{slots: 32, longest: 4096})})
+	ok(t, err)
+	t.Cleanup(func() { conn.Close() })
+	mr, err := conn.AllocMR(4096, verbs.AccessLocalWrite)
+	ok(t, err)
+	return conn, mr
+}
+
+// send sends a message from the beginning of a region, and waits until the peer has it.
+func send(t testing.TB, conn *rdmacm.Conn, mr *verbs.MR, m []byte) {
+	t.Helper()
+	ok(t, conn.QP().PostOneSend(verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled}, mr.SGE(0, copy(mr.Bytes(), m))))
+	_, err := conn.SendCQ().Wait(patience(t), make([]verbs.WC, 1))
+	ok(t, err)
+}
+
+// Who is no client of ours is refused, and who breaks the protocol is cut off. In a bubble, where nobody waits long for
+// a server that goes on.
+func TestStrangers(t *testing.T) { synctest.Test(t, testStrangers) }
+
+func testStrangers(t *testing.T) {
+	s := methods()
+	s.Handle("wait", func(ctx context.Context, c *Call) ([]byte, error) { <-ctx.Done(); return nil, nil })
+	p := newServer(t, rdmatest.Config{}, s)
 	d := rdmacm.Dialer{Device: p.from}
 	var refused *rdmacm.RejectError
 	for _, hello := range [][]byte{nil, []byte("GET /"), appendHello(nil, hello{slots: 0, longest: 4096}), appendHello(nil, hello{slots: 1, longest: 1 << 30})} {
@@ -298,15 +381,18 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("%q: %v, want it refused", hello, err)
 		}
 	}
-	call := func(slot int) []byte {
-		return appendMessage(nil, &message{kind: kindCall, slot: slot, method: "upper"})
+	call := func(slot int, method string) []byte {
+		return appendMessage(nil, &message{kind: kindCall, slot: slot, method: method})
 	}
-	for _, bad := range [][]byte{{}, {kindCall}, {9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, call(32), call(1 << 31), call(0)[:callSize], appendMessage(nil, &message{kind: kindAnswer})} {
-		conn, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: appendHello(nil, hello{slots: 32, longest: 4096})})
-		ok(t, err)
-		mr, err := conn.AllocMR(4096, verbs.AccessLocalWrite)
-		ok(t, err)
-		ok(t, conn.QP().PostOneSend(verbs.SendWR{Op: verbs.OpSend}, mr.SGE(0, copy(mr.Bytes(), bad))))
+	for _, bad := range [][][]byte{
+		{{}}, {{kindCall}}, {{9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, {call(32, "upper")}, {call(1<<31, "upper")},
+		{call(0, "upper")[:callSize]}, {appendMessage(nil, &message{kind: kindAnswer})},
+		{call(1, "wait"), call(1, "wait")}, // the first is not answered; any number of handlers could wait so
+	} {
+		conn, mr := p.stranger(t)
+		for _, m := range bad {
+			send(t, conn, mr, m)
+		}
 		select {
 		case <-conn.Disconnected():
 		case <-patience(t).Done():
@@ -319,7 +405,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// A server that answers what nobody has asked is cut off too.
+// A server that answers what nobody has asked, or not the call that waits, is cut off too.
 func TestStrangeAnswer(t *testing.T) {
 	net := rdmatest.New(t)
 	cfg, err := (*Config)(nil).orDefault()
@@ -330,9 +416,13 @@ func TestStrangeAnswer(t *testing.T) {
 	cl.all = make([]slot, cl.slots)
 	mr, err := y.AllocMR(100, verbs.AccessLocalWrite)
 	ok(t, err)
-	ok(t, y.QP().PostOneSend(verbs.SendWR{Op: verbs.OpSend}, mr.SGE(0, copy(mr.Bytes(), appendMessage(nil, &message{kind: kindAnswer, slot: 3})))))
-	if err := cl.receive(cl.take); !errors.Is(err, ErrProtocol) {
-		t.Errorf("an answer to nothing: %v, want %v", err, ErrProtocol)
+	for _, there := range []slot{{}, {i: 3, number: 2, busy: true, answer: make(chan answer, 1)}} {
+		cl.all[3] = there
+		send(t, y, mr, appendMessage(nil, &message{kind: kindAnswer, slot: 3, number: 1}))
+		err := cl.receive(func(m *message) error { return cmp.Or(cl.take(m), errors.New("it is taken")) })
+		if !errors.Is(err, ErrProtocol) {
+			t.Errorf("an answer to call 1 of slot 3, which waits for call %d (0: for none): %v, want %v", there.number, err, ErrProtocol)
+		}
 	}
 	_ = x
 	ok(t, cl.end.close())

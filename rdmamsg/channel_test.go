@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	_ "github.com/adverb-rdma/adverb/provider/soft"
@@ -288,6 +289,32 @@ func TestReceiverWithoutMemory(t *testing.T) {
 	}
 }
 
+// TestMemoryInOrder has large messages wait for the receiver's memory, all of which the third needs. The fourth must not
+// take any before it: both would wait then.
+func TestMemoryInOrder(t *testing.T) { synctest.Test(t, testMemoryInOrder) }
+
+func testMemoryInOrder(t *testing.T) {
+	const limit = 2 << 20
+	net := rdmatest.New(t)
+	x, y := newPair(t, &rdmamsg.Config{RecvLimit: limit}, net.Device(), net.Device())
+	ctx := patience(t)
+	sizes := []int{limit, limit / 2, limit, limit / 4}
+	for _, n := range sizes {
+		ok(t, x.Send(ctx, make([]byte, n)))
+	}
+	synctest.Wait() // the offers are there
+	for i, n := range sizes {
+		m, err := y.Recv(ctx)
+		if err != nil {
+			t.Fatalf("message %d: %v, want its %d bytes", i, err, n)
+		}
+		if len(m.Bytes()) != n {
+			t.Errorf("message %d has %d bytes, want %d", i, len(m.Bytes()), n)
+		}
+		m.Release()
+	}
+}
+
 // TestPeerVanishes cuts the network: by the keep-alive both ends hear of it, though both only wait.
 func TestPeerVanishes(t *testing.T) {
 	net := rdmatest.New(t)
@@ -469,24 +496,76 @@ func TestPeerCloses(t *testing.T) {
 	}
 }
 
-// TestForeignPeer has a peer that does not speak the protocol.
-func TestForeignPeer(t *testing.T) {
+// frame returns a frame without a message.
+func frame(typ byte, length, va uint64, id uint32) string {
+	b := make([]byte, 32)
+	b[0], b[1] = typ, 1
+	binary.BigEndian.PutUint64(b[8:], length)
+	binary.BigEndian.PutUint64(b[16:], va)
+	binary.BigEndian.PutUint32(b[28:], id)
+	return string(b)
+}
+
+// hello grants 4 messages of 100 bytes, and takes offers of up to 1 MiB.
+var hello = frame(1, 1<<20, 4<<32|100, 0)
+
+// foreign connects a channel with a peer that sends what it likes. in has room for two frames that the channel sends, of
+// 64 bytes each.
+func foreign(t *testing.T) (x *rdmamsg.Channel, send func(frame string), q *rdmatest.Endpoint, in *verbs.MR) {
+	t.Helper()
 	net := rdmatest.New(t)
 	var c *rdmamsg.Config
-	for _, frame := range []string{"", "hello, world: this is not a frame", string(make([]byte, 32))} {
-		p, q := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: c.QPCap()})
-		x := start(t, c, p.QP)
-		q.Recv(verbs.RecvWR{SGList: []verbs.SGE{q.MR(64).SGE(0, 64)}})
-		mr := q.MR(64)
-		copy(mr.Bytes(), frame)
-		q.Send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{mr.SGE(0, len(frame))}})
-		if err := x.Start(patience(t)); !errors.Is(err, rdmamsg.ErrProtocol) {
-			t.Errorf("a first frame %q: %v, want %v", frame, err, rdmamsg.ErrProtocol)
+	p, q := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: c.QPCap()})
+	in = q.MR(128)
+	for i := range 2 {
+		q.Recv(verbs.RecvWR{SGList: []verbs.SGE{in.SGE(64*i, 64)}})
+	}
+	return start(t, c, p.QP), func(frame string) {
+		out := q.MR(64) // of its own, since the frame before may be under way
+		q.Send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{out.SGE(0, copy(out.Bytes(), frame))}})
+	}, q, in
+}
+
+// TestForeignPeer has a peer that does not speak the protocol, or breaks it.
+func TestForeignPeer(t *testing.T) {
+	for _, frames := range [][]string{
+		{""}, {"hello, world: this is not a frame"}, {string(make([]byte, 32))},
+		{hello, hello},
+		{hello, frame(3, 0, 4096, 0)},     // an offer of nothing
+		{hello, frame(3, 1<<63, 4096, 0)}, // and one that no pool can hold
+		{hello, frame(4, 0, 0, 0)},        // an answer to no offer
+	} {
+		x, send, _, _ := foreign(t)
+		for _, f := range frames {
+			send(f)
+		}
+		if err := x.Start(patience(t)); err != nil && !errors.Is(err, rdmamsg.ErrProtocol) {
+			t.Errorf("frames %q: start: %v, want %v", frames, err, rdmamsg.ErrProtocol)
+		}
+		if _, err := x.Recv(patience(t)); !errors.Is(err, rdmamsg.ErrProtocol) {
+			t.Errorf("frames %q: %v, want %v", frames, err, rdmamsg.ErrProtocol)
 		}
 		var e *rdmamsg.Error
 		if err := x.Close(); err != nil && !errors.As(err, &e) {
 			t.Error(err)
 		}
+	}
+}
+
+// TestStaleAnswer has a peer that answers an earlier offer than the one that stands in its place. The buffer must not go to
+// others while the peer may read it.
+func TestStaleAnswer(t *testing.T) {
+	x, send, q, in := foreign(t)
+	ctx := patience(t)
+	send(hello)
+	ok(t, x.Start(ctx))
+	ok(t, x.Send(ctx, make([]byte, 100_000)))
+	q.Done() // x's hello
+	q.Done() // and its offer
+	id := binary.BigEndian.Uint32(in.Bytes()[64+28:])
+	send(frame(4, 0, 0, id^1<<8)) // the generation lies above the 8 bits of the place
+	if err := x.Flush(ctx); !errors.Is(err, rdmamsg.ErrProtocol) {
+		t.Errorf("an answer to offer %#x, where %#x is the one: %v, want %v", id^1<<8, id, err, rdmamsg.ErrProtocol)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/adverb-rdma/adverb/rdmapool"
@@ -42,14 +43,16 @@ func get(t *testing.T, p *rdmapool.Pool, n int) *rdmapool.Buffer {
 	return b
 }
 
-// TestBuffersDoNotOverlap fills buffers of many sizes, and checks that none has another's bytes.
+// TestBuffersDoNotOverlap fills buffers of many sizes, and checks that none has another's bytes. It fills them up to
+// their capacity, since a program may append to a buffer.
 func TestBuffersDoNotOverlap(t *testing.T) {
 	p := newPool(t, nil)
 	var bufs []*rdmapool.Buffer
 	for i, n := range []int{0, 1, 4095, 4096, 4097, 8192, 100_000, 262_144, 262_145, 1 << 20, 3, 5000} {
 		b := get(t, p, n)
-		for j := range b.Bytes() {
-			b.Bytes()[j] = byte(i + 1)
+		all := b.Bytes()[:cap(b.Bytes())]
+		for j := range all {
+			all[j] = byte(i + 1)
 		}
 		bufs = append(bufs, b)
 	}
@@ -119,9 +122,30 @@ func TestLimit(t *testing.T) {
 	get(t, p, 100).Release()
 }
 
-func TestGetIsCancelled(t *testing.T) {
-	p := newPool(t, &rdmapool.Config{Limit: 1 << 20})
-	all := get(t, p, 1<<20)
+// result is what a Get has returned.
+type result struct {
+	buf *rdmapool.Buffer
+	err error
+}
+
+// goGet calls Get in a goroutine of a bubble. When it returns, Get has returned too, or waits.
+func goGet(ctx context.Context, p *rdmapool.Pool, n int) <-chan result {
+	c := make(chan result, 1)
+	go func() {
+		b, err := p.Get(ctx, n)
+		c <- result{b, err}
+	}()
+	synctest.Wait()
+	return c
+}
+
+// TestGetIsCancelled cancels Gets that wait. Who waits behind them may be content with less.
+func TestGetIsCancelled(t *testing.T) { synctest.Test(t, testGetIsCancelled) }
+
+func testGetIsCancelled(t *testing.T) {
+	const limit = 1 << 20
+	p := newPool(t, &rdmapool.Config{Limit: limit})
+	all := get(t, p, limit)
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
@@ -129,7 +153,50 @@ func TestGetIsCancelled(t *testing.T) {
 		t.Errorf("cancelled get: %v, want %v", err, cause)
 	}
 	all.Release()
-	get(t, p, 1<<20).Release()
+	get(t, p, limit).Release()
+
+	small := get(t, p, 100)
+	ctx, cancel = context.WithCancelCause(t.Context())
+	first, second := goGet(ctx, p, limit), goGet(t.Context(), p, 100)
+	cancel(cause)
+	if g := <-first; !errors.Is(g.err, cause) {
+		t.Errorf("cancelled get that waits: %v, want %v", g.err, cause)
+	}
+	synctest.Wait()
+	if n := p.Stats().Waiting; n != 0 {
+		t.Errorf("%d wait behind a Get that was cancelled, want none: there is room", n)
+	}
+	small.Release()
+	if g := <-second; g.err != nil {
+		t.Errorf("a Get behind one that was cancelled: %v, want a buffer", g.err)
+	} else {
+		g.buf.Release()
+	}
+}
+
+// TestGetFails has the device refuse memory, of which no host has so much, while a Get waits for it. The limit allows
+// it once what is lent out has come back.
+func TestGetFails(t *testing.T) { synctest.Test(t, testGetFails) }
+
+func testGetFails(t *testing.T) {
+	const limit = 1 << 60
+	p := newPool(t, &rdmapool.Config{Limit: limit})
+	small := get(t, p, 100)
+	first, second := goGet(t.Context(), p, limit), goGet(t.Context(), p, 100)
+	small.Release()
+	synctest.Wait()
+	if n := p.Stats().Waiting; n != 0 {
+		t.Errorf("%d wait after the device has refused memory, want none", n)
+		p.Close() // ends their waiting
+	}
+	if g := <-first; g.err == nil || errors.Is(g.err, verbs.ErrClosed) {
+		t.Errorf("a Get of more than the host has: %v, want the device's error", g.err)
+	}
+	if g := <-second; g.err != nil {
+		t.Errorf("a Get behind one that has failed: %v, want a buffer", g.err)
+	} else {
+		g.buf.Release()
+	}
 }
 
 // TestManyUsers lends out more than the limit to many goroutines, none of which may starve.
