@@ -21,6 +21,26 @@ func TestCloseReleasesBuffers(t *testing.T) {
 	}
 }
 
+// TestCloseLeaves: who has closed a device is not asked to poll for it any more.
+func TestCloseLeaves(t *testing.T) {
+	engines := func() int {
+		if l := processEngines.list.Load(); l != nil {
+			return len(*l)
+		}
+		return 0
+	}
+	before := engines()
+	x, y := pair(t, "sim", options{})
+	if n := engines(); n != before+2 {
+		t.Errorf("%d engines of the process with two devices more, want %d", n, before+2)
+	}
+	x.must(x.hca().Close())
+	y.must(y.hca().Close())
+	if n := engines(); n != before {
+		t.Errorf("%d engines of the process after their Close, want %d", n, before)
+	}
+}
+
 func closeInTraffic(t *testing.T, kind string) {
 	const size, parts = 64 << 10, 4
 	x, y := pair(t, kind, options{cap: verbs.QPCap{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 1, MaxRecvSGE: 1}, cqe: 4096, timeout: 10})

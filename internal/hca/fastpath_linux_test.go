@@ -105,6 +105,29 @@ func TestFastEnds(t *testing.T) {
 	p.want(p.x)
 }
 
+// TestFastSolicited: what the transport takes as a packet, as it does the first message of a connection, asks for the event
+// that its sender asked for.
+func TestFastSolicited(t *testing.T) {
+	p := newLanePair(t, options{untimed: true})
+	p.y.recv(verbs.RecvWR{})
+	p.y.must(p.y.cq.Notify(true))
+	var b [fastSize]byte
+	b[0], b[1] = fastMark, fastMessage|fastSolicited
+	binary.NativeEndian.PutUint32(b[4:], uint32(p.y.qp.QPN()))
+	binary.NativeEndian.PutUint32(b[8:], firstPSN)
+	o := p.outs[simAddr(2)]
+	o.Lock()
+	o.Commit(copy(o.Reserve(fastSize), b[:]), 1)
+	o.Publish()
+	o.Unlock()
+	p.drain(p.y)
+	select {
+	case <-p.y.cq.Events():
+	default:
+		t.Errorf("no event for a message that asks for one; completion %+v", p.want(p.y))
+	}
+}
+
 // TestFastForged: a record of the fast path counts only if all is right in it, and does no harm if it is not.
 func TestFastForged(t *testing.T) {
 	p := newLanePair(t, options{untimed: true})

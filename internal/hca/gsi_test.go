@@ -141,7 +141,9 @@ func TestGSIConfig(t *testing.T) {
 	if _, err := g.ClaimService(1, 7); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "this device") {
 		t.Errorf("second claim: %v, want ErrBusy that names this device", err)
 	}
-	release()
+	if release(); taken[there] {
+		t.Errorf("%v is taken after its release, want others to know that it is free", there)
+	}
 	taken[there] = true
 	if _, err := g.ClaimService(1, 7); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "address in use: another program") {
 		t.Errorf("claim of what another program has: %v, want ErrBusy that says so", err)

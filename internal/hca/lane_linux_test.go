@@ -8,8 +8,10 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +31,8 @@ type lanePair struct {
 	inboxes map[netip.Addr]*shm.Inbox
 	outs    map[netip.Addr]*shm.Out // by where they lead
 	asked   int
-	shares  bool // QPs share the lanes, as those of two processes do
+	headers map[netip.Addr][]byte // of the lanes in outs: receivers can write to them
+	shares  bool                  // QPs share the lanes, as those of two processes do
 	wc      [1]verbs.WC
 
 	onAsk    func()             // unless nil: somebody asks for access
@@ -39,9 +42,12 @@ type lanePair struct {
 	answers []func() // of receivers that have mapped a file, or are asked for access
 }
 
+// laneHeadAt is where a lane's header says up to where the receiver has read.
+const laneHeadAt = 128
+
 func newLanePair(t testing.TB, o options, mw ...link.Middleware) *lanePair {
 	t.Helper()
-	p := &lanePair{net: sim.New(sim.Config{Loss: 1}), inboxes: map[netip.Addr]*shm.Inbox{}, outs: map[netip.Addr]*shm.Out{}}
+	p := &lanePair{net: sim.New(sim.Config{Loss: 1}), inboxes: map[netip.Addr]*shm.Inbox{}, outs: map[netip.Addr]*shm.Out{}, headers: map[netip.Addr][]byte{}}
 	var devices [2]*verbs.Device
 	for i := range devices {
 		p.inboxes[simAddr(i+1)] = new(shm.Inbox)
@@ -76,6 +82,12 @@ func (p *lanePair) lane(t testing.TB, from, to netip.Addr) *shm.Out {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
+	header, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(header) })
+	p.headers[to] = header
 	in, err := p.inboxes[to].Add(fd, shm.Bell{}, from, 8, func() {}, func(g shm.Granted, revoked bool) error {
 		p.queue(func() {
 			if p.onAnswer != nil {
@@ -222,14 +234,43 @@ func TestLaneBreaks(t *testing.T) {
 	p := newLanePair(t, options{timeout: 13})
 	p.x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})
 	p.want(p.x)
+	if c := p.x.impl().Carrier(); c != verbs.CarrierSHM {
+		t.Errorf("the carrier is %q while the lane is whole, want %q", c, verbs.CarrierSHM)
+	}
 	p.net.SetFaults(sim.Faults{})
 	for _, o := range p.outs {
 		o.Hangup()
+	}
+	if c := p.x.impl().Carrier(); c != verbs.CarrierUDP {
+		t.Errorf("the carrier is %q once the lane is broken, want %q", c, verbs.CarrierUDP)
 	}
 	p.x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})
 	p.want(p.x)
 	if p.x.impl().out.lane != nil {
 		t.Error("the QP keeps a broken lane")
+	}
+}
+
+// TestLaneBreaksFull: what finds a lane full, and broken, goes by the network at once, though no timer calls for it.
+func TestLaneBreaksFull(t *testing.T) {
+	p := newLanePair(t, options{typ: verbs.QPTypeUC, driven: true})
+	p.net.SetFaults(sim.Faults{})
+	p.fill(simAddr(2))
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&p.headers[simAddr(2)][laneHeadAt])), 1<<63) // up to where nobody has written
+	p.x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})
+	if c := p.x.impl().Carrier(); c != verbs.CarrierUDP {
+		t.Errorf("the carrier is %q, want %q, as the lane is broken", c, verbs.CarrierUDP)
+	}
+	n := 0
+	for range 100 {
+		var err error
+		if n, err = p.x.cq.Poll(p.wc[:]); n > 0 || err != nil {
+			p.x.must(err)
+			break
+		}
+	}
+	if n != 1 || p.wc[0].Status != verbs.WCSuccess {
+		t.Errorf("%d completions after 100 polls, %v; want 1, a success", n, p.wc[0].Err())
 	}
 }
 
@@ -271,6 +312,9 @@ func TestLaneStoppedBefore(t *testing.T) {
 	p.fill(simAddr(2))
 	p.x.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})
 	p.wantRetryExceeded()
+	if n := p.x.impl().count("shm_lost_pkts"); n == 0 {
+		t.Error("0 packets are counted as lost by the lane, want all that were sent")
+	}
 }
 
 // fill fills the lane to an address with what the receiver drops.
@@ -306,7 +350,7 @@ func TestLaneOfAnother(t *testing.T) {
 		o.Unlock()
 		p.drain(p.y)
 	}
-	peer := p.outs[simAddr(2)]
+	peer, pkeys := p.outs[simAddr(2)], impl(p.y.dev).port.query().BadPKeyCntr
 	put(p.lane(t, simAddr(9), simAddr(2)), func(*wire.BTH) {})
 	put(peer, func(b *wire.BTH) { b.PKey = 0x1234 })
 	put(peer, func(b *wire.BTH) { b.DestQP ^= 1 })
@@ -314,6 +358,9 @@ func TestLaneOfAnother(t *testing.T) {
 	put(peer, func(b *wire.BTH) { b.Opcode = wire.Secured })
 	if n := rcvd(); n != before {
 		t.Errorf("%d packets were taken, want none", n-before)
+	}
+	if n := impl(p.y.dev).port.query().BadPKeyCntr; n != pkeys+1 {
+		t.Errorf("bad_pkey_cntr %d, want %d", n, pkeys+1)
 	}
 	put(peer, func(*wire.BTH) {})
 	if n := rcvd(); n != before+1 {

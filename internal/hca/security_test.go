@@ -134,6 +134,13 @@ func TestSecuredUC(t *testing.T) {
 		if x.done(); y.done().ByteLen != 10_000 || !bytes.Equal(src.Bytes(), dst.Bytes()) {
 			t.Error("other bytes arrived than were sent")
 		}
+		cx, err := x.qp.Counters()
+		x.must(err)
+		cy, err := y.qp.Counters()
+		y.must(err)
+		if sent, rcvd := cx.Value("sent_bytes"), cy.Value("rcvd_bytes"); sent != rcvd || sent < 10_000 {
+			t.Errorf("%d bytes are counted as sent and %d as received, want the same, and 10000 at least", sent, rcvd)
+		}
 	})
 }
 

@@ -358,6 +358,10 @@ func TestListFaults(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "SGE 1: ") {
 			t.Errorf("%s: error %v, want one that names SGE 1", name, err)
 		}
+		spans, err := p.OpenList(nil, []verbs.SGE{good, bad}, 0, 17, verbs.AccessLocalWrite)
+		if len(spans) != 0 || err == nil || !strings.Contains(err.Error(), "SGE 1: ") {
+			t.Errorf("%s: opened %d spans, error %v; want none, and an error that names SGE 1", name, len(spans), err)
+		}
 	}
 	for _, r := range []*Region{rw, ro} {
 		if n := r.gate.users.Load(); n != 0 {

@@ -183,6 +183,15 @@ func TestAccessRefused(t *testing.T) {
 	if a := g.ask(0); a != nil || g.lost != 1 {
 		t.Errorf("got %+v for a refusal, and was told %d times; want nothing, once", a, g.lost)
 	}
+	// A file stays mapped as it was at first. The sender would die of a write to what is mapped for reading.
+	r := g.ask(1)
+	if r == nil || r.Write {
+		t.Fatal("a right to read: got no access, or one that writes; want one that does not")
+	}
+	if a := g.ask(2); a != nil {
+		t.Errorf("a right to write to a file that is mapped for reading: got access from %#x on, want none", a.Base)
+	}
+	g.o.Return(r)
 	canShrink, _ := file(t, 8, regionSize, unix.F_SEAL_GROW)
 	readOnly, _ := file(t, 9, regionSize, shareSeals|unix.F_SEAL_FUTURE_WRITE)
 	for name, x := range map[string]Granted{

@@ -205,9 +205,12 @@ func TestWithdraw(t *testing.T) {
 		t.Errorf("%d files with %d bytes are mapped, want 1 with 65536", n, in.files.size)
 	}
 	b.refuse = errors.New("the receiver does not listen")
-	if o.Withdraw(6); !o.Broken() {
-		t.Error("the lane goes on though the receiver does not hear what is withdrawn, want it broken")
+	hung := 0
+	o.hangup = func() { hung++ }
+	if o.Withdraw(6); !o.Broken() || hung != 1 {
+		t.Errorf("the receiver does not hear what is withdrawn: the lane is broken: %v, the sender has hung up %d times; want it broken, and once", o.Broken(), hung)
 	}
+	o.hangup = func() {}
 }
 
 // TestLendsNoMore: a sender lends few files, forgets them with the lane, and lends none where nobody listens.

@@ -306,6 +306,22 @@ func TestOldRanges(t *testing.T) {
 	}
 }
 
+// TestForgedRanges: what a peer says of a READ that it was not sent changes nothing.
+func TestForgedRanges(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, noTimeout: true, rd: 1})
+	p.routeWith(func(*node, int, *wire.Packet) bool { return true }) // all else is made by hand
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)), readWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)))
+	p.transmit()
+	rec := &p.a.rc().recovery
+	first, before := psn(rec.una), slices.Clone(rec.ranges)
+	forged := wire.Ranges{Latest: first.Add(3), Bits: []byte{1 << 3, 0, 0, 0}}
+	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAckRanges, PSN: first}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited)}, Payload: forged.AppendTo(nil)})
+	if !slices.Equal(rec.ranges, before) {
+		t.Errorf("ranges %+v, want %+v as before", rec.ranges, before)
+	}
+	p.a.wantState(verbs.QPStateRTS)
+}
+
 // TestPatience: packets that are overtaken, and late, teach patience, up to two round trips. Calm ends it.
 func TestPatience(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})

@@ -129,6 +129,13 @@ func TestCongestion(t *testing.T) {
 		c.acknowledged(maxWindow, growth, true)
 	}
 	want("and long after", maxWindow)
+
+	c = unfolded()
+	c.window = 100
+	c.lostSome(0, 8)
+	want("8 losses without a queue", 96)
+	c.acknowledged(96, growth, true) // which grows quickly below a threshold
+	want("a window after them", 96+growth-1)
 }
 
 // TestQueue: a loss while packets wait in a queue narrows the window by what waits, to a half at most, once in a few

@@ -59,6 +59,18 @@ func TestDCQCN(t *testing.T) {
 	before := p.rate
 	d.sent(now+1, dcqcnBytes)
 	near("10 MiB", float64(before+line)/2)
+	d.sent(now+1, dcqcnBytes/2)
+	now += notifyInterval
+	d.notified(now)
+	before = p.rate
+	d.sent(now+1, dcqcnBytes/2)
+	near("5 MiB before a notification and 5 MiB after it", float64(before))
+
+	// What is measured in a short time may be more than the line carries.
+	d = newDCQCN(&p, line)
+	d.metered = 2 * line
+	d.notified(now)
+	near("first notification of a QP that seems faster than the line", line/2)
 }
 
 // TestDCQCNSlow: a QP that sends more slowly than the least rate is not slowed down below it.

@@ -63,6 +63,22 @@ func TestKeepAlive(t *testing.T) {
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess})
 }
 
+// TestKeepAliveCredits: the peer counts probes among the messages for which it gives credits, and so does the sender.
+func TestKeepAliveCredits(t *testing.T) {
+	p := alive(t, setup{})
+	p.runUntil(3*alivePeriod + ms)
+	p.b.credit = true
+	for i := range uint64(3) {
+		p.b.postRecv(i, p.b.mem.sge(0, 64))
+	}
+	p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)))
+	p.runUntil(p.now + alivePeriod/4)
+	r := &p.a.rc().requester
+	if left := r.creditLimit - p.a.qp.sq.messages; left != 2 {
+		t.Errorf("after %d probes and a SEND there are credits for %d SENDs, want 2, as there are 2 receives", len(p.probes(p.a)), left)
+	}
+}
+
 // TestKeepAliveTraffic: while packets come, from either end, nobody is asked.
 func TestKeepAliveTraffic(t *testing.T) {
 	for _, name := range []string{"own sends", "the peer's"} {

@@ -82,6 +82,17 @@ func TestLadder(t *testing.T) {
 	}
 }
 
+// TestLadderDoubled: an acknowledgement that the network doubles says nothing of the next size, which was not sent yet.
+func TestLadderDoubled(t *testing.T) {
+	l := ladder{rung: verbs.MTU256, most: verbs.MTU4096, out: true}
+	if !l.probeAnswered() || l.fits != verbs.MTU256 {
+		t.Errorf("the largest that was answered is %v, want %v", l.fits, verbs.MTU256)
+	}
+	if l.probeAnswered() || l.fits != verbs.MTU256 {
+		t.Errorf("answered twice: the largest that was answered is %v, want %v", l.fits, verbs.MTU256)
+	}
+}
+
 // TestLadderSilent: without evidence nothing is said of sizes, and nothing but repeats is sent.
 func TestLadderSilent(t *testing.T) {
 	for _, c := range []struct {

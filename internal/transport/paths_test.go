@@ -380,6 +380,24 @@ func TestPathsRead(t *testing.T) {
 	}
 }
 
+// TestPathsReadLeft: READ responses do not wait for the peer to ask again where their path was left for other reasons.
+func TestPathsReadLeft(t *testing.T) {
+	p := newPathPair(t, setup{selective: true})
+	p.wait = func(from *node, path int) delay {
+		if from == p.a && path == 0 {
+			return lostOnPath
+		}
+		return testDelay
+	}
+	p.write(64, 16<<10, 8)
+	p.forget()
+	p.post(p.b, readWR(1, p.a.mem.remote(0), p.b.mem.sge(0, 64<<10)))
+	p.run()
+	if got := p.took[p.a]; p.a.qp.counters.PathsLeft != 1 || got[0] != 0 || slices.Max(got) != 64 {
+		t.Errorf("%d paths left, responses by path %v; want one left, and all by one of the others", p.a.qp.counters.PathsLeft, got)
+	}
+}
+
 // TestPathsTold: the peer is told of the ports, those alone, and again when they change.
 func TestPathsTold(t *testing.T) {
 	p := newPathPair(t, setup{selective: true})

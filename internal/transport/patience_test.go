@@ -111,6 +111,30 @@ func TestHeldRequestTells(t *testing.T) {
 	}
 }
 
+// TestPostponed: a READ request that waits for one before it, which is sent again, is expected anew. So it is not lost at
+// once if it was overtaken before.
+func TestPostponed(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, selective: true})
+	rec := &p.a.rc().recovery
+	second := rec.una + 8
+	rec.sent(0, 8, true)
+	rec.sent(us, 8, true)
+	overtake := func(at time.Duration) {
+		seq := rec.nxt
+		rec.sent(at, 1, false)
+		rec.arrivals(at+ms, seq, seq+1)
+	}
+	overtake(2 * us)
+	if at, ok := rec.overtakenAt(&rec.ranges[1], second); !ok || at != ms+us {
+		t.Errorf("overtaken: %v, expected at %v; want it overtaken, and expected at %v", ok, at, ms+us)
+	}
+	rec.postpone(10*ms, second)
+	overtake(11 * ms)
+	if at, ok := rec.overtakenAt(&rec.ranges[1], second); !ok || at != 11*ms {
+		t.Errorf("postponed: overtaken: %v, expected at %v; want it overtaken, and expected at %v", ok, at, 11*ms)
+	}
+}
+
 // TestRoundTripOfREADs: READs measure the round trip though each has lost a response, so that probes can go.
 func TestRoundTripOfREADs(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})

@@ -312,11 +312,20 @@ func TestCNPStates(t *testing.T) {
 		}
 		p.a.wantState(s)
 	}
-	p := newPair(t, setup{typ: verbs.QPTypeUC})
-	p.inject(p.a, wire.NewCNP(0, 0))
-	p.transmit()
-	if got, want := p.a.qp.Counters(), (Counters{CongestionNotifications: 1}); got != want || len(p.log) != 0 {
-		t.Errorf("UC: %+v and %d packets, want %+v and none", got, len(p.log), want)
+	for s, want := range map[verbs.QPState]Counters{verbs.QPStateRTR: {}, verbs.QPStateRTS: {CongestionNotifications: 1}} {
+		p := newPair(t, setup{typ: verbs.QPTypeUC, unconnected: true})
+		attr := setup{typ: verbs.QPTypeUC}.attr(p.a, p.b, 0, 0)
+		for i, mask := range connectMasks[verbs.QPTypeUC] {
+			if attr.State = verbs.QPStateInit + verbs.QPState(i); attr.State <= s {
+				p.modify(p.a, attr, mask)
+			}
+		}
+		p.inject(p.a, wire.NewCNP(0, 0))
+		p.transmit()
+		p.a.wantState(s)
+		if got := p.a.qp.Counters(); got != want || len(p.log) != 0 {
+			t.Errorf("UC, %v: %+v and %d packets, want %+v and none", s, got, len(p.log), want)
+		}
 	}
 }
 

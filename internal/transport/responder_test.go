@@ -302,27 +302,30 @@ func TestDuplicateRead(t *testing.T) {
 // TestDuplicateOrder: repeated READs are answered in the order of PSNs, before what is pending. However
 // many come, a bounded number waits.
 func TestDuplicateOrder(t *testing.T) {
-	p := newPair(t, setup{mtu: verbs.MTU256, rd: 16})
-	for i := range 40 {
-		p.post(p.a, readWR(uint64(i), p.b.mem.remote(0), p.a.mem.sge(0, 8)))
-	}
-	p.run()
-	n := len(p.log)
-	for round := range 3 {
-		for i := 39; i >= 0; i -= 2 + round {
-			p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, wire.PSN(i), 0), memBaseB, keyB, 8))
+	for _, first := range []wire.PSN{0, 1<<24 - 32} { // with the second the PSNs of what is repeated wrap
+		p := newPair(t, setup{mtu: verbs.MTU256, rd: 16, psnA: verbs.PSN(first)})
+		for i := range 40 {
+			p.post(p.a, readWR(uint64(i), p.b.mem.remote(0), p.a.mem.sge(0, 8)))
 		}
-	}
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 40, 0), memBaseB, keyB, 8))
-	p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 3, 0), memBaseB, keyB, 8))
-	p.transmit()
-	got := p.packets(p.b, n)
-	if len(got) > maxReplays+1 || got[len(got)-1].PSN != 40 {
-		t.Errorf("%d answers, the last of PSN %v; want %d at most, the last of PSN 40", len(got), got[len(got)-1].PSN, maxReplays+1)
-	}
-	for i := 1; i < len(got); i++ {
-		if got[i].PSN <= got[i-1].PSN {
-			t.Errorf("%v is answered before %v, want the order of PSNs", got[i-1].PSN, got[i].PSN)
+		p.run()
+		n := len(p.log)
+		read := func(i int) { p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, first.Add(i), 0), memBaseB, keyB, 8)) }
+		for round := range 3 {
+			for i := 39; i >= 0; i -= 2 + round {
+				read(i)
+			}
+		}
+		read(40)
+		read(3)
+		p.transmit()
+		got := p.packets(p.b, n)
+		if last := got[len(got)-1].PSN; len(got) > maxReplays+1 || last != first.Add(40) {
+			t.Errorf("%d answers, the last of PSN %v; want %d at most, the last of PSN %v", len(got), last, maxReplays+1, first.Add(40))
+		}
+		for i := 1; i < len(got); i++ {
+			if !got[i-1].PSN.Less(got[i].PSN) {
+				t.Errorf("%v is answered before %v, want the order of PSNs", got[i-1].PSN, got[i].PSN)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,12 @@ func dialSelf(t *testing.T, at string) *verbs.QP {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dialServer(t, server, at)
+}
+
+// dialServer is dialSelf for a device that listens and is open already.
+func dialServer(t *testing.T, server *verbs.Device, at string) *verbs.QP {
+	t.Helper()
 	client, err := verbs.Open(loopback(t) + "@" + at)
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +147,20 @@ func dialSelf(t *testing.T, at string) *verbs.QP {
 		}
 	})
 	return c.QP()
+}
+
+// TestCapturedPeer: a program whose packets are captured takes none by shared memory, so that all are seen.
+func TestCapturedPeer(t *testing.T) {
+	lanes(t)
+	t.Setenv("ADVERB_PCAP", filepath.Join(t.TempDir(), "server.pcap"))
+	server, err := verbs.Open(loopback(t) + "@" + loopAddr(34))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ADVERB_PCAP", "")
+	if got := dialServer(t, server, loopAddr(34)).Carrier(); got != verbs.CarrierUDP {
+		t.Errorf("the carrier to a program whose packets are captured is %q, want %q", got, verbs.CarrierUDP)
+	}
 }
 
 // TestWhichWay: a QP's counters tell which way its packets go, and all of them go one way.
