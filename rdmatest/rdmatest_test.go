@@ -48,7 +48,7 @@ func TestOptions(t *testing.T) {
 	}
 	x, y = rdmatest.Connect(t, a, b, rdmatest.Options{
 		Cap: verbs.QPCap{MaxSendWR: 1000}, CQ: 5, GIDIndex: 1, PSN: 77,
-		Path: verbs.Path{MTU: verbs.MTU256, MinRNRTimer: 3}, Retry: verbs.Retry{Timeout: 20, Count: 1},
+		Path: verbs.Path{MTU: verbs.MTU256, MinRNRTimer: 3}, Retry: verbs.Retry{Timeout: 20}, // and no retry
 	})
 	for i, e := range []*rdmatest.Endpoint{x, y} {
 		attr, init, err := e.QP.Query()
@@ -59,8 +59,14 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%+v, and a CQ of %d; want 1000 sends, and a CQ of 5 or a little more", init.Cap, e.CQ.Cap())
 		}
 		if attr.AH.SGIDIndex != 1 || attr.AH.DGID.String() != []string{"fd00::2", "fd00::1"}[i] || attr.RQPSN != 77 || attr.SQPSN != 77 ||
-			attr.PathMTU != verbs.MTU256 || attr.MinRNRTimer != 3 || attr.Timeout != 20 || attr.RetryCnt != 1 {
+			attr.PathMTU != verbs.MTU256 || attr.MinRNRTimer != 3 || attr.Timeout != 20 || attr.RetryCnt != 0 {
 			t.Errorf("end %d: %+v, want what Options says", i, attr)
+		}
+	}
+	x, y = rdmatest.Datagrams(t, a, b, rdmatest.Options{Path: verbs.Path{TrafficClass: 0x68}})
+	for i, e := range []*rdmatest.Endpoint{x, y} {
+		if got := e.AH.Attr().TrafficClass; got != 0x68 {
+			t.Errorf("end %d of Datagrams: got traffic class %#02x, want 0x68", i, got)
 		}
 	}
 }

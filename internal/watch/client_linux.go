@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -88,7 +89,7 @@ func ask(ctx context.Context, name string, w Want) (Process, error) {
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return p, fmt.Errorf("pid %d: no answer within %v: is it stopped?", cred.Pid, answerTime)
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET): // the last, if it had not read the question
 		if time.Until(deadline) > 0 && ended(int(cred.Pid)) {
 			return p, errNotOurs
 		}

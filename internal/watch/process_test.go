@@ -18,4 +18,20 @@ func TestAddDevice(t *testing.T) {
 	if !reflect.DeepEqual(p.Devices, want) {
 		t.Errorf("got %+v, want %+v", p.Devices, want)
 	}
+
+	// No list is forgotten.
+	one := Device{Name: "a"}
+	for _, f := range reflect.ValueOf(&one).Elem().Fields() {
+		if f.Kind() == reflect.Slice {
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		}
+	}
+	p = Process{}
+	p.add(one)
+	p.add(one)
+	for name, f := range reflect.ValueOf(p.Devices[0]).Fields() {
+		if f.Kind() == reflect.Slice && f.Len() != 2 {
+			t.Errorf("%s: got %d elements, want those of both, 2", name.Name, f.Len())
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -85,10 +86,14 @@ func read(t *testing.T, file []byte) (packets []gopacket.Packet) {
 		}
 		// Serializing again with checksums computed must reproduce it.
 		again := gopacket.NewSerializeBuffer()
-		udp := p.TransportLayer().(*layers.UDP)
-		_ = udp.SetNetworkLayerForChecksum(p.NetworkLayer())
+		transport := p.TransportLayer().(interface {
+			gopacket.TransportLayer
+			gopacket.SerializableLayer
+			SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
+		})
+		_ = transport.SetNetworkLayerForChecksum(p.NetworkLayer())
 		if err := gopacket.SerializeLayers(again, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
-			p.NetworkLayer().(gopacket.SerializableLayer), udp, gopacket.Payload(udp.Payload)); err != nil {
+			p.NetworkLayer().(gopacket.SerializableLayer), transport, gopacket.Payload(transport.LayerPayload())); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(again.Bytes(), data) {
@@ -166,6 +171,52 @@ func TestIPv6(t *testing.T) {
 	ip := packets[0].NetworkLayer().(*layers.IPv6)
 	if ip.SrcIP.String() != "fd00::1" || ip.DstIP.String() != "fd00::2" || ip.TrafficClass != 0x12 || ip.FlowLabel != 0xabcde {
 		t.Errorf("%+v, want traffic class 0x12 and flow label 0xabcde from fd00::1 to fd00::2", ip)
+	}
+}
+
+// What comes after the end of what is written acknowledges that end, which has a sequence number of its own.
+func TestStreamEnd(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if _, err := io.ReadAll(c); err == nil { // to its end
+			io.WriteString(c, "late")
+		}
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	w := newWriter(t, &file, pcap.Options{})
+	s := w.Stream(c)
+	defer s.Close()
+	if err := s.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(s); string(b) != "late" || err != nil {
+		t.Fatalf("got %q, %v, want late", b, err)
+	}
+	var end, ack uint32
+	for _, p := range read(t, file.Bytes()) {
+		tcp := p.TransportLayer().(*layers.TCP)
+		if tcp.FIN {
+			end = tcp.Seq
+		}
+		if string(tcp.Payload) == "late" {
+			ack = tcp.Ack
+		}
+	}
+	if end == 0 || ack != end+1 {
+		t.Errorf("FIN has sequence number %d, and what comes after it acknowledges %d, want the next number", end, ack)
 	}
 }
 

@@ -299,11 +299,16 @@ func TestOverflow(t *testing.T) {
 	if got := numbers(t, b); len(got) != 10 || got[9] != 9 {
 		t.Errorf("%v arrived, want the first 10", got)
 	}
-	if n := b.Stats().ReceiveDrops; n != 15 {
-		t.Errorf("ReceiveDrops = %d, want 15", n)
-	}
-	if s := net.Stats(); s.Overflowed != 15 {
-		t.Errorf("Overflowed = %d, want 15", s.Overflowed)
+	for _, closed := range []bool{false, true} {
+		if closed {
+			b.Close() // forgets nothing
+		}
+		if n := b.Stats().ReceiveDrops; n != 15 {
+			t.Errorf("closed %v: ReceiveDrops = %d, want 15", closed, n)
+		}
+		if s := net.Stats(); s.Overflowed != 15 {
+			t.Errorf("closed %v: Overflowed = %d, want 15", closed, s.Overflowed)
+		}
 	}
 }
 

@@ -279,6 +279,16 @@ func TestMeter(t *testing.T) {
 	})
 }
 
+// Nothing counts that was done during the warm-up.
+func TestMeterExpires(t *testing.T) {
+	m := newMeter(&order{Warmup: time.Hour, Time: time.Hour}, 64)
+	m.on(0)
+	m.expire(5)
+	if m.ops != 0 || m.elapsed != 0 {
+		t.Errorf("got %d operations in %v, want none: the warm-up was not over", m.ops, m.elapsed)
+	}
+}
+
 // No work, no result: a cell that ends before anything was done is not measured by zero.
 func TestMeterWaitsForWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,9 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
@@ -67,6 +69,36 @@ func TestCmtimeSynchronised(t *testing.T) {
 	if stdout, stderr := stop(true); stdout != "" || stderr != "" {
 		t.Errorf("server: got %s%s, want nothing", stdout, stderr)
 	}
+}
+
+// After its first answer the server may take as long as it likes: it waits for connections.
+func TestCmtimeSynchronisedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, server := net.Pipe()
+		var served sync.WaitGroup
+		defer served.Wait()
+		defer server.Close()
+		s := &classicSync{conn: conn, stop: func() bool { return true }}
+		defer s.close()
+		served.Go(func() {
+			b := []byte{0}
+			for {
+				if _, err := io.ReadFull(server, b); err != nil {
+					return
+				}
+				if b[0] != syncStart {
+					time.Sleep(2 * syncFirst)
+				}
+				server.Write(b)
+			}
+		})
+		conn.SetReadDeadline(time.Now().Add(syncFirst)) // as openClassicSync does
+		for _, step := range []byte{syncStart, meshConnect} {
+			if err := s.await(step); err != nil {
+				t.Errorf("step %d: got %v, want the answer, however late", step, err)
+			}
+		}
+	})
 }
 
 // A server that does something else ends the client with an error that says so.

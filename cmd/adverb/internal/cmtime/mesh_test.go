@@ -3,6 +3,7 @@ package cmtime
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"regexp"
@@ -141,6 +142,22 @@ func TestCmtimeMeshPeerGone(t *testing.T) {
 	cancel()
 	if r := <-root.Done; r.Code != cli.StatusInterrupted || r.Stderr != "adverb: interrupted\n" {
 		t.Errorf("got %+v, want status %d and that it was interrupted", r, cli.StatusInterrupted)
+	}
+}
+
+// An instance that is at another step ends the run of the one that waits for it.
+func TestMeshOtherStep(t *testing.T) {
+	for _, root := range []bool{true, false} {
+		conn, other := net.Pipe()
+		go other.Write([]byte{meshDisconnect})
+		go io.Copy(io.Discard, other)
+		o := &oob{root: root, peers: 2, conns: []net.Conn{conn}}
+		want := fmt.Sprintf("is at step %d, this one at %d", meshDisconnect, meshConnect)
+		if err := o.sync(meshConnect); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("root %v: got %v, want an error with %q", root, err, want)
+		}
+		o.close()
+		other.Close()
 	}
 }
 

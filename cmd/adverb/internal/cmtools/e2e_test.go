@@ -2,7 +2,10 @@ package cmtools
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // The devices of these tests, on addresses that no other test has.
@@ -28,8 +32,11 @@ func startServer(ctx context.Context, port, line string) *tooltest.Started {
 
 // runClient runs its client.
 func runClient(ctx context.Context, port, line string) tooltest.Result {
-	argv := append(strings.Fields(line), "--ib-dev", clientDevice, "--port", port, "-s", serverAddr)
-	return tool.Result(ctx, argv...)
+	return tool.Result(ctx, clientArgs(port, line)...)
+}
+
+func clientArgs(port, line string) []string {
+	return append(strings.Fields(line), "--ib-dev", clientDevice, "--port", port, "-s", serverAddr)
 }
 
 // runPair runs both ends.
@@ -250,6 +257,85 @@ func TestCmatoseFlagsDiffer(t *testing.T) {
 			t.Errorf("server: got %+v\nclient: got %+v\nwant status 255 of both, and the client's reason", s, c)
 		}
 	})
+}
+
+// atLine is an output. When its line is printed, do runs before the program goes on.
+type atLine struct {
+	line string
+	do   func()
+}
+
+func (a atLine) Write(b []byte) (int, error) {
+	if string(b) == a.line {
+		a.do()
+	}
+	return len(b), nil
+}
+
+// connectSlowly connects to cmatose, and disconnects when the server does. Before it says that its QP is ready,
+// it calls meanwhile. It has no QP: no data flows.
+func connectSlowly(ctx context.Context, t *testing.T, port string, meanwhile func()) {
+	t.Helper()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dev, err := verbs.Open(clientDevice)
+	ok(err)
+	ch := rdmacm.NewEventChannel(dev)
+	id, err := rdmacm.NewID(ch, rdmacm.PortSpaceTCP)
+	ok(err)
+	defer func() { ok(errors.Join(id.Close(), ch.Close(), dev.Close())) }()
+	then := func(err error, want rdmacm.EventType) {
+		t.Helper()
+		ok(err)
+		if ev, err := ch.Next(ctx); err != nil || ev.Type != want {
+			t.Fatalf("got event %v, %v, want %v", ev.Type, err, want)
+		}
+	}
+	then(id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort(serverAddr+":"+port)), rdmacm.EventAddrResolved)
+	then(id.ResolveRoute(), rdmacm.EventRouteResolved)
+	param := rdmacm.DefaultConnParam()
+	param.QPN = 1000
+	then(id.Connect(&param), rdmacm.EventConnectResponse)
+	meanwhile()
+	then(id.Establish(), rdmacm.EventDisconnected)
+}
+
+// A server that has refused a client beyond -c ends with that status, though all goes well with the other one.
+func TestRefusedBeyondCount(t *testing.T) {
+	for _, tt := range []struct {
+		prog, server string
+		good         func(ctx context.Context, port string, refused func()) // calls refused while the server has it as a client
+	}{
+		{"cmatose", "ucmatose", func(ctx context.Context, port string, refused func()) {
+			tool.RunTo(ctx, atLine{"receiving data transfers\n", refused}, io.Discard, clientArgs(port, "ucmatose")...)
+		}},
+		{"cmatose", "ucmatose -C 0", func(ctx context.Context, port string, refused func()) {
+			connectSlowly(ctx, t, port, refused)
+		}},
+		{"udaddy", "udaddy", func(ctx context.Context, port string, refused func()) {
+			tool.RunTo(ctx, atLine{"initiating data transfers\n", refused}, io.Discard, clientArgs(port, "udaddy")...)
+		}},
+	} {
+		t.Run(strings.ReplaceAll(tt.server, " ", ""), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+			defer cancel()
+			port := tooltest.FreePort(t)
+			srv := startServer(ctx, port, tt.server)
+			tt.good(ctx, port, func() {
+				if c := runClient(ctx, port, tt.server); c.Code == 0 {
+					t.Errorf("the client beyond -c: got %+v, want a failure", c)
+				}
+			})
+			s := <-srv.Done
+			if want := cm.ExitStatus(cm.StatusNoMemory); s.Code != want || !strings.Contains(s.Stdout, tt.prog+": failing connection request\n") || !strings.Contains(s.Stderr, cm.ErrTooMany.Error()) {
+				t.Errorf("server: got %+v, want status %d and the reason %q", s, want, cm.ErrTooMany)
+			}
+		})
+	}
 }
 
 // Two processes share the device of the loopback interface.

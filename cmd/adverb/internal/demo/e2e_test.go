@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -110,7 +111,7 @@ func TestDemoExplains(t *testing.T) {
 	}
 }
 
-// The capture holds every packet that was shown, once.
+// The capture holds every packet that was shown, once. The numbers at the ends of the two parts count them.
 func TestDemoPCAP(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "demo.pcapng")
 	code, stdout, stderr := tool.Run(t.Context(), "adverb", "demo", "--pcap", name)
@@ -149,8 +150,13 @@ func TestDemoPCAP(t *testing.T) {
 			t.Errorf("packet %d: %v", n, err)
 		}
 	}
-	if shown := strings.Count(stdout, "--> "); n != shown || n == 0 {
-		t.Errorf("got %d packets in the file, want the %d that were shown", n, shown)
+	shown, counted := strings.Count(stdout, "--> "), 0
+	for _, m := range regexp.MustCompile(`(\d+) packets in `).FindAllStringSubmatch(stdout, -1) {
+		c, _ := strconv.Atoi(m[1])
+		counted += c
+	}
+	if n != shown || counted != shown || n == 0 {
+		t.Errorf("got %d packets in the file and %d counted, want the %d that were shown", n, counted, shown)
 	}
 }
 

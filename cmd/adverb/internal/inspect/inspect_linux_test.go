@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
@@ -101,6 +103,19 @@ func TestStatWatch(t *testing.T) {
 	head, rows := lines(t, out)
 	if len(rows) != 2 || head[4] != "SENT/s" || rows[0][4] != "0" || rows[1][4] != "0" {
 		t.Errorf("stat -w -c 2 prints\n%swant two lines of this process, with nothing new", out)
+	}
+}
+
+// What comes in a second is what came since the latest look, by the seconds since then.
+func TestStatRate(t *testing.T) {
+	var out strings.Builder
+	s := stat{inv: &cli.Invocation{Ctx: t.Context(), Stdout: &out, Stderr: io.Discard}, watch: true}
+	for i, since := range []time.Duration{0, 2 * time.Second} {
+		d := watch.Device{Name: ownDevice, Counters: map[string]uint64{"sent_pkts": 1000 + 5000*uint64(i)}}
+		s.print([]watch.Process{{PID: os.Getpid(), Command: "x", Devices: []watch.Device{d}}}, since)
+	}
+	if head, rows := lines(t, out.String()); len(rows) != 1 || head[4] != "SENT/s" || rows[0][4] != "2500" {
+		t.Errorf("stat -w prints\n%swant 2500 packets sent in a second: 5000 came in two", &out)
 	}
 }
 
@@ -198,6 +213,26 @@ func TestNone(t *testing.T) {
 		_, out, stderr := tool.Run(t.Context(), "adverb", command, "soft_nosuch\x1b[2J")
 		if !strings.Contains(stderr, "no program of this user has device soft_nosuch?[2J open") || !strings.Contains(out, "PID") {
 			t.Errorf("%s: stdout %q, stderr %q, want the heading, and that nobody has the device open", command, out, stderr)
+		}
+	}
+}
+
+// The status tells that a program did not answer. This one hangs up.
+func TestSilent(t *testing.T) {
+	l, err := net.Listen("unix", fmt.Sprintf("@adverb/watch/%d/%d-%s", os.Geteuid(), os.Getpid(), t.Name()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			c.Close()
+		}
+	}()
+	for _, command := range []string{"stat", "res"} {
+		code, _, stderr := tool.Run(t.Context(), "adverb", command)
+		if want := fmt.Sprintf("pid %d: it hung up", os.Getpid()); code != cli.ExitError || !strings.Contains(stderr, want) {
+			t.Errorf("%s: got status %d, stderr %q, want status %d and %q", command, code, stderr, cli.ExitError, want)
 		}
 	}
 }

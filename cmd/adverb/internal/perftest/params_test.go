@@ -100,6 +100,7 @@ func TestFlagsRefused(t *testing.T) {
 		{SendBW, "-R -c UC", "UC is not supported in librdmacm"},
 		{SendBW, "-T 3", "TOS only valid for rdma_cm based QP"},
 		{SendBW, "-l 7", "Number of iterations must be a multiple of post list size"},
+		{SendBW, "-n 20 --recv_post_list 3", "Number of iterations must be a multiple of receive post list size"},
 		{SendBW, "-l 10 -Q 3", "Post list size must be a multiple of CQ moderation"},
 		{SendBW, "-l 200", "the send queue has room for 128"},
 		{SendBW, "--use-srq -q 9 -r 8", "each needs a receive"},

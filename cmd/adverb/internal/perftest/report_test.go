@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -57,6 +58,31 @@ func TestRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	tooltest.DiffLines(t, out.String(), " 2             1000            2.00           250000.00\n")
+
+	for line, want := range map[string]string{"-H": "#, usec\n1, 1\n2, 2\n3, 3\n", "-U": "#, usec\n1, 3\n2, 1\n3, 2\n"} {
+		p, out = printer(t, line)
+		if err := p.reportLatency(&latReport{size: 2, iters: 4, histogram: h, all: []int64{3000, 1000, 2000}}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(out.String(), want) {
+			t.Errorf("%s: got\n%swant at its beginning\n%s", line, out, want)
+		}
+	}
+}
+
+// If both ends have measured, then a row is the sum.
+func TestRowWithPeer(t *testing.T) {
+	p, out := printer(t, "-b")
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	defer theirs.Close()
+	p.talk.pipe = newSocketPipe(t.Context(), ours, func(error) {})
+	peer := talk{pipe: newSocketPipe(t.Context(), theirs, func(error) {}), first: true}
+	go peer.swapReport(&bwReport{size: 65536, iters: 5000, peak: 2000, average: 200, rate: 0.25})
+	if err := p.reportBandwidth(&bwReport{size: 65536, iters: 5000, peak: 1000, average: 1000, rate: 0.5}, true); err != nil {
+		t.Fatal(err)
+	}
+	tooltest.DiffLines(t, out.String(), " 65536      5000             3000.00            1200.00\t\t   0.750000\n")
 }
 
 // C's %#0*x.

@@ -69,6 +69,8 @@ func TestTalkWithC(t *testing.T) {
 
 // Peers that are no perftest, or too old, get an error that says so.
 func TestTalkWithOthers(t *testing.T) {
+	otherQP := sampleDest
+	otherQP.qpn++
 	for name, tt := range map[string]struct{ says, want string }{
 		"old":       {"5.60" + string(make([]byte, 12)), `the peer's version is "5.60": 5.70 or later can be talked to`},
 		"HTTP":      {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", `the peer's version is "GET / HTTP/1.1\r\n"`},
@@ -78,6 +80,7 @@ func TestTalkWithOthers(t *testing.T) {
 		"no number": {"6.10" + string(make([]byte, 12)) + "\x00\x00\x10\x00\x00\x00\x00\x40x\x00", "path MTU is no number"},
 		"garbage": {string(clientOfC(&sampleDest)[:26]) + string(make([]byte, textSize)),
 			"the peer's message is no address"},
+		"another QP": {string(otherQP.appendTo(clientOfC(&sampleDest)[:26+textSize], textWithGID)), errOtherQP.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)

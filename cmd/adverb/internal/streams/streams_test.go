@@ -15,7 +15,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
@@ -100,7 +102,7 @@ func TestRcopy(t *testing.T) {
 	defer cancel()
 	from, into := t.TempDir(), t.TempDir()
 	port := startRcopy(ctx, t, into)
-	want := map[string][]byte{}
+	want, modes := map[string][]byte{}, map[string]fs.FileMode{}
 	for i, size := range []int{0, 1, 4097, 3 << 20} {
 		b := make([]byte, size)
 		r := rand.New(rand.NewPCG(uint64(i), 0))
@@ -108,11 +110,11 @@ func TestRcopy(t *testing.T) {
 			b[j] = byte(r.Uint32())
 		}
 		name := filepath.Join("sub", fmt.Sprint(size))
-		want[name] = b
+		want[name], modes[name] = b, []fs.FileMode{0o700, 0o600}[i%2] // no umask takes these away
 		if err := os.MkdirAll(filepath.Join(from, "sub"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(from, name), b, 0o640); err != nil {
+		if err := os.WriteFile(filepath.Join(from, name), b, modes[name]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,6 +127,11 @@ func TestRcopy(t *testing.T) {
 		got, err := os.ReadFile(filepath.Join(into, "all", name))
 		if err != nil || !bytes.Equal(got, b) {
 			t.Errorf("%s: %d bytes of %d, %v, want those of the source", name, len(got), len(b), err)
+		}
+		if info, err := os.Stat(filepath.Join(into, "all", name)); err != nil {
+			t.Error(err)
+		} else if got := info.Mode().Perm(); got != modes[name] {
+			t.Errorf("%s: got permissions %v, want %v as of the source", name, got, modes[name])
 		}
 	}
 }
@@ -258,6 +265,39 @@ func TestRcopyRefuses(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// What a client may not say while its file is open. Ours says none of it.
+func TestRcopyInvalid(t *testing.T) {
+	for want, m := range map[uint32][]byte{errBusy: openMessage("other", 0o600), errInval: writeMessage(-1)} { // 2^64-1 bytes
+		root, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, far := net.Pipe()
+		if err := conn.SetDeadline(time.Now().Add(tooltest.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		var served sync.WaitGroup
+		served.Go(func() {
+			(&session{conn: far, root: root, say: t.Logf}).run()
+			far.Close()
+		})
+		for _, step := range []struct {
+			message []byte
+			want    uint32
+		}{{openMessage("file", 0o600), 0}, {m, want}} {
+			if _, err := conn.Write(step.message); err != nil {
+				t.Fatal(err)
+			}
+			if h, err := readHeader(conn); err != nil || h.command != step.message[1]|response || h.data != step.want {
+				t.Errorf("command %#x: got the answer %+v, %v, want %d", step.message[1], h, err, step.want)
+			}
+		}
+		conn.Close()
+		served.Wait()
+		root.Close()
 	}
 }
 
