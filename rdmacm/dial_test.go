@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/hca"
+	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rdmatest"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -121,6 +123,51 @@ func TestNegotiation(t *testing.T) {
 	}
 	if got := y.Param(); got.InitiatorDepth != 3 || got.ResponderResources != 5 || got.RetryCount != 2 {
 		t.Errorf("the listener: got %+v, want initiator depth 3, responder resources 5, 2 retries", got)
+	}
+}
+
+// TestDialTOS checks that the dialer's type of service is that of both ends' packets.
+func TestDialTOS(t *testing.T) {
+	p := newPair(t)
+	l := p.listen(t, addr(t, p.b, false, 0))
+	done := accept(t, l, nil)
+	x, err := (&rdmacm.Dialer{Device: p.a, TOS: 0x20}).Dial(patience(t), l.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	got := <-done
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	defer got.conn.Close()
+	for i, c := range []*rdmacm.Conn{x, got.conn} {
+		if attr, _, err := c.QP().Query(); err != nil || attr.AH.TrafficClass != 0x20 {
+			t.Errorf("end %d: got traffic class %#x, error %v, want 0x20", i, attr.AH.TrafficClass, err)
+		}
+	}
+}
+
+// TestSourceScope checks that a global address is reached from a global one, though the device has a link-local one too.
+func TestSourceScope(t *testing.T) {
+	local, global := netip.MustParseAddr("fe80::1"), netip.MustParseAddr("2001:db8::1")
+	d, err := hca.Open(sim.New(sim.Config{}).Netdev("sim0", local, global), hca.Config{Name: "sim0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s := newScript(t, verbs.NewDevice(d))
+	for _, c := range []struct {
+		to   string
+		want netip.Addr
+	}{{"2001:db8::2", global}, {"fe80::2", local}} {
+		id := s.id(rdmacm.PortSpaceTCP)
+		s.ok(id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(c.to), 7471)))
+		s.next(rdmacm.EventAddrResolved)
+		if got := id.LocalAddr().Addr(); got != c.want {
+			t.Errorf("to %s: got local address %v, want %v", c.to, got, c.want)
+		}
+		s.ok(id.Close())
 	}
 }
 

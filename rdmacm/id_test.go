@@ -349,7 +349,7 @@ func TestOptions(t *testing.T) {
 		if attr.Timeout != 17 {
 			t.Errorf("QP timeout %d, want 17", attr.Timeout)
 		}
-		if id == x && attr.AH.TrafficClass != 0x20 {
+		if attr.AH.TrafficClass != 0x20 { // at the accepting end by the request alone
 			t.Errorf("got traffic class %#x, want 0x20", attr.AH.TrafficClass)
 		}
 	}

@@ -151,6 +151,40 @@ func TestIDKeepAlive(t *testing.T) {
 	})
 }
 
+// TestIDKeepAliveWhileAccepting sets the option between Accept and the peer's word that it is there. A names a QP
+// that it does not have, so that its end is the test's to establish.
+func TestIDKeepAliveWhileAccepting(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+		param := rdmacm.DefaultConnParam()
+		param.QPN = 0x123
+		a.ok(x.Connect(&param))
+		y := b.next(rdmacm.EventConnectRequest).ID
+		b.ok(y.CreateQP(nil, smallQP))
+		b.ok(y.Accept(nil))
+		a.next(rdmacm.EventConnectResponse)
+		b.ok(y.SetKeepAlive(time.Second))
+		a.ok(x.Establish())
+		b.next(rdmacm.EventEstablished)
+		p.net.Partition(p.a, p.b)
+		b.patience = time.Hour
+		isEnd(t, b.next(rdmacm.EventDisconnected))
+	})
+}
+
+// TestIDKeepAliveFails: a QP that the program has closed cannot ask, and the program is told.
+func TestIDKeepAliveFails(t *testing.T) {
+	p := newPair(t)
+	a, b := newScript(t, p.a), newScript(t, p.b)
+	x, _ := connected(a, b, b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0)).LocalAddr())
+	a.ok(x.QP().Close())
+	if err := x.SetKeepAlive(time.Second); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("for a QP that is closed: got error %v, want %v", err, verbs.ErrClosed)
+	}
+}
+
 // isEnd checks the event of a connection whose peer has vanished.
 func isEnd(t *testing.T, ev rdmacm.Event) {
 	t.Helper()

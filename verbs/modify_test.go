@@ -229,6 +229,17 @@ func TestCreateQPLimits(t *testing.T) {
 	}
 }
 
+// An SRQ's limit is a number of receives that the queue has room for.
+func TestSRQLimit(t *testing.T) {
+	srq := must(must(device(t).AllocPD())(t).CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}))(t)
+	attr := must(srq.Query())(t)
+	for _, limit := range []int{-1, attr.MaxWR + 1} {
+		err := srq.Modify(verbs.SRQAttr{Limit: limit}, verbs.SRQMaskLimit)
+		wantErr(t, "Modify", err, verbs.ErrInvalid, fmt.Sprintf("srq_limit %d: the queue holds %d", limit, attr.MaxWR))
+	}
+	check(t, srq.Modify(verbs.SRQAttr{Limit: attr.MaxWR}, verbs.SRQMaskLimit))
+}
+
 func TestCreateQPArguments(t *testing.T) {
 	net := rdmatest.New(t)
 	d, other := net.Device(), net.Device()

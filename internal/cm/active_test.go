@@ -182,14 +182,20 @@ func TestREQRepeatsItself(t *testing.T) {
 	}
 }
 
-// If the RTU is lost, the REP comes again and the RTU is repeated.
+// If the RTU is lost, the REP comes again and the RTU is repeated, with its private data.
 func TestLostRTU(t *testing.T) {
 	w := newWorld(t)
-	_, d := w.halfOpen()
+	c, d := w.replied()
+	w.lossOf("a RTU")
+	w.ok(c.ReadyWith(w.now, []byte("ready")))
+	w.forget()
+	w.lose = nil
 	w.wantState(d, StateREPSent)
 	w.advance(milliseconds(DefaultCMTimeout) + testDelay)
 	w.wantSent("b REP", "a RTU")
-	w.b.want(EventEstablished)
+	if e := w.b.want(EventEstablished); !bytes.HasPrefix(e.PrivateData, []byte("ready\x00")) {
+		t.Errorf("established: got private data %q, want ready", bytes.TrimRight(e.PrivateData, "\x00"))
+	}
 	w.a.wantNone()
 	if n := w.a.Stats().Ignored.Of(wire.CMREP); n != 1 {
 		t.Errorf("duplicates: got %d counted, want 1", n)

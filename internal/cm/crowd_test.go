@@ -280,12 +280,17 @@ func TestSilentRequest(t *testing.T) {
 	w.a.want(EventReply)
 }
 
-// The same holds for those who look up a UD service.
+// The same holds for those who look up a UD service. The time begins anew when the request comes again.
 func TestSilentSIDRREQ(t *testing.T) {
 	w := newWorld(t)
 	w.b.listen(0)
-	w.b.inject(stranger, 1, wire.CMSIDRREQ, &wire.SIDRREQ{RequestID: 1, PKey: wire.DefaultPKey, ServiceID: testService})
+	ask := func() {
+		w.b.inject(stranger, 1, wire.CMSIDRREQ, &wire.SIDRREQ{RequestID: 1, PKey: wire.DefaultPKey, ServiceID: testService})
+	}
+	ask()
 	s := w.b.want(EventSIDRRequest).SIDR
+	w.advance(sidrSilence - 1)
+	ask()
 	w.advance(sidrSilence - 1)
 	w.b.wantNone()
 	w.advance(1)

@@ -52,6 +52,24 @@ func TestREPTimeoutReachesLatePeer(t *testing.T) {
 	w.b.wantNone()
 }
 
+// A peer that was told to wait repeats its REQ as late as that. The attempt may be over by then, and the REQ is
+// not a new one: the REJ answers it.
+func TestREPTimeoutBeforeREQComesAgain(t *testing.T) {
+	w := newWorld(t)
+	_, d := w.pending()
+	w.ok(d.Delay(w.now, 24)) // 69 s
+	w.lossOf("b REP", "b REJ 4", "b DREQ")
+	w.ok(d.Accept(w.now, testParams(0x22)))
+	w.advance(time.Minute)
+	w.b.want(EventUnreachable)
+	w.forget()
+	w.lose = nil
+	w.advance(15 * time.Second)
+	w.wantSent("a REQ", "b REJ 4")
+	w.b.wantNone()
+	w.a.want(EventRejected)
+}
+
 func TestCommunicationEstablished(t *testing.T) {
 	w := newWorld(t)
 	_, d := w.halfOpen()

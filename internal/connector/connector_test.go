@@ -19,6 +19,9 @@ const (
 	udp connector.PortSpace = 0x0111
 )
 
+// testTOS is the type of service of all requests. It has bits in both halves, which an IPv6 header has in different bytes.
+const testTOS = 0xb8
+
 // end is a device with its connector. Its events are those of all its connections.
 type end struct {
 	t        *testing.T
@@ -67,7 +70,7 @@ func (e *end) connect(other *end, typ verbs.QPType, ps connector.PortSpace, numb
 	e.t.Helper()
 	conn, err := e.c.NewConn(ps, e.addr, e.handle)
 	e.ok(err)
-	e.ok(conn.Connect(&connector.Call{Type: typ, Local: netip.AddrPortFrom(e.addr, 40000), Remote: netip.AddrPortFrom(other.addr, number), TOS: 0x20, Params: p}))
+	e.ok(conn.Connect(&connector.Call{Type: typ, Local: netip.AddrPortFrom(e.addr, 40000), Remote: netip.AddrPortFrom(other.addr, number), TOS: testTOS, Params: p}))
 	return conn
 }
 
@@ -109,8 +112,8 @@ func TestConnection(t *testing.T) {
 			len(p.PrivateData) != connector.MaxConnectData || !bytes.HasPrefix(p.PrivateData, []byte("hello\x00")) {
 			t.Errorf("request: got %v, %+v, want what a has said, seen from b", r.Type, p)
 		}
-		if r.Local != netip.AddrPortFrom(b.addr, 7471) || r.Remote != netip.AddrPortFrom(a.addr, 40000) || r.TOS != 0x20 {
-			t.Errorf("request: got %v to %v, TOS %#x, want port 40000 of %v to port 7471 of %v, TOS 0x20", r.Remote, r.Local, r.TOS, a.addr, b.addr)
+		if r.Local != netip.AddrPortFrom(b.addr, 7471) || r.Remote != netip.AddrPortFrom(a.addr, 40000) || r.TOS != testTOS {
+			t.Errorf("request: got %v to %v, TOS %#x, want port 40000 of %v to port 7471 of %v, TOS %#x", r.Remote, r.Local, r.TOS, a.addr, b.addr, testTOS)
 		}
 		y := r.Conn
 		b.ok(y.Accept(connector.Params{QPN: 0x22, RNRRetryCount: 4}))
@@ -187,26 +190,37 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestLookUp finds the QP of a UD service, and is refused another time.
+// TestLookUp finds the QP of a UD service, over IPv4 and over IPv6, and is refused another time.
 func TestLookUp(t *testing.T) {
-	between(t, func(t *testing.T, a, b *end) {
-		port := b.listen(udp, 7471)
-		a.connect(b, verbs.QPTypeUD, udp, 7471, connector.Params{PrivateData: []byte("who")})
-		r := <-b.requests
-		if r.Type != verbs.QPTypeUD || len(r.Params.PrivateData) != connector.MaxLookUpData || !bytes.HasPrefix(r.Params.PrivateData, []byte("who\x00")) {
-			t.Errorf("request: got %v with private data %q, want UD with who", r.Type, r.Params.PrivateData)
-		}
-		b.ok(r.Conn.Accept(connector.Params{QPN: 0x33, PrivateData: []byte("me")}))
-		if p := a.want(connector.Found).Peer; p.QPN != 0x33 || p.QKey != connector.UDQKey || p.AH.DGID.Addr() != b.addr || !bytes.HasPrefix(p.PrivateData, []byte("me\x00")) {
-			t.Errorf("found: got %+v, want QPN 0x33 at %v, Q_Key %#x and me", p, b.addr, connector.UDQKey)
-		}
-		a.connect(b, verbs.QPTypeUD, udp, 7471, connector.Params{})
-		b.ok((<-b.requests).Conn.Reject(nil))
-		if ev := a.want(connector.NotFound); ev.Reason != 2 { // rejected
-			t.Errorf("not found: got status %d, want 2", ev.Reason)
-		}
-		port.Release()
-	})
+	for index := range 2 {
+		between(t, func(t *testing.T, a, b *end) {
+			for _, e := range []*end{a, b} {
+				gid, err := e.dev.GID(1, index)
+				e.ok(err)
+				e.addr = gid.GID.Addr()
+			}
+			lookUp(t, a, b)
+		})
+	}
+}
+
+func lookUp(t *testing.T, a, b *end) {
+	port := b.listen(udp, 7471)
+	a.connect(b, verbs.QPTypeUD, udp, 7471, connector.Params{PrivateData: []byte("who")})
+	r := <-b.requests
+	if r.Type != verbs.QPTypeUD || r.TOS != testTOS || len(r.Params.PrivateData) != connector.MaxLookUpData || !bytes.HasPrefix(r.Params.PrivateData, []byte("who\x00")) {
+		t.Errorf("request from %v: got %v, TOS %#x, with private data %q, want UD, TOS %#x, with who", a.addr, r.Type, r.TOS, r.Params.PrivateData, testTOS)
+	}
+	b.ok(r.Conn.Accept(connector.Params{QPN: 0x33, PrivateData: []byte("me")}))
+	if p := a.want(connector.Found).Peer; p.QPN != 0x33 || p.QKey != connector.UDQKey || p.AH.DGID.Addr() != b.addr || !bytes.HasPrefix(p.PrivateData, []byte("me\x00")) {
+		t.Errorf("found: got %+v, want QPN 0x33 at %v, Q_Key %#x and me", p, b.addr, connector.UDQKey)
+	}
+	a.connect(b, verbs.QPTypeUD, udp, 7471, connector.Params{})
+	b.ok((<-b.requests).Conn.Reject(nil))
+	if ev := a.want(connector.NotFound); ev.Reason != 2 { // rejected
+		t.Errorf("not found: got status %d, want 2", ev.Reason)
+	}
+	port.Release()
 }
 
 // TestClaim checks that a port has one owner, until it is released.

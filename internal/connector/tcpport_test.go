@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/link/tcp"
 	"github.com/adverb-rdma/adverb/internal/mpa"
 )
 
@@ -48,6 +50,46 @@ func TestRefusedConnections(t *testing.T) {
 			t.Errorf("%d of %d connections are closed after %v, want all", got, n, requestTime)
 		}
 	})
+}
+
+// A request that is closed unanswered leaves its place in the backlog to the next one.
+func TestClosedRequestLeavesBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &tcpConnector{conns: map[*tcpConn]bool{}, leaving: make(chan struct{}, maxLeaving)}
+		var requests []*Request
+		p := &tcpPort{c: c, backlog: 1, onRequest: func(r *Request) func(Event) {
+			requests = append(requests, r)
+			return func(Event) {}
+		}}
+		request := (&mpa.Offer{}).Request()
+		for i := range 2 {
+			ours, theirs := net.Pipe()
+			defer theirs.Close()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			p.requested(ours, &request)
+			if len(requests) != i+1 {
+				t.Fatalf("%d requests are delivered, want %d", len(requests), i+1)
+			}
+			requests[i].Conn.Close()
+		}
+	})
+}
+
+// A port that is released ends the connections that have said nothing yet. Their peers need not wait for requestTime.
+func TestReleaseEndsSilentConnections(t *testing.T) {
+	at := netip.MustParseAddrPort("127.0.0.1:0")
+	claimed, err := tcp.Claim(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var closed atomic.Int32
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	p := &tcpPort{c: &tcpConnector{}, p: claimed, at: at, conns: map[net.Conn]bool{&closing{ours, &closed}: true}}
+	p.Release()
+	if got := closed.Load(); got != 1 {
+		t.Errorf("%d of 1 connections are closed, want all", got)
+	}
 }
 
 // A host that opens connections and says nothing takes its share of a listener's, and others ask meanwhile.

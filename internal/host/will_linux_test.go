@@ -324,6 +324,22 @@ func TestWillOpensAgain(t *testing.T) {
 	})
 }
 
+// TestLastWordsRevoked: what is revoked makes room for other last words. The will of a process that makes one
+// connection after another would be full.
+func TestLastWordsRevoked(t *testing.T) {
+	addr, peer := testAddr(75), testAddr(76)
+	m := join(t, addr)
+	defer m.leave()
+	for range 3 {
+		m.netdev.LastWords(addr, peer, 0, []byte("bye"))()
+	}
+	if w := &m.netdev.will; w.mem == nil {
+		t.Skip("no memfd")
+	} else if w.used != 1 {
+		t.Errorf("3 messages, each revoked before the next: got %d rows used, want 1", w.used)
+	}
+}
+
 // TestMaxWards: a process takes on so many wills, and no more.
 func TestMaxWards(t *testing.T) {
 	s := &wards{conns: map[*net.UnixConn]struct{}{}}

@@ -159,6 +159,20 @@ func TestTableSpread(t *testing.T) {
 	}
 }
 
+// TestTableReserved: no block of special QPs is taken, whichever is drawn.
+func TestTableReserved(t *testing.T) {
+	draws := []uint32{tableBlocks - 1, 0, 7}
+	tab := newTable(1)
+	tab.Random = func() uint32 {
+		r := draws[0]
+		draws = draws[1:]
+		return r
+	}
+	if b, err := tab.First(); b != 7 || err != nil {
+		t.Errorf("blocks %#x, 0 and 7 are drawn: got block %#x, error %v, want block 7", tableBlocks-1, b, err)
+	}
+}
+
 // TestTableGetUnknown: numbers that are not in use find nothing.
 func TestTableGetUnknown(t *testing.T) {
 	tab, v := newTable(1), new(thing)

@@ -370,6 +370,39 @@ func TestBadSGE(t *testing.T) {
 	}
 }
 
+// TestInlineRefused checks that inline data which cannot be read are refused at once, and that nothing of them is left
+// in the queue.
+func TestInlineRefused(t *testing.T) {
+	a, b := newPair(t, deep, deep, mpa.RTRWrite)
+	mr := b.region(8, everything)
+	b.recv(1, sge(mr, 0, 8))
+	b.recv(2, sge(mr, 0, 8))
+	wrong := verbs.SendWR{ID: 3, Op: verbs.OpSend, Flags: verbs.SendInline | verbs.SendSignaled, SGList: []verbs.SGE{{Addr: 1, Length: 1, LKey: 0x77}}}
+	if err := a.q.Post(&wrong); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("inline data of an unknown key: got error %v, want %v", err, verbs.ErrInvalid)
+	}
+	a.post(verbs.SendWR{ID: 4, Op: verbs.OpSend})
+	runAll(a, b)
+	a.success(4)
+	b.success(1)
+}
+
+// TestDraining checks that a QP in SQD drains until what was posted is done, and no longer.
+func TestDraining(t *testing.T) {
+	a, b := newPair(t, deep, deep, mpa.RTRWrite)
+	b.recv(1)
+	a.post(verbs.SendWR{ID: 2, Op: verbs.OpSend})
+	a.ok(a.q.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState))
+	if !a.q.Attr().SQDraining {
+		t.Error("SQDraining: got false before the SEND is done, want true")
+	}
+	runAll(a, b)
+	a.success(2)
+	if a.q.Attr().SQDraining {
+		t.Error("SQDraining: got true once the SEND is done, want false")
+	}
+}
+
 // TestCRC checks that a changed byte ends the connection, and is placed nowhere.
 func TestCRC(t *testing.T) {
 	x := deep

@@ -112,9 +112,12 @@ func TestTerms(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	o := Offer{IRD: 4, ORD: 4}
+	o := Offer{IRD: 4, ORD: 3}
 	r := o.Request()
 	no := Refuse(&r, []byte("why"))
+	if no.IRD != 3 || no.ORD != 4 {
+		t.Errorf("a rejecting reply to IRD 4, ORD 3: got IRD %d, ORD %d, want them the other way round", no.IRD, no.ORD)
+	}
 	if _, err := o.Settle(&no); !errors.Is(err, ErrRejected) {
 		t.Errorf("a rejecting reply: got %v, want %v", err, ErrRejected)
 	}
@@ -145,6 +148,9 @@ func TestSeal(t *testing.T) {
 		Seal(fpdu)
 		if !Verify(fpdu) {
 			t.Errorf("a ULPDU of %d bytes: its own CRC is wrong, want it right", n)
+		}
+		if pad := fpdu[LengthSize+n : len(fpdu)-CRCSize]; !bytes.Equal(pad, make([]byte, len(pad))) {
+			t.Errorf("a ULPDU of %d bytes: got padding %x, want zeros", n, pad)
 		}
 		for i := range fpdu {
 			fpdu[i] ^= 1

@@ -95,6 +95,30 @@ func TestCountersOfFaults(t *testing.T) {
 	}
 }
 
+// TestCountersOfCRC has a peer send a wrong CRC. The device counts it, and still does when the QP is closed.
+func TestCountersOfCRC(t *testing.T) {
+	offer := deep
+	offer.CRC = true
+	e := newEnd(t, newDevice(t))
+	peer, b := tcpPair(t)
+	defer peer.Close()
+	_, terms := agree(t, offer, deep, nil)
+	e.attach(b, terms)
+	if _, err := peer.Write(fpdu(&iwarp.Header{Last: true, Op: iwarp.Send, MSN: 1}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	rest(t, peer)
+	for range 2 {
+		cs, err := e.dev.Counters()
+		device := counts(t, cs, err)["iw_rx_crc_errors"]
+		cs, err = e.dev.PortCounters(1)
+		if port := counts(t, cs, err)["port_rcv_errors"]; device != 1 || port != 1 {
+			t.Errorf("a wrong CRC: the device counts %d and the port %d, want 1 and 1", device, port)
+		}
+		e.must(e.qp.Close()) // the second time round its count is still there
+	}
+}
+
 // lines is a logger's handler that hands on what it gets as text.
 func lines(d *end) chan string {
 	got := make(chan string, 100)

@@ -2,6 +2,7 @@ package rnic
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/iwarp"
@@ -127,9 +129,14 @@ func TestAttach(t *testing.T) {
 	mr := e.mr(8)
 	e.recv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, 8)}})
 	_, terms := agree(t, deep, deep, nil)
-	e.attach(b, terms, fpdu(&iwarp.Header{Last: true, Op: iwarp.Send, MSN: 1}, []byte("early"))...)
+	early := fpdu(&iwarp.Header{Last: true, Op: iwarp.Send, MSN: 1}, []byte("early"))
+	e.attach(b, terms, early...)
 	if wc := e.done(); wc.ByteLen != 5 || string(mr.Bytes()[:5]) != "early" {
 		t.Errorf("%d bytes %q, want early", wc.ByteLen, mr.Bytes())
+	}
+	cs, err := e.dev.PortCounters(1)
+	if got, want := counts(t, cs, err)["port_rcv_data"], uint64(len(early)/dataUnit); got != want {
+		t.Errorf("what has come early: port_rcv_data is %d, want %d", got, want)
 	}
 }
 
@@ -322,6 +329,57 @@ func TestReset(t *testing.T) {
 		x.ended()
 		y.ended()
 		x.connect(y)
+	}
+}
+
+// TestResetWithSRQ takes a QP with an SRQ to the error state in each of two lives. The program is told each time that
+// the QP takes no more receives.
+func TestResetWithSRQ(t *testing.T) {
+	e := newEnd(t, newDevice(t))
+	srq, err := e.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 1, MaxSGE: 1})
+	e.must(err)
+	qp, err := e.pd.CreateQP(verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, SRQ: srq})
+	e.must(err)
+	defer qp.Close()
+	now, cancel := context.WithCancel(t.Context()) // Modify raises the event before it returns
+	cancel()
+	for life := range 2 {
+		e.must(qp.Init(1, everything))
+		e.must(qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+		ev, err := e.dev.NextEvent(now)
+		if err != nil {
+			t.Fatalf("life %d: got no event (%v), want %v", life, err, verbs.EventQPLastWQEReached)
+		}
+		if ev.Type != verbs.EventQPLastWQEReached || ev.QP != qp {
+			t.Errorf("life %d: got event %v of QP %p, want %v of %p", life, ev.Type, ev.QP, verbs.EventQPLastWQEReached, qp)
+		}
+		e.must(qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
+	}
+}
+
+// TestNotifyErrorLate asks for word of an error that is there already.
+func TestNotifyErrorLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnd(t, newDevice(t))
+		e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+		var told error
+		e.must(e.qp.NotifyError(func(cause error) { told = cause }))
+		synctest.Wait()
+		if told == nil {
+			t.Error("a QP that is in error: got no call, want one with the cause")
+		}
+	})
+}
+
+// TestCQCount: a CQ that is closed makes room for another.
+func TestCQCount(t *testing.T) {
+	e := newEnd(t, newDevice(t))
+	before := e.prov.cqs.Load()
+	cq, err := e.dev.CreateCQ(1)
+	e.must(err)
+	e.must(cq.Close())
+	if after := e.prov.cqs.Load(); after != before {
+		t.Errorf("after a CQ was made and closed: got %d CQs counted, want %d", after, before)
 	}
 }
 

@@ -45,6 +45,21 @@ func TestDialNowhere(t *testing.T) {
 	}
 }
 
+// What the system says of a peer that TCP cannot reach is what the program hears. Package rdmacm refuses such addresses
+// by the host's routes, unless it takes the device for one of another network, as it does without its provider's name.
+func TestDialUnreachableIWARP(t *testing.T) {
+	name, _ := rnics(t, 5, 6)
+	d, err := verbs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	_, err = (&rdmacm.Dialer{Device: verbs.NewDevice(d.Provider())}).Dial(t.Context(), netip.MustParseAddrPort("127.255.255.255:7471"), nil)
+	if !errors.Is(err, syscall.ENETUNREACH) {
+		t.Errorf("dialing a broadcast address over TCP: got error %v, want %v", err, syscall.ENETUNREACH)
+	}
+}
+
 // An unspecified address stands for this host: for the address of the device that the program chooses.
 func TestDialThisHost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/watch"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -225,4 +227,40 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// envWatched makes the test run that has no other devices in its process.
+const envWatched = "ADVERB_TEST_WATCHED"
+
+// A program answers those who ask what is open while it has an iWARP device, and no longer.
+func TestIWARPWatched(t *testing.T) {
+	runTestInside(t, "TestIWARPWatchedInside", func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, envWatched+"=1") })
+}
+
+func TestIWARPWatchedInside(t *testing.T) {
+	if os.Getenv(envWatched) == "" {
+		t.Skip("TestIWARPWatched runs this one")
+	}
+	answers := func() bool {
+		t.Helper()
+		all, _, err := watch.Ask(t.Context(), watch.WantStat) // other programs of this host may be silent
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(all, func(p watch.Process) bool { return p.PID == os.Getpid() })
+	}
+	name, _ := rnics(t, 9, 10)
+	d, err := verbs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !answers() {
+		t.Error("with an open device: got no answer, want one")
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if answers() {
+		t.Error("after Close of the device: got an answer, want none")
+	}
 }

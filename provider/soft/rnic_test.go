@@ -168,22 +168,9 @@ func TestIWARPListenerStays(t *testing.T) {
 	}
 	defer c.Close()
 	addr := netip.MustParseAddr(loopAddr(48))
-	const tcp connector.PortSpace = 0x0106
-	claim := func() (connector.Port, netip.AddrPort) {
-		const first, last = 20000, 29999
-		for port := uint16(first); ; port++ {
-			p, err := c.Claim(tcp, addr, port)
-			if err == nil {
-				return p, netip.AddrPortFrom(addr, port)
-			}
-			if port == last {
-				t.Fatalf("no port from %d to %d can be claimed, want one: %v", first, last, err)
-			}
-		}
-	}
-	l, at := claim()
+	l, at := claim(t, c, addr)
 	defer l.Release()
-	own, from := claim()
+	own, from := claim(t, c, addr)
 	defer own.Release()
 	peers := make(chan netip.AddrPort, 2)
 	if err := l.Listen(8, func(r *connector.Request) func(connector.Event) { peers <- r.Remote; return nil }); err != nil {
@@ -206,6 +193,81 @@ func TestIWARPListenerStays(t *testing.T) {
 			t.Errorf("a call from %v, bound %v: the listener sees %v, want another than %v, and the bound one of a call that is bound", call.Local, call.Bound, got, at)
 		}
 		conn.Close()
+	}
+}
+
+// tcp is the port space of connections.
+const tcp connector.PortSpace = 0x0106
+
+// claim claims a port that is free.
+func claim(t *testing.T, c connector.Connector, addr netip.Addr) (connector.Port, netip.AddrPort) {
+	t.Helper()
+	const first, last = 20000, 29999
+	for port := uint16(first); ; port++ {
+		p, err := c.Claim(tcp, addr, port)
+		if err == nil {
+			return p, netip.AddrPortFrom(addr, port)
+		}
+		if port == last {
+			t.Fatalf("no port from %d to %d can be claimed, want one: %v", first, last, err)
+		}
+	}
+}
+
+// TestIWARPPorts makes a connection from a port that somebody has. Both ends list the one that TCP has found instead.
+func TestIWARPPorts(t *testing.T) {
+	name, _ := rnics(t, 7, 8)
+	d, err := verbs.Open(name)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(err)
+	defer func() { must(d.Close()) }() // nothing of ours is left
+	c, err := connector.Open(d, func(error) {})
+	must(err)
+	defer c.Close()
+	l, at := claim(t, c, netip.MustParseAddr(loopAddr(7)))
+	defer l.Release()
+	events, requests := make(chan connector.Event, 4), make(chan *connector.Request, 1)
+	handle := func(ev connector.Event) { events <- ev }
+	must(l.Listen(8, func(r *connector.Request) func(connector.Event) { requests <- r; return handle }))
+	pd, err := d.AllocPD()
+	must(err)
+	defer pd.Close()
+	cq, err := d.CreateCQ(8)
+	must(err)
+	defer cq.Close()
+	var qps [2]*verbs.QP
+	for i := range qps {
+		qps[i], err = pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq})
+		must(err)
+		defer qps[i].Close()
+		must(qps[i].Init(1, 0))
+	}
+	x, err := c.NewConn(tcp, at.Addr(), handle)
+	must(err)
+	defer x.Close()
+	must(x.Connect(&connector.Call{Type: verbs.QPTypeRC, Local: at, Remote: at, Params: connector.Params{QPN: qps[0].QPN()}}))
+	y := (<-requests).Conn
+	defer y.Close()
+	must(y.Accept(connector.Params{QPN: qps[1].QPN()}))
+	for range qps {
+		if ev := <-events; ev.Kind != connector.Established {
+			t.Fatalf("got event %v, %v, want %v", ev.Kind, ev.Err, connector.Established)
+		}
+	}
+	r, err := d.Resources()
+	must(err)
+	of := map[verbs.QPN]verbs.CMID{}
+	for _, id := range r.CMID {
+		of[id.QPN] = id
+	}
+	a, b := of[qps[0].QPN()], of[qps[1].QPN()]
+	if a.Local != b.Remote || a.Remote != b.Local || b.Local != at || a.Local == at {
+		t.Errorf("listed are %v->%v and %v->%v, want each other's addresses, of the accepting end %v and of the other another", a.Local, a.Remote, b.Local, b.Remote, at)
 	}
 }
 
