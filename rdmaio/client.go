@@ -74,6 +74,7 @@ func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Client, error) 
 		Setup: func(conn *rdmacm.Conn) error { return cl.setup(conn, &cfg, cfg.Calls) },
 	})
 	if err != nil {
+		cl.end.free()
 		return nil, err
 	}
 	h, err := parseHello(conn.PrivateData())
@@ -125,7 +126,7 @@ func (c *Client) Call(ctx context.Context, method string, arg []byte, lent Bulk)
 	}
 	m.slot, m.number = s.i, s.number
 	// A message that has been sent is answered, or the connection ends: so the slot comes back.
-	if err := c.send(context.WithoutCancel(ctx), &m, true); err != nil {
+	if err := c.send(ctx, &m, true); err != nil {
 		c.mu.Lock()
 		if s.busy {
 			c.over(s)
@@ -144,7 +145,8 @@ func (c *Client) Call(ctx context.Context, method string, arg []byte, lent Bulk)
 		c.mu.Lock()
 		if s.left = s.busy; s.left {
 			c.mu.Unlock()
-			_ = c.send(context.Background(), &message{kind: kindCancel, slot: s.i, number: m.number}, true) // or the connection has ended
+			cancel := &message{kind: kindCancel, slot: s.i, number: m.number}
+			go func() { _ = c.send(context.Background(), cancel, true) }() // it may have to wait, and the connection may have ended
 			return fail(context.Cause(ctx))
 		}
 		c.mu.Unlock()

@@ -78,12 +78,13 @@ type end struct {
 	longest  int            // message that both ends take
 }
 
-// setup makes the memory of an end and posts its receives. It is for rdmacm.Config.Setup.
+// setup makes the memory of an end and posts its receives. It is for rdmacm.Config.Setup. The memory outlives the
+// connection, which a program may close while receive is at a message. Who gets no connection calls free.
 func (e *end) setup(conn *rdmacm.Conn, c *Config, receives int) error {
 	e.conn, e.size = conn, c.Message
 	appendHello(e.hello[:0], hello{slots: c.Calls, longest: c.Message, selective: conn.QP().RepeatsSelectively()})
 	var err error
-	if e.in, err = conn.AllocMR(receives*e.size, verbs.AccessLocalWrite); err != nil {
+	if e.in, err = conn.PD().AllocMR(receives*e.size, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
 	for i := range receives {
@@ -184,8 +185,17 @@ func (e *end) close() error {
 		err = e.r.Close()
 	}
 	err = errors.Join(err, e.conn.Close())
+	err = errors.Join(err, e.free())
 	if e.messages != nil {
 		err = errors.Join(err, e.messages.Close())
 	}
 	return err
+}
+
+// free frees what setup has made.
+func (e *end) free() error {
+	if e.in == nil {
+		return nil
+	}
+	return e.in.Close()
 }

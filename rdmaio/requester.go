@@ -158,17 +158,17 @@ func (r *Requester) place(ctx context.Context, block bool) (*request, error) {
 func (r *Requester) post(q *request, wr verbs.SendWR, b *rdmapool.Buffer, leave bool) error {
 	wr.ID = q.id
 	wr.Flags |= verbs.SendSignaled
-	if b != nil {
-		q.sge[0] = b.SGE(0, b.Len())
-		wr.SGList = q.sge[:]
-	}
-	q.wr[0] = wr
 	r.mu.Lock()
 	if r.err != nil {
 		defer r.mu.Unlock()
 		r.free <- q
 		return r.err
 	}
+	if b != nil {
+		q.sge[0] = b.SGE(0, b.Len())
+		wr.SGList = q.sge[:]
+	}
+	q.wr[0] = wr
 	q.buf, q.busy, q.left, q.arrived = b, true, leave, false
 	r.count++
 	r.mu.Unlock()
@@ -178,6 +178,9 @@ func (r *Requester) post(q *request, wr verbs.SendWR, b *rdmapool.Buffer, leave 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !q.busy { // run has ended it meanwhile, with the CQ, and its result says why
+		return nil
+	}
 	q.buf, q.busy = nil, false
 	r.free <- q
 	r.gone(1)

@@ -83,8 +83,9 @@ func (s *Server) serve(ctx context.Context, req *rdmacm.Request, cfg *Config) {
 		Setup: func(conn *rdmacm.Conn) error { return e.setup(conn, cfg, perSlot*cfg.Calls) },
 	})
 	cancel()
-	if err != nil {
-		return // the client has heard of it, or is gone
+	if err != nil { // the client has heard of it, or is gone
+		e.free()
+		return
 	}
 	if e.start(cfg, h) == nil {
 		s.answer(ctx, e)
@@ -103,6 +104,7 @@ func (s *Server) answer(ctx context.Context, e *end) {
 		busy   bool
 		number uint32
 		cancel context.CancelCauseFunc
+		sent   chan struct{} // closed when the answer is on its way
 	}
 	calls := make([]under, e.slots)
 	gone(e.receive(func(m *message) error {
@@ -118,9 +120,16 @@ func (s *Server) answer(ctx context.Context, e *end) {
 		case m.kind != kindCall || c.busy:
 			return fmt.Errorf("%w: a message of kind %d in slot %d, whose call %d is not answered", ErrProtocol, m.kind, m.slot, c.number)
 		}
+		if sent := c.sent; sent != nil { // it is, if the client has the answer; no other client has a second one wait
+			mu.Unlock()
+			<-sent
+			mu.Lock()
+		}
 		ctx, cancel := context.WithCancelCause(ctx)
-		*c = under{true, m.number, cancel}
+		sent := make(chan struct{})
+		*c = under{true, m.number, cancel, sent}
 		work.Go(func() {
+			defer close(sent)
 			a := s.call(ctx, e, m)
 			cancel(errAnswered)
 			mu.Lock()

@@ -49,6 +49,9 @@ func (c *Channel) loop(ctx context.Context, cq *verbs.CQ) {
 
 // complete deals with one completion.
 func (c *Channel) complete(wc *verbs.WC) {
+	if c.isDrained { // the memory may be gone
+		return
+	}
 	c.outstanding--
 	kind, slot := workKind(wc.ID>>32), int(uint32(wc.ID))
 	if wc.Status != verbs.WCSuccess {
@@ -117,6 +120,9 @@ func (c *Channel) received(slot, n int) {
 	// there when the peer may send the next.
 	if h.typ != frameData && h.typ != frameOffer {
 		c.repost(slot)
+		if c.isDrained { // the QP is gone, and nothing that is left has a buffer
+			return
+		}
 	}
 	if h.credits > 0 {
 		c.credits += int(h.credits)

@@ -130,7 +130,9 @@ func (c *Conn) CloseWrite() error {
 	}
 	c.mu.Unlock()
 	if err == nil {
-		err = c.sayLast(what)
+		if err = c.sayLast(what); err == errPipe { // the peer is gone, and need not hear of it: so with TCP
+			err = nil
+		}
 	}
 	return c.opError("close", err)
 }

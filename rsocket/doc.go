@@ -31,8 +31,8 @@
 // Each end has a ring of registered memory that the peer fills by RDMA WRITE with immediate data, and
 // tells the peer which half of it is free again. Write copies into a send ring, and the device does the
 // rest. Within a host Write copies straight into the peer's ring: see verbs.QP.TryWrite. Read copies out of the
-// receive ring. ReadFrom and WriteTo, which io.Copy uses, have the other side read into the one ring and write from the
-// other, and so save a copy.
+// receive ring. WriteTo, which io.Copy uses, has the other side write from that ring, and so saves a copy. ReadFrom
+// holds no more than a piece of what it reads, and nothing of the connection while its source has nothing to read.
 //
 // WriteAt writes into memory that the peer has mapped by Map, beside the stream (riomap, riowrite).
 //

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -160,24 +161,37 @@ func (c *Conn) postSend(start, n int) error {
 	return c.err
 }
 
-// ReadFrom sends what r reads until io.EOF: r reads straight into the send ring. io.Copy calls it.
+// ReadFrom reads pieces of fewPiece bytes or, while r fills those, of maxMessage.
+const fewPiece = 32 << 10
+
+var fewPieces, manyPieces = pieces(fewPiece), pieces(maxMessage)
+
+func pieces(n int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		b := make([]byte, n)
+		return &b
+	}}
+}
+
+// ReadFrom sends what r reads until io.EOF. io.Copy calls it. While r has nothing to read yet, other calls may write,
+// and Close gives back what the connection has.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
+	pool := fewPieces
+	piece := pool.Get().(*[]byte)
+	defer func() { pool.Put(piece) }()
 	for {
-		room, err := c.room(maxMessage)
-		if err != nil {
-			return n, c.opError("readfrom", err)
-		}
-		m, rerr := r.Read(room)
-		if m < 0 || m > len(room) {
+		m, rerr := r.Read(*piece)
+		if m < 0 || m > len(*piece) {
 			panic("rsocket: a Reader returned a count that Read does not allow")
 		}
-		there := m > 0 && c.reach([][]byte{room[:m]}, m) == m
-		m, err = c.post(m, m, there)
-		n += int64(m)
-		if err != nil {
-			return n, c.opError("readfrom", err)
+		if m > 0 { // the end of r is no error where the peer has gone
+			c.wmu.Lock()
+			sent, err := c.write((*piece)[:m])
+			c.wmu.Unlock()
+			n += int64(sent)
+			if err != nil {
+				return n, c.opError("readfrom", err)
+			}
 		}
 		if rerr == io.EOF {
 			return n, nil
@@ -185,7 +199,20 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 		if rerr != nil {
 			return n, rerr
 		}
+		if next := poolFor(m, len(*piece)); next != pool {
+			pool.Put(piece)
+			pool, piece = next, next.Get().(*[]byte)
+		}
 	}
+}
+
+// poolFor returns where the next piece comes from when m bytes of size have been read. A connection on which little
+// comes holds little memory.
+func poolFor(m, size int) *sync.Pool {
+	if m == size || m >= maxMessage/4 {
+		return manyPieces
+	}
+	return fewPieces
 }
 
 // WriteBuffers sends the contents of v as few messages, and takes from v what was sent, as WriteTo

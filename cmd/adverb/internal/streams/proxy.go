@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
@@ -106,6 +108,14 @@ func proxy(inv *cli.Invocation, cfg rsocket.Config, from, to string) error {
 	defer conns.Wait()
 	for {
 		c, err := l.Accept()
+		if passes(err) { // connections that end make room for others
+			inv.Explain(err)
+			select {
+			case <-inv.Ctx.Done():
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
 		if err != nil {
 			l.Close()
 			return err
@@ -116,6 +126,20 @@ func proxy(inv *cli.Invocation, cfg rsocket.Config, from, to string) error {
 			}
 		})
 	}
+}
+
+// acceptPause is how long the proxy waits when it can accept no connection for now.
+const acceptPause = 100 * time.Millisecond
+
+// passes reports whether an error of Accept is of the moment: the caller has gone, or the process or the host has no
+// room for more.
+func passes(err error) bool {
+	for _, errno := range [...]syscall.Errno{syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }
 
 // pass passes one connection on. It closes c.
