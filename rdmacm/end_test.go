@@ -13,6 +13,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/rdmacm"
+	"github.com/adverb-rdma/adverb/rdmatest"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -173,6 +174,27 @@ func TestEndEvent(t *testing.T) {
 			}
 		})
 		a.ok(x.Disconnect())
+		a.patience = time.Minute
+		a.next(rdmacm.EventTimewaitExit) // and no second end
+	})
+}
+
+// TestEndOnce has the QP fail while the peer's wish to disconnect waits for what is being sent. The program hears of one
+// end.
+func TestEndOnce(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		x, y := connected(a, b, l.LocalAddr())
+		p.net.SetFaultsFrom(p.a, p.b, rdmatest.Config{Loss: 1})
+		if _, err := x.QP().PostSend([]verbs.SendWR{{Op: verbs.OpRDMAWrite}}); err != nil {
+			t.Fatal(err)
+		}
+		b.ok(y.Disconnect())
+		synctest.Wait()
+		a.quiet()
+		a.ok(x.QP().Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+		a.next(rdmacm.EventDisconnected)
 		a.patience = time.Minute
 		a.next(rdmacm.EventTimewaitExit) // and no second end
 	})

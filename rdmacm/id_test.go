@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rdmatest"
@@ -353,6 +354,20 @@ func TestOptions(t *testing.T) {
 			t.Errorf("got traffic class %#x, want 0x20", attr.AH.TrafficClass)
 		}
 	}
+	// The accepting end takes what the other one has set, though its device may take longer, until it sets its own.
+	z := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+	a.ok(z.SetACKTimeout(7))
+	a.ok(z.CreateQP(nil, smallQP))
+	a.ok(z.Connect(nil))
+	b.next(rdmacm.EventEstablished) // of y
+	own := b.next(rdmacm.EventConnectRequest).ID
+	if attr, _, err := own.QPAttr(verbs.QPStateRTS); err != nil || attr.Timeout != 7 {
+		t.Errorf("timeout of an accepting end whose peer has set 7: got %d, %v, want 7", attr.Timeout, err)
+	}
+	b.ok(own.SetACKTimeout(9))
+	if attr, _, err := own.QPAttr(verbs.QPStateRTS); err != nil || attr.Timeout != 9 {
+		t.Errorf("timeout of an accepting end that has set 9: got %d, %v, want 9", attr.Timeout, err)
+	}
 	if err := x.SetReuseAddr(true); !errors.Is(err, verbs.ErrState) {
 		t.Errorf("SetReuseAddr on a connected ID: got error %v, want %v", err, verbs.ErrState)
 	}
@@ -376,6 +391,28 @@ func TestOptions(t *testing.T) {
 	b.ok(only.SetAFOnly(true))
 	b.ok(only.BindAddr(netip.MustParseAddrPort("[::]:7000")))
 	b.ok(only.Listen(0))
+}
+
+// TestConnectFails has a QP that does not go into service when the peer has said yes. The peer, which has a connection
+// half open, must hear of that at once.
+func TestConnectFails(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
+		x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+		a.ok(x.CreateQP(nil, smallQP))
+		a.ok(x.Connect(nil))
+		y := b.next(rdmacm.EventConnectRequest).ID
+		b.ok(y.CreateQP(nil, smallQP))
+		a.ok(x.QP().Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+		within(t, 0, time.Second, func() {
+			b.ok(y.Accept(nil))
+			if ev := a.next(rdmacm.EventConnectError); !errors.Is(ev.Err, verbs.ErrState) {
+				t.Errorf("the end that fails: got %v, want %v", ev.Err, verbs.ErrState)
+			}
+			b.next(rdmacm.EventRejected)
+		})
+	})
 }
 
 // TestMisuse checks that calls in the wrong order, and wrong arguments, are told what is wrong.

@@ -122,3 +122,26 @@ func TestNothingAtRest(t *testing.T) {
 	k.wantEmpty(t)
 	mr.Close()
 }
+
+// A listener on all addresses that is closed leaves nothing at a device that others use on.
+func TestClosedListenerForgotten(t *testing.T) {
+	dev := simDevice(t, sim.New(sim.Config{}), 1)
+	listen := func(at string) *Listener {
+		t.Helper()
+		l, err := (&ListenConfig{Devices: []*verbs.Device{dev}}).Listen(netip.MustParseAddrPort(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	stays := listen("0.0.0.0:0")
+	defer stays.Close()
+	a := stays.id.binding.claims[0].agent
+	before := len(a.ids)
+	if err := listen("0.0.0.0:0").Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := len(a.ids); after != before {
+		t.Errorf("after another listener was closed: got %d IDs at the device, want %d", after, before)
+	}
+}

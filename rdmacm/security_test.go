@@ -206,6 +206,11 @@ func TestSecurityStripped(t *testing.T) {
 				clear(data[reqPrivate:])
 			}
 		},
+		"REQ of another version": func(attr wire.CMAttr, data []byte) {
+			if attr == wire.CMREQ {
+				data[reqPrivate+3] ^= 1
+			}
+		},
 		"REP without": func(attr wire.CMAttr, data []byte) {
 			if attr == wire.CMREP {
 				clear(data[repPrivate:])
@@ -263,6 +268,9 @@ func TestSecurityStripped(t *testing.T) {
 				}
 				if !errors.Is(err, rdmacm.ErrSecurity) {
 					t.Errorf("Dial: got %v, want %v", err, rdmacm.ErrSecurity)
+				}
+				if name == "REQ of another version" && !strings.Contains(err.Error(), "has another version") {
+					t.Errorf("Dial: got %v, want that the listener has another version", err)
 				}
 			})
 		})

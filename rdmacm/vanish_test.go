@@ -413,6 +413,25 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
+// TestShortMAD sends a REQ that ends behind its header. What the receive held before must not be taken for the rest.
+func TestShortMAD(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		l := p.listen(t, addr(t, p.b, false, 0))
+		h := newByHand(t, p.a, l.Addr().Addr())
+		head := wire.NewCMHeader(wire.CMREQ, 1)
+		_, err := h.qp.PostSend([]verbs.SendWR{{
+			Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: head.AppendTo(nil), AH: h.ah, RemoteQPN: verbs.GSIQPN, RemoteQKey: verbs.GSIQKey,
+		}})
+		h.ok(err)
+		synctest.Wait()
+		cs, err := p.b.Counters()
+		h.ok(err)
+		if n := cs.Value("cm_rx_msgs_req"); n != 0 {
+			t.Errorf("got %d REQs, want none", n)
+		}
+	})
+}
+
 // TestMTUAbovePeer asks for an MTU above that of the listener's port. The rejection names the port's.
 func TestMTUAbovePeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

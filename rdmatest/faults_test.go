@@ -76,6 +76,27 @@ func TestOnPacket(t *testing.T) {
 	}
 }
 
+// What finds bytes waiting is marked, from the beginning and by SetFaults.
+func TestMarkCEAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		congested := rdmatest.Config{Rate: 1 << 20, MarkCEAbove: 1}
+		for _, config := range []rdmatest.Config{congested, {}} {
+			net := rdmatest.New(t, config)
+			x, y := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Path: verbs.Path{TrafficClass: 2}}) // ECT(0)
+			net.SetFaultsFrom(y.Device, x.Device, rdmatest.Config{})
+			if config.Rate == 0 {
+				net.SetFaults(congested)
+			}
+			src, dst := x.MR(8192), y.MR(8192)
+			x.Send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{src.SGE(0, 8192)}, Remote: dst.Remote(0)})
+			x.Done()
+			if n := counter(t, y, "np_ecn_marked_roce_packets"); n != 1 {
+				t.Errorf("of two packets that were sent at once %d are marked, want the second", n)
+			}
+		}
+	})
+}
+
 // A packet that the next one overtakes comes behind it. In a bubble, where the next one is never late.
 func TestOnPacketOvertaken(t *testing.T) { synctest.Test(t, testOnPacketOvertaken) }
 

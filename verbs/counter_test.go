@@ -207,9 +207,10 @@ func TestCounterDescs(t *testing.T) {
 }
 
 func TestCountersSince(t *testing.T) {
-	before := verbs.Counters{{Name: "sent_pkts", Value: 10}, {Name: "window_pkts", Value: 7}}
-	after := verbs.Counters{{Name: "sent_pkts", Value: 12}, {Name: "window_pkts", Value: 3}, {Name: "rcvd_pkts", Value: 5}}
-	wantCounts(t, "growth", after.Since(before), map[string]uint64{"sent_pkts": 2, "window_pkts": 3, "rcvd_pkts": 5})
+	before := verbs.Counters{{Name: "sent_pkts", Value: 10}, {Name: "window_pkts", Value: 7}, {Name: "of_a_card", Value: 4}, {Name: "cm_tx_msgs_req", Value: 6}}
+	after := verbs.Counters{{Name: "sent_pkts", Value: 12}, {Name: "window_pkts", Value: 3}, {Name: "rcvd_pkts", Value: 5}, {Name: "of_a_card", Value: 9},
+		{Name: "cm_tx_msgs_req", Value: 2}} // another connection manager has begun to count
+	wantCounts(t, "growth", after.Since(before), map[string]uint64{"sent_pkts": 2, "window_pkts": 3, "rcvd_pkts": 5, "of_a_card": 5, "cm_tx_msgs_req": 0})
 }
 
 // Resources lists what is open, and nothing that is closed.

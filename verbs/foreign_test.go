@@ -18,6 +18,7 @@ type foreign struct {
 	links     []verbs.LinkLayer // of its ports
 	grant     int               // bytes of inline data that it has
 	queryErr  error
+	closeErr  error // of its PDs
 	closed    bool
 
 	portQueries int
@@ -70,6 +71,8 @@ func (p foreignPD) CreateAH(attr verbs.AHAttr) (verbs.ProviderAH, error) {
 	p.dev.ahs = append(p.dev.ahs, attr)
 	return foreignAH{}, nil
 }
+
+func (p foreignPD) Close() error { return errors.Join(p.ProviderPD.Close(), p.dev.closeErr) }
 
 type foreignAH struct{}
 
@@ -125,6 +128,16 @@ func (f *foreign) qp(t *testing.T, pd *verbs.PD, port int) (*verbs.QP, *foreignQ
 	qp := must(pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq}))(t)
 	check(t, qp.Init(port, 0))
 	return qp, qp.Provider().(*foreignQP)
+}
+
+// An object whose Close fails is closed all the same, unless it is busy: what it depended on can be closed.
+func TestCloseFails(t *testing.T) {
+	f := &foreign{closeErr: errors.New("the hardware does not answer")}
+	d := f.open(t)
+	pd := must(d.AllocPD())(t)
+	wantErr(t, "close pd", pd.Close(), f.closeErr, "close pd 1: the hardware does not answer")
+	check(t, pd.Close())
+	check(t, d.Close())
 }
 
 // A device that does not tell its inline limit decides when it creates the QP, and what it grants

@@ -101,6 +101,17 @@ func TestREQFields(t *testing.T) {
 	}
 }
 
+// The connecting end waits for acknowledgements as long as the channel adapter at the other end may take. The REP
+// says how long that is.
+func TestACKDelayOfPeer(t *testing.T) {
+	w := newWorld(t)
+	w.b.cfg.ACKDelay = 21
+	c, d := w.replied()
+	if c.ACKTimeout() != 21 || d.ACKTimeout() != 17 {
+		t.Errorf("ACK timeouts: got codes %d and %d, want 21, the delay at the other end, and 17", c.ACKTimeout(), d.ACKTimeout())
+	}
+}
+
 // A REQ for UC differs in one field. If the caller gives an ACK timeout, the packet lifetime
 // follows from it.
 func TestConnectUC(t *testing.T) {

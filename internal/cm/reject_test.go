@@ -102,6 +102,18 @@ func TestREJInEachState(t *testing.T) {
 	}
 }
 
+// A peer that believes in an older connection rejects the REQ. Packets of that connection may be under way, so the
+// attempt ends in time-wait.
+func TestStaleREJ(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.pending()
+	w.a.inject(w.b.addr, 1, wire.CMREJ, &wire.REJ{RemoteCommID: c.ID(), Message: wire.CMMessageREQ, Reason: wire.RejStaleConn})
+	w.wantState(c, StateTimeWait)
+	w.a.want(EventRejected)
+	w.advance(time.Minute)
+	w.wantState(c, StateIdle)
+}
+
 // An active side that gives up names its GUID, since it may not know the peer's communication ID.
 func TestREJTimeout(t *testing.T) {
 	w := newWorld(t)

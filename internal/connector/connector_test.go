@@ -139,6 +139,9 @@ func TestConnection(t *testing.T) {
 		if xs.RetryCnt != 2 || ys.RetryCnt != 2 || xs.RNRRetry != 4 || ys.RNRRetry != 1 {
 			t.Errorf("got retries %d, %d, RNR retries %d, %d, want 2, 2, 4, 1", xs.RetryCnt, ys.RetryCnt, xs.RNRRetry, ys.RNRRetry)
 		}
+		if xs.Timeout != 15 || ys.Timeout != 15 { // what the devices take to acknowledge (local_ca_ack_delay) counts
+			t.Errorf("got timeouts %d and %d, want 15 twice", xs.Timeout, ys.Timeout)
+		}
 		a.ok(x.Ready(nil))
 		b.want(connector.Established)
 		b.ok(y.Disconnect())
@@ -212,8 +215,8 @@ func lookUp(t *testing.T, a, b *end) {
 		t.Errorf("request from %v: got %v, TOS %#x, with private data %q, want UD, TOS %#x, with who", a.addr, r.Type, r.TOS, r.Params.PrivateData, testTOS)
 	}
 	b.ok(r.Conn.Accept(connector.Params{QPN: 0x33, PrivateData: []byte("me")}))
-	if p := a.want(connector.Found).Peer; p.QPN != 0x33 || p.QKey != connector.UDQKey || p.AH.DGID.Addr() != b.addr || !bytes.HasPrefix(p.PrivateData, []byte("me\x00")) {
-		t.Errorf("found: got %+v, want QPN 0x33 at %v, Q_Key %#x and me", p, b.addr, connector.UDQKey)
+	if p := a.want(connector.Found).Peer; p.QPN != 0x33 || p.QKey != connector.UDQKey || p.AH.DGID.Addr() != b.addr || p.AH.TrafficClass != testTOS || !bytes.HasPrefix(p.PrivateData, []byte("me\x00")) {
+		t.Errorf("found: got %+v, want QPN 0x33 at %v, Q_Key %#x, traffic class %#x and me", p, b.addr, connector.UDQKey, testTOS)
 	}
 	a.connect(b, verbs.QPTypeUD, udp, 7471, connector.Params{})
 	b.ok((<-b.requests).Conn.Reject(nil))

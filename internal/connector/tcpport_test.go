@@ -92,6 +92,18 @@ func TestReleaseEndsSilentConnections(t *testing.T) {
 	}
 }
 
+// A frame can say larger depths than an event. They count as the largest, and each is the other's for this end.
+func TestDepthsOfFrame(t *testing.T) {
+	for _, c := range []struct {
+		ird, ord  uint16
+		resp, ini uint8
+	}{{5, 7, 7, 5}, {256, mpa.MaxDepth, maxTCPDepth, maxTCPDepth}, {0, 0, 0, 0}} {
+		if p := paramsOfFrame(&mpa.Frame{Enhanced: true, IRD: c.ird, ORD: c.ord}); p.ResponderResources != c.resp || p.InitiatorDepth != c.ini {
+			t.Errorf("IRD %d, ORD %d: got %d responder resources and initiator depth %d, want %d and %d", c.ird, c.ord, p.ResponderResources, p.InitiatorDepth, c.resp, c.ini)
+		}
+	}
+}
+
 // A host that opens connections and says nothing takes its share of a listener's, and others ask meanwhile.
 func TestSilentConnections(t *testing.T) {
 	p := &tcpPort{askingOf: map[netip.Addr]int{}}

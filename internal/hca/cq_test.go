@@ -145,6 +145,7 @@ func TestCQOverflowFailsLaterQPs(t *testing.T) {
 func TestCQClose(t *testing.T) {
 	c, d := newTestCQ(t, 1)
 	c.add(2, false, 0)
+	c.overrun(true) // whose event nobody has read
 	if err := c.user.Close(); err != nil {
 		t.Fatal(err)
 	}

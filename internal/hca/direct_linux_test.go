@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -234,6 +236,13 @@ func TestDirectRefused(t *testing.T) {
 			wr.Remote.VA -= 8
 			return wr
 		},
+		"a READ to memory that may not be changed": func(p *lanePair, mine, theirs *verbs.MR) verbs.SendWR {
+			fixed, err := p.x.pd.AllocMR(64, 0)
+			p.x.must(err)
+			wr := writeOf(mine, theirs, 0, 8)
+			wr.Op, wr.SGList = verbs.OpRDMARead, []verbs.SGE{fixed.SGE(0, 8)}
+			return wr
+		},
 		"a READ to another's memory": func(_ *lanePair, mine, theirs *verbs.MR) verbs.SendWR {
 			wr := writeOf(mine, theirs, 0, 8)
 			wr.Op, wr.SGList = verbs.OpRDMARead, []verbs.SGE{theirs.SGE(0, 8)}
@@ -285,6 +294,41 @@ func TestDirectEnds(t *testing.T) {
 	}
 }
 
+// TestDirectAgain: an end that finds nobody at work leaves all as it was before. The region can be granted again, and
+// both ends' memory closes.
+func TestDirectAgain(t *testing.T) {
+	p, mine, theirs := directPair(t, options{})
+	wr := writeOf(mine, theirs, 0, 8)
+	for what, work := range map[string]func(){
+		"a WRITE":  func() { p.succeeds(wr) },
+		"TryWrite": func() { p.x.qp.TryWrite(theirs.Remote(0), make([]byte, 8)) },
+	} {
+		work()
+		p.y.must(p.y.qp.Modify(&verbs.QPAttr{MinRNRTimer: 5}, verbs.MaskMinRNRTimer))
+		p.answer()
+		p.x.impl().direct = nil // as if the key were new
+		for range askFrom {
+			p.usual(wr)
+		}
+		p.answer()
+		before := p.x.impl().traffic.direct
+		if p.x.send(wr); p.x.impl().traffic.direct != before+1 {
+			t.Errorf("after %s, and the end of access: the region is not granted again, want it granted", what)
+		}
+		p.want(p.x)
+	}
+	closed := make(chan error, 2)
+	for _, mr := range []*verbs.MR{mine, theirs} {
+		go func() { closed <- mr.Close() }()
+		select {
+		case err := <-closed:
+			p.x.must(err)
+		case <-time.After(patience / 10):
+			t.Fatalf("Close of a region has not returned after %v, want it to: nothing uses the region", patience/10)
+		}
+	}
+}
+
 // TestDirectInitiatorEnds: an initiator that fails, is closed, or has left the lane gives the owner's memory back.
 func TestDirectInitiatorEnds(t *testing.T) {
 	for name, end := range map[string]func(p *lanePair, lane *shm.Out){
@@ -326,6 +370,9 @@ func TestDirectLate(t *testing.T) {
 	}
 	lane := p.x.impl().out.lane
 	p.x.must(p.x.qp.Close())
+	if n := lane.Users(); n != 0 { // nobody would close it
+		t.Errorf("the lane has %d users after its QP was closed, want none", n)
+	}
 	p.answer()
 	if lane.AccessFiles() != 0 {
 		t.Errorf("%d regions are mapped for a QP that is closed, want none", lane.AccessFiles())
@@ -357,6 +404,7 @@ func TestDirectGrants(t *testing.T) {
 		qp      verbs.Access
 		region  verbs.Access
 		change  func(p *lanePair, a *shm.Ask)
+		from    netip.Addr // of the lane that asks; the zero Addr stands for the peer's
 		want    verbs.Access
 		noReads bool
 	}{
@@ -366,6 +414,8 @@ func TestDirectGrants(t *testing.T) {
 		{name: "no READs", qp: write | read | atomic, region: write | read | atomic, noReads: true, want: write},
 		{name: "nothing in common", qp: write, region: read},
 		{name: "another QP", qp: write, region: write, change: func(_ *lanePair, a *shm.Ask) { a.From++ }},
+		{name: "another process", qp: write, region: write, from: simAddr(9)},
+		{name: "a QP that has failed", qp: write, region: write, change: func(p *lanePair, _ *shm.Ask) { p.y.impl().fail(errors.New("a failure")) }},
 		{name: "no QP", qp: write, region: write, change: func(_ *lanePair, a *shm.Ask) { a.To++ }},
 		{name: "another key", qp: write, region: write, change: func(_ *lanePair, a *shm.Ask) { a.Key += 1 << 8 }},
 		{name: "a QP with keys", qp: write, region: write, change: func(p *lanePair, _ *shm.Ask) { p.y.impl().security = new(security) }},
@@ -388,6 +438,9 @@ func TestDirectGrants(t *testing.T) {
 				tt.change(p, &a)
 			}
 			lane, got := p.x.impl().out.lane, verbs.Access(0)
+			if tt.from.IsValid() {
+				lane = p.lane(t, tt.from, simAddr(2))
+			}
 			lane.Ask(a, func(a *shm.Access) bool {
 				if got = verbs.Access(a.Rights); a.Write != (got&(write|atomic) != 0) || a.Base != mr.Addr() || len(a.Bytes) != 64<<10 {
 					t.Errorf("to be written: %v, %d bytes at %#x; want those of the region", a.Write, len(a.Bytes), a.Base)

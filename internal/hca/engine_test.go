@@ -209,6 +209,22 @@ func TestTimersWithoutPolling(t *testing.T) {
 	})
 }
 
+// TestTurnsWithoutPolling: a message that takes several turns leaves whole though the program only posts it.
+func TestTurnsWithoutPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := pair(t, "sim", options{typ: verbs.QPTypeUC, mtu: verbs.MTU256})
+		const size = 3 * turnPackets * 256
+		src, dst := x.mr(size), y.mr(size)
+		y.recv(verbs.RecvWR{})
+		synctest.Wait() // until x's engine sleeps
+		x.send(verbs.SendWR{Op: verbs.OpRDMAWriteWithImm, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)})
+		synctest.Wait()
+		if n := y.cq.Provider().(*cq).Waiting(); n != 1 {
+			t.Errorf("%d completions of a message of %d packets, want 1", n, size/256)
+		}
+	})
+}
+
 // TestNoGoroutinePerQP: a QP costs no goroutine.
 func TestNoGoroutinePerQP(t *testing.T) {
 	const qps = 1000

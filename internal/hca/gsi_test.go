@@ -70,6 +70,11 @@ func TestGSI(t *testing.T) {
 		y.must(y.qp.Close())
 		y, ymr = gsiEnd(t, y.dev)
 	}
+	cs, err := x.dev.Counters()
+	x.must(err)
+	if n := cs.Value("sent_pkts"); n != 4 {
+		t.Errorf("the device has sent %d packets, want the 4 of its QP1", n)
+	}
 	y.must(y.qp.Close())
 	x.send(verbs.SendWR{Op: verbs.OpSend, Flags: signaled, AH: ah, RemoteQPN: verbs.GSIQPN, RemoteQKey: verbs.GSIQKey})
 	x.done()
@@ -125,6 +130,12 @@ func TestGSIConfig(t *testing.T) {
 		t.Errorf("communication IDs %#x, %d bits, %v; blocks %#x; want %d bits and one block that the IDs begin with", base, bits, err, owned, commIDBits)
 	}
 	e, _ := gsiEnd(t, d)
+	if _, err := g.CreateQP(e.pd, verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq}); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("a second QP1: got error %v, want ErrBusy", err)
+	}
+	if err := e.qp.Modify(&verbs.QPAttr{QKey: 7}, verbs.MaskQKey); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("another Q_Key for QP1: got error %v, want ErrInvalid", err)
+	}
 	if served != 1 {
 		t.Error("QP1 is not announced")
 	}
@@ -223,6 +234,17 @@ func TestCommEst(t *testing.T) {
 			}
 		}
 		noEvent(t, y.dev)
+		late := make(chan struct{})
+		y.must(y.qp.NotifyCommEst(func() { close(late) }))
+		select {
+		case <-late:
+		case <-time.After(patience / 10):
+			t.Errorf("who asks once the request has come is not told within %v, want it told", patience/10)
+		}
+		y.must(y.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
+		if y.impl().commEst.seen {
+			t.Error("after RESET the peer's first request counts as seen, want that of the next connection to be told")
+		}
 	}
 }
 

@@ -596,6 +596,10 @@ func TestLaneSenderEnds(t *testing.T) {
 			t.Fatal("the lane stays though its sender has ended")
 		}
 	}
+	inbox = p.inboxes[simAddr(1)]
+	if p.x.must(p.x.hca().Close()); len(inbox.Lanes()) != 0 {
+		t.Errorf("%d lanes to a device that was closed, want none", len(inbox.Lanes()))
+	}
 }
 
 // TestLaneCommEst: the first message by a lane, which may come before the connection manager's last, tells that

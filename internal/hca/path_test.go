@@ -49,7 +49,7 @@ func (s *sentWays) wantOne(t *testing.T, what string, want way) {
 // TestAddressVector: requests, answers and datagrams have the addresses and the traffic class that address
 // vectors name, over both versions of IP.
 func TestAddressVector(t *testing.T) {
-	const there, back, third = 26<<2 | link.ECT0, 46 << 2, 0xff // traffic classes
+	const there, back, third = 26<<2 | link.ECT1, 46 << 2, 0xff // traffic classes
 	for gid, addr := range []func(int) netip.Addr{simAddr, simAddr6} {
 		synctest.Test(t, func(t *testing.T) {
 			net := sim.New(sim.Config{})
@@ -73,6 +73,15 @@ func TestAddressVector(t *testing.T) {
 			synctest.Wait()
 			sent[0].wantOne(t, "a WRITE", way{addr(1), netip.AddrPortFrom(addr(2), link.Port), there})
 			sent[1].wantOne(t, "its acknowledgements", way{addr(2), netip.AddrPortFrom(addr(1), link.Port), back})
+
+			// DCQCN works by marks, so packets allow them. What the program has allowed already stays.
+			for _, e := range []*end{x, y} {
+				e.must(e.qp.SetCongestionControl(verbs.CongestionDCQCN))
+			}
+			x.transfer(src, dst)
+			synctest.Wait()
+			sent[0].wantOne(t, "a WRITE with DCQCN", way{addr(1), netip.AddrPortFrom(addr(2), link.Port), there})
+			sent[1].wantOne(t, "its acknowledgements with DCQCN", way{addr(2), netip.AddrPortFrom(addr(1), link.Port), back | link.ECT0})
 
 			ud := newEnd(t, x.dev, options{typ: verbs.QPTypeUD})
 			ud.must(ud.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTR}, verbs.MaskState))

@@ -130,10 +130,28 @@ func TestPortState(t *testing.T) {
 	noEvent(t, d)
 }
 
+// TestCounter32: a counter of the port stays at its maximum, and does not begin anew.
+func TestCounter32(t *testing.T) {
+	var c counter32
+	c.n.Store(1<<32 - 2)
+	for range 3 {
+		c.add()
+	}
+	if n := c.load(); n != 1<<32-1 {
+		t.Errorf("got %d after the maximum, want %d", n, uint32(1<<32-1))
+	}
+}
+
 // vanishing is a network interface that can be removed.
 type vanishing struct {
 	*sim.Netdev
-	gone atomic.Bool
+	gone   atomic.Bool
+	closed atomic.Int32
+}
+
+func (v *vanishing) Close() error {
+	v.closed.Add(1)
+	return v.Netdev.Close()
 }
 
 func (v *vanishing) State() (link.NetdevState, error) {
@@ -170,6 +188,9 @@ func TestNetdevVanishes(t *testing.T) {
 	v.gone.Store(true)
 	if d, err := Open(v, Config{}); err == nil || !strings.Contains(err.Error(), "open soft_eth1: no such") {
 		t.Errorf("Open of an interface that is gone: %v, %v; want an error that says so", d, err)
+	}
+	if n := v.closed.Load(); n != 1 {
+		t.Errorf("the interface of a device that was not opened was closed %d times, want once", n)
 	}
 }
 

@@ -45,6 +45,7 @@ func TestFaults(t *testing.T) {
 		{"DDP version, tagged", func(k uint32, to uint64) []byte { return changed(write(k, to, 4), 0, 0xc2) }, taggedVersion},
 		{"DDP version, untagged", func(uint32, uint64) []byte { return changed(send(own, 4), 0, 0x42) }, untaggedVersion},
 		{"RDMAP version", func(uint32, uint64) []byte { return changed(send(own, 4), 1, 0x83) }, rdmapVersion},
+		{"RDMAP version before", func(uint32, uint64) []byte { return changed(send(own, 4), 1, 0x03) }, rdmapVersion},
 		{"reserved opcode", func(uint32, uint64) []byte { return changed(send(own, 4), 1, 0x4f) }, rdmapOpcode},
 		{"queue of another message", func(uint32, uint64) []byte { return send(Header{Last: true, MSN: 1, QN: 1}, 4) }, untaggedQueue},
 		{"queue that is not there", func(uint32, uint64) []byte { return send(Header{Last: true, MSN: 1, QN: 9}, 4) }, untaggedQueue},
@@ -86,6 +87,13 @@ func TestFaults(t *testing.T) {
 		{"READs beyond the agreed number", func(k uint32, to uint64) (all []byte) {
 			for i := range uint32(deep.IRD) + 2 {
 				all = append(all, read(Header{Last: true, MSN: 1 + i}, ReadReq{Size: 4, SrcSTag: k, SrcTO: to})...)
+			}
+			return all
+		}, untaggedNoBuffer},
+		{"atomics beyond the agreed number", func(k uint32, to uint64) (all []byte) {
+			for i := range uint32(deep.IRD) + 2 {
+				h := Header{Op: AtomicRequest, Last: true, QN: 1, MSN: 1 + i}
+				all = append(all, segment(h, (&AtomicReq{Op: FetchAdd, STag: k, TO: to}).AppendTo(nil)...)...)
 			}
 			return all
 		}, untaggedNoBuffer},

@@ -70,7 +70,11 @@ func TestOperations(t *testing.T) {
 		a.post(verbs.SendWR{ID: 5, Op: verbs.OpAtomicFetchAdd, SGList: []verbs.SGE{sge(src, 8, 8)}, Remote: remote(dst, 64), CompareAdd: 2},
 			verbs.SendWR{ID: 6, Op: verbs.OpAtomicCmpSwap, SGList: []verbs.SGE{sge(src, 16, 8)}, Remote: remote(dst, 64), CompareAdd: 42, Swap: 7})
 		runAll(a, b)
-		a.success(5, 6)
+		for _, wc := range a.success(5, 6) {
+			if wc.ByteLen != 8 {
+				t.Errorf("an atomic has got %d bytes, want 8", wc.ByteLen)
+			}
+		}
 		if x, y, z := binary.NativeEndian.Uint64(src.Bytes()[8:]), binary.NativeEndian.Uint64(src.Bytes()[16:]), binary.NativeEndian.Uint64(word); x != 40 || y != 42 || z != 7 {
 			t.Errorf("atomics have found %d and %d, and left %d; want 40, 42 and 7", x, y, z)
 		}
@@ -242,6 +246,11 @@ func TestTerminates(t *testing.T) {
 			wr: func(a, b *testEnd, dst *mem.MR) verbs.SendWR {
 				return verbs.SendWR{Op: verbs.OpAtomicFetchAdd, SGList: []verbs.SGE{sge(a.region(8, everything), 0, 8)}, Remote: remote(dst, 0)}
 			}},
+		{name: "atomic that the QP does not allow", code: rdmapAccess, status: verbs.WCRemAccessErr, fails: true, event: verbs.EventQPAccessErr, access: everything,
+			wr: func(a, b *testEnd, dst *mem.MR) verbs.SendWR {
+				b.q.attr.Access &^= verbs.AccessRemoteAtomic
+				return verbs.SendWR{Op: verbs.OpAtomicFetchAdd, SGList: []verbs.SGE{sge(a.region(8, everything), 0, 8)}, Remote: remote(dst, 0)}
+			}},
 		{name: "invalidation of no window", code: rdmapCannotInvalidate, status: verbs.WCRemAccessErr, event: verbs.EventQPAccessErr, access: everything, recv: verbs.WCRemInvReqErr,
 			wr: func(a, b *testEnd, dst *mem.MR) verbs.SendWR {
 				b.recv(1)
@@ -273,6 +282,11 @@ func TestTerminates(t *testing.T) {
 			}
 			if ev := b.q.Events(); len(ev) != 1 || ev[0].Type != c.event || ev[0].Cause == nil {
 				t.Errorf("the responder's events are %+v, want %v", ev, c.event)
+			}
+			// The connection manager then takes the QP to the error state, in which it is. That is not the cause.
+			a.ok(a.q.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+			if !errors.Is(a.q.Failure(), c.status) {
+				t.Errorf("the requester's failure is %v once the QP was told to fail, want %v still", a.q.Failure(), c.status)
 			}
 			if c.recv != 0 && (len(b.wcs) != 1 || b.wcs[0].Status != c.recv) {
 				t.Errorf("the responder's completions are %+v, want one with %v", b.wcs, c.recv)
@@ -349,6 +363,22 @@ func TestDepth(t *testing.T) {
 	}
 }
 
+// TestLocalInOrder checks that a local operation takes effect once all that was posted before it is done.
+func TestLocalInOrder(t *testing.T) {
+	a, b := newPair(t, deep, deep, mpa.RTRWrite)
+	a.post(verbs.SendWR{ID: 1, Op: verbs.OpRDMARead, SGList: []verbs.SGE{sge(a.region(8, everything), 0, 8)}, Remote: remote(b.region(8, everything), 0)},
+		verbs.SendWR{ID: 2, Op: verbs.OpLocalInv, InvalidateRKey: 0x77}) // no key of a window
+	for a.transmit(1 << 20) {
+	}
+	if a.q.State() != verbs.QPStateRTS || len(a.wcs) > 0 {
+		t.Errorf("the READ has no answer yet: the QP is in %v with completions %+v, want RTS and none", a.q.State(), a.wcs)
+	}
+	runAll(a, b)
+	if len(a.wcs) != 2 || a.wcs[0].Status != verbs.WCSuccess || a.wcs[1].Status != verbs.WCMWBindErr {
+		t.Errorf("got %+v, want the READ's success, and then %v", a.wcs, verbs.WCMWBindErr)
+	}
+}
+
 // TestBadSGE checks that a local mistake is the work request's, after those before it are done.
 func TestBadSGE(t *testing.T) {
 	a, b := newPair(t, deep, deep, mpa.RTRWrite)
@@ -367,6 +397,51 @@ func TestBadSGE(t *testing.T) {
 	}
 	if b.q.State() != verbs.QPStateErr || b.q.TerminatesReceived != 1 {
 		t.Errorf("the peer is in %v and has %d Terminates, want ERR and 1", b.q.State(), b.q.TerminatesReceived)
+	}
+}
+
+// TestSignalAll checks that a QP which signals all makes a completion of what does not ask for one.
+func TestSignalAll(t *testing.T) {
+	a, b := newPair(t, deep, deep, mpa.RTRWrite)
+	a.q.cfg.SignalAll = true
+	a.ok(a.q.Post(&verbs.SendWR{ID: 1, Op: verbs.OpRDMAWrite}))
+	runAll(a, b)
+	a.success(1)
+}
+
+// TestSolicited checks that the peer's wish for an event comes with its message, and with no other.
+func TestSolicited(t *testing.T) {
+	a, b := newPair(t, deep, deep, mpa.RTRWrite)
+	for i, flags := range []verbs.SendFlags{0, verbs.SendSolicited} {
+		for _, op := range []verbs.Opcode{verbs.OpSend, verbs.OpRDMAWriteWithImm} {
+			b.recv(uint64(i))
+			a.post(verbs.SendWR{Op: op, Flags: flags})
+			for a.transmit(1 << 20) {
+			}
+			b.q.Receive(a.out)
+			a.out = nil
+			if cs := b.q.Completions(); len(cs) != 1 || cs[0].Solicited != (flags != 0) {
+				t.Errorf("%v with flags %v: got completions %+v, want one that is solicited: %v", op, flags, cs, flags != 0)
+			}
+		}
+	}
+}
+
+// TestPostInError checks that the queue of a QP in error is as long as ever: what is posted is flushed, and takes its
+// place until somebody polls.
+func TestPostInError(t *testing.T) {
+	a, _ := newPair(t, deep, deep, mpa.RTRWrite)
+	a.ok(a.q.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+	for range testWRs {
+		a.post(verbs.SendWR{Op: verbs.OpSend})
+	}
+	if err := a.q.Post(&verbs.SendWR{Op: verbs.OpSend}); !errors.Is(err, verbs.ErrQueueFull) {
+		t.Errorf("post to a queue of flushed work requests: got error %v, want %v", err, verbs.ErrQueueFull)
+	}
+	a.take()
+	a.post(verbs.SendWR{Op: verbs.OpSend})
+	if a.take(); len(a.wcs) != testWRs+1 || a.wcs[testWRs].Status != verbs.WCFlushErr {
+		t.Errorf("got %d completions, the last %+v, want %d, all flushed", len(a.wcs), a.wcs[len(a.wcs)-1], testWRs+1)
 	}
 }
 
@@ -401,6 +476,18 @@ func TestDraining(t *testing.T) {
 	if a.q.Attr().SQDraining {
 		t.Error("SQDraining: got true once the SEND is done, want false")
 	}
+
+	// The connection ends once the QP is finished, so the answer to a READ has to be there.
+	a, b = newPair(t, deep, deep, mpa.RTRWrite)
+	a.post(verbs.SendWR{ID: 3, Op: verbs.OpRDMARead, SGList: []verbs.SGE{sge(a.region(8, everything), 0, 8)}, Remote: remote(b.region(8, everything), 0)})
+	a.ok(a.q.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState))
+	for a.transmit(1 << 20) {
+	}
+	if a.q.Finished() || !a.q.Attr().SQDraining {
+		t.Errorf("a READ without its answer: got finished %v, draining %v, want false and true", a.q.Finished(), a.q.Attr().SQDraining)
+	}
+	runAll(a, b)
+	a.success(3)
 }
 
 // TestCRC checks that a changed byte ends the connection, and is placed nowhere.

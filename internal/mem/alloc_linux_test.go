@@ -314,6 +314,21 @@ func TestMemfdDenied(t *testing.T) {
 	}
 }
 
+// memfds returns how many files in memory are open.
+func memfds(t *testing.T) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if to, _ := os.Readlink(f); strings.HasPrefix(to, "/memfd:") {
+			n++
+		}
+	}
+	return n
+}
+
 // TestFile: another mapping of a region's file shows the region's memory, and no more is needed of it.
 func TestFile(t *testing.T) {
 	p := newPD(t)
@@ -334,6 +349,15 @@ func TestFile(t *testing.T) {
 		if err := errors.Join(unix.Munmap(b), r.Close()); err != nil {
 			t.Error(err)
 		}
+		if r.lent != nil { // or it is a piece of a slab, which others use
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+				t.Errorf("the file of a region of %d bytes is open after Close, want its memory given back", n)
+			}
+		}
+	}
+	before := memfds(t)
+	if _, err := newMapping(math.MaxInt&^(pageSize-1), 0); err == nil || memfds(t) != before {
+		t.Errorf("a mapping beyond the address space: got %v, and %d files more; want an error, and none", err, memfds(t)-before)
 	}
 	own := region(t, p, verbs.MRAttr{Buf: make([]byte, 8)})
 	if _, _, ok := own.File(); ok {

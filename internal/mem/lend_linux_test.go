@@ -21,8 +21,10 @@ func TestLend(t *testing.T) {
 	r := region(t, p, verbs.MRAttr{Length: size, Access: everything})
 	moved := region(t, p, verbs.MRAttr{Length: size, IOVA: 1 << 40, HasIOVA: true})
 	first := region(t, p, verbs.MRAttr{Length: 4096, Access: everything})
+	t.Cleanup(func() { first.Close() }) // so that a second run finds few as well
 	for range ownSmall {
-		region(t, p, verbs.MRAttr{Length: 4096})
+		r := region(t, p, verbs.MRAttr{Length: 4096})
+		t.Cleanup(func() { r.Close() })
 	}
 	small := region(t, p, verbs.MRAttr{Length: 4096, Access: everything})
 	own := region(t, p, verbs.MRAttr{Buf: make([]byte, size), Access: everything})
@@ -78,6 +80,11 @@ func TestLend(t *testing.T) {
 			t.Errorf("%s: got %v, file %p at %d; want file %p at %d", tt.name, ok, l.File, l.Off, tt.of.lent, tt.at)
 		}
 		l.Release()
+	}
+	for _, r := range []*Region{granted.Provider().(*MR).Region, r, small, own, local} {
+		if n := r.gate.users.Load(); n != 0 { // Close would wait for them
+			t.Errorf("%d spans of a region are open after all that was lent is back, and what was refused; want none", n)
+		}
 	}
 
 	f := r.lent
@@ -166,7 +173,7 @@ func TestShare(t *testing.T) {
 		t.Error(err)
 	}
 	for name, key := range map[string]verbs.RKey{
-		"the program's memory": own.rkey, "a closed region": closed.rkey, "the one that has just closed": r.rkey, "a window": window, "an lkey": verbs.RKey(own.lkey), "nothing": 1,
+		"the program's memory": own.rkey, "a closed region": closed.rkey, "the one that has just closed": r.rkey, "a window": window, "an lkey": verbs.RKey(granted.LKey()), "a key that is mangled": granted.RKey() ^ 1<<7, "nothing": 1,
 	} {
 		if _, ok := p.Share(key); ok {
 			t.Errorf("%s is shared, want it refused", name)

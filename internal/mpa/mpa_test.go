@@ -44,6 +44,15 @@ func TestGoldenFrames(t *testing.T) {
 	}
 }
 
+// In revision 1 the bit of the enhanced set-up is reserved, and all private data are the program's: RFC 5044.
+func TestReservedBit(t *testing.T) {
+	b := (&Frame{Revision: 1, PrivateData: []byte("program")}).AppendTo(nil)
+	b[keySize] |= flagEnhanced
+	if f, _, err := DecodeFrame(b); err != nil || f.Enhanced || string(f.PrivateData) != "program" {
+		t.Errorf("got enhanced %v with %q, %v, want a plain frame with all of its data", f.Enhanced, f.PrivateData, err)
+	}
+}
+
 func TestBadFrames(t *testing.T) {
 	good := (&Frame{Revision: 2, Enhanced: true}).AppendTo(nil)
 	long := bytes.Clone(good)
@@ -84,6 +93,12 @@ func TestTerms(t *testing.T) {
 		"not peer to peer": {a: Offer{IRD: 1, ORD: 1}, b: Offer{IRD: 1, ORD: 1}, change: func(f *Frame) { f.PeerToPeer, f.RTR = false, 0 },
 			wantA: Terms{Initiator: true, IRD: 1, ORD: 1, PeerIRD: 1, PeerORD: 1},
 			wantB: Terms{IRD: 1, ORD: 1, PeerIRD: 1, PeerORD: 1}},
+		"the other fewer of its own READs": {a: Offer{IRD: 4, ORD: 4}, b: Offer{IRD: 9, ORD: 4},
+			wantA: Terms{Initiator: true, IRD: 4, ORD: 4, RTR: RTRWrite, PeerIRD: 4, PeerORD: 4},
+			wantB: Terms{IRD: 4, ORD: 4, RTR: RTRWrite, PeerIRD: 4, PeerORD: 4}},
+		"more than a frame can say": {a: Offer{IRD: 1<<14 + 3, ORD: 1 << 20}, b: Offer{IRD: 1 << 20, ORD: 1<<14 + 3},
+			wantA: Terms{Initiator: true, IRD: 1<<14 + 3, ORD: MaxDepth, RTR: RTRWrite, PeerIRD: MaxDepth, PeerORD: MaxDepth},
+			wantB: Terms{IRD: MaxDepth, ORD: MaxDepth, RTR: RTRWrite, PeerIRD: MaxDepth, PeerORD: MaxDepth}},
 		"markers to the responder": {a: Offer{IRD: 1, ORD: 1}, b: Offer{Markers: true, IRD: 1, ORD: 1},
 			wantA: Terms{Initiator: true, MarkersOut: true, IRD: 1, ORD: 1, RTR: RTRWrite, PeerIRD: 1, PeerORD: 1},
 			wantB: Terms{MarkersIn: true, IRD: 1, ORD: 1, RTR: RTRWrite, PeerIRD: 1, PeerORD: 1}},
@@ -111,6 +126,14 @@ func TestTerms(t *testing.T) {
 	}
 }
 
+// TestSilentReply checks that an end keeps what it asked for where the reply says nothing of it.
+func TestSilentReply(t *testing.T) {
+	o := Offer{CRC: true, IRD: 4, ORD: 3}
+	if got, err := o.Settle(&Frame{Reply: true, Revision: 2}); err != nil || !got.CRC || got.IRD != 4 || got.ORD != 3 {
+		t.Errorf("terms of a reply without CRCs: got %+v, %v, want CRCs, IRD 4 and ORD 3", got, err)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	o := Offer{IRD: 4, ORD: 3}
 	r := o.Request()
@@ -129,6 +152,12 @@ func TestRefusals(t *testing.T) {
 	} {
 		if _, err := o.Settle(&f); err == nil || errors.Is(err, ErrRejected) {
 			t.Errorf("%s: got %v, want an error of its own", name, err)
+		}
+	}
+	// Whatever revision a peer claims, the answer has one that exists: RFC 5044 has the peer check it.
+	for claimed, want := range map[uint8]uint8{0: Revision1, Revision1: Revision1, Revision2: Revision2, 9: Revision2} {
+		if no := Refuse(&Frame{Revision: claimed}, nil); no.Revision != want {
+			t.Errorf("a rejecting reply to revision %d: got revision %d, want %d", claimed, no.Revision, want)
 		}
 	}
 	for name, f := range map[string]Frame{"revision": {Revision: 0}, "reply": {Reply: true, Revision: 2}} {

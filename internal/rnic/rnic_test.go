@@ -371,6 +371,111 @@ func TestNotifyErrorLate(t *testing.T) {
 	})
 }
 
+// TestNotifyCommEstLate asks after the peer's first message has come.
+func TestNotifyCommEstLate(t *testing.T) {
+	x, y := pair(t)
+	x.write(x.mr(8), y.mr(8))
+	told := make(chan bool, 1)
+	y.must(y.qp.NotifyCommEst(func() { told <- true }))
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Error("a QP that has heard its peer: got no call, want one")
+	}
+}
+
+// TestPostRecvInError: what is posted to a QP in error is flushed at once.
+func TestPostRecvInError(t *testing.T) {
+	e := newEnd(t, newDevice(t))
+	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+	e.recv(verbs.RecvWR{ID: 7})
+	var wcs [2]verbs.WC
+	if n, err := e.cq.Poll(wcs[:]); err != nil || n != 1 || wcs[0].ID != 7 || wcs[0].Status != verbs.WCFlushErr {
+		t.Errorf("got %d completions, the first %+v, %v, want one: receive 7, flushed", n, wcs[0], err)
+	}
+}
+
+// openEnded is a connection that can say that nothing follows, and says nothing.
+type openEnded struct{ net.Conn }
+
+func (openEnded) CloseWrite() error { return nil }
+
+// TestPeerStays: a peer that does not end its side of a connection is waited for, and not for ever.
+func TestPeerStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnd(t, newDevice(t))
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		terms, _ := agree(t, deep, deep, func(f *mpa.Frame) { f.PeerToPeer, f.RTR = false, 0 })
+		e.attach(openEnded{ours}, terms)
+		began := time.Now()
+		e.prov.Shutdown(e.qp.QPN())
+		select {
+		case err := <-e.over:
+			if took := time.Since(began); err != nil || took != lingerTime {
+				t.Errorf("the end: got %v after %v, want none after %v", err, took, lingerTime)
+			}
+		case <-time.After(2 * lingerTime):
+			t.Errorf("got no end within %v, want one after %v", 2*lingerTime, lingerTime)
+		}
+	})
+}
+
+// TestEventsOfClosed: no event names an object that is closed.
+func TestEventsOfClosed(t *testing.T) {
+	e := newEnd(t, newDevice(t))
+	srq, err := e.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 1})
+	e.must(err)
+	for _, ev := range []verbs.AsyncEvent{{Type: verbs.EventQPFatal, QP: e.qp}, {Type: verbs.EventCQErr, CQ: e.cq}, {Type: verbs.EventSRQLimitReached, SRQ: srq}} {
+		e.prov.event(ev)
+	}
+	e.must(e.qp.Close())
+	e.must(e.cq.Close())
+	e.must(srq.Close())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for {
+		ev, err := e.dev.NextEvent(ctx)
+		if err != nil {
+			break
+		}
+		t.Errorf("got event %v of an object that is closed, want none", ev.Type)
+	}
+}
+
+// failing is a capture that cannot be completed.
+type failing struct{ err error }
+
+func (f failing) Close() error { return f.err }
+
+// TestCloserFails: Close of a device tells that what it closes along has failed.
+func TestCloserFails(t *testing.T) {
+	n := sim.New(sim.Config{}).Netdev("sim", netip.AddrFrom4([4]byte{10, 0, 0, 1}))
+	full := errors.New("no space left")
+	d, err := Open(n, Config{Closers: []io.Closer{failing{full}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); !errors.Is(err, full) {
+		t.Errorf("Close: got error %v, want %v", err, full)
+	}
+}
+
+// TestObjectCounts: a PD and an SRQ that are closed make room for others.
+func TestObjectCounts(t *testing.T) {
+	e := newEnd(t, newDevice(t))
+	pds, srqs := e.prov.pds.Load(), e.prov.srqs.Load()
+	pd, err := e.dev.AllocPD()
+	e.must(err)
+	srq, err := pd.CreateSRQ(verbs.SRQAttr{MaxWR: 1})
+	e.must(err)
+	e.must(srq.Close())
+	e.must(pd.Close())
+	if m, n := e.prov.pds.Load(), e.prov.srqs.Load(); m != pds || n != srqs {
+		t.Errorf("after a PD and an SRQ were made and closed: got %d PDs and %d SRQs counted, want %d and %d", m, n, pds, srqs)
+	}
+}
+
 // TestCQCount: a CQ that is closed makes room for another.
 func TestCQCount(t *testing.T) {
 	e := newEnd(t, newDevice(t))

@@ -86,6 +86,7 @@ func TestAccess(t *testing.T) {
 	if a == nil || b == nil || len(a.Bytes) != regionSize-100 || a.Base != 1<<40 || a.Rights != 2 || !a.Write {
 		t.Fatalf("got %+v and %+v, want access to %d bytes", a, b, regionSize-100)
 	}
+	g.o.Answered(Granted{Slot: a.slot, Rights: 2, Len: 10, File: g.region}) // an answer too many, which changes nothing
 	if g.o.AccessFiles() != 1 {
 		t.Errorf("%d files are mapped, want 1", g.o.AccessFiles())
 	}
@@ -101,6 +102,9 @@ func TestAccess(t *testing.T) {
 	}
 	if a.Begin(5000) {
 		t.Error("access to what was revoked")
+	}
+	if busy := a.busy.Load(); busy&1 != 0 { // the end of the slot's next grant would wait for it
+		t.Errorf("the slot says %#x after a Begin that was refused, want it to say that nobody is at work", busy)
 	}
 	if !b.Begin(0) {
 		t.Error("no access by another grant, which holds")
@@ -236,6 +240,11 @@ func TestAccessLimits(t *testing.T) {
 		t.Fatalf("got %+v by the slot that was returned, want one that can begin", again)
 	}
 	again.End()
+	g.o.Return(last) // nothing: the slot is another's
+	g.o.Revoked(last.slot, last.gen)
+	if s := g.o.slot(again.slot); s == nil || s.access != again || g.lost != 0 {
+		t.Errorf("a second Return, and a late word of the end, of what was returned: got %+v, and %d losses; want another's access, and none", s, g.lost)
+	}
 	if last.state.Load() == last.gen {
 		t.Error("what was returned still holds")
 	}
@@ -260,6 +269,9 @@ func TestAccessLaneEnds(t *testing.T) {
 	}
 	g.o.Close()
 	g.o.Close()
+	if !g.o.Broken() { // QPs would go on to use it
+		t.Error("a lane that was closed is not broken, want it to be")
+	}
 	if told != 1 || g.o.AccessFiles() != 0 {
 		t.Errorf("told %d times, and %d files are mapped; want once, and none", told, g.o.AccessFiles())
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -250,6 +251,15 @@ func TestFull(t *testing.T) {
 		}
 		in.Release()
 	}
+	// A receiver that has read something since is slow, and not stopped, though a long record still finds no room.
+	for send(o, record) {
+	}
+	o.Stuck(0, time.Second)
+	in.Next()
+	in.Release()
+	if o.Reserve(2*len(record)) != nil || o.Stuck(time.Second, time.Second) {
+		t.Error("a receiver that has read one record in a second is stuck, or has made room for two; want neither")
+	}
 }
 
 // TestBell: a sender rings for a receiver that sleeps, once, and for no other. What came before the sleep
@@ -367,8 +377,12 @@ func TestSenderEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	mapped := countMapped(t)
 	if _, err := b.Add(fd, Bell{}, home, 1, func() {}, nil); err == nil {
 		t.Fatal("the inbox takes more lanes than its limit")
+	}
+	if n := countMapped(t); n != mapped {
+		t.Errorf("%d mappings after a lane was refused, want %d as before", n, mapped)
 	}
 	send(o, []byte("last"))
 	o.Lock()
@@ -392,6 +406,10 @@ func TestSenderEnds(t *testing.T) {
 	}
 	if send(o, []byte("late")) {
 		t.Fatal("a closed lane takes a record")
+	}
+	b.Close()
+	if _, err := b.Add(fd, Bell{}, home, 1, func() {}, nil); err == nil { // nobody would unmap it
+		t.Fatal("an inbox that was closed takes a lane, want an error")
 	}
 }
 
@@ -566,9 +584,25 @@ func countMapped(t *testing.T) int {
 	return bytes.Count(b, []byte("/memfd:"))
 }
 
+// countBells returns how many eventfds are open.
+func countBells(t *testing.T) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if to, _ := os.Readlink(f); to == "anon_inode:[eventfd]" {
+			n++
+		}
+	}
+	return n
+}
+
 // TestNothingStaysMapped: the mapping of the receiver's memory ends with its last use, and that of a lane with its ends.
+// So do the descriptors of bells.
 func TestNothingStaysMapped(t *testing.T) {
-	before := countMapped(t)
+	before, bells := countMapped(t), countBells(t)
 	t.Run("lane", func(t *testing.T) {
 		g := newGranting(t)
 		idle := countMapped(t)
@@ -588,6 +622,9 @@ func TestNothingStaysMapped(t *testing.T) {
 	})
 	if n := countMapped(t); n != before {
 		t.Errorf("%d mappings are left, want %d as before", n, before)
+	}
+	if n := countBells(t); n != bells {
+		t.Errorf("%d bells are left, want %d as before", n, bells)
 	}
 }
 

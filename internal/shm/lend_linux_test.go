@@ -222,6 +222,12 @@ func TestLendsNoMore(t *testing.T) {
 	if len(b.told) != maxFiles {
 		t.Errorf("the receiver was told of %d files, want %d", len(b.told), maxFiles)
 	}
+	const late = maxFiles + 10
+	o.Withdraw(0)
+	if b.lends(o, File{ID: late, FD: -1, Size: 1}); b.told[len(b.told)-1].ID != late {
+		t.Errorf("the receiver was told of file %d last, want %d, which has the place of one that was withdrawn", b.told[len(b.told)-1].ID, late)
+	}
+	delete(b.ends, 0) // whoever withdraws it ends its watch
 	o.Close()
 	for id, ended := range b.ends {
 		if !ended {
@@ -263,6 +269,12 @@ func TestForeignFiles(t *testing.T) {
 	f.ID = maxFiles
 	if err := in.Map(f); !errors.Is(err, errFiles) {
 		t.Errorf("file %d: got %v, want %v", maxFiles, err, errFiles)
+	}
+	for range 2 * maxFiles { // before the next look at the lane
+		in.Withdrawn(1)
+	}
+	if n := len(in.files.withdrawn); n > maxFiles {
+		t.Errorf("%d words of one file's end wait, want %d at most: a sender may send any number", n, maxFiles)
 	}
 	inbox.Close()
 	if err := in.Map(f); !errors.Is(err, errFiles) || len(in.files.open) > 0 {

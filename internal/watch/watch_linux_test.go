@@ -150,6 +150,21 @@ func TestServerBusy(t *testing.T) {
 	}
 }
 
+func TestListen(t *testing.T) {
+	if os.Getenv(EnvOff) == "0" {
+		t.Skip(EnvOff + " is 0")
+	}
+	one, other := Listen(), Listen()
+	one()
+	one() // nothing
+	if listening.server == nil || listening.users != 1 {
+		t.Errorf("one of two devices was closed: the program answers: %v, for %d; want it to, for 1", listening.server != nil, listening.users)
+	}
+	if other(); listening.server != nil || listening.users != 0 {
+		t.Errorf("all devices were closed: the program answers: %v, for %d; want it not to, for none", listening.server != nil, listening.users)
+	}
+}
+
 func TestListener(t *testing.T) {
 	for line, want := range map[string]string{
 		"0000000000000000: 00000002 00000000 00010000 0001 01 3146880 @adverb/watch/0/4711-AB": "@adverb/watch/0/4711-AB",
