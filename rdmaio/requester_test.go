@@ -249,6 +249,10 @@ func TestRefused(t *testing.T) {
 	if err := r.Read(patience(t), make([]byte, 1), mr.Remote(0)); err == nil || !errors.Is(err, verbs.WCRemAccessErr) {
 		t.Errorf("after that: %v, want %v", err, verbs.WCRemAccessErr)
 	}
+	// To say io.EOF would be to say that all that there is has come.
+	if _, err := r.Region(SpanOf(mr)).WithContext(patience(t)).ReadAt(make([]byte, 101), 0); !errors.Is(err, verbs.WCRemAccessErr) {
+		t.Errorf("to the region's end: %v, want %v", err, verbs.WCRemAccessErr)
+	}
 }
 
 func TestNothingAllocated(t *testing.T) {

@@ -74,7 +74,9 @@ func methods() *Server {
 	s := new(Server)
 	s.Handle("upper", func(_ context.Context, c *Call) ([]byte, error) { return bytes.ToUpper(c.Arg), nil })
 	s.Handle("fail", func(_ context.Context, c *Call) ([]byte, error) { return nil, errors.New(string(c.Arg)) })
-	s.Handle("long", func(_ context.Context, c *Call) ([]byte, error) { return make([]byte, 5000), nil })
+	s.Handle("long", func(_ context.Context, c *Call) ([]byte, error) {
+		return make([]byte, DefaultMessage-headSize+1), nil // one more than a message has room for
+	})
 	s.Handle("fail long", func(_ context.Context, c *Call) ([]byte, error) { return nil, errors.New(strings.Repeat("x", 5000)) })
 	s.Handle("sum", func(_ context.Context, c *Call) ([]byte, error) {
 		h := sha256.New()
@@ -153,7 +155,11 @@ func TestCalls(t *testing.T) {
 
 func TestCallErrors(t *testing.T) {
 	p := newServer(t, rdmatest.Config{}, methods())
-	c := p.dial(t, Config{})
+	const bulk = 1 << 20
+	c := p.dial(t, Config{Bulk: bulk})
+	if n := c.Bulk().Limit(); n != bulk {
+		t.Errorf("got memory of %d bytes to lend, want %d", n, bulk)
+	}
 	ctx := patience(t)
 	lend := func(n int) *rdmapool.Buffer {
 		b, err := c.Bulk().Get(ctx, n)
@@ -171,7 +177,7 @@ func TestCallErrors(t *testing.T) {
 		{"fail", []byte("as it was told"), Bulk{In: lend(10)}, "as it was told", true},
 		{"fail", []byte("with one buffer"), Bulk{In: both, Out: both}, "with one buffer", true}, // which is released once
 		{"nothing", nil, Bulk{}, `there is no method "nothing"`, true},
-		{"long", nil, Bulk{}, "the answer has 5000 bytes: 4084 at most", true},
+		{"long", nil, Bulk{}, "the answer has 4085 bytes: 4084 at most", true},
 		{"invert", nil, Bulk{In: lend(20), Out: lend(10)}, "20 bytes at 0, where the region has 10 bytes", true},
 		{"invert", nil, Bulk{In: lend(20)}, "where the region has 0 bytes", true},
 		{"upper", make([]byte, 5000), Bulk{Out: lend(10)}, "an argument of 5000", false},
@@ -182,6 +188,15 @@ func TestCallErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.As(err, &remote) != tt.remote {
 			t.Errorf("%s: %v, want %q, of the server: %v", tt.method, err, tt.want, tt.remote)
 		}
+		if remote != nil && remote.Method != tt.method {
+			t.Errorf("%s: the error is of method %q, want that one", tt.method, remote.Method)
+		}
+	}
+	cause := errors.New("enough")
+	over, cancel := context.WithCancelCause(ctx)
+	cancel(cause)
+	if _, err := c.Call(over, "upper", nil, Bulk{In: lend(10)}); !errors.Is(err, cause) {
+		t.Errorf("a call that begins too late: %v, want %v", err, cause)
 	}
 	// The text of an error is cut off where a message ends.
 	_, err := c.Call(ctx, "fail long", nil, Bulk{})
@@ -207,8 +222,9 @@ func TestCallGivenUp(t *testing.T) {
 	})
 	p := newServer(t, rdmatest.Config{}, s)
 	c := p.dial(t, Config{Calls: 2})
+	cause := errors.New("enough")
 	for range 5 {
-		ctx, cancel := context.WithCancel(patience(t))
+		ctx, cancel := context.WithCancelCause(patience(t))
 		b, err := c.Bulk().Get(ctx, 100)
 		ok(t, err)
 		failed := make(chan error)
@@ -217,9 +233,9 @@ func TestCallGivenUp(t *testing.T) {
 			failed <- err
 		}()
 		<-begun
-		cancel()
-		if err := <-failed; !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
+		cancel(cause)
+		if err := <-failed; !errors.Is(err, cause) {
+			t.Errorf("a call that is given up: %v, want %v", err, cause)
 		}
 		if err := <-told; err != errGivenUp {
 			t.Errorf("the handler was told: %v, want %v", err, errGivenUp)
@@ -405,6 +421,39 @@ func testStrangers(t *testing.T) {
 	}
 }
 
+// Serve waits for the handlers, which may use what its caller frees behind it.
+func TestServeWaits(t *testing.T) { synctest.Test(t, testServeWaits) }
+
+func testServeWaits(t *testing.T) {
+	s := methods()
+	begun, end := make(chan struct{}), make(chan struct{})
+	s.Handle("wait", func(ctx context.Context, c *Call) ([]byte, error) { close(begun); <-end; return nil, nil })
+	p := newServer(t, rdmatest.Config{}, s)
+	c := p.dial(t, Config{})
+	go c.Call(patience(t), "wait", nil, Bulk{})
+	<-begun
+	stopped := make(chan struct{})
+	go func() { p.stop(); close(stopped) }()
+	synctest.Wait()
+	select {
+	case <-stopped:
+		t.Error("Serve has returned, and a handler runs, want it to wait")
+	default:
+	}
+	close(end)
+	<-stopped
+}
+
+// A client with Security makes no connection without it.
+func TestSecurityDemanded(t *testing.T) {
+	p := newServer(t, rdmatest.Config{}, methods()) // its listener has none
+	c := Config{Dialer: &rdmacm.Dialer{Device: p.from}, Security: &rdmacm.Security{PSK: make([]byte, 32)}}
+	if cl, err := Dial(patience(t), p.addr, &c); err == nil {
+		cl.Close()
+		t.Error("got a connection to a server without Security, want an error")
+	}
+}
+
 // A server that answers what nobody has asked, or not the call that waits, is cut off too.
 func TestStrangeAnswer(t *testing.T) {
 	net := rdmatest.New(t)
@@ -431,6 +480,7 @@ func TestStrangeAnswer(t *testing.T) {
 func FuzzMessage(f *testing.F) {
 	f.Add(appendMessage(nil, &message{kind: kindCall, slot: 1, number: 2, in: Span{verbs.RemoteAddr{VA: 1, RKey: 2}, 3}, method: "m", body: []byte("b")}))
 	f.Add(appendMessage(nil, &message{kind: kindError, body: []byte("text")}))
+	f.Add(appendMessage(nil, &message{kind: kindCancel})[:headSize-1])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMessage(b)
 		if err != nil {

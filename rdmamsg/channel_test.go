@@ -197,6 +197,15 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestEagerSizes has two ends of which one takes longer messages by SEND than the other has room to send.
+func TestEagerSizes(t *testing.T) {
+	net := rdmatest.New(t)
+	small := &rdmamsg.Config{EagerSize: 64}
+	p, q := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: small.QPCap()})
+	x, y := ready(t, start(t, small, p.QP), start(t, nil, q.QP))
+	exchange(t, x, y, 1, 50, 5000)
+}
+
 // TestBackpressure checks that a sender waits when the peer does not take its messages, that its
 // cancelled messages are not sent, and that it goes on when the peer does.
 func TestBackpressure(t *testing.T) {
@@ -526,14 +535,22 @@ func foreign(t *testing.T) (x *rdmamsg.Channel, send func(frame string), q *rdma
 	}, q, in
 }
 
-// TestForeignPeer has a peer that does not speak the protocol, or breaks it.
-func TestForeignPeer(t *testing.T) {
+// TestForeignPeer has a peer that does not speak the protocol, or breaks it. In a bubble, where nobody waits long for a
+// channel that goes on.
+func TestForeignPeer(t *testing.T) { synctest.Test(t, testForeignPeer) }
+
+func testForeignPeer(t *testing.T) {
 	for _, frames := range [][]string{
 		{""}, {"hello, world: this is not a frame"}, {string(make([]byte, 32))},
 		{hello, hello},
-		{hello, frame(3, 0, 4096, 0)},     // an offer of nothing
-		{hello, frame(3, 1<<63, 4096, 0)}, // and one that no pool can hold
-		{hello, frame(4, 0, 0, 0)},        // an answer to no offer
+		{frame(1, 1<<20, 100, 0)},                              // a hello that grants no message
+		{frame(1, 1<<20, 4<<32, 0)},                            // or messages of no bytes
+		{frame(1, 1<<20, (1<<20+1)<<32|100, 0)},                // and one of more than anybody has
+		{hello, frame(6, 0, 0, 0), frame(6, 0, 0, 0)},          // a second bye
+		{hello, frame(6, 0, 0, 0), frame(3, 100_000, 4096, 0)}, // an offer behind the bye
+		{hello, frame(3, 0, 4096, 0)},                          // an offer of nothing
+		{hello, frame(3, 1<<63, 4096, 0)},                      // and one that no pool can hold
+		{hello, frame(4, 0, 0, 0)},                             // an answer to no offer
 	} {
 		x, send, _, _ := foreign(t)
 		for _, f := range frames {
@@ -542,8 +559,15 @@ func TestForeignPeer(t *testing.T) {
 		if err := x.Start(patience(t)); err != nil && !errors.Is(err, rdmamsg.ErrProtocol) {
 			t.Errorf("frames %q: start: %v, want %v", frames, err, rdmamsg.ErrProtocol)
 		}
-		if _, err := x.Recv(patience(t)); !errors.Is(err, rdmamsg.ErrProtocol) {
-			t.Errorf("frames %q: %v, want %v", frames, err, rdmamsg.ErrProtocol)
+		select {
+		case <-x.Done():
+		case <-patience(t).Done():
+		}
+		if err := x.Err(); !errors.Is(err, rdmamsg.ErrProtocol) {
+			t.Errorf("frames %q: the channel has ended by %v, want %v", frames, err, rdmamsg.ErrProtocol)
+		}
+		if _, err := x.Recv(patience(t)); err != io.EOF && !errors.Is(err, rdmamsg.ErrProtocol) { // EOF behind a bye
+			t.Errorf("frames %q: receive: %v, want %v", frames, err, rdmamsg.ErrProtocol)
 		}
 		var e *rdmamsg.Error
 		if err := x.Close(); err != nil && !errors.As(err, &e) {

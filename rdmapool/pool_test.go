@@ -57,6 +57,9 @@ func TestBuffersDoNotOverlap(t *testing.T) {
 		bufs = append(bufs, b)
 	}
 	for i, b := range bufs {
+		if got, want := b.Remote(0).VA, b.SGE(0, 0).Addr; got != want {
+			t.Errorf("buffer %d is at %#x for a peer, want %#x as for this end", i, got, want)
+		}
 		for j, c := range b.Bytes() {
 			if c != byte(i+1) {
 				t.Fatalf("byte %d of buffer %d is %d, want %d", j, i, c, i+1)
@@ -122,6 +125,22 @@ func TestLimit(t *testing.T) {
 	get(t, p, 100).Release()
 }
 
+// TestSmallLimit: a limit below the length of a region for small buffers is used up, and one below a buffer's is refused.
+func TestSmallLimit(t *testing.T) {
+	p := newPool(t, &rdmapool.Config{Limit: 2 << 12})
+	for i := range 2 {
+		if p.TryGet(100) == nil {
+			t.Errorf("buffer %d of two in a limit of 8192 bytes: got none", i)
+		}
+	}
+	if p.TryGet(100) != nil {
+		t.Error("the third buffer of 4096 bytes in a limit of 8192: got one, want none")
+	}
+	if _, err := rdmapool.New(p.PD(), &rdmapool.Config{Limit: 1<<12 - 1}); err == nil {
+		t.Error("a limit of 4095 bytes: got a pool, want an error")
+	}
+}
+
 // result is what a Get has returned.
 type result struct {
 	buf *rdmapool.Buffer
@@ -171,6 +190,20 @@ func testGetIsCancelled(t *testing.T) {
 		t.Errorf("a Get behind one that was cancelled: %v, want a buffer", g.err)
 	} else {
 		g.buf.Release()
+	}
+
+	for range 50 { // one of both comes first, and no buffer is lost
+		small := get(t, p, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		got := goGet(ctx, p, limit)
+		cancel()
+		small.Release()
+		if g := <-got; g.buf != nil {
+			g.buf.Release()
+		}
+		if n := p.Stats().Lent; n != 0 {
+			t.Fatalf("after a Get that was cancelled and served at once: %d bytes are lent out, want none", n)
+		}
 	}
 }
 

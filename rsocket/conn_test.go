@@ -10,9 +10,11 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/adverb-rdma/adverb/rdmatest"
@@ -292,6 +294,19 @@ func TestShortWrite(t *testing.T) {
 	b := make([]byte, 9)
 	if n, err := y.Read(b); string(b[:n]) != "def" || err != nil {
 		t.Errorf("the rest is %q, error %v; want def", b[:n], err)
+	}
+}
+
+// A Reader that fails is no Reader that has ended: what it gave before is sent, and its error is ReadFrom's.
+func TestReaderFails(t *testing.T) {
+	x, y := newPair(t, rsocket.Config{})
+	cause := errors.New("the disk is gone")
+	if n, err := x.ReadFrom(io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(cause))); n != 3 || err != cause {
+		t.Errorf("ReadFrom: %d, error %v; want 3, %v", n, err, cause)
+	}
+	b := make([]byte, 9)
+	if n, err := y.Read(b); string(b[:n]) != "abc" || err != nil {
+		t.Errorf("got %q, error %v; want abc", b[:n], err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -545,6 +546,98 @@ func TestPeerDepth(t *testing.T) {
 			t.Errorf("with a depth of %d: %d messages may go, want %d", x.cfg.Depth, got, want)
 		}
 		x.mu.Unlock()
+	}
+}
+
+// The numbers of messages and of bytes wrap around.
+func TestWrapAround(t *testing.T) {
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l := listen(t, b)
+	defer l.Close()
+	c, other := join(t, &Dialer{Device: a}, l)
+	defer c.Close()
+	defer other.Close()
+	from, to := c.(*Conn), other.(*Conn)
+	const messages, size = 4 * DefaultDepth, 100
+	for _, x := range []*Conn{from, to} {
+		x.mu.Lock()
+		x.sent, x.limit, x.received, x.creditsAt = x.sent-messages/2, x.limit-messages/2, x.received-messages/2, x.creditsAt-messages/2
+		x.posted, x.done = x.posted-messages/2*size, x.done-messages/2*size
+		x.mu.Unlock()
+	}
+	if err := from.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(to, make([]byte, messages*size))
+		read <- err
+	}()
+	for i := range messages {
+		if _, err := from.Write(make([]byte, size)); err != nil {
+			t.Fatalf("message %d of %d: error %v, want none", i, messages, err)
+		}
+	}
+	if err := <-read; err != nil {
+		t.Errorf("to read all of it: error %v, want none", err)
+	}
+}
+
+// CloseRead wakes a Read that sleeps. Nothing else would, while the peer says nothing.
+func TestCloseReadWakes(t *testing.T) {
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l := listen(t, b)
+	defer l.Close()
+	c, other := join(t, &Dialer{Device: a}, l)
+	defer c.Close()
+	defer other.Close()
+	x := c.(*Conn)
+	if err := x.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := x.Read(make([]byte, 1))
+		read <- err
+	}()
+	for sleeps := false; !sleeps && !x.r.deadline.over.Load(); runtime.Gosched() {
+		x.mu.Lock()
+		sleeps = x.r.sleeps != nil
+		x.mu.Unlock()
+	}
+	if err := x.CloseRead(); err != nil {
+		t.Error(err)
+	}
+	if err := <-read; err != io.EOF || x.r.deadline.over.Load() {
+		t.Errorf("a Read that slept: error %v, over its deadline: %v; want %v, and at once", err, x.r.deadline.over.Load(), io.EOF)
+	}
+}
+
+// Word of a mapping is a message too: the peer counts it, and grants another.
+func TestManyMaps(t *testing.T) {
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l := listen(t, b)
+	defer l.Close()
+	c, other := join(t, &Dialer{Device: a, Config: Config{Maps: 1, Depth: minDepth}}, l)
+	defer c.Close()
+	defer other.Close()
+	go io.Copy(io.Discard, c) // so that the end that takes mappings looks
+	x := other.(*Conn)
+	if err := x.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * minDepth {
+		m, err := x.Map(8, 0)
+		if err != nil {
+			t.Fatalf("mapping %d, where the peer takes %d messages at a time: error %v, want none", i, minDepth, err)
+		}
+		m.Close()
 	}
 }
 

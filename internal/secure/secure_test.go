@@ -175,6 +175,18 @@ func TestWindow(t *testing.T) {
 		t.Logf("seed %d", seed)
 		model(t, numbers)
 	}
+	// All have come, and then one comes that is so far ahead that nothing is known of those in the window.
+	for _, ahead := range []uint64{Window - 1, Window, Window + 1, Window + wordBits} {
+		var numbers []uint64
+		for n := range uint64(2 * Window) {
+			numbers = append(numbers, n)
+		}
+		numbers = append(numbers, 2*Window+ahead)
+		for n := range uint64(Window) {
+			numbers = append(numbers, Window+ahead+n)
+		}
+		model(t, numbers)
+	}
 }
 
 // Packets come in disorder and twice: each is taken once.

@@ -105,6 +105,9 @@ func TestHello(t *testing.T) {
 	p = newPair(t, setup{mtu: verbs.MTU256})
 	p.routeWith(func(*node, int, *wire.Packet) bool { return true })
 	p.a.qp.PeerIsOurs()
+	if !p.a.qp.HasPackets() {
+		t.Error("a device hears of no packet, want it to ask for the hello")
+	}
 	p.transmit()
 	if got := p.opcodes(p.a, 0); len(got) != 1 || got[0] != wire.RCHello {
 		t.Fatalf("sent %v, want a hello", got)
@@ -238,6 +241,26 @@ func TestReportedRanges(t *testing.T) {
 	}
 }
 
+// TestPlaceIsFree: what came with a PSN leaves nothing behind for the packet that takes its place in the ring.
+func TestPlaceIsFree(t *testing.T) {
+	var h hold
+	asking := req(wire.RCRDMAWriteOnly, 5, 8)
+	h.placeWhole(5)
+	h.note(&asking)
+	if _, whole, asks := h.take(5); !whole || !asks {
+		t.Errorf("a whole WRITE that asks: whole %v, asks %v; want both", whole, asks)
+	}
+	h.place(5 + wire.MaxRanges)
+	if _, whole, asks := h.take(5 + wire.MaxRanges); whole || asks {
+		t.Errorf("the middle of a WRITE in its place: whole %v, asks %v; want neither", whole, asks)
+	}
+	asking.Opcode, asking.PSN = wire.RCSendOnly, 5
+	h.keep(&asking, nil)
+	if pkt, _, _ := h.take(5); pkt == nil || pkt.Opcode != wire.RCSendOnly {
+		t.Errorf("a SEND that was kept there: %v, want it back", pkt)
+	}
+}
+
 // TestEndBeforeItsTurn: what ends a WRITE is not placed before its turn, though it says that it is the middle.
 func TestEndBeforeItsTurn(t *testing.T) {
 	const mtu = 256
@@ -260,6 +283,16 @@ func TestEndBeforeItsTurn(t *testing.T) {
 	if b := p.b.mem.data[:4*mtu]; b[2*mtu] != 0xee || b[3*mtu] != 0 {
 		t.Errorf("the third packet is placed: %v, the last: %v; want the third alone", b[2*mtu] != 0, b[3*mtu] != 0)
 	}
+
+	// A packet that is shorter than the middle of a message is refused in its turn. To place it would leave a hole.
+	p = newPair(t, setup{mtu: verbs.MTU256, selective: true})
+	short := full(wire.RCRDMAWriteMiddle, 2)
+	short.Payload = short.Payload[:mtu-4]
+	p.inject(p.b, full(wire.RCRDMAWriteFirst, 0))
+	p.inject(p.b, short)
+	p.inject(p.b, full(wire.RCRDMAWriteMiddle, 1))
+	p.b.wantState(verbs.QPStateErr)
+	p.b.wantEvents(verbs.EventQPReqErr)
 }
 
 // TestHeldSENDWithoutReceive: a SEND that was held and finds no receive is refused in its turn, and comes again.

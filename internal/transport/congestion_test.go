@@ -251,14 +251,20 @@ func TestLateIsNoQueue(t *testing.T) {
 // has it with its alpha of 1/8.
 func TestMeasured(t *testing.T) {
 	c := unfolded()
-	var got []time.Duration
+	var got, deviations, least []time.Duration
 	for _, d := range []time.Duration{800, 800, 1600, 100, 0, 1 << 40} {
 		c.measured(d)
-		got = append(got, c.roundTrip)
+		got, deviations, least = append(got, c.roundTrip), append(deviations, c.deviation), append(least, c.leastTrip)
 	}
 	want := []time.Duration{800, 800, 900, 800, 700, 700 + (1<<40-700)/8}
 	if !slices.Equal(got, want) {
 		t.Errorf("round trips %d, want %d", got, want)
+	}
+	if want := []time.Duration{400, 300, 425, 518, 588, 588 + (1<<40-700-588)/4}; !slices.Equal(deviations, want) {
+		t.Errorf("deviations %d, want %d", deviations, want)
+	}
+	if want := []time.Duration{800, 800, 800, 100, 0, 0}; !slices.Equal(least, want) {
+		t.Errorf("shortest %d, want %d", least, want)
 	}
 	for range 1000 {
 		c.measured(50_000)

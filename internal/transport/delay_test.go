@@ -180,6 +180,17 @@ func TestDelayTarget(t *testing.T) {
 	}
 }
 
+// TestDelayPaces: a window of less than a packet is a pace, of so many bytes in a second.
+func TestDelayPaces(t *testing.T) {
+	g := steadyDelayRig(100)
+	for window, want := range map[float64]uint64{0.5: 5120000, 0.05: 512000, 1: 0} { // of 1024 bytes in 100 µs
+		g.window = window
+		if g.apply(100 * us); g.p.rate != want {
+			t.Errorf("%g packets: %d bytes in a second, want %d", window, g.p.rate, want)
+		}
+	}
+}
+
 // TestDelayDrain: while there is a queue the window is one packet every few milliseconds, for a few measurements of
 // what was sent since. Then it is what it was, and the way's own length is known.
 func TestDelayDrain(t *testing.T) {

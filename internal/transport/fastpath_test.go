@@ -353,6 +353,70 @@ func TestFastLimits(t *testing.T) {
 	}
 }
 
+// TestFastNot: no SEND takes the fast path past what goes by packets, or by a rate, nor where the queue is full.
+func TestFastNot(t *testing.T) {
+	for name, set := range map[string]func(p *pair){
+		"a rate":               func(p *pair) { paced(p.a, 100e6) },
+		"a notification":       func(p *pair) { p.a.qp.notify.due = true },
+		"a hello":              func(p *pair) { p.a.rc().greeting.due = true },
+		"several paths":        func(p *pair) { p.a.qp.SetSources([]uint16{50000, 50001}) },
+		"a probe of keepalive": func(p *pair) { p.a.rc().alive.probe = p.a.qp.sq.nextSeq },
+		"a hold":               func(p *pair) { p.a.rc().recovery.heldUntil = ms },
+	} {
+		p := newFast(t, setup{}, 0)
+		if !p.a.qp.SendsFast() {
+			t.Fatalf("%s: before, a SEND goes by packets, want the fast path", name)
+		}
+		if set(p); p.a.qp.SendsFast() {
+			t.Errorf("%s: a SEND takes the fast path, want packets", name)
+		}
+	}
+
+	const room = 4
+	p := newFast(t, setup{cap: verbs.QPCap{MaxSendWR: room, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}}, 0)
+	p.posts(1, room-1) // newFast's own is not polled
+	wr := sendWR(room, p.a.mem.sge(0, 8))
+	if _, ok := p.a.qp.SendFast(&wr, make([]byte, FastMost), new(Message)); ok {
+		t.Errorf("SEND %d takes the fast path from a queue of %d, want it refused", room+1, room)
+	}
+	if g := p.a.qp.Gauges(); g.InFlight != room-1 {
+		t.Errorf("%d packets are under way, want %d", g.InFlight, room-1)
+	}
+}
+
+// TestFastIsHeard: what takes the fast path, and its acknowledgement, are signs of life.
+func TestFastIsHeard(t *testing.T) {
+	p := newFast(t, setup{}, 1)
+	p.a.rc().alive.heard, p.b.rc().alive.heard = 0, 0 // of newFast's
+	p.posts(1, 1)
+	p.run()
+	p.wantFast(1)
+	if a, b := p.a.rc().alive.heard, p.b.rc().alive.heard; a != 2*testDelay || b != testDelay {
+		t.Errorf("a has heard of its peer at %v, b at %v; want %v, %v", a, b, 2*testDelay, testDelay)
+	}
+}
+
+// TestFastRefusedBefore: what was dropped behind a gap is asked for again behind the next, though a SEND fills the first.
+func TestFastRefusedBefore(t *testing.T) {
+	p := newFast(t, setup{}, 4)
+	for i, psn := range []wire.PSN{2, 1, 3} { // and 0 was newFast's
+		p.inject(p.b, req(wire.RCSendOnly, psn, 8))
+		p.transmit()
+		if got, gap := p.last(p.b), psn != 1; (got.AETH.Syndrome == wire.SyndromeNAK(wire.NAKSequenceError)) != gap {
+			t.Errorf("packet %d, psn %v, is answered by %v, want a sequence NAK: %v", i, psn, got.AETH, gap)
+		}
+	}
+
+	// In ERR all receives are flushed, so none may be filled that is still in the queue.
+	p = newFast(t, setup{}, 1)
+	if err := p.b.qp.Modify(p.now, &verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState); err != nil {
+		t.Fatal(err)
+	}
+	if p.b.qp.ReceiveFast(p.now, &Message{PSN: p.b.qp.receiver.epsn, Packets: 1}, make([]byte, 8), nil) || p.b.waiting() != 1 {
+		t.Error("a QP in error executes a SEND, want it dropped")
+	}
+}
+
 // TestFastDrains: a send queue is drained once the peer has acknowledged what took the fast path.
 func TestFastDrains(t *testing.T) {
 	p := newFast(t, setup{}, 2)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/queue"
@@ -182,6 +183,22 @@ func (h *testHost) deregister(r *region) {
 	h.t.Helper()
 	if err := r.mr.Close(); err != nil {
 		h.t.Fatal(err)
+	}
+}
+
+// wantUnused closes r, which nobody may be using any more. A packet that forgot to leave it would keep the program in
+// Close for ever.
+func (h *testHost) wantUnused(what string, r *region) {
+	h.t.Helper()
+	closed := make(chan error, 1)
+	go func() { closed <- r.mr.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			h.t.Errorf("%s: %s: close: %v, want no error", h.name, what, err)
+		}
+	case <-time.After(5 * time.Second):
+		h.t.Errorf("%s: %s: the memory is still in use, want nobody in it", h.name, what)
 	}
 }
 

@@ -218,6 +218,37 @@ func TestKeepAliveStates(t *testing.T) {
 	}
 }
 
+// TestKeepAliveBefore: keep-alive that is set before the connection is there begins with it.
+func TestKeepAliveBefore(t *testing.T) {
+	p := newPair(t, setup{unconnected: true})
+	if err := p.a.qp.SetKeepAlive(p.now, alivePeriod); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []*node{p.a, p.b} {
+		p.connect(e, setup{}.attr(e, e.peer, 0, 0))
+	}
+	p.runUntil(2 * alivePeriod)
+	if n := len(p.probes(p.a)); n == 0 {
+		t.Errorf("%d probes in two periods of silence, want some", n)
+	}
+}
+
+// TestKeepAliveDrains: a probe that is due when the queue begins to drain is not sent. So the queue is drained at once,
+// whatever is posted behind the probe.
+func TestKeepAliveDrains(t *testing.T) {
+	p := alive(t, setup{})
+	for p.a.rc().alive.probe == 0 {
+		p.now = p.a.qp.NextTimeout()
+		p.a.qp.HandleTimeout(p.now)
+	}
+	p.post(p.a, writeWR(1, p.b.mem.remote(0)))
+	p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)
+	p.a.wantEvents(verbs.EventSQDrained)
+	if p.transmit(); len(p.log) != 0 {
+		t.Errorf("%d packets are sent, want none", len(p.log))
+	}
+}
+
 // TestKeepAliveForEver: the longest period that there is does not wrap.
 func TestKeepAliveForEver(t *testing.T) {
 	p := newPair(t, setup{})

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -74,6 +75,11 @@ func TestLadder(t *testing.T) {
 			}
 			if n := p.a.qp.Counters().BlackHoles; n != 1 {
 				t.Errorf("counted %d times, want once", n)
+			}
+			for _, s := range p.packets(p.a, 0) {
+				if s.Opcode == wire.RCSendOnly && len(s.Payload) >= 256 && s.PSN == psn(p.a.rc().recovery.una-1) && len(bytes.Trim(s.Payload, "\x00")) > 0 {
+					t.Fatalf("what asks for %d bytes has what lay in the buffer, want zeros", len(s.Payload))
+				}
 			}
 			if len(p.b.recvd) != received {
 				t.Errorf("the peer has received %v, want nothing of what asks for sizes", p.b.recvd)

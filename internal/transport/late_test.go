@@ -54,4 +54,5 @@ func TestLateReadKeepsLaterOnes(t *testing.T) {
 	}
 	check()
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess})
+	p.a.wantUnused("READs that came late", p.a.mem)
 }

@@ -147,6 +147,43 @@ func TestLend(t *testing.T) {
 	}
 }
 
+// TestLendNot: inline data, which lie in no region, are not lent, nor what goes by a rate, since a run would take the time
+// of one packet. A turn's packets are those that a run of responses stands for.
+func TestLendNot(t *testing.T) {
+	const mtu, n = 256, 3 * 256
+	inline := func(p *pair) verbs.SendWR {
+		return withFlags(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, n)), verbs.SendSignaled|verbs.SendInline)
+	}
+	write := func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, n)) }
+	read := func(p *pair) verbs.SendWR { return readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, n)) }
+	for name, tt := range map[string]struct {
+		wr   func(p *pair) verbs.SendWR
+		rate uint64
+		turn int
+		most int // packets for which one may stand whose payload is lent
+	}{
+		"inline data":            {wr: inline},
+		"a WRITE with a rate":    {wr: write, rate: 100e6},
+		"a READ with a rate":     {wr: read, rate: 100e6},
+		"a READ in turns of two": {wr: read, turn: 2, most: 2},
+	} {
+		p := newPair(t, setup{mtu: verbs.MTU256, lends: true, turn: tt.turn, cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: n}})
+		if tt.rate != 0 {
+			paced(p.a, tt.rate)
+			paced(p.b, tt.rate)
+		}
+		p.post(p.a, tt.wr(p))
+		if p.run(); len(p.a.sends) != 1 || p.a.sends[0].wc.Status != verbs.WCSuccess {
+			t.Errorf("%s: completions %v, want one success", name, p.a.sends)
+		}
+		for _, s := range p.log {
+			if s.run > tt.most && (tt.most > 0 || len(s.Payload) == 0) {
+				t.Errorf("%s: %v stands for %d packets, want %d at most", name, s.Opcode, s.run, tt.most)
+			}
+		}
+	}
+}
+
 // TestLendWindow: what a window grants is not lent but copied, since the window may end before it is read.
 func TestLendWindow(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
@@ -323,6 +360,14 @@ func TestBadRuns(t *testing.T) {
 	pkt := read(2*mtu + 1)
 	p.a.qp.HandleRun(0, &pkt, 3, &loan{from: p.b})
 	p.a.wantSends(wc{1, verbs.WCBadRespErr})
+
+	// A response to one READ that stands for the next one too, which would complete without its data.
+	p = newPair(t, setup{mtu: verbs.MTU1024, lends: true, selective: true})
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 2*mtu)), readWR(2, p.b.mem.remote(0), p.a.mem.sge(4*mtu, mtu)))
+	p.transmit()
+	pkt = read(2 * mtu)
+	p.a.qp.HandleRun(0, &pkt, 3, &loan{from: p.b})
+	p.a.wantSends(wc{1, verbs.WCBadRespErr}, wc{2, verbs.WCFlushErr})
 
 	// UC lends nothing.
 	p = newPair(t, setup{typ: verbs.QPTypeUC})

@@ -511,6 +511,9 @@ func (e *node) wantRecvs(want ...wc) {
 	var got []wc
 	for _, r := range e.recvd {
 		got = append(got, wc{r.wc.ID, r.wc.Status})
+		if (r.wc.Cause != nil) != (r.wc.Status != verbs.WCSuccess && r.wc.Status != verbs.WCFlushErr) {
+			e.t.Errorf("%s: receive %d: %v with cause %v, want a cause for all errors but WR_FLUSH_ERR", e.name, r.wc.ID, r.wc.Status, r.wc.Cause)
+		}
 	}
 	if !slices.Equal(got, want) {
 		e.t.Errorf("%s: receive completions %v, want %v", e.name, got, want)

@@ -415,6 +415,11 @@ func TestPathsTold(t *testing.T) {
 	if !p.b.qp.PeerSends(testPorts[1]) || p.b.qp.PeerSends(testPorts[2]) {
 		t.Error("the peer was not told which ports there are now")
 	}
+	p.a.qp.SetSources(nil)
+	p.a.rc().greeting.due = true
+	if p.run(); p.b.qp.PeerSends(testPorts[0]) {
+		t.Error("the peer takes packets from a port that is none any more, want it to forget it")
+	}
 	g := &p.a.rc().greeting
 	g.sent = maxHellos
 	p.a.qp.SetSources(testPorts)

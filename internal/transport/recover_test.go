@@ -225,6 +225,21 @@ func TestCreditsStay(t *testing.T) {
 	}
 }
 
+// TestCreditsWrap: the peer counts its messages modulo 2^24, so what it announces counts from there on.
+func TestCreditsWrap(t *testing.T) {
+	r := &newPair(t, setup{}).a.rc().requester
+	for _, x := range []struct{ posted, msn, want uint64 }{{9, 7, 7 + 4}, {1<<24 + 9, 7, 1<<24 + 7 + 4}, {1<<24 + 2, 1<<24 - 3, 1<<24 - 3 + 4}, {5<<24 + 2, 2, 5<<24 + 2 + 4}} {
+		r.creditLimit, r.qp.sq.messages = noCreditLimit, x.posted
+		r.setCredits(wire.AETH{Syndrome: wire.SyndromeACK(wire.EncodeCredits(4)), MSN: uint32(x.msn)})
+		if r.creditLimit != x.want {
+			t.Errorf("%d messages posted, MSN %d and 4 receives: the limit is %d, want %d", x.posted, x.msn, r.creditLimit, x.want)
+		}
+	}
+	if r.setCredits(wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited)}); r.creditLimit != noCreditLimit {
+		t.Errorf("without a number of receives the limit is %d, want none", r.creditLimit)
+	}
+}
+
 // TestCreditsBehindReads: a READ of several requests counts as several messages at the peer.
 func TestCreditsBehindReads(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})

@@ -312,6 +312,13 @@ func TestCNPStates(t *testing.T) {
 		}
 		p.a.wantState(s)
 	}
+	// A QP whose packets allow no marks takes none: anybody can forge one, and slow the connection down.
+	p := newPair(t, setup{})
+	p.a.qp.attr.AH.TrafficClass = 0b11111100
+	p.inject(p.a, wire.NewCNP(0, 0))
+	if got, window := p.a.qp.Counters(), p.a.rc().recovery.window; got != (Counters{IgnoredNotifications: 1}) || window != maxWindow {
+		t.Errorf("without marks: %+v and a window of %d, want one notification ignored and %d", got, window, maxWindow)
+	}
 	for s, want := range map[verbs.QPState]Counters{verbs.QPStateRTR: {}, verbs.QPStateRTS: {CongestionNotifications: 1}} {
 		p := newPair(t, setup{typ: verbs.QPTypeUC, unconnected: true})
 		attr := setup{typ: verbs.QPTypeUC}.attr(p.a, p.b, 0, 0)

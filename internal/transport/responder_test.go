@@ -115,6 +115,41 @@ func TestInvalidRequest(t *testing.T) {
 	}
 }
 
+// TestMemoryIsLeft: whatever becomes of a request, its region can be closed afterwards.
+func TestMemoryIsLeft(t *testing.T) {
+	const mtu = 1024
+	list := func(ps ...wire.Packet) []wire.Packet { return ps }
+	write := func(op wire.Opcode, psn wire.PSN, n int, length uint32) wire.Packet {
+		return rdma(req(op, psn, n), memBaseB, keyB, length)
+	}
+	read := rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 8)
+	for name, tt := range map[string]struct {
+		set     setup
+		routed  bool
+		packets []wire.Packet
+	}{
+		"a WRITE":                       {packets: list(write(wire.RCRDMAWriteOnly, 0, 8, 8))},
+		"a WRITE without a receive":     {packets: list(write(wire.RCRDMAWriteOnlyWithImm, 0, 8, 8))},
+		"a WRITE of another length":     {packets: list(write(wire.RCRDMAWriteOnly, 0, 8, 9))},
+		"a WRITE before its turn":       {set: setup{selective: true}, packets: list(write(wire.RCRDMAWriteFirst, 0, mtu, 4*mtu), write(wire.RCRDMAWriteMiddle, 2, mtu, 0))},
+		"a whole WRITE before its turn": {routed: true, packets: list(write(wire.RCRDMAWriteOnly, 1, 8, 8))},
+		"a READ":                        {packets: list(read)},
+		"a READ that comes again":       {packets: list(read, read)},
+		"an atomic":                     {packets: list(rdma(req(wire.RCFetchAdd, 0, 0), memBaseB, keyB, 8))},
+	} {
+		p := newPair(t, tt.set)
+		for _, pkt := range tt.packets {
+			if tt.routed {
+				p.b.qp.SetAdaptiveRouting(routed)
+				pkt.Resv7 = verbs.DefaultRoutingMark
+			}
+			p.inject(p.b, pkt)
+			p.transmit()
+		}
+		p.b.wantUnused(name, p.b.mem)
+	}
+}
+
 // TestForeignOpcodes: packets of other services are dropped.
 func TestForeignOpcodes(t *testing.T) {
 	p := newPair(t, setup{})
@@ -166,6 +201,9 @@ func TestTooManyReads(t *testing.T) {
 		}
 		if atomic && p.b.qp.Work().Atomics != 2 {
 			t.Errorf("%d atomics were executed, want 2", p.b.qp.Work().Atomics)
+		}
+		if !atomic && p.b.qp.Work().Reads != 2 {
+			t.Errorf("%d READs were executed, want 2", p.b.qp.Work().Reads)
 		}
 	}
 }
@@ -287,7 +325,7 @@ func TestDuplicateRead(t *testing.T) {
 		"more than was executed": rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, keyB, 6*mtu),
 		"of 2^31":                rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, keyB, 1<<31),
 		"of 2^32-1":              rdma(req(wire.RCRDMAReadRequest, base, 0), memBaseB, keyB, 1<<32-1),
-		"with a payload":         rdma(req(wire.RCRDMAReadRequest, base, 4), memBaseB, keyB, 5*mtu),
+		"with a payload":         rdma(req(wire.RCRDMAReadRequest, base, 4), memBaseB, keyB, 5*mtu-9),
 	} {
 		n := len(p.log)
 		if p.inject(p.b, pkt); p.b.qp.State() != verbs.QPStateRTS {

@@ -133,17 +133,20 @@ func TestPacketInState(t *testing.T) {
 func TestAttr(t *testing.T) {
 	p := newPair(t, setup{unconnected: true})
 	in := verbs.QPAttr{
-		State: verbs.QPStateInit, Port: 1, Access: verbs.AccessRemoteRead,
+		State: verbs.QPStateInit, Port: 1, PKeyIndex: 1, Access: verbs.AccessRemoteRead,
 	}
 	p.modify(p.a, &in, maskInit)
 	in = verbs.QPAttr{State: verbs.QPStateRTR, AH: verbs.AHAttr{HopLimit: 9, DGID: verbs.GID{15: 1}}, PathMTU: verbs.MTU512, DestQPN: 0x22, RQPSN: 0x123, MaxDestRDAtomic: 3, MinRNRTimer: 4}
 	p.modify(p.a, &in, maskRTR)
-	rts := verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 9, RetryCnt: 3, RNRRetry: 2, SQPSN: 0xffffff, MaxRDAtomic: 5}
-	p.modify(p.a, &rts, maskRTS)
+	rts := verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 9, RetryCnt: 3, RNRRetry: 2, SQPSN: 0xffffff, MaxRDAtomic: 5,
+		AltAH: verbs.AHAttr{HopLimit: 8}, AltPort: 2, AltPKeyIndex: 1, AltTimeout: 11, PathMigState: verbs.MigRearm}
+	p.modify(p.a, &rts, maskRTS|verbs.MaskAltPath|verbs.MaskPathMigState)
 	got := p.a.qp.Attr()
 	want := in
 	want.State, want.CurState, want.Port, want.Access = verbs.QPStateRTS, verbs.QPStateRTS, 1, verbs.AccessRemoteRead
 	want.Timeout, want.RetryCnt, want.RNRRetry, want.SQPSN, want.MaxRDAtomic, want.Cap = 9, 3, 2, 0xffffff, 5, p.a.qp.cfg.Cap
+	want.PKeyIndex = 1
+	want.AltAH, want.AltPort, want.AltPKeyIndex, want.AltTimeout, want.PathMigState = rts.AltAH, 2, 1, 11, verbs.MigRearm
 	if got != want {
 		t.Errorf("Attr:\n%+v, want\n%+v", got, want)
 	}
@@ -160,6 +163,47 @@ func TestAttr(t *testing.T) {
 	p.state(p.a, verbs.QPStateReset)
 	if got, want := p.a.qp.Attr(), (verbs.QPAttr{Cap: p.a.qp.cfg.Cap}); got != want {
 		t.Errorf("after RESET: %+v, want %+v", got, want)
+	}
+}
+
+// TestNews: an event alone is news, and so is another state. Nothing else calls a device to take them.
+func TestNews(t *testing.T) {
+	q := newPair(t, setup{}).a.qp
+	if q.HasNews(verbs.QPStateRTS) || !q.HasNews(verbs.QPStateSQD) {
+		t.Errorf("news in RTS: %v, for who has seen SQD: %v; want false, true", q.HasNews(verbs.QPStateRTS), q.HasNews(verbs.QPStateSQD))
+	}
+	if q.raise(verbs.EventCommEst, nil); !q.HasNews(verbs.QPStateRTS) {
+		t.Error("an event is no news, want it to be")
+	}
+	// A QP in RESET has nothing that could fail: a CQ that it names may have lost others' completions.
+	p := newPair(t, setup{unconnected: true})
+	p.a.qp.Fail(errModified)
+	p.a.wantState(verbs.QPStateReset)
+	p.a.wantEvents()
+}
+
+// TestExpect: how well a packet fits by its PSN, at both ends of what a peer can be about to send. Where the address is
+// another than the peer's, all depends on it.
+func TestExpect(t *testing.T) {
+	p := newPair(t, setup{psnA: 1000, psnB: 2000})
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4*1024)))
+	p.transmit()
+	u := newPair(t, setup{typ: verbs.QPTypeUC, psnA: 1000, psnB: 2000})
+	for _, tt := range []struct {
+		q    *QP
+		op   wire.Opcode
+		base wire.PSN
+		want map[int]Expectation // by what the PSN is beyond base
+	}{
+		{p.a.qp, wire.RCSendOnly, 2000, map[int]Expectation{-repeatedPSNs - 1: Unexpected, -repeatedPSNs: Expected, 0: Expected, 1: Ahead, aheadPSNs: Ahead, aheadPSNs + 1: Unexpected}},
+		{p.a.qp, wire.RCAcknowledge, 1000, map[int]Expectation{-answeredPSNs - 1: Unexpected, -answeredPSNs: Expected, 0: Expected, 3: Expected, 4: Unexpected}},
+		{u.a.qp, wire.UCSendOnly, 2000, map[int]Expectation{-1: Unexpected, 0: Expected, ucLostPSNs: Expected, ucLostPSNs + 1: Ahead, aheadPSNs: Ahead, aheadPSNs + 1: Unexpected}},
+	} {
+		for d, want := range tt.want {
+			if got, base := tt.q.Expect(&wire.Packet{BTH: wire.BTH{Opcode: tt.op, PSN: tt.base.Add(d)}}); got != want || base != tt.base {
+				t.Errorf("%v with psn %v%+d: got %v from %v on, want %v", tt.op, tt.base, d, got, base, want)
+			}
+		}
 	}
 }
 
@@ -191,6 +235,32 @@ func TestReset(t *testing.T) {
 	p.b.wantRecvs(wc{2, 0})
 	if got := p.a.sends[0].freed; got != 1 {
 		t.Errorf("the first completion after RESET frees %d places, want 1", got)
+	}
+}
+
+// TestResetForgets: RESET takes back what was set apart from Modify, and what was due. A failure is none any more.
+func TestResetForgets(t *testing.T) {
+	for _, fail := range []bool{false, true} {
+		p := newPair(t, setup{})
+		q := p.a.qp
+		p.inject(p.a, rdma(req(wire.RCRDMAWriteOnly, 0, 0), 0, 0, 0))
+		if err := q.SetCongestionControl(verbs.CongestionDCQCN); err != nil {
+			t.Fatal(err)
+		}
+		q.SetAdaptiveRouting(routed)
+		q.PeerIsOurs()
+		q.notify.due = true
+		if !q.Established() || !q.AllowsMarks() {
+			t.Fatalf("before: established %v, marks %v; want both", q.Established(), q.AllowsMarks())
+		}
+		if fail {
+			p.state(p.a, verbs.QPStateErr)
+		}
+		p.state(p.a, verbs.QPStateReset)
+		if q.Established() || q.Failure() != nil || q.AllowsMarks() || q.routing != q.cfg.Routing || q.notify.due || p.a.rc().greeting != (greeting{}) {
+			t.Errorf("after RESET (failed before: %v): established %v, failure %v, marks %v, routing %+v, notification %v, greeting %+v; want all as with a new QP",
+				fail, q.Established(), q.Failure(), q.AllowsMarks(), q.routing, q.notify.due, p.a.rc().greeting)
+		}
 	}
 }
 
@@ -286,6 +356,19 @@ func TestSQD(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSQDMoreReads: to allow more READs at a time forgets none that is outstanding, for which a fence waits.
+func TestSQDMoreReads(t *testing.T) {
+	p := newPair(t, setup{rd: 1, destRD: 16})
+	p.cutAfter(0)
+	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	p.transmit()
+	p.state(p.a, verbs.QPStateSQD)
+	p.modify(p.a, &verbs.QPAttr{MaxRDAtomic: 16}, verbs.MaskMaxRDAtomic)
+	if n := len(p.a.rc().requester.outstanding); n != 1 {
+		t.Errorf("%d READs are outstanding, want 1", n)
 	}
 }
 

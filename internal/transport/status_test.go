@@ -167,6 +167,22 @@ func TestStatus(t *testing.T) {
 			if p.a.qp.NextTimeout() != Never || p.b.qp.NextTimeout() != Never {
 				t.Error("a timer runs on")
 			}
+			a, b := p.a.qp.Counters(), p.b.qp.Counters()
+			for status, n := range map[verbs.WCStatus]uint64{verbs.WCRetryExceeded: a.RetryExceeded, verbs.WCRNRRetryExceeded: a.RNRRetryExceeded,
+				verbs.WCRemInvReqErr: a.InvalidNAKs, verbs.WCRemAccessErr: a.AccessNAKs, verbs.WCRemOpErr: a.OperationNAKs} {
+				if want := uint64(bit(tt.send == status)); n != want {
+					t.Errorf("%v is counted %d times, want %d", status, n, want)
+				}
+			}
+			if want := uint64(bit(tt.send == verbs.WCRemOpErr)); b.RefusedOperation != want {
+				t.Errorf("b counts %d operations refused, want %d", b.RefusedOperation, want)
+			}
+			if n, want := p.b.qp.Work().RecvErrors, uint64(bit(tt.recv != ok)); n != want {
+				t.Errorf("b counts %d receives with an error, want %d", n, want)
+			}
+			if w := p.a.qp.Work(); w.SendErrors != 1 || w.SendFlushes != 3 {
+				t.Errorf("a counts %d sends with an error and %d flushed, want 1 and 3", w.SendErrors, w.SendFlushes)
+			}
 		})
 	}
 }
@@ -228,6 +244,9 @@ func TestReadRegionGone(t *testing.T) {
 	p.b.wantRecvs(wc{101, verbs.WCFlushErr})
 	if got := p.last(p.b); got.PSN != 6 || got.AETH.Syndrome != 0x62 {
 		t.Errorf("the NAK is %v %v, want PSN 6", got.PSN, got.AETH)
+	}
+	if n := p.b.qp.Counters().RefusedAccess; n != 1 {
+		t.Errorf("b counts %d requests refused for their memory, want 1", n)
 	}
 }
 

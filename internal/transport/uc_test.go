@@ -397,6 +397,22 @@ func TestUCSQD(t *testing.T) {
 	}
 }
 
+// TestUCReset: RESET forgets a message of which a part is sent. The first one afterwards goes whole.
+func TestUCReset(t *testing.T) {
+	s := setup{typ: verbs.QPTypeUC, mtu: verbs.MTU256, turn: 2}
+	p := newPair(t, s)
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 2048)))
+	p.transmit()
+	p.state(p.a, verbs.QPStateReset)
+	p.connect(p.a, s.attr(p.a, p.b, 2, 0))
+	p.post(p.a, writeWR(2, p.b.mem.remote(4096), p.a.mem.sge(0, 1000)))
+	p.run()
+	p.a.wantSends(wc{2, 0})
+	if !bytes.Equal(p.b.mem.data[4096:][:1000], p.a.mem.data[:1000]) {
+		t.Errorf("after RESET a sends %v, and other data arrive; want the whole WRITE", p.opcodes(p.a, 2))
+	}
+}
+
 // TestUCHeldReceive: the receive of a message that is under way, or was dropped, is flushed once by ERR
 // and forgotten by RESET. Otherwise the next message uses it, once.
 func TestUCHeldReceive(t *testing.T) {

@@ -293,6 +293,9 @@ func TestUDState(t *testing.T) {
 	if p.transmit(); len(p.log) != 0 {
 		t.Error("sends in SQD")
 	}
+	p.b.postRecv(2, p.b.mem.sge(0, 100))
+	p.inject(p.b, datagram(wire.UDSendOnly, 8))
+	p.b.wantRecvs(wc{1, 0}, wc{2, 0}) // SQD stops the send queue alone
 	p.state(p.b, verbs.QPStateRTS)
 	p.run()
 	p.b.wantSends(wc{1, 0})

@@ -199,17 +199,33 @@ func TestStreamEnd(t *testing.T) {
 	w := newWriter(t, &file, pcap.Options{})
 	s := w.Stream(c)
 	defer s.Close()
+	long := make([]byte, 100_000) // more than an IP packet holds
+	for i := range long {
+		long[i] = byte(i / 256)
+	}
+	if _, err := s.Write(long); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := io.ReadAll(s); string(b) != "late" || err != nil {
 		t.Fatalf("got %q, %v, want late", b, err)
 	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
 	var end, ack uint32
+	var fins int
+	var sent []byte
 	for _, p := range read(t, file.Bytes()) {
 		tcp := p.TransportLayer().(*layers.TCP)
 		if tcp.FIN {
 			end = tcp.Seq
+			fins++
+		}
+		if tcp.DstPort == layers.TCPPort(l.Addr().(*net.TCPAddr).Port) {
+			sent = append(sent, tcp.Payload...)
 		}
 		if string(tcp.Payload) == "late" {
 			ack = tcp.Ack
@@ -217,6 +233,12 @@ func TestStreamEnd(t *testing.T) {
 	}
 	if end == 0 || ack != end+1 {
 		t.Errorf("FIN has sequence number %d, and what comes after it acknowledges %d, want the next number", end, ack)
+	}
+	if fins != 1 {
+		t.Errorf("got %d FINs after CloseWrite and Close, want 1", fins)
+	}
+	if !bytes.Equal(sent, long) {
+		t.Errorf("got %d bytes of a write of %d, or others, want those", len(sent), len(long))
 	}
 }
 

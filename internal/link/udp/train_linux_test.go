@@ -57,6 +57,32 @@ func openTrains(t *testing.T, addrs ...string) (a, b *Link) {
 	return links[0], links[1]
 }
 
+// A Wake ends one Wait. If it ended those that follow too, their caller would never sleep again.
+func TestWakeOnce(t *testing.T) {
+	l, err := newLink(netip.MustParseAddr("127.94.7.1"), 1, false)
+	if err != nil {
+		t.Skipf("no link: %v", err)
+	}
+	defer l.Close()
+	w := &l.arrival
+	for _, woken := range []bool{true, false} {
+		if sleeps, err := w.begin(-1); err != nil || !sleeps {
+			t.Fatalf("got that Wait sleeps: %v, error %v, want that it does", sleeps, err)
+		}
+		if woken {
+			l.Wake()
+		} else if err := l.Send([]link.Datagram{{Src: l.Source(1), Dst: l.Addr(), Payload: make([]byte, 64)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.set.Await(w.ready); (err != nil) != woken {
+			t.Errorf("woken: %v; got that Wait ends by %v, want an error if it was woken, and else that a datagram has come", woken, err)
+		}
+		if err := w.end(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Over loopback a train is never cut. It arrives as it was sent, and its datagrams count one by
 // one.
 func TestTrainWhole(t *testing.T) {

@@ -99,11 +99,13 @@ func TestFlagsRefused(t *testing.T) {
 		{SendLat, "-D 1 -U", "-H and -U print each result"},
 		{SendBW, "-R -c UC", "UC is not supported in librdmacm"},
 		{SendBW, "-T 3", "TOS only valid for rdma_cm based QP"},
+		{SendBW, "-T 0", "TOS only valid for rdma_cm based QP"}, // which is not the same as none
 		{SendBW, "-l 7", "Number of iterations must be a multiple of post list size"},
 		{SendBW, "-n 20 --recv_post_list 3", "Number of iterations must be a multiple of receive post list size"},
 		{SendBW, "-l 10 -Q 3", "Post list size must be a multiple of CQ moderation"},
 		{SendBW, "-l 200", "the send queue has room for 128"},
 		{SendBW, "--use-srq -q 9 -r 8", "each needs a receive"},
+		{SendBW, "--use-srq -q 2 -r 8 -n 20 --recv_post_list 5", "each QP has 4 receives of the SRQ"},
 		{SendBW, "--output=latency", "Output verbosity level can be: bandwidth, message_rate"},
 		{SendLat, "--output=bandwidth", "Output verbosity level can be: latency"},
 		{SendBW, "--burst_size=3", "rate limiter is off"},

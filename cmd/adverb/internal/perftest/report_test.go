@@ -86,6 +86,24 @@ func TestRowWithPeer(t *testing.T) {
 }
 
 // C's %#0*x.
+// 1000 messages of 1 MiB in 2 s, in both units. The limits are of the average, not of the peak.
+func TestReport(t *testing.T) {
+	for gbits, want := range map[bool]float64{false: 500, true: 8 * 1.048576 / 2} {
+		if r := makeReport(1<<20, 1000, 2e9, gbits); r.average != want || r.rate != 500e-6 {
+			t.Errorf("in Gbit/s %v: got %v, and %v million messages per second, want %v and 0.0005", gbits, r.average, r.rate, want)
+		}
+	}
+	r := results{bw: []bwReport{{peak: 9, average: 4, rate: 2}}}
+	for _, c := range []struct {
+		p  params
+		ok bool
+	}{{params{limitBW: 4, limitRate: 2}, true}, {params{limitBW: 5}, false}, {params{limitRate: 3}, false}} {
+		if err := r.verdict(&c.p); (err == nil) != c.ok {
+			t.Errorf("limits of %v and %v messages, where the average is 4 and 2: got error %v, want none: %v", c.p.limitBW, c.p.limitRate, err, c.ok)
+		}
+	}
+}
+
 func TestHash(t *testing.T) {
 	for _, tt := range []struct {
 		v     uint64

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -16,12 +17,14 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/rsocket"
 )
 
 // startListening starts a command that listens, and returns the port.
@@ -81,6 +84,57 @@ func TestProxy(t *testing.T) {
 	}
 }
 
+// A proxy lets go of a connection that has ended in both directions, and ends with connections that have not.
+func TestProxyLetsGo(t *testing.T) {
+	const soon = 10 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	l, err := rsocket.Listen("rsocket", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p, port := startListening(ctx, t, "adverb", "proxy", "tcp:127.0.0.1:0", "rdma:"+l.Addr().String())
+	connect := func() (near *net.TCPConn, far *rsocket.Conn) {
+		t.Helper()
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		other, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { other.Close() })
+		return c.(*net.TCPConn), other.(*rsocket.Conn)
+	}
+
+	near, far := connect()
+	gone := make(chan struct{})
+	if err := far.QP().NotifyError(func(error) { close(gone) }); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func() error{near.CloseWrite, far.CloseWrite} {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-gone:
+	case <-time.After(soon):
+		t.Errorf("both directions have ended, and after %v the proxy has the connection, want it closed", soon)
+	}
+
+	connect()
+	cancel()
+	select {
+	case <-p.Done:
+	case <-time.After(soon):
+		t.Errorf("after %v the proxy waits for a connection, want it to end it and itself", soon)
+	}
+}
+
 func TestProxyAddresses(t *testing.T) {
 	for _, bad := range []string{"", "tcp", "tcp:host", "unix:", "udp:127.0.0.1:1", "rdma:127.0.0.1"} {
 		if r := tool.Result(t.Context(), "adverb", "proxy", "tcp:127.0.0.1:0", bad); r.Code != 1 || r.Stderr == "" {
@@ -117,6 +171,17 @@ func TestRcopy(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(from, name), b, modes[name]); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// Nothing is left of a longer file of the same name, and what is no file is no matter.
+	longer := filepath.Join("sub", "4097")
+	if err := os.MkdirAll(filepath.Join(into, "all", "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(into, "all", longer), make([]byte, 9000), modes[longer]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(from, "sub", "link")); err != nil {
+		t.Fatal(err)
 	}
 	r := tool.Result(ctx, "adverb", "rcopy", "-p", port, "--verify", "--progress", from, "127.0.0.1:/all")
 	if r.Code != 0 || !strings.Contains(r.Stdout, "opening...transferring...verifying...closing...done\n") ||
@@ -268,9 +333,15 @@ func TestRcopyRefuses(t *testing.T) {
 	}
 }
 
-// What a client may not say while its file is open. Ours says none of it.
+// What a client may not say, and that its file does not stay open without it. Ours says none of it.
 func TestRcopyInvalid(t *testing.T) {
-	for want, m := range map[uint32][]byte{errBusy: openMessage("other", 0o600), errInval: writeMessage(-1)} { // 2^64-1 bytes
+	const id = 0x1234
+	open := openMessage("file", 0o600)
+	for want, messages := range map[uint32][][]byte{
+		errBusy:  {open, openMessage("other", 0o600)},
+		errInval: {open, writeMessage(-1)}, // 2^64-1 bytes
+		errIO:    {open, (&header{command: cmdClose, length: headerSize}).append(nil)},
+	} {
 		root, err := os.OpenRoot(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -279,25 +350,132 @@ func TestRcopyInvalid(t *testing.T) {
 		if err := conn.SetDeadline(time.Now().Add(tooltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
+		s := &session{conn: far, root: root, say: t.Logf}
 		var served sync.WaitGroup
 		served.Go(func() {
-			(&session{conn: far, root: root, say: t.Logf}).run()
+			s.run()
 			far.Close()
 		})
-		for _, step := range []struct {
-			message []byte
-			want    uint32
-		}{{openMessage("file", 0o600), 0}, {m, want}} {
-			if _, err := conn.Write(step.message); err != nil {
+		for i, m := range messages {
+			answer := uint32(0)
+			if i == len(messages)-1 {
+				answer = want
+			}
+			if want == errIO && i > 0 {
+				s.file.Close() // so that the server cannot
+			}
+			binary.LittleEndian.PutUint64(m[8:], id)
+			if _, err := conn.Write(m); err != nil {
 				t.Fatal(err)
 			}
-			if h, err := readHeader(conn); err != nil || h.command != step.message[1]|response || h.data != step.want {
-				t.Errorf("command %#x: got the answer %+v, %v, want %d", step.message[1], h, err, step.want)
+			if h, err := readHeader(conn); err != nil || h.command != m[1]|response || h.data != answer || h.id != id {
+				t.Errorf("command %#x: got the answer %+v, %v, want %d and the ID %#x", m[1], h, err, answer, id)
 			}
 		}
 		conn.Close()
 		served.Wait()
+		if s.file != nil {
+			t.Errorf("after the client with error %d: got an open file, want none", want)
+		}
 		root.Close()
+	}
+}
+
+// What the client makes of servers that answer otherwise than ours, and of a file that changes while it is copied.
+func TestRcopyAnswers(t *testing.T) {
+	const size = 9
+	name := filepath.Join(t.TempDir(), "file")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, c := range []struct {
+		command byte // with another answer
+		answer  header
+		becomes int64 // the file's size once the server has been told of it
+		want    string
+	}{
+		{0, header{}, size, ""},
+		{0, header{}, 2 * size, ""},
+		{0, header{}, size - 1, "the file became shorter"},
+		{cmdWrite, header{command: cmdWrite | response, data: errNoSpc}, size, "write to: the server answers: no space left"},
+		{cmdWrite, header{command: cmdClose | response}, size, "write to: the answer is to command 0x82, want 0x83"},
+		{cmdVerify, header{command: cmdVerify | response}, size, "the server's file has another checksum"},
+		{cmdClose, header{command: cmdClose | response, data: errIO}, size, "close to: the server answers: I/O error"},
+	} {
+		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		serve := func(conn net.Conn) error {
+			defer conn.Close()
+			sum := sha256.New()
+			for {
+				h, err := readHeader(conn)
+				if err != nil {
+					return err
+				}
+				var more []byte
+				switch h.command {
+				case cmdOpen:
+					if _, err = readPath(conn, &h); err == nil {
+						err = os.Truncate(name, c.becomes)
+					}
+				case cmdWrite:
+					_, err = io.CopyN(sum, conn, 8+min(size, c.becomes)) // the size of 8 bytes, and the file
+					sum.Reset()
+					sum.Write(make([]byte, size))
+				case cmdVerify:
+					more = sum.Sum(nil)
+				}
+				if err != nil {
+					return err
+				}
+				a := header{command: h.command | response}
+				if h.command == c.command {
+					a = c.answer
+					clear(more)
+				}
+				a.length = headerSize
+				if _, err := conn.Write(append(a.append(nil), more...)); err != nil {
+					return err
+				}
+			}
+		}
+		served := make(chan error, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err == nil {
+				err = serve(conn)
+			}
+			served <- err
+		}()
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &rcopy{Invocation: &cli.Invocation{Ctx: t.Context(), Stdout: io.Discard, Stderr: io.Discard}, verify: true}
+		_, err = client.copyFile(conn, name, "to")
+		if got := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(got, c.want) {
+			t.Errorf("command %d answered by %+v, and %d bytes that become %d: got %v, want %q", c.command, c.answer, size, c.becomes, err, c.want)
+		}
+		conn.Close()
+		<-served
+	}
+}
+
+// The client gets the errno that fits, which rdma-core's rcopy prints by its name.
+func TestRcopyStatus(t *testing.T) {
+	for err, want := range map[error]uint32{
+		nil: 0, syscall.ENOENT: errNoEnt, syscall.EACCES: errAccess, syscall.EEXIST: errExist, syscall.EISDIR: errIsDir,
+		syscall.EINVAL: errInval, syscall.EBUSY: errBusy, syscall.ENOSPC: errNoSpc, io.ErrUnexpectedEOF: errIO,
+	} {
+		if err != nil {
+			err = &fs.PathError{Op: "write", Path: "file", Err: err}
+		}
+		if got := status(err); got != want {
+			t.Errorf("%v: got %d, want %d", err, got, want)
+		}
 	}
 }
 
@@ -332,6 +510,7 @@ func TestRcopyMessages(t *testing.T) {
 // They read as much as the header says, and refuse what is cut short.
 func FuzzMessages(f *testing.F) {
 	f.Add(openMessage("/a/file", 0o100644))
+	f.Add(openMessage("", 0o600))
 	f.Add(writeMessage(0x1122))
 	f.Add((&header{command: cmdClose | response, length: 16, data: 5, id: 6}).append(nil))
 	f.Add(openMessage(strings.Repeat("x", maxPath+8), 1))
