@@ -49,6 +49,21 @@ func join(t *testing.T, d *Dialer, l net.Listener) (c, other net.Conn) {
 	return c, other
 }
 
+// joinWith makes a connection over a simulated network, from an end with cfg to one with defaults.
+func joinWith(t *testing.T, cfg Config) (x, y *Conn) {
+	t.Helper()
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l := listen(t, b)
+	defer l.Close()
+	c, other := join(t, &Dialer{Device: a, Config: cfg}, l)
+	t.Cleanup(func() {
+		c.Close()
+		other.Close()
+	})
+	return c.(*Conn), other.(*Conn)
+}
+
 // rawDial connects a peer of which hello tells what parameters it gives. By default it has two targets.
 func rawDial(t *testing.T, n *rdmatest.Network, hello []byte) (*rawPeer, *Conn, error) {
 	t.Helper()
@@ -532,15 +547,8 @@ func TestDepth(t *testing.T) {
 
 // The peer takes as many messages as it says, and not as many as this end takes.
 func TestPeerDepth(t *testing.T) {
-	n := rdmatest.New(t)
-	a, b := n.Device(), n.Device()
-	l := listen(t, b)
-	defer l.Close()
-	c, other := join(t, &Dialer{Device: a, Config: Config{Depth: 2 * DefaultDepth}}, l)
-	defer c.Close()
-	defer other.Close()
-	for end, want := range map[net.Conn]uint16{c: DefaultDepth, other: 2 * DefaultDepth} {
-		x := end.(*Conn)
+	c, other := joinWith(t, Config{Depth: 2 * DefaultDepth})
+	for x, want := range map[*Conn]uint16{c: DefaultDepth, other: 2 * DefaultDepth} {
 		x.mu.Lock()
 		if got := x.limit - x.sent; got != want {
 			t.Errorf("with a depth of %d: %d messages may go, want %d", x.cfg.Depth, got, want)
@@ -551,14 +559,7 @@ func TestPeerDepth(t *testing.T) {
 
 // The numbers of messages and of bytes wrap around.
 func TestWrapAround(t *testing.T) {
-	n := rdmatest.New(t)
-	a, b := n.Device(), n.Device()
-	l := listen(t, b)
-	defer l.Close()
-	c, other := join(t, &Dialer{Device: a}, l)
-	defer c.Close()
-	defer other.Close()
-	from, to := c.(*Conn), other.(*Conn)
+	from, to := joinWith(t, Config{})
 	const messages, size = 4 * DefaultDepth, 100
 	for _, x := range []*Conn{from, to} {
 		x.mu.Lock()
@@ -589,14 +590,7 @@ func TestWrapAround(t *testing.T) {
 
 // CloseRead wakes a Read that sleeps. Nothing else would, while the peer says nothing.
 func TestCloseReadWakes(t *testing.T) {
-	n := rdmatest.New(t)
-	a, b := n.Device(), n.Device()
-	l := listen(t, b)
-	defer l.Close()
-	c, other := join(t, &Dialer{Device: a}, l)
-	defer c.Close()
-	defer other.Close()
-	x := c.(*Conn)
+	x, _ := joinWith(t, Config{})
 	if err := x.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -620,15 +614,8 @@ func TestCloseReadWakes(t *testing.T) {
 
 // Word of a mapping is a message too: the peer counts it, and grants another.
 func TestManyMaps(t *testing.T) {
-	n := rdmatest.New(t)
-	a, b := n.Device(), n.Device()
-	l := listen(t, b)
-	defer l.Close()
-	c, other := join(t, &Dialer{Device: a, Config: Config{Maps: 1, Depth: minDepth}}, l)
-	defer c.Close()
-	defer other.Close()
+	c, x := joinWith(t, Config{Maps: 1, Depth: minDepth})
 	go io.Copy(io.Discard, c) // so that the end that takes mappings looks
-	x := other.(*Conn)
 	if err := x.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -643,13 +630,7 @@ func TestManyMaps(t *testing.T) {
 
 // What was closed while a call was at it sends no more, and has no memory that the call could look at.
 func TestClosedMeanwhile(t *testing.T) {
-	n := rdmatest.New(t)
-	a, b := n.Device(), n.Device()
-	l := listen(t, b)
-	defer l.Close()
-	c, other := join(t, &Dialer{Device: a, Config: Config{Maps: 1}}, l)
-	defer other.Close()
-	x := c.(*Conn)
+	x, other := joinWith(t, Config{Maps: 1})
 	x.wmu.Lock()
 	room, err := x.room(10)
 	if err != nil {
@@ -665,7 +646,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	if n, err := other.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("behind CloseWrite the peer reads %d bytes, error %v; want %v", n, err, io.EOF)
 	}
-	c.Close()
+	x.Close()
 	<-x.finished
 	if _, err := x.WriteAt([]byte("x"), 0); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("WriteAt behind Close: error %v, want %v", err, net.ErrClosed)

@@ -45,7 +45,7 @@ func (c *Conn) write(b []byte) (n int, err error) {
 // returns how much it has sent. The caller holds wmu.
 func (c *Conn) send(v [][]byte, n int, room []byte) (m int, err error) {
 	if m = c.reach(v, n); m > 0 {
-		return c.post(m, 0, true)
+		return c.post(m, 0)
 	}
 	for _, b := range v {
 		if m == len(room) {
@@ -53,7 +53,7 @@ func (c *Conn) send(v [][]byte, n int, room []byte) (m int, err error) {
 		}
 		m += copy(room[m:], b)
 	}
-	return c.post(m, m, false)
+	return c.post(m, m)
 }
 
 // reach copies the beginning of v, of n bytes in all, straight to the peer's ring if the device can, and returns how
@@ -97,9 +97,9 @@ func (c *Conn) room(n int) ([]byte, error) {
 	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))], nil
 }
 
-// post sends n bytes. used of what room has returned is taken for them: all, or nothing. there says that they are in
-// the peer's ring already, so that only the word of them goes. The caller holds wmu.
-func (c *Conn) post(n, used int, there bool) (int, error) {
+// post sends n bytes, of which used are where room said: all, or none if they are in the peer's ring already and only the
+// word of them goes. The caller holds wmu.
+func (c *Conn) post(n, used int) (int, error) {
 	if n == 0 {
 		return 0, nil
 	}
@@ -118,9 +118,6 @@ func (c *Conn) post(n, used int, there bool) (int, error) {
 	c.sent++
 	c.advance(wr, used)
 	c.mu.Unlock()
-	if there {
-		used = 0
-	}
 	return n, c.postSend(start, used)
 }
 
