@@ -96,6 +96,7 @@ func DialPeer(ctx context.Context, t *testing.T, device, addr, port string) *Pee
 			return p
 		}
 		p.Must(p.ID.Close())
+		p.forget()
 	}
 }
 
@@ -169,6 +170,20 @@ func (p *Peer) postRecv() {
 	p.t.Helper()
 	_, err := p.ID.QP().PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{p.in.SGE(0, peerMessage)}}})
 	p.Must(err)
+}
+
+// forget drops the completions of a QP that is closed: the refused connection flushed its receive.
+func (p *Peer) forget() {
+	p.t.Helper()
+	for _, cq := range []*verbs.CQ{p.sent, p.received} {
+		for {
+			n, err := cq.Poll(make([]verbs.WC, peerRecvs))
+			p.Must(err)
+			if n == 0 {
+				break
+			}
+		}
+	}
 }
 
 // Receive returns the next message, and posts another receive.
