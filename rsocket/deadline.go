@@ -1,6 +1,7 @@
 package rsocket
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,16 @@ func (d *deadline) set(t time.Time) {
 	} else {
 		d.timer.Reset(wait)
 	}
+}
+
+// within makes a call of a side, which fails when ctx ends. The side is of no use then.
+func within(ctx context.Context, s *side, call func() error) error {
+	stop := context.AfterFunc(ctx, func() { s.deadline.set(time.Unix(1, 0)) })
+	err := call()
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // renew makes a deadline that had passed one that has not.

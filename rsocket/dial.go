@@ -139,9 +139,13 @@ func dialOne(ctx context.Context, from *rdmacm.Dialer, addr netip.AddrPort, cfg 
 	c.meet(&h)
 	c.start()
 	if cfg.Security != nil {
-		if _, err := c.Write(hello); err != nil {
+		err := within(ctx, &c.w, func() error {
+			_, err := c.Write(hello)
+			return err
+		})
+		if err != nil {
 			c.letGo()
-			return nil, err
+			return nil, timedOut(ctx, err)
 		}
 	}
 	return c, nil

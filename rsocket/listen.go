@@ -180,12 +180,11 @@ func accept(ctx context.Context, req *rdmacm.Request, cfg Config) (*Conn, error)
 
 // meetLate takes the peer's hello from the stream. Nothing is sent before: the stream has brought too little for that.
 func (c *Conn) meetLate(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { c.r.deadline.set(time.Unix(1, 0)) })
 	var b [helloSize]byte
-	_, err := io.ReadFull(c, b[:])
-	if !stop() {
-		return context.Cause(ctx)
-	}
+	err := within(ctx, &c.r, func() error {
+		_, err := io.ReadFull(c, b[:])
+		return err
+	})
 	if err != nil {
 		return err
 	}

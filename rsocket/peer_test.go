@@ -228,6 +228,44 @@ func TestPeerIsNoRsocket(t *testing.T) {
 	}
 }
 
+// A secured end says who it is by the stream. Where the peer gives no room for that, Dial ends with its context.
+func TestSecurityWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := rdmatest.New(t)
+		a, b := n.Device(), n.Device()
+		key := &rdmacm.Security{PSK: make([]byte, 32)}
+		l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{b}, Security: key}).Listen(netip.MustParseAddrPort("10.0.0.2:0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			r, err := l.Accept(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			hello := make([]byte, helloSize)
+			appendHello(hello[:0], &parameters{sgl: extent{length: sglSize}})
+			c, err := r.Accept(t.Context(), &rdmacm.Config{PrivateData: hello})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-c.Disconnected()
+			c.Close()
+		}()
+		const limit = time.Second
+		start := time.Now()
+		d := Dialer{Device: a, Config: Config{Security: key}, Timeout: limit}
+		_, err = d.Dial("rsocket", l.Addr().String())
+		var ne net.Error
+		if took := time.Since(start); !errors.As(err, &ne) || !ne.Timeout() || took != limit {
+			t.Errorf("got error %v after %v, want a timeout after %v", err, took, limit)
+		}
+	})
+}
+
 // A peer whose program dies says nothing, but its connection manager does. One whose host vanishes
 // does not even that, and is missed by the keep-alive.
 func TestPeerDies(t *testing.T) {

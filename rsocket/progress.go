@@ -131,7 +131,9 @@ func (c *Conn) progress() {
 // complete deals with one completion.
 func (c *Conn) complete(wc *verbs.WC) {
 	if wc.Status != verbs.WCSuccess {
-		c.fail(c.cause(wc))
+		if c.err == nil { // the others are flushed after the first one
+			c.fail(c.cause(wc))
+		}
 		return
 	}
 	switch wc.ID & idKind {

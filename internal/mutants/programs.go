@@ -30,6 +30,8 @@ var programMutants = []mutant{
 		"	if err != nil {\n		cm.Close()\n", "	if err != nil {\n", "./rsocket", "TestPeerIsNoRsocket"},
 	{"a connection stays whose peer never says who it is", "rsocket/listen.go",
 		"		if err := c.meetLate(ctx); err != nil {\n			c.letGo()\n", "		if err := c.meetLate(ctx); err != nil {\n", "./rsocket", "TestSecurityWithoutHello"},
+	{"Dial waits beyond its context for room at the peer", "rsocket/dial.go",
+		"within(ctx, &c.w,", "within(context.Background(), &c.w,", "./rsocket", "TestSecurityWithoutRoom"},
 	{"what a Writer did not take is lost", "rsocket/read.go",
 		"c.consume(max(0, min(m, len(p))))", "c.consume(len(p))", "./rsocket", "TestShortWrite"},
 
