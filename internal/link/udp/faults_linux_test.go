@@ -5,6 +5,10 @@ package udp
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -61,4 +65,137 @@ func TestSendFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Wherever descriptors run out while a link is opened, or while it joins a group, the error says so and no descriptor
+// stays open.
+func TestNoDescriptors(t *testing.T) {
+	d, err := NetdevForAddr("lo", netip.MustParseAddr("127.0.93.13"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var l *Link
+	open := func() (err error) {
+		l, err = d.OpenShared(netip.MustParseAddr("127.0.93.13"))
+		return err
+	}
+	join := func(group string) func() error {
+		return func() error { return l.Join(netip.MustParseAddr(group)) }
+	}
+	if err := open(); err != nil { // so that the runtime has what it opens once
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := descriptors(t)
+	untilDescriptorsSuffice(t, "open", open)
+	untilDescriptorsSuffice(t, "join a first group", join("239.64.93.1"))
+	untilDescriptorsSuffice(t, "join a second group", join("239.64.93.2"))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("open after Close: %s; want as before: %s", after, before)
+	}
+}
+
+// A link or a membership that is refused, because a program holds the port and does not share it, leaves nothing open.
+func TestRefusedLeavesNothing(t *testing.T) {
+	l, _ := openTrains(t, "127.0.93.14", "127.0.93.15")
+	group := netip.MustParseAddr("239.64.93.3")
+	holder, err := openSocket(group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(holder)
+	if err := bind(holder, netip.AddrPortFrom(group, link.Port), 0); err != nil {
+		t.Fatal(err)
+	}
+	d, err := NetdevForAddr("lo", l.Addr().Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	open := func() error {
+		_, err := d.Open(l.Addr().Addr())
+		return err
+	}
+	_ = open() // so that the runtime has what it opens once
+	before := descriptors(t)
+	for name, call := range map[string]func() error{"Open": open, "Join": func() error { return l.Join(group) }} {
+		if err := call(); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("%s where the port is held: %v, want %v", name, err, unix.EADDRINUSE)
+		}
+		if after := descriptors(t); after != before {
+			t.Errorf("open after %s: %s; want as before: %s", name, after, before)
+		}
+	}
+}
+
+// Programs that the process starts do not inherit the sockets, which would hold the address for as long as they live.
+func TestNotInherited(t *testing.T) {
+	before := descriptors(t)
+	l, _ := openTrains(t, "127.0.93.16", "127.0.93.17")
+	if err := l.Join(netip.MustParseAddr("239.64.93.4")); err != nil {
+		t.Fatal(err)
+	}
+	opened := 0
+	for fd := range 1000 {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		to, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		if err != nil || strings.Contains(before, fmt.Sprintf("%d is %s, ", fd, to)) {
+			continue
+		}
+		opened++
+		if flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("descriptor %d, which is %s, is inherited, want it to be closed on exec", fd, to)
+		}
+	}
+	if least := 2 * (1 + sendSockets); opened < least {
+		t.Errorf("%d descriptors were opened, want %d at least", opened, least)
+	}
+}
+
+// untilDescriptorsSuffice makes calls with one more descriptor each time, until one succeeds. Those that fail must leave
+// nothing open.
+func untilDescriptorsSuffice(t *testing.T, name string, call func() error) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	before := descriptors(t)
+	for n := uint64(3); n < 1000; n++ {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+		err := call()
+		if back := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); back != nil {
+			t.Fatal(back)
+		}
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, unix.EMFILE) {
+			t.Fatalf("%s with %d descriptors: %v, want %v", name, n, err, unix.EMFILE)
+		}
+		if after := descriptors(t); after != before {
+			t.Fatalf("%s with %d descriptors: open afterwards: %s; want as before: %s", name, n, after, before)
+		}
+	}
+	t.Fatalf("%s fails with a thousand descriptors", name)
+}
+
+// descriptors says which descriptors are open, and what they are.
+func descriptors(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	for fd := range 1000 {
+		if to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil {
+			fmt.Fprintf(&b, "%d is %s, ", fd, to)
+		}
+	}
+	return b.String()
 }

@@ -220,38 +220,34 @@ func TestChanged(t *testing.T) {
 
 // A link-local address works without a zone: the link implies it.
 func TestLinkLocal(t *testing.T) {
-	devs, err := udp.Netdevs()
-	if err != nil {
+	run := inNamespace(t, "link set lo up", "link add v0 type veth peer name v1", "link set v1 up", "link set v0 up", "-6 addr add fe80::93/64 dev v0 nodad")
+	await(t, run, "-6 route show table local", "local fe80::93 ")
+	l := openIn(t, run, "v0", netip.MustParseAddr("fe80::93%v0"))
+	if err := l.Send([]link.Datagram{{Src: l.Source(1), Dst: l.Addr(), Payload: make([]byte, 64)}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range devs {
-		s, err := d.State()
-		if err != nil {
+	in := make([]link.Datagram, 1)
+	if n := receive(t, l, in); n != 1 || in[0].Src != l.Source(1) {
+		t.Errorf("got %d datagrams, the first from %v; want 1 from %v; stats %+v", n, in[0].Src, l.Source(1), l.Stats())
+	}
+}
+
+// A path MTU that somebody has told the kernel is no reason to lose datagrams: those who forge ICMP could shrink it.
+// What the interface can carry leaves, whole and unfragmented.
+func TestPathMTUIgnored(t *testing.T) {
+	run := inNamespace(t, "link set lo up", "addr add 10.78.0.1/32 dev lo", "route add local 10.78.0.2 dev lo table local mtu 700",
+		"-6 addr add fd78::1/128 dev lo nodad", "-6 route add local fd78::2 dev lo table local mtu 1300")
+	await(t, run, "-6 route show table local", "local fd78::1 ")
+	for _, c := range []struct{ from, to string }{{"10.78.0.1", "10.78.0.2"}, {"fd78::1", "fd78::2"}} {
+		from, to := netip.MustParseAddr(c.from), netip.MustParseAddr(c.to)
+		l := openIn(t, run, "lo", from)
+		if err := l.Send([]link.Datagram{{Src: l.Source(1), Dst: netip.AddrPortFrom(to, link.Port), Payload: make([]byte, 4096)}}); err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range s.Addrs {
-			if !a.Is6() || !a.IsLinkLocalUnicast() || !s.Up {
-				continue
-			}
-			l, err := d.Open(a.WithZone(d.Name()))
-			if err != nil {
-				t.Skip(err) // in use, or not yet usable
-			}
-			defer l.Close()
-			if err := l.Send([]link.Datagram{{Src: l.Source(1), Dst: l.Addr(), Payload: make([]byte, 64)}}); err != nil {
-				t.Fatal(err)
-			}
-			if err := l.Wait(linktest.Patience); err != nil {
-				t.Fatal(err)
-			}
-			in := make([]link.Datagram, 1)
-			if n, err := l.Recv(in); n != 1 || err != nil || in[0].Src != l.Source(1) {
-				t.Errorf("Recv = %d, %v from %v; want 1 from %v; stats %+v", n, err, in[0].Src, l.Source(1), l.Stats())
-			}
-			return
+		if s := l.Stats(); s.Sent != 1 || s.SendErrors != 0 {
+			t.Errorf("%s to %s: sent %d, lost %d for %v; want 1 sent", c.from, c.to, s.Sent, s.SendErrors, s.LastSendError)
 		}
 	}
-	t.Skip("no interface with a link-local address")
 }
 
 // Datagrams that arrive while nobody is in Wait must not wake Go's network poller: a program that
