@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
@@ -100,7 +101,7 @@ func destination(operand, source string) (host, path string) {
 			return host, path
 		}
 	}
-	if net.ParseIP(operand) != nil {
+	if _, err := netip.ParseAddr(operand); err == nil {
 		return operand, source
 	}
 	host, path, _ = strings.Cut(operand, ":")

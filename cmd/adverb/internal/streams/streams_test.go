@@ -542,6 +542,7 @@ func TestDestination(t *testing.T) {
 	for operand, want := range map[string][2]string{
 		"host": {"host", "src"}, "host:": {"host", "src"}, "host:/x": {"host", "/x"}, "::1": {"::1", "src"},
 		"[::1]": {"::1", "src"}, "[::1]:/x": {"::1", "/x"}, "10.0.0.1:y:z": {"10.0.0.1", "y:z"},
+		"fe80::1%eth0": {"fe80::1%eth0", "src"}, "[fe80::1%eth0]:/x": {"fe80::1%eth0", "/x"},
 	} {
 		if host, path := destination(operand, "src"); [2]string{host, path} != want {
 			t.Errorf("%s: %q, %q, want %q", operand, host, path, want)
