@@ -50,10 +50,10 @@ func runProxy(inv *cli.Invocation) int {
 		return cli.ExitUsage
 	}
 	if refused != nil {
-		return inv.Fail(refused, "proxy")
+		return inv.Fail(refused, "")
 	}
 	err := proxy(inv.LockOutput(), cfg, operands[0], operands[1])
-	return inv.Finish(err, func(err error) int { return inv.Fail(err, "proxy") })
+	return inv.Finish(err, func(err error) int { return inv.Fail(err, "") })
 }
 
 // split cuts an address into its kind and the rest.

@@ -75,7 +75,7 @@ func runRcopy(inv *cli.Invocation) int {
 		return code
 	}
 	if refused != nil {
-		return inv.Fail(refused, "rcopy")
+		return inv.Fail(refused, "")
 	}
 	var err error
 	switch len(operands) {
@@ -88,7 +88,7 @@ func runRcopy(inv *cli.Invocation) int {
 		inv.PrintUsage()
 		return cli.ExitError
 	}
-	return inv.Finish(err, func(err error) int { return inv.Fail(err, "rcopy") })
+	return inv.Finish(err, func(err error) int { return inv.Fail(err, "") })
 }
 
 // destination cuts SERVER[:DESTINATION]. An IPv6 address stands in brackets if a destination follows.
