@@ -115,7 +115,7 @@ var programMutants = []mutant{
 	{"a file that a server could not close counts as copied", "cmd/adverb/internal/streams/rcopyclient.go",
 		"\tif err := answer(conn, cmdClose, \"close \"+dst); err != nil {\n\t\treturn n, err\n\t}\n", "\t_ = answer(conn, cmdClose, \"close \"+dst)\n", "./cmd/adverb/internal/streams", "TestRcopyAnswers"},
 	{"rcopy follows symbolic links", "cmd/adverb/internal/streams/rcopyclient.go",
-		"|| !d.Type().IsRegular()", "|| d.IsDir()", "./cmd/adverb/internal/streams", "TestRcopy$"},
+		"if !d.Type().IsRegular() {", "if false {", "./cmd/adverb/internal/streams", "TestRcopy$"},
 	{"the file of a client that vanishes stays open", "cmd/adverb/internal/streams/rcopyserver.go",
 		"\tdefer s.closeFile()\n", "", "./cmd/adverb/internal/streams", "TestRcopyInvalid"},
 	{"the end of a longer file of the same name stays", "cmd/adverb/internal/streams/rcopyserver.go",

@@ -89,6 +89,18 @@ func TestRcopyReason(t *testing.T) {
 	}
 }
 
+// A file of /proc has contents, and a size of 0.
+func TestRcopyProc(t *testing.T) {
+	const name = "/proc/self/status"
+	if info, err := os.Stat(name); err != nil || info.Size() != 0 {
+		t.Skipf("no such file here: %v", err)
+	}
+	port := startRcopy(t.Context(), t, t.TempDir())
+	if r := tool.Result(t.Context(), "adverb", "rcopy", "-p", port, name, "127.0.0.1:to"); r.Code != 1 || !strings.Contains(r.Stderr, "says that its size is 0") {
+		t.Errorf("got status %d, stderr %q, want a failure that says why", r.Code, r.Stderr)
+	}
+}
+
 // What fails is told on a line that begins as those of the other commands do.
 func TestFailure(t *testing.T) {
 	for _, argv := range [][]string{{"rcopy", "no-such-file", "host"}, {"proxy", "tcp:127.0.0.1:0", "nowhere"}} {

@@ -24,6 +24,9 @@ func (r *rcopy) copy(source, operand string) error {
 	if err != nil {
 		return err
 	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return fmt.Errorf("copy %s: it is no file (%v), and the server has to be told the size before the contents: copy it to a file first", source, info.Mode().Type())
+	}
 	conn, err := r.dial(host)
 	if err != nil {
 		return err
@@ -43,16 +46,7 @@ func (r *rcopy) copy(source, operand string) error {
 	if !info.IsDir() {
 		err = one(source, dst)
 	} else {
-		err = filepath.WalkDir(source, func(name string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return err
-			}
-			rel, err := filepath.Rel(source, name)
-			if err != nil {
-				return err
-			}
-			return one(name, path.Join(filepath.ToSlash(dst), filepath.ToSlash(rel)))
-		})
+		err = r.copyDir(source, dst, one)
 	}
 	if err != nil {
 		return err
@@ -60,6 +54,29 @@ func (r *rcopy) copy(source, operand string) error {
 	usec := float64(time.Since(start).Nanoseconds()) / 1000
 	r.Printf("%d bytes in %.2f seconds = %.2f Gb/sec\n", total, usec/1e6, float64(total*8)/(1000*usec))
 	return nil
+}
+
+// copyDir has one copy each file of a directory. The protocol knows nothing else, and what a link in it leads to may be
+// anywhere. So the user is told what stays behind: links, pipes and the like.
+func (r *rcopy) copyDir(source, dst string, one func(name, dst string) error) error {
+	dir, err := filepath.EvalSymlinks(source) // WalkDir does not follow a link, not even the one that the user has named
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if !d.Type().IsRegular() {
+			r.Errorf("%s: left out, as it is no file (%v)\n", name, d.Type())
+			return nil
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		return one(name, path.Join(filepath.ToSlash(dst), filepath.ToSlash(rel)))
+	})
 }
 
 // copyFile copies one file, and returns how many bytes it had.
@@ -107,6 +124,10 @@ func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 		return n, err
 	case n != size:
 		return n, fmt.Errorf("the file became shorter while it was read: %d bytes of %d", n, size)
+	case size == 0:
+		if more, _ := f.Read(make([]byte, 1)); more > 0 {
+			return n, errors.New("the file has contents and says that its size is 0, as those of /proc do: copy it to another file first")
+		}
 	}
 	if err := answer(conn, cmdWrite, "write "+dst); err != nil {
 		return n, err

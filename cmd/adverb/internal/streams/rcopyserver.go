@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -123,7 +124,15 @@ func (s *session) open(h *header) error {
 		}
 	}
 	s.file, err = s.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, fs.FileMode(h.data&0o777))
-	return err
+	if err != nil {
+		return err
+	}
+	if info, err := s.file.Stat(); err != nil || info.Mode()&fs.ModeNamedPipe != 0 {
+		s.closeFile()
+		// Nobody may ever read from the pipe. Then the write would not end, and neither would the server.
+		return cmp.Or(err, fmt.Errorf("%w: it is a pipe", syscall.EINVAL))
+	}
+	return nil
 }
 
 func (s *session) write(h *header) error {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -198,6 +199,28 @@ func TestRcopy(t *testing.T) {
 		} else if got := info.Mode().Perm(); got != modes[name] {
 			t.Errorf("%s: got permissions %v, want %v as of the source", name, got, modes[name])
 		}
+	}
+}
+
+// A source that is a link to a directory stands for it. Of a link in the directory the user hears that it stays behind.
+func TestRcopyLinks(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	from, into := t.TempDir(), t.TempDir()
+	if err := errors.Join(
+		os.Mkdir(filepath.Join(from, "dir"), 0o755),
+		os.WriteFile(filepath.Join(from, "dir", "file"), []byte("contents"), 0o600),
+		os.Symlink("file", filepath.Join(from, "dir", "link")),
+		os.Symlink("dir", filepath.Join(from, "source"))); err != nil {
+		t.Fatal(err)
+	}
+	port := startRcopy(ctx, t, into)
+	r := tool.Result(ctx, "adverb", "rcopy", "-p", port, filepath.Join(from, "source"), "127.0.0.1:to")
+	if r.Code != 0 || !strings.Contains(r.Stdout, "\n8 bytes in") || !strings.Contains(r.Stderr, "link: left out") {
+		t.Errorf("got status %d, %s%s, want 0, the 8 bytes of the file, and the link named", r.Code, r.Stdout, r.Stderr)
+	}
+	if got, err := os.ReadFile(filepath.Join(into, "to", "file")); err != nil || string(got) != "contents" {
+		t.Errorf("got %q, %v, want the contents of the file", got, err)
 	}
 }
 
@@ -399,6 +422,7 @@ func TestRcopyAnswers(t *testing.T) {
 		{0, header{}, size, ""},
 		{0, header{}, 2 * size, ""},
 		{0, header{}, size - 1, "the file became shorter"},
+		{0, header{}, 0, "the file became shorter"},
 		{cmdWrite, header{command: cmdWrite | response, data: errNoSpc}, size, "write to: the server answers: no space left"},
 		{cmdWrite, header{command: cmdClose | response}, size, "write to: the answer is to command 0x82, want 0x83"},
 		{cmdVerify, header{command: cmdVerify | response}, size, "the server's file has another checksum"},
