@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sort"
 	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -436,18 +437,31 @@ func (b *bandwidth) summary(size int) (bwReport, error) {
 	return r, nil
 }
 
-// peak is the highest bandwidth between any message and any later completion.
+// peak is the highest bandwidth between any message and any later completion: the steepest line from a point
+// (time of a post, messages before it) to a point (time of a completion, messages up to it). Only the lower convex
+// hull of the posts can have its begin, so the time does not grow with the square of the messages, of which -q makes
+// many.
 func (b *bandwidth) peak(size float64) float64 {
+	slope := func(from, to int) float64 { return float64(to-from) / float64(b.postedAt[to]-b.postedAt[from]) }
+	var hull []int // posts
 	best := float64(0)
-	for i := 0; i < len(b.postedAt); i += b.postList {
-		for j := i; j < len(b.completedAt); j++ {
-			if b.completedAt[j] == 0 { // it shared the completion of a later one
-				continue
+	for j, completed := range b.completedAt {
+		if j%b.postList == 0 && (len(hull) == 0 || b.postedAt[hull[len(hull)-1]] < b.postedAt[j]) {
+			for n := len(hull); n > 1 && slope(hull[n-2], hull[n-1]) >= slope(hull[n-1], j); n-- {
+				hull = hull[:n-1]
 			}
-			if ns := b.completedAt[j] - b.postedAt[i]; ns > 0 {
-				best = max(best, float64(j-i+1)/float64(ns))
-			}
+			hull = append(hull, j)
 		}
+		if completed == 0 { // it shared the completion of a later one
+			continue
+		}
+		rate := func(k int) float64 {
+			if ns := completed - b.postedAt[hull[k]]; ns > 0 {
+				return float64(j-hull[k]+1) / float64(ns)
+			}
+			return 0
+		}
+		best = max(best, rate(sort.Search(len(hull)-1, func(k int) bool { return rate(k) >= rate(k+1) })))
 	}
 	return size * best * 1e9 / unit(b.gbits)
 }

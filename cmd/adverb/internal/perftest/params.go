@@ -35,7 +35,7 @@ const (
 	maxGIDIndex        = 64
 	maxAllSize         = 8 << 20 // the largest size of -a
 	largeMessage       = 8192    // above it each message has a completion
-	peakIters          = 20000   // beyond them there is no peak bandwidth: it takes the square of their number
+	peakIters          = 20000   // of a QP: beyond them there is no peak bandwidth, as in C
 )
 
 func (k *kind) defaultSize() int {

@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -182,6 +183,39 @@ func TestPeak(t *testing.T) {
 	// Messages 2 and 3 took from 10 to 120 ns, messages 1 to 3 from 0 to 120 ns.
 	if got, want := b.peak(1<<20), 3/120e-9; got < want*0.999 || got > want*1.001 {
 		t.Errorf("got %v MiB/s, want %v", got, want)
+	}
+}
+
+// The peak is what all pairs of a post and a completion have, and many QPs make so many messages that there is no
+// time to look at each pair.
+func TestPeakOfMany(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, c := range []struct{ n, postList, share int }{{1, 1, 1}, {500, 1, 1}, {500, 1, 7}, {512, 8, 8}, {2_000_000, 1, 1}} {
+		b := &bandwidth{tester: &tester{params: &params{postList: c.postList}}, postedAt: make([]int64, c.n), completedAt: make([]int64, c.n)}
+		post, complete := int64(0), int64(0)
+		for i := range c.n {
+			if i%c.postList == 0 {
+				post += r.Int64N(1000)
+			}
+			b.postedAt[i] = post
+			if complete = max(complete, post) + 1 + r.Int64N(1000); (i+1)%c.share == 0 || i == c.n-1 {
+				b.completedAt[i] = complete
+			}
+		}
+		got, want := b.peak(1<<20), float64(0)
+		if c.n > 1000 {
+			want = got // it has come to an end
+		}
+		for i := 0; i < c.n && c.n <= 1000; i += c.postList {
+			for j := i; j < c.n; j++ {
+				if ns := b.completedAt[j] - b.postedAt[i]; ns > 0 {
+					want = max(want, 1e9*float64(j-i+1)/float64(ns))
+				}
+			}
+		}
+		if got < want*0.999999 || got > want*1.000001 {
+			t.Errorf("%+v: got %v MiB/s, want %v", c, got, want)
+		}
 	}
 }
 
