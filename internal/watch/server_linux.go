@@ -77,13 +77,10 @@ func (s *server) accept() {
 			if s.closed() {
 				return
 			}
-			// Out of descriptors, say. Nobody is answered until that is over, and nobody spins.
-			select {
-			case s.busy <- struct{}{}:
-				time.AfterFunc(answerTime, func() { <-s.busy })
-			default:
-				return // it lasts
-			}
+			// Out of descriptors, say, which comes again at once. Nobody is answered until that is over, and nobody
+			// spins: there are few tries in a second. A close waits for one of them at most.
+			s.busy <- struct{}{}
+			time.AfterFunc(answerTime, func() { <-s.busy })
 			continue
 		}
 		select {

@@ -7,9 +7,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Programs that are hung, hostile or gone cost at most the time of a conversation, and hide none that
@@ -147,6 +150,51 @@ func TestServerBusy(t *testing.T) {
 	s.close()
 	if _, err := ask(context.Background(), name, WantStat); err != errNotOurs {
 		t.Errorf("asking a closed server: %v, want errNotOurs", err)
+	}
+}
+
+// A program that was out of descriptors for a while answers again when it has some.
+func TestServerExhausted(t *testing.T) {
+	name := socketName(os.Geteuid(), "exhausted-"+t.Name())
+	s, err := serve(name, os.Geteuid(), func(Want) Process { return Process{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}
+	defer restore()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	patience := time.Now().Add(20 * answerTime)
+	for len(s.busy) < conversations && time.Now().Before(patience) { // so often it has failed to accept
+		runtime.Gosched()
+	}
+	restore()
+	for {
+		_, err := ask(t.Context(), name, WantStat)
+		if err == nil {
+			return
+		}
+		if time.Now().After(patience) {
+			t.Fatalf("with descriptors again: got %v, want an answer", err)
+		}
 	}
 }
 
