@@ -3,6 +3,7 @@ package cm
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
@@ -14,11 +15,22 @@ import (
 var PSKFlag = cli.Flag{Long: "psk", Arg: "<file>", Ours: true, Values: cli.Files,
 	Help: "encrypt all packets; <file> has the key, at both ends the same"}
 
+// maxPSKFile is more than any key has, in bytes. What is longer is another file, given by mistake.
+const maxPSKFile = 64 << 10
+
 // ReadPSK reads a key: all that is in the file, but for space at its end.
 func ReadPSK(file string) (*rdmacm.Security, error) {
-	b, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the pre-shared key of --psk: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxPSKFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the pre-shared key of --psk: %w", err)
+	}
+	if len(b) > maxPSKFile {
+		return nil, fmt.Errorf("read the pre-shared key of --psk: %s has more than %d bytes: is it another file?", file, maxPSKFile)
 	}
 	key := bytes.TrimRight(b, " \t\r\n")
 	if len(key) < secure.MinPSK {

@@ -35,6 +35,14 @@ func TestReadPSK(t *testing.T) {
 	if _, err := ReadPSK(file); err == nil || !strings.Contains(err.Error(), "15 bytes, want 16") {
 		t.Errorf("a short key: got error %v, want the lengths", err)
 	}
+	write(strings.Repeat("0", maxPSKFile))
+	if s, err := ReadPSK(file); err != nil || len(s.PSK) != maxPSKFile {
+		t.Errorf("a key as long as can be: got error %v, want none", err)
+	}
+	write(strings.Repeat("0", maxPSKFile+1))
+	if _, err := ReadPSK(file); err == nil || !strings.Contains(err.Error(), "is it another file?") {
+		t.Errorf("a file that is no key: got error %v, want its length", err)
+	}
 	if _, err := ReadPSK(file + "x"); err == nil || !strings.Contains(err.Error(), "--psk") {
 		t.Errorf("no file: got error %v, want --psk named", err)
 	}
