@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,6 +128,30 @@ func (inv *Invocation) PrintJSON(v any) int {
 		return inv.Fail(err, "")
 	}
 	return ExitOK
+}
+
+// output is standard output. It remembers that not all of it could be written, as to a disk that is full: a command
+// prints without looking.
+type output struct {
+	w   io.Writer
+	mu  sync.Mutex
+	err error // the first
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.err = cmp.Or(o.err, err)
+	}
+	return n, err
+}
+
+func (o *output) failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
 }
 
 // lockedWriter lets several goroutines write whole lines.

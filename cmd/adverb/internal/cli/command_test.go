@@ -38,3 +38,24 @@ func TestFinish(t *testing.T) {
 		cancel()
 	}
 }
+
+// A command whose output does not get anywhere has failed, and says so once.
+func TestOutput(t *testing.T) {
+	full := errors.New("no space left on device")
+	for _, argv := range [][]string{{"adverb"}, {"adverb", "--help"}, {"adverb", "help"}, {"adverb", "completion", "bash"}, {"adverb", "lines"}, {"adverb", "json"}, {"adverb", "fails"}} {
+		tool := &Tool{Name: "adverb", Commands: []*Command{
+			{Name: "lines", Run: func(inv *Invocation) int { inv.Printf("one\n"); inv.LockOutput().Printf("two\n"); return ExitOK }},
+			{Name: "json", Run: func(inv *Invocation) int { return inv.PrintJSON(1) }},
+			{Name: "fails", Run: func(inv *Invocation) int { inv.Printf("one\n"); return inv.Fail(full, "") }},
+		}}
+		var stderr strings.Builder
+		code := tool.Run(t.Context(), argv, strings.NewReader(""), failing{full}, &stderr)
+		if want := "adverb: " + full.Error() + "\n"; code != ExitError || stderr.String() != want {
+			t.Errorf("%v: got status %d, stderr %q, want %d, %q", argv, code, stderr.String(), ExitError, want)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

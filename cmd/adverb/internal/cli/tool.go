@@ -54,7 +54,17 @@ func (t *Tool) byName(name string) *Command {
 // Run runs the tool and returns its exit status. If argv[0] is a classic name, then it selects
 // the command.
 func (t *Tool) Run(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	inv := &Invocation{Ctx: ctx, Prog: t.Name, Stdin: stdin, Stdout: stdout, Stderr: stderr}
+	out := &output{w: stdout}
+	inv := &Invocation{Ctx: ctx, Prog: t.Name, Stdin: stdin, Stdout: out, Stderr: stderr}
+	code := t.run(inv, argv)
+	if err := out.failure(); err != nil && code == ExitOK { // what the user has is not all
+		return inv.Fail(err, "")
+	}
+	return code
+}
+
+// run is Run without a look at what became of the output.
+func (t *Tool) run(inv *Invocation, argv []string) int {
 	if len(argv) > 0 {
 		inv.Prog, inv.Args = argv[0], argv[1:]
 	}
@@ -69,17 +79,17 @@ func (t *Tool) Run(ctx context.Context, argv []string, stdin io.Reader, stdout, 
 		return ExitUsage
 	}
 	if len(inv.Args) == 0 {
-		t.printHelp(stdout)
+		t.printHelp(inv.Stdout)
 		return ExitOK
 	}
 	name := inv.Args[0]
 	inv.Args = inv.Args[1:]
 	switch {
 	case name == "-h" || name == "--help":
-		t.printHelp(stdout)
+		t.printHelp(inv.Stdout)
 		return ExitOK
 	case name == completeCommand:
-		t.printCompletions(stdout, inv.Args)
+		t.printCompletions(inv.Stdout, inv.Args)
 		return ExitOK
 	case strings.HasPrefix(name, "-"):
 		inv.Explain(fmt.Errorf("unknown flag %q: flags follow the command", name))
