@@ -101,10 +101,25 @@ func newRequest(ev Event) *Request {
 	conn := newConn()
 	conn.id, conn.param = ev.ID, ev.Param
 	conn.ch = &EventChannel{handle: conn.handle}
-	if err := conn.id.Migrate(conn.ch); err != nil { // the ID was closed meanwhile, and Accept will say so
+	err := conn.id.Migrate(conn.ch) // it fails if the ID was closed meanwhile, and Accept will say so
+	if err == nil {
+		err = conn.id.requestOver()
+	}
+	if err != nil {
 		conn.handle(Event{Type: EventDisconnected, Err: err})
 	}
 	return &Request{conn: conn, param: ev.Param}
+}
+
+// requestOver says that a request has ended, if it has. The event may have gone to another goroutine in
+// Listener.Accept before the ID moved to its own channel.
+func (id *ID) requestOver() error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != stateFailed {
+		return nil
+	}
+	return id.error("accept", verbs.Errorf(ErrReset, "the request has ended: its peer has given up"))
 }
 
 // PrivateData returns the private data of the peer's program. It has MaxConnectData bytes, filled

@@ -1,0 +1,53 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/adverb-rdma/adverb/rdmatest"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// A request may end just when one goroutine has fetched it, and another one in Accept fetches the news. The first one's
+// program hears of it all the same.
+func TestRequestOverWhileAccepted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l, err := (&ListenConfig{Devices: []*verbs.Device{b}}).Listen(netip.MustParseAddrPort("0.0.0.0:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	es, err := b.GIDs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialing, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	dialed := make(chan error, 1)
+	go func() {
+		_, err := (&Dialer{Device: a}).Dial(dialing, netip.AddrPortFrom(es[0].GID.Addr(), l.Addr().Port()), nil)
+		dialed <- err
+	}()
+	request, err := l.ch.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveUp()
+	if err := <-dialed; err == nil {
+		t.Fatal("a Dial that was given up has succeeded")
+	}
+	if ev, err := l.ch.Next(ctx); err != nil || ev.ID != request.ID { // as the other goroutine does
+		t.Fatalf("got %+v, %v, want the end of the request", ev, err)
+	}
+	r := newRequest(request)
+	defer r.conn.Close()
+	select {
+	case <-r.Disconnected():
+	case <-ctx.Done():
+		t.Error("the request has ended, and Disconnected does not say so")
+	}
+}
