@@ -76,6 +76,7 @@ type tcpConnector struct {
 	conns  map[*tcpConn]bool // that are asked for, or made, and not over
 	ports  map[*tcpPort]bool // that are listened on
 	queue  []func()          // what is to be dispatched
+	over   bool              // nobody dispatches any more
 	wake   chan struct{}
 	done   chan struct{}
 	ended  chan struct{}
@@ -120,9 +121,15 @@ func (c *tcpConnector) run() {
 	}
 }
 
-// dispatch has f called on the connector's goroutine.
+// dispatch has f called on the connector's goroutine. Once that has ended, f is called all the same: a request whose
+// listener has closed is still to be refused.
 func (c *tcpConnector) dispatch(f func()) {
 	c.mu.Lock()
+	if c.over {
+		c.mu.Unlock()
+		go f()
+		return
+	}
 	c.queue = append(c.queue, f)
 	c.mu.Unlock()
 	select {
@@ -135,6 +142,13 @@ func (c *tcpConnector) dispatch(f func()) {
 func (c *tcpConnector) Close() {
 	close(c.done)
 	<-c.ended
+	c.mu.Lock()
+	queue := c.queue
+	c.queue, c.over = nil, true
+	c.mu.Unlock()
+	for _, f := range queue {
+		f()
+	}
 	c.dev.Report(nil)
 }
 

@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -9,8 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/internal/link/tcp"
 	"github.com/adverb-rdma/adverb/internal/mpa"
+	"github.com/adverb-rdma/adverb/internal/rnic"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // closing is a connection that says when it is closed.
@@ -89,6 +93,58 @@ func TestReleaseEndsSilentConnections(t *testing.T) {
 	p.Release()
 	if got := closed.Load(); got != 1 {
 		t.Errorf("%d of 1 connections are closed, want all", got)
+	}
+}
+
+// unbounded is a connection that says when its deadline is taken away, which is when its request was read.
+type unbounded struct {
+	net.Conn
+	f func()
+}
+
+func (c *unbounded) SetDeadline(at time.Time) error {
+	if at.IsZero() {
+		c.f()
+	}
+	return c.Conn.SetDeadline(at)
+}
+
+// A request that has been read just when its listener closes, and the connector with it, is refused. Nothing of it stays,
+// and its peer need not wait for an answer.
+func TestRequestWhileConnectorCloses(t *testing.T) {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	d, err := rnic.Open(sim.New(sim.Config{}).Netdev("sim", loopback), rnic.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c := openTCP(verbs.NewDevice(d), d, func(error) {})
+	claimed, err := c.Claim(0x0106, loopback, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := claimed.(*tcpPort)
+	if err := p.Listen(1, func(*Request) func(Event) { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	if err := theirs.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	offer := mpa.Offer{}
+	request := offer.Request()
+	go func() { _, _ = theirs.Write(request.AppendTo(nil)) }()
+	go p.ask(&unbounded{ours, func() {
+		p.Release()
+		c.Close()
+	}})
+	reply, _, err := readFrame(theirs)
+	if err != nil {
+		t.Fatalf("got %v in place of an answer, want a refusal", err)
+	}
+	if _, err := offer.Settle(&reply); !errors.Is(err, mpa.ErrRejected) {
+		t.Errorf("got %v, want a refusal", err)
 	}
 }
 
