@@ -132,8 +132,7 @@ func (d *Device) Shutdown(n verbs.QPN) {
 // readTurn reads up to a turn, and reports whether there may be more. The caller holds the QP's lock.
 func (s *stream) readTurn(turn int, toTheEnd bool) (more bool) {
 	if s.q.s != s {
-		s.discard()
-		return false
+		return s.discard(turn)
 	}
 	return s.q.receive(turn, toTheEnd)
 }
@@ -326,25 +325,28 @@ func (q *qp) letGo() {
 	}
 }
 
-// discard reads what comes for a QP that has let go.
-func (s *stream) discard() {
+// discard reads what comes for a QP that has let go, up to a turn: a peer may go on sending, and the end of lingerTime
+// needs the lock. It reports whether there may be more.
+func (s *stream) discard(turn int) (more bool) {
 	if s.quiet {
-		return
+		return false
 	}
 	buf := buffers.Get().(*[readSize]byte)
 	defer buffers.Put(buf)
-	for {
-		_, err := s.sock.readv([][]byte{buf[:]})
+	for turn > 0 {
+		n, err := s.sock.readv([][]byte{buf[:]})
+		turn -= n
 		switch {
 		case errors.Is(err, errAgain):
-			return
+			return false
 		case err != nil:
 			s.quiet = true
 			s.tell(nil)
 			s.release()
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // release closes the socket.
