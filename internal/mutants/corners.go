@@ -453,4 +453,10 @@ var cornerMutants = []mutant{
 		"	q.routing = q.cfg.Routing\n", "", "./internal/transport", "TestResetForgets"},
 	{"READs that are outstanding are forgotten when more are allowed", transport + "requester.go",
 		"append(make([]uint64, 0, n), r.outstanding...)", "make([]uint64, 0, n)", "./internal/transport", "TestSQDMoreReads"},
+	{"the end of a request is lost to another Accept", "rdmacm/listener.go",
+		"		err = conn.id.requestOver()\n", "", "./rdmacm", "TestRequestOverWhileAccepted"},
+	{"a request that was read as the connector closed is forgotten", "internal/connector/tcp.go",
+		"	if c.over {\n", "	if false {\n", "./internal/connector", "TestRequestWhileConnectorCloses"},
+	{"what comes for a QP that has let go is read without end", "internal/rnic/stream.go",
+		"	for turn > 0 {\n", "	for {\n", "./internal/rnic", "TestDiscardByTurns"},
 }
