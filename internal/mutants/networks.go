@@ -197,4 +197,8 @@ var networkMutants = []mutant{
 		"	s.names[i].unlabel() // which may be refused too\n", "", "./internal/link/udp", "TestFlowLabelRefused"},
 	{"what is passed on to another process has no flow label", "internal/host/link_linux.go",
 		", label: d.FlowLabel,", ",", "./internal/host", "TestQP1$"},
+
+	// Network interfaces.
+	{"an interface is gone when the system lists none", udp + "netdev.go",
+		"name, err)\n	}\n	var names", "name, link.ErrNoNetdev)\n	}\n	var names", "./internal/link/udp", "TestInterfaceNotListed"},
 }

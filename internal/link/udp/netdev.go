@@ -30,7 +30,7 @@ var _ link.Netdev = (*Netdev)(nil)
 
 // Netdevs returns the interfaces that have an address, in the order of their indexes.
 func Netdevs() ([]*Netdev, error) {
-	ifis, err := net.Interfaces()
+	ifis, err := interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("list network interfaces: %w", err)
 	}
@@ -93,18 +93,22 @@ func noAddress(name string, addr netip.Addr) error {
 	return fmt.Errorf("open link on %v: network interface %s does not have this address: %s", addr, name, has)
 }
 
+// interfaces is a variable for tests of systems that do not list them.
+var interfaces = net.Interfaces
+
+// interfaceByName asks the system once: an interface does not exist if it is not in the list that is there, and not
+// because one of two questions went unanswered.
 func interfaceByName(name string) (*net.Interface, error) {
-	ifi, err := net.InterfaceByName(name)
-	if err == nil {
-		return ifi, nil
-	}
-	all, listErr := net.Interfaces()
-	if listErr != nil {
+	all, err := interfaces()
+	if err != nil {
 		return nil, fmt.Errorf("find network interface %s: %w", name, err)
 	}
 	var names []string
-	for _, i := range all {
-		names = append(names, i.Name)
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i], nil
+		}
+		names = append(names, all[i].Name)
 	}
 	return nil, fmt.Errorf("find network interface %s (there are %s): %w", name, strings.Join(names, ", "), link.ErrNoNetdev)
 }
