@@ -201,4 +201,8 @@ var networkMutants = []mutant{
 	// Network interfaces.
 	{"an interface is gone when the system lists none", udp + "netdev.go",
 		"name, err)\n	}\n	var names", "name, link.ErrNoNetdev)\n	}\n	var names", "./internal/link/udp", "TestInterfaceNotListed"},
+	{"nobody looks again at a state that could not be read", udp + "netdev.go",
+		"	if err != nil && !errors.Is(err, link.ErrNoNetdev) {\n", "	if err == errors.ErrUnsupported {\n", "./internal/link/udp", "TestStateLookAgain"},
+	{"one look is all that follows a state that could not be read", udp + "netdev.go",
+		"		d.again = nil\n", "", "./internal/link/udp", "TestStateLookAgain"},
 }

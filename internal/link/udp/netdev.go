@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,7 +13,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// pollInterval is how often a Netdev looks for changes where the system does not report them.
+// pollInterval is how often a Netdev looks for changes where the system does not report them, and when it is time for
+// another look after one that failed.
 const pollInterval = 2 * time.Second
 
 // Netdev is a network interface of this host, or one address of it.
@@ -22,7 +24,8 @@ type Netdev struct {
 
 	mu      sync.Mutex
 	changed chan struct{}
-	stop    func() // ends the watch; nil while there is none
+	stop    func()      // ends the watch; nil while there is none
+	again   *time.Timer // for the next look after a state that could not be read; nil when there is none to come
 	closed  bool
 }
 
@@ -149,8 +152,17 @@ func holds(ifi *net.Interface, prefixes []netip.Prefix, addr netip.Addr) bool {
 // Name implements link.Netdev.
 func (d *Netdev) Name() string { return d.name }
 
-// State implements link.Netdev. Addresses have no zone.
+// State implements link.Netdev. Addresses have no zone. A process may be short of descriptors for a moment, and then
+// nothing can be read. Who has seen that learns by Changed that it is time for another look.
 func (d *Netdev) State() (link.NetdevState, error) {
+	s, err := d.read()
+	if err != nil && !errors.Is(err, link.ErrNoNetdev) {
+		d.lookAgain()
+	}
+	return s, err
+}
+
+func (d *Netdev) read() (link.NetdevState, error) {
 	ifi, err := interfaceByName(d.name)
 	if err != nil {
 		return link.NetdevState{}, err
@@ -228,6 +240,21 @@ func (d *Netdev) notify() {
 	}
 }
 
+// lookAgain makes Changed receive a value in a while, if somebody watches.
+func (d *Netdev) lookAgain() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stop == nil || d.closed || d.again != nil {
+		return
+	}
+	d.again = time.AfterFunc(pollInterval, func() {
+		d.mu.Lock()
+		d.again = nil
+		d.mu.Unlock()
+		d.notify()
+	})
+}
+
 // Close implements link.Netdev.
 func (d *Netdev) Close() error {
 	d.mu.Lock()
@@ -237,6 +264,9 @@ func (d *Netdev) Close() error {
 	}
 	d.closed = true
 	stop := d.stop
+	if d.again != nil {
+		d.again.Stop()
+	}
 	close(d.changed)
 	d.mu.Unlock()
 	if stop != nil {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 )
@@ -35,6 +37,47 @@ func TestInterfaceNotListed(t *testing.T) {
 	}
 	if _, err := newNetdev("no-such-interface", netip.Addr{}).State(); !errors.Is(err, link.ErrNoNetdev) {
 		t.Errorf("the state of an interface that does not exist: %v, want %v", err, link.ErrNoNetdev)
+	}
+}
+
+// TestStateLookAgain: a state that could not be read is one to look at again. The system reports no change then, so a
+// device would have a port that is down for good.
+func TestStateLookAgain(t *testing.T) {
+	name := someInterface(t)
+	synctest.Test(t, func(t *testing.T) {
+		d := newNetdev(name, netip.Addr{})
+		d.stop = func() {} // a watch that has nothing to report
+		failInterfaces(t, 3)
+		start := time.Now()
+		for range 2 {
+			if _, err := d.State(); err == nil {
+				t.Fatalf("the state of %s was read, want none", name)
+			}
+		}
+		for range 2 { // of which the first fails
+			<-d.changed
+			d.State()
+		}
+		if took := time.Since(start); took != 2*pollInterval {
+			t.Errorf("the second look is %v after the first failure, want %v", took, 2*pollInterval)
+		}
+		time.Sleep(10 * pollInterval)
+		select {
+		case <-d.changed:
+			t.Error("another look is due, want none after one that succeeded")
+		default:
+		}
+		failInterfaces(t, 1)
+		d.State()
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * pollInterval) // nothing is sent to a channel that is closed
+	})
+	d := newNetdev(name, netip.Addr{})
+	failInterfaces(t, 1)
+	if d.State(); d.again != nil {
+		t.Error("a look is due where nobody watches, want none")
 	}
 }
 
