@@ -38,10 +38,12 @@ func (m *File) Watch(key any, f func()) (forget func()) {
 }
 
 // Detach takes the memory away from those who have mapped it, since one of them does not stop writing to n bytes from
-// an offset on. They go on seeing what it was. The region keeps it, and is as one whose memory nobody can map.
+// an offset on. They go on seeing what it was. The region keeps it, and is as one whose memory nobody can map. It is
+// called for each that does not stop.
 func (m *File) Detach(off, n uint64) {
-	if m.over.CompareAndSwap(false, true) {
-		_ = m.own.detach(off, n) // it fails where no mapping can be made, and the region will soon be of no use anyway
+	first := m.over.CompareAndSwap(false, true)
+	_ = m.own.detach(off, n) // it fails where no mapping can be made, and the region will soon be of no use anyway
+	if first {
 		m.end()
 	}
 }

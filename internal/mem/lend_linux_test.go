@@ -231,6 +231,47 @@ func TestDetach(t *testing.T) {
 	}
 }
 
+// TestDetachTwice: of two that do not stop writing neither changes the memory any more, wherever each of them is. A
+// container that is paused stops all of its processes, and so peers in the middle of operations.
+func TestDetachTwice(t *testing.T) {
+	d := newDomain(t)
+	const size, n = 64 << 10, 4096
+	r := region(t, d.PD, verbs.MRAttr{Length: size, Access: everything})
+	f := r.lent
+	theirs, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(theirs)
+	f.Watch(t, func() { f.Detach(2*n, n) }) // as the end of a grant does, once the first has ended its own
+	f.Detach(0, n)
+	f.Detach(4*n, n)
+	for _, off := range []int{0, 2 * n, 4 * n} {
+		if theirs[off] = 0xee; r.Bytes()[off] != 0 {
+			t.Errorf("what is written at byte %d appears, want the memory to be as it was", off)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDetachBesideClose: a QP may end a grant while the program closes the region.
+func TestDetachBesideClose(t *testing.T) {
+	d := newDomain(t)
+	r := region(t, d.PD, verbs.MRAttr{Length: 64 << 10, Access: everything})
+	detached := make(chan struct{})
+	go func() {
+		r.lent.Detach(0, 64<<10)
+		close(detached)
+	}()
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	<-detached
+	r.lent.Detach(0, 64<<10) // and one that ends late
+}
+
 // TestLendEnds: whoever watches a file is told when its region is closed or registered anew, unless the watch has
 // ended.
 func TestLendEnds(t *testing.T) {

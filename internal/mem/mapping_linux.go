@@ -20,6 +20,9 @@ type mapping struct {
 	anon  bool
 	slab  *slab // or nil
 	lent  *File // or nil
+
+	mu       sync.Mutex // held while memory that others have mapped is detached, or given back
+	detached bool
 }
 
 // memfdCreate is a variable for tests of systems that deny it.
@@ -107,10 +110,19 @@ func (own *mapping) offer(changes bool) {
 
 // detach makes the memory private, with the contents that it has. Of what others write to the file from then on,
 // n bytes from an offset on do not appear. Nothing that this process writes meanwhile is lost: it goes to the file
-// before the change, and to pages of this process after it. A page becomes such by the first write to it.
+// before the change, and to pages of this process after it. A page becomes such by the first write to it. Memory that
+// was given back stays as it is.
 func (own *mapping) detach(off, n uint64) error {
-	if err := mapOver(own.bytes, own.fd, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
-		return fmt.Errorf("mmap: %w", err)
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if own.fd < 0 {
+		return nil
+	}
+	if !own.detached {
+		if err := mapOver(own.bytes, own.fd, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
+			return fmt.Errorf("mmap: %w", err)
+		}
+		own.detached = true
 	}
 	for size := uint64(len(own.bytes)); off < min(n+off, size); {
 		atomic.AddUint32((*uint32)(unsafe.Pointer(&own.bytes[off])), 0)
@@ -159,6 +171,8 @@ func (own *mapping) clear(b []byte) {
 
 // retire gives the memory back, and keeps the addresses from other uses until unmap.
 func (own *mapping) retire() error {
+	own.mu.Lock()
+	defer own.mu.Unlock()
 	own.closeFile()
 	return mapOver(own.bytes, -1, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 }
