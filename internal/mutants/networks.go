@@ -198,6 +198,12 @@ var networkMutants = []mutant{
 	{"what is passed on to another process has no flow label", "internal/host/link_linux.go",
 		", label: d.FlowLabel,", ",", "./internal/host", "TestQP1$"},
 
+	// Congestion control that changes.
+	{"what one congestion control held back waits on under the next", transport + "control.go",
+		"		r.recovery.endPace()\n", "", "./internal/transport", "TestControlEndsHold"},
+	{"another congestion control ends the wait for a receive", transport + "recovery.go",
+		"	if !r.peerWaits {\n		r.heldUntil = Never\n", "	if true {\n		r.heldUntil = Never\n", "./internal/transport", "TestControlEndsHold"},
+
 	// Network interfaces.
 	{"an interface is gone when the system lists none", udp + "netdev.go",
 		"name, err)\n	}\n	var names", "name, link.ErrNoNetdev)\n	}\n	var names", "./internal/link/udp", "TestInterfaceNotListed"},

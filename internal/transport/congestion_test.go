@@ -358,3 +358,38 @@ func TestNarrowReads(t *testing.T) {
 		}
 	}
 }
+
+// TestControlEndsHold: what one congestion control has held back goes as soon as another one takes its place. At the
+// least rates the wait may be a second.
+func TestControlEndsHold(t *testing.T) {
+	for _, held := range []verbs.CongestionControl{verbs.CongestionDelay, verbs.CongestionDCQCN} {
+		p := newPair(t, setup{})
+		if err := p.a.qp.SetCongestionControl(held); err != nil {
+			t.Fatal(err)
+		}
+		p.a.qp.pace.setRate(1000) // bytes in a second
+		for i := range uint64(2) {
+			p.post(p.a, writeWR(i, p.b.mem.remote(0), p.a.mem.sge(0, 100)))
+		}
+		if p.transmit(); len(p.packets(p.a, 0)) != 1 {
+			t.Fatalf("%v: %d packets at 1000 bytes in a second, want one", held, len(p.packets(p.a, 0)))
+		}
+		if err := p.a.qp.SetCongestionControl(verbs.CongestionWindow); err != nil {
+			t.Fatal(err)
+		}
+		if p.transmit(); len(p.packets(p.a, 0)) != 2 {
+			t.Errorf("%v: %d packets once the window takes its place, want both", held, len(p.packets(p.a, 0)))
+		}
+	}
+
+	p := newPair(t, setup{})
+	p.post(p.a, sendWR(1, p.a.mem.sge(0, 100)))
+	p.runUntil(2 * testDelay) // the peer has no receive
+	until := p.a.rc().recovery.heldUntil
+	if err := p.a.qp.SetCongestionControl(verbs.CongestionDCQCN); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.a.rc().recovery.heldUntil; got != until || got == Never {
+		t.Errorf("the wait for a receive ends at %v with another congestion control, want %v as before", got, until)
+	}
+}

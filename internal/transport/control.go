@@ -50,6 +50,7 @@ func (q *QP) setController(kind verbs.CongestionControl) {
 	q.paced = kind != verbs.CongestionWindow
 	if r, ok := q.service.(*rc); ok {
 		r.recovery.allow(farWindow)
+		r.recovery.endPace()
 		r.unfold()
 	}
 	q.control, q.controlKind = q.newController(kind), kind

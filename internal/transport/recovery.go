@@ -180,6 +180,13 @@ func (r *recovery) endHold(now time.Duration) {
 	}
 }
 
+// endPace ends a hold that is the pace's: another controller sets another one.
+func (r *recovery) endPace() {
+	if !r.peerWaits {
+		r.heldUntil = Never
+	}
+}
+
 // firstSign reports whether a NAK for seq is the first sign of this loss.
 func (r *recovery) firstSign(seq uint64) bool {
 	if r.repeatedFrom == seq+1 {
