@@ -227,7 +227,7 @@ func takeAnswers(c *net.UnixConn, o *shm.Out) {
 	c.SetDeadline(time.Time{})
 	for {
 		b, fds, err := receiveFiles(c, fileAnswer)
-		if err != nil {
+		if err != nil && err != errNoDescriptor { // without the memory a grant is none
 			return
 		}
 		var words [7]uint64
@@ -292,6 +292,9 @@ func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
 	c.SetDeadline(time.Time{})
 	for {
 		b, fds, err := receiveFiles(c, fileMessage)
+		if err == errNoDescriptor && b[0] == fileLent {
+			continue // the sender goes on by copies
+		}
 		if err != nil {
 			return
 		}
@@ -542,11 +545,15 @@ func checkUser(c *net.UnixConn) error {
 	return errors.Join(err, bad)
 }
 
-// receiveFiles receives a message of size bytes, and the descriptors that come with it.
+// errNoDescriptor says that descriptors came, and that this process has none to spare for them.
+var errNoDescriptor = errors.New("too many open files to receive another one")
+
+// receiveFiles receives a message of size bytes, and the descriptors that come with it. With errNoDescriptor the message
+// is there, and none of them.
 func receiveFiles(c *net.UnixConn, size int) (b []byte, fds []int, err error) {
 	b = make([]byte, size+1)
 	oob := make([]byte, unix.CmsgSpace(4*(laneFiles+1))) // to see that there are too many
-	n, oobn, _, _, err := c.ReadMsgUnix(b, oob)
+	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -562,6 +569,10 @@ func receiveFiles(c *net.UnixConn, size int) (b []byte, fds []int, err error) {
 	if n != size {
 		closeAll(fds)
 		return nil, nil, errMessage
+	}
+	if flags&unix.MSG_CTRUNC != 0 {
+		closeAll(fds)
+		return b[:n], nil, errNoDescriptor
 	}
 	return b[:n], fds, nil
 }

@@ -81,6 +81,42 @@ func TestLaneLends(t *testing.T) {
 	}
 }
 
+// TestLaneLendsNoDescriptor: a receiver that has no descriptor to spare for a file does not map it, and keeps its lane. All
+// connections that use the lane would go by the network otherwise, for as long as they last.
+func TestLaneLendsNoDescriptor(t *testing.T) {
+	a, b := testAddr(77), testAddr(78)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	o := x.netdev.Lane(a, b, y.qpn())
+	if o == nil {
+		t.Fatal("no lane")
+	}
+	file := shm.File{ID: 5, FD: memory(t, fileSize, fileSeals), Size: fileSize}
+	later := shm.File{ID: 6, FD: memory(t, fileSize, fileSeals), Size: fileSize}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	lends(o, file)
+	refused := make(chan struct{})
+	asked := o.Ask(shm.Ask{}, func(*shm.Access) bool { return false }, func() { close(refused) })
+	if asked {
+		<-refused // behind the file
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !asked || o.Broken() {
+		t.Fatalf("asked %v, broken %v; want the lane to go on", asked, o.Broken())
+	}
+	await(t, "the next file to be mapped", func() bool { return lends(o, later) })
+	if lends(o, file) {
+		t.Error("lends the file that is not mapped")
+	}
+}
+
 // TestHostileFiles: a sender that tells nonsense of files loses its lane, and nothing stays mapped or open.
 func TestHostileFiles(t *testing.T) {
 	a, b := testAddr(73), testAddr(74)
