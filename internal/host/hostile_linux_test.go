@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -191,26 +192,27 @@ func TestHostileMessages(t *testing.T) {
 }
 
 // drainUntil sends a datagram to a member, and discards everything that the member receives before
-// it. If the datagram seems to be lost, it sends another.
+// it. If the datagram seems to be lost, it sends another, and waits for that twice as long: on a busy machine
+// the first may just be slow.
 func drainUntil(m *member, n int, send func(n int)) bool {
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	timeout := time.After(5 * time.Second)
-	for ; ; n++ {
+	timeout := time.After(patience)
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		send(n)
 		want := fmt.Sprintf("%06x %04d", m.block<<blockBits|5, n)
+		again := time.After(wait)
 		for lost := false; !lost; {
 			select {
 			case got := <-m.got:
 				if got == want {
 					return true
 				}
-			case <-again.C:
+			case <-again:
 				lost = true
 			case <-timeout:
 				return false
 			}
 		}
+		n++
 	}
 }
 
@@ -312,10 +314,19 @@ func TestForeignBlocks(t *testing.T) {
 			boxes = append(boxes, box)
 		}
 	})
-	if ok, err := ms[0].netdev.Claim(boxes[0].name.block); !ok || err != nil {
-		t.Errorf("claim of a block whose name a stranger has: %v, %v; want true", ok, err)
+	claimed, others := false, 0
+	var block uint32
+	for ; !claimed && others < 5; others++ { // another test may have an alias of one
+		block = boxes[others].name.block
+		var err error
+		if claimed, err = ms[0].netdev.Claim(block); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if ok, err := ms[1].netdev.Claim(boxes[0].name.block); ok || err != nil {
+	if !claimed {
+		t.Errorf("claims of %d blocks whose names a stranger has have all failed, want one of them not to", others)
+	}
+	if ok, err := ms[1].netdev.Claim(block); ok || err != nil {
 		t.Errorf("a second claim of it: %v, %v; want false", ok, err)
 	}
 	var secret [16]byte
@@ -323,7 +334,7 @@ func TestForeignBlocks(t *testing.T) {
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly}, Payload: secret[:]}
 	began := time.Now()
 	for i := range uint32(10 * (last - first)) {
-		if p.DestQP = (first + i%(last-first)) << blockBits; p.DestQP>>blockBits == boxes[0].name.block {
+		if p.DestQP = (first + i%(last-first)) << blockBits; p.DestQP>>blockBits == block {
 			continue // it is a member's too
 		}
 		ms[0].link.Send([]link.Datagram{{Src: ms[0].link.Source(i), Dst: ms[0].link.Addr(), Payload: p.AppendTo(nil)}})
@@ -345,9 +356,8 @@ func TestForeignBlocks(t *testing.T) {
 				if err != nil {
 					return
 				}
-				var m message
-				if asked++; m.decode(buf[:n]) != nil || m.kind != whoMessage {
-					t.Errorf("a stranger was sent %x, want the question who it is", buf[:n])
+				if isQuestion(t, ms, buf[:n]) {
+					asked++
 				}
 			}
 		})
@@ -359,6 +369,22 @@ func TestForeignBlocks(t *testing.T) {
 	for _, m := range ms {
 		m.leave()
 	}
+}
+
+// isQuestion reports whether a stranger was sent the question who it is by a member, and fails the test if a member
+// has sent anything else. Other tests' processes may answer one that had the name before, and has ended.
+func isQuestion(t *testing.T, ms []*member, b []byte) bool {
+	t.Helper()
+	var m message
+	err := m.decode(b)
+	switch {
+	case err == nil && !slices.ContainsFunc(ms, func(o *member) bool { return o.block == m.from }):
+		return false
+	case err != nil || m.kind != whoMessage:
+		t.Errorf("a stranger was sent %x, want the question who it is", b)
+		return false
+	}
+	return true
 }
 
 // A process of another user cannot share an address.
