@@ -31,9 +31,14 @@ func Exclusive(t *testing.T, name string) {
 func (s *Started) AwaitListening(ctx context.Context, t *testing.T, device string) {
 	t.Helper()
 	for {
-		answers, _, err := watch.Ask(ctx, watch.WantRes)
+		answers, silent, err := watch.Ask(ctx, watch.WantRes)
+		select {
+		case r := <-s.Done:
+			t.Fatalf("the program that was to listen on %s has ended: %+v", device, r)
+		default:
+		}
 		if err != nil {
-			t.Fatalf("no program listens on %s: %v", device, err)
+			t.Fatalf("no program listens on %s: %v; got answers %+v, and silence of %v", device, err, answers, silent)
 		}
 		for i := range answers {
 			if p := &answers[i]; p.PID == s.PID && slices.ContainsFunc(p.Devices, func(d watch.Device) bool {

@@ -233,13 +233,14 @@ func (p *Peer) post(wr verbs.SendWR) {
 }
 
 // AwaitCM blocks until a connection manager answers at the address, even if it answers with a no. A
-// message that is sent there earlier is lost, and repeated only after a second.
+// message that is sent there earlier is lost, and repeated only after a second, so AwaitCM sends another before. It
+// waits twice as long for the answer to each: on a busy machine the answer may just be slow.
 func AwaitCM(ctx context.Context, t *testing.T, device, addr string) {
 	t.Helper()
 	p := newPeer(ctx, t, device)
 	defer p.Close()
 	const nobodysPort = 1
-	for {
+	for wait := 5 * time.Millisecond; ; wait *= 2 {
 		id := p.newID()
 		p.Must(id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(addr), nobodysPort)))
 		p.Expect(rdmacm.EventAddrResolved)
@@ -247,7 +248,7 @@ func AwaitCM(ctx context.Context, t *testing.T, device, addr string) {
 		p.Expect(rdmacm.EventRouteResolved)
 		p.Must(id.CreateQP(nil, verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 		p.Must(id.Connect(nil))
-		answer, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+		answer, cancel := context.WithTimeout(ctx, wait)
 		ev, err := p.ch.Next(answer)
 		cancel()
 		p.Must(id.Close())
