@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -53,6 +54,9 @@ func TestUDP(t *testing.T) {
 func TestUDPItself(t *testing.T) {
 	for _, addr := range []string{loopAddr(5), "::1"} {
 		t.Run(addr, func(t *testing.T) {
+			if addr == "::1" {
+				linktest.OwnLoopback(t)
+			}
 			d := udpDevice(t, addr)
 			es, err := d.GIDs(1)
 			if err != nil || len(es) != 1 || es[0].GID.Addr() != netip.MustParseAddr(addr) {

@@ -12,12 +12,37 @@ import (
 // down. It skips the test where that needs privileges.
 func OwnNetwork(t *testing.T) {
 	t.Helper()
-	runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
+	if !unshare(t) {
 		t.Skip("a network namespace needs privileges")
-	} else if err != nil {
+	}
+}
+
+// OwnLoopback puts the test into a network namespace of its own, in which the loopback interface is up. A
+// namespace has but one IPv6 loopback address, and who has its port alone is in the way of all other tests that
+// listen there. Where that needs privileges, the test stays where it is.
+func OwnLoopback(t testing.TB) {
+	t.Helper()
+	if !unshare(t) {
+		return
+	}
+	if err := LoopbackUp(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// unshare reports whether the test is in a network namespace of its own now.
+func unshare(t testing.TB) bool {
+	t.Helper()
+	runtime.LockOSThread() // for good: the thread cannot return to the other namespace, and ends with the test
+	err := unix.Unshare(unix.CLONE_NEWNET)
+	if errors.Is(err, unix.EPERM) {
+		runtime.UnlockOSThread()
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 // LoopbackUp brings the loopback interface up.

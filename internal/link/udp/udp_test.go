@@ -74,6 +74,7 @@ func openPair(t testing.TB) (a, b link.Link) {
 }
 
 func openIPv6(t testing.TB) (a, b link.Link) {
+	linktest.OwnLoopback(t)
 	d := loopback(t)
 	if s, err := d.State(); err != nil {
 		t.Fatal(err)
