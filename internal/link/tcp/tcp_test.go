@@ -61,7 +61,7 @@ func TestClaim(t *testing.T) {
 	if _, err := Claim(at); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a second claim: %v, want %v", err, syscall.EADDRINUSE)
 	}
-	other, err := Claim(netip.AddrPortFrom(loopAddr(2), at.Port()))
+	other, err := Claim(netip.AddrPortFrom(loopAddr(3), at.Port()))
 	if err != nil {
 		t.Errorf("the same port of another address: %v", err)
 	} else {
