@@ -153,12 +153,24 @@ func lanesMapped() int {
 // filesButMemory returns how many files this process has open, but for those of registered memory: some of that
 // rests before it is given back.
 func filesButMemory() (n int) {
-	for _, e := range must(os.ReadDir("/proc/self/fd")) {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.Contains(to, "memfd:adverb-mr") {
-			n++
+	for kind, k := range filesOpen() {
+		if !strings.Contains(kind, "memfd:adverb-mr") {
+			n += k
 		}
 	}
 	return n
+}
+
+// filesOpen counts this process's files by what they are.
+func filesOpen() map[string]int {
+	kinds := map[string]int{}
+	for _, e := range must(os.ReadDir("/proc/self/fd")) {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
+			kind, _, _ := strings.Cut(to, "[") // an inode
+			kinds[kind]++
+		}
+	}
+	return kinds
 }
 
 // TestKilledAmidLanes kills processes at random instants, from their start on, while they talk with this one by
@@ -228,7 +240,7 @@ func TestKilledAmidLanes(t *testing.T) {
 	const slack = maxFiles + maxBoxes // sockets to those who have gone close later
 	for limit := time.Now().Add(patience); filesButMemory() > files+slack; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("%d files are open after all were killed; %d were before, want %d more at most", filesButMemory(), files, slack)
+			t.Fatalf("%d files are open after all were killed; %d were before, want %d more at most; now there are %v", filesButMemory(), files, slack, filesOpen())
 		}
 	}
 	stop()
