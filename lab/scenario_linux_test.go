@@ -156,6 +156,15 @@ func (s *scenario) checkCapture(t *testing.T, c *Capture) {
 		faults = append(faults, err)
 	}
 	s.checkPackets(t, captured, func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) })
+	if t.Failed() || faults != nil { // an unreliable program waits for what was lost, and it matters where that was
+		toGuest := 0
+		for _, f := range captured {
+			if f.ToGuest {
+				toGuest++
+			}
+		}
+		t.Logf("captured at the guest's interface: %d frames to it, %d from it", toGuest, len(captured)-toGuest)
+	}
 	if *keepFlag == "" && (t.Failed() || faults != nil) {
 		t.Logf("to see the packets: make lab LABFLAGS='-run %s -args -keep=DIR'", runPattern(t.Name()))
 	}
@@ -328,6 +337,11 @@ func explain(t *testing.T, g *Guest) {
 	}
 	if _, since, _ := strings.Cut(out, g.Device+": added"); since != "\n" { // messages of the boot are left out
 		t.Logf("the kernel of %v: %s", g, tail(since, dmesgLines))
+	}
+	for _, file := range []string{"/proc/net/dev", "/proc/net/snmp"} { // what it has dropped
+		if out, err := g.Run(ctx, "cat", file); err == nil {
+			t.Logf("%s of %v since it was booted: %s", file, g, out)
+		}
 	}
 }
 
