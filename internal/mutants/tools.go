@@ -53,7 +53,7 @@ var toolMutants = []mutant{
 	{"rcopy takes a link to a directory for an empty directory", "cmd/adverb/internal/streams/rcopyclient.go",
 		"dir, err := filepath.EvalSymlinks(source)", "dir, err := source, error(nil)", "./cmd/adverb/internal/streams", "TestRcopyLinks"},
 	{"nobody hears what rcopy leaves out", "cmd/adverb/internal/streams/rcopyclient.go",
-		"			r.Errorf(\"%s: left out, as it is no file (%v)\\n\", name, d.Type())\n", "", "./cmd/adverb/internal/streams", "TestRcopyLinks"},
+		"			r.Errorf(\"%s: left out, as it is %s\\n\", name, kind(d.Type()))\n", "", "./cmd/adverb/internal/streams", "TestRcopyLinks"},
 	{"rcopy copies nothing of what is no file, and is content", "cmd/adverb/internal/streams/rcopyclient.go",
 		"	if !info.IsDir() && !info.Mode().IsRegular() {\n", "	if false {\n", "./cmd/adverb/internal/streams", "TestRcopyNoFile"},
 	{"rcopy copies nothing of a file of /proc, and is content", "cmd/adverb/internal/streams/rcopyclient.go",

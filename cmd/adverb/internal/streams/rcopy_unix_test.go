@@ -35,8 +35,8 @@ func TestRcopyNoFile(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{os.DevNull, "from-device", 1, "it is no file"},
-		{from, "all", 0, "pipe: left out"},
+		{os.DevNull, "from-device", 1, "it is a device"},
+		{from, "all", 0, "pipe: left out, as it is a pipe"},
 		{file, "pipe", 1, "the server answers: invalid request"},
 	} {
 		r := tool.Result(ctx, "adverb", "rcopy", "-p", port, c.source, "127.0.0.1:"+c.to)

@@ -25,7 +25,7 @@ func (r *rcopy) copy(source, operand string) error {
 		return err
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
-		return fmt.Errorf("copy %s: it is no file (%v), and the server has to be told the size before the contents: copy it to a file first", source, info.Mode().Type())
+		return fmt.Errorf("copy %s: it is %s, and the server has to be told the size before the contents: copy it to a file first", source, kind(info.Mode()))
 	}
 	conn, err := r.dial(host)
 	if err != nil {
@@ -68,7 +68,7 @@ func (r *rcopy) copyDir(source, dst string, one func(name, dst string) error) er
 			return err
 		}
 		if !d.Type().IsRegular() {
-			r.Errorf("%s: left out, as it is no file (%v)\n", name, d.Type())
+			r.Errorf("%s: left out, as it is %s\n", name, kind(d.Type()))
 			return nil
 		}
 		rel, err := filepath.Rel(dir, name)
@@ -77,6 +77,21 @@ func (r *rcopy) copyDir(source, dst string, one func(name, dst string) error) er
 		}
 		return one(name, path.Join(filepath.ToSlash(dst), filepath.ToSlash(rel)))
 	})
+}
+
+// kind says what is no regular file.
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "no file"
 }
 
 // copyFile copies one file, and returns how many bytes it had.
