@@ -184,6 +184,17 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// mapAsPeer maps a file as a process does that may write to it, until the test ends.
+func mapAsPeer(t *testing.T, f *File) []byte {
+	t.Helper()
+	b, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(b) })
+	return b
+}
+
 // TestDetach: memory that was taken away from others keeps its contents, and what they write there from then on does
 // not appear. They hear of it, and the region is not lent or shared any more. It works, and closes, as ever.
 func TestDetach(t *testing.T) {
@@ -191,11 +202,7 @@ func TestDetach(t *testing.T) {
 	const size = 64 << 10
 	r := region(t, d.PD, verbs.MRAttr{Length: size, Access: everything})
 	f := r.lent
-	theirs, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(theirs)
+	theirs := mapAsPeer(t, f)
 	for i := range theirs {
 		theirs[i] = byte(i / 100)
 	}
@@ -238,11 +245,7 @@ func TestDetachTwice(t *testing.T) {
 	const size, n = 64 << 10, 4096
 	r := region(t, d.PD, verbs.MRAttr{Length: size, Access: everything})
 	f := r.lent
-	theirs, err := unix.Mmap(f.FD, 0, int(f.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(theirs)
+	theirs := mapAsPeer(t, f)
 	f.Watch(t, func() { f.Detach(2*n, n) }) // as the end of a grant does, once the first has ended its own
 	f.Detach(0, n)
 	f.Detach(4*n, n)

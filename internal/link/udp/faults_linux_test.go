@@ -6,9 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -96,8 +96,42 @@ func TestNoDescriptors(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if after := descriptors(t); after != before {
-		t.Errorf("open after Close: %s; want as before: %s", after, before)
+	if after := descriptors(t); !maps.Equal(after, before) {
+		t.Errorf("open after Close: %v; want as before: %v", after, before)
+	}
+}
+
+// No socket of a group stays open, neither when it is left nor when the link is closed. Each would take a descriptor for good.
+func TestMulticastFiles(t *testing.T) {
+	d, err := NetdevForAddr("lo", netip.MustParseAddr("127.0.93.18"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	group := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{239, 64, 93, 10 + i}) }
+	open := func() {
+		t.Helper()
+		l, err := d.Open(netip.MustParseAddr("127.0.93.18"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range byte(3) {
+			if err := link.Join(l, group(i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := link.Leave(l, group(2)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open() // so that the runtime has what it opens once
+	before := descriptors(t)
+	open()
+	if after := descriptors(t); !maps.Equal(after, before) {
+		t.Errorf("open after a link with three groups: %v; want as before: %v", after, before)
 	}
 }
 
@@ -128,8 +162,8 @@ func TestRefusedLeavesNothing(t *testing.T) {
 		if err := call(); !errors.Is(err, unix.EADDRINUSE) {
 			t.Errorf("%s where the port is held: %v, want %v", name, err, unix.EADDRINUSE)
 		}
-		if after := descriptors(t); after != before {
-			t.Errorf("open after %s: %s; want as before: %s", name, after, before)
+		if after := descriptors(t); !maps.Equal(after, before) {
+			t.Errorf("open after %s: %v; want as before: %v", name, after, before)
 		}
 	}
 }
@@ -142,15 +176,13 @@ func TestNotInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened := 0
-	for fd := range 1000 {
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-		to, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-		if err != nil || strings.Contains(before, fmt.Sprintf("%d is %s, ", fd, to)) {
+	for fd, to := range descriptors(t) {
+		if before[fd] == to {
 			continue
 		}
 		opened++
-		if flags&unix.FD_CLOEXEC == 0 {
-			t.Errorf("descriptor %d, which is %s, is inherited, want it to be closed on exec", fd, to)
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("descriptor %d, which is %s, has flags %#x, %v, and is inherited; want it to be closed on exec", fd, to, flags, err)
 		}
 	}
 	if least := 2 * (1 + sendSockets); opened < least {
@@ -181,21 +213,21 @@ func untilDescriptorsSuffice(t *testing.T, name string, call func() error) {
 		if !errors.Is(err, unix.EMFILE) {
 			t.Fatalf("%s with %d descriptors: %v, want %v", name, n, err, unix.EMFILE)
 		}
-		if after := descriptors(t); after != before {
-			t.Fatalf("%s with %d descriptors: open afterwards: %s; want as before: %s", name, n, after, before)
+		if after := descriptors(t); !maps.Equal(after, before) {
+			t.Fatalf("%s with %d descriptors: open afterwards: %v; want as before: %v", name, n, after, before)
 		}
 	}
 	t.Fatalf("%s fails with a thousand descriptors", name)
 }
 
-// descriptors says which descriptors are open, and what they are.
-func descriptors(t *testing.T) string {
+// descriptors returns what the open descriptors are.
+func descriptors(t *testing.T) map[int]string {
 	t.Helper()
-	var b strings.Builder
+	open := map[int]string{}
 	for fd := range 1000 {
 		if to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil {
-			fmt.Fprintf(&b, "%d is %s, ", fd, to)
+			open[fd] = to
 		}
 	}
-	return b.String()
+	return open
 }

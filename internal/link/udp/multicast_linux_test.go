@@ -237,42 +237,6 @@ func TestMulticastAllocs(t *testing.T) {
 	linktest.MulticastAllocs(t, testGroup(1), func(t *testing.T) (a, b link.Link) { return openPair(t) })
 }
 
-// No socket of a group stays open, neither when it is left nor when the link is closed. Each would take a descriptor for good.
-func TestMulticastFiles(t *testing.T) {
-	files := func() int {
-		t.Helper()
-		all, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
-	open := func() {
-		t.Helper()
-		l, err := loopback(t).Open(testAddr(9))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range byte(3) {
-			if err := link.Join(l, testGroup(i+1)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := link.Leave(l, testGroup(2)); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	open() // so that the runtime has what it opens once
-	before := files()
-	open()
-	if after := files(); after != before {
-		t.Errorf("got %d open files after a link with three groups, want %d as before", after, before)
-	}
-}
-
 // Without a route, IPv6 multicast goes nowhere. Join says so, and says what to do.
 func TestMulticastNoRoute(t *testing.T) {
 	run := inNamespace(t, "link set lo up")
