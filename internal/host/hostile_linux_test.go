@@ -216,6 +216,15 @@ func drainUntil(m *member, n int, send func(n int)) bool {
 	}
 }
 
+// passOn passes a datagram on to another member, behind all that has been passed on to it before.
+func (m *member) passOn(to *member, n int) {
+	msg := message{
+		kind: datagramMessage, from: m.block, addr: m.link.Addr().Addr(), source: m.link.Source(0),
+		payload: packet(to.block, n),
+	}
+	m.netdev.owners.Load().pass(blockName(to.block), msg.appendTo(nil))
+}
+
 // Nothing that comes to the UDP port does any harm either.
 func TestHostileDatagrams(t *testing.T) {
 	addr := testAddr(11)
@@ -258,6 +267,14 @@ func TestHostileDatagrams(t *testing.T) {
 		t.Logf("member %d: %d strayed, %d passed on, %d owners asked for", i, m.link.(*Link).strayed.Load(), m.link.(*Link).passed.Load(),
 			len(m.netdev.owners.Load().byName))
 		m.netdev.owners.Load().mu.Unlock()
+	}
+	// What the members have passed on to one another may still be under way.
+	for _, from := range ms {
+		for _, to := range ms {
+			if from != to && !drainUntil(to, 9000, func(n int) { from.passOn(to, n) }) {
+				t.Fatalf("nothing is received of what block %d passes on to %d", from.block, to.block)
+			}
+		}
 	}
 	drained(ms)
 	everyone(100)
