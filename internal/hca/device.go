@@ -251,11 +251,12 @@ func (d *Device) Close() error {
 	d.mu.Unlock()
 	d.setGone()
 	d.events.Close()
-	err := d.closeNetdevs()
-	d.watcher.Wait()
+	// The engines come first: what their links have received for other processes goes by way of the interface.
 	for _, e := range *d.engines.Load() {
 		e.close()
 	}
+	err := d.closeNetdevs()
+	d.watcher.Wait()
 	errs := []error{err}
 	// The facade closes no device with open regions, but rdmatest does at the end of a test. Allocated
 	// memory stays: a goroutine that outlives the test would die of its absence.

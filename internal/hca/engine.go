@@ -20,7 +20,8 @@ type engine struct {
 	addr  netip.Addr
 	link  link.Link
 
-	outside bool // link is a link.OutsideLink, behind its middleware
+	outside bool            // link is a link.OutsideLink, behind its middleware
+	shared  link.SharedLink // what link is behind its middleware, or nil
 
 	receiving
 	near   near
@@ -92,6 +93,7 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	}
 	e := &engine{dev: d, shard: s, addr: addr, link: link.Chain(l, d.config.Middleware...), done: make(chan struct{})}
 	_, e.outside = l.(link.OutsideLink)
+	e.shared, _ = l.(link.SharedLink)
 	e.vainMost = vainMost()
 	e.endNap = make(chan struct{}, 1)
 	e.timers.next.Store(never)
@@ -117,6 +119,11 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 
 func (e *engine) close() {
 	e.leave()
+	if e.shared != nil {
+		e.rx.Lock()
+		e.shared.Depart()
+		e.rx.Unlock()
+	}
 	e.link.Close()
 	e.wakeNap()
 	<-e.done

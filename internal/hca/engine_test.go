@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -459,5 +461,58 @@ func TestServe(t *testing.T) {
 	}
 	if err := gsi.Serve(99); !errors.Is(err, verbs.ErrNotFound) {
 		t.Errorf("a GID that does not exist: error %v, want %v", err, verbs.ErrNotFound)
+	}
+}
+
+// shared is a network interface whose addresses other processes use too. It says what the device does as it closes.
+type shared struct {
+	*sim.Netdev
+	device *Device
+	calls  []string
+}
+
+func (s *shared) Open(addr netip.Addr) (link.Link, error) {
+	l, err := s.Netdev.Open(addr)
+	return &sharedLink{l, s}, err
+}
+
+func (s *shared) Close() error {
+	s.calls = append(s.calls, "interface closes")
+	return s.Netdev.Close()
+}
+
+type sharedLink struct {
+	link.Link
+	netdev *shared
+}
+
+func (l *sharedLink) Depart() {
+	if e := (*l.netdev.device.engines.Load())[0]; e.rx.TryLock() {
+		e.rx.Unlock()
+		l.netdev.calls = append(l.netdev.calls, "departs unlocked")
+		return
+	}
+	l.netdev.calls = append(l.netdev.calls, "departs")
+}
+
+func (l *sharedLink) Close() error {
+	l.netdev.calls = append(l.netdev.calls, "link closes")
+	return l.Link.Close()
+}
+
+// TestDepart: a device that closes passes on what has come for others, while it still can.
+func TestDepart(t *testing.T) {
+	n := &shared{Netdev: sim.New(sim.Config{}).Netdev("eth0", simAddr(1))}
+	pass := func(l link.Link) link.Link { return &counting{Link: l} } // the link is found behind its middleware
+	d := openDevice(t, n, pass)
+	n.device = impl(d)
+	if _, err := n.device.engine(n.device.shards[0], simAddr(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"departs", "link closes", "interface closes"}; !slices.Equal(n.calls, want) {
+		t.Errorf("a closing device: %q, want %q", n.calls, want)
 	}
 }

@@ -201,7 +201,7 @@ func (l *Link) passMAD(d *link.Datagram) {
 			return
 		}
 	}
-	if l.netdev.gsi.Load() {
+	if l.netdev.gsi.Load() && !l.parted.Load() {
 		l.inject(*d)
 		return
 	}

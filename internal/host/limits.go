@@ -89,6 +89,11 @@ const (
 	// on for ever, because its caller has timers to serve too.
 	strayBatches = 4
 
+	// A process that leaves an address reads up to leaveBatches batches of what has come for others, and waits
+	// leaveTime at most until they have taken it.
+	leaveBatches = 64
+	leaveTime    = 250 * time.Millisecond
+
 	// maxDatagram is the longest datagram that is passed on, in bytes. All of RoCEv2's are shorter.
 	maxDatagram = 4608
 )

@@ -23,6 +23,7 @@ type Link struct {
 	passed  atomic.Uint64 // datagrams that were passed on to another process
 	strayed atomic.Uint64 // datagrams that were lost, for want of a receiver or of room
 
+	parted   atomic.Bool // only what is for others still counts
 	closed   atomic.Bool
 	inboxLen atomic.Int32 // datagrams in inbox that Recv has not returned, to be read without the lock
 	mu       sync.Mutex
@@ -217,12 +218,32 @@ func (l *Link) Settle() {
 	}
 }
 
+// Depart implements link.SharedLink.
+func (l *Link) Depart() {
+	l.part()
+	var batch [32]link.Datagram
+	for range leaveBatches {
+		n, err := l.Link.Recv(batch[:])
+		if n == 0 || err != nil {
+			return
+		}
+		l.sort(batch[:n])
+	}
+}
+
+// part ends what this process does at the address for all.
+func (l *Link) part() {
+	if !l.parted.Swap(true) {
+		l.netdev.forget(l)
+		l.steering.close()
+	}
+}
+
 // Close implements link.Link.
 func (l *Link) Close() error {
 	if l.closed.Swap(true) {
 		return link.ErrClosed
 	}
-	l.netdev.forget(l)
-	l.steering.close()
+	l.part()
 	return l.Link.Close()
 }

@@ -24,6 +24,7 @@ type owners struct {
 	byName  map[boxName]*owner
 	byNonce map[uint64]*owner // those with an outlet, by the nonce that they were asked with
 	held    int               // messages held for all owners
+	emptied chan struct{}     // closed when held is 0; nil while nobody waits for that
 	outlets int               // how many are open
 	turn    uint64            // counts the uses of owners, so that the oldest is known
 	swept   uint64            // turn at the latest sweep
@@ -136,7 +137,7 @@ func (o *owners) flush(w *owner, delay time.Duration) {
 	}
 	if n > 0 {
 		w.held = slices.Delete(w.held, 0, n)
-		o.held -= n
+		o.letGo(n)
 		w.lastProgress, delay = time.Now(), retryMin
 	}
 	switch {
@@ -175,7 +176,7 @@ func (o *owners) reach(w *owner) bool {
 	o.gone(w)
 	out, ok := o.connect(w.name)
 	if out == nil {
-		o.held -= len(held)
+		o.letGo(len(held))
 		if ok {
 			o.absent(w)
 		}
@@ -357,7 +358,7 @@ func (o *owners) gone(w *owner) {
 		o.pool.open.Add(-1)
 		delete(o.byNonce, w.nonce)
 	}
-	o.held -= len(w.held)
+	o.letGo(len(w.held))
 	*w = owner{name: w.name, lastProgress: time.Now()}
 	if o.byName[w.name] == w {
 		o.absent(w)
@@ -376,6 +377,32 @@ func (o *owners) prove(nonce uint64) {
 	w.proved = true
 	if len(w.held) > 0 {
 		o.flush(w, retryMin)
+	}
+}
+
+// letGo counts n messages that are held no more.
+func (o *owners) letGo(n int) {
+	if o.held -= n; o.held == 0 && o.emptied != nil {
+		close(o.emptied)
+		o.emptied = nil
+	}
+}
+
+// drain waits until others have taken what is held for them, but not longer than d.
+func (o *owners) drain(d time.Duration) {
+	o.mu.Lock()
+	if o.held == 0 {
+		o.mu.Unlock()
+		return
+	}
+	emptied := make(chan struct{})
+	o.emptied = emptied
+	o.mu.Unlock()
+	limit := time.NewTimer(d)
+	defer limit.Stop()
+	select {
+	case <-emptied:
+	case <-limit.C:
 	}
 }
 

@@ -115,6 +115,13 @@ type Settler interface {
 	Settle()
 }
 
+// A SharedLink is a Link whose address other processes use too. Depart passes on what has come for them and was not
+// received yet. It is called once, as Recv is, right before Close.
+type SharedLink interface {
+	Link
+	Depart()
+}
+
 // An OutsideLink is a Link that takes datagrams from the operating system. Go tells the goroutine that waits for them
 // when a processor has nothing else to do or, at the latest, after 10 ms.
 type OutsideLink interface {

@@ -198,6 +198,24 @@ var networkMutants = []mutant{
 	{"what is passed on to another process has no flow label", "internal/host/link_linux.go",
 		", label: d.FlowLabel,", ",", "./internal/host", "TestQP1$"},
 
+	// A process that leaves an address.
+	{"a closing device keeps what has come for other processes", hca + "engine.go",
+		"		e.shared.Depart()\n", "", "./internal/hca", "TestDepart"},
+	{"a device departs while others receive", hca + "engine.go",
+		"		e.rx.Lock()\n		e.shared.Depart()\n		e.rx.Unlock()\n", "		e.shared.Depart()\n", "./internal/hca", "TestDepart"},
+	{"a closing device gives its interface up before its links depart", hca + "device.go",
+		"		e.close()\n	}\n	err := d.closeNetdevs()\n", "		defer e.close()\n	}\n	err := d.closeNetdevs()\n", "./internal/hca", "TestDepart"},
+	{"one batch is all that a departing link passes on", "internal/host/link_linux.go",
+		"range leaveBatches", "range 1", "./internal/host", "TestDepart$"},
+	{"a process ends before others have taken what it passes on", "internal/host/netdev_linux.go",
+		"			owners.drain(leaveTime)\n", "", "./internal/host", "TestDepart$"},
+	{"a process that ends waits longer than others need", "internal/host/owners_linux.go",
+		"o.held == 0 && o.emptied != nil", "o.held < 0 && o.emptied != nil", "./internal/host", "TestDrain"},
+	{"a process waits for ever until others take what it passes on", "internal/host/owners_linux.go",
+		"	case <-limit.C:\n", "", "./internal/host", "TestDepartSilent"},
+	{"a departing link keeps what is for nobody", "internal/host/gsi_linux.go",
+		"l.netdev.gsi.Load() && !l.parted.Load()", "l.netdev.gsi.Load()", "./internal/host", "TestDepartQP1"},
+
 	// Congestion control that changes.
 	{"what one congestion control held back waits on under the next", transport + "control.go",
 		"		r.recovery.endPace()\n", "", "./internal/transport", "TestControlEndsHold"},
