@@ -52,6 +52,8 @@ var toolMutants = []mutant{
 		"range addrs {", "range addrs[:1] {", "./cmd/adverb/internal/exchange", "TestDialSecondAddress"},
 	{"rcopy takes a link to a directory for an empty directory", "cmd/adverb/internal/streams/rcopyclient.go",
 		"dir, err := filepath.EvalSymlinks(source)", "dir, err := source, error(nil)", "./cmd/adverb/internal/streams", "TestRcopyLinks"},
+	{"rcopy leaves out empty directories in silence", "cmd/adverb/internal/streams/rcopyclient.go",
+		"len(inside) > 0 || err != nil {", "len(inside) >= 0 || err != nil {", "./cmd/adverb/internal/streams", "TestRcopyLinks"},
 	{"nobody hears what rcopy leaves out", "cmd/adverb/internal/streams/rcopyclient.go",
 		"			r.Errorf(\"%s: left out, as it is %s\\n\", name, kind(d.Type()))\n", "", "./cmd/adverb/internal/streams", "TestRcopyLinks"},
 	{"rcopy copies nothing of what is no file, and is content", "cmd/adverb/internal/streams/rcopyclient.go",

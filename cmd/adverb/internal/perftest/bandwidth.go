@@ -53,7 +53,8 @@ func newLimiter(p *params, size int) limiter {
 	case "g":
 		rate *= 1e9 / 8 / float64(size)
 	}
-	return limiter{gap: max(1, int64(1e9*float64(p.burst)/rate))}
+	const most = 1 << 62 // of the lowest rates a burst takes centuries
+	return limiter{gap: max(1, int64(min(1e9*float64(p.burst)/rate, most)))}
 }
 
 // open reports whether a message may be sent now.

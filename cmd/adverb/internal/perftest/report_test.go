@@ -167,6 +167,10 @@ func TestLimiter(t *testing.T) {
 	if got := newLimiter(p, 1000).gap; got != 1e4 {
 		t.Errorf("8 Gb/s of 1000 bytes in bursts of 10: got %d ns, want 1e4", got)
 	}
+	p.rate = 1e-30
+	if got := newLimiter(p, 1000).gap; got < 1e18 {
+		t.Errorf("next to no Gb/s: got a burst every %d ns, want one in decades", got)
+	}
 	l := limiter{gap: int64(time.Hour)}
 	if !l.open(3) || l.left != 3 {
 		t.Errorf("got %+v, want an open burst of 3", l)

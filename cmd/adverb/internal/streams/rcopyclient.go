@@ -57,15 +57,20 @@ func (r *rcopy) copy(source, operand string) error {
 }
 
 // copyDir has one copy each file of a directory. The protocol knows nothing else, and what a link in it leads to may be
-// anywhere. So the user is told what stays behind: links, pipes and the like.
+// anywhere. So the user is told what stays behind: links, pipes, directories without files and the like.
 func (r *rcopy) copyDir(source, dst string, one func(name, dst string) error) error {
 	dir, err := filepath.EvalSymlinks(source) // WalkDir does not follow a link, not even the one that the user has named
 	if err != nil {
 		return err
 	}
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil {
 			return err
+		}
+		if d.IsDir() {
+			if inside, err := os.ReadDir(name); len(inside) > 0 || err != nil {
+				return err
+			}
 		}
 		if !d.Type().IsRegular() {
 			r.Errorf("%s: left out, as it is %s\n", name, kind(d.Type()))
@@ -82,6 +87,8 @@ func (r *rcopy) copyDir(source, dst string, one func(name, dst string) error) er
 // kind says what is no regular file.
 func kind(mode fs.FileMode) string {
 	switch {
+	case mode.IsDir():
+		return "an empty directory"
 	case mode&fs.ModeSymlink != 0:
 		return "a symbolic link"
 	case mode&fs.ModeNamedPipe != 0:

@@ -208,7 +208,7 @@ func TestRcopyLinks(t *testing.T) {
 	defer cancel()
 	from, into := t.TempDir(), t.TempDir()
 	if err := errors.Join(
-		os.Mkdir(filepath.Join(from, "dir"), 0o755),
+		os.MkdirAll(filepath.Join(from, "dir", "empty"), 0o755),
 		os.WriteFile(filepath.Join(from, "dir", "file"), []byte("contents"), 0o600),
 		os.Symlink("file", filepath.Join(from, "dir", "link")),
 		os.Symlink("dir", filepath.Join(from, "source"))); err != nil {
@@ -216,8 +216,9 @@ func TestRcopyLinks(t *testing.T) {
 	}
 	port := startRcopy(ctx, t, into)
 	r := tool.Result(ctx, "adverb", "rcopy", "-p", port, filepath.Join(from, "source"), "127.0.0.1:to")
-	if r.Code != 0 || !strings.Contains(r.Stdout, "\n8 bytes in") || !strings.Contains(r.Stderr, "link: left out") {
-		t.Errorf("got status %d, %s%s, want 0, the 8 bytes of the file, and the link named", r.Code, r.Stdout, r.Stderr)
+	if r.Code != 0 || !strings.Contains(r.Stdout, "\n8 bytes in") || !strings.Contains(r.Stderr, "link: left out") ||
+		!strings.Contains(r.Stderr, "empty: left out, as it is an empty directory") {
+		t.Errorf("got status %d, %s%s, want 0, the 8 bytes of the file, and the link and the directory named", r.Code, r.Stdout, r.Stderr)
 	}
 	if got, err := os.ReadFile(filepath.Join(into, "to", "file")); err != nil || string(got) != "contents" {
 		t.Errorf("got %q, %v, want the contents of the file", got, err)
