@@ -95,7 +95,8 @@ func TestReach(t *testing.T) {
 			wg.Go(func() { receive(t, y, want, seed) })
 			wg.Wait()
 			cs, err := x.QP().Counters()
-			if n := cs.Value("shm_direct_ops"); err != nil || n == 0 {
+			// With a small buffer something is always under way on one processor, and nothing may overtake that.
+			if n := cs.Value("shm_direct_ops"); err != nil || n == 0 && cfg.RecvBuffer == 0 {
 				t.Errorf("shm_direct_ops is %d, %v; want some", n, err)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/rping"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/streams"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/version"
+	"github.com/adverb-rdma/adverb/internal/showpackets"
 )
 
 // commands is what the tool can do. Each family of commands has a package of its own: a new family
@@ -51,5 +52,6 @@ func newTool() *cli.Tool {
 		Long: "adverb runs RDMA verbs programs with no card: its software devices speak RoCEv2 over plain UDP.\n" +
 			"Through a symlink of a classic name it is that program: " + strings.Join(classic, ", ") + ".",
 		Commands: commands,
+		AtEnd:    showpackets.Flush,
 	}
 }

@@ -5,13 +5,18 @@ package showpackets
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // create creates the file of a capture, or takes over that of an earlier one. A pipe is taken as it is.
 func create(name string) (*os.File, error) {
+	if info, err := os.Lstat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		return openPipe(name, pipeWait)
+	}
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EMLINK) {
 		return nil, fmt.Errorf("%s is a symbolic link: give the name of the file itself", name)
@@ -54,4 +59,23 @@ func takeOver(f *os.File) error {
 		return err
 	}
 	return f.Truncate(0)
+}
+
+// openPipe opens a pipe for as long as somebody else reads it. Its reader has some time to come.
+func openPipe(name string, wait time.Duration) (*os.File, error) {
+	for end := time.Now().Add(wait); ; time.Sleep(wait / 100) {
+		f, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+		if err == nil {
+			if err = takeOver(f); err == nil {
+				return f, nil
+			}
+			f.Close()
+		}
+		if !errors.Is(err, unix.ENXIO) {
+			return nil, err
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("nobody reads the pipe %s: start its reader first", name)
+		}
+	}
 }

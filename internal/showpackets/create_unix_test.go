@@ -3,11 +3,13 @@
 package showpackets
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -107,13 +109,35 @@ func TestOpenTaken(t *testing.T) {
 
 // A pipe takes a capture as it is: for Wireshark, while it lasts.
 func TestOpenPipe(t *testing.T) {
+	const wait = 20 * time.Millisecond
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(name, 0o644); err != nil {
 		t.Skip(err)
+	}
+	if f, err := openPipe(name, wait); err == nil || !strings.Contains(err.Error(), "nobody reads the pipe "+name+": start its reader first") {
+		t.Errorf("a pipe that nobody reads: got %v, %v, want an error that says so", f, err)
+	}
+	reader, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
 	f, err := open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Close()
+	defer f.Close()
+	if _, err := (patient{f, wait}).Write([]byte(magic)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(magic))
+	if n, err := reader.Read(got); err != nil || string(got[:n]) != magic {
+		t.Errorf("the reader got %q, %v, want what was written", got[:n], err)
+	}
+	if n, err := (patient{f, wait}).Write(make([]byte, 1<<20)); err == nil || !strings.Contains(err.Error(), "its reader has not read for 20ms") {
+		t.Errorf("a reader that stands still: wrote %d bytes, %v, want an error that says so", n, err)
+	}
+	reader.Close()
+	if _, err := (patient{f, wait}).Write([]byte(magic)); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("a reader that has gone: got %v, want %v", err, unix.EPIPE)
+	}
 }

@@ -7,7 +7,8 @@
 // several that inherit the variable at the same time each further one writes to a file of its own,
 // packets-<pid>.pcapng. "%p" in the name stands for the process ID. A capture may show secrets, so the
 // file is readable by its owner only. It replaces an earlier capture of the same user and nothing else: no
-// other file, and nothing behind a link.
+// other file, and nothing behind a link. The file may be a pipe that somebody reads, such as Wireshark. A capture
+// ends when its reader goes, or has not read for 2 s.
 package showpackets
 
 import (
@@ -20,6 +21,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/pcap"
@@ -81,8 +84,46 @@ var capture = sync.OnceValues(func() (*pcap.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pcap.New(f, pcap.Options{})
+	w, err := pcap.New(patient{f, pipeWait}, pcap.Options{})
+	if err == nil {
+		opened.Store(w)
+	}
+	return w, err
 })
+
+// opened is the capture of the process; nil if it has none.
+var opened atomic.Pointer[pcap.Writer]
+
+// Flush writes what the capture of the process still holds, which is for programs that end without closing their
+// devices. The error is the first one that the capture had: the file is not whole then.
+func Flush() error {
+	w := opened.Load()
+	if w == nil {
+		return nil
+	}
+	return w.Flush()
+}
+
+// pipeWait is how long a program waits for the reader of a pipe: until there is one, and until it reads on.
+const pipeWait = 2 * time.Second
+
+// patient writes to a file or a pipe. The reader of a pipe may stand still, and the devices wait meanwhile: that ends
+// the capture.
+type patient struct {
+	*os.File
+	wait time.Duration
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	if err := p.SetWriteDeadline(time.Now().Add(p.wait)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		return 0, err
+	}
+	n, err := p.File.Write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("write %s: its reader has not read for %v", p.Name(), p.wait)
+	}
+	return n, err
+}
 
 // flusher flushes the capture when a device closes.
 type flusher struct{ w *pcap.Writer }

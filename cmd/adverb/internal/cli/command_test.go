@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 )
@@ -52,6 +53,31 @@ func TestOutput(t *testing.T) {
 		code := tool.Run(t.Context(), argv, strings.NewReader(""), failing{full}, &stderr)
 		if want := "adverb: " + full.Error() + "\n"; code != ExitError || stderr.String() != want {
 			t.Errorf("%v: got status %d, stderr %q, want %d, %q", argv, code, stderr.String(), ExitError, want)
+		}
+	}
+}
+
+// A command that has done all fails with what comes at its end.
+func TestAtEnd(t *testing.T) {
+	var ends error
+	tool := &Tool{Name: "adverb", AtEnd: func() error { return ends }, Commands: []*Command{
+		{Name: "works", Run: func(inv *Invocation) int { return ExitOK }},
+		{Name: "fails", Run: func(inv *Invocation) int { return 7 }},
+	}}
+	for _, tt := range []struct {
+		name string
+		ends error
+		code int
+		says string
+	}{
+		{"works", nil, ExitOK, ""},
+		{"works", errors.New("no space left on device"), ExitError, "adverb: no space left on device\n"},
+		{"fails", errors.New("no space left on device"), 7, ""}, // and has said why
+	} {
+		ends = tt.ends
+		var stderr strings.Builder
+		if code := tool.Run(t.Context(), []string{"adverb", tt.name}, nil, io.Discard, &stderr); code != tt.code || stderr.String() != tt.says {
+			t.Errorf("%s, then %v: got status %d, stderr %q, want %d, %q", tt.name, tt.ends, code, stderr.String(), tt.code, tt.says)
 		}
 	}
 }

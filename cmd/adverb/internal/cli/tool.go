@@ -14,6 +14,8 @@ type Tool struct {
 	Short    string // one line
 	Long     string // what the help begins with
 	Commands []*Command
+
+	AtEnd func() error // or nil: called when a command has ended, which fails with the error
 }
 
 // all returns the commands in the order of the help, with the tool's own.
@@ -57,7 +59,13 @@ func (t *Tool) Run(ctx context.Context, argv []string, stdin io.Reader, stdout, 
 	out := &output{w: stdout}
 	inv := &Invocation{Ctx: ctx, Prog: t.Name, Stdin: stdin, Stdout: out, Stderr: stderr}
 	code := t.run(inv, argv)
-	if err := out.failure(); err != nil && code == ExitOK { // what the user has is not all
+	err := out.failure()
+	if t.AtEnd != nil {
+		if e := t.AtEnd(); err == nil {
+			err = e
+		}
+	}
+	if err != nil && code == ExitOK { // what the user has is not all
 		return inv.Fail(err, "")
 	}
 	return code
