@@ -80,6 +80,7 @@ type sender struct {
 	msn      [numQueues]uint32
 	off      uint32 // of the work request under way
 	answered bool   // the last message was an answer
+	counts   bool   // the peer counts bytes of a WRITE that is done, and would take them for the next immediate data's
 	// A ring of answers, made when it is needed first. Those before answerCur are cut, and those before
 	// answerTail are to be.
 	answers                           []answer
@@ -353,6 +354,9 @@ func (q *QP) cutNext(v *Vec) bool {
 		return q.cutRTR(v)
 	}
 	if s.answerCur != s.answerTail && (s.answerAt(s.answerCur).cut > 0 || s.off == 0 && (!s.answered || !q.mayCut())) {
+		if q.attr.State == verbs.QPStateErr { // by a local operation, and there is nothing to answer any more
+			return false
+		}
 		return q.cutAnswer(v)
 	}
 	return q.cutRequest(v)
@@ -433,6 +437,9 @@ func (q *QP) cutRequest(v *Vec) bool {
 	switch w.op {
 	case verbs.OpRDMARead, verbs.OpAtomicCmpSwap, verbs.OpAtomicFetchAdd:
 		if q.terms.ORD == 0 {
+			if s.count > 0 || q.sq.head != q.sq.cur { // that goes first, and completes
+				return false
+			}
 			q.sq.cur++
 			q.failAt(q.sq.cur-1, verbs.WCLocQPOpErr, fmt.Errorf("the connection allows no READ and no atomic: its initiator depth, or the peer's responder resources, are 0"))
 			return false
@@ -440,7 +447,8 @@ func (q *QP) cutRequest(v *Vec) bool {
 		n, last = 0, true
 		c, b = q.beginRequest(w)
 	case verbs.OpRDMAWrite, verbs.OpRDMAWriteWithImm:
-		if s.off == w.length && s.off > 0 || w.op == verbs.OpRDMAWriteWithImm && w.length == 0 {
+		// Where the WRITE has no bytes, an empty one goes first if the peer would count those of the WRITE before.
+		if w.op == verbs.OpRDMAWriteWithImm && s.off == w.length && (s.off > 0 || !s.counts) {
 			c, b, n, last = s.beginImm(w), nil, 0, true // the data have gone
 			b = c.prefix[:c.n]
 			break
@@ -470,6 +478,9 @@ func (q *QP) cutRequest(v *Vec) bool {
 		return false
 	}
 	s.off += n
+	if w.op == verbs.OpRDMAWrite || w.op == verbs.OpRDMAWriteWithImm {
+		s.counts = n > 0
+	}
 	if !last {
 		return true
 	}
@@ -544,6 +555,9 @@ func (q *QP) cutAnswer(v *Vec) bool {
 	last := true
 	if a.isAtomic {
 		if err := q.execute(a); err != nil {
+			if s.count > 0 { // what was cut before goes first
+				return false
+			}
 			q.reject(err)
 			return q.cutNext(v)
 		}
