@@ -87,7 +87,7 @@ var recoveryMutants = []mutant{
 	{"DCQCN's first rate is below its floor", transport + "dcqcn.go",
 		"max(d.metered, dcqcnFloor)", "d.metered", "./internal/transport", "TestDCQCNSlow"},
 	{"DCQCN never hurries", transport + "dcqcn.go",
-		"d.target += dcqcnHyper * float64(min(d.timed, d.counted)-dcqcnRecovery)", "d.target += dcqcnAdditive", "./internal/transport", "TestDCQCNHyper"},
+		"d.target += dcqcnHyper * d.grow * float64(min(d.timed, d.counted)-dcqcnRecovery)", "d.target += d.grow", "./internal/transport", "TestDCQCNHyper"},
 	{"DCQCN hurries once the timer does", transport + "dcqcn.go",
 		"	case min(d.timed, d.counted) > dcqcnRecovery:\n", "	case max(d.timed, d.counted) > dcqcnRecovery+1:\n", "./internal/transport", "TestDCQCN$"},
 	{"DCQCN's bytes take no step", transport + "dcqcn.go",

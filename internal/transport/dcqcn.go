@@ -13,7 +13,7 @@ const (
 	dcqcnBytes    = 10 << 20              // after so many bytes the rate takes a step as well
 	dcqcnRecovery = 5                     // F: steps that only win back what the latest notification has cost
 	dcqcnAdditive = 40e6 / 8              // what the target grows by in a step
-	dcqcnHyper    = 10 * dcqcnAdditive    // and once both the timer and the bytes have taken F steps; as in QCN
+	dcqcnHyper    = 10                    // by how much more once both the timer and the bytes have taken F steps; as in QCN
 )
 
 // What this implementation chose.
@@ -23,6 +23,9 @@ const (
 	dcqcnFloor = 10e6 / 8
 	// dcqcnLine is the rate of a line that nobody knows.
 	dcqcnLine = 100e9 / 8
+	// On a line of less than 1 Gbit/s a step is one part in dcqcnPart of its rate. Else a step or two would win back all
+	// that a notification has cost, before the next one comes.
+	dcqcnPart = 25
 	// meterTime is for how long at least bytes are counted to know the rate at which a QP sends.
 	meterTime = 100 * time.Microsecond
 	// meterDecay is what is left, after each meterTime, of the most that was counted.
@@ -41,6 +44,7 @@ const (
 type dcqcn struct {
 	pace *pacer
 	line float64
+	grow float64     // dcqcnAdditive, or less on a slow line
 	far  *congestion // the window of an RC QP; nil: there is none
 
 	limited         bool
@@ -62,6 +66,7 @@ func newDCQCN(p *pacer, line uint64) *dcqcn {
 	if line == 0 {
 		d.line = dcqcnLine
 	}
+	d.grow = min(dcqcnAdditive, d.line/dcqcnPart)
 	return d
 }
 
@@ -129,13 +134,13 @@ func (d *dcqcn) step() {
 	switch {
 	case max(d.timed, d.counted) <= dcqcnRecovery:
 	case min(d.timed, d.counted) > dcqcnRecovery:
-		d.target += dcqcnHyper * float64(min(d.timed, d.counted)-dcqcnRecovery)
+		d.target += dcqcnHyper * d.grow * float64(min(d.timed, d.counted)-dcqcnRecovery)
 	default:
-		d.target += dcqcnAdditive
+		d.target += d.grow
 	}
 	d.target = min(d.target, d.line)
 	d.current = (d.target + d.current) / 2
-	if d.current >= d.line-dcqcnAdditive {
+	if d.current >= d.line-d.grow {
 		d.limited = false
 	}
 }

@@ -92,6 +92,38 @@ func TestDCQCNSlow(t *testing.T) {
 	}
 }
 
+// TestDCQCNSlowLine: notifications that go on slow a busy QP down on a slow line as on a fast one, also if there is time for a
+// step between two of them. Later it has the line again.
+func TestDCQCNSlowLine(t *testing.T) {
+	for _, line := range []uint64{12.5e9, 1e9, 125e6, 12.5e6, 5e6} {
+		var p pacer
+		d := newDCQCN(&p, line)
+		now := time.Second
+		send := func(during time.Duration) { // as much as it may
+			rate := float64(line)
+			if p.rate != 0 {
+				rate = float64(p.rate)
+			}
+			now += during
+			d.sent(now, int(rate*during.Seconds()))
+		}
+		send(ms)
+		for range 100 {
+			d.notified(now)
+			send(2*dcqcnTimer - 1)
+		}
+		if p.rate == 0 || p.rate > line/3 {
+			t.Errorf("a line of %d bytes in a second: %d after 100 notifications (0 is no limit), want a third at most", line, p.rate)
+		}
+		for range 1000 {
+			send(ms)
+		}
+		if p.rate != 0 {
+			t.Errorf("a line of %d bytes in a second: %d long after, want no limit", line, p.rate)
+		}
+	}
+}
+
 // TestDCQCNFar: on a path whose round trips are long a notification halves the window, once in one, and there is no
 // rate. What a notification before has made of the rate ends.
 func TestDCQCNFar(t *testing.T) {
