@@ -70,7 +70,7 @@ type granted struct {
 // the completion.
 func (q *qp) carryOut(wr *verbs.SendWR) bool {
 	need, n := directNeed(wr)
-	if n == 0 || n > shm.AccessMost {
+	if n == 0 || n > shm.AccessMost || need != verbs.AccessRemoteWrite && !q.t.MayRead() {
 		if q.direct != nil {
 			q.direct.row = 0
 		}
@@ -318,8 +318,8 @@ func (q *qp) endDirect() {
 		k.drop(q.out.lane)
 	}
 	for _, g := range d.granted {
+		g.end() // first: the region's end waits for it too
 		g.forget()
-		g.end()
 	}
 }
 
@@ -358,15 +358,18 @@ func (q *qp) grant(e *engine, in *shm.In, a shm.Ask) bool {
 	if q.direct == nil {
 		q.direct = &direct{dry: dryFrom}
 	}
-	q.direct.add(a.Slot, granted{end, s.File.Watch(made, end)})
+	q.direct.add(a.Slot, granted{end, s.File.Watch(made, made.Revoke)})
+	if s.File.Detached() { // before the watch began: the peer would write to what the region was
+		end()
+	}
 	return true
 }
 
 // add takes note of what the peer was granted. What it had by the same slot it has returned.
 func (d *direct) add(slot uint32, g granted) {
 	if old, ok := d.granted[slot]; ok {
-		old.forget()
 		old.end()
+		old.forget()
 	}
 	if d.granted == nil {
 		d.granted = map[uint32]granted{}

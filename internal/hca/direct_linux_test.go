@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -243,6 +244,15 @@ func TestDirectRefused(t *testing.T) {
 			wr.Op, wr.SGList = verbs.OpRDMARead, []verbs.SGE{fixed.SGE(0, 8)}
 			return wr
 		},
+		"a READ by a QP that may have none outstanding": func(p *lanePair, mine, theirs *verbs.MR) verbs.SendWR {
+			p.x.must(p.x.qp.Modify(&verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState))
+			p.x.must(p.x.qp.Modify(&verbs.QPAttr{MaxRDAtomic: 0}, verbs.MaskMaxRDAtomic))
+			p.x.must(p.x.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTS}, verbs.MaskState))
+			wr := writeOf(mine, theirs, 0, 8)
+			p.gain(wr)
+			wr.Op = verbs.OpRDMARead
+			return wr
+		},
 		"a READ to another's memory": func(_ *lanePair, mine, theirs *verbs.MR) verbs.SendWR {
 			wr := writeOf(mine, theirs, 0, 8)
 			wr.Op, wr.SGList = verbs.OpRDMARead, []verbs.SGE{theirs.SGE(0, 8)}
@@ -291,6 +301,42 @@ func TestDirectEnds(t *testing.T) {
 				t.Errorf("%d regions of the owner's are still mapped, want none", n)
 			}
 		})
+	}
+}
+
+// TestDirectReregBeside: what Rereg promises of an initiator that is stuck holds too while another goroutine closes the QP.
+func TestDirectReregBeside(t *testing.T) {
+	p, _, theirs := directPair(t, options{})
+	clear(theirs.Bytes())
+	a := p.x.impl().direct.latest.access
+	if !a.Begin(0) {
+		t.Fatal("no access")
+	}
+	closed := make(chan error)
+	go func() { closed <- p.y.qp.Close() }()
+	for q := p.y.impl(); q.mu.TryLock(); runtime.Gosched() { // until Close has it
+		q.mu.Unlock()
+	}
+	p.y.must(theirs.Rereg(verbs.ReregAccess, nil, nil, verbs.AccessLocalWrite))
+	if a.Bytes[0] = 77; theirs.Bytes()[0] != 0 {
+		t.Error("the initiator has changed the region after Rereg")
+	}
+	a.End()
+	p.y.must(<-closed)
+}
+
+// TestDirectDropped: the end of a QP holds for an initiator that has not heard yet that the owner has hung up.
+func TestDirectDropped(t *testing.T) {
+	p, mine, theirs := directPair(t, options{})
+	box := p.inboxes[simAddr(2)]
+	for box.Lanes()[0].Leave(); len(box.Lanes()) > 0; runtime.Gosched() {
+		p.y.impl().out.eng.poll()
+	}
+	p.y.must(p.y.qp.Close())
+	before := p.x.impl().traffic.direct
+	p.x.send(writeOf(mine, theirs, 0, 8))
+	if p.x.impl().traffic.direct != before {
+		t.Error("a WRITE was carried out directly by a lane that the owner has dropped")
 	}
 }
 
@@ -452,6 +498,33 @@ func TestDirectGrants(t *testing.T) {
 			}
 			q.security = nil
 		})
+	}
+}
+
+// TestDirectDetached: memory that is detached while the owner grants access to it, since another initiator is stuck there,
+// is not the region's any more. A WRITE goes to the region.
+func TestDirectDetached(t *testing.T) {
+	p := newLanePair(t, options{})
+	mine, theirs := p.x.mr(directRegion), p.y.mr(directRegion)
+	fill(mine.Bytes(), 1)
+	for range askFrom {
+		p.usual(writeOf(mine, theirs, 0, 8))
+	}
+	p.onSay = func() {
+		p.onSay = nil
+		s, ok := p.y.impl().pd.Share(theirs.RKey())
+		if !ok {
+			t.Fatal("the region cannot be shared")
+		}
+		defer s.Release()
+		s.File.Detach(0, 8)
+	}
+	p.answer()
+	clear(theirs.Bytes())
+	p.x.send(writeOf(mine, theirs, 0, 8))
+	p.want(p.x)
+	if !bytes.Equal(theirs.Bytes()[:8], mine.Bytes()[:8]) {
+		t.Errorf("the region has %x after the WRITE, want %x", theirs.Bytes()[:8], mine.Bytes()[:8])
 	}
 }
 

@@ -103,7 +103,7 @@ func (q *qp) leaveLane() {
 func (q *qp) lends(f *mem.File) bool {
 	o := q.out.lane
 	return o.Lends(shm.File{ID: f.ID, FD: f.FD, Size: f.Size}, func() func() {
-		return f.Watch(o, func() { o.Withdraw(f.ID) })
+		return f.Watch(o, func() (off, n uint64) { o.Withdraw(f.ID); return 0, 0 })
 	})
 }
 

@@ -36,6 +36,7 @@ type lanePair struct {
 	wc      [1]verbs.WC
 
 	onAsk    func()             // unless nil: somebody asks for access
+	onSay    func()             // unless nil: an owner answers
 	onAnswer func(*shm.Granted) // unless nil: changes what is granted
 
 	mu      sync.Mutex
@@ -89,6 +90,9 @@ func (p *lanePair) lane(t testing.TB, from, to netip.Addr) *shm.Out {
 	t.Cleanup(func() { unix.Munmap(header) })
 	p.headers[to] = header
 	in, err := p.inboxes[to].Add(fd, shm.Bell{}, from, 8, func() {}, func(g shm.Granted, revoked bool) error {
+		if p.onSay != nil {
+			p.onSay()
+		}
 		p.queue(func() {
 			if p.onAnswer != nil {
 				p.onAnswer(&g)

@@ -160,6 +160,10 @@ func TestLendRecalled(t *testing.T) {
 		"ERR":    func(e *end) { e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState)) },
 		"RESET":  func(e *end) { e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)) },
 		"closed": func(e *end) { e.must(e.qp.Close()) },
+		"ERR, without the lane": func(e *end) {
+			e.impl().out.lane.Close()
+			e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState))
+		},
 	} {
 		p, mine, _ := lendingPair(t, options{untimed: true})
 		goOn := p.y.standStill()

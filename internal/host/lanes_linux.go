@@ -523,6 +523,7 @@ func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 	taken = true
 	if _, _, err = c.WriteMsgUnix([]byte{laneVersion}, unix.UnixRights(bell), nil); err != nil {
 		in.Leave()
+		n.wake(to) // to drop the lane
 		return to, nil, err
 	}
 	n.wake(to) // it does not know yet that it has to listen to the bell

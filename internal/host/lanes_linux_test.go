@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/shm"
 )
 
@@ -94,6 +95,49 @@ func TestLaneSenderEnds(t *testing.T) {
 	awaitLanes(t, box, 1)
 	x.netdev.Close()
 	awaitLanes(t, box, 0)
+}
+
+// TestLaneNotAwaited: a receiver that sleeps gives the memory of a lane back whose sender did not wait for the answer.
+func TestLaneNotAwaited(t *testing.T) {
+	a, b := testAddr(73), testAddr(74)
+	y := shareMemory(t, b)
+	l, err := y.netdev.Open(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, dropped := y.netdev.Inbox(b), make(chan bool)
+	go func() {
+		for n := 0; n == 0 && l.Wait(-1) == nil; {
+			l.Recv(make([]link.Datagram, 8))
+			for _, in := range box.Lanes() {
+				if in.Finished() {
+					box.Drop(in)
+					n++
+				}
+			}
+		}
+		close(dropped)
+	}()
+	l.(link.Settler).Settle()
+	ring, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ring)
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(y.block), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.CloseRead() // nobody can answer
+	handOver(t, c, appendAddr(appendAddr([]byte{laneVersion}, a), b), memory(t, shm.FileSize, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL), ring)
+	select {
+	case <-dropped:
+	case <-time.After(patience):
+		t.Errorf("%d lanes after %v, want it dropped", len(box.Lanes()), patience)
+		l.Close()
+		<-dropped
+	}
 }
 
 // TestNoLane: packets to a process that does not share memory, to nobody, and to an address that the process

@@ -18,16 +18,19 @@ type File struct {
 	own  *mapping
 	over atomic.Bool // others see the memory no more: see Detach
 
+	ending sync.Mutex // held while those who watch are told
+
 	mu    sync.Mutex
-	watch map[any]func()
+	watch map[any]func() (off, n uint64)
 }
 
-// Watch has f called when the memory is given back. key names the watcher. Watch returns what ends the watch.
-func (m *File) Watch(key any, f func()) (forget func()) {
+// Watch has f called when the memory is given back. f returns which bytes somebody does not stop writing to, if n is not
+// 0. key names the watcher. Watch returns what ends the watch.
+func (m *File) Watch(key any, f func() (off, n uint64)) (forget func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.watch == nil {
-		m.watch = map[any]func(){}
+		m.watch = map[any]func() (off, n uint64){}
 	}
 	m.watch[key] = f
 	return func() {
@@ -41,27 +44,40 @@ func (m *File) Watch(key any, f func()) (forget func()) {
 // an offset on. They go on seeing what it was. The region keeps it, and is as one whose memory nobody can map. It is
 // called for each that does not stop.
 func (m *File) Detach(off, n uint64) {
-	first := m.over.CompareAndSwap(false, true)
-	_ = m.own.detach(off, n) // it fails where no mapping can be made, and the region will soon be of no use anyway
-	if first {
-		m.end()
-	}
+	m.over.Store(true)
+	m.end() // first: what the others do until they are told is in the region, and must stay there
+	m.detach(off, n)
 }
 
-// end tells all who watch that the memory is given back.
+// detach fails where no mapping can be made, and the region will soon be of no use anyway.
+func (m *File) detach(off, n uint64) { _ = m.own.detach(off, n) }
+
+// Detached reports whether Detach was called. Who has begun to watch before that is told.
+func (m *File) Detached() bool { return m.over.Load() }
+
+// end tells all who watch that the memory is given back. It is taken away from those who do not stop, once all were told.
 func (m *File) end() {
+	m.ending.Lock()
+	defer m.ending.Unlock()
 	m.mu.Lock()
 	watch := m.watch
 	m.watch = nil
 	m.mu.Unlock()
+	var stuck [][2]uint64
 	for _, f := range watch {
-		f()
+		if off, n := f(); n > 0 {
+			m.over.Store(true)
+			stuck = append(stuck, [2]uint64{off, n})
+		}
+	}
+	for _, s := range stuck {
+		m.detach(s[0], s[1])
 	}
 }
 
 // offered returns the file of the region's memory, or nil if others cannot map that.
 func (r *Region) offered() *File {
-	if r.lent == nil || r.lent.over.Load() {
+	if r.lent == nil || r.lent.Detached() {
 		return nil
 	}
 	return r.lent

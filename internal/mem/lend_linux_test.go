@@ -196,7 +196,7 @@ func mapAsPeer(t *testing.T, f *File) []byte {
 }
 
 // TestDetach: memory that was taken away from others keeps its contents, and what they write there from then on does
-// not appear. They hear of it, and the region is not lent or shared any more. It works, and closes, as ever.
+// not appear. They hear of it before, and the region is not lent or shared any more. It works, and closes, as ever.
 func TestDetach(t *testing.T) {
 	d := newDomain(t)
 	const size = 64 << 10
@@ -206,9 +206,17 @@ func TestDetach(t *testing.T) {
 	for i := range theirs {
 		theirs[i] = byte(i / 100)
 	}
-	told := 0
-	f.Watch(t, func() { told++ })
 	const from, n = 4 * 4096, 3 * 4096
+	told := 0
+	f.Watch(t, func() (off, n uint64) {
+		told++
+		was := theirs[from]
+		if theirs[from] = 0xdd; r.Bytes()[from] != 0xdd {
+			t.Error("what others write before they hear of it is lost")
+		}
+		theirs[from] = was
+		return 0, 0
+	})
 	f.Detach(from, n)
 	f.Detach(from, n)
 	for i := from; i < from+n; i++ {
@@ -246,8 +254,23 @@ func TestDetachTwice(t *testing.T) {
 	r := region(t, d.PD, verbs.MRAttr{Length: size, Access: everything})
 	f := r.lent
 	theirs := mapAsPeer(t, f)
-	f.Watch(t, func() { f.Detach(2*n, n) }) // as the end of a grant does, once the first has ended its own
+	told := 0
+	for i := range 8 {
+		f.Watch(i, func() (off, bytes uint64) {
+			if i == 0 { // of another one that does not stop
+				return 2 * n, n
+			}
+			if theirs[2*n] = 1; r.Bytes()[2*n] == 1 {
+				told++
+			}
+			theirs[2*n] = 0
+			return 0, 0
+		})
+	}
 	f.Detach(0, n)
+	if told != 7 {
+		t.Errorf("of 7 others %d have written what the region has, want all", told)
+	}
 	f.Detach(4*n, n)
 	for _, off := range []int{0, 2 * n, 4 * n} {
 		if theirs[off] = 0xee; r.Bytes()[off] != 0 {
@@ -290,8 +313,8 @@ func TestLendEnds(t *testing.T) {
 		m := d.reg(verbs.MRAttr{Length: ownLeast + 1, Access: everything})
 		var told []string
 		f := m.lent
-		f.Watch("a", func() { told = append(told, "a") })
-		f.Watch("b", func() { told = append(told, "b") })()
+		f.Watch("a", func() (off, n uint64) { told = append(told, "a"); return 0, 0 })
+		f.Watch("b", func() (off, n uint64) { told = append(told, "b"); return 0, 0 })()
 		if end(m); len(told) != 1 || told[0] != "a" {
 			t.Errorf("%s: %v were told, want a", name, told)
 		}

@@ -207,9 +207,9 @@ var nearMutants = []mutant{
 	{"pages of memory that is stuck stay shared", mem + "mapping_linux.go",
 		"atomic.AddUint32((*uint32)(unsafe.Pointer(&own.bytes[off])), 0)", "_ = off", "./internal/mem", "TestDetach"},
 	{"of two peers that are stuck the second stays in the memory", mem + "lend.go",
-		"	_ = m.own.detach(off, n) // it", "	if first {\n		_ = m.own.detach(off, n)\n	} // it", "./internal/mem", "TestDetachTwice"},
+		"		m.detach(s[0], s[1])\n", "		_ = s\n", "./internal/mem", "TestDetachTwice"},
 	{"memory that was detached is lent", mem + "lend.go",
-		"r.lent == nil || r.lent.over.Load() {", "r.lent == nil {", "./internal/mem", "TestDetach"},
+		"r.lent == nil || r.lent.Detached() {", "r.lent == nil {", "./internal/mem", "TestDetach"},
 	{"memory of another protection domain is shared", mem + "lend.go",
 		" || e.region.pd != p", "", "./internal/mem", "TestShare"},
 }

@@ -253,6 +253,8 @@ type Grant struct {
 	in   *In
 	slot uint32
 	gen  uint64
+
+	stuckAt, stuck uint64 // what Revoke has returned
 }
 
 // Asked passes on what the sender asks for, to the function that OnAsk has set.
@@ -294,20 +296,21 @@ func (i *In) Grant(g Granted) *Grant {
 		i.slotWord(g.Slot, stateAt).Store(0)
 		return nil
 	}
-	grant := &Grant{i, g.Slot, g.Gen}
+	grant := &Grant{in: i, slot: g.Slot, gen: g.Gen}
 	s.slots[g.Slot] = grant
 	return grant
 }
 
 // Revoke ends the grant. When it returns the sender does nothing with the memory any more, unless n is not 0: then it
-// is stuck in the middle of an operation, which is within n bytes from an offset on.
+// is stuck in the middle of an operation, which is within n bytes from an offset on. All who call it, for the QP and for
+// the region, wait and hear the same.
 func (g *Grant) Revoke() (off, n uint64) {
 	i := g.in
 	s := &i.grants
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.slots[g.slot] != g {
-		return 0, 0
+		return g.stuckAt, g.stuck
 	}
 	delete(s.slots, g.slot)
 	i.slotWord(g.slot, stateAt).Store(0)
@@ -316,6 +319,7 @@ func (g *Grant) Revoke() (off, n uint64) {
 	for start := time.Now(); busy&1 != 0 && word.Load() == busy && !i.gone.Load(); runtime.Gosched() {
 		if time.Since(start) >= revokeTime {
 			off, n = busy>>placeShift<<placeUnit, AccessMost+1<<placeUnit
+			g.stuckAt, g.stuck = off, n
 			break
 		}
 	}
@@ -325,9 +329,14 @@ func (g *Grant) Revoke() (off, n uint64) {
 	return off, n
 }
 
-// end ends all grants, and takes note that the slots are going to be unmapped.
-func (s *grants) end() {
+// endGrants ends all grants, and takes note that the slots are going to be unmapped. The sender may live, where this end
+// has hung up: it has the slots mapped, and looks at them until it hears of it.
+func (i *In) endGrants() {
+	s := &i.grants
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for slot := range s.slots {
+		i.slotWord(slot, stateAt).Store(0)
+	}
 	s.ended, s.slots = true, nil
 }

@@ -170,6 +170,9 @@ func TestRevokeStuck(t *testing.T) {
 	if off > at || off+n < at+AccessMost || time.Since(start) < revokeTime {
 		t.Errorf("stuck in %d bytes from %d on after %v; want %d bytes from %d on to be among them, after %v", n, off, time.Since(start), AccessMost, at, revokeTime)
 	}
+	if again, m := g.grants[0].Revoke(); again != off || m != n {
+		t.Errorf("another who calls Revoke hears of %d bytes from %d on, want %d from %d on as the first", m, again, n, off)
+	}
 	b := g.ask(2)
 	if !b.Begin(0) {
 		t.Fatal("no access")
@@ -285,6 +288,20 @@ func TestAccessLaneEnds(t *testing.T) {
 	}
 	if _, n := g.grants[0].Revoke(); n != 0 {
 		t.Error("stuck, by a lane that was dropped")
+	}
+}
+
+// TestAccessLaneDropped: with the receiver's end of the lane all grants end. The sender does not know yet: Revoke hangs up
+// on one that hears nothing, since it was stopped, and goes on later.
+func TestAccessLaneDropped(t *testing.T) {
+	g := newGranting(t)
+	a, b := g.ask(2), g.ask(2)
+	g.box.Drop(g.in)
+	for _, grant := range g.grants {
+		grant.Revoke()
+	}
+	if a.Begin(0) || b.Begin(0) {
+		t.Error("access by a lane that the receiver has dropped")
 	}
 }
 

@@ -95,7 +95,7 @@ func (i *In) Release() {
 
 // end gives back what the lane holds.
 func (i *In) end() {
-	i.grants.end()
+	i.endGrants()
 	i.files.close()
 	i.unmap()
 	i.bell.Close()

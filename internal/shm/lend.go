@@ -141,9 +141,11 @@ func (o *Out) Withdraw(id uint64) {
 	}
 }
 
-// forgetFiles ends all lending. The caller holds the lane's lock.
+// forgetFiles ends all lending, and takes back what was lent: nobody else can from then on. The caller holds the lane's
+// lock.
 func (o *Out) forgetFiles() {
 	for _, l := range o.files {
+		o.Recall(l.loans)
 		l.forget()
 	}
 	o.files = nil

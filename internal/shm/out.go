@@ -139,7 +139,8 @@ func (o *Out) Use(n int32) { o.users.Add(n) }
 // Users returns how many users there are.
 func (o *Out) Users() int32 { return o.users.Load() }
 
-// Close ends the use of the memory. It waits for callers that have locked the lane or use the receiver's memory.
+// Close ends the use of the memory, and takes back what was lent: the receiver may live, and read on. It waits for
+// callers that have locked the lane or use the receiver's memory.
 func (o *Out) Close() {
 	o.Lock()
 	o.broken.Store(true)
@@ -147,8 +148,8 @@ func (o *Out) Close() {
 		o.Unlock()
 		return
 	}
-	o.closed = true
 	o.forgetFiles()
+	o.closed = true
 	lost := o.losers()
 	o.Unlock()
 	for _, f := range lost {

@@ -90,6 +90,9 @@ func (q *QP) IsQuiet() bool {
 	return q.sq.head == q.sq.tail && q.attr.State == verbs.QPStateRTS && q.cfg.Type == verbs.QPTypeRC && q.sq.full() == nil
 }
 
+// MayRead reports whether MAX_QP_RD_ATOMIC allows READs and atomics. Without, they fail when their turn comes.
+func (q *QP) MayRead() bool { return q.attr.MaxRDAtomic > 0 }
+
 // Complete makes the completion of a work request of so many bytes, which the caller has carried out itself. The QP is
 // quiet. The peer hears nothing of it, so it takes no PSN.
 func (q *QP) Complete(wr *verbs.SendWR, length uint32) {
