@@ -128,6 +128,13 @@ func TestUseAfterClose(t *testing.T) {
 		t.Errorf("a closed QP is in %v, want QPS_CLOSED", qp.State())
 	}
 
+	srq := must(pd.CreateSRQ(verbs.SRQAttr{MaxWR: 1}))(t)
+	shares := must(pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, SRQ: srq}))(t)
+	check(t, shares.Close())
+	_, err := shares.PostRecv(rwrs)
+	wantErr(t, "post receive with an SRQ", err, verbs.ErrClosed, "closed")
+	check(t, srq.Close())
+
 	check(t, mr.Close())
 	check(t, cq.Close())
 	for what, f := range map[string]func() error{
@@ -138,7 +145,7 @@ func TestUseAfterClose(t *testing.T) {
 	} {
 		wantErr(t, what, f(), verbs.ErrClosed, "cq 1: closed")
 	}
-	_, err := pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq})
+	_, err = pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq})
 	wantErr(t, "create qp on a closed cq", err, verbs.ErrClosed, "create qp in cq 1: closed")
 
 	check(t, pd.Close())

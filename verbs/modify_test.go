@@ -139,9 +139,11 @@ func TestModifyValues(t *testing.T) {
 		{"SQ PSN", func(a *verbs.QPAttr) { a.SQPSN = 1 << 24 }, rts, verbs.ErrInvalid, "SQ_PSN 0x1000000 has more than 24 bits"},
 		{"outstanding", func(a *verbs.QPAttr) { a.MaxRDAtomic = 129 }, rts, verbs.ErrLimit, "MAX_QP_RD_ATOMIC 129: the device allows 0 to 128"},
 		{"outstanding -1", func(a *verbs.QPAttr) { a.MaxRDAtomic = -1 }, rts, verbs.ErrLimit, "MAX_QP_RD_ATOMIC -1"},
+		{"migration state", func(a *verbs.QPAttr) { a.PathMigState = 3 }, rts | verbs.MaskPathMigState, verbs.ErrInvalid, "PATH_MIG_STATE 3 is none of"},
+		{"rearm", func(a *verbs.QPAttr) { a.PathMigState = verbs.MigRearm }, rts | verbs.MaskPathMigState, verbs.ErrUnsupported, "PATH_MIG_STATE 1: RoCE has no automatic path migration"},
 		{"all at their largest", func(a *verbs.QPAttr) {
 			a.Timeout, a.RetryCnt, a.RNRRetry, a.SQPSN, a.MaxRDAtomic = 31, 7, 7, 1<<24-1, 128
-		}, rts, nil, ""},
+		}, rts | verbs.MaskPathMigState, nil, ""},
 	}
 	qp := newQP(t, d, verbs.QPCap{})
 	for _, port := range []int{-1, 0, 2} {
@@ -238,6 +240,21 @@ func TestSRQLimit(t *testing.T) {
 		wantErr(t, "Modify", err, verbs.ErrInvalid, fmt.Sprintf("srq_limit %d: the queue holds %d", limit, attr.MaxWR))
 	}
 	check(t, srq.Modify(verbs.SRQAttr{Limit: attr.MaxWR}, verbs.SRQMaskLimit))
+}
+
+// The capacities of a receive queue do not count for a QP that takes its receives from an SRQ.
+func TestCreateQPWithSRQ(t *testing.T) {
+	d := device(t)
+	pd, cq := must(d.AllocPD())(t), must(d.CreateCQ(4))(t)
+	srq := must(pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4}))(t)
+	for _, c := range []verbs.QPCap{{}, {MaxRecvWR: 1 << 30, MaxRecvSGE: 1 << 30}, {MaxRecvWR: -1, MaxRecvSGE: -1}} {
+		qp := must(pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, SRQ: srq, Cap: c}))(t)
+		_, init, err := qp.Query()
+		check(t, err)
+		if init.Cap.MaxRecvWR != 0 || init.Cap.MaxRecvSGE != 0 {
+			t.Errorf("asked for %+v with an SRQ, got %+v; want no receive queue", c, init.Cap)
+		}
+	}
 }
 
 func TestCreateQPArguments(t *testing.T) {

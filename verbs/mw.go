@@ -80,6 +80,8 @@ func IncRKey(r RKey) RKey { return r&^0xff | (r+1)&0xff }
 func (b *MWBind) check(qp *QP, t MWType) error {
 	const allowed = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessZeroBased
 	switch {
+	case sendOps[qp.typ]>>OpBindMW&1 == 0:
+		return Errorf(ErrUnsupported, "%v is no operation of a %v QP", OpBindMW, qp.typ)
 	case b == nil || b.MW == nil:
 		return invalidf("no window given to bind")
 	case b.MW.typ != t:
@@ -100,13 +102,17 @@ func (b *MWBind) check(qp *QP, t MWType) error {
 // Flags count, and the opcode of its completion is WCBindMW. The window has its new key when BindMW
 // has returned, and opens its memory by it once the bind is carried out. As with Close, a packet that
 // came by the old key may be carried out to its end after that. The error is ErrInvalid if bind does not
-// fit the window or the QP.
+// fit the window or the QP, and ErrUnsupported for a UD QP.
 func (qp *QP) BindMW(wr SendWR, bind MWBind) error {
-	if err := bind.check(qp, MWType1); err != nil {
-		return wrap("bind mw by", qp.name, err)
+	const verb = "bind mw by"
+	if bad := wr.Flags &^ knownSendFlags; bad != 0 {
+		return wrap(verb, qp.name, invalidf("unknown send flags %v", bad))
 	}
-	wr.Op, wr.Bind = OpBindMW, &bind
-	wrs := [1]SendWR{wr}
+	if err := bind.check(qp, MWType1); err != nil {
+		return wrap(verb, qp.name, err)
+	}
+	// Nothing else of wr: what it names has not been checked, and a provider would copy it.
+	wrs := [1]SendWR{{ID: wr.ID, Op: OpBindMW, Flags: wr.Flags, Bind: &bind}}
 	_, err := qp.p.PostSend(wrs[:])
-	return wrap("bind mw by", qp.name, err)
+	return wrap(verb, qp.name, err)
 }

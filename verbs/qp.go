@@ -39,6 +39,9 @@ func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 
 // createQP makes a QP by create, which is one of the provider's methods.
 func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInitAttr, *QP) (ProviderQP, error)) (*QP, error) {
+	if attr.SRQ != nil {
+		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 0 // which do not count, whatever they are
+	}
 	if err := attr.check(pd.dev); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
@@ -49,7 +52,6 @@ func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInit
 	if attr.SRQ != nil {
 		parents = append(parents, &attr.SRQ.object)
 		psrq = attr.SRQ.p
-		attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 0
 	}
 	if err := qp.attach(verb, parents...); err != nil {
 		return nil, err
@@ -397,7 +399,9 @@ func (qp *QP) checkSend(wr *SendWR) error {
 			return err
 		}
 	case wr.Op == OpBindMW:
-		return wr.Bind.check(qp, MWType2)
+		if err := wr.Bind.check(qp, MWType2); err != nil {
+			return err
+		}
 	}
 	if wr.Flags&SendInline != 0 && length > uint64(qp.cap.MaxInlineData) {
 		return Errorf(ErrLimit, "%d bytes of inline data: the QP was created for %d (max_inline_data)", length, qp.cap.MaxInlineData)

@@ -115,6 +115,8 @@ func (a *QPAttr) check(mask QPAttrMask, dev *DeviceAttr) error {
 		return Errorf(ErrLimit, "MAX_DEST_RD_ATOMIC %d: the device allows 0 to %d (max_qp_rd_atom)", a.MaxDestRDAtomic, dev.MaxQPRdAtom)
 	case in(MaskPort) && (a.Port < 1 || a.Port > dev.PhysPortCnt):
 		return invalidf("PORT %d: ports are 1 to %d", a.Port, dev.PhysPortCnt)
+	case in(MaskPathMigState) && a.PathMigState > MigArmed:
+		return invalidf("PATH_MIG_STATE %d is none of MigMigrated (0), MigRearm (1) and MigArmed (2)", a.PathMigState)
 	case in(MaskAccessFlags) && a.Access&^qpAccess != 0:
 		return invalidf("ACCESS_FLAGS %v: a QP takes local write and remote write, read and atomic", a.Access&^qpAccess)
 	}

@@ -54,7 +54,7 @@ func (q *qp) AttachMcast(gid verbs.GID) error {
 		}
 		g.by[addr] = gr
 	case slices.Contains(gr.qps, q):
-		return verbs.Errorf(verbs.ErrInvalid, "the QP is attached already")
+		return nil // it has one copy of each message, however often it is attached
 	case len(gr.qps) >= maxMcastQPAttach:
 		return verbs.Errorf(verbs.ErrLimit, "%d QPs are attached (max_mcast_qp_attach)", maxMcastQPAttach)
 	}

@@ -186,6 +186,9 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.MaskAltPath != 0 {
 		return verbs.Errorf(verbs.ErrUnsupported, "ALT_PATH: RoCE has no automatic path migration")
 	}
+	if mask&verbs.MaskPathMigState != 0 && attr.PathMigState != verbs.MigMigrated {
+		return verbs.Errorf(verbs.ErrUnsupported, "PATH_MIG_STATE %d: RoCE has no automatic path migration, so it is always MigMigrated (0)", attr.PathMigState)
+	}
 	if mask&verbs.MaskPathMTU != 0 {
 		if port := q.dev.port.query(); attr.PathMTU > port.ActiveMTU {
 			return verbs.Errorf(verbs.ErrInvalid, "PATH_MTU %v is above the port's active MTU, %v: "+
@@ -299,6 +302,9 @@ func (q *qp) checkDatagram(wr *verbs.SendWR) error {
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if q.srq != nil {
+		if q.isClosed() {
+			return 0, verbs.ErrClosed
+		}
 		return 0, verbs.Errorf(verbs.ErrInvalid, "the QP takes its receives from an SRQ: post them there")
 	}
 	switch q.State() {

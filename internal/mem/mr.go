@@ -34,7 +34,7 @@ func (h *MR) replace(flags verbs.ReregFlags, to verbs.ProviderPD, attr verbs.MRA
 		return nil, verbs.Errorf(verbs.ErrBusy, "%d memory windows are bound to the region", max(n, 1))
 	}
 	keepMemory := flags&verbs.ReregTranslation == 0
-	if keepMemory && old.base != addrOf(old.buf) {
+	if zero := (old.access | attr.Access) & verbs.AccessZeroBased; keepMemory && zero == 0 && old.base != addrOf(old.buf) {
 		attr.IOVA, attr.HasIOVA = old.base, true // the region keeps the addresses that it was given
 	}
 	next, err := to.(Domain).Domain().register(attr)

@@ -122,6 +122,25 @@ func TestRereg(t *testing.T) {
 	}
 }
 
+// TestReregZeroBased: a region is addressed from 0 just as long as it is zero based.
+func TestReregZeroBased(t *testing.T) {
+	d, buf := newDomain(t), make([]byte, 64)
+	for _, base := range []verbs.MRAttr{{Buf: buf, Access: everything}, {Buf: buf, Access: everything, IOVA: 0x7000_0000, HasIOVA: true}} {
+		m := d.reg(base)
+		for range 2 {
+			m.rereg(verbs.ReregAccess, d, verbs.MRAttr{Buf: buf, Access: everything | verbs.AccessZeroBased})
+			m.wantMemory(buf, 0)
+			m.wantOpen(d, everything, "")
+		}
+		m.rereg(verbs.ReregAccess, d, verbs.MRAttr{Buf: buf, Access: everything})
+		m.wantMemory(buf, addrOf(buf))
+		m.wantOpen(d, everything, "")
+		if err := m.Close(); err != nil {
+			t.Errorf("Close: %v, want no error", err)
+		}
+	}
+}
+
 // TestReregAllocated: memory that was allocated stays mapped while Rereg keeps it, and is unmapped
 // with the region that has it in the end.
 func TestReregAllocated(t *testing.T) {

@@ -138,6 +138,9 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if q.srq != nil {
+		if q.isClosed() {
+			return 0, verbs.ErrClosed
+		}
 		return 0, verbs.Errorf(verbs.ErrInvalid, "the QP takes its receives from an SRQ: post them there")
 	}
 	if q.State() == verbs.QPStateReset {
@@ -157,6 +160,12 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		q.mu.Unlock()
 	}
 	return n, err
+}
+
+func (q *qp) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
 }
 
 // AttachMcast implements verbs.ProviderQP.

@@ -288,6 +288,8 @@ var srqCases = []Case{
 			s.Errorf("Query says SRQ %p, want %p", init.SRQ, q)
 		}
 		s.must(e.qp.Close())
+		_, err = e.qp.PostRecv([]verbs.RecvWR{recv(1)})
+		s.wantErr("a receive to a closed QP", err, verbs.ErrClosed)
 		s.must(q.Close())
 		_, err = q.Query()
 		s.wantErr("a closed SRQ", err, verbs.ErrClosed)
