@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"net/netip"
 	"sync"
 
 	"github.com/adverb-rdma/adverb/internal/connector"
@@ -17,8 +18,9 @@ type agent struct {
 	connector connector.Connector
 	limits    limits
 
-	mu  sync.Mutex
-	ids map[*ID]struct{}
+	mu   sync.Mutex
+	ids  map[*ID]struct{}
+	from map[netip.AddrPort]*ID // those that have been given a port to connect from
 
 	uses   int           // guarded by agents.mu; 0 from the last release on
 	closed chan struct{} // nothing is left of it
@@ -48,7 +50,7 @@ func acquireAgent(dev *verbs.Device) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{dev: dev, limits: limitsOf(&attr), ids: map[*ID]struct{}{}, closed: make(chan struct{}), uses: 1}
+	a := &agent{dev: dev, limits: limitsOf(&attr), ids: map[*ID]struct{}{}, from: map[netip.AddrPort]*ID{}, closed: make(chan struct{}), uses: 1}
 	if a.connector, err = connector.Open(dev, a.deviceGone); err != nil {
 		return nil, err
 	}
@@ -107,10 +109,31 @@ func (a *agent) add(id *ID) {
 	a.ids[id] = struct{}{}
 }
 
+// remove undoes add and portFrom. The caller holds id.mu.
 func (a *agent) remove(id *ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.ids, id)
+	if a.from[id.local] == id {
+		delete(a.from, id.local)
+	}
+}
+
+// portFrom returns a port for an ID to connect from. It is not claimed, since nothing comes to it. But peers tell
+// connections apart by their addresses, so no other ID of this process has it, unless nearly all ports are given out.
+func (a *agent) portFrom(id *ID, addr netip.Addr) uint16 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for tries := 1; ; tries++ {
+		at := netip.AddrPortFrom(addr, randomPort(a))
+		if a.from[at] == nil {
+			a.from[at] = id
+			return at.Port()
+		}
+		if tries == portTries {
+			return at.Port()
+		}
+	}
 }
 
 // deviceGone tells the IDs that the device has failed. The connector's goroutine calls it.

@@ -393,6 +393,21 @@ func TestOptions(t *testing.T) {
 	b.ok(only.Listen(0))
 }
 
+// TestPortsFrom: no two IDs connect from one port, since a peer tells connections apart by their addresses.
+func TestPortsFrom(t *testing.T) {
+	p := newPair(t)
+	a := newScript(t, p.a)
+	to := addr(t, p.b, false, 7000)
+	ports := map[netip.AddrPort]bool{}
+	for range 1000 {
+		from := a.routed(rdmacm.PortSpaceTCP, to).LocalAddr()
+		if ports[from] {
+			t.Fatalf("after %d IDs a second one is at %v", len(ports), from)
+		}
+		ports[from] = true
+	}
+}
+
 // TestConnectFails has a QP that does not go into service when the peer has said yes. The peer, which has a connection
 // half open, must hear of that at once.
 func TestConnectFails(t *testing.T) {

@@ -14,6 +14,7 @@ type ListenConfig struct {
 	Devices   []*verbs.Device // to listen on, instead of those of the registered providers
 	Backlog   int             // requests that may wait for Accept; 0 stands for 1024
 	ReuseAddr bool            // see ID.SetReuseAddr
+	AFOnly    bool            // have [::] leave out IPv4: see ID.SetAFOnly
 	Security  *Security       // that peers must have as well; nil is none
 	UC        bool            // listen in PortSpaceIB, where UC QPs connect, instead of PortSpaceTCP
 }
@@ -28,7 +29,7 @@ type Listener struct {
 }
 
 // Listen listens on an address of this host. An unspecified address stands for all, and [::]
-// includes IPv4. Port 0 asks for a free port.
+// includes IPv4, unless ListenConfig.AFOnly is set. Port 0 asks for a free port.
 func Listen(addr netip.AddrPort) (*Listener, error) { return new(ListenConfig).Listen(addr) }
 
 // Listen does what the function Listen does, in the way that c says.
@@ -42,11 +43,15 @@ func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
 	if l.id, err = NewID(l.ch, ps); err != nil {
 		return nil, err
 	}
-	if err = l.id.SetReuseAddr(c.ReuseAddr); err == nil {
-		if err = l.id.BindAddr(addr); err == nil {
-			if err = l.id.SetSecurity(c.Security); err == nil {
-				err = l.id.Listen(c.Backlog)
-			}
+	for _, step := range []func() error{
+		func() error { return l.id.SetReuseAddr(c.ReuseAddr) },
+		func() error { return l.id.SetAFOnly(c.AFOnly) },
+		func() error { return l.id.BindAddr(addr) },
+		func() error { return l.id.SetSecurity(c.Security) },
+		func() error { return l.id.Listen(c.Backlog) },
+	} {
+		if err = step(); err != nil {
+			break
 		}
 	}
 	if err != nil {

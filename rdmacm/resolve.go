@@ -123,7 +123,7 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 	}
 	port := id.local.Port()
 	if port == 0 {
-		port = randomPort(id.agent) // tells the peer who asks; nothing comes to it
+		port = id.agent.portFrom(id, from)
 	}
 	id.local = netip.AddrPortFrom(from, port)
 	return nil

@@ -192,6 +192,16 @@ func (c *Conn) setDeadline(d *deadline, t time.Time) error {
 	}
 }
 
+// setError makes the error of a call that sets something of the QP, which Close destroys sooner or later.
+func (c *Conn) setError(err error) error {
+	select {
+	case <-c.closing:
+		err = net.ErrClosed
+	default:
+	}
+	return c.opError("set", err)
+}
+
 // SetKeepAlive turns the questions for signs of life on or off.
 func (c *Conn) SetKeepAlive(on bool) error {
 	period := time.Duration(0)
@@ -200,12 +210,12 @@ func (c *Conn) SetKeepAlive(on bool) error {
 			period = DefaultKeepAlive
 		}
 	}
-	return c.opError("set", c.qp.SetKeepAlive(period))
+	return c.setError(c.qp.SetKeepAlive(period))
 }
 
 // SetKeepAlivePeriod sets after how long a silence the peer's device is asked for a sign of life.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
-	return c.opError("set", c.qp.SetKeepAlive(max(d, 0)))
+	return c.setError(c.qp.SetKeepAlive(max(d, 0)))
 }
 
 // SetNoDelay does nothing: every Write is sent at once.

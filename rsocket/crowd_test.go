@@ -187,3 +187,30 @@ func TestCrowdLosers(t *testing.T) {
 		t.Errorf("%d have lost a place in the end, want two", len(lost))
 	}
 }
+
+// A listener that closes with connections that nobody has accepted, whose peers do not answer, takes as long as one Close does,
+// however many they are.
+func TestListenerCloseSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := rdmatest.New(t)
+		a, b := n.Device(), n.Device()
+		l := listen(t, b)
+		d := Dialer{Device: a}
+		for range 8 {
+			c, err := d.Dial("rsocket", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		synctest.Wait()
+		n.Partition(a, b)
+		start := time.Now()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > closeWait {
+			t.Errorf("Close took %v, want %v at most", took, closeWait)
+		}
+	})
+}

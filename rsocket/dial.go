@@ -35,12 +35,12 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 type Dialer struct {
 	Config
 
-	// Timeout and Deadline bound the attempt, as in net.Dialer. Without them it ends after 17 s for each
-	// address of the host if nothing answers.
+	// Timeout and Deadline bound the attempt, as in net.Dialer. If the host has several addresses the time is
+	// shared out among them. Without a limit the attempt ends after 17 s for each address if nothing answers.
 	Timeout  time.Duration
 	Deadline time.Time
 
-	LocalAddr net.Addr      // a *net.TCPAddr to connect from; port 0 is any
+	LocalAddr net.Addr      // a *net.TCPAddr to connect from; port 0 is any, and so is no IP
 	Device    *verbs.Device // to use, instead of one of the registered providers
 	TOS       uint8         // IPv4 TOS or IPv6 traffic class of all packets
 	Resolver  *net.Resolver // of host names; nil is net.DefaultResolver
@@ -96,20 +96,58 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 	if local != nil {
 		from.LocalAddr = local.AddrPort()
 	}
-	var first error
-	for _, addr := range addrs {
-		c, err := dialOne(ctx, &from, addr, cfg)
+	c, addr, err := dialAny(ctx, &from, addrs, cfg)
+	if err != nil {
+		return nil, fail(addr, err)
+	}
+	return c, nil
+}
+
+// dialAny connects to the first of the addresses that answers. If none does it returns the first one, and its error.
+func dialAny(ctx context.Context, from *rdmacm.Dialer, addrs []netip.AddrPort, cfg Config) (c *Conn, addr netip.AddrPort, first error) {
+	for i, addr := range addrs {
+		part, cancel := share(ctx, len(addrs)-i)
+		c, err := dialOne(part, fromAny(from, addr), addr, cfg)
+		cancel()
 		if err == nil {
-			return c, nil
+			return c, addr, nil
 		}
 		if first == nil {
-			first = fail(addr, err)
+			first = err
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, first
+	return nil, addrs[0], first
+}
+
+// fromAny has a Dialer whose LocalAddr is a port alone, or a port of [::], connect from that port of any address of the
+// peer's IP version. Package rdmacm takes the former for no address at all.
+func fromAny(d *rdmacm.Dialer, to netip.AddrPort) *rdmacm.Dialer {
+	ip, port := d.LocalAddr.Addr(), d.LocalAddr.Port()
+	if port == 0 || ip.IsValid() && ip != netip.IPv6Unspecified() {
+		return d
+	}
+	wild := *d
+	wild.LocalAddr = netip.AddrPortFrom(netip.IPv6Unspecified(), port)
+	if to.Addr().Unmap().Is4() {
+		wild.LocalAddr = netip.AddrPortFrom(netip.IPv4Unspecified(), port)
+	}
+	return &wild
+}
+
+// minShare is the least that share leaves for an address, as package net does.
+const minShare = 2 * time.Second
+
+// share returns a context with the first address's share of the time that ctx has for n of them: one that does not answer
+// must not use up what the others need.
+func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok || n == 1 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, max(time.Until(end)/time.Duration(n), minShare))
 }
 
 // dialOne connects to one address.
@@ -151,9 +189,9 @@ func dialOne(ctx context.Context, from *rdmacm.Dialer, addr netip.AddrPort, cfg 
 	return c, nil
 }
 
-// timedOut has an error that a deadline of ctx has caused say that it is a timeout.
+// timedOut has an error that a deadline of ctx has caused say that it is a timeout, whatever cause ctx gives for that.
 func timedOut(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, context.Cause(ctx)) {
 		return &timeoutError{err}
 	}
 	return err
@@ -169,7 +207,8 @@ func (e *timeoutError) Temporary() bool { return true }
 // families are the networks that are known, and the length of their addresses; 0 is any.
 var families = map[string]int{"rsocket": 0, "tcp": 0, "rsocket4": 32, "tcp4": 32, "rsocket6": 128, "tcp6": 128}
 
-// resolve returns the addresses that a host and a port stand for. An empty host is this one.
+// resolve returns the addresses that a host and a port stand for. An empty host is this one: a listener takes the first
+// address, [::], which includes IPv4, and who dials tries both IP versions.
 func resolve(ctx context.Context, r *net.Resolver, network, address string) ([]netip.AddrPort, error) {
 	bits, ok := families[network]
 	if !ok {
@@ -188,7 +227,7 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string) ([]n
 	case host == "" && bits == 32:
 		found = []netip.Addr{netip.IPv4Unspecified()}
 	case host == "":
-		found = []netip.Addr{netip.IPv6Unspecified()}
+		found = []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()}
 	case err == nil:
 		found = []netip.Addr{ip.Unmap()}
 	default:

@@ -38,6 +38,10 @@ func (c *Conn) mapMemory(n int, offset int64) (*Mapping, error) {
 	}
 	m := &Mapping{c: c, offset: offset, index: -1}
 	c.mu.Lock()
+	if err := c.writeErr(); err != nil { // memory of a connection that is closed has another error
+		c.mu.Unlock()
+		return nil, err
+	}
 	for i, other := range c.maps {
 		if other == nil {
 			m.index = i

@@ -21,7 +21,8 @@ const DefaultBacklog = 128
 const handshakeTime = 20 * time.Second
 
 // Listen listens on an address of this host, such as "192.0.2.1:7471". An empty host, or an unspecified
-// address, stands for all, and port 0 for a free port. The networks are those of Dial.
+// address, stands for all, and port 0 for a free port. The networks are those of Dial. [::] includes IPv4, but not with
+// "rsocket6" and "tcp6".
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
@@ -58,7 +59,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if backlog <= 0 {
 		backlog = DefaultBacklog
 	}
-	rc := rdmacm.ListenConfig{Devices: lc.Devices, Backlog: backlog, ReuseAddr: lc.ReuseAddr, Security: cfg.Security}
+	rc := rdmacm.ListenConfig{
+		Devices: lc.Devices, Backlog: backlog, ReuseAddr: lc.ReuseAddr, AFOnly: families[network] == 128, Security: cfg.Security,
+	}
 	inner, err := rc.Listen(addrs[0])
 	if err != nil {
 		return nil, dialError("listen", nil, net.TCPAddrFromAddrPort(addrs[0]), err)
@@ -252,10 +255,12 @@ func (l *Listener) Close() error {
 		err = l.inner.Close()
 		l.work.Wait()
 		l.deadline.set(time.Time{})
+		var ends sync.WaitGroup // side by side, since each waits for its peer, which may not answer
+		defer ends.Wait()
 		for {
 			select {
 			case c := <-l.made:
-				c.Close()
+				ends.Go(func() { c.Close() })
 				continue
 			default:
 			}

@@ -224,6 +224,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	for {
 		room, err := c.room(left)
 		if err != nil || left == 0 {
+			if err == nil {
+				consume(v, 0) // they may all be empty
+			}
 			return n, c.opError("write", err)
 		}
 		m, err := c.send(*v, left, room)
