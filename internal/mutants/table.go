@@ -329,7 +329,7 @@ var mutants = slices.Concat([]mutant{
 	{"a pipe that its reader has left takes a capture on", "internal/showpackets/create_unix.go",
 		"os.O_WRONLY|", "os.O_RDWR|", "./internal/showpackets", "TestOpenPipe"},
 	{"what a capture lacks at a command's end is nobody's concern", "cmd/adverb/commands.go",
-		"		AtEnd:    showpackets.Flush,\n", "", "./cmd/adverb", "TestCaptureCut"},
+		"		AtEnd:    showpackets.Flush,\n", "		AtEnd:    func() error { showpackets.Flush(); return nil },\n", "./cmd/adverb", "TestCaptureCut"},
 	{"a command that did not end well ends well", "cmd/adverb/internal/cli/tool.go",
 		"t.AtEnd(); err == nil {", "t.AtEnd(); false {", "./cmd/adverb/internal/cli", "TestAtEnd"},
 	{"a capture replaces a file of two names", "internal/showpackets/create_unix.go",
@@ -609,4 +609,4 @@ var mutants = slices.Concat([]mutant{
 		"		s.room()\n", "", "./internal/rnic", "TestBackpressure"},
 	{"who waits after a nap is not told of room", rnic + "poller_linux.go",
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
-}, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants)
+}, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants)
