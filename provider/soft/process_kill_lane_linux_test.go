@@ -10,12 +10,16 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -167,10 +171,27 @@ func filesOpen() map[string]int {
 	for _, e := range must(os.ReadDir("/proc/self/fd")) {
 		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
 			kind, _, _ := strings.Cut(to, "[") // an inode
+			if kind == "socket:" {
+				kind += socketKind(must(strconv.Atoi(e.Name())))
+			}
 			kinds[kind]++
 		}
 	}
 	return kinds
+}
+
+// socketKind says whose a socket of this process is, and who is at its other end, but for their numbers.
+func socketKind(fd int) string {
+	end := func(a unix.Sockaddr, err error) string {
+		switch a := a.(type) {
+		case *unix.SockaddrUnix:
+			return path.Dir(a.Name)
+		case nil:
+			return fmt.Sprint(err)
+		}
+		return fmt.Sprintf("%T", a)
+	}
+	return end(unix.Getsockname(fd)) + "-" + end(unix.Getpeername(fd))
 }
 
 // TestKilledAmidLanes kills processes at random instants, from their start on, while they talk with this one by
