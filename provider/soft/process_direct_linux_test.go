@@ -131,6 +131,7 @@ func TestDirectEnds(t *testing.T) {
 	dev := must(verbs.Open(device))
 	pd := must(dev.AllocPD())
 	gid := must(dev.GID(1, 0)).GID
+	openShards(pd, gid)
 	random := newRand(t)
 	files := 0 // after the first round
 	var direct uint64
