@@ -34,6 +34,9 @@ func (q *qp) AttachMcast(gid verbs.GID) error {
 	g := &q.dev.groups
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if q.isClosed() { // or else Close, which looks at the groups then, finds the QP there
+		return verbs.ErrClosed
+	}
 	gr := g.by[addr]
 	switch {
 	case gr == nil:
@@ -75,6 +78,20 @@ func (q *qp) DetachMcast(gid verbs.GID) error {
 func (g *groups) detach(addr netip.Addr, q *qp) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.remove(addr, q)
+}
+
+// detachAll takes a QP that is closed out of all groups that it was attached to while Close was under way.
+func (g *groups) detachAll(q *qp) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for addr := range g.by {
+		g.remove(addr, q)
+	}
+}
+
+// remove is detach for a caller that holds the lock.
+func (g *groups) remove(addr netip.Addr, q *qp) bool {
 	gr := g.by[addr]
 	if gr == nil || !slices.Contains(gr.qps, q) {
 		return false

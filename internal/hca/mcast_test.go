@@ -3,6 +3,7 @@ package hca
 import (
 	"errors"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/link/sim"
@@ -38,5 +39,34 @@ func TestMulticastLimit(t *testing.T) {
 	}
 	if err := attach(); !errors.Is(err, verbs.ErrLimit) {
 		t.Errorf("one QP more than max_mcast_qp_attach, which is %d: got error %v, want %v", attr.MaxMcastQPAttach, err, verbs.ErrLimit)
+	}
+}
+
+// TestMulticastClose: a QP that is attached while it is being closed stays in no group, whichever comes first.
+func TestMulticastClose(t *testing.T) {
+	e := newEnd(t, simDevice(t, sim.New(sim.Config{}), 1), options{typ: verbs.QPTypeUD})
+	addr := netip.MustParseAddr("239.1.2.3")
+	e.must(e.qp.AttachMcast(verbs.GIDFromAddr(addr)))
+	user, err := e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq})
+	e.must(err)
+	q := user.Provider().(*qp)
+	q.mu.Lock()
+	closed := make(chan error, 1)
+	go func() { closed <- user.Close() }()
+	for q.shard.qps.Get(q.num) != nil { // until Close has looked whether the QP is attached
+		runtime.Gosched()
+	}
+	groups := &e.hca().groups
+	groups.mu.Lock()
+	groups.by[addr].qps = append(groups.by[addr].qps, q)
+	groups.mu.Unlock()
+	q.mu.Unlock()
+	e.must(<-closed)
+	q.state.Store(uint32(verbs.QPStateInit)) // as AttachMcast may have seen it before
+	if err := q.AttachMcast(verbs.GIDFromAddr(addr)); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("attached after Close: got error %v, want %v", err, verbs.ErrClosed)
+	}
+	if n := len(groups.members(addr)); n != 1 {
+		t.Errorf("the group has %d QPs, want 1: the other is closed", n)
 	}
 }

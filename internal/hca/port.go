@@ -18,9 +18,11 @@ type port struct {
 	mu    sync.Mutex
 	state link.NetdevState
 	gids  [gidTableLen]netip.Addr // the zero Addr is a free entry
+	had   [gidTableLen]netip.Addr // what each entry has, or had last
 	eui   verbs.GUID
 
 	netdevName string
+	index      int    // of the interface
 	downed     uint64 // how often state.Up became false
 
 	badPKeys       counter32
@@ -28,9 +30,21 @@ type port struct {
 }
 
 // refresh takes over the network interface's state. An address keeps its place in the GID table for as
-// long as the interface has it. Changes raise events, except in the first call.
+// long as the interface has it, and gets it back, if it is free, after it was away: of a state that cannot be
+// read nobody knows what it has. Changes raise events, except in the first call.
 func (p *port) refresh(d *Device, first bool) error {
+	select {
+	case <-d.gone: // and does not come back
+		return nil
+	default:
+	}
 	s, err := d.netdev.State()
+	if first {
+		p.index = s.Index
+	}
+	if err == nil && s.Index != p.index { // another interface has its name
+		err = link.ErrNoNetdev
+	}
 	down := fmt.Errorf("network interface %s is down", d.netdev.Name())
 	if err != nil {
 		if first {
@@ -56,12 +70,18 @@ func (p *port) refresh(d *Device, first bool) error {
 			changed = true
 		}
 	}
+	for i, a := range p.had {
+		if a.IsValid() && !p.gids[i].IsValid() && slices.Contains(s.Addrs, a) {
+			p.gids[i] = a
+			changed = true
+		}
+	}
 	for _, a := range s.Addrs {
 		if slices.Contains(p.gids[:], a) {
 			continue
 		}
 		if i := slices.Index(p.gids[:], netip.Addr{}); i >= 0 {
-			p.gids[i] = a
+			p.gids[i], p.had[i] = a, a
 			changed = true
 		}
 	}

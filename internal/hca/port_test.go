@@ -1,6 +1,7 @@
 package hca
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -192,6 +193,79 @@ func TestNetdevVanishes(t *testing.T) {
 	if n := v.closed.Load(); n != 1 {
 		t.Errorf("the interface of a device that was not opened was closed %d times, want once", n)
 	}
+}
+
+// replaced is a network interface whose name another one can take.
+type replaced struct {
+	*sim.Netdev
+	index atomic.Int32 // of the other
+	gone  atomic.Bool
+}
+
+func (r *replaced) State() (link.NetdevState, error) {
+	s, err := r.Netdev.State()
+	if i := r.index.Load(); i != 0 {
+		s.Index = int(i)
+	}
+	if r.gone.Load() {
+		return link.NetdevState{}, link.ErrNoNetdev
+	}
+	return s, err
+}
+
+// TestNetdevReplaced: another interface that takes the name of a device's is not the device's, whether or not the device has
+// seen that there was none in between. Its sockets are those of the interface that was.
+func TestNetdevReplaced(t *testing.T) {
+	for _, seen := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Seen=%v", seen), func(t *testing.T) {
+			r := &replaced{Netdev: sim.New(sim.Config{}).Netdev("eth0", simAddr(1))}
+			d := openDevice(t, r)
+			now, cancel := context.WithCancel(t.Context())
+			cancel()
+			wantEnd := func() {
+				t.Helper()
+				for _, want := range []verbs.EventType{verbs.EventDeviceFatal, verbs.EventGIDChange, verbs.EventPortErr} {
+					if ev, err := d.NextEvent(now); err != nil || ev.Type != want {
+						t.Errorf("event %v, %v; want %v", ev.Type, err, want)
+					}
+				}
+			}
+			look := func() { impl(d).port.refresh(impl(d), false) }
+			if seen {
+				r.gone.Store(true)
+				look()
+				wantEnd()
+				r.gone.Store(false)
+			}
+			r.index.Store(77)
+			if look(); !seen {
+				wantEnd()
+			}
+			noEvent(t, d)
+			wantGIDs(t, d)
+			if a, err := d.QueryPort(1); err != nil || a.State != verbs.PortDown {
+				t.Errorf("port %+v, %v; want it down", a, err)
+			}
+		})
+	}
+}
+
+// TestGIDsAfterUnreadable: a state that could not be read for a moment, as for want of descriptors, costs no address its
+// index. Programs go on with the indexes that they have.
+func TestGIDsAfterUnreadable(t *testing.T) {
+	v := &vanishing{Netdev: sim.New(sim.Config{}).Netdev("eth0", simAddr(1), simAddr(2), simAddr(3))}
+	d := openDevice(t, v)
+	v.RemoveAddr(simAddr(1))
+	wantEvent(t, d, verbs.EventGIDChange)
+	v.gone.Store(true)
+	v.SetUp(true) // signals a change
+	wantEvent(t, d, verbs.EventGIDChange)
+	wantEvent(t, d, verbs.EventPortErr)
+	v.gone.Store(false)
+	v.AddAddr(simAddr(4))
+	wantEvent(t, d, verbs.EventGIDChange)
+	wantEvent(t, d, verbs.EventPortActive)
+	wantGIDs(t, d, "10.0.0.4", "10.0.0.2", "10.0.0.3")
 }
 
 func TestActiveMTU(t *testing.T) {

@@ -365,6 +365,9 @@ func (q *qp) Close() error {
 	q.forget()
 	q.publish()
 	q.mu.Unlock()
+	if q.typ == verbs.QPTypeUD {
+		q.dev.groups.detachAll(q)
+	}
 	q.sendCQ.detach(q)
 	q.recvCQ.detach(q)
 	q.dev.events.Drop(func(e verbs.AsyncEvent) bool { return e.QP == q.user })

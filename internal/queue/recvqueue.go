@@ -94,6 +94,15 @@ func (q *RecvQueue) Take() *Recv {
 	return &q.recvs[int(taken)&(len(q.recvs)-1)]
 }
 
+// TakeFor is Take for a message of n bytes. It leaves a receive that is shorter where it is, and reports that.
+func (q *RecvQueue) TakeFor(n uint32) (r *Recv, short bool) {
+	taken := q.taken.Load()
+	if taken != q.posted.Load() && q.recvs[int(taken)&(len(q.recvs)-1)].Length < n {
+		return nil, true
+	}
+	return q.Take(), false
+}
+
 // Complete gives back a receive that is done. It returns what the receive's completion must free
 // when it is polled.
 func (q *RecvQueue) Complete(r *Recv) (slots *atomic.Uint64, freed uint64) {

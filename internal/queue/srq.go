@@ -125,18 +125,20 @@ func (s *SRQ) Close() error {
 	return nil
 }
 
-// take returns the oldest receive, or nil.
-func (s *SRQ) take() *Recv {
+// take returns the oldest receive, or nil. It leaves one of fewer than n bytes where it is, and reports that.
+func (s *SRQ) take(n uint32) (r *Recv, short bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.count == 0 {
-		return nil
+		return nil, false
 	}
-	r := s.posted[s.first]
+	if r = s.posted[s.first]; r.Length < n {
+		return nil, true
+	}
 	s.first = (s.first + 1) % len(s.posted)
 	s.count--
 	s.checkLimit()
-	return r
+	return r, false
 }
 
 // putBack makes a receive the oldest again.
@@ -167,11 +169,16 @@ type SRQUser struct {
 
 // Take returns the oldest waiting receive, or nil. The receive is the caller's until Complete.
 func (u *SRQUser) Take() *Recv {
-	r := u.SRQ.take()
-	if r != nil {
+	r, _ := u.TakeFor(0)
+	return r
+}
+
+// TakeFor is Take for a message of n bytes. It leaves a receive that is shorter to the others, and reports that.
+func (u *SRQUser) TakeFor(n uint32) (r *Recv, short bool) {
+	if r, short = u.SRQ.take(n); r != nil {
 		u.taken = append(u.taken, r)
 	}
-	return r
+	return r, short
 }
 
 // Complete gives back a receive that is done. The place of a shared receive is free at once, so its

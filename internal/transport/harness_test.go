@@ -89,14 +89,18 @@ type receives struct {
 const testRecvs = 64
 
 func (r *receives) Take() *queue.Recv {
+	w, _ := r.TakeFor(0)
+	return w
+}
+
+func (r *receives) TakeFor(n uint32) (w *queue.Recv, short bool) {
 	if r.taken > 0 {
 		r.host.t.Errorf("%s: %d receives are taken, want the first completed before the second is taken", r.host.name, r.taken+1)
 	}
-	w := r.Receives.Take()
-	if w != nil {
+	if w, short = r.Receives.TakeFor(n); w != nil {
 		r.taken++
 	}
-	return w
+	return w, short
 }
 
 func (r *receives) Complete(w *queue.Recv) (*atomic.Uint64, uint64) {

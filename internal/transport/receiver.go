@@ -16,7 +16,7 @@ type receiver struct {
 	epsn wire.PSN // the PSN expected next
 	msg  message  // the message under way
 
-	// unused is the receive of a message that was dropped. It serves the next one. UC and UD.
+	// unused is the receive of a message that was dropped. It serves the next one.
 	unused *queue.Recv
 }
 

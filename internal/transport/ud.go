@@ -80,16 +80,15 @@ func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
 		return false
 	}
 	in := &q.receiver
-	w := in.takeRecv()
-	if w == nil {
-		q.counters.NoReceive++
-		return true
-	}
 	n := uint32(len(p.Payload))
-	if w.Length < verbs.GRHSize+n {
-		// Datagrams come from anybody: one that is too long must not cost a receive.
-		in.unused = w
+	// Datagrams come from anybody: one that is too long must not cost a receive, nor keep it from the other QPs of an SRQ.
+	w, short := q.cfg.Receives.TakeFor(verbs.GRHSize + n)
+	switch {
+	case short:
 		q.counters.TooLong++
+		return true
+	case w == nil:
+		q.counters.NoReceive++
 		return true
 	}
 	err := w.Place(0, grh[:])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -214,26 +215,23 @@ func TestUDReceiveFault(t *testing.T) {
 	}
 }
 
-// TestUDHeldReceive: the receive that a datagram was too long for is flushed once by ERR, and forgotten by
-// RESET.
-func TestUDHeldReceive(t *testing.T) {
+// TestUDShortReceive: the receive that a datagram was too long for stays where it is. It is flushed once by ERR, and
+// forgotten by RESET.
+func TestUDShortReceive(t *testing.T) {
 	for _, to := range []verbs.QPState{verbs.QPStateErr, verbs.QPStateReset} {
 		p := newPair(t, setup{typ: verbs.QPTypeUD})
 		p.b.postRecv(1, p.b.mem.sge(0, 50))
 		p.b.postRecv(2, p.b.mem.sge(0, 50))
 		p.inject(p.b, datagram(wire.UDSendOnly, 11))
 		p.inject(p.b, datagram(wire.UDSendOnly, 11))
-		if w := p.b.qp.heldRecv(); w == nil || w.ID != 1 || p.b.receives.taken != 1 {
-			t.Fatalf("holds %+v, %d taken; want receive 1, and one taken", w, p.b.receives.taken)
+		if w := p.b.qp.heldRecv(); w != nil || p.b.receives.taken != 0 {
+			t.Fatalf("holds %+v, %d taken; want none", w, p.b.receives.taken)
 		}
 		p.state(p.b, to)
 		if to == verbs.QPStateErr {
 			p.b.wantRecvs(wc{1, verbs.WCFlushErr}, wc{2, verbs.WCFlushErr})
 		} else {
 			p.b.wantRecvs()
-		}
-		if p.b.qp.heldRecv() != nil {
-			t.Error("still holds a receive")
 		}
 	}
 }
@@ -299,4 +297,28 @@ func TestUDState(t *testing.T) {
 	p.state(p.b, verbs.QPStateRTS)
 	p.run()
 	p.b.wantSends(wc{1, 0})
+}
+
+// TestUDSharedReceives: a datagram that is too long leaves a shared receive to the other QPs, and is no reason to tell the
+// program that few are left.
+func TestUDSharedReceives(t *testing.T) {
+	owner := newEnd(t, "owner", memBaseB, Config{QPN: 0x33}, nil) // of the memory
+	limits := 0
+	srq := queue.NewSRQ(owner.qp.cfg.PD, verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, func() { limits++ })
+	x, y := newPair(t, setup{typ: verbs.QPTypeUD, srq: srq}), newPair(t, setup{typ: verbs.QPTypeUD, srq: srq})
+	if _, err := srq.PostRecv([]verbs.RecvWR{{ID: 1, SGList: []verbs.SGE{owner.mem.sge(0, 100)}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := srq.Modify(verbs.SRQAttr{Limit: 1}, verbs.SRQMaskLimit); err != nil {
+		t.Fatal(err)
+	}
+	x.inject(x.b, datagram(wire.UDSendOnly, 100))
+	if c := x.b.qp.Counters(); c != (Counters{TooLong: 1}) || limits != 0 {
+		t.Errorf("counters %+v and %d limit events, want one that is too long, and no event", c, limits)
+	}
+	y.inject(y.b, datagram(wire.UDSendOnly, 60))
+	y.b.wantRecvs(wc{1, 0})
+	if limits != 1 {
+		t.Errorf("%d limit events, want one", limits)
+	}
 }

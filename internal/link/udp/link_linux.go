@@ -91,7 +91,7 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 			l.labels.on.Store(takesOption(fd, ipv6FlowInfoSend))
 		}
 		l.sources[i] = netip.AddrPortFrom(addr, port)
-		l.tx[i].init(fd, addr, scope, l)
+		l.tx[i].init(fd, addr, uint32(index), l) // the link's address may be global, and a peer's link-local
 		l.tx[i].single = denied.sendmmsg
 	}
 	if err := l.arrival.init(fds[0]); err != nil {

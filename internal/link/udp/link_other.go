@@ -50,7 +50,7 @@ func openLink(addr netip.Addr, index int) (link.Link, error) {
 		done:   make(chan struct{}),
 		signal: make(chan struct{}, 1),
 	}
-	if addr.IsLinkLocalUnicast() && addr.Is6() {
+	if addr.Is6() { // it may be global, and a peer's link-local
 		ifi, err := net.InterfaceByIndex(index)
 		if err != nil {
 			return nil, openError(addr, false, err)
@@ -86,7 +86,11 @@ func (l *Link) listen(port uint16) (*net.UDPConn, error) {
 	if l.addr.Addr().Is4() {
 		network = "udp4"
 	}
-	return net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.addr.Addr().WithZone(l.zone), port)))
+	at := netip.AddrPortFrom(l.addr.Addr(), port)
+	if at.Addr().Is6() && at.Addr().IsLinkLocalUnicast() {
+		at = netip.AddrPortFrom(at.Addr().WithZone(l.zone), port)
+	}
+	return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
 }
 
 func (l *Link) closeSockets() {

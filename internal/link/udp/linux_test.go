@@ -5,8 +5,10 @@ package udp_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -337,5 +339,41 @@ func TestUnreachableDestination(t *testing.T) {
 	}
 	if s := a.Stats(); s.SendErrors != 1 || !errors.Is(s.LastSendError, unix.EAFNOSUPPORT) {
 		t.Errorf("SendErrors = %d, LastSendError = %v; want 1 for %v", s.SendErrors, s.LastSendError, unix.EAFNOSUPPORT)
+	}
+}
+
+// A link of a global address reaches link-local peers on its own interface, and not those on the interface to which the
+// system has its first route for them.
+func TestLinkLocalPeer(t *testing.T) {
+	there := inNamespace(t, "link set lo up")
+	var thread int
+	there(func() { thread = unix.Gettid() })
+	here := inNamespace(t, "link set lo up",
+		"link add v0 type veth peer name v1", fmt.Sprint("link set v1 netns ", thread), "link set v0 up",
+		"link add w0 type veth peer name w1", fmt.Sprint("link set w1 netns ", thread), "link set w0 up",
+		"-6 addr add fd79:0::1/64 dev v0 nodad", "-6 addr add fd79:1::1/64 dev w0 nodad")
+	there(func() {
+		for _, c := range []string{"link set v1 up", "link set w1 up", "-6 addr add fe80::94/64 dev v1 nodad", "-6 addr add fe80::95/64 dev w1 nodad"} {
+			if out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput(); err != nil {
+				t.Errorf("ip %s: %v: %s", c, err, out)
+			}
+		}
+	})
+	await(t, here, "-6 route", "fe80::/64 dev v0", "fe80::/64 dev w0")
+	await(t, there, "-6 route show table local", "local fe80::94 ", "local fe80::95 ")
+	for _, c := range []struct{ from, dev, to string }{
+		{"fd79:0::1", "v", "fe80::94"},
+		{"fd79:1::1", "w", "fe80::95"},
+	} {
+		from := openIn(t, here, c.dev+"0", netip.MustParseAddr(c.from))
+		to := openIn(t, there, c.dev+"1", netip.MustParseAddr(c.to))
+		out := []link.Datagram{{Src: from.Source(1), Dst: to.Addr(), Payload: make([]byte, 64)}}
+		if err := from.Send(out); err != nil {
+			t.Fatal(err)
+		}
+		in := make([]link.Datagram, 1)
+		if n := receive(t, to, in); n != 1 || in[0].Src != from.Source(1) {
+			t.Errorf("got %d datagrams, the first from %v; want 1 from %v; stats %+v", n, in[0].Src, from.Source(1), from.Stats())
+		}
 	}
 }

@@ -280,6 +280,7 @@ func (d *Netdev) poll(interval time.Duration, done <-chan struct{}) {
 	t := time.NewTicker(interval)
 	defer t.Stop()
 	last, lastErr := d.State()
+	d.notify() // of what has changed before this look
 	for {
 		select {
 		case <-done:

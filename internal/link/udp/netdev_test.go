@@ -81,6 +81,38 @@ func TestStateLookAgain(t *testing.T) {
 	}
 }
 
+// TestPollMissesNothing: what changes between the last look of the one who watches and the first look of a poll is
+// reported too. The kernel's reports may have ended before that.
+func TestPollMissesNothing(t *testing.T) {
+	name := someInterface(t)
+	was := interfaces
+	t.Cleanup(func() { interfaces = was })
+	synctest.Test(t, func(t *testing.T) {
+		d := newNetdev(name, netip.Addr{})
+		before, err := d.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		interfaces = func() ([]net.Interface, error) {
+			all, err := was()
+			for i := range all {
+				all[i].MTU++
+			}
+			return all, err
+		}
+		done := make(chan struct{})
+		go d.poll(pollInterval, done)
+		time.Sleep(10 * pollInterval)
+		close(done)
+		select {
+		case <-d.changed:
+		default:
+			t.Errorf("no change reported, though the MTU is not %d any more", before.MTU)
+		}
+		d.Close()
+	})
+}
+
 // someInterface returns the name of a network interface.
 func someInterface(t *testing.T) string {
 	all, err := net.Interfaces()
