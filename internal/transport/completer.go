@@ -75,6 +75,9 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 	case wire.KindRNR:
 		// The NAK acknowledges what was before it: IBTA §9.7.5.1.2.
 		if !c.advance(now, seq) {
+			// It has overtaken the responses that are missing. They must not wait for the acknowledge timeout: until they
+			// are there it comes again in each round trip.
+			c.rc.recovery.delivered(now, seq, seq+1, false)
 			c.gap(now)
 			c.rc.recovery.lose(max(seq, c.rc.recovery.una), c.rc.recovery.max) // it comes again then
 			c.rc.requester.rewind()
@@ -225,6 +228,7 @@ func (c *completer) moveTo(now time.Duration, seq uint64) {
 	if rec.acknowledged(now, seq) {
 		c.qp.counters.Needless++
 	}
+	c.rc.ladder.dismount(rec.una)
 	c.completeDone()
 	if rec.nxt < nxt {
 		c.rc.requester.rewind()

@@ -203,7 +203,8 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte, asks boo
 // OnlyACK reports whether an ACK is all that the QP has to send.
 func (q *QP) OnlyACK() bool {
 	r, ok := q.service.(*rc)
-	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.greeting.due && !r.ladder.due
+	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.greeting.due && !r.ladder.due &&
+		r.recovery.nxt != r.alive.probe
 }
 
 // TakeACK returns the ACK that is due, for a caller that finds OnlyACK true and sends it.

@@ -63,6 +63,22 @@ func TestKeepAlive(t *testing.T) {
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess})
 }
 
+// TestKeepAliveBehindACK: an ACK is not all that is to be sent if a probe is due too.
+func TestKeepAliveBehindACK(t *testing.T) {
+	p := alive(t, setup{})
+	p.a.postRecv(1, p.a.mem.sge(0, 8))
+	p.now = alivePeriod
+	p.a.qp.HandleTimeout(p.now)
+	p.inject(p.a, req(wire.RCSendOnly, 0, 8))
+	if p.a.qp.OnlyACK() {
+		t.Error("an ACK is said to be all that is due, want a probe too")
+	}
+	p.transmit()
+	if got := p.opcodes(p.a, 0); !slices.Equal(got, []wire.Opcode{wire.RCAcknowledge, wire.RCRDMAWriteOnly}) || p.a.qp.HasPackets() {
+		t.Errorf("%v left, want an ACK and a probe", got)
+	}
+}
+
 // TestKeepAliveCredits: the peer counts probes among the messages for which it gives credits, and so does the sender.
 func TestKeepAliveCredits(t *testing.T) {
 	p := alive(t, setup{})

@@ -51,6 +51,14 @@ func (r *rc) mountLadder() {
 	l.rung, l.due, l.out = max(l.fits, verbs.MTU256), true, false
 }
 
+// dismount forgets a packet that is acknowledged, unless a smaller one has still to be answered: the quick ways are for
+// QPs without a ladder.
+func (l *ladder) dismount(una uint64) {
+	if l.of != 0 && l.of <= una && !l.due && !l.out {
+		*l = ladder{}
+	}
+}
+
 // stuck returns how many bytes of data the oldest packet that is not acknowledged has, or the response that is
 // due to it.
 func (r *rc) stuck() uint32 {

@@ -165,3 +165,15 @@ func TestLadderGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// TestLadderEnds: an acknowledge timeout leaves nothing behind once the packet is acknowledged.
+func TestLadderEnds(t *testing.T) {
+	p := newPair(t, setup{})
+	p.loseNth(p.a, 0)
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+	p.run()
+	p.a.wantSends(wc{1, verbs.WCSuccess})
+	if c, l := p.a.qp.Counters(), p.a.rc().ladder; c.Timeouts != 1 || l != (ladder{}) {
+		t.Errorf("after %d timeouts and an acknowledgement: got ladder %+v, want one, and none", c.Timeouts, l)
+	}
+}

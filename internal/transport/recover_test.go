@@ -107,6 +107,25 @@ func TestImpliedNAK(t *testing.T) {
 	}
 }
 
+// TestImpliedNAKRefused: a SEND that the peer refuses behind a READ whose response was lost shows the loss too. The READ is
+// repeated, and then the SEND waits for the RNR timer.
+func TestImpliedNAKRefused(t *testing.T) {
+	for _, selective := range []bool{false, true} {
+		p := newPair(t, setup{rnrTimer: 20, noTimeout: true, selective: selective})
+		p.loseNth(p.b, 0)
+		p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)), sendWR(2))
+		p.runUntil(wire.RNRTimer(20))
+		p.a.wantSends(wc{1, 0})
+		if c := p.a.qp.Counters(); c.Retransmits != 2 || c.RNRNAKs != 1 {
+			t.Errorf("selective %v: %d packets were sent again, and %d RNR NAKs counted, before the RNR timer; want the READ and the SEND, once, and one",
+				selective, c.Retransmits, c.RNRNAKs)
+		}
+		p.b.postRecv(1)
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{2, 0})
+	}
+}
+
 // TestImpliedNAKAgain: a response that is lost each time it comes is asked for each time, and no timeout is
 // needed.
 func TestImpliedNAKAgain(t *testing.T) {
