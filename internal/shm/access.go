@@ -283,7 +283,7 @@ func (i *In) Grant(g Granted) *Grant {
 		delete(s.slots, g.Slot)
 	}
 	if g.Rights == 0 {
-		_ = s.say(g, false)
+		i.refuse(g.Slot)
 		return nil
 	}
 	if s.slots == nil {
@@ -294,11 +294,19 @@ func (i *In) Grant(g Granted) *Grant {
 	i.slotWord(g.Slot, stateAt).Store(g.Gen)
 	if s.say(g, false) != nil {
 		i.slotWord(g.Slot, stateAt).Store(0)
+		i.refuse(g.Slot) // which hands over no descriptor, of which too many may be on their way
 		return nil
 	}
 	grant := &Grant{in: i, slot: g.Slot, gen: g.Gen}
 	s.slots[g.Slot] = grant
 	return grant
+}
+
+// refuse answers that nothing is granted. The caller holds the lock of the grants.
+func (i *In) refuse(slot uint32) {
+	if i.grants.say(Granted{Slot: slot}, false) != nil {
+		i.hangup() // one that hears nothing would wait for ever, and never ask for the key again
+	}
 }
 
 // Revoke ends the grant. When it returns the sender does nothing with the memory any more, unless n is not 0: then it

@@ -325,6 +325,36 @@ func TestRevokeUnheard(t *testing.T) {
 	g.in.hangup = func() {}
 }
 
+// TestGrantUnheard: a sender whose answer cannot be sent is refused, so that it can ask again. One that hears no refusal
+// either loses its lane.
+func TestGrantUnheard(t *testing.T) {
+	g := newGranting(t)
+	hung := 0
+	g.in.hangup = func() { hung++ }
+	say := g.in.grants.say
+	g.in.grants.say = func(x Granted, revoked bool) error {
+		if x.Rights != 0 {
+			return unix.ETOOMANYREFS
+		}
+		return say(x, revoked)
+	}
+	if a := g.ask(2); a != nil || g.lost != 1 || hung != 0 {
+		t.Errorf("the grant cannot be sent: got access %v, was told %d times that there is none, and the receiver has hung up %d times; want none, once, never",
+			a != nil, g.lost, hung)
+	}
+	if g.in.grants.say = say; g.ask(2) == nil {
+		t.Error("asked again: got no access, want it")
+	}
+	g.refuse = unix.EAGAIN
+	if g.ask(2); hung != 1 {
+		t.Errorf("no answer can be sent: the receiver has hung up %d times, want once", hung)
+	}
+	if g.ask(0); hung != 2 {
+		t.Errorf("no refusal can be sent: the receiver has hung up %d times in all, want twice", hung)
+	}
+	g.in.hangup = func() {}
+}
+
 // FuzzAnswered: whatever the receiver answers, access is to bytes that are mapped.
 func FuzzAnswered(f *testing.F) {
 	o, fd, err := NewOut()

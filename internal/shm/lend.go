@@ -197,8 +197,8 @@ type mapped struct {
 
 	mu        sync.Mutex
 	open      map[uint64]mappedFile
-	size      int64
-	withdrawn []uint64
+	size      int64 // of these and those
+	withdrawn []mappedFile
 	closed    bool
 }
 
@@ -209,9 +209,12 @@ type mappedFile struct {
 
 var errFiles = errors.New("the lane has all the files that it may have")
 
-// room fails if another file of a size is too much.
+// room fails if another file of a size is too much. The sender lends others as soon as it has withdrawn some, and asks
+// for each once. So those that are withdrawn and still mapped do not take the others' places, but have as many of their
+// own.
 func (m *mapped) room(id uint64, size int64) error {
-	if _, ok := m.open[id]; ok || m.closed || len(m.open) >= maxFiles || size <= 0 || size > maxMapped-m.size {
+	if _, ok := m.open[id]; ok || m.closed || len(m.open) >= maxFiles || len(m.open)+len(m.withdrawn) >= 2*maxFiles ||
+		size <= 0 || size > maxMapped-m.size {
 		return errFiles
 	}
 	return nil
@@ -228,8 +231,9 @@ func (i *In) Withdrawn(id uint64) {
 	m := &i.files
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, ok := m.open[id]; ok && len(m.withdrawn) < maxFiles {
-		m.withdrawn = append(m.withdrawn, id)
+	if f, ok := m.open[id]; ok {
+		delete(m.open, id)
+		m.withdrawn = append(m.withdrawn, f)
 		m.gone.Store(true)
 	}
 }
@@ -242,13 +246,11 @@ func (m *mapped) drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gone.Store(false)
-	for _, id := range m.withdrawn {
-		if f, ok := m.open[id]; ok {
-			delete(m.open, id)
-			m.size -= int64(len(f.bytes))
-			f.unmap()
-		}
+	for _, f := range m.withdrawn {
+		m.size -= int64(len(f.bytes))
+		f.unmap()
 	}
+	clear(m.withdrawn)
 	m.withdrawn = m.withdrawn[:0]
 }
 
@@ -259,5 +261,8 @@ func (m *mapped) close() {
 	for _, f := range m.open {
 		f.unmap()
 	}
-	m.open = nil
+	for _, f := range m.withdrawn {
+		f.unmap()
+	}
+	m.open, m.withdrawn = nil, nil
 }
