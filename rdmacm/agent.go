@@ -102,6 +102,16 @@ func (a *agent) end() {
 	close(a.closed)
 }
 
+// over reports whether nothing is left of an agent.
+func (a *agent) over() bool {
+	select {
+	case <-a.closed:
+		return true
+	default:
+		return false
+	}
+}
+
 // add notes an ID that a failure of the device concerns.
 func (a *agent) add(id *ID) {
 	a.mu.Lock()
@@ -134,6 +144,16 @@ func (a *agent) portFrom(id *ID, addr netip.Addr) uint16 {
 			return at.Port()
 		}
 	}
+}
+
+// changePort gives an ID the port that it has got in place of portFrom's. The caller holds id.mu.
+func (a *agent) changePort(id *ID, port uint16) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.from[id.local] == id { // remove would not find it any more
+		delete(a.from, id.local)
+	}
+	id.local = netip.AddrPortFrom(id.local.Addr(), port)
 }
 
 // deviceGone tells the IDs that the device has failed. The connector's goroutine calls it.

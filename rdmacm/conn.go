@@ -65,7 +65,7 @@ func (c *Conn) handle(ev Event) {
 	case EventEstablished:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if len(ev.Param.PrivateData) > 0 || ev.Param.QPN != 0 { // at the connecting end
+		if c.id.listener == nil { // the accepting end has it from the request
 			c.param = ev.Param
 		}
 		if !c.isUp {

@@ -21,6 +21,7 @@ type connection struct {
 
 	agreement agreement // on keys
 	ending    bool      // an event says that the connection has ended, and drain is about to report it
+	exited    bool      // the time-wait is over, which drain is about to report behind that
 }
 
 // Connect asks the peer for a connection (rdma_connect), after ResolveRoute. A nil p stands for

@@ -19,6 +19,7 @@ import (
 var opened = struct {
 	mu     sync.Mutex
 	byName map[string]openedDevice
+	failed []openedDevice // that are to be closed, once nothing uses them
 }{byName: map[string]openedDevice{}}
 
 // openedDevice is a device with its agent, which stays as well, so that not every ID that comes and
@@ -35,6 +36,7 @@ func open(name string) (*verbs.Device, error) {
 	if o, ok := opened.byName[name]; ok {
 		return o.Device, nil
 	}
+	opened.failed, _ = closeFailed(opened.failed) // so that an interface that comes and goes leaves one device at most
 	d, err := verbs.Open(name)
 	if err != nil {
 		return nil, err
@@ -56,10 +58,13 @@ func open(name string) (*verbs.Device, error) {
 // listeners and connections first, and the memory that was registered in their PD.
 func CloseDevices() error {
 	opened.mu.Lock()
-	all := opened.byName
-	opened.byName = map[string]openedDevice{}
+	all, failed := opened.byName, opened.failed
+	opened.byName, opened.failed = map[string]openedDevice{}, nil
 	opened.mu.Unlock()
-	var errs []error
+	failed, errs := closeFailed(failed)
+	opened.mu.Lock()
+	opened.failed = append(opened.failed, failed...)
+	opened.mu.Unlock()
 	for name, o := range all {
 		if err := o.close(); err != nil {
 			errs = append(errs, err)
@@ -69,9 +74,20 @@ func CloseDevices() error {
 	return errors.Join(errs...)
 }
 
-// close closes a device that nothing uses.
+// closeFailed closes devices that have failed. It returns those that are still in use, and why. It may wait for
+// the goroutine of a connector that nobody uses any more, which wants no lock of this file's by then.
+func closeFailed(failed []openedDevice) (left []openedDevice, errs []error) {
+	for _, o := range failed {
+		if err := o.close(); err != nil {
+			left, errs = append(left, o), append(errs, err)
+		}
+	}
+	return left, errs
+}
+
+// close closes a device that nothing uses. After an error it may be called again.
 func (o openedDevice) close() error {
-	if !o.agent.releaseLast() {
+	if !o.agent.over() && !o.agent.releaseLast() {
 		return &OpError{Op: "close device " + o.Name(), Err: verbs.Errorf(verbs.ErrBusy, "it has IDs, listeners or connections: close them first")}
 	}
 	return o.Device.Close()
@@ -84,14 +100,12 @@ func (o openedDevice) keep(name string) {
 	if _, ok := opened.byName[name]; ok {
 		return
 	}
-	select {
-	case <-o.agent.closed:
+	if o.agent.over() {
 		var err error
 		if o.agent, err = acquireAgent(o.Device); err != nil {
 			return
 		}
-	default: // others use it
-	}
+	} // otherwise others use it
 	opened.byName[name] = o
 }
 
@@ -121,12 +135,13 @@ func openedWith(addr netip.Addr) *verbs.Device {
 	return found[0]
 }
 
-// forget lets go of a device that has failed.
+// forget lets go of a device that has failed. It stays open as long as it is in use.
 func forget(d *verbs.Device) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	if opened.byName[d.Name()].Device == d {
+	if o := opened.byName[d.Name()]; o.Device == d {
 		delete(opened.byName, d.Name())
+		opened.failed = append(opened.failed, o)
 	}
 }
 

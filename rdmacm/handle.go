@@ -30,6 +30,9 @@ func (id *ID) handle(ev connector.Event) {
 		if id.state == stateAccepting || id.state == stateConnecting { // the latter where the connector moves the QP
 			id.state = stateConnected
 		}
+		if ev.Port != 0 && ev.Port != id.local.Port() {
+			id.agent.changePort(id, ev.Port)
+		}
 		id.tellQPOfPeer()
 		id.report(Event{Type: EventEstablished, Param: ConnParam(ev.Params)})
 		id.checkQP()
@@ -56,8 +59,11 @@ func (id *ID) handle(ev connector.Event) {
 		id.ending = true
 		id.drain(report, drainSteps)
 	case connector.TimewaitExit:
-		if id.state == stateDisconnected {
+		switch {
+		case id.state == stateDisconnected:
 			id.report(Event{Type: EventTimewaitExit})
+		case id.ending: // a time-wait may be shorter than drain takes
+			id.exited = true
 		}
 	case connector.Found:
 		id.state = stateConnected
@@ -128,6 +134,9 @@ func (id *ID) drain(report Event, steps int) {
 		id.unreported = nil
 	}
 	id.report(report)
+	if id.exited {
+		id.report(Event{Type: EventTimewaitExit})
+	}
 }
 
 // replied handles the peer's yes. The caller holds id.mu.

@@ -77,6 +77,9 @@ func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 		case EventConnectRequest:
 			return newRequest(ev), nil
 		case EventDeviceRemoval:
+			if ev.ID != l.id { // a request's, which another call is about to return: other devices may be left
+				continue
+			}
 			l.ch.shut(ev.Err) // no request will come any more, so this is what every call is to say
 			return nil, ev.Err
 		}
@@ -124,7 +127,7 @@ func (id *ID) requestOver() error {
 	if id.state != stateFailed {
 		return nil
 	}
-	return id.error("accept", verbs.Errorf(ErrReset, "the request has ended: its peer has given up"))
+	return id.error("accept", verbs.Errorf(ErrReset, "the request has ended: its peer has given up, or its device is gone"))
 }
 
 // PrivateData returns the private data of the peer's program. It has MaxConnectData bytes, filled

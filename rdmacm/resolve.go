@@ -10,7 +10,8 @@ import (
 
 // ResolveAddr finds the device and the local address from which dst is reached (rdma_resolve_addr),
 // and binds the ID to them. A zero src leaves the choice to the host's routes. Otherwise the ID is
-// bound to src, as by BindAddr. The answer is EventAddrResolved or EventAddrError.
+// bound to src, as by BindAddr. The answer is EventAddrResolved or EventAddrError. After the latter
+// ResolveAddr may be called again; an ID that is bound by then stays so.
 //
 // An unspecified dst, 0.0.0.0 or [::], stands for this host. It fails with verbs.ErrInvalid for a
 // broadcast address and, but in PortSpaceUDP, for a multicast address.
@@ -35,7 +36,7 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 		return id.error(op, errBroadcast(to))
 	}
 	if src.IsValid() {
-		if id.state != stateIdle {
+		if id.state != stateIdle && netip.AddrPortFrom(src.Addr().Unmap(), src.Port()) != id.local { // another try has the same one
 			return id.error(op, verbs.Errorf(verbs.ErrInvalid, "a source address for an ID that is bound already, to %v", id.local))
 		}
 		if from := src.Addr().Unmap(); from.Is4() != to.Is4() {
@@ -44,6 +45,11 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	}
 	if err := id.resolve(src, to); err != nil {
 		id.report(Event{Type: EventAddrError, Status: statusOf(err), Err: id.error(op, err)})
+		if id.binding != nil { // another binding would take the place of this one, which nobody would release
+			id.state = stateBound
+		} else {
+			id.local = netip.AddrPort{}
+		}
 		return nil
 	}
 	id.state = stateAddrResolved

@@ -48,7 +48,8 @@ type Event struct {
 	Reason   uint16 // a wire.RejReason or wire.SIDRStatus
 	Info     []byte // depends on the reason, such as the peer's MTU
 	TimedOut bool
-	Err      error // of Unreachable and Disconnected: the cause, where it is known
+	Port     uint16 // of Established, where the network has the ports: that of this end, which may be another than was asked for; or 0
+	Err      error  // of Unreachable and Disconnected: the cause, where it is known
 
 	// Confirmation is the private data of the peer's last message, of Established at the accepting end. It
 	// is nil if the connection's first packet has established it, and empty if the peer's wish to end it

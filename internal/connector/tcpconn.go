@@ -214,7 +214,7 @@ func (c *tcpConn) attach(conn net.Conn, terms mpa.Terms, early []byte, peer *mpa
 		c.local = at
 	}
 	c.become(tcpConnected)
-	c.report(Event{Kind: Established, Params: paramsOfFrame(peer)})
+	c.report(Event{Kind: Established, Params: paramsOfFrame(peer), Port: c.local.Port()})
 	return nil
 }
 
