@@ -192,7 +192,8 @@ func (c *Conn) setDeadline(d *deadline, t time.Time) error {
 	}
 }
 
-// setError makes the error of a call that sets something of the QP, which Close destroys sooner or later.
+// setError makes the error of a call that sets something, which is of no use after Close: that destroys the QP sooner or
+// later.
 func (c *Conn) setError(err error) error {
 	select {
 	case <-c.closing:
@@ -219,7 +220,7 @@ func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 }
 
 // SetNoDelay does nothing: every Write is sent at once.
-func (c *Conn) SetNoDelay(bool) error { return nil }
+func (c *Conn) SetNoDelay(bool) error { return c.setError(nil) }
 
 // SetLinger says how long Close waits until the peer's device has everything: so many seconds. 0 has Close
 // drop what has not arrived. Negative, the default, is 0.1 s, after which sending goes on in the background.
@@ -227,5 +228,5 @@ func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.linger = time.Duration(sec) * time.Second
-	return nil
+	return c.setError(nil)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -171,9 +172,47 @@ func TestErrClosed(t *testing.T) {
 	x, _ := joinWith(t, Config{})
 	x.Close()
 	_, mapErr := x.Map(8, 0)
-	for what, err := range map[string]error{"SetKeepAlive": x.SetKeepAlive(true), "SetKeepAlivePeriod": x.SetKeepAlivePeriod(time.Second), "Map": mapErr} {
+	l, err := (&ListenConfig{Devices: []*verbs.Device{rdmatest.New(t).Device()}}).Listen(t.Context(), "rsocket", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	for what, err := range map[string]error{
+		"SetKeepAlive": x.SetKeepAlive(true), "SetKeepAlivePeriod": x.SetKeepAlivePeriod(time.Second), "Map": mapErr,
+		"SetNoDelay": x.SetNoDelay(true), "SetLinger": x.SetLinger(1), "a listener's SetDeadline": l.(*Listener).SetDeadline(time.Now()),
+	} {
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s: error %v, want %v", what, err, net.ErrClosed)
+		}
+	}
+}
+
+// A listener takes the IPv4 address of a name that has both, as package net's do, and [::] of an empty host.
+func TestListenPrefersIPv4(t *testing.T) {
+	addrs := func(ss ...string) (a []netip.AddrPort) {
+		for _, s := range ss {
+			a = append(a, netip.MustParseAddrPort(s))
+		}
+		return a
+	}
+	for want, of := range map[string][]netip.AddrPort{
+		"127.0.0.1:1": addrs("[::1]:1", "127.0.0.1:1", "127.0.0.2:1"), "[::1]:1": addrs("[::1]:1", "[fe80::1]:1"), "[::]:1": addrs("[::]:1", "0.0.0.0:1"),
+	} {
+		if got := preferred(of); got.String() != want {
+			t.Errorf("of %v: got %v, want %v", of, got, want)
+		}
+	}
+}
+
+// The protocol has 32 bits for the length of a mapping. The peer would not write to what is longer, or to a part.
+func TestMapTooLong(t *testing.T) {
+	if strconv.IntSize < 64 {
+		t.Skip("no such length here")
+	}
+	_, x := joinWith(t, Config{Maps: 1}) // whose peer takes one
+	for _, n := range []int64{1 << 32, 1<<32 + 100} {
+		if m, err := x.Map(int(n), 0); !errors.Is(err, verbs.ErrLimit) {
+			t.Errorf("%d bytes: got %v, error %v; want %v", n, m != nil, err, verbs.ErrLimit)
 		}
 	}
 }

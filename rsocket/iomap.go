@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 
@@ -22,7 +23,7 @@ type Mapping struct {
 // peer has no room for another mapping.
 var ErrNotMapped = errors.New("not mapped")
 
-// Map allocates n bytes, which the peer may then write to by WriteAt from offset on (riomap). The peer
+// Map allocates n bytes, less than 4 GiB, which the peer may then write to by WriteAt from offset on (riomap). The peer
 // must have asked for room for it: see Config.Maps. What this end writes after Map the peer reads
 // after it knows of the mapping.
 func (c *Conn) Map(n int, offset int64) (*Mapping, error) {
@@ -35,6 +36,9 @@ func (c *Conn) Map(n int, offset int64) (*Mapping, error) {
 func (c *Conn) mapMemory(n int, offset int64) (*Mapping, error) {
 	if offset < 0 {
 		return nil, verbs.Errorf(verbs.ErrInvalid, "an offset of %d: it must not be negative", offset)
+	}
+	if int64(n) > math.MaxUint32 { // the peer would be told of the rest of a division
+		return nil, verbs.Errorf(verbs.ErrLimit, "a mapping of %d bytes: the protocol's longest has %d", n, uint32(math.MaxUint32))
 	}
 	m := &Mapping{c: c, offset: offset, index: -1}
 	c.mu.Lock()

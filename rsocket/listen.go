@@ -5,7 +5,9 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,9 +64,10 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	rc := rdmacm.ListenConfig{
 		Devices: lc.Devices, Backlog: backlog, ReuseAddr: lc.ReuseAddr, AFOnly: families[network] == 128, Security: cfg.Security,
 	}
-	inner, err := rc.Listen(addrs[0])
+	at := preferred(addrs)
+	inner, err := rc.Listen(at)
 	if err != nil {
-		return nil, dialError("listen", nil, net.TCPAddrFromAddrPort(addrs[0]), err)
+		return nil, dialError("listen", nil, net.TCPAddrFromAddrPort(at), err)
 	}
 	l := &Listener{
 		inner: inner, cfg: cfg, addr: net.TCPAddrFromAddrPort(inner.Addr()),
@@ -74,6 +77,16 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	l.work.Add(1)
 	go l.run()
 	return l, nil
+}
+
+// preferred returns the address to listen on, of those that a name has. Package net prefers IPv4, since those who dial
+// localhost mostly mean 127.0.0.1.
+func preferred(addrs []netip.AddrPort) netip.AddrPort {
+	i := slices.IndexFunc(addrs, func(a netip.AddrPort) bool { return a.Addr().Is4() })
+	if i < 0 || addrs[0].Addr().IsUnspecified() { // [::] includes IPv4
+		i = 0
+	}
+	return addrs[i]
 }
 
 // Listener takes connections. It is a net.Listener.
@@ -242,8 +255,13 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 
 // SetDeadline sets the time from which Accept fails with os.ErrDeadlineExceeded. The zero time sets none.
 func (l *Listener) SetDeadline(t time.Time) error {
-	l.deadline.set(t)
-	return nil
+	select {
+	case <-l.closing:
+		return &net.OpError{Op: "set", Net: netName, Addr: l.addr, Err: net.ErrClosed}
+	default:
+		l.deadline.set(t)
+		return nil
+	}
 }
 
 // Close stops listening. Connections that Accept has not returned are closed, and others stay.

@@ -20,7 +20,7 @@ import (
 // Proxy is the command proxy.
 var Proxy = &cli.Command{
 	Name:  "proxy",
-	Short: "carry TCP or Unix connections over RDMA, and back",
+	Short: "Carry TCP or Unix connections over RDMA, and back",
 	Flags: []cli.Flag{cm.PSKFlag},
 	Forms: []cli.Form{{Args: "<listen> <connect>", Does: "take connections at one address, and pass each on to the other"}},
 	More: "An address is tcp:HOST:PORT, unix:PATH or rdma:HOST:PORT, where RDMA is the rsocket protocol.\n" +
@@ -46,6 +46,7 @@ func runProxy(inv *cli.Invocation) int {
 		return code
 	}
 	if len(operands) != 2 {
+		inv.Errorf("%s: %q: two addresses are needed\n", inv.Prog, operands)
 		inv.PrintUsage()
 		return cli.ExitUsage
 	}
@@ -157,7 +158,8 @@ func pass(ctx context.Context, cfg rsocket.Config, c net.Conn, to string) error 
 }
 
 // half copies one direction to its end, and passes the end on. After an error it closes both, since the other
-// direction would wait for ever.
+// direction would wait for ever. But one that takes no more may have answered before, as HTTP servers refuse what is too
+// large: the answer still passes, and then its own end.
 func half(dst, src net.Conn) error {
 	_, err := io.Copy(dst, src)
 	if err == nil {
@@ -165,7 +167,11 @@ func half(dst, src net.Conn) error {
 			err = w.CloseWrite()
 		}
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case takesNoMore(err):
+		go io.Copy(io.Discard, src) // until pass closes it: who sends may read the answer only afterwards
+	default:
 		dst.Close()
 		src.Close()
 	}
@@ -173,4 +179,12 @@ func half(dst, src net.Conn) error {
 		return nil
 	}
 	return err
+}
+
+// takesNoMore reports whether an error of io.Copy is that its writer has failed.
+func takesNoMore(err error) bool {
+	var innermost *net.OpError
+	for e := err; errors.As(e, &innermost); e = innermost.Err {
+	}
+	return errors.Is(err, syscall.EPIPE) || innermost != nil && innermost.Op == "write"
 }

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 	"github.com/adverb-rdma/adverb/rsocket"
 )
 
@@ -52,6 +54,50 @@ func TestProxyServerFirst(t *testing.T) {
 	}
 	if err := <-passed; err != nil {
 		t.Errorf("the proxy complains: %v, want it silent", err)
+	}
+}
+
+// A server may answer and close while the client still sends, and the client read only then. The answer passes, though
+// nobody takes what the client sends.
+func TestProxyServerRefuses(t *testing.T) {
+	l, err := rsocket.Listen("rsocket", "127.0.0.1:0")
+	if err != nil {
+		t.Skipf("no RDMA here: %v", err)
+	}
+	defer l.Close()
+	answer := strings.Repeat("answer", 1<<17) // it fits into the rings, and not into the client's buffers
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			io.WriteString(c, answer)
+			c.Close()
+		}
+	}()
+	far, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	passed := make(chan error, 1)
+	go func() {
+		c, err := far.Accept()
+		if err == nil {
+			c.(*net.TCPConn).SetWriteBuffer(16 << 10)
+			err = pass(t.Context(), rsocket.Config{}, c, "rdma:"+l.Addr().String())
+		}
+		passed <- err
+	}()
+	c, err := net.Dial("tcp", far.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.(*net.TCPConn).SetReadBuffer(16 << 10)
+	c.Write(make([]byte, 64<<20)) // more than all buffers hold
+	if b, err := io.ReadAll(c); string(b) != answer {
+		t.Errorf("got %d bytes, %v, want the answer of %d bytes", len(b), err, len(answer))
+	}
+	if err := <-passed; !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("the proxy says %v, want that the server takes no more: %v", err, syscall.EPIPE)
 	}
 }
 
@@ -106,6 +152,29 @@ func TestFailure(t *testing.T) {
 	for _, argv := range [][]string{{"rcopy", "no-such-file", "host"}, {"proxy", "tcp:127.0.0.1:0", "nowhere"}} {
 		if r := tool.Result(t.Context(), append([]string{"adverb"}, argv...)...); r.Code != 1 || !strings.HasPrefix(r.Stderr, "adverb: ") {
 			t.Errorf("%v: got status %d, stderr %q, want 1 and a line of adverb", argv, r.Code, r.Stderr)
+		}
+	}
+}
+
+// A client chooses the paths that the server shows. None of them can command the terminal, or look like another line.
+func TestRcopyPaths(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, port := startListening(ctx, t, "adverb", "rcopy", "-p", tooltest.FreeCMPort(), "--into", t.TempDir())
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"\x1b]0;title\a\nclient 10.0.0.1:1: fine", "\x9b2J", "Gr\u00fc\u00dfe \"x\""} {
+		if r := tool.Result(ctx, "adverb", "rcopy", "-p", port, file, "127.0.0.1:"+to); r.Code != 0 {
+			t.Errorf("%q: got status %d, stderr %q, want status 0", to, r.Code, r.Stderr)
+		}
+	}
+	cancel()
+	r := <-s.Done
+	for _, want := range []string{`: \x1b]0;title\a\nclient 10.0.0.1:1: fine: 3 bytes`, `: \x9b2J: 3 bytes`, ": Gr\u00fc\u00dfe \"x\": 3 bytes"} {
+		if !strings.Contains(r.Stdout, want+"\n") {
+			t.Errorf("the server says %q, want a line that ends with %q", r.Stdout, want)
 		}
 	}
 }

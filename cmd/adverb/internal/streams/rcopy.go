@@ -19,7 +19,7 @@ import (
 var Rcopy = &cli.Command{
 	Name:    "rcopy",
 	Classic: []string{"rcopy"},
-	Short:   "copy files over RDMA",
+	Short:   "Copy files over RDMA",
 	Flags: []cli.Flag{
 		{Short: 'p', Long: "port", Arg: "port_number", Help: "the server's port (default 7427)"},
 		{Long: "into", Arg: "dir", Help: "server: where the files go (default: the current directory)", Ours: true, Values: cli.Files},

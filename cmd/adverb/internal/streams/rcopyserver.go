@@ -12,9 +12,12 @@ import (
 	"net"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 )
 
 // serve takes files until the user interrupts it. Clients are served side by side.
@@ -42,11 +45,20 @@ func (r *rcopy) serve() error {
 			defer c.Close()
 			defer context.AfterFunc(r.Ctx, func() { c.Close() })()
 			s := &session{conn: c, root: root, say: func(format string, args ...any) {
-				r.Printf("client %v: %s\n", c.RemoteAddr(), fmt.Sprintf(format, args...))
+				r.Printf("client %v: %s\n", c.RemoteAddr(), printable(fmt.Sprintf(format, args...)))
 			}}
 			s.run()
 		})
 	}
+}
+
+// printable escapes what a terminal would take for commands, or for lines of ours: paths are the client's to choose.
+func printable(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
+	}
+	q := strconv.Quote(s)
+	return q[1 : len(q)-1]
 }
 
 // session is a client of the server.
