@@ -128,8 +128,8 @@ func ParseAdaptiveRouting(s string) (AdaptiveRouting, error) {
 			r.Mark = uint16(bits)
 		case name == "paths":
 			r.Paths, err = strconv.Atoi(value)
-			if err == nil && r.Paths == 0 {
-				r.Paths = -1
+			if err == nil && r.Paths == 0 { // which complete would take for the default
+				return r, invalidf("adaptive routing %q: paths are 1 to %d", word, MaxRoutingPaths)
 			}
 		case name == "patience":
 			r.Patience, err = time.ParseDuration(value)

@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,9 @@ func TestParseAdaptiveRouting(t *testing.T) {
 		if got, err := verbs.ParseAdaptiveRouting(s); got != want || err != nil {
 			t.Errorf("%q parses to %+v, %v; want %+v", s, got, err, want)
 		}
+	}
+	if _, err := verbs.ParseAdaptiveRouting("send,paths=0"); err == nil || !strings.Contains(err.Error(), `"paths=0": paths are 1 to 8`) {
+		t.Errorf("paths=0: %v, want what was said, and the range", err)
 	}
 	for _, s := range []string{"", "spray", "send,", "send=0", "accept=false", "mark", "mark=", "mark=0x80", "mark=0x8000", "mark=65536", "patience=1", "patience=1h", "paths", "paths=0", "paths=-1", "paths=9", "paths=many"} {
 		if got, err := verbs.ParseAdaptiveRouting(s); !errors.Is(err, verbs.ErrInvalid) {

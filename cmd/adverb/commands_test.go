@@ -34,6 +34,8 @@ func TestDispatch(t *testing.T) {
 		{[]string{"adverb", "--help"}, 0, "ibv_rc_pingpong", ""},
 		{[]string{"adverb", "help"}, 0, "ibv_rc_pingpong", ""},
 		{[]string{"adverb", "nope"}, 2, "", `unknown command "nope" for "adverb"; "adverb --help" lists`},
+		{[]string{"adverb", "version", "x"}, 2, "Usage:", `adverb version: ["x"]: nothing is to be named`},
+		{[]string{"adverb", "proxy", "x"}, 2, "Usage:", `adverb proxy: ["x"]: two addresses are needed`},
 		{[]string{"adverb", "nope", "--help"}, 2, "", `unknown command "nope"`},
 		{[]string{"adverb", "devinf"}, 2, "", `unknown command "devinf" for "adverb" (did you mean "devinfo"?)`},
 		{[]string{"adverb", "help", "ibv_devinof"}, 2, "", `(did you mean "ibv_devinfo"?)`},

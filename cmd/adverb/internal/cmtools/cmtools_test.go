@@ -50,6 +50,7 @@ func TestCMToolErrors(t *testing.T) {
 		{"ucmatose -f ip -s localhost", 254, "cmatose: starting client\nrdma_getaddrinfo error: Name or service not known\ntest complete\nreturn status -2\n", "adverb: "},
 		{"ucmatose -f ip -b localhost", 254, "cmatose: starting server\nrdma_getaddrinfo error: Name or service not known\ntest complete\nreturn status -2\n", "adverb: "},
 		{"ucmatose -b 192.0.2.1", 255, "cmatose: starting server\ntest complete\nreturn status -1\n", "cmatose: bind address failed: No such device\nadverb: "},
+		{"ucmatose -s 127.0.0.1 -S -5", 255, "cmatose: starting client\ncmatose: connecting\nfailed message allocation\n", "adverb: -S -5: "},
 		{"udaddy -x", 1, "-", "udaddy: invalid option -- 'x'\n"},
 		{"udaddy -P ipoib", 1, "", "adverb: port space 0x2 (IPoIB): "},
 		{"udaddy -p 2", 1, "", "adverb: port space 0x2 (IPoIB): "},

@@ -5,6 +5,7 @@ package cmtools
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
@@ -229,6 +230,7 @@ func (r *common) setup(n *node, extra int) (err error) {
 	}
 	if r.size < 0 {
 		r.inv.Printf("failed message allocation\n")
+		err = fmt.Errorf("-S %d: the size of a message is 0 or more", r.size)
 	} else if n.mr, err = n.pd.AllocMR(r.size+extra, verbs.AccessLocalWrite); err != nil {
 		r.inv.Printf("failed to reg MR\n")
 	}

@@ -115,6 +115,20 @@ func (o *options) run(inv *cli.Invocation, want watch.Want, dev string, print fu
 	}
 }
 
+// oneDevice returns the device that the operands name, "" for all. Others than one are refused: who reads
+// what was printed would take it for the answer to all of them.
+func oneDevice(inv *cli.Invocation, operands []string) (dev string, ok bool) {
+	switch len(operands) {
+	case 0:
+		return "", true
+	case 1:
+		return operands[0], true
+	}
+	inv.Errorf("%s: %q: one device can be named\n", inv.Prog, operands)
+	inv.PrintUsage()
+	return "", false
+}
+
 func none(dev string) error {
 	if dev != "" {
 		return fmt.Errorf("no program of this user has device %s open", watch.Clean(dev))

@@ -240,6 +240,7 @@ func TestSilent(t *testing.T) {
 func TestArguments(t *testing.T) {
 	for _, args := range [][]string{
 		{"-w", "-i", "0"}, {"-w", "-i", "x"}, {"-w", "-i", "NaN"}, {"-w", "-i", "1e9"}, {"-w", "-c", "0"}, {"-w", "-c", "-1"}, {"--nope"},
+		{"soft_lo", "soft_eth0"}, {"show", "qp"},
 	} {
 		for _, command := range []string{"stat", "res"} {
 			code, out, stderr := tool.Run(t.Context(), append([]string{"adverb", command}, args...)...)

@@ -122,9 +122,9 @@ func runRes(inv *cli.Invocation) int {
 			of, operands = &kinds[i], operands[1:]
 		}
 	}
-	dev := ""
-	if len(operands) > 0 {
-		dev = operands[0]
+	dev, ok := oneDevice(inv, operands)
+	if !ok {
+		return cli.ExitUsage
 	}
 	return o.run(inv, watch.WantRes, dev, func(all []watch.Process, _ time.Duration) int {
 		if of != nil {

@@ -71,9 +71,9 @@ func runStat(inv *cli.Invocation) int {
 	if !ok {
 		return code
 	}
-	dev := ""
-	if len(operands) > 0 {
-		dev = operands[0]
+	dev, ok := oneDevice(inv, operands)
+	if !ok {
+		return cli.ExitUsage
 	}
 	want := watch.WantStat
 	if perQP {

@@ -13,7 +13,7 @@ import (
 // Command is the command version.
 var Command = &cli.Command{
 	Name:  "version",
-	Short: "say what this program is, and what it was built from",
+	Short: "Say what this program is, and what it was built from",
 	Flags: []cli.Flag{cli.JSONFlag},
 	Forms: []cli.Form{{Args: "[--json]"}},
 	Usage: cli.UsageLine,
@@ -87,6 +87,7 @@ func run(inv *cli.Invocation) int {
 		return code
 	}
 	if len(operands) > 0 {
+		inv.Errorf("%s: %q: nothing is to be named\n", inv.Prog, operands)
 		inv.PrintUsage()
 		return cli.ExitUsage
 	}
