@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/adverb-rdma/adverb/internal/hca"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := newTool().Run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr)
 	stop()
+	hca.DepartAll() // the connection manager's devices stay open until here
 	os.Exit(code)
 }

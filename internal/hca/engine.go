@@ -134,6 +134,34 @@ func (e *engine) close() {
 	}
 }
 
+// DepartAll is for a program that ends and leaves its devices open: what has come to their links for other processes
+// would be lost with it. Nothing is done with the devices after that.
+func DepartAll() {
+	list := processEngines.list.Load()
+	if list == nil {
+		return
+	}
+	for _, e := range *list {
+		if e.shared != nil && e.lockFor(departTime) {
+			e.shared.Depart()
+			e.rx.Unlock()
+		}
+	}
+}
+
+// departTime is how long DepartAll waits for an engine that is at work.
+const departTime = 100 * time.Millisecond
+
+// lockFor locks e.rx. It gives up after d.
+func (e *engine) lockFor(d time.Duration) bool {
+	for end := time.Now().Add(d); !e.rx.TryLock(); runtime.Gosched() {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
 // run is the goroutine that serves the engine while nobody polls.
 func (e *engine) run() {
 	defer close(e.done)

@@ -509,6 +509,18 @@ func TestDepart(t *testing.T) {
 	if _, err := n.device.engine(n.device.shards[0], simAddr(1)); err != nil {
 		t.Fatal(err)
 	}
+	DepartAll() // as at the end of a program that does not close the device
+	if want := []string{"departs"}; !slices.Equal(n.calls, want) {
+		t.Errorf("a program that ends: %q, want %q", n.calls, want)
+	}
+	e := (*n.device.engines.Load())[0]
+	e.rx.Lock() // somebody is at work, and does not end
+	DepartAll()
+	e.rx.Unlock()
+	if want := []string{"departs"}; !slices.Equal(n.calls, want) {
+		t.Errorf("a program that ends while somebody receives: %q, want %q", n.calls, want)
+	}
+	n.calls = nil
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}

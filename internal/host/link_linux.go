@@ -225,9 +225,12 @@ func (l *Link) Depart() {
 	for range leaveBatches {
 		n, err := l.Link.Recv(batch[:])
 		if n == 0 || err != nil {
-			return
+			break
 		}
 		l.sort(batch[:n])
+	}
+	if owners := l.netdev.owners.Load(); owners != nil {
+		owners.drain(leaveTime)
 	}
 }
 

@@ -187,8 +187,7 @@ func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	return l, nil
 }
 
-// Close gives the blocks back. Links stay open, but only for the QPs of this process. What was passed on to others
-// before has a moment to arrive.
+// Close gives the blocks back. Links stay open, but only for the QPs of this process.
 func (n *Netdev) Close() error {
 	n.mu.Lock()
 	closed := n.closed
@@ -204,9 +203,6 @@ func (n *Netdev) Close() error {
 		n.will.close()
 		n.wards.close()
 		n.lanes.close()
-		if owners != nil {
-			owners.drain(leaveTime)
-		}
 		for _, b := range boxes {
 			b.close()
 		}

@@ -116,7 +116,8 @@ type Settler interface {
 }
 
 // A SharedLink is a Link whose address other processes use too. Depart passes on what has come for them and was not
-// received yet. It is called once, as Recv is, right before Close.
+// received yet, and waits a moment until they have taken it. It is called once, as Recv is, right before Close or the
+// end of the process.
 type SharedLink interface {
 	Link
 	Depart()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/internal/hca"
 	_ "github.com/adverb-rdma/adverb/provider/soft" // the devices of the tests
 )
 
@@ -111,7 +112,9 @@ const asTool = "ADVERB_TEST_AS_TOOL"
 // Main is the TestMain of a package whose tests call StartProcess.
 func (t *Tool) Main(m *testing.M) {
 	if os.Getenv(asTool) != "" {
-		os.Exit(t.tool.Run(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr))
+		code := t.tool.Run(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr)
+		hca.DepartAll() // as main does
+		os.Exit(code)
 	}
 	os.Exit(m.Run())
 }
