@@ -205,6 +205,12 @@ var smallQP = verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxS
 func connected(a, b *script, to netip.AddrPort) (x, y *rdmacm.ID) {
 	a.t.Helper()
 	x = a.routed(rdmacm.PortSpaceTCP, to)
+	return x, establish(a, b, x)
+}
+
+// establish connects an ID of a that knows its route. The other end is y, of b.
+func establish(a, b *script, x *rdmacm.ID) (y *rdmacm.ID) {
+	a.t.Helper()
 	a.ok(x.CreateQP(nil, smallQP))
 	a.ok(x.Connect(nil))
 	y = b.next(rdmacm.EventConnectRequest).ID
@@ -212,5 +218,5 @@ func connected(a, b *script, to netip.AddrPort) (x, y *rdmacm.ID) {
 	b.ok(y.Accept(nil))
 	a.next(rdmacm.EventEstablished)
 	b.next(rdmacm.EventEstablished)
-	return x, y
+	return y
 }

@@ -131,13 +131,7 @@ func TestIDKeepAlive(t *testing.T) {
 		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
 		x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
 		a.ok(x.SetKeepAlive(time.Second))
-		a.ok(x.CreateQP(nil, smallQP))
-		a.ok(x.Connect(nil))
-		y := b.next(rdmacm.EventConnectRequest).ID
-		b.ok(y.CreateQP(nil, smallQP))
-		b.ok(y.Accept(nil))
-		a.next(rdmacm.EventEstablished)
-		b.next(rdmacm.EventEstablished)
+		y := establish(a, b, x)
 		p.net.Partition(p.a, p.b)
 		a.patience, b.patience = time.Hour, time.Hour
 		within(t, time.Second, 2200*time.Millisecond, func() { isEnd(t, a.next(rdmacm.EventDisconnected)) })

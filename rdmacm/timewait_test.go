@@ -15,13 +15,7 @@ func TestTimewaitExitAfterDrain(t *testing.T) {
 		l := b.listener(rdmacm.PortSpaceTCP, addr(t, p.b, false, 0))
 		x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
 		a.ok(x.SetACKTimeout(8)) // 1 ms, and so long is the time-wait
-		a.ok(x.CreateQP(nil, smallQP))
-		a.ok(x.Connect(nil))
-		y := b.next(rdmacm.EventConnectRequest).ID
-		b.ok(y.CreateQP(nil, smallQP))
-		b.ok(y.Accept(nil))
-		a.next(rdmacm.EventEstablished)
-		b.next(rdmacm.EventEstablished)
+		y := establish(a, b, x)
 		_, err := y.QP().PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: verbs.SendInline, InlineData: []byte("no receive is posted")}})
 		b.ok(err)
 		a.ok(x.Disconnect())

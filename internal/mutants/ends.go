@@ -120,7 +120,7 @@ var endMutants = []mutant{
 	{"a server that takes no more has not answered", "cmd/adverb/internal/streams/proxy.go",
 		"	case takesNoMore(err):\n", "	case false:\n", "./cmd/adverb/internal/streams", "TestProxyServerRefuses"},
 	{"a client commands the terminal of rcopy's server", "cmd/adverb/internal/streams/rcopyserver.go",
-		"printable(fmt.Sprintf(format, args...))", "fmt.Sprintf(format, args...)", "./cmd/adverb/internal/streams", "TestRcopyPaths"},
+		"clib.Printable(fmt.Appendf(nil, format, args...))", "clib.String(fmt.Appendf(nil, format, args...))", "./cmd/adverb/internal/streams", "TestRcopyPaths"},
 	{"a mapping's length is cut to 32 bits", "rsocket/iomap.go",
 		"int64(n) > math.MaxUint32 {", "int64(n) > math.MaxInt64-1 {", "./rsocket", "TestMapTooLong"},
 	{"a listener takes the first address of a name", "rsocket/listen.go",

@@ -5,10 +5,8 @@ package udp_test
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -345,20 +343,8 @@ func TestUnreachableDestination(t *testing.T) {
 // A link of a global address reaches link-local peers on its own interface, and not those on the interface to which the
 // system has its first route for them.
 func TestLinkLocalPeer(t *testing.T) {
-	there := inNamespace(t, "link set lo up")
-	var thread int
-	there(func() { thread = unix.Gettid() })
-	here := inNamespace(t, "link set lo up",
-		"link add v0 type veth peer name v1", fmt.Sprint("link set v1 netns ", thread), "link set v0 up",
-		"link add w0 type veth peer name w1", fmt.Sprint("link set w1 netns ", thread), "link set w0 up",
-		"-6 addr add fd79:0::1/64 dev v0 nodad", "-6 addr add fd79:1::1/64 dev w0 nodad")
-	there(func() {
-		for _, c := range []string{"link set v1 up", "link set w1 up", "-6 addr add fe80::94/64 dev v1 nodad", "-6 addr add fe80::95/64 dev w1 nodad"} {
-			if out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput(); err != nil {
-				t.Errorf("ip %s: %v: %s", c, err, out)
-			}
-		}
-	})
+	here, there := twoNetworks(t, []string{"-6 addr add fd79:0::1/64 dev v0 nodad", "-6 addr add fd79:1::1/64 dev w0 nodad"},
+		[]string{"-6 addr add fe80::94/64 dev v1 nodad", "-6 addr add fe80::95/64 dev w1 nodad"})
 	await(t, here, "-6 route", "fe80::/64 dev v0", "fe80::/64 dev w0")
 	await(t, there, "-6 route show table local", "local fe80::94 ", "local fe80::95 ")
 	for _, c := range []struct{ from, dev, to string }{

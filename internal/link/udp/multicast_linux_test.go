@@ -137,24 +137,32 @@ func TestMulticastConformance(t *testing.T) {
 	linktest.MulticastAllocs(t, groups6[0], open6)
 }
 
-// Two hosts have two networks between them. Only members on an interface receive what arrives
-// through it.
-func TestMulticastInterfaces(t *testing.T) {
-	there := inNamespace(t, "link set lo up")
+// twoNetworks makes two hosts with two networks between them: v0 and w0 of one, v1 and w1 of the other. It runs ip there
+// with the commands of each.
+func twoNetworks(t *testing.T, hereIP, thereIP []string) (here, there func(func())) {
+	t.Helper()
+	there = inNamespace(t, "link set lo up")
 	var thread int
 	there(func() { thread = unix.Gettid() })
-	here := inNamespace(t, "link set lo up",
+	here = inNamespace(t, append([]string{"link set lo up",
 		"link add v0 type veth peer name v1", fmt.Sprint("link set v1 netns ", thread), "link set v0 up",
-		"link add w0 type veth peer name w1", fmt.Sprint("link set w1 netns ", thread), "link set w0 up",
-		"addr add 10.77.0.1/24 dev v0", "-6 addr add fd77:0::1/64 dev v0 nodad",
-		"addr add 10.77.1.1/24 dev w0", "-6 addr add fd77:1::1/64 dev w0 nodad")
+		"link add w0 type veth peer name w1", fmt.Sprint("link set w1 netns ", thread), "link set w0 up"}, hereIP...)...)
 	there(func() {
-		for _, c := range []string{"link set v1 up", "link set w1 up", "addr add 10.77.0.2/24 dev v1", "-6 addr add fd77:0::2/64 dev v1 nodad"} {
+		for _, c := range append([]string{"link set v1 up", "link set w1 up"}, thereIP...) {
 			if out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput(); err != nil {
 				t.Errorf("ip %s: %v: %s", c, err, out)
 			}
 		}
 	})
+	return here, there
+}
+
+// Two hosts have two networks between them. Only members on an interface receive what arrives
+// through it.
+func TestMulticastInterfaces(t *testing.T) {
+	here, there := twoNetworks(t,
+		[]string{"addr add 10.77.0.1/24 dev v0", "-6 addr add fd77:0::1/64 dev v0 nodad", "addr add 10.77.1.1/24 dev w0", "-6 addr add fd77:1::1/64 dev w0 nodad"},
+		[]string{"addr add 10.77.0.2/24 dev v1", "-6 addr add fd77:0::2/64 dev v1 nodad"})
 	await(t, here, "-6 route show table local", "ff00::/8 dev v0", "ff00::/8 dev w0")
 	await(t, there, "-6 route show table local", "ff00::/8 dev v1")
 	for _, c := range []struct{ from, v, w, group string }{

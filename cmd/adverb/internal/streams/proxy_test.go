@@ -15,57 +15,15 @@ import (
 	"github.com/adverb-rdma/adverb/rsocket"
 )
 
-// A server may answer and close before the client has ended its direction. The proxy takes that for no failure.
-func TestProxyServerFirst(t *testing.T) {
+// dialAnswering returns a TCP connection that a proxy passes on to a server, which answers and closes at once. passed
+// receives what the proxy says. The proxy's connection is tuned first.
+func dialAnswering(t *testing.T, answer string, tune func(*net.TCPConn)) (c *net.TCPConn, passed <-chan error) {
+	t.Helper()
 	l, err := rsocket.Listen("rsocket", "127.0.0.1:0")
 	if err != nil {
 		t.Skipf("no RDMA here: %v", err)
 	}
-	defer l.Close()
-	go func() {
-		if c, err := l.Accept(); err == nil {
-			io.WriteString(c, "answer")
-			c.Close()
-		}
-	}()
-	far, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer far.Close()
-	passed := make(chan error, 1)
-	go func() {
-		c, err := far.Accept()
-		if err == nil {
-			err = pass(t.Context(), rsocket.Config{}, c, "rdma:"+l.Addr().String())
-		}
-		passed <- err
-	}()
-	c, err := net.Dial("tcp", far.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if b, err := io.ReadAll(c); string(b) != "answer" || err != nil {
-		t.Errorf("got %q, %v, want the answer", b, err)
-	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Error(err)
-	}
-	if err := <-passed; err != nil {
-		t.Errorf("the proxy complains: %v, want it silent", err)
-	}
-}
-
-// A server may answer and close while the client still sends, and the client read only then. The answer passes, though
-// nobody takes what the client sends.
-func TestProxyServerRefuses(t *testing.T) {
-	l, err := rsocket.Listen("rsocket", "127.0.0.1:0")
-	if err != nil {
-		t.Skipf("no RDMA here: %v", err)
-	}
-	defer l.Close()
-	answer := strings.Repeat("answer", 1<<17) // it fits into the rings, and not into the client's buffers
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		if c, err := l.Accept(); err == nil {
 			io.WriteString(c, answer)
@@ -76,22 +34,44 @@ func TestProxyServerRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer far.Close()
-	passed := make(chan error, 1)
+	t.Cleanup(func() { far.Close() })
+	says := make(chan error, 1)
 	go func() {
 		c, err := far.Accept()
 		if err == nil {
-			c.(*net.TCPConn).SetWriteBuffer(16 << 10)
+			tune(c.(*net.TCPConn))
 			err = pass(t.Context(), rsocket.Config{}, c, "rdma:"+l.Addr().String())
 		}
-		passed <- err
+		says <- err
 	}()
-	c, err := net.Dial("tcp", far.Addr().String())
+	near, err := net.Dial("tcp", far.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	c.(*net.TCPConn).SetReadBuffer(16 << 10)
+	t.Cleanup(func() { near.Close() })
+	return near.(*net.TCPConn), says
+}
+
+// A server may answer and close before the client has ended its direction. The proxy takes that for no failure.
+func TestProxyServerFirst(t *testing.T) {
+	c, passed := dialAnswering(t, "answer", func(*net.TCPConn) {})
+	if b, err := io.ReadAll(c); string(b) != "answer" || err != nil {
+		t.Errorf("got %q, %v, want the answer", b, err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if err := <-passed; err != nil {
+		t.Errorf("the proxy complains: %v, want it silent", err)
+	}
+}
+
+// A server may answer and close while the client still sends, and the client read only then. The answer passes, though
+// nobody takes what the client sends.
+func TestProxyServerRefuses(t *testing.T) {
+	answer := strings.Repeat("answer", 1<<17) // it fits into the rings, and not into the client's buffers
+	c, passed := dialAnswering(t, answer, func(c *net.TCPConn) { c.SetWriteBuffer(16 << 10) })
+	c.SetReadBuffer(16 << 10)
 	c.Write(make([]byte, 64<<20)) // more than all buffers hold
 	if b, err := io.ReadAll(c); string(b) != answer {
 		t.Errorf("got %d bytes, %v, want the answer of %d bytes", len(b), err, len(answer))
@@ -172,7 +152,7 @@ func TestRcopyPaths(t *testing.T) {
 	}
 	cancel()
 	r := <-s.Done
-	for _, want := range []string{`: \x1b]0;title\a\nclient 10.0.0.1:1: fine: 3 bytes`, `: \x9b2J: 3 bytes`, ": Gr\u00fc\u00dfe \"x\": 3 bytes"} {
+	for _, want := range []string{`: \x1b]0;title\x07\x0aclient 10.0.0.1:1: fine: 3 bytes`, `: \x9b2J: 3 bytes`, ": Gr\u00fc\u00dfe \"x\": 3 bytes"} {
 		if !strings.Contains(r.Stdout, want+"\n") {
 			t.Errorf("the server says %q, want a line that ends with %q", r.Stdout, want)
 		}

@@ -12,12 +12,11 @@ import (
 	"net"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 )
 
 // serve takes files until the user interrupts it. Clients are served side by side.
@@ -45,20 +44,12 @@ func (r *rcopy) serve() error {
 			defer c.Close()
 			defer context.AfterFunc(r.Ctx, func() { c.Close() })()
 			s := &session{conn: c, root: root, say: func(format string, args ...any) {
-				r.Printf("client %v: %s\n", c.RemoteAddr(), printable(fmt.Sprintf(format, args...)))
+				text := clib.Printable(fmt.Appendf(nil, format, args...)) // paths are the client's to choose
+				r.Printf("client %v: %s\n", c.RemoteAddr(), text)
 			}}
 			s.run()
 		})
 	}
-}
-
-// printable escapes what a terminal would take for commands, or for lines of ours: paths are the client's to choose.
-func printable(s string) string {
-	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return s
-	}
-	q := strconv.Quote(s)
-	return q[1 : len(q)-1]
 }
 
 // session is a client of the server.
