@@ -26,7 +26,7 @@ type connection struct {
 
 // Connect asks the peer for a connection (rdma_connect), after ResolveRoute. A nil p stands for
 // DefaultConnParam. The answer is EventEstablished, EventRejected, EventConnectError, or
-// EventUnreachable after 17 s without a word of the peer. For an ID without a QP,
+// EventUnreachable after 17 s without a word of the peer, or later: see SetACKTimeout. For an ID without a QP,
 // EventConnectResponse comes in place of EventEstablished.
 //
 // In PortSpaceUDP it asks for the QP of the peer's service. The answer is EventEstablished, whose UD

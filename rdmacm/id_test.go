@@ -368,6 +368,23 @@ func TestOptions(t *testing.T) {
 	if attr, _, err := own.QPAttr(verbs.QPStateRTS); err != nil || attr.Timeout != 9 {
 		t.Errorf("timeout of an accepting end that has set 9: got %d, %v, want 9", attr.Timeout, err)
 	}
+	// To wait for ever is for one end alone. The other one waits as if nothing had been set.
+	v := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+	a.ok(v.SetACKTimeout(0))
+	a.ok(v.CreateQP(nil, smallQP))
+	a.ok(v.Connect(nil))
+	peer := b.next(rdmacm.EventConnectRequest).ID
+	b.ok(peer.CreateQP(nil, smallQP))
+	b.ok(peer.Accept(nil))
+	a.next(rdmacm.EventEstablished)
+	for id, want := range map[*rdmacm.ID]uint8{v: 0, peer: 15} {
+		attr, _, err := id.QP().Query()
+		a.ok(err)
+		if attr.Timeout != want {
+			t.Errorf("an end sets 0: got QP timeout %d, want %d", attr.Timeout, want)
+		}
+	}
+	b.next(rdmacm.EventEstablished)
 	if err := x.SetReuseAddr(true); !errors.Is(err, verbs.ErrState) {
 		t.Errorf("SetReuseAddr on a connected ID: got error %v, want %v", err, verbs.ErrState)
 	}

@@ -26,7 +26,9 @@ func (m *Machine) Connect(now time.Duration, p Path, params ConnectParams) (*Con
 	c.request = RequestParams{Service: params.Service, MTU: params.MTU, RetryCount: params.RetryCount, ACKTimeout: params.ACKTimeout}
 	c.lifetime = params.PacketLifetime
 	c.ackTimeout = min(c.lifetime+1, maxTimeoutCode)
-	c.peerAnswers = 2*milliseconds(params.PacketLifetime) + milliseconds(params.RemoteCMTimeout)
+	// The lifetime may be made of the time that the user's QPs wait, and that may be hours. A REQ that is lost must
+	// come again all the same.
+	c.peerAnswers = 2*milliseconds(min(params.PacketLifetime, maxLifetimeCode)) + milliseconds(params.RemoteCMTimeout)
 	c.maxRetries = int(params.MaxCMRetries)
 	c.state = StateREQSent
 	c.ask(now, wire.CMREQ, c.tid, c.req(&params))

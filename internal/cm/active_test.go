@@ -160,6 +160,7 @@ func TestREQTimeout(t *testing.T) {
 	}{
 		{"defaults", ConnectParams{}, 1536 * time.Millisecond, 16},
 		{"Linux", ConnectParams{PacketLifetime: 18, RemoteCMTimeout: 20}, 6144 * time.Millisecond, 16},
+		{"a long path", ConnectParams{ACKTimeout: 31}, 17408 * time.Millisecond, 16}, // twice 8.2 s and 1 s, not 2.3 hours
 		{"few", ConnectParams{RemoteCMTimeout: 8, PacketLifetime: 8, MaxCMRetries: 2}, 3 * time.Millisecond, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {

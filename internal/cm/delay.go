@@ -93,6 +93,6 @@ func (m *Machine) findREQ(msg *message, id uint32) *Conn {
 // delayed gives the peer more time, for this try and for each further one. The number of tries stays,
 // and so does the time after which the peer has waited long enough.
 func (c *Conn) delayed(now time.Duration, service uint8) {
-	c.repeater.interval = milliseconds(min(service, maxServiceCode)) + milliseconds(c.ackTimeout)
+	c.repeater.interval = milliseconds(min(service, maxServiceCode)) + milliseconds(min(c.ackTimeout, maxTimeWaitCode))
 	c.repeater.wait(c.m, now)
 }

@@ -33,6 +33,25 @@ func TestMRAForREQ(t *testing.T) {
 	}
 }
 
+// An end whose user waits long for acknowledgements repeats its REQ in time all the same. Otherwise the peer,
+// which expects to hear of it, would forget the request while its own user is about to answer.
+func TestMRAForREQOnLongPath(t *testing.T) {
+	w := newWorld(t)
+	w.b.listen(0)
+	_, err := w.a.Connect(w.now, w.a.path(w.b), ConnectParams{Service: testService, MTU: 1, ACKTimeout: 31})
+	w.ok(err)
+	w.wantSent("a REQ")
+	d := w.b.want(EventRequest).Conn
+	w.ok(d.Delay(w.now, 20))
+	w.wantSent("b MRA")
+	every := milliseconds(20) + milliseconds(maxTimeWaitCode)
+	w.advance(every - 1)
+	w.wantSent()
+	w.advance(10*every + 1)
+	w.wantSent(slices.Repeat([]string{"a REQ", "b MRA"}, 11)...)
+	w.wantState(d, StateMRAREQSent)
+}
+
 // If the user answers late, the machine itself tells the peer to wait.
 func TestLateAccept(t *testing.T) {
 	w := newWorld(t)

@@ -57,7 +57,8 @@ const (
 
 	maxResponseCode = 22 // a REP or DREQ is repeated after at most 16 s
 	maxServiceCode  = 26 // an MRA delays by at most 4 minutes
-	maxTimeWaitCode = 23 // time-wait takes at most 33 s
+	maxTimeWaitCode = 23 // time-wait takes at most 33 s, and an MRA delays by at most as much beside its own time
+	maxLifetimeCode = 21 // the way to the peer and back takes at most 16 s of the time after which a REQ is repeated
 
 	// MaxAnswerTime bounds the wait of a REP or DREQ for its answer, all repetitions and MRAs included.
 	// With Linux's own numbers the wait comes to 69 s.
