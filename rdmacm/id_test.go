@@ -506,6 +506,12 @@ func TestMisuse(t *testing.T) {
 	expect("a closed ID", y.CreateQP(nil, smallQP), verbs.ErrClosed, "closed")
 	expect("a closed ID", y.SetTOS(1), verbs.ErrClosed, "closed")
 	expect("a closed ID", y.Migrate(a.ch), verbs.ErrClosed, "closed")
+	fresh := a.id(rdmacm.PortSpaceTCP)
+	a.ok(fresh.Close())
+	for _, closed := range []*rdmacm.ID{y, fresh} {
+		_, _, err = closed.QPAttr(verbs.QPStateInit)
+		expect("QPAttr of a closed ID", err, verbs.ErrClosed, "closed")
+	}
 }
 
 // TestNoInitiatorDepth posts a READ on a connection that has no resources for it. The error says so.

@@ -256,8 +256,12 @@ func (id *ID) moveQP(states ...verbs.QPState) error {
 func (id *ID) QPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	const op = "find qp attributes"
+	if id.state == stateClosed {
+		return verbs.QPAttr{}, 0, id.error(op, verbs.ErrClosed)
+	}
 	attr, mask, err := id.qpAttr(state)
-	return attr, mask, id.error("find qp attributes", err)
+	return attr, mask, id.error(op, err)
 }
 
 // qpAttr completes the connector's attributes by what this end decides alone. The caller holds id.mu.
