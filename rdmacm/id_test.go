@@ -133,18 +133,33 @@ func TestExternalQP(t *testing.T) {
 		t.Errorf("QPAttr without a peer: got error %v, want %v", err, verbs.ErrState)
 	}
 	param := rdmacm.DefaultConnParam()
+	// From now on a QP by CreateQP would not be the one that the peer was told of.
+	tooLate := func(id *rdmacm.ID, named *verbs.QP) {
+		t.Helper()
+		if err := id.CreateQP(nil, smallQP); !errors.Is(err, verbs.ErrState) || !strings.Contains(err.Error(), named.QPN().String()) {
+			t.Errorf("CreateQP after the peer was told of %v: got error %v, want %v with that in it", named.QPN(), err, verbs.ErrState)
+		}
+		if id.QP() != nil {
+			t.Errorf("the ID has QP %v, want none", id.QP().QPN())
+		}
+	}
 	param.QPN = q.QPN()
 	a.ok(x.Connect(&param))
+	tooLate(x, q)
 	y := b.next(rdmacm.EventConnectRequest).ID
 	param.QPN = r.QPN()
 	serve(y, r)
 	b.ok(y.Accept(&param))
+	tooLate(y, r)
 	if ev := a.next(rdmacm.EventConnectResponse); ev.Param.QPN != r.QPN() {
 		t.Errorf("response: got QP %v, want %v", ev.Param.QPN, r.QPN())
 	}
+	tooLate(x, q)
 	serve(x, q)
 	a.ok(x.Establish())
+	tooLate(x, q)
 	b.next(rdmacm.EventEstablished)
+	tooLate(y, r)
 	if _, err := q.PostSend([]verbs.SendWR{{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled}}); err != nil {
 		t.Fatal(err)
 	}

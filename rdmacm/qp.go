@@ -25,7 +25,8 @@ type queuePair struct {
 // a larger size later, makes the CQ itself.
 //
 // An ID without a QP of its own connects the one that ConnParam.QPN names. The program then takes
-// that QP through its states by QPAttr.
+// that QP through its states by QPAttr. From Connect or Accept until the end of the connection the ID
+// gets no other QP, and CreateQP fails with verbs.ErrState. (A UD QP is not bound to a peer.)
 func (id *ID) CreateQP(pd *verbs.PD, attr verbs.QPInitAttr) error { return id.makeQP(pd, attr, false) }
 
 // makeQP does what CreateQP does. With oneCQ it makes one CQ for both queues.
@@ -42,8 +43,21 @@ func (id *ID) makeQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) error {
 	if id.qp != nil {
 		return id.error(op, verbs.Errorf(verbs.ErrBusy, "the ID has a QP, %v: destroy it first", id.qp.QPN()))
 	}
-	if err := id.createQP(pd, attr, oneCQ); err != nil {
+	if err := id.mayHaveQP(); err != nil {
 		return id.error(op, err)
+	}
+	return id.error(op, id.createQP(pd, attr, oneCQ))
+}
+
+// mayHaveQP refuses another QP than the one that the peer was told of: this end would bring a QP into service that
+// nobody sends to. The caller holds id.mu.
+func (id *ID) mayHaveQP() error {
+	if id.qpType == verbs.QPTypeUD {
+		return nil
+	}
+	switch id.state {
+	case stateConnecting, stateResponded, stateAccepting, stateConnected:
+		return verbs.Errorf(verbs.ErrState, "the ID is %v, and the peer was told of QP %v: call CreateQP before Connect or Accept", id.state, id.own.QPN)
 	}
 	return nil
 }
