@@ -61,15 +61,20 @@ func (b *binding) lose(a *agent) bool {
 // releasePorts gives the port back on all addresses.
 func (b *binding) releasePorts() {
 	for i := range b.claims {
-		if c := &b.claims[i]; c.port != nil {
-			c.port.Release()
-			c.port = nil
-		}
+		b.claims[i].release()
 	}
 }
 
-// take claims the port on all addresses, unless it is taken already. It fails with ErrAddrInUse,
-// and then has no port. Of several addresses it passes over those that cannot be used: one that has
+// release gives the port back.
+func (c *claim) release() {
+	if c.port != nil {
+		c.port.Release()
+		c.port = nil
+	}
+}
+
+// take claims the port on all addresses, unless it is taken already. It fails with ErrAddrInUse, and then
+// has the ports that it had before: the ID may be bound to them. Of several addresses it passes over those that cannot be used: one that has
 // just been assigned may be so for a second, and others have been removed. So may be the addresses of a
 // device that does not have the port space, as iWARP has no datagrams.
 func (b *binding) take(ps PortSpace, number uint16) error {
@@ -82,6 +87,7 @@ func (b *binding) take(ps PortSpace, number uint16) error {
 	}
 	var unusable error
 	taken := 0
+	var fresh []*claim // that this call has taken
 	for i := range b.claims {
 		c := &b.claims[i]
 		if c.port == nil {
@@ -91,13 +97,16 @@ func (b *binding) take(ps PortSpace, number uint16) error {
 				continue
 			}
 			if err != nil {
-				b.releasePorts()
+				for _, c := range fresh {
+					c.release()
+				}
 				if errors.Is(err, ErrAddrInUse) {
 					err = verbs.Errorf(ErrAddrInUse, "port %d of %v at %v: %w", number, ps, c.addr, err)
 				}
 				return err
 			}
 			c.port = port
+			fresh = append(fresh, c)
 		}
 		taken++
 	}
