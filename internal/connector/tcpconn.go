@@ -33,6 +33,10 @@ type tcpConn struct {
 	request *mpa.Frame // of the peer
 	qpn     verbs.QPN
 	cancel  context.CancelFunc // of Connect
+
+	// Of a request: closed when await has ended, after which spoke says whether the peer did not wait for the answer.
+	awaited chan struct{}
+	spoke   bool
 }
 
 type tcpState uint8
@@ -226,22 +230,64 @@ func (c *tcpConn) disconnected(err error) {
 	c.report(Event{Kind: Disconnected, Err: err})
 }
 
+// errLeft is why a request is over that nobody has answered.
+var errLeft = verbs.Errorf(syscall.ECONNRESET, "the peer has left before its request was answered")
+
+// await has a request end with its peer. Nobody would notice before the answer, and a peer that has left kept a place
+// in the backlog. An initiator waits for the reply, RFC 5044, so what it says before is its end too.
+func (c *tcpConn) await(conn net.Conn) {
+	defer close(c.awaited)
+	var b [1]byte
+	n, _ := conn.Read(b[:])
+	c.mu.Lock()
+	c.spoke = n > 0
+	left := c.conn != nil // otherwise somebody answers
+	if left {
+		c.conn = nil
+		c.become(tcpOver)
+	}
+	c.mu.Unlock()
+	if left {
+		_ = conn.Close()
+		c.port.leaveQueue()
+		c.report(Event{Kind: Unreachable, Err: errLeft})
+	}
+}
+
+// take returns the connection of a request, for the one who answers it, or nil. Others have none then.
+func (c *tcpConn) take() net.Conn {
+	c.mu.Lock()
+	conn := c.conn
+	c.conn = nil
+	c.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	c.port.leaveQueue()
+	_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends await
+	<-c.awaited
+	_ = conn.SetReadDeadline(time.Time{})
+	return conn
+}
+
 // Accept implements Conn.
 func (c *tcpConn) Accept(p Params) error {
-	c.mu.Lock()
-	if c.state != tcpRequested || c.conn == nil {
-		c.mu.Unlock()
+	conn := c.take()
+	if conn == nil {
 		return ErrState
 	}
-	conn, request := c.conn, c.request
-	c.conn, c.qpn = nil, p.QPN
+	c.mu.Lock()
+	request := c.request
+	c.qpn = p.QPN
 	offer := c.offer(&p)
 	c.mu.Unlock()
-	c.port.leaveQueue()
 	reply, terms := offer.Answer(request)
-	_ = conn.SetWriteDeadline(time.Now().Add(requestTime))
-	_, err := conn.Write(reply.AppendTo(nil))
-	_ = conn.SetWriteDeadline(time.Time{})
+	err := errLeft
+	if !c.spoke {
+		_ = conn.SetWriteDeadline(time.Now().Add(requestTime))
+		_, err = conn.Write(reply.AppendTo(nil))
+		_ = conn.SetWriteDeadline(time.Time{})
+	}
 	if err == nil {
 		err = c.attach(conn, terms, nil, request)
 	}
@@ -256,14 +302,13 @@ func (c *tcpConn) Accept(p Params) error {
 
 // Reject implements Conn.
 func (c *tcpConn) Reject(privateData []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state != tcpRequested || c.conn == nil {
+	conn := c.take()
+	if conn == nil {
 		return ErrState
 	}
-	c.port.leaveQueue()
-	c.c.refuse(c.conn, c.request, privateData)
-	c.conn = nil
+	c.c.refuse(conn, c.request, privateData)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.become(tcpOver)
 	return nil
 }
@@ -292,20 +337,17 @@ func (c *tcpConn) Disconnect() error {
 func (c *tcpConn) Close() {
 	c.mu.Lock()
 	c.handle, c.closed = nil, true
-	state, cancel, conn := c.state, c.cancel, c.conn
+	state, cancel := c.state, c.cancel
 	if state != tcpConnected {
 		c.become(tcpOver)
 	}
-	c.conn = nil
 	c.mu.Unlock()
 	if cancel != nil {
 		cancel()
 	}
-	switch {
-	case state == tcpConnected:
+	if state == tcpConnected {
 		c.carrier.Shutdown(c.qpn)
-	case conn != nil:
-		c.port.leaveQueue()
+	} else if conn := c.take(); conn != nil {
 		c.c.refuse(conn, c.request, nil)
 	}
 }

@@ -125,7 +125,7 @@ func (p *tcpPort) ask(conn net.Conn) {
 
 // requested hands a request out, or rejects it.
 func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
-	c := &tcpConn{c: p.c, ps: p.ps, port: p, conn: conn, request: frame}
+	c := &tcpConn{c: p.c, ps: p.ps, port: p, conn: conn, request: frame, awaited: make(chan struct{})}
 	c.carrier = p.c.carrier
 	c.local, c.remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	r := &Request{Conn: c, Type: verbs.QPTypeRC, Local: c.local, Remote: c.remote}
@@ -140,6 +140,7 @@ func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
 		c.mu.Lock()
 		c.become(tcpRequested)
 		c.mu.Unlock()
+		go c.await(conn)
 		if handle := p.onRequest(r); handle != nil {
 			c.hear(handle)
 			return

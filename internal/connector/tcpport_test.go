@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,6 +76,52 @@ func TestClosedRequestLeavesBacklog(t *testing.T) {
 				t.Fatalf("%d requests are delivered, want %d", len(requests), i+1)
 			}
 			requests[i].Conn.Close()
+		}
+	})
+}
+
+// A request whose peer leaves before it is answered is over, and leaves its place in the backlog to the next one. It
+// cannot be accepted any more.
+func TestDepartedRequestLeavesBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &tcpConnector{conns: map[*tcpConn]bool{}, leaving: make(chan struct{}, maxLeaving)}
+		var requests []*Request
+		var events []Event
+		p := &tcpPort{c: c, backlog: 1, onRequest: func(r *Request) func(Event) {
+			requests = append(requests, r)
+			return func(ev Event) { events = append(events, ev) }
+		}}
+		request := (&mpa.Offer{}).Request()
+		for i, leave := range []func(net.Conn){
+			func(theirs net.Conn) { _ = theirs.Close() },
+			func(theirs net.Conn) { _, _ = theirs.Write([]byte{0}) }, // it is not to speak before the answer
+		} {
+			var closed atomic.Int32
+			ours, theirs := net.Pipe()
+			defer theirs.Close()
+			p.requested(&closing{ours, &closed}, &request)
+			if len(requests) != i+1 {
+				t.Fatalf("%d requests are delivered, want %d", len(requests), i+1)
+			}
+			leave(theirs)
+			synctest.Wait()
+			for _, f := range c.queue {
+				f()
+			}
+			c.queue = nil
+			if len(events) != i+1 || events[i].Kind != Unreachable || !errors.Is(events[i].Err, syscall.ECONNRESET) {
+				t.Fatalf("got events %+v, want %d that say that the peer has left", events, i+1)
+			}
+			if closed.Load() != 1 || len(c.conns) != 0 || p.unanswered != 0 {
+				t.Errorf("a request that is over: connection closed %d times, %d connections listed, %d requests wait; want 1, 0, 0", closed.Load(), len(c.conns), p.unanswered)
+			}
+			if err := requests[i].Conn.Accept(Params{}); !errors.Is(err, ErrState) {
+				t.Errorf("Accept: got error %v, want %v", err, ErrState)
+			}
+			requests[i].Conn.Close()
+			if p.unanswered != 0 {
+				t.Errorf("a place was given back twice: %d requests wait", p.unanswered)
+			}
 		}
 	})
 }

@@ -58,7 +58,7 @@ var cornerMutants = []mutant{
 	{"an RTU that is repeated has no private data", cm + "active.go",
 		"	c.sendRTU()\n	return nil\n", "	c.sendRTU()\n	c.rtuData = nil\n	return nil\n", "./internal/cm", "TestLostRTU"},
 	{"an iWARP request that is closed unanswered keeps its place in the backlog", connector + "tcpconn.go",
-		"	case conn != nil:\n		c.port.leaveQueue()\n", "	case conn != nil:\n", "./internal/connector", "TestClosedRequestLeavesBacklog"},
+		"	c.port.leaveQueue()\n	_ = conn.SetReadDeadline(", "	_ = conn.SetReadDeadline(", "./internal/connector", "TestClosedRequestLeavesBacklog"},
 	{"the rows of revoked last words are not used again", host + "will_linux.go",
 		"	w.free = append(w.free, row)\n", "", "./internal/host", "TestLastWordsRevoked"},
 	{"numbers come from the block of the multicast QPN", "internal/idtable/idtable.go",
