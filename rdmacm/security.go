@@ -226,7 +226,7 @@ func (id *ID) answerSecured(param *ConnParam) (err error) {
 // tellQPOfPeer has the QP know its peer from the first packet on: a peer with keys is a software device. The caller
 // holds id.mu.
 func (id *ID) tellQPOfPeer() {
-	if id.agreement.secrets != nil {
+	if id.agreement.secrets != nil && id.qp != nil { // the program may have destroyed it since it accepted
 		_ = id.qp.PeerRepeatsSelectively() // it fails for UC, for a device that was told to be standard, and where the QP has failed
 	}
 }

@@ -310,3 +310,29 @@ func TestSecurityMisuse(t *testing.T) {
 		}
 	})
 }
+
+// A program may destroy the QP of an ID that has accepted, as one does that is about to close it. The peer's last
+// message, which comes then, finds no QP.
+func TestSecurityWithoutQP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		a, b := newScript(t, p.a), newScript(t, p.b)
+		l := b.id(rdmacm.PortSpaceTCP)
+		b.ok(l.BindAddr(addr(t, p.b, false, 7471)))
+		b.ok(l.SetSecurity(&rdmacm.Security{PSK: psk}))
+		b.ok(l.Listen(0))
+		x := a.routed(rdmacm.PortSpaceTCP, l.LocalAddr())
+		a.ok(x.SetSecurity(&rdmacm.Security{PSK: psk}))
+		a.ok(x.CreateQP(nil, smallQP))
+		a.ok(x.Connect(nil))
+		y := b.next(rdmacm.EventConnectRequest).ID
+		b.ok(y.CreateQP(nil, smallQP))
+		p.net.Partition(p.a, p.b) // so that the answer comes when the QP is gone
+		b.ok(y.Accept(nil))
+		b.ok(y.DestroyQP())
+		p.net.Heal(p.a, p.b)
+		a.next(rdmacm.EventEstablished)
+		b.next(rdmacm.EventEstablished)
+		b.ok(y.Close())
+	})
+}
