@@ -23,6 +23,7 @@ type agent struct {
 	from map[netip.AddrPort]*ID // those that have been given a port to connect from
 
 	uses   int           // guarded by agents.mu; 0 from the last release on
+	gone   bool          // guarded by opened.mu: the device has failed
 	closed chan struct{} // nothing is left of it
 }
 
@@ -158,7 +159,7 @@ func (a *agent) changePort(id *ID, port uint16) {
 
 // deviceGone tells the IDs that the device has failed. The connector's goroutine calls it.
 func (a *agent) deviceGone(err error) {
-	forget(a.dev)
+	forget(a)
 	a.mu.Lock()
 	ids := make([]*ID, 0, len(a.ids))
 	for id := range a.ids {

@@ -19,7 +19,7 @@ import (
 var opened = struct {
 	mu     sync.Mutex
 	byName map[string]openedDevice
-	failed []openedDevice // that are to be closed, once nothing uses them
+	failed []openedDevice // that nobody gets any more, and that are to be closed once nothing uses them
 }{byName: map[string]openedDevice{}}
 
 // openedDevice is a device with its agent, which stays as well, so that not every ID that comes and
@@ -94,19 +94,21 @@ func (o openedDevice) close() error {
 	return o.Device.Close()
 }
 
-// keep keeps a device that could not be closed, unless it was opened anew meanwhile.
+// keep keeps a device that could not be closed. If it was opened anew meanwhile, or has failed, it is only to be
+// closed once nothing uses it.
 func (o openedDevice) keep(name string) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	if _, ok := opened.byName[name]; ok {
+	_, anew := opened.byName[name]
+	if !anew && o.agent.over() { // otherwise others use it
+		if a, err := acquireAgent(o.Device); err == nil {
+			o.agent = a
+		}
+	}
+	if anew || o.agent.gone || o.agent.over() {
+		opened.failed = append(opened.failed, o)
 		return
 	}
-	if o.agent.over() {
-		var err error
-		if o.agent, err = acquireAgent(o.Device); err != nil {
-			return
-		}
-	} // otherwise others use it
 	opened.byName[name] = o
 }
 
@@ -137,11 +139,12 @@ func openedWith(addr netip.Addr) *verbs.Device {
 }
 
 // forget lets go of a device that has failed. It stays open as long as it is in use.
-func forget(d *verbs.Device) {
+func forget(a *agent) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	if o := opened.byName[d.Name()]; o.Device == d {
-		delete(opened.byName, d.Name())
+	a.gone = true
+	if o := opened.byName[a.dev.Name()]; o.Device == a.dev {
+		delete(opened.byName, a.dev.Name())
 		opened.failed = append(opened.failed, o)
 	}
 }

@@ -114,7 +114,7 @@ var endMutants = []mutant{
 	{"a connection without private data has no parameters", "rdmacm/conn.go",
 		"if c.id.listener == nil {", "if len(ev.Param.PrivateData) > 0 {", "./provider/soft", "TestParamsOfRNIC"},
 	{"a device whose interface has gone stays open", "rdmacm/device.go",
-		"		opened.failed = append(opened.failed, o)\n", "		_ = o\n", "./provider/soft", "TestVanishedDeviceIsClosed$"},
+		"		delete(opened.byName, a.dev.Name())\n		opened.failed = append(opened.failed, o)\n", "		delete(opened.byName, a.dev.Name())\n", "./provider/soft", "TestVanishedDeviceIsClosed$"},
 
 	// Streams and tools.
 	{"a server that takes no more has not answered", "cmd/adverb/internal/streams/proxy.go",
