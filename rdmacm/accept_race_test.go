@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -49,5 +50,45 @@ func TestRequestOverWhileAccepted(t *testing.T) {
 	case <-r.Disconnected():
 	case <-ctx.Done():
 		t.Error("the request has ended, and Disconnected does not say so")
+	}
+}
+
+// Accept of a request whose peer has given up says that, and not that the program has called it in the wrong state.
+func TestAcceptAfterRequestOver(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	n := rdmatest.New(t)
+	a, b := n.Device(), n.Device()
+	l, err := (&ListenConfig{Devices: []*verbs.Device{b}}).Listen(netip.MustParseAddrPort("0.0.0.0:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	es, err := b.GIDs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialing, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	dialed := make(chan error, 1)
+	go func() {
+		_, err := (&Dialer{Device: a}).Dial(dialing, netip.AddrPortFrom(es[0].GID.Addr(), l.Addr().Port()), nil)
+		dialed <- err
+	}()
+	r, err := l.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveUp()
+	if err := <-dialed; err == nil {
+		t.Fatal("a Dial that was given up has succeeded")
+	}
+	select {
+	case <-r.Disconnected():
+	case <-ctx.Done():
+		t.Fatal("the request has ended, and Disconnected does not say so")
+	}
+	if _, err := r.Accept(ctx, nil); !errors.Is(err, ErrReset) || errors.Is(err, verbs.ErrState) {
+		t.Errorf("Accept of a request that is over: got %v, want %v", err, ErrReset)
 	}
 }

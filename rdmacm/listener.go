@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"sync"
@@ -159,8 +160,9 @@ const MaxAcceptTime = connector.MaxAcceptTime
 //
 // ctx bounds the attempt. Without a deadline, a peer that falls silent ends it with ErrTimeout: after 17 s
 // if the peer is an adverb, after 66 s if it is Linux, since the peer's own timeout and retries count, and
-// at most after MaxAcceptTime, whatever the peer has said. On iWARP nothing is waited for but that TCP
-// takes the answer, for 5 s at most. The time of Config.Setup comes on top.
+// at most after MaxAcceptTime, whatever the peer has said. A peer that has given up before ends it with
+// ErrReset. On iWARP nothing is waited for but that TCP takes the answer, for 5 s at most. The time of
+// Config.Setup comes on top.
 func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	config := c.orDefault()
 	err := config.check()
@@ -171,7 +173,11 @@ func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 		err = r.conn.setup(&config)
 	}
 	if err == nil {
-		err = r.conn.id.Accept(config.param())
+		if err = r.conn.id.Accept(config.param()); err != nil {
+			r.conn.mu.Lock()
+			err = cmp.Or(r.conn.cause, err) // the request may have ended, which says more than the state that the ID is in
+			r.conn.mu.Unlock()
+		}
 	}
 	if err == nil {
 		err = r.conn.await(ctx)
