@@ -217,6 +217,14 @@ func (id *ID) failing() bool {
 
 // rejected handles the peer's no. The caller holds id.mu.
 func (id *ID) rejected(ev *connector.Event) {
+	switch id.state {
+	case stateDisconnected: // the end was reported when the QP failed
+		return
+	case stateDisconnecting: // the no has met the wish to disconnect on the way, and is as good as its answer
+		id.end(stateDisconnected)
+		id.report(Event{Type: EventDisconnected, ours: true})
+		return
+	}
 	id.end(stateFailed)
 	err := &RejectError{Reason: RejectReason(ev.Reason), PrivateData: ev.Params.PrivateData, Info: ev.Info}
 	op := "accept"

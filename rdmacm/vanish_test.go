@@ -377,6 +377,39 @@ func TestRejectReasons(t *testing.T) {
 	})
 }
 
+// A peer may reject a connection just when this end has ended it, as a server does that accepts and closes. The end
+// is the one that was asked for, or that was reported already, and there is one.
+func TestRejectedWhileEnding(t *testing.T) {
+	in(t, func(t *testing.T, p pair) {
+		h := newByHand(t, p.b, addr(t, p.a, false, 0).Addr())
+		h.claim(rdmacm.PortSpaceTCP, 7471)
+		a := newScript(t, p.a)
+		for what, end := range map[string]func(*rdmacm.ID) error{
+			"Disconnect": (*rdmacm.ID).Disconnect,
+			"a QP that fails": func(x *rdmacm.ID) error {
+				return x.QP().Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState)
+			},
+		} {
+			x := connecting(a, addr(t, p.b, false, 7471))
+			req := h.recvREQ()
+			rep := &wire.REP{LocalCommID: h.newID(), RemoteCommID: req.LocalCommID, LocalQPN: h.id, LocalGUID: 77}
+			h.send(wire.CMREP, rep)
+			a.next(rdmacm.EventEstablished)
+			h.recv(wire.CMRTU)
+			a.ok(end(x))
+			h.recv(wire.CMDREQ)
+			h.send(wire.CMREJ, &wire.REJ{LocalCommID: rep.LocalCommID, RemoteCommID: req.LocalCommID, Message: wire.CMMessageOther, Reason: wire.RejConsumerDefined})
+			ev := a.next(rdmacm.EventDisconnected)
+			if what == "Disconnect" && (ev.Status != 0 || ev.Err != nil) {
+				t.Errorf("%s: got status %d, %v, want none", what, ev.Status, ev.Err)
+			}
+			synctest.Wait()
+			a.quiet()
+			a.ok(x.Close())
+		}
+	})
+}
+
 // TestBadRequests checks that a request which cannot be served is rejected with the reason, before
 // a program sees it.
 func TestBadRequests(t *testing.T) {
