@@ -234,6 +234,30 @@ func TestListenerClosed(t *testing.T) {
 	}
 }
 
+// TestAnsweredOnce: a request is answered once. What comes behind, such as a deferred Reject or an Accept that is tried
+// again, is refused, and does not harm the connection.
+func TestAnsweredOnce(t *testing.T) {
+	p := newPair(t)
+	l := p.listen(t, addr(t, p.b, false, 0))
+	done := accept(t, l, nil)
+	c, err := p.dial(t, l.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := <-done
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	t.Cleanup(func() { a.conn.Close() })
+	if _, err := a.req.Accept(patience(t), nil); !errors.Is(err, verbs.ErrState) {
+		t.Errorf("Accept after Accept: got error %v, want %v", err, verbs.ErrState)
+	}
+	if err := a.req.Reject(nil); !errors.Is(err, verbs.ErrState) {
+		t.Errorf("Reject after Accept: got error %v, want %v", err, verbs.ErrState)
+	}
+	sendText(t, a.conn, c, "still there")
+}
+
 func TestDialCancelled(t *testing.T) {
 	p := newPair(t)
 	l := p.listen(t, addr(t, p.b, false, 0))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -101,8 +102,9 @@ func (l *Listener) Close() error {
 
 // Request is a peer's wish to connect. The program accepts or rejects it.
 type Request struct {
-	conn  *Conn
-	param ConnParam
+	conn     *Conn
+	param    ConnParam
+	accepted atomic.Bool // the program has the connection
 }
 
 // newRequest moves the new ID to a channel of its own.
@@ -164,6 +166,9 @@ const MaxAcceptTime = connector.MaxAcceptTime
 // ErrReset. On iWARP nothing is waited for but that TCP takes the answer, for 5 s at most. The time of
 // Config.Setup comes on top.
 func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
+	if err := r.over("accept"); err != nil {
+		return nil, err
+	}
 	config := c.orDefault()
 	err := config.check()
 	if err == nil && config.Security != nil {
@@ -187,12 +192,25 @@ func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 		r.conn.Close()
 		return nil, opError("accept", local, remote, err)
 	}
+	r.accepted.Store(true)
 	return r.conn, nil
 }
 
+// over refuses another answer to a request that Accept has made a connection of. To give the request up would end that.
+func (r *Request) over(op string) error {
+	if !r.accepted.Load() {
+		return nil
+	}
+	return opError(op, r.LocalAddr(), r.RemoteAddr(), verbs.Errorf(verbs.ErrState, "Accept has made a connection of the request: Conn.Close ends it"))
+}
+
 // Reject refuses the peer. The peer's Dial returns a RejectError with the private data, which has
-// at most MaxRejectData bytes.
+// at most MaxRejectData bytes. After Accept has returned a connection the error is verbs.ErrState, and the
+// connection stays.
 func (r *Request) Reject(privateData []byte) error {
+	if err := r.over("reject"); err != nil {
+		return err
+	}
 	err := r.conn.id.Reject(privateData)
 	if cerr := r.conn.Close(); err == nil {
 		err = cerr
