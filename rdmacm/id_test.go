@@ -497,6 +497,13 @@ func TestMisuse(t *testing.T) {
 	pd, err := p.b.AllocPD()
 	b.ok(err)
 	expect("another device's PD", x.CreateQP(pd, smallQP), verbs.ErrInvalid, "sim1")
+	ib, uc := a.routed(rdmacm.PortSpaceIB, l.LocalAddr()), smallQP
+	uc.Type = verbs.QPTypeUC
+	expect("another device's PD", ib.CreateQP(pd, uc), verbs.ErrInvalid, "sim1")
+	a.ok(ib.CreateQP(nil, smallQP))
+	if typ := ib.QP().Type(); typ != verbs.QPTypeRC { // a choice that came to nothing
+		t.Errorf("a QP after a UC QP could not be made: got %v, want %v", typ, verbs.QPTypeRC)
+	}
 	a.ok(x.CreateQP(nil, smallQP))
 	expect("a second QP", x.CreateQP(nil, smallQP), verbs.ErrBusy, "has a QP")
 	expect("57 bytes", x.Connect(&rdmacm.ConnParam{PrivateData: make([]byte, 57)}), verbs.ErrInvalid, "room for 56")

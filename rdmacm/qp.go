@@ -64,6 +64,13 @@ func (id *ID) mayHaveQP() error {
 
 // createQP does what makeQP does. The caller holds id.mu.
 func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) (err error) {
+	before := id.qpType
+	defer func() {
+		if err != nil {
+			id.queuePair.destroy()
+			id.qpType = before
+		}
+	}()
 	switch {
 	case attr.Type == 0:
 		attr.Type = id.qpType
@@ -84,11 +91,6 @@ func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) (err err
 	if err := id.conn.Serve(pd.Device(), id.local.Addr().WithZone("")); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			id.queuePair.destroy()
-		}
-	}()
 	if err := id.makeCQs(pd.Device(), &attr, oneCQ); err != nil {
 		return err
 	}
