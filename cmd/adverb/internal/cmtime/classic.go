@@ -219,6 +219,11 @@ func (c *client) round(connections int, src netip.AddrPort, lookup error) error 
 	if f.rate {
 		c.printRate()
 	}
+	// C's program ends with status 0 here, and a script takes a table of nothing for a measurement.
+	if n := c.failures(); n > 0 {
+		return c.explained(fmt.Errorf("measure %d connections to %v: %d of them have failed, and are not in the table: what is printed above it says why",
+			len(c.conns), c.dst, n))
+	}
 	return nil
 }
 
@@ -286,18 +291,23 @@ func (c *client) allMade() error {
 	if c.sync == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	failed := 0
-	for i := range c.conns {
-		if c.conns[i].failed {
-			failed++
-		}
-	}
+	failed := c.failures()
 	if failed == 0 {
 		return nil
 	}
 	return fmt.Errorf("%d of %d connections have failed, and the server waits for all: restart it", failed, len(c.conns))
+}
+
+// failures returns how many connections of the round have failed.
+func (c *client) failures() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.conns {
+		if c.conns[i].failed {
+			n++
+		}
+	}
+	return n
 }
 
 // destroy closes all IDs, those of failed connections too.

@@ -177,19 +177,19 @@ func TestCmtime(t *testing.T) {
 	}
 }
 
-// Connections that fail are reported, and left out of the table. The status does not tell of them.
+// Connections that fail are reported, and left out of the table. The status tells of them.
 func TestCmtimeRefused(t *testing.T) {
 	defer listener(t, tooltest.FreePort(t))(true) // QP1 is there, and the port is another
 	r := runOfClient(t.Context(), tooltest.FreePort(t), "cmtime -c 3 --rate")
 	const line = "event: RDMA_CM_EVENT_REJECTED, error: 8\n"
-	if r.Code != 0 || strings.Count(r.Stdout, line) != 3 || !strings.Contains(r.Stdout, "connecting\n"+line) ||
+	if r.Code != cli.ExitError || strings.Count(r.Stdout, line) != 3 || !strings.Contains(r.Stdout, "connecting\n"+line) ||
 		!strings.HasSuffix(r.Stdout, "rate         : 0 connections/s (connect), 0 connections/s (all steps up to connect)\n") ||
-		strings.Count(r.Stderr, "no listener for port") != 3 {
-		t.Errorf("got %+v, want status 0, three times %q and a rate of 0", r, line)
+		strings.Count(r.Stderr, "no listener for port") != 3 || !strings.Contains(r.Stderr, ": 3 of them have failed") {
+		t.Errorf("got %+v, want status 1, three times %q, a rate of 0 and how many have failed", r, line)
 	}
 	r = runOfClient(t.Context(), "1", "cmtime -c 1 -b 192.0.2.1")
-	if r.Code != 0 || !strings.HasPrefix(r.Stderr, "failure bind addr: No such device\nadverb: ") {
-		t.Errorf("got %+v, want status 0 and that the address cannot be bound", r)
+	if r.Code != cli.ExitError || !strings.HasPrefix(r.Stderr, "failure bind addr: No such device\nadverb: ") {
+		t.Errorf("got %+v, want status 1 and that the address cannot be bound", r)
 	}
 }
 
@@ -201,8 +201,13 @@ func TestCmtimeServerLeaves(t *testing.T) {
 	stop := listener(t, port)
 	client := tool.StartUntil(ctx, "connecting", "cmtime", "-c", "100", "--ib-dev", clientDevice, "-p", port, "-s", serverAddr)
 	stop(false)
-	if r := <-client; r.Code != 0 || !strings.Contains(r.Stdout, tableHead) {
-		t.Errorf("got %+v, want status 0 and the table", r)
+	r := <-client
+	code := cli.ExitOK // if all were made in time
+	if strings.Contains(r.Stderr, "of them have failed") {
+		code = cli.ExitError
+	}
+	if r.Code != code || !strings.Contains(r.Stdout, tableHead) {
+		t.Errorf("got %+v, want status %d and the table", r, code)
 	}
 }
 
