@@ -72,10 +72,11 @@ func (inv *Invocation) Printf(format string, args ...any) { fmt.Fprintf(inv.Stdo
 func (inv *Invocation) Errorf(format string, args ...any) { fmt.Fprintf(inv.Stderr, format, args...) }
 
 // Explain prints what the C program's line leaves out. It prints on a line of its own, so that a
-// script which looks for the C program's line still finds it.
+// script which looks for the C program's line still finds it. Where the cause tells a program what to do, the line
+// tells the user.
 func (inv *Invocation) Explain(err error) {
 	if err != nil {
-		fmt.Fprintf(inv.Stderr, "adverb: %v\n", err)
+		fmt.Fprintf(inv.Stderr, "adverb: %s\n", inv.reword(err.Error()))
 	}
 }
 

@@ -97,6 +97,9 @@ func TestRpingPSK(t *testing.T) {
 				if client.Code == 0 || !strings.Contains(client.Stderr, tt.want) {
 					t.Errorf("got status %d, stderr %q, want %q", client.Code, client.Stderr, tt.want)
 				}
+				if !strings.Contains(client.Stderr, "--psk FILE") || strings.Contains(client.Stderr, "Security") {
+					t.Errorf("got stderr %q, want the flag named, and nothing of the API", client.Stderr)
+				}
 				cancel() // a server does not hear of clients that it refuses
 				<-server
 				return
