@@ -90,6 +90,7 @@ var floors = []struct {
 	{"internal/mem", 1},
 	{"internal/mpa", 1},
 	{"internal/secure", 1},
+	{"internal/settings", 1},
 	{"internal/shm", 1},
 	{"internal/watch", 1},
 

@@ -37,6 +37,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/hca"
 	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/settings"
 	"github.com/adverb-rdma/adverb/internal/showpackets"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -117,6 +119,9 @@ func (n *Network) Device() *verbs.Device {
 	dev := new(device)
 	c := hca.Config{Name: name, Random: n.random, IOVA: dev.regions.iova}
 	var err error
+	if _, err = settings.Value(mem.EnvDebug, mem.ParseDebug); err != nil {
+		n.t.Fatalf("rdmatest: %v", err)
+	}
 	if c.Middleware, c.Closers, err = showpackets.Middleware(); err != nil {
 		n.t.Fatalf("rdmatest: %v", err)
 	}

@@ -4,17 +4,36 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
+
+	"github.com/adverb-rdma/adverb/verbs"
 )
+
+// EnvDebug names the environment variable that lists what is to be debugged.
+const EnvDebug = "ADVERB_DEBUG"
 
 // debugMR reports whether ADVERB_DEBUG asks for "mr": each region that is allocated then has addresses
 // that nothing else ever gets, with a page on either side that faults, and Close says on stderr which
-// addresses fault from then on.
+// addresses fault from then on. Those who open devices refuse what else it says.
 var debugMR = sync.OnceValue(func() bool {
-	return slices.Contains(strings.Split(os.Getenv("ADVERB_DEBUG"), ","), "mr")
+	mr, _ := ParseDebug(os.Getenv(EnvDebug))
+	return mr
 })
+
+// ParseDebug reads ADVERB_DEBUG, a list with commas in which there may be "mr".
+func ParseDebug(list string) (mr bool, err error) {
+	for word := range strings.SplitSeq(list, ",") {
+		switch word {
+		case "mr":
+			mr = true
+		case "":
+		default:
+			err = verbs.Errorf(verbs.ErrInvalid, "%q: nothing of the name %q can be debugged: there is \"mr\"", list, word)
+		}
+	}
+	return mr, err
+}
 
 // tell tells that a region is closed. The runtime's message of a fault has an address, which the reader
 // finds here. It cannot name the region itself.

@@ -52,7 +52,7 @@ var cornerMutants = []mutant{
 
 	// Captures.
 	{"a program whose packets are captured takes some by shared memory", "provider/soft/soft.go",
-		`os.Getenv("ADVERB_SHM") != "0" && len(config.Middleware) == 0`, `os.Getenv("ADVERB_SHM") != "0"`, "./provider/soft", "TestCapturedPeer"},
+		`env.shm && len(config.Middleware) == 0`, `env.shm`, "./provider/soft", "TestCapturedPeer"},
 
 	// Connection managers, iWARP, and what lies below.
 	{"an RTU that is repeated has no private data", cm + "active.go",

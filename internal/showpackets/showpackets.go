@@ -27,6 +27,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/internal/link/trace"
+	"github.com/adverb-rdma/adverb/internal/settings"
 )
 
 const (
@@ -36,7 +37,11 @@ const (
 
 // Middleware returns what a device puts around its links, and what it closes at its end.
 func Middleware() (mw []link.Middleware, closers []io.Closer, err error) {
-	if v := os.Getenv(envTrace); v != "" && v != "0" {
+	traces, err := settings.Switch(envTrace, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if traces {
 		mw = append(mw, trace.New(trace.ToWriter(os.Stderr)))
 	}
 	if os.Getenv(envPCAP) == "" {
@@ -55,7 +60,11 @@ func Middleware() (mw []link.Middleware, closers []io.Closer, err error) {
 func Streams(tracers func() (sent, received func([]byte) []string)) (wrap func(net.Conn) net.Conn, closers []io.Closer, err error) {
 	wrap = func(c net.Conn) net.Conn { return c }
 	wraps := false
-	if v := os.Getenv(envTrace); v != "" && v != "0" {
+	traces, err := settings.Switch(envTrace, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if traces {
 		wraps = true
 		wrap = func(c net.Conn) net.Conn {
 			sent, received := tracers()

@@ -25,11 +25,8 @@ var listening struct {
 }
 
 // Listen makes this program answer until release is called as often as Listen was. Where the system
-// does not allow it, or the user does not want it, the program works as it does without.
+// does not allow it the program works as it does without.
 func Listen() (release func()) {
-	if os.Getenv(EnvOff) == "0" {
-		return func() {}
-	}
 	l := &listening
 	l.mu.Lock()
 	defer l.mu.Unlock()

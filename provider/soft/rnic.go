@@ -1,26 +1,12 @@
 package soft
 
 import (
-	"os"
-
 	"github.com/adverb-rdma/adverb/internal/iwarp"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/internal/rnic"
 	"github.com/adverb-rdma/adverb/internal/showpackets"
-	"github.com/adverb-rdma/adverb/internal/watch"
 	"github.com/adverb-rdma/adverb/verbs"
 )
-
-const (
-	envList    = "ADVERB_IWARP"
-	envCRC     = "ADVERB_IWARP_CRC"
-	envMarkers = "ADVERB_IWARP_MARKERS"
-)
-
-func isSet(env string) bool { v := os.Getenv(env); return v != "" && v != "0" }
-
-// listsRNICs reports whether the devices that speak iWARP are listed.
-func listsRNICs() bool { return isSet(envList) }
 
 // rnics lists a device that speaks iWARP for each network interface, those of loopback last.
 func rnics(netdevs []*udp.Netdev) []verbs.DeviceInfo {
@@ -51,12 +37,12 @@ func (d rnicDevice) Close() error {
 }
 
 // openRNIC opens a device that speaks iWARP on a network interface, perhaps with one of its addresses.
-func openRNIC(name, ifname string) (verbs.ProviderDevice, error) {
+func openRNIC(name, ifname string, env *environment) (verbs.ProviderDevice, error) {
 	netdev, err := openNetdev(ifname)
 	if err != nil {
 		return nil, err
 	}
-	config := rnic.Config{Name: name, CRC: isSet(envCRC), Markers: isSet(envMarkers), Spin: spin(), Yielder: yielder}
+	config := rnic.Config{Name: name, CRC: env.crc, Markers: env.markers, Spin: spin(), Yielder: yielder}
 	if config.Wrap, config.Closers, err = showpackets.Streams(iwarp.Tracers); err != nil {
 		netdev.Close()
 		return nil, err
@@ -65,5 +51,5 @@ func openRNIC(name, ifname string) (verbs.ProviderDevice, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rnicDevice{d, watch.Listen()}, nil
+	return rnicDevice{d, env.listen()}, nil
 }

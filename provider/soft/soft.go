@@ -52,10 +52,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,8 +64,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/internal/rnic"
+	"github.com/adverb-rdma/adverb/internal/settings"
 	"github.com/adverb-rdma/adverb/internal/showpackets"
-	"github.com/adverb-rdma/adverb/internal/watch"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -85,7 +83,11 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 		return nil, err
 	}
 	var all, loopback []verbs.DeviceInfo
-	if listsRNICs() {
+	lists, err := settings.Switch(envList, false)
+	if err != nil {
+		return nil, err
+	}
+	if lists {
 		all = rnics(netdevs)
 	}
 	for _, n := range netdevs {
@@ -113,24 +115,19 @@ func isLoopback(n link.Netdev) bool {
 
 // Open opens a device by a name that Devices lists, or by such a name with an address.
 func (p provider) Open(name string) (verbs.ProviderDevice, error) {
-	if ifname, ok := strings.CutPrefix(name, rnic.NamePrefix); ok {
-		return openRNIC(name, ifname)
+	ifname, isRNIC := strings.CutPrefix(name, rnic.NamePrefix)
+	if !isRNIC {
+		var ok bool
+		if ifname, ok = strings.CutPrefix(name, namePrefix); !ok {
+			return nil, verbs.ErrNotFound
+		}
 	}
-	ifname, ok := strings.CutPrefix(name, namePrefix)
-	if !ok {
-		return nil, verbs.ErrNotFound
-	}
-	control, err := setting("ADVERB_CONGESTION", verbs.ParseCongestionControl)
+	env, err := readEnvironment()
 	if err != nil {
 		return nil, err
 	}
-	routing, err := setting("ADVERB_ROUTING", verbs.ParseAdaptiveRouting)
-	if err != nil {
-		return nil, err
-	}
-	shards, err := setting("ADVERB_SHARDS", parseShards)
-	if err != nil {
-		return nil, err
+	if isRNIC {
+		return openRNIC(name, ifname, env)
 	}
 	netdev, err := openNetdev(ifname)
 	if err != nil {
@@ -139,15 +136,16 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	shared := host.Share(netdev)
 	config := hca.Config{
 		Name: name, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
-		Spin: spin(), Clock: processClock(), Yielder: yielder, Congestion: control, Routing: routing,
-		Standard: os.Getenv("ADVERB_EXTENSIONS") == "0",
+		Spin: spin(), Clock: processClock(), Yielder: yielder, Congestion: env.congestion, Routing: env.routing,
+		Standard: !env.extensions,
 	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()
 		return nil, err
 	}
-	memory := os.Getenv("ADVERB_SHM") != "0" && len(config.Middleware) == 0
+	memory := env.shm && len(config.Middleware) == 0
 	config.Ways = ways(shared, memory)
+	shards := env.shards
 	if shards == 0 {
 		shards = min(runtime.GOMAXPROCS(0), usualShards)
 	}
@@ -160,7 +158,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	if err != nil {
 		return nil, err
 	}
-	return device{d, shared, watch.Listen()}, nil
+	return device{d, shared, env.listen()}, nil
 }
 
 // ways returns what a shard needs of its network interface. memory says that packets may go by shared memory.
@@ -173,34 +171,9 @@ func ways(n *host.Netdev, memory bool) hca.Ways {
 	return w
 }
 
-const (
-	// usualShards bounds the shards of a device that nothing is said of: one for each processor. Each that is used
-	// costs some files, and is for other processes one more to have a lane to.
-	usualShards = 4
-	// maxShards bounds ADVERB_SHARDS.
-	maxShards = 16
-)
-
-// parseShards reads how many shards a device has.
-func parseShards(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > maxShards {
-		return 0, verbs.Errorf(verbs.ErrInvalid, "%q is not a number of shards: say 1 to %d", s, maxShards)
-	}
-	return n, nil
-}
-
-// setting returns what a variable of the environment says, as parse reads it, or the zero value if it says nothing.
-func setting[T any](name string, parse func(string) (T, error)) (v T, err error) {
-	s := os.Getenv(name)
-	if s == "" {
-		return v, nil
-	}
-	if v, err = parse(s); err != nil {
-		err = fmt.Errorf("%s: %w", name, err)
-	}
-	return v, err
-}
+// usualShards bounds the shards of a device that nothing is said of: one for each processor. Each that is used
+// costs some files, and is for other processes one more to have a lane to.
+const usualShards = 4
 
 // spinPolls is how often a device looks for datagrams before a goroutine sleeps. A look takes about half
 // a microsecond, so this is some 100 µs.

@@ -1,0 +1,80 @@
+package soft
+
+import (
+	"cmp"
+	"strconv"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/settings"
+	"github.com/adverb-rdma/adverb/internal/watch"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// envList has the devices that speak iWARP listed.
+const envList = "ADVERB_IWARP"
+
+// environment is what the variables of the environment say of devices. Those that show packets are read where the
+// packets are shown.
+type environment struct {
+	congestion verbs.CongestionControl
+	routing    verbs.AdaptiveRouting
+	shards     int // 0: nothing is said
+	shm        bool
+	extensions bool
+	watched    bool
+	crc        bool
+	markers    bool
+}
+
+// readEnvironment reads all variables, whatever kind of device is opened: a value that means nothing is nothing that
+// only the other kind should tell of. The error is the first.
+func readEnvironment() (*environment, error) {
+	var e environment
+	var errs []error
+	note := func(err error) { errs = append(errs, err) }
+	var err error
+	e.congestion, err = settings.Value("ADVERB_CONGESTION", verbs.ParseCongestionControl)
+	note(err)
+	e.routing, err = settings.Value("ADVERB_ROUTING", verbs.ParseAdaptiveRouting)
+	note(err)
+	e.shards, err = settings.Value("ADVERB_SHARDS", parseShards)
+	note(err)
+	_, err = settings.Value(mem.EnvDebug, mem.ParseDebug) // which regions go by
+	note(err)
+	for _, s := range []struct {
+		name  string
+		on    *bool
+		usual bool
+	}{
+		{"ADVERB_SHM", &e.shm, true},
+		{"ADVERB_EXTENSIONS", &e.extensions, true},
+		{watch.EnvOff, &e.watched, true},
+		{envList, new(bool), false},
+		{"ADVERB_IWARP_CRC", &e.crc, false},
+		{"ADVERB_IWARP_MARKERS", &e.markers, false},
+	} {
+		*s.on, err = settings.Switch(s.name, s.usual)
+		note(err)
+	}
+	return &e, cmp.Or(errs...)
+}
+
+// listen makes the program answer those who ask what it has open, unless that is not wanted, until hide is called.
+func (e *environment) listen() (hide func()) {
+	if !e.watched {
+		return func() {}
+	}
+	return watch.Listen()
+}
+
+// maxShards bounds ADVERB_SHARDS.
+const maxShards = 16
+
+// parseShards reads how many shards a device has.
+func parseShards(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > maxShards {
+		return 0, verbs.Errorf(verbs.ErrInvalid, "%q is not a number of shards: say 1 to %d", s, maxShards)
+	}
+	return n, nil
+}
