@@ -15,6 +15,8 @@ type Flag struct {
 	Help   string
 	Ours   bool   // the C program does not have it, so the classic usage leaves it out
 	Values Values // what the argument may be, for completion
+
+	Check func(arg string) error // or nil: why the argument is refused, and what it may be
 }
 
 // Values says what an argument may be. The zero value says nothing.

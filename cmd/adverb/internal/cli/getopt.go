@@ -20,6 +20,8 @@ type Getopt struct {
 
 	ended   bool  // "--" has been met
 	lacking *Flag // the last flag, if its argument is missing
+
+	refuse func(error) // gets what the Check of a flag says; nil: arguments are not checked
 }
 
 // GetoptState is what Getopt.Next found.
@@ -28,13 +30,13 @@ type GetoptState int
 // What Getopt.Next can find.
 const (
 	GetoptFlag GetoptState = iota
-	GetoptBad              // a flag that is refused; Stderr has got the message
+	GetoptBad              // a flag that is refused, or its argument; the message has been printed
 	GetoptEnd
 )
 
 // Getopt returns a Getopt over the arguments of inv.
 func (inv *Invocation) Getopt() *Getopt {
-	return &Getopt{Stderr: inv.Stderr, prog: inv.Prog, flags: inv.Cmd.allFlags(inv.ByClassicName), args: inv.Args}
+	return &Getopt{Stderr: inv.Stderr, prog: inv.Prog, flags: inv.Cmd.allFlags(inv.ByClassicName), args: inv.Args, refuse: inv.Explain}
 }
 
 // Parse reads all flags and returns the operands. It calls set for each flag with the flag's long
@@ -67,8 +69,19 @@ func (inv *Invocation) Parse(bad int, set func(name, arg string) bool) (operands
 // only the declaration or only the switch has is a mistake of ours.
 func Undeclared(name string) { panic("cli: no code for the flag --" + name) }
 
-// Next returns the next flag and its argument.
+// Next returns the next flag and its argument, which the flag's Check has found good.
 func (g *Getopt) Next() (f Flag, arg string, state GetoptState) {
+	f, arg, state = g.next()
+	if state == GetoptFlag && f.Check != nil && g.refuse != nil {
+		if err := f.Check(arg); err != nil {
+			g.refuse(fmt.Errorf("read --%s=%s: %w", f.Long, arg, err))
+			return Flag{}, "", GetoptBad
+		}
+	}
+	return f, arg, state
+}
+
+func (g *Getopt) next() (f Flag, arg string, state GetoptState) {
 	if g.cluster != "" {
 		return g.nextShort()
 	}

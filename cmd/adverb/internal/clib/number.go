@@ -15,30 +15,34 @@ import (
 // programs use. The prefixes 0x and 0 count, what follows the number is ignored, and a text that
 // is no number is 0.
 func Strtol(s string) int64 {
+	v, _ := strtol(s, 0)
+	return v
+}
+
+// strtol reads a number of a base, where 0 is what Strtol says. whole says that the text is a number and no more.
+func strtol(s string, base int64) (v int64, whole bool) {
 	s, negative := cutSign(s)
-	base := int64(10)
 	switch {
+	case base != 0:
 	case len(s) > 2 && s[0] == '0' && s[1]|0x20 == 'x' && digit(s[2]) < 16:
 		base, s = 16, s[2:]
 	case strings.HasPrefix(s, "0"):
 		base = 8
+	default:
+		base = 10
 	}
-	var v int64
-	for i := range len(s) {
-		d := digit(s[i])
-		if d >= base {
-			break
-		}
-		if v > (math.MaxInt64-d)/base {
+	n := 0
+	for ; n < len(s) && digit(s[n]) < base; n++ {
+		if d := digit(s[n]); v > (math.MaxInt64-d)/base {
 			v = math.MaxInt64
-			break
+		} else {
+			v = v*base + d
 		}
-		v = v*base + d
 	}
 	if negative {
-		return -v
+		v = -v
 	}
-	return v
+	return v, n > 0 && n == len(s)
 }
 
 // Int is Strtol for a flag whose variable is an int in the C program. It clamps where the C program
@@ -57,6 +61,33 @@ func Atoi(s string) int {
 		return -v
 	}
 	return v
+}
+
+// Within returns a check of a flag whose text the program reads by Strtol. The C programs take what is no number for 0,
+// and use what is out of range as it is: they fail later, by something else, or measure what nobody asked for.
+func Within(lowest, highest int64) func(string) error {
+	return func(s string) error { return within(s, 0, lowest, highest) }
+}
+
+// DecimalWithin is Within for a program that reads by Atoi.
+func DecimalWithin(lowest, highest int64) func(string) error {
+	return func(s string) error { return within(s, 10, lowest, highest) }
+}
+
+func within(s string, base, lowest, highest int64) error {
+	n, whole := strtol(s, base)
+	why := ""
+	switch {
+	case !whole:
+		why = "that is no number"
+	case n < lowest:
+		why = "that is too small"
+	case n > highest:
+		why = "that is too large"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s: give one from %d to %d", why, lowest, highest)
 }
 
 // cutSign removes the spaces and the sign in front of a number.

@@ -47,3 +47,30 @@ func TestString(t *testing.T) {
 		}
 	}
 }
+
+// A check takes what the reading takes for a number of the range, and nothing else.
+func TestWithin(t *testing.T) {
+	for _, tt := range []struct {
+		check func(string) error
+		s     string
+		want  string // of the error
+	}{
+		{Within(-1, 31), "-1", ""}, {Within(-1, 31), "31", ""}, {Within(-1, 31), "0x1f", ""}, {Within(-1, 31), "037", ""}, {Within(-1, 31), " +7", ""},
+		{Within(-1, 31), "-2", "that is too small: give one from -1 to 31"},
+		{Within(-1, 31), "0x20", "that is too large: give one from -1 to 31"},
+		{Within(-1, 31), "99999999999999999999", "that is too large: give one from -1 to 31"},
+		{Within(0, 1), "", "that is no number: give one from 0 to 1"}, {Within(0, 1), "x", "that is no number: give one from 0 to 1"},
+		{Within(0, 1), "-", "that is no number: give one from 0 to 1"}, {Within(0, 9), "7seven", "that is no number: give one from 0 to 9"},
+		{Within(0, 9), "08", "that is no number: give one from 0 to 9"}, {Within(0, 9), "0x", "that is no number: give one from 0 to 9"},
+		{DecimalWithin(0, 9), "08", ""}, {DecimalWithin(0, 9), "010", "that is too large: give one from 0 to 9"},
+		{DecimalWithin(0, 9), "0x8", "that is no number: give one from 0 to 9"},
+	} {
+		got := ""
+		if err := tt.check(tt.s); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.s, got, tt.want)
+		}
+	}
+}

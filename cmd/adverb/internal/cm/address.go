@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 
@@ -132,10 +133,10 @@ var flagTable = map[byte]cli.Flag{
 	's': {Long: "server", Arg: "<host>", Help: "be the client of the server at <host>"},
 	'b': {Long: "bind", Arg: "<host>", Help: "own address (default any; ::0 for any of IPv6)"},
 	'f': {Long: "format", Arg: "<format>", Help: "of <host>: name, ip or ipv6; gid is refused", Values: cli.OneOf("name", "ip", "ipv6")},
-	'c': {Long: "connections", Arg: "<num>", Help: "connections, the same at both ends (default 1)"},
-	'C': {Long: "messages", Arg: "<num>", Help: "messages each way (default 10)"},
-	'S': {Long: "size", Arg: "<bytes>", Help: "bytes in a message (default 100)"},
-	't': {Long: "tos", Arg: "<tos>", Help: "type of service: IPv4 TOS or IPv6 traffic class"},
+	'c': {Long: "connections", Arg: "<num>", Help: "connections, the same at both ends (default 1)", Check: clib.DecimalWithin(0, MaxConnections)},
+	'C': {Long: "messages", Arg: "<num>", Help: "messages each way (default 10)", Check: clib.DecimalWithin(0, math.MaxInt32)},
+	'S': {Long: "size", Arg: "<bytes>", Help: "bytes in a message (default 100)", Check: clib.DecimalWithin(0, math.MaxInt32)},
+	't': {Long: "tos", Arg: "<tos>", Help: "type of service: IPv4 TOS or IPv6 traffic class", Check: clib.Within(0, math.MaxUint8)},
 }
 
 // Addresses returns the addresses that the flags name. For a server, src is the address that it

@@ -5,6 +5,7 @@ package cmtime
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -56,17 +57,17 @@ var Command = &cli.Command{
 	Flags: []cli.Flag{
 		{Short: 's', Long: "server", Arg: "<host>", Help: "be the client of the server at <host>"},
 		{Short: 'b', Long: "bind", Arg: "<host>", Help: "own address"},
-		{Short: 'c', Long: "connections", Arg: "<num>", Help: "connections; with -C, to each server (default 100)"},
+		{Short: 'c', Long: "connections", Arg: "<num>", Help: "connections; with -C, to each server (default 100)", Check: clib.DecimalWithin(math.MinInt32, math.MaxInt32)},
 		{Short: 'p', Long: "port", Arg: "<port>", Help: "of the server; with -C, TCP port of the controller (default 7471)"},
-		{Short: 'r', Long: "retries", Arg: "<num>", Help: "of address and route resolution (default 2)"},
-		{Short: 't', Long: "timeout", Arg: "<ms>", Help: "of address and route resolution: has no effect here"},
+		{Short: 'r', Long: "retries", Arg: "<num>", Help: "of address and route resolution (default 2)", Check: clib.DecimalWithin(0, math.MaxInt32)},
+		{Short: 't', Long: "timeout", Arg: "<ms>", Help: "of address and route resolution: has no effect here", Check: clib.DecimalWithin(0, math.MaxInt32)},
 		{Short: 'C', Long: "controller", Arg: "<host>", Help: "where clients and servers of a mesh find each other"},
 		{Short: 'B', Long: "interface", Arg: "<netdev>", Help: "mesh: own address, as that of an interface", Values: device.Netdevs},
 		{Short: 'L', Long: "listen", Help: "mesh: be a server (default client)"},
-		{Short: 'P', Long: "peers", Arg: "<num>", Help: "mesh: clients and servers together (default 2)"},
-		{Short: 'n', Long: "threads", Arg: "<num>", Help: "mesh: goroutines that work on connections (default 1)"},
-		{Short: 'm', Long: "mimic-qp", Arg: "<us>", Help: "mesh: make no QPs, but sleep so long instead"},
-		{Short: 'q', Long: "base-qpn", Arg: "<num>", Help: "mesh: first QPN of the runs without QPs (default 1000)"},
+		{Short: 'P', Long: "peers", Arg: "<num>", Help: "mesh: clients and servers together (default 2)", Check: clib.DecimalWithin(2, maxPeers)},
+		{Short: 'n', Long: "threads", Arg: "<num>", Help: "mesh: goroutines that work on connections (default 1)", Check: clib.DecimalWithin(1, maxThreads)},
+		{Short: 'm', Long: "mimic-qp", Arg: "<us>", Help: "mesh: make no QPs, but sleep so long instead", Check: clib.DecimalWithin(0, math.MaxInt32)},
+		{Short: 'q', Long: "base-qpn", Arg: "<num>", Help: "mesh: first QPN of the runs without QPs (default 1000)", Check: clib.DecimalWithin(0, 1<<24-1)},
 		{Short: 'S', Long: "sockets", Help: "mesh: connect TCP sockets instead, for comparison"},
 		{Long: "rate", Help: "print connections per second as well", Ours: true},
 		cm.DeviceFlag,
@@ -193,12 +194,10 @@ func (f *flags) set(name, arg string) bool {
 		f.listen = true
 	case "peers":
 		f.peers = clib.Atoi(arg)
-		return f.peers >= 2 && f.peers <= maxPeers
 	case "threads":
 		f.threads = clib.Atoi(arg)
-		return f.threads >= 1 && f.threads <= maxThreads
 	case "mimic-qp":
-		f.mimic, f.mimicDelay = true, time.Duration(max(0, clib.Atoi(arg)))*time.Microsecond
+		f.mimic, f.mimicDelay = true, time.Duration(clib.Atoi(arg))*time.Microsecond
 	case "base-qpn":
 		f.baseQPN = clib.Atoi(arg)
 	case "sockets":

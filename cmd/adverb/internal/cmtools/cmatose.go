@@ -37,7 +37,7 @@ var Cmatose = &cli.Command{
 		cli.Flag{Short: 'P', Long: "port-space", Arg: "<space>", Help: "tcp (default) or ib", Values: cli.OneOf("tcp", "ib")},
 		cli.Flag{Short: 'p', Long: "port", Arg: "<port>", Help: "port of the server (default 7471)"},
 		cli.Flag{Short: 'm', Long: "migrate", Help: "move to another event channel before disconnecting"},
-		cli.Flag{Short: 'a', Long: "ack-timeout", Arg: "<code>", Help: "wait 4.096 us * 2^<code> for an acknowledgement"},
+		cli.Flag{Short: 'a', Long: "ack-timeout", Arg: "<code>", Help: "wait 4.096 us * 2^<code> for an acknowledgement", Check: clib.Within(0, 31)},
 		cm.PSKFlag,
 	),
 	Forms: []cli.Form{
@@ -82,7 +82,10 @@ func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
 		case "ack-timeout":
 			f.ackTimeout = int(uint8(clib.Strtol(arg)))
 		case "psk":
-			f.security, refused = cm.ReadPSK(arg)
+			var err error
+			if f.security, err = cm.ReadPSK(arg); err != nil {
+				refused = err
+			}
 		default:
 			if err := f.Set(inv, name, arg); err != nil {
 				refused = err

@@ -3,6 +3,7 @@ package cmtools
 import (
 	"context"
 	"errors"
+	"math"
 	"net/netip"
 	"time"
 
@@ -37,7 +38,7 @@ var Mckey = &cli.Command{
 		{Short: 's', Long: "sender", Help: "send (default receive)"},
 		{Short: 'o', Long: "send-only", Help: "join for sending only: the host asks for none of the group's messages"},
 		{Short: 'l', Long: "no-loopback", Help: "keep messages from this host's own receivers: refused"},
-		{Short: 'p', Long: "port-space-number", Arg: "<num>", Help: "0x111, which is udp; 0x2, ipoib, is refused", Values: cli.OneOf("0x111")},
+		{Short: 'p', Long: "port-space-number", Arg: "<num>", Help: "0x111, which is udp; 0x2, ipoib, is refused", Values: cli.OneOf("0x111"), Check: clib.Within(0, math.MaxUint16)},
 		{Long: "settle", Arg: "<time>", Help: "wait for the network to learn of the members (default 3s)", Ours: true},
 	}, cm.FlagsOf("bcCS")...),
 	Forms: []cli.Form{

@@ -5,7 +5,6 @@ package cmtools
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
@@ -77,9 +76,6 @@ func (r *common) main(device string, connections int, makeIDs bool, body func() 
 }
 
 func (r *common) makeNodes(connections int, makeIDs bool) error {
-	if connections < 0 || connections > cm.MaxConnections {
-		return r.complain(cm.StatusNoMemory, nil, "%s: unable to allocate memory for test nodes", r.prog)
-	}
 	if r.size == 0 {
 		r.count = 0
 	}
@@ -228,13 +224,8 @@ func (r *common) setup(n *node, extra int) (err error) {
 	if r.count == 0 {
 		return nil
 	}
-	if r.size < 0 {
-		r.inv.Printf("failed message allocation\n")
-		err = fmt.Errorf("-S %d: the size of a message is 0 or more", r.size)
-	} else if n.mr, err = n.pd.AllocMR(r.size+extra, verbs.AccessLocalWrite); err != nil {
+	if n.mr, err = n.pd.AllocMR(r.size+extra, verbs.AccessLocalWrite); err != nil {
 		r.inv.Printf("failed to reg MR\n")
-	}
-	if n.mr == nil {
 		return r.complain(cm.StatusFailed, err, "%s: failed to create messages: %d", r.prog, cm.StatusFailed)
 	}
 	return nil

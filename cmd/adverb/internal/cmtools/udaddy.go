@@ -2,6 +2,7 @@ package cmtools
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
@@ -30,7 +31,7 @@ var Udaddy = &cli.Command{
 	Short:   "Find a peer by the connection manager and exchange datagrams",
 	Flags: append(cm.FlagsOf("sbfcCSt"),
 		cli.Flag{Short: 'P', Long: "port-space", Arg: "<space>", Help: "udp (default); ipoib is refused", Values: cli.OneOf("udp")},
-		cli.Flag{Short: 'p', Long: "port-space-number", Arg: "<num>", Help: "0x111, which is udp; 0x2, ipoib, is refused", Values: cli.OneOf("0x111")},
+		cli.Flag{Short: 'p', Long: "port-space-number", Arg: "<num>", Help: "0x111, which is udp; 0x2, ipoib, is refused", Values: cli.OneOf("0x111"), Check: clib.Within(0, math.MaxUint16)},
 		cli.Flag{Long: "port", Arg: "<port>", Help: "port of the server (default 7174)", Ours: true},
 	),
 	Forms: []cli.Form{

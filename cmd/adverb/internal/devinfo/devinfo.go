@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"syscall"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
@@ -66,10 +67,12 @@ func runDevinfo(inv *cli.Invocation) int {
 		case "ib-dev":
 			f.device = arg
 		case "ib-port":
-			if f.port = clib.Int(arg); f.port <= 0 {
+			if err := clib.Within(1, math.MaxUint8)(arg); err != nil { // no Check, which would end with another status than C's
+				inv.Explain(fmt.Errorf("read --ib-port=%s: %w", arg, err))
 				inv.PrintUsage()
 				return cli.ExitError
 			}
+			f.port = clib.Int(arg)
 		case "list": // acts at once, and ignores what follows it
 			return listHCAs(inv)
 		case "verbose":

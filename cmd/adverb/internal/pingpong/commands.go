@@ -3,8 +3,10 @@ package pingpong
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -86,6 +88,9 @@ func newCommand(name, how, letters string, k *kind) *cli.Command {
 	for i := range c.Flags {
 		switch f := &c.Flags[i]; f.Short {
 		case 's':
+			if k.sizeAtLeastOne {
+				f.Check = clib.Within(1, math.MaxUint32)
+			}
 			f.Help += fmt.Sprintf(" (default %d", k.size)
 			if k.sizeInCHelp != 0 {
 				f.Help += fmt.Sprintf("; the C program's help says %d", k.sizeInCHelp)
@@ -120,17 +125,17 @@ an address each, as in -d soft_lo0@127.0.0.1 and -d soft_lo0@127.0.0.2.
 
 // flagTable has the flags of all pingpong programs by their letters.
 var flagTable = map[byte]cli.Flag{
-	'p': {Long: "port", Arg: "<port>", Help: "TCP port for the exchange of addresses (default 18515)"},
+	'p': {Long: "port", Arg: "<port>", Help: "TCP port for the exchange of addresses (default 18515)", Check: clib.Within(0, maxTCPPort)},
 	'd': {Long: "ib-dev", Arg: "<dev>", Help: "RDMA device (default first device found)", Values: device.Names},
-	'i': {Long: "ib-port", Arg: "<port>", Help: "port of the device (default 1)"},
-	's': {Long: "size", Arg: "<size>", Help: "bytes in a message"},
-	'm': {Long: "mtu", Arg: "<size>", Help: "path MTU (default 1024)", Values: device.MTUs},
-	'q': {Long: "num-qp", Arg: "<num>", Help: "queue pairs (default 16)"},
-	'r': {Long: "rx-depth", Arg: "<dep>", Help: "receives to have posted (default 500)"},
-	'n': {Long: "iters", Arg: "<iters>", Help: "messages each way (default 1000)"},
-	'l': {Long: "sl", Arg: "<sl>", Help: "service level"},
+	'i': {Long: "ib-port", Arg: "<port>", Help: "port of the device (default 1)", Check: clib.Within(1, math.MaxUint8)},
+	's': {Long: "size", Arg: "<size>", Help: "bytes in a message", Check: clib.Within(0, math.MaxUint32)},
+	'm': {Long: "mtu", Arg: "<size>", Help: "path MTU (default 1024)", Values: device.MTUs, Check: checkMTU},
+	'q': {Long: "num-qp", Arg: "<num>", Help: "queue pairs (default 16)", Check: clib.Within(1, math.MaxInt32)},
+	'r': {Long: "rx-depth", Arg: "<dep>", Help: "receives to have posted (default 500)", Check: clib.Within(1, math.MaxInt32)},
+	'n': {Long: "iters", Arg: "<iters>", Help: "messages each way (default 1000)", Check: clib.Within(0, math.MaxInt32)},
+	'l': {Long: "sl", Arg: "<sl>", Help: "service level", Check: clib.Within(0, 15)},
 	'e': {Long: "events", Help: "sleep until a CQ event (default poll)"},
-	'g': {Long: "gid-idx", Arg: "<gid index>", Help: "own GID, by its place in the port's table"},
+	'g': {Long: "gid-idx", Arg: "<gid index>", Help: "own GID, by its place in the port's table", Check: clib.Within(-1, math.MaxInt32)},
 	'o': {Long: "odp", Help: "register memory on demand"},
 	'O': {Long: "iodp", Help: "register all memory on demand, implicitly"},
 	'P': {Long: "prefetch", Help: "prefetch memory that is registered on demand"},

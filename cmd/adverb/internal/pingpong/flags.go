@@ -1,8 +1,8 @@
 package pingpong
 
 import (
+	"errors"
 	"fmt"
-	"math"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
@@ -42,7 +42,10 @@ const (
 func parse(inv *cli.Invocation, k *kind) (f flags, code int, ok bool) {
 	f = flags{port: defaultPort, ibPort: 1, size: k.size, mtu: verbs.MTU1024, numQP: k.numQP,
 		rxDepth: 500, iters: 1000, gidIndex: -1}
-	operands, code, ok := inv.Parse(cli.ExitError, func(name, arg string) bool { return f.set(name, arg, k) })
+	operands, code, ok := inv.Parse(cli.ExitError, func(name, arg string) bool {
+		f.set(name, arg)
+		return true
+	})
 	if !ok {
 		return f, code, false
 	}
@@ -61,28 +64,29 @@ func parse(inv *cli.Invocation, k *kind) (f flags, code int, ok bool) {
 	return f, cli.ExitOK, true
 }
 
-// set takes one flag. It returns false for a value that the C program refuses.
-func (f *flags) set(name, arg string, k *kind) bool {
+// checkMTU is the check of -m.
+func checkMTU(arg string) error {
+	if _, ok := verbs.MTUFromBytes(clib.Int(arg)); !ok {
+		return errors.New("that is no path MTU: give 256, 512, 1024, 2048 or 4096")
+	}
+	return nil
+}
+
+// set takes one flag, whose argument has been checked.
+func (f *flags) set(name, arg string) {
 	switch name {
 	case "port":
 		f.port = clib.Int(arg)
-		return f.port >= 0 && f.port <= maxTCPPort
 	case "ib-dev":
 		f.device = arg
 	case "ib-port":
 		f.ibPort = clib.Int(arg)
-		return f.ibPort >= 1
 	case "size":
-		n := clib.Strtol(arg)
-		f.size = max(0, min(n, math.MaxUint32))
-		return n >= 1 || !k.sizeAtLeastOne
+		f.size = clib.Strtol(arg)
 	case "mtu":
-		mtu, ok := verbs.MTUFromBytes(clib.Int(arg))
-		f.mtu = mtu
-		return ok
+		f.mtu, _ = verbs.MTUFromBytes(clib.Int(arg))
 	case "num-qp":
 		f.numQP = clib.Int(arg)
-		return f.numQP >= 1 // with 0 the C program waits for ever
 	case "rx-depth":
 		f.rxDepth = clib.Int(arg)
 	case "iters":
@@ -112,7 +116,6 @@ func (f *flags) set(name, arg string, k *kind) bool {
 	default:
 		cli.Undeclared(name)
 	}
-	return true
 }
 
 // conflict returns the error line for flags that exclude each other, or "".

@@ -29,11 +29,11 @@ func TestPingpongFlags(t *testing.T) {
 		{"--port=1 --ib-dev=x --ib-port=2 --size=3 --mtu=256 --rx-depth=4 --iters=5 --sl=6 --gid-idx=7", func(f *flags) {
 			f.port, f.device, f.ibPort, f.size, f.mtu, f.rxDepth, f.iters, f.sl, f.gidIndex = 1, "x", 2, 3, verbs.MTU256, 4, 5, 6, 7
 		}},
-		{"-eotcNUPO -s junk", func(f *flags) {}}, // refused below
+		{"-eotcNUPO -s 0", func(f *flags) {}}, // refused below
 		{"-etcN", func(f *flags) { f.events, f.ts, f.check, f.newSend = true, true, true, true }},
 		{"-OP", func(f *flags) { f.odp, f.iodp, f.prefetch = true, true, true }},
 		{"-j", func(f *flags) { f.dm = true }},
-		{"-s junk", func(f *flags) { f.size = 0 }},
+		{"-s 0", func(f *flags) { f.size = 0 }},
 	} {
 		i, _, stderr := inv(tt.line)
 		got, code, ok := parse(i, &kindRC)
@@ -50,18 +50,28 @@ func TestPingpongFlags(t *testing.T) {
 		}
 	}
 	for line, text := range map[string]string{
-		"-p 65536": "", "-p -1": "", "-i 0": "", "-m 1000": "", "a b": "",
-		"-x":    "ibv_rc_pingpong: invalid option -- 'x'\n",
-		"-j -o": "DM memory region can't be on demand\n",
-		"-U -j": "CoCo unprotected memory cannot be used with device memory\n",
-		"-P":    "prefetch is valid only with on-demand memory region\n",
+		"a b":      "",
+		"-p 65536": "adverb: read --port=65536: that is too large: give one from 0 to 65535\n",
+		"-p -1":    "adverb: read --port=-1: that is too small: give one from 0 to 65535\n",
+		"-i 0":     "adverb: read --ib-port=0: that is too small: give one from 1 to 255\n",
+		"-m 1000":  "adverb: read --mtu=1000: that is no path MTU: give 256, 512, 1024, 2048 or 4096\n",
+		"-s -1":    "adverb: read --size=-1: that is too small: give one from 0 to 4294967295\n",
+		"-s junk":  "adverb: read --size=junk: that is no number: give one from 0 to 4294967295\n",
+		"-r 0":     "adverb: read --rx-depth=0: that is too small: give one from 1 to 2147483647\n",
+		"-n -1":    "adverb: read --iters=-1: that is too small: give one from 0 to 2147483647\n",
+		"-l 16":    "adverb: read --sl=16: that is too large: give one from 0 to 15\n",
+		"-g first": "adverb: read --gid-idx=first: that is no number: give one from -1 to 2147483647\n",
+		"-x":       "ibv_rc_pingpong: invalid option -- 'x'\n",
+		"-j -o":    "DM memory region can't be on demand\n",
+		"-U -j":    "CoCo unprotected memory cannot be used with device memory\n",
+		"-P":       "prefetch is valid only with on-demand memory region\n",
 	} {
 		i, stdout, stderr := inv(line)
 		_, code, ok := parse(i, &kindRC)
 		if ok || code != 1 || stderr.String() != text {
 			t.Errorf("%q: %v, status %d, stderr %q, want %q", line, ok, code, stderr, text)
 		}
-		conflict := text != "" && line != "-x"
+		conflict := text != "" && line != "-x" && !strings.HasPrefix(text, "adverb: ")
 		if usage := strings.HasPrefix(stdout.String(), "Usage:\n"); usage == conflict {
 			t.Errorf("%q: got usage printed: %v, want %v", line, usage, !conflict)
 		}
@@ -114,8 +124,8 @@ func TestPingpongFlagsOfKinds(t *testing.T) {
 	}{
 		{UC, &kindUC, "-o", "ibv_uc_pingpong: invalid option -- 'o'\n"},
 		{UD, &kindUD, "-m 1024", "ibv_ud_pingpong: invalid option -- 'm'\n"},
-		{SRQ, &kindSRQ, "-s 0", ""},
-		{SRQ, &kindSRQ, "-q 0", ""},
+		{SRQ, &kindSRQ, "-s 0", "adverb: read --size=0: that is too small: give one from 1 to 4294967295\n"},
+		{SRQ, &kindSRQ, "-q 0", "adverb: read --num-qp=0: that is too small: give one from 1 to 2147483647\n"},
 		{SRQ, &kindSRQ, "-r 15", "rx_depth 15 is too small for 16 QPs -- must have at least one receive per QP.\n"},
 		{SRQ, &kindSRQ, "-q 256", "num_qp 256 must be less than 255\n"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"strings"
 
@@ -32,9 +33,9 @@ var Command = &cli.Command{
 		{Short: 'c', Long: "client", Help: "be the client"},
 		{Short: 'a', Long: "address", Arg: "<addr>", Help: "server's address (default any; ::0 for any of IPv6)"},
 		{Short: 'I', Long: "source", Arg: "<addr>", Help: "client's own address"},
-		{Short: 'p', Long: "port", Arg: "<port>", Help: "port (default 7174)"},
+		{Short: 'p', Long: "port", Arg: "<port>", Help: "port (default 7174)", Check: clib.DecimalWithin(0, math.MaxUint16)},
 		{Short: 'S', Long: "size", Arg: "<size>", Help: "bytes of data (default 64)"},
-		{Short: 'C', Long: "count", Arg: "<count>", Help: "client's rounds (default without end)"},
+		{Short: 'C', Long: "count", Arg: "<count>", Help: "client's rounds (default without end)", Check: clib.DecimalWithin(math.MinInt32, math.MaxInt32)},
 		{Short: 'v', Long: "verbose", Help: "print the data"},
 		{Short: 'V', Long: "validate", Help: "client: compare what comes back"},
 		{Short: 'd', Long: "debug", Help: "say what is done, from the options behind it on"},
