@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -33,7 +34,27 @@ func (e End) Message() []byte {
 	return append(b, 0)
 }
 
-var errBadEnd = errors.New("the peer's message is no address: is it a pingpong program of another kind?")
+var errBadEnd = errors.New("that is no address: is the peer another program, or a pingpong program of another kind? start the same one at both ends")
+
+// badEnd is the errBadEnd about what came.
+func badEnd(came []byte) error {
+	const enough = 24 // bytes, to tell by what it is
+	came = bytes.TrimRight(came, "\x00")
+	return fmt.Errorf("read the peer's address: %q came: %w", came[:min(len(came), enough)], errBadEnd)
+}
+
+// strayByte returns the place of the first byte that no message has, in the begin of messages that came; -1 if there is
+// none. Another program says less than a message, and then waits for an answer: its first bytes have to do.
+func strayByte(b []byte) int {
+	for i := 0; i < len(b); {
+		text, _, _ := bytes.Cut(b[i:min(i+MessageSize, len(b))], []byte{0})
+		if j := bytes.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF: ", r) }); j >= 0 {
+			return i + j
+		}
+		i += MessageSize
+	}
+	return -1
+}
 
 // parseEnd reads a peer's message. The C programs read it by scanf, to which leading zeros and
 // the fields' widths do not matter.

@@ -3,14 +3,17 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 )
@@ -37,7 +40,14 @@ func fail(cause error, format string, args ...any) error {
 type Exchange struct {
 	Local   []End
 	Connect func(remote []End) error
+
+	wait time.Duration // for the rest of what has begun to come; 0: restPatience
 }
+
+// restPatience is how long the rest of a peer's addresses may take.
+const restPatience = 10 * time.Second
+
+func (x *Exchange) patience() time.Duration { return cmp.Or(x.wait, restPatience) }
 
 // hasSeveral reports whether this is the exchange of srq_pingpong, whose error lines differ.
 func (x *Exchange) hasSeveral() bool { return len(x.Local) > 1 }
@@ -51,6 +61,11 @@ func (x *Exchange) Client(ctx context.Context, host string, port int) error {
 	if err != nil {
 		return err
 	}
+	return x.call(ctx, conn)
+}
+
+// call is the client's part on a connection, which it closes.
+func (x *Exchange) call(ctx context.Context, conn net.Conn) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if _, err := conn.Write(x.messages()); err != nil {
@@ -59,6 +74,8 @@ func (x *Exchange) Client(ctx context.Context, host string, port int) error {
 	const line = "client read/write: %v\nCouldn't read/write remote address"
 	remote, failed, err := x.readEnds(conn)
 	switch {
+	case errors.Is(err, errBadEnd):
+		return fail(err, "%s", failed)
 	case err != nil && x.hasSeveral():
 		return fail(err, "client read: %v\n%s", clib.SystemError(err), failed)
 	case err != nil:
@@ -112,14 +129,31 @@ func (x *Exchange) messages() []byte {
 // readEnds reads the peer's messages. failed is the C program's line about err.
 func (x *Exchange) readEnds(conn net.Conn) (remote []End, failed string, err error) {
 	b := make([]byte, len(x.Local)*MessageSize)
-	n, err := io.ReadFull(conn, b)
-	if err != nil {
-		return nil, x.readLine(n%MessageSize, n/MessageSize), err
+	defer conn.SetReadDeadline(time.Time{})
+	for n := 0; n < len(b); {
+		m, err := conn.Read(b[n:])
+		n += m
+		if i := strayByte(b[:n]); i >= 0 {
+			first := i - i%MessageSize
+			return nil, x.readLine(min(n-first, MessageSize), first/MessageSize), badEnd(b[first:n])
+		}
+		switch {
+		case n == len(b):
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, x.readLine(n%MessageSize, n/MessageSize), fmt.Errorf("read %d bytes of addresses from the peer: %d came, and no more for %v: %w",
+				len(b), n, x.patience(), errBadEnd)
+		case err == io.EOF && n > 0:
+			return nil, x.readLine(n%MessageSize, n/MessageSize), io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, x.readLine(n%MessageSize, n/MessageSize), err
+		}
+		// A program says all that it has to say at once. A client may come any time, so only then does time count.
+		conn.SetReadDeadline(time.Now().Add(x.patience()))
 	}
 	for m := range slices.Chunk(b, MessageSize) {
 		e, err := parseEnd(m)
 		if err != nil {
-			return nil, x.readLine(MessageSize, len(remote)), err
+			return nil, x.readLine(MessageSize, len(remote)), badEnd(m)
 		}
 		remote = append(remote, e)
 	}
@@ -164,7 +198,7 @@ func (x *Exchange) Serve(ctx context.Context, conn net.Conn) error {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	remote, failed, err := x.readEnds(conn)
 	switch {
-	case err == errBadEnd:
+	case errors.Is(err, errBadEnd):
 		return fail(err, "%s", failed)
 	case err != nil:
 		return fail(err, "server read: %v\n%s", clib.SystemError(err), failed)
@@ -181,7 +215,7 @@ func (x *Exchange) Serve(ctx context.Context, conn net.Conn) error {
 		return fail(err, line)
 	}
 	if string(done) != doneMessage {
-		return fail(errBadEnd, line)
+		return fail(badEnd(done), line)
 	}
 	return nil
 }

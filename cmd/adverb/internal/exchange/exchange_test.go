@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -62,7 +63,7 @@ func connectNothing([]End) error { return nil }
 
 // theseEnds is an exchange of ends. It sends the peer's ends to remote.
 func theseEnds(remote chan<- []End, ends ...End) *Exchange {
-	return &Exchange{ends, func(r []End) error { remote <- r; return nil }}
+	return &Exchange{Local: ends, Connect: func(r []End) error { remote <- r; return nil }}
 }
 
 // ends makes the ends of a program with n QPs.
@@ -121,7 +122,7 @@ func exchangeLine(err error) string {
 func TestExchangeCannotStart(t *testing.T) {
 	l, port := listenLoopback(t)
 	l.Close()
-	x := Exchange{ends(1, 1), connectNothing}
+	x := Exchange{Local: ends(1, 1), Connect: connectNothing}
 	if err := x.Client(t.Context(), "127.0.0.1", port); !strings.HasPrefix(exchangeLine(err), "Couldn't connect to 127.0.0.1:") {
 		t.Errorf("nobody listens: got %v, want that it could not connect", err)
 	}
@@ -159,7 +160,7 @@ func TestExchangeServerErrors(t *testing.T) {
 				io.WriteString(client, tt.say[n:])
 			}
 		}()
-		x := Exchange{ends(tt.local, 1), tt.connect}
+		x := Exchange{Local: ends(tt.local, 1), Connect: tt.connect}
 		if err := x.Serve(t.Context(), server); exchangeLine(err) != tt.line {
 			t.Errorf("%s: line %q, want %q", tt.what, exchangeLine(err), tt.line)
 		}
@@ -174,11 +175,11 @@ func TestExchangeClientFails(t *testing.T) {
 	l, port := listenLoopback(t)
 	failed := make(chan error, 1)
 	go func() {
-		x := Exchange{ends(1, 1), connectNothing}
+		x := Exchange{Local: ends(1, 1), Connect: connectNothing}
 		failed <- x.Server(t.Context(), l)
 	}()
 	refused := errors.New("refused")
-	x := Exchange{ends(1, 2), func([]End) error { return refused }}
+	x := Exchange{Local: ends(1, 2), Connect: func([]End) error { return refused }}
 	if err := x.Client(t.Context(), "127.0.0.1", port); !errors.Is(err, refused) {
 		t.Errorf("client: got %v, want %v", err, refused)
 	}
@@ -198,7 +199,7 @@ func TestExchangeCanceled(t *testing.T) {
 			cancel() // the client waits for the answer, or soon will
 		}
 	}()
-	x := Exchange{ends(1, 1), connectNothing}
+	x := Exchange{Local: ends(1, 1), Connect: connectNothing}
 	if err := x.Client(ctx, "127.0.0.1", port); err == nil {
 		t.Error("client: got no error, want one from the canceled context")
 	}
@@ -206,5 +207,36 @@ func TestExchangeCanceled(t *testing.T) {
 	l, _ = listenLoopback(t)
 	if err := x.Server(ctx, l); err == nil {
 		t.Error("server: got no error, want one from the canceled context")
+	}
+}
+
+// Another program says something else, or less, and then waits for an answer. Each end ends, and says what came.
+func TestExchangeOtherProgram(t *testing.T) {
+	one := string(ends(1, 1)[0].Message())
+	for _, tt := range []struct {
+		what, says  string
+		local       int
+		line, cause string
+	}{
+		{"perftest's version", "6.10" + strings.Repeat("\x00", 12), 1, "16/52: Couldn't read remote address", `"6.10" came: that is no address`},
+		{"a web browser", "GET / HTTP/1.1\r\n", 1, "16/52: Couldn't read remote address", `"GET / HTTP/1.1\r\n" came: that is no address`},
+		{"part of an address", one[:20], 1, "20/52: Couldn't read remote address", "20 came, and no more for"},
+		{"one address of several", one, 16, "0/52: Couldn't read remote address [1]", "52 came, and no more for"},
+		{"a second that is none", one + "done", 16, "4/52: Couldn't read remote address [1]", `"done" came: that is no address`},
+	} {
+		for who, run := range map[string]func(*Exchange, net.Conn) error{
+			"server": func(x *Exchange, c net.Conn) error { return x.Serve(t.Context(), c) },
+			"client": func(x *Exchange, c net.Conn) error { return x.call(t.Context(), c) },
+		} {
+			here, there := net.Pipe()
+			go io.Copy(io.Discard, there)
+			go io.WriteString(there, tt.says)
+			x := &Exchange{Local: ends(tt.local, 1), Connect: connectNothing, wait: time.Millisecond}
+			err := run(x, here)
+			there.Close()
+			if exchangeLine(err) != tt.line && exchangeLine(err) != "server read: "+tt.line || !strings.Contains(err.Error(), tt.cause) {
+				t.Errorf("%s: %s: got %v, want %q and %q", tt.what, who, err, tt.line, tt.cause)
+			}
+		}
 	}
 }
