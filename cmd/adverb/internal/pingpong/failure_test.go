@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/exchange"
@@ -163,5 +164,28 @@ func TestRCPingpongPeerGone(t *testing.T) {
 	want := "Failed status transport retry counter exceeded (12) for wr_id 2\nparse WC failed "
 	if r.Code != 1 || !strings.HasPrefix(r.Stderr, want) || !strings.Contains(r.Stderr, "did not acknowledge") {
 		t.Errorf("got status %d, stderr:\n%swant status 1, stderr %q… and the reason", r.Code, r.Stderr, want)
+	}
+}
+
+// Ends of two kinds connect, and neither hears what the other says. Each ends, and says what to look at.
+func TestPingpongKindsDiffer(t *testing.T) {
+	defer func(d time.Duration) { firstPatience = d }(firstPatience)
+	firstPatience = 2 * time.Second // more than the C program's retries take
+	for _, tt := range []struct{ server, serverFlags, client, clientFlags, serverSays, clientSays string }{
+		{"ibv_rc_pingpong", "", "ibv_uc_pingpong", "", "is the peer rc_pingpong too", "is the peer uc_pingpong too"},
+		{"ibv_uc_pingpong", "-e", "ibv_rc_pingpong", "", "is the peer uc_pingpong too", "did not acknowledge"},
+		{"ibv_ud_pingpong", "", "ibv_uc_pingpong", "-e", "is the peer ud_pingpong too", "is the peer uc_pingpong too"},
+	} {
+		port := tooltest.FreePort(t)
+		server := tool.Start(t.Context(), append([]string{tt.server, "-p", port, "-d", serverDevice}, strings.Fields(tt.serverFlags)...)...)
+		client := tool.Result(t.Context(), append([]string{tt.client, "-p", port, "-d", clientDevice, "127.0.0.1"}, strings.Fields(tt.clientFlags)...)...)
+		for who, r := range map[string]struct {
+			tooltest.Result
+			want string
+		}{"server": {<-server.Done, tt.serverSays}, "client": {client, tt.clientSays}} {
+			if r.Code != 1 || !strings.Contains(r.Stderr, r.want) {
+				t.Errorf("%s and %s: %s: got status %d, stderr %q, want status 1 and %q", tt.server, tt.client, who, r.Code, r.Stderr, r.want)
+			}
+		}
 	}
 }

@@ -1,8 +1,11 @@
 package pingpong
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
@@ -30,6 +33,9 @@ func (p *pingpong) loop() error {
 			return err
 		}
 	}
+	ctx, stop := p.expectFirst()
+	defer stop()
+	p.ctx = ctx
 	for p.received < p.flags.iters || p.sent < p.flags.iters {
 		n, err := p.poll()
 		if err != nil {
@@ -42,6 +48,27 @@ func (p *pingpong) loop() error {
 		}
 	}
 	return nil
+}
+
+// Until the first message an end waits for firstPatience, and for as long as the message takes at slowest bytes a second.
+// The peer has sent it, or answers, as soon as it is connected. One that has come shows that the two understand each
+// other; what comes later may take any time.
+var firstPatience = 10 * time.Second // tests have less
+
+const slowest = 1 << 20
+
+// expectFirst returns a context that ends if no message comes. p.first ends the wait for it.
+func (p *pingpong) expectFirst() (ctx context.Context, stop func()) {
+	patience := firstPatience + time.Duration(p.flags.size/slowest)*time.Second
+	ctx, cancel := context.WithCancelCause(p.inv.Ctx)
+	p.first = time.AfterFunc(patience, func() {
+		cancel(fmt.Errorf("wait for the peer's first message: none has come for %v: is the peer %s too, with the same flags? "+
+			"if so it was lost on the way, so start both again", patience, p.inv.Cmd.Name))
+	})
+	return ctx, func() {
+		p.first.Stop()
+		cancel(nil)
+	}
 }
 
 // topUpReceives posts receives until --rx-depth of them are posted.
@@ -69,15 +96,17 @@ func (p *pingpong) poll() (n int, err error) {
 	if p.flags.events {
 		select {
 		case <-p.cq.Events():
-		case <-p.inv.Ctx.Done():
-			return 0, fail(p.inv.Ctx.Err(), "Failed to get cq_event")
+		case <-p.ctx.Done():
+			return 0, fail(context.Cause(p.ctx), "Failed to get cq_event")
 		}
 		if err := p.cq.Notify(false); err != nil {
 			return 0, fail(err, "Couldn't request CQ notification")
 		}
 		n, err = p.cq.Poll(p.wcs)
 	} else {
-		n, err = device.Wait(p.inv.Ctx, p.cq, p.wcs)
+		if n, err = device.Wait(p.ctx, p.cq, p.wcs); n == 0 && p.ctx.Err() != nil {
+			err = context.Cause(p.ctx)
+		}
 	}
 	if err != nil && n == 0 {
 		return 0, fail(err, "poll CQ failed %d", -1)
@@ -109,7 +138,9 @@ func (p *pingpong) completed(wc *verbs.WC, n int) error {
 				return err
 			}
 		}
-		p.received++
+		if p.received++; p.received == 1 {
+			p.first.Stop()
+		}
 	default:
 		return fail(nil, "Completion for unknown wr_id %d", wc.ID)
 	}

@@ -3,6 +3,7 @@
 package pingpong
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -34,9 +35,11 @@ type pingpong struct {
 	}
 	recv     []verbs.RecvWR
 	wcs      []verbs.WC
-	posted   int // receives that are posted
-	received int // messages
-	sent     int // messages
+	posted   int             // receives that are posted
+	received int             // messages
+	ctx      context.Context // of the loop
+	first    *time.Timer     // ends it, unless a message comes
+	sent     int             // messages
 }
 
 // pairQP is a QP of the run.
