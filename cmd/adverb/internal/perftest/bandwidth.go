@@ -164,6 +164,7 @@ func (t *tester) postReceives(size int) error {
 // run runs the test, and returns this end's results.
 func (b *bandwidth) run(size int) (bwReport, error) {
 	defer b.meter.progress(b.inv.Stderr, b.total)()
+	defer b.expectAnswer(size, 0)()
 	if b.endless {
 		defer b.reportForever(size)()
 	}

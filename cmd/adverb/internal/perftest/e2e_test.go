@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 )
@@ -303,5 +304,30 @@ func TestClientGone(t *testing.T) {
 	}
 	if r := <-server; r.Code != 1 || !strings.Contains(r.Stderr, errPeerGone.Error()) {
 		t.Errorf("server: got status %d, stderr %q, want 1 and %q", r.Code, r.Stderr, errPeerGone)
+	}
+}
+
+// A server that measures something else takes no messages. The client ends, and says what to look at; then so does the
+// server.
+func TestProgramsDiffer(t *testing.T) {
+	defer func(d time.Duration) { answerPatience = d }(answerPatience)
+	answerPatience = time.Second
+	for _, tt := range []struct{ server, client string }{
+		{"ib_write_bw", "ib_send_bw"},
+		{"ib_read_bw", "ib_send_bw"},
+		{"ib_read_lat", "ib_send_lat"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+		port := tooltest.FreePort(t)
+		server := tool.StartUntil(ctx, "* Waiting for client to connect... *", tt.server, "-d", serverDevice, "-p", port, "-u", patientTimeout)
+		client := tool.Result(ctx, tt.client, "-d", clientDevice, "-p", port, "-u", patientTimeout, "127.0.0.1")
+		want := "is it " + strings.TrimPrefix(tt.client, "ib_") + " too, with the same flags?"
+		if client.Code != 1 || !strings.Contains(client.Stderr, want) {
+			t.Errorf("%s and %s: client: got status %d, stderr %q, want status 1 and %q", tt.server, tt.client, client.Code, client.Stderr, want)
+		}
+		if r := <-server; r.Code != 1 || !strings.Contains(r.Stderr, errPeerGone.Error()) {
+			t.Errorf("%s and %s: server: got status %d, stderr %q, want status 1 and %q", tt.server, tt.client, r.Code, r.Stderr, errPeerGone)
+		}
+		cancel()
 	}
 }

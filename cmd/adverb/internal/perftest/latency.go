@@ -64,6 +64,7 @@ func (x *latency) run(size int) (latReport, error) {
 		total = 0
 	}
 	defer x.meter.progress(x.inv.Stderr, total)()
+	defer x.expectAnswer(size, 1)()
 	var err error
 	switch x.kind.verb {
 	case verbSend:

@@ -73,7 +73,12 @@ func (t *talk) swapVersions() error {
 		return err
 	}
 	text, _, _ := bytes.Cut(theirs, []byte{0})
-	if v, err := strconv.ParseFloat(string(text), 64); err != nil || v < oldestVersion {
+	v, err := strconv.ParseFloat(string(text), 64)
+	if err != nil {
+		return fmt.Errorf("the peer's version is %q, and that is none: is the peer another program? start the same one at both ends",
+			bytes.TrimRight(theirs, "\x00"))
+	}
+	if v < oldestVersion {
 		return fmt.Errorf("the peer's version is %q: %.2f or later can be talked to, which is perftest 4.4", text, oldestVersion)
 	}
 	return nil

@@ -74,6 +74,7 @@ func TestTalkWithOthers(t *testing.T) {
 	for name, tt := range map[string]struct{ says, want string }{
 		"old":       {"5.60" + string(make([]byte, 12)), `the peer's version is "5.60": 5.70 or later can be talked to`},
 		"HTTP":      {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", `the peer's version is "GET / HTTP/1.1\r\n"`},
+		"pingpong":  {"0000:000017:05d592:00000000000000000000ffff0a620003\x00", `the peer's version is "0000:000017:05d5", and that is none: is the peer another program?`},
 		"silent":    {"", errPeerGone.Error()},
 		"negative":  {"6.10" + string(make([]byte, 12)) + "\xff\xff\xff\xff", "says -1 where a size belongs"},
 		"huge":      {"6.10" + string(make([]byte, 12)) + "\x7f\xff\xff\xff", "buffers go round in 2147483647 bytes"},
