@@ -1,8 +1,10 @@
 package watch
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -14,6 +16,8 @@ type Process struct {
 	PID     int      `json:"pid"`     // as the kernel says; 0 for one in another PID namespace
 	Command string   `json:"command"` // the name of the program's file
 	Devices []Device `json:"devices"`
+
+	opens map[string]int // of each device, where add counts them
 }
 
 // Device is an open device of a program.
@@ -115,8 +119,16 @@ func Self(w Want) Process {
 	return p
 }
 
-// add adds a device. If the program has opened it before, perhaps by package rdmacm, the two are one.
+// add adds a device. If the program has opened it before, perhaps by package rdmacm, the two are one, as "rdma res" has
+// it: the user asks for a device, and need not know how often it is open. Each open names its objects from 1 on, so
+// those of a later one get its number, as in "pd1#2".
 func (p *Process) add(d Device) {
+	if p.opens == nil {
+		p.opens = map[string]int{}
+	}
+	if p.opens[d.Name]++; p.opens[d.Name] > 1 {
+		d.rename(fmt.Sprintf("#%d", p.opens[d.Name]))
+	}
 	for i := range p.Devices {
 		if o := &p.Devices[i]; o.Name == d.Name {
 			sum(&o.Counters, d.Counters)
@@ -129,6 +141,38 @@ func (p *Process) add(d Device) {
 		}
 	}
 	p.Devices = append(p.Devices, d)
+}
+
+// rename appends to the names of objects, wherever they stand. The lists are this device's own.
+func (d *Device) rename(suffix string) {
+	name := func(s *string) {
+		if *s != "" {
+			*s += suffix
+		}
+	}
+	for i := range d.PD {
+		name(&d.PD[i])
+	}
+	for i := range d.CQ {
+		name(&d.CQ[i].Name)
+	}
+	for i := range d.QP {
+		q := &d.QP[i]
+		name(&q.PD)
+		name(&q.SendCQ)
+		name(&q.RecvCQ)
+		name(&q.SRQ)
+	}
+	for i := range d.MR {
+		name(&d.MR[i].PD)
+	}
+	for i := range d.MW {
+		name(&d.MW[i].PD)
+	}
+	for i := range d.SRQ {
+		name(&d.SRQ[i].Name)
+		name(&d.SRQ[i].PD)
+	}
 }
 
 // sum adds the values of more to those of to.
@@ -169,7 +213,7 @@ func (d *Device) list(r *verbs.Resources) {
 	d.Count = map[string]int{
 		"pd": len(r.PD), "cq": len(r.CQ), "qp": len(r.QP), "mr": len(r.MR), "mw": len(r.MW), "srq": len(r.SRQ), "ah": r.AH, "cm_id": len(r.CMID),
 	}
-	d.PD = first(r.PD, maxObjects)
+	d.PD = slices.Clone(first(r.PD, maxObjects))
 	for _, c := range first(r.CQ, maxObjects) {
 		d.CQ = append(d.CQ, CQ(c))
 	}

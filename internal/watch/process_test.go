@@ -2,6 +2,7 @@ package watch
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -17,6 +18,18 @@ func TestAddDevice(t *testing.T) {
 	}
 	if !reflect.DeepEqual(p.Devices, want) {
 		t.Errorf("got %+v, want %+v", p.Devices, want)
+	}
+
+	// Each open has names of its own, wherever they stand.
+	p = Process{}
+	for range 3 {
+		p.add(Device{Name: "a", PD: []string{"pd1"}, CQ: []CQ{{Name: "cq1"}}, QP: []QP{{PD: "pd1", SendCQ: "cq1", RecvCQ: "cq1"}},
+			MR: []MR{{PD: "pd1"}}, MW: []MW{{PD: "pd1"}}, SRQ: []SRQ{{Name: "srq1", PD: "pd1"}}})
+	}
+	if got := p.Devices[0]; !slices.Equal(got.PD, []string{"pd1", "pd1#2", "pd1#3"}) || got.CQ[1].Name != "cq1#2" ||
+		!reflect.DeepEqual(got.QP[2], QP{PD: "pd1#3", SendCQ: "cq1#3", RecvCQ: "cq1#3"}) ||
+		got.MR[1].PD != "pd1#2" || got.MW[1].PD != "pd1#2" || got.SRQ[2] != (SRQ{Name: "srq1#3", PD: "pd1#3"}) {
+		t.Errorf("got %+v, want the number of the open behind each name", got)
 	}
 
 	// No list is forgotten.
