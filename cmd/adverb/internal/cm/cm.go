@@ -54,6 +54,14 @@ const MaxConnections = 1 << 20
 // ErrTooMany is the cause of refusing a request beyond -c.
 var ErrTooMany = errors.New("a peer asked for more connections than -c says: give both ends the same -c")
 
+// IgnoreOperands says that operands have no effect. These programs ignore them as in C, where a client whose -s was
+// forgotten becomes a server, and waits without a word.
+func IgnoreOperands(inv *cli.Invocation, operands []string) {
+	if len(operands) > 0 {
+		inv.Explain(fmt.Errorf("ignore %q: %s takes flags alone, and -s names what it is to connect to", operands, inv.Cmd.Name))
+	}
+}
+
 // Perror prints a line that ends in an errno, as perror does, and then the cause.
 func Perror(inv *cli.Invocation, what string, err error) error {
 	inv.Errorf("%s: %s\n", what, clib.Strerror(err))

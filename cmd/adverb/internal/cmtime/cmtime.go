@@ -133,9 +133,13 @@ var (
 
 func parse(inv *cli.Invocation) (f flags, code int, ok bool) {
 	f = flags{connections: defaultConnections, port: defaultPort, retries: defaultRetries, peers: 2, threads: 1, baseQPN: defaultBaseQPN}
-	_, code, ok = inv.Parse(cli.ExitError, f.set)
+	var operands []string
+	operands, code, ok = inv.Parse(cli.ExitError, f.set)
 	if !ok {
 		return f, code, false
+	}
+	if !f.mesh { // whose -S takes an argument in the C program, which is an operand here
+		cm.IgnoreOperands(inv, operands)
 	}
 	if f.mesh && f.server != "" {
 		return f, inv.Fail(errMixed, ""), false

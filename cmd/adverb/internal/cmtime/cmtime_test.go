@@ -241,6 +241,7 @@ func TestCmtimeErrors(t *testing.T) {
 		{"cmtime -r -1", 1, "usage: cmtime\n", "adverb: read --retries=-1: that is too small: "},
 		{"cmtime -c all", 1, "usage: cmtime\n", "adverb: read --connections=all: that is no number: "},
 		{"cmtime -s h -C 127.0.0.1", 1, "", "adverb: -s is of the form without controller"},
+		{"cmtime localhost -c 0", 1, "", "adverb: ignore [\"localhost\"]: cmtime takes flags alone, and -s names what it is to connect to\nadverb: -c 0: "},
 		{"cmtime -c 0", 1, "", "adverb: -c 0: "},
 		{"cmtime -t 5 -c 0", 1, "", "adverb: -c 0: "},
 		{"cmtime -C 127.0.0.1 -B no-such-interface", 1, "", "Failed to find IP address for interface: no-such-interface\n"},

@@ -66,7 +66,8 @@ type cmatoseFlags struct {
 func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
 	f = cmatoseFlags{Flags: cm.Flags{Connections: 1, Count: 10, Size: 100, TOS: -1, Port: "7471", Space: rdmacm.PortSpaceTCP}, ackTimeout: -1}
 	var refused error
-	_, code, ok = inv.Parse(cli.ExitError, func(name, arg string) bool {
+	var operands []string
+	operands, code, ok = inv.Parse(cli.ExitError, func(name, arg string) bool {
 		switch name {
 		case "port-space":
 			switch {
@@ -93,6 +94,9 @@ func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
 		}
 		return true
 	})
+	if ok {
+		cm.IgnoreOperands(inv, operands)
+	}
 	if ok && refused != nil {
 		return f, inv.Fail(refused, ""), false
 	}

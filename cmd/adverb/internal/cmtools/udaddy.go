@@ -66,7 +66,8 @@ func parseUdaddy(inv *cli.Invocation) (f cm.Flags, code int, ok bool) {
 	f = cm.Flags{Connections: 1, Count: 10, Size: 100, TOS: -1, Port: "7174"}
 	space := int(rdmacm.PortSpaceUDP)
 	var refused error
-	_, code, ok = inv.Parse(cli.ExitError, func(name, arg string) bool {
+	var operands []string
+	operands, code, ok = inv.Parse(cli.ExitError, func(name, arg string) bool {
 		switch name {
 		case "port-space":
 			switch {
@@ -89,6 +90,7 @@ func parseUdaddy(inv *cli.Invocation) (f cm.Flags, code int, ok bool) {
 	if !ok {
 		return f, code, false
 	}
+	cm.IgnoreOperands(inv, operands)
 	var err error
 	if f.Space, err = datagramSpace(space); err != nil && refused == nil {
 		refused = err

@@ -54,6 +54,7 @@ func parse(inv *cli.Invocation, k *kind) (f flags, code int, ok bool) {
 	case 1:
 		f.host = operands[0]
 	default:
+		inv.Explain(fmt.Errorf("%q: one server alone can be named", operands))
 		inv.PrintUsage()
 		return f, cli.ExitError, false
 	}

@@ -50,7 +50,7 @@ func TestPingpongFlags(t *testing.T) {
 		}
 	}
 	for line, text := range map[string]string{
-		"a b":      "",
+		"a b":      "adverb: [\"a\" \"b\"]: one server alone can be named\n",
 		"-p 65536": "adverb: read --port=65536: that is too large: give one from 0 to 65535\n",
 		"-p -1":    "adverb: read --port=-1: that is too small: give one from 0 to 65535\n",
 		"-i 0":     "adverb: read --ib-port=0: that is too small: give one from 1 to 255\n",

@@ -129,7 +129,7 @@ func TestRcopyProc(t *testing.T) {
 
 // What fails is told on a line that begins as those of the other commands do.
 func TestFailure(t *testing.T) {
-	for _, argv := range [][]string{{"rcopy", "no-such-file", "host"}, {"proxy", "tcp:127.0.0.1:0", "nowhere"}} {
+	for _, argv := range [][]string{{"rcopy", "no-such-file", "host"}, {"rcopy", "file"}, {"proxy", "tcp:127.0.0.1:0", "nowhere"}} {
 		if r := tool.Result(t.Context(), append([]string{"adverb"}, argv...)...); r.Code != 1 || !strings.HasPrefix(r.Stderr, "adverb: ") {
 			t.Errorf("%v: got status %d, stderr %q, want 1 and a line of adverb", argv, r.Code, r.Stderr)
 		}

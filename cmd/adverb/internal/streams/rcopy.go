@@ -85,6 +85,7 @@ func runRcopy(inv *cli.Invocation) int {
 	case 2:
 		err = r.copy(operands[0], operands[1])
 	default:
+		inv.Explain(fmt.Errorf("%q: a source and a server are needed, or neither for a server", operands))
 		inv.PrintUsage()
 		return cli.ExitError
 	}
