@@ -74,9 +74,9 @@ func (c *claim) release() {
 }
 
 // take claims the port on all addresses, unless it is taken already. It fails with ErrAddrInUse, and then
-// has the ports that it had before: the ID may be bound to them. Of several addresses it passes over those that cannot be used: one that has
-// just been assigned may be so for a second, and others have been removed. So may be the addresses of a
-// device that does not have the port space, as iWARP has no datagrams.
+// has the ports that it had before: the ID may be bound to them. Of several addresses it passes over those
+// that cannot be used: one that has just been assigned may be so for a second, and others have been
+// removed. So may be the addresses of a device that does not have the port space, as iWARP has no datagrams.
 func (b *binding) take(ps PortSpace, number uint16) error {
 	// A port that is claimed and not listened at refuses its clients. Opening an address may take long, so
 	// all are opened before the first claim can be seen. Claim says what is wrong with one.

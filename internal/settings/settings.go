@@ -6,6 +6,7 @@ package settings
 import (
 	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -23,14 +24,16 @@ func Value[T any](name string, parse func(string) (T, error)) (v T, err error) {
 	return v, err
 }
 
-// Switch returns whether a variable is 1 rather than 0, or usual if it says nothing.
+// Switch returns whether a variable is 1 or true, rather than 0 or false, or usual if it says nothing.
 func Switch(name string, usual bool) (bool, error) {
-	on := usual
-	_, err := Value(name, func(s string) (struct{}, error) {
-		if on = s == "1"; !on && s != "0" {
-			return struct{}{}, verbs.Errorf(verbs.ErrInvalid, "%q is neither on nor off: say 1 or 0", s)
+	if os.Getenv(name) == "" {
+		return usual, nil
+	}
+	return Value(name, func(s string) (bool, error) {
+		on, err := strconv.ParseBool(s)
+		if err != nil {
+			return usual, verbs.Errorf(verbs.ErrInvalid, "%q is neither on nor off: say 1 or 0", s)
 		}
-		return struct{}{}, nil
+		return on, nil
 	})
-	return on, err
 }

@@ -17,7 +17,7 @@ func TestBadEnvironment(t *testing.T) {
 		{"ADVERB_EXTENSIONS", "00", "say 1 or 0"},
 		{"ADVERB_TRACE", "yes", "say 1 or 0"},
 		{"ADVERB_IWARP", "2", "say 1 or 0"},
-		{"ADVERB_IWARP_CRC", "true", "say 1 or 0"},
+		{"ADVERB_IWARP_CRC", "on", "say 1 or 0"},
 		{"ADVERB_IWARP_MARKERS", "-1", "say 1 or 0"},
 		{"ADVERB_DEBUG", "mrs", `there is "mr"`},
 		{"ADVERB_DEBUG", "mr,qp", `there is "mr"`},
@@ -46,7 +46,7 @@ func TestBadEnvironment(t *testing.T) {
 
 // TestListedByEnvironment: ADVERB_IWARP lists the devices that speak iWARP or does not, and says so if it is neither.
 func TestListedByEnvironment(t *testing.T) {
-	for value, want := range map[string]bool{"": false, "0": false, "1": true} {
+	for value, want := range map[string]bool{"": false, "0": false, "false": false, "1": true, "true": true} {
 		t.Setenv("ADVERB_IWARP", value)
 		infos, err := verbs.Devices()
 		if got := len(infos) > 0 && strings.HasPrefix(infos[0].Name, "iw_"); err != nil || got != want {
