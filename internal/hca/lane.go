@@ -315,6 +315,32 @@ func (e *engine) receiveNear(now time.Duration) (n int) {
 	return n
 }
 
+// lanesFirst works off what the lanes from an address hold, before a packet of a UC QP that came from there by the
+// network. If the sender has given up a lane, what lies in it is older. RC would see that by the PSNs, but on UC each
+// message that begins is taken. q is locked before and after.
+func (e *engine) lanesFirst(now time.Duration, q *qp, from netip.Addr) {
+	from = from.WithZone("")
+	cur := q
+	for _, in := range e.near.inbox.Lanes() {
+		if in.From() != from {
+			continue
+		}
+		for end := in.End(); in.Before(end); { // the sender of another one may go on for ever
+			b := in.Next()
+			if b == nil {
+				break
+			}
+			cur = e.nearIn(now, cur, in, b)
+		}
+		in.Release()
+	}
+	if cur != q {
+		e.answerNow(now, cur)
+		e.row = 0
+		q.mu.Lock()
+	}
+}
+
 // nearIn hands a packet that came by the lane in to its QP. cur is the QP that is locked before the call, or nil.
 // nearIn returns the QP that is locked after it, or nil.
 func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {

@@ -107,6 +107,10 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 		e.row = 0
 		q.mu.Lock()
 	}
+	if q.typ == verbs.QPTypeUC && e.near.inbox != nil && e.near.inbox.Waiting() {
+		e.lanesFirst(now, q, d.Src.Addr())
+		_ = p.Decode(payload) // again: it is right
+	}
 	e.row++
 	e.accept(now, q, d, segment, payload)
 	return q

@@ -77,6 +77,12 @@ func (i *In) more() bool {
 	return true
 }
 
+// End returns up to where the sender has written, for Before.
+func (i *In) End() uint64 { return i.tail.Load() }
+
+// Before reports whether Next has not come to an end yet.
+func (i *In) Before(end uint64) bool { return int64(end-i.pos) > 0 }
+
 // Packets returns the number of packets that the record stands for that Next has returned last. A sender that writes
 // nonsense may have said any number from 0 to maxPackets.
 func (i *In) Packets() int { return i.packets }
