@@ -124,6 +124,7 @@ func (r *rc) adopt(now time.Duration) {
 	rec := &r.recovery
 	r.fast.n = 0
 	rec.sent(now, n, false)
+	rec.ranges[len(rec.ranges)-1].repeated = true // its acknowledgement measures nothing: it was sent before now
 	r.requester.askedAt = rec.nxt
 	r.fast.lookAt = Never
 }

@@ -525,3 +525,31 @@ func TestFastAllocs(t *testing.T) {
 		t.Errorf("%v allocations, want none", n)
 	}
 }
+
+// TestFastMeasuresNothing: when a SEND left that took the fast path is not known, so its acknowledgement tells of no round
+// trip, however it is taken.
+func TestFastMeasuresNothing(t *testing.T) {
+	for name, then := range map[string]func(*pair){
+		"behind packets that follow it": func(p *pair) {
+			p.runUntil(p.now + 2*testDelay - us)
+			p.post(p.a, writeWR(2, p.b.mem.remote(1<<15), p.a.mem.sge(0, 8)))
+		},
+		"as a packet": func(p *pair) { p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD}, verbs.MaskState) },
+	} {
+		p := newFast(t, setup{}, 1)
+		p.post(p.a, writeWR(1, p.b.mem.remote(1<<15), p.a.mem.sge(0, 8)))
+		p.run()
+		before := p.a.rc().recovery.trips
+		if before.leastTrip != 2*testDelay {
+			t.Fatalf("the round trip is %v, want %v", before.leastTrip, 2*testDelay)
+		}
+		if p.posts(1, 1); p.took() != 1 {
+			t.Fatalf("%s: the SEND does not take the fast path", name)
+		}
+		then(p)
+		p.run()
+		if after := p.a.rc().recovery.trips; after.leastTrip != before.leastTrip || after.roundTrip != before.roundTrip {
+			t.Errorf("%s: the round trip is %v, and %v at least; want %v and %v as before", name, after.roundTrip, after.leastTrip, before.roundTrip, before.leastTrip)
+		}
+	}
+}
