@@ -55,12 +55,27 @@ var (
 	errEnded           = errors.New("the connection has ended")
 )
 
-// opError makes the error of a call on the connection. io.EOF stays as it is.
+// opError makes the error of a call on the connection. io.EOF stays as it is. The caller does not hold c.mu, unless it
+// knows the error.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
+	if e, ok := err.(*ending); ok {
+		err = c.ended(c.sideOf(op), e)
+	}
 	return &net.OpError{Op: op, Net: netName, Source: c.local, Addr: c.remote, Err: err}
+}
+
+// sideOf returns the side whose deadline holds for a call.
+func (c *Conn) sideOf(op string) *side {
+	switch op {
+	case "read":
+		return &c.r
+	case "close":
+		return &c.f
+	}
+	return &c.w
 }
 
 // dialError makes the error of an attempt to connect or to listen, with what programs look for in errors

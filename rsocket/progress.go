@@ -189,7 +189,10 @@ func (c *Conn) receive(kind, number uint32) error {
 
 // fail notes why nothing works any more.
 func (c *Conn) fail(cause error) {
-	if c.err == nil {
+	if c.err != nil {
+		return
+	}
+	if c.err = cause; !isEnding(cause) {
 		c.err = withErrno(cause)
 	}
 }
@@ -202,16 +205,49 @@ func (c *Conn) cause(wc *verbs.WC) error {
 	return c.endCause(errEnded)
 }
 
-// endCause says why the QP is in the error state, or err if nobody knows. The connection manager does, in a
-// moment: it flushes first, and then notes why.
+// endCause says why the QP is in the error state, or err if nobody knows.
 func (c *Conn) endCause(err error) error {
-	limit := time.NewTimer(causeTime)
+	e := &ending{err, time.Now().Add(causeTime)}
+	select {
+	case <-c.cm.Disconnected():
+		return c.theCause(e)
+	default:
+		return e
+	}
+}
+
+// ending is why nothing works any more until the connection manager says more: it flushes first, and then notes why.
+type ending struct {
+	error
+	until time.Time // for so long it is asked
+}
+
+func isEnding(err error) bool {
+	_, ok := err.(*ending)
+	return ok
+}
+
+func (c *Conn) theCause(e *ending) error { return cmp.Or(c.cm.Cause(), c.qp.Err(), e.error) }
+
+// ended waits for the connection manager to say what an ending is, unless the side's calls end before. The caller does
+// not hold c.mu: others go on.
+func (c *Conn) ended(s *side, e *ending) error {
+	limit := time.NewTimer(time.Until(e.until))
 	defer limit.Stop()
 	select {
 	case <-c.cm.Disconnected():
 	case <-limit.C:
+	case <-s.deadline.done():
+		return os.ErrDeadlineExceeded
+	case <-c.closing:
+		return net.ErrClosed
 	}
-	return cmp.Or(c.cm.Cause(), c.qp.Err(), err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == error(e) {
+		c.err = withErrno(c.theCause(e))
+	}
+	return c.err
 }
 
 // postCause says why a post has failed: mostly because the connection has ended.
