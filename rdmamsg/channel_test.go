@@ -593,14 +593,6 @@ func TestStaleAnswer(t *testing.T) {
 	}
 }
 
-func TestUnfitQP(t *testing.T) {
-	net := rdmatest.New(t)
-	p, _ := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	if _, err := rdmamsg.New(p.QP, nil); !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("a QP without room: %v, want %v", err, verbs.ErrInvalid)
-	}
-}
-
 // TestSteadyStateAllocs checks that messages of both kinds cost no allocation at either end.
 func TestSteadyStateAllocs(t *testing.T) {
 	if raceEnabled {
