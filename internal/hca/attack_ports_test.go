@@ -374,3 +374,28 @@ func testCNPFromAnotherPort(t *testing.T, ours bool, gid int) {
 		}
 	})
 }
+
+// A card whose identification is always 0 looks like an adverb that sends no trains, and yet its CNPs come from any port.
+func TestCNPOfCardWithoutCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y, mr, s, _ := byHand(t)
+		y.must(y.qp.RTS(firstPSN, verbs.DefaultRetry))
+		y.must(y.qp.SetCongestionControl(verbs.CongestionDCQCN))
+		for range 2 * sureRestarts {
+			s.send(y, s.write(y, mr, nil, nil))
+			s.psn = s.psn.Add(1)
+			s.answers()
+		}
+		if q := y.impl(); !q.in.isSurelyOurs() {
+			t.Fatal("the station's packets do not look like an adverb's")
+		}
+		other := s.elsewhere(1)
+		p := wire.NewCNP(uint32(y.qp.QPN()), wire.DefaultPKey)
+		b := append(p.AppendHeaders(nil), make([]byte, 16+wire.ICRCSize)...)
+		other.seal(y, b)
+		other.send(y, b)
+		if n := counters(y).CongestionNotifications; n != 1 {
+			t.Errorf("%d CNPs counted, want 1", n)
+		}
+	})
+}

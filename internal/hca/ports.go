@@ -23,7 +23,8 @@ import (
 // An adverb that sends from several ports says from which, by a packet that comes from one of those that count.
 //
 // A CNP may come from any port: it has no PSN, and cards send it by ways of their own. Those of an adverb come
-// from where its other packets come from.
+// from where its other packets come from. A card may have identifications such as an adverb's, always 0 above all, but on
+// RC it never greets.
 type ports struct {
 	of     [2]uint16 // requests, responses; 0 as long as none counts
 	roams  bool      // the peer may use any
@@ -62,7 +63,7 @@ func (s *ports) allow(now time.Duration, q *qp, p *wire.Packet, port uint16) boo
 	case q.t.PeerSends(port):
 		return true
 	case p.Opcode == wire.CNP:
-		return !q.in.isSurelyOurs() || port == s.of[0] || s.of == [2]uint16{}
+		return !q.in.isSurelyOurs() || q.typ == verbs.QPTypeRC && !q.t.PeerHasGreeted() || port == s.of[0] || s.of == [2]uint16{}
 	case of == 0:
 		return true
 	}

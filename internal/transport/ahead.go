@@ -299,6 +299,12 @@ func (q *QP) PeerIsOurs() {
 	}
 }
 
+// PeerHasGreeted reports whether an RC QP's peer has said that it is like us. Others never say so.
+func (q *QP) PeerHasGreeted() bool {
+	r, ok := q.service.(*rc)
+	return ok && r.repeatsParts()
+}
+
 // repeatsParts reports whether the peer is like us, and so answers READs for any part of one before.
 func (r *rc) repeatsParts() bool { return r.responder.hold.peer }
 
