@@ -3,6 +3,7 @@ package rdmaio
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,4 +94,46 @@ func TestRequesterRefuses(t *testing.T) {
 	}
 	ok(t, cq.Close())
 	ok(t, pd.Close()) // nothing is left
+}
+
+// A client that goes silent before it is connected holds memory of the server for setupTime, and no longer.
+func TestSetupDeadline(t *testing.T) { synctest.Test(t, testSetupDeadline) }
+
+func testSetupDeadline(t *testing.T) {
+	p := newServer(t, rdmatest.Config{}, methods())
+	before, err := p.at.Resources()
+	ok(t, err)
+	ch := rdmacm.NewEventChannel(p.from)
+	defer ch.Close()
+	id, err := rdmacm.NewID(ch, rdmacm.PortSpaceTCP)
+	ok(t, err)
+	defer id.Close()
+	next := func(want rdmacm.EventType) {
+		t.Helper()
+		if ev, err := ch.Next(patience(t)); err != nil || ev.Type != want {
+			t.Fatalf("got event %v, %v, want %v", ev.Type, err, want)
+		}
+	}
+	ok(t, id.ResolveAddr(netip.AddrPort{}, p.addr))
+	next(rdmacm.EventAddrResolved)
+	ok(t, id.ResolveRoute())
+	next(rdmacm.EventRouteResolved)
+	ok(t, id.Connect(&rdmacm.ConnParam{QPN: 0x123456, PrivateData: appendHello(nil, hello{slots: 32, longest: 4096})}))
+	next(rdmacm.EventConnectResponse) // which an ID without a QP has to answer, and this one does not
+	during, err := p.at.Resources()
+	ok(t, err)
+	if len(during.MR) == len(before.MR) || len(during.QP) == len(before.QP) {
+		t.Fatal("the server holds nothing for a client that it has answered")
+	}
+	start := time.Now()
+	next(rdmacm.EventRejected)
+	if took := time.Since(start); took > setupTime {
+		t.Errorf("the server has given up after %v, want it to after %v at most", took, setupTime)
+	}
+	synctest.Wait()
+	after, err := p.at.Resources()
+	ok(t, err)
+	if len(after.MR) > len(before.MR) || len(after.QP) > len(before.QP) {
+		t.Errorf("then the server holds %d regions and %d QPs, want %d and %d as before", len(after.MR), len(after.QP), len(before.MR), len(before.QP))
+	}
 }
