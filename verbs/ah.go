@@ -1,6 +1,9 @@
 package verbs
 
-import "net/netip"
+import (
+	"net/netip"
+	"sync/atomic"
+)
 
 // AHAttr is the path to a peer (struct ibv_ah_attr, with the fields of its struct
 // ibv_global_route). What a path needs depends on the link layer of its port:
@@ -74,6 +77,7 @@ type AH struct {
 	pd   *PD
 	p    ProviderAH
 	attr AHAttr
+	gone atomic.Bool // it is closed. Posts look at this, which takes no lock
 }
 
 // GRHSize is the number of bytes before the payload in the buffer of a UD receive. They are the
@@ -203,5 +207,11 @@ func (ah *AH) Attr() AHAttr { return ah.attr }
 // Provider returns the provider's side of the handle.
 func (ah *AH) Provider() ProviderAH { return ah.p }
 
-// Close destroys the handle (ibv_destroy_ah). Messages that were posted with it still go out.
-func (ah *AH) Close() error { return ah.close(ah.p.Close) }
+// Close destroys the handle (ibv_destroy_ah). Messages that were posted with it still go out. To post
+// others with it is ErrClosed.
+func (ah *AH) Close() error {
+	return ah.close(func() error {
+		ah.gone.Store(true)
+		return ah.p.Close()
+	})
+}

@@ -292,7 +292,7 @@ func (qp *QP) RTS(psn PSN, r Retry) error {
 //   - ErrLimit: more SGEs, inline data or message than the QP or the verbs allow;
 //   - ErrInvalid and ErrUnsupported: the work request is wrong, or the QP's type lacks its operation;
 //   - ErrState: the QP is in RESET, INIT or RTR;
-//   - ErrClosed.
+//   - ErrClosed: of the QP, or of a datagram's AH.
 //
 // [QP.PostOneSend] is shorter for one work request.
 //
@@ -414,6 +414,8 @@ func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
 	switch {
 	case wr.AH == nil:
 		return invalidf("a datagram needs an address handle (AH)")
+	case wr.AH.gone.Load():
+		return Errorf(ErrClosed, "%s is closed: make another by PD.CreateAH", wr.AH.name)
 	case wr.AH.pd != qp.pd:
 		return invalidf("%s is of another PD than the QP", wr.AH.name) // IBTA C10-10
 	case wr.RemoteQPN > max24:

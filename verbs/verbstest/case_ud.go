@@ -346,6 +346,8 @@ var udCases = []Case{
 		e.recv(recv(1, in.SGE(0, 64)))
 		e.send(me.datagram(ah, send(1)))
 		s.must(ah.Close())
+		_, err = e.qp.PostSend([]verbs.SendWR{me.datagram(ah, send(2))})
+		s.wantErr("a closed AH", err, verbs.ErrClosed)
 		e.sent(1, verbs.WCSend)
 		e.datagramFrom(me, 1, 0, 0)
 		e.inState(verbs.QPStateRTS)
