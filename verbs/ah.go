@@ -43,6 +43,14 @@ const (
 // firstMulticastLID is the lowest LID of multicast groups. Ports have lower ones.
 const firstMulticastLID = 0xc000
 
+// isMulticast reports whether the path leads to a multicast group.
+func (a *AHAttr) isMulticast() bool {
+	if a.IsGlobal() {
+		return a.DGID.Addr().IsMulticast()
+	}
+	return a.DLID >= firstMulticastLID
+}
+
 // setDefaults fills in what a zero field stands for.
 func (a *AHAttr) setDefaults() {
 	if a.HopLimit == 0 && a.IsGlobal() {
@@ -77,7 +85,9 @@ type AH struct {
 	pd   *PD
 	p    ProviderAH
 	attr AHAttr
-	gone atomic.Bool // it is closed. Posts look at this, which takes no lock
+
+	multicast bool        // it leads to a group
+	gone      atomic.Bool // it is closed. Posts look at this, which takes no lock
 }
 
 // GRHSize is the number of bytes before the payload in the buffer of a UD receive. They are the
@@ -99,7 +109,7 @@ func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 	if err := pd.dev.checkPath(&attr); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
-	ah := &AH{pd: pd, attr: attr}
+	ah := &AH{pd: pd, attr: attr, multicast: attr.isMulticast()}
 	ah.name = pd.dev.serial.next("ah")
 	if err := ah.attach(verb, &pd.object); err != nil {
 		return nil, err

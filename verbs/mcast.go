@@ -1,5 +1,8 @@
 package verbs
 
+// multicastQPN is the QPN that datagrams to a multicast group are sent to.
+const multicastQPN QPN = 1<<24 - 1
+
 // AttachMcast makes a UD QP receive what is sent to a multicast group (ibv_attach_mcast). The group
 // is given as a GID: an IPv6 multicast address, or an IPv4 one in its IPv4-mapped form. The QP must
 // be in INIT or a later state. It cannot be closed while it is attached. To attach it again changes

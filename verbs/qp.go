@@ -420,10 +420,20 @@ func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
 		return invalidf("%s is of another PD than the QP", wr.AH.name) // IBTA C10-10
 	case wr.RemoteQPN > max24:
 		return invalidf("remote QPN %#x has more than 24 bits", uint32(wr.RemoteQPN))
+	case wr.AH.multicast != (wr.RemoteQPN == multicastQPN):
+		return wr.AH.wrongQPN(wr.RemoteQPN)
 	case length > uint64(MTU4096.Bytes()):
 		return Errorf(ErrLimit, "a datagram of %d bytes: at most the port's active MTU, and never more than %d", length, MTU4096.Bytes())
 	}
 	return nil
+}
+
+// wrongQPN is the error for a datagram whose QPN does not fit where ah leads. It would be lost without a word.
+func (ah *AH) wrongQPN(n QPN) error {
+	if ah.multicast {
+		return invalidf("%s leads to a multicast group, and remote QPN %v is a single QP's: groups have %v", ah.name, n, multicastQPN)
+	}
+	return invalidf("%s leads to a single host, and remote QPN %v is that of multicast groups: give the QP's own", ah.name, n)
 }
 
 // Close destroys the QP (ibv_destroy_qp). Work requests that are not done make no completion.

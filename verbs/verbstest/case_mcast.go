@@ -137,6 +137,13 @@ var multicastCases = []Case{
 		e.attach(g)
 		e.attach(g)
 		s.wantErr("close an attached QP", e.qp.Close(), verbs.ErrBusy)
+		e.rts()
+		one, many := e.self(), g
+		one.QPN, many.QPN = multicastQPN, e.self().QPN
+		for what, to := range map[string]peer{"the QPN of groups at a single host": one, "a QP's number at a group": many} {
+			_, err := e.qp.PostSend([]verbs.SendWR{to.datagram(e.addressOf(to), send(1))})
+			s.wantErr(what, err, verbs.ErrInvalid)
+		}
 		s.must(e.qp.DetachMcast(g.GID))
 		s.must(e.qp.Close())
 		rc := s.newEnd(setup{})
