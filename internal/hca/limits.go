@@ -5,8 +5,8 @@ import "time"
 // What a device grants beside package limits.
 const (
 	maxAH            = 1 << 20
-	maxMcastGrp      = 1 << 13
-	maxMcastQPAttach = 1 << 12
+	maxMcastGrp      = 1 << 13 // groups with QPs
+	maxMcastQPAttach = 1 << 12 // QPs of a group. There is no other bound on both together
 	gidTableLen      = 256
 	localACKDelay    = 15 // a code: 4.096 µs × 2^15 is 134 ms, as the kernel's software device says
 )

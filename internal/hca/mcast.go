@@ -39,6 +39,8 @@ func (q *qp) AttachMcast(gid verbs.GID) error {
 	}
 	gr := g.by[addr]
 	switch {
+	case gr == nil && len(g.by) >= maxMcastGrp:
+		return verbs.Errorf(verbs.ErrLimit, "QPs of the device are in %d groups (max_mcast_grp): detach from some", maxMcastGrp)
 	case gr == nil:
 		e, err := q.dev.multicastEngine(addr)
 		if err != nil {

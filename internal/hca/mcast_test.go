@@ -42,6 +42,30 @@ func TestMulticastLimit(t *testing.T) {
 	}
 }
 
+// TestMulticastGroups: a device takes as many groups as it says, and no more. A group that is left makes room.
+func TestMulticastGroups(t *testing.T) {
+	e := newEnd(t, simDevice(t, sim.New(sim.Config{}), 1), options{typ: verbs.QPTypeUD})
+	attr, err := e.dev.Query()
+	e.must(err)
+	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{239, byte(i >> 16), byte(i >> 8), byte(i)}) }
+	gid := func(i int) verbs.GID { return verbs.GIDFromAddr(addr(i)) }
+	e.must(e.qp.AttachMcast(gid(0)))
+	e.must(e.qp.AttachMcast(gid(1)))
+	groups := &e.hca().groups
+	for i := 2; i < attr.MaxMcastGrp; i++ { // as if by AttachMcast: to join so many takes long
+		groups.by[addr(i)] = &group{eng: groups.by[addr(0)].eng}
+	}
+	if err := e.qp.AttachMcast(gid(attr.MaxMcastGrp)); !errors.Is(err, verbs.ErrLimit) {
+		t.Errorf("one group more than max_mcast_grp, which is %d: got error %v, want %v", attr.MaxMcastGrp, err, verbs.ErrLimit)
+	}
+	e.must(e.qp.AttachMcast(gid(0))) // which it is in already
+	e.must(e.qp.DetachMcast(gid(1)))
+	e.must(e.qp.AttachMcast(gid(attr.MaxMcastGrp)))
+	if n, total := attr.MaxTotalMcastQPAttach, attr.MaxMcastGrp*attr.MaxMcastQPAttach; n != total {
+		t.Errorf("max_total_mcast_qp_attach is %d, want %d: nothing else bounds it", n, total)
+	}
+}
+
 // TestMulticastClose: a QP that is attached while it is being closed stays in no group, whichever comes first.
 func TestMulticastClose(t *testing.T) {
 	e := newEnd(t, simDevice(t, sim.New(sim.Config{}), 1), options{typ: verbs.QPTypeUD})
