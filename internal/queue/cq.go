@@ -223,22 +223,30 @@ func (c *CQ) push(cqes []CQE) (notify, lost bool) {
 
 // Arm implements verbs.ProviderCQ.
 func (c *CQ) Arm(solicitedOnly bool) error {
+	lost, err := c.armFor(solicitedOnly)
+	if lost { // nothing will come that could be waited for
+		c.notify()
+	}
+	return err
+}
+
+// armFor is Arm, but for the event of an overrun queue. It reports whether the queue is one.
+func (c *CQ) armFor(solicitedOnly bool) (lost bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return verbs.ErrClosed
+		return false, verbs.ErrClosed
 	}
 	want := armedAny
 	if solicitedOnly {
 		want = armedSolicited
 	}
 	c.arm = max(c.arm, want)
-	if c.overrun { // nothing will come that could be waited for
+	if c.overrun {
 		c.arm = notArmed
-		go c.notify()
 	}
 	c.hooks.Arming()
-	return nil
+	return c.overrun, nil
 }
 
 // Resize implements verbs.ProviderCQ.
