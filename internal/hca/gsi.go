@@ -67,7 +67,7 @@ func (g *gsi) close() {
 	if g.dev.config.ServeGSI != nil {
 		g.dev.config.ServeGSI(false)
 	}
-	g.qp.Store(nil)
+	g.qp.Swap(nil).pd.gsi.Store(false)
 }
 
 // firstBlock returns the block of QPNs by which other processes know this one.

@@ -86,6 +86,29 @@ func TestGSI(t *testing.T) {
 	}
 }
 
+// neighbors is a network interface that counts the neighbours which it was asked to resolve.
+type neighbors struct {
+	*sim.Netdev
+	asked int
+}
+
+func (n *neighbors) ResolveNeighbor(_, _ netip.Addr) { n.asked++ }
+
+// TestGSINeighbors: no AH of QP1's PD waits for a neighbour. When QP1 is closed, the PD is as any other: its UD QPs
+// lose no first datagram.
+func TestGSINeighbors(t *testing.T) {
+	n := &neighbors{Netdev: sim.New(sim.Config{}).Netdev("sim1", simAddr(1))}
+	x, _ := gsiEnd(t, openDevice(t, n))
+	for want := range 2 {
+		_, err := x.pd.CreateAH(verbs.AHAttr{DGID: verbs.GIDFromAddr(simAddr(2))})
+		x.must(err)
+		if n.asked != want {
+			t.Errorf("%d neighbours resolved, want %d", n.asked, want)
+		}
+		x.must(x.qp.Close())
+	}
+}
+
 // TestGSIConfig: what a device tells others that share QP1 with it, and what it asks them.
 func TestGSIConfig(t *testing.T) {
 	served := 0
