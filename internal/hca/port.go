@@ -58,6 +58,9 @@ func (p *port) refresh(d *Device, first bool) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err != nil { // no news of these: another MTU would fail posts and changes of QPs that are right
+		s.MTU, s.SpeedMbps = p.state.MTU, p.state.SpeedMbps
+	}
 	wasUp := p.state.Up
 	p.state = s
 	if first {

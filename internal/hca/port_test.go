@@ -168,13 +168,18 @@ func TestNetdevVanishes(t *testing.T) {
 	v := &vanishing{Netdev: sim.New(sim.Config{}).Netdev("eth0", simAddr(1), simAddr6(1))}
 	d := openDevice(t, v)
 	guid := d.Info().NodeGUID
+	was, err := d.QueryPort(1)
+	if err != nil || was.ActiveMTU == verbs.MTU256 {
+		t.Fatalf("port %+v, %v; want an active MTU above 256", was, err)
+	}
 	v.gone.Store(true)
 	v.SetUp(true) // signals a change
 	wantEvent(t, d, verbs.EventGIDChange)
 	wantEvent(t, d, verbs.EventPortErr)
 	wantGIDs(t, d)
-	if a, err := d.QueryPort(1); err != nil || a.State != verbs.PortDown || a.ActiveMTU != verbs.MTU256 {
-		t.Errorf("port %+v, %v; want it down with an active MTU of 256", a, err)
+	a, err := d.QueryPort(1)
+	if was.State, was.PhysState = verbs.PortDown, verbs.PhysDisabled; err != nil || a != was { // MTU and speed as they were
+		t.Errorf("port %+v, %v; want %+v", a, err, was)
 	}
 	if q, err := d.Query(); err != nil || q.NodeGUID != guid {
 		t.Errorf("GUID %v, %v; want it to stay %v", q.NodeGUID, err, guid)
