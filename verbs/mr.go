@@ -66,6 +66,9 @@ type MR struct {
 	gone      atomic.Bool // it is closed, and the memory is gone
 }
 
+// mrName is the name of the region that has the key.
+func (k LKey) mrName() string { return fmt.Sprintf("mr lkey %v", k) }
+
 // Provider returns the provider's side of the region.
 func (mr *MR) Provider() ProviderMR { return mr.p }
 

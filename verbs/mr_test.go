@@ -2,8 +2,10 @@ package verbs_test
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +54,42 @@ func TestRegisterArguments(t *testing.T) {
 	_, err = pd.AllocMR(math.MaxInt, 0)
 	wantErr(t, "AllocMR of everything", err, verbs.ErrLimit, "alloc mr in pd 1: allocate 9223372036854775807 bytes")
 	check(t, pd.Close())
+}
+
+// TestReregName: a region that has other keys has the name of its new one, in errors about it and about others. Those
+// that name it may be made meanwhile.
+func TestReregName(t *testing.T) {
+	x, _ := pair(t)
+	mr := must(x.PD.AllocMR(8, verbs.AccessMWBind))(t)
+	other := must(x.Device.AllocPD())(t)
+	bind := verbs.MWBind{MW: must(x.PD.AllocMW(verbs.MWType1))(t), MR: mr, Addr: mr.Addr(), Length: 8}
+	foreign := must(other.AllocMR(8, verbs.AccessMWBind))(t)
+	was := mr.LKey()
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			if err := x.PD.Close(); !errors.Is(err, verbs.ErrBusy) {
+				t.Errorf("close of the PD: %v, want ErrBusy", err)
+			}
+			err := x.QP.BindMW(verbs.SendWR{}, verbs.MWBind{MW: bind.MW, MR: foreign, Addr: bind.Addr, Length: 8})
+			wantErr(t, "bind to a region of another PD", err, verbs.ErrInvalid, "is of another PD than the QP")
+		})
+	}
+	check(t, mr.Rereg(verbs.ReregAccess, nil, nil, verbs.AccessMWBind|verbs.AccessLocalWrite))
+	check(t, foreign.Rereg(verbs.ReregAccess, nil, nil, verbs.AccessMWBind|verbs.AccessLocalWrite))
+	others.Wait()
+	if mr.LKey() == was {
+		t.Fatal("the keys are as before, and this test shows nothing")
+	}
+	name := "mr lkey " + mr.LKey().String()
+	wantErr(t, "reregister for nothing", mr.Rereg(0, nil, nil, 0), verbs.ErrInvalid, "reregister "+name+": flags 0x0")
+	check(t, x.QP.BindMW(verbs.SendWR{Flags: verbs.SendSignaled}, bind))
+	x.Done()
+	wantErr(t, "close of a bound region", mr.Close(), verbs.ErrBusy, "close "+name)
+	check(t, bind.MW.Close())
+	wantErr(t, "close of the other PD", other.Close(), verbs.ErrBusy, "still in use by mr lkey "+foreign.LKey().String())
+	check(t, mr.Close())
+	wantErr(t, "reregister when closed", mr.Rereg(verbs.ReregAccess, nil, nil, 0), verbs.ErrClosed, name)
 }
 
 // A region's addresses are the buffer's own, those of an iova, or count from 0.

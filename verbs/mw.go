@@ -93,7 +93,7 @@ func (b *MWBind) check(qp *QP, t MWType) error {
 	case b.MW.pd != qp.pd:
 		return invalidf("%s is of another PD than the QP", b.MW.name)
 	case b.MR != nil && b.MR.pd != qp.pd:
-		return invalidf("%s is of another PD than the QP", b.MR.name)
+		return invalidf("%s is of another PD than the QP", b.MR.named())
 	}
 	return nil
 }

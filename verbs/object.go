@@ -11,7 +11,7 @@ import (
 // object is what all verbs objects share: a name for errors, whether it is closed, and the objects
 // that depend on it. If it is closed too early, the error names these.
 type object struct {
-	name string // such as "pd 1" or "qp 0x000011"
+	name string // such as "pd 1" or "qp 0x000011"; of an MR, Rereg changes it: see named
 	of   any    // the PD, QP … that this is the object of, once it is made
 
 	mu       sync.Mutex
@@ -88,9 +88,9 @@ func (o *object) close(provider func() error) error {
 		return nil
 	}
 	if len(o.children) > 0 {
-		err := o.busy()
+		err := &OpError{Verb: "close", Object: o.name, Err: o.busy()}
 		o.mu.Unlock()
-		return &OpError{Verb: "close", Object: o.name, Err: err}
+		return err
 	}
 	o.closed = true
 	o.mu.Unlock()
@@ -102,7 +102,7 @@ func (o *object) close(provider func() error) error {
 		} else {
 			o.detach()
 		}
-		return wrap("close", o.name, err)
+		return wrap("close", o.named(), err)
 	}
 	o.detach()
 	return nil
@@ -141,6 +141,13 @@ func (o *object) made(v any) {
 }
 
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
+
+// named returns o's name. Where o is an MR, or may be one, nobody reads it without the lock.
+func (o *object) named() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.name
+}
 
 // setName gives o the name that is made of the number that its provider gave it.
 func (o *object) setName(name string) {

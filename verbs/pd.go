@@ -1,7 +1,5 @@
 package verbs
 
-import "fmt"
-
 // PD is a protection domain (struct ibv_pd). Work requests of a QP may name memory regions of the
 // QP's own PD only. One PD serves any number of peers.
 type PD struct {
@@ -119,7 +117,7 @@ func (pd *PD) newMR(verb string, attr MRAttr) (*MR, error) {
 		return nil, wrap(verb, pd.name, err)
 	}
 	mr.p, mr.buf, mr.addr, mr.lkey, mr.rkey = p, p.Bytes(), p.Addr(), p.LKey(), p.RKey()
-	mr.setName(fmt.Sprintf("mr lkey %v", mr.lkey))
+	mr.setName(mr.lkey.mrName())
 	mr.made(mr)
 	return mr, nil
 }

@@ -22,40 +22,41 @@ func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
 		return err
 	}
 	if flags == 0 || flags&^(ReregTranslation|ReregPD|ReregAccess) != 0 {
-		return wrap(verb, mr.name, invalidf("flags %#x: give at least one of ReregTranslation, ReregPD, ReregAccess", uint8(flags)))
+		return wrap(verb, mr.named(), invalidf("flags %#x: give at least one of ReregTranslation, ReregPD, ReregAccess", uint8(flags)))
 	}
 	attr := MRAttr{Buf: mr.buf, Access: mr.access}
 	to := mr.pd
 	if flags&ReregTranslation != 0 {
 		if len(buf) == 0 {
-			return wrap(verb, mr.name, invalidf("the buffer is empty: register at least one byte"))
+			return wrap(verb, mr.named(), invalidf("the buffer is empty: register at least one byte"))
 		}
 		attr.Buf = buf
 	}
 	if flags&ReregAccess != 0 {
 		if err := checkAccess(access); err != nil {
-			return wrap(verb, mr.name, err)
+			return wrap(verb, mr.named(), err)
 		}
 		attr.Access = access
 	}
 	if flags&ReregPD != 0 {
 		if pd == nil || pd.dev != mr.pd.dev {
-			return wrap(verb, mr.name, invalidf("the new PD must be one of the region's device"))
+			return wrap(verb, mr.named(), invalidf("the new PD must be one of the region's device"))
 		}
 		to = pd
 	}
-	moved := &object{name: mr.name}
+	moved := &object{name: mr.named()}
 	if err := moved.attach(verb, &to.object); err != nil { // keeps the new PD open
 		return err
 	}
 	defer moved.detach()
 	if err := mr.p.Rereg(flags, to.p, attr); err != nil {
-		return wrap(verb, mr.name, err)
+		return wrap(verb, mr.named(), err)
 	}
 	mr.mu.Lock()
 	mr.allocated = mr.allocated && flags&ReregTranslation == 0
 	mr.buf, mr.access = attr.Buf, attr.Access
 	mr.addr, mr.lkey, mr.rkey = mr.p.Addr(), mr.p.LKey(), mr.p.RKey()
+	mr.name = mr.lkey.mrName()
 	mr.mu.Unlock()
 	if to != mr.pd {
 		mr.detach()
