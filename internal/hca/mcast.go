@@ -2,6 +2,7 @@ package hca
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -21,8 +22,9 @@ type groups struct {
 
 // group is a multicast group. One engine has joined it, so that each datagram comes once.
 type group struct {
-	eng *engine
-	qps []*qp
+	eng  *engine
+	qps  []*qp
+	away bool // the engine's address has been away since it joined
 }
 
 // AttachMcast implements verbs.ProviderQP.
@@ -104,6 +106,22 @@ func (g *groups) remove(addr netip.Addr, q *qp) bool {
 		delete(g.by, addr)
 	}
 	return true
+}
+
+// rejoin joins those groups anew whose engine has its address back, of the addresses that the interface has now. Linux
+// takes the IPv6 addresses of an interface whose MTU falls below 1280, and ends its memberships without a word.
+func (g *groups) rejoin(addrs []netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, addr := range slices.SortedFunc(maps.Keys(g.by), netip.Addr.Compare) { // so that simulations replay
+		gr := g.by[addr]
+		if !slices.Contains(addrs, gr.eng.addr) {
+			gr.away = true
+		} else if gr.away {
+			link.Leave(gr.eng.link, addr)
+			gr.away = link.Join(gr.eng.link, addr) != nil // then the next change of the interface is another try
+		}
+	}
 }
 
 // attached reports whether a QP is in any group.

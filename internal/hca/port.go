@@ -56,6 +56,9 @@ func (p *port) refresh(d *Device, first bool) error {
 			d.fail()
 		}
 	}
+	if err == nil && !first {
+		d.groups.rejoin(s.Addrs) // before the event that tells of the address
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil { // no news of these: another MTU would fail posts and changes of QPs that are right
