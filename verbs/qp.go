@@ -174,6 +174,10 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 //     port's link layer needs (see [AHAttr]);
 //   - ErrLimit for MaxRDAtomic and MaxDestRDAtomic beyond what the device allows;
 //   - ErrNotFound for a GID index whose entry is free.
+//
+// In SQD a program that waits for [EventSQDrained], or until Query says that SQDraining is false, is
+// right on every device. The software HCA does not ask for it: attributes that change while the queue
+// drains hold at once, for what is under way too, and in RTS the queue goes on. Others may refuse both.
 func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 	const verb = "modify"
 	if err := qp.check(verb); err != nil {

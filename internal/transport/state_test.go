@@ -359,6 +359,24 @@ func TestSQD(t *testing.T) {
 	}
 }
 
+// TestSQDLeft: a queue that is still draining goes on in RTS, with what was begun and what waits, and raises no event.
+func TestSQDLeft(t *testing.T) {
+	p := newPair(t, setup{mtu: verbs.MTU256, rd: 1})
+	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*maxWindow)), writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 600)))
+	p.transmit()
+	p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)
+	if !p.a.qp.Attr().SQDraining {
+		t.Error("not draining, want it to")
+	}
+	p.state(p.a, verbs.QPStateRTS)
+	if p.a.qp.Attr().SQDraining {
+		t.Error("draining in RTS, want an end")
+	}
+	p.run()
+	p.a.wantSends(wc{1, 0}, wc{2, 0})
+	p.a.wantEvents()
+}
+
 // TestSQDMoreReads: to allow more READs at a time forgets none that is outstanding, for which a fence waits.
 func TestSQDMoreReads(t *testing.T) {
 	p := newPair(t, setup{rd: 1, destRD: 16})
