@@ -1,8 +1,7 @@
 // Package clock tells the time to code that asks for it very often. It asks the system once in a millisecond, and
 // counts the processor's ticks in between. That costs a third of what the system's clock does.
 //
-// Where the processor has no such counter, or the system does not trust it, there is no Clock, and
-// callers ask the system.
+// Where the processor has no such counter, or the system does not trust it, there is only System.
 package clock
 
 import (
@@ -27,7 +26,7 @@ const (
 
 // A Clock is a clock that counts from its making on. Any number of goroutines may ask it.
 type Clock struct {
-	ticks func() uint64
+	ticks func() uint64 // or nil
 	since func() time.Duration
 
 	version atomic.Uint32 // odd while somebody writes what follows
@@ -47,8 +46,17 @@ func newClock(ticks func() uint64, since func() time.Duration) *Clock {
 	return c
 }
 
+// System returns a clock that asks the system each time.
+func System() *Clock {
+	start := time.Now()
+	return &Clock{since: func() time.Duration { return time.Since(start) }}
+}
+
 // Now returns the time since the clock was made.
 func (c *Clock) Now() time.Duration {
+	if c.ticks == nil {
+		return c.since()
+	}
 	version := c.version.Load()
 	tick, at, rate, limit := c.tick.Load(), c.at.Load(), c.rate.Load(), c.limit.Load()
 	if d := c.ticks() - tick; d < limit && version&1 == 0 && c.version.Load() == version {

@@ -52,7 +52,7 @@ type Config struct {
 	// sleeps. It looks as often only while what it sleeps for comes at once.
 	Spin int
 
-	// Clock, unless nil, tells the time. The runtime's clock is right in simulations, and slower.
+	// Clock tells the time, if not nil. Without it the runtime's clock does, which is right in simulations, and slower.
 	Clock *clock.Clock
 
 	// Yielder, unless nil, gives the core to other threads between such looks.
@@ -78,7 +78,6 @@ type Device struct {
 	name   string
 	netdev link.Netdev
 	config Config
-	start  time.Time
 	driven driven
 
 	port    port
@@ -114,7 +113,10 @@ var (
 
 // Open makes a device on a network interface. The device's Close closes the interface too.
 func Open(netdev link.Netdev, c Config) (*Device, error) {
-	d := &Device{name: c.Name, netdev: netdev, config: c, start: time.Now(), gone: make(chan struct{})}
+	if c.Clock == nil {
+		c.Clock = clock.System()
+	}
+	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{})}
 	d.setGone = sync.OnceFunc(func() { close(d.gone) })
 	if d.name == "" {
 		d.name = namePrefix + netdev.Name()
@@ -171,12 +173,7 @@ func info(name string, guid verbs.GUID, netdev link.Netdev) verbs.DeviceInfo {
 }
 
 // now is the time that the transport runs by.
-func (d *Device) now() time.Duration {
-	if c := d.config.Clock; c != nil {
-		return c.Now()
-	}
-	return time.Since(d.start)
-}
+func (d *Device) now() time.Duration { return d.config.Clock.Now() }
 
 // Info implements verbs.ProviderDevice.
 func (d *Device) Info() verbs.DeviceInfo {

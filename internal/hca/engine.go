@@ -340,7 +340,9 @@ func (e *engine) poll() int {
 		before = len(e.debts.list)
 	}
 	e.polls.add(1, uint32(min(n, 1)))
-	e.settle(now, before, false)
+	if before > 0 {
+		e.settle(now, before, false)
+	}
 	if e.vain++; n > 0 {
 		e.vain = 0
 	}

@@ -35,16 +35,22 @@ func (p *PD) Open(key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access
 // openLocal is Open for an SGE, whose key must be a region's lkey.
 func (p *PD) openLocal(key verbs.LKey, va, n uint64, need verbs.Access) (Span, error) {
 	e := p.keys.table.Get(uint32(key) >> keyBits)
+	if e != nil && e.region != nil && e.region.lkey == key {
+		return p.openRegion(e.region, uint32(key), va, n, need)
+	}
+	return Span{}, notLocal(e, key)
+}
+
+// notLocal explains why key, by which e was found, or nil, is no region's lkey.
+func notLocal(e *entry, key verbs.LKey) error {
 	switch {
 	case e == nil:
 	case e.region == nil:
-		return Span{}, verbs.Errorf(verbs.ErrNotFound, "key %v is a memory window's: an SGE needs the lkey of a memory region", key)
-	case e.region.lkey == key:
-		return p.openRegion(e.region, uint32(key), va, n, need)
+		return verbs.Errorf(verbs.ErrNotFound, "key %v is a memory window's: an SGE needs the lkey of a memory region", key)
 	case e.region.rkey == verbs.RKey(key):
-		return Span{}, verbs.Errorf(verbs.ErrNotFound, "key %v is the rkey of a memory region: an SGE needs the lkey, %v", key, e.region.lkey)
+		return verbs.Errorf(verbs.ErrNotFound, "key %v is the rkey of a memory region: an SGE needs the lkey, %v", key, e.region.lkey)
 	}
-	return Span{}, noRegion(uint32(key))
+	return noRegion(uint32(key))
 }
 
 // OpenSGE opens the memory of an SGE, which is filled if need is verbs.AccessLocalWrite, and read if it is 0. The
@@ -74,19 +80,24 @@ func (p *PD) openRegion(r *Region, key uint32, va, n uint64, need verbs.Access) 
 		return Span{}, noRegion(key)
 	}
 	b, inside := r.slice(va, n)
-	switch {
-	case r.pd != p:
+	if r.pd != p || r.access&need != need || !inside {
+		err := r.refuse(p, key, va, n, need)
 		r.release()
-		return Span{}, verbs.Errorf(ErrDomain, "key %#08x: the memory region belongs to another PD than the QP", key)
-	case r.access&need != need:
-		r.release()
-		return Span{}, verbs.Errorf(ErrAccess, "key %#08x: the memory region has %v, and %v is needed", key, r.access, need)
-	case !inside:
-		r.release()
-		return Span{}, verbs.Errorf(ErrBounds, "key %#08x: bytes [%#x, %#x) are outside the memory region, [%#x, %#x)",
-			key, va, va+n, r.base, r.base+uint64(len(r.buf)))
+		return Span{}, err
 	}
 	return Span{r, b}, nil
+}
+
+// refuse explains why p cannot open bytes of a region that is held.
+func (r *Region) refuse(p *PD, key uint32, va, n uint64, need verbs.Access) error {
+	switch {
+	case r.pd != p:
+		return verbs.Errorf(ErrDomain, "key %#08x: the memory region belongs to another PD than the QP", key)
+	case r.access&need != need:
+		return verbs.Errorf(ErrAccess, "key %#08x: the memory region has %v, and %v is needed", key, r.access, need)
+	}
+	return verbs.Errorf(ErrBounds, "key %#08x: bytes [%#x, %#x) are outside the memory region, [%#x, %#x)",
+		key, va, va+n, r.base, r.base+uint64(len(r.buf)))
 }
 
 // Gather fills dst from the memory that a scatter/gather list names, from byte off of it on. Bytes

@@ -106,7 +106,25 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 		}
 	}
 	c.mu.Lock()
-	n := c.take(wcs)
+	n := 0
+	var slots *atomic.Uint64 // of the completions before, of which the latest has freed most
+	var freed uint64
+	for ; n < len(wcs) && c.count > 0; n++ {
+		e := &c.ring[c.first]
+		wcs[n] = e.WC
+		if slots != e.Slots && slots != nil {
+			slots.Store(freed)
+		}
+		slots, freed = e.Slots, e.Freed
+		e.Slots, e.WC.QP, e.WC.Cause = nil, nil, nil // what the ring would keep from the garbage collector
+		if c.first++; c.first == len(c.ring) {
+			c.first = 0
+		}
+		c.count--
+	}
+	if slots != nil {
+		slots.Store(freed)
+	}
 	c.shown.Add(onePoll - uint64(n))
 	var err error
 	if n == 0 && len(wcs) > 0 {
@@ -128,40 +146,40 @@ func (c *CQ) end() error {
 	return nil
 }
 
-// take is Poll of what is waiting, under c.mu.
-func (c *CQ) take(wcs []verbs.WC) (n int) {
-	if c.count == 0 {
-		return 0
-	}
-	var slots *atomic.Uint64 // of the completions before, of which the latest has freed most
-	var freed uint64
-	for ; n < len(wcs) && c.count > 0; n++ {
-		e := &c.ring[c.first]
-		wcs[n] = e.WC
-		if slots != e.Slots && slots != nil {
-			slots.Store(freed)
-		}
-		slots, freed = e.Slots, e.Freed
-		e.Slots, e.WC.QP, e.WC.Cause = nil, nil, nil // what the ring would keep from the garbage collector
-		if c.first++; c.first == len(c.ring) {
-			c.first = 0
-		}
-		c.count--
-	}
-	if slots != nil {
-		slots.Store(freed)
-	}
-	return n
-}
-
 // Push adds completions. The first for which there is no room is lost, and all behind it: the queue is then overrun.
 func (c *CQ) Push(cqes []CQE) {
 	c.mu.Lock()
-	before := c.overrun
-	notify, lost := c.push(cqes)
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	before, overrun := c.count, c.overrun
+	notify, lost := false, false
+	for i := range cqes {
+		e := &cqes[i]
+		if c.overrun || c.count == len(c.ring) { // what fits again would have a gap before it
+			lost, c.overrun = true, true
+			c.ended.Store(true)
+			notify = notify || c.arm != notArmed
+			break
+		}
+		at := c.first + c.count
+		if at >= len(c.ring) {
+			at -= len(c.ring)
+		}
+		c.ring[at] = *e
+		c.count++
+		if c.arm == armedAny || c.arm == armedSolicited && (e.Solicited || e.WC.Status != verbs.WCSuccess) {
+			notify = true
+		}
+	}
+	c.shown.Add(uint64(c.count - before))
+	if notify {
+		c.arm = notArmed
+	}
 	c.mu.Unlock()
 	if lost {
-		c.hooks.Overrun(!before)
+		c.hooks.Overrun(!overrun)
 	}
 	if notify {
 		c.notify()
@@ -188,37 +206,6 @@ func PushBoth(send, recv *CQ, done []CQE) {
 		}
 		done = done[n:]
 	}
-}
-
-// push is Push under c.mu.
-func (c *CQ) push(cqes []CQE) (notify, lost bool) {
-	if c.closed {
-		return false, false
-	}
-	before := c.count
-	for i := range cqes {
-		e := &cqes[i]
-		if c.overrun || c.count == len(c.ring) { // what fits again would have a gap before it
-			lost, c.overrun = true, true
-			c.ended.Store(true)
-			notify = notify || c.arm != notArmed
-			break
-		}
-		at := c.first + c.count
-		if at >= len(c.ring) {
-			at -= len(c.ring)
-		}
-		c.ring[at] = *e
-		c.count++
-		if c.arm == armedAny || c.arm == armedSolicited && (e.Solicited || e.WC.Status != verbs.WCSuccess) {
-			notify = true
-		}
-	}
-	c.shown.Add(uint64(c.count - before))
-	if notify {
-		c.arm = notArmed
-	}
-	return notify, lost
 }
 
 // Arm implements verbs.ProviderCQ.

@@ -212,10 +212,13 @@ func (r *requester) startsBrisk() uint32 {
 // WRITE the last one need not ask, so long WRITEs do not wait, whatever their form. Nor does what follows few long
 // messages: it is often the word that they are there.
 func (r *requester) holds() bool {
+	rec := &r.rc.recovery
+	return rec.max-rec.una >= holdFrom && r.holdsMore()
+}
+
+// holdsMore is holds where so much is on its way.
+func (r *requester) holdsMore() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
-	if rec.max-rec.una < holdFrom { // most often
-		return false
-	}
 	flying := rec.flying()
 	if flying < holdFrom || r.cur-sq.head < holdMessages || r.released || rec.nxt != rec.max || r.cur == sq.tail {
 		return false

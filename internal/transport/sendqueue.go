@@ -112,10 +112,14 @@ func (sq *sendQueue) at(place uint64) *sendWQE { return &sq.wqes[place&uint64(le
 
 // full explains why there is no room, or returns nil.
 func (sq *sendQueue) full() error {
-	n, freed := len(sq.wqes), sq.freed.Load()
-	if sq.tail-freed < uint64(n) {
+	if sq.tail-sq.freed.Load() < uint64(len(sq.wqes)) {
 		return nil
 	}
+	return sq.whyFull()
+}
+
+func (sq *sendQueue) whyFull() error {
+	n, freed := len(sq.wqes), sq.freed.Load()
 	if sq.lastSignaled <= freed {
 		return verbs.Errorf(verbs.ErrQueueFull,
 			"the send queue is full: all %d work requests in it are unsignaled, so no completion can free them; "+

@@ -5,6 +5,7 @@ package wire
 import (
 	"hash/crc32"
 	"math/bits"
+	"unsafe"
 )
 
 // hash/crc32 folds 16 bytes by an instruction, and 64 where the CPU has AVX-512. CPUs with VPCLMULQDQ alone fold 32,
@@ -98,10 +99,10 @@ func newFewConstants() *fewConstants {
 //go:noescape
 func foldFew(register uint32, ones uint64, p *byte, n int, by *fewConstants) uint32
 
-// updateICRC is crc32.Update for what an ICRC covers, from the BTH on. It reports false if it does not do that length.
-func updateICRC(c uint32, covered []byte) (uint32, bool) {
-	if n := len(covered); n < 16 || n > fewMost || n%4 != 0 || !hasFew {
-		return 0, false
-	}
-	return ^foldFew(^c, 0xff<<(8*bthCongestion), &covered[0], len(covered), few), true
+// isFew reports whether foldICRC does n bytes.
+func isFew(n int) bool { return hasFew && uint(n-16) <= fewMost-16 && n%4 == 0 }
+
+// foldICRC is crc32.Update for what an ICRC covers, from the BTH on, if isFew is true of its length.
+func foldICRC(c uint32, covered []byte) uint32 {
+	return ^foldFew(^c, 0xff<<(8*bthCongestion), unsafe.SliceData(covered), len(covered), few)
 }

@@ -37,7 +37,7 @@ func TestFewBytes(t *testing.T) {
 	for n := range 2 * fewMost {
 		from, c := rnd.IntN(64), rnd.Uint32()
 		p := data[from:][:n:n]
-		got, ok := updateICRC(c, p)
+		ok := isFew(n)
 		if want := n >= 16 && n <= fewMost && n%4 == 0; ok != want {
 			t.Fatalf("%d bytes: done: %v, want %v", n, ok, want)
 		}
@@ -46,7 +46,7 @@ func TestFewBytes(t *testing.T) {
 		}
 		masked := bytes.Clone(p)
 		masked[bthCongestion] = 0xff
-		if want := crc32.Update(c, crc32.IEEETable, masked); got != want {
+		if want, got := crc32.Update(c, crc32.IEEETable, masked), foldICRC(c, p); got != want {
 			t.Fatalf("seed %d: of %d bytes from %d on with %#08x before: %#08x, want %#08x", seed, n, from, c, got, want)
 		}
 	}

@@ -111,8 +111,8 @@ func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 		c ^= crcHalfBehind(n+udpSize, behindIPv6Len)
 	}
 	covered := datagram[:len(datagram)-ICRCSize]
-	if c, ok := updateICRC(c, covered); ok {
-		return c
+	if isFew(len(covered)) {
+		return foldICRC(c, covered)
 	}
 	if len(covered) < crcStep || len(covered) >= BTHSize+shortCRC { // of what is long, a whole payload goes at once
 		bth := [BTHSize]byte(covered)

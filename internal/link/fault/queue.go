@@ -100,7 +100,9 @@ func (q *Queue) Arrive(now time.Duration) {
 
 // Pop moves ready datagrams into batch. Their payloads are valid until the next call.
 func (q *Queue) Pop(batch []link.Datagram) int {
-	q.free = append(q.free, q.lent...)
+	for n := len(q.lent) - 1; n >= 0; n-- { // to append all at once takes longer for one
+		q.free = append(q.free, q.lent[n])
+	}
 	q.lent = q.lent[:0]
 	n := min(len(batch), q.count)
 	for i := range n {

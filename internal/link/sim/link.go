@@ -88,13 +88,15 @@ func (l *Link) Send(batch []link.Datagram) error {
 				w.unlock()
 				w = nil
 			}
-			if d.Dst.Addr().IsMulticast() {
-				l.toGroups.datagrams.Add(uint64(segments))
-				l.toGroups.bytes.Add(uint64(len(d.Payload)))
-				l.multicast(faults, d, segments)
-				continue
+			if w = l.latest.Load(); w == nil || w.dst != d.Dst.Addr() {
+				if w = nil; d.Dst.Addr().IsMulticast() {
+					l.toGroups.datagrams.Add(uint64(segments))
+					l.toGroups.bytes.Add(uint64(len(d.Payload)))
+					l.multicast(faults, d, segments)
+					continue
+				}
+				w = l.way(d.Dst.Addr())
 			}
-			w = l.way(d.Dst.Addr())
 			w.to.mu.Lock()
 		}
 		w.sent += uint64(segments)
@@ -185,9 +187,6 @@ func (l *Link) lost(err error, datagrams int) {
 
 // way returns the way to dst. The link remembers its ways, so that it need not take the network's lock.
 func (l *Link) way(dst netip.Addr) *way {
-	if w := l.latest.Load(); w != nil && w.dst == dst {
-		return w
-	}
 	for {
 		known := l.ways.Load()
 		w := (*known)[dst]
