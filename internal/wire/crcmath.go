@@ -142,6 +142,15 @@ func updateShort(c uint32, p []byte) uint32 {
 	return ^register
 }
 
+// moveBTH is move16 for the bytes of a BTH.
+func moveBTH(register uint32, b *[BTHSize]byte) uint32 {
+	t := (*[BTHSize][256]uint32)(crcBehind[:BTHSize])
+	return t[11][b[0]^byte(register)] ^ t[10][b[1]^byte(register>>8)] ^
+		t[9][b[2]^byte(register>>16)] ^ t[8][b[3]^byte(register>>24)] ^
+		t[7][b[4]] ^ t[6][b[5]] ^ t[5][b[6]] ^ t[4][b[7]] ^
+		t[3][b[8]] ^ t[2][b[9]] ^ t[1][b[10]] ^ t[0][b[11]]
+}
+
 // crcStep is how many bytes move16 takes.
 const crcStep = 16
 

@@ -117,7 +117,7 @@ func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 	if len(covered) < crcStep || len(covered) >= BTHSize+shortCRC { // of what is long, a whole payload goes at once
 		bth := [BTHSize]byte(covered)
 		bth[bthCongestion] = 0xff
-		return updateCRC(updateShort(c, bth[:]), covered[BTHSize:])
+		return updateCRC(^moveBTH(^c, &bth), covered[BTHSize:])
 	}
 	// Most packets have little more than one step, so the BTH goes with what follows it.
 	front := [crcStep]byte(covered)
