@@ -263,19 +263,16 @@ func netdevHas(name string, addr netip.Addr) bool {
 // sourceFor asks the host which of its addresses it would use to reach dst. Nothing is sent. It fails
 // with ErrNoRoute or, for the broadcast address of a network, with verbs.ErrInvalid.
 func sourceFor(dst netip.Addr) (netip.Addr, error) {
-	at := netip.AddrPortFrom(dst, routeProbePort).String()
-	c, err := (&net.Dialer{Control: noBroadcast}).Dial("udp", at)
+	own, err := localAddr(dst, false)
 	if errors.Is(err, syscall.EACCES) { // for a broadcast address, but also where an administrator has said so
-		if c, any := net.Dial("udp", at); any == nil {
-			c.Close()
+		if _, any := localAddr(dst, true); any == nil {
 			return netip.Addr{}, errBroadcast(dst)
 		}
 	}
 	if err != nil {
 		return netip.Addr{}, noRoute(dst, err)
 	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
+	return own, nil
 }
 
 // noRoute says why the host has no address to reach dst from.
