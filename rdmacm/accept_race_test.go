@@ -10,37 +10,47 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A request may end just when one goroutine has fetched it, and another one in Accept fetches the news. The first one's
-// program hears of it all the same.
-func TestRequestOverWhileAccepted(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
-	defer cancel()
+// dialAndGiveUp begins a Dial, and returns the listener that it is to reach. giveUp ends it, and returns when it has ended.
+func dialAndGiveUp(ctx context.Context, t *testing.T) (l *Listener, giveUp func()) {
+	t.Helper()
 	n := rdmatest.New(t)
 	a, b := n.Device(), n.Device()
 	l, err := (&ListenConfig{Devices: []*verbs.Device{b}}).Listen(netip.MustParseAddrPort("0.0.0.0:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	es, err := b.GIDs(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialing, giveUp := context.WithCancel(ctx)
-	defer giveUp()
+	dialing, cancel := context.WithCancel(ctx)
+	t.Cleanup(cancel)
 	dialed := make(chan error, 1)
 	go func() {
 		_, err := (&Dialer{Device: a}).Dial(dialing, netip.AddrPortFrom(es[0].GID.Addr(), l.Addr().Port()), nil)
 		dialed <- err
 	}()
+	return l, func() {
+		t.Helper()
+		cancel()
+		if err := <-dialed; err == nil {
+			t.Fatal("a Dial that was given up has succeeded")
+		}
+	}
+}
+
+// A request may end just when one goroutine has fetched it, and another one in Accept fetches the news. The first one's
+// program hears of it all the same.
+func TestRequestOverWhileAccepted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	l, giveUp := dialAndGiveUp(ctx, t)
 	request, err := l.ch.Next(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	giveUp()
-	if err := <-dialed; err == nil {
-		t.Fatal("a Dial that was given up has succeeded")
-	}
 	if ev, err := l.ch.Next(ctx); err != nil || ev.ID != request.ID { // as the other goroutine does
 		t.Fatalf("got %+v, %v, want the end of the request", ev, err)
 	}
@@ -57,32 +67,12 @@ func TestRequestOverWhileAccepted(t *testing.T) {
 func TestAcceptAfterRequestOver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
-	n := rdmatest.New(t)
-	a, b := n.Device(), n.Device()
-	l, err := (&ListenConfig{Devices: []*verbs.Device{b}}).Listen(netip.MustParseAddrPort("0.0.0.0:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	es, err := b.GIDs(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dialing, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	dialed := make(chan error, 1)
-	go func() {
-		_, err := (&Dialer{Device: a}).Dial(dialing, netip.AddrPortFrom(es[0].GID.Addr(), l.Addr().Port()), nil)
-		dialed <- err
-	}()
+	l, giveUp := dialAndGiveUp(ctx, t)
 	r, err := l.Accept(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	giveUp()
-	if err := <-dialed; err == nil {
-		t.Fatal("a Dial that was given up has succeeded")
-	}
 	select {
 	case <-r.Disconnected():
 	case <-ctx.Done():

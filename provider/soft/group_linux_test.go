@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -24,10 +23,7 @@ const envGroup = "ADVERB_TEST_GROUP"
 // A UD QP receives what is sent to its group also after the interface's MTU was below what IPv6 needs for a time, by
 // which Linux ends memberships along with addresses.
 func TestGroupAfterMTU(t *testing.T) {
-	runTestInside(t, "TestGroupAfterMTUInside", func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, envGroup+"=1", envLoopbackUp+"=1")
-		ownNetwork(cmd)
-	})
+	runInOwnNetwork(t, "TestGroupAfterMTUInside", envGroup)
 }
 
 func TestGroupAfterMTUInside(t *testing.T) {

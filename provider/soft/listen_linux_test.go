@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -23,10 +22,7 @@ const envListen = "ADVERB_TEST_LISTEN"
 
 func runListenTest(t *testing.T, name string) {
 	t.Helper()
-	runTestInside(t, name, func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, envListen+"=1", envLoopbackUp+"=1")
-		ownNetwork(cmd)
-	})
+	runInOwnNetwork(t, name, envListen)
 }
 
 // A listener that could not hear its clients is refused, though the device can receive at other

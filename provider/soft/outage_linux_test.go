@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,10 +28,7 @@ const envOutage = "ADVERB_TEST_OUTAGE"
 // A connection outlives what happens to the host's network, if that is over before its retries are. If it
 // is not, the error says what the host said. Events tell of the interface's changes.
 func TestOutages(t *testing.T) {
-	runTestInside(t, "TestOutagesInside", func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, envOutage+"=1", envLoopbackUp+"=1")
-		ownNetwork(cmd)
-	})
+	runInOwnNetwork(t, "TestOutagesInside", envOutage)
 }
 
 var outageAddrs = [2]netip.Addr{netip.MustParseAddr("10.47.8.1"), netip.MustParseAddr("10.47.8.2")}
@@ -309,10 +305,7 @@ func ioctlLoopback(t *testing.T, get uint, change func(*unix.Ifreq), set uint) {
 // What comes in IP fragments is whole when a device sees it, and judged as a whole. Parts of it are seen
 // by nobody.
 func TestFragments(t *testing.T) {
-	runTestInside(t, "TestFragmentsInside", func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, envOutage+"=1", envLoopbackUp+"=1")
-		ownNetwork(cmd)
-	})
+	runInOwnNetwork(t, "TestFragmentsInside", envOutage)
 }
 
 func TestFragmentsInside(t *testing.T) {

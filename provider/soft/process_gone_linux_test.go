@@ -5,7 +5,6 @@ package soft_test
 import (
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -20,10 +19,7 @@ import (
 // A device that rdmacm has opened and whose network interface has vanished is closed once nothing uses it: when the
 // next device is opened or, at the latest, by CloseDevices. It stayed for ever, with its goroutines and sockets.
 func TestVanishedDeviceIsClosed(t *testing.T) {
-	runTestInside(t, "TestVanishedDeviceIsClosedInside", func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, envVanishing+"=1", envLoopbackUp+"=1")
-		ownNetwork(cmd)
-	})
+	runInOwnNetwork(t, "TestVanishedDeviceIsClosedInside", envVanishing)
 }
 
 func TestVanishedDeviceIsClosedInside(t *testing.T) {

@@ -89,6 +89,16 @@ func runTestInside(t *testing.T, name string, change func(*exec.Cmd)) {
 	}
 }
 
+// runInOwnNetwork is runTestInside in a network namespace of its own, whose loopback interface is up. The test runs only
+// where the variable env is set.
+func runInOwnNetwork(t *testing.T, name, env string) {
+	t.Helper()
+	runTestInside(t, name, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, env+"=1", envLoopbackUp+"=1")
+		ownNetwork(cmd)
+	})
+}
+
 // In a network namespace of its own, as a container has, an address is free that is taken outside.
 func TestProcessNamespace(t *testing.T) {
 	addr := loopAddr(24)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -22,10 +21,7 @@ const envVanishing = "ADVERB_TEST_VANISHING"
 // When the network interface of a device vanishes, the device says so once. From then on it has no
 // GIDs and no active port. It can be closed.
 func TestInterfaceVanishes(t *testing.T) {
-	runTestInside(t, "TestInterfaceVanishesInside", func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, envVanishing+"=1", envLoopbackUp+"=1")
-		ownNetwork(cmd)
-	})
+	runInOwnNetwork(t, "TestInterfaceVanishesInside", envVanishing)
 }
 
 func TestInterfaceVanishesInside(t *testing.T) {
