@@ -107,6 +107,9 @@ func (e *Event) abandoned() bool {
 	return e.Conn != nil && e.Conn.closed || e.SIDR != nil && e.SIDR.closed
 }
 
+// HasEvent reports whether Event may have something to return.
+func (m *Machine) HasEvent() bool { return m.nextEvent < len(m.events) }
+
 // Event returns the next event, if there is one.
 func (m *Machine) Event() (Event, bool) {
 	for m.nextEvent < len(m.events) {

@@ -26,10 +26,12 @@ type ibConnector struct {
 	gone  func(error)
 	start time.Time // of the machine's time
 
-	mu      sync.Mutex // guards the machine, the sending half of qp1, shrunk, and what Conns have negotiated
-	machine *cm.Machine
-	qp1     qp1
-	shrunk  uint64 // requests for less than the usual path MTU
+	// mu guards the machine, the sending half of qp1, sleepUntil, shrunk, and what Conns have negotiated.
+	mu         sync.Mutex
+	machine    *cm.Machine
+	qp1        qp1
+	sleepUntil time.Duration // in the machine's time; when run wakes by itself
+	shrunk     uint64        // requests for less than the usual path MTU
 
 	wake  chan struct{} // the machine has events or another timeout
 	done  chan struct{} // Close was called
@@ -124,15 +126,18 @@ func (c *ibConnector) Limits() Limits {
 // now is the time that the machine runs by.
 func (c *ibConnector) now() time.Duration { return time.Since(c.start) }
 
-// do calls f, which may use the machine, and sends what comes of it.
+// do calls f, which may use the machine, and sends what comes of it. It wakes the connector's goroutine for
+// events and for an earlier timeout. After a MAD it does so too: the answer may be there at once, and the
+// goroutine finds it sooner than the device tells of it.
 func (c *ibConnector) do(f func(now time.Duration) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := f(c.now())
-	c.flush()
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	if c.flush() || c.machine.HasEvent() || c.machine.NextTimeout() < c.sleepUntil {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
 	}
 	return err
 }

@@ -57,10 +57,12 @@ func (c *ibConnector) run() {
 	}
 }
 
+// nextTimeout returns when run has to wake by itself. It comes before each sleep of run.
 func (c *ibConnector) nextTimeout() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.machine.NextTimeout()
+	c.sleepUntil = c.machine.NextTimeout()
+	return c.sleepUntil
 }
 
 // fail reports that the device has failed: somebody has closed it. After Close nobody wants to know.
@@ -96,14 +98,15 @@ func (c *ibConnector) receive(wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// flush sends what the machine has to send. A MAD that finds no way out counts as lost: the end
-// that waits for the answer repeats it. The caller holds c.mu.
-func (c *ibConnector) flush() {
+// flush sends what the machine has to send, and reports whether that was anything. A MAD that finds no way
+// out counts as lost: the end that waits for the answer repeats it. The caller holds c.mu.
+func (c *ibConnector) flush() (sent bool) {
 	for {
 		path, mad, ok := c.machine.Transmit()
 		if !ok {
-			return
+			return sent
 		}
+		sent = true
 		_ = c.qp1.send(path, mad)
 	}
 }

@@ -25,8 +25,11 @@ type cq struct {
 
 	shard *shard // of its QPs that are not UD, nil before the first; the device's lock guards it
 
-	polled atomic.Pointer[[]*engine] // those of engines, or nil for all of the device
+	polled atomic.Pointer[engineList] // what a poll looks at
 }
+
+// engineList is a list of engines that others may read while it changes.
+type engineList = atomic.Pointer[[]*engine]
 
 // CreateCQ implements verbs.ProviderDevice.
 func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error) {
@@ -37,6 +40,7 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 		return nil, verbs.Errorf(verbs.ErrLimit, "the device has its %d CQs (max_cq)", limits.MaxCQ)
 	}
 	c := &cq{dev: d, user: user, qps: map[*qp]int{}, engines: map[*engine]int{}}
+	c.polled.Store(&d.engines)
 	c.CQ = queue.NewCQ(entries, queue.CQHooks{
 		Progress: c.progress, Arming: d.expectWait, Notify: c.notify, Overrun: func(first bool) { d.background(func() { c.overrun(first) }) },
 		Spin: d.config.Spin, Yielder: d.config.Yielder, Now: d.now,
@@ -110,30 +114,44 @@ func (c *cq) follow(e *engine, n int) {
 	c.choose()
 }
 
-// choose sets the engines that a poll looks at, in the order of the device. The caller holds c.mu.
+// choose sets the engines that a poll looks at: those by which something can come for a QP of the queue. For UD QPs
+// these are the engines of the first shard, at whatever address. The caller holds c.mu.
 func (c *cq) choose() {
-	if c.anybody > 0 || len(c.engines) == 0 {
-		c.polled.Store(nil)
+	switch {
+	case c.anybody > 0 && !c.hasOtherShards():
+		c.polled.Store(&c.dev.firstEngines)
+		return
+	case c.anybody > 0 || len(c.engines) == 0:
+		c.polled.Store(&c.dev.engines)
 		return
 	}
 	var es []*engine
-	for _, e := range *c.dev.engines.Load() {
+	for _, e := range *c.dev.engines.Load() { // which keeps the device's order
 		if c.engines[e] > 0 {
 			es = append(es, e)
 		}
 	}
-	c.polled.Store(&es)
+	list := new(engineList)
+	list.Store(&es)
+	c.polled.Store(list)
+}
+
+// hasOtherShards reports whether a QP of the queue is connected by an engine of another shard than the first. The
+// caller holds c.mu.
+func (c *cq) hasOtherShards() bool {
+	for e := range c.engines {
+		if e.shard.index > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // progress receives and works off what has arrived for the QPs of the queue, as far as nobody else is at
 // it. A look at an address costs a system call, so it leaves out those by which nothing can come for them.
 // progress reports whether something had arrived.
 func (c *cq) progress() (worked bool) {
-	es := c.polled.Load()
-	if es == nil {
-		es = c.dev.engines.Load()
-	}
-	for _, e := range *es {
+	for _, e := range *c.polled.Load().Load() {
 		worked = e.poll() > 0 || worked
 	}
 	return worked

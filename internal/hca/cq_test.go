@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -363,5 +364,34 @@ func TestPollLooksWhereItMust(t *testing.T) {
 	v6.must(v6.qp.Close())
 	if got := looks(v6); got != both {
 		t.Errorf("after Close: looks at the addresses %v, want all", got)
+	}
+}
+
+// TestPollLooksAtShards: UD QPs are of the first shard, and so a poll for them looks at no other.
+func TestPollLooksAtShards(t *testing.T) {
+	d := &Device{}
+	first, other := &engine{shard: &shard{index: 0}}, &engine{shard: &shard{index: 1}}
+	d.engines.Store(&[]*engine{first, other})
+	d.firstEngines.Store(&[]*engine{first})
+	p, err := d.CreateCQ(1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, ud := p.(*cq), &qp{typ: verbs.QPTypeUD}
+	for _, tt := range []struct {
+		name string
+		do   func()
+		want []*engine
+	}{
+		{"no QP", func() {}, []*engine{first, other}},
+		{"a UD QP", func() { c.attach(ud) }, []*engine{first}},
+		{"and one connected in the first shard", func() { c.follow(first, 1) }, []*engine{first}},
+		{"and one connected in the other", func() { c.follow(other, 1) }, []*engine{first, other}},
+		{"without the UD QP", func() { c.detach(ud); c.follow(first, -1) }, []*engine{other}},
+	} {
+		tt.do()
+		if got := *c.polled.Load().Load(); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: a poll looks at %d engines %v, want %v", tt.name, len(got), got, tt.want)
+		}
 	}
 }

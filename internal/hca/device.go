@@ -98,11 +98,12 @@ type Device struct {
 	gone    chan struct{} // closed with the device, or when its network interface vanishes
 	setGone func()
 
-	mu      sync.Mutex // engines being opened, shards being chosen
-	closed  bool
-	spread  int // CQs that were given a shard
-	engines atomic.Pointer[[]*engine]
-	watcher sync.WaitGroup
+	mu           sync.Mutex // engines being opened, shards being chosen
+	closed       bool
+	spread       int // CQs that were given a shard
+	engines      engineList
+	firstEngines engineList // those of the first shard
+	watcher      sync.WaitGroup
 }
 
 var (
@@ -127,6 +128,7 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	d.keys = mem.NewKeys(limits.MaxMR, c.Random)
 	d.gsi.dev = d
 	d.engines.Store(new([]*engine))
+	d.firstEngines.Store(new([]*engine))
 	d.port.netdevName = netdev.Name()
 	changed := netdev.Changed() // before the first look, so that no change is missed
 	if err := d.port.refresh(d, true); err != nil {

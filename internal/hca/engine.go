@@ -105,6 +105,10 @@ func (d *Device) openEngine(s *shard, addr netip.Addr) (*engine, error) {
 	}
 	more := append(append([]*engine(nil), all...), e)
 	d.engines.Store(&more)
+	if s.index == 0 {
+		first := append(append([]*engine(nil), *d.firstEngines.Load()...), e)
+		d.firstEngines.Store(&first)
+	}
 	e.join()
 	if d.config.Driven {
 		close(e.done)
