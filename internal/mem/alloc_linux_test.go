@@ -87,7 +87,10 @@ func TestSlabs(t *testing.T) {
 		t.Errorf("%d bytes are mapped, and %d areas of %d mappings counted, when all is given back; want a slab of each size at most",
 			m.bytes, m.areas, len(m.mappings))
 	}
-	take(t, m, 20_000) // zeroed again
+	m.small = ownSmall
+	if a := take(t, m, 20_000); a.m.slab == nil { // zeroed again
+		t.Error("a region is not cut from a slab, want it to be")
+	}
 }
 
 // TestSmallOwn: a few small regions have mappings of their own, which others can map, until they are closed.
@@ -117,10 +120,18 @@ func TestSmallOwn(t *testing.T) {
 // TestAddressesRest: what is given back is not given out again for long, and faults. Then it serves
 // again, so that regions which come and go take no more and more addresses.
 func TestAddressesRest(t *testing.T) {
-	for _, n := range []int{1, 20_000, 3 << 20} {
+	for _, tt := range []struct {
+		n     int
+		small int // regions that have mappings of their own already
+		piece bool
+	}{{1, 0, false}, {1, ownSmall, true}, {20_000, ownSmall, true}, {3 << 20, 0, false}} {
+		n := tt.n
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			m := &allocator{host: host{root: "/"}}
+			m := &allocator{host: host{root: "/"}, small: tt.small}
 			gone := take(t, m, n)
+			if piece := gone.m.slab != nil; piece != tt.piece {
+				t.Errorf("cut from a slab: %v, want %v", piece, tt.piece)
+			}
 			gone.bytes[0] = 1
 			give(t, m, gone)
 			wantFault(t, gone.bytes)
