@@ -8,18 +8,18 @@ import (
 	"unsafe"
 )
 
-// hash/crc32 folds 16 bytes by an instruction, and 64 where the CPU has AVX-512. CPUs with VPCLMULQDQ alone fold 32,
-// which takes half of the time that 16 take. What is folded is the register and the bytes, as a polynomial:
-// foldCRC replaces foldBlock bytes at a time by 16 that leave the same remainder, and hash/crc32 does the rest.
+// The register and the bytes are one long polynomial. To fold is to replace bytes by 16 that leave the same
+// remainder, and hash/crc32 does the rest. It folds by itself, but into one accumulator, and waits for each product.
+// Here four take turns: of 32 bytes each with VPCLMULQDQ, of 64 with AVX-512.
 
 const (
-	foldBlock = 128  // bytes that a step folds
-	foldLeast = 512  // bytes from which on folding pays
-	foldMost  = 1023 // above it hash/crc32 folds 64 bytes by an instruction, where the CPU does
+	foldBlock = 128 // bytes that a step of foldCRC folds
+	wideBlock = 256 // and of foldWide
+	foldLeast = 512 // bytes from which on folding pays
 )
 
-// foldBy are the multipliers that move the lower and the upper 8 of 16 bytes on by 128, 32 and 16 bytes.
-var foldBy = [3][2]uint64{foldConstants(8 * foldBlock), foldConstants(256), foldConstants(128)}
+// foldBy are the multipliers that move the lower and the upper 8 of 16 bytes on by 256, 128, 64, 32 and 16 bytes.
+var foldBy = [5][2]uint64{foldConstants(8 * wideBlock), foldConstants(8 * foldBlock), foldConstants(512), foldConstants(256), foldConstants(128)}
 
 // foldConstants returns the multipliers for a number of bits: x^(n+32) and x^(n-32), bit-reflected, and moved up
 // by a bit, since the product of two reflected factors of 64 bits is one bit short.
@@ -39,44 +39,56 @@ func xPower(n int) uint32 {
 var hasFew, hasFold, hasWide = canFold()
 
 // canFold reports whether the CPU has AVX and PCLMULQDQ, whether it has AVX2 and VPCLMULQDQ too, whether it has AVX-512
-// as hash/crc32 uses it, and the system keeps their registers.
+// too, and the system keeps their registers.
 func canFold() (few, fold, wide bool)
 
 // foldCRC folds the register and n bytes at p, which is at least one foldBlock and a multiple of it, to 16 bytes.
 //
 //go:noescape
-func foldCRC(register uint32, p *byte, n int, by *[3][2]uint64, out *[16]byte)
+func foldCRC(register uint32, p *byte, n int, by *[5][2]uint64, out *[16]byte)
+
+// foldWide is foldCRC by wideBlocks, with AVX-512.
+//
+//go:noescape
+func foldWide(register uint32, p *byte, n int, by *[5][2]uint64, out *[16]byte)
 
 // updateLong is crc32.Update with the IEEE polynomial, for more than a few bytes.
 func updateLong(c uint32, p []byte) uint32 {
-	if len(p) < foldLeast || !hasFold || hasWide && len(p) > foldMost {
+	if len(p) < foldLeast || !hasFold {
 		return crc32.Update(c, crc32.IEEETable, p)
 	}
 	var out [16]byte
-	n := len(p) &^ (foldBlock - 1)
-	foldCRC(^c, &p[0], n, &foldBy, &out)
+	n := len(p)
+	if hasWide {
+		n &^= wideBlock - 1
+		foldWide(^c, &p[0], n, &foldBy, &out)
+	} else {
+		n &^= foldBlock - 1
+		foldCRC(^c, &p[0], n, &foldBy, &out)
+	}
 	return updateShort(^move16(0, &out), p[n:])
 }
 
 // Most packets are short. foldFew folds them by 16 bytes, and needs no tables: after a system call those of updateShort
-// are in no near cache.
+// are in no near cache. foldMany folds long ones with AVX-512, from the BTH on, so that they need none either.
 
-// fewMost is up to how many bytes foldFew is faster than updateLong.
+// fewMost is up to how many bytes foldFew is faster than the others.
 const fewMost = 384
 
-// fewConstants is laid out as foldFew reads it.
-type fewConstants struct {
-	fold   [2]uint64 // multipliers that move on by 16 bytes
-	reduce [2]uint64 // the polynomial, and the quotient of x^64 by it, reflected
-	by64   [2]uint64 // the multiplier that moves 32 bits on by 64
-	mask   [2]uint64 // the lower 32 bits
-	shift  [32]uint8 // from byte n on, the PSHUFB that moves the first n bytes to the end, behind zeros
+// icrcConstants is laid out as foldFew and foldMany read it.
+type icrcConstants struct {
+	fold   [2]uint64    // multipliers that move on by 16 bytes
+	reduce [2]uint64    // the polynomial, and the quotient of x^64 by it, reflected
+	by64   [2]uint64    // the multiplier that moves 32 bits on by 64
+	mask   [2]uint64    // the lower 32 bits
+	shift  [32]uint8    // from byte n on, the PSHUFB that moves the first n bytes to the end, behind zeros
+	wide   [3][2]uint64 // multipliers that move on by 256, 64 and 32 bytes
 }
 
-var few = newFewConstants()
+var forICRC = newICRCConstants()
 
-func newFewConstants() *fewConstants {
-	k := &fewConstants{fold: foldConstants(128), by64: [2]uint64{uint64(xPower(64)) << 1}, mask: [2]uint64{1<<32 - 1}}
+func newICRCConstants() *icrcConstants {
+	k := &icrcConstants{fold: foldConstants(128), by64: [2]uint64{uint64(xPower(64)) << 1}, mask: [2]uint64{1<<32 - 1}}
 	const poly = 1<<32 | 0x04c11db7
 	quotient, rest := uint64(0), uint64(1)<<32
 	for i := 32; i >= 0; i-- {
@@ -90,6 +102,7 @@ func newFewConstants() *fewConstants {
 	for i := range 16 {
 		k.shift[i], k.shift[16+i] = 0x80, uint8(i)
 	}
+	k.wide = [3][2]uint64{foldConstants(8 * wideBlock), foldConstants(512), foldConstants(256)}
 	return k
 }
 
@@ -97,12 +110,27 @@ func newFewConstants() *fewConstants {
 // set in the first 8 bytes.
 //
 //go:noescape
-func foldFew(register uint32, ones uint64, p *byte, n int, by *fewConstants) uint32
+func foldFew(register uint32, ones uint64, p *byte, n int, by *icrcConstants) uint32
+
+// foldMany is foldFew for 272 bytes at least.
+//
+//go:noescape
+func foldMany(register uint32, ones uint64, p *byte, n int, by *icrcConstants) uint32
 
 // isFew reports whether foldICRC does n bytes.
 func isFew(n int) bool { return hasFew && uint(n-16) <= fewMost-16 && n%4 == 0 }
 
+// isMany reports whether foldLong does n bytes.
+func isMany(n int) bool { return hasWide && n > fewMost && n%4 == 0 }
+
+const icrcOnes = 0xff << (8 * bthCongestion)
+
 // foldICRC is crc32.Update for what an ICRC covers, from the BTH on, if isFew is true of its length.
 func foldICRC(c uint32, covered []byte) uint32 {
-	return ^foldFew(^c, 0xff<<(8*bthCongestion), unsafe.SliceData(covered), len(covered), few)
+	return ^foldFew(^c, icrcOnes, unsafe.SliceData(covered), len(covered), forICRC)
+}
+
+// foldLong is foldICRC if isMany is true of the length.
+func foldLong(c uint32, covered []byte) uint32 {
+	return ^foldMany(^c, icrcOnes, unsafe.SliceData(covered), len(covered), forICRC)
 }

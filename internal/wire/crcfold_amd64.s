@@ -50,7 +50,7 @@ no:
 	VPCLMULQDQ $0x11, by, acc, acc \
 	VPXOR      tmp, acc, acc
 
-// func foldCRC(register uint32, p *byte, n int, by *[3][2]uint64, out *[16]byte)
+// func foldCRC(register uint32, p *byte, n int, by *[5][2]uint64, out *[16]byte)
 TEXT ·foldCRC(SB), NOSPLIT, $0-40
 	MOVL  register+0(FP), AX
 	MOVQ  p+8(FP), SI
@@ -67,7 +67,7 @@ TEXT ·foldCRC(SB), NOSPLIT, $0-40
 	SUBQ    $128, CX
 	JZ      last
 
-	VBROADCASTI128 (DX), Y8
+	VBROADCASTI128 16(DX), Y8
 
 loop:
 	FOLD(Y0, Y8, Y4)
@@ -83,7 +83,7 @@ loop:
 	JNZ   loop
 
 last:
-	VBROADCASTI128 16(DX), Y8
+	VBROADCASTI128 48(DX), Y8
 	FOLD(Y0, Y8, Y4)
 	VPXOR Y0, Y1, Y1
 	FOLD(Y1, Y8, Y4)
@@ -92,47 +92,127 @@ last:
 	VPXOR Y2, Y3, Y3
 
 	VEXTRACTI128 $1, Y3, X1
-	VMOVDQU      32(DX), X8
+	VMOVDQU      64(DX), X8
 	FOLD(X3, X8, X4)
 	VPXOR        X1, X3, X3
 	VMOVDQU      X3, (DI)
 	VZEROUPPER
 	RET
 
-// func foldFew(register uint32, ones uint64, p *byte, n int, by *fewConstants) uint32
+// WIDE is FOLD with AVX-512, and adds next.
+#define WIDE(acc, next, tmp) \
+	VPCLMULQDQ $0x00, Z8, acc, tmp \
+	VPCLMULQDQ $0x11, Z8, acc, acc \
+	VPTERNLOGQ $0x96, next, tmp, acc
+
+// func foldWide(register uint32, p *byte, n int, by *[5][2]uint64, out *[16]byte)
+TEXT ·foldWide(SB), NOSPLIT, $0-40
+	MOVL  register+0(FP), AX
+	MOVQ  p+8(FP), SI
+	MOVQ  n+16(FP), CX
+	MOVQ  by+24(FP), DX
+	MOVQ  out+32(FP), DI
+	VMOVD AX, X4
+
+	VPXORQ    (SI), Z4, Z0
+	VMOVDQU64 64(SI), Z1
+	VMOVDQU64 128(SI), Z2
+	VMOVDQU64 192(SI), Z3
+	ADDQ      $256, SI
+	SUBQ      $256, CX
+	JZ        last
+
+	VBROADCASTI64X2 (DX), Z8
+
+loop:
+	WIDE(Z0, (SI), Z4)
+	WIDE(Z1, 64(SI), Z5)
+	WIDE(Z2, 128(SI), Z6)
+	WIDE(Z3, 192(SI), Z7)
+	ADDQ $256, SI
+	SUBQ $256, CX
+	JNZ  loop
+
+last:
+	VBROADCASTI64X2 32(DX), Z8
+	WIDE(Z0, Z1, Z4)
+	WIDE(Z0, Z2, Z4)
+	WIDE(Z0, Z3, Z4)
+
+	VEXTRACTI64X4  $1, Z0, Y1
+	VBROADCASTI128 48(DX), Y8
+	FOLD(Y0, Y8, Y4)
+	VPXOR          Y1, Y0, Y0
+	VEXTRACTI128   $1, Y0, X1
+	VMOVDQU        64(DX), X8
+	FOLD(X0, X8, X4)
+	VPXOR          X1, X0, X0
+	VMOVDQU        X0, (DI)
+	VZEROUPPER
+	RET
+
+// LEAD loads the register, and the first bytes into X0: those that are over of a multiple of 16, and no others, if
+// there are any. Zeros before them change nothing, for the register is in them. Where they are 4, some of the ones are
+// for what follows. It leaves the
+// constants to move on by 16 bytes in X5, and REDUCE's mask in X3. It jumps to whole with 16 bytes in X0 that
+// SI and CX still count, or else goes on at more or falls through.
+#define LEAD \
+	VMOVDQU (SI), X0                \
+	VMOVQ   R8, X1                  \
+	VPOR    X1, X0, X0              \
+	VMOVD   AX, X1                  \
+	VPXOR   X1, X0, X0              \
+	VMOVDQU (DX), X5                \
+	VMOVDQU 48(DX), X3              \
+	MOVQ    CX, BX                  \
+	ANDQ    $15, BX                 \
+	JZ      whole                   \
+	VPSHUFB 64(DX)(BX*1), X0, X0    \
+	ADDQ    BX, SI                  \
+	SUBQ    BX, CX                  \
+	CMPQ    BX, $4                  \
+	JNE     more                    \
+	SHRQ    $32, R8                 \
+	VMOVQ   R8, X2                  \
+	VPOR    (SI), X2, X2            \
+	VPCLMULQDQ $0x00, X5, X0, X1    \
+	VPCLMULQDQ $0x11, X5, X0, X0    \
+	VPXOR   X1, X0, X0              \
+	VPXOR   X2, X0, X0
+
+// REDUCE leaves the register in AX: 128 bits become 96, with 32 zeros behind them, then 64, and 32 by Barrett's
+// reduction.
+#define REDUCE \
+	VPCLMULQDQ $0x10, X5, X0, X1    \
+	VPSRLDQ    $8, X0, X0           \
+	VPXOR      X1, X0, X0           \
+	VPSRLDQ    $4, X0, X1           \
+	VPAND      X3, X0, X0           \
+	VPCLMULQDQ $0x00, 32(DX), X0, X0 \
+	VPXOR      X1, X0, X0           \
+	VMOVDQU    16(DX), X5           \
+	VPAND      X3, X0, X1           \
+	VPCLMULQDQ $0x10, X5, X1, X1    \
+	VPAND      X3, X1, X1           \
+	VPCLMULQDQ $0x00, X5, X1, X1    \
+	VPXOR      X1, X0, X0           \
+	VPEXTRD    $1, X0, AX
+
+// NEXT moves X0 on by 16 bytes, to the next ones.
+#define NEXT \
+	VPCLMULQDQ $0x00, X5, X0, X1    \
+	VPCLMULQDQ $0x11, X5, X0, X0    \
+	VPXOR      X1, X0, X0           \
+	VPXOR      (SI), X0, X0
+
+// func foldFew(register uint32, ones uint64, p *byte, n int, by *icrcConstants) uint32
 TEXT ·foldFew(SB), NOSPLIT, $0-44
 	MOVL register+0(FP), AX
 	MOVQ ones+8(FP), R8
 	MOVQ p+16(FP), SI
 	MOVQ n+24(FP), CX
 	MOVQ by+32(FP), DX
-
-	VMOVDQU (SI), X0
-	VMOVQ   R8, X1
-	VPOR    X1, X0, X0
-	VMOVD   AX, X1
-	VPXOR   X1, X0, X0
-	VMOVDQU (DX), X5
-	VMOVDQU 48(DX), X3
-
-	// What is over of a multiple of 16 bytes comes first. Zeros before it change nothing, for the register is in it.
-	MOVQ CX, BX
-	ANDQ $15, BX
-	JZ   whole
-	VPSHUFB 64(DX)(BX*1), X0, X0
-	ADDQ BX, SI
-	SUBQ BX, CX
-	CMPQ BX, $4
-	JNE  more
-
-	// Of the ones, some are for what follows the first 4 bytes.
-	SHRQ       $32, R8
-	VMOVQ      R8, X2
-	VPOR       (SI), X2, X2
-	VPCLMULQDQ $0x00, X5, X0, X1
-	VPCLMULQDQ $0x11, X5, X0, X0
-	VPXOR      X1, X0, X0
-	VPXOR      X2, X0, X0
+	LEAD
 
 whole:
 	ADDQ $16, SI
@@ -140,28 +220,89 @@ whole:
 	JZ   reduce
 
 more:
+	NEXT
+	ADDQ $16, SI
+	SUBQ $16, CX
+	JNZ  more
+
+reduce:
+	REDUCE
+	MOVL AX, ret+40(FP)
+	RET
+
+// func foldMany(register uint32, ones uint64, p *byte, n int, by *icrcConstants) uint32
+TEXT ·foldMany(SB), NOSPLIT, $0-44
+	MOVL register+0(FP), AX
+	MOVQ ones+8(FP), R8
+	MOVQ p+16(FP), SI
+	MOVQ n+24(FP), CX
+	MOVQ by+32(FP), DX
+	LEAD
+
+whole:
+	ADDQ $16, SI
+	SUBQ $16, CX
+
+more:
+	// X0 moves on to the first 16 of 256 bytes.
 	VPCLMULQDQ $0x00, X5, X0, X1
 	VPCLMULQDQ $0x11, X5, X0, X0
 	VPXOR      X1, X0, X0
-	VPXOR      (SI), X0, X0
-	ADDQ       $16, SI
-	SUBQ       $16, CX
-	JNZ        more
+	VPXORQ     (SI), Z0, Z0
+	VMOVDQU64  64(SI), Z1
+	VMOVDQU64  128(SI), Z2
+	VMOVDQU64  192(SI), Z10
+	ADDQ       $256, SI
+	SUBQ       $256, CX
+	CMPQ       CX, $256
+	JLT        last
+
+	VBROADCASTI64X2 96(DX), Z8
+
+loop:
+	WIDE(Z0, (SI), Z4)
+	WIDE(Z1, 64(SI), Z6)
+	WIDE(Z2, 128(SI), Z7)
+	WIDE(Z10, 192(SI), Z9)
+	ADDQ $256, SI
+	SUBQ $256, CX
+	CMPQ CX, $256
+	JGE  loop
+
+last:
+	VBROADCASTI64X2 112(DX), Z8
+	WIDE(Z0, Z1, Z4)
+	WIDE(Z0, Z2, Z4)
+	WIDE(Z0, Z10, Z4)
+	CMPQ            CX, $64
+	JLT             narrow
+
+lines:
+	WIDE(Z0, (SI), Z4)
+	ADDQ $64, SI
+	SUBQ $64, CX
+	CMPQ CX, $64
+	JGE  lines
+
+narrow:
+	VEXTRACTI64X4  $1, Z0, Y1
+	VBROADCASTI128 128(DX), Y8
+	FOLD(Y0, Y8, Y4)
+	VPXOR          Y1, Y0, Y0
+	VEXTRACTI128   $1, Y0, X1
+	FOLD(X0, X5, X4)
+	VPXOR          X1, X0, X0
+	TESTQ          CX, CX
+	JZ             reduce
+
+rest:
+	NEXT
+	ADDQ $16, SI
+	SUBQ $16, CX
+	JNZ  rest
 
 reduce:
-	VPCLMULQDQ $0x10, X5, X0, X1 // 128 bits to 96, with 32 zeros behind them
-	VPSRLDQ    $8, X0, X0
-	VPXOR      X1, X0, X0
-	VPSRLDQ    $4, X0, X1        // to 64
-	VPAND      X3, X0, X0
-	VPCLMULQDQ $0x00, 32(DX), X0, X0
-	VPXOR      X1, X0, X0
-	VMOVDQU    16(DX), X5        // to 32, by Barrett's reduction
-	VPAND      X3, X0, X1
-	VPCLMULQDQ $0x10, X5, X1, X1
-	VPAND      X3, X1, X1
-	VPCLMULQDQ $0x00, X5, X1, X1
-	VPXOR      X1, X0, X0
-	VPEXTRD    $1, X0, AX
-	MOVL       AX, ret+40(FP)
+	REDUCE
+	VZEROUPPER
+	MOVL AX, ret+40(FP)
 	RET

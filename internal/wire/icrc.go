@@ -114,6 +114,9 @@ func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 	if isFew(len(covered)) {
 		return foldICRC(c, covered)
 	}
+	if isMany(len(covered)) {
+		return foldLong(c, covered)
+	}
 	if len(covered) < crcStep || len(covered) >= BTHSize+shortCRC { // of what is long, a whole payload goes at once
 		bth := [BTHSize]byte(covered)
 		bth[bthCongestion] = 0xff
