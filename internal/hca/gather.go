@@ -169,6 +169,7 @@ func (e *engine) answerNow(now time.Duration, q *qp) { e.answerOr(now, q, false)
 
 // answerOr is answer. waits says that the packets and their sender let the acknowledgement wait.
 func (e *engine) answerOr(now time.Duration, q *qp, waits bool) {
+	q.t.ReleaseMemory()
 	waits = waits && q.t.ExpectsMore()
 	if e.own && (!waits || q.gather.answeredInRow < sureAnswers) { // the program, which runs elsewhere, may end with what it is told
 		q.transmitPublished(&e.batch, now)

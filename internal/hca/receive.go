@@ -111,7 +111,9 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 		e.lanesFirst(now, q, d.Src.Addr())
 		_ = p.Decode(payload) // again: it is right
 	}
-	e.row++
+	if e.row++; e.row == 2 { // more may follow
+		q.t.KeepMemory()
+	}
 	e.accept(now, q, d, segment, payload)
 	return q
 }

@@ -86,6 +86,7 @@ func (q *qp) transmitPublished(b *batch, now time.Duration) {
 // send sends the packets of one turn by an empty batch, and leaves it empty.
 func (q *qp) send(b *batch, now time.Duration) {
 	q.t.Turn()
+	q.t.KeepMemory()
 	for {
 		at := b.used
 		if q.security != nil {
@@ -129,6 +130,7 @@ func (q *qp) send(b *batch, now time.Duration) {
 			b.used = 0
 		}
 	}
+	q.t.ReleaseMemory()
 	b.flush()
 	b.used, b.link = 0, nil
 }

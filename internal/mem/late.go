@@ -9,7 +9,7 @@ func (p *PD) ScatterLate(sg []verbs.SGE, off uint32, src []byte, kept []Span) er
 		if len(src) == 0 {
 			return nil
 		}
-		s, n, err := p.openSGE(sg, i, &off, len(src), verbs.AccessLocalWrite)
+		s, n, err := p.openSGE(nil, sg, i, &off, len(src), verbs.AccessLocalWrite)
 		if err != nil {
 			return err
 		}

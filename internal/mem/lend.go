@@ -110,7 +110,7 @@ func (p *PD) Lend(sg []verbs.SGE, off, n uint32) (Loan, bool) {
 	if i == len(sg) || n > sg[i].Length-off {
 		return Loan{}, false
 	}
-	s, err := p.openLocal(sg[i].LKey, sg[i].Addr+uint64(off), uint64(n), 0)
+	s, err := p.openLocal(nil, sg[i].LKey, sg[i].Addr+uint64(off), uint64(n), 0)
 	if err != nil {
 		return Loan{}, false
 	}

@@ -18,6 +18,11 @@ var (
 // asks, and p its protection domain. The error says what is wrong with the key, the bytes or the
 // access. The caller releases the span.
 func (p *PD) Open(key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access) (Span, error) {
+	return p.open(nil, key, qpn, va, n, need)
+}
+
+// open is Open, or that of k.
+func (p *PD) open(k *Keeper, key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access) (Span, error) {
 	e := p.keys.table.Get(uint32(key) >> keyBits)
 	switch {
 	case e == nil:
@@ -25,7 +30,7 @@ func (p *PD) Open(key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access
 	case e.window != nil:
 		return e.window.open(p, key, qpn, va, n, need)
 	case e.region.rkey == key:
-		return p.openRegion(e.region, uint32(key), va, n, need)
+		return p.openRegion(k, e.region, uint32(key), va, n, need)
 	case e.region.lkey == verbs.LKey(key):
 		return Span{}, verbs.Errorf(verbs.ErrNotFound, "key %v is the lkey of a memory region: a peer needs its rkey", key)
 	}
@@ -33,10 +38,10 @@ func (p *PD) Open(key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access
 }
 
 // openLocal is Open for an SGE, whose key must be a region's lkey.
-func (p *PD) openLocal(key verbs.LKey, va, n uint64, need verbs.Access) (Span, error) {
+func (p *PD) openLocal(k *Keeper, key verbs.LKey, va, n uint64, need verbs.Access) (Span, error) {
 	e := p.keys.table.Get(uint32(key) >> keyBits)
 	if e != nil && e.region != nil && e.region.lkey == key {
-		return p.openRegion(e.region, uint32(key), va, n, need)
+		return p.openRegion(k, e.region, uint32(key), va, n, need)
 	}
 	return Span{}, notLocal(e, key)
 }
@@ -56,7 +61,7 @@ func notLocal(e *entry, key verbs.LKey) error {
 // OpenSGE opens the memory of an SGE, which is filled if need is verbs.AccessLocalWrite, and read if it is 0. The
 // caller releases the span.
 func (p *PD) OpenSGE(e *verbs.SGE, need verbs.Access) (Span, error) {
-	s, err := p.openLocal(e.LKey, e.Addr, uint64(e.Length), need)
+	s, err := p.openLocal(nil, e.LKey, e.Addr, uint64(e.Length), need)
 	tellUse(s.bytes, need) // none after an error
 	return s, err
 }
@@ -74,16 +79,24 @@ func noRegion(key uint32) error {
 	return verbs.Errorf(verbs.ErrNotFound, "key %#08x: no such memory region: was it deregistered, or the key mangled?", key)
 }
 
-// openRegion opens bytes of a region, which key, its lkey or its rkey, has led to.
-func (p *PD) openRegion(r *Region, key uint32, va, n uint64, need verbs.Access) (Span, error) {
-	if !r.hold() {
+// openRegion opens bytes of a region, which key, its lkey or its rkey, has led to. k may be nil.
+func (p *PD) openRegion(k *Keeper, r *Region, key uint32, va, n uint64, need verbs.Access) (Span, error) {
+	kept := k != nil && k.keeps(r)
+	if !kept && !r.hold() {
 		return Span{}, noRegion(key)
 	}
 	b, inside := r.slice(va, n)
-	if r.pd != p || r.access&need != need || !inside {
+	switch {
+	case r.pd == p && r.access&need == need && inside:
+	case kept:
+		return Span{}, r.refuse(p, key, va, n, need)
+	default:
 		err := r.refuse(p, key, va, n, need)
 		r.release()
 		return Span{}, err
+	}
+	if kept || k != nil && k.take(r) {
+		return Span{nil, b}, nil
 	}
 	return Span{r, b}, nil
 }
@@ -102,12 +115,15 @@ func (r *Region) refuse(p *PD, key uint32, va, n uint64, need verbs.Access) erro
 
 // Gather fills dst from the memory that a scatter/gather list names, from byte off of it on. Bytes
 // beyond the list's end are left as they are.
-func (p *PD) Gather(dst []byte, sg []verbs.SGE, off uint32) error {
+func (p *PD) Gather(dst []byte, sg []verbs.SGE, off uint32) error { return p.gather(nil, dst, sg, off) }
+
+// gather is Gather, or that of k.
+func (p *PD) gather(k *Keeper, dst []byte, sg []verbs.SGE, off uint32) error {
 	for i := range sg {
 		if len(dst) == 0 {
 			return nil
 		}
-		s, n, err := p.openSGE(sg, i, &off, len(dst), 0)
+		s, n, err := p.openSGE(k, sg, i, &off, len(dst), 0)
 		if err != nil {
 			return err
 		}
@@ -133,7 +149,7 @@ func (p *PD) scatter(sg []verbs.SGE, off uint32, src []byte, shared bool) error 
 		if len(src) == 0 {
 			return nil
 		}
-		s, n, err := p.openSGE(sg, i, &off, len(src), verbs.AccessLocalWrite)
+		s, n, err := p.openSGE(nil, sg, i, &off, len(src), verbs.AccessLocalWrite)
 		if err != nil {
 			return err
 		}
@@ -161,7 +177,7 @@ func (p *PD) OpenList(dst []Span, sg []verbs.SGE, off, n uint32, need verbs.Acce
 		if left == 0 {
 			break
 		}
-		s, got, err := p.openSGE(sg, i, &off, left, need)
+		s, got, err := p.openSGE(nil, sg, i, &off, left, need)
 		if err != nil {
 			for _, s := range dst[before:] {
 				s.Release()
@@ -179,14 +195,14 @@ func (p *PD) OpenList(dst []Span, sg []verbs.SGE, off, n uint32, need verbs.Acce
 
 // openSGE opens the part of SGE i that begins at byte off of the list's rest, limit bytes at most. It
 // lowers off by what it passes over. n is 0 where off lies behind the SGE, and the span is then none.
-func (p *PD) openSGE(sg []verbs.SGE, i int, off *uint32, limit int, need verbs.Access) (s Span, n int, err error) {
+func (p *PD) openSGE(k *Keeper, sg []verbs.SGE, i int, off *uint32, limit int, need verbs.Access) (s Span, n int, err error) {
 	e := &sg[i]
 	if *off >= e.Length {
 		*off -= e.Length
 		return Span{}, 0, nil
 	}
 	n = min(int(e.Length-*off), limit)
-	s, err = p.openLocal(e.LKey, e.Addr+uint64(*off), uint64(n), need)
+	s, err = p.openLocal(k, e.LKey, e.Addr+uint64(*off), uint64(n), need)
 	if err != nil {
 		return Span{}, 0, verbs.Errorf(err, "SGE %d: %v", i, err)
 	}

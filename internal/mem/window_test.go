@@ -360,7 +360,7 @@ func TestWindowAccess(t *testing.T) {
 		}
 		_, err := d.another().Open(key, qpn, regionBase, 8, verbs.AccessRemoteRead)
 		d.refused("QP of another PD", err, verbs.ErrInvalid, "the memory window belongs to another PD than the QP")
-		_, err = d.openLocal(verbs.LKey(key), regionBase, 8, 0)
+		_, err = d.openLocal(nil, verbs.LKey(key), regionBase, 8, 0)
 		d.refused("window's key in an SGE", err, verbs.ErrNotFound, "is a memory window's: an SGE needs the lkey of a memory region")
 		d.idle(mr, 1)
 	}

@@ -80,7 +80,7 @@ func (q *QP) payload(p *wire.Packet, w *sendWQE, off, size uint32, buf []byte) (
 	payload := buf[h : h+int(size)]
 	if w.inline != nil {
 		copy(payload, w.inline[off:])
-	} else if err := q.cfg.PD.Gather(payload, w.sg, off); err != nil {
+	} else if err := q.memory.Gather(q.cfg.PD, payload, w.sg, off); err != nil {
 		return 0, &fault{verbs.WCLocProtErr, err}
 	}
 	return finish(buf, h+int(size), p.PadCount), nil

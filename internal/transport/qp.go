@@ -50,8 +50,9 @@ type QP struct {
 	notify        notify
 	out           wire.Packet // the packet that Transmit makes
 	lending       lending
-	run           run  // for which the packet stands that is handled
-	left          int  // of this turn's packets
+	run           run // for which the packet stands that is handled
+	left          int // of this turn's packets
+	memory        mem.Keeper
 	drainReported bool // in SQD: the event of the drained send queue was raised
 }
 
@@ -258,6 +259,13 @@ func (q *QP) Transmit(now time.Duration, buf []byte) int {
 	}
 	return q.service.transmit(now, buf)
 }
+
+// KeepMemory has the packets up to ReleaseMemory keep the region that they use in place: see [mem.Keeper]. They are few,
+// and all of them at hand.
+func (q *QP) KeepMemory() { q.memory.Keep() }
+
+// ReleaseMemory ends what KeepMemory began, if it did.
+func (q *QP) ReleaseMemory() { q.memory.Release() }
 
 // HasPackets reports whether Transmit may have something to do. It is cheap, and never false when
 // Transmit has.

@@ -200,7 +200,7 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 	if n > 0 {
 		if m.off > 0 {
 			var err error
-			if span, err = s.qp.cfg.PD.Open(m.rkey, s.qp.cfg.QPN, m.va+uint64(m.off), uint64(n), verbs.AccessRemoteWrite); err != nil {
+			if span, err = s.qp.memory.Open(s.qp.cfg.PD, m.rkey, s.qp.cfg.QPN, m.va+uint64(m.off), uint64(n), verbs.AccessRemoteWrite); err != nil {
 				return s.writeRefused(w, err)
 			}
 		}
@@ -253,7 +253,7 @@ func (s *receiver) open(p *wire.Packet, need verbs.Access) (mem.Span, *refusal) 
 	if p.RETH.Length == 0 {
 		return mem.Span{}, nil // IBTA C9-88
 	}
-	span, err := q.cfg.PD.Open(verbs.RKey(p.RETH.RKey), q.cfg.QPN, p.RETH.VA, uint64(p.RETH.Length), need)
+	span, err := q.memory.Open(q.cfg.PD, verbs.RKey(p.RETH.RKey), q.cfg.QPN, p.RETH.VA, uint64(p.RETH.Length), need)
 	if err != nil {
 		return mem.Span{}, accessError(err)
 	}

@@ -200,7 +200,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	p.PadCount = wire.PadCount(int(size))
 	h := len(p.AppendHeaders(buf[:0]))
 	if size > 0 {
-		span, err := q.cfg.PD.Open(e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(size), verbs.AccessRemoteRead)
+		span, err := q.memory.Open(q.cfg.PD, e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(size), verbs.AccessRemoteRead)
 		if err != nil && e.replay {
 			return s.sayGone(e, buf)
 		}
