@@ -37,6 +37,28 @@ func TestUnalignedMR(t *testing.T) {
 	}
 }
 
+// TestTrainLetsGo: once the trains of a WRITE and of a READ have gone, and come, nobody keeps their memory in place.
+func TestTrainLetsGo(t *testing.T) {
+	const size = 64 << 10
+	net := sim.New(sim.Config{})
+	x, y := connect(t, simDevice(t, net, 1), simDevice(t, net, 2), options{})
+	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead} {
+		src, dst := x.mr(size), y.mr(size)
+		x.send(verbs.SendWR{Op: op, Flags: signaled, SGList: []verbs.SGE{src.SGE(0, size)}, Remote: dst.Remote(0)})
+		x.done()
+		for _, mr := range []*verbs.MR{src, dst} {
+			closed := make(chan error, 1)
+			go func() { closed <- mr.Close() }()
+			select {
+			case err := <-closed:
+				x.must(err)
+			case <-time.After(patience):
+				t.Fatalf("%v: the memory cannot be closed after %v", op, patience)
+			}
+		}
+	}
+}
+
 // aligned returns n bytes that start on an address divisible by 16.
 func aligned(n int) []byte {
 	b := make([]byte, n+16)

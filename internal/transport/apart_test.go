@@ -91,7 +91,7 @@ func TestApartNot(t *testing.T) {
 	t.Run("a long one", func(t *testing.T) {
 		p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, holdFrom)
 		mark := len(p.log)
-		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, apartMost*1024+1)))
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, apartMost+1)))
 		p.run()
 		if got := p.opcodes(p.a, mark); got[0] != wire.RCRDMAWriteFirst || got[len(got)-1] != wire.RCRDMAWriteLast {
 			t.Errorf("got %v, want one message", got)

@@ -64,6 +64,64 @@ func testHold(t *testing.T, message func(p *pair) verbs.SendWR) {
 	p.a.polled(n + n + 1)
 }
 
+// TestTrainRest: of long WRITEs whole trains leave, while much is on its way. What is over leaves with the next one,
+// or when acknowledgements come.
+func TestTrainRest(t *testing.T) {
+	const train, packets = 15, 16 // of 4096 bytes
+	for _, tt := range []struct {
+		name string
+		n    int // on their way
+		want []int
+	}{
+		{"much on its way", restFrom, []int{train, train, train}},
+		{"less on its way", restFrom - 1, []int{packets, train, train}}, // which makes it much
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, tt.n)
+			for i, want := range tt.want {
+				if k := post(writeWR(uint64(i), p.b.mem.remote(0), p.a.mem.sge(0, packets*4096))); k != want {
+					t.Errorf("WRITE %d: %d packets leave, want %d", i, k, want)
+				}
+			}
+			p.run()
+			if got, want := len(p.packets(p.a, 0)), tt.n+len(tt.want)*packets; got != want {
+				t.Errorf("%d packets were sent in the end, want %d, each once", got, want)
+			}
+			if c := p.a.qp.counters; c.Timeouts+c.Probes != 0 {
+				t.Errorf("%d timeouts and %d probes, want what waited to leave with an acknowledgement", c.Timeouts, c.Probes)
+			}
+			p.a.polled(tt.n + len(tt.want))
+		})
+	}
+}
+
+// TestTrainRestNot: what is not left.
+func TestTrainRestNot(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		wr   func(p *pair) verbs.SendWR
+		want int
+	}{
+		{"one packet", func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096)) }, 0},
+		{"less than a train", func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*4096)) }, 0},
+		{"a fence", func(p *pair) verbs.SendWR {
+			wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 16*4096))
+			wr.Flags |= verbs.SendFence
+			return wr
+		}, 16},
+		{"longer than what goes apart", func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, apartMost+1)) }, 17},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, restFrom)
+			if k := post(tt.wr(p)); k != tt.want {
+				t.Errorf("%d packets leave, want %d", k, tt.want)
+			}
+			p.run()
+			p.a.polled(restFrom + 1)
+		})
+	}
+}
+
 // TestHoldNot: what does not wait, though many packets are on their way.
 func TestHoldNot(t *testing.T) {
 	const n = 40

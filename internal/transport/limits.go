@@ -146,6 +146,11 @@ const (
 	holdMost     = 64
 	trainBytes   = 60 << 10
 
+	// While restFrom packets are on their way, what remains behind a whole train waits. A train is one datagram, of up to
+	// datagramBytes, until it is cut.
+	restFrom      = 48
+	datagramBytes = 1<<16 - 1 - 40 - 8
+
 	// Messages of UC and UD of up to shortMessage bytes wait for company.
 	shortMessage = 512
 
@@ -163,8 +168,8 @@ const (
 	// lending makes 1 KiB three times as fast.
 	lendLeast = 1 << 10
 
-	// While others are on their way, a WRITE of up to apartMost packets goes as so many WRITEs.
-	apartMost = 16
+	// While others are on their way, a WRITE of up to apartMost bytes goes as so many WRITEs as it has packets.
+	apartMost = 64 << 10
 
 	// One READ request asks for readChunk response packets at most. No acknowledgements hold back who sends responses,
 	// so a long READ is several requests.

@@ -29,7 +29,7 @@ import (
 func (q *QP) Turn() {
 	q.left = q.cfg.Turn
 	if r, ok := q.service.(*rc); ok {
-		r.requester.holding, r.requester.brisk = r.requester.holds(), r.requester.startsBrisk()
+		r.requester.holding, r.requester.brisk, r.requester.leaves = r.requester.holds(), r.requester.startsBrisk(), r.requester.trainRest()
 	}
 }
 

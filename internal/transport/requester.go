@@ -23,6 +23,7 @@ type requester struct {
 	brisk    uint32 // how many more packets may go without a question in this turn: see transmitBrisk
 	ends     bool   // the packet that is written is the last before a pause that the pace makes
 	holding  bool   // in this turn: see holds
+	leaves   uint64 // packets that this turn leaves for the next train: see trainRest
 	released bool   // nothing is held any more
 
 	// creditLimit is how many messages the peer has receives for, counted like
@@ -57,7 +58,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if rec.nxt == r.rc.alive.probe {
 		return r.probe(now, buf)
 	}
-	if !r.runLocal() || r.cur == q.sq.tail || r.holding {
+	if !r.runLocal() || r.cur == q.sq.tail || r.holding || r.leaves > 0 && rec.nxt+r.leaves >= q.sq.nextSeq {
 		return 0
 	}
 	w := q.sq.at(r.cur)
@@ -224,12 +225,31 @@ func (r *requester) holdsMore() bool {
 		return false
 	}
 	w := sq.at(r.cur)
-	if w.packets != 1 && (!w.apart || w.packets > apartMost) || w.op == verbs.OpRDMARead || w.flags&verbs.SendFence != 0 {
+	if w.packets != 1 && (!w.apart || w.length > apartMost) || w.op == verbs.OpRDMARead || w.flags&verbs.SendFence != 0 {
 		return false
 	}
 	waiting := sq.nextSeq - rec.nxt
 	length := uint64(min(w.length, r.qp.mtu)) + wire.BTHSize + wire.RETHSize + wire.ICRCSize
 	return waiting < min(flying, holdMost) && (waiting+1)*length <= trainBytes
+}
+
+// trainRest returns how many packets of the latest WRITE, which has several, would leave behind the last whole train.
+// While much is on its way they wait for the next one, as what holds holds does: a datagram costs about as much as five
+// packets do in a train.
+func (r *requester) trainRest() uint64 {
+	rec, sq := &r.rc.recovery, &r.qp.sq
+	if rec.max-rec.una < restFrom || rec.flying() < restFrom || r.cur-sq.head < holdMessages || r.released || rec.nxt != rec.max || r.cur == sq.tail {
+		return 0
+	}
+	w := sq.at(sq.tail - 1)
+	if w.packets == 1 || !w.apart || w.length > apartMost || w.flags&verbs.SendFence != 0 {
+		return 0
+	}
+	train := uint64(datagramBytes / (r.qp.mtu + wire.BTHSize + wire.RETHSize + wire.ICRCSize))
+	if rest := (sq.nextSeq - rec.nxt) % train; rest < w.packets && rest < sq.nextSeq-rec.nxt {
+		return rest
+	}
+	return 0
 }
 
 // goesApart reports whether each packet of w, which is about to be posted, goes as a WRITE ONLY. The packets of
@@ -240,7 +260,7 @@ func (r *requester) goesApart(w *sendWQE) bool {
 	if w.op != verbs.OpRDMAWrite || r.qp.lending.may != nil {
 		return false
 	}
-	return r.qp.routing.Send || w.packets > 1 && w.packets <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom
+	return r.qp.routing.Send || w.packets > 1 && w.length <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom
 }
 
 // answerOps are the operations by which programs answer. An ACK may follow them: see rc.transmit.
