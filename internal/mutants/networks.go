@@ -132,7 +132,7 @@ var networkMutants = []mutant{
 	{"what came with a PSN of a READ's response stands for a later request", transport + "responder.go",
 		"	if n > 1 && s.hold.n > 0 {\n", "	if false {\n", "./internal/transport", "Routed"},
 	{"what follows a long message waits for its acknowledgement", transport + "requester.go",
-		" || r.cur-sq.head < holdMessages", "", "./internal/transport", "TestHoldNot"},
+		"flying < holdFrom || r.cur-sq.head < holdMessages", "flying < holdFrom", "./internal/transport", "TestHoldNot"},
 	{"the rest of a long WRITE waits for company", transport + "requester.go",
 		"(!w.apart || w.length > apartMost)", "!w.apart", "./internal/transport", "Routed"},
 	{"WRITEs have the mark that holds when they leave", transport + "packet.go",
