@@ -7,25 +7,29 @@ import "github.com/adverb-rdma/adverb/verbs"
 // would wait for all that the copy before has stored. A Close of the region takes its keys away at once, as ever, and
 // waits for Release. Those who keep memory call nothing that waits for such a Close. The zero Keeper keeps nothing.
 type Keeper struct {
-	region *Region // or nil
-	on     bool
+	region *Region // that is kept, or nothing; nil if nothing is to be kept
 }
 
+var nothing = new(Region)
+
 // Keep has the keeper keep a region from now on.
-func (k *Keeper) Keep() { k.on = true }
+func (k *Keeper) Keep() {
+	if k.region == nil {
+		k.region = nothing
+	}
+}
 
 // Release ends the keeping.
 func (k *Keeper) Release() {
-	if k.on {
-		k.on = false
+	if k.region != nil {
 		k.letGo()
+		k.region = nil
 	}
 }
 
 func (k *Keeper) letGo() {
-	if r := k.region; r != nil {
-		k.region = nil
-		r.release()
+	if k.region != nothing {
+		k.region.release()
 	}
 }
 
@@ -33,11 +37,12 @@ func (k *Keeper) keeps(r *Region) bool { return k.region == r }
 
 // take keeps r, which the caller holds, in place of what was kept. It returns false if nothing is to be kept.
 func (k *Keeper) take(r *Region) bool {
-	if k.on {
-		k.letGo()
-		k.region = r
+	if k.region == nil {
+		return false
 	}
-	return k.on
+	k.letGo()
+	k.region = r
+	return true
 }
 
 // Open is p.Open.

@@ -27,7 +27,7 @@ import (
 // Turn begins a turn of Config.Turn packets. A device gives a turn whenever it calls Transmit. Any
 // number of turns may be given.
 func (q *QP) Turn() {
-	q.left = q.cfg.Turn
+	q.left = int32(q.cfg.Turn)
 	if r, ok := q.service.(*rc); ok {
 		r.requester.holding, r.requester.brisk, r.requester.leaves = r.requester.holds(), r.requester.startsBrisk(), r.requester.trainRest()
 	}
@@ -79,4 +79,4 @@ func (q *QP) ExpectsMore() bool { return q.cfg.Receives.Credits() != 0 }
 func (q *QP) spent() bool { return q.left == 0 && q.cfg.Turn > 0 }
 
 // spend takes n of the turn's packets.
-func (q *QP) spend(n int) { q.left = max(q.left-n, 0) }
+func (q *QP) spend(n int) { q.left = max(q.left-int32(n), 0) }

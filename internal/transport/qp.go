@@ -51,9 +51,9 @@ type QP struct {
 	out           wire.Packet // the packet that Transmit makes
 	lending       lending
 	run           run // for which the packet stands that is handled
-	left          int // of this turn's packets
 	memory        mem.Keeper
-	drainReported bool // in SQD: the event of the drained send queue was raised
+	left          int32 // of this turn's packets
+	drainReported bool  // in SQD: the event of the drained send queue was raised
 }
 
 // service is what RC, UC and UD do differently.
@@ -79,7 +79,7 @@ type service interface {
 
 // New makes a QP in the state RESET.
 func New(cfg Config) *QP {
-	q := &QP{cfg: cfg, left: cfg.Turn}
+	q := &QP{cfg: cfg, left: int32(cfg.Turn)}
 	q.receiver.qp = q
 	switch cfg.Type {
 	case verbs.QPTypeUC:

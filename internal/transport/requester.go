@@ -23,7 +23,7 @@ type requester struct {
 	brisk    uint32 // how many more packets may go without a question in this turn: see transmitBrisk
 	ends     bool   // the packet that is written is the last before a pause that the pace makes
 	holding  bool   // in this turn: see holds
-	leaves   uint64 // packets that this turn leaves for the next train: see trainRest
+	leaves   uint8  // packets that this turn leaves for the next train: see trainRest
 	released bool   // nothing is held any more
 
 	// creditLimit is how many messages the peer has receives for, counted like
@@ -58,7 +58,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if rec.nxt == r.rc.alive.probe {
 		return r.probe(now, buf)
 	}
-	if !r.runLocal() || r.cur == q.sq.tail || r.holding || r.leaves > 0 && rec.nxt+r.leaves >= q.sq.nextSeq {
+	if !r.runLocal() || r.cur == q.sq.tail || r.holding || r.leaves > 0 && rec.nxt+uint64(r.leaves) >= q.sq.nextSeq {
 		return 0
 	}
 	w := q.sq.at(r.cur)
@@ -236,7 +236,7 @@ func (r *requester) holdsMore() bool {
 // trainRest returns how many packets of the latest WRITE, which has several, would leave behind the last whole train.
 // While much is on its way they wait for the next one, as what holds holds does: a datagram costs about as much as five
 // packets do in a train.
-func (r *requester) trainRest() uint64 {
+func (r *requester) trainRest() uint8 {
 	rec, sq := &r.rc.recovery, &r.qp.sq
 	if rec.max-rec.una < restFrom || rec.flying() < restFrom || r.cur-sq.head < holdMessages || r.released || rec.nxt != rec.max || r.cur == sq.tail {
 		return 0
@@ -247,7 +247,7 @@ func (r *requester) trainRest() uint64 {
 	}
 	train := uint64(datagramBytes / (r.qp.mtu + wire.BTHSize + wire.RETHSize + wire.ICRCSize))
 	if rest := (sq.nextSeq - rec.nxt) % train; rest < w.packets && rest < sq.nextSeq-rec.nxt {
-		return rest
+		return uint8(rest) // a train has less than 256: the least path MTU is 256 bytes
 	}
 	return 0
 }
