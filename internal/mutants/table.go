@@ -41,7 +41,7 @@ var mutants = slices.Concat([]mutant{
 	{"the acknowledge timer is not started", transport + "recovery.go",
 		"	if r.ackDeadline == Never { // IBTA C9-139\n", "	if false {\n", "", ""},
 	{"polls that find completions of UC are not noticed", hca + "gather.go",
-		"e.polls.add(busyUnseen, busyUnseen)", "e.polls.add(busyUnseen, 0)", "./internal/hca", "TestUnseenPolls"},
+		"e.polls.add(busyUnseen, busyUnseen)", "e.polls.add(0, 0)", "./internal/hca", "TestUnseenPolls"},
 	{"long datagrams wait for company", transport + "sender.go",
 		" && sq.at(sq.tail-1).length <= shortMessage", "", "./internal/hca", "TestGatherUnreliable"},
 	{"what is lent is copied as if nobody changed it", "internal/mem/shared.go",
