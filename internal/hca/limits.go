@@ -34,9 +34,6 @@ const (
 	// Such are READ responses, and what UC and UD send.
 	turnPackets = 128
 
-	// trainBytes bounds a train: it is one UDP payload until it is cut.
-	trainBytes = 1<<16 - 1 - 40 - 8
-
 	// While a program polls, each datagram would wake, for nothing, the goroutine that otherwise sleeps in
 	// the link. So the goroutine naps for napTime. It goes on napping as long as each napTime brings
 	// busyPolls polls, or busyAtWork polls and posts of which busyFinds find something: a program that has

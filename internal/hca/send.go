@@ -149,7 +149,7 @@ func (b *batch) add(o *outbound, n int, class uint8) {
 		// Only the last segment of a train may be shorter than the others.
 		last := &b.dgram[b.n-1]
 		if b.train < b.maxTrain && class == last.TrafficClass && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize &&
-			len(last.Payload)+n <= trainBytes {
+			len(last.Payload)+n <= transport.DatagramBytes {
 			o.flow.Seal(uint16(b.train), data)
 			last.Payload = last.Payload[:len(last.Payload)+n]
 			b.train++
@@ -171,7 +171,7 @@ func (b *batch) isFull() bool {
 		return true
 	}
 	last := &b.dgram[b.n-1]
-	return len(last.Payload)+last.SegmentSize > trainBytes
+	return len(last.Payload)+last.SegmentSize > transport.DatagramBytes
 }
 
 // flush sends the datagrams. The caller may then set used to 0.

@@ -146,10 +146,11 @@ const (
 	holdMost     = 64
 	trainBytes   = 60 << 10
 
-	// While restFrom packets are on their way, what remains behind a whole train waits. A train is one datagram, of up to
-	// datagramBytes, until it is cut.
-	restFrom      = 48
-	datagramBytes = 1<<16 - 1 - 40 - 8
+	// While restFrom packets are on their way, what remains behind a whole train waits.
+	restFrom = 48
+
+	// DatagramBytes bounds a train: it is one UDP payload until it is cut.
+	DatagramBytes = 1<<16 - 1 - 40 - 8
 
 	// Messages of UC and UD of up to shortMessage bytes wait for company.
 	shortMessage = 512

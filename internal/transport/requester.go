@@ -221,7 +221,7 @@ func (r *requester) holds() bool {
 func (r *requester) holdsMore() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
 	flying := rec.flying()
-	if flying < holdFrom || r.cur-sq.head < holdMessages || r.released || rec.nxt != rec.max || r.cur == sq.tail {
+	if flying < holdFrom || !r.mayWait() {
 		return false
 	}
 	w := sq.at(r.cur)
@@ -233,19 +233,26 @@ func (r *requester) holdsMore() bool {
 	return waiting < min(flying, holdMost) && (waiting+1)*length <= trainBytes
 }
 
+// mayWait reports whether there is something to send that was not sent yet, and may wait for more to be posted: enough
+// messages are on their way, whose acknowledgements call for it.
+func (r *requester) mayWait() bool {
+	sq, rec := &r.qp.sq, &r.rc.recovery
+	return r.cur != sq.tail && r.cur-sq.head >= holdMessages && !r.released && rec.nxt == rec.max
+}
+
 // trainRest returns how many packets of the latest WRITE, which has several, would leave behind the last whole train.
 // While much is on its way they wait for the next one, as what holds holds does: a datagram costs about as much as five
 // packets do in a train.
 func (r *requester) trainRest() uint8 {
 	rec, sq := &r.rc.recovery, &r.qp.sq
-	if rec.max-rec.una < restFrom || rec.flying() < restFrom || r.cur-sq.head < holdMessages || r.released || rec.nxt != rec.max || r.cur == sq.tail {
+	if rec.max-rec.una < restFrom || rec.flying() < restFrom || !r.mayWait() {
 		return 0
 	}
 	w := sq.at(sq.tail - 1)
 	if w.packets == 1 || !w.apart || w.length > apartMost || w.flags&verbs.SendFence != 0 {
 		return 0
 	}
-	train := uint64(datagramBytes / (r.qp.mtu + wire.BTHSize + wire.RETHSize + wire.ICRCSize))
+	train := uint64(DatagramBytes / (r.qp.mtu + wire.BTHSize + wire.RETHSize + wire.ICRCSize))
 	if rest := (sq.nextSeq - rec.nxt) % train; rest < w.packets && rest < sq.nextSeq-rec.nxt {
 		return uint8(rest) // a train has less than 256: the least path MTU is 256 bytes
 	}

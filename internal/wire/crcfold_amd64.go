@@ -8,18 +8,18 @@ import (
 	"unsafe"
 )
 
-// The register and the bytes are one long polynomial. To fold is to replace bytes by 16 that leave the same
-// remainder, and hash/crc32 does the rest. It folds by itself, but into one accumulator, and waits for each product.
-// Here four take turns: of 32 bytes each with VPCLMULQDQ, of 64 with AVX-512.
+// The register and the bytes are one long polynomial. To fold is to replace bytes by fewer that leave the same
+// remainder. hash/crc32 folds by itself, but into one accumulator, and waits for each product. Here four take turns:
+// of 32 bytes each with VPCLMULQDQ (foldCRC), of 64 with AVX-512 (foldMany).
 
 const (
 	foldBlock = 128 // bytes that a step of foldCRC folds
-	wideBlock = 256 // and of foldWide
-	foldLeast = 512 // bytes from which on folding pays
+	wideBlock = 256 // and of foldMany
+	foldLeast = 512 // bytes from which on foldCRC pays
 )
 
-// foldBy are the multipliers that move the lower and the upper 8 of 16 bytes on by 256, 128, 64, 32 and 16 bytes.
-var foldBy = [5][2]uint64{foldConstants(8 * wideBlock), foldConstants(8 * foldBlock), foldConstants(512), foldConstants(256), foldConstants(128)}
+// foldBy are the multipliers that move the lower and the upper 8 of 16 bytes on by 128, 32 and 16 bytes.
+var foldBy = [3][2]uint64{foldConstants(8 * foldBlock), foldConstants(256), foldConstants(128)}
 
 // foldConstants returns the multipliers for a number of bits: x^(n+32) and x^(n-32), bit-reflected, and moved up
 // by a bit, since the product of two reflected factors of 64 bits is one bit short.
@@ -45,12 +45,7 @@ func canFold() (few, fold, wide bool)
 // foldCRC folds the register and n bytes at p, which is at least one foldBlock and a multiple of it, to 16 bytes.
 //
 //go:noescape
-func foldCRC(register uint32, p *byte, n int, by *[5][2]uint64, out *[16]byte)
-
-// foldWide is foldCRC by wideBlocks, with AVX-512.
-//
-//go:noescape
-func foldWide(register uint32, p *byte, n int, by *[5][2]uint64, out *[16]byte)
+func foldCRC(register uint32, p *byte, n int, by *[3][2]uint64, out *[16]byte)
 
 // updateLong is crc32.Update with the IEEE polynomial, for more than a few bytes.
 func updateLong(c uint32, p []byte) uint32 {
@@ -58,14 +53,8 @@ func updateLong(c uint32, p []byte) uint32 {
 		return crc32.Update(c, crc32.IEEETable, p)
 	}
 	var out [16]byte
-	n := len(p)
-	if hasWide {
-		n &^= wideBlock - 1
-		foldWide(^c, &p[0], n, &foldBy, &out)
-	} else {
-		n &^= foldBlock - 1
-		foldCRC(^c, &p[0], n, &foldBy, &out)
-	}
+	n := len(p) &^ (foldBlock - 1)
+	foldCRC(^c, &p[0], n, &foldBy, &out)
 	return updateShort(^move16(0, &out), p[n:])
 }
 

@@ -50,7 +50,7 @@ no:
 	VPCLMULQDQ $0x11, by, acc, acc \
 	VPXOR      tmp, acc, acc
 
-// func foldCRC(register uint32, p *byte, n int, by *[5][2]uint64, out *[16]byte)
+// func foldCRC(register uint32, p *byte, n int, by *[3][2]uint64, out *[16]byte)
 TEXT ·foldCRC(SB), NOSPLIT, $0-40
 	MOVL  register+0(FP), AX
 	MOVQ  p+8(FP), SI
@@ -67,7 +67,7 @@ TEXT ·foldCRC(SB), NOSPLIT, $0-40
 	SUBQ    $128, CX
 	JZ      last
 
-	VBROADCASTI128 16(DX), Y8
+	VBROADCASTI128 (DX), Y8
 
 loop:
 	FOLD(Y0, Y8, Y4)
@@ -83,7 +83,7 @@ loop:
 	JNZ   loop
 
 last:
-	VBROADCASTI128 48(DX), Y8
+	VBROADCASTI128 16(DX), Y8
 	FOLD(Y0, Y8, Y4)
 	VPXOR Y0, Y1, Y1
 	FOLD(Y1, Y8, Y4)
@@ -92,7 +92,7 @@ last:
 	VPXOR Y2, Y3, Y3
 
 	VEXTRACTI128 $1, Y3, X1
-	VMOVDQU      64(DX), X8
+	VMOVDQU      32(DX), X8
 	FOLD(X3, X8, X4)
 	VPXOR        X1, X3, X3
 	VMOVDQU      X3, (DI)
@@ -105,57 +105,10 @@ last:
 	VPCLMULQDQ $0x11, Z8, acc, acc \
 	VPTERNLOGQ $0x96, next, tmp, acc
 
-// func foldWide(register uint32, p *byte, n int, by *[5][2]uint64, out *[16]byte)
-TEXT ·foldWide(SB), NOSPLIT, $0-40
-	MOVL  register+0(FP), AX
-	MOVQ  p+8(FP), SI
-	MOVQ  n+16(FP), CX
-	MOVQ  by+24(FP), DX
-	MOVQ  out+32(FP), DI
-	VMOVD AX, X4
-
-	VPXORQ    (SI), Z4, Z0
-	VMOVDQU64 64(SI), Z1
-	VMOVDQU64 128(SI), Z2
-	VMOVDQU64 192(SI), Z3
-	ADDQ      $256, SI
-	SUBQ      $256, CX
-	JZ        last
-
-	VBROADCASTI64X2 (DX), Z8
-
-loop:
-	WIDE(Z0, (SI), Z4)
-	WIDE(Z1, 64(SI), Z5)
-	WIDE(Z2, 128(SI), Z6)
-	WIDE(Z3, 192(SI), Z7)
-	ADDQ $256, SI
-	SUBQ $256, CX
-	JNZ  loop
-
-last:
-	VBROADCASTI64X2 32(DX), Z8
-	WIDE(Z0, Z1, Z4)
-	WIDE(Z0, Z2, Z4)
-	WIDE(Z0, Z3, Z4)
-
-	VEXTRACTI64X4  $1, Z0, Y1
-	VBROADCASTI128 48(DX), Y8
-	FOLD(Y0, Y8, Y4)
-	VPXOR          Y1, Y0, Y0
-	VEXTRACTI128   $1, Y0, X1
-	VMOVDQU        64(DX), X8
-	FOLD(X0, X8, X4)
-	VPXOR          X1, X0, X0
-	VMOVDQU        X0, (DI)
-	VZEROUPPER
-	RET
-
 // LEAD loads the register, and the first bytes into X0: those that are over of a multiple of 16, and no others, if
 // there are any. Zeros before them change nothing, for the register is in them. Where they are 4, some of the ones are
-// for what follows. It leaves the
-// constants to move on by 16 bytes in X5, and REDUCE's mask in X3. It jumps to whole with 16 bytes in X0 that
-// SI and CX still count, or else goes on at more or falls through.
+// for what follows. It leaves the constants to move on by 16 bytes in X5, and REDUCE's mask in X3. It goes on at whole,
+// or falls through to it, with 16 bytes in X0 that SI and CX still count, or else at more.
 #define LEAD \
 	VMOVDQU (SI), X0                \
 	VMOVQ   R8, X1                  \
@@ -175,9 +128,7 @@ last:
 	SHRQ    $32, R8                 \
 	VMOVQ   R8, X2                  \
 	VPOR    (SI), X2, X2            \
-	VPCLMULQDQ $0x00, X5, X0, X1    \
-	VPCLMULQDQ $0x11, X5, X0, X0    \
-	VPXOR   X1, X0, X0              \
+	FOLD(X0, X5, X1)                \
 	VPXOR   X2, X0, X0
 
 // REDUCE leaves the register in AX: 128 bits become 96, with 32 zeros behind them, then 64, and 32 by Barrett's
@@ -200,9 +151,7 @@ last:
 
 // NEXT moves X0 on by 16 bytes, to the next ones.
 #define NEXT \
-	VPCLMULQDQ $0x00, X5, X0, X1    \
-	VPCLMULQDQ $0x11, X5, X0, X0    \
-	VPXOR      X1, X0, X0           \
+	FOLD(X0, X5, X1)                \
 	VPXOR      (SI), X0, X0
 
 // func foldFew(register uint32, ones uint64, p *byte, n int, by *icrcConstants) uint32
@@ -245,9 +194,7 @@ whole:
 
 more:
 	// X0 moves on to the first 16 of 256 bytes.
-	VPCLMULQDQ $0x00, X5, X0, X1
-	VPCLMULQDQ $0x11, X5, X0, X0
-	VPXOR      X1, X0, X0
+	FOLD(X0, X5, X1)
 	VPXORQ     (SI), Z0, Z0
 	VMOVDQU64  64(SI), Z1
 	VMOVDQU64  128(SI), Z2
