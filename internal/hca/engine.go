@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/secure"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -38,7 +39,8 @@ type receiving struct {
 	rx       sync.Mutex // held while receiving; it guards the rest
 	arrivals [receiveBatch]link.Datagram
 	packet   wire.Packet
-	batch    batch // answers, turns and repeats leave by it
+	memory   mem.Keeper // of the packets of a train
+	batch    batch      // answers, turns and repeats leave by it
 	grh      [verbs.GRHSize]byte
 	plain    [secure.Space]byte // what a secured packet holds
 	row      int                // packets in a row for the QP that is locked

@@ -112,7 +112,7 @@ func (e *engine) packetIn(now time.Duration, cur *qp, d *link.Datagram, segment 
 		_ = p.Decode(payload) // again: it is right
 	}
 	if e.row++; e.row == 2 { // more may follow
-		q.t.KeepMemory()
+		q.t.KeepMemory(&e.memory)
 	}
 	e.accept(now, q, d, segment, payload)
 	return q

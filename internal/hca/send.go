@@ -6,7 +6,8 @@ package hca
 //  1. verbs.QP.PostSend checks the work request, and calls qp.PostSend, which locks the QP.
 //  2. transport.QP.Post copies the work request into the send queue and numbers its packets.
 //  3. transmit asks transport.QP.Transmit for packets until there are none. The requester decides
-//     what may go, writes the headers, and copies the payload from memory into the batch's space.
+//     what may go, writes the headers, and copies the payload from memory into the batch's space. The
+//     copy of a whole packet's payload folds its part of the ICRC: see wire.Fold.
 //  4. A QP with keys encrypts the packet: see security.go.
 //  5. batch.add seals the packet with its ICRC, and appends it to a train or begins a new one.
 //  6. batch.flush gives the datagrams to link.Send.
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/secure"
 	"github.com/adverb-rdma/adverb/internal/transport"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -35,6 +37,10 @@ type batch struct {
 	used  int // bytes of space
 	train int // segments of the last datagram
 	dgram [sendBatch]link.Datagram
+
+	memory mem.Keeper // of the turn
+	fold   wire.Fold  // of the packet
+
 	space [trainSpace + transport.MaxDatagram + secure.Overhead]byte
 }
 
@@ -86,12 +92,17 @@ func (q *qp) transmitPublished(b *batch, now time.Duration) {
 // send sends the packets of one turn by an empty batch, and leaves it empty.
 func (q *qp) send(b *batch, now time.Duration) {
 	q.t.Turn()
-	q.t.KeepMemory()
+	b.memory.Fold = &b.fold
+	if q.security != nil { // what is encrypted has another ICRC
+		b.memory.Fold = nil
+	}
+	q.t.KeepMemory(&b.memory)
 	for {
 		at := b.used
 		if q.security != nil {
 			at += secure.Lead
 		}
+		b.fold.Reset()
 		n := q.t.Transmit(now, b.space[at:at+transport.MaxDatagram])
 		if n == 0 {
 			break
@@ -150,13 +161,13 @@ func (b *batch) add(o *outbound, n int, class uint8) {
 		last := &b.dgram[b.n-1]
 		if b.train < b.maxTrain && class == last.TrafficClass && n <= last.SegmentSize && len(last.Payload) == b.train*last.SegmentSize &&
 			len(last.Payload)+n <= transport.DatagramBytes {
-			o.flow.Seal(uint16(b.train), data)
+			o.flow.SealFolded(uint16(b.train), data, &b.fold)
 			last.Payload = last.Payload[:len(last.Payload)+n]
 			b.train++
 			return
 		}
 	}
-	o.flow.Seal(0, data)
+	o.flow.SealFolded(0, data, &b.fold)
 	d := &b.dgram[b.n] // field by field, as in transport: links alone set the others
 	d.Src, d.Dst, d.Payload, d.SegmentSize, d.FlowLabel, d.TrafficClass = o.src, o.dst, data, n, o.flow.Label(), class
 	b.n++

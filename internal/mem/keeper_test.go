@@ -1,20 +1,24 @@
 package mem
 
 import (
+	"bytes"
 	"errors"
+	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestKeeper: between Keep and Release the region that was opened last stays in place, and no other. What is opened
+// TestKeeper: until Release the region that was opened last stays in place, and no other. What is opened
 // is checked as ever.
 func TestKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPD(t)
 		other := p.keys.NewPD()
-		var k Keeper
+		k := new(Keeper)
 		open := func(p *PD, r *Region, n uint64) error {
 			s, err := k.Open(p, r.RKey(), 1, r.Addr(), n, verbs.AccessRemoteWrite)
 			s.Release()
@@ -40,7 +44,6 @@ func TestKeeper(t *testing.T) {
 
 		register := func() *Region { return region(t, p, verbs.MRAttr{Buf: make([]byte, 64), Access: everything}) }
 		a, b, c := register(), register(), register()
-		k.Keep()
 		for range 2 { // held, and then kept
 			if err := open(p, a, 64); err != nil {
 				t.Error(err)
@@ -70,7 +73,77 @@ func TestKeeper(t *testing.T) {
 			t.Error(err)
 		}
 		third := closing(c)
-		want("without Keep", third, true)
+		want("while it alone is kept", third, false)
+		k.Release()
+		want("after Release again", third, true)
 		k.Release() // once more does nothing
+
+		k = nil
+		d := register()
+		if err := open(p, d, 1); err != nil {
+			t.Error(err)
+		}
+		fourth := closing(d)
+		want("without a keeper", fourth, true)
 	})
+}
+
+// TestKeeperFold: what a Keeper has folded is all that it has copied, from memory that begins with a cache line.
+func TestKeeperFold(t *testing.T) {
+	const n = 2048
+	p := newPD(t)
+	r := region(t, p, verbs.MRAttr{Buf: make([]byte, 4*n), Access: everything})
+	const seed = 1
+	rnd := rand.NewPCG(seed, 0)
+	for i := range r.buf {
+		r.buf[i] = byte(rnd.Uint64())
+	}
+	base := -r.Addr() % lineSize // of the first line
+	sge := func(off uint64, length int) verbs.SGE {
+		return verbs.SGE{Addr: r.Addr() + off, Length: uint32(length), LKey: r.LKey()}
+	}
+	flow := wire.NewFlow(netip.MustParseAddrPort("192.0.2.1:49152"), netip.MustParseAddrPort("192.0.2.2:4791"))
+	for _, sg := range [][]verbs.SGE{
+		{sge(base, n)},
+		{sge(base+8, n)},
+		{sge(base, n/2), sge(base+n, n/2)},
+		{sge(base, n/2-1), sge(base+n, n/2+1)},
+		{sge(base, 3), sge(base+n, n/2)}, // a pad follows
+		{sge(base, 3), sge(base+n, n)},
+	} {
+		length := 0
+		for _, e := range sg {
+			length += int(e.Length)
+		}
+		var fold wire.Fold
+		k := &Keeper{Fold: &fold}
+		datagram := make([]byte, wire.BTHSize+length+int(wire.PadCount(length))+wire.ICRCSize)
+		payload := datagram[wire.BTHSize:][:length]
+		if err := k.Gather(p, payload, sg, 0); err != nil {
+			t.Fatal(err)
+		}
+		k.Release()
+		want := make([]byte, length)
+		if err := p.Gather(want, sg, 0); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(payload, want) {
+			t.Errorf("%v: the copy is not what the memory has", sg)
+		}
+		if flow.SealFolded(0, datagram, &fold); !flow.Verify(0, datagram) {
+			t.Errorf("%v: the ICRC is wrong", sg)
+		}
+
+		s, err := p.OpenSGE(&sg[len(sg)-1], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fold.Reset()
+		last := datagram[wire.BTHSize:][:sg[len(sg)-1].Length]
+		k.Fetch(s, last)
+		if !bytes.Equal(last, s.Bytes()) {
+			t.Errorf("%v: Fetch copies something else than the memory has", sg)
+		}
+		s.Release()
+	}
 }

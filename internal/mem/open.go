@@ -81,7 +81,7 @@ func noRegion(key uint32) error {
 
 // openRegion opens bytes of a region, which key, its lkey or its rkey, has led to. k may be nil.
 func (p *PD) openRegion(k *Keeper, r *Region, key uint32, va, n uint64, need verbs.Access) (Span, error) {
-	kept := k != nil && k.keeps(r)
+	kept := k.keeps(r)
 	if !kept && !r.hold() {
 		return Span{}, noRegion(key)
 	}
@@ -95,7 +95,7 @@ func (p *PD) openRegion(k *Keeper, r *Region, key uint32, va, n uint64, need ver
 		r.release()
 		return Span{}, err
 	}
-	if kept || k != nil && k.take(r) {
+	if kept || k.take(r) {
 		return Span{nil, b}, nil
 	}
 	return Span{r, b}, nil
@@ -119,6 +119,7 @@ func (p *PD) Gather(dst []byte, sg []verbs.SGE, off uint32) error { return p.gat
 
 // gather is Gather, or that of k.
 func (p *PD) gather(k *Keeper, dst []byte, sg []verbs.SGE, off uint32) error {
+	whole := len(dst)
 	for i := range sg {
 		if len(dst) == 0 {
 			return nil
@@ -129,7 +130,11 @@ func (p *PD) gather(k *Keeper, dst []byte, sg []verbs.SGE, off uint32) error {
 		}
 		if n > 0 {
 			tellRead(s.bytes[:n])
-			s.Fetch(dst[:n])
+			if n == whole {
+				k.Fetch(s, dst)
+			} else {
+				s.Fetch(dst[:n])
+			}
 			s.Release()
 			dst = dst[n:]
 		}

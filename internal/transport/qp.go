@@ -50,10 +50,10 @@ type QP struct {
 	notify        notify
 	out           wire.Packet // the packet that Transmit makes
 	lending       lending
-	run           run // for which the packet stands that is handled
-	memory        mem.Keeper
-	left          int32 // of this turn's packets
-	drainReported bool  // in SQD: the event of the drained send queue was raised
+	run           run         // for which the packet stands that is handled
+	memory        *mem.Keeper // nil unless packets follow one another
+	left          int32       // of this turn's packets
+	drainReported bool        // in SQD: the event of the drained send queue was raised
 }
 
 // service is what RC, UC and UD do differently.
@@ -260,12 +260,20 @@ func (q *QP) Transmit(now time.Duration, buf []byte) int {
 	return q.service.transmit(now, buf)
 }
 
-// KeepMemory has the packets up to ReleaseMemory keep the region that they use in place: see [mem.Keeper]. They are few,
-// and all of them at hand.
-func (q *QP) KeepMemory() { q.memory.Keep() }
+// KeepMemory has the packets up to ReleaseMemory use memory by k, which the caller owns: see [mem.Keeper]. They are
+// few, and all of them at hand.
+func (q *QP) KeepMemory(k *mem.Keeper) {
+	q.ReleaseMemory()
+	q.memory = k
+}
 
 // ReleaseMemory ends what KeepMemory began, if it did.
-func (q *QP) ReleaseMemory() { q.memory.Release() }
+func (q *QP) ReleaseMemory() {
+	if q.memory != nil {
+		q.memory.Release()
+		q.memory = nil
+	}
+}
 
 // HasPackets reports whether Transmit may have something to do. It is cheap, and never false when
 // Transmit has.

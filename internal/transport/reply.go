@@ -209,7 +209,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 			s.regionGone(p.PSN, err)
 			return 0
 		}
-		span.Fetch(buf[h : h+int(size)])
+		q.memory.Fetch(span, buf[h:h+int(size)])
 		span.Release()
 	}
 	q.standsFor(uint64(n))

@@ -149,6 +149,23 @@ last:
 	VPXOR      X1, X0, X0           \
 	VPEXTRD    $1, X0, AX
 
+// JOIN folds the accumulators to one, Z0, and leaves the multipliers for 64 bytes in Z8.
+#define JOIN \
+	VBROADCASTI64X2 112(DX), Z8     \
+	WIDE(Z0, Z1, Z4)                \
+	WIDE(Z0, Z2, Z4)                \
+	WIDE(Z0, Z10, Z4)
+
+// NARROW folds the 64 bytes in Z0 to the 16 in X0. X5 has the constants to move on by 16 bytes.
+#define NARROW \
+	VEXTRACTI64X4  $1, Z0, Y1       \
+	VBROADCASTI128 128(DX), Y8      \
+	FOLD(Y0, Y8, Y4)                \
+	VPXOR          Y1, Y0, Y0       \
+	VEXTRACTI128   $1, Y0, X1       \
+	FOLD(X0, X5, X4)                \
+	VPXOR          X1, X0, X0
+
 // NEXT moves X0 on by 16 bytes, to the next ones.
 #define NEXT \
 	FOLD(X0, X5, X1)                \
@@ -217,10 +234,7 @@ loop:
 	JGE  loop
 
 last:
-	VBROADCASTI64X2 112(DX), Z8
-	WIDE(Z0, Z1, Z4)
-	WIDE(Z0, Z2, Z4)
-	WIDE(Z0, Z10, Z4)
+	JOIN
 	CMPQ            CX, $64
 	JLT             narrow
 
@@ -232,13 +246,7 @@ lines:
 	JGE  lines
 
 narrow:
-	VEXTRACTI64X4  $1, Z0, Y1
-	VBROADCASTI128 128(DX), Y8
-	FOLD(Y0, Y8, Y4)
-	VPXOR          Y1, Y0, Y0
-	VEXTRACTI128   $1, Y0, X1
-	FOLD(X0, X5, X4)
-	VPXOR          X1, X0, X0
+	NARROW
 	TESTQ          CX, CX
 	JZ             reduce
 
@@ -252,4 +260,65 @@ reduce:
 	REDUCE
 	VZEROUPPER
 	MOVL AX, ret+40(FP)
+	RET
+
+// func copyFold(dst, src *byte, n int, by *icrcConstants, sum *[16]byte)
+TEXT ·copyFold(SB), NOSPLIT, $0-40
+	MOVQ      dst+0(FP), DI
+	MOVQ      src+8(FP), SI
+	MOVQ      n+16(FP), CX
+	MOVQ      by+24(FP), DX
+	MOVQ      sum+32(FP), R9
+	VMOVDQU64 (SI), Z0
+	VMOVDQU64 64(SI), Z1
+	VMOVDQU64 128(SI), Z2
+	VMOVDQU64 192(SI), Z10
+	VMOVDQU64 Z0, (DI)
+	VMOVDQU64 Z1, 64(DI)
+	VMOVDQU64 Z2, 128(DI)
+	VMOVDQU64 Z10, 192(DI)
+
+	VBROADCASTI64X2 96(DX), Z8
+
+next:
+	ADDQ      $256, SI
+	ADDQ      $256, DI
+	SUBQ      $256, CX
+	JZ        done
+	VMOVDQU64 (SI), Z11
+	VMOVDQU64 64(SI), Z12
+	VMOVDQU64 128(SI), Z13
+	VMOVDQU64 192(SI), Z14
+	VMOVDQU64 Z11, (DI)
+	VMOVDQU64 Z12, 64(DI)
+	VMOVDQU64 Z13, 128(DI)
+	VMOVDQU64 Z14, 192(DI)
+	WIDE(Z0, Z11, Z4)
+	WIDE(Z1, Z12, Z6)
+	WIDE(Z2, Z13, Z7)
+	WIDE(Z10, Z14, Z9)
+	JMP       next
+
+done:
+	JOIN
+	VMOVDQU (DX), X5
+	NARROW
+	VMOVDQU X0, (R9)
+	VZEROUPPER
+	RET
+
+// func foldOnto(register uint32, over *[2]uint64, sum *[16]byte, by *icrcConstants) uint32
+TEXT ·foldOnto(SB), NOSPLIT, $0-36
+	MOVL    register+0(FP), AX
+	MOVQ    over+8(FP), SI
+	MOVQ    sum+16(FP), DI
+	MOVQ    by+24(FP), DX
+	VMOVD   AX, X0
+	VMOVDQU (SI), X5
+	FOLD(X0, X5, X1)
+	VPXOR   (DI), X0, X0
+	VMOVDQU (DX), X5
+	VMOVDQU 48(DX), X3
+	REDUCE
+	MOVL    AX, ret+32(FP)
 	RET

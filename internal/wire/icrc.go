@@ -100,17 +100,24 @@ func (f *Flow) Valid() bool { return f.label != 0 }
 // shorter than [MinDatagramLen].
 func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 	_ = datagram[MinDatagramLen-1]
-	n := uint16(len(datagram))
-	c := f.base ^ crcHalfBehind(n+udpSize, behindUDPLength)
-	if f.label == flowIPv4 {
-		c ^= crcHalfBehind(n+udpSize+ipv4Size, behindIPv4Total)
-		if id != 0 {
-			c ^= crcHalfBehind(id, behindIPv4ID)
-		}
-	} else {
-		c ^= crcHalfBehind(n+udpSize, behindIPv6Len)
+	return fromBTH(f.upToBTH(id, len(datagram)), datagram[:len(datagram)-ICRCSize])
+}
+
+// upToBTH returns the CRC up to the BTH of a datagram of n bytes.
+func (f *Flow) upToBTH(id uint16, n int) uint32 {
+	c := f.base ^ crcHalfBehind(uint16(n+udpSize), behindUDPLength)
+	if f.label != flowIPv4 {
+		return c ^ crcHalfBehind(uint16(n+udpSize), behindIPv6Len)
 	}
-	covered := datagram[:len(datagram)-ICRCSize]
+	c ^= crcHalfBehind(uint16(n+udpSize+ipv4Size), behindIPv4Total)
+	if id != 0 {
+		c ^= crcHalfBehind(id, behindIPv4ID)
+	}
+	return c
+}
+
+// fromBTH goes on from the CRC up to the BTH over covered, which begins with the BTH.
+func fromBTH(c uint32, covered []byte) uint32 {
 	if isFew(len(covered)) {
 		return foldICRC(c, covered)
 	}
@@ -129,9 +136,21 @@ func (f *Flow) ICRC(id uint16, datagram []byte) uint32 {
 }
 
 // Seal writes the ICRC into the last four bytes of datagram. See [Flow.ICRC] for the arguments.
-func (f *Flow) Seal(id uint16, datagram []byte) {
-	// The ICRC goes out in the order in which Ethernet sends its CRC: the low byte first.
-	binary.LittleEndian.PutUint32(datagram[len(datagram)-ICRCSize:], f.ICRC(id, datagram))
+func (f *Flow) Seal(id uint16, datagram []byte) { putICRC(datagram, f.ICRC(id, datagram)) }
+
+// SealFolded is Seal for a datagram that ends with what fold has copied, if it has copied anything.
+func (f *Flow) SealFolded(id uint16, datagram []byte, fold *Fold) {
+	if fold.n == 0 {
+		f.Seal(id, datagram)
+		return
+	}
+	headers := datagram[:len(datagram)-ICRCSize-fold.n]
+	putICRC(datagram, fold.behind(fromBTH(f.upToBTH(id, len(datagram)), headers)))
+}
+
+// putICRC writes the ICRC in the order in which Ethernet sends its CRC: the low byte first.
+func putICRC(datagram []byte, icrc uint32) {
+	binary.LittleEndian.PutUint32(datagram[len(datagram)-ICRCSize:], icrc)
 }
 
 // Verify reports whether datagram ends in the ICRC that it must have if it came with the IPv4
