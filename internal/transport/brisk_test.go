@@ -77,7 +77,7 @@ func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk 
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := newPair(t, setup{
 		cap:  verbs.QPCap{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInlineData: 64},
-		mtu:  []verbs.MTU{verbs.MTU256, verbs.MTU1024}[r.IntN(2)],
+		mtu:  []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}[r.IntN(3)],
 		psnA: verbs.PSN(1<<24 - 1 - r.IntN(64)), rd: 1 + r.IntN(8), rnrTimer: 18, selective: r.IntN(2) == 0,
 	})
 	p.pondered, p.b.receives.credit = pondered, r.IntN(2) == 0
@@ -145,7 +145,7 @@ func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk 
 	return lines, p.brisk
 }
 
-// briskWR is mostly a short message, and sometimes what other short messages wait for.
+// briskWR is mostly a short message, sometimes a long one, and sometimes what others wait for.
 func briskWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
 	n := r.IntN(200)
 	sg := p.a.mem.sge(r.IntN(1000), n)
@@ -158,7 +158,11 @@ func briskWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
 	case 1, 9, 10:
 		wr = addWR(id, p.b.mem.remote(4096), 1, p.a.mem.sge(300<<10, 8))
 	case 2:
-		wr = writeWR(id, p.b.mem.remote(8192), p.a.mem.sge(0, 3000))
+		wr = writeWR(id, p.b.mem.remote(8192), p.a.mem.sge(0, 1+r.IntN(60000)))
+	case 13:
+		wr = sendWR(id, p.a.mem.sge(0, 1+r.IntN(4096)))
+	case 14:
+		wr = readWR(id, p.b.mem.remote(0), p.a.mem.sge(256<<10, 1+r.IntN(60000)))
 	case 3, 4, 5, 6:
 		wr = sendWR(id, sg)
 	case 7:

@@ -110,9 +110,13 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	}
 	if q.paced {
 		q.sent(now, n)
-	} else if w.brief && !rec.bursts.on && rec.nxt == rec.max {
+	} else if (w.brief || r.goesOn(w)) && !rec.bursts.on && rec.nxt == rec.max {
 		limit = rec.limit() // a READ may have been allowed more
-		r.brisk = uint32(min(limit-min(limit, rec.flying()), maxHeld-min(maxHeld, rec.nxt-rec.una)))
+		room := min(limit-min(limit, rec.flying()), maxHeld-min(maxHeld, rec.nxt-rec.una))
+		if r.leaves > 0 {
+			room = min(room, q.sq.nextSeq-uint64(r.leaves)-rec.nxt)
+		}
+		r.brisk = uint32(room)
 	}
 	r.seek()
 	return n
@@ -166,14 +170,23 @@ func (r *requester) overfills() bool {
 	return rec.nxt >= from+maxHeld
 }
 
-// transmitBrisk is transmit for a brief work request that follows another one in the same turn, or nothing. Everything
-// that transmit asks was answered for that one, or by startsBrisk. The window has room for brisk packets more.
+// goesOn reports whether what follows w's first packet may go without a question: packets with data, which the peer is
+// not to take from memory, and which have one path.
+func (r *requester) goesOn(w *sendWQE) bool {
+	return !w.hasResponse() && w.fault == nil && r.qp.lending.may == nil && r.rc.recovery.spread == nil
+}
+
+// transmitBrisk is transmit for a packet that follows another one in the same turn, or nothing: that of a brief work
+// request, or the next one of a message. Everything that transmit asks was answered for the one before, or by
+// startsBrisk. The window has room for brisk packets more.
 func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	q := r.qp
 	w := q.sq.at(r.cur)
 	rec := &r.rc.recovery
 	responds := w.hasResponse()
-	if r.cur == q.sq.tail || !w.brief || rec.nxt != rec.una && r.lacksCredit(w) || responds && len(r.outstanding) >= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {
+	k := rec.nxt - w.seq
+	if r.cur == q.sq.tail || !w.brief && (k == 0 || !r.goesOn(w)) || rec.notBefore > now ||
+		rec.nxt != rec.una && r.lacksCredit(w) || responds && len(r.outstanding) >= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {
 		r.brisk = 0
 		return 0
 	}
@@ -182,8 +195,8 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	var f *fault
 	if responds {
 		n = r.request(w, 0, 1, buf)
-	} else if n = r.lend(w, 0, r.lendable(w, 0, 1), buf); n == 0 {
-		n, f = r.data(w, 0, 1, buf)
+	} else if n = r.lend(w, k, r.lendable(w, k, 1), buf); n == 0 {
+		n, f = r.data(w, k, 1, buf)
 	}
 	if f != nil {
 		r.brisk = 0
@@ -191,7 +204,9 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 		return 0
 	}
 	rec.sent(now, 1, responds)
-	r.cur++
+	if k+1 == w.packets {
+		r.cur++
+	}
 	return n
 }
 
