@@ -31,6 +31,7 @@ type receiver struct {
 	own      socket // fd is -1 when closed
 	used     int    // how many messages the latest call has written to
 	asks     int    // how many the next call asks for: see receive
+	found    int    // of calls in a row that asked for one and found it
 	messages [receiveSlots]unix.Mmsghdr
 	iovecs   [receiveSlots]unix.Iovec
 	names    [receiveSlots]sockaddr
@@ -127,7 +128,8 @@ func (r *receiver) receiveSingly(s *socket, n int) int {
 }
 
 // receive makes one system call. The payloads of the call before become invalid. A call that asks for more messages than
-// there are looks for one in vain. So where they come one by one, it asks for one.
+// there are looks for one in vain. So where they come one by one, it asks for one, until two calls in a row have found
+// theirs.
 func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	for i := range r.used {
 		h := &r.messages[i].Hdr
@@ -140,8 +142,15 @@ func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	} else {
 		r.used = r.receiveMany(s, asks)
 	}
-	if r.asks = receiveSlots; r.used < asks && r.used <= 1 {
-		r.asks = 1
+	switch {
+	case asks == 1 && r.used == 1:
+		if r.found++; r.found == 2 {
+			r.asks, r.found = receiveSlots, 0
+		}
+	case r.used < asks && r.used <= 1:
+		r.asks, r.found = 1, 0
+	default:
+		r.asks = receiveSlots
 	}
 	if r.used == 0 {
 		return 0

@@ -57,6 +57,43 @@ func openTrains(t *testing.T, addrs ...string) (a, b *Link) {
 	return links[0], links[1]
 }
 
+// TestReceiveAsks: where datagrams come one by one, a call asks for one, and so finds no more than that if more have come
+// by then. After two in a row it asks for all.
+func TestReceiveAsks(t *testing.T) {
+	a, b := openTrains(t, "127.0.0.1", "127.0.0.2")
+	batch := make([]link.Datagram, maxBatch)
+	size := 0
+	for i, step := range []struct {
+		sent int
+		got  []int // by one call after another
+	}{
+		{0, []int{0}},
+		{1, []int{1, 0}},
+		{3, []int{1, 1, 1}}, // the one before was not in a row with these
+		{4, []int{1, 1, 2}},
+		{3, []int{3}}, // as many came before
+		{1, []int{1, 0}},
+		{2, []int{1, 1}},
+		{3, []int{3}},
+		{0, []int{0}},
+		{2, []int{1, 1}},
+	} {
+		for range step.sent {
+			size += 4 // so that nobody joins them to a train
+			d := link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, size)}
+			if err := a.Send([]link.Datagram{d}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range step.got {
+			n, err := b.Recv(batch)
+			if err != nil || n != want {
+				t.Fatalf("step %d: Recv returned %d and %v, want %d", i, n, err, want)
+			}
+		}
+	}
+}
+
 // A Wake ends one Wait. If it ended those that follow too, their caller would never sleep again.
 func TestWakeOnce(t *testing.T) {
 	l, err := newLink(netip.MustParseAddr("127.94.7.1"), 1, false)
