@@ -23,14 +23,14 @@ const (
 	foldCopyShift = 10
 )
 
-// foldBehind are the multipliers that move the first 16 bytes of a payload on to its last 16.
-var foldBehind = [3][2]uint64{foldConstants(8 * (1024 - 16)), foldConstants(8 * (2048 - 16)), foldConstants(8 * (4096 - 16))}
+// payloadFolds are the multipliers that move 16 bytes on by a payload's length.
+var payloadFolds = [3][2]uint64{foldConstants(8 * 1024), foldConstants(8 * 2048), foldConstants(8 * 4096)}
 
 // Copy copies src to dst, which is as long. It loads upward, and each cache line in one piece, if src begins with a
 // line. It copies nothing, and reports false, where the CPU or the length does not suit.
 func (f *Fold) Copy(dst, src []byte) bool {
 	n := len(src)
-	if !hasWide || n < foldCopyLeast || n > foldCopyLeast<<(len(foldBehind)-1) || n&(n-1) != 0 || len(dst) < n {
+	if !hasWide || n < foldCopyLeast || n > foldCopyLeast<<(len(payloadFolds)-1) || n&(n-1) != 0 || len(dst) < n {
 		return false
 	}
 	f.n = n
@@ -38,9 +38,10 @@ func (f *Fold) Copy(dst, src []byte) bool {
 	return true
 }
 
-// behind returns the CRC of what c is the CRC of, and the payload behind it.
-func (f *Fold) behind(c uint32) uint32 {
-	return ^foldOnto(^c, &foldBehind[bits.TrailingZeros(uint(f.n))-foldCopyShift], &f.sum, forICRC)
+// from goes on from the CRC up to the BTH over headers, which begin with the BTH, and the payload behind them.
+func (f *Fold) from(c uint32, headers []byte) uint32 {
+	over := &payloadFolds[bits.TrailingZeros(uint(f.n))-foldCopyShift]
+	return ^foldAround(^c, icrcOnes, unsafe.SliceData(headers), len(headers), over, &f.sum, forICRC)
 }
 
 // copyFold copies n bytes from src to dst, and folds them to 16 bytes. n is a multiple of wideBlock, and at least two.
@@ -48,7 +49,8 @@ func (f *Fold) behind(c uint32) uint32 {
 //go:noescape
 func copyFold(dst, src *byte, n int, by *icrcConstants, sum *[16]byte)
 
-// foldOnto moves the register on by the multipliers, adds sum, and returns the register behind it.
+// foldAround moves the register on by n bytes at p, which are a BTH at least and a multiple of 4, as foldFew does, and by
+// the multipliers over what has left sum. What is behind the n bytes is there, up to 16.
 //
 //go:noescape
-func foldOnto(register uint32, over *[2]uint64, sum *[16]byte, by *icrcConstants) uint32
+func foldAround(register uint32, ones uint64, p *byte, n int, over *[2]uint64, sum *[16]byte, by *icrcConstants) uint32

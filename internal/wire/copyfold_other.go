@@ -11,6 +11,6 @@ func (f *Fold) Reset() {}
 // Copy copies nothing, and reports false.
 func (f *Fold) Copy(dst, src []byte) bool { return false }
 
-func (f *Fold) behind(uint32) uint32 { panic("wire: nothing was folded") }
+func (f *Fold) from(uint32, []byte) uint32 { panic("wire: nothing was folded") }
 
 const hasWide = false

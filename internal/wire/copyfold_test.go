@@ -24,7 +24,7 @@ func TestSealFolded(t *testing.T) {
 	}
 	folded := 0
 	for _, n := range []int{0, 4, 256, 512, 768, 1020, 1024, 1028, 1536, 2048, 3072, 4096, 4100, 8192} {
-		for _, headers := range []int{BTHSize, BTHSize + AETHSize, BTHSize + RETHSize, BTHSize + RETHSize + 4} {
+		for _, headers := range []int{BTHSize, BTHSize + AETHSize, BTHSize + DETHSize, BTHSize + RETHSize, BTHSize + RETHSize + 4} {
 			payload := src[rnd.IntN(lineOf):][:n]
 			datagram := make([]byte, headers+n+ICRCSize)
 			for i := range datagram {
@@ -59,8 +59,8 @@ func TestSealFolded(t *testing.T) {
 			}
 		}
 	}
-	if want := 12; hasWide && folded != want {
-		t.Errorf("%d datagrams were folded, want %d: three lengths behind four kinds of headers", folded, want)
+	if want := 15; hasWide && folded != want {
+		t.Errorf("%d datagrams were folded, want %d: three lengths behind five kinds of headers", folded, want)
 	}
 }
 

@@ -307,18 +307,35 @@ done:
 	VZEROUPPER
 	RET
 
-// func foldOnto(register uint32, over *[2]uint64, sum *[16]byte, by *icrcConstants) uint32
-TEXT ·foldOnto(SB), NOSPLIT, $0-36
-	MOVL    register+0(FP), AX
-	MOVQ    over+8(FP), SI
-	MOVQ    sum+16(FP), DI
-	MOVQ    by+24(FP), DX
-	VMOVD   AX, X0
-	VMOVDQU (SI), X5
-	FOLD(X0, X5, X1)
-	VPXOR   (DI), X0, X0
-	VMOVDQU (DX), X5
-	VMOVDQU 48(DX), X3
+// func foldAround(register uint32, ones uint64, p *byte, n int, over *[2]uint64, sum *[16]byte, by *icrcConstants) uint32
+TEXT ·foldAround(SB), NOSPLIT, $0-60
+	MOVL register+0(FP), AX
+	MOVQ ones+8(FP), R8
+	MOVQ p+16(FP), SI
+	MOVQ n+24(FP), CX
+	MOVQ over+32(FP), R10
+	MOVQ sum+40(FP), R11
+	MOVQ by+48(FP), DX
+	LEAD
+
+whole:
+	ADDQ $16, SI
+	SUBQ $16, CX
+
+more:
+	TESTQ CX, CX
+	JZ    over
+
+next:
+	NEXT
+	ADDQ $16, SI
+	SUBQ $16, CX
+	JNZ  next
+
+over:
+	VMOVDQU (R10), X4
+	FOLD(X0, X4, X1)
+	VPXOR   (R11), X0, X0
 	REDUCE
-	MOVL    AX, ret+32(FP)
+	MOVL    AX, ret+56(FP)
 	RET
