@@ -24,7 +24,7 @@ type Yielder struct {
 
 const (
 	yieldLong  = time.Millisecond // less than a time slice of Linux
-	pauseFirst = 100 * time.Millisecond
+	pauseFirst = 10 * time.Millisecond
 	pauseMost  = 10 * time.Second
 	forgetting = 1000 // short yields in a row after which a pause is the first again
 )
