@@ -156,7 +156,7 @@ var networkMutants = []mutant{
 	{"what follows a long message waits for its acknowledgement", transport + "requester.go",
 		"r.cur-sq.head >= holdMessages && ", "", "./internal/transport", "TestHoldNot"},
 	{"the rest of a long WRITE waits for company", transport + "requester.go",
-		"(!w.apart || w.length > apartMost)", "!w.apart", "./internal/transport", "Routed"},
+		"(!w.apart || w.length > apartMost)", "!w.apart", "./internal/transport", "TestRoutedTailBehind"},
 	{"WRITEs have the mark that holds when they leave", transport + "packet.go",
 		"p.SetReserved(w.mark)", "p.SetReserved(q.routing.Mark)", "./internal/transport", "Routed"},
 	{"ranges that are old take a READ's response back", transport + "overtaken.go",

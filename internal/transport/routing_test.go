@@ -105,6 +105,26 @@ func TestRoutedTail(t *testing.T) {
 	}
 }
 
+// TestRoutedTailBehind: nor does it wait behind many other messages, though the acknowledgements of those would end that.
+func TestRoutedTailBehind(t *testing.T) {
+	const before, each = holdMessages + 1, 27
+	p := routedPair(t, setup{noTimeout: true}, routed)
+	p.route = func(from *node, n int, _ *wire.Packet) []delay {
+		if from == p.a {
+			return []delay{testDelay + delay(n/each)*us} // so that each message has an acknowledgement of its own
+		}
+		return []delay{testDelay}
+	}
+	for id := range uint64(before) {
+		p.post(p.a, writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, each*1024)))
+	}
+	p.post(p.a, writeWR(before, p.b.mem.remote(0), p.a.mem.sge(0, apartMost+6*1024)))
+	p.runUntil(2 * testDelay)
+	if n := len(p.packets(p.a, 0)); n != maxWindow+each {
+		t.Errorf("%d packets with the acknowledgement of the first message, want the window of %d, and %d more", n, maxWindow, each)
+	}
+}
+
 // TestRoutedOrder: packets that overtake one another are placed as they come, the SEND behind them completes after
 // all, and nothing is asked for or sent twice.
 func TestRoutedOrder(t *testing.T) {
