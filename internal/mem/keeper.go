@@ -49,14 +49,7 @@ func (k *Keeper) Gather(p *PD, dst []byte, sg []verbs.SGE, off uint32) error {
 
 // Fetch is s.Fetch.
 func (k *Keeper) Fetch(s Span, dst []byte) {
-	if k == nil || k.Fold == nil || !fetchFolded(k.Fold, dst, s.bytes) {
+	if k == nil || k.Fold == nil || addrOf(s.bytes)%lineSize != 0 || !k.Fold.Copy(dst, s.bytes[:len(dst)]) {
 		s.Fetch(dst)
 	}
-}
-
-// fetchFolded is Span.Fetch of src, and folds what it copies. It reports false where it cannot.
-//
-//go:norace
-func fetchFolded(f *wire.Fold, dst, src []byte) bool {
-	return addrOf(src)%lineSize == 0 && f.Copy(dst, src[:len(dst)])
 }

@@ -123,3 +123,32 @@ func foldICRC(c uint32, covered []byte) uint32 {
 func foldLong(c uint32, covered []byte) uint32 {
 	return ^foldMany(^c, icrcOnes, unsafe.SliceData(covered), len(covered), forICRC)
 }
+
+// A whole payload is folded while it is copied, by copyFold. foldAround then joins it to its headers.
+
+// isWhole reports whether copyFolded does n bytes: the payload of a whole packet, at the path MTUs at which it pays.
+func isWhole(n int) bool { return hasWide && (n == 1024 || n == 2048 || n == 4096) }
+
+// payloadFolds are the multipliers that move 16 bytes on by such a payload, by its KiB halved.
+var payloadFolds = [3][2]uint64{foldConstants(8 * 1024), foldConstants(8 * 2048), foldConstants(8 * 4096)}
+
+// copyFolded copies a whole payload to dst, and folds it to sum.
+func copyFolded(dst, src []byte, sum *[16]byte) {
+	copyFold(unsafe.SliceData(dst), unsafe.SliceData(src), len(src), forICRC, sum)
+}
+
+// foldHeaders is foldICRC for headers, from the BTH on, and a payload of n bytes behind them that copyFolded has folded.
+func foldHeaders(c uint32, headers []byte, n int, sum *[16]byte) uint32 {
+	return ^foldAround(^c, icrcOnes, unsafe.SliceData(headers), len(headers), &payloadFolds[n>>11], sum, forICRC)
+}
+
+// copyFold copies n bytes from src to dst, and folds them to 16 bytes. n is a multiple of wideBlock, and at least two.
+//
+//go:noescape
+func copyFold(dst, src *byte, n int, by *icrcConstants, sum *[16]byte)
+
+// foldAround moves the register on by n bytes at p, which are a BTH at least and a multiple of 4, as foldFew does, and by
+// the multipliers over what has left sum. What is behind the n bytes is there, up to 16.
+//
+//go:noescape
+func foldAround(register uint32, ones uint64, p *byte, n int, over *[2]uint64, sum *[16]byte, by *icrcConstants) uint32

@@ -171,6 +171,22 @@ last:
 	FOLD(X0, X5, X1)                \
 	VPXOR      (SI), X0, X0
 
+// FEW folds all bytes to the 16 in X0, 16 by 16.
+#define FEW \
+	LEAD                            \
+whole:                                  \
+	ADDQ       $16, SI              \
+	SUBQ       $16, CX              \
+more:                                   \
+	TESTQ      CX, CX               \
+	JZ         done                 \
+next:                                   \
+	NEXT                            \
+	ADDQ       $16, SI              \
+	SUBQ       $16, CX              \
+	JNZ        next                 \
+done:
+
 // func foldFew(register uint32, ones uint64, p *byte, n int, by *icrcConstants) uint32
 TEXT ·foldFew(SB), NOSPLIT, $0-44
 	MOVL register+0(FP), AX
@@ -178,20 +194,7 @@ TEXT ·foldFew(SB), NOSPLIT, $0-44
 	MOVQ p+16(FP), SI
 	MOVQ n+24(FP), CX
 	MOVQ by+32(FP), DX
-	LEAD
-
-whole:
-	ADDQ $16, SI
-	SUBQ $16, CX
-	JZ   reduce
-
-more:
-	NEXT
-	ADDQ $16, SI
-	SUBQ $16, CX
-	JNZ  more
-
-reduce:
+	FEW
 	REDUCE
 	MOVL AX, ret+40(FP)
 	RET
@@ -316,23 +319,7 @@ TEXT ·foldAround(SB), NOSPLIT, $0-60
 	MOVQ over+32(FP), R10
 	MOVQ sum+40(FP), R11
 	MOVQ by+48(FP), DX
-	LEAD
-
-whole:
-	ADDQ $16, SI
-	SUBQ $16, CX
-
-more:
-	TESTQ CX, CX
-	JZ    over
-
-next:
-	NEXT
-	ADDQ $16, SI
-	SUBQ $16, CX
-	JNZ  next
-
-over:
+	FEW
 	VMOVDQU (R10), X4
 	FOLD(X0, X4, X1)
 	VPXOR   (R11), X0, X0

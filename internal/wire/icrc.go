@@ -145,7 +145,7 @@ func (f *Flow) SealFolded(id uint16, datagram []byte, fold *Fold) {
 		return
 	}
 	headers := datagram[:len(datagram)-ICRCSize-fold.n]
-	putICRC(datagram, fold.from(f.upToBTH(id, len(datagram)), headers))
+	putICRC(datagram, foldHeaders(f.upToBTH(id, len(datagram)), headers, fold.n, &fold.sum))
 }
 
 // putICRC writes the ICRC in the order in which Ethernet sends its CRC: the low byte first.

@@ -31,7 +31,7 @@ type receiver struct {
 	own      socket // fd is -1 when closed
 	used     int    // how many messages the latest call has written to
 	asks     int    // how many the next call asks for: see receive
-	found    int    // of calls in a row that asked for one and found it
+	found    bool   // the latest call asked for one, and found it
 	messages [receiveSlots]unix.Mmsghdr
 	iovecs   [receiveSlots]unix.Iovec
 	names    [receiveSlots]sockaddr
@@ -143,14 +143,12 @@ func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 		r.used = r.receiveMany(s, asks)
 	}
 	switch {
-	case asks == 1 && r.used == 1:
-		if r.found++; r.found == 2 {
-			r.asks, r.found = receiveSlots, 0
-		}
+	case asks == 1 && r.used == 1 && !r.found:
+		r.found = true
 	case r.used < asks && r.used <= 1:
-		r.asks, r.found = 1, 0
+		r.asks, r.found = 1, false
 	default:
-		r.asks = receiveSlots
+		r.asks, r.found = receiveSlots, false
 	}
 	if r.used == 0 {
 		return 0
