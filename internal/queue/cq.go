@@ -1,10 +1,10 @@
 package queue
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/release"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -53,11 +53,13 @@ type CQ struct {
 	hooks CQHooks
 	spin  waitSpin
 
-	// shown is what can be seen without the lock: count and, in its upper half, how often Poll was called.
+	// shown is what can be seen without the lock: count and, in its upper half, how many polls took the lock. It
+	// changes under the lock.
 	shown atomic.Uint64
-	ended atomic.Bool // closed or overrun: an empty poll has an error to tell
+	vain  atomic.Uint32 // polls that found nothing
+	ended atomic.Bool   // closed or overrun: an empty poll has an error to tell
 
-	mu      sync.Mutex
+	mu      release.Mutex
 	ring    []CQE
 	first   int
 	count   int
@@ -89,16 +91,19 @@ func (c *CQ) Cap() int {
 func (c *CQ) Waiting() int { return int(uint32(c.shown.Load())) }
 
 // Polls returns how often Poll was called, modulo 2^32.
-func (c *CQ) Polls() uint32 { return uint32(c.shown.Load() >> 32) }
+func (c *CQ) Polls() uint32 { return uint32(c.shown.Load()>>32) + c.vain.Load() }
 
 const onePoll = 1 << 32 // in CQ.shown
+
+// show adds to c.shown. The caller holds c.mu.
+func (c *CQ) show(n uint64) { release.Store(&c.shown, c.shown.Load()+n) }
 
 // Poll implements verbs.ProviderCQ. When it finds nothing it makes progress itself, and looks again.
 func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 	if c.Waiting() == 0 {
 		worked := c.hooks.Progress()
 		if c.Waiting() == 0 && !c.ended.Load() {
-			c.shown.Add(onePoll)
+			c.vain.Add(1)
 			if !worked {
 				c.cede()
 			}
@@ -113,7 +118,7 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 		e := &c.ring[c.first]
 		wcs[n] = e.WC
 		if slots != e.Slots && slots != nil {
-			slots.Store(freed)
+			release.Store(slots, freed)
 		}
 		slots, freed = e.Slots, e.Freed
 		e.Slots, e.WC.QP, e.WC.Cause = nil, nil, nil // what the ring would keep from the garbage collector
@@ -123,9 +128,9 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 		c.count--
 	}
 	if slots != nil {
-		slots.Store(freed)
+		release.Store(slots, freed)
 	}
-	c.shown.Add(onePoll - uint64(n))
+	c.show(onePoll - uint64(n))
 	var err error
 	if n == 0 && len(wcs) > 0 {
 		err = c.end()
@@ -173,7 +178,7 @@ func (c *CQ) Push(cqes []CQE) {
 			notify = true
 		}
 	}
-	c.shown.Add(uint64(c.count - before))
+	c.show(uint64(c.count - before))
 	if notify {
 		c.arm = notArmed
 	}
@@ -260,7 +265,7 @@ func (c *CQ) Close() error {
 	defer c.mu.Unlock()
 	c.closed = true
 	c.ended.Store(true)
-	c.shown.Add(-uint64(c.count))
+	c.show(-uint64(c.count))
 	c.ring, c.count = nil, 0
 	return nil
 }

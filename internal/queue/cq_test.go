@@ -209,3 +209,25 @@ func TestCQClose(t *testing.T) {
 		t.Errorf("Arm: %v, want ErrClosed", err)
 	}
 }
+
+// TestPolls: Polls counts each poll, whether it finds something or not, and Waiting what it leaves.
+func TestPolls(t *testing.T) {
+	c := newTestCQ(t, 8)
+	if _, err := c.poll(1); err != nil {
+		t.Fatal(err)
+	}
+	c.add(3, false, verbs.WCSuccess)
+	c.want(2, 1, 2)
+	if n := c.Waiting(); n != 1 {
+		t.Errorf("%d completions are waiting after two of three were polled, want 1", n)
+	}
+	c.want(2, 3, 3)
+	for range 2 {
+		if _, err := c.poll(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := c.Polls(); n != 5 {
+		t.Errorf("%d polls were counted, want 5", n)
+	}
+}

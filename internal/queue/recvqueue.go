@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/release"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -79,7 +80,7 @@ func (q *RecvQueue) post(wrs []verbs.RecvWR) int {
 		r.SGList = q.sges[at*q.maxSGE:][:0:q.maxSGE]
 		r.fill(&wrs[i])
 		posted++
-		q.posted.Store(posted) // Take may have it now
+		release.Store(&q.posted, posted) // Take may have it now; Unlock stores it before the caller looks at the QP's state
 	}
 	return len(wrs)
 }
@@ -90,7 +91,7 @@ func (q *RecvQueue) Take() *Recv {
 	if taken == q.posted.Load() {
 		return nil
 	}
-	q.taken.Store(taken + 1)
+	release.Store(&q.taken, taken+1)
 	return &q.recvs[int(taken)&(len(q.recvs)-1)]
 }
 

@@ -5,6 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"github.com/adverb-rdma/adverb/internal/release"
 )
 
 // An operation on the receiver's memory needs no record, if it is not long and the receiver has granted it. The sender
@@ -77,6 +80,9 @@ type Access struct {
 	file        uint64
 }
 
+// Expect has the line at an offset come, to be written soon.
+func (a *Access) Expect(off uint64) { prefetchStoreLine(unsafe.Pointer(&a.Bytes[off])) }
+
 // Begin reports whether an operation at an offset of the region may be carried out. End follows if so.
 func (a *Access) Begin(off uint64) bool {
 	a.n++
@@ -89,7 +95,7 @@ func (a *Access) Begin(off uint64) bool {
 }
 
 // End ends an operation.
-func (a *Access) End() { storeRelease(a.busy, a.n<<1&(1<<placeShift-1)) }
+func (a *Access) End() { release.Store(a.busy, a.n<<1&(1<<placeShift-1)) }
 
 // accesses are what a sender has asked for by a lane, by slot, and the files that it has mapped for it.
 type accesses struct {

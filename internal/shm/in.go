@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/adverb-rdma/adverb/internal/release"
 )
 
 // In is the receiver's end of a lane. Next and Release are called by one goroutine at a time.
@@ -92,7 +94,7 @@ func (i *In) Release() {
 	if i.pos == i.read.Load() {
 		return
 	}
-	i.read.Store(i.pos)
+	release.Store(&i.read, i.pos)
 	i.head.Store(i.pos) // and then look, as the sender announces its wait and then looks
 	if i.wants.Load() != 0 && i.roomy(i.tail.Load()-i.pos) && i.wants.Swap(0) != 0 {
 		i.bell.Ring()

@@ -1,14 +1,15 @@
 package shm
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/adverb-rdma/adverb/internal/release"
 )
 
 // Out is the sender's end of a lane. Lock is held from the first Reserve to Publish.
 type Out struct {
-	sync.Mutex
+	release.Mutex
 	ring
 	bell   Bell // the receiver's
 	hangup func()

@@ -16,3 +16,8 @@ func prefetchLoad(p unsafe.Pointer)
 //
 //go:noescape
 func prefetchStore(p unsafe.Pointer)
+
+// prefetchStoreLine has the line at p come to be written.
+//
+//go:noescape
+func prefetchStoreLine(p unsafe.Pointer)

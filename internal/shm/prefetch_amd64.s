@@ -19,3 +19,9 @@ TEXT ·prefetchStore(SB), NOSPLIT, $0-8
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x48; BYTE $0x40
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x88; LONG $0x80
 	RET
+
+// func prefetchStoreLine(p unsafe.Pointer)
+TEXT ·prefetchStoreLine(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), AX
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX)
+	RET

@@ -6,3 +6,5 @@ import "unsafe"
 
 func prefetchLoad(unsafe.Pointer)  {}
 func prefetchStore(unsafe.Pointer) {}
+
+func prefetchStoreLine(unsafe.Pointer) {}
