@@ -32,6 +32,10 @@ const (
 	askMore = 8
 	askMost = 1 << 20
 
+	// The owner of a WRITE's target may be polling it, so that its line takes as long to come as all the rest of a
+	// WRITE up to expectMost bytes. It is asked for before.
+	expectMost = 64
+
 	// A QP that always has something under way is made to run dry, after dryFrom work requests in a row that could
 	// be carried out otherwise. It waits dryTime at most. If that was in vain, it tries again after twice as many,
 	// up to dryMost.
@@ -81,6 +85,9 @@ func (q *qp) carryOut(wr *verbs.SendWR) bool {
 		return false
 	}
 	a := k.access
+	if n <= expectMost && wr.Op == verbs.OpRDMAWrite {
+		a.Expect(off)
+	}
 	if !q.t.IsQuiet() && !q.runDry() || k.access != a || !q.operate(wr, a, off, a.Bytes[off:off+n]) {
 		return false
 	}
@@ -178,7 +185,7 @@ func (q *qp) operate(wr *verbs.SendWR, a *shm.Access, off uint64, theirs []byte)
 			need = 0
 		}
 		var err error
-		if ours, err = q.pd.OpenSGE(&wr.SGList[0], need); err != nil {
+		if ours, err = q.keeps().requester.OpenSGE(q.pd.PD, &wr.SGList[0], need); err != nil {
 			return false
 		}
 	}

@@ -84,6 +84,7 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 		return 0
 	}
 	var m transport.Message
+	q.t.KeepMemory(q.keeps().requester)
 	o.Lock()
 	for n < len(wrs) {
 		b := o.Reserve(fastSize + transport.FastMost) // which is more than a Loan takes
@@ -108,6 +109,7 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 		o.Publish()
 	}
 	o.Unlock()
+	q.t.ReleaseMemory()
 	if n > 0 && !q.t.LooksFast() {
 		q.t.LookFast(q.dev.now())
 		q.out.eng.setTimer(q)
@@ -166,7 +168,9 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		}
 		return q
 	}
-	m := transport.Message{PSN: h.psn, Packets: packets, Imm: h.last, HasImm: h.flags&fastImm != 0, Solicited: h.flags&fastSolicited != 0}
+	var m transport.Message // whose fields are stored in their places: a copy would wait for them
+	m.PSN, m.Packets, m.Imm = h.psn, packets, h.last
+	m.HasImm, m.Solicited = h.flags&fastImm != 0, h.flags&fastSolicited != 0
 	if q.t.ReceiveFast(now, &m, payload, lent) {
 		return q
 	}

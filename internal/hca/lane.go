@@ -88,7 +88,22 @@ func (q *qp) findLane(p path, to verbs.QPN) {
 	}
 }
 
+// kept is memory that a QP which uses lanes uses time and again. It stays in place by the QP's lock.
+type kept struct{ requester, responder *mem.Keeper }
+
+// keeps returns what q keeps. The caller holds q.mu.
+func (q *qp) keeps() *kept {
+	if q.kept == nil {
+		q.kept = &kept{mem.NewKeeper(&q.mu), mem.NewKeeper(&q.mu)}
+	}
+	return q.kept
+}
+
 func (q *qp) leaveLane() {
+	if q.kept != nil {
+		q.kept.requester.Forget()
+		q.kept.responder.Forget()
+	}
 	q.endDirect()
 	if q.out.lane != nil {
 		q.recall()
@@ -391,6 +406,7 @@ func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, from netip.Addr)
 	}
 	e.row = 1
 	q.mu.Lock()
+	q.t.KeepMemory(q.keeps().responder)
 	return q
 }
 

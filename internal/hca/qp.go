@@ -35,6 +35,7 @@ type qp struct {
 	failing failing
 	traffic traffic
 	direct  *direct // nil before the first operation that could be direct
+	kept    *kept   // nil before the first use of a lane
 	protection
 }
 

@@ -22,6 +22,9 @@ func (g *gate) enter() bool {
 	}
 }
 
+// isOpen reports whether the gate is not closed. Who does not enter asks it each time.
+func (g *gate) isOpen() bool { return g.users.Load() >= 0 }
+
 // leave reports whether the gate is closed and this was the last user.
 func (g *gate) leave() bool { return g.users.Add(-1) == gateClosed }
 

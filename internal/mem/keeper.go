@@ -1,40 +1,127 @@
 package mem
 
 import (
+	"sync"
+
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Keeper opens memory for packets that follow one another, as those of a train do. Until Release it keeps the
-// region that was opened last in place. So the next packet for the same region costs no atomic operations, which
-// would wait for all that the copy before has stored. A Close of the region takes its keys away at once, as ever, and
-// waits for Release. Those who keep memory call nothing that waits for such a Close. A nil Keeper keeps nothing.
+// Keeper opens memory for operations that follow one another, and most often use the same region. It keeps one region
+// in place between them. So the next operation on it costs no atomic operations, which would wait for all that the
+// copy before has stored. A nil Keeper keeps nothing.
+//
+// A zero Keeper is for the packets of a train. It keeps the region that was opened last, until Release. A Close of the
+// region takes its keys away at once, as ever, and waits for Release.
+//
+// One that NewKeeper has made keeps by a lock, and for long. A Close of the region takes the lock once: who held it
+// before is done by then, and who takes it later sees that the region has closed.
+//
+// Those who keep memory call nothing that waits for such a Close.
 type Keeper struct {
 	// Fold, if it is not nil, takes the part of the ICRC of what Gather or Fetch has copied last, if that is one piece
 	// of the right length: see [wire.Fold]. The caller resets it.
 	Fold *wire.Fold
 
 	region *Region // that is kept, or nil
+
+	lock   sync.Locker // or nil
+	latest verbs.LKey  // of the region that was opened last and is not kept
+	row    uint32      // how often in a row it was
 }
 
-// Release ends the keeping.
+// keepFrom is how often in a row a region is opened before it is kept by a lock. Its Close has to find the Keeper, which
+// both pay for.
+const keepFrom = 16
+
+// NewKeeper makes a Keeper whose methods are called, and whose spans are used, with the lock held. Release does nothing,
+// and Forget ends the keeping.
+func NewKeeper(lock sync.Locker) *Keeper { return &Keeper{lock: lock} }
+
+// Release ends the keeping of a Keeper without a lock.
 func (k *Keeper) Release() {
-	if k.region != nil {
+	if k.lock == nil && k.region != nil {
 		k.region.release()
 		k.region = nil
 	}
 }
 
-func (k *Keeper) keeps(r *Region) bool { return k != nil && k.region == r }
+// Forget ends the keeping of a Keeper with a lock.
+func (k *Keeper) Forget() {
+	if k.region != nil {
+		k.region.keepers.remove(k)
+		k.region = nil
+	}
+	k.row = 0
+}
 
-// take keeps r, which the caller holds, in place of what was kept. It returns false if nothing is to be kept.
+// keeps reports whether r stays in place without being held.
+func (k *Keeper) keeps(r *Region) bool {
+	return k != nil && k.region == r && (k.lock == nil || r.gate.isOpen())
+}
+
+// take keeps r, which the caller holds, in place of what was kept. It returns false if r is not to be kept.
 func (k *Keeper) take(r *Region) bool {
-	if k == nil {
+	switch {
+	case k == nil:
 		return false
+	case k.lock != nil:
+		return k.takeByLock(r)
 	}
 	k.Release()
 	k.region = r
 	return true
+}
+
+// takeByLock is take of a Keeper with a lock.
+func (k *Keeper) takeByLock(r *Region) bool {
+	if k.latest != r.lkey {
+		k.latest, k.row = r.lkey, 0
+	}
+	if k.row++; k.row < keepFrom {
+		return false
+	}
+	k.Forget()
+	k.region = r
+	r.keepers.add(k)
+	r.release() // not before: its Close, which waits for this, looks for its Keepers then
+	return true
+}
+
+// keepers are those that keep a region by their locks.
+type keepers struct {
+	mu  sync.Mutex // taken with such a lock held
+	all map[*Keeper]struct{}
+}
+
+func (s *keepers) add(k *Keeper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*Keeper]struct{}{}
+	}
+	s.all[k] = struct{}{}
+}
+
+func (s *keepers) remove(k *Keeper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, k)
+}
+
+// end waits until nobody uses the region by a lock any more. It is closed, and nobody holds it.
+func (s *keepers) end(r *Region) {
+	s.mu.Lock()
+	all := s.all
+	s.all = nil
+	s.mu.Unlock()
+	for k := range all {
+		k.lock.Lock()
+		if k.region == r {
+			k.region = nil
+		}
+		k.lock.Unlock()
+	}
 }
 
 // Open is p.Open.
@@ -42,9 +129,19 @@ func (k *Keeper) Open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need v
 	return p.open(k, key, qpn, va, n, need)
 }
 
+// OpenSGE is p.OpenSGE.
+func (k *Keeper) OpenSGE(p *PD, e *verbs.SGE, need verbs.Access) (Span, error) {
+	return p.openOne(k, e, need)
+}
+
 // Gather is p.Gather.
 func (k *Keeper) Gather(p *PD, dst []byte, sg []verbs.SGE, off uint32) error {
 	return p.gather(k, dst, sg, off)
+}
+
+// Scatter is p.Scatter.
+func (k *Keeper) Scatter(p *PD, sg []verbs.SGE, off uint32, src []byte) error {
+	return p.scatter(k, sg, off, src, false)
 }
 
 // Fetch is s.Fetch.

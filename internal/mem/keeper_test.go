@@ -88,6 +88,105 @@ func TestKeeper(t *testing.T) {
 	})
 }
 
+// A bubbleLock is a lock for which goroutines of a synctest bubble can be seen to wait.
+type bubbleLock chan struct{}
+
+func (l bubbleLock) Lock()   { l <- struct{}{} }
+func (l bubbleLock) Unlock() { <-l }
+
+// TestKeeperLock: what is opened often under a lock stays in place until the lock is given back, without being held. What
+// is not opened often, and what was, does not wait for the lock.
+func TestKeeperLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPD(t)
+		lock := make(bubbleLock, 1)
+		k := NewKeeper(lock)
+		open := func(r *Region) error {
+			s, err := k.Open(p, r.RKey(), 1, r.Addr(), 64, verbs.AccessRemoteWrite)
+			s.Release()
+			k.Release() // which is for the other kind
+			return err
+		}
+		often := func(r *Region) {
+			t.Helper()
+			for range keepFrom {
+				if err := open(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		closing := func(r *Region) (closed *bool) {
+			closed = new(bool)
+			go func() {
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+				*closed = true
+			}()
+			synctest.Wait()
+			return closed
+		}
+		register := func() *Region { return region(t, p, verbs.MRAttr{Buf: make([]byte, 64), Access: everything}) }
+		want := func(what string, closed *bool, want bool) {
+			t.Helper()
+			if synctest.Wait(); *closed != want {
+				t.Errorf("%s: the region has closed: %v, want %v", what, *closed, want)
+			}
+		}
+
+		lock.Lock()
+		seldom := register()
+		for range keepFrom - 1 {
+			if err := open(seldom); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("one that was opened less often", closing(seldom), true)
+		one, other := register(), register()
+		for range keepFrom {
+			if err := errors.Join(open(one), open(other)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("one of two that are used in turn", closing(other), true)
+
+		first, second, third := register(), register(), register()
+		often(first)
+		s, err := k.OpenSGE(p, &verbs.SGE{Addr: first.Addr(), Length: 64, LKey: first.LKey()}, verbs.AccessLocalWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := first.gate.users.Load(); n != 0 {
+			t.Errorf("a region that is kept has %d users, want none: nothing is counted", n)
+		}
+		s.Release() // does nothing
+		if _, err := k.Open(p, first.RKey(), 1, first.Addr(), 65, 0); !errors.Is(err, ErrBounds) {
+			t.Errorf("beyond the end of what is kept: %v, want ErrBounds", err)
+		}
+		closed := closing(first)
+		want("while the lock is held", closed, false)
+		if err := open(first); err == nil {
+			t.Error("a region that closes: no error, want its keys to be gone")
+		}
+		if _, err := p.openRegion(k, first, uint32(first.LKey()), first.Addr(), 1, 0); err == nil {
+			t.Error("a region that closes, found before its keys went: no error, want one")
+		}
+		lock.Unlock()
+		want("after the lock was given back", closed, true)
+
+		lock.Lock()
+		often(second)
+		often(third)
+		want("one that another has followed", closing(second), true)
+		k.Forget()
+		if err := open(third); err != nil {
+			t.Error(err)
+		}
+		want("after Forget", closing(third), true)
+		lock.Unlock()
+	})
+}
+
 // TestKeeperFold: what a Keeper has folded is all that it has copied, from memory that begins with a cache line.
 func TestKeeperFold(t *testing.T) {
 	const n = 2048

@@ -61,7 +61,12 @@ func notLocal(e *entry, key verbs.LKey) error {
 // OpenSGE opens the memory of an SGE, which is filled if need is verbs.AccessLocalWrite, and read if it is 0. The
 // caller releases the span.
 func (p *PD) OpenSGE(e *verbs.SGE, need verbs.Access) (Span, error) {
-	s, err := p.openLocal(nil, e.LKey, e.Addr, uint64(e.Length), need)
+	return p.openOne(nil, e, need)
+}
+
+// openOne is OpenSGE, or that of k.
+func (p *PD) openOne(k *Keeper, e *verbs.SGE, need verbs.Access) (Span, error) {
+	s, err := p.openLocal(k, e.LKey, e.Addr, uint64(e.Length), need)
 	tellUse(s.bytes, need) // none after an error
 	return s, err
 }
@@ -145,16 +150,16 @@ func (p *PD) gather(k *Keeper, dst []byte, sg []verbs.SGE, off uint32) error {
 // Scatter stores src in the memory that a scatter/gather list names, from byte off of it on. The
 // memory needs local write access.
 func (p *PD) Scatter(sg []verbs.SGE, off uint32, src []byte) error {
-	return p.scatter(sg, off, src, false)
+	return p.scatter(nil, sg, off, src, false)
 }
 
-// scatter is Scatter, or ScatterShared.
-func (p *PD) scatter(sg []verbs.SGE, off uint32, src []byte, shared bool) error {
+// scatter is Scatter, or that of k, or ScatterShared.
+func (p *PD) scatter(k *Keeper, sg []verbs.SGE, off uint32, src []byte, shared bool) error {
 	for i := range sg {
 		if len(src) == 0 {
 			return nil
 		}
-		s, n, err := p.openSGE(nil, sg, i, &off, len(src), verbs.AccessLocalWrite)
+		s, n, err := p.openSGE(k, sg, i, &off, len(src), verbs.AccessLocalWrite)
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,8 @@ type Region struct {
 
 	gate    gate
 	drained chan struct{} // closed when the region closes and the last span is released
-	windows atomic.Int32  // bound to the region; noWindows once it closes
+	keepers keepers
+	windows atomic.Int32 // bound to the region; noWindows once it closes
 }
 
 // noWindows is further below zero than windows could make up for.
@@ -104,6 +105,7 @@ func (r *Region) retire() error {
 	if !r.gate.close() {
 		<-r.drained
 	}
+	r.keepers.end(r)
 	if r.lent != nil {
 		r.lent.end()
 	}

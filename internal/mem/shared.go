@@ -39,7 +39,7 @@ func (s Span) PlaceShared(src []byte) {
 // ScatterShared is Scatter of bytes that others may be changing.
 func (p *PD) ScatterShared(sg []verbs.SGE, off uint32, src []byte) error {
 	if len(sg) == 1 {
-		return p.scatter(sg, off, src, true)
+		return p.scatter(nil, sg, off, src, true)
 	}
 	var buf [sharedPiece]byte
 	for len(src) > 0 {

@@ -83,7 +83,7 @@ func (q *QP) writeFast(w *sendWQE, buf []byte) (n int, ok bool) {
 	case w.inline != nil:
 		return copy(buf[:FastMost], w.inline), w.length <= FastMost
 	case w.length <= FastMost:
-		return int(w.length), q.cfg.PD.Gather(buf[:w.length], w.sg, 0) == nil
+		return int(w.length), q.memory.Gather(q.cfg.PD, buf[:w.length], w.sg, 0) == nil
 	case q.lending.may == nil || !worthLending(w.packets, w.packets, w.length):
 		return 0, false
 	}
@@ -153,7 +153,7 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 // ReceiveFast executes a SEND that took the fast path. It reports false, and has done nothing, if the SEND is to be handled
 // as a packet. lent is nil if the payload was not lent.
 func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Lent) bool {
-	q.run = run{m.Packets, lent}
+	q.run.packets, q.run.payload = m.Packets, lent // in its place: see QP.header
 	done := q.receiveFast(now, m, payload, true)
 	q.run = run{}
 	return done
@@ -183,7 +183,7 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte, asks boo
 	if w == nil {
 		return false
 	}
-	if w.Length < n || n > 0 && q.run.scatter(w.PD, w.SGList, 0, payload) != nil {
+	if w.Length < n || n > 0 && q.scatter(w.PD, w.SGList, 0, payload) != nil {
 		in.unused = w
 		return false
 	}

@@ -11,7 +11,7 @@ import (
 func (c *completer) store(w *sendWQE, off uint32, payload []byte, seq uint64) error {
 	pd := c.qp.cfg.PD
 	if c.rc.recovery.heardTo <= seq {
-		return c.qp.run.scatter(pd, w.sg, off, payload)
+		return c.qp.scatter(pd, w.sg, off, payload)
 	}
 	if c.behind == nil {
 		c.behind = new([]mem.Span)

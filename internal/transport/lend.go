@@ -160,12 +160,12 @@ func (r *run) place(s mem.Span, payload []byte) {
 	}
 }
 
-// scatter stores the payload in a list, from byte off of it on.
-func (r *run) scatter(pd *mem.PD, sg []verbs.SGE, off uint32, payload []byte) error {
-	if r.payload != nil {
+// scatter stores the payload of what is handled in a list, from byte off of it on.
+func (q *QP) scatter(pd *mem.PD, sg []verbs.SGE, off uint32, payload []byte) error {
+	if q.run.payload != nil {
 		return pd.ScatterShared(sg, off, payload)
 	}
-	return pd.Scatter(sg, off, payload)
+	return q.memory.Scatter(pd, sg, off, payload)
 }
 
 // recalled says that the peer has taken back what it has lent. It has given up.

@@ -146,7 +146,7 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 		}
 	}
 	if n > 0 {
-		if err := q.run.scatter(m.recv.PD, m.recv.SGList, m.off, p.Payload); err != nil {
+		if err := q.scatter(m.recv.PD, m.recv.SGList, m.off, p.Payload); err != nil {
 			return &refusal{nak: wire.NAKRemoteOperationalError, status: verbs.WCLocProtErr, cause: err}
 		}
 	}
