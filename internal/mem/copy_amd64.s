@@ -2,6 +2,18 @@
 
 #include "textflag.h"
 
+#define AHEAD 4
+
+// COPY copies a line, and counts it in CX.
+#define COPY \
+	VMOVDQU (SI), Y0     \
+	VMOVDQU 32(SI), Y1   \
+	VMOVDQU Y0, (DI)     \
+	VMOVDQU Y1, 32(DI)   \
+	ADDQ    $64, SI      \
+	ADDQ    $64, DI      \
+	DECQ    CX
+
 // func copyLines(dst, src unsafe.Pointer, lines int, avx bool)
 TEXT ·copyLines(SB), NOSPLIT, $0-25
 	MOVQ dst+0(FP), DI
@@ -10,15 +22,21 @@ TEXT ·copyLines(SB), NOSPLIT, $0-25
 	CMPB avx+24(FP), $0
 	JEQ  sse
 
+	SUBQ $AHEAD, CX
+	JLE  rest
+
+	// A line that another processor has read is slow to become ours. So it is asked for, if there are so many more.
 avx:
-	VMOVDQU (SI), Y0
-	VMOVDQU 32(SI), Y1
-	VMOVDQU Y0, (DI)
-	VMOVDQU Y1, 32(DI)
-	ADDQ    $64, SI
-	ADDQ    $64, DI
-	DECQ    CX
-	JNZ     avx
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x8f; LONG $(64*AHEAD) // PREFETCHW 64*AHEAD(DI)
+	COPY
+	JNZ  avx
+
+rest:
+	ADDQ $AHEAD, CX
+
+last:
+	COPY
+	JNZ last
 	VZEROUPPER
 	RET
 
