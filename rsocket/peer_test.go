@@ -636,3 +636,21 @@ func TestLateTimer(t *testing.T) {
 	}
 	d.set(time.Time{})
 }
+
+// TestShortRing: what fills a short ring goes in several messages, so that the next is copied while one is on its way.
+func TestShortRing(t *testing.T) {
+	const ring = 64 << 10
+	x, y := joinWith(t, Config{SendBuffer: ring})
+	for _, tt := range []struct{ bytes, messages uint32 }{{ring, 4}, {ring / 4, 1}, {ring/4 + 1, 2}} {
+		before := x.wrs
+		if _, err := x.Write(make([]byte, tt.bytes)); err != nil {
+			t.Fatal(err)
+		}
+		if n := (x.wrs - before) & wrMask; n != tt.messages {
+			t.Errorf("%d bytes by a ring of %d went in %d messages, want %d", tt.bytes, ring, n, tt.messages)
+		}
+		if _, err := io.ReadFull(y, make([]byte, tt.bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

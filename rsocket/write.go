@@ -14,6 +14,9 @@ import (
 // the last packet, which has immediate data, is not longer than those before it, and so ends their train.
 const maxMessage = 256<<10 - 64
 
+// maxPiece is maxMessage, or less where the ring is short: while one message is on its way there is room for the next.
+func (c *Conn) maxPiece() int { return min(maxMessage, len(c.outRing)/4) }
+
 // minReach is from how many bytes on what is written goes straight to the peer's ring. For less it makes no difference.
 const minReach = 1 << 10
 
@@ -93,7 +96,7 @@ func (c *Conn) room(n int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := min(n, c.free(), maxMessage, int(c.target.length))
+	most := min(n, c.free(), c.maxPiece(), int(c.target.length))
 	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))], nil
 }
 

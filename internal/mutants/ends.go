@@ -117,6 +117,8 @@ var endMutants = []mutant{
 		"		delete(opened.byName, a.dev.Name())\n		opened.failed = append(opened.failed, o)\n", "		delete(opened.byName, a.dev.Name())\n", "./provider/soft", "TestVanishedDeviceIsClosed$"},
 
 	// Streams and tools.
+	{"one message fills a short ring", "rsocket/write.go",
+		"min(maxMessage, len(c.outRing)/4)", "maxMessage", "./rsocket", "TestShortRing"},
 	{"a server that takes no more has not answered", "cmd/adverb/internal/streams/proxy.go",
 		"	case takesNoMore(err):\n", "	case false:\n", "./cmd/adverb/internal/streams", "TestProxyServerRefuses"},
 	{"a client commands the terminal of rcopy's server", "cmd/adverb/internal/streams/rcopyserver.go",
