@@ -80,7 +80,7 @@ func (q *RecvQueue) post(wrs []verbs.RecvWR) int {
 		r.SGList = q.sges[at*q.maxSGE:][:0:q.maxSGE]
 		r.fill(&wrs[i])
 		posted++
-		release.Store(&q.posted, posted) // Take may have it now; Unlock stores it before the caller looks at the QP's state
+		release.Store(&q.posted, posted) // Take may have it now; Unlock comes before the caller looks at the QP's state
 	}
 	return len(wrs)
 }
