@@ -12,6 +12,28 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
+// closing closes a region beside the test, and returns where it says that it has.
+func closing(t *testing.T, r *Region) (closed *bool) {
+	t.Helper()
+	closed = new(bool)
+	go func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		*closed = true
+	}()
+	synctest.Wait()
+	return closed
+}
+
+// wantClosed checks whether a region has closed.
+func wantClosed(t *testing.T, what string, closed *bool, want bool) {
+	t.Helper()
+	if synctest.Wait(); *closed != want {
+		t.Errorf("%s: the region has closed: %v, want %v", what, *closed, want)
+	}
+}
+
 // TestKeeper: until Release the region that was opened last stays in place, and no other. What is opened
 // is checked as ever.
 func TestKeeper(t *testing.T) {
@@ -23,23 +45,6 @@ func TestKeeper(t *testing.T) {
 			s, err := k.Open(p, r.RKey(), 1, r.Addr(), n, verbs.AccessRemoteWrite)
 			s.Release()
 			return err
-		}
-		closing := func(r *Region) (closed *bool) {
-			closed = new(bool)
-			go func() {
-				if err := r.Close(); err != nil {
-					t.Error(err)
-				}
-				*closed = true
-			}()
-			synctest.Wait()
-			return closed
-		}
-		want := func(what string, closed *bool, want bool) {
-			t.Helper()
-			if synctest.Wait(); *closed != want {
-				t.Errorf("%s: the region has closed: %v, want %v", what, *closed, want)
-			}
 		}
 
 		register := func() *Region { return region(t, p, verbs.MRAttr{Buf: make([]byte, 64), Access: everything}) }
@@ -59,23 +64,23 @@ func TestKeeper(t *testing.T) {
 		if err := k.Gather(p, make([]byte, 16), sg, 0); err != nil {
 			t.Error(err)
 		}
-		first := closing(a)
-		want("after another was opened", first, true)
-		second := closing(b)
-		want("while it is kept", second, false)
+		first := closing(t, a)
+		wantClosed(t, "after another was opened", first, true)
+		second := closing(t, b)
+		wantClosed(t, "while it is kept", second, false)
 		if err := open(p, b, 1); err == nil {
 			t.Error("a region that is closing, and kept: no error, want its keys to be gone")
 		}
 		k.Release()
-		want("after Release", second, true)
+		wantClosed(t, "after Release", second, true)
 
 		if err := open(p, c, 1); err != nil {
 			t.Error(err)
 		}
-		third := closing(c)
-		want("while it alone is kept", third, false)
+		third := closing(t, c)
+		wantClosed(t, "while it alone is kept", third, false)
 		k.Release()
-		want("after Release again", third, true)
+		wantClosed(t, "after Release again", third, true)
 		k.Release() // once more does nothing
 
 		k = nil
@@ -83,8 +88,8 @@ func TestKeeper(t *testing.T) {
 		if err := open(p, d, 1); err != nil {
 			t.Error(err)
 		}
-		fourth := closing(d)
-		want("without a keeper", fourth, true)
+		fourth := closing(t, d)
+		wantClosed(t, "without a keeper", fourth, true)
 	})
 }
 
@@ -115,24 +120,7 @@ func TestKeeperLock(t *testing.T) {
 				}
 			}
 		}
-		closing := func(r *Region) (closed *bool) {
-			closed = new(bool)
-			go func() {
-				if err := r.Close(); err != nil {
-					t.Error(err)
-				}
-				*closed = true
-			}()
-			synctest.Wait()
-			return closed
-		}
 		register := func() *Region { return region(t, p, verbs.MRAttr{Buf: make([]byte, 64), Access: everything}) }
-		want := func(what string, closed *bool, want bool) {
-			t.Helper()
-			if synctest.Wait(); *closed != want {
-				t.Errorf("%s: the region has closed: %v, want %v", what, *closed, want)
-			}
-		}
 
 		lock.Lock()
 		seldom := register()
@@ -141,14 +129,14 @@ func TestKeeperLock(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want("one that was opened less often", closing(seldom), true)
+		wantClosed(t, "one that was opened less often", closing(t, seldom), true)
 		one, other := register(), register()
 		for range keepFrom {
 			if err := errors.Join(open(one), open(other)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want("one of two that are used in turn", closing(other), true)
+		wantClosed(t, "one of two that are used in turn", closing(t, other), true)
 
 		first, second, third := register(), register(), register()
 		often(first)
@@ -163,8 +151,8 @@ func TestKeeperLock(t *testing.T) {
 		if _, err := k.Open(p, first.RKey(), 1, first.Addr(), 65, 0); !errors.Is(err, ErrBounds) {
 			t.Errorf("beyond the end of what is kept: %v, want ErrBounds", err)
 		}
-		closed := closing(first)
-		want("while the lock is held", closed, false)
+		closed := closing(t, first)
+		wantClosed(t, "while the lock is held", closed, false)
 		if err := open(first); err == nil {
 			t.Error("a region that closes: no error, want its keys to be gone")
 		}
@@ -172,17 +160,17 @@ func TestKeeperLock(t *testing.T) {
 			t.Error("a region that closes, found before its keys went: no error, want one")
 		}
 		lock.Unlock()
-		want("after the lock was given back", closed, true)
+		wantClosed(t, "after the lock was given back", closed, true)
 
 		lock.Lock()
 		often(second)
 		often(third)
-		want("one that another has followed", closing(second), true)
+		wantClosed(t, "one that another has followed", closing(t, second), true)
 		k.Forget()
 		if err := open(third); err != nil {
 			t.Error(err)
 		}
-		want("after Forget", closing(third), true)
+		wantClosed(t, "after Forget", closing(t, third), true)
 		lock.Unlock()
 	})
 }
