@@ -2,6 +2,7 @@ package rsocket_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -39,6 +40,9 @@ var services = map[string]func(l net.Listener, size int){
 				}
 			}
 		})
+	},
+	"copy": func(l net.Listener, size int) { // copies what comes, and says when all that was announced has
+		serve(l, func(c net.Conn) { io.Copy(&taker{c: c, block: make([]byte, size)}, c) })
 	},
 	"http": func(l net.Listener, size int) {
 		body := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -116,6 +120,71 @@ func BenchmarkBulk(b *testing.B) {
 		}
 		return <-failed
 	})
+}
+
+// io.Copy at both ends, from memory and to memory.
+func BenchmarkCopy(b *testing.B) {
+	const size = 1 << 20
+	block := make([]byte, size)
+	compare(b, size, "copy", size, func(c net.Conn, n int) error {
+		if n == 0 {
+			return nil
+		}
+		var announced [8]byte
+		binary.BigEndian.PutUint64(announced[:], uint64(n)*size)
+		if _, err := c.Write(announced[:]); err != nil {
+			return err
+		}
+		if _, err := io.Copy(c, &giver{block, n * size}); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(c, make([]byte, 1))
+		return err
+	})
+}
+
+// giver is a source of so many bytes.
+type giver struct {
+	block []byte
+	left  int
+}
+
+func (g *giver) Read(b []byte) (int, error) {
+	if g.left == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(len(b), g.left)], g.block)
+	g.left -= n
+	return n, nil
+}
+
+// taker takes as many bytes as the 8 before them announce, says so, and begins anew.
+type taker struct {
+	c         net.Conn
+	block     []byte
+	announced []byte
+	left      int
+}
+
+func (t *taker) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		if t.left == 0 {
+			n := min(8-len(t.announced), len(rest))
+			t.announced, rest = append(t.announced, rest[:n]...), rest[n:]
+			if len(t.announced) == 8 {
+				t.left, t.announced = int(binary.BigEndian.Uint64(t.announced)), t.announced[:0]
+			}
+			continue
+		}
+		n := copy(t.block, rest[:min(len(rest), t.left)])
+		rest = rest[n:]
+		if t.left -= n; t.left == 0 {
+			if _, err := t.c.Write([]byte{1}); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(b), nil
 }
 
 // HTTP GET of bodies of 1 MiB: one after the other, and with pauses as long as the other network's GET takes, in which

@@ -58,7 +58,8 @@ func (c *Conn) finish() {
 	c.await(&c.f, (*Conn).allSent)
 	c.mu.Unlock()
 	c.f.deadline.set(time.Time{})
-	// Whoever reads or writes uses the memory.
+	// Whoever reads or writes uses the memory, and so does the source of a ReadFrom.
+	c.lending <- struct{}{}
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
 	c.wmu.Lock()

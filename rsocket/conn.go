@@ -36,6 +36,9 @@ type Conn struct {
 	sendWR  [1]verbs.SendWR
 	sendSGE [1]verbs.SGE
 
+	lending chan struct{} // has a value while a call of ReadFrom lends pieces of the send ring: one may
+	reaches bool          // the latest bytes, of minReach or more, went straight to the peer's ring; wmu guards it
+
 	mu sync.Mutex // guards what follows; it may be taken while all others are held
 	state
 	r, w, f side // who waits: to read, to write, and for the end of sending
@@ -77,7 +80,10 @@ type state struct {
 	wrsDone  uint32
 	unsigned int // bytes since the latest work request that is signaled
 	unsigWRs uint32
-	want     int // how many bytes of the ring the writer wants free at least
+	bulk     bool   // the call that writes takes the completions for all
+	lent     bool   // a source fills a piece of the ring
+	lentAt   uint32 // posted, before that
+	want     int    // how many bytes of the ring the writer wants free at least
 
 	// Messages of our own. One fetches up to four numbers, so they may wait.
 	controls   int    // that may be posted now
@@ -107,7 +113,7 @@ const (
 // newConn makes the end of a connection whose QP is made and not connected yet: it allocates the memory,
 // posts the receives and writes the hello.
 func newConn(cm *rdmacm.Conn, cfg Config, hello []byte) (*Conn, error) {
-	c := &Conn{cm: cm, qp: cm.QP(), cq: cm.RecvCQ(), cfg: cfg, closing: make(chan struct{}), finished: make(chan struct{}), linger: -1}
+	c := &Conn{cm: cm, qp: cm.QP(), cq: cm.RecvCQ(), cfg: cfg, closing: make(chan struct{}), finished: make(chan struct{}), lending: make(chan struct{}, 1), linger: -1}
 	c.inStart = (sglSize*sgeSize + cfg.Maps*iomapEntrySize + 63) &^ 63
 	var err error
 	if c.in, err = cm.AllocMR(c.inStart+cfg.RecvBuffer, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {

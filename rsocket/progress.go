@@ -23,6 +23,7 @@ type side struct {
 	deadline deadline
 	wake     chan struct{} // has a value if what the side waits for has come
 	sleeps   ready         // what for, or nil while the side is awake
+	leaves   bool          // it sleeps while the call that writes takes the completions
 }
 
 // ready reports whether what a side waits for has come, or why it never will.
@@ -40,7 +41,10 @@ func (s *side) kick() {
 func (c *Conn) await(s *side, ready ready) error {
 	slept := false
 	for polls := 0; ; polls++ {
-		c.progress()
+		leaves := c.bulk && s != &c.w
+		if !leaves {
+			c.progress()
+		}
 		ok, err := ready(c)
 		if !ok && err == nil && s.deadline.over.Load() {
 			err = os.ErrDeadlineExceeded
@@ -51,6 +55,14 @@ func (c *Conn) await(s *side, ready ready) error {
 			}
 			return err
 		}
+		if leaves {
+			if slept {
+				c.handOver()
+			}
+			c.leave(s, ready)
+			slept, polls = false, 0
+			continue
+		}
 		if polls < spins {
 			continue
 		}
@@ -58,7 +70,7 @@ func (c *Conn) await(s *side, ready ready) error {
 			c.mu.Unlock()
 			soon := c.cq.Soon()
 			c.mu.Lock()
-			if soon {
+			if soon || c.bulk && s != &c.w {
 				continue
 			}
 		}
@@ -89,6 +101,19 @@ func (c *Conn) await(s *side, ready ready) error {
 		c.mu.Lock()
 		s.sleeps, slept, polls = nil, true, 0
 	}
+}
+
+// leave sleeps until what ready asks for has come, or the call that writes is done: that takes the completions. The caller
+// holds c.mu, which leave gives away while it sleeps.
+func (c *Conn) leave(s *side, ready ready) {
+	s.sleeps, s.leaves = ready, true
+	c.mu.Unlock()
+	select {
+	case <-s.wake:
+	case <-s.deadline.done():
+	}
+	c.mu.Lock()
+	s.sleeps, s.leaves = nil, false
 }
 
 // handOver leaves the queue to those who sleep: an event is for one, and the one who had it goes.
@@ -362,7 +387,13 @@ func (c *Conn) writeErr() error {
 }
 
 // free returns how many bytes of the send ring are free.
-func (c *Conn) free() int { return len(c.outRing) - int(c.posted-c.done) }
+func (c *Conn) free() int {
+	done := c.done
+	if c.lent && int32(done-c.lentAt) > 0 {
+		done = c.lentAt
+	}
+	return len(c.outRing) - int(c.posted-done)
+}
 
 // takeTarget takes the next entry of the target SGL, if the peer has written it.
 func (c *Conn) takeTarget() {

@@ -1,10 +1,8 @@
 package rsocket
 
 import (
-	"io"
 	"net"
 	"os"
-	"sync"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -17,6 +15,10 @@ const maxMessage = 256<<10 - 64
 // maxPiece is maxMessage, or less where the ring is short: while one message is on its way there is room for the next.
 func (c *Conn) maxPiece() int { return min(maxMessage, len(c.outRing)/4) }
 
+// minBulk is from how many bytes on a call that writes takes the completions for all others, unless they go straight to the
+// peer's ring. It is at it for so long that they would only be in its way.
+const minBulk = 64 << 10
+
 // minReach is from how many bytes on what is written goes straight to the peer's ring. For less it makes no difference.
 const minReach = 1 << 10
 
@@ -24,7 +26,7 @@ const minReach = 1 << 10
 // program can know of it. If it fails n says how much was sent, of which the peer may have less.
 func (c *Conn) Write(b []byte) (n int, err error) {
 	c.wmu.Lock()
-	defer c.wmu.Unlock()
+	defer c.doneWriting()
 	n, err = c.write(b)
 	return n, c.opError("write", err)
 }
@@ -74,6 +76,7 @@ func (c *Conn) reach(v [][]byte, n int) (m int) {
 			break
 		}
 	}
+	c.reaches = m > 0
 	return m
 }
 
@@ -86,6 +89,12 @@ func (c *Conn) room(n int) ([]byte, error) {
 		return nil, os.ErrDeadlineExceeded
 	}
 	c.want = min(n, len(c.outRing)/4)
+	if n >= minBulk && !c.reaches {
+		c.bulk = true
+	}
+	if c.bulk {
+		c.progress()
+	}
 	ok, err := c.canWrite()
 	if n == 0 {
 		return nil, err
@@ -96,8 +105,29 @@ func (c *Conn) room(n int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.piece(n), nil
+}
+
+// piece returns the piece of the ring for the next n bytes, or for as many of them as may be sent. The caller holds wmu
+// and mu.
+func (c *Conn) piece(n int) []byte {
 	most := min(n, c.free(), c.maxPiece(), int(c.target.length))
-	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))], nil
+	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))]
+}
+
+// doneWriting ends a call that writes, which holds wmu. Those who have left the completions to it see to them again.
+func (c *Conn) doneWriting() {
+	if c.bulk {
+		c.mu.Lock()
+		c.bulk = false
+		for _, s := range [...]*side{&c.r, &c.f} {
+			if s.leaves {
+				s.kick()
+			}
+		}
+		c.mu.Unlock()
+	}
+	c.wmu.Unlock()
 }
 
 // post sends n bytes, of which used are where room said: all, or none if they are in the peer's ring already and only the
@@ -127,8 +157,7 @@ func (c *Conn) post(n, used int) (int, error) {
 // advance counts a work request of n bytes from the ring. Those that free much of the ring or of the send
 // queue are signaled.
 func (c *Conn) advance(wr *verbs.SendWR, n int) {
-	c.wpos = (c.wpos + n) % len(c.outRing)
-	c.posted += uint32(n)
+	c.take(n)
 	c.wrs = (c.wrs + 1) & wrMask
 	c.unsigned += n
 	c.unsigWRs++
@@ -137,6 +166,12 @@ func (c *Conn) advance(wr *verbs.SendWR, n int) {
 		c.unsigned, c.unsigWRs = 0, 0
 	}
 	wr.ID = idData | uint64(c.wrs)<<32 | uint64(c.posted)
+}
+
+// take takes the next n bytes of the ring.
+func (c *Conn) take(n int) {
+	c.wpos = (c.wpos + n) % len(c.outRing)
+	c.posted += uint32(n)
 }
 
 func (c *Conn) outOffset(ringPos int) int { return controls*iomapEntrySize + ringPos }
@@ -161,65 +196,11 @@ func (c *Conn) postSend(start, n int) error {
 	return c.err
 }
 
-// ReadFrom reads pieces of fewPiece bytes or, while r fills those, of maxMessage.
-const fewPiece = 32 << 10
-
-var fewPieces, manyPieces = pieces(fewPiece), pieces(maxMessage)
-
-func pieces(n int) *sync.Pool {
-	return &sync.Pool{New: func() any {
-		b := make([]byte, n)
-		return &b
-	}}
-}
-
-// ReadFrom sends what r reads until io.EOF. io.Copy calls it. While r has nothing to read yet, other calls may write,
-// and Close gives back what the connection has.
-func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
-	pool := fewPieces
-	piece := pool.Get().(*[]byte)
-	defer func() { pool.Put(piece) }()
-	for {
-		m, rerr := r.Read(*piece)
-		if m < 0 || m > len(*piece) {
-			panic("rsocket: a Reader returned a count that Read does not allow")
-		}
-		if m > 0 { // the end of r is no error where the peer has gone
-			c.wmu.Lock()
-			sent, err := c.write((*piece)[:m])
-			c.wmu.Unlock()
-			n += int64(sent)
-			if err != nil {
-				return n, c.opError("readfrom", err)
-			}
-		}
-		if rerr == io.EOF {
-			return n, nil
-		}
-		if rerr != nil {
-			return n, rerr
-		}
-		if next := poolFor(m, len(*piece)); next != pool {
-			pool.Put(piece)
-			pool, piece = next, next.Get().(*[]byte)
-		}
-	}
-}
-
-// poolFor returns where the next piece comes from when m bytes of size have been read. A connection on which little
-// comes holds little memory.
-func poolFor(m, size int) *sync.Pool {
-	if m == size || m >= maxMessage/4 {
-		return manyPieces
-	}
-	return fewPieces
-}
-
 // WriteBuffers sends the contents of v as few messages, and takes from v what was sent, as WriteTo
 // of net.Buffers does, which cannot do so on connections that are not of package net.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.wmu.Lock()
-	defer c.wmu.Unlock()
+	defer c.doneWriting()
 	left := 0
 	for _, b := range *v {
 		left += len(b)

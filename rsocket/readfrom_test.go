@@ -1,0 +1,241 @@
+package rsocket
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+)
+
+// patches are n bytes that differ from those of another seed, and from those beside them.
+func patches(n int, seed byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = seed + byte(i%251)*2
+	}
+	return b
+}
+
+// inRing reports whether b is a part of c's send ring.
+func inRing(c *Conn, b []byte) bool {
+	first, at := uintptr(unsafe.Pointer(&c.outRing[0])), uintptr(unsafe.Pointer(&b[0]))
+	return first <= at && at < first+uintptr(len(c.outRing))
+}
+
+// fullReads is a source that fills whatever it is given. Before it returns a piece of the ring it waits for release, if
+// there is one.
+type fullReads struct {
+	c       *Conn
+	b       []byte
+	release chan struct{}
+	direct  int // pieces of the ring
+}
+
+func (f *fullReads) Read(p []byte) (int, error) {
+	if len(f.b) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, f.b)
+	f.b = f.b[n:]
+	clear(p[n:]) // as a source may
+	if inRing(f.c, p) {
+		if f.direct++; f.release != nil {
+			<-f.release
+		}
+	}
+	return n, nil
+}
+
+// drain reads all that comes to c.
+func drain(c *Conn) chan []byte {
+	got := make(chan []byte, 1)
+	go func() {
+		b, _ := io.ReadAll(c)
+		got <- b
+	}()
+	return got
+}
+
+// While a source fills what it is given, and there is room, it reads straight into the send ring.
+func TestReadIntoRing(t *testing.T) {
+	x, y := joinWith(t, Config{})
+	want := patches(5<<20+77, 3)
+	got := drain(y)
+	source := &fullReads{c: x, b: want}
+	if n, err := x.ReadFrom(source); n != int64(len(want)) || err != nil {
+		t.Fatalf("ReadFrom: %d, %v, want %d", n, err, len(want))
+	}
+	if err := x.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if b := <-got; !bytes.Equal(b, want) {
+		t.Errorf("%d bytes have come, want the %d that were read", len(b), len(want))
+	}
+	if source.direct == 0 {
+		t.Error("no piece of the ring was read into, want some")
+	}
+}
+
+// What is written while a source takes its time with a piece of the ring goes before it, and both are whole, also if it
+// needs more room than is left.
+func TestWriteBesideLoan(t *testing.T) {
+	for name, n := range map[string]int{"little": 10, "more than the ring": 3 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			x, y := joinWith(t, Config{})
+			got := drain(y)
+			first := fewPiece + maxMessage
+			from, beside := patches(first+maxMessage+5, 3), patches(n, 100)
+			source := &fullReads{c: x, b: from, release: make(chan struct{})}
+			ended := make(chan error, 2)
+			go func() {
+				_, err := x.ReadFrom(source)
+				ended <- err
+			}()
+			synctest.Wait()
+			if source.direct != 1 {
+				t.Fatalf("%s: the source was asked for %d pieces of the ring, want 1", name, source.direct)
+			}
+			go func() {
+				_, err := x.Write(beside)
+				ended <- err
+			}()
+			synctest.Wait()
+			close(source.release)
+			if err := errors.Join(<-ended, <-ended, x.CloseWrite()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			want := append(append(bytes.Clone(from[:first]), beside...), from[first:]...)
+			if b := <-got; !bytes.Equal(b, want) {
+				t.Errorf("%s: %d bytes have come, want %d: what was read, what was written beside it, the rest", name, len(b), len(want))
+			}
+			x.Close()
+			y.Close()
+			synctest.Wait()
+		})
+	}
+}
+
+// Close does not take a piece of the ring from a source that fills it. When the source is done all is given back.
+func TestCloseBesideLoan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := joinWith(t, Config{})
+		drain(y)
+		source := &fullReads{c: x, b: patches(1<<20, 3), release: make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := x.ReadFrom(source)
+			ended <- err
+		}()
+		synctest.Wait()
+		x.Close()
+		select {
+		case <-x.finished:
+			t.Error("the memory was given back, want it kept for the source")
+		default:
+		}
+		close(source.release)
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("ReadFrom: %v, want %v", err, net.ErrClosed)
+		}
+		<-x.finished
+		y.Close()
+	})
+}
+
+// A source that ends when the peer has no room for more, or has gone, is read to its end: nothing is to be sent.
+func TestSourceEndsWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := joinWith(t, Config{})
+		if err := x.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		ring := len(y.inRing)
+		if n, err := x.ReadFrom(&fullReads{c: x, b: patches(ring, 3)}); n != int64(ring) || err != nil {
+			t.Errorf("ReadFrom what fills the peer's ring: %d, %v, want %d", n, err, ring)
+		}
+		x.Close()
+		y.Close()
+		synctest.Wait()
+	})
+}
+
+// A call that reads while another writes much leaves the completions to that one, which wakes it for what comes. When the
+// other is done it sees to them itself.
+func TestReadBesideBulk(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			x, y := joinWith(t, Config{})
+			words := make(chan string)
+			read := func() {
+				b := make([]byte, 10)
+				n, err := x.Read(b)
+				if err != nil {
+					t.Error(err)
+				}
+				words <- string(b[:n])
+			}
+			say := func(s string) {
+				t.Helper()
+				if _, err := y.Write([]byte(s)); err != nil {
+					t.Fatal(err)
+				}
+				if got := <-words; got != s {
+					t.Errorf("early %v: read %q, want %q", early, got, s)
+				}
+			}
+			leaves := func() bool {
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				return x.r.leaves
+			}
+			if early {
+				go read()
+				synctest.Wait()
+			}
+			written := make(chan error, 1)
+			go func() {
+				_, err := x.Write(make([]byte, 8<<20))
+				written <- err
+			}()
+			synctest.Wait() // nobody reads at the peer
+			if !early {
+				go read()
+				synctest.Wait()
+			}
+			if !leaves() {
+				t.Errorf("early %v: while another call writes much, the one that reads takes completions, want it to leave them", early)
+			}
+			say("meanwhile")
+			if err := x.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := x.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("early %v: Read until its deadline: %v, want %v", early, err, os.ErrDeadlineExceeded)
+			}
+			if err := x.SetReadDeadline(time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			go read()
+			synctest.Wait()
+			if _, err := io.CopyN(io.Discard, y, 8<<20); err != nil {
+				t.Error(err)
+			}
+			if err := <-written; err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if leaves() {
+				t.Fatalf("early %v: when nobody writes any more, the call that reads still leaves the completions to others", early)
+			}
+			say("afterwards")
+			x.Close()
+			y.Close()
+			synctest.Wait()
+		})
+	}
+}
