@@ -69,21 +69,22 @@ type state struct {
 	recvWRs   []verbs.RecvWR
 
 	// What goes out.
-	target   extent // where the next byte goes
-	next     int    // the entry of the target SGL with the next target
-	sent     uint16 // messages of data
-	limit    uint16 // of sent
-	wpos     int    // where in the ring the next byte goes
-	posted   uint32 // bytes of data, mod 2^32
-	done     uint32 // those of them that have arrived
-	wrs      uint32 // work requests of data, mod 2^wrBits
-	wrsDone  uint32
-	unsigned int // bytes since the latest work request that is signaled
-	unsigWRs uint32
-	bulk     bool   // the call that writes takes the completions for all
-	lent     bool   // a source fills a piece of the ring
-	lentAt   uint32 // posted, before that
-	want     int    // how many bytes of the ring the writer wants free at least
+	target     extent // where the next byte goes
+	next       int    // the entry of the target SGL with the next target
+	sent       uint16 // messages of data
+	limit      uint16 // of sent
+	wpos       int    // where in the ring the next byte goes
+	posted     uint32 // bytes of data, mod 2^32
+	done       uint32 // those of them that have arrived
+	wrs        uint32 // work requests of data, mod 2^wrBits
+	wrsDone    uint32
+	unsigned   int // bytes since the latest work request that is signaled
+	unsigWRs   uint32
+	bulk       bool   // the call that writes takes the completions for one that reads
+	readLeaves bool   // one that reads sleeps for that
+	lent       bool   // a source fills a piece of the ring
+	lentAt     uint32 // posted, before that
+	want       int    // how many bytes of the ring the writer wants free at least
 
 	// Messages of our own. One fetches up to four numbers, so they may wait.
 	controls   int    // that may be posted now

@@ -23,7 +23,6 @@ type side struct {
 	deadline deadline
 	wake     chan struct{} // has a value if what the side waits for has come
 	sleeps   ready         // what for, or nil while the side is awake
-	leaves   bool          // it sleeps while the call that writes takes the completions
 }
 
 // ready reports whether what a side waits for has come, or why it never will.
@@ -41,7 +40,7 @@ func (s *side) kick() {
 func (c *Conn) await(s *side, ready ready) error {
 	slept := false
 	for polls := 0; ; polls++ {
-		leaves := c.bulk && s != &c.w
+		leaves := c.leaves(s)
 		if !leaves {
 			c.progress()
 		}
@@ -59,7 +58,7 @@ func (c *Conn) await(s *side, ready ready) error {
 			if slept {
 				c.handOver()
 			}
-			c.leave(s, ready)
+			c.leave(ready)
 			slept, polls = false, 0
 			continue
 		}
@@ -70,7 +69,7 @@ func (c *Conn) await(s *side, ready ready) error {
 			c.mu.Unlock()
 			soon := c.cq.Soon()
 			c.mu.Lock()
-			if soon || c.bulk && s != &c.w {
+			if soon || c.leaves(s) {
 				continue
 			}
 		}
@@ -103,17 +102,21 @@ func (c *Conn) await(s *side, ready ready) error {
 	}
 }
 
-// leave sleeps until what ready asks for has come, or the call that writes is done: that takes the completions. The caller
-// holds c.mu, which leave gives away while it sleeps.
-func (c *Conn) leave(s *side, ready ready) {
-	s.sleeps, s.leaves = ready, true
+// leaves reports whether a side leaves the completions to the call that writes. The end of sending does not: a call that
+// writes may wait for its lock.
+func (c *Conn) leaves(s *side) bool { return c.bulk && s == &c.r }
+
+// leave sleeps until what ready asks for has come for a call that reads, or the call that writes is done: that takes the
+// completions. The caller holds c.mu, which leave gives away while it sleeps.
+func (c *Conn) leave(ready ready) {
+	c.r.sleeps, c.readLeaves = ready, true
 	c.mu.Unlock()
 	select {
-	case <-s.wake:
-	case <-s.deadline.done():
+	case <-c.r.wake:
+	case <-c.r.deadline.done():
 	}
 	c.mu.Lock()
-	s.sleeps, s.leaves = nil, false
+	c.r.sleeps, c.readLeaves = nil, false
 }
 
 // handOver leaves the queue to those who sleep: an event is for one, and the one who had it goes.

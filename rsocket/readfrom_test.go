@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/adverb-rdma/adverb/rdmatest"
 )
 
 // patches are n bytes that differ from those of another seed, and from those beside them.
@@ -191,7 +193,7 @@ func TestReadBesideBulk(t *testing.T) {
 			leaves := func() bool {
 				x.mu.Lock()
 				defer x.mu.Unlock()
-				return x.r.leaves
+				return x.readLeaves
 			}
 			if early {
 				go read()
@@ -238,4 +240,38 @@ func TestReadBesideBulk(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// Who waits for the end of sending takes completions also beside a call that writes much: that may wait for its lock.
+func TestLastWordBesideBulk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c, err := rawDial(t, rdmatest.New(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.mu.Lock()
+		c.bulk = true
+		before := c.limit
+		c.mu.Unlock()
+		come := false
+		go func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if err := c.await(&c.f, func(c *Conn) (bool, error) { return c.limit != before, c.err }); err != nil {
+				t.Error(err)
+			}
+			come = true
+		}()
+		synctest.Wait()
+		p.say(t, word(kindSGL, uint32(before+1)))
+		synctest.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !come {
+			t.Error("the peer's word has come, and the call that waits for it sleeps")
+			c.fail(net.ErrClosed)
+			c.progress()
+		}
+		c.bulk = false
+	})
 }

@@ -15,8 +15,8 @@ const maxMessage = 256<<10 - 64
 // maxPiece is maxMessage, or less where the ring is short: while one message is on its way there is room for the next.
 func (c *Conn) maxPiece() int { return min(maxMessage, len(c.outRing)/4) }
 
-// minBulk is from how many bytes on a call that writes takes the completions for all others, unless they go straight to the
-// peer's ring. It is at it for so long that they would only be in its way.
+// minBulk is from how many bytes on a call that writes takes the completions for one that reads, unless they go straight to
+// the peer's ring. It is at it for so long that the other would only be in its way.
 const minBulk = 64 << 10
 
 // minReach is from how many bytes on what is written goes straight to the peer's ring. For less it makes no difference.
@@ -115,15 +115,14 @@ func (c *Conn) piece(n int) []byte {
 	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))]
 }
 
-// doneWriting ends a call that writes, which holds wmu. Those who have left the completions to it see to them again.
+// doneWriting ends a call that writes, which holds wmu. A call that reads and has left the completions to it sees to them
+// again.
 func (c *Conn) doneWriting() {
 	if c.bulk {
 		c.mu.Lock()
 		c.bulk = false
-		for _, s := range [...]*side{&c.r, &c.f} {
-			if s.leaves {
-				s.kick()
-			}
+		if c.readLeaves {
+			c.r.kick()
 		}
 		c.mu.Unlock()
 	}
