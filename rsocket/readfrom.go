@@ -81,7 +81,10 @@ func (c *Conn) readIntoRing(r io.Reader) (n int64, rerr, err error) {
 	default: // another ReadFrom is at it, or the connection is closed
 		return 0, nil, nil
 	}
-	defer func() { <-c.lending }()
+	defer func() {
+		c.endLoan() // r may have panicked
+		<-c.lending
+	}()
 	for {
 		start, size := c.lend()
 		if size == 0 {
@@ -98,11 +101,11 @@ func (c *Conn) readIntoRing(r io.Reader) (n int64, rerr, err error) {
 }
 
 // lend lends a piece of the ring, of size bytes from start on. It lends none if nothing may be sent now, as it must not
-// wait for that: r may be at its end. Nor does it where what is written goes straight to the peer's ring.
+// wait for that: r may be at its end. Nor does it of a short ring, or where what is written goes straight to the peer's.
 func (c *Conn) lend() (start, size int) {
 	c.wmu.Lock()
 	defer c.doneWriting()
-	if c.reaches {
+	if c.reaches || c.maxPiece() < fewPiece {
 		return 0, 0
 	}
 	c.mu.Lock()
@@ -122,26 +125,38 @@ func (c *Conn) lend() (start, size int) {
 func (c *Conn) takeBack(start, size, n int) (sent int, err error) {
 	idle := c.wmu.TryLock()
 	c.mu.Lock()
-	if idle && c.posted == c.lentAt+uint32(size) { // nobody has written: it is the ring's next piece again
+	if idle && c.posted == c.lentAt+uint32(size) { // it is the ring's next piece again
 		c.lent, c.wpos, c.posted = false, start, c.lentAt
-		c.mu.Unlock()
-		defer c.doneWriting()
-		return c.post(n, n)
+		c.want = n
+		ok, err := c.canWrite() // a WriteAt may have taken the last place
+		if ok && err == nil && n <= int(c.target.length) {
+			c.mu.Unlock()
+			defer c.doneWriting()
+			return c.post(n, n)
+		}
 	}
 	c.mu.Unlock()
 	// Who writes may wait for this very piece.
 	piece := manyPieces.Get().(*[]byte)
 	defer manyPieces.Put(piece)
 	copy(*piece, c.outRing[start:start+n])
-	c.mu.Lock()
-	c.lent = false
-	if c.w.sleeps != nil {
-		c.w.kick()
-	}
-	c.mu.Unlock()
+	c.endLoan()
 	if !idle {
 		c.wmu.Lock()
 	}
 	defer c.doneWriting()
 	return c.write((*piece)[:n])
+}
+
+// endLoan gives a lent piece back to those who write.
+func (c *Conn) endLoan() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.lent {
+		return
+	}
+	c.lent = false
+	if c.w.sleeps != nil {
+		c.w.kick()
+	}
 }

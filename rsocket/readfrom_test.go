@@ -122,6 +122,78 @@ func TestWriteBesideLoan(t *testing.T) {
 	}
 }
 
+// What a source has put into the ring waits, as all that is written does, if others have used the peer's messages up
+// meanwhile.
+func TestNoMessageForLoan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := joinWith(t, Config{})
+		want := patches(1<<20, 3)
+		got := drain(y)
+		source := &fullReads{c: x, b: want, release: make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := x.ReadFrom(source)
+			ended <- errors.Join(err, x.CloseWrite())
+		}()
+		synctest.Wait()
+		x.mu.Lock()
+		limit, sent := x.limit, x.sent
+		x.limit = sent
+		x.mu.Unlock()
+		close(source.release)
+		synctest.Wait()
+		x.mu.Lock()
+		if x.sent != sent {
+			t.Errorf("%d messages were sent, where the peer has room for none", x.sent-sent)
+		}
+		x.limit = limit
+		x.progress()
+		x.mu.Unlock()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if b := <-got; !bytes.Equal(b, want) {
+			t.Errorf("%d bytes have come, want the %d that were read", len(b), len(want))
+		}
+		x.Close()
+		y.Close()
+		synctest.Wait()
+	})
+}
+
+// A source that panics leaves the ring to others.
+func TestSourcePanics(t *testing.T) {
+	x, y := joinWith(t, Config{})
+	got := drain(y)
+	func() {
+		defer func() { recover() }()
+		x.ReadFrom(&wrongCount{x})
+	}()
+	if x.lent || len(x.lending) > 0 {
+		t.Fatal("after a panic of its source a piece of the ring is still lent")
+	}
+	first := fewPiece + maxMessage
+	if _, err := x.Write(make([]byte, 5<<20)); err != nil {
+		t.Error(err)
+	}
+	if err := x.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if b := <-got; len(b) != first+5<<20 {
+		t.Errorf("%d bytes have come, want the %d that were sent", len(b), first+5<<20)
+	}
+}
+
+// wrongCount is a source that fills what it is given, but says of a piece of the ring that it is longer.
+type wrongCount struct{ c *Conn }
+
+func (w *wrongCount) Read(p []byte) (int, error) {
+	if inRing(w.c, p) {
+		return len(p) + 1, nil
+	}
+	return len(p), nil
+}
+
 // Close does not take a piece of the ring from a source that fills it. When the source is done all is given back.
 func TestCloseBesideLoan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
