@@ -36,7 +36,7 @@ type Conn struct {
 	sendWR  [1]verbs.SendWR
 	sendSGE [1]verbs.SGE
 
-	lending chan struct{} // has a value while a call of ReadFrom lends pieces of the send ring: one may
+	lending chan struct{} // has a value while a call of ReadFrom lends pieces of the send ring, and when that is freed
 	reaches bool          // the latest bytes, of minReach or more, went straight to the peer's ring; wmu guards it
 
 	mu sync.Mutex // guards what follows; it may be taken while all others are held

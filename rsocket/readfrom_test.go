@@ -115,9 +115,6 @@ func TestWriteBesideLoan(t *testing.T) {
 			if b := <-got; !bytes.Equal(b, want) {
 				t.Errorf("%s: %d bytes have come, want %d: what was read, what was written beside it, the rest", name, len(b), len(want))
 			}
-			x.Close()
-			y.Close()
-			synctest.Wait()
 		})
 	}
 }
@@ -155,9 +152,6 @@ func TestNoMessageForLoan(t *testing.T) {
 		if b := <-got; !bytes.Equal(b, want) {
 			t.Errorf("%d bytes have come, want the %d that were read", len(b), len(want))
 		}
-		x.Close()
-		y.Close()
-		synctest.Wait()
 	})
 }
 
@@ -217,7 +211,6 @@ func TestCloseBesideLoan(t *testing.T) {
 			t.Errorf("ReadFrom: %v, want %v", err, net.ErrClosed)
 		}
 		<-x.finished
-		y.Close()
 	})
 }
 
@@ -232,9 +225,6 @@ func TestSourceEndsWithoutRoom(t *testing.T) {
 		if n, err := x.ReadFrom(&fullReads{c: x, b: patches(ring, 3)}); n != int64(ring) || err != nil {
 			t.Errorf("ReadFrom what fills the peer's ring: %d, %v, want %d", n, err, ring)
 		}
-		x.Close()
-		y.Close()
-		synctest.Wait()
 	})
 }
 
@@ -307,9 +297,6 @@ func TestReadBesideBulk(t *testing.T) {
 				t.Fatalf("early %v: when nobody writes any more, the call that reads still leaves the completions to others", early)
 			}
 			say("afterwards")
-			x.Close()
-			y.Close()
-			synctest.Wait()
 		})
 	}
 }
