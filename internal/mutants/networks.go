@@ -73,6 +73,8 @@ var networkMutants = []mutant{
 		" || rec.notBefore > now ||\n", " ||\n", "./internal/transport", "TestNotBefore"},
 	{"a message goes on with the next one's packets", "internal/transport/requester.go",
 		"	if k+1 == w.packets {\n		r.cur++\n	}\n", "	r.cur++\n", "./internal/transport", "TestBrisk$"},
+	{"a call takes as many long trains as short datagrams", "internal/link/udp/recv_linux.go",
+		"r.most = int(min(receiveSlots, receiveBytes*uint64(r.used)/max(1, all)))", "r.most = receiveSlots", "./internal/link/udp", "TestReceiveBytes"},
 	{"two datagrams that came one by one count as many", "internal/link/udp/recv_linux.go",
 		"r.asks, r.found = 1, false", "r.asks = 1", "./internal/link/udp", "TestReceiveAsks"},
 	{"ticks are counted for ever", "internal/clock/clock.go",

@@ -31,6 +31,7 @@ type receiver struct {
 	own      socket // fd is -1 when closed
 	used     int    // how many messages the latest call has written to
 	asks     int    // how many the next call asks for: see receive
+	most     int    // that it may ask for: about receiveBytes, if they are as long as the latest
 	found    bool   // the latest call asked for one, and found it
 	messages [receiveSlots]unix.Mmsghdr
 	iovecs   [receiveSlots]unix.Iovec
@@ -45,8 +46,12 @@ type receiver struct {
 // A buffer has room for the longest train that the kernel can make. Buffers do not all begin at the
 // same offset in a page, because then their first lines would compete for the same places in the
 // caches.
+//
+// Of long trains a call takes receiveBytes. They are still in the near cache when they are worked off, and the peer, whose
+// window they are, hears of them before it has nothing to send any more.
 const (
-	receiveSlots = 32 // datagrams or trains per system call
+	receiveSlots = 32 // datagrams or trains per system call, at most
+	receiveBytes = 384 << 10
 	bufferSize   = 1 << 16
 	bufferStride = bufferSize + 128
 )
@@ -63,7 +68,7 @@ func (r *receiver) init(fd int, at netip.AddrPort, c *counters) {
 		h.SetIovlen(1)
 		h.Control = &r.controls[i].data[0]
 	}
-	r.used, r.asks = receiveSlots, receiveSlots
+	r.used, r.asks, r.most = receiveSlots, receiveSlots, receiveSlots
 }
 
 func (r *receiver) buffer(i int) []byte { return r.buffers[i*bufferStride:][:bufferSize:bufferSize] }
@@ -142,18 +147,19 @@ func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	} else {
 		r.used = r.receiveMany(s, asks)
 	}
+	n := 0
+	if r.used > 0 {
+		n = r.deliver(s, batch)
+	}
 	switch {
 	case asks == 1 && r.used == 1 && !r.found:
 		r.found = true
 	case r.used < asks && r.used <= 1:
 		r.asks, r.found = 1, false
 	default:
-		r.asks, r.found = receiveSlots, false
+		r.asks, r.found = r.most, false
 	}
-	if r.used == 0 {
-		return 0
-	}
-	return r.deliver(s, batch)
+	return n
 }
 
 // receiveMany receives up to n messages, and returns how many came.
@@ -171,9 +177,10 @@ func (r *receiver) receiveMany(s *socket, n int) int {
 // that are too long.
 func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	n := 0
-	var received, bytes uint64
+	var received, bytes, all uint64
 	for i := range r.used {
 		m := &r.messages[i]
+		all += uint64(m.Len)
 		if r.names[i] != r.lastName {
 			r.lastName = r.names[i]
 			r.lastSrc = r.lastName.addrPort()
@@ -193,6 +200,7 @@ func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	}
 	r.received.Add(received)
 	r.receivedBytes.Add(bytes)
+	r.most = int(min(receiveSlots, receiveBytes*uint64(r.used)/max(1, all))) // 4 at least: a datagram has less than 64 KiB
 	return n
 }
 

@@ -94,6 +94,47 @@ func TestReceiveAsks(t *testing.T) {
 	}
 }
 
+// TestReceiveBytes: of long trains one call takes no more than stays in the near cache, and of short datagrams many. It goes
+// by those that the call before has taken.
+func TestReceiveBytes(t *testing.T) {
+	a, b := openTrains(t, "127.0.93.5", "127.0.93.6")
+	if n, err := unix.GetsockoptInt(b.rx.own.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil || n < 4*receiveBytes {
+		t.Skipf("the receive buffer has %d bytes (%v), want %d: raise net.core.rmem_max", n, err, 4*receiveBytes)
+	}
+	const segment, long = 4000, 15 * 4000
+	const few = receiveBytes / long
+	batch := make([]link.Datagram, maxBatch)
+	for i, step := range []struct {
+		sent, length, segment int
+		got                   []int // by one call after another
+	}{
+		{few + 2, long, segment, []int{few + 2}}, // what came before was short
+		{few + 2, long, segment, []int{few, 2}},
+		{few + receiveSlots, 64, 0, []int{few, receiveSlots}},
+		{few + 1, long, segment, []int{few + 1}},
+		{few + 1, long, segment, []int{few}},
+	} {
+		for k := range step.sent {
+			d := link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: make([]byte, step.length+4*k), SegmentSize: step.segment} // of different lengths, so that nobody joins them
+			if step.segment > 0 {
+				d.Payload = d.Payload[:step.length]
+			}
+			if err := a.Send([]link.Datagram{d}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range step.got {
+			n, err := b.Recv(batch)
+			if n > 0 && batch[0].SegmentSize != step.segment {
+				t.Skip("the loopback interface cuts trains: its tx-udp-segmentation is off")
+			}
+			if err != nil || n != want {
+				t.Fatalf("step %d: Recv returned %d and %v, want %d", i, n, err, want)
+			}
+		}
+	}
+}
+
 // A Wake ends one Wait. If it ended those that follow too, their caller would never sleep again.
 func TestWakeOnce(t *testing.T) {
 	l, err := newLink(netip.MustParseAddr("127.94.7.1"), 1, false)
