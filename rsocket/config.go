@@ -90,6 +90,9 @@ const (
 	// controls is how many messages of our own may be under way beside data.
 	controls = 4
 
+	lineSize = 64                                                         // of a processor's cache
+	outStart = (controls*iomapEntrySize + lineSize - 1) &^ (lineSize - 1) // where the send ring begins
+
 	// spareReceives are posted beyond the messages of data that the peer may send, for its control
 	// messages. It sends few while this end does not look: an entry for each half of what we have sent,
 	// credits for as much, and its end. So they find a receive even if nobody calls Read.

@@ -115,17 +115,16 @@ const (
 // posts the receives and writes the hello.
 func newConn(cm *rdmacm.Conn, cfg Config, hello []byte) (*Conn, error) {
 	c := &Conn{cm: cm, qp: cm.QP(), cq: cm.RecvCQ(), cfg: cfg, closing: make(chan struct{}), finished: make(chan struct{}), lending: make(chan struct{}, 1), linger: -1}
-	c.inStart = (sglSize*sgeSize + cfg.Maps*iomapEntrySize + 63) &^ 63
+	c.inStart = (sglSize*sgeSize + cfg.Maps*iomapEntrySize + lineSize - 1) &^ (lineSize - 1)
 	var err error
 	if c.in, err = cm.AllocMR(c.inStart+cfg.RecvBuffer, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 		return nil, err
 	}
-	const controlSize = controls * iomapEntrySize
-	if c.out, err = cm.AllocMR(controlSize+cfg.SendBuffer, verbs.AccessLocalWrite); err != nil {
+	if c.out, err = cm.AllocMR(outStart+cfg.SendBuffer, verbs.AccessLocalWrite); err != nil {
 		return nil, err
 	}
 	c.inRing = c.in.Bytes()[c.inStart:]
-	c.outRing = c.out.Bytes()[controlSize:]
+	c.outRing = c.out.Bytes()[outStart:]
 	c.recvWRs = make([]verbs.RecvWR, cfg.Depth+spareReceives)
 	for i := range c.recvWRs {
 		c.recvWRs[i].ID = idRecv

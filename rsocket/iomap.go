@@ -140,6 +140,7 @@ func (c *Conn) place(b []byte, to extent) (int, error) {
 	}
 	c.want = min(len(b), len(c.outRing)/4)
 	err := c.await(&c.w, (*Conn).canPlace)
+	c.align(len(b))
 	most := min(len(b), c.free(), maxMessage, len(c.outRing)-c.wpos)
 	c.mu.Unlock()
 	if err != nil {

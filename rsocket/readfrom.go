@@ -115,7 +115,8 @@ func (c *Conn) lend() (start, size int) {
 	if ok, err := c.canWrite(); !ok || err != nil || c.w.deadline.over.Load() {
 		return 0, 0
 	}
-	start, size = c.wpos, len(c.piece(c.maxPiece()))
+	size = len(c.piece(c.maxPiece())) // which may move wpos
+	start = c.wpos
 	c.lent, c.lentAt = true, c.posted
 	c.take(size)
 	return start, size

@@ -36,11 +36,15 @@ type fullReads struct {
 	b       []byte
 	release chan struct{}
 	direct  int // pieces of the ring
+	seen    func(p []byte)
 }
 
 func (f *fullReads) Read(p []byte) (int, error) {
 	if len(f.b) == 0 {
 		return 0, io.EOF
+	}
+	if f.seen != nil {
+		f.seen(p)
 	}
 	n := copy(p, f.b)
 	f.b = f.b[n:]
@@ -61,6 +65,74 @@ func drain(c *Conn) chan []byte {
 		got <- b
 	}()
 	return got
+}
+
+// Long messages begin with a cache line of the send ring, whatever was sent before, and short ones leave no gap.
+func TestAligned(t *testing.T) {
+	x, y := joinWith(t, Config{Maps: 1})
+	if _, err := y.Map(minAligned, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := y.Write([]byte{1}); err != nil { // x knows of the mapping when it has come
+		t.Fatal(err)
+	}
+	if _, err := x.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	got := drain(y)
+	aligned := func(b []byte) bool { return uintptr(unsafe.Pointer(&b[0]))%lineSize == 0 }
+	if !aligned(x.outRing) {
+		t.Fatalf("the ring begins at %p, want a cache line", x.outRing)
+	}
+	var want []byte
+	write := func(n int) {
+		t.Helper()
+		b := patches(n, byte(n))
+		if _, err := x.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, b...)
+	}
+	before := x.posted
+	write(100)
+	write(minAligned - 1)
+	if sent := x.posted - before; sent != 100+minAligned-1 {
+		t.Errorf("short messages take %d bytes of the ring, want %d", sent, 100+minAligned-1)
+	}
+	write(minAligned)
+	if at := x.wpos - minAligned; at%lineSize != 0 {
+		t.Errorf("a long message begins at byte %d of the ring, want a multiple of %d", at, lineSize)
+	}
+	write(100)
+	if _, err := x.WriteAt(make([]byte, minAligned), 0); err != nil {
+		t.Fatal(err)
+	}
+	if at := x.wpos - minAligned; at%lineSize != 0 {
+		t.Errorf("what goes to a mapping begins at byte %d of the ring, want a multiple of %d", at, lineSize)
+	}
+	write(100)
+	direct := 0
+	source := &fullReads{c: x, b: patches(3<<20, 7)} // beyond what the peer has room for at first: there a message is cut
+	source.seen = func(p []byte) {
+		if inRing(x, p) {
+			if direct++; !aligned(p) {
+				t.Errorf("a source reads to %p, want a cache line", p)
+			}
+		} else {
+			write(100) // before the piece that is read now
+		}
+		want = append(want, source.b[:min(len(p), len(source.b))]...)
+	}
+	if _, err := x.ReadFrom(source); err != nil {
+		t.Fatal(err)
+	}
+	if direct == 0 {
+		t.Error("no source has read into the ring")
+	}
+	x.CloseWrite()
+	if b := <-got; !bytes.Equal(b, want) {
+		t.Errorf("%d bytes came, want %d, the same", len(b), len(want))
+	}
 }
 
 // While a source fills what it is given, and there is room, it reads straight into the send ring.

@@ -19,6 +19,9 @@ func (c *Conn) maxPiece() int { return min(maxMessage, len(c.outRing)/4) }
 // the peer's ring. It is at it for so long that the other would only be in its way.
 const minBulk = 64 << 10
 
+// minAligned is from how many bytes on a message begins with a cache line of the ring: those of the largest path MTU.
+const minAligned = 4 << 10
+
 // minReach is from how many bytes on what is written goes straight to the peer's ring. For less it makes no difference.
 const minReach = 1 << 10
 
@@ -111,8 +114,18 @@ func (c *Conn) room(n int) ([]byte, error) {
 // piece returns the piece of the ring for the next n bytes, or for as many of them as may be sent. The caller holds wmu
 // and mu.
 func (c *Conn) piece(n int) []byte {
+	c.align(n)
 	most := min(n, c.free(), c.maxPiece(), int(c.target.length))
 	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))]
+}
+
+// align moves on to the ring's next whole cache line, for n bytes. What begins there a software device copies into packets
+// and takes their ICRCs of at once. The caller holds wmu and mu.
+func (c *Conn) align(n int) {
+	if pad := -c.wpos & (lineSize - 1); n >= minAligned && pad < c.free() {
+		c.take(pad)
+		c.unsigned += pad
+	}
 }
 
 // doneWriting ends a call that writes, which holds wmu. A call that reads and has left the completions to it sees to them
@@ -173,7 +186,7 @@ func (c *Conn) take(n int) {
 	c.posted += uint32(n)
 }
 
-func (c *Conn) outOffset(ringPos int) int { return controls*iomapEntrySize + ringPos }
+func (c *Conn) outOffset(ringPos int) int { return outStart + ringPos }
 
 // postSend posts sendWR with n bytes of the memory out. The caller holds posting.
 func (c *Conn) postSend(start, n int) error {
