@@ -136,7 +136,8 @@ const (
 	deferBehind = 8
 
 	// An answer carries an acknowledgement if both together are carrierMost bytes at most. Longer ones gain little. Nor
-	// are they longer than the path MTU, so that they fit wherever a full packet does.
+	// are they longer than the path MTU, so that they fit wherever a full packet does. A payload that was folded while it
+	// was copied has 1024 bytes at least, and must end its datagram: see wire.Fold.
 	carrierMost = 1024
 
 	// What is posted waits for more while at least holdFrom packets of holdMessages messages are on their way, until it
