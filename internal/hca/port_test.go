@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
@@ -121,14 +122,63 @@ func TestPortState(t *testing.T) {
 			t.Errorf("port %v, %v, %v; want %v, %v", a.State, a.PhysState, err, s, p)
 		}
 	}
+	downed := func(n uint64) {
+		t.Helper()
+		device, err := d.Counters()
+		port, portErr := d.PortCounters(1)
+		if a, b := device.Value("link_downed"), port.Value("link_downed"); a != n || b != n || err != nil || portErr != nil {
+			t.Errorf("link_downed of the device is %d, %v, and of its port %d, %v; want %d", a, err, b, portErr, n)
+		}
+	}
 	want(verbs.PortActive, verbs.PhysLinkUp)
-	n.SetUp(false)
-	wantEvent(t, d, verbs.EventPortErr)
-	want(verbs.PortDown, verbs.PhysDisabled)
-	n.SetUp(true)
-	wantEvent(t, d, verbs.EventPortActive)
-	want(verbs.PortActive, verbs.PhysLinkUp)
+	downed(0)
+	for i := range uint64(2) {
+		n.SetUp(false)
+		wantEvent(t, d, verbs.EventPortErr)
+		want(verbs.PortDown, verbs.PhysDisabled)
+		downed(i + 1)
+		n.SetUp(true)
+		wantEvent(t, d, verbs.EventPortActive)
+		want(verbs.PortActive, verbs.PhysLinkUp)
+		downed(i + 1)
+	}
 	noEvent(t, d)
+}
+
+// TestPortCounters: what a port has sent its peer has received, by packets and by bytes, and each says so of itself.
+func TestPortCounters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := pair(t, "memory", options{})
+		const size = 40_000
+		x.transfer(x.mr(size), y.mr(size))
+		synctest.Wait() // for what is behind it
+		of := func(e *end, name string) uint64 {
+			t.Helper()
+			c, err := e.dev.PortCounters(1)
+			e.must(err)
+			return c.Value(name)
+		}
+		for _, ends := range [][2]*end{{x, y}, {y, x}} {
+			for _, unit := range []string{"packets", "data"} {
+				sent, got := of(ends[0], "port_xmit_"+unit), of(ends[1], "port_rcv_"+unit)
+				if sent != got || sent == 0 {
+					t.Errorf("%s: one port has sent %d, and the other has received %d; want the same", unit, sent, got)
+				}
+			}
+		}
+		packets := of(x, "port_xmit_packets")
+		if n := of(x, "port_xmit_data") * 4; n < size || n > size+packets*64 {
+			t.Errorf("the port that sent %d bytes in %d packets counts %d", size, packets, n)
+		}
+		if back := of(x, "port_rcv_packets"); back >= packets {
+			t.Errorf("the port that sent %d packets has received %d, want only what acknowledges them", packets, back)
+		}
+		for _, name := range []string{"port_rcv_errors", "port_xmit_discards", "link_downed"} {
+			if n := of(x, name); n != 0 {
+				t.Errorf("%s is %d, want 0", name, n)
+			}
+		}
+	})
 }
 
 // TestCounter32: a counter of the port stays at its maximum, and does not begin anew.

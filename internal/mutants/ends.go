@@ -22,6 +22,16 @@ var endMutants = []mutant{
 	{"a lane that nobody waited for stays while its receiver sleeps", host + "lanes_linux.go",
 		"		n.wake(to) // to drop the lane\n", "", "./internal/host", "TestLaneNotAwaited"},
 
+	// Ports.
+	{"a port that goes down counts nothing", hca + "port.go",
+		"		p.downed++\n", "", "./internal/hca", "TestPortState"},
+	{"a port counts what it has sent as received", hca + "counters.go",
+		"l.Link.Received += s.Link.Received\n", "l.Link.Received += s.Link.Sent\n", "./internal/hca", "TestPortCounters"},
+	{"a port counts bytes as words", hca + "counters.go",
+		"l.Link.SentBytes / dataUnit", "l.Link.SentBytes", "./internal/hca", "TestPortCounters"},
+	{"a port counts errors for packets", hca + "counters.go",
+		"{Name: \"port_xmit_discards\", Value: l.Link.SendErrors}", "{Name: \"port_xmit_discards\", Value: l.Link.Sent}", "./internal/hca", "TestPortCounters"},
+
 	// iWARP.
 	{"immediate data of nothing have the bytes of the WRITE before", iwarp + "sender.go",
 		"(s.off > 0 || !s.counts)", "true", "./internal/iwarp", "TestImmediateOfNothing"},
