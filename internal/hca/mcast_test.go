@@ -2,10 +2,14 @@ package hca
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -40,6 +44,38 @@ func TestMulticastLimit(t *testing.T) {
 	if err := attach(); !errors.Is(err, verbs.ErrLimit) {
 		t.Errorf("one QP more than max_mcast_qp_attach, which is %d: got error %v, want %v", attr.MaxMcastQPAttach, err, verbs.ErrLimit)
 	}
+}
+
+// unjoinable is a link that joins no group, for a cause.
+type unjoinable struct {
+	link.Link
+	cause *error
+}
+
+func (l unjoinable) Join(netip.Addr) error  { return *l.cause }
+func (l unjoinable) Leave(netip.Addr) error { return nil }
+
+// TestMulticastRefused: a group that the link does not join is none that the QP is attached to, and the next try is a try.
+func TestMulticastRefused(t *testing.T) {
+	cause := error(nil)
+	d := openDevice(t, sim.New(sim.Config{}).Netdev("eth0", simAddr(1)), func(l link.Link) link.Link { return unjoinable{l, &cause} })
+	e := newEnd(t, d, options{typ: verbs.QPTypeUD})
+	group := verbs.GIDFromAddr(netip.MustParseAddr("239.1.2.3"))
+	for _, tt := range []struct{ cause, is error }{
+		{syscall.ENOBUFS, syscall.ENOBUFS}, // as Linux has it beyond igmp_max_memberships
+		{fmt.Errorf("this kind of link has no multicast: %w", errors.ErrUnsupported), verbs.ErrUnsupported},
+	} {
+		cause = tt.cause
+		if err := e.qp.AttachMcast(group); !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.cause.Error()) {
+			t.Errorf("attach where the link says %q: got error %v, want %v, with what the link says", tt.cause, err, tt.is)
+		}
+		if err := e.qp.DetachMcast(group); !errors.Is(err, verbs.ErrNotFound) {
+			t.Errorf("detach after an attach that failed: got error %v, want %v", err, verbs.ErrNotFound)
+		}
+	}
+	cause = nil
+	e.must(e.qp.AttachMcast(group))
+	e.must(e.qp.DetachMcast(group))
 }
 
 // TestMulticastGroups: a device takes as many groups as it says, and no more. A group that is left makes room.
