@@ -28,45 +28,48 @@ func TestSoonGivesWay(t *testing.T) {
 	}
 }
 
-// TestGiveWay: a spin gives way when goroutines wait, and for a few spins after that. It does not for ever, nor where
-// nobody has waited.
+// TestGiveWay: a spin gives way when goroutines wait. Once they often do, it gives way for a while whoever waits, and not
+// for ever. Where they wait now and then it does not.
 func TestGiveWay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	waiting, yields := uint64(0), 0
 	g := GiveWay{waiting: func() uint64 { return waiting }, yield: func() { yields++ }}
-	spin := func() int { // a look
+	spin := func(waits uint64) bool { // a look
+		waiting = waits
 		before := yields
 		g.Begin()
 		g.Look()
-		return yields - before
+		return yields > before
 	}
-	if spin() != 0 {
+	if spin(0) {
 		t.Error("a spin gives way though nobody waits and nobody did")
 	}
-	waiting = 1
-	if spin() != 1 {
-		t.Error("a spin does not give way to a goroutine that waits")
-	}
-	waiting = 0
-	for i := range giveWaySpins - 1 {
-		if spin() != 1 {
-			t.Errorf("spin %d after one that found a goroutine waiting does not give way", i+1)
+	for i := range 20 * giveWayFound {
+		if waits := i%(giveWayFound+1) == 0; waits && !spin(1) {
+			t.Fatalf("spin %d does not give way to a goroutine that waits", i)
+		} else if !waits && spin(0) {
+			t.Fatalf("spin %d gives way though nobody waits, and only one spin in %d has found somebody", i, giveWayFound+1)
 		}
 	}
-	if spin() != 0 {
-		t.Errorf("spins give way for longer than %d spins after one found a goroutine waiting", giveWaySpins)
+	often := giveWayFound / 2
+	row := 0
+	for i := 0; row < often; i++ { // in any case
+		if row++; !spin(uint64(i%often) / uint64(often-1)) { // one in so many finds somebody
+			row = 0
+		}
+		if i > 2*giveWayMost {
+			t.Fatalf("of %d spins, of which one in %d has found somebody, not one gives way whoever waits", i, often)
+		}
 	}
-	waiting = 1
 	for range giveWayMost {
-		spin()
+		spin(1)
 	}
-	waiting = 0
 	more := 0
-	for more < 2*giveWayMost && spin() == 1 {
+	for more < 2*giveWayMost && spin(0) {
 		more++
 	}
-	if more != giveWayMost-1 {
-		t.Errorf("after many spins that found goroutines waiting, %d more give way, want %d", more, giveWayMost-1)
+	if want := giveWayMost - giveWayFrom - 1; more != want {
+		t.Errorf("after many spins that found goroutines waiting, %d more give way, want %d", more, want)
 	}
 }
 
