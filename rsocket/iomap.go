@@ -139,14 +139,13 @@ func (c *Conn) place(b []byte, to extent) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	}
 	c.want = min(len(b), len(c.outRing)/4)
-	err := c.await(&c.w, (*Conn).canPlace)
-	c.align(len(b))
-	most := min(len(b), c.free(), maxMessage, len(c.outRing)-c.wpos)
-	c.mu.Unlock()
-	if err != nil {
+	if err := c.await(&c.w, (*Conn).canPlace); err != nil {
+		c.mu.Unlock()
 		return 0, err
 	}
-	n := copy(c.outRing[c.wpos:c.wpos+most], b)
+	room := c.ringPiece(len(b), maxMessage)
+	c.mu.Unlock()
+	n := copy(room, b)
 	c.posting.Lock()
 	defer c.posting.Unlock()
 	c.mu.Lock()

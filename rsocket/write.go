@@ -113,9 +113,13 @@ func (c *Conn) room(n int) ([]byte, error) {
 
 // piece returns the piece of the ring for the next n bytes, or for as many of them as may be sent. The caller holds wmu
 // and mu.
-func (c *Conn) piece(n int) []byte {
+func (c *Conn) piece(n int) []byte { return c.ringPiece(n, min(c.maxPiece(), int(c.target.length))) }
+
+// ringPiece returns the next piece of the ring for n bytes, or for as many as are free, most at most. The caller holds wmu
+// and mu.
+func (c *Conn) ringPiece(n, most int) []byte {
 	c.align(n)
-	most := min(n, c.free(), c.maxPiece(), int(c.target.length))
+	most = min(n, most, c.free())
 	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))]
 }
 

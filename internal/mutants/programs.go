@@ -82,8 +82,6 @@ var programMutants = []mutant{
 		"err == errPipe {", "false {", "./rsocket", "TestCloseWriteAfterPeer"},
 	{"long messages begin anywhere in the ring", "rsocket/write.go",
 		"	c.align(n)\n", "", "./rsocket", "TestAligned"},
-	{"what goes to a mapping begins anywhere in the ring", "rsocket/iomap.go",
-		"	c.align(len(b))\n", "", "./rsocket", "TestAligned"},
 	{"short messages leave gaps in the ring", "rsocket/write.go",
 		"n >= minAligned && pad", "pad", "./rsocket", "TestAligned"},
 	{"a source reads to where it would have before the gap", "rsocket/readfrom.go",

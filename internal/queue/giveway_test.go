@@ -34,27 +34,29 @@ func TestGiveWay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	waiting, yields := uint64(0), 0
 	g := GiveWay{waiting: func() uint64 { return waiting }, yield: func() { yields++ }}
-	spin := func(waits uint64) bool { // a look
-		waiting = waits
+	spin := func(waits bool) bool { // a look
+		waiting = 0
+		if waits {
+			waiting = 1
+		}
 		before := yields
 		g.Begin()
 		g.Look()
 		return yields > before
 	}
-	if spin(0) {
+	if spin(false) {
 		t.Error("a spin gives way though nobody waits and nobody did")
 	}
 	for i := range 20 * giveWayFound {
-		if waits := i%(giveWayFound+1) == 0; waits && !spin(1) {
-			t.Fatalf("spin %d does not give way to a goroutine that waits", i)
-		} else if !waits && spin(0) {
-			t.Fatalf("spin %d gives way though nobody waits, and only one spin in %d has found somebody", i, giveWayFound+1)
+		waits := i%(giveWayFound+1) == 0
+		if spin(waits) != waits {
+			t.Fatalf("spin %d, of which one in %d finds somebody: a goroutine waits: %v, and the spin gives way: %v", i, giveWayFound+1, waits, !waits)
 		}
 	}
 	often := giveWayFound / 2
 	row := 0
 	for i := 0; row < often; i++ { // in any case
-		if row++; !spin(uint64(i%often) / uint64(often-1)) { // one in so many finds somebody
+		if row++; !spin(i%often == 0) { // one in so many finds somebody
 			row = 0
 		}
 		if i > 2*giveWayMost {
@@ -62,10 +64,10 @@ func TestGiveWay(t *testing.T) {
 		}
 	}
 	for range giveWayMost {
-		spin(1)
+		spin(true)
 	}
 	more := 0
-	for more < 2*giveWayMost && spin(0) {
+	for more < 2*giveWayMost && spin(false) {
 		more++
 	}
 	if want := giveWayMost - giveWayFrom - 1; more != want {
