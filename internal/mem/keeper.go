@@ -60,6 +60,20 @@ func (k *Keeper) keeps(r *Region) bool {
 	return k != nil && k.region == r && (k.lock == nil || r.gate.isOpen())
 }
 
+// piece returns n bytes of an SGE, from byte off of it on, if they are in the region that k keeps. Most are. It returns
+// nil for others, and where there is an error to be told.
+func (k *Keeper) piece(p *PD, e *verbs.SGE, off uint32, n int, need verbs.Access) []byte {
+	if k == nil || k.region == nil {
+		return nil
+	}
+	r := k.region
+	if r.lkey != e.LKey || r.pd != p || r.access&need != need || !r.gate.isOpen() || uint64(off)+uint64(n) > uint64(e.Length) {
+		return nil
+	}
+	b, _ := r.slice(e.Addr+uint64(off), uint64(n))
+	return b
+}
+
 // take keeps r, which the caller holds, in place of what was kept. It returns false if r is not to be kept.
 func (k *Keeper) take(r *Region) bool {
 	switch {
@@ -131,16 +145,34 @@ func (k *Keeper) Open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need v
 
 // OpenSGE is p.OpenSGE.
 func (k *Keeper) OpenSGE(p *PD, e *verbs.SGE, need verbs.Access) (Span, error) {
+	if b := k.piece(p, e, 0, int(e.Length), need); b != nil {
+		tellUse(b, need)
+		return Span{nil, b}, nil
+	}
 	return p.openOne(k, e, need)
 }
 
 // Gather is p.Gather.
 func (k *Keeper) Gather(p *PD, dst []byte, sg []verbs.SGE, off uint32) error {
+	if len(sg) > 0 {
+		if b := k.piece(p, &sg[0], off, len(dst), 0); b != nil {
+			tellRead(b)
+			k.Fetch(Span{nil, b}, dst)
+			return nil
+		}
+	}
 	return p.gather(k, dst, sg, off)
 }
 
 // Scatter is p.Scatter.
 func (k *Keeper) Scatter(p *PD, sg []verbs.SGE, off uint32, src []byte) error {
+	if len(sg) > 0 {
+		if b := k.piece(p, &sg[0], off, len(src), verbs.AccessLocalWrite); b != nil {
+			tellWrite(b)
+			place(b, src)
+			return nil
+		}
+	}
 	return p.scatter(k, sg, off, src, false)
 }
 

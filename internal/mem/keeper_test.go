@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -156,6 +157,9 @@ func TestKeeperLock(t *testing.T) {
 		if err := open(first); err == nil {
 			t.Error("a region that closes: no error, want its keys to be gone")
 		}
+		if err := k.Gather(p, make([]byte, 64), []verbs.SGE{{Addr: first.Addr(), Length: 64, LKey: first.LKey()}}, 0); err == nil {
+			t.Error("memory of a region that closes is read, want its key to be gone")
+		}
 		if _, err := p.openRegion(k, first, uint32(first.LKey()), first.Addr(), 1, 0); err == nil {
 			t.Error("a region that closes, found before its keys went: no error, want one")
 		}
@@ -173,6 +177,82 @@ func TestKeeperLock(t *testing.T) {
 		wantClosed(t, "after Forget", closing(t, third), true)
 		lock.Unlock()
 	})
+}
+
+// TestKeeperPiece: lists of one SGE in a region that is kept are copied as any are, and refused as any are.
+func TestKeeperPiece(t *testing.T) {
+	p := newPD(t)
+	other := p.keys.NewPD()
+	var lock sync.Mutex
+	k := NewKeeper(&lock)
+	lock.Lock()
+	defer lock.Unlock()
+	rw := region(t, p, verbs.MRAttr{Buf: make([]byte, 64), Access: everything})
+	ro := region(t, p, verbs.MRAttr{Buf: make([]byte, 64)})
+	keep := func(r *Region) verbs.SGE {
+		e := verbs.SGE{Addr: r.Addr(), Length: 64, LKey: r.LKey()}
+		for range keepFrom {
+			if err := k.Gather(p, make([]byte, 64), []verbs.SGE{e}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if k.region != r {
+			t.Fatal("the region is not kept after it was used often")
+		}
+		return e
+	}
+
+	e := keep(rw)
+	for i := range rw.buf {
+		rw.buf[i] = byte(i)
+	}
+	part := []verbs.SGE{{Addr: e.Addr + 8, Length: 24, LKey: e.LKey}}
+	got := make([]byte, 16)
+	if err := k.Gather(p, got, part, 4); err != nil || !bytes.Equal(got, rw.buf[12:28]) {
+		t.Errorf("got %v, %v, want bytes 12 to 27", got, err)
+	}
+	if err := k.Scatter(p, part, 8, bytes.Repeat([]byte{0xff}, 16)); err != nil {
+		t.Error(err)
+	}
+	for i, b := range rw.buf {
+		if want := i >= 16 && i < 32; (b == 0xff) != want {
+			t.Errorf("byte %d is %#x, want it written: %v", i, b, want)
+		}
+	}
+	got = make([]byte, 40)
+	if err := k.Gather(p, got, []verbs.SGE{part[0], e}, 0); err != nil || !bytes.Equal(got[24:], rw.buf[:16]) {
+		t.Errorf("got %v, %v, want what the second SGE names behind the first", got, err)
+	}
+	got = bytes.Repeat([]byte{0xee}, 40)
+	if err := k.Gather(p, got, part, 0); err != nil || !bytes.Equal(got[:24], rw.buf[8:32]) || got[24] != 0xee {
+		t.Errorf("got %v, %v, want the bytes of the list and no more", got, err)
+	}
+	for name, tt := range map[string]struct {
+		pd   *PD
+		e    verbs.SGE
+		want error
+	}{
+		"of another protection domain": {other, e, ErrDomain},
+		"beyond the end":               {p, verbs.SGE{Addr: e.Addr + 1, Length: 64, LKey: e.LKey}, ErrBounds},
+		"another key":                  {p, verbs.SGE{Addr: e.Addr, Length: 64, LKey: e.LKey ^ 1}, verbs.ErrNotFound},
+	} {
+		if err := k.Gather(tt.pd, make([]byte, 64), []verbs.SGE{tt.e}, 0); !errors.Is(err, tt.want) {
+			t.Errorf("Gather %s: %v, want %v", name, err, tt.want)
+		}
+		if err := k.Scatter(tt.pd, []verbs.SGE{tt.e}, 0, make([]byte, 64)); !errors.Is(err, tt.want) {
+			t.Errorf("Scatter %s: %v, want %v", name, err, tt.want)
+		}
+		if _, err := k.OpenSGE(tt.pd, &tt.e, 0); !errors.Is(err, tt.want) {
+			t.Errorf("OpenSGE %s: %v, want %v", name, err, tt.want)
+		}
+	}
+	e = keep(ro)
+	if err := k.Scatter(p, []verbs.SGE{e}, 0, make([]byte, 64)); !errors.Is(err, ErrAccess) {
+		t.Errorf("Scatter to what may only be read: %v, want ErrAccess", err)
+	}
+	if _, err := k.OpenSGE(p, &e, verbs.AccessLocalWrite); !errors.Is(err, ErrAccess) {
+		t.Errorf("OpenSGE for writing of what may only be read: %v, want ErrAccess", err)
+	}
 }
 
 // TestKeeperFold: what a Keeper has folded is all that it has copied, from memory that begins with a cache line.

@@ -67,12 +67,19 @@ func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
 	return atomic.AddUint64(p, add) - add, nil
 }
 
+// shortWords is up to how many bytes words are copied one by one.
+const shortWords = 128
+
 // place copies src to dst, which is as long. The last aligned word of dst is stored last: a program that
 // polls it with an atomic load, and sees it change, sees all the rest. What is before it goes upward.
 //
 //go:norace
 func place(dst, src []byte) {
 	p := unsafe.Pointer(unsafe.SliceData(dst))
+	if len(dst) <= shortWords && (uintptr(p)|uintptr(len(dst)))%8 == 0 { // upward is enough
+		copyWordsTo(p, at(src), len(dst)/8)
+		return
+	}
 	end := int((uintptr(p) + uintptr(len(dst))) % 8)
 	if at := len(dst) - end - 8; at >= 0 {
 		if at > 0 {
