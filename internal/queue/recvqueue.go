@@ -2,7 +2,6 @@ package queue
 
 import (
 	"math/bits"
-	"sync"
 	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
@@ -23,7 +22,7 @@ type RecvQueue struct {
 	posted atomic.Uint64
 	taken  atomic.Uint64
 
-	mu    sync.Mutex     // held while posting
+	mu    release.Mutex  // held while posting
 	freed *atomic.Uint64 // set by polling; a new one after each Reset, which old completions must not touch
 }
 
