@@ -153,6 +153,9 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 // ReceiveFast executes a SEND that took the fast path. It reports false, and has done nothing, if the SEND is to be handled
 // as a packet. lent is nil if the payload was not lent.
 func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Lent) bool {
+	if m.Packets == 1 && lent == nil { // as most are
+		return q.receiveFast(now, m, payload, true)
+	}
 	q.run.packets, q.run.payload = m.Packets, lent // in its place: see QP.header
 	done := q.receiveFast(now, m, payload, true)
 	q.run = run{}

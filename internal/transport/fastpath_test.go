@@ -526,6 +526,37 @@ func TestFastAllocs(t *testing.T) {
 	}
 }
 
+// TestFastManyAllocs: as many completions at once as a window has cost no memory, time and again.
+func TestFastManyAllocs(t *testing.T) {
+	const n = maxWindow
+	p := newFast(t, setup{cap: verbs.QPCap{MaxSendWR: 2 * n, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}, 0)
+	wr, buf := sendWR(1, p.a.mem.sge(0, 64)), make([]byte, FastMost)
+	p.a.resolve(&wr)
+	var m Message
+	all := func() {
+		for range n {
+			if _, ok := p.a.qp.SendFast(&wr, buf, &m); !ok {
+				t.Fatal("the fast path is not taken")
+			}
+		}
+		if !p.a.qp.AcknowledgeFast(0, m.PSN, wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited)}) {
+			t.Fatal("the ACK is not taken")
+		}
+		p.a.sends = p.a.sends[:0]
+		p.a.collect()
+		if len(p.a.sends) != n {
+			t.Fatalf("%d SENDs are complete, want %d", len(p.a.sends), n)
+		}
+		p.a.polled(n)
+	}
+	for range 3 {
+		all()
+	}
+	if n := testing.AllocsPerRun(10, all); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
 // TestFastMeasuresNothing: when a SEND left that took the fast path is not known, so its acknowledgement tells of no round
 // trip, however it is taken.
 func TestFastMeasuresNothing(t *testing.T) {

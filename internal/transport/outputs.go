@@ -34,7 +34,7 @@ func (q *QP) HasNews(seen verbs.QPState) bool {
 // the error led to.
 func (q *QP) Completions() []queue.CQE {
 	done := q.done
-	if cap(done) > keepCompletions {
+	if len(done) > keepCompletions {
 		q.done = nil
 	} else {
 		q.done = done[:0]
