@@ -141,22 +141,24 @@ func (q *qp) sendFastACK() bool {
 func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	var h fastHeader
 	h.decode(b)
-	from, packets, payload := in.From(), in.Packets(), b[fastSize:]
+	packets, payload := in.Packets(), b[fastSize:]
 	l := in.Lent()
 	var lent transport.Lent // nil if the payload is in the record
 	if l != nil {
 		lent, payload = l, l.Payload
 	}
-	q := e.turnTo(now, cur, h.qpn, from)
+	q := e.turnTo(now, cur, h.qpn, in)
 	if q == nil {
 		return cur
 	}
-	if !e.admits(q, from) {
-		return q
+	if e.row == 1 || !e.admitted { // what was admitted is, while q is locked
+		if e.admitted = e.admits(q, in.From()); !e.admitted {
+			return q
+		}
 	}
 	q.traffic.receivesNear(packets, fastSize+len(payload))
 	if packets == 0 || lent != nil && payload == nil { // the sender has taken its memory back
-		e.dropNear(dropMalformed, q, from)
+		e.dropNear(dropMalformed, q, in.From())
 		return q
 	}
 	if h.flags&fastMessage == 0 {

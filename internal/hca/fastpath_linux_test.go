@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -171,12 +172,23 @@ func TestFastForged(t *testing.T) {
 		}
 	}
 	o := p.outs[simAddr(2)]
-	p.outs[simAddr(2)] = p.lane(t, simAddr(9), simAddr(2)) // of another
+	another := p.lane(t, simAddr(9), simAddr(2))
 	put(record(func([]byte) {}), 1)
 	p.y.empty()
 	p.outs[simAddr(2)] = o
-	put(record(func([]byte) {}), 1)
+	add := func(o *shm.Out, b []byte) {
+		o.Lock()
+		o.Commit(copy(o.Reserve(len(b)), b), 1)
+		o.Publish()
+		o.Unlock()
+	}
+	p.y.recv(verbs.RecvWR{SGList: []verbs.SGE{p.y.mr(8).SGE(0, 8)}})
+	for range 2 {
+		add(another, record(func(b []byte) { binary.NativeEndian.PutUint32(b[8:], firstPSN+2) }))
+	}
+	put(record(func([]byte) {}), 1) // with the others behind it
 	if wc := p.want(p.y); wc.ByteLen != 8 || wc.Op != verbs.WCRecv {
 		t.Errorf("%+v, want the message that is right", wc)
 	}
+	p.y.empty()
 }

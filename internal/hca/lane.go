@@ -340,6 +340,7 @@ func (e *engine) lanesFirst(now time.Duration, q *qp, from netip.Addr) {
 		if in.From() != from {
 			continue
 		}
+		e.admitted = false
 		for end := in.End(); in.Before(end); { // the sender of another one may go on for ever
 			b := in.Next()
 			if b == nil {
@@ -359,20 +360,20 @@ func (e *engine) lanesFirst(now time.Duration, q *qp, from netip.Addr) {
 // nearIn hands a packet that came by the lane in to its QP. cur is the QP that is locked before the call, or nil.
 // nearIn returns the QP that is locked after it, or nil.
 func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
-	p, from, packets, lent := &e.packet, in.From(), in.Packets(), in.Lent()
 	if len(b) >= fastSize && b[0] == fastMark {
 		return e.fastIn(now, cur, in, b)
 	}
+	p, from, packets, lent := &e.packet, in.From(), in.Packets(), in.Lent()
 	if p.Decode(b) != nil || packets == 0 || lent != nil && lent.Payload == nil {
 		e.dropNear(dropMalformed, nil, from)
 		return cur
 	}
-	q := e.turnTo(now, cur, p.DestQP, from)
+	q := e.turnTo(now, cur, p.DestQP, in)
 	if q == nil {
 		return cur
 	}
-	switch {
-	case !e.admits(q, from):
+	switch e.admitted = e.admits(q, from); {
+	case !e.admitted:
 	case p.Opcode == wire.Secured:
 		e.dropNear(dropNoKey, q, from)
 	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
@@ -391,14 +392,14 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 
 // turnTo locks the QP of a number in place of cur, which may be nil. It returns nil, and changes nothing, if there is
 // none.
-func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, from netip.Addr) *qp {
+func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, in *shm.In) *qp {
 	if cur != nil && cur.num == qpn {
 		e.row++
 		return cur
 	}
 	q := e.shard.qps.Get(qpn)
 	if q == nil {
-		e.dropNear(dropNoQP, nil, from)
+		e.dropNear(dropNoQP, nil, in.From())
 		return nil
 	}
 	if cur != nil {
