@@ -52,6 +52,9 @@ func (i *In) Next() []byte {
 			continue
 		case inLane:
 			i.packets, i.lent.state = min(int(state>>packetsShift), maxPackets), nil
+			if i.pos+readAhead < i.seen {
+				prefetchLoad(i.at(i.pos + readAhead))
+			}
 		default:
 			i.packets, i.lent.state = 0, word
 			b = i.borrow(b)

@@ -70,6 +70,7 @@ func (o *Out) turn() {
 func (o *Out) Commit(n, packets int) {
 	o.putHeader(o.pos, n, inLane|uint32(packets)<<packetsShift)
 	o.pos += space(n)
+	prefetchStore(o.at(o.pos + writeAhead))
 }
 
 // Publish shows the receiver all records, and wakes it if it sleeps.

@@ -27,6 +27,11 @@ const (
 	// processors, and is there from the beginning, while the kernel makes the other pages at their first use.
 	hotBytes = 128 << 10
 
+	// While short records follow one another, a sender has the lines come that it writes writeAhead bytes later, and a
+	// receiver those that it reads readAhead bytes later. A line takes as long as one or two such records.
+	writeAhead = 2 << 10
+	readAhead  = 1 << 10
+
 	// FileSize is the size of a lane's memfd. A pair of processes that talk with each other has two lanes.
 	FileSize = headerSize + ringBytes
 )
