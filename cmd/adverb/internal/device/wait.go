@@ -12,8 +12,9 @@ const (
 	// comes. To spin any longer would only take the processor from a peer on the same machine.
 	spinPolls = 2000
 	// yieldPolls is the number of empty polls after which other goroutines may run. The device's own
-	// goroutine may be the one that has the completion.
-	yieldPolls = 16
+	// goroutine may be the one that has the completion. Go may wake a thread for that, on the core which the
+	// peer needs, so it is not done often.
+	yieldPolls = 128
 )
 
 // Wait waits for completions. It polls the CQ for a while, as the C programs do without end, and
