@@ -38,7 +38,7 @@ var Command = &cli.Command{
 	},
 	Forms: []cli.Form{{Args: "[options]"}},
 	Usage: cli.UsageLine,
-	More: "Lists have commas. The workloads are\n" + names(workloads) + ".\n" +
+	More: "Lists have commas. The workloads are\n" + names(workloads[:len(workloads)/2]) + ",\n" + names(workloads[len(workloads)/2:]) + ".\n" +
 		"The peers are\n" + names(peers) + ":\n" +
 		"the probe does what any stack over UDP sockets must do, and no more. The others are what is named so.\n" +
 		"Those from memcpy on are peers of the network memory. On the others adverb runs with ADVERB_SHM=0.\n" +

@@ -26,26 +26,9 @@ type line struct {
 // few trials, or 0 where there is one core only. cpus are the two cores, or nil for the first two that
 // the process may use.
 func coreDistance(cpus []int) float64 {
-	if cpus == nil {
-		cpus = allowedCPUs()
-	}
-	if runtime.GOMAXPROCS(0) < 2 || cpus != nil && len(cpus) < 2 {
-		return 0
-	}
-	var there, back line
-	var both sync.WaitGroup
-	both.Add(2)
 	least := time.Duration(0)
-	alone := func(i int, f func()) {
-		onThread(func() {
-			defer both.Done()
-			if cpus != nil {
-				_ = pin(cpus[i]) // where that is denied, the system keeps the two threads apart
-			}
-			f()
-		})
-	}
-	alone(0, func() {
+	var there, back line
+	ok := onTwoCores(cpus, func() {
 		for trial := range uint32(distanceTrials) {
 			start := time.Now()
 			for i := range uint32(distanceTurns) {
@@ -58,14 +41,44 @@ func coreDistance(cpus []int) float64 {
 				least = d
 			}
 		}
-	})
-	alone(1, func() {
+	}, func() {
 		for n := range uint32(distanceTrials * distanceTurns) {
 			for there.n.Load() != n+1 {
 			}
 			back.n.Store(n + 1)
 		}
 	})
-	both.Wait()
+	if !ok {
+		return 0
+	}
 	return float64(least.Nanoseconds()) / (2 * distanceTurns)
+}
+
+// onTwoCores calls both functions at once, each on a core of its own, and returns when they have. It reports false if
+// there is one core only. cpus are as for coreDistance.
+func onTwoCores(cpus []int, first, second func()) bool {
+	if cpus == nil {
+		cpus = allowedCPUs()
+	}
+	if !hasTwoCores(cpus) {
+		return false
+	}
+	var both sync.WaitGroup
+	both.Add(2)
+	for i, f := range []func(){first, second} {
+		onThread(func() {
+			defer both.Done()
+			if cpus != nil {
+				_ = pin(cpus[i]) // where that is denied, the system keeps the two threads apart
+			}
+			f()
+		})
+	}
+	both.Wait()
+	return true
+}
+
+// hasTwoCores reports whether two threads can run at once on cpus, which are nil where they are not known.
+func hasTwoCores(cpus []int) bool {
+	return runtime.GOMAXPROCS(0) > 1 && (cpus == nil || len(cpus) > 1)
 }

@@ -2,15 +2,22 @@ package bench
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/benchdata"
 )
 
 // prepareMemcpy prepares the copies that any path through memory makes at least once: as many bytes in each,
-// from as many buffers.
+// from as many buffers. Where a message goes to and fro, that is a copy by each end, which the other end waits for.
 func prepareMemcpy(w *workload) *method {
-	if w.kind.isLatency() || w.kind == kindAtomic {
+	switch w.kind {
+	case kindPolled, kindWatched:
+		if !hasTwoCores(allowedCPUs()) {
+			return &method{missing: "the process may use one core only"}
+		}
+		return &method{note: "two threads copy, and wait for each other", measure: measureBounce}
+	case kindBlocked, kindAtomic, kindList:
 		return nil
 	}
 	return &method{note: "one thread copies", measure: measureMemcpy}
@@ -41,6 +48,50 @@ func measureMemcpy(ctx context.Context, c *cell) (benchdata.Cell, error) {
 	}
 	run(c.warmup())
 	ops, elapsed := run(c.time)
+	if ctx.Err() != nil {
+		return benchdata.Cell{}, ctx.Err()
+	}
+	return benchdata.Cell{Value: c.w.value(ops, elapsed), Ops: ops, Seconds: elapsed.Seconds(), Counts: &benchdata.Counts{}}, nil
+}
+
+// measureBounce has two threads copy a message to and fro, each on a core of its own.
+func measureBounce(ctx context.Context, c *cell) (benchdata.Cell, error) {
+	const turns = 64 // between looks at the clock
+	x, y := make([]byte, c.w.size), make([]byte, c.w.size)
+	var there, back line
+	var ended atomic.Bool
+	var ops int64
+	var elapsed time.Duration
+	onTwoCores(c.cpus, func() {
+		n := uint32(0)
+		run := func(d time.Duration) (ops int64, elapsed time.Duration) {
+			start := time.Now()
+			for ; elapsed < d && ctx.Err() == nil; elapsed = time.Since(start) {
+				for range turns {
+					n++
+					copy(y, x)
+					there.n.Store(n)
+					for back.n.Load() != n {
+					}
+				}
+				ops += turns
+			}
+			return ops, elapsed
+		}
+		run(c.warmup())
+		ops, elapsed = run(c.time)
+		ended.Store(true)
+	}, func() {
+		for n := uint32(1); ; n++ {
+			for there.n.Load() != n {
+				if ended.Load() {
+					return
+				}
+			}
+			copy(x, y)
+			back.n.Store(n)
+		}
+	})
 	if ctx.Err() != nil {
 		return benchdata.Cell{}, ctx.Err()
 	}

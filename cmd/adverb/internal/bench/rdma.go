@@ -34,10 +34,11 @@ type rdmaEnd struct {
 	peer rdmaAddress
 
 	slots int // messages that the region holds
-	wrs   [1]verbs.SendWR
-	sge   [1]verbs.SGE
-	rwrs  [1]verbs.RecvWR
-	rsge  [1]verbs.SGE
+	list  int // work requests that are posted at a time
+	wrs   [listLength]verbs.SendWR
+	sge   [listLength]verbs.SGE
+	rwrs  [listLength]verbs.RecvWR
+	rsge  [listLength]verbs.SGE
 	wcs   [64]verbs.WC
 	total int64
 }
@@ -122,7 +123,14 @@ func (e *rdmaEnd) connect(address json.RawMessage) error {
 
 // begin prepares the work requests, and posts receives where the workload needs them.
 func (e *rdmaEnd) begin() error {
-	e.wrs[0] = verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: e.sge[:], Remote: e.peer.Remote}
+	e.list = 1
+	if e.w.kind == kindList {
+		e.list = listLength
+	}
+	for i := range e.wrs {
+		e.wrs[i] = verbs.SendWR{Op: verbs.OpSend, Flags: verbs.SendSignaled, SGList: e.sge[i : i+1], Remote: e.peer.Remote}
+		e.rwrs[i] = verbs.RecvWR{SGList: e.rsge[i : i+1]}
+	}
 	switch e.w.kind {
 	case kindWrite:
 		e.wrs[0].Op = verbs.OpRDMAWrite
@@ -138,8 +146,7 @@ func (e *rdmaEnd) begin() error {
 		e.wrs[0].Flags |= verbs.SendInline
 		return nil
 	}
-	e.rwrs[0] = verbs.RecvWR{SGList: e.rsge[:]}
-	for i := range receives {
+	for i := 0; i < receives; i += e.list {
 		if err := e.postRecv(int64(i)); err != nil {
 			return err
 		}
@@ -150,17 +157,23 @@ func (e *rdmaEnd) begin() error {
 // offset is where the i-th message goes.
 func (e *rdmaEnd) offset(i int64) int { return int(i%int64(e.slots)) * e.w.size }
 
+// post posts a list of operations, from the i-th on.
 func (e *rdmaEnd) post(i int64) error {
-	off := e.offset(i)
-	e.sge[0] = e.mr.SGE(off, e.w.size)
-	e.wrs[0].Remote = e.peer.Remote.Add(off)
-	_, err := e.qp.PostSend(e.wrs[:])
+	for k := range e.list {
+		off := e.offset(i + int64(k))
+		e.sge[k] = e.mr.SGE(off, e.w.size)
+		e.wrs[k].Remote = e.peer.Remote.Add(off)
+	}
+	_, err := e.qp.PostSend(e.wrs[:e.list])
 	return err
 }
 
+// postRecv posts a list of receives, for the i-th message and those behind it.
 func (e *rdmaEnd) postRecv(i int64) error {
-	e.rsge[0] = e.mr.SGE(e.offset(i), e.w.size)
-	_, err := e.qp.PostRecv(e.rwrs[:])
+	for k := range e.list {
+		e.rsge[k] = e.mr.SGE(e.offset(i+int64(k)), e.w.size)
+	}
+	_, err := e.qp.PostRecv(e.rwrs[:e.list])
 	return err
 }
 
@@ -190,14 +203,14 @@ func (e *rdmaEnd) work(stop *stopper, m *meter) error {
 		return e.bounce(stop, m)
 	case !e.Server:
 		return e.stream(stop, m)
-	case e.w.kind == kindSend:
+	case e.w.kind == kindSend || e.w.kind == kindList:
 		return e.receive(stop)
 	}
 	<-stop.Done() // one-sided: nobody here has anything to do
 	return nil
 }
 
-// stream posts operations one by one, as many as may be outstanding, and polls for their completions.
+// stream posts operations, as many as may be outstanding, and polls for their completions.
 func (e *rdmaEnd) stream(stop *stopper, m *meter) (err error) {
 	posted, done := int64(0), int64(0)
 	if e.w.waits {
@@ -212,11 +225,11 @@ func (e *rdmaEnd) stream(stop *stopper, m *meter) (err error) {
 		}()
 	}
 	for m.on(done) {
-		for posted-done < int64(e.w.outstanding) {
+		for posted-done <= int64(e.w.outstanding-e.list) {
 			if err := e.post(posted); err != nil {
 				return err
 			}
-			posted++
+			posted += int64(e.list)
 		}
 		n, err := e.poll(stop)
 		if err != nil {
@@ -233,16 +246,16 @@ func (e *rdmaEnd) stream(stop *stopper, m *meter) (err error) {
 
 // receive takes messages, and posts a receive for each.
 func (e *rdmaEnd) receive(stop *stopper) error {
-	for i := int64(0); !stop.set.Load(); {
+	posted, came := int64(0), int64(0)
+	for !stop.set.Load() {
 		n, err := e.poll(stop)
 		if err != nil {
 			return err
 		}
-		for range n {
-			if err := e.postRecv(i); err != nil {
+		for came += int64(n); came-posted >= int64(e.list); posted += int64(e.list) {
+			if err := e.postRecv(posted); err != nil {
 				return err
 			}
-			i++
 		}
 	}
 	return nil
@@ -303,7 +316,7 @@ func (e *rdmaEnd) watch(stop *stopper, m *meter) error {
 	e.wrs[0].Remote = e.peer.Remote.Add(e.w.size)
 	write := func(n uint64) error {
 		binary.NativeEndian.PutUint64(words, n)
-		_, err := e.qp.PostSend(e.wrs[:])
+		_, err := e.qp.PostSend(e.wrs[:1])
 		return err
 	}
 	next := uint64(1)

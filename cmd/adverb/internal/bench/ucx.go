@@ -10,7 +10,7 @@ import (
 
 // ucxTests are the tests of ucx_perftest that are like our workloads.
 var ucxTests = map[kind]string{
-	kindWrite: "ucp_put_bw", kindRead: "ucp_get", kindSend: "tag_bw", kindPolled: "tag_lat", kindBlocked: "tag_lat",
+	kindWrite: "ucp_put_bw", kindRead: "ucp_get", kindSend: "tag_bw", kindList: "tag_bw", kindPolled: "tag_lat", kindBlocked: "tag_lat",
 	kindAtomic: "ucp_fadd", kindWatched: "ucp_put_lat",
 }
 

@@ -13,6 +13,7 @@ const (
 	kindWrite   kind = iota // the client writes into the server's memory
 	kindRead                // the client reads the server's memory
 	kindSend                // the client sends messages
+	kindList                // the same, and both ends post lists of listLength work requests
 	kindAtomic              // the client adds to words of the server's memory, and gets what was there
 	kindPolled              // a message goes to and fro, and both ends poll for it
 	kindBlocked             // the same, and both ends sleep until it comes
@@ -23,7 +24,7 @@ const (
 func (k kind) isLatency() bool { return k == kindPolled || k == kindBlocked || k == kindWatched }
 
 // needsRDMA reports whether TCP and bare UDP have nothing like it.
-func (k kind) needsRDMA() bool { return k == kindAtomic || k == kindWatched }
+func (k kind) needsRDMA() bool { return k == kindAtomic || k == kindWatched || k == kindList }
 
 type workload struct {
 	name        string
@@ -39,6 +40,8 @@ type workload struct {
 const (
 	manyOutstanding = 128
 	fewOutstanding  = 16
+
+	listLength = 16 // divides manyOutstanding
 )
 
 var workloads = []workload{
@@ -48,8 +51,10 @@ var workloads = []workload{
 	{"write_1m", "WRITE 1 MiB", kindWrite, 1 << 20, fewOutstanding, false},
 	{"read_1m", "READ 1 MiB", kindRead, 1 << 20, fewOutstanding, false},
 	{"send_64", "SEND 64 B", kindSend, 64, manyOutstanding, false},
+	{"send_64_list", "SEND 64 B in lists of 16", kindList, 64, manyOutstanding, false},
 	{"fetch_add", "FETCH_ADD", kindAtomic, 8, manyOutstanding, false},
 	{"lat_polled", "SEND 64 B one way, polled", kindPolled, 64, 1, false},
+	{"lat_polled_4k", "SEND 4 KiB one way, polled", kindPolled, 4 << 10, 1, false},
 	{"lat_blocked", "SEND 64 B one way, blocking", kindBlocked, 64, 1, false},
 	{"lat_write", "WRITE 8 B one way, seen in memory", kindWatched, 8, 1, false},
 }
