@@ -44,7 +44,7 @@ type receiving struct {
 	grh      [verbs.GRHSize]byte
 	plain    [secure.Space]byte // what a secured packet holds
 	row      int                // packets in a row for the QP that is locked
-	admitted bool               // by that QP was what came before in the same lane: see admits
+	admitted bool               // that QP takes what comes by the present lane: see admits
 	debts    debts
 	own      bool // its goroutine is at work, while the program runs on
 	unserved int  // receives since timers were served

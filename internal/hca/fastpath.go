@@ -151,10 +151,8 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	if q == nil {
 		return cur
 	}
-	if e.row == 1 || !e.admitted { // what was admitted is, while q is locked
-		if e.admitted = e.admits(q, in.From()); !e.admitted {
-			return q
-		}
+	if !e.admits(q, in) {
+		return q
 	}
 	q.traffic.receivesNear(packets, fastSize+len(payload))
 	if packets == 0 || lent != nil && payload == nil { // the sender has taken its memory back

@@ -142,12 +142,14 @@ func TestFastForged(t *testing.T) {
 		change(b)
 		return b
 	}
-	put := func(b []byte, packets int) {
-		o := p.outs[simAddr(2)]
+	add := func(o *shm.Out, b []byte, packets int) {
 		o.Lock()
 		o.Commit(copy(o.Reserve(len(b)), b), packets)
 		o.Publish()
 		o.Unlock()
+	}
+	put := func(b []byte, packets int) {
+		add(p.outs[simAddr(2)], b, packets)
 		p.drain(p.y)
 	}
 	for name, b := range map[string][]byte{
@@ -176,15 +178,9 @@ func TestFastForged(t *testing.T) {
 	put(record(func([]byte) {}), 1)
 	p.y.empty()
 	p.outs[simAddr(2)] = o
-	add := func(o *shm.Out, b []byte) {
-		o.Lock()
-		o.Commit(copy(o.Reserve(len(b)), b), 1)
-		o.Publish()
-		o.Unlock()
-	}
 	p.y.recv(verbs.RecvWR{SGList: []verbs.SGE{p.y.mr(8).SGE(0, 8)}})
 	for range 2 {
-		add(another, record(func(b []byte) { binary.NativeEndian.PutUint32(b[8:], firstPSN+2) }))
+		add(another, record(func(b []byte) { binary.NativeEndian.PutUint32(b[8:], firstPSN+2) }), 1)
 	}
 	put(record(func([]byte) {}), 1) // with the others behind it
 	if wc := p.want(p.y); wc.ByteLen != 8 || wc.Op != verbs.WCRecv {

@@ -372,8 +372,8 @@ func (e *engine) nearIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 	if q == nil {
 		return cur
 	}
-	switch e.admitted = e.admits(q, from); {
-	case !e.admitted:
+	switch {
+	case !e.admits(q, in):
 	case p.Opcode == wire.Secured:
 		e.dropNear(dropNoKey, q, from)
 	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
@@ -411,8 +411,18 @@ func (e *engine) turnTo(now time.Duration, cur *qp, qpn uint32, in *shm.In) *qp 
 	return q
 }
 
-// admits reports whether q takes what comes by a lane from an address. What it does not is dropped.
-func (e *engine) admits(q *qp, from netip.Addr) bool {
+// admits reports whether q takes what comes by a lane. What it does not is dropped. In a row by one lane it takes what it
+// took before: it is locked meanwhile.
+func (e *engine) admits(q *qp, in *shm.In) bool {
+	if e.row > 1 && e.admitted {
+		return true
+	}
+	e.admitted = e.takesFrom(q, in.From())
+	return e.admitted
+}
+
+// takesFrom is admits for the first packet of a row, which has come from an address.
+func (e *engine) takesFrom(q *qp, from netip.Addr) bool {
 	switch {
 	case q.closed || q.out.eng != e || q.typ == verbs.QPTypeUD:
 		e.dropNear(dropNoQP, nil, from)

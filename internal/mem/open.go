@@ -90,9 +90,9 @@ func (p *PD) openRegion(k *Keeper, r *Region, key uint32, va, n uint64, need ver
 	if !kept && !r.hold() {
 		return Span{}, noRegion(key)
 	}
-	b, inside := r.slice(va, n)
+	b, ok := r.lets(p, va, n, need)
 	switch {
-	case r.pd == p && r.access&need == need && inside:
+	case ok:
 	case kept:
 		return Span{}, r.refuse(p, key, va, n, need)
 	default:
@@ -104,6 +104,14 @@ func (p *PD) openRegion(k *Keeper, r *Region, key uint32, va, n uint64, need ver
 		return Span{nil, b}, nil
 	}
 	return Span{r, b}, nil
+}
+
+// lets returns n bytes of a region that stays in place, if p may use them so.
+func (r *Region) lets(p *PD, va, n uint64, need verbs.Access) (b []byte, ok bool) {
+	if r.pd != p || r.access&need != need {
+		return nil, false
+	}
+	return r.slice(va, n)
 }
 
 // refuse explains why p cannot open bytes of a region that is held.

@@ -35,6 +35,11 @@ func measureMemcpy(ctx context.Context, c *cell) (benchdata.Cell, error) {
 			copy(to[at:][:c.w.size], from[at:][:c.w.size])
 		}
 	}
+	return measureRounds(ctx, c, n, round)
+}
+
+// measureRounds measures rounds of n operations each.
+func measureRounds(ctx context.Context, c *cell, n int, round func()) (benchdata.Cell, error) {
 	const rounds = 64 // between looks at the clock
 	run := func(d time.Duration) (ops int64, elapsed time.Duration) {
 		start := time.Now()
@@ -55,31 +60,19 @@ func measureMemcpy(ctx context.Context, c *cell) (benchdata.Cell, error) {
 }
 
 // measureBounce has two threads copy a message to and fro, each on a core of its own.
-func measureBounce(ctx context.Context, c *cell) (benchdata.Cell, error) {
-	const turns = 64 // between looks at the clock
+func measureBounce(ctx context.Context, c *cell) (got benchdata.Cell, err error) {
 	x, y := make([]byte, c.w.size), make([]byte, c.w.size)
 	var there, back line
 	var ended atomic.Bool
-	var ops int64
-	var elapsed time.Duration
 	onTwoCores(c.cpus, func() {
 		n := uint32(0)
-		run := func(d time.Duration) (ops int64, elapsed time.Duration) {
-			start := time.Now()
-			for ; elapsed < d && ctx.Err() == nil; elapsed = time.Since(start) {
-				for range turns {
-					n++
-					copy(y, x)
-					there.n.Store(n)
-					for back.n.Load() != n {
-					}
-				}
-				ops += turns
+		got, err = measureRounds(ctx, c, 1, func() {
+			n++
+			copy(y, x)
+			there.n.Store(n)
+			for back.n.Load() != n {
 			}
-			return ops, elapsed
-		}
-		run(c.warmup())
-		ops, elapsed = run(c.time)
+		})
 		ended.Store(true)
 	}, func() {
 		for n := uint32(1); ; n++ {
@@ -92,8 +85,5 @@ func measureBounce(ctx context.Context, c *cell) (benchdata.Cell, error) {
 			back.n.Store(n)
 		}
 	})
-	if ctx.Err() != nil {
-		return benchdata.Cell{}, ctx.Err()
-	}
-	return benchdata.Cell{Value: c.w.value(ops, elapsed), Ops: ops, Seconds: elapsed.Seconds(), Counts: &benchdata.Counts{}}, nil
+	return got, err
 }
