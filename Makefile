@@ -1,4 +1,4 @@
-# make test, make release, make sim (2 minutes, in 2 processes) and make lab are what CI runs.
+# make test, make release, make litmus, make sim (2 minutes, in 2 processes) and make lab are what CI runs.
 # CONTRIBUTING.md explains the targets.
 
 GO       ?= go
@@ -110,6 +110,14 @@ sim:
 		jobs="$$jobs $$!"; \
 	done; \
 	failed=0; for job in $$jobs; do wait "$$job" || failed=1; done; exit "$$failed"
+
+# Races of code that takes no lock, so many rounds of each: internal/litmus. One package after another, since each race
+# needs two processors.
+LITMUS ?= 20000000
+.PHONY: litmus
+litmus:
+	@list=$$($(GO) list -f '{{range .TestImports}}{{if eq . "github.com/adverb-rdma/adverb/internal/litmus"}}{{$$.ImportPath}}{{end}}{{end}}' ./...) && \
+	CGO_ENABLED=0 $(GO) test -count=1 -p 1 -run '^TestLitmus' $$list -args -litmus $(LITMUS)
 
 # Defects that are planted one at a time, in no file: which test finds each, and after how many runs.
 # MUTANTS takes flags, such as MUTANTS='-run cm/ -o docs/MUTANTS.md' for some of them, into a document.

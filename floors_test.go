@@ -100,6 +100,7 @@ var floors = []struct {
 	{"internal/idtable", 0},
 	{"internal/clock", 0},
 	{"internal/release", 0},
+	{"internal/litmus", 0},
 	{"internal/epoll", 0},
 	{"internal/tables", 0},
 	{"internal/benchdata", 0},
@@ -116,7 +117,7 @@ var soleImporters = map[string]string{
 }
 
 // stdlibOnly packages are the contract and the formats: somebody who reads or copies them needs nothing else.
-var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/clock", "internal/release", "internal/tables", "internal/benchdata"}
+var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/clock", "internal/release", "internal/litmus", "internal/tables", "internal/benchdata"}
 
 // pure packages run the same over a network and in a simulation that replays from a seed, so
 // nothing in them may depend on the clock, the scheduler, the system or chance.

@@ -39,6 +39,7 @@ func (q *qp) tell() {
 
 // tellState is tell for another state.
 func (q *qp) tellState(before, state verbs.QPState) {
+	q.enter(state)
 	q.state.Store(uint32(state))
 	q.logState(before, state)
 	if state == verbs.QPStateErr || state == verbs.QPStateReset {

@@ -123,13 +123,16 @@ func (q *queues) receives() transport.Receives {
 	return q.rq
 }
 
-// forget takes back all receives, without completions, as RESET does. Those of an SRQ serve others.
-func (q *queues) forget() {
-	q.lastWQE = false
-	if q.srq != nil {
+// enter tells the receive queue of another state. RESET takes back all receives, without completions. Those of an SRQ
+// serve others.
+func (q *queues) enter(state verbs.QPState) {
+	if q.srq == nil {
+		q.rq.Enter(state)
+	} else if state == verbs.QPStateReset {
 		q.srq.Reset()
-	} else {
-		q.rq.Reset()
+	}
+	if state == verbs.QPStateReset {
+		q.lastWQE = false
 	}
 }
 
@@ -218,7 +221,6 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.secrets.begin(q)
 	}
 	if to == verbs.QPStateReset {
-		q.forget()
 		q.forgetSecurity()
 		q.clearPath()
 		q.commEst.seen = false
@@ -308,15 +310,13 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		}
 		return 0, verbs.Errorf(verbs.ErrInvalid, "the QP takes its receives from an SRQ: post them there")
 	}
-	switch q.State() {
+	n, state, err := q.rq.Post(wrs)
+	switch state {
 	case verbs.QPStateReset:
 		if q.isClosed() {
-			return 0, verbs.ErrClosed
+			err = verbs.ErrClosed
 		}
-		return 0, verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: receives can be posted from INIT on") // IBTA C10-97.2.1
-	}
-	n, err := q.rq.Post(wrs)
-	if q.State() == verbs.QPStateErr {
+	case verbs.QPStateErr:
 		q.mu.Lock()
 		if q.t.State() == verbs.QPStateErr { // and not RESET by now
 			q.flushReceives()
@@ -363,7 +363,6 @@ func (q *qp) Close() error {
 	q.forgetSecurity()
 	q.clearPath()
 	q.t.Modify(0, &verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
-	q.forget()
 	q.publish()
 	q.mu.Unlock()
 	if q.typ == verbs.QPTypeUD {

@@ -29,6 +29,7 @@ func newTestEnd(t testing.TB, keys *mem.Keys, qpn verbs.QPN) *testEnd {
 	e := &testEnd{t: t, pd: keys.NewPD()}
 	cap := verbs.QPCap{MaxSendWR: testWRs, MaxRecvWR: testWRs, MaxSendSGE: 3, MaxRecvSGE: 3, MaxInlineData: 64}
 	e.rq = queue.NewRecvQueue(e.pd, cap)
+	e.rq.Enter(verbs.QPStateInit)
 	e.q = New(Config{QPN: qpn, Cap: cap, PD: e.pd, Receives: e.rq})
 	e.ok(e.q.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: 1,
 		Access: verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic}, verbs.MaskState|verbs.MaskPort|verbs.MaskAccessFlags))
@@ -90,7 +91,7 @@ func (e *testEnd) post(wrs ...verbs.SendWR) {
 
 func (e *testEnd) recv(id uint64, sges ...verbs.SGE) {
 	e.t.Helper()
-	_, err := e.rq.Post([]verbs.RecvWR{{ID: id, SGList: sges}})
+	_, _, err := e.rq.Post([]verbs.RecvWR{{ID: id, SGList: sges}})
 	e.ok(err)
 }
 

@@ -68,7 +68,7 @@ var cornerMutants = []mutant{
 	{"inline data that were refused are sent", iwarp + "qp.go",
 		"			q.sq.tail--\n", "", "./internal/iwarp", "TestInlineRefused"},
 	{"of a QP with an SRQ the last receive is told in its first life only", rnic + "qp.go",
-		"q.lastWQE, q.seen, q.silence = false, false, silence{}", "q.seen, q.silence = false, silence{}", "./internal/rnic", "TestResetWithSRQ"},
+		"	if state == verbs.QPStateReset {\n		q.lastWQE = false\n	}\n", "", "./internal/rnic", "TestResetWithSRQ"},
 	{"who asks late for word of an error gets none", rnic + "qp.go",
 		"	q.notify = f\n	q.publish()\n", "	q.notify = f\n", "./internal/rnic", "TestNotifyErrorLate"},
 	{"an iWARP QP drains for ever", iwarp + "qp.go",

@@ -140,6 +140,9 @@ func (p *planter) try(m *mutant) (v verdict, err error) {
 		return v, err
 	}
 	args := []string{m.pkg, "-run", m.test}
+	if strings.HasPrefix(m.test, "TestLitmus") {
+		args = append(args, "-args", "-litmus", strconv.Itoa(litmusRounds))
+	}
 	if m.pkg == "" {
 		args = simulation("-seeds", strconv.Itoa(p.seeds))
 	}
@@ -155,6 +158,9 @@ func (p *planter) try(m *mutant) (v verdict, err error) {
 	}
 	return v, p.passes(args)
 }
+
+// litmusRounds is how many rounds a litmus test has to find a defect.
+const litmusRounds = 5_000_000
 
 // soundSeeds is how many runs the simulation makes without a defect, where none of those with it has failed by
 // a check.

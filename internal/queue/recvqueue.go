@@ -12,7 +12,7 @@ import (
 // RecvQueue is the receive queue of one QP: a ring. Places are counted from the last Reset on. Those
 // before freed are free; those before taken, in use or done; those before posted, waiting.
 //
-// Any goroutine may post. Take, Complete and Reset are called by one at a time.
+// Any goroutine may post. Take, Complete, Enter and Flush are called by one at a time.
 type RecvQueue struct {
 	pd     *mem.PD
 	recvs  []Recv // a power of two
@@ -22,8 +22,9 @@ type RecvQueue struct {
 	posted atomic.Uint64
 	taken  atomic.Uint64
 
-	mu    release.Mutex  // held while posting
-	freed *atomic.Uint64 // set by polling; a new one after each Reset, which old completions must not touch
+	mu    release.Mutex  // held while posting, and while the state changes
+	state verbs.QPState  // of the QP
+	freed *atomic.Uint64 // set by polling; a new one after each RESET, which old completions must not touch
 }
 
 // RingSize returns the number of places in the ring of a work queue that has to hold n: the next power of two.
@@ -34,7 +35,7 @@ func RingSize(n int) int {
 	return 1 << bits.Len(uint(n-1))
 }
 
-// NewRecvQueue makes a queue for cap.MaxRecvWR receives, which is of RingSize.
+// NewRecvQueue makes a queue for cap.MaxRecvWR receives, which is of RingSize. Its QP is in RESET.
 func NewRecvQueue(pd *mem.PD, cap verbs.QPCap) *RecvQueue {
 	return &RecvQueue{
 		pd:     pd,
@@ -45,25 +46,37 @@ func NewRecvQueue(pd *mem.PD, cap verbs.QPCap) *RecvQueue {
 	}
 }
 
-// Reset forgets all receives, without completions.
-func (q *RecvQueue) Reset() {
+// Enter takes note of another state of the QP. RESET forgets all receives, without completions.
+//
+// State and receives have one lock. So a receive that is posted while the QP goes to ERR is there for the Flush that
+// follows Enter, or else Post tells its caller of ERR.
+func (q *RecvQueue) Enter(state verbs.QPState) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.posted.Store(0)
-	q.taken.Store(0)
-	q.freed = new(atomic.Uint64)
+	q.state = state
+	if state == verbs.QPStateReset {
+		q.posted.Store(0)
+		q.taken.Store(0)
+		q.freed = new(atomic.Uint64)
+	}
 }
 
-// Post adds receives until one does not fit, and returns how many it has added.
-func (q *RecvQueue) Post(wrs []verbs.RecvWR) (int, error) {
+// Post adds receives until one does not fit, and returns how many it has added, and the QP's state at that moment. In
+// ERR the caller flushes them. In RESET none is added, and the error is verbs.ErrState.
+func (q *RecvQueue) Post(wrs []verbs.RecvWR) (n int, state verbs.QPState, err error) {
 	q.mu.Lock()
-	n := q.post(wrs)
+	if state = q.state; state != verbs.QPStateReset {
+		n = q.post(wrs)
+	}
 	q.mu.Unlock()
-	if n < len(wrs) {
-		return n, verbs.Errorf(verbs.ErrQueueFull, "the receive queue is full: %d work requests are in it (max_recv_wr), "+
+	switch {
+	case state == verbs.QPStateReset:
+		err = verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: receives can be posted from INIT on") // IBTA C10-97.2.1
+	case n < len(wrs):
+		err = verbs.Errorf(verbs.ErrQueueFull, "the receive queue is full: %d work requests are in it (max_recv_wr), "+
 			"of which %d wait for messages; poll the receive CQ, which frees the others", len(q.recvs), q.Credits())
 	}
-	return n, nil
+	return n, state, err
 }
 
 // post is Post under q.mu.
@@ -79,7 +92,7 @@ func (q *RecvQueue) post(wrs []verbs.RecvWR) int {
 		r.SGList = q.sges[at*q.maxSGE:][:0:q.maxSGE]
 		r.fill(&wrs[i])
 		posted++
-		release.Store(&q.posted, posted) // Take may have it now; Unlock comes before the caller looks at the QP's state
+		release.Store(&q.posted, posted) // Take may have it now
 	}
 	return len(wrs)
 }
@@ -109,7 +122,7 @@ func (q *RecvQueue) Complete(r *Recv) (slots *atomic.Uint64, freed uint64) {
 	return q.freed, r.place + 1
 }
 
-// Flush takes all waiting receives, and returns their completions with WCFlushErr for a QP.
+// Flush takes all waiting receives of a QP that has entered ERR, and returns their completions with WCFlushErr.
 func (q *RecvQueue) Flush(qpn verbs.QPN, user *verbs.QP) []CQE {
 	var flushed []CQE
 	for r := q.Take(); r != nil; r = q.Take() {

@@ -20,8 +20,11 @@ const patience = 30 * time.Second
 // newPD makes a protection domain with no memory.
 func newPD() *mem.PD { return mem.NewKeys(16, nil).NewPD() }
 
+// newRecvQueue makes the queue of a QP in INIT.
 func newRecvQueue(places, sges int) *RecvQueue {
-	return NewRecvQueue(newPD(), verbs.QPCap{MaxRecvWR: places, MaxRecvSGE: sges})
+	q := NewRecvQueue(newPD(), verbs.QPCap{MaxRecvWR: places, MaxRecvSGE: sges})
+	q.Enter(verbs.QPStateInit)
+	return q
 }
 
 // recvWRs are work requests whose IDs count up from first.
@@ -36,6 +39,14 @@ func recvWRs(first uint64, n int) []verbs.RecvWR {
 // poster is what RecvQueue and SRQ have in common.
 type poster interface {
 	Post(wrs []verbs.RecvWR) (int, error)
+}
+
+// recvPoster makes a poster of a RecvQueue.
+type recvPoster struct{ *RecvQueue }
+
+func (q recvPoster) Post(wrs []verbs.RecvWR) (int, error) {
+	n, _, err := q.RecvQueue.Post(wrs)
+	return n, err
 }
 
 // srqPoster makes a poster of an SRQ.
@@ -123,7 +134,7 @@ func TestRecvQueue(t *testing.T) {
 			}
 			wrs = append(wrs, verbs.RecvWR{ID: id + i, SGList: sg})
 		}
-		post(t, q, wrs...)
+		post(t, recvPoster{q}, wrs...)
 		wantCredits(t, q, 3)
 		want := make([]string, 3)
 		for i, wr := range wrs {
@@ -164,7 +175,7 @@ func TestRecvLength(t *testing.T) {
 		for _, n := range tt.lengths {
 			wr.SGList = append(wr.SGList, verbs.SGE{Length: n})
 		}
-		post(t, q, wr)
+		post(t, recvPoster{q}, wr)
 		r := take(t, q, 0)
 		if r.Length != tt.want {
 			t.Errorf("SGEs of %d bytes: length %d, want %d", tt.lengths, r.Length, tt.want)
@@ -176,45 +187,50 @@ func TestRecvLength(t *testing.T) {
 // TestRecvQueueFull: a place is free when the completion of its receive was polled, and not before.
 func TestRecvQueueFull(t *testing.T) {
 	q := newRecvQueue(4, 1)
-	wantFull(t, q, recvWRs(0, 6), 4, "the receive queue is full: 4 work requests are in it (max_recv_wr)",
+	wantFull(t, recvPoster{q}, recvWRs(0, 6), 4, "the receive queue is full: 4 work requests are in it (max_recv_wr)",
 		"of which 4 wait for messages", "poll the receive CQ")
 	var done []completion
 	for id := range uint64(3) {
 		r := take(t, q, id)
-		wantFull(t, q, recvWRs(9, 1), 0, fmt.Sprintf("of which %d wait for messages", 3-id))
+		wantFull(t, recvPoster{q}, recvWRs(9, 1), 0, fmt.Sprintf("of which %d wait for messages", 3-id))
 		done = append(done, complete(q, r))
-		wantFull(t, q, recvWRs(9, 1), 0)
+		wantFull(t, recvPoster{q}, recvWRs(9, 1), 0)
 	}
 	done[0].polled()
-	wantFull(t, q, recvWRs(4, 2), 1, "of which 2 wait for messages")
+	wantFull(t, recvPoster{q}, recvWRs(4, 2), 1, "of which 2 wait for messages")
 	done[2].polled() // completions are polled in order: this one's polling tells of the second too
-	wantFull(t, q, recvWRs(5, 3), 2)
+	wantFull(t, recvPoster{q}, recvWRs(5, 3), 2)
 	for id := uint64(3); id < 7; id++ {
 		complete(q, take(t, q, id)).polled()
 	}
 	wantNone(t, q)
-	if n, err := q.Post(nil); n != 0 || err != nil {
+	if n, _, err := q.Post(nil); n != 0 || err != nil {
 		t.Errorf("posted %d, %v; want nothing and no error", n, err)
 	}
 }
 
-// TestRecvQueueReset: Reset forgets all receives. Completions from before free no place afterwards,
+// TestRecvQueueReset: RESET forgets all receives, and takes none. Completions from before free no place afterwards,
 // whether they were made before it or are polled after it.
 func TestRecvQueueReset(t *testing.T) {
 	q := newRecvQueue(4, 1)
-	post(t, q, recvWRs(0, 4)...)
+	post(t, recvPoster{q}, recvWRs(0, 4)...)
 	var old []completion
 	for id := range uint64(3) {
 		old = append(old, complete(q, take(t, q, id)))
 	}
 	old[0].polled()
-	q.Reset()
+	q.Enter(verbs.QPStateReset)
 	wantNone(t, q)
 	wantCredits(t, q, 0)
-	post(t, q, recvWRs(10, 4)...)
+	if n, state, err := q.Post(recvWRs(9, 1)); n != 0 || state != verbs.QPStateReset || !errors.Is(err, verbs.ErrState) {
+		t.Errorf("in RESET: posted %d, in %v, %v; want none and ErrState", n, state, err)
+	}
+	q.Enter(verbs.QPStateInit)
+	wantNone(t, q)
+	post(t, recvPoster{q}, recvWRs(10, 4)...)
 	for _, c := range old[1:] {
 		c.polled()
-		wantFull(t, q, recvWRs(20, 1), 0, "of which 4 wait for messages")
+		wantFull(t, recvPoster{q}, recvWRs(20, 1), 0, "of which 4 wait for messages")
 	}
 	wantCredits(t, q, 4)
 	c := complete(q, take(t, q, 10))
@@ -222,9 +238,9 @@ func TestRecvQueueReset(t *testing.T) {
 		t.Errorf("the first completion after Reset frees places up to %d, want 1", c.freed)
 	}
 	old[2].polled()
-	wantFull(t, q, recvWRs(20, 1), 0)
+	wantFull(t, recvPoster{q}, recvWRs(20, 1), 0)
 	c.polled()
-	wantFull(t, q, recvWRs(14, 2), 1)
+	wantFull(t, recvPoster{q}, recvWRs(14, 2), 1)
 	for id := uint64(11); id < 15; id++ {
 		take(t, q, id)
 	}
@@ -248,7 +264,7 @@ func TestRecvQueueConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := uint64(0); i < each && !stop.Load(); {
 				id := p<<32 | i
-				n, err := q.Post([]verbs.RecvWR{{ID: id, SGList: sg(id)}})
+				n, _, err := q.Post([]verbs.RecvWR{{ID: id, SGList: sg(id)}})
 				switch {
 				case err == nil && n == 1:
 					i++

@@ -100,21 +100,24 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		return err
 	}
 	if q.t.State() == verbs.QPStateReset {
-		q.forget()
+		q.seen, q.silence = false, silence{}
 		q.letGo()
 	}
 	q.pump()
 	return nil
 }
 
-// forget takes back all receives, without completions. Those of an SRQ serve others.
-func (q *qp) forget() {
-	q.lastWQE, q.seen, q.silence = false, false, silence{}
-	if q.srq != nil {
+// enter takes note of another state. RESET takes back all receives, without completions. Those of an SRQ serve others.
+func (q *qp) enter(state verbs.QPState) {
+	if q.srq == nil {
+		q.rq.Enter(state)
+	} else if state == verbs.QPStateReset {
 		q.srq.Reset()
-	} else {
-		q.rq.Reset()
 	}
+	if state == verbs.QPStateReset {
+		q.lastWQE = false
+	}
+	q.state.Store(uint32(state))
 }
 
 // PostSend implements verbs.ProviderQP.
@@ -143,16 +146,13 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		}
 		return 0, verbs.Errorf(verbs.ErrInvalid, "the QP takes its receives from an SRQ: post them there")
 	}
-	if q.State() == verbs.QPStateReset {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.closed {
-			return 0, verbs.ErrClosed
+	n, state, err := q.rq.Post(wrs)
+	switch state {
+	case verbs.QPStateReset:
+		if q.isClosed() {
+			err = verbs.ErrClosed
 		}
-		return 0, verbs.Errorf(verbs.ErrState, "the QP is in QPS_RESET: receives can be posted from INIT on")
-	}
-	n, err := q.rq.Post(wrs)
-	if q.State() == verbs.QPStateErr {
+	case verbs.QPStateErr:
 		q.mu.Lock()
 		if q.t.State() == verbs.QPStateErr { // and not RESET by now
 			q.flushReceives()
@@ -195,9 +195,8 @@ func (q *qp) Close() error {
 	q.closed = true
 	q.notify, q.commEst = nil, nil
 	_ = q.t.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState)
-	q.forget()
 	q.letGo()
-	q.state.Store(uint32(verbs.QPStateReset))
+	q.enter(verbs.QPStateReset)
 	q.mu.Unlock()
 	q.dev.retired.mu.Unlock()
 	q.sendCQ.detach(q)
@@ -211,7 +210,7 @@ func (q *qp) Close() error {
 func (q *qp) publish() {
 	state := q.t.State()
 	if before := q.State(); before != state {
-		q.state.Store(uint32(state))
+		q.enter(state)
 		q.dev.log.State(q.QPN(), before, state, q.t.Failure())
 	}
 	q.logTerminates()

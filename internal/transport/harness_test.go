@@ -160,6 +160,7 @@ func newHost(t testing.TB, name string, cfg Config, srq *queue.SRQ) *testHost {
 		h.receives.Receives = &queue.SRQUser{SRQ: srq}
 	} else {
 		h.receives.own = queue.NewRecvQueue(cfg.PD, verbs.QPCap{MaxRecvWR: testRecvs, MaxRecvSGE: 32})
+		h.receives.own.Enter(verbs.QPStateInit)
 		h.receives.Receives = h.receives.own
 	}
 	cfg.Receives = &h.receives
@@ -216,7 +217,7 @@ func (r *region) remote(off int) verbs.RemoteAddr {
 
 func (h *testHost) postRecv(id uint64, sg ...verbs.SGE) {
 	h.t.Helper()
-	if _, err := h.own.Post([]verbs.RecvWR{{ID: id, SGList: sg}}); err != nil {
+	if _, _, err := h.own.Post([]verbs.RecvWR{{ID: id, SGList: sg}}); err != nil {
 		h.t.Fatal(err)
 	}
 }

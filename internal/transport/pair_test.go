@@ -216,7 +216,8 @@ func (p *pair) modify(e *node, a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	e.collect()
 	if e.qp.State() == verbs.QPStateReset { // what a device does
 		if e.taken = 0; e.own != nil {
-			e.own.Reset()
+			e.own.Enter(verbs.QPStateReset)
+			e.own.Enter(verbs.QPStateInit) // tests post at once
 		} else {
 			e.receives.Receives.(*queue.SRQUser).Reset()
 		}
