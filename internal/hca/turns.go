@@ -13,7 +13,7 @@ type turns struct {
 
 	mu    sync.Mutex
 	queue []*qp
-	last  []*qp // the memory of the latest round, for the next
+	last  []*qp // empty: the memory of the latest round, for the next
 }
 
 func (t *turns) due() bool { return t.n.Load() > 0 }
@@ -44,7 +44,7 @@ func (e *engine) serveTurns(now time.Duration, late bool) {
 	}
 	t.mu.Lock()
 	round := t.queue
-	t.queue, t.last = t.last[:0], nil
+	t.queue, t.last = t.last, nil
 	t.n.Store(0)
 	t.mu.Unlock()
 	for i, q := range round {
@@ -60,6 +60,6 @@ func (e *engine) serveTurns(now time.Duration, late bool) {
 		round[i] = nil
 	}
 	t.mu.Lock()
-	t.last = round
+	t.last = round[:0]
 	t.mu.Unlock()
 }
