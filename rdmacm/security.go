@@ -72,17 +72,17 @@ func (id *ID) SetSecurity(s *Security) error {
 
 // agreement is how far the ends of an ID with security have come.
 type agreement struct {
-	caller  *secure.Caller  // of the connecting end
-	request []byte          // the private data of the REQ, at the accepting end
-	secrets *secure.Secrets // once there are any
+	caller  *secure.Caller    // of the connecting end
+	request []byte            // the private data of the REQ, at the accepting end
+	reached *secure.Agreement // once there is one
 }
 
 // confirmation is what the RTU carries.
 func (a *agreement) confirmation() []byte {
-	if a.secrets == nil {
+	if a.reached == nil {
 		return nil
 	}
-	return a.secrets.Confirmation()
+	return a.reached.Confirmation()
 }
 
 // aboutRequest is what both ends know when the REQ comes, beside its private data.
@@ -128,10 +128,12 @@ func (id *ID) offer(call *connector.Call) (err error) {
 	if call.MTU, err = id.qp.SecuredMTU(); err != nil {
 		return err
 	}
-	about := aboutRequest(id.ps, id.qpType, id.local, id.remote, id.qp.QPN())
-	if id.agreement.caller, err = secure.NewCaller(s.PSK, about, call.Params.PrivateData); err != nil {
+	key, err := id.qp.NewSecurityKey()
+	if err != nil {
 		return err
 	}
+	about := aboutRequest(id.ps, id.qpType, id.local, id.remote, id.qp.QPN())
+	id.agreement.caller = secure.NewCaller(s.PSK, key, about, call.Params.PrivateData)
 	call.Params.PrivateData = id.agreement.caller.Request()
 	return nil
 }
@@ -154,12 +156,18 @@ func (id *ID) agree() error {
 	if err != nil {
 		return err
 	}
-	secrets, data, err := a.caller.Finish(about, id.peer.PrivateData)
+	reached, data, err := a.caller.Finish(about, id.peer.PrivateData)
 	if err != nil {
 		return disagree(err)
 	}
-	a.secrets, id.peer.PrivateData = secrets, data
-	return id.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secrets.Send, RecvSecret: secrets.Recv})
+	id.peer.PrivateData = data
+	return id.reach(reached)
+}
+
+// reach has the QP agree with its peer's. The caller holds id.mu.
+func (id *ID) reach(a *secure.Agreement) error {
+	id.agreement.reached = a
+	return id.qp.SetSecurity(verbs.PacketSecurity{Peer: a.Peer, PSK: a.Key})
 }
 
 // disagree says why the ends have not agreed.
@@ -216,17 +224,19 @@ func (id *ID) answerSecured(param *ConnParam) (err error) {
 		return err
 	}
 	request := aboutRequest(id.ps, id.qpType, id.remote, id.local, id.peer.QPN)
-	param.PrivateData, a.secrets, err = secure.Answer(id.options.security.PSK, request, a.request, about, param.PrivateData)
+	key, err := id.qp.NewSecurityKey()
 	if err != nil {
-		return disagree(err)
+		return err
 	}
-	return id.qp.SetSecurity(verbs.PacketSecurity{SendSecret: a.secrets.Send, RecvSecret: a.secrets.Recv})
+	answer, reached := secure.Answer(id.options.security.PSK, key, request, a.request, about, param.PrivateData)
+	param.PrivateData = answer
+	return id.reach(reached)
 }
 
 // tellQPOfPeer has the QP know its peer from the first packet on: a peer with keys is a software device. The caller
 // holds id.mu.
 func (id *ID) tellQPOfPeer() {
-	if id.agreement.secrets != nil && id.qp != nil { // the program may have destroyed it since it accepted
+	if id.agreement.reached != nil && id.qp != nil { // the program may have destroyed it since it accepted
 		_ = id.qp.PeerRepeatsSelectively() // it fails for UC, for a device that was told to be standard, and where the QP has failed
 	}
 }
@@ -234,7 +244,7 @@ func (id *ID) tellQPOfPeer() {
 // confirmed reports whether the peer has shown that it has the keys: by the RTU or, if that is not what
 // has established the connection, by a packet. The caller holds id.mu.
 func (id *ID) confirmed(rtu []byte) bool {
-	return id.listener == nil || id.agreement.secrets == nil || rtu == nil || id.agreement.secrets.Confirms(rtu)
+	return id.listener == nil || id.agreement.reached == nil || rtu == nil || id.agreement.reached.Confirms(rtu)
 }
 
 // unconfirmed ends a connection whose peer has not shown that it has the keys. The caller holds id.mu.

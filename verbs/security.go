@@ -1,49 +1,66 @@
 package verbs
 
-// PacketSecurity has a connected QP authenticate and encrypt each packet: see [QP.SetSecurity]. Each end
-// draws its SendSecret from crypto/rand for this one connection, and gives it to its peer, whose
-// RecvSecret it is. It does so over a channel that is authenticated and encrypted itself, such as TLS,
-// beside its QPN, PSN and GID. Somebody who reads along there reads the connection, and a secret
-// that is used again gives both connections away.
+// SecurityKey is what a QP tells its peer for packet security: an X25519 public key. It is no secret. But who can
+// replace it on the way reads and writes the connection in the peer's place, unless both ends have a PSK. So it goes
+// over a channel that is authenticated, such as TLS or SSH, beside QPN, PSN and GID.
+type SecurityKey [32]byte
+
+// PacketSecurity has a connected QP authenticate and encrypt each packet: see [QP.SetSecurity].
 type PacketSecurity struct {
-	SendSecret [32]byte // what this QP sends is under keys made of it
-	RecvSecret [32]byte // the peer's SendSecret
+	Peer SecurityKey // what [QP.NewSecurityKey] has returned at the peer
+	PSK  []byte      // a pre-shared key that both ends have: 16 bytes at least, better 32 of crypto/rand, or nil
 }
 
 // ProviderSecurity is what a ProviderQP implements if it can authenticate and encrypt packets: see
 // QP.SetSecurity.
 type ProviderSecurity interface {
-	// SetSecurity keeps the secrets until the QP goes to RTR, and from then on, until RESET. The QP is
-	// connected, in RESET or INIT. The secrets are not zero, and not alike.
+	// NewSecurityKey draws the QP's key for its next connection. The QP is connected, in RESET or INIT.
+	NewSecurityKey() (SecurityKey, error)
+	// SetSecurity agrees with the peer. It holds from RTR until RESET.
 	SetSecurity(s PacketSecurity) error
 	// SecuredMTU is the largest path MTU that such a QP may have.
 	SecuredMTU() MTU
 }
 
+// NewSecurityKey draws a key for the QP's next connection from crypto/rand, and returns what the peer must know of
+// it. The latest call counts. A key serves one connection: RTR uses it up, and RESET forgets it.
+//
+// The errors are ErrUnsupported for a UD QP and for a device that cannot, and ErrState from RTR on.
+func (qp *QP) NewSecurityKey() (SecurityKey, error) {
+	const verb = "draw the security key of"
+	if err := qp.check(verb); err != nil {
+		return SecurityKey{}, err
+	}
+	p, err := qp.security()
+	var key SecurityKey
+	if err == nil {
+		key, err = p.NewSecurityKey()
+	}
+	return key, wrap(verb, qp.name, err)
+}
+
 // SetSecurity has an RC or UC QP encrypt each packet by AES-256-GCM, and drop each that does not come
 // from its peer or has come before. It is for two software devices. Others drop the packets: to cards and
-// to Linux they are of an unknown kind. Both ends call it, with the secrets crossed, before RTR. RESET
-// forgets the secrets. Package rdmacm agrees on them by itself: see its Security.
+// to Linux they are of an unknown kind. Each end calls NewSecurityKey, tells its peer, and then calls SetSecurity
+// with the peer's key, before RTR. Package rdmacm does so by itself: see its Security.
+//
+// The keys of packets are made of both ends' keys. Each end has drawn its own for this connection alone, so no
+// two connections have the same, and no nonce is used twice: not after RESET either, nor with another QP, nor in
+// another process, whatever a program repeats.
 //
 // A packet grows by 28 bytes, so the path MTU may have to be smaller: see [QP.SecuredMTU]. Modify says so.
 // What is dropped is counted: see sec_forged_pkts, sec_replayed_pkts, sec_plain_pkts and sec_no_key_pkts
 // of [QP.Counters]. docs/SECURITY.md says what is protected and what is not.
 //
-// The errors are ErrUnsupported for a UD QP and for a device that cannot, ErrState from RTR on, and
-// ErrInvalid for secrets that are zero, alike, or those that the QP had before.
+// The errors are ErrUnsupported for a UD QP and for a device that cannot, ErrState from RTR on and without
+// NewSecurityKey, and ErrInvalid for a Peer that is this QP's own key, or nobody's, and a PSK that is too short.
 func (qp *QP) SetSecurity(s PacketSecurity) error {
 	const verb = "set security of"
 	if err := qp.check(verb); err != nil {
 		return err
 	}
 	p, err := qp.security()
-	switch {
-	case err != nil:
-	case s.SendSecret == [32]byte{} || s.RecvSecret == [32]byte{}:
-		err = invalidf("a secret is zero: draw SendSecret from crypto/rand, and take the peer's for RecvSecret")
-	case s.SendSecret == s.RecvSecret:
-		err = invalidf("the secrets of both directions are the same: each end draws one of its own")
-	default:
+	if err == nil {
 		err = p.SetSecurity(s)
 	}
 	return wrap(verb, qp.name, err)

@@ -34,7 +34,7 @@ const ours = "github.com/adverb-rdma/adverb/"
 const given = `ctx context.Context, t *testing.T, dev *verbs.Device, pd *verbs.PD, cq *verbs.CQ, qp *verbs.QP,
 	mr *verbs.MR, n int, remote verbs.RemoteAddr, addr netip.AddrPort, conn *rdmacm.Conn, l *rdmacm.Listener,
 	ch *rdmamsg.Channel, pool *rdmapool.Pool, data []byte, use func(any),
-	psk []byte, theirs verbs.PacketSecurity`
+	psk []byte, tell func(verbs.SecurityKey) verbs.SecurityKey`
 
 // block is a Go block of a guide.
 type block struct {

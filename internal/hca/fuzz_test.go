@@ -203,7 +203,6 @@ type fuzzed struct {
 	unbound bool // since the latest check
 	binds   int  // the latest bind's work request
 	wrs     []fuzzWR
-	secret  byte // counts connections of the secured QP
 
 	memory []byte // the areas and the guards
 	before []byte // as it was after the latest step

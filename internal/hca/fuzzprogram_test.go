@@ -149,10 +149,11 @@ func (z *fuzzed) connect(q *fuzzQP) {
 			fuzzSecured: everything, fuzzUC: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}[q.n]
 		z.must(q.Init(1, access))
 		if q.n == fuzzSecured {
-			z.secret++
-			in, out := [32]byte{0: 1, 1: z.secret}, [32]byte{0: 2, 1: z.secret}
-			z.must(q.SetSecurity(verbs.PacketSecurity{SendSecret: out, RecvSecret: in}))
-			q.seal = secure.NewSealer(in[:], uint32(peerQPN+q.n), uint32(q.QPN()))
+			peer := must1[*secure.Exchange](z)(secure.NewExchange())
+			key := must1[verbs.SecurityKey](z)(q.NewSecurityKey())
+			z.must(q.SetSecurity(verbs.PacketSecurity{Peer: peer.Public()}))
+			z.must(peer.Agree(key, nil))
+			q.seal, _ = peer.Begin(uint32(peerQPN+q.n), uint32(q.QPN()))
 			z.sealed = nil
 		}
 		z.must(q.RTR(verbs.Peer{QPN: peerQPN + verbs.QPN(q.n), PSN: firstPSN, GID: verbs.GIDFromAddr(fuzzPeer)}, verbs.Path{MTU: verbs.MTU256}))

@@ -134,16 +134,27 @@ func connect(t testing.TB, a, b *verbs.Device, o options) (x, y *end) {
 	t.Helper()
 	x, y = newEnd(t, a, o), newEnd(t, b, o)
 	if o.secured {
-		x.must(x.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretX, RecvSecret: secretY}))
-		y.must(y.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretY, RecvSecret: secretX}))
+		x.secure(y)
 	}
 	x.join(y, o)
 	y.join(x, o)
 	return x, y
 }
 
-// The secrets of two ends, as crypto/rand might have drawn them.
-var secretX, secretY = [32]byte{1: 7, 31: 9}, [32]byte{1: 8, 31: 9}
+// secure has two ends agree on packet security.
+func (e *end) secure(peer *end) {
+	e.t.Helper()
+	own, theirs := e.securityKey(), peer.securityKey()
+	e.must(e.qp.SetSecurity(verbs.PacketSecurity{Peer: theirs}))
+	peer.must(peer.qp.SetSecurity(verbs.PacketSecurity{Peer: own}))
+}
+
+func (e *end) securityKey() verbs.SecurityKey {
+	e.t.Helper()
+	key, err := e.qp.NewSecurityKey()
+	e.must(err)
+	return key
+}
 
 const firstPSN = 1<<24 - 40 // passes the largest PSN soon
 

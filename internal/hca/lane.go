@@ -79,7 +79,7 @@ type fullLane struct {
 // secured ones: a QP with keys takes no others.
 func (q *qp) findLane(p path, to verbs.QPN) {
 	q.leaveLane()
-	secured := q.security != nil || q.secrets.next != nil
+	secured := q.security != nil || q.exchange.Agreed()
 	if ask := q.shard.Lane; ask != nil && q.typ != verbs.QPTypeUD && !secured && len(q.dev.config.Middleware) == 0 {
 		q.out.lane = ask(p.eng.addr, p.dst.Addr(), uint32(to))
 	}

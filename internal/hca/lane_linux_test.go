@@ -494,8 +494,7 @@ func TestLaneSecured(t *testing.T) {
 	p.net.SetFaults(sim.Faults{})
 	asked := p.asked
 	a, b := newEnd(t, p.x.dev, options{}), newEnd(t, p.y.dev, options{})
-	a.must(a.qp.SetSecurity(verbs.PacketSecurity{SendSecret: [32]byte{1}, RecvSecret: [32]byte{2}}))
-	b.must(b.qp.SetSecurity(verbs.PacketSecurity{SendSecret: [32]byte{2}, RecvSecret: [32]byte{1}}))
+	a.secure(b)
 	a.join(b, options{mtu: verbs.MTU1024})
 	b.join(a, options{mtu: verbs.MTU1024})
 	a.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: signaled})

@@ -54,8 +54,7 @@ func TestCongestionNotified(t *testing.T) {
 				a, b := simDevice(t, net, 1), simDevice(t, net, 2, seen.middleware)
 				x, y := newEnd(t, a, o), newEnd(t, b, o)
 				if o.secured {
-					x.must(x.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretX, RecvSecret: secretY}))
-					y.must(y.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretY, RecvSecret: secretX}))
+					x.secure(y)
 				}
 				for _, e := range [2][2]*end{{x, y}, {y, x}} {
 					gid, err := e[1].dev.GID(1, 0)

@@ -218,7 +218,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.setPath(p)
 	}
 	if to == verbs.QPStateRTR {
-		q.secrets.begin(q)
+		q.beginSecurity()
 	}
 	if to == verbs.QPStateReset {
 		q.forgetSecurity()

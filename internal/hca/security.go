@@ -6,6 +6,7 @@ package hca
 // is any other packet, but for its UDP port: whoever has the key is the peer, whatever port it sends from.
 
 import (
+	"errors"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
@@ -15,7 +16,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// security is what a QP with secrets has from RTR on.
+// security is what a QP that has agreed with its peer has from RTR on.
 type security struct {
 	seal *secure.Sealer
 	open *secure.Opener
@@ -23,31 +24,57 @@ type security struct {
 
 // protection is what a QP has of packet security. The QP's lock guards it.
 type protection struct {
-	security *security // nil while packets are as RoCEv2 has them
-	secrets  secrets
-}
-
-// secrets are those of a QP's next connection, or nil, and what it sent its latest one's packets by.
-type secrets struct {
-	next *verbs.PacketSecurity
-	used [secure.SecretSize]byte
+	security *security        // nil while packets are as RoCEv2 has them
+	exchange *secure.Exchange // of the QP's next connection, or nil
 }
 
 var _ verbs.ProviderSecurity = (*qp)(nil)
+
+// NewSecurityKey implements verbs.ProviderSecurity.
+func (q *qp) NewSecurityKey() (verbs.SecurityKey, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.checkSecurable(); err != nil {
+		return verbs.SecurityKey{}, err
+	}
+	e, err := secure.NewExchange()
+	if err != nil {
+		return verbs.SecurityKey{}, err
+	}
+	q.exchange = e
+	return e.Public(), nil
+}
 
 // SetSecurity implements verbs.ProviderSecurity.
 func (q *qp) SetSecurity(s verbs.PacketSecurity) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if err := q.checkSecurable(); err != nil {
+		return err
+	}
+	if n := len(s.PSK); n > 0 && n < secure.MinPSK {
+		return verbs.Errorf(verbs.ErrInvalid, "PSK has %d bytes: %d at least, better 32 of crypto/rand, or none", n, secure.MinPSK)
+	}
+	if q.exchange == nil {
+		return verbs.Errorf(verbs.ErrState, "the QP has no key of its own, or has used it: call NewSecurityKey for each connection, and tell the peer")
+	}
+	switch err := q.exchange.Agree(s.Peer, s.PSK); {
+	case errors.Is(err, secure.ErrOwnPublic):
+		return verbs.Errorf(verbs.ErrInvalid, "Peer is this QP's own key: take what NewSecurityKey of the peer's QP has returned")
+	case err != nil:
+		return verbs.Errorf(verbs.ErrInvalid, "Peer: %v: take what NewSecurityKey of the peer's QP has returned", err)
+	}
+	return nil
+}
+
+// checkSecurable refuses what comes too late.
+func (q *qp) checkSecurable() error {
 	switch state := q.t.State(); {
 	case q.closed:
 		return verbs.ErrClosed
 	case state != verbs.QPStateReset && state != verbs.QPStateInit:
 		return verbs.Errorf(verbs.ErrState, "the QP is in %v: packets are secured from RTR on, so set it in QPS_RESET or QPS_INIT", state)
-	case s.SendSecret == q.secrets.used:
-		return verbs.Errorf(verbs.ErrInvalid, "the QP had this SendSecret before, and used twice it protects nothing: draw a new one from crypto/rand")
 	}
-	q.secrets.next = &s
 	return nil
 }
 
@@ -63,28 +90,24 @@ func (p *port) securedMTU() verbs.MTU {
 
 // checkSecuredMTU refuses a path MTU that secured packets have no room for.
 func (q *qp) checkSecuredMTU(mtu verbs.MTU) error {
-	if most := q.SecuredMTU(); q.secrets.next != nil && mtu > most {
+	if most := q.SecuredMTU(); q.exchange.Agreed() && mtu > most {
 		return verbs.Errorf(verbs.ErrInvalid, "PATH_MTU %v and the %d bytes of packet security do not fit network interface %s: "+
 			"use %v at both ends, or raise its MTU", mtu, secure.Overhead, q.dev.netdev.Name(), most)
 	}
 	return nil
 }
 
-// begin makes the keys of the connection that RTR has begun.
-func (s *secrets) begin(q *qp) {
-	if s.next == nil {
-		return
+// beginSecurity makes the keys of the connection that RTR has begun.
+func (q *qp) beginSecurity() {
+	if q.exchange.Agreed() {
+		seal, open := q.exchange.Begin(q.num, uint32(q.t.Attr().DestQPN))
+		q.security = &security{seal, open}
 	}
-	own, peer := q.num, uint32(q.t.Attr().DestQPN)
-	q.security = &security{
-		seal: secure.NewSealer(s.next.SendSecret[:], own, peer),
-		open: secure.NewOpener(s.next.RecvSecret[:], peer, own),
-	}
-	*s = secrets{used: s.next.SendSecret}
+	q.exchange = nil
 }
 
 // forgetSecurity takes the keys from a QP that goes to RESET, or is closed.
-func (q *qp) forgetSecurity() { q.security, q.secrets.next = nil, nil }
+func (q *qp) forgetSecurity() { q.protection = protection{} }
 
 // acceptSecured is accept for a QP with keys, once ICRC and P_Key are right.
 func (e *engine) acceptSecured(now time.Duration, q *qp, d *link.Datagram, payload []byte) {

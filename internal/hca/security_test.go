@@ -12,6 +12,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/secure"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -244,17 +245,19 @@ func TestSecuredForged(t *testing.T) {
 // The peer has keys and this end has none, or others: nothing is carried out, each drop is counted, and
 // the connection ends as one to a peer that is silent.
 func TestSecuredMismatch(t *testing.T) {
-	for name, secrets := range map[string]*verbs.PacketSecurity{
-		"none":   nil,
-		"others": {SendSecret: secretY, RecvSecret: secretY0},
-	} {
+	psk := bytes.Repeat([]byte{1}, 32)
+	for _, name := range []string{"none", "another peer's", "another PSK"} {
 		synctest.Test(t, func(t *testing.T) {
 			net := sim.New(sim.Config{})
 			o := options{timeout: 8}
 			x, y := newEnd(t, simDevice(t, net, 1), o), newEnd(t, simDevice(t, net, 2), o)
-			x.must(x.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretX, RecvSecret: secretY}))
-			if secrets != nil {
-				y.must(y.qp.SetSecurity(*secrets))
+			keyX, keyY := x.securityKey(), y.securityKey()
+			x.must(x.qp.SetSecurity(verbs.PacketSecurity{Peer: keyY}))
+			switch name {
+			case "another peer's":
+				y.must(y.qp.SetSecurity(verbs.PacketSecurity{Peer: newEnd(t, x.dev, o).securityKey()}))
+			case "another PSK":
+				y.must(y.qp.SetSecurity(verbs.PacketSecurity{Peer: keyX, PSK: psk}))
 			}
 			x.join(y, o)
 			y.join(x, o)
@@ -267,7 +270,7 @@ func TestSecuredMismatch(t *testing.T) {
 			}
 			write(x, src, dst)
 			forged, _, _, noKey := y.security()
-			if secrets == nil && noKey == 0 || secrets != nil && forged == 0 {
+			if without := name == "none"; without && noKey == 0 || !without && forged == 0 {
 				t.Errorf("%s: got %d packets counted as forged and %d for lack of keys, want forged ones where there are keys, and else ones for lack of keys", name, forged, noKey)
 			}
 			y.impl().mu.Lock()
@@ -280,23 +283,30 @@ func TestSecuredMismatch(t *testing.T) {
 	}
 }
 
-var secretY0 = [32]byte{31: 1}
-
-// TestSetSecurity: what SetSecurity and RTR refuse, and why.
+// TestSetSecurity: what NewSecurityKey, SetSecurity and RTR refuse, and why.
 func TestSetSecurity(t *testing.T) {
 	net := sim.New(sim.Config{MTU: 4096 + packetOverhead}) // no room for more
 	d := simDevice(t, net, 1)
 	e := newEnd(t, d, options{})
-	good := verbs.PacketSecurity{SendSecret: secretX, RecvSecret: secretY}
 	refused := func(what string, err, kind error) {
 		t.Helper()
 		if !errors.Is(err, kind) {
 			t.Errorf("%s: got %v, want %v", what, err, kind)
 		}
 	}
-	refused("zero", e.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretX}), verbs.ErrInvalid)
-	refused("alike", e.qp.SetSecurity(verbs.PacketSecurity{SendSecret: secretX, RecvSecret: secretX}), verbs.ErrInvalid)
-	refused("UD", newEnd(t, d, options{typ: verbs.QPTypeUD}).qp.SetSecurity(good), verbs.ErrUnsupported)
+	drawn := func(qp *verbs.QP) error {
+		_, err := qp.NewSecurityKey()
+		return err
+	}
+	good := verbs.PacketSecurity{Peer: newEnd(t, d, options{}).securityKey()}
+	ud := newEnd(t, d, options{typ: verbs.QPTypeUD}).qp
+	refused("a key of UD", drawn(ud), verbs.ErrUnsupported)
+	refused("UD", ud.SetSecurity(good), verbs.ErrUnsupported)
+	refused("no key", e.qp.SetSecurity(good), verbs.ErrState)
+	own := e.securityKey()
+	refused("zero", e.qp.SetSecurity(verbs.PacketSecurity{}), verbs.ErrInvalid)
+	refused("its own key", e.qp.SetSecurity(verbs.PacketSecurity{Peer: own}), verbs.ErrInvalid)
+	refused("a short PSK", e.qp.SetSecurity(verbs.PacketSecurity{Peer: good.Peer, PSK: make([]byte, 15)}), verbs.ErrInvalid)
 	e.must(e.qp.SetSecurity(good))
 	to := verbs.Peer{QPN: 0x123456, GID: verbs.GIDFromAddr(simAddr(2))}
 	refused("no room", e.qp.RTR(to, verbs.Path{MTU: verbs.MTU4096}), verbs.ErrInvalid)
@@ -304,14 +314,63 @@ func TestSetSecurity(t *testing.T) {
 		t.Errorf("got the secured MTU %v, %v, want %v", m, err, verbs.MTU2048)
 	}
 	e.must(e.qp.RTR(to, verbs.Path{MTU: verbs.MTU2048}))
+	refused("a key in RTR", drawn(e.qp), verbs.ErrState)
 	refused("RTR", e.qp.SetSecurity(good), verbs.ErrState)
 	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
 	if e.impl().security != nil {
 		t.Error("RESET has not forgotten the keys")
 	}
-	refused("again", e.qp.SetSecurity(good), verbs.ErrInvalid)
-	good.SendSecret = secretY0
+	refused("the used key", e.qp.SetSecurity(good), verbs.ErrState)
+	e.securityKey()
 	e.must(e.qp.SetSecurity(good))
+	e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
+	refused("a key from before RESET", e.qp.SetSecurity(good), verbs.ErrState)
+	e.must(e.qp.Close())
+	refused("a key of what is closed", drawn(e.qp), verbs.ErrClosed)
+}
+
+// TestSecuredNeverRepeats: a program gives the peer's key, the PSK, the PSNs and the peer's QPN again, to a QP after
+// RESET, to another QP, and in another process, and sends the same. By one key and one nonce two packets would look
+// alike. None does.
+func TestSecuredNeverRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stranger, err := secure.NewExchange()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := verbs.PacketSecurity{Peer: stranger.Public(), PSK: bytes.Repeat([]byte{1}, 32)}
+		sealed := map[string]bool{}
+		for process := range 2 {
+			var out tap
+			d := simDevice(t, sim.New(sim.Config{}), 1, out.middleware)
+			for qp := range 2 {
+				e := newEnd(t, d, options{})
+				mr := e.mr(64)
+				for life := range 4 {
+					out.packets = nil
+					if life > 0 {
+						e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.MaskState))
+						e.must(e.qp.Init(1, everything))
+					}
+					e.securityKey()
+					e.must(e.qp.SetSecurity(again))
+					e.must(e.qp.RTR(verbs.Peer{QPN: 0x123456, PSN: firstPSN, GID: verbs.GIDFromAddr(simAddr(2))}, verbs.Path{MTU: verbs.MTU1024}))
+					e.must(e.qp.RTS(firstPSN, verbs.Retry{}))
+					e.send(verbs.SendWR{Op: verbs.OpSend, SGList: []verbs.SGE{mr.SGE(0, 64)}})
+					synctest.Wait()
+					if len(out.packets) != 1 {
+						t.Fatalf("%d packets have left, want 1", len(out.packets))
+					}
+					p := out.packets[0]
+					block := string(p[wire.BTHSize+wire.SETHSize:][:16])
+					if sealed[block] {
+						t.Fatalf("process %d, QP %d, life %d: the packet looks like an earlier one, %x, want another", process, qp, life, block)
+					}
+					sealed[block] = true
+				}
+			}
+		}
+	})
 }
 
 // A peer whose packets are genuine may send from any port at any time.

@@ -111,7 +111,7 @@ var recoveryMutants = []mutant{
 
 	// What private data tells of the peer.
 	{"keys tell nothing of the peer", "rdmacm/security.go",
-		"	if id.agreement.secrets != nil && id.qp != nil {", "	if false {", "./rdmacm", "TestSecurity$"},
+		"	if id.agreement.reached != nil && id.qp != nil {", "	if false {", "./rdmacm", "TestSecurity$"},
 	{"rdmaio does not listen to what the hello says of the QP", "rdmaio/end.go",
 		"	if h.selective {", "	if false {", "./rdmaio", "TestSelective"},
 	{"a QP that was told keeps it to itself", "internal/hca/selective.go",

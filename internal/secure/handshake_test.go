@@ -2,7 +2,6 @@ package secure
 
 import (
 	"bytes"
-	"errors"
 	"testing"
 )
 
@@ -12,13 +11,13 @@ var (
 	aboutREP = []byte("what both ends know then")
 )
 
+// Public keys of the ends.
+var callerKey, listenerKey = [PublicSize]byte{1, 31: 1}, [PublicSize]byte{2, 31: 1}
+
 // answered lets two ends agree, but for what change does to the messages.
-func answered(t *testing.T, change func(req, rep []byte), callerPSK, listenerPSK []byte) (caller, listener *Secrets, err error) {
+func answered(t *testing.T, change func(req, rep []byte), callerPSK, listenerPSK []byte) (caller, listener *Agreement, err error) {
 	t.Helper()
-	c, err := NewCaller(callerPSK, aboutREQ, []byte("from caller"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := NewCaller(callerPSK, callerKey, aboutREQ, []byte("from caller"))
 	req := bytes.Clone(c.Request())
 	rep := make([]byte, answerSpace)
 	change(req, rep)
@@ -29,10 +28,7 @@ func answered(t *testing.T, change func(req, rep []byte), callerPSK, listenerPSK
 	if !bytes.Equal(data, []byte("from caller\x00")) {
 		t.Errorf("the listener has %q of the caller's program, want \"from caller\\x00\"", data)
 	}
-	rep, listener, err = Answer(listenerPSK, aboutREQ, req, aboutREP, []byte("from listener"))
-	if err != nil {
-		return nil, nil, err
-	}
+	rep, listener = Answer(listenerPSK, listenerKey, aboutREQ, req, aboutREP, []byte("from listener"))
 	change(make([]byte, requestSpace), rep)
 	caller, data, err = c.Finish(aboutREP, rep)
 	if err != nil {
@@ -51,18 +47,65 @@ func TestHandshake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if caller.Send != listener.Recv || caller.Recv != listener.Send || caller.Send == caller.Recv {
-		t.Error("the ends have not agreed on a secret for each direction")
+	if caller.Peer != listenerKey || listener.Peer != callerKey {
+		t.Errorf("the ends have the public keys %x and %x, want each other's", caller.Peer, listener.Peer)
+	}
+	if len(caller.Key) != secretSize || !bytes.Equal(caller.Key, listener.Key) || bytes.Equal(caller.Key, psk) {
+		t.Errorf("the ends have the keys %x and %x, want one of %d bytes that is made of all that was said", caller.Key, listener.Key, secretSize)
 	}
 	if !listener.Confirms(caller.Confirmation()) {
 		t.Error("the caller's confirmation is not taken")
 	}
-	again, _, err := answered(t, keep, psk, psk)
-	if err != nil || again.Send == caller.Send {
-		t.Errorf("two connections have the same secrets (%v), want different ones", err)
+	if listener.Confirms(nil) || listener.Confirms(make([]byte, 224)) {
+		t.Error("no confirmation is taken for one")
 	}
-	if listener.Confirms(again.Confirmation()) || listener.Confirms(nil) || listener.Confirms(make([]byte, 224)) {
-		t.Error("another connection's confirmation is taken")
+}
+
+// What one connection's messages lead to holds for no other: neither the key nor the confirmation.
+func TestHandshakeAgain(t *testing.T) {
+	_, first, err := answered(t, keep, psk, psk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, a := range map[string]*Agreement{
+		"another caller's key":   agreement(psk, aboutREQ, NewCaller(psk, [PublicSize]byte{3}, aboutREQ, []byte("from caller")), aboutREP, listenerKey, []byte("from listener")),
+		"another listener's key": agreement(psk, aboutREQ, NewCaller(psk, callerKey, aboutREQ, []byte("from caller")), aboutREP, [PublicSize]byte{3}, []byte("from listener")),
+		"another request":        agreement(psk, []byte("another QPN"), NewCaller(psk, callerKey, []byte("another QPN"), []byte("from caller")), aboutREP, listenerKey, []byte("from listener")),
+		"another reply":          agreement(psk, aboutREQ, NewCaller(psk, callerKey, aboutREQ, []byte("from caller")), []byte("another PSN"), listenerKey, []byte("from listener")),
+		"another program":        agreement(psk, aboutREQ, NewCaller(psk, callerKey, aboutREQ, []byte("from caller")), aboutREP, listenerKey, []byte("from another")),
+	} {
+		if bytes.Equal(a.Key, first.Key) || first.Confirms(a.Confirmation()) {
+			t.Errorf("%s: the key is the same, or the confirmation is taken, want others", name)
+		}
+	}
+}
+
+func agreement(psk, about []byte, c *Caller, aboutReply []byte, public [PublicSize]byte, data []byte) *Agreement {
+	_, a := Answer(psk, public, about, c.Request(), aboutReply, data)
+	return a
+}
+
+// Each bit of the caller's confirmation counts, and its length.
+func TestConfirmationEveryBit(t *testing.T) {
+	caller, listener, err := answered(t, keep, psk, psk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := append(caller.Confirmation(), make([]byte, 204)...) // as an RTU carries it
+	for i := range confirmSize {
+		for bit := range 8 {
+			c[i] ^= 1 << bit
+			if listener.Confirms(c) {
+				t.Errorf("byte %d, bit %d of the confirmation does not count, want it refused", i, bit)
+			}
+			c[i] ^= 1 << bit
+		}
+		if listener.Confirms(c[:i]) {
+			t.Errorf("a confirmation of %d bytes is taken, want %d", i, confirmSize)
+		}
+	}
+	if !listener.Confirms(c) {
+		t.Error("the genuine confirmation is refused")
 	}
 }
 
@@ -90,28 +133,19 @@ func TestHandshakeEveryByte(t *testing.T) {
 
 // What the ends know beside the private data counts as well.
 func TestHandshakeIsBound(t *testing.T) {
-	c, err := NewCaller(psk, aboutREQ, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := NewCaller(psk, callerKey, aboutREQ, nil)
 	if _, err := Screen(psk, []byte("another QPN"), c.Request()); err != ErrKey {
 		t.Errorf("another request: got %v, want %v", err, ErrKey)
 	}
-	rep, _, err := Answer(psk, aboutREQ, c.Request(), aboutREP, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep, _ := Answer(psk, listenerKey, aboutREQ, c.Request(), aboutREP, nil)
 	if _, _, err := c.Finish([]byte("another PSN"), rep); err != ErrKey {
 		t.Errorf("another reply: got %v, want %v", err, ErrKey)
 	}
 }
 
-// A peer that knows nothing of all this, one of a later version, and keys that nobody makes.
+// A peer that knows nothing of all this, and those of other versions.
 func TestHandshakeStrangers(t *testing.T) {
-	c, err := NewCaller(psk, aboutREQ, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := NewCaller(psk, callerKey, aboutREQ, nil)
 	for _, rep := range [][]byte{nil, make([]byte, answerSpace), bytes.Repeat([]byte{0xad}, answerSpace)} {
 		if _, _, err := c.Finish(aboutREP, rep); err != ErrPlain {
 			t.Errorf("%d bytes: got %v, want %v", len(rep), err, ErrPlain)
@@ -120,44 +154,34 @@ func TestHandshakeStrangers(t *testing.T) {
 	if _, err := Screen(psk, aboutREQ, make([]byte, requestSpace)); err != ErrPlain {
 		t.Errorf("got %v, want %v", err, ErrPlain)
 	}
-	later := bytes.Clone(c.Request())
-	later[magicSize-1]++
-	if _, err := Screen(psk, aboutREQ, later); err != ErrVersion {
-		t.Errorf("got %v, want %v", err, ErrVersion)
-	}
-	low := bytes.Clone(c.Request())
-	clear(low[magicSize:requestMACAt]) // a point of low order
-	if _, _, err := Answer(psk, aboutREQ, low, aboutREP, nil); !errors.Is(err, ErrKey) {
-		t.Errorf("got %v, want %v", err, ErrKey)
+	for _, d := range []byte{1, 0xff} { // the next and the last one
+		other := bytes.Clone(c.Request())
+		other[magicSize-1] += d
+		if _, err := Screen(psk, aboutREQ, other); err != ErrVersion {
+			t.Errorf("got %v, want %v", err, ErrVersion)
+		}
 	}
 }
 
 // FuzzHandshake: whatever comes as a message, nothing panics, and nothing is agreed on.
 func FuzzHandshake(f *testing.F) {
-	c, err := NewCaller(psk, aboutREQ, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	other := []byte("another key, of 32 bytes too....")
+	c := NewCaller(other, callerKey, aboutREQ, nil)
 	f.Add(bytes.Clone(c.Request()))
-	rep, _, err := Answer(psk, aboutREQ, c.Request(), aboutREP, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	rep, _ := Answer(other, listenerKey, aboutREQ, c.Request(), aboutREP, nil)
 	f.Add(rep)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := NewCaller(psk, aboutREQ, nil)
-		if err != nil {
-			t.Fatal(err)
+		if a, _, err := NewCaller(psk, callerKey, aboutREQ, nil).Finish(aboutREP, b); err == nil {
+			t.Fatalf("%x was taken for an answer: %x, want it refused", b, a.Key)
 		}
-		if s, _, err := c.Finish(aboutREP, b); err == nil {
-			t.Fatalf("%x was taken for an answer: %x, want it refused", b, s.Send)
-		}
-		if _, err := Screen([]byte("another key, of 32 bytes too...."), aboutREQ, b); err == nil {
+		if _, err := Screen(psk, aboutREQ, b); err == nil {
 			t.Fatalf("%x was taken for a request, want it refused", b)
 		}
 		if len(b) >= requestSpace {
-			_, _, _ = Answer(psk, aboutREQ, b, aboutREP, nil)
+			_, _ = Answer(psk, listenerKey, aboutREQ, b, aboutREP, nil)
 		}
-		new(Secrets).Confirms(b)
+		if new(Agreement).Confirms(b) && !bytes.HasPrefix(b, new(Agreement).Confirmation()) {
+			t.Fatalf("%x was taken for a confirmation, want it refused", b)
+		}
 	})
 }

@@ -13,7 +13,7 @@
 // The cipher is AES-256-GCM. The tag covers the BTH in front too, but for the byte that routers may
 // change and the ICRC leaves out. The nonce is the packet's number, which counts up with each packet that
 // leaves, repeated ones included, xored with a secret of the direction: so no nonce is used twice,
-// whatever the PSN. Each direction has keys of its own, and new ones after 2^28 packets.
+// whatever the PSN. Each direction of each connection has keys of its own, and new ones after 2^28 packets.
 package secure
 
 import (
@@ -27,18 +27,16 @@ import (
 )
 
 const (
-	// SecretSize is the length of the secret that the keys of a direction are made of.
-	SecretSize = 32
-
 	// Lead is how many bytes a secured packet has in front of where the packet itself was written.
 	Lead = wire.BTHSize
 	// Overhead is by how much a secured packet is longer than the packet inside.
 	Overhead = wire.SETHSize + innerSize + tagSize
 
-	keySize   = 32
-	nonceSize = 12
-	tagSize   = 16
-	innerSize = 4 // of the BTH that is encrypted
+	secretSize = 32 // of what the keys of a direction are made of
+	keySize    = 32
+	nonceSize  = 12
+	tagSize    = 16
+	innerSize  = 4 // of the BTH that is encrypted
 
 	sealedAt = wire.BTHSize + wire.SETHSize // where the encrypted part begins
 	minSize  = sealedAt + innerSize + tagSize + wire.ICRCSize
@@ -61,29 +59,20 @@ type keys struct {
 	iv   [nonceSize]byte
 }
 
-// generations makes one generation's keys after the other. Of the secret nothing is kept that an older
-// generation's keys follow from.
+// generations makes one generation's keys after the other, from the secret of a direction. Of the secret nothing
+// is kept that an older generation's keys follow from.
 type generations struct {
-	secret [SecretSize]byte
-}
-
-// newGenerations begins with a secret of the direction from one QP to another. What two QPs send is under
-// different keys though a program gave them one secret.
-func newGenerations(secret []byte, from, to uint32) (g generations) {
-	info := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte("adverb secure 1 direction "), from), to)
-	prk := must(hkdf.Extract(sha256.New, secret, nil))
-	g.secret = [SecretSize]byte(expand(prk, string(info), SecretSize))
-	return g
+	secret [secretSize]byte
 }
 
 // next returns the next generation's keys.
 func (g *generations) next() *keys {
 	k := new(keys)
-	key := expand(g.secret[:], "adverb secure 1 key", keySize)
-	copy(k.iv[:], expand(g.secret[:], "adverb secure 1 iv", nonceSize))
+	key := expand(g.secret[:], "adverb secure 2 key", keySize)
+	copy(k.iv[:], expand(g.secret[:], "adverb secure 2 iv", nonceSize))
 	k.aead = must(cipher.NewGCM(must(aes.NewCipher(key))))
 	clear(key)
-	g.secret = [SecretSize]byte(expand(g.secret[:], "adverb secure 1 next", SecretSize))
+	g.secret = [secretSize]byte(expand(g.secret[:], "adverb secure 2 next", secretSize))
 	return k
 }
 
@@ -123,10 +112,9 @@ type Sealer struct {
 	frame       frame
 }
 
-// NewSealer makes the Sealer for what QP from sends to QP to. Both ends have the secret, and must never
-// use it for anything else.
-func NewSealer(secret []byte, from, to uint32) *Sealer {
-	s := &Sealer{generations: newGenerations(secret, from, to), bits: generationBits}
+// newSealer makes the Sealer of a direction. Nothing else may ever have its secret: see Exchange.
+func newSealer(secret []byte) *Sealer {
+	s := &Sealer{generations: generations{[secretSize]byte(secret)}, bits: generationBits}
 	s.keys = s.generations.next()
 	return s
 }
@@ -170,9 +158,9 @@ type Opener struct {
 	frame            frame
 }
 
-// NewOpener makes the Opener for what QP from sends to QP to.
-func NewOpener(secret []byte, from, to uint32) *Opener {
-	o := &Opener{generations: newGenerations(secret, from, to), bits: generationBits}
+// newOpener makes the Opener of a direction.
+func newOpener(secret []byte) *Opener {
+	o := &Opener{generations: generations{[secretSize]byte(secret)}, bits: generationBits}
 	o.keys = o.generations.next()
 	o.next = o.generations.next()
 	return o

@@ -229,6 +229,7 @@ func (a *agent) requested(ev *cm.Event) {
 	}
 	e := newEnd(c, 1)
 	c.ends[1] = e
+	c.agree()
 	psn := verbs.PSN(e.rnd.IntN(1 << 24))
 	e.toRTRWith(verbs.QPN(p.QPN), psn, c.nodes[0])
 	e.psn = verbs.PSN(p.PSN)

@@ -24,7 +24,6 @@ type conn struct {
 	over  bool
 
 	secured bool
-	secrets [2][32]byte // of this life, by side
 	routing [2]verbs.AdaptiveRouting
 	control [2]verbs.CongestionControl
 	class   uint8 // what the path's traffic class is
@@ -103,7 +102,6 @@ func (c *conn) begin() {
 	port, err := c.nodes[0].dev.QueryPort(1)
 	w.must(err)
 	c.mtu = verbs.MTU(1 + r.IntN(int(port.ActiveMTU)))
-	c.drawSecrets()
 	c.rdAtom = 1 << r.IntN(5)
 	c.retry.MaxRDAtomic = c.rdAtom
 	switch {
@@ -120,6 +118,7 @@ func (c *conn) begin() {
 		return
 	}
 	c.ends = [2]*end{newEnd(c, 0), newEnd(c, 1)}
+	c.agree()
 	for _, e := range c.ends {
 		e.toRTR()
 	}

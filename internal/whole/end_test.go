@@ -33,6 +33,7 @@ type end struct {
 	signalAll bool
 	depth     int // work requests that fit the send queue
 	psn       verbs.PSN
+	key       verbs.SecurityKey
 	up        bool // in RTS, and the program posts
 
 	src, dst, read, victim *region

@@ -21,14 +21,7 @@ func (c *conn) drawSecurity() {
 	c.secured = r.IntN(2) == 0 && c.w.plan.Secure
 }
 
-// drawSecrets makes the secrets of a life, by side.
-func (c *conn) drawSecrets() {
-	for side := range c.secrets {
-		fill(c.secrets[side][:], c.w.plan.Seed^uint64(c.index)<<32^uint64(c.life)<<8^uint64(side)<<1^1)
-	}
-}
-
-// secure gives a new end its keys. The path MTU of the life is what has room for secured packets.
+// secure draws a new end's key. The path MTU of the life is what has room for secured packets.
 func (e *end) secure() {
 	if !e.c.secured {
 		return
@@ -37,8 +30,22 @@ func (e *end) secure() {
 	most, err := e.qp.SecuredMTU()
 	w.must(err)
 	e.c.mtu = min(e.c.mtu, most)
-	w.must(e.qp.SetSecurity(verbs.PacketSecurity{SendSecret: e.c.secrets[e.side], RecvSecret: e.c.secrets[1-e.side]}))
+	e.key, err = e.qp.NewSecurityKey()
+	w.must(err)
 	w.totals.Secured++
+}
+
+// agree has both ends of a life agree on keys.
+func (c *conn) agree() {
+	if !c.secured {
+		return
+	}
+	for _, e := range c.ends {
+		if e.closed || e.crashed { // since it asked
+			continue
+		}
+		c.w.must(e.qp.SetSecurity(verbs.PacketSecurity{Peer: e.peer().key}))
+	}
 }
 
 // packets returns an iterator over the packets of a datagram or a train.

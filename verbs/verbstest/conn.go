@@ -36,8 +36,8 @@ type end struct {
 	scq, rcq *verbs.CQ
 	qp       *verbs.QP
 	psn      verbs.PSN
-	secret   [32]byte // what it sends is under keys made of it, if the suite runs so
-	mtu      int      // bytes of the path MTU, once connected
+	key      verbs.SecurityKey // of its next connection, if the suite runs so
+	mtu      int               // bytes of the path MTU, once connected
 	to       peer
 	o        setup
 }
@@ -49,7 +49,7 @@ type peer struct {
 	QKey  verbs.QKey
 	Depth int // READs and atomics that the end answers at a time
 
-	Secret [32]byte
+	Key verbs.SecurityKey
 }
 
 // newEnd makes a QP in RESET.
@@ -129,12 +129,12 @@ func (s *Side) ethernet() bool { return s.port().LinkLayer == verbs.LinkLayerEth
 // self returns what the QP's peer needs to know. On InfiniBand the LID is part of it.
 func (e *end) self() peer {
 	port := e.port()
-	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid(), LID: port.LID}, port.ActiveMTU, e.o.qkey, e.o.path.MaxDestRDAtomic, [32]byte{}}
-	if e.secured {
-		for i := range e.secret {
-			e.secret[i] = byte(e.rand.Uint32())
-		}
-		p.Secret = e.secret
+	p := peer{verbs.Peer{QPN: e.qp.QPN(), PSN: e.psn, GID: e.gid(), LID: port.LID}, port.ActiveMTU, e.o.qkey, e.o.path.MaxDestRDAtomic, verbs.SecurityKey{}}
+	if e.secured && e.o.typ != verbs.QPTypeUD {
+		var err error
+		e.key, err = e.qp.NewSecurityKey()
+		e.must(err)
+		p.Key = e.key
 	}
 	if p.Depth == 0 {
 		p.Depth = e.attr().MaxQPRdAtom
@@ -151,8 +151,8 @@ func (e *end) rtr() {
 		return
 	}
 	e.must(e.qp.Init(e.Port, e.o.access))
-	if e.secured && e.to.Secret != e.secret && e.to.Secret != [32]byte{} { // a QP that is its own peer has no second secret
-		e.must(e.qp.SetSecurity(verbs.PacketSecurity{SendSecret: e.secret, RecvSecret: e.to.Secret}))
+	if e.secured && e.to.Key != e.key && e.to.Key != (verbs.SecurityKey{}) { // a QP that is its own peer has no second key
+		e.must(e.qp.SetSecurity(verbs.PacketSecurity{Peer: e.to.Key}))
 	}
 	path := e.o.path
 	path.SGIDIndex = e.GIDIndex

@@ -1,0 +1,30 @@
+package main
+
+// foreignMutants are of who a peer is: keys and MACs, and senders that are no adverbs.
+var foreignMutants = []mutant{
+	{"all connections have one private key", secure + "exchange.go",
+		"	private, err := ecdh.X25519().GenerateKey(rand.Reader)\n", "	_ = rand.Reader\n	private, err := ecdh.X25519().NewPrivateKey(make([]byte, 32))\n", "./internal/secure", "TestKeysNeverRepeat"},
+	{"an exchange begins several connections", secure + "exchange.go",
+		"	clear(e.agreed)\n	e.private, e.agreed = nil, nil\n", "", "./internal/secure", "TestExchangeBeginsOnce"},
+	{"a QP's key serves all its connections", hca + "security.go",
+		"	q.exchange = nil\n}", "	if again, err := secure.NewExchange(); err == nil && q.exchange != nil {\n		q.exchange = again\n	}\n}", "./internal/hca", "TestSetSecurity"},
+	{"a QP keeps its key at RESET", hca + "security.go",
+		"{ q.protection = protection{} }", "{ q.security = nil }", "./internal/hca", "TestSetSecurity"},
+	{"a pre-shared key is no part of the keys", secure + "exchange.go",
+		"hkdf.Extract(sha256.New, shared, psk)", "hkdf.Extract(sha256.New, shared, psk[:0])", "./internal/secure", "TestOtherKeys"},
+	{"a QP's number is no part of its keys", secure + "exchange.go",
+		"AppendUint32(info, fromQP), toQP)", "AppendUint32(info, 0), 0)", "./internal/secure", "TestOtherKeys"},
+	{"an end agrees with itself", secure + "exchange.go",
+		"	if peer == e.public {\n", "	if false {\n", "./internal/secure", "TestExchangeStrangers"},
+	{"a short pre-shared key is taken", hca + "security.go",
+		"n > 0 && n < secure.MinPSK", "n < 0", "./internal/hca", "TestSetSecurity"},
+	{"8 of 16 bytes of the caller's confirmation are compared", secure + "handshake.go",
+		"hmac.Equal(private[confirmMACAt:confirmSize], a.confirm[:])", "hmac.Equal(private[confirmMACAt:confirmMACAt+8], a.confirm[:8])", "./internal/secure", "TestConfirmationEveryBit"},
+	{"8 of 16 bytes of the listener's MAC are compared", secure + "handshake.go",
+		"hmac.Equal(mac, answer[answerMACAt:answerBlock])", "hmac.Equal(mac[:8], answer[answerMACAt:answerMACAt+8])", "./internal/secure", "TestHandshakeEveryByte"},
+	{"4 of 8 bytes of the request's HMAC are compared", secure + "handshake.go",
+		"hmac.Equal(macOfRequest(psk, about, request), request[requestMACAt:requestBlock])",
+		"hmac.Equal(macOfRequest(psk, about, request)[:4], request[requestMACAt:requestMACAt+4])", "./internal/secure", "TestHandshakeEveryByte"},
+	{"what the program said before the answer is no part of the keys", secure + "handshake.go",
+		"	part(h, request[:requestSpace])\n	part(h, aboutReply)\n", "	part(h, aboutReply)\n", "./internal/secure", "TestHandshakeAgain"},
+}
