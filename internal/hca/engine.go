@@ -50,7 +50,6 @@ type receiving struct {
 	unserved int  // receives since timers were served
 	vain     int  // polls in a row that have looked at the link and found nothing
 	vainMost int  // after so many the others are served
-	senders  senders
 }
 
 // sleeping is what the goroutine of an engine, and those that may wake it, know of each other: whether it sleeps or

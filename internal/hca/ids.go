@@ -1,10 +1,5 @@
 package hca
 
-import (
-	"net/netip"
-	"time"
-)
-
 // ids is what is known of a peer's IPv4 identifications and DF flag. The ICRC covers them, and a UDP
 // socket does not tell them. Over IPv6, where neither is, it is what the flow labels tell, which the ICRC
 // leaves out: whether the peer is an adverb.
@@ -12,29 +7,23 @@ import (
 // A damaged packet passes by chance with these probabilities. With a check of the whole ICRC the
 // probability would be 2^-32.
 //
-//	a sender such as ourselves      2^-24   identifications below ownIDs or just above, with DF
-//	one that counts                 2^-20   within idWindow of its latest, DF as before
-//	  with several QPs here         2^-19   of its latest on this QP, or on any
-//	  after idSilence, or on UC     2^-16   any identification, DF as before
-//	one without a count, or a first packet
-//	                                2^-15   any identification, with or without DF
+//	a sender such as ourselves         2^-24   identifications below ownIDs or just above, with DF
+//	any other                          2^-16   any identification, DF as before
+//	  whose DF changes, a first packet 2^-15   any identification, with or without DF
 //
-// Between a packet that follows the latest at once and one that comes after idSilence, the
-// probability grows with the time. Linux is the sender that counts: once for each pair of hosts, for
-// all QPs and programs, and further with the time that passes. On UC any identification is taken,
-// because nobody repeats what is dropped.
+// What order the identifications of others are in tells nothing that a receiver may rely on. Linux counts once
+// for each pair of hosts, for all QPs and programs, and further with the time that passes. Others share one
+// count among all they send, or jump. A packet that was dropped for its identification would be a good one, which
+// is repeated at best.
 //
 // Nothing is learned from a packet until it has made progress: until it had the PSN that was waited
 // for. So somebody who forges packets has to guess the PSN too, before genuine packets become implausible.
-// Only misses and refused change before that. They let more pass, never less.
+// Only misses changes before that. It lets more pass, never less.
 type ids struct {
 	kind     idsKind
 	accepted ident // the latest of a packet that made progress
-	steady   int   // packets in a row that look like a count, of a sender without one
 	restarts int   // of a count among ours; over IPv6 packets in a row with the label of an adverb
-
-	refused ident // the latest that did not fit
-	misses  int   // those that did not fit since progress was made
+	misses   int   // those that did not fit since progress was made
 }
 
 type idsKind uint8
@@ -42,22 +31,14 @@ type idsKind uint8
 const (
 	idsUnknown idsKind = iota // nothing has come
 	idsOurs                   // as link.Link.Send has them, or wire.Flow.Label
-	idsCount                  // counting up
-	idsNoCount                // in no order that we know
+	idsForeign                // in no order that we know, with one DF
+	idsMixed                  // with DF and without
 )
 
 // ident is an identification with its DF flag, as SolveID finds it.
 type ident struct {
 	id uint16
 	df bool
-}
-
-// near reports whether i fits a count that reached o some packets earlier, or will reach it later.
-func (i ident) near(o ident) bool { return i.within(o, 0) }
-
-// within is near for a count that may have gone on by up to more.
-func (i ident) within(o ident, more uint32) bool {
-	return i.df == o.df && uint32(i.id-o.id+idWindow/2) < idWindow+more
 }
 
 // ours reports whether i is the number of a segment, as link.Link.Send sets it. The receiver may see
@@ -68,66 +49,30 @@ func (i ident) ours() bool { return i.df && i.id < ownIDs }
 // taken at once: on UC the packet would not come again.
 func (i ident) leaves(o ident) bool { return i.df && i.id-o.id < ownIDs }
 
-// A sender is what all QPs of an engine have in common of one source address.
-type sender struct {
-	latest ident         // of a packet that made progress
-	at     time.Duration // when it came
-	known  bool          // there was one
-}
-
-// fits reports whether i fits a count that was at s.latest then. How far it may have gone on since
-// depends on the time: other programs of our host may have heard from the sender.
-func (s *sender) fits(i ident, now time.Duration) bool {
-	if !s.known {
-		return false
-	}
-	silence := min(max(0, now-s.at), idSilence)
-	return i.within(s.latest, uint32(silence*(1<<16)/idSilence))
-}
-
 // judge judges a solved identification. If it fits the sender, judge returns what is known of the
-// sender once the packet has made progress. A count that jumps costs one packet, which comes again. A
-// sender without a count costs idMisses packets.
-func (s *ids) judge(i ident, from *sender, now time.Duration, unreliable bool) (next ids, ok bool) {
-	confirmed := s.misses > 0 && i.near(s.refused) // two that fit each other, not the sender so far
-	switch s.kind {
-	case idsUnknown:
+// sender once the packet has made progress. A sender that is none of what it was taken for costs idMisses packets,
+// which come again.
+func (s *ids) judge(i ident) (next ids, ok bool) {
+	switch {
+	case s.kind == idsUnknown:
 		return idsAs(kindOf(i), i), true
-	case idsOurs:
-		if i.ours() {
-			return s.ours(i), true
-		}
-		// What never began again may be a count that has only just passed 0.
-		if i.leaves(s.accepted) || s.restarts == 0 && i.df && (unreliable || from.fits(i, now)) {
-			return idsAs(idsCount, i), true
-		}
-	case idsCount:
-		if i.near(s.accepted) || from.fits(i, now) || unreliable && i.df == s.accepted.df {
-			next = ids{kind: idsCount, accepted: i, restarts: s.restartsWith(i)}
-			if next.restarts == idSteady {
-				next = ids{kind: idsOurs, accepted: i, restarts: 1}
-			}
-			return next, true
-		}
-	case idsNoCount:
-		next = ids{kind: idsNoCount, accepted: i}
-		if i.near(s.accepted) {
-			next.steady = s.steady + 1
-		}
-		if next.steady == idSteady {
-			next = idsAs(kindOf(i), i)
+	case s.kind == idsOurs && i.ours():
+		return s.ours(i), true
+	case s.kind == idsOurs && i.df && (s.restarts == 0 || i.leaves(s.accepted)):
+		return idsAs(idsForeign, i), true // what never began again may be a count that has only just passed 0
+	case s.kind == idsMixed, s.kind == idsForeign && i.df == s.accepted.df:
+		next = ids{kind: s.kind, accepted: i, restarts: s.restartsWith(i)}
+		if next.restarts == idSteady {
+			next = ids{kind: idsOurs, accepted: i, restarts: 1}
 		}
 		return next, true
+	case s.misses < idMisses:
+		s.misses++
+		return *s, false
+	case s.kind == idsForeign:
+		return idsAs(idsMixed, i), true
 	}
-	s.refused = i
-	switch {
-	case confirmed:
-		return idsAs(kindOf(i), i), true
-	case s.misses >= idMisses:
-		return idsAs(idsNoCount, i), true
-	}
-	s.misses++
-	return *s, false
+	return idsAs(idsForeign, i), true
 }
 
 // ours is s after another packet such as ours.
@@ -159,30 +104,7 @@ func kindOf(i ident) idsKind {
 	if i.ours() {
 		return idsOurs
 	}
-	return idsCount
+	return idsForeign
 }
 
 func idsAs(k idsKind, i ident) ids { return ids{kind: k, accepted: i} }
-
-// senders are the senders that an engine knows, by their address. A QP keeps its own for as long as it
-// is connected, so what is forgotten here costs nothing but the QPs that share it.
-type senders map[netip.Addr]*sender
-
-// of returns the sender with an address, of which nothing may be known yet.
-func (s *senders) of(a netip.Addr) *sender {
-	if found := (*s)[a]; found != nil {
-		return found
-	}
-	if *s == nil {
-		*s = senders{}
-	}
-	for other := range *s {
-		if len(*s) < maxSenders {
-			break
-		}
-		delete(*s, other) // any one
-	}
-	made := new(sender)
-	(*s)[a] = made
-	return made
-}

@@ -2,7 +2,6 @@ package hca
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -13,16 +12,14 @@ type inbound struct {
 	from netip.AddrPort // of the latest packet
 	flow wire.Flow      // from there to us
 
-	ports  ports
-	ids    ids
-	next   ids     // what ids becomes if the packet that was verified last makes progress
-	sender *sender // the peer's host; the engine's receive lock guards it
+	ports ports
+	ids   ids
+	next  ids // what ids becomes if the packet that was verified last makes progress
 }
 
 // verify verifies a packet's ICRC, which covers the IPv4 identification and DF: as the link saw them
 // or, where it could not, as the sender must have set them. local is the address that it came to.
-// unreliable says that the sender repeats nothing.
-func (in *inbound) verify(now time.Duration, local netip.Addr, d *link.Datagram, segment int, payload []byte, unreliable bool) bool {
+func (in *inbound) verify(local netip.Addr, d *link.Datagram, segment int, payload []byte) bool {
 	if d.Src != in.from {
 		in.from = d.Src
 		in.flow = wire.NewFlow(d.Src, netip.AddrPortFrom(local, link.Port))
@@ -41,7 +38,7 @@ func (in *inbound) verify(now time.Duration, local netip.Addr, d *link.Datagram,
 	}
 	id, df, ok := in.flow.SolveID(payload)
 	if ok {
-		in.next, ok = in.ids.judge(ident{id, df}, in.sender, now, unreliable)
+		in.next, ok = in.ids.judge(ident{id, df})
 	}
 	return ok
 }
@@ -57,10 +54,9 @@ func (in *inbound) isSurelyOurs() bool { return in.isOurs() && in.ids.restarts >
 
 // progressed is called when the packet that was verified last has made progress. What it tells of its
 // sender is believed from now on.
-func (in *inbound) progressed(now time.Duration, p *wire.Packet) {
+func (in *inbound) progressed(p *wire.Packet) {
 	in.ports.progressed(p, in.from.Port())
 	in.ids = in.next
-	*in.sender = sender{latest: in.ids.accepted, at: now, known: in.ids.kind != idsUnknown}
 }
 
 // verifyAny is verify for a sender of whom nothing is known, as those of datagrams are.

@@ -68,17 +68,8 @@ const (
 	// A peer that has moved more than maxMoves times may use any port. Each move costs it a repeat.
 	maxMoves = 4
 
-	// The IPv4 identifications of a sender that counts differ by less than idWindow between two of its
-	// datagrams to us.
-	idWindow = 4096
-	// After idSilence the identification of a sender that counts may be any. A sender of 2^18 packets a
-	// second has counted once around by then.
-	idSilence = 250 * time.Millisecond
-	// An engine remembers maxSenders senders, for QPs that are connected later.
-	maxSenders = 4096
-	// A sender is taken for one that does not count when more than idMisses datagrams in a row do
-	// not fit a count. It is taken for one that counts when idSteady datagrams in a row fit again.
-	// A sender that counts is taken for an adverb when its count has begun again idSteady times.
+	// A sender is taken for another kind when more than idMisses datagrams in a row do not fit what it was
+	// taken for, and for an adverb when its count has begun again idSteady times in the range of ours.
 	idMisses = 2
 	idSteady = 64
 	// A sender is told that we are an adverb like it when its count has begun again sureRestarts times in

@@ -170,6 +170,56 @@ func TestLinuxPeerBulkBesideSparse(t *testing.T) {
 	}
 }
 
+// jumpyIDs are the identifications of a sender whose flows share one count that jumps: it goes on by 1 for most packets,
+// and by 30,000 more for every fifth.
+func jumpyIDs(seed uint64) link.Middleware {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 5))
+	id := uint16(rng.Uint32())
+	next := func() (uint16, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if id++; rng.IntN(5) == 0 {
+			id += 30_000
+		}
+		return id, true
+	}
+	return func(inner link.Link) link.Link { return &foreign{Link: inner, next: next, rng: rng} }
+}
+
+// A sender whose identifications jump repeats nothing: each packet is taken the first time that it comes, from the first one
+// on, whichever of its QPs sends.
+func TestJumpyPeer(t *testing.T) {
+	for _, typ := range connectedTypes {
+		t.Run(typ.String(), func(t *testing.T) {
+			for seed := range uint64(10) {
+				synctest.Test(t, func(t *testing.T) {
+					const qps, messages, size = 4, 25, 5000
+					net := sim.New(sim.Config{QueueLen: 1 << 16})
+					a, b := simDevice(t, net, 1, jumpyIDs(seed)), simDevice(t, net, 2, jumpyIDs(seed+100))
+					var xs, ys []*end
+					var mx, my []*verbs.MR
+					for range qps {
+						x, y := connect(t, a, b, options{typ: typ, mtu: verbs.MTU1024})
+						xs, ys, mx, my = append(xs, x), append(ys, y), append(mx, x.mr(size)), append(my, y.mr(size))
+					}
+					for range messages {
+						for i := range qps {
+							message(xs[i], ys[i], mx[i], my[i], size)
+							message(ys[i], xs[i], my[i], mx[i], size)
+							if typ == verbs.QPTypeRC {
+								xs[i].send(verbs.SendWR{Op: verbs.OpRDMARead, Flags: signaled, SGList: []verbs.SGE{mx[i].SGE(0, size)}, Remote: my[i].Remote(0)})
+								xs[i].done()
+							}
+						}
+					}
+					untroubled(t, append(xs, ys...)...)
+				})
+			}
+		})
+	}
+}
+
 // Datagrams are taken whatever the count is.
 func TestLinuxPeerDatagrams(t *testing.T) {
 	f := wire.NewFlow(netip.MustParseAddrPort("10.0.0.1:49152"), netip.MustParseAddrPort("10.0.0.2:4791"))

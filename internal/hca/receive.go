@@ -128,7 +128,7 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		e.drop(dropNoQP, nil, d)
 	case d.Src.Addr() != q.out.dst.Addr():
 		e.drop(dropSource, q, d)
-	case !q.verify(e, now, d, segment, payload):
+	case !q.in.verify(q.out.src.Addr(), d, segment, payload):
 		e.drop(dropICRC, q, d)
 	case p.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase: // after the ICRC: damage is no partition's fault
 		e.drop(dropPKey, q, d)
@@ -141,7 +141,7 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 		q.traffic.rcvd++
 		q.traffic.rcvdBytes += uint64(len(payload))
 		if q.t.HandlePacket(now, p, transport.ECN(d.TrafficClass&ecnMask)) {
-			q.in.progressed(now, p)
+			q.in.progressed(p)
 			if q.in.isSurelyOurs() {
 				q.t.PeerIsOurs()
 			}
@@ -149,14 +149,6 @@ func (e *engine) accept(now time.Duration, q *qp, d *link.Datagram, segment int,
 			e.drop(dropNoKey, q, d)
 		}
 	}
-}
-
-// verify verifies the ICRC of a packet that came to e for q, from the address of q's peer.
-func (q *qp) verify(e *engine, now time.Duration, d *link.Datagram, segment int, payload []byte) bool {
-	if q.in.sender == nil {
-		q.in.sender = e.senders.of(d.Src.Addr())
-	}
-	return q.in.verify(now, q.out.src.Addr(), d, segment, payload, q.typ == verbs.QPTypeUC)
 }
 
 // acceptDatagram is accept for a UD QP, whose packets may come from anybody.

@@ -348,12 +348,15 @@ func TestForeignPeer(t *testing.T) {
 		damage float64
 		kind   idsKind
 	}{
-		{"counting", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 1) }, 0, idsCount},
-		{"counting with gaps", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 40) }, 0, idsCount},
-		{"counting, DF clear", func(r *rand.Rand) func() (uint16, bool) { return counting(r, false, 1) }, 0, idsCount},
+		{"counting", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 1) }, 0, idsForeign},
+		{"counting with gaps", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 40) }, 0, idsForeign},
+		{"counting, DF clear", func(r *rand.Rand) func() (uint16, bool) { return counting(r, false, 1) }, 0, idsForeign},
 		{"random", func(r *rand.Rand) func() (uint16, bool) {
 			return func() (uint16, bool) { return uint16(r.Uint32()), true }
-		}, 0, idsNoCount},
+		}, 0, idsForeign},
+		{"random, DF too", func(r *rand.Rand) func() (uint16, bool) {
+			return func() (uint16, bool) { return uint16(r.Uint32()), r.IntN(2) == 0 }
+		}, 0, idsMixed},
 		{"jumping", func(r *rand.Rand) func() (uint16, bool) {
 			id := uint16(0)
 			return func() (uint16, bool) {
@@ -362,8 +365,8 @@ func TestForeignPeer(t *testing.T) {
 				}
 				return id, true
 			}
-		}, 0, idsCount},
-		{"counting, with damage", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 1) }, 0.02, idsCount},
+		}, 0, idsForeign},
+		{"counting, with damage", func(r *rand.Rand) func() (uint16, bool) { return counting(r, true, 1) }, 0.02, idsForeign},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -385,7 +388,7 @@ func TestForeignPeer(t *testing.T) {
 					t.Errorf("seed %d: the WRITE or the READ gave other contents, want those of the source", seed)
 				}
 				a, b := stats(t, x.dev).Drops, stats(t, y.dev).Drops
-				if drops := a.ICRC + b.ICRC; tt.kind == idsCount && tt.name[0] == 'c' && (drops == 0) != (tt.damage == 0) {
+				if drops := a.ICRC + b.ICRC; tt.kind == idsForeign && (drops == 0) != (tt.damage == 0) {
 					t.Errorf("seed %d: %d packets dropped for their ICRC; want some: %v", seed, drops, tt.damage != 0)
 				}
 				q := y.impl()

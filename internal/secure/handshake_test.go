@@ -117,7 +117,7 @@ func TestHandshakeOtherKey(t *testing.T) {
 	}
 }
 
-// Each byte of either message that somebody changes is noticed.
+// Each byte of either message that somebody changes is noticed. See TestScreenEveryBit for the request by itself.
 func TestHandshakeEveryByte(t *testing.T) {
 	for i := range requestSpace {
 		if _, _, err := answered(t, func(req, _ []byte) { req[i] ^= 1 }, psk, psk); err == nil {
@@ -128,6 +128,27 @@ func TestHandshakeEveryByte(t *testing.T) {
 		if _, _, err := answered(t, func(_, rep []byte) { rep[i] ^= 1 }, psk, psk); err == nil {
 			t.Errorf("byte %d of the REP's private data does not count, want an error when it changes", i)
 		}
+	}
+}
+
+// Each bit of a request that somebody changes keeps it from the program: of the MAC, of the public key, and of what
+// the program says.
+func TestScreenEveryBit(t *testing.T) {
+	req := NewCaller(psk, callerKey, aboutREQ, []byte("from caller")).Request()
+	for i := range requestSpace {
+		for bit := range 8 {
+			req[i] ^= 1 << bit
+			if _, err := Screen(psk, aboutREQ, req); err == nil {
+				t.Errorf("byte %d, bit %d of a request does not count, want it refused", i, bit)
+			}
+			req[i] ^= 1 << bit
+		}
+		if _, err := Screen(psk, aboutREQ, req[:i]); err == nil {
+			t.Errorf("a request of %d bytes is taken, want %d", i, requestSpace)
+		}
+	}
+	if _, err := Screen(psk, aboutREQ, req); err != nil {
+		t.Errorf("the genuine request: %v, want none", err)
 	}
 }
 

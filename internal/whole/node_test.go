@@ -315,7 +315,7 @@ var keeps = []string{
 	"config.Middleware", "port.state.Addrs", "retired.sum", // what it is, and has counted
 	"keys.table.opened", "shards", "shards[].qps.opened", // blocks of numbers
 	"shards[].qps.rested", "shards[].qps.resting", // numbers of QPs that were closed of late
-	"engines", "firstEngines", "engines[].receiving.senders", // addresses that were used, and what is known of peers' hosts
+	"engines", "firstEngines", // addresses that were used
 }
 
 // close closes all that the node has, which must succeed: nobody uses it any more.
