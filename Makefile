@@ -1,8 +1,10 @@
-# make test, make release, make litmus, make sim (2 minutes, in 2 processes) and make lab are what CI runs.
-# CONTRIBUTING.md explains the targets.
+# make test, make fuzz-short, make release, make litmus, make sim (2 minutes, in 2 processes) and make lab are what CI
+# runs. CONTRIBUTING.md explains the targets.
 
 GO       ?= go
 FUZZTIME ?= 60s
+# How long a failing input is made smaller.
+FUZZLESS ?= 60s
 BENCH    ?= .
 SIMTIME  ?= 10m
 SIMFIRST ?= 0
@@ -10,7 +12,7 @@ SIMJOBS  ?= 1
 # Systems beside this one on which the module must build, vet and have tests that compile.
 CROSS    ?= darwin windows
 
-.PHONY: test fmt tidy vet lint floors cross race portable nocgo modules examples lab fuzz sim mutants bench
+.PHONY: test fmt tidy vet lint floors cross race portable nocgo modules examples lab fuzz fuzz-short sim mutants bench
 
 # From the quickest to fail to the slowest, so serially even under -j; go test's own lines come last.
 test:
@@ -90,14 +92,23 @@ release:
 lab:
 	@cd lab && ADVERB_LAB=require $(GO) test -count=1 -timeout 80m $(LABFLAGS)
 
-# Go fuzzes one target at a time. go test -list prints the names of a package, then its ok line.
+# Go fuzzes one target at a time. Each package's tests are built once for all of its targets. FUZZTIME may be a
+# number of inputs: 5000x.
 fuzz:
-	@list=$$($(GO) test -list '^Fuzz' ./...) || { echo "$$list"; exit 1; }; \
-	targets=$$(echo "$$list" | awk '/^Fuzz/ {name[++n] = $$1} $$1 == "ok" {for (i = 1; i <= n; i++) print $$2 ":" name[i]; n = 0}'); \
-	for target in $$targets; do \
-		echo "== $$target"; \
-		$(GO) test -run '^$$' -fuzz "^$${target##*:}\$$" -fuzztime $(FUZZTIME) "$${target%:*}" || exit 1; \
+	@tmp=$$(mktemp -d) || exit 1; trap 'rm -r "$$tmp"' EXIT; cache=$$($(GO) env GOCACHE)/fuzz/adverb; \
+	for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
+		$(GO) test -c -fuzz . -o "$$tmp/fuzz.test" "$$dir" && names=$$(cd "$$dir" && "$$tmp/fuzz.test" -test.list '^Fuzz') || exit 1; \
+		for name in $$names; do \
+			echo "== $$dir $$name"; \
+			(cd "$$dir" && "$$tmp/fuzz.test" -test.run '^$$' -test.fuzz "^$$name\$$" -test.fuzztime $(FUZZTIME) \
+				-test.fuzzminimizetime $(FUZZLESS) -test.fuzzcachedir "$$cache/$$dir") || exit 1; \
+		done; \
 	done
+
+# Each fuzz target for a moment, by a number of inputs: where Go fuzzes by the time, a target may fail when its time is
+# over ("context deadline exceeded").
+fuzz-short:
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=2000x FUZZLESS=100x
 
 # Whole systems on a bad network, each by a seed, so long: internal/whole. A failure prints how to replay it.
 # SIMJOBS processes do so at a time, with seeds that lie far apart.

@@ -311,6 +311,34 @@ func TestSecurityMisuse(t *testing.T) {
 	})
 }
 
+// The private data of an answer has room for so much, and no more: nothing is cut off.
+func TestSecurityAnswerRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		l := p.listenSecured(t, &rdmacm.Security{PSK: psk})
+		for _, n := range []int{rdmacm.SecuredAcceptData + 1, rdmacm.SecuredAcceptData} {
+			said := bytes.Repeat([]byte{7}, n)
+			done := accept(t, l, &rdmacm.Config{PrivateData: said})
+			c, err := p.dial(t, l.Addr(), &rdmacm.Config{Security: &rdmacm.Security{PSK: psk}})
+			a := <-done
+			if n > rdmacm.SecuredAcceptData {
+				if err == nil || !errors.Is(a.err, verbs.ErrInvalid) {
+					t.Errorf("%d bytes: Dial gives %v, and Accept %v, want an error and %v", n, err, a.err, verbs.ErrInvalid)
+				}
+				continue
+			}
+			if err != nil || a.err != nil {
+				t.Fatalf("%d bytes: %v, %v, want a connection", n, err, a.err)
+			}
+			if !bytes.Equal(c.PrivateData(), said) {
+				t.Errorf("the caller has %x of the listener, want %x", c.PrivateData(), said)
+			}
+			c.Close()
+			a.conn.Close()
+		}
+	})
+}
+
 // A program may destroy the QP of an ID that has accepted, as one does that is about to close it. The peer's last
 // message, which comes then, finds no QP.
 func TestSecurityWithoutQP(t *testing.T) {

@@ -233,11 +233,12 @@ func TestLinuxPeerDatagrams(t *testing.T) {
 	}
 }
 
-// forge sends WRITEs to y that pretend to be of its peer, with identifications and PSNs at a distance.
-func (s *station) forge(y *end, mr *verbs.MR, id uint16, psns ...wire.PSN) {
+// forge sends WRITEs to y that pretend to be of its peer, with identifications and PSNs at a distance, with DF and
+// without.
+func (s *station) forge(y *end, mr *verbs.MR, id uint16, df bool, psns ...wire.PSN) {
 	for i, psn := range psns {
 		b := s.write(y, mr, []byte("forged!!"), func(p *wire.Packet) { p.PSN = psn })
-		sealForeign(s.link.Source(0), netip.AddrPortFrom(y.addr(), link.Port), id+uint16(i), true, b)
+		sealForeign(s.link.Source(0), netip.AddrPortFrom(y.addr(), link.Port), id+uint16(i), df, b)
 		s.send(y, b)
 	}
 }
@@ -271,7 +272,7 @@ func TestForgedIdentifications(t *testing.T) {
 				}
 				for round := range uint16(50) {
 					before := stats(t, y.dev).Drops
-					s.forge(y, mr, 20000+1000*round, s.psn.Add(-1000), s.psn.Add(-1000), s.psn.Add(5000), s.psn.Add(1<<22), s.psn.Add(-7))
+					s.forge(y, mr, 20000+1000*round, round%2 == 1, s.psn.Add(-1000), s.psn.Add(-1000), s.psn.Add(5000), s.psn.Add(1<<22), s.psn.Add(-7))
 					s.answers()
 					forged := stats(t, y.dev).Drops
 					genuine(4)
@@ -284,6 +285,9 @@ func TestForgedIdentifications(t *testing.T) {
 					if len(s.answers()) == 0 {
 						t.Fatalf("round %d: no acknowledgement, drops %+v before, want one", round, before)
 					}
+				}
+				if q := y.impl(); q.in.isSurelyOurs() != (tt.step == 0) {
+					t.Errorf("the peer is surely an adverb: %v, want what its genuine packets say", q.in.isSurelyOurs())
 				}
 			})
 		})

@@ -131,6 +131,20 @@ func TestHandshakeEveryByte(t *testing.T) {
 	}
 }
 
+// An answer that is cut short is none, though its beginning is genuine.
+func TestAnswerCutShort(t *testing.T) {
+	c := NewCaller(psk, callerKey, aboutREQ, nil)
+	rep, _ := Answer(psk, listenerKey, aboutREQ, c.Request(), aboutREP, nil)
+	for n := range rep {
+		if _, _, err := c.Finish(aboutREP, rep[:n:n]); err != ErrPlain {
+			t.Errorf("%d bytes: got %v, want %v", n, err, ErrPlain)
+		}
+	}
+	if _, _, err := c.Finish(aboutREP, rep); err != nil {
+		t.Errorf("the whole answer: %v, want none", err)
+	}
+}
+
 // Each bit of a request that somebody changes keeps it from the program: of the MAC, of the public key, and of what
 // the program says.
 func TestScreenEveryBit(t *testing.T) {
