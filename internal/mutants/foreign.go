@@ -55,5 +55,5 @@ var foreignMutants = []mutant{
 	{"a sender whose DF changes is refused for ever", hca + "ids.go",
 		"	case s.kind == idsForeign:\n		return idsAs(idsMixed, i), true\n", "	case s.kind == idsForeign:\n		return *s, false\n", "./internal/hca", "TestPlausible"},
 	{"what once was damaged is no adverb any more", hca + "ids.go",
-		"		if next.restarts == idSteady {\n", "		if false {\n", "./internal/hca", "TestPlausible"},
+		"		if next.restarts == idSteady {\n", "		if false {\n", "./internal/hca", "TestPlausibleOursAgain"},
 }
