@@ -170,7 +170,7 @@ func TestLinuxPeerBulkBesideSparse(t *testing.T) {
 	}
 }
 
-// jumpyIDs are the identifications of a sender whose flows share one count that jumps: it goes on by 1 for most packets,
+// jumpyIDs are the identifications of a sender whose flows share one count that jumps: it goes on by 1 for most,
 // and by 30,000 more for every fifth.
 func jumpyIDs(seed uint64) link.Middleware {
 	var mu sync.Mutex
