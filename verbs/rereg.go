@@ -12,7 +12,8 @@ const (
 
 // Rereg changes a region (ibv_rereg_mr). flags say what it changes: the memory, to buf; the PD, to
 // pd; the access flags, to access. Arguments that flags do not name are not looked at. The keys may
-// change. No work request that names the region may be outstanding.
+// change. No work request that names the region may be outstanding. The memory must have what the access
+// flags promise, as for [PD.RegMR].
 //
 // If the error is ErrInvalid, ErrLimit, ErrUnsupported or ErrClosed, the region is as it was. After
 // any other error it may only be closed.

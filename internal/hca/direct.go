@@ -88,10 +88,17 @@ func (q *qp) carryOut(wr *verbs.SendWR) bool {
 	if n <= expectMost && wr.Op == verbs.OpRDMAWrite {
 		a.Expect(off)
 	}
-	if !q.t.IsQuiet() && !q.runDry() || k.access != a || !q.operate(wr, a, off, a.Bytes[off:off+n]) {
+	if !q.t.IsQuiet() && !q.runDry() || k.access != a {
 		return false
 	}
-	q.t.Complete(wr, uint32(n))
+	done, err := q.operate(wr, a, off, a.Bytes[off:off+n])
+	if !done {
+		return false
+	}
+	q.t.Complete(wr, uint32(n), err)
+	if err != nil {
+		q.publish()
+	}
 	q.carriedOut()
 	return true
 }
@@ -120,10 +127,10 @@ func (q *qp) tryWrite(to verbs.RemoteAddr, b []byte) bool {
 	if k == nil || !k.access.Begin(off) {
 		return false
 	}
-	mem.Foreign(k.access.Bytes[off : off+n]).Place(b)
+	err := mem.Foreign(k.access.Bytes[off : off+n]).Place(b)
 	k.access.End()
 	q.carriedOut()
-	return true
+	return err == nil
 }
 
 // reach returns a key with access to n bytes of the peer's memory, and where they are in the region, or nil. It asks
@@ -176,55 +183,52 @@ func directNeed(wr *verbs.SendWR) (need verbs.Access, n uint64) {
 	return need, uint64(wr.SGList[0].Length)
 }
 
-// operate carries a work request out on memory of the peer's, which is at an offset of a region.
-func (q *qp) operate(wr *verbs.SendWR, a *shm.Access, off uint64, theirs []byte) bool {
+// operate carries a work request out on memory of the peer's, which is at an offset of a region. It reports false where
+// it has not, and err if the result of one that was carried out cannot be stored.
+func (q *qp) operate(wr *verbs.SendWR, a *shm.Access, off uint64, theirs []byte) (done bool, err error) {
 	var ours mem.Span // none for inline data
 	if wr.InlineData == nil {
 		need := verbs.AccessLocalWrite
 		if wr.Op == verbs.OpRDMAWrite {
 			need = 0
 		}
-		var err error
 		if ours, err = q.keeps().requester.OpenSGE(q.pd.PD, &wr.SGList[0], need); err != nil {
-			return false
+			return false, nil
 		}
 	}
-	ok := a.Begin(off)
-	if ok {
-		ok = operateOn(wr, ours, mem.Foreign(theirs))
+	if a.Begin(off) {
+		done, err = operateOn(wr, ours, mem.Foreign(theirs))
 		a.End()
 	}
 	ours.Release()
-	return ok
+	return done, err
 }
 
-// operateOn carries a work request out, on memory that is there.
-func operateOn(wr *verbs.SendWR, ours, theirs mem.Span) bool {
+// operateOn is operate for memory that is open. Where ours faults, a WRITE or READ goes the usual way, and fails there. An
+// atomic must not be carried out twice.
+func operateOn(wr *verbs.SendWR, ours, theirs mem.Span) (done bool, err error) {
 	var orig uint64
-	var err error
 	switch wr.Op {
 	case verbs.OpRDMAWrite:
 		if wr.InlineData != nil {
-			theirs.Place(wr.InlineData)
+			err = theirs.Place(wr.InlineData)
 		} else {
-			theirs.PlaceShared(ours.Bytes())
+			err = theirs.PlaceFrom(ours)
 		}
-		return true
+		return err == nil, nil
 	case verbs.OpRDMARead:
-		ours.PlaceShared(theirs.Bytes())
-		return true
+		return ours.PlaceFrom(theirs) == nil, nil
 	case verbs.OpAtomicCmpSwap:
 		orig, err = theirs.CompareSwap(wr.CompareAdd, wr.Swap)
 	case verbs.OpAtomicFetchAdd:
 		orig, err = theirs.FetchAdd(wr.CompareAdd)
 	}
 	if err != nil {
-		return false
+		return false, nil
 	}
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], orig)
-	ours.Place(b[:])
-	return true
+	return true, ours.Place(b[:])
 }
 
 // find returns what is known of a key, which it takes note of.

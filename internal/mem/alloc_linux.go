@@ -5,7 +5,6 @@ package mem
 import (
 	"math"
 	"math/bits"
-	"os"
 	"slices"
 	"sync"
 
@@ -31,8 +30,6 @@ const (
 	maxRestingBytes   = 64 << 30
 	maxRestingBytes32 = 64 << 20 // where addresses have 32 bits
 )
-
-var pageSize = os.Getpagesize()
 
 // allocation is the memory of one region: a piece of a slab, or a mapping.
 type allocation struct {

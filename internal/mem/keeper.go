@@ -60,18 +60,18 @@ func (k *Keeper) keeps(r *Region) bool {
 	return k != nil && k.region == r && (k.lock == nil || r.gate.isOpen())
 }
 
-// piece returns n bytes of an SGE, from byte off of it on, if they are in the region that k keeps. Most are. It returns
-// nil for others, and where there is an error to be told.
-func (k *Keeper) piece(p *PD, e *verbs.SGE, off uint32, n int, need verbs.Access) []byte {
+// piece opens n bytes of an SGE, from byte off of it on, if they are in the region that k keeps. Most are. ok is false
+// for others, and where there is an error to be told.
+func (k *Keeper) piece(p *PD, e *verbs.SGE, off uint32, n int, need verbs.Access) (s Span, ok bool) {
 	if k == nil || k.region == nil {
-		return nil
+		return Span{}, false
 	}
 	r := k.region
 	if r.lkey != e.LKey || !r.gate.isOpen() || uint64(off)+uint64(n) > uint64(e.Length) {
-		return nil
+		return Span{}, false
 	}
-	b, _ := r.lets(p, e.Addr+uint64(off), uint64(n), need)
-	return b
+	b, ok := r.lets(p, e.Addr+uint64(off), uint64(n), need)
+	return Span{nil, b, r.guard}, ok
 }
 
 // take keeps r, which the caller holds, in place of what was kept. It returns false if r is not to be kept.
@@ -145,9 +145,9 @@ func (k *Keeper) Open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need v
 
 // OpenSGE is p.OpenSGE.
 func (k *Keeper) OpenSGE(p *PD, e *verbs.SGE, need verbs.Access) (Span, error) {
-	if b := k.piece(p, e, 0, int(e.Length), need); b != nil {
-		tellUse(b, need)
-		return Span{nil, b}, nil
+	if s, ok := k.piece(p, e, 0, int(e.Length), need); ok {
+		tellUse(s.bytes, need)
+		return s, nil
 	}
 	return p.openOne(k, e, need)
 }
@@ -155,10 +155,9 @@ func (k *Keeper) OpenSGE(p *PD, e *verbs.SGE, need verbs.Access) (Span, error) {
 // Gather is p.Gather.
 func (k *Keeper) Gather(p *PD, dst []byte, sg []verbs.SGE, off uint32) error {
 	if len(sg) > 0 {
-		if b := k.piece(p, &sg[0], off, len(dst), 0); b != nil {
-			tellRead(b)
-			k.Fetch(Span{nil, b}, dst)
-			return nil
+		if s, ok := k.piece(p, &sg[0], off, len(dst), 0); ok {
+			tellRead(s.bytes)
+			return k.Fetch(s, dst)
 		}
 	}
 	return p.gather(k, dst, sg, off)
@@ -167,18 +166,30 @@ func (k *Keeper) Gather(p *PD, dst []byte, sg []verbs.SGE, off uint32) error {
 // Scatter is p.Scatter.
 func (k *Keeper) Scatter(p *PD, sg []verbs.SGE, off uint32, src []byte) error {
 	if len(sg) > 0 {
-		if b := k.piece(p, &sg[0], off, len(src), verbs.AccessLocalWrite); b != nil {
-			tellWrite(b)
-			place(b, src)
-			return nil
+		if s, ok := k.piece(p, &sg[0], off, len(src), verbs.AccessLocalWrite); ok {
+			tellWrite(s.bytes)
+			return s.Place(src)
 		}
 	}
 	return p.scatter(k, sg, off, src, false)
 }
 
 // Fetch is s.Fetch.
-func (k *Keeper) Fetch(s Span, dst []byte) {
-	if k == nil || k.Fold == nil || addrOf(s.bytes)%lineSize != 0 || !k.Fold.Copy(dst, s.bytes[:len(dst)]) {
-		s.Fetch(dst)
+func (k *Keeper) Fetch(s Span, dst []byte) error {
+	if k == nil || k.Fold == nil || addrOf(s.bytes)%lineSize != 0 {
+		return s.Fetch(dst)
+	}
+	src := s.bytes[:len(dst)]
+	if s.guard {
+		return guarded(copyFolded, dst, src, k.Fold)
+	}
+	fetchFolded(k.Fold, dst, src)
+	return nil
+}
+
+// fetchFolded is copyFrom by f, where it can be.
+func fetchFolded(f *wire.Fold, dst, src []byte) {
+	if !f.Copy(dst, src) {
+		copyFrom(dst, src)
 	}
 }

@@ -14,8 +14,11 @@ func (p *PD) ScatterLate(sg []verbs.SGE, off uint32, src []byte, kept []Span) er
 			return err
 		}
 		if n > 0 {
-			s.placeLate(src[:n], kept)
+			err := s.placeLate(src[:n], kept)
 			s.Release()
+			if err != nil {
+				return err
+			}
 			src = src[n:]
 		}
 	}
@@ -23,7 +26,7 @@ func (p *PD) ScatterLate(sg []verbs.SGE, off uint32, src []byte, kept []Span) er
 }
 
 // placeLate copies src to the beginning of the span, except for what is in kept too.
-func (s Span) placeLate(src []byte, kept []Span) {
+func (s Span) placeLate(src []byte, kept []Span) error {
 	for len(src) > 0 {
 		skip, n := 0, len(src)
 		for _, k := range kept {
@@ -37,8 +40,11 @@ func (s Span) placeLate(src []byte, kept []Span) {
 			n = min(skip, len(src))
 		} else {
 			tellWrite(s.bytes[:n])
-			s.PlaceShared(src[:n])
+			if err := s.PlaceShared(src[:n]); err != nil {
+				return err
+			}
 		}
 		s.bytes, src = s.bytes[n:], src[n:]
 	}
+	return nil
 }

@@ -154,7 +154,7 @@ func (p *PD) Share(key verbs.RKey) (Shared, bool) {
 		r.release()
 		return Shared{}, false
 	}
-	return Shared{Span{r, r.buf}, r.lent, r.base, r.access}, true
+	return Shared{Span{r, r.buf, r.guard}, r.lent, r.base, r.access}, true
 }
 
 // Foreign is memory of another process as a span.

@@ -37,7 +37,7 @@ func (h *MR) replace(flags verbs.ReregFlags, to verbs.ProviderPD, attr verbs.MRA
 	if zero := (old.access | attr.Access) & verbs.AccessZeroBased; keepMemory && zero == 0 && old.base != addrOf(old.buf) {
 		attr.IOVA, attr.HasIOVA = old.base, true // the region keeps the addresses that it was given
 	}
-	next, err := to.(Domain).Domain().register(attr)
+	next, err := to.(Domain).Domain().register(attr, keepMemory && old.backing.alloc != nil)
 	if err != nil {
 		old.windows.Store(0)
 		return nil, err

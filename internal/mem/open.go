@@ -100,10 +100,11 @@ func (p *PD) openRegion(k *Keeper, r *Region, key uint32, va, n uint64, need ver
 		r.release()
 		return Span{}, err
 	}
+	s := Span{r, b, r.guard}
 	if kept || k.take(r) {
-		return Span{nil, b}, nil
+		s.region = nil
 	}
-	return Span{r, b}, nil
+	return s, nil
 }
 
 // lets returns n bytes of a region that stays in place, if p may use them so.
@@ -144,11 +145,14 @@ func (p *PD) gather(k *Keeper, dst []byte, sg []verbs.SGE, off uint32) error {
 		if n > 0 {
 			tellRead(s.bytes[:n])
 			if n == whole {
-				k.Fetch(s, dst)
+				err = k.Fetch(s, dst)
 			} else {
-				s.Fetch(dst[:n])
+				err = s.Fetch(dst[:n])
 			}
 			s.Release()
+			if err != nil {
+				return err
+			}
 			dst = dst[n:]
 		}
 	}
@@ -174,11 +178,14 @@ func (p *PD) scatter(k *Keeper, sg []verbs.SGE, off uint32, src []byte, shared b
 		if n > 0 {
 			tellWrite(s.bytes[:n])
 			if shared {
-				s.PlaceShared(src[:n])
+				err = s.PlaceShared(src[:n])
 			} else {
-				s.Place(src[:n])
+				err = s.Place(src[:n])
 			}
 			s.Release()
+			if err != nil {
+				return err
+			}
 			src = src[n:]
 		}
 	}

@@ -14,9 +14,10 @@ func (p *PD) Domain() *PD { return p }
 // Domain is what a provider's PD has, once it embeds a [PD].
 type Domain interface{ Domain() *PD }
 
-// RegMR implements verbs.ProviderPD. It fails with verbs.ErrLimit where memory or keys run out.
+// RegMR implements verbs.ProviderPD. It fails with verbs.ErrLimit where memory or keys run out, and with
+// verbs.ErrInvalid for memory that does not have what attr.Access promises.
 func (p *PD) RegMR(attr verbs.MRAttr) (verbs.ProviderMR, error) {
-	r, err := p.register(attr)
+	r, err := p.register(attr, false)
 	if err != nil {
 		return nil, err
 	}

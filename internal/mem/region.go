@@ -20,12 +20,16 @@ type Region struct {
 	buf     []byte
 	backing backing
 	lent    *File // that others may map; nil for memory that another region had before
+	guard   bool  // the memory is the program's, and may fault: see guard.go
 
 	gate    gate
 	drained chan struct{} // closed when the region closes and the last span is released
 	keepers keepers
 	windows atomic.Int32 // bound to the region; noWindows once it closes
 }
+
+// remoteChanges are the rights by which peers change memory.
+const remoteChanges = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
 // noWindows is further below zero than windows could make up for.
 const noWindows = -1 << 30
@@ -42,16 +46,21 @@ type pin struct {
 	once   sync.Once
 }
 
-func (p *PD) register(attr verbs.MRAttr) (*Region, error) {
+// register makes a region. ours says that attr.Buf is memory of an allocation.
+func (p *PD) register(attr verbs.MRAttr, ours bool) (*Region, error) {
 	r := &Region{pd: p, buf: attr.Buf, access: attr.Access, drained: make(chan struct{})}
 	if r.buf == nil {
-		const changes = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
-		a, err := allocate(attr.Length, attr.Access&changes != 0)
+		a, err := allocate(attr.Length, attr.Access&remoteChanges != 0)
 		if err != nil {
 			return nil, verbs.Errorf(verbs.ErrLimit, "allocate %d bytes: %w", attr.Length, err)
 		}
 		r.buf, r.backing.alloc, r.lent = a.bytes, a, a.lent()
 	} else {
+		if r.guard = !ours; r.guard {
+			if err := probe(r.buf, attr.Access); err != nil {
+				return nil, err
+			}
+		}
 		r.backing.pin = new(pin)
 		r.backing.pin.pinner.Pin(unsafe.SliceData(r.buf))
 	}

@@ -13,8 +13,21 @@ const sharedPiece = 4096
 func alike(dst, src []byte) bool { return pairsInOrder && (addrOf(dst)-addrOf(src))%lineSize == 0 }
 
 // PlaceShared is Place for bytes that others may be changing.
-func (s Span) PlaceShared(src []byte) {
+func (s Span) PlaceShared(src []byte) error { return s.PlaceFrom(Span{bytes: src}) }
+
+// PlaceFrom is PlaceShared for the bytes of another span. It fails where the memory of either faults.
+func (s Span) PlaceFrom(from Span) error {
+	src := from.bytes
 	dst := s.bytes[:len(src)]
+	if s.guard || from.guard {
+		return guarded(copyShared, dst, src, nil)
+	}
+	placeShared(dst, src)
+	return nil
+}
+
+// placeShared is place for bytes that others may be changing.
+func placeShared(dst, src []byte) {
 	if alike(dst, src) {
 		place(dst, src)
 		return

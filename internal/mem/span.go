@@ -13,6 +13,7 @@ import (
 type Span struct {
 	region *Region
 	bytes  []byte
+	guard  bool // of the region: see guard.go
 }
 
 // Release ends the use of the span. It is called once.
@@ -22,15 +23,29 @@ func (s Span) Release() {
 	}
 }
 
-// Bytes returns the memory, for system calls that read or fill it. Go code uses Place and Fetch.
+// Bytes returns the memory, for system calls that read or fill it. Go code uses Place and Fetch, or [Copy].
 func (s Span) Bytes() []byte { return s.bytes }
 
 // Place copies src to the beginning of the span, which must be as long at least. See [place] for
-// the order in which the bytes appear.
-func (s Span) Place(src []byte) { place(s.bytes[:len(src)], src) }
+// the order in which the bytes appear. It fails with ErrFault, as Fetch does: part of the bytes may be there then.
+func (s Span) Place(src []byte) error {
+	dst := s.bytes[:len(src)]
+	if s.guard {
+		return guarded(copyPlace, dst, src, nil)
+	}
+	place(dst, src)
+	return nil
+}
 
 // Fetch fills dst from the beginning of the span, which must be as long at least.
-func (s Span) Fetch(dst []byte) { copyFrom(dst, s.bytes[:len(dst)]) }
+func (s Span) Fetch(dst []byte) error {
+	src := s.bytes[:len(dst)]
+	if s.guard {
+		return guarded(copyFetch, dst, src, nil)
+	}
+	copyFrom(dst, src)
+	return nil
+}
 
 // word returns the span's 8 bytes as a word. Its memory must be aligned to 8 bytes, whatever its
 // virtual address is.
@@ -44,11 +59,18 @@ func (s Span) word() (*uint64, error) {
 }
 
 // CompareSwap stores swap in the span's 8 bytes if they are compare, and returns what they were, in
-// host order. It uses the CPU's instruction, so it is atomic against the program too.
+// host order. It uses the CPU's instruction, so it is atomic against the program too. It fails with ErrFault where the
+// memory faults, and then has changed nothing.
 func (s Span) CompareSwap(compare, swap uint64) (orig uint64, err error) {
 	p, err := s.word()
 	if err != nil {
 		return 0, err
+	}
+	if s.guard {
+		if err = atomicFaults(s.bytes); err != nil {
+			return 0, err
+		}
+		defer catch(watchFaults(), s.bytes, nil, &err)
 	}
 	for {
 		if orig = atomic.LoadUint64(p); orig != compare || atomic.CompareAndSwapUint64(p, compare, swap) {
@@ -63,6 +85,12 @@ func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
 	p, err := s.word()
 	if err != nil {
 		return 0, err
+	}
+	if s.guard {
+		if err = atomicFaults(s.bytes); err != nil {
+			return 0, err
+		}
+		defer catch(watchFaults(), s.bytes, nil, &err)
 	}
 	return atomic.AddUint64(p, add) - add, nil
 }

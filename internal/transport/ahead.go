@@ -254,8 +254,11 @@ func (s *receiver) placeAhead(p *wire.Packet, d uint32) bool {
 	if err != nil {
 		return false // refused in its turn
 	}
-	span.Place(p.Payload)
+	err = span.Place(p.Payload)
 	span.Release()
+	if err != nil {
+		return false // likewise
+	}
 	q.work.WriteBytes += uint64(q.mtu)
 	return true
 }

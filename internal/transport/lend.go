@@ -152,12 +152,11 @@ func (r *run) length() int { return max(r.packets, 1) }
 func (r *run) isTaken() bool { return r.payload == nil || r.payload.Taken() }
 
 // place stores the payload in a span.
-func (r *run) place(s mem.Span, payload []byte) {
+func (r *run) place(s mem.Span, payload []byte) error {
 	if r.payload != nil {
-		s.PlaceShared(payload)
-	} else {
-		s.Place(payload)
+		return s.PlaceShared(payload)
 	}
+	return s.Place(payload)
 }
 
 // scatter stores the payload of what is handled in a list, from byte off of it on.

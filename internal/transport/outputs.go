@@ -94,12 +94,17 @@ func (q *QP) IsQuiet() bool {
 func (q *QP) MayRead() bool { return q.attr.MaxRDAtomic > 0 }
 
 // Complete makes the completion of a work request of so many bytes, which the caller has carried out itself. The QP is
-// quiet. The peer hears nothing of it, so it takes no PSN.
-func (q *QP) Complete(wr *verbs.SendWR, length uint32) {
+// quiet. The peer hears nothing of it, so it takes no PSN. With err, which says what is wrong with memory of this end's,
+// the QP fails.
+func (q *QP) Complete(wr *verbs.SendWR, length uint32, err error) {
 	w := q.sq.at(q.sq.tail)
 	w.id, w.op, w.flags, w.length = wr.ID, wr.Op, wr.Flags, length
 	q.sq.tail++
 	q.posted(w)
 	q.service.(*rc).requester.cur = q.sq.tail
+	if err != nil {
+		q.fail(&fault{verbs.WCLocProtErr, err})
+		return
+	}
 	q.completeSend(verbs.WCSuccess, nil)
 }

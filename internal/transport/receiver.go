@@ -65,6 +65,11 @@ func accessError(cause error) *refusal {
 	return &refusal{nak: wire.NAKRemoteAccessError, status: verbs.WCRemAccessErr, event: verbs.EventQPAccessErr, cause: cause}
 }
 
+// ownFault refuses a request for memory of this end's that is not as it should be. The peer has done nothing wrong.
+func ownFault(cause error) *refusal {
+	return &refusal{nak: wire.NAKRemoteOperationalError, status: verbs.WCLocProtErr, event: verbs.EventQPFatal, cause: cause}
+}
+
 var receiverNotReady = &refusal{rnr: true}
 
 // established takes note of the peer's first request, and raises the event if it comes in RTR.
@@ -147,7 +152,7 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 	}
 	if n > 0 {
 		if err := q.scatter(m.recv.PD, m.recv.SGList, m.off, p.Payload); err != nil {
-			return &refusal{nak: wire.NAKRemoteOperationalError, status: verbs.WCLocProtErr, cause: err}
+			return ownFault(err)
 		}
 	}
 	if !s.qp.run.isTaken() {
@@ -197,17 +202,21 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 			return receiverNotReady
 		}
 	}
+	var err error
 	if n > 0 {
 		if m.off > 0 {
-			var err error
 			if span, err = s.qp.memory.Open(s.qp.cfg.PD, m.rkey, s.qp.cfg.QPN, m.va+uint64(m.off), uint64(n), verbs.AccessRemoteWrite); err != nil {
 				return s.writeRefused(w, err)
 			}
 		}
-		s.qp.run.place(span, p.Payload)
-		s.qp.work.WriteBytes += uint64(n)
+		err = s.qp.run.place(span, p.Payload)
 	}
 	span.Release()
+	if err != nil {
+		s.msg.recv = w
+		return ownFault(err)
+	}
+	s.qp.work.WriteBytes += uint64(n)
 	if !s.qp.run.isTaken() {
 		s.unused = w
 		return recalled

@@ -83,14 +83,14 @@ func (s *responder) duplicateRead(p *wire.Packet) {
 }
 
 // regionGone ends the connection at a READ that was accepted and can no longer be answered.
-func (s *responder) regionGone(psn wire.PSN, cause error) {
+func (s *responder) regionGone(psn wire.PSN, r *refusal) {
 	q := s.qp
-	q.counters.RefusedAccess++
+	q.counters.refused(r)
 	s.refused = true
-	s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError), psn: psn}
+	s.reply = reply{kind: fatalReply, syndrome: wire.SyndromeNAK(r.nak), psn: psn}
 	if q.attr.State != verbs.QPStateErr {
-		q.raise(verbs.EventQPAccessErr, cause)
-		q.enterError(fmt.Errorf("the memory of a READ that was accepted is gone, at psn %v: %w", psn, cause))
+		q.raise(r.event, r.cause)
+		q.enterError(fmt.Errorf("the memory of a READ that was accepted is gone, at psn %v: %w", psn, r.cause))
 	}
 }
 
@@ -189,7 +189,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 		return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 	}
 	if e.gone {
-		return s.sayGone(e, buf)
+		return s.sayGone(e, buf, accessError(nil))
 	}
 	off, n := e.sent*q.mtu, uint32(q.inOne(uint64(run)))
 	size := min(e.length-off, n*q.mtu)
@@ -200,21 +200,34 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	p.PadCount = wire.PadCount(int(size))
 	h := len(p.AppendHeaders(buf[:0]))
 	if size > 0 {
-		span, err := q.memory.Open(q.cfg.PD, e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(size), verbs.AccessRemoteRead)
-		if err != nil && e.replay {
-			return s.sayGone(e, buf)
+		r := s.fetch(e, off, buf[h:h+int(size)])
+		if r != nil && e.replay {
+			return s.sayGone(e, buf, r)
 		}
-		if err != nil {
+		if r != nil {
 			s.responses.clear()
-			s.regionGone(p.PSN, err)
+			s.regionGone(p.PSN, r)
 			return 0
 		}
-		q.memory.Fetch(span, buf[h:h+int(size)])
-		span.Release()
 	}
 	q.standsFor(uint64(n))
 	s.responded(e, n)
 	return finish(buf, h+int(size), p.PadCount)
+}
+
+// fetch fills dst with what the READ e asks for, from byte off of it on.
+func (s *responder) fetch(e *response, off uint32, dst []byte) *refusal {
+	q := s.qp
+	span, err := q.memory.Open(q.cfg.PD, e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(len(dst)), verbs.AccessRemoteRead)
+	if err != nil {
+		return accessError(err)
+	}
+	err = q.memory.Fetch(span, dst)
+	span.Release()
+	if err != nil {
+		return ownFault(err)
+	}
+	return nil
 }
 
 // opcode returns that of the next n packets of the READ e, as one.
@@ -223,11 +236,11 @@ func (e *response) opcode(n uint32) wire.Opcode {
 }
 
 // sayGone answers the rest of the repeated READ e with a NAK.
-func (s *responder) sayGone(e *response, buf []byte) int {
+func (s *responder) sayGone(e *response, buf []byte, r *refusal) int {
 	q := s.qp
-	q.counters.RefusedAccess++
+	q.counters.refused(r)
 	p := q.header(wire.RCAcknowledge, e.psn.Add(int(e.sent)))
-	p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError), MSN: s.msn}
+	p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(r.nak), MSN: s.msn}
 	s.responses.drop()
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }

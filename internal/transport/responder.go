@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"errors"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -175,7 +177,10 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 		orig, err = span.FetchAdd(a.SwapAdd)
 	}
 	span.Release()
-	if err != nil {
+	switch {
+	case errors.Is(err, mem.ErrFault):
+		return ownFault(err)
+	case err != nil:
 		return accessError(err)
 	}
 	q.work.Atomics++

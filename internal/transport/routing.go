@@ -61,10 +61,14 @@ func (s *receiver) placeWhole(p *wire.Packet) bool {
 	if r != nil {
 		return false
 	}
+	var err error
 	if n > 0 {
-		span.Place(p.Payload)
+		err = span.Place(p.Payload)
 	}
 	span.Release()
+	if err != nil {
+		return false
+	}
 	s.qp.work.WriteBytes += uint64(n)
 	return true
 }

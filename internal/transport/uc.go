@@ -81,8 +81,9 @@ func (u *uc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	switch {
 	case r == nil:
 		return inSequence
-	case in.msg.recv != nil && r.status == verbs.WCLocProtErr:
-		in.fail(r) // the receive itself is at fault, and would be for the next message
+	case r.nak == wire.NAKRemoteOperationalError:
+		q.counters.refused(r)
+		in.fail(r) // memory of this end's is at fault, and would be for the next message
 		return false
 	case r.rnr:
 		q.counters.NoReceive++
