@@ -41,6 +41,8 @@ type QP struct {
 	tx    sender
 	rx    receiver
 
+	copies bool // see Copies
+
 	done    []queue.CQE
 	events  []Event
 	failure error
@@ -71,6 +73,7 @@ func New(cfg Config) *QP {
 func (q *QP) reset() {
 	q.attr = verbs.QPAttr{State: verbs.QPStateReset}
 	q.terms, q.sq, q.tx, q.rx, q.failure = mpa.Terms{}, sendQueue{}, sender{}, receiver{}, nil
+	q.copies = false
 }
 
 // State returns the QP's state.
@@ -128,6 +131,14 @@ func (q *QP) Attach(t mpa.Terms) error {
 	q.tx, q.rx = newSender(t), newReceiver()
 	q.attr.State = verbs.QPStateRTS
 	return nil
+}
+
+// Copies says that a read or a write of the stream has met memory that faults. Payload is copied from then on, so that
+// Fill and Receive find whose it is. Copies returns false if it was called before.
+func (q *QP) Copies() bool {
+	was := q.copies
+	q.copies = true
+	return !was
 }
 
 // Post appends a work request to the send queue. In the error state it completes at once with
@@ -256,7 +267,10 @@ func (q *QP) reject(err error) {
 		f = of
 	}
 	event := verbs.EventQPReqErr
-	if f.Code.status() == verbs.WCRemAccessErr {
+	switch {
+	case errors.Is(f, mem.ErrFault): // memory of this end's
+		event = verbs.EventQPFatal
+	case f.Code.status() == verbs.WCRemAccessErr:
 		event = verbs.EventQPAccessErr
 	}
 	cause := fmt.Errorf("%w; the peer is told: %v", f, f.Code)

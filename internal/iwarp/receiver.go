@@ -359,8 +359,11 @@ func (q *QP) place(b []byte) error {
 		if err != nil {
 			return accessFault(err, false)
 		}
-		s.Place(b)
+		err = s.Place(b)
 		s.Release()
+		if err != nil {
+			return accessFault(err, false)
+		}
 		return nil
 	case ReadResponse:
 		w := q.nextRead()
@@ -390,7 +393,7 @@ func (q *QP) localFault(err error) error {
 // calls Filled, in any case.
 func (q *QP) Room(v *Vec, atLeast int) {
 	r := &q.rx
-	if q.terms.CRC || q.terms.MarkersIn || r.dead || !r.inside || int(r.left) < atLeast {
+	if q.terms.CRC || q.terms.MarkersIn || q.copies || r.dead || !r.inside || int(r.left) < atLeast {
 		return
 	}
 	var err error
@@ -591,11 +594,15 @@ func (q *QP) atomicResponse(body []byte) error {
 	return fault(rdmapOpcode, "an Atomic Response to request %d, which is not outstanding", m.ID)
 }
 
-// accessFault makes a fault of why memory does not open. RDMAP checks READs and atomics, and DDP, which
+// accessFault makes a fault of why memory does not open, or cannot be accessed. RDMAP checks READs and atomics, and DDP, which
 // knows no access rights, WRITEs.
 func accessFault(err error, rdmap bool) *Fault {
 	code := taggedInvalidSTag
 	switch {
+	case errors.Is(err, mem.ErrFault) && rdmap:
+		return &Fault{rdmapCatastrophic, err}
+	case errors.Is(err, mem.ErrFault):
+		return &Fault{ddpCatastrophic, err}
 	case errors.Is(err, mem.ErrAccess):
 		return &Fault{rdmapAccess, err}
 	case errors.Is(err, mem.ErrBounds):

@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -182,13 +183,32 @@ func (q *QP) Fill(v *Vec, limit int) {
 	for i := range s.count {
 		c := &s.cuts[(s.first+i)&(maxCut-1)]
 		if err := q.emit(v, c); err != nil {
-			// The peer has a part of the FPDU, so the stream is of no use any more.
-			v.release()
-			q.failOldest(verbs.WCLocProtErr, fmt.Errorf("memory that was being sent has gone: %w", err))
-			return
+			if i > 0 { // what was cut before goes first
+				return
+			}
+			q.gone(c, err)
+			break
 		}
 	}
 	for v.Bytes < limit && s.count < maxCut && q.cutNext(v) {
+	}
+}
+
+// gone ends the connection, since the payload of the next FPDU, which is cut, has gone. If the peer has a part of it,
+// nothing can follow.
+func (q *QP) gone(c *cut, err error) {
+	err = fmt.Errorf("memory that was being sent has gone: %w", err)
+	begun := c.written > 0
+	switch {
+	case c.answers && begun:
+		q.Fail(err)
+	case c.answers:
+		q.reject(accessFault(err, true))
+	default:
+		q.failAt(c.wqe, verbs.WCLocProtErr, err)
+		if !begun {
+			q.tx.terminate(&TermMsg{Code: rdmapCatastrophic})
+		}
 	}
 }
 
@@ -231,7 +251,7 @@ func (q *QP) emit(v *Vec, c *cut) error {
 			return err
 		}
 	}
-	if q.terms.CRC || q.tx.marked {
+	if q.terms.CRC || q.tx.marked || q.copies {
 		c.staged = v.carve(int(c.total()))
 		whole := c.staged
 		if q.tx.marked {
@@ -242,11 +262,21 @@ func (q *QP) emit(v *Vec, c *cut) error {
 		b = append(b, inline...)
 		for _, s := range v.list {
 			n := len(s.Bytes())
-			s.Fetch(b[len(b) : len(b)+n])
+			if err == nil {
+				err = s.Fetch(b[len(b) : len(b)+n])
+			}
 			b = b[:len(b)+n]
 			s.Release()
 		}
-		mpa.Seal(whole)
+		if err != nil {
+			c.staged = nil
+			return err
+		}
+		if q.terms.CRC || q.tx.marked {
+			mpa.Seal(whole)
+		} else {
+			copy(whole[len(b):], zeros[:])
+		}
 		if q.tx.marked {
 			at := c.marks
 			at.Append(c.staged[:0], whole)
@@ -605,7 +635,10 @@ func (q *QP) execute(a *answer) error {
 	} else {
 		a.original, err = span.FetchAdd(r.Data)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, mem.ErrFault):
+		return accessFault(err, true)
+	case err != nil:
 		return &Fault{rdmapOperationUnknown, err}
 	}
 	a.executed = true

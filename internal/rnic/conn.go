@@ -4,7 +4,10 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
 )
 
 // connSocket is a socket by a connection of any kind. It has a buffer for each direction.
@@ -39,11 +42,16 @@ func (s *connSocket) looks() bool { return false }
 func (s *connSocket) readv(bufs [][]byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	in := s.in
 	for _, b := range bufs {
-		k := copy(b, s.in)
-		s.in = s.in[k:]
+		k := min(len(b), len(in))
+		if err := mem.Copy(b[:k], in[:k]); err != nil {
+			return 0, err
+		}
+		in = in[k:]
 		n += k
 	}
+	s.in = in
 	switch {
 	case n > 0:
 		return n, nil
@@ -103,11 +111,17 @@ func (s *connSocket) writev(bufs [][]byte) (n int, err error) {
 	if s.outErr != nil {
 		return 0, s.outErr
 	}
+	out := s.out
 	for _, b := range bufs {
-		b = b[:min(len(b), connBuffer-len(s.out))]
-		s.out = append(s.out, b...)
+		end := len(out)
+		b = b[:min(len(b), connBuffer-end)]
+		out = slices.Grow(out, len(b))[:end+len(b)]
+		if err := mem.Copy(out[end:], b); err != nil {
+			return 0, err
+		}
 		n += len(b)
 	}
+	s.out = out
 	s.move()
 	if n == 0 {
 		return 0, errAgain

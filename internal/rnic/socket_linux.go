@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/mem"
 )
 
 const (
@@ -118,6 +120,8 @@ func (t *tcpSocket) call(trap uintptr, bufs [][]byte) (int, error) {
 			continue
 		case unix.EAGAIN:
 			return 0, errAgain
+		case unix.EFAULT:
+			return 0, mem.ErrFault
 		}
 		return 0, os.NewSyscallError("tcp", errno)
 	}

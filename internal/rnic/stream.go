@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/iwarp"
+	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/mpa"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -35,7 +36,7 @@ var errAgain = errors.New("not now")
 // socket is how a stream moves bytes. The caller of all but the waits holds the QP's lock.
 type socket interface {
 	// readv fills the buffers as far as bytes are there, and writev takes bytes from them as far as there
-	// is room. Neither blocks.
+	// is room. Neither blocks. Where memory faults, they move less, or nothing with mem.ErrFault.
 	readv(bufs [][]byte) (int, error)
 	writev(bufs [][]byte) (int, error)
 	// start has the stream read whenever bytes may be there, from now on.
@@ -195,6 +196,9 @@ func (s *stream) read() (n int, more bool, err error) {
 	if n > 0 {
 		s.use()
 	}
+	if errors.Is(err, mem.ErrFault) && q.t.Copies() {
+		return 0, true, nil
+	}
 	return n, n == direct+len(room), err
 }
 
@@ -236,6 +240,7 @@ func (s *stream) write() {
 		q.bytes.sent += uint64(n)
 		q.t.Wrote(s.vec, n)
 		switch {
+		case errors.Is(err, mem.ErrFault) && q.t.Copies():
 		case errors.Is(err, errAgain), err == nil && n < want:
 			s.blocked = true
 			s.sock.awaitRoom()
