@@ -74,7 +74,7 @@ func TestListenBesideTentativeInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	tentative := netip.MustParseAddr("fd00:47::1")
-	setAddress(t, ifi, tentative, true)
+	setTentative(t, ifi, tentative)
 	if l, err := rdmacm.Listen(netip.AddrPortFrom(tentative, 0)); !errors.Is(err, unix.EADDRNOTAVAIL) {
 		if err == nil {
 			l.Close()

@@ -221,10 +221,22 @@ func (p *outagePair) event(want verbs.EventType) {
 	}
 }
 
-// setAddress gives an interface an address, or takes it away.
+// setAddress gives an interface an address that can be used at once, or takes it away. Without IFA_F_NODAD an address of
+// IPv6 is tentative until the kernel has found the time to look for others who have it, even where nobody could.
 func setAddress(t *testing.T, ifi *net.Interface, addr netip.Addr, on bool) {
 	t.Helper()
-	b := []byte{unix.AF_INET, uint8(addr.BitLen()), 0, unix.RT_SCOPE_UNIVERSE}
+	changeAddress(t, ifi, addr, unix.IFA_F_NODAD, on)
+}
+
+// setTentative gives an interface an address for which the kernel asks first whether others have it.
+func setTentative(t *testing.T, ifi *net.Interface, addr netip.Addr) {
+	t.Helper()
+	changeAddress(t, ifi, addr, 0, true)
+}
+
+func changeAddress(t *testing.T, ifi *net.Interface, addr netip.Addr, flags uint8, on bool) {
+	t.Helper()
+	b := []byte{unix.AF_INET, uint8(addr.BitLen()), flags, unix.RT_SCOPE_UNIVERSE}
 	if addr.Is6() {
 		b[0] = unix.AF_INET6
 	}
