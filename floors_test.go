@@ -82,6 +82,7 @@ var floors = []struct {
 
 	{"internal/cm", 2},
 	{"internal/showpackets", 2},
+	{"internal/watch", 2},
 	{"internal/queue", 2},
 	{"internal/limits", 2},
 
@@ -92,7 +93,8 @@ var floors = []struct {
 	{"internal/secure", 1},
 	{"internal/settings", 1},
 	{"internal/shm", 1},
-	{"internal/watch", 1},
+	{"internal/user", 1},
+	{"internal/user/usertest", 1},
 
 	{"verbs", 0},
 	{"internal/wire", 0},

@@ -68,6 +68,10 @@ type Config struct {
 	// cards: they go back where they would repeat selectively.
 	Standard bool
 
+	// Alone says why this process shares neither memory nor addresses with others, if it should and does not. It is for
+	// the log.
+	Alone error
+
 	// Driven makes a device without goroutines. The one who opened it calls Drive, at the latest when NextDrive
 	// says so. It is for simulations: they replay only if one goroutine does everything.
 	Driven bool

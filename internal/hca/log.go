@@ -8,7 +8,12 @@ import (
 )
 
 // SetLogger implements verbs.ProviderLogger.
-func (d *Device) SetLogger(l *slog.Logger) { d.log.SetLogger(l, d.name) }
+func (d *Device) SetLogger(l *slog.Logger) {
+	d.log.SetLogger(l, d.name)
+	if err := d.config.Alone; err != nil {
+		d.log.Add(slog.LevelWarn, "alone", "shares neither memory nor addresses with other programs", devlog.Cause(err))
+	}
+}
 
 // event raises an asynchronous event, and logs it.
 func (d *Device) event(e verbs.AsyncEvent) {

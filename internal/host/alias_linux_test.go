@@ -3,8 +3,6 @@
 package host
 
 import (
-	"bytes"
-	"encoding/binary"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/user"
+	"github.com/adverb-rdma/adverb/internal/user/usertest"
 )
 
 // strangerHas has another user bind names of unix sockets until the test calls release.
@@ -126,19 +127,19 @@ func TestEachSocket(t *testing.T) {
 	if err := unix.Bind(stream, &unix.SockaddrUnix{Name: name}); err != nil { // names are told apart by kind
 		t.Fatal(err)
 	}
-	var found []socket
-	if err := eachSocket(func(s socket) {
-		if s.name == name {
+	var found []user.Socket
+	if err := eachSocket(func(s user.Socket) {
+		if s.Name == name {
 			found = append(found, s)
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(found) != 1 || found[0].uid != nobody || found[0].inode == 0 {
-		t.Errorf("got %+v, want one datagram socket of user %d", found, nobody)
+	if len(found) != 1 || !found[0].Owned || found[0].UID != usertest.Nobody || found[0].Inode == 0 {
+		t.Errorf("got %+v, want one datagram socket of user %d", found, usertest.Nobody)
 	}
 	b, err := bearersOf(blockName(0xfff))
-	if err != nil || len(b.mine) != 0 || b.plain.name != "" {
+	if err != nil || len(b.mine) != 0 || b.plain.Name != "" {
 		t.Errorf("of its mailbox: got %+v, %v, want none of this user and none with the name", b, err)
 	}
 }
@@ -170,12 +171,12 @@ func TestAliasLookupBound(t *testing.T) {
 		lists := 0
 		name := serviceName(testAddr(62), 1)
 		alias := name.alias()
-		a := aliases{list: func(f func(socket)) error {
+		a := aliases{list: func(f func(user.Socket)) error {
 			lists++
 			time.Sleep(takes)
-			f(socket{alias, 1000, os.Geteuid()})
+			f(user.Socket{Name: alias, Inode: 1000, UID: uint32(os.Geteuid()), Owned: true})
 			for i := range 1000 {
-				f(socket{name.alias(), uint64(i), nobody})
+				f(user.Socket{Name: name.alias(), Inode: uint64(i), UID: usertest.Nobody, Owned: true})
 			}
 			return nil
 		}}
@@ -225,70 +226,14 @@ func TestClaimsOfOneProcess(t *testing.T) {
 	}
 }
 
-// A kernel that does not list sockets is asked again after a while only. Other failures do not count.
-func TestUnlisted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var at atomic.Pointer[time.Time]
-		asked := 0
-		answers := []error{unix.EAGAIN, errUnlisted, nil}
-		ask := func() error {
-			return unlessUnlisted(&at, func() error { asked++; return answers[asked-1] })
-		}
-		for i, c := range []struct {
-			wait  time.Duration
-			want  error
-			asked int
-		}{
-			{0, unix.EAGAIN, 1}, {0, errUnlisted, 2}, {unlistedTime - 1, errUnlisted, 2}, {1, nil, 3},
-		} {
-			time.Sleep(c.wait)
-			if err := ask(); err != c.want || asked != c.asked {
-				t.Errorf("%d: got %v after %d questions, want %v after %d", i, err, asked, c.want, c.asked)
-			}
-		}
-	})
-}
-
-// appendSocket encodes what decodeSocket decodes, as Linux does.
-func appendSocket(b []byte, s socket) []byte {
-	attr := func(typ uint16, data []byte) {
-		b = binary.NativeEndian.AppendUint16(b, uint16(4+len(data)))
-		b = binary.NativeEndian.AppendUint16(b, typ)
-		b = append(b, data...)
-		b = append(b, make([]byte, -len(data)&3)...)
+// FuzzPlainName: whatever the name of a socket, the mailbox that it belongs to bears no alias's.
+func FuzzPlainName(f *testing.F) {
+	for _, name := range []string{"@adverb/qpn/1", "@adverb/svc/10.0.0.1/7/0123456789abcdef", "@x", "@adverb/gsi/1/2"} {
+		f.Add(name)
 	}
-	b = append(b, unix.AF_UNIX, unix.SOCK_DGRAM, 7, 0)
-	b = binary.NativeEndian.AppendUint32(b, uint32(s.inode))
-	b = append(b, make([]byte, 8)...)
-	attr(0, append([]byte{0}, s.name[1:]...))
-	if s.uid >= 0 {
-		attr(7, binary.NativeEndian.AppendUint32(nil, uint32(s.uid)))
-	}
-	return b
-}
-
-// FuzzDecodeSocket: a socket that counts has an abstract name that was in the message, and means the same when it is
-// encoded again. Whatever its name, the mailbox that it belongs to bears no alias's.
-func FuzzDecodeSocket(f *testing.F) {
-	for _, s := range []socket{{"@adverb/qpn/1", 5, 0}, {"@adverb/svc/10.0.0.1/7/0123456789abcdef", 6, -1}, {"@x", 1, 1000}} {
-		f.Add(appendSocket(nil, s))
-	}
-	f.Add(append(appendSocket(nil, socket{"@adverb/gsi/1", 5, 0}), 3, 0, 0, 0)) // an attribute that is cut short
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, ok := decodeSocket(b)
-		if !ok {
-			return
-		}
-		if s.name[0] != '@' || !bytes.Contains(b, append([]byte{0}, s.name[1:]...)) || int64(s.inode) > 1<<32-1 || s.uid < -1 || int64(s.uid) > 1<<32-1 {
-			t.Fatalf("%x is decoded as %+v, want what is in it", b, s)
-		}
-		if len(s.name) < 1<<15 {
-			if again, ok := decodeSocket(appendSocket(nil, s)); !ok || again != s {
-				t.Errorf("%+v is decoded again as %+v, %v, want the same", s, again, ok)
-			}
-		}
-		if plain := plainName(s.name); plain != "" && (!strings.HasPrefix(s.name, plain) || plainName(plain) != plain) {
-			t.Errorf("the plain name of %q is %q, and of that %q, want a beginning of it, and the same again", s.name, plain, plainName(plain))
+	f.Fuzz(func(t *testing.T, name string) {
+		if plain := plainName(name); plain != "" && (!strings.HasPrefix(name, plain) || plainName(plain) != plain) {
+			t.Errorf("the plain name of %q is %q, and of that %q, want a beginning of it, and the same again", name, plain, plainName(plain))
 		}
 	})
 }

@@ -20,10 +20,10 @@ func holder(name boxName) string {
 	if len(b.mine) > 0 {
 		s = b.mine[0]
 	}
-	if s.name == "" {
+	if s.Name == "" {
 		return "another program, which has just ended or let go of it,"
 	}
-	link := fmt.Sprintf("socket:[%d]", s.inode)
+	link := fmt.Sprintf("socket:[%d]", s.Inode)
 	// Sockets stand in the descriptors of their process as socket:[inode].
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, fd := range fds {
@@ -34,5 +34,5 @@ func holder(name boxName) string {
 		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
 		return fmt.Sprintf("process %s (%s)", filepath.Base(dir), strings.TrimSpace(string(comm)))
 	}
-	return fmt.Sprintf("a process of another user or container (as root, ss -xap shows whose: its socket is %s, inode %d)", name, s.inode)
+	return fmt.Sprintf("a process of another user or container (as root, ss -xap shows whose: its socket is %s, inode %d)", name, s.Inode)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -19,30 +18,15 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
 	"github.com/adverb-rdma/adverb/internal/tables"
+	"github.com/adverb-rdma/adverb/internal/user/usertest"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
-
-// nobody is the ID of the user that asNobody uses.
-const nobody = 65534
 
 // asNobody runs f on a thread of another user. The sockets and messages that f makes are that
 // user's.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user")
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
-			t.Errorf("setresuid: %v", errno)
-			return
-		}
-		f()
-	}()
-	<-done
+	usertest.Thread(t, usertest.Nobody, f)
 }
 
 // garbage returns a message that is random, or that was right and has been changed.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/shm"
+	"github.com/adverb-rdma/adverb/internal/user"
 )
 
 // Between processes of one host packets need no network: they go by lanes, which are memory that two
@@ -106,8 +106,11 @@ type laneKey struct {
 }
 
 // ShareMemory lets packets between processes of this host go by shared memory. It is called before
-// anything else is.
+// anything else is. A process that is alone has nobody to share it with.
 func (n *Netdev) ShareMemory() {
+	if n.alone {
+		return
+	}
 	n.lanes.on, n.lanes.time = true, laneTime
 	n.lanes.conns = map[*net.UnixConn]struct{}{}
 	n.lanes.outs = map[laneKey]*shm.Out{}
@@ -371,7 +374,7 @@ func (n *Netdev) dialLane(key laneKey) (*shm.Out, *net.UnixConn, error) {
 }
 
 func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
-	if err := checkUser(c); err != nil {
+	if _, err := ourPeer(c); err != nil {
 		return nil, err
 	}
 	box := n.Inbox(key.from)
@@ -428,7 +431,7 @@ func (n *Netdev) takeLanes(block uint32) {
 	s.servers = append(s.servers, server)
 	s.mu.Unlock()
 	n.served.Go(func() {
-		acceptAll(server.AcceptUnix, func(c *net.UnixConn) {
+		acceptAll(server, func(c *net.UnixConn, _ user.Process) {
 			s.mu.Lock()
 			ok := !s.closed && len(s.conns) < 4*maxLanes
 			if ok {
@@ -444,9 +447,21 @@ func (n *Netdev) takeLanes(block uint32) {
 	})
 }
 
-// acceptAll hands out what is accepted until the server is closed. Other errors pass: no descriptor to spare,
-// mostly.
-func acceptAll(accept func() (*net.UnixConn, error), take func(*net.UnixConn)) {
+// acceptAll hands out the connections of processes of this user, and says who they are, until the server is closed. Those
+// of others end here, before they count for anything.
+func acceptAll(server *net.UnixListener, take func(*net.UnixConn, user.Process)) {
+	acceptEach(server.AcceptUnix, func(c *net.UnixConn) {
+		from, err := ourPeer(c)
+		if err != nil {
+			c.Close()
+			return
+		}
+		take(c, from)
+	})
+}
+
+// acceptEach hands out what is accepted until the server is closed. Other errors pass: no descriptor to spare, mostly.
+func acceptEach(accept func() (*net.UnixConn, error), take func(*net.UnixConn)) {
 	for {
 		c, err := accept()
 		switch {
@@ -478,9 +493,6 @@ func (n *Netdev) takeLane(c *net.UnixConn) {
 }
 
 func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
-	if err := checkUser(c); err != nil {
-		return netip.Addr{}, nil, err
-	}
 	c.SetDeadline(time.Now().Add(n.lanes.time))
 	b, fds, err := receiveFiles(c, laneRequest)
 	if err != nil {
@@ -530,20 +542,13 @@ func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 	return to, in, nil
 }
 
-// checkUser fails unless the process at the other end is of this user. It may be this one.
-func checkUser(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
+// ourPeer returns the process at the other end, and fails unless it is of this user. It may be this one.
+func ourPeer(c *net.UnixConn) (user.Process, error) {
+	p, err := user.PeerOfConn(c)
+	if err == nil {
+		err = p.Check()
 	}
-	bad := error(nil)
-	err = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if bad = err; err == nil && int(cred.Uid) != os.Geteuid() {
-			bad = unix.EPERM
-		}
-	})
-	return errors.Join(err, bad)
+	return p, err
 }
 
 // errNoDescriptor says that descriptors came, and that this process has none to spare for them.

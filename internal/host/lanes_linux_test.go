@@ -262,7 +262,7 @@ func TestAcceptGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		results := []error{unix.EMFILE, unix.ENFILE, nil, unix.ECONNABORTED, nil, net.ErrClosed}
 		taken, start := 0, time.Now()
-		acceptAll(func() (*net.UnixConn, error) {
+		acceptEach(func() (*net.UnixConn, error) {
 			err := results[0]
 			results = results[1:]
 			return nil, err

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/user"
 )
 
 // boxName says what a process owns by owning a mailbox. It determines the mailbox' name.
@@ -140,12 +142,8 @@ func (m *mailbox) serve(handle func([]byte)) {
 
 // sameUser reports whether the kernel vouches that a message is from a process of this user.
 func sameUser(oob []byte) bool {
-	cmsgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(cmsgs) != 1 {
-		return false
-	}
-	cred, err := unix.ParseUnixCredentials(&cmsgs[0])
-	return err == nil && int(cred.Uid) == os.Geteuid()
+	from, err := user.SenderOf(oob)
+	return err == nil && from.Check() == nil
 }
 
 func (m *mailbox) close() { m.file.Close() }

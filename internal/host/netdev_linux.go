@@ -9,8 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
+	"github.com/adverb-rdma/adverb/internal/user"
 )
 
 // Netdev is a network interface whose links share their addresses with other processes of the
@@ -18,6 +21,7 @@ import (
 type Netdev struct {
 	*udp.Netdev
 
+	alone  bool // see Alone
 	owned  [numBlocks]atomic.Bool
 	owners atomic.Pointer[owners] // nil before the first Claim
 	gsi    atomic.Bool            // this process has a QP1
@@ -39,15 +43,23 @@ var _ link.Netdev = (*Netdev)(nil)
 
 // Share returns a Netdev that shares the addresses of a network interface.
 func Share(n *udp.Netdev) *Netdev {
-	d := &Netdev{Netdev: n, pool: processOutlets, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
+	d := &Netdev{Netdev: n, alone: Alone() != nil, pool: processOutlets, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
 	d.family = &[]*Netdev{d}
 	return d
 }
 
+// Alone returns nil where this process can know others of its user by the kernel's word. Else it says why it cannot. It
+// then shares nothing with them, as on other systems: neither addresses nor memory, and no will.
+func Alone() error { return user.Self() }
+
 // Shard returns a further Netdev of the same network interface, for another shard of the device. Its links have
 // sockets of their own, which get what is for its own blocks, as if it were that of another process. No process gives
-// its will to it: this one would die with it. Shard is called before anything else is.
+// its will to it: this one would die with it. Shard is called before anything else is. It returns nil if this process is
+// alone: an address has one link then.
 func (n *Netdev) Shard() *Netdev {
+	if n.alone {
+		return nil
+	}
 	s := Share(n.Netdev.Again())
 	s.family = n.family
 	*n.family = append(*n.family, s)
@@ -89,6 +101,9 @@ func (n *Netdev) answer(block uint32, m *message) {
 func (n *Netdev) Claim(block uint32) (bool, error) {
 	if block == specialBlock || block >= controlBlock {
 		return false, nil
+	}
+	if n.alone { // as on other systems
+		return true, nil
 	}
 	box, err := openMailbox(blockName(block))
 	if errors.Is(err, errTaken) {
@@ -165,6 +180,13 @@ func (n *Netdev) blocks(addr netip.Addr) []uint32 {
 
 // Open implements link.Netdev. An address has at most one link at a time.
 func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
+	if n.alone {
+		l, err := n.Netdev.Open(addr)
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, fmt.Errorf("open link on %v: another program, or another device of this one, has it, and this program shares no address: %w (%w)", addr, Alone(), err)
+		}
+		return l, err
+	}
 	u, err := n.OpenShared(addr)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,9 @@ var _ link.Netdev = (*Netdev)(nil)
 // Share returns the network interface.
 func Share(n *udp.Netdev) *Netdev { return &Netdev{n} }
 
+// Alone returns nil: that addresses are not shared is usual here.
+func Alone() error { return nil }
+
 // Shard returns nil: an address has one link.
 func (n *Netdev) Shard() *Netdev { return nil }
 

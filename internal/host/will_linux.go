@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/user"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -257,16 +258,14 @@ func (w *will) handOver(block uint32, addr netip.Addr) (int, error) {
 
 // checkPeer fails unless the process at the other end is another one, of this user.
 func checkPeer(fd int) error {
-	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	switch {
-	case err != nil:
-		return err
-	case int(cred.Uid) != os.Geteuid():
-		return unix.EPERM
-	case int(cred.Pid) == os.Getpid(): // another device of this process, which dies with it
-		return unix.EINVAL
+	p, err := user.PeerOf(fd)
+	if err == nil {
+		err = p.Check()
 	}
-	return nil
+	if err == nil && p.PID == os.Getpid() { // another device of this process, which dies with it
+		err = unix.EINVAL
+	}
+	return err
 }
 
 // close has the heirs send what is in the will when a device closes: that is of connections whose peers have
@@ -305,8 +304,10 @@ func (n *Netdev) takeWills(block uint32) {
 	s := &n.wards
 	s.server, s.conns, s.done = server, map[*net.UnixConn]struct{}{}, make(chan struct{})
 	n.served.Go(func() {
-		acceptAll(server.AcceptUnix, func(c *net.UnixConn) {
-			if s.add(c) {
+		acceptAll(server, func(c *net.UnixConn, from user.Process) {
+			if from.PID == os.Getpid() { // another device of this process, which dies with it
+				c.Close()
+			} else if s.add(c) {
 				n.served.Go(func() { n.inherit(c) })
 			}
 		})
@@ -348,14 +349,6 @@ func (s *wards) close() {
 // inherit takes a will of another process of this user, waits for its death, and sends the last words.
 func (n *Netdev) inherit(c *net.UnixConn) {
 	defer n.wards.remove(c)
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return
-	}
-	bad := error(nil)
-	if raw.Control(func(fd uintptr) { bad = checkPeer(int(fd)) }) != nil || bad != nil {
-		return
-	}
 	if l, all := n.awaitDeath(c, willTime); len(all) > 0 {
 		l.sayLastWords(all)
 	}
@@ -387,28 +380,12 @@ func (n *Netdev) awaitDeath(c *net.UnixConn, within time.Duration) (*Link, []lin
 
 // receiveWill receives the memory of a will, and the address that it is about.
 func receiveWill(c *net.UnixConn) (addr netip.Addr, mem []byte, err error) {
-	b, oob := make([]byte, 1+16+1), make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := c.ReadMsgUnix(b, oob)
+	b, fds, err := receiveFiles(c, 1+16)
 	if err != nil {
 		return addr, nil, err
 	}
-	cmsgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return addr, nil, err
-	}
-	var fds []int
-	for i := range cmsgs {
-		got, err := unix.ParseUnixRights(&cmsgs[i])
-		if err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	defer func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
-	if n != 1+16 || b[0] != messageVersion || len(fds) != 1 {
+	defer closeAll(fds)
+	if b[0] != messageVersion || len(fds) != 1 {
 		return addr, nil, errMessage
 	}
 	var st unix.Stat_t

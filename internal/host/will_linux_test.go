@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/user"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -240,8 +241,8 @@ func TestWillOfOthers(t *testing.T) {
 	defer got.Close()
 	raw, _ := got.SyscallConn()
 	raw.Control(func(fd uintptr) { err = checkPeer(int(fd)) })
-	if !errors.Is(err, unix.EPERM) {
-		t.Errorf("a will of another user: got error %v, want %v", err, unix.EPERM)
+	if !errors.Is(err, user.ErrOther) {
+		t.Errorf("a will of another user: got error %v, want %v", err, user.ErrOther)
 	}
 
 	// The heir itself hangs up, on another user and on this very process.
@@ -273,9 +274,9 @@ func TestWillOfOthers(t *testing.T) {
 		t.Skip("no memfd")
 	}
 	defer w.close()
-	if fd, err := w.handOver(block, testAddr(65)); !errors.Is(err, unix.EPERM) {
+	if fd, err := w.handOver(block, testAddr(65)); !errors.Is(err, user.ErrOther) {
 		unix.Close(fd)
-		t.Errorf("handing a will to another user: got error %v, want %v", err, unix.EPERM)
+		t.Errorf("handing a will to another user: got error %v, want %v", err, user.ErrOther)
 	}
 	theirs.SetDeadline(time.Now().Add(patience))
 	c, err := theirs.AcceptUnix()

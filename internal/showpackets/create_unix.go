@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/user"
 )
 
 // create creates the file of a capture, or takes over that of an earlier one. A pipe is taken as it is.
@@ -17,28 +19,40 @@ func create(name string) (*os.File, error) {
 	if info, err := os.Lstat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
 		return openPipe(name, pipeWait)
 	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	const earlier = os.O_RDWR | unix.O_NOFOLLOW
+	f, err := os.OpenFile(name, earlier|os.O_CREATE|os.O_EXCL, 0o600)
+	created := err == nil
+	if errors.Is(err, fs.ErrExist) {
+		f, err = os.OpenFile(name, earlier, 0)
+	}
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EMLINK) {
 		return nil, fmt.Errorf("%s is a symbolic link: give the name of the file itself", name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := takeOver(f); err != nil {
+	if err := takeOver(f, created); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-func takeOver(f *os.File) error {
+// takeOver empties a file, unless somebody else uses it. created says that this process has just made it: else the file
+// must be of this user.
+func takeOver(f *os.File, created bool) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	switch {
-	case int(s.Uid) != os.Geteuid():
+	switch err := user.Check(s.Uid); {
+	case created:
+	case errors.Is(err, user.ErrOther):
 		return fmt.Errorf("%s belongs to another user: choose another name", f.Name())
+	case err != nil:
+		return fmt.Errorf("%s: %w: choose another name", f.Name(), err)
+	}
+	switch {
 	case s.Mode&unix.S_IFMT == unix.S_IFIFO:
 		return nil
 	case s.Mode&unix.S_IFMT != unix.S_IFREG:
@@ -66,7 +80,7 @@ func openPipe(name string, wait time.Duration) (*os.File, error) {
 	for end := time.Now().Add(wait); ; time.Sleep(wait / 100) {
 		f, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 		if err == nil {
-			if err = takeOver(f); err == nil {
+			if err = takeOver(f, false); err == nil {
 				return f, nil
 			}
 			f.Close()

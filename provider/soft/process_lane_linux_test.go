@@ -113,6 +113,12 @@ func dialServer(t *testing.T, server *verbs.Device, at string) *verbs.QP {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dialBetween(t, client, server, at)
+}
+
+// dialBetween is dialServer from a device that is open too.
+func dialBetween(t *testing.T, client, server *verbs.Device, at string) *verbs.QP {
+	t.Helper()
 	l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{server}}).Listen(netip.AddrPortFrom(netip.MustParseAddr(at), 0))
 	if err != nil {
 		t.Fatal(err)

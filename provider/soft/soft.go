@@ -28,10 +28,14 @@
 // replaces nothing but an earlier capture.
 //
 // On Linux connected QPs of this host send packets to each other by shared memory, without system calls,
-// where both programs are of one user and of one network namespace. Packets that ADVERB_TRACE or
+// where both programs are of one user, beyond doubt, and of one network namespace. Packets that ADVERB_TRACE or
 // ADVERB_PCAP shall show go by the network, and so does all of a program with ADVERB_SHM=0. QP.Carrier and the
 // counters shm_sent_pkts and shm_rcvd_pkts of a QP say which way it uses. WRITEs, READs and atomics of up to 64 KiB
 // to a region that is in frequent use need no packet, nor does QP.TryWrite: shm_direct_ops counts them.
+//
+// In a user namespace that does not map all users, the kernel shows all whom it does not map by one number, 65534. A
+// program that runs as that number there cannot know others of its user. It shares neither memory nor addresses: an
+// address belongs to one device at a time. The log says so.
 //
 // ADVERB_CONGESTION=dcqcn, or delay, has QPs find out by marks of congestion, or by the round trip, how fast they
 // may send: see verbs.QP.SetCongestionControl, which chooses for one QP.
@@ -137,7 +141,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	config := hca.Config{
 		Name: name, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
 		Spin: spin(), Clock: processClock(), Yielder: yielder, Congestion: env.congestion, Routing: env.routing,
-		Standard: !env.extensions,
+		Standard: !env.extensions, Alone: host.Alone(),
 	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
+	"github.com/adverb-rdma/adverb/internal/user"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -39,6 +40,9 @@ func run(inv *cli.Invocation) int {
 	})
 	if !ok {
 		return code
+	}
+	if err := user.Self(); err != nil {
+		return inv.Fail(fmt.Errorf("speak for programs of this user: %w", err), "")
 	}
 	inv.Endless = true
 	devices, ok := open(inv, names)

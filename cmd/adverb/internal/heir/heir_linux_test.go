@@ -14,6 +14,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+	"github.com/adverb-rdma/adverb/internal/user/usertest"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -159,5 +160,18 @@ func TestArguments(t *testing.T) {
 		if code != cli.ExitError || out != "" || !strings.Contains(stderr, cause) {
 			t.Errorf("%s: status %d, stdout %q, stderr %q; want %d and %q", device, code, out, stderr, cli.ExitError, cause)
 		}
+	}
+}
+
+// In a user namespace that cannot tell the user from others the command would speak for nobody, and so it does not run.
+func TestHeirAlone(t *testing.T) {
+	if !usertest.In(t, usertest.Namespace()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+	defer cancel()
+	code, out, stderr := tool.Run(ctx, "adverb", "heir", clientDevice)
+	if want := "its user cannot be told from others"; code != cli.ExitError || out != "" || !strings.Contains(stderr, want) {
+		t.Errorf("status %d, stdout %q, stderr %q; want status %d, nothing, and %q", code, out, stderr, cli.ExitError, want)
 	}
 }

@@ -1,0 +1,243 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/user"
+	"github.com/adverb-rdma/adverb/internal/user/usertest"
+)
+
+// TestLaneToStranger: who listens at the name of a block's lanes gets neither memory nor a bell, unless he is of this user.
+// Strangers can bind such a name before its owner does.
+func TestLaneToStranger(t *testing.T) {
+	const block = controlBlock - 2
+	for name, change := range map[string][]func(*testing.T, *exec.Cmd){"root": nil, "user": {usertest.As(usertest.Somebody)}} {
+		t.Run(name, func(t *testing.T) {
+			if usertest.Inside(t) {
+				a := testAddr(81)
+				if shareMemory(t, a).netdev.Lane(a, a, block<<blockBits) != nil {
+					t.Error("a lane to a stranger, want none")
+				}
+				return
+			}
+			var theirs *net.UnixListener
+			asNobody(t, func() {
+				var err error
+				if theirs, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: laneName(block), Net: "unixpacket"}); err != nil {
+					t.Error(err)
+				}
+			})
+			if t.Failed() {
+				return
+			}
+			defer theirs.Close()
+			got := make(chan error, 1)
+			go func() { // he answers as an owner does
+				c, err := theirs.AcceptUnix()
+				if err != nil {
+					got <- err
+					return
+				}
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(patience))
+				_, fds, err := receiveFiles(c, laneRequest)
+				defer closeAll(fds)
+				if err == nil && len(fds) == laneFiles {
+					c.WriteMsgUnix([]byte{laneVersion}, unix.UnixRights(fds[1]), nil)
+				}
+				got <- err
+			}()
+			usertest.In(t, change...)
+			theirs.SetDeadline(time.Now().Add(patience))
+			if err := <-got; !errors.Is(err, io.EOF) {
+				t.Errorf("a stranger received a request and descriptors (%v), want the end at once", err)
+			}
+		})
+	}
+}
+
+// TestLanesOfStrangers: strangers who connect to a process, and say nothing, get no place among those of its user, for lanes
+// and for wills.
+func TestLanesOfStrangers(t *testing.T) {
+	a, b := testAddr(82), testAddr(83)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	var theirs []*net.UnixConn
+	asNobody(t, func() {
+		for range 4*maxLanes + maxWards {
+			for _, name := range []string{laneName(y.block), heirName(y.block)} {
+				c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				theirs = append(theirs, c)
+			}
+		}
+	})
+	defer func() {
+		for _, c := range theirs {
+			c.Close()
+		}
+	}()
+	if x.netdev.Lane(a, b, y.qpn()) == nil {
+		t.Error("no lane to a process at which strangers wait")
+	}
+	for _, c := range theirs {
+		c.SetReadDeadline(time.Now().Add(patience))
+		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF && !errors.Is(err, unix.ECONNRESET) {
+			t.Fatalf("a stranger read %d bytes, %v; want that the process hangs up", n, err)
+		}
+	}
+	y.netdev.wards.mu.Lock()
+	defer y.netdev.wards.mu.Unlock()
+	if n := len(y.netdev.wards.conns); n != 0 {
+		t.Errorf("%d strangers have a place for their wills, want none", n)
+	}
+}
+
+// TestStrangersMessages: of the messages to a mailbox only those of this user count.
+func TestStrangersMessages(t *testing.T) {
+	name := serviceName(testAddr(92), 7)
+	box, err := bindMailbox(name, name.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.close()
+	say := func(text string) {
+		out, err := connect(name.String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer out.close()
+		if sent, _ := out.send([]byte(text)); !sent {
+			t.Errorf("%q was not sent", text)
+		}
+	}
+	asNobody(t, func() { say("theirs") })
+	say("mine")
+	got := make(chan string, 2)
+	go box.serve(func(b []byte) { got <- string(b) })
+	select {
+	case text := <-got:
+		if text != "mine" {
+			t.Errorf("the first message that counts is %q, want mine", text)
+		}
+	case <-time.After(patience):
+		t.Error("no message counts, want mine to")
+	}
+}
+
+// TestFilesCutShort: of the files of a message for which there are too few descriptors none stays open.
+func TestFilesCutShort(t *testing.T) {
+	a, b := unixPair(t)
+	file := memory(t, 1, 0)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	for spare := range laneFiles {
+		handOver(t, a, []byte{7, 8, 9}, file, file)
+		before := openFiles(t)
+		var top int // with a limit of top+1 there are so many to spare
+		var held []int
+		for range spare + 1 {
+			fd, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, top = append(held, fd), fd
+		}
+		closeAll(held)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(top), Max: was.Max}); err != nil {
+			t.Fatal(err)
+		}
+		got, fds, err := receiveFiles(b, 3)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(err, errNoDescriptor) || !bytes.Equal(got, []byte{7, 8, 9}) || len(fds) != 0 {
+			t.Errorf("%d to spare: got % x, descriptors %v, %v; want the message, none and %v", spare, got, fds, err, errNoDescriptor)
+		}
+		if after := openFiles(t); after != before {
+			t.Errorf("%d to spare: %d files are open, want %d as before", spare, after, before)
+		}
+	}
+}
+
+// TestAlone: a process that cannot know others of its user shares neither an address nor memory with anybody, and says why.
+func TestAlone(t *testing.T) {
+	if !usertest.In(t, usertest.Namespace()) {
+		return
+	}
+	if err := Alone(); !errors.Is(err, user.ErrUnmapped) {
+		t.Fatalf("the process is alone: %v, want %v", err, user.ErrUnmapped)
+	}
+	addr := netip.AddrFrom4([4]byte{127, 94, byte(os.Getpid() >> 8), byte(os.Getpid()) | 1})
+	n, other := shareLoopback(t, addr), shareLoopback(t, addr)
+	defer n.Close()
+	defer other.Close()
+	n.ShareMemory()
+	if n.Shard() != nil {
+		t.Error("the device has shards, which share an address, want none")
+	}
+	l, err := n.Open(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, block := range []uint32{5, controlBlock, specialBlock} {
+		if ok, err := n.Claim(block); ok != (block == 5) || err != nil {
+			t.Errorf("claim of block %d: %v, %v; want %v", block, ok, err, block == 5)
+		}
+	}
+	if _, ok, err := n.ClaimService(addr, 7); !ok || err != nil {
+		t.Errorf("claim of a service: %v, %v; want it to succeed", ok, err)
+	}
+	n.ServeGSI(true)
+	n.LastWords(addr, addr, 0, nil)()
+	for _, name := range []string{laneName(5), heirName(5), blockName(5).String(), gsiName(addr).String()} {
+		for _, typ := range []string{"unixpacket", "unixgram"} {
+			if c, err := net.Dial(typ, name); err == nil {
+				t.Errorf("the process listens at %s, want it not to", name)
+				c.Close()
+			}
+		}
+	}
+	if n.Inbox(addr) != nil || n.Lane(addr, addr, 5<<blockBits) != nil {
+		t.Error("the process has an inbox or a lane, want neither")
+	}
+	if late, err := other.Open(addr); !errors.Is(err, unix.EADDRINUSE) || !errors.Is(err, user.ErrUnmapped) {
+		if late != nil {
+			late.Close()
+		}
+		t.Errorf("a second device at the address: %v, want %v, and why", err, unix.EADDRINUSE)
+	}
+}
+
+// TestRootOfNamespace: the processes of one user share as ever in a namespace that maps that user and no other.
+func TestRootOfNamespace(t *testing.T) {
+	if !usertest.In(t, usertest.Namespace([2]int{0, 1})) {
+		return
+	}
+	if err := Alone(); err != nil {
+		t.Fatalf("root of a namespace is alone: %v, want it to share", err)
+	}
+	a, b := testAddr(84), testAddr(85)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	if x.netdev.Lane(a, b, y.qpn()) == nil {
+		t.Error("no lane between devices of one user")
+	}
+}
