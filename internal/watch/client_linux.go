@@ -3,7 +3,6 @@
 package watch
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,48 +14,67 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/adverb-rdma/adverb/internal/user"
 )
 
 // Ask asks every program of the user, or as root of all users, and returns what those told that
 // answered, in the order of their process IDs. silent says of those that did not why they did not: a
-// program may be stopped, or hang. Programs that ended meanwhile are in neither.
+// program may be stopped, or hang. It also says how many were not asked, of whom: all of it takes a few seconds at most.
+// Programs that ended meanwhile are in neither. The error is user.ErrUnmapped where the user's programs cannot be told
+// from those of others.
 func Ask(ctx context.Context, w Want) (answers []Process, silent []error, err error) {
-	names, err := sockets(os.Geteuid())
+	if err := user.Self(); err != nil {
+		return nil, nil, fmt.Errorf("ask the programs of this user: %w; root of the namespace can ask", err)
+	}
+	begun := time.Now()
+	found, err := findPrograms(listeners(begun.Add(listTime)), asksAll())
 	if err != nil {
 		return nil, nil, err
 	}
-	answers, silent = askAll(ctx, names, w)
+	answers, silent = askAll(ctx, found, w, begun.Add(askTime))
 	return answers, silent, ctx.Err()
 }
 
-func askAll(ctx context.Context, names []string, w Want) (answers []Process, silent []error) {
-	var (
-		mu     sync.Mutex
-		all    sync.WaitGroup
-		places = make(chan struct{}, askAtOnce)
-	)
-	for _, name := range names {
-		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
-			p, err := ask(ctx, name, w)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				answers = append(answers, p)
-			case !errors.Is(err, errNotOurs):
-				silent = append(silent, err)
-			}
-		})
+// askAll asks the programs at sockets. It begins with none after a time.
+func askAll(ctx context.Context, f *found, w Want, until time.Time) (answers []Process, silent []error) {
+	type outcome struct {
+		of  *owned
+		p   Process
+		err error
 	}
-	all.Wait()
+	outcomes := make(chan outcome)
+	asked := 0
+	for t := f.turns(); ; {
+		// Somebody who listens at very many sockets has a few of them asked at a time, as everybody has.
+		for asked < askAtOnce && ctx.Err() == nil && time.Now().Before(until) {
+			of, name, ok := t.next()
+			if !ok {
+				break
+			}
+			asked++
+			go func() {
+				p, err := ask(ctx, name, w)
+				outcomes <- outcome{of, p, err}
+			}()
+		}
+		if asked == 0 {
+			break
+		}
+		o := <-outcomes
+		asked--
+		o.of.asked--
+		switch {
+		case o.err == nil:
+			answers = append(answers, o.p)
+		case !errors.Is(o.err, errNotOurs):
+			o.of.silent = append(o.of.silent, o.err)
+		}
+	}
 	slices.SortFunc(answers, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
-	slices.SortFunc(silent, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-	return answers, silent
+	return answers, f.silence()
 }
 
 // errNotOurs is the error of a socket that belongs to nobody any more, or to another user.
@@ -76,8 +94,8 @@ func ask(ctx context.Context, name string, w Want) (Process, error) {
 	}
 	c := conn.(*net.UnixConn)
 	defer c.Close()
-	cred, err := peer(c)
-	if err != nil || os.Geteuid() != 0 && int(cred.Uid) != os.Geteuid() {
+	from, err := user.PeerOfConn(c)
+	if err != nil || !believed(from.UID) {
 		return Process{}, errNotOurs
 	}
 	deadline, _ := ctx.Deadline()
@@ -88,18 +106,26 @@ func ask(ctx context.Context, name string, w Want) (Process, error) {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return p, fmt.Errorf("pid %d: no answer within %v: is it stopped?", cred.Pid, answerTime)
+		return p, fmt.Errorf("pid %d: no answer within %v: is it stopped?", from.PID, answerTime)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET): // the last, if it had not read the question
-		if time.Until(deadline) > 0 && ended(int(cred.Pid)) {
+		if time.Until(deadline) > 0 && ended(from.PID) {
 			return p, errNotOurs
 		}
-		return p, fmt.Errorf("pid %d: it hung up: %d others may be asking it already", cred.Pid, conversations)
+		return p, fmt.Errorf("pid %d: it hung up: %d others may be asking it already, or its user namespace does not map this user", from.PID, conversations)
 	case err != nil:
-		return p, fmt.Errorf("pid %d: its answer makes no sense: %s", cred.Pid, Clean(err.Error()))
+		return p, fmt.Errorf("pid %d: its answer makes no sense: %s", from.PID, Clean(err.Error()))
 	}
-	p.PID = int(cred.Pid) // whatever it says
+	p.PID = from.PID // whatever it says
 	return p, nil
 }
+
+// believed reports whether this program asks those of a user: of its own or, as root, of all whom it can tell from others.
+func believed(uid uint32) bool {
+	return user.Check(uid) == nil || asksAll() && user.Known(uid)
+}
+
+// asksAll reports whether this program asks those of all users.
+func asksAll() bool { return user.IsRoot(uint32(os.Geteuid())) }
 
 func converse(c *net.UnixConn, w Want) (p Process, err error) {
 	if _, err := io.WriteString(c, string(w)+"\n"); err != nil {
@@ -113,46 +139,14 @@ func converse(c *net.UnixConn, w Want) (p Process, err error) {
 	return p, err
 }
 
-// ended reports whether a process is no more, as far as this one may know.
+// ended reports whether a process is no more, as far as this one may know. It knows nothing of those of other PID
+// namespaces, whose ID it sees as 0.
 func ended(pid int) bool {
+	if pid == 0 {
+		return false
+	}
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	return errors.Is(err, os.ErrNotExist)
-}
-
-// sockets lists the sockets at which programs listen, of one user or, for root, of all.
-func sockets(uid int) ([]string, error) {
-	f, err := os.Open("/proc/net/unix")
-	if err != nil {
-		return nil, fmt.Errorf("list the programs that have devices: %w", err)
-	}
-	defer f.Close()
-	prefix := socketName(uid, "")
-	if uid == 0 {
-		prefix = socketDir
-	}
-	var names []string
-	lines := bufio.NewScanner(f)
-	for lines.Scan() && len(names) < maxProcesses {
-		if name, ok := listener(lines.Text()); ok && strings.HasPrefix(name, prefix) {
-			names = append(names, name)
-		}
-	}
-	return names, lines.Err()
-}
-
-// acceptsConnections is the flag by which /proc/net/unix marks a socket that listens (__SO_ACCEPTCON).
-const acceptsConnections = 1 << 16
-
-// listener returns the name of the socket in a line of /proc/net/unix, if it listens:
-//
-//	0000000000000000: 00000002 00000000 00010000 0001 01 3146880 @adverb/watch/0/4711-ABCDEFGH
-func listener(line string) (name string, ok bool) {
-	f := strings.Fields(line)
-	if len(f) != 8 {
-		return "", false
-	}
-	flags, err := strconv.ParseUint(f[3], 16, 64)
-	return f[7], err == nil && flags&acceptsConnections != 0
 }
 
 // isBusy reports whether a program has not taken the questions that wait already.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/adverb-rdma/adverb/internal/user"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -16,6 +17,9 @@ type Process struct {
 	PID     int      `json:"pid"`     // as the kernel says; 0 for one in another PID namespace
 	Command string   `json:"command"` // the name of the program's file
 	Devices []Device `json:"devices"`
+
+	// Alone says why the program shares neither memory nor addresses with others of its user, if it does not.
+	Alone string `json:"alone,omitempty"`
 
 	opens map[string]int // of each device, where add counts them
 }
@@ -102,6 +106,9 @@ func Self(w Want) Process {
 	p := Process{PID: os.Getpid(), Devices: []Device{}}
 	if len(os.Args) > 0 {
 		p.Command = filepath.Base(os.Args[0])
+	}
+	if err := user.Self(); err != nil {
+		p.Alone = err.Error()
 	}
 	for _, dev := range verbs.OpenDevices() {
 		d := Device{Name: dev.Name(), Netdev: dev.Info().Netdev}
@@ -263,10 +270,14 @@ func toMap(cs verbs.Counters) map[string]uint64 {
 	return m
 }
 
-// Clean makes text that another program chose fit for a terminal: what is not printable becomes a
+// Clean makes a name that another program chose fit for a terminal: what is not printable becomes a
 // question mark, and it is cut after 64 characters.
-func Clean(s string) string {
-	const limit = 64
+func Clean(s string) string { return clean(s, 64) }
+
+// CleanText is Clean for a sentence, which is cut after 256 characters.
+func CleanText(s string) string { return clean(s, 256) }
+
+func clean(s string, limit int) string {
 	n := 0
 	s = strings.Map(func(r rune) rune {
 		if n++; n > limit {

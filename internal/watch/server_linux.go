@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/adverb-rdma/adverb/internal/user"
 )
 
 // listening is this program's socket while devices are open.
@@ -31,7 +31,7 @@ func Listen() (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users++; l.users == 1 {
-		l.server, _ = serve(socketName(os.Geteuid(), fmt.Sprintf("%d-%s", os.Getpid(), rand.Text()[:8])), os.Geteuid(), Self)
+		l.server, _ = serve(socketName(os.Geteuid(), fmt.Sprintf("%d-%s", os.Getpid(), rand.Text()[:8])), Self)
 	}
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
@@ -48,7 +48,6 @@ func socketName(uid int, rest string) string { return fmt.Sprintf("%s%d/%s", soc
 // server answers those who ask.
 type server struct {
 	l    *net.UnixListener
-	uid  int
 	self func(Want) Process
 	busy chan struct{} // a place for each conversation
 	all  sync.WaitGroup
@@ -57,12 +56,12 @@ type server struct {
 	conns map[*net.UnixConn]struct{} // nil once the server is closed
 }
 
-func serve(name string, uid int, self func(Want) Process) (*server, error) {
+func serve(name string, self func(Want) Process) (*server, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	s := &server{l: l, uid: uid, self: self, busy: make(chan struct{}, conversations), conns: map[*net.UnixConn]struct{}{}}
+	s := &server{l: l, self: self, busy: make(chan struct{}, conversations), conns: map[*net.UnixConn]struct{}{}}
 	s.all.Go(s.accept)
 	return s, nil
 }
@@ -78,6 +77,10 @@ func (s *server) accept() {
 			// spins: there are few tries in a second. A close waits for one of them at most.
 			s.busy <- struct{}{}
 			time.AfterFunc(answerTime, func() { <-s.busy })
+			continue
+		}
+		if !entitled(c) { // before it takes anybody's place
+			c.Close()
 			continue
 		}
 		select {
@@ -121,12 +124,14 @@ func (s *server) drop(c *net.UnixConn) {
 	c.Close()
 }
 
-// answer holds one conversation. Whoever is not entitled, or asks nothing that is known, gets nothing.
+// entitled reports whether it is this program's user who asks, or root, beyond doubt.
+func entitled(c *net.UnixConn) bool {
+	p, err := user.PeerOfConn(c)
+	return err == nil && (p.Check() == nil || user.IsRoot(p.UID))
+}
+
+// answer holds one conversation. Whoever asks nothing that is known gets nothing.
 func (s *server) answer(c *net.UnixConn) {
-	cred, err := peer(c)
-	if err != nil || int(cred.Uid) != s.uid && cred.Uid != 0 {
-		return
-	}
 	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return
 	}
@@ -153,17 +158,4 @@ func (s *server) close() {
 		c.Close()
 	}
 	s.all.Wait()
-}
-
-// peer returns who is at the other end, as the kernel says.
-func peer(c *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var cred *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
-		return nil, cerr
-	}
-	return cred, os.NewSyscallError("getsockopt SO_PEERCRED", err)
 }

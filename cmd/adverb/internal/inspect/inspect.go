@@ -93,6 +93,11 @@ func (o *options) run(inv *cli.Invocation, want watch.Want, dev string, print fu
 		}
 		last = now
 		all = pick(all, dev)
+		for _, p := range all {
+			if p.Alone != "" {
+				inv.Explain(fmt.Errorf("pid %d shares neither memory nor its addresses with other programs: %s", p.PID, p.Alone))
+			}
+		}
 		switch {
 		case o.growth && n == 0:
 			print(all, 0)
@@ -103,7 +108,7 @@ func (o *options) run(inv *cli.Invocation, want watch.Want, dev string, print fu
 		}
 		if !o.watch || o.count > 0 && n == o.count {
 			if len(all) == 0 && !o.json {
-				inv.Explain(none(dev))
+				inv.Explain(none(dev, len(silent) == 0))
 			}
 			return code
 		}
@@ -129,18 +134,23 @@ func oneDevice(inv *cli.Invocation, operands []string) (dev string, ok bool) {
 	return "", false
 }
 
-func none(dev string) error {
-	if dev != "" {
-		return fmt.Errorf("no program of this user has device %s open", watch.Clean(dev))
+// none says that no program has what was asked for. That is known only if all have answered.
+func none(dev string, all bool) error {
+	programs, what := "program of this user", "a device"
+	if !all {
+		programs = "program that has answered"
 	}
-	return fmt.Errorf("no program of this user has a device open")
+	if dev != "" {
+		what = "device " + watch.Clean(dev)
+	}
+	return fmt.Errorf("no %s has %s open", programs, what)
 }
 
 // pick leaves only the devices called dev, or all for "", and makes what programs say fit to print.
 func pick(all []watch.Process, dev string) []watch.Process {
 	picked := []watch.Process{}
 	for _, p := range all {
-		p.Command = watch.Clean(p.Command)
+		p.Command, p.Alone = watch.Clean(p.Command), watch.CleanText(p.Alone)
 		devices := []watch.Device{}
 		for _, d := range p.Devices {
 			if dev == "" || d.Name == dev {

@@ -23,7 +23,8 @@ var Res = &cli.Command{
 	More: `Each program of this user that has a device open answers (for root, each of any user). Without a kind
 the objects of all kinds are counted.
 
-A program that runs with ADVERB_WATCH=0 does not answer. Linux only.
+A program that runs with ADVERB_WATCH=0 does not answer. If others do not answer, or cannot all be asked
+within 10 s, the tool says so, and its status is 1. Linux only.
 `,
 	Run: runRes,
 }

@@ -39,7 +39,8 @@ table has totals since the device was opened, with -w what came since the line b
 
 TCP repeats what iWARP loses, and does not tell.
 
-A program that runs with ADVERB_WATCH=0 does not answer. Linux only.
+A program that runs with ADVERB_WATCH=0 does not answer. If others do not answer, or cannot all be asked
+within 10 s, the tool says so, and its status is 1. Linux only.
 `,
 	Run: runStat,
 }
