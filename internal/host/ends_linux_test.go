@@ -1,0 +1,179 @@
+//go:build !adverb_portable
+
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/adverb-rdma/adverb/internal/link"
+	"github.com/adverb-rdma/adverb/internal/shm"
+	"github.com/adverb-rdma/adverb/internal/wire"
+)
+
+// dialLanes connects to the socket at which a member takes lanes, so often.
+func dialLanes(t *testing.T, m *member, n int) (cs []*net.UnixConn) {
+	t.Helper()
+	for range n {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(m.block), Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetReadDeadline(time.Now().Add(patience))
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+// wantEnd checks that the other end hangs up.
+func wantEnd(t *testing.T, c *net.UnixConn) {
+	t.Helper()
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF && !errors.Is(err, unix.ECONNRESET) {
+		t.Fatalf("read %d bytes, %v; want that the process hangs up", n, err)
+	}
+}
+
+// TestWaitingLanes: so many connections may wait until their lane is handed over, and more are turned away.
+func TestWaitingLanes(t *testing.T) {
+	m := shareMemory(t, testAddr(86))
+	for _, c := range dialLanes(t, m, 4*maxLanes+10)[4*maxLanes:] {
+		wantEnd(t, c)
+	}
+	m.netdev.lanes.mu.Lock()
+	defer m.netdev.lanes.mu.Unlock()
+	if n := len(m.netdev.lanes.conns); n != 4*maxLanes {
+		t.Errorf("%d connections wait, want %d", n, 4*maxLanes)
+	}
+}
+
+// TestSilentLane: a connection by which no lane comes ends in time.
+func TestSilentLane(t *testing.T) {
+	m := &member{netdev: shareLoopback(t, testAddr(87))}
+	defer m.netdev.Close()
+	m.netdev.ShareMemory()
+	m.netdev.lanes.time = laneTime / 10
+	m.block = m.claim(t)
+	wantEnd(t, dialLanes(t, m, 1)[0])
+}
+
+// TestLaneAskedAgain: a process that took no lane is asked again after a while.
+func TestLaneAskedAgain(t *testing.T) {
+	s, key := &lanes{outs: map[laneKey]*shm.Out{}}, laneKey{block: 1}
+	for ago, want := range map[time.Duration]bool{0: false, laneAgain + time.Second: true} {
+		s.refused = map[laneKey]time.Time{key: time.Now().Add(-ago)}
+		if _, try := s.find(key); try != want || (len(s.refused) == 0) != want {
+			t.Errorf("%v after it was refused a lane may be tried: %v, and %d refusals are known; want %v", ago, try, len(s.refused), want)
+		}
+	}
+}
+
+// TestInboxWithoutLink: the bell of an address without a link is given back with the device.
+func TestInboxWithoutLink(t *testing.T) {
+	before := openFiles(t)
+	addr := testAddr(88)
+	n := shareLoopback(t, addr)
+	n.ShareMemory()
+	fd, err := n.Inbox(addr).ShareBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the files to be closed", func() bool { return openFiles(t) <= before })
+}
+
+// TestMaxWords: a will that is full takes no further words.
+func TestMaxWords(t *testing.T) {
+	addr := testAddr(89)
+	m := join(t, addr)
+	defer m.leave()
+	m.netdev.LastWords(addr, addr, 0, []byte("first"))
+	w := &m.netdev.will
+	if w.mem == nil {
+		t.Skip("no memfd")
+	}
+	w.used = maxWords - 1
+	for _, text := range []string{"last", "one too many"} {
+		m.netdev.LastWords(addr, addr, 0, []byte(text))
+	}
+	if last := string(w.row(maxWords - 1)[wordsMAD:][:4]); w.used != maxWords || last != "last" {
+		t.Errorf("%d rows are used, and the last is %q; want %d and %q", w.used, last, maxWords, "last")
+	}
+}
+
+// TestMaxCandidates: no more processes are remembered than may become heirs.
+func TestMaxCandidates(t *testing.T) {
+	s := &steering{link: &Link{netdev: &Netdev{}}}
+	for block := range uint32(2 * maxCandidates) {
+		s.noteProber(block)
+		s.noteProber(0)
+	}
+	if n := len(s.probers); n != maxCandidates {
+		t.Errorf("%d processes are remembered, want %d", n, maxCandidates)
+	}
+	s.members = []uint32{1000}
+	if all := s.candidates(); len(all) != maxCandidates || all[0] != 1000 {
+		t.Errorf("%d candidates, the first %d; want %d, and the one that is known first", len(all), all[0], maxCandidates)
+	}
+}
+
+// TestHereNonce: an answer to no probe says nothing. Who has not got the probe is not at the address.
+func TestHereNonce(t *testing.T) {
+	s := &steering{nonce: 7, answers: map[int]answer{}, changed: make(chan struct{}, 1)}
+	for nonce, want := range map[uint64]int{8: 0, 7: 1} {
+		clear(s.answers)
+		if s.here(&message{kind: hereMessage, nonce: nonce, from: 5, index: 3}); len(s.answers) != want {
+			t.Errorf("to nonce %d: %d answers count, want %d", nonce, len(s.answers), want)
+		}
+	}
+}
+
+// TestProbeFromElsewhere: a probe counts only if it comes from the link's own address, where processes of this user alone
+// have sockets.
+func TestProbeFromElsewhere(t *testing.T) {
+	m := open(t, testAddr(90))
+	defer m.leave()
+	m.block = m.claim(t)
+	l := m.link.(*Link)
+	const prober = controlBlock - 3
+	var payload [probePayload]byte
+	binary.BigEndian.PutUint32(payload[8:], prober)
+	p := wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: controlBlock << blockBits}, Payload: payload[:]}
+	for _, c := range []struct {
+		from netip.Addr
+		want bool
+	}{{testAddr(91), false}, {l.Addr().Addr(), true}} {
+		l.steering.probed(&link.Datagram{Src: netip.AddrPortFrom(c.from, 50000), Dst: l.Addr(), Payload: p.AppendTo(nil)}, 0)
+		noted := false
+		for _, b := range l.steering.candidates() {
+			noted = noted || b == prober
+		}
+		if noted != c.want {
+			t.Errorf("a probe from %v is taken for one of a process here: %v, want %v", c.from, noted, c.want)
+		}
+	}
+}
+
+// TestHeldEnds: what is held for a process that never proves who it is, is given up.
+func TestHeldEnds(t *testing.T) {
+	ot := newOutletTest(t, 1)
+	o := ot.devices[0]
+	if sent, _ := o.pass(ot.boxes[0].name, []byte("message")); !sent {
+		t.Fatal("the message is not held")
+	}
+	await(t, "the message to be given up", func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.held == 0
+	})
+}
