@@ -24,14 +24,13 @@ type Client struct {
 	close sync.Once
 }
 
-// slot is the place of a call.
+// slot is the place of a call. Whoever has taken it gives it back when nothing more is to be sent for the call, and
+// the answer has come: the server has receives for the messages of one call, and for a cancel of the one before.
 type slot struct {
 	i      int
 	number uint32
-	busy   bool
-	left   bool // nobody waits for the answer
-	lent   Bulk
-	answer chan answer
+	busy   bool        // the answer may still come
+	answer chan answer // has it, or why none comes
 }
 
 type answer struct {
@@ -119,7 +118,7 @@ func (c *Client) Call(ctx context.Context, method string, arg []byte, lent Bulk)
 		lent.release()
 		return fail(verbs.Errorf(verbs.ErrInvalid, "a name of %d bytes and an argument of %d: 255 at most, and %d together; lend the rest as Bulk.In", len(method), len(arg), c.longest-callSize))
 	}
-	s, err := c.place(ctx, lent)
+	s, err := c.place(ctx)
 	if err != nil {
 		lent.release()
 		return fail(err)
@@ -127,30 +126,20 @@ func (c *Client) Call(ctx context.Context, method string, arg []byte, lent Bulk)
 	m.slot, m.number = s.i, s.number
 	// A message that has been sent is answered, or the connection ends: so the slot comes back.
 	if err := c.send(ctx, &m, true); err != nil {
-		c.mu.Lock()
-		if s.busy {
-			c.over(s)
-			lent.release()
-		} else { // the connection has ended meanwhile
-			c.drop(s)
-			lent.release()
-		}
-		c.mu.Unlock()
+		c.unsent(s)
+		lent.release()
 		return fail(err)
 	}
 	var a answer
 	select {
 	case a = <-s.answer:
 	case <-ctx.Done():
-		c.mu.Lock()
-		if s.left = s.busy; s.left {
-			c.mu.Unlock()
-			cancel := &message{kind: kindCancel, slot: s.i, number: m.number}
-			go func() { _ = c.send(context.Background(), cancel, true) }() // it may have to wait, and the connection may have ended
+		select {
+		case a = <-s.answer:
+		default:
+			go c.giveUp(s, lent)
 			return fail(context.Cause(ctx))
 		}
-		c.mu.Unlock()
-		a = <-s.answer
 	}
 	c.free <- s
 	if a.err != nil {
@@ -163,6 +152,14 @@ func (c *Client) Call(ctx context.Context, method string, arg []byte, lent Bulk)
 	return a.body, nil
 }
 
+// giveUp tells the server that a call is given up, for which it may have to wait, and waits for the answer.
+func (c *Client) giveUp(s *slot, lent Bulk) {
+	_ = c.send(context.Background(), &message{kind: kindCancel, slot: s.i, number: s.number}, true) // or the connection has ended
+	<-s.answer
+	lent.release()
+	c.free <- s
+}
+
 func spanOf(b *rdmapool.Buffer) Span {
 	if b == nil {
 		return Span{}
@@ -171,7 +168,7 @@ func spanOf(b *rdmapool.Buffer) Span {
 }
 
 // place takes a slot.
-func (c *Client) place(ctx context.Context, lent Bulk) (*slot, error) {
+func (c *Client) place(ctx context.Context) (*slot, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -195,19 +192,18 @@ func (c *Client) place(ctx context.Context, lent Bulk) (*slot, error) {
 		return nil, c.err
 	}
 	s.number++
-	s.busy, s.left, s.lent = true, false, lent
+	s.busy = true
 	return s, nil
 }
 
-// over frees the slot of a call that was never sent. The caller holds mu.
-func (c *Client) over(s *slot) {
-	s.busy, s.lent = false, Bulk{}
-	c.free <- s
-}
-
-// drop frees the slot of a call whose answer nobody takes. The caller holds mu.
-func (c *Client) drop(s *slot) {
-	<-s.answer
+// unsent gives back the slot of a call that was never sent.
+func (c *Client) unsent(s *slot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.busy { // the connection has ended meanwhile, and fail has said so
+		<-s.answer
+	}
+	s.busy = false
 	c.free <- s
 }
 
@@ -223,19 +219,13 @@ func (c *Client) take(m *message) error {
 	if m.kind == kindError {
 		a = answer{err: &RemoteError{Text: string(m.body)}}
 	}
-	c.answer(s, a)
+	s.end(a)
 	return nil
 }
 
-// answer ends a call. The caller holds mu.
-func (c *Client) answer(s *slot, a answer) {
-	lent := s.lent
-	s.busy, s.lent = false, Bulk{}
-	if s.left {
-		lent.release()
-		c.free <- s
-		return
-	}
+// end ends a call. The caller holds the client's mu.
+func (s *slot) end(a answer) {
+	s.busy = false
 	s.answer <- a
 }
 
@@ -248,17 +238,21 @@ func (c *Client) fail(err error) {
 	c.err = err
 	for i := range c.all {
 		if s := &c.all[i]; s.busy {
-			c.answer(s, answer{err: err})
+			s.end(answer{err: err})
 		}
 	}
 }
 
-// Close ends the connection. Calls that wait return an error, and buffers that they have lent are released.
+// Close ends the connection. Calls that wait return an error, and buffers that they have lent are released. Close
+// returns when all of them have.
 func (c *Client) Close() (err error) {
 	c.close.Do(func() {
 		c.conn.Disconnect()
 		_ = c.r.Close()
 		<-c.done
+		for range c.all { // no call is left then, also of those that were given up
+			<-c.free
+		}
 		err = c.end.close()
 		if berr := c.bulk.Close(); err == nil {
 			err = berr

@@ -22,8 +22,10 @@ const (
 	minMessage, maxMessage = 256, 1 << 20
 	maxSlots               = 1 << 12
 
-	// A slot's sends that may be under way at a time: a call and the cancel of it, and the cancel of the call
-	// before, whose completion was not taken yet. So many may also wait in the server for its goroutine.
+	// A slot's messages for which the server needs receives at a time: a call and the cancel of it, and the cancel of
+	// the call before, which the server may take after it has answered that. Of no call before is anything left, since
+	// a slot is free only when its cancel was posted and its answer has come. iWARP has no RNR: there a message
+	// without a receive ends the connection. A client's send queue has places for as many.
 	perSlot = 3
 
 	moves = 16 // places in a server's send queue for its READs and WRITEs

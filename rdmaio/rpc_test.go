@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -245,17 +246,15 @@ func TestCallGivenUp(t *testing.T) {
 		}
 		goOn <- struct{}{}
 		// When both slots can be had the answer has come.
-		x, err := c.place(patience(t), Bulk{})
+		x, err := c.place(patience(t))
 		ok(t, err)
-		y, err := c.place(patience(t), Bulk{})
+		y, err := c.place(patience(t))
 		ok(t, err)
 		if s := c.Bulk().Stats(); s.Lent != 0 {
 			t.Errorf("%d bytes have not come back, want none", s.Lent)
 		}
-		c.mu.Lock()
-		c.over(x)
-		c.over(y)
-		c.mu.Unlock()
+		c.unsent(x)
+		c.unsent(y)
 	}
 }
 
@@ -400,8 +399,10 @@ func testStrangers(t *testing.T) {
 	call := func(slot int, method string) []byte {
 		return appendMessage(nil, &message{kind: kindCall, slot: slot, method: method})
 	}
+	negative := call(0, "upper") // slot 2^31, of which an int of 32 bits makes a negative one
+	negative[4] = 0x80
 	for _, bad := range [][][]byte{
-		{{}}, {{kindCall}}, {{9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, {call(32, "upper")}, {call(1<<31, "upper")},
+		{{}}, {{kindCall}}, {{9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, {call(32, "upper")}, {call(maxSlots, "upper")}, {negative},
 		{call(0, "upper")[:callSize]}, {appendMessage(nil, &message{kind: kindAnswer})},
 		{call(1, "wait"), call(1, "wait")}, // the first is not answered; any number of handlers could wait so
 	} {
@@ -477,14 +478,31 @@ func TestStrangeAnswer(t *testing.T) {
 	ok(t, cl.end.close())
 }
 
+// A message names no slot that no connection has.
+func TestMessageSlot(t *testing.T) {
+	for slot, good := range map[uint32]bool{0: true, maxSlots - 1: true, maxSlots: false, 1 << 31: false, 1<<32 - 1: false} {
+		b := appendMessage(nil, &message{kind: kindCancel})
+		binary.BigEndian.PutUint32(b[4:], slot)
+		if m, err := parseMessage(b); good != (err == nil) || good && m.slot != int(slot) || !good && !errors.Is(err, ErrProtocol) {
+			t.Errorf("slot %d is taken as %d, %v, want it taken: %v", slot, m.slot, err, good)
+		}
+	}
+}
+
 func FuzzMessage(f *testing.F) {
 	f.Add(appendMessage(nil, &message{kind: kindCall, slot: 1, number: 2, in: Span{verbs.RemoteAddr{VA: 1, RKey: 2}, 3}, method: "m", body: []byte("b")}))
 	f.Add(appendMessage(nil, &message{kind: kindError, body: []byte("text")}))
 	f.Add(appendMessage(nil, &message{kind: kindCancel})[:headSize-1])
+	negative := appendMessage(nil, &message{kind: kindCancel})
+	negative[4] = 0x80 // slot 2^31
+	f.Add(negative)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMessage(b)
 		if err != nil {
 			return
+		}
+		if m.slot < 0 || m.slot >= maxSlots {
+			t.Errorf("%x is of slot %d, want 0 to %d", b, m.slot, maxSlots-1)
 		}
 		if m.kind == kindCall || b[1] == 0 {
 			again, err := parseMessage(appendMessage(nil, &m))
@@ -501,7 +519,11 @@ func FuzzHello(f *testing.F) {
 	f.Add(append(appendHello(nil, hello{slots: maxSlots, longest: maxMessage}), make([]byte, 40)...)) // private data is filled up
 	f.Add(appendHello(nil, hello{slots: 0, longest: minMessage}))
 	f.Add(appendHello(nil, hello{slots: 4, longest: 4096, selective: true}))
-	f.Add(appendHello(nil, hello{slots: 1 << 31, longest: 1 << 31}))
+	for _, at := range []int{4, 8} { // numbers that are negative for an int of 32 bits
+		b := appendHello(nil, hello{slots: 4, longest: 4096})
+		b[at] = 0x80
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHello(b)
 		if err != nil {

@@ -53,11 +53,11 @@ func parseHello(b []byte) (hello, error) {
 	if len(b) < helloSize || string(b[:len(magic)]) != magic {
 		return hello{}, fmt.Errorf("%w: the peer does not speak this package's protocol", ErrProtocol)
 	}
-	h := hello{int(binary.BigEndian.Uint32(b[4:])), int(binary.BigEndian.Uint32(b[8:])), binary.BigEndian.Uint32(b[12:])&flagSelective != 0}
-	if h.slots < 1 || h.slots > maxSlots || h.longest < minMessage || h.longest > maxMessage {
-		return hello{}, fmt.Errorf("%w: a hello with %d calls and messages of %d bytes", ErrProtocol, h.slots, h.longest)
+	slots, longest := binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])
+	if slots < 1 || slots > maxSlots || longest < minMessage || longest > maxMessage {
+		return hello{}, fmt.Errorf("%w: a hello with %d calls and messages of %d bytes", ErrProtocol, slots, longest)
 	}
-	return h, nil
+	return hello{int(slots), int(longest), binary.BigEndian.Uint32(b[12:])&flagSelective != 0}, nil
 }
 
 // message is a message. What it has slices of is the receive's memory, or the sender's.
@@ -95,7 +95,11 @@ func parseMessage(b []byte) (m message, err error) {
 	if len(b) < headSize {
 		return m, fmt.Errorf("%w: a message of %d bytes", ErrProtocol, len(b))
 	}
-	m = message{kind: b[0], slot: int(binary.BigEndian.Uint32(b[4:])), number: binary.BigEndian.Uint32(b[8:]), body: b[headSize:]}
+	slot := binary.BigEndian.Uint32(b[4:])
+	if slot >= maxSlots {
+		return m, fmt.Errorf("%w: slot %d of %d", ErrProtocol, slot, maxSlots)
+	}
+	m = message{kind: b[0], slot: int(slot), number: binary.BigEndian.Uint32(b[8:]), body: b[headSize:]}
 	switch m.kind {
 	case kindCall:
 		name := int(b[1])

@@ -139,7 +139,8 @@ type Channel struct {
 	outstanding int // work requests whose completion has not come
 
 	// Sending.
-	credits     int // messages that the peer has receives for
+	depth       int // messages that the peer has receives for at most
+	credits     int // of them, those that this end may use now
 	eager       int // the longest message that goes by SEND
 	longest     uint64
 	freeSend    []int // slots

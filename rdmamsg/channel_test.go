@@ -515,6 +515,13 @@ func frame(typ byte, length, va uint64, id uint32) string {
 	return string(b)
 }
 
+// credit returns a frame that grants n messages more.
+func credit(n uint32) string {
+	b := []byte(frame(5, 0, 0, 0))
+	binary.BigEndian.PutUint32(b[4:], n)
+	return string(b)
+}
+
 // hello grants 4 messages of 100 bytes, and takes offers of up to 1 MiB.
 var hello = frame(1, 1<<20, 4<<32|100, 0)
 
@@ -551,6 +558,7 @@ func testForeignPeer(t *testing.T) {
 		{hello, frame(3, 0, 4096, 0)},                          // an offer of nothing
 		{hello, frame(3, 1<<63, 4096, 0)},                      // and one that no pool can hold
 		{hello, frame(4, 0, 0, 0)},                             // an answer to no offer
+		{hello, credit(1)}, {hello, credit(1 << 31)},           // more messages than the hello has receives for
 	} {
 		x, send, _, _ := foreign(t)
 		for _, f := range frames {

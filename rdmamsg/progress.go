@@ -131,7 +131,8 @@ func (c *Channel) received(slot, n int) {
 	switch h.typ {
 	case frameHello:
 		c.helloed = true
-		c.credits = int(h.remote.VA >> 32)
+		c.depth = int(h.remote.VA >> 32)
+		c.credits = c.depth
 		c.eager = min(c.cfg.EagerSize, int(uint32(h.remote.VA)))
 		c.longest = max(h.length, uint64(c.eager))
 		close(c.greeted)
@@ -170,8 +171,8 @@ func (c *Channel) checkFrame(h *header) error {
 		return fmt.Errorf("%w: a message after the bye", ErrProtocol)
 	case h.typ == frameHello && (h.remote.VA>>32 == 0 || uint32(h.remote.VA) == 0 || h.remote.VA>>32 > 1<<20 || uint32(h.remote.VA) > 1<<30):
 		return fmt.Errorf("%w: a hello that grants %d messages of %d bytes", ErrProtocol, h.remote.VA>>32, uint32(h.remote.VA))
-	case h.credits > 1<<20:
-		return fmt.Errorf("%w: %d credits at once", ErrProtocol, h.credits)
+	case uint64(h.credits) > uint64(c.depth-c.credits):
+		return fmt.Errorf("%w: %d credits beside %d, where it has receives for %d messages", ErrProtocol, h.credits, c.credits, c.depth)
 	case h.typ == frameOffer && (h.length == 0 || h.length > c.maxMessage()):
 		return fmt.Errorf("%w: an offer of %d bytes, where %d are allowed", ErrProtocol, h.length, c.maxMessage())
 	case h.typ == frameDone:

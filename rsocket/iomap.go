@@ -121,7 +121,7 @@ func (c *Conn) WriteAt(b []byte, offset int64) (n int, err error) {
 		to, err := c.findMapping(uint64(offset) + uint64(n))
 		if err == nil {
 			var m int
-			m, err = c.place(b[n:min(len(b), n+int(to.length))], to)
+			m, err = c.place(b[n:n+to.most(len(b)-n)], to)
 			n += m
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -73,6 +74,17 @@ func rawDial(t *testing.T, n *rdmatest.Network, hello []byte) (*rawPeer, *Conn, 
 // rawDialTargets is rawDial for a peer with so many targets, if it has no hello of its own.
 func rawDialTargets(t *testing.T, n *rdmatest.Network, hello []byte, targets uint32) (*rawPeer, *Conn, error) {
 	t.Helper()
+	return rawDialSetup(t, n, func(ring *verbs.MR) []byte {
+		if hello != nil {
+			return hello
+		}
+		return appendHello(nil, &parameters{credits: 10, maps: 1, sgl: extent{ring.Remote(0), targets}, data: extent{ring.Remote(4096), 4096}})
+	})
+}
+
+// rawDialSetup is rawDial for a peer whose hello depends on its memory.
+func rawDialSetup(t *testing.T, n *rdmatest.Network, hello func(ring *verbs.MR) []byte) (*rawPeer, *Conn, error) {
+	t.Helper()
 	a, b := n.Device(), n.Device()
 	l := listen(t, b)
 	defer l.Close()
@@ -86,10 +98,7 @@ func rawDialTargets(t *testing.T, n *rdmatest.Network, hello []byte, targets uin
 		if p.ring, err = c.AllocMR(8192, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 			return err
 		}
-		copy(private, hello)
-		if hello == nil {
-			appendHello(private[:0], &parameters{credits: 10, maps: 1, sgl: extent{p.ring.Remote(0), targets}, data: extent{p.ring.Remote(4096), 4096}})
-		}
+		copy(private, hello(p.ring))
 		for i := range 10 {
 			if err := c.QP().PostOneRecv(uint64(i)); err != nil {
 				return err
@@ -435,6 +444,37 @@ func TestMoreTargets(t *testing.T) {
 	}
 	if at := loadWord(p.ring, 3*sgeSize); at != 77 {
 		t.Errorf("behind the targets stands a mapping of offset %d, want 77", at)
+	}
+}
+
+// A peer may say that its memory is as long as the protocol has words for: more than an int of 32 bits counts.
+func TestHugeExtents(t *testing.T) {
+	const huge = 1<<32 - 1
+	p, c, err := rawDialSetup(t, rdmatest.New(t), func(ring *verbs.MR) []byte {
+		return appendHello(nil, &parameters{credits: 10, sgl: extent{ring.Remote(0), maxSGL}, data: extent{ring.Remote(4096), huge}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	// What the peer may write into its places here: a target, and an entry of the iomap, for which a Conn has room anyway.
+	putSGE(c.in.Bytes()[c.next*sgeSize:], binary.LittleEndian, extent{p.ring.Remote(4096), 1 << 31})
+	putIomap(c.in.Bytes()[sglSize*sgeSize:], binary.LittleEndian, 5, extent{p.ring.Remote(0), 1 << 31})
+	c.cfg.Maps = 1
+	c.mu.Unlock()
+	for i, want := range []uint32{huge - 100, 1<<31 - 100} {
+		if n, err := c.Write(make([]byte, 100)); n != 100 || err != nil {
+			t.Errorf("write to target %d: %d, %v, want all 100 bytes written", i, n, err)
+		}
+		c.mu.Lock()
+		if c.target.length != want {
+			t.Errorf("target %d has %d bytes left, want %d", i, c.target.length, want)
+		}
+		c.target.length = 0 // as if it were full
+		c.mu.Unlock()
+	}
+	if n, err := c.WriteAt(make([]byte, 100), 5); n != 100 || err != nil {
+		t.Errorf("write at an offset: %d, %v, want all 100 bytes written", n, err)
 	}
 }
 

@@ -130,7 +130,7 @@ func (c *Conn) takeBack(start, size, n int) (sent int, err error) {
 		c.lent, c.wpos, c.posted = false, start, c.lentAt
 		c.want = n
 		ok, err := c.canWrite() // a WriteAt may have taken the last place
-		if ok && err == nil && n <= int(c.target.length) {
+		if ok && err == nil && n == c.target.most(n) {
 			c.mu.Unlock()
 			defer c.doneWriting()
 			return c.post(n, n)

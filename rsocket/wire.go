@@ -34,7 +34,8 @@ const (
 
 	helloSize      = 40 // the private data of the REQ and of the REP
 	sgeSize        = 16
-	sglSize        = 2 // entries of the target SGL
+	sglSize        = 2       // entries of the target SGL
+	maxSGL         = 1 << 10 // of a peer's; librdmacm has 2 as well
 	iomapEntrySize = 24
 
 	// The flags of a hello. flagBigEndian says in which byte order the sender wants the entries that the
@@ -48,6 +49,9 @@ type extent struct {
 	remote verbs.RemoteAddr
 	length uint32
 }
+
+// most returns n, or the extent's length if that is less.
+func (e *extent) most(n int) int { return int(min(uint64(n), uint64(e.length))) }
 
 // parameters are what each end tells of itself when it connects (struct rs_conn_data).
 type parameters struct {
@@ -98,8 +102,8 @@ func parseHello(b []byte) (h parameters, err error) {
 		e.remote.RKey = verbs.RKey(binary.BigEndian.Uint32(at[8:]))
 		e.length = binary.BigEndian.Uint32(at[12:])
 	}
-	if h.sgl.length < 2 {
-		return h, fmt.Errorf("%w: a target SGL of %d entries, want 2 or more", errProtocol, h.sgl.length)
+	if h.sgl.length < 2 || h.sgl.length > maxSGL {
+		return h, fmt.Errorf("%w: a target SGL of %d entries, want 2 to %d", errProtocol, h.sgl.length, maxSGL)
 	}
 	return h, nil
 }

@@ -46,6 +46,8 @@ func TestHelloRefused(t *testing.T) {
 		"zeros":         make([]byte, 56),
 		"version 2":     append([]byte{2}, good[1:]...),
 		"an SGL of one": appendHello(nil, &parameters{sgl: extent{length: 1}}),
+		"a huge SGL":    appendHello(nil, &parameters{sgl: extent{length: maxSGL + 1}}),
+		"a negative":    appendHello(nil, &parameters{sgl: extent{length: 1 << 31}}),
 	} {
 		if _, err := parseHello(b); !errors.Is(err, errProtocol) {
 			t.Errorf("%s: got error %v, want %v", name, err, errProtocol)

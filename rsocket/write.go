@@ -71,7 +71,7 @@ func (c *Conn) reach(v [][]byte, n int) (m int) {
 	if n < minReach {
 		return 0
 	}
-	most := min(n, maxMessage, int(c.target.length))
+	most := c.target.most(min(n, maxMessage))
 	for _, b := range v {
 		b = b[:min(len(b), most-m)]
 		k := c.qp.TryWrite(c.target.remote.Add(m), b)
@@ -95,7 +95,9 @@ func (c *Conn) room(n int) ([]byte, error) {
 	if n >= minBulk && !c.reaches {
 		c.bulk = true
 	}
-	if c.bulk {
+	// The peer sends a message for each target. So a call that finds one in memory posts the receives that those before
+	// have used up, though it need not wait.
+	if c.bulk || c.target.length == 0 {
 		c.progress()
 	}
 	ok, err := c.canWrite()
@@ -113,7 +115,7 @@ func (c *Conn) room(n int) ([]byte, error) {
 
 // piece returns the piece of the ring for the next n bytes, or for as many of them as may be sent. The caller holds wmu
 // and mu.
-func (c *Conn) piece(n int) []byte { return c.ringPiece(n, min(c.maxPiece(), int(c.target.length))) }
+func (c *Conn) piece(n int) []byte { return c.ringPiece(n, c.target.most(c.maxPiece())) }
 
 // ringPiece returns the next piece of the ring for n bytes, or for as many as are free, most at most. The caller holds wmu
 // and mu.

@@ -5,6 +5,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"unsafe"
@@ -171,7 +172,8 @@ func (i *In) Map(f File) error {
 func mapFile(f File, write bool) (b []byte, unmap func(), err error) {
 	seals, err := unix.FcntlInt(uintptr(f.FD), unix.F_GET_SEALS, 0)
 	var st unix.Stat_t
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || unix.Fstat(f.FD, &st) != nil || st.Size != f.Size {
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || unix.Fstat(f.FD, &st) != nil || st.Size != f.Size ||
+		uint64(f.Size) > math.MaxInt { // which this process cannot map, nor say, if it is one of 32 bits
 		return nil, nil, errFile
 	}
 	access := unix.PROT_READ
