@@ -11,12 +11,14 @@ SIMFIRST ?= 0
 SIMJOBS  ?= 1
 # Systems beside this one on which the module must build, vet and have tests that compile.
 CROSS    ?= darwin windows
+# Processors of 32 bits, on which it must do so too.
+CROSS32  ?= 386 arm
 
-.PHONY: test fmt tidy vet lint floors cross race portable nocgo modules examples lab fuzz fuzz-short sim mutants bench
+.PHONY: test fmt tidy vet lint floors cross bits32 race portable nocgo modules examples lab fuzz fuzz-short sim mutants bench
 
 # From the quickest to fail to the slowest, so serially even under -j; go test's own lines come last.
 test:
-	@for step in fmt tidy vet lint floors cross race portable nocgo modules examples report; do \
+	@for step in fmt tidy vet lint floors cross bits32 race portable nocgo modules examples report; do \
 		echo "== $$step"; $(MAKE) --no-print-directory $$step || exit 1; \
 	done
 
@@ -44,6 +46,19 @@ cross:
 		echo "GOOS=$$os"; \
 		CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
 	done
+	@for arch in $(CROSS32); do \
+		echo "GOARCH=$$arch"; \
+		CGO_ENABLED=0 GOARCH=$$arch $(GO) build ./... && CGO_ENABLED=0 GOARCH=$$arch $(GO) vet ./... || exit 1; \
+	done
+
+# Where peers name numbers that an int of 32 bits makes negative. A processor of amd64 runs programs of 386.
+.PHONY: bits32
+bits32:
+	@if [ "$$($(GO) env GOHOSTOS GOHOSTARCH | tr '\n' ' ')" = "linux amd64 " ]; then \
+		CGO_ENABLED=0 GOARCH=386 $(GO) test -short ./internal/wire ./internal/mpa ./internal/iwarp ./internal/shm ./rdmaio ./rdmamsg ./rsocket; \
+	else \
+		echo "bits32: left out, since it needs a processor of amd64"; \
+	fi
 
 # The race detector needs cgo, and so a C compiler with its headers. Its run is the short one:
 # nocgo runs everything.

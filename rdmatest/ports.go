@@ -10,7 +10,7 @@ import (
 
 // PortConfig describes a Port. What is 0 sets no limit.
 type PortConfig struct {
-	Rate   int           // bytes that leave in a second, with the headers of Ethernet frames
+	Rate   int64         // bytes that leave in a second, with the headers of Ethernet frames
 	Delay  time.Duration // of the cable behind it
 	Buffer int           // bytes that may wait; what finds no room is lost
 	MTU    int           // bytes of the longest IP packet; longer ones are lost, and nobody is told

@@ -59,9 +59,12 @@ type Config struct {
 	MarkCE float64
 
 	// Rate is how many bytes get through to each address in a second; 0 sets no limit. What comes
-	// faster waits. MarkCEAbove is a number of bytes: packets that find more bytes waiting are
-	// marked too. 0 marks none.
-	Rate, MarkCEAbove int
+	// faster waits.
+	Rate int64
+
+	// MarkCEAbove is a number of bytes: packets that find more bytes waiting are marked too. 0 marks
+	// none.
+	MarkCEAbove int
 
 	MTU int // of the network, in bytes; 0 is 9000, which gives an RDMA MTU of 4096
 }

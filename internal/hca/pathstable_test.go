@@ -31,7 +31,7 @@ type pathFabric struct {
 func newPathFabric(t testing.TB, paths, sources int, how sim.Spread, seed uint64, slow func(i int) float64) *pathFabric {
 	f := &pathFabric{fabric: newFabric(t, 1, false, verbs.CongestionWindow, fabricMarks{}, seed)}
 	port := func(rate float64) *sim.Port {
-		return f.net.Port(sim.PortConfig{Rate: int(rate), Delay: pathDelay, Buffer: fabricBuffer})
+		return f.net.Port(sim.PortConfig{Rate: int64(rate), Delay: pathDelay, Buffer: fabricBuffer})
 	}
 	way := func(from, to int) (ports []*sim.Port) {
 		up, down := port(hostRate), port(hostRate)

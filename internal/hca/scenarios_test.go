@@ -14,7 +14,7 @@ import (
 func newPermutation(t testing.TB, hosts, paths, sources int) (f *fabric, ports []*sim.Port) {
 	f = &fabric{t: t, net: sim.New(sim.Config{Seed: 1, QueueLen: 1 << 16}), start: time.Now()}
 	seed := uint32(1)
-	port := func(rate int) *sim.Port {
+	port := func(rate int64) *sim.Port {
 		return f.net.Port(sim.PortConfig{Rate: rate, Delay: fabricDelay, Buffer: fabricBuffer})
 	}
 	for range paths {

@@ -3,6 +3,7 @@ package mem
 import (
 	"bytes"
 	"errors"
+	"math/bits"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -163,8 +164,8 @@ func TestAllocMR(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if runtime.GOOS == "linux" {
-		if m, err := p.RegMR(verbs.MRAttr{Length: 1 << 60}); !errors.Is(err, verbs.ErrLimit) {
+	if runtime.GOOS == "linux" && bits.UintSize == 64 { // a host may have as much as an int of 32 bits can count
+		if m, err := p.RegMR(verbs.MRAttr{Length: 1 << (bits.UintSize - 4)}); !errors.Is(err, verbs.ErrLimit) {
 			t.Errorf("2^60 bytes: %v, %v; want ErrLimit", m, err)
 		}
 	}

@@ -23,7 +23,7 @@ type plan struct {
 	Loss, Duplicate, Reorder, Corrupt float64
 	Delay, Jitter                     time.Duration
 	MarkCE                            float64
-	Rate                              int
+	Rate                              int64
 
 	Partitions int // for a while
 	Pauses     int // of nodes, for a while

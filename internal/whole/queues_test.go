@@ -42,7 +42,7 @@ type cqueue struct {
 func newQueue(n *node, room int) *cqueue {
 	cq, err := n.dev.CreateCQ(room)
 	n.w.must(err)
-	x := &cqueue{n: n, cq: cq, room: cq.Cap(), rnd: rand.New(rand.NewPCG(n.w.plan.Seed, uint64(0xc9e<<32+n.w.queues)))}
+	x := &cqueue{n: n, cq: cq, room: cq.Cap(), rnd: rand.New(rand.NewPCG(n.w.plan.Seed, 0xc9e<<32+uint64(n.w.queues)))}
 	n.w.queues++
 	x.drawBell()
 	n.queues = append(n.queues, x)

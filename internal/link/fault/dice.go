@@ -32,7 +32,7 @@ type Faults struct {
 
 	// Rate is how many bytes of payload a Queue lets through in a second; 0 sets no limit. What
 	// comes faster waits, as at the port of a switch. Nothing is dropped while it waits for Rate.
-	Rate int
+	Rate int64
 
 	// MarkCEAbove is a length of the queue in bytes; 0 sets none. A datagram that finds more than
 	// that in the queue is marked as well. What waits for Rate and what waits for the receiver

@@ -30,7 +30,8 @@ type Config struct {
 	Loss, Duplicate, Reorder, Corrupt float64 // probabilities; see Faults
 	Delay, Jitter                     time.Duration
 	MarkCE                            float64 // a probability
-	Rate, MarkCEAbove                 int     // in each direction; see Faults
+	Rate                              int64   // in each direction; see Faults
+	MarkCEAbove                       int     // in each direction; see Faults
 
 	Directions Directions // 0 is Both
 

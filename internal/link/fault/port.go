@@ -13,7 +13,7 @@ const frameHeaders = 8 + 20 + 18 + 20
 
 // PortConfig describes a Port. 0 stands for no limit, and for no marks.
 type PortConfig struct {
-	Rate   int           // bytes that leave in a second
+	Rate   int64         // bytes that leave in a second
 	Delay  time.Duration // of the cable behind it
 	Buffer int           // bytes that may wait; what finds no room is lost
 	MTU    int           // bytes of the longest IP packet; longer ones are lost without a word

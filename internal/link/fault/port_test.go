@@ -154,7 +154,7 @@ func TestRoutes(t *testing.T) {
 
 // TestPortDown: a port that is down loses what comes to it, and neither what came before nor what comes behind.
 func TestPortDown(t *testing.T) {
-	for _, rate := range []int{0, 1e6} {
+	for _, rate := range []int64{0, 1e6} {
 		port := NewPort(1, PortConfig{Rate: rate, Delay: time.Millisecond})
 		q, p := NewQueue(0), NewPath(1, addrA, addrB)
 		route := NewRoutes(1, addrA, addrB, ByPort, [][]*Port{{port}})

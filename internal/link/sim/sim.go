@@ -34,7 +34,8 @@ type Config struct {
 	Loss, Duplicate, Reorder, Corrupt float64 // probabilities; see Faults
 	Delay, Jitter                     time.Duration
 	MarkCE                            float64 // a probability
-	Rate, MarkCEAbove                 int     // on the way to each address; see Faults
+	Rate                              int64   // on the way to each address; see Faults
+	MarkCEAbove                       int     // on the way to each address; see Faults
 
 	MTU       int  // bytes of an IP packet; 0 is DefaultMTU
 	QueueLen  int  // datagrams that may wait at a receiver; 0 is DefaultQueueLen

@@ -15,7 +15,7 @@ import (
 
 // Config describes a path. It is the same in both directions.
 type Config struct {
-	Rate      int           // bytes in a second through the bottleneck
+	Rate      int64         // bytes in a second through the bottleneck
 	Delay     time.Duration // each way; more than 0
 	Buffer    int           // bytes that may wait in the bottleneck; what finds no room is lost
 	Loss      float64       // the probability that a packet is lost before the bottleneck
