@@ -4,6 +4,7 @@
 //
 // Each counter that package verbs describes becomes a metric, such as adverb_sent_pkts_total with the
 // label device, or adverb_port_xmit_packets_total with the labels device and port. Gauges have no _total.
+// A counter never falls while the program runs: what a device had counted when it was closed stays in it.
 // With WithQueuePairs there is a metric for each QP as well, such as adverb_qp_retrans_pkts_total, with the
 // labels device, qp and type.
 //
@@ -26,7 +27,8 @@ const namespace = "adverb"
 // Collector is a prometheus.Collector. It reads the counters when it is asked for them; in between it
 // costs nothing.
 type Collector struct {
-	devices func() []*verbs.Device
+	totals  func() []verbs.DeviceTotals
+	devices func() []*verbs.Device // for what is open
 	qps     bool
 
 	mu    sync.Mutex
@@ -45,10 +47,13 @@ var _ prometheus.Collector = (*Collector)(nil)
 // Option changes what a Collector collects.
 type Option func(*Collector)
 
-// WithDevices collects the counters of these devices. Without it they are those of all devices that
-// verbs.Open has opened and that are not closed: see [verbs.OpenDevices].
+// WithDevices collects the counters of these devices, also when they are closed. Without it they are those
+// of all devices that verbs.Open has opened since the program began: see [verbs.Totals].
 func WithDevices(devices ...*verbs.Device) Option {
-	return func(c *Collector) { c.devices = func() []*verbs.Device { return devices } }
+	return func(c *Collector) {
+		c.totals = func() []verbs.DeviceTotals { return verbs.TotalsOf(devices...) }
+		c.devices = func() []*verbs.Device { return devices }
+	}
 }
 
 // WithQueuePairs collects the counters of each QP too. Each QP makes some fifty time series, which end with it:
@@ -57,7 +62,7 @@ func WithQueuePairs() Option { return func(c *Collector) { c.qps = true } }
 
 // New makes a Collector.
 func New(options ...Option) *Collector {
-	c := &Collector{devices: verbs.OpenDevices, descs: map[descKey]*desc{}}
+	c := &Collector{totals: verbs.Totals, devices: verbs.OpenDevices, descs: map[descKey]*desc{}}
 	for _, o := range options {
 		o(c)
 	}
@@ -68,24 +73,19 @@ func New(options ...Option) *Collector {
 // devices, so the collector is an unchecked one.
 func (c *Collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. Devices that do not count, or are closed meanwhile, have no
-// metrics. If the program has opened a device twice, perhaps by package rdmacm, the two are added up.
+// Collect implements prometheus.Collector. Devices that do not count have no counters, and devices that are
+// closed no gauges. If the program has opened a device twice, perhaps by package rdmacm, or one time after the
+// other, the counts are added up.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ch := &samples{byKey: map[sampleKey]*sample{}}
 	defer ch.send(out)
+	for _, t := range c.totals() {
+		c.send(ch, "", t.Counters, []string{"device"}, t.Device)
+		for i, cs := range t.Ports {
+			c.send(ch, "port", prefixed(cs), []string{"device", "port"}, t.Device, strconv.Itoa(i+1))
+		}
+	}
 	for _, d := range c.devices() {
-		if cs, err := d.Counters(); err == nil {
-			c.send(ch, "", cs, []string{"device"}, d.Name())
-		}
-		attr, err := d.Query()
-		if err != nil {
-			continue
-		}
-		for port := 1; port <= attr.PhysPortCnt; port++ {
-			if cs, err := d.PortCounters(port); err == nil {
-				c.send(ch, "port", prefixed(cs), []string{"device", "port"}, d.Name(), strconv.Itoa(port))
-			}
-		}
 		r, err := d.Resources()
 		if err != nil {
 			continue

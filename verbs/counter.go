@@ -1,5 +1,7 @@
 package verbs
 
+import "slices"
+
 // Counter is a count of a device, a port or a QP, with its name.
 type Counter struct {
 	Name  string
@@ -55,43 +57,77 @@ type ProviderQPCounters interface {
 }
 
 // Counters returns what the device has counted since it was opened: the sums over its QPs, those that
-// were closed included, what it dropped, and what its connection manager sent and received. The error
-// is ErrUnsupported for a device that does not count.
+// were closed included, what it dropped, and what its connection managers sent and received. Of a device
+// that is closed it returns what that had counted, without gauges. The error is ErrUnsupported for a
+// device that does not count. See [Totals] for devices that are opened more than once.
 //
 // The counts are those of this program. Other programs that use the same network interface have
 // devices of their own; "adverb stat" shows them all.
 func (d *Device) Counters() (Counters, error) {
-	const verb = "read counters of"
-	if err := d.check(verb); err != nil {
-		return nil, err
+	d.countMu.Lock()
+	defer d.countMu.Unlock()
+	if d.final != nil {
+		return slices.Clone(d.final.counters), d.final.err
 	}
-	p, ok := d.p.(ProviderCounters)
-	if !ok {
-		return nil, wrap(verb, d.name, noCounters)
+	return d.count()
+}
+
+// count is Counters of a device that is open. The caller holds countMu.
+func (d *Device) count() (Counters, error) {
+	const verb = "read counters of"
+	p, err := d.providerCounters(verb)
+	if err != nil {
+		return nil, err
 	}
 	cs, err := p.Counters()
 	if err != nil {
 		return nil, wrap(verb, d.name, err)
 	}
+	managed := slices.Clone(d.managed)
 	if m := d.manager.Load(); m != nil {
-		cs = append(cs, (*m).Counters()...)
+		managed = managed.plus((*m).Counters())
 	}
-	return cs, nil
+	return append(cs, managed...), nil
 }
 
 // PortCounters returns the counters of a port, counted from 1: those that Linux shows below
-// /sys/class/infiniband/<device>/ports/<port>/counters, as far as the device has them.
+// /sys/class/infiniband/<device>/ports/<port>/counters, as far as the device has them. Of a device that
+// is closed they are those that it had, without gauges.
 func (d *Device) PortCounters(port int) (Counters, error) {
 	const verb = "read port counters of"
-	if err := d.checkPort(verb, port); err != nil {
+	if !d.hasPort(port) {
+		return nil, d.checkPort(verb, port)
+	}
+	d.countMu.Lock()
+	defer d.countMu.Unlock()
+	if d.final != nil {
+		f := &d.final.ports[port-1]
+		return slices.Clone(f.counters), f.err
+	}
+	return d.countPort(port)
+}
+
+// countPort is PortCounters of a device that is open. The caller holds countMu.
+func (d *Device) countPort(port int) (Counters, error) {
+	const verb = "read port counters of"
+	p, err := d.providerCounters(verb)
+	if err != nil {
+		return nil, err
+	}
+	cs, err := p.PortCounters(port)
+	return cs, wrap(verb, d.name, err)
+}
+
+// providerCounters returns what the provider counts with. It does so while the device closes, too.
+func (d *Device) providerCounters(verb string) (ProviderCounters, error) {
+	if err := d.checkAttr(verb); err != nil {
 		return nil, err
 	}
 	p, ok := d.p.(ProviderCounters)
 	if !ok {
 		return nil, wrap(verb, d.name, noCounters)
 	}
-	cs, err := p.PortCounters(port)
-	return cs, wrap(verb, d.name, err)
+	return p, nil
 }
 
 // Counters returns what the QP has counted since it was created. RESET does not set the counts back.

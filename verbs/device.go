@@ -66,6 +66,10 @@ type Device struct {
 
 	serial  serials
 	manager atomic.Pointer[Manager] // or nil
+
+	countMu sync.Mutex   // held while counters are read
+	managed Counters     // what managers that have ended had counted
+	final   *finalCounts // of a device that is closed
 }
 
 // NewDevice makes a Device of a provider's device without the registry, as sql.OpenDB does. If the
@@ -170,6 +174,7 @@ func (d *Device) Close() error {
 		_ = d.shared.Close() // if it fails the device is busy, and the error says by what
 	}
 	return d.close(func() error {
+		d.keepCounts()
 		forget(d) // whatever comes of it: it is closed
 		return d.p.Close()
 	})
@@ -180,6 +185,10 @@ func (d *Device) check(verb string) error {
 	if err := d.object.check(verb); err != nil {
 		return err
 	}
+	return d.checkAttr(verb)
+}
+
+func (d *Device) checkAttr(verb string) error {
 	if d.attrErr != nil {
 		return wrap(verb, d.name, fmt.Errorf("the device's attributes could not be queried: %w", d.attrErr))
 	}

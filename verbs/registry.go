@@ -35,14 +35,22 @@ func Providers() []string {
 
 var (
 	openMu sync.Mutex
-	opened []*Device // by Open, and not closed
+	opened []*Device      // by Open, and not closed
+	past   []DeviceTotals // for each name that was opened: of those that are closed
 )
 
-// forget takes a device that is closed off the list of those that are open.
+// forget takes a device that is closed off the list of those that are open, and keeps what it has counted.
 func forget(d *Device) {
 	openMu.Lock()
 	defer openMu.Unlock()
-	opened = slices.DeleteFunc(opened, func(o *Device) bool { return o == d })
+	i := slices.Index(opened, d)
+	if i < 0 {
+		return
+	}
+	opened = slices.Delete(opened, i, i+1)
+	var t *DeviceTotals
+	past, t = totalsFor(past, d.Name())
+	t.add(d)
 }
 
 // namedProvider is a provider with the name that it registered under.
@@ -145,6 +153,7 @@ func (p namedProvider) open(name string) (*Device, error) {
 	}
 	openMu.Lock()
 	opened = append(opened, d)
+	past, _ = totalsFor(past, d.Name())
 	openMu.Unlock()
 	if defaultLogger.Load() != nil {
 		d.useDefaultLogger()

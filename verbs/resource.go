@@ -168,8 +168,14 @@ type Manager interface {
 }
 
 // Report makes [Device.Counters] and [Device.Resources] include what m, the program's connection manager
-// of the device, tells. A nil m ends that.
+// of the device, tells. A nil m ends that, and what the manager before has counted stays. The caller holds no lock that
+// the manager's methods take.
 func (d *Device) Report(m Manager) {
+	d.countMu.Lock()
+	defer d.countMu.Unlock()
+	if old := d.manager.Load(); old != nil {
+		d.managed = d.managed.plus((*old).Counters().withoutGauges())
+	}
 	if m == nil {
 		d.manager.Store(nil)
 		return

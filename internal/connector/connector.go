@@ -93,9 +93,9 @@ func (c *ibConnector) Close() {
 	c.linger()
 	close(c.done)
 	<-c.ended
+	c.dev.Report(nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dev.Report(nil)
 	c.qp1.close()
 }
 

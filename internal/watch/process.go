@@ -119,11 +119,31 @@ func Self(w Want) Process {
 		if w == WantRes {
 			d.list(&r)
 		} else {
-			d.count(dev, &r, w)
+			d.count(&r, w)
 		}
 		p.add(d)
 	}
+	if w != WantRes {
+		p.count()
+	}
 	return p
+}
+
+// count fills in what the devices have counted, also while they were open before.
+func (p *Process) count() {
+	for _, t := range verbs.Totals() {
+		i := slices.IndexFunc(p.Devices, func(d Device) bool { return d.Name == t.Device })
+		if i < 0 { // it is closed
+			continue
+		}
+		d := &p.Devices[i]
+		if t.Counters != nil {
+			d.Counters = toMap(t.Counters)
+		}
+		if len(t.Ports) > 0 && t.Ports[0] != nil {
+			d.Port = toMap(t.Ports[0])
+		}
+	}
 }
 
 // add adds a device. If the program has opened it before, perhaps by package rdmacm, the two are one, as "rdma res" has
@@ -138,9 +158,9 @@ func (p *Process) add(d Device) {
 	}
 	for i := range p.Devices {
 		if o := &p.Devices[i]; o.Name == d.Name {
-			sum(&o.Counters, d.Counters)
-			sum(&o.Port, d.Port)
-			sum(&o.Count, d.Count)
+			for what, n := range d.Count {
+				o.Count[what] += n
+			}
 			o.QP, o.CQ, o.MR = append(o.QP, d.QP...), append(o.CQ, d.CQ...), append(o.MR, d.MR...)
 			o.MW, o.SRQ, o.PD = append(o.MW, d.MW...), append(o.SRQ, d.SRQ...), append(o.PD, d.PD...)
 			o.CMID = append(o.CMID, d.CMID...)
@@ -182,25 +202,9 @@ func (d *Device) rename(suffix string) {
 	}
 }
 
-// sum adds the values of more to those of to.
-func sum[T int | uint64](to *map[string]T, more map[string]T) {
-	if *to == nil && more != nil {
-		*to = map[string]T{}
-	}
-	for name, n := range more {
-		(*to)[name] += n
-	}
-}
-
-// count fills in counters.
-func (d *Device) count(dev *verbs.Device, r *verbs.Resources, w Want) {
+// count fills in how many objects there are, and what each QP has counted.
+func (d *Device) count(r *verbs.Resources, w Want) {
 	d.Count = map[string]int{"qp": len(r.QP), "cm_id": len(r.CMID)}
-	if cs, err := dev.Counters(); err == nil {
-		d.Counters = toMap(cs)
-	}
-	if cs, err := dev.PortCounters(1); err == nil {
-		d.Port = toMap(cs)
-	}
 	if w != WantQPStat {
 		return
 	}

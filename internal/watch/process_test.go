@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// TestAddDevice: a device that the program has opened twice is one, with the sums.
+// TestAddDevice: a device that the program has opened twice is one, with all objects. Its counters are verbs.Totals'.
 func TestAddDevice(t *testing.T) {
 	var p Process
-	p.add(Device{Name: "a", Counters: map[string]uint64{"sent": 1}, Count: map[string]int{"qp": 1}, QP: []QP{{QPN: 1}}})
-	p.add(Device{Name: "b", Counters: map[string]uint64{"sent": 10}})
-	p.add(Device{Name: "a", Counters: map[string]uint64{"sent": 2, "lost": 3}, Count: map[string]int{"qp": 1}, QP: []QP{{QPN: 2}}})
+	p.add(Device{Name: "a", Count: map[string]int{"qp": 1, "mr": 5}, QP: []QP{{QPN: 1}}})
+	p.add(Device{Name: "b", Count: map[string]int{"qp": 10}})
+	p.add(Device{Name: "a", Count: map[string]int{"qp": 1, "cq": 3}, QP: []QP{{QPN: 2}}})
 	want := []Device{
-		{Name: "a", Counters: map[string]uint64{"sent": 3, "lost": 3}, Count: map[string]int{"qp": 2}, QP: []QP{{QPN: 1}, {QPN: 2}}},
-		{Name: "b", Counters: map[string]uint64{"sent": 10}},
+		{Name: "a", Count: map[string]int{"qp": 2, "mr": 5, "cq": 3}, QP: []QP{{QPN: 1}, {QPN: 2}}},
+		{Name: "b", Count: map[string]int{"qp": 10}},
 	}
 	if !reflect.DeepEqual(p.Devices, want) {
 		t.Errorf("got %+v, want %+v", p.Devices, want)

@@ -22,8 +22,12 @@ import (
 
 var tool = tooltest.New(Stat, Res)
 
-// ownDevice is a device that no other program of the host has open under this name.
-const ownDevice = "soft_lo@127.31.7.1"
+// ownDevice is a device that no other program of the host has open under this name, and that this one has not had open
+// before opened: the counters of a device go on when it is opened again.
+var (
+	ownDevice string
+	devices   int
+)
 
 // opened opens ownDevice with a QP in RTS, connected to itself, that has sent one message.
 func opened(t *testing.T) *verbs.QP {
@@ -34,6 +38,8 @@ func opened(t *testing.T) *verbs.QP {
 			t.Fatal(err)
 		}
 	}
+	ownDevice = fmt.Sprintf("soft_lo@127.31.%d.%d", 7+devices/250, 1+devices%250)
+	devices++
 	dev, err := verbs.Open(ownDevice)
 	ok(err)
 	pd, err := dev.AllocPD()
@@ -195,7 +201,7 @@ func TestRes(t *testing.T) {
 	}
 	number := fmt.Sprintf("0x%06x", uint32(qp.QPN()))
 	for kind, want := range map[string]string{
-		"pd": "pd 1", "cq": "cq 1 16", "qp": number + " RC RTS " + number + " ::ffff:127.31.7.1", "mr": "4096 pd 1 LOCAL_WRITE|REMOTE_WRITE",
+		"pd": "pd 1", "cq": "cq 1 16", "qp": number + " RC RTS " + number + " ::ffff:" + strings.TrimPrefix(ownDevice, "soft_lo@"), "mr": "4096 pd 1 LOCAL_WRITE|REMOTE_WRITE",
 	} {
 		_, out, _ := tool.Run(t.Context(), "adverb", "res", kind, ownDevice)
 		if _, rows := lines(t, out); len(rows) != 1 || !strings.Contains(strings.Join(rows[0], " "), want) {
