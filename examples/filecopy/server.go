@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
@@ -36,8 +37,12 @@ type fileTrailer struct {
 	SHA256 []byte
 }
 
-// serve accepts clients until ctx ends.
+// serve accepts clients until ctx ends, and returns when it has left them.
 func serve(ctx context.Context, l *rdmacm.Listener, dir string) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer l.Close()
 	for {
 		r, err := l.Accept(ctx)
@@ -47,7 +52,7 @@ func serve(ctx context.Context, l *rdmacm.Listener, dir string) error {
 			}
 			return err
 		}
-		go accept(ctx, r, dir)
+		work.Go(func() { accept(ctx, r, dir) })
 	}
 }
 
@@ -111,10 +116,12 @@ func writePieces(ctx context.Context, ch *rdmamsg.Channel, w io.Writer, size int
 		if err != nil {
 			return err
 		}
+		if size -= int64(len(m.Bytes())); size < 0 && failed == nil {
+			failed = fmt.Errorf("the pieces have %d bytes more than the file", -size)
+		}
 		if failed == nil {
 			_, failed = w.Write(m.Bytes())
 		}
-		size -= int64(len(m.Bytes()))
 		m.Release()
 	}
 	return failed

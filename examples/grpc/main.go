@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -98,7 +99,7 @@ func zeros(ctx context.Context, c client, args []string) error {
 	if err != nil {
 		return err
 	}
-	got := 0
+	got := int64(0)
 	for {
 		b, err := s.Recv()
 		if err == io.EOF {
@@ -109,7 +110,7 @@ func zeros(ctx context.Context, c client, args []string) error {
 		if err != nil {
 			return err
 		}
-		got += len(b.Value)
+		got += int64(len(b.Value))
 	}
 }
 
@@ -119,6 +120,8 @@ func sum(ctx context.Context, c client, args []string) error {
 		return err
 	}
 	defer f.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of a stream that is not ended
 	s, err := c.sum(ctx)
 	if err != nil {
 		return err
@@ -179,7 +182,7 @@ func echoAll(ctx context.Context, c client, r io.Reader, w io.Writer) error {
 			return nil
 		}
 		if err != nil {
-			return err
+			return cmp.Or(context.Cause(ctx), err) // r may have failed, and that has ended the stream
 		}
 		if _, err := w.Write(b.Value); err != nil {
 			return err

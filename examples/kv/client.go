@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 // client is a connection to the server. It serves one goroutine at a time.
 type client struct {
 	rpc     *rdmamsg.Channel
+	puts    uint64 // that were sent; answers have their numbers
 	reads   *rdmacm.Conn
 	r       *rdmaio.Requester
 	table   *rdmaio.Region
@@ -60,7 +62,9 @@ func (c *client) setup(ctx context.Context, at netip.AddrPort, d *rdmacm.Dialer)
 	if err := span.UnmarshalBinary(hello[8:]); err != nil {
 		return err
 	}
-	c.buckets = uint64(span.Len / bucketSize)
+	if c.buckets = uint64(span.Len / bucketSize); c.buckets == 0 {
+		return errors.New("the server's table is empty")
+	}
 	session := append([]byte(nil), readsFor...)
 	if c.reads, err = d.Dial(ctx, at, &rdmacm.Config{PrivateData: append(session, hello[:8]...)}); err != nil {
 		return err
@@ -82,23 +86,37 @@ func (c *client) close() {
 	}
 }
 
-// put asks the server to store a value.
+// put asks the server to store a value. If ctx ends before the answer has come, the value may be stored or not, or may
+// still be.
 func (c *client) put(ctx context.Context, key, value string) error {
 	if strings.Contains(key, "\x00") {
 		return errors.New("a key has no zero byte")
 	}
-	if err := c.rpc.Send(ctx, []byte(key+"\x00"+value)); err != nil {
+	number := c.puts + 1
+	if err := c.rpc.Send(ctx, append(binary.BigEndian.AppendUint64(nil, number), key+"\x00"+value...)); err != nil {
 		return err
 	}
-	m, err := c.rpc.Recv(ctx)
-	if err != nil {
-		return err
+	c.puts = number
+	for {
+		m, err := c.rpc.Recv(ctx)
+		if err != nil {
+			return err
+		}
+		answer := string(m.Bytes())
+		m.Release()
+		if len(answer) < numberSize {
+			return errors.New("the server is no kv server")
+		}
+		switch n := binary.BigEndian.Uint64([]byte(answer)); {
+		case n < number: // of a put for which nobody waits any more
+		case n > number:
+			return fmt.Errorf("the server answers put %d, which was not sent", n)
+		case len(answer) > numberSize:
+			return errors.New(answer[numberSize:])
+		default:
+			return nil
+		}
 	}
-	defer m.Release()
-	if answer := string(m.Bytes()); answer != "" {
-		return errors.New(answer)
-	}
-	return nil
 }
 
 // get reads a value from the server's memory.

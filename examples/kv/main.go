@@ -34,7 +34,7 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return serve(ctx, l)
+		return newServer().serve(ctx, l)
 	case line.Verb == "load":
 		return load(ctx, line.Addr, line.Local)
 	case line.Verb == "get" && len(line.Args) == 1, line.Verb == "put" && len(line.Args) == 2:

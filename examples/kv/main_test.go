@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/examples/internal/killtest"
+	"github.com/adverb-rdma/adverb/examples/internal/node"
 )
 
 func TestMain(m *testing.M) { killtest.Main(m, main) }
@@ -65,4 +68,39 @@ func TestKills(t *testing.T) {
 	killtest.Kills(t, 3,
 		func(addr string) []string { return []string{"serve", "-addr", addr} },
 		func(addr, local string) []string { return []string{"load", "-addr", addr, "-local", local} })
+}
+
+// The answer to a put that was given up is not taken for that to the next.
+func TestPutGivenUp(t *testing.T) {
+	l, err := node.Listen(killtest.Addr(100) + ":7476")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s := newServer()
+	go s.serve(ctx, l)
+	c, err := dial(ctx, l.Addr().String(), killtest.Addr(101))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	tooLong := strings.Repeat("x", maxEntry)
+	s.mu.Lock() // the server answers no put
+	short, stop := context.WithTimeout(ctx, 10*time.Millisecond)
+	err = c.put(short, "a", tooLong)
+	stop()
+	s.mu.Unlock()
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a put that is not answered: %v, want %v", err, context.DeadlineExceeded)
+	}
+	if err := c.put(ctx, "b", "1"); err != nil {
+		t.Errorf("a put behind one that was given up and fails: %v", err)
+	}
+	if err := c.put(ctx, "c", tooLong); err == nil || err.Error() != errTooLong.Error() {
+		t.Errorf("a put of an entry that is too long: %v, want %v", err, errTooLong)
+	}
+	if v, _, err := c.get(ctx, "b"); v != "1" || err != nil {
+		t.Errorf("got %q, %v, want \"1\"", v, err)
+	}
 }

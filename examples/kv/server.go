@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ const (
 	keepAlive = time.Second
 	// setupTime is how long a client may take to connect.
 	setupTime = 10 * time.Second
+	// numberSize is how many bytes the number of a put takes. It comes before the put, and before its answer.
+	numberSize = 8
 )
 
 // What a client says it connects for, in the private data. The session follows readsFor.
@@ -35,8 +38,7 @@ type server struct {
 	mu       sync.Mutex
 	table    map[*verbs.PD]*verbs.MR // the same table in the PD of each device
 	bytes    []byte
-	sessions map[uint64]*session
-	last     uint64
+	sessions map[uint64]*session // by a random number, which nobody else can guess
 }
 
 // session is a client: a channel for its puts, and a connection through which it reads.
@@ -45,10 +47,23 @@ type session struct {
 	reads *rdmacm.Conn
 }
 
-// serve accepts clients until ctx ends.
-func serve(ctx context.Context, l *rdmacm.Listener) error {
+func newServer() *server {
+	return &server{table: make(map[*verbs.PD]*verbs.MR), bytes: make([]byte, buckets*bucketSize), sessions: make(map[uint64]*session)}
+}
+
+func newID() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// serve accepts clients until ctx ends, and returns when it has left them.
+func (s *server) serve(ctx context.Context, l *rdmacm.Listener) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer l.Close()
-	s := &server{table: make(map[*verbs.PD]*verbs.MR), bytes: make([]byte, buckets*bucketSize), sessions: make(map[uint64]*session)}
 	for {
 		r, err := l.Accept(ctx)
 		if err != nil {
@@ -57,7 +72,7 @@ func serve(ctx context.Context, l *rdmacm.Listener) error {
 			}
 			return err
 		}
-		go s.accept(ctx, r)
+		work.Go(func() { s.accept(ctx, r) })
 	}
 }
 
@@ -104,8 +119,7 @@ func (s *server) session(ctx context.Context, ch *rdmamsg.Channel) {
 	client := ch.Conn().RemoteAddr()
 	fmt.Printf("client arrived: %v\n", client)
 	s.mu.Lock()
-	s.last++
-	id, se := s.last, &session{ch: ch}
+	id, se := newID(), &session{ch: ch}
 	s.sessions[id] = se
 	mr, err := s.register(ch.Conn().PD())
 	s.mu.Unlock()
@@ -156,14 +170,18 @@ func (s *server) puts(ctx context.Context, ch *rdmamsg.Channel, id uint64, mr *v
 		if err != nil {
 			return err
 		}
-		key, value, _ := strings.Cut(string(m.Bytes()), "\x00")
+		request := string(m.Bytes())
 		m.Release()
+		if len(request) < numberSize {
+			return fmt.Errorf("a put of %d bytes is cut short", len(request))
+		}
+		key, value, _ := strings.Cut(request[numberSize:], "\x00")
 		s.mu.Lock()
 		err = put(s.bytes, key, value)
 		s.mu.Unlock()
-		answer := ""
+		answer := request[:numberSize]
 		if err != nil {
-			answer = err.Error()
+			answer += err.Error()
 		}
 		if err := ch.Send(ctx, []byte(answer)); err != nil {
 			return err

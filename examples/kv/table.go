@@ -49,11 +49,8 @@ func decode(b []byte) (bucket, error) {
 	return bucket{string(b[bucketHead : bucketHead+k]), string(b[bucketHead+k : bucketHead+k+v]), version}, nil
 }
 
-// encode writes a bucket over b.
-func encode(b []byte, e bucket) error {
-	if len(e.key)+len(e.value) > maxEntry {
-		return errTooLong
-	}
+// encode writes a bucket over b. The key and the value fit.
+func encode(b []byte, e bucket) {
 	var n [bucketSize]byte // so that what a reader may see in between is as short as a copy
 	binary.LittleEndian.PutUint16(n[4:], uint16(len(e.key)))
 	binary.LittleEndian.PutUint16(n[6:], uint16(len(e.value)))
@@ -61,7 +58,6 @@ func encode(b []byte, e bucket) error {
 	copy(n[bucketHead+copy(n[bucketHead:], e.key):], e.value)
 	binary.LittleEndian.PutUint32(n[:], crc32.Checksum(n[4:], castagnoli))
 	copy(b, n[:])
-	return nil
 }
 
 // place returns the i-th bucket in which a key may be.
@@ -73,6 +69,9 @@ func place(key string, i int, buckets uint64) uint64 {
 
 // put changes the table of the server, which is the only one to write.
 func put(table []byte, key, value string) error {
+	if len(key)+len(value) > maxEntry {
+		return errTooLong
+	}
 	buckets := uint64(len(table) / bucketSize)
 	for i := range probes {
 		b := table[place(key, i, buckets)*bucketSize:][:bucketSize]
@@ -81,7 +80,8 @@ func put(table []byte, key, value string) error {
 			return err
 		}
 		if e.version == 0 || e.key == key {
-			return encode(b, bucket{key, value, e.version + 1})
+			encode(b, bucket{key, value, e.version + 1})
+			return nil
 		}
 	}
 	return errFull

@@ -62,6 +62,9 @@ func newClient(addr string, dial func(ctx context.Context, network, addr string)
 }
 
 func do(ctx context.Context, c *redis.Client, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("no command is given\n%s", usage)
+	}
 	words := make([]any, len(args))
 	for i, a := range args {
 		words[i] = a
@@ -81,8 +84,10 @@ func load(ctx context.Context, c *redis.Client, n int) error {
 		if err := c.Set(ctx, key(i), i, 0).Err(); err != nil {
 			return err
 		}
-		if v, err := c.Get(ctx, key(i)).Int(); err != nil || v != i {
-			return fmt.Errorf("%s is %d, %w", key(i), v, err)
+		if v, err := c.Get(ctx, key(i)).Int(); err != nil {
+			return err
+		} else if v != i {
+			return fmt.Errorf("%s is %d, want %d", key(i), v, i)
 		}
 	}
 	report("one by one", 2*n, start)
@@ -100,8 +105,10 @@ func load(ctx context.Context, c *redis.Client, n int) error {
 			return err
 		}
 		for i := at; i < min(at+batch, n); i++ {
-			if v, err := cmds[2*(i-at)+1].(*redis.StringCmd).Int(); err != nil || v != -i {
-				return fmt.Errorf("%s is %d, %w", key(i), v, err)
+			if v, err := cmds[2*(i-at)+1].(*redis.StringCmd).Int(); err != nil {
+				return err
+			} else if v != -i {
+				return fmt.Errorf("%s is %d, want %d", key(i), v, -i)
 			}
 		}
 	}

@@ -94,6 +94,10 @@ func (s *store) incrBy(c redcon.Conn, args [][]byte) {
 		c.WriteError("ERR value is not an integer or out of range")
 		return
 	}
+	if sum := v + by; sum < v != (by < 0) {
+		c.WriteError("ERR increment or decrement would overflow")
+		return
+	}
 	s.values[string(args[0])] = strconv.AppendInt(nil, v+by, 10)
 	c.WriteInt64(v + by)
 }

@@ -76,7 +76,7 @@ func (c *client) call(ctx context.Context, method string, arg []byte) ([]byte, e
 		c.mu.Unlock()
 	}()
 	if err := c.ch.Send(ctx, appendCall(nil, id, method, arg)); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
 	select {
 	case r := <-answer:
@@ -102,7 +102,7 @@ func (c *client) receive() {
 			return
 		}
 		r := result{value: bytes.Clone(p[answerHead:])}
-		if p[8] != 0 {
+		if p[idSize] != 0 {
 			r.err = errors.New("the server says: " + string(p[answerHead:]))
 		}
 		id := binary.BigEndian.Uint64(p)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/examples/internal/killtest"
+	"github.com/adverb-rdma/adverb/examples/internal/node"
 )
 
 func TestMain(m *testing.M) { killtest.Main(m, main) }
@@ -51,4 +53,27 @@ func TestKills(t *testing.T) {
 		func(addr, local string) []string {
 			return []string{"load", "-forever", "-addr", addr, "-local", local}
 		})
+}
+
+// An answer that is longer than a message fails its call, and no other.
+func TestLongAnswer(t *testing.T) {
+	l, err := node.Listen(killtest.Addr(100) + ":7475")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), callTime)
+	defer cancel()
+	go serve(ctx, l)
+	c, err := dial(ctx, l.Addr().String(), killtest.Addr(101))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	// Capitals of three bytes for letters of two.
+	if _, err := c.call(ctx, "upper", []byte(strings.Repeat("ɐ", 400_000))); err == nil || !strings.Contains(err.Error(), "the answer is too long") {
+		t.Errorf("a call whose answer is too long: %v, want an error that says so", err)
+	}
+	if err := c.check(ctx, 1, 2); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
 }

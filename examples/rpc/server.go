@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rdmamsg"
+	"github.com/adverb-rdma/adverb/rdmapool"
 )
 
 const (
@@ -31,10 +33,20 @@ var methods = map[string]func([]byte) ([]byte, error){
 
 // A call is its number, the length of the method's name, the name and the argument. An answer is the
 // number of the call, a byte that is 0 for a result and 1 for an error, and the text of either.
-const callHead, answerHead = 9, 9
+const (
+	idSize               = 8 // of the number
+	callHead, answerHead = idSize + 1, idSize + 1
+)
 
-// serve accepts clients until ctx ends.
+// keepOut is the longest answer whose memory a connection keeps for the next.
+const keepOut = 64 << 10
+
+// serve accepts clients until ctx ends, and returns when it has left them.
 func serve(ctx context.Context, l *rdmacm.Listener) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer l.Close()
 	for {
 		r, err := l.Accept(ctx)
@@ -44,7 +56,7 @@ func serve(ctx context.Context, l *rdmacm.Listener) error {
 			}
 			return err
 		}
-		go accept(ctx, r)
+		work.Go(func() { accept(ctx, r) })
 	}
 }
 
@@ -79,19 +91,26 @@ func answerCalls(ctx context.Context, ch *rdmamsg.Channel) error {
 		if err != nil {
 			return err
 		}
-		if err := ch.Send(ctx, out); err != nil {
+		err = ch.Send(ctx, out)
+		if errors.Is(err, rdmamsg.ErrTooLong) || errors.Is(err, rdmapool.ErrTooLarge) { // the call fails, and the connection goes on
+			err = ch.Send(ctx, fmt.Appendf(append(out[:idSize:idSize], 1), "the answer is too long: %v", err))
+		}
+		if err != nil {
 			return err
+		}
+		if cap(out) > keepOut {
+			out = nil
 		}
 	}
 }
 
 // answer appends the answer to a call. The error is for a call that is none.
 func answer(out, call []byte) ([]byte, error) {
-	if len(call) < callHead || len(call)-callHead < int(call[8]) {
+	if len(call) < callHead || len(call)-callHead < int(call[idSize]) {
 		return nil, fmt.Errorf("a call of %d bytes is cut short", len(call))
 	}
-	name, arg := call[callHead:callHead+int(call[8])], call[callHead+int(call[8]):]
-	out = append(out, call[:8]...)
+	name, arg := call[callHead:callHead+int(call[idSize])], call[callHead+int(call[idSize]):]
+	out = append(out, call[:idSize]...)
 	method := methods[string(name)]
 	if method == nil {
 		return fmt.Appendf(append(out, 1), "no method %q", name), nil

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"time"
 
 	_ "github.com/adverb-rdma/adverb/provider/soft" // software devices
 	"github.com/adverb-rdma/adverb/rsocket"
@@ -35,7 +36,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	flags := flag.NewFlagSet("web "+os.Args[1], flag.ExitOnError)
-	addr := flags.String("addr", "", "address to listen on (default 127.0.0.1:7480, or :7481 for the proxy)")
+	addr := flags.String("addr", "", "address to listen on (default 127.0.0.1:7480, and 127.0.0.1:7481 for the proxy)")
 	flags.Parse(os.Args[2:])
 	var err error
 	switch os.Args[1] {
@@ -83,9 +84,12 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
+// How long a client may take to send a request's header, and to send the next request. Bodies may take as long as they do.
+const headerTime, idleTime = 10 * time.Second, 2 * time.Minute
+
 // newServer is an HTTP server. TLS is for listeners of ServeTLS; it brings HTTP/2.
 func newServer(h http.Handler, c *tls.Config) *http.Server {
-	return &http.Server{Handler: h, TLSConfig: c}
+	return &http.Server{Handler: h, TLSConfig: c, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
 }
 
 // newTransport is an HTTP transport by RDMA.
@@ -148,6 +152,9 @@ func proxy(ctx context.Context, addr, to string) error {
 	target, err := url.Parse(to)
 	if err != nil {
 		return err
+	}
+	if target.Host == "" {
+		return fmt.Errorf("%q is no URL to pass requests on to: give one such as http://127.0.0.1:7480", to)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
