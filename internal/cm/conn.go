@@ -129,8 +129,8 @@ func (c *Conn) exit() {
 
 // settle ends the time in which nobody knows whether anything comes of a peer's request.
 func (c *Conn) settle() {
-	c.backlogSeat.leave()
-	c.attempt.leave()
+	c.backlogSeat.Leave()
+	c.attempt.Leave()
 }
 
 // forget ends the connection for good.

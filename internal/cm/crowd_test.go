@@ -1,7 +1,7 @@
 package cm
 
 import (
-	"math/rand/v2"
+	"encoding/binary"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -300,60 +300,26 @@ func TestSilentSIDRREQ(t *testing.T) {
 	w.wantEmpty()
 }
 
-// A crowd agrees at each step with a model that looks at all its members.
-func TestCrowd(t *testing.T) {
-	const seed = 7
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	c := newCrowd(20, 9)
-	type member struct {
-		seat
-		from netip.Addr
-		n    int
-	}
-	var members []*member // the oldest first
-	of := map[attempt]*member{}
-	for step := range 20_000 {
-		from := netip.AddrFrom4([4]byte{10, 0, 0, byte(rnd.IntN(8))})
-		if len(members) > 0 && rnd.IntN(3) == 0 {
-			i := rnd.IntN(len(members))
-			members[i].leave()
-			members[i].leave() // once more changes nothing
-			members = slices.Delete(members, i, i+1)
-			continue
-		}
-		count := map[netip.Addr]int{}
-		for _, m := range members {
-			count[m.from]++
-		}
-		var loser *member
-		ok := count[from] < 9
-		if ok && len(members) == 20 {
-			for _, m := range members {
-				if loser == nil || count[m.from] > count[loser.from] {
-					loser = m
-				}
+// All addresses of an IPv6 network that one host has are one source: together they have its share, and a host that has
+// another network connects. A neighbor in the network connects, too.
+func TestREQsOfOneNetwork(t *testing.T) {
+	for name, genuine := range map[string]string{"elsewhere": "2001:db8:0:1::1", "in the network": "2001:db8::1"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.a.addr, w.b.addr = netip.MustParseAddr(genuine), netip.MustParseAddr("2001:db8:0:2::1")
+			w.b.listen(0)
+			before := liveHeap()
+			network := netip.MustParseAddr("2001:db8::").As16()
+			for i := range uint32(floodSize()) {
+				binary.BigEndian.PutUint32(network[12:], 0x10000+i)
+				w.b.inject(netip.AddrFrom16(network), 1, wire.CMREQ, w.req(i+1, i))
+				w.drain(w.accept)
 			}
-			if ok = count[loser.from] > count[from]; !ok {
-				loser = nil
+			w.wantBurden(before, maxAttemptsOfSource+maxRetired, 2*floodSize())
+			if s := w.b.Stats(); s.HalfOpen != maxAttemptsOfSource || s.Refused != 0 {
+				t.Fatalf("got %+v, want %d half-open connections of the network, that give way to one another", s, maxAttemptsOfSource)
 			}
-		}
-		got, gotOK := c.room(from)
-		if gotOK != ok || of[got] != loser {
-			t.Fatalf("seed %d, step %d: room for %v: got %v, %v, want %v, %v", seed, step, from, of[got], gotOK, loser, ok)
-		}
-		if !ok {
-			continue
-		}
-		if loser != nil {
-			loser.leave()
-			members = slices.DeleteFunc(members, func(m *member) bool { return m == loser })
-		}
-		m, who := &member{from: from, n: step}, &Conn{}
-		of[who] = m
-		c.take(&m.seat, from, who)
-		members = append(members, m)
-		if c.n != len(members) || len(c.sources) != len(c.order) {
-			t.Fatalf("seed %d, step %d: got %d members, %d sources and %d in order, want %d members", seed, step, c.n, len(c.sources), len(c.order), len(members))
-		}
+			w.connectThrough()
+		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/adverb-rdma/adverb/internal/crowd"
 )
 
 // Listener takes the REQs and SIDR_REQs for a service ID.
@@ -17,7 +19,7 @@ type Listener struct {
 	local   netip.Addr // zero for any
 	closed  bool
 
-	unanswered crowd // requests
+	unanswered *attempts // requests
 }
 
 // Listen takes the requests for a service ID that are sent to one address, or to any if local is
@@ -38,7 +40,7 @@ func (m *Machine) Listen(service uint64, local netip.Addr, backlog int) (*Listen
 	if backlog <= 0 || backlog > maxBacklog {
 		backlog = maxBacklog
 	}
-	l := &Listener{m: m, service: service, local: local, unanswered: newCrowd(backlog, backlog)}
+	l := &Listener{m: m, service: service, local: local, unanswered: crowd.New[attempt](backlog, backlog)}
 	at[local] = l
 	return l, nil
 }
@@ -63,17 +65,15 @@ func (l *Listener) Close(now time.Duration) {
 	}
 	var conns []*Conn
 	var sidrs []*SIDR
-	for _, src := range l.unanswered.sources {
-		for e := src.sitters.Front(); e != nil; e = e.Next() {
-			switch who := e.Value.(sitter).who.(type) {
-			case *Conn:
-				if !who.delivered {
-					conns = append(conns, who)
-				}
-			case *SIDR:
-				if !who.delivered {
-					sidrs = append(sidrs, who)
-				}
+	for who := range l.unanswered.All() {
+		switch who := who.(type) {
+		case *Conn:
+			if !who.delivered {
+				conns = append(conns, who)
+			}
+		case *SIDR:
+			if !who.delivered {
+				sidrs = append(sidrs, who)
 			}
 		}
 	}

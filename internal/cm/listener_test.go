@@ -193,7 +193,7 @@ func TestEviction(t *testing.T) {
 			w.wantState(d, StateIdle)
 		}
 	}
-	if s := w.b.Stats(); s.Evicted != 2 || s.SIDRs != 0 || s.Retired != maxRetired || l.unanswered.n != 0 {
-		t.Errorf("got %+v and %d unanswered, want 2 evicted, %d retired, and nothing else", s, l.unanswered.n, maxRetired)
+	if s := w.b.Stats(); s.Evicted != 2 || s.SIDRs != 0 || s.Retired != maxRetired || l.unanswered.Len() != 0 {
+		t.Errorf("got %+v and %d unanswered, want 2 evicted, %d retired, and nothing else", s, l.unanswered.Len(), maxRetired)
 	}
 }

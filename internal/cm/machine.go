@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/crowd"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -40,7 +41,7 @@ type Machine struct {
 	services map[uint64]map[netip.Addr]*Listener // by service ID and address; the zero address listens at any
 	timers   timers
 	retired  list.List // of records that are kept only for what peers may still send, the oldest first
-	attempts crowd     // requests and half-open connections, of all listeners
+	attempts *attempts // requests and half-open connections, of all listeners
 
 	out       []outgoing
 	nextOut   int
@@ -64,7 +65,7 @@ func New(cfg Config) *Machine {
 		sidrs:    map[uint32]*SIDR{},
 		sidrReqs: map[remoteKey]*SIDR{},
 		services: map[uint64]map[netip.Addr]*Listener{},
-		attempts: newCrowd(maxAttempts, maxAttemptsOfSource),
+		attempts: crowd.New[attempt](maxAttempts, maxAttemptsOfSource),
 	}
 	m.ids.init(cfg.Secret)
 	return m

@@ -116,8 +116,8 @@ func (m *Machine) takeREQ(now time.Duration, msg *message, req *wire.REQ, l *Lis
 	c.maxRetries = int(req.MaxCMRetries)
 	c.learn()
 
-	l.unanswered.take(&c.backlogSeat, c.path.Remote, c)
-	m.attempts.take(&c.attempt, c.path.Remote, c)
+	l.unanswered.Take(&c.backlogSeat, c.path.Remote, c)
+	m.attempts.Take(&c.attempt, c.path.Remote, c)
 	c.state = StateREQRcvd
 	c.heard(now)
 	c.emit(Event{Type: EventRequest, Listener: l, Params: c.peerParams, Request: c.request})
@@ -138,7 +138,7 @@ func (c *Conn) Accept(now time.Duration, p Params) error {
 	if err := p.check(wire.REPPrivateDataSize); err != nil {
 		return c.failed("accept", err)
 	}
-	c.backlogSeat.leave()
+	c.backlogSeat.Leave()
 	c.ownParams = p
 	c.ownParams.PrivateData = nil
 	rep := &wire.REP{

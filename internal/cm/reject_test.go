@@ -145,8 +145,8 @@ func TestREJBeforeRequestIsTaken(t *testing.T) {
 	if e, ok := w.b.Event(); ok {
 		t.Errorf("got event %v, want none", e.Type)
 	}
-	if l.unanswered.n != 0 || w.b.Stats().Requests != 0 {
-		t.Errorf("got %d and %d unanswered requests, want none", l.unanswered.n, w.b.Stats().Requests)
+	if l.unanswered.Len() != 0 || w.b.Stats().Requests != 0 {
+		t.Errorf("got %d and %d unanswered requests, want none", l.unanswered.Len(), w.b.Stats().Requests)
 	}
 }
 

@@ -124,8 +124,8 @@ func (s *SIDR) emit(e Event) {
 func (s *SIDR) key() remoteKey { return remoteKey{addr: bare(s.path.Remote), n: s.id} }
 
 func (s *SIDR) settle() {
-	s.backlogSeat.leave()
-	s.attempt.leave()
+	s.backlogSeat.Leave()
+	s.attempt.Leave()
 }
 
 func (s *SIDR) forget() {
@@ -176,8 +176,8 @@ func (m *Machine) handleSIDRREQ(now time.Duration, msg *message) {
 	s := &SIDR{m: m, id: req.RequestID, path: msg.path, tid: msg.tid, state: sidrReceived, service: req.ServiceID}
 	s.repeater.timer.rec = s
 	m.sidrReqs[s.key()] = s
-	l.unanswered.take(&s.backlogSeat, s.path.Remote, s)
-	m.attempts.take(&s.attempt, s.path.Remote, s)
+	l.unanswered.Take(&s.backlogSeat, s.path.Remote, s)
+	m.attempts.Take(&s.attempt, s.path.Remote, s)
 	m.timers.set(&s.repeater.timer, now+sidrSilence)
 	s.emit(Event{Type: EventSIDRRequest, Listener: l, Request: RequestParams{Service: s.service}, PrivateData: clone(req.PrivateData[:])})
 }

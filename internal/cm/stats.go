@@ -47,7 +47,7 @@ func (m *Machine) Stats() Stats {
 	for _, at := range m.services {
 		s.Listeners += len(at)
 	}
-	s.Requests, s.HalfOpen = m.attempts.count()
+	s.Requests, s.HalfOpen = count(m.attempts)
 	s.Retired, s.Timers = m.retired.Len(), len(m.timers)
 	return s
 }

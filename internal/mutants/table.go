@@ -8,6 +8,7 @@ const (
 	queue     = "internal/queue/"
 	hca       = "internal/hca/"
 	cm        = "internal/cm/"
+	crowd     = "internal/crowd/"
 	host      = "internal/host/"
 	secure    = "internal/secure/"
 	shm       = "internal/shm/"
@@ -372,18 +373,18 @@ var mutants = slices.Concat([]mutant{
 		"	return a<<low | b\n", "	return (s.count + a&0) & (1<<bits - 1)\n", "./internal/cm", "TestIDsCannotBeContinued"},
 	{"all secrets make the same communication IDs", cm + "ids.go",
 		"aes.NewCipher(secret[:])", "aes.NewCipher(make([]byte, len(secret)))", "./internal/cm", "TestIDsCannotBeContinued"},
-	{"one source may take all places", cm + "crowd.go",
-		"	case own >= c.share:\n", "	case false:\n", "./internal/cm", "TestREQsOfOneHost"},
-	{"any number of sources take places", cm + "crowd.go",
-		"	case c.n < c.limit:\n", "	case true:\n", "./internal/cm", "TestDisplacedByOtherSource"},
+	{"one source may take all places", crowd + "crowd.go",
+		"	case src.size() >= c.share:\n", "	case false:\n", "./internal/cm", "TestREQsOfOneHost"},
+	{"any number of sources take places", crowd + "crowd.go",
+		"	case c.all.n < c.limit:\n", "	case true:\n", "./internal/cm", "TestDisplacedByOtherSource"},
 	{"a REP goes once more than the peer asks", cm + "conn.go",
 		"c.repeater.retries = c.peerAnswers, c.maxRetries", "c.repeater.retries = c.peerAnswers, c.maxRetries+1", "./internal/cm", "TestREQsOfOneHost"},
-	{"a source that has as many makes another one lose", cm + "crowd.go",
-		"	case c.order[0].sitters.Len() > own:\n", "	case true:\n", "./internal/cm", "TestCrowd"},
-	{"the latest attempt makes room", cm + "crowd.go",
-		"c.order[0].sitters.Front().Value.(sitter).who, true", "c.order[0].sitters.Back().Value.(sitter).who, true", "./internal/cm", "TestDisplacedByOtherSource"},
-	{"a half-open connection that ends keeps its place", cm + "crowd.go",
-		"	c.n--\n	s.of.sitters.Remove(s.at)\n", "	s.of.sitters.Remove(s.at)\n", "./internal/cm", "."},
+	{"a source that has as many makes another one lose", crowd + "crowd.go",
+		"s.parts[0].n <= part.size() {", "s.parts[0].n < part.size() {", "./internal/crowd", "TestCrowd"},
+	{"the latest attempt makes room", crowd + "crowd.go",
+		"	return s.oldest().who, true\n", "	seat := s.oldest()\n	for seat.next != nil {\n		seat = seat.next\n	}\n	return seat.who, true\n", "./internal/cm", "TestDisplacedByOtherSource"},
+	{"a half-open connection that ends keeps its place", cm + "conn.go",
+		"	c.attempt.Leave()\n", "", "./internal/cm", "."},
 
 	// Several processes on an address.
 	{"the inbox has no bound", host + "link_linux.go",
