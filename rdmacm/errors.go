@@ -107,9 +107,19 @@ type RejectError struct {
 	Port        uint16 // the peer's, 0 if this end is the accepting one
 	PrivateData []byte // of the peer's program
 	Info        []byte // depends on the reason, such as the peer's MTU
+
+	// Cause is not nil if nobody has said no: an iWARP peer has closed the connection without an answer. Linux reports
+	// that as a rejection, too.
+	Cause error
 }
 
+// Unwrap returns the cause, or nil.
+func (e *RejectError) Unwrap() error { return e.Cause }
+
 func (e *RejectError) Error() string {
+	if e.Cause != nil {
+		return e.Cause.Error()
+	}
 	if r := securityRefusalOf(e.Info); r != 0 {
 		return r.String()
 	}
@@ -131,13 +141,13 @@ func (e *RejectError) Error() string {
 }
 
 // Is makes a rejection ErrRefused if nobody listens or a program has said no, ErrReset if the peer has
-// given up, and ErrSecurity as well if a listener demands packet security and this end has not its key.
+// given up or has closed an iWARP connection without an answer, and ErrSecurity as well if a listener demands packet security and this end has not its key.
 func (e *RejectError) Is(target error) bool {
 	switch target {
 	case ErrSecurity:
 		return securityRefusalOf(e.Info) != 0
 	case ErrRefused:
-		return e.Reason == RejectInvalidServiceID || e.Reason == RejectConsumerDefined
+		return e.Reason == RejectInvalidServiceID || e.Reason == RejectConsumerDefined && e.Cause == nil
 	case ErrReset:
 		return e.Reason == RejectTimeout || e.Reason == RejectStaleConn
 	}

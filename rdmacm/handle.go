@@ -226,7 +226,7 @@ func (id *ID) rejected(ev *connector.Event) {
 		return
 	}
 	id.end(stateFailed)
-	err := &RejectError{Reason: RejectReason(ev.Reason), PrivateData: ev.Params.PrivateData, Info: ev.Info}
+	err := &RejectError{Reason: RejectReason(ev.Reason), PrivateData: ev.Params.PrivateData, Info: ev.Info, Cause: ev.Err}
 	op := "accept"
 	if id.listener == nil {
 		op, err.Port = "connect", id.remote.Port()

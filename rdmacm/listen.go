@@ -12,14 +12,19 @@ import (
 const maxBacklog = 1024
 
 // Listen makes a bound ID take requests (rdma_listen). Each comes as EventConnectRequest with an ID
-// of its own. Up to backlog of them wait to be answered. Further ones are dropped, and their
-// senders repeat them. A backlog of 0 is the largest, 1024.
+// of its own. Up to backlog of them wait to be answered. A backlog of 0 is the largest, 1024. Further ones
+// come when there is room, as long as their senders wait. Those of RoCE are dropped, and their senders repeat
+// them. On iWARP their connections wait, up to 2048 for an address, half of them of one source. The Dial of
+// one more fails with ErrReset.
 //
-// Nobody can keep others out. When there is no room, the host with the most requests loses its oldest
-// one to a host that has fewer. What a host has begun and not completed, accepted requests without an
-// answer included, is at most 1024, and 2048 for all hosts and all listeners of a device. A request
-// whose peer does not repeat it is forgotten. The ID of a request or connection that ends in these ways
-// gets EventUnreachable, unless nobody has fetched its request: then the request is not seen at all.
+// Nobody can keep others out. A source is an IPv4 address, or an IPv6 network (/64), whose hosts share what
+// it has. When there is no room, the source with the most requests loses its oldest one to a source that has
+// fewer. What a source has begun and not completed, accepted requests without an answer included, is at most
+// 1024, and 2048 for all sources and all listeners of a device. A request whose peer does not repeat it is
+// forgotten. The ID of a request or connection that ends in these ways gets EventUnreachable, unless nobody
+// has fetched its request: then the request is not seen at all. On iWARP a request that has lost its place
+// comes again, and connections that say nothing end after 5 s, or before if others need their places: 1024
+// for an address, half of them of one source.
 func (id *ID) Listen(backlog int) error {
 	const op = "listen"
 	id.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // ListenConfig says how to listen.
 type ListenConfig struct {
 	Devices   []*verbs.Device // to listen on, instead of those of the registered providers
-	Backlog   int             // requests that may wait for Accept; 0 stands for 1024
+	Backlog   int             // requests that may wait for Accept; 0 stands for 1024: see ID.Listen
 	ReuseAddr bool            // see ID.SetReuseAddr
 	AFOnly    bool            // have [::] leave out IPv4: see ID.SetAFOnly
 	Security  *Security       // that peers must have as well; nil is none

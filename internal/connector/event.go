@@ -49,7 +49,7 @@ type Event struct {
 	Info     []byte // depends on the reason, such as the peer's MTU
 	TimedOut bool
 	Port     uint16 // of Established, where the network has the ports: that of this end, which may be another than was asked for; or 0
-	Err      error  // of Unreachable and Disconnected: the cause, where it is known
+	Err      error  // of Rejected, Unreachable and Disconnected: the cause, where it is known
 
 	// Confirmation is the private data of the peer's last message, of Established at the accepting end. It
 	// is nil if the connection's first packet has established it, and empty if the peer's wish to end it

@@ -53,10 +53,13 @@ const (
 	// TCP has connected.
 	answerTime  = 17 * time.Second
 	requestTime = 5 * time.Second
-	// A listener has up to maxAsking connections whose request has not come yet, maxAskingOfSource of them of
-	// one host.
-	maxAsking         = 1024
-	maxAskingOfSource = 512
+	// A listener has up to maxAsking connections whose request has not come yet, and maxWaiting whose request waits for
+	// a place in the backlog, half of them of one source. Each kind takes up to one of portFiles parts of the files that
+	// the process may have open, and minPlaces at least.
+	maxAsking  = 1024
+	maxWaiting = 2048
+	minPlaces  = 16
+	portFiles  = 4
 	// Up to maxLeaving connections that were refused wait at a time for their peers to leave.
 	maxLeaving = 64
 	// A peer that says nothing of its READs is offered maxTCPDepth, the most that an event can say.

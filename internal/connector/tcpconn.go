@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/crowd"
 	"github.com/adverb-rdma/adverb/internal/link/tcp"
 	"github.com/adverb-rdma/adverb/internal/mpa"
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -29,8 +30,9 @@ type tcpConn struct {
 	handle  func(Event)
 	closed  bool
 	state   tcpState
-	conn    net.Conn   // while this end has it, and not the device
-	request *mpa.Frame // of the peer
+	conn    net.Conn             // while this end has it, and not the device
+	request *mpa.Frame           // of the peer
+	seat    crowd.Seat[*tcpConn] // of a request, until it is answered; under port.mu
 	qpn     verbs.QPN
 	cancel  context.CancelFunc // of Connect
 
@@ -184,13 +186,17 @@ func (c *tcpConn) failed(err error) {
 		c.over(Event{Kind: Rejected, Reason: uint16(wire.RejInvalidServiceID)})
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		// A peer that cannot serve the request closes the connection, as siw does.
-		c.over(Event{Kind: Rejected, Reason: uint16(wire.RejConsumerDefined)})
+		c.over(Event{Kind: Rejected, Reason: uint16(wire.RejConsumerDefined), Err: errUnanswered})
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
 		c.over(Event{Kind: Unreachable, TimedOut: true, Err: verbs.Errorf(syscall.ETIMEDOUT, "the peer does not answer: %v", err)})
 	default:
 		c.over(Event{Kind: Unreachable, Err: err})
 	}
 }
+
+// errUnanswered is the cause where the peer has closed the connection in place of an answer.
+var errUnanswered = verbs.Errorf(syscall.ECONNRESET,
+	"the peer has closed the connection without an answer: more requests wait there than its listener takes, or it cannot serve this one")
 
 // over reports the end of an attempt.
 func (c *tcpConn) over(ev Event) {
@@ -249,8 +255,38 @@ func (c *tcpConn) await(conn net.Conn) {
 	c.mu.Unlock()
 	if left {
 		_ = conn.Close()
-		c.port.leaveQueue()
+		c.port.leaveQueue(c)
 		c.report(Event{Kind: Unreachable, Err: errLeft})
+	}
+}
+
+// errDisplaced is why a request is over that the peer has not given up.
+var errDisplaced = verbs.Errorf(syscall.ECONNRESET, "the request has lost its place in the backlog to another host's, which has fewer there: it comes again")
+
+// withdraw takes a request back from the program, and returns its connection, or nil if somebody answers.
+func (c *tcpConn) withdraw(why error) net.Conn {
+	conn := c.take()
+	if conn != nil {
+		c.mu.Lock()
+		c.become(tcpOver)
+		c.mu.Unlock()
+		c.report(Event{Kind: Unreachable, Err: why})
+	}
+	return conn
+}
+
+// turnAway ends a request that the program has not seen. If nobody listens any more, it is refused. Else there is no
+// frame that says why, and a refusal would be taken for the program's.
+func (c *tcpConn) turnAway() {
+	c.port.mu.Lock()
+	released := c.port.released
+	c.port.mu.Unlock()
+	if released {
+		c.Close()
+		return
+	}
+	if conn := c.withdraw(errLeft); conn != nil {
+		_ = conn.Close()
 	}
 }
 
@@ -263,7 +299,7 @@ func (c *tcpConn) take() net.Conn {
 	if conn == nil {
 		return nil
 	}
-	c.port.leaveQueue()
+	c.port.leaveQueue(c)
 	_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends await
 	<-c.awaited
 	_ = conn.SetReadDeadline(time.Time{})

@@ -4,15 +4,20 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/crowd"
 	"github.com/adverb-rdma/adverb/internal/link/tcp"
 	"github.com/adverb-rdma/adverb/internal/mpa"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // tcpPort is a TCP port on one of the device's addresses.
+//
+// Anybody may connect and say nothing, or ask and wait. So the connections of each kind are a crowd. A request beyond the
+// backlog waits, as one that the InfiniBand connection manager drops comes again.
 type tcpPort struct {
 	c  *tcpConnector
 	ps PortSpace
@@ -20,24 +25,37 @@ type tcpPort struct {
 	p  *tcp.Port
 
 	onRequest func(*Request) func(Event)
-	backlog   int
 
 	mu         sync.Mutex
 	released   bool
-	conns      map[net.Conn]bool  // whose request has not come
-	asking     int                // connections whose request is not handed out yet
-	askingOf   map[netip.Addr]int // those of each source
-	unanswered int                // requests
+	silent     *crowd.Crowd[*asker]   // connections whose request has not come
+	waiting    *crowd.Crowd[*tcpConn] // requests that the backlog has no place for
+	unanswered *crowd.Crowd[*tcpConn] // requests that are handed out: the backlog
+}
+
+// asker is a connection whose request has not come.
+type asker struct {
+	seat crowd.Seat[*asker]
+	conn net.Conn
 }
 
 // Listen implements Port.
 func (p *tcpPort) Listen(backlog int, onRequest func(*Request) func(Event)) error {
-	p.onRequest, p.backlog, p.conns, p.askingOf = onRequest, backlog, map[net.Conn]bool{}, map[netip.Addr]int{}
+	p.serve(backlog, onRequest)
 	p.c.mu.Lock()
 	p.c.ports[p] = true
 	p.c.mu.Unlock()
 	go p.accept()
 	return nil
+}
+
+// serve makes room for requests.
+func (p *tcpPort) serve(backlog int, onRequest func(*Request) func(Event)) {
+	p.onRequest = onRequest
+	files := max(minPlaces, tcp.Files()/portFiles)
+	asking, waiting := min(maxAsking, files), min(maxWaiting, files)
+	p.silent, p.waiting = crowd.New[*asker](asking, asking/2), crowd.New[*tcpConn](waiting, waiting/2)
+	p.unanswered = crowd.NewReturning[*tcpConn](backlog, backlog)
 }
 
 // accept takes connections until the port is released.
@@ -56,58 +74,45 @@ func (p *tcpPort) accept() {
 				return
 			}
 		}
-		from := addrPort(conn.RemoteAddr()).Addr()
-		if !p.admit(from) {
-			p.c.refused.Add(1)
-			_ = conn.Close() // too many that say nothing
-			continue
-		}
-		conn = p.c.carrier.Wrap(conn)
-		p.mu.Lock()
-		if p.released {
-			p.mu.Unlock()
+		a := &asker{conn: p.c.carrier.Wrap(conn)}
+		if !p.admit(a) {
 			_ = conn.Close()
 			return
 		}
-		p.conns[conn] = true
-		p.mu.Unlock()
-		go func() {
-			p.ask(conn)
-			p.asked(from)
-		}()
+		go p.ask(a)
 	}
 }
 
-// admit takes a connection from a source in, unless there are too many whose request has not come. One source
-// cannot keep the others out.
-func (p *tcpPort) admit(from netip.Addr) bool {
+// admit takes a connection in, unless the port is released. When there is no room, one that has said nothing for longer
+// gives way: of another source by the rule of crowds, and else of the same host.
+func (p *tcpPort) admit(a *asker) bool {
+	from := addrPort(a.conn.RemoteAddr()).Addr()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.asking >= maxAsking || p.askingOf[from] >= maxAskingOfSource {
+	if p.released {
 		return false
 	}
-	p.asking++
-	p.askingOf[from]++
+	loser, ok := p.silent.Room(from)
+	if !ok {
+		loser, _ = p.silent.Oldest(from)
+	}
+	if loser != nil {
+		loser.seat.Leave()
+		_ = loser.conn.Close()
+		p.c.refused.Add(1)
+	}
+	p.silent.Take(&a.seat, from, a)
 	return true
 }
 
-// asked makes room for another connection.
-func (p *tcpPort) asked(from netip.Addr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asking--
-	if p.askingOf[from]--; p.askingOf[from] == 0 {
-		delete(p.askingOf, from)
-	}
-}
-
 // ask reads a request.
-func (p *tcpPort) ask(conn net.Conn) {
+func (p *tcpPort) ask(a *asker) {
+	conn := a.conn
 	_ = conn.SetDeadline(time.Now().Add(requestTime))
 	frame, early, err := readFrame(conn)
 	_ = conn.SetDeadline(time.Time{})
 	p.mu.Lock()
-	delete(p.conns, conn)
+	a.seat.Leave()
 	p.mu.Unlock()
 	if err == nil {
 		err = mpa.CheckRequest(&frame)
@@ -123,40 +128,102 @@ func (p *tcpPort) ask(conn net.Conn) {
 	p.c.dispatch(func() { p.requested(conn, &frame) })
 }
 
-// requested hands a request out, or rejects it.
+// requested has a request wait for a place in the backlog, and hands out whose turn it is.
 func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
 	c := &tcpConn{c: p.c, ps: p.ps, port: p, conn: conn, request: frame, awaited: make(chan struct{})}
 	c.carrier = p.c.carrier
 	c.local, c.remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
-	r := &Request{Conn: c, Type: verbs.QPTypeRC, Local: c.local, Remote: c.remote}
-	r.Params = paramsOfFrame(frame)
-	p.mu.Lock()
-	room := p.unanswered < p.backlog && !p.released
-	if room {
-		p.unanswered++
+	c.mu.Lock()
+	c.become(tcpRequested)
+	c.mu.Unlock()
+	go c.await(conn)
+	if away := p.join(c); away != nil {
+		p.c.refused.Add(1)
+		away.turnAway()
 	}
-	p.mu.Unlock()
-	if room {
-		c.mu.Lock()
-		c.become(tcpRequested)
-		c.mu.Unlock()
-		go c.await(conn)
-		if handle := p.onRequest(r); handle != nil {
-			c.hear(handle)
+	p.advance()
+}
+
+// join has a request wait. It returns the request for which there is no room then, or nil.
+func (p *tcpPort) join(c *tcpConn) (away *tcpConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	loser, ok := p.waiting.Room(c.remote.Addr())
+	if !ok || p.released {
+		return c
+	}
+	if loser != nil {
+		loser.seat.Leave()
+	}
+	p.waiting.Take(&c.seat, c.remote.Addr(), c)
+	return loser
+}
+
+// advance hands out the requests that the backlog has a place for. The source with the fewest there is the next. If its
+// request takes the place of another source's, that one waits again.
+func (p *tcpPort) advance() {
+	for {
+		p.mu.Lock()
+		next, ok := p.waiting.Next(p.unanswered)
+		var loser *tcpConn
+		if ok = ok && !p.released; ok {
+			loser, ok = p.unanswered.Room(next.remote.Addr())
+		}
+		if ok {
+			if loser != nil {
+				loser.seat.Leave()
+			}
+			next.seat.Leave()
+			p.unanswered.Take(&next.seat, next.remote.Addr(), next)
+		}
+		p.mu.Unlock()
+		if !ok {
 			return
 		}
-		c.Close() // which says no, unless somebody has said it
+		if loser != nil {
+			p.displace(loser)
+		}
+		p.handOut(next)
+	}
+}
+
+// handOut has the program answer a request.
+func (p *tcpPort) handOut(c *tcpConn) {
+	c.mu.Lock()
+	over := c.state == tcpOver
+	c.mu.Unlock()
+	if over { // the peer has left while it waited, perhaps just when it began to
+		p.leaveQueue(c)
 		return
 	}
-	p.c.refused.Add(1)
-	p.c.refuse(conn, frame, nil)
+	r := &Request{Conn: c, Type: verbs.QPTypeRC, Local: c.local, Remote: c.remote}
+	r.Params = paramsOfFrame(c.request)
+	if handle := p.onRequest(r); handle != nil {
+		c.hear(handle)
+		return
+	}
+	c.Close() // which says no, unless somebody has said it
+}
+
+// displace takes a request back that the program has not answered. It waits again.
+func (p *tcpPort) displace(c *tcpConn) {
+	conn := c.withdraw(errDisplaced)
+	if conn == nil { // the program answers just now
+		return
+	}
+	if c.spoke {
+		_ = conn.Close()
+		return
+	}
+	p.requested(conn, c.request)
 }
 
 // leaveQueue takes note that a request does not wait for an answer any more.
-func (p *tcpPort) leaveQueue() {
+func (p *tcpPort) leaveQueue(c *tcpConn) {
 	p.mu.Lock()
-	p.unanswered--
+	c.seat.Leave()
 	p.mu.Unlock()
+	p.c.dispatch(p.advance)
 }
 
 // paramsOfFrame returns what a frame says of the peer's resources as they are for this end.
@@ -176,10 +243,17 @@ func (p *tcpPort) Release() {
 	p.c.mu.Unlock()
 	p.p.Close()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.released = true
-	for conn := range p.conns {
-		_ = conn.Close()
+	var waiting []*tcpConn
+	if p.silent != nil { // it has listened
+		waiting = slices.Collect(p.waiting.All())
+		for a := range p.silent.All() {
+			_ = a.conn.Close()
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range waiting {
+		c.Close()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -62,10 +63,11 @@ func TestClosedRequestLeavesBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &tcpConnector{conns: map[*tcpConn]bool{}, leaving: make(chan struct{}, maxLeaving)}
 		var requests []*Request
-		p := &tcpPort{c: c, backlog: 1, onRequest: func(r *Request) func(Event) {
+		p := &tcpPort{c: c}
+		p.serve(1, func(r *Request) func(Event) {
 			requests = append(requests, r)
 			return func(Event) {}
-		}}
+		})
 		request := (&mpa.Offer{}).Request()
 		for i := range 2 {
 			ours, theirs := net.Pipe()
@@ -87,10 +89,11 @@ func TestDepartedRequestLeavesBacklog(t *testing.T) {
 		c := &tcpConnector{conns: map[*tcpConn]bool{}, leaving: make(chan struct{}, maxLeaving)}
 		var requests []*Request
 		var events []Event
-		p := &tcpPort{c: c, backlog: 1, onRequest: func(r *Request) func(Event) {
+		p := &tcpPort{c: c}
+		p.serve(1, func(r *Request) func(Event) {
 			requests = append(requests, r)
 			return func(ev Event) { events = append(events, ev) }
-		}}
+		})
 		request := (&mpa.Offer{}).Request()
 		for i, leave := range []func(net.Conn){
 			func(theirs net.Conn) { _ = theirs.Close() },
@@ -112,16 +115,13 @@ func TestDepartedRequestLeavesBacklog(t *testing.T) {
 			if len(events) != i+1 || events[i].Kind != Unreachable || !errors.Is(events[i].Err, syscall.ECONNRESET) {
 				t.Fatalf("got events %+v, want %d that say that the peer has left", events, i+1)
 			}
-			if closed.Load() != 1 || len(c.conns) != 0 || p.unanswered != 0 {
-				t.Errorf("a request that is over: connection closed %d times, %d connections listed, %d requests wait; want 1, 0, 0", closed.Load(), len(c.conns), p.unanswered)
+			if closed.Load() != 1 || len(c.conns) != 0 || p.unanswered.Len() != 0 {
+				t.Errorf("a request that is over: connection closed %d times, %d connections listed, %d requests wait; want 1, 0, 0", closed.Load(), len(c.conns), p.unanswered.Len())
 			}
 			if err := requests[i].Conn.Accept(Params{}); !errors.Is(err, ErrState) {
 				t.Errorf("Accept: got error %v, want %v", err, ErrState)
 			}
 			requests[i].Conn.Close()
-			if p.unanswered != 0 {
-				t.Errorf("a place was given back twice: %d requests wait", p.unanswered)
-			}
 		}
 	})
 }
@@ -136,7 +136,11 @@ func TestReleaseEndsSilentConnections(t *testing.T) {
 	var closed atomic.Int32
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	p := &tcpPort{c: &tcpConnector{}, p: claimed, at: at, conns: map[net.Conn]bool{&closing{ours, &closed}: true}}
+	p := &tcpPort{c: &tcpConnector{}, p: claimed, at: at}
+	p.serve(1, nil)
+	if !p.admit(&asker{conn: &closing{ours, &closed}}) {
+		t.Fatal("a connection is not taken in")
+	}
 	p.Release()
 	if got := closed.Load(); got != 1 {
 		t.Errorf("%d of 1 connections are closed, want all", got)
@@ -182,10 +186,10 @@ func TestRequestWhileConnectorCloses(t *testing.T) {
 	offer := mpa.Offer{}
 	request := offer.Request()
 	go func() { _, _ = theirs.Write(request.AppendTo(nil)) }()
-	go p.ask(&unbounded{ours, func() {
+	go p.ask(&asker{conn: &unbounded{ours, func() {
 		p.Release()
 		c.Close()
-	}})
+	}}})
 	reply, _, err := readFrame(theirs)
 	if err != nil {
 		t.Fatalf("got %v in place of an answer, want a refusal", err)
@@ -207,30 +211,256 @@ func TestDepthsOfFrame(t *testing.T) {
 	}
 }
 
-// A host that opens connections and says nothing takes its share of a listener's, and others ask meanwhile.
+// hosted is a connection from an address.
+type hosted struct {
+	net.Conn
+	from string
+}
+
+func (c *hosted) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.from), 1))
+}
+
+// crowded is a port whose connections come from addresses of the test's choice.
+type crowded struct {
+	*tcpPort
+	t        *testing.T
+	requests []*Request // that are handed out
+	ended    []error    // requests that are over though the program has not answered
+	closed   map[string]int
+	mu       sync.Mutex
+}
+
+func newCrowded(t *testing.T, backlog int) *crowded {
+	p := &crowded{t: t, closed: map[string]int{}}
+	p.tcpPort = &tcpPort{c: &tcpConnector{conns: map[*tcpConn]bool{}, leaving: make(chan struct{}, maxLeaving)}}
+	p.serve(backlog, func(r *Request) func(Event) {
+		p.requests = append(p.requests, r)
+		return func(ev Event) { p.ended = append(p.ended, ev.Err) }
+	})
+	return p
+}
+
+// settle lets the connector's goroutines do what they can.
+func (p *crowded) settle() {
+	for {
+		synctest.Wait()
+		p.c.mu.Lock()
+		queue := p.c.queue
+		p.c.queue = nil
+		p.c.mu.Unlock()
+		if len(queue) == 0 {
+			return
+		}
+		for _, f := range queue {
+			f()
+		}
+	}
+}
+
+// come has connections come from an address, which ask or say nothing. It returns the peers' ends.
+func (p *crowded) come(from string, n int, asks bool) (peers []net.Conn) {
+	for range n {
+		ours, theirs := net.Pipe()
+		p.t.Cleanup(func() { theirs.Close() })
+		peers = append(peers, theirs)
+		a := &asker{conn: &hosted{ours, from}}
+		if !p.admit(a) {
+			p.t.Fatal("a connection is not taken in")
+		}
+		go p.ask(a)
+		go func() {
+			if asks {
+				request := (&mpa.Offer{}).Request()
+				_, _ = theirs.Write(request.AppendTo(nil))
+			}
+			if n, _ := io.Copy(io.Discard, theirs); n == 0 { // closed without an answer
+				p.mu.Lock()
+				p.closed[from]++
+				p.mu.Unlock()
+			}
+		}()
+		p.settle()
+	}
+	return peers
+}
+
+func (p *crowded) closedOf(from string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed[from]
+}
+
+// Two addresses that open connections and say nothing have a listener's places. A third host asks, and is heard. Its
+// request was turned away, and its program told that the peer's program had rejected it. So are the addresses of one
+// IPv6 network, which one host has.
 func TestSilentConnections(t *testing.T) {
-	p := &tcpPort{askingOf: map[netip.Addr]int{}}
-	flood := func(from string) (n int) {
-		for range 2 * maxAsking {
-			if p.admit(netip.MustParseAddr(from)) {
-				n++
+	for name, strangers := range map[string][2]string{
+		"IPv4": {"10.6.6.6", "10.6.6.7"}, "one network": {"2001:db8::6", "2001:db8::7"}, "two networks": {"2001:db8::6", "2001:db8:0:1::7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newCrowded(t, 8)
+				for _, from := range strangers {
+					p.come(from, maxAsking/2, false)
+				}
+				before := p.silent.Len()
+				for range 3 {
+					for _, from := range []string{"2001:db8::8", "10.6.6.8"} { // the former in the network of strangers
+						p.come(from, 1, true)
+						if n := len(p.requests); n == 0 || p.requests[n-1].Remote.Addr().String() != from {
+							t.Fatalf("%d connections are silent, and the request of %s does not come through", before, from)
+						}
+						p.requests[len(p.requests)-1].Conn.Close()
+						p.settle()
+					}
+				}
+				most := maxAsking
+				if name == "one network" {
+					most = maxAsking / 2
+				}
+				if before > most || p.silent.Len() > most {
+					t.Errorf("%d connections are silent, and %d then, want %d at most", before, p.silent.Len(), most)
+				}
+				time.Sleep(requestTime)
+				p.settle()
+				if p.silent.Len() != 0 {
+					t.Errorf("%d connections are silent for %v, want none", p.silent.Len(), requestTime)
+				}
+			})
+		})
+	}
+}
+
+// A host whose own users or whose neighbors behind one address say nothing connects all the same: the oldest of its
+// silent connections goes.
+func TestSilentConnectionsOfOneHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const host = "10.6.6.6"
+		p := newCrowded(t, 1)
+		p.come(host, maxAsking, false)
+		if got := p.closedOf(host); got != maxAsking/2 {
+			t.Errorf("%d connections of one host are closed, want %d", got, maxAsking/2)
+		}
+		p.come(host, 1, true)
+		if len(p.requests) != 1 {
+			t.Error("a request of that host does not come through")
+		}
+	})
+}
+
+// More requests than the backlog has places for wait, as many as a listener lets wait, and each is answered once it is
+// its turn. They were refused at once in the name of the program.
+func TestRequestsBeyondBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const host, backlog, n = "10.6.6.6", 128, 600
+		p := newCrowded(t, backlog)
+		peers := p.come(host, n, true)
+		peers[n/2].Close() // which leaves while it waits
+		p.settle()
+		for answered := 0; answered < len(p.requests); answered++ {
+			if waits := len(p.requests) - answered; waits > backlog {
+				t.Fatalf("%d requests wait for the program, want no more than the backlog, %d", waits, backlog)
+			}
+			if err := p.requests[answered].Conn.Reject(nil); err != nil {
+				t.Fatalf("request %d: %v", answered, err)
+			}
+			p.settle()
+		}
+		if len(p.requests) != n-1 || p.c.refused.Load() != 0 || len(p.ended) != 0 {
+			t.Errorf("%d requests came, %d were refused, %d ended; want %d, none and none", len(p.requests), p.c.refused.Load(), len(p.ended), n-1)
+		}
+	})
+}
+
+// A host whose requests have all places of a backlog, and wait for more, makes room for the request of another host. Its
+// own waits again, and comes again when the program has answered others.
+func TestBacklogIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const host, backlog, waiting = "10.6.6.6", 4, 10
+		p := newCrowded(t, backlog)
+		p.come(host, backlog+waiting, true)
+		for i, want := range []int{1, 2, 2} { // for the third the hosts have as many
+			p.come("10.6.6.7", 1, true)
+			if len(p.ended) != want || len(p.requests) != backlog+want {
+				t.Fatalf("request %d of another host: %d were displaced, %d handed out, want %d and %d", i, len(p.ended), len(p.requests), want, backlog+want)
 			}
 		}
-		return n
+		if !errors.Is(p.ended[0], errDisplaced) {
+			t.Errorf("a request that was displaced ends with %v, want %v", p.ended[0], errDisplaced)
+		}
+		if err := p.requests[0].Conn.Accept(Params{}); !errors.Is(err, ErrState) {
+			t.Errorf("Accept of a request that was displaced: got %v, want %v", err, ErrState)
+		}
+		for i := 0; i < len(p.requests); i++ {
+			_ = p.requests[i].Conn.Reject(nil) // of the displaced ones it fails
+			p.settle()
+		}
+		if got, want := len(p.requests), backlog+waiting+3+2; got != want || p.closedOf(host) != 0 {
+			t.Errorf("%d requests were handed out, and %d connections closed; want all, the displaced ones twice, %d, and none", got, p.closedOf(host), want)
+		}
+	})
+}
+
+// Half of the requests that may wait are of one host. More of them are closed without an answer, since nobody has said
+// no. Those of others wait meanwhile, and when there is no room, who has most gives way.
+func TestTooManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newCrowded(t, 1)
+		p.come("10.6.6.6", 1+maxWaiting/2+1, true)
+		p.come("10.6.6.7", maxWaiting/2, true)
+		if a, b := p.closedOf("10.6.6.6"), p.closedOf("10.6.6.7"); a != 1 || b != 0 || p.waiting.Len() != maxWaiting {
+			t.Errorf("%d and %d connections are closed, and %d wait; want 1, none and %d", a, b, p.waiting.Len(), maxWaiting)
+		}
+		p.come("10.6.6.8", 3, true)
+		if a, b, c := p.closedOf("10.6.6.6"), p.closedOf("10.6.6.7"), p.closedOf("10.6.6.8"); a+b != 4 || c != 0 || p.waiting.Len() != maxWaiting {
+			t.Errorf("%d, %d and %d connections are closed, and %d wait; want 4 of the first two, and %d", a, b, c, p.waiting.Len(), maxWaiting)
+		}
+	})
+}
+
+// What follows a request before its answer ends it: RFC 5044. So a stranger cannot have the listener hold more than one
+// frame of his.
+func TestBytesBehindRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newCrowded(t, 1)
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		a := &asker{conn: &hosted{ours, "10.6.6.6"}}
+		if !p.admit(a) {
+			t.Fatal("a connection is not taken in")
+		}
+		go p.ask(a)
+		request := (&mpa.Offer{}).Request()
+		go func() { _, _ = theirs.Write(append(request.AppendTo(nil), 0)) }()
+		reply, _, err := readFrame(theirs)
+		if _, settled := (&mpa.Offer{}).Settle(&reply); err != nil || !errors.Is(settled, mpa.ErrRejected) {
+			t.Errorf("got answer %+v, %v, want a refusal", reply, err)
+		}
+		p.settle()
+		if len(p.requests) != 0 {
+			t.Error("the request came through")
+		}
+	})
+}
+
+// The requests that wait for a place when their listener closes are refused, and none comes through.
+func TestReleaseRefusesWaiting(t *testing.T) {
+	claimed, err := tcp.Claim(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if n := flood("10.6.6.6"); n != maxAskingOfSource {
-		t.Errorf("one host has %d connections, want %d", n, maxAskingOfSource)
-	}
-	if n := flood("10.6.6.7"); n != maxAsking-maxAskingOfSource {
-		t.Errorf("another host has %d connections, want %d", n, maxAsking-maxAskingOfSource)
-	}
-	if n := flood("10.6.6.8"); n != 0 {
-		t.Errorf("%d connections more than the most, %d, want none", n, maxAsking)
-	}
-	for range maxAskingOfSource {
-		p.asked(netip.MustParseAddr("10.6.6.6"))
-	}
-	if n := flood("10.6.6.8"); n != maxAskingOfSource || len(p.askingOf) != 2 {
-		t.Errorf("a third host has %d connections then, of %d hosts; want %d, of 2", n, len(p.askingOf), maxAskingOfSource)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := newCrowded(t, 1)
+		p.p = claimed
+		p.come("10.6.6.6", 3, true)
+		p.Release()
+		p.settle()
+		if p.waiting.Len() != 0 || p.unanswered.Len() != 1 || len(p.requests) != 1 || p.closedOf("10.6.6.6") != 0 {
+			t.Errorf("%d requests wait, %d are to be answered, %d came through, %d were closed without a word; want none, 1, 1 and none",
+				p.waiting.Len(), p.unanswered.Len(), len(p.requests), p.closedOf("10.6.6.6"))
+		}
+		time.Sleep(requestTime) // until those that were refused are closed
+		synctest.Wait()
+	})
 }

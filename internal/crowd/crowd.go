@@ -11,6 +11,7 @@ import (
 	"container/heap"
 	"iter"
 	"net/netip"
+	"slices"
 )
 
 // Crowd is a bounded set of members. When there is no room, the source with the most members loses its oldest one to a
@@ -18,6 +19,7 @@ import (
 // from, see Seat.Refresh. It has no lock.
 type Crowd[T any] struct {
 	limit, share int
+	lead         int    // by how many members a source has more that loses one
 	arrivals     uint64 // so far
 	all          source[T]
 	sources      map[netip.Prefix]*source[T]
@@ -58,7 +60,15 @@ func names(from netip.Addr) (source, host netip.Prefix) {
 
 // New returns a crowd of up to limit members, up to share of them of one source.
 func New[T any](limit, share int) *Crowd[T] {
-	return &Crowd[T]{limit: limit, share: share, sources: map[netip.Prefix]*source[T]{}}
+	return &Crowd[T]{limit: limit, share: share, lead: 1, sources: map[netip.Prefix]*source[T]{}}
+}
+
+// NewReturning is New for a crowd whose members come again when they had to leave. A source loses one only if it has no
+// fewer than the other then. So members do not take one another's place for ever.
+func NewReturning[T any](limit, share int) *Crowd[T] {
+	c := New[T](limit, share)
+	c.lead = 2
+	return c
 }
 
 // Len returns how many members there are.
@@ -80,19 +90,19 @@ func (c *Crowd[T]) Room(from netip.Addr) (loser T, ok bool) {
 	src, host := c.sources[srcName], c.sources[hostName]
 	switch {
 	case src.size() >= c.share:
-		return src.contest(host)
+		return src.contest(host, c.lead)
 	case c.all.n < c.limit:
 		return loser, true
 	}
-	if loser, ok = c.all.contest(src); ok {
+	if loser, ok = c.all.contest(src, c.lead); ok {
 		return loser, ok
 	}
-	return src.contest(host)
+	return src.contest(host, c.lead)
 }
 
-// contest returns who of a source leaves for another member of one of its parts, if anybody does.
-func (s *source[T]) contest(part *source[T]) (loser T, ok bool) {
-	if s == nil || len(s.parts) == 0 || s.parts[0].n <= part.size() {
+// contest returns who of a source leaves for another member of one of its parts, if a part has so many members more.
+func (s *source[T]) contest(part *source[T], lead int) (loser T, ok bool) {
+	if s == nil || len(s.parts) == 0 || s.parts[0].n < part.size()+lead {
 		return loser, false
 	}
 	return s.oldest().who, true
@@ -106,6 +116,31 @@ func (c *Crowd[T]) Oldest(from netip.Addr) (who T, ok bool) {
 		return who, false
 	}
 	return host.first.who, true
+}
+
+// Next returns the member whose source has the fewest members of another crowd, and of such the one whose host has, and of
+// such the oldest. It returns false if there is nobody.
+func (c *Crowd[T]) Next(of *Crowd[T]) (who T, ok bool) {
+	var next *Seat[T]
+	var least [2]int
+	for _, host := range c.sources {
+		if host.first == nil { // a network
+			continue
+		}
+		src := host
+		if host.of != &c.all {
+			src = host.of
+		}
+		size := [2]int{of.sources[src.name].size(), of.sources[host.name].size()}
+		order := slices.Compare(size[:], least[:])
+		if next == nil || order < 0 || order == 0 && host.first.arrival < next.arrival {
+			next, least = host.first, size
+		}
+	}
+	if next == nil {
+		return who, false
+	}
+	return next.who, true
 }
 
 // Take gives a member a free seat. The caller has asked for Room, or does without.

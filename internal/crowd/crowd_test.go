@@ -20,6 +20,7 @@ type member struct {
 // model is a crowd that looks at all its members.
 type model struct {
 	limit, share int
+	lead         int
 	members      []*member // the oldest first
 }
 
@@ -43,7 +44,7 @@ func (m *model) room(source, host string) (loser *member, ok bool) {
 			return nil, false
 		}
 		for _, x := range m.members {
-			if x.source == source && of[x.host] > of[host] && (loser == nil || of[x.host] > of[loser.host]) {
+			if x.source == source && of[x.host] >= of[host]+m.lead && (loser == nil || of[x.host] > of[loser.host]) {
 				loser = x
 			}
 		}
@@ -59,7 +60,7 @@ func (m *model) room(source, host string) (loser *member, ok bool) {
 	for _, n := range m.members {
 		most = max(most, of[n.source])
 	}
-	if most <= of[source] {
+	if most < of[source]+m.lead {
 		return inSource()
 	}
 	for _, x := range m.members { // of the sources with the most, the one whose oldest of the host with the most is the oldest
@@ -81,10 +82,15 @@ func (m *model) room(source, host string) (loser *member, ok bool) {
 
 // A crowd agrees at each step with a model that looks at all its members.
 func TestCrowd(t *testing.T) {
-	const seed, limit, share = 7, 20, 9
+	const limit, share = 20, 9
+	againstModel(t, New[*member](limit, share), &model{limit: limit, share: share, lead: 1})
+	againstModel(t, NewReturning[*member](limit, share), &model{limit: limit, share: share, lead: 2})
+}
+
+func againstModel(t *testing.T, c *Crowd[*member], m *model) {
+	const seed = 7
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	c, m := New[*member](limit, share), &model{limit: limit, share: share}
-	for step := range 50_000 {
+	for step := range 8_000 {
 		x := &member{}
 		if rnd.IntN(2) == 0 {
 			x.from = netip.AddrFrom4([4]byte{10, 0, 0, byte(rnd.IntN(4))})
@@ -135,6 +141,26 @@ func TestCrowd(t *testing.T) {
 			i >= 0 && oldest != m.members[i] {
 			t.Fatalf("seed %d, step %d: got %d members of %d sources, of %v %d and %d, the oldest %v, want %d members of %d, %d and %d", seed, step,
 				c.Len(), len(c.sources), x.from, ofSource, ofHost, oldest, len(m.members), len(of), of[x.source], of[x.host])
+		}
+		others := New[*member](m.limit, m.limit) // of whom some are in the crowd too, by other seats
+		for range rnd.IntN(3) {
+			if n := len(m.members); n > 0 {
+				y := m.members[rnd.IntN(n)]
+				others.Take(new(Seat[*member]), y.from, y)
+			}
+		}
+		var next *member
+		fewest := func(y *member) []int {
+			ofSource, ofHost := others.Of(y.from)
+			return []int{ofSource, ofHost}
+		}
+		for _, y := range m.members {
+			if next == nil || slices.Compare(fewest(y), fewest(next)) < 0 {
+				next = y
+			}
+		}
+		if got, ok := c.Next(others); got != next || ok != (next != nil) {
+			t.Fatalf("seed %d, step %d: the next is %v, %v, want %v", seed, step, got, ok, next)
 		}
 		if step%100 == 0 {
 			all := slices.Collect(c.All())

@@ -380,7 +380,7 @@ var mutants = slices.Concat([]mutant{
 	{"a REP goes once more than the peer asks", cm + "conn.go",
 		"c.repeater.retries = c.peerAnswers, c.maxRetries", "c.repeater.retries = c.peerAnswers, c.maxRetries+1", "./internal/cm", "TestREQsOfOneHost"},
 	{"a source that has as many makes another one lose", crowd + "crowd.go",
-		"s.parts[0].n <= part.size() {", "s.parts[0].n < part.size() {", "./internal/crowd", "TestCrowd"},
+		"s.parts[0].n < part.size()+lead {", "s.parts[0].n < part.size() {", "./internal/crowd", "TestCrowd"},
 	{"the latest attempt makes room", crowd + "crowd.go",
 		"	return s.oldest().who, true\n", "	seat := s.oldest()\n	for seat.next != nil {\n		seat = seat.next\n	}\n	return seat.who, true\n", "./internal/cm", "TestDisplacedByOtherSource"},
 	{"a half-open connection that ends keeps its place", cm + "conn.go",
@@ -512,11 +512,11 @@ var mutants = slices.Concat([]mutant{
 	{"who was refused by iWARP may stay for ever", connector + "tcpport.go",
 		"		_ = conn.SetReadDeadline(time.Now().Add(requestTime))\n", "", "./internal/connector", "TestRefusedConnections"},
 	{"those who ask by iWARP have no bound", connector + "tcpport.go",
-		"	if p.asking >= maxAsking || ", "	if ", "./internal/connector", "TestSilentConnections"},
+		"	p.silent, p.waiting = crowd.New[*asker](asking, asking/2)", "	p.silent, p.waiting = crowd.New[*asker](8*asking, 8*asking)", "./internal/connector", "TestSilentConnections"},
 	{"who has asked by iWARP counts on", connector + "tcpport.go",
-		"	p.asking--\n", "", "./internal/connector", "TestSilentConnections"},
+		"	a.seat.Leave()\n", "", "./internal/connector", "TestSilentConnections"},
 	{"one host takes all places of those who ask by iWARP", connector + "tcpport.go",
-		" || p.askingOf[from] >= maxAskingOfSource {", " {", "./internal/connector", "TestSilentConnections"},
+		"crowd.New[*asker](asking, asking/2)", "crowd.New[*asker](asking, asking)", "./internal/connector", "TestSilentConnectionsOfOneHost"},
 
 	// Streams.
 	{"a peer's messages are compared with what it may write one by one", "rsocket/progress.go",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/connector"
@@ -193,6 +194,67 @@ func TestIWARPListenerStays(t *testing.T) {
 			t.Errorf("a call from %v, bound %v: the listener sees %v, want another than %v, and the bound one of a call that is bound", call.Local, call.Bound, got, at)
 		}
 		conn.Close()
+	}
+}
+
+// TestIWARPBurst has many more peers ask at once than a backlog has places for, while the program looks elsewhere. All are
+// served then, as over RoCE. Those beyond the backlog were refused in the name of the program.
+func TestIWARPBurst(t *testing.T) {
+	const backlog, n = 4, 64
+	name, _ := rnics(t, 50, 51)
+	dev, err := verbs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	l, err := (&rdmacm.ListenConfig{Devices: []*verbs.Device{dev}, Backlog: backlog}).Listen(netip.AddrPortFrom(netip.MustParseAddr(loopAddr(50)), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	config := &rdmacm.Config{QP: verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}}
+	dialed := make(chan error, n)
+	for range n {
+		go func() {
+			c, err := (&rdmacm.Dialer{Device: dev}).Dial(t.Context(), l.Addr(), config)
+			if err == nil {
+				defer c.Close()
+			}
+			dialed <- err
+		}()
+	}
+	for asked := 0; asked < n; runtime.Gosched() { // until all have asked
+		select {
+		case err := <-dialed:
+			t.Fatalf("a peer hears %v before the program has answered", err)
+		default:
+		}
+		r, err := dev.Resources()
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = 0
+		for _, id := range r.CMID {
+			if id.State == "CONN_RECV" {
+				asked++
+			}
+		}
+	}
+	for range n {
+		req, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := req.Accept(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	for range n {
+		if err := <-dialed; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -1,16 +1,16 @@
 package tcp
 
 import (
-	"strconv"
+	"math"
 
 	"golang.org/x/sys/unix"
 )
 
-// fileLimit says how many files a process may have open.
-func fileLimit() string {
+// Files returns how many files a process may have open, or math.MaxInt if nobody knows.
+func Files() int {
 	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return "a limited number of them"
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur > math.MaxInt {
+		return math.MaxInt
 	}
-	return strconv.FormatUint(l.Cur, 10)
+	return int(l.Cur)
 }

@@ -5,8 +5,10 @@ package tcp
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -84,6 +86,14 @@ func dial(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
 		return nil, explain(err)
 	}
 	return c, nil
+}
+
+// fileLimit says how many files a process may have open.
+func fileLimit() string {
+	if n := Files(); n != math.MaxInt {
+		return strconv.Itoa(n)
+	}
+	return "a limited number of them"
 }
 
 // explain says what limits the number of connections, if that is why there is none.
