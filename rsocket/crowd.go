@@ -5,117 +5,109 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+
+	"github.com/adverb-rdma/adverb/internal/crowd"
 )
 
-// crowd are the connections of a listener that are made, or on the way, before Accept takes them, and the
-// requests that wait for a place. Anybody can send a request and never answer, so the rule is the connection
-// manager's: when there is no place, the source with the most connections on the way loses its oldest one to a source
-// that has fewer. A place is given away only when its former holder has let go of what it had.
-type crowd struct {
+// places are those of the connections of a listener that are made, or on the way, before Accept takes them. Anybody can
+// send a request and never answer, so those that are on the way are a crowd, as with the connection manager. A place is
+// given away only when its former holder has let go of what it had.
+type places struct {
 	limit int
 
-	mu      sync.Mutex
-	n       int        // places that are taken
-	making  []*attempt // those of them that are on the way, the oldest first
-	waiting []*attempt // the oldest first
+	mu       sync.Mutex
+	taken    int                    // by attempts, and by connections that are made
+	made     int                    // of them the latter
+	making   *crowd.Crowd[*attempt] // that have a place, or are promised one
+	promised []*attempt             // of them the latter: somebody lets go of a place. The oldest first.
+	waiting  *crowd.Crowd[*attempt]
 }
 
 // attempt is a request whose connection is being made, or waits for that.
 type attempt struct {
+	seat   crowd.Seat[*attempt]
 	from   netip.Addr
 	place  chan struct{}      // closed when it has a place
-	cancel context.CancelFunc // ends it
-	loses  bool               // it has been ended, since another one needs its place
+	placed bool               // place is closed
+	cancel context.CancelFunc // ends it, since another one needs its place
+}
+
+func newPlaces(limit int) *places {
+	// Of those that wait the connection manager's backlog is the bound.
+	return &places{limit: limit, making: crowd.New[*attempt](limit, limit), waiting: crowd.New[*attempt](0, 0)}
 }
 
 // join has an attempt wait for a place.
-func (c *crowd) join(a *attempt) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, a)
-	c.serve()
+func (p *places) join(a *attempt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting.Take(&a.seat, a.from, a)
+	p.serve()
 }
 
 // leave ends an attempt that has come to nothing.
-func (c *crowd) leave(a *attempt) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if remove(&c.making, a) {
-		c.n--
+func (p *places) leave(a *attempt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.seat.Leave()
+	if a.placed {
+		p.taken--
 	} else {
-		remove(&c.waiting, a)
+		p.unpromise(a)
 	}
-	c.serve()
+	p.serve()
 }
 
-// made ends an attempt whose connection is made. It keeps its place.
-func (c *crowd) made(a *attempt) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	remove(&c.making, a)
-	c.serve()
+// unpromise takes a promise back, if there was one.
+func (p *places) unpromise(a *attempt) {
+	p.promised = slices.DeleteFunc(p.promised, func(b *attempt) bool { return a == b })
 }
 
-// taken gives the place of a connection back.
-func (c *crowd) taken() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n--
-	c.serve()
+// complete ends an attempt whose connection is made. It keeps its place.
+func (p *places) complete(a *attempt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.seat.Leave()
+	p.made++
+	p.serve()
 }
 
-func remove(list *[]*attempt, a *attempt) bool {
-	i := slices.Index(*list, a)
-	if i < 0 {
-		return false
-	}
-	*list = slices.Delete(*list, i, i+1)
-	return true
+// accepted gives the place of a connection back.
+func (p *places) accepted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made--
+	p.taken--
+	p.serve()
 }
 
 // serve gives places to those that wait, the source with the fewest first, and has others make room. The caller holds
-// c.mu.
-func (c *crowd) serve() {
-	size, losers := map[netip.Addr]int{}, 0
-	for _, a := range c.making {
-		if a.loses {
-			losers++
-		} else {
-			size[a.from]++
+// p.mu.
+func (p *places) serve() {
+	p.making.SetLimit(p.limit - p.made)
+	for {
+		next, ok := p.waiting.Next(p.making)
+		if !ok {
+			break
 		}
-	}
-	bySize := func(a, b *attempt) int { return size[a.from] - size[b.from] }
-	for len(c.waiting) > 0 && c.n < c.limit {
-		next := slices.MinFunc(c.waiting, bySize) // the first of the smallest
-		remove(&c.waiting, next)
-		c.making = append(c.making, next)
-		c.n++
-		size[next.from]++
-		close(next.place)
-	}
-	// Those for whom others make room already are out of the question.
-	for waiting := slices.Clone(c.waiting); len(waiting) > 0; losers-- {
-		next := slices.MinFunc(waiting, bySize)
-		remove(&waiting, next)
-		if losers <= 0 {
-			loser := c.largest(size)
-			if loser == nil || size[loser.from] <= size[next.from] {
-				return
-			}
-			loser.loses = true
+		loser, ok := p.making.Room(next.from)
+		if !ok {
+			break
+		}
+		if loser != nil {
+			loser.seat.Leave()
 			loser.cancel()
-			size[loser.from]--
+			p.unpromise(loser)
 		}
-		size[next.from]++
+		next.seat.Leave()
+		p.making.Take(&next.seat, next.from, next)
+		p.promised = append(p.promised, next)
 	}
-}
-
-// largest returns the oldest attempt of the source with the most on the way, or nil if there is none.
-func (c *crowd) largest(size map[netip.Addr]int) (loser *attempt) {
-	for _, a := range c.making {
-		if !a.loses && (loser == nil || size[a.from] > size[loser.from]) {
-			loser = a
-		}
+	for len(p.promised) > 0 && p.taken < p.limit {
+		a := p.promised[0]
+		p.promised = slices.Delete(p.promised, 0, 1)
+		p.taken++
+		a.placed = true
+		close(a.place)
 	}
-	return loser
 }

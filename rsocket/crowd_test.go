@@ -58,7 +58,7 @@ func forge(t *testing.T, d *verbs.Device, from, to netip.AddrPort, n int) {
 }
 
 // A host whose requests are accepted and never confirmed does not keep others out. Its requests held all places of a
-// listener for handshakeTime.
+// listener for DefaultHandshakeTime.
 func TestForgedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const backlog = 4
@@ -70,25 +70,25 @@ func TestForgedRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		crowd := &l.(*Listener).crowd
+		places := l.(*Listener).places
 		for i, d := range strangers { // the connection manager takes half of the first one's requests back for the second one
 			from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(3 + i)}), 999)
 			forge(t, d, from, netip.MustParseAddrPort(l.Addr().String()), 3*backlog)
 			time.Sleep(time.Second) // until who makes room has let go
 			synctest.Wait()
 		}
-		crowd.mu.Lock()
-		if len(crowd.making) != backlog || crowd.n != backlog || len(crowd.waiting) > backlog {
-			t.Errorf("%d connections on the way, %d places taken, %d requests wait; want %d, %d, %d at most", len(crowd.making), crowd.n, len(crowd.waiting), backlog, backlog, backlog)
+		places.mu.Lock()
+		if making, waiting := places.making.Len(), places.waiting.Len(); making != backlog || places.taken != backlog || waiting > backlog {
+			t.Errorf("%d connections on the way, %d places taken, %d requests wait; want %d, %d, %d at most", making, places.taken, waiting, backlog, backlog, backlog)
 		}
 		of := map[string]int{}
-		for _, a := range crowd.making {
+		for a := range places.making.All() {
 			of[a.from.String()]++
 		}
 		if of["10.0.0.3"] != backlog/2 || of["10.0.0.4"] != backlog/2 {
 			t.Errorf("of the connections on the way are %v, want half of each stranger", of)
 		}
-		crowd.mu.Unlock()
+		places.mu.Unlock()
 		begin := time.Now()
 		for range backlog / 2 {
 			d := Dialer{Device: a}
@@ -98,8 +98,8 @@ func TestForgedRequests(t *testing.T) {
 			}
 			defer x.Close()
 		}
-		if took := time.Since(begin); took > handshakeTime/4 {
-			t.Errorf("another host has connected after %v, want it within %v", took, handshakeTime/4)
+		if took := time.Since(begin); took > DefaultHandshakeTime/4 {
+			t.Errorf("another host has connected after %v, want it within %v", took, DefaultHandshakeTime/4)
 		}
 		for range backlog / 2 {
 			y, err := l.Accept()
@@ -111,27 +111,27 @@ func TestForgedRequests(t *testing.T) {
 			}
 			defer y.Close()
 		}
-		time.Sleep(3 * handshakeTime)
+		time.Sleep(3 * DefaultHandshakeTime)
 		synctest.Wait()
-		crowd.mu.Lock()
-		defer crowd.mu.Unlock()
-		if crowd.n != 0 || len(crowd.making)+len(crowd.waiting) != 0 {
-			t.Errorf("%d places are taken in the end, by %d on the way, and %d wait; want none", crowd.n, len(crowd.making), len(crowd.waiting))
+		places.mu.Lock()
+		defer places.mu.Unlock()
+		if making, waiting := places.making.Len(), places.waiting.Len(); places.taken != 0 || making+waiting != 0 {
+			t.Errorf("%d places are taken in the end, by %d on the way, and %d wait; want none", places.taken, making, waiting)
 		}
 	})
 }
 
 // ask has a request of a host wait for a place.
-func (c *crowd) ask(host byte, lose func(*attempt)) *attempt {
+func (p *places) ask(host byte, lose func(*attempt)) *attempt {
 	a := &attempt{from: netip.AddrFrom4([4]byte{10, 0, 0, host}), place: make(chan struct{})}
 	a.cancel = func() { lose(a) }
-	c.join(a)
+	p.join(a)
 	return a
 }
 
 // Places go to the source with the fewest, and come from the one with the most, its oldest first, when that has let go.
 func TestCrowd(t *testing.T) {
-	c := crowd{limit: 3}
+	c := newPlaces(3)
 	lost := map[*attempt]bool{}
 	join := func(host byte) *attempt { return c.ask(host, func(a *attempt) { lost[a] = true }) }
 	has := func(a *attempt) bool {
@@ -150,26 +150,26 @@ func TestCrowd(t *testing.T) {
 	if !lost[first] || len(lost) != 1 || has(other) {
 		t.Errorf("%d have lost a place to another source, want the oldest, and none taken before it is free", len(lost))
 	}
-	c.made(second) // which keeps its place
+	c.complete(second) // which keeps its place
 	if len(lost) != 1 {
 		t.Errorf("%d have lost a place, want 1", len(lost))
 	}
 	c.leave(first)
-	if !has(other) || has(fourth) || c.n != 3 {
+	if !has(other) || has(fourth) || c.taken != 3 {
 		t.Errorf("the free place is not the other source's")
 	}
 	if join(2); len(lost) != 1 {
 		t.Error("a source that has as many has taken a place")
 	}
-	c.taken()
-	if c.n != 3 || !has(fourth) {
+	c.accepted()
+	if c.taken != 3 || !has(fourth) {
 		t.Errorf("the place of a connection that was accepted is not given to who waits longest")
 	}
 }
 
 // Who has lost its place, and has not let go yet, loses it once, and its source counts without it.
 func TestCrowdLosers(t *testing.T) {
-	c := crowd{limit: 4}
+	c := newPlaces(4)
 	var lost []*attempt
 	join := func(host byte) *attempt { return c.ask(host, func(a *attempt) { lost = append(lost, a) }) }
 	join(2)
@@ -185,6 +185,36 @@ func TestCrowdLosers(t *testing.T) {
 	}
 	if join(2); len(lost) != 2 { // which has as many as the first one has left
 		t.Errorf("%d have lost a place in the end, want two", len(lost))
+	}
+}
+
+// Who is promised a place that its holder has not let go of can lose the promise to another source, which gets the place.
+func TestCrowdPromise(t *testing.T) {
+	p := newPlaces(4)
+	lost := map[*attempt]bool{}
+	join := func(host byte) *attempt { return p.ask(host, func(a *attempt) { lost[a] = true }) }
+	first, second, third, _ := join(1), join(1), join(1), join(1)
+	promised, next := join(2), join(2)
+	if len(lost) != 2 || !lost[first] || !lost[second] {
+		t.Fatalf("%d have lost a place to a second source, want the first one's two oldest", len(lost))
+	}
+	p.complete(third)
+	other := join(3)
+	if len(lost) != 3 || !lost[promised] {
+		t.Fatalf("%d have lost a place or a promise then, want the second source's oldest, too", len(lost))
+	}
+	p.leave(first)
+	p.leave(second)
+	for _, a := range []*attempt{next, other} {
+		select {
+		case <-a.place:
+		default:
+			t.Errorf("host %v has no place, though two are free", a.from)
+		}
+	}
+	p.leave(promised)
+	if p.taken != 4 || promised.placed {
+		t.Errorf("%d places are taken, want 4: who lost a promise has none", p.taken)
 	}
 }
 

@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -19,8 +20,8 @@ import (
 // says otherwise.
 const DefaultBacklog = 128
 
-// handshakeTime bounds the making of one connection at the accepting end.
-const handshakeTime = 20 * time.Second
+// DefaultHandshakeTime is how long a peer has to complete its connection, unless ListenConfig says otherwise.
+const DefaultHandshakeTime = 20 * time.Second
 
 // Listen listens on an address of this host, such as "192.0.2.1:7471". An empty host, or an unspecified
 // address, stands for all, and port 0 for a free port. The networks are those of Dial. [::] includes IPv4, but not with
@@ -36,9 +37,14 @@ type ListenConfig struct {
 	Devices []*verbs.Device // to listen on, instead of those of the registered providers
 
 	// Backlog is how many connections may be made, or on the way, before Accept takes them. Further ones
-	// wait, and then are refused. No host can keep others out by requests that it does not complete: the one
-	// with the most on the way loses its oldest to one that has fewer. 0 is DefaultBacklog.
+	// wait, and then are refused. No host can keep others out by requests that it does not complete: the source
+	// with the most on the way loses its oldest to one that has fewer. A source is an IPv4 address or an IPv6
+	// network (/64). 0 is DefaultBacklog.
 	Backlog int
+
+	// HandshakeTime bounds the making of one connection: a peer that asks and says no more has its place for
+	// no longer. 0 is DefaultHandshakeTime; negative is an error.
+	HandshakeTime time.Duration
 
 	// ReuseAddr lets another listener of the process have the address: see rdmacm.ID.SetReuseAddr.
 	ReuseAddr bool
@@ -50,6 +56,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return &net.OpError{Op: "listen", Net: netName, Err: err}
 	}
 	cfg, err := lc.Config.orDefault()
+	if err == nil && lc.HandshakeTime < 0 {
+		err = verbs.Errorf(verbs.ErrInvalid, "HandshakeTime is %v: give a time, or 0 for %v", lc.HandshakeTime, DefaultHandshakeTime)
+	}
 	if err != nil {
 		return nil, fail(err)
 	}
@@ -70,8 +79,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, dialError("listen", nil, net.TCPAddrFromAddrPort(at), err)
 	}
 	l := &Listener{
-		inner: inner, cfg: cfg, addr: net.TCPAddrFromAddrPort(inner.Addr()),
-		made: make(chan *Conn, backlog), crowd: crowd{limit: backlog}, failed: make(chan struct{}), closing: make(chan struct{}),
+		inner: inner, cfg: cfg, handshakeTime: cmp.Or(lc.HandshakeTime, DefaultHandshakeTime), addr: net.TCPAddrFromAddrPort(inner.Addr()),
+		made: make(chan *Conn, backlog), places: newPlaces(backlog), failed: make(chan struct{}), closing: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.work.Add(1)
@@ -97,8 +106,10 @@ type Listener struct {
 	cfg   Config
 	addr  *net.TCPAddr
 
+	handshakeTime time.Duration
+
 	made     chan *Conn
-	crowd    crowd
+	places   *places
 	deadline deadline
 
 	ctx    context.Context // of the goroutines
@@ -134,20 +145,20 @@ func (l *Listener) accept(req *rdmacm.Request) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()
 	a := &attempt{from: req.RemoteAddr().Addr().Unmap(), place: make(chan struct{}), cancel: cancel}
-	l.crowd.join(a)
+	l.places.join(a)
 	select {
 	case <-a.place:
 	case <-req.Disconnected():
 	case <-ctx.Done():
 	}
-	ctx, stop := context.WithTimeout(ctx, handshakeTime)
+	ctx, stop := context.WithTimeout(ctx, l.handshakeTime)
 	defer stop()
 	c, err := l.acceptIn(ctx, a, req)
 	if err != nil { // the peer has gone, or is none of ours, or another one needs the place
-		l.crowd.leave(a)
+		l.places.leave(a)
 		return
 	}
-	l.crowd.made(a)
+	l.places.complete(a)
 	l.made <- c // there is room: it has a place
 }
 
@@ -233,7 +244,7 @@ func (l *Listener) acceptConn() (*Conn, error) {
 	}
 	select {
 	case c := <-l.made:
-		l.crowd.taken()
+		l.places.accepted()
 		return c, nil
 	case <-l.closing:
 		return nil, net.ErrClosed
@@ -242,7 +253,7 @@ func (l *Listener) acceptConn() (*Conn, error) {
 	case <-l.failed:
 		select {
 		case c := <-l.made:
-			l.crowd.taken()
+			l.places.accepted()
 			return c, nil
 		default:
 			return nil, l.err

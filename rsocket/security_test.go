@@ -2,6 +2,7 @@ package rsocket_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
@@ -129,6 +131,40 @@ func TestSecurityWithoutHello(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("the listener is closed, and its end of the silent peer's connection stays; want it to end")
 	}
+}
+
+// A peer that has the key and never says who it is has its place for the time of a handshake, and no longer.
+func TestHandshakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, limit := range []time.Duration{0, 3 * time.Second} {
+			n := rdmatest.New(t)
+			lc := rsocket.ListenConfig{Config: rsocket.Config{Security: psk(1)}, Devices: []*verbs.Device{n.Device()}, HandshakeTime: limit}
+			l, err := lc.Listen(t.Context(), "rsocket", "10.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			began := time.Now()
+			mute, err := (&rdmacm.Dialer{Device: n.Device()}).Dial(t.Context(), l.Addr().(*net.TCPAddr).AddrPort(), &rdmacm.Config{PrivateData: []byte("rsec"), Security: psk(1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer mute.Close()
+			want := cmp.Or(limit, rsocket.DefaultHandshakeTime)
+			select {
+			case <-mute.Disconnected():
+				if took := time.Since(began); took < want || took > want+time.Second {
+					t.Errorf("the connection of a silent peer ends after %v, want %v", took, want)
+				}
+			case <-time.After(2 * want):
+				t.Errorf("a silent peer has a connection for %v, want %v", 2*want, want)
+			}
+		}
+		lc := rsocket.ListenConfig{HandshakeTime: -1}
+		if _, err := lc.Listen(t.Context(), "rsocket", "10.0.0.1:0"); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("a negative time: got %v, want %v", err, verbs.ErrInvalid)
+		}
+	})
 }
 
 // listenOn listens on a device, and returns how another dials.

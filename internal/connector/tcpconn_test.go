@@ -1,10 +1,12 @@
 package connector_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,16 +83,17 @@ func newTCPEnd(t *testing.T) *tcpEnd {
 }
 
 // soon is want in real time.
-func (e *tcpEnd) soon(kind connector.Kind) {
+func (e *tcpEnd) soon(kind connector.Kind) (ev connector.Event) {
 	e.t.Helper()
 	select {
-	case ev := <-e.events:
+	case ev = <-e.events:
 		if ev.Kind != kind {
 			e.t.Fatalf("got event %d (%v), want %d", ev.Kind, ev.Err, kind)
 		}
 	case <-time.After(10 * time.Second):
 		e.t.Fatalf("got no event, want %d", kind)
 	}
+	return ev
 }
 
 // unbounded fails the test unless the end's stream has no deadline.
@@ -165,7 +168,8 @@ func TestTCPAcceptFails(t *testing.T) {
 	}
 }
 
-// TestTCPReset asks a peer that cannot serve the request, and resets the connection, as siw does. That is a no.
+// TestTCPReset asks a peer that cannot serve the request, and resets the connection, as siw does. That is a no, and not
+// that of a program.
 func TestTCPReset(t *testing.T) {
 	a := newTCPEnd(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -182,5 +186,7 @@ func TestTCPReset(t *testing.T) {
 	a.ok(err)
 	a.ok(c.(*net.TCPConn).SetLinger(0))
 	a.ok(c.Close())
-	a.soon(connector.Rejected)
+	if ev := a.soon(connector.Rejected); !errors.Is(ev.Err, syscall.ECONNRESET) {
+		t.Errorf("the cause is %v, want %v", ev.Err, syscall.ECONNRESET)
+	}
 }

@@ -9,6 +9,7 @@ import (
 type babbler struct {
 	socket
 	read, most int
+	closed     int
 }
 
 func (b *babbler) readv(bufs [][]byte) (int, error) {
@@ -19,10 +20,10 @@ func (b *babbler) readv(bufs [][]byte) (int, error) {
 	return len(bufs[0]), nil
 }
 
-func (b *babbler) close() error { return nil }
+func (b *babbler) close() error { b.closed++; return nil }
 
 // What a peer goes on sending to a QP that has let go is read by turns, as what it sends to others. In between the lock is
-// free: the end of lingerTime needs it, and so does Close.
+// free: the end of lingerTime needs it, and so does Close. At the end of the stream the socket is closed.
 func TestDiscardByTurns(t *testing.T) {
 	const turn = 1 << 20
 	b := &babbler{most: 64 * turn}
@@ -36,5 +37,8 @@ func TestDiscardByTurns(t *testing.T) {
 	}
 	if b.read < b.most || !s.quiet {
 		t.Errorf("%d bytes of %d are read, the end of the stream is seen: %v; want all, and the end", b.read, b.most, s.quiet)
+	}
+	if b.closed != 1 {
+		t.Errorf("the socket is closed %d times at the end, want once", b.closed)
 	}
 }

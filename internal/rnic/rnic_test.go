@@ -400,7 +400,8 @@ type openEnded struct{ net.Conn }
 
 func (openEnded) CloseWrite() error { return nil }
 
-// TestPeerStays: a peer that does not end its side of a connection is waited for, and not for ever.
+// TestPeerStays: a peer that does not end its side of a connection is waited for, and not for ever. Then the connection
+// is closed.
 func TestPeerStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnd(t, newDevice(t))
@@ -417,6 +418,10 @@ func TestPeerStays(t *testing.T) {
 			}
 		case <-time.After(2 * lingerTime):
 			t.Errorf("got no end within %v, want one after %v", 2*lingerTime, lingerTime)
+		}
+		_ = theirs.SetReadDeadline(time.Now().Add(lingerTime)) // which fails if our end is closed, as it should be
+		if _, err := theirs.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the peer reads %v after the end, want %v: the connection is closed", err, io.EOF)
 		}
 	})
 }
