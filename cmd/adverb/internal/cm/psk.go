@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/internal/secure"
 	"github.com/adverb-rdma/adverb/rdmacm"
 )
@@ -18,24 +18,35 @@ var PSKFlag = cli.Flag{Long: "psk", Arg: "<file>", Ours: true, Values: cli.Files
 // maxPSKFile is more than any key has, in bytes. What is longer is another file, given by mistake.
 const maxPSKFile = 64 << 10
 
-// ReadPSK reads a key: all that is in the file, but for space at its end.
+// ReadPSK reads a key: all that is in the file, but for space at its end. The file must be a regular one that nobody else
+// may write or replace, so that nobody else chooses the key.
 func ReadPSK(file string) (*rdmacm.Security, error) {
-	f, err := os.Open(file)
+	key, err := readKey(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the pre-shared key of --psk: %w", err)
+	}
+	return &rdmacm.Security{PSK: key}, nil
+}
+
+func readKey(file string) ([]byte, error) {
+	f, err := clib.OpenRegular(file)
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
+	if err := checkWriters(f, file); err != nil {
+		return nil, err
+	}
 	b, err := io.ReadAll(io.LimitReader(f, maxPSKFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the pre-shared key of --psk: %w", err)
+		return nil, err
 	}
 	if len(b) > maxPSKFile {
-		return nil, fmt.Errorf("read the pre-shared key of --psk: %s has more than %d bytes: is it another file?", file, maxPSKFile)
+		return nil, fmt.Errorf("%s has more than %d bytes: is it another file?", file, maxPSKFile)
 	}
 	key := bytes.TrimRight(b, " \t\r\n")
 	if len(key) < secure.MinPSK {
-		return nil, fmt.Errorf("read the pre-shared key of --psk: %s has %d bytes, want %d at least: \"openssl rand -hex 32\" prints a key",
-			file, len(key), secure.MinPSK)
+		return nil, fmt.Errorf("%s has %d bytes, want %d at least: \"openssl rand -hex 32\" prints a key", file, len(key), secure.MinPSK)
 	}
-	return &rdmacm.Security{PSK: key}, nil
+	return key, nil
 }

@@ -2,13 +2,13 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,7 +21,7 @@ import (
 var Proxy = &cli.Command{
 	Name:  "proxy",
 	Short: "Carry TCP or Unix connections over RDMA, and back",
-	Flags: []cli.Flag{cm.PSKFlag},
+	Flags: append([]cli.Flag{cm.PSKFlag}, proxyLimits.flags()...),
 	Forms: []cli.Form{{Args: "<listen> <connect>", Does: "take connections at one address, and pass each on to the other"}},
 	More: "An address is tcp:HOST:PORT, unix:PATH or rdma:HOST:PORT, where RDMA is the rsocket protocol.\n" +
 		"A program that knows nothing of RDMA gets it by a proxy at each end:\n" +
@@ -31,15 +31,28 @@ var Proxy = &cli.Command{
 	Run:   runProxy,
 }
 
+// proxyLimits are what a proxy allows unless the user says otherwise.
+var proxyLimits = limits{clients: 2048, idle: time.Hour}
+
+// dialTime is how long the other address of a proxy may take to answer.
+const dialTime = 20 * time.Second
+
 func runProxy(inv *cli.Invocation) int {
 	inv.Endless = true
 	var cfg rsocket.Config
 	var refused error
+	limits := proxyLimits
 	operands, code, ok := inv.Parse(cli.ExitUsage, func(name, arg string) bool {
-		if name != "psk" {
-			cli.Undeclared(name)
+		var err error
+		if name == "psk" {
+			cfg.Security, err = cm.ReadPSK(arg)
+		} else {
+			var ok bool
+			if ok, err = limits.set(name, arg); !ok {
+				cli.Undeclared(name)
+			}
 		}
-		cfg.Security, refused = cm.ReadPSK(arg)
+		refused = cmp.Or(err, refused)
 		return true
 	})
 	if !ok {
@@ -53,7 +66,7 @@ func runProxy(inv *cli.Invocation) int {
 	if refused != nil {
 		return inv.Fail(refused, "")
 	}
-	err := proxy(inv.LockOutput(), cfg, operands[0], operands[1])
+	err := proxy(inv.LockOutput(), limits, cfg, operands[0], operands[1])
 	return inv.Finish(err, func(err error) int { return inv.Fail(err, "") })
 }
 
@@ -95,7 +108,7 @@ func dial(ctx context.Context, cfg rsocket.Config, address string) (net.Conn, er
 }
 
 // proxy passes connections on until the user interrupts it.
-func proxy(inv *cli.Invocation, cfg rsocket.Config, from, to string) error {
+func proxy(inv *cli.Invocation, limits limits, cfg rsocket.Config, from, to string) error {
 	if _, _, err := split(to); err != nil {
 		return err
 	}
@@ -104,64 +117,33 @@ func proxy(inv *cli.Invocation, cfg rsocket.Config, from, to string) error {
 		return err
 	}
 	inv.Printf("listening on %s\n", l.Addr())
-	defer context.AfterFunc(inv.Ctx, func() { l.Close() })()
-	var conns sync.WaitGroup
-	defer conns.Wait()
-	for {
-		c, err := l.Accept()
-		if passes(err) { // connections that end make room for others
-			inv.Explain(err)
-			select {
-			case <-inv.Ctx.Done():
-			case <-time.After(acceptPause):
-			}
-			continue
+	return newService(inv, limits, nil).run(l, func(c *client) {
+		if err := c.pass(cfg, to); err != nil && inv.Ctx.Err() == nil {
+			inv.Explain(fmt.Errorf("connection of %v: %w", c.RemoteAddr(), err))
 		}
-		if err != nil {
-			l.Close()
-			return err
-		}
-		conns.Go(func() {
-			if err := pass(inv.Ctx, cfg, c, to); err != nil && inv.Ctx.Err() == nil {
-				inv.Explain(fmt.Errorf("connection of %v: %w", c.RemoteAddr(), err))
-			}
-		})
-	}
+	})
 }
 
-// acceptPause is how long the proxy waits when it can accept no connection for now.
-const acceptPause = 100 * time.Millisecond
-
-// passes reports whether an error of Accept is of the moment: the caller has gone, or the process or the host has no
-// room for more.
-func passes(err error) bool {
-	for _, errno := range [...]syscall.Errno{syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
-}
-
-// pass passes one connection on. It closes c.
-func pass(ctx context.Context, cfg rsocket.Config, c net.Conn, to string) error {
-	defer c.Close()
+// pass passes a connection on.
+func (c *client) pass(cfg rsocket.Config, to string) error {
+	ctx, cancel := context.WithTimeout(c.ctx, dialTime)
 	other, err := dial(ctx, cfg, to)
+	cancel()
 	if err != nil {
-		return err
+		return c.why(err)
 	}
 	defer other.Close()
-	defer context.AfterFunc(ctx, func() { c.Close(); other.Close() })()
+	defer context.AfterFunc(c.ctx, func() { other.Close() })()
 	done := make(chan error, 1)
-	go func() { done <- half(c, other) }()
-	return errors.Join(half(other, c), <-done)
+	go func() { done <- c.half(c.Conn, other) }()
+	return c.why(errors.Join(c.half(other, c.Conn), <-done))
 }
 
 // half copies one direction to its end, and passes the end on. After an error it closes both, since the other
 // direction would wait for ever. But one that takes no more may have answered before, as HTTP servers refuse what is too
 // large: the answer still passes, and then its own end.
-func half(dst, src net.Conn) error {
-	_, err := io.Copy(dst, src)
+func (c *client) half(dst, src net.Conn) error {
+	_, err := io.Copy(dst, noting{src, c})
 	if err == nil {
 		if w, ok := dst.(interface{ CloseWrite() error }); ok {
 			err = w.CloseWrite()

@@ -40,7 +40,9 @@ func dialAnswering(t *testing.T, answer string, tune func(*net.TCPConn)) (c *net
 		c, err := far.Accept()
 		if err == nil {
 			tune(c.(*net.TCPConn))
-			err = pass(t.Context(), rsocket.Config{}, c, "rdma:"+l.Addr().String())
+			client := admitted(t, c, proxyLimits)
+			err = client.pass(rsocket.Config{}, "rdma:"+l.Addr().String())
+			client.end()
 		}
 		says <- err
 	}()
@@ -81,8 +83,8 @@ func TestProxyServerRefuses(t *testing.T) {
 	}
 }
 
-// Errors of Accept that pass do not end the proxy. Others do.
-func TestProxyAcceptErrors(t *testing.T) {
+// Errors of Accept that pass do not end a service. Others do.
+func TestAcceptErrors(t *testing.T) {
 	for err, want := range map[error]bool{
 		&net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}: true,
 		&net.OpError{Op: "accept", Err: net.ErrClosed}:                                 false,
@@ -91,26 +93,6 @@ func TestProxyAcceptErrors(t *testing.T) {
 	} {
 		if got := passes(err); got != want {
 			t.Errorf("%v passes: %v, want %v", err, got, want)
-		}
-	}
-}
-
-// The server's reason reaches the user of rcopy, however long the file is. A long one is still under way when the server
-// gives up.
-func TestRcopyReason(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skipf("nothing that is full: %v", err)
-	}
-	ctx := t.Context()
-	port := startRcopy(ctx, t, "/dev")
-	for _, size := range []int64{100, 64 << 20} {
-		name := filepath.Join(t.TempDir(), "file")
-		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, size)); err != nil {
-			t.Fatal(err)
-		}
-		r := tool.Result(ctx, "adverb", "rcopy", "-p", port, name, "127.0.0.1:/full")
-		if r.Code == 0 || !strings.Contains(r.Stderr, "no space left") {
-			t.Errorf("a file of %d bytes: got status %d, %s, want a failure that says why", size, r.Code, r.Stderr)
 		}
 	}
 }

@@ -1,12 +1,13 @@
 package streams
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
@@ -20,13 +21,13 @@ var Rcopy = &cli.Command{
 	Name:    "rcopy",
 	Classic: []string{"rcopy"},
 	Short:   "Copy files over RDMA",
-	Flags: []cli.Flag{
+	Flags: append([]cli.Flag{
 		{Short: 'p', Long: "port", Arg: "port_number", Help: "the server's port (default 7427)"},
 		{Long: "into", Arg: "dir", Help: "server: where the files go (default: the current directory)", Ours: true, Values: cli.Files},
 		{Long: "verify", Help: "client: compare checksums; the server must be an adverb", Ours: true},
 		{Long: "progress", Help: "client: say on stderr how far it is", Ours: true},
 		cm.PSKFlag,
-	},
+	}, rcopyLimits.flags()...),
 	Forms: []cli.Form{
 		{Does: "start a server"},
 		{Args: "<source> <server>[:<destination>]", Does: "copy a file, or a directory with all that is in it"},
@@ -41,18 +42,22 @@ var Rcopy = &cli.Command{
 	Run: runRcopy,
 }
 
+// rcopyLimits are what a server allows unless the user says otherwise.
+var rcopyLimits = limits{clients: 256, idle: 2 * time.Minute}
+
 type rcopy struct {
 	*cli.Invocation
 	port, into       string
 	verify, progress bool
 	security         *rdmacm.Security // or nil
+	limits           limits           // of a server
 
 	device  *verbs.Device // of tests; nil is any
 	address string        // to listen on; empty is all
 }
 
 func runRcopy(inv *cli.Invocation) int {
-	r := &rcopy{Invocation: inv, port: "7427", into: "."}
+	r := &rcopy{Invocation: inv, port: "7427", into: ".", limits: rcopyLimits}
 	var refused error
 	operands, code, ok := inv.Parse(cli.ExitError, func(name, arg string) bool {
 		switch name {
@@ -67,7 +72,11 @@ func runRcopy(inv *cli.Invocation) int {
 		case "psk":
 			r.security, refused = cm.ReadPSK(arg)
 		default:
-			cli.Undeclared(name)
+			ok, err := r.limits.set(name, arg)
+			if !ok {
+				cli.Undeclared(name)
+			}
+			refused = cmp.Or(err, refused)
 		}
 		return true
 	})
@@ -122,11 +131,7 @@ func (r *rcopy) listen() (net.Listener, error) {
 	if r.device != nil {
 		lc.Devices = []*verbs.Device{r.device}
 	}
-	l, err := lc.Listen(r.Ctx, "rsocket", net.JoinHostPort(r.address, r.port))
-	if err == nil {
-		context.AfterFunc(r.Ctx, func() { l.Close() })
-	}
-	return l, err
+	return lc.Listen(r.Ctx, "rsocket", net.JoinHostPort(r.address, r.port))
 }
 
 // errnoError is an errno that the peer has answered. Its number is Linux's.
@@ -152,10 +157,11 @@ const (
 	errIsDir  = 21
 	errInval  = 22
 	errNoEnt  = 2
+	errAgain  = 11
 	errNoSpc  = 28
 )
 
 var errnoNames = map[uint32]string{
-	1: "operation not permitted", errNoEnt: "no such file or directory", errIO: "I/O error", 12: "out of memory", errAccess: "permission denied",
+	1: "operation not permitted", errNoEnt: "no such file or directory", errIO: "I/O error", errAgain: "it serves as many clients as it may (--clients): try again later", 12: "out of memory", errAccess: "permission denied",
 	errBusy: "another file is open", errExist: "file exists", 20: "not a directory", errIsDir: "is a directory", errInval: "invalid request", errNoSpc: "no space left", 30: "read-only file system",
 }

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 )
 
 // copy copies a file, or what a directory has, over one connection.
@@ -25,7 +27,7 @@ func (r *rcopy) copy(source, operand string) error {
 		return err
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
-		return fmt.Errorf("copy %s: it is %s, and the server has to be told the size before the contents: copy it to a file first", source, kind(info.Mode()))
+		return fmt.Errorf("copy %s: it is %s, and the server has to be told the size before the contents: copy it to a file first", source, clib.Kind(info.Mode()))
 	}
 	conn, err := r.dial(host)
 	if err != nil {
@@ -67,13 +69,15 @@ func (r *rcopy) copyDir(source, dst string, one func(name, dst string) error) er
 		if err != nil {
 			return err
 		}
+		what := clib.Kind(d.Type())
 		if d.IsDir() {
+			what = "an empty directory"
 			if inside, err := os.ReadDir(name); len(inside) > 0 || err != nil {
 				return err
 			}
 		}
 		if !d.Type().IsRegular() {
-			r.Errorf("%s: left out, as it is %s\n", name, kind(d.Type()))
+			r.Errorf("%s: left out, as it is %s\n", name, what)
 			return nil
 		}
 		rel, err := filepath.Rel(dir, name)
@@ -84,29 +88,12 @@ func (r *rcopy) copyDir(source, dst string, one func(name, dst string) error) er
 	})
 }
 
-// kind says what is no regular file.
-func kind(mode fs.FileMode) string {
-	switch {
-	case mode.IsDir():
-		return "an empty directory"
-	case mode&fs.ModeSymlink != 0:
-		return "a symbolic link"
-	case mode&fs.ModeNamedPipe != 0:
-		return "a pipe"
-	case mode&fs.ModeSocket != 0:
-		return "a socket"
-	case mode&fs.ModeDevice != 0:
-		return "a device"
-	}
-	return "no file"
-}
-
 // copyFile copies one file, and returns how many bytes it had.
 func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 	if len(dst) >= maxPath-8 {
 		return 0, fmt.Errorf("the destination has %d bytes, limit %d", len(dst), maxPath-8)
 	}
-	f, err := os.Open(name)
+	f, err := clib.OpenRegular(name)
 	if err != nil {
 		return 0, err
 	}

@@ -1,7 +1,7 @@
 package streams
 
 import (
-	"cmp"
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -13,8 +13,8 @@ import (
 	"os"
 	"path"
 	"strings"
-	"sync"
 	"syscall"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 )
@@ -33,40 +33,40 @@ func (r *rcopy) serve() error {
 	defer l.Close()
 	r.Invocation = r.LockOutput()
 	r.Printf("waiting for connections on %s\n", l.Addr())
-	var conns sync.WaitGroup
-	defer conns.Wait()
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		conns.Go(func() {
-			defer c.Close()
-			defer context.AfterFunc(r.Ctx, func() { c.Close() })()
-			s := &session{conn: c, root: root, say: func(format string, args ...any) {
-				text := clib.Printable(fmt.Appendf(nil, format, args...)) // paths are the client's to choose
-				r.Printf("client %v: %s\n", c.RemoteAddr(), text)
-			}}
-			s.run()
-		})
-	}
+	return newService(r.Invocation, r.limits, full).run(l, func(c *client) {
+		newSession(c, root, func(format string, args ...any) {
+			text := clib.Printable(fmt.Appendf(nil, format, args...)) // paths are the client's to choose
+			r.Printf("client %v: %s\n", c.RemoteAddr(), text)
+		}).run()
+	})
+}
+
+// full answers a client for which there is no room. It is about to open a file.
+func full(conn net.Conn) {
+	a := header{command: cmdOpen | response, length: headerSize, data: errAgain}
+	_, _ = conn.Write(a.append(nil))
 }
 
 // session is a client of the server.
 type session struct {
-	conn net.Conn
-	root *os.Root // no path leads out of it
+	conn *client
+	in   *bufio.Reader // of what comes
+	root *os.Root      // no path leads out of it
 	say  func(format string, args ...any)
 
 	file *os.File // that is open, or nil
 	path string
 }
 
+func newSession(c *client, root *os.Root, say func(format string, args ...any)) *session {
+	return &session{conn: c, in: bufio.NewReader(noting{c, c}), root: root, say: say}
+}
+
 // run answers commands until the client goes.
 func (s *session) run() {
 	defer s.closeFile()
 	for {
-		h, err := readHeader(s.conn)
+		h, err := readHeader(s.in)
 		if err == io.EOF {
 			return
 		}
@@ -74,7 +74,7 @@ func (s *session) run() {
 			err = s.do(&h)
 		}
 		if err != nil {
-			s.say("%s: %v", s.path, err)
+			s.say("%s: %v", s.path, s.conn.why(err))
 			return
 		}
 	}
@@ -112,7 +112,7 @@ func (s *session) do(h *header) (err error) {
 }
 
 func (s *session) open(h *header) error {
-	name, err := readPath(s.conn, h)
+	name, err := readPath(s.in, h)
 	if err != nil {
 		return fmt.Errorf("%w: %w", syscall.EINVAL, err)
 	}
@@ -126,16 +126,9 @@ func (s *session) open(h *header) error {
 			return err
 		}
 	}
-	s.file, err = s.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, fs.FileMode(h.data&0o777))
-	if err != nil {
-		return err
-	}
-	if info, err := s.file.Stat(); err != nil || info.Mode()&fs.ModeNamedPipe != 0 {
-		s.closeFile()
-		// Nobody may ever read from the pipe. Then the write would not end, and neither would the server.
-		return cmp.Or(err, fmt.Errorf("%w: it is a pipe", syscall.EINVAL))
-	}
-	return nil
+	// Nobody may ever read from a pipe, and to read a device may have no end. Then the session would have none either.
+	s.file, err = clib.CreateRegularIn(s.root, name, fs.FileMode(h.data&0o777))
+	return err
 }
 
 func (s *session) write(h *header) error {
@@ -143,7 +136,7 @@ func (s *session) write(h *header) error {
 		return fmt.Errorf("%w: a write of %d bytes, want %d", syscall.EINVAL, h.length, headerSize+8)
 	}
 	var b [8]byte
-	if _, err := io.ReadFull(s.conn, b[:]); err != nil {
+	if _, err := io.ReadFull(s.in, b[:]); err != nil {
 		return err
 	}
 	size := binary.LittleEndian.Uint64(b[:])
@@ -153,7 +146,7 @@ func (s *session) write(h *header) error {
 	case size > 1<<62:
 		return fmt.Errorf("%w: a file of %d bytes", syscall.EINVAL, size)
 	}
-	if _, err := io.CopyN(s.file, s.conn, int64(size)); err != nil {
+	if _, err := io.CopyN(s.file, s.in, int64(size)); err != nil {
 		return err
 	}
 	s.say("%s: %d bytes", s.path, size)
@@ -165,11 +158,46 @@ func (s *session) sum() ([]byte, error) {
 	if s.file == nil {
 		return nil, fmt.Errorf("%w: no file is open", syscall.EINVAL)
 	}
+	ctx, stop := s.whileThere()
+	defer stop()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, io.NewSectionReader(s.file, 0, 1<<62)); err != nil {
-		return nil, err
+	file := io.NewSectionReader(s.file, 0, 1<<62)
+	for {
+		_, err := io.CopyN(sum, file, verifyPiece)
+		s.conn.heard() // the server is at work, and the client waits
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err == io.EOF:
+			return sum.Sum(nil), nil
+		case err != nil:
+			return nil, err
+		}
 	}
-	return sum.Sum(nil), nil
+}
+
+// verifyPiece is after how many bytes of a file the server looks whether anybody waits for its checksum.
+const verifyPiece = 4 << 20
+
+var errLeft = errors.New("the client has left before it had the answer")
+
+// whileThere returns a context that ends with the session, and when the client leaves. Until stop is called, nobody else
+// may read what the client sends.
+func (s *session) whileThere() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(s.conn.ctx)
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		if _, err := s.in.Peek(1); err != nil {
+			cancel(errLeft)
+		}
+	}()
+	return ctx, func() {
+		_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // ends Peek
+		<-looked
+		_ = s.conn.SetReadDeadline(time.Time{})
+		cancel(nil)
+	}
 }
 
 // status is what the client is answered: 0, or an errno of Linux.

@@ -247,7 +247,7 @@ func TestRcopyLoss(t *testing.T) {
 	}
 	host := gid.GID.Addr().String()
 	heard, say := io.Pipe() // says when it listens
-	server := &rcopy{Invocation: &cli.Invocation{Ctx: ctx, Stdout: say, Stderr: io.Discard}, port: "7427", into: into, device: b, address: host}
+	server := &rcopy{Invocation: &cli.Invocation{Ctx: ctx, Stdout: say, Stderr: io.Discard}, port: "7427", into: into, limits: rcopyLimits, device: b, address: host}
 	served := make(chan error, 1)
 	go func() { served <- server.serve() }()
 	if _, err := bufio.NewReader(heard).ReadString('\n'); err != nil {
@@ -357,6 +357,17 @@ func TestRcopyRefuses(t *testing.T) {
 	}
 }
 
+// admitted makes a client of a connection.
+func admitted(t *testing.T, conn net.Conn, l limits) *client {
+	t.Helper()
+	inv := &cli.Invocation{Ctx: t.Context(), Stdout: io.Discard, Stderr: io.Discard}
+	c := newService(inv, l, nil).admit(conn)
+	if c == nil {
+		t.Fatal("a connection is turned away")
+	}
+	return c
+}
+
 // What a client may not say, and that its file does not stay open without it. Ours says none of it.
 func TestRcopyInvalid(t *testing.T) {
 	const id = 0x1234
@@ -374,11 +385,12 @@ func TestRcopyInvalid(t *testing.T) {
 		if err := conn.SetDeadline(time.Now().Add(tooltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
-		s := &session{conn: far, root: root, say: t.Logf}
+		c := admitted(t, far, rcopyLimits)
+		s := newSession(c, root, t.Logf)
 		var served sync.WaitGroup
 		served.Go(func() {
 			s.run()
-			far.Close()
+			c.end()
 		})
 		for i, m := range messages {
 			answer := uint32(0)

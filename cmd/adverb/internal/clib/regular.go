@@ -1,0 +1,95 @@
+package clib
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// OpenRegular opens a file to be read. It refuses all but regular files, and waits for nobody: a pipe may have no writer,
+// and a device no end.
+func OpenRegular(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|noWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := closeUnlessRegular(f); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// CreateRegularIn opens a file below a root to be read and written, and makes it or makes it empty. Of what is there it
+// touches regular files only.
+func CreateRegularIn(root *os.Root, name string, perm fs.FileMode) (*os.File, error) {
+	if info, err := root.Stat(name); err == nil {
+		if err := NotRegular(name, info.Mode()); err != nil { // which opening might wake: a tape rewinds
+			return nil, err
+		}
+	}
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|noWait, perm)
+	if err != nil {
+		return nil, err
+	}
+	if err := closeUnlessRegular(f); err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func closeUnlessRegular(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil {
+		err = NotRegular(f.Name(), info.Mode())
+	}
+	if err != nil {
+		f.Close()
+	}
+	return err
+}
+
+// NotRegular returns an error that says what a file is if it is not a regular one: EISDIR of a directory, and else EINVAL.
+func NotRegular(name string, mode fs.FileMode) error {
+	if mode.IsRegular() {
+		return nil
+	}
+	return &notRegularError{name, mode}
+}
+
+type notRegularError struct {
+	name string
+	mode fs.FileMode
+}
+
+func (e *notRegularError) Error() string {
+	return fmt.Sprintf("%s is %s, and a regular file is needed", e.name, Kind(e.mode))
+}
+
+func (e *notRegularError) Unwrap() error {
+	if e.mode.IsDir() {
+		return syscall.EISDIR
+	}
+	return syscall.EINVAL
+}
+
+// Kind says what is no regular file.
+func Kind(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a directory"
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "no file"
+}
