@@ -231,7 +231,7 @@ const eventTime = time.Second
 // awaitReplies waits until the server has all answers. The C program goes on to wait for the server to
 // disconnect, even if an answer has failed; then the server waits for that answer as well, for ever.
 func (c *cmatose) awaitReplies() error {
-	ctx, stop := c.watch()
+	ctx, stop := c.watch(nil)
 	defer stop()
 	for i := range c.nodes {
 		n := &c.nodes[i]
@@ -305,11 +305,11 @@ func (c *cmatose) sendAll() error {
 
 // collectAll waits for a completion of each message of each connection.
 func (c *cmatose) collectAll(cq func(*node) *verbs.CQ) error {
-	ctx, stop := c.watch()
+	ctx, stop := c.watch(nil)
 	defer stop()
 	for i := range c.nodes {
 		if n := &c.nodes[i]; n.connected {
-			if err := c.collect(ctx, cq(n), c.count, nil); err != nil {
+			if err := c.collect(ctx, cq(n), c.count); err != nil {
 				return err
 			}
 		}

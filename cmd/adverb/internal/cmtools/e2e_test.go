@@ -398,3 +398,61 @@ func TestCmatoseReplyFails(t *testing.T) {
 		t.Errorf("client: got %+v, want status 255, the line of a failed poll, and WC_REM_INV_REQ_ERR", r)
 	}
 }
+
+// stranger asks a udaddy server for n QPs, and never sends to them.
+func stranger(ctx context.Context, t *testing.T, port string, device string, n int) {
+	t.Helper()
+	d, err := verbs.Open(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	ch := rdmacm.NewEventChannel(d)
+	t.Cleanup(func() { ch.Close() })
+	dst := netip.MustParseAddrPort(serverAddr + ":" + port)
+	await := func(want rdmacm.EventType) {
+		t.Helper()
+		if ev, err := ch.Next(ctx); err != nil || ev.Type != want {
+			t.Fatalf("stranger: got %v, %v, %v, want %v", ev.Type, ev.Err, err, want)
+		}
+	}
+	for range n {
+		id, err := rdmacm.NewID(ch, rdmacm.PortSpaceUDP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { id.Close() })
+		for _, step := range []struct {
+			do   func() error
+			then rdmacm.EventType
+		}{
+			{func() error { return id.ResolveAddr(netip.AddrPort{}, dst) }, rdmacm.EventAddrResolved},
+			{id.ResolveRoute, rdmacm.EventRouteResolved},
+			{func() error { return id.Connect(&rdmacm.ConnParam{QPN: 1}) }, rdmacm.EventEstablished},
+		} {
+			if err := step.do(); err != nil {
+				t.Fatal(err)
+			}
+			await(step.then)
+		}
+	}
+}
+
+// A stranger who asks for all QPs that a udaddy server has, and sends nothing, does not keep its client out. The server
+// waited for him for ever.
+func TestUdaddyStranger(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
+		defer cancel()
+		port, line := tooltest.FreePort(t), fmt.Sprintf("udaddy -c %d", n)
+		s := startServer(ctx, port, line)
+		stranger(ctx, t, port, "soft_lo@127.0.88.23", n)
+		if c := runClient(ctx, port, line); c.Code != 0 {
+			t.Errorf("-c %d: the client: got status %d, stdout:\n%sstderr:\n%s", n, c.Code, c.Stdout, c.Stderr)
+			cancel() // the server
+		}
+		if r := <-s.Done; r.Code != 0 || strings.Count(r.Stderr, "has asked and sent nothing") != n {
+			t.Errorf("-c %d: the server: got status %d, stdout:\n%sstderr:\n%swant status 0, and word of the stranger's places", n, r.Code, r.Stdout, r.Stderr)
+		}
+	}
+}

@@ -344,7 +344,7 @@ func (m *mckey) send() error {
 		}
 	}
 	for i := range m.nodes {
-		if err := m.collect(m.inv.Ctx, m.nodes[i].sendCQ, 1, nil); err != nil {
+		if err := m.collect(m.inv.Ctx, m.nodes[i].sendCQ, 1); err != nil {
 			return err
 		}
 	}
@@ -353,7 +353,7 @@ func (m *mckey) send() error {
 
 func (m *mckey) receive() error {
 	for i := range m.nodes {
-		if err := m.collect(m.inv.Ctx, m.nodes[i].recvCQ, m.count, nil); err != nil {
+		if err := m.collect(m.inv.Ctx, m.nodes[i].recvCQ, m.count); err != nil {
 			return err
 		}
 	}

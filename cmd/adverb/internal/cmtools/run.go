@@ -3,8 +3,10 @@
 package cmtools
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
@@ -44,6 +46,8 @@ type node struct {
 	connected      bool
 
 	// Of datagrams.
+	since      time.Time // when a client has asked for it
+	received   int       // messages of that client
 	ah         *verbs.AH
 	remoteQPN  verbs.QPN
 	remoteQKey verbs.QKey
@@ -280,38 +284,36 @@ func (r *common) postSends(n *node, flags, last verbs.SendFlags) error {
 	return nil
 }
 
-// collect takes count completions of a CQ, whichever they are. The C programs ignore the status of
-// a completion. Here a completion that failed ends the run. If take is not nil, it gets the first
-// completion.
-func (r *common) collect(ctx context.Context, cq *verbs.CQ, count int, take func(*verbs.WC) error) error {
+// collect takes count completions of a CQ, whichever they are.
+func (r *common) collect(ctx context.Context, cq *verbs.CQ, count int) error {
 	for done := 0; done < count; {
-		n, err := device.Wait(ctx, cq, r.wcs[:])
+		n, err := r.poll(ctx, cq)
 		if err != nil {
-			if r.inv.Ctx.Err() != nil {
-				return err
-			}
-			if cause := context.Cause(ctx); cause != nil {
-				err = cause
-			}
-			return r.complain(cm.StatusFailed, err, "%s: failed polling CQ: %d", r.prog, cm.StatusFailed)
-		}
-		for i := range n {
-			if err := r.wcs[i].Err(); err != nil {
-				if cause := context.Cause(ctx); cause != nil {
-					err = cause // the reason for a flush
-				}
-				return r.complain(cm.StatusFailed, err, "%s: failed polling CQ: %d", r.prog, cm.StatusFailed)
-			}
-		}
-		if take != nil {
-			if err := take(&r.wcs[0]); err != nil {
-				return err
-			}
-			take = nil
+			return err
 		}
 		done += n
 	}
 	return nil
+}
+
+// poll waits for completions, and leaves them in r.wcs. The C programs ignore the status of a completion. Here a
+// completion that failed ends the run.
+func (r *common) poll(ctx context.Context, cq *verbs.CQ) (n int, err error) {
+	n, err = device.Wait(ctx, cq, r.wcs[:])
+	if err != nil && r.inv.Ctx.Err() != nil {
+		return 0, err
+	}
+	for i := 0; err == nil && i < n; i++ {
+		err = r.wcs[i].Err()
+	}
+	if err == nil {
+		return n, nil
+	}
+	err = cmp.Or(context.Cause(ctx), err) // the reason for a flush
+	if err == errAsked {
+		return 0, err
+	}
+	return 0, r.complain(cm.StatusFailed, err, "%s: failed polling CQ: %d", r.prog, cm.StatusFailed)
 }
 
 // next returns the next event.
@@ -372,9 +374,9 @@ var errPeerLeft = errors.New("the peer disconnected before all messages were exc
 
 // watch fetches events while data flows. The context that it returns ends when a peer disconnects,
 // since missing messages will not come then. watch refuses connection requests at once: a client
-// that waits for the answer sends no data on its other connections. stop ends the watch. It leaves
-// all other events to be handled.
-func (r *common) watch() (ctx context.Context, stop func()) {
+// that waits for the answer sends no data on its other connections. If take is not nil, it gets them
+// instead. stop ends the watch. It leaves all other events to be handled.
+func (r *common) watch(take func(rdmacm.Event)) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.inv.Ctx)
 	fetching, stopFetching := context.WithCancel(r.inv.Ctx)
 	ch, done := r.ch, make(chan struct{})
@@ -385,6 +387,10 @@ func (r *common) watch() (ctx context.Context, stop func()) {
 			ev, err := ch.Next(fetching)
 			if err != nil {
 				return
+			}
+			if ev.Type == rdmacm.EventConnectRequest && take != nil {
+				take(ev)
+				continue
 			}
 			if ev.Type == rdmacm.EventConnectRequest {
 				refused = append(refused, errors.Join(ev.ID.Reject(nil), ev.ID.Close()))

@@ -43,7 +43,8 @@ var Udaddy = &cli.Command{
   PROG
   PROG -s localhost
 Both ends need the same -c, -C and -S. The other end may be the C program. Nothing repeats
-what the network loses: both ends then wait until Ctrl-C.
+what the network loses: both ends then wait until Ctrl-C. A client that sends nothing loses its
+place among -c to one that comes later.
 `,
 	Run: runUdaddy,
 }
@@ -119,47 +120,6 @@ func runUdaddy(inv *cli.Invocation) int {
 	return u.main(f.Device, f.Connections, true, u.dial)
 }
 
-func (u *udaddy) serve() error {
-	l, err := u.listen(&u.flags)
-	if err != nil {
-		return err
-	}
-	defer func() { u.inv.Explain(l.Close()) }()
-	// After a failure the C program goes on with the clients that are connected, and reports success.
-	failed := u.events(&u.connectsLeft, u.handle)
-	if u.inv.Ctx.Err() != nil {
-		return failed
-	}
-	if u.count > 0 {
-		if err := u.serverTransfer(); err != nil {
-			return err
-		}
-	}
-	if failed == nil {
-		failed = u.surplus
-	}
-	return failed
-}
-
-// serverTransfer receives the messages, and then sends the answers.
-func (u *udaddy) serverTransfer() error {
-	u.inv.Printf("receiving data transfers\n")
-	if err := u.collectAll(); err != nil {
-		return err
-	}
-	u.inv.Printf("sending replies\n")
-	for i := range u.nodes {
-		if err := u.postSends(&u.nodes[i], verbs.SendSignaled, 0); err != nil {
-			return err
-		}
-	}
-	if err := u.collectAll(); err != nil {
-		return err
-	}
-	u.inv.Printf("data transfers complete\n")
-	return nil
-}
-
 func (u *udaddy) dial() error {
 	u.inv.Printf("udaddy: starting client\n")
 	src, dst, err := u.flags.Addresses(u.inv.Ctx)
@@ -197,40 +157,17 @@ func (u *udaddy) clientTransfer() error {
 	return nil
 }
 
-// collectAll waits for -C completions of each connection. A server learns from the first one where
-// its client is.
+// collectAll waits for -C completions of each connection.
 func (u *udaddy) collectAll() error {
-	ctx, stop := u.watch()
+	ctx, stop := u.watch(nil)
 	defer stop()
 	for i := range u.nodes {
-		n := &u.nodes[i]
-		if !n.connected {
-			continue
-		}
-		err := u.collect(ctx, n.recvCQ, u.count, func(wc *verbs.WC) error {
-			if n.ah == nil {
-				return u.answer(n, wc)
+		if n := &u.nodes[i]; n.connected {
+			if err := u.collect(ctx, n.recvCQ, u.count); err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
-	return nil
-}
-
-// answer makes the address handle for replies to the sender of a message.
-func (u *udaddy) answer(n *node, wc *verbs.WC) (err error) {
-	const line = "udaddy: failed to create reply AH"
-	if n.ah, err = n.pd.CreateAHFromWC(n.id.Port(), wc, n.mr.Bytes()); err != nil {
-		return u.complain(cm.StatusFailed, err, line)
-	}
-	attr, _, err := n.id.QP().Query()
-	if err != nil {
-		return u.complain(cm.StatusFailed, err, line)
-	}
-	n.remoteQPN, n.remoteQKey = verbs.QPN(wc.Imm), attr.QKey
 	return nil
 }
 
@@ -285,25 +222,6 @@ func (u *udaddy) prepare(n *node) error {
 		return err
 	}
 	return u.postRecvs(n)
-}
-
-func (u *udaddy) requested(id *rdmacm.ID) error {
-	n := u.admit(id)
-	if n == nil {
-		return nil
-	}
-	u.connectsLeft--
-	err := u.prepare(n)
-	if err == nil {
-		if aerr := id.Accept(&rdmacm.ConnParam{}); aerr != nil {
-			err = u.perror(aerr, "failure accepting")
-		}
-	}
-	if err != nil {
-		return u.refuse(id, err)
-	}
-	n.connected = true
-	return nil
 }
 
 // found takes the address of the server's QP, which the connection manager has found.
