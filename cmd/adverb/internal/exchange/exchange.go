@@ -182,10 +182,7 @@ func Listen(ctx context.Context, port int) (net.Listener, error) {
 // Server waits for a client, receives its ends, and calls x.Connect. Only then does it send the
 // local ends, since the client sends its first message at once. Server closes l.
 func (x *Exchange) Server(ctx context.Context, l net.Listener) error {
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	conn, err := l.Accept()
-	stop()
-	l.Close()
+	conn, err := Accept(ctx, l)
 	if err != nil {
 		return fail(err, "accept() failed")
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/exchange"
 )
 
 const (
@@ -94,7 +96,7 @@ func (p *socketPipe) receive(b []byte) error {
 }
 
 func (p *socketPipe) leave() error {
-	if c, ok := p.conn.(*net.TCPConn); ok && c.CloseWrite() == nil {
+	if c, ok := p.conn.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
 		t := time.NewTimer(departure)
 		defer t.Stop()
 		select {
@@ -140,12 +142,9 @@ func listenTCP(ctx context.Context, port int, source netip.Addr) (net.Listener, 
 	return l, nil
 }
 
-// acceptTCP waits for the client, and closes l.
+// acceptTCP waits for the client, who speaks first, and closes l.
 func acceptTCP(ctx context.Context, l net.Listener) (net.Conn, error) {
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	conn, err := l.Accept()
-	stop()
-	l.Close()
+	conn, err := exchange.Accept(ctx, l)
 	if err != nil {
 		return nil, fail(err, "accept() failed")
 	}
