@@ -285,6 +285,13 @@ func (p *crowded) come(from string, n int, asks bool) (peers []net.Conn) {
 	return peers
 }
 
+// places returns how many connections have said nothing, how many requests wait, and how many are handed out.
+func (p *crowded) places() (silent, waiting, unanswered int) {
+	p.tcpPort.mu.Lock()
+	defer p.tcpPort.mu.Unlock()
+	return p.silent.Len(), p.waiting.Len(), p.unanswered.Len()
+}
+
 func (p *crowded) closedOf(from string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,7 +311,7 @@ func TestSilentConnections(t *testing.T) {
 				for _, from := range strangers {
 					p.come(from, maxAsking/2, false)
 				}
-				before := p.silent.Len()
+				before, _, _ := p.places()
 				for range 3 {
 					for _, from := range []string{"2001:db8::8", "10.6.6.8"} { // the former in the network of strangers
 						p.come(from, 1, true)
@@ -319,13 +326,13 @@ func TestSilentConnections(t *testing.T) {
 				if name == "one network" {
 					most = maxAsking / 2
 				}
-				if before > most || p.silent.Len() > most {
-					t.Errorf("%d connections are silent, and %d then, want %d at most", before, p.silent.Len(), most)
+				if after, _, _ := p.places(); before > most || after > most {
+					t.Errorf("%d connections are silent, and %d then, want %d at most", before, after, most)
 				}
 				time.Sleep(requestTime)
 				p.settle()
-				if p.silent.Len() != 0 {
-					t.Errorf("%d connections are silent for %v, want none", p.silent.Len(), requestTime)
+				if after, _, _ := p.places(); after != 0 {
+					t.Errorf("%d connections are silent for %v, want none", after, requestTime)
 				}
 			})
 		})
@@ -409,12 +416,14 @@ func TestTooManyWait(t *testing.T) {
 		p := newCrowded(t, 1)
 		p.come("10.6.6.6", 1+maxWaiting/2+1, true)
 		p.come("10.6.6.7", maxWaiting/2, true)
-		if a, b := p.closedOf("10.6.6.6"), p.closedOf("10.6.6.7"); a != 1 || b != 0 || p.waiting.Len() != maxWaiting {
-			t.Errorf("%d and %d connections are closed, and %d wait; want 1, none and %d", a, b, p.waiting.Len(), maxWaiting)
+		_, waiting, _ := p.places()
+		if a, b := p.closedOf("10.6.6.6"), p.closedOf("10.6.6.7"); a != 1 || b != 0 || waiting != maxWaiting {
+			t.Errorf("%d and %d connections are closed, and %d wait; want 1, none and %d", a, b, waiting, maxWaiting)
 		}
 		p.come("10.6.6.8", 3, true)
-		if a, b, c := p.closedOf("10.6.6.6"), p.closedOf("10.6.6.7"), p.closedOf("10.6.6.8"); a+b != 4 || c != 0 || p.waiting.Len() != maxWaiting {
-			t.Errorf("%d, %d and %d connections are closed, and %d wait; want 4 of the first two, and %d", a, b, c, p.waiting.Len(), maxWaiting)
+		_, waiting, _ = p.places()
+		if a, b, c := p.closedOf("10.6.6.6"), p.closedOf("10.6.6.7"), p.closedOf("10.6.6.8"); a+b != 4 || c != 0 || waiting != maxWaiting {
+			t.Errorf("%d, %d and %d connections are closed, and %d wait; want 4 of the first two, and %d", a, b, c, waiting, maxWaiting)
 		}
 	})
 }
@@ -456,9 +465,9 @@ func TestReleaseRefusesWaiting(t *testing.T) {
 		p.come("10.6.6.6", 3, true)
 		p.Release()
 		p.settle()
-		if p.waiting.Len() != 0 || p.unanswered.Len() != 1 || len(p.requests) != 1 || p.closedOf("10.6.6.6") != 0 {
+		if _, waiting, unanswered := p.places(); waiting != 0 || unanswered != 1 || len(p.requests) != 1 || p.closedOf("10.6.6.6") != 0 {
 			t.Errorf("%d requests wait, %d are to be answered, %d came through, %d were closed without a word; want none, 1, 1 and none",
-				p.waiting.Len(), p.unanswered.Len(), len(p.requests), p.closedOf("10.6.6.6"))
+				waiting, unanswered, len(p.requests), p.closedOf("10.6.6.6"))
 		}
 		time.Sleep(requestTime) // until those that were refused are closed
 		synctest.Wait()
