@@ -97,6 +97,7 @@ var ownCounters = []CounterDesc{
 	{Name: "shm_lost_pkts", Help: "packets lost because the process that they were for has not read the shared memory"},
 	{Name: "loss_probes", Help: "packets sent again, after some silence, to learn what became of those that were not acknowledged"},
 	{Name: "path_mtu_exceeded_err", Help: "connections that ended because the network loses packets of the path MTU, and carries smaller ones"},
+	{Name: "needless_probes", Help: "of loss_probes, those that the peer answered though nothing was lost: it was slow"},
 	{Name: "needless_repeats", Help: "how often what was to be sent again proved to be late, and not lost"},
 	{Name: "paths_left", Help: "how often a QP with several paths left one that loses more than others"},
 	{Name: "path_probes", Help: "packets by which a QP with several paths tried one that it had left or did not use"},

@@ -74,6 +74,7 @@ var tallied = []struct {
 	{"completer_retry_err", func(t *tally) uint64 { return t.Repeats }},
 	{"local_ack_timeout_err", func(t *tally) uint64 { return t.Timeouts }},
 	{"loss_probes", func(t *tally) uint64 { return t.Probes }},
+	{"needless_probes", func(t *tally) uint64 { return t.NeedlessProbes }},
 	{"needless_repeats", func(t *tally) uint64 { return t.Needless }},
 	{"duplicate_request", func(t *tally) uint64 { return t.Duplicates }},
 	{"out_of_seq_request", func(t *tally) uint64 { return t.OutOfOrder }},

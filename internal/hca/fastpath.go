@@ -164,7 +164,7 @@ func (e *engine) fastIn(now time.Duration, cur *qp, in *shm.In, b []byte) *qp {
 		if !q.t.AcknowledgeFast(now, h.psn, a) {
 			p := e.standsFor(q, wire.RCAcknowledge, h.psn, nil)
 			p.AETH = a
-			q.t.HandlePacket(now, p, 0)
+			q.t.HandlePacket(q.at(now), p, 0)
 		}
 		return q
 	}

@@ -436,17 +436,26 @@ func (e *engine) takesFrom(q *qp, from netip.Addr) bool {
 	return false
 }
 
+// at returns now, or looks at the clock again if somebody has used q since. The engine reads the clock before it takes
+// packets out of lanes. One may have come since then, in answer to what was sent since. The caller holds q.mu.
+func (q *qp) at(now time.Duration) time.Duration {
+	if now < q.t.Latest() {
+		return q.dev.now()
+	}
+	return now
+}
+
 // handleNear hands the transport a packet that came by a lane, and stands for a number of packets.
 func (q *qp) handleNear(now time.Duration, p *wire.Packet, packets int, lent *shm.Lent) {
 	if lent == nil && packets == 1 {
-		q.t.HandlePacket(now, p, 0)
+		q.t.HandlePacket(q.at(now), p, 0)
 		return
 	}
 	var payload transport.Lent
 	if lent != nil {
 		p.Payload, payload = lent.Payload, lent
 	}
-	q.t.HandleRun(now, p, packets, payload)
+	q.t.HandleRun(q.at(now), p, packets, payload)
 }
 
 // dropNear is drop for a packet that came by a lane.

@@ -30,6 +30,9 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && c.rc.ladder.probeAnswered() {
 			return
 		}
+		if c.answeredProbe(now, seq, p) {
+			return
+		}
 		q.counters.Unexpected++
 		if p.Opcode.IsRead() && seq < rec.una {
 			c.cameTwice(now, seq)
@@ -48,6 +51,29 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	default:
 		q.counters.Unexpected++
 	}
+}
+
+// answeredProbe reports whether p, which brings nothing new, answers a probe that was in vain. A peer that has had what a
+// probe repeats acknowledges once more all that it has. It gives the answer to a READ or an atomic again.
+func (c *completer) answeredProbe(now time.Duration, seq uint64, p *wire.Packet) bool {
+	rec := &c.rc.recovery
+	switch {
+	case p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && seq+1 == rec.una:
+		return c.probeInVain(now, rec.settled.from)
+	case (p.Opcode.IsRead() || p.Opcode == wire.RCAtomicAcknowledge) && seq == rec.settled.from:
+		c.probeInVain(now, seq) // as the first of several packets, perhaps
+	}
+	return false
+}
+
+// probeInVain takes note that the peer has had seq twice, and reports whether that is for a probe.
+func (c *completer) probeInVain(now time.Duration, seq uint64) bool {
+	rec := &c.rc.recovery
+	if !rec.probing.wasVain(now, &rec.congestion, seq) {
+		return false
+	}
+	c.qp.counters.NeedlessProbes++
+	return true
 }
 
 // carried takes the acknowledgement that a request carries.
@@ -116,6 +142,9 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 		place = c.arrived(now, place, seq+uint64(from), seq+uint64(to))
 	}
 	if r.Again && r.Latest == psn(rec.una-1) && c.rc.ladder.probeAnswered() {
+		r.Again = false
+	}
+	if latest := rec.una + uint64(int64(r.Latest.Diff(psn(rec.una)))); r.Again && c.probeInVain(now, latest) {
 		r.Again = false
 	}
 	if r.Again {

@@ -20,6 +20,7 @@ type congestion struct {
 	credit    uint64 // acknowledged since the window last grew
 
 	trips
+	longer     longer        // whether the path has become longer
 	patience   time.Duration // with packets that are overtaken: see overtaken
 	narrowed   uint64        // the most that the controller allows
 	lostAt     time.Duration // when a loss narrowed the window by what waits; Never if none has
@@ -42,7 +43,12 @@ func (c *congestion) unfold() {
 func (c *congestion) allow(packets uint64) { c.narrowed = packets }
 
 // limit is how many packets may be unacknowledged.
-func (c *congestion) limit() uint64 { return min(c.window, c.narrowed) }
+func (c *congestion) limit() uint64 {
+	if c.looks() {
+		return min(c.window, c.narrowed, lookWindow)
+	}
+	return min(c.window, c.narrowed)
+}
 
 // acknowledged takes note of n packets, which widen the window again: IBTA CA17-46. beyond is growth while more is under
 // way than the path holds. selective says that the peer repeats selectively.
@@ -98,7 +104,7 @@ func (c *congestion) wentBack() {
 
 // full reports whether the round trip shows that more is under way than the path holds. Hosts that are late look the
 // same. That costs little: the window is narrowed after a loss only, and grows in any case.
-func (c *congestion) full() bool { return c.known && c.roundTrip > c.leastTrip+c.leastTrip/8 }
+func (c *congestion) full() bool { return c.known && isLonger(c.roundTrip, c.leastTrip) }
 
 // lostSome takes note that the peer has missed n packets, and has what was sent after them. Each narrows the
 // window by half a packet: what a bad path loses says nothing. Where packets wait in a queue as well, the path is

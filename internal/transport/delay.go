@@ -95,7 +95,6 @@ func (d *delayControl) notified(now time.Duration)  { d.c.notified(now) }
 func (d *delayControl) sent(_ time.Duration, _ int) {}
 
 func (d *delayControl) measured(now, trip time.Duration) {
-	trip = max(trip, 1)
 	if now-d.leastFrom >= swiftMemory {
 		d.least[1], d.least[0], d.leastFrom = d.least[0], 0, now
 	}
@@ -176,7 +175,7 @@ func (d *delayControl) apply(trip time.Duration) {
 	d.c.allow(max(1, uint64(d.window)))
 	rate := uint64(0)
 	if d.window < 1 {
-		rate = uint64(d.window * float64(*d.mtu) / trip.Seconds())
+		rate = max(1, uint64(d.window*float64(*d.mtu)/trip.Seconds())) // 0 were none
 	}
 	d.pace.setRate(rate)
 }

@@ -97,7 +97,7 @@ func (q *QP) LooksFast() bool { return q.service.(*rc).fast.lookAt != Never }
 // LookFast does what LooksFast says.
 func (q *QP) LookFast(now time.Duration) {
 	r := q.service.(*rc)
-	r.fast.watch(now, r.recovery.una)
+	r.fast.watch(q.notBefore(now), r.recovery.una)
 }
 
 func (f *fast) watch(now time.Duration, una uint64) { f.lookAt, f.seen = now+fastPatience, uint32(una) }
@@ -145,7 +145,7 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 	r.requester.setCredits(a)
 	rec.flight.start(end)
 	rec.refill()
-	r.alive.heard = now
+	r.alive.heard = q.notBefore(now)
 	r.completer.completeDone()
 	return true
 }
@@ -153,6 +153,7 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 // ReceiveFast executes a SEND that took the fast path. It reports false, and has done nothing, if the SEND is to be handled
 // as a packet. lent is nil if the payload was not lent.
 func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Lent) bool {
+	now = q.notBefore(now)
 	if m.Packets == 1 && lent == nil { // as most are
 		return q.receiveFast(now, m, payload, true)
 	}

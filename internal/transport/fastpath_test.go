@@ -160,7 +160,8 @@ func newFast(t *testing.T, s setup, n int) *pair {
 	p.b.postRecv(99, p.b.mem.sge(1<<16, 8))
 	p.posts(99, 1)
 	p.run()
-	p.a.sends, p.b.recvd, p.log, p.a.sent, p.b.sent, p.now = nil, nil, nil, 0, 0, 0
+	p.a.sends, p.b.recvd, p.log, p.a.sent, p.b.sent = nil, nil, nil, 0, 0
+	p.restartTime()
 	p.a.rc().recovery.latestAt = -1 // with the clock set back
 	p.receives(100, n)
 	return p

@@ -28,7 +28,7 @@ func (q *QP) SetKeepAlive(now, period time.Duration) error {
 	}
 	r.alive.period, r.alive.due = min(period, maxKeepAlive), Never
 	if q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD {
-		r.alive.start(now)
+		r.alive.start(q.notBefore(now))
 	}
 	return nil
 }

@@ -178,6 +178,6 @@ func (q *QP) HandleRun(now time.Duration, p *wire.Packet, packets int, payload L
 		return
 	}
 	q.run = run{packets, payload}
-	q.service.handle(now, p)
+	q.service.handle(q.notBefore(now), p)
 	q.run = run{}
 }

@@ -53,6 +53,8 @@ const (
 	// and the peer is none that naps.
 	leastProbe = 4 * time.Millisecond
 	backProbe  = time.Millisecond
+	// How slow a peer was found to be counts for slowMemory, and for twice that at most.
+	slowMemory = 10 * time.Second
 	// While the round trip is unknown, a probe follows the acknowledge timeout divided by unknownProbe.
 	unknownProbe = 4
 	// After silentProbes probes without an answer the window begins again at its least.

@@ -78,7 +78,7 @@ func (r *recovery) delivered(now time.Duration, from, to uint64, measures bool) 
 					r.late(now, now-at)
 				}
 				if r.sampled.to == 0 {
-					measure = now - x.at
+					measure = tripSince(now, x.at)
 				}
 			}
 		}
@@ -87,9 +87,9 @@ func (r *recovery) delivered(now time.Duration, from, to uint64, measures bool) 
 			r.spread.arrived(now, x.path, x.at, last+1-begin, last)
 		}
 		if x.at > r.latestAt || x.at == r.latestAt && last > r.latest {
-			r.latest, r.latestAt, r.latestTrip, r.latestHeld = last, x.at, now-x.at, false
+			r.latest, r.latestAt, r.latestTrip, r.latestHeld = last, x.at, tripSince(now, x.at), false
 			if !x.repeated && r.sampled.to == 0 {
-				measure = now - x.at
+				measure = tripSince(now, x.at)
 			}
 		}
 	}
@@ -232,6 +232,7 @@ func (r *recovery) inVain(now time.Duration, seq uint64) bool {
 // missed takes note that n packets were taken for lost, which the latest suspects stand for.
 func (r *recovery) missed(now time.Duration, n uint64, latest int) {
 	before := undo{window: r.window, threshold: r.threshold}
+	r.slow.halve()
 	if r.lostSome(now, n) {
 		r.ring.narrowed(before, min(latest, maxSuspects))
 	}
@@ -330,7 +331,7 @@ func (r *recovery) peerHolds(now time.Duration, from, to uint64) {
 		}
 	}
 	if !x.lost && !x.repeated && (x.at > r.latestAt || x.at == r.latestAt && from > r.latest) {
-		r.latest, r.latestAt, r.latestTrip, r.latestHeld = from, x.at, now-x.at, true
+		r.latest, r.latestAt, r.latestTrip, r.latestHeld = from, x.at, tripSince(now, x.at), true
 	}
 	r.set(from, to, sentRange{at: x.at, repeated: true, path: responsePath, held: true})
 	r.parks = true

@@ -178,7 +178,13 @@ func (p *pair) greet() {
 	if p.log = p.log[:0]; !p.a.rc().responder.hold.peer || !p.b.rc().responder.hold.peer {
 		p.t.Fatal("a peer does not know of the other, want it told")
 	}
-	p.a.sent, p.b.sent, p.now = 0, 0, 0
+	p.a.sent, p.b.sent = 0, 0
+	p.restartTime()
+}
+
+func (p *pair) restartTime() {
+	p.now = 0
+	p.a.qp.timeline, p.b.qp.timeline = timeline{}, timeline{}
 }
 
 func newEnd(t testing.TB, name string, base uint64, cfg Config, srq *queue.SRQ) *node {

@@ -244,7 +244,7 @@ func (s *spread) arrived(now time.Duration, path uint8, at time.Duration, n, las
 	p := &s.paths[path]
 	if at > p.latestAt || at == p.latestAt && last > p.latest {
 		p.latest, p.latestAt = last, at
-		if trip := now - at; p.trip == 0 {
+		if trip := tripSince(now, at); p.trip == 0 {
 			p.trip = trip
 		} else {
 			p.trip += (trip - p.trip) / pathTripPart
@@ -257,7 +257,7 @@ func (s *spread) arrived(now time.Duration, path uint8, at time.Duration, n, las
 	}
 	if p.probe != 0 && last+1 >= p.probe && last+1-n < p.probe {
 		p.probe = 0
-		p.trip = now - at
+		p.trip = tripSince(now, at)
 		if p.left {
 			p.left, p.lost, p.came = false, pathLossLimit/2, 0
 		}
@@ -270,7 +270,7 @@ func (s *spread) weigh(now time.Duration, p *pathState, at time.Duration) {
 	if at < p.shareAt { // it does not know yet
 		return
 	}
-	p.slowest = max(p.slowest, now-at)
+	p.slowest = max(p.slowest, tripSince(now, at))
 	if p.roundAt == 0 {
 		p.roundAt = now
 	}

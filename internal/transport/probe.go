@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"math"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/wire"
@@ -11,6 +12,9 @@ import (
 // which the round trips determine, the oldest packet that is not acknowledged is sent again and asks for an
 // acknowledgement. That is a probe. It costs no retry, and the time to the next one is twice as long. The
 // acknowledge timeout sends one too, at the cost of a retry.
+//
+// A peer may be slow, or its program may hold an acknowledgement back: then nothing was lost. So probes come later
+// where a peer was found to be slow: see slowness.
 //
 // Every peer answers a probe, and only one packet is in vain if nothing was lost:
 //
@@ -23,6 +27,8 @@ type probing struct {
 	at      time.Duration // when a probe is due; Never when none is
 	backoff uint8         // how often the time was doubled
 	sampled probe         // on its way
+	settled probe         // the latest that was answered
+	slow    slowness
 }
 
 // probe is a packet, or the rest of a READ's chunk, that was sent again as a sample: [from, to). Up to max was
@@ -30,6 +36,11 @@ type probing struct {
 type probe struct {
 	from, to, max uint64
 	at            time.Duration // when it was sent; 0 before
+
+	first time.Duration // when the packet was sent before all probes
+	n     uint8         // probes of it, of which the answer of each is due
+	took  time.Duration // from first to the answer
+	undo  undo          // what the window was before the silence
 }
 
 // setProbe sets the time of the next probe, which is of use only before the acknowledge timeout. There is none before
@@ -40,7 +51,7 @@ func (r *recovery) setProbe(now time.Duration) {
 	if r.goesBack && !*r.ours {
 		least = backProbe
 	}
-	silence := r.silence(least)
+	silence := max(r.silence(least), r.slow.patience(now))
 	switch {
 	case r.known:
 	case !r.heard:
@@ -74,7 +85,14 @@ func (r *recovery) silenced() {
 // ask makes the first n packets from una on due to be sent again as a probe.
 func (r *recovery) ask(n uint64) {
 	r.repeatedFrom = 0 // a sign of loss from now on is news
-	r.sampled = probe{from: r.una, to: r.una + n, max: r.max}
+	p := probe{from: r.una, to: r.una + n, max: r.max, first: r.ranges[0].at, n: 1, undo: r.before}
+	if old := &r.sampled; old.to != 0 && old.from == p.from {
+		p.first, p.n = old.first, old.n
+		if old.at != 0 && p.n < math.MaxUint8 {
+			p.n++
+		}
+	}
+	r.sampled = p
 	r.lose(r.una, min(r.una+n, r.max))
 }
 
@@ -90,9 +108,14 @@ func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
 	if p.to == 0 || seq < p.to {
 		return
 	}
-	r.sampled = probe{}
+	r.sampled, r.settled = probe{}, p
+	r.settled.took = now - p.first
+	if p.at == 0 { // it was not sent
+		r.settled.n--
+	}
 	if seq == p.to && seq < p.max && now-p.at >= r.leastTrip && !r.selective {
 		r.before.note(&r.congestion, r.max)
+		r.slow.halve() // or it is late
 		r.restarted()
 		for seq < p.max { // but for responses that have come
 			x := r.ranges[r.index(seq)]
@@ -104,6 +127,56 @@ func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
 		}
 	}
 }
+
+// wasVain takes note that the peer has had seq twice. It reports whether that was for a probe: then the peer was slow to
+// answer, and lost nothing.
+func (p *probing) wasVain(now time.Duration, c *congestion, seq uint64) bool {
+	s := &p.settled
+	if s.n == 0 || seq < s.from || seq >= s.to {
+		return false
+	}
+	s.n--
+	p.slow.learn(now, s.took)
+	if s.undo.until != 0 {
+		s.undo.restore(c)
+	}
+	return true
+}
+
+// slowness is how long the peer has taken to answer what was not lost, at most. It counts for slowMemory, and for twice that
+// at most. A sign of loss halves it: where packets are lost, it does not pay to wait.
+type slowness struct {
+	most  [2]time.Duration // of the present part of the memory, and of the one before
+	since time.Duration    // when the present part began
+}
+
+// learn takes note that the peer has taken d to answer.
+func (s *slowness) learn(now, d time.Duration) {
+	s.turn(now)
+	s.most[0] = max(s.most[0], d)
+}
+
+func (s *slowness) turn(now time.Duration) {
+	if now-s.since >= slowMemory {
+		if s.most[1] = s.most[0]; now-s.since >= 2*slowMemory {
+			s.most[1] = 0
+		}
+		s.most[0], s.since = 0, now
+	}
+}
+
+// patience is for how long a silence may be the peer's slowness.
+func (s *slowness) patience(now time.Duration) time.Duration {
+	if s.most == [2]time.Duration{} { // as most often
+		return 0
+	}
+	s.turn(now)
+	most := max(s.most[0], s.most[1])
+	return most + most/4
+}
+
+// halve takes note of a sign of loss.
+func (s *slowness) halve() { s.most[0], s.most[1] = s.most[0]/2, s.most[1]/2 }
 
 // undo is what the window was before a loss that may prove to be none.
 type undo struct {

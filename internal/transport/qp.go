@@ -47,6 +47,7 @@ type QP struct {
 	counters Counters
 	work     Work
 
+	timeline
 	notify        notify
 	out           wire.Packet // the packet that Transmit makes
 	lending       lending
@@ -129,6 +130,7 @@ func (q *QP) reset() {
 // Modify changes attributes and state. The caller has checked the values. Whether they belong to the
 // transition is checked here, against the state that the QP has now.
 func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	now = q.notBefore(now)
 	from := q.attr.State
 	to, err := verbs.CheckModify(q.cfg.Type, from, attr, mask)
 	if err != nil {
@@ -257,7 +259,7 @@ func (q *QP) Transmit(now time.Duration, buf []byte) int {
 	if q.notify.due {
 		return q.sendCNP(buf)
 	}
-	return q.service.transmit(now, buf)
+	return q.service.transmit(q.notBefore(now), buf)
 }
 
 // KeepMemory has the packets up to ReleaseMemory use memory by k, which the caller owns: see [mem.Keeper]. They are
@@ -284,6 +286,7 @@ func (q *QP) HasPackets() bool { return q.notify.due || !q.service.idle() }
 // reports whether the packet made progress: it had the PSN that was expected next and was executed, or
 // it acknowledged something. A packet from a stranger, who does not know the PSNs, does not.
 func (q *QP) HandlePacket(now time.Duration, p *wire.Packet, ecn ECN) (progress bool) {
+	now = q.notBefore(now)
 	if ecn == CongestionExperienced {
 		q.counters.CongestionMarks++
 		q.marked(now, p)
@@ -301,7 +304,7 @@ const CongestionExperienced ECN = 3
 func (q *QP) NextTimeout() time.Duration { return q.service.nextTimeout() }
 
 // HandleTimeout acts on the timeouts that have come.
-func (q *QP) HandleTimeout(now time.Duration) { q.service.handleTimeout(now) }
+func (q *QP) HandleTimeout(now time.Duration) { q.service.handleTimeout(q.notBefore(now)) }
 
 // Fail takes the QP to the error state for a cause that is not its own, such as a CQ that lost
 // its completions. The event says so by cause.

@@ -100,7 +100,7 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	needless = seq > r.nxt
 	r.delivered(now, r.una, seq, r.selective)
 	if at, ok := r.acknowledge(seq); ok && r.sampled.to == 0 && !r.selective { // else the probe may have asked for it
-		r.took(now, now-at)
+		r.took(now, tripSince(now, at))
 	}
 	r.congestion.acknowledged(n, r.beyond(seq), *r.ours)
 	needless = needless && r.revoke()
@@ -126,8 +126,8 @@ func (r *recovery) planned() bool {
 func (r *recovery) acknowledgedAll(now time.Duration) {
 	x := &r.ranges[0]
 	r.calmDown(now)
-	r.latest, r.latestAt, r.latestTrip, r.latestHeld = r.max-1, x.at, now-x.at, false
-	r.took(now, now-x.at)
+	r.latest, r.latestAt, r.latestTrip, r.latestHeld = r.max-1, x.at, tripSince(now, x.at), false
+	r.took(now, r.latestTrip)
 	r.congestion.acknowledged(r.max-r.una, r.beyond(r.max), *r.ours)
 	r.flight.start(r.max)
 	r.executed, r.due = max(r.executed, r.una), Never
@@ -149,7 +149,10 @@ func (r *recovery) beyond(seq uint64) uint64 {
 
 // took takes note of a round trip.
 func (r *recovery) took(now, trip time.Duration) {
-	r.measured(trip)
+	if trip > leastProbe && trip > r.silence(leastProbe) {
+		r.slow.learn(now, trip) // a probe would have been in vain
+	}
+	r.congestion.took(now, trip)
 	(*r.control).measured(now, trip)
 }
 
@@ -193,6 +196,7 @@ func (r *recovery) firstSign(seq uint64) bool {
 		return false
 	}
 	r.before.note(&r.congestion, r.max)
+	r.slow.halve()
 	r.goesBack = !r.selective
 	switch {
 	case !r.goesBack:

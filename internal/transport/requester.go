@@ -138,7 +138,7 @@ func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 	if again && r.rc.repeatsParts() {
 		count = min(count, rec.lostRun()) // one like us answers for a part
 	}
-	if rec.window >= backWindow {
+	if rec.window >= backWindow && !rec.looks() {
 		// With a second chunk under way, as max_rd_atomic permits, the loss of the first one's end
 		// does not go unnoticed.
 		limit = max(limit, 2*readChunk)

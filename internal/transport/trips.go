@@ -7,7 +7,7 @@ import "time"
 type trips struct {
 	roundTrip time.Duration // smoothed; 0 while unknown
 	deviation time.Duration // smoothed
-	leastTrip time.Duration // the shortest
+	leastTrip time.Duration // the shortest, as far back as the path is what it was: see longer
 	known     bool          // there was a measurement
 }
 
