@@ -110,6 +110,7 @@ var ownCounters = []CounterDesc{
 	{Name: "req_remote_op_errors", Help: "NAKs received: the peer could not carry a request out"},
 	{Name: "resp_remote_invalid_request", Help: "requests refused as invalid"},
 	{Name: "resp_remote_op_errors", Help: "requests that this end could not carry out"},
+	{Name: "repeated_responses", Help: "responses to READs and atomics that had come before, since a part of the READ was asked for again"},
 	{Name: "unexpected_pkts", Help: "packets dropped because nothing waited for them"},
 	{Name: "uc_missed_pkts", Help: "UC: packets that never came or came too late, by the gaps in their numbers"},
 	{Name: "uc_lost_msgs", Help: "UC: messages dropped because a packet of theirs was missing"},

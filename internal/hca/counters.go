@@ -86,6 +86,7 @@ var tallied = []struct {
 	{"rcvd_seq_err", func(t *tally) uint64 { return t.SequenceNAKs }},
 	{"send_seq_err", func(t *tally) uint64 { return t.SentSequenceNAKs }},
 	{"implied_nak_seq_err", func(t *tally) uint64 { return t.ImpliedNAKs }},
+	{"repeated_responses", func(t *tally) uint64 { return t.RepeatedResponses }},
 	{"unexpected_pkts", func(t *tally) uint64 { return t.Unexpected }},
 	{"rp_cnp_handled", func(t *tally) uint64 { return t.CongestionNotifications }},
 	{"rp_cnp_ignored", func(t *tally) uint64 { return t.IgnoredNotifications }},

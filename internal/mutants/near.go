@@ -146,7 +146,7 @@ var nearMutants = []mutant{
 	{"an acknowledgement waits again though the program polls elsewhere", hca + "gather.go",
 		"				d.qp.gather.pause(now)\n", "", "./internal/hca", "TestOneGoroutine"},
 	{"an ACK of the fast path that is not for it is dropped", hca + "fastpath.go",
-		"		q.t.HandlePacket(now, p, 0)\n", "", "./internal/hca", "Lane|TestFast"},
+		"		q.t.HandlePacket(q.at(now), p, 0)\n		}\n", "		}\n", "./internal/hca", "Lane|TestFast"},
 
 	// The short ways of packets that are as expected.
 	{"an ACK of a READ request answers the READ", transport + "completer.go",

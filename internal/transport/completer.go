@@ -33,10 +33,11 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 		if c.answeredProbe(now, seq, p) {
 			return
 		}
-		q.counters.Unexpected++
 		if p.Opcode.IsRead() && seq < rec.una {
 			c.cameTwice(now, seq)
+			return
 		}
+		q.counters.Unexpected++
 		return
 	}
 	switch {
@@ -59,21 +60,11 @@ func (c *completer) answeredProbe(now time.Duration, seq uint64, p *wire.Packet)
 	rec := &c.rc.recovery
 	switch {
 	case p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && seq+1 == rec.una:
-		return c.probeInVain(now, rec.settled.from)
+		return rec.wasVain(now, &rec.congestion, rec.settled.from)
 	case (p.Opcode.IsRead() || p.Opcode == wire.RCAtomicAcknowledge) && seq == rec.settled.from:
-		c.probeInVain(now, seq) // as the first of several packets, perhaps
+		rec.wasVain(now, &rec.congestion, seq) // as the first of several packets, perhaps
 	}
 	return false
-}
-
-// probeInVain takes note that the peer has had seq twice, and reports whether that is for a probe.
-func (c *completer) probeInVain(now time.Duration, seq uint64) bool {
-	rec := &c.rc.recovery
-	if !rec.probing.wasVain(now, &rec.congestion, seq) {
-		return false
-	}
-	c.qp.counters.NeedlessProbes++
-	return true
 }
 
 // carried takes the acknowledgement that a request carries.
@@ -144,7 +135,7 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 	if r.Again && r.Latest == psn(rec.una-1) && c.rc.ladder.probeAnswered() {
 		r.Again = false
 	}
-	if latest := rec.una + uint64(int64(r.Latest.Diff(psn(rec.una)))); r.Again && c.probeInVain(now, latest) {
+	if latest := rec.una + uint64(int64(r.Latest.Diff(psn(rec.una)))); r.Again && rec.wasVain(now, &rec.congestion, latest) {
 		r.Again = false
 	}
 	if r.Again {
@@ -316,7 +307,6 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 		return nil
 	}
 	if rec.hasArrived(seq) {
-		q.counters.Unexpected++
 		c.cameTwice(now, seq)
 		return nil
 	}
@@ -329,6 +319,7 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 
 // cameTwice takes note that the response seq has come twice. If it was asked for twice, that was in vain.
 func (c *completer) cameTwice(now time.Duration, seq uint64) {
+	c.qp.counters.RepeatedResponses++
 	if c.rc.repeatsParts() && c.rc.recovery.inVain(now, seq) {
 		c.qp.counters.Needless++
 	}
@@ -423,7 +414,7 @@ func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	case len(p.Payload) != int(size):
 		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ: is the peer's path MTU %v, as ours is?",
 			p.Opcode, p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
-	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts(): // a peer that repeats a part ends with it
+	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts() && !c.rc.recovery.wasRepeated(w.seq+k): // a repeat may be of a part, and ends with it
 		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
 	}
 	if err := c.store(w, off, p.Payload, w.seq+k+n); err != nil {

@@ -7,21 +7,22 @@ import (
 
 // Counters count what went otherwise than planned.
 type Counters struct {
-	Retransmits    uint64 // packets sent again
-	Repeats        uint64 // how often the requester went back, for whatever cause
-	Timeouts       uint64 // acknowledge timeouts
-	Probes         uint64 // packets sent again to learn what became of those that are not acknowledged
-	NeedlessProbes uint64 // of Probes, those that were answered though nothing was lost
-	Needless       uint64 // how often what was to be repeated has arrived without
-	RNRNAKs        uint64 // received
-	SequenceNAKs   uint64 // received
-	ImpliedNAKs    uint64 // gaps in the responses
-	Duplicates     uint64 // requests that came again
-	OutOfOrder     uint64 // requests dropped because an earlier one was missing
-	Held           uint64 // requests that came before an earlier one, and were kept or placed
-	PathsLeft      uint64 // how often a path was left that lost more than others
-	PathProbes     uint64 // packets that tried paths that were left, or had been idle
-	Unexpected     uint64 // packets dropped because nothing waited for them
+	Retransmits       uint64 // packets sent again
+	Repeats           uint64 // how often the requester went back, for whatever cause
+	Timeouts          uint64 // acknowledge timeouts
+	Probes            uint64 // packets sent again to learn what became of those that are not acknowledged
+	NeedlessProbes    uint64 // of Probes, those that were answered though nothing was lost
+	Needless          uint64 // how often what was to be repeated has arrived without
+	RNRNAKs           uint64 // received
+	SequenceNAKs      uint64 // received
+	ImpliedNAKs       uint64 // gaps in the responses
+	Duplicates        uint64 // requests that came again
+	OutOfOrder        uint64 // requests dropped because an earlier one was missing
+	Held              uint64 // requests that came before an earlier one, and were kept or placed
+	PathsLeft         uint64 // how often a path was left that lost more than others
+	PathProbes        uint64 // packets that tried paths that were left, or had been idle
+	RepeatedResponses uint64 // responses to READs and atomics that had come before: they were asked for again
+	Unexpected        uint64 // packets dropped because nothing waited for them
 
 	RetryExceeded    uint64 // connections that ended because no retry was left
 	RNRRetryExceeded uint64 // and because no RNR retry was left

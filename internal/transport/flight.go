@@ -57,9 +57,51 @@ func (f *flight) send(now time.Duration, n uint64, path uint8) (repeated bool) {
 
 // sendAgain takes note that [from, to), of which the beginning was sent before, is being sent.
 func (f *flight) sendAgain(now time.Duration, from, to uint64, path uint8) {
-	f.set(from, to, sentRange{at: now, repeated: true, path: path})
-	f.max = max(f.max, to)
+	for from < to { // what has arrived in between is not needed again
+		end := to
+		if i := f.index(from); i < len(f.ranges) && f.ranges[i].end < to {
+			if end = f.ranges[i].end; f.ranges[i].arrived {
+				from = end
+				continue
+			}
+		}
+		f.set(from, end, sentRange{at: now, repeated: true, path: path})
+		f.max = max(f.max, end)
+		from = end
+	}
 	f.findNext()
+}
+
+// loseMissing makes what is on its way of [from, to), which was sent before, due to be sent again.
+func (f *flight) loseMissing(from, to uint64) {
+	for from < to {
+		r := f.ranges[f.index(from)]
+		end := min(r.end, to)
+		if !r.arrived && !r.lost {
+			f.set(from, end, sentRange{lost: true})
+		}
+		from = end
+	}
+	f.findNext()
+}
+
+// lostTo returns the end of the last that is lost before end, of which something is.
+func (f *flight) lostTo(end uint64) (to uint64) {
+	for i := range f.ranges {
+		if f.begin(i) >= end {
+			break
+		}
+		if f.ranges[i].lost {
+			to = min(f.ranges[i].end, end)
+		}
+	}
+	return to
+}
+
+// wasRepeated reports whether seq, which is not acknowledged, was sent more than once, or is about to be.
+func (f *flight) wasRepeated(seq uint64) bool {
+	r := &f.ranges[f.index(seq)]
+	return r.repeated || r.lost
 }
 
 // set makes [from, to), which begins before max, a range with the properties of s.

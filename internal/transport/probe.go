@@ -29,6 +29,7 @@ type probing struct {
 	sampled probe         // on its way
 	settled probe         // the latest that was answered
 	slow    slowness
+	counts  *Counters
 }
 
 // probe is a packet, or the rest of a READ's chunk, that was sent again as a sample: [from, to). Up to max was
@@ -39,7 +40,8 @@ type probe struct {
 
 	first time.Duration // when the packet was sent before all probes
 	n     uint8         // probes of it, of which the answer of each is due
-	took  time.Duration // from first to the answer
+	took  time.Duration // from first to the answer, or the first part of it; 0 before
+	vain  bool          // the answer has shown that the peer was slow
 	undo  undo          // what the window was before the silence
 }
 
@@ -104,14 +106,20 @@ func (r *recovery) asks() bool {
 // probeAnswered takes note that everything before seq has arrived. If that is the probe alone, what followed it is
 // lost.
 func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
+	if s := &r.sampled; s.to != 0 && seq > s.from && s.took == 0 {
+		s.took = now - s.first
+		s.vain = r.known && s.at != 0 && (now-s.at < r.tooSoon() || now-s.at > r.silence(0)) // it does not fit the probe
+	}
 	p := r.sampled
 	if p.to == 0 || seq < p.to {
 		return
 	}
 	r.sampled, r.settled = probe{}, p
-	r.settled.took = now - p.first
 	if p.at == 0 { // it was not sent
 		r.settled.n--
+	} else if p.vain {
+		r.slow.learn(now, p.took)
+		r.counts.NeedlessProbes += uint64(p.n)
 	}
 	if seq == p.to && seq < p.max && now-p.at >= r.leastTrip && !r.selective {
 		r.before.note(&r.congestion, r.max)
@@ -129,14 +137,16 @@ func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
 }
 
 // wasVain takes note that the peer has had seq twice. It reports whether that was for a probe: then the peer was slow to
-// answer, and lost nothing.
+// answer, and lost nothing. Not every peer tells: some answer together what comes at once.
 func (p *probing) wasVain(now time.Duration, c *congestion, seq uint64) bool {
 	s := &p.settled
 	if s.n == 0 || seq < s.from || seq >= s.to {
 		return false
 	}
-	s.n--
-	p.slow.learn(now, s.took)
+	if s.n--; !s.vain {
+		p.slow.learn(now, s.took)
+		p.counts.NeedlessProbes++
+	}
 	if s.undo.until != 0 {
 		s.undo.restore(c)
 	}

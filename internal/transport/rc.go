@@ -23,7 +23,7 @@ type rc struct {
 func newRC(q *QP) *rc {
 	r := &rc{qp: q}
 	r.recovery.attr, r.recovery.pacer, r.recovery.control = &q.attr, &q.pace, &q.control
-	r.recovery.ours = &r.responder.hold.peer
+	r.recovery.ours, r.recovery.counts = &r.responder.hold.peer, &q.counters
 	r.requester = requester{rc: r, qp: q}
 	r.completer = completer{rc: r, qp: q}
 	r.responder = responder{qp: q}
@@ -217,10 +217,7 @@ func (r *rc) probe() {
 	n := uint64(1)
 	if w := r.completer.owner(rec.una); w != nil && w.op == verbs.OpRDMARead {
 		k := rec.una - w.seq
-		n = chunkEnd(w, k) - k
-		if r.repeatsParts() { // what is behind may have come
-			n = min(n, rec.ranges[0].end-rec.una)
-		}
+		n = min(chunkEnd(w, k)-k, rec.ranges[0].end-rec.una) // what is behind may have come
 	}
 	rec.ask(n)
 	r.qp.counters.Probes++

@@ -43,7 +43,7 @@ type recovery struct {
 
 func (r *recovery) reset() {
 	*r = recovery{attr: r.attr, pacer: r.pacer, control: r.control, ours: r.ours, spread: r.spread.fresh(), congestion: newCongestion(), ackDeadline: Never, heldUntil: Never,
-		probing: probing{at: Never}, overtaken: overtaken{latestAt: -1, due: Never, fresh: r.fresh[:0]}, flight: flight{ranges: r.ranges[:0]}}
+		probing: probing{at: Never, counts: r.counts}, overtaken: overtaken{latestAt: -1, due: Never, fresh: r.fresh[:0]}, flight: flight{ranges: r.ranges[:0]}}
 }
 
 func (r *recovery) start(seq uint64) {

@@ -128,15 +128,17 @@ func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 	rec := &r.rc.recovery
 	again := rec.nxt < rec.max
 	if again && !r.rc.repeatsParts() {
-		// Linux refuses a repeat that begins before an earlier repeat of the same request.
-		if from := max(w.seq+k/readChunk*readChunk, rec.una); from < rec.nxt {
-			rec.lose(from, rec.nxt)
-			k = rec.nxt - w.seq
-		}
+		// Linux refuses a repeat that begins before an earlier repeat of the same request. So each begins with the first
+		// response that is missing: none before it is needed any more.
+		begin := w.seq + k/readChunk*readChunk
+		rec.loseMissing(max(begin, rec.una), rec.nxt)
+		k = rec.nxt - w.seq
 	}
 	count = chunkEnd(w, k) - k
 	if again && r.rc.repeatsParts() {
-		count = min(count, rec.lostRun()) // one like us answers for a part
+		count = min(count, rec.lostRun()) // one like us answers for any part
+	} else if again {
+		count = rec.lostTo(rec.nxt+count) - rec.nxt
 	}
 	if rec.window >= backWindow && !rec.looks() {
 		// With a second chunk under way, as max_rd_atomic permits, the loss of the first one's end

@@ -1,0 +1,85 @@
+package transport
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// slowPair is a pair on a path that loses nothing, whose end b stands still for a stall in each period.
+func slowPair(t *testing.T, s setup, period, stall time.Duration) *pair {
+	p := measuredPair(t, s)
+	p.route = func(from *node, _ int, _ *wire.Packet) []delay {
+		at := p.now + 500*us
+		if phase := at % period; from == p.a && phase >= period-stall {
+			at += period - phase
+		}
+		return []delay{at - p.now}
+	}
+	return p
+}
+
+// moves has messages go one after the other for a time.
+func (p *pair) moves(d time.Duration, read bool) {
+	id := uint64(len(p.a.sends))
+	for end := p.now + d; p.now < end; id++ {
+		wr := writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, 3*256))
+		if read {
+			wr.Op = verbs.OpRDMARead
+		}
+		p.post(p.a, wr)
+		p.run()
+		p.a.polled(len(p.a.sends))
+	}
+}
+
+// TestSlowPeerIsKnown: a peer that stands still for 20 ms now and then has lost nothing. The first time it is probed. What it
+// answers then shows that it was slow, and it is probed no more.
+func TestSlowPeerIsKnown(t *testing.T) {
+	const period, stall = 300 * ms, 20 * ms
+	for i := range 8 {
+		selective, read, single := i&1 != 0, i&2 != 0, i&4 != 0
+		t.Run(fmt.Sprintf("selective %v, READs %v, packets one by one %v", selective, read, single), func(t *testing.T) {
+			p := slowPair(t, setup{mtu: verbs.MTU256, timeout: 18, selective: selective}, period, stall)
+			p.single = single // what b answers apart
+			p.moves(2*period, read)
+			first := p.a.qp.Counters()
+			p.moves(10*period, read)
+			later := p.a.qp.Counters()
+			if first.Probes == 0 || first.NeedlessProbes != first.Probes {
+				t.Errorf("of %d probes %d were needless, by what b has answered and when; want all, and some", first.Probes, first.NeedlessProbes)
+			}
+			if later.Probes != first.Probes {
+				t.Errorf("%d probes later, want none: each stall is as long as the first", later.Probes-first.Probes)
+			}
+			if later.Unexpected != 0 {
+				t.Errorf("%d packets nobody expected, want the answers to probes counted as these", later.Unexpected)
+			}
+		})
+	}
+}
+
+// TestSlownessEnds: where packets are lost, a peer that was slow once is soon probed as others are.
+func TestSlownessEnds(t *testing.T) {
+	var s slowness
+	s.learn(0, 80*ms)
+	if got := s.patience(slowMemory - 1); got != 100*ms {
+		t.Errorf("a silence may be slowness for %v, want what was seen and a quarter, %v", got, 100*ms)
+	}
+	s.halve()
+	s.halve()
+	if got := s.patience(slowMemory + 1); got != 25*ms {
+		t.Errorf("after two signs of loss and a part of the memory %v, want %v", got, 25*ms)
+	}
+	s.learn(slowMemory+2, 4*ms)
+	if got := s.patience(2*slowMemory + 1); got != 5*ms {
+		t.Errorf("after the next part of the memory %v, want %v", got, 5*ms)
+	}
+	s.learn(2*slowMemory+2, 8*ms)
+	if got := s.patience(9 * slowMemory); got != 0 {
+		t.Errorf("long after %v, want none", got)
+	}
+}
