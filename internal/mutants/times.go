@@ -31,7 +31,7 @@ var timesMutants = []mutant{
 	{"who was slow once is slow for good", transport + "probe.go",
 		"	if now-s.since >= slowMemory {\n", "	if false {\n", "./internal/transport", "TestSlownessEnds"},
 	{"losses do not end the patience with a slow peer", transport + "probe.go",
-		"{ s.most[0], s.most[1] = s.most[0]/2, s.most[1]/2 }", "{}", "./internal/transport", "TestSlownessEnds"},
+		"	s.most[0], s.most[1] = s.most[0]/2, s.most[1]/2\n", "", "./internal/transport", "TestSlownessEnds"},
 	{"a READ is repeated to its end", transport + "requester.go",
 		"		count = rec.lostTo(rec.nxt+count) - rec.nxt\n", "", "./internal/transport", "TestForeignReads"},
 	{"a READ is repeated from a later gap", transport + "requester.go",

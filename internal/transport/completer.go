@@ -509,7 +509,7 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 	case wire.NAKSequenceError:
 		q.counters.SequenceNAKs++
 		c.rc.greeting.greetAgain()
-		if c.rc.recovery.firstSign(seq) {
+		if c.rc.recovery.firstSign(now, seq) {
 			c.rc.repeat(now, seq, "the peer missed a packet")
 		}
 		return

@@ -232,7 +232,7 @@ func (r *recovery) inVain(now time.Duration, seq uint64) bool {
 // missed takes note that n packets were taken for lost, which the latest suspects stand for.
 func (r *recovery) missed(now time.Duration, n uint64, latest int) {
 	before := undo{window: r.window, threshold: r.threshold}
-	r.slow.halve()
+	r.slow.lost(now)
 	if r.lostSome(now, n) {
 		r.ring.narrowed(before, min(latest, maxSuspects))
 	}

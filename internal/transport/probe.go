@@ -108,7 +108,7 @@ func (r *recovery) asks() bool {
 func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
 	if s := &r.sampled; s.to != 0 && seq > s.from && s.took == 0 {
 		s.took = now - s.first
-		s.vain = r.known && s.at != 0 && (now-s.at < r.tooSoon() || now-s.at > r.silence(0)) // it does not fit the probe
+		s.vain = r.known && s.at != 0 && r.slow.losesNothing(now) && (now-s.at < r.tooSoon() || now-s.at > r.silence(0)) // it does not fit the probe
 	}
 	p := r.sampled
 	if p.to == 0 || seq < p.to {
@@ -123,7 +123,7 @@ func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
 	}
 	if seq == p.to && seq < p.max && now-p.at >= r.leastTrip && !r.selective {
 		r.before.note(&r.congestion, r.max)
-		r.slow.halve() // or it is late
+		r.slow.lost(now) // or it is late
 		r.restarted()
 		for seq < p.max { // but for responses that have come
 			x := r.ranges[r.index(seq)]
@@ -156,8 +156,10 @@ func (p *probing) wasVain(now time.Duration, c *congestion, seq uint64) bool {
 // slowness is how long the peer has taken to answer what was not lost, at most. It counts for slowMemory, and for twice that
 // at most. A sign of loss halves it: where packets are lost, it does not pay to wait.
 type slowness struct {
-	most  [2]time.Duration // of the present part of the memory, and of the one before
-	since time.Duration    // when the present part began
+	most   [2]time.Duration // of the present part of the memory, and of the one before
+	since  time.Duration    // when the present part began
+	lossy  bool             // there was a sign of loss
+	lostAt time.Duration    // the latest
 }
 
 // learn takes note that the peer has taken d to answer.
@@ -185,8 +187,14 @@ func (s *slowness) patience(now time.Duration) time.Duration {
 	return most + most/4
 }
 
-// halve takes note of a sign of loss.
-func (s *slowness) halve() { s.most[0], s.most[1] = s.most[0]/2, s.most[1]/2 }
+// lost takes note of a sign of loss.
+func (s *slowness) lost(now time.Duration) {
+	s.most[0], s.most[1] = s.most[0]/2, s.most[1]/2
+	s.lossy, s.lostAt = true, now
+}
+
+// losesNothing reports whether there was no sign of loss lately. Else an answer that is late may be one to a repeat.
+func (s *slowness) losesNothing(now time.Duration) bool { return !s.lossy || now-s.lostAt > slowMemory }
 
 // undo is what the window was before a loss that may prove to be none.
 type undo struct {

@@ -191,12 +191,12 @@ func (r *recovery) endPace() {
 }
 
 // firstSign reports whether a NAK for seq is the first sign of this loss.
-func (r *recovery) firstSign(seq uint64) bool {
+func (r *recovery) firstSign(now time.Duration, seq uint64) bool {
 	if r.repeatedFrom == seq+1 {
 		return false
 	}
 	r.before.note(&r.congestion, r.max)
-	r.slow.halve()
+	r.slow.lost(now)
 	r.goesBack = !r.selective
 	switch {
 	case !r.goesBack:
