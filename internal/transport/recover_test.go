@@ -126,11 +126,11 @@ func TestImpliedNAKRefused(t *testing.T) {
 	}
 }
 
-// TestImpliedNAKAgain: a response that is lost each time it comes is asked for each time, and no timeout is
-// needed.
+// TestImpliedNAKAgain: a response that is lost each time it comes is asked for each time, by probes where none follows it,
+// and no timeout is needed.
 func TestImpliedNAKAgain(t *testing.T) {
-	p := newPair(t, setup{mtu: verbs.MTU256})
-	p.loseNth(p.b, 0, 3, 6) // the first of three responses, three times
+	p := newPair(t, setup{mtu: verbs.MTU256, timeout: 14})
+	p.loseNth(p.b, 0, 3, 4) // the first of three responses, three times; it alone is asked for again
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)))
 	p.run()
 	p.a.wantSends(wc{1, 0})
