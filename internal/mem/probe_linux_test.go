@@ -4,7 +4,6 @@ package mem
 
 import (
 	"errors"
-	"math"
 	"strings"
 	"testing"
 
@@ -89,10 +88,7 @@ func TestProbe(t *testing.T) {
 
 // TestProbeReservation: a region of memory that is reserved, and not used yet, takes none of it.
 func TestProbeReservation(t *testing.T) {
-	size := 4 << 30
-	if math.MaxUint == math.MaxUint32 {
-		size = 64 << 20
-	}
+	const size = 1 << 30
 	b := mapped(t, size, unix.PROT_READ|unix.PROT_WRITE)
 	protected(t, b[:pageSize], unix.PROT_READ) // an area of its own
 	region(t, newPD(t), verbs.MRAttr{Buf: b[pageSize:], Access: everything})

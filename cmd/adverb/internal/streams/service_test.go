@@ -114,7 +114,7 @@ func TestServiceIdle(t *testing.T) {
 		if c.ctx.Err() != nil {
 			t.Errorf("a client is ended after %v of silence, want %v", idle-1, idle)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if cause := context.Cause(c.ctx); !errors.Is(cause, errIdle) {
 			t.Errorf("after %v of silence: got %v, want %v", idle, cause, errIdle)
