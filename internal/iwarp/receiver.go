@@ -33,7 +33,7 @@ type receiver struct {
 
 	wrote     uint32 // bytes of the WRITE under way, or of the last one: for immediate data
 	writing   bool   // a WRITE is under way
-	rtrAnswer bool   // the answer to the READ that said we are ready is due
+	emptyRead bool   // the answer to a READ of ours that is none of the program's is due, before all others
 	heard     bool   // an FPDU has come
 	reading   uint64 // place of the READ whose response is due
 
@@ -276,7 +276,7 @@ func (q *QP) openWrite() error {
 // openResponse checks that a segment of a READ response is the one that is due.
 func (q *QP) openResponse() error {
 	r := &q.rx
-	if r.rtrAnswer {
+	if r.emptyRead {
 		if r.left != 0 || !r.h.Last {
 			return fault(taggedBounds, "a response of %d bytes to a READ of none", r.left)
 		}
@@ -442,8 +442,8 @@ func (q *QP) deliver() error {
 	case Write:
 		r.writing = false
 	case ReadResponse:
-		if r.rtrAnswer {
-			r.rtrAnswer = false
+		if r.emptyRead {
+			r.emptyRead = false
 			return nil
 		}
 		q.nextRead().done = true

@@ -77,6 +77,8 @@ type answer struct {
 // and answers alternate.
 type sender struct {
 	waits    bool // for the peer to speak first
+	began    bool // something is cut
+	asked    bool // the question before the end is cut: see asks
 	rtr      mpa.RTR
 	msn      [numQueues]uint32
 	off      uint32 // of the work request under way
@@ -166,7 +168,7 @@ func (q *QP) Finished() bool {
 	case verbs.QPStateErr:
 		return q.tx.count == 0 && (q.tx.ended || q.tx.term == nil)
 	case verbs.QPStateSQD:
-		return q.drained()
+		return q.drained() && !q.asks() && (!q.rx.emptyRead || q.rx.dead)
 	}
 	return false
 }
@@ -174,7 +176,7 @@ func (q *QP) Finished() bool {
 // HasOutput reports whether Fill may have something.
 func (q *QP) HasOutput() bool {
 	s := &q.tx
-	return s.count > 0 || s.term != nil && !s.ended || !s.waits && (s.rtr != 0 || s.answerCur != s.answerTail || q.sq.cur != q.sq.tail)
+	return s.count > 0 || s.term != nil && !s.ended || !s.waits && (s.rtr != 0 || s.answerCur != s.answerTail || q.sq.cur != q.sq.tail || q.asks())
 }
 
 // Fill puts up to about limit bytes into v, which is empty. After the write the caller calls Wrote.
@@ -360,7 +362,7 @@ func (q *QP) commit(v *Vec, c *cut, prefix []byte) error {
 	if err := q.emit(v, c); err != nil {
 		return err
 	}
-	s.marks = after
+	s.marks, s.began = after, true
 	s.count++
 	return nil
 }
@@ -380,7 +382,7 @@ func (q *QP) cutNext(v *Vec) bool {
 		return q.commit(v, c, append(b, body...)) == nil
 	case q.attr.State != verbs.QPStateRTS && q.attr.State != verbs.QPStateSQD, s.waits:
 		return false
-	case s.rtr != 0:
+	case s.rtr != 0 && s.off == 0:
 		return q.cutRTR(v)
 	}
 	if s.answerCur != s.answerTail && (s.answerAt(s.answerCur).cut > 0 || s.off == 0 && (!s.answered || !q.mayCut())) {
@@ -389,21 +391,26 @@ func (q *QP) cutNext(v *Vec) bool {
 		}
 		return q.cutAnswer(v)
 	}
+	if q.asks() {
+		s.asked, s.rtr = true, mpa.RTRRead
+		return q.cutRTR(v)
+	}
 	return q.cutRequest(v)
 }
 
-// cutRTR cuts the empty message that tells the responder that this end is ready: RFC 6581.
+// cutRTR cuts the empty message that tells the responder that this end is ready: RFC 6581. Others like that wake a peer,
+// and ask one.
 func (q *QP) cutRTR(v *Vec) bool {
 	s := &q.tx
 	rtr := s.rtr
-	s.rtr = 0
+	s.rtr, s.counts = 0, false
 	var c *cut
 	var b []byte
 	switch rtr {
 	case mpa.RTRRead:
 		h := Header{Last: true, Op: ReadRequest, QN: queueRequest, MSN: s.msn[queueRequest]}
 		s.msn[queueRequest]++
-		q.rx.rtrAnswer = true
+		q.rx.emptyRead = true
 		c, b = s.begin(&h, readRequestSize, 0)
 		b = (&ReadReq{}).AppendTo(b)
 	case mpa.RTRFPDU:

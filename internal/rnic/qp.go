@@ -230,6 +230,9 @@ func (q *qp) publish() {
 	}
 	if !q.seen && q.t.Heard() {
 		q.seen = true
+		if q.s != nil {
+			q.s.heard()
+		}
 		if f := q.commEst; f != nil {
 			q.commEst = nil
 			go f()

@@ -26,8 +26,13 @@ const (
 	besideDirect = 1024
 	// turnSize bounds what is read before others have the lock.
 	turnSize = 4 << 20
-	// The end of a connection waits for the peer's, up to lingerTime.
+	// The end of a connection waits for the peer's last answer, up to askTime, and then for its end. A peer that
+	// gives neither has lingerTime in all.
 	lingerTime = 2 * time.Second
+	askTime    = lingerTime / 2
+	// An initiator whose peer says nothing wakes it after wakeTime, and wakes times in all, each after twice the time.
+	wakeTime = 100 * time.Millisecond
+	wakes    = 6
 )
 
 // errAgain is the error of a socket that has no bytes, or takes none, at the moment.
@@ -63,6 +68,9 @@ type stream struct {
 	shut    bool        // nothing will be written any more
 	quiet   bool        // nothing can come any more
 	linger  *time.Timer
+	until   time.Time   // the end of lingering
+	waker   *time.Timer // or nil, once the peer has spoken
+	woken   int         // how often it has fired
 
 	keeper        keeper   // or nil, for what is no TCP connection
 	local, remote net.Addr // for the log
@@ -112,8 +120,36 @@ func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byt
 		q.recvCQ.follow(q, true)
 	}
 	s.sock.start()
+	if terms.Initiator {
+		s.waker = time.AfterFunc(wakeTime, s.wake)
+	}
 	q.pump()
 	return nil
+}
+
+// wake wakes a peer that has said nothing.
+func (s *stream) wake() {
+	q := s.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s.waker == nil || q.s != s {
+		return
+	}
+	if s.woken++; s.woken < wakes {
+		s.waker.Reset(wakeTime << s.woken)
+	}
+	if !s.blocked { // otherwise more goes anyway
+		q.t.Wake()
+		q.pump()
+	}
+}
+
+// heard ends the waking.
+func (s *stream) heard() {
+	if s.waker != nil {
+		s.waker.Stop()
+		s.waker = nil
+	}
 }
 
 // Shutdown ends the connection of the QP with a number, if it has one: in order, once what was posted is sent.
@@ -253,8 +289,12 @@ func (s *stream) write() {
 		vecs.Put(s.vec)
 		s.vec = nil
 	}
-	if !s.shut && !s.blocked && q.t.Finished() {
-		s.shutDown()
+	switch {
+	case s.shut || s.blocked:
+	case q.t.Finished():
+		s.shutDown(lingerTime)
+	case q.t.Asks() && s.linger == nil:
+		s.lingerFor(askTime)
 	}
 	if s.shut && s.quiet {
 		q.letGo()
@@ -270,16 +310,33 @@ func (s *stream) room() {
 }
 
 // shutDown says to the peer that nothing follows, and waits a while for its word.
-func (s *stream) shutDown() {
+func (s *stream) shutDown(wait time.Duration) {
 	s.shut = true
 	_ = s.sock.closeWrite() // it fails where the connection is lost, which the reader finds out
+	s.lingerFor(wait)
+}
+
+// lingerFor waits for the peer from now on.
+func (s *stream) lingerFor(wait time.Duration) {
+	s.until = time.Now().Add(wait)
 	if s.linger == nil {
-		s.linger = time.AfterFunc(lingerTime, func() {
-			s.q.mu.Lock()
-			defer s.q.mu.Unlock()
-			s.tell(nil)
-			s.release()
-		})
+		s.linger = time.AfterFunc(wait, s.lingered)
+	} else {
+		s.linger.Reset(wait)
+	}
+}
+
+// lingered goes on without the peer's answer, or its end.
+func (s *stream) lingered() {
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	switch {
+	case time.Now().Before(s.until): // it was about to fire when the wait began anew
+	case !s.shut:
+		s.shutDown(lingerTime - askTime)
+	default:
+		s.tell(nil)
+		s.release()
 	}
 }
 
@@ -314,6 +371,7 @@ func (q *qp) letGo() {
 		return
 	}
 	q.s = nil
+	s.heard()
 	s.failure = q.t.Failure()
 	if s.sock.looks() {
 		q.sendCQ.follow(q, false)
@@ -322,7 +380,7 @@ func (q *qp) letGo() {
 	s.giveBack()
 	s.vec = nil
 	if !s.shut {
-		s.shutDown()
+		s.shutDown(lingerTime)
 	}
 	if s.quiet {
 		s.tell(nil)

@@ -1,0 +1,31 @@
+package iwarp
+
+import (
+	"github.com/adverb-rdma/adverb/internal/mpa"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// iWARP has no acknowledgements, and TCP's are the host's, not the device's. So this end says a little more than it
+// must where a peer may be lost otherwise. Both messages are empty and name no memory, as those of RFC 6581 that say
+// that an initiator is ready: every device takes them.
+
+// Wake has an empty WRITE sent if this end has sent something and the peer has not. Linux's siw looks at what an initiator sends only when more comes, if it came before siw was
+// ready. A peer that listens takes no notice.
+func (q *QP) Wake() {
+	if s := &q.tx; q.terms.Initiator && !q.rx.heard && !q.deaf() && s.began && s.rtr == 0 {
+		s.rtr = mpa.RTRWrite
+	}
+}
+
+// asks reports whether a READ of no bytes is due: the last message of a connection that ends in order. Its answer says
+// that the peer has taken all that was sent, and that what it had sent before is done there. siw fails a message whose
+// end is on the way when the stream ends, though all of it has arrived. A peer that answers no READs is not asked, nor
+// one that has ended the stream.
+func (q *QP) asks() bool {
+	s := &q.tx
+	return q.attr.State == verbs.QPStateSQD && !s.asked && !s.waits && !q.rx.dead && !q.rx.emptyRead &&
+		q.terms.ORD > 0 && q.terms.PeerIRD > 0 && q.drained()
+}
+
+// Asks reports whether the answer to the last message is due, for which the end of the stream waits.
+func (q *QP) Asks() bool { return q.tx.asked && q.rx.emptyRead && !q.rx.dead }
