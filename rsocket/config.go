@@ -33,7 +33,8 @@ type Config struct {
 	// when it is first used.
 	SendBuffer, RecvBuffer int
 
-	// Depth is how many messages may be under way each way, from 16 to 16384. 0 is DefaultDepth.
+	// Depth is how many messages may be under way each way, from 16 to 16384. 0 is DefaultDepth. Over iWARP,
+	// where a message takes two work requests, it is half as many.
 	Depth int
 
 	// Maps is how many regions the peer may have mapped for WriteAt at a time, up to 128: see Conn.Map. 0 is none.
@@ -102,12 +103,15 @@ const (
 	repostAt = spareReceives / 2
 )
 
+// receives is how many receives an end has.
+func (c *Config) receives() int { return c.Depth + spareReceives }
+
 // rdmacm returns the connection manager's configuration.
 func (c *Config) rdmacm(hello []byte, setup func(*rdmacm.Conn) error) *rdmacm.Config {
 	return &rdmacm.Config{
 		QP: verbs.QPInitAttr{Cap: verbs.QPCap{
-			MaxSendWR: c.Depth + controls, MaxSendSGE: 1,
-			MaxRecvWR: c.Depth + spareReceives, MaxRecvSGE: 1,
+			MaxSendWR: c.Depth + controls*maxParts, MaxSendSGE: 1, MaxInlineData: wordSize,
+			MaxRecvWR: c.receives(), MaxRecvSGE: 1,
 		}},
 		OneCQ:       true,
 		PrivateData: hello,

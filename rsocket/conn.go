@@ -22,8 +22,10 @@ type Conn struct {
 	local, remote *net.TCPAddr
 	cfg           Config
 
-	// in is the memory that the peer writes to: the target SGL, the iomap, the receive ring. out is
-	// read by our device alone: control messages, the send ring.
+	bySend bool // words go by SENDs, since the device speaks iWARP: see wire.go
+
+	// in is the memory that the peer writes to: the target SGL, the iomap, the receive ring. out is our device's
+	// alone: control messages, the send ring, the words that come by SENDs.
 	in, out         *verbs.MR
 	inRing, outRing []byte
 	inStart         int // where the receive ring begins
@@ -33,8 +35,7 @@ type Conn struct {
 	// posting is held while a message of data is taken from the credits and posted, and so by whoever
 	// says that no more follows.
 	posting sync.Mutex
-	sendWR  [1]verbs.SendWR
-	sendSGE [1]verbs.SGE
+	sending message
 
 	lending chan struct{} // has a value while a call of ReadFrom lends pieces of the send ring, and when that is freed
 	reaches bool          // the latest bytes, of minReach or more, went straight to the peer's ring; wmu guards it
@@ -67,12 +68,14 @@ type state struct {
 	creditsAt uint16 // with how many of them the peer is told that it may send more
 	consumed  int    // receives that are used up and not posted again
 	recvWRs   []verbs.RecvWR
+	recvSlot  int // of the next receive's word
 
 	// What goes out.
 	target     extent // where the next byte goes
 	next       int    // the entry of the target SGL with the next target
 	sent       uint16 // messages of data
 	limit      uint16 // of sent
+	reserve    uint16 // receives of the peer that are for messages of our own
 	wpos       int    // where in the ring the next byte goes
 	posted     uint32 // bytes of data, mod 2^32
 	done       uint32 // those of them that have arrived
@@ -87,13 +90,12 @@ type state struct {
 	want       int    // how many bytes of the ring the writer wants free at least
 
 	// Messages of our own. One fetches up to four numbers, so they may wait.
-	controls   int    // that may be posted now
-	controlSeq uint32 // of the next one's memory
-	order      binary.ByteOrder
-	peerSGL    extent // the peer's target SGL
-	peerEntry  int    // the entry to write next
-	controlWR  [1]verbs.SendWR
-	controlSGE [1]verbs.SGE
+	controls   int              // that may be posted now
+	controlSeq uint32           // of the next one's memory
+	order      binary.ByteOrder // of the peer's entries, and of words by SENDs
+	peerSGL    extent           // the peer's target SGL
+	peerEntry  int              // the entry to write next
+	control    message
 
 	maps []*Mapping // ours, by their index in the peer's iomap; nil where there is none
 }
@@ -115,26 +117,26 @@ const (
 // posts the receives and writes the hello.
 func newConn(cm *rdmacm.Conn, cfg Config, hello []byte) (*Conn, error) {
 	c := &Conn{cm: cm, qp: cm.QP(), cq: cm.RecvCQ(), cfg: cfg, closing: make(chan struct{}), finished: make(chan struct{}), lending: make(chan struct{}, 1), linger: -1}
+	c.bySend = cm.Device().Info().Transport == verbs.TransportIWARP
 	c.inStart = (sglSize*sgeSize + cfg.Maps*iomapEntrySize + lineSize - 1) &^ (lineSize - 1)
 	var err error
 	if c.in, err = cm.AllocMR(c.inStart+cfg.RecvBuffer, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 		return nil, err
 	}
-	if c.out, err = cm.AllocMR(outStart+cfg.SendBuffer, verbs.AccessLocalWrite); err != nil {
+	size := outStart + cfg.SendBuffer
+	if c.bySend {
+		size = c.wordOffset(cfg.receives())
+	}
+	if c.out, err = cm.AllocMR(size, verbs.AccessLocalWrite); err != nil {
 		return nil, err
 	}
 	c.inRing = c.in.Bytes()[c.inStart:]
-	c.outRing = c.out.Bytes()[outStart:]
-	c.recvWRs = make([]verbs.RecvWR, cfg.Depth+spareReceives)
-	for i := range c.recvWRs {
-		c.recvWRs[i].ID = idRecv
-	}
-	if _, err := c.qp.PostRecv(c.recvWRs); err != nil {
+	c.outRing = c.out.Bytes()[outStart:][:cfg.SendBuffer]
+	if err := c.makeReceives(); err != nil {
 		return nil, err
 	}
-	c.recvWRs = c.recvWRs[:repostAt:repostAt]
 	c.granted = cfg.RecvBuffer // all of it, so that nothing need be said before the first half is read
-	c.creditsAt = uint16(cfg.Depth / 2)
+	c.creditsAt = c.creditStep()
 	c.controls = controls
 	c.next, c.peerEntry = 1, 1
 	c.r.wake, c.w.wake, c.f.wake = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
@@ -148,7 +150,10 @@ func newConn(cm *rdmacm.Conn, cfg Config, hello []byte) (*Conn, error) {
 
 // meet takes what the peer tells of itself.
 func (c *Conn) meet(h *parameters) {
-	c.target, c.limit = h.data, h.credits
+	if c.bySend {
+		c.reserve = h.credits / 2
+	}
+	c.target, c.limit = h.data, h.credits-c.reserve
 	c.peerSGL, c.order = h.sgl, order(h.bigEndian)
 	c.maps = make([]*Mapping, h.maps)
 }

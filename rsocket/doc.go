@@ -8,8 +8,8 @@
 //
 // The program imports a provider of devices too, such as provider/soft. Connections are made by the
 // connection manager (package rdmacm), so addresses are IP addresses and ports. On the wire the package
-// speaks the protocol of librdmacm's rsockets (rsocket.h). The other end may be a C program that uses
-// them. The lab shows it with rstream, riostream and rcopy of rdma-core.
+// speaks the protocol of librdmacm's rsockets (rsocket.h), over RoCE and over iWARP. The other end may be a C
+// program that uses them. The lab shows it with rstream, riostream and rcopy of rdma-core.
 //
 // # Semantics
 //
@@ -28,8 +28,8 @@
 //
 // # How it works
 //
-// Each end has a ring of registered memory that the peer fills by RDMA WRITE with immediate data, and
-// tells the peer which half of it is free again. Write copies into a send ring, and the device does the
+// Each end has a ring of registered memory that the peer fills by RDMA WRITE with immediate data (over iWARP by a
+// WRITE and a SEND), and tells the peer which half of it is free again. Write copies into a send ring, and the device does the
 // rest. Within a host Write copies straight into the peer's ring: see verbs.QP.TryWrite. Read copies out of the
 // receive ring. WriteTo, which io.Copy uses, has the other side write from that ring, and so saves a copy. ReadFrom
 // holds no more than a piece of what it reads, and nothing of the connection while its source has nothing to read. A

@@ -154,16 +154,16 @@ func (c *Conn) place(b []byte, to extent) (int, error) {
 		return 0, err
 	}
 	start := c.outOffset(c.wpos)
-	wr := &c.sendWR[0]
+	wr := &c.sending.wrs[0]
 	*wr = verbs.SendWR{Op: verbs.OpRDMAWrite, Remote: to.remote}
-	c.advance(wr, n)
+	c.advance(wr, 1, n)
 	c.mu.Unlock()
 	return n, c.postSend(start, n)
 }
 
 // canPlace reports whether the send ring and the send queue have room.
 func (c *Conn) canPlace() (bool, error) {
-	return c.free() >= c.want && (c.wrs-c.wrsDone)&wrMask < uint32(c.cfg.Depth), c.writeErr()
+	return c.free() >= c.want && c.places(1), c.writeErr()
 }
 
 // findMapping returns the peer's memory from an offset on.

@@ -167,11 +167,11 @@ func (c *Conn) complete(wc *verbs.WC) {
 	switch wc.ID & idKind {
 	case idRecv:
 		c.consumed++
-		if wc.Flags&verbs.WCFlagWithImm == 0 {
-			c.fail(fmt.Errorf("%w: a message without immediate data", errProtocol))
-			return
+		msg, err := c.wordOf(wc)
+		if err == nil {
+			err = c.receive(msg>>kindShift, msg&numberMask)
 		}
-		if err := c.receive(wc.Imm>>kindShift, wc.Imm&numberMask); err != nil {
+		if err != nil {
 			c.fail(err)
 		}
 	case idData:
@@ -199,7 +199,7 @@ func (c *Conn) receive(kind, number uint32) error {
 		c.granted -= int(number)
 		c.unread += int(number)
 	case kindSGL:
-		c.limit = uint16(number)
+		c.limit = uint16(number) - c.reserve
 	case kindIomap:
 		c.received++ // the entry is looked at when it is needed
 	case kindControl:
@@ -289,7 +289,7 @@ func (c *Conn) postCause(err error) error {
 // repost posts receives for those that messages have used up.
 func (c *Conn) repost() {
 	for c.consumed >= repostAt && c.err == nil {
-		n, err := c.qp.PostRecv(c.recvWRs)
+		n, err := c.postReceives(c.consumed)
 		c.consumed -= n
 		if err != nil {
 			c.fail(c.postCause(err))
@@ -301,21 +301,22 @@ func (c *Conn) repost() {
 // may send.
 func (c *Conn) grant() {
 	half := len(c.inRing) / 2
+	memory := c.mayGrant()
 	for c.err == nil && !c.closed && !c.peerShut && c.controls > 0 {
-		memory := c.freed >= half
+		memory = memory && c.freed >= half
 		if !memory && int16(c.received-c.creditsAt) < 0 {
 			return
 		}
 		// What the peer is told that it may send must find receives.
 		for c.consumed > 0 && c.err == nil {
-			n, err := c.qp.PostRecv(c.recvWRs[:min(c.consumed, len(c.recvWRs))])
+			n, err := c.postReceives(c.consumed)
 			c.consumed -= n
 			if err != nil {
 				c.fail(c.postCause(err))
 				return
 			}
 		}
-		c.creditsAt = c.received + uint16(c.cfg.Depth/2)
+		c.creditsAt = c.received + c.creditStep()
 		msg := word(kindSGL, uint32(c.received+uint16(c.cfg.Depth)))
 		if !memory {
 			c.postControl(idControl, msg, 0, verbs.RemoteAddr{})
@@ -338,15 +339,11 @@ func (c *Conn) controlBuf() []byte {
 
 // postControl posts a message of our own, of which n bytes are in controlBuf. There must be room: controls.
 func (c *Conn) postControl(id uint64, msg uint32, n int, to verbs.RemoteAddr) {
-	wr := &c.controlWR[0]
-	*wr = verbs.SendWR{ID: id, Op: verbs.OpRDMAWriteWithImm, Flags: verbs.SendSignaled, Imm: msg, Remote: to}
-	if n > 0 {
-		c.controlSGE[0] = c.out.SGE(int(c.controlSeq%controls)*iomapEntrySize, n)
-		wr.SGList = c.controlSGE[:]
-	}
+	c.control.wrs[0] = verbs.SendWR{ID: id, Op: verbs.OpRDMAWriteWithImm, Flags: verbs.SendSignaled, Imm: msg, Remote: to}
+	start := int(c.controlSeq%controls) * iomapEntrySize
 	c.controlSeq++
 	c.controls--
-	if _, err := c.qp.PostSend(c.controlWR[:]); err != nil {
+	if err := c.postMessage(&c.control, start, n); err != nil {
 		c.fail(c.postCause(err))
 	}
 }
@@ -374,7 +371,7 @@ func (c *Conn) canWrite() (bool, error) {
 	if c.target.length == 0 {
 		c.takeTarget()
 	}
-	return c.target.length > 0 && c.sent != c.limit && c.free() >= c.want && (c.wrs-c.wrsDone)&wrMask < uint32(c.cfg.Depth), nil
+	return c.target.length > 0 && c.sent != c.limit && c.free() >= c.want && c.places(c.parts()), nil
 }
 
 func (c *Conn) writeErr() error {
@@ -388,6 +385,9 @@ func (c *Conn) writeErr() error {
 	}
 	return c.err
 }
+
+// places reports whether the send queue has room for n work requests of data.
+func (c *Conn) places(n uint32) bool { return (c.wrs-c.wrsDone)&wrMask+n <= uint32(c.cfg.Depth) }
 
 // free returns how many bytes of the send ring are free.
 func (c *Conn) free() int {

@@ -12,7 +12,16 @@ import (
 // Each end has a ring that the peer writes into. It grants the ring once, and then by halves. Where the next half is stands
 // in a list of two entries, the target SGL, which is in the memory of the end that sends: the receiving
 // end writes the entries there. Every write of data, and every write of an entry, has immediate data, a
-// word that says what it was. Its upper three bits are the kind, the others a number.
+// word that says what it was. Its upper three bits are the kind, the others a number. What is said without a write is
+// a WRITE of no bytes with immediate data.
+//
+// Over iWARP the word is a SEND of 4 bytes behind the WRITE, since not every device there has immediate data. The WRITE
+// has none, and a word without a write is a SEND alone. The 4 bytes are in the byte order that the hello of the end in C
+// gives; we want little-endian. A message takes two places of the send queue.
+//
+// iWARP has no NAK for a SEND that finds no receive: the connection ends. An end in C has as many receives as it gives
+// credits, and the words that are not of data take some. So an end here keeps to half of the credits that it gets. It
+// has spareReceives more than it gives credits, and gives new ones after a quarter of them, where half serves RoCE.
 const (
 	kindShift  = 29
 	numberMask = 1<<kindShift - 1
@@ -33,6 +42,8 @@ const (
 	version = 1 // of the protocol
 
 	helloSize      = 40 // the private data of the REQ and of the REP
+	wordSize       = 4
+	maxParts       = 2 // work requests of a message
 	sgeSize        = 16
 	sglSize        = 2       // entries of the target SGL
 	maxSGL         = 1 << 10 // of a peer's; librdmacm has 2 as well

@@ -162,23 +162,23 @@ func (c *Conn) post(n, used int) (int, error) {
 		return 0, err
 	}
 	start := c.outOffset(c.wpos)
-	wr := &c.sendWR[0]
+	wr := &c.sending.wrs[0]
 	*wr = verbs.SendWR{Op: verbs.OpRDMAWriteWithImm, Imm: word(kindData, uint32(n)), Remote: c.target.remote}
 	c.target.remote = c.target.remote.Add(n)
 	c.target.length -= uint32(n)
 	c.sent++
-	c.advance(wr, used)
+	c.advance(wr, c.parts(), used)
 	c.mu.Unlock()
 	return n, c.postSend(start, used)
 }
 
-// advance counts a work request of n bytes from the ring. Those that free much of the ring or of the send
-// queue are signaled.
-func (c *Conn) advance(wr *verbs.SendWR, n int) {
+// advance counts work requests, parts of them, with n bytes from the ring. Those that free much of the ring or of the
+// send queue are signaled.
+func (c *Conn) advance(wr *verbs.SendWR, parts uint32, n int) {
 	c.take(n)
-	c.wrs = (c.wrs + 1) & wrMask
+	c.wrs = (c.wrs + parts) & wrMask
 	c.unsigned += n
-	c.unsigWRs++
+	c.unsigWRs += parts
 	if c.unsigned >= len(c.outRing)/4 || c.unsigWRs >= uint32(c.cfg.Depth/4) {
 		wr.Flags = verbs.SendSignaled
 		c.unsigned, c.unsigWRs = 0, 0
@@ -194,13 +194,9 @@ func (c *Conn) take(n int) {
 
 func (c *Conn) outOffset(ringPos int) int { return outStart + ringPos }
 
-// postSend posts sendWR with n bytes of the memory out. The caller holds posting.
+// postSend posts sending with n bytes of the memory out. The caller holds posting.
 func (c *Conn) postSend(start, n int) error {
-	if n > 0 {
-		c.sendSGE[0] = c.out.SGE(start, n)
-		c.sendWR[0].SGList = c.sendSGE[:]
-	}
-	_, err := c.qp.PostSend(c.sendWR[:])
+	err := c.postMessage(&c.sending, start, n)
 	if err == nil {
 		return nil
 	}
