@@ -24,7 +24,7 @@ func (q *QP) Wake() {
 func (q *QP) asks() bool {
 	s := &q.tx
 	return q.attr.State == verbs.QPStateSQD && !s.asked && !s.waits && !q.rx.dead && !q.rx.emptyRead &&
-		q.terms.ORD > 0 && q.terms.PeerIRD > 0 && q.drained()
+		q.terms.PeerIRD > 0 && q.drained()
 }
 
 // Asks reports whether the answer to the last message is due, for which the end of the stream waits.

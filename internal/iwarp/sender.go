@@ -403,7 +403,7 @@ func (q *QP) cutNext(v *Vec) bool {
 func (q *QP) cutRTR(v *Vec) bool {
 	s := &q.tx
 	rtr := s.rtr
-	s.rtr, s.counts = 0, false
+	s.rtr = 0
 	var c *cut
 	var b []byte
 	switch rtr {

@@ -205,3 +205,23 @@ func FuzzDecodeFrame(f *testing.F) {
 		}
 	})
 }
+
+// TestOwnReads: a device sends a READ of its own before the end, also where its program wants none. The peer is told of
+// it, unless it answers none.
+func TestOwnReads(t *testing.T) {
+	for _, ird := range []int{0, 1, 7} {
+		x, y := Offer{IRD: ird}, Offer{IRD: ird}
+		request := x.Request()
+		reply, ty := y.Answer(&request)
+		tx, err := x.Settle(&reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if request.ORD != 1 || int(reply.ORD) != min(1, ird) {
+			t.Errorf("IRD %d: the ends say that they have %d and %d READs outstanding, want 1 and %d", ird, request.ORD, reply.ORD, min(1, ird))
+		}
+		if tx.ORD != 0 || ty.ORD != 0 {
+			t.Errorf("IRD %d: the programs may have %d and %d READs outstanding, want none", ird, tx.ORD, ty.ORD)
+		}
+	}
+}

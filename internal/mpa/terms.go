@@ -35,10 +35,14 @@ const ownRTR = RTRFPDU | RTRWrite | RTRRead
 // first.
 func (o *Offer) Request() Frame {
 	return Frame{
-		Revision: Revision2, CRC: o.CRC, Markers: o.Markers, Enhanced: true, IRD: depth(o.IRD), ORD: depth(o.ORD),
+		Revision: Revision2, CRC: o.CRC, Markers: o.Markers, Enhanced: true, IRD: depth(o.IRD), ORD: depth(max(o.ORD, ownReads)),
 		PeerToPeer: true, RTR: ownRTR, PrivateData: o.PrivateData,
 	}
 }
+
+// ownReads is how many READs a device sends for itself at a time, whatever its program wants. The peer is told of so many
+// at least, since siw answers no more than it was told.
+const ownReads = 1
 
 func depth(n int) uint16 { return uint16(max(0, min(n, MaxDepth))) }
 
@@ -107,7 +111,7 @@ func (o *Offer) Answer(request *Frame) (Frame, Terms) {
 	}
 	t.PeerIRD, t.PeerORD = int(request.IRD), int(request.ORD)
 	t.ORD, t.IRD = min(o.ORD, t.PeerIRD), min(o.IRD, t.PeerORD)
-	f.Enhanced, f.IRD, f.ORD = true, depth(t.IRD), depth(t.ORD)
+	f.Enhanced, f.IRD, f.ORD = true, depth(t.IRD), depth(max(t.ORD, min(ownReads, t.PeerIRD)))
 	if request.PeerToPeer {
 		t.RTR = choose(request.RTR)
 		f.PeerToPeer, f.RTR = true, t.RTR
