@@ -76,6 +76,8 @@ func awaitCM(ctx context.Context, side Side, at cmPort, v6 bool, p *Process) err
 		err = side.awaitCM(ctx, at, v6)
 	case softGuest:
 		err = side.awaitCM(ctx, at, v6)
+	case siwHost:
+		err = side.awaitCM(ctx, at)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)

@@ -52,8 +52,10 @@ func (g softGuest) awaitCM(ctx context.Context, at cmPort, v6 bool) error {
 // sides returns the server's side and the client's side.
 func (s *scenario) sides(l *Lab) (srv, client Side) {
 	switch {
+	case s.family != ownGuestFamily && s.server == "kernel":
+		return l.Guest(0), s.ours(l)
 	case s.family != ownGuestFamily:
-		return sides(l, s.server)
+		return s.ours(l), l.Guest(0)
 	case s.server == guestServes:
 		return softGuest{l.Guest(0)}, l.Host()
 	}

@@ -60,7 +60,11 @@ func (p *perftest) run(ctx context.Context, t *testing.T, l *Lab, s scenario) {
 		if ours, ok := side.(ourSide); ok {
 			return append([]string{"adverb", p.name, "-d", ours.Device(s.v6), "-x", "0"}, options...)
 		}
-		return append([]string{"ib_" + p.name, "-d", l.Guest(0).Device, "-x", strconv.Itoa(l.Guest(0).GIDIndex(s.v6))}, options...)
+		argv := []string{"ib_" + p.name, "-d", l.Guest(0).Device}
+		if !s.bySiw() { // which has no GIDs of addresses
+			argv = append(argv, "-x", strconv.Itoa(l.Guest(0).GIDIndex(s.v6)))
+		}
+		return append(argv, options...)
 	}
 	server, client := s.sides(l)
 	var srv *Process

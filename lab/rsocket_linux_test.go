@@ -161,7 +161,8 @@ func runRstream(ctx context.Context, t *testing.T, l *Lab, s scenario, size int)
 		}
 	})
 	port := nextPort()
-	guest, host := l.Guest(0), l.Host()
+	guest, host := l.Guest(0), s.ours(l)
+	dev := s.device(t, l)
 	argv := []string{s.program, "-T", "b", "-T", "v", "-p", port, "-S", strconv.Itoa(size), "-C", strconv.Itoa(count), "-I", strconv.Itoa(iterations)}
 	cfg := rsocket.Config{Maps: 1}
 	var peer *Process
@@ -169,13 +170,13 @@ func runRstream(ctx context.Context, t *testing.T, l *Lab, s scenario, size int)
 	client := s.server == "kernel"
 	if client {
 		peer = s.startCM(ctx, t, guest, cmPort{rdmacm.PortSpaceTCP, port}, append(argv, "-b", guest.Addr(s.v6).String())...)
-		d := rsocket.Dialer{Config: cfg}
+		d := rsocket.Dialer{Config: cfg, Device: dev}
 		var err error
 		if conn, err = d.DialContext(ctx, "rsocket", net.JoinHostPort(guest.Addr(s.v6).String(), port)); err != nil {
 			t.Fatalf("%v\n%s", err, peer.Report())
 		}
 	} else {
-		lc := rsocket.ListenConfig{Config: cfg}
+		lc := rsocket.ListenConfig{Config: cfg, Devices: devices(dev)}
 		listener, err := lc.Listen(ctx, "rsocket", net.JoinHostPort(host.Addr(s.v6).String(), port))
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +226,7 @@ func TestRcopy(t *testing.T) {
 func runRcopy(ctx context.Context, t *testing.T, l *Lab, s scenario, size int) {
 	port := nextPort()
 	at := cmPort{rdmacm.PortSpaceTCP, port}
-	guest, host := l.Guest(0), l.Host()
+	guest, host := l.Guest(0), s.ours(l)
 	dir, remote := t.TempDir(), "/run/rcopied-"+port
 	local := filepath.Join(dir, "file")
 	if s.server == "kernel" {
@@ -240,7 +241,7 @@ func runRcopy(ctx context.Context, t *testing.T, l *Lab, s scenario, size int) {
 		s.startCM(ctx, t, guest, at, "rcopy", "-p", port)
 		finish(t, start(ctx, t, host, "adverb", "rcopy", "-p", port, local, guest.Addr(false).String()+":"+remote))
 	} else {
-		if _, err := guest.Run(ctx, "sh", "-c", `head -c "$1" /dev/urandom > "$2"`, "make", strconv.Itoa(size), remote); err != nil {
+		if _, err := guest.Run(ctx, "sh", "-c", `head -c 1000003 /dev/urandom > "$2.part"; while cat "$2.part"; do :; done | head -c "$1" > "$2"; rm "$2.part"`, "make", strconv.Itoa(size), remote); err != nil {
 			t.Fatal(err)
 		}
 		s.startCM(ctx, t, host, at, "adverb", "rcopy", "-p", port, "--into", dir)

@@ -117,6 +117,7 @@ const (
 // posts the receives and writes the hello.
 func newConn(cm *rdmacm.Conn, cfg Config, hello []byte) (*Conn, error) {
 	c := &Conn{cm: cm, qp: cm.QP(), cq: cm.RecvCQ(), cfg: cfg, closing: make(chan struct{}), finished: make(chan struct{}), lending: make(chan struct{}, 1), linger: -1}
+	c.order = binary.LittleEndian // until the peer says another
 	c.bySend = cm.Device().Info().Transport == verbs.TransportIWARP
 	c.inStart = (sglSize*sgeSize + cfg.Maps*iomapEntrySize + lineSize - 1) &^ (lineSize - 1)
 	var err error

@@ -27,5 +27,10 @@ func (q *QP) asks() bool {
 		q.terms.PeerIRD > 0 && q.drained()
 }
 
+// Unasked reports whether the end is near of a connection to a peer that has spoken, and could not be asked.
+func (q *QP) Unasked() bool {
+	return q.attr.State == verbs.QPStateSQD && q.rx.heard && !q.tx.asked && !q.rx.dead
+}
+
 // Asks reports whether the answer to the last message is due, for which the end of the stream waits.
 func (q *QP) Asks() bool { return q.tx.asked && q.rx.emptyRead && !q.rx.dead }

@@ -314,7 +314,7 @@ var cornerMutants = []mutant{
 	{"who asks late whether an iWARP peer has spoken gets no word", rnic + "qp.go",
 		"	if q.seen && f != nil {", "	if false {", "./internal/rnic", "TestNotifyCommEstLate"},
 	{"nobody hears of the end of a connection whose peer stays", rnic + "stream.go",
-		"			s.tell(nil)\n			s.release()\n		})", "			s.release()\n		})", "./internal/rnic", "TestPeerStays"},
+		"	default:\n		s.tell(nil)\n		s.release()\n", "	default:\n		s.release()\n", "./internal/rnic", "TestPeerStays"},
 	{"a peer does not take a short acknowledgement timeout", connector + "conn.go",
 		"		params.ACKTimeout = call.ACKTimeout\n", "", "./rdmacm", "TestOptions"},
 	{"an iWARP peer that resets the connection is not there", connector + "tcpconn.go",

@@ -162,6 +162,31 @@ func TestEndWithoutAnswer(t *testing.T) {
 	})
 }
 
+// TestEndOfUnasked: a peer that answers no READs has a moment to be done with what it has sent.
+func TestEndOfUnasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnd(t, newDevice(t))
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		h := halfClosed{ours, make(chan struct{})}
+		terms, _ := agree(t, deep, mpa.Offer{ORD: 8}, nil)
+		e.attach(h, terms)
+		nextFPDU(t, theirs)
+		e.recv(verbs.RecvWR{ID: 5})
+		if _, err := theirs.Write(fpdu(&iwarp.Header{Last: true, Op: iwarp.Send, MSN: 1}, nil)); err != nil {
+			t.Fatal(err)
+		}
+		e.done()
+		began := time.Now()
+		e.prov.Shutdown(e.qp.QPN())
+		e.prov.Shutdown(e.qp.QPN()) // again changes nothing
+		<-h.shut
+		if took := time.Since(began); took != pauseTime {
+			t.Errorf("the stream ended after %v, want %v", took, pauseTime)
+		}
+	})
+}
+
 // Both ends may end a connection at the same time.
 func TestBothEnd(t *testing.T) {
 	x, y := pair(t)

@@ -30,6 +30,8 @@ const (
 	// gives neither has lingerTime in all.
 	lingerTime = 2 * time.Second
 	askTime    = lingerTime / 2
+	// A peer that answers no READs cannot be asked. It has pauseTime to be done with what it has sent.
+	pauseTime = 100 * time.Millisecond
 	// An initiator whose peer says nothing wakes it after wakeTime, and wakes times in all, each after twice the time.
 	wakeTime = 100 * time.Millisecond
 	wakes    = 6
@@ -291,7 +293,9 @@ func (s *stream) write() {
 	}
 	switch {
 	case s.shut || s.blocked:
-	case q.t.Finished():
+	case q.t.Finished() && q.t.Unasked() && s.linger == nil:
+		s.lingerFor(pauseTime)
+	case q.t.Finished() && !(q.t.Unasked() && time.Now().Before(s.until)):
 		s.shutDown(lingerTime)
 	case q.t.Asks() && s.linger == nil:
 		s.lingerFor(askTime)
