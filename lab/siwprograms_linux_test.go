@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -16,10 +19,17 @@ type siwHost struct{ *Host }
 // Device returns the name of a device with that address alone.
 func (h siwHost) Device(v6 bool) string { return fmt.Sprintf("iw_%s@%v", h.Interface, h.Addr(v6)) }
 
-// Start runs a program.
+// Start runs a program. With the flag -keep it captures what it sends and receives.
 func (h siwHost) Start(ctx context.Context, argv ...string) (*Process, error) {
-	return h.Host.Start(ctx, append([]string{"env", "ADVERB_IWARP=1"}, withPath(h.Host, argv)...)...)
+	env := []string{"env", "ADVERB_IWARP=1"}
+	if *keepFlag != "" {
+		name := fmt.Sprintf("%s-%d.pcapng", strings.Join(argv[:min(2, len(argv))], "-"), siwCaptures.Add(1))
+		env = append(env, "ADVERB_PCAP="+filepath.Join(*keepFlag, name))
+	}
+	return h.Host.Start(ctx, append(env, withPath(h.Host, argv)...)...)
 }
+
+var siwCaptures atomic.Int32
 
 // withPath puts the path of our tool in place of its name, which only Host.Start knows.
 func withPath(h *Host, argv []string) []string {
