@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rdmatest"
@@ -313,6 +314,7 @@ func TestIWARPPeerBreaksProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, c := wordDial(t, Config{}, false)
+			c.SetReadDeadline(time.Now().Add(rdmatest.Patience))
 			misdeed(t, p)
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) || !errors.Is(err, errProtocol) {
 				t.Errorf("got error %v, want %v for %v", err, syscall.ECONNRESET, errProtocol)

@@ -27,8 +27,12 @@ func (q *QP) asks() bool {
 		q.terms.PeerIRD > 0 && q.drained()
 }
 
-// Unasked reports whether the end is near of a connection to a peer that has spoken, and could not be asked.
+// Unasked reports whether the end is near of a connection to a peer that has spoken, and could not be asked: it answers
+// no READs, or the program has taken the QP to the error state, as rdma_disconnect does.
 func (q *QP) Unasked() bool {
+	if q.attr.State == verbs.QPStateErr {
+		return q.rx.heard && q.failure == errModified
+	}
 	return q.attr.State == verbs.QPStateSQD && q.rx.heard && !q.tx.asked && !q.rx.dead
 }
 

@@ -162,8 +162,18 @@ func TestEndWithoutAnswer(t *testing.T) {
 	})
 }
 
-// TestEndOfUnasked: a peer that answers no READs has a moment to be done with what it has sent.
+// TestEndOfUnasked: a peer that answers no READs, or whose end's program takes the QP to the error state, has a moment to
+// be done with what it has sent.
 func TestEndOfUnasked(t *testing.T) {
+	for name, end := range map[string]func(*end){
+		"no READs": func(e *end) { e.prov.Shutdown(e.qp.QPN()) },
+		"error":    func(e *end) { e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState)) },
+	} {
+		t.Run(name, func(t *testing.T) { testEndOfUnasked(t, end) })
+	}
+}
+
+func testEndOfUnasked(t *testing.T, end func(*end)) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnd(t, newDevice(t))
 		ours, theirs := net.Pipe()
@@ -178,7 +188,7 @@ func TestEndOfUnasked(t *testing.T) {
 		}
 		e.done()
 		began := time.Now()
-		e.prov.Shutdown(e.qp.QPN())
+		end(e)
 		e.prov.Shutdown(e.qp.QPN()) // again changes nothing
 		<-h.shut
 		if took := time.Since(began); took != pauseTime {

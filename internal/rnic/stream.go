@@ -293,9 +293,9 @@ func (s *stream) write() {
 	}
 	switch {
 	case s.shut || s.blocked:
-	case q.t.Finished() && q.t.Unasked() && s.linger == nil:
+	case q.t.Finished() && q.t.Unasked() && s.linger == nil && !s.quiet:
 		s.lingerFor(pauseTime)
-	case q.t.Finished() && !(q.t.Unasked() && time.Now().Before(s.until)):
+	case q.t.Finished() && !(q.t.Unasked() && !s.quiet && time.Now().Before(s.until)):
 		s.shutDown(lingerTime)
 	case q.t.Asks() && s.linger == nil:
 		s.lingerFor(askTime)
