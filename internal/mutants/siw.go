@@ -16,7 +16,7 @@ var siwMutants = []mutant{
 	{"the stream ends before the peer has answered", iwarp + "sender.go",
 		"q.drained() && !q.asks() && (!q.rx.emptyRead || q.rx.dead)", "q.drained() && !q.asks()", "./internal/rnic", "TestEndAfterAnswer"},
 	{"nobody asks the peer before the end", iwarp + "ask.go",
-		"return q.attr.State == verbs.QPStateSQD &&", "return false && q.attr.State == verbs.QPStateSQD &&", "./internal/rnic", "TestEndAfterAnswer"},
+		"return q.attr.State == verbs.QPStateSQD && !s.asked", "return false && !s.asked", "./internal/rnic", "TestEndAfterAnswer"},
 	{"a peer that answers no READs is asked", iwarp + "ask.go",
 		"		q.terms.PeerIRD > 0 && q.drained()\n", "		q.drained()\n", "./internal/iwarp", "TestAsksBeforeEnd"},
 	{"a peer is not told of the READ that asks", "internal/mpa/terms.go",
