@@ -356,6 +356,14 @@ func TestIWARPReserve(t *testing.T) {
 // messages of data as the peer may send.
 func TestIWARPGrantsUnread(t *testing.T) {
 	p, c := wordDial(t, Config{}, false)
+	const many = 1000 // messages, so that no lack of them has the writer poll
+	p.says(t, word(kindSGL, many))
+	for knows := false; !knows; runtime.Gosched() {
+		c.mu.Lock()
+		c.progress()
+		knows = c.limit > wordPeerCredits
+		c.mu.Unlock()
+	}
 	if _, err := c.Write(make([]byte, 4096)); err != nil { // the first target
 		t.Fatal(err)
 	}
@@ -369,7 +377,7 @@ func TestIWARPGrantsUnread(t *testing.T) {
 		entry := make([]byte, sgeSize)
 		putSGE(entry, p.order, extent{p.ring.Remote(4096), 1})
 		slot := (1 + i) % sglSize
-		p.writes(t, entry, p.theirs.sgl.remote.Add(slot*sgeSize), word(kindSGL, uint32(i+wordPeerCredits)))
+		p.writes(t, entry, p.theirs.sgl.remote.Add(slot*sgeSize), word(kindSGL, many))
 		for loadSGE(c.in, slot*sgeSize).length == 0 && c.qp.Err() == nil { // the device places the entry
 			runtime.Gosched()
 		}
