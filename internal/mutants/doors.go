@@ -37,7 +37,7 @@ var doorMutants = []mutant{
 
 	// The ends of iWARP connections.
 	{"the linger timer closes nothing", rnic + "stream.go",
-		"			s.tell(nil)\n			s.release()\n		})", "			s.tell(nil)\n		})", "./internal/rnic", "TestPeerStays"},
+		"	default:\n		s.tell(nil)\n		s.release()\n	}\n", "	default:\n		s.tell(nil)\n	}\n", "./internal/rnic", "TestPeerStays"},
 	{"a stream that is discarded is not closed at its end", rnic + "stream.go",
 		"			s.quiet = true\n			s.tell(nil)\n			s.release()\n			return false", "			s.quiet = true\n			s.tell(nil)\n			return false", "./internal/rnic", "TestDiscardByTurns"},
 
