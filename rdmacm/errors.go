@@ -141,7 +141,8 @@ func (e *RejectError) Error() string {
 }
 
 // Is makes a rejection ErrRefused if nobody listens or a program has said no, ErrReset if the peer has
-// given up or has closed an iWARP connection without an answer, and ErrSecurity as well if a listener demands packet security and this end has not its key.
+// given up or has closed an iWARP connection without an answer, and ErrSecurity as well if a listener demands packet
+// security and this end has not its key.
 func (e *RejectError) Is(target error) bool {
 	switch target {
 	case ErrSecurity:

@@ -29,8 +29,8 @@
 // # How it works
 //
 // Each end has a ring of registered memory that the peer fills by RDMA WRITE with immediate data (over iWARP by a
-// WRITE and a SEND), and tells the peer which half of it is free again. Write copies into a send ring, and the device does the
-// rest. Within a host Write copies straight into the peer's ring: see verbs.QP.TryWrite. Read copies out of the
+// WRITE and a SEND), and tells the peer which half of it is free again. Write copies into a send ring, and the device
+// does the rest. Within a host Write copies straight into the peer's ring: see verbs.QP.TryWrite. Read copies out of the
 // receive ring. WriteTo, which io.Copy uses, has the other side write from that ring, and so saves a copy. ReadFrom
 // holds no more than a piece of what it reads, and nothing of the connection while its source has nothing to read. A
 // source that fills long pieces reads straight into the send ring, by UDP.

@@ -57,7 +57,8 @@ func (pd *PD) Device() *Device { return pd.dev }
 // Remote write and remote atomic access need AccessLocalWrite as well; the error without it is
 // ErrInvalid. So is that for memory which cannot be read or, with AccessLocalWrite, written: a read-only mapping, the
 // bytes of a string, a mapping beyond the end of its file. The text has the address. The program keeps the memory as
-// it is until Close: docs/guide/memory.md says what happens if it unmaps it before. Some iWARP devices need AccessRemoteWrite for memory that a READ fills.
+// it is until Close: docs/guide/memory.md says what happens if it unmaps it before. Some iWARP devices need
+// AccessRemoteWrite for memory that a READ fills.
 //
 // The race detector sees what this end's own work requests read and fill in buf, and not what a peer
 // reads or writes by its key. If a program writes to buf and then a message fills it, the detector

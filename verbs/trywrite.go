@@ -11,7 +11,8 @@ type ProviderTryWrite interface {
 // does within a host, with an RC QP in RTS and regions of AllocMR. A QP asks for access after some calls that return 0,
 // so try each time. What is not copied is no error: post a WRITE for it, whose completion says what may be wrong.
 //
-//   - b need not be registered, and is the program's again at once. It is read as by copy: if it cannot be, the program ends.
+//   - b need not be registered, and is the program's again at once. It is read as by copy: if it cannot be, the program
+//     ends.
 //   - There is no completion. What is posted later arrives later: a SEND or immediate data can tell the peer.
 //   - What was posted before may arrive later. It is for the program to know that this does no harm.
 //

@@ -15,8 +15,8 @@
 // A counter that goes back, or has suddenly another rate, makes the clock wrong for a window at most.
 //
 // A processor reads its counter without waiting for the loads before it. So between goroutines on two processors, a time
-// may seem earlier by the time of a load, less than a microsecond. Who subtracts times of several goroutines from one another must
-// allow for that, and for the time between a reading and its use, which is mostly longer.
+// may seem earlier by the time of a load, less than a microsecond. Who subtracts times of several goroutines from one
+// another must allow for that, and for the time between a reading and its use, which is mostly longer.
 package clock
 
 import (

@@ -9,8 +9,8 @@ import (
 // must where a peer may be lost otherwise. Both messages are empty and name no memory, as those of RFC 6581 that say
 // that an initiator is ready: every device takes them.
 
-// Wake has an empty WRITE sent if this end has sent something and the peer has not. Linux's siw looks at what an initiator sends only when more comes, if it came before siw was
-// ready. A peer that listens takes no notice.
+// Wake has an empty WRITE sent if this end has sent something and the peer has not. If an initiator's first bytes come
+// before Linux's siw is ready, siw looks at them only when more bytes come. A peer that listens takes no notice.
 func (q *QP) Wake() {
 	if s := &q.tx; q.terms.Initiator && !q.rx.heard && !q.deaf() && s.began && s.rtr == 0 {
 		s.rtr = mpa.RTRWrite

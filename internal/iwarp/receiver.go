@@ -594,8 +594,8 @@ func (q *QP) atomicResponse(body []byte) error {
 	return fault(rdmapOpcode, "an Atomic Response to request %d, which is not outstanding", m.ID)
 }
 
-// accessFault makes a fault of why memory does not open, or cannot be accessed. RDMAP checks READs and atomics, and DDP, which
-// knows no access rights, WRITEs.
+// accessFault makes a fault of why memory does not open, or cannot be accessed. RDMAP checks READs and atomics, and DDP,
+// which knows no access rights, WRITEs.
 func accessFault(err error, rdmap bool) *Fault {
 	code := taggedInvalidSTag
 	switch {
