@@ -307,6 +307,8 @@ func counters(ends ...*end) (sum transport.Counters) {
 		sum.Duplicates += c.Duplicates
 		sum.OutOfOrder += c.OutOfOrder
 		sum.Unexpected += c.Unexpected
+		sum.RepeatedResponses += c.RepeatedResponses
+		sum.NeedlessProbes += c.NeedlessProbes
 		sum.CongestionMarks += c.CongestionMarks
 		sum.CongestionNotifications += c.CongestionNotifications
 		sum.IgnoredNotifications += c.IgnoredNotifications

@@ -27,7 +27,7 @@ var doorMutants = []mutant{
 	{"a request that left while it waited keeps its place", connector + "tcpconn.go",
 		"		c.port.leaveQueue(c)\n		c.report(", "		c.report(", "./internal/connector", "TestDepartedRequestLeavesBacklog"},
 	{"bytes behind an MPA request are nobody's concern", connector + "tcpport.go",
-		"	if err != nil || len(early) > 0 {", "	if err != nil {", "./internal/connector", "TestBytesBehindRequest"},
+		"	if err != nil || len(early) > 0 {", "	if _ = early; err != nil {", "./internal/connector", "TestBytesBehindRequest"},
 	{"requests that wait outlive their listener", connector + "tcpport.go",
 		"	for _, c := range waiting {\n		c.Close()\n	}\n", "	_ = waiting\n", "./internal/connector", "TestReleaseRefusesWaiting"},
 	{"a silent connection gives way to none of its own host", connector + "tcpport.go",

@@ -25,7 +25,7 @@ var timesMutants = []mutant{
 	{"a queue that becomes longer and shorter is a path", transport + "longer.go",
 		" && l.most <= l.least+l.least/8+queueTime", "", "./internal/transport", "TestQueueIsNoLongerPath"},
 	{"a probe that was in vain teaches nothing", transport + "probe.go",
-		"		r.slow.learn(now, p.took)\n", "", "./internal/transport", "TestSlowPeer"},
+		"		a.slow.learn(now, p.took)\n", "", "./internal/transport", "TestSlowPeer"},
 	{"a probe that is answered twice teaches nothing", transport + "probe.go",
 		"	if s.n--; !s.vain {\n", "	if s.n--; false {\n", "./internal/transport", "TestSlowPeer"},
 	{"who was slow once is slow for good", transport + "probe.go",

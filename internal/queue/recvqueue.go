@@ -17,13 +17,12 @@ type RecvQueue struct {
 	pd     *mem.PD
 	recvs  []Recv // a power of two
 	sges   []verbs.SGE
-	maxSGE int
-
+	maxSGE int32
+	state  verbs.QPState // of the QP; mu guards it
 	posted atomic.Uint64
 	taken  atomic.Uint64
 
 	mu    release.Mutex  // held while posting, and while the state changes
-	state verbs.QPState  // of the QP
 	freed *atomic.Uint64 // set by polling; a new one after each RESET, which old completions must not touch
 }
 
@@ -41,7 +40,7 @@ func NewRecvQueue(pd *mem.PD, cap verbs.QPCap) *RecvQueue {
 		pd:     pd,
 		recvs:  make([]Recv, cap.MaxRecvWR),
 		sges:   make([]verbs.SGE, cap.MaxRecvWR*cap.MaxRecvSGE),
-		maxSGE: cap.MaxRecvSGE,
+		maxSGE: int32(cap.MaxRecvSGE),
 		freed:  new(atomic.Uint64),
 	}
 }
@@ -89,7 +88,7 @@ func (q *RecvQueue) post(wrs []verbs.RecvWR) int {
 		at := int(posted) & (len(q.recvs) - 1)
 		r := &q.recvs[at]
 		r.PD, r.place = q.pd, posted
-		r.SGList = q.sges[at*q.maxSGE:][:0:q.maxSGE]
+		r.SGList = q.sges[at*int(q.maxSGE):][:0:q.maxSGE]
 		r.fill(&wrs[i])
 		posted++
 		release.Store(&q.posted, posted) // Take may have it now

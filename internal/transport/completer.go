@@ -59,9 +59,10 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 func (c *completer) answeredProbe(now time.Duration, seq uint64, p *wire.Packet) bool {
 	rec := &c.rc.recovery
 	switch {
+	case rec.asked == nil:
 	case p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && seq+1 == rec.una:
-		return rec.wasVain(now, &rec.congestion, rec.settled.from)
-	case (p.Opcode.IsRead() || p.Opcode == wire.RCAtomicAcknowledge) && seq == rec.settled.from:
+		return rec.wasVain(now, &rec.congestion, rec.asked.settled.from)
+	case (p.Opcode.IsRead() || p.Opcode == wire.RCAtomicAcknowledge) && seq == rec.asked.settled.from:
 		rec.wasVain(now, &rec.congestion, seq) // as the first of several packets, perhaps
 	}
 	return false

@@ -20,7 +20,7 @@ type congestion struct {
 	credit    uint64 // acknowledged since the window last grew
 
 	trips
-	longer     longer        // whether the path has become longer
+	longer     *longer       // whether the path has become longer; nil before the first round trip
 	patience   time.Duration // with packets that are overtaken: see overtaken
 	narrowed   uint64        // the most that the controller allows
 	lostAt     time.Duration // when a loss narrowed the window by what waits; Never if none has

@@ -64,7 +64,7 @@ type Work struct {
 }
 
 // sendOps is more than any verbs.Opcode.
-const sendOps = 16
+const sendOps = 14
 
 // Gauges are how things stand.
 type Gauges struct {
@@ -97,7 +97,7 @@ func (q *QP) Gauges() Gauges {
 func (w *Work) sendDone(op verbs.Opcode, status verbs.WCStatus) {
 	switch status {
 	case verbs.WCSuccess:
-		w.Completed[op&(sendOps-1)]++
+		w.Completed[op]++
 	case verbs.WCFlushErr:
 		w.SendFlushes++
 	default:

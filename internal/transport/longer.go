@@ -43,12 +43,15 @@ const (
 )
 
 // looks reports whether the QP looks whether its path has become longer.
-func (c *congestion) looks() bool { return c.longer.look.wants > 0 }
+func (c *congestion) looks() bool { return c.longer != nil && c.longer.look.wants > 0 }
 
 // took takes note of a round trip.
 func (c *congestion) took(now, trip time.Duration) {
 	c.measured(trip)
-	l := &c.longer
+	if c.longer == nil {
+		c.longer = new(longer)
+	}
+	l := c.longer
 	if c.looks() {
 		l.look.note(now, trip)
 		if c.looks() && now < l.look.until {
@@ -67,7 +70,7 @@ func (c *congestion) took(now, trip time.Duration) {
 		l.look = look{from: now, until: now + lookMost*c.roundTrip, before: c.roundTrip, wants: lookProbes}
 		return
 	}
-	c.longer = longer{}
+	*l = longer{}
 }
 
 // isLonger reports whether a round trip is longer than another one by more than chance.
@@ -86,13 +89,13 @@ func (k *look) note(now, trip time.Duration) {
 
 // endLook ends the look. What it has found counts if all measurements have come.
 func (c *congestion) endLook(now time.Duration) {
-	l := c.longer
-	c.longer = longer{}
+	l := *c.longer
+	*c.longer = longer{}
 	if l.look.wants > 0 || isLonger(l.look.before, l.look.least) || !isLonger(l.look.least, c.leastTrip) {
 		return
 	}
 	if l.found++; l.found < longerLooks {
-		c.longer = longer{least: l.look.least, leastAt: now, found: l.found}
+		*c.longer = longer{least: l.look.least, leastAt: now, found: l.found}
 		return
 	}
 	c.leastTrip = min(l.least, l.look.least)

@@ -207,12 +207,16 @@ func TestMemoryFaultLent(t *testing.T) {
 	}
 }
 
-// TestMemoryFaultAhead: a packet that comes before its turn, for memory that has gone, is refused in its turn.
+// TestMemoryFaultAhead: a packet that comes before its turn, for memory that has gone, is refused in its turn. The packets
+// at the ends of the message find memory.
 func TestMemoryFaultAhead(t *testing.T) {
 	p := newPair(t, setup{selective: true, mtu: verbs.MTU1024})
 	f := p.b.registerFragile()
 	f.vanish()
-	p.post(p.a, writeWR(1, f.remote(fragileSize/2-2048), p.a.mem.sge(0, 6*1024)))
+	if err := unix.Mprotect(f.data[fragileSize*3/4:], unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		t.Fatal(err)
+	}
+	p.post(p.a, writeWR(1, f.remote(fragileSize/2-2048), p.a.mem.sge(0, 7*1024)))
 	p.loseNth(p.a, 1)
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCRemOpErr})

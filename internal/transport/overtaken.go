@@ -65,11 +65,11 @@ func (r *recovery) delivered(now time.Duration, from, to uint64, measures bool) 
 		if x.arrived {
 			continue
 		}
-		if x.lost || x.repeated && now-x.at < r.tooSoon() { // it was not lost
+		if x.lost || x.repeated && tripSince(now, x.at) < r.tooSoon() { // it was not lost
 			r.notLost(now, begin)
 			continue
 		}
-		if x.repeated && (!r.known && x.path == responsePath || now-x.at < r.shortest(x.at)) { // perhaps not either
+		if x.repeated && (!r.known && x.path == responsePath || tripSince(now, x.at) < r.shortest(x.at)) { // perhaps not either
 			continue
 		}
 		if !x.repeated && r.spread == nil && r.latestAt+r.latestTrip < now { // else one acknowledgement tells of both
@@ -77,7 +77,7 @@ func (r *recovery) delivered(now time.Duration, from, to uint64, measures bool) 
 				if *r.ours {
 					r.late(now, now-at)
 				}
-				if r.sampled.to == 0 {
+				if !r.samples() {
 					measure = tripSince(now, x.at)
 				}
 			}
@@ -88,7 +88,7 @@ func (r *recovery) delivered(now time.Duration, from, to uint64, measures bool) 
 		}
 		if x.at > r.latestAt || x.at == r.latestAt && last > r.latest {
 			r.latest, r.latestAt, r.latestTrip, r.latestHeld = last, x.at, tripSince(now, x.at), false
-			if !x.repeated && r.sampled.to == 0 {
+			if !x.repeated && !r.samples() {
 				measure = tripSince(now, x.at)
 			}
 		}
@@ -101,7 +101,7 @@ func (r *recovery) delivered(now time.Duration, from, to uint64, measures bool) 
 // shortest is the least time that a repeat takes which was sent at a time. A probe goes alone, after a silence in which
 // queues become empty: it may be a little faster than all before.
 func (r *recovery) shortest(at time.Duration) time.Duration {
-	if r.sampled.to != 0 && at == r.sampled.at {
+	if r.samples() && at == r.asked.sampled.at {
 		return r.leastTrip - r.leastTrip/8
 	}
 	return r.leastTrip
@@ -232,7 +232,7 @@ func (r *recovery) inVain(now time.Duration, seq uint64) bool {
 // missed takes note that n packets were taken for lost, which the latest suspects stand for.
 func (r *recovery) missed(now time.Duration, n uint64, latest int) {
 	before := undo{window: r.window, threshold: r.threshold}
-	r.slow.lost(now)
+	r.memory().slow.lost(now)
 	if r.lostSome(now, n) {
 		r.ring.narrowed(before, min(latest, maxSuspects))
 	}

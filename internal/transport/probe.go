@@ -26,10 +26,41 @@ import (
 type probing struct {
 	at      time.Duration // when a probe is due; Never when none is
 	backoff uint8         // how often the time was doubled
-	sampled probe         // on its way
-	settled probe         // the latest that was answered
-	slow    slowness
 	counts  *Counters
+	asked   *asked // nil before the first probe or sign of loss: most QPs never need it
+}
+
+// asked is what is known of the probes of a QP.
+type asked struct {
+	sampled probe // on its way
+	settled probe // the latest that was answered
+	slow    slowness
+}
+
+// memory returns what is known, to be changed.
+func (p *probing) memory() *asked {
+	if p.asked == nil {
+		p.asked = new(asked)
+	}
+	return p.asked
+}
+
+// samples reports whether a probe is due or on its way.
+func (p *probing) samples() bool { return p.asked != nil && p.asked.sampled.to != 0 }
+
+// forgetSample has the answer to a probe be any other acknowledgement.
+func (p *probing) forgetSample() {
+	if p.asked != nil {
+		p.asked.sampled = probe{}
+	}
+}
+
+// slowness is for how long a silence may be the peer's slowness.
+func (p *probing) slowness(now time.Duration) time.Duration {
+	if p.asked == nil {
+		return 0
+	}
+	return p.asked.slow.patience(now)
 }
 
 // probe is a packet, or the rest of a READ's chunk, that was sent again as a sample: [from, to). Up to max was
@@ -53,7 +84,7 @@ func (r *recovery) setProbe(now time.Duration) {
 	if r.goesBack && !*r.ours {
 		least = backProbe
 	}
-	silence := max(r.silence(least), r.slow.patience(now))
+	silence := max(r.silence(least), r.slowness(now))
 	switch {
 	case r.known:
 	case !r.heard:
@@ -88,42 +119,47 @@ func (r *recovery) silenced() {
 func (r *recovery) ask(n uint64) {
 	r.repeatedFrom = 0 // a sign of loss from now on is news
 	p := probe{from: r.una, to: r.una + n, max: r.max, first: r.ranges[0].at, n: 1, undo: r.before}
-	if old := &r.sampled; old.to != 0 && old.from == p.from {
+	m := r.memory()
+	if old := &m.sampled; old.to != 0 && old.from == p.from {
 		p.first, p.n = old.first, old.n
 		if old.at != 0 && p.n < math.MaxUint8 {
 			p.n++
 		}
 	}
-	r.sampled = p
+	m.sampled = p
 	r.lose(r.una, min(r.una+n, r.max))
 }
 
 // asks reports whether the next packet is a probe.
 func (r *recovery) asks() bool {
-	return r.sampled.to != 0 && r.sampled.at == 0 && r.nxt == r.sampled.from
+	return r.samples() && r.asked.sampled.at == 0 && r.nxt == r.asked.sampled.from
 }
 
 // probeAnswered takes note that everything before seq has arrived. If that is the probe alone, what followed it is
 // lost.
 func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
-	if s := &r.sampled; s.to != 0 && seq > s.from && s.took == 0 {
-		s.took = now - s.first
-		s.vain = r.known && s.at != 0 && r.slow.losesNothing(now) && (now-s.at < r.tooSoon() || now-s.at > r.silence(0)) // it does not fit the probe
-	}
-	p := r.sampled
-	if p.to == 0 || seq < p.to {
+	if !r.samples() {
 		return
 	}
-	r.sampled, r.settled = probe{}, p
+	a := r.asked
+	if s := &a.sampled; seq > s.from && s.took == 0 {
+		s.took = tripSince(now, s.first)
+		s.vain = r.known && s.at != 0 && a.slow.losesNothing(now) && (tripSince(now, s.at) < r.tooSoon() || now-s.at > r.silence(0)) // it does not fit the probe
+	}
+	p := a.sampled
+	if seq < p.to {
+		return
+	}
+	a.sampled, a.settled = probe{}, p
 	if p.at == 0 { // it was not sent
-		r.settled.n--
+		a.settled.n--
 	} else if p.vain {
-		r.slow.learn(now, p.took)
+		a.slow.learn(now, p.took)
 		r.counts.NeedlessProbes += uint64(p.n)
 	}
-	if seq == p.to && seq < p.max && now-p.at >= r.leastTrip && !r.selective {
+	if seq == p.to && seq < p.max && tripSince(now, p.at) >= r.leastTrip && !r.selective {
 		r.before.note(&r.congestion, r.max)
-		r.slow.lost(now) // or it is late
+		a.slow.lost(now) // or it is late
 		r.restarted()
 		for seq < p.max { // but for responses that have come
 			x := r.ranges[r.index(seq)]
@@ -139,12 +175,15 @@ func (r *recovery) probeAnswered(now time.Duration, seq uint64) {
 // wasVain takes note that the peer has had seq twice. It reports whether that was for a probe: then the peer was slow to
 // answer, and lost nothing. Not every peer tells: some answer together what comes at once.
 func (p *probing) wasVain(now time.Duration, c *congestion, seq uint64) bool {
-	s := &p.settled
+	if p.asked == nil {
+		return false
+	}
+	s := &p.asked.settled
 	if s.n == 0 || seq < s.from || seq >= s.to {
 		return false
 	}
 	if s.n--; !s.vain {
-		p.slow.learn(now, s.took)
+		p.asked.slow.learn(now, s.took)
 		p.counts.NeedlessProbes++
 	}
 	if s.undo.until != 0 {

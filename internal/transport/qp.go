@@ -32,15 +32,17 @@ type QP struct {
 	cfg      Config
 	attr     verbs.QPAttr // State and all that Modify took
 	mtu      uint32
+	left     int32 // of this turn's packets
 	sq       sendQueue
 	receiver receiver
 	service  service
 
-	control     controller
-	controlKind verbs.CongestionControl
-	paced       bool // the controller or the pace wants to know what is sent
-	pace        pacer
-	routing     verbs.AdaptiveRouting
+	control       controller
+	controlKind   verbs.CongestionControl
+	paced         bool // the controller or the pace wants to know what is sent
+	drainReported bool // in SQD: the event of the drained send queue was raised; here it takes no room
+	pace          pacer
+	routing       verbs.AdaptiveRouting
 
 	outputs
 	failure  error // why State is QPStateErr
@@ -48,13 +50,11 @@ type QP struct {
 	work     Work
 
 	timeline
-	notify        notify
-	out           wire.Packet // the packet that Transmit makes
-	lending       lending
-	run           run         // for which the packet stands that is handled
-	memory        *mem.Keeper // nil unless packets follow one another
-	left          int32       // of this turn's packets
-	drainReported bool        // in SQD: the event of the drained send queue was raised
+	notify  notify
+	out     wire.Packet // the packet that Transmit makes
+	lending lending
+	run     run         // for which the packet stands that is handled
+	memory  *mem.Keeper // nil unless packets follow one another
 }
 
 // service is what RC, UC and UD do differently.

@@ -77,7 +77,7 @@ func (r *recovery) sent(now time.Duration, n uint64, responses bool) (repeated b
 		path = responsePath
 	}
 	if r.asks() {
-		r.sampled.at = now
+		r.asked.sampled.at = now
 	}
 	seq := r.nxt
 	if repeated = r.send(now, n, path); repeated {
@@ -99,7 +99,7 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	r.calmDown(now)
 	needless = seq > r.nxt
 	r.delivered(now, r.una, seq, r.selective)
-	if at, ok := r.acknowledge(seq); ok && r.sampled.to == 0 && !r.selective { // else the probe may have asked for it
+	if at, ok := r.acknowledge(seq); ok && !r.samples() && !r.selective { // else the probe may have asked for it
 		r.took(now, tripSince(now, at))
 	}
 	r.congestion.acknowledged(n, r.beyond(seq), *r.ours)
@@ -115,7 +115,7 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 
 // planned reports whether all that is under way was sent at once, and nothing was otherwise than planned.
 func (r *recovery) planned() bool {
-	if r.nxt != r.max || len(r.ranges) != 1 || r.spread != nil || r.sampled.to != 0 || r.before.until != 0 {
+	if r.nxt != r.max || len(r.ranges) != 1 || r.spread != nil || r.samples() || r.before.until != 0 {
 		return false
 	}
 	x := &r.ranges[0]
@@ -150,7 +150,7 @@ func (r *recovery) beyond(seq uint64) uint64 {
 // took takes note of a round trip.
 func (r *recovery) took(now, trip time.Duration) {
 	if trip > leastProbe && trip > r.silence(leastProbe) {
-		r.slow.learn(now, trip) // a probe would have been in vain
+		r.memory().slow.learn(now, trip) // a probe would have been in vain
 	}
 	r.congestion.took(now, trip)
 	(*r.control).measured(now, trip)
@@ -196,7 +196,7 @@ func (r *recovery) firstSign(now time.Duration, seq uint64) bool {
 		return false
 	}
 	r.before.note(&r.congestion, r.max)
-	r.slow.lost(now)
+	r.memory().slow.lost(now)
 	r.goesBack = !r.selective
 	switch {
 	case !r.goesBack:
@@ -233,7 +233,7 @@ func (r *recovery) signed(now time.Duration, seq uint64, cause string) bool {
 	if charge && r.retries == 0 {
 		return false
 	}
-	r.sampled = probe{}
+	r.forgetSample()
 	if seq == r.una {
 		r.loseAll()
 	} else {
@@ -264,7 +264,8 @@ func (r *recovery) retryAt(t time.Duration) bool {
 	}
 	r.loseAll()
 	r.heldUntil, r.peerWaits = t, true
-	r.ackDeadline, r.probing.at, r.sampled = Never, Never, probe{}
+	r.ackDeadline, r.probing.at = Never, Never
+	r.forgetSample()
 	return true
 }
 

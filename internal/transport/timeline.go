@@ -21,5 +21,6 @@ func (l *timeline) Latest() time.Duration { return l.latest }
 // with the time at which the packet was sent.
 const shortestTrip = time.Microsecond
 
-// tripSince is the round trip of a packet that was sent at a time and is acknowledged now.
+// tripSince is the round trip of a packet that was sent at a time and is acknowledged now. What is compared with round
+// trips is measured by it too.
 func tripSince(now, at time.Duration) time.Duration { return max(now-at, shortestTrip) }
