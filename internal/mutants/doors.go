@@ -45,7 +45,7 @@ var doorMutants = []mutant{
 	{"a peer may take any time to complete its connection", "rsocket/listen.go",
 		"context.WithTimeout(ctx, l.handshakeTime)", "context.WithCancel(ctx)", "./rsocket", "TestHandshakeTime"},
 	{"the time of a handshake is always the default", "rsocket/listen.go",
-		"cmp.Or(lc.HandshakeTime, DefaultHandshakeTime)", "DefaultHandshakeTime", "./rsocket", "TestHandshakeTime"},
+		"cmp.Or(lc.HandshakeTime, DefaultHandshakeTime)", "cmp.Or(0, DefaultHandshakeTime)", "./rsocket", "TestHandshakeTime"},
 
 	// The tools' servers.
 	{"one host has all places of a service", "cmd/adverb/internal/streams/service.go",
