@@ -73,7 +73,7 @@ var doorMutants = []mutant{
 	{"after a checksum no command is read", "cmd/adverb/internal/streams/rcopyserver.go",
 		"		_ = s.conn.SetReadDeadline(time.Time{})\n", "", "./cmd/adverb/internal/streams", "TestRcopyAfterVerify"},
 	{"rcopy opens devices", "cmd/adverb/internal/clib/regular.go",
-		"	if mode.IsRegular() {", "	if mode.IsRegular() || mode&fs.ModeDevice != 0 {", "./cmd/adverb/internal/streams", "TestRcopyDevice"},
+		"	if mode.IsRegular() {", "	if mode.IsRegular() || mode&fs.ModeDevice != 0 {", "./cmd/adverb/internal/clib", "TestOpenRegular"},
 	{"a pipe may hold a program up", "cmd/adverb/internal/clib/nowait_unix.go",
 		"const noWait = syscall.O_NONBLOCK", "const noWait = syscall.O_CLOEXEC", "./cmd/adverb/internal/cm", "TestReadPSKOfPipe"},
 	{"a group may write a key", "cmd/adverb/internal/cm/writers_unix.go",

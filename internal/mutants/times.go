@@ -27,7 +27,7 @@ var timesMutants = []mutant{
 	{"a probe that was in vain teaches nothing", transport + "probe.go",
 		"		a.slow.learn(now, p.took)\n", "", "./internal/transport", "TestSlowPeer"},
 	{"a probe that is answered twice teaches nothing", transport + "probe.go",
-		"	if s.n--; !s.vain {\n", "	if s.n--; false {\n", "./internal/transport", "TestSlowPeer"},
+		"	if s.n--; !s.vain {\n", "	if s.n--; false {\n", "./internal/transport", "TestProbeAnsweredTwice"},
 	{"who was slow once is slow for good", transport + "probe.go",
 		"	if now-s.since >= slowMemory {\n", "	if false {\n", "./internal/transport", "TestSlownessEnds"},
 	{"losses do not end the patience with a slow peer", transport + "probe.go",
@@ -37,7 +37,7 @@ var timesMutants = []mutant{
 	{"a READ is repeated from a later gap", transport + "requester.go",
 		"		rec.loseMissing(max(begin, rec.una), rec.nxt)\n", "		_ = begin\n", "./internal/transport", "TestForeignRead"},
 	{"what has arrived between two gaps must arrive again", transport + "flight.go",
-		"			if end = f.ranges[i].end; f.ranges[i].arrived {", "			if end = f.ranges[i].end; false {", "./internal/transport", "TestForeignRead"},
+		"			if end = f.ranges[i].end; f.ranges[i].arrived {", "			if end = f.ranges[i].end; false {", "./internal/transport", "TestSendAgainBesidesArrived"},
 	{"responses that come twice are unexpected", transport + "completer.go",
 		"	c.qp.counters.RepeatedResponses++\n", "	c.qp.counters.Unexpected++\n", "./internal/transport", "TestForeignReads"},
 }

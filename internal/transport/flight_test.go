@@ -206,6 +206,27 @@ func TestFlightAcknowledged(t *testing.T) {
 	acknowledge("sent once at the same time", 109, 3*ms, true)
 }
 
+// TestSendAgainBesidesArrived: what is sent again goes around what has arrived.
+func TestSendAgainBesidesArrived(t *testing.T) {
+	var f flight
+	f.start(100)
+	f.send(1, 10, 0)
+	if n := f.arrive(103, 105); n != 2 {
+		t.Fatalf("%d have arrived, want 2", n)
+	}
+	f.loseMissing(100, 110)
+	f.sendAgain(2, 100, 110, 0)
+	for seq := uint64(100); seq < 110; seq++ {
+		r := f.ranges[f.index(seq)]
+		if there := seq == 103 || seq == 104; r.arrived != there || r.repeated == there {
+			t.Errorf("%d: arrived %v, repeated %v; want arrived %v, and repeated otherwise", seq, r.arrived, r.repeated, there)
+		}
+	}
+	if f.nxt != f.max || f.flying() != 8 {
+		t.Errorf("next is %d of %d, with %d on their way; want nothing left, and 8", f.nxt, f.max, f.flying())
+	}
+}
+
 // TestFlightAllocs: a flight that has been as full before allocates nothing.
 func TestFlightAllocs(t *testing.T) {
 	var f flight

@@ -194,3 +194,21 @@ func TestNAKsBehindREAD(t *testing.T) {
 	}
 	p.a.wantState(verbs.QPStateRTS)
 }
+
+// TestProbeAnsweredTwice: a peer that answers what a probe has repeated once more was slow, and has lost nothing. The next
+// silence lasts a quarter longer than it took. A second word of the same probe says nothing.
+func TestProbeAnsweredTwice(t *testing.T) {
+	const took = 20 * time.Millisecond
+	var counts Counters
+	c := newCongestion()
+	p := probing{counts: &counts, asked: &asked{settled: probe{from: 5, to: 6, n: 1, took: took}}}
+	if p.wasVain(time.Second, &c, 4) || p.wasVain(time.Second, &c, 6) {
+		t.Error("an answer to something else tells of the probe")
+	}
+	if !p.wasVain(time.Second, &c, 5) || p.wasVain(time.Second, &c, 5) {
+		t.Error("the second answer to the probe is not told once")
+	}
+	if got := p.slowness(time.Second); got != took+took/4 || counts.NeedlessProbes != 1 {
+		t.Errorf("patience of %v, and %d needless probes; want %v, and 1", got, counts.NeedlessProbes, took+took/4)
+	}
+}
