@@ -241,7 +241,7 @@ func runRcopy(ctx context.Context, t *testing.T, l *Lab, s scenario, size int) {
 		s.startCM(ctx, t, guest, at, "rcopy", "-p", port)
 		finish(t, start(ctx, t, host, "adverb", "rcopy", "-p", port, local, guest.Addr(false).String()+":"+remote))
 	} else {
-		if _, err := guest.Run(ctx, "sh", "-c", `head -c 1000003 /dev/urandom > "$2.part"; while cat "$2.part"; do :; done | head -c "$1" > "$2"; rm "$2.part"`, "make", strconv.Itoa(size), remote); err != nil {
+		if _, err := guest.Run(ctx, "sh", "-c", `head -c 1000003 /dev/urandom > "$2.part"; while cat "$2.part"; do :; done | head -c "$1" > "$2"; rm "$2.part"; test "$(stat -c %s "$2")" = "$1"`, "make", strconv.Itoa(size), remote); err != nil {
 			t.Fatal(err)
 		}
 		s.startCM(ctx, t, host, at, "adverb", "rcopy", "-p", port, "--into", dir)
@@ -252,7 +252,8 @@ func runRcopy(ctx context.Context, t *testing.T, l *Lab, s scenario, size int) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(data)
-	out, err := guest.Run(ctx, "sha256sum", remote)
+	// The guest's files are in its memory, which holds one of the long ones.
+	out, err := guest.Run(ctx, "sh", "-c", `sha256sum "$1" && rm "$1"`, "sum", remote)
 	if err != nil || len(data) != size || !bytes.HasPrefix([]byte(out), []byte(hex.EncodeToString(sum[:]))) {
 		t.Errorf("%d bytes of %d, SHA-256 %x here, and there %s, %v", len(data), size, sum, out, err)
 	}

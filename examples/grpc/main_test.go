@@ -139,14 +139,16 @@ func TestErrors(t *testing.T) {
 	if _, err := e.Recv(); status.Code(err) != codes.Canceled {
 		t.Errorf("after the context's end: %v, want %v", err, codes.Canceled)
 	}
-	if err := echoAll(t.Context(), c, io.MultiReader(strings.NewReader("text"), failing{}), io.Discard); status.Code(err) != codes.Canceled {
-		t.Errorf("a source that fails: %v, want %v", err, codes.Canceled)
+	if err := echoAll(t.Context(), c, io.MultiReader(strings.NewReader("text"), failing{}), io.Discard); !errors.Is(err, errNoMore) {
+		t.Errorf("a source that fails: %v, want its error: %v", err, errNoMore)
 	}
 }
 
 type failing struct{}
 
-func (failing) Read([]byte) (int, error) { return 0, errors.New("no more") }
+var errNoMore = errors.New("no more")
+
+func (failing) Read([]byte) (int, error) { return 0, errNoMore }
 
 // The commands of README, as processes.
 func TestProcesses(t *testing.T) {
