@@ -69,6 +69,15 @@ func (how copying) fault(e any, dst, src []byte) error {
 // Copy copies src to dst, which is as long. One of them may be a span's Bytes, and fault.
 func Copy(dst, src []byte) error { return guarded(copyPlain, dst, src, nil) }
 
+// guardedWord calls access for a word of b.
+func guardedWord(b []byte, access func() uint64) (orig uint64, err error) {
+	if err = atomicFaults(b); err != nil {
+		return 0, err
+	}
+	defer catch(watchFaults(), b, nil, &err)
+	return access(), nil
+}
+
 // catch is deferred while single words at dst, or at src, are accessed. A fault there becomes *err.
 func catch(was bool, dst, src []byte, err *error) {
 	debug.SetPanicOnFault(was)

@@ -67,14 +67,15 @@ func (s Span) CompareSwap(compare, swap uint64) (orig uint64, err error) {
 		return 0, err
 	}
 	if s.guard {
-		if err = atomicFaults(s.bytes); err != nil {
-			return 0, err
-		}
-		defer catch(watchFaults(), s.bytes, nil, &err)
+		return guardedWord(s.bytes, func() uint64 { return compareSwap(p, compare, swap) })
 	}
+	return compareSwap(p, compare, swap), nil
+}
+
+func compareSwap(p *uint64, compare, swap uint64) (orig uint64) {
 	for {
 		if orig = atomic.LoadUint64(p); orig != compare || atomic.CompareAndSwapUint64(p, compare, swap) {
-			return orig, nil
+			return orig
 		}
 	}
 }
@@ -87,10 +88,7 @@ func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
 		return 0, err
 	}
 	if s.guard {
-		if err = atomicFaults(s.bytes); err != nil {
-			return 0, err
-		}
-		defer catch(watchFaults(), s.bytes, nil, &err)
+		return guardedWord(s.bytes, func() uint64 { return atomic.AddUint64(p, add) - add })
 	}
 	return atomic.AddUint64(p, add) - add, nil
 }
