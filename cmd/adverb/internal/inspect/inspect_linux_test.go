@@ -227,18 +227,24 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// The status tells that a program did not answer. This one hangs up.
-func TestSilent(t *testing.T) {
+// hangUp listens as a program of this user does, and answers nobody.
+func hangUp(t *testing.T) {
+	t.Helper()
 	l, err := net.Listen("unix", fmt.Sprintf("@adverb/watch/%d/%d-%s", os.Geteuid(), os.Getpid(), t.Name()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			c.Close()
 		}
 	}()
+}
+
+// The status tells that a program did not answer. This one hangs up.
+func TestSilent(t *testing.T) {
+	hangUp(t)
 	for _, command := range []string{"stat", "res"} {
 		code, _, stderr := tool.Run(t.Context(), "adverb", command)
 		if want := fmt.Sprintf("pid %d: it hung up", os.Getpid()); code != cli.ExitError || !strings.Contains(stderr, want) {

@@ -15,16 +15,7 @@ import (
 
 // The tool does not say that nobody has a device open if not all have answered.
 func TestNoneUnknown(t *testing.T) {
-	l, err := net.Listen("unix", fmt.Sprintf("@adverb/watch/%d/%d-%s", os.Geteuid(), os.Getpid(), t.Name()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-			c.Close()
-		}
-	}()
+	hangUp(t)
 	for _, command := range []string{"stat", "res"} {
 		code, _, stderr := tool.Run(t.Context(), "adverb", command, "soft_nosuch")
 		if want := "no program that has answered has device soft_nosuch open"; code != cli.ExitError || !strings.Contains(stderr, want) {
