@@ -26,10 +26,10 @@ func TestFetchOrder(t *testing.T) {
 		})
 		for _, to := range []int{8, 4, 3} {
 			t.Run(fmt.Sprintf("%d at %d, lent, to %d", c.n, c.off, to), func(t *testing.T) {
-				dst := Span{bytes: alignedTo(64, c.n+64)[to:][:c.n]}
+				dst := Foreign(alignedTo(64, c.n+64)[to:][:c.n])
 				readInOrder(t, c.off, c.n, func(b, src []byte) {
 					dst.PlaceShared(src)
-					copy(b, dst.bytes)
+					copy(b, dst.Bytes())
 				})
 			})
 		}

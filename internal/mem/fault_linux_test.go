@@ -99,8 +99,11 @@ func TestFaults(t *testing.T) {
 		"Scatter kept":  {do: func(p *PD, k *Keeper, _ Span, sg []verbs.SGE) error { return k.Scatter(p, sg, 0, buf) }},
 		"ScatterShared": {do: func(p *PD, _ *Keeper, _ Span, sg []verbs.SGE) error { return p.ScatterShared(sg, 0, buf) }},
 		"ScatterLate":   {do: func(p *PD, _ *Keeper, _ Span, sg []verbs.SGE) error { return p.ScatterLate(sg, 0, buf, nil) }},
-		"Copy from":     {true, func(_ *PD, _ *Keeper, s Span, _ []verbs.SGE) error { return Copy(buf, s.Bytes()[:len(buf)]) }},
-		"Copy to":       {do: func(_ *PD, _ *Keeper, s Span, _ []verbs.SGE) error { return Copy(s.Bytes()[:len(buf)], buf) }},
+		"ScatterLate behind": {do: func(p *PD, _ *Keeper, s Span, sg []verbs.SGE) error {
+			return p.ScatterLate(sg, 0, buf, []Span{Foreign(s.Bytes()[:8])})
+		}},
+		"Copy from": {true, func(_ *PD, _ *Keeper, s Span, _ []verbs.SGE) error { return Copy(buf, s.Bytes()[:len(buf)]) }},
+		"Copy to":   {do: func(_ *PD, _ *Keeper, s Span, _ []verbs.SGE) error { return Copy(s.Bytes()[:len(buf)], buf) }},
 		"window": {do: func(p *PD, _ *Keeper, s Span, _ []verbs.SGE) error {
 			w := &Window{pd: p, typ: verbs.MWType1}
 			w.bound.Store(&binding{region: s.region, base: s.region.base, length: size, access: everything})
@@ -179,7 +182,7 @@ func TestProgramFaults(t *testing.T) {
 			}
 		}()
 		var err error
-		defer catch(watchFaults(), s.bytes, s.bytes, &err)
+		defer catch(watchFaults(), s.Bytes(), s.Bytes(), &err)
 		panic("other")
 	}()
 }

@@ -71,7 +71,7 @@ func (k *Keeper) piece(p *PD, e *verbs.SGE, off uint32, n int, need verbs.Access
 		return Span{}, false
 	}
 	b, ok := r.lets(p, e.Addr+uint64(off), uint64(n), need)
-	return Span{nil, b, r.guard}, ok
+	return spanOf(nil, b, r.guard), ok
 }
 
 // take keeps r, which the caller holds, in place of what was kept. It returns false if r is not to be kept.
@@ -146,7 +146,7 @@ func (k *Keeper) Open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need v
 // OpenSGE is p.OpenSGE.
 func (k *Keeper) OpenSGE(p *PD, e *verbs.SGE, need verbs.Access) (Span, error) {
 	if s, ok := k.piece(p, e, 0, int(e.Length), need); ok {
-		tellUse(s.bytes, need)
+		tellUse(s.Bytes(), need)
 		return s, nil
 	}
 	return p.openOne(k, e, need)
@@ -156,7 +156,7 @@ func (k *Keeper) OpenSGE(p *PD, e *verbs.SGE, need verbs.Access) (Span, error) {
 func (k *Keeper) Gather(p *PD, dst []byte, sg []verbs.SGE, off uint32) error {
 	if len(sg) > 0 {
 		if s, ok := k.piece(p, &sg[0], off, len(dst), 0); ok {
-			tellRead(s.bytes)
+			tellRead(s.Bytes())
 			return k.Fetch(s, dst)
 		}
 	}
@@ -167,7 +167,7 @@ func (k *Keeper) Gather(p *PD, dst []byte, sg []verbs.SGE, off uint32) error {
 func (k *Keeper) Scatter(p *PD, sg []verbs.SGE, off uint32, src []byte) error {
 	if len(sg) > 0 {
 		if s, ok := k.piece(p, &sg[0], off, len(src), verbs.AccessLocalWrite); ok {
-			tellWrite(s.bytes)
+			tellWrite(s.Bytes())
 			return s.Place(src)
 		}
 	}
@@ -176,10 +176,10 @@ func (k *Keeper) Scatter(p *PD, sg []verbs.SGE, off uint32, src []byte) error {
 
 // Fetch is s.Fetch.
 func (k *Keeper) Fetch(s Span, dst []byte) error {
-	if k == nil || k.Fold == nil || addrOf(s.bytes)%lineSize != 0 {
+	if k == nil || k.Fold == nil || addrOf(s.Bytes())%lineSize != 0 {
 		return s.Fetch(dst)
 	}
-	src := s.bytes[:len(dst)]
+	src := s.Bytes()[:len(dst)]
 	if s.guard {
 		return guarded(copyFolded, dst, src, k.Fold)
 	}

@@ -30,8 +30,8 @@ func (s Span) placeLate(src []byte, kept []Span) error {
 	for len(src) > 0 {
 		skip, n := 0, len(src)
 		for _, k := range kept {
-			if from := int64(addrOf(k.bytes) - addrOf(s.bytes)); from <= 0 {
-				skip = max(skip, int(min(from+int64(len(k.bytes)), int64(n))))
+			if from := int64(addrOf(k.Bytes()) - addrOf(s.Bytes())); from <= 0 {
+				skip = max(skip, int(min(from+int64(len(k.Bytes())), int64(n))))
 			} else {
 				n = int(min(from, int64(n)))
 			}
@@ -39,12 +39,12 @@ func (s Span) placeLate(src []byte, kept []Span) error {
 		if skip > 0 {
 			n = min(skip, len(src))
 		} else {
-			tellWrite(s.bytes[:n])
+			tellWrite(s.Bytes()[:n])
 			if err := s.PlaceShared(src[:n]); err != nil {
 				return err
 			}
 		}
-		s.bytes, src = s.bytes[n:], src[n:]
+		s, src = s.from(n), src[n:]
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (s Span) loan() (Loan, bool) {
 		s.Release()
 		return Loan{}, false
 	}
-	return Loan{Span: s, File: r.lent, Off: addrOf(s.bytes) - addrOf(r.buf)}, true
+	return Loan{Span: s, File: r.lent, Off: addrOf(s.Bytes()) - addrOf(r.buf)}, true
 }
 
 // Lend opens the bytes [off, off+n) of a scatter/gather list to be lent to a peer, if they are in one region that
@@ -116,7 +116,7 @@ func (p *PD) Lend(sg []verbs.SGE, off, n uint32) (Loan, bool) {
 	}
 	l, ok := s.loan()
 	if ok {
-		tellRead(s.bytes)
+		tellRead(s.Bytes())
 	}
 	return l, ok
 }
@@ -154,8 +154,8 @@ func (p *PD) Share(key verbs.RKey) (Shared, bool) {
 		r.release()
 		return Shared{}, false
 	}
-	return Shared{Span{r, r.buf, r.guard}, r.lent, r.base, r.access}, true
+	return Shared{spanOf(r, r.buf, r.guard), r.lent, r.base, r.access}, true
 }
 
 // Foreign is memory of another process as a span.
-func Foreign(b []byte) Span { return Span{bytes: b} }
+func Foreign(b []byte) Span { return spanOf(nil, b, false) }

@@ -10,8 +10,8 @@ import (
 
 // write writes for longer than Close takes. The last word is what a test sees.
 func write(s Span) {
-	for i := range s.bytes {
-		s.bytes[len(s.bytes)-1-i] = 1
+	for i := range s.Bytes() {
+		s.Bytes()[len(s.Bytes())-1-i] = 1
 	}
 }
 

@@ -67,7 +67,7 @@ func (p *PD) OpenSGE(e *verbs.SGE, need verbs.Access) (Span, error) {
 // openOne is OpenSGE, or that of k.
 func (p *PD) openOne(k *Keeper, e *verbs.SGE, need verbs.Access) (Span, error) {
 	s, err := p.openLocal(k, e.LKey, e.Addr, uint64(e.Length), need)
-	tellUse(s.bytes, need) // none after an error
+	tellUse(s.Bytes(), need) // none after an error
 	return s, err
 }
 
@@ -100,7 +100,7 @@ func (p *PD) openRegion(k *Keeper, r *Region, key uint32, va, n uint64, need ver
 		r.release()
 		return Span{}, err
 	}
-	s := Span{r, b, r.guard}
+	s := spanOf(r, b, r.guard)
 	if kept || k.take(r) {
 		s.region = nil
 	}
@@ -143,7 +143,7 @@ func (p *PD) gather(k *Keeper, dst []byte, sg []verbs.SGE, off uint32) error {
 			return err
 		}
 		if n > 0 {
-			tellRead(s.bytes[:n])
+			tellRead(s.Bytes()[:n])
 			if n == whole {
 				err = k.Fetch(s, dst)
 			} else {
@@ -176,7 +176,7 @@ func (p *PD) scatter(k *Keeper, sg []verbs.SGE, off uint32, src []byte, shared b
 			return err
 		}
 		if n > 0 {
-			tellWrite(s.bytes[:n])
+			tellWrite(s.Bytes()[:n])
 			if shared {
 				err = s.PlaceShared(src[:n])
 			} else {
@@ -210,7 +210,7 @@ func (p *PD) OpenList(dst []Span, sg []verbs.SGE, off, n uint32, need verbs.Acce
 			return dst[:before], err
 		}
 		if got > 0 {
-			tellUse(s.bytes[:got], need)
+			tellUse(s.Bytes()[:got], need)
 			dst = append(dst, s)
 			left -= got
 		}

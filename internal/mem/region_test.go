@@ -114,7 +114,7 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b := s.bytes; s.region != tt.m || len(b) != int(tt.n) || len(b) > 0 && &b[0] != &buf[tt.at] {
+			if b := s.Bytes(); s.region != tt.m || len(b) != int(tt.n) || len(b) > 0 && &b[0] != &buf[tt.at] {
 				t.Errorf("opened %d bytes elsewhere, want %d at offset %d", len(b), tt.n, tt.at)
 			}
 			if n := tt.m.gate.users.Load(); n != 1 {

@@ -51,8 +51,8 @@ func (m registered) wantOpen(d *domain, need verbs.Access, text string) {
 		d.refused("open", err, verbs.ErrInvalid, text)
 	case err != nil:
 		m.t.Errorf("open: %v, want no error", err)
-	case &s.bytes[0] != &m.Bytes()[0]:
-		m.t.Errorf("opened memory at %p, want that at %p", &s.bytes[0], &m.Bytes()[0])
+	case &s.Bytes()[0] != &m.Bytes()[0]:
+		m.t.Errorf("opened memory at %p, want that at %p", &s.Bytes()[0], &m.Bytes()[0])
 	}
 }
 
@@ -261,8 +261,8 @@ func TestReregConcurrent(t *testing.T) {
 				if err != nil {
 					continue // the key is one of before
 				}
-				if len(s.bytes) != 64 || &s.bytes[0] != &b[0] {
-					t.Errorf("opened %d bytes at %p, want 64 at %p", len(s.bytes), &s.bytes[0], &b[0])
+				if len(s.Bytes()) != 64 || &s.Bytes()[0] != &b[0] {
+					t.Errorf("opened %d bytes at %p, want 64 at %p", len(s.Bytes()), &s.Bytes()[0], &b[0])
 				}
 				s.Release()
 			}

@@ -13,16 +13,20 @@ const sharedPiece = 4096
 func alike(dst, src []byte) bool { return pairsInOrder && (addrOf(dst)-addrOf(src))%lineSize == 0 }
 
 // PlaceShared is Place for bytes that others may be changing.
-func (s Span) PlaceShared(src []byte) error { return s.PlaceFrom(Span{bytes: src}) }
+func (s Span) PlaceShared(src []byte) error { return s.PlaceFrom(Foreign(src)) }
 
 // PlaceFrom is PlaceShared for the bytes of another span. It fails where the memory of either faults.
 func (s Span) PlaceFrom(from Span) error {
-	src := from.bytes
-	dst := s.bytes[:len(src)]
-	if s.guard || from.guard {
+	src := from.Bytes()
+	dst := s.Bytes()[:len(src)]
+	switch {
+	case s.guard || from.guard:
 		return guarded(copyShared, dst, src, nil)
+	case alike(dst, src): // without the room of a piece
+		place(dst, src)
+	default:
+		placeShared(dst, src)
 	}
-	placeShared(dst, src)
 	return nil
 }
 

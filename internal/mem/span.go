@@ -10,11 +10,17 @@ import (
 
 // Span is a piece of registered memory. It stays in place, and registered, until Release. The zero
 // Span is no memory, and its Release does nothing.
+//
+// It has four words, and so no capacity of its bytes: the compiler keeps no larger one in registers.
 type Span struct {
 	region *Region
-	bytes  []byte
+	start  *byte
+	n      int
 	guard  bool // of the region: see guard.go
 }
+
+// spanOf returns a span of b. It is of r, if r is held.
+func spanOf(r *Region, b []byte, guard bool) Span { return Span{r, unsafe.SliceData(b), len(b), guard} }
 
 // Release ends the use of the span. It is called once.
 func (s Span) Release() {
@@ -24,12 +30,15 @@ func (s Span) Release() {
 }
 
 // Bytes returns the memory, for system calls that read or fill it. Go code uses Place and Fetch, or [Copy].
-func (s Span) Bytes() []byte { return s.bytes }
+func (s Span) Bytes() []byte { return unsafe.Slice(s.start, s.n) }
+
+// from returns the span without its first n bytes.
+func (s Span) from(n int) Span { return spanOf(s.region, s.Bytes()[n:], s.guard) }
 
 // Place copies src to the beginning of the span, which must be as long at least. See [place] for
 // the order in which the bytes appear. It fails with ErrFault, as Fetch does: part of the bytes may be there then.
 func (s Span) Place(src []byte) error {
-	dst := s.bytes[:len(src)]
+	dst := s.Bytes()[:len(src)]
 	if s.guard {
 		return guarded(copyPlace, dst, src, nil)
 	}
@@ -39,7 +48,7 @@ func (s Span) Place(src []byte) error {
 
 // Fetch fills dst from the beginning of the span, which must be as long at least.
 func (s Span) Fetch(dst []byte) error {
-	src := s.bytes[:len(dst)]
+	src := s.Bytes()[:len(dst)]
 	if s.guard {
 		return guarded(copyFetch, dst, src, nil)
 	}
@@ -50,7 +59,7 @@ func (s Span) Fetch(dst []byte) error {
 // word returns the span's 8 bytes as a word. Its memory must be aligned to 8 bytes, whatever its
 // virtual address is.
 func (s Span) word() (*uint64, error) {
-	p := unsafe.Pointer(unsafe.SliceData(s.bytes))
+	p := unsafe.Pointer(s.start)
 	if uintptr(p)%8 != 0 {
 		return nil, verbs.Errorf(verbs.ErrInvalid,
 			"the memory of the word is not aligned to 8 bytes: register aligned memory for atomics")
@@ -67,7 +76,7 @@ func (s Span) CompareSwap(compare, swap uint64) (orig uint64, err error) {
 		return 0, err
 	}
 	if s.guard {
-		return guardedWord(s.bytes, func() uint64 { return compareSwap(p, compare, swap) })
+		return guardedWord(s.Bytes(), func() uint64 { return compareSwap(p, compare, swap) })
 	}
 	return compareSwap(p, compare, swap), nil
 }
@@ -88,7 +97,7 @@ func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
 		return 0, err
 	}
 	if s.guard {
-		return guardedWord(s.bytes, func() uint64 { return atomic.AddUint64(p, add) - add })
+		return guardedWord(s.Bytes(), func() uint64 { return atomic.AddUint64(p, add) - add })
 	}
 	return atomic.AddUint64(p, add) - add, nil
 }

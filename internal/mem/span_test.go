@@ -113,7 +113,7 @@ func TestShared(t *testing.T) {
 		switch i % 3 {
 		case 0:
 			how = "PlaceShared"
-			Span{bytes: region.Bytes()[to:]}.PlaceShared(from)
+			Foreign(region.Bytes()[to:]).PlaceShared(from)
 		case 1:
 			how = "one SGE"
 			err = pd.ScatterShared([]verbs.SGE{sge(to-8, n+8)}, 8, from)

@@ -200,5 +200,5 @@ func (w *Window) open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need v
 		return Span{}, err
 	}
 	off += b.off
-	return Span{b.region, b.region.buf[off : off+n], b.region.guard}, nil
+	return spanOf(b.region, b.region.buf[off:off+n], b.region.guard), nil
 }

@@ -125,8 +125,8 @@ func (d *domain) opens(key verbs.RKey, va, n uint64, off int) Span {
 	if err != nil {
 		d.t.Fatalf("open %d bytes at %#x: %v, want no error", n, va, err)
 	}
-	if len(s.bytes) != int(n) || n > 0 && s.bytes[0] != byte(off) {
-		d.t.Errorf("opened %d bytes at %#x, which begin with %v; want %d that begin with %d", len(s.bytes), va, s.bytes, n, off)
+	if len(s.Bytes()) != int(n) || n > 0 && s.Bytes()[0] != byte(off) {
+		d.t.Errorf("opened %d bytes at %#x, which begin with %v; want %d that begin with %d", len(s.Bytes()), va, s.Bytes(), n, off)
 	}
 	return s
 }
