@@ -222,10 +222,17 @@ func (e *ourEnd) next() verbs.WC {
 func (e *ourEnd) state() verbs.QPState { return e.qp.State() }
 
 // probes returns how often the QP has looked whether its peer still has what was sent last.
-func (e *ourEnd) probes() int {
+func (e *ourEnd) probes() int { return e.count("loss_probes") }
+
+// count returns a counter of the QP.
+func (e *ourEnd) count(name string) int {
+	e.t.Helper()
 	cs, err := e.qp.Counters()
 	e.must(err)
-	n, _ := cs.Get("loss_probes")
+	n, ok := cs.Get(name)
+	if !ok {
+		e.t.Fatalf("a QP has no counter %q", name)
+	}
 	return int(n)
 }
 
