@@ -406,7 +406,7 @@ var cornerMutants = []mutant{
 	{"an ACK of the fast path is no sign of life", transport + "fastpath.go",
 		"	rec.refill()\n	r.alive.heard = q.notBefore(now)\n", "	rec.refill()\n", "./internal/transport", "TestFastIsHeard"},
 	{"a SEND of the fast path is no sign of life", transport + "fastpath.go",
-		"	s.executed(true, asks)\n	r.alive.heard = now\n", "	s.executed(true, asks)\n", "./internal/transport", "TestFastIsHeard"},
+		"	s.executed(true, true)\n	r.alive.heard = now\n", "	s.executed(true, true)\n", "./internal/transport", "TestFastIsHeard"},
 	{"the fast path fills a gap, and the next one is not reported", transport + "fastpath.go",
 		" || s.refused || s.hold.n", " || s.hold.n", "./internal/transport", "TestFastRefusedBefore"},
 	{"a QP in error executes SENDs of the fast path", transport + "fastpath.go",

@@ -149,14 +149,8 @@ var nearMutants = []mutant{
 		"		q.t.HandlePacket(q.at(now), p, 0)\n		}\n", "		}\n", "./internal/hca", "Lane|TestFast"},
 
 	// The short ways of packets that are as expected.
-	{"an ACK of a READ request answers the READ", transport + "completer.go",
-		"|| len(c.rc.requester.outstanding) > 0 || !c.planned()", "|| !c.planned()", "./internal/transport", "TestShort"},
-	{"an ACK of all that is under way does not tell that the send queue is drained", transport + "completer.go",
-		"c.qp.attr.State == verbs.QPStateRTS && r.recovery.planned()", "r.recovery.planned()", "./internal/transport", "TestFastDrains"},
 	{"a greeting does not go before the first message", transport + "requester.go",
 		" || c.greeting.due || c.ladder.due || q", " || c.ladder.due || q", "./internal/transport", "TestShort"},
-	{"a SEND is acknowledged though it does not ask", transport + "fastpath.go",
-		"	s.executed(true, asks)\n", "	s.executed(true, true)\n", "./internal/transport", "TestShort"},
 
 	// What is lent to a process of this host.
 	{"what a QP has lent is not recalled when it fails", hca + "publish.go",

@@ -83,9 +83,6 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 	switch a.Syndrome.Kind() {
 	case wire.KindACK:
 		c.rc.requester.setCredits(a)
-		if c.all(now, seq+1) {
-			return
-		}
 		if !c.advance(now, seq+1) || c.rc.recovery.selective {
 			c.rc.ladder.probeAnswered()
 			c.gap(now)
@@ -219,29 +216,6 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 	return false
 }
 
-// all is advance where end is the end of all that is under way, and nothing was otherwise than planned. It does nothing,
-// and reports false, where it is not so.
-func (c *completer) all(now time.Duration, end uint64) bool {
-	if end != c.rc.recovery.max || len(c.rc.requester.outstanding) > 0 || !c.planned() {
-		return false
-	}
-	c.finish(now)
-	return true
-}
-
-// planned reports whether nothing was otherwise than planned with all that is under way.
-func (c *completer) planned() bool {
-	r := c.rc
-	return r.ladder.of == 0 && r.alive.probe == 0 && c.qp.attr.State == verbs.QPStateRTS && r.recovery.planned()
-}
-
-// finish is moveTo the end of all that is under way, where planned is true.
-func (c *completer) finish(now time.Duration) {
-	c.rc.recovery.acknowledgedAll(now)
-	c.completeDone()
-	c.failIfOldest()
-}
-
 // moveTo makes seq the oldest that is not acknowledged, and completes what is done by it.
 func (c *completer) moveTo(now time.Duration, seq uint64) {
 	rec := &c.rc.recovery
@@ -351,9 +325,6 @@ func (c *completer) failInTurn(w *sendWQE, f *fault) {
 }
 
 func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) {
-	if c.answersAll(now, seq, p) {
-		return
-	}
 	w := c.responseTo(now, seq)
 	if w == nil {
 		return
@@ -377,29 +348,6 @@ func (c *completer) takeCredits(p *wire.Packet) {
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
 		c.rc.requester.setCredits(p.AETH)
 	}
-}
-
-// answersAll is readResponse of the whole answer to a READ that is all that is under way, where nothing was otherwise than
-// planned. It does nothing, and reports false, where it is not so.
-func (c *completer) answersAll(now time.Duration, seq uint64, p *wire.Packet) bool {
-	q, r := c.qp, c.rc
-	if q.sq.head == q.sq.tail {
-		return false
-	}
-	w := q.sq.at(q.sq.head)
-	if w.op != verbs.OpRDMARead || w.seq != seq || w.end() != r.recovery.max || w.packets != uint64(q.run.length()) || !c.planned() {
-		return false
-	}
-	if f := c.placeRead(w, 0, w.packets, p); f != nil {
-		c.failInTurn(w, f)
-		return true
-	}
-	if q.run.isTaken() {
-		c.takeCredits(p)
-		r.requester.outstanding = r.requester.outstanding[:0]
-		c.finish(now)
-	}
-	return true
 }
 
 // placeRead checks the n response packets of the READ w from packet k on, which came as p, and stores their data.

@@ -155,25 +155,16 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Lent) bool {
 	now = q.notBefore(now)
 	if m.Packets == 1 && lent == nil { // as most are
-		return q.receiveFast(now, m, payload, true)
+		return q.receiveFast(now, m, payload)
 	}
 	q.run.packets, q.run.payload = m.Packets, lent // in its place: see QP.header
-	done := q.receiveFast(now, m, payload, true)
+	done := q.receiveFast(now, m, payload)
 	q.run = run{}
 	return done
 }
 
-// receiveOnly is ReceiveFast for a packet of an RC QP: most are as expected.
-func (q *QP) receiveOnly(now time.Duration, p *wire.Packet) bool {
-	if p.Opcode != wire.RCSendOnly && p.Opcode != wire.RCSendOnlyWithImm {
-		return false
-	}
-	m := Message{PSN: p.PSN, Packets: q.run.length(), Imm: p.Imm, HasImm: p.Opcode == wire.RCSendOnlyWithImm, Solicited: p.Solicited}
-	return q.receiveFast(now, &m, p.Payload, p.AckReq)
-}
-
-// receiveFast is ReceiveFast of what the run stands for. asks says whether the message asks for an acknowledgement.
-func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte, asks bool) bool {
+// receiveFast is ReceiveFast of the payload that the run stands for.
+func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte) bool {
 	r, ok := q.service.(*rc)
 	if !ok || q.attr.State != verbs.QPStateRTS || !q.outputs.established || q.routing.Accept {
 		return false
@@ -200,7 +191,7 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte, asks boo
 		wc.Flags |= verbs.WCFlagWithImm
 		wc.Imm = m.Imm
 	}
-	s.executed(true, asks)
+	s.executed(true, true)
 	r.alive.heard = now
 	return true
 }

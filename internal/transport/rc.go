@@ -158,7 +158,7 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	case p.Opcode.Service() != wire.ServiceRC:
 		q.counters.Unexpected++
 	case p.Opcode.IsRequest():
-		if (sends || state == verbs.QPStateRTR) && !q.receiveOnly(now, p) {
+		if sends || state == verbs.QPStateRTR {
 			r.responder.handle(p)
 		}
 	case sends:

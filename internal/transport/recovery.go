@@ -113,28 +113,6 @@ func (r *recovery) acknowledged(now time.Duration, seq uint64) (needless bool) {
 	return needless
 }
 
-// planned reports whether all that is under way was sent at once, and nothing was otherwise than planned.
-func (r *recovery) planned() bool {
-	if r.nxt != r.max || len(r.ranges) != 1 || r.spread != nil || r.samples() || r.before.until != 0 {
-		return false
-	}
-	x := &r.ranges[0]
-	return !x.lost && !x.repeated && !x.arrived && x.at > r.latestAt
-}
-
-// acknowledgedAll is acknowledged for all that is under way, where planned is true.
-func (r *recovery) acknowledgedAll(now time.Duration) {
-	x := &r.ranges[0]
-	r.calmDown(now)
-	r.latest, r.latestAt, r.latestTrip, r.latestHeld = r.max-1, x.at, tripSince(now, x.at), false
-	r.took(now, r.latestTrip)
-	r.congestion.acknowledged(r.max-r.una, r.beyond(r.max), *r.ours)
-	r.flight.start(r.max)
-	r.executed, r.due = max(r.executed, r.una), Never
-	r.refill()
-	r.restartTimer(now)
-}
-
 // beyond is by how many packets the window grows in the time of a window, with everything before seq acknowledged, if
 // more is under way than the path holds.
 func (r *recovery) beyond(seq uint64) uint64 {
