@@ -101,6 +101,7 @@ var floors = []struct {
 	{"internal/link", 0},
 	{"internal/idtable", 0},
 	{"internal/crowd", 0},
+	{"internal/recovery", 0},
 	{"internal/clock", 0},
 	{"internal/release", 0},
 	{"internal/litmus", 0},
@@ -120,11 +121,11 @@ var soleImporters = map[string]string{
 }
 
 // stdlibOnly packages are the contract and the formats: somebody who reads or copies them needs nothing else.
-var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/crowd", "internal/clock", "internal/release", "internal/litmus", "internal/tables", "internal/benchdata"}
+var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/crowd", "internal/recovery", "internal/clock", "internal/release", "internal/litmus", "internal/tables", "internal/benchdata"}
 
 // pure packages run the same over a network and in a simulation that replays from a seed, so
 // nothing in them may depend on the clock, the scheduler, the system or chance.
-var pure = []string{"internal/transport", "internal/cm", "internal/mpa", "internal/iwarp", "internal/crowd"}
+var pure = []string{"internal/transport", "internal/recovery", "internal/cm", "internal/mpa", "internal/iwarp", "internal/crowd"}
 
 // Of the standard library, pure packages may not import these, nor what lies below them…
 var impureImports = []string{"net", "os", "sync", "syscall", "math/rand", "crypto/rand", "context", "log"}

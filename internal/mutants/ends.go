@@ -63,8 +63,8 @@ var endMutants = []mutant{
 		"		if q.isClosed() {\n			return 0, verbs.ErrClosed\n		}\n		return 0, verbs.Errorf(verbs.ErrInvalid, \"the QP takes", "		return 0, verbs.Errorf(verbs.ErrInvalid, \"the QP takes", "./verbs", "TestUseAfterClose"},
 
 	// Congestion control.
-	{"a step of DCQCN is more than a slow line has", transport + "dcqcn.go",
-		"min(dcqcnAdditive, d.line/dcqcnPart)", "dcqcnAdditive", "./internal/transport", "TestDCQCNSlowLine"},
+	{"a step of DCQCN is more than a slow line has", recovery + "dcqcn.go",
+		"min(dcqcnAdditive, d.line/dcqcnPart)", "dcqcnAdditive", "./internal/recovery", "TestDCQCNSlowLine"},
 
 	// Connections and streams.
 	{"two connections come from one port", "rdmacm/agent.go",
@@ -106,11 +106,11 @@ var endMutants = []mutant{
 
 	// Refusals, probes and files that are withdrawn.
 	{"an RNR NAK does not show that a response before it is lost", transport + "completer.go",
-		"			c.rc.recovery.delivered(now, seq, seq+1, false)\n			c.gap(now)\n", "			c.gap(now)\n", "./internal/transport", "TestImpliedNAKRefused"},
+		"			c.rc.recovery.Overtook(now, seq)\n			c.gap(now)\n", "			c.gap(now)\n", "./internal/transport", "TestImpliedNAKRefused"},
 	{"a probe waits behind an ACK", transport + "fastpath.go",
-		" &&\n		r.recovery.nxt != r.alive.probe", "", "./internal/transport", "TestKeepAliveBehindACK"},
+		" &&\n		r.recovery.Nxt() != r.alive.probe", "", "./internal/transport", "TestKeepAliveBehindACK"},
 	{"an acknowledge timeout keeps a QP off the quick ways", transport + "completer.go",
-		"	c.rc.ladder.dismount(rec.una)\n", "", "./internal/transport", "TestLadderEnds"},
+		"	c.rc.ladder.dismount(rec.Una())\n", "", "./internal/transport", "TestLadderEnds"},
 	{"files that are withdrawn take the places of others", shm + "lend.go",
 		"len(m.open) >= maxFiles || len", "len(m.open)+len(m.withdrawn) >= maxFiles || len", "./internal/shm", "TestLendAnew"},
 	{"a sender whose grant cannot be sent waits for ever", shm + "access.go",

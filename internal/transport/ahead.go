@@ -320,8 +320,8 @@ func (r *rc) hello() wire.Hello {
 	if r.qp.cfg.Shown {
 		h.Version = helloRanges
 	}
-	if s := r.recovery.spread; s != nil {
-		h.Ports = s.ports
+	if r.recovery.Paths() != nil {
+		h.Ports = r.multipath.ports
 	}
 	return h
 }
@@ -330,10 +330,8 @@ func (r *rc) hello() wire.Hello {
 func (r *rc) greet(buf []byte) int {
 	r.greeting.due = false
 	r.greeting.sent++
-	if s := r.recovery.spread; s != nil {
-		s.toldAt = r.recovery.max
-	}
-	p := r.qp.header(wire.RCHello, psn(r.recovery.max))
+	r.multipath.toldAt = r.recovery.Max()
+	p := r.qp.header(wire.RCHello, psn(r.recovery.Max()))
 	n := len(p.AppendHeaders(buf[:0]))
 	n = len(r.hello().AppendTo(buf[:n]))
 	return finish(buf, n, 0)

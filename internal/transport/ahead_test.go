@@ -322,7 +322,7 @@ func TestOldRanges(t *testing.T) {
 	p.routeWith(func(*node, int, *wire.Packet) bool { return true }) // all else is made by hand
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256)), readWR(2, p.b.mem.remote(256), p.a.mem.sge(256, 3*256)))
 	p.transmit()
-	first := psn(p.a.rc().recovery.una)
+	first := psn(p.a.rc().recovery.Una())
 	response := func(op wire.Opcode, d int) {
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: op, PSN: first.Add(d)}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited)},
 			Payload: p.b.mem.data[256*d:][:256]})
@@ -346,11 +346,11 @@ func TestForgedRanges(t *testing.T) {
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)), readWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)))
 	p.transmit()
 	rec := &p.a.rc().recovery
-	first, before := psn(rec.una), slices.Clone(rec.ranges)
+	first, before := psn(rec.Una()), rec.String()
 	forged := wire.Ranges{Latest: first.Add(3), Bits: []byte{1 << 3, 0, 0, 0}}
 	p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAckRanges, PSN: first}, AETH: wire.AETH{Syndrome: wire.SyndromeACK(wire.CreditsUnlimited)}, Payload: forged.AppendTo(nil)})
-	if !slices.Equal(rec.ranges, before) {
-		t.Errorf("ranges %+v, want %+v as before", rec.ranges, before)
+	if got := rec.String(); got != before {
+		t.Errorf("%s, want %s as before", got, before)
 	}
 	p.a.wantState(verbs.QPStateRTS)
 }
@@ -380,8 +380,8 @@ func TestPatience(t *testing.T) {
 	if last := write(9); first == 0 || last > first/4 {
 		t.Errorf("%d packets are repeated at first and %d at last; want a quarter at most", first, last)
 	}
-	if rec.patience == 0 || rec.patience > 2*rec.roundTrip {
-		t.Errorf("patience of %v, want some, and %v at most", rec.patience, 2*rec.roundTrip)
+	if rec.Gauges().ReorderWindow == 0 || rec.Gauges().ReorderWindow > 2*rec.SRTT() {
+		t.Errorf("patience of %v, want some, and %v at most", rec.Gauges().ReorderWindow, 2*rec.SRTT())
 	}
 	late = false
 	p.now += 1000 * ms
@@ -389,7 +389,7 @@ func TestPatience(t *testing.T) {
 		write(id + 10)
 		p.now += 1000 * ms
 	}
-	if rec.patience > us {
-		t.Errorf("patience of %v after calm, want none", rec.patience)
+	if rec.Gauges().ReorderWindow > us {
+		t.Errorf("patience of %v after calm, want none", rec.Gauges().ReorderWindow)
 	}
 }

@@ -66,8 +66,8 @@ func TestBriskRepeat(t *testing.T) {
 	for range 2 * messages { // in the same turn
 		a.qp.Transmit(p.now, buf[:])
 	}
-	if r := &a.rc().recovery; r.max-r.una != messages {
-		t.Errorf("%d packets are numbered, want %d", r.max-r.una, messages)
+	if r := &a.rc().recovery; r.Max()-r.Una() != messages {
+		t.Errorf("%d packets are numbered, want %d", r.Max()-r.Una(), messages)
 	}
 }
 
@@ -91,7 +91,7 @@ func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk 
 		}
 	}
 	if r.IntN(4) == 0 {
-		p.a.rc().recovery.window = uint64(8 + r.IntN(32))
+		p.a.rc().recovery.SetWindow(uint64(8 + r.IntN(32)))
 	}
 	receive := func(n int) {
 		p.b.own.Post(slices.Repeat([]verbs.RecvWR{{SGList: []verbs.SGE{p.b.mem.sge(512<<10, 4096)}}}, n))

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -13,8 +14,7 @@ import (
 func inBursts(t *testing.T) *pair {
 	p := newPair(t, setup{mtu: verbs.MTU256, fresh: true})
 	rec := &p.a.rc().recovery
-	rec.goesBack, rec.bursts.on = true, true
-	rec.narrow(burstWindow)
+	rec.StartBursts()
 	return p
 }
 
@@ -22,7 +22,7 @@ func inBursts(t *testing.T) *pair {
 // when all of it is acknowledged, not before. What is posted meanwhile waits.
 func TestBurst(t *testing.T) {
 	p := inBursts(t)
-	const packets = 2*burstWindow + 3
+	const packets = 2*recovery.BurstWindow + 3
 	p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, (packets-2)*256)))
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 100)))
 	p.post(p.a, writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 100)))
@@ -42,11 +42,11 @@ func TestBurst(t *testing.T) {
 			b.asks = append(b.asks, b.n)
 		}
 	}
-	if len(bursts) != 3 || bursts[0].n != burstWindow || bursts[1].n != burstWindow || bursts[2].n != 3 {
-		t.Fatalf("bursts %v, want two of %d packets and one of 3", bursts, burstWindow)
+	if len(bursts) != 3 || bursts[0].n != recovery.BurstWindow || bursts[1].n != recovery.BurstWindow || bursts[2].n != 3 {
+		t.Fatalf("bursts %v, want two of %d packets and one of 3", bursts, recovery.BurstWindow)
 	}
 	for i, b := range bursts[:2] {
-		if len(b.asks) != 1 || b.asks[0] != burstWindow {
+		if len(b.asks) != 1 || b.asks[0] != recovery.BurstWindow {
 			t.Errorf("of burst %d packets %v ask, want the last", i, b.asks)
 		}
 		if next := bursts[i+1].at; next != b.at+2*testDelay {
@@ -64,11 +64,11 @@ func TestBurstBesideREAD(t *testing.T) {
 	p := inBursts(t)
 	read := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 100))
 	read.Op = verbs.OpRDMARead
-	p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, burstWindow*256)), read, writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 100)))
+	p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, recovery.BurstWindow*256)), read, writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 100)))
 	p.run()
 	sent := p.packets(p.a, 0)
-	if len(sent) != burstWindow+2 || sent[burstWindow].Opcode != wire.RCRDMAReadRequest || sent[burstWindow].at != sent[0].at || sent[burstWindow+1].at != sent[0].at+2*testDelay {
-		t.Errorf("%d packets, want %d and a READ at once, and a WRITE a round trip later", len(sent), burstWindow)
+	if len(sent) != recovery.BurstWindow+2 || sent[recovery.BurstWindow].Opcode != wire.RCRDMAReadRequest || sent[recovery.BurstWindow].at != sent[0].at || sent[recovery.BurstWindow+1].at != sent[0].at+2*testDelay {
+		t.Errorf("%d packets, want %d and a READ at once, and a WRITE a round trip later", len(sent), recovery.BurstWindow)
 	}
 	if len(p.a.sends) != 3 {
 		t.Errorf("%d completions, want 3", len(p.a.sends))
@@ -80,67 +80,13 @@ func TestBurstEnds(t *testing.T) {
 	p := inBursts(t)
 	rec := &p.a.rc().recovery
 	packets := uint64(0)
-	for rec.bursts.on && packets < 1<<16 {
+	for rec.Gauges().Bursts && packets < 1<<16 {
 		p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 64*256)))
 		p.run()
 		packets += 64
 	}
-	if rec.bursts.on || packets < burstEnds || rec.window < burstEnds {
-		t.Errorf("bursts, on: %v, after %d packets without a loss, and a window of %d; want that they end at %d, not before", rec.bursts.on, packets, rec.window, burstEnds)
-	}
-}
-
-// TestBurstsChosen: both ways are tried. What takes less time for a packet stays, and the other is tried again much
-// later. Hiccups decide nothing.
-func TestBurstsChosen(t *testing.T) {
-	const often = burstGap - 1
-	run := func(b *bursts, n int, gap uint64, suits bool, inBursts, sliding time.Duration) (on int) {
-		for range n {
-			b.missed(gap)
-			took := sliding
-			if b.on {
-				on++
-				took = inBursts
-			}
-			b.choose(suits, took)
-		}
-		return on
-	}
-	for _, tt := range []struct {
-		name              string
-		gap               uint64
-		suits             bool
-		inBursts, sliding time.Duration
-		least, most       int // of 100 losses, in bursts
-	}{
-		{"bursts are faster", 100, true, 40 * us, 60 * us, 90, 99},
-		{"the window is faster", 100, true, 10 * us, 8 * us, 1, 10},
-		{"losses are frequent", often, true, 40 * us, 60 * us, 0, 0},
-		{"the path holds much", 100, false, 40 * us, 60 * us, 0, 0},
-	} {
-		if on := run(new(bursts), 100, tt.gap, tt.suits, tt.inBursts, tt.sliding); on < tt.least || on > tt.most {
-			t.Errorf("%s: bursts for %d of 100 losses, want %d to %d", tt.name, on, tt.least, tt.most)
-		}
-	}
-	var b bursts
-	run(&b, 100, 100, true, 40*us, 60*us)
-	b.choose(true, time.Second)
-	if !b.on {
-		t.Error("one hiccup ends bursts")
-	}
-	if on := run(&b, 3*burstForgets, 100, true, 40*us, 60*us); on == 3*burstForgets || on < 2*burstForgets {
-		t.Errorf("bursts for %d of %d losses, want most, and that the window is tried again", on, 3*burstForgets)
-	}
-	if on := run(&b, 100, 100, true, 80*us, 60*us); on > 50 {
-		t.Errorf("where bursts have become slow, they are used for %d of 100 losses, want 50 at most", on)
-	}
-	b = bursts{}
-	run(&b, 100, 100, true, 40*us, 60*us)
-	for range 20 {
-		b.missed(often)
-	}
-	if b.choose(true, 40*us); b.on {
-		t.Error("bursts stay where losses have become frequent")
+	if rec.Gauges().Bursts || packets < recovery.BurstEnds || rec.Gauges().Window < recovery.BurstEnds {
+		t.Errorf("bursts, on: %v, after %d packets without a loss, and a window of %d; want that they end at %d, not before", rec.Gauges().Bursts, packets, rec.Gauges().Window, recovery.BurstEnds)
 	}
 }
 
@@ -194,7 +140,7 @@ func TestBurstsToHostThatWakes(t *testing.T) {
 			sent += len(p.packets(p.a, 0))
 			p.log = p.log[:0]
 			if slide {
-				rec.bursts = bursts{}
+				rec.StopBursts()
 			}
 			if !p.step(Never - 1) {
 				t.Fatalf("nothing happens any more, and %d of %d messages are done", len(p.a.sends), count)

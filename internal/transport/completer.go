@@ -24,8 +24,8 @@ type completer struct {
 // handle takes a response packet.
 func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	q, rec := c.qp, &c.rc.recovery
-	seq := rec.una + uint64(int64(p.PSN.Diff(psn(rec.una)))) // less than 2^23 from una
-	if seq >= rec.max || seq < rec.una {
+	seq := rec.Una() + uint64(int64(p.PSN.Diff(psn(rec.Una())))) // less than 2^23 from una
+	if seq >= rec.Max() || seq < rec.Una() {
 		// Not asked for, or answered already: packets repeat and overtake one another.
 		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && c.rc.ladder.probeAnswered() {
 			return
@@ -33,7 +33,7 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 		if c.answeredProbe(now, seq, p) {
 			return
 		}
-		if p.Opcode.IsRead() && seq < rec.una {
+		if p.Opcode.IsRead() && seq < rec.Una() {
 			c.cameTwice(now, seq)
 			return
 		}
@@ -58,12 +58,13 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 // probe repeats acknowledges once more all that it has. It gives the answer to a READ or an atomic again.
 func (c *completer) answeredProbe(now time.Duration, seq uint64, p *wire.Packet) bool {
 	rec := &c.rc.recovery
+	probe, ok := rec.AnsweredProbe()
 	switch {
-	case rec.asked == nil:
-	case p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && seq+1 == rec.una:
-		return rec.wasVain(now, &rec.congestion, rec.asked.settled.from)
-	case (p.Opcode.IsRead() || p.Opcode == wire.RCAtomicAcknowledge) && seq == rec.asked.settled.from:
-		rec.wasVain(now, &rec.congestion, seq) // as the first of several packets, perhaps
+	case !ok:
+	case p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && seq+1 == rec.Una():
+		return rec.NeedlessProbe(now, probe)
+	case (p.Opcode.IsRead() || p.Opcode == wire.RCAtomicAcknowledge) && seq == probe:
+		rec.NeedlessProbe(now, seq) // as the first of several packets, perhaps
 	}
 	return false
 }
@@ -83,7 +84,7 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 	switch a.Syndrome.Kind() {
 	case wire.KindACK:
 		c.rc.requester.setCredits(a)
-		if !c.advance(now, seq+1) || c.rc.recovery.selective {
+		if !c.advance(now, seq+1) || c.rc.recovery.SACKs() {
 			c.rc.ladder.probeAnswered()
 			c.gap(now)
 		}
@@ -92,9 +93,9 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 		if !c.advance(now, seq) {
 			// It has overtaken the responses that are missing. They must not wait for the acknowledge timeout: until they
 			// are there it comes again in each round trip.
-			c.rc.recovery.delivered(now, seq, seq+1, false)
+			c.rc.recovery.Overtook(now, seq)
 			c.gap(now)
-			c.rc.recovery.lose(max(seq, c.rc.recovery.una), c.rc.recovery.max) // it comes again then
+			c.rc.recovery.Lose(max(seq, c.rc.recovery.Una()), c.rc.recovery.Max()) // it comes again then
 			c.rc.requester.rewind()
 			return
 		}
@@ -120,7 +121,7 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 		q.counters.Unexpected++
 		return
 	}
-	rec.tellsRanges()
+	rec.PeerSACKs()
 	c.rc.requester.setCredits(p.AETH)
 	c.advance(now, seq)
 	if q.attr.State == verbs.QPStateErr {
@@ -130,17 +131,17 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 	for from, to := r.Next(0); from < to; from, to = r.Next(to) {
 		place = c.arrived(now, place, seq+uint64(from), seq+uint64(to))
 	}
-	if r.Again && r.Latest == psn(rec.una-1) && c.rc.ladder.probeAnswered() {
+	if r.Again && r.Latest == psn(rec.Una()-1) && c.rc.ladder.probeAnswered() {
 		r.Again = false
 	}
-	if latest := rec.una + uint64(int64(r.Latest.Diff(psn(rec.una)))); r.Again && rec.wasVain(now, &rec.congestion, latest) {
+	if latest := rec.Una() + uint64(int64(r.Latest.Diff(psn(rec.Una())))); r.Again && rec.NeedlessProbe(now, latest) {
 		r.Again = false
 	}
 	if r.Again {
 		q.counters.Needless++
-		rec.inVain(now, rec.una+uint64(int64(r.Latest.Diff(psn(rec.una)))))
+		rec.SpuriousRepeat(now, rec.Una()+uint64(int64(r.Latest.Diff(psn(rec.Una())))))
 	}
-	rec.setProbe(now)
+	rec.RestartProbe(now)
 	c.gap(now)
 }
 
@@ -155,21 +156,21 @@ func (c *completer) arrived(now time.Duration, place, from, to uint64) uint64 {
 			place++
 			continue
 		case from < w.seq: // the probe of keep-alive
-			rec.arrivals(now, from, min(to, w.seq))
+			rec.Arrived(now, from, min(to, w.seq))
 			from = w.seq
 		case w.hasResponse(): // which it is to send
 			end := w.end()
 			if w.op == verbs.OpRDMARead {
 				end = w.seq + chunkEnd(w, from-w.seq)
 			}
-			rec.peerHolds(now, from, end)
+			rec.PeerHolds(now, from, end)
 			from = max(from+1, min(to, end))
 		default:
-			rec.arrivals(now, from, min(to, w.end()))
+			rec.Arrived(now, from, min(to, w.end()))
 			from = min(to, w.end())
 		}
 	}
-	rec.arrivals(now, from, to)
+	rec.Arrived(now, from, to)
 	return place
 }
 
@@ -177,10 +178,10 @@ func (c *completer) arrived(now time.Duration, place, from, to uint64) uint64 {
 // returns false if a READ or an atomic before end has not been answered: its response was lost, or is late.
 func (c *completer) advance(now time.Duration, end uint64) bool {
 	sq, rec := &c.qp.sq, &c.rc.recovery
-	rec.executedTo(end)
+	rec.ExecutedTo(end)
 	for c.qp.attr.State != verbs.QPStateErr {
-		una := rec.una
-		reach := max(una, rec.executed)
+		una := rec.Una()
+		reach := max(una, rec.Executed())
 		for place := sq.head; place != sq.tail; place++ {
 			w := sq.at(place)
 			if w.seq >= reach {
@@ -191,9 +192,9 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 				break
 			}
 		}
-		if reach == una && len(rec.ranges) > 0 && rec.ranges[0].arrived {
+		if arrived := rec.ArrivedTo(); reach == una && arrived > una {
 			if w := c.owner(una); w != nil && w.hasResponse() {
-				reach = min(rec.ranges[0].end, w.end())
+				reach = min(arrived, w.end())
 			}
 		}
 		if reach == una {
@@ -201,7 +202,7 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 		}
 		c.moveTo(now, reach)
 	}
-	if end <= rec.una {
+	if end <= rec.Una() {
 		return true
 	}
 	for place := sq.head; place != sq.tail; place++ {
@@ -210,7 +211,7 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 			break
 		}
 		if !w.hasResponse() {
-			rec.arrivals(now, w.seq, min(w.end(), end))
+			rec.Arrived(now, w.seq, min(w.end(), end))
 		}
 	}
 	return false
@@ -219,16 +220,16 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 // moveTo makes seq the oldest that is not acknowledged, and completes what is done by it.
 func (c *completer) moveTo(now time.Duration, seq uint64) {
 	rec := &c.rc.recovery
-	nxt := rec.nxt
-	if rec.acknowledged(now, seq) {
+	nxt := rec.Nxt()
+	if rec.Acknowledged(now, seq) {
 		c.qp.counters.Needless++
 	}
-	c.rc.ladder.dismount(rec.una)
+	c.rc.ladder.dismount(rec.Una())
 	c.completeDone()
-	if rec.nxt < nxt {
+	if rec.Nxt() < nxt {
 		c.rc.requester.rewind()
 	}
-	c.rc.requester.advanced(rec.nxt != nxt)
+	c.rc.requester.advanced(rec.Nxt() != nxt)
 	c.failIfOldest()
 	c.qp.reportDrained()
 }
@@ -239,7 +240,7 @@ func (c *completer) completeDone() {
 	q := c.qp
 	for q.sq.head != q.sq.tail {
 		w := q.sq.at(q.sq.head)
-		if w.isLocal() && !w.executed || !w.isLocal() && w.end() > c.rc.recovery.una {
+		if w.isLocal() && !w.executed || !w.isLocal() && w.end() > c.rc.recovery.Una() {
 			return
 		}
 		q.completeSend(verbs.WCSuccess, nil)
@@ -281,7 +282,7 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 		q.counters.Unexpected++
 		return nil
 	}
-	if rec.hasArrived(seq) {
+	if rec.HasArrived(seq) {
 		c.cameTwice(now, seq)
 		return nil
 	}
@@ -295,7 +296,7 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 // cameTwice takes note that the response seq has come twice. If it was asked for twice, that was in vain.
 func (c *completer) cameTwice(now time.Duration, seq uint64) {
 	c.qp.counters.RepeatedResponses++
-	if c.rc.repeatsParts() && c.rc.recovery.inVain(now, seq) {
+	if c.rc.repeatsParts() && c.rc.recovery.SpuriousRepeat(now, seq) {
 		c.qp.counters.Needless++
 	}
 }
@@ -303,16 +304,16 @@ func (c *completer) cameTwice(now time.Duration, seq uint64) {
 // responded takes note that the responses [seq, end) are in their place.
 func (c *completer) responded(now time.Duration, seq, end uint64) {
 	rec := &c.rc.recovery
-	if seq == rec.una {
+	if seq == rec.Una() {
 		c.moveTo(now, end)
-		if len(rec.ranges) > 0 && (rec.ranges[0].arrived || rec.executed > rec.una) {
-			c.advance(now, rec.una)
+		if una := rec.Una(); una < rec.Max() && max(rec.ArrivedTo(), rec.Executed()) > una {
+			c.advance(now, rec.Una())
 		}
 		return
 	}
-	rec.respondedTo(end)
-	rec.arrivals(now, seq, end)
-	rec.setProbe(now)
+	rec.RespondedTo(end)
+	rec.Arrived(now, seq, end)
+	rec.RestartProbe(now)
 	c.gap(now)
 }
 
@@ -339,7 +340,7 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 	}
 	c.takeCredits(p)
 	rec := &c.rc.recovery
-	rec.begunTo(w.seq + chunkEnd(w, seq-w.seq))
+	rec.BegunTo(w.seq + chunkEnd(w, seq-w.seq))
 	c.responded(now, seq, seq+n)
 }
 
@@ -358,12 +359,12 @@ func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	switch {
 	case w.op != verbs.OpRDMARead:
 		return badResponse("psn %v is an atomic's, and the peer sent %v", p.PSN, p.Opcode)
-	case n > w.packets-k || w.seq+k+n > c.rc.recovery.max:
+	case n > w.packets-k || w.seq+k+n > c.rc.recovery.Max():
 		return badResponse("%v at psn %v stands for %d packets, more than were asked for", p.Opcode, p.PSN, n)
 	case len(p.Payload) != int(size):
 		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ: is the peer's path MTU %v, as ours is?",
 			p.Opcode, p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
-	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts() && !c.rc.recovery.wasRepeated(w.seq+k): // a repeat may be of a part, and ends with it
+	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts() && !c.rc.recovery.WasRepeated(w.seq+k): // a repeat may be of a part, and ends with it
 		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
 	}
 	if err := c.store(w, off, p.Payload, w.seq+k+n); err != nil {
@@ -396,17 +397,17 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 
 // gap takes note that something has come before what it should follow.
 func (c *completer) gap(now time.Duration) {
-	if una := c.rc.recovery.una; c.overtaken(now) && una < c.rc.recovery.max {
+	if una := c.rc.recovery.Una(); c.detectLost(now) && una < c.rc.recovery.Max() {
 		if w := c.owner(una); w != nil && w.hasResponse() {
 			c.qp.counters.ImpliedNAKs++
 		}
 	}
 }
 
-// overtaken repeats what was overtaken for too long. It reports whether there was something.
-func (c *completer) overtaken(now time.Duration) bool {
+// detectLost repeats packets that were overtaken for too long. It reports whether there were any.
+func (c *completer) detectLost(now time.Duration) bool {
 	rec := &c.rc.recovery
-	lost := rec.overtook(now)
+	lost := rec.DetectLost(now)
 	if c.qp.attr.State == verbs.QPStateErr {
 		return false
 	}
@@ -416,15 +417,14 @@ func (c *completer) overtaken(now time.Duration) bool {
 	}
 	n := uint64(0)
 	for _, s := range lost {
-		if w := c.owner(s.from); w != nil && w.hasResponse() {
+		if w := c.owner(s.From); w != nil && w.hasResponse() {
 			n++ // as many packets, or the one that asked for them
 		} else {
-			n += s.to - s.from
+			n += s.To - s.From
 		}
 	}
-	rec.missed(now, n, len(lost))
-	if s := rec.spread; s != nil && s.regreet { // perhaps the peer does not know of the port
-		s.regreet = false
+	rec.NoteLost(now, n, len(lost))
+	if rec.Paths() != nil && c.rc.multipath.noteLeft(rec) { // perhaps the peer does not know of the port
 		c.rc.greeting.greetAgain()
 	}
 	c.rc.requester.repeat()
@@ -437,10 +437,10 @@ func (c *completer) receiverNotReady(now time.Duration, timer uint8) {
 		return
 	}
 	q.counters.RNRNAKs++
-	if !rec.retryAt(now + wire.RNRTimer(timer)) {
+	if !rec.WaitForReceiver(now + wire.RNRTimer(timer)) {
 		q.counters.RNRRetryExceeded++
 		q.fail(&fault{verbs.WCRNRRetryExceeded, fmt.Errorf("the peer refused psn %v for lack of a receive, after %d retries (rnr_retry)",
-			psn(rec.una), q.attr.RNRRetry)})
+			psn(rec.Una()), q.attr.RNRRetry)})
 		return
 	}
 	q.counters.Repeats++
@@ -449,7 +449,7 @@ func (c *completer) receiverNotReady(now time.Duration, timer uint8) {
 
 func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 	q := c.qp
-	probe := c.rc.recovery.una == c.rc.alive.probe
+	probe := c.rc.recovery.Una() == c.rc.alive.probe
 	if q.attr.State == verbs.QPStateErr || q.sq.head == q.sq.tail && !probe {
 		return
 	}
@@ -458,7 +458,7 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 	case wire.NAKSequenceError:
 		q.counters.SequenceNAKs++
 		c.rc.greeting.greetAgain()
-		if c.rc.recovery.firstSign(now, seq) {
+		if c.rc.recovery.FirstSign(now, seq) {
 			c.rc.repeat(now, seq, "the peer missed a packet")
 		}
 		return
@@ -487,7 +487,7 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 		hint = ": " + q.whyInvalid(w)
 	}
 	q.fail(&fault{status, fmt.Errorf("the peer's NAK is for packet %d of %d of the %v of %d bytes%s%s",
-		c.rc.recovery.una-w.seq+1, w.packets, w.op, w.length, remoteText(w), hint)})
+		c.rc.recovery.Una()-w.seq+1, w.packets, w.op, w.length, remoteText(w), hint)})
 }
 
 // whyInvalid says what a peer may have against a request that is well formed. The NAK does not tell, but

@@ -77,7 +77,14 @@ type Gauges struct {
 }
 
 // Counters returns the QP's counters. RESET does not set them back.
-func (q *QP) Counters() Counters { return q.counters }
+func (q *QP) Counters() Counters {
+	c := q.counters
+	if r, ok := q.service.(*rc); ok {
+		n := r.recovery.Counts()
+		c.NeedlessProbes, c.PathsLeft, c.PathProbes = n.NeedlessProbes, n.PathsLeft, n.PathProbes
+	}
+	return c
+}
 
 // Work returns what the QP has done.
 func (q *QP) Work() Work { return q.work }
@@ -85,10 +92,10 @@ func (q *QP) Work() Work { return q.work }
 // Gauges returns how things stand.
 func (q *QP) Gauges() Gauges {
 	g := Gauges{SendQueue: q.sq.tail - q.sq.head, Receives: uint64(max(0, q.cfg.Receives.Credits()))}
-	g.Rate = q.pace.rate
+	g.Rate = q.rate.BytesPerSecond()
 	if r, ok := q.service.(*rc); ok {
-		g.Window, g.InFlight = r.recovery.limit(), r.recovery.nxt-r.recovery.una+uint64(r.fast.n)
-		g.RoundTrip = uint64(r.recovery.roundTrip)
+		g.Window, g.InFlight = r.recovery.Limit(), r.recovery.Nxt()-r.recovery.Una()+uint64(r.fast.n)
+		g.RoundTrip = uint64(r.recovery.SRTT())
 	}
 	return g
 }

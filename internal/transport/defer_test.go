@@ -201,7 +201,7 @@ func TestCarriedNAK(t *testing.T) {
 	p.transmit()
 	p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, AckReq: true}, Payload: make([]byte, 8),
 		Carries: true, AETH: wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError)}})
-	if s, n := p.b.qp.State(), p.b.qp.counters.Unexpected; s != verbs.QPStateRTS || n != 1 || len(p.b.recvd) != 1 {
+	if s, n := p.b.qp.State(), p.b.qp.Counters().Unexpected; s != verbs.QPStateRTS || n != 1 || len(p.b.recvd) != 1 {
 		t.Errorf("the QP is in %v, %d packets were unexpected, %d messages came; want RTS, 1 and 1", s, n, len(p.b.recvd))
 	}
 }

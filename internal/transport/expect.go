@@ -34,8 +34,8 @@ func (r *rc) expect(p *wire.Packet) (Expectation, wire.PSN) {
 		}
 		return expectation(d, -repeatedPSNs, 0, aheadPSNs), base
 	}
-	base = psn(r.recovery.una)
-	return expectation(p.PSN.Diff(base), -answeredPSNs, int(r.recovery.max-r.recovery.una)-1, 0), base
+	base = psn(r.recovery.Una())
+	return expectation(p.PSN.Diff(base), -answeredPSNs, int(r.recovery.Max()-r.recovery.Una())-1, 0), base
 }
 
 // repeatsFar says how well a request fits that may be a repeat of what goes before a long READ, or of the

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"testing"
-	"time"
 
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -36,41 +35,6 @@ func TestFarWindow(t *testing.T) {
 		t.Logf("%s: %.1f MB/s, %.2f repeated for a loss", tt.name, got, r.perLoss())
 		if got < tt.least || got > tt.most {
 			t.Errorf("%s: %.1f MB/s, want %g to %g", tt.name, got, tt.least, tt.most)
-		}
-	}
-}
-
-// TestFarGrowth: the window grows beyond the largest if the peer repeats selectively, the path is long, and round trips
-// are even.
-func TestFarGrowth(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		trip      time.Duration
-		last      time.Duration
-		selective bool
-		want      uint64 // after a window
-	}{
-		{"a long path", farTrip, farTrip, true, maxWindow + farGrowth - 1}, // each packet more costs a little more
-		{"a short path", farTrip - 1, farTrip - 1, true, maxWindow},
-		{"a peer that goes back", farTrip, farTrip, false, maxWindow},
-		{"packets wait", farTrip, farTrip * 2, true, maxWindow},
-	} {
-		c := unfolded()
-		if c.acknowledged(maxWindow, growth, tt.selective); c.window != maxWindow {
-			t.Errorf("%s: before the first measurement: window %d, want %d", tt.name, c.window, maxWindow)
-		}
-		for range 20 {
-			c.measured(tt.trip)
-		}
-		c.measured(tt.last)
-		if c.acknowledged(maxWindow, growth, tt.selective); c.window > tt.want || c.window < min(tt.want, maxWindow+farGrowth*7/8) {
-			t.Errorf("%s: window %d, want %d", tt.name, c.window, tt.want)
-		}
-		for range 1000 {
-			c.acknowledged(maxWindow, growth, tt.selective)
-		}
-		if most := map[bool]uint64{true: farWindow, false: maxWindow}[tt.want > maxWindow]; c.window != most {
-			t.Errorf("%s: in the end the window is %d, want %d", tt.name, c.window, most)
 		}
 	}
 }

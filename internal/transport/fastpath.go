@@ -38,7 +38,7 @@ func (q *QP) SendsFast() bool {
 // calm reports whether nothing is under way, or waits to be sent, but by the fast path, and but for an ACK.
 func (r *rc) calm() bool {
 	q, rec := r.qp, &r.recovery
-	return r.requester.cur == q.sq.tail && rec.una == rec.max && rec.heldUntil == Never && !q.paced && !q.notify.due && rec.spread == nil &&
+	return r.requester.cur == q.sq.tail && rec.Una() == rec.Max() && !rec.IsWaiting() && !q.rate.IsPaced() && !q.notify.due && rec.Paths() == nil &&
 		!r.greeting.due && !r.ladder.due && r.alive.probe == 0 && (r.responder.idle() || r.responder.onlyACK())
 }
 
@@ -97,14 +97,14 @@ func (q *QP) LooksFast() bool { return q.service.(*rc).fast.lookAt != Never }
 // LookFast does what LooksFast says.
 func (q *QP) LookFast(now time.Duration) {
 	r := q.service.(*rc)
-	r.fast.watch(q.notBefore(now), r.recovery.una)
+	r.fast.watch(q.notBefore(now), r.recovery.Una())
 }
 
 func (f *fast) watch(now time.Duration, una uint64) { f.lookAt, f.seen = now+fastPatience, uint32(una) }
 
 // lookFast adopts what is under way if nothing has arrived since the latest look.
 func (r *rc) lookFast(now time.Duration) {
-	f, una := &r.fast, r.recovery.una
+	f, una := &r.fast, r.recovery.Una()
 	f.lookAt = Never
 	switch {
 	case f.n == 0:
@@ -123,9 +123,8 @@ func (r *rc) adopt(now time.Duration) {
 	}
 	rec := &r.recovery
 	r.fast.n = 0
-	rec.sent(now, n, false)
-	rec.ranges[len(rec.ranges)-1].repeated = true // its acknowledgement measures nothing: it was sent before now
-	r.requester.askedAt = rec.nxt
+	rec.Adopt(now, n)
+	r.requester.askedAt = rec.Nxt()
 	r.fast.lookAt = Never
 }
 
@@ -136,15 +135,14 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 		return false
 	}
 	rec := &r.recovery
-	n := at.Diff(psn(rec.una)) + 1
+	n := at.Diff(psn(rec.Una())) + 1
 	if n < 1 || n > int(r.fast.n) {
 		return false
 	}
-	end := rec.una + uint64(n)
+	end := rec.Una() + uint64(n)
 	r.fast.n -= uint32(n)
 	r.requester.setCredits(a)
-	rec.flight.start(end)
-	rec.refill()
+	rec.Skip(end)
 	r.alive.heard = q.notBefore(now)
 	r.completer.completeDone()
 	return true
@@ -200,7 +198,7 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte) bool {
 func (q *QP) OnlyACK() bool {
 	r, ok := q.service.(*rc)
 	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.greeting.due && !r.ladder.due &&
-		r.recovery.nxt != r.alive.probe
+		r.recovery.Nxt() != r.alive.probe
 }
 
 // TakeACK returns the ACK that is due, for a caller that finds OnlyACK true and sends it.

@@ -162,7 +162,7 @@ func newFast(t *testing.T, s setup, n int) *pair {
 	p.run()
 	p.a.sends, p.b.recvd, p.log, p.a.sent, p.b.sent = nil, nil, nil, 0, 0
 	p.restartTime()
-	p.a.rc().recovery.latestAt = -1 // with the clock set back
+	p.a.rc().recovery.ForgetLatest() // with the clock set back
 	p.receives(100, n)
 	return p
 }
@@ -362,7 +362,7 @@ func TestFastNot(t *testing.T) {
 		"a hello":              func(p *pair) { p.a.rc().greeting.due = true },
 		"several paths":        func(p *pair) { p.a.qp.SetSources([]uint16{50000, 50001}) },
 		"a probe of keepalive": func(p *pair) { p.a.rc().alive.probe = p.a.qp.sq.nextSeq },
-		"a hold":               func(p *pair) { p.a.rc().recovery.heldUntil = ms },
+		"a hold":               func(p *pair) { p.a.rc().recovery.Wait(ms) },
 	} {
 		p := newFast(t, setup{}, 0)
 		if !p.a.qp.SendsFast() {
@@ -571,17 +571,17 @@ func TestFastMeasuresNothing(t *testing.T) {
 		p := newFast(t, setup{}, 1)
 		p.post(p.a, writeWR(1, p.b.mem.remote(1<<15), p.a.mem.sge(0, 8)))
 		p.run()
-		before := p.a.rc().recovery.trips
-		if before.leastTrip != 2*testDelay {
-			t.Fatalf("the round trip is %v, want %v", before.leastTrip, 2*testDelay)
+		before := p.a.rc().recovery.Gauges()
+		if before.MinRTT != 2*testDelay {
+			t.Fatalf("the round trip is %v, want %v", before.MinRTT, 2*testDelay)
 		}
 		if p.posts(1, 1); p.took() != 1 {
 			t.Fatalf("%s: the SEND does not take the fast path", name)
 		}
 		then(p)
 		p.run()
-		if after := p.a.rc().recovery.trips; after.leastTrip != before.leastTrip || after.roundTrip != before.roundTrip {
-			t.Errorf("%s: the round trip is %v, and %v at least; want %v and %v as before", name, after.roundTrip, after.leastTrip, before.roundTrip, before.leastTrip)
+		if after := p.a.rc().recovery.Gauges(); after.MinRTT != before.MinRTT || after.SRTT != before.SRTT {
+			t.Errorf("%s: the round trip is %v, and %v at least; want %v and %v as before", name, after.SRTT, after.MinRTT, before.SRTT, before.MinRTT)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (z *fuzzed) packet() {
 	p := wire.Packet{BTH: wire.BTH{Opcode: op, AckReq: syndrome&0x80 != 0}}
 	p.PSN = z.a.qp.receiver.epsn.Add(int(delta))
 	if c, ok := z.a.qp.service.(*rc); ok && op.IsResponse() {
-		p.PSN = psn(c.recovery.una).Add(int(delta))
+		p.PSN = psn(c.recovery.Una()).Add(int(delta))
 	}
 	if syndrome&0x40 != 0 {
 		p.Resv7 = verbs.DefaultRoutingMark

@@ -58,7 +58,7 @@ func testHold(t *testing.T, message func(p *pair) verbs.SendWR) {
 	if got := len(p.packets(p.a, 0)); got != n+n+1 {
 		t.Errorf("%d packets were sent in the end, want %d, each once", got, n+n+1)
 	}
-	if c := p.a.qp.counters; c.Timeouts != 0 || p.now > 5*testDelay {
+	if c := p.a.qp.Counters(); c.Timeouts != 0 || p.now > 5*testDelay {
 		t.Errorf("%d timeouts, the end after %v; want what waited to leave with the acknowledgement, after %v", c.Timeouts, p.now, 2*testDelay)
 	}
 	p.a.polled(n + n + 1)
@@ -87,7 +87,7 @@ func TestTrainRest(t *testing.T) {
 			if got, want := len(p.packets(p.a, 0)), tt.n+len(tt.want)*packets; got != want {
 				t.Errorf("%d packets were sent in the end, want %d, each once", got, want)
 			}
-			if c := p.a.qp.counters; c.Timeouts+c.Probes != 0 {
+			if c := p.a.qp.Counters(); c.Timeouts+c.Probes != 0 {
 				t.Errorf("%d timeouts and %d probes, want what waited to leave with an acknowledgement", c.Timeouts, c.Probes)
 			}
 			p.a.polled(tt.n + len(tt.want))
@@ -185,8 +185,8 @@ func TestHoldNot(t *testing.T) {
 		post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
 		p.run()
 		p.a.polled(n + 1)
-		if p.a.qp.counters.Timeouts != 1 {
-			t.Errorf("%d timeouts, want 1: what waited leaves with what is repeated", p.a.qp.counters.Timeouts)
+		if p.a.qp.Counters().Timeouts != 1 {
+			t.Errorf("%d timeouts, want 1: what waited leaves with what is repeated", p.a.qp.Counters().Timeouts)
 		}
 	})
 }

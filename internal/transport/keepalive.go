@@ -57,7 +57,7 @@ func (r *rc) look(now time.Duration) {
 	}
 	k.due = k.beat(now + k.period)
 	// What is on its way has a timer of its own.
-	if r.qp.attr.State == verbs.QPStateRTS && r.recovery.una == sq.nextSeq {
+	if r.qp.attr.State == verbs.QPStateRTS && r.recovery.Una() == sq.nextSeq {
 		k.probe = sq.nextSeq
 		sq.nextSeq++
 		sq.messages++
@@ -67,14 +67,14 @@ func (r *rc) look(now time.Duration) {
 // probe writes the probe into buf. It is next: before what was posted since.
 func (r *requester) probe(now time.Duration, buf []byte) int {
 	q, rec := r.qp, &r.rc.recovery
-	if rec.nxt == rec.max && q.attr.State == verbs.QPStateSQD || !rec.mayGo(now, 1, rec.window) {
+	if rec.Nxt() == rec.Max() && q.attr.State == verbs.QPStateSQD || !rec.MayGo(now, 1, rec.Limit()) {
 		return 0 // draining: nothing new starts
 	}
-	p := q.header(wire.RCRDMAWriteOnly, psn(rec.nxt))
+	p := q.header(wire.RCRDMAWriteOnly, psn(rec.Nxt()))
 	p.AckReq = true
 	p.RETH = wire.RETH{}
-	r.askedAt = rec.nxt + 1
-	if rec.sent(now, 1, false) {
+	r.askedAt = rec.Nxt() + 1
+	if rec.Sent(now, 1, false) {
 		q.counters.Retransmits++
 	}
 	r.seek()

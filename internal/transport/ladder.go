@@ -37,7 +37,7 @@ const (
 
 // mountLadder takes note of an acknowledge timeout: the oldest packet goes out again.
 func (r *rc) mountLadder() {
-	l, una := &r.ladder, r.recovery.una
+	l, una := &r.ladder, r.recovery.Una()
 	if l.of != una+1 {
 		*l = ladder{of: una + 1}
 	}
@@ -62,11 +62,11 @@ func (l *ladder) dismount(una uint64) {
 // stuck returns how many bytes of data the oldest packet that is not acknowledged has, or the response that is
 // due to it.
 func (r *rc) stuck() uint32 {
-	w := r.completer.owner(r.recovery.una)
+	w := r.completer.owner(r.recovery.Una())
 	if w == nil || w.isAtomic() {
 		return 0
 	}
-	return min(w.length-uint32(r.recovery.una-w.seq)*r.qp.mtu, r.qp.mtu)
+	return min(w.length-uint32(r.recovery.Una()-w.seq)*r.qp.mtu, r.qp.mtu)
 }
 
 // below returns the largest path MTU that is less than n bytes, or 0.
@@ -82,7 +82,7 @@ func below(n uint32) verbs.MTU {
 func (r *rc) climb(buf []byte) int {
 	l := &r.ladder
 	l.due, l.out = false, true
-	p := r.qp.header(wire.RCSendOnly, psn(r.recovery.una-1))
+	p := r.qp.header(wire.RCSendOnly, psn(r.recovery.Una()-1))
 	p.AckReq = true
 	h := len(p.AppendHeaders(buf[:0]))
 	n := h + l.rung.Bytes()
@@ -107,11 +107,11 @@ func (l *ladder) probeAnswered() bool {
 // blackHole adds to the failure of a peer that does not answer that it answers smaller packets, if it has.
 func (r *rc) blackHole(f *fault) *fault {
 	l := &r.ladder
-	if l.of != r.recovery.una+1 || !l.heard || l.vain+1 < vainRepeats {
+	if l.of != r.recovery.Una()+1 || !l.heard || l.vain+1 < vainRepeats {
 		return f
 	}
 	r.qp.counters.BlackHoles++
-	w := r.completer.owner(r.recovery.una)
+	w := r.completer.owner(r.recovery.Una())
 	hole := &verbs.PathMTUError{PathMTU: r.qp.attr.PathMTU, Lost: int(r.stuck()), Fits: l.fits, Response: w.op == verbs.OpRDMARead}
 	return &fault{f.status, fmt.Errorf("%w; %w", f.cause, hole)}
 }

@@ -77,7 +77,7 @@ func TestLadder(t *testing.T) {
 				t.Errorf("counted %d times, want once", n)
 			}
 			for _, s := range p.packets(p.a, 0) {
-				if s.Opcode == wire.RCSendOnly && len(s.Payload) >= 256 && s.PSN == psn(p.a.rc().recovery.una-1) && len(bytes.Trim(s.Payload, "\x00")) > 0 {
+				if s.Opcode == wire.RCSendOnly && len(s.Payload) >= 256 && s.PSN == psn(p.a.rc().recovery.Una()-1) && len(bytes.Trim(s.Payload, "\x00")) > 0 {
 					t.Fatalf("what asks for %d bytes has what lay in the buffer, want zeros", len(s.Payload))
 				}
 			}

@@ -10,7 +10,7 @@ import (
 // word. So where answers behind seq have come first, their bytes stay.
 func (c *completer) store(w *sendWQE, off uint32, payload []byte, seq uint64) error {
 	pd := c.qp.cfg.PD
-	if c.rc.recovery.heardTo <= seq {
+	if c.rc.recovery.HeardTo() <= seq {
 		return c.qp.scatter(pd, w.sg, off, payload)
 	}
 	if c.behind == nil {
@@ -31,11 +31,7 @@ func (c *completer) store(w *sendWQE, off uint32, payload []byte, seq uint64) er
 func (c *completer) openBehind(dst []mem.Span, seq uint64) []mem.Span {
 	sq, rec := &c.qp.sq, &c.rc.recovery
 	place := sq.head
-	for i := rec.index(seq); i < len(rec.ranges); i++ {
-		if !rec.ranges[i].arrived {
-			continue
-		}
-		from, to := max(seq, rec.begin(i)), rec.ranges[i].end
+	for from, to := range rec.ArrivedFrom(seq) {
 		for ; place != sq.tail && sq.at(place).seq < to; place++ {
 			w := sq.at(place)
 			if w.end() <= from || !w.hasResponse() {

@@ -31,7 +31,7 @@ type Loan struct {
 func (q *QP) Lend(may func(*mem.File) bool) {
 	q.lending.may = may
 	if r, ok := q.service.(*rc); ok {
-		r.unfold()
+		r.endSlowStart()
 	}
 }
 
@@ -58,7 +58,7 @@ func (r *requester) lendable(w *sendWQE, k, room uint64) uint64 {
 		return 0
 	}
 	n := min(w.packets-k, uint64(lendMost/q.mtu), room)
-	if !worthLending(n, w.packets, w.length) || w.hasResponse() || rec.nxt != rec.max || w.inline != nil || w.apart || q.paced || r.lacksCredit(w) {
+	if !worthLending(n, w.packets, w.length) || w.hasResponse() || rec.Nxt() != rec.Max() || w.inline != nil || w.apart || q.rate.IsPaced() || r.lacksCredit(w) {
 		return 0
 	}
 	return n
@@ -82,7 +82,7 @@ func (r *requester) lend(w *sendWQE, k, n uint64, buf []byte) int {
 	if l, ok := q.cfg.PD.Lend(w.sg, off, size); !ok || !q.lend(l, size, n) {
 		return 0
 	}
-	p := q.header(0, psn(r.rc.recovery.nxt))
+	p := q.header(0, psn(r.rc.recovery.Nxt()))
 	p.Opcode = dataOpcodes[w.op][position(k, n, w.packets)]
 	p.AckReq = r.asks(w, k, n)
 	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
@@ -103,7 +103,7 @@ func (q *QP) standsFor(n uint64) {
 // inRun returns how many of the next packets of the READ e may go as one. 0 is none.
 func (s *responder) inRun(e *response) uint32 {
 	q := s.qp
-	if q.lending.may == nil || e.atomic || e.replay || q.paced {
+	if q.lending.may == nil || e.atomic || e.replay || q.rate.IsPaced() {
 		return 0
 	}
 	n := min(e.packets-e.sent, lendMost/q.mtu)

@@ -31,14 +31,14 @@ func TestLoneRead(t *testing.T) {
 	p.answerRead(8, wire.EncodeCredits(3))
 	p.a.wantSends(wc{1, verbs.WCSuccess})
 	r, rec := p.a.rc(), &p.a.rc().recovery
-	if rec.una != rec.max || rec.flying() != 0 || len(r.requester.outstanding) != 0 {
-		t.Errorf("una %d, max %d, %d flying, %d READs outstanding; want nothing under way", rec.una, rec.max, rec.flying(), len(r.requester.outstanding))
+	if rec.Una() != rec.Max() || rec.InFlight() != 0 || len(r.requester.outstanding) != 0 {
+		t.Errorf("una %d, max %d, %d flying, %d READs outstanding; want nothing under way", rec.Una(), rec.Max(), rec.InFlight(), len(r.requester.outstanding))
 	}
-	if at := rec.nextTimeout(); at != Never {
+	if at := rec.NextTimeout(); at != Never {
 		t.Errorf("a timer is due at %v, want none", at)
 	}
-	if !rec.known || rec.roundTrip != trip {
-		t.Errorf("the round trip is %v (known: %v), want %v", rec.roundTrip, rec.known, trip)
+	if rec.SRTT() == 0 || rec.SRTT() != trip {
+		t.Errorf("the round trip is %v (known: %v), want %v", rec.SRTT(), rec.SRTT() != 0, trip)
 	}
 	if got, want := r.requester.creditLimit-p.a.qp.sq.messages, uint64(3); got != want {
 		t.Errorf("the peer has %d receives, want %d", got, want)
@@ -50,8 +50,8 @@ func TestLoneRead(t *testing.T) {
 func TestLoneReadRepeated(t *testing.T) {
 	p := loneRead(t)
 	rec := &p.a.rc().recovery
-	p.runUntil(rec.ackDeadline)
-	for rec.nxt != rec.max { // until it has left again
+	p.runUntil(rec.Gauges().AckDeadline)
+	for rec.Nxt() != rec.Max() { // until it has left again
 		p.transmit()
 	}
 	if n := len(p.packets(p.a, 0)); n < 2 {
@@ -59,8 +59,8 @@ func TestLoneReadRepeated(t *testing.T) {
 	}
 	p.answerRead(8, wire.CreditsUnlimited)
 	p.a.wantSends(wc{1, verbs.WCSuccess})
-	if rec.known {
-		t.Errorf("a round trip of %v was measured, want none", rec.roundTrip)
+	if rec.SRTT() != 0 {
+		t.Errorf("a round trip of %v was measured, want none", rec.SRTT())
 	}
 }
 

@@ -104,7 +104,7 @@ func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uin
 		l.rate = c.rate
 	}
 	if c.window != 0 {
-		p.a.rc().recovery.narrowed = c.window
+		p.a.rc().recovery.Allow(c.window)
 	}
 	p.route = l.route(p)
 	if c.routed {
@@ -131,7 +131,7 @@ func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uin
 		}
 		p.log = p.log[:0]
 		rec := &p.a.rc().recovery
-		probed, timeouts := rec.backoff >= 2 || !rec.heard, p.a.qp.Counters().Timeouts
+		probed, timeouts := rec.Gauges().Backoff >= 2 || !rec.Gauges().PeerAnswered, p.a.qp.Counters().Timeouts
 		if !p.step(Never-1) && len(p.a.sends) < n { // what has come is collected first
 			t.Fatalf("%v, %s, seed %d: nothing happens any more, and %d of %d messages are done", op, c.name, seed, len(p.a.sends), n)
 		}

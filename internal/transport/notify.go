@@ -3,12 +3,13 @@ package transport
 import (
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // notify is what a QP knows of congestion on the way to it. A packet that comes marked is answered by a
-// congestion notification (CNP), at most one in notifyInterval: IBTA CA17-44. Only packets whose sender
+// congestion notification (CNP), at most one in recovery.NotifyInterval: IBTA CA17-44. Only packets whose sender
 // has allowed it are marked, so a peer that does not know CNPs gets none, unless its program asked for
 // marks.
 type notify struct {
@@ -25,7 +26,7 @@ func (q *QP) marked(now time.Duration, p *wire.Packet) {
 	}
 	switch q.attr.State {
 	case verbs.QPStateRTR, verbs.QPStateRTS, verbs.QPStateSQD:
-		n.due, n.next = true, now+notifyInterval
+		n.due, n.next = true, now+recovery.NotifyInterval
 	}
 }
 

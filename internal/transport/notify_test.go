@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -61,7 +62,7 @@ func TestMarksAnswered(t *testing.T) {
 		if got := first.AppendTo(nil); !bytes.Equal(got, cnp.AppendTo(nil)) {
 			t.Errorf("%v: the first packet is % x, want the CNP % x", typ, got, cnp.AppendTo(nil))
 		}
-		p.now += notifyInterval - 1
+		p.now += recovery.NotifyInterval - 1
 		write()
 		want("within the interval", 1)
 		p.now++

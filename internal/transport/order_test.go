@@ -355,7 +355,7 @@ func TestCreditsInResponses(t *testing.T) {
 	for i, op := range []wire.Opcode{wire.RCRDMAReadResponseFirst, wire.RCRDMAReadResponseMiddle} {
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: op, PSN: wire.PSN(i)}, AETH: wire.AETH{Syndrome: 0x61}, Payload: make([]byte, 256)})
 	}
-	if limit := p.a.rc().requester.creditLimit; limit != noCreditLimit || p.a.rc().recovery.una != seqBase+2 {
-		t.Errorf("credits are limited to %d, una is %d; want no limit, by packets that announce none, and %d", limit, p.a.rc().recovery.una, seqBase+2)
+	if limit := p.a.rc().requester.creditLimit; limit != noCreditLimit || p.a.rc().recovery.Una() != seqBase+2 {
+		t.Errorf("credits are limited to %d, una is %d; want no limit, by packets that announce none, and %d", limit, p.a.rc().recovery.Una(), seqBase+2)
 	}
 }

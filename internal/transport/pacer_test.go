@@ -10,8 +10,7 @@ import (
 
 // paced gives an end a rate that nothing changes.
 func paced(e *node, rate uint64) {
-	e.qp.paced, e.qp.control = true, noControl{}
-	e.qp.pace.setRate(rate)
+	e.qp.rate.Fix(rate)
 }
 
 // dataFrom returns the packets with data that an end has sent, and of these the times.
@@ -29,6 +28,7 @@ func (p *pair) dataFrom(e *node) (at []time.Duration, bytes int) {
 // that are worth paceQuantum. No acknowledgement is late for it, and nothing is taken for lost.
 func TestPace(t *testing.T) {
 	const size = 512 << 10
+	const slowest = 10e6 / 8 // bytes in a second
 	for name, tt := range map[string]struct {
 		typ  verbs.QPType
 		op   verbs.Opcode
@@ -36,9 +36,9 @@ func TestPace(t *testing.T) {
 		most int // packets at once
 	}{
 		"a WRITE":               {op: verbs.OpRDMAWrite, rate: 400e6, most: 20},
-		"a slow WRITE":          {op: verbs.OpRDMAWrite, rate: dcqcnFloor, most: 1},
+		"a slow WRITE":          {op: verbs.OpRDMAWrite, rate: slowest, most: 1},
 		"READ responses":        {op: verbs.OpRDMARead, rate: 400e6, most: 20},
-		"slow READ responses":   {op: verbs.OpRDMARead, rate: dcqcnFloor, most: 1},
+		"slow READ responses":   {op: verbs.OpRDMARead, rate: slowest, most: 1},
 		"a WRITE of UC":         {typ: verbs.QPTypeUC, op: verbs.OpRDMAWrite, rate: 400e6, most: 20},
 		"trains of a fast QP":   {op: verbs.OpRDMAWrite, rate: 10e9, most: trainBytes/1024 + 2},
 		"trains of READs":       {op: verbs.OpRDMARead, rate: 10e9, most: 16}, // a turn
@@ -80,37 +80,6 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceLate: what a timer was late by is made up for, up to paceSlack. A QP that had nothing to send saves up
-// nothing.
-func TestPaceLate(t *testing.T) {
-	var p pacer
-	p.setRate(1e6)
-	burst := func(now time.Duration) (n int) { // packets of 10 µs
-		for ; p.notBefore <= now; n++ {
-			p.sent(now, 10)
-		}
-		p.waits = true // there is more
-		return n
-	}
-	if n := burst(0); n != 5 {
-		t.Errorf("%d packets go at once, want 5", n)
-	}
-	if n := burst(50*us + 200*us); n != 25 {
-		t.Errorf("after a timer that is 200 µs late %d packets go, want 25", n)
-	}
-	if n := burst(time.Second); n != 105 {
-		t.Errorf("after one that is a second late %d packets go, want 105", n)
-	}
-	p.waits = false // and nothing was to be sent
-	if n := burst(2 * time.Second); n != 5 {
-		t.Errorf("after a pause %d packets go, want 5", n)
-	}
-	p.setRate(0)
-	if p.holds(2*time.Second) || p.notBefore != 0 {
-		t.Errorf("without a rate the pace holds until %v, want no hold", p.notBefore)
-	}
-}
-
 // TestPaceAnswers: acknowledgements and notifications go while the pace holds all else, and an end of the rate
 // is an end of the wait.
 func TestPaceAnswers(t *testing.T) {
@@ -124,10 +93,10 @@ func TestPaceAnswers(t *testing.T) {
 	if got := p.opcodes(p.a, 0); len(got) != 2 || got[1] != wire.CNP {
 		t.Errorf("sent %v, want a WRITE and a CNP: what follows the READ waits with its response", got)
 	}
-	if at := p.a.qp.NextTimeout(); at > p.a.qp.pace.notBefore || p.a.qp.pace.callAt != p.a.qp.pace.notBefore {
-		t.Errorf("the next timeout is at %v, and that of the pace at %v, want %v at the latest", at, p.a.qp.pace.callAt, p.a.qp.pace.notBefore)
+	if at := p.a.qp.NextTimeout(); at > p.a.qp.rate.PauseEnds() || p.a.qp.rate.NextTimeout() != p.a.qp.rate.PauseEnds() {
+		t.Errorf("the next timeout is at %v, and that of the pace at %v, want %v at the latest", at, p.a.qp.rate.NextTimeout(), p.a.qp.rate.PauseEnds())
 	}
-	p.a.qp.pace.setRate(0)
+	p.a.qp.rate.Fix(0)
 	p.run()
 	p.a.wantSends(wc{1, 0})
 }

@@ -210,7 +210,7 @@ func (p *pair) connect(e *node, a *verbs.QPAttr) {
 		p.modify(e, a, mask)
 	}
 	if r, ok := e.qp.service.(*rc); ok && !p.fresh {
-		r.recovery.unfold()
+		r.recovery.EndSlowStart()
 	}
 }
 
@@ -480,11 +480,13 @@ func checkBounds(t testing.TB, q *QP) {
 	if q.attr.State != verbs.QPStateRTS {
 		return
 	}
-	f, cur := &c.recovery.flight, c.requester.cur
+	cur := c.requester.cur
 	if q.sq.head > cur || cur > q.sq.tail {
 		t.Fatalf("head %d, cur %d, tail %d; want them in this order", q.sq.head, cur, q.sq.tail)
 	}
-	checkFlight(t, f)
+	if err := c.recovery.Check(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // wc is a completion that a test expects.

@@ -115,7 +115,7 @@ func TestPathsShared(t *testing.T) {
 	if least, most := slices.Min(got), slices.Max(got); least == 0 || most > 2*least {
 		t.Errorf("packets by path %v, want each to have its part", got)
 	}
-	if c := p.a.qp.counters; c.Retransmits > 0 || c.PathsLeft > 0 || p.b.qp.counters.Held == 0 {
+	if c := p.a.qp.Counters(); c.Retransmits > 0 || c.PathsLeft > 0 || p.b.qp.Counters().Held == 0 {
 		t.Errorf("%+v, want packets that were held, and none that was sent twice", c)
 	}
 	if n := memSize - 16<<10; !bytes.Equal(p.a.mem.data[:n], p.b.mem.data[:n]) {
@@ -153,7 +153,7 @@ func TestPathLeft(t *testing.T) {
 		}
 		tries = append(tries, s.at)
 	}
-	c := p.a.qp.counters
+	c := p.a.qp.Counters()
 	if c.PathsLeft != 1 || len(tries) < 3 || len(tries) > 30 || c.Timeouts > 0 || c.Probes > 0 {
 		t.Errorf("%+v, and %d packets tried the path; want one path left, and some tries", c, len(tries))
 	}
@@ -186,23 +186,14 @@ func TestPathsAllBad(t *testing.T) {
 	}
 	p.write(256, 16<<10, 8)
 	left := 0
-	for _, s := range p.a.rc().recovery.spread.paths {
-		if s.left {
+	for k := range testPorts {
+		if p.a.rc().recovery.Paths().HasLeft(uint8(k)) {
 			left++
 		}
 	}
 	if left == len(testPorts) {
 		t.Errorf("all %d paths are left", left)
 	}
-}
-
-// pathRig is the paths of a QP and its recovery, with round trips of 1 ms.
-func pathRig(t *testing.T) (*recovery, *spread) {
-	t.Helper()
-	p := newPathPair(t, setup{selective: true})
-	r := &p.a.rc().recovery
-	r.roundTrip = ms
-	return r, r.spread
 }
 
 // TestPathDead: where the path that works was left for its losses, and the others are dead, probes and answers take it
@@ -216,9 +207,9 @@ func TestPathDead(t *testing.T) {
 		p := newPathPair(t, setup{selective: true})
 		const works = 2
 		for _, e := range []*node{p.a, p.b} {
-			s := e.rc().recovery.spread
-			s.on = true
-			s.paths[works].left, s.paths[works].pause, s.paths[works].probeAt = true, time.Hour, time.Hour
+			s := e.rc().recovery.Paths()
+			s.Enable()
+			s.LeavePath(works, time.Hour)
 		}
 		p.wait = func(_ *node, path int) delay {
 			if path != works {
@@ -231,73 +222,6 @@ func TestPathDead(t *testing.T) {
 		if len(p.a.sends) != 1 || p.a.sends[0].wc.Status != verbs.WCSuccess {
 			t.Errorf("%s: %d completions, %+v; want success", name, len(p.a.sends), p.a.sends)
 		}
-	}
-}
-
-// TestPathWorse: a path that loses an eighth is left if another one loses less than half as much.
-func TestPathWorse(t *testing.T) {
-	for _, tt := range []struct {
-		others uint32 // of lossScale
-		left   bool
-	}{
-		{pathLossLimit, false},
-		{pathLossLimit * 3 / 5, false},
-		{pathLossLimit * 2 / 5, true},
-	} {
-		r, s := pathRig(t)
-		for k := range s.n {
-			s.paths[k].lost = tt.others
-		}
-		s.paths[1].lost = pathLossLimit - 1
-		if s.missed(0, r, 1, 0, 1); s.paths[1].left != tt.left {
-			t.Errorf("losing %d of %d where others lose %d: left %v, want %v", s.paths[1].lost, lossScale, tt.others, s.paths[1].left, tt.left)
-		}
-	}
-}
-
-// TestPathPause: a path that is left again and again is tried less and less often, but ten times a second at least.
-// Once it has carried a lot, that is forgotten.
-func TestPathPause(t *testing.T) {
-	r, s := pathRig(t)
-	p := &s.paths[1]
-	p.pause = 0
-	for _, want := range []time.Duration{8 * ms, 16 * ms, 32 * ms, 64 * ms, 100 * ms, 100 * ms} {
-		if s.rest(ms, r, p); p.pause != want || p.probeAt != ms+want {
-			t.Errorf("a pause of %v, and a try at %v; want %v and %v", p.pause, p.probeAt, want, ms+want)
-		}
-	}
-	p.came = 0
-	if s.arrived(2*ms, 1, ms, pathTrust, pathTrust); p.pause == 0 {
-		t.Errorf("after %d packets the pauses are forgotten, want one packet more", pathTrust)
-	}
-	if s.arrived(2*ms, 1, ms, 1, pathTrust+1); p.pause != 0 {
-		t.Errorf("after %d packets there is a pause of %v, want none", pathTrust+1, p.pause)
-	}
-}
-
-// TestPathIdle: a path by which nothing has gone for 16 round trips is tried by a packet.
-func TestPathIdle(t *testing.T) {
-	r, s := pathRig(t)
-	for k := range s.n {
-		s.paths[k].latestAt, s.paths[k].probeAt, s.paths[k].share = us, time.Hour, 1
-	}
-	s.on = true
-	s.request, s.run = 2, 1<<20
-	s.choose(ms, r, 1, false)
-	if got, want := s.paths[2].probeAt, time.Hour; got != want {
-		t.Errorf("a path that is used is due to be tried at %v, want %v still", got, want)
-	}
-	s.paths[2].probeAt = 0
-	s.choose(ms, r, 1, false)
-	if got, want := s.paths[2].probeAt, ms+16*ms; got != want {
-		t.Errorf("a path that was used is due to be tried at %v, want %v", got, want)
-	}
-	const due = ms + 16*ms
-	if s.next(due-1, r); s.counters.PathProbes != 0 {
-		t.Error("a path is tried early")
-	}
-	if s.next(due, r); s.counters.PathProbes != 1 || s.request != 2 || s.run != 1 {
-		t.Errorf("%d tries, the latest by path %d with %d bytes; want 1 by path 2 with a packet", s.counters.PathProbes, s.request, s.run)
 	}
 }
 
@@ -314,7 +238,7 @@ func TestPathSlow(t *testing.T) {
 	if got := p.took[p.a]; got[1] == 0 || got[1] > got[0]/3 {
 		t.Errorf("packets by path %v, want the second to have few", got)
 	}
-	if c := p.a.qp.counters; c.Timeouts > 0 || c.Probes > 0 {
+	if c := p.a.qp.Counters(); c.Timeouts > 0 || c.Probes > 0 {
 		t.Errorf("%+v, want no timeouts", c)
 	}
 }
@@ -333,7 +257,7 @@ func TestPathSilent(t *testing.T) {
 		return testDelay
 	}
 	p.write(1, 8, 1)
-	if len(p.sent) != 2 || p.sent[1].path == p.sent[0].path || p.a.qp.counters.Timeouts > 0 {
+	if len(p.sent) != 2 || p.sent[1].path == p.sent[0].path || p.a.qp.Counters().Timeouts > 0 {
 		t.Errorf("%+v sent, want one packet, and it again by another path", p.sent)
 	}
 }
@@ -349,7 +273,7 @@ func TestPathsAcknowledgements(t *testing.T) {
 	}
 	from := p.now
 	p.write(512, 16<<10, 16)
-	if c := p.a.qp.counters; c.Retransmits > 8 || c.Timeouts > 0 || c.PathsLeft > 0 {
+	if c := p.a.qp.Counters(); c.Retransmits > 8 || c.Timeouts > 0 || c.PathsLeft > 0 {
 		t.Errorf("%+v, %v; want little repeated", c, p.now-from)
 	}
 }
@@ -393,8 +317,8 @@ func TestPathsReadLeft(t *testing.T) {
 	p.forget()
 	p.post(p.b, readWR(1, p.a.mem.remote(0), p.b.mem.sge(0, 64<<10)))
 	p.run()
-	if got := p.took[p.a]; p.a.qp.counters.PathsLeft != 1 || got[0] != 0 || slices.Max(got) != 64 {
-		t.Errorf("%d paths left, responses by path %v; want one left, and all by one of the others", p.a.qp.counters.PathsLeft, got)
+	if got := p.took[p.a]; p.a.qp.Counters().PathsLeft != 1 || got[0] != 0 || slices.Max(got) != 64 {
+		t.Errorf("%d paths left, responses by path %v; want one left, and all by one of the others", p.a.qp.Counters().PathsLeft, got)
 	}
 }
 
@@ -432,7 +356,7 @@ func TestPathsTold(t *testing.T) {
 func TestPathsReset(t *testing.T) {
 	p := newPathPair(t, setup{selective: true})
 	p.state(p.b, verbs.QPStateReset)
-	if p.b.qp.PeerSends(testPorts[0]) || p.b.rc().recovery.spread.on {
+	if p.b.qp.PeerSends(testPorts[0]) || p.b.rc().recovery.Paths().IsOn() {
 		t.Error("after RESET the QP still sends by several paths, or takes them")
 	}
 }
@@ -462,7 +386,7 @@ func TestPathsAlloc(t *testing.T) {
 			t.Errorf("%s: %v allocations, want none", name, n)
 		}
 	}
-	if !m.a.rc().recovery.spread.on {
+	if !m.a.rc().recovery.Paths().IsOn() {
 		t.Error("all went by one path")
 	}
 }

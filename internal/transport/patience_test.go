@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -35,25 +36,6 @@ func TestLossIsNoLateness(t *testing.T) {
 	}
 }
 
-// TestPatienceAfterVain: what was taken for lost and comes twice makes for patience, once, though a READ's answer is many
-// packets. What was not taken for lost makes for none.
-func TestPatienceAfterVain(t *testing.T) {
-	p := newPair(t, setup{selective: true})
-	rec := &p.a.rc().recovery
-	rec.leastTrip, rec.roundTrip = 8*ms, 8*ms
-	rec.suspect(5, 8, 0, rec.patience)
-	if rec.inVain(ms, 8) || rec.patience != 0 {
-		t.Errorf("a packet that was not taken for lost: patience %v, want none", rec.patience)
-	}
-	if !rec.inVain(ms, 5) || rec.patience < 2*ms {
-		t.Errorf("a packet that was: patience %v, want a quarter of a round trip and more", rec.patience)
-	}
-	before := rec.patience
-	if !rec.inVain(ms, 6) || rec.patience != before {
-		t.Errorf("another packet of the same: patience %v, want %v still", rec.patience, before)
-	}
-}
-
 // TestPatienceIsMeasured: a packet that comes late and was not given up shows how much patience was needed. It stays
 // while such packets come, and nothing is sent again in vain meanwhile.
 func TestPatienceIsMeasured(t *testing.T) {
@@ -79,8 +61,8 @@ func TestPatienceIsMeasured(t *testing.T) {
 	if got := p.a.qp.Counters().Retransmits; got != repeated || repeated == 0 {
 		t.Errorf("%d packets are sent again at first and %d later, want some and none", repeated, got-repeated)
 	}
-	if rec.patience < lateBy || rec.patience > 2*lateBy {
-		t.Errorf("patience of %v, want some more than the %v that packets are late", rec.patience, lateBy)
+	if rec.Gauges().ReorderWindow < lateBy || rec.Gauges().ReorderWindow > 2*lateBy {
+		t.Errorf("patience of %v, want some more than the %v that packets are late", rec.Gauges().ReorderWindow, lateBy)
 	}
 }
 
@@ -111,30 +93,6 @@ func TestHeldRequestTells(t *testing.T) {
 	}
 }
 
-// TestPostponed: a READ request that waits for one before it, which is sent again, is expected anew. So it is not lost at
-// once if it was overtaken before.
-func TestPostponed(t *testing.T) {
-	p := newPair(t, setup{mtu: verbs.MTU256, selective: true})
-	rec := &p.a.rc().recovery
-	second := rec.una + 8
-	rec.sent(0, 8, true)
-	rec.sent(us, 8, true)
-	overtake := func(at time.Duration) {
-		seq := rec.nxt
-		rec.sent(at, 1, false)
-		rec.arrivals(at+ms, seq, seq+1)
-	}
-	overtake(2 * us)
-	if at, ok := rec.overtakenAt(&rec.ranges[1], second); !ok || at != ms+us {
-		t.Errorf("overtaken: %v, expected at %v; want it overtaken, and expected at %v", ok, at, ms+us)
-	}
-	rec.postpone(10*ms, second)
-	overtake(11 * ms)
-	if at, ok := rec.overtakenAt(&rec.ranges[1], second); !ok || at != 11*ms {
-		t.Errorf("postponed: overtaken: %v, expected at %v; want it overtaken, and expected at %v", ok, at, 11*ms)
-	}
-}
-
 // TestRoundTripOfREADs: READs measure the round trip though each has lost a response, so that probes can go.
 func TestRoundTripOfREADs(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
@@ -142,8 +100,8 @@ func TestRoundTripOfREADs(t *testing.T) {
 	p.routeWith(func(from *node, n int, _ *wire.Packet) bool { return from == p.b && n == first })
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8*256)))
 	p.runUntil(p.now + 3*testDelay)
-	if rec := &p.a.rc().recovery; !rec.known || rec.roundTrip != 2*testDelay {
-		t.Errorf("the round trip is %v, known: %v; want %v", rec.roundTrip, rec.known, 2*testDelay)
+	if rec := &p.a.rc().recovery; rec.SRTT() == 0 || rec.SRTT() != 2*testDelay {
+		t.Errorf("the round trip is %v, known: %v; want %v", rec.SRTT(), rec.SRTT() != 0, 2*testDelay)
 	}
 }
 
@@ -152,7 +110,7 @@ func TestNoRoomNoPacket(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 256)))
 	p.run()
-	missing := psn(p.a.rc().recovery.max)
+	missing := psn(p.a.rc().recovery.Max())
 	p.routeWith(func(from *node, _ int, pkt *wire.Packet) bool {
 		return from == p.a && pkt.PSN == missing && p.now < 40*testDelay
 	})
@@ -199,47 +157,6 @@ func TestReplayTooMany(t *testing.T) {
 	}
 }
 
-// TestVainOnce: the answer to one READ that was asked for twice in vain is many packets, and a sign of one.
-func TestVainOnce(t *testing.T) {
-	p := newPair(t, setup{selective: true})
-	r := &p.a.rc().recovery
-	r.measured(8 * testDelay)
-	r.suspect(seqBase, seqBase+64, 0, r.patience)
-	for k := range uint64(64) {
-		if !r.inVain(ms, seqBase+k) {
-			t.Fatalf("packet %d is none that was taken for lost, want it to be", k)
-		}
-	}
-	if r.inVain(ms, seqBase+64) {
-		t.Error("a packet that never was taken for lost was repeated in vain")
-	}
-	if want := 2*testDelay + testDelay/4; r.patience != want {
-		t.Errorf("patience of %v, want %v", r.patience, want)
-	}
-}
-
-// TestVainTogether: packets that were taken for lost with the same patience, and all in vain, show that it was too
-// little, once.
-func TestVainTogether(t *testing.T) {
-	p := newPair(t, setup{selective: true})
-	r := &p.a.rc().recovery
-	r.measured(8 * testDelay)
-	for k := range uint64(10) {
-		r.suspect(seqBase+2*k, seqBase+2*k+1, 0, r.patience)
-	}
-	for k := range uint64(10) {
-		r.inVain(ms, seqBase+2*k)
-	}
-	want := 2*testDelay + testDelay/4
-	if r.patience != want {
-		t.Errorf("patience of %v after ten at once, want %v", r.patience, want)
-	}
-	r.suspect(seqBase+30, seqBase+31, 0, r.patience)
-	if r.inVain(ms, seqBase+30); r.patience < want+2*testDelay {
-		t.Errorf("patience of %v after one more with that patience, want %v and a quarter of a round trip at least", r.patience, want)
-	}
-}
-
 // TestLateByTheFirst: a packet counts as late by what the one took that was the first to overtake it, though later ones
 // take less because a queue has become shorter.
 func TestLateByTheFirst(t *testing.T) {
@@ -260,8 +177,8 @@ func TestLateByTheFirst(t *testing.T) {
 		return []delay{first}
 	}
 	rec := &p.a.rc().recovery
-	rec.measured(first + testDelay)
-	rec.patience, rec.since = 2*late, 0
+	rec.SampleRTT(first + testDelay)
+	rec.SetReorderWindow(2*late, 0)
 	for id := range uint64(3) {
 		p.post(p.a, writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, 256)))
 		p.transmit()
@@ -271,7 +188,7 @@ func TestLateByTheFirst(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0})
 	if c := p.a.qp.Counters(); c.Retransmits != 0 {
-		t.Errorf("%d packets are sent again, want none: what was late was so by %v, and there is a patience of %v", c.Retransmits, late, rec.patience)
+		t.Errorf("%d packets are sent again, want none: what was late was so by %v, and there is a patience of %v", c.Retransmits, late, rec.Gauges().ReorderWindow)
 	}
 }
 
@@ -303,17 +220,17 @@ func TestPatienceCalms(t *testing.T) {
 			}
 		}
 		write(2)
-		if flies := rec.flying() > 0; flies != (gap < trip) {
+		if flies := rec.InFlight() > 0; flies != (gap < trip) {
 			t.Fatalf("a packet each %v: something is on its way: %v", gap, flies)
 		}
-		rec.patience, rec.since = ms, p.now
-		write(calmTrips / 2)
-		if rec.patience != ms {
-			t.Errorf("a packet each %v: patience of %v after half of the time, want %v still", gap, rec.patience, ms)
+		rec.SetReorderWindow(ms, p.now)
+		write(recovery.ReorderDecay / 2)
+		if rec.Gauges().ReorderWindow != ms {
+			t.Errorf("a packet each %v: patience of %v after half of the time, want %v still", gap, rec.Gauges().ReorderWindow, ms)
 		}
-		write(calmTrips)
-		if rec.patience != 0 {
-			t.Errorf("a packet each %v: patience of %v after more than the time, want none", gap, rec.patience)
+		write(recovery.ReorderDecay)
+		if rec.Gauges().ReorderWindow != 0 {
+			t.Errorf("a packet each %v: patience of %v after more than the time, want none", gap, rec.Gauges().ReorderWindow)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -53,8 +54,8 @@ func TestProbeTail(t *testing.T) {
 					t.Errorf("%s, packets of %s lost: %v, want success", name, end, s.wc.Err())
 				}
 			}
-			if c, took := p.a.qp.Counters(), p.now-begin; c.Timeouts != 0 || took > 3*leastProbe || len(p.a.sends) < 2 {
-				t.Errorf("%s, packets of %s lost: %d completions after %v, %+v; want all within %v, by probes", name, end, len(p.a.sends), took, c, 3*leastProbe)
+			if c, took := p.a.qp.Counters(), p.now-begin; c.Timeouts != 0 || took > 3*recovery.MinPTO || len(p.a.sends) < 2 {
+				t.Errorf("%s, packets of %s lost: %d completions after %v, %+v; want all within %v, by probes", name, end, len(p.a.sends), took, c, 3*recovery.MinPTO)
 			}
 		}
 	}
@@ -81,7 +82,7 @@ func TestProbesKeepPatience(t *testing.T) {
 	for i := range retry + 1 {
 		from := time.Duration(i) * wait
 		want = append(want, from)
-		for d, step := time.Duration(leastProbe), time.Duration(leastProbe); d < wait; d += step {
+		for d, step := time.Duration(recovery.MinPTO), time.Duration(recovery.MinPTO); d < wait; d += step {
 			want = append(want, from+d)
 			step *= 2
 		}
@@ -91,34 +92,12 @@ func TestProbesKeepPatience(t *testing.T) {
 	}
 }
 
-// TestProbeWaitsForNaps: a probe comes after two round trips, or after what hosts are late by. A peer that has made us go
-// back has less time, unless it is one like us, where a program may hold acknowledgements back.
-func TestProbeWaitsForNaps(t *testing.T) {
-	for _, tt := range []struct {
-		trip time.Duration
-		back bool
-		ours bool
-		want time.Duration
-	}{
-		{100 * us, false, false, leastProbe}, {100 * us, true, false, backProbe}, {100 * us, true, true, leastProbe},
-		{3 * ms, false, false, 6 * ms}, {3 * ms, true, false, 6 * ms},
-	} {
-		r := &newPair(t, setup{timeout: 18}).a.rc().recovery
-		r.measured(tt.trip)
-		r.deviation, r.goesBack, r.ours = 0, tt.back, &tt.ours
-		r.sent(ms, 1, false)
-		if got := r.probing.at - ms; got != tt.want {
-			t.Errorf("round trips of %v, went back: %v, a peer like us: %v: a probe after %v, want %v", tt.trip, tt.back, tt.ours, got, tt.want)
-		}
-	}
-}
-
 // TestLate: acknowledgements that are late make a few packets go again, and narrow no window for long.
 func TestLate(t *testing.T) {
 	p := measuredPair(t, setup{mtu: verbs.MTU256, timeout: 14})
-	late := 3 * leastProbe
+	late := 3 * recovery.MinPTO
 	p.route = func(from *node, n int, _ *wire.Packet) []delay {
-		if from == p.b && p.now < 2*leastProbe {
+		if from == p.b && p.now < 2*recovery.MinPTO {
 			return []delay{late}
 		}
 		return []delay{testDelay}
@@ -129,7 +108,7 @@ func TestLate(t *testing.T) {
 	if c := p.a.qp.Counters(); c.Retransmits > 4 || c.Timeouts != 0 {
 		t.Errorf("%+v, want 4 packets sent again at most, and no timeout", c)
 	}
-	if w := p.a.rc().recovery.window; w != maxWindow {
+	if w := p.a.rc().recovery.Gauges().Window; w != maxWindow {
 		t.Errorf("the window is %d, want %d: nothing was lost", w, maxWindow)
 	}
 }
@@ -141,17 +120,17 @@ func TestTakenBack(t *testing.T) {
 	p.cutAfter(0)
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 100*256)))
 	p.transmit()
-	p.runUntil(p.now + leastProbe + us) // the probe has gone
+	p.runUntil(p.now + recovery.MinPTO + us) // the probe has gone
 	p.runUntil(p.now + 2*testDelay)
 	p.inject(p.a, ackOf(1)) // looks as if the rest were lost
 	p.transmit()
 	rec := &p.a.rc().recovery
-	if rec.window >= lossWindow || rec.threshold == maxWindow {
-		t.Fatalf("the window is %d and grows quickly to %d, want a restart", rec.window, rec.threshold)
+	if rec.Gauges().Window >= recovery.LossWindow || rec.Gauges().SSThresh == maxWindow {
+		t.Fatalf("the window is %d and grows quickly to %d, want a restart", rec.Gauges().Window, rec.Gauges().SSThresh)
 	}
 	p.inject(p.a, ackOf(60))
-	if c := p.a.qp.Counters(); rec.window != maxWindow || rec.threshold != maxWindow || c.Needless != 1 {
-		t.Errorf("the window is %d and grows quickly to %d, want %d for both; %+v", rec.window, rec.threshold, maxWindow, c)
+	if c := p.a.qp.Counters(); rec.Gauges().Window != maxWindow || rec.Gauges().SSThresh != maxWindow || c.Needless != 1 {
+		t.Errorf("the window is %d and grows quickly to %d, want %d for both; %+v", rec.Gauges().Window, rec.Gauges().SSThresh, maxWindow, c)
 	}
 	n := len(p.log)
 	p.transmit()
@@ -168,7 +147,7 @@ func TestSignsCostOneRetry(t *testing.T) {
 	p.post(p.a, writeWR(1, p.b.mem.remote(0)), writeWR(2, p.b.mem.remote(0)))
 	p.transmit()
 	for range 8 {
-		p.runUntil(p.now + leastProbe)
+		p.runUntil(p.now + recovery.MinPTO)
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 1}, AETH: wire.AETH{Syndrome: 0x60}})
 		p.transmit()
 	}
@@ -193,22 +172,4 @@ func TestNAKsBehindREAD(t *testing.T) {
 		p.transmit()
 	}
 	p.a.wantState(verbs.QPStateRTS)
-}
-
-// TestProbeAnsweredTwice: a peer that answers what a probe has repeated once more was slow, and has lost nothing. The next
-// silence lasts a quarter longer than it took. A second word of the same probe says nothing.
-func TestProbeAnsweredTwice(t *testing.T) {
-	const took = 20 * time.Millisecond
-	var counts Counters
-	c := newCongestion()
-	p := probing{counts: &counts, asked: &asked{settled: probe{from: 5, to: 6, n: 1, took: took}}}
-	if p.wasVain(time.Second, &c, 4) || p.wasVain(time.Second, &c, 6) {
-		t.Error("an answer to something else tells of the probe")
-	}
-	if !p.wasVain(time.Second, &c, 5) || p.wasVain(time.Second, &c, 5) {
-		t.Error("the second answer to the probe is not told once")
-	}
-	if got := p.slowness(time.Second); got != took+took/4 || counts.NeedlessProbes != 1 {
-		t.Errorf("patience of %v, and %d needless probes; want %v, and 1", got, counts.NeedlessProbes, took+took/4)
-	}
 }

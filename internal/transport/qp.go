@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -37,11 +38,8 @@ type QP struct {
 	receiver receiver
 	service  service
 
-	control       controller
-	controlKind   verbs.CongestionControl
-	paced         bool // the controller or the pace wants to know what is sent
+	rate          recovery.Rate
 	drainReported bool // in SQD: the event of the drained send queue was raised; here it takes no room
-	pace          pacer
 	routing       verbs.AdaptiveRouting
 
 	outputs
@@ -80,7 +78,7 @@ type service interface {
 
 // New makes a QP in the state RESET.
 func New(cfg Config) *QP {
-	q := &QP{cfg: cfg, left: int32(cfg.Turn)}
+	q := &QP{cfg: cfg, left: int32(cfg.Turn), rate: recovery.NewRate(cfg.LineRate)}
 	q.receiver.qp = q
 	switch cfg.Type {
 	case verbs.QPTypeUC:
@@ -122,8 +120,8 @@ func (q *QP) reset() {
 	q.established, q.failure = false, nil
 	q.notify = notify{}
 	q.service.reset()
-	q.pace.callAt = Never
-	q.setController(q.cfg.Control)
+	q.rate.Reset()
+	q.setControl(q.cfg.Control)
 	q.routing = q.cfg.Routing
 }
 
@@ -163,6 +161,7 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 		if q.cfg.Type == verbs.QPTypeUD {
 			q.mtu = maxPacketData // the caller checks against the port's
 		}
+		q.rate.SetMTU(int(q.mtu))
 		q.receiver.epsn = wire.PSN(q.attr.RQPSN)
 		q.service.startReceiving()
 	case verbs.QPStateRTS:

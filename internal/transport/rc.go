@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -10,7 +12,7 @@ import (
 // rc is a reliable connection.
 type rc struct {
 	qp        *QP
-	recovery  recovery
+	recovery  recovery.State
 	requester requester
 	completer completer
 	responder responder
@@ -18,12 +20,13 @@ type rc struct {
 	greeting  greeting
 	ladder    ladder
 	fast      fast
+	multipath multipath
+	retried   string // the cause of the latest retry
 }
 
 func newRC(q *QP) *rc {
 	r := &rc{qp: q}
-	r.recovery.attr, r.recovery.pacer, r.recovery.control = &q.attr, &q.pace, &q.control
-	r.recovery.ours, r.recovery.counts = &r.responder.hold.peer, &q.counters
+	r.recovery.Init(&q.rate)
 	r.requester = requester{rc: r, qp: q}
 	r.completer = completer{rc: r, qp: q}
 	r.responder = responder{qp: q}
@@ -31,7 +34,8 @@ func newRC(q *QP) *rc {
 }
 
 func (r *rc) reset() {
-	r.recovery.reset()
+	r.recovery.Reset()
+	r.multipath.restart(&r.recovery)
 	r.requester.reset()
 	r.responder.reset()
 	r.alive = keepAlive{due: Never}
@@ -43,16 +47,17 @@ func (r *rc) reset() {
 func (r *rc) startReceiving() { r.responder.resize() }
 
 func (r *rc) startSending() {
-	r.recovery.start(r.qp.sq.nextSeq)
-	r.unfold()
+	r.recovery.Start(r.qp.sq.nextSeq)
+	r.multipath.restart(&r.recovery)
+	r.endSlowStart()
 	r.requester.start(r.qp.sq.nextSeq)
 }
 
-// unfold ends the careful beginning if the peer does not go back, nothing gets lost on the way to it, or a controller
-// other than the window sees to it.
-func (r *rc) unfold() {
-	if r.responder.hold.peer || r.qp.lending.may != nil || r.qp.paced {
-		r.recovery.unfold()
+// endSlowStart ends slow start if the peer does not go back, nothing gets lost on the way to it, or a controller other than
+// the window sees to it.
+func (r *rc) endSlowStart() {
+	if r.responder.hold.peer || r.qp.lending.may != nil || r.qp.rate.IsPaced() {
+		r.recovery.EndSlowStart()
 	}
 }
 
@@ -60,13 +65,13 @@ func (r *rc) attributesChanged(now time.Duration) {
 	r.adopt(now)
 	r.requester.resize()
 	r.responder.resize()
-	r.recovery.refill()
-	r.recovery.restartTimer(now) // with the timeout that holds now
+	a := &r.qp.attr
+	r.recovery.SetRetry(now, recovery.Retry{Timeout: wire.ACKTimeout(a.Timeout), Count: a.RetryCnt, RNRCount: a.RNRRetry})
 	r.alive.start(now)
 }
 
 func (r *rc) idle() bool {
-	return !r.greeting.due && !r.ladder.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.nxt != r.alive.probe
+	return !r.greeting.due && !r.ladder.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.Nxt() != r.alive.probe
 }
 
 // transmit sends responses and acknowledgements before requests, but for an ACK that was deferred. That one
@@ -74,8 +79,8 @@ func (r *rc) idle() bool {
 // end of their train. It does not follow other requests: a program that expects no answer may well refuse one,
 // which ends the connection, and the peer's message, which has arrived, would be flushed.
 func (r *rc) transmit(now time.Duration, buf []byte) int {
-	if r.recovery.spread != nil {
-		return r.transmitSpread(now, buf)
+	if r.recovery.Paths() != nil {
+		return r.transmitMultipath(now, buf)
 	}
 	return r.transmitOne(now, buf)
 }
@@ -135,7 +140,7 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	if r.fast.n > 0 && (p.Carries || !p.Opcode.IsRequest()) {
 		r.adopt(now)
 	}
-	epsn, una := q.receiver.epsn, r.recovery.una
+	epsn, una := q.receiver.epsn, r.recovery.Una()
 	if p.Carries && (q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD) {
 		r.completer.carried(now, p)
 	}
@@ -149,7 +154,10 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	case p.Opcode == wire.RCHello:
 		if sends || state == verbs.QPStateRTR {
 			r.responder.hello(p)
-			r.unfold()
+			if r.repeatsParts() {
+				r.recovery.PermitSACK()
+			}
+			r.endSlowStart()
 		}
 	case p.Opcode == wire.RCAckRanges:
 		if sends {
@@ -167,7 +175,7 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	if q.routing.Accept {
 		r.responder.watchGap(now, q.receiver.epsn != epsn)
 	}
-	if q.receiver.epsn == epsn && r.recovery.una == una {
+	if q.receiver.epsn == epsn && r.recovery.Una() == una {
 		return false
 	}
 	r.alive.heard = now
@@ -175,30 +183,22 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 }
 
 func (r *rc) nextTimeout() time.Duration {
-	return min(r.recovery.nextTimeout(), r.alive.due, r.qp.pace.callAt, r.responder.gapAt, r.fast.lookAt)
+	return min(r.recovery.NextTimeout(), r.alive.due, r.qp.rate.NextTimeout(), r.responder.gapAt, r.fast.lookAt)
 }
 
 func (r *rc) handleTimeout(now time.Duration) {
-	r.recovery.endHold(now)
-	r.qp.pace.served(now)
+	r.recovery.EndWait(now)
+	r.qp.rate.Served(now)
 	if now >= r.fast.lookAt {
 		r.lookFast(now)
 	}
-	switch {
-	case now >= r.recovery.ackDeadline:
-		r.qp.counters.Timeouts++
-		if !r.recovery.timedOut(now) {
-			r.giveUp()
-			break
-		}
-		r.mountLadder()
-		r.probe()
-	case now >= r.recovery.probing.at:
-		r.recovery.backOff(now)
+	if due, exhausted := r.recovery.AckTimedOut(now); due { // IBTA §9.7.6.1.3
+		r.ackTimedOut(exhausted)
+	} else if r.recovery.ProbeDue(now) {
 		r.probe()
 	}
-	if now >= r.recovery.due {
-		r.completer.overtaken(now)
+	if r.recovery.LossDue(now) {
+		r.completer.detectLost(now)
 	}
 	if now >= r.alive.due {
 		r.look(now)
@@ -208,25 +208,39 @@ func (r *rc) handleTimeout(now time.Duration) {
 	}
 }
 
-// probe sends the oldest packet again that is not acknowledged, or what is missing of a READ's chunk.
+// ackTimedOut notes that the acknowledge timeout has come, and whether no retry was left for it.
+func (r *rc) ackTimedOut(exhausted bool) {
+	timeout := r.qp.attr.Timeout
+	r.qp.counters.Timeouts++
+	r.retried = fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(timeout), timeout)
+	if exhausted {
+		r.giveUp()
+		return
+	}
+	r.mountLadder()
+	r.probe()
+}
+
+// probe sends the oldest packet again that is not acknowledged, or the missing responses of a READ's chunk.
 func (r *rc) probe() {
 	rec := &r.recovery
-	if rec.nxt == rec.una { // held back by the pace
+	if rec.Nxt() == rec.Una() { // held back by the pace
 		return
 	}
 	n := uint64(1)
-	if w := r.completer.owner(rec.una); w != nil && w.op == verbs.OpRDMARead {
-		k := rec.una - w.seq
-		n = min(chunkEnd(w, k)-k, rec.ranges[0].end-rec.una) // what is behind may have come
+	if w := r.completer.owner(rec.Una()); w != nil && w.op == verbs.OpRDMARead {
+		k := rec.Una() - w.seq
+		n = chunkEnd(w, k) - k
 	}
-	rec.ask(n)
+	rec.Probe(n)
 	r.qp.counters.Probes++
 	r.requester.repeat()
 }
 
 // repeat sends everything from seq on again. It fails the QP if no retry is left.
 func (r *rc) repeat(now time.Duration, seq uint64, cause string) {
-	if !r.recovery.signed(now, seq, cause) {
+	r.retried = cause
+	if !r.recovery.GoBack(now, seq) {
 		r.giveUp()
 		return
 	}
@@ -237,24 +251,27 @@ func (r *rc) repeat(now time.Duration, seq uint64, cause string) {
 // giveUp fails the QP: no retry is left.
 func (r *rc) giveUp() {
 	r.qp.counters.RetryExceeded++
-	r.qp.fail(r.blackHole(r.recovery.exhausted()))
+	a := &r.qp.attr
+	r.qp.fail(r.blackHole(&fault{verbs.WCRetryExceeded, fmt.Errorf("qp %v at gid %v did not acknowledge psn %v: %d retries (retry_cnt), the last because %s",
+		a.DestQPN, a.AH.DGID, psn(r.recovery.Una()), a.RetryCnt, r.retried)}))
 }
 
 func (r *rc) underway(limit uint64) bool {
-	return r.recovery.una < r.recovery.max && r.qp.sq.nextSeq-r.recovery.nxt < limit
+	return r.recovery.Una() < r.recovery.Max() && r.qp.sq.nextSeq-r.recovery.Nxt() < limit
 }
 
 func (r *rc) pending() bool { return r.responder.pending() }
 
 func (r *rc) drained() bool {
-	return r.recovery.una == r.recovery.max && r.fast.n == 0 && !r.requester.underway()
+	return r.recovery.Una() == r.recovery.Max() && r.fast.n == 0 && !r.requester.underway()
 }
 
 func (r *rc) abandon() { r.responder.abandon() }
 
 func (r *rc) stop() {
-	r.recovery.stop()
-	r.alive.due, r.qp.pace.callAt = Never, Never
+	r.recovery.Stop()
+	r.alive.due = Never
+	r.qp.rate.Reset()
 	r.ladder = ladder{}
 	r.fast = fast{lookAt: Never}
 	r.requester.cur = r.qp.sq.tail

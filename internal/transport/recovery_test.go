@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -14,7 +15,7 @@ func TestRoundTrip(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	want := func(when string, want time.Duration) {
 		t.Helper()
-		if got := p.a.rc().recovery.roundTrip; got != want {
+		if got := p.a.rc().recovery.SRTT(); got != want {
 			t.Errorf("%s: the round trip is %v, want %v", when, got, want)
 		}
 	}
@@ -42,21 +43,6 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSilence: something counts as lost after twice the round trip, or later where round trips vary, and not before
-// busy hosts answer.
-func TestSilence(t *testing.T) {
-	for _, tt := range []struct{ trip, deviation, want time.Duration }{
-		{100 * us, 10 * us, leastProbe},
-		{10 * ms, ms, 20 * ms},
-		{10 * ms, 5 * ms, 30 * ms},
-	} {
-		s := trips{roundTrip: tt.trip, deviation: tt.deviation}
-		if got := s.silence(leastProbe); got != tt.want {
-			t.Errorf("round trips of %v, give or take %v: silence of %v, want %v", tt.trip, tt.deviation, got, tt.want)
-		}
-	}
-}
-
 // ackOf is an acknowledgement of a packet and all before it.
 func ackOf(psn wire.PSN) wire.Packet {
 	return wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: psn}, AETH: wire.AETH{Syndrome: 0x1f}}
@@ -67,7 +53,7 @@ func held(t *testing.T, s setup, until time.Duration) *pair {
 	t.Helper()
 	s.mtu = verbs.MTU256
 	p := newPair(t, s)
-	p.a.rc().recovery.notBefore = until
+	p.a.qp.rate.Pause(until)
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 512)))
 	return p
 }
@@ -136,7 +122,7 @@ func (p *pair) wantHeldAfter(n int, until time.Duration) {
 			p.t.Fatalf("at %v: nothing to send, want a packet", p.now)
 		}
 		p.send(p.a, p.buf[:k], p.a.qp.Loan())
-		p.a.rc().recovery.notBefore = until
+		p.a.qp.rate.Pause(until)
 	}
 	// The acknowledge timer runs as well, and comes later.
 	p.wantHeld(until)
@@ -161,7 +147,7 @@ func TestNotBeforeAckTimer(t *testing.T) {
 	p.wantSent(2)
 	p.flight = nil // both are lost
 	until := timeout + ms
-	p.a.rc().recovery.notBefore = until
+	p.a.qp.rate.Pause(until)
 	p.post(p.a, writeWR(2, p.b.mem.remote(0)))
 	p.wantHeld(timeout)
 	p.at(timeout)
@@ -184,7 +170,7 @@ func TestNotBeforeProgress(t *testing.T) {
 	p := held(t, setup{}, 0)
 	p.wantSent(2)
 	p.flight = nil
-	p.a.rc().recovery.notBefore = until
+	p.a.qp.rate.Pause(until)
 	p.post(p.a, writeWR(2, p.b.mem.remote(0)))
 	p.wantHeld(until)
 	p.now = until / 2
@@ -211,7 +197,7 @@ func TestNotBeforeRNR(t *testing.T) {
 		p.post(p.a, sendWR(1))
 		p.wantSent(1)
 		p.flight = nil
-		p.a.rc().recovery.notBefore = tt.until
+		p.a.qp.rate.Pause(tt.until)
 		p.post(p.a, sendWR(2))
 		p.wantHeld(min(tt.until, wire.ACKTimeout(8)))
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge}, AETH: wire.AETH{Syndrome: wire.SyndromeRNR(code)}})
@@ -254,7 +240,7 @@ func TestCNP(t *testing.T) {
 		if got := p.a.qp.Counters(); got != (Counters{CongestionNotifications: times}) {
 			t.Errorf("%+v, want %d notifications and nothing else", got, times)
 		}
-		if got := p.a.rc().recovery.window; got != window {
+		if got := p.a.rc().recovery.Gauges().Window; got != window {
 			t.Errorf("after %d notifications the window is %d, want %d", times, got, window)
 		}
 	}
@@ -266,13 +252,13 @@ func TestCNP(t *testing.T) {
 	notify(4, maxWindow/4)
 	for i := range uint64(10) {
 		p.now += 2 * testDelay
-		notify(5+i, lossWindow)
+		notify(5+i, recovery.LossWindow)
 	}
 	mark := len(p.log)
 	p.post(p.a, writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 1024*100)))
 	p.transmit()
-	if n := len(p.log) - mark; n != lossWindow {
-		t.Errorf("%d packets go out at once, want %d", n, lossWindow)
+	if n := len(p.log) - mark; n != recovery.LossWindow {
+		t.Errorf("%d packets go out at once, want %d", n, recovery.LossWindow)
 	}
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
@@ -296,16 +282,16 @@ func TestCNPStates(t *testing.T) {
 			p.state(p.a, s)
 		}
 		p.a.wantState(s)
-		p.a.rc().recovery.unfold()
-		before := p.a.rc().recovery.window
+		p.a.rc().recovery.EndSlowStart()
+		before := p.a.rc().recovery.Gauges().Window
 		want, window := Counters{}, before
 		if s == verbs.QPStateRTS || s == verbs.QPStateSQD {
 			want.CongestionNotifications, window = 1, maxWindow/2
 		}
 		p.inject(p.a, wire.NewCNP(0, 0))
 		p.transmit()
-		if got := p.a.qp.Counters(); got != want || p.a.rc().recovery.window != window {
-			t.Errorf("%v: %+v and a window of %d, want %+v and %d", s, got, p.a.rc().recovery.window, want, window)
+		if got := p.a.qp.Counters(); got != want || p.a.rc().recovery.Gauges().Window != window {
+			t.Errorf("%v: %+v and a window of %d, want %+v and %d", s, got, p.a.rc().recovery.Gauges().Window, want, window)
 		}
 		if len(p.log) != 0 {
 			t.Errorf("%v: %d packets are sent, want none", s, len(p.log))
@@ -316,7 +302,7 @@ func TestCNPStates(t *testing.T) {
 	p := newPair(t, setup{})
 	p.a.qp.attr.AH.TrafficClass = 0b11111100
 	p.inject(p.a, wire.NewCNP(0, 0))
-	if got, window := p.a.qp.Counters(), p.a.rc().recovery.window; got != (Counters{IgnoredNotifications: 1}) || window != maxWindow {
+	if got, window := p.a.qp.Counters(), p.a.rc().recovery.Gauges().Window; got != (Counters{IgnoredNotifications: 1}) || window != maxWindow {
 		t.Errorf("without marks: %+v and a window of %d, want one notification ignored and %d", got, window, maxWindow)
 	}
 	for s, want := range map[verbs.QPState]Counters{verbs.QPStateRTR: {}, verbs.QPStateRTS: {CongestionNotifications: 1}} {

@@ -106,7 +106,7 @@ func (s *responder) onlyACK() bool { return s.reply.kind == ackReply && s.respon
 func (s *responder) transmit(now time.Duration, buf []byte) int {
 	q := s.qp
 	if e := s.responses.oldest(); e != nil {
-		if !e.atomic && (q.spent() || q.pace.holds(now)) {
+		if !e.atomic && (q.spent() || q.rate.Holds(now)) {
 			return 0 // and what is behind it waits too
 		}
 		run := s.inRun(e)
@@ -115,7 +115,7 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 			n = s.respond(e, run, buf)
 		}
 		if n > 0 {
-			if q.paced {
+			if q.rate.IsPaced() {
 				q.sent(now, n)
 			}
 			return n

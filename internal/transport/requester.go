@@ -3,6 +3,7 @@ package transport
 import (
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -52,41 +53,41 @@ func (r *requester) resize() {
 // transmit writes the next request packet into buf, if one may go.
 func (r *requester) transmit(now time.Duration, buf []byte) int {
 	q, rec := r.qp, &r.rc.recovery
-	if rec.peerWaits {
+	if rec.WaitsForReceiver() {
 		return 0
 	}
-	if rec.nxt == r.rc.alive.probe {
+	if rec.Nxt() == r.rc.alive.probe {
 		return r.probe(now, buf)
 	}
-	if !r.runLocal() || r.cur == q.sq.tail || r.holding || r.leaves > 0 && rec.nxt+uint64(r.leaves) >= q.sq.nextSeq {
+	if !r.runLocal() || r.cur == q.sq.tail || r.holding || r.leaves > 0 && rec.Nxt()+uint64(r.leaves) >= q.sq.nextSeq {
 		return 0
 	}
 	w := q.sq.at(r.cur)
-	k := rec.nxt - w.seq // the packet of w
+	k := rec.Nxt() - w.seq // the packet of w
 	if w.fault != nil || !r.mayStart(w, k) {
 		return 0
 	}
-	count, lent, limit := uint64(1), uint64(0), rec.limit()
+	count, lent, limit := uint64(1), uint64(0), rec.Limit()
 	if w.op == verbs.OpRDMARead {
 		count, limit = r.readPart(w, k, limit)
-		k = rec.nxt - w.seq
+		k = rec.Nxt() - w.seq
 	} else if q.lending.may != nil {
-		lent = r.lendable(w, k, min(limit-min(limit, rec.flying()), maxAhead-min(maxAhead, rec.nxt-rec.una)))
+		lent = r.lendable(w, k, rec.Room(limit, recovery.MaxAhead))
 		count = max(lent, 1)
 	}
-	if rec.nxt-rec.una >= maxHeld && !w.hasResponse() && r.overfills() {
+	if rec.Nxt()-rec.Una() >= maxHeld && !w.hasResponse() && r.overfills() {
 		return 0
 	}
-	if q.paced && r.askedAt <= rec.una {
-		limit = max(limit, rec.flying()+1) // nothing on its way asks, and a window that was narrowed may be full
+	if q.rate.IsPaced() && r.askedAt <= rec.Una() {
+		limit = max(limit, rec.InFlight()+1) // nothing on its way asks, and a window that was narrowed may be full
 	}
-	if rec.bursts.on && !w.hasResponse() {
-		if !rec.inBurst() {
+	if rec.Bursts() && !w.hasResponse() {
+		var ok bool
+		if limit, ok = rec.BurstLimit(limit); !ok {
 			return 0
 		}
-		limit = max(limit, rec.flying()+uint64(rec.bursts.left)) // a burst goes whole, as its last packet alone asks
 	}
-	if !rec.mayGo(now, count, limit) {
+	if !rec.MayGo(now, count, limit) {
 		return 0
 	}
 	var n int
@@ -95,26 +96,23 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 		n = r.request(w, k, count, buf)
 	} else if n = r.lend(w, k, lent, buf); n == 0 {
 		count = q.inOne(lent)
-		r.ends = q.paced && q.pace.ends(now, int(q.mtu))
+		r.ends = q.rate.IsPaced() && q.rate.Pauses(now, int(q.mtu))
 		n, f = r.data(w, k, count, buf)
 	}
 	if f != nil {
 		r.fault(w, f)
 		return 0
 	}
-	if rec.sent(now, count, w.hasResponse()) {
+	if rec.Sent(now, count, w.hasResponse()) {
 		q.counters.Retransmits++
 	}
-	if rec.bursts.left > 0 {
-		rec.bursts.left--
-	}
-	if q.paced {
+	if q.rate.IsPaced() {
 		q.sent(now, n)
-	} else if (w.brief || r.goesOn(w)) && !rec.bursts.on && rec.nxt == rec.max {
-		limit = rec.limit() // a READ may have been allowed more
-		room := min(limit-min(limit, rec.flying()), maxHeld-min(maxHeld, rec.nxt-rec.una))
+	} else if (w.brief || r.goesOn(w)) && !rec.Bursts() && rec.Nxt() == rec.Max() {
+		limit = rec.Limit() // a READ may have been allowed more
+		room := rec.Room(limit, maxHeld)
 		if r.leaves > 0 {
-			room = min(room, q.sq.nextSeq-uint64(r.leaves)-rec.nxt)
+			room = min(room, q.sq.nextSeq-uint64(r.leaves)-rec.Nxt())
 		}
 		r.brisk = uint32(room)
 	}
@@ -126,56 +124,41 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 // outstanding. It may move recovery's nxt back.
 func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 	rec := &r.rc.recovery
-	again := rec.nxt < rec.max
+	again := rec.Nxt() < rec.Max()
 	if again && !r.rc.repeatsParts() {
 		// Linux refuses a repeat that begins before an earlier repeat of the same request. So each begins with the first
 		// response that is missing: none before it is needed any more.
 		begin := w.seq + k/readChunk*readChunk
-		rec.loseMissing(max(begin, rec.una), rec.nxt)
-		k = rec.nxt - w.seq
+		rec.LoseMissing(max(begin, rec.Una()), rec.Nxt())
+		k = rec.Nxt() - w.seq
 	}
 	count = chunkEnd(w, k) - k
 	if again && r.rc.repeatsParts() {
-		count = min(count, rec.lostRun()) // one like us answers for any part
+		count = min(count, rec.LostRun()) // one like us answers for any part
 	} else if again {
-		count = rec.lostTo(rec.nxt+count) - rec.nxt
+		count = rec.LostTo(rec.Nxt()+count) - rec.Nxt()
 	}
-	if rec.window >= backWindow && !rec.looks() {
-		// With a second chunk under way, as max_rd_atomic permits, the loss of the first one's end
-		// does not go unnoticed.
-		limit = max(limit, 2*readChunk)
-	}
-	// A chunk that fits in part may go, and more beside answers that wait at the peer: else nothing would show that the
-	// request they wait for was lost again. Where packets are late, it may go beyond the largest window: a QP that waits
-	// for them has fewer on the path.
-	most = maxWindow
-	if rec.patience > 0 {
-		most += readChunk - 1
-	}
-	if limit >= 2*readChunk {
-		limit = max(limit, min(limit+count-1+rec.parked(), most))
-	}
-	return count, limit
+	return count, rec.ReadLimit(count, readChunk, limit)
 }
 
 // overfills reports whether the peer, which repeats selectively, might have no room for the next packet, and drop it.
 // It keeps maxHeld packets, beside the middle of the WRITE that is under way there.
 func (r *requester) overfills() bool {
 	rec := &r.rc.recovery
-	from := max(rec.una, rec.executed)
-	if !rec.selective || r.qp.routing.Send || rec.nxt < rec.max {
+	from := max(rec.Una(), rec.Executed())
+	if !rec.SACKs() || r.qp.routing.Send || rec.Nxt() < rec.Max() {
 		return false
 	}
 	if w := r.rc.completer.owner(from); w != nil && w.op == verbs.OpRDMAWrite && !w.apart && from > w.seq {
 		from = w.end() - 1
 	}
-	return rec.nxt >= from+maxHeld
+	return rec.Nxt() >= from+maxHeld
 }
 
 // goesOn reports whether what follows w's first packet may go without a question: packets with data, which the peer is
 // not to take from memory, and which have one path.
 func (r *requester) goesOn(w *sendWQE) bool {
-	return !w.hasResponse() && w.fault == nil && r.qp.lending.may == nil && r.rc.recovery.spread == nil
+	return !w.hasResponse() && w.fault == nil && r.qp.lending.may == nil && r.rc.recovery.Paths() == nil
 }
 
 // transmitBrisk is transmit for a packet that follows another one in the same turn, or nothing: that of a brief work
@@ -186,9 +169,9 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	w := q.sq.at(r.cur)
 	rec := &r.rc.recovery
 	responds := w.hasResponse()
-	k := rec.nxt - w.seq
-	if r.cur == q.sq.tail || !w.brief && (k == 0 || !r.goesOn(w)) || rec.notBefore > now ||
-		rec.nxt != rec.una && r.lacksCredit(w) || responds && len(r.outstanding) >= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {
+	k := rec.Nxt() - w.seq
+	if r.cur == q.sq.tail || !w.brief && (k == 0 || !r.goesOn(w)) || q.rate.IsPausing(now) ||
+		rec.Nxt() != rec.Una() && r.lacksCredit(w) || responds && len(r.outstanding) >= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {
 		r.brisk = 0
 		return 0
 	}
@@ -205,7 +188,7 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 		r.fault(w, f)
 		return 0
 	}
-	rec.sent(now, 1, responds)
+	rec.Sent(now, 1, responds)
 	if k+1 == w.packets {
 		r.cur++
 	}
@@ -216,11 +199,11 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 // under way and nothing paces packets.
 func (r *requester) startsBrisk() uint32 {
 	q, rec, c := r.qp, &r.rc.recovery, r.rc
-	if rec.una != rec.max || r.cur == q.sq.tail || c.fast.n > 0 || q.paced || rec.bursts.on || rec.spread != nil ||
+	if rec.Una() != rec.Max() || r.cur == q.sq.tail || c.fast.n > 0 || q.rate.IsPaced() || rec.Bursts() || rec.Paths() != nil ||
 		c.alive.probe != 0 || c.greeting.due || c.ladder.due || q.attr.State != verbs.QPStateRTS {
 		return 0
 	}
-	return uint32(rec.limit())
+	return uint32(rec.Limit())
 }
 
 // holds reports whether what is posted and not sent waits for more. Small messages that are posted one by
@@ -231,13 +214,13 @@ func (r *requester) startsBrisk() uint32 {
 // messages: it is often the word that they are there.
 func (r *requester) holds() bool {
 	rec := &r.rc.recovery
-	return rec.max-rec.una >= holdFrom && r.holdsMore()
+	return rec.Max()-rec.Una() >= holdFrom && r.holdsMore()
 }
 
 // holdsMore is holds where so much is on its way.
 func (r *requester) holdsMore() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
-	flying := rec.flying()
+	flying := rec.InFlight()
 	if flying < holdFrom || !r.mayWait() {
 		return false
 	}
@@ -245,7 +228,7 @@ func (r *requester) holdsMore() bool {
 	if w.packets != 1 && (!w.apart || w.length > apartMost) || w.op == verbs.OpRDMARead || w.flags&verbs.SendFence != 0 {
 		return false
 	}
-	waiting := sq.nextSeq - rec.nxt
+	waiting := sq.nextSeq - rec.Nxt()
 	length := uint64(min(w.length, r.qp.mtu)) + wire.BTHSize + wire.RETHSize + wire.ICRCSize
 	return waiting < min(flying, holdMost) && (waiting+1)*length <= trainBytes
 }
@@ -254,7 +237,7 @@ func (r *requester) holdsMore() bool {
 // messages are on their way, whose acknowledgements call for it.
 func (r *requester) mayWait() bool {
 	sq, rec := &r.qp.sq, &r.rc.recovery
-	return r.cur != sq.tail && r.cur-sq.head >= holdMessages && !r.released && rec.nxt == rec.max
+	return r.cur != sq.tail && r.cur-sq.head >= holdMessages && !r.released && rec.Nxt() == rec.Max()
 }
 
 // trainRest returns how many packets of the latest WRITE, which has several, would leave behind the last whole train.
@@ -262,7 +245,7 @@ func (r *requester) mayWait() bool {
 // packets do in a train.
 func (r *requester) trainRest() uint8 {
 	rec, sq := &r.rc.recovery, &r.qp.sq
-	if rec.max-rec.una < restFrom || rec.flying() < restFrom || !r.mayWait() {
+	if rec.Max()-rec.Una() < restFrom || rec.InFlight() < restFrom || !r.mayWait() {
 		return 0
 	}
 	w := sq.at(sq.tail - 1)
@@ -270,7 +253,7 @@ func (r *requester) trainRest() uint8 {
 		return 0
 	}
 	train := uint64(DatagramBytes / (r.qp.mtu + wire.BTHSize + wire.RETHSize + wire.ICRCSize))
-	if rest := (sq.nextSeq - rec.nxt) % train; rest < w.packets && rest < sq.nextSeq-rec.nxt {
+	if rest := (sq.nextSeq - rec.Nxt()) % train; rest < w.packets && rest < sq.nextSeq-rec.Nxt() {
 		return uint8(rest) // a train has less than 256: the least path MTU is 256 bytes
 	}
 	return 0
@@ -284,7 +267,7 @@ func (r *requester) goesApart(w *sendWQE) bool {
 	if w.op != verbs.OpRDMAWrite || r.qp.lending.may != nil {
 		return false
 	}
-	return r.qp.routing.Send || w.packets > 1 && w.length <= apartMost && r.rc.repeatsParts() && r.rc.recovery.flying() >= holdFrom
+	return r.qp.routing.Send || w.packets > 1 && w.length <= apartMost && r.rc.repeatsParts() && r.rc.recovery.InFlight() >= holdFrom
 }
 
 // answerOps are the operations by which programs answer. An ACK may follow them: see rc.transmit.
@@ -301,7 +284,7 @@ func (r *requester) nextAnswers() bool {
 // seek moves cur to the work request that has recovery's nxt, or to a local operation before it that
 // is still to be carried out.
 func (r *requester) seek() {
-	nxt := r.rc.recovery.nxt
+	nxt := r.rc.recovery.Nxt()
 	for sq := &r.qp.sq; r.cur != sq.tail; r.cur++ {
 		if w := sq.at(r.cur); w.end() > nxt || w.isLocal() && !w.executed {
 			return
@@ -311,7 +294,7 @@ func (r *requester) seek() {
 
 // rewind follows recovery's nxt back to una, from where everything is sent again.
 func (r *requester) rewind() {
-	r.askedAt = r.rc.recovery.nxt
+	r.askedAt = r.rc.recovery.Nxt()
 	r.repeat()
 }
 
@@ -325,18 +308,18 @@ func (r *requester) repeat() {
 // repeated has arrived after all.
 func (r *requester) advanced(skipped bool) {
 	rec := &r.rc.recovery
-	if k := &r.rc.alive; k.probe < rec.una {
+	if k := &r.rc.alive; k.probe < rec.Una() {
 		k.probe = 0
 	}
 	n := 0
-	for n < len(r.outstanding) && r.outstanding[n] <= rec.una {
+	for n < len(r.outstanding) && r.outstanding[n] <= rec.Una() {
 		n++
 	}
 	if n > 0 {
 		r.outstanding = r.outstanding[:copy(r.outstanding, r.outstanding[n:])]
 	}
 	if skipped {
-		r.askedAt = max(r.askedAt, rec.una)
+		r.askedAt = max(r.askedAt, rec.Una())
 	}
 	r.seek()
 }
@@ -379,10 +362,10 @@ func (r *requester) runLocal() bool {
 // of outstanding READs and the peer's receives are concerned.
 func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 	q, rec := r.qp, &r.rc.recovery
-	if k == 0 && rec.nxt == rec.max && q.attr.State == verbs.QPStateSQD {
+	if k == 0 && rec.Nxt() == rec.Max() && q.attr.State == verbs.QPStateSQD {
 		return false // draining: nothing new starts
 	}
-	repeats := rec.nxt < rec.max // then what it had to wait for is past
+	repeats := rec.Nxt() < rec.Max() // then what it had to wait for is past
 	if k == 0 && w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 && !repeats {
 		return false // IBTA §10.8.3.3
 	}
@@ -396,8 +379,8 @@ func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 	}
 	// Beyond the peer's receives only one packet at a time goes out, alone, to ask
 	// whether there is one by now: IBTA §9.7.7.2.
-	probe := k == 0 || k == 1 && r.askedAt == rec.nxt // the first packet has asked, so an answer comes
-	if probe && r.lacksCredit(w) && rec.nxt != rec.una {
+	probe := k == 0 || k == 1 && r.askedAt == rec.Nxt() // the first packet has asked, so an answer comes
+	if probe && r.lacksCredit(w) && rec.Nxt() != rec.Una() {
 		return false
 	}
 	return true
@@ -412,7 +395,7 @@ func chunkEnd(w *sendWQE, k uint64) uint64 {
 // request writes a READ request for count packets from packet k on, or an atomic.
 func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 	q := r.qp
-	seq := r.rc.recovery.nxt
+	seq := r.rc.recovery.Nxt()
 	p := q.header(wire.RCRDMAReadRequest, psn(seq))
 	p.AckReq = true
 	switch w.op {
@@ -429,7 +412,7 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 		p.Opcode = wire.RCFetchAdd
 		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.rare.compareAdd}
 	}
-	if seq >= r.rc.recovery.max {
+	if seq >= r.rc.recovery.Max() {
 		r.outstanding = append(r.outstanding, seq+count)
 	}
 	r.askedAt = max(r.askedAt, seq+count)
@@ -438,7 +421,7 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 
 // data writes the n packets of a SEND or WRITE from packet k on as one, which is most often one.
 func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
-	p := r.qp.header(0, psn(r.rc.recovery.nxt))
+	p := r.qp.header(0, psn(r.rc.recovery.Nxt()))
 	p.AckReq = r.asks(w, k, n)
 	length, f := r.qp.dataPacket(p, w, k, n, buf)
 	if f == nil { // else an acknowledgement may be written in its place
@@ -450,12 +433,12 @@ func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 // asks reports whether the n packets of w from packet k on ask for an acknowledgement.
 func (r *requester) asks(w *sendWQE, k, n uint64) bool {
 	rec := &r.rc.recovery
-	next := rec.nxt + n
-	due := next-1-min(r.askedAt, next-1) >= rec.limit()/ackParts
-	if rec.bursts.on && rec.bursts.left > 0 {
-		due = rec.bursts.left == 1
+	next := rec.Nxt() + n
+	due := next-1-min(r.askedAt, next-1) >= rec.Limit()/ackParts
+	if ends, ok := rec.EndsBurst(); ok {
+		due = ends
 	}
-	if due || k+n == w.packets || r.ends || k == 0 && r.lacksCredit(w) || rec.asks() {
+	if due || k+n == w.packets || r.ends || k == 0 && r.lacksCredit(w) || rec.IsProbe() {
 		r.askedAt = max(r.askedAt, next)
 		return true
 	}
@@ -488,6 +471,6 @@ func (r *requester) setCredits(a wire.AETH) {
 
 // underway reports whether a message is sent in part.
 func (r *requester) underway() bool {
-	sq, nxt := &r.qp.sq, r.rc.recovery.nxt
+	sq, nxt := &r.qp.sq, r.rc.recovery.Nxt()
 	return r.cur != sq.tail && nxt != sq.at(r.cur).seq && nxt != r.rc.alive.probe
 }

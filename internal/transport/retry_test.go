@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adverb-rdma/adverb/internal/recovery"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -76,7 +77,7 @@ func TestTimeoutRestarts(t *testing.T) {
 	p.runUntil(ms + testDelay)
 	p.post(p.a, writeWR(3, p.b.mem.remote(0)))
 	p.runUntil(ms + 2*testDelay) // the ACK of work request 2 has come
-	if got, want := p.a.rc().recovery.ackDeadline, ms+2*testDelay+wait; got != want {
+	if got, want := p.a.rc().recovery.Gauges().AckDeadline, ms+2*testDelay+wait; got != want {
 		t.Errorf("the timer ends at %v, want %v", got, want)
 	}
 	p.runUntil(2 * ms)
@@ -278,7 +279,7 @@ func TestNAKLost(t *testing.T) {
 		}
 		// The first probe is a packet that the peer has had, the second one is what it lacks.
 		c, took := p.a.qp.Counters(), p.now-begin
-		if known && (c.Timeouts != 0 || c.Probes != 2 || took > 2*leastProbe+ms) || !known && (c.Timeouts != 1 || c.Probes != 2 || took > 85*ms) {
+		if known && (c.Timeouts != 0 || c.Probes != 2 || took > 2*recovery.MinPTO+ms) || !known && (c.Timeouts != 1 || c.Probes != 2 || took > 85*ms) {
 			t.Errorf("round trip known: %v: %+v after %v, want two probes, and one timeout where it is not", known, c, took)
 		}
 	}
@@ -383,7 +384,7 @@ func TestTimeoutProbes(t *testing.T) {
 		t.Errorf("counters %+v, want one timeout and %d packets sent again", c, maxWindow)
 	}
 	// What is acknowledged brings half of it back, and growth packets for each window from there.
-	if got, least := p.a.rc().recovery.window, uint64(maxWindow/2+growth*2); got < least || got > least+growth*2 {
+	if got, least := p.a.rc().recovery.Gauges().Window, uint64(maxWindow/2+8*2); got < least || got > least+8*2 {
 		t.Errorf("after %d packets without loss the window is %d, want a little more than %d", packets, got, least)
 	}
 }

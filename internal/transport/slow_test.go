@@ -61,28 +61,3 @@ func TestSlowPeerIsKnown(t *testing.T) {
 		})
 	}
 }
-
-// TestSlownessEnds: where packets are lost, a peer that was slow once is soon probed as others are.
-func TestSlownessEnds(t *testing.T) {
-	var s slowness
-	s.learn(0, 80*ms)
-	if got := s.patience(slowMemory - 1); got != 100*ms {
-		t.Errorf("a silence may be slowness for %v, want what was seen and a quarter, %v", got, 100*ms)
-	}
-	s.lost(slowMemory)
-	s.lost(slowMemory)
-	if got := s.patience(slowMemory + 1); got != 25*ms {
-		t.Errorf("after two signs of loss and a part of the memory %v, want %v", got, 25*ms)
-	}
-	s.learn(slowMemory+2, 4*ms)
-	if got := s.patience(2*slowMemory + 1); got != 5*ms {
-		t.Errorf("after the next part of the memory %v, want %v", got, 5*ms)
-	}
-	if s.losesNothing(2*slowMemory) || !s.losesNothing(2*slowMemory+1) {
-		t.Error("a sign of loss counts for another time than the memory")
-	}
-	s.learn(2*slowMemory+2, 8*ms)
-	if got := s.patience(9 * slowMemory); got != 0 {
-		t.Errorf("long after %v, want none", got)
-	}
-}

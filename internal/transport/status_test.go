@@ -204,7 +204,7 @@ func (p *pair) routeWith(lose func(from *node, n int, pkt *wire.Packet) bool) {
 
 // answer delivers to a, soon, a packet made by hand with a's PSN n after its first.
 func (p *pair) answer(n int, pkt wire.Packet) {
-	pkt.PSN = psn(p.a.rc().recovery.una).Add(n - int(p.a.rc().recovery.una-seqBase))
+	pkt.PSN = psn(p.a.rc().recovery.Una()).Add(n - int(p.a.rc().recovery.Una()-seqBase))
 	pkt.DestQP, pkt.PKey = uint32(p.a.qp.cfg.QPN), wire.DefaultPKey
 	p.deliver(inFlight{at: p.now + testDelay, to: p.a, data: pkt.AppendTo(nil)})
 }

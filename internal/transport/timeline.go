@@ -16,11 +16,3 @@ func (l *timeline) notBefore(now time.Duration) time.Duration {
 // Latest returns the latest time that the QP was told. A caller who has an earlier one may look at the clock again: a
 // round trip is measured by it.
 func (l *timeline) Latest() time.Duration { return l.latest }
-
-// shortestTrip is the least that counts as a round trip. A caller who reads the clock once may take an acknowledgement
-// with the time at which the packet was sent.
-const shortestTrip = time.Microsecond
-
-// tripSince is the round trip of a packet that was sent at a time and is acknowledged now. What is compared with round
-// trips is measured by it too.
-func tripSince(now, at time.Duration) time.Duration { return max(now-at, shortestTrip) }

@@ -16,7 +16,7 @@ type uc struct {
 func newUC(q *QP) *uc { return &uc{sender: sender{qp: q}} }
 
 func (u *uc) transmit(now time.Duration, buf []byte) int {
-	if u.qp.pace.holds(now) {
+	if u.qp.rate.Holds(now) {
 		return 0
 	}
 	w := u.next()
@@ -25,15 +25,15 @@ func (u *uc) transmit(now time.Duration, buf []byte) int {
 	}
 	q := u.qp
 	n, f := q.dataPacket(q.header(0, psn(w.seq+u.sent)), w, u.sent, 1, buf)
-	if q.paced && f == nil {
+	if q.rate.IsPaced() && f == nil {
 		q.sent(now, n)
 	}
 	return u.wrote(w, n, f)
 }
 
-func (u *uc) nextTimeout() time.Duration      { return u.qp.pace.callAt }
-func (u *uc) handleTimeout(now time.Duration) { u.qp.pace.served(now) }
-func (u *uc) stop()                           { u.qp.pace.callAt = Never }
+func (u *uc) nextTimeout() time.Duration      { return u.qp.rate.NextTimeout() }
+func (u *uc) handleTimeout(now time.Duration) { u.qp.rate.Served(now) }
+func (u *uc) stop()                           { u.qp.rate.Reset() }
 
 // handle takes a packet. A message of which a packet is missing, or that cannot be placed, is dropped
 // without a word, and its receive serves the next one. Such a packet makes no progress, and neither

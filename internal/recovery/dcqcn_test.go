@@ -1,4 +1,4 @@
-package transport
+package recovery
 
 import (
 	"math"
@@ -21,9 +21,9 @@ func TestDCQCN(t *testing.T) {
 	now := time.Second
 	d.notified(now)
 	near("first notification", line/2)
-	d.notified(now + notifyInterval - 1)
+	d.notified(now + NotifyInterval - 1)
 	near("too many", line/2)
-	now += notifyInterval
+	now += NotifyInterval
 	d.notified(now)
 	near("second", line/4)
 	rate := line / 4.0
@@ -60,7 +60,7 @@ func TestDCQCN(t *testing.T) {
 	d.sent(now+1, dcqcnBytes)
 	near("10 MiB", float64(before+line)/2)
 	d.sent(now+1, dcqcnBytes/2)
-	now += notifyInterval
+	now += NotifyInterval
 	d.notified(now)
 	before = p.rate
 	d.sent(now+1, dcqcnBytes/2)
@@ -128,22 +128,22 @@ func TestDCQCNSlowLine(t *testing.T) {
 // rate. What a notification before has made of the rate ends.
 func TestDCQCNFar(t *testing.T) {
 	for _, tt := range []struct {
-		trip     time.Duration
+		rtt      time.Duration
 		window   uint64
 		unpaced  bool
 		describe string
 	}{
-		{farTrip - 1, maxWindow, false, "short"},
-		{farTrip, maxWindow / 2, true, "long"},
+		{farRTT - 1, MaxWindow, false, "short"},
+		{farRTT, MaxWindow / 2, true, "long"},
 	} {
 		var p pacer
-		c := unfolded()
+		c := slowStartEnded()
 		d := newDCQCN(&p, 1e9)
 		d.far = &c
 		d.notified(time.Second) // before anything was measured
-		c.measured(tt.trip)
+		c.update(tt.rtt)
 		d.notified(2 * time.Second)
-		d.notified(2*time.Second + tt.trip/2)
+		d.notified(2*time.Second + tt.rtt/2)
 		if c.window != tt.window || (p.rate == 0) != tt.unpaced {
 			t.Errorf("a %s path: the window is %d and the rate %d, want %d, and none: %v", tt.describe, c.window, p.rate, tt.window, tt.unpaced)
 		}
@@ -159,9 +159,9 @@ func TestDCQCNHyper(t *testing.T) {
 	now := time.Second
 	for range 4 { // far from the line
 		d.notified(now)
-		now += notifyInterval
+		now += NotifyInterval
 	}
-	now -= notifyInterval
+	now -= NotifyInterval
 	for range dcqcnRecovery {
 		now += dcqcnTimer
 		d.sent(now, dcqcnBytes) // a step of each

@@ -1,4 +1,4 @@
-package transport
+package recovery
 
 import (
 	"fmt"
@@ -11,24 +11,8 @@ import (
 // checkFlight checks that the ranges cover [una, max) without gaps, and that nxt is the first lost.
 func checkFlight(t testing.TB, f *flight) {
 	t.Helper()
-	at, nxt, flying := f.una, f.max, uint64(0)
-	for i, r := range f.ranges {
-		if r.end <= at {
-			t.Fatalf("range %d ends at %d, and begins at %d: %+v; want an end behind the beginning", i, r.end, at, f.ranges)
-		}
-		if r.lost {
-			nxt = min(nxt, at)
-		}
-		if !r.lost && !r.arrived {
-			flying += r.end - at
-		}
-		at = r.end
-	}
-	if at != f.max || f.nxt != nxt {
-		t.Fatalf("una %d, nxt %d, max %d; want nxt %d and max %d by the ranges %+v", f.una, f.nxt, f.max, nxt, at, f.ranges)
-	}
-	if got := f.flying(); got != flying {
-		t.Fatalf("una %d, max %d: %d are on their way, want %d by the ranges %+v", f.una, f.max, got, flying, f.ranges)
+	if err := f.check(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -109,7 +93,7 @@ func TestFlight(t *testing.T) {
 			m.una, m.max = seq, seq
 			clear(m.psns)
 		}
-		start(seqBase)
+		start(testSeq)
 		var now time.Duration
 		var history []string // to explain a failure
 		var steppedOver int  // a kind of send that only a partial loss makes possible
@@ -145,7 +129,7 @@ func TestFlight(t *testing.T) {
 				from := m.una + rnd.Uint64N(outstanding)
 				to := from + 1 + rnd.Uint64N(min(m.max-from, 10))
 				step = fmt.Sprintf("lose [%d, %d)", from, to)
-				f.lose(from, to)
+				f.Lose(from, to)
 				m.lose(from, to)
 			case rnd.IntN(30) == 0:
 				seq := m.max + rnd.Uint64N(1000)
@@ -171,7 +155,7 @@ func TestFlight(t *testing.T) {
 	}
 }
 
-// TestFlightAcknowledged: only a packet that was sent once, and not given up, tells of a round trip.
+// TestFlightAcknowledged: only a packet that was sent once, and not given up, tells of a RTT.
 func TestFlightAcknowledged(t *testing.T) {
 	var f flight
 	acknowledge := func(what string, seq uint64, at time.Duration, ok bool) {
@@ -189,7 +173,7 @@ func TestFlightAcknowledged(t *testing.T) {
 	acknowledge("part of the first", 102, 1*ms, true)
 	acknowledge("the same again", 102, 0, false)
 	acknowledge("across to the second", 105, 2*ms, true)
-	f.lose(106, 107)
+	f.Lose(106, 107)
 	acknowledge("just before the loss", 106, 2*ms, true)
 	acknowledge("given up, and come after all", 107, 0, false)
 	if f.nxt != 108 {
@@ -214,7 +198,7 @@ func TestSendAgainBesidesArrived(t *testing.T) {
 	if n := f.arrive(103, 105); n != 2 {
 		t.Fatalf("%d have arrived, want 2", n)
 	}
-	f.loseMissing(100, 110)
+	f.LoseMissing(100, 110)
 	f.sendAgain(2, 100, 110, 0)
 	for seq := uint64(100); seq < 110; seq++ {
 		r := f.ranges[f.index(seq)]
@@ -222,15 +206,15 @@ func TestSendAgainBesidesArrived(t *testing.T) {
 			t.Errorf("%d: arrived %v, repeated %v; want arrived %v, and repeated otherwise", seq, r.arrived, r.repeated, there)
 		}
 	}
-	if f.nxt != f.max || f.flying() != 8 {
-		t.Errorf("next is %d of %d, with %d on their way; want nothing left, and 8", f.nxt, f.max, f.flying())
+	if f.nxt != f.max || f.InFlight() != 8 {
+		t.Errorf("next is %d of %d, with %d on their way; want nothing left, and 8", f.nxt, f.max, f.InFlight())
 	}
 }
 
 // TestFlightAllocs: a flight that has been as full before allocates nothing.
 func TestFlightAllocs(t *testing.T) {
 	var f flight
-	f.start(seqBase)
+	f.start(testSeq)
 	var now time.Duration
 	round := func() {
 		for range 32 {
@@ -238,7 +222,7 @@ func TestFlightAllocs(t *testing.T) {
 			f.send(now, 4, 0)
 		}
 		for off := uint64(1); off < 120; off += 9 {
-			f.lose(f.una+off, f.una+off+3)
+			f.Lose(f.una+off, f.una+off+3)
 		}
 		for f.nxt < f.max {
 			now++

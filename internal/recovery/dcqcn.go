@@ -1,4 +1,4 @@
-package transport
+package recovery
 
 import (
 	"math"
@@ -32,20 +32,20 @@ const (
 	meterDecay = 0.9
 )
 
-// dcqcn is a controller that sets a rate: a notification cuts it by alpha/2, where alpha says how steady
-// congestion is. Then it returns to what it was in a few steps, and grows slowly beyond. Without a notification
-// there is no limit. Cards begin at the rate of the line. A program is often slower, so here the first
-// notification finds the rate at which the QP has lately sent.
+// dcqcn is a controller that sets a rate: a notification cuts it by alpha/2, where alpha says how steady congestion is. The
+// rate returns to its former value in a few steps, and then grows slowly. Without a notification there is no limit. Cards
+// begin at the rate of the line. A program is often slower, so here the first notification finds the rate at which the QP
+// has lately sent.
 //
-// No peer notifies more often than once in notifyInterval, so what is more does not count.
+// No peer notifies more often than once in NotifyInterval. Further notifications do not count.
 //
-// The timers are made for round trips of some 50 µs. In one that takes farTrip the rate would grow and fall many times
-// before the network says what came of it. There a notification narrows the window, and there is no rate.
+// The timers are made for RTTs of some 50 µs. In an RTT of farRTT the rate would grow and fall many times before the network
+// says what came of it. There a notification narrows the window, and there is no rate.
 type dcqcn struct {
 	pace *pacer
 	line float64
 	grow float64     // dcqcnAdditive, or less on a slow line
-	far  *congestion // the window of an RC QP; nil: there is none
+	far  *congestion // the window of an RC QP, for long paths; nil: there is none
 
 	limited         bool
 	current, target float64
@@ -73,7 +73,7 @@ func newDCQCN(p *pacer, line uint64) *dcqcn {
 func (d *dcqcn) measured(time.Duration, time.Duration) {}
 
 func (d *dcqcn) notified(now time.Duration) {
-	if d.far != nil && d.far.leastTrip >= farTrip {
+	if d.far != nil && d.far.minRTT >= farRTT {
 		d.limited = false
 		d.apply()
 		d.far.notified(now)
@@ -86,7 +86,7 @@ func (d *dcqcn) notified(now time.Duration) {
 		if d.current = d.line; d.metered > 0 {
 			d.current = min(d.line, max(d.metered, dcqcnFloor))
 		}
-	case now-d.cutAt < notifyInterval:
+	case now-d.cutAt < NotifyInterval:
 		return
 	}
 	d.cutAt = now

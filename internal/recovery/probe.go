@@ -1,0 +1,256 @@
+package recovery
+
+import (
+	"math"
+	"time"
+)
+
+// The acknowledge timeout that a program has chosen is for the worst of its networks, and retry_cnt of them must pass
+// before a peer counts as dead. A lost packet need not wait for it. After the probe timeout (PTO), which RTTs determine,
+// the oldest packet that is not acknowledged is sent again and asks for an acknowledgement. That is a probe. A probe costs
+// no retry, and doubles the time to the next one. The acknowledge timeout sends a probe too, at the cost of a retry. TCP
+// has tail loss probes, and QUIC has PTOs (RFC 9002), for the same end.
+//
+// A peer may be slow, or its program may hold an acknowledgement back: then nothing was lost. So probes come later where a
+// peer was found to be slow: see ackDelay.
+//
+// Every peer answers a probe, and only one packet is needless if nothing was lost:
+//
+//   - If the peer has had the packet, it acknowledges all packets that it has.
+//   - If it lacked just this packet, the same.
+//   - If it acknowledges just the probe, it has dropped or never seen the packets behind it. They are sent again, a few at
+//     first: an acknowledgement of the first copy looks the same. If acknowledgements then go beyond the repeats, nothing
+//     was lost. The losses are taken back, and the window is what it was.
+type probing struct {
+	at      time.Duration // when a probe is due; Never when none is
+	backoff uint8         // how often the PTO was doubled
+	memory  *probeMemory  // nil before the first probe or sign of loss: most QPs never need it
+}
+
+// probeMemory is what is known of the probes of a QP.
+type probeMemory struct {
+	current  probe // due, or in flight
+	answered probe // the latest that was answered
+	delay    ackDelay
+}
+
+// remembers returns the memory, to be changed.
+func (p *probing) remembers() *probeMemory {
+	if p.memory == nil {
+		p.memory = new(probeMemory)
+	}
+	return p.memory
+}
+
+// isProbing reports whether a probe is due or in flight.
+func (p *probing) isProbing() bool { return p.memory != nil && p.memory.current.to != 0 }
+
+// forgetProbe makes the answer to a probe an acknowledgement like any other.
+func (p *probing) forgetProbe() {
+	if p.memory != nil {
+		p.memory.current = probe{}
+	}
+}
+
+// peerDelay returns for how long the peer may be silent because it is slow.
+func (p *probing) peerDelay(now time.Duration) time.Duration {
+	if p.memory == nil {
+		return 0
+	}
+	return p.memory.delay.bound(now)
+}
+
+// sentProbe notes that the probe leaves.
+func (p *probing) sentProbe(now time.Duration) { p.memory.current.at = now }
+
+// wasProbeAt reports whether the packet that was sent at a time is the probe in flight.
+func (p *probing) wasProbeAt(at time.Duration) bool {
+	return p.isProbing() && at == p.memory.current.at
+}
+
+// stopProbing stops the timer.
+func (p *probing) stopProbing() { p.at = Never }
+
+// probe is a packet, or the rest of a READ's chunk, that was sent again: [from, to). Packets up to max were sent before.
+// With to 0 there is no probe.
+type probe struct {
+	from, to, max uint64
+	at            time.Duration // when it was sent; 0 before
+
+	first    time.Duration // when the packet was sent before all probes
+	n        uint8         // probes of the packet, of which the answer of each is due
+	took     time.Duration // from first to the answer, or the first part of it; 0 before
+	needless bool          // the answer has shown that the peer was slow
+	undo     undo          // the window before the silence
+}
+
+// RestartProbe sets the time of the next probe. A probe is of use before the acknowledge timeout only, and once the peer has
+// answered something.
+func (s *State) RestartProbe(now time.Duration) {
+	s.stopProbing()
+	least := time.Duration(MinPTO)
+	if s.wentBack && !s.sackPermitted {
+		least = goBackPTO
+	}
+	pto := max(s.pto(least), s.peerDelay(now))
+	switch {
+	case s.known:
+	case !s.peerAnswered:
+		return
+	default: // where much is lost, no packet may have been sent only once
+		pto = max(pto, s.retry.Timeout/unknownPTO)
+	}
+	if at := now + pto<<s.backoff; at < s.ackDeadline {
+		s.probing.at = at
+	}
+}
+
+// ProbeDue reports whether the time of a probe has come. Then the next one is set, and the caller calls Probe.
+func (s *State) ProbeDue(now time.Duration) bool {
+	if now < s.probing.at {
+		return false
+	}
+	if s.backoff++; s.backoff >= persistentPTOs {
+		s.persistentCongestion()
+	}
+	s.backoff = min(s.backoff, maxBackoff)
+	s.RestartProbe(now)
+	return true
+}
+
+// persistentCongestion notes a silence after which even a peer that acknowledges selectively must have got nothing. Of
+// other peers an answered probe tells.
+func (s *State) persistentCongestion() {
+	if s.sacks {
+		s.noteLoss()
+		s.onTimeout()
+	}
+}
+
+// noteLoss remembers the window before a loss, unless an earlier loss is remembered.
+func (s *State) noteLoss() {
+	if s.undo.until == 0 {
+		s.undo = s.before(s.max)
+	}
+}
+
+// Probe makes up to n packets from una on due to be sent again as a probe. They are those with the same fate as the first.
+func (s *State) Probe(n uint64) {
+	s.repeatedFrom = 0 // a sign of loss from now on is news
+	n = min(n, s.ranges[0].end-s.una)
+	s.remembers().start(probe{from: s.una, to: s.una + n, max: s.max, first: s.ranges[0].at, n: 1, undo: s.undo})
+	s.Lose(s.una, s.una+n)
+}
+
+// start makes p the probe. It may be a further one of the same packet.
+func (m *probeMemory) start(p probe) {
+	if old := &m.current; old.to != 0 && old.from == p.from {
+		p.first, p.n = old.first, old.n
+		if old.at != 0 && p.n < math.MaxUint8 {
+			p.n++
+		}
+	}
+	m.current = p
+}
+
+// IsProbe reports whether the next packet to send is a probe.
+func (s *State) IsProbe() bool {
+	return s.isProbing() && s.memory.current.at == 0 && s.nxt == s.memory.current.from
+}
+
+// probeAnswered notes that all packets before seq have arrived. If only the probe has, the packets behind it are lost.
+func (s *State) probeAnswered(now time.Duration, seq uint64) {
+	if !s.isProbing() {
+		return
+	}
+	m := s.memory
+	if p := &m.current; seq > p.from && p.took == 0 {
+		fits := rttSince(now, p.at) >= s.leastRepeatRTT() && now-p.at <= s.pto(0)
+		m.noteAnswer(now, s.known && p.at != 0 && m.delay.isLossFree(now) && !fits)
+	}
+	if seq < m.current.to {
+		return
+	}
+	p, needless := m.end(now)
+	s.counts.NeedlessProbes += needless
+	if seq == p.to && seq < p.max && rttSince(now, p.at) >= s.minRTT && !s.sacks {
+		s.noteLoss()
+		m.delay.lost(now) // or the peer is late
+		s.onTimeout()
+		for seq < p.max { // but responses that have come
+			x := s.ranges[s.index(seq)]
+			end := min(x.end, p.max)
+			if !x.arrived {
+				s.Lose(seq, end)
+			}
+			seq = end
+		}
+	}
+}
+
+// noteAnswer notes the first part of the answer to the probe.
+func (m *probeMemory) noteAnswer(now time.Duration, needless bool) {
+	m.current.took, m.current.needless = rttSince(now, m.current.first), needless
+}
+
+// end notes the whole answer to the probe, which it returns, and how many probes were needless.
+func (m *probeMemory) end(now time.Duration) (p probe, needless uint64) {
+	p = m.current
+	m.current, m.answered = probe{}, p
+	if p.at == 0 { // it was not sent
+		m.answered.n--
+	} else if p.needless {
+		m.delay.learn(now, p.took)
+		needless = uint64(p.n)
+	}
+	return p, needless
+}
+
+// repeats notes that the peer has had packet seq twice. ok says that this is the answer to a probe, and uncounted that the
+// probe was not yet counted as needless.
+func (m *probeMemory) repeats(now time.Duration, seq uint64) (u undo, ok, uncounted bool) {
+	p := &m.answered
+	if p.n == 0 || seq < p.from || seq >= p.to {
+		return undo{}, false, false
+	}
+	if p.n--; !p.needless {
+		m.delay.learn(now, p.took)
+	}
+	return p.undo, true, !p.needless
+}
+
+// NeedlessProbe notes that the peer has had packet seq twice. It reports whether that is the answer to a probe: then the
+// peer was slow to answer, and lost nothing. Not every peer tells: some answer several packets together.
+func (s *State) NeedlessProbe(now time.Duration, seq uint64) bool {
+	if s.memory == nil {
+		return false
+	}
+	u, ok, uncounted := s.memory.repeats(now, seq)
+	if uncounted {
+		s.counts.NeedlessProbes++
+	}
+	if u.until != 0 {
+		s.restore(u)
+	}
+	return ok
+}
+
+// AnsweredProbe returns the first packet of the latest probe that was answered. ok is false if there is none.
+func (s *State) AnsweredProbe() (seq uint64, ok bool) {
+	if s.memory == nil {
+		return 0, false
+	}
+	return s.memory.answered.from, true
+}
+
+// revoke takes the losses back that are still to be repaired: an acknowledgement has come for a packet of them that was
+// not sent again.
+func (s *State) revoke() (done bool) {
+	if s.undo.until == 0 {
+		return false
+	}
+	s.restore(s.undo)
+	s.undo = undo{}
+	s.keep()
+	return true
+}

@@ -1,0 +1,121 @@
+package transport
+
+import (
+	"slices"
+	"time"
+
+	"github.com/adverb-rdma/adverb/internal/recovery"
+	"github.com/adverb-rdma/adverb/internal/wire"
+	"github.com/adverb-rdma/adverb/verbs"
+)
+
+// multipath is what a QP with several source ports has beside recovery's paths: how the peer learns of the ports, and the
+// paths of answers.
+type multipath struct {
+	ports  [verbs.MaxRoutingPaths]uint16 // the source ports, which the peer is told
+	toldAt uint64                        // recovery's Max when the peer was told
+	lefts  uint64                        // recovery's count of paths that were left, when answers last took note of it
+	reply  uint8                         // the path of the latest acknowledgement
+	read   uint8                         // the path of READ responses
+}
+
+// SetSources says from which UDP ports the QP may send. Path returns the port of the packet that Transmit has written. A
+// QP with fewer than two ports has one path, 0.
+func (q *QP) SetSources(ports []uint16) {
+	r, ok := q.service.(*rc)
+	if !ok {
+		return
+	}
+	r.multipath = multipath{}
+	r.recovery.SetPaths(copy(r.multipath.ports[:], ports))
+	if r.recovery.Paths() == nil {
+		return
+	}
+	r.multipath.lefts = r.recovery.Counts().PathsLeft
+	if g := &r.greeting; g.ours {
+		g.due = true
+	}
+}
+
+// restart forgets all but the ports.
+func (m *multipath) restart(rec *recovery.State) {
+	*m = multipath{ports: m.ports, lefts: rec.Counts().PathsLeft}
+}
+
+// Paths returns how many source ports the QP asks for.
+func (q *QP) Paths() int {
+	if _, ok := q.service.(*rc); ok {
+		return max(1, q.routing.Paths)
+	}
+	return 1
+}
+
+// Path returns the path of the packet that Transmit has written: an index of SetSources' ports.
+func (q *QP) Path() int {
+	if r, ok := q.service.(*rc); ok && r.recovery.Paths() != nil {
+		return int(r.recovery.Paths().Current())
+	}
+	return 0
+}
+
+// PeerSends reports whether the peer has said that it sends from a port.
+func (q *QP) PeerSends(port uint16) bool {
+	r, ok := q.service.(*rc)
+	return ok && port != 0 && r.responder.peerPorts != nil && slices.Contains(r.responder.peerPorts[:], port)
+}
+
+// transmitMultipath is transmit of a QP with several paths. Acknowledgements go by all paths in turn: if one is lost, the
+// next tells the same. READ responses keep to one path, until the peer asks again.
+func (r *rc) transmitMultipath(now time.Duration, buf []byte) int {
+	m, p := &r.multipath, r.recovery.Paths()
+	p.Take(0)
+	if p.IsOn() {
+		missed := r.notePeerRepeats(now)
+		p.Take(m.read)
+		if r.responder.onlyReply() {
+			if missed {
+				m.reply = p.Turn(m.reply)
+			} else {
+				m.reply = p.AfterForACK(now, r.recovery.SRTT(), m.reply)
+			}
+			p.Take(m.reply)
+		}
+	} else if g := &r.greeting; g.sent > 0 && !g.due && r.repeatsParts() && r.recovery.Una() > m.toldAt {
+		p.Enable()
+	}
+	return r.transmitOne(now, buf)
+}
+
+// notePeerRepeats notes what the peer has repeated, if it has. The latest answer to it may have been lost. missed says that
+// this was an acknowledgement.
+func (r *rc) notePeerRepeats(now time.Duration) (missed bool) {
+	m, p, repeated := &r.multipath, r.recovery.Paths(), &r.responder.repeated
+	missed = repeated.request && !repeated.read
+	if repeated.read {
+		m.read = p.Turn(m.read)
+	} else if repeated.request {
+		p.MissedACK(now, r.recovery.SRTT(), m.reply)
+		m.noteLeft(&r.recovery)
+	}
+	*repeated = repeatedSince{}
+	return missed
+}
+
+// noteLeft reports whether paths were left since the latest call. READ responses leave such a path too.
+func (m *multipath) noteLeft(rec *recovery.State) bool {
+	n := rec.Counts().PathsLeft
+	if n == m.lefts {
+		return false
+	}
+	m.lefts = n
+	if p := rec.Paths(); p.HasLeft(m.read) {
+		m.read = p.After(m.read)
+	}
+	return true
+}
+
+// MaxRoutingPaths is recovery's MaxPaths: an array of another length would not compile.
+var _ [recovery.MaxPaths]uint16 = multipath{}.ports
+
+// A hello has room for as many ports.
+var _ = wire.Hello{Ports: multipath{}.ports}
