@@ -120,7 +120,7 @@ func (s *Paths) choose(now time.Duration, r *State, n uint64, responses bool) ui
 		if s.run <= 0 {
 			s.next(now, r)
 		}
-		s.run -= int(n) * r.rate.mtu
+		s.run -= int(n) * int(r.rate.mtu)
 		s.current = s.request
 	}
 	if responses {

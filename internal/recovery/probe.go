@@ -172,7 +172,7 @@ func (s *State) probeAnswered(now time.Duration, seq uint64) {
 		return
 	}
 	p, needless := m.end(now)
-	s.counts.NeedlessProbes += needless
+	s.needless += needless
 	if seq == p.to && seq < p.max && rttSince(now, p.at) >= s.minRTT && !s.sacks {
 		s.noteLoss()
 		m.delay.lost(now) // or the peer is late
@@ -227,7 +227,7 @@ func (s *State) NeedlessProbe(now time.Duration, seq uint64) bool {
 	}
 	u, ok, uncounted := s.memory.repeats(now, seq)
 	if uncounted {
-		s.counts.NeedlessProbes++
+		s.needless++
 	}
 	if u.until != 0 {
 		s.restore(u)

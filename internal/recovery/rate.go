@@ -2,13 +2,13 @@ package recovery
 
 import "time"
 
-// Rate is how fast a QP may send: a pacer, and a controller that sets its rate. QPs of all services have one.
+// Rate is how fast a QP may send: a pacer, and a controller that sets its rate. QPs of all services have one. Reset and Use
+// make one ready.
 type Rate struct {
 	pacer
 	control controller
 	kind    Control
-	line    uint64 // bytes in a second that the port sends; 0 if that is not known
-	mtu     int
+	mtu     uint32
 }
 
 // Control is a kind of congestion control.
@@ -31,29 +31,25 @@ type controller interface {
 	sent(now time.Duration, n int)
 }
 
-// NewRate returns the Rate of a QP at a port that sends so many bytes in a second; 0 if that is not known.
-func NewRate(line uint64) Rate {
-	return Rate{pacer: pacer{callAt: Never}, control: noControl{}, line: line}
-}
-
 // SetMTU says how many bytes of data a packet has at most.
-func (r *Rate) SetMTU(n int) { r.mtu = n }
+func (r *Rate) SetMTU(n uint32) { r.mtu = n }
 
-// Use changes the kind of control, and begins anew. s is the QP's State, or nil for a service without acknowledgements, where
+// Use changes the kind of control, and begins anew. line is how many bytes the port sends in a second, or 0 if that is not
+// known. s is the QP's State, or nil for a service without acknowledgements, where
 // Window and Delay do nothing.
-func (r *Rate) Use(kind Control, s *State) {
+func (r *Rate) Use(kind Control, line uint64, s *State) {
 	r.pacer = pacer{callAt: r.callAt}
 	r.kind = kind
 	if s != nil {
 		s.rateChanged()
 	}
-	r.control = r.newController(s)
+	r.control = r.newController(line, s)
 }
 
-func (r *Rate) newController(s *State) controller {
+func (r *Rate) newController(line uint64, s *State) controller {
 	switch {
 	case r.kind == DCQCN:
-		d := newDCQCN(&r.pacer, r.line)
+		d := newDCQCN(&r.pacer, line)
 		if s != nil {
 			d.far = &s.congestion
 		}

@@ -8,8 +8,8 @@ import "time"
 type State struct {
 	rate          *Rate
 	retry         Retry
-	counts        Counts
-	sackPermitted bool // the peer can acknowledge selectively: it is one of ours
+	needless      uint64 // probes: see Counts
+	sackPermitted bool   // the peer can acknowledge selectively: it is one of ours
 	flight
 	congestion
 	probing
@@ -26,6 +26,7 @@ type State struct {
 	wentBack     bool          // the latest loss makes all packets that were in flight go again
 	peerAnswered bool          // the peer has acknowledged something, or told of a gap
 
+	silent     bool  // the latest retry was for an acknowledge timeout
 	retries    uint8 // left of Retry.Count
 	rnrRetries uint8 // left of Retry.RNRCount
 
@@ -58,7 +59,7 @@ func (s *State) Init(rate *Rate) { s.rate = rate }
 func (s *State) Reset() { s.reset(FarWindow, false) }
 
 func (s *State) reset(allowed uint64, sackPermitted bool) {
-	*s = State{rate: s.rate, counts: s.counts, sackPermitted: sackPermitted, paths: s.paths.fresh(),
+	*s = State{rate: s.rate, needless: s.needless, sackPermitted: sackPermitted, paths: s.paths.fresh(),
 		congestion: newCongestion(allowed), ackDeadline: Never, waitUntil: Never, probing: probing{at: Never},
 		reordering: reordering{latestAt: -1, lossTimer: Never, lost: s.reordering.lost[:0]}, flight: flight{ranges: s.ranges[:0]}}
 }
@@ -79,9 +80,8 @@ func (s *State) SetRetry(now time.Duration, r Retry) {
 // PermitSACK notes that the peer can acknowledge selectively. It is one of ours, and answers READs for any part.
 func (s *State) PermitSACK() { s.sackPermitted = true }
 
-// SetPaths makes the connection have n paths. Fewer than two are one.
+// SetPaths makes the connection have n paths. Fewer than two are one. The Counts of paths begin anew.
 func (s *State) SetPaths(n int) {
-	s.counts = s.Counts()
 	if s.paths = nil; n >= 2 {
 		s.paths = newPaths(n)
 	}
@@ -92,10 +92,9 @@ func (s *State) Paths() *Paths { return s.paths }
 
 // Counts returns what was counted.
 func (s *State) Counts() Counts {
-	c := s.counts
+	c := Counts{NeedlessProbes: s.needless}
 	if s.paths != nil {
-		c.PathsLeft += s.paths.lefts
-		c.PathProbes += s.paths.probes
+		c.PathsLeft, c.PathProbes = s.paths.lefts, s.paths.probes
 	}
 	return c
 }
@@ -294,10 +293,11 @@ func (s *State) FirstSign(now time.Duration, seq uint64) bool {
 // AckTimedOut reports whether the acknowledge timeout has come: IBTA §9.7.6.1.3. Then it costs a retry, and exhausted says
 // that none is left.
 func (s *State) AckTimedOut(now time.Duration) (due, exhausted bool) {
-	switch {
-	case now < s.ackDeadline:
+	if now < s.ackDeadline {
 		return false, false
-	case s.retries == 0:
+	}
+	s.silent = true
+	if s.retries == 0 {
 		s.stopTimers()
 		return true, true
 	}
@@ -310,6 +310,7 @@ func (s *State) AckTimedOut(now time.Duration) (due, exhausted bool) {
 // GoBack goes back to seq because the peer has shown that it lacks that packet. A sign costs a retry, but only one for each
 // place: the peer is alive, and repeats may get lost as well. GoBack returns false when no retry is left.
 func (s *State) GoBack(now time.Duration, seq uint64) bool {
+	s.silent = false
 	charge := seq == s.una && s.chargedFrom != seq+1 // behind a READ whose response is missing, the peer has gone on
 	if charge && s.retries == 0 {
 		return false
@@ -327,6 +328,9 @@ func (s *State) GoBack(now time.Duration, seq uint64) bool {
 	}
 	return true
 }
+
+// WasSilent reports whether the latest retry was for an acknowledge timeout, and not for a sign of loss.
+func (s *State) WasSilent() bool { return s.silent }
 
 // WaitForReceiver goes back to una at a time, at the expense of one RNR retry. It returns false when none is left. The
 // retries of the acknowledge timeout are for a peer that is silent. So this peer, which speaks, gives them back: a network

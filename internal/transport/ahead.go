@@ -320,7 +320,7 @@ func (r *rc) hello() wire.Hello {
 	if r.qp.cfg.Shown {
 		h.Version = helloRanges
 	}
-	if r.recovery.Paths() != nil {
+	if r.multipath != nil {
 		h.Ports = r.multipath.ports
 	}
 	return h
@@ -330,7 +330,9 @@ func (r *rc) hello() wire.Hello {
 func (r *rc) greet(buf []byte) int {
 	r.greeting.due = false
 	r.greeting.sent++
-	r.multipath.toldAt = r.recovery.Max()
+	if r.multipath != nil {
+		r.multipath.toldAt = r.recovery.Max()
+	}
 	p := r.qp.header(wire.RCHello, psn(r.recovery.Max()))
 	n := len(p.AppendHeaders(buf[:0]))
 	n = len(r.hello().AppendTo(buf[:n]))

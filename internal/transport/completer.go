@@ -424,7 +424,7 @@ func (c *completer) detectLost(now time.Duration) bool {
 		}
 	}
 	rec.NoteLost(now, n, len(lost))
-	if rec.Paths() != nil && c.rc.multipath.noteLeft(rec) { // perhaps the peer does not know of the port
+	if c.rc.multipath != nil && c.rc.multipath.noteLeft(rec) { // perhaps the peer does not know of the port
 		c.rc.greeting.greetAgain()
 	}
 	c.rc.requester.repeat()
@@ -459,7 +459,7 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 		q.counters.SequenceNAKs++
 		c.rc.greeting.greetAgain()
 		if c.rc.recovery.FirstSign(now, seq) {
-			c.rc.repeat(now, seq, "the peer missed a packet")
+			c.rc.repeat(now, seq)
 		}
 		return
 	case wire.NAKInvalidRequest:

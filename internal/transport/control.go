@@ -30,10 +30,10 @@ func (q *QP) SetCongestionControl(kind verbs.CongestionControl) error {
 func (q *QP) setControl(kind verbs.CongestionControl) {
 	r, ok := q.service.(*rc)
 	if !ok {
-		q.rate.Use(q.controlOf(kind), nil)
+		q.rate.Use(q.controlOf(kind), q.cfg.LineRate, nil)
 		return
 	}
-	q.rate.Use(q.controlOf(kind), &r.recovery)
+	q.rate.Use(q.controlOf(kind), q.cfg.LineRate, &r.recovery)
 	r.endSlowStart()
 }
 

@@ -81,7 +81,9 @@ func (q *QP) Counters() Counters {
 	c := q.counters
 	if r, ok := q.service.(*rc); ok {
 		n := r.recovery.Counts()
-		c.NeedlessProbes, c.PathsLeft, c.PathProbes = n.NeedlessProbes, n.PathsLeft, n.PathProbes
+		c.NeedlessProbes = n.NeedlessProbes
+		c.PathsLeft += n.PathsLeft
+		c.PathProbes += n.PathProbes
 	}
 	return c
 }

@@ -26,12 +26,16 @@ func (q *QP) SetSources(ports []uint16) {
 	if !ok {
 		return
 	}
-	r.multipath = multipath{}
-	r.recovery.SetPaths(copy(r.multipath.ports[:], ports))
-	if r.recovery.Paths() == nil {
+	m := new(multipath)
+	n := copy(m.ports[:], ports)
+	before := r.recovery.Counts()
+	q.counters.PathsLeft += before.PathsLeft
+	q.counters.PathProbes += before.PathProbes
+	r.recovery.SetPaths(n)
+	if r.multipath = nil; n < 2 {
 		return
 	}
-	r.multipath.lefts = r.recovery.Counts().PathsLeft
+	r.multipath = m
 	if g := &r.greeting; g.ours {
 		g.due = true
 	}
@@ -39,6 +43,9 @@ func (q *QP) SetSources(ports []uint16) {
 
 // restart forgets all but the ports.
 func (m *multipath) restart(rec *recovery.State) {
+	if m == nil {
+		return
+	}
 	*m = multipath{ports: m.ports, lefts: rec.Counts().PathsLeft}
 }
 
@@ -67,7 +74,7 @@ func (q *QP) PeerSends(port uint16) bool {
 // transmitMultipath is transmit of a QP with several paths. Acknowledgements go by all paths in turn: if one is lost, the
 // next tells the same. READ responses keep to one path, until the peer asks again.
 func (r *rc) transmitMultipath(now time.Duration, buf []byte) int {
-	m, p := &r.multipath, r.recovery.Paths()
+	m, p := r.multipath, r.recovery.Paths()
 	p.Take(0)
 	if p.IsOn() {
 		missed := r.notePeerRepeats(now)
@@ -89,7 +96,7 @@ func (r *rc) transmitMultipath(now time.Duration, buf []byte) int {
 // notePeerRepeats notes what the peer has repeated, if it has. The latest answer to it may have been lost. missed says that
 // this was an acknowledgement.
 func (r *rc) notePeerRepeats(now time.Duration) (missed bool) {
-	m, p, repeated := &r.multipath, r.recovery.Paths(), &r.responder.repeated
+	m, p, repeated := r.multipath, r.recovery.Paths(), &r.responder.repeated
 	missed = repeated.request && !repeated.read
 	if repeated.read {
 		m.read = p.Turn(m.read)

@@ -10,6 +10,8 @@ type outputs struct {
 	done        []queue.CQE
 	events      []Event
 	established bool
+	// drainReported says, in SQD, that the event of the drained send queue was raised.
+	drainReported bool
 }
 
 // Event is an asynchronous event of the QP. Cause says what went wrong, if something did.

@@ -38,9 +38,8 @@ type QP struct {
 	receiver receiver
 	service  service
 
-	rate          recovery.Rate
-	drainReported bool // in SQD: the event of the drained send queue was raised; here it takes no room
-	routing       verbs.AdaptiveRouting
+	rate    recovery.Rate
+	routing verbs.AdaptiveRouting
 
 	outputs
 	failure  error // why State is QPStateErr
@@ -78,7 +77,7 @@ type service interface {
 
 // New makes a QP in the state RESET.
 func New(cfg Config) *QP {
-	q := &QP{cfg: cfg, left: int32(cfg.Turn), rate: recovery.NewRate(cfg.LineRate)}
+	q := &QP{cfg: cfg, left: int32(cfg.Turn)}
 	q.receiver.qp = q
 	switch cfg.Type {
 	case verbs.QPTypeUC:
@@ -161,7 +160,7 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 		if q.cfg.Type == verbs.QPTypeUD {
 			q.mtu = maxPacketData // the caller checks against the port's
 		}
-		q.rate.SetMTU(int(q.mtu))
+		q.rate.SetMTU(q.mtu)
 		q.receiver.epsn = wire.PSN(q.attr.RQPSN)
 		q.service.startReceiving()
 	case verbs.QPStateRTS:

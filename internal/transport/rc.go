@@ -20,8 +20,7 @@ type rc struct {
 	greeting  greeting
 	ladder    ladder
 	fast      fast
-	multipath multipath
-	retried   string // the cause of the latest retry
+	multipath *multipath // nil: there is one path
 }
 
 func newRC(q *QP) *rc {
@@ -79,7 +78,7 @@ func (r *rc) idle() bool {
 // end of their train. It does not follow other requests: a program that expects no answer may well refuse one,
 // which ends the connection, and the peer's message, which has arrived, would be flushed.
 func (r *rc) transmit(now time.Duration, buf []byte) int {
-	if r.recovery.Paths() != nil {
+	if r.multipath != nil {
 		return r.transmitMultipath(now, buf)
 	}
 	return r.transmitOne(now, buf)
@@ -210,9 +209,7 @@ func (r *rc) handleTimeout(now time.Duration) {
 
 // ackTimedOut notes that the acknowledge timeout has come, and whether no retry was left for it.
 func (r *rc) ackTimedOut(exhausted bool) {
-	timeout := r.qp.attr.Timeout
 	r.qp.counters.Timeouts++
-	r.retried = fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(timeout), timeout)
 	if exhausted {
 		r.giveUp()
 		return
@@ -238,8 +235,7 @@ func (r *rc) probe() {
 }
 
 // repeat sends everything from seq on again. It fails the QP if no retry is left.
-func (r *rc) repeat(now time.Duration, seq uint64, cause string) {
-	r.retried = cause
+func (r *rc) repeat(now time.Duration, seq uint64) {
 	if !r.recovery.GoBack(now, seq) {
 		r.giveUp()
 		return
@@ -251,9 +247,12 @@ func (r *rc) repeat(now time.Duration, seq uint64, cause string) {
 // giveUp fails the QP: no retry is left.
 func (r *rc) giveUp() {
 	r.qp.counters.RetryExceeded++
-	a := &r.qp.attr
+	a, cause := &r.qp.attr, "the peer missed a packet"
+	if r.recovery.WasSilent() {
+		cause = fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(a.Timeout), a.Timeout)
+	}
 	r.qp.fail(r.blackHole(&fault{verbs.WCRetryExceeded, fmt.Errorf("qp %v at gid %v did not acknowledge psn %v: %d retries (retry_cnt), the last because %s",
-		a.DestQPN, a.AH.DGID, psn(r.recovery.Una()), a.RetryCnt, r.retried)}))
+		a.DestQPN, a.AH.DGID, psn(r.recovery.Una()), a.RetryCnt, cause)}))
 }
 
 func (r *rc) underway(limit uint64) bool {
