@@ -71,15 +71,15 @@ var recoveryMutants = []mutant{
 	{"probes take no path that was left", recovery + "paths.go",
 		"		s.request = s.Turn(s.request)\n", "		s.request = s.After(s.request)\n", "./internal/transport", "TestPathDead"},
 	{"acknowledgements that were missed take no path that was left", transport + "multipath.go",
-		"			if missed {\n", "			if false && missed {\n", "./internal/transport", "TestPathDead"},
+		"rec.Paths(); missed {", "rec.Paths(); false && missed {", "./internal/transport", "TestPathDead"},
 	{"READ responses that were missed take no path that was left", transport + "multipath.go",
-		"		m.read = p.Turn(m.read)\n", "		m.read = p.After(m.read)\n", "./internal/transport", "TestPathDead"},
+		"m.read = p.Turn(m.read) }", "m.read = p.After(m.read) }", "./internal/transport", "TestPathDead"},
 	{"an atomic's answer that was missed takes the same path", transport + "reply.go",
 		"			s.repeated.read = true\n			s.responses.replay", "			s.responses.replay", "./internal/transport", "TestPathDead"},
 	{"a hello of three ports has no whole words", "internal/wire/ranges.go",
 		"port == 0 && i%2 == 0", "port == 0 && i >= 0", "./internal/wire", "TestHello"},
 	{"a word that is due is taken back", transport + "ahead.go",
-		"g.due = g.due || g.ours", "g.due = g.ours", "./internal/transport", "TestPathsTold"},
+		"g.due = g.due || g.ours &&", "g.due = g.ours &&", "./internal/transport", "TestPathsTold"},
 
 	// Controllers.
 	{"DCQCN's first rate is below its floor", recovery + "dcqcn.go",

@@ -456,7 +456,7 @@ var mutants = slices.Concat([]mutant{
 	{"anybody's hello counts", transport + "ahead.go",
 		"h.Version >= helloRanges && d > -repeatedPSNs && d < aheadPSNs {", "h.Version >= helloRanges && d >= 0 || d < 0 && ok {", "./internal/transport", "."},
 	{"what comes behind packets that were placed goes too far to the front", transport + "ahead.go",
-		"			in.msg.off += s.qp.mtu\n", "", "", ""},
+		"			in.placed(s.qp.mtu)\n", "", "", ""},
 	{"what was overtaken is lost at once", recovery + "reordering.go",
 		"		case at+s.reorder.size > now:\n", "		case false:\n", "./internal/transport", "."},
 	{"repeats in vain make for no patience", recovery + "spurious.go",

@@ -48,9 +48,14 @@ func (p *probing) isProbing() bool { return p.memory != nil && p.memory.current.
 // forgetProbe makes the answer to a probe an acknowledgement like any other.
 func (p *probing) forgetProbe() {
 	if p.memory != nil {
-		p.memory.current = probe{}
+		p.memory.forget()
 	}
 }
+
+func (m *probeMemory) forget() { m.current = probe{} }
+
+// sent notes that the probe leaves.
+func (m *probeMemory) sent(now time.Duration) { m.current.at = now }
 
 // peerDelay returns for how long the peer may be silent because it is slow.
 func (p *probing) peerDelay(now time.Duration) time.Duration {
@@ -59,9 +64,6 @@ func (p *probing) peerDelay(now time.Duration) time.Duration {
 	}
 	return p.memory.delay.bound(now)
 }
-
-// sentProbe notes that the probe leaves.
-func (p *probing) sentProbe(now time.Duration) { p.memory.current.at = now }
 
 // wasProbeAt reports whether the packet that was sent at a time is the probe in flight.
 func (p *probing) wasProbeAt(at time.Duration) bool {

@@ -166,7 +166,7 @@ func (s *State) Sent(now time.Duration, n uint64, responses bool) (repeated bool
 		path = responsePath
 	}
 	if s.IsProbe() {
-		s.sentProbe(now)
+		s.memory.sent(now)
 	}
 	seq := s.nxt
 	if repeated = s.send(now, n, path); repeated && responses && s.awaits(seq) {

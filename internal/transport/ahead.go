@@ -226,7 +226,7 @@ func (s *responder) goOn() *refusal {
 		case whole:
 			r = s.whole(asks)
 		default:
-			in.msg.off += s.qp.mtu
+			in.placed(s.qp.mtu)
 			s.executed(false, asks)
 		}
 		if r != nil {
@@ -298,7 +298,7 @@ type greeting struct {
 // packet that they drop.
 func (q *QP) PeerIsOurs() {
 	if r, ok := q.service.(*rc); ok && !r.greeting.ours && !q.cfg.Standard && q.attr.State >= verbs.QPStateRTR && q.attr.State != verbs.QPStateErr {
-		r.greeting = greeting{ours: true, due: true}
+		r.greeting.start()
 	}
 }
 
@@ -310,6 +310,21 @@ func (q *QP) PeerHasGreeted() bool {
 
 // repeatsParts reports whether the peer is like us, and so answers READs for any part of one before.
 func (r *rc) repeatsParts() bool { return r.responder.hold.peer }
+
+// start has the peer greeted.
+func (g *greeting) start() { *g = greeting{ours: true, due: true} }
+
+// reset forgets that the peer is like us.
+func (g *greeting) reset() { *g = greeting{} }
+
+// count notes that a hello leaves.
+func (g *greeting) count() {
+	g.due = false
+	g.sent++
+}
+
+// portsChanged has the peer told of other ports.
+func (g *greeting) portsChanged() { g.due = g.due || g.ours }
 
 // greetAgain tells the peer once more: it answers as one that does not know.
 func (g *greeting) greetAgain() { g.due = g.due || g.ours && g.sent < maxHellos }
@@ -328,8 +343,7 @@ func (r *rc) hello() wire.Hello {
 
 // greet writes a hello into buf.
 func (r *rc) greet(buf []byte) int {
-	r.greeting.due = false
-	r.greeting.sent++
+	r.greeting.count()
 	if r.multipath != nil {
 		r.multipath.toldAt = r.recovery.Max()
 	}

@@ -102,6 +102,9 @@ func (q *QP) Gauges() Gauges {
 	return g
 }
 
+// wrote counts a WRITE of the peer's.
+func (w *Work) wrote() { w.Writes++ }
+
 // sendDone counts a send work request that has ended.
 func (w *Work) sendDone(op verbs.Opcode, status verbs.WCStatus) {
 	switch status {

@@ -61,8 +61,8 @@ func (q *QP) SendFast(wr *verbs.SendWR, buf []byte, m *Message) (n int, ok bool)
 		return 0, false
 	}
 	q.posted(w)
-	f.n += uint32(w.packets)
-	r.requester.cur = q.sq.tail
+	f.add(w.packets)
+	r.requester.skipPosted()
 	m.PSN, m.Packets, m.Imm = psn(w.seq), int(w.packets), w.imm
 	m.HasImm, m.Solicited = w.op == verbs.OpSendWithImm, w.flags&verbs.SendSolicited != 0
 	return n, true
@@ -100,12 +100,23 @@ func (q *QP) LookFast(now time.Duration) {
 	r.fast.watch(q.notBefore(now), r.recovery.Una())
 }
 
+// add notes that n packets leave by the fast path.
+func (f *fast) add(n uint64) { f.n += uint32(n) }
+
+// arrived notes that the peer has the first n packets.
+func (f *fast) arrived(n int) { f.n -= uint32(n) }
+
+// stop forgets the packets, and ends the timer.
+func (f *fast) stop() { *f = fast{lookAt: Never} }
+
+func (f *fast) noLook() { f.lookAt = Never }
+
 func (f *fast) watch(now time.Duration, una uint64) { f.lookAt, f.seen = now+fastPatience, uint32(una) }
 
 // lookFast adopts what is under way if nothing has arrived since the latest look.
 func (r *rc) lookFast(now time.Duration) {
 	f, una := &r.fast, r.recovery.Una()
-	f.lookAt = Never
+	f.noLook()
 	switch {
 	case f.n == 0:
 	case f.seen == uint32(una):
@@ -122,10 +133,9 @@ func (r *rc) adopt(now time.Duration) {
 		return
 	}
 	rec := &r.recovery
-	r.fast.n = 0
+	r.fast.stop()
 	rec.Adopt(now, n)
-	r.requester.askedAt = rec.Nxt()
-	r.fast.lookAt = Never
+	r.requester.asked(rec.Nxt())
 }
 
 // AcknowledgeFast takes an ACK of what took the fast path. It reports false if the ACK is to be handled as a packet.
@@ -140,10 +150,10 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 		return false
 	}
 	end := rec.Una() + uint64(n)
-	r.fast.n -= uint32(n)
+	r.fast.arrived(n)
 	r.requester.setCredits(a)
 	rec.Skip(end)
-	r.alive.heard = q.notBefore(now)
+	r.alive.hear(q.notBefore(now))
 	r.completer.completeDone()
 	return true
 }
@@ -155,9 +165,9 @@ func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Len
 	if m.Packets == 1 && lent == nil { // as most are
 		return q.receiveFast(now, m, payload)
 	}
-	q.run.packets, q.run.payload = m.Packets, lent // in its place: see QP.header
+	q.run.begin(m.Packets, lent)
 	done := q.receiveFast(now, m, payload)
-	q.run = run{}
+	q.run.end()
 	return done
 }
 
@@ -190,7 +200,7 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte) bool {
 		wc.Imm = m.Imm
 	}
 	s.executed(true, true)
-	r.alive.heard = now
+	r.alive.hear(now)
 	return true
 }
 

@@ -26,11 +26,40 @@ func (q *QP) SetKeepAlive(now, period time.Duration) error {
 	if !ok {
 		return verbs.Errorf(verbs.ErrUnsupported, "a %v QP has no acknowledgements", q.cfg.Type)
 	}
-	r.alive.period, r.alive.due = min(period, maxKeepAlive), Never
+	r.alive.set(min(period, maxKeepAlive))
 	if q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD {
 		r.alive.start(q.notBefore(now))
 	}
 	return nil
+}
+
+func (k *keepAlive) set(period time.Duration) { k.period, k.due = period, Never }
+
+func (k *keepAlive) reset() { *k = keepAlive{due: Never} }
+
+func (k *keepAlive) stop() { k.due = Never }
+
+// hear notes that the peer has made progress.
+func (k *keepAlive) hear(now time.Duration) { k.heard = now }
+
+// isSilent reports whether the peer was silent for a period. Then, or if not, it says when to look again.
+func (k *keepAlive) isSilent(now time.Duration) bool {
+	if quiet := k.beat(k.heard + k.period); now < quiet {
+		k.due = quiet
+		return false
+	}
+	k.due = k.beat(now + k.period)
+	return true
+}
+
+// asks notes that the packet with a sequence number is the probe.
+func (k *keepAlive) asks(seq uint64) { k.probe = seq }
+
+// acknowledged notes that the peer has everything before una.
+func (k *keepAlive) acknowledged(una uint64) {
+	if k.probe < una {
+		k.probe = 0
+	}
 }
 
 // start begins a period of silence, unless one has begun.
@@ -51,16 +80,12 @@ func (k *keepAlive) beat(t time.Duration) time.Duration {
 // comes too early mostly.
 func (r *rc) look(now time.Duration) {
 	k, sq := &r.alive, &r.qp.sq
-	if quiet := k.beat(k.heard + k.period); now < quiet {
-		k.due = quiet
+	if !k.isSilent(now) {
 		return
 	}
-	k.due = k.beat(now + k.period)
 	// What is on its way has a timer of its own.
 	if r.qp.attr.State == verbs.QPStateRTS && r.recovery.Una() == sq.nextSeq {
-		k.probe = sq.nextSeq
-		sq.nextSeq++
-		sq.messages++
+		k.asks(sq.skip())
 	}
 }
 

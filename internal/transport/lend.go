@@ -159,6 +159,11 @@ func (r *run) place(s mem.Span, payload []byte) error {
 	return s.Place(payload)
 }
 
+// begin notes for which packets the one that is handled stands. Field by field: see QP.header.
+func (r *run) begin(packets int, payload Lent) { r.packets, r.payload = packets, payload }
+
+func (r *run) end() { *r = run{} }
+
 // scatter stores the payload of what is handled in a list, from byte off of it on.
 func (q *QP) scatter(pd *mem.PD, sg []verbs.SGE, off uint32, payload []byte) error {
 	if q.run.payload != nil {
@@ -177,7 +182,7 @@ func (q *QP) HandleRun(now time.Duration, p *wire.Packet, packets int, payload L
 		q.counters.Unexpected++
 		return
 	}
-	q.run = run{packets, payload}
+	q.run.begin(packets, payload)
 	q.service.handle(q.notBefore(now), p)
-	q.run = run{}
+	q.run.end()
 }

@@ -36,9 +36,7 @@ func (q *QP) SetSources(ports []uint16) {
 		return
 	}
 	r.multipath = m
-	if g := &r.greeting; g.ours {
-		g.due = true
-	}
+	r.greeting.portsChanged()
 }
 
 // restart forgets all but the ports.
@@ -80,12 +78,7 @@ func (r *rc) transmitMultipath(now time.Duration, buf []byte) int {
 		missed := r.notePeerRepeats(now)
 		p.Take(m.read)
 		if r.responder.onlyReply() {
-			if missed {
-				m.reply = p.Turn(m.reply)
-			} else {
-				m.reply = p.AfterForACK(now, r.recovery.SRTT(), m.reply)
-			}
-			p.Take(m.reply)
+			p.Take(m.nextReply(now, &r.recovery, missed))
 		}
 	} else if g := &r.greeting; g.sent > 0 && !g.due && r.repeatsParts() && r.recovery.Una() > m.toldAt {
 		p.Enable()
@@ -99,7 +92,7 @@ func (r *rc) notePeerRepeats(now time.Duration) (missed bool) {
 	m, p, repeated := r.multipath, r.recovery.Paths(), &r.responder.repeated
 	missed = repeated.request && !repeated.read
 	if repeated.read {
-		m.read = p.Turn(m.read)
+		m.turnRead(p)
 	} else if repeated.request {
 		p.MissedACK(now, r.recovery.SRTT(), m.reply)
 		m.noteLeft(&r.recovery)
@@ -107,6 +100,19 @@ func (r *rc) notePeerRepeats(now time.Duration) (missed bool) {
 	*repeated = repeatedSince{}
 	return missed
 }
+
+// nextReply returns the path of an acknowledgement. missed says that the peer seems to have missed the latest.
+func (m *multipath) nextReply(now time.Duration, rec *recovery.State, missed bool) uint8 {
+	if p := rec.Paths(); missed {
+		m.reply = p.Turn(m.reply)
+	} else {
+		m.reply = p.AfterForACK(now, rec.SRTT(), m.reply)
+	}
+	return m.reply
+}
+
+// turnRead has READ responses take the next path.
+func (m *multipath) turnRead(p *recovery.Paths) { m.read = p.Turn(m.read) }
 
 // noteLeft reports whether paths were left since the latest call. READ responses leave such a path too.
 func (m *multipath) noteLeft(rec *recovery.State) bool {

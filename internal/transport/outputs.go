@@ -103,7 +103,7 @@ func (q *QP) Complete(wr *verbs.SendWR, length uint32, err error) {
 	w.id, w.op, w.flags, w.length = wr.ID, wr.Op, wr.Flags, length
 	q.sq.tail++
 	q.posted(w)
-	q.service.(*rc).requester.cur = q.sq.tail
+	q.service.(*rc).requester.skipPosted()
 	if err != nil {
 		q.fail(&fault{verbs.WCLocProtErr, err})
 		return

@@ -29,7 +29,7 @@ import (
 func (q *QP) Turn() {
 	q.left = int32(q.cfg.Turn)
 	if r, ok := q.service.(*rc); ok {
-		r.requester.holding, r.requester.brisk, r.requester.leaves = r.requester.holds(), r.requester.startsBrisk(), r.requester.trainRest()
+		r.requester.turn()
 	}
 }
 
@@ -43,7 +43,7 @@ func (q *QP) Holds() bool {
 // Release ends all holding: the connection is about to end.
 func (q *QP) Release() {
 	if r, ok := q.service.(*rc); ok {
-		r.requester.released = true
+		r.requester.release()
 	}
 }
 
@@ -68,7 +68,7 @@ func (q *QP) DeferACK(least time.Duration) bool {
 	if d := wire.ACKTimeout(q.attr.Timeout); d != 0 && d < least {
 		return false
 	}
-	r.responder.reply.ahead = deferBehind
+	r.responder.reply.hold()
 	return true
 }
 

@@ -161,7 +161,7 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 			q.mtu = maxPacketData // the caller checks against the port's
 		}
 		q.rate.SetMTU(q.mtu)
-		q.receiver.epsn = wire.PSN(q.attr.RQPSN)
+		q.receiver.start(wire.PSN(q.attr.RQPSN))
 		q.service.startReceiving()
 	case verbs.QPStateRTS:
 		if from == verbs.QPStateRTR {
@@ -198,7 +198,7 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 		if q.routing.Send {
 			w.mark = q.routing.Mark
 		}
-		q.sq.messages += w.packets - 1
+		q.sq.countApart(w)
 	}
 	q.posted(w)
 	if q.attr.State == verbs.QPStateErr || q.attr.State == verbs.QPStateSQE {

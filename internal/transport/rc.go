@@ -37,10 +37,10 @@ func (r *rc) reset() {
 	r.multipath.restart(&r.recovery)
 	r.requester.reset()
 	r.responder.reset()
-	r.alive = keepAlive{due: Never}
-	r.greeting = greeting{}
+	r.alive.reset()
+	r.greeting.reset()
 	r.ladder = ladder{}
-	r.fast = fast{lookAt: Never}
+	r.fast.stop()
 }
 
 func (r *rc) startReceiving() { r.responder.resize() }
@@ -94,7 +94,7 @@ func (r *rc) transmitOne(now time.Duration, buf []byte) int {
 	if ack := &r.responder.reply; ack.ahead > 0 && r.responder.onlyACK() && r.requester.nextAnswers() {
 		if n := r.request(now, buf); n > 0 {
 			if n = r.carry(buf, n); ack.ahead > 0 {
-				ack.ahead--
+				ack.passed()
 			}
 			return n
 		}
@@ -177,7 +177,7 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	if q.receiver.epsn == epsn && r.recovery.Una() == una {
 		return false
 	}
-	r.alive.heard = now
+	r.alive.hear(now)
 	return true
 }
 
@@ -269,10 +269,10 @@ func (r *rc) abandon() { r.responder.abandon() }
 
 func (r *rc) stop() {
 	r.recovery.Stop()
-	r.alive.due = Never
+	r.alive.stop()
 	r.qp.rate.Reset()
 	r.ladder = ladder{}
-	r.fast = fast{lookAt: Never}
-	r.requester.cur = r.qp.sq.tail
+	r.fast.stop()
+	r.requester.skipPosted()
 	r.responder.hold, r.responder.gapAt = hold{}, Never
 }

@@ -225,13 +225,22 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 	s.msg = m
 	if p.Opcode.EndsMessage() {
 		s.msg = message{}
-		s.qp.work.Writes++
+		s.qp.work.wrote()
 	}
 	if w != nil {
 		s.complete(w, p, verbs.WCRecvRDMAWithImm, m.size)
 	}
 	return nil
 }
+
+// start makes psn the next one that is expected.
+func (s *receiver) start(psn wire.PSN) { s.epsn = psn }
+
+// pass moves on by n PSNs.
+func (s *receiver) pass(n int) { s.epsn = s.epsn.Add(n) }
+
+// placed notes that n bytes of a WRITE that is under way are in their place.
+func (s *receiver) placed(n uint32) { s.msg.off += n }
 
 // badLength refuses a packet of a WRITE of size bytes, of which so many are left.
 func badLength(p *wire.Packet, left, size uint32) *refusal {

@@ -23,6 +23,12 @@ type reply struct {
 	duplicate bool          // for ranges: psn had come before
 }
 
+// hold has an ACK follow packets of SENDs, up to deferBehind.
+func (r *reply) hold() { r.ahead = deferBehind }
+
+// passed notes that a packet goes before the ACK.
+func (r *reply) passed() { r.ahead-- }
+
 type replyKind uint8
 
 const (

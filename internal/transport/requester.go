@@ -120,6 +120,15 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	return n
 }
 
+// turn begins a turn.
+func (r *requester) turn() { r.holding, r.brisk, r.leaves = r.holds(), r.startsBrisk(), r.trainRest() }
+
+// release ends all holding.
+func (r *requester) release() { r.released = true }
+
+// skipPosted moves on behind all that is posted: it has left by another way, or never will.
+func (r *requester) skipPosted() { r.cur = r.qp.sq.tail }
+
 // readPart returns how many packets of the READ w the next request asks for, from packet k on, and how many may be
 // outstanding. It may move recovery's nxt back.
 func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
@@ -281,6 +290,9 @@ func (r *requester) nextAnswers() bool {
 	return r.cur != r.qp.sq.tail && Answers(r.qp.sq.at(r.cur).op)
 }
 
+// asked notes that all packets before seq have asked for an acknowledgement.
+func (r *requester) asked(seq uint64) { r.askedAt = seq }
+
 // seek moves cur to the work request that has recovery's nxt, or to a local operation before it that
 // is still to be carried out.
 func (r *requester) seek() {
@@ -308,9 +320,7 @@ func (r *requester) repeat() {
 // repeated has arrived after all.
 func (r *requester) advanced(skipped bool) {
 	rec := &r.rc.recovery
-	if k := &r.rc.alive; k.probe < rec.Una() {
-		k.probe = 0
-	}
+	r.rc.alive.acknowledged(rec.Una())
 	n := 0
 	for n < len(r.outstanding) && r.outstanding[n] <= rec.Una() {
 		n++
@@ -326,7 +336,7 @@ func (r *requester) advanced(skipped bool) {
 
 // fault keeps a local error until w's turn to complete comes.
 func (r *requester) fault(w *sendWQE, f *fault) {
-	w.fault = f
+	w.fail(f)
 	r.rc.completer.failIfOldest()
 }
 
@@ -349,7 +359,7 @@ func (r *requester) runLocal() bool {
 				r.fault(w, f)
 				return false
 			}
-			w.executed = true
+			w.carriedOut()
 		}
 		r.cur++
 		r.rc.completer.completeDone()

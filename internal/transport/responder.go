@@ -62,7 +62,7 @@ func (s *responder) handle(p *wire.Packet) {
 	}
 	q.receiver.established() // by the PSN: a packet that anybody can send proves nothing
 	r := s.execute(p)
-	q.run = run{}
+	q.run.end()
 	if r == recalled {
 		return
 	}
@@ -197,7 +197,7 @@ func (s *responder) pass(n int) {
 	if n > 1 && s.hold.n > 0 {
 		s.hold.forget(in.epsn.Add(1), n-1)
 	}
-	in.epsn = in.epsn.Add(n)
+	in.pass(n)
 }
 
 // executedWithResponse moves on behind a READ or an atomic, which has so many PSNs. Its response

@@ -78,7 +78,7 @@ func (s *responder) whole(asks bool) *refusal {
 	if s.qp.receiver.msg.kind != noMessage {
 		return invalidRequest(verbs.ErrMalformed, "%v inside another message", wire.RCRDMAWriteOnly)
 	}
-	s.qp.work.Writes++
+	s.qp.work.wrote()
 	s.executed(true, asks)
 	return nil
 }

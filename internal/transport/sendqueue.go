@@ -48,6 +48,23 @@ type rare struct {
 // seqBase keeps sequence numbers away from 0, so that a PSN before the first one is no wrap.
 const seqBase = 1 << 24
 
+// countApart counts the messages of w, the latest, whose packets go as WRITEs of their own.
+func (sq *sendQueue) countApart(w *sendWQE) { sq.messages += w.packets - 1 }
+
+// skip takes a sequence number, and a message, that are no work request's.
+func (sq *sendQueue) skip() (seq uint64) {
+	seq = sq.nextSeq
+	sq.nextSeq++
+	sq.messages++
+	return seq
+}
+
+// fail keeps a local error until w's turn to complete comes.
+func (w *sendWQE) fail(f *fault) { w.fault = f }
+
+// carriedOut notes that w, a local operation, is done.
+func (w *sendWQE) carriedOut() { w.executed = true }
+
 // psn is the PSN of a sequence number.
 func psn(seq uint64) wire.PSN { return wire.PSN(seq) & wire.PSNMask }
 

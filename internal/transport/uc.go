@@ -64,7 +64,7 @@ func (u *uc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 		}
 		in.dropMessage()
 	}
-	in.epsn = p.PSN.Add(1)
+	in.start(p.PSN.Add(1))
 	if p.Opcode.StartsMessage() {
 		u.counted = false
 	} else if in.msg.kind == noMessage && p.Opcode.EndsMessage() && missed >= 0 {
