@@ -24,8 +24,7 @@ import (
 
 // owned are the packages whose fields have one owner each, but for sharedFields.
 var owned = []string{
-	"internal/recovery", "internal/transport", "internal/hca", "internal/rnic", "internal/mem", "internal/queue", "internal/cm",
-	"internal/connector", "internal/iwarp", "internal/shm", "internal/host", "rdmacm", "rsocket",
+	"internal/recovery", "internal/transport", "internal/shm", "internal/host",
 }
 
 // sharedFields are the exceptions: package, type and field, and the reason.
