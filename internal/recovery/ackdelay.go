@@ -11,10 +11,10 @@ type ackDelay struct {
 	lostAt time.Duration    // the latest sign
 }
 
-// learn notes that the peer has taken d to answer.
+// learn notes that the peer has taken d to answer. More than delayMost is an outage rather, and a probe costs little then.
 func (a *ackDelay) learn(now, d time.Duration) {
 	a.turn(now)
-	a.most[0] = max(a.most[0], d)
+	a.most[0] = max(a.most[0], min(d, delayMost))
 }
 
 func (a *ackDelay) turn(now time.Duration) {

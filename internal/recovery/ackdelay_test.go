@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"testing"
+	"time"
 )
 
 // TestSlownessEnds: where packets are lost, a peer that was slow once is soon probed as others are.
@@ -26,5 +27,9 @@ func TestSlownessEnds(t *testing.T) {
 	s.learn(2*delayMemory+2, 8*ms)
 	if got := s.bound(9 * delayMemory); got != 0 {
 		t.Errorf("long after %v, want none", got)
+	}
+	s.learn(9*delayMemory, 5*time.Second)
+	if got := s.bound(9 * delayMemory); got != delayMost+delayMost/4 {
+		t.Errorf("after 5 s without an answer %v, want %v: that was an outage", got, delayMost+delayMost/4)
 	}
 }

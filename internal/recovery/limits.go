@@ -65,8 +65,9 @@ const (
 	// naps.
 	MinPTO    = 4 * time.Millisecond
 	goBackPTO = time.Millisecond
-	// The longest delay of a peer's answers counts for delayMemory, and for twice that at most.
+	// The longest delay of a peer's answers counts for delayMemory, and for twice that at most. It is delayMost at most.
 	delayMemory = 10 * time.Second
+	delayMost   = 200 * time.Millisecond
 	// While the RTT is unknown, a probe follows the acknowledge timeout divided by unknownPTO.
 	unknownPTO = 4
 	// After persistentPTOs probes without an answer the window begins again at its least.

@@ -21,6 +21,11 @@ import (
 //   - If it acknowledges just the probe, it has dropped or never seen the packets behind it. They are sent again, a few at
 //     first: an acknowledgement of the first copy looks the same. If acknowledgements then go beyond the repeats, nothing
 //     was lost. The losses are taken back, and the window is what it was.
+//
+// An answer that comes too early for the probe, or too late, is one to the first copy: the peer is slow. But the shortest
+// RTT may have been a long one, as where many packets came together. So an answer to the probe alone is in doubt. If the
+// packets behind the probe are acknowledged without another probe, the peer was slow. If they are not, the answer was the
+// probe's, and RTTs may be as short.
 type probing struct {
 	at      time.Duration // when a probe is due; Never when none is
 	backoff uint8         // how often the PTO was doubled
@@ -31,6 +36,7 @@ type probing struct {
 type probeMemory struct {
 	current  probe // due, or in flight
 	answered probe // the latest that was answered
+	doubtful bool  // whether the first copy or the probe was answered
 	delay    ackDelay
 }
 
@@ -52,7 +58,7 @@ func (p *probing) forgetProbe() {
 	}
 }
 
-func (m *probeMemory) forget() { m.current = probe{} }
+func (m *probeMemory) forget() { m.current, m.doubtful = probe{}, false }
 
 // sent notes that the probe leaves.
 func (m *probeMemory) sent(now time.Duration) { m.current.at = now }
@@ -82,6 +88,7 @@ type probe struct {
 	first    time.Duration // when the packet was sent before all probes
 	n        uint8         // probes of the packet, of which the answer of each is due
 	took     time.Duration // from first to the answer, or the first part of it; 0 before
+	rtt      time.Duration // from at to the answer
 	needless bool          // the answer has shown that the peer was slow
 	undo     undo          // the window before the silence
 }
@@ -139,6 +146,9 @@ func (s *State) noteLoss() {
 // Probe makes up to n packets from una on due to be sent again as a probe. They are those with the same fate as the first.
 func (s *State) Probe(n uint64) {
 	s.repeatedFrom = 0 // a sign of loss from now on is news
+	if s.memory != nil && s.memory.doubtful {
+		s.lower(s.memory.refute())
+	}
 	n = min(n, s.ranges[0].end-s.una)
 	s.remembers().start(probe{from: s.una, to: s.una + n, max: s.max, first: s.ranges[0].at, n: 1, undo: s.undo})
 	s.Lose(s.una, s.una+n)
@@ -163,6 +173,9 @@ func (s *State) IsProbe() bool {
 // probeAnswered notes that all packets before seq have arrived. If only the probe has, the packets behind it are lost.
 func (s *State) probeAnswered(now time.Duration, seq uint64) {
 	if !s.isProbing() {
+		if s.memory != nil && s.memory.doubtful {
+			s.needless += s.memory.confirm(now)
+		}
 		return
 	}
 	m := s.memory
@@ -173,9 +186,10 @@ func (s *State) probeAnswered(now time.Duration, seq uint64) {
 	if seq < m.current.to {
 		return
 	}
-	p, needless := m.end(now)
+	alone := seq == m.current.to && seq < m.current.max
+	p, needless := m.end(now, alone)
 	s.needless += needless
-	if seq == p.to && seq < p.max && rttSince(now, p.at) >= s.minRTT && !s.sacks {
+	if alone && p.rtt >= s.minRTT && !s.sacks {
 		s.noteLoss()
 		m.delay.lost(now) // or the peer is late
 		s.onTimeout()
@@ -195,17 +209,35 @@ func (m *probeMemory) noteAnswer(now time.Duration, needless bool) {
 	m.current.took, m.current.needless = rttSince(now, m.current.first), needless
 }
 
-// end notes the whole answer to the probe, which it returns, and how many probes were needless.
-func (m *probeMemory) end(now time.Duration) (p probe, needless uint64) {
+// end notes the whole answer to the probe, which it returns, and how many probes were needless. alone says that packets
+// behind the probe are not acknowledged.
+func (m *probeMemory) end(now time.Duration, alone bool) (p probe, needless uint64) {
 	p = m.current
+	p.rtt = rttSince(now, p.at)
 	m.current, m.answered = probe{}, p
-	if p.at == 0 { // it was not sent
+	switch {
+	case p.at == 0: // it was not sent
 		m.answered.n--
-	} else if p.needless {
-		m.delay.learn(now, p.took)
-		needless = uint64(p.n)
+	case p.needless && alone:
+		m.doubtful = true
+	case p.needless:
+		needless = m.confirm(now)
 	}
 	return p, needless
+}
+
+// confirm notes that the latest answer was one to the first copy: the peer is slow. It returns how many probes were
+// needless.
+func (m *probeMemory) confirm(now time.Duration) (needless uint64) {
+	m.doubtful = false
+	m.delay.learn(now, m.answered.took)
+	return uint64(m.answered.n)
+}
+
+// refute notes that the latest answer was one to the probe. It returns the probe's RTT.
+func (m *probeMemory) refute() (rtt time.Duration) {
+	m.doubtful, m.answered.needless = false, false
+	return m.answered.rtt
 }
 
 // repeats notes that the peer has had packet seq twice. ok says that this is the answer to a probe, and uncounted that the

@@ -23,6 +23,9 @@ func (e *rttEstimator) update(rtt time.Duration) {
 	e.rttvar += (max(off, -off) - e.rttvar) / 4
 }
 
+// lower notes that an RTT was as short, though it was no sample.
+func (e *rttEstimator) lower(rtt time.Duration) { e.minRTT = min(e.minRTT, rtt) }
+
 // pto is the probe timeout: the time without progress after which a packet is probably lost. It is at least least.
 func (e *rttEstimator) pto(least time.Duration) time.Duration {
 	return max(2*e.srtt, e.srtt+4*e.rttvar, least)

@@ -61,3 +61,39 @@ func TestSlowPeerIsKnown(t *testing.T) {
 		})
 	}
 }
+
+// TestOutageIsNotSlowness: a path whose RTT was measured with many packets in flight, which took long, is interrupted for a
+// moment. The answers to probes then come earlier than any before. They are no sign that the peer is slow: the other packets
+// were lost, and go again together.
+func TestOutageIsNotSlowness(t *testing.T) {
+	const outage = 30 * ms
+	for _, selective := range []bool{false, true} {
+		p := newPair(t, setup{mtu: verbs.MTU256, timeout: 18, selective: selective})
+		way, cut := 4*ms, false
+		p.route = func(from *node, _ int, _ *wire.Packet) []delay {
+			if cut {
+				return nil
+			}
+			return []delay{way}
+		}
+		write := func(id uint64) {
+			p.post(p.a, writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, 50*256)))
+			p.run()
+			p.a.polled(len(p.a.sends))
+		}
+		write(1)
+		cut, way = true, 100*us
+		p.post(p.a, writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 50*256)))
+		end := p.now + outage
+		p.runUntil(end)
+		cut = false
+		p.run()
+		p.a.wantSends(wc{1, 0}, wc{2, 0})
+		if took := p.now - end; took > 200*ms {
+			t.Errorf("selective %v: after an outage of %v the WRITE takes %v more, want a few probe timeouts", selective, outage, took)
+		}
+		if c := p.a.qp.Counters(); c.NeedlessProbes > 0 || c.Probes > 8 {
+			t.Errorf("selective %v: %d probes, and %d counted as needless; want 8 at most, and none", selective, c.Probes, c.NeedlessProbes)
+		}
+	}
+}
