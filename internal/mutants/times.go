@@ -33,7 +33,7 @@ var timesMutants = []mutant{
 	{"a doubt that was refuted leaves the shortest RTT as it is", recovery + "probe.go",
 		"s.lower(s.memory.refute())", "s.memory.refute()", "./internal/transport", "TestOutageIsNotSlowness"},
 	{"a slow peer that answers packets one by one is never known", recovery + "probe.go",
-		"			s.needless += s.memory.confirm(now)\n", "			s.memory.forget()\n", "./internal/transport", "TestSlowPeerIsKnown"},
+		"			s.needless += s.memory.confirm(now)\n", "			s.memory.forget()\n", "./internal/transport", "TestSlowPeerAnswersApart"},
 	{"an outage is the peer's delay", recovery + "ackdelay.go",
 		"min(d, delayMost)", "d", "./internal/recovery", "TestSlownessEnds"},
 	{"who was slow once is slow for good", recovery + "ackdelay.go",

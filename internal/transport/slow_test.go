@@ -62,6 +62,35 @@ func TestSlowPeerIsKnown(t *testing.T) {
 	}
 }
 
+// TestSlowPeerAnswersApart: a slow peer that acknowledges three messages one by one is known too. The first acknowledgement
+// alone leaves it in doubt whether the others were lost.
+func TestSlowPeerAnswersApart(t *testing.T) {
+	const period, stall = 300 * ms, 20 * ms
+	for _, selective := range []bool{false, true} {
+		p := slowPair(t, setup{mtu: verbs.MTU256, timeout: 18, selective: selective}, period, stall)
+		p.single = true
+		moves := func(d time.Duration) {
+			for end := p.now + d; p.now < end; {
+				for id := range uint64(3) {
+					p.post(p.a, writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
+				}
+				p.run()
+				p.a.polled(len(p.a.sends))
+			}
+		}
+		moves(2 * period)
+		first := p.a.qp.Counters()
+		moves(10 * period)
+		later := p.a.qp.Counters()
+		if first.Probes == 0 || first.NeedlessProbes != first.Probes {
+			t.Errorf("selective %v: of %d probes %d were needless, want all, and some", selective, first.Probes, first.NeedlessProbes)
+		}
+		if later.Probes != first.Probes {
+			t.Errorf("selective %v: %d probes later, want none: each stall is as long as the first", selective, later.Probes-first.Probes)
+		}
+	}
+}
+
 // TestOutageIsNotSlowness: a path whose RTT was measured with many packets in flight, which took long, is interrupted for a
 // moment. The answers to probes then come earlier than any before. They are no sign that the peer is slow: the other packets
 // were lost, and go again together.
