@@ -13,7 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// pollInterval is how often a Netdev looks for changes where the system does not report them, and when it is time for
+// pollInterval is how often a Netdev is looked at where the system does not report changes, and when it is time for
 // another look after one that failed.
 const pollInterval = 2 * time.Second
 
@@ -222,7 +222,7 @@ func (d *Netdev) Changed() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stop == nil && !d.closed {
-		d.stop = watch(d)
+		d.stop = Watch(d.notify)
 	}
 	return d.changed
 }
@@ -273,29 +273,4 @@ func (d *Netdev) Close() error {
 		stop()
 	}
 	return nil
-}
-
-// poll looks for changes every interval until done is closed.
-func (d *Netdev) poll(interval time.Duration, done <-chan struct{}) {
-	t := time.NewTicker(interval)
-	defer t.Stop()
-	last, lastErr := d.State()
-	d.notify() // of what has changed before this look
-	for {
-		select {
-		case <-done:
-			return
-		case <-t.C:
-		}
-		s, err := d.State()
-		if (err == nil) != (lastErr == nil) || !sameState(s, last) {
-			last, lastErr = s, err
-			d.notify()
-		}
-	}
-}
-
-func sameState(a, b link.NetdevState) bool {
-	return a.Index == b.Index && slices.Equal(a.HardwareAddr, b.HardwareAddr) && a.MTU == b.MTU && a.Up == b.Up &&
-		a.SpeedMbps == b.SpeedMbps && slices.Equal(a.Addrs, b.Addrs)
 }

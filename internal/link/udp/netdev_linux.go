@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -25,43 +24,29 @@ func speedMbps(name string) int {
 	return mbps
 }
 
-// watch has the kernel report changes of interfaces and addresses. Where a sandbox forbids that, it
-// looks for changes itself. stop ends the watch.
-func watch(d *Netdev) (stop func()) {
-	done := make(chan struct{})
+// reports has the kernel report changes of interfaces and addresses. follow calls tell at each report, whatever it is
+// about: an interface can come back with another index. It returns false if the reports have ended before done was
+// closed, and is nil where a sandbox forbids them. hang ends follow, after done is closed.
+func reports() (hang func(), follow func(tell func(), done <-chan struct{}) bool) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{
 		Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
 	})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err == nil && d.follow(conn, done) {
-			return
-		}
-		d.poll(pollInterval, done)
-	})
-	return func() {
-		close(done)
-		if err == nil {
-			conn.Close()
-		}
-		wg.Wait()
+	if err != nil {
+		return func() {}, nil
 	}
-}
-
-// follow notifies of every report of the kernel, whatever interface it is about. An interface can
-// come back with another index, and one look too many costs little. follow reports false if the
-// kernel's reports have ended without Close.
-func (d *Netdev) follow(conn *netlink.Conn, done <-chan struct{}) bool {
-	for {
-		_, err := conn.Receive()
-		select {
-		case <-done:
-			return true
-		default:
+	follow = func(tell func(), done <-chan struct{}) bool {
+		for {
+			_, err := conn.Receive()
+			select {
+			case <-done:
+				return true
+			default:
+			}
+			if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS means that reports were lost
+				return false
+			}
+			tell()
 		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS means that reports were lost
-			return false
-		}
-		d.notify()
 	}
+	return func() { conn.Close() }, follow
 }

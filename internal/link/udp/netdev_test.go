@@ -84,33 +84,55 @@ func TestStateLookAgain(t *testing.T) {
 // TestPollMissesNothing: what changes between the last look of the one who watches and the first look of a poll is
 // reported too. The kernel's reports may have ended before that.
 func TestPollMissesNothing(t *testing.T) {
-	name := someInterface(t)
-	was := interfaces
-	t.Cleanup(func() { interfaces = was })
 	synctest.Test(t, func(t *testing.T) {
-		d := newNetdev(name, netip.Addr{})
-		before, err := d.State()
-		if err != nil {
-			t.Fatal(err)
-		}
-		interfaces = func() ([]net.Interface, error) {
-			all, err := was()
-			for i := range all {
-				all[i].MTU++
-			}
-			return all, err
-		}
+		var w hostWatch
+		told := 0
+		w.subs = []*subscriber{{func() { told++ }}}
 		done := make(chan struct{})
-		go d.poll(pollInterval, done)
-		time.Sleep(10 * pollInterval)
-		close(done)
-		select {
-		case <-d.changed:
-		default:
-			t.Errorf("no change reported, though the MTU is not %d any more", before.MTU)
+		go w.poll(pollInterval, done)
+		synctest.Wait()
+		if told != 1 {
+			t.Errorf("a poll that begins tells %d times that it is time to look, want once", told)
 		}
-		d.Close()
+		time.Sleep(10*pollInterval + 1)
+		synctest.Wait()
+		if told != 11 {
+			t.Errorf("after 10 intervals it has told %d times, want 11", told)
+		}
+		close(done)
 	})
+}
+
+// TestWatchIsShared: one watch of the host serves all who ask. It ends with the last of them, and who has stopped hears
+// nothing more.
+func TestWatchIsShared(t *testing.T) {
+	var w hostWatch
+	var told [2]int
+	var stops [2]func()
+	begin := func() {
+		for i := range stops {
+			stops[i] = w.add(func() {})
+			w.subs[i].changed = func() { told[i]++ }
+		}
+	}
+	// The host's own changes would come in between: only what this test tells counts.
+	w.ending = func() {}
+	begin()
+	w.tell()
+	stops[0]()
+	stops[0]() // which does nothing
+	w.tell()
+	if told != [2]int{1, 2} {
+		t.Errorf("told %v times, want [1 2]", told)
+	}
+	if w.ending == nil {
+		t.Error("the watch has ended, want it as long as somebody has not stopped")
+	}
+	stops[1]()
+	w.tell()
+	if told != [2]int{1, 2} || w.ending != nil {
+		t.Errorf("told %v times after all have stopped, want [1 2]; the watch goes on: %v", told, w.ending != nil)
+	}
 }
 
 // someInterface returns the name of a network interface.
