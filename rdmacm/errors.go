@@ -31,17 +31,9 @@ var (
 	ErrDisconnected = errors.New("disconnected")
 )
 
-// Status values of events. They are those of the C library on Linux, on all platforms.
-const (
-	statusIO          = -5
-	statusInvalid     = -22
-	statusNoDevice    = -19
-	statusUnreachable = -101
-	statusTimedOut    = -110
-)
-
 // OpError is the error of a call or of an event. It says what was tried between which addresses,
-// and why it has failed.
+// and why it has failed. errors.Is finds the errno that the C library would report, such as syscall.EINVAL where the
+// cause is verbs.ErrInvalid. In an event it is the one that Status says.
 type OpError struct {
 	Op            string // such as "connect"
 	Local, Remote netip.AddrPort
@@ -66,6 +58,16 @@ func (e *OpError) Error() string {
 
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
+
+// Is makes the error its cause's errno.
+func (e *OpError) Is(target error) bool {
+	want, ok := target.(syscall.Errno)
+	if !ok || want == 0 {
+		return false
+	}
+	_, errno := statusOf(e.Err)
+	return errno == want
+}
 
 // Timeout reports whether the cause is that the peer did not answer. It makes OpError a net.Error.
 func (e *OpError) Timeout() bool {

@@ -44,17 +44,18 @@ func (id *ID) handle(ev connector.Event) {
 		if ev.Err != nil {
 			cause = ev.Err
 		}
-		id.report(Event{Type: EventUnreachable, Status: statusTimedOut, Err: id.error("connect", cause)})
+		id.report(id.failed(EventUnreachable, "connect", statusIO, cause))
 	case connector.Disconnected:
 		if id.state == stateDisconnected { // reported when the QP failed
 			return
 		}
 		report := Event{Type: EventDisconnected, ours: id.state == stateDisconnecting}
 		if ev.TimedOut {
-			report.Status, report.Err = statusTimedOut, id.error("disconnect", errNoAnswer)
+			report = id.failed(EventDisconnected, "disconnect", statusIO, errNoAnswer)
+			report.ours = id.state == stateDisconnecting
 		}
 		if ev.Err != nil && !report.ours {
-			report.Status, report.Err = statusIO, id.error("connection", ev.Err)
+			report = id.failed(EventDisconnected, "connection", statusIO, ev.Err)
 		}
 		id.ending = true
 		id.drain(report, drainSteps)
@@ -165,7 +166,7 @@ func (id *ID) replied(ev *connector.Event) {
 	if err != nil {
 		_ = id.conn.Reject(nil)
 		id.end(stateFailed)
-		id.report(Event{Type: EventConnectError, Status: statusInvalid, Err: id.error("connect", fmt.Errorf("bring the QP into service: %w", err))})
+		id.report(id.failed(EventConnectError, "connect", statusInvalid, fmt.Errorf("bring the QP into service: %w", err)))
 		return
 	}
 	id.tellQPOfPeer()
@@ -202,11 +203,11 @@ func (id *ID) checkQP() {
 // explain has an event say why the QP has failed. The caller holds id.mu.
 func (id *ID) explain(report *Event) {
 	cause := id.failure
-	report.Status = statusIO
 	if errors.Is(cause, verbs.WCRetryExceeded) {
-		report.Status, cause = statusTimedOut, verbs.Errorf(ErrTimeout, "the peer does not answer any more: %w", cause)
+		cause = verbs.Errorf(ErrTimeout, "the peer does not answer any more: %w", cause)
 	}
-	report.Err = id.error("connection", cause)
+	failed := id.failed(report.Type, "connection", statusIO, cause)
+	report.Status, report.Err = failed.Status, failed.Err
 }
 
 // failing reports whether the QP has failed, and its word of that is on the way. The caller holds

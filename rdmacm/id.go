@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -293,5 +294,8 @@ func (id *ID) deviceGone(a *agent, err error) {
 		return
 	}
 	id.end(stateFailed)
-	id.report(Event{Type: EventDeviceRemoval, Err: id.error("use device", err), Status: statusNoDevice})
+	if !errors.Is(err, ErrNoDevice) { // somebody has closed it under the ID
+		err = verbs.Errorf(ErrNoDevice, "%w", err)
+	}
+	id.report(id.failed(EventDeviceRemoval, "use device", statusNoDevice, err))
 }

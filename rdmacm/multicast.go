@@ -42,7 +42,7 @@ func (id *ID) JoinMulticast(to netip.Addr) error {
 	}
 	if id.qp != nil {
 		if err := id.qp.AttachMcast(verbs.GIDFromAddr(to)); err != nil {
-			id.report(Event{Type: EventMulticastError, Status: statusInvalid, Err: id.error(op, err)})
+			id.report(id.failed(EventMulticastError, op, statusInvalid, err))
 			return nil
 		}
 	}

@@ -44,7 +44,7 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 		}
 	}
 	if err := id.resolve(src, to); err != nil {
-		id.report(Event{Type: EventAddrError, Status: statusOf(err), Err: id.error(op, err)})
+		id.report(id.failed(EventAddrError, op, statusInvalid, err))
 		if id.binding != nil { // another binding would take the place of this one, which nobody would release
 			id.state = stateBound
 		} else {
@@ -68,19 +68,6 @@ func loopback(unspecified netip.Addr) netip.Addr {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	return netip.IPv6Loopback()
-}
-
-// statusOf returns the status that the C library would report.
-func statusOf(err error) int {
-	switch {
-	case errors.Is(err, ErrNoDevice):
-		return statusNoDevice
-	case errors.Is(err, ErrNoRoute):
-		return statusUnreachable
-	case errors.Is(err, ErrTimeout):
-		return statusTimedOut
-	}
-	return statusInvalid
 }
 
 // resolve finds the way to a peer. The caller holds id.mu.

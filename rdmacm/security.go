@@ -251,8 +251,7 @@ func (id *ID) confirmed(rtu []byte) bool {
 func (id *ID) unconfirmed() {
 	_ = id.conn.Disconnect() // it fails where the device has gone
 	id.end(stateDisconnected)
-	id.report(Event{Type: EventConnectError, Status: statusInvalid,
-		Err: id.error("accept", disagree(errors.New("the peer has not confirmed the keys")))})
+	id.report(id.failed(EventConnectError, "accept", statusInvalid, disagree(errors.New("the peer has not confirmed the keys"))))
 }
 
 // securityRefusal is why a listener with security refuses a request. It is in the reject information.
