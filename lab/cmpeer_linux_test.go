@@ -72,7 +72,7 @@ func cmDevice(t *testing.T, l *Lab, v6 bool, mw ...link.Middleware) *verbs.Devic
 	}
 	shared := host.Share(netdev)
 	p, err := hca.Open(shared, hca.Config{
-		Ways: hca.Ways{Claim: shared.Claim}, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, Middleware: mw,
+		Ways: hca.Ways{Claim: shared.Claim}, ClaimService: shared.ClaimService, ShareService: shared.ShareService, ServeGSI: shared.ServeGSI, Middleware: mw,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,8 @@ type agent struct {
 	connector connector.Connector
 	limits    limits
 
+	followers
+
 	mu   sync.Mutex
 	ids  map[*ID]struct{}
 	from map[netip.AddrPort]*ID // those that have been given a port to connect from
@@ -52,7 +54,7 @@ func acquireAgent(dev *verbs.Device) (*agent, error) {
 		return nil, err
 	}
 	a := &agent{dev: dev, limits: limitsOf(&attr), ids: map[*ID]struct{}{}, from: map[netip.AddrPort]*ID{}, closed: make(chan struct{}), uses: 1}
-	if a.connector, err = connector.Open(dev, a.deviceGone); err != nil {
+	if a.connector, err = connector.Open(dev, connector.Watcher{Gone: a.deviceGone, Changed: a.changed}); err != nil {
 		return nil, err
 	}
 	agents.of[dev] = a
@@ -113,6 +115,13 @@ func (a *agent) over() bool {
 	}
 }
 
+// hasFailed reports whether the device has failed.
+func (a *agent) hasFailed() bool {
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	return a.gone
+}
+
 // add notes an ID that a failure of the device concerns.
 func (a *agent) add(id *ID) {
 	a.mu.Lock()
@@ -169,4 +178,5 @@ func (a *agent) deviceGone(err error) {
 	for _, id := range ids {
 		id.deviceGone(a, err)
 	}
+	a.changed()
 }

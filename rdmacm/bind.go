@@ -1,6 +1,8 @@
 package rdmacm
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"slices"
@@ -25,10 +27,13 @@ type endpoints struct {
 	binding       *binding // the port that the ID has for itself, or nil
 }
 
-// binding is a port that an ID has for itself, on one address or on all.
+// binding is a port that an ID has, on one address or on all.
 type binding struct {
-	claims []claim
-	gone   map[*agent]bool // agents whose devices have failed
+	addr     netip.Addr // that the program has named
+	agents   []*agent   // of the devices that it is on; the binding has a use of each
+	claims   []claim
+	shared   bool      // the port is others' as well, if they share it too
+	follower *follower // of a binding to all addresses, or nil
 }
 
 // claim is a port on one address.
@@ -43,19 +48,16 @@ func (b *binding) release() {
 	if b == nil {
 		return
 	}
+	b.follower.stop()
 	b.releasePorts()
-	for _, c := range b.claims {
-		c.agent.release()
+	for _, a := range b.agents {
+		a.release()
 	}
 }
 
-// lose takes note that an agent's device has failed, and reports whether no other is left.
-func (b *binding) lose(a *agent) bool {
-	if b.gone == nil {
-		b.gone = map[*agent]bool{}
-	}
-	b.gone[a] = true
-	return !slices.ContainsFunc(b.claims, func(c claim) bool { return !b.gone[c.agent] })
+// isLost reports whether the devices of all agents have failed.
+func (b *binding) isLost() bool {
+	return !slices.ContainsFunc(b.agents, func(a *agent) bool { return !a.hasFailed() })
 }
 
 // releasePorts gives the port back on all addresses.
@@ -91,8 +93,8 @@ func (b *binding) take(ps PortSpace, number uint16) error {
 	for i := range b.claims {
 		c := &b.claims[i]
 		if c.port == nil {
-			port, err := c.agent.connector.Claim(ps.connector(), c.addr, number)
-			if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, verbs.ErrUnsupported) {
+			port, err := c.agent.connector.Claim(ps.connector(), c.addr, number, b.shared)
+			if isUnusable(err) {
 				unusable = err
 				continue
 			}
@@ -100,93 +102,173 @@ func (b *binding) take(ps PortSpace, number uint16) error {
 				for _, c := range fresh {
 					c.release()
 				}
-				if errors.Is(err, ErrAddrInUse) {
-					err = verbs.Errorf(ErrAddrInUse, "port %d of %v at %v: %w", number, ps, c.addr, err)
-				}
-				return err
+				return inUse(ps, number, c.addr, err)
 			}
 			c.port = port
 			fresh = append(fresh, c)
 		}
 		taken++
 	}
-	if taken == 0 {
+	if taken == 0 && !b.follows(unusable) {
 		return unusable
 	}
+	return nil
+}
+
+// isUnusable reports whether an error of Claim is about the address, and not about the port.
+func isUnusable(err error) bool {
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, verbs.ErrUnsupported)
+}
+
+// inUse says of a port that is in use which one that is.
+func inUse(ps PortSpace, number uint16, addr netip.Addr, err error) error {
+	if errors.Is(err, ErrAddrInUse) {
+		return verbs.Errorf(ErrAddrInUse, "port %d of %v at %v: %w", number, ps, addr, err)
+	}
+	return err
+}
+
+// follows reports whether the binding will have addresses, though it has none that can be used for a reason, or for
+// none: it follows the host's.
+func (b *binding) follows(unusable error) bool {
+	return b.follower != nil && b.follower.host && !errors.Is(unusable, verbs.ErrUnsupported)
+}
+
+// own makes a port that is shared this binding's alone. It fails with ErrAddrInUse while others share it, and then it is
+// shared still.
+func (b *binding) own(ps PortSpace, number uint16) error {
+	for i := range b.claims {
+		c := &b.claims[i]
+		if c.port == nil {
+			continue
+		}
+		if err := c.port.Own(); err != nil {
+			b.releasePorts()       // some may be owned by now
+			_ = b.take(ps, number) // what somebody has got meanwhile is taken by the next Listen
+			return inUse(ps, number, c.addr, err)
+		}
+	}
+	b.shared = false
 	return nil
 }
 
 // takeFree takes any port that is free.
 func (b *binding) takeFree(ps PortSpace) (number uint16, err error) {
 	for range portTries {
-		number = randomPort(b.claims[0].agent)
-		if err = b.take(ps, number); !errors.Is(err, verbs.ErrBusy) {
+		number = b.randomPort()
+		if err = b.takeUnused(ps, number); !errors.Is(err, verbs.ErrBusy) {
 			return number, err
 		}
 	}
 	return 0, verbs.Errorf(ErrAddrInUse, "no free port found after %d tries: %w", portTries, err)
 }
 
-func randomPort(a *agent) uint16 {
-	return firstPort + uint16(a.connector.Random32()%(lastPort-firstPort+1))
+// takeUnused takes a port that nobody has, not even to share it.
+func (b *binding) takeUnused(ps PortSpace, number uint16) error {
+	if !b.shared {
+		return b.take(ps, number)
+	}
+	b.shared = false
+	err := b.take(ps, number)
+	b.shared = true
+	if err != nil {
+		return err
+	}
+	b.releasePorts()
+	return b.take(ps, number)
 }
 
+// randomPort is one of those that are given out. It is the device's to choose, in a simulation.
+func (b *binding) randomPort() uint16 {
+	if len(b.agents) > 0 {
+		return randomPort(b.agents[0])
+	}
+	var r [4]byte
+	rand.Read(r[:]) // never fails
+	return portOf(binary.NativeEndian.Uint32(r[:]))
+}
+
+func randomPort(a *agent) uint16 { return portOf(a.connector.Random32()) }
+
+func portOf(random uint32) uint16 { return firstPort + uint16(random%(lastPort-firstPort+1)) }
+
 // bindTo returns the addresses that addr stands for, without a port on them yet.
-func (id *ID) bindTo(addr netip.Addr) (*binding, error) {
+func (id *ID) bindTo(addr netip.Addr) (b *binding, err error) {
+	b = &binding{addr: addr, shared: id.options.reuseAddr}
+	defer func() {
+		if err != nil {
+			b.release()
+			b = nil
+		}
+	}()
 	if !addr.IsUnspecified() {
 		dev, err := id.ch.deviceOf(addr)
 		if err != nil {
-			return nil, err
+			return b, err
 		}
-		b, err := bindDevice(&binding{}, dev, func(a netip.Addr) bool { return a == addr.WithZone("") })
-		if err == nil && len(b.claims) == 0 { // it has lost the address meanwhile
-			return nil, noDevice(addr, []*verbs.Device{dev})
+		if err = b.add(dev, id.options.afOnly); err == nil && len(b.claims) == 0 { // it has lost the address meanwhile
+			err = noDevice(addr, []*verbs.Device{dev})
 		}
 		return b, err
 	}
+	b.follower = newFollower(id, b) // before the first look, so that no change is missed
 	devs, err := id.ch.all()
-	if err != nil {
-		return nil, err
+	if err != nil && !(b.follower.host && isNoneYet(err)) {
+		return b, err
 	}
-	b := &binding{}
 	for _, dev := range devs {
-		if b, err = bindDevice(b, dev, func(a netip.Addr) bool { return addr.Is6() && !id.options.afOnly || a.Is4() == addr.Is4() }); err != nil {
-			return nil, err
+		if err := b.add(dev, id.options.afOnly); err != nil {
+			return b, err
 		}
 	}
-	if len(b.claims) == 0 {
-		return nil, verbs.Errorf(ErrNoDevice, "no RDMA device has an address of the IP version of %v", addr)
+	if len(b.claims) == 0 && !b.follower.host {
+		return b, verbs.Errorf(ErrNoDevice, "no RDMA device has an address of the IP version of %v", addr)
 	}
 	return b, nil
 }
 
-// bindDevice adds those addresses of a device to b that are wanted. After an error nothing is left
-// of b.
-func bindDevice(b *binding, dev *verbs.Device, wanted func(netip.Addr) bool) (*binding, error) {
+// wants reports whether the binding is to one of a device's addresses. afOnly has [::] leave out IPv4.
+func (b *binding) wants(a netip.Addr, afOnly bool) bool {
+	if !b.addr.IsUnspecified() {
+		return a == b.addr.WithZone("")
+	}
+	return b.addr.Is6() && !afOnly || a.Is4() == b.addr.Is4()
+}
+
+// add adds those addresses of a device that are wanted.
+func (b *binding) add(dev *verbs.Device, afOnly bool) error {
 	addrs, err := connector.Addrs(dev)
 	if err != nil {
-		b.release()
-		return nil, err
+		return err
 	}
+	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !b.wants(a, afOnly) })
+	if len(addrs) == 0 && b.follower == nil {
+		return nil
+	}
+	a, err := acquireAgent(dev)
+	if err != nil {
+		return err
+	}
+	b.agents = append(b.agents, a)
 	for _, addr := range addrs {
-		if !wanted(addr) {
-			continue
-		}
-		a, err := acquireAgent(dev)
-		if err != nil {
-			b.release()
-			return nil, err
-		}
 		b.claims = append(b.claims, claim{agent: a, addr: addr})
 	}
-	return b, nil
+	return nil
 }
 
 // BindAddr gives the ID a local address and port (rdma_bind_addr). An unspecified address stands
 // for those of all devices, and [::] for IPv4 too. Port 0 asks for a free one. BindAddr fails with
-// ErrAddrInUse if another ID, of any program of this host, has the port in the port space, and if a
-// program that shares with nobody holds UDP port 4791 of the address. It fails with ErrNoDevice if no
-// device has the address.
+// ErrAddrInUse if another ID, of any program of this host, has the port in the port space, unless both have
+// SetReuseAddr, and if a program that shares with nobody holds UDP port 4791 of the address. It fails with
+// ErrNoDevice if no device has the address, and with verbs.ErrInvalid for a link-local address of IPv6 without
+// a zone.
+//
+// An ID that is bound to all addresses follows them, until it has a device: to addresses and devices that come
+// later, and away from those that go, so that no event tells it of the end of a device. Where the channel was given
+// devices these are theirs, and the last of them ends the ID with EventDeviceRemoval. An ID that listens gets
+// EventAddrChange. On Linux the kernel tells of changes, and elsewhere a look every two seconds finds them. An
+// address at which another program has the port is left out, which the device's log says, and tried again at
+// least once a minute.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -203,18 +285,17 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 // bind does what BindAddr does. The caller holds id.mu.
 func (id *ID) bind(addr netip.AddrPort) error {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	if !addr.Addr().IsValid() {
-		return verbs.Errorf(verbs.ErrInvalid, "the address is empty: 0.0.0.0 or [::] stand for all")
+	if err := id.ch.checkBind(addr.Addr()); err != nil {
+		return err
 	}
 	b, err := id.bindTo(addr.Addr())
 	if err != nil {
 		return err
 	}
 	port := addr.Port()
-	switch {
-	case port == 0:
+	if port == 0 {
 		port, err = b.takeFree(id.ps)
-	case !id.options.reuseAddr: // otherwise Listen takes the port
+	} else {
 		err = b.take(id.ps, port)
 	}
 	if err == nil && !addr.Addr().IsUnspecified() {
@@ -229,10 +310,22 @@ func (id *ID) bind(addr netip.AddrPort) error {
 		b.release()
 		return err
 	}
-	for _, c := range b.claims {
-		c.agent.add(id)
+	for _, a := range b.agents {
+		a.add(id)
 	}
 	id.binding = b
 	id.local = netip.AddrPortFrom(addr.Addr(), port)
+	b.follower.start()
+	return nil
+}
+
+// checkBind refuses what is no address to bind to.
+func (ch *EventChannel) checkBind(addr netip.Addr) error {
+	switch {
+	case !addr.IsValid():
+		return verbs.Errorf(verbs.ErrInvalid, "the address is empty: 0.0.0.0 or [::] stand for all")
+	case isAmbiguous(addr) && len(ch.devices) == 0:
+		return verbs.Errorf(verbs.ErrInvalid, "%v may be an address on several networks: name the interface, as in %v%%%s", addr, addr, interfaceOf(addr))
+	}
 	return nil
 }

@@ -123,6 +123,16 @@ func (ch *EventChannel) add(ev Event) {
 	ch.signal()
 }
 
+// addOnce is add for an event that says no more than the one before it of its type and ID, if nobody has fetched that.
+func (ch *EventChannel) addOnce(ev Event) {
+	ch.mu.Lock()
+	waits := slices.ContainsFunc(ch.queue, func(q Event) bool { return q.Type == ev.Type && q.ID == ev.ID })
+	ch.mu.Unlock()
+	if !waits {
+		ch.add(ev)
+	}
+}
+
 func (ch *EventChannel) signal() {
 	if ch.changed != nil {
 		close(ch.changed)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,6 +49,13 @@ func open(name string) (*verbs.Device, error) {
 	}
 	opened.byName[name] = openedDevice{d, a}
 	return d, nil
+}
+
+// closeUnused closes devices that have failed and that nothing uses any more.
+func closeUnused() {
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	opened.failed, _ = closeFailed(opened.failed)
 }
 
 // CloseDevices closes the devices that this package has opened: those for IDs, listeners and
@@ -119,7 +127,7 @@ func openedWith(addr netip.Addr) *verbs.Device {
 	defer opened.mu.Unlock()
 	var found []*verbs.Device
 	for _, o := range opened.byName {
-		if connector.CheckAddr(o.Device, addr) == nil {
+		if hasAddr(o.Device, addr) {
 			found = append(found, o.Device)
 		}
 	}
@@ -154,12 +162,22 @@ func (ch *EventChannel) all() ([]*verbs.Device, error) {
 	if len(ch.devices) > 0 {
 		return ch.devices, nil
 	}
-	infos, err := verbs.Devices()
-	if err != nil {
+	devs, errs, err := present()
+	switch {
+	case err != nil:
 		return nil, err
+	case len(devs) > 0:
+		return devs, nil
+	case len(errs) > 0:
+		return nil, errors.Join(errs...)
 	}
-	var devs []*verbs.Device
-	var errs []error
+	return nil, noDevices()
+}
+
+// present opens all devices of the host, and returns those that can be opened. errs says why others cannot, and err why
+// the list of them may lack some.
+func present() (devs []*verbs.Device, errs []error, err error) {
+	infos, err := verbs.Devices()
 	for _, info := range infos {
 		d, err := open(info.Name)
 		if err != nil {
@@ -170,20 +188,48 @@ func (ch *EventChannel) all() ([]*verbs.Device, error) {
 		}
 		devs = append(devs, d)
 	}
-	if len(devs) == 0 {
-		if len(errs) == 0 {
-			return nil, noDevices()
+	return devs, errs, err
+}
+
+// isNoneYet reports whether an error says that the host has no device, and that there are providers which would find one.
+func isNoneYet(err error) bool { return errors.Is(err, ErrNoDevice) && len(verbs.Providers()) > 0 }
+
+// isAmbiguous reports whether an address lacks the zone without which it may be on several networks.
+func isAmbiguous(addr netip.Addr) bool {
+	return addr.Is6() && addr.Zone() == "" && (addr.IsLinkLocalUnicast() || addr.IsLinkLocalMulticast())
+}
+
+// interfaceOf returns the name of an interface that has an address, or one that stands for any.
+func interfaceOf(addr netip.Addr) string {
+	all, _ := net.Interfaces()
+	for _, ifi := range all {
+		if netdevHas(ifi.Name, addr) {
+			return ifi.Name
 		}
-		return nil, errors.Join(errs...)
 	}
-	return devs, nil
+	return "eth0"
+}
+
+// isInZone reports whether a network interface is the one that the zone of an address means.
+func isInZone(netdev string, addr netip.Addr) bool {
+	zone := addr.Zone()
+	if zone == "" || zone == netdev {
+		return true
+	}
+	ifi, err := net.InterfaceByName(netdev)
+	return err == nil && strconv.Itoa(ifi.Index) == zone
+}
+
+// hasAddr reports whether a device has an address, of the zone that it names. The networks of tests have no zones.
+func hasAddr(d *verbs.Device, addr netip.Addr) bool {
+	return connector.CheckAddr(d, addr) == nil && (d.Info().Provider == "" || isInZone(d.Info().Netdev, addr))
 }
 
 // deviceOf returns the device that has a local address as GID.
 func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 	if len(ch.devices) > 0 {
 		for _, d := range ch.devices {
-			if connector.CheckAddr(d, addr) == nil {
+			if hasAddr(d, addr) {
 				return d, nil
 			}
 		}
@@ -200,7 +246,7 @@ func (ch *EventChannel) deviceOf(addr netip.Addr) (*verbs.Device, error) {
 	var others []string
 	var firstErr error
 	for _, info := range infos {
-		if !netdevHas(info.Netdev, addr) {
+		if !isInZone(info.Netdev, addr) || !netdevHas(info.Netdev, addr) {
 			others = append(others, info.Name)
 			continue
 		}
@@ -279,7 +325,7 @@ func sourceFor(dst netip.Addr) (netip.Addr, error) {
 func noRoute(dst netip.Addr, err error) error {
 	infos, _ := verbs.Devices()
 	switch {
-	case dst.Zone() == "" && dst.Is6() && (dst.IsLinkLocalUnicast() || dst.IsLinkLocalMulticast()):
+	case isAmbiguous(dst):
 		return verbs.Errorf(ErrNoRoute, "no route to %v: such an address is one of many networks: name the interface, as in %v%%eth0: %w", dst, dst, err)
 	case len(infos) == 0:
 		return verbs.Errorf(ErrNoRoute, "no route to %v: %w; %w", dst, err, noDevices())

@@ -18,10 +18,10 @@ const (
 	EventRejected        EventType = 8  // the peer has said no; Err is a RejectError
 	EventEstablished     EventType = 9  // connected; UD: the peer is found
 	EventDisconnected    EventType = 10 // the connection has ended: by the peer or Disconnect, or Err says why
-	EventDeviceRemoval   EventType = 11 // the device, or the last of those bound to, is gone: close the ID
+	EventDeviceRemoval   EventType = 11 // the device, or the last of the channel's that the ID is bound to, is gone: close the ID
 	EventMulticastJoin   EventType = 12 // the ID has joined the group
 	EventMulticastError  EventType = 13 // the ID could not join the group
-	EventAddrChange      EventType = 14 // never raised: software devices follow their addresses
+	EventAddrChange      EventType = 14 // an ID that listens on all addresses serves others than before: nothing is to be done
 	EventTimewaitExit    EventType = 15 // no packet of the ended connection can come any more
 )
 

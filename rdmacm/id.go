@@ -23,6 +23,7 @@ type ID struct {
 	ch      *EventChannel
 	agent   *agent // of the ID's device, or nil while the ID has none
 	options options
+	backlog int // of a listening ID
 	endpoints
 	connection
 	queuePair
@@ -258,8 +259,8 @@ func (id *ID) close(release func() error) error {
 	a, ch, binding := id.agent, id.ch, id.binding
 	id.binding = nil
 	if binding != nil {
-		for _, c := range binding.claims {
-			c.agent.remove(id)
+		for _, a := range binding.agents {
+			a.remove(id)
 		}
 	}
 	if a != nil {
@@ -283,14 +284,16 @@ func (id *ID) close(release func() error) error {
 }
 
 // deviceGone tells the ID that a device has failed: its own or, for an ID that is bound to the addresses
-// of several, the last of them.
+// of several, the last of them. An ID that follows the host's devices waits for others.
 func (id *ID) deviceGone(a *agent, err error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	switch {
 	case id.state == stateClosed:
 		return
-	case id.agent == nil && !id.binding.lose(a), id.agent != nil && id.agent != a:
+	case id.agent != nil && id.agent != a:
+		return
+	case id.agent == nil && (id.binding.follower.host || !id.binding.isLost()):
 		return
 	}
 	id.end(stateFailed)

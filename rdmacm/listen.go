@@ -41,21 +41,31 @@ func (id *ID) Listen(backlog int) error {
 	if backlog <= 0 || backlog > maxBacklog {
 		backlog = maxBacklog
 	}
-	if err := id.binding.take(id.ps, id.local.Port()); err != nil {
+	id.backlog = backlog
+	b, number := id.binding, id.local.Port()
+	err := b.take(id.ps, number)
+	if err == nil {
+		err = b.own(id.ps, number)
+	}
+	if err != nil {
 		return id.error(op, err)
 	}
-	for _, c := range id.binding.claims {
+	for _, c := range b.claims {
 		if c.port == nil {
 			continue
 		}
-		onRequest := func(r *connector.Request) func(connector.Event) { return id.requested(c.agent, r) }
-		if err := c.port.Listen(backlog, onRequest); err != nil {
-			id.binding.releasePorts()
+		if err := id.listenAt(c.agent, c.port); err != nil {
+			b.releasePorts()
 			return id.error(op, err)
 		}
 	}
 	id.state = stateListening
 	return nil
+}
+
+// listenAt takes requests at one address. The caller holds id.mu.
+func (id *ID) listenAt(a *agent, port connector.Port) error {
+	return port.Listen(id.backlog, func(r *connector.Request) func(connector.Event) { return id.requested(a, r) })
 }
 
 // requested makes an ID for a request that has come to the listening one, and reports it. It

@@ -31,7 +31,8 @@ type Listener struct {
 }
 
 // Listen listens on an address of this host. An unspecified address stands for all, and [::]
-// includes IPv4, unless ListenConfig.AFOnly is set. Port 0 asks for a free port.
+// includes IPv4, unless ListenConfig.AFOnly is set: for those that the host has, and for those that it will have, as
+// with TCP. Port 0 asks for a free port. A link-local address of IPv6 needs its zone, as in fe80::1%eth0.
 func Listen(addr netip.AddrPort) (*Listener, error) { return new(ListenConfig).Listen(addr) }
 
 // Listen does what the function Listen does, in the way that c says.
@@ -67,8 +68,8 @@ func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
 func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
 
 // Accept waits for a request. After Close it returns verbs.ErrClosed. Once the device of the listener's
-// address has failed, or the last one of a listener on all addresses, each call returns that error: close
-// the listener, and listen anew.
+// address has failed, or the last of ListenConfig.Devices, each call returns that error: close the listener,
+// and listen anew. A listener on all addresses of the host waits for others, and goes on.
 func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 	for {
 		ev, err := l.ch.Next(ctx)

@@ -79,8 +79,11 @@ func (id *ID) keepAlive() error {
 	return nil
 }
 
-// SetReuseAddr lets the ID bind to a port that other IDs have, if they allow it too
-// (RDMA_OPTION_ID_REUSEADDR). At most one of them can listen. Set it before BindAddr.
+// SetReuseAddr lets the ID share its port with other IDs, of any program of this user, that allow it too
+// (RDMA_OPTION_ID_REUSEADDR). To bind to a port that an ID without the option has, or the other way round, fails with
+// ErrAddrInUse. An ID that listens shares with nobody: Listen fails with ErrAddrInUse while others share the port, and
+// nobody else gets it afterwards, as on Linux. Set it before BindAddr. On systems other than Linux the ports of iWARP
+// devices are not shared.
 func (id *ID) SetReuseAddr(on bool) error {
 	return id.set("set reuse address", func() error {
 		if id.state != stateIdle {

@@ -93,7 +93,7 @@ func (g *GSI) Serve(gidIndex int) error {
 // the 64-bit service ID. The claim lasts until release is called or the process ends. release may
 // be called more than once. The device cannot be closed while it has a claim.
 //
-// The error is ErrBusy while this or another program has claimed the service at that address, and
+// The error is ErrBusy while this or another program has claimed or shares the service at that address, and
 // ErrNotFound if there is no such GID. Where the device cannot receive at the address the error says
 // why, and is syscall.EADDRINUSE if a program holds it that shares it with nobody.
 func (g *GSI) ClaimService(gidIndex int, service uint64) (release func(), err error) {
@@ -111,6 +111,31 @@ func (g *GSI) ClaimService(gidIndex int, service uint64) (release func(), err er
 	return sync.OnceFunc(func() {
 		end()
 		claim.detach()
+	}), nil
+}
+
+// ShareService keeps others from claiming a service at the address of a GID, but lets them share it. Nothing comes to
+// those who share. claim makes the share a claim, as of ClaimService: it fails with ErrBusy while others share, and then
+// the share stays. The share, or the claim, lasts until release is called or the process ends. release may be called
+// more than once, and claim not after it. The device cannot be closed before.
+//
+// The error is ErrBusy while this or another program has claimed the service at that address. The other errors are those
+// of ClaimService.
+func (g *GSI) ShareService(gidIndex int, service uint64) (claim func() error, release func(), err error) {
+	name := fmt.Sprintf("service 0x%016x", service)
+	verb := "share " + name + " on"
+	share := &object{name: name}
+	if err := share.attach(verb, &g.dev.object); err != nil {
+		return nil, nil, err
+	}
+	own, end, err := g.p.ShareService(gidIndex, service)
+	if err != nil {
+		share.detach()
+		return nil, nil, wrap(verb, g.dev.name, err)
+	}
+	return func() error { return wrap("claim "+name+" on", g.dev.name, own()) }, sync.OnceFunc(func() {
+		end()
+		share.detach()
 	}), nil
 }
 
@@ -137,6 +162,10 @@ type ProviderLastWords interface {
 // Gone returns a channel that is closed when the device can no longer be used, because it was
 // closed or because it failed with EventDeviceFatal.
 func (g *GSI) Gone() <-chan struct{} { return g.p.Gone() }
+
+// Changed returns a channel that receives a value when the device has looked at its addresses anew: its GIDs may have
+// changed, or an address that could not be received at may be ready by now. It holds one value, for one reader.
+func (g *GSI) Changed() <-chan struct{} { return g.p.Changed() }
 
 // NotifyCommEst has f called once, when the first request of the peer arrives at an RC or UC QP that
 // is in RTR or beyond. If a request has arrived already, f is called at once. It is called on a

@@ -36,6 +36,14 @@ type Provider interface {
 	Open(name string) (ProviderDevice, error)
 }
 
+// ProviderWatcher is what a [Provider] implements if it can tell that its list of devices may have changed: see
+// [WatchDevices].
+type ProviderWatcher interface {
+	// Watch has changed called, on any goroutine, whenever what Devices lists, or an address of those devices, may have
+	// changed. changed does not block. A call may be under way when stop returns.
+	Watch(changed func()) (stop func())
+}
+
 // ProviderDevice is a provider's side of a [Device].
 type ProviderDevice interface {
 	// Info returns what Devices lists of the device. Its Transport chooses the table of states
@@ -71,8 +79,12 @@ type ProviderGSI interface {
 	Serve(gidIndex int) error
 	// ClaimService is that of GSI. The facade calls release once.
 	ClaimService(gidIndex int, service uint64) (release func(), err error)
+	// ShareService is that of GSI. The facade calls release once, and claim not after that.
+	ShareService(gidIndex int, service uint64) (claim func() error, release func(), err error)
 	// Gone is closed when the device is closed or has failed.
 	Gone() <-chan struct{}
+	// Changed is that of GSI.
+	Changed() <-chan struct{}
 }
 
 // ProviderRandom is what a ProviderDevice implements if the random numbers that a connection manager

@@ -99,6 +99,24 @@ func Devices() ([]DeviceInfo, error) {
 	return all, join(errs)
 }
 
+// WatchDevices has changed called, on any goroutine, whenever what [Devices] lists, or an address of those devices, may
+// have changed: a network interface has come or gone, was set up or down, or has another address. A call says no more
+// than that it is time to look. changed must not block. Providers that cannot tell are left out, and so are those that
+// register later. stop ends it. A call may be under way when stop returns.
+func WatchDevices(changed func()) (stop func()) {
+	var stops []func()
+	for _, p := range registered() {
+		if w, ok := p.Provider.(ProviderWatcher); ok {
+			stops = append(stops, w.Watch(changed))
+		}
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
 // Open opens a device by its name (ibv_open_device). A provider may take names that [Devices] does
 // not list; the documentation of package provider/soft says which names that one takes. Where two
 // providers have a device of the same name, Open takes the provider whose name sorts first.

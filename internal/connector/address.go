@@ -12,6 +12,15 @@ const DevicePort = 1
 
 const hopLimit = 64
 
+// Unserved has the device log that requests are not served at one of its addresses, if it can.
+func Unserved(dev *verbs.Device, at netip.AddrPort, cause error) {
+	if p, ok := dev.Provider().(interface {
+		Unserved(at netip.AddrPort, cause error)
+	}); ok {
+		p.Unserved(at, cause)
+	}
+}
+
 // Addrs returns the addresses from which a device can connect: those of its RoCE v2 GIDs, or those of
 // an iWARP device's network interface.
 func Addrs(dev *verbs.Device) ([]netip.Addr, error) {

@@ -22,9 +22,9 @@ var ErrState = cm.ErrState
 //
 // One goroutine receives, keeps time and dispatches. It calls with no lock of the connector held.
 type ibConnector struct {
-	dev   *verbs.Device
-	gone  func(error)
-	start time.Time // of the machine's time
+	dev     *verbs.Device
+	watcher Watcher
+	start   time.Time // of the machine's time
 
 	// mu guards the machine, the sending half of qp1, sleepUntil, shrunk, and what Conns have negotiated.
 	mu         sync.Mutex
@@ -39,13 +39,13 @@ type ibConnector struct {
 }
 
 // openIB brings a connector for a device with a QP1 into service.
-func openIB(dev *verbs.Device, gone func(error)) (_ Connector, err error) {
+func openIB(dev *verbs.Device, w Watcher) (_ Connector, err error) {
 	attr, err := dev.Query()
 	if err != nil {
 		return nil, err
 	}
 	c := &ibConnector{
-		dev: dev, gone: gone, start: time.Now(),
+		dev: dev, watcher: w, start: time.Now(),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := c.qp1.open(dev); err != nil {

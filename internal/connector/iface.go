@@ -11,8 +11,9 @@ import (
 type Connector interface {
 	// Serve opens an address for requests, as Claim does too, which then takes no time for that.
 	Serve(addr netip.Addr) error
-	// Claim takes a port. It fails with EADDRINUSE while somebody else has it.
-	Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, error)
+	// Claim takes a port, alone or with others who share it too. It fails with EADDRINUSE while somebody else has it in
+	// another way.
+	Claim(ps PortSpace, addr netip.Addr, port uint16, shared bool) (Port, error)
 	// NewConn makes an end of a connection from an address of the device. handle takes its events.
 	NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error)
 	// Limits returns what the device's transport has room for.
@@ -24,11 +25,14 @@ type Connector interface {
 }
 
 // Port is a port of a port space on one of the device's addresses. It has one owner at a time among
-// all programs of the host.
+// all programs of the host, or those who share it.
 type Port interface {
+	// Own makes a port that is shared this end's alone. It fails with EADDRINUSE while others share it. A port that is
+	// this end's alone stays so.
+	Own() error
 	// Listen has onRequest called for requests that come to the port, on the connector's goroutine.
 	// onRequest returns the function that takes the new connection's events, or nil to reject the
-	// request. Up to backlog requests wait to be answered.
+	// request. Up to backlog requests wait to be answered. A port that is shared must be owned first.
 	Listen(backlog int, onRequest func(*Request) func(Event)) error
 	// Release ends the listening and gives the port back. It rejects requests that were not handed out.
 	Release()
@@ -86,11 +90,17 @@ var (
 	_ Conn      = (*tcpConn)(nil)
 )
 
-// Open brings a connector for a device into service. gone is called once, if the device fails
-// before Close. Open fails with [verbs.ErrUnsupported] if no connector can serve the device.
-func Open(dev *verbs.Device, gone func(error)) (Connector, error) {
+// Watcher is who hears of a device. The connector's goroutine calls.
+type Watcher struct {
+	Gone    func(error) // once, if the device fails before Close
+	Changed func()      // after the device has looked at its addresses anew
+}
+
+// Open brings a connector for a device into service. It fails with [verbs.ErrUnsupported] if no connector can serve the
+// device.
+func Open(dev *verbs.Device, w Watcher) (Connector, error) {
 	if c, ok := carrierOf(dev); ok {
-		return openTCP(dev, c, gone), nil
+		return openTCP(dev, c, w), nil
 	}
-	return openIB(dev, gone)
+	return openIB(dev, w)
 }

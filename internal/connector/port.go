@@ -21,6 +21,7 @@ type ibPort struct {
 	ps        PortSpace
 	addr      netip.Addr
 	port      uint16
+	own       func() error // of a port that is shared, or nil
 	free      func()
 	onRequest func(*Request) func(Event)
 
@@ -36,21 +37,44 @@ func (c *ibConnector) Serve(addr netip.Addr) error {
 	return c.qp1.gsi.Serve(sgid)
 }
 
-// Claim takes a port. It fails with EADDRINUSE and verbs.ErrBusy while somebody else has it, and with the
+// Claim takes a port. It fails with EADDRINUSE and verbs.ErrBusy while somebody else has it in another way, and with the
 // link's error where the device cannot receive at the address.
-func (c *ibConnector) Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, error) {
+func (c *ibConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shared bool) (Port, error) {
 	sgid, err := gidIndex(c.dev, addr)
 	if err != nil {
 		return nil, err
 	}
-	free, err := c.qp1.gsi.ClaimService(sgid, wire.RDMAServiceID(uint16(ps), port))
-	if errors.Is(err, verbs.ErrBusy) {
-		err = verbs.Errorf(syscall.EADDRINUSE, "%w", err)
+	p := &ibPort{c: c, ps: ps, addr: addr, port: port}
+	service := wire.RDMAServiceID(uint16(ps), port)
+	if shared {
+		p.own, p.free, err = c.qp1.gsi.ShareService(sgid, service)
+	} else {
+		p.free, err = c.qp1.gsi.ClaimService(sgid, service)
 	}
 	if err != nil {
-		return nil, err
+		return nil, inUse(err)
 	}
-	return &ibPort{c: c, ps: ps, addr: addr, port: port, free: free}, nil
+	return p, nil
+}
+
+// inUse makes an error EADDRINUSE if somebody else has a port.
+func inUse(err error) error {
+	if errors.Is(err, verbs.ErrBusy) {
+		return verbs.Errorf(syscall.EADDRINUSE, "%w", err)
+	}
+	return err
+}
+
+// Own implements Port.
+func (p *ibPort) Own() error {
+	if p.own == nil {
+		return nil
+	}
+	if err := p.own(); err != nil {
+		return inUse(err)
+	}
+	p.own = nil
+	return nil
 }
 
 // Listen has onRequest called for requests that come to the port, on the connector's goroutine.

@@ -48,6 +48,8 @@ func (c *ibConnector) run() {
 		case <-c.wake:
 		case <-timer.C:
 			_ = c.do(func(now time.Duration) error { c.machine.HandleTimeout(now); return nil })
+		case <-c.qp1.gsi.Changed():
+			c.watcher.Changed()
 		case <-c.qp1.gsi.Gone():
 			c.fail(verbs.Errorf(syscall.ENODEV, "device %s is gone", c.dev.Name()))
 			return
@@ -65,12 +67,16 @@ func (c *ibConnector) nextTimeout() time.Duration {
 	return c.sleepUntil
 }
 
-// fail reports that the device has failed: somebody has closed it. After Close nobody wants to know.
+// fail reports that the device has failed: somebody has closed it, or its network interface is gone. After Close nobody
+// wants to know. QP1 ends before: whatever device takes the place of this one gets what comes for nobody, and refuses it.
 func (c *ibConnector) fail(err error) {
+	c.mu.Lock()
+	_ = c.qp1.qp.Close()
+	c.mu.Unlock()
 	select {
 	case <-c.done:
 	default:
-		c.gone(err)
+		c.watcher.Gone(err)
 	}
 }
 

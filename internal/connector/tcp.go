@@ -24,7 +24,8 @@ type Carrier interface {
 	Addrs() []netip.Addr
 	// Asks returns what the device asks peers for: CRCs, and markers in what they send.
 	Asks() (crc, markers bool)
-	Claim(local netip.AddrPort) (*tcp.Port, error)
+	// Claim takes a port, alone or with others who share it too.
+	Claim(local netip.AddrPort, shared bool) (*tcp.Port, error)
 	// Dial connects from an address or, if from is not nil, from that port.
 	Dial(ctx context.Context, local, remote netip.AddrPort, from *tcp.Port) (net.Conn, error)
 	Wrap(net.Conn) net.Conn
@@ -33,6 +34,8 @@ type Carrier interface {
 	// Unaccepted logs that peers wait at a port whose connections cannot be taken.
 	Unaccepted(at netip.AddrPort, cause error)
 	Gone() <-chan struct{}
+	// Changed receives a value when the device has looked at its addresses anew. It holds one value, for one reader.
+	Changed() <-chan struct{}
 }
 
 func carrierOf(dev *verbs.Device) (Carrier, bool) {
@@ -70,24 +73,24 @@ const (
 type tcpConnector struct {
 	dev     *verbs.Device
 	carrier Carrier
-	gone    func(error)
+	watcher Watcher
 	refused atomic.Uint64 // requests beyond a backlog
 	leaving chan struct{} // a token for each connection that was refused and is the peer's to close
 
 	mu     sync.Mutex
-	claims map[netip.AddrPort]*tcp.Port
-	conns  map[*tcpConn]bool // that are asked for, or made, and not over
-	ports  map[*tcpPort]bool // that are listened on
-	queue  []func()          // what is to be dispatched
-	over   bool              // nobody dispatches any more
+	claims map[netip.AddrPort][]*tcp.Port // several where they are shared
+	conns  map[*tcpConn]bool              // that are asked for, or made, and not over
+	ports  map[*tcpPort]bool              // that are listened on
+	queue  []func()                       // what is to be dispatched
+	over   bool                           // nobody dispatches any more
 	wake   chan struct{}
 	done   chan struct{}
 	ended  chan struct{}
 }
 
-func openTCP(dev *verbs.Device, carrier Carrier, gone func(error)) *tcpConnector {
+func openTCP(dev *verbs.Device, carrier Carrier, w Watcher) *tcpConnector {
 	c := &tcpConnector{
-		dev: dev, carrier: carrier, gone: gone, claims: map[netip.AddrPort]*tcp.Port{}, conns: map[*tcpConn]bool{}, ports: map[*tcpPort]bool{},
+		dev: dev, carrier: carrier, watcher: w, claims: map[netip.AddrPort][]*tcp.Port{}, conns: map[*tcpConn]bool{}, ports: map[*tcpPort]bool{},
 		leaving: make(chan struct{}, maxLeaving), wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	dev.Report(c)
@@ -111,11 +114,13 @@ func (c *tcpConnector) run() {
 		}
 		select {
 		case <-c.wake:
+		case <-c.carrier.Changed():
+			c.watcher.Changed()
 		case <-c.carrier.Gone():
 			select {
 			case <-c.done:
 			default:
-				c.gone(verbs.Errorf(syscall.ENODEV, "device %s is gone", c.dev.Name()))
+				c.watcher.Gone(verbs.Errorf(syscall.ENODEV, "device %s is gone", c.dev.Name()))
 			}
 			return
 		case <-c.done:
@@ -177,7 +182,7 @@ const portSpaceUDP PortSpace = 0x0111
 func (c *tcpConnector) Serve(netip.Addr) error { return nil }
 
 // Claim implements Connector. Ports are those of the host's TCP.
-func (c *tcpConnector) Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, error) {
+func (c *tcpConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shared bool) (Port, error) {
 	if ps == portSpaceUDP {
 		return nil, errDatagrams
 	}
@@ -185,7 +190,7 @@ func (c *tcpConnector) Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, 
 		return nil, err
 	}
 	at := netip.AddrPortFrom(addr, port)
-	p, err := c.carrier.Claim(at)
+	p, err := c.carrier.Claim(at, shared)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		err = verbs.Errorf(verbs.ErrBusy, "%w", err)
 	}
@@ -193,14 +198,30 @@ func (c *tcpConnector) Claim(ps PortSpace, addr netip.Addr, port uint16) (Port, 
 		return nil, err
 	}
 	c.mu.Lock()
-	c.claims[at] = p
+	c.claims[at] = append(c.claims[at], p)
 	c.mu.Unlock()
 	return &tcpPort{c: c, ps: ps, at: at, p: p}, nil
 }
 
-// claimed returns the port that is claimed at an address, or nil.
+// claimed returns the port that is claimed at an address, or nil. Of those who share it, one is as good as another to
+// connect from.
 func (c *tcpConnector) claimed(at netip.AddrPort) *tcp.Port {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.claims[at]
+	if ports := c.claims[at]; len(ports) > 0 {
+		return ports[0]
+	}
+	return nil
+}
+
+// unclaim undoes Claim.
+func (c *tcpConnector) unclaim(at netip.AddrPort, p *tcp.Port) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := slices.DeleteFunc(c.claims[at], func(other *tcp.Port) bool { return other == p })
+	if len(left) == 0 {
+		delete(c.claims, at)
+		return
+	}
+	c.claims[at] = left
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/crowd"
@@ -37,6 +38,15 @@ type tcpPort struct {
 type asker struct {
 	seat crowd.Seat[*asker]
 	conn net.Conn
+}
+
+// Own implements Port.
+func (p *tcpPort) Own() error {
+	err := p.p.Own()
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = verbs.Errorf(verbs.ErrBusy, "%w", err)
+	}
+	return err
 }
 
 // Listen implements Port.
@@ -237,8 +247,8 @@ func paramsOfFrame(f *mpa.Frame) Params {
 
 // Release implements Port.
 func (p *tcpPort) Release() {
+	p.c.unclaim(p.at, p.p)
 	p.c.mu.Lock()
-	delete(p.c.claims, p.at)
 	delete(p.c.ports, p)
 	p.c.mu.Unlock()
 	p.p.Close()

@@ -169,8 +169,8 @@ func TestRequestWhileConnectorCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	c := openTCP(verbs.NewDevice(d), d, func(error) {})
-	claimed, err := c.Claim(0x0106, loopback, 0)
+	c := openTCP(verbs.NewDevice(d), d, Watcher{Gone: func(error) {}, Changed: func() {}})
+	claimed, err := c.Claim(0x0106, loopback, 0, false)
 	if err != nil {
 		t.Fatal(err)
 	}

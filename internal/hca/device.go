@@ -36,6 +36,9 @@ type Config struct {
 	// ServeGSI is told whether the device has a QP1, which can take messages to QP1 that nobody has
 	// claimed. It may be nil.
 	ServeGSI func(on bool)
+	// ShareService is ClaimService for those who may be several, and get nothing. claim makes the share a claim: it
+	// returns false while others share. Where it is nil nobody else shares.
+	ShareService func(addr netip.Addr, service uint64) (claim func() (ok bool, err error), release func(), ok bool, err error)
 
 	Ways           // of the first shard
 	Shards []Shard // further ones
@@ -101,6 +104,7 @@ type Device struct {
 
 	gone    chan struct{} // closed with the device, or when its network interface vanishes
 	setGone func()
+	changed chan struct{} // receives a value after each look at the network interface
 
 	mu           sync.Mutex // engines being opened, shards being chosen
 	closed       bool
@@ -121,7 +125,7 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	if c.Clock == nil {
 		c.Clock = clock.System()
 	}
-	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{})}
+	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{}), changed: make(chan struct{}, 1)}
 	d.setGone = sync.OnceFunc(func() { close(d.gone) })
 	if d.name == "" {
 		d.name = namePrefix + netdev.Name()
@@ -145,7 +149,7 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	}
 	d.watcher.Go(func() {
 		for range changed {
-			d.port.refresh(d, false)
+			d.look()
 		}
 	})
 	return d, nil

@@ -25,7 +25,7 @@ func (d *Device) Drive(gathers bool) {
 	select {
 	case _, ok := <-d.driven.changed:
 		if ok {
-			d.port.refresh(d, false)
+			d.look()
 		}
 	default:
 	}

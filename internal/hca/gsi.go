@@ -25,7 +25,15 @@ type gsi struct {
 	qp  atomic.Pointer[qp]
 
 	mu       sync.Mutex // orders opening and closing too
-	services map[service]struct{}
+	services map[service]*serviceUse
+}
+
+// serviceUse is who uses a service: one who has claimed it, or those who share it.
+type serviceUse struct {
+	claimed bool
+	shares  int
+	claim   func() (bool, error) // of the shares, with other programs; nil where there are none
+	end     func()
 }
 
 // service is a service ID at an address.
@@ -88,6 +96,9 @@ func (d *Device) CommIDs() (base uint32, bits int, err error) {
 // Gone implements verbs.ProviderGSI.
 func (d *Device) Gone() <-chan struct{} { return d.gone }
 
+// Changed implements verbs.ProviderGSI.
+func (d *Device) Changed() <-chan struct{} { return d.changed }
+
 // Serve implements verbs.ProviderGSI.
 func (d *Device) Serve(gidIndex int) error {
 	_, err := d.serve(gidIndex)
@@ -117,28 +128,99 @@ func (d *Device) ClaimService(gidIndex int, id uint64) (release func(), err erro
 	g, s := &d.gsi, service{addr, id}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, ok := g.services[s]; ok {
-		return nil, verbs.Errorf(verbs.ErrBusy, "address in use: this device serves it at %v already", addr)
+	if u := g.services[s]; u != nil {
+		return nil, u.busy(addr)
 	}
-	end := func() {}
+	u := &serviceUse{claimed: true, end: func() {}}
 	if d.config.ClaimService != nil {
 		var ok bool
-		if end, ok, err = d.config.ClaimService(addr, id); err != nil {
+		if u.end, ok, err = d.config.ClaimService(addr, id); err != nil {
 			return nil, err
 		} else if !ok {
-			return nil, verbs.Errorf(verbs.ErrBusy, "address in use: another program serves it at %v", addr)
+			return nil, errServed(addr)
 		}
 	}
-	if g.services == nil {
-		g.services = map[service]struct{}{}
+	g.use(s, u)
+	return func() { g.release(s) }, nil
+}
+
+// ShareService implements verbs.ProviderGSI.
+func (d *Device) ShareService(gidIndex int, id uint64) (claim func() error, release func(), err error) {
+	addr, err := d.serve(gidIndex)
+	if err != nil {
+		return nil, nil, err
 	}
-	g.services[s] = struct{}{}
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		end()
+	g, s := &d.gsi, service{addr, id}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u := g.services[s]
+	switch {
+	case u != nil && u.claimed:
+		return nil, nil, u.busy(addr)
+	case u == nil:
+		u = &serviceUse{end: func() {}}
+		if d.config.ShareService != nil {
+			var ok bool
+			if u.claim, u.end, ok, err = d.config.ShareService(addr, id); err != nil {
+				return nil, nil, err
+			} else if !ok {
+				return nil, nil, errServed(addr)
+			}
+		}
+		g.use(s, u)
+	}
+	u.shares++
+	return func() error { return g.claim(s) }, func() { g.release(s) }, nil
+}
+
+// use takes note of a use. The caller holds g.mu.
+func (g *gsi) use(s service, u *serviceUse) {
+	if g.services == nil {
+		g.services = map[service]*serviceUse{}
+	}
+	g.services[s] = u
+}
+
+// claim makes the only share of a service a claim.
+func (g *gsi) claim(s service) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u := g.services[s]
+	if u.shares > 1 {
+		return u.busy(s.addr)
+	}
+	if u.claim != nil {
+		if ok, err := u.claim(); err != nil {
+			return err
+		} else if !ok {
+			return errServed(s.addr)
+		}
+	}
+	u.claimed = true
+	return nil
+}
+
+// release takes back a claim or a share. The last ends the use.
+func (g *gsi) release(s service) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u := g.services[s]
+	if u.shares--; u.shares <= 0 { // a claim that was no share has none
+		u.end()
 		delete(g.services, s)
-	}, nil
+	}
+}
+
+// busy says who keeps others from a service.
+func (u *serviceUse) busy(addr netip.Addr) error {
+	if u.claimed {
+		return verbs.Errorf(verbs.ErrBusy, "address in use: this device serves it at %v already", addr)
+	}
+	return verbs.Errorf(verbs.ErrBusy, "address in use: others of this device share it at %v with those who share it too", addr)
+}
+
+func errServed(addr netip.Addr) error {
+	return verbs.Errorf(verbs.ErrBusy, "address in use: another program serves it at %v", addr)
 }
 
 // LastWords implements verbs.ProviderLastWords.

@@ -191,6 +191,70 @@ func TestGSIConfig(t *testing.T) {
 	}
 }
 
+// TestShareService: a service is shared by those alone who share it, of the device and of others, and the last of the
+// device asks the others before it has it alone.
+func TestShareService(t *testing.T) {
+	others, ended := 1, 0 // who share it as well
+	p, err := Open(sim.New(sim.Config{}).Netdev("sim1", simAddr(1)), Config{
+		ShareService: func(addr netip.Addr, id uint64) (claim func() (bool, error), release func(), ok bool, err error) {
+			return func() (bool, error) { return others == 0, nil }, func() { ended++ }, id != 13, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	g, err := verbs.NewDevice(p).GSI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "address in use") {
+			t.Errorf("%s: got error %v, want %v that says that the address is in use", what, err, verbs.ErrBusy)
+		}
+	}
+	share := func(id uint64) (claim func() error, release func(), err error) { return g.ShareService(0, id) }
+	_, _, err = share(13)
+	busy("sharing what another program has", err)
+	release, err := g.ClaimService(0, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = share(7)
+	busy("sharing what the device has claimed", err)
+	release()
+
+	claimX, releaseX, errX := share(7)
+	_, releaseY, errY := share(7)
+	if err := errors.Join(errX, errY); err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.ClaimService(0, 7)
+	busy("claiming what is shared", err)
+	others = 0
+	busy("having alone what another of the device shares", claimX())
+	releaseY()
+	others = 1
+	busy("having alone what another program shares", claimX())
+	others = 0
+	if err := claimX(); err != nil {
+		t.Errorf("having alone what nobody else shares: got error %v, want none", err)
+	}
+	_, _, err = share(7)
+	busy("sharing what one has alone", err)
+	_, err = g.ClaimService(0, 7)
+	busy("claiming what one has alone", err)
+	if ended != 0 {
+		t.Errorf("the others were told %d times that it is free, want none while one has it", ended)
+	}
+	releaseX()
+	releaseX()
+	if _, err := g.ClaimService(0, 7); err != nil || ended != 1 {
+		t.Errorf("claiming what was given back: got error %v, and the others were told %d times, want once", err, ended)
+	}
+}
+
 // TestClaimWhereDeaf: nobody claims a service at an address that the device cannot receive at, though its
 // QP1 serves another. When the address is free again the claim is good, and requests come.
 func TestClaimWhereDeaf(t *testing.T) {

@@ -2,6 +2,7 @@ package hca
 
 import (
 	"log/slog"
+	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/devlog"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -19,6 +20,11 @@ func (d *Device) SetLogger(l *slog.Logger) {
 func (d *Device) event(e verbs.AsyncEvent) {
 	d.events.Add(e)
 	d.log.Event(e)
+}
+
+// Unserved logs that a program which listens on all addresses is not heard at one of them.
+func (d *Device) Unserved(at netip.AddrPort, cause error) {
+	d.log.Add(slog.LevelWarn, "unserved", "address not served", slog.String("local", at.String()), devlog.Cause(cause))
 }
 
 // logState logs that a QP has gone to another state.

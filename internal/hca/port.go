@@ -29,6 +29,15 @@ type port struct {
 	qkeyViolations counter32
 }
 
+// look takes over the network interface's state, and has those who follow the device's addresses look at them.
+func (d *Device) look() {
+	d.port.refresh(d, false)
+	select {
+	case d.changed <- struct{}{}:
+	default: // the reader of an earlier value will see the present state
+	}
+}
+
 // refresh takes over the network interface's state. An address keeps its place in the GID table for as
 // long as the interface has it, and gets it back, if it is free, after it was away: of a state that cannot be
 // read nobody knows what it has. Changes raise events, except in the first call.

@@ -23,10 +23,10 @@ import (
 // at the same time both let go, never none.
 
 // alias returns a name that a mailbox can have instead of its own.
-func (n boxName) alias() string {
-	b := binary.BigEndian.AppendUint64(nil, rand.Uint64())
-	return n.String() + "/" + hex.EncodeToString(b)
-}
+func (n boxName) alias() string { return n.String() + "/" + randomHex() }
+
+// randomHex is what stands behind a name that nobody can have taken before.
+func randomHex() string { return hex.EncodeToString(binary.BigEndian.AppendUint64(nil, rand.Uint64())) }
 
 // eachSocket calls f for the unix datagram sockets of this network namespace that have an abstract name.
 func eachSocket(f func(user.Socket)) error {

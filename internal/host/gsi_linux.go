@@ -20,13 +20,19 @@ import (
 // all at that address.
 
 // ClaimService claims the messages to QP1 that ask for a service of an address. It returns false if they
-// are claimed already, with an error that is verbs.ErrBusy and says by whom if that is another process.
-// A process must have claimed a block first.
+// are claimed already, with an error that is verbs.ErrBusy and says by whom if that is another process. The same holds
+// for a service that somebody shares. A process must have claimed a block first.
 func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), ok bool, err error) {
 	if n.alone { // nobody else has the address
 		return func() {}, true, nil
 	}
-	name := serviceName(addr, service)
+	return n.claimService(serviceName(addr, service), 0)
+}
+
+// claimService does what ClaimService does, for the one who has the share with an inode or, if that is 0, for one who
+// has none.
+func (n *Netdev) claimService(name boxName, share uint64) (release func(), ok bool, err error) {
+	addr, service := name.addr, name.service
 	n.mu.Lock()
 	_, claimed := n.named[name]
 	closed := n.closed
@@ -41,6 +47,10 @@ func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), 
 		return nil, false, nil
 	}
 	box, err := openMailbox(name) // may take long, and the receivers need n.mu
+	if err == nil && isShared(name, share) {
+		box.close()
+		err = errShared
+	}
 	n.mu.Lock()
 	if err == nil && n.closed {
 		box.close()
@@ -55,7 +65,9 @@ func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), 
 	n.mu.Unlock()
 	switch {
 	case errors.Is(err, errTaken):
-		return nil, false, verbs.Errorf(verbs.ErrBusy, "address in use: %s serves it at %v", holder(name), addr)
+		return nil, false, n.servedBy(name)
+	case errors.Is(err, errShared):
+		return nil, false, verbs.Errorf(verbs.ErrBusy, "address in use: others share it at %v with those who share it too", addr)
 	case err != nil:
 		return nil, false, fmt.Errorf("claim service 0x%016x of %v: %w", service, addr, err)
 	}
@@ -66,6 +78,14 @@ func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), 
 			n.dropNamed(name)
 		}
 	}, true, nil
+}
+
+// errShared is the error for a service that others share.
+var errShared = errors.New("others share it")
+
+// servedBy says who has claimed a service.
+func (n *Netdev) servedBy(name boxName) error {
+	return verbs.Errorf(verbs.ErrBusy, "address in use: %s serves it at %v", holder(name), name.addr)
 }
 
 // ServeGSI sets whether this process has a QP1.

@@ -79,10 +79,9 @@ func openMailbox(name boxName) (*mailbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	var st unix.Stat_t
-	cerr := m.conn.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) })
-	if err = errors.Join(cerr, err); err == nil {
-		if b, _ := bearersOf(name); b.besides(st.Ino) { // no list, no aliases
+	inode, err := m.inode()
+	if err == nil {
+		if b, _ := bearersOf(name); b.besides(inode) { // no list, no aliases
 			err = errTaken
 		}
 	}

@@ -30,6 +30,11 @@ func (n *Netdev) ClaimService(netip.Addr, uint64) (release func(), ok bool, err 
 	return func() {}, true, nil
 }
 
+// ShareService always succeeds: this process is alone.
+func (n *Netdev) ShareService(netip.Addr, uint64) (claim func() (bool, error), release func(), ok bool, err error) {
+	return func() (bool, error) { return true, nil }, func() {}, true, nil
+}
+
 // LastWords does nothing: there is nobody who could speak for this process.
 func (n *Netdev) LastWords(_, _ netip.Addr, _ uint8, _ []byte) (revoke func()) { return func() {} }
 

@@ -50,6 +50,7 @@ type Device struct {
 	cqs     atomic.Int64
 	srqs    atomic.Int64
 	gone    chan struct{}
+	changed chan struct{} // receives a value after each look at the network interface
 	began   time.Time
 	close   func()
 	turn    int // turnSize; tests have shorter ones
@@ -73,7 +74,7 @@ const NamePrefix = "iw_"
 
 // Open makes a device on a network interface, which its Close closes too.
 func Open(netdev link.Netdev, c Config) (*Device, error) {
-	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{}), began: time.Now(), turn: turnSize}
+	d := &Device{name: c.Name, netdev: netdev, config: c, gone: make(chan struct{}), changed: make(chan struct{}, 1), began: time.Now(), turn: turnSize}
 	d.close = sync.OnceFunc(func() { close(d.gone) })
 	if d.name == "" {
 		d.name = NamePrefix + netdev.Name()
@@ -95,15 +96,23 @@ func Open(netdev link.Netdev, c Config) (*Device, error) {
 	return d, nil
 }
 
-// refresh takes over the state of the network interface.
+// refresh takes over the state of the network interface, and has those who follow the device's addresses look at them.
 func (d *Device) refresh() {
+	select {
+	case <-d.gone: // and does not come back
+		return
+	default:
+	}
 	s, err := d.netdev.State()
+	if err == nil && s.Index != d.snapshot().Index { // another interface has its name, and its streams are not ours
+		err = link.ErrNoNetdev
+	}
 	down := fmt.Errorf("network interface %s is down", d.netdev.Name())
 	if err != nil {
 		down = fmt.Errorf("the state of network interface %s cannot be read: %w", d.netdev.Name(), err)
-		s = link.NetdevState{HardwareAddr: d.snapshot().HardwareAddr}
+		s = link.NetdevState{Index: d.snapshot().Index, HardwareAddr: d.snapshot().HardwareAddr}
 		if errors.Is(err, link.ErrNoNetdev) {
-			d.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal, Cause: err})
+			d.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal, Cause: fmt.Errorf("network interface %s does not exist any more", d.netdev.Name())})
 			d.close()
 		}
 	}
@@ -114,6 +123,13 @@ func (d *Device) refresh() {
 		d.downed++
 	}
 	d.mu.Unlock()
+	if !slices.Equal(s.Addrs, before.Addrs) {
+		d.event(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1})
+	}
+	select {
+	case d.changed <- struct{}{}:
+	default: // the reader of an earlier value will see the present state
+	}
 	switch {
 	case s.Up && !before.Up:
 		d.event(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: 1})
@@ -235,8 +251,16 @@ func (d *Device) Asks() (crc, markers bool) { return d.config.CRC, d.config.Mark
 // Gone is closed when the device is closed or has failed.
 func (d *Device) Gone() <-chan struct{} { return d.gone }
 
-// Claim takes a TCP port.
-func (d *Device) Claim(local netip.AddrPort) (*tcp.Port, error) { return tcp.Claim(d.zoned(local)) }
+// Changed receives a value when the device has looked at its addresses anew. It holds one value, for one reader.
+func (d *Device) Changed() <-chan struct{} { return d.changed }
+
+// Claim takes a TCP port, alone or with others who share it too.
+func (d *Device) Claim(local netip.AddrPort, shared bool) (*tcp.Port, error) {
+	if shared {
+		return tcp.Share(d.zoned(local))
+	}
+	return tcp.Claim(d.zoned(local))
+}
 
 // zoned adds the interface to an address that is one of many networks.
 func (d *Device) zoned(a netip.AddrPort) netip.AddrPort {

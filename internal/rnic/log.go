@@ -46,6 +46,11 @@ func (d *Device) Unaccepted(at netip.AddrPort, cause error) {
 	d.log.Add(slog.LevelWarn, "unaccepted", "connections wait", slog.String("local", at.String()), devlog.Cause(cause))
 }
 
+// Unserved logs that a program which listens on all addresses is not heard at one of them.
+func (d *Device) Unserved(at netip.AddrPort, cause error) {
+	d.log.Add(slog.LevelWarn, "unserved", "address not served", slog.String("local", at.String()), devlog.Cause(cause))
+}
+
 // logTerminates logs Terminate messages that came or went since the last call. What they say is in the
 // QP's failure. The caller holds q.mu.
 func (q *qp) logTerminates() {

@@ -237,6 +237,9 @@ func setTentative(t *testing.T, ifi *net.Interface, addr netip.Addr) {
 func changeAddress(t *testing.T, ifi *net.Interface, addr netip.Addr, flags uint8, on bool) {
 	t.Helper()
 	b := []byte{unix.AF_INET, uint8(addr.BitLen()), flags, unix.RT_SCOPE_UNIVERSE}
+	if addr.Is4() && addr.IsLoopback() {
+		b[1] = 8 // as the kernel has it
+	}
 	if addr.Is6() {
 		b[0] = unix.AF_INET6
 	}

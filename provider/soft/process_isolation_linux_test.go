@@ -93,8 +93,14 @@ func runTestInside(t *testing.T, name string, change func(*exec.Cmd)) {
 // where the variable env is set.
 func runInOwnNetwork(t *testing.T, name, env string) {
 	t.Helper()
+	runInOwnNetworkWith(t, name, env+"=1")
+}
+
+// runInOwnNetworkWith is runInOwnNetwork with variables of the environment.
+func runInOwnNetworkWith(t *testing.T, name string, env ...string) {
+	t.Helper()
 	runTestInside(t, name, func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, env+"=1", envLoopbackUp+"=1")
+		cmd.Env = append(cmd.Env, append(env, envLoopbackUp+"=1")...)
 		ownNetwork(cmd)
 	})
 }

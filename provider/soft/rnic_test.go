@@ -163,7 +163,7 @@ func TestIWARPListenerStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	c, err := connector.Open(d, func(error) {})
+	c, err := connector.Open(d, connector.Watcher{Gone: func(error) {}, Changed: func() {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func claim(t *testing.T, c connector.Connector, addr netip.Addr) (connector.Port
 	t.Helper()
 	const first, last = 20000, 29999
 	for port := uint16(first); ; port++ {
-		p, err := c.Claim(tcp, addr, port)
+		p, err := c.Claim(tcp, addr, port, false)
 		if err == nil {
 			return p, netip.AddrPortFrom(addr, port)
 		}
@@ -288,7 +288,7 @@ func TestIWARPPorts(t *testing.T) {
 	}
 	must(err)
 	defer func() { must(d.Close()) }() // nothing of ours is left
-	c, err := connector.Open(d, func(error) {})
+	c, err := connector.Open(d, connector.Watcher{Gone: func(error) {}, Changed: func() {}})
 	must(err)
 	defer c.Close()
 	l, at := claim(t, c, netip.MustParseAddr(loopAddr(7)))

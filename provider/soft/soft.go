@@ -109,6 +109,10 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	return append(all, loopback...), nil
 }
 
+// Watch implements verbs.ProviderWatcher: the kernel tells when interfaces and addresses change, or a look every two
+// seconds does.
+func (provider) Watch(changed func()) (stop func()) { return udp.Watch(changed) }
+
 // processClock is the clock of all devices of the process, or nil.
 var processClock = sync.OnceValue(clock.New)
 
@@ -139,7 +143,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	}
 	shared := host.Share(netdev)
 	config := hca.Config{
-		Name: name, ClaimService: shared.ClaimService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
+		Name: name, ClaimService: shared.ClaimService, ShareService: shared.ShareService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
 		Spin: spin(), Clock: processClock(), Yielder: yielder, Congestion: env.congestion, Routing: env.routing,
 		Standard: !env.extensions, Alone: host.Alone(),
 	}

@@ -18,12 +18,14 @@ import (
 // Port is a TCP port on one address. It has one owner among all programs of the host.
 //
 // It listens from the start, since Go has no other way to hold a port on all systems. So a peer that comes
-// before Listen is called waits, where a kernel would turn it away.
+// before Listen is called waits, where a kernel would turn it away. A port that is shared listens once it is owned.
 type Port struct {
-	addr netip.AddrPort
+	addr   netip.AddrPort
+	shared bool
 
-	mu sync.Mutex
-	l  net.Listener // nil once it is closed, or has become a connection
+	mu   sync.Mutex
+	l    net.Listener // nil once it is closed, or has become a connection, and while it is shared
+	hold *hold        // of a port that is shared; nil once it is closed, or owned
 }
 
 // Claim takes a port. It fails with EADDRINUSE while somebody else has it.
@@ -35,6 +37,35 @@ func Claim(addr netip.AddrPort) (*Port, error) {
 		return nil, explain(err)
 	}
 	return &Port{addr: addr, l: l}, nil
+}
+
+// Share takes a port together with others of this user who share it too. While somebody has it alone it fails with
+// EADDRINUSE, and while it is shared nobody gets it alone. On systems other than Linux it is Claim.
+func Share(addr netip.AddrPort) (*Port, error) {
+	h, err := holdShared(addr)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return Claim(addr)
+	}
+	if err != nil {
+		return nil, explain(err)
+	}
+	return &Port{addr: addr, shared: true, hold: h}, nil
+}
+
+// Own makes a port that is shared one that listens and is nobody else's, as Claim does. It fails with EADDRINUSE while
+// others share it, and then this one still shares it. A port that is owned stays as it is.
+func (p *Port) Own() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hold == nil {
+		return nil
+	}
+	l, err := p.hold.listen()
+	if err != nil {
+		return explain(err)
+	}
+	p.l, p.hold, p.shared = l, nil, false
+	return nil
 }
 
 // Accept waits for the next connection.
@@ -52,34 +83,47 @@ func (p *Port) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Dial connects from the port, which does not listen any more.
+// Dial connects from the port, which does not listen any more. A port that is shared goes on to be so.
 func (p *Port) Dial(ctx context.Context, remote netip.AddrPort) (net.Conn, error) {
+	if p.isShared() {
+		return dial(ctx, p.addr, remote, shareSocket)
+	}
 	p.Close()
-	return dial(ctx, p.addr, remote)
+	return dial(ctx, p.addr, remote, nil)
+}
+
+func (p *Port) isShared() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shared
 }
 
 // Close gives the port back. It may be called more than once.
 func (p *Port) Close() {
 	p.mu.Lock()
-	l := p.l
-	p.l = nil
+	l, h := p.l, p.hold
+	p.l, p.hold = nil, nil
 	p.mu.Unlock()
 	if l != nil {
 		_ = l.Close()
+	}
+	if h != nil {
+		h.close()
 	}
 }
 
 // Dial connects from an address. The port is tried, and another is taken if somebody has it.
 func Dial(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
-	c, err := dial(ctx, local, remote)
+	c, err := dial(ctx, local, remote, nil)
 	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) {
-		return dial(ctx, netip.AddrPortFrom(local.Addr(), 0), remote)
+		return dial(ctx, netip.AddrPortFrom(local.Addr(), 0), remote, nil)
 	}
 	return c, err
 }
 
-func dial(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local)}
+// dial connects. control, or nil, prepares the socket before it is bound.
+func dial(ctx context.Context, local, remote netip.AddrPort, control func(network, address string, c syscall.RawConn) error) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local), Control: control}
 	d.SetMultipathTCP(false)
 	c, err := d.DialContext(ctx, "tcp", remote.String())
 	if err != nil {

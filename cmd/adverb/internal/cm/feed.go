@@ -75,12 +75,16 @@ func RunWithFeed(inv *cli.Invocation, ch *rdmacm.EventChannel, body func(*Feed) 
 }
 
 // route gives each event of ch to the feed of its ID, until ctx or ch ends. A connection request
-// goes to the feed of the listener. Its ID has got a feed of its own by then.
+// goes to the feed of the listener. Its ID has got a feed of its own by then. That a listener serves other addresses than
+// before is nothing to be done about.
 func route(ctx context.Context, ch *rdmacm.EventChannel) {
 	for {
 		ev, err := ch.Next(ctx)
 		if err != nil {
 			return
+		}
+		if ev.Type == rdmacm.EventAddrChange {
+			continue
 		}
 		if ev.Type != rdmacm.EventConnectRequest {
 			if f, ok := ev.ID.Context.(*Feed); ok {

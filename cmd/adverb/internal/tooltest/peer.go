@@ -128,9 +128,13 @@ func (p *Peer) newID() *rdmacm.ID {
 
 func (p *Peer) next() rdmacm.Event {
 	p.t.Helper()
-	ev, err := p.ch.Next(p.ctx)
-	p.Must(err)
-	return ev
+	for {
+		ev, err := p.ch.Next(p.ctx)
+		p.Must(err)
+		if ev.Type != rdmacm.EventAddrChange { // the host's addresses are not the test's
+			return ev
+		}
+	}
 }
 
 // Expect returns the next event, which must be of type want.

@@ -1,0 +1,21 @@
+//go:build !linux
+
+package tcp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// hold is none: what other systems let share a port is not made use of here.
+type hold struct{}
+
+func holdShared(netip.AddrPort) (*hold, error) { return nil, errors.ErrUnsupported }
+
+func shareSocket(_, _ string, _ syscall.RawConn) error { return nil }
+
+func (h *hold) listen() (net.Listener, error) { return nil, errors.ErrUnsupported }
+
+func (h *hold) close() {}
