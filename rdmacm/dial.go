@@ -20,7 +20,7 @@ type Dialer struct {
 
 // Dial connects to a listener, with a QP as c describes it. ctx bounds the attempt. Without
 // a deadline it ends after 17 s if nothing answers. An unspecified address, 0.0.0.0 or [::], stands for
-// this host. A multicast or broadcast address is refused at once, with verbs.ErrInvalid.
+// this host, by the IP version that it has. A multicast or broadcast address is refused at once, with verbs.ErrInvalid.
 func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 	return new(Dialer).Dial(ctx, addr, c)
 }

@@ -13,7 +13,8 @@ import (
 // bound to src, as by BindAddr. The answer is EventAddrResolved or EventAddrError. After the latter
 // ResolveAddr may be called again; an ID that is bound by then stays so.
 //
-// An unspecified dst, 0.0.0.0 or [::], stands for this host. It fails with verbs.ErrInvalid for a
+// An unspecified dst, 0.0.0.0 or [::], stands for this host: for its loopback address of that IP version or, if it
+// has none, of the other one. It fails with verbs.ErrInvalid for a
 // broadcast address and, but in PortSpaceUDP, for a multicast address.
 //
 // Whether the host dst exists shows when the ID connects, as nothing is sent before.
@@ -39,7 +40,7 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 		if id.state != stateIdle && netip.AddrPortFrom(src.Addr().Unmap(), src.Port()) != id.local { // another try has the same one
 			return id.error(op, verbs.Errorf(verbs.ErrInvalid, "a source address for an ID that is bound already, to %v", id.local))
 		}
-		if from := src.Addr().Unmap(); from.Is4() != to.Is4() {
+		if from := src.Addr().Unmap(); from.Is4() != to.Is4() && !to.IsUnspecified() {
 			return id.error(op, verbs.Errorf(verbs.ErrInvalid, "source %v and destination %v are of different IP versions", from, to))
 		}
 	}
@@ -63,8 +64,23 @@ func errBroadcast(to netip.Addr) error {
 	return verbs.Errorf(verbs.ErrInvalid, "%v is a broadcast address, and RDMA knows none: name one host, or join a multicast group in %v", to, PortSpaceUDP)
 }
 
-func loopback(unspecified netip.Addr) netip.Addr {
-	if unspecified.Is4() {
+// thisHost returns the loopback address that an unspecified destination stands for. An ID that has an address, or is
+// bound to all of IPv4, has its IP version. Otherwise it is that of the destination, unless the host or the ID's devices
+// have only the other. The caller holds id.mu.
+func (id *ID) thisHost(to netip.Addr) netip.Addr {
+	if from := id.local.Addr(); from.IsValid() && from != netip.IPv6Unspecified() {
+		return loopback(from.Is4())
+	}
+	for _, ipv4 := range []bool{to.Is4(), !to.Is4()} {
+		if _, err := id.ch.source(loopback(ipv4)); err == nil {
+			return loopback(ipv4)
+		}
+	}
+	return loopback(to.Is4())
+}
+
+func loopback(ipv4 bool) netip.Addr {
+	if ipv4 {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	return netip.IPv6Loopback()
@@ -83,7 +99,7 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 	}
 	thisHost := to.IsUnspecified()
 	if thisHost {
-		to = loopback(to)
+		to = id.thisHost(to)
 	}
 	from := id.local.Addr()
 	if !from.IsValid() || from.IsUnspecified() {
