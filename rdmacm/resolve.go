@@ -118,7 +118,7 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 		return err
 	}
 	if id.agent == nil {
-		dev, err := id.ch.deviceOf(from)
+		dev, err := id.ch.deviceOf(inZoneOf(from, to))
 		if err != nil {
 			return err
 		}
@@ -136,6 +136,15 @@ func (id *ID) resolve(src netip.AddrPort, to netip.Addr) error {
 	}
 	id.local = netip.AddrPortFrom(from, port)
 	return nil
+}
+
+// inZoneOf returns a local address in the zone of the address that it is to reach: several interfaces may have one
+// link-local address.
+func inZoneOf(from, to netip.Addr) netip.Addr {
+	if isAmbiguous(from) && to.IsLinkLocalUnicast() {
+		return from.WithZone(to.Zone())
+	}
+	return from
 }
 
 // source returns the local address from which another is reached.

@@ -19,6 +19,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/adverb-rdma/adverb/internal/link/linktest"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -221,8 +222,7 @@ func (p *outagePair) event(want verbs.EventType) {
 	}
 }
 
-// setAddress gives an interface an address that can be used at once, or takes it away. Without IFA_F_NODAD an address of
-// IPv6 is tentative until the kernel has found the time to look for others who have it, even where nobody could.
+// setAddress gives an interface an address that can be used at once, or takes it away.
 func setAddress(t *testing.T, ifi *net.Interface, addr netip.Addr, on bool) {
 	t.Helper()
 	changeAddress(t, ifi, addr, unix.IFA_F_NODAD, on)
@@ -236,18 +236,13 @@ func setTentative(t *testing.T, ifi *net.Interface, addr netip.Addr) {
 
 func changeAddress(t *testing.T, ifi *net.Interface, addr netip.Addr, flags uint8, on bool) {
 	t.Helper()
-	b := []byte{unix.AF_INET, uint8(addr.BitLen()), flags, unix.RT_SCOPE_UNIVERSE}
+	p := netip.PrefixFrom(addr, addr.BitLen())
 	if addr.Is4() && addr.IsLoopback() {
-		b[1] = 8 // as the kernel has it
+		p = netip.PrefixFrom(addr, 8) // as the kernel has it
 	}
-	if addr.Is6() {
-		b[0] = unix.AF_INET6
+	if err := linktest.SetAddress(ifi.Name, p, flags, on); err != nil {
+		t.Fatal(err)
 	}
-	b = binary.NativeEndian.AppendUint32(b, uint32(ifi.Index))
-	ae := netlink.NewAttributeEncoder()
-	ae.Bytes(unix.IFA_LOCAL, addr.AsSlice())
-	ae.Bytes(unix.IFA_ADDRESS, addr.AsSlice())
-	change(t, on, unix.RTM_NEWADDR, unix.RTM_DELADDR, b, ae)
 }
 
 // setRoute adds a route of a type to the second address, in the table that the kernel looks at first.
@@ -262,20 +257,13 @@ func setRoute(t *testing.T, typ uint8, on bool) {
 // change makes or deletes something of the kernel's routing tables.
 func change(t *testing.T, on bool, create, remove netlink.HeaderType, data []byte, ae *netlink.AttributeEncoder) {
 	t.Helper()
-	attrs, err := ae.Encode()
+	var err error
+	if on {
+		err = linktest.Configure(create, netlink.Create, data, ae)
+	} else {
+		err = linktest.Configure(remove, 0, data, ae)
+	}
 	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	m := netlink.Message{Header: netlink.Header{Type: create, Flags: netlink.Request | netlink.Acknowledge | netlink.Create}, Data: append(data, attrs...)}
-	if !on {
-		m.Header.Type, m.Header.Flags = remove, netlink.Request|netlink.Acknowledge
-	}
-	if _, err := c.Execute(m); err != nil {
 		t.Fatal(err)
 	}
 }

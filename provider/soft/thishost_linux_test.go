@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rsocket"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -154,6 +156,45 @@ func TestListenWithoutZone(t *testing.T) {
 		err := listen("[fe80::77]:0")
 		if !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), "name the interface, as in fe80::77%eth0") {
 			t.Errorf("listening on a link-local address without a zone: got error %v, want %v that says how to name the interface", err, verbs.ErrInvalid)
+		}
+	}
+}
+
+// Where two interfaces have one link-local address, its zone says which of them is meant, at both ends.
+func TestZones(t *testing.T) {
+	for _, iwarp := range []string{"0", "1"} {
+		t.Run("iWARP="+iwarp, func(t *testing.T) { runInOwnNetworkWith(t, "TestZonesInside", envFollow+"="+iwarp) })
+	}
+}
+
+func TestZonesInside(t *testing.T) {
+	iwarp := os.Getenv(envFollow)
+	if iwarp == "" {
+		t.Skip("TestZones runs this one")
+	}
+	t.Setenv("ADVERB_IWARP", iwarp)
+	kind := map[string]string{"0": "soft_", "1": "iw_"}[iwarp]
+	const addr = "fe80::77"
+	netdevs := []string{"zone1", "zone2"}
+	for _, name := range netdevs {
+		defer unix.Close(makeNetdev(t, name, unix.IFF_TUN))
+		ifi, err := net.InterfaceByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		setAddress(t, ifi, netip.MustParseAddr(addr), true)
+	}
+	for _, name := range netdevs {
+		l := listenOn(t, "["+addr+"%"+name+"]:0")
+		go func() {
+			if r, err := l.Accept(t.Context()); err == nil {
+				r.Reject([]byte(r.Device().Name()))
+			}
+		}()
+		_, err := rdmacm.Dial(t.Context(), l.Addr(), nil)
+		var rej *rdmacm.RejectError
+		if !errors.As(err, &rej) || !strings.HasPrefix(string(rej.PrivateData), kind+name) {
+			t.Errorf("dialing %v: got error %v, want the no of %s", l.Addr(), err, kind+name)
 		}
 	}
 }

@@ -1,10 +1,14 @@
 package linktest
 
 import (
+	"encoding/binary"
 	"errors"
+	"net"
+	"net/netip"
 	"runtime"
 	"testing"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,6 +47,44 @@ func unshare(t testing.TB) bool {
 		t.Fatal(err)
 	}
 	return true
+}
+
+// SetAddress gives a network interface an address, with flags such as IFA_F_NODAD, or takes it away. Without IFA_F_NODAD an
+// address of IPv6 is tentative until the kernel has found the time to look for others who have it, even where nobody could.
+func SetAddress(ifname string, p netip.Prefix, flags uint8, on bool) error {
+	ifi, err := net.InterfaceByName(ifname)
+	if err != nil {
+		return err
+	}
+	b := []byte{unix.AF_INET, uint8(p.Bits()), flags, unix.RT_SCOPE_UNIVERSE}
+	if p.Addr().Is6() {
+		b[0] = unix.AF_INET6
+	}
+	b = binary.NativeEndian.AppendUint32(b, uint32(ifi.Index))
+	ae := netlink.NewAttributeEncoder()
+	ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
+	ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
+	if on {
+		return Configure(unix.RTM_NEWADDR, netlink.Create, b, ae)
+	}
+	return Configure(unix.RTM_DELADDR, 0, b, ae)
+}
+
+// Configure sends a message to the kernel that changes its network.
+func Configure(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte, ae *netlink.AttributeEncoder) error {
+	attrs, err := ae.Encode()
+	if err != nil {
+		return err
+	}
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Execute(netlink.Message{
+		Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Acknowledge | flags}, Data: append(data, attrs...),
+	})
+	return err
 }
 
 // LoopbackUp brings the loopback interface up.

@@ -145,6 +145,13 @@ func Namespace(ranges ...[2]int) func(*testing.T, *exec.Cmd) {
 	}
 }
 
+// Network puts the process into a network namespace of its own.
+func Network(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	NeedsRoot(t)
+	cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
+}
+
 // All is the range of all numbers, for Namespace.
 func All() [2]int {
 	n := ^uint32(0) // 1<<32-1, which as a constant is no int of 32-bit systems

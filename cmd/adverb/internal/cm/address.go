@@ -49,7 +49,7 @@ func Lookup(ctx context.Context, host string, numeric bool, like netip.Addr) (ne
 	} else if numeric || host == "" {
 		return netip.Addr{}, &LookupError{EAINoName, fmt.Errorf("%q is no IP address: %w", host, err)}
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	addrs, err := clib.Lookup(ctx, host)
 	if err != nil {
 		code := EAINoName
 		if e, ok := errors.AsType[*net.DNSError](err); ok && e.IsTemporary {
@@ -59,11 +59,11 @@ func Lookup(ctx context.Context, host string, numeric bool, like netip.Addr) (ne
 	}
 	want6 := like.IsValid() && like.Unmap().Is6()
 	for _, a := range addrs {
-		if a.Unmap().Is6() == want6 {
-			return a.Unmap(), nil
+		if a.Is6() == want6 {
+			return a, nil
 		}
 	}
-	return addrs[0].Unmap(), nil
+	return addrs[0], nil
 }
 
 // Port returns the number of a service, which is given as a number or a name.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/verbs"
@@ -149,7 +150,11 @@ func (m *meshRun) ownAddress() (netip.Addr, error) {
 			for _, a := range addrs {
 				if p, err := netip.ParsePrefix(a.String()); err == nil {
 					m.inv.Printf("Picking source address %v for interface %s\n", p.Addr(), ifi.Name)
-					return p.Addr().Unmap(), nil
+					own := p.Addr().Unmap()
+					if clib.CheckZone(own) != nil {
+						own = own.WithZone(ifi.Name)
+					}
+					return own, nil
 				}
 			}
 		}
@@ -183,6 +188,9 @@ func (m *meshRun) measure(self meshPeer) error {
 		return err
 	}
 	m.peers = peers
+	for i := range peers {
+		peers[i].addr = peers[i].seenFrom(m.own)
+	}
 	servers := 0
 	for _, p := range peers {
 		if p.listens {

@@ -61,6 +61,15 @@ func (p meshPeer) appendTo(b []byte) []byte {
 	return append(b, d[:]...)
 }
 
+// seenFrom returns the peer's address as it is for an instance with an address of its own. A zone is a host's, and nothing
+// that peers tell each other.
+func (p meshPeer) seenFrom(own netip.Addr) netip.AddrPort {
+	if clib.CheckZone(p.addr.Addr()) != nil {
+		return netip.AddrPortFrom(p.addr.Addr().WithZone(own.Zone()), p.addr.Port())
+	}
+	return p.addr
+}
+
 // decodeMeshPeer reads a description of meshPeerSize bytes.
 func decodeMeshPeer(b []byte) (p meshPeer, err error) {
 	switch role := binary.LittleEndian.Uint32(b[peerRoleOffset:]); role {

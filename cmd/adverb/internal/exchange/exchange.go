@@ -95,27 +95,14 @@ func (x *Exchange) call(ctx context.Context, conn net.Conn) error {
 }
 
 func dial(ctx context.Context, host string, port int) (net.Conn, error) {
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, fail(err, "Name or service not known for %s:%d", host, port)
-	}
-	conn, err := dialOne(ctx, addrs, port)
-	if err != nil {
+	conn, lookup, err := clib.DialTCP(ctx, host, port, netip.Addr{})
+	switch {
+	case lookup != nil:
+		return nil, fail(lookup, "Name or service not known for %s:%d", host, port)
+	case err != nil:
 		return nil, fail(fmt.Errorf("%w: is the server running there, with the same -p?", err), "Couldn't connect to %s:%d", host, port)
 	}
 	return conn, nil
-}
-
-// dialOne connects to the first of the addresses at which somebody listens.
-func dialOne(ctx context.Context, addrs []netip.Addr, port int) (conn net.Conn, err error) {
-	var dialer net.Dialer
-	for _, a := range addrs {
-		conn, err = dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
-		if err == nil {
-			return conn, nil
-		}
-	}
-	return nil, err
 }
 
 func (x *Exchange) messages() []byte {

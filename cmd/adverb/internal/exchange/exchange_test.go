@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -99,16 +98,6 @@ func TestExchange(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// A host may have an address at which the server does not listen.
-func TestDialSecondAddress(t *testing.T) {
-	_, port := listenLoopback(t)
-	conn, err := dialOne(t.Context(), []netip.Addr{netip.IPv6Loopback(), netip.MustParseAddr("127.0.0.1")}, port)
-	if err != nil {
-		t.Fatalf("got %v, want a connection to the second address", err)
-	}
-	conn.Close()
 }
 
 // exchangeLine is the C program's line about a failed exchange.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/exchange"
 )
 
@@ -111,27 +112,23 @@ func (p *socketPipe) leave() error {
 
 // dialTCP connects to the server.
 func dialTCP(ctx context.Context, host string, port int, source netip.Addr) (net.Conn, error) {
-	var d net.Dialer
-	if source.IsValid() {
-		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+	conn, lookup, err := clib.DialTCP(ctx, host, port, source)
+	switch {
+	case lookup != nil:
+		return nil, fail(lookup, "Problem in resolving basic address and port")
+	case err != nil:
+		return nil, fail(fmt.Errorf("%w: is the server running there, with the same -p?", err), "Couldn't connect to %s:%d", host, port)
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, fail(err, "Problem in resolving basic address and port")
-	}
-	var conn net.Conn
-	for _, a := range addrs {
-		if conn, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String()); err == nil {
-			return conn, nil
-		}
-	}
-	return nil, fail(fmt.Errorf("%w: is the server running there, with the same -p?", err), "Couldn't connect to %s:%d", host, port)
+	return conn, nil
 }
 
 // listenTCP listens for the client.
 func listenTCP(ctx context.Context, port int, source netip.Addr) (net.Listener, error) {
 	host := ""
 	if source.IsValid() {
+		if err := clib.CheckZone(source); err != nil {
+			return nil, fail(err, "Couldn't listen to port %d", port)
+		}
 		host = source.String()
 	}
 	var lc net.ListenConfig
