@@ -27,8 +27,8 @@ on the same address, it does so in its place, and peers hear of the end at once.
 there to be that other one, for as long as it runs: a peer without keep-alive, such as a C program
 on a kernel or a card that only receives, would otherwise wait for ever. It takes no connections.
 
-Let it run as a service of the user whose programs it is for, and start it again when the host's
-addresses have changed. Linux only.
+Let it run as a service of the user whose programs it is for. Without a <dev> it follows the host's
+network interfaces and addresses. Linux only.
 `,
 	Run: run,
 }
@@ -50,15 +50,19 @@ func run(inv *cli.Invocation) int {
 		for _, d := range devices {
 			inv.ExplainUnlessReported(d.Close(), cli.ExitOK)
 		}
+		inv.ExplainUnlessReported(rdmacm.CloseDevices(), cli.ExitOK)
 	}()
 	if !ok {
 		return cli.ExitError
 	}
-	// A listener is at all addresses of its devices.
+	// A listener is at all addresses of its devices or, without any, at those that the host has and will have.
 	l, err := (&rdmacm.ListenConfig{Devices: devices}).Listen(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
 	if err == nil {
 		for _, d := range devices {
 			inv.Printf("stands by on %s\n", d.Name())
+		}
+		if len(devices) == 0 {
+			inv.Printf("stands by on all addresses of this host\n")
 		}
 		err = refuse(inv.Ctx, l)
 		err = errors.Join(err, l.Close())
@@ -66,42 +70,19 @@ func run(inv *cli.Invocation) int {
 	return inv.Finish(err, func(err error) int { return inv.Fail(err, "") })
 }
 
-// open opens the devices with the names or, without any, those on which programs speak for one another.
+// open opens the devices with the names.
 func open(inv *cli.Invocation, names []string) (devices []*verbs.Device, ok bool) {
-	chosen := len(names) > 0
-	if !chosen {
-		list, ok := device.List(inv)
-		if !ok {
-			return nil, false
-		}
-		for _, d := range list {
-			names = append(names, d.Name)
-		}
-	}
 	for _, name := range names {
 		d := device.Open(inv, name)
 		if d == nil {
 			return devices, false
 		}
-		_, err := d.GSI()
-		switch {
-		case err == nil:
-			devices = append(devices, d)
-			continue
-		case chosen:
+		if _, err := d.GSI(); err != nil {
 			inv.Explain(fmt.Errorf("%s: its connections are the kernel's, which speaks for programs that are killed: %w", name, err))
-		}
-		if err := d.Close(); err != nil {
-			inv.Explain(err)
+			inv.Explain(d.Close())
 			return devices, false
 		}
-		if chosen {
-			return devices, false
-		}
-	}
-	if len(devices) == 0 {
-		inv.Explain(device.ErrNone)
-		return nil, false
+		devices = append(devices, d)
 	}
 	return devices, true
 }
