@@ -23,7 +23,7 @@ const (
 	EventSRQLimitReached  EventType = 15
 	EventQPLastWQEReached EventType = 16
 	EventClientReregister EventType = 17
-	EventGIDChange        EventType = 18
+	EventGIDChange        EventType = 18 // the port has other addresses; those of iWARP are no GIDs
 	EventWQFatal          EventType = 19
 )
 

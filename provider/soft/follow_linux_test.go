@@ -56,11 +56,22 @@ func TestListenerFollowsInside(t *testing.T) {
 	f.connect(v6.String(), "lo")
 
 	t.Log("it is replaced, as DHCP does")
+	one := listenOn(t, "10.47.8.1:0")
 	setAddress(t, lo, outageAddrs[0], false)
 	f.served("10.47.8.1", false)
 	setAddress(t, lo, outageAddrs[1], true)
 	f.served("10.47.8.2", true)
 	f.connect("10.47.8.2", "lo")
+
+	t.Log("it is back, and a listener on it alone with it")
+	setAddress(t, lo, outageAddrs[0], true)
+	f.served("10.47.8.1", true)
+	dialBy(t, one, "10.47.8.1")
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	setAddress(t, lo, outageAddrs[0], false)
+	f.served("10.47.8.1", false)
 
 	t.Log("an interface is made")
 	const name = "later"
