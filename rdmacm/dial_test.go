@@ -171,6 +171,37 @@ func TestSourceScope(t *testing.T) {
 	}
 }
 
+// TestThisHost: an unspecified address stands for this host, by the IP version that its devices have, or that the source
+// has.
+func TestThisHost(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	for _, c := range []struct {
+		has      []netip.Addr
+		src, dst string
+		want     netip.Addr
+	}{
+		{[]netip.Addr{v4, v6}, "", "0.0.0.0:7", v4}, {[]netip.Addr{v4, v6}, "", "[::]:7", v6},
+		{[]netip.Addr{v4}, "", "[::]:7", v4}, {[]netip.Addr{v6}, "", "0.0.0.0:7", v6},
+		{[]netip.Addr{v4, v6}, "10.0.0.1:0", "[::]:7", v4}, {[]netip.Addr{v4, v6}, "[fd00::1]:0", "0.0.0.0:7", v6},
+		{[]netip.Addr{v4}, "[::]:7100", "[::]:7", v4},
+	} {
+		d, err := hca.Open(sim.New(sim.Config{}).Netdev("sim0", c.has...), hca.Config{Name: "sim0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		s := newScript(t, verbs.NewDevice(d))
+		id := s.id(rdmacm.PortSpaceTCP)
+		src, _ := netip.ParseAddrPort(c.src)
+		s.ok(id.ResolveAddr(src, netip.MustParseAddrPort(c.dst)))
+		s.next(rdmacm.EventAddrResolved)
+		if got := id.RemoteAddr(); got != netip.AddrPortFrom(c.want, 7) {
+			t.Errorf("%s from %q on a host with %v: got %v, want %v", c.dst, c.src, c.has, got, c.want)
+		}
+		s.ok(id.Close())
+	}
+}
+
 func TestRefused(t *testing.T) {
 	p := newPair(t)
 	p.listen(t, addr(t, p.b, false, 7000)) // so that somebody answers at all

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -190,6 +191,23 @@ func TestFollowNamed(t *testing.T) {
 		}
 		for _, h := range []simHost{a, b} {
 			h.dev.Close()
+		}
+	})
+}
+
+// TestFollowLast: an ID hears of the end of the last device that its program has named, also if it looks at its devices
+// between the end and the word of it.
+func TestFollowLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newSimHost(t, sim.New(sim.Config{}), "a", "10.0.0.1")
+		id := listenAny(t, "0.0.0.0:7000", h.dev)
+		a := id.binding.agents[0]
+		forget(a)
+		id.binding.follower.look() // its goroutine sleeps
+		a.deviceGone(ErrNoDevice)
+		wantEvents(t, "its device has ended", id, EventDeviceRemoval)
+		if err := errors.Join(id.Close(), h.dev.Close()); err != nil {
+			t.Error(err)
 		}
 	})
 }

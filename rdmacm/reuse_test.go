@@ -86,3 +86,21 @@ func TestReuseAddrTaken(t *testing.T) {
 		t.Errorf("a source port that is taken: got status %d, %v, want -98, %v", ev.Status, ev.Err, rdmacm.ErrAddrInUse)
 	}
 }
+
+// TestReuseAddrFree: a port that is given out is nobody's, also to an ID that would share it.
+func TestReuseAddrFree(t *testing.T) {
+	p := newPair(t)
+	b := newScript(t, p.b)
+	at := addr(t, p.b, false, 0)
+	given := map[uint16]bool{}
+	for i := range 1000 {
+		id := b.id(rdmacm.PortSpaceTCP)
+		b.ok(id.SetReuseAddr(true))
+		b.ok(id.BindAddr(at))
+		port := id.LocalAddr().Port()
+		if given[port] {
+			t.Fatalf("port %d was given out twice to %d IDs", port, i+1)
+		}
+		given[port] = true
+	}
+}

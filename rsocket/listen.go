@@ -24,8 +24,9 @@ const DefaultBacklog = 128
 const DefaultHandshakeTime = 20 * time.Second
 
 // Listen listens on an address of this host, such as "192.0.2.1:7471". An empty host, or an unspecified
-// address, stands for all, and port 0 for a free port. The networks are those of Dial. [::] includes IPv4, but not with
-// "rsocket6" and "tcp6".
+// address, stands for all that the host has and will have, and port 0 for a free port. The networks are those of Dial.
+// [::] includes IPv4, but not with "rsocket6" and "tcp6". The Addr of a listener on an empty host is [::], also where the
+// host has no IPv6, which it may get: Dial takes it for this host.
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
@@ -46,7 +47,7 @@ type ListenConfig struct {
 	// no longer. 0 is DefaultHandshakeTime; negative is an error.
 	HandshakeTime time.Duration
 
-	// ReuseAddr lets another listener of the process have the address: see rdmacm.ID.SetReuseAddr.
+	// ReuseAddr has the listener share its port until it listens: see rdmacm.ID.SetReuseAddr.
 	ReuseAddr bool
 }
 

@@ -18,6 +18,10 @@
 // interface it may be any address of the interface's networks, so that each program on a host can
 // have one of its own.
 //
+// A device follows the addresses of its interface, and says so by verbs.EventGIDChange. When the interface is deleted, or
+// another one takes its name, the device fails with verbs.EventDeviceFatal, and verbs.Open opens another. verbs.WatchDevices
+// tells when it is time to look.
+//
 // Two environment variables show the packets of every device that a program opens:
 //
 //	ADVERB_TRACE=1              one line for each packet on standard error
