@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -86,18 +87,18 @@ func TestStateLookAgain(t *testing.T) {
 func TestPollMissesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w hostWatch
-		told := 0
-		w.subs = []*subscriber{{func() { told++ }}}
+		var told atomic.Int32
+		w.subs = []*subscriber{{func() { told.Add(1) }}}
 		done := make(chan struct{})
 		go w.poll(pollInterval, done)
 		synctest.Wait()
-		if told != 1 {
-			t.Errorf("a poll that begins tells %d times that it is time to look, want once", told)
+		if n := told.Load(); n != 1 {
+			t.Errorf("a poll that begins tells %d times that it is time to look, want once", n)
 		}
 		time.Sleep(10*pollInterval + 1)
 		synctest.Wait()
-		if told != 11 {
-			t.Errorf("after 10 intervals it has told %d times, want 11", told)
+		if n := told.Load(); n != 11 {
+			t.Errorf("after 10 intervals it has told %d times, want 11", n)
 		}
 		close(done)
 	})
