@@ -97,7 +97,8 @@ func (pd *PD) regMR(buf []byte, access Access, attr MRAttr) (*MR, error) {
 // Pages are taken when they are first written to. The error is ErrInvalid for n < 1, and for remote
 // write or atomic access without AccessLocalWrite. It is ErrLimit beyond DeviceAttr.MaxMR and, on Linux,
 // for a length that the host, the container or the process cannot hold; the text names the limit:
-// MemAvailable, a control group's, RLIMIT_AS, RLIMIT_FSIZE or vm.max_map_count.
+// MemAvailable, a control group's, RLIMIT_AS, RLIMIT_FSIZE or vm.max_map_count. Memory counts there when it
+// is used: of regions that nobody has written to there may be more than the host has memory.
 func (pd *PD) AllocMR(n int, access Access) (*MR, error) {
 	const verb = "alloc mr in"
 	if n <= 0 {

@@ -59,9 +59,8 @@ type allocator struct {
 	debug bool // each region has its own mapping with a page on either side that faults, for ever
 
 	mu       sync.Mutex
+	answer   answer // of the host
 	classes  [classCount]class
-	mappings map[*mapping]struct{}
-	bytes    uint64        // of the mappings
 	areas    int           // places in the kernel's map of the process that are in use, at most
 	small    int           // mappings of small regions
 	resting  []*allocation // closed, the oldest first
@@ -93,11 +92,11 @@ func (m *allocator) allocate(n int, changes bool) (*allocation, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if class := classOf(n); class < classCount && pageSize<<class <= maxPiece && !m.debug && (n <= ownLeast && m.small >= ownSmall || m.areas >= m.host.maxAreas()/2) {
+	if class := classOf(n); class < classCount && pageSize<<class <= maxPiece && !m.debug && (n <= ownLeast && m.small >= ownSmall || m.areas >= m.fresh().areas/2) {
 		return m.piece(class, n)
 	}
 	size := (n + pageSize - 1) &^ (pageSize - 1)
-	own, err := m.mapMemory(size)
+	own, err := m.mapMemory(size, n)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +113,7 @@ func (m *allocator) piece(class, n int) (*allocation, error) {
 	hasRoom := func(s *slab) bool { return len(s.free) > 0 || s.fresh < len(s.bytes) }
 	i := slices.IndexFunc(c.slabs, hasRoom)
 	if i < 0 {
-		own, err := m.mapMemory(slabSize)
+		own, err := m.mapMemory(slabSize, size)
 		if err != nil {
 			if i = slices.IndexFunc(c.slabs, hasRoom); i < 0 { // pieces may have rested until now
 				return nil, err
@@ -139,18 +138,19 @@ func (s *slab) cut(size, n int) *allocation {
 	return &allocation{bytes: s.bytes[off : off+n : off+n], m: s.mapping, size: size}
 }
 
-// mapMemory makes a mapping, if the host can hold it. If addresses run out, those that rest must do.
-func (m *allocator) mapMemory(size int) (*mapping, error) {
-	err := m.host.holds(uint64(size), m.bytes, m.untouched)
+// mapMemory makes a mapping, if the host can hold the bytes of it that are wanted now. If addresses run out, those that
+// rest must do.
+func (m *allocator) mapMemory(size, wanted int) (*mapping, error) {
+	err := m.holds(uint64(size), uint64(wanted))
 	if err != nil && len(m.resting) > 0 { // addresses that rest count in RLIMIT_AS
 		m.rest(0)
-		err = m.host.holds(uint64(size), m.bytes, m.untouched)
+		err = m.holds(uint64(size), uint64(wanted))
 	}
 	if err != nil {
 		return nil, err
 	}
-	if limit := m.host.maxAreas(); m.areas >= limit {
-		if m.rest(0); m.areas >= limit {
+	if m.isFull() {
+		if m.rest(0); m.isFull() {
 			return nil, verbs.Errorf(verbs.ErrLimit, "the process has %d regions of more than %d bytes, and the kernel allows "+
 				"few mappings (half of vm.max_map_count): register fewer, larger regions", m.areas, maxPiece)
 		}
@@ -167,22 +167,9 @@ func (m *allocator) mapMemory(size int) (*mapping, error) {
 	if err != nil {
 		return nil, verbs.Errorf(verbs.ErrLimit, "%w%s", err, m.host.whyNoMapping(err))
 	}
-	if m.mappings == nil {
-		m.mappings = map[*mapping]struct{}{}
-	}
-	m.mappings[own] = struct{}{}
-	m.bytes += uint64(size)
+	m.answer.takes(uint64(size))
 	m.areas++
 	return own, nil
-}
-
-// untouched returns how many bytes of the mappings have no page behind them yet.
-func (m *allocator) untouched() uint64 {
-	var n uint64
-	for own := range m.mappings {
-		n += own.untouched()
-	}
-	return n
 }
 
 func (m *allocator) free(a *allocation) error {
@@ -194,8 +181,7 @@ func (m *allocator) free(a *allocation) error {
 			m.areas += 2
 		}
 	} else {
-		delete(m.mappings, a.m)
-		m.bytes -= uint64(a.size)
+		m.answer.gives(uint64(a.size))
 		if len(a.bytes) <= ownLeast {
 			m.small--
 		}
@@ -249,8 +235,7 @@ func (m *allocator) rested(a *allocation) {
 		return
 	}
 	c.slabs = slices.DeleteFunc(c.slabs, func(x *slab) bool { return x == s })
-	delete(m.mappings, s.mapping)
-	m.bytes -= uint64(len(s.bytes))
+	m.answer.gives(uint64(len(s.bytes)))
 	m.areas--
 	s.unmap()
 }

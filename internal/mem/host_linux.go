@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,8 @@ const (
 	restingPart = 16
 	// maxAreasUnknown stands for half of vm.max_map_count where that cannot be read.
 	maxAreasUnknown = 32 << 10
+	// An answer of the host serves for answerAge: see answer.
+	answerAge = time.Second
 	// fewMappings are left where one call of mmap needs more than there are.
 	fewMappings = 8
 )
@@ -39,28 +42,7 @@ type room struct {
 	hint  string
 }
 
-// holds returns an error if so many bytes more are beyond what the host can hold. Without the check the
-// kernel would grant them, and end a program once they are touched. mapped is how many bytes were
-// granted already, and untouched how many of them will still be taken from what is available.
-func (h host) holds(size, mapped uint64, untouched func() uint64) error {
-	if err := h.holdsAddresses(size); err != nil {
-		return err
-	}
-	r := h.memory()
-	if size > r.bytes {
-		return verbs.Errorf(verbs.ErrLimit, "%d bytes are available (%s): %s", r.bytes, r.limit, r.hint)
-	}
-	if size+mapped <= r.bytes {
-		return nil
-	}
-	if n := untouched(); size+n > r.bytes {
-		return verbs.Errorf(verbs.ErrLimit, "%d bytes are available (%s), of which %d are other regions' that have not been written to yet: %s",
-			r.bytes, r.limit, n, r.hint)
-	}
-	return nil
-}
-
-// holdsAddresses is holds for RLIMIT_AS.
+// holdsAddresses returns an error if so many bytes more are beyond RLIMIT_AS.
 func (h host) holdsAddresses(size uint64) error {
 	limit := addressLimit()
 	if limit == math.MaxUint64 {
@@ -99,15 +81,6 @@ func (h host) restingBytes() uint64 {
 		return limit / restingPart
 	}
 	return maxRestingBytes
-}
-
-// maxAreas returns the number of mappings that regions may have: half of those that a process may have.
-func (h host) maxAreas() int {
-	n, err := h.maxMappings()
-	if err != nil {
-		return maxAreasUnknown
-	}
-	return n / 2
 }
 
 func (h host) maxMappings() (int, error) {
@@ -173,14 +146,15 @@ func (h host) memory() room {
 }
 
 // groupFiles are the names of a version of control groups.
-type groupFiles struct{ dir, limit, usage, idle string }
+type groupFiles struct{ dir, limit, usage, inactive, active string }
 
 var (
-	cgroup2 = groupFiles{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"}
-	cgroup1 = groupFiles{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
+	cgroup2 = groupFiles{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"}
+	cgroup1 = groupFiles{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"}
 )
 
-// group returns what a control group leaves, if it has a limit. Cached files do not count.
+// group returns what a control group leaves, if it has a limit. Files that the kernel keeps in memory give way to other
+// uses. Of those that are in frequent use half count, as in MemAvailable.
 func (h host) group(f groupFiles, path string) (room, bool) {
 	dir := filepath.Join(f.dir, path)
 	limit, err := strconv.ParseUint(strings.TrimSpace(h.read(filepath.Join(dir, f.limit))), 10, 64)
@@ -188,8 +162,9 @@ func (h host) group(f groupFiles, path string) (room, bool) {
 		return room{}, false
 	}
 	used, _ := strconv.ParseUint(strings.TrimSpace(h.read(filepath.Join(dir, f.usage))), 10, 64)
-	idle, _ := h.field(filepath.Join(dir, "memory.stat"), f.idle)
-	used -= min(used, idle)
+	inactive, _ := h.field(filepath.Join(dir, "memory.stat"), f.inactive)
+	active, _ := h.field(filepath.Join(dir, "memory.stat"), f.active)
+	used -= min(used, inactive+active/2)
 	return room{limit - min(limit, used), f.limit + " " + strconv.FormatUint(limit, 10) + " of control group " + path,
 		"allocate less, or raise the limit of the container"}, true
 }

@@ -184,15 +184,6 @@ func (own *mapping) unmap() {
 	}
 }
 
-// untouched returns how many bytes have no page yet, if that can be known.
-func (own *mapping) untouched() uint64 {
-	var st unix.Stat_t
-	if own.fd < 0 || unix.Fstat(own.fd, &st) != nil {
-		return 0
-	}
-	return uint64(max(0, st.Size-512*st.Blocks))
-}
-
 // mapOver puts another mapping in the place of b.
 func mapOver(b []byte, fd, access, flags int) error {
 	_, err := unix.MmapPtr(fd, 0, unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)), access, flags|unix.MAP_FIXED)
