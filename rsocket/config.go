@@ -14,7 +14,7 @@ const (
 
 	// DefaultDepth is how many messages may be under way each way. A message is what one Write sends,
 	// or a piece of it.
-	DefaultDepth = 256
+	DefaultDepth = 224
 
 	// DefaultKeepAlive is the period of silence after which a connection asks its peer for a sign of life.
 	// It is that of package net.

@@ -41,10 +41,16 @@
 //
 // # What a connection holds
 //
-// One QP, one CQ and two memory regions; no goroutine, file or timer, unless a deadline is set. The regions
-// have the sizes that Config says, 2 MiB each way by default, of which pages are taken when they are
-// first used. A call that waits takes the completions itself, and sleeps by the CQ's event. So idle
-// connections cost no CPU but for the keep-alive: a packet and its acknowledgement every 15 s.
+// One QP, one CQ and two memory regions; no goroutine and no timer, unless a deadline is set. A call that waits takes the
+// completions itself, and sleeps by the CQ's event. So idle connections cost no CPU but for the keep-alive: a packet and
+// its acknowledgement every 15 s.
+//
+// An end of an idle connection takes 48 KiB of Go's heap at most, some 11 KiB in the kernel, and those pages of its rings
+// that data have been in: some 60 KiB in all, in a control group as well. Go keeps up to as much heap again until it
+// collects. The most that an end takes is what Config says: both rings, 2 MiB each by default, and the queues, 0.2 MiB for
+// DefaultDepth. Pages and queues that were in use once stay until Close. On Linux each region takes a file descriptor while
+// the process has less than half of those in use that RLIMIT_NOFILE allows.
+//
 // A Listener has a goroutine, and one for each connection that is being made or waits for that.
 //
 // While a program calls neither Read nor Write, its end takes no completions. The peer goes on until

@@ -43,8 +43,11 @@ func (w *sendWQE) isLocal() bool { return w.op == verbs.OpLocalInv || w.op == ve
 //
 // Those before freed are free; those before head, complete; before cur, cut into segments; before tail,
 // posted.
+//
+// The ring grows while work requests are under way, up to the room that was granted.
 type sendQueue struct {
 	wqes      []sendWQE // a power of two
+	most      int       // as many there may be
 	sges      []verbs.SGE
 	maxSGE    int
 	inline    []byte
@@ -58,21 +61,38 @@ type sendQueue struct {
 }
 
 func newSendQueue(cap verbs.QPCap) sendQueue {
-	return sendQueue{
-		wqes:   make([]sendWQE, cap.MaxSendWR),
-		sges:   make([]verbs.SGE, cap.MaxSendWR*cap.MaxSendSGE),
-		maxSGE: cap.MaxSendSGE, inline: make([]byte, cap.MaxSendWR*cap.MaxInlineData), maxInline: cap.MaxInlineData,
-		freed: new(atomic.Uint64),
+	sq := sendQueue{most: cap.MaxSendWR, maxSGE: cap.MaxSendSGE, maxInline: cap.MaxInlineData, freed: new(atomic.Uint64)}
+	sq.make(queue.FirstPlaces(sq.most))
+	return sq
+}
+
+// make makes the ring, of n places.
+func (sq *sendQueue) make(n int) {
+	sq.wqes = make([]sendWQE, n)
+	sq.sges = make([]verbs.SGE, n*sq.maxSGE)
+	sq.inline = make([]byte, n*sq.maxInline)
+}
+
+// grow makes a ring that is twice as large. Work requests that are in the queue keep the SGEs and inline data that they
+// have of the smaller one.
+func (sq *sendQueue) grow() {
+	old := *sq
+	sq.make(2 * len(old.wqes))
+	for place := sq.freed.Load(); place != sq.tail; place++ {
+		*sq.at(place) = *old.at(place)
 	}
 }
 
 func (sq *sendQueue) at(place uint64) *sendWQE { return &sq.wqes[place&uint64(len(sq.wqes)-1)] }
 
-// full explains why there is no room, or returns nil.
+// full explains why there is no room for one more, or returns nil: there is room then.
 func (sq *sendQueue) full() error {
 	n, freed := len(sq.wqes), sq.freed.Load()
 	switch {
 	case sq.tail-freed < uint64(n):
+		return nil
+	case n < sq.most:
+		sq.grow()
 		return nil
 	case sq.lastSignaled <= freed:
 		return verbs.Errorf(verbs.ErrQueueFull,

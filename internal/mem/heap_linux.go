@@ -3,6 +3,7 @@
 package mem
 
 import (
+	"math"
 	"runtime"
 	"runtime/metrics"
 )
@@ -10,6 +11,9 @@ import (
 // The idle part of the heap is taken for room if it is idleShare times as large as what is wanted: it is in
 // pieces.
 const idleShare = 4
+
+// HeapIsBounded reports whether RLIMIT_AS bounds the Go heap.
+func HeapIsBounded() bool { return addressLimit() != math.MaxUint64 }
 
 // HoldsHeap returns an error if so many bytes more of the Go heap could be beyond RLIMIT_AS. The runtime would end
 // the program.

@@ -15,4 +15,22 @@ var limitMutants = []mutant{
 		"own, err := m.mapMemory(slabSize, size)", "own, err := m.mapMemory(slabSize, slabSize)", "./internal/mem", "TestSlabShort"},
 	{"files that the kernel keeps in memory count as used", mem + "host_linux.go",
 		"	used -= min(used, inactive+active/2)\n", "	_ = active\n	used -= min(used, inactive)\n", "./internal/mem", "TestMemoryLimits"},
+
+	// Rings that grow.
+	{"a CQ never grows", queue + "cq.go",
+		"c.count == len(c.ring) && !c.grow() {", "c.count == len(c.ring) {", "./internal/queue", "TestCQGrows"},
+	{"a CQ that grows loses what lies behind its ring's end", queue + "cq.go",
+		"	copy(ring[k:], c.ring[:c.count-k])\n", "	_ = k\n", "./internal/queue", "TestCQGrows"},
+	{"a CQ grows beyond what was asked for", queue + "cq.go",
+		"	n := min(2*len(c.ring), c.entries)\n", "	n := 2 * len(c.ring)\n", "./internal/queue", "TestCQGrows"},
+	{"rings have all of their places from the beginning", queue + "room.go",
+		"	return min(most, firstPlaces)\n", "	return max(most, firstPlaces)\n", "./rsocket", "TestIdleHeap"},
+	{"rings grow where the heap may not", queue + "room.go",
+		"	if mem.HeapIsBounded() {\n", "	if false {\n", "./internal/queue", "TestBoundedHeap"},
+	{"a send queue grows beyond what was granted", transport + "sendqueue.go",
+		"	if len(sq.wqes) < sq.most {\n", "	if len(sq.wqes) <= sq.most {\n", "./internal/transport", "TestSendQueueGrows"},
+	{"a send queue that grows puts work requests into other places", transport + "sendqueue.go",
+		"		*sq.at(place) = *old.at(place)\n", "		sq.wqes[place-sq.freed.Load()] = *old.at(place)\n", "./internal/transport", "TestSendQueueGrows"},
+	{"a send queue of iWARP that grows forgets what is in it", iwarp + "sendqueue.go",
+		"		*sq.at(place) = *old.at(place)\n", "", "./internal/iwarp", "TestSendQueueGrows"},
 }

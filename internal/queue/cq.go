@@ -48,7 +48,8 @@ type CQHooks struct {
 	Now     func() time.Duration // the device's clock, for Soon
 }
 
-// CQ is a completion queue: a ring of completions.
+// CQ is a completion queue: a ring of completions. The ring grows while completions wait, up to the room that the program
+// has asked for, since most queues never hold more than a few.
 type CQ struct {
 	hooks CQHooks
 	spin  waitSpin
@@ -61,6 +62,7 @@ type CQ struct {
 
 	mu      release.Mutex
 	ring    []CQE
+	entries int // that the ring may have
 	first   int
 	count   int
 	arm     armed
@@ -78,13 +80,15 @@ const (
 )
 
 // NewCQ makes a queue for so many completions.
-func NewCQ(entries int, hooks CQHooks) *CQ { return &CQ{hooks: hooks, ring: make([]CQE, entries)} }
+func NewCQ(entries int, hooks CQHooks) *CQ {
+	return &CQ{hooks: hooks, ring: make([]CQE, FirstPlaces(entries)), entries: entries}
+}
 
 // Cap implements verbs.ProviderCQ.
 func (c *CQ) Cap() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.ring)
+	return c.entries
 }
 
 // Waiting returns how many completions are waiting. It takes no lock.
@@ -146,7 +150,7 @@ func (c *CQ) end() error {
 		return verbs.ErrClosed
 	case c.overrun:
 		return verbs.Errorf(verbs.ErrCQOverrun, "completions were lost: the queue was full with %d; "+
-			"create it for as many as all its QPs can have outstanding, or poll more often", len(c.ring))
+			"create it for as many as all its QPs can have outstanding, or poll more often", c.entries)
 	}
 	return nil
 }
@@ -162,7 +166,7 @@ func (c *CQ) Push(cqes []CQE) {
 	notify, lost := false, false
 	for i := range cqes {
 		e := &cqes[i]
-		if c.overrun || c.count == len(c.ring) { // what fits again would have a gap before it
+		if c.overrun || c.count == len(c.ring) && !c.grow() { // what fits again would have a gap before it
 			lost, c.overrun = true, true
 			c.ended.Store(true)
 			notify = notify || c.arm != notArmed
@@ -189,6 +193,24 @@ func (c *CQ) Push(cqes []CQE) {
 	if notify {
 		c.notify()
 	}
+}
+
+// grow makes the ring larger, if it may be. The caller holds c.mu.
+func (c *CQ) grow() bool {
+	n := min(2*len(c.ring), c.entries)
+	if n <= len(c.ring) {
+		return false
+	}
+	c.remake(n)
+	return true
+}
+
+// remake makes a ring of n places, which hold what waits. The caller holds c.mu.
+func (c *CQ) remake(n int) {
+	ring := make([]CQE, n)
+	k := copy(ring, c.ring[c.first:min(c.first+c.count, len(c.ring))])
+	copy(ring[k:], c.ring[:c.count-k])
+	c.ring, c.first = ring, 0
 }
 
 // PushBoth puts the completions of a QP into the CQs of its queues. Those of receives have the bit of
@@ -251,11 +273,8 @@ func (c *CQ) Resize(entries int) error {
 	if err := HoldsCQ(entries); err != nil {
 		return err
 	}
-	ring := make([]CQE, entries)
-	for i := range c.count {
-		ring[i] = c.ring[(c.first+i)%len(c.ring)]
-	}
-	c.ring, c.first = ring, 0
+	c.remake(max(FirstPlaces(entries), c.count))
+	c.entries = entries
 	return nil
 }
 
@@ -266,6 +285,6 @@ func (c *CQ) Close() error {
 	c.closed = true
 	c.ended.Store(true)
 	c.show(-uint64(c.count))
-	c.ring, c.count = nil, 0
+	c.ring, c.entries, c.count = nil, 0, 0
 	return nil
 }

@@ -10,6 +10,19 @@ import (
 // wqeSize is at least what a work request costs beside its SGEs and inline data, whatever the device.
 const wqeSize = 384
 
+// firstPlaces is how many places the ring of a queue begins with.
+const firstPlaces = 16
+
+// FirstPlaces returns how many places the ring of a queue begins with, that may have most in the end: few, since most
+// connections are idle. Where RLIMIT_AS bounds the heap it has all from the beginning, and so whoever makes the queue
+// hears that there is no room. Later nobody would: the runtime ends a program whose heap cannot grow.
+func FirstPlaces(most int) int {
+	if mem.HeapIsBounded() {
+		return most
+	}
+	return min(most, firstPlaces)
+}
+
 // HoldsCQ returns an error if the host cannot hold a CQ of so many entries.
 func HoldsCQ(entries int) error { return mem.HoldsHeap(entries * int(unsafe.Sizeof(CQE{}))) }
 

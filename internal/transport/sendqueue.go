@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/adverb-rdma/adverb/internal/mem"
+	"github.com/adverb-rdma/adverb/internal/queue"
 	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
@@ -94,8 +95,11 @@ func (w *sendWQE) takesRecv() bool {
 //	freed <= head <= requester.cur <= tail
 //
 // Those before freed are free; those before head, complete; before cur, sent; before tail, posted.
+//
+// The ring grows while work requests are under way, up to the room that was granted.
 type sendQueue struct {
 	wqes      []sendWQE // a power of two, or none before INIT
+	most      int       // as many there may be
 	rares     []rare    // of the WQEs; none before the first that has something rare
 	datagrams bool      // UD: each has
 	sges      []verbs.SGE
@@ -113,23 +117,45 @@ type sendQueue struct {
 
 // newSendQueue makes the ring. cap is what was granted.
 func newSendQueue(typ verbs.QPType, cap verbs.QPCap, firstSeq uint64) sendQueue {
-	return sendQueue{
+	sq := sendQueue{
 		datagrams: typ == verbs.QPTypeUD,
-		wqes:      make([]sendWQE, cap.MaxSendWR),
-		sges:      make([]verbs.SGE, cap.MaxSendWR*cap.MaxSendSGE),
+		most:      cap.MaxSendWR,
 		maxSGE:    cap.MaxSendSGE,
-		inline:    make([]byte, cap.MaxSendWR*cap.MaxInlineData),
 		maxInline: cap.MaxInlineData,
 		freed:     new(atomic.Uint64),
 		nextSeq:   firstSeq,
+	}
+	sq.make(queue.FirstPlaces(sq.most))
+	return sq
+}
+
+// make makes the ring, of n places.
+func (sq *sendQueue) make(n int) {
+	sq.wqes = make([]sendWQE, n)
+	sq.sges = make([]verbs.SGE, n*sq.maxSGE)
+	sq.inline = make([]byte, n*sq.maxInline)
+	sq.rares = nil
+}
+
+// grow makes a ring that is twice as large. Work requests that are in the queue keep what they have of the smaller one:
+// their SGEs, inline data and what is rare.
+func (sq *sendQueue) grow() {
+	old := *sq
+	sq.make(2 * len(old.wqes))
+	for place := sq.freed.Load(); place != sq.tail; place++ {
+		*sq.at(place) = *old.at(place)
 	}
 }
 
 func (sq *sendQueue) at(place uint64) *sendWQE { return &sq.wqes[place&uint64(len(sq.wqes)-1)] }
 
-// full explains why there is no room, or returns nil.
+// full explains why there is no room for one more, or returns nil: there is room then.
 func (sq *sendQueue) full() error {
 	if sq.tail-sq.freed.Load() < uint64(len(sq.wqes)) {
+		return nil
+	}
+	if len(sq.wqes) < sq.most {
+		sq.grow()
 		return nil
 	}
 	return sq.whyFull()
