@@ -76,6 +76,11 @@ type DeviceAttr struct {
 	// All else works. It is empty where nothing stands in the way, and has no C symbol.
 	UnsharedMemory string
 
+	// RefusedOptions says which options of sockets the system denies to the device, as a sandbox does, and what is lost by
+	// each: "SO_RXQ_OVFL: operation not permitted: drop_overflow stays 0 …". The device does without them. It is empty where
+	// nothing is denied, and has no C symbol.
+	RefusedOptions string
+
 	// Guarantees are what the device promises beyond the verbs. They have no C symbol.
 	Guarantees Guarantees
 }

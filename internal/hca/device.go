@@ -75,6 +75,9 @@ type Config struct {
 	// the log.
 	Alone error
 
+	// Refused is what the system denies to the device's links, for the log and the attributes.
+	Refused []link.Refusal
+
 	// Driven makes a device without goroutines. The one who opened it calls Drive, at the latest when NextDrive
 	// says so. It is for simulations: they replay only if one goroutine does everything.
 	Driven bool
@@ -203,6 +206,7 @@ func (d *Device) Query() (verbs.DeviceAttr, error) {
 	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach = maxMcastGrp, maxMcastQPAttach, maxMcastGrp*maxMcastQPAttach
 	a.LocalCAAckDelay = localACKDelay
 	a.Guarantees = verbs.AllGuarantees
+	a.RefusedOptions = link.Refusals(d.config.Refused)
 	return a, nil
 }
 

@@ -14,6 +14,10 @@ func (d *Device) SetLogger(l *slog.Logger) {
 	if err := d.config.Alone; err != nil {
 		d.log.Add(slog.LevelWarn, "alone", "shares neither memory nor addresses with other programs", devlog.Cause(err))
 	}
+	for _, r := range d.config.Refused {
+		d.log.Add(slog.LevelWarn, "refused "+r.Option, "does without a socket option that the system refuses",
+			slog.String("option", r.Option), slog.String("lost", r.Lost), devlog.Cause(r.Cause))
+	}
 }
 
 // event raises an asynchronous event, and logs it.

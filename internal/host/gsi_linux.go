@@ -23,7 +23,7 @@ import (
 // are claimed already, with an error that is verbs.ErrBusy and says by whom if that is another process. The same holds
 // for a service that somebody shares. A process must have claimed a block first.
 func (n *Netdev) ClaimService(addr netip.Addr, service uint64) (release func(), ok bool, err error) {
-	if n.alone { // nobody else has the address
+	if n.alone != nil { // nobody else has the address
 		return func() {}, true, nil
 	}
 	return n.claimService(serviceName(addr, service), 0)

@@ -108,7 +108,7 @@ type laneKey struct {
 // ShareMemory lets packets between processes of this host go by shared memory. It is called before
 // anything else is. A process that is alone has nobody to share it with.
 func (n *Netdev) ShareMemory() {
-	if n.alone {
+	if n.alone != nil {
 		return
 	}
 	n.lanes.on, n.lanes.time = true, laneTime

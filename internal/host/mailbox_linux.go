@@ -92,17 +92,26 @@ func openMailbox(name boxName) (*mailbox, error) {
 	return m, nil
 }
 
-// bindMailbox opens a mailbox by its name or an alias.
-func bindMailbox(name boxName, as string) (*mailbox, error) {
+// credentialSocket returns a socket whose messages have the credentials of their senders.
+func credentialSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return -1, os.NewSyscallError("socket of AF_UNIX", err)
 	}
-	err = os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
-	if err == nil {
-		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrUnix{Name: as}))
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("set socket option SO_PASSCRED to 1: %w", err)
 	}
+	return fd, nil
+}
+
+// bindMailbox opens a mailbox by its name or an alias.
+func bindMailbox(name boxName, as string) (*mailbox, error) {
+	fd, err := credentialSocket()
 	if err != nil {
+		return nil, err
+	}
+	if err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrUnix{Name: as})); err != nil {
 		unix.Close(fd)
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = errTaken

@@ -21,7 +21,7 @@ import (
 type Netdev struct {
 	*udp.Netdev
 
-	alone  bool // see Alone
+	alone  error // see Alone
 	owned  [numBlocks]atomic.Bool
 	owners atomic.Pointer[owners] // nil before the first Claim
 	gsi    atomic.Bool            // this process has a QP1
@@ -43,21 +43,37 @@ var _ link.Netdev = (*Netdev)(nil)
 
 // Share returns a Netdev that shares the addresses of a network interface.
 func Share(n *udp.Netdev) *Netdev {
-	d := &Netdev{Netdev: n, alone: Alone() != nil, pool: processOutlets, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
+	d := &Netdev{Netdev: n, alone: Alone(), pool: processOutlets, named: map[boxName]*mailbox{}, links: map[netip.Addr]*Link{}}
 	d.family = &[]*Netdev{d}
 	return d
 }
 
 // Alone returns nil where this process can know others of its user by the kernel's word. Else it says why it cannot. It
-// then shares nothing with them, as on other systems: neither addresses nor memory, and no will.
-func Alone() error { return user.Self() }
+// then shares nothing with them, as on other systems: neither addresses nor memory, and no will. So it is in a sandbox that
+// refuses what sharing needs: SO_REUSEPORT, or unix sockets whose messages have the sender's credentials.
+func Alone() error {
+	if err := user.Self(); err != nil {
+		return err
+	}
+	if err := udp.Sharing(); err != nil {
+		return err
+	}
+	fd, err := credentialSocket()
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) { // it is no sandbox
+		return nil
+	}
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
 
 // Shard returns a further Netdev of the same network interface, for another shard of the device. Its links have
 // sockets of their own, which get what is for its own blocks, as if it were that of another process. No process gives
 // its will to it: this one would die with it. Shard is called before anything else is. It returns nil if this process is
 // alone: an address has one link then.
 func (n *Netdev) Shard() *Netdev {
-	if n.alone {
+	if n.alone != nil {
 		return nil
 	}
 	s := Share(n.Netdev.Again())
@@ -102,7 +118,7 @@ func (n *Netdev) Claim(block uint32) (bool, error) {
 	if block == specialBlock || block >= controlBlock {
 		return false, nil
 	}
-	if n.alone { // as on other systems
+	if n.alone != nil { // as on other systems
 		return true, nil
 	}
 	box, err := openMailbox(blockName(block))
@@ -180,10 +196,10 @@ func (n *Netdev) blocks(addr netip.Addr) []uint32 {
 
 // Open implements link.Netdev. An address has at most one link at a time.
 func (n *Netdev) Open(addr netip.Addr) (link.Link, error) {
-	if n.alone {
+	if n.alone != nil {
 		l, err := n.Netdev.Open(addr)
 		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, fmt.Errorf("open link on %v: another program, or another device of this one, has it, and this program shares no address: %w (%w)", addr, Alone(), err)
+			return nil, fmt.Errorf("open link on %v: another program, or another device of this one, has it, and this program shares no address: %w (%w)", addr, n.alone, err)
 		}
 		return l, err
 	}

@@ -6,6 +6,7 @@ package link
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -141,6 +142,22 @@ type Stats struct {
 	// ReceiveDrops is the number of datagrams lost on the way in, as far as the link can know. A
 	// train that overflowed the buffer counts as one.
 	ReceiveDrops uint64
+}
+
+// Refusal is something that the system denies to links, as a sandbox does, and that they do without.
+type Refusal struct {
+	Option string // of sockets
+	Lost   string // what is lost by that
+	Cause  error  // the system's
+}
+
+// Refusals puts refusals into words.
+func Refusals(refused []Refusal) string {
+	var words []string
+	for _, r := range refused {
+		words = append(words, r.Option+": "+r.Cause.Error()+": "+r.Lost)
+	}
+	return strings.Join(words, "; ")
 }
 
 // Middleware wraps a Link in another one, for example in one that traces.

@@ -1,5 +1,7 @@
 package main
 
+const soft = "provider/soft/"
+
 // limitMutants are of what the host has little of: memory, descriptors, options of sockets.
 var limitMutants = []mutant{
 	// What the host has left.
@@ -33,4 +35,16 @@ var limitMutants = []mutant{
 		"		*sq.at(place) = *old.at(place)\n", "		sq.wqes[place-sq.freed.Load()] = *old.at(place)\n", "./internal/transport", "TestSendQueueGrows"},
 	{"a send queue of iWARP that grows forgets what is in it", iwarp + "sendqueue.go",
 		"		*sq.at(place) = *old.at(place)\n", "", "./internal/iwarp", "TestSendQueueGrows"},
+
+	// Options of sockets that a sandbox refuses.
+	{"a link needs every option of its sockets", udp + "options_linux.go",
+		"	for _, o := range options {\n		_ = unix.SetsockoptInt(fd, o.level, o.name, o.value)\n", "	for _, o := range options {\n		if unix.SetsockoptInt(fd, o.level, o.name, o.value) != nil {\n			unix.Shutdown(fd, unix.SHUT_RDWR)\n			unix.Close(fd)\n		}\n", "./internal/link/udp", "TestRefusedOption"},
+	{"a refused option of multicast means no link", udp + "link_linux.go",
+		"err != nil && !refused(err) {\n			return fail(err)\n", "err != nil {\n			return fail(err)\n", "./internal/link/udp", "TestRefusedOption"},
+	{"it is not said which options are refused", soft + "soft.go",
+		", Refused: udp.Refused(),", ",", "./provider/soft", "TestSandboxOptions"},
+	{"a process without SO_REUSEPORT shares its address all the same", host + "netdev_linux.go",
+		"	if err := udp.Sharing(); err != nil {\n", "	if err := udp.Sharing(); false {\n", "./provider/soft", "TestSandboxOptions"},
+	{"a process without SO_PASSCRED has mailboxes all the same", host + "netdev_linux.go",
+		"	if err == nil {\n		unix.Close(fd)\n	}\n	return err\n}\n", "	if err == nil {\n		unix.Close(fd)\n	}\n	return nil\n}\n", "./provider/soft", "TestSandboxOptions"},
 }

@@ -149,7 +149,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	config := hca.Config{
 		Name: name, ClaimService: shared.ClaimService, ShareService: shared.ShareService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
 		Spin: spin(), Clock: processClock(), Yielder: yielder, Congestion: env.congestion, Routing: env.routing,
-		Standard: !env.extensions, Alone: host.Alone(),
+		Standard: !env.extensions, Alone: host.Alone(), Refused: udp.Refused(),
 	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
 		shared.Close()

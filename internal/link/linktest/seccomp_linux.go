@@ -1,6 +1,7 @@
 package linktest
 
 import (
+	"fmt"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -18,6 +19,41 @@ func Refuse(errno syscall.Errno, flags uintptr, numbers ...uint32) error {
 		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: n, SkipTrue: uint8(len(numbers) - i)})
 	}
 	program = append(program, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}, bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)})
+	return install(program, flags)
+}
+
+// Options are options of sockets that RefuseOptions knows.
+var Options = map[string][2]int{
+	"SO_REUSEPORT": {unix.SOL_SOCKET, unix.SO_REUSEPORT}, "SO_REUSEADDR": {unix.SOL_SOCKET, unix.SO_REUSEADDR},
+	"SO_RCVBUF": {unix.SOL_SOCKET, unix.SO_RCVBUF}, "SO_SNDBUF": {unix.SOL_SOCKET, unix.SO_SNDBUF},
+	"SO_RXQ_OVFL": {unix.SOL_SOCKET, unix.SO_RXQ_OVFL}, "SO_PASSCRED": {unix.SOL_SOCKET, unix.SO_PASSCRED},
+	"IP_RECVTOS": {unix.IPPROTO_IP, unix.IP_RECVTOS}, "IP_MTU_DISCOVER": {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER},
+	"IP_MULTICAST_IF": {unix.IPPROTO_IP, unix.IP_MULTICAST_IF}, "IP_MULTICAST_TTL": {unix.IPPROTO_IP, unix.IP_MULTICAST_TTL},
+	"IPV6_RECVTCLASS": {unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS}, "IPV6_MTU_DISCOVER": {unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER},
+	"IPV6_FLOWINFO": {unix.IPPROTO_IPV6, 11}, "IPV6_FLOWINFO_SEND": {unix.IPPROTO_IPV6, 33},
+	"UDP_NO_CHECK6_RX": {unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX}, "UDP_GRO": {unix.IPPROTO_UDP, unix.UDP_GRO},
+}
+
+// RefuseOptions is Refuse for setsockopt of the options named.
+func RefuseOptions(errno syscall.Errno, flags uintptr, names ...string) error {
+	const level, name = 16 + 8, 16 + 16 // the lower halves of the arguments, on a little-endian system
+	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	program := []bpf.Instruction{bpf.LoadAbsolute{Off: 0, Size: 4}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_SETSOCKOPT, SkipTrue: 1}, allow}
+	for _, n := range names {
+		o, ok := Options[n]
+		if !ok {
+			return fmt.Errorf("option %s is not known here", n)
+		}
+		program = append(program,
+			bpf.LoadAbsolute{Off: level, Size: 4}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(o[0]), SkipFalse: 3},
+			bpf.LoadAbsolute{Off: name, Size: 4}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(o[1]), SkipFalse: 1},
+			bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)})
+	}
+	return install(append(program, allow), flags)
+}
+
+// install gives the kernel a filter of system calls.
+func install(program []bpf.Instruction, flags uintptr) error {
 	raw, err := bpf.Assemble(program)
 	if err != nil {
 		return err

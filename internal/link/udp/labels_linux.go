@@ -20,14 +20,11 @@ const (
 
 // receiveClass has a socket tell the traffic class of what it receives and, over IPv6, the flow label.
 // The kernel tells both in one message, which costs no more than that of the class alone.
-func receiveClass(fd int, addr netip.Addr) error {
-	switch {
-	case addr.Is4():
-		return setOptions(fd, option{unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS"})
-	case takesOption(fd, ipv6FlowInfo):
-		return nil
+func receiveClass(fd int, addr netip.Addr) {
+	if addr.Is4() || takesOption(fd, ipv6FlowInfo) { // IP_RECVTOS is one of receiveOptions
+		return
 	}
-	return setOptions(fd, option{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS"})
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1)
 }
 
 // takesOption switches an option of an IPv6 socket on, and reports whether it is. Systems that only look

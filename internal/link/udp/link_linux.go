@@ -81,10 +81,8 @@ func newLink(addr netip.Addr, index int, shared bool) (*Link, error) {
 		if err != nil {
 			return fail(fmt.Errorf("bind a socket to send from: %w", err))
 		}
-		if err := configureSendSocket(fd, addr); err != nil {
-			return fail(err)
-		}
-		if err := configureMulticastSending(fd, addr, index); err != nil {
+		tryOptions(fd, sendOptions(addr))
+		if err := configureMulticastSending(fd, addr, index); err != nil && !refused(err) {
 			return fail(err)
 		}
 		if addr.Is6() {
@@ -147,9 +145,9 @@ func openReceiveSocket(at netip.AddrPort, scope uint32, shared bool) (int, error
 	if err != nil {
 		return -1, err
 	}
-	err = configureReceiveSocket(fd, at.Addr())
-	if err == nil && shared {
-		err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT"})
+	configureReceiveSocket(fd, at.Addr())
+	if shared {
+		err = setOptions(fd, sharedPort)
 	}
 	if err == nil {
 		err = bind(fd, at, scope)
@@ -161,49 +159,13 @@ func openReceiveSocket(at netip.AddrPort, scope uint32, shared bool) (int, error
 	return fd, nil
 }
 
-func configureReceiveSocket(fd int, addr netip.Addr) error {
-	err := receiveClass(fd, addr)
-	if err == nil {
-		err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF"},
-			option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"})
-	}
+// configureReceiveSocket sets what the system grants.
+func configureReceiveSocket(fd int, addr netip.Addr) {
+	receiveClass(fd, addr)
+	tryOptions(fd, receiveOptions(addr))
 	// What overflows the buffer is lost. The windows of a few QPs fill the 208 KiB that a system
 	// grants by default. With CAP_NET_ADMIN there is more.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)
-	// Kernels before 5.0 do not know the option. They deliver single datagrams.
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
-	if err == nil && addr.Is6() {
-		// RoCEv2 cards, and Linux's rxe, send UDP checksum 0 over IPv6 too.
-		err = setOptions(fd, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"})
-	}
-	return err
-}
-
-func configureSendSocket(fd int, addr netip.Addr) error {
-	// PROBE sets DF, and with DF an unconnected socket sends identification 0: IBTA CA17-7, CA17-8.
-	// Nothing is read from these sockets, so a small receive buffer keeps what strays into them from
-	// costing memory.
-	probe := option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, "IPV6_MTU_DISCOVER"}
-	if addr.Is4() {
-		probe = option{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, "IP_MTU_DISCOVER"}
-	}
-	return setOptions(fd, probe,
-		option{unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer, "SO_SNDBUF"},
-		option{unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF"})
-}
-
-type option struct {
-	level, name, value int
-	spelling           string
-}
-
-func setOptions(fd int, options ...option) error {
-	for _, o := range options {
-		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return fmt.Errorf("set socket option %s to %d: %w", o.spelling, o.value, err)
-		}
-	}
-	return nil
 }
 
 func bind(fd int, at netip.AddrPort, scope uint32) error {

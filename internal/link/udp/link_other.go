@@ -43,6 +43,9 @@ var _ link.Link = (*Link)(nil)
 // the interface to the system.
 var errMulticast = errors.New("this link has no multicast; the one on Linux has")
 
+// Refused returns which options of sockets the system denies. Here a link needs none.
+func Refused() []link.Refusal { return nil }
+
 // openLink opens the link of addr, which has no zone, on the interface of an index.
 func openLink(addr netip.Addr, index int) (link.Link, error) {
 	l := &Link{

@@ -175,21 +175,21 @@ func openGroupSocket(at netip.AddrPort, index int) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// It is REUSEADDR, because REUSEPORT would keep other users out.
-	err = configureReceiveSocket(fd, group)
-	if err == nil {
-		err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR"})
+	configureReceiveSocket(fd, group)
+	// It is REUSEADDR, because REUSEPORT would keep other users out. Where it is refused the group is this link's alone.
+	if err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR", ""}); err != nil && refused(err) {
+		err = nil
 	}
 	if err == nil {
 		// If somebody joins the group on another interface, the socket must not get what comes
 		// through that one. An IPv4 membership can tell interfaces apart, an IPv6 membership
 		// cannot.
-		only := option{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, index, "SO_BINDTOIFINDEX"}
+		only := option{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, index, "SO_BINDTOIFINDEX", ""}
 		if group.Is4() {
-			only = option{unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, "IP_MULTICAST_ALL"}
+			only = option{unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, "IP_MULTICAST_ALL", ""}
 		}
 		err = setOptions(fd, only)
-		if errors.Is(err, unix.ENOPROTOOPT) || errors.Is(err, unix.EPERM) { // before Linux 5.1 and 5.7
+		if err != nil && refused(err) { // so do Linux before 5.1 and 5.7
 			err = nil
 		}
 	}
@@ -216,18 +216,18 @@ func openGroupSocket(at netip.AddrPort, index int) (int, error) {
 // index. Members on this host receive it too.
 func configureMulticastSending(fd int, addr netip.Addr, index int) error {
 	if !addr.Is4() {
-		return setOptions(fd,
-			option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index, "IPV6_MULTICAST_IF"},
-			option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, multicastHops, "IPV6_MULTICAST_HOPS"},
-			option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 1, "IPV6_MULTICAST_LOOP"})
+		return errors.Join(
+			setOptions(fd, option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index, "IPV6_MULTICAST_IF", ""}),
+			setOptions(fd, option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, multicastHops, "IPV6_MULTICAST_HOPS", ""}),
+			setOptions(fd, option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 1, "IPV6_MULTICAST_LOOP", ""}))
 	}
 	err := unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(index)})
 	if err != nil {
-		return fmt.Errorf("set socket option IP_MULTICAST_IF to interface %d: %w", index, err)
+		err = fmt.Errorf("set socket option IP_MULTICAST_IF to interface %d: %w", index, err)
 	}
-	return setOptions(fd,
-		option{unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, multicastHops, "IP_MULTICAST_TTL"},
-		option{unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1, "IP_MULTICAST_LOOP"})
+	return errors.Join(err,
+		setOptions(fd, option{unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, multicastHops, "IP_MULTICAST_TTL", ""}),
+		setOptions(fd, option{unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1, "IP_MULTICAST_LOOP", ""}))
 }
 
 // checkRoute returns why the system would not send to a group through the link's interface, or nil.
@@ -240,7 +240,7 @@ func (l *Link) checkRoute(group netip.Addr) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := configureMulticastSending(fd, addr, l.ifindex); err != nil {
+	if err := configureMulticastSending(fd, addr, l.ifindex); err != nil && !refused(err) {
 		return err
 	}
 	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: link.Port, Addr: group.As16(), ZoneId: uint32(l.ifindex)}

@@ -79,6 +79,20 @@ func TestDevinfoUnsharedMemory(t *testing.T) {
 	}
 }
 
+// TestDevinfoRefusedOptions: a device that does without options of sockets says so.
+func TestDevinfoRefusedOptions(t *testing.T) {
+	r := rxe(t)
+	r.attr.RefusedOptions = "UDP_GRO: operation not permitted: more CPU"
+	var out strings.Builder
+	r.print(&out, true)
+	if want := "\trefused_options:\t\tUDP_GRO: operation not permitted: more CPU\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("devinfo -v: got\n%swant %q in it", out.String(), want)
+	}
+	if got := r.json().RefusedOptions; got != r.attr.RefusedOptions {
+		t.Errorf("devinfo --json: got refused_options %q, want %q", got, r.attr.RefusedOptions)
+	}
+}
+
 // devinfoKeys are the names that lines of ibv_devinfo start with, tabs included.
 func devinfoKeys(out string) []string {
 	var keys []string

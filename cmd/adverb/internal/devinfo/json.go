@@ -39,6 +39,7 @@ type reportJSON struct {
 	MaxInline       *int       `json:"max_inline_data,omitempty"` // nil where the device does not tell
 	NumCompVectors  int        `json:"num_comp_vectors"`
 	UnsharedMemory  string     `json:"unshared_memory,omitempty"`
+	RefusedOptions  string     `json:"refused_options,omitempty"`
 	Ports           []portJSON `json:"ports"`
 }
 
@@ -85,7 +86,7 @@ func (r *report) json() reportJSON {
 		MaxMW:     a.MaxMW, MaxMcastGrp: a.MaxMcastGrp, MaxMcastAttach: a.MaxMcastQPAttach, MaxAH: a.MaxAH,
 		MaxSRQ: a.MaxSRQ, MaxSRQWR: a.MaxSRQWR, MaxSRQSGE: a.MaxSRQSGE,
 		MaxPKeys: a.MaxPKeys, LocalCAAckDelay: a.LocalCAAckDelay, NumCompVectors: a.NumCompVectors,
-		UnsharedMemory: a.UnsharedMemory, Ports: []portJSON{},
+		UnsharedMemory: a.UnsharedMemory, RefusedOptions: a.RefusedOptions, Ports: []portJSON{},
 	}
 	if a.MaxInline != verbs.MaxInlineUnknown {
 		j.MaxInline = &a.MaxInline

@@ -26,7 +26,7 @@ func (r *report) print(w io.Writer, verbose bool) {
 	if verbose {
 		printDeviceAttr(w, a)
 		printKernelNames(w, &r.info)
-		printMemory(w, a)
+		printDenied(w, a)
 	}
 	for i := range r.ports {
 		r.ports[i].print(w, r.info.Transport, verbose)
@@ -44,10 +44,13 @@ func printKernelNames(w io.Writer, d *verbs.DeviceInfo) {
 	}
 }
 
-// printMemory prints why memory is not what it should be, which the C program does not have.
-func printMemory(w io.Writer, a *verbs.DeviceAttr) {
+// printDenied prints what the system denies to the device, which the C program does not have.
+func printDenied(w io.Writer, a *verbs.DeviceAttr) {
 	if a.UnsharedMemory != "" {
 		fmt.Fprintf(w, "\tunshared_memory:\t\t%s\n", a.UnsharedMemory)
+	}
+	if a.RefusedOptions != "" {
+		fmt.Fprintf(w, "\trefused_options:\t\t%s\n", a.RefusedOptions)
 	}
 }
 
