@@ -30,7 +30,7 @@ var limitMutants = []mutant{
 	{"rings grow where the heap may not", queue + "room.go",
 		"	if mem.HeapIsBounded() {\n", "	if false {\n", "./internal/queue", "TestBoundedHeap"},
 	{"a send queue grows beyond what was granted", transport + "sendqueue.go",
-		"	if len(sq.wqes) < sq.most {\n", "	if len(sq.wqes) <= sq.most {\n", "./internal/transport", "TestSendQueueGrows"},
+		"	if len(sq.wqes) < int(sq.most) {\n", "	if len(sq.wqes) <= int(sq.most) {\n", "./internal/transport", "TestSendQueueGrows"},
 	{"a send queue that grows puts work requests into other places", transport + "sendqueue.go",
 		"		*sq.at(place) = *old.at(place)\n", "		sq.wqes[place-sq.freed.Load()] = *old.at(place)\n", "./internal/transport", "TestSendQueueGrows"},
 	{"a send queue of iWARP that grows forgets what is in it", iwarp + "sendqueue.go",

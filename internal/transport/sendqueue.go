@@ -99,13 +99,13 @@ func (w *sendWQE) takesRecv() bool {
 // The ring grows while work requests are under way, up to the room that was granted.
 type sendQueue struct {
 	wqes      []sendWQE // a power of two, or none before INIT
-	most      int       // as many there may be
 	rares     []rare    // of the WQEs; none before the first that has something rare
 	datagrams bool      // UD: each has
 	sges      []verbs.SGE
 	maxSGE    int
 	inline    []byte
-	maxInline int
+	maxInline int32
+	most      int32 // WQEs that there may be
 
 	freed        *atomic.Uint64 // set by polling
 	head, tail   uint64
@@ -119,13 +119,13 @@ type sendQueue struct {
 func newSendQueue(typ verbs.QPType, cap verbs.QPCap, firstSeq uint64) sendQueue {
 	sq := sendQueue{
 		datagrams: typ == verbs.QPTypeUD,
-		most:      cap.MaxSendWR,
+		most:      int32(cap.MaxSendWR),
 		maxSGE:    cap.MaxSendSGE,
-		maxInline: cap.MaxInlineData,
+		maxInline: int32(cap.MaxInlineData),
 		freed:     new(atomic.Uint64),
 		nextSeq:   firstSeq,
 	}
-	sq.make(queue.FirstPlaces(sq.most))
+	sq.make(queue.FirstPlaces(cap.MaxSendWR))
 	return sq
 }
 
@@ -133,7 +133,7 @@ func newSendQueue(typ verbs.QPType, cap verbs.QPCap, firstSeq uint64) sendQueue 
 func (sq *sendQueue) make(n int) {
 	sq.wqes = make([]sendWQE, n)
 	sq.sges = make([]verbs.SGE, n*sq.maxSGE)
-	sq.inline = make([]byte, n*sq.maxInline)
+	sq.inline = make([]byte, n*int(sq.maxInline))
 	sq.rares = nil
 }
 
@@ -154,7 +154,7 @@ func (sq *sendQueue) full() error {
 	if sq.tail-sq.freed.Load() < uint64(len(sq.wqes)) {
 		return nil
 	}
-	if len(sq.wqes) < sq.most {
+	if len(sq.wqes) < int(sq.most) {
 		sq.grow()
 		return nil
 	}
@@ -250,7 +250,7 @@ func (sq *sendQueue) keepRare(w *sendWQE, place uint64, wr *verbs.SendWR) {
 }
 
 func (sq *sendQueue) inlineSpace(place uint64, n uint32) []byte {
-	return sq.inline[int(place)*sq.maxInline:][:n:n]
+	return sq.inline[int(place)*int(sq.maxInline):][:n:n]
 }
 
 // packetsFor returns how many packets a message takes: an empty one takes one as well.
