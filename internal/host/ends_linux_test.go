@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/adverb-rdma/adverb/internal/link"
-	"github.com/adverb-rdma/adverb/internal/shm"
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
@@ -66,7 +65,7 @@ func TestSilentLane(t *testing.T) {
 
 // TestLaneAskedAgain: a process that took no lane is asked again after a while.
 func TestLaneAskedAgain(t *testing.T) {
-	s, key := &lanes{outs: map[laneKey]*shm.Out{}}, laneKey{block: 1}
+	s, key := &lanes{}, laneKey{block: 1}
 	for ago, want := range map[time.Duration]bool{0: false, laneAgain + time.Second: true} {
 		s.refused = map[laneKey]time.Time{key: time.Now().Add(-ago)}
 		if _, try := s.find(key); try != want || (len(s.refused) == 0) != want {

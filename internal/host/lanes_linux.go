@@ -5,6 +5,8 @@ package host
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -25,8 +27,13 @@ import (
 //	sender                                            receiver
 //	connect to @adverb/lane/<block>    ---------->    accept
 //	SO_PEERCRED: my user?                             SO_PEERCRED: my user?
-//	addresses, the lane's memfd, bell  ---------->    is the address mine, the memfd sealed and right?
+//	addresses                          ---------->    is the address mine?
+//	is there a lane to it?             <----------    yes, and the receiver's name
+//	addresses, the lane's memfd, bell  ---------->    is the memfd sealed and right?
 //	                                   <----------    yes, and the receiver's bell
+//
+// A process has several blocks. By the receiver's name, a random number, the sender knows that one more block is of a
+// receiver to which it has a lane, and takes that.
 //
 // The socket stays open. By it the sender tells which files it lends (see package shm), and the receiver which
 // of them it has mapped:
@@ -49,6 +56,10 @@ import (
 const (
 	// A device makes up to maxLanes lanes, and each of its addresses takes as many.
 	maxLanes = 64
+	// A lane takes laneDescriptors descriptors at either end: the socket, and the other end's bell. Lanes, and the wills of
+	// other processes, leave the program one part in sparePart of the descriptors that it may have.
+	laneDescriptors = 2
+	sparePart       = 4
 	// The process at the other end has laneTime to answer. One that is stopped does not.
 	laneTime = 250 * time.Millisecond
 	// A process that took no lane is not asked again for laneAgain.
@@ -61,11 +72,12 @@ const (
 
 const (
 	// laneVersion is that of what both ends know of a lane. Processes of different versions have no lanes.
-	laneVersion = 5
+	laneVersion = 6
 
-	laneRequest = 1 + 16 + 16 // version, from, to
-	laneFiles   = 2           // the memory, the sender's bell
-	laneAnswer  = 1           // version
+	laneRequest  = 1 + 16 + 16 // version, from, to
+	laneFiles    = 2           // the memory, the sender's bell
+	laneReceiver = 1 + 8       // version, the receiver's name
+	laneAnswer   = 1           // version
 
 	fileMessage = 1 + 8 + 8 // kind; name, size; or slot, QPNs, key
 	fileAnswer  = 1 + 7*8   // kind; name; or slot and rights, generation, base, length, name, size, whether it may be changed
@@ -88,6 +100,7 @@ const laneBox = "@adverb/lane/"
 // lanes are those of a device.
 type lanes struct {
 	on      bool          // before the first Claim
+	name    uint64        // at random, of this device's shard as a receiver
 	time    time.Duration // laneTime, but in tests
 	dialing sync.Mutex    // held while a lane is made; answering one needs mu
 
@@ -95,7 +108,8 @@ type lanes struct {
 	closed  bool
 	servers []*net.UnixListener
 	conns   map[*net.UnixConn]struct{}
-	outs    map[laneKey]*shm.Out
+	outs    map[laneKey]*shm.Out // several blocks may be of one receiver
+	made    map[receiver]*shm.Out
 	refused map[laneKey]time.Time
 	inboxes map[netip.Addr]*shm.Inbox
 }
@@ -105,15 +119,22 @@ type laneKey struct {
 	block    uint32
 }
 
+// receiver is where a lane leads, and from which address.
+type receiver struct {
+	from, to netip.Addr
+	name     uint64
+}
+
 // ShareMemory lets packets between processes of this host go by shared memory. It is called before
 // anything else is. A process that is alone has nobody to share it with.
 func (n *Netdev) ShareMemory() {
 	if n.alone != nil {
 		return
 	}
-	n.lanes.on, n.lanes.time = true, laneTime
+	n.lanes.on, n.lanes.time, n.lanes.name = true, laneTime, rand.Uint64()
 	n.lanes.conns = map[*net.UnixConn]struct{}{}
 	n.lanes.outs = map[laneKey]*shm.Out{}
+	n.lanes.made = map[receiver]*shm.Out{}
 	n.lanes.refused = map[laneKey]time.Time{}
 	n.lanes.inboxes = map[netip.Addr]*shm.Inbox{}
 }
@@ -150,27 +171,32 @@ func (n *Netdev) Lane(from, to netip.Addr, qpn uint32) *shm.Out {
 	if !try {
 		return o
 	}
-	o, c, err := n.dialLane(key)
+	made, c, err := n.dialLane(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.refused[key] = time.Now()
 		return nil
 	}
+	o = made.Out
 	if s.closed {
-		c.Close()
-		o.Close()
+		if c != nil {
+			c.Close()
+			o.Close()
+		}
 		return nil
 	}
 	o.Use(1)
 	s.outs[key] = o
+	if c == nil { // it was there
+		return o
+	}
+	s.made[made.to] = o
 	s.conns[c] = struct{}{}
 	n.served.Go(func() {
 		takeAnswers(c, o)
 		s.mu.Lock()
-		if s.outs[key] == o {
-			delete(s.outs, key)
-		}
+		s.forget(o)
 		delete(s.conns, c)
 		s.mu.Unlock()
 		c.Close()
@@ -206,17 +232,25 @@ func (s *lanes) find(key laneKey) (o *shm.Out, try bool) {
 			delete(s.refused, k)
 		}
 	}
-	if _, ok := s.refused[key]; ok {
-		return nil, false
+	_, refused := s.refused[key]
+	return nil, !refused
+}
+
+// to returns the lane to a receiver, or nil. It reports whether one may be made.
+func (s *lanes) to(r receiver) (o *shm.Out, make bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.made[r]; o != nil && !o.Broken() {
+		return o, false
 	}
-	return nil, len(s.outs) < maxLanes || s.evict()
+	return nil, len(s.made) < maxLanes || s.evict()
 }
 
 // evict closes a lane that no QP uses. The caller holds s.mu.
 func (s *lanes) evict() bool {
-	for key, o := range s.outs {
+	for _, o := range s.made {
 		if o.Users() == 0 {
-			delete(s.outs, key)
+			s.forget(o)
 			o.Hangup()
 			return true
 		}
@@ -224,159 +258,88 @@ func (s *lanes) evict() bool {
 	return false
 }
 
-// takeAnswers takes note of the files that the receiver of a lane has mapped, and of the access that it grants. It
-// returns when the process at the other end has ended or closed its device, or this one has.
-func takeAnswers(c *net.UnixConn, o *shm.Out) {
-	c.SetDeadline(time.Time{})
-	for {
-		b, fds, err := receiveFiles(c, fileAnswer)
-		if err != nil && err != errNoDescriptor { // without the memory a grant is none
-			return
-		}
-		var words [7]uint64
-		for i := range words {
-			words[i] = binary.NativeEndian.Uint64(b[1+8*i:])
-		}
-		switch {
-		case b[0] == fileMapped && len(fds) == 0:
-			o.Mapped(words[0])
-		case b[0] == accessGranted && len(fds) <= 1:
-			g := shm.Granted{
-				Slot: uint32(words[0]), Rights: uint32(words[0] >> 32), Gen: words[1], Base: words[2], Len: words[3],
-				File: shm.File{ID: words[4], FD: -1, Size: int64(words[5])}, Write: words[6] != 0,
-			}
-			if len(fds) == 1 {
-				g.File.FD = fds[0]
-			} else {
-				g.Rights = 0
-			}
-			o.Answered(g)
-		case b[0] == accessRevoked && len(fds) == 0:
-			o.Revoked(uint32(words[0]), words[1])
-		default:
-			closeAll(fds)
-			return
-		}
-		closeAll(fds)
-	}
+// forget has a lane found no more. The caller holds s.mu.
+func (s *lanes) forget(o *shm.Out) {
+	maps.DeleteFunc(s.outs, func(_ laneKey, other *shm.Out) bool { return other == o })
+	maps.DeleteFunc(s.made, func(_ receiver, other *shm.Out) bool { return other == o })
 }
 
-// answerSender tells the sender of a lane words, and hands it a descriptor unless that is negative. It does not block.
-func answerSender(c *net.UnixConn, kind byte, fd int, words ...uint64) error {
-	b := []byte{kind}
-	for _, w := range words {
-		b = binary.NativeEndian.AppendUint64(b, w)
-	}
-	var rights []byte
-	if fd >= 0 {
-		rights = unix.UnixRights(fd)
-	}
-	return sendNow(c, append(b, make([]byte, fileAnswer-len(b))...), rights)
+// outTo is a lane, and where it leads.
+type outTo struct {
+	*shm.Out
+	to receiver
 }
 
-// tellGrant tells the sender of a lane what it was granted, or that it was revoked.
-func tellGrant(c *net.UnixConn, g shm.Granted, revoked bool) error {
+// dialLane finds the lane to the receiver that a block is of. It returns no connection if there is one, and else makes
+// one and hands it over.
+func (n *Netdev) dialLane(key laneKey) (o outTo, c *net.UnixConn, err error) {
+	c, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(key.block), Net: "unixpacket"})
+	if err != nil {
+		return o, nil, err
+	}
+	c.SetDeadline(time.Now().Add(n.lanes.time))
+	o.to, err = askReceiver(c, key)
+	make := false
+	if err == nil {
+		o.Out, make = n.lanes.to(o.to)
+	}
 	switch {
-	case revoked:
-		return answerSender(c, accessRevoked, -1, uint64(g.Slot), g.Gen)
-	case g.Rights == 0:
-		return answerSender(c, accessGranted, -1, uint64(g.Slot))
+	case err != nil || o.Out != nil:
+		c.Close()
+		return o, nil, err
+	case !make || !sparesDescriptors(c):
+		err = errLanes
+	default:
+		o.Out, err = n.handLane(c, key)
 	}
-	write := uint64(0)
-	if g.Write {
-		write = 1
-	}
-	return answerSender(c, accessGranted, g.File.FD, uint64(g.Rights)<<32|uint64(g.Slot), g.Gen, g.Base, g.Len, g.File.ID, uint64(g.File.Size), write)
-}
-
-// takeFiles maps the files that the sender of a lane lends, and passes on what it asks for. It returns when
-// takeAnswers would.
-func takeFiles(c *net.UnixConn, in *shm.In, wake func()) {
-	c.SetDeadline(time.Time{})
-	for {
-		b, fds, err := receiveFiles(c, fileMessage)
-		if err == errNoDescriptor && b[0] == fileLent {
-			continue // the sender goes on by copies
-		}
-		if err != nil {
-			return
-		}
-		f := shm.File{ID: binary.NativeEndian.Uint64(b[1:]), FD: -1, Size: int64(binary.NativeEndian.Uint64(b[9:]))}
-		switch {
-		case b[0] == accessAsked && len(fds) == 0:
-			word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[1+4*i:]) }
-			in.Asked(shm.Ask{Slot: word(0), From: word(1), To: word(2), Key: word(3)})
-		case b[0] == fileWithdrawn && len(fds) == 0:
-			in.Withdrawn(f.ID)
-			wake() // to unmap it
-		case b[0] == fileLent && len(fds) == 1:
-			f.FD = fds[0]
-			if in.Map(f) == nil { // else the sender goes on by copies
-				err = answerSender(c, fileMapped, -1, f.ID)
-			}
-			closeAll(fds)
-		default:
-			closeAll(fds)
-			return
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// tellFile tells the receiver of a lane of a file that is lent, or withdrawn. It does not block: a receiver that
-// is stopped reads nothing.
-func tellFile(c *net.UnixConn, f shm.File, withdrawn bool) error {
-	b, rights := []byte{fileLent}, []byte(nil)
-	if withdrawn {
-		b[0] = fileWithdrawn
-	} else {
-		rights = unix.UnixRights(f.FD)
-	}
-	return sendNow(c, binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(b, f.ID), uint64(f.Size)), rights)
-}
-
-// tellAsk asks the receiver of a lane for access. It does not block.
-func tellAsk(c *net.UnixConn, a shm.Ask) error {
-	b := []byte{accessAsked}
-	for _, w := range []uint32{a.Slot, a.From, a.To, a.Key} {
-		b = binary.NativeEndian.AppendUint32(b, w)
-	}
-	return sendNow(c, b, nil)
-}
-
-// sendNow sends a message, unless it would have to wait.
-func sendNow(c *net.UnixConn, b, rights []byte) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.Sendmsg(int(fd), b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	})
-	return errors.Join(err, failed)
-}
-
-// dialLane makes a lane and hands it over.
-func (n *Netdev) dialLane(key laneKey) (*shm.Out, *net.UnixConn, error) {
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: laneName(key.block), Net: "unixpacket"})
-	if err != nil {
-		return nil, nil, err
-	}
-	o, err := n.handLane(c, key)
 	if err != nil {
 		c.Close()
-		return nil, nil, err
+		return o, nil, err
 	}
 	return o, c, nil
 }
 
-func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
-	if _, err := ourPeer(c); err != nil {
-		return nil, err
+var errLanes = errors.New("there are so many lanes, or so few descriptors, that no more are made")
+
+// sparesDescriptors reports whether a lane, or a will, by a connection leaves the program descriptors. The kernel gives out
+// the lowest number that is free.
+func sparesDescriptors(c *net.UnixConn) bool {
+	var limit unix.Rlimit
+	raw, err := c.SyscallConn()
+	if err != nil || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return false
 	}
+	spares := false
+	err = raw.Control(func(fd uintptr) { spares = uint64(fd)+laneDescriptors <= limit.Cur-limit.Cur/sparePart })
+	return err == nil && spares
+}
+
+// askReceiver asks the process at the other end which receiver the block is of.
+func askReceiver(c *net.UnixConn, key laneKey) (r receiver, err error) {
+	if _, err := ourPeer(c); err != nil {
+		return r, err
+	}
+	if _, err := c.Write(laneAddrs(key)); err != nil {
+		return r, err
+	}
+	answer, fds, err := receiveFiles(c, laneReceiver)
+	closeAll(fds)
+	if err == nil && answer[0] != laneVersion {
+		err = errMessage
+	}
+	if err != nil {
+		return r, err
+	}
+	return receiver{key.from, key.to, binary.NativeEndian.Uint64(answer[1:])}, nil
+}
+
+// laneAddrs is the request for a lane or, without descriptors, the question for its receiver.
+func laneAddrs(key laneKey) []byte {
+	return appendAddr(appendAddr([]byte{laneVersion}, key.from), key.to)
+}
+
+// handLane makes a lane and hands it over.
+func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
 	box := n.Inbox(key.from)
 	if box == nil {
 		return nil, net.ErrClosed
@@ -391,9 +354,7 @@ func (n *Netdev) handLane(c *net.UnixConn, key laneKey) (*shm.Out, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	c.SetDeadline(time.Now().Add(n.lanes.time))
-	request := appendAddr(appendAddr([]byte{laneVersion}, key.from), key.to)
-	if _, _, err = c.WriteMsgUnix(request, unix.UnixRights(fd, bell), nil); err != nil {
+	if _, _, err = c.WriteMsgUnix(laneAddrs(key), unix.UnixRights(fd, bell), nil); err != nil {
 		o.Close()
 		return nil, err
 	}
@@ -433,7 +394,7 @@ func (n *Netdev) takeLanes(block uint32) {
 	n.served.Go(func() {
 		acceptAll(server, func(c *net.UnixConn, _ user.Process) {
 			s.mu.Lock()
-			ok := !s.closed && len(s.conns) < 4*maxLanes
+			ok := !s.closed && len(s.conns) < 4*maxLanes && sparesDescriptors(c)
 			if ok {
 				s.conns[c] = struct{}{}
 			}
@@ -495,6 +456,11 @@ func (n *Netdev) takeLane(c *net.UnixConn) {
 func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 	c.SetDeadline(time.Now().Add(n.lanes.time))
 	b, fds, err := receiveFiles(c, laneRequest)
+	if err == nil && b[0] == laneVersion && len(fds) == 0 { // the question
+		if err = n.tellReceiver(c, addrAt(b[1+16:])); err == nil {
+			b, fds, err = receiveFiles(c, laneRequest)
+		}
+	}
 	if err != nil {
 		return netip.Addr{}, nil, err
 	}
@@ -514,8 +480,7 @@ func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 		}
 	}()
 	from, to := addrAt(b[1:]), addrAt(b[1+16:])
-	isTo := func(a netip.Addr) bool { return a.Unmap().WithZone("") == to }
-	if state, err := n.State(); err != nil || !slices.ContainsFunc(state.Addrs, isTo) {
+	if !n.hasAddr(to) {
 		return to, nil, errMessage
 	}
 	box := n.Inbox(to)
@@ -542,6 +507,21 @@ func (n *Netdev) receiveLane(c *net.UnixConn) (netip.Addr, *shm.In, error) {
 	return to, in, nil
 }
 
+// tellReceiver answers the question for the receiver of what goes to an address.
+func (n *Netdev) tellReceiver(c *net.UnixConn, to netip.Addr) error {
+	if !n.hasAddr(to) {
+		return errMessage
+	}
+	_, err := c.Write(binary.NativeEndian.AppendUint64([]byte{laneVersion}, n.lanes.name))
+	return err
+}
+
+// hasAddr reports whether the network interface has an address.
+func (n *Netdev) hasAddr(addr netip.Addr) bool {
+	state, err := n.State()
+	return err == nil && slices.ContainsFunc(state.Addrs, func(a netip.Addr) bool { return a.Unmap().WithZone("") == addr })
+}
+
 // ourPeer returns the process at the other end, and fails unless it is of this user. It may be this one.
 func ourPeer(c *net.UnixConn) (user.Process, error) {
 	p, err := user.PeerOfConn(c)
@@ -549,44 +529,6 @@ func ourPeer(c *net.UnixConn) (user.Process, error) {
 		err = p.Check()
 	}
 	return p, err
-}
-
-// errNoDescriptor says that descriptors came, and that this process has none to spare for them.
-var errNoDescriptor = errors.New("too many open files to receive another one")
-
-// receiveFiles receives a message of size bytes, and the descriptors that come with it. With errNoDescriptor the message
-// is there, and none of them.
-func receiveFiles(c *net.UnixConn, size int) (b []byte, fds []int, err error) {
-	b = make([]byte, size+1)
-	oob := make([]byte, unix.CmsgSpace(4*(laneFiles+1))) // to see that there are too many
-	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
-	if err != nil {
-		return nil, nil, err
-	}
-	cmsgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range cmsgs {
-		if got, err := unix.ParseUnixRights(&cmsgs[i]); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	if n != size {
-		closeAll(fds)
-		return nil, nil, errMessage
-	}
-	if flags&unix.MSG_CTRUNC != 0 {
-		closeAll(fds)
-		return b[:n], nil, errNoDescriptor
-	}
-	return b[:n], fds, nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
 }
 
 // close ends all lanes.

@@ -198,7 +198,7 @@ func TestHostileLane(t *testing.T) {
 		fds []int
 	}{
 		"empty":         {},
-		"no file":       {b: right},
+		"two questions": {b: right},
 		"short":         {right[:len(right)-1], []int{lane, ring}},
 		"long":          {append(right[:len(right):len(right)], 0), []int{lane, ring}},
 		"version":       {append([]byte{laneVersion + 1}, right[1:]...), []int{lane, ring}},
@@ -220,6 +220,12 @@ func TestHostileLane(t *testing.T) {
 			c.CloseWrite()
 		}
 		c.SetReadDeadline(time.Now().Add(patience))
+		if name == "two questions" { // the first has an answer
+			if n, err := c.Read(make([]byte, laneReceiver+1)); n != laneReceiver {
+				t.Errorf("the question for the receiver has an answer of %d bytes, %v; want %d", n, err, laneReceiver)
+			}
+			handOver(t, c, right)
+		}
 		if n, err := c.Read(make([]byte, 1)); n != 0 || os.IsTimeout(err) {
 			t.Errorf("%s: answer of %d bytes, %v; want the end", name, n, err)
 		}
@@ -329,8 +335,8 @@ func TestRoomEndsWait(t *testing.T) {
 
 // TestLanesMade: a device makes so many lanes, and for one more gives up one that no QP uses.
 func TestLanesMade(t *testing.T) {
-	s := &lanes{outs: map[laneKey]*shm.Out{}}
-	add := func(block uint32) *shm.Out {
+	s := &lanes{outs: map[laneKey]*shm.Out{}, made: map[receiver]*shm.Out{}}
+	add := func(i uint32) *shm.Out {
 		o, fd, err := shm.NewOut()
 		if err != nil {
 			t.Fatal(err)
@@ -339,24 +345,104 @@ func TestLanesMade(t *testing.T) {
 		t.Cleanup(o.Close)
 		o.Connect(shm.Bell{}, func() {}, nil, nil)
 		o.Use(1)
-		s.outs[laneKey{block: block}] = o
+		s.made[receiver{name: uint64(i)}] = o
+		for block := range uint32(3) { // each of several blocks
+			s.outs[laneKey{block: 3*i + block}] = o
+		}
 		return o
 	}
 	var last *shm.Out
 	for i := range uint32(maxLanes) {
-		if o, try := s.find(laneKey{block: i}); o != nil || !try {
-			t.Fatalf("with %d lanes: found %v, and another may be made: %v; want none, and that it may", i, o != nil, try)
+		if o, make := s.to(receiver{name: uint64(i)}); o != nil || !make {
+			t.Fatalf("with %d lanes: found %v, and another may be made: %v; want none, and that it may", i, o != nil, make)
 		}
 		last = add(i)
 	}
-	if _, try := s.find(laneKey{block: maxLanes}); try {
+	if _, make := s.to(receiver{name: maxLanes}); make {
 		t.Errorf("one more than %d lanes may be made, with all in use, want none", maxLanes)
 	}
-	if o, _ := s.find(laneKey{block: maxLanes - 1}); o != last || o.Users() != 2 {
+	if o, _ := s.find(laneKey{block: 3*maxLanes - 1}); o != last || o.Users() != 2 {
 		t.Errorf("the latest lane is not found, or has not two users")
 	}
+	if o, make := s.to(receiver{name: maxLanes - 1}); o != last || make {
+		t.Errorf("the latest lane is not found by its receiver, or another may be made")
+	}
 	last.Use(-2)
-	if _, try := s.find(laneKey{block: maxLanes}); !try || !last.Broken() || len(s.outs) != maxLanes-1 {
-		t.Errorf("with a lane that is not in use, another may be made: %v, of %d; want so, in its place", try, len(s.outs))
+	if _, make := s.to(receiver{name: maxLanes}); !make || !last.Broken() || len(s.made) != maxLanes-1 || len(s.outs) != 3*(maxLanes-1) {
+		t.Errorf("with a lane that is not in use, another may be made: %v, of %d; want so, in its place", make, len(s.made))
+	}
+	s.made[receiver{name: 0}].Hangup()
+	if o, make := s.to(receiver{name: 0}); o != nil || !make {
+		t.Errorf("a lane that is broken is found: %v, or no other may be made: %v", o != nil, !make)
+	}
+}
+
+// TestLaneOfBlocks: one lane leads to all blocks of a receiver.
+func TestLaneOfBlocks(t *testing.T) {
+	a, b := testAddr(75), testAddr(76)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	o := x.netdev.Lane(a, b, y.qpn())
+	if o == nil {
+		t.Fatal("no lane")
+	}
+	files := openFiles(t)
+	for i := range int32(5) {
+		if more := x.netdev.Lane(a, b, y.claim(t)<<blockBits); more != o || o.Users() != i+2 {
+			t.Errorf("the lane to another block of the receiver is %p with %d users, want %p with %d", more, o.Users(), o, i+2)
+		}
+	}
+	const sockets = 3 // of a block: its mailbox, and where lanes and wills come
+	if n := openFiles(t) - files; n > 5*sockets {
+		t.Errorf("%d files more are open for 5 blocks more, want %d for each", n, sockets)
+	}
+	if n := len(y.netdev.Inbox(b).Lanes()); n != 1 {
+		t.Errorf("%d lanes end at the receiver, want 1", n)
+	}
+	z := shareMemory(t, b) // another receiver at the same address
+	if other := x.netdev.Lane(a, b, z.qpn()); other == nil || other == o {
+		t.Errorf("the lane to another receiver is %p, want one that is not %p", other, o)
+	}
+	if back := x.netdev.Lane(b, b, y.qpn()); back == o {
+		t.Error("a lane from another address is the same")
+	}
+}
+
+// TestLaneLeavesDescriptors: lanes leave the program a quarter of the descriptors that it may have.
+func TestLaneLeavesDescriptors(t *testing.T) {
+	a, b := testAddr(77), testAddr(78)
+	x, y := shareMemory(t, a), shareMemory(t, b)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	next := func() int {
+		fd, err := unix.Dup(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+		return fd
+	}
+	for next() < 120 { // so that a quarter is more than a lane needs for a moment
+		fd, err := unix.Dup(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+	}
+	// Both ends are here, so the first of them may have its descriptors and not the second.
+	for _, tt := range []struct {
+		free int
+		want bool
+	}{{0, false}, {laneDescriptors - 1, false}, {20, true}} {
+		most := uint64(next()+tt.free) * sparePart / (sparePart - 1)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+		clear(x.netdev.lanes.refused)
+		if got := x.netdev.Lane(a, b, y.qpn()) != nil; got != tt.want {
+			t.Errorf("with %d descriptors free below three quarters of %d: a lane %v, want %v", tt.free, most, got, tt.want)
+		}
 	}
 }

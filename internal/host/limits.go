@@ -34,7 +34,9 @@ const (
 const (
 	// maxOutlets is the number of open sockets to other processes, of all devices together. Some of
 	// those processes may have ended. A socket that is not used for outletIdle to twice that is closed.
+	// They take one part in outletPart of the descriptors that the process may have at most.
 	maxOutlets = 64
+	outletPart = 16
 	outletIdle = 5 * time.Second
 
 	// A block without an owner is not looked up again for absentTime.

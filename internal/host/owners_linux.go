@@ -292,11 +292,20 @@ func (p *outletPool) take(o *owners) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holders[o] = struct{}{}
-	if p.open.Load() >= maxOutlets && !p.evict(o) {
+	if p.open.Load() >= outletLimit() && !p.evict(o) {
 		return false
 	}
 	p.open.Add(1)
 	return true
+}
+
+// outletLimit is maxOutlets, or less where the process may have few descriptors.
+func outletLimit() int32 {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return maxOutlets
+	}
+	return int32(max(1, min(maxOutlets, limit.Cur/outletPart)))
 }
 
 func (p *outletPool) evict(o *owners) bool {

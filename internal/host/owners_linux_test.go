@@ -2,7 +2,11 @@
 
 package host
 
-import "testing"
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 // outletTest is two devices of this process, and the mailboxes of many others.
 type outletTest struct {
@@ -55,6 +59,23 @@ func (ot *outletTest) count() (n int) {
 		ot.t.Errorf("the devices have %d outlets, counted %d, and %d files are open; want the same, and at most %d", n, ot.devices[0].pool.open.Load(), open, maxOutlets)
 	}
 	return n
+}
+
+// Where a process may have few descriptors its outlets take few of them.
+func TestOutletsFew(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	for most, want := range map[uint64]int32{4: 1, 256: 16, limit.Max: int32(min(maxOutlets, limit.Max/outletPart))} {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+		if n := outletLimit(); n != want {
+			t.Errorf("of %d descriptors outlets may take %d, want %d", most, n, want)
+		}
+	}
 }
 
 // All devices of a process together have a bounded number of outlets, and each of them gets one.

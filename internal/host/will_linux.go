@@ -305,7 +305,7 @@ func (n *Netdev) takeWills(block uint32) {
 	s.server, s.conns, s.done = server, map[*net.UnixConn]struct{}{}, make(chan struct{})
 	n.served.Go(func() {
 		acceptAll(server, func(c *net.UnixConn, from user.Process) {
-			if from.PID == os.Getpid() { // another device of this process, which dies with it
+			if from.PID == os.Getpid() || !sparesDescriptors(c) { // another device of this process dies with it
 				c.Close()
 			} else if s.add(c) {
 				n.served.Go(func() { n.inherit(c) })

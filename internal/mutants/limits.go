@@ -47,4 +47,16 @@ var limitMutants = []mutant{
 		"	if err := udp.Sharing(); err != nil {\n", "	if err := udp.Sharing(); false {\n", "./provider/soft", "TestSandboxOptions"},
 	{"a process without SO_PASSCRED has mailboxes all the same", host + "netdev_linux.go",
 		"	if err == nil {\n		unix.Close(fd)\n	}\n	return err\n}\n", "	if err == nil {\n		unix.Close(fd)\n	}\n	return nil\n}\n", "./provider/soft", "TestSandboxOptions"},
+
+	// Descriptors of lanes.
+	{"each block of a receiver has a lane of its own", host + "lanes_linux.go",
+		"	if o := s.made[r]; o != nil && !o.Broken() {\n", "	if o := s.made[r]; false {\n", "./internal/host", "TestLaneOfBlocks"},
+	{"a lane that is broken is found by its receiver's name", host + "lanes_linux.go",
+		"	if o := s.made[r]; o != nil && !o.Broken() {\n", "	if o := s.made[r]; o != nil {\n", "./internal/host", "TestLanesMade"},
+	{"lanes take all descriptors", host + "lanes_linux.go",
+		"spares = uint64(fd)+laneDescriptors <= limit.Cur-limit.Cur/sparePart })", "spares = true })", "./internal/host", "TestLaneLeavesDescriptors"},
+	{"a lane that is given up is found by other blocks", host + "lanes_linux.go",
+		"	maps.DeleteFunc(s.outs, func(_ laneKey, other *shm.Out) bool { return other == o })\n", "", "./internal/host", "TestLanesMade"},
+	{"messages to other processes take all descriptors", host + "owners_linux.go",
+		"	return int32(max(1, min(maxOutlets, limit.Cur/outletPart)))\n", "	return maxOutlets\n", "./internal/host", "TestOutletsFew"},
 }

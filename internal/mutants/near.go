@@ -41,10 +41,10 @@ var nearMutants = []mutant{
 		"	o.unmap()\n	o.bell", "	o.bell", "./internal/shm", "Mapped"},
 	{"memory of the receiver stays mapped after its last use", shm + "access.go",
 		"		delete(o.accesses.files, a.file)\n		f.unmap()\n", "		delete(o.accesses.files, a.file)\n", "./internal/shm", "Mapped"},
-	{"a receiver that is short of descriptors loses its lane", host + "lanes_linux.go",
+	{"a receiver that is short of descriptors loses its lane", host + "lanewords_linux.go",
 		"		if err == errNoDescriptor && b[0] == fileLent {\n", "		if false {\n", "./internal/host", "TestLaneLendsNoDescriptor"},
 	{"a device makes a lane too many", host + "lanes_linux.go",
-		"len(s.outs) < maxLanes ||", "len(s.outs) <= maxLanes ||", "./internal/host", "LanesMade"},
+		"len(s.made) < maxLanes ||", "len(s.made) <= maxLanes ||", "./internal/host", "LanesMade"},
 
 	// The fast path of short SENDs.
 	{"what took the fast path and is lost is never sent again", transport + "fastpath.go",
