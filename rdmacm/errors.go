@@ -13,8 +13,8 @@ import (
 // Causes that callers can tell apart with errors.Is. Those of package verbs come in addition:
 // ErrInvalid, ErrState, ErrBusy, ErrClosed, ErrUnsupported.
 var (
-	// ErrRefused: no program listens on the peer's port, or the program there has said no: see
-	// RejectError (ECONNREFUSED).
+	// ErrRefused: no program listens on the peer's port, or the program there has said no or lacks the
+	// resources: see RejectError (ECONNREFUSED).
 	ErrRefused error = syscall.ECONNREFUSED
 	// ErrTimeout: the peer does not answer (ETIMEDOUT).
 	ErrTimeout error = syscall.ETIMEDOUT
@@ -90,6 +90,7 @@ type RejectReason uint16
 
 // The reasons that arise between IP addresses. Peers may give others, and String knows all.
 const (
+	RejectNoResources         RejectReason = 3 // the peer lacks memory, descriptors or QPs for it
 	RejectTimeout             RejectReason = 4
 	RejectInvalidCommID       RejectReason = 6
 	RejectInvalidServiceID    RejectReason = 8 // nobody listens
@@ -100,6 +101,9 @@ const (
 	RejectConsumerDefined     RejectReason = 28 // the program has said no
 	RejectInvalidClassVersion RejectReason = 31
 )
+
+// rejectNoQP is like RejectNoResources. Other connection managers may say it.
+const rejectNoQP RejectReason = RejectReason(wire.RejNoQP)
 
 func (r RejectReason) String() string { return wire.RejReason(r).String() }
 
@@ -130,6 +134,8 @@ func (e *RejectError) Error() string {
 		return fmt.Sprintf("connection refused: no listener for port %d", e.Port)
 	case RejectConsumerDefined:
 		return "the peer's program has rejected the connection (consumer defined)"
+	case RejectNoResources, rejectNoQP:
+		return fmt.Sprintf("the peer has no resources for the connection (%v): its program or its log says which limit it has met", e.Reason)
 	case RejectTimeout:
 		return "the peer has given up waiting (timeout)"
 	case RejectStaleConn:
@@ -142,7 +148,7 @@ func (e *RejectError) Error() string {
 	return fmt.Sprintf("rejected by the peer: %v (reason %d)", e.Reason, uint16(e.Reason))
 }
 
-// Is makes a rejection ErrRefused if nobody listens or a program has said no, ErrReset if the peer has
+// Is makes a rejection ErrRefused if nobody listens, a program has said no or the peer has no resources, ErrReset if the peer has
 // given up or has closed an iWARP connection without an answer, and ErrSecurity as well if a listener demands packet
 // security and this end has not its key.
 func (e *RejectError) Is(target error) bool {
@@ -150,7 +156,7 @@ func (e *RejectError) Is(target error) bool {
 	case ErrSecurity:
 		return securityRefusalOf(e.Info) != 0
 	case ErrRefused:
-		return e.Reason == RejectInvalidServiceID || e.Reason == RejectConsumerDefined && e.Cause == nil
+		return e.Reason == RejectInvalidServiceID || e.Reason == RejectNoResources || e.Reason == rejectNoQP || e.Reason == RejectConsumerDefined && e.Cause == nil
 	case ErrReset:
 		return e.Reason == RejectTimeout || e.Reason == RejectStaleConn
 	}

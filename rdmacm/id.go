@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -28,6 +29,7 @@ type ID struct {
 	connection
 	queuePair
 	groups groups
+	lacks  bool // this end lacks the resources for what a peer has requested: see lack.go
 }
 
 // idState is how far an ID has come.
@@ -254,6 +256,9 @@ func (id *ID) close(release func() error) error {
 	if err != nil {
 		defer id.mu.Unlock()
 		return id.error("close id", err)
+	}
+	if id.state == stateRequested && id.lacks {
+		_ = id.conn.RejectFor(wire.RejNoResources, nil) // it fails if the peer has given up
 	}
 	id.state = stateClosed
 	a, ch, binding := id.agent, id.ch, id.binding

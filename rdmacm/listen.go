@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/connector"
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -176,7 +177,8 @@ func (id *ID) answer(param *ConnParam) error {
 }
 
 // Reject says no to a request (rdma_reject), or to the peer's answer while the connection is being
-// made. The peer gets EventRejected with the private data or, in PortSpaceUDP, EventUnreachable.
+// made. The peer gets EventRejected with the private data or, in PortSpaceUDP, EventUnreachable. If CreateQP has met a limit
+// before, and there is no private data, the peer is told that this end has no resources.
 func (id *ID) Reject(privateData []byte) error {
 	const op = "reject"
 	id.mu.Lock()
@@ -192,7 +194,13 @@ func (id *ID) Reject(privateData []byte) error {
 	if err := checkPrivateData(privateData, room); err != nil {
 		return id.error(op, err)
 	}
-	if err := id.conn.Reject(privateData); err != nil {
+	var err error
+	if id.lacks && len(privateData) == 0 {
+		err = id.conn.RejectFor(wire.RejNoResources, nil)
+	} else {
+		err = id.conn.Reject(privateData)
+	}
+	if err != nil {
 		return id.error(op, err)
 	}
 	id.queuePair.fail()

@@ -166,6 +166,9 @@ const MaxAcceptTime = connector.MaxAcceptTime
 // at most after MaxAcceptTime, whatever the peer has said. A peer that has given up before ends it with
 // ErrReset. On iWARP nothing is waited for but that TCP takes the answer, for 5 s at most. The time of
 // Config.Setup comes on top.
+//
+// Where this end lacks what the connection takes, the error names the limit, and errors.Is finds verbs.ErrLimit, or an
+// errno such as EMFILE, in it. The peer is told so: RejectNoResources.
 func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	if err := r.over("accept"); err != nil {
 		return nil, err
@@ -190,6 +193,9 @@ func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	}
 	if err != nil {
 		local, remote := r.LocalAddr(), r.RemoteAddr()
+		if isLimit(err) {
+			r.conn.id.lack()
+		}
 		r.conn.Close()
 		return nil, opError("accept", local, remote, err)
 	}

@@ -46,7 +46,9 @@ func (id *ID) makeQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) error {
 	if err := id.mayHaveQP(); err != nil {
 		return id.error(op, err)
 	}
-	return id.error(op, id.createQP(pd, attr, oneCQ))
+	err := id.createQP(pd, attr, oneCQ)
+	id.lacks = isLimit(err)
+	return id.error(op, err)
 }
 
 // mayHaveQP refuses another QP than the one that the peer was told of: this end would bring a QP into service that

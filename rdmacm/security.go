@@ -9,6 +9,7 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/internal/secure"
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -205,7 +206,7 @@ func (s *Security) screen(r *connector.Request, ps PortSpace, child *ID) bool {
 	case errors.Is(err, secure.ErrVersion):
 		code = refusedVersion
 	}
-	_ = r.Conn.RejectFor(code.info(), nil) // it fails if the peer has given up
+	_ = r.Conn.RejectFor(wire.RejConsumerDefined, code.info()) // it fails if the peer has given up
 	return false
 }
 

@@ -23,6 +23,8 @@
 //     The text says which.
 //   - syscall.ETIMEDOUT, with Timeout true: the peer does not answer, when dialing or later.
 //   - syscall.ECONNREFUSED, syscall.EADDRINUSE and others, from Dial and Listen: see package rdmacm.
+//   - syscall.ENOMEM, syscall.EMFILE and their like, from Accept, with Temporary true: a limit of the host left no room
+//     for the connection of a peer. The text names the limit, and the peer's Dial says that this end lacks resources.
 //
 // There is no file descriptor, so a Conn is no syscall.Conn. Nor are there out-of-band data.
 //

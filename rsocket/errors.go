@@ -2,9 +2,12 @@ package rsocket
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/adverb-rdma/adverb/rdmacm"
@@ -47,6 +50,33 @@ func withErrno(cause error) error {
 	}
 	return &endError{syscall.ECONNRESET, cause}
 }
+
+// shortageError is the error of Accept for want of resources. It passes, as a net.Error that is temporary says.
+type shortageError struct {
+	errno syscall.Errno
+	cause error
+}
+
+func (e *shortageError) Error() string   { return e.cause.Error() }
+func (e *shortageError) Unwrap() []error { return []error{e.errno, e.cause} }
+func (e *shortageError) Timeout() bool   { return false }
+func (e *shortageError) Temporary() bool { return true }
+
+// shortage returns the error of Accept if err says that the process, the host or the device had no resources for a
+// connection, or nil.
+func shortage(from netip.AddrPort, err error) error {
+	errno := syscall.ENOMEM
+	is := func(e syscall.Errno) bool { return errors.Is(err, e) }
+	if i := slices.IndexFunc(shortages, is); i >= 0 {
+		errno = shortages[i]
+	} else if !errors.Is(err, verbs.ErrLimit) {
+		return nil
+	}
+	return &shortageError{errno, fmt.Errorf("no connection with %v: %w", from, bare(err))}
+}
+
+// shortages are what systems answer when the process or the host has no more of something.
+var shortages = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC}
 
 // Ends that have no deeper cause.
 var (

@@ -81,7 +81,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	}
 	l := &Listener{
 		inner: inner, cfg: cfg, handshakeTime: cmp.Or(lc.HandshakeTime, DefaultHandshakeTime), addr: net.TCPAddrFromAddrPort(inner.Addr()),
-		made: make(chan *Conn, backlog), places: newPlaces(backlog), failed: make(chan struct{}), closing: make(chan struct{}),
+		made: make(chan *Conn, backlog), short: make(chan error, 1), places: newPlaces(backlog), failed: make(chan struct{}), closing: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.work.Add(1)
@@ -110,6 +110,7 @@ type Listener struct {
 	handshakeTime time.Duration
 
 	made     chan *Conn
+	short    chan error // why a connection could not be made for want of resources: the first since Accept was told
 	places   *places
 	deadline deadline
 
@@ -155,8 +156,14 @@ func (l *Listener) accept(req *rdmacm.Request) {
 	ctx, stop := context.WithTimeout(ctx, l.handshakeTime)
 	defer stop()
 	c, err := l.acceptIn(ctx, a, req)
-	if err != nil { // the peer has gone, or is none of ours, or another one needs the place
+	if err != nil { // the peer has gone, or is none of ours, or another one needs the place, or this end has no room
 		l.places.leave(a)
+		if err := shortage(req.RemoteAddr(), err); err != nil {
+			select {
+			case l.short <- err:
+			default: // Accept has not told of an earlier one yet
+			}
+		}
 		return
 	}
 	l.places.complete(a)
@@ -227,6 +234,11 @@ func (c *Conn) meetLate(ctx context.Context) error {
 }
 
 // Accept waits for a connection, which is a *Conn.
+//
+// If the process or the host lacks what the connection of a peer takes, Accept returns an error that names the limit, as
+// with TCP for want of descriptors. Its Temporary is true: net/http and gRPC pause, and go on. errors.Is finds
+// syscall.ENOMEM in it, or an errno such as syscall.EMFILE. The peer has been refused, and was told why. If several peers
+// were, Accept tells of the first.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.acceptConn()
 	if err != nil {
@@ -247,6 +259,8 @@ func (l *Listener) acceptConn() (*Conn, error) {
 	case c := <-l.made:
 		l.places.accepted()
 		return c, nil
+	case err := <-l.short:
+		return nil, err
 	case <-l.closing:
 		return nil, net.ErrClosed
 	case <-l.deadline.done():

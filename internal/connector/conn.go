@@ -197,15 +197,25 @@ func (c *ibConn) Accept(p Params) error {
 // Reject says no to a request or, until the connection is established, takes back what this end has
 // said. No event follows. It fails with [ErrState] if the connection is established by now, or is
 // over.
-func (c *ibConn) Reject(privateData []byte) error { return c.RejectFor(nil, privateData) }
+func (c *ibConn) Reject(privateData []byte) error {
+	return c.reject(wire.RejConsumerDefined, nil, privateData)
+}
 
-// RejectFor is Reject with information for the peer's rdmacm, of 72 bytes at most.
-func (c *ibConn) RejectFor(info, privateData []byte) error {
+// RejectFor is Reject with another reason, and with information for the peer's rdmacm, of 72 bytes at most.
+func (c *ibConn) RejectFor(reason wire.RejReason, info []byte) error {
+	return c.reject(reason, info, nil)
+}
+
+func (c *ibConn) reject(reason wire.RejReason, info, privateData []byte) error {
 	return c.c.do(func(now time.Duration) error {
 		if c.lookup != nil {
-			return c.lookup.Reply(now, cm.SIDRReply{Status: wire.SIDRRejected, PrivateData: privateData})
+			status := wire.SIDRRejected
+			if reason == wire.RejNoResources {
+				status = wire.SIDRNoQP
+			}
+			return c.lookup.Reply(now, cm.SIDRReply{Status: status, PrivateData: privateData})
 		}
-		return c.ib.Reject(now, wire.RejConsumerDefined, info, privateData)
+		return c.ib.Reject(now, reason, info, privateData)
 	})
 }
 

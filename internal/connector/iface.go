@@ -3,6 +3,7 @@ package connector
 import (
 	"net/netip"
 
+	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -54,9 +55,10 @@ type Conn interface {
 	// has said. No event follows. It fails with [ErrState] if the connection is established by now,
 	// or is over.
 	Reject(privateData []byte) error
-	// RejectFor is Reject with information for the peer's rdmacm, of 72 bytes at most. iWARP has no room
-	// for that.
-	RejectFor(info, privateData []byte) error
+	// RejectFor is Reject with another reason than that the program says no, and with information for the peer's
+	// rdmacm, of 72 bytes at most. iWARP has no room for either: if this end has no resources, it closes the
+	// connection without an answer.
+	RejectFor(reason wire.RejReason, info []byte) error
 	// Ready answers Replied: this end's QP is in service, and the connection is established. It fails
 	// with [ErrState] if the peer has ended it meanwhile. confirmation, or nil, is for the peer's rdmacm.
 	Ready(confirmation []byte) error

@@ -350,7 +350,20 @@ func (c *tcpConn) Reject(privateData []byte) error {
 }
 
 // RejectFor implements Conn.
-func (c *tcpConn) RejectFor(_, privateData []byte) error { return c.Reject(privateData) }
+func (c *tcpConn) RejectFor(reason wire.RejReason, _ []byte) error {
+	if reason != wire.RejNoResources {
+		return c.Reject(nil)
+	}
+	conn := c.take()
+	if conn == nil {
+		return ErrState
+	}
+	_ = conn.Close() // so does siw, and the peer tells that from a program's no
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.become(tcpOver)
+	return nil
+}
 
 // Ready implements Conn. Nobody calls it, since no Replied is reported.
 func (c *tcpConn) Ready([]byte) error { return nil }

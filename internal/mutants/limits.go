@@ -1,6 +1,10 @@
 package main
 
-const soft = "provider/soft/"
+const (
+	soft    = "provider/soft/"
+	rdmaCM  = "rdmacm/"
+	rSocket = "rsocket/"
+)
 
 // limitMutants are of what the host has little of: memory, descriptors, options of sockets.
 var limitMutants = []mutant{
@@ -59,4 +63,18 @@ var limitMutants = []mutant{
 		"	maps.DeleteFunc(s.outs, func(_ laneKey, other *shm.Out) bool { return other == o })\n", "", "./internal/host", "TestLanesMade"},
 	{"messages to other processes take all descriptors", host + "owners_linux.go",
 		"	return int32(max(1, min(maxOutlets, limit.Cur/outletPart)))\n", "	return maxOutlets\n", "./internal/host", "TestOutletsFew"},
+
+	// Listeners that cannot take a connection.
+	{"a peer is told that the program has said no where a limit is in the way", rdmaCM + "id.go",
+		"	if id.state == stateRequested && id.lacks {\n", "	if false {\n", "./rdmacm", "TestNoResources$"},
+	{"an errno of a limit is none", rdmaCM + "lack.go",
+		"return errors.Is(err, verbs.ErrLimit) || slices", "return errors.Is(err, verbs.ErrLimit) && slices", "./rdmacm", "TestNoResources$"},
+	{"a QP for which there is no room is no reason to refuse", rdmaCM + "qp.go",
+		"	id.lacks = isLimit(err)\n", "", "./rdmacm", "TestNoResourcesForQP"},
+	{"an iWARP peer cannot tell a limit from a program's no", connector + "tcpconn.go",
+		"	if reason != wire.RejNoResources {\n", "	if true {\n", "./rdmacm", "TestNoResources$"},
+	{"Accept says nothing of connections that there is no room for", rSocket + "listen.go",
+		"			case l.short <- err:\n", "			case make(chan error) <- err:\n", "./rsocket", "TestShortage$"},
+	{"the error of Accept for want of resources does not pass", rSocket + "errors.go",
+		"func (e *shortageError) Temporary() bool { return true }", "func (e *shortageError) Temporary() bool { return false }", "./rsocket", "TestShortage$"},
 }
