@@ -154,14 +154,15 @@ func (sq *sendQueue) full() error {
 	if sq.tail-sq.freed.Load() < uint64(len(sq.wqes)) {
 		return nil
 	}
+	return sq.makeRoom()
+}
+
+// makeRoom is full where the ring has no room as it is. Apart, it lets the compiler inline full.
+func (sq *sendQueue) makeRoom() error {
 	if len(sq.wqes) < int(sq.most) {
 		sq.grow()
 		return nil
 	}
-	return sq.whyFull()
-}
-
-func (sq *sendQueue) whyFull() error {
 	n, freed := len(sq.wqes), sq.freed.Load()
 	if sq.lastSignaled <= freed {
 		return verbs.Errorf(verbs.ErrQueueFull,
