@@ -4,14 +4,14 @@ go 1.26.0
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
-	github.com/gopacket/gopacket v1.7.5
+	github.com/gopacket/gopacket v1.7.7
 	github.com/mdlayher/netlink v1.11.2
 	golang.org/x/net v0.62.0
-	golang.org/x/sys v0.49.0
+	golang.org/x/sys v0.50.0
 )
 
 require (
 	github.com/google/go-cmp v0.7.0 // indirect
-	github.com/mdlayher/socket v0.6.0 // indirect
-	golang.org/x/sync v0.20.0 // indirect
+	github.com/mdlayher/socket v0.8.0 // indirect
+	golang.org/x/sync v0.25.0 // indirect
 )
