@@ -182,9 +182,7 @@ func (p *params) set(k *kind, name, arg string) (err error) {
 		*v, err = number(what, arg, lowest, highest)
 	}
 	seconds := func(v *time.Duration, what string, lowest int) {
-		var n int
-		whole(&n, what, lowest, math.MaxInt32)
-		*v = time.Duration(n) * time.Second
+		*v, err = duration(what, arg, lowest)
 	}
 	switch name {
 	case "port":
@@ -337,6 +335,19 @@ func parseSize(arg string) (int, error) {
 		return 0, fmt.Errorf("message size should be between %d and %d", 1, math.MaxInt32)
 	}
 	return n * factor, nil
+}
+
+// duration reads a time: a whole number of seconds, as the C programs have it, or a Go duration such as 250ms.
+func duration(what, arg string, lowest int) (time.Duration, error) {
+	d, err := time.ParseDuration(arg)
+	if err != nil || arg == "0" {
+		n, err := number(what, arg, lowest, math.MaxInt32)
+		return time.Duration(n) * time.Second, err
+	}
+	if d < time.Duration(lowest)*time.Second || d > math.MaxInt32*time.Second {
+		return 0, fmt.Errorf("%s %s should be between %ds and %ds", what, arg, lowest, math.MaxInt32)
+	}
+	return d, nil
 }
 
 func limit(arg string) (float64, error) {

@@ -53,6 +53,11 @@ func TestFlags(t *testing.T) {
 		}},
 		{SendBW, "-D 2", func(p *params) bool { return p.margin == 0 }},
 		{SendBW, "-D 9 -f 1", func(p *params) bool { return p.margin == time.Second }},
+		{SendBW, "-D 1 -f 250ms", func(p *params) bool { return p.duration == time.Second && p.margin == 250*time.Millisecond }},
+		{SendBW, "-D 1500ms -f 0", func(p *params) bool { return p.duration == 1500*time.Millisecond && p.margin == 0 }},
+		{SendLat, "-D 3 --margin 0.5s --wait_destroy 100ms", func(p *params) bool {
+			return p.margin == 500*time.Millisecond && p.waitDestroy == 100*time.Millisecond
+		}},
 		{SendBW, "--run_infinitely", func(p *params) bool { return p.endless && p.byTime && p.duration == 5*time.Second }},
 		{SendBW, "-n 20001 host", func(p *params) bool { return p.noPeak }},
 		{SendBW, "-R", func(p *params) bool { return p.cmQP && p.cmExchange }},
@@ -94,6 +99,10 @@ func TestFlagsRefused(t *testing.T) {
 		{ReadBW, "-c UC", "read_bw has RC"},
 		{SendBW, "-m 1000", "choose from {256,512,1024,2048,4096}"},
 		{SendBW, "-D 4 -f 2", "The margins leave nothing of the duration"},
+		{SendBW, "-D 1 -f 500ms", "The margins leave nothing of the duration"},
+		{SendBW, "-D 4 -f -1ms", "Margin -1ms should be between 0s and 2147483647s"},
+		{SendBW, "-D 4 -f 1h1", "Margin argument 1h1 should be int"},
+		{SendBW, "-D 500ms", "Duration period 500ms should be between 1s and 2147483647s"},
 		{SendBW, "-D 1 -a", "Duration mode doesn't support running on all sizes"},
 		{SendBW, "-D 1 -e", "Duration mode doesn't work with events"},
 		{SendLat, "-D 1 -U", "-H and -U print each result"},
