@@ -24,6 +24,7 @@ type environment struct {
 	watched    bool
 	crc        bool
 	markers    bool
+	spins      bool
 }
 
 // readEnvironment reads all variables, whatever kind of device is opened: a value that means nothing is nothing that
@@ -52,6 +53,7 @@ func readEnvironment() (*environment, error) {
 		{envList, new(bool), false},
 		{"ADVERB_IWARP_CRC", &e.crc, false},
 		{"ADVERB_IWARP_MARKERS", &e.markers, false},
+		{"ADVERB_SPIN", &e.spins, true},
 	} {
 		*s.on, err = settings.Switch(s.name, s.usual)
 		note(err)

@@ -21,6 +21,7 @@ func TestBadEnvironment(t *testing.T) {
 		{"ADVERB_IWARP_MARKERS", "-1", "say 1 or 0"},
 		{"ADVERB_DEBUG", "mrs", `there is "mr"`},
 		{"ADVERB_DEBUG", "mr,qp", `there is "mr"`},
+		{"ADVERB_SPIN", "200", "say 1 or 0"},
 		{"ADVERB_SHARDS", "many", "say 1 to 16"},
 		{"ADVERB_CONGESTION", "cubic", "dcqcn"},
 		{"ADVERB_ROUTING", "spray", "send"},

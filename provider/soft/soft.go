@@ -148,7 +148,7 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	shared := host.Share(netdev)
 	config := hca.Config{
 		Name: name, ClaimService: shared.ClaimService, ShareService: shared.ShareService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
-		Spin: spin(), Clock: processClock(), Yielder: yielder, Congestion: env.congestion, Routing: env.routing,
+		Spin: env.spin(), Clock: processClock(), Yielder: yielder, Congestion: env.congestion, Routing: env.routing,
 		Standard: !env.extensions, Alone: host.Alone(), Refused: udp.Refused(),
 	}
 	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
@@ -192,8 +192,8 @@ const usualShards = 4
 const spinPolls = 200
 
 // spin returns the device's spinning. With one processor nothing can come while a goroutine spins.
-func spin() int {
-	if runtime.NumCPU() == 1 || runtime.GOMAXPROCS(0) == 1 {
+func (e *environment) spin() int {
+	if !e.spins || runtime.NumCPU() == 1 || runtime.GOMAXPROCS(0) == 1 {
 		return 0
 	}
 	return spinPolls
