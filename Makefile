@@ -153,13 +153,16 @@ mutants:
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
-# Measures everything side by side, in some four minutes, and writes docs/BENCHMARKS.md with its plots. On a
-# machine that does nothing else; as root for the networks between namespaces.
+# Measures everything side by side, in some fifteen minutes, and writes docs/BENCHMARKS.md with its plots. On a
+# machine that does nothing else; as root for the networks between namespaces. UCX and libfabric are measured where
+# they are installed. The second build is what go install makes: it does not take the profile.
 .PHONY: benchmarks
 benchmarks:
 	@tool=$$(mktemp -d) && trap 'rm -r "$$tool"' EXIT && $(GO) build -pgo=deploy/adverb.pgo -o "$$tool/adverb" ./cmd/adverb && \
-		mkdir -p docs/benchmarks && "$$tool/adverb" bench --json $(BENCHFLAGS) > docs/benchmarks/data.json && \
-		cd tools/benchmarks && $(GO) run . ../../docs/benchmarks/data.json ../../docs
+		$(GO) build -pgo=off -o "$$tool/plain" ./cmd/adverb && \
+		revision=$$(git describe --always --abbrev=12 --dirty=' and changes') && \
+		"$$tool/adverb" bench --json --plain "$$tool/plain" --revision "$$revision" $(BENCHFLAGS) > "$$tool/data.json" && \
+		mkdir -p docs/benchmarks && cp "$$tool/data.json" docs/benchmarks/data.json && cd tools/benchmarks && $(GO) run . ../../docs/benchmarks/data.json ../../docs
 
 # Measures short messages, calls and bulk for half a minute, and writes what the compiler is to build the tool for. On
 # a machine that does nothing else. No path of it stays in the file.

@@ -26,6 +26,7 @@ type Host struct {
 	CPUs     int    `json:"cpus"`
 	Go       string `json:"go"`
 	Revision string `json:"revision,omitempty"` // of adverb, where the binary knows it
+	Profile  bool   `json:"profile"`            // adverb was built with a profile for the compiler (-pgo)
 }
 
 // Network is what the two ends were connected by.
@@ -81,6 +82,7 @@ type Series struct {
 	Title   string `json:"title"`
 	Missing string `json:"missing,omitempty"` // why the peer was not asked, and what to do about it
 	Note    string `json:"note,omitempty"`    // how what the peer does differs from the workload
+	Bound   bool   `json:"bound,omitempty"`   // the peer does the least that the others must do: see Row.IsLimit
 	Cells   []Cell `json:"cells,omitempty"`   // one a round
 }
 
@@ -92,6 +94,13 @@ type Cell struct {
 	Seconds float64 `json:"seconds"` // for which was measured
 
 	Counts *Counts `json:"counts,omitempty"` // nil for programs that do not tell
+	CPU    *CPU    `json:"cpu,omitempty"`    // nil where it is not known
+}
+
+// CPU is the CPU time that the ends took in Cell.Seconds, in seconds. An end that polls takes all of that time.
+type CPU struct {
+	Client float64 `json:"client_seconds"`
+	Server float64 `json:"server_seconds"`
 }
 
 // Counts are what both ends together did in a cell beside what they were asked for.
@@ -137,6 +146,45 @@ func (s *Series) Counts() (sum Counts, ops int64, ok bool) {
 	return sum, ops, ok
 }
 
+// Cores returns how many cores the client and the server kept busy: the medians of the cells that tell. ok is false
+// if none does.
+func (s *Series) Cores() (client, server float64, ok bool) {
+	var c, v []float64
+	for _, cell := range s.Cells {
+		if cell.CPU != nil && cell.Failed == "" && cell.Seconds > 0 {
+			c, v = append(c, cell.CPU.Client/cell.Seconds), append(v, cell.CPU.Server/cell.Seconds)
+		}
+	}
+	return NewSpread(c).Median, NewSpread(v).Median, len(c) > 0
+}
+
+// IsLimit reports whether a series is a bound of its row that no other series has beaten. One that is beaten in the
+// median of the rounds is no limit, whatever it was meant to be.
+func (r *Row) IsLimit(s *Series) bool {
+	if !s.Bound || len(s.Values()) == 0 {
+		return false
+	}
+	for i := range r.Series {
+		o := &r.Series[i]
+		if o.Bound {
+			continue
+		}
+		ratio := o.Ratios(s)
+		if ratio.N > 0 && (r.Workload.Unit == Seconds && ratio.Median < 1 || r.Workload.Unit != Seconds && ratio.Median > 1) {
+			return false
+		}
+	}
+	return true
+}
+
+// Label is the title of a series in its row.
+func (r *Row) Label(s *Series) string {
+	if r.IsLimit(s) {
+		return s.Title + " (limit)"
+	}
+	return s.Title
+}
+
 // RepeatsText writes the packets that were sent again, such as "7" or "7 (2 RNR NAKs)".
 func (c *Counts) RepeatsText() string {
 	if c.RNRNAKs == 0 {
@@ -144,6 +192,9 @@ func (c *Counts) RepeatsText() string {
 	}
 	return fmt.Sprintf("%d (%d RNR NAKs)", c.Repeats, c.RNRNAKs)
 }
+
+// Plain is the peer that is ours as "go install" builds it, without a profile for the compiler.
+const Plain = "adverb_plain"
 
 // Find returns the series of a peer, or nil.
 func (r *Row) Find(peer string) *Series {

@@ -135,3 +135,42 @@ func TestJSON(t *testing.T) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 }
+
+// A bound that another series has beaten is no limit. Of times less is better.
+func TestIsLimit(t *testing.T) {
+	for _, tt := range []struct {
+		unit  Unit
+		bound []Cell
+		other []Cell
+		want  bool
+	}{
+		{PerSecond, cells(10, 10, 10), cells(9, 11, 9), true},
+		{PerSecond, cells(10, 10, 10), cells(11, 9, 11), false},
+		{BytesPerSecond, cells(10), cells(-1), true},
+		{Seconds, cells(2, 2, 2), cells(3, 3, 1), true},
+		{Seconds, cells(2, 2, 2), cells(1, 1, 3), false},
+		{PerSecond, nil, cells(1), false},
+	} {
+		r := Row{Workload: Workload{Unit: tt.unit}, Series: []Series{
+			{Peer: "a", Title: "A", Cells: tt.other}, {Peer: "b", Title: "B", Bound: true, Cells: tt.bound}, {Peer: "c", Title: "C", Bound: true, Cells: cells(1e6, 1e6, 1e6)},
+		}}
+		label := map[bool]string{true: "B (limit)", false: "B"}[tt.want]
+		if got := r.IsLimit(&r.Series[1]); got != tt.want || r.Label(&r.Series[1]) != label || r.Label(&r.Series[0]) != "A" {
+			t.Errorf("%s, bound %v, other %v: got limit %v, %q; want %v", tt.unit, tt.bound, tt.other, got, r.Label(&r.Series[1]), tt.want)
+		}
+	}
+}
+
+// The cores that both ends kept busy are medians of the rounds that tell.
+func TestCores(t *testing.T) {
+	s := Series{Cells: cells(1, 1, 1, -1)}
+	for i, client := range []float64{.5, .1, .2} {
+		s.Cells[i].Seconds, s.Cells[i].CPU = .5, &CPU{Client: client, Server: .25}
+	}
+	if got := s.CoresText(); got != "0.40 + 0.50" {
+		t.Errorf("got %q, want 0.40 + 0.50", got)
+	}
+	if got := (&Series{Cells: cells(1)}).CoresText(); got != "" {
+		t.Errorf("of a peer that does not tell: got %q, want nothing", got)
+	}
+}

@@ -45,6 +45,23 @@ func significant(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
+// ProfileText says whether adverb was built with a profile.
+func (h *Host) ProfileText() string {
+	if h.Profile {
+		return "built with a profile (-pgo)"
+	}
+	return "built without a profile"
+}
+
+// CoresText writes how many cores the client and the server kept busy, such as "1.00 + 0.25", or nothing.
+func (s *Series) CoresText() string {
+	client, server, ok := s.Cores()
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%.2f + %.2f", client, server)
+}
+
 // FormatRatio writes a spread of ratios, such as "0.85 (0.83–0.91)".
 func FormatRatio(s Spread) string {
 	if s.N == 0 {

@@ -24,9 +24,15 @@ func TestWrite(t *testing.T) {
 	for _, want := range []string{
 		"| measured | 2026-01-02 03:04 UTC |", "| machine | Toy, 2 CPUs, amd64 |",
 		"A cache line takes 155 ns from core to core (60–250 over the rounds).",
-		"| adverb | 1.50 M/s (1.00–2.00) |  | 1.10 packets an operation, sent again: 6; 0.05 allocations an operation |",
-		"| Go TCP | 1.00 M/s (1.00–1.00) | 2.00 (2.00–2.00) | failed in 1 of 2 rounds: reset by \\|peer; one Write each |",
-		"| UCX tcp |  |  | not installed |", "Not measured: needs root.",
+		"| adverb | 0123456789ab, built with a profile (-pgo) |", "does not take it: the column",
+		"| | median | adverb ÷ it | no profile ÷ it | cores | |\n|---|---|---|---|---|---|\n",
+		"| adverb | 1.50 M/s (1.00–2.00) |  | 0.90 (0.90–0.90) |  | 1.10 packets an operation, sent again: 6; 0.05 allocations an operation |",
+		"| adverb, no profile | 1.35 M/s (0.90–1.80) | 1.11 (1.11–1.11) |  |  |  |",
+		"| probe (limit) | 3.00 M/s (2.00–4.00) | 0.50 (0.50–0.50) | 0.45 (0.45–0.45) |  |  |",
+		"| Go TCP | 1.00 M/s (1.00–1.00) | 2.00 (2.00–2.00) | 1.80 (1.80–1.80) |  | failed in 1 of 2 rounds: reset by \\|peer; one Write each |",
+		"| UCX tcp |  |  |  |  | not installed |", "Not measured: needs root.",
+		"| | median | adverb ÷ it | cores | |\n|---|---|---|---|---|\n| adverb | 3.00 µs (3.00–3.00) |  | 1.00 + 0.50 |  |\n",
+		"| probe | 3.50 µs (3.50–3.50) |", // beaten
 		"![rate over loopback](benchmarks/loopback-rate.svg)",
 	} {
 		if !strings.Contains(string(page), want) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,8 @@ var Command = &cli.Command{
 		{Short: 'p', Long: "peers", Arg: "<list>", Help: "some of those below", Ours: true, Values: values(peers)},
 		{Long: "path", Arg: "<table[:text]>", Help: "measure over an emulated bad path: losses or shares, or rows with a text", Ours: true, Values: cli.OneOf("losses", "shares")},
 		{Long: "cpus", Arg: "<server,client>", Help: "pin the two ends to these cores, such as 0,1 (default: not pinned)", Ours: true},
+		{Long: "plain", Arg: "<file>", Help: "measure this adverb too, which was built without a profile (-pgo=off)", Ours: true, Values: cli.Files},
+		{Long: "revision", Arg: "<name>", Help: "of the source, where the program does not know it", Ours: true},
 		{Long: "cpuprofile", Arg: "<dir>", Help: "write a CPU profile of each of our own processes there", Ours: true, Values: cli.Files},
 		cli.JSONFlag,
 	},
@@ -42,6 +45,8 @@ var Command = &cli.Command{
 		"The peers are\n" + names(peers) + ":\n" +
 		"the probe does what any stack over UDP sockets must do, and no more. The others are what is named so.\n" +
 		"Those from memcpy on are peers of the network memory. On the others adverb runs with ADVERB_SHM=0.\n" +
+		"CORES is the CPU time of the client and of the server in the measured time: an end that polls has 1.\n" +
+		"The probe and memcpy are called limits where nothing has beaten them.\n" +
 		"As root it makes two network namespaces with a veth pair between them. They end with it.\n" +
 		"Compare within a run: another machine, or another hour on this one, has other figures.\n",
 	Run: run,
@@ -160,6 +165,12 @@ func (s *settings) set(name, arg string) (err error) {
 			return errors.New("--cpuprofile: the name of a directory is missing")
 		}
 		s.profiles = arg
+	case "plain":
+		if s.plain, err = exec.LookPath(arg); err != nil {
+			return fmt.Errorf("--plain: %w: give the file of an adverb that \"go build -pgo=off ./cmd/adverb\" has made", err)
+		}
+	case "revision":
+		s.revision = arg
 	case "json":
 		s.json = true
 	default:

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -49,6 +50,9 @@ func bench(t *testing.T, args ...string) (*benchdata.Report, string) {
 	return &r, table.String()
 }
 
+// cpuTick is more than the time, in seconds, after which Linux counts what a thread on another core takes.
+const cpuTick = 0.05
+
 // checkCells fails the test unless each series has a good cell for each round.
 func checkCells(t *testing.T, r *benchdata.Report, rounds int) {
 	t.Helper()
@@ -61,6 +65,9 @@ func checkCells(t *testing.T, r *benchdata.Report, rounds int) {
 		}
 		for _, row := range n.Rows {
 			for _, s := range row.Series {
+				if len(s.Cells) == 0 && row.Find(s.Peer) != nil && (s.Missing != "" || slices.Contains(nothingLike[s.Peer], row.Workload.Name)) {
+					continue
+				}
 				if len(s.Cells) != rounds {
 					t.Errorf("%s, %s, %s: got %d cells, want %d", n.Name, row.Workload.Name, s.Peer, len(s.Cells), rounds)
 				}
@@ -68,8 +75,11 @@ func checkCells(t *testing.T, r *benchdata.Report, rounds int) {
 					if c.Failed != "" || !(c.Value > 0) || c.Ops < 1 || !(c.Seconds > 0) || c.Counts == nil || c.Counts.Allocs < 0 {
 						t.Errorf("%s, %s, %s: got %+v, counts %+v, want a measurement", n.Name, row.Workload.Name, s.Peer, c, c.Counts)
 					}
-					if s.Peer == ours && (c.Counts == nil || c.Counts.Packets == 0) {
+					if s.Peer == ours && n.Name != "memory" && (c.Counts == nil || c.Counts.Packets == 0) {
 						t.Errorf("%s, %s: got the counts %+v, want the packets that were sent", n.Name, row.Workload.Name, c.Counts)
+					}
+					if c.CPU == nil || c.CPU.Client < 0 || c.CPU.Server < 0 || c.CPU.Client+c.CPU.Server > float64(runtime.NumCPU())*(c.Seconds+cpuTick) {
+						t.Errorf("%s, %s, %s: got the CPU time %+v in %g s, want some of it, and no more than there is", n.Name, row.Workload.Name, s.Peer, c.CPU, c.Seconds)
 					}
 				}
 			}
@@ -77,78 +87,83 @@ func checkCells(t *testing.T, r *benchdata.Report, rounds int) {
 	}
 }
 
-// Every workload is measured, of each of our own peers, by two processes.
+// TestBench measures each workload with each of our own peers over each network, by two processes. A row that fails, or
+// is empty without a word, is none.
 func TestBench(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("two processes on two loopback addresses: needs Linux, or an alias")
 	}
-	picked := slices.DeleteFunc(slices.Clone(workloads), func(w workload) bool { return w.kind.needsRDMA() })
-	if testing.Short() {
-		few := []string{"write_64", "write_1m", "send_64", "lat_polled"}
-		picked = slices.DeleteFunc(picked, func(w workload) bool { return !slices.Contains(few, w.name) })
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	list := strings.ReplaceAll(names(picked), " ", "")
-	r, table := bench(t, "-r", "1", "-t", "1ms", "--networks", "loopback", "--peers", "adverb,probe,tcp", "--workloads", list)
-	checkCells(t, r, 1)
-	for _, w := range picked {
-		if !strings.Contains(table, w.title) {
-			t.Errorf("got no %q in the table", w.title)
+	for i := range networks {
+		n := &networks[i]
+		var list, does []string
+		for _, p := range peers {
+			if p.has(n) && !strings.HasPrefix(p.name, "ucx") && !strings.HasPrefix(p.name, "ofi") {
+				list = append(list, p.name)
+			}
 		}
-	}
-	if t.Failed() {
-		t.Log(table)
+		for _, w := range workloads {
+			if !testing.Short() || slices.Contains([]string{"write_64", "write_1m", "send_64_list", "lat_polled_4k", "lat_blocked"}, w.name) {
+				does = append(does, w.name)
+			}
+		}
+		t.Run(n.name, func(t *testing.T) {
+			r, table := bench(t, "-r", "1", "-t", "1ms", "-n", n.name, "-p", strings.Join(list, ","), "-w", strings.Join(does, ","), "--plain", exe)
+			if why := r.Networks[0].Skipped; why != "" {
+				if !strings.Contains(why, "root") && !strings.Contains(why, "veth") {
+					t.Errorf("skipped: %s, want what is missing", why)
+				}
+				t.Skip(why)
+			}
+			checkEach(t, &r.Networks[0], list)
+			checkCells(t, r, 1)
+			for _, name := range does {
+				w := workloads[slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })]
+				if !strings.Contains(table, w.title) {
+					t.Errorf("got no %q in the table", w.title)
+				}
+			}
+			if t.Failed() {
+				t.Log(table)
+			}
+		})
 	}
 }
 
-// What only RDMA does.
-func TestBenchOneSided(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("two processes on two loopback addresses: needs Linux, or an alias")
-	}
-	r, _ := bench(t, "-r", "1", "-t", "1ms", "-n", "loopback", "-p", "adverb,probe,tcp,iwarp", "-w", "fetch_add,lat_write")
-	checkMeasured(t, r, func(row *benchdata.Row, s *benchdata.Series) bool {
-		return s.Peer == ours || s.Peer == "iwarp" && row.Workload.Name == "fetch_add"
-	})
+// nothingLike are the workloads that a peer has nothing like, beside those of which its row says so.
+var nothingLike = map[string][]string{
+	"adverb_sleeps": {"write_64", "write_4k", "write_64k", "write_1m", "read_1m", "send_64", "send_64_list", "fetch_add", "lat_polled", "lat_polled_4k", "lat_write"},
+	"probe":         {"fetch_add", "lat_write"},
+	"probe_single":  {"write_64k", "write_1m", "read_1m", "send_64_list", "fetch_add", "lat_polled", "lat_polled_4k", "lat_blocked", "lat_write"},
+	"tcp":           {"send_64_list", "fetch_add", "lat_write"},
+	"tcp_writev":    {"write_64k", "write_1m", "read_1m", "fetch_add", "lat_polled", "lat_polled_4k", "lat_blocked", "lat_write"},
+	"memcpy":        {"fetch_add", "lat_polled", "lat_polled_4k", "lat_blocked", "lat_write"},
+	"memcpy_two":    {"fetch_add", "lat_blocked"},
 }
 
-// iWARP devices do all but streams of SENDs.
-func TestBenchIWARP(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("two processes on two loopback addresses: needs Linux, or an alias")
-	}
-	r, _ := bench(t, "-r", "1", "-t", "1ms", "-n", "loopback", "-p", "iwarp,iwarp_crc", "-w", "write_64k,read_1m,send_64,lat_polled,lat_blocked")
-	checkMeasured(t, r, func(row *benchdata.Row, _ *benchdata.Series) bool { return row.Workload.Name != "send_64" })
-}
-
-// checkMeasured checks that just those series of one network that has says so were measured, once.
-func checkMeasured(t *testing.T, r *benchdata.Report, has func(*benchdata.Row, *benchdata.Series) bool) {
+// checkEach checks that each peer has measured each workload, or has a reason in the table or in nothingLike.
+func checkEach(t *testing.T, n *benchdata.Network, list []string) {
 	t.Helper()
-	for _, row := range r.Networks[0].Rows {
-		for _, s := range row.Series {
-			want := 0
-			if has(&row, &s) {
-				want = 1
+	for _, row := range n.Rows {
+		for _, name := range list {
+			s := row.Find(name)
+			if s == nil {
+				t.Errorf("%s: %s is not in the report", row.Workload.Name, name)
+				continue
 			}
-			if len(s.Cells) != want || want > 0 && (s.Cells[0].Failed != "" || !(s.Cells[0].Value > 0)) {
-				t.Errorf("%s, %s: got %+v, want %d measurements", row.Workload.Name, s.Peer, s.Cells, want)
+			leftOut := strings.HasPrefix(s.Missing, "left out: ") || strings.HasPrefix(name, "memcpy") && strings.Contains(s.Missing, "one core")
+			want := 1
+			if leftOut || slices.Contains(nothingLike[name], row.Workload.Name) {
+				want = 0
+			}
+			if len(s.Cells) != want || s.Missing != "" && !leftOut {
+				t.Errorf("%s, %s: got %d cells, missing %q; want %d", row.Workload.Name, name, len(s.Cells), s.Missing, want)
 			}
 		}
 	}
-}
-
-// The network memory: by lanes, beside copies.
-func TestBenchMemory(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("processes share memory on Linux only")
-	}
-	copies := []string{"write_4k", "send_64"}
-	if runtime.GOMAXPROCS(0) > 1 {
-		copies = append(copies, "lat_polled_4k", "lat_write")
-	}
-	r, _ := bench(t, "-r", "1", "-t", "1ms", "-n", "memory", "-p", "adverb,tcp,memcpy", "-w", "write_4k,send_64,send_64_list,fetch_add,lat_polled_4k,lat_write")
-	checkMeasured(t, r, func(row *benchdata.Row, s *benchdata.Series) bool {
-		return s.Peer == ours || s.Peer == "memcpy" && slices.Contains(copies, row.Workload.Name) // TCP shares no memory
-	})
 }
 
 // Several rounds, pinned to cores, with profiles.
@@ -217,7 +232,7 @@ func TestFlags(t *testing.T) {
 		{[]string{"--rounds", "x"}, "--rounds x: rounds are"},
 		{[]string{"-t", "5"}, "--time 5: it is a duration such as 300ms"},
 		{[]string{"-t", "1ns"}, "from 1ms to 1m0s"},
-		{[]string{"-p", "adverb,nope"}, `--peers: there is no "nope"; there are adverb, probe, tcp,`},
+		{[]string{"-p", "adverb,nope"}, `--peers: there is no "nope"; there are adverb, adverb_plain, adverb_sleeps, probe,`},
 		{[]string{"-w", ""}, `--workloads: there is no ""; there are write_64,`},
 		{[]string{"-n", "wan"}, `--networks: there is no "wan"; there are loopback, memory, veth9000, veth1500`},
 		{[]string{"--cpus", "0"}, `cores "0": give two numbers`},
@@ -323,12 +338,12 @@ func TestDistance(t *testing.T) {
 
 // The table of a report that holds a bit of everything.
 func TestTable(t *testing.T) {
-	counts := &benchdata.Counts{Allocs: 50, Packets: 1100, Repeats: 3}
+	counts, cpu := &benchdata.Counts{Allocs: 50, Packets: 1100, Repeats: 3}, &benchdata.CPU{Client: .3, Server: .15}
 	r := benchdata.Report{Host: benchdata.Host{CPU: "Toy", CPUs: 2, OS: "linux", Kernel: "6.1", Go: "go1.26"}, Rounds: 2, Seconds: 0.3,
 		Networks: []benchdata.Network{
 			{Name: "loopback", Title: "UDP loopback", MTU: 65536, Distance: []float64{60, 250}, Rows: []benchdata.Row{
 				{Workload: benchdata.Workload{Title: "WRITE 64 B", Unit: benchdata.PerSecond}, Series: []benchdata.Series{
-					{Peer: ours, Title: "adverb", Cells: []benchdata.Cell{{Value: 2e6, Ops: 1000, Counts: counts}, {Value: 1e6, Ops: 1000, Counts: counts}}},
+					{Peer: ours, Title: "adverb", Cells: []benchdata.Cell{{Value: 2e6, Ops: 1000, Seconds: .3, Counts: counts, CPU: cpu}, {Value: 1e6, Ops: 1000, Seconds: .3, Counts: counts, CPU: cpu}}},
 					{Peer: "tcp", Title: "Go TCP", Note: "one Write each", Cells: []benchdata.Cell{{Value: 1e6}, {Failed: "reset\nby peer"}}},
 					{Peer: "ucx", Title: "UCX tcp", Missing: "not installed"},
 					{Peer: "ofi", Title: "libfabric"},
@@ -337,21 +352,93 @@ func TestTable(t *testing.T) {
 		}}
 	var got bytes.Buffer
 	printReport(&got, &r)
-	want := `Toy, 2 CPUs, linux 6.1, go1.26; adverb of unknown revision
+	want := `Toy, 2 CPUs, linux 6.1, go1.26; adverb of unknown revision, built without a profile
 2 rounds, 0.3 s for each measurement; ratios are taken within the rounds; of latencies less is better
 
 loopback: UDP loopback, MTU 65536
 from core to core, round by round: 60, 250 ns
 
-WORKLOAD    PEER     MEDIAN    MIN–MAX    ADVERB ÷ PEER     PACKETS/OP  REPEATS  ALLOCS/OP  NOTE
-WRITE 64 B  adverb   1.50 M/s  1.00–2.00                    1.10        6        0.05       
-            Go TCP   1.00 M/s  1.00–1.00  2.00 (2.00–2.00)                                  failed in 1 of 2 rounds: reset; by peer; one Write each
-            UCX tcp  –                                                                      not installed
+WORKLOAD    PEER     MEDIAN    MIN–MAX    ADVERB ÷ PEER     NO PROFILE ÷ PEER  CORES        PACKETS/OP  REPEATS  ALLOCS/OP  NOTE
+WRITE 64 B  adverb   1.50 M/s  1.00–2.00                                       1.00 + 0.50  1.10        6        0.05       
+            Go TCP   1.00 M/s  1.00–1.00  2.00 (2.00–2.00)                                                                  failed in 1 of 2 rounds: reset; by peer; one Write each
+            UCX tcp  –                                                                                                      not installed
 
 veth9000: veth pair
 not measured: needs root
 `
 	if got.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+	}
+}
+
+// TestCPU: an end that polls takes the time of a core, and one that sleeps does not. The time of the other end is read
+// from its process.
+func TestCPU(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("CPU clocks of other processes are Linux's")
+	}
+	own := [2]time.Duration{ownCPU.read(), cpuClockOf(os.Getpid()).read()}
+	for spent := own; spent[0]-own[0] < time.Millisecond || spent[1]-own[1] < time.Millisecond; { // goes on for ever if one stands still
+		spent = [2]time.Duration{ownCPU.read(), cpuClockOf(os.Getpid()).read()}
+	}
+	if own[0] == 0 || own[1] == 0 || cpuClockOf(0).read() != 0 {
+		t.Errorf("got %v of this process and %v of none, want some and none", own, cpuClockOf(0).read())
+	}
+	for _, tt := range []struct {
+		r        result
+		isServer bool
+		want     *benchdata.CPU
+	}{
+		{result{OwnCPU: time.Second, PeerCPU: 2 * time.Second, KnowsCPU: true}, false, &benchdata.CPU{Client: 1, Server: 2}},
+		{result{OwnCPU: time.Second, PeerCPU: 2 * time.Second, KnowsCPU: true}, true, &benchdata.CPU{Client: 2, Server: 1}},
+		{result{OwnCPU: time.Second}, false, nil},
+	} {
+		if got := cpuOf(&tt.r, tt.isServer); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%+v, of the server %v: got %+v, want %+v", tt.r, tt.isServer, got, tt.want)
+		}
+	}
+	all := ends{client: 11 * time.Second, server: 6 * time.Second}
+	if got := all.without(ends{time.Second, time.Second}, 0.8); !reflect.DeepEqual(got, &benchdata.CPU{Client: 8, Server: 4}) {
+		t.Errorf("of a program with a start of 1 s: got %+v, want 8 and 4", got)
+	}
+	if got := all.without(all, 1); got != nil {
+		t.Errorf("of a program that took nothing more: got %+v, want that it is not known", got)
+	}
+}
+
+// TestMemcpyFootprint: copies walk as much memory as our regions have, whatever the number of threads, and all of it.
+func TestMemcpyFootprint(t *testing.T) {
+	for i := range workloads {
+		w := &workloads[i]
+		if w.kind.isLatency() || w.kind == kindAtomic {
+			continue
+		}
+		for threads := 1; threads <= 2; threads++ {
+			bytes, copied := 0, int64(0)
+			ks := newCopiers(w, threads)
+			for j := range ks {
+				k := &ks[j]
+				k.round()
+				bytes, copied = bytes+len(k.from), copied+k.copied.Load()
+				if !slices.Equal(k.from, k.to) || k.step > w.size || k.step < w.size && w.region() > w.size {
+					t.Errorf("%s, %d threads: by copies of %d bytes not all of it is copied", w.name, threads, k.step)
+				}
+			}
+			if bytes != w.region() || copied != int64(w.region()) {
+				t.Errorf("%s, %d threads: got %d bytes from %d, want the region's %d", w.name, threads, copied, bytes, w.region())
+			}
+		}
+	}
+}
+
+// TestIWARPSends: a stream of SENDs on iWARP would outrun the receives, which ends the connection sooner or later. So
+// the rows say why they are empty.
+func TestIWARPSends(t *testing.T) {
+	for i := range workloads {
+		w := &workloads[i]
+		m := prepareIWARP("iwarp")(w)
+		if left := w.kind == kindSend || w.kind == kindList || w.kind == kindWatched; strings.HasPrefix(m.missing, "left out: ") != left || (m.measure == nil) != left {
+			t.Errorf("%s: got %+v, want it left out: %v", w.name, m, left)
+		}
 	}
 }

@@ -34,6 +34,9 @@ var programs = map[string]func(*order, *workload) end{
 	"iwarp_crc": newIWARPCRCEnd,
 	"tcp":       newTCPEnd,
 	"probe":     newProbeEnd,
+
+	"tcp_writev":   newTCPListEnd,
+	"probe_single": newSingleProbeEnd,
 }
 
 // A stopper tells an end to stop.
@@ -83,6 +86,7 @@ func (o *order) carryOut(ctx context.Context, cancel context.CancelFunc, in *jso
 	if err := in.Decode(&w); err != nil {
 		return err
 	}
+	o.peer = w.PID
 	if err := e.connect(w.Peer); err != nil {
 		return err
 	}

@@ -22,6 +22,9 @@ type outside struct {
 	server, client []string // command lines
 	env            []string
 
+	// perOp is how many operations it makes for each that it measures: the others are its warm-up.
+	perOp float64
+
 	// rate reads the client's output, and returns operations per second. An operation of a ping-pong
 	// is there and back.
 	rate func(output string) (float64, error)
@@ -45,7 +48,7 @@ func measureOutside(command func(c *cell, port, n int) outside) func(context.Con
 		perSecond := c.perSecond
 		// Two trials: the first tells the order of magnitude, with all costs of the start in it.
 		for n := firstOperations; perSecond == 0; n *= 10 {
-			rate, err := c.runOutside(ctx, command, n)
+			rate, _, err := c.runOutside(ctx, command, n)
 			if err != nil {
 				return benchdata.Cell{}, err
 			}
@@ -54,27 +57,51 @@ func measureOutside(command func(c *cell, port, n int) outside) func(context.Con
 			}
 		}
 		n := int(min(max(perSecond*c.time.Seconds(), minOperations), maxOperations))
-		rate, err := c.runOutside(ctx, command, n)
+		rate, all, err := c.runOutside(ctx, command, n)
 		if err != nil {
 			return benchdata.Cell{}, err
 		}
 		d := time.Duration(float64(n) / rate * float64(time.Second))
-		return benchdata.Cell{Value: c.w.value(int64(n), d), Ops: int64(n), Seconds: d.Seconds()}, nil
+		got := benchdata.Cell{Value: c.w.value(int64(n), d), Ops: int64(n), Seconds: d.Seconds()}
+		if few := n / fewPart; c.w.kind.isLatency() && few > 0 {
+			_, begin, err := c.runOutside(ctx, command, few)
+			if err != nil {
+				return benchdata.Cell{}, err
+			}
+			got.CPU = all.without(begin, float64(n)/float64(n-few)/command(c, 0, n).perOp)
+		}
+		return got, nil
 	}
 }
 
+// fewPart is which part of the operations is made once more, to know what CPU time the start and the end take.
+const fewPart = 16
+
+// ends are the CPU times of whole processes.
+type ends struct{ client, server time.Duration }
+
+// without returns the CPU time of the operations that are measured: what is left without start and end, and of that
+// the share of what is measured. It is nil where nothing is left.
+func (e ends) without(begin ends, share float64) *benchdata.CPU {
+	client, server := (e.client-begin.client).Seconds()*share, (e.server-begin.server).Seconds()*share
+	if client <= 0 || server <= 0 {
+		return nil
+	}
+	return &benchdata.CPU{Client: client, Server: server}
+}
+
 // runOutside runs server and client once.
-func (c *cell) runOutside(ctx context.Context, command func(c *cell, port, n int) outside, n int) (rate float64, err error) {
+func (c *cell) runOutside(ctx context.Context, command func(c *cell, port, n int) outside, n int) (rate float64, cpu ends, err error) {
 	port, err := freePort(c.site.ends[atServer].addr)
 	if err != nil {
-		return 0, err
+		return 0, cpu, err
 	}
 	o := command(c, port, n)
 	var serverSays, clientSays bytes.Buffer
 	server := exec.CommandContext(ctx, o.server[0], o.server[1:]...)
 	server.Env, server.Stdout, server.Stderr = append(os.Environ(), o.env...), &serverSays, &serverSays
 	if err := c.site.ends[atServer].start(server); err != nil {
-		return 0, err
+		return 0, cpu, err
 	}
 	gone := make(chan struct{})
 	go func() {
@@ -86,29 +113,35 @@ func (c *cell) runOutside(ctx context.Context, command func(c *cell, port, n int
 		<-gone
 	}()
 	if err := awaitListener(ctx, server.Process.Pid, port, gone); err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", o.server[0], err, lastLine(serverSays.String()))
+		return 0, cpu, fmt.Errorf("%s: %w: %s", o.server[0], err, lastLine(serverSays.String()))
 	}
 	client := exec.CommandContext(ctx, o.client[0], o.client[1:]...)
 	client.Env, client.Stderr = server.Env, &clientSays
 	var output bytes.Buffer
 	client.Stdout = &output
 	if err := c.site.ends[atClient].start(client); err != nil {
-		return 0, err
+		return 0, cpu, err
 	}
 	if err := client.Wait(); err != nil {
 		if ctx.Err() == context.DeadlineExceeded {
-			return 0, fmt.Errorf("%s: %d operations are not done after %v", o.client[0], n, c.limit())
+			return 0, cpu, fmt.Errorf("%s: %d operations are not done after %v", o.client[0], n, c.limit())
 		}
-		return 0, fmt.Errorf("%s: %w: %s", o.client[0], err, lastLine(output.String()+"\n"+clientSays.String()))
+		return 0, cpu, fmt.Errorf("%s: %w: %s", o.client[0], err, lastLine(output.String()+"\n"+clientSays.String()))
+	}
+	cpu.client = client.ProcessState.SystemTime() + client.ProcessState.UserTime()
+	if cpu.server = cpuClockOf(server.Process.Pid).read(); cpu.server == 0 { // it is gone, or this system does not tell while it runs
+		server.Process.Kill()
+		<-gone
+		cpu.server = server.ProcessState.SystemTime() + server.ProcessState.UserTime()
 	}
 	rate, err = o.rate(output.String())
 	if err == nil && !(rate > 0) {
 		err = errors.New("it reports a rate of nothing")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", o.client[0], err)
+		return 0, cpu, fmt.Errorf("%s: %w", o.client[0], err)
 	}
-	return rate, nil
+	return rate, cpu, nil
 }
 
 // lastLine is the last line of a program's output that is not empty.

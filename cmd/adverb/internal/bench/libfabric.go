@@ -52,6 +52,7 @@ func fiPingpong(c *cell, provider string, port, n int) outside {
 	return outside{
 		server: append(common[:len(common):len(common)], "-B", p),
 		client: append(common[:len(common):len(common)], "-P", p, c.site.ends[atServer].addr),
+		perOp:  1,
 		rate: func(output string) (float64, error) {
 			rate, err := parseLibfabric(output)
 			if c.w.kind.isLatency() {
@@ -69,6 +70,7 @@ func fabtest(c *cell, provider string, program []string, port, n int) outside {
 	return outside{
 		server: append(common[:len(common):len(common)], "-B", p, "-s", c.site.ends[atServer].addr),
 		client: append(common[:len(common):len(common)], "-P", p, "-s", c.site.ends[atClient].addr, c.site.ends[atServer].addr),
+		perOp:  1.25,
 		rate:   parseLibfabric,
 	}
 }

@@ -17,6 +17,9 @@ type meter struct {
 	ops            int64
 	elapsed        time.Duration
 	allocs         int64 // while it counted
+	cpus           [2]cpuClock
+	cpu            [2]time.Duration // while it counted: of this end and of the other
+	knowsCPU       bool
 }
 
 // bytesPerLook is what may pass between two looks at the clock, which cost as much as a small message.
@@ -24,7 +27,7 @@ const bytesPerLook = 64 << 10
 
 func newMeter(o *order, size int) *meter {
 	step := int64(max(1, min(64, bytesPerLook/size)))
-	return &meter{warmup: o.Warmup, length: o.Time, step: step, began: time.Now()}
+	return &meter{warmup: o.Warmup, length: o.Time, step: step, began: time.Now(), cpus: [2]cpuClock{ownCPU, cpuClockOf(o.peer)}}
 }
 
 // on reports whether the loop goes on, after n operations in all.
@@ -38,6 +41,7 @@ func (m *meter) on(n int64) bool {
 	if !m.counting {
 		if d >= m.warmup {
 			m.counting, m.skipped, m.allocs = true, n, -mallocs()
+			m.readCPU()
 			m.began = time.Now() // to count allocations takes a moment
 		}
 		return true
@@ -46,6 +50,7 @@ func (m *meter) on(n int64) bool {
 		return true
 	}
 	m.ops, m.elapsed = n-m.skipped, d
+	m.readCPU()
 	m.allocs += mallocs()
 	return false
 }
@@ -61,7 +66,18 @@ func (m *meter) deadline() time.Time { return m.began.Add(m.warmup + max(m.lengt
 func (m *meter) expire(n int64) {
 	if m.counting {
 		m.ops, m.elapsed = n-m.skipped, time.Since(m.began)
+		m.readCPU()
 		m.allocs += mallocs()
+	}
+}
+
+// readCPU reads the CPU clocks of both ends: at first where the counting begins, and then what has passed.
+func (m *meter) readCPU() {
+	m.knowsCPU = true
+	for i := range m.cpus {
+		now := m.cpus[i].read()
+		m.cpu[i] = now - m.cpu[i]
+		m.knowsCPU = m.knowsCPU && now > 0
 	}
 }
 
@@ -74,5 +90,5 @@ func mallocs() int64 {
 
 // result is what was measured. total is the number of all operations.
 func (m *meter) result(total int64) result {
-	return result{Ops: m.ops, Elapsed: m.elapsed, Allocs: m.allocs, Total: total}
+	return result{Ops: m.ops, Elapsed: m.elapsed, Allocs: m.allocs, Total: total, OwnCPU: m.cpu[0], PeerCPU: m.cpu[1], KnowsCPU: m.knowsCPU}
 }

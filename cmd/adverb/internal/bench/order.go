@@ -34,11 +34,14 @@ type order struct {
 	Warmup   time.Duration
 	Time     time.Duration
 	Profile  string // file for a CPU profile, or empty
+
+	peer int // the other end's process
 }
 
 // word is what an end is told after that.
 type word struct {
 	Peer json.RawMessage
+	PID  int // the other end's process, with Peer
 	Stop bool
 }
 
@@ -59,4 +62,8 @@ type result struct {
 	Packets int64 // sent since it was connected
 	Repeats int64 // of these, sent again
 	RNRNAKs int64 // received: the program at the other end was too late with its receives
+
+	// CPU time while it measured, of this end and of the other, where it is known.
+	OwnCPU, PeerCPU time.Duration
+	KnowsCPU        bool
 }

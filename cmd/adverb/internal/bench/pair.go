@@ -27,7 +27,7 @@ type process struct {
 	once   sync.Once
 }
 
-// measurePair measures by two processes of this program.
+// measurePair measures by two processes of this program, or of another build of it.
 func measurePair(program string) func(context.Context, *cell) (benchdata.Cell, error) {
 	return func(ctx context.Context, c *cell) (benchdata.Cell, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.limit())
@@ -59,6 +59,9 @@ func (c *cell) startEnd(ctx context.Context, program string, which int) (*proces
 	if err != nil {
 		return nil, err
 	}
+	if c.peer.otherBuild {
+		exe = c.plain
+	}
 	at := c.site.ends[which]
 	p := &process{name: [2]string{"server", "client"}[which], cmd: exec.CommandContext(ctx, exe, commandName)}
 	p.cmd.Args[0] = "adverb"
@@ -67,8 +70,10 @@ func (c *cell) startEnd(ctx context.Context, program string, which int) (*proces
 		carrier = "1"
 	}
 	p.cmd.Env = append(os.Environ(), envChild+"=1", "ADVERB_SHM="+carrier)
-	if c.env != "" {
-		p.cmd.Env = append(p.cmd.Env, c.env)
+	for _, env := range []string{c.peer.env, c.env} {
+		if env != "" {
+			p.cmd.Env = append(p.cmd.Env, env)
+		}
 	}
 	p.cmd.Stderr = &p.stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -135,13 +140,13 @@ func lead(server, client *process) (atServer, atClient *result, err error) {
 		}
 		addresses[i] = r.Address
 	}
-	if err := server.words.Encode(word{Peer: addresses[1]}); err != nil {
+	if err := server.words.Encode(word{Peer: addresses[1], PID: client.cmd.Process.Pid}); err != nil {
 		return nil, nil, server.failed(err)
 	}
 	if _, err := server.next(); err != nil {
 		return nil, nil, err
 	}
-	if err := client.words.Encode(word{Peer: addresses[0]}); err != nil {
+	if err := client.words.Encode(word{Peer: addresses[0], PID: server.cmd.Process.Pid}); err != nil {
 		return nil, nil, client.failed(err)
 	}
 
@@ -177,12 +182,13 @@ func lead(server, client *process) (atServer, atClient *result, err error) {
 }
 
 // result makes one of the results of both ends.
-func (c *cell) result(ends ...*result) benchdata.Cell {
+func (c *cell) result(server, client *result) benchdata.Cell {
 	var out benchdata.Cell
 	var counts benchdata.Counts
 	total, served := int64(0), int64(0) // all operations, and allocations of an end that only served
-	for _, r := range ends {
+	for which, r := range [2]*result{server, client} {
 		if r.Ops > 0 {
+			out.CPU = cpuOf(r, which == atServer)
 			out.Ops, out.Seconds, out.Value = r.Ops, r.Elapsed.Seconds(), c.w.value(r.Ops, r.Elapsed)
 			counts.Allocs = r.Allocs
 		} else {
@@ -202,4 +208,16 @@ func (c *cell) result(ends ...*result) benchdata.Cell {
 	}
 	out.Counts = &counts
 	return out
+}
+
+// cpuOf returns the CPU time of both ends, as the one that measured has read it, or nil where it is not known.
+func cpuOf(r *result, isServer bool) *benchdata.CPU {
+	if !r.KnowsCPU {
+		return nil
+	}
+	own, other := r.OwnCPU.Seconds(), r.PeerCPU.Seconds()
+	if isServer {
+		own, other = other, own
+	}
+	return &benchdata.CPU{Client: own, Server: other}
 }

@@ -13,9 +13,14 @@ type probeEnd struct {
 	*order
 	w *workload
 	s probe.Socket
+
+	train int // packets of a system call; 0: as many as it takes
 }
 
 func newProbeEnd(o *order, w *workload) end { return &probeEnd{order: o, w: w} }
+
+// newSingleProbeEnd has each packet sent by a system call of its own.
+func newSingleProbeEnd(o *order, w *workload) end { return &probeEnd{order: o, w: w, train: 1} }
 
 func (e *probeEnd) open() (any, error) {
 	addr, err := netip.ParseAddr(e.Addr)
@@ -38,7 +43,7 @@ func (e *probeEnd) connect(address json.RawMessage) error {
 
 func (e *probeEnd) run(stop *stopper) (result, error) {
 	m := newMeter(e.order, e.w.size)
-	shape := probe.Shape{Size: e.w.size, PathMTU: e.PathMTU, Region: e.w.region()}
+	shape := probe.Shape{Size: e.w.size, PathMTU: e.PathMTU, Region: e.w.region(), Train: e.train}
 	stopped := stop.set.Load
 	var total int64
 	more := func(n int64) bool {
@@ -48,7 +53,7 @@ func (e *probeEnd) run(stop *stopper) (result, error) {
 	var err error
 	switch {
 	case e.w.kind.isLatency():
-		err = e.s.Bounce(e.w.size, !e.Server, e.w.kind == kindBlocked, more, stopped)
+		err = e.s.Bounce(shape, !e.Server, e.w.kind == kindBlocked, more, stopped)
 	case e.Server:
 		err = e.s.Receive(shape, more, stopped)
 	default:

@@ -25,6 +25,8 @@ type settings struct {
 	path      string // a table over a bad path; empty: none
 	pathRows  string // what its rows must have in their names
 	json      bool
+	revision  string // of the source; empty: as the program knows
+	plain     string // a build of this program without a profile; empty: none
 }
 
 // warmup is how long a cell runs before it counts.
@@ -36,6 +38,9 @@ func (s *settings) limit() time.Duration { return settle + 10*s.time }
 // measure measures everything. What fails is in the report; an error ends the run.
 func (s *settings) measure(ctx context.Context, progress io.Writer) (*benchdata.Report, error) {
 	r := &benchdata.Report{Started: time.Now().UTC().Truncate(time.Second), Host: host(), Rounds: s.rounds, Seconds: s.time.Seconds()}
+	if s.revision != "" {
+		r.Host.Revision = s.revision
+	}
 	if s.cpus != nil {
 		r.CPUs = fmt.Sprintf("%d,%d", s.cpus[atServer], s.cpus[atClient])
 	}
@@ -97,9 +102,9 @@ func (s *settings) rows(on *network, n *benchdata.Network) (methods [][]*method)
 		row := benchdata.Row{Workload: s.workloads[w].data()}
 		var ms []*method
 		for _, p := range s.peers {
-			series := benchdata.Series{Peer: p.name, Title: p.title}
+			series := benchdata.Series{Peer: p.name, Title: p.title, Bound: p.bound}
 			var m *method
-			if p.has(on) {
+			if p.has(on) && (!p.otherBuild || s.plain != "") {
 				m = p.prepare(&s.workloads[w])
 			}
 			if m != nil {
@@ -124,6 +129,9 @@ func host() benchdata.Host {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				h.Revision = s.Value[:min(12, len(s.Value))]
+			}
+			if s.Key == "-pgo" {
+				h.Profile = s.Value != ""
 			}
 			if s.Key == "vcs.modified" && s.Value == "true" {
 				h.Revision += " and changes"

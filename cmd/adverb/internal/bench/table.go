@@ -12,7 +12,7 @@ import (
 // printReport prints a table for each network.
 func printReport(w io.Writer, r *benchdata.Report) {
 	h := &r.Host
-	fmt.Fprintf(w, "%s, %d CPUs, %s %s, %s; adverb %s\n", or(h.CPU, h.Arch), h.CPUs, h.OS, h.Kernel, h.Go, or(h.Revision, "of unknown revision"))
+	fmt.Fprintf(w, "%s, %d CPUs, %s %s, %s; adverb %s, %s\n", or(h.CPU, h.Arch), h.CPUs, h.OS, h.Kernel, h.Go, or(h.Revision, "of unknown revision"), h.ProfileText())
 	fmt.Fprintf(w, "%d rounds, %g s for each measurement; ratios are taken within the rounds; of latencies less is better\n", r.Rounds, r.Seconds)
 	if r.CPUs != "" {
 		fmt.Fprintf(w, "server and client pinned to cores %s\n", r.CPUs)
@@ -40,7 +40,7 @@ func printNetwork(w io.Writer, n *benchdata.Network) {
 	}
 	fmt.Fprintf(w, "\nfrom core to core, round by round: %s\n\n", distances(n.Distance))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "WORKLOAD\tPEER\tMEDIAN\tMIN–MAX\tADVERB ÷ PEER\tPACKETS/OP\tREPEATS\tALLOCS/OP\tNOTE")
+	fmt.Fprintln(t, "WORKLOAD\tPEER\tMEDIAN\tMIN–MAX\tADVERB ÷ PEER\tNO PROFILE ÷ PEER\tCORES\tPACKETS/OP\tREPEATS\tALLOCS/OP\tNOTE")
 	for i := range n.Rows {
 		printRow(t, &n.Rows[i])
 	}
@@ -61,21 +61,25 @@ func distances(ns []float64) string {
 
 func printRow(w io.Writer, row *benchdata.Row) {
 	title := row.Workload.Label()
-	our := row.Find(ours)
+	our, without := row.Find(ours), row.Find(plain)
 	for i := range row.Series {
 		s := &row.Series[i]
 		if s.Missing == "" && len(s.Cells) == 0 {
 			continue // the peer has nothing like this workload
 		}
 		spread := benchdata.NewSpread(s.Values())
-		median, limits, ratio := "–", "", ""
+		median, limits, ratio, plainRatio := "–", "", "", ""
 		if spread.N > 0 {
 			median, limits = row.Workload.Unit.Format(spread.Median), row.Workload.Unit.FormatRange(spread)
 		}
 		if our != nil && s.Peer != ours {
 			ratio = benchdata.FormatRatio(our.Ratios(s))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", title, s.Title, median, limits, ratio, countTexts(s), note(s))
+		if without != nil && s.Peer != plain {
+			plainRatio = benchdata.FormatRatio(without.Ratios(s))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			title, row.Label(s), median, limits, ratio, plainRatio, s.CoresText(), countTexts(s), note(s))
 		title = ""
 	}
 }

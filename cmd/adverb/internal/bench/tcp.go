@@ -19,10 +19,19 @@ type tcpEnd struct {
 	l    *net.TCPListener // the server's
 	conn *net.TCPConn
 	buf  []byte
+
+	list    int // messages of a system call
+	iovecs  [listLength][]byte
+	buffers net.Buffers
 }
 
 func newTCPEnd(o *order, w *workload) end {
-	return &tcpEnd{order: o, w: w, buf: make([]byte, w.region())}
+	return &tcpEnd{order: o, w: w, list: 1, buf: make([]byte, w.region())}
+}
+
+// newTCPListEnd has the sender hand over a list of messages by each writev.
+func newTCPListEnd(o *order, w *workload) end {
+	return &tcpEnd{order: o, w: w, list: listLength, buf: make([]byte, w.region())}
 }
 
 func (e *tcpEnd) open() (any, error) {
@@ -100,6 +109,20 @@ func (e *tcpEnd) send() error {
 	for off := 0; ; off += e.w.size {
 		if off == len(e.buf) {
 			off = 0
+		}
+		if e.list > 1 {
+			for i := range e.iovecs {
+				e.iovecs[i] = e.buf[off : off+e.w.size]
+				if off += e.w.size; off == len(e.buf) {
+					off = 0
+				}
+			}
+			e.buffers = e.iovecs[:]
+			if _, err := e.buffers.WriteTo(e.conn); err != nil {
+				return err
+			}
+			off -= e.w.size
+			continue
 		}
 		if _, err := e.conn.Write(e.buf[off : off+e.w.size]); err != nil {
 			return err

@@ -37,7 +37,7 @@ func ucxCommand(c *cell, tls string, port, n int) outside {
 	case c.w.outstanding > 1:
 		client = append(client, "-O", strconv.Itoa(c.w.outstanding))
 	}
-	return outside{server, client, env, func(output string) (float64, error) {
+	return outside{server, client, env, 1.25, func(output string) (float64, error) {
 		rate, err := parseUCX(output)
 		if c.w.kind.isLatency() {
 			rate /= 2 // its messages are one way

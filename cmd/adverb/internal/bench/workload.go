@@ -16,7 +16,7 @@ const (
 	kindList                // the same, and both ends post lists of listLength work requests
 	kindAtomic              // the client adds to words of the server's memory, and gets what was there
 	kindPolled              // a message goes to and fro, and both ends poll for it
-	kindBlocked             // the same, and both ends sleep until it comes
+	kindBlocked             // the same, and both ends wait in a call that may sleep until it comes
 	kindWatched             // each end writes into the other's memory when it sees there what the other has written
 )
 
@@ -24,7 +24,10 @@ const (
 func (k kind) isLatency() bool { return k == kindPolled || k == kindBlocked || k == kindWatched }
 
 // needsRDMA reports whether TCP and bare UDP have nothing like it.
-func (k kind) needsRDMA() bool { return k == kindAtomic || k == kindWatched || k == kindList }
+func (k kind) needsRDMA() bool { return k == kindAtomic || k == kindWatched }
+
+// lists reports whether a sender of TCP or UDP may hand over several of these messages by one system call.
+func (w *workload) lists() bool { return !w.kind.isLatency() && w.outstanding == manyOutstanding }
 
 type workload struct {
 	name        string
@@ -55,7 +58,7 @@ var workloads = []workload{
 	{"fetch_add", "FETCH_ADD", kindAtomic, 8, manyOutstanding, false},
 	{"lat_polled", "SEND 64 B one way, polled", kindPolled, 64, 1, false},
 	{"lat_polled_4k", "SEND 4 KiB one way, polled", kindPolled, 4 << 10, 1, false},
-	{"lat_blocked", "SEND 64 B one way, blocking", kindBlocked, 64, 1, false},
+	{"lat_blocked", "SEND 64 B one way, in a call that may sleep", kindBlocked, 64, 1, false},
 	{"lat_write", "WRITE 8 B one way, seen in memory", kindWatched, 8, 1, false},
 }
 

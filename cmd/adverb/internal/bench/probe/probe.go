@@ -29,6 +29,7 @@ type Shape struct {
 	Size    int // bytes of a message
 	PathMTU int // bytes of payload in a packet
 	Region  int // bytes of memory that messages go to, one behind the other and then from the start
+	Train   int // packets that a system call sends at most; 0: as many as it takes
 }
 
 func (s *Shape) check() error {
@@ -55,10 +56,10 @@ type Socket interface {
 	// and returns when more reports false. If nothing comes it asks stopped, as Stream does.
 	Receive(s Shape, more func(messages int64) bool, stopped func() bool) error
 
-	// Bounce sends a message of size bytes when one has come. first says that this end sends the
-	// first. It calls more with the number of messages that have come, and returns when more reports
-	// false. If block is set it sleeps until a message comes, otherwise it polls.
-	Bounce(size int, first, block bool, more func(messages int64) bool, stopped func() bool) error
+	// Bounce sends a message when one has come. first says that this end sends the first. It calls more
+	// with the number of messages that have come, and returns when more reports false. If block is set it
+	// sleeps until a message comes, otherwise it polls. A message is a train at most.
+	Bounce(s Shape, first, block bool, more func(messages int64) bool, stopped func() bool) error
 
 	Close() error
 }

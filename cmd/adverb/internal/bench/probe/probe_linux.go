@@ -139,6 +139,9 @@ func (s *socket) Stream(sh Shape, stopped func() bool) error {
 	payload := sh.payload()
 	size := packetSize(payload)
 	train := min(maxTrain, maxTrainSize/size)
+	if sh.Train > 0 {
+		train = min(train, sh.Train)
+	}
 	cost := max(size, minPacket)
 	place, places := 0, sh.Region/payload
 	sent, taken := int64(0), int64(0)
@@ -180,7 +183,6 @@ func (s *socket) Receive(sh Shape, more func(int64) bool, stopped func() bool) e
 	payload := sh.payload()
 	size := packetSize(payload)
 	perMessage := int64(sh.Size / payload)
-	places := uint32(sh.Region / payload)
 	creditEvery := int64(max(1, s.window/8/max(size, minPacket)))
 	packets, credited := int64(0), int64(0)
 	for idle := 0; ; idle++ {
@@ -192,17 +194,11 @@ func (s *socket) Receive(sh Shape, more func(int64) bool, stopped func() bool) e
 			continue
 		}
 		for slot := range n {
-			data := s.buffer(slot)[:s.slots[slot].Len]
-			for i := 0; len(data) > 0; i++ {
-				b := data[:min(size, len(data))]
-				data = data[len(b):]
-				if len(b) != size || !s.verify(i, b) {
-					return errICRC
-				}
-				place := int(binary.BigEndian.Uint32(b[8:]) % places)
-				copy(region[place*payload:(place+1)*payload], b[wire.BTHSize:])
-				packets++
+			got, err := s.place(region, s.buffer(slot)[:s.slots[slot].Len], payload)
+			if err != nil {
+				return err
 			}
+			packets += int64(got)
 			if packets-credited >= creditEvery {
 				credited = packets
 				if err := s.giveCredit(packets); err != nil {
@@ -232,14 +228,27 @@ func (s *socket) giveCredit(packets int64) error {
 	return s.sendTo(s.credit[:])
 }
 
-func (s *socket) Bounce(size int, first, block bool, more func(int64) bool, stopped func() bool) error {
-	region := make([]byte, size)
-	n := packetSize(size)
+func (s *socket) Bounce(sh Shape, first, block bool, more func(int64) bool, stopped func() bool) error {
+	if err := sh.check(); err != nil {
+		return err
+	}
+	payload := sh.payload()
+	packets, n := sh.Size/payload, packetSize(payload)
+	if packets > maxTrain || packets*n > maxTrainSize {
+		return fmt.Errorf("a message of %d bytes by packets of %d is no train", sh.Size, payload)
+	}
+	region := make([]byte, sh.Size)
 	reply := func() error {
-		b := s.train[:n]
-		copy(b[wire.BTHSize:], region)
-		s.out.Seal(0, b)
-		return s.sendTo(b)
+		for i := range packets {
+			b := s.train[i*n : (i+1)*n]
+			binary.BigEndian.PutUint32(b[8:], uint32(i)) // in the BTH, where the PSN is
+			copy(b[wire.BTHSize:], region[i*payload:(i+1)*payload])
+			s.out.Seal(uint16(i), b)
+		}
+		if packets == 1 {
+			return s.sendTo(s.train[:n])
+		}
+		return s.send(packets*n, n)
 	}
 	if first {
 		if err := reply(); err != nil {
@@ -254,22 +263,41 @@ func (s *socket) Bounce(size int, first, block bool, more func(int64) bool, stop
 		if first && !more(came) {
 			return nil
 		}
-		for idle := 1; s.receive(flags, 1) == 0; idle++ {
-			if (block || idle%idleTurns == 0) && stopped() {
-				return ErrStopped
+		for left := packets; left > 0; {
+			for idle := 1; s.receive(flags, 1) == 0; idle++ {
+				if (block || idle%idleTurns == 0) && stopped() {
+					return ErrStopped
+				}
 			}
+			got, err := s.place(region, s.buffer(0)[:s.slots[0].Len], payload)
+			if err != nil {
+				return err
+			}
+			left -= got
 		}
-		b := s.buffer(0)[:s.slots[0].Len]
-		if len(b) != n || !s.verify(0, b) {
-			return errICRC
-		}
-		copy(region, b[wire.BTHSize:])
 		came++
 		if err := reply(); err != nil {
 			return err
 		}
 	}
 	return ErrStopped
+}
+
+// place verifies the packets of a datagram or a train, and puts their payload into the region. It returns how many
+// there were.
+func (s *socket) place(region, data []byte, payload int) (packets int, err error) {
+	size, places := packetSize(payload), uint32(len(region)/payload)
+	for len(data) > 0 {
+		b := data[:min(size, len(data))]
+		data = data[len(b):]
+		if len(b) != size || !s.verify(packets, b) {
+			return packets, errICRC
+		}
+		at := int(binary.BigEndian.Uint32(b[8:])%places) * payload
+		copy(region[at:at+payload], b[wire.BTHSize:])
+		packets++
+	}
+	return packets, nil
 }
 
 // send sends the first n bytes of the train, as packets of size bytes.

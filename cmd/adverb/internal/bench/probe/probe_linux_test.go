@@ -35,7 +35,8 @@ func never() bool { return false }
 // ICRC that is wrong.
 func TestStream(t *testing.T) {
 	for _, s := range []Shape{
-		{64, 4096, 64 << 10}, {4096, 4096, 64 << 10}, {64 << 10, 4096, 64 << 10}, {1 << 20, 4096, 1 << 20}, {64 << 10, 1024, 64 << 10},
+		{64, 4096, 64 << 10, 0}, {4096, 4096, 64 << 10, 0}, {64 << 10, 4096, 64 << 10, 0}, {1 << 20, 4096, 1 << 20, 0}, {64 << 10, 1024, 64 << 10, 0},
+		{64, 4096, 64 << 10, 1}, {64, 4096, 64 << 10, 5},
 	} {
 		a, b := connected(t)
 		stop := make(chan struct{})
@@ -64,13 +65,18 @@ func TestStream(t *testing.T) {
 }
 
 func TestBounce(t *testing.T) {
-	for _, block := range []bool{false, true} {
+	for _, tt := range []struct {
+		s     Shape
+		block bool
+	}{{Shape{Size: 64, PathMTU: 4096, Region: 64}, false}, {Shape{Size: 64, PathMTU: 4096, Region: 64}, true}, {Shape{Size: 4096, PathMTU: 1024, Region: 4096}, false},
+		{Shape{Size: 4096, PathMTU: 1024, Region: 4096}, true}} {
+		s, block := tt.s, tt.block
 		a, b := connected(t)
 		const want = 100
 		done := make(chan struct{})
 		answered := make(chan error)
 		go func() {
-			answered <- b.Bounce(64, false, block, nil, func() bool {
+			answered <- b.Bounce(s, false, block, nil, func() bool {
 				select {
 				case <-done:
 					return true
@@ -80,19 +86,19 @@ func TestBounce(t *testing.T) {
 			})
 		}()
 		got := int64(0)
-		if err := a.Bounce(64, true, block, func(n int64) bool { got = n; return n < want }, never); err != nil || got != want {
-			t.Errorf("block %v: got %d round trips, %v, want %d", block, got, err, want)
+		if err := a.Bounce(s, true, block, func(n int64) bool { got = n; return n < want }, never); err != nil || got != want {
+			t.Errorf("%+v, block %v: got %d round trips, %v, want %d", s, block, got, err, want)
 		}
 		close(done)
 		if err := <-answered; !errors.Is(err, ErrStopped) {
-			t.Errorf("block %v: the other end: got %v, want that it was stopped", block, err)
+			t.Errorf("%+v, block %v: the other end: got %v, want that it was stopped", s, block, err)
 		}
 	}
 }
 
 // A packet that is not what it should be is no measurement.
 func TestDamage(t *testing.T) {
-	s := Shape{64, 4096, 64 << 10}
+	s := Shape{Size: 64, PathMTU: 4096, Region: 64 << 10}
 	for _, n := range []int{1, packetSize(64), packetSize(64) + 4} {
 		_, b := connected(t)
 		c, err := net.Dial("udp", b.Addr().String())
@@ -111,7 +117,7 @@ func TestDamage(t *testing.T) {
 
 func TestShapes(t *testing.T) {
 	a, _ := connected(t)
-	for _, s := range []Shape{{}, {64, 0, 64}, {100, 64, 100}, {64, 4096, 100}} {
+	for _, s := range []Shape{{}, {64, 0, 64, 0}, {100, 64, 100, 0}, {64, 4096, 100, 0}} {
 		if err := a.Stream(s, never); err == nil || errors.Is(err, ErrStopped) {
 			t.Errorf("%+v: got %v, want an error about the shape", s, err)
 		}
