@@ -19,4 +19,10 @@ var claimMutants = []mutant{
 		"	if isServer {\n", "	if !isServer {\n", "./cmd/adverb/internal/bench", "TestCPU"},
 	{"-f reads seconds alone", "cmd/adverb/internal/perftest/params.go",
 		"	if err != nil || arg == \"0\" {\n", "	if err != nil || arg != \"\" {\n", "./cmd/adverb/internal/perftest", "TestFlags$"},
+	{"the suite of verbs skips where nobody connects by hand", "verbs/verbstest/conn.go",
+		"	if !e.has(ByHand) {\n", "	if e.mustHave(ByHand); false {\n", "./provider/soft", "TestConformanceIWARP"},
+	{"an RNIC's region reaches a byte further", "internal/mem/region.go",
+		"	if off > size || n > size-off {\n", "	if off > size || n > size-off+1 {\n", "./provider/soft", "TestConformanceIWARP"},
+	{"an RNIC's window reaches a byte further", "internal/mem/window.go",
+		"	case off > b.length || n > b.length-off:\n", "	case off > b.length || n > b.length-off+1:\n", "./provider/soft", "TestConformanceIWARP"},
 }

@@ -107,10 +107,7 @@ var atomicCases = []Case{
 func lockers(s *Side, owner bool) {
 	const rounds = 50
 	e := s.connect(setup{})
-	self := s.newEnd(setup{pd: e.pd}) // through it B reaches its own memory
-	self.to, self.mtu = self.self(), s.activeMTU().Bytes()
-	self.rtr()
-	self.rts()
+	self, _ := s.pair(e.pd) // through it B reaches its own memory
 	var at verbs.RemoteAddr
 	if owner {
 		at = e.mr(16).Remote(0)

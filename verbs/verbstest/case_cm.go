@@ -74,7 +74,7 @@ func (c *cm) next(due rdmacm.EventType) rdmacm.Event {
 // listen listens on any free port, and tells the other side which it is.
 func (c *cm) listen(ps rdmacm.PortSpace) *rdmacm.ID {
 	id := c.id(ps)
-	c.must(id.BindAddr(c.addr(0)))
+	c.need(CM, id.BindAddr(c.addr(0)))
 	c.must(id.Listen(0))
 	Exchange(c.Side, id.LocalAddr())
 	return id

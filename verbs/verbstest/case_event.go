@@ -10,7 +10,7 @@ import (
 var eventCases = []Case{
 	// A QP in RTR raises an event when the first message has come. Its program may then take it to RTS.
 	{
-		Name: "event/communication established",
+		Name: "event/communication established", Needs: ByHand,
 		A: func(s *Side) {
 			e := s.connect(setup{})
 			s.Barrier()
@@ -36,7 +36,7 @@ var eventCases = []Case{
 	},
 	// In SQD a send queue finishes what it has begun, and raises an event. In RTS it goes on.
 	{
-		Name: "event/send queue drained",
+		Name: "event/send queue drained", Needs: SQD,
 		A: func(s *Side) {
 			e := s.connect(setup{})
 			other := s.connect(setup{pd: e.pd})

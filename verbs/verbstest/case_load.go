@@ -11,7 +11,7 @@ import (
 
 var loadCases = []Case{
 	{Name: "rc/ping-pong", A: func(s *Side) { pingPong(s, true) }, B: func(s *Side) { pingPong(s, false) }},
-	{Name: "rc/stream both ways", A: stream, B: stream},
+	{Name: "rc/stream both ways", Needs: RNR, A: stream, B: stream},
 	{Name: "rc/32 QPs at once", A: crowd, B: crowd},
 	// More READs are posted than the QPs allow at a time, and each brings its own data.
 	{

@@ -67,10 +67,14 @@ func guest(s *Side) {
 			wr, op = read(1, u.At, mr.SGE(0, u.Len)), verbs.WCRDMARead
 		}
 		e.send(wr)
-		if u.Wants == verbs.WCSuccess {
+		switch {
+		case u.Wants == verbs.WCSuccess:
 			e.sent(1, op)
-		} else {
+			e.placed()
+		case u.Read:
 			e.failed(1, u.Wants)
+		default:
+			e.denied(1, u.Wants)
 		}
 		if u.Read && u.Wants == verbs.WCSuccess {
 			s.Barrier()

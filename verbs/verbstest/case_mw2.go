@@ -89,10 +89,11 @@ var mw2Cases = []Case{
 			e.received(1, 1)
 			e.send(write(2, to, src.SGE(0, 64)))
 			e.sent(2, verbs.WCRDMAWrite)
+			e.placed()
 			s.Barrier()
 			e.received(2, 0)
 			e.send(write(3, to, src.SGE(0, 64))) // the key was taken back before that message
-			e.failed(3, verbs.WCRemAccessErr)
+			e.denied(3, verbs.WCRemAccessErr)
 		},
 		B: func(s *Side) {
 			e := s.connect(setup{})
@@ -128,9 +129,10 @@ var mw2Cases = []Case{
 			at = Exchange(s, verbs.RemoteAddr{}) // bound anew
 			e.send(write(3, at, src.SGE(0, 64)))
 			e.sent(3, verbs.WCRDMAWrite)
+			e.placed()
 			s.Barrier()
 			e.send(verbs.SendWR{Op: verbs.OpSendWithInv, InvalidateRKey: at.RKey}, write(4, at, src.SGE(0, 64)))
-			e.failed(4, verbs.WCRemAccessErr)
+			e.denied(4, verbs.WCRemAccessErr)
 		},
 		B: func(s *Side) {
 			e := s.connect(setup{})
@@ -158,7 +160,10 @@ var mw2Cases = []Case{
 		A: func(s *Side) {
 			e := s.connect(setup{retry: quick})
 			key := Exchange(s, verbs.RKey(0))
-			e.send(verbs.SendWR{ID: 1, Op: verbs.OpSendWithInv, InvalidateRKey: key})
+			if e.send(verbs.SendWR{ID: 1, Op: verbs.OpSendWithInv, InvalidateRKey: key}); !s.has(Acknowledged) {
+				e.denied(1, verbs.WCRemAccessErr)
+				return
+			}
 			wc := s.next(e.scq) // devices differ in what they answer
 			if wc.ID != 1 || wc.Status == verbs.WCSuccess {
 				s.Errorf("completion %d, %v; want a failure", wc.ID, wc.Status)

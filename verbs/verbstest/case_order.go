@@ -25,6 +25,7 @@ var orderCases = []Case{
 				}
 			}
 			s.empty(e.scq)
+			e.placed()
 			s.Barrier()
 		},
 		B: func(s *Side) {
@@ -85,6 +86,7 @@ var orderCases = []Case{
 				e.send(read(1, from.Add(i%2*n), buf.SGE(0, n)), fenced)
 				e.sent(1, verbs.WCRDMARead)
 				e.sent(2, verbs.WCSend)
+				s.Barrier()
 			}
 		},
 		B: func(s *Side) {
@@ -103,6 +105,7 @@ var orderCases = []Case{
 				}
 				paint(in.Bytes())
 				e.recv(recv(uint64(i+1), in.SGE(0, n)))
+				s.Barrier()
 			}
 		},
 	},
@@ -195,6 +198,7 @@ var orderCases = []Case{
 			}
 			s.wantErr("bad receive", err, verbs.ErrLimit)
 			s.empty(e.scq)
+			e.placed()
 			s.Barrier()
 		},
 		B: func(s *Side) {
@@ -242,7 +246,7 @@ var orderCases = []Case{
 	},
 	// A message that finds no receive waits until there is one.
 	{
-		Name: "rc/receive posted late",
+		Name: "rc/receive posted late", Needs: RNR,
 		A: func(s *Side) {
 			e := s.connect(setup{})
 			other := s.connect(setup{})

@@ -113,6 +113,9 @@ func writeCase(name string, typ verbs.QPType, needs Capability, imm bool) Case {
 			for i := range sizes {
 				e.sent(uint64(i), verbs.WCRDMAWrite)
 			}
+			if typ == verbs.QPTypeRC {
+				e.placed()
+			}
 			s.Barrier()
 		},
 		B: func(s *Side) {
@@ -142,7 +145,7 @@ func writeCase(name string, typ verbs.QPType, needs Capability, imm bool) Case {
 
 var rcCases = []Case{
 	sendCase("rc/send", verbs.QPTypeRC, 0, false),
-	sendCase("rc/send with immediate", verbs.QPTypeRC, 0, true),
+	sendCase("rc/send with immediate", verbs.QPTypeRC, SendImm, true),
 	writeCase("rc/write", verbs.QPTypeRC, 0, false),
 	writeCase("rc/write with immediate", verbs.QPTypeRC, 0, true),
 	{
@@ -238,9 +241,16 @@ var rcCases = []Case{
 			e := s.connect(setup{path: verbs.Path{MinRNRTimer: 1}})
 			s.connect(setup{pd: e.pd})
 			mr, in := e.mr(64), e.mr(128)
-			Exchange(s, mr.Remote(0))
-			s.Barrier()
-			e.recv(recv(1, in.SGE(0, 64)), recv(2, in.SGE(64, 64)), recv(3))
+			receives := func() { e.recv(recv(1, in.SGE(0, 64)), recv(2, in.SGE(64, 64)), recv(3)) }
+			if s.has(RNR) {
+				Exchange(s, mr.Remote(0))
+				s.Barrier()
+				receives()
+			} else {
+				receives()
+				Exchange(s, mr.Remote(0))
+				s.Barrier()
+			}
 			n := int(e.next(e.rcq).ByteLen)
 			e.received(2, n)
 			e.receivedAs(3, n, verbs.WCRecvRDMAWithImm, verbs.WCFlagWithImm)
@@ -258,6 +268,7 @@ var rcCases = []Case{
 		A: func(s *Side) {
 			e := s.connect(setup{})
 			nowhere := verbs.RemoteAddr{VA: 0xdead, RKey: 0xbeef}
+			s.Barrier()
 			e.send(write(1, nowhere), read(2, nowhere), writeImm(3, 7, nowhere))
 			e.sent(1, verbs.WCRDMAWrite)
 			e.sent(2, verbs.WCRDMARead)
@@ -266,20 +277,14 @@ var rcCases = []Case{
 		B: func(s *Side) {
 			e := s.connect(setup{})
 			e.recv(recv(1))
+			s.Barrier()
 			e.receivedAs(1, 0, verbs.WCRecvRDMAWithImm, verbs.WCFlagWithImm)
 		},
 	},
 	// Two QPs of one device can be connected to each other.
 	both("rc/loopback", 0, func(s *Side) {
 		pd := s.allocPD()
-		x, y := s.newEnd(setup{pd: pd}), s.newEnd(setup{pd: pd})
-		x.to, y.to = y.self(), x.self()
-		x.mtu = s.activeMTU().Bytes()
-		y.mtu = x.mtu
-		for _, e := range []*end{x, y} {
-			e.rtr()
-			e.rts()
-		}
+		x, y := s.pair(pd)
 		src, dst := x.filled(5*x.mtu+3, 1), y.mr(5*x.mtu+3)
 		y.recv(recv(1))
 		x.send(write(1, dst.Remote(0), src.SGE(0, src.Len())), send(2))

@@ -38,7 +38,7 @@ func (s *Side) shared(n int, q *verbs.SRQ, o setup) (ends []*end) {
 var srqCases = []Case{
 	// The messages to four QPs take the receives of one queue, and each receive serves one message.
 	{
-		Name: "srq/shared by QPs", Needs: SRQ,
+		Name: "srq/shared by QPs", Needs: SRQ | SendImm,
 		A: func(s *Side) {
 			ends := s.senders(4)
 			s.Barrier()
@@ -146,7 +146,7 @@ var srqCases = []Case{
 	},
 	// A message that finds the SRQ empty waits, or fails if the sender does not retry.
 	{
-		Name: "srq/empty", Needs: SRQ,
+		Name: "srq/empty", Needs: SRQ | RNR,
 		A: func(s *Side) {
 			e := s.connect(setup{})
 			hasty := s.connect(setup{retry: verbs.Retry{Timeout: 17, Count: 7, RNRCount: 1, MaxRDAtomic: 1}})
@@ -195,7 +195,7 @@ var srqCases = []Case{
 			ends := s.senders(2)
 			s.Barrier()
 			ends[0].send(send(1, ends[0].mr(64).SGE(0, 64)))
-			ends[0].failed(1, verbs.WCRemInvReqErr)
+			ends[0].denied(1, verbs.WCRemInvReqErr)
 			ends[1].send(send(2))
 			ends[1].sent(2, verbs.WCSend)
 		},

@@ -95,6 +95,11 @@ func (s *Side) connect(o setup) *end {
 // join connects a QP in RESET to the other side's. Both are ready when it returns.
 func (e *end) join() {
 	e.introduce()
+	if !e.has(ByHand) {
+		e.meet()
+		e.Barrier()
+		return
+	}
 	e.rtr()
 	if !e.o.stay {
 		e.rts()

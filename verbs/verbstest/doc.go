@@ -13,6 +13,8 @@
 // RunAcross plays side B in another process, which is the same test binary started anew; it needs a
 // call of [Main] in TestMain.
 //
+// QPs are connected by QP.Modify, or by the connection manager on devices where nobody does so by hand: iWARP's.
+//
 // Between the devices must be a network that does not lose packets for long, and does not lose
 // unreliable messages at all.
 //

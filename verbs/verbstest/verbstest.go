@@ -30,8 +30,15 @@ const (
 	Atomics
 	Rereg
 	CM       // programs may have QP1, so package rdmacm works
-	ByHand   // QPs are connected by QP.Modify; on iWARP only the connection manager connects them
+	ByHand   // QPs go through their states by QP.Modify; on iWARP the connection manager takes them to RTS
 	ResizeCQ // CQ.Resize works
+
+	// What InfiniBand and RoCE have, and iWARP has not.
+
+	Acknowledged // a SEND or WRITE completes when the peer has it, so that its completion tells of a refusal
+	SendImm      // SEND with immediate data
+	RNR          // a message waits until the peer has posted a receive
+	SQD          // send queues can be drained
 
 	// The guarantees that a device declares in DeviceAttr.Guarantees.
 
@@ -47,6 +54,7 @@ const (
 
 var capabilityNames = []string{
 	"UC", "UD", "SRQ", "MWType1", "MWType2", "Multicast", "Atomics", "Rereg", "CM", "ByHand", "ResizeCQ",
+	"Acknowledged", "SendImm", "RNR", "SQD",
 	"ExactEvents", "LastWordLast", "OverrunStatus", "ResponderEvents", "DatagramLimit",
 }
 
@@ -217,6 +225,10 @@ func lacks(d *verbs.Device, needs Capability) (Capability, error) {
 		{UC, d.Info().Transport != verbs.TransportIWARP, "iWARP has RC QPs only"},
 		{UD, d.Info().Transport != verbs.TransportIWARP, "iWARP has RC QPs only"},
 		{ByHand, d.Info().Transport != verbs.TransportIWARP, "on iWARP the connection manager connects QPs"},
+		{Acknowledged, d.Info().Transport != verbs.TransportIWARP, "on iWARP a message is complete when TCP has it"},
+		{SendImm, d.Info().Transport != verbs.TransportIWARP, "iWARP has no SEND with immediate data"},
+		{RNR, d.Info().Transport != verbs.TransportIWARP, "on iWARP a message that finds no receive ends the connection"},
+		{SQD, d.Info().Transport != verbs.TransportIWARP, "iWARP has no state SQD"},
 		{ExactEvents, attr.Guarantees&verbs.GuaranteeExactEvents != 0, "it does not guarantee EXACT_EVENTS"},
 		{LastWordLast, attr.Guarantees&verbs.GuaranteeLastWordLast != 0, "it does not guarantee LAST_WORD_LAST"},
 		{OverrunStatus, attr.Guarantees&verbs.GuaranteeOverrunStatus != 0, "it does not guarantee OVERRUN_STATUS"},
