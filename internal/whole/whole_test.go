@@ -18,7 +18,7 @@ import (
 
 var (
 	seedsFlag  = flag.Int("seeds", 0, "how many runs to make; 0: as many as -time allows")
-	timeFlag   = flag.Duration("time", 2*time.Second, "how long to make runs at most")
+	timeFlag   = flag.Duration("time", 2*time.Second, "how long to make runs at most, but for the first few dozen")
 	firstFlag  = flag.Uint64("first", 0, "the first seed")
 	seedFlag   = flag.Int64("seed", -1, "make the run of this seed only")
 	planFlag   = flag.String("plan", "", "make the run of this plan only, in the form in which failures print theirs")
@@ -34,7 +34,11 @@ func attempt(t *testing.T, p plan, trace, capture io.Writer) (w *world, err erro
 	return w, err
 }
 
-// TestWhole runs as many plans as there is time for. See the package comment.
+// leastRuns is how many runs TestWhole makes, with -short a third of them, however slow the machine is: a run that makes
+// none shows nothing.
+const leastRuns = 24
+
+// TestWhole runs as many plans as there is time for, and leastRuns at least. See the package comment.
 func TestWhole(t *testing.T) {
 	if *seedFlag >= 0 {
 		report(t, draw(uint64(*seedFlag)))
@@ -48,13 +52,16 @@ func TestWhole(t *testing.T) {
 		report(t, p)
 		return
 	}
-	limit := *timeFlag
+	limit, least := *timeFlag, leastRuns
 	if testing.Short() {
-		limit /= 2
+		limit, least = limit/2, least/3
+	}
+	if *seedsFlag > 0 {
+		least = min(least, *seedsFlag)
 	}
 	var sum totals
 	begin := time.Now()
-	for n := 0; (*seedsFlag == 0 || n < *seedsFlag) && time.Since(begin) < limit; n++ {
+	for n := 0; (*seedsFlag == 0 || n < *seedsFlag) && (n < least || time.Since(begin) < limit); n++ {
 		seed := *firstFlag + uint64(n)
 		w, err := attempt(t, draw(seed), nil, nil)
 		sum.add(&w.totals)
@@ -63,6 +70,9 @@ func TestWhole(t *testing.T) {
 			report(t, draw(seed))
 			break
 		}
+	}
+	if !t.Failed() && (sum.Runs < uint64(least) || *seedsFlag == 0 && (sum.Sent == 0 || sum.Completions == 0 || sum.Conns == 0 || sum.faults() == 0)) {
+		t.Errorf("%d runs, %+v: want %d at least, with packets, completions, connections and faults", sum.Runs, sum, least)
 	}
 	took := time.Since(begin)
 	fmt.Printf("%d seeds from %d on, in %v: %d events, %.0f a second; %d faults; %+v\n", sum.Runs, *firstFlag, took.Round(time.Second),
