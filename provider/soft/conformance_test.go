@@ -1,7 +1,6 @@
 package soft_test
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/verbs"
@@ -28,7 +27,7 @@ func suite(a, b string) verbstest.Config {
 
 // required is all capabilities. Multicast is missing on systems other than Linux.
 func required() verbstest.Capability {
-	if runtime.GOOS != "linux" {
+	if portable {
 		return verbstest.All &^ verbstest.Multicast
 	}
 	return verbstest.All
@@ -50,7 +49,7 @@ func TestConformanceAcross(t *testing.T) {
 	noLanes(t)
 	a := loopback(t) + "@" + loopAddr(13)
 	b := a
-	if runtime.GOOS != "linux" {
+	if portable {
 		b = loopback(t) + "@" + loopAddr(14)
 	}
 	verbstest.RunAcross(t, suite("", ""), a, b)

@@ -15,7 +15,12 @@ import (
 // whatever order its connection manager ends, and when the device is opened again. What adverb stat shows does as well.
 func TestTotals(t *testing.T) {
 	for _, c := range []struct{ kind, addr, sent string }{{"soft", "127.0.77.5", "rdma_sends"}, {"iw", "127.0.77.6", "iw_tx_fpdus"}} {
-		t.Run(c.kind, func(t *testing.T) { testTotals(t, c.kind+loopback(t)[len("soft"):]+"@"+c.addr, c.addr, c.sent) })
+		t.Run(c.kind, func(t *testing.T) {
+			if portable && c.kind == "soft" {
+				t.Skip("two Opens of one address are built for Linux")
+			}
+			testTotals(t, c.kind+loopback(t)[len("soft"):]+"@"+c.addr, c.addr, c.sent)
+		})
 	}
 }
 

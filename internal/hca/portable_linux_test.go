@@ -1,0 +1,6 @@
+//go:build !adverb_portable
+
+package hca
+
+// portable says that links are those of package net, as on systems other than Linux.
+const portable = false
