@@ -74,9 +74,18 @@ func TestSealAndOpen(t *testing.T) {
 	}
 }
 
-// No two packets are under one nonce: equal packets do not look alike.
+// No two packets are under one nonce: equal packets do not look alike, and each bit of a packet's number counts.
 func TestNonceNeverRepeats(t *testing.T) {
 	s := newStream(t)
+	nonces := map[[nonceSize]byte]int{}
+	for bit := range 65 {
+		var f frame
+		f.of(s.seal.keys, uint64(1)<<bit, make([]byte, wire.BTHSize)) // the last one is 0
+		if other, ok := nonces[f.nonce]; ok {
+			t.Fatalf("the numbers with bit %d and bit %d have one nonce", bit, other)
+		}
+		nonces[f.nonce] = bit
+	}
 	packet := plain(9, 64)
 	seen := map[string]bool{}
 	for range 1000 {
@@ -256,6 +265,8 @@ func FuzzOpen(f *testing.F) {
 	f.Add(s.sealed(plain(9, 20)), uint8(0))
 	f.Add(s.sealed(plain(9, 0)), uint8(1))
 	f.Add(make([]byte, minSize), uint8(2))
+	f.Add(make([]byte, minSize-1), uint8(3))
+	f.Add([]byte{byte(wire.Secured)}, uint8(4))
 	f.Fuzz(func(t *testing.T, packet []byte, later uint8) {
 		s := newStream(t)
 		s.open.bits, s.seal.bits = 2, 2
