@@ -48,7 +48,7 @@ func (e *end) placed() {
 }
 
 // behindID is the ID of work requests that show what became of others.
-const behindID = 1 << 40
+const behindID uint64 = 1 << 40
 
 // denied waits for the failure of a SEND or WRITE that the peer refuses, as failed does, and for those of others that
 // were posted behind it. Without acknowledgements these may have been completed, or make no completion, before the
