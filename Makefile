@@ -150,7 +150,7 @@ litmus:
 	CGO_ENABLED=0 $(GO) test -count=1 -p 1 -run '^TestLitmus' $$list -args -litmus $(LITMUS)
 
 # Defects that are planted one at a time, in no file: which test finds each, and after how many runs.
-# MUTANTS takes flags, such as MUTANTS='-run cm/ -o docs/MUTANTS.md' for some of them, into a document.
+# MUTANTS takes flags, such as MUTANTS='-run cm/ -o docs/MUTANTS.md' for some of them, into a table that git ignores.
 mutants:
 	@$(GO) run ./internal/mutants $(MUTANTS)
 
