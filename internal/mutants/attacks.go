@@ -69,4 +69,8 @@ var attackMutants = []mutant{
 		"	case !q.in.verify(q.out.src.Addr(), d, segment, payload):\n", "	case !q.in.verify(q.out.src.Addr(), d, segment, payload) && false:\n", "./internal/hca", "TestEveryBit$"},
 	{"the lanes of a process that has ended stay", shm + "in.go",
 		"func (i *In) Leave() { i.gone.Store(true) }", "func (i *In) Leave() {}", "./provider/soft", "TestKilledAmidLanes"},
+	{"a packet that was opened is opened again", "internal/secure/secure.go",
+		"	if !o.window.fresh(number) {\n", "	if false {\n", "./internal/hca", "TestSecuredReplay"},
+	{"a tail beyond the ring is followed", shm + "in.go",
+		"	if tail-i.pos > i.size {\n", "	if false {\n", "./internal/shm", "TestNonsense|TestScribble"},
 }
