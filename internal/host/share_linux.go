@@ -40,7 +40,7 @@ type share struct {
 // with an error that is verbs.ErrBusy and says by whom if that is another process. claim makes the share a claim, as of
 // ClaimService: it returns false while others share. A process must have claimed a block first.
 func (n *Netdev) ShareService(addr netip.Addr, service uint64) (claim func() (bool, error), release func(), ok bool, err error) {
-	if n.alone { // nobody else has the address
+	if n.alone != nil { // nobody else has the address
 		return func() (bool, error) { return true, nil }, func() {}, true, nil
 	}
 	s := &share{n: n, name: serviceName(addr, service)}
