@@ -85,6 +85,14 @@ func (f *Flag) names() string {
 	return s
 }
 
+// dashed is the name that messages call the flag by.
+func (f *Flag) dashed() string {
+	if f.Long == "" {
+		return "-" + string(f.Short)
+	}
+	return "--" + f.Long
+}
+
 // helpColumn is where the descriptions of flags start.
 const helpColumn = 25
 

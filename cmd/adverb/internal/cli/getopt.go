@@ -1,10 +1,16 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
+
+// errEmpty refuses a text of no bytes. To the programs "" means that nothing was given, and a flag with an unset
+// variable of the shell would have the first device, or make a server of a client.
+var errEmpty = errors.New("the text is empty: is a variable of the shell not set?")
 
 // Getopt steps through a command line by the rules of the GNU C library's getopt_long. So each
 // command line of a C program means the same here: flags may follow operands, short flags may be
@@ -69,14 +75,29 @@ func (inv *Invocation) Parse(bad int, set func(name, arg string) bool) (operands
 // only the declaration or only the switch has is a mistake of ours.
 func Undeclared(name string) { panic("cli: no code for the flag --" + name) }
 
-// Next returns the next flag and its argument, which the flag's Check has found good.
+// Next returns the next flag and its argument, which the flag's Check has found good. No argument is empty, and no
+// operand is.
 func (g *Getopt) Next() (f Flag, arg string, state GetoptState) {
 	f, arg, state = g.next()
-	if state == GetoptFlag && f.Check != nil && g.refuse != nil {
-		if err := f.Check(arg); err != nil {
-			g.refuse(fmt.Errorf("read --%s=%s: %w", f.Long, arg, err))
-			return Flag{}, "", GetoptBad
+	if g.refuse == nil {
+		return f, arg, state
+	}
+	var err error
+	switch {
+	case state == GetoptFlag && f.Arg != "" && arg == "":
+		err = fmt.Errorf("read %s: %w", f.dashed(), errEmpty)
+	case state == GetoptFlag && f.Check != nil:
+		if err = f.Check(arg); err != nil {
+			err = fmt.Errorf("read %s=%s: %w", f.dashed(), arg, err)
 		}
+	case state == GetoptEnd:
+		if i := slices.Index(g.Operands, ""); i >= 0 {
+			err = fmt.Errorf("read argument %d: %w", i+1, errEmpty)
+		}
+	}
+	if err != nil {
+		g.refuse(err)
+		return Flag{}, "", GetoptBad
 	}
 	return f, arg, state
 }

@@ -204,3 +204,26 @@ func TestUndeclared(t *testing.T) {
 	}()
 	Undeclared("nope")
 }
+
+// What is empty is refused, since "" means to the programs that nothing was given.
+func TestGetoptEmpty(t *testing.T) {
+	for _, tt := range []struct {
+		args      []string
+		want, why string
+	}{
+		{[]string{"-p", "", "host"}, "? host", "read --port: the text is empty"},
+		{[]string{"--port="}, "?", "read --port: the text is empty"},
+		{[]string{"-x", ""}, "?", "read -x: the text is empty"},
+		{[]string{"-e", "a", ""}, "events= ? a", "read argument 2: the text is empty"},
+		{[]string{"--", ""}, "?", "read argument 1: the text is empty"},
+	} {
+		var why error
+		g := testGetopt(new(strings.Builder), tt.args)
+		g.refuse = func(err error) {
+			why, g.Operands = err, slices.DeleteFunc(g.Operands, func(s string) bool { return s == "" })
+		}
+		if got := strings.TrimSpace(parseAll(g)); got != tt.want || why == nil || !strings.Contains(why.Error(), tt.why) {
+			t.Errorf("%q: got %q, %v; want %q, %s", tt.args, got, why, tt.want, tt.why)
+		}
+	}
+}
