@@ -10,18 +10,13 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-const (
-	pollBatch = 16
-	// starvation is how long a receiver waits for the next message before it takes the rest for
-	// lost.
-	starvation = 120 * time.Second
-)
+const pollBatch = 16
 
 // bandwidth is a run of a bandwidth test with messages of one size.
 type bandwidth struct {
 	*tester
 	ctx   context.Context // ends when the run is to end
-	wcs   [pollBatch]verbs.WC
+	wcs   []verbs.WC
 	total int64 // messages each way; 0 if time ends the run
 
 	sent, done, got int64
@@ -30,6 +25,7 @@ type bandwidth struct {
 	postedAt, completedAt []int64
 
 	first, last int64 // when the run began and ended
+	lastGot     int64 // when the last message was found, where messages can be lost
 	limiter     limiter
 	short       bool // of credits: a lane would send, and the peer has no receives
 }
@@ -72,7 +68,7 @@ func (l *limiter) open(burst int) bool {
 
 // newBandwidth prepares a run: all that it needs is allocated here.
 func (t *tester) newBandwidth(size int) *bandwidth {
-	b := &bandwidth{tester: t, ctx: t.ctx, limiter: newLimiter(t.params, size)}
+	b := &bandwidth{tester: t, ctx: t.ctx, limiter: newLimiter(t.params, size), wcs: make([]verbs.WC, t.pollBatch)}
 	if !t.byTime {
 		b.total = int64(t.iters) * int64(t.qps)
 	}
@@ -94,8 +90,11 @@ func (t *tester) newBandwidth(size int) *bandwidth {
 // prepareSends makes a lane's list of work requests.
 func (t *tester) prepareSends(l *lane, index, size int) {
 	op := [...]verbs.Opcode{verbSend: verbs.OpSend, verbWrite: verbs.OpRDMAWrite, verbRead: verbs.OpRDMARead, verbAtomic: verbs.OpAtomicFetchAdd}[t.kind.verb]
-	if t.swap {
+	switch {
+	case t.swap:
 		op = verbs.OpAtomicCmpSwap
+	case t.sendImm:
+		op = verbs.OpSendWithImm
 	}
 	l.sends = make([]verbs.SendWR, t.postList)
 	for j := range l.sends {
@@ -180,18 +179,21 @@ func (b *bandwidth) run(size int) (bwReport, error) {
 	default:
 		err = b.sendAll()
 	}
+	if errors.Is(err, errStarved) {
+		return makeReport(size, b.got, b.lastGot-b.first, b.gbits), err
+	}
 	if err != nil {
 		return bwReport{}, err
 	}
 	return b.summary(size)
 }
 
-// begin notes the begin of the run.
-func (b *bandwidth) begin() {
+// begin notes that the run has begun at a time.
+func (b *bandwidth) begin(at int64) {
 	if b.byTime && !b.endless {
-		b.ctx = b.meter.start(b.tester.ctx, b.duration, b.margin)
+		b.ctx = b.meter.start(b.tester.ctx, at, b.duration, b.margin)
 	}
-	b.first = now()
+	b.first = at
 }
 
 // goesOn reports whether the run is not over yet.
@@ -204,7 +206,7 @@ func (b *bandwidth) goesOn(done int64) bool {
 
 // sendAll sends and waits for the completions: the one that measures.
 func (b *bandwidth) sendAll() error {
-	b.begin()
+	b.begin(now())
 	for b.goesOn(b.done) {
 		if err := b.fill(); err != nil {
 			return err
@@ -235,13 +237,13 @@ func (b *bandwidth) ended(err error) error {
 // await waits for completions. While the rate is limited, or credits are awaited, it only looks for them.
 func (b *bandwidth) await() (int, error) {
 	if b.limiter.gap == 0 && !b.short {
-		return b.wait(b.ctx, b.wcs[:])
+		return b.wait(b.ctx, b.wcs)
 	}
 	runtime.Gosched()
 	if err := b.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return b.cq.Poll(b.wcs[:])
+	return b.cq.Poll(b.wcs)
 }
 
 // fill posts messages to all QPs until their queues are full.
@@ -322,8 +324,14 @@ func (b *bandwidth) take(n int) error {
 		}
 	}
 	b.meter.count.Store(b.done + b.got)
+	if b.lossy() {
+		b.lastGot = now()
+	}
 	return nil
 }
+
+// lossy reports whether messages to this end can be lost.
+func (b *bandwidth) lossy() bool { return b.qpType != verbs.QPTypeRC && b.receives() }
 
 // takeReceived accounts for a message, and posts receives in place of those that were used.
 func (b *bandwidth) takeReceived(l *lane) error {
@@ -341,79 +349,43 @@ func (b *bandwidth) takeReceived(l *lane) error {
 	return nil
 }
 
-// errStarved ends a run whose messages were lost.
-var errStarved = errors.New("nothing repeats what the network loses on UC and UD: send less at once (-t at the other end), or slower (--rate_limit)")
-
-// watchdog ends a run of UC or UD whose messages do not come any more. It looks once in a while
-// whether there are more than the last time.
-func (b *bandwidth) watchdog(every time.Duration) (stop func()) {
-	ctx, cancel := context.WithCancelCause(b.ctx)
-	b.ctx = ctx
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for last := int64(0); ; {
-			select {
-			case <-quit:
-				return
-			case <-tick.C:
-			}
-			count := b.meter.count.Load()
-			if count == last {
-				cancel(errStarved)
-				return
-			}
-			last = count
-		}
-	}()
-	return func() {
-		close(quit)
-		<-done
-		cancel(nil)
-	}
-}
-
 // receiveAll receives: the other end of send_bw.
 func (b *bandwidth) receiveAll() error {
-	for started := false; !started || b.goesOn(b.got); {
-		n, err := b.wait(b.ctx, b.wcs[:])
-		if err != nil {
-			return b.ended(err)
-		}
-		if !started && n > 0 { // the time before the first message is not the test's
-			b.begin()
-			started = true
-		}
+	n, err := b.awaitFirst()
+	for err == nil {
 		if err := b.take(n); err != nil {
 			return err
 		}
+		if !b.goesOn(b.got) {
+			b.last = now()
+			return nil
+		}
+		n, err = b.wait(b.ctx, b.wcs)
 	}
-	b.last = now()
-	return nil
+	return b.ended(err)
 }
 
 // bothWays sends and receives. The server begins after the client, so that its messages do not use
 // up the receives of a client that has not begun.
 func (b *bandwidth) bothWays() error {
-	started := b.sender
-	if started {
-		b.begin()
+	if b.sender {
+		b.begin(now())
+	} else {
+		n, err := b.awaitFirst()
+		if err != nil {
+			return b.ended(err)
+		}
+		if err := b.take(n); err != nil {
+			return err
+		}
 	}
-	for !started || b.goesOn(min(b.done, b.got)) {
-		if started {
-			if err := b.fill(); err != nil {
-				return err
-			}
+	for b.goesOn(min(b.done, b.got)) {
+		if err := b.fill(); err != nil {
+			return err
 		}
 		n, err := b.await()
 		if err != nil {
 			return b.ended(err)
-		}
-		if !started && n > 0 {
-			b.begin()
-			started = true
 		}
 		if err := b.take(n); err != nil {
 			return err
@@ -505,7 +477,7 @@ func (b *bandwidth) warmUpLanes() error {
 			}
 		}
 		for left := b.txDepth; left > 0; {
-			n, err := b.wait(b.ctx, b.wcs[:])
+			n, err := b.wait(b.ctx, b.wcs)
 			if err != nil {
 				return fail(err, "Problems with warm up")
 			}

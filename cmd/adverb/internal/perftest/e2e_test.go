@@ -102,6 +102,8 @@ func TestPrograms(t *testing.T) {
 		{"send_bw", "-n 5 -c UD -a -m 256", 1, "5", []string{"2", "4", "8", "16", "32", "64", "128", "256"}},
 		{"send_bw", "-n 20 --reversed", 1, "20", []string{"65536"}},
 		{"send_bw", "-n 20 --dont_xchg_versions --odp -I 20 -s 20", 1, "20", []string{"20"}},
+		{"send_bw", "-n 20 -c UD --send_with_imm -s 64 --cqe_poll=3", 1, "20", []string{"64"}},
+		{"send_lat", "-n 50 --send_with_imm --cqe_poll=1", 1, "50", []string{"2"}},
 		{"send_lat", "-n 50", 1, "50", []string{"2"}},
 		{"send_lat", "-n 50 -R -e", 1, "50", []string{"2"}},
 		{"send_lat", "-n 50 -c UC -s 5000", 1, "50", []string{"5000"}},

@@ -25,18 +25,15 @@ type flagDef struct {
 func isBandwidth(k *kind) bool { return !k.latency }
 func isLatency(k *kind) bool   { return k.latency }
 func isSend(k *kind) bool      { return k.verb == verbSend }
+func isWrite(k *kind) bool     { return k.verb == verbWrite }
 func isAtomic(k *kind) bool    { return k.verb == verbAtomic }
 func carriesData(k *kind) bool { return k.verb == verbSend || k.verb == verbWrite }
 
-const (
-	noGPU    = "memory of a GPU cannot be registered with this device"
-	noRaw    = "raw Ethernet QPs are not offered"
-	onePort  = "software devices have one port"
-	noCycles = "times come from the system's clock, in nanoseconds, and not in CPU cycles"
-)
-
 // flagTable has the flags of all the programs, in the order of their help.
-var flagTable = []flagDef{
+var flagTable = slices.Concat(taken, refused)
+
+// taken are the flags that have their effect here, or need none.
+var taken = []flagDef{
 	{Flag: cli.Flag{Short: 'a', Long: "all", Help: "all sizes, the powers of two from 2 to 2^23"}, has: func(k *kind) bool { return k.verb != verbAtomic }},
 	{Flag: cli.Flag{Short: 'A', Long: "atomic_type", Arg: "<type>", Help: "FETCH_AND_ADD (default) or CMP_AND_SWAP",
 		Values: cli.OneOf("CMP_AND_SWAP", "FETCH_AND_ADD")}, has: isAtomic},
@@ -50,6 +47,7 @@ var flagTable = []flagDef{
 	{Flag: cli.Flag{Short: 'F', Long: "CPU-freq", Help: "do not warn of CPU frequencies: has no effect, nothing depends on them"}},
 	{Flag: cli.Flag{Short: 'h', Long: "help", Help: "print this text"}},
 	{Flag: cli.Flag{Short: 'H', Long: "report-histogram", Help: "print all results, sorted"}, has: isLatency},
+	{Flag: cli.Flag{Long: "report-histogrm", Help: "the same, as the C programs spell it"}, has: isLatency},
 	{Flag: cli.Flag{Short: 'i', Long: "ib-port", Arg: "<port>", Help: "port of the device (default 1)"}},
 	{Flag: cli.Flag{Short: 'I', Long: "inline_size", Arg: "<size>", Help: "largest message to post inline"}, has: carriesData},
 	{Flag: cli.Flag{Short: 'l', Long: "post_list", Arg: "<n>", Help: "post lists of <n> send work requests (default 1)"}, has: isBandwidth},
@@ -79,7 +77,8 @@ var flagTable = []flagDef{
 	{Flag: cli.Flag{Long: "rate_units", Arg: "<unit>", Help: "of --rate_limit: g Gb/s (default), M MiB/s, p messages/s", Values: cli.OneOf("g", "M", "p")}, has: isBandwidth},
 	{Flag: cli.Flag{Long: "rate_limit_type", Arg: "<type>", Help: "SW alone", Values: cli.OneOf("SW")}, has: isBandwidth},
 	{Flag: cli.Flag{Long: "dont_xchg_versions", Help: "do not exchange versions, buffer sizes and MTU"}},
-	{Flag: cli.Flag{Long: "flow_label", Arg: "<label>", Help: "IPv6 flow label of the packets"}},
+	{Flag: cli.Flag{Long: "cqe_poll", Arg: "<n>", Help: "completions to take by a poll, at most (default 16)"}},
+	{Flag: cli.Flag{Long: "flow_label", Arg: "<label,...>", Help: "IPv6 flow labels of the packets, of each QP the next"}},
 	{Flag: cli.Flag{Long: "ipv6", Help: "take an IPv6 address as GID"}},
 	{Flag: cli.Flag{Long: "latency_gap", Arg: "<us>", Help: "wait so long before each message"}, has: isLatency},
 	{Flag: cli.Flag{Long: "mr_per_qp", Help: "register a region for each QP"}},
@@ -95,6 +94,11 @@ var flagTable = []flagDef{
 	{Flag: cli.Flag{Long: "reversed", Help: "the server sends"}},
 	{Flag: cli.Flag{Long: "run_infinitely", Help: "run until Ctrl-C, and report every -D seconds (default 5)"}, has: isBandwidth},
 	{Flag: cli.Flag{Long: "source_ip", Arg: "<addr>", Help: "own address for the exchange"}},
+	{Flag: cli.Flag{Long: "bind_source_ip", Arg: "<addr>", Help: "the same, as newer programs call it"}},
+	{Flag: cli.Flag{Long: "ipv6-addr", Help: "exchange over IPv6: no effect, what <host> has is used"}},
+	{Flag: cli.Flag{Long: "send_with_imm", Help: "SENDs carry immediate data"}, has: isSend},
+	{Flag: cli.Flag{Long: "disable_dynamic_polling", Help: "no effect: --cqe_poll alone says how many completions a poll takes"}, has: isBandwidth},
+	{Flag: cli.Flag{Long: "disable_numa", Help: "no effect: the test is bound to no NUMA node"}},
 	{Flag: cli.Flag{Long: "tclass", Arg: "<value>", Help: "traffic class: IPv4 TOS or IPv6 traffic class"}},
 	{Flag: cli.Flag{Long: "use-srq", Help: "receive through a shared receive queue"}, has: isSend},
 	{Flag: cli.Flag{Long: "use_old_post_send", Help: "post by ibv_post_send: there is no other way here"}},
@@ -102,29 +106,6 @@ var flagTable = []flagDef{
 	{Flag: cli.Flag{Long: "wait_destroy", Arg: "<s>", Help: "wait before the QPs are destroyed"}},
 	{Flag: cm.PSKFlag},
 	{Flag: cli.JSONFlag},
-
-	{Flag: cli.Flag{Short: 'C', Long: "report-cycles"}, has: isLatency, refused: noCycles},
-	{Flag: cli.Flag{Short: 'g', Long: "mcg"}, has: isSend, refused: `multicast is not offered: "adverb mckey" sends to groups`},
-	{Flag: cli.Flag{Short: 'M', Long: "MGID", Arg: "<gid>"}, has: isSend, refused: `multicast is not offered: "adverb mckey" sends to groups`},
-	{Flag: cli.Flag{Short: 'L', Long: "hop_limit", Arg: "<n>"}, refused: noRaw},
-	{Flag: cli.Flag{Short: 'O', Long: "dualport"}, has: isBandwidth, refused: onePort},
-	{Flag: cli.Flag{Short: 'W', Long: "report-counters", Arg: "<names>"}, refused: "software devices have no counters in sysfs"},
-	{Flag: cli.Flag{Long: "cpu_util"}, refused: "the use of the CPU is not measured"},
-	{Flag: cli.Flag{Long: "dlid", Arg: "<lid>"}, refused: "LIDs are InfiniBand's"},
-	{Flag: cli.Flag{Long: "force-link", Arg: "<type>"}, refused: "the device knows its link layer"},
-	{Flag: cli.Flag{Long: "mmap", Arg: "<file>"}, refused: "memory of a file is not offered"},
-	{Flag: cli.Flag{Long: "mmap-offset", Arg: "<n>"}, refused: "memory of a file is not offered"},
-	{Flag: cli.Flag{Long: "payload_file_path", Arg: "<file>"}, refused: "the payload cannot be chosen"},
-	{Flag: cli.Flag{Long: "report-per-port"}, has: isBandwidth, refused: onePort},
-	{Flag: cli.Flag{Long: "typical_pkt_size", Arg: "<n>"}, has: isBandwidth, refused: "packet pacing is a card's: use --rate_limit"},
-	{Flag: cli.Flag{Long: "use_cuda", Arg: "<id>"}, refused: noGPU},
-	{Flag: cli.Flag{Long: "use_cuda_bus_id", Arg: "<id>"}, refused: noGPU},
-	{Flag: cli.Flag{Long: "use_cuda_dmabuf"}, refused: noGPU},
-	{Flag: cli.Flag{Long: "use_rocm", Arg: "<id>"}, refused: noGPU},
-	{Flag: cli.Flag{Long: "use_hugepages"}, refused: "huge pages are not offered"},
-	{Flag: cli.Flag{Long: "use_ooo"}, refused: "out-of-order placement is a card's"},
-	{Flag: cli.Flag{Long: "use_rss"}, has: isSend, refused: "RSS is a card's"},
-	{Flag: cli.Flag{Long: "aes_xts"}, refused: "encryption is a card's"},
 }
 
 // flags returns the program's flags, with its defaults in their help.

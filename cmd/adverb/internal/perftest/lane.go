@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -183,8 +184,8 @@ func (t *tester) makeBuffers() error {
 			}
 			l.mr = mr
 			if t.kind.verb != verbWrite || !t.kind.latency { // write_lat waits for bytes to change
-				for j := range mr.Bytes() {
-					mr.Bytes()[j] = byte(j)
+				if err := fill(t.ctx, mr.Bytes()); err != nil {
+					return err
 				}
 			}
 		} else {
@@ -193,6 +194,22 @@ func (t *tester) makeBuffers() error {
 		l.sendOff, l.recvOff = i%share*t.stride, (share+i%share)*t.stride
 		l.local = dest{lid: t.port.LID, outs: uint32(t.outs), psn: verbs.PSN(rand.Uint32N(1 << 24)),
 			rkey: l.mr.RKey(), vaddr: l.mr.Remote(l.recvOff).VA, gid: t.sgid.GID}
+	}
+	return nil
+}
+
+// fill writes 0 to 255 into b, over and over, unless ctx ends before. The largest buffers take seconds.
+func fill(ctx context.Context, b []byte) error {
+	const step = 1 << 20 // bytes, a multiple of 256
+	first := b[:min(step, len(b))]
+	for i := range first {
+		first[i] = byte(i)
+	}
+	for off := len(first); off < len(b); off += step {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		copy(b[off:], first)
 	}
 	return nil
 }
@@ -244,17 +261,22 @@ func (t *tester) createLanes() error {
 	return nil
 }
 
-// path is the way to a peer.
-func (t *tester) path(to *dest) verbs.AHAttr {
-	return verbs.AHAttr{DLID: to.lid, SL: uint8(t.sl), Port: t.ibPort, DGID: to.gid, SGIDIndex: t.sgid.Index,
-		TrafficClass: uint8(t.tclass), FlowLabel: uint32(t.flowLabel)}
+// path is the way to the peer of a lane.
+func (t *tester) path(lane int) verbs.AHAttr {
+	to := &t.lanes[lane].remote
+	attr := verbs.AHAttr{DLID: to.lid, SL: uint8(t.sl), Port: t.ibPort, DGID: to.gid, SGIDIndex: t.sgid.Index,
+		TrafficClass: uint8(t.tclass)}
+	if n := len(t.flowLabels); n > 0 {
+		attr.FlowLabel = t.flowLabels[lane%n]
+	}
+	return attr
 }
 
 // connectLanes takes the QPs of a test without -R to RTS, connected to the peer's.
 func (t *tester) connectLanes() error {
 	for i := range t.lanes {
 		l := &t.lanes[i]
-		attr := verbs.QPAttr{State: verbs.QPStateRTR, AH: t.path(&l.remote), PathMTU: t.pathMTU, DestQPN: l.remote.qpn,
+		attr := verbs.QPAttr{State: verbs.QPStateRTR, AH: t.path(i), PathMTU: t.pathMTU, DestQPN: l.remote.qpn,
 			RQPSN: l.remote.psn, MaxDestRDAtomic: t.outs, MinRNRTimer: minRNRTimer}
 		mask := verbs.MaskState
 		if t.qpType != verbs.QPTypeUD {
@@ -274,7 +296,7 @@ func (t *tester) connectLanes() error {
 			return fail(err, "Failed to modify QP to RTS")
 		}
 		if t.qpType == verbs.QPTypeUD {
-			ah, err := t.pd.CreateAH(t.path(&l.remote))
+			ah, err := t.pd.CreateAH(t.path(i))
 			if err != nil {
 				return fail(err, "Failed to create AH")
 			}

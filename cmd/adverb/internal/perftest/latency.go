@@ -31,7 +31,7 @@ type latency struct {
 	*tester
 	ctx context.Context // ends when the run is to end
 	l   *lane
-	wcs [pollBatch]verbs.WC
+	wcs []verbs.WC
 
 	iters     int64
 	sent      int64 // posted
@@ -43,7 +43,7 @@ type latency struct {
 }
 
 func (t *tester) newLatency(size int) *latency {
-	x := &latency{tester: t, ctx: t.ctx, l: &t.lanes[0], iters: int64(t.params.iters),
+	x := &latency{tester: t, ctx: t.ctx, l: &t.lanes[0], iters: int64(t.params.iters), wcs: make([]verbs.WC, t.pollBatch),
 		histogram: hdrhistogram.New(1, longestTime, digits)}
 	if t.sorted || t.unsorted {
 		x.all = make([]int64, 0, x.iters)
@@ -85,7 +85,7 @@ func (x *latency) run(size int) (latReport, error) {
 // begin starts the clock of -D.
 func (x *latency) begin() {
 	if x.byTime {
-		x.ctx = x.meter.start(x.tester.ctx, x.duration, x.margin)
+		x.ctx = x.meter.start(x.tester.ctx, now(), x.duration, x.margin)
 	}
 }
 
@@ -156,7 +156,7 @@ func (x *latency) take(n int) error {
 
 // await waits for completions, and accounts for them.
 func (x *latency) await() error {
-	n, err := x.wait(x.ctx, x.wcs[:])
+	n, err := x.wait(x.ctx, x.wcs)
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func (x *latency) watch(off int, want byte) error {
 		if b[off%word] == want {
 			return nil
 		}
-		n, err := x.cq.Poll(x.wcs[:])
+		n, err := x.cq.Poll(x.wcs)
 		if err == nil {
 			err = x.take(n)
 		}

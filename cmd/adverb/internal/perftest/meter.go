@@ -35,8 +35,9 @@ type span struct {
 	over       context.CancelFunc
 }
 
-// start starts the clock of -D. The context that it returns ends when the run is to end.
-func (m *meter) start(ctx context.Context, duration, margin time.Duration) context.Context {
+// start starts the clock of -D, by which the run began at a time. The context that it returns ends when the run is
+// to end.
+func (m *meter) start(ctx context.Context, at int64, duration, margin time.Duration) context.Context {
 	ctx, over := context.WithCancel(ctx)
 	s := &m.span
 	s.mu.Lock()
@@ -55,14 +56,14 @@ func (m *meter) start(ctx context.Context, duration, margin time.Duration) conte
 		s.end = m.sample()
 		step(margin, finish)
 	}
-	begin := func() {
-		s.begin = m.sample()
+	begin := func(from sample) {
+		s.begin = from
 		step(duration-2*margin, stopSampling)
 	}
 	if margin == 0 {
-		begin()
+		begin(sample{at, 0})
 	} else {
-		step(margin, begin)
+		step(margin, func() { begin(m.sample()) })
 	}
 	return ctx
 }

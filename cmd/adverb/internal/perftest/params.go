@@ -89,8 +89,8 @@ type params struct {
 	retryCount int
 	sl         int
 	tclass     int
-	tos        int // -1: not set
-	flowLabel  int
+	tos        int      // -1: not set
+	flowLabels []uint32 // of the QPs, in turn; empty: 0
 	outs       int
 	inline     int // -1: the default
 	swap       bool
@@ -113,6 +113,9 @@ type params struct {
 	endless  bool
 	duration time.Duration
 	margin   time.Duration // -1: a quarter of duration
+
+	pollBatch int  // completions of a poll, at most
+	sendImm   bool // SENDs carry immediate data
 
 	rate      float64
 	rateUnits string
@@ -138,7 +141,7 @@ type params struct {
 func parse(inv *cli.Invocation, k *kind) (p *params, code int, ok bool) {
 	p = &params{port: defaultPort, ibPort: 1, gidIndex: -1, qpType: verbs.QPTypeRC, qps: 1, size: k.defaultSize(),
 		iters: k.defaultIters(), txDepth: k.defaultTxDepth(), timeout: defaultTimeout, retryCount: 7, tos: -1, inline: -1,
-		cqMod: defaultCQMod, postList: 1, recvList: 1, rateUnits: "g", margin: -1, outJSONFile: defaultJSONFile, rxDepth: 1}
+		cqMod: defaultCQMod, postList: 1, recvList: 1, rateUnits: "g", margin: -1, outJSONFile: defaultJSONFile, rxDepth: 1, pollBatch: pollBatch}
 	if k.verb == verbSend {
 		p.rxDepth = defaultRxDepth
 	}
@@ -197,7 +200,7 @@ func (p *params) set(k *kind, name, arg string) (err error) {
 		p.ipv6 = true
 	case "pkey_index":
 		whole(&p.pkey, "Pkey index", 0, math.MaxUint16)
-	case "source_ip":
+	case "source_ip", "bind_source_ip":
 		p.sourceIP, err = netip.ParseAddr(arg)
 	case "connection":
 		p.qpType, err = k.qpType(arg)
@@ -230,7 +233,16 @@ func (p *params) set(k *kind, name, arg string) (err error) {
 	case "tos":
 		whole(&p.tos, "TOS", 0, math.MaxUint8)
 	case "flow_label":
-		whole(&p.flowLabel, "flow label", 0, 1<<20-1)
+		p.flowLabels = nil
+		for text := range strings.SplitSeq(arg, ",") {
+			label := 0
+			if label, err = number("flow label", text, 0, 1<<20-1); err != nil {
+				break
+			}
+			p.flowLabels = append(p.flowLabels, uint32(label))
+		}
+	case "cqe_poll":
+		whole(&p.pollBatch, "CQEs to poll", 1, maxRxDepth)
 	case "outs":
 		whole(&p.outs, "Outstanding Reads", 1, math.MaxUint8)
 	case "inline_size":
@@ -290,7 +302,7 @@ func (p *params) set(k *kind, name, arg string) (err error) {
 		p.outJSONFile = arg
 	case "wait_destroy":
 		seconds(&p.waitDestroy, "wait_destroy", 0)
-	case "CPU-freq", "use_old_post_send", "disable_pcie_relaxed":
+	case "CPU-freq", "use_old_post_send", "disable_pcie_relaxed", "ipv6-addr", "disable_dynamic_polling", "disable_numa":
 	default:
 		p.setSwitch(name)
 	}
@@ -304,7 +316,7 @@ func (p *params) setSwitch(name string) {
 		"noPeak": &p.noPeak, "report-histogram": &p.sorted, "report-unsorted": &p.unsorted, "version": &p.printVersion,
 		"dont_xchg_versions": &p.dontTell, "mr_per_qp": &p.mrPerQP, "odp": &p.odp, "out_json": &p.outJSON,
 		"perform_warm_up": &p.warmUp, "report-both": &p.reportBoth, "report_gbits": &p.gbits, "reversed": &p.reversed,
-		"use-srq": &p.srq, "json": &p.json,
+		"use-srq": &p.srq, "json": &p.json, "send_with_imm": &p.sendImm, "report-histogrm": &p.sorted,
 	}[name]
 	if !ok {
 		cli.Undeclared(name)

@@ -2,6 +2,7 @@ package perftest
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,12 @@ func TestFlags(t *testing.T) {
 		{SendBW, "--source_ip=10.0.0.1 --ipv6 -x 3 -i 2 -p 7 -d dev", func(p *params) bool {
 			return p.sourceIP == netip.MustParseAddr("10.0.0.1") && p.ipv6 && p.gidIndex == 3 && p.ibPort == 2 && p.port == 7 && p.device == "dev"
 		}},
+		{SendBW, "--bind_source_ip=10.0.0.1 --send_with_imm --cqe_poll=3", func(p *params) bool {
+			return p.sourceIP == netip.MustParseAddr("10.0.0.1") && p.sendImm && p.pollBatch == 3
+		}},
+		{SendBW, "--flow_label=7", func(p *params) bool { return slices.Equal(p.flowLabels, []uint32{7}) }},
+		{SendBW, "--flow_label=1,0x2,3", func(p *params) bool { return slices.Equal(p.flowLabels, []uint32{1, 2, 3}) }},
+		{SendLat, "--report-histogrm", func(p *params) bool { return p.sorted }},
 		{WriteBW, "host", func(p *params) bool { return p.iters == 5000 && p.rxDepth == 1 }},
 		{WriteBW, "--rate_limit=2.5 --rate_units=M host", func(p *params) bool { return p.rate == 2.5 && p.rateUnits == "M" && p.burst == 128 }},
 		{SendLat, "host", func(p *params) bool {
@@ -122,8 +129,12 @@ func TestFlagsRefused(t *testing.T) {
 		{SendBW, "--rate_limit=3 --rate_limit_type=HW", "HW and PP limits are a card's"},
 		{AtomicBW, "-s 16", "Message size cannot be changed for Atomic tests"},
 		{AtomicBW, "-A ADD", "please choose from {CMP_AND_SWAP,FETCH_AND_ADD}"},
-		{SendBW, "--use_cuda=0", "memory of a GPU"},
+		{SendBW, "--use_cuda=0", "memory of an accelerator"},
 		{SendBW, "-g", "multicast is not offered"},
+		{SendBW, "--flows 4", "raw Ethernet QPs are not offered"},
+		{SendBW, "--flow_label=3,1048576", "flow label should be between 0 and 1048575"},
+		{SendBW, "--flow_label=3,,4", "flow label argument  should be int"},
+		{SendBW, "--cqe_poll=0", "CQEs to poll should be between"},
 		{SendLat, "-C", "times come from the system's clock"},
 		{SendBW, "-O", "software devices have one port"},
 		{SendBW, "a b", "one server alone can be named"},
@@ -140,6 +151,66 @@ func TestFlagsRefused(t *testing.T) {
 		inv, _, stderr := tooltest.Invocation(t, cmd, line)
 		if _, code, ok := parse(inv, kindOf(cmd)); ok || code != 1 || !strings.Contains(stderr.String(), "invalid option") {
 			t.Errorf("%s %s: got %v, status %d, stderr %q, want an invalid option", cmd.Name, line, ok, code, stderr)
+		}
+	}
+}
+
+// flagsOfC are the long flags of perftest as of July 2026 (4.5 and what follows it), those of raw_ethernet_bw included.
+// A flag with = takes an argument.
+const flagsOfC = `port= ib-dev= ib-port= mtu= size= iters= tx-depth= qp-timeout= sl= gid-index= all CPU-freq
+connection= qp= events vector= inline_size= outs= mcg comm_rdma_cm rdma_cm tos= hop_limit= help MGID= rx-depth=
+bidirectional cq-mod= noPeak version report-cycles report-histogrm report-unsorted atomic_type= dualport post_list=
+duration= margin= source_mac= dest_mac= dest_ip= source_ip= dest_port= source_port= ethertype= limit_bw= limit_msgrate=
+server client mac_fwd use_rss report-counters= force-link= remote_mac= local_mac= remote_ip= local_ip= remote_port=
+local_port= run_infinitely report_gbits use-srq no_lock use-null-mr report-both reversed pkey_index= tcp burst_size=
+typical_pkt_size= rate_limit= rate_limit_type= rate_units= output= cpu_util out_json out_json_file= latency_gap=
+flow_label= retry_count= dont_xchg_versions payload_file_path= use_cuda= use_cuda_bus_id= use_cuda_dmabuf
+use_cuda_pcie_mapping use_data_direct cuda_mem_type= use_musa= use_musa_bus_id= use_musa_dmabuf use_musa_pcie_mapping
+use_rocm= use_rocm_dmabuf use_neuron= use_neuron_dmabuf use_hl= use_mlu= use_mlu_dmabuf use_opencl= opencl_platform_id=
+use_ib_dm_dmabuf= gpu_touch= mmap= mmap-offset= ipv6 ipv6-addr raw_ipv6 report-per-port odp use_hugepages
+use_old_post_send promiscuous sniffer raw_mcast mr_per_qp dlid= tclass= wait_destroy= flows= flows_burst= reply_every=
+perform_warm_up vlan_en vlan_pcp= recv_post_list= aes_xts encrypt_on_tx sig_before aes_block_size= kek_path=
+credentials_path= data_enc_keys_number= data_enc_key_app_path= log_dci_streams= log_active_dci_streams=
+disable_pcie_relaxed use_ooo congest_type= bind_source_ip= write_with_imm send_with_imm no_enhanced_reorder
+unsolicited_write connectionless cqe_poll= tph_mem= cpu_id= ph= disable_dynamic_polling sig_offload data_validation
+data_validation_debug pin_cores= numa_node= disable_numa`
+
+// Each flag of C is taken, or refused with its reason: none is unknown.
+func TestFlagsOfC(t *testing.T) {
+	commands := []*cli.Command{SendBW, SendLat, WriteBW, WriteLat, ReadBW, ReadLat, AtomicBW, AtomicLat}
+	for _, name := range strings.Fields(flagsOfC) {
+		name, takesArg := strings.CutSuffix(name, "=")
+		i := slices.IndexFunc(flagTable, func(d flagDef) bool { return d.Long == name })
+		if i < 0 || (flagTable[i].Arg != "") != takesArg {
+			t.Errorf("--%s: got no such flag, or one with an argument where C has none, want it taken or refused", name)
+			continue
+		}
+		d := &flagTable[i]
+		if d.refused == "" {
+			continue
+		}
+		line := "--" + name
+		if takesArg {
+			line += "=1"
+		}
+		for _, c := range commands {
+			if d.has != nil && !d.has(kindOf(c)) {
+				continue
+			}
+			inv, _, stderr := tooltest.Invocation(t, c, line)
+			if _, code, ok := parse(inv, kindOf(c)); ok || code != 1 || !strings.Contains(stderr.String(), "--"+name+": "+d.refused) {
+				t.Errorf("%s %s: got %v, status %d, stderr %q, want status 1 and %q", c.Name, line, ok, code, stderr, d.refused)
+			}
+		}
+	}
+}
+
+// The QPs take the flow labels in turn.
+func TestFlowLabels(t *testing.T) {
+	ts := &tester{params: &params{flowLabels: []uint32{5, 7}}, lanes: make([]lane, 3)}
+	for i, want := range []uint32{5, 7, 5} {
+		if got := ts.path(i).FlowLabel; got != want {
+			t.Errorf("QP %d: got flow label %d, want %d", i, got, want)
 		}
 	}
 }

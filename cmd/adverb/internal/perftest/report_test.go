@@ -121,7 +121,7 @@ func TestHash(t *testing.T) {
 func TestSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m meter
-		ctx := m.start(t.Context(), 10*time.Second, 2*time.Second)
+		ctx := m.start(t.Context(), now(), 10*time.Second, 2*time.Second)
 		begin := time.Now()
 		for ctx.Err() == nil { // a message a millisecond, as of the second half of each
 			time.Sleep(500 * time.Microsecond)
@@ -134,7 +134,7 @@ func TestSpan(t *testing.T) {
 		if count, ns, ok := m.stop(); !ok || count != 6000 || ns != 6e9 {
 			t.Errorf("got %d messages in %d ns, %v; want 6000 in 6e9", count, ns, ok)
 		}
-		m.start(t.Context(), 10*time.Second, 0)
+		m.start(t.Context(), now(), 10*time.Second, 0)
 		if _, _, ok := m.stop(); ok {
 			t.Error("a run that ended early has a result, want none")
 		}

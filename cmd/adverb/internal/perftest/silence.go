@@ -1,6 +1,8 @@
 package perftest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -27,4 +29,44 @@ func (t *tester) expectAnswer(size int, count int64) (stop func()) {
 		}
 	})
 	return func() { timer.Stop() }
+}
+
+// starvation is how long a receiver waits for the next message before it takes the rest for lost.
+var starvation = 120 * time.Second // tests have less
+
+// errStarved ends a run whose messages were lost.
+var errStarved = errors.New("nothing repeats what the network loses on UC and UD: send less at once (-t at the other end), or slower (--rate_limit)")
+
+// looks is how often the watchdog looks within its patience.
+const looks = 120
+
+// watchdog ends a run of UC or UD whose messages do not come any more, when none has come for patience. It looks
+// from time to time whether there are more than the last time. A message may have come just after the look before,
+// so one look less is enough: patience is never exceeded.
+func (b *bandwidth) watchdog(patience time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancelCause(b.ctx)
+	b.ctx = ctx
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(patience / looks)
+		defer tick.Stop()
+		last := b.meter.count.Load()
+		for quiet := 0; quiet < looks-1; quiet++ {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+			}
+			if count := b.meter.count.Load(); count != last {
+				last, quiet = count, -1
+			}
+		}
+		cancel(errStarved)
+	}()
+	return func() {
+		close(quit)
+		<-done
+		cancel(nil)
+	}
 }

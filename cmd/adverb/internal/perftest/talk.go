@@ -32,12 +32,13 @@ type talk struct {
 	pipe
 	first    bool // this end is the client
 	encoding encoding
+	turn     int64 // when this end last let the peer go on
 }
 
 // swap sends mine, and fills theirs with as much of the peer's.
 func (t *talk) swap(mine, theirs []byte) error {
 	if t.first {
-		if err := t.send(mine); err != nil {
+		if err := t.say(mine); err != nil {
 			return err
 		}
 	}
@@ -45,9 +46,15 @@ func (t *talk) swap(mine, theirs []byte) error {
 		return err
 	}
 	if !t.first {
-		return t.send(mine)
+		return t.say(mine)
 	}
 	return nil
+}
+
+// say sends what the peer waits for. It does not go on before.
+func (t *talk) say(mine []byte) error {
+	t.turn = now()
+	return t.send(mine)
 }
 
 // swapDest tells the peer of d, and returns what it says.
