@@ -3,6 +3,7 @@ package devlog
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -144,12 +145,13 @@ func (b *Book) Event(e verbs.AsyncEvent) {
 }
 
 // State logs that a QP has gone to another state: as a warning if it failed. failure is why it is in the
-// error state, or nil.
+// error state, or nil. It is a verbs.ErrState if this end has asked for that state, as the connection manager does at
+// the end of each connection.
 func (b *Book) State(n verbs.QPN, from, to verbs.QPState, failure error) {
 	if !b.On() {
 		return
 	}
-	if to == verbs.QPStateErr && failure != nil {
+	if to == verbs.QPStateErr && failure != nil && !errors.Is(failure, verbs.ErrState) {
 		b.Add(slog.LevelWarn, "failed", "QP failed", QP(n), slog.String("from", from.String()), Cause(failure))
 		return
 	}

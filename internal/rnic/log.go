@@ -1,10 +1,12 @@
 package rnic
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 
 	"github.com/adverb-rdma/adverb/internal/devlog"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // ends names the ends of the connection in a record.
@@ -20,8 +22,8 @@ func (s *stream) logMade() {
 	}
 }
 
-// logEnded logs the end of the connection: as a warning unless it is in order. If nothing else
-// is known to be the cause, the QP's failure is.
+// logEnded logs the end of the connection: as a warning unless it is in order, or this end has asked for it. If nothing
+// else is known to be the cause, the QP's failure is.
 func (s *stream) logEnded(cause error) {
 	log := &s.q.dev.log
 	if !log.On() {
@@ -34,7 +36,7 @@ func (s *stream) logEnded(cause error) {
 		cause = s.failure
 	}
 	level := slog.LevelDebug
-	if cause != nil {
+	if cause != nil && !errors.Is(cause, verbs.ErrState) {
 		level = slog.LevelWarn
 	}
 	qp, local, remote := s.ends()
