@@ -18,7 +18,8 @@ const (
 
 // Close ends the connection. What was written before still arrives: Close waits for it, see SetLinger,
 // and after that it goes on in the background for 10 s at most, while the process lives. What the peer has
-// sent and nobody has read is lost. Calls that wait return net.ErrClosed.
+// sent and nobody has read is lost: the peer then reads what was written, and then syscall.ECONNRESET in
+// place of io.EOF. So it is with SetLinger(0). Calls that wait return net.ErrClosed.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -53,10 +54,22 @@ func (c *Conn) Close() error {
 // finish says goodbye, waits until everything has arrived, and frees what the connection has.
 func (c *Conn) finish() {
 	defer close(c.finished)
-	c.sayLast(controlDisconnect)
 	c.mu.Lock()
-	c.await(&c.f, (*Conn).allSent)
+	c.progress()
+	lost, abort := c.unread > 0, c.linger == 0
 	c.mu.Unlock()
+	switch {
+	case abort:
+	case lost:
+		c.sayLast((*Conn).noGoodbye)
+	default:
+		c.sayLast(func(*Conn) uint32 { return word(kindControl, controlDisconnect) })
+	}
+	if !abort {
+		c.mu.Lock()
+		c.await(&c.f, (*Conn).allSent)
+		c.mu.Unlock()
+	}
 	c.f.deadline.set(time.Time{})
 	// Whoever reads or writes uses the memory, and so does the source of a ReadFrom.
 	c.lending <- struct{}{}
@@ -71,14 +84,20 @@ func (c *Conn) finish() {
 	c.letGo()
 }
 
+// noGoodbye is the last word of a connection that is reset: what the peer may send, as it was told before. It says nothing
+// new. Once it has arrived the peer has all that was written, and the connection manager's end finds no goodbye.
+func (c *Conn) noGoodbye() uint32 {
+	return word(kindSGL, uint32(c.creditsAt-c.creditStep()+uint16(c.cfg.Depth)))
+}
+
 // letGo ends what start has begun.
 func (c *Conn) letGo() {
 	countEnd(c.cm.LocalAddr(), -1)
 	c.cm.Close()
 }
 
-// sayLast tells the peer that no data follows, once there is room for the message.
-func (c *Conn) sayLast(what uint32) error {
+// sayLast sends a word that no data follows, once there is room for the message.
+func (c *Conn) sayLast(last func(*Conn) uint32) error {
 	c.posting.Lock()
 	defer c.posting.Unlock()
 	c.mu.Lock()
@@ -86,11 +105,11 @@ func (c *Conn) sayLast(what uint32) error {
 	if err := c.await(&c.f, (*Conn).canControl); err != nil {
 		return err
 	}
-	id := uint64(idControl)
-	if what == controlDisconnect {
-		id = idLast
+	id, msg := uint64(idLast), last(c)
+	if msg == word(kindControl, controlShutdown) {
+		id = idControl
 	}
-	c.postControl(id, word(kindControl, what), 0, verbs.RemoteAddr{})
+	c.postControl(id, msg, 0, verbs.RemoteAddr{})
 	return c.err
 }
 
@@ -131,15 +150,15 @@ func (c *Conn) CloseWrite() error {
 	}
 	c.mu.Unlock()
 	if err == nil {
-		if err = c.sayLast(what); err == errPipe { // the peer is gone, and need not hear of it: so with TCP
+		if err = c.sayLast(func(*Conn) uint32 { return word(kindControl, what) }); err == errPipe { // the peer is gone, and need not hear of it: so with TCP
 			err = nil
 		}
 	}
 	return c.opError("close", err)
 }
 
-// CloseRead ends the receiving direction for this end's program: reads return io.EOF. The peer is not
-// told, and can write until the receive ring is full.
+// CloseRead ends the receiving direction for this end's program: reads return what has come, and then io.EOF
+// in place of waiting. The peer is not told, and can write until the receive ring is full.
 func (c *Conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,12 +19,20 @@
 //   - os.ErrDeadlineExceeded, with Timeout true: a deadline has passed.
 //   - net.ErrClosed: this end has called Close.
 //   - syscall.EPIPE, from Write: the peer has called Close, or this end CloseWrite.
-//   - syscall.ECONNRESET: the peer's program has ended without Close, or a peer breaks the protocol.
-//     The text says which.
+//   - syscall.ECONNRESET: the peer has called Close and has not read what was sent, or SetLinger(0) before,
+//     its program has ended without Close, or it breaks the protocol. The text tells the last from the others.
+//     What the peer has written before is read first.
 //   - syscall.ETIMEDOUT, with Timeout true: the peer does not answer, when dialing or later.
 //   - syscall.ECONNREFUSED, syscall.EADDRINUSE and others, from Dial and Listen: see package rdmacm.
 //   - syscall.ENOMEM, syscall.EMFILE and their like, from Accept, with Temporary true: a limit of the host left no room
 //     for the connection of a peer. The text names the limit, and the peer's Dial says that this end lacks resources.
+//
+// A test makes the same calls of both packages, and compares the results. Two things stay different:
+//
+//   - A connection that has failed keeps its error. Each call that follows returns it, where one of TCP returns
+//     it once, and then io.EOF from Read and syscall.EPIPE from Write.
+//   - A Write to a peer that has called Close fails at once, with syscall.EPIPE, even with no bytes. TCP takes
+//     the first one, and loses it.
 //
 // There is no file descriptor, so a Conn is no syscall.Conn. Nor are there out-of-band data.
 //

@@ -353,11 +353,9 @@ func (c *Conn) canRead() (bool, error) {
 	switch {
 	case c.closed:
 		return false, net.ErrClosed
-	case c.rclosed:
-		return false, io.EOF
 	case c.unread > 0:
 		return true, nil
-	case c.peerShut:
+	case c.rclosed, c.peerShut:
 		return false, io.EOF
 	}
 	return false, c.err

@@ -2,15 +2,20 @@ package rsocket
 
 import (
 	"io"
+	"net"
 	"os"
 )
 
 // Read reads what has come, at least one byte unless b is empty. When the peer has closed its end, or
-// called CloseWrite, and all is read, it returns io.EOF.
+// called CloseWrite, and all is read, it returns io.EOF. With an empty b it returns at once, and without an
+// error unless this end is closed.
 func (c *Conn) Read(b []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
-	p, err := c.peek(len(b) > 0)
+	if len(b) == 0 {
+		return 0, c.opError("read", c.closedErr())
+	}
+	p, err := c.peek()
 	n := 0
 	if err == nil {
 		n = copy(b, p)
@@ -22,9 +27,19 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, c.opError("read", err)
 }
 
-// peek waits until there is something to read, unless wait is false, and returns it, or the part of it
-// up to the ring's end. The caller holds rmu.
-func (c *Conn) peek(wait bool) ([]byte, error) {
+// closedErr returns net.ErrClosed after Close.
+func (c *Conn) closedErr() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// peek waits until there is something to read, and returns it, or the part of it up to the ring's end. The caller holds
+// rmu.
+func (c *Conn) peek() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.r.deadline.over.Load() {
@@ -32,9 +47,6 @@ func (c *Conn) peek(wait bool) ([]byte, error) {
 	}
 	ok, err := c.canRead()
 	if !ok && (err == nil || err == c.err) {
-		if !wait {
-			return nil, nil
-		}
 		err = c.await(&c.r, (*Conn).canRead)
 	}
 	if err != nil {
@@ -67,7 +79,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
 	for {
-		p, err := c.peek(true)
+		p, err := c.peek()
 		if err == io.EOF {
 			return n, nil
 		}

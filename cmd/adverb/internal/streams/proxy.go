@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -36,6 +37,9 @@ var proxyLimits = limits{clients: 2048, idle: time.Hour}
 
 // dialTime is how long the other address of a proxy may take to answer.
 const dialTime = 20 * time.Second
+
+// resetTime is how long one whose peer has reset the connection may take to read what came before, and to close.
+var resetTime = 5 * time.Second // tests have less
 
 func runProxy(inv *cli.Invocation) int {
 	inv.Endless = true
@@ -140,24 +144,29 @@ func (c *client) pass(cfg rsocket.Config, to string) error {
 }
 
 // half copies one direction to its end, and passes the end on. After an error it closes both, since the other
-// direction would wait for ever. But one that takes no more may have answered before, as HTTP servers refuse what is too
-// large: the answer still passes, and then its own end.
+// direction would wait for ever. There are two exceptions. One that takes no more may have answered before, as HTTP servers
+// refuse what is too large: the answer still passes, and then its own end. And one that has closed with bytes unread has
+// reset the connection behind its answer.
 func (c *client) half(dst, src net.Conn) error {
 	_, err := io.Copy(dst, noting{src, c})
-	if err == nil {
+	stuck := err != nil && takesNoMore(err)
+	reset := !stuck && errors.Is(err, syscall.ECONNRESET)
+	if err == nil || reset {
 		if w, ok := dst.(interface{ CloseWrite() error }); ok {
-			err = w.CloseWrite()
+			err = cmp.Or(err, w.CloseWrite())
 		}
 	}
 	switch {
 	case err == nil:
-	case takesNoMore(err):
+	case stuck:
 		go io.Copy(io.Discard, src) // until pass closes it: who sends may read the answer only afterwards
+	case reset:
+		_ = dst.SetReadDeadline(time.Now().Add(resetTime))
 	default:
 		dst.Close()
 		src.Close()
 	}
-	if errors.Is(err, net.ErrClosed) { // the other direction has said why
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) { // the other direction has said why
 		return nil
 	}
 	return err
@@ -168,5 +177,5 @@ func takesNoMore(err error) bool {
 	var innermost *net.OpError
 	for e := err; errors.As(e, &innermost); e = innermost.Err {
 	}
-	return errors.Is(err, syscall.EPIPE) || innermost != nil && innermost.Op == "write"
+	return errors.Is(err, syscall.EPIPE) || innermost != nil && (innermost.Op == "write" || innermost.Op == "readfrom")
 }

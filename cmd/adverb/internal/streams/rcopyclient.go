@@ -123,7 +123,7 @@ func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 		from = &progress{from: from, size: size, show: func(percent int64) { r.Errorf("%s: %d %%", name, percent) }}
 	}
 	n, err := io.Copy(conn, from)
-	if errors.Is(err, syscall.EPIPE) { // the server has closed the connection, and may have said why
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) { // the server has closed the connection, and may have said why
 		if reason, ok := errors.AsType[*errnoError](answer(conn, cmdWrite, "write "+dst)); ok {
 			err = reason
 		}
