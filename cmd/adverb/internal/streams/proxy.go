@@ -38,7 +38,7 @@ var proxyLimits = limits{clients: 2048, idle: time.Hour}
 // dialTime is how long the other address of a proxy may take to answer.
 const dialTime = 20 * time.Second
 
-// resetTime is how long one whose peer has reset the connection may take to read what came before, and to close.
+// resetTime is how long one whose peer takes no more may go on sending, until it reads the answer and closes.
 var resetTime = 5 * time.Second // tests have less
 
 func runProxy(inv *cli.Invocation) int {
@@ -140,7 +140,11 @@ func (c *client) pass(cfg rsocket.Config, to string) error {
 	defer context.AfterFunc(c.ctx, func() { other.Close() })()
 	done := make(chan error, 1)
 	go func() { done <- c.half(c.Conn, other) }()
-	return c.why(errors.Join(c.half(other, c.Conn), <-done))
+	err = errors.Join(c.half(other, c.Conn), <-done)
+	limit := time.Now().Add(resetTime)
+	_, _ = c.SetReadDeadline(limit), other.SetReadDeadline(limit)
+	c.drains.Wait()
+	return c.why(err)
 }
 
 // half copies one direction to its end, and passes the end on. After an error it closes both, since the other
@@ -159,7 +163,7 @@ func (c *client) half(dst, src net.Conn) error {
 	switch {
 	case err == nil:
 	case stuck:
-		go io.Copy(io.Discard, src) // until pass closes it: who sends may read the answer only afterwards
+		c.drains.Go(func() { io.Copy(io.Discard, src) }) // who sends may read the answer only afterwards
 	case reset:
 		_ = dst.SetReadDeadline(time.Now().Add(resetTime))
 	default:

@@ -73,15 +73,23 @@ func TestProxyServerFirst(t *testing.T) {
 // A server may answer and close while the client still sends, and the client read only then. The answer passes, though
 // nobody takes what the client sends.
 func TestProxyServerRefuses(t *testing.T) {
-	answer := strings.Repeat("answer", 1<<17) // it fits into the rings, and not into the client's buffers
-	c, passed := dialAnswering(t, 0, answer, func(c *net.TCPConn) { c.SetWriteBuffer(16 << 10) })
-	c.SetReadBuffer(16 << 10)
-	c.Write(make([]byte, 64<<20)) // more than all buffers hold
-	if b, err := io.ReadAll(c); string(b) != answer {
-		t.Errorf("got %d bytes, %v, want the answer of %d bytes", len(b), err, len(answer))
-	}
-	if err := <-passed; !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) { // as bytes had come or not when it closed
-		t.Errorf("the proxy says %v, want that the server takes no more: %v or %v", err, syscall.EPIPE, syscall.ECONNRESET)
+	long := strings.Repeat("answer", 1<<17) // it fits into the rings, and not into the client's buffers
+	for _, tt := range []struct {
+		reads  int // with one it is sure that bytes are unread when the server closes
+		answer string
+	}{{0, long}, {1, long}, {1, "answer"}} {
+		c, passed := dialAnswering(t, tt.reads, tt.answer, func(c *net.TCPConn) { c.SetWriteBuffer(16 << 10) })
+		c.SetReadBuffer(16 << 10)
+		if n, err := c.Write(make([]byte, 64<<20)); err != nil { // more than all buffers hold
+			t.Errorf("after %d bytes: %v, want the proxy to take all", n, err)
+		}
+		if b, err := io.ReadAll(c); string(b) != tt.answer || err != nil {
+			t.Errorf("got %d bytes, %v, want the answer of %d bytes", len(b), err, len(tt.answer))
+		}
+		c.Close()
+		if err := <-passed; !errors.Is(err, syscall.ECONNRESET) && (tt.reads > 0 || !errors.Is(err, syscall.EPIPE)) {
+			t.Errorf("the proxy says %v, want that the server takes no more: %v, or %v if nothing had come", err, syscall.ECONNRESET, syscall.EPIPE)
+		}
 	}
 }
 

@@ -116,6 +116,8 @@ type client struct {
 	last    atomic.Int64 // when something came, since the service began
 	counted atomic.Int64 // when the crowd heard of that
 	timer   *time.Timer  // or nil
+
+	drains sync.WaitGroup // of a proxy: who read what nobody takes
 }
 
 // run takes connections until the user interrupts it, and has each served. serve closes nothing.
