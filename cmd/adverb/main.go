@@ -5,14 +5,13 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
 	"github.com/adverb-rdma/adverb/internal/hca"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.Signals(context.Background())
 	code := newTool().Run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	hca.DepartAll() // the connection manager's devices stay open until here

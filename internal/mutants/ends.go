@@ -134,7 +134,7 @@ var endMutants = []mutant{
 	{"one message fills a short ring", "rsocket/write.go",
 		"min(maxMessage, len(c.outRing)/4)", "maxMessage", "./rsocket", "TestShortRing"},
 	{"a server that takes no more has not answered", "cmd/adverb/internal/streams/proxy.go",
-		"	case takesNoMore(err):\n", "	case false:\n", "./cmd/adverb/internal/streams", "TestProxyServerRefuses"},
+		"	stuck := err != nil && takesNoMore(err)\n", "	stuck := false\n", "./cmd/adverb/internal/streams", "TestProxyServerRefuses"},
 	{"a client commands the terminal of rcopy's server", "cmd/adverb/internal/streams/rcopyserver.go",
 		"clib.Printable(fmt.Appendf(nil, format, args...))", "clib.String(fmt.Appendf(nil, format, args...))", "./cmd/adverb/internal/streams", "TestRcopyPaths"},
 	{"a mapping's length is cut to 32 bits", "rsocket/iomap.go",

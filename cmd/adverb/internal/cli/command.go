@@ -61,7 +61,8 @@ type Invocation struct {
 	// what the C program makes of it.
 	ByClassicName bool
 
-	// Endless says that only an interruption ends the run, so Finish has nothing to say about one.
+	// Endless says that only an interruption ends the run, so Finish has nothing to say about one. SIGTERM is then no
+	// failure.
 	Endless bool
 }
 
@@ -103,6 +104,8 @@ func (inv *Invocation) Interrupted() bool { return inv.Ctx.Err() != nil }
 func (inv *Invocation) Finish(err error, failed func(error) int) int {
 	switch {
 	case err == nil:
+		return ExitOK
+	case inv.Endless && inv.Terminated(): // which is how services end
 		return ExitOK
 	case inv.Interrupted():
 		if !inv.Endless {

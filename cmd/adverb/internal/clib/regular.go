@@ -20,28 +20,6 @@ func OpenRegular(name string) (*os.File, error) {
 	return f, nil
 }
 
-// CreateRegularIn opens a file below a root to be read and written, and makes it or makes it empty. Of what is there it
-// touches regular files only.
-func CreateRegularIn(root *os.Root, name string, perm fs.FileMode) (*os.File, error) {
-	if info, err := root.Stat(name); err == nil {
-		if err := NotRegular(name, info.Mode()); err != nil { // which opening might wake: a tape rewinds
-			return nil, err
-		}
-	}
-	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|noWait, perm)
-	if err != nil {
-		return nil, err
-	}
-	if err := closeUnlessRegular(f); err != nil {
-		return nil, err
-	}
-	if err := f.Truncate(0); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
 func closeUnlessRegular(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -27,13 +28,14 @@ var Proxy = &cli.Command{
 	More: "An address is tcp:HOST:PORT, unix:PATH or rdma:HOST:PORT, where RDMA is the rsocket protocol.\n" +
 		"A program that knows nothing of RDMA gets it by a proxy at each end:\n" +
 		"  PROG tcp:127.0.0.1:6379 rdma:192.0.2.1:7471    on the client's host\n" +
-		"  PROG rdma::7471 tcp:127.0.0.1:6379             on the server's\n",
+		"  PROG rdma::7471 tcp:127.0.0.1:6379             on the server's\n" +
+		"A socket that a killed program has left at PATH is replaced.\n",
 	Usage: cli.UsageLine,
 	Run:   runProxy,
 }
 
 // proxyLimits are what a proxy allows unless the user says otherwise.
-var proxyLimits = limits{clients: 2048, idle: time.Hour}
+var proxyLimits = limits{clients: 2048, idle: time.Hour, drain: drainTime}
 
 // dialTime is how long the other address of a proxy may take to answer.
 const dialTime = 20 * time.Second
@@ -97,7 +99,35 @@ func listen(ctx context.Context, cfg rsocket.Config, address string) (net.Listen
 	case kind == "rdma":
 		return (&rsocket.ListenConfig{Config: cfg}).Listen(ctx, "rsocket", rest)
 	}
-	return new(net.ListenConfig).Listen(ctx, kind, rest)
+	l, err := new(net.ListenConfig).Listen(ctx, kind, rest)
+	if kind == "unix" && errors.Is(err, syscall.EADDRINUSE) {
+		return listenAgain(ctx, rest, err)
+	}
+	return l, err
+}
+
+// listenAgain listens at the path of a socket that a killed program has left behind. refused is why nobody can listen
+// there as it is.
+func listenAgain(ctx context.Context, path string, refused error) (net.Listener, error) {
+	before, err := os.Lstat(path)
+	if err != nil || before.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%w: it is no socket", refused)
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		conn.Close()
+		return nil, fmt.Errorf("%w: a program listens there", refused)
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("%w: whether a program listens there is not known: %w", refused, err)
+	}
+	if now, err := os.Lstat(path); err != nil || !os.SameFile(before, now) {
+		return nil, fmt.Errorf("%w: another program has just taken it", refused)
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, fmt.Errorf("%w: nobody listens there: %w", refused, err)
+	}
+	return new(net.ListenConfig).Listen(ctx, "unix", path)
 }
 
 func dial(ctx context.Context, cfg rsocket.Config, address string) (net.Conn, error) {
@@ -122,7 +152,7 @@ func proxy(inv *cli.Invocation, limits limits, cfg rsocket.Config, from, to stri
 	}
 	inv.Printf("listening on %s\n", l.Addr())
 	return newService(inv, limits, nil).run(l, func(c *client) {
-		if err := c.pass(cfg, to); err != nil && inv.Ctx.Err() == nil {
+		if err := c.pass(cfg, to); err != nil && c.s.ctx.Err() == nil {
 			inv.Explain(fmt.Errorf("connection of %v: %w", c.RemoteAddr(), err))
 		}
 	})

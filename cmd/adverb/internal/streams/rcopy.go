@@ -33,7 +33,10 @@ var Rcopy = &cli.Command{
 		{Args: "<source> <server>[:<destination>]", Does: "copy a file, or a directory with all that is in it"},
 	},
 	Operands: []cli.Values{cli.Files},
-	More: "The other end may be rdma-core's rcopy, which takes files into directories that are there.\n" +
+	More: "The other end may be rdma-core's rcopy, which takes files into directories that are there. Empty\n" +
+		"directories and modification times arrive where the server is an adverb too. A file is written beside\n" +
+		"the one that it replaces. Zeros become holes. What is left out, such as symbolic links, is named, and\n" +
+		"the exit status is 1.\n" +
 		"A destination that begins with / is below the server's directory: --into / makes it the root.\n",
 	Usage: func(w io.Writer, c *cli.Command, prog string) {
 		cli.PrintForms(w, c, prog)
@@ -43,7 +46,7 @@ var Rcopy = &cli.Command{
 }
 
 // rcopyLimits are what a server allows unless the user says otherwise.
-var rcopyLimits = limits{clients: 256, idle: 2 * time.Minute}
+var rcopyLimits = limits{clients: 256, idle: 2 * time.Minute, drain: drainTime}
 
 type rcopy struct {
 	*cli.Invocation
@@ -51,6 +54,10 @@ type rcopy struct {
 	verify, progress bool
 	security         *rdmacm.Security // or nil
 	limits           limits           // of a server
+
+	greeted bool // the server was sent a command
+	adverb  bool // it is an adverb
+	left    int  // what a client has left out
 
 	device  *verbs.Device // of tests; nil is any
 	address string        // to listen on; empty is all
@@ -138,9 +145,13 @@ func (r *rcopy) listen() (net.Listener, error) {
 type errnoError struct {
 	what   string
 	status uint32
+	words  string // of the server, if it is an adverb
 }
 
 func (e *errnoError) Error() string {
+	if e.words != "" {
+		return fmt.Sprintf("%s: the server answers: %s", e.what, e.words)
+	}
 	name, ok := errnoNames[e.status]
 	if !ok {
 		name = fmt.Sprintf("error %d", e.status)

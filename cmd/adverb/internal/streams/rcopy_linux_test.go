@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -49,7 +50,7 @@ func TestRcopyReasonInside(t *testing.T) {
 	port := startRcopy(ctx, t, small)
 	for _, size := range []int64{64 << 10, 64 << 20} {
 		name := filepath.Join(t.TempDir(), "file")
-		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, size)); err != nil {
+		if err := os.WriteFile(name, bytes.Repeat([]byte{1}, int(size)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		r := tool.Result(ctx, "adverb", "rcopy", "-p", port, name, "127.0.0.1:/full")

@@ -36,8 +36,8 @@ func TestRcopyNoFile(t *testing.T) {
 		says       string
 	}{
 		{os.DevNull, "from-device", 1, "it is a device"},
-		{from, "all", 0, "pipe: left out, as it is a pipe"},
-		{file, "pipe", 1, "the server answers: invalid request"},
+		{from, "all", 1, "pipe: left out, as it is a pipe"},
+		{file, "pipe", 1, "the server answers: pipe is a pipe"},
 	} {
 		r := tool.Result(ctx, "adverb", "rcopy", "-p", port, c.source, "127.0.0.1:"+c.to)
 		if r.Code != c.code || !strings.Contains(r.Stderr, c.says) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -48,50 +49,117 @@ func (r *rcopy) copy(source, operand string) error {
 	if !info.IsDir() {
 		err = one(source, dst)
 	} else {
-		err = r.copyDir(source, dst, one)
+		err = r.copyDir(conn, source, dst, one)
 	}
 	if err != nil {
 		return err
 	}
 	usec := float64(time.Since(start).Nanoseconds()) / 1000
 	r.Printf("%d bytes in %.2f seconds = %.2f Gb/sec\n", total, usec/1e6, float64(total*8)/(1000*usec))
+	if r.left > 0 {
+		return fmt.Errorf("copy %s: what is named above is left out: %d in all", source, r.left)
+	}
 	return nil
 }
 
-// copyDir has one copy each file of a directory. The protocol knows nothing else, and what a link in it leads to may be
-// anywhere. So the user is told what stays behind: links, pipes, directories without files and the like.
-func (r *rcopy) copyDir(source, dst string, one func(name, dst string) error) error {
+// copyDir has one copy each file of a directory, and makes the empty directories where the server can. What a link in it
+// leads to may be anywhere. So the user is told what stays behind: links, pipes and the like.
+func (r *rcopy) copyDir(conn net.Conn, source, dst string, one func(name, dst string) error) error {
 	dir, err := filepath.EvalSymlinks(source) // WalkDir does not follow a link, not even the one that the user has named
 	if err != nil {
 		return err
 	}
-	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+	var empty []string // which a server that cannot make them ends the connection for: after all others
+	to := func(name string) (string, error) {
+		rel, err := filepath.Rel(dir, name)
+		return path.Join(filepath.ToSlash(dst), filepath.ToSlash(rel)), err
+	}
+	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		what := clib.Kind(d.Type())
 		if d.IsDir() {
-			what = "an empty directory"
-			if inside, err := os.ReadDir(name); len(inside) > 0 || err != nil {
-				return err
+			inside, err := os.ReadDir(name)
+			if len(inside) == 0 && err == nil {
+				empty = append(empty, name)
 			}
+			return err
 		}
 		if !d.Type().IsRegular() {
-			r.Errorf("%s: left out, as it is %s\n", name, what)
+			r.leaveOut(name, clib.Kind(d.Type()))
 			return nil
 		}
-		rel, err := filepath.Rel(dir, name)
+		at, err := to(name)
 		if err != nil {
 			return err
 		}
-		return one(name, path.Join(filepath.ToSlash(dst), filepath.ToSlash(rel)))
+		return one(name, at)
 	})
+	for _, name := range empty {
+		if err != nil {
+			return err
+		}
+		at, err := to(name)
+		if err != nil {
+			return err
+		}
+		if err := r.makeDir(conn, name, at); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return err
+}
+
+// leaveOut tells the user of something that is not copied.
+func (r *rcopy) leaveOut(name, what string) {
+	r.left++
+	r.Errorf("%s: left out, as it is %s\n", name, what)
+}
+
+// makeDir has the server make a directory, if it can.
+func (r *rcopy) makeDir(conn net.Conn, name, dst string) error {
+	if r.greeted && !r.adverb {
+		r.leaveOut(name, "an empty directory, and the server is no adverb")
+		return nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if err := checkPath(dst); err != nil {
+		return err
+	}
+	err = r.ask(conn, pathMessage(cmdMkdir, dst, uint32(info.Mode().Perm())), "make "+dst)
+	if e, ok := errors.AsType[*errnoError](err); ok && e.status == errInval && !r.adverb {
+		r.leaveOut(name, "an empty directory, and the server is no adverb")
+		return nil
+	}
+	return err
+}
+
+// checkPath refuses a path that no message can hold.
+func checkPath(dst string) error {
+	if len(dst) >= maxPath-8 {
+		return fmt.Errorf("the destination has %d bytes, limit %d", len(dst), maxPath-8)
+	}
+	return nil
+}
+
+// ask sends a command and reads its answer. By the first one the ends learn of each other.
+func (r *rcopy) ask(conn net.Conn, message []byte, what string) error {
+	if !r.greeted {
+		binary.LittleEndian.PutUint64(message[8:], idHello)
+	}
+	if _, err := conn.Write(message); err != nil {
+		return err
+	}
+	return r.answer(conn, message[1], what)
 }
 
 // copyFile copies one file, and returns how many bytes it had.
 func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
-	if len(dst) >= maxPath-8 {
-		return 0, fmt.Errorf("the destination has %d bytes, limit %d", len(dst), maxPath-8)
+	if err := checkPath(dst); err != nil {
+		return 0, err
 	}
 	f, err := clib.OpenRegular(name)
 	if err != nil {
@@ -104,10 +172,7 @@ func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 	}
 	size := info.Size()
 	r.Printf("opening...")
-	if _, err := conn.Write(openMessage(dst, uint32(info.Mode().Perm())|0o100000)); err != nil {
-		return 0, err
-	}
-	if err := answer(conn, cmdOpen, "open "+dst); err != nil {
+	if err := r.ask(conn, openMessage(dst, uint32(info.Mode().Perm())|0o100000), "open "+dst); err != nil {
 		return 0, err
 	}
 	r.Printf("transferring...")
@@ -124,7 +189,7 @@ func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 	}
 	n, err := io.Copy(conn, from)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) { // the server has closed the connection, and may have said why
-		if reason, ok := errors.AsType[*errnoError](answer(conn, cmdWrite, "write "+dst)); ok {
+		if reason, ok := errors.AsType[*errnoError](r.answer(conn, cmdWrite, "write "+dst)); ok {
 			err = reason
 		}
 	}
@@ -138,7 +203,7 @@ func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 			return n, errors.New("the file has contents and says that its size is 0, as those of /proc do: copy it to another file first")
 		}
 	}
-	if err := answer(conn, cmdWrite, "write "+dst); err != nil {
+	if err := r.answer(conn, cmdWrite, "write "+dst); err != nil {
 		return n, err
 	}
 	if r.verify {
@@ -147,10 +212,12 @@ func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 		}
 	}
 	r.Printf("closing...")
-	if _, err := conn.Write((&header{command: cmdClose, length: headerSize}).append(nil)); err != nil {
-		return n, err
+	if r.adverb {
+		if err := r.ask(conn, timeMessage(info.ModTime()), "set the time of "+dst); err != nil {
+			return n, err
+		}
 	}
-	if err := answer(conn, cmdClose, "close "+dst); err != nil {
+	if err := r.ask(conn, (&header{command: cmdClose, length: headerSize}).append(nil), "close "+dst); err != nil {
 		return n, err
 	}
 	r.Printf("done\n")
@@ -160,10 +227,7 @@ func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 // compare asks the server for the checksum of what it has.
 func (r *rcopy) compare(conn net.Conn, sum hash.Hash) error {
 	r.Printf("verifying...")
-	if _, err := conn.Write((&header{command: cmdVerify, length: headerSize}).append(nil)); err != nil {
-		return err
-	}
-	err := answer(conn, cmdVerify, "verify")
+	err := r.ask(conn, (&header{command: cmdVerify, length: headerSize}).append(nil), "verify")
 	if e, ok := errors.AsType[*errnoError](err); ok && e.status == errInval {
 		return errors.New("the server cannot verify: is it rdma-core's rcopy? Leave out --verify")
 	}
@@ -181,8 +245,8 @@ func (r *rcopy) compare(conn net.Conn, sum hash.Hash) error {
 }
 
 // answer reads the server's answer to a command.
-func answer(r io.Reader, command byte, what string) error {
-	h, err := readHeader(r)
+func (r *rcopy) answer(conn io.Reader, command byte, what string) error {
+	h, err := readHeader(conn)
 	if err == io.EOF {
 		err = fmt.Errorf("the server has closed the connection in place of an answer")
 	}
@@ -191,10 +255,21 @@ func answer(r io.Reader, command byte, what string) error {
 		return fmt.Errorf("%s: %w", what, err)
 	case h.command != command|response:
 		return fmt.Errorf("%s: the answer is to command %#x, want %#x", what, h.command, command|response)
-	case h.data != 0:
-		return &errnoError{what, h.data}
 	}
-	return nil
+	if !r.greeted {
+		r.greeted, r.adverb = true, h.id == idAdverb
+	}
+	if h.data == 0 {
+		return nil
+	}
+	e := &errnoError{what: what, status: h.data}
+	if n := int(h.length) - headerSize; r.adverb && n > 0 && n <= maxWords {
+		words := make([]byte, n)
+		if _, err := io.ReadFull(conn, words); err == nil {
+			e.words = string(clib.Printable(words))
+		}
+	}
+	return e
 }
 
 // progress shows each tenth of a file as it is read.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // The messages of rcopy. Their numbers are in the host's order in C, which is little-endian on all hosts
@@ -13,12 +14,23 @@ const (
 	headerSize = 16
 	maxPath    = 4096
 
-	cmdOpen   = 1    // data is the mode; the path follows, with a NUL and padding
-	cmdClose  = 2    // of the file
-	cmdWrite  = 3    // a size of 8 bytes follows, then the file's contents
-	cmdVerify = 0x40 // ours alone: asks for the SHA-256 of the file that is open, which follows the answer
-
+	cmdOpen  = 1    // data is the mode; the path follows, with a NUL and padding
+	cmdClose = 2    // of the file
+	cmdWrite = 3    // a size of 8 bytes follows, then the file's contents
 	response = 0x80 // data is 0 or an errno
+
+	// Ours alone.
+	cmdVerify = 0x40 // asks for the SHA-256 of the file that is open, which follows the answer
+	cmdTime   = 0x41 // the modification time of the file that is open: seconds and nanoseconds of 8 bytes follow
+	cmdMkdir  = 0x42 // data is the mode; the path of a directory follows, as that of a file
+
+	// idHello is the ID of a client's first command if the client is an adverb. A server that is one too answers with
+	// idAdverb, where others answer with the same ID, and knows the commands above. Its answers may have words behind
+	// their header, which say why.
+	idHello  = 0x6164766572620001
+	idAdverb = 0x6164766572620002
+
+	maxWords = 1024
 )
 
 // header begins each message.
@@ -50,9 +62,12 @@ func readHeader(r io.Reader) (h header, err error) {
 }
 
 // openMessage returns the message that opens a file.
-func openMessage(path string, mode uint32) []byte {
+func openMessage(path string, mode uint32) []byte { return pathMessage(cmdOpen, path, mode) }
+
+// pathMessage returns a message about a path.
+func pathMessage(command byte, path string, mode uint32) []byte {
 	padded := (len(path) + 8) &^ 7
-	h := header{command: cmdOpen, length: uint16(headerSize + padded), data: mode}
+	h := header{command: command, length: uint16(headerSize + padded), data: mode}
 	return append(append(h.append(nil), path...), make([]byte, padded-len(path))...)
 }
 
@@ -71,6 +86,13 @@ func readPath(r io.Reader, h *header) (string, error) {
 		return "", fmt.Errorf("a path without an end, or of no bytes")
 	}
 	return path, nil
+}
+
+// timeMessage returns the message that gives the open file a modification time.
+func timeMessage(t time.Time) []byte {
+	b := (&header{command: cmdTime, length: headerSize + 16}).append(nil)
+	b = binary.LittleEndian.AppendUint64(b, uint64(t.Unix()))
+	return binary.LittleEndian.AppendUint64(b, uint64(t.Nanosecond()))
 }
 
 func writeMessage(size int64) []byte {

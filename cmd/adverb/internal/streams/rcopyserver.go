@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -54,8 +55,9 @@ type session struct {
 	root *os.Root      // no path leads out of it
 	say  func(format string, args ...any)
 
-	file *os.File // that is open, or nil
-	path string
+	file  *upload // that is open, or nil
+	path  string
+	words bool // the client reads words behind an answer
 }
 
 func newSession(c *client, root *os.Root, say func(format string, args ...any)) *session {
@@ -80,13 +82,12 @@ func (s *session) run() {
 	}
 }
 
-func (s *session) closeFile() error {
-	if s.file == nil {
-		return nil
+// closeFile closes the file that is open, and drops what was written.
+func (s *session) closeFile() {
+	if s.file != nil {
+		s.file.drop()
+		s.file = nil
 	}
-	err := s.file.Close()
-	s.file = nil
-	return err
 }
 
 // do carries out one command and answers it. An error ends the session, as in C.
@@ -99,36 +100,93 @@ func (s *session) do(h *header) (err error) {
 		err = s.write(h)
 	case cmdVerify:
 		more, err = s.sum()
+	case cmdTime:
+		err = s.setTime(h)
+	case cmdMkdir:
+		err = s.mkdir(h)
 	case cmdClose:
-		err = s.closeFile()
+		if s.file != nil {
+			err = s.file.keep()
+			s.closeFile()
+		}
 	default:
 		err = fmt.Errorf("%w: command %#x", syscall.EINVAL, h.command)
 	}
 	a := header{command: h.command | response, length: headerSize, data: status(err), id: h.id}
+	if h.id == idHello {
+		a.id, s.words = idAdverb, true
+	}
+	if err != nil && s.words {
+		more = []byte(err.Error())
+		more = more[:min(len(more), maxWords)]
+		a.length += uint16(len(more))
+	}
 	if _, werr := s.conn.Write(append(a.append(nil), more...)); err == nil {
 		err = werr
 	}
 	return err
 }
 
-func (s *session) open(h *header) error {
+// place returns where a path of a message leads below the root.
+func (s *session) place(h *header) (string, error) {
 	name, err := readPath(s.in, h)
 	if err != nil {
-		return fmt.Errorf("%w: %w", syscall.EINVAL, err)
+		return "", fmt.Errorf("%w: %w", syscall.EINVAL, err)
 	}
 	s.path = name
-	if s.file != nil {
+	name = path.Clean(strings.TrimLeft(name, "/"))
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("%w: the path leads out of the server's directory", fs.ErrPermission)
+	}
+	if dir := path.Dir(name); dir != "." {
+		err = s.root.MkdirAll(dir, 0o777)
+	}
+	return name, err
+}
+
+func (s *session) open(h *header) (err error) {
+	name, err := s.place(h)
+	switch {
+	case err != nil:
+		return err
+	case s.file != nil:
 		return fmt.Errorf("%w: another file is open", syscall.EBUSY)
 	}
-	name = path.Clean(strings.TrimLeft(name, "/"))
-	if dir := path.Dir(name); dir != "." {
-		if err := s.root.MkdirAll(dir, 0o777); err != nil {
-			return err
-		}
-	}
-	// Nobody may ever read from a pipe, and to read a device may have no end. Then the session would have none either.
-	s.file, err = clib.CreateRegularIn(s.root, name, fs.FileMode(h.data&0o777))
+	s.file, err = newUpload(s.root, name, fs.FileMode(h.data&0o777))
 	return err
+}
+
+// mkdir makes a directory, unless it is there.
+func (s *session) mkdir(h *header) error {
+	name, err := s.place(h)
+	if err != nil {
+		return err
+	}
+	err = s.root.Mkdir(name, fs.FileMode(h.data)&fs.ModePerm)
+	if info, serr := s.root.Stat(name); serr == nil && info.IsDir() {
+		return nil
+	}
+	return err
+}
+
+// setTime gives the open file a modification time.
+func (s *session) setTime(h *header) error {
+	if h.length != headerSize+16 {
+		return fmt.Errorf("%w: a time of %d bytes, want %d", syscall.EINVAL, h.length, headerSize+16)
+	}
+	var b [16]byte
+	if _, err := io.ReadFull(s.in, b[:]); err != nil {
+		return err
+	}
+	sec, nsec := int64(binary.LittleEndian.Uint64(b[:])), binary.LittleEndian.Uint64(b[8:])
+	switch {
+	case s.file == nil:
+		return fmt.Errorf("%w: no file is open", syscall.EINVAL)
+	case nsec >= 1e9:
+		return fmt.Errorf("%w: %d nanoseconds in a second", syscall.EINVAL, nsec)
+	}
+	s.file.modified = time.Unix(sec, int64(nsec))
+	return nil
 }
 
 func (s *session) write(h *header) error {
@@ -146,7 +204,7 @@ func (s *session) write(h *header) error {
 	case size > 1<<62:
 		return fmt.Errorf("%w: a file of %d bytes", syscall.EINVAL, size)
 	}
-	if _, err := io.CopyN(s.file, s.in, int64(size)); err != nil {
+	if err := s.file.fill(s.in, int64(size)); err != nil {
 		return err
 	}
 	s.say("%s: %d bytes", s.path, size)
@@ -161,7 +219,7 @@ func (s *session) sum() ([]byte, error) {
 	ctx, stop := s.whileThere()
 	defer stop()
 	sum := sha256.New()
-	file := io.NewSectionReader(s.file, 0, 1<<62)
+	file := io.NewSectionReader(s.file.File, 0, 1<<62)
 	for {
 		_, err := io.CopyN(sum, file, verifyPiece)
 		s.conn.heard() // the server is at work, and the client waits
@@ -202,6 +260,9 @@ func (s *session) whileThere() (ctx context.Context, stop func()) {
 
 // status is what the client is answered: 0, or an errno of Linux.
 func status(err error) uint32 {
+	if escapes(err) {
+		return errAccess
+	}
 	for _, e := range []struct {
 		err    error
 		status uint32
@@ -217,4 +278,10 @@ func status(err error) uint32 {
 		return errIO
 	}
 	return 0
+}
+
+// escapes reports whether a path led out of an os.Root, by a symbolic link.
+func escapes(err error) bool {
+	e, ok := errors.AsType[*fs.PathError](err)
+	return ok && strings.Contains(e.Err.Error(), "escapes")
 }

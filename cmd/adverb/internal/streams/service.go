@@ -42,6 +42,8 @@ var (
 // host with the most loses the one that was silent for longest to a host with fewer.
 type service struct {
 	inv     *cli.Invocation
+	ctx     context.Context // ends when all clients are to end
+	end     func()
 	limits  limits
 	refuse  func(net.Conn) // tells a client that there is no room, or nil
 	started time.Time
@@ -57,7 +59,11 @@ type service struct {
 type limits struct {
 	clients int           // at a time, half of them of one source
 	idle    time.Duration // that a client may be silent; 0 is for ever
+	drain   time.Duration // that clients may go on after SIGTERM
 }
+
+// drainTime is the drain of the limits, unless the user says otherwise. Kubernetes and systemd wait for longer.
+const drainTime = 10 * time.Second
 
 // flags returns the flags of the limits.
 func (l *limits) flags() []cli.Flag {
@@ -66,6 +72,8 @@ func (l *limits) flags() []cli.Flag {
 			Help: fmt.Sprintf("serve up to <num> connections at a time, half of them of one host (default %d)", l.clients)},
 		{Long: "idle", Arg: "<time>", Ours: true,
 			Help: fmt.Sprintf("end connections over which nothing comes for <time>; 0 is for ever (default %s)", short(l.idle))},
+		{Long: "drain", Arg: "<time>", Ours: true,
+			Help: fmt.Sprintf("after SIGTERM let connections go on for <time>, and end with status 0 (default %v)", l.drain)},
 	}
 }
 
@@ -91,6 +99,10 @@ func (l *limits) set(name, arg string) (ok bool, err error) {
 		if l.idle, err = time.ParseDuration(arg); err != nil || l.idle < 0 {
 			err = fmt.Errorf("--idle %q: give a time such as 90s or 2m, or 0", arg)
 		}
+	case "drain":
+		if l.drain, err = time.ParseDuration(arg); err != nil || l.drain < 0 {
+			err = fmt.Errorf("--drain %q: give a time such as 10s, or 0", arg)
+		}
 	default:
 		return false, nil
 	}
@@ -98,8 +110,11 @@ func (l *limits) set(name, arg string) (ok bool, err error) {
 }
 
 func newService(inv *cli.Invocation, l limits, refuse func(net.Conn)) *service {
-	return &service{inv: inv, limits: l, refuse: refuse, started: time.Now(), leaving: make(chan struct{}, maxLeaving),
+	ctx, end := context.WithCancel(context.WithoutCancel(inv.Ctx))
+	s := &service{inv: inv, ctx: ctx, end: end, limits: l, refuse: refuse, started: time.Now(), leaving: make(chan struct{}, maxLeaving),
 		clients: crowd.New[*client](l.clients, (l.clients+1)/2)}
+	context.AfterFunc(inv.Ctx, s.drain)
+	return s
 }
 
 // client is a connection that a service has taken.
@@ -120,8 +135,10 @@ type client struct {
 	drains sync.WaitGroup // of a proxy: who read what nobody takes
 }
 
-// run takes connections until the user interrupts it, and has each served. serve closes nothing.
+// run takes connections until the user interrupts it, and has each served. serve closes nothing. After SIGTERM the clients
+// have some time to go on.
 func (s *service) run(l net.Listener, serve func(*client)) error {
+	defer s.end()
 	defer context.AfterFunc(s.inv.Ctx, func() { l.Close() })()
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -153,6 +170,22 @@ func (s *service) run(l net.Listener, serve func(*client)) error {
 	}
 }
 
+// drain waits for the clients to end, and ends those that stay.
+func (s *service) drain() {
+	defer s.end()
+	if !s.inv.Terminated() {
+		return
+	}
+	limit := time.NewTimer(s.limits.drain)
+	defer limit.Stop()
+	select {
+	case <-limit.C:
+		s.inv.Explain(fmt.Errorf("end the connections that are open: they were for %v after SIGTERM (--drain)", s.limits.drain))
+	case <-s.inv.Again():
+	case <-s.ctx.Done(): // all have ended
+	}
+}
+
 // passes reports whether an error of Accept is of the moment: the caller has gone, or the process or the host has no
 // room for more.
 func passes(err error) bool {
@@ -175,7 +208,7 @@ func sourceOf(conn net.Conn) netip.Addr {
 // admit makes a client of a connection. It turns the connection away, and returns nil, if there is no room.
 func (s *service) admit(conn net.Conn) *client {
 	c := &client{Conn: conn, s: s}
-	c.ctx, c.cancel = context.WithCancelCause(s.inv.Ctx)
+	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	c.last.Store(int64(time.Since(s.started)))
 	from := sourceOf(conn)
 	s.mu.Lock()
@@ -272,7 +305,7 @@ func (c *client) look() {
 
 // why returns why the service has ended a connection, or err if it has not.
 func (c *client) why(err error) error {
-	if cause := context.Cause(c.ctx); cause != nil && c.s.inv.Ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
+	if cause := context.Cause(c.ctx); cause != nil && c.s.ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return err

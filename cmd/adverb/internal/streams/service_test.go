@@ -270,14 +270,14 @@ func TestRcopyDevice(t *testing.T) {
 	defer cancel()
 	port := startRcopy(ctx, t, filepath.Dir(device))
 	r := tool.Result(ctx, "adverb", "rcopy", "-p", port, "--verify", file, "127.0.0.1:/"+filepath.Base(device))
-	if r.Code != 1 || !strings.Contains(r.Stderr, "the server answers: invalid request") {
+	if r.Code != 1 || !strings.Contains(r.Stderr, "the server answers: zero is a device") {
 		t.Errorf("got status %d, stderr %q, want 1 and that the server refuses it", r.Code, r.Stderr)
 	}
 }
 
 func TestLimitFlags(t *testing.T) {
 	for _, command := range []string{"rcopy", "proxy"} {
-		for _, bad := range [][]string{{"--clients", "0"}, {"--clients", "x"}, {"--idle", "-1s"}, {"--idle", "1"}} {
+		for _, bad := range [][]string{{"--clients", "0"}, {"--clients", "x"}, {"--idle", "-1s"}, {"--idle", "1"}, {"--drain", "-1s"}} {
 			argv := append([]string{"adverb", command}, bad...)
 			if command == "proxy" {
 				argv = append(argv, "tcp:127.0.0.1:0", "tcp:127.0.0.1:1")
