@@ -23,7 +23,8 @@
 // that flaps, one that loses packets, and a table of rates, queue and fairness.
 //
 // ADVERB_TRACE=1 prints a line for each packet, and ADVERB_PCAP=packets.pcapng writes a capture for
-// Wireshark, as package provider/soft describes.
+// Wireshark, as package provider/soft describes. "go test" shows the lines with -v, and of tests that fail: it keeps back
+// what others print. ADVERB_CONGESTION, ADVERB_ROUTING and ADVERB_EXTENSIONS mean what they mean there.
 package rdmatest
 
 import (
@@ -73,6 +74,7 @@ type Config struct {
 type Network struct {
 	t    testing.TB
 	seed uint64
+	zero time.Time // of traces
 	sim  *sim.Network
 
 	mu   sync.Mutex
@@ -90,7 +92,7 @@ func New(t testing.TB, config ...Config) *Network {
 	if c.Seed == 0 {
 		c.Seed = linktest.DrawSeed(t)
 	}
-	n := &Network{t: t, seed: c.Seed, sim: sim.New(sim.Config{
+	n := &Network{t: t, seed: c.Seed, zero: time.Now(), sim: sim.New(sim.Config{
 		Seed: c.Seed, Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Corrupt: c.Corrupt,
 		Delay: c.Delay, Jitter: c.Jitter, MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove, MTU: c.MTU,
 	})}
@@ -120,12 +122,15 @@ func (n *Network) Device() *verbs.Device {
 	v6 := netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(host >> 8), 15: byte(host)})
 	name := fmt.Sprintf("sim%d", i)
 	dev := new(device)
-	c := hca.Config{Name: name, Random: n.random, IOVA: dev.regions.iova}
-	var err error
+	env, err := hca.ReadQPEnvironment()
+	if err != nil {
+		n.t.Fatalf("rdmatest: %v", err)
+	}
+	c := hca.Config{Name: name, Random: n.random, IOVA: dev.regions.iova, Congestion: env.Congestion, Routing: env.Routing, Standard: env.Standard}
 	if _, err = settings.Value(mem.EnvDebug, mem.ParseDebug); err != nil {
 		n.t.Fatalf("rdmatest: %v", err)
 	}
-	if c.Middleware, c.Closers, err = showpackets.Middleware(); err != nil {
+	if c.Middleware, c.Closers, err = showpackets.Middleware(name, n.zero); err != nil {
 		n.t.Fatalf("rdmatest: %v", err)
 	}
 	dev.Device, err = hca.Open(n.sim.Netdev(name, v4, v6), c)

@@ -83,7 +83,7 @@ func TestCapture(t *testing.T) {
 			x, y := ends(t)
 			a, b := tcpPair(t)
 			sent, received := iwarp.Tracers()
-			a = trace.Stream(w.Stream(a), &lines, sent, received)
+			a = trace.Stream(w.Stream(a), &lines, "dev", time.Now(), sent, received)
 			offer := mpa.Offer{CRC: c.crc, Markers: c.markers, IRD: 8, ORD: 8}
 			request := offer.Request()
 			if _, err := a.Write(request.AppendTo(nil)); err != nil {

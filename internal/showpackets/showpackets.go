@@ -1,6 +1,6 @@
 // Package showpackets shows the packets of devices as the environment asks for it:
 //
-//	ADVERB_TRACE=1              one line for each packet on standard error
+//	ADVERB_TRACE=1              one line for each packet on standard error: time, device, packet
 //	ADVERB_PCAP=packets.pcapng  a capture for Wireshark
 //
 // A process has one capture for all its devices. A file belongs to the process that opened it first: of
@@ -35,14 +35,19 @@ const (
 	envPCAP  = "ADVERB_PCAP"
 )
 
-// Middleware returns what a device puts around its links, and what it closes at its end.
-func Middleware() (mw []link.Middleware, closers []io.Closer, err error) {
+// Zero is the time that the traces of a process count from: when its first device asked. Those of one network in memory
+// have a zero of their own.
+var Zero = sync.OnceValue(time.Now)
+
+// Middleware returns what a device puts around its links, and what it closes at its end. The device's name and the time
+// since zero are in each line of a trace.
+func Middleware(device string, zero time.Time) (mw []link.Middleware, closers []io.Closer, err error) {
 	traces, err := settings.Switch(envTrace, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	if traces {
-		mw = append(mw, trace.New(trace.ToWriter(os.Stderr)))
+		mw = append(mw, trace.New(zero, trace.ToWriter(os.Stderr, device)))
 	}
 	if os.Getenv(envPCAP) == "" {
 		return mw, nil, nil
@@ -57,7 +62,7 @@ func Middleware() (mw []link.Middleware, closers []io.Closer, err error) {
 // Streams returns what a device puts around its TCP connections, or nil, and what it closes at its end.
 // tracers makes a function for each direction of a connection, which describes the bytes that it is given in
 // lines.
-func Streams(tracers func() (sent, received func([]byte) []string)) (wrap func(net.Conn) net.Conn, closers []io.Closer, err error) {
+func Streams(device string, zero time.Time, tracers func() (sent, received func([]byte) []string)) (wrap func(net.Conn) net.Conn, closers []io.Closer, err error) {
 	wrap = func(c net.Conn) net.Conn { return c }
 	wraps := false
 	traces, err := settings.Switch(envTrace, false)
@@ -68,7 +73,7 @@ func Streams(tracers func() (sent, received func([]byte) []string)) (wrap func(n
 		wraps = true
 		wrap = func(c net.Conn) net.Conn {
 			sent, received := tracers()
-			return trace.Stream(c, os.Stderr, sent, received)
+			return trace.Stream(c, os.Stderr, device, zero, sent, received)
 		}
 	}
 	if os.Getenv(envPCAP) != "" {

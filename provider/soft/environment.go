@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strconv"
 
+	"github.com/adverb-rdma/adverb/internal/hca"
 	"github.com/adverb-rdma/adverb/internal/mem"
 	"github.com/adverb-rdma/adverb/internal/settings"
 	"github.com/adverb-rdma/adverb/internal/watch"
@@ -16,15 +17,13 @@ const envList = "ADVERB_IWARP"
 // environment is what the variables of the environment say of devices. Those that show packets are read where the
 // packets are shown.
 type environment struct {
-	congestion verbs.CongestionControl
-	routing    verbs.AdaptiveRouting
-	shards     int // 0: nothing is said
-	shm        bool
-	extensions bool
-	watched    bool
-	crc        bool
-	markers    bool
-	spins      bool
+	qps     hca.QPEnvironment
+	shards  int // 0: nothing is said
+	shm     bool
+	watched bool
+	crc     bool
+	markers bool
+	spins   bool
 }
 
 // readEnvironment reads all variables, whatever kind of device is opened: a value that means nothing is nothing that
@@ -34,9 +33,7 @@ func readEnvironment() (*environment, error) {
 	var errs []error
 	note := func(err error) { errs = append(errs, err) }
 	var err error
-	e.congestion, err = settings.Value("ADVERB_CONGESTION", verbs.ParseCongestionControl)
-	note(err)
-	e.routing, err = settings.Value("ADVERB_ROUTING", verbs.ParseAdaptiveRouting)
+	e.qps, err = hca.ReadQPEnvironment()
 	note(err)
 	e.shards, err = settings.Value("ADVERB_SHARDS", parseShards)
 	note(err)
@@ -48,7 +45,6 @@ func readEnvironment() (*environment, error) {
 		usual bool
 	}{
 		{"ADVERB_SHM", &e.shm, true},
-		{"ADVERB_EXTENSIONS", &e.extensions, true},
 		{watch.EnvOff, &e.watched, true},
 		{envList, new(bool), false},
 		{"ADVERB_IWARP_CRC", &e.crc, false},

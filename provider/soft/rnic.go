@@ -43,7 +43,7 @@ func openRNIC(name, ifname string, env *environment) (verbs.ProviderDevice, erro
 		return nil, err
 	}
 	config := rnic.Config{Name: name, CRC: env.crc, Markers: env.markers, Spin: env.spin(), Yielder: yielder}
-	if config.Wrap, config.Closers, err = showpackets.Streams(iwarp.Tracers); err != nil {
+	if config.Wrap, config.Closers, err = showpackets.Streams(name, showpackets.Zero(), iwarp.Tracers); err != nil {
 		netdev.Close()
 		return nil, err
 	}

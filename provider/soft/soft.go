@@ -148,10 +148,10 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	shared := host.Share(netdev)
 	config := hca.Config{
 		Name: name, ClaimService: shared.ClaimService, ShareService: shared.ShareService, ServeGSI: shared.ServeGSI, LastWords: shared.LastWords,
-		Spin: env.spin(), Clock: processClock(), Yielder: yielder, Congestion: env.congestion, Routing: env.routing,
-		Standard: !env.extensions, Alone: host.Alone(), Refused: udp.Refused(),
+		Spin: env.spin(), Clock: processClock(), Yielder: yielder, Congestion: env.qps.Congestion, Routing: env.qps.Routing,
+		Standard: env.qps.Standard, Alone: host.Alone(), Refused: udp.Refused(),
 	}
-	if config.Middleware, config.Closers, err = showpackets.Middleware(); err != nil {
+	if config.Middleware, config.Closers, err = showpackets.Middleware(name, showpackets.Zero()); err != nil {
 		shared.Close()
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func TestMulticastConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			a, b = openPair(sim.Config{}, "10.0.0.1", "10.0.0.2")(t)
-			stack := []link.Middleware{trace.New(trace.ToWriter(io.Discard)), w.Middleware(), fault.New(fault.Config{Directions: fault.Outgoing})}
+			stack := []link.Middleware{trace.New(time.Now(), trace.ToWriter(io.Discard, "dev")), w.Middleware(), fault.New(fault.Config{Directions: fault.Outgoing})}
 			return link.Chain(a, stack...), link.Chain(b, stack...)
 		},
 	} {

@@ -10,15 +10,17 @@ import (
 )
 
 // Stream returns the connection with lines for its bytes: what describes one direction is given the bytes
-// in order, and returns a line for each message. Each line goes to w in one Write.
-func Stream(c net.Conn, w io.Writer, sent, received func([]byte) []string) net.Conn {
-	return &stream{Conn: c, w: w, start: time.Now(), sent: sent, received: received}
+// in order, and returns a line for each message. Each line goes to w in one Write, with the name of the device and the
+// time since zero.
+func Stream(c net.Conn, w io.Writer, device string, zero time.Time, sent, received func([]byte) []string) net.Conn {
+	return &stream{Conn: c, w: w, device: device, zero: zero, sent: sent, received: received}
 }
 
 type stream struct {
 	net.Conn
-	w     io.Writer
-	start time.Time
+	w      io.Writer
+	device string
+	zero   time.Time
 
 	mu             sync.Mutex
 	sent, received func([]byte) []string
@@ -53,7 +55,7 @@ func (s *stream) show(describe func([]byte) []string, arrow string, b []byte) {
 	defer s.mu.Unlock()
 	var text strings.Builder
 	for _, line := range describe(b) {
-		fmt.Fprintf(&text, "%10.6f %v %s %v %s\n", time.Since(s.start).Seconds(), s.LocalAddr(), arrow, s.RemoteAddr(), line)
+		fmt.Fprintf(&text, "%.6f %s %v %s %v %s\n", time.Since(s.zero).Seconds(), s.device, s.LocalAddr(), arrow, s.RemoteAddr(), line)
 	}
 	if text.Len() > 0 {
 		_, _ = io.WriteString(s.w, text.String())

@@ -15,7 +15,7 @@ import (
 
 // An Event is one datagram that was sent or received. Each datagram of a train is an Event.
 type Event struct {
-	At   time.Duration // since New
+	At   time.Duration // since the zero of New
 	Sent bool          // else received
 
 	Src, Dst     netip.AddrPort
@@ -26,23 +26,23 @@ type Event struct {
 	Payload      []byte // from the BTH to the ICRC; valid during the call
 }
 
-// New returns middleware that calls f for each datagram that is sent or received. Several
+// New returns middleware that calls f for each datagram that is sent or received. Times count from zero: devices that
+// share it can be compared. Several
 // goroutines may call f at the same time. The call for a sent datagram comes before the sending, so
 // it precedes that for any answer. The link may still lose the datagram.
-func New(f func(Event)) link.Middleware {
-	start := time.Now()
-	return func(inner link.Link) link.Link { return &traced{inner, f, start} }
+func New(zero time.Time, f func(Event)) link.Middleware {
+	return func(inner link.Link) link.Link { return &traced{inner, f, zero} }
 }
 
 type traced struct {
 	link.Link
-	f     func(Event)
-	start time.Time
+	f    func(Event)
+	zero time.Time
 }
 
 // Send implements link.Link.
 func (l *traced) Send(batch []link.Datagram) error {
-	at := time.Since(l.start)
+	at := time.Since(l.zero)
 	for i := range batch {
 		l.events(&batch[i], at, true)
 	}
@@ -55,7 +55,7 @@ func (l *traced) Recv(batch []link.Datagram) (int, error) {
 	if n == 0 {
 		return n, err
 	}
-	at := time.Since(l.start)
+	at := time.Since(l.zero)
 	for i := range batch[:n] {
 		l.events(&batch[i], at, false)
 	}
@@ -87,15 +87,20 @@ func (l *traced) events(d *link.Datagram, at time.Duration, sent bool) {
 //	0.001042 send 10.0.0.1:50113 > 10.0.0.2:4791 RC SEND_ONLY qp=0x000012 psn=0x000001 …
 func (e *Event) AppendText(b []byte) ([]byte, error) {
 	var p wire.Packet
-	return e.append(b, &p), nil
+	return e.append(b, "", &p), nil
 }
 
-func (e *Event) append(b []byte, p *wire.Packet) []byte {
-	way := "recv"
-	if e.Sent {
-		way = "send"
+// append appends the event, with the device's name if it has one.
+func (e *Event) append(b []byte, device string, p *wire.Packet) []byte {
+	b = fmt.Appendf(b, "%.6f ", e.At.Seconds())
+	if device != "" {
+		b = append(append(b, device...), ' ')
 	}
-	b = fmt.Appendf(b, "%.6f %s ", e.At.Seconds(), way)
+	if e.Sent {
+		b = append(b, "send "...)
+	} else {
+		b = append(b, "recv "...)
+	}
 	b = e.Src.AppendTo(b)
 	b = append(b, " > "...)
 	b = e.Dst.AppendTo(b)
@@ -106,9 +111,9 @@ func (e *Event) append(b []byte, p *wire.Packet) []byte {
 	return p.AppendSummary(b)
 }
 
-// ToWriter returns a function for New that writes a line for each event. Lines are written one at a
-// time. Errors of w are ignored, because a trace must not stop what it watches.
-func ToWriter(w io.Writer) func(Event) {
+// ToWriter returns a function for New that writes a line for each event of a device, which names the device. Lines are
+// written one at a time. Errors of w are ignored, because a trace must not stop what it watches.
+func ToWriter(w io.Writer, device string) func(Event) {
 	var (
 		mu   sync.Mutex
 		line []byte
@@ -117,7 +122,7 @@ func ToWriter(w io.Writer) func(Event) {
 	return func(e Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		line = append(e.append(line[:0], &p), '\n')
+		line = append(e.append(line[:0], device, &p), '\n')
 		_, _ = w.Write(line)
 	}
 }

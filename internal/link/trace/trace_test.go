@@ -30,10 +30,12 @@ func openPair(t *testing.T, mw ...link.Middleware) (a, b link.Link) {
 }
 
 func TestConformance(t *testing.T) {
-	open := func(t *testing.T) (a, b link.Link) { return openPair(t, trace.New(trace.ToWriter(&bytes.Buffer{}))) }
+	open := func(t *testing.T) (a, b link.Link) {
+		return openPair(t, trace.New(time.Now(), trace.ToWriter(&bytes.Buffer{}, "dev")))
+	}
 	linktest.Run(t, open)
 	linktest.TrafficClass(t, open)
-	linktest.Allocs(t, func(t *testing.T) (a, b link.Link) { return openPair(t, trace.New(func(trace.Event) {})) })
+	linktest.Allocs(t, func(t *testing.T) (a, b link.Link) { return openPair(t, trace.New(time.Now(), func(trace.Event) {})) })
 }
 
 // ack is an RC acknowledge to QP 0x11, of PSN 0x22, MSN 3, with an ICRC of zeros.
@@ -42,7 +44,7 @@ var ack = []byte{0x11, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0, 0x22, 0x1f, 0, 0, 
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		tracer := trace.New(trace.ToWriter(&out))
+		tracer := trace.New(time.Now(), trace.ToWriter(&out, "dev"))
 		a, b := openPair(t, tracer)
 		defer a.Close()
 		defer b.Close()
@@ -64,12 +66,12 @@ func TestLines(t *testing.T) {
 		}
 		from, to := regexp.QuoteMeta(a.Source(1).String()), regexp.QuoteMeta(b.Addr().String())
 		for i, want := range []string{
-			`0\.001500 send ` + from + ` > ` + to + ` RC ACKNOWLEDGE .*0x000011.*0x000022.*`,
-			`0\.001500 send .* RC ACKNOWLEDGE .*`,
-			`0\.001500 send .* undecodable, 5 bytes: .+`,
-			`1\.001500 recv ` + from + ` > ` + to + ` RC ACKNOWLEDGE .*0x000011.*0x000022.*`,
-			`1\.001500 recv .* RC ACKNOWLEDGE .*`,
-			`1\.001500 recv .* undecodable, 5 bytes: .+`,
+			`0\.001500 dev send ` + from + ` > ` + to + ` RC ACKNOWLEDGE .*0x000011.*0x000022.*`,
+			`0\.001500 dev send .* RC ACKNOWLEDGE .*`,
+			`0\.001500 dev send .* undecodable, 5 bytes: .+`,
+			`1\.001500 dev recv ` + from + ` > ` + to + ` RC ACKNOWLEDGE .*0x000011.*0x000022.*`,
+			`1\.001500 dev recv .* RC ACKNOWLEDGE .*`,
+			`1\.001500 dev recv .* undecodable, 5 bytes: .+`,
 			``,
 		} {
 			lines := strings.Split(out.String(), "\n")
@@ -85,7 +87,7 @@ func TestLines(t *testing.T) {
 
 func TestEvents(t *testing.T) {
 	var got []trace.Event
-	a, b := openPair(t, trace.New(func(e trace.Event) {
+	a, b := openPair(t, trace.New(time.Now(), func(e trace.Event) {
 		e.Payload = bytes.Clone(e.Payload)
 		got = append(got, e)
 	}))

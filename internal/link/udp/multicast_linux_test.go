@@ -116,7 +116,7 @@ func TestMulticastConformance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stack := []link.Middleware{trace.New(trace.ToWriter(io.Discard)), w.Middleware(), fault.New(fault.Config{})}
+			stack := []link.Middleware{trace.New(time.Now(), trace.ToWriter(io.Discard, "dev")), w.Middleware(), fault.New(fault.Config{})}
 			a, b = openPair(t)
 			return link.Chain(a, stack...), link.Chain(b, stack...)
 		})

@@ -109,7 +109,7 @@ func TestConformanceStack(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, b = openPair(t)
-		stack := []link.Middleware{trace.New(trace.ToWriter(io.Discard)), w.Middleware(), fault.New(fault.Config{})}
+		stack := []link.Middleware{trace.New(time.Now(), trace.ToWriter(io.Discard, "dev")), w.Middleware(), fault.New(fault.Config{})}
 		if a == b {
 			a = link.Chain(a, stack...)
 			return a, a

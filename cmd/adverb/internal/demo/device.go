@@ -8,16 +8,22 @@ import (
 	"github.com/adverb-rdma/adverb/internal/host"
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/udp"
+	"github.com/adverb-rdma/adverb/internal/showpackets"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// openDevice opens a software device on a loopback address, with its packets in view.
-func openDevice(addr netip.Addr, mw ...link.Middleware) (*verbs.Device, error) {
-	name, err := loopback()
+// openDevice opens a software device on a loopback address, with its packets in view, and shown as the environment asks.
+func openDevice(addr netip.Addr, mw []link.Middleware) (*verbs.Device, error) {
+	ifname, err := loopback()
 	if err != nil {
 		return nil, err
 	}
-	dev, err := udp.NetdevForAddr(name, addr)
+	name := "soft_" + ifname + "@" + addr.String()
+	shown, closers, err := showpackets.Middleware(name, showpackets.Zero())
+	if err != nil {
+		return nil, err
+	}
+	dev, err := udp.NetdevForAddr(ifname, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +32,7 @@ func openDevice(addr netip.Addr, mw ...link.Middleware) (*verbs.Device, error) {
 	if err := tryOpen(shared, addr); err != nil {
 		return nil, errors.Join(err, shared.Close())
 	}
-	p, err := hca.Open(shared, hca.Config{Name: "soft_" + name + "@" + addr.String(), Ways: hca.Ways{Claim: shared.Claim}, Middleware: mw})
+	p, err := hca.Open(shared, hca.Config{Name: name, Ways: hca.Ways{Claim: shared.Claim}, Middleware: append(mw, shown...), Closers: closers})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,12 @@
 package demo
 
-import "github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+import (
+	"testing"
+
+	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
+)
 
 // tool is the tool with the commands of this package.
 var tool = tooltest.New(Command)
+
+func TestMain(m *testing.M) { tool.Main(m) }

@@ -11,6 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/pcap"
 	"github.com/adverb-rdma/adverb/internal/link/trace"
+	"github.com/adverb-rdma/adverb/internal/showpackets"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
@@ -53,10 +54,10 @@ func openNetwork(v *view, file string) (n *network, err error) {
 
 // open opens the two devices on the addresses chosen.
 func (n *network) open(v *view) (err error) {
-	if n.server, err = openDevice(n.serverAddr, n.middleware(v, roleServer)...); err != nil {
+	if n.server, err = openDevice(n.serverAddr, n.middleware(v, roleServer)); err != nil {
 		return err
 	}
-	if n.client, err = openDevice(n.clientAddr, n.middleware(v, roleClient)...); err != nil {
+	if n.client, err = openDevice(n.clientAddr, n.middleware(v, roleClient)); err != nil {
 		err = errors.Join(err, n.server.Close())
 		n.server = nil
 	}
@@ -65,7 +66,7 @@ func (n *network) open(v *view) (err error) {
 
 // middleware shows and records what an end sends.
 func (n *network) middleware(v *view, from role) []link.Middleware {
-	mw := []link.Middleware{trace.New(func(e trace.Event) {
+	mw := []link.Middleware{trace.New(showpackets.Zero(), func(e trace.Event) {
 		if e.Sent {
 			v.packet(from, e.Payload)
 		}
