@@ -3,35 +3,84 @@ package verbs
 import "fmt"
 
 // WCStatus is how a work request ended (enum ibv_wc_status). A WCStatus is an error, so that
-// errors.Is(wc.Err(), verbs.WCRNRRetryExceeded) works.
+// errors.Is(wc.Err(), verbs.WCRNRRetryExceeded) works. Errors print it by C's name without IBV_:
+//
+//	WCSuccess          WC_SUCCESS
+//	WCLocLenErr        WC_LOC_LEN_ERR
+//	WCLocQPOpErr       WC_LOC_QP_OP_ERR
+//	WCLocEECOpErr      WC_LOC_EEC_OP_ERR
+//	WCLocProtErr       WC_LOC_PROT_ERR
+//	WCFlushErr         WC_WR_FLUSH_ERR
+//	WCMWBindErr        WC_MW_BIND_ERR
+//	WCBadRespErr       WC_BAD_RESP_ERR
+//	WCLocAccessErr     WC_LOC_ACCESS_ERR
+//	WCRemInvReqErr     WC_REM_INV_REQ_ERR
+//	WCRemAccessErr     WC_REM_ACCESS_ERR
+//	WCRemOpErr         WC_REM_OP_ERR
+//	WCRetryExceeded    WC_RETRY_EXC_ERR
+//	WCRNRRetryExceeded WC_RNR_RETRY_EXC_ERR
+//	WCLocRDDViolErr    WC_LOC_RDD_VIOL_ERR
+//	WCRemInvRDReqErr   WC_REM_INV_RD_REQ_ERR
+//	WCRemAbortErr      WC_REM_ABORT_ERR
+//	WCInvEECNErr       WC_INV_EECN_ERR
+//	WCInvEECStateErr   WC_INV_EEC_STATE_ERR
+//	WCFatalErr         WC_FATAL_ERR
+//	WCRespTimeoutErr   WC_RESP_TIMEOUT_ERR
+//	WCGeneralErr       WC_GENERAL_ERR
+//	WCTMErr            WC_TM_ERR
+//	WCTMRndvIncomplete WC_TM_RNDV_INCOMPLETE
 type WCStatus uint8
 
 // The completion statuses (IBV_WC_*).
 const (
-	WCSuccess          WCStatus = 0
-	WCLocLenErr        WCStatus = 1  // IBV_WC_LOC_LEN_ERR
-	WCLocQPOpErr       WCStatus = 2  // IBV_WC_LOC_QP_OP_ERR
-	WCLocEECOpErr      WCStatus = 3  // IBV_WC_LOC_EEC_OP_ERR
-	WCLocProtErr       WCStatus = 4  // IBV_WC_LOC_PROT_ERR
-	WCFlushErr         WCStatus = 5  // IBV_WC_WR_FLUSH_ERR
-	WCMWBindErr        WCStatus = 6  // IBV_WC_MW_BIND_ERR
-	WCBadRespErr       WCStatus = 7  // IBV_WC_BAD_RESP_ERR
-	WCLocAccessErr     WCStatus = 8  // IBV_WC_LOC_ACCESS_ERR
-	WCRemInvReqErr     WCStatus = 9  // IBV_WC_REM_INV_REQ_ERR
-	WCRemAccessErr     WCStatus = 10 // IBV_WC_REM_ACCESS_ERR
-	WCRemOpErr         WCStatus = 11 // IBV_WC_REM_OP_ERR
-	WCRetryExceeded    WCStatus = 12 // IBV_WC_RETRY_EXC_ERR
-	WCRNRRetryExceeded WCStatus = 13 // IBV_WC_RNR_RETRY_EXC_ERR
-	WCLocRDDViolErr    WCStatus = 14 // IBV_WC_LOC_RDD_VIOL_ERR
-	WCRemInvRDReqErr   WCStatus = 15 // IBV_WC_REM_INV_RD_REQ_ERR
-	WCRemAbortErr      WCStatus = 16 // IBV_WC_REM_ABORT_ERR
-	WCInvEECNErr       WCStatus = 17 // IBV_WC_INV_EECN_ERR
-	WCInvEECStateErr   WCStatus = 18 // IBV_WC_INV_EEC_STATE_ERR
-	WCFatalErr         WCStatus = 19 // IBV_WC_FATAL_ERR
-	WCRespTimeoutErr   WCStatus = 20 // IBV_WC_RESP_TIMEOUT_ERR
-	WCGeneralErr       WCStatus = 21 // IBV_WC_GENERAL_ERR
-	WCTMErr            WCStatus = 22 // IBV_WC_TM_ERR
-	WCTMRndvIncomplete WCStatus = 23 // IBV_WC_TM_RNDV_INCOMPLETE
+	// IBV_WC_SUCCESS: it is done.
+	WCSuccess WCStatus = 0
+	// IBV_WC_LOC_LEN_ERR: the message is longer than the posted buffer.
+	WCLocLenErr WCStatus = 1
+	// IBV_WC_LOC_QP_OP_ERR: the QP could not carry the work request out as posted.
+	WCLocQPOpErr WCStatus = 2
+	// IBV_WC_LOC_EEC_OP_ERR: of RD, which no device has.
+	WCLocEECOpErr WCStatus = 3
+	// IBV_WC_LOC_PROT_ERR: an SGE names memory that its L_Key does not cover.
+	WCLocProtErr WCStatus = 4
+	// IBV_WC_WR_FLUSH_ERR: the QP failed before this work request was done.
+	WCFlushErr WCStatus = 5
+	// IBV_WC_MW_BIND_ERR: the memory window could not be bound.
+	WCMWBindErr WCStatus = 6
+	// IBV_WC_BAD_RESP_ERR: the peer's response does not fit the request.
+	WCBadRespErr WCStatus = 7
+	// IBV_WC_LOC_ACCESS_ERR: local memory lacks the access right.
+	WCLocAccessErr WCStatus = 8
+	// IBV_WC_REM_INV_REQ_ERR: the peer found the request invalid.
+	WCRemInvReqErr WCStatus = 9
+	// IBV_WC_REM_ACCESS_ERR: the peer refused access to its memory.
+	WCRemAccessErr WCStatus = 10
+	// IBV_WC_REM_OP_ERR: the peer could not complete the operation.
+	WCRemOpErr WCStatus = 11
+	// IBV_WC_RETRY_EXC_ERR: the peer did not acknowledge in time, retries included.
+	WCRetryExceeded WCStatus = 12
+	// IBV_WC_RNR_RETRY_EXC_ERR: the peer had no receive posted, retries included.
+	WCRNRRetryExceeded WCStatus = 13
+	// IBV_WC_LOC_RDD_VIOL_ERR: of RD, which no device has.
+	WCLocRDDViolErr WCStatus = 14
+	// IBV_WC_REM_INV_RD_REQ_ERR: of RD, which no device has.
+	WCRemInvRDReqErr WCStatus = 15
+	// IBV_WC_REM_ABORT_ERR: the peer has aborted the operation.
+	WCRemAbortErr WCStatus = 16
+	// IBV_WC_INV_EECN_ERR: of RD, which no device has.
+	WCInvEECNErr WCStatus = 17
+	// IBV_WC_INV_EEC_STATE_ERR: of RD, which no device has.
+	WCInvEECStateErr WCStatus = 18
+	// IBV_WC_FATAL_ERR: the device failed.
+	WCFatalErr WCStatus = 19
+	// IBV_WC_RESP_TIMEOUT_ERR: no response in time.
+	WCRespTimeoutErr WCStatus = 20
+	// IBV_WC_GENERAL_ERR: unspecified error.
+	WCGeneralErr WCStatus = 21
+	// IBV_WC_TM_ERR: tag matching failed.
+	WCTMErr WCStatus = 22
+	// IBV_WC_TM_RNDV_INCOMPLETE: tag matching: a rendezvous is not complete.
+	WCTMRndvIncomplete WCStatus = 23
 )
 
 var wcStatusNames = names[WCStatus]{"WC", map[WCStatus]string{
