@@ -25,8 +25,7 @@ func SpanOf(mr *verbs.MR) Span { return Span{mr.Remote(0), int64(mr.Len())} }
 // AppendBinary appends the span as it is sent: address, key and length, in network order. It is an
 // encoding.BinaryAppender, and its error is nil.
 func (s Span) AppendBinary(b []byte) ([]byte, error) {
-	b = binary.BigEndian.AppendUint64(b, s.Addr.VA)
-	b = binary.BigEndian.AppendUint32(b, uint32(s.Addr.RKey))
+	b, _ = s.Addr.AppendBinary(b) // which cannot fail
 	return binary.BigEndian.AppendUint64(b, uint64(s.Len)), nil
 }
 
@@ -38,7 +37,8 @@ func (s *Span) UnmarshalBinary(b []byte) error {
 	if len(b) != SpanSize {
 		return fmt.Errorf("rdmaio: span: %w", verbs.Errorf(verbs.ErrInvalid, "%d bytes instead of %d", len(b), SpanSize))
 	}
-	v := Span{verbs.RemoteAddr{VA: binary.BigEndian.Uint64(b), RKey: verbs.RKey(binary.BigEndian.Uint32(b[8:]))}, int64(binary.BigEndian.Uint64(b[12:]))}
+	v := Span{Len: int64(binary.BigEndian.Uint64(b[verbs.RemoteAddrSize:]))}
+	_ = v.Addr.UnmarshalBinary(b[:verbs.RemoteAddrSize]) // of the right length
 	if v.Len < 0 || v.Addr.VA+uint64(v.Len) < v.Addr.VA {
 		return fmt.Errorf("rdmaio: span: %w", verbs.Errorf(verbs.ErrInvalid, "%d bytes from %#x on are no memory", v.Len, v.Addr.VA))
 	}

@@ -83,8 +83,7 @@ func appendHello(b []byte, h *parameters) []byte {
 	b = binary.BigEndian.AppendUint16(b, h.credits)
 	b = append(b, 0, 0, 0, toScale(h.maps))
 	for _, e := range []extent{h.sgl, h.data} {
-		b = binary.BigEndian.AppendUint64(b, e.remote.VA)
-		b = binary.BigEndian.AppendUint32(b, uint32(e.remote.RKey))
+		b, _ = e.remote.AppendBinary(b) // which cannot fail
 		b = binary.BigEndian.AppendUint32(b, e.length)
 	}
 	return b
@@ -109,9 +108,8 @@ func parseHello(b []byte) (h parameters, err error) {
 	}
 	for i, e := range []*extent{&h.sgl, &h.data} {
 		at := b[8+i*sgeSize:]
-		e.remote.VA = binary.BigEndian.Uint64(at)
-		e.remote.RKey = verbs.RKey(binary.BigEndian.Uint32(at[8:]))
-		e.length = binary.BigEndian.Uint32(at[12:])
+		_ = e.remote.UnmarshalBinary(at[:verbs.RemoteAddrSize]) // of the right length
+		e.length = binary.BigEndian.Uint32(at[verbs.RemoteAddrSize:])
 	}
 	if h.sgl.length < 2 || h.sgl.length > maxSGL {
 		return h, fmt.Errorf("%w: a target SGL of %d entries, want 2 to %d", errProtocol, h.sgl.length, maxSGL)

@@ -1,5 +1,7 @@
 package verbs
 
+import "encoding/binary"
+
 // Opcode is the operation of a send work request (enum ibv_wr_opcode).
 type Opcode uint8
 
@@ -56,10 +58,35 @@ type SGE struct {
 
 // RemoteAddr names memory of a peer: an address and the key of its region (wr.rdma.remote_addr and
 // wr.rdma.rkey of struct ibv_send_wr). The owner of the memory makes one by [MR.Remote] and gives it
-// to its peer. The key is good for every address inside the region.
+// to its peer, by AppendBinary and UnmarshalBinary. The key is good for every address inside the region.
 type RemoteAddr struct {
 	VA   uint64
 	RKey RKey
+}
+
+// RemoteAddrSize is how many bytes AppendBinary appends.
+const RemoteAddrSize = 12
+
+// AppendBinary appends the address as peers tell it to each other: VA, of 8 bytes, and RKey, of 4, in network order. It
+// is an encoding.BinaryAppender, and its error is nil.
+func (r RemoteAddr) AppendBinary(b []byte) ([]byte, error) {
+	b = binary.BigEndian.AppendUint64(b, r.VA)
+	return binary.BigEndian.AppendUint32(b, uint32(r.RKey)), nil
+}
+
+// MarshalBinary is AppendBinary to nothing: an encoding.BinaryMarshaler.
+func (r RemoteAddr) MarshalBinary() ([]byte, error) {
+	return r.AppendBinary(make([]byte, 0, RemoteAddrSize))
+}
+
+// UnmarshalBinary reads what AppendBinary appends: an encoding.BinaryUnmarshaler. It takes RemoteAddrSize bytes, and
+// fails with ErrInvalid for any other length.
+func (r *RemoteAddr) UnmarshalBinary(b []byte) error {
+	if len(b) != RemoteAddrSize {
+		return Errorf(ErrInvalid, "a remote address of %d bytes: it has %d", len(b), RemoteAddrSize)
+	}
+	*r = RemoteAddr{binary.BigEndian.Uint64(b), RKey(binary.BigEndian.Uint32(b[8:]))}
+	return nil
 }
 
 // Add returns the address n bytes further on, with the same key.

@@ -30,17 +30,15 @@ type advert struct {
 
 // AppendTo appends the message: big-endian, without padding.
 func (a advert) AppendTo(b []byte) []byte {
-	b = binary.BigEndian.AppendUint64(b, a.Remote.VA)
-	b = binary.BigEndian.AppendUint32(b, uint32(a.Remote.RKey))
+	b, _ = a.Remote.AppendBinary(b) // which cannot fail
 	return binary.BigEndian.AppendUint32(b, a.Size)
 }
 
 // decodeAdvert decodes a message of advertSize bytes.
 func decodeAdvert(b []byte) advert {
-	return advert{
-		Remote: verbs.RemoteAddr{VA: binary.BigEndian.Uint64(b), RKey: verbs.RKey(binary.BigEndian.Uint32(b[8:]))},
-		Size:   binary.BigEndian.Uint32(b[12:]),
-	}
+	a := advert{Size: binary.BigEndian.Uint32(b[verbs.RemoteAddrSize:])}
+	_ = a.Remote.UnmarshalBinary(b[:verbs.RemoteAddrSize]) // of the right length
+	return a
 }
 
 // fillData writes the data of a round: the round's number, characters that start one character
