@@ -112,8 +112,9 @@ func (c *Conn) RecvCQ() *verbs.CQ { return c.QP().RecvCQ() }
 // Device returns the connection's device.
 func (c *Conn) Device() *verbs.Device { return c.id.Device() }
 
-// PrivateData returns the private data of the peer's program. It is filled up with zeros, since its
-// length is not sent.
+// PrivateData returns the private data of the peer's program. iWARP sends its length, so it is as long as
+// the peer gave it. RoCE does not: there it has MaxAcceptData bytes at the dialing end and MaxConnectData at
+// the other, filled up with zeros. A program that needs the length puts it into the data.
 func (c *Conn) PrivateData() []byte { return c.Param().PrivateData }
 
 // Param returns what the peer has said. Its resources are given as they are for this end.

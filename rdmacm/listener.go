@@ -134,8 +134,8 @@ func (id *ID) requestOver() error {
 	return id.error("accept", verbs.Errorf(ErrReset, "the request has ended: its peer has given up, or its device is gone"))
 }
 
-// PrivateData returns the private data of the peer's program. It has MaxConnectData bytes, filled
-// up with zeros, since its length is not sent.
+// PrivateData returns the private data of the peer's program. iWARP sends its length, so it is as long as
+// the peer gave it. RoCE does not: there it has MaxConnectData bytes, filled up with zeros.
 func (r *Request) PrivateData() []byte { return r.param.PrivateData }
 
 // Param returns what the peer has said. Its resources are given as they are for this end.

@@ -6,7 +6,8 @@ import (
 )
 
 // How much private data the messages of the InfiniBand connection manager have room for, in bytes.
-// The length is not sent, so the peer gets the whole field, filled up with zeros.
+// The length is not sent, so over RoCE the peer gets the whole field, filled up with zeros. Over iWARP it gets
+// what was sent.
 const (
 	MaxConnectData   = connector.MaxConnectData // 56
 	MaxAcceptData    = connector.MaxAcceptData  // 196
