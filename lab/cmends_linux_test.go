@@ -47,7 +47,7 @@ func TestConnectionRefused(t *testing.T) {
 	eachIP(func(v6 bool) {
 		cmScenario("connect", "kernel", "no listener", v6).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
 			to := nextAddr(l.Guest(0), v6)
-			d := rdmacm.Dialer{Device: cmDevice(t, l, v6)}
+			d := rdmacm.Dialer{Devices: []*verbs.Device{cmDevice(t, l, v6)}}
 			_, err := d.Dial(ctx, to, nil)
 			wantRefusal(t, err, rdmacm.RejectInvalidServiceID, "connection refused: no listener for port", "")
 		})
@@ -106,7 +106,7 @@ func TestConnectionRejected(t *testing.T) {
 		cmScenario("connect", "kernel", "rejected", v6).run(t, func(ctx context.Context, t *testing.T, l *Lab) {
 			to := nextAddr(l.Guest(0), v6)
 			cmPuppet(ctx, t, l.Guest(0), "listen", "tcp", to, "reject")
-			d := rdmacm.Dialer{Device: cmDevice(t, l, v6)}
+			d := rdmacm.Dialer{Devices: []*verbs.Device{cmDevice(t, l, v6)}}
 			_, err := d.Dial(ctx, to, nil)
 			wantRefusal(t, err, rdmacm.RejectConsumerDefined, "the peer's program has rejected the connection", "no, thanks\x00")
 		})
@@ -333,7 +333,7 @@ func TestKeepAlive(t *testing.T) {
 		e := new(cmEnd)
 		config := e.config("hello")
 		config.KeepAlive = period
-		d := rdmacm.Dialer{Device: cmDevice(t, l, false)}
+		d := rdmacm.Dialer{Devices: []*verbs.Device{cmDevice(t, l, false)}}
 		conn, err := d.Dial(ctx, to, config)
 		if err != nil {
 			t.Fatal(err)

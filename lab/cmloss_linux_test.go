@@ -87,7 +87,7 @@ func loseAnswer(ctx context.Context, t *testing.T, l *Lab, server, lose string, 
 			t.Errorf("got event %v, status %d, %+v; want ESTABLISHED with a QPN, the Q_Key %#x and private data %q", ev.Type, ev.Status, ev.UD, rdmacm.UDQKey, "welcome")
 		}
 	case server == "kernel":
-		d := rdmacm.Dialer{Device: cmDevice(t, l, false, mads.middleware()...)}
+		d := rdmacm.Dialer{Devices: []*verbs.Device{cmDevice(t, l, false, mads.middleware()...)}}
 		_, err := d.Dial(ctx, to, nil)
 		wantRefusal(t, err, rdmacm.RejectInvalidServiceID, "no listener", "")
 	case sidr:
@@ -119,7 +119,7 @@ func TestGuestKilled(t *testing.T) {
 		defer cancel()
 		dialed := make(chan error, 1)
 		go func() {
-			d := rdmacm.Dialer{Device: dev}
+			d := rdmacm.Dialer{Devices: []*verbs.Device{dev}}
 			_, err := d.Dial(dead, to, nil)
 			dialed <- err
 		}()

@@ -246,7 +246,7 @@ func dialPuppet(ctx context.Context, t *testing.T, dev *verbs.Device, to netip.A
 	t.Helper()
 	e := new(cmEnd)
 	t.Cleanup(func() { e.close(t) })
-	d := rdmacm.Dialer{Device: dev}
+	d := rdmacm.Dialer{Devices: []*verbs.Device{dev}}
 	conn, err := d.Dial(ctx, to, e.config("hello"))
 	if err != nil {
 		t.Fatal(err)

@@ -181,7 +181,7 @@ func (e *ourEnd) connect(o pairOptions, peer verbs.Peer, mtu verbs.MTU) {
 		e.must(e.qp.Modify(&verbs.QPAttr{State: verbs.QPStateRTS, SQPSN: lateStart}, verbs.MaskState|verbs.MaskSQPSN))
 	default:
 		e.must(e.qp.RTR(peer, verbs.Path{MTU: mtu, MaxDestRDAtomic: maxOutstanding, MinRNRTimer: o.rnrTimer}))
-		e.must(e.qp.RTS(lateStart, verbs.Retry{Timeout: o.timeout, Count: o.retry, RNRCount: o.rnrRetry, MaxRDAtomic: maxOutstanding}))
+		e.must(e.qp.RTS(lateStart, verbs.Retry{Timeout: o.timeout, RetryCount: o.retry, RNRRetryCount: o.rnrRetry, MaxRDAtomic: maxOutstanding}))
 	}
 }
 

@@ -28,7 +28,7 @@ func dialAndGiveUp(ctx context.Context, t *testing.T) (l *Listener, giveUp func(
 	t.Cleanup(cancel)
 	dialed := make(chan error, 1)
 	go func() {
-		_, err := (&Dialer{Device: a}).Dial(dialing, netip.AddrPortFrom(es[0].GID.Addr(), l.Addr().Port()), nil)
+		_, err := (&Dialer{Devices: []*verbs.Device{a}}).Dial(dialing, netip.AddrPortFrom(es[0].GID.Addr(), l.Addr().Port()), nil)
 		dialed <- err
 	}()
 	return l, func() {

@@ -82,7 +82,7 @@ func TestFloodOfAcceptedREQs(t *testing.T) {
 		if most != share { // nobody counts after synctest.Wait
 			t.Errorf("the server made %d QPs for one host, want %d", most, share)
 		}
-		c, err := (&rdmacm.Dialer{Device: p.net.Device()}).Dial(patience(t), l.Addr(), nil)
+		c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.net.Device()}}).Dial(patience(t), l.Addr(), nil)
 		if err != nil {
 			t.Fatalf("another host does not connect: %v", err)
 		}

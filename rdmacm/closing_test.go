@@ -51,7 +51,7 @@ func TestRequestWhileClosing(t *testing.T) {
 	dialed := make(chan struct{})
 	go func() {
 		defer close(dialed)
-		if conn, err := (&Dialer{Device: a}).Dial(dialing, l.id.local, nil); err == nil {
+		if conn, err := (&Dialer{Devices: []*verbs.Device{a}}).Dial(dialing, l.id.local, nil); err == nil {
 			conn.Close()
 		}
 	}()
@@ -116,7 +116,7 @@ func TestCloseAfterRequestTakenBack(t *testing.T) {
 	dialed := make(chan struct{})
 	go func() {
 		defer close(dialed)
-		if conn, err := (&Dialer{Device: a}).Dial(dialing, l.id.local, nil); err == nil {
+		if conn, err := (&Dialer{Devices: []*verbs.Device{a}}).Dial(dialing, l.id.local, nil); err == nil {
 			conn.Close()
 		}
 	}()

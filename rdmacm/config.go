@@ -17,7 +17,7 @@ const defaultWRs = 64
 // Config says which QP connects, and how. A nil Config is an empty one.
 type Config struct {
 	// PD is the QP's. nil stands for the one that the connections of a device share. Dial connects from
-	// the PD's device, unless Dialer.Device names one. Request.Accept takes a PD of any Open of the
+	// the PD's device, unless Dialer.Devices names others. Request.Accept takes a PD of any Open of the
 	// device that the request has come to.
 	PD *verbs.PD
 

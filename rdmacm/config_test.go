@@ -92,7 +92,7 @@ func TestOneCQ(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, qp := range []verbs.QPInitAttr{{SendCQ: cq}, {RecvCQ: cq}} {
-		_, err := (&rdmacm.Dialer{Device: p.b}).Dial(t.Context(), addr(t, p.b, false, 1), &rdmacm.Config{OneCQ: true, QP: qp})
+		_, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.b}}).Dial(t.Context(), addr(t, p.b, false, 1), &rdmacm.Config{OneCQ: true, QP: qp})
 		if !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), "Config.OneCQ") {
 			t.Errorf("OneCQ and a CQ: got error %v, want %v that names Config.OneCQ", err, verbs.ErrInvalid)
 		}

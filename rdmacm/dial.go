@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +12,9 @@ import (
 
 // Dialer says from where to connect. Its zero value leaves that to the host's routes.
 type Dialer struct {
-	Device    *verbs.Device  // to use, instead of that of Config.PD or one of the registered providers
-	LocalAddr netip.AddrPort // to connect from; port 0 stands for any
-	TOS       uint8          // type of service, IPv4 TOS or IPv6 traffic class, of all packets
+	Devices   []*verbs.Device // to use, instead of that of Config.PD or those of the registered providers
+	LocalAddr netip.AddrPort  // to connect from; port 0 stands for any
+	TOS       uint8           // type of service, IPv4 TOS or IPv6 traffic class, of all packets
 }
 
 // Dial connects to a listener, with a QP as c describes it. ctx bounds the attempt. Without
@@ -46,7 +45,8 @@ func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Con
 			conn.handle(ev)
 		}
 	}
-	if dev := cmp.Or(d.Device, config.device()); dev != nil {
+	conn.ch.devices = d.Devices
+	if dev := config.device(); dev != nil && len(d.Devices) == 0 {
 		conn.ch.devices = []*verbs.Device{dev}
 	}
 	if conn.id, err = NewID(conn.ch, ps); err != nil {

@@ -131,7 +131,7 @@ func TestDialTOS(t *testing.T) {
 	p := newPair(t)
 	l := p.listen(t, addr(t, p.b, false, 0))
 	done := accept(t, l, nil)
-	x, err := (&rdmacm.Dialer{Device: p.a, TOS: 0x20}).Dial(patience(t), l.Addr(), nil)
+	x, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.a}, TOS: 0x20}).Dial(patience(t), l.Addr(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestDialCancelled(t *testing.T) {
 		requests <- r
 		cancel(why)
 	}()
-	_, err := (&rdmacm.Dialer{Device: p.a}).Dial(ctx, l.Addr(), nil)
+	_, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.a}}).Dial(ctx, l.Addr(), nil)
 	if !errors.Is(err, why) {
 		t.Errorf("Dial: got error %v, want %v", err, why)
 	}
@@ -405,7 +405,7 @@ func TestWildcard(t *testing.T) {
 
 func TestNoDevice(t *testing.T) {
 	p := newPair(t)
-	_, err := (&rdmacm.Dialer{Device: p.a, LocalAddr: netip.MustParseAddrPort("192.0.2.7:0")}).Dial(patience(t), addr(t, p.b, false, 1), nil)
+	_, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.a}, LocalAddr: netip.MustParseAddrPort("192.0.2.7:0")}).Dial(patience(t), addr(t, p.b, false, 1), nil)
 	if !errors.Is(err, rdmacm.ErrNoDevice) || !strings.Contains(err.Error(), "192.0.2.7") {
 		t.Errorf("dialing from an address that no device has: got error %v, want %v with %q in it", err, rdmacm.ErrNoDevice, "192.0.2.7")
 	}

@@ -363,7 +363,7 @@ func TestCloseInSetup(t *testing.T) {
 				}
 			})
 			within(t, 0, 2*time.Second, func() {
-				_, err := (&rdmacm.Dialer{Device: p.b}).Dial(t.Context(), netip.MustParseAddrPort("10.0.9.9:7471"), &rdmacm.Config{Setup: closing})
+				_, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.b}}).Dial(t.Context(), netip.MustParseAddrPort("10.0.9.9:7471"), &rdmacm.Config{Setup: closing})
 				if !errors.Is(err, verbs.ErrClosed) {
 					t.Errorf("Dial, closed %s: got error %v, want %v", when, err, verbs.ErrClosed)
 				}
@@ -376,7 +376,7 @@ func TestCloseInSetup(t *testing.T) {
 func TestDialNobody(t *testing.T) {
 	in(t, func(t *testing.T, p pair) {
 		within(t, 16*time.Second, 18*time.Second, func() {
-			_, err := (&rdmacm.Dialer{Device: p.a}).Dial(context.Background(), netip.MustParseAddrPort("10.0.9.9:7471"), nil)
+			_, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.a}}).Dial(context.Background(), netip.MustParseAddrPort("10.0.9.9:7471"), nil)
 			if !errors.Is(err, rdmacm.ErrTimeout) {
 				t.Errorf("got error %v, want %v", err, rdmacm.ErrTimeout)
 			}
@@ -392,7 +392,7 @@ func TestAcceptClosedListener(t *testing.T) {
 		l := p.listen(t, addr(t, p.b, false, 0))
 		dialed := make(chan error, 1)
 		go func() {
-			conn, err := (&rdmacm.Dialer{Device: p.a}).Dial(patience(t), l.Addr(), nil)
+			conn, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.a}}).Dial(patience(t), l.Addr(), nil)
 			if err == nil {
 				err = conn.Close()
 			}

@@ -57,7 +57,7 @@ func (p pair) listen(t *testing.T, at netip.AddrPort) *rdmacm.Listener {
 
 // dial connects from a.
 func (p pair) dial(t *testing.T, to netip.AddrPort, c *rdmacm.Config) (*rdmacm.Conn, error) {
-	conn, err := (&rdmacm.Dialer{Device: p.a}).Dial(patience(t), to, c)
+	conn, err := (&rdmacm.Dialer{Devices: []*verbs.Device{p.a}}).Dial(patience(t), to, c)
 	if err == nil {
 		t.Cleanup(func() { conn.Close() })
 	}

@@ -69,7 +69,7 @@ func TestKeepAliveRefused(t *testing.T) {
 	}
 	defer l.Close()
 	uc := verbs.QPInitAttr{Type: verbs.QPTypeUC}
-	_, err = (&rdmacm.Dialer{Device: p.a}).Dial(t.Context(), l.Addr(), &rdmacm.Config{QP: uc, KeepAlive: time.Second})
+	_, err = (&rdmacm.Dialer{Devices: []*verbs.Device{p.a}}).Dial(t.Context(), l.Addr(), &rdmacm.Config{QP: uc, KeepAlive: time.Second})
 	if !errors.Is(err, verbs.ErrUnsupported) || !strings.Contains(err.Error(), "Config.KeepAlive is 1s, and would do nothing") {
 		t.Errorf("a period for UC: got %v, want %v with the option's name", err, verbs.ErrUnsupported)
 	}
@@ -90,7 +90,7 @@ func TestKeepAliveRefused(t *testing.T) {
 		}
 		accepted <- err
 	}()
-	d := rdmacm.Dialer{Device: p.a}
+	d := rdmacm.Dialer{Devices: []*verbs.Device{p.a}}
 	if c, err := d.Dial(t.Context(), l.Addr(), &rdmacm.Config{QP: uc, KeepAlive: -1}); err == nil {
 		c.Close()
 		t.Error("the dialer is connected to a listener that has refused")

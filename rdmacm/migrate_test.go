@@ -36,7 +36,7 @@ func TestMigrateListener(t *testing.T) {
 	dial := func() <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			conn, err := (&Dialer{Device: a}).Dial(ctx, l.LocalAddr(), nil)
+			conn, err := (&Dialer{Devices: []*verbs.Device{a}}).Dial(ctx, l.LocalAddr(), nil)
 			if err == nil {
 				err = conn.Close()
 			}

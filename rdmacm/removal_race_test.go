@@ -30,7 +30,7 @@ func TestDeviceRemovalWhileAccepted(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				if conn, err := (&Dialer{Device: a}).Dial(dialing, netip.AddrPortFrom(gid.GID.Addr(), l.Addr().Port()), nil); err == nil {
+				if conn, err := (&Dialer{Devices: []*verbs.Device{a}}).Dial(dialing, netip.AddrPortFrom(gid.GID.Addr(), l.Addr().Port()), nil); err == nil {
 					conn.Close()
 				}
 			}()

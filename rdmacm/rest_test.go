@@ -65,7 +65,7 @@ func TestNothingAtRest(t *testing.T) {
 		}()
 		return done
 	}
-	dial := func() (*Conn, error) { return (&Dialer{Device: a}).Dial(ctx, l.Addr(), nil) }
+	dial := func() (*Conn, error) { return (&Dialer{Devices: []*verbs.Device{a}}).Dial(ctx, l.Addr(), nil) }
 
 	rejected := answer(func(r *Request) { r.Reject(nil) })
 	if _, err := dial(); err == nil {

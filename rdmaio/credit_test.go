@@ -93,7 +93,7 @@ func TestGivenUpOverIWARP(t *testing.T) {
 				ok(t, <-served)
 				ok(t, l.Close())
 			}()
-			c, err := Dial(patience(t), l.Addr(), &Config{Calls: calls, Dialer: &rdmacm.Dialer{Device: d}})
+			c, err := Dial(patience(t), l.Addr(), &Config{Calls: calls, Dialer: &rdmacm.Dialer{Devices: []*verbs.Device{d}}})
 			ok(t, err)
 			defer func() { ok(t, c.Close()) }()
 			const rounds = 5000

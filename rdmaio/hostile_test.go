@@ -60,7 +60,7 @@ func testCallNotTaken(t *testing.T) {
 			}
 		}
 	}()
-	c, err := Dial(patience(t), l.Addr(), &Config{Message: maxMessage, Dialer: &rdmacm.Dialer{Device: from}})
+	c, err := Dial(patience(t), l.Addr(), &Config{Message: maxMessage, Dialer: &rdmacm.Dialer{Devices: []*verbs.Device{from}}})
 	ok(t, err)
 	const calls = 20 // more than there is memory for
 	done := make(chan error, calls)
@@ -139,7 +139,7 @@ func TestRefusedLeavesNothing(t *testing.T) {
 		}()
 		before, err := p.from.Resources()
 		ok(t, err)
-		if cl, err := Dial(patience(t), l.Addr(), &Config{Dialer: &rdmacm.Dialer{Device: p.from}}); err == nil {
+		if cl, err := Dial(patience(t), l.Addr(), &Config{Dialer: &rdmacm.Dialer{Devices: []*verbs.Device{p.from}}}); err == nil {
 			t.Errorf("an answer with %s: got a client, want an error", c.what)
 			cl.Close()
 		}

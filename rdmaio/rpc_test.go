@@ -56,7 +56,7 @@ func newServer(t testing.TB, faults rdmatest.Config, s *Server) *place {
 
 func (p *place) dial(t testing.TB, c Config) *Client {
 	t.Helper()
-	c.Dialer = &rdmacm.Dialer{Device: p.from}
+	c.Dialer = &rdmacm.Dialer{Devices: []*verbs.Device{p.from}}
 	cl, err := Dial(patience(t), p.addr, &c)
 	ok(t, err)
 	t.Cleanup(func() {
@@ -364,7 +364,7 @@ func TestSelective(t *testing.T) {
 // stranger dials with a hello of 32 calls, and is a client that does as it likes. The region is for its messages.
 func (p *place) stranger(t testing.TB) (*rdmacm.Conn, *verbs.MR) {
 	t.Helper()
-	d := rdmacm.Dialer{Device: p.from}
+	d := rdmacm.Dialer{Devices: []*verbs.Device{p.from}}
 	conn, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: appendHello(nil, hello{slots: 32, longest: 4096})})
 	ok(t, err)
 	t.Cleanup(func() { conn.Close() })
@@ -389,7 +389,7 @@ func testStrangers(t *testing.T) {
 	s := methods()
 	s.Handle("wait", func(ctx context.Context, c *Call) ([]byte, error) { <-ctx.Done(); return nil, nil })
 	p := newServer(t, rdmatest.Config{}, s)
-	d := rdmacm.Dialer{Device: p.from}
+	d := rdmacm.Dialer{Devices: []*verbs.Device{p.from}}
 	var refused *rdmacm.RejectError
 	for _, hello := range [][]byte{nil, []byte("GET /"), appendHello(nil, hello{slots: 0, longest: 4096}), appendHello(nil, hello{slots: 1, longest: 1 << 30})} {
 		if _, err := d.Dial(patience(t), p.addr, &rdmacm.Config{PrivateData: hello}); !errors.As(err, &refused) {
@@ -448,7 +448,7 @@ func testServeWaits(t *testing.T) {
 // A client with Security makes no connection without it.
 func TestSecurityDemanded(t *testing.T) {
 	p := newServer(t, rdmatest.Config{}, methods()) // its listener has none
-	c := Config{Dialer: &rdmacm.Dialer{Device: p.from}, Security: &rdmacm.Security{PSK: make([]byte, 32)}}
+	c := Config{Dialer: &rdmacm.Dialer{Devices: []*verbs.Device{p.from}}, Security: &rdmacm.Security{PSK: make([]byte, 32)}}
 	if cl, err := Dial(patience(t), p.addr, &c); err == nil {
 		cl.Close()
 		t.Error("got a connection to a server without Security, want an error")

@@ -43,7 +43,7 @@ func ok(t *testing.T, err error) {
 func newPair(t *testing.T, c *rdmamsg.Config, a, b *verbs.Device) (x, y *rdmamsg.Channel) {
 	t.Helper()
 	retry := verbs.DefaultRetry
-	retry.RNRCount = 0
+	retry.RNRRetryCount = 0
 	p, q := rdmatest.Connect(t, a, b, rdmatest.Options{Cap: c.QPCap(), Retry: retry})
 	x, y = start(t, c, p.QP), start(t, c, q.QP)
 	return ready(t, x, y)
@@ -143,7 +143,7 @@ func TestExchange(t *testing.T) {
 			t.Parallel()
 			net := rdmatest.New(t, tt.net)
 			retry := verbs.DefaultRetry
-			retry.RNRCount = 0 // so a SEND that finds no receive ends the test
+			retry.RNRRetryCount = 0 // so a SEND that finds no receive ends the test
 			p, q := rdmatest.Connect(t, net.Device(), net.Device(), rdmatest.Options{Cap: tt.config.QPCap(), Retry: retry})
 			channel := func(e *rdmatest.Endpoint) *rdmamsg.Channel {
 				c := tt.config
@@ -329,7 +329,7 @@ func TestPeerVanishes(t *testing.T) {
 	net := rdmatest.New(t)
 	a, b := net.Device(), net.Device()
 	c := &rdmamsg.Config{KeepAlive: 10 * time.Millisecond}
-	p, q := rdmatest.Connect(t, a, b, rdmatest.Options{Cap: c.QPCap(), Retry: verbs.Retry{Timeout: 12, Count: 2, RNRCount: 7, MaxRDAtomic: 4}})
+	p, q := rdmatest.Connect(t, a, b, rdmatest.Options{Cap: c.QPCap(), Retry: verbs.Retry{Timeout: 12, RetryCount: 2, RNRRetryCount: 7, MaxRDAtomic: 4}})
 	x, y := ready(t, start(t, c, p.QP), start(t, c, q.QP))
 	ctx := patience(t)
 	ok(t, x.Send(ctx, []byte("one")))
@@ -463,7 +463,7 @@ func dial(t testing.TB, c *rdmamsg.Config) (x, y *rdmamsg.Channel) {
 	if c != nil {
 		dc = *c
 	}
-	dc.Dialer = &rdmacm.Dialer{Device: dev}
+	dc.Dialer = &rdmacm.Dialer{Devices: []*verbs.Device{dev}}
 	x, err = rdmamsg.Dial(ctx, l.Addr(), &dc)
 	if err != nil {
 		t.Fatal(err)

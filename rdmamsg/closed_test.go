@@ -59,7 +59,7 @@ func dialEcho(t *testing.T) func() *Channel {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 		defer cancel()
-		c, err := Dial(ctx, l.Addr(), &Config{Dialer: &rdmacm.Dialer{Device: from}})
+		c, err := Dial(ctx, l.Addr(), &Config{Dialer: &rdmacm.Dialer{Devices: []*verbs.Device{from}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,7 @@ func (h *header) put(b []byte) {
 	b[0], b[1], b[2], b[3] = byte(h.typ), h.version, 0, 0
 	binary.BigEndian.PutUint32(b[4:], h.credits)
 	binary.BigEndian.PutUint64(b[8:], h.length)
-	binary.BigEndian.PutUint64(b[16:], h.remote.VA)
-	binary.BigEndian.PutUint32(b[24:], uint32(h.remote.RKey))
+	_, _ = h.remote.AppendBinary(b[16:16]) // which cannot fail
 	binary.BigEndian.PutUint32(b[28:], h.id)
 }
 
@@ -56,9 +55,9 @@ func parse(b []byte) (header, error) {
 		typ: frameType(b[0]), version: b[1],
 		credits: binary.BigEndian.Uint32(b[4:]),
 		length:  binary.BigEndian.Uint64(b[8:]),
-		remote:  verbs.RemoteAddr{VA: binary.BigEndian.Uint64(b[16:]), RKey: verbs.RKey(binary.BigEndian.Uint32(b[24:]))},
 		id:      binary.BigEndian.Uint32(b[28:]),
 	}
+	_ = h.remote.UnmarshalBinary(b[16:][:verbs.RemoteAddrSize]) // of the right length
 	payload := len(b) - headerSize
 	switch {
 	case h.version != version:

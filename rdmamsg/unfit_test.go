@@ -99,7 +99,7 @@ func TestNoChannelThere(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				start := time.Now()
-				c, err := rdmamsg.Dial(ctx, l.Addr(), &rdmamsg.Config{Dialer: &rdmacm.Dialer{Device: from}})
+				c, err := rdmamsg.Dial(ctx, l.Addr(), &rdmamsg.Config{Dialer: &rdmacm.Dialer{Devices: []*verbs.Device{from}}})
 				if c != nil || !errors.Is(err, tt.want) {
 					t.Errorf("got a channel: %v, and error %v; want none, and %v", c != nil, err, tt.want)
 				}

@@ -23,8 +23,37 @@ type Options struct {
 	CQ       int          // entries of the CQ that both queues share; as many as Cap can fill
 	GIDIndex int
 	Path     verbs.Path  // the defaults of verbs.Path; SGIDIndex is GIDIndex
-	Retry    verbs.Retry // verbs.DefaultRetry
+	Retry    verbs.Retry // of each field that is 0, that of verbs.DefaultRetry; Zero is for a 0
 	PSN      verbs.PSN   // the first PSN of both ends; one from which the PSNs soon wrap around
+}
+
+// Zero stands for 0 in a field of Options.Retry: no retry, or a timeout that never ends.
+const Zero = 0xff
+
+// retry fills in what Options.Retry leaves out. READs and atomics are as many as the device can have outstanding.
+func (e *Endpoint) retry(r verbs.Retry) verbs.Retry {
+	e.t.Helper()
+	d := verbs.DefaultRetry
+	if r == (verbs.Retry{}) {
+		return d
+	}
+	attr, err := e.Device.Query()
+	e.must(err)
+	d.MaxRDAtomic = min(d.MaxRDAtomic, attr.MaxQPInitRdAtom)
+	r.Timeout, r.RetryCount = orDefault(r.Timeout, d.Timeout), orDefault(r.RetryCount, d.RetryCount)
+	r.RNRRetryCount, r.MaxRDAtomic = orDefault(r.RNRRetryCount, d.RNRRetryCount), orDefault(r.MaxRDAtomic, d.MaxRDAtomic)
+	return r
+}
+
+// orDefault returns what a field of Options.Retry stands for.
+func orDefault[T uint8 | int](v, usual T) T {
+	switch v {
+	case 0:
+		return usual
+	case Zero:
+		return 0
+	}
+	return v
 }
 
 // Endpoint is one end of a connection: a QP, and the objects that it uses.
@@ -159,11 +188,7 @@ func (e *Endpoint) connect(peer *Endpoint, o Options) {
 
 func (e *Endpoint) ready(o Options) {
 	e.t.Helper()
-	r := o.Retry
-	if r == (verbs.Retry{}) {
-		r = verbs.DefaultRetry
-	}
-	e.must(e.QP.RTS(o.psn(), r))
+	e.must(e.QP.RTS(o.psn(), e.retry(o.Retry)))
 }
 
 // MR allocates a memory region of n bytes, which allows all access. On a device of a Network its address

@@ -48,7 +48,7 @@ func TestOptions(t *testing.T) {
 	}
 	x, y = rdmatest.Connect(t, a, b, rdmatest.Options{
 		Cap: verbs.QPCap{MaxSendWR: 1000}, CQ: 5, GIDIndex: 1, PSN: 77,
-		Path: verbs.Path{MTU: verbs.MTU256, MinRNRTimer: 3}, Retry: verbs.Retry{Timeout: 20}, // and no retry
+		Path: verbs.Path{MTU: verbs.MTU256, MinRNRTimer: 3}, Retry: verbs.Retry{Timeout: 20, RetryCount: rdmatest.Zero},
 	})
 	for i, e := range []*rdmatest.Endpoint{x, y} {
 		attr, init, err := e.QP.Query()
@@ -59,7 +59,8 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%+v, and a CQ of %d; want 1000 sends, and a CQ of 5 or a little more", init.Cap, e.CQ.Cap())
 		}
 		if attr.AH.SGIDIndex != 1 || attr.AH.DGID.String() != []string{"fd00::2", "fd00::1"}[i] || attr.RQPSN != 77 || attr.SQPSN != 77 ||
-			attr.PathMTU != verbs.MTU256 || attr.MinRNRTimer != 3 || attr.Timeout != 20 || attr.RetryCnt != 0 {
+			attr.PathMTU != verbs.MTU256 || attr.MinRNRTimer != 3 || attr.Timeout != 20 || attr.RetryCnt != 0 ||
+			attr.RNRRetry != verbs.DefaultRetry.RNRRetryCount || attr.MaxRDAtomic == 0 {
 			t.Errorf("end %d: %+v, want what Options says", i, attr)
 		}
 	}

@@ -353,7 +353,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d := rsocket.Dialer{Device: a}
+	d := rsocket.Dialer{Devices: []*verbs.Device{a}}
 	_, err = d.Dial("rsocket", "10.0.0.2:7471")
 	checkErr(t, "nobody listens", err, "dial", syscall.ECONNREFUSED)
 	for network, address := range map[string]string{
@@ -394,7 +394,7 @@ func TestListener(t *testing.T) {
 	l.SetDeadline(time.Time{})
 
 	// As many connections as the backlog has are made before anybody accepts them, and data comes in.
-	d := rsocket.Dialer{Device: a}
+	d := rsocket.Dialer{Devices: []*verbs.Device{a}}
 	var conns []net.Conn
 	for i := range 2 {
 		c, err := d.Dial("rsocket", l.Addr().String())
@@ -446,7 +446,7 @@ func TestIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d := rsocket.Dialer{Device: a, Config: rsocket.Config{KeepAlive: -1}}
+	d := rsocket.Dialer{Devices: []*verbs.Device{a}, Config: rsocket.Config{KeepAlive: -1}}
 	open := func() {
 		c, err := d.Dial("rsocket", l.Addr().String())
 		if err != nil {

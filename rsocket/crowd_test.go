@@ -91,7 +91,7 @@ func TestForgedRequests(t *testing.T) {
 		places.mu.Unlock()
 		begin := time.Now()
 		for range backlog / 2 {
-			d := Dialer{Device: a}
+			d := Dialer{Devices: []*verbs.Device{a}}
 			x, err := d.Dial("rsocket", l.Addr().String())
 			if err != nil {
 				t.Fatalf("another host does not connect: %v", err)
@@ -225,7 +225,7 @@ func TestListenerCloseSilent(t *testing.T) {
 		n := rdmatest.New(t)
 		a, b := n.Device(), n.Device()
 		l := listen(t, b)
-		d := Dialer{Device: a}
+		d := Dialer{Devices: []*verbs.Device{a}}
 		for range 8 {
 			c, err := d.Dial("rsocket", l.Addr().String())
 			if err != nil {

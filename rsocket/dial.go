@@ -40,10 +40,10 @@ type Dialer struct {
 	Timeout  time.Duration
 	Deadline time.Time
 
-	LocalAddr net.Addr      // a *net.TCPAddr to connect from; port 0 is any, and so is no IP
-	Device    *verbs.Device // to use, instead of one of the registered providers
-	TOS       uint8         // IPv4 TOS or IPv6 traffic class of all packets
-	Resolver  *net.Resolver // of host names; nil is net.DefaultResolver
+	LocalAddr net.Addr        // a *net.TCPAddr to connect from; port 0 is any, and so is no IP
+	Devices   []*verbs.Device // to use, instead of those of the registered providers
+	TOS       uint8           // IPv4 TOS or IPv6 traffic class of all packets
+	Resolver  *net.Resolver   // of host names; nil is net.DefaultResolver
 }
 
 // Dial connects: see the function Dial.
@@ -92,7 +92,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 	if err != nil {
 		return nil, fail(netip.AddrPort{}, err)
 	}
-	from := rdmacm.Dialer{Device: d.Device, TOS: d.TOS}
+	from := rdmacm.Dialer{Devices: d.Devices, TOS: d.TOS}
 	if local != nil {
 		from.LocalAddr = local.AddrPort()
 	}

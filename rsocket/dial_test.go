@@ -24,7 +24,7 @@ func TestLocalAddr(t *testing.T) {
 	a, b := n.Device(), n.Device()
 	l := listen(t, b)
 	defer l.Close()
-	d := Dialer{Device: a, LocalAddr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 4711}}
+	d := Dialer{Devices: []*verbs.Device{a}, LocalAddr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 4711}}
 	c, other := join(t, &d, l)
 	defer c.Close()
 	defer other.Close()
@@ -82,7 +82,7 @@ func TestSecurityWithoutRoom(t *testing.T) {
 		}()
 		const limit = time.Second
 		start := time.Now()
-		d := Dialer{Device: a, Config: Config{Security: key}, Timeout: limit}
+		d := Dialer{Devices: []*verbs.Device{a}, Config: Config{Security: key}, Timeout: limit}
 		_, err = d.Dial("rsocket", l.Addr().String())
 		var ne net.Error
 		if took := time.Since(start); !errors.As(err, &ne) || !ne.Timeout() || took != limit {
@@ -116,7 +116,7 @@ func TestDialShares(t *testing.T) {
 				t.Fatal(err)
 			}
 			start := time.Now()
-			conn, _, err := dialAny(ctx, &rdmacm.Dialer{Device: a}, c.addrs, cfg)
+			conn, _, err := dialAny(ctx, &rdmacm.Dialer{Devices: []*verbs.Device{a}}, c.addrs, cfg)
 			if took := time.Since(start).Round(time.Second); !errors.Is(err, c.err) || took != c.takes {
 				t.Errorf("%v: error %v after %v, want %v after %v", c.addrs, err, took, c.err, c.takes)
 			}
@@ -142,7 +142,7 @@ func TestListenBothVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer six.Close()
-	d := Dialer{Device: a}
+	d := Dialer{Devices: []*verbs.Device{a}}
 	gids, err := b.GIDs(1)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestDialTimeoutCause(t *testing.T) {
 		cause := errors.New("the cause")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, cause)
 		defer cancel()
-		d := Dialer{Device: rdmatest.New(t).Device()}
+		d := Dialer{Devices: []*verbs.Device{rdmatest.New(t).Device()}}
 		_, err := d.DialContext(ctx, "rsocket", "10.0.0.99:7471")
 		var ne net.Error
 		if !errors.As(err, &ne) || !ne.Timeout() || !errors.Is(err, cause) {
@@ -252,7 +252,7 @@ func TestDialEmptyHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := (&Dialer{Device: d}).Dial("rsocket", ":"+port)
+	c, err := (&Dialer{Devices: []*verbs.Device{d}}).Dial("rsocket", ":"+port)
 	if err != nil {
 		t.Fatal(err)
 	}

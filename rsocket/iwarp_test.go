@@ -56,7 +56,7 @@ func iwarpPair(t testing.TB, dialer, listener Config) (x, y *Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d := Dialer{Config: dialer, Device: a}
+	d := Dialer{Config: dialer, Devices: []*verbs.Device{a}}
 	c, err := d.Dial("rsocket", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func wordDial(t *testing.T, cfg Config, bigEndian bool) (*wordPeer, *Conn) {
 	}}
 	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Patience)
 	defer cancel()
-	if p.Conn, err = (&rdmacm.Dialer{Device: a}).Dial(ctx, netip.MustParseAddrPort(l.Addr().String()), config); err != nil {
+	if p.Conn, err = (&rdmacm.Dialer{Devices: []*verbs.Device{a}}).Dial(ctx, netip.MustParseAddrPort(l.Addr().String()), config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })

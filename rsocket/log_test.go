@@ -95,7 +95,7 @@ func between(t *testing.T, a, b *verbs.Device, at netip.Addr) (x, y *Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := (&Dialer{Device: a}).Dial("rsocket", l.Addr().String())
+	c, err := (&Dialer{Devices: []*verbs.Device{a}}).Dial("rsocket", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,10 @@ func connect(a, b *verbs.Device, dialer, listener rsocket.Config) (x, y *rsocket
 		return nil, nil, err
 	}
 	defer l.Close()
-	d := rsocket.Dialer{Config: dialer, Device: a}
+	d := rsocket.Dialer{Config: dialer}
+	if a != nil {
+		d.Devices = []*verbs.Device{a}
+	}
 	c, err := d.Dial("rsocket", l.Addr().String())
 	if err != nil {
 		return nil, nil, err

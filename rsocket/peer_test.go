@@ -57,7 +57,7 @@ func joinWith(t *testing.T, cfg Config) (x, y *Conn) {
 	a, b := n.Device(), n.Device()
 	l := listen(t, b)
 	defer l.Close()
-	c, other := join(t, &Dialer{Device: a, Config: cfg}, l)
+	c, other := join(t, &Dialer{Devices: []*verbs.Device{a}, Config: cfg}, l)
 	t.Cleanup(func() {
 		c.Close()
 		other.Close()
@@ -94,7 +94,7 @@ func rawDialSetup(t *testing.T, n *rdmatest.Network, hello func(ring *verbs.MR) 
 	var err error
 	to := netip.MustParseAddrPort(l.Addr().String())
 	private := make([]byte, helloSize)
-	p.Conn, err = (&rdmacm.Dialer{Device: a}).Dial(ctx, to, &rdmacm.Config{PrivateData: private, Setup: func(c *rdmacm.Conn) (err error) {
+	p.Conn, err = (&rdmacm.Dialer{Devices: []*verbs.Device{a}}).Dial(ctx, to, &rdmacm.Config{PrivateData: private, Setup: func(c *rdmacm.Conn) (err error) {
 		if p.ring, err = c.AllocMR(8192, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func TestPeerIsNoRsocket(t *testing.T) {
 			}
 		}
 	}()
-	d := Dialer{Device: a}
+	d := Dialer{Devices: []*verbs.Device{a}}
 	_, err = d.Dial("tcp", l.Addr().String())
 	var e *net.OpError
 	if !errors.As(err, &e) || !errors.Is(err, errProtocol) || !strings.Contains(err.Error(), "version 0") {
@@ -271,7 +271,7 @@ func newSeverable(t *testing.T, cfg Config) *severable {
 	a, b := n.Device(), n.Device()
 	l := listen(t, b)
 	defer l.Close()
-	c, other := join(t, &Dialer{Device: a, Config: cfg}, l)
+	c, other := join(t, &Dialer{Devices: []*verbs.Device{a}, Config: cfg}, l)
 	return &severable{c, other, func() { n.Partition(a, b) }, func() { n.Heal(a, b) }}
 }
 

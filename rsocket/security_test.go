@@ -108,7 +108,7 @@ func TestSecurityWithoutHello(t *testing.T) {
 	addr := l.Addr().(*net.TCPAddr).AddrPort()
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
-	mute, err := (&rdmacm.Dialer{Device: n.Device()}).Dial(ctx, addr, &rdmacm.Config{PrivateData: []byte("rsec"), Security: psk(1)})
+	mute, err := (&rdmacm.Dialer{Devices: []*verbs.Device{n.Device()}}).Dial(ctx, addr, &rdmacm.Config{PrivateData: []byte("rsec"), Security: psk(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestHandshakeTime(t *testing.T) {
 			}
 			defer l.Close()
 			began := time.Now()
-			mute, err := (&rdmacm.Dialer{Device: n.Device()}).Dial(t.Context(), l.Addr().(*net.TCPAddr).AddrPort(), &rdmacm.Config{PrivateData: []byte("rsec"), Security: psk(1)})
+			mute, err := (&rdmacm.Dialer{Devices: []*verbs.Device{n.Device()}}).Dial(t.Context(), l.Addr().(*net.TCPAddr).AddrPort(), &rdmacm.Config{PrivateData: []byte("rsec"), Security: psk(1)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,6 +181,6 @@ func listenOn(t *testing.T, n *rdmatest.Network, listener, dialer rsocket.Config
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	d := rsocket.Dialer{Config: dialer, Device: a}
+	d := rsocket.Dialer{Config: dialer, Devices: []*verbs.Device{a}}
 	return l, func() (net.Conn, error) { return d.Dial("rsocket", l.Addr().String()) }
 }

@@ -387,7 +387,7 @@ func TestDefaultRetryFits(t *testing.T) {
 	qp, q := f.qp(t, must(d.AllocPD())(t), 1)
 	check(t, qp.RTR(verbs.Peer{QPN: 5, GID: gid(t, d)}, verbs.Path{}))
 	own := verbs.DefaultRetry
-	own.Count = 6
+	own.RetryCount = 6
 	wantErr(t, "16 READs", qp.RTS(0, own), verbs.ErrLimit, "MAX_QP_RD_ATOMIC 16: the device allows 0 to 4")
 	if check(t, qp.RTS(0, verbs.DefaultRetry)); q.attr.MaxRDAtomic != 4 {
 		t.Errorf("DefaultRetry asks for %d READs, want the device's 4", q.attr.MaxRDAtomic)

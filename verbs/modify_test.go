@@ -43,7 +43,7 @@ func TestModifyWalk(t *testing.T) {
 		want.MaxDestRDAtomic, want.MinRNRTimer = 128, 12
 		look()
 
-		check(t, qp.RTS(0xabcdef, verbs.Retry{Timeout: 17, Count: 3, RNRCount: 5, MaxRDAtomic: 2}))
+		check(t, qp.RTS(0xabcdef, verbs.Retry{Timeout: 17, RetryCount: 3, RNRRetryCount: 5, MaxRDAtomic: 2}))
 		want.State, want.SQPSN, want.Timeout = verbs.QPStateRTS, 0xabcdef, 17
 		want.RetryCnt, want.RNRRetry, want.MaxRDAtomic = 3, 5, 2
 		look()

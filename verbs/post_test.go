@@ -318,7 +318,7 @@ func TestReceiverNotReady(t *testing.T) {
 		}
 		y.Done()
 
-		x, y = pair(t, rdmatest.Options{Retry: verbs.Retry{Timeout: 14, Count: 7, RNRCount: 3, MaxRDAtomic: 1}, Path: verbs.Path{MinRNRTimer: 31}})
+		x, y = pair(t, rdmatest.Options{Retry: verbs.Retry{Timeout: 14, RetryCount: 7, RNRRetryCount: 3, MaxRDAtomic: 1}, Path: verbs.Path{MinRNRTimer: 31}})
 		start := time.Now()
 		x.Send(send(3))
 		wc := x.Next()

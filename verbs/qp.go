@@ -285,7 +285,7 @@ func (qp *QP) RTS(psn PSN, r Retry) error {
 		mask |= rtsRC
 	}
 	return qp.Modify(&QPAttr{
-		State: QPStateRTS, SQPSN: psn, Timeout: r.Timeout, RetryCnt: r.Count, RNRRetry: r.RNRCount, MaxRDAtomic: r.MaxRDAtomic,
+		State: QPStateRTS, SQPSN: psn, Timeout: r.Timeout, RetryCnt: r.RetryCount, RNRRetry: r.RNRRetryCount, MaxRDAtomic: r.MaxRDAtomic,
 	}, mask)
 }
 

@@ -166,16 +166,16 @@ func (p *Path) to(peer Peer) AHAttr {
 // Retry says how often and for how long [QP.RTS] makes the requester try. DefaultRetry suits most
 // programs.
 type Retry struct {
-	Timeout     uint8 // code 0 to 31: 4.096 µs × 2^n until a retry; 0 waits without end
-	Count       uint8 // retries after a timeout or a lost packet, 0 to 7
-	RNRCount    uint8 // retries where the peer had no receive, 0 to 6; 7 goes on without end
-	MaxRDAtomic int   // READs and atomics outstanding: at most the peer's MaxDestRDAtomic
+	Timeout       uint8 // code 0 to 31: 4.096 µs × 2^n until a retry; 0 waits without end
+	RetryCount    uint8 // retries after a timeout or a lost packet, 0 to 7 (retry_cnt)
+	RNRRetryCount uint8 // retries where the peer had no receive, 0 to 6; 7 goes on without end (rnr_retry)
+	MaxRDAtomic   int   // READs and atomics outstanding: at most the peer's MaxDestRDAtomic
 }
 
 // DefaultRetry waits 67 ms for an acknowledgement, retries seven times, and waits for the peer's
 // receives without end. Given to [QP.RTS] as it is, its MaxRDAtomic is lowered to what the device
 // allows.
-var DefaultRetry = Retry{Timeout: 14, Count: 7, RNRCount: 7, MaxRDAtomic: 16}
+var DefaultRetry = Retry{Timeout: 14, RetryCount: 7, RNRRetryCount: 7, MaxRDAtomic: 16}
 
 const (
 	defaultMinRNRTimer = 12

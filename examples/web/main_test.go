@@ -126,7 +126,7 @@ func TestLoss(t *testing.T) {
 	go s.Serve(l)
 	defer s.Close()
 	transport := newTransport(nil)
-	transport.DialContext = (&rsocket.Dialer{Device: from}).DialContext
+	transport.DialContext = (&rsocket.Dialer{Devices: []*verbs.Device{from}}).DialContext
 	defer transport.CloseIdleConnections()
 	var work sync.WaitGroup
 	defer work.Wait()

@@ -369,7 +369,7 @@ func TestTimerWakeups(t *testing.T) {
 			for range rounds {
 				err := x.qp.RTR(verbs.Peer{QPN: 5, GID: verbs.GIDFromAddr(simAddr(9))}, verbs.Path{})
 				if err == nil {
-					err = x.qp.RTS(1, verbs.Retry{Timeout: 1, Count: 1}) // 8 µs, twice
+					err = x.qp.RTS(1, verbs.Retry{Timeout: 1, RetryCount: 1}) // 8 µs, twice
 				}
 				if err == nil {
 					_, err = x.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, Flags: signaled}})

@@ -160,7 +160,7 @@ func (z *fuzzed) connect(q *fuzzQP) {
 	}
 	retry := verbs.Retry{}
 	if q.Type() == verbs.QPTypeRC {
-		retry = verbs.Retry{Timeout: 10, Count: 2, RNRCount: 2, MaxRDAtomic: 4}
+		retry = verbs.Retry{Timeout: 10, RetryCount: 2, RNRRetryCount: 2, MaxRDAtomic: 4}
 	}
 	z.must(q.RTS(firstPSN, retry))
 	z.recv(q)

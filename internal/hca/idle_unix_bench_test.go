@@ -24,7 +24,7 @@ func dialMany(b *testing.B, x, y *side, n int, keepAlive time.Duration) {
 	const atATime = 16
 	var group sync.WaitGroup
 	errs := make(chan error, 2*atATime)
-	dialer := rdmacm.Dialer{Device: x.dev}
+	dialer := rdmacm.Dialer{Devices: []*verbs.Device{x.dev}}
 	for range atATime {
 		group.Go(func() {
 			for range n / atATime {

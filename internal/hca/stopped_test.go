@@ -29,7 +29,7 @@ func TestStoppedForAMinute(t *testing.T) {
 		x.join(y, options{rtr: true})
 		y.join(x, options{rtr: true})
 		for _, e := range []*end{x, y} {
-			e.must(e.qp.RTS(firstPSN, verbs.Retry{Timeout: 10, Count: 0})) // 4 ms, once
+			e.must(e.qp.RTS(firstPSN, verbs.Retry{Timeout: 10, RetryCount: 0})) // 4 ms, once
 			e.must(e.qp.SetKeepAlive(time.Second))
 		}
 		src, dst := x.mr(8192), y.mr(8192)

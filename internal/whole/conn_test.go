@@ -98,7 +98,7 @@ func (c *conn) begin() {
 	}
 	c.life++
 	w.totals.Conns++
-	c.terms = terms{retry: verbs.Retry{Timeout: uint8(9 + r.IntN(5)), Count: 7, RNRCount: 7}, rnr: uint8(1 + r.IntN(14))}
+	c.terms = terms{retry: verbs.Retry{Timeout: uint8(9 + r.IntN(5)), RetryCount: 7, RNRRetryCount: 7}, rnr: uint8(1 + r.IntN(14))}
 	port, err := c.nodes[0].dev.QueryPort(1)
 	w.must(err)
 	c.mtu = verbs.MTU(1 + r.IntN(int(port.ActiveMTU)))
@@ -108,7 +108,7 @@ func (c *conn) begin() {
 	case w.plan.calm() && !c.byCM:
 		c.retry.Timeout = 0 // nothing may ever wait for it
 	case w.plan.Weak && r.IntN(2) == 0:
-		c.retry.Count, c.retry.RNRCount = uint8(r.IntN(3)), uint8(r.IntN(4))
+		c.retry.RetryCount, c.retry.RNRRetryCount = uint8(r.IntN(3)), uint8(r.IntN(4))
 	}
 	c.drawRetries()
 	if c.byCM {
@@ -225,7 +225,7 @@ func (c *conn) breakOff() {
 // patience is after how long an end whose peer is silent has failed: all its retries, and what it may wait
 // for besides.
 func (c *conn) patience() time.Duration {
-	return 4*time.Duration(c.retry.Count+1)*wire.ACKTimeout(c.retry.Timeout) + time.Second
+	return 4*time.Duration(c.retry.RetryCount+1)*wire.ACKTimeout(c.retry.Timeout) + time.Second
 }
 
 func (c *conn) mustHaveFailed(e *end, before int) {

@@ -86,7 +86,7 @@ func (e *end) fails(o *op, wc *verbs.WC) {
 	case verbs.WCRetryExceeded:
 		ok = peerFailed || w.plan.mayFail() && !e.mustLive()
 	case verbs.WCRNRRetryExceeded:
-		ok = e.c.retry.RNRCount < 7
+		ok = e.c.retry.RNRRetryCount < 7
 	case verbs.WCFlushErr:
 		ok = e.killed || p != nil && (p.bad != nil || p.victims > 0)
 		if !ok && e.tight() {

@@ -135,7 +135,7 @@ func (e *end) mustLive() bool {
 	w, p := e.n.w, e.peer()
 	others := w.plan
 	others.Dead = false
-	return w.plan.Dead && !others.mayFail() && e.c.retry.Count == 7 &&
+	return w.plan.Dead && !others.mayFail() && e.c.retry.RetryCount == 7 &&
 		len(e.sources) > 0 && e.sources[0] != w.dead && len(p.sources) > 0 && p.sources[0] != w.dead
 }
 

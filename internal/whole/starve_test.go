@@ -17,19 +17,19 @@ import (
 func (c *conn) drawRetries() {
 	w := c.w
 	r := rand.New(rand.NewPCG(w.plan.Seed, uint64(0x5745+100*c.index+c.life)))
-	counts := verbs.Retry{Count: uint8(r.IntN(8)), RNRCount: uint8(r.IntN(7))}
+	counts := verbs.Retry{RetryCount: uint8(r.IntN(8)), RNRRetryCount: uint8(r.IntN(7))}
 	side, most := r.IntN(2), recvSlotN/2+r.IntN(recvSlotN)
 	if (w.plan.mayFail() || c.retry.Timeout == 0) && r.IntN(2) == 0 {
-		c.retry.Count = counts.Count
+		c.retry.RetryCount = counts.RetryCount
 	}
 	if w.plan.mayFail() && r.IntN(3) == 0 {
-		c.retry.RNRCount = counts.RNRCount
+		c.retry.RNRRetryCount = counts.RNRRetryCount
 	}
 	c.most = [2]uint64{math.MaxUint64, math.MaxUint64}
 	if w.plan.Starve && c.typ == verbs.QPTypeRC && r.IntN(3) == 0 {
 		c.most[side] = uint64(most)
 		c.broken = true // a program that posts late may use up the retries too
-		c.retry.RNRCount = min(c.retry.RNRCount, counts.RNRCount)
+		c.retry.RNRRetryCount = min(c.retry.RNRRetryCount, counts.RNRRetryCount)
 	}
 }
 
@@ -53,7 +53,7 @@ func (e *end) watchStarving() {
 // device's nap, a queue that is drained for its program, and where packets get lost, each repeat may take some
 // of its own.
 func (c *conn) starvation() time.Duration {
-	times := time.Duration(c.retry.RNRCount + 1)
+	times := time.Duration(c.retry.RNRRetryCount + 1)
 	d := times*(wire.RNRTimer(c.rnr)+2*napTime) + 4*maxIdle
 	if !c.w.plan.calm() {
 		d += times * c.patience()
@@ -70,6 +70,6 @@ func (e *end) mustHaveStarved(before int) {
 		c.later(c.starvation(), func() { e.mustHaveStarved(done) })
 	default:
 		c.w.failf("%v: the peer posts no receives, and work request %d is neither complete nor failed after %v, %d RNR retries",
-			e, e.done, c.starvation(), c.retry.RNRCount)
+			e, e.done, c.starvation(), c.retry.RNRRetryCount)
 	}
 }

@@ -142,7 +142,7 @@ func useAll(t *testing.T, name string) (err error) {
 		}
 		accepted <- c
 	}()
-	x, err := (&rdmacm.Dialer{Device: dev}).Dial(ctx, l.Addr(), nil)
+	x, err := (&rdmacm.Dialer{Devices: []*verbs.Device{dev}}).Dial(ctx, l.Addr(), nil)
 	if err != nil {
 		stop(err)
 		<-accepted

@@ -34,8 +34,8 @@ func TestDialNowhere(t *testing.T) {
 		{"broadcast", rdmacm.Dialer{}, "255.255.255.255:7471", verbs.ErrInvalid, "255.255.255.255 is a broadcast address"},
 		{"a network's broadcast", rdmacm.Dialer{}, "127.255.255.255:7471", verbs.ErrInvalid, "127.255.255.255 is a broadcast address"},
 		{"from an address", rdmacm.Dialer{LocalAddr: netip.MustParseAddrPort("127.0.0.1:0")}, "127.255.255.255:7471", verbs.ErrInvalid, "is a broadcast address"},
-		{"from a device", rdmacm.Dialer{Device: lo}, "127.255.255.255:7471", verbs.ErrInvalid, "is a broadcast address"},
-		{"the loopback device to another host", rdmacm.Dialer{Device: lo}, "203.0.113.7:7471", rdmacm.ErrNoRoute, "from the loopback address 127.0.0.1 no other host is reached"},
+		{"from a device", rdmacm.Dialer{Devices: []*verbs.Device{lo}}, "127.255.255.255:7471", verbs.ErrInvalid, "is a broadcast address"},
+		{"the loopback device to another host", rdmacm.Dialer{Devices: []*verbs.Device{lo}}, "203.0.113.7:7471", rdmacm.ErrNoRoute, "from the loopback address 127.0.0.1 no other host is reached"},
 		{"a link-local address of no network", rdmacm.Dialer{}, "[fe80::1]:7471", rdmacm.ErrNoRoute, "name the interface, as in fe80::1%eth0"},
 	} {
 		_, err := tt.dialer.Dial(t.Context(), netip.MustParseAddrPort(tt.to), nil)
@@ -54,7 +54,7 @@ func TestDialUnreachableIWARP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	_, err = (&rdmacm.Dialer{Device: verbs.NewDevice(d.Provider())}).Dial(t.Context(), netip.MustParseAddrPort("127.255.255.255:7471"), nil)
+	_, err = (&rdmacm.Dialer{Devices: []*verbs.Device{verbs.NewDevice(d.Provider())}}).Dial(t.Context(), netip.MustParseAddrPort("127.255.255.255:7471"), nil)
 	if !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("dialing a broadcast address over TCP: got error %v, want %v", err, syscall.ENETUNREACH)
 	}
@@ -76,7 +76,7 @@ func TestDialThisHost(t *testing.T) {
 			r.Reject([]byte("here"))
 		}
 	}()
-	_, err = (&rdmacm.Dialer{Device: dev}).Dial(ctx, netip.AddrPortFrom(netip.IPv4Unspecified(), l.Addr().Port()), nil)
+	_, err = (&rdmacm.Dialer{Devices: []*verbs.Device{dev}}).Dial(ctx, netip.AddrPortFrom(netip.IPv4Unspecified(), l.Addr().Port()), nil)
 	var rej *rdmacm.RejectError
 	if !errors.As(err, &rej) || !strings.HasPrefix(string(rej.PrivateData), "here") {
 		t.Errorf("dialing 0.0.0.0: got error %v, want the rejection of the listener at %v", err, at)

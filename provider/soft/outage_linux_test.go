@@ -107,7 +107,7 @@ type outagePair struct {
 }
 
 // hastyRetry makes a connection fail after half a second without a sign of life.
-var hastyRetry = verbs.Retry{Timeout: 14, Count: 7, RNRCount: 7}
+var hastyRetry = verbs.Retry{Timeout: 14, RetryCount: 7, RNRRetryCount: 7}
 
 // newOutagePair connects the two addresses. Its devices close with the test.
 func newOutagePair(t *testing.T, retry verbs.Retry) *outagePair {

@@ -49,7 +49,7 @@ func mortal(args string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := (&rdmacm.Dialer{Device: dev}).Dial(ctx, netip.MustParseAddrPort(to), &rdmacm.Config{KeepAlive: -1})
+	c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{dev}}).Dial(ctx, netip.MustParseAddrPort(to), &rdmacm.Config{KeepAlive: -1})
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func TestKilledServer(t *testing.T) {
 	dial := func(m *life, to netip.AddrPort) *life {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		c, err := (&rdmacm.Dialer{Device: dev}).Dial(ctx, to, &rdmacm.Config{KeepAlive: -1})
+		c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{dev}}).Dial(ctx, to, &rdmacm.Config{KeepAlive: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func writer(device string) {
 	var va uint64
 	must(fmt.Fscan(os.Stdin, &qpn, &rkey, &va))
 	check(qp.RTR(verbs.Peer{QPN: verbs.QPN(qpn), GID: must(dev.GID(1, 0)).GID}, verbs.Path{}))
-	check(qp.RTS(0, verbs.Retry{Timeout: 14, Count: 3, RNRCount: 7, MaxRDAtomic: 1}))
+	check(qp.RTS(0, verbs.Retry{Timeout: 14, RetryCount: 3, RNRRetryCount: 7, MaxRDAtomic: 1}))
 	remote := verbs.RemoteAddr{VA: va, RKey: verbs.RKey(rkey)}
 	var wcs [2]verbs.WC
 	for block := byte(1); ; block++ {

@@ -157,7 +157,7 @@ func TestProcessKilled(t *testing.T) {
 func TestProcessStopped(t *testing.T) {
 	device := loopback(t) + "@" + loopAddr(22)
 	// Its peers wait for 17 s, in which the others start, talk and end, though the machine is busy.
-	ms := startTeam(t, device, 4, order{Retry: verbs.Retry{Timeout: 19, Count: 7, RNRCount: 7}})
+	ms := startTeam(t, device, 4, order{Retry: verbs.Retry{Timeout: 19, RetryCount: 7, RNRRetryCount: 7}})
 	for i := range 3 {
 		ms[i].signal(syscall.SIGSTOP)
 		come := startTeam(t, device, 2, order{Retry: patientRetry})

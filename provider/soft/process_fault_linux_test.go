@@ -40,7 +40,7 @@ func careless(device string) {
 	var qpn uint32
 	must(fmt.Fscan(os.Stdin, &qpn))
 	check(qp.RTR(verbs.Peer{QPN: verbs.QPN(qpn), GID: must(dev.GID(1, 0)).GID}, verbs.Path{}))
-	check(qp.RTS(0, verbs.Retry{Timeout: 14, Count: 3, RNRCount: 7, MaxRDAtomic: 1}))
+	check(qp.RTS(0, verbs.Retry{Timeout: 14, RetryCount: 3, RNRRetryCount: 7, MaxRDAtomic: 1}))
 	check(syscall.Mprotect(b, syscall.PROT_NONE))
 	fmt.Println("ready")
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

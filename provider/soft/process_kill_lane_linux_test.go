@@ -372,7 +372,7 @@ func (m *murder) commit(messages int) (got uint64, err error) {
 	if messages < 0 && messages%4 == -1 { // we ask a dead process for a lane
 		m.cmd.Process.Kill()
 	}
-	k.connect(qpn, m.gid, verbs.Retry{Timeout: 17, Count: 3, RNRCount: 7})
+	k.connect(qpn, m.gid, verbs.Retry{Timeout: 17, RetryCount: 3, RNRRetryCount: 7})
 	fmt.Fprintln(m.in, uint32(k.qp.QPN()), uint32(k.mr.RKey()), k.mr.Remote(talkSide).VA) // it may be dead
 	if messages < 0 {                                                                     // it is making its lane
 		m.cmd.Process.Kill()

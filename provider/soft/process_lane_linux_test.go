@@ -138,7 +138,7 @@ func dialBetween(t *testing.T, client, server *verbs.Device, at string) *verbs.Q
 		}
 		accepted <- c
 	}()
-	c, err := (&rdmacm.Dialer{Device: client}).Dial(t.Context(), l.Addr(), &rdmacm.Config{KeepAlive: -1})
+	c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{client}}).Dial(t.Context(), l.Addr(), &rdmacm.Config{KeepAlive: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func idlePair(t *testing.T) (dial func(n int) error, closeAll func(but int)) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		for range n {
-			c, err := (&rdmacm.Dialer{Device: devs[0]}).Dial(ctx, l.Addr(), config)
+			c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{devs[0]}}).Dial(ctx, l.Addr(), config)
 			if err != nil {
 				return err
 			}

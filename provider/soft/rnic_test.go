@@ -91,7 +91,7 @@ func iwarpPair(t testing.TB, n int, setup func(*rdmacm.Config)) (x, y *rdmacm.Co
 		}
 		accepted <- err
 	}()
-	d := rdmacm.Dialer{Device: devs[0]}
+	d := rdmacm.Dialer{Devices: []*verbs.Device{devs[0]}}
 	x, err = d.Dial(ctx, l.Addr(), config(&mx))
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
@@ -231,7 +231,7 @@ func TestIWARPBurst(t *testing.T) {
 	dialed := make(chan error, n)
 	for range n {
 		go func() {
-			c, err := (&rdmacm.Dialer{Device: dev}).Dial(t.Context(), l.Addr(), config)
+			c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{dev}}).Dial(t.Context(), l.Addr(), config)
 			if err == nil {
 				defer c.Close()
 			}
@@ -371,7 +371,7 @@ func TestIWARPLacks(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (&rdmacm.Dialer{Device: d}).Dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(loopAddr(45)), 9), nil); err == nil {
+	if _, err := (&rdmacm.Dialer{Devices: []*verbs.Device{d}}).Dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(loopAddr(45)), 9), nil); err == nil {
 		t.Error("a dial whose context has ended: no error")
 	}
 }

@@ -146,7 +146,7 @@ func sendOne(t *testing.T, from *verbs.Device, l *rdmacm.Listener) {
 			}
 		}
 	}()
-	c, err := (&rdmacm.Dialer{Device: from}).Dial(ctx, l.Addr(), &rdmacm.Config{Setup: func(c *rdmacm.Conn) error { return c.QP().PostOneRecv(0) }})
+	c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{from}}).Dial(ctx, l.Addr(), &rdmacm.Config{Setup: func(c *rdmacm.Conn) error { return c.QP().PostOneRecv(0) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func Dial(t testing.TB, a, b *verbs.Device, dialer, listener *rdmacm.Config) (x,
 		conn, err := req.Accept(ctx, listener)
 		done <- accepted{conn, err}
 	}()
-	x, err = (&rdmacm.Dialer{Device: a}).Dial(ctx, l.Addr(), dialer)
+	x, err = (&rdmacm.Dialer{Devices: []*verbs.Device{a}}).Dial(ctx, l.Addr(), dialer)
 	if err != nil {
 		cancel()
 		if other := <-done; other.conn != nil {

@@ -184,7 +184,7 @@ var errorCases = []Case{
 	{
 		Name: "rc/error: no receive", Needs: RNR,
 		A: func(s *Side) {
-			e := s.connect(setup{retry: verbs.Retry{Timeout: 17, Count: 7, RNRCount: 1, MaxRDAtomic: 1}})
+			e := s.connect(setup{retry: verbs.Retry{Timeout: 17, RetryCount: 7, RNRRetryCount: 1, MaxRDAtomic: 1}})
 			e.send(send(1), write(2, verbs.RemoteAddr{}))
 			e.failed(1, verbs.WCRNRRetryExceeded)
 			e.flushed(2)
@@ -221,7 +221,7 @@ var errorCases = []Case{
 	{
 		Name: "rc/error: flush and start anew", Needs: RNR,
 		A: func(s *Side) {
-			e := s.connect(setup{retry: verbs.Retry{Timeout: 20, Count: 7, RNRCount: 7, MaxRDAtomic: 1}})
+			e := s.connect(setup{retry: verbs.Retry{Timeout: 20, RetryCount: 7, RNRRetryCount: 7, MaxRDAtomic: 1}})
 			s.Barrier()
 			for id := range uint64(10) { // the peer has no receive for these
 				e.send(unsignaled(send(id)))

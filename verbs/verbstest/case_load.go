@@ -18,7 +18,7 @@ var loadCases = []Case{
 		Name: "rc/outstanding reads",
 		A: func(s *Side) {
 			for _, depth := range []int{1, 4} {
-				e := s.connect(setup{retry: verbs.Retry{Timeout: 17, Count: 7, RNRCount: 7, MaxRDAtomic: depth}})
+				e := s.connect(setup{retry: verbs.Retry{Timeout: 17, RetryCount: 7, RNRRetryCount: 7, MaxRDAtomic: depth}})
 				n := 3*e.mtu + 1
 				sizes := make([]int, 32)
 				for i := range sizes {

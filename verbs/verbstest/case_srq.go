@@ -149,7 +149,7 @@ var srqCases = []Case{
 		Name: "srq/empty", Needs: SRQ | RNR,
 		A: func(s *Side) {
 			e := s.connect(setup{})
-			hasty := s.connect(setup{retry: verbs.Retry{Timeout: 17, Count: 7, RNRCount: 1, MaxRDAtomic: 1}})
+			hasty := s.connect(setup{retry: verbs.Retry{Timeout: 17, RetryCount: 7, RNRRetryCount: 1, MaxRDAtomic: 1}})
 			hasty.send(send(1))
 			hasty.failed(1, verbs.WCRNRRetryExceeded)
 			e.send(send(2))

@@ -69,7 +69,7 @@ var stateCases = []Case{
 		e.inState(verbs.QPStateInit)
 		good := e.rtrAttr()
 		s.must(e.qp.Modify(&good, rtrMask))
-		for _, r := range []verbs.Retry{{Timeout: 32}, {Count: 8}, {RNRCount: 8}, {MaxRDAtomic: dev.MaxQPInitRdAtom + 1}} {
+		for _, r := range []verbs.Retry{{Timeout: 32}, {RetryCount: 8}, {RNRRetryCount: 8}, {MaxRDAtomic: dev.MaxQPInitRdAtom + 1}} {
 			s.wantErr("RTS", e.qp.RTS(0, r), verbs.ErrInvalid, verbs.ErrLimit)
 		}
 		s.wantErr("PSN", e.qp.RTS(1<<24, verbs.DefaultRetry), verbs.ErrInvalid)
@@ -114,7 +114,7 @@ func (e *end) rtrAttr() verbs.QPAttr {
 }
 
 func walk(s *Side) {
-	e := s.newEnd(setup{path: verbs.Path{MTU: verbs.MTU512, MaxDestRDAtomic: 1, MinRNRTimer: 5}, retry: verbs.Retry{Timeout: 17, Count: 3, RNRCount: 5, MaxRDAtomic: 1}})
+	e := s.newEnd(setup{path: verbs.Path{MTU: verbs.MTU512, MaxDestRDAtomic: 1, MinRNRTimer: 5}, retry: verbs.Retry{Timeout: 17, RetryCount: 3, RNRRetryCount: 5, MaxRDAtomic: 1}})
 	query := func() verbs.QPAttr {
 		a, _, err := e.qp.Query()
 		s.must(err)

@@ -6,11 +6,11 @@ import "github.com/adverb-rdma/adverb/verbs"
 const everything = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
 // quick gives up after a few milliseconds. It is for cases that wait for the failure.
-var quick = verbs.Retry{Timeout: 8, Count: 1, RNRCount: 0, MaxRDAtomic: 1}
+var quick = verbs.Retry{Timeout: 8, RetryCount: 1, RNRRetryCount: 0, MaxRDAtomic: 1}
 
 // patient gives up after 4.3 s without a sign of life. On a machine with many more runnable threads than
 // cores, the process of the other end may not run for half a second, which is what verbs.DefaultRetry waits.
-var patient = verbs.Retry{Timeout: 17, Count: 7, RNRCount: 7, MaxRDAtomic: 16}
+var patient = verbs.Retry{Timeout: 17, RetryCount: 7, RNRRetryCount: 7, MaxRDAtomic: 16}
 
 // setup says how an end is made. A zero field has the default that its comment names.
 type setup struct {

@@ -39,7 +39,7 @@ func Dialer(local string) (*rdmacm.Dialer, error) {
 		return nil, err
 	}
 	dev, err := device(at)
-	return &rdmacm.Dialer{Device: dev, LocalAddr: netip.AddrPortFrom(at, 0)}, err
+	return &rdmacm.Dialer{Devices: []*verbs.Device{dev}, LocalAddr: netip.AddrPortFrom(at, 0)}, err
 }
 
 // opened are the devices that device has opened. They stay open: all connections of an address share

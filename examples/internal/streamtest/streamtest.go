@@ -25,5 +25,5 @@ func Listen(t *testing.T, faults rdmatest.Config, port int) (net.Listener, *rsoc
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l, &rsocket.Dialer{Device: from}
+	return l, &rsocket.Dialer{Devices: []*verbs.Device{from}}
 }

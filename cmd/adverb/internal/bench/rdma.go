@@ -17,7 +17,7 @@ const receives = 4 * manyOutstanding
 
 // patient is verbs.DefaultRetry with a longer time to acknowledge, 0.54 s. On a busy machine a process
 // may get no core for as long. What waits so long shows in the value.
-var patient = verbs.Retry{Timeout: 17, Count: verbs.DefaultRetry.Count, RNRCount: verbs.DefaultRetry.RNRCount, MaxRDAtomic: verbs.DefaultRetry.MaxRDAtomic}
+var patient = verbs.Retry{Timeout: 17, RetryCount: verbs.DefaultRetry.RetryCount, RNRRetryCount: verbs.DefaultRetry.RNRRetryCount, MaxRDAtomic: verbs.DefaultRetry.MaxRDAtomic}
 
 // atomics is how many of them the client has on their way. It is what the software device takes.
 const atomics = manyOutstanding

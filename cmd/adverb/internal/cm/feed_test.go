@@ -36,7 +36,7 @@ func TestFeedProbe(t *testing.T) {
 		const code = 8 // 1 ms
 		err1 := qp.Init(1, verbs.AccessRemoteWrite)
 		err2 := qp.RTR(verbs.Peer{QPN: qps[1-i].QPN(), GID: entry.GID}, verbs.Path{})
-		err3 := qp.RTS(0, verbs.Retry{Timeout: code, Count: 1})
+		err3 := qp.RTS(0, verbs.Retry{Timeout: code, RetryCount: 1})
 		if err1 != nil || err2 != nil || err3 != nil {
 			t.Fatal(err1, err2, err3)
 		}

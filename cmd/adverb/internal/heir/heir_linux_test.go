@@ -45,7 +45,7 @@ func mortal(to string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tooltest.Patience)
 	defer cancel()
-	c, err := (&rdmacm.Dialer{Device: dev}).Dial(ctx, netip.MustParseAddrPort(to), &rdmacm.Config{KeepAlive: -1})
+	c, err := (&rdmacm.Dialer{Devices: []*verbs.Device{dev}}).Dial(ctx, netip.MustParseAddrPort(to), &rdmacm.Config{KeepAlive: -1})
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func TestRefuse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- refuse(ctx, l) }()
-	if _, err := (&rdmacm.Dialer{Device: dev}).Dial(t.Context(), l.Addr(), nil); !errors.Is(err, rdmacm.ErrRefused) {
+	if _, err := (&rdmacm.Dialer{Devices: []*verbs.Device{dev}}).Dial(t.Context(), l.Addr(), nil); !errors.Is(err, rdmacm.ErrRefused) {
 		t.Errorf("got error %v, want %v", err, rdmacm.ErrRefused)
 	}
 	cancel()

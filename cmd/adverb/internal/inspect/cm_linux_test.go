@@ -45,7 +45,7 @@ func connected(t *testing.T, device string) (x, y *rdmacm.Conn) {
 		}
 		accepted <- err
 	}()
-	x, err = (&rdmacm.Dialer{Device: dev}).Dial(t.Context(), l.Addr(), nil)
+	x, err = (&rdmacm.Dialer{Devices: []*verbs.Device{dev}}).Dial(t.Context(), l.Addr(), nil)
 	ok(err)
 	t.Cleanup(func() { x.Close() })
 	ok(<-accepted)

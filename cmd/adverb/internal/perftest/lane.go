@@ -288,7 +288,7 @@ func (t *tester) connectLanes() error {
 		if err := l.qp.Modify(&attr, mask); err != nil {
 			return fail(err, "Failed to modify QP %d to RTR", l.qp.QPN())
 		}
-		retry := verbs.Retry{Timeout: uint8(t.timeout), Count: retries, RNRCount: retries, MaxRDAtomic: int(l.remote.outs)}
+		retry := verbs.Retry{Timeout: uint8(t.timeout), RetryCount: retries, RNRRetryCount: retries, MaxRDAtomic: int(l.remote.outs)}
 		if retry.MaxRDAtomic > t.outs && t.kind.verb.oneSidedRead() {
 			retry.MaxRDAtomic = t.outs
 		}

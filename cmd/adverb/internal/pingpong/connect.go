@@ -108,7 +108,7 @@ func (p *pingpong) connect(remote []exchange.End) error {
 		if err := qp.Modify(p.rtr(remote[i], remote[0].GID)); err != nil {
 			return fail(err, "Failed to modify QP%s to RTR", p.qpIndex(i))
 		}
-		err := qp.RTS(qp.ownEnd.PSN, verbs.Retry{Timeout: ackTimeout, Count: retryCount, RNRCount: retryCount, MaxRDAtomic: rdAtomic})
+		err := qp.RTS(qp.ownEnd.PSN, verbs.Retry{Timeout: ackTimeout, RetryCount: retryCount, RNRRetryCount: retryCount, MaxRDAtomic: rdAtomic})
 		if err != nil {
 			return fail(err, "Failed to modify QP%s to RTS", p.qpIndex(i))
 		}

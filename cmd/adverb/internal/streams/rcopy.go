@@ -59,8 +59,8 @@ type rcopy struct {
 	adverb  bool // it is an adverb
 	left    int  // what a client has left out
 
-	device  *verbs.Device // of tests; nil is any
-	address string        // to listen on; empty is all
+	devices []*verbs.Device // of tests; nil is any
+	address string          // to listen on; empty is all
 }
 
 func runRcopy(inv *cli.Invocation) int {
@@ -129,15 +129,12 @@ func destination(operand, source string) (host, path string) {
 }
 
 func (r *rcopy) dial(host string) (net.Conn, error) {
-	d := rsocket.Dialer{Device: r.device, Config: rsocket.Config{SendBuffer: 1 << 20, Security: r.security}}
+	d := rsocket.Dialer{Devices: r.devices, Config: rsocket.Config{SendBuffer: 1 << 20, Security: r.security}}
 	return d.DialContext(r.Ctx, "rsocket", net.JoinHostPort(host, r.port))
 }
 
 func (r *rcopy) listen() (net.Listener, error) {
-	lc := rsocket.ListenConfig{Config: rsocket.Config{RecvBuffer: 1 << 20, Security: r.security}}
-	if r.device != nil {
-		lc.Devices = []*verbs.Device{r.device}
-	}
+	lc := rsocket.ListenConfig{Devices: r.devices, Config: rsocket.Config{RecvBuffer: 1 << 20, Security: r.security}}
 	return lc.Listen(r.Ctx, "rsocket", net.JoinHostPort(r.address, r.port))
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 	"github.com/adverb-rdma/adverb/rdmatest"
 	"github.com/adverb-rdma/adverb/rsocket"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // startListening starts a command that listens, and returns the port.
@@ -244,7 +245,7 @@ func TestRcopyLoss(t *testing.T) {
 	}
 	host := gid.GID.Addr().String()
 	heard, say := io.Pipe() // says when it listens
-	server := &rcopy{Invocation: &cli.Invocation{Ctx: ctx, Stdout: say, Stderr: io.Discard}, port: "7427", into: into, limits: rcopyLimits, device: b, address: host}
+	server := &rcopy{Invocation: &cli.Invocation{Ctx: ctx, Stdout: say, Stderr: io.Discard}, port: "7427", into: into, limits: rcopyLimits, devices: []*verbs.Device{b}, address: host}
 	served := make(chan error, 1)
 	go func() { served <- server.serve() }()
 	if _, err := bufio.NewReader(heard).ReadString('\n'); err != nil {
@@ -252,7 +253,7 @@ func TestRcopyLoss(t *testing.T) {
 	}
 	heard.Close()
 	var out bytes.Buffer
-	client := &rcopy{Invocation: &cli.Invocation{Ctx: ctx, Stdout: &out, Stderr: io.Discard}, port: "7427", verify: true, device: a}
+	client := &rcopy{Invocation: &cli.Invocation{Ctx: ctx, Stdout: &out, Stderr: io.Discard}, port: "7427", verify: true, devices: []*verbs.Device{a}}
 	if err := client.copy(source, "["+host+"]:/copy"); err != nil {
 		t.Errorf("%v: %s", err, out.String())
 	}
