@@ -233,10 +233,10 @@ func TestFlags(t *testing.T) {
 		{[]string{"-t", "5"}, "--time 5: it is a duration such as 300ms"},
 		{[]string{"-t", "1ns"}, "from 1ms to 1m0s"},
 		{[]string{"-p", "adverb,nope"}, `--peers: there is no "nope"; there are adverb, adverb_plain, adverb_sleeps, probe,`},
-		{[]string{"-w", ""}, `--workloads: there is no ""; there are write_64,`},
 		{[]string{"-n", "wan"}, `--networks: there is no "wan"; there are loopback, memory, veth9000, veth1500`},
 		{[]string{"--cpus", "0"}, `cores "0": give two numbers`},
 		{[]string{"--cpus", "0,-1"}, `cores "0,-1": give two numbers`},
+		{[]string{"-w", ""}, "read --workloads: the text is empty"},
 		{[]string{"fast"}, `unknown operand "fast"`},
 	} {
 		code, stdout, stderr := tool.Run(t.Context(), append([]string{"adverb", "bench"}, tt.args...)...)
