@@ -75,7 +75,7 @@ func TestShortage(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer l.Close()
-				d := rsocket.Dialer{Device: deviceAt(t, device, here)}
+				d := rsocket.Dialer{Devices: []*verbs.Device{deviceAt(t, device, here)}}
 				_, err = d.Dial("rsocket", l.Addr().String())
 				if text := map[string]string{"soft_lo": "the peer has no resources for the connection", "iw_lo": "it cannot serve this one"}[device]; err == nil || !strings.Contains(err.Error(), text) {
 					t.Errorf("dial: %v, want an error that says %q", err, text)
@@ -107,7 +107,7 @@ func TestShortageOfDescriptors(t *testing.T) {
 	const dials = 8 // one of them comes to a shard that has no sockets yet
 	if to := os.Getenv(envServer); to != "" {
 		bufio.NewReader(os.Stdin).ReadString('\n')                       // until the server has none
-		d := rsocket.Dialer{Device: deviceAt(t, "soft_lo", ourAddr(83))} // what comes to one address is passed on to others there
+		d := rsocket.Dialer{Devices: []*verbs.Device{deviceAt(t, "soft_lo", ourAddr(83))}} // what comes to one address is passed on to others there
 		for range dials {
 			c, err := d.Dial("rsocket", to)
 			if err != nil {

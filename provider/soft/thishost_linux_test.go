@@ -139,7 +139,7 @@ func TestReuseAddr(t *testing.T) {
 			bind(0, true, rdmacm.ErrAddrInUse)
 			bind(1, true, rdmacm.ErrAddrInUse)
 			bind(1, false, rdmacm.ErrAddrInUse)
-			_, err := (&rdmacm.Dialer{Device: devs[1]}).Dial(t.Context(), netip.AddrPortFrom(at.Addr(), at.Port()+1), nil)
+			_, err := (&rdmacm.Dialer{Devices: []*verbs.Device{devs[1]}}).Dial(t.Context(), netip.AddrPortFrom(at.Addr(), at.Port()+1), nil)
 			if !errors.Is(err, rdmacm.ErrRefused) {
 				t.Errorf("dialing another port: got error %v, want %v", err, rdmacm.ErrRefused)
 			}

@@ -160,7 +160,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 				r.Reject([]byte("here"))
 			}
 		}()
-		_, err = (&rdmacm.Dialer{Device: peer}).Dial(context.Background(), netip.MustParseAddrPort("10.0.0.1:7000"), nil)
+		_, err = (&rdmacm.Dialer{Devices: []*verbs.Device{peer}}).Dial(context.Background(), netip.MustParseAddrPort("10.0.0.1:7000"), nil)
 		var rej *rdmacm.RejectError
 		if !errors.As(err, &rej) || !strings.HasPrefix(string(rej.PrivateData), "here") {
 			t.Errorf("dialing a device that has come again: got error %v, want the listener's no", err)
