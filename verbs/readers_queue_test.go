@@ -251,7 +251,7 @@ func TestReaderAtomicsFail(t *testing.T) {
 	x.Send(atomic(x, local.SGE(0, 8), remote.Remote(0)))
 	failed("QP without the flag", verbs.WCRemInvReqErr, "an operation its QP does not take")
 
-	x, y = pair(t, rdmatest.Options{Retry: verbs.Retry{Timeout: 14, RetryCount: 7, RNRRetryCount: 7}})
+	x, y = pair(t, rdmatest.Options{Retry: verbs.Retry{MaxRDAtomic: rdmatest.Zero}})
 	local, remote = x.MR(16), y.MR(16)
 	x.Send(atomic(x, local.SGE(0, 8), remote.Remote(0)))
 	failed("no outstanding READs or atomics allowed", verbs.WCLocQPOpErr, "MAX_QP_RD_ATOMIC is 0, which allows no READ or atomic")
