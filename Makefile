@@ -74,7 +74,7 @@ SEQUENTIAL = /internal/(transport|recovery|cm|iwarp|mpa|whole)$$
 race:
 	@if printf '#include <stdlib.h>\n' | $$($(GO) env CC) -x c -fsyntax-only - 2>/dev/null; then \
 		CGO_ENABLED=1 $(GO) test -race -short $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)') && \
-		CGO_ENABLED=1 $(GO) test -race -short -run 'Lend|Region|Window|Dereg|MemoryFault' ./internal/transport; \
+		CGO_ENABLED=1 $(GO) test -race -short -run 'TestMemoryIsLeft|TestLendHolds|TestLateReadKeepsLaterOnes|TestMemoryFault' ./internal/transport; \
 	elif [ "$$CI" = true ]; then \
 		echo "race: no C compiler, and CI must not go without: install gcc and libc6-dev" >&2; exit 1; \
 	else \

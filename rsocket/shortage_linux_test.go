@@ -106,7 +106,7 @@ func TestShortage(t *testing.T) {
 func TestShortageOfDescriptors(t *testing.T) {
 	const dials = 8 // one of them comes to a shard that has no sockets yet
 	if to := os.Getenv(envServer); to != "" {
-		bufio.NewReader(os.Stdin).ReadString('\n')                       // until the server has none
+		bufio.NewReader(os.Stdin).ReadString('\n')                                         // until the server has none
 		d := rsocket.Dialer{Devices: []*verbs.Device{deviceAt(t, "soft_lo", ourAddr(83))}} // what comes to one address is passed on to others there
 		for range dials {
 			c, err := d.Dial("rsocket", to)
