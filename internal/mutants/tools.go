@@ -45,7 +45,7 @@ var toolMutants = []mutant{
 	{"Options cannot ask for no retry", "rdmatest/endpoint.go",
 		"	case 0:\n		return usual\n", "", "./rdmatest", "TestOptions"},
 	{"the end of a recorded stream has no sequence number", "internal/link/pcap/stream.go",
-		"tcp.SYN || tcp.FIN {", "tcp.SYN {", "./internal/link/pcap", "TestStreamEnd"},
+		"flags&(tcpSYN|tcpFIN) != 0 {", "flags&tcpSYN != 0 {", "./internal/link/pcap", "TestStreamEnd"},
 	{"operations of the warm-up count when nothing more comes", "cmd/adverb/internal/bench/meter.go",
 		"	if m.counting {\n		m.ops", "	if true {\n		m.ops", "./cmd/adverb/internal/bench", "TestMeterExpires"},
 	{"an exchange tries a host's first address alone", "cmd/adverb/internal/clib/lookup.go",

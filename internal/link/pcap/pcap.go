@@ -15,16 +15,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
-
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
 const (
-	maxPayload = 1<<16 - 1 - 20 - 8 // bytes: what an IPv4 packet has room for behind its header and UDP's
-	hopLimit   = 64                 // hop limit or TTL; the sender chooses it, and the ICRC does not cover it
+	maxPayload = 1<<16 - 1 - ipv4Size - udpSize // bytes: what an IPv4 packet has room for behind its header and UDP's
+	hopLimit   = 64                             // hop limit or TTL; the sender chooses it, and the ICRC does not cover it
 )
 
 // Options of New.
@@ -39,8 +35,7 @@ type Writer struct {
 	outgoingOnly bool
 
 	mu     sync.Mutex
-	ng     *pcapgo.NgWriter
-	buffer gopacket.SerializeBuffer
+	file   *blocks
 	dirty  bool // something was written since the latest Flush
 	closed bool
 	err    error // the first error; nothing is written after it
@@ -48,22 +43,14 @@ type Writer struct {
 
 // New returns a Writer that writes to w. It buffers until Flush or Close is called.
 func New(w io.Writer, o Options) (*Writer, error) {
-	// The NgWriter needs an interface at once. Those of the links come after it.
-	first := linkInterface("adverb")
-	options := pcapgo.DefaultNgWriterOptions
-	options.SectionInfo.Application = "adverb"
-	ng, err := pcapgo.NewNgWriterInterface(w, first, options)
+	file, err := newBlocks(w, "adverb")
+	if err == nil {
+		_, err = file.addInterface("adverb") // some readers want an interface even where no link follows
+	}
 	if err != nil {
 		return nil, fmt.Errorf("begin pcapng file: %w", err)
 	}
-	return &Writer{outgoingOnly: o.OutgoingOnly, ng: ng, buffer: gopacket.NewSerializeBuffer(), dirty: true}, nil
-}
-
-func linkInterface(name string) pcapgo.NgInterface {
-	i := pcapgo.DefaultNgInterface
-	i.Name = name
-	i.LinkType = layers.LinkTypeRaw // IPv4 or IPv6, without a header in front
-	return i
+	return &Writer{outgoingOnly: o.OutgoingOnly, file: file, dirty: true}, nil
 }
 
 // Middleware returns middleware that writes the datagrams of a link. Each link is an interface of
@@ -75,7 +62,7 @@ func (w *Writer) Middleware() link.Middleware {
 		l := &recorded{Link: inner, w: w}
 		if w.usable() {
 			var err error
-			l.iface, err = w.ng.AddInterface(linkInterface(inner.Addr().String()))
+			l.iface, err = w.file.addInterface(inner.Addr().String())
 			w.fail(err)
 		}
 		return l
@@ -114,7 +101,7 @@ func (w *Writer) fail(err error) {
 func (w *Writer) flush() {
 	if w.dirty && w.usable() {
 		w.dirty = false
-		w.fail(w.ng.Flush())
+		w.fail(w.file.flush())
 	}
 }
 
@@ -145,35 +132,15 @@ func (w *Writer) writeOne(iface int, now time.Time, d *link.Datagram, id uint16,
 	if len(payload) > maxPayload {
 		return nil // no link can send it either
 	}
-	udp := &layers.UDP{SrcPort: layers.UDPPort(d.Src.Port()), DstPort: layers.UDPPort(d.Dst.Port())}
-	src, dst := d.Src.Addr(), d.Dst.Addr()
-	var ip gopacket.SerializableLayer
-	if src.Is4() && dst.Is4() {
-		v4 := &layers.IPv4{Version: 4, TOS: d.TrafficClass, Id: id, Flags: layers.IPv4DontFragment, TTL: hopLimit,
-			Protocol: layers.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
-		_ = udp.SetNetworkLayerForChecksum(v4)
-		ip = v4
-	} else {
-		src, dst := src.As16(), dst.As16()
-		v6 := &layers.IPv6{Version: 6, TrafficClass: d.TrafficClass, FlowLabel: d.FlowLabel, HopLimit: hopLimit,
-			NextHeader: layers.IPProtocolUDP, SrcIP: src[:], DstIP: dst[:]}
-		_ = udp.SetNetworkLayerForChecksum(v6)
-		ip = v6
-	}
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(w.buffer, options, ip, udp, gopacket.Payload(payload)); err != nil {
-		return err
-	}
-	direction := pcapgo.NgEpbFlagDirectionInbound
+	ip := ipHeader{src: d.Src.Addr(), dst: d.Dst.Addr(), trafficClass: d.TrafficClass, id: id, flowLabel: d.FlowLabel}
+	way := inbound
 	if outgoing {
-		direction = pcapgo.NgEpbFlagDirectionOutbound
+		way = outbound
 	}
-	packet := w.buffer.Bytes()
 	w.dirty = true
-	return w.ng.WritePacketWithOptions(
-		gopacket.CaptureInfo{Timestamp: now, CaptureLength: len(packet), Length: len(packet), InterfaceIndex: iface},
-		packet,
-		pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: direction}})
+	return w.file.packet(iface, now, way, func(b []byte) []byte {
+		return appendUDP(b, &ip, d.Src.Port(), d.Dst.Port(), payload)
+	})
 }
 
 // recorded is the link that Middleware makes.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -171,6 +172,78 @@ func TestIPv6(t *testing.T) {
 	ip := packets[0].NetworkLayer().(*layers.IPv6)
 	if ip.SrcIP.String() != "fd00::1" || ip.DstIP.String() != "fd00::2" || ip.TrafficClass != 0x12 || ip.FlowLabel != 0xabcde {
 		t.Errorf("%+v, want traffic class 0x12 and flow label 0xabcde from fd00::1 to fd00::2", ip)
+	}
+}
+
+// The checksums are right for payloads of any length. One that comes out as 0 is written as 0xffff, since 0 in a UDP
+// header means that there is none.
+func TestChecksums(t *testing.T) {
+	for _, addrs := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"fd00::1", "fd00::2"}, {"::ffff:10.0.0.1", "fd00::2"}} {
+		var file bytes.Buffer
+		w := newWriter(t, &file, pcap.Options{OutgoingOnly: true})
+		a, b := openPair(t, sim.Config{}, w, addrs[0], addrs[1])
+		send := func(payload []byte) *layers.UDP {
+			t.Helper()
+			if err := errors.Join(a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: payload}}), w.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			packets := read(t, file.Bytes())
+			udp := packets[len(packets)-1].TransportLayer().(*layers.UDP)
+			if !bytes.Equal(udp.Payload, payload) {
+				t.Fatalf("%v: payload %x, want %x", addrs, udp.Payload, payload)
+			}
+			return udp
+		}
+		for n := range 9 {
+			send(bytes.Repeat([]byte{0xfe}, n))
+		}
+		rest := send([]byte{0, 0}).Checksum
+		if c := send([]byte{byte(rest >> 8), byte(rest)}).Checksum; c != 0xffff {
+			t.Errorf("%v: checksum %#04x of words whose sum is 0xffff, want 0xffff", addrs, c)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The file says which way a packet went, when to the nanosecond, and over which link.
+func TestDirections(t *testing.T) {
+	var file bytes.Buffer
+	w := newWriter(t, &file, pcap.Options{})
+	a, b := openPair(t, sim.Config{}, w, "10.0.0.1", "10.0.0.2")
+	before := time.Now()
+	if err := a.Send([]link.Datagram{{Src: a.Source(1), Dst: b.Addr(), Payload: []byte("hello")}}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Recv(make([]link.Datagram, 1)); n != 1 || err != nil {
+		t.Fatalf("Recv = %d, %v; want 1", n, err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapgo.NewNgReader(&file, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		name string
+		way  pcapgo.NgEpbFlag
+	}{{"10.0.0.1:4791", pcapgo.NgEpbFlagDirectionOutbound}, {"10.0.0.2:4791", pcapgo.NgEpbFlagDirectionInbound}} {
+		_, info, options, err := r.ReadPacketDataWithOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, err := r.Interface(info.InterfaceIndex)
+		if err != nil || i.Name != want.name || i.Resolution().Exponent != -9 {
+			t.Errorf("interface %+v, %v; want %s, with nanoseconds", i, err, want.name)
+		}
+		if options.Flags == nil || options.Flags.Direction != want.way {
+			t.Errorf("%s: flags %+v, want direction %v", want.name, options.Flags, want.way)
+		}
+		if at := info.Timestamp; at.Before(before.Round(0)) || at.After(time.Now()) {
+			t.Errorf("%s: the packet is of %v, want the time of this test", want.name, at)
+		}
 	}
 }
 

@@ -5,10 +5,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 )
 
 // segmentSize is how many bytes of a stream a packet of the file has at most. Those on the wire are smaller.
@@ -26,13 +22,13 @@ func (w *Writer) Stream(c net.Conn) net.Conn {
 	w.mu.Lock()
 	if w.usable() {
 		var err error
-		s.iface, err = w.ng.AddInterface(linkInterface(s.local.String()))
+		s.iface, err = w.file.addInterface(s.local.String())
 		w.fail(err)
 	}
 	w.mu.Unlock()
-	s.segment(true, layers.TCP{SYN: true}, nil)
-	s.segment(false, layers.TCP{SYN: true, ACK: true}, nil)
-	s.segment(true, layers.TCP{ACK: true}, nil)
+	s.segment(true, tcpSYN, nil)
+	s.segment(false, tcpSYN|tcpACK, nil)
+	s.segment(true, tcpACK, nil)
 	_ = w.Flush()
 	return s
 }
@@ -88,7 +84,7 @@ func (s *recordedStream) fin() {
 	s.finished = true
 	s.mu.Unlock()
 	if !done {
-		s.segment(true, layers.TCP{FIN: true, ACK: true}, nil)
+		s.segment(true, tcpFIN|tcpACK, nil)
 		_ = s.w.Flush()
 	}
 }
@@ -98,59 +94,41 @@ func (s *recordedStream) data(outgoing bool, b []byte) {
 	defer s.w.Flush()
 	for len(b) > 0 {
 		n := min(len(b), segmentSize)
-		s.segment(outgoing, layers.TCP{ACK: true, PSH: n == len(b)}, b[:n])
+		flags := uint8(tcpACK)
+		if n == len(b) {
+			flags |= tcpPSH
+		}
+		s.segment(outgoing, flags, b[:n])
 		b = b[n:]
 	}
 }
 
-// segment writes a segment with the flags of tcp.
-func (s *recordedStream) segment(outgoing bool, tcp layers.TCP, payload []byte) {
+// segment writes a segment with these flags.
+func (s *recordedStream) segment(outgoing bool, flags uint8, payload []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	src, dst, direction := s.local, s.remote, pcapgo.NgEpbFlagDirectionOutbound
-	tcp.Seq, tcp.Ack = s.out, s.in
 	length := uint32(len(payload))
-	if tcp.SYN || tcp.FIN {
+	if flags&(tcpSYN|tcpFIN) != 0 {
 		length++
 	}
+	src, dst, way := s.local, s.remote, outbound
+	tcp := tcpHeader{seq: s.out, ack: s.in, flags: flags}
 	if outgoing {
 		s.out += length
 	} else {
-		src, dst, direction = dst, src, pcapgo.NgEpbFlagDirectionInbound
-		tcp.Seq, tcp.Ack = s.in, s.out
+		src, dst, way = dst, src, inbound
+		tcp.seq, tcp.ack = s.in, s.out
 		s.in += length
 	}
-	if !tcp.ACK {
-		tcp.Ack = 0
+	if flags&tcpACK == 0 {
+		tcp.ack = 0
 	}
-	tcp.SrcPort, tcp.DstPort, tcp.Window = layers.TCPPort(src.Port()), layers.TCPPort(dst.Port()), 0xffff
+	tcp.srcPort, tcp.dstPort = src.Port(), dst.Port()
+	ip := ipHeader{src: src.Addr().Unmap(), dst: dst.Addr().Unmap()}
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	if s.w.usable() {
-		s.w.fail(s.w.writeSegment(s.iface, src.Addr().Unmap(), dst.Addr().Unmap(), &tcp, payload, direction))
+		s.w.dirty = true
+		s.w.fail(s.w.file.packet(s.iface, time.Now(), way, func(b []byte) []byte { return appendTCP(b, &ip, &tcp, payload) }))
 	}
-}
-
-func (w *Writer) writeSegment(iface int, src, dst netip.Addr, tcp *layers.TCP, payload []byte, direction pcapgo.NgEpbFlag) error {
-	var ip gopacket.SerializableLayer
-	if src.Is4() && dst.Is4() {
-		v4 := &layers.IPv4{Version: 4, Flags: layers.IPv4DontFragment, TTL: hopLimit,
-			Protocol: layers.IPProtocolTCP, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
-		_ = tcp.SetNetworkLayerForChecksum(v4)
-		ip = v4
-	} else {
-		src, dst := src.As16(), dst.As16()
-		v6 := &layers.IPv6{Version: 6, HopLimit: hopLimit, NextHeader: layers.IPProtocolTCP, SrcIP: src[:], DstIP: dst[:]}
-		_ = tcp.SetNetworkLayerForChecksum(v6)
-		ip = v6
-	}
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(w.buffer, options, ip, tcp, gopacket.Payload(payload)); err != nil {
-		return err
-	}
-	packet := w.buffer.Bytes()
-	w.dirty = true
-	return w.ng.WritePacketWithOptions(
-		gopacket.CaptureInfo{Timestamp: time.Now(), CaptureLength: len(packet), Length: len(packet), InterfaceIndex: iface},
-		packet, pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: direction}})
 }
