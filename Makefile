@@ -10,7 +10,7 @@ SIMTIME  ?= 1m
 SIMFIRST ?= 0
 SIMJOBS  ?= 1
 # Systems beside this one on which the module must build, vet and have tests that compile.
-CROSS    ?= darwin windows
+CROSS    ?= darwin windows freebsd
 # Processors of 32 bits, on which it must do so too.
 CROSS32  ?= 386 arm
 
