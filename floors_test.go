@@ -76,6 +76,7 @@ var floors = []struct {
 	{"rdmacm", 4},
 	{"rdmapool", 4},
 
+	{"internal/promtext", 3},
 	{"internal/transport", 3},
 	{"internal/connector", 3},
 	{"internal/iwarp", 3},

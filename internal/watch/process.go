@@ -204,7 +204,7 @@ func (d *Device) rename(suffix string) {
 
 // count fills in how many objects there are, and what each QP has counted.
 func (d *Device) count(r *verbs.Resources, w Want) {
-	d.Count = map[string]int{"qp": len(r.QP), "cm_id": len(r.CMID)}
+	d.Count = countOf(r)
 	if w != WantQPStat {
 		return
 	}
@@ -219,11 +219,15 @@ func (d *Device) count(r *verbs.Resources, w Want) {
 	}
 }
 
-// list fills in what is open.
-func (d *Device) list(r *verbs.Resources) {
-	d.Count = map[string]int{
+func countOf(r *verbs.Resources) map[string]int {
+	return map[string]int{
 		"pd": len(r.PD), "cq": len(r.CQ), "qp": len(r.QP), "mr": len(r.MR), "mw": len(r.MW), "srq": len(r.SRQ), "ah": r.AH, "cm_id": len(r.CMID),
 	}
+}
+
+// list fills in what is open.
+func (d *Device) list(r *verbs.Resources) {
+	d.Count = countOf(r)
 	d.PD = slices.Clone(first(r.PD, maxObjects))
 	for _, c := range first(r.CQ, maxObjects) {
 		d.CQ = append(d.CQ, CQ(c))

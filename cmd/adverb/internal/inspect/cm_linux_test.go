@@ -62,7 +62,7 @@ func connected(t *testing.T, device string) (x, y *rdmacm.Conn) {
 }
 
 // cmDevices are one of each kind, which no other program of the host has open under these names.
-var cmDevices = []string{"soft_lo@127.31.7.2", "iw_lo@127.31.7.3"}
+var cmDevices = []string{"soft_lo@127.30.7.2", "iw_lo@127.30.7.3"}
 
 // A port that is listened on and the two ends of a connection have a row each, for RoCE and for iWARP.
 func TestResCMID(t *testing.T) {

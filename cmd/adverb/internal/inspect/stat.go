@@ -22,6 +22,7 @@ var Stat = &cli.Command{
 		{Short: 'q', Long: "qp", Help: "a line for each QP"},
 		{Short: 'v', Long: "verbose", Help: "all counters that are not 0, by their names"},
 		jsonFlag,
+		{Long: "prometheus", Arg: "<[host]:port>", Help: "serve the counters at http://host:port/metrics; :9400 for this host"},
 	},
 	Operands: []cli.Values{device.Names},
 	Forms:    []cli.Form{{Args: "[options] [<dev>]"}},
@@ -39,6 +40,10 @@ table has totals since the device was opened, with -w what came since the line b
 
 TCP repeats what iWARP loses, and does not tell.
 
+With --prometheus the programs are asked when a server of Prometheus asks, and --qp adds the counters of
+each QP. The names are those of package adverbprom, with the labels pid and command besides. Who can reach
+the port can read them: without a host it is 127.0.0.1, and 0.0.0.0:9400 or [::]:9400 is every address.
+
 A program that runs with ADVERB_WATCH=0 does not answer. If others do not answer, or cannot all be asked
 within 10 s, the tool says so, and its status is 1. Linux only.
 `,
@@ -54,6 +59,7 @@ func runStat(inv *cli.Invocation) int {
 	var (
 		o             options
 		perQP, byName bool
+		address       string
 	)
 	operands, code, ok := inv.Parse(cli.ExitUsage, func(flag, arg string) bool {
 		known, ok := o.set(inv, flag, arg)
@@ -64,6 +70,8 @@ func runStat(inv *cli.Invocation) int {
 			perQP = true
 		case flag == "verbose":
 			byName = true
+		case flag == "prometheus":
+			address = arg
 		default:
 			cli.Undeclared(flag)
 		}
@@ -79,6 +87,13 @@ func runStat(inv *cli.Invocation) int {
 	want := watch.WantStat
 	if perQP {
 		want = watch.WantQPStat
+	}
+	if address != "" {
+		if o != (options{}) || byName {
+			inv.Errorf("%s: --prometheus goes with --qp and with a device alone\n", inv.Prog)
+			return cli.ExitUsage
+		}
+		return export(inv, address, want, dev)
 	}
 	o.growth = o.watch && !o.json
 	s := stat{inv: inv, perQP: perQP, byName: byName, watch: o.watch}
