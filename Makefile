@@ -50,6 +50,11 @@ lint:
 floors:
 	CGO_ENABLED=0 $(GO) test .
 
+# Writes api/next.txt, which has each name that packages export. What it changes is what users see.
+.PHONY: api
+api:
+	CGO_ENABLED=0 $(GO) test -count=1 -run '^TestAPI$$' . -args -update
+
 # go vet compiles all packages, and checks the types of their tests. make release links the tool.
 cross:
 	@for os in $(CROSS); do \
