@@ -115,11 +115,16 @@ report:
 	cd tools/benchmarks && $(GO) mod tidy -diff && $(GO) vet ./... && \
 		$(GO) tool -modfile=../go.mod staticcheck ./... && CGO_ENABLED=0 $(GO) test ./...
 
-# The tool for every system, into dist, with checksums.
+# The tool for every system, into dist, with a bill of materials and checksums. With VERSION=v0.1.0, in a clean checkout
+# of that tag, all that the release has.
 DIST ?= dist
-.PHONY: release
+.PHONY: release prepare
 release:
-	@GO='$(GO)' deploy/release.sh '$(DIST)'
+	@GO='$(GO)' deploy/release.sh '$(DIST)' '$(VERSION)'
+
+# Writes VERSION into the tree, for the commit that is to have its tag. CONTRIBUTING.md says what follows.
+prepare:
+	@$(GO) run ./internal/publish prepare '$(VERSION)' "$$(date -u +%F)"
 
 # The release is made, and thrown away.
 .PHONY: release-dry

@@ -68,6 +68,7 @@ var floors = []struct {
 	{"rsocket", 5},
 	{"internal/whole", 5},
 	{"internal/mutants", 5},
+	{"internal/publish", 5},
 	{"verbs/verbstest", 5},
 
 	{"internal/hca", 4},
