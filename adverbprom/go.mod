@@ -3,7 +3,7 @@ module github.com/adverb-rdma/adverb/adverbprom
 go 1.26.0
 
 require (
-	github.com/adverb-rdma/adverb v0.0.0
+	github.com/adverb-rdma/adverb v0.0.0-00010101000000-000000000000
 	github.com/prometheus/client_golang v1.25.0
 )
 
@@ -25,4 +25,7 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
+// For the work on both. Go heeds it here alone: users get the adverb that is required above, or a later one. Until the
+// first release that is a version below every commit, so that any commit of adverb goes with any of adverbprom. make
+// prepare writes the version of a release.
 replace github.com/adverb-rdma/adverb => ../
