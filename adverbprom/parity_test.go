@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
 	"github.com/adverb-rdma/adverb/adverbprom"
 	"github.com/adverb-rdma/adverb/internal/promtext"
 	"github.com/adverb-rdma/adverb/internal/watch"
@@ -42,15 +45,14 @@ func TestParity(t *testing.T) {
 	if err := promtext.Write(&text, []watch.Process{{Devices: []watch.Device{d}}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	outside, help := map[string]string{}, ""
-	for line := range strings.Lines(text.String()) {
-		f := strings.SplitN(strings.TrimSpace(line), " ", 4)
-		switch {
-		case len(f) == 4 && f[1] == "HELP":
-			help = f[3]
-		case len(f) == 4 && f[1] == "TYPE":
-			outside[f[2]] = f[3] + " " + help
-		}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	read, err := parser.TextToMetricFamilies(strings.NewReader(text.String()))
+	if err != nil {
+		t.Fatalf("%v in what is served:\n%s", err, &text)
+	}
+	outside := map[string]string{}
+	for _, f := range read {
+		outside[f.GetName()] = strings.ToLower(f.GetType().String()) + " " + f.GetHelp()
 	}
 	delete(outside, "adverb_programs") // of the exporter itself
 	if len(inside) < 50 || !maps.Equal(inside, outside) {
