@@ -610,4 +610,4 @@ var mutants = slices.Concat([]mutant{
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
 }, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants, fenceMutants,
 	foreignMutants, faultMutants, identityMutants, rpcMutants, doorMutants, timesMutants, siwMutants, addressMutants,
-	limitMutants, claimMutants, attackMutants, habitMutants, adoptMutants)
+	limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants)

@@ -1,7 +1,7 @@
 package main
 
-// Captures, and what leaves a program by other ways than packets.
-var adoptMutants = []mutant{
+// What leaves a program by other ways than packets: captures, counters; and what leaves the project: releases.
+var releaseMutants = []mutant{
 	{"a checksum of zero says that there is none", "internal/link/pcap/header.go",
 		"	if c == 0 { //", "	if false { //", "./internal/link/pcap", "TestChecksums"},
 	{"an odd last byte is not in the checksum", "internal/link/pcap/header.go",
@@ -18,4 +18,14 @@ var adoptMutants = []mutant{
 		"		host = \"127.0.0.1\"\n", "", "./cmd/adverb/internal/inspect", "TestExport"},
 	{"any number of requests wait for their turn", "cmd/adverb/internal/inspect/export.go",
 		"waiting: make(chan struct{}, maxTurns)", "waiting: make(chan struct{}, 2*maxTurns)", "./cmd/adverb/internal/inspect", "TestExportTurns"},
+
+	// Releases.
+	{"a release keeps the exceptions of the one before", "internal/publish/tree.go",
+		"write(apiExcept, head(strings.SplitAfter(text[apiExcept], \"\\n\")))", "write(apiExcept, text[apiExcept])", "./internal/publish", "TestPrepare"},
+	{"notes run into those of the release before", "internal/publish/tree.go",
+		"	text, _, _ = strings.Cut(text, \"\\n## \")\n", "", "./internal/publish", "TestPrepare"},
+	{"a bill of materials without Go's library", "internal/publish/sbom.go",
+		"[]component{module(\"std\", strings.TrimPrefix(info.GoVersion, \"go\"), \"\")}", "[]component{}", "./internal/publish", "TestSBOM"},
+	{"what breaks the API is not told", "api_test.go",
+		"for _, l := range missing(gone, except) {", "for _, l := range missing(nil, except) {", ".", "TestAPIBreaks"},
 }
