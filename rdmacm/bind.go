@@ -115,9 +115,10 @@ func (b *binding) take(ps PortSpace, number uint16) error {
 	return nil
 }
 
-// isUnusable reports whether an error of Claim is about the address, and not about the port.
+// isUnusable reports whether an error of Claim is about the address, and not about the port. ENODEV is a device that has
+// lost the address since it was asked for its addresses.
 func isUnusable(err error) bool {
-	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, verbs.ErrUnsupported)
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV) || errors.Is(err, verbs.ErrUnsupported)
 }
 
 // inUse says of a port that is in use which one that is.

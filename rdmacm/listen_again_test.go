@@ -2,10 +2,13 @@ package rdmacm
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // An ID keeps the port that BindAddr has taken if Listen finds it in use at a further address, one that could not
@@ -50,4 +53,24 @@ func TestListenFailsAndKeepsPort(t *testing.T) {
 		t.Errorf("the port that the call had taken: got %v, want it free", err)
 	}
 	b.releasePorts()
+}
+
+// TestUnusable: a binding to all addresses passes over an address that cannot be used, such as one that its device has lost in
+// the meantime, and not over a port that somebody has.
+func TestUnusable(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{fmt.Errorf("claim: %w", syscall.EADDRNOTAVAIL), true},
+		{verbs.Errorf(syscall.ENODEV, "device iw_lo does not have the address 127.0.0.1"), true},
+		{verbs.Errorf(verbs.ErrUnsupported, "iWARP has no datagrams"), true},
+		{verbs.Errorf(ErrAddrInUse, "port 7"), false},
+		{syscall.EMFILE, false},
+	} {
+		if got := isUnusable(tt.err); got != tt.want {
+			t.Errorf("%v is about the address: %v, want %v", tt.err, got, tt.want)
+		}
+	}
 }
