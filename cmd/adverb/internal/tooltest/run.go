@@ -123,7 +123,7 @@ func (t *Tool) Main(m *testing.M) {
 const quitTime = 10 * time.Second
 
 // StartProcess runs the tool as a process of its own. It returns when the tool has printed a line
-// or has ended. The end of ctx ends the process, which says on stderr where it was.
+// or has ended. The end of ctx ends the process, which says on stderr where it was. The end of the test kills it.
 func StartProcess(ctx context.Context, t *testing.T, argv ...string) *Started {
 	t.Helper()
 	exe, err := os.Executable()
@@ -153,7 +153,13 @@ func StartProcess(ctx context.Context, t *testing.T, argv ...string) *Started {
 	s := &Started{Done: make(chan Result, 1), PID: cmd.Process.Pid}
 	out := bufio.NewReader(stdout)
 	s.FirstLine, _ = out.ReadString('\n')
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		cmd.Process.Kill() // if it runs still
+		<-ended
+	})
 	go func() {
+		defer close(ended)
 		rest, _ := io.ReadAll(out)
 		cmd.Wait() // the exit status tells of a failure
 		s.Done <- Result{cmd.ProcessState.ExitCode(), s.FirstLine + string(rest), stderr.String()}
