@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -82,6 +85,11 @@ func dialOwn(t *testing.T, l net.Listener, to string, without netip.Addr) {
 		done <- err
 	}()
 	c, err := rsocket.Dial("rsocket", to)
+	// Devices and listeners hear of an address a moment after the kernel has it.
+	early := func() bool { return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ECONNREFUSED) }
+	for limit := time.Now().Add(patience); early() && time.Now().Before(limit); runtime.Gosched() {
+		c, err = rsocket.Dial("rsocket", to)
+	}
 	if err != nil {
 		t.Fatalf("without %v: dialing %s of a listener on %v: got error %v, want none", without, to, l.Addr(), err)
 	}
