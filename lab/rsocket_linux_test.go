@@ -19,7 +19,6 @@ import (
 	_ "github.com/adverb-rdma/adverb/provider/soft" // the devices of our end
 	"github.com/adverb-rdma/adverb/rdmacm"
 	"github.com/adverb-rdma/adverb/rsocket"
-	"github.com/adverb-rdma/adverb/verbs"
 )
 
 // rstream and riostream of rdma-core, with this test as the other end: it is the client or the server that the C
@@ -171,7 +170,7 @@ func runRstream(ctx context.Context, t *testing.T, l *Lab, s scenario, size int)
 	client := s.server == "kernel"
 	if client {
 		peer = s.startCM(ctx, t, guest, cmPort{rdmacm.PortSpaceTCP, port}, append(argv, "-b", guest.Addr(s.v6).String())...)
-		d := rsocket.Dialer{Config: cfg, Devices: []*verbs.Device{dev}}
+		d := rsocket.Dialer{Config: cfg, Devices: devices(dev)}
 		var err error
 		if conn, err = d.DialContext(ctx, "rsocket", net.JoinHostPort(guest.Addr(s.v6).String(), port)); err != nil {
 			t.Fatalf("%v\n%s", err, peer.Report())

@@ -66,6 +66,9 @@ func NewID(ch *EventChannel, ps PortSpace) (*ID, error) {
 	if !ps.known() {
 		return nil, &OpError{Op: "create id", Err: verbs.Errorf(verbs.ErrUnsupported, "port space %v: use RDMA_PS_TCP, RDMA_PS_UDP or RDMA_PS_IB", ps)}
 	}
+	if i := slices.Index(ch.devices, nil); i >= 0 {
+		return nil, &OpError{Op: "create id", Err: verbs.Errorf(verbs.ErrInvalid, "device %d of %d is nil: name none for those of the registered providers", i, len(ch.devices))}
+	}
 	id := &ID{ps: ps, ch: ch}
 	id.qpType = ps.qpType()
 	if err := ch.attach(); err != nil {

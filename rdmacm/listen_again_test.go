@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -71,6 +72,19 @@ func TestUnusable(t *testing.T) {
 	} {
 		if got := isUnusable(tt.err); got != tt.want {
 			t.Errorf("%v is about the address: %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestNilDevice: a device that is nil is refused in words, by both ends.
+func TestNilDevice(t *testing.T) {
+	none := []*verbs.Device{nil}
+	at := netip.MustParseAddrPort("127.0.0.1:7")
+	_, dial := (&Dialer{Devices: none}).Dial(t.Context(), at, nil)
+	_, listen := (&ListenConfig{Devices: none}).Listen(at)
+	for op, err := range map[string]error{"dial": dial, "listen": listen} {
+		if !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), "device 0 of 1 is nil") {
+			t.Errorf("%s: got error %v, want that device 0 is nil", op, err)
 		}
 	}
 }
