@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -65,9 +66,29 @@ func SetAddress(ifname string, p netip.Prefix, flags uint8, on bool) error {
 	ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
 	ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
 	if on {
-		return Configure(unix.RTM_NEWADDR, netlink.Create, b, ae)
+		err := Configure(unix.RTM_NEWADDR, netlink.Create, b, ae)
+		if err == nil && p.Addr().Is6() && flags&unix.IFA_F_NODAD != 0 {
+			err = awaitLocal(p.Addr().WithZone(ifname))
+		}
+		return err
 	}
 	return Configure(unix.RTM_DELADDR, 0, b, ae)
+}
+
+// awaitLocal waits until the kernel answers at an address of its own. For IPv6 it does so a moment after it has the address.
+func awaitLocal(addr netip.Addr) error {
+	to := netip.AddrPortFrom(addr, 9).String()
+	for limit := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		c, err := net.Dial("tcp6", to)
+		switch {
+		case err == nil:
+			return c.Close()
+		case errors.Is(err, unix.ECONNREFUSED):
+			return nil
+		case time.Now().After(limit):
+			return err
+		}
+	}
 }
 
 // Configure sends a message to the kernel that changes its network.
