@@ -10,7 +10,7 @@ import (
 // before it is acknowledged whole, a loss costs half of a window at the mean. So a burst may be twice as long as a window
 // that slides, for the same repeats.
 //
-// A host that handles together what comes at once needs less time for a packet of a burst. On the other hand nothing is in
+// A host that handles packets together which come at once needs less time for a packet of a burst. On the other hand nothing is in
 // flight for a round trip between two bursts. A trial of both shows which counts for more: the time of a packet is the RTT
 // by the packets in flight. docs/LOSS.md has the figures.
 //
@@ -60,7 +60,7 @@ func (b *bursts) choose(suits bool, took time.Duration) {
 // turn begins bursts, or ends them. took is the time of a packet until now.
 func (b *bursts) turn(on bool, took uint32) { b.on, b.took, b.otherTook, b.losses = on, 0, took, 0 }
 
-// stop ends bursts, and keeps what is known.
+// stop ends bursts, and keeps the times that were measured.
 func (b *bursts) stop() { b.on = false }
 
 // begin begins a burst of n packets.

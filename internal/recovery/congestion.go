@@ -11,8 +11,8 @@ import "time"
 // acknowledge selectively. Where nothing at all came through, the window begins again at its least. From there it grows
 // quickly to half of its former size, and then slowly.
 //
-// A network that notifies of congestion (RoCEv2's CNP) halves the window too, once in a round trip: a notification says
-// early what a loss says late. Other controllers make something else of notifications.
+// A network that notifies of congestion (RoCEv2's CNP) halves the window too, once in a round trip: a notification is an
+// early loss. Other controllers answer notifications otherwise.
 type congestion struct {
 	window   uint64 // packets, from RestartWindow to FarWindow
 	ssthresh uint64 // below it slow start; above it the window grows by growth packets in a round trip, or less in a queue

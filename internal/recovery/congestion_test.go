@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// slowStartEnded is what says how much may be under way to a peer that repeats selectively, at first.
+// slowStartEnded is the first window toward a peer that acknowledges selectively.
 func slowStartEnded() congestion {
 	c := newCongestion(FarWindow)
 	c.EndSlowStart()
@@ -16,8 +16,8 @@ func slowStartEnded() congestion {
 // TestFirstWindow: the first window grows quickly until the first loss, or until it need not be small.
 func TestFirstWindow(t *testing.T) {
 	for name, x := range map[string]struct {
-		then                       func(c *congestion)
-		window, slowStartEnded, by uint64 // after that, when it is slowStartEnded, and by a window that is acknowledged
+		then              func(c *congestion)
+		window, ended, by uint64 // after that, when slow start is ended, and by a window that is acknowledged
 	}{
 		"nothing":  {func(c *congestion) {}, FirstWindow, MaxWindow, FirstWindow},
 		"a loss":   {func(c *congestion) { c.grow(FirstWindow, growth, true); c.onLoss() }, FirstWindow, FirstWindow, growth - 1},
@@ -29,8 +29,8 @@ func TestFirstWindow(t *testing.T) {
 			t.Errorf("%s: the window is %d, want %d", name, c.window, x.window)
 		}
 		u := c
-		if u.EndSlowStart(); u.window != x.slowStartEnded {
-			t.Errorf("%s: the window is slowStartEnded to %d, want %d", name, u.window, x.slowStartEnded)
+		if u.EndSlowStart(); u.window != x.ended {
+			t.Errorf("%s: with slow start ended the window is %d, want %d", name, u.window, x.ended)
 		}
 		if c.grow(c.window, growth, true); c.window != x.window+x.by {
 			t.Errorf("%s: a window later the window has grown from %d to %d, want by %d", name, x.window, c.window, x.by)

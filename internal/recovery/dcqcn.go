@@ -40,7 +40,7 @@ const (
 // No peer notifies more often than once in NotifyInterval. Further notifications do not count.
 //
 // The timers are made for RTTs of some 50 µs. In an RTT of farRTT the rate would grow and fall many times before the network
-// says what came of it. There a notification narrows the window, and there is no rate.
+// answers. There a notification narrows the window, and there is no rate.
 type dcqcn struct {
 	pace *pacer
 	line float64

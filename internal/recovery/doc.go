@@ -8,9 +8,9 @@
 //	requester --------------> State <---------------------------------------- completer
 //	                            |      FirstSign, GoBack, WaitForReceiver, DetectLost
 //	                            |
-//	    flight        what is in flight, as ranges: una, nxt, max
+//	    flight        the packets in flight, as ranges: una, nxt, max
 //	    congestion    the window; rttEstimator, minRTTFilter, reorderWindow
-//	    probing       the probe timeout, and what its answers tell; ackDelay
+//	    probing       the probe timeout, and the answers to probes; ackDelay
 //	    reordering    losses by later packets that have arrived; declaredLost: those that were spurious
 //	    answers       how far the peer has come with READs and atomics
 //	    bursts        toward peers that go back, on short paths

@@ -82,7 +82,7 @@ func (s *State) StartBursts() {
 	s.narrow(BurstWindow)
 }
 
-// StopBursts has the window slide, and forgets what bursts have brought.
+// StopBursts has the window slide, and forgets the times of bursts.
 func (s *State) StopBursts() { s.bursts = bursts{} }
 
 // LeavePath has packets leave path k, and not try it before a time.

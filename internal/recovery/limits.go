@@ -14,8 +14,8 @@ const (
 	// have halved still takes two chunks of a READ.
 	MaxWindow = 256
 	// A path is long if its RTT is farRTT at least. The peer must acknowledge selectively. Beyond MaxWindow the window grows
-	// by farGrowth packets in a round trip, while the RTT is about the shortest. FarWindow is what such a peer keeps of
-	// packets that came before others.
+	// by farGrowth packets in a round trip, while the RTT is about the shortest. Such a peer keeps
+	// FarWindow packets that came before others.
 	FarWindow = 512
 	farRTT    = time.Millisecond
 	farGrowth = 32
@@ -36,7 +36,7 @@ const (
 	backWindow = 5
 	// The window grows by growth packets in a round trip.
 	growth = 8
-	// After a loss that made us go back, the window stays within what the path holds for rareLoss packets. Where losses
+	// After a loss that made us go back, the window stays within the BDP for rareLoss packets. Where losses
 	// are more frequent, each would repeat packets that only wait.
 	rareLoss = 256
 
@@ -54,7 +54,7 @@ const (
 	burstMemory  = 8
 	burstForgets = 512
 
-	// Every ReorderDecay round trips the reorder window drops to what packets have needed.
+	// Every ReorderDecay round trips the reorder window becomes as long as packets have needed.
 	ReorderDecay = 64
 	// The latest maxDeclared ranges that were declared lost are remembered, so that spurious losses show. A window of a
 	// bad path has about as many.

@@ -27,12 +27,12 @@ type Paths struct {
 	paths [MaxPaths + 1]path // the last is that of responses
 }
 
-// path is what is known of a path.
+// path is the state of a path.
 type path struct {
 	latest   uint64        // of the packets that have arrived by it, the one that was sent last
 	latestAt time.Duration // when that packet was sent; 0 before
 	rtt      time.Duration // smoothed; 0 while unknown
-	share    float64       // of what a path as fast as the others gets, up to 1
+	share    float64       // of the packets of a path as fast as the others, up to 1
 	shareAt  time.Duration // when share changed
 	roundAt  time.Duration // when the first packet arrived that was sent since; 0 before
 	slowest  time.Duration // the longest RTT of packets that were sent since
@@ -53,7 +53,7 @@ func newPaths(n int) *Paths {
 	return s
 }
 
-// fresh returns as many paths, of which nothing is known but what was counted.
+// fresh returns as many paths, of which nothing is known but the counts.
 func (s *Paths) fresh() *Paths {
 	if s == nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 //   - If it lacked just this packet, the same.
 //   - If it acknowledges just the probe, it has dropped or never seen the packets behind it. They are sent again, a few at
 //     first: an acknowledgement of the first copy looks the same. If acknowledgements then go beyond the repeats, nothing
-//     was lost. The losses are taken back, and the window is what it was.
+//     was lost. The losses are taken back, and the window is as wide as before.
 //
 // An answer that comes too early for the probe, or too late, is one to the first copy: the peer is slow. But the shortest
 // RTT may have been a long one, as where many packets came together. So an answer to the probe alone is in doubt. If the
@@ -32,7 +32,7 @@ type probing struct {
 	memory  *probeMemory  // nil before the first probe or sign of loss: most QPs never need it
 }
 
-// probeMemory is what is known of the probes of a QP.
+// probeMemory remembers the probes of a QP, and the delay of its peer.
 type probeMemory struct {
 	current  probe // due, or in flight
 	answered probe // the latest that was answered

@@ -3,8 +3,8 @@ package recovery
 import "time"
 
 // reordering detects losses by packets that were sent later and have arrived, as RACK (RFC 8985) does for TCP. A packet
-// that others have overtaken is lost or late. Time tells: the latest packet that has arrived shows what an RTT is now, and
-// the reorder window is added. So a network of one path is repaired in a round trip, and in a network of several paths
+// that others have overtaken is lost or late. Time tells: the latest packet that has arrived shows the present RTT, and the
+// reorder window is added. So a network of one path is repaired in a round trip, and in a network of several paths
 // nothing is repeated that is only late.
 //
 // This end learns in two ways which packets behind a gap have arrived. READ responses come here, and those of any peer may

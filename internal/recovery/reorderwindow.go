@@ -8,7 +8,7 @@ import "time"
 type reorderWindow struct {
 	size   time.Duration
 	needed time.Duration // the most that a packet has needed since
-	since  time.Duration // when size became what packets had needed before
+	since  time.Duration // when decay has set size
 }
 
 // widen notes that a packet has needed so much. A little is added.
@@ -24,7 +24,7 @@ func (w *reorderWindow) widen(now, by, srtt time.Duration) {
 	w.size = max(w.size, by)
 }
 
-// decay makes the window, from time to time, what packets have needed.
+// decay makes the window, from time to time, as long as packets have needed.
 func (w *reorderWindow) decay(now, srtt time.Duration) {
 	if w.size > 0 && now-w.since > ReorderDecay*srtt {
 		w.size, w.needed, w.since = w.needed, 0, now

@@ -2,12 +2,12 @@ package recovery
 
 import "time"
 
-// rttEstimator is what is known of the round-rtt time (RTT), by the rules of RFC 6298. Only packets that were sent once
-// are measured (Karn's algorithm): an acknowledgement does not say which of several copies it is for.
+// rttEstimator estimates the round-trip time (RTT), by the rules of RFC 6298. Only packets that were sent once are
+// measured (Karn's algorithm): an acknowledgement does not say which of several copies it is for.
 type rttEstimator struct {
 	srtt   time.Duration // smoothed RTT; 0 while unknown
 	rttvar time.Duration // smoothed deviation
-	minRTT time.Duration // the shortest since the path is what it is: see minRTTFilter
+	minRTT time.Duration // the shortest on the present path: see minRTTFilter
 	known  bool          // there was a sample
 }
 

@@ -111,8 +111,8 @@ func (s *State) SpuriousRepeat(now time.Duration, seq uint64) bool {
 	return true
 }
 
-// undoDeclared gives the window back what the spurious loss x has cost. A queue has narrowed the window for several losses
-// at once. So the window is what it was when all of them have proved to be spurious.
+// undoDeclared takes back the cost of the spurious loss x. A queue has narrowed the window for several losses at once. So
+// the window is as wide as before when all of them have proved to be spurious.
 func (s *State) undoDeclared(x *declared) {
 	s.undoOne()
 	if s.ring.takeBack(x) {

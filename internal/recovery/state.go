@@ -2,8 +2,8 @@ package recovery
 
 import "time"
 
-// State is the loss recovery and congestion control of a reliable connection's requester. Its owner asks it what may go
-// next, and tells it what was sent and what has come. If the peer goes back, all packets behind the one that a NAK is for
+// State is the loss recovery and congestion control of a reliable connection's requester. Its owner asks it for the next
+// packet, and tells it of packets that leave and of answers that come. If the peer goes back, all packets behind the one that a NAK is for
 // are sent again. If the peer acknowledges selectively, the missing ones are.
 type State struct {
 	rate          *Rate
@@ -45,7 +45,7 @@ type Retry struct {
 // Forever is an RNRCount without an end.
 const Forever = 7
 
-// Counts is what a State has counted, over all resets.
+// Counts are the counters of a State, over all resets.
 type Counts struct {
 	NeedlessProbes uint64 // probes that were answered though nothing was lost
 	PathsLeft      uint64 // how often a path was left that lost more than others
@@ -90,7 +90,7 @@ func (s *State) SetPaths(n int) {
 // Paths returns the paths, or nil if there is one.
 func (s *State) Paths() *Paths { return s.paths }
 
-// Counts returns what was counted.
+// Counts returns the counters.
 func (s *State) Counts() Counts {
 	c := Counts{NeedlessProbes: s.needless}
 	if s.paths != nil {
@@ -102,7 +102,7 @@ func (s *State) Counts() Counts {
 // SRTT returns the smoothed RTT, or 0 while it is unknown.
 func (s *State) SRTT() time.Duration { return s.srtt }
 
-// rateChanged ends what the controller before has made of the window and the pace.
+// rateChanged ends the bounds that the controller before has set to the window and the pace.
 func (s *State) rateChanged() {
 	s.allow(FarWindow)
 	if !s.rnrWait {

@@ -134,12 +134,9 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 	if r.Again && r.Latest == psn(rec.Una()-1) && c.rc.ladder.probeAnswered() {
 		r.Again = false
 	}
-	if latest := rec.Una() + uint64(int64(r.Latest.Diff(psn(rec.Una())))); r.Again && rec.NeedlessProbe(now, latest) {
-		r.Again = false
-	}
-	if r.Again {
+	if latest := rec.Una() + uint64(int64(r.Latest.Diff(psn(rec.Una())))); r.Again && !rec.NeedlessProbe(now, latest) {
 		q.counters.Needless++
-		rec.SpuriousRepeat(now, rec.Una()+uint64(int64(r.Latest.Diff(psn(rec.Una())))))
+		rec.SpuriousRepeat(now, latest)
 	}
 	rec.RestartProbe(now)
 	c.gap(now)

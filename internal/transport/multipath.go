@@ -5,11 +5,10 @@ import (
 	"time"
 
 	"github.com/adverb-rdma/adverb/internal/recovery"
-	"github.com/adverb-rdma/adverb/internal/wire"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// multipath is what a QP with several source ports has beside recovery's paths: how the peer learns of the ports, and the
+// multipath complements recovery's paths, for a QP with several source ports: how the peer learns of the ports, and the
 // paths of answers.
 type multipath struct {
 	ports  [verbs.MaxRoutingPaths]uint16 // the source ports, which the peer is told
@@ -86,7 +85,7 @@ func (r *rc) transmitMultipath(now time.Duration, buf []byte) int {
 	return r.transmitOne(now, buf)
 }
 
-// notePeerRepeats notes what the peer has repeated, if it has. The latest answer to it may have been lost. missed says that
+// notePeerRepeats notes that the peer has repeated a request, if it has. The latest answer to it may have been lost. missed says that
 // this was an acknowledgement.
 func (r *rc) notePeerRepeats(now time.Duration) (missed bool) {
 	m, p, repeated := r.multipath, r.recovery.Paths(), &r.responder.repeated
@@ -129,6 +128,3 @@ func (m *multipath) noteLeft(rec *recovery.State) bool {
 
 // MaxRoutingPaths is recovery's MaxPaths: an array of another length would not compile.
 var _ [recovery.MaxPaths]uint16 = multipath{}.ports
-
-// A hello has room for as many ports.
-var _ = wire.Hello{Ports: multipath{}.ports}
