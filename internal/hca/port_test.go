@@ -250,30 +250,12 @@ func TestNetdevVanishes(t *testing.T) {
 	}
 }
 
-// replaced is a network interface whose name another one can take.
-type replaced struct {
-	*sim.Netdev
-	index atomic.Int32 // of the other
-	gone  atomic.Bool
-}
-
-func (r *replaced) State() (link.NetdevState, error) {
-	s, err := r.Netdev.State()
-	if i := r.index.Load(); i != 0 {
-		s.Index = int(i)
-	}
-	if r.gone.Load() {
-		return link.NetdevState{}, link.ErrNoNetdev
-	}
-	return s, err
-}
-
 // TestNetdevReplaced: another interface that takes the name of a device's is not the device's, whether or not the device has
 // seen that there was none in between. Its sockets are those of the interface that was.
 func TestNetdevReplaced(t *testing.T) {
 	for _, seen := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Seen=%v", seen), func(t *testing.T) {
-			r := &replaced{Netdev: sim.New(sim.Config{}).Netdev("eth0", simAddr(1))}
+			r := sim.New(sim.Config{}).Netdev("eth0", simAddr(1))
 			d := openDevice(t, r)
 			now, cancel := context.WithCancel(t.Context())
 			cancel()
@@ -287,12 +269,11 @@ func TestNetdevReplaced(t *testing.T) {
 			}
 			look := func() { impl(d).port.refresh(impl(d), false) }
 			if seen {
-				r.gone.Store(true)
+				r.Remove()
 				look()
 				wantEnd()
-				r.gone.Store(false)
 			}
-			r.index.Store(77)
+			r.Replace()
 			if look(); !seen {
 				wantEnd()
 			}

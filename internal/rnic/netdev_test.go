@@ -4,31 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 
-	"github.com/adverb-rdma/adverb/internal/link"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 	"github.com/adverb-rdma/adverb/verbs"
 )
-
-// replaced is a network interface whose name another one can take.
-type replaced struct {
-	*sim.Netdev
-	index atomic.Int32 // of the other
-	gone  atomic.Bool
-}
-
-func (r *replaced) State() (link.NetdevState, error) {
-	s, err := r.Netdev.State()
-	if i := r.index.Load(); i != 0 {
-		s.Index = int(i)
-	}
-	if r.gone.Load() {
-		return link.NetdevState{}, link.ErrNoNetdev
-	}
-	return s, err
-}
 
 // TestNetdevReplaced: an address that is added or removed is told. Another interface that takes the name of a device's is
 // not the device's, whether or not the device has seen that there was none in between.
@@ -36,7 +16,7 @@ func TestNetdevReplaced(t *testing.T) {
 	for _, seen := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Seen=%v", seen), func(t *testing.T) {
 			addrs := []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 1}), netip.AddrFrom4([4]byte{10, 0, 0, 2})}
-			r := &replaced{Netdev: sim.New(sim.Config{}).Netdev("eth0", addrs[0])}
+			r := sim.New(sim.Config{}).Netdev("eth0", addrs[0])
 			d, err := Open(r, Config{})
 			if err != nil {
 				t.Fatal(err)
@@ -61,12 +41,11 @@ func TestNetdevReplaced(t *testing.T) {
 			}
 			end := []verbs.EventType{verbs.EventDeviceFatal, verbs.EventGIDChange, verbs.EventPortErr}
 			if seen {
-				r.gone.Store(true)
+				r.Remove()
 				d.refresh()
 				events(end...)
-				r.gone.Store(false)
 			}
-			r.index.Store(77)
+			r.Replace()
 			if d.refresh(); !seen {
 				events(end...)
 			}

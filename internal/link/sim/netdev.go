@@ -15,11 +15,12 @@ const speedMbps = 100_000
 
 // Netdev is a link.Netdev of a simulated network. It is up until SetUp(false).
 type Netdev struct {
-	net   *Network
-	name  string
-	index int
+	net  *Network
+	name string
 
 	mu      sync.Mutex
+	index   int
+	gone    bool
 	up      bool
 	addrs   []netip.Addr
 	changed chan struct{}
@@ -31,11 +32,7 @@ var _ link.Netdev = (*Netdev)(nil)
 // Netdev adds a network interface. Its index and its hardware address are given in the order in
 // which interfaces are added.
 func (n *Network) Netdev(name string, addrs ...netip.Addr) *Netdev {
-	n.mu.Lock()
-	n.netdevs++
-	index := n.netdevs
-	n.mu.Unlock()
-	d := &Netdev{net: n, name: name, index: index, up: true}
+	d := &Netdev{net: n, name: name, index: n.nextIndex(), up: true}
 	for _, a := range addrs {
 		d.AddAddr(a)
 	}
@@ -50,6 +47,9 @@ func (d *Netdev) Name() string { return d.name }
 func (d *Netdev) State() (link.NetdevState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.gone {
+		return link.NetdevState{}, link.ErrNoNetdev
+	}
 	return link.NetdevState{
 		Index:        d.index,
 		HardwareAddr: []byte{0x02, 0, 0, 0, byte(d.index >> 8), byte(d.index)}, // 02: locally administered
@@ -58,6 +58,29 @@ func (d *Netdev) State() (link.NetdevState, error) {
 		SpeedMbps:    speedMbps,
 		Addrs:        slices.Clone(d.addrs),
 	}, nil
+}
+
+// nextIndex returns the index of an interface that is added.
+func (n *Network) nextIndex() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.netdevs++
+	return n.netdevs
+}
+
+// Remove removes the interface. Nobody is told: see Changed.
+func (d *Netdev) Remove() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.gone = true
+}
+
+// Replace gives the interface's name to another interface, with another index. Nobody is told: see Changed.
+func (d *Netdev) Replace() {
+	index := d.net.nextIndex()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.index, d.gone = index, false
 }
 
 // SetUp sets the interface up or down. While it is down, all that its links send is lost, and all
