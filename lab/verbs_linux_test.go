@@ -74,6 +74,18 @@ func sends(t *testing.T, from, to verbsEnd, sizes []int, op verbs.Opcode) {
 	}
 }
 
+// stream posts count work requests, depth at a time, and calls finish when the oldest has to be complete.
+func stream(from verbsEnd, count, depth int, wr func(i int) verbs.SendWR, finish func(i int)) {
+	for posted, finished := 0, 0; finished < count; finished++ {
+		for ; posted < count && posted-finished < depth; posted++ {
+			w := wr(posted)
+			w.ID, w.Flags = uint64(posted), signaled
+			from.send(w)
+		}
+		finish(finished)
+	}
+}
+
 func checkImm(t *testing.T, wc verbs.WC, want bool) {
 	t.Helper()
 	if has := wc.Flags&verbs.WCFlagWithImm != 0; has != want || has && wc.Imm != testImm {

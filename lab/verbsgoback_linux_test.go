@@ -45,12 +45,9 @@ func TestVerbsGoBack(t *testing.T) {
 			src, data := filled(from, size, 7)
 			dst := to.mem(slots*size, everything)
 			begin := time.Now()
-			for posted, finished := 0, 0; finished < count; finished++ {
-				for ; posted < count && posted-finished < depth; posted++ {
-					from.send(verbs.SendWR{ID: uint64(posted), Op: verbs.OpRDMAWrite, Flags: signaled, SGList: []verbs.SGE{src.sge(0, size)}, Remote: dst.remote(posted % slots * size)})
-				}
-				done(t, from, uint64(finished), verbs.WCRDMAWrite)
-			}
+			stream(from, count, depth, func(i int) verbs.SendWR {
+				return verbs.SendWR{Op: verbs.OpRDMAWrite, SGList: []verbs.SGE{src.sge(0, size)}, Remote: dst.remote(i % slots * size)}
+			}, func(i int) { done(t, from, uint64(i), verbs.WCRDMAWrite) })
 			took := time.Since(begin)
 			for i := range slots {
 				same(t, fmt.Sprint("WRITE ", i), dst.get(i*size, size), data)

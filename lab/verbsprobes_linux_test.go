@@ -19,14 +19,13 @@ func TestVerbsNeedlessProbes(t *testing.T) {
 				const count = 2000
 				from, to := p.ends("kernel")
 				ours, theirs := from.mem(tt.size, everything), to.mem(tt.size, everything)
-				for posted, finished := 0, 0; finished < count; finished++ {
-					for ; posted < count && posted-finished < tt.depth; posted++ {
-						from.send(verbs.SendWR{ID: uint64(posted), Op: op, Flags: signaled, Remote: theirs.remote(0), SGList: []verbs.SGE{ours.sge(0, tt.size)}})
-					}
+				stream(from, count, tt.depth, func(int) verbs.SendWR {
+					return verbs.SendWR{Op: op, Remote: theirs.remote(0), SGList: []verbs.SGE{ours.sge(0, tt.size)}}
+				}, func(int) {
 					if wc := from.next(); wc.Status != verbs.WCSuccess {
 						t.Fatal(wc.Status, wc.Cause)
 					}
-				}
+				})
 				probes, needless, sent := p.us.probes(), p.us.count("needless_probes"), p.us.count("sent_pkts")
 				t.Logf("%d probes, %d of them counted as needless, of %d packets", probes, needless, sent)
 				if probes > count/100 || needless != probes {

@@ -40,13 +40,9 @@ func TestVerbsReadLoss(t *testing.T) {
 			src, data := filled(to, size, 7)
 			dst := from.mem(slots*size, everything)
 			begin := time.Now()
-			for posted, finished := 0, 0; finished < count; finished++ {
-				for ; posted < count && posted-finished < tt.depth; posted++ {
-					from.send(verbs.SendWR{ID: uint64(posted), Op: verbs.OpRDMARead, Flags: signaled, Remote: src.remote(0),
-						SGList: []verbs.SGE{dst.sge(posted%slots*size, size)}})
-				}
-				done(t, from, uint64(finished), verbs.WCRDMARead)
-			}
+			stream(from, count, tt.depth, func(i int) verbs.SendWR {
+				return verbs.SendWR{Op: verbs.OpRDMARead, Remote: src.remote(0), SGList: []verbs.SGE{dst.sge(i%slots*size, size)}}
+			}, func(i int) { done(t, from, uint64(i), verbs.WCRDMARead) })
 			took := time.Since(begin)
 			for i := range slots {
 				same(t, fmt.Sprint("READ ", i), dst.get(i*size, size), data)

@@ -64,20 +64,8 @@ func TestFewDescriptors(t *testing.T) {
 		}
 	}()
 	for i := range peers {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestFewDescriptors$")
-		cmd.Env = append(os.Environ(), envServer+"="+l.Addr().String())
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatalf("the program of peer %d cannot be started: %v", i, err)
-		}
-		defer cmd.Wait()
+		in, out, wait := startClient(t, "TestFewDescriptors", l.Addr())
+		defer wait()
 		defer in.Close()
 		line, err := bufio.NewReader(out).ReadString('\n')
 		if err != nil || !strings.Contains(line, "connected") {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -104,6 +105,25 @@ func TestShortage(t *testing.T) {
 	}
 }
 
+// startClient runs a test in another process, which is to dial a listener of this one. It returns that process' standard
+// input and output, and a function that waits for its end.
+func startClient(t *testing.T, test string, to net.Addr) (in io.WriteCloser, out io.Reader, wait func() error) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$")
+	cmd.Env = append(os.Environ(), envServer+"="+to.String())
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start the process that dials: %v", err)
+	}
+	return in, out, cmd.Wait
+}
+
 // TestShortageOfDescriptors: a server that has no descriptor left for the sockets that a connection needs says so, and so does
 // the error of the process that dials.
 func TestShortageOfDescriptors(t *testing.T) {
@@ -131,20 +151,8 @@ func TestShortageOfDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestShortageOfDescriptors$")
-	cmd.Env = append(os.Environ(), envServer+"="+l.Addr().String())
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait()
+	in, out, wait := startClient(t, "TestShortageOfDescriptors", l.Addr())
+	defer wait()
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)

@@ -24,21 +24,32 @@ import (
 // what ADVERB_IWARP is set to.
 const envFollow = "ADVERB_TEST_FOLLOW"
 
-// A listener on all addresses serves those that come after it, over RoCE and over iWARP, and none that has gone. The
-// program hears of each change, and adverb res shows it.
-func TestListenerFollows(t *testing.T) {
+// runFollow runs a test in a network namespace of its own, for RoCE and for iWARP. The test begins with inFollow.
+func runFollow(t *testing.T, inside string) {
 	for _, iwarp := range []string{"0", "1"} {
-		t.Run("iWARP="+iwarp, func(t *testing.T) { runInOwnNetworkWith(t, "TestListenerFollowsInside", envFollow+"="+iwarp) })
+		t.Run("iWARP="+iwarp, func(t *testing.T) { runInOwnNetworkWith(t, inside, envFollow+"="+iwarp) })
 	}
 }
 
-func TestListenerFollowsInside(t *testing.T) {
+// inFollow skips a test that is not in a namespace of its own. It returns the prefix of the devices' names.
+func inFollow(t *testing.T) (kind string) {
+	t.Helper()
 	iwarp := os.Getenv(envFollow)
 	if iwarp == "" {
-		t.Skip("TestListenerFollows runs this one")
+		t.Skip("the test with a shorter name runs this one")
 	}
 	t.Setenv("ADVERB_IWARP", iwarp)
-	kind := map[string]string{"0": "soft_", "1": "iw_"}[iwarp]
+	return map[string]string{"0": "soft_", "1": "iw_"}[iwarp]
+}
+
+// A listener on all addresses serves those that come after it, over RoCE and over iWARP, and none that has gone. The
+// program hears of each change, and adverb res shows it.
+func TestListenerFollows(t *testing.T) {
+	runFollow(t, "TestListenerFollowsInside")
+}
+
+func TestListenerFollowsInside(t *testing.T) {
+	kind := inFollow(t)
 	f := newFollowing(t, kind)
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"strings"
 	"syscall"
@@ -23,16 +22,11 @@ import (
 
 // What a listener on all addresses says that its address is can be dialed, whichever IP version the host has.
 func TestDialOwnAddr(t *testing.T) {
-	for _, iwarp := range []string{"0", "1"} {
-		t.Run("iWARP="+iwarp, func(t *testing.T) { runInOwnNetworkWith(t, "TestDialOwnAddrInside", envFollow+"="+iwarp) })
-	}
+	runFollow(t, "TestDialOwnAddrInside")
 }
 
 func TestDialOwnAddrInside(t *testing.T) {
-	if os.Getenv(envFollow) == "" {
-		t.Skip("TestDialOwnAddr runs this one")
-	}
-	t.Setenv("ADVERB_IWARP", os.Getenv(envFollow))
+	inFollow(t)
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -170,18 +164,11 @@ func TestListenWithoutZone(t *testing.T) {
 
 // Where two interfaces have one link-local address, its zone says which of them is meant, at both ends.
 func TestZones(t *testing.T) {
-	for _, iwarp := range []string{"0", "1"} {
-		t.Run("iWARP="+iwarp, func(t *testing.T) { runInOwnNetworkWith(t, "TestZonesInside", envFollow+"="+iwarp) })
-	}
+	runFollow(t, "TestZonesInside")
 }
 
 func TestZonesInside(t *testing.T) {
-	iwarp := os.Getenv(envFollow)
-	if iwarp == "" {
-		t.Skip("TestZones runs this one")
-	}
-	t.Setenv("ADVERB_IWARP", iwarp)
-	kind := map[string]string{"0": "soft_", "1": "iw_"}[iwarp]
+	kind := inFollow(t)
 	const addr = "fe80::77"
 	netdevs := []string{"zone1", "zone2"}
 	for _, name := range netdevs {

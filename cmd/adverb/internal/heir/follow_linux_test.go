@@ -2,26 +2,18 @@ package heir
 
 import (
 	"context"
-	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
-	"github.com/adverb-rdma/adverb/internal/link/linktest"
-	"github.com/adverb-rdma/adverb/internal/user/usertest"
 	"github.com/adverb-rdma/adverb/internal/watch"
 )
 
 // TestHeirFollows: without a device the command stands by on addresses that come later.
 func TestHeirFollows(t *testing.T) {
-	if !usertest.In(t, usertest.Network) {
+	if !tooltest.InNetwork(t) {
 		return
-	}
-	if err := linktest.LoopbackUp(); err != nil {
-		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -30,9 +22,7 @@ func TestHeirFollows(t *testing.T) {
 		t.Fatalf("got line %q, want %q", heir.FirstLine, want)
 	}
 	const later = "10.31.8.1"
-	if err := linktest.SetAddress("lo", netip.MustParsePrefix(later+"/32"), unix.IFA_F_NODAD, true); err != nil {
-		t.Fatal(err)
-	}
+	tooltest.AddLoopback(t, later+"/32")
 	for !standsBy(ctx, t, heir.PID, later) {
 		if ctx.Err() != nil {
 			t.Fatalf("it does not stand by on %s, which was added", later)

@@ -1,28 +1,17 @@
 package perftest
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
-	"github.com/adverb-rdma/adverb/internal/link/linktest"
-	"github.com/adverb-rdma/adverb/internal/user/usertest"
 )
 
 // A host is named by a link-local address with its zone, with and without the connection manager. Without the zone the
 // error says what is missing.
 func TestServerInZone(t *testing.T) {
-	if !usertest.In(t, usertest.Network) {
+	if !tooltest.InNetwork(t, "fe80::77/64") {
 		return
-	}
-	if err := linktest.LoopbackUp(); err != nil {
-		t.Fatal(err)
-	}
-	if err := linktest.SetAddress("lo", netip.MustParsePrefix("fe80::77/64"), unix.IFA_F_NODAD, true); err != nil {
-		t.Fatal(err)
 	}
 	const host, dev = "fe80::77%lo", "soft_lo@fe80::77"
 	for _, flags := range []string{"", "--source_ip=" + host, "-R --source_ip=" + host, "-R -d iw_lo@fe80::77 --source_ip=" + host} {
