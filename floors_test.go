@@ -295,54 +295,30 @@ func TestFloors(t *testing.T) {
 
 // writtenFloor is what a document says of a package, or of the packages of a pattern.
 type writtenFloor struct {
-	pattern         string
-	lowest, highest int
+	pattern string
+	floor   int
 }
 
-// inTable matches a row of the table in CONTRIBUTING.md, and inBlock a line of the block in ARCHITECTURE.md. There
-// a line without a floor is of the floor above it.
-var (
-	inTable = regexp.MustCompile(`(?m)^\| (\d) \| (.+) \|$`)
-	inBlock = regexp.MustCompile(`^(?:(\d)(?:-(\d))?)? +(\S+(?:, \S+)*)  `)
-)
+// inBlock matches a line of the block in ARCHITECTURE.md: a floor, packages, and what they are. A line without a floor is
+// of the floor above it. Packages may have their directory in front: "cmd/adverb/internal: cm, cli".
+var inBlock = regexp.MustCompile(`^(\d)? +(?:(\S+): )?(\S+(?:, \S+)*)  `)
 
-// floorsOfTable reads the table of CONTRIBUTING.md: "| 7 | cmd/adverb/internal: cm, cli; rdmacm |".
-func floorsOfTable(text string) (list []writtenFloor) {
-	for _, row := range inTable.FindAllStringSubmatch(text, -1) {
-		floor := int(row[1][0] - '0')
-		for group := range strings.SplitSeq(row[2], "; ") {
-			dir, names, ok := strings.Cut(group, ": ")
-			if !ok {
-				dir, names = "", group
-			}
-			for name := range strings.SplitSeq(names, ", ") {
-				list = append(list, writtenFloor{path.Join(dir, name), floor, floor})
-			}
-		}
-	}
-	return list
-}
-
-// floorsOfBlock reads the block of ARCHITECTURE.md: a floor or a range of floors, packages, and what they are.
+// floorsOfBlock reads the block of ARCHITECTURE.md.
 func floorsOfBlock(text string) (list []writtenFloor) {
 	_, text, _ = strings.Cut(text, "## Floors\n")
 	_, text, _ = strings.Cut(text, "```\n")
 	text, _, _ = strings.Cut(text, "```\n")
-	var latest writtenFloor
+	floor := -1
 	for line := range strings.Lines(text) {
 		m := inBlock.FindStringSubmatch(line)
 		if m == nil {
 			continue // of words alone
 		}
 		if m[1] != "" {
-			latest.lowest = int(m[1][0] - '0')
-			latest.highest = latest.lowest
-		}
-		if m[2] != "" {
-			latest.highest = int(m[2][0] - '0')
+			floor = int(m[1][0] - '0')
 		}
 		for name := range strings.SplitSeq(m[3], ", ") {
-			list = append(list, writtenFloor{name, latest.lowest, latest.highest})
+			list = append(list, writtenFloor{path.Join(m[2], name), floor})
 		}
 	}
 	return list
@@ -366,14 +342,14 @@ func checkWritten(document string, written []writtenFloor, packages []string) (f
 		switch {
 		case found.pattern == "":
 			faults = append(faults, fmt.Sprintf("%s does not list %s, of floor %d: add it", document, pkg, floor))
-		case floor < found.lowest || floor > found.highest:
-			faults = append(faults, fmt.Sprintf("%s has %s on floor %d to %d, and it is on %d: correct it", document, pkg, found.lowest, found.highest, floor))
+		case floor != found.floor:
+			faults = append(faults, fmt.Sprintf("%s has %s on floor %d, and it is on %d: correct it", document, pkg, found.floor, floor))
 		}
 	}
 	return faults
 }
 
-// TestFloorsWritten: the documents list each package, on its floor.
+// TestFloorsWritten: ARCHITECTURE.md lists each package, on its floor.
 func TestFloorsWritten(t *testing.T) {
 	var packages []string
 	sourceFiles(t, func(name string, _ fs.DirEntry) {
@@ -382,40 +358,33 @@ func TestFloorsWritten(t *testing.T) {
 			packages = append(packages, pkg)
 		}
 	})
-	for document, read := range map[string]func(string) []writtenFloor{
-		"CONTRIBUTING.md": floorsOfTable,
-		"ARCHITECTURE.md": floorsOfBlock,
-	} {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, fault := range checkWritten(document, read(string(text)), packages) {
-			t.Error(fault)
-		}
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range checkWritten("ARCHITECTURE.md", floorsOfBlock(string(text)), packages) {
+		t.Error(fault)
 	}
 }
 
 func TestCheckWritten(t *testing.T) {
 	packages := []string{"verbs", "internal/link", "internal/link/sim", "rdmatest/cmtest"}
 	tests := []struct {
-		table string // of CONTRIBUTING.md
-		block string // of ARCHITECTURE.md
+		block string
 		want  string // part of the fault, or "" for none
 	}{
-		{"| 6 | rdmatest: cmtest |\n| 1 | internal/link/... |\n| 0 | verbs, internal/link |\n",
-			"5-6 rdmatest/...     tests\n1   internal/link/sim  a network\n0   verbs, internal/link  the rest\n", ""},
-		{"| 6 | rdmatest/cmtest |\n| 1 | internal/link/... |\n| 0 | verbs; internal: link, mem |\n",
-			"6 rdmatest/cmtest  tests\n1 internal/link/...  a network\n0 verbs  the rest\n  internal/link, internal/mem  and\n", "no such package"},
-		{"| 6 | rdmatest/cmtest |\n| 1 | internal/link/... |\n| 0 | internal/link |\n",
-			"6 rdmatest/cmtest  tests\n1 internal/link/...  a network\n0 internal/link  the rest\n", "does not list verbs"},
-		{"| 6 | rdmatest/cmtest |\n| 1 | internal/link/... |\n| 2 | verbs |\n| 0 | internal/link |\n",
-			"6 rdmatest/cmtest  tests\n1-3 internal/link/..., verbs  a network\n0 internal/link  the rest\n", "has verbs on floor"},
+		{"6   rdmatest/...     tests\n1   internal/link/sim  a network\n0   verbs, internal/link  the rest\n", ""},
+		{"6   rdmatest: cmtest  tests\n1   internal/link/...  a network\n0   verbs, internal/link  the rest\n", ""},
+		{"6   rdmatest/cmtest  tests\n1   internal: link/sim  a network\n0   verbs  the contract\n    internal/link  the rest\n", ""},
+		{"6   rdmatest/cmtest  tests\n1   internal/link/...  a network\n0   verbs  the rest\n    internal/link, internal/mem  and\n", "no such package"},
+		{"6   rdmatest/cmtest  tests\n1   internal/link/...  a network\n0   verbs  the rest\n    internal: link, mem  and\n", "no such package"},
+		{"6   rdmatest/cmtest  tests\n1   internal/link/...  a network\n0   internal/link  the rest\n", "does not list verbs"},
+		{"6   rdmatest/cmtest  tests\n1   internal/link/..., verbs  a network\n0   internal/link  the rest\n", "has verbs on floor 1, and it is on 0"},
+		{"6   rdmatest/cmtest  tests\n1   internal/link/...  a network\n    verbs  above\n0   internal/link  the rest\n", "has verbs on floor 1, and it is on 0"},
+		{"5   rdmatest/...  tests\n1   internal/link/...  a network\n0   verbs, internal/link  the rest\n", "has rdmatest/cmtest on floor 5, and it is on 6"},
 	}
 	for _, tt := range tests {
-		checkOne(t, tt.table, checkWritten("CONTRIBUTING.md", floorsOfTable(tt.table), packages), tt.want)
-		block := "## Floors\n\n```\n" + tt.block + "```\n"
-		checkOne(t, tt.block, checkWritten("ARCHITECTURE.md", floorsOfBlock(block), packages), tt.want)
+		checkOne(t, tt.block, checkWritten("ARCHITECTURE.md", floorsOfBlock("## Floors\n\n```\n"+tt.block+"```\n"), packages), tt.want)
 	}
 }
 
