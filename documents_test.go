@@ -381,7 +381,7 @@ func TestDocumentSizes(t *testing.T) {
 
 func parseText(t *testing.T, src string) *ast.File {
 	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), "x.go", src, parser.SkipObjectResolution)
+	f, err := parser.ParseFile(token.NewFileSet(), "x.go", src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -248,12 +248,23 @@ func importPath(spec *ast.ImportSpec) string { return strings.Trim(spec.Path.Val
 // command would see those of one system only.
 func goFiles(t *testing.T, visit func(name string, fset *token.FileSet, f *ast.File)) {
 	t.Helper()
+	parseFiles(t, 0, visit)
+}
+
+// goFilesWithComments is goFiles for those who look at comments too.
+func goFilesWithComments(t *testing.T, visit func(name string, fset *token.FileSet, f *ast.File)) {
+	t.Helper()
+	parseFiles(t, parser.ParseComments, visit)
+}
+
+func parseFiles(t *testing.T, mode parser.Mode, visit func(name string, fset *token.FileSet, f *ast.File)) {
+	t.Helper()
 	sourceFiles(t, func(name string, d fs.DirEntry) {
 		if path.Ext(name) != ".go" {
 			return
 		}
 		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, filepath.FromSlash(name), nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(fset, filepath.FromSlash(name), nil, mode|parser.SkipObjectResolution)
 		if err != nil {
 			t.Error(err)
 			return

@@ -214,7 +214,7 @@ func (d *Device) ahAttrFromWC(port int, wc *WC, grh []byte) (AHAttr, error) {
 // Attr returns the path.
 func (ah *AH) Attr() AHAttr { return ah.attr }
 
-// Provider returns the provider's side of the handle.
+// Provider returns the provider's side of the handle, for implementers of providers.
 func (ah *AH) Provider() ProviderAH { return ah.p }
 
 // Close destroys the handle (ibv_destroy_ah). Messages that were posted with it still go out. To post

@@ -6,7 +6,8 @@ const (
 	CarrierSHM = "shm" // memory shared with the peer's process, which is on the same host
 )
 
-// ProviderCarrier is what a ProviderQP implements if it can tell by what its packets go: see QP.Carrier.
+// ProviderCarrier is for implementers of providers: a ProviderQP implements it if it can tell by what its packets
+// go: see QP.Carrier.
 type ProviderCarrier interface {
 	Carrier() string
 }

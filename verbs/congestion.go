@@ -38,8 +38,8 @@ func ParseCongestionControl(s string) (CongestionControl, error) {
 	return 0, invalidf("congestion control %q: there are window, dcqcn and delay", s)
 }
 
-// ProviderCongestion is what a ProviderQP implements if it has a choice of congestion control: see
-// QP.SetCongestionControl.
+// ProviderCongestion is for implementers of providers: a ProviderQP implements it if it has a choice of congestion
+// control: see QP.SetCongestionControl.
 type ProviderCongestion interface {
 	// SetCongestionControl is given a value that has a name. The QP is connected.
 	SetCongestionControl(c CongestionControl) error

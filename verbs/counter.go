@@ -44,14 +44,14 @@ func (cs Counters) Since(before Counters) Counters {
 	return grown
 }
 
-// ProviderCounters is what a ProviderDevice implements if it counts.
+// ProviderCounters is for implementers of providers: a ProviderDevice implements it if it counts.
 type ProviderCounters interface {
 	Counters() (Counters, error)
 	// PortCounters is asked for a port from 1 to DeviceAttr.PhysPortCnt.
 	PortCounters(port int) (Counters, error)
 }
 
-// ProviderQPCounters is what a ProviderQP implements if it counts.
+// ProviderQPCounters is for implementers of providers: a ProviderQP implements it if it counts.
 type ProviderQPCounters interface {
 	Counters() (Counters, error)
 }

@@ -58,7 +58,7 @@ func (d *Device) checkEntries(entries int) error {
 // Device returns the device that cq belongs to.
 func (cq *CQ) Device() *Device { return cq.dev }
 
-// Provider returns the provider's side of the CQ.
+// Provider returns the provider's side of the CQ, for implementers of providers.
 func (cq *CQ) Provider() ProviderCQ { return cq.p }
 
 // Cap returns how many completions the queue has room for.
@@ -147,8 +147,8 @@ func (cq *CQ) Notify(solicitedOnly bool) error {
 // completion channel of the C library (ibv_get_cq_event). Events that nobody takes merge into one.
 func (cq *CQ) Events() <-chan struct{} { return cq.events }
 
-// Notified is what a provider calls when an event comes that Arm asked for. It does not block.
-// Programs do not call it.
+// Notified is for implementers of providers, who call it when an event comes that Arm asked for. It
+// does not block. Programs do not call it.
 func (cq *CQ) Notified() {
 	if cq.userArmed.CompareAndSwap(true, false) {
 		select {

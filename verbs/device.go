@@ -89,8 +89,8 @@ func (d *Device) Info() DeviceInfo { return d.info }
 // Name returns the device's name (ibv_get_device_name).
 func (d *Device) Name() string { return d.info.Name }
 
-// Provider returns the provider's side of the device, for what a provider offers beyond the
-// verbs.
+// Provider returns the provider's side of the device, for implementers of providers, and for what a provider
+// offers beyond the verbs.
 func (d *Device) Provider() ProviderDevice { return d.p }
 
 // Query returns the device's attributes (ibv_query_device, ibv_query_device_ex).

@@ -1,11 +1,22 @@
 // Package verbs is an API for RDMA: a program sends messages to programs on other hosts, and reads
 // and writes their memory, through a network device and without the other host's CPU.
 //
-// The API is that of libibverbs, with its objects and its rules: devices, protection domains (PD),
-// memory regions (MR), completion queues (CQ) and queue pairs (QP). A program opens a [Device],
-// allocates a [PD], registers memory with it, and creates a [CQ] and a [QP]. It takes the QP through
-// the states INIT and RTR to RTS, which connects it to a peer. Then it posts work requests and polls
-// for their completions.
+// # Where to begin
+//
+// The API is that of libibverbs, with its objects and its rules. Read the types in the order in which a
+// program meets them:
+//
+//   - [Device]: [Open] opens one by its name, and [Devices] lists them. [Device.GID] is its address.
+//   - [PD], a protection domain: the objects of a PD trust each other. [Device.AllocPD] makes one.
+//   - [MR], a memory region: memory that the device may use. [PD.AllocMR], [PD.RegMR]; [MR.SGE], [MR.Remote].
+//   - [CQ], a completion queue: [Device.CreateCQ]; [CQ.Poll], [CQ.Wait].
+//   - [QP], a queue pair, one end of a connection: [PD.CreateQP]. [QP.Init], [QP.RTR] and [QP.RTS] connect
+//     it to a [Peer] by hand; package rdmacm does it by address and port.
+//   - [SendWR] and [RecvWR], the work requests: [QP.PostRecv], then [QP.PostSend].
+//   - [WC], a completion: [WC.Status] says how a work request ended, and [WC.Err] explains it.
+//
+// The Example of package provider/soft is a whole program. Names that begin with Provider are for implementers of
+// providers, and programs need none of them: see the end of this page.
 //
 // The package is the contract only. Devices come from providers. A provider registers itself when
 // a program imports it, as the drivers of database/sql do:
@@ -36,4 +47,12 @@
 // errors.Is finds the kind of the cause, such as [ErrBusy]. A work request that fails later says so
 // in its completion: [WC.Status] is how it ended, and [WC.Err] is an error with an explanation.
 // Slicing mistakes, such as [MR.SGE] outside the region, panic.
+//
+// # For implementers of providers
+//
+// [Provider] says what the types of this package do before they call a provider, and what a provider
+// does. A provider implements it with [ProviderDevice], [ProviderPD], [ProviderMR], [ProviderCQ],
+// [ProviderQP], [ProviderSRQ], [ProviderAH] and [ProviderMW], and calls [Register]. Its errors are made
+// by [Errorf]. The other Provider… interfaces are for what not all devices have: a device or a QP that
+// has it implements the interface too. Package verbs/verbstest tests a provider.
 package verbs

@@ -2,8 +2,8 @@ package verbs
 
 import "time"
 
-// ProviderEnd is what a ProviderQP implements if it can tell when and why the QP fails: see
-// QP.NotifyError.
+// ProviderEnd is for implementers of providers: a ProviderQP implements it if it can tell when and why the QP
+// fails: see QP.NotifyError.
 type ProviderEnd interface {
 	// NotifyError has f called once on a goroutine of its own, after the completions that tell of
 	// the failure can be polled. nil takes the wish back.
@@ -44,8 +44,8 @@ func (qp *QP) Err() error {
 	return nil
 }
 
-// ProviderKeepAlive is what a ProviderQP implements if it can ask a silent peer for a sign of life:
-// see QP.SetKeepAlive.
+// ProviderKeepAlive is for implementers of providers: a ProviderQP implements it if it can ask a silent peer for a
+// sign of life: see QP.SetKeepAlive.
 type ProviderKeepAlive interface {
 	// SetKeepAlive is given a period that is not negative, and 0 to turn it off.
 	SetKeepAlive(period time.Duration) error

@@ -85,8 +85,9 @@ func wrap(verb, object string, err error) error {
 // invalidf is Errorf with ErrInvalid.
 func invalidf(format string, args ...any) error { return Errorf(ErrInvalid, format, args...) }
 
-// Errorf makes an error of a kind, which is one of this package's Err variables. errors.Is finds the
-// kind, but the text is that of the format alone. Providers make their causes with it.
+// Errorf is for implementers of providers: it makes an error of a kind, which is one of this
+// package's Err variables. errors.Is finds the kind, but the text is that of the format alone.
+// Providers make their causes with it.
 func Errorf(kind error, format string, args ...any) error {
 	return &kindError{kind: kind, err: fmt.Errorf(format, args...)}
 }

@@ -152,8 +152,8 @@ func (g *GSI) LastWords(from, to netip.Addr, class uint8, mad []byte) (revoke fu
 	return p.LastWords(from, to, class, mad)
 }
 
-// ProviderLastWords is what a ProviderGSI implements if somebody can speak for a program that has
-// died: see [GSI.LastWords].
+// ProviderLastWords is for implementers of providers: a ProviderGSI implements it if somebody can speak for a
+// program that has died: see [GSI.LastWords].
 type ProviderLastWords interface {
 	// LastWords keeps no reference to mad. revoke may be called more than once, and after Close.
 	LastWords(from, to netip.Addr, class uint8, mad []byte) (revoke func())

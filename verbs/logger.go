@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// ProviderLogger is what a ProviderDevice implements if it logs.
+// ProviderLogger is for implementers of providers: a ProviderDevice implements it if it logs.
 type ProviderLogger interface {
 	// SetLogger makes the device log to l, and be silent again with nil. It may be called at any time.
 	SetLogger(l *slog.Logger)

@@ -69,7 +69,7 @@ type MR struct {
 // mrName is the name of the region that has the key.
 func (k LKey) mrName() string { return fmt.Sprintf("mr lkey %v", k) }
 
-// Provider returns the provider's side of the region.
+// Provider returns the provider's side of the region, for implementers of providers.
 func (mr *MR) Provider() ProviderMR { return mr.p }
 
 // PD returns the protection domain of the region.

@@ -54,7 +54,7 @@ func (mw *MW) Type() MWType { return mw.typ }
 // RKey returns the window's present key. Binding the window changes it.
 func (mw *MW) RKey() RKey { return mw.p.RKey() }
 
-// Provider returns the provider's side of the window.
+// Provider returns the provider's side of the window, for implementers of providers.
 func (mw *MW) Provider() ProviderMW { return mw.p }
 
 // Close frees the window (ibv_dealloc_mw). Peers can then no longer use its key. Close does not wait for the

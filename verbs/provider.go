@@ -2,8 +2,8 @@ package verbs
 
 import "context"
 
-// Provider finds and opens devices. Those who implement devices implement it and the Provider…
-// interfaces below. Users of devices need none of them.
+// Provider is for implementers of providers: it finds and opens devices. They implement Provider
+// and the Provider… interfaces of this package. Users of devices need none of them.
 //
 // # What the facade does
 //
@@ -36,15 +36,15 @@ type Provider interface {
 	Open(name string) (ProviderDevice, error)
 }
 
-// ProviderWatcher is what a [Provider] implements if it can tell that its list of devices may have changed: see
-// [WatchDevices].
+// ProviderWatcher is for implementers of providers: a [Provider] implements it if it can tell that
+// its list of devices may have changed: see [WatchDevices].
 type ProviderWatcher interface {
 	// Watch has changed called, on any goroutine, whenever what Devices lists, or an address of those devices, may have
 	// changed. changed does not block. A call may be under way when stop returns.
 	Watch(changed func()) (stop func())
 }
 
-// ProviderDevice is a provider's side of a [Device].
+// ProviderDevice is for implementers of providers: a provider's side of a [Device].
 type ProviderDevice interface {
 	// Info returns what Devices lists of the device. Its Transport chooses the table of states
 	// that QPs are held to, see Transport.CheckModify. It is asked for once.
@@ -68,7 +68,8 @@ type ProviderDevice interface {
 	Close() error
 }
 
-// ProviderGSI is what a ProviderDevice implements if it lets programs have QP1: see [GSI].
+// ProviderGSI is for implementers of providers: a ProviderDevice implements it if it lets programs
+// have QP1: see [GSI].
 type ProviderGSI interface {
 	// CreateGSI is ProviderPD.CreateQP for the QP whose number is 1. pd is the device's. The error
 	// for a second QP1 is ErrBusy.
@@ -87,14 +88,14 @@ type ProviderGSI interface {
 	Changed() <-chan struct{}
 }
 
-// ProviderRandom is what a ProviderDevice implements if the random numbers that a connection manager
-// needs are the device's to choose: in a simulation they follow from a seed, so that a test replays.
-// Otherwise they must be unpredictable.
+// ProviderRandom is for implementers of providers: a ProviderDevice implements it if the random
+// numbers that a connection manager needs are the device's to choose: in a simulation they follow
+// from a seed, so that a test replays. Otherwise they must be unpredictable.
 type ProviderRandom interface {
 	Random32() uint32
 }
 
-// ProviderPD is a provider's side of a [PD].
+// ProviderPD is for implementers of providers: a provider's side of a [PD].
 type ProviderPD interface {
 	RegMR(attr MRAttr) (ProviderMR, error)
 	// CreateQP makes a QP, and raises attr.Cap to the capacities that it has. The provider puts qp
@@ -109,12 +110,12 @@ type ProviderPD interface {
 	Close() error
 }
 
-// ProviderAH is a provider's side of an [AH].
+// ProviderAH is for implementers of providers: a provider's side of an [AH].
 type ProviderAH interface {
 	Close() error
 }
 
-// ProviderMW is a provider's side of an [MW].
+// ProviderMW is for implementers of providers: a provider's side of an [MW].
 type ProviderMW interface {
 	// RKey returns the present key. For a window of type 1 it is the new one as soon as the
 	// PostSend that binds the window has returned.
@@ -122,7 +123,7 @@ type ProviderMW interface {
 	Close() error
 }
 
-// ProviderSRQ is a provider's side of an [SRQ].
+// ProviderSRQ is for implementers of providers: a provider's side of an [SRQ].
 type ProviderSRQ interface {
 	Query() (SRQAttr, error)
 	Modify(attr SRQAttr, mask SRQAttrMask) error
@@ -130,7 +131,8 @@ type ProviderSRQ interface {
 	Close() error
 }
 
-// MRAttr says what to register: Buf or, if that is nil, Length bytes that the provider allocates.
+// MRAttr is for implementers of providers: it says what to register: Buf or, if that is nil, Length
+// bytes that the provider allocates.
 type MRAttr struct {
 	Buf     []byte
 	Length  int // bytes
@@ -139,7 +141,7 @@ type MRAttr struct {
 	HasIOVA bool
 }
 
-// ProviderMR is a provider's side of an [MR].
+// ProviderMR is for implementers of providers: a provider's side of an [MR].
 type ProviderMR interface {
 	Bytes() []byte
 	Addr() uint64
@@ -152,7 +154,7 @@ type ProviderMR interface {
 	Close() error
 }
 
-// ProviderCQ is a provider's side of a [CQ].
+// ProviderCQ is for implementers of providers: a provider's side of a [CQ].
 type ProviderCQ interface {
 	Cap() int
 	// Poll fills in WC.QP too, with the QP that CreateQP was given. The number may belong to another
@@ -168,14 +170,14 @@ type ProviderCQ interface {
 	Close() error
 }
 
-// ProviderCQSpin is implemented by a provider's CQ for which [CQ.Wait] and [CQ.Soon] may look for a moment before
-// they block. Soon looks for as long as that costs less than to block and be woken. It reports whether completions
-// are waiting.
+// ProviderCQSpin is for implementers of providers: a provider's CQ implements it if [CQ.Wait] and
+// [CQ.Soon] may look for a moment before they block. Soon looks for as long as that costs less than
+// to block and be woken. It reports whether completions are waiting.
 type ProviderCQSpin interface {
 	Soon() bool
 }
 
-// ProviderQPInitAttr is [QPInitAttr] with the provider's objects.
+// ProviderQPInitAttr is for implementers of providers: [QPInitAttr] with the provider's objects.
 type ProviderQPInitAttr struct {
 	Type           QPType
 	SendCQ, RecvCQ ProviderCQ
@@ -184,7 +186,7 @@ type ProviderQPInitAttr struct {
 	SignalAll      bool
 }
 
-// ProviderQP is a provider's side of a [QP].
+// ProviderQP is for implementers of providers: a provider's side of a [QP].
 type ProviderQP interface {
 	QPN() QPN
 	// Modify is given attributes whose mask has been checked by Transport.CheckModify against the
@@ -202,8 +204,8 @@ type ProviderQP interface {
 	Close() error
 }
 
-// ProviderCommEst is what a ProviderQP implements if it can tell when the peer's first request
-// comes: see QP.NotifyCommEst.
+// ProviderCommEst is for implementers of providers: a ProviderQP implements it if it can tell when
+// the peer's first request comes: see QP.NotifyCommEst.
 type ProviderCommEst interface {
 	// NotifyCommEst has f called once on a goroutine of its own. nil takes the wish back.
 	NotifyCommEst(f func())

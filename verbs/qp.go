@@ -144,7 +144,7 @@ func (qp *QP) SRQ() *SRQ { return qp.srq }
 // program keeps for the connection.
 func (qp *QP) Context() any { return qp.context }
 
-// Provider returns the provider's side of the QP.
+// Provider returns the provider's side of the QP, for implementers of providers.
 func (qp *QP) Provider() ProviderQP { return qp.p }
 
 // State returns the QP's state as far as its provider knows it. A failed work request takes the QP

@@ -13,8 +13,8 @@ var (
 	providers   = map[string]Provider{}
 )
 
-// Register makes the devices of p visible to [Devices] and [Open]. Providers call it from init.
-// It panics if the name is taken.
+// Register is for implementers of providers: it makes the devices of p visible to [Devices] and
+// [Open]. Providers call it from init. It panics if the name is taken.
 func Register(name string, p Provider) {
 	providersMu.Lock()
 	defer providersMu.Unlock()

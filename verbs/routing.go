@@ -54,7 +54,8 @@ const (
 	reservedBits = 0x3f7f
 )
 
-// ProviderRouting is what a ProviderQP implements if it knows adaptive routing: see QP.SetAdaptiveRouting.
+// ProviderRouting is for implementers of providers: a ProviderQP implements it if it knows adaptive routing: see
+// QP.SetAdaptiveRouting.
 type ProviderRouting interface {
 	// SetAdaptiveRouting is given valid values, with those that stand for defaults filled in. The QP is RC.
 	SetAdaptiveRouting(r AdaptiveRouting) error

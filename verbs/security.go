@@ -11,8 +11,8 @@ type PacketSecurity struct {
 	PSK  []byte      // a pre-shared key that both ends have: 16 bytes at least, better 32 of crypto/rand, or nil
 }
 
-// ProviderSecurity is what a ProviderQP implements if it can authenticate and encrypt packets: see
-// QP.SetSecurity.
+// ProviderSecurity is for implementers of providers: a ProviderQP implements it if it can authenticate and encrypt
+// packets: see QP.SetSecurity.
 type ProviderSecurity interface {
 	// NewSecurityKey draws the QP's key for its next connection. The QP is connected, in RESET or INIT.
 	NewSecurityKey() (SecurityKey, error)

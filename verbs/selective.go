@@ -1,7 +1,7 @@
 package verbs
 
-// ProviderSelective is what a ProviderQP implements if it can repeat selectively toward peers of its kind: see
-// QP.PeerRepeatsSelectively.
+// ProviderSelective is for implementers of providers: a ProviderQP implements it if it can repeat selectively
+// toward peers of its kind: see QP.PeerRepeatsSelectively.
 type ProviderSelective interface {
 	// RepeatsSelectively is QP.RepeatsSelectively.
 	RepeatsSelectively() bool

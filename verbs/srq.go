@@ -63,7 +63,7 @@ func (a *SRQAttr) check(dev *DeviceAttr) error {
 // PD returns the protection domain of the queue.
 func (s *SRQ) PD() *PD { return s.pd }
 
-// Provider returns the provider's side of the queue.
+// Provider returns the provider's side of the queue, for implementers of providers.
 func (s *SRQ) Provider() ProviderSRQ { return s.p }
 
 // Modify changes the attributes that mask names (ibv_modify_srq): it arms the limit, gives the queue

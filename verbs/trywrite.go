@@ -1,7 +1,7 @@
 package verbs
 
-// ProviderTryWrite is what a ProviderQP implements if it may reach the peer's memory without a work request: see
-// QP.TryWrite.
+// ProviderTryWrite is for implementers of providers: a ProviderQP implements it if it may reach the peer's memory
+// without a work request: see QP.TryWrite.
 type ProviderTryWrite interface {
 	TryWrite(to RemoteAddr, b []byte) int
 }
