@@ -369,6 +369,56 @@ func TestCheckIndex(t *testing.T) {
 	}
 }
 
+// decisionHead matches how the page of a decision begins, and decisionRow its row in the index.
+var (
+	decisionHead = regexp.MustCompile(`^# (.+)\n\nDecided (\d{4}-\d\d-\d\d)\. \[All decisions\]\(README\.md\)\n\n`)
+	decisionRow  = regexp.MustCompile(`(?m)^\| \[(.+)\]\(([\w-]+\.md)\) \| \S.* \| (\d{4}-\d\d-\d\d) \|$`)
+)
+
+// checkDecision returns what is wrong with the page of a decision, whose index is given.
+func checkDecision(name, text, index string) (faults []string) {
+	head := decisionHead.FindStringSubmatch(text)
+	if head == nil {
+		return []string{name + ` begins otherwise than with a title and "Decided 2006-01-02. [All decisions](README.md)"`}
+	}
+	for _, row := range decisionRow.FindAllStringSubmatch(index, -1) {
+		if row[2] == path.Base(name) && (row[1] != head[1] || row[3] != head[2]) {
+			faults = append(faults, fmt.Sprintf("%s is %q of %s, and the index says %q of %s", name, head[1], head[2], row[1], row[3]))
+		}
+	}
+	return faults
+}
+
+// TestDecisions: a page in docs/decisions says when it was decided, and the index says the same.
+func TestDecisions(t *testing.T) {
+	texts := documents(t)
+	pages := 0
+	for name, text := range texts {
+		if path.Dir(name) == "docs/decisions" && path.Base(name) != "README.md" {
+			pages++
+			for _, fault := range checkDecision(name, text, texts["docs/decisions/README.md"]) {
+				t.Error(fault)
+			}
+		}
+	}
+	if pages < 40 {
+		t.Errorf("docs/decisions has %d pages, want 40 at least", pages)
+	}
+}
+
+func TestCheckDecision(t *testing.T) {
+	const index = "| page | in short | since |\n|---|---|---|\n| [A title](a.md) | short | 2026-11-20 |\n"
+	for text, want := range map[string]string{
+		"# A title\n\nDecided 2026-11-20. [All decisions](README.md)\n\nBecause.\n": "",
+		"# A title\n\nBecause.\n": "begins otherwise",
+		"# A title\n\nDecided lately. [All decisions](README.md)\n\nBecause.\n":           "begins otherwise",
+		"# A title\n\nDecided 2026-11-21. [All decisions](README.md)\n\nBecause.\n":       "of 2026-11-21, and the index says",
+		"# Another title\n\nDecided 2026-11-20. [All decisions](README.md)\n\nBecause.\n": "the index says \"A title\"",
+	} {
+		checkOne(t, text, checkDecision("docs/decisions/a.md", text, index), want)
+	}
+}
+
 // TestDocumentSizes: what a stranger reads first stays short. What grows has a page of its own below docs.
 func TestDocumentSizes(t *testing.T) {
 	texts := documents(t)
