@@ -177,6 +177,39 @@ type ProviderCQSpin interface {
 	Soon() bool
 }
 
+// CompletionSink is for implementers of providers: it takes the completions of a CQ in place of the CQ's own queue. Both methods may be called with locks of
+// QPs held. They return soon, and call nothing of the device.
+type CompletionSink interface {
+	// Complete takes a completion, which is the caller's again when it returns. freed counts the work requests of the
+	// queue that the completion belongs to whose places are free with it, since the QP was last in RESET; it is 0 for a
+	// receive of an SRQ. Complete returns false if it has no room: the CQ is then overrun.
+	Complete(wc *WC, freed uint64) bool
+	// Event is called when the event comes that [CQ.Notify] asked for.
+	Event()
+}
+
+// ProviderCQSink is for implementers of providers: a provider's CQ implements it if it can hand its completions to a
+// [CompletionSink]. The CQ does so from SetSink on, which is called before the CQ has a completion, and polls of the CQ find nothing.
+type ProviderCQSink interface {
+	SetSink(s CompletionSink)
+}
+
+// RecvSource is for implementers of providers: it has receives that nobody has posted yet: a receive queue that is about to run out asks for them. Both methods
+// may be called with locks of QPs held. They return soon, and call nothing of the device.
+type RecvSource interface {
+	// Waiting returns how many receives there are.
+	Waiting() int
+	// Pull hands receives to add, in order, and several times. Add returns how many of them it has posted: fewer if the
+	// receive queue is full, and the rest stay with the source. It does not keep the slice.
+	Pull(add func([]RecvWR) int)
+}
+
+// ProviderRecvSource is for implementers of providers: a provider's QP and SRQ implement it if their receives can come from
+// a [RecvSource]. SetRecvSource is called while the QP is in RESET, or before a QP uses the SRQ. Then nobody posts receives.
+type ProviderRecvSource interface {
+	SetRecvSource(s RecvSource)
+}
+
 // ProviderQPInitAttr is for implementers of providers: [QPInitAttr] with the provider's objects.
 type ProviderQPInitAttr struct {
 	Type           QPType

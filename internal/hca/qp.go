@@ -302,6 +302,9 @@ func (q *qp) checkDatagram(wr *verbs.SendWR) error {
 	return nil
 }
 
+// SetRecvSource implements verbs.ProviderRecvSource.
+func (q *qp) SetRecvSource(s verbs.RecvSource) { q.rq.SetSource(s) }
+
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if q.srq != nil {

@@ -68,6 +68,14 @@ type CQ struct {
 	arm     armed
 	overrun bool
 	closed  bool
+	sink    verbs.CompletionSink // takes the completions in place of the ring, or nil
+}
+
+// SetSink implements verbs.ProviderCQSink.
+func (c *CQ) SetSink(s verbs.CompletionSink) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sink = s
 }
 
 // armed says which completions make an event.
@@ -166,18 +174,12 @@ func (c *CQ) Push(cqes []CQE) {
 	notify, lost := false, false
 	for i := range cqes {
 		e := &cqes[i]
-		if c.overrun || c.count == len(c.ring) && !c.grow() { // what fits again would have a gap before it
+		if c.overrun || !c.add(e) { // what fits again would have a gap before it
 			lost, c.overrun = true, true
 			c.ended.Store(true)
 			notify = notify || c.arm != notArmed
 			break
 		}
-		at := c.first + c.count
-		if at >= len(c.ring) {
-			at -= len(c.ring)
-		}
-		c.ring[at] = *e
-		c.count++
 		if c.arm == armedAny || c.arm == armedSolicited && (e.Solicited || e.WC.Status != verbs.WCSuccess) {
 			notify = true
 		}
@@ -193,6 +195,26 @@ func (c *CQ) Push(cqes []CQE) {
 	if notify {
 		c.notify()
 	}
+}
+
+// add puts a completion into the ring, or hands it to the sink. It returns false if there is no room. The caller holds c.mu.
+func (c *CQ) add(e *CQE) bool {
+	if c.sink != nil {
+		if e.Slots != nil {
+			e.Slots.Store(e.Freed)
+		}
+		return c.sink.Complete(&e.WC, e.Freed)
+	}
+	if c.count == len(c.ring) && !c.grow() {
+		return false
+	}
+	at := c.first + c.count
+	if at >= len(c.ring) {
+		at -= len(c.ring)
+	}
+	c.ring[at] = *e
+	c.count++
+	return true
 }
 
 // grow makes the ring larger, if it may be. The caller holds c.mu.

@@ -24,6 +24,24 @@ type RecvQueue struct {
 
 	mu    release.Mutex  // held while posting, and while the state changes
 	freed *atomic.Uint64 // set by polling; a new one after each RESET, which old completions must not touch
+
+	source verbs.RecvSource // of receives that nobody posts, or nil; set before the first
+}
+
+// SetSource has the queue take its receives from a source. It is called before the queue has a receive.
+func (q *RecvQueue) SetSource(s verbs.RecvSource) { q.source = s }
+
+// pull posts what the source has, and reports whether a receive waits now.
+func (q *RecvQueue) pull() bool {
+	if q.source == nil {
+		return false
+	}
+	q.source.Pull(func(wrs []verbs.RecvWR) int {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.post(wrs)
+	})
+	return q.taken.Load() != q.posted.Load()
 }
 
 // RingSize returns the number of places in the ring of a work queue that has to hold n: the next power of two.
@@ -99,7 +117,7 @@ func (q *RecvQueue) post(wrs []verbs.RecvWR) int {
 // Take returns the oldest waiting receive, or nil. The receive is the caller's until Complete.
 func (q *RecvQueue) Take() *Recv {
 	taken := q.taken.Load()
-	if taken == q.posted.Load() {
+	if taken == q.posted.Load() && !q.pull() {
 		return nil
 	}
 	release.Store(&q.taken, taken+1)
@@ -109,7 +127,7 @@ func (q *RecvQueue) Take() *Recv {
 // TakeFor is Take for a message of n bytes. It leaves a receive that is shorter where it is, and reports that.
 func (q *RecvQueue) TakeFor(n uint32) (r *Recv, short bool) {
 	taken := q.taken.Load()
-	if taken != q.posted.Load() && q.recvs[int(taken)&(len(q.recvs)-1)].Length < n {
+	if (taken != q.posted.Load() || q.pull()) && q.recvs[int(taken)&(len(q.recvs)-1)].Length < n {
 		return nil, true
 	}
 	return q.Take(), false
@@ -135,5 +153,9 @@ func (q *RecvQueue) Flush(qpn verbs.QPN, user *verbs.QP) []CQE {
 // Credits returns how many receives are waiting.
 func (q *RecvQueue) Credits() int {
 	taken := q.taken.Load() // first: posted never falls behind it
-	return int(q.posted.Load() - taken)
+	n := int(q.posted.Load() - taken)
+	if q.source != nil {
+		n += q.source.Waiting()
+	}
+	return n
 }

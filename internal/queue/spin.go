@@ -69,4 +69,7 @@ func (c *CQ) notify() {
 		c.spin.budget.Store(int64(NextSpin(int(c.spin.budget.Load()), c.hooks.Now()-time.Duration(since))))
 	}
 	c.hooks.Notify()
+	if c.sink != nil {
+		c.sink.Event()
+	}
 }

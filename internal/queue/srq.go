@@ -23,6 +23,14 @@ type SRQ struct {
 	first  int
 	count  int
 	closed bool
+	source verbs.RecvSource // of receives that nobody posts, or nil
+}
+
+// SetRecvSource implements verbs.ProviderRecvSource.
+func (s *SRQ) SetRecvSource(src verbs.RecvSource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.source = src
 }
 
 // NewSRQ makes a queue of attr.MaxWR receives of attr.MaxSGE SGEs. It calls limitReached, under its
@@ -84,7 +92,11 @@ func (s *SRQ) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 
 // checkLimit raises the event of the limit, once. The caller holds s.mu.
 func (s *SRQ) checkLimit() {
-	if s.count < s.attr.Limit {
+	n := s.count
+	if s.source != nil {
+		n += s.source.Waiting()
+	}
+	if n < s.attr.Limit {
 		s.attr.Limit = 0
 		s.limitReached()
 	}
@@ -94,6 +106,11 @@ func (s *SRQ) checkLimit() {
 func (s *SRQ) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.post(wrs)
+}
+
+// post is PostRecv under s.mu.
+func (s *SRQ) post(wrs []verbs.RecvWR) (int, error) {
 	if s.closed {
 		return 0, verbs.ErrClosed
 	}
@@ -129,6 +146,12 @@ func (s *SRQ) Close() error {
 func (s *SRQ) take(n uint32) (r *Recv, short bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.source != nil {
+		s.source.Pull(func(wrs []verbs.RecvWR) int {
+			n, _ := s.post(wrs)
+			return n
+		})
+	}
 	if s.count == 0 {
 		return nil, false
 	}

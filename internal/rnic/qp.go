@@ -138,6 +138,9 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 	return n, err
 }
 
+// SetRecvSource implements verbs.ProviderRecvSource.
+func (q *qp) SetRecvSource(s verbs.RecvSource) { q.rq.SetSource(s) }
+
 // PostRecv implements verbs.ProviderQP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if q.srq != nil {
