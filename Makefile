@@ -75,7 +75,7 @@ bits32:
 
 # The race detector needs cgo, and so a C compiler with its headers. Its run is the short one: nocgo runs everything. Pure
 # packages start no goroutine, as make floors finds out, nor does internal/whole: only tests of transport do, a few.
-SEQUENTIAL = /internal/(transport|recovery|cm|iwarp|mpa|whole)$$
+SEQUENTIAL = /internal/(transport|recovery|cm|iwarp|mpa|uapi|whole)$$
 race:
 	@if printf '#include <stdlib.h>\n' | $$($(GO) env CC) -x c -fsyntax-only - 2>/dev/null; then \
 		CGO_ENABLED=1 $(GO) test -race -short $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)') && \

@@ -95,6 +95,7 @@ var floors = []struct {
 	{"internal/secure", 1},
 	{"internal/settings", 1},
 	{"internal/shm", 1},
+	{"internal/uverbs", 1},
 	{"internal/user", 1},
 	{"internal/user/usertest", 1},
 
@@ -110,6 +111,7 @@ var floors = []struct {
 	{"internal/epoll", 0},
 	{"internal/tables", 0},
 	{"internal/benchdata", 0},
+	{"internal/uapi", 0},
 }
 
 // sideways are the imports that stay on a floor, each with its reason.
@@ -123,11 +125,11 @@ var soleImporters = map[string]string{
 }
 
 // stdlibOnly packages are the contract and the formats: somebody who reads or copies them needs nothing else.
-var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/crowd", "internal/recovery", "internal/clock", "internal/release", "internal/litmus", "internal/tables", "internal/benchdata"}
+var stdlibOnly = []string{"verbs", "internal/wire", "internal/link", "internal/idtable", "internal/crowd", "internal/recovery", "internal/clock", "internal/release", "internal/litmus", "internal/tables", "internal/benchdata", "internal/uapi"}
 
 // pure packages run the same over a network and in a simulation that replays from a seed, so
 // nothing in them may depend on the clock, the scheduler, the system or chance.
-var pure = []string{"internal/transport", "internal/recovery", "internal/cm", "internal/mpa", "internal/iwarp", "internal/crowd"}
+var pure = []string{"internal/transport", "internal/recovery", "internal/cm", "internal/mpa", "internal/iwarp", "internal/crowd", "internal/uapi"}
 
 // Of the standard library, pure packages may not import these, nor what lies below them…
 var impureImports = []string{"net", "os", "sync", "syscall", "math/rand", "crypto/rand", "context", "log"}

@@ -229,7 +229,7 @@ var mutants = slices.Concat([]mutant{
 	{"a QP in error keeps the shared receive of the message under way", transport + "receiver.go",
 		"		if w != nil {\n			s.qp.completeRecv(w, verbs.WCFlushErr", "		if w != nil && s.qp.cfg.Receives.Credits() >= 0 {\n			s.qp.completeRecv(w, verbs.WCFlushErr", "", ""},
 	{"a CQ that has lost completions takes others", queue + "cq.go",
-		"c.overrun || c.count == len(c.ring)", "c.count == len(c.ring)", "", ""},
+		"c.overrun || !c.add(e)", "!c.add(e)", "", ""},
 	{"QPs go on when their completions are lost", hca + "cq.go",
 		"		q.fail(cause)\n", "		_ = q\n", "", ""},
 	{"a narrower request for an event takes the wider one's place", queue + "cq.go",
@@ -609,5 +609,5 @@ var mutants = slices.Concat([]mutant{
 	{"who waits after a nap is not told of room", rnic + "poller_linux.go",
 		"	if !slices.Contains(p.napping, t) {\n		p.armLocked(t)\n", "	if t.nap == 0 {\n		p.armLocked(t)\n", "./internal/rnic", "TestRoomAfterNap"},
 }, networkMutants, nearMutants, recoveryMutants, programMutants, cornerMutants, toolMutants, endMutants, fenceMutants,
-	foreignMutants, faultMutants, identityMutants, rpcMutants, doorMutants, timesMutants, siwMutants, addressMutants,
+	foreignMutants, faultMutants, identityMutants, rpcMutants, kernelMutants, doorMutants, timesMutants, siwMutants, addressMutants,
 	limitMutants, claimMutants, attackMutants, habitMutants, releaseMutants)

@@ -3,7 +3,8 @@
 // with the driver rdma_rxe. The package plays the kernel's side: it decodes commands and encodes responses.
 //
 //	command.go   a command of uverbs, by write or by ioctl, as a number with input and room for output
-//	uverbs.go    the commands of uverbs: linux/include/uapi/rdma/ib_user_verbs.h
+//	uverbs.go    the commands of uverbs for devices, memory and CQs: linux/include/uapi/rdma/ib_user_verbs.h
+//	queues.go    the commands for QPs, AHs and SRQs, and what completes
 //	ucma.go      the commands of rdma_cm: rdma_user_cm.h
 //	rxe.go       queues, work queue elements and responses of rdma_rxe: rdma_user_rxe.h
 //

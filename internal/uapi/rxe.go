@@ -124,6 +124,9 @@ type SendWQE struct {
 	NumSGE uint32
 }
 
+// Key returns the key to invalidate, of the field that immediate data has too.
+func (w *SendWQE) Key() uint32 { return native.Uint32(w.Ex[:]) }
+
 // Decode fills w from an element. The element must be a copy that the program cannot change, and have SendWQESize bytes
 // at least.
 func (w *SendWQE) Decode(b []byte) {
