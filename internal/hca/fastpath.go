@@ -110,8 +110,8 @@ func (q *qp) postFast(wrs []verbs.SendWR) (n int) {
 	}
 	o.Unlock()
 	q.t.ReleaseMemory()
-	if n > 0 && !q.t.LooksFast() {
-		q.t.LookFast(q.dev.now())
+	if n > 0 && !q.t.FastTimerRuns() {
+		q.t.StartFastTimer(q.dev.now())
 		q.out.eng.setTimer(q)
 	}
 	return n

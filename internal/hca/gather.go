@@ -132,7 +132,7 @@ func (g *gather) pause(now time.Duration) {
 
 // endWait sends what waits for the program's next poll. The caller is about to end the connection.
 func (q *qp) endWait() {
-	q.t.Release()
+	q.t.Uncork()
 	if q.gather.waits || q.gather.owes || q.t.HasPackets() {
 		q.transmit(q.dev.now())
 	}

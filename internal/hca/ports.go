@@ -63,7 +63,7 @@ func (s *ports) allow(now time.Duration, q *qp, p *wire.Packet, port uint16) boo
 	case q.t.PeerSends(port):
 		return true
 	case p.Opcode == wire.CNP:
-		return !q.in.isSurelyOurs() || q.typ == verbs.QPTypeRC && !q.t.PeerHasGreeted() || port == s.of[0] || s.of == [2]uint16{}
+		return !q.in.isSurelyOurs() || q.typ == verbs.QPTypeRC && !q.t.PeerSaidHello() || port == s.of[0] || s.of == [2]uint16{}
 	case of == 0:
 		return true
 	}

@@ -275,7 +275,7 @@ func (q *qp) postSend(wrs []verbs.SendWR) (n int, err error) {
 	}
 	switch {
 	case posted == 0:
-	case q.t.Holds() && q.out.eng != nil: // until the next acknowledgement, which comes soon
+	case q.t.Corks() && q.out.eng != nil: // until the next acknowledgement, which comes soon
 	case q.mayGather():
 		q.wait()
 	default:

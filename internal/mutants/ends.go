@@ -106,11 +106,11 @@ var endMutants = []mutant{
 
 	// Refusals, probes and files that are withdrawn.
 	{"an RNR NAK does not show that a response before it is lost", transport + "completer.go",
-		"			c.rc.recovery.Overtook(now, seq)\n			c.gap(now)\n", "			c.gap(now)\n", "./internal/transport", "TestImpliedNAKRefused"},
+		"			c.rc.recovery.Overtook(now, seq)\n			c.outOfOrder(now)\n", "			c.outOfOrder(now)\n", "./internal/transport", "TestImpliedNAKRefused"},
 	{"a probe waits behind an ACK", transport + "fastpath.go",
-		" &&\n		r.recovery.Nxt() != r.alive.probe", "", "./internal/transport", "TestKeepAliveBehindACK"},
+		" &&\n		r.recovery.Nxt() != r.keepAlive.probe", "", "./internal/transport", "TestKeepAliveBehindACK"},
 	{"an acknowledge timeout keeps a QP off the quick ways", transport + "completer.go",
-		"	c.rc.ladder.dismount(rec.Una())\n", "", "./internal/transport", "TestLadderEnds"},
+		"	c.rc.mtuSearch.acknowledged(rec.Una())\n", "", "./internal/transport", "TestMTUSearchEnds"},
 	{"files that are withdrawn take the places of others", shm + "lend.go",
 		"len(m.open) >= maxFiles || len", "len(m.open)+len(m.withdrawn) >= maxFiles || len", "./internal/shm", "TestLendAnew"},
 	{"a sender whose grant cannot be sent waits for ever", shm + "access.go",

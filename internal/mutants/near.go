@@ -48,9 +48,9 @@ var nearMutants = []mutant{
 
 	// The fast path of short SENDs.
 	{"what took the fast path and is lost is never sent again", transport + "fastpath.go",
-		"	case f.seen == uint32(una):\n		r.adopt(now)\n", "	case false:\n", "./internal/transport", "TestFastLost"},
+		"	case f.unaThen == uint32(una):\n		r.fallBack(now)\n", "	case false:\n", "./internal/transport", "TestFastLost"},
 	{"recovery takes over from the fast path though all is well", transport + "fastpath.go",
-		"	case f.seen == uint32(una):\n", "	case true:\n", "./internal/transport", "TestFastLooks"},
+		"	case f.unaThen == uint32(una):\n", "	case true:\n", "./internal/transport", "TestFastTimer"},
 	{"a message of the fast path is executed whatever its PSN", transport + "fastpath.go",
 		"	if m.PSN != in.epsn || ", "	if ", "./internal/transport", "TestFast"},
 	{"a message of the fast path stands for other packets than it says", transport + "fastpath.go",
@@ -68,7 +68,7 @@ var nearMutants = []mutant{
 	{"a send queue is drained while the fast path has something under way", transport + "rc.go",
 		" && r.fast.n == 0 && ", " && ", "./internal/transport", "TestFast"},
 	{"an ACK that comes as a packet finds nothing of what took the fast path", transport + "rc.go",
-		"	if r.fast.n > 0 && (p.Carries ||", "	if false && (p.Carries ||", "./internal/transport", "TestFast"},
+		"	if r.fast.n > 0 && (p.Piggybacks ||", "	if false && (p.Piggybacks ||", "./internal/transport", "TestFast"},
 	{"a receive that was too short for the fast path is lost", transport + "fastpath.go",
 		"		in.unused = w\n		return false\n", "		return false\n", "./internal/transport", "TestFast"},
 	{"an acknowledgement by a lane waits for the program's answer", hca + "gather.go",
@@ -150,7 +150,7 @@ var nearMutants = []mutant{
 
 	// The short ways of packets that are as expected.
 	{"a greeting does not go before the first message", transport + "requester.go",
-		" || c.greeting.due || c.ladder.due || q", " || c.ladder.due || q", "./internal/transport", "TestShort"},
+		" || c.hello.due || c.mtuSearch.due || q", " || c.mtuSearch.due || q", "./internal/transport", "TestShort"},
 
 	// What is lent to a process of this host.
 	{"what a QP has lent is not recalled when it fails", hca + "publish.go",
@@ -161,9 +161,9 @@ var nearMutants = []mutant{
 		"r.payload == nil || r.payload.Taken()", "true", "./internal/transport", "Lend"},
 	{"a packet that stands for several counts as one", transport + "responder.go",
 		"s.pass(s.qp.run.length())", "s.pass(1)", "./internal/transport", "Lend"},
-	{"a packet whose payload is lent is held", transport + "ahead.go",
+	{"a packet whose payload is lent is held", transport + "reorderbuffer.go",
 		"	if s.qp.run.packets > 0 {", "	if false {", "./internal/transport", "Lend"},
-	{"a single packet whose payload is lent is held", transport + "ahead.go",
+	{"a single packet whose payload is lent is held", transport + "reorderbuffer.go",
 		"	if s.qp.run.packets > 0 {", "	if s.qp.run.packets > 1 {", "./internal/transport", "Lend"},
 	{"a packet with the payload of several counts as one", transport + "lend.go",
 		"		q.lending.loan = Loan{Packets: uint32(n)}\n", "", "./internal/transport", "Lend"},

@@ -32,7 +32,7 @@ var recoveryMutants = []mutant{
 	{"patience is just what was needed", recovery + "reorderwindow.go",
 		"by = min(by+by/8,", "by = min(by,", "./internal/recovery", "TestLateAtMost"},
 	{"patience lasts while packets come in order", recovery + "state.go",
-		"	s.reorder.decay(now, s.srtt)\n", "", "./internal/transport", "TestPatienceCalms"},
+		"	s.reorder.decay(now, s.srtt)\n", "", "./internal/transport", "TestReorderWindowNarrows"},
 
 	// Bursts.
 	{"a burst follows another one that is under way", recovery + "burst.go",
@@ -78,8 +78,8 @@ var recoveryMutants = []mutant{
 		"			s.repeated.read = true\n			s.responses.replay", "			s.responses.replay", "./internal/transport", "TestPathDead"},
 	{"a hello of three ports has no whole words", "internal/wire/ranges.go",
 		"port == 0 && i%2 == 0", "port == 0 && i >= 0", "./internal/wire", "TestHello"},
-	{"a word that is due is taken back", transport + "ahead.go",
-		"g.due = g.due || g.ours &&", "g.due = g.ours &&", "./internal/transport", "TestPathsTold"},
+	{"a word that is due is taken back", transport + "hello.go",
+		"g.due = g.due || g.peerIsOurs &&", "g.due = g.peerIsOurs &&", "./internal/transport", "TestPathsTold"},
 
 	// Controllers.
 	{"DCQCN's first rate is below its floor", recovery + "dcqcn.go",

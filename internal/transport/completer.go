@@ -18,7 +18,7 @@ type completer struct {
 	rc     *rc
 	qp     *QP
 	atomic [atomicLength]byte
-	behind *[]mem.Span // memory for store; made with its first use
+	later  *[]mem.Span // memory for store; made with its first use
 }
 
 // handle takes a response packet.
@@ -27,14 +27,14 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	seq := rec.Una() + uint64(int64(p.PSN.Diff(psn(rec.Una())))) // less than 2^23 from una
 	if seq >= rec.Max() || seq < rec.Una() {
 		// Not asked for, or answered already: packets repeat and overtake one another.
-		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && c.rc.ladder.probeAnswered() {
+		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && c.rc.mtuSearch.probeAnswered() {
 			return
 		}
 		if c.answeredProbe(now, seq, p) {
 			return
 		}
 		if p.Opcode.IsRead() && seq < rec.Una() {
-			c.cameTwice(now, seq)
+			c.duplicate(now, seq)
 			return
 		}
 		q.counters.Unexpected++
@@ -44,7 +44,7 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	case p.Opcode == wire.RCAcknowledge:
 		c.acknowledge(now, seq, p.AETH)
 	case p.Opcode == wire.RCAckRanges:
-		c.ackRanges(now, seq, p)
+		c.selectiveACK(now, seq, p)
 	case p.Opcode.IsRead():
 		c.readResponse(now, seq, p)
 	case p.Opcode == wire.RCAtomicAcknowledge:
@@ -70,13 +70,13 @@ func (c *completer) answeredProbe(now time.Duration, seq uint64, p *wire.Packet)
 }
 
 // carried takes the acknowledgement that a request carries.
-func (c *completer) carried(now time.Duration, p *wire.Packet) {
+func (c *completer) piggybacked(now time.Duration, p *wire.Packet) {
 	if p.AETH.Syndrome.Kind() != wire.KindACK {
 		c.qp.counters.Unexpected++
 		return
 	}
 	a := &c.qp.out
-	a.Opcode, a.PSN, a.AETH, a.Payload = wire.RCAcknowledge, p.CarriedPSN, p.AETH, nil
+	a.Opcode, a.PSN, a.AETH, a.Payload = wire.RCAcknowledge, p.PiggybackPSN, p.AETH, nil
 	c.handle(now, a)
 }
 
@@ -85,8 +85,8 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 	case wire.KindACK:
 		c.rc.requester.setCredits(a)
 		if !c.advance(now, seq+1) || c.rc.recovery.SACKs() {
-			c.rc.ladder.probeAnswered()
-			c.gap(now)
+			c.rc.mtuSearch.probeAnswered()
+			c.outOfOrder(now)
 		}
 	case wire.KindRNR:
 		// The NAK acknowledges what was before it: IBTA §9.7.5.1.2.
@@ -94,7 +94,7 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 			// It has overtaken the responses that are missing. They must not wait for the acknowledge timeout: until they
 			// are there it comes again in each round trip.
 			c.rc.recovery.Overtook(now, seq)
-			c.gap(now)
+			c.outOfOrder(now)
 			c.rc.recovery.Lose(max(seq, c.rc.recovery.Una()), c.rc.recovery.Max()) // it comes again then
 			c.rc.requester.rewind()
 			return
@@ -102,7 +102,7 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 		c.receiverNotReady(now, a.Syndrome.Value())
 	case wire.KindNAK:
 		if !c.advance(now, seq) {
-			c.gap(now)
+			c.outOfOrder(now)
 			if a.Syndrome.NAKCode() != wire.NAKSequenceError {
 				return
 			}
@@ -114,7 +114,7 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 }
 
 // ackRanges takes an acknowledgement of all before seq and of ranges behind it.
-func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
+func (c *completer) selectiveACK(now time.Duration, seq uint64, p *wire.Packet) {
 	q, rec := c.qp, &c.rc.recovery
 	r, ok := wire.DecodeRanges(p.Payload)
 	if !ok || p.AETH.Syndrome.Kind() != wire.KindACK {
@@ -131,7 +131,7 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 	for from, to := r.Next(0); from < to; from, to = r.Next(to) {
 		place = c.arrived(now, place, seq+uint64(from), seq+uint64(to))
 	}
-	if r.Again && r.Latest == psn(rec.Una()-1) && c.rc.ladder.probeAnswered() {
+	if r.Again && r.Latest == psn(rec.Una()-1) && c.rc.mtuSearch.probeAnswered() {
 		r.Again = false
 	}
 	if latest := rec.Una() + uint64(int64(r.Latest.Diff(psn(rec.Una())))); r.Again && !rec.NeedlessProbe(now, latest) {
@@ -139,7 +139,7 @@ func (c *completer) ackRanges(now time.Duration, seq uint64, p *wire.Packet) {
 		rec.SpuriousRepeat(now, latest)
 	}
 	rec.RestartProbe(now)
-	c.gap(now)
+	c.outOfOrder(now)
 }
 
 // arrived takes note that the peer has the requests [from, to). The work request at place, or one behind it,
@@ -221,7 +221,7 @@ func (c *completer) moveTo(now time.Duration, seq uint64) {
 	if rec.Acknowledged(now, seq) {
 		c.qp.counters.Needless++
 	}
-	c.rc.ladder.dismount(rec.Una())
+	c.rc.mtuSearch.acknowledged(rec.Una())
 	c.completeDone()
 	if rec.Nxt() < nxt {
 		c.rc.requester.rewind()
@@ -280,7 +280,7 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 		return nil
 	}
 	if rec.HasArrived(seq) {
-		c.cameTwice(now, seq)
+		c.duplicate(now, seq)
 		return nil
 	}
 	c.advance(now, w.seq)
@@ -290,10 +290,10 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 	return w
 }
 
-// cameTwice takes note that the response seq has come twice. If it was asked for twice, that was in vain.
-func (c *completer) cameTwice(now time.Duration, seq uint64) {
+// duplicate takes note that the response seq has come twice. If it was asked for twice, that was in vain.
+func (c *completer) duplicate(now time.Duration, seq uint64) {
 	c.qp.counters.RepeatedResponses++
-	if c.rc.repeatsParts() && c.rc.recovery.SpuriousRepeat(now, seq) {
+	if c.rc.peerSACKs() && c.rc.recovery.SpuriousRepeat(now, seq) {
 		c.qp.counters.Needless++
 	}
 }
@@ -311,7 +311,7 @@ func (c *completer) responded(now time.Duration, seq, end uint64) {
 	rec.RespondedTo(end)
 	rec.Arrived(now, seq, end)
 	rec.RestartProbe(now)
-	c.gap(now)
+	c.outOfOrder(now)
 }
 
 // failInTurn fails w when all before it is complete.
@@ -361,7 +361,7 @@ func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	case len(p.Payload) != int(size):
 		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ: is the peer's path MTU %v, as ours is?",
 			p.Opcode, p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
-	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.repeatsParts() && !c.rc.recovery.WasRepeated(w.seq+k): // a repeat may be of a part, and ends with it
+	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.peerSACKs() && !c.rc.recovery.WasRepeated(w.seq+k): // a repeat may be of a part, and ends with it
 		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
 	}
 	if err := c.store(w, off, p.Payload, w.seq+k+n); err != nil {
@@ -393,7 +393,7 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 }
 
 // gap takes note that something has come before what it should follow.
-func (c *completer) gap(now time.Duration) {
+func (c *completer) outOfOrder(now time.Duration) {
 	if una := c.rc.recovery.Una(); c.detectLost(now) && una < c.rc.recovery.Max() {
 		if w := c.owner(una); w != nil && w.hasResponse() {
 			c.qp.counters.ImpliedNAKs++
@@ -422,7 +422,7 @@ func (c *completer) detectLost(now time.Duration) bool {
 	}
 	rec.NoteLost(now, n, len(lost))
 	if c.rc.multipath != nil && c.rc.multipath.noteLeft(rec) { // perhaps the peer does not know of the port
-		c.rc.greeting.greetAgain()
+		c.rc.hello.sendAgain()
 	}
 	c.rc.requester.repeat()
 	return true
@@ -446,7 +446,7 @@ func (c *completer) receiverNotReady(now time.Duration, timer uint8) {
 
 func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 	q := c.qp
-	probe := c.rc.recovery.Una() == c.rc.alive.probe
+	probe := c.rc.recovery.Una() == c.rc.keepAlive.probe
 	if q.attr.State == verbs.QPStateErr || q.sq.head == q.sq.tail && !probe {
 		return
 	}
@@ -454,7 +454,7 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 	switch code {
 	case wire.NAKSequenceError:
 		q.counters.SequenceNAKs++
-		c.rc.greeting.greetAgain()
+		c.rc.hello.sendAgain()
 		if c.rc.recovery.FirstSign(now, seq) {
 			c.rc.repeat(now, seq)
 		}

@@ -54,9 +54,9 @@ func TestNarrowReads(t *testing.T) {
 	}
 }
 
-// TestControlEndsHold: what one congestion control has held back goes as soon as another one takes its place. At the
+// TestControlEndsWait: what one congestion control has held back goes as soon as another one takes its place. At the
 // least rates the wait may be a second.
-func TestControlEndsHold(t *testing.T) {
+func TestControlEndsWait(t *testing.T) {
 	for _, held := range []verbs.CongestionControl{verbs.CongestionDelay, verbs.CongestionDCQCN} {
 		p := newPair(t, setup{})
 		if err := p.a.qp.SetCongestionControl(held); err != nil {

@@ -30,7 +30,7 @@ func TestNarrowedAtOnce(t *testing.T) {
 	}
 	r := q.service.(*rc)
 	r.recovery.Allow(64)
-	r.requester.askedAt = r.recovery.Una()
+	r.requester.ackRequestedTo = r.recovery.Una()
 	wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*100))
 	if err := q.Post(&wr); err != nil {
 		t.Fatal(err)
@@ -43,8 +43,8 @@ func TestNarrowedAtOnce(t *testing.T) {
 		}
 	}
 	r.recovery.Allow(1)
-	if q.Transmit(p.now, buf) == 0 || r.requester.askedAt != r.recovery.Nxt() {
-		t.Errorf("asked for an acknowledgement of what is before %d, %d are sent; want the last to ask", r.requester.askedAt, r.recovery.Nxt())
+	if q.Transmit(p.now, buf) == 0 || r.requester.ackRequestedTo != r.recovery.Nxt() {
+		t.Errorf("asked for an acknowledgement of what is before %d, %d are sent; want the last to ask", r.requester.ackRequestedTo, r.recovery.Nxt())
 	}
 	if q.Transmit(p.now, buf) != 0 {
 		t.Error("one more goes than had to")

@@ -12,10 +12,10 @@ const (
 )
 
 const (
-	// repeatedPSNs is how far back a peer may begin to repeat, aheadPSNs how far its window may reach,
+	// repeatedPSNs is how far back a peer may begin to repeat, windowPSNs how far its window may reach,
 	// and ucLostPSNs how many packets of a UC peer may be lost before one that is Expected.
 	repeatedPSNs = 1 << 13
-	aheadPSNs    = 1 << 13
+	windowPSNs   = 1 << 13
 	ucLostPSNs   = 16
 	// answeredPSNs is by how much an acknowledgement may repeat what earlier ones have acknowledged.
 	answeredPSNs = 64
@@ -32,7 +32,7 @@ func (r *rc) expect(p *wire.Packet) (Expectation, wire.PSN) {
 		if d < -repeatedPSNs && d >= -repeatedPSNs-r.responder.responses.reach(base) {
 			return r.repeatsFar(p), base
 		}
-		return expectation(d, -repeatedPSNs, 0, aheadPSNs), base
+		return expectation(d, -repeatedPSNs, 0, windowPSNs), base
 	}
 	base = psn(r.recovery.Una())
 	return expectation(p.PSN.Diff(base), -answeredPSNs, int(r.recovery.Max()-r.recovery.Una())-1, 0), base
@@ -53,7 +53,7 @@ func (r *rc) repeatsFar(p *wire.Packet) Expectation {
 
 func (u *uc) expect(p *wire.Packet) (Expectation, wire.PSN) {
 	base := u.qp.receiver.epsn
-	return expectation(p.PSN.Diff(base), 0, ucLostPSNs, aheadPSNs), base
+	return expectation(p.PSN.Diff(base), 0, ucLostPSNs, windowPSNs), base
 }
 
 // expect implements service. Anybody may send to a UD QP.

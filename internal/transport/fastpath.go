@@ -15,9 +15,9 @@ import (
 
 // fast is what a requester has sent by the fast path.
 type fast struct {
-	n      uint32        // packets, from recovery's una on, that are not acknowledged
-	seen   uint32        // una when lookAt was set, modulo 2^32
-	lookAt time.Duration // when to look whether una has moved; Never if there is no need
+	n       uint32        // packets, from recovery's una on, that are not acknowledged
+	unaThen uint32        // una when timer was set, modulo 2^32
+	timer   time.Duration // when to look whether una has moved; Never if there is no need
 }
 
 // Message is what the fast path carries beside a payload.
@@ -32,14 +32,14 @@ type Message struct {
 // SendsFast reports whether a SEND that is posted now may take the fast path.
 func (q *QP) SendsFast() bool {
 	r, ok := q.service.(*rc)
-	return ok && q.attr.State == verbs.QPStateRTS && r.calm()
+	return ok && q.attr.State == verbs.QPStateRTS && r.onlyFast()
 }
 
 // calm reports whether nothing is under way, or waits to be sent, but by the fast path, and but for an ACK.
-func (r *rc) calm() bool {
+func (r *rc) onlyFast() bool {
 	q, rec := r.qp, &r.recovery
 	return r.requester.cur == q.sq.tail && rec.Una() == rec.Max() && !rec.IsWaiting() && !q.rate.IsPaced() && !q.notify.due && rec.Paths() == nil &&
-		!r.greeting.due && !r.ladder.due && r.alive.probe == 0 && (r.responder.idle() || r.responder.onlyACK())
+		!r.hello.due && !r.mtuSearch.due && r.keepAlive.probe == 0 && (r.responder.idle() || r.responder.onlyACK())
 }
 
 // SendFast posts a SEND, for a caller that finds SendsFast true. It writes the payload into buf, which has room for FastMost bytes,
@@ -91,13 +91,13 @@ func (q *QP) writeFast(w *sendWQE, buf []byte) (n int, ok bool) {
 	return 0, ok && q.lend(l, w.length, w.packets)
 }
 
-// LooksFast reports whether HandleTimeout will see whether what took the fast path arrives. If not, LookFast has it do so.
-func (q *QP) LooksFast() bool { return q.service.(*rc).fast.lookAt != Never }
+// FastTimerRuns reports whether HandleTimeout will see whether what took the fast path arrives. If not, StartFastTimer has it do so.
+func (q *QP) FastTimerRuns() bool { return q.service.(*rc).fast.timer != Never }
 
-// LookFast does what LooksFast says.
-func (q *QP) LookFast(now time.Duration) {
+// StartFastTimer does what FastTimerRuns says.
+func (q *QP) StartFastTimer(now time.Duration) {
 	r := q.service.(*rc)
-	r.fast.watch(q.notBefore(now), r.recovery.Una())
+	r.fast.startTimer(q.notBefore(now), r.recovery.Una())
 }
 
 // add notes that n packets leave by the fast path.
@@ -107,27 +107,29 @@ func (f *fast) add(n uint64) { f.n += uint32(n) }
 func (f *fast) arrived(n int) { f.n -= uint32(n) }
 
 // stop forgets the packets, and ends the timer.
-func (f *fast) stop() { *f = fast{lookAt: Never} }
+func (f *fast) stop() { *f = fast{timer: Never} }
 
-func (f *fast) noLook() { f.lookAt = Never }
+func (f *fast) stopTimer() { f.timer = Never }
 
-func (f *fast) watch(now time.Duration, una uint64) { f.lookAt, f.seen = now+fastPatience, uint32(una) }
+func (f *fast) startTimer(now time.Duration, una uint64) {
+	f.timer, f.unaThen = now+fastTimeout, uint32(una)
+}
 
-// lookFast adopts what is under way if nothing has arrived since the latest look.
-func (r *rc) lookFast(now time.Duration) {
+// fastTimedOut adopts what is under way if nothing has arrived since the latest look.
+func (r *rc) fastTimedOut(now time.Duration) {
 	f, una := &r.fast, r.recovery.Una()
-	f.noLook()
+	f.stopTimer()
 	switch {
 	case f.n == 0:
-	case f.seen == uint32(una):
-		r.adopt(now)
+	case f.unaThen == uint32(una):
+		r.fallBack(now)
 	default:
-		f.watch(now, una)
+		f.startTimer(now, una)
 	}
 }
 
 // adopt gives recovery what the fast path has under way.
-func (r *rc) adopt(now time.Duration) {
+func (r *rc) fallBack(now time.Duration) {
 	n := uint64(r.fast.n)
 	if n == 0 {
 		return
@@ -135,7 +137,7 @@ func (r *rc) adopt(now time.Duration) {
 	rec := &r.recovery
 	r.fast.stop()
 	rec.Adopt(now, n)
-	r.requester.asked(rec.Nxt())
+	r.requester.ackRequested(rec.Nxt())
 }
 
 // AcknowledgeFast takes an ACK of what took the fast path. It reports false if the ACK is to be handled as a packet.
@@ -153,7 +155,7 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 	r.fast.arrived(n)
 	r.requester.setCredits(a)
 	rec.Skip(end)
-	r.alive.hear(q.notBefore(now))
+	r.keepAlive.progressed(q.notBefore(now))
 	r.completer.completeDone()
 	return true
 }
@@ -179,7 +181,7 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte) bool {
 	}
 	s, in := &r.responder, &q.receiver
 	n := uint32(len(payload))
-	if m.PSN != in.epsn || in.msg.kind != noMessage || s.refused || s.hold.n > 0 || s.reply.kind > ackReply || uint64(m.Packets) != packetsFor(n, q.mtu) {
+	if m.PSN != in.epsn || in.msg.kind != noMessage || s.refused || s.reorder.n > 0 || s.reply.kind > ackReply || uint64(m.Packets) != packetsFor(n, q.mtu) {
 		return false
 	}
 	w := in.takeRecv()
@@ -200,15 +202,15 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte) bool {
 		wc.Imm = m.Imm
 	}
 	s.executed(true, true)
-	r.alive.hear(now)
+	r.keepAlive.progressed(now)
 	return true
 }
 
 // OnlyACK reports whether an ACK is all that the QP has to send.
 func (q *QP) OnlyACK() bool {
 	r, ok := q.service.(*rc)
-	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.greeting.due && !r.ladder.due &&
-		r.recovery.Nxt() != r.alive.probe
+	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.hello.due && !r.mtuSearch.due &&
+		r.recovery.Nxt() != r.keepAlive.probe
 }
 
 // TakeACK returns the ACK that is due, for a caller that finds OnlyACK true and sends it.

@@ -29,8 +29,8 @@ func (p *pair) postFast(e *node, wr *verbs.SendWR) bool {
 	}
 	r.data = r.data[:n]
 	p.sendFast(e, r)
-	if !e.qp.LooksFast() {
-		e.qp.LookFast(p.now)
+	if !e.qp.FastTimerRuns() {
+		e.qp.StartFastTimer(p.now)
 	}
 	return true
 }
@@ -214,8 +214,8 @@ func TestFastLost(t *testing.T) {
 		}
 		p.run()
 		p.wantFast(3)
-		if at := p.last(p.a).at; (at >= fastPatience) != tt.late || at > 3*fastPatience {
-			t.Errorf("%s: the last packet left at %v, want it after one to three times %v: %v", tt.name, at, fastPatience, tt.late)
+		if at := p.last(p.a).at; (at >= fastTimeout) != tt.late || at > 3*fastTimeout {
+			t.Errorf("%s: the last packet left at %v, want it after one to three times %v: %v", tt.name, at, fastTimeout, tt.late)
 		}
 		if got := p.b.qp.Counters().Duplicates; (got > 0) != tt.duplicates {
 			t.Errorf("%s: %d duplicates, want some: %v", tt.name, got, tt.duplicates)
@@ -223,13 +223,13 @@ func TestFastLost(t *testing.T) {
 	}
 }
 
-// TestFastLooks: while something arrives, whoever looks leaves the fast path alone.
-func TestFastLooks(t *testing.T) {
+// TestFastTimer: while something arrives, whoever looks leaves the fast path alone.
+func TestFastTimer(t *testing.T) {
 	p := newFast(t, setup{}, 60)
 	looks := 0
 	for i := range 60 {
 		look := p.a.qp.NextTimeout()
-		p.runUntil(min(p.now+fastPatience/4, look-us))
+		p.runUntil(min(p.now+fastTimeout/4, look-us))
 		p.posts(1+i, 1)
 		if p.now == look-us { // it is posted, and has not arrived
 			p.runUntil(look)
@@ -362,9 +362,9 @@ func TestFastNot(t *testing.T) {
 	for name, set := range map[string]func(p *pair){
 		"a rate":               func(p *pair) { paced(p.a, 100e6) },
 		"a notification":       func(p *pair) { p.a.qp.notify.due = true },
-		"a hello":              func(p *pair) { p.a.rc().greeting.due = true },
+		"a hello":              func(p *pair) { p.a.rc().hello.due = true },
 		"several paths":        func(p *pair) { p.a.qp.SetSources([]uint16{50000, 50001}) },
-		"a probe of keepalive": func(p *pair) { p.a.rc().alive.probe = p.a.qp.sq.nextSeq },
+		"a probe of keepalive": func(p *pair) { p.a.rc().keepAlive.probe = p.a.qp.sq.nextSeq },
 		"a hold":               func(p *pair) { p.a.rc().recovery.Wait(ms) },
 	} {
 		p := newFast(t, setup{}, 0)
@@ -391,11 +391,11 @@ func TestFastNot(t *testing.T) {
 // TestFastIsHeard: what takes the fast path, and its acknowledgement, are signs of life.
 func TestFastIsHeard(t *testing.T) {
 	p := newFast(t, setup{}, 1)
-	p.a.rc().alive.heard, p.b.rc().alive.heard = 0, 0 // of newFast's
+	p.a.rc().keepAlive.heard, p.b.rc().keepAlive.heard = 0, 0 // of newFast's
 	p.posts(1, 1)
 	p.run()
 	p.wantFast(1)
-	if a, b := p.a.rc().alive.heard, p.b.rc().alive.heard; a != 2*testDelay || b != testDelay {
+	if a, b := p.a.rc().keepAlive.heard, p.b.rc().keepAlive.heard; a != 2*testDelay || b != testDelay {
 		t.Errorf("a has heard of its peer at %v, b at %v; want %v, %v", a, b, 2*testDelay, testDelay)
 	}
 }
@@ -487,15 +487,15 @@ func TestShortAsks(t *testing.T) {
 	}
 }
 
-// TestShortGreets: what tells the peer that we are like it goes before the first message.
-func TestShortGreets(t *testing.T) {
+// TestShortHello: what tells the peer that we are like it goes before the first message.
+func TestShortHello(t *testing.T) {
 	p := newPair(t, setup{})
 	p.b.postRecv(1, p.b.mem.sge(0, 8))
 	p.a.qp.PeerIsOurs()
 	p.posts(1, 1)
 	p.transmit()
 	if ops := p.opcodes(p.a, 0); !slices.Equal(ops, []wire.Opcode{wire.RCHello, wire.RCSendOnly}) {
-		t.Errorf("%v left, want a greeting and a SEND", ops)
+		t.Errorf("%v left, want a hello and a SEND", ops)
 	}
 }
 

@@ -35,7 +35,7 @@ func FuzzHandlePacket(f *testing.F) {
 			return
 		}
 		z := newFuzzed(t, verbs.QPTypeRC)
-		z.a.rc().responder.hold.peer = len(in)%2 == 0
+		z.a.rc().responder.reorder.peerSACKs = len(in)%2 == 0
 		if len(in)%4 >= 2 {
 			z.a.qp.SetAdaptiveRouting(routed)
 		}

@@ -61,7 +61,7 @@ func TestSendQueueGrows(t *testing.T) {
 			case 1:
 				ok = ok && bytes.Equal(w.inline, bytes.Repeat([]byte{byte(id)}, 8))
 			case 2:
-				ok = ok && w.rare != nil && w.rare.compareAdd == id && w.sg[0].Addr == id
+				ok = ok && w.cold != nil && w.cold.compareAdd == id && w.sg[0].Addr == id
 			}
 			if !ok {
 				t.Fatalf("with %d done before: work request %d is %+v", done, id, w)

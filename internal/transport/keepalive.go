@@ -26,9 +26,9 @@ func (q *QP) SetKeepAlive(now, period time.Duration) error {
 	if !ok {
 		return verbs.Errorf(verbs.ErrUnsupported, "a %v QP has no acknowledgements", q.cfg.Type)
 	}
-	r.alive.set(min(period, maxKeepAlive))
+	r.keepAlive.set(min(period, maxKeepAlive))
 	if q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD {
-		r.alive.start(q.notBefore(now))
+		r.keepAlive.start(q.notBefore(now))
 	}
 	return nil
 }
@@ -40,20 +40,20 @@ func (k *keepAlive) reset() { *k = keepAlive{due: Never} }
 func (k *keepAlive) stop() { k.due = Never }
 
 // hear notes that the peer has made progress.
-func (k *keepAlive) hear(now time.Duration) { k.heard = now }
+func (k *keepAlive) progressed(now time.Duration) { k.heard = now }
 
 // isSilent reports whether the peer was silent for a period. Then, or if not, it says when to look again.
 func (k *keepAlive) isSilent(now time.Duration) bool {
-	if quiet := k.beat(k.heard + k.period); now < quiet {
+	if quiet := k.coalesce(k.heard + k.period); now < quiet {
 		k.due = quiet
 		return false
 	}
-	k.due = k.beat(now + k.period)
+	k.due = k.coalesce(now + k.period)
 	return true
 }
 
 // asks notes that the packet with a sequence number is the probe.
-func (k *keepAlive) asks(seq uint64) { k.probe = seq }
+func (k *keepAlive) probeSent(seq uint64) { k.probe = seq }
 
 // acknowledged notes that the peer has everything before una.
 func (k *keepAlive) acknowledged(una uint64) {
@@ -66,26 +66,26 @@ func (k *keepAlive) acknowledged(una uint64) {
 func (k *keepAlive) start(now time.Duration) {
 	if k.period > 0 && k.due == Never {
 		k.heard = now
-		k.due = k.beat(now + k.period)
+		k.due = k.coalesce(now + k.period)
 	}
 }
 
 // beat returns the latest time up to t at which QPs of this period may ask. They do so together: a device with many
 // idle connections then wakes some times in a period, and not for each of them.
-func (k *keepAlive) beat(t time.Duration) time.Duration {
-	return t - t%max(1, k.period/aliveBeats)
+func (k *keepAlive) coalesce(t time.Duration) time.Duration {
+	return t - t%max(1, k.period/keepAliveSlots)
 }
 
 // look asks the peer if it was silent for a period. The timer is not moved with each packet, so it
 // comes too early mostly.
-func (r *rc) look(now time.Duration) {
-	k, sq := &r.alive, &r.qp.sq
+func (r *rc) keepAliveTimedOut(now time.Duration) {
+	k, sq := &r.keepAlive, &r.qp.sq
 	if !k.isSilent(now) {
 		return
 	}
 	// What is on its way has a timer of its own.
 	if r.qp.attr.State == verbs.QPStateRTS && r.recovery.Una() == sq.nextSeq {
-		k.asks(sq.skip())
+		k.probeSent(sq.skip())
 	}
 }
 
@@ -98,7 +98,7 @@ func (r *requester) probe(now time.Duration, buf []byte) int {
 	p := q.header(wire.RCRDMAWriteOnly, psn(rec.Nxt()))
 	p.AckReq = true
 	p.RETH = wire.RETH{}
-	r.askedAt = rec.Nxt() + 1
+	r.ackRequestedTo = rec.Nxt() + 1
 	if rec.Sent(now, 1, false) {
 		q.counters.Retransmits++
 	}

@@ -253,7 +253,7 @@ func TestKeepAliveBefore(t *testing.T) {
 // whatever is posted behind the probe.
 func TestKeepAliveDrains(t *testing.T) {
 	p := alive(t, setup{})
-	for p.a.rc().alive.probe == 0 {
+	for p.a.rc().keepAlive.probe == 0 {
 		p.now = p.a.qp.NextTimeout()
 		p.a.qp.HandleTimeout(p.now)
 	}
@@ -272,15 +272,15 @@ func TestKeepAliveForEver(t *testing.T) {
 	if err := p.a.qp.SetKeepAlive(p.now, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
-	if next := p.a.qp.NextTimeout(); next < p.now+maxKeepAlive-maxKeepAlive/aliveBeats {
+	if next := p.a.qp.NextTimeout(); next < p.now+maxKeepAlive-maxKeepAlive/keepAliveSlots {
 		t.Errorf("the next timeout is at %v, want it a year from now", next)
 	}
 }
 
-// TestKeepAliveBeats: connections that were made at any time ask at a few times of their period, with a device's wake-up
+// TestKeepAliveTimersCoalesce: connections that were made at any time ask at a few times of their period, with a device's wake-up
 // for many of them, and never late.
-func TestKeepAliveBeats(t *testing.T) {
-	const qps = 10 * aliveBeats
+func TestKeepAliveTimersCoalesce(t *testing.T) {
+	const qps = 10 * keepAliveSlots
 	at := map[time.Duration]bool{}
 	for i := range time.Duration(qps) {
 		p := newPair(t, setup{})
@@ -291,12 +291,12 @@ func TestKeepAliveBeats(t *testing.T) {
 		first := p.now + alivePeriod
 		p.runUntil(first + alivePeriod)
 		probes := p.probes(p.a)
-		if len(probes) != 2 || probes[0] > first || probes[0] < first-alivePeriod/aliveBeats {
+		if len(probes) != 2 || probes[0] > first || probes[0] < first-alivePeriod/keepAliveSlots {
 			t.Fatalf("begun at %v: probes at %v, want two, the first at %v or a little earlier", i*alivePeriod/qps, probes, first)
 		}
 		at[probes[0]] = true
 	}
-	if len(at) > aliveBeats+1 {
-		t.Errorf("%d QPs ask at %d times of a period, want %d at most", qps, len(at), aliveBeats+1)
+	if len(at) > keepAliveSlots+1 {
+		t.Errorf("%d QPs ask at %d times of a period, want %d at most", qps, len(at), keepAliveSlots+1)
 	}
 }

@@ -13,22 +13,22 @@ func (c *completer) store(w *sendWQE, off uint32, payload []byte, seq uint64) er
 	if c.rc.recovery.HeardTo() <= seq {
 		return c.qp.scatter(pd, w.sg, off, payload)
 	}
-	if c.behind == nil {
-		c.behind = new([]mem.Span)
+	if c.later == nil {
+		c.later = new([]mem.Span)
 	}
-	behind := c.openBehind((*c.behind)[:0], seq)
+	behind := c.openLater((*c.later)[:0], seq)
 	err := pd.ScatterLate(w.sg, off, payload, behind)
 	for _, s := range behind {
 		s.Release()
 	}
 	clear(behind)
-	*c.behind = behind
+	*c.later = behind
 	return err
 }
 
-// openBehind opens the memory of what has come of READs and atomics from seq on, and appends its spans to dst. A region
+// openLater opens the memory of what has come of READs and atomics from seq on, and appends its spans to dst. A region
 // that is gone keeps nothing.
-func (c *completer) openBehind(dst []mem.Span, seq uint64) []mem.Span {
+func (c *completer) openLater(dst []mem.Span, seq uint64) []mem.Span {
 	sq, rec := &c.qp.sq, &c.rc.recovery
 	place := sq.head
 	for from, to := range rec.ArrivedFrom(seq) {

@@ -58,7 +58,7 @@ func (r *requester) lendable(w *sendWQE, k, room uint64) uint64 {
 		return 0
 	}
 	n := min(w.packets-k, uint64(lendMost/q.mtu), room)
-	if !worthLending(n, w.packets, w.length) || w.hasResponse() || rec.Nxt() != rec.Max() || w.inline != nil || w.apart || q.rate.IsPaced() || r.lacksCredit(w) {
+	if !worthLending(n, w.packets, w.length) || w.hasResponse() || rec.Nxt() != rec.Max() || w.inline != nil || w.split || q.rate.IsPaced() || r.lacksCredit(w) {
 		return 0
 	}
 	return n
@@ -84,14 +84,14 @@ func (r *requester) lend(w *sendWQE, k, n uint64, buf []byte) int {
 	}
 	p := q.header(0, psn(r.rc.recovery.Nxt()))
 	p.Opcode = dataOpcodes[w.op][position(k, n, w.packets)]
-	p.AckReq = r.asks(w, k, n)
+	p.AckReq = r.requestsACK(w, k, n)
 	p.RETH = wire.RETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), Length: w.length}
 	p.InvalidateRKey = uint32(w.invalidate)
 	return requestHeaders(p, w, buf) + wire.ICRCSize
 }
 
-// inOne returns how many of n packets, whose payload cannot be lent, go as one that has it: 1 at least.
-func (q *QP) inOne(n uint64) uint64 { return max(1, min(n, uint64(maxPacketData/q.mtu))) }
+// copiedRun returns how many of n packets, whose payload cannot be lent, go as one that has it: 1 at least.
+func (q *QP) copiedRun(n uint64) uint64 { return max(1, min(n, uint64(maxPacketData/q.mtu))) }
 
 // standsFor takes note that the packet that was written has the payload of n.
 func (q *QP) standsFor(n uint64) {
@@ -100,8 +100,8 @@ func (q *QP) standsFor(n uint64) {
 	}
 }
 
-// inRun returns how many of the next packets of the READ e may go as one. 0 is none.
-func (s *responder) inRun(e *response) uint32 {
+// readRun returns how many of the next packets of the READ e may go as one. 0 is none.
+func (s *responder) readRun(e *response) uint32 {
 	q := s.qp
 	if q.lending.may == nil || e.atomic || e.replay || q.rate.IsPaced() {
 		return 0

@@ -37,20 +37,20 @@ const (
 	// An acknowledgement that was deferred leaves behind deferBehind packets of SENDs at the latest: a train.
 	deferBehind = 8
 
-	// An answer carries an acknowledgement if both together are carrierMost bytes at most. Longer ones gain little. Nor
+	// An answer carries an acknowledgement if both together are piggybackMost bytes at most. Longer ones gain little. Nor
 	// are they longer than the path MTU, so that they fit wherever a full packet does. A payload that was folded while it
 	// was copied has 1024 bytes at least, and must end its datagram: see wire.Fold.
-	carrierMost = 1024
+	piggybackMost = 1024
 
-	// What is posted waits for more while at least holdFrom packets of holdMessages messages are on their way, until it
-	// is as much as those, holdMost packets, or a train, which has trainBytes.
-	holdFrom     = 16
-	holdMessages = 8
-	holdMost     = 64
+	// What is posted waits for more while at least corkFrom packets of corkMessages messages are on their way, until it
+	// is as much as those, corkMost packets, or a train, which has trainBytes.
+	corkFrom     = 16
+	corkMessages = 8
+	corkMost     = 64
 	trainBytes   = recovery.TrainBytes
 
-	// While restFrom packets are on their way, what remains behind a whole train waits.
-	restFrom = 48
+	// While remainderFrom packets are on their way, what remains behind a whole train waits.
+	remainderFrom = 48
 
 	// DatagramBytes bounds a train: it is one UDP payload until it is cut.
 	DatagramBytes = 1<<16 - 1 - 40 - 8
@@ -61,8 +61,8 @@ const (
 	// SENDs of up to FastMost bytes take the fast path.
 	FastMost = lendLeast - 1
 
-	// After fastPatience without progress, recovery takes over from the fast path.
-	fastPatience = 5 * time.Millisecond
+	// After fastTimeout without progress, recovery takes over from the fast path.
+	fastTimeout = 5 * time.Millisecond
 
 	// A packet whose payload is lent stands for lendMost bytes at most. The peer copies one while the next is on its way.
 	lendMost = 64 << 10
@@ -72,15 +72,15 @@ const (
 	// lending makes 1 KiB three times as fast.
 	lendLeast = 1 << 10
 
-	// While others are on their way, a WRITE of up to apartMost bytes goes as so many WRITEs as it has packets.
-	apartMost = 64 << 10
+	// While others are on their way, a WRITE of up to splitMost bytes goes as so many WRITEs as it has packets.
+	splitMost = 64 << 10
 
 	// One READ request asks for readChunk response packets at most. No acknowledgements hold back who sends responses,
 	// so a long READ is several requests.
 	readChunk = recovery.FirstWindow
 
-	// The period of a keep-alive has aliveBeats instants at which it may ask. So it is early by that part at most.
-	aliveBeats = 64
+	// The period of a keep-alive has keepAliveSlots instants at which it may ask. So it is early by that part at most.
+	keepAliveSlots = 64
 
 	// maxKeepAlive is the longest period of a keep-alive, so that no time overflows.
 	maxKeepAlive = 365 * 24 * time.Hour

@@ -207,9 +207,9 @@ func TestMemoryFaultLent(t *testing.T) {
 	}
 }
 
-// TestMemoryFaultAhead: a packet that comes before its turn, for memory that has gone, is refused in its turn. The packets
+// TestMemoryFaultOutOfOrder: a packet that comes before its turn, for memory that has gone, is refused in its turn. The packets
 // at the ends of the message find memory.
-func TestMemoryFaultAhead(t *testing.T) {
+func TestMemoryFaultOutOfOrder(t *testing.T) {
 	p := newPair(t, setup{selective: true, mtu: verbs.MTU1024})
 	f := p.b.registerFragile()
 	f.vanish()

@@ -35,7 +35,7 @@ func (q *QP) SetSources(ports []uint16) {
 		return
 	}
 	r.multipath = m
-	r.greeting.portsChanged()
+	r.hello.portsChanged()
 }
 
 // restart forgets all but the ports.
@@ -79,7 +79,7 @@ func (r *rc) transmitMultipath(now time.Duration, buf []byte) int {
 		if r.responder.onlyReply() {
 			p.Take(m.nextReply(now, &r.recovery, missed))
 		}
-	} else if g := &r.greeting; g.sent > 0 && !g.due && r.repeatsParts() && r.recovery.Una() > m.toldAt {
+	} else if g := &r.hello; g.sent > 0 && !g.due && r.peerSACKs() && r.recovery.Una() > m.toldAt {
 		p.Enable()
 	}
 	return r.transmitOne(now, buf)

@@ -33,17 +33,17 @@ func (q *QP) Turn() {
 	}
 }
 
-// Holds reports whether what was just posted waits for more: see requester.holds. Then there is nothing
+// Holds reports whether what was just posted waits for more: see requester.corks. Then there is nothing
 // to publish, and no timeout has changed.
-func (q *QP) Holds() bool {
+func (q *QP) Corks() bool {
 	r, ok := q.service.(*rc)
-	return ok && q.attr.State == verbs.QPStateRTS && r.requester.holds()
+	return ok && q.attr.State == verbs.QPStateRTS && r.requester.corks()
 }
 
 // Release ends all holding: the connection is about to end.
-func (q *QP) Release() {
+func (q *QP) Uncork() {
 	if r, ok := q.service.(*rc); ok {
-		r.requester.release()
+		r.requester.uncork()
 	}
 }
 
@@ -68,7 +68,7 @@ func (q *QP) DeferACK(least time.Duration) bool {
 	if d := wire.ACKTimeout(q.attr.Timeout); d != 0 && d < least {
 		return false
 	}
-	r.responder.reply.hold()
+	r.responder.reply.deferACK()
 	return true
 }
 

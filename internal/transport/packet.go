@@ -57,7 +57,7 @@ func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k, n uint64, buf []byte) (in
 	}
 	size := min(w.length-off, uint32(n)*q.mtu)
 	p.RETH.VA, p.RETH.RKey, p.RETH.Length = w.remote.VA, uint32(w.remote.RKey), w.length
-	if w.apart {
+	if w.split {
 		p.Opcode = wire.RCRDMAWriteOnly
 		p.RETH.VA, p.RETH.Length = w.remote.VA+uint64(off), size
 		p.SetReserved(w.mark)

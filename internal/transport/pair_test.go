@@ -69,9 +69,9 @@ type pair struct {
 	// before the receiver may answer.
 	single bool
 
-	fast     bool // what can takes the fast path
-	pondered bool // the requester weighs each packet by itself
-	brisk    int  // packets that went without a question
+	fast       bool // what can takes the fast path
+	pondered   bool // the requester weighs each packet by itself
+	prechecked int  // packets that went without a question
 }
 
 // setup is the attributes of both ends of a new pair. A field that is 0 stands for a sensible value.
@@ -175,7 +175,7 @@ func (p *pair) greet() {
 		e.qp.PeerIsOurs()
 	}
 	p.run()
-	if p.log = p.log[:0]; !p.a.rc().responder.hold.peer || !p.b.rc().responder.hold.peer {
+	if p.log = p.log[:0]; !p.a.rc().responder.reorder.peerSACKs || !p.b.rc().responder.reorder.peerSACKs {
 		p.t.Fatal("a peer does not know of the other, want it told")
 	}
 	p.a.sent, p.b.sent = 0, 0
@@ -280,12 +280,12 @@ func (p *pair) transmitOne(e *node) int {
 		return e.qp.Transmit(p.now, p.buf)
 	}
 	if p.pondered {
-		r.requester.brisk = 0
+		r.requester.prechecked = 0
 	}
-	before := r.requester.brisk
+	before := r.requester.prechecked
 	n := e.qp.Transmit(p.now, p.buf)
-	if n > 0 && before > 0 && r.requester.brisk == before-1 {
-		p.brisk++
+	if n > 0 && before > 0 && r.requester.prechecked == before-1 {
+		p.prechecked++
 	}
 	return n
 }
@@ -301,8 +301,8 @@ func (p *pair) send(e *node, data []byte, l *Loan) {
 		p.t.Fatalf("%s sent dest QP %#x, P_Key %#x; want %v, %#x", e.name, s.DestQP, s.PKey, e.peer.qp.cfg.QPN, wire.DefaultPKey)
 	}
 	end := len(data) - wire.ICRCSize
-	if s.Carries {
-		end -= wire.CarriedSize
+	if s.Piggybacks {
+		end -= wire.PiggybackSize
 	}
 	for _, b := range data[end-int(s.PadCount) : end] {
 		if b != 0 {

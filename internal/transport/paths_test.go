@@ -340,14 +340,14 @@ func TestPathsTold(t *testing.T) {
 		t.Error("the peer was not told which ports there are now")
 	}
 	p.a.qp.SetSources(nil)
-	p.a.rc().greeting.due = true
+	p.a.rc().hello.due = true
 	if p.run(); p.b.qp.PeerSends(testPorts[0]) {
 		t.Error("the peer takes packets from a port that is none any more, want it to forget it")
 	}
-	g := &p.a.rc().greeting
+	g := &p.a.rc().hello
 	g.sent = maxHellos
 	p.a.qp.SetSources(testPorts)
-	if g.greetAgain(); !g.due {
+	if g.sendAgain(); !g.due {
 		t.Error("new ports are not told after many words for other reasons, want them told")
 	}
 }

@@ -61,9 +61,9 @@ func TestProbeTail(t *testing.T) {
 	}
 }
 
-// TestProbesKeepPatience: a peer that is dead counts as dead when the acknowledge timeout has come retry_cnt
+// TestProbesKeepReorderWindow: a peer that is dead counts as dead when the acknowledge timeout has come retry_cnt
 // times and once more, neither earlier nor later. Until then probes go, each after twice the time.
-func TestProbesKeepPatience(t *testing.T) {
+func TestProbesKeepReorderWindow(t *testing.T) {
 	const timeout, retry = 14, 2
 	p := measuredPair(t, setup{timeout: timeout, retry: retry})
 	p.routeWith(func(*node, int, *wire.Packet) bool { return true })

@@ -193,12 +193,12 @@ func (q *QP) Post(wr *verbs.SendWR) error {
 			return err
 		}
 	}
-	if r, ok := q.service.(*rc); ok && r.requester.goesApart(w) {
-		w.apart = true
+	if r, ok := q.service.(*rc); ok && r.requester.splits(w) {
+		w.split = true
 		if q.routing.Send {
 			w.mark = q.routing.Mark
 		}
-		q.sq.countApart(w)
+		q.sq.countSplit(w)
 	}
 	q.posted(w)
 	if q.attr.State == verbs.QPStateErr || q.attr.State == verbs.QPStateSQE {

@@ -16,9 +16,9 @@ type rc struct {
 	requester requester
 	completer completer
 	responder responder
-	alive     keepAlive
-	greeting  greeting
-	ladder    ladder
+	keepAlive keepAlive
+	hello     helloState
+	mtuSearch mtuSearch
 	fast      fast
 	multipath *multipath // nil: there is one path
 }
@@ -37,9 +37,9 @@ func (r *rc) reset() {
 	r.multipath.restart(&r.recovery)
 	r.requester.reset()
 	r.responder.reset()
-	r.alive.reset()
-	r.greeting.reset()
-	r.ladder = ladder{}
+	r.keepAlive.reset()
+	r.hello.reset()
+	r.mtuSearch = mtuSearch{}
 	r.fast.stop()
 }
 
@@ -55,22 +55,22 @@ func (r *rc) startSending() {
 // endSlowStart ends slow start if the peer does not go back, nothing gets lost on the way to it, or a controller other than
 // the window sees to it.
 func (r *rc) endSlowStart() {
-	if r.responder.hold.peer || r.qp.lending.may != nil || r.qp.rate.IsPaced() {
+	if r.responder.reorder.peerSACKs || r.qp.lending.may != nil || r.qp.rate.IsPaced() {
 		r.recovery.EndSlowStart()
 	}
 }
 
 func (r *rc) attributesChanged(now time.Duration) {
-	r.adopt(now)
+	r.fallBack(now)
 	r.requester.resize()
 	r.responder.resize()
 	a := &r.qp.attr
 	r.recovery.SetRetry(now, recovery.Retry{Timeout: wire.ACKTimeout(a.Timeout), Count: a.RetryCnt, RNRCount: a.RNRRetry})
-	r.alive.start(now)
+	r.keepAlive.start(now)
 }
 
 func (r *rc) idle() bool {
-	return !r.greeting.due && !r.ladder.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.Nxt() != r.alive.probe
+	return !r.hello.due && !r.mtuSearch.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.Nxt() != r.keepAlive.probe
 }
 
 // transmit sends responses and acknowledgements before requests, but for an ACK that was deferred. That one
@@ -86,14 +86,14 @@ func (r *rc) transmit(now time.Duration, buf []byte) int {
 
 // transmitOne is transmit, by whichever path.
 func (r *rc) transmitOne(now time.Duration, buf []byte) int {
-	if r.requester.brisk > 0 && r.responder.idle() {
-		if n := r.requester.transmitBrisk(now, buf); n > 0 {
+	if r.requester.prechecked > 0 && r.responder.idle() {
+		if n := r.requester.transmitPrechecked(now, buf); n > 0 {
 			return n
 		}
 	}
-	if ack := &r.responder.reply; ack.ahead > 0 && r.responder.onlyACK() && r.requester.nextAnswers() {
+	if ack := &r.responder.reply; ack.deferred > 0 && r.responder.onlyACK() && r.requester.nextAnswers() {
 		if n := r.request(now, buf); n > 0 {
-			if n = r.carry(buf, n); ack.ahead > 0 {
+			if n = r.piggyback(buf, n); ack.deferred > 0 {
 				ack.passed()
 			}
 			return n
@@ -107,27 +107,27 @@ func (r *rc) transmitOne(now time.Duration, buf []byte) int {
 
 // carry has the answer of n bytes in buf carry the acknowledgement that was deferred, if it is all that leaves: within
 // a train no packet may be longer than the first. It returns the answer's length.
-func (r *rc) carry(buf []byte, n int) int {
+func (r *rc) piggyback(buf []byte, n int) int {
 	s := &r.responder
-	if !s.hold.carries || r.qp.cfg.Shown || s.reply.ahead < deferBehind || r.requester.cur != r.qp.sq.tail || n+wire.CarriedSize > int(min(carrierMost, r.qp.mtu)) || !wire.Opcode(buf[0]).CarriesACK() {
+	if !s.reorder.peerPiggybacks || r.qp.cfg.Shown || s.reply.deferred < deferBehind || r.requester.cur != r.qp.sq.tail || n+wire.PiggybackSize > int(min(piggybackMost, r.qp.mtu)) || !wire.Opcode(buf[0]).MayPiggyback() {
 		return n
 	}
 	psn, aeth := s.takeACK()
-	return wire.CarryACK(buf, n, psn, aeth)
+	return wire.PiggybackACK(buf, n, psn, aeth)
 }
 
 // request writes the next request packet into buf, if one may go.
 func (r *rc) request(now time.Duration, buf []byte) int {
 	switch r.qp.attr.State {
 	case verbs.QPStateRTS, verbs.QPStateSQD:
-		if r.greeting.due {
-			return r.greet(buf)
+		if r.hello.due {
+			return r.sendHello(buf)
 		}
-		if r.ladder.due {
-			return r.climb(buf)
+		if r.mtuSearch.due {
+			return r.sendMTUProbe(buf)
 		}
 		if r.fast.n > 0 && r.requester.cur != r.qp.sq.tail { // packets go on from there
-			r.adopt(now)
+			r.fallBack(now)
 		}
 		return r.requester.transmit(now, buf)
 	}
@@ -136,12 +136,12 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 
 func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	q := r.qp
-	if r.fast.n > 0 && (p.Carries || !p.Opcode.IsRequest()) {
-		r.adopt(now)
+	if r.fast.n > 0 && (p.Piggybacks || !p.Opcode.IsRequest()) {
+		r.fallBack(now)
 	}
 	epsn, una := q.receiver.epsn, r.recovery.Una()
-	if p.Carries && (q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD) {
-		r.completer.carried(now, p)
+	if p.Piggybacks && (q.attr.State == verbs.QPStateRTS || q.attr.State == verbs.QPStateSQD) {
+		r.completer.piggybacked(now, p)
 	}
 	state := q.attr.State
 	sends := state == verbs.QPStateRTS || state == verbs.QPStateSQD
@@ -152,8 +152,8 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 		}
 	case p.Opcode == wire.RCHello:
 		if sends || state == verbs.QPStateRTR {
-			r.responder.hello(p)
-			if r.repeatsParts() {
+			r.responder.handleHello(p)
+			if r.peerSACKs() {
 				r.recovery.PermitSACK()
 			}
 			r.endSlowStart()
@@ -172,24 +172,24 @@ func (r *rc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 		r.completer.handle(now, p)
 	}
 	if q.routing.Accept {
-		r.responder.watchGap(now, q.receiver.epsn != epsn)
+		r.responder.setGapTimer(now, q.receiver.epsn != epsn)
 	}
 	if q.receiver.epsn == epsn && r.recovery.Una() == una {
 		return false
 	}
-	r.alive.hear(now)
+	r.keepAlive.progressed(now)
 	return true
 }
 
 func (r *rc) nextTimeout() time.Duration {
-	return min(r.recovery.NextTimeout(), r.alive.due, r.qp.rate.NextTimeout(), r.responder.gapAt, r.fast.lookAt)
+	return min(r.recovery.NextTimeout(), r.keepAlive.due, r.qp.rate.NextTimeout(), r.responder.gapTimer, r.fast.timer)
 }
 
 func (r *rc) handleTimeout(now time.Duration) {
 	r.recovery.EndWait(now)
 	r.qp.rate.Served(now)
-	if now >= r.fast.lookAt {
-		r.lookFast(now)
+	if now >= r.fast.timer {
+		r.fastTimedOut(now)
 	}
 	if due, exhausted := r.recovery.AckTimedOut(now); due { // IBTA §9.7.6.1.3
 		r.ackTimedOut(exhausted)
@@ -199,11 +199,11 @@ func (r *rc) handleTimeout(now time.Duration) {
 	if r.recovery.LossDue(now) {
 		r.completer.detectLost(now)
 	}
-	if now >= r.alive.due {
-		r.look(now)
+	if now >= r.keepAlive.due {
+		r.keepAliveTimedOut(now)
 	}
-	if now >= r.responder.gapAt {
-		r.responder.gapStays()
+	if now >= r.responder.gapTimer {
+		r.responder.gapTimedOut()
 	}
 }
 
@@ -214,7 +214,7 @@ func (r *rc) ackTimedOut(exhausted bool) {
 		r.giveUp()
 		return
 	}
-	r.mountLadder()
+	r.searchMTU()
 	r.probe()
 }
 
@@ -251,7 +251,7 @@ func (r *rc) giveUp() {
 	if r.recovery.WasSilent() {
 		cause = fmt.Sprintf("nothing came for %v (timeout %d)", wire.ACKTimeout(a.Timeout), a.Timeout)
 	}
-	r.qp.fail(r.blackHole(&fault{verbs.WCRetryExceeded, fmt.Errorf("qp %v at gid %v did not acknowledge psn %v: %d retries (retry_cnt), the last because %s",
+	r.qp.fail(r.withBlackHole(&fault{verbs.WCRetryExceeded, fmt.Errorf("qp %v at gid %v did not acknowledge psn %v: %d retries (retry_cnt), the last because %s",
 		a.DestQPN, a.AH.DGID, psn(r.recovery.Una()), a.RetryCnt, cause)}))
 }
 
@@ -269,10 +269,10 @@ func (r *rc) abandon() { r.responder.abandon() }
 
 func (r *rc) stop() {
 	r.recovery.Stop()
-	r.alive.stop()
+	r.keepAlive.stop()
 	r.qp.rate.Reset()
-	r.ladder = ladder{}
+	r.mtuSearch = mtuSearch{}
 	r.fast.stop()
 	r.requester.skipPosted()
-	r.responder.hold, r.responder.gapAt = hold{}, Never
+	r.responder.reorder, r.responder.gapTimer = reorderBuffer{}, Never
 }

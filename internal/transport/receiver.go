@@ -65,8 +65,8 @@ func accessError(cause error) *refusal {
 	return &refusal{nak: wire.NAKRemoteAccessError, status: verbs.WCRemAccessErr, event: verbs.EventQPAccessErr, cause: cause}
 }
 
-// ownFault refuses a request for memory of this end's that is not as it should be. The peer has done nothing wrong.
-func ownFault(cause error) *refusal {
+// localError refuses a request for memory of this end's that is not as it should be. The peer has done nothing wrong.
+func localError(cause error) *refusal {
 	return &refusal{nak: wire.NAKRemoteOperationalError, status: verbs.WCLocProtErr, event: verbs.EventQPFatal, cause: cause}
 }
 
@@ -152,7 +152,7 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 	}
 	if n > 0 {
 		if err := q.scatter(m.recv.PD, m.recv.SGList, m.off, p.Payload); err != nil {
-			return ownFault(err)
+			return localError(err)
 		}
 	}
 	if !s.qp.run.isTaken() {
@@ -214,7 +214,7 @@ func (s *receiver) write(p *wire.Packet) *refusal {
 	span.Release()
 	if err != nil {
 		s.msg.recv = w
-		return ownFault(err)
+		return localError(err)
 	}
 	s.qp.work.WriteBytes += uint64(n)
 	if !s.qp.run.isTaken() {

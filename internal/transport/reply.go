@@ -16,7 +16,7 @@ import (
 // runs only while something is not acknowledged.
 type reply struct {
 	kind      replyKind
-	ahead     uint8         // how many packets of SENDs may go before an ACK
+	deferred  uint8         // how many packets of SENDs may go before an ACK
 	syndrome  wire.Syndrome // of an RNR or fatal NAK
 	psn       wire.PSN      // refused, for a sequence NAK the last one that was dropped, or the one to acknowledge
 	msn       uint32        // messages completed by psn, for an ACK
@@ -24,10 +24,10 @@ type reply struct {
 }
 
 // hold has an ACK follow packets of SENDs, up to deferBehind.
-func (r *reply) hold() { r.ahead = deferBehind }
+func (r *reply) deferACK() { r.deferred = deferBehind }
 
 // passed notes that a packet goes before the ACK.
-func (r *reply) passed() { r.ahead-- }
+func (r *reply) passed() { r.deferred-- }
 
 type replyKind uint8
 
@@ -37,7 +37,7 @@ const (
 	sequenceReply // NAK for epsn, if anything after it was dropped
 	rnrReply      // RNR NAK
 	fatalReply    // NAK that ends the connection
-	rangesReply   // ACK, with what has come beyond it
+	sackReply     // ACK, with what has come beyond it
 )
 
 // duplicate answers a request that was executed before. READs are executed again, atomics
@@ -55,9 +55,9 @@ func (s *responder) duplicate(p *wire.Packet) {
 		} else {
 			q.counters.Unexpected++
 		}
-	case s.hold.n > 0 && s.hold.peer:
-		s.due(p.PSN, true)
-	case s.behindResponse:
+	case s.reorder.n > 0 && s.reorder.peerSACKs:
+		s.sackDue(p.PSN, true)
+	case s.afterResponse:
 		s.acknowledge(p.PSN)
 	default:
 		s.acknowledge(q.receiver.epsn.Add(-1))
@@ -115,7 +115,7 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 		if !e.atomic && (q.spent() || q.rate.Holds(now)) {
 			return 0 // and what is behind it waits too
 		}
-		run := s.inRun(e)
+		run := s.readRun(e)
 		n := s.lend(e, run, buf)
 		if n == 0 {
 			n = s.respond(e, run, buf)
@@ -140,12 +140,12 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 		q.counters.SentSequenceNAKs++
 		p.AETH = wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKSequenceError), MSN: s.msn}
 		s.refused = true
-	case r.kind == rangesReply && s.hold.n > 0:
-		return s.ackRanges(p, r, buf)
+	case r.kind == sackReply && s.reorder.n > 0:
+		return s.sendSACK(p, r, buf)
 	case r.kind == fatalReply, r.kind == rnrReply && epsn == r.psn:
 		p.PSN = r.psn
 		p.AETH = wire.AETH{Syndrome: r.syndrome, MSN: s.msn}
-	case s.behindResponse && r.kind != ackReply:
+	case s.afterResponse && r.kind != ackReply:
 		return 0 // the response acknowledges
 	default:
 		p.PSN, p.AETH = s.acknowledgement(r)
@@ -163,23 +163,23 @@ func (s *responder) takeACK() (wire.PSN, wire.AETH) {
 // acknowledgement returns PSN and AETH of the ACK that r has become, or was from the beginning.
 func (s *responder) acknowledgement(r reply) (psn wire.PSN, aeth wire.AETH) {
 	psn, aeth = s.qp.receiver.epsn.Add(-1), s.ack()
-	if s.behindResponse {
+	if s.afterResponse {
 		// An ACK with the PSN of a READ or an atomic says nothing of its response, which may have
 		// been lost. Linux takes it for the response: the atomic then completes without its result.
 		psn = r.psn
 	}
-	if r.kind == ackReply && !s.hold.peer {
+	if r.kind == ackReply && !s.reorder.peerSACKs {
 		psn, aeth.MSN = r.psn, r.msn
 	}
 	return psn, aeth
 }
 
 // ackRanges writes an acknowledgement of what has come before others too.
-func (s *responder) ackRanges(p *wire.Packet, r reply, buf []byte) int {
+func (s *responder) sendSACK(p *wire.Packet, r reply, buf []byte) int {
 	epsn := s.qp.receiver.epsn
 	p.Opcode, p.PSN, p.AETH = wire.RCAckRanges, epsn, s.ack()
 	n := len(p.AppendHeaders(buf[:0]))
-	what := wire.Ranges{Latest: r.psn, Again: r.duplicate, Bits: s.hold.ranges(epsn)}
+	what := wire.Ranges{Latest: r.psn, Again: r.duplicate, Bits: s.reorder.ranges(epsn)}
 	return finish(buf, len(what.AppendTo(buf[:n])), 0)
 }
 
@@ -195,9 +195,9 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 		return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 	}
 	if e.gone {
-		return s.sayGone(e, buf, accessError(nil))
+		return s.nakGone(e, buf, accessError(nil))
 	}
-	off, n := e.sent*q.mtu, uint32(q.inOne(uint64(run)))
+	off, n := e.sent*q.mtu, uint32(q.copiedRun(uint64(run)))
 	size := min(e.length-off, n*q.mtu)
 	p := q.header(e.opcode(n), e.psn.Add(int(e.sent)))
 	if p.Opcode.Headers()&wire.HeaderAETH != 0 {
@@ -208,7 +208,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	if size > 0 {
 		r := s.fetch(e, off, buf[h:h+int(size)])
 		if r != nil && e.replay {
-			return s.sayGone(e, buf, r)
+			return s.nakGone(e, buf, r)
 		}
 		if r != nil {
 			s.responses.clear()
@@ -231,7 +231,7 @@ func (s *responder) fetch(e *response, off uint32, dst []byte) *refusal {
 	err = q.memory.Fetch(span, dst)
 	span.Release()
 	if err != nil {
-		return ownFault(err)
+		return localError(err)
 	}
 	return nil
 }
@@ -241,8 +241,8 @@ func (e *response) opcode(n uint32) wire.Opcode {
 	return readOpcodes[position(uint64(e.sent), uint64(n), uint64(e.packets))]
 }
 
-// sayGone answers the rest of the repeated READ e with a NAK.
-func (s *responder) sayGone(e *response, buf []byte, r *refusal) int {
+// nakGone answers the rest of the repeated READ e with a NAK.
+func (s *responder) nakGone(e *response, buf []byte, r *refusal) int {
 	q := s.qp
 	q.counters.refused(r)
 	p := q.header(wire.RCAcknowledge, e.psn.Add(int(e.sent)))

@@ -19,13 +19,13 @@ type requester struct {
 	// and not answered whole.
 	outstanding []uint64
 
-	askedAt uint64 // sequence number after the last packet with AckReq
+	ackRequestedTo uint64 // sequence number after the last packet with AckReq
 
-	brisk    uint32 // how many more packets may go without a question in this turn: see transmitBrisk
-	ends     bool   // the packet that is written is the last before a pause that the pace makes
-	holding  bool   // in this turn: see holds
-	leaves   uint8  // packets that this turn leaves for the next train: see trainRest
-	released bool   // nothing is held any more
+	prechecked uint32 // how many more packets may go without a question in this turn: see transmitPrechecked
+	ends       bool   // the packet that is written is the last before a pause that the pace makes
+	corked     bool   // in this turn: see holds
+	remainder  uint8  // packets that this turn leaves for the next train: see trainRemainder
+	uncorked   bool   // nothing is held any more
 
 	// creditLimit is how many messages the peer has receives for, counted like
 	// sendWQE.message. With noCreditLimit there is no limit.
@@ -40,7 +40,7 @@ func (r *requester) reset() {
 
 func (r *requester) start(seq uint64) {
 	r.reset()
-	r.askedAt = seq
+	r.ackRequestedTo = seq
 }
 
 // resize makes room for as many READs and atomics as Modify allows.
@@ -56,10 +56,10 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if rec.WaitsForReceiver() {
 		return 0
 	}
-	if rec.Nxt() == r.rc.alive.probe {
+	if rec.Nxt() == r.rc.keepAlive.probe {
 		return r.probe(now, buf)
 	}
-	if !r.runLocal() || r.cur == q.sq.tail || r.holding || r.leaves > 0 && rec.Nxt()+uint64(r.leaves) >= q.sq.nextSeq {
+	if !r.runLocal() || r.cur == q.sq.tail || r.corked || r.remainder > 0 && rec.Nxt()+uint64(r.remainder) >= q.sq.nextSeq {
 		return 0
 	}
 	w := q.sq.at(r.cur)
@@ -75,10 +75,10 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 		lent = r.lendable(w, k, rec.Room(limit, recovery.MaxAhead))
 		count = max(lent, 1)
 	}
-	if rec.Nxt()-rec.Una() >= maxHeld && !w.hasResponse() && r.overfills() {
+	if rec.Nxt()-rec.Una() >= maxHeld && !w.hasResponse() && r.overflowsPeer() {
 		return 0
 	}
-	if q.rate.IsPaced() && r.askedAt <= rec.Una() {
+	if q.rate.IsPaced() && r.ackRequestedTo <= rec.Una() {
 		limit = max(limit, rec.InFlight()+1) // nothing on its way asks, and a window that was narrowed may be full
 	}
 	if rec.Bursts() && !w.hasResponse() {
@@ -95,7 +95,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if w.hasResponse() {
 		n = r.request(w, k, count, buf)
 	} else if n = r.lend(w, k, lent, buf); n == 0 {
-		count = q.inOne(lent)
+		count = q.copiedRun(lent)
 		r.ends = q.rate.IsPaced() && q.rate.Pauses(now, int(q.mtu))
 		n, f = r.data(w, k, count, buf)
 	}
@@ -108,23 +108,25 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	}
 	if q.rate.IsPaced() {
 		q.sent(now, n)
-	} else if (w.brief || r.goesOn(w)) && !rec.Bursts() && rec.Nxt() == rec.Max() {
+	} else if (w.simple || r.continues(w)) && !rec.Bursts() && rec.Nxt() == rec.Max() {
 		limit = rec.Limit() // a READ may have been allowed more
 		room := rec.Room(limit, maxHeld)
-		if r.leaves > 0 {
-			room = min(room, q.sq.nextSeq-uint64(r.leaves)-rec.Nxt())
+		if r.remainder > 0 {
+			room = min(room, q.sq.nextSeq-uint64(r.remainder)-rec.Nxt())
 		}
-		r.brisk = uint32(room)
+		r.prechecked = uint32(room)
 	}
 	r.seek()
 	return n
 }
 
 // turn begins a turn.
-func (r *requester) turn() { r.holding, r.brisk, r.leaves = r.holds(), r.startsBrisk(), r.trainRest() }
+func (r *requester) turn() {
+	r.corked, r.prechecked, r.remainder = r.corks(), r.precheck(), r.trainRemainder()
+}
 
 // release ends all holding.
-func (r *requester) release() { r.released = true }
+func (r *requester) uncork() { r.uncorked = true }
 
 // skipPosted moves on behind all that is posted: it has left by another way, or never will.
 func (r *requester) skipPosted() { r.cur = r.qp.sq.tail }
@@ -134,7 +136,7 @@ func (r *requester) skipPosted() { r.cur = r.qp.sq.tail }
 func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 	rec := &r.rc.recovery
 	again := rec.Nxt() < rec.Max()
-	if again && !r.rc.repeatsParts() {
+	if again && !r.rc.peerSACKs() {
 		// Linux refuses a repeat that begins before an earlier repeat of the same request. So each begins with the first
 		// response that is missing: none before it is needed any more.
 		begin := w.seq + k/readChunk*readChunk
@@ -142,7 +144,7 @@ func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 		k = rec.Nxt() - w.seq
 	}
 	count = chunkEnd(w, k) - k
-	if again && r.rc.repeatsParts() {
+	if again && r.rc.peerSACKs() {
 		count = min(count, rec.LostRun()) // one like us answers for any part
 	} else if again {
 		count = rec.LostTo(rec.Nxt()+count) - rec.Nxt()
@@ -150,41 +152,41 @@ func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 	return count, rec.ReadLimit(count, readChunk, limit)
 }
 
-// overfills reports whether the peer, which repeats selectively, might have no room for the next packet, and drop it.
+// overflowsPeer reports whether the peer, which repeats selectively, might have no room for the next packet, and drop it.
 // It keeps maxHeld packets, beside the middle of the WRITE that is under way there.
-func (r *requester) overfills() bool {
+func (r *requester) overflowsPeer() bool {
 	rec := &r.rc.recovery
 	from := max(rec.Una(), rec.Executed())
 	if !rec.SACKs() || r.qp.routing.Send || rec.Nxt() < rec.Max() {
 		return false
 	}
-	if w := r.rc.completer.owner(from); w != nil && w.op == verbs.OpRDMAWrite && !w.apart && from > w.seq {
+	if w := r.rc.completer.owner(from); w != nil && w.op == verbs.OpRDMAWrite && !w.split && from > w.seq {
 		from = w.end() - 1
 	}
 	return rec.Nxt() >= from+maxHeld
 }
 
-// goesOn reports whether what follows w's first packet may go without a question: packets with data, which the peer is
+// continues reports whether what follows w's first packet may go without a question: packets with data, which the peer is
 // not to take from memory, and which have one path.
-func (r *requester) goesOn(w *sendWQE) bool {
+func (r *requester) continues(w *sendWQE) bool {
 	return !w.hasResponse() && w.fault == nil && r.qp.lending.may == nil && r.rc.recovery.Paths() == nil
 }
 
-// transmitBrisk is transmit for a packet that follows another one in the same turn, or nothing: that of a brief work
+// transmitPrechecked is transmit for a packet that follows another one in the same turn, or nothing: that of a brief work
 // request, or the next one of a message. Everything that transmit asks was answered for the one before, or by
-// startsBrisk. The window has room for brisk packets more.
-func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
+// precheck. The window has room for brisk packets more.
+func (r *requester) transmitPrechecked(now time.Duration, buf []byte) int {
 	q := r.qp
 	w := q.sq.at(r.cur)
 	rec := &r.rc.recovery
 	responds := w.hasResponse()
 	k := rec.Nxt() - w.seq
-	if r.cur == q.sq.tail || !w.brief && (k == 0 || !r.goesOn(w)) || q.rate.IsPausing(now) ||
+	if r.cur == q.sq.tail || !w.simple && (k == 0 || !r.continues(w)) || q.rate.IsPausing(now) ||
 		rec.Nxt() != rec.Una() && r.lacksCredit(w) || responds && len(r.outstanding) >= q.attr.MaxRDAtomic || q.attr.State != verbs.QPStateRTS {
-		r.brisk = 0
+		r.prechecked = 0
 		return 0
 	}
-	r.brisk--
+	r.prechecked--
 	var n int
 	var f *fault
 	if responds {
@@ -193,7 +195,7 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 		n, f = r.data(w, k, 1, buf)
 	}
 	if f != nil {
-		r.brisk = 0
+		r.prechecked = 0
 		r.fault(w, f)
 		return 0
 	}
@@ -204,12 +206,12 @@ func (r *requester) transmitBrisk(now time.Duration, buf []byte) int {
 	return n
 }
 
-// startsBrisk returns how many packets may go without a question at the beginning of a turn: a window, where nothing is
+// precheck returns how many packets may go without a question at the beginning of a turn: a window, where nothing is
 // under way and nothing paces packets.
-func (r *requester) startsBrisk() uint32 {
+func (r *requester) precheck() uint32 {
 	q, rec, c := r.qp, &r.rc.recovery, r.rc
 	if rec.Una() != rec.Max() || r.cur == q.sq.tail || c.fast.n > 0 || q.rate.IsPaced() || rec.Bursts() || rec.Paths() != nil ||
-		c.alive.probe != 0 || c.greeting.due || c.ladder.due || q.attr.State != verbs.QPStateRTS {
+		c.keepAlive.probe != 0 || c.hello.due || c.mtuSearch.due || q.attr.State != verbs.QPStateRTS {
 		return 0
 	}
 	return uint32(rec.Limit())
@@ -221,44 +223,44 @@ func (r *requester) startsBrisk() uint32 {
 // them fewer, and the last packet on its way asks for one. So what waits leaves within a round trip. Inside a long
 // WRITE the last one need not ask, so long WRITEs do not wait, whatever their form. Nor does what follows few long
 // messages: it is often the word that they are there.
-func (r *requester) holds() bool {
+func (r *requester) corks() bool {
 	rec := &r.rc.recovery
-	return rec.Max()-rec.Una() >= holdFrom && r.holdsMore()
+	return rec.Max()-rec.Una() >= corkFrom && r.corksMore()
 }
 
-// holdsMore is holds where so much is on its way.
-func (r *requester) holdsMore() bool {
+// corksMore is holds where so much is on its way.
+func (r *requester) corksMore() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
 	flying := rec.InFlight()
-	if flying < holdFrom || !r.mayWait() {
+	if flying < corkFrom || !r.mayCork() {
 		return false
 	}
 	w := sq.at(r.cur)
-	if w.packets != 1 && (!w.apart || w.length > apartMost) || w.op == verbs.OpRDMARead || w.flags&verbs.SendFence != 0 {
+	if w.packets != 1 && (!w.split || w.length > splitMost) || w.op == verbs.OpRDMARead || w.flags&verbs.SendFence != 0 {
 		return false
 	}
 	waiting := sq.nextSeq - rec.Nxt()
 	length := uint64(min(w.length, r.qp.mtu)) + wire.BTHSize + wire.RETHSize + wire.ICRCSize
-	return waiting < min(flying, holdMost) && (waiting+1)*length <= trainBytes
+	return waiting < min(flying, corkMost) && (waiting+1)*length <= trainBytes
 }
 
-// mayWait reports whether there is something to send that was not sent yet, and may wait for more to be posted: enough
+// mayCork reports whether there is something to send that was not sent yet, and may wait for more to be posted: enough
 // messages are on their way, whose acknowledgements call for it.
-func (r *requester) mayWait() bool {
+func (r *requester) mayCork() bool {
 	sq, rec := &r.qp.sq, &r.rc.recovery
-	return r.cur != sq.tail && r.cur-sq.head >= holdMessages && !r.released && rec.Nxt() == rec.Max()
+	return r.cur != sq.tail && r.cur-sq.head >= corkMessages && !r.uncorked && rec.Nxt() == rec.Max()
 }
 
-// trainRest returns how many packets of the latest WRITE, which has several, would leave behind the last whole train.
+// trainRemainder returns how many packets of the latest WRITE, which has several, would leave behind the last whole train.
 // While much is on its way they wait for the next one, as what holds holds does: a datagram costs about as much as five
 // packets do in a train.
-func (r *requester) trainRest() uint8 {
+func (r *requester) trainRemainder() uint8 {
 	rec, sq := &r.rc.recovery, &r.qp.sq
-	if rec.Max()-rec.Una() < restFrom || rec.InFlight() < restFrom || !r.mayWait() {
+	if rec.Max()-rec.Una() < remainderFrom || rec.InFlight() < remainderFrom || !r.mayCork() {
 		return 0
 	}
 	w := sq.at(sq.tail - 1)
-	if w.packets == 1 || !w.apart || w.length > apartMost || w.flags&verbs.SendFence != 0 {
+	if w.packets == 1 || !w.split || w.length > splitMost || w.flags&verbs.SendFence != 0 {
 		return 0
 	}
 	train := uint64(DatagramBytes / (r.qp.mtu + wire.BTHSize + wire.RETHSize + wire.ICRCSize))
@@ -268,15 +270,15 @@ func (r *requester) trainRest() uint8 {
 	return 0
 }
 
-// goesApart reports whether each packet of w, which is about to be posted, goes as a WRITE ONLY. The packets of
+// splits reports whether each packet of w, which is about to be posted, goes as a WRITE ONLY. The packets of
 // a train have one length, but for the last. A WRITE FIRST is longer by its RETH than the packets behind it,
 // so that of short WRITEs every second packet would begin a train. With a RETH in each packet they are of one
 // length. The peer executes the same, and counts more messages. Where switches route packets one by one, all go so.
-func (r *requester) goesApart(w *sendWQE) bool {
+func (r *requester) splits(w *sendWQE) bool {
 	if w.op != verbs.OpRDMAWrite || r.qp.lending.may != nil {
 		return false
 	}
-	return r.qp.routing.Send || w.packets > 1 && w.length <= apartMost && r.rc.repeatsParts() && r.rc.recovery.InFlight() >= holdFrom
+	return r.qp.routing.Send || w.packets > 1 && w.length <= splitMost && r.rc.peerSACKs() && r.rc.recovery.InFlight() >= corkFrom
 }
 
 // answerOps are the operations by which programs answer. An ACK may follow them: see rc.transmit.
@@ -291,7 +293,7 @@ func (r *requester) nextAnswers() bool {
 }
 
 // asked notes that all packets before seq have asked for an acknowledgement.
-func (r *requester) asked(seq uint64) { r.askedAt = seq }
+func (r *requester) ackRequested(seq uint64) { r.ackRequestedTo = seq }
 
 // seek moves cur to the work request that has recovery's nxt, or to a local operation before it that
 // is still to be carried out.
@@ -306,13 +308,13 @@ func (r *requester) seek() {
 
 // rewind follows recovery's nxt back to una, from where everything is sent again.
 func (r *requester) rewind() {
-	r.askedAt = r.rc.recovery.Nxt()
+	r.ackRequestedTo = r.rc.recovery.Nxt()
 	r.repeat()
 }
 
 // repeat follows recovery's nxt back to what is lost.
 func (r *requester) repeat() {
-	r.cur, r.brisk = r.qp.sq.head, 0
+	r.cur, r.prechecked = r.qp.sq.head, 0
 	r.seek()
 }
 
@@ -320,7 +322,7 @@ func (r *requester) repeat() {
 // repeated has arrived after all.
 func (r *requester) advanced(skipped bool) {
 	rec := &r.rc.recovery
-	r.rc.alive.acknowledged(rec.Una())
+	r.rc.keepAlive.acknowledged(rec.Una())
 	n := 0
 	for n < len(r.outstanding) && r.outstanding[n] <= rec.Una() {
 		n++
@@ -329,7 +331,7 @@ func (r *requester) advanced(skipped bool) {
 		r.outstanding = r.outstanding[:copy(r.outstanding, r.outstanding[n:])]
 	}
 	if skipped {
-		r.askedAt = max(r.askedAt, rec.Una())
+		r.ackRequestedTo = max(r.ackRequestedTo, rec.Una())
 	}
 	r.seek()
 }
@@ -355,11 +357,11 @@ func (r *requester) runLocal() bool {
 			if q.attr.State == verbs.QPStateSQD || w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 {
 				return false
 			}
-			if f := q.carryOut(w); f != nil {
+			if f := q.executeLocal(w); f != nil {
 				r.fault(w, f)
 				return false
 			}
-			w.carriedOut()
+			w.setExecuted()
 		}
 		r.cur++
 		r.rc.completer.completeDone()
@@ -389,7 +391,7 @@ func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 	}
 	// Beyond the peer's receives only one packet at a time goes out, alone, to ask
 	// whether there is one by now: IBTA §9.7.7.2.
-	probe := k == 0 || k == 1 && r.askedAt == rec.Nxt() // the first packet has asked, so an answer comes
+	probe := k == 0 || k == 1 && r.ackRequestedTo == rec.Nxt() // the first packet has asked, so an answer comes
 	if probe && r.lacksCredit(w) && rec.Nxt() != rec.Una() {
 		return false
 	}
@@ -417,22 +419,22 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 		}
 	case verbs.OpAtomicCmpSwap:
 		p.Opcode = wire.RCCompareSwap
-		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.rare.swap, Compare: w.rare.compareAdd}
+		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.cold.swap, Compare: w.cold.compareAdd}
 	case verbs.OpAtomicFetchAdd:
 		p.Opcode = wire.RCFetchAdd
-		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.rare.compareAdd}
+		p.AtomicETH = wire.AtomicETH{VA: w.remote.VA, RKey: uint32(w.remote.RKey), SwapAdd: w.cold.compareAdd}
 	}
 	if seq >= r.rc.recovery.Max() {
 		r.outstanding = append(r.outstanding, seq+count)
 	}
-	r.askedAt = max(r.askedAt, seq+count)
+	r.ackRequestedTo = max(r.ackRequestedTo, seq+count)
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
 // data writes the n packets of a SEND or WRITE from packet k on as one, which is most often one.
 func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	p := r.qp.header(0, psn(r.rc.recovery.Nxt()))
-	p.AckReq = r.asks(w, k, n)
+	p.AckReq = r.requestsACK(w, k, n)
 	length, f := r.qp.dataPacket(p, w, k, n, buf)
 	if f == nil { // else an acknowledgement may be written in its place
 		r.qp.standsFor(n)
@@ -441,15 +443,15 @@ func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 }
 
 // asks reports whether the n packets of w from packet k on ask for an acknowledgement.
-func (r *requester) asks(w *sendWQE, k, n uint64) bool {
+func (r *requester) requestsACK(w *sendWQE, k, n uint64) bool {
 	rec := &r.rc.recovery
 	next := rec.Nxt() + n
-	due := next-1-min(r.askedAt, next-1) >= rec.Limit()/ackParts
+	due := next-1-min(r.ackRequestedTo, next-1) >= rec.Limit()/ackParts
 	if ends, ok := rec.EndsBurst(); ok {
 		due = ends
 	}
 	if due || k+n == w.packets || r.ends || k == 0 && r.lacksCredit(w) || rec.IsProbe() {
-		r.askedAt = max(r.askedAt, next)
+		r.ackRequestedTo = max(r.ackRequestedTo, next)
 		return true
 	}
 	return false
@@ -482,5 +484,5 @@ func (r *requester) setCredits(a wire.AETH) {
 // underway reports whether a message is sent in part.
 func (r *requester) underway() bool {
 	sq, nxt := &r.qp.sq, r.rc.recovery.Nxt()
-	return r.cur != sq.tail && nxt != sq.at(r.cur).seq && nxt != r.rc.alive.probe
+	return r.cur != sq.tail && nxt != sq.at(r.cur).seq && nxt != r.rc.keepAlive.probe
 }

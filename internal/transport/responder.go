@@ -18,22 +18,22 @@ type responder struct {
 	// refused is set once a NAK for epsn has been sent. What follows is dropped silently until epsn
 	// comes again.
 	refused bool
-	// behindResponse says that the request before epsn is a READ or an atomic. Only its response may
+	// afterResponse says that the request before epsn is a READ or an atomic. Only its response may
 	// bear its PSN.
-	behindResponse bool
-	repeated       repeatedSince
+	afterResponse bool
+	repeated      repeatedSince
 
 	reply     reply
 	responses responses
-	hold      hold
+	reorder   reorderBuffer
 	peerPorts *[wire.MaxHelloPorts]uint16 // from which the peer says that it sends; nil if it has not
-	gapAt     time.Duration               // when what is missing before the held packets is taken for a loss, Never if it is not
+	gapTimer  time.Duration               // when what is missing before the held packets is taken for a loss, Never if it is not
 }
 
 // repeatedSince is what the peer has repeated since the latest answer.
 type repeatedSince struct{ request, read bool } // read: one with a response
 
-func (s *responder) reset() { *s = responder{qp: s.qp, gapAt: Never} }
+func (s *responder) reset() { *s = responder{qp: s.qp, gapTimer: Never} }
 
 // resize takes over attributes that Modify set.
 func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
@@ -42,10 +42,10 @@ func (s *responder) resize() { s.responses.resize(s.qp.attr.MaxDestRDAtomic) }
 func (s *responder) handle(p *wire.Packet) {
 	q := s.qp
 	switch d := p.PSN.Diff(q.receiver.epsn); {
-	case d > 0 && s.waits():
-		if !s.ahead(p) {
+	case d > 0 && s.holdsOutOfOrder():
+		if !s.holdOutOfOrder(p) {
 			q.counters.OutOfOrder++
-			if s.hold.n == 0 && !s.hold.peer { // then nothing waits that could show the gap
+			if s.reorder.n == 0 && !s.reorder.peerSACKs { // then nothing waits that could show the gap
 				s.outOfOrder(p.PSN)
 			}
 		}
@@ -66,8 +66,8 @@ func (s *responder) handle(p *wire.Packet) {
 	if r == recalled {
 		return
 	}
-	if r == nil && s.hold.n > 0 {
-		r = s.goOn()
+	if r == nil && s.reorder.n > 0 {
+		r = s.executeHeld()
 	}
 	if r != nil {
 		s.reject(r)
@@ -179,7 +179,7 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 	span.Release()
 	switch {
 	case errors.Is(err, mem.ErrFault):
-		return ownFault(err)
+		return localError(err)
 	case err != nil:
 		return accessError(err)
 	}
@@ -194,8 +194,8 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 // peer, and must not stand for one that comes later.
 func (s *responder) pass(n int) {
 	in := &s.qp.receiver
-	if n > 1 && s.hold.n > 0 {
-		s.hold.forget(in.epsn.Add(1), n-1)
+	if n > 1 && s.reorder.n > 0 {
+		s.reorder.forget(in.epsn.Add(1), n-1)
 	}
 	in.pass(n)
 }
@@ -205,7 +205,7 @@ func (s *responder) pass(n int) {
 func (s *responder) executedWithResponse(packets int) {
 	s.pass(packets)
 	s.msn = (s.msn + 1) & msnMask
-	s.behindResponse = true
+	s.afterResponse = true
 	if s.reply.kind == ackReply {
 		s.reply = reply{}
 	}
@@ -214,7 +214,7 @@ func (s *responder) executedWithResponse(packets int) {
 // executed moves on behind a SEND or WRITE packet, which may end its message and ask for an acknowledgement.
 func (s *responder) executed(ends, asks bool) {
 	s.pass(s.qp.run.length())
-	s.behindResponse = false
+	s.afterResponse = false
 	if ends {
 		s.msn = (s.msn + 1) & msnMask
 	}
@@ -237,7 +237,7 @@ func (s *responder) acknowledge(psn wire.PSN) {
 // the peer must not take for lost what was executed.
 func (s *responder) abandon() {
 	s.responses.clear()
-	if s.reply.ahead == 0 {
+	if s.reply.deferred == 0 {
 		s.reply = reply{}
 	}
 }

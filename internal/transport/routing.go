@@ -13,34 +13,34 @@ func (q *QP) SetAdaptiveRouting(r verbs.AdaptiveRouting) {
 	q.routing = r
 	if rc, ok := q.service.(*rc); ok && !r.Accept {
 		s := &rc.responder
-		if s.gapAt != Never { // nothing waits any more
-			s.gapStays()
+		if s.gapTimer != Never { // nothing waits any more
+			s.gapTimedOut()
 		}
 	}
 }
 
 // waits reports whether what comes before its turn waits for it. Behind a refusal a peer that knows ranges repeats all.
-func (s *responder) waits() bool {
-	if s.hold.peer {
+func (s *responder) holdsOutOfOrder() bool {
+	if s.reorder.peerSACKs {
 		return !s.refused
 	}
 	return s.qp.routing.Accept
 }
 
-// watchGap starts the wait for packets that others have overtaken, if there are any, and ends that for what has come.
+// setGapTimer starts the wait for packets that others have overtaken, if there are any, and ends that for what has come.
 // moved says that something has. A peer that knows no ranges repeats all from a NAK on, so a gap is reported late.
-func (s *responder) watchGap(now time.Duration, moved bool) {
+func (s *responder) setGapTimer(now time.Duration, moved bool) {
 	switch {
-	case s.hold.n == 0 || s.hold.peer:
-		s.gapAt = Never
-	case moved || s.gapAt == Never:
-		s.gapAt = now + s.qp.routing.Patience
+	case s.reorder.n == 0 || s.reorder.peerSACKs:
+		s.gapTimer = Never
+	case moved || s.gapTimer == Never:
+		s.gapTimer = now + s.qp.routing.Patience
 	}
 }
 
-// gapStays takes the gap for a loss, unless a NAK for the same PSN was sent.
-func (s *responder) gapStays() {
-	s.gapAt = Never
+// gapTimedOut takes the gap for a loss, unless a NAK for the same PSN was sent.
+func (s *responder) gapTimedOut() {
+	s.gapTimer = Never
 	s.outOfOrder(s.qp.receiver.epsn)
 }
 
@@ -52,7 +52,7 @@ func (s *responder) isMarked(p *wire.Packet) bool {
 
 // placeWhole places a WRITE of one packet before its turn. It reports false where the packet is to be refused, in
 // its turn.
-func (s *receiver) placeWhole(p *wire.Packet) bool {
+func (s *receiver) placeWriteOnly(p *wire.Packet) bool {
 	n := len(p.Payload)
 	if n > int(s.qp.mtu) || uint32(n) != p.RETH.Length {
 		return false
@@ -74,7 +74,7 @@ func (s *receiver) placeWhole(p *wire.Packet) bool {
 }
 
 // whole is the turn of a WRITE that was placed before.
-func (s *responder) whole(asks bool) *refusal {
+func (s *responder) executePlaced(asks bool) *refusal {
 	if s.qp.receiver.msg.kind != noMessage {
 		return invalidRequest(verbs.ErrMalformed, "%v inside another message", wire.RCRDMAWriteOnly)
 	}

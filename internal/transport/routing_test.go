@@ -68,7 +68,7 @@ func TestRoutedForm(t *testing.T) {
 // TestRoutedEarlier: what was posted before Send has no mark, though it goes as WRITE ONLYs, and what was posted before
 // it ended keeps its own. Where switches may reorder packets depends on the program's promise when it posted.
 func TestRoutedEarlier(t *testing.T) {
-	p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, holdFrom)
+	p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 	mark := len(p.log)
 	wr := writeWR(1, p.b.mem.remote(4096), p.a.mem.sge(0, 4096))
 	p.post(p.a, wr)
@@ -107,7 +107,7 @@ func TestRoutedTail(t *testing.T) {
 
 // TestRoutedTailBehind: nor does it wait behind many other messages, though the acknowledgements of those would end that.
 func TestRoutedTailBehind(t *testing.T) {
-	const before, each = holdMessages + 1, 27
+	const before, each = corkMessages + 1, 27
 	p := routedPair(t, setup{noTimeout: true}, routed)
 	p.route = func(from *node, n int, _ *wire.Packet) []delay {
 		if from == p.a {
@@ -118,7 +118,7 @@ func TestRoutedTailBehind(t *testing.T) {
 	for id := range uint64(before) {
 		p.post(p.a, writeWR(id, p.b.mem.remote(0), p.a.mem.sge(0, each*1024)))
 	}
-	p.post(p.a, writeWR(before, p.b.mem.remote(0), p.a.mem.sge(0, apartMost+6*1024)))
+	p.post(p.a, writeWR(before, p.b.mem.remote(0), p.a.mem.sge(0, splitMost+6*1024)))
 	p.runUntil(2 * testDelay)
 	if n := len(p.packets(p.a, 0)); n != maxWindow+each {
 		t.Errorf("%d packets with the acknowledgement of the first message, want the window of %d, and %d more", n, maxWindow, each)
@@ -409,7 +409,7 @@ func TestRoutedInsideREAD(t *testing.T) {
 		early.SetReserved(mark)
 		p.inject(p.b, early)
 		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseB, keyB, 1000*1024))
-		if h := &p.b.rc().responder.hold; h.n != 0 || h.kept != 0 {
+		if h := &p.b.rc().responder.reorder; h.n != 0 || h.kept != 0 {
 			t.Errorf("mark %#x: %d packets are held, %d with a copy; want none", mark, h.n, h.kept)
 		}
 		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, 1000, 0), memBaseB, keyB, 29*1024))

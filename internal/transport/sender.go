@@ -28,7 +28,7 @@ func (s *sender) next() *sendWQE {
 			}
 			return w
 		}
-		if f := q.carryOut(w); f != nil {
+		if f := q.executeLocal(w); f != nil {
 			s.fail(f)
 			return nil
 		}
@@ -106,11 +106,11 @@ func (q *QP) receives() bool {
 	return false
 }
 
-// carryOut carries out a local operation.
-func (q *QP) carryOut(w *sendWQE) *fault {
+// executeLocal carries out a local operation.
+func (q *QP) executeLocal(w *sendWQE) *fault {
 	var err error
 	if w.op == verbs.OpBindMW {
-		err = mem.Bind(&w.rare.bind, q.cfg.QPN)
+		err = mem.Bind(&w.cold.bind, q.cfg.QPN)
 	} else {
 		err = q.cfg.PD.Invalidate(w.invalidate, q.cfg.QPN)
 	}

@@ -15,8 +15,8 @@ type sendWQE struct {
 	id         uint64
 	op         verbs.Opcode
 	flags      verbs.SendFlags
-	brief      bool   // a SEND, WRITE or READ of one packet or an atomic, without a fence: see requester.transmitBrisk
-	apart      bool   // each packet is a message of its own: see requester.goesApart
+	simple     bool   // a SEND, WRITE or READ of one packet or an atomic, without a fence: see requester.transmitPrechecked
+	split      bool   // each packet is a message of its own: see requester.splits
 	mark       uint16 // of these packets, or 0: adaptive routing
 	executed   bool   // local operations: done, and may complete in its turn
 	imm        uint32
@@ -29,13 +29,13 @@ type sendWQE struct {
 	packets    uint64
 	message    uint64 // how many messages went before, for credits
 
-	fault *fault // a local error, which ends the work request when its turn to complete comes
-	rare  *rare  // or nil
+	fault *fault   // a local error, which ends the work request when its turn to complete comes
+	cold  *coldWQE // or nil
 }
 
 // rare is what most work requests lack. It lies apart: so a ring of short messages is half as large, and stays in the
 // cache.
-type rare struct {
+type coldWQE struct {
 	compareAdd uint64 // atomics
 	swap       uint64
 
@@ -49,8 +49,8 @@ type rare struct {
 // seqBase keeps sequence numbers away from 0, so that a PSN before the first one is no wrap.
 const seqBase = 1 << 24
 
-// countApart counts the messages of w, the latest, whose packets go as WRITEs of their own.
-func (sq *sendQueue) countApart(w *sendWQE) { sq.messages += w.packets - 1 }
+// countSplit counts the messages of w, the latest, whose packets go as WRITEs of their own.
+func (sq *sendQueue) countSplit(w *sendWQE) { sq.messages += w.packets - 1 }
 
 // skip takes a sequence number, and a message, that are no work request's.
 func (sq *sendQueue) skip() (seq uint64) {
@@ -63,8 +63,8 @@ func (sq *sendQueue) skip() (seq uint64) {
 // fail keeps a local error until w's turn to complete comes.
 func (w *sendWQE) fail(f *fault) { w.fault = f }
 
-// carriedOut notes that w, a local operation, is done.
-func (w *sendWQE) carriedOut() { w.executed = true }
+// setExecuted notes that w, a local operation, is done.
+func (w *sendWQE) setExecuted() { w.executed = true }
 
 // psn is the PSN of a sequence number.
 func psn(seq uint64) wire.PSN { return wire.PSN(seq) & wire.PSNMask }
@@ -99,7 +99,7 @@ func (w *sendWQE) takesRecv() bool {
 // The ring grows while work requests are under way, up to the room that was granted.
 type sendQueue struct {
 	wqes      []sendWQE // a power of two, or none before INIT
-	rares     []rare    // of the WQEs; none before the first that has something rare
+	cold      []coldWQE // of the WQEs; none before the first that has something rare
 	datagrams bool      // UD: each has
 	sges      []verbs.SGE
 	maxSGE    int
@@ -134,7 +134,7 @@ func (sq *sendQueue) make(n int) {
 	sq.wqes = make([]sendWQE, n)
 	sq.sges = make([]verbs.SGE, n*sq.maxSGE)
 	sq.inline = make([]byte, n*int(sq.maxInline))
-	sq.rares = nil
+	sq.cold = nil
 }
 
 // grow makes a ring that is twice as large. Work requests that are in the queue keep what they have of the smaller one:
@@ -179,13 +179,13 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	place := sq.tail & uint64(len(sq.wqes)-1)
 	w := &sq.wqes[place]
 	w.id, w.op, w.flags, w.imm, w.remote = wr.ID, wr.Op, wr.Flags, wr.Imm, wr.Remote
-	w.seq, w.message, w.apart, w.mark, w.executed = sq.nextSeq, sq.messages, false, 0, false
+	w.seq, w.message, w.split, w.mark, w.executed = sq.nextSeq, sq.messages, false, 0, false
 	w.invalidate, w.fault = wr.InvalidateRKey, nil
-	if w.rare != nil {
-		*w.rare, w.rare = rare{}, nil
+	if w.cold != nil {
+		*w.cold, w.cold = coldWQE{}, nil
 	}
-	if rareOps>>wr.Op&1 != 0 || sq.datagrams {
-		sq.keepRare(w, place, wr)
+	if coldOps>>wr.Op&1 != 0 || sq.datagrams {
+		sq.copyCold(w, place, wr)
 	}
 	if wr.InlineData != nil {
 		w.length, w.sg = uint32(len(wr.InlineData)), nil
@@ -203,7 +203,7 @@ func (sq *sendQueue) push(wr *verbs.SendWR, mtu uint32) *sendWQE {
 	if w.isAtomic() {
 		w.packets = 1
 	}
-	w.brief = w.packets == 1 && briefOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0
+	w.simple = w.packets == 1 && simpleOps>>wr.Op&1 != 0 && w.flags&verbs.SendFence == 0
 	if w.isLocal() {
 		w.packets = 0
 		sq.tail++
@@ -224,20 +224,20 @@ func (sq *sendQueue) unpush(w *sendWQE) {
 	sq.nextSeq, sq.messages = w.seq, w.message
 }
 
-// briefOps and rareOps are the operations of brief work requests, and those that have something rare.
+// simpleOps and coldOps are the operations of brief work requests, and those that have something rare.
 const (
-	briefOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpRDMARead | 1<<verbs.OpAtomicCmpSwap |
+	simpleOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpRDMARead | 1<<verbs.OpAtomicCmpSwap |
 		1<<verbs.OpAtomicFetchAdd
-	rareOps = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpBindMW
+	coldOps = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpBindMW
 )
 
-// keepRare copies what is rare in a work request to where w, which is at a place, has it.
-func (sq *sendQueue) keepRare(w *sendWQE, place uint64, wr *verbs.SendWR) {
-	if sq.rares == nil {
-		sq.rares = make([]rare, len(sq.wqes))
+// copyCold copies what is rare in a work request to where w, which is at a place, has it.
+func (sq *sendQueue) copyCold(w *sendWQE, place uint64, wr *verbs.SendWR) {
+	if sq.cold == nil {
+		sq.cold = make([]coldWQE, len(sq.wqes))
 	}
-	r := &sq.rares[place]
-	w.rare = r
+	r := &sq.cold[place]
+	w.cold = r
 	r.compareAdd, r.swap, r.destQPN, r.qkey = wr.CompareAdd, wr.Swap, wr.RemoteQPN, wr.RemoteQKey
 	if wr.Bind != nil {
 		r.bind = *wr.Bind // the program may reuse its own once the post is done

@@ -195,9 +195,9 @@ func TestExpect(t *testing.T) {
 		base wire.PSN
 		want map[int]Expectation // by what the PSN is beyond base
 	}{
-		{p.a.qp, wire.RCSendOnly, 2000, map[int]Expectation{-repeatedPSNs - 1: Unexpected, -repeatedPSNs: Expected, 0: Expected, 1: Ahead, aheadPSNs: Ahead, aheadPSNs + 1: Unexpected}},
+		{p.a.qp, wire.RCSendOnly, 2000, map[int]Expectation{-repeatedPSNs - 1: Unexpected, -repeatedPSNs: Expected, 0: Expected, 1: Ahead, windowPSNs: Ahead, windowPSNs + 1: Unexpected}},
 		{p.a.qp, wire.RCAcknowledge, 1000, map[int]Expectation{-answeredPSNs - 1: Unexpected, -answeredPSNs: Expected, 0: Expected, 3: Expected, 4: Unexpected}},
-		{u.a.qp, wire.UCSendOnly, 2000, map[int]Expectation{-1: Unexpected, 0: Expected, ucLostPSNs: Expected, ucLostPSNs + 1: Ahead, aheadPSNs: Ahead, aheadPSNs + 1: Unexpected}},
+		{u.a.qp, wire.UCSendOnly, 2000, map[int]Expectation{-1: Unexpected, 0: Expected, ucLostPSNs: Expected, ucLostPSNs + 1: Ahead, windowPSNs: Ahead, windowPSNs + 1: Unexpected}},
 	} {
 		for d, want := range tt.want {
 			if got, base := tt.q.Expect(&wire.Packet{BTH: wire.BTH{Opcode: tt.op, PSN: tt.base.Add(d)}}); got != want || base != tt.base {
@@ -257,9 +257,9 @@ func TestResetForgets(t *testing.T) {
 			p.state(p.a, verbs.QPStateErr)
 		}
 		p.state(p.a, verbs.QPStateReset)
-		if q.Established() || q.Failure() != nil || q.AllowsMarks() || q.routing != q.cfg.Routing || q.notify.due || p.a.rc().greeting != (greeting{}) {
-			t.Errorf("after RESET (failed before: %v): established %v, failure %v, marks %v, routing %+v, notification %v, greeting %+v; want all as with a new QP",
-				fail, q.Established(), q.Failure(), q.AllowsMarks(), q.routing, q.notify.due, p.a.rc().greeting)
+		if q.Established() || q.Failure() != nil || q.AllowsMarks() || q.routing != q.cfg.Routing || q.notify.due || p.a.rc().hello != (helloState{}) {
+			t.Errorf("after RESET (failed before: %v): established %v, failure %v, marks %v, routing %+v, notification %v, hello %+v; want all as with a new QP",
+				fail, q.Established(), q.Failure(), q.AllowsMarks(), q.routing, q.notify.due, p.a.rc().hello)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (u *ud) transmit(_ time.Duration, buf []byte) int {
 		op = wire.UDSendOnlyWithImm
 	}
 	p := q.header(op, psn(w.seq))
-	way := w.rare
+	way := w.cold
 	p.DestQP = uint32(way.destQPN)
 	p.AckReq = true // as Linux has it; nobody answers
 	p.DETH = wire.DETH{QKey: uint32(u.qkey(way.qkey)), SrcQP: uint32(q.cfg.QPN)}

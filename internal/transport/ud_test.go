@@ -90,7 +90,7 @@ func TestUDRoute(t *testing.T) {
 			wr.RemoteQPN = verbs.QPN(0x100 + i)
 			wr.RemoteQKey = verbs.QKey(0x200 + i)
 			p.post(p.a, wr)
-			p.a.qp.sq.at(uint64(i)).rare.ah = testAH(i) // what Post takes from the WR's AH
+			p.a.qp.sq.at(uint64(i)).cold.ah = testAH(i) // what Post takes from the WR's AH
 		}
 		for i := range 5 {
 			p.a.qp.Turn()

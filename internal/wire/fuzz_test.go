@@ -107,8 +107,8 @@ func FuzzPacketDecode(f *testing.F) {
 		}
 		n := p.HeaderLen() + len(p.Payload) + int(p.PadCount) + ICRCSize
 		want := bytes.Clone(datagram[:p.HeaderLen()])
-		if p.Carries {
-			n, want[0] = n+CarriedSize, byte(p.Opcode)
+		if p.Piggybacks {
+			n, want[0] = n+PiggybackSize, byte(p.Opcode)
 		}
 		if n != len(datagram) {
 			t.Fatalf("%v: got parts of %d bytes, want the datagram's %d", &p, n, len(datagram))

@@ -57,11 +57,11 @@ const (
 )
 
 // Opcodes of our own, from the range that the specification leaves to manufacturers (0xc0 to 0xff). What
-// a peer does with those that it does not know is to drop them. See [Ranges], [Hello] and [CarryACK].
+// a peer does with those that it does not know is to drop them. See [Ranges], [Hello] and [PiggybackACK].
 const (
 	RCHello     Opcode = 0xe0 // says that its sender understands the others
 	RCAckRanges Opcode = 0xe1 // an acknowledgement, and what has come beyond it
-	RCAnswer    Opcode = 0xe2 // a message that carries an acknowledgement: see [CarryACK]
+	RCAnswer    Opcode = 0xe2 // a message that carries an acknowledgement: see [PiggybackACK]
 )
 
 // A Service is the transport service of an opcode: its upper three bits.

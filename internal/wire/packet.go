@@ -18,9 +18,9 @@ type Packet struct {
 	InvalidateRKey uint32 // IETH
 	Payload        []byte // without pad and ICRC
 
-	// Carries says that the packet carries an acknowledgement: of CarriedPSN, with AETH. See [CarryACK].
-	Carries    bool
-	CarriedPSN PSN
+	// Piggybacks says that the packet carries an acknowledgement: of PiggybackPSN, with AETH. See [PiggybackACK].
+	Piggybacks   bool
+	PiggybackPSN PSN
 }
 
 // PadCount returns how many bytes of pad follow payloadLen bytes of payload. They are 0 to 3, and
@@ -42,13 +42,13 @@ func (p *Packet) Decode(datagram []byte) error {
 		return ErrTVer
 	}
 	end := len(datagram) - ICRCSize
-	p.Carries = false
+	p.Piggybacks = false
 	info := &opcodes[p.Opcode]
 	if info.HeaderLen == 0 {
-		if p.Opcode != RCAnswer || !p.decodeCarried(datagram[:end]) {
+		if p.Opcode != RCAnswer || !p.decodePiggyback(datagram[:end]) {
 			return ErrOpcode
 		}
-		end -= CarriedSize
+		end -= PiggybackSize
 		info = &opcodes[p.Opcode]
 	}
 	rest := end - info.HeaderLen // payload and pad
@@ -183,10 +183,10 @@ func (p *Packet) AppendTo(b []byte) []byte {
 	b = p.AppendHeaders(b)
 	b = append(b, p.Payload...)
 	b = append(b, make([]byte, int(p.PadCount)+ICRCSize)...)
-	if p.Carries {
+	if p.Piggybacks {
 		n := len(b) - begin
-		b = append(b, make([]byte, CarriedSize)...)
-		CarryACK(b[begin:], n, p.CarriedPSN, p.AETH)
+		b = append(b, make([]byte, PiggybackSize)...)
+		PiggybackACK(b[begin:], n, p.PiggybackPSN, p.AETH)
 		clear(b[len(b)-ICRCSize:])
 	}
 	return b

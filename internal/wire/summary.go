@@ -76,8 +76,8 @@ func (p *Packet) AppendSummary(b []byte) []byte {
 	if info.Flags&FlagPayload != 0 || len(p.Payload) != 0 {
 		b = appendDecField(b, "payload", uint64(len(p.Payload)))
 	}
-	if p.Carries {
-		b = appendHexField(b, "acknowledges", uint64(p.CarriedPSN), 6)
+	if p.Piggybacks {
+		b = appendHexField(b, "acknowledges", uint64(p.PiggybackPSN), 6)
 		b = p.AETH.appendTo(b)
 	}
 	if set&HeaderDETH != 0 && p.DestQP == GSIQPN {

@@ -42,7 +42,7 @@ func TestSummary(t *testing.T) {
 		{Packet{BTH: BTH{Opcode: Secured, DestQP: 0x17, PSN: 0x5d592, AckReq: true}, SETH: SETH{Number: 12}, Payload: make([]byte, 1060)},
 			"SECURED qp=0x000017 psn=0x05d592 ack number=12 payload=1060"},
 		{
-			Packet{BTH: BTH{Opcode: RCSendOnly, DestQP: 0x17, PSN: 2, AckReq: true}, Payload: make([]byte, 64), Carries: true, CarriedPSN: 1,
+			Packet{BTH: BTH{Opcode: RCSendOnly, DestQP: 0x17, PSN: 2, AckReq: true}, Payload: make([]byte, 64), Piggybacks: true, PiggybackPSN: 1,
 				AETH: AETH{Syndrome: SyndromeACK(31), MSN: 3}},
 			"RC SEND_ONLY qp=0x000017 psn=0x000002 ack payload=64 acknowledges=0x000001 ACK credits=31 msn=3",
 		},

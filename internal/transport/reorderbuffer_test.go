@@ -120,7 +120,7 @@ func TestHello(t *testing.T) {
 	}
 
 	for name, pkt := range map[string]wire.Packet{
-		"a PSN of nobody":  {BTH: wire.BTH{PSN: 1 << 20}, Payload: wire.Hello{Version: helloRanges}.AppendTo(nil)},
+		"a PSN of nobody":  {BTH: wire.BTH{PSN: 1 << 20}, Payload: wire.Hello{Version: helloSACK}.AppendTo(nil)},
 		"another's word":   {Payload: []byte("whatever")},
 		"no word":          {},
 		"an older version": {Payload: wire.Hello{}.AppendTo(nil)},
@@ -128,7 +128,7 @@ func TestHello(t *testing.T) {
 		p := newPair(t, setup{mtu: verbs.MTU256})
 		pkt.Opcode = wire.RCHello
 		p.inject(p.b, pkt)
-		if p.b.rc().responder.hold.peer || p.b.qp.Counters().Unexpected != 1 {
+		if p.b.rc().responder.reorder.peerSACKs || p.b.qp.Counters().Unexpected != 1 {
 			t.Errorf("%s is taken for a hello", name)
 		}
 	}
@@ -145,19 +145,19 @@ func TestStandard(t *testing.T) {
 	}
 	p.b.qp.PeerIsOurs()
 	p.run()
-	if p.a.rc().responder.hold.peer || p.a.qp.Counters().Unexpected == 0 {
+	if p.a.rc().responder.reorder.peerSACKs || p.a.qp.Counters().Unexpected == 0 {
 		t.Errorf("the peer's word was taken: %+v", p.a.qp.Counters())
 	}
 }
 
-// TestHoldBounds: what strangers and peers can make a responder keep is bounded, and given back.
-func TestHoldBounds(t *testing.T) {
+// TestReorderBufferBounds: what strangers and peers can make a responder keep is bounded, and given back.
+func TestReorderBufferBounds(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true})
 	epsn := p.b.qp.receiver.epsn
 	for d := 2 * wire.MaxRanges; d > 0; d-- {
 		p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, epsn.Add(d), 8), memBaseB, keyB, 8))
 	}
-	h := &p.b.rc().responder.hold
+	h := &p.b.rc().responder.reorder
 	if h.kept != maxHeld || h.n != maxHeld {
 		t.Errorf("%d packets are held, %d with a copy, want %d", h.n, h.kept, maxHeld)
 	}
@@ -182,7 +182,7 @@ func TestHoldBounds(t *testing.T) {
 		t.Errorf("%d WRITEs are carried out, want %d", got, want)
 	}
 	p.state(p.b, verbs.QPStateErr)
-	if h.early != nil {
+	if h.reorderSlots != nil {
 		t.Error("a QP in error holds packets")
 	}
 }
@@ -193,10 +193,10 @@ type countedBuffers struct{ got, back int }
 func (c *countedBuffers) Get() any { c.got++; return new([MaxDatagram]byte) }
 func (c *countedBuffers) Put(any)  { c.back++ }
 
-// TestHeldBuffers: the buffer of a packet that was held goes back once the next is taken out. A short one needs none.
-func TestHeldBuffers(t *testing.T) {
+// TestReorderBufferMemory: the buffer of a packet that was held goes back once the next is taken out. A short one needs none.
+func TestReorderBufferMemory(t *testing.T) {
 	const packets = 50
-	var h hold
+	var h reorderBuffer
 	var buffers countedBuffers
 	for psn := range wire.PSN(packets) {
 		for _, n := range []int{shortHeld, shortHeld + 1} {
@@ -218,7 +218,7 @@ func TestHeldBuffers(t *testing.T) {
 // named too much would never be sent again.
 func TestReportedRanges(t *testing.T) {
 	for _, epsn := range []wire.PSN{0, 1, 63, 1000, 1<<24 - 3, 1<<24 - wire.MaxRanges} {
-		var h hold
+		var h reorderBuffer
 		ahead := []int{1, 5, 31, 32, 64, 200, wire.MaxRanges - 1}
 		for i, d := range ahead {
 			p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, PSN: epsn.Add(d)}}
@@ -243,9 +243,9 @@ func TestReportedRanges(t *testing.T) {
 
 // TestPlaceIsFree: what came with a PSN leaves nothing behind for the packet that takes its place in the ring.
 func TestPlaceIsFree(t *testing.T) {
-	var h hold
+	var h reorderBuffer
 	asking := req(wire.RCRDMAWriteOnly, 5, 8)
-	h.placeWhole(5)
+	h.placeMessage(5)
 	h.note(&asking)
 	if _, whole, asks := h.take(5); !whole || !asks {
 		t.Errorf("a whole WRITE that asks: whole %v, asks %v; want both", whole, asks)
@@ -277,7 +277,7 @@ func TestEndBeforeItsTurn(t *testing.T) {
 	p.inject(p.b, full(wire.RCRDMAWriteFirst, 0))
 	p.inject(p.b, full(wire.RCRDMAWriteMiddle, 2))
 	p.inject(p.b, full(wire.RCRDMAWriteMiddle, 3))
-	if h := &p.b.rc().responder.hold; h.n != 2 || h.kept != 1 {
+	if h := &p.b.rc().responder.reorder; h.n != 2 || h.kept != 1 {
 		t.Errorf("%d packets are there, %d with a copy; want two, and the last with one", h.n, h.kept)
 	}
 	if b := p.b.mem.data[:4*mtu]; b[2*mtu] != 0xee || b[3*mtu] != 0 {
@@ -355,8 +355,8 @@ func TestForgedRanges(t *testing.T) {
 	p.a.wantState(verbs.QPStateRTS)
 }
 
-// TestPatience: packets that are overtaken, and late, teach patience, up to two round trips. Calm ends it.
-func TestPatience(t *testing.T) {
+// TestReorderWindow: packets that are overtaken, and late, teach patience, up to two round trips. Calm ends it.
+func TestReorderWindow(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	rnd := rand.New(rand.NewPCG(1, 0x6c617465))
 	late := true

@@ -9,10 +9,10 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestApart: among others on their way, a short WRITE goes as WRITE ONLYs, of one length but for the last.
-func TestApart(t *testing.T) {
+// TestSplit: among others on their way, a short WRITE goes as WRITE ONLYs, of one length but for the last.
+func TestSplit(t *testing.T) {
 	const size = 3*1024 + 100
-	p, post := flying(t, setup{mtu: verbs.MTU1024, selective: true}, holdFrom)
+	p, post := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 	dst := p.b.mem.data[4096:][:size]
 	clear(dst)
 	mark := len(p.log)
@@ -37,12 +37,12 @@ func TestApart(t *testing.T) {
 	if !bytes.Equal(dst, p.a.mem.data[8192:][:size]) {
 		t.Error("the data differ")
 	}
-	p.a.polled(holdFrom + 2)
+	p.a.polled(corkFrom + 2)
 }
 
-// TestApartCredits: what goes as several messages is counted as so many, so that the peer's MSN fits.
-func TestApartCredits(t *testing.T) {
-	p, post := flying(t, setup{mtu: verbs.MTU1024, selective: true}, holdFrom)
+// TestSplitCredits: what goes as several messages is counted as so many, so that the peer's MSN fits.
+func TestSplitCredits(t *testing.T) {
+	p, post := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 	post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096)))
 	post(writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 4096)))
 	for i := range 4 {
@@ -58,8 +58,8 @@ func TestApartCredits(t *testing.T) {
 	}
 }
 
-// TestApartNot: what goes as one message.
-func TestApartNot(t *testing.T) {
+// TestSplitNot: what goes as one message.
+func TestSplitNot(t *testing.T) {
 	whole := []wire.Opcode{wire.RCRDMAWriteFirst, wire.RCRDMAWriteLast}
 	for _, tt := range []struct {
 		name   string
@@ -68,9 +68,9 @@ func TestApartNot(t *testing.T) {
 		wr     func(p *pair) verbs.SendWR
 		want   []wire.Opcode
 	}{
-		{"few on their way", setup{selective: true}, holdFrom - 1, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1500)) }, whole},
-		{"to a foreign peer", setup{}, holdFrom, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1500)) }, whole},
-		{"with immediate data", setup{selective: true}, holdFrom, func(p *pair) verbs.SendWR {
+		{"few on their way", setup{selective: true}, corkFrom - 1, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1500)) }, whole},
+		{"to a foreign peer", setup{}, corkFrom, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1500)) }, whole},
+		{"with immediate data", setup{selective: true}, corkFrom, func(p *pair) verbs.SendWR {
 			p.b.postRecv(1, p.b.mem.sge(0, 8))
 			wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1500))
 			wr.Op = verbs.OpRDMAWriteWithImm
@@ -89,9 +89,9 @@ func TestApartNot(t *testing.T) {
 		})
 	}
 	t.Run("a long one", func(t *testing.T) {
-		p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, holdFrom)
+		p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 		mark := len(p.log)
-		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, apartMost+1)))
+		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, splitMost+1)))
 		p.run()
 		if got := p.opcodes(p.a, mark); got[0] != wire.RCRDMAWriteFirst || got[len(got)-1] != wire.RCRDMAWriteLast {
 			t.Errorf("got %v, want one message", got)

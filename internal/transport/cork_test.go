@@ -28,23 +28,23 @@ func flying(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) i
 	}
 }
 
-// TestHold: while many packets are on their way, short messages wait until they are as many.
+// TestCork: while many packets are on their way, short messages wait until they are as many.
 // They leave too when acknowledgements come, and are not forgotten.
-func TestHold(t *testing.T) {
+func TestCork(t *testing.T) {
 	t.Run("write", func(t *testing.T) {
-		testHold(t, func(p *pair) verbs.SendWR { return writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8)) })
+		testCork(t, func(p *pair) verbs.SendWR { return writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8)) })
 	})
 	t.Run("atomic", func(t *testing.T) {
-		testHold(t, func(p *pair) verbs.SendWR { return addWR(0, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8)) })
+		testCork(t, func(p *pair) verbs.SendWR { return addWR(0, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8)) })
 	})
 }
 
-func testHold(t *testing.T, message func(p *pair) verbs.SendWR) {
+func testCork(t *testing.T, message func(p *pair) verbs.SendWR) {
 	const n = 24
 	p, post := flying(t, setup{rd: 2 * n}, n)
 	wr := message(p)
 	for i := 1; i < n; i++ {
-		if k := post(wr); k != 0 || !p.a.qp.Holds() {
+		if k := post(wr); k != 0 || !p.a.qp.Corks() {
 			t.Fatalf("post %d with %d on their way: %d packets leave, want none", i, n, k)
 		}
 	}
@@ -64,17 +64,17 @@ func testHold(t *testing.T, message func(p *pair) verbs.SendWR) {
 	p.a.polled(n + n + 1)
 }
 
-// TestTrainRest: of long WRITEs whole trains leave, while much is on its way. What is over leaves with the next one,
+// TestTrainRemainder: of long WRITEs whole trains leave, while much is on its way. What is over leaves with the next one,
 // or when acknowledgements come.
-func TestTrainRest(t *testing.T) {
+func TestTrainRemainder(t *testing.T) {
 	const train, packets = 15, 16 // of 4096 bytes
 	for _, tt := range []struct {
 		name string
 		n    int // on their way
 		want []int
 	}{
-		{"much on its way", restFrom, []int{train, train, train}},
-		{"less on its way", restFrom - 1, []int{packets, train, train}}, // which makes it much
+		{"much on its way", remainderFrom, []int{train, train, train}},
+		{"less on its way", remainderFrom - 1, []int{packets, train, train}}, // which makes it much
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, tt.n)
@@ -95,8 +95,8 @@ func TestTrainRest(t *testing.T) {
 	}
 }
 
-// TestTrainRestNot: what is not left.
-func TestTrainRestNot(t *testing.T) {
+// TestTrainRemainderNot: what is not left.
+func TestTrainRemainderNot(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		wr   func(p *pair) verbs.SendWR
@@ -109,21 +109,21 @@ func TestTrainRestNot(t *testing.T) {
 			wr.Flags |= verbs.SendFence
 			return wr
 		}, 16},
-		{"longer than what goes apart", func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, apartMost+1)) }, 17},
+		{"longer than what goes apart", func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, splitMost+1)) }, 17},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, restFrom)
+			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, remainderFrom)
 			if k := post(tt.wr(p)); k != tt.want {
 				t.Errorf("%d packets leave, want %d", k, tt.want)
 			}
 			p.run()
-			p.a.polled(restFrom + 1)
+			p.a.polled(remainderFrom + 1)
 		})
 	}
 }
 
-// TestHoldNot: what does not wait, though many packets are on their way.
-func TestHoldNot(t *testing.T) {
+// TestCorkNot: what does not wait, though many packets are on their way.
+func TestCorkNot(t *testing.T) {
 	const n = 40
 	for _, tt := range []struct {
 		name  string
@@ -131,7 +131,7 @@ func TestHoldNot(t *testing.T) {
 		wr    func(p *pair) verbs.SendWR
 		sends int
 	}{
-		{"few on their way", holdFrom - 1, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)) }, 1},
+		{"few on their way", corkFrom - 1, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)) }, 1},
 		{"several packets", n, func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 1025)) }, 2},
 		{"a READ", n, func(p *pair) verbs.SendWR { return readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)) }, 1},
 		{"a fence", n, func(p *pair) verbs.SendWR {
@@ -174,7 +174,7 @@ func TestHoldNot(t *testing.T) {
 	})
 	t.Run("released", func(t *testing.T) {
 		p, post := flying(t, setup{}, n)
-		p.a.qp.Release()
+		p.a.qp.Uncork()
 		if k := post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))); k != 1 {
 			t.Errorf("%d packets leave before the connection ends, want 1", k)
 		}

@@ -12,25 +12,25 @@ import (
 // else waits for its turn: SENDs and atomics, what belongs to a later message, and the last packet of a WRITE, behind
 // which programs that watch memory believe the rest to be there. So the order of effects is what it is without
 // losses, and completions are too. WRITEs whose senders have given up that order, by a mark, do not wait.
-type hold struct {
-	peer    bool  // the peer understands acknowledged ranges
-	carries bool  // and messages that carry an acknowledgement
-	n       int32 // packets that are held or placed
-	*early
+type reorderBuffer struct {
+	peerSACKs      bool  // the peer understands acknowledged ranges
+	peerPiggybacks bool  // and messages that carry an acknowledgement
+	n              int32 // packets that are held or placed
+	*reorderSlots
 }
 
 // early is those packets. It is made with the first: most QPs never hold one.
-type early struct {
-	kept    int // packets with a copy
-	bits    [wire.MaxRanges / 64]uint64
-	slots   [][]byte // by PSN; a datagram, or nil where the packet was placed
-	taken   []byte   // the latest datagram that was taken out
-	buffers Buffers  // where it goes then; nil before the first that is not short
-	placed  [wire.MaxRanges / 64]uint64
-	whole   [wire.MaxRanges / 64]uint64 // of placed: messages of their own
-	asks    [wire.MaxRanges / 64]uint64 // of bits: the peer asks for an acknowledgement
-	packet  wire.Packet                 // that is taken out
-	report  [wire.MaxRanges / 8]byte
+type reorderSlots struct {
+	kept     int // packets with a copy
+	bits     [wire.MaxRanges / 64]uint64
+	slots    [][]byte // by PSN; a datagram, or nil where the packet was placed
+	taken    []byte   // the latest datagram that was taken out
+	buffers  Buffers  // where it goes then; nil before the first that is not short
+	placed   [wire.MaxRanges / 64]uint64
+	messages [wire.MaxRanges / 64]uint64 // of placed: messages of their own
+	ackReqs  [wire.MaxRanges / 64]uint64 // of bits: the peer asks for an acknowledgement
+	packet   wire.Packet                 // that is taken out
+	report   [wire.MaxRanges / 8]byte
 }
 
 func slotOf(psn wire.PSN) (word int, bit uint64) {
@@ -38,14 +38,14 @@ func slotOf(psn wire.PSN) (word int, bit uint64) {
 	return i / 64, 1 << (i % 64)
 }
 
-func (h *hold) make() {
-	if h.early == nil {
-		h.early = new(early)
+func (h *reorderBuffer) make() {
+	if h.reorderSlots == nil {
+		h.reorderSlots = new(reorderSlots)
 	}
 }
 
 // has reports whether the packet with a PSN, less than MaxRanges behind the expected one, is there.
-func (h *hold) has(psn wire.PSN) bool {
+func (h *reorderBuffer) has(psn wire.PSN) bool {
 	if h.n == 0 {
 		return false
 	}
@@ -61,7 +61,7 @@ type Buffers interface {
 }
 
 // keep takes a packet that is to wait, into a buffer if it is not short. It reports false when there is no room.
-func (h *hold) keep(p *wire.Packet, buffers Buffers) bool {
+func (h *reorderBuffer) keep(p *wire.Packet, buffers Buffers) bool {
 	h.make()
 	if h.kept == maxHeld || len(p.Payload) > maxPacketData {
 		return false
@@ -83,7 +83,7 @@ func (h *hold) keep(p *wire.Packet, buffers Buffers) bool {
 }
 
 // place takes note that a packet's data are in their place.
-func (h *hold) place(psn wire.PSN) {
+func (h *reorderBuffer) place(psn wire.PSN) {
 	h.make()
 	word, bit := slotOf(psn)
 	h.bits[word] |= bit
@@ -92,23 +92,23 @@ func (h *hold) place(psn wire.PSN) {
 }
 
 // placeWhole is place for a message of one packet.
-func (h *hold) placeWhole(psn wire.PSN) {
+func (h *reorderBuffer) placeMessage(psn wire.PSN) {
 	h.place(psn)
 	word, bit := slotOf(psn)
-	h.whole[word] |= bit
+	h.messages[word] |= bit
 }
 
 // note takes note of what a packet asks for that is there, or has come again.
-func (h *hold) note(p *wire.Packet) {
+func (h *reorderBuffer) note(p *wire.Packet) {
 	if p.AckReq {
 		word, bit := slotOf(p.PSN)
-		h.asks[word] |= bit
+		h.ackReqs[word] |= bit
 	}
 }
 
 // take takes out the packet with a PSN. It returns nil for one that was placed, and whether that was a message of
 // its own, and asks for an acknowledgement. The packet holds until the next call of take.
-func (h *hold) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
+func (h *reorderBuffer) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 	b, whole, asks := h.remove(psn)
 	if b == nil {
 		return nil, whole, asks
@@ -121,16 +121,16 @@ func (h *hold) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 }
 
 // remove is take, with the packet as it came.
-func (h *hold) remove(psn wire.PSN) (b []byte, whole, asks bool) {
+func (h *reorderBuffer) remove(psn wire.PSN) (b []byte, whole, asks bool) {
 	word, bit := slotOf(psn)
-	asks = h.asks[word]&bit != 0
-	h.asks[word] &^= bit
+	asks = h.ackReqs[word]&bit != 0
+	h.ackReqs[word] &^= bit
 	h.bits[word] &^= bit
 	h.n--
 	if h.placed[word]&bit != 0 {
-		whole = h.whole[word]&bit != 0
+		whole = h.messages[word]&bit != 0
 		h.placed[word] &^= bit
-		h.whole[word] &^= bit
+		h.messages[word] &^= bit
 		return nil, whole, asks
 	}
 	i := int(psn) % wire.MaxRanges
@@ -145,7 +145,7 @@ func (h *hold) remove(psn wire.PSN) (b []byte, whole, asks bool) {
 }
 
 // forget drops what came with n PSNs from one on.
-func (h *hold) forget(psn wire.PSN, n int) {
+func (h *reorderBuffer) forget(psn wire.PSN, n int) {
 	for range min(n, wire.MaxRanges-1) {
 		if h.has(psn) {
 			h.remove(psn)
@@ -156,7 +156,7 @@ func (h *hold) forget(psn wire.PSN, n int) {
 
 // ranges returns the bits of an acknowledgement whose first missing PSN is epsn: whole words of 4 bytes, the
 // last of them not 0.
-func (h *hold) ranges(epsn wire.PSN) []byte {
+func (h *reorderBuffer) ranges(epsn wire.PSN) []byte {
 	out := h.report[:]
 	clear(out)
 	last := 0
@@ -171,10 +171,10 @@ func (h *hold) ranges(epsn wire.PSN) []byte {
 }
 
 // ahead takes a packet that came before others. It reports false where the packet is dropped.
-func (s *responder) ahead(p *wire.Packet) bool {
-	h, in := &s.hold, &s.qp.receiver
+func (s *responder) holdOutOfOrder(p *wire.Packet) bool {
+	h, in := &s.reorder, &s.qp.receiver
 	if s.qp.run.packets > 0 { // it comes again packet by packet, with its data
-		s.due(p.PSN, false)
+		s.sackDue(p.PSN, false)
 		return false
 	}
 	d := p.PSN.Diff(in.epsn)
@@ -184,39 +184,39 @@ func (s *responder) ahead(p *wire.Packet) bool {
 	if h.has(p.PSN) {
 		s.qp.counters.Duplicates++
 		h.note(p)
-		s.due(p.PSN, true)
+		s.sackDue(p.PSN, true)
 		return true
 	}
 	switch {
-	case s.isMarked(p) && in.placeWhole(p):
-		h.placeWhole(p.PSN)
-	case in.placeAhead(p, uint32(d)):
+	case s.isMarked(p) && in.placeWriteOnly(p):
+		h.placeMessage(p.PSN)
+	case in.placeOutOfOrder(p, uint32(d)):
 		h.place(p.PSN)
 	case !h.keep(p, s.qp.cfg.Buffers):
-		s.due(p.PSN, false)
+		s.sackDue(p.PSN, false)
 		return false
 	}
 	s.qp.counters.Held++
 	h.note(p)
-	s.due(p.PSN, false)
+	s.sackDue(p.PSN, false)
 	return true
 }
 
 // due makes an acknowledgement with ranges due, unless a NAK is that tells the same or ends the connection, or the
 // peer does not know ranges. duplicate says that the packet had come before.
-func (s *responder) due(psn wire.PSN, duplicate bool) {
-	if !s.hold.peer {
+func (s *responder) sackDue(psn wire.PSN, duplicate bool) {
+	if !s.reorder.peerSACKs {
 		return
 	}
 	switch s.reply.kind {
-	case noReply, ackReply, sequenceReply, rangesReply:
-		s.reply = reply{kind: rangesReply, psn: psn, duplicate: duplicate || s.reply.kind == rangesReply && s.reply.duplicate}
+	case noReply, ackReply, sequenceReply, sackReply:
+		s.reply = reply{kind: sackReply, psn: psn, duplicate: duplicate || s.reply.kind == sackReply && s.reply.duplicate}
 	}
 }
 
-// goOn executes what was held and is next now.
-func (s *responder) goOn() *refusal {
-	h, in := &s.hold, &s.qp.receiver
+// executeHeld executes what was held and is next now.
+func (s *responder) executeHeld() *refusal {
+	h, in := &s.reorder, &s.qp.receiver
 	filled := h.n > 0
 	for h.n > 0 && h.has(in.epsn) {
 		var r *refusal
@@ -224,7 +224,7 @@ func (s *responder) goOn() *refusal {
 		case p != nil:
 			r = s.execute(p)
 		case whole:
-			r = s.whole(asks)
+			r = s.executePlaced(asks)
 		default:
 			in.placed(s.qp.mtu)
 			s.executed(false, asks)
@@ -234,14 +234,14 @@ func (s *responder) goOn() *refusal {
 		}
 	}
 	if filled {
-		s.due(in.epsn.Add(-1), s.reply.kind == rangesReply && s.reply.duplicate)
+		s.sackDue(in.epsn.Add(-1), s.reply.kind == sackReply && s.reply.duplicate)
 	}
 	return nil
 }
 
-// placeAhead places the data of a packet from the middle of the WRITE that is under way, d packets ahead of
+// placeOutOfOrder places the data of a packet from the middle of the WRITE that is under way, d packets ahead of
 // the expected one. It reports false where the packet is none such.
-func (s *receiver) placeAhead(p *wire.Packet, d uint32) bool {
+func (s *receiver) placeOutOfOrder(p *wire.Packet, d uint32) bool {
 	q, m := s.qp, &s.msg
 	if p.Opcode != wire.RCRDMAWriteMiddle || m.kind != writeMessage || len(p.Payload) != int(q.mtu) || p.PadCount != 0 {
 		return false
@@ -261,94 +261,4 @@ func (s *receiver) placeAhead(p *wire.Packet, d uint32) bool {
 	}
 	q.work.WriteBytes += uint64(q.mtu)
 	return true
-}
-
-// hello takes a peer's word that it understands acknowledged ranges. It counts as much as a request with its
-// PSN: a stranger, who does not know the PSNs, cannot make us answer so.
-func (s *responder) hello(p *wire.Packet) {
-	d := p.PSN.Diff(s.qp.receiver.epsn)
-	if h, ok := wire.DecodeHello(p.Payload); ok && !s.qp.cfg.Standard && h.Version >= helloRanges && d > -repeatedPSNs && d < aheadPSNs {
-		s.hold.peer, s.hold.carries = true, h.Version >= helloCarries
-		if s.peerPorts = nil; h.Ports[0] != 0 {
-			s.peerPorts = &h.Ports
-		}
-		if s.hold.n > 0 { // by adaptive routing; no NAK will tell of the gap now
-			s.due(s.qp.receiver.epsn.Add(-1), false)
-		}
-		return
-	}
-	s.qp.counters.Unexpected++
-}
-
-// The versions of what we say to each other.
-const (
-	helloRanges  = 1 // acknowledged ranges
-	helloCarries = 2 // and messages that carry an acknowledgement
-)
-
-// greeting tells a peer that is like us what we understand.
-type greeting struct {
-	ours bool // the peer is like us, as far as the device knows
-	due  bool
-	sent uint8 // how often
-}
-
-// PeerIsOurs says that the peer of an RC QP is a device of this kind, as far as one can tell by what it sends.
-// It is then told that it may hold what comes out of order, and say what it has. To others that would be a
-// packet that they drop.
-func (q *QP) PeerIsOurs() {
-	if r, ok := q.service.(*rc); ok && !r.greeting.ours && !q.cfg.Standard && q.attr.State >= verbs.QPStateRTR && q.attr.State != verbs.QPStateErr {
-		r.greeting.start()
-	}
-}
-
-// PeerHasGreeted reports whether an RC QP's peer has said that it is like us. Others never say so.
-func (q *QP) PeerHasGreeted() bool {
-	r, ok := q.service.(*rc)
-	return ok && r.repeatsParts()
-}
-
-// repeatsParts reports whether the peer is like us, and so answers READs for any part of one before.
-func (r *rc) repeatsParts() bool { return r.responder.hold.peer }
-
-// start has the peer greeted.
-func (g *greeting) start() { *g = greeting{ours: true, due: true} }
-
-// reset forgets that the peer is like us.
-func (g *greeting) reset() { *g = greeting{} }
-
-// count notes that a hello leaves.
-func (g *greeting) count() {
-	g.due = false
-	g.sent++
-}
-
-// portsChanged has the peer told of other ports.
-func (g *greeting) portsChanged() { g.due = g.due || g.ours }
-
-// greetAgain tells the peer once more: it answers as one that does not know.
-func (g *greeting) greetAgain() { g.due = g.due || g.ours && g.sent < maxHellos }
-
-// hello is what the peer is told.
-func (r *rc) hello() wire.Hello {
-	h := wire.Hello{Version: helloCarries}
-	if r.qp.cfg.Shown {
-		h.Version = helloRanges
-	}
-	if r.multipath != nil {
-		h.Ports = r.multipath.ports
-	}
-	return h
-}
-
-// greet writes a hello into buf.
-func (r *rc) greet(buf []byte) int {
-	r.greeting.count()
-	if r.multipath != nil {
-		r.multipath.toldAt = r.recovery.Max()
-	}
-	p := r.qp.header(wire.RCHello, psn(r.recovery.Max()))
-	n := len(p.AppendHeaders(buf[:0]))
-	n = len(r.hello().AppendTo(buf[:n]))
-	return finish(buf, n, 0)
 }

@@ -36,9 +36,9 @@ func TestLossIsNoLateness(t *testing.T) {
 	}
 }
 
-// TestPatienceIsMeasured: a packet that comes late and was not given up shows how much patience was needed. It stays
+// TestReorderWindowIsMeasured: a packet that comes late and was not given up shows how much patience was needed. It stays
 // while such packets come, and nothing is sent again in vain meanwhile.
-func TestPatienceIsMeasured(t *testing.T) {
+func TestReorderWindowIsMeasured(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	const lateBy = testDelay * 4 / 5
 	rnd := rand.New(rand.NewPCG(1, 0x6d656173))
@@ -203,8 +203,8 @@ func TestLateFromTheStart(t *testing.T) {
 	}
 }
 
-// TestPatienceCalms: patience ends while packets come in order, one by one or in a stream, and nothing asks for it.
-func TestPatienceCalms(t *testing.T) {
+// TestReorderWindowNarrows: patience ends while packets come in order, one by one or in a stream, and nothing asks for it.
+func TestReorderWindowNarrows(t *testing.T) {
 	const trip = 2 * testDelay
 	for _, gap := range []time.Duration{trip, trip / 4} { // between two packets
 		p := newPair(t, setup{})

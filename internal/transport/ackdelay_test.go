@@ -103,9 +103,9 @@ func TestDeferredACKOutlives(t *testing.T) {
 	}
 }
 
-// TestAnswerCarriesACK: between ends that have greeted each other, an answer that leaves alone carries the deferred
+// TestAnswerPiggybacksACK: between ends that have greeted each other, an answer that leaves alone carries the deferred
 // acknowledgement, which completes the peer's message first.
-func TestAnswerCarriesACK(t *testing.T) {
+func TestAnswerPiggybacksACK(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		strange bool   // the ends have not greeted each other
@@ -117,7 +117,7 @@ func TestAnswerCarriesACK(t *testing.T) {
 	}{
 		{"one", false, "", []int{8}, 0, 1, verbs.MTU2048},
 		{"nothing", false, "", []int{0}, 0, 1, verbs.MTU2048},
-		{"a long one", false, "", []int{carrierMost}, -1, 2, verbs.MTU2048},
+		{"a long one", false, "", []int{piggybackMost}, -1, 2, verbs.MTU2048},
 		{"one that fills the path MTU", false, "", []int{256}, -1, 2, verbs.MTU256},
 		{"a train", false, "", []int{8, 8}, -1, 3, verbs.MTU2048},
 		{"to a stranger", true, "", []int{8}, -1, 2, verbs.MTU2048},
@@ -151,8 +151,8 @@ func TestAnswerCarriesACK(t *testing.T) {
 				t.Errorf("b sent %d packets, want %d", len(sent), tt.packets)
 			}
 			for i, s := range sent {
-				if s.Carries != (i == tt.carries) {
-					t.Errorf("packet %d, %v, carries an acknowledgement: %v, want that of packet %d", i, s.Opcode, s.Carries, tt.carries)
+				if s.Piggybacks != (i == tt.carries) {
+					t.Errorf("packet %d, %v, carries an acknowledgement: %v, want that of packet %d", i, s.Opcode, s.Piggybacks, tt.carries)
 				}
 			}
 			p.a.polled(1)
@@ -163,15 +163,15 @@ func TestAnswerCarriesACK(t *testing.T) {
 	}
 }
 
-// TestCarriedACKLost: an answer that is lost with the acknowledgement that it carries comes again, and what it answered
+// TestPiggybackedACKLost: an answer that is lost with the acknowledgement that it carries comes again, and what it answered
 // is acknowledged.
-func TestCarriedACKLost(t *testing.T) {
+func TestPiggybackedACKLost(t *testing.T) {
 	p := newPair(t, setup{selective: true})
 	p.a.postRecv(1, p.a.mem.sge(0, 8))
 	p.b.postRecv(1, p.b.mem.sge(0, 8))
 	lost := false
 	p.route = func(_ *node, _ int, s *wire.Packet) []delay {
-		if s.Carries {
+		if s.Piggybacks {
 			lost = true
 			return nil
 		}
@@ -192,15 +192,15 @@ func TestCarriedACKLost(t *testing.T) {
 	p.b.polled(1)
 }
 
-// TestCarriedNAK: nothing but an acknowledgement is carried. What else a peer says so counts for nothing, and its
+// TestPiggybackedNAK: nothing but an acknowledgement is carried. What else a peer says so counts for nothing, and its
 // message is taken.
-func TestCarriedNAK(t *testing.T) {
+func TestPiggybackedNAK(t *testing.T) {
 	p := newPair(t, setup{})
 	p.b.postRecv(1, p.b.mem.sge(0, 8))
 	p.post(p.b, sendWR(1, p.b.mem.sge(0, 8)))
 	p.transmit()
 	p.inject(p.b, wire.Packet{BTH: wire.BTH{Opcode: wire.RCSendOnly, AckReq: true}, Payload: make([]byte, 8),
-		Carries: true, AETH: wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError)}})
+		Piggybacks: true, AETH: wire.AETH{Syndrome: wire.SyndromeNAK(wire.NAKRemoteAccessError)}})
 	if s, n := p.b.qp.State(), p.b.qp.Counters().Unexpected; s != verbs.QPStateRTS || n != 1 || len(p.b.recvd) != 1 {
 		t.Errorf("the QP is in %v, %d packets were unexpected, %d messages came; want RTS, 1 and 1", s, n, len(p.b.recvd))
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestBrisk: what goes without a question is what would go with one. The same work is done twice, with the
+// TestPrechecked: what goes without a question is what would go with one. The same work is done twice, with the
 // requester weighing each packet by itself the second time, and both ends send the same packets at the same times.
-func TestBrisk(t *testing.T) {
+func TestPrechecked(t *testing.T) {
 	seeds := uint64(200)
 	if testing.Short() {
 		seeds = 60
 	}
-	brisk := 0
+	prechecked := 0
 	for seed := range seeds {
-		quick, n := briskWork(t, seed, false)
-		slow, none := briskWork(t, seed, true)
-		if brisk += n; none != 0 {
+		quick, n := precheckedWork(t, seed, false)
+		slow, none := precheckedWork(t, seed, true)
+		if prechecked += n; none != 0 {
 			t.Fatalf("seed %d: %d packets go without a question where all are weighed, want none", seed, none)
 		}
 		for i := range min(len(quick), len(slow)) {
@@ -34,14 +34,14 @@ func TestBrisk(t *testing.T) {
 			t.Fatalf("seed %d: %d lines, want %d", seed, len(quick), len(slow))
 		}
 	}
-	if brisk < int(seeds)*10 {
-		t.Errorf("%d packets in %d runs go without a question, want many", brisk, seeds)
+	if prechecked < int(seeds)*10 {
+		t.Errorf("%d packets in %d runs go without a question, want many", prechecked, seeds)
 	}
 }
 
-// TestBriskRepeat: what was not weighed does not go on as new once something is to be sent again, even within the
+// TestPrecheckedRepeat: what was not weighed does not go on as new once something is to be sent again, even within the
 // turn.
-func TestBriskRepeat(t *testing.T) {
+func TestPrecheckedRepeat(t *testing.T) {
 	p := newPair(t, setup{})
 	a := p.a
 	const messages = 4
@@ -59,7 +59,7 @@ func TestBriskRepeat(t *testing.T) {
 			t.Fatalf("packet %d was not sent", i)
 		}
 	}
-	if a.rc().requester.brisk == 0 {
+	if a.rc().requester.prechecked == 0 {
 		t.Fatal("no more packets may go without a question, want some")
 	}
 	a.qp.HandleTimeout(a.qp.NextTimeout())
@@ -71,9 +71,9 @@ func TestBriskRepeat(t *testing.T) {
 	}
 }
 
-// briskWork has both ends do what a seed says, and returns what they sent and completed, and how many packets went
+// precheckedWork has both ends do what a seed says, and returns what they sent and completed, and how many packets went
 // without a question.
-func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk int) {
+func precheckedWork(t *testing.T, seed uint64, pondered bool) (lines []string, prechecked int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := newPair(t, setup{
 		cap:  verbs.QPCap{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInlineData: 64},
@@ -101,7 +101,7 @@ func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk 
 		receive(r.IntN(6))
 		for range r.IntN(40) {
 			id++
-			p.post(p.a, briskWR(r, p, id))
+			p.post(p.a, precheckedWR(r, p, id))
 		}
 		if r.IntN(4) == 0 { // which leaves something in the place behind the last
 			wr := sendWR(0, p.a.mem.sge(memSize, 8))
@@ -142,11 +142,11 @@ func briskWork(t *testing.T, seed uint64, pondered bool) (lines []string, brisk 
 			lines = append(lines, fmt.Sprintf("%s received %d: %v", e.name, c.wc.ID, c.wc.Status))
 		}
 	}
-	return lines, p.brisk
+	return lines, p.prechecked
 }
 
-// briskWR is mostly a short message, sometimes a long one, and sometimes what others wait for.
-func briskWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
+// precheckedWR is mostly a short message, sometimes a long one, and sometimes what others wait for.
+func precheckedWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
 	n := r.IntN(200)
 	sg := p.a.mem.sge(r.IntN(1000), n)
 	var wr verbs.SendWR

@@ -5,20 +5,20 @@ import (
 	"testing"
 )
 
-// TestCarryACK: what carries an acknowledgement is the message that it was, with the acknowledgement behind it.
-func TestCarryACK(t *testing.T) {
+// TestPiggybackACK: what carries an acknowledgement is the message that it was, with the acknowledgement behind it.
+func TestPiggybackACK(t *testing.T) {
 	ack := AETH{Syndrome: SyndromeACK(5), MSN: 0x123456}
 	for op := range Opcode(255) {
-		if !op.CarriesACK() {
+		if !op.MayPiggyback() {
 			continue
 		}
 		plain := Packet{BTH: BTH{Opcode: op, DestQP: 7, PSN: 9, AckReq: true, Solicited: true}, RETH: RETH{VA: 1, RKey: 2, Length: 3}, Imm: 4,
 			Payload: []byte{1, 2, 3, 4, 5}}
 		b := plain.AppendTo(nil)
-		whole := append(bytes.Clone(b), make([]byte, CarriedSize)...)
-		n := CarryACK(whole, len(b), 0xabcdef, ack)
-		if n != len(b)+CarriedSize || Opcode(whole[0]) != RCAnswer {
-			t.Fatalf("%v: %d bytes of opcode %#x, want %d of %#x", op, n, whole[0], len(b)+CarriedSize, RCAnswer)
+		whole := append(bytes.Clone(b), make([]byte, PiggybackSize)...)
+		n := PiggybackACK(whole, len(b), 0xabcdef, ack)
+		if n != len(b)+PiggybackSize || Opcode(whole[0]) != RCAnswer {
+			t.Fatalf("%v: %d bytes of opcode %#x, want %d of %#x", op, n, whole[0], len(b)+PiggybackSize, RCAnswer)
 		}
 		if want := []byte{byte(op), 0xab, 0xcd, 0xef, byte(ack.Syndrome), 0x12, 0x34, 0x56}; !bytes.Equal(whole[len(b)-ICRCSize:n-ICRCSize], want) {
 			t.Errorf("%v: it ends with % x, want % x", op, whole[len(b)-ICRCSize:n-ICRCSize], want)
@@ -27,38 +27,38 @@ func TestCarryACK(t *testing.T) {
 		if err := p.Decode(whole); err != nil {
 			t.Fatalf("%v: %v", op, err)
 		}
-		if !p.Carries || p.CarriedPSN != 0xabcdef || p.AETH != ack || p.BTH != plain.BTH || p.Imm != plain.Imm && op.HasImm() || !bytes.Equal(p.Payload, plain.Payload) {
+		if !p.Piggybacks || p.PiggybackPSN != 0xabcdef || p.AETH != ack || p.BTH != plain.BTH || p.Imm != plain.Imm && op.HasImm() || !bytes.Equal(p.Payload, plain.Payload) {
 			t.Errorf("%v: decoded %+v, want %+v with psn 0xabcdef and %+v", op, p, plain, ack)
 		}
 		if again := p.AppendTo(nil); !bytes.Equal(again, whole) {
 			t.Errorf("%v: encoded again\n% x, want\n% x", op, again, whole)
 		}
-		if p.Decode(b); p.Carries {
+		if p.Decode(b); p.Piggybacks {
 			t.Errorf("%v: the next packet carries an acknowledgement too, want none", op)
 		}
 	}
-	if !RCSendOnly.CarriesACK() {
+	if !RCSendOnly.MayPiggyback() {
 		t.Error("a SEND carries no acknowledgement, want one")
 	}
 }
 
-// TestCarryNonsense: what names another message than one that carries acknowledgements, or is too short, is nobody's.
-func TestCarryNonsense(t *testing.T) {
+// TestPiggybackNonsense: what names another message than one that carries acknowledgements, or is too short, is nobody's.
+func TestPiggybackNonsense(t *testing.T) {
 	for op := range 256 {
-		b := make([]byte, BTHSize+RETHSize+ImmDtSize+CarriedSize+ICRCSize)
-		b[0], b[len(b)-ICRCSize-CarriedSize] = byte(RCAnswer), byte(op)
+		b := make([]byte, BTHSize+RETHSize+ImmDtSize+PiggybackSize+ICRCSize)
+		b[0], b[len(b)-ICRCSize-PiggybackSize] = byte(RCAnswer), byte(op)
 		var p Packet
-		if err := p.Decode(b); (err == nil) != Opcode(op).CarriesACK() {
+		if err := p.Decode(b); (err == nil) != Opcode(op).MayPiggyback() {
 			t.Errorf("an answer that is %v: %v, want success for what carries acknowledgements alone", Opcode(op), err)
 		}
 	}
-	for n := range BTHSize + CarriedSize + ICRCSize {
+	for n := range BTHSize + PiggybackSize + ICRCSize {
 		b := make([]byte, n)
 		if n > 0 {
 			b[0] = byte(RCAnswer)
 		}
-		if n > CarriedSize+ICRCSize {
-			b[n-ICRCSize-CarriedSize] = byte(RCSendOnly)
+		if n > PiggybackSize+ICRCSize {
+			b[n-ICRCSize-PiggybackSize] = byte(RCSendOnly)
 		}
 		var p Packet
 		if p.Decode(b) == nil {

@@ -16,9 +16,9 @@ func (p *pair) narrow(n int) {
 	p.routeWith(func(_ *node, _ int, pkt *wire.Packet) bool { return len(pkt.Payload) > n })
 }
 
-// TestLadder: on a network that loses large packets a QP fails with the size that gets through. The peer executes
+// TestMTUSearch: on a network that loses large packets a QP fails with the size that gets through. The peer executes
 // nothing of what asks for it.
-func TestLadder(t *testing.T) {
+func TestMTUSearch(t *testing.T) {
 	const mtu = verbs.MTU4096
 	write := func(p *pair, n int) verbs.SendWR { return writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, n)) }
 	read := func(p *pair, n int) verbs.SendWR { return readWR(2, p.b.mem.remote(0), p.a.mem.sge(0, n)) }
@@ -88,9 +88,9 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// TestLadderDoubled: an acknowledgement that the network doubles says nothing of the next size, which was not sent yet.
-func TestLadderDoubled(t *testing.T) {
-	l := ladder{rung: verbs.MTU256, most: verbs.MTU4096, out: true}
+// TestMTUSearchDuplicate: an acknowledgement that the network doubles says nothing of the next size, which was not sent yet.
+func TestMTUSearchDuplicate(t *testing.T) {
+	l := mtuSearch{size: verbs.MTU256, largest: verbs.MTU4096, inFlight: true}
 	if !l.probeAnswered() || l.fits != verbs.MTU256 {
 		t.Errorf("the largest that was answered is %v, want %v", l.fits, verbs.MTU256)
 	}
@@ -99,8 +99,8 @@ func TestLadderDoubled(t *testing.T) {
 	}
 }
 
-// TestLadderSilent: without evidence nothing is said of sizes, and nothing but repeats is sent.
-func TestLadderSilent(t *testing.T) {
+// TestMTUSearchSilent: without evidence nothing is said of sizes, and nothing but repeats is sent.
+func TestMTUSearchSilent(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		set  setup
@@ -139,9 +139,9 @@ func TestLadderSilent(t *testing.T) {
 	}
 }
 
-// TestLadderGoesOn: a packet that arrives in the end ends the search. What was found does not count for the next one
+// TestMTUSearchGoesOn: a packet that arrives in the end ends the search. What was found does not count for the next one
 // that is lost, whose own search begins anew.
-func TestLadderGoesOn(t *testing.T) {
+func TestMTUSearchGoesOn(t *testing.T) {
 	for _, gone := range []bool{true, false} {
 		p := newPair(t, setup{mtu: verbs.MTU4096})
 		after := 6 * wire.ACKTimeout(testTimeout)
@@ -166,14 +166,14 @@ func TestLadderGoesOn(t *testing.T) {
 	}
 }
 
-// TestLadderEnds: an acknowledge timeout leaves nothing behind once the packet is acknowledged.
-func TestLadderEnds(t *testing.T) {
+// TestMTUSearchEnds: an acknowledge timeout leaves nothing behind once the packet is acknowledged.
+func TestMTUSearchEnds(t *testing.T) {
 	p := newPair(t, setup{})
 	p.loseNth(p.a, 0)
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCSuccess})
-	if c, l := p.a.qp.Counters(), p.a.rc().ladder; c.Timeouts != 1 || l != (ladder{}) {
-		t.Errorf("after %d timeouts and an acknowledgement: got ladder %+v, want one, and none", c.Timeouts, l)
+	if c, l := p.a.qp.Counters(), p.a.rc().mtuSearch; c.Timeouts != 1 || l != (mtuSearch{}) {
+		t.Errorf("after %d timeouts and an acknowledgement: got the search %+v, want one, and none", c.Timeouts, l)
 	}
 }
