@@ -144,7 +144,7 @@ var networkMutants = []mutant{
 	{"a gap is forgotten where packets wait no more", transport + "routing.go",
 		"if s.gapTimer != Never {", "if false {", "./internal/transport", "Routed"},
 	{"a peer that says it knows ranges is not told of a gap", transport + "hello.go",
-		"if s.reorder.n > 0 { // by adaptive", "if false { // by adaptive", "./internal/transport", "Routed"},
+		"if s.reorder.n > 0 { // held for adaptive", "if false { // held for adaptive", "./internal/transport", "Routed"},
 	{"WRITEs that are placed before their turn are not counted", transport + "routing.go",
 		"	s.qp.work.wrote()\n", "", "./internal/transport", "Routed"},
 	{"a WRITE before its turn may have any length", transport + "routing.go",

@@ -84,7 +84,7 @@ var mutants = slices.Concat([]mutant{
 	{"a READ's late response erases what later READs have brought", transport + "late.go",
 		"if c.rc.recovery.HeardTo() <= seq {", "if true {", "./internal/transport", "TestLateReadKeepsLaterOnes"},
 	{"a READ's late response erases the rest of a later READ", transport + "late.go",
-		"			if w.end() > to { // the next range may be of it too\n				break\n			}\n", "", "./internal/transport", "TestLateReadKeepsLaterOnes"},
+		"			if w.end() > to { // the next range may be of w too\n				break\n			}\n", "", "./internal/transport", "TestLateReadKeepsLaterOnes"},
 	{"what comes late keeps out of a later READ's missing part too", transport + "late.go",
 		"uint32(max(from, w.seq)-w.seq)", "uint32(0)", "./internal/transport", "TestLateReadKeepsLaterOnes"},
 	{"an atomic's result is another", transport + "completer.go",
@@ -288,7 +288,7 @@ var mutants = slices.Concat([]mutant{
 	{"any READ far back is taken for a repeat", transport + "expect.go",
 		"r.responder.responses.repeatsRead(&e, r.qp.mtu) {", "e.packets > 0 {", "./internal/hca", "TestPeerMovesWithALongRead"},
 	{"what goes before a long READ is taken for a forgery", transport + "expect.go",
-		"	return Ahead // it neither", "	return Unexpected // it neither", "./internal/hca", "TestPeerMovesWithALongRead"},
+		"	return Ahead // the packet neither", "	return Unexpected // the packet neither", "./internal/hca", "TestPeerMovesWithALongRead"},
 
 	{"each packet for no QP is an event", hca + "receive.go",
 		"			e.drop(dropNoQP, nil, d)\n			return cur\n", "			e.dev.event(verbs.AsyncEvent{Type: verbs.EventQPReqErr})\n			e.drop(dropNoQP, nil, d)\n			return cur\n", "./internal/hca", "TestGuessedQPNs"},

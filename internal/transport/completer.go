@@ -12,13 +12,13 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// completer takes the peer's responses. It completes work requests, in the order of posting, and tells
-// recovery what has arrived and what is missing.
+// completer takes the peer's responses. It completes work requests in the order of posting, and tells recovery which
+// packets have arrived and which are missing.
 type completer struct {
 	rc     *rc
 	qp     *QP
 	atomic [atomicLength]byte
-	later  *[]mem.Span // memory for store; made with its first use
+	later  *[]mem.Span // the memory of later responses, for store; made with its first use
 }
 
 // handle takes a response packet.
@@ -26,7 +26,7 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	q, rec := c.qp, &c.rc.recovery
 	seq := rec.Una() + uint64(int64(p.PSN.Diff(psn(rec.Una())))) // less than 2^23 from una
 	if seq >= rec.Max() || seq < rec.Una() {
-		// Not asked for, or answered already: packets repeat and overtake one another.
+		// Nobody asked for the packet, or an earlier one has answered: packets repeat and overtake one another.
 		if p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && c.rc.mtuSearch.probeAnswered() {
 			return
 		}
@@ -54,8 +54,8 @@ func (c *completer) handle(now time.Duration, p *wire.Packet) {
 	}
 }
 
-// answeredProbe reports whether p, which brings nothing new, answers a probe that was in vain. A peer that has had what a
-// probe repeats acknowledges once more all that it has. It gives the answer to a READ or an atomic again.
+// answeredProbe reports whether p, which brings nothing new, answers a needless probe. A peer that already has the
+// probed packet acknowledges all its packets once more. It answers a probed READ or atomic again.
 func (c *completer) answeredProbe(now time.Duration, seq uint64, p *wire.Packet) bool {
 	rec := &c.rc.recovery
 	probe, ok := rec.AnsweredProbe()
@@ -64,12 +64,12 @@ func (c *completer) answeredProbe(now time.Duration, seq uint64, p *wire.Packet)
 	case p.Opcode == wire.RCAcknowledge && p.AETH.Syndrome.Kind() == wire.KindACK && seq+1 == rec.Una():
 		return rec.NeedlessProbe(now, probe)
 	case (p.Opcode.IsRead() || p.Opcode == wire.RCAtomicAcknowledge) && seq == probe:
-		rec.NeedlessProbe(now, seq) // as the first of several packets, perhaps
+		rec.NeedlessProbe(now, seq) // perhaps as the first of several packets
 	}
 	return false
 }
 
-// carried takes the acknowledgement that a request carries.
+// piggybacked takes the acknowledgement that a request carries.
 func (c *completer) piggybacked(now time.Duration, p *wire.Packet) {
 	if p.AETH.Syndrome.Kind() != wire.KindACK {
 		c.qp.counters.Unexpected++
@@ -89,13 +89,13 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 			c.outOfOrder(now)
 		}
 	case wire.KindRNR:
-		// The NAK acknowledges what was before it: IBTA §9.7.5.1.2.
+		// The NAK acknowledges the packets before it: IBTA §9.7.5.1.2.
 		if !c.advance(now, seq) {
-			// It has overtaken the responses that are missing. They must not wait for the acknowledge timeout: until they
-			// are there it comes again in each round trip.
+			// The NAK has overtaken the missing responses. They must not wait for the acknowledge timeout: until they
+			// arrive, the NAK comes again in each round trip.
 			c.rc.recovery.Overtook(now, seq)
 			c.outOfOrder(now)
-			c.rc.recovery.Lose(max(seq, c.rc.recovery.Una()), c.rc.recovery.Max()) // it comes again then
+			c.rc.recovery.Lose(max(seq, c.rc.recovery.Una()), c.rc.recovery.Max()) // the NAK comes again then
 			c.rc.requester.rewind()
 			return
 		}
@@ -113,7 +113,7 @@ func (c *completer) acknowledge(now time.Duration, seq uint64, a wire.AETH) {
 	}
 }
 
-// ackRanges takes an acknowledgement of all before seq and of ranges behind it.
+// selectiveACK takes an acknowledgement of all packets before seq and of ranges behind seq.
 func (c *completer) selectiveACK(now time.Duration, seq uint64, p *wire.Packet) {
 	q, rec := c.qp, &c.rc.recovery
 	r, ok := wire.DecodeRanges(p.Payload)
@@ -155,7 +155,7 @@ func (c *completer) arrived(now time.Duration, place, from, to uint64) uint64 {
 		case from < w.seq: // the probe of keep-alive
 			rec.Arrived(now, from, min(to, w.seq))
 			from = w.seq
-		case w.hasResponse(): // which it is to send
+		case w.hasResponse(): // the peer is still to send that response
 			end := w.end()
 			if w.op == verbs.OpRDMARead {
 				end = w.seq + chunkEnd(w, from-w.seq)
@@ -171,8 +171,9 @@ func (c *completer) arrived(now time.Duration, place, from, to uint64) uint64 {
 	return place
 }
 
-// advance takes note that the peer has executed everything before end, and completes what is done by it. It
-// returns false if a READ or an atomic before end has not been answered: its response was lost, or is late.
+// advance takes note that the peer has executed all packets before end, and completes the work requests that are done
+// by that. It returns false if a READ or an atomic before end has not been answered: its response was lost, or is
+// late.
 func (c *completer) advance(now time.Duration, end uint64) bool {
 	sq, rec := &c.qp.sq, &c.rc.recovery
 	rec.ExecutedTo(end)
@@ -214,7 +215,7 @@ func (c *completer) advance(now time.Duration, end uint64) bool {
 	return false
 }
 
-// moveTo makes seq the oldest that is not acknowledged, and completes what is done by it.
+// moveTo makes seq the oldest sequence number that is not acknowledged, and completes the work requests before it.
 func (c *completer) moveTo(now time.Duration, seq uint64) {
 	rec := &c.rc.recovery
 	nxt := rec.Nxt()
@@ -231,8 +232,8 @@ func (c *completer) moveTo(now time.Duration, seq uint64) {
 	c.qp.reportDrained()
 }
 
-// completeDone completes the oldest work requests that are done: local operations that were carried
-// out, and others that the peer has acknowledged or answered.
+// completeDone completes the oldest work requests that are done: local operations that were executed, and others that
+// the peer has acknowledged or answered.
 func (c *completer) completeDone() {
 	q := c.qp
 	for q.sq.head != q.sq.tail {
@@ -255,8 +256,8 @@ func (c *completer) failIfOldest() {
 	}
 }
 
-// owner returns the work request that has the sequence number, which is not before una, or nil if that
-// is the probe's.
+// owner returns the work request that has the sequence number seq, which is not before una, or nil if the keep-alive
+// probe has that number.
 func (c *completer) owner(seq uint64) *sendWQE {
 	sq := &c.qp.sq
 	for place := sq.head; place != sq.tail; place++ {
@@ -270,8 +271,8 @@ func (c *completer) owner(seq uint64) *sendWQE {
 	return nil
 }
 
-// responseTo finds the READ or atomic that a response is for, and acknowledges what is before it. It returns
-// nil if the response is of no use.
+// responseTo finds the READ or atomic that a response is for, and acknowledges the packets before it. It returns nil
+// if the response is of no use.
 func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 	q, rec := c.qp, &c.rc.recovery
 	w := c.owner(seq)
@@ -290,7 +291,8 @@ func (c *completer) responseTo(now time.Duration, seq uint64) *sendWQE {
 	return w
 }
 
-// duplicate takes note that the response seq has come twice. If it was asked for twice, that was in vain.
+// duplicate takes note that the response seq has come twice. If it was requested twice, the second request was
+// needless.
 func (c *completer) duplicate(now time.Duration, seq uint64) {
 	c.qp.counters.RepeatedResponses++
 	if c.rc.peerSACKs() && c.rc.recovery.SpuriousRepeat(now, seq) {
@@ -298,7 +300,7 @@ func (c *completer) duplicate(now time.Duration, seq uint64) {
 	}
 }
 
-// responded takes note that the responses [seq, end) are in their place.
+// responded takes note that the responses [seq, end) have been stored.
 func (c *completer) responded(now time.Duration, seq, end uint64) {
 	rec := &c.rc.recovery
 	if seq == rec.Una() {
@@ -314,7 +316,7 @@ func (c *completer) responded(now time.Duration, seq, end uint64) {
 	c.outOfOrder(now)
 }
 
-// failInTurn fails w when all before it is complete.
+// failInTurn fails w when all work requests before it are complete.
 func (c *completer) failInTurn(w *sendWQE, f *fault) {
 	c.rc.requester.fault(w, f)
 	if c.qp.attr.State != verbs.QPStateErr {
@@ -333,7 +335,7 @@ func (c *completer) readResponse(now time.Duration, seq uint64, p *wire.Packet) 
 		return
 	}
 	if !c.qp.run.isTaken() {
-		return // the region that it came from is gone, as the next one says
+		return // the peer's region is gone, as the peer's next packet says
 	}
 	c.takeCredits(p)
 	rec := &c.rc.recovery
@@ -361,7 +363,7 @@ func (c *completer) placeRead(w *sendWQE, k, n uint64, p *wire.Packet) *fault {
 	case len(p.Payload) != int(size):
 		return badResponse("%v at psn %v has %d bytes, and %d were due at byte %d of the READ: is the peer's path MTU %v, as ours is?",
 			p.Opcode, p.PSN, len(p.Payload), size, off, q.attr.PathMTU)
-	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.peerSACKs() && !c.rc.recovery.WasRepeated(w.seq+k): // a repeat may be of a part, and ends with it
+	case p.Opcode.EndsMessage() != (k+n == chunkEnd(w, k)) && !c.rc.peerSACKs() && !c.rc.recovery.WasRepeated(w.seq+k): // a repeated READ may be of a part, whose response ends with the part
 		return badResponse("%v at psn %v, packet %d of %d", p.Opcode, p.PSN, k+n, w.packets)
 	}
 	if err := c.store(w, off, p.Payload, w.seq+k+n); err != nil {
@@ -392,7 +394,7 @@ func (c *completer) atomicResponse(now time.Duration, seq uint64, p *wire.Packet
 	c.responded(now, seq, seq+1)
 }
 
-// gap takes note that something has come before what it should follow.
+// outOfOrder takes note that a packet has arrived before an earlier one.
 func (c *completer) outOfOrder(now time.Duration) {
 	if una := c.rc.recovery.Una(); c.detectLost(now) && una < c.rc.recovery.Max() {
 		if w := c.owner(una); w != nil && w.hasResponse() {
@@ -401,7 +403,8 @@ func (c *completer) outOfOrder(now time.Duration) {
 	}
 }
 
-// detectLost repeats packets that were overtaken for too long. It reports whether there were any.
+// detectLost repeats packets that were overtaken for longer than the reorder window. It reports whether there were
+// any.
 func (c *completer) detectLost(now time.Duration) bool {
 	rec := &c.rc.recovery
 	lost := rec.DetectLost(now)
@@ -409,19 +412,19 @@ func (c *completer) detectLost(now time.Duration) bool {
 		return false
 	}
 	if len(lost) == 0 {
-		c.rc.requester.seek() // what was to be repeated may have arrived
+		c.rc.requester.seek() // the packets that were to be repeated may have arrived
 		return false
 	}
 	n := uint64(0)
 	for _, s := range lost {
 		if w := c.owner(s.From); w != nil && w.hasResponse() {
-			n++ // as many packets, or the one that asked for them
+			n++ // the lost responses, or the one request for them
 		} else {
 			n += s.To - s.From
 		}
 	}
 	rec.NoteLost(now, n, len(lost))
-	if c.rc.multipath != nil && c.rc.multipath.noteLeft(rec) { // perhaps the peer does not know of the port
+	if c.rc.multipath != nil && c.rc.multipath.noteLeft(rec) { // perhaps the peer does not know the port
 		c.rc.hello.sendAgain()
 	}
 	c.rc.requester.repeat()
@@ -487,8 +490,8 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 		c.rc.recovery.Una()-w.seq+1, w.packets, w.op, w.length, remoteText(w), hint)})
 }
 
-// whyInvalid says what a peer may have against a request that is well formed. The NAK does not tell, but
-// the operation leaves few causes.
+// whyInvalid says for which causes a peer may refuse a request that is well formed. The NAK does not name the cause,
+// but the operation leaves few.
 func (q *QP) whyInvalid(w *sendWQE) string {
 	var may []string
 	if access := remoteNeeds[w.op]; access != 0 {
@@ -506,7 +509,7 @@ func (q *QP) whyInvalid(w *sendWQE) string {
 	return "perhaps " + strings.Join(may, ", or ")
 }
 
-// remoteNeeds is what the peer's QP must allow for an operation.
+// remoteNeeds has the access that the peer's QP must allow for an operation.
 var remoteNeeds = map[verbs.Opcode]verbs.Access{
 	verbs.OpRDMAWrite: verbs.AccessRemoteWrite, verbs.OpRDMAWriteWithImm: verbs.AccessRemoteWrite, verbs.OpRDMARead: verbs.AccessRemoteRead,
 	verbs.OpAtomicCmpSwap: verbs.AccessRemoteAtomic, verbs.OpAtomicFetchAdd: verbs.AccessRemoteAtomic,

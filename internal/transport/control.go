@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// controlOf is recovery's word for a kind of congestion control. A UD QP has many peers, and so no rate.
+// controlOf is recovery's constant for a kind of congestion control. A UD QP has many peers, and so no rate.
 func (q *QP) controlOf(kind verbs.CongestionControl) recovery.Control {
 	switch {
 	case kind == verbs.CongestionDCQCN && q.cfg.Type != verbs.QPTypeUD:
@@ -18,7 +18,7 @@ func (q *QP) controlOf(kind verbs.CongestionControl) recovery.Control {
 	return recovery.Window
 }
 
-// SetCongestionControl changes how the QP finds out how fast it may send. RESET takes that back.
+// SetCongestionControl changes how the QP finds the rate at which it may send. RESET brings back Config.Control.
 func (q *QP) SetCongestionControl(kind verbs.CongestionControl) error {
 	if kind == verbs.CongestionDelay && q.cfg.Type != verbs.QPTypeRC {
 		return verbs.Errorf(verbs.ErrUnsupported, "a %v QP has no acknowledgements, so it cannot measure round trips: use dcqcn", q.cfg.Type)
@@ -37,11 +37,11 @@ func (q *QP) setControl(kind verbs.CongestionControl) {
 	r.endSlowStart()
 }
 
-// AllowsMarks reports whether the QP's packets are to allow ECN marks, whatever its traffic class says.
+// AllowsMarks reports whether the QP's packets allow ECN marks, whatever its traffic class says.
 func (q *QP) AllowsMarks() bool { return q.rate.Kind() == recovery.DCQCN }
 
-// notified notes a CNP. Whoever forges one slows a connection down. So it counts only if there can be a genuine one: if the
-// QP's packets allow marks.
+// notified takes a CNP. A forged CNP would slow the connection down. So a CNP counts only if a genuine one is
+// possible: if the QP's packets allow marks.
 func (q *QP) notified(now time.Duration) {
 	if !q.AllowsMarks() && q.attr.AH.TrafficClass&ecnMask == 0 {
 		q.counters.IgnoredNotifications++
@@ -53,5 +53,5 @@ func (q *QP) notified(now time.Duration) {
 
 const ecnMask = 0b11 // of a traffic class
 
-// sent notes that a packet with data has left. It has n bytes.
+// sent notes that a packet of n bytes, with data, has left.
 func (q *QP) sent(now time.Duration, n int) { q.rate.Sent(now, n, netHeaders) }

@@ -5,37 +5,37 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Counters count what went otherwise than planned.
+// Counters count losses, repeats, refusals and other exceptions.
 type Counters struct {
 	Retransmits       uint64 // packets sent again
-	Repeats           uint64 // how often the requester went back, for whatever cause
+	Repeats           uint64 // how often the requester went back, for any cause
 	Timeouts          uint64 // acknowledge timeouts
-	Probes            uint64 // packets sent again to learn what became of those that are not acknowledged
+	Probes            uint64 // packets sent again to learn the fate of unacknowledged ones
 	NeedlessProbes    uint64 // of Probes, those that were answered though nothing was lost
-	Needless          uint64 // how often what was to be repeated has arrived without
+	Needless          uint64 // packets declared lost that arrived before they were repeated
 	RNRNAKs           uint64 // received
 	SequenceNAKs      uint64 // received
 	ImpliedNAKs       uint64 // gaps in the responses
-	Duplicates        uint64 // requests that came again
+	Duplicates        uint64 // requests that had come before
 	OutOfOrder        uint64 // requests dropped because an earlier one was missing
-	Held              uint64 // requests that came before an earlier one, and were kept or placed
-	PathsLeft         uint64 // how often a path was left that lost more than others
-	PathProbes        uint64 // packets that tried paths that were left, or had been idle
-	RepeatedResponses uint64 // responses to READs and atomics that had come before: they were asked for again
+	Held              uint64 // requests that came before an earlier one, and were held or placed
+	PathsLeft         uint64 // how often a path was left because it lost more packets than others
+	PathProbes        uint64 // packets that tried paths that had been left, or idle
+	RepeatedResponses uint64 // responses to READs and atomics that had come before: they were requested again
 	Unexpected        uint64 // packets dropped because nothing waited for them
 
 	RetryExceeded    uint64 // connections that ended because no retry was left
-	RNRRetryExceeded uint64 // and because no RNR retry was left
-	BlackHoles       uint64 // of RetryExceeded, those where smaller packets arrived
+	RNRRetryExceeded uint64 // connections that ended because no RNR retry was left
+	BlackHoles       uint64 // those of RetryExceeded where smaller packets arrived
 
 	// NAKs received that end the connection.
 	InvalidNAKs, AccessNAKs, OperationNAKs uint64
 
 	SentRNRNAKs      uint64 // requests refused for lack of a receive
 	SentSequenceNAKs uint64
-	RefusedInvalid   uint64 // requests refused as invalid; of UC they are dropped without a word
+	RefusedInvalid   uint64 // requests refused as invalid; UC drops them without an answer
 	RefusedAccess    uint64 // requests refused for their key, range or right
-	RefusedOperation uint64 // requests that failed for a cause of this end
+	RefusedOperation uint64 // requests that failed for a cause at this end
 	TooLong          uint64 // messages that are longer than their receive
 
 	CongestionMarks         uint64 // packets that came with ECN's congestion mark
@@ -57,8 +57,8 @@ type Work struct {
 	// Work requests that ended with another status than WCSuccess.
 	SendErrors, SendFlushes, RecvErrors, RecvFlushes uint64
 
-	// Requests of the peer that were executed. A WRITE is one at its last packet, and a long READ is
-	// several requests.
+	// Requests of the peer that were executed. A WRITE counts at its last packet, and a long READ counts as several
+	// requests.
 	Writes, Reads, Atomics uint64
 	WriteBytes             uint64 // placed by WRITEs
 }
@@ -66,10 +66,10 @@ type Work struct {
 // sendOps is more than any verbs.Opcode.
 const sendOps = 14
 
-// Gauges are how things stand.
+// Gauges are the current state of a QP.
 type Gauges struct {
 	Window    uint64 // RC: packets that may be unacknowledged
-	InFlight  uint64 // RC: packets that are
+	InFlight  uint64 // RC: packets that are unacknowledged
 	RoundTrip uint64 // RC: ns, smoothed; 0 while unknown
 	Rate      uint64 // bytes in a second that congestion control allows; 0 if it sets no rate
 	SendQueue uint64 // send work requests that are not complete
@@ -91,7 +91,7 @@ func (q *QP) Counters() Counters {
 // Work returns what the QP has done.
 func (q *QP) Work() Work { return q.work }
 
-// Gauges returns how things stand.
+// Gauges returns the current gauges.
 func (q *QP) Gauges() Gauges {
 	g := Gauges{SendQueue: q.sq.tail - q.sq.head, Receives: uint64(max(0, q.cfg.Receives.Credits()))}
 	g.Rate = q.rate.BytesPerSecond()

@@ -7,23 +7,22 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Between processes of one host most SENDs are short, arrive, and find a receive. What a packet needs beyond
-// that is made for networks: headers, a window, timers for each. So while nothing else is under way, such a SEND takes
-// the fast path: it has its place in the send queue and its PSNs, and recovery knows nothing of it. Whenever something
-// is not as it should be, adopt gives recovery what is under way, as if it had been sent now, and packets go on from
-// there.
+// Between processes of one host most SENDs are short, arrive, and find a receive. Headers, a window and a timer for
+// each packet are made for networks. So while nothing else is under way, such a SEND takes the fast path: it has its
+// place in the send queue and its PSNs, and recovery does not know it. At any exception fallBack gives recovery the
+// SENDs that are under way, as if they had been sent now, and the packets' path goes on from there.
 
-// fast is what a requester has sent by the fast path.
+// fast has the packets that a requester has sent by the fast path.
 type fast struct {
 	n       uint32        // packets, from recovery's una on, that are not acknowledged
-	unaThen uint32        // una when timer was set, modulo 2^32
-	timer   time.Duration // when to look whether una has moved; Never if there is no need
+	unaThen uint32        // una when the timer was set, modulo 2^32
+	timer   time.Duration // when to check that una has moved; Never if there is no need
 }
 
-// Message is what the fast path carries beside a payload.
+// Message is the header that the fast path carries beside a payload.
 type Message struct {
 	PSN       wire.PSN // of its first packet
-	Packets   int      // for how many it stands
+	Packets   int      // for how many packets the message stands
 	Imm       uint32
 	HasImm    bool
 	Solicited bool
@@ -35,15 +34,16 @@ func (q *QP) SendsFast() bool {
 	return ok && q.attr.State == verbs.QPStateRTS && r.onlyFast()
 }
 
-// calm reports whether nothing is under way, or waits to be sent, but by the fast path, and but for an ACK.
+// onlyFast reports whether nothing is under way, or waits to be sent, but SENDs of the fast path and an ACK.
 func (r *rc) onlyFast() bool {
 	q, rec := r.qp, &r.recovery
 	return r.requester.cur == q.sq.tail && rec.Una() == rec.Max() && !rec.IsWaiting() && !q.rate.IsPaced() && !q.notify.due && rec.Paths() == nil &&
 		!r.hello.due && !r.mtuSearch.due && r.keepAlive.probe == 0 && (r.responder.idle() || r.responder.onlyACK())
 }
 
-// SendFast posts a SEND, for a caller that finds SendsFast true. It writes the payload into buf, which has room for FastMost bytes,
-// or lends it: see Loan. n is how many bytes are in buf. SendFast reports false if the SEND has to be posted otherwise.
+// SendFast posts a SEND, for a caller that finds SendsFast true. It writes the payload into buf, which has room for
+// FastMost bytes, or lends the payload: see Loan. n is how many bytes are in buf. SendFast reports false if the SEND
+// has to be posted by Post.
 func (q *QP) SendFast(wr *verbs.SendWR, buf []byte, m *Message) (n int, ok bool) {
 	if !IsFast(wr.Op) || q.sq.full() != nil {
 		return 0, false
@@ -74,7 +74,7 @@ const fastOps = 1<<verbs.OpSend | 1<<verbs.OpSendWithImm
 // IsFast reports whether the fast path has an operation.
 func IsFast(op verbs.Opcode) bool { return fastOps>>op&1 != 0 }
 
-// writeFast writes the payload of w, which was pushed last, or lends it.
+// writeFast writes, or lends, the payload of w, which was pushed last.
 func (q *QP) writeFast(w *sendWQE, buf []byte) (n int, ok bool) {
 	if w.flags&verbs.SendInline != 0 && w.inline == nil && q.fillInline(w) != nil {
 		return 0, false
@@ -91,10 +91,11 @@ func (q *QP) writeFast(w *sendWQE, buf []byte) (n int, ok bool) {
 	return 0, ok && q.lend(l, w.length, w.packets)
 }
 
-// FastTimerRuns reports whether HandleTimeout will see whether what took the fast path arrives. If not, StartFastTimer has it do so.
+// FastTimerRuns reports whether HandleTimeout will check that the peer receives the SENDs of the fast path. If not,
+// StartFastTimer starts that timer.
 func (q *QP) FastTimerRuns() bool { return q.service.(*rc).fast.timer != Never }
 
-// StartFastTimer does what FastTimerRuns says.
+// StartFastTimer starts the timer by which HandleTimeout checks the SENDs of the fast path.
 func (q *QP) StartFastTimer(now time.Duration) {
 	r := q.service.(*rc)
 	r.fast.startTimer(q.notBefore(now), r.recovery.Una())
@@ -115,7 +116,7 @@ func (f *fast) startTimer(now time.Duration, una uint64) {
 	f.timer, f.unaThen = now+fastTimeout, uint32(una)
 }
 
-// fastTimedOut adopts what is under way if nothing has arrived since the latest look.
+// fastTimedOut falls back if no SEND of the fast path was acknowledged since the timer started.
 func (r *rc) fastTimedOut(now time.Duration) {
 	f, una := &r.fast, r.recovery.Una()
 	f.stopTimer()
@@ -128,7 +129,7 @@ func (r *rc) fastTimedOut(now time.Duration) {
 	}
 }
 
-// adopt gives recovery what the fast path has under way.
+// fallBack ends the fast path: recovery gets the packets that are under way.
 func (r *rc) fallBack(now time.Duration) {
 	n := uint64(r.fast.n)
 	if n == 0 {
@@ -140,7 +141,7 @@ func (r *rc) fallBack(now time.Duration) {
 	r.requester.ackRequested(rec.Nxt())
 }
 
-// AcknowledgeFast takes an ACK of what took the fast path. It reports false if the ACK is to be handled as a packet.
+// AcknowledgeFast takes an ACK of SENDs of the fast path. It reports false if the ACK must be handled as a packet.
 func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 	r, ok := q.service.(*rc)
 	if !ok || q.attr.State != verbs.QPStateRTS || a.Syndrome.Kind() != wire.KindACK {
@@ -160,11 +161,11 @@ func (q *QP) AcknowledgeFast(now time.Duration, at wire.PSN, a wire.AETH) bool {
 	return true
 }
 
-// ReceiveFast executes a SEND that took the fast path. It reports false, and has done nothing, if the SEND is to be handled
-// as a packet. lent is nil if the payload was not lent.
+// ReceiveFast executes a SEND that took the fast path. It reports false, and has done nothing, if the SEND must be
+// handled as a packet. lent is nil if the payload was not lent.
 func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Lent) bool {
 	now = q.notBefore(now)
-	if m.Packets == 1 && lent == nil { // as most are
+	if m.Packets == 1 && lent == nil { // most messages are such
 		return q.receiveFast(now, m, payload)
 	}
 	q.run.begin(m.Packets, lent)
@@ -173,7 +174,7 @@ func (q *QP) ReceiveFast(now time.Duration, m *Message, payload []byte, lent Len
 	return done
 }
 
-// receiveFast is ReceiveFast of the payload that the run stands for.
+// receiveFast is ReceiveFast once the run is set.
 func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte) bool {
 	r, ok := q.service.(*rc)
 	if !ok || q.attr.State != verbs.QPStateRTS || !q.outputs.established || q.routing.Accept {
@@ -206,7 +207,7 @@ func (q *QP) receiveFast(now time.Duration, m *Message, payload []byte) bool {
 	return true
 }
 
-// OnlyACK reports whether an ACK is all that the QP has to send.
+// OnlyACK reports whether the QP has an ACK to send, and nothing else.
 func (q *QP) OnlyACK() bool {
 	r, ok := q.service.(*rc)
 	return ok && r.responder.onlyACK() && r.requester.cur == q.sq.tail && !q.notify.due && !r.hello.due && !r.mtuSearch.due &&

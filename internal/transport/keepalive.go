@@ -7,20 +7,20 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// keepAlive finds out whether a peer that is silent is still there. When nothing has come for a period,
-// and nothing is on its way that would bring an answer, it asks by a probe: a WRITE of no bytes, which
-// the peer's device acknowledges without its program, and which needs no memory key (IBTA C9-88). A
-// probe has a PSN and counts as a message, but is no work request: it takes no place in the send queue
-// and makes no completion. Recovery repeats it, and gives up, as it does with all packets.
+// keepAlive finds out whether a silent peer is alive, as TCP's keep-alive does. When the peer has been silent for a
+// period, and no packet is in flight that needs an answer, keepAlive sends a probe: a WRITE of no bytes, which the
+// peer's device acknowledges without its program, and which needs no memory key (IBTA C9-88). A probe has a PSN and
+// counts as a message, but is no work request: it takes no place in the send queue and makes no completion. Recovery
+// repeats the probe, and gives up, as with all packets.
 type keepAlive struct {
-	period time.Duration // 0: it is off
+	period time.Duration // 0: keep-alive is off
 	heard  time.Duration // when the peer made progress last
-	due    time.Duration // when to look again, or Never
+	due    time.Duration // when to check again, or Never
 	probe  uint64        // sequence number of the probe that is not acknowledged; 0 when there is none
 }
 
-// SetKeepAlive makes an RC QP ask its peer for a sign of life after a period of silence. 0 turns that
-// off, and so does RESET.
+// SetKeepAlive makes an RC QP probe its peer after a period of silence. A period of 0 turns that off, and so does
+// RESET.
 func (q *QP) SetKeepAlive(now, period time.Duration) error {
 	r, ok := q.service.(*rc)
 	if !ok {
@@ -39,10 +39,10 @@ func (k *keepAlive) reset() { *k = keepAlive{due: Never} }
 
 func (k *keepAlive) stop() { k.due = Never }
 
-// hear notes that the peer has made progress.
+// progressed notes that the peer has made progress.
 func (k *keepAlive) progressed(now time.Duration) { k.heard = now }
 
-// isSilent reports whether the peer was silent for a period. Then, or if not, it says when to look again.
+// isSilent reports whether the peer was silent for a period. It sets the time of the next check.
 func (k *keepAlive) isSilent(now time.Duration) bool {
 	if quiet := k.coalesce(k.heard + k.period); now < quiet {
 		k.due = quiet
@@ -52,10 +52,10 @@ func (k *keepAlive) isSilent(now time.Duration) bool {
 	return true
 }
 
-// asks notes that the packet with a sequence number is the probe.
+// probeSent notes the sequence number of the probe.
 func (k *keepAlive) probeSent(seq uint64) { k.probe = seq }
 
-// acknowledged notes that the peer has everything before una.
+// acknowledged notes that the peer has all packets before una.
 func (k *keepAlive) acknowledged(una uint64) {
 	if k.probe < una {
 		k.probe = 0
@@ -70,26 +70,26 @@ func (k *keepAlive) start(now time.Duration) {
 	}
 }
 
-// beat returns the latest time up to t at which QPs of this period may ask. They do so together: a device with many
-// idle connections then wakes some times in a period, and not for each of them.
+// coalesce returns the latest time up to t at which QPs of this period may probe. They probe together: a device with
+// many idle connections then wakes a few times in a period, and not for each connection.
 func (k *keepAlive) coalesce(t time.Duration) time.Duration {
 	return t - t%max(1, k.period/keepAliveSlots)
 }
 
-// look asks the peer if it was silent for a period. The timer is not moved with each packet, so it
-// comes too early mostly.
+// keepAliveTimedOut probes the peer if it was silent for a period. The timer is not moved with each packet, so it
+// mostly comes too early.
 func (r *rc) keepAliveTimedOut(now time.Duration) {
 	k, sq := &r.keepAlive, &r.qp.sq
 	if !k.isSilent(now) {
 		return
 	}
-	// What is on its way has a timer of its own.
+	// A packet in flight has a timer of its own.
 	if r.qp.attr.State == verbs.QPStateRTS && r.recovery.Una() == sq.nextSeq {
 		k.probeSent(sq.skip())
 	}
 }
 
-// probe writes the probe into buf. It is next: before what was posted since.
+// probe writes the probe into buf. The probe is next: before the work requests that were posted since.
 func (r *requester) probe(now time.Duration, buf []byte) int {
 	q, rec := r.qp, &r.rc.recovery
 	if rec.Nxt() == rec.Max() && q.attr.State == verbs.QPStateSQD || !rec.MayGo(now, 1, rec.Limit()) {

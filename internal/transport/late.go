@@ -5,9 +5,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// store stores what has come in answer to w, from byte off of its memory on: the responses before seq. The targets of
-// READs and atomics may overlap, as where one word is read again and again. The last one posted then has the last
-// word. So where answers behind seq have come first, their bytes stay.
+// store stores a response to w, from byte off of w's memory on. The response ends before seq. The targets of READs
+// and atomics may overlap, as where one word is read again and again. The memory must then show the response to the
+// last one posted. So where responses behind seq have come first, their bytes stay.
 func (c *completer) store(w *sendWQE, off uint32, payload []byte, seq uint64) error {
 	pd := c.qp.cfg.PD
 	if c.rc.recovery.HeardTo() <= seq {
@@ -26,8 +26,8 @@ func (c *completer) store(w *sendWQE, off uint32, payload []byte, seq uint64) er
 	return err
 }
 
-// openLater opens the memory of what has come of READs and atomics from seq on, and appends its spans to dst. A region
-// that is gone keeps nothing.
+// openLater opens the memory of the responses to READs and atomics that have come from seq on, and appends its spans
+// to dst. A region that is gone keeps nothing.
 func (c *completer) openLater(dst []mem.Span, seq uint64) []mem.Span {
 	sq, rec := &c.qp.sq, &c.rc.recovery
 	place := sq.head
@@ -43,7 +43,7 @@ func (c *completer) openLater(dst []mem.Span, seq uint64) []mem.Span {
 				end = uint32(min(uint64(w.length), (to-w.seq)*uint64(c.qp.mtu)))
 			}
 			dst, _ = c.qp.cfg.PD.OpenList(dst, w.sg, begin, end-begin, verbs.AccessLocalWrite)
-			if w.end() > to { // the next range may be of it too
+			if w.end() > to { // the next range may be of w too
 				break
 			}
 		}

@@ -7,31 +7,32 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A network may carry small packets and lose the large ones: its MTU is smaller somewhere than the path MTU
-// needs, and nobody says so. To the requester that looks like a peer that is gone. So when a packet with more
-// data than the least path MTU has cost two acknowledge timeouts, smaller ones are sent beside the repeats: at
-// first with 256 bytes and, after each that is answered, with the next path MTU's. Each is a SEND with the
-// PSN of what was acknowledged last. The peer has had that PSN: it executes nothing and acknowledges again.
+// A network may carry small packets and lose the large ones: its MTU is smaller somewhere than the path MTU needs,
+// and no ICMP message says so. RFC 8899 calls that a black hole. To the requester a black hole looks like a dead
+// peer. So when a packet with more data than the least path MTU has cost two acknowledge timeouts, the requester
+// searches for a smaller size. Beside the repeats it sends probes: at first with 256 bytes and, after each answered
+// probe, with the next path MTU's. Each probe is a SEND with the PSN of the packet that was acknowledged last. The
+// peer has had that PSN: it executes nothing and acknowledges again.
 //
-// Answers do not say to which packet they are. One that the network doubles may make a size look better than it
-// is, and the proposal then too.
+// An answer does not say to which probe it belongs. If the network duplicates an answer, a size may look better than
+// it is, and the proposed path MTU too.
 type mtuSearch struct {
-	unanswered uint64    // sequence number, plus 1, of the packet that goes unanswered; 0 when there is none
-	timeouts   uint8     // acknowledge timeouts since, up to mtuSearchFrom
-	confirmed  uint8     // after how many of these, before the latest, smaller ones were answered
-	answered   bool      // a smaller one was answered since the latest
-	due        bool      // the packet of rung is to be sent
-	inFlight   bool      // and was sent, and not answered
-	size       verbs.MTU // the size that is tried
-	largest    verbs.MTU // the largest that is of use
-	fits       verbs.MTU // the largest that was answered
+	unanswered uint64    // sequence number, plus 1, of the packet without an answer; 0 when there is none
+	timeouts   uint8     // acknowledge timeouts of that packet, up to mtuSearchFrom
+	confirmed  uint8     // how many timeouts before the latest had answered probes
+	answered   bool      // a probe was answered since the latest timeout
+	due        bool      // a probe is to be sent
+	inFlight   bool      // the probe was sent, and not answered
+	size       verbs.MTU // of the probe
+	largest    verbs.MTU // the largest size that is of use
+	fits       verbs.MTU // the largest size that was answered
 }
 
 const (
-	// mtuSearchFrom is how many acknowledge timeouts a packet costs before smaller ones are tried.
+	// mtuSearchFrom is how many acknowledge timeouts a packet costs before the search begins.
 	mtuSearchFrom = 2
-	// blackHoleTimeouts is after how many of them smaller ones must be answered, the latest included, for the packet to
-	// be lost by its size.
+	// blackHoleTimeouts is how many timeouts, the latest included, must have answered probes before the size counts
+	// as the cause of the loss.
 	blackHoleTimeouts = 2
 )
 
@@ -51,16 +52,15 @@ func (r *rc) searchMTU() {
 	l.size, l.due, l.inFlight = max(l.fits, verbs.MTU256), true, false
 }
 
-// acknowledged forgets a packet that is acknowledged, unless a smaller one has still to be answered: the quick ways are for
-// QPs without a ladder.
+// acknowledged ends the search for a packet that is acknowledged, unless a probe has still to be answered: onlyFast
+// and precheck are for QPs without a search.
 func (l *mtuSearch) acknowledged(una uint64) {
 	if l.unanswered != 0 && l.unanswered <= una && !l.due && !l.inFlight {
 		*l = mtuSearch{}
 	}
 }
 
-// stuck returns how many bytes of data the oldest packet that is not acknowledged has, or the response that is
-// due to it.
+// unansweredBytes returns how many bytes of data the oldest unacknowledged packet has, or its response.
 func (r *rc) unansweredBytes() uint32 {
 	w := r.completer.owner(r.recovery.Una())
 	if w == nil || w.isAtomic() {
@@ -69,7 +69,7 @@ func (r *rc) unansweredBytes() uint32 {
 	return min(w.length-uint32(r.recovery.Una()-w.seq)*r.qp.mtu, r.qp.mtu)
 }
 
-// below returns the largest path MTU that is less than n bytes, or 0.
+// mtuBelow returns the largest path MTU that is less than n bytes, or 0.
 func mtuBelow(n uint32) verbs.MTU {
 	m := verbs.MTU4096
 	for m > 0 && uint32(m.Bytes()) >= n {
@@ -78,7 +78,7 @@ func mtuBelow(n uint32) verbs.MTU {
 	return m
 }
 
-// climb writes the packet of the ladder's rung into buf.
+// sendMTUProbe writes a probe of the search's size into buf.
 func (r *rc) sendMTUProbe(buf []byte) int {
 	l := &r.mtuSearch
 	l.due, l.inFlight = false, true
@@ -90,8 +90,8 @@ func (r *rc) sendMTUProbe(buf []byte) int {
 	return finish(buf, n, 0)
 }
 
-// probeAnswered takes note of an acknowledgement that brings nothing new. It reports whether a packet of the ladder has
-// asked for it.
+// probeAnswered takes note of an acknowledgement that brings nothing new. It reports whether a probe has asked for
+// that acknowledgement.
 func (l *mtuSearch) probeAnswered() bool {
 	if !l.inFlight {
 		return false
@@ -104,7 +104,7 @@ func (l *mtuSearch) probeAnswered() bool {
 	return true
 }
 
-// withBlackHole adds to the failure of a peer that does not answer that it answers smaller packets, if it has.
+// withBlackHole adds a black hole to the failure of a peer that does not answer, if the peer answers smaller packets.
 func (r *rc) withBlackHole(f *fault) *fault {
 	l := &r.mtuSearch
 	if l.unanswered != r.recovery.Una()+1 || !l.answered || l.confirmed+1 < blackHoleTimeouts {

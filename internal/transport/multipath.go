@@ -8,11 +8,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// multipath complements recovery's paths, for a QP with several source ports: how the peer learns of the ports, and the
-// paths of answers.
+// multipath complements recovery's paths, for a QP with several source ports: how the peer learns of the ports, and
+// which paths answers take.
 type multipath struct {
-	ports  [verbs.MaxRoutingPaths]uint16 // the source ports, which the peer is told
-	toldAt uint64                        // recovery's Max when the peer was told
+	ports  [verbs.MaxRoutingPaths]uint16 // the source ports, which the hello tells the peer
+	toldAt uint64                        // recovery's Max when the hello left
 	lefts  uint64                        // recovery's count of paths that were left, when answers last took note of it
 	reply  uint8                         // the path of the latest acknowledgement
 	read   uint8                         // the path of READ responses
@@ -68,8 +68,8 @@ func (q *QP) PeerSends(port uint16) bool {
 	return ok && port != 0 && r.responder.peerPorts != nil && slices.Contains(r.responder.peerPorts[:], port)
 }
 
-// transmitMultipath is transmit of a QP with several paths. Acknowledgements go by all paths in turn: if one is lost, the
-// next tells the same. READ responses keep to one path, until the peer asks again.
+// transmitMultipath is transmit of a QP with several paths. Acknowledgements go by all paths in turn: if one is lost,
+// the next tells the same. READ responses keep to one path, until the peer asks again.
 func (r *rc) transmitMultipath(now time.Duration, buf []byte) int {
 	m, p := r.multipath, r.recovery.Paths()
 	p.Take(0)
@@ -85,8 +85,8 @@ func (r *rc) transmitMultipath(now time.Duration, buf []byte) int {
 	return r.transmitOne(now, buf)
 }
 
-// notePeerRepeats notes that the peer has repeated a request, if it has. The latest answer to it may have been lost. missed says that
-// this was an acknowledgement.
+// notePeerRepeats takes note of a request that the peer has repeated, if any. The latest answer to that request may
+// have been lost. missed says that this answer was an acknowledgement.
 func (r *rc) notePeerRepeats(now time.Duration) (missed bool) {
 	m, p, repeated := r.multipath, r.recovery.Paths(), &r.responder.repeated
 	missed = repeated.request && !repeated.read
@@ -100,7 +100,8 @@ func (r *rc) notePeerRepeats(now time.Duration) (missed bool) {
 	return missed
 }
 
-// nextReply returns the path of an acknowledgement. missed says that the peer seems to have missed the latest.
+// nextReply returns the path of an acknowledgement. missed says that the peer seems to have missed the latest
+// acknowledgement.
 func (m *multipath) nextReply(now time.Duration, rec *recovery.State, missed bool) uint8 {
 	if p := rec.Paths(); missed {
 		m.reply = p.Turn(m.reply)

@@ -8,17 +8,16 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// notify is what a QP knows of congestion on the way to it. A packet that comes marked is answered by a
-// congestion notification (CNP), at most one in recovery.NotifyInterval: IBTA CA17-44. Only packets whose sender
-// has allowed it are marked, so a peer that does not know CNPs gets none, unless its program asked for
-// marks.
+// notify sends congestion notifications (CNPs). A packet that comes with an ECN mark is answered by a CNP, at most
+// one in recovery.NotifyInterval: IBTA CA17-44. Only packets whose sender has allowed marks are marked, so a peer
+// that does not know CNPs gets none, unless its program asked for marks.
 type notify struct {
 	due  bool          // a CNP is to be sent
-	next time.Duration // when there may be another one
+	next time.Duration // when the next CNP may be due
 }
 
-// marked takes note of a packet that came with the mark of congestion. What answers a mark may be marked as
-// well, but a CNP is answered by nothing.
+// marked takes note of a packet that came with the mark of congestion. A response may be marked as well, but nothing
+// answers a CNP.
 func (q *QP) marked(now time.Duration, p *wire.Packet) {
 	n := &q.notify
 	if n.due || now < n.next || p.Opcode == wire.CNP {

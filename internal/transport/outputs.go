@@ -5,7 +5,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// outputs are what a QP has to tell its caller, until the caller takes it.
+// outputs are the results that a QP keeps until its caller takes them.
 type outputs struct {
 	done        []queue.CQE
 	events      []Event
@@ -14,26 +14,25 @@ type outputs struct {
 	drainReported bool
 }
 
-// Event is an asynchronous event of the QP. Cause says what went wrong, if something did.
+// Event is an asynchronous event of the QP. Cause is the error, if there was one.
 type Event struct {
 	Type  verbs.EventType
 	Cause error
 }
 
-// keepCompletions is up to how many completions the memory for them is kept. A QP that was busy
-// once should not hold memory for ever.
+// keepCompletions is up to how many completions the memory for them is kept. A QP that was busy once should not hold
+// memory for ever.
 const keepCompletions = 256
 
-// HasNews reports whether there is something to take for a caller that has seen a state: completions, events, or
-// another state. In the error state it always says so.
+// HasNews reports whether a caller that has seen a state has something to take: completions, events, or another
+// state. In the error state it always says so.
 func (q *QP) HasNews(seen verbs.QPState) bool {
 	return len(q.done) > 0 || len(q.events) > 0 || q.attr.State != seen || seen == verbs.QPStateErr
 }
 
-// Completions returns the completions that were made since the last call, in their order: those of the
-// send queue and, with the bit of verbs.WCRecv in their opcode, those of receives. The slice holds until
-// the next call of any method. Where a completion tells of an error, State already is the state that
-// the error led to.
+// Completions returns the completions that were made since the last call, in their order: those of the send queue
+// and, with the bit of verbs.WCRecv in their opcode, those of receives. The slice holds until the next call of any
+// method. If a completion has an error, State already is the state that the error led to.
 func (q *QP) Completions() []queue.CQE {
 	done := q.done
 	if len(done) > keepCompletions {
@@ -56,8 +55,8 @@ func (q *QP) Established() bool { return q.established }
 
 func (q *QP) raise(t verbs.EventType, cause error) { q.events = append(q.events, Event{t, cause}) }
 
-// completeSend takes the oldest work request off the send queue and makes its completion. Unsignaled
-// successes make none. Their places are freed with the next completion's.
+// completeSend takes the oldest work request off the send queue and makes its completion. Unsignaled successes make
+// none. Their places are freed with the next completion's.
 func (q *QP) completeSend(status verbs.WCStatus, cause error) {
 	w := q.sq.at(q.sq.head)
 	q.sq.head++
@@ -74,7 +73,7 @@ func (q *QP) completeSend(status verbs.WCStatus, cause error) {
 	}
 }
 
-// completeRecv makes the completion of a receive. The caller adds what else is to be said, before anything else is
+// completeRecv makes the completion of a receive. The caller fills in the other fields, before anything else is
 // completed.
 func (q *QP) completeRecv(r *queue.Recv, status verbs.WCStatus, op verbs.WCOpcode, solicited bool) *verbs.WC {
 	q.work.recvDone(status)
@@ -87,16 +86,16 @@ func (q *QP) completeRecv(r *queue.Recv, status verbs.WCStatus, op verbs.WCOpcod
 }
 
 // IsQuiet reports whether an RC QP may send, has room for a work request, and nothing is posted or under way. A work
-// request that is carried out now is carried out in its order.
+// request that is executed now is executed in its order.
 func (q *QP) IsQuiet() bool {
 	return q.sq.head == q.sq.tail && q.attr.State == verbs.QPStateRTS && q.cfg.Type == verbs.QPTypeRC && q.sq.full() == nil
 }
 
-// MayRead reports whether MAX_QP_RD_ATOMIC allows READs and atomics. Without, they fail when their turn comes.
+// MayRead reports whether MAX_QP_RD_ATOMIC allows READs and atomics. If not, they fail when their turn comes.
 func (q *QP) MayRead() bool { return q.attr.MaxRDAtomic > 0 }
 
-// Complete makes the completion of a work request of so many bytes, which the caller has carried out itself. The QP is
-// quiet. The peer hears nothing of it, so it takes no PSN. With err, which says what is wrong with memory of this end's,
+// Complete makes the completion of a work request of length bytes, which the caller has executed itself. The QP is
+// quiet. The peer does not learn of the work request, so it takes no PSN. With err, an error of memory at this end,
 // the QP fails.
 func (q *QP) Complete(wr *verbs.SendWR, length uint32, err error) {
 	w := q.sq.at(q.sq.tail)

@@ -33,14 +33,14 @@ func (q *QP) Turn() {
 	}
 }
 
-// Holds reports whether what was just posted waits for more: see requester.corks. Then there is nothing
-// to publish, and no timeout has changed.
+// Corks reports whether the work request that was just posted waits for more: see requester.corks. Then there is
+// nothing to publish, and no timeout has changed.
 func (q *QP) Corks() bool {
 	r, ok := q.service.(*rc)
 	return ok && q.attr.State == verbs.QPStateRTS && r.requester.corks()
 }
 
-// Release ends all holding: the connection is about to end.
+// Uncork ends all corking: the connection is about to end.
 func (q *QP) Uncork() {
 	if r, ok := q.service.(*rc); ok {
 		r.requester.uncork()
@@ -51,15 +51,16 @@ func (q *QP) Uncork() {
 // then needs another turn: no timeout and no packet will call for it.
 func (q *QP) Pending() bool { return q.spent() && q.service.pending() }
 
-// Underway reports whether what is posted next may wait a little: fewer than limit packets wait to be sent
-// and, on RC, others are on their way, whose acknowledgement it could leave with.
+// Underway reports whether the next work request may wait a little: fewer than limit packets wait to be sent and, on
+// RC, others are in flight, whose acknowledgement it could leave with.
 func (q *QP) Underway(limit uint64) bool {
 	return q.attr.State == verbs.QPStateRTS && q.service.underway(limit)
 }
 
-// DeferACK reports whether an acknowledgement is due, nothing else is, and it may wait for the program's
-// answer: the acknowledge timeout is least or longer, and the peer's is taken to be like it. If so, the
-// acknowledgement follows the answer that Transmit writes next.
+// DeferACK defers the acknowledgement that is due, as TCP's delayed ACK does: it may leave with the program's answer.
+// DeferACK reports false if no acknowledgement is due, something else is due too, or the acknowledge timeout is
+// shorter than least; the peer's timeout is taken to be like ours. A deferred acknowledgement follows the answer that
+// Transmit writes next.
 func (q *QP) DeferACK(least time.Duration) bool {
 	r, ok := q.service.(*rc)
 	if !ok || !r.responder.onlyACK() || r.requester.cur != q.sq.tail || q.notify.due {

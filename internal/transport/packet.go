@@ -13,7 +13,7 @@ const (
 	posOnly   = posFirst | posLast
 )
 
-// position returns the position of the n packets from packet k on, as one, in a message of so many packets.
+// position returns the position of a run of n packets from packet k on in a message of so many packets.
 func position(k, n, packets uint64) int {
 	pos := posMiddle
 	if k == 0 {
@@ -27,7 +27,7 @@ func position(k, n, packets uint64) int {
 
 var readOpcodes = [4]wire.Opcode{posMiddle: wire.RCRDMAReadResponseMiddle, posFirst: wire.RCRDMAReadResponseFirst, posLast: wire.RCRDMAReadResponseLast, posOnly: wire.RCRDMAReadResponseOnly}
 
-// dataOpcodes are the opcodes of the packets that carry a work request's data.
+// dataOpcodes are the opcodes of the packets that have a work request's data.
 var dataOpcodes = [...][4]wire.Opcode{
 	verbs.OpSend:             {posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLast, posOnly: wire.RCSendOnly},
 	verbs.OpSendWithInv:      {posMiddle: wire.RCSendMiddle, posFirst: wire.RCSendFirst, posLast: wire.RCSendLastWithInvalidate, posOnly: wire.RCSendOnlyWithInvalidate},
@@ -36,7 +36,7 @@ var dataOpcodes = [...][4]wire.Opcode{
 	verbs.OpRDMAWriteWithImm: {posMiddle: wire.RCRDMAWriteMiddle, posFirst: wire.RCRDMAWriteFirst, posLast: wire.RCRDMAWriteLastWithImm, posOnly: wire.RCRDMAWriteOnlyWithImm},
 }
 
-// ucOpcodes is what the opcodes of an unreliable connection differ by from those of a reliable one.
+// ucOpcodes is the difference between the opcodes of UC and of RC.
 const ucOpcodes = wire.UCSendFirst - wire.RCSendFirst
 
 // header prepares q.out for a packet to the connected peer.
@@ -47,8 +47,8 @@ func (q *QP) header(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	return p
 }
 
-// dataPacket writes the n packets of a SEND or WRITE from packet k on as one to buf, under the header p, whose opcode
-// it sets.
+// dataPacket writes the n packets of a SEND or WRITE from packet k on as one packet to buf, under the header p, whose
+// opcode it sets.
 func (q *QP) dataPacket(p *wire.Packet, w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	off := uint32(k) * q.mtu
 	p.Opcode = dataOpcodes[w.op][position(k, n, w.packets)]

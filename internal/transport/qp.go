@@ -10,28 +10,28 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Config is what stays the same for a QP's whole life.
+// Config has the properties of a QP that never change.
 type Config struct {
 	Type      verbs.QPType // 0 stands for QPTypeRC
 	QPN       verbs.QPN
 	Cap       verbs.QPCap // as granted; MaxSendWR is a power of two
 	SignalAll bool
 	Turn      int                     // packets of a turn, or 0 for no limit: see QP.Turn
-	Control   verbs.CongestionControl // unless SetCongestionControl says otherwise
-	Routing   verbs.AdaptiveRouting   // unless SetAdaptiveRouting does
+	Control   verbs.CongestionControl // until SetCongestionControl
+	Routing   verbs.AdaptiveRouting   // until SetAdaptiveRouting
 	LineRate  uint64                  // bytes in a second that the port sends at most; 0 if that is not known
 	PD        *mem.PD                 // the memory that the QP and its peer may use
-	Receives  Receives                // what takes the peer's SENDs
-	Buffers   Buffers                 // for packets that come before others; nil gives each memory of its own
-	User      *verbs.QP               // what completions name as their QP
-	Standard  bool                    // peers like us get and tell nothing that others do not
-	Shown     bool                    // somebody looks at packets: no message carries an acknowledgement, either way
+	Receives  Receives                // where the peer's SENDs take receives from
+	Buffers   Buffers                 // for packets that come before others; without Buffers each packet gets memory of its own
+	User      *verbs.QP               // the QP that completions name
+	Standard  bool                    // the QP and its peers use only the features that the specification has
+	Shown     bool                    // the device shows its packets: no message piggybacks an acknowledgement, either way
 }
 
 // QP is the transport of one queue pair.
 type QP struct {
 	cfg      Config
-	attr     verbs.QPAttr // State and all that Modify took
+	attr     verbs.QPAttr // State and all attributes that Modify took
 	mtu      uint32
 	left     int32 // of this turn's packets
 	sq       sendQueue
@@ -50,18 +50,18 @@ type QP struct {
 	notify  notify
 	out     wire.Packet // the packet that Transmit makes
 	lending lending
-	run     run         // for which the packet stands that is handled
+	run     run         // of the packet that is handled
 	memory  *mem.Keeper // nil unless packets follow one another
 }
 
-// service is what RC, UC and UD do differently.
+// service is the part of a QP in which RC, UC and UD differ.
 type service interface {
 	reset()
 	startReceiving() // RTR: the receive side starts, with the attributes as they are
 	startSending()   // RTS: the send queue starts
 	attributesChanged(time.Duration)
 
-	idle() bool // there is nothing that transmit could make a packet of
+	idle() bool // transmit has no packet to make
 	transmit(now time.Duration, buf []byte) int
 	handle(now time.Duration, p *wire.Packet) (progress bool) // packets of the connected services
 	expect(p *wire.Packet) (fit Expectation, base wire.PSN)
@@ -71,7 +71,7 @@ type service interface {
 	underway(limit uint64) bool // see QP.Underway
 	pending() bool              // Transmit has stopped because the turn is over
 	drained() bool              // every work request that was started is complete
-	abandon()                   // drop what was to be answered
+	abandon()                   // drop the responses that are due
 	stop()                      // the QP is in error: nothing is sent again
 }
 
@@ -124,8 +124,8 @@ func (q *QP) reset() {
 	q.routing = q.cfg.Routing
 }
 
-// Modify changes attributes and state. The caller has checked the values. Whether they belong to the
-// transition is checked here, against the state that the QP has now.
+// Modify changes attributes and state. The caller has checked the values. Modify checks whether they belong to the
+// transition, against the state that the QP has now.
 func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	now = q.notBefore(now)
 	from := q.attr.State
@@ -176,8 +176,8 @@ func (q *QP) Modify(now time.Duration, attr *verbs.QPAttr, mask verbs.QPAttrMask
 	return nil
 }
 
-// Post appends a work request to the send queue. When the QP is in an error state the work request
-// completes at once with WCFlushErr. The caller has checked its values.
+// Post appends a work request to the send queue. When the QP is in an error state the work request completes at once
+// with WCFlushErr. The caller has checked its values.
 func (q *QP) Post(wr *verbs.SendWR) error {
 	if q.attr.State != verbs.QPStateRTS {
 		if err := q.startPost(); err != nil {
@@ -232,7 +232,7 @@ func (q *QP) startPost() error {
 	return nil
 }
 
-// gatherInline copies the inline data of w, which was pushed last, from its SGEs. Where it cannot, w is none.
+// gatherInline copies the inline data of w, which was pushed last, from its SGEs. If it cannot, it takes w back.
 func (q *QP) gatherInline(w *sendWQE) error {
 	// A card's driver reads inline data with the program's own rights, at once: a bad
 	// SGE is therefore the post's error here, not the completion's.
@@ -267,7 +267,7 @@ func (q *QP) KeepMemory(k *mem.Keeper) {
 	q.memory = k
 }
 
-// ReleaseMemory ends what KeepMemory began, if it did.
+// ReleaseMemory releases the memory that was kept since KeepMemory, if any.
 func (q *QP) ReleaseMemory() {
 	if q.memory != nil {
 		q.memory.Release()
@@ -275,14 +275,13 @@ func (q *QP) ReleaseMemory() {
 	}
 }
 
-// HasPackets reports whether Transmit may have something to do. It is cheap, and never false when
-// Transmit has.
+// HasPackets reports whether Transmit may have something to do. It is cheap, and never false when Transmit has.
 func (q *QP) HasPackets() bool { return q.notify.due || !q.service.idle() }
 
-// HandlePacket takes a packet of a connected QP. The caller has checked its ICRC, destination QPN,
-// P_Key and source. ecn is the ECN field of the IP header that the packet came with. HandlePacket
-// reports whether the packet made progress: it had the PSN that was expected next and was executed, or
-// it acknowledged something. A packet from a stranger, who does not know the PSNs, does not.
+// HandlePacket takes a packet of a connected QP. The caller has checked its ICRC, destination QPN, P_Key and source.
+// ecn is the ECN field of the packet's IP header. HandlePacket reports whether the packet made progress: it had the
+// PSN that was expected next and was executed, or it acknowledged something. A packet from a stranger, who does not
+// know the PSNs, makes no progress.
 func (q *QP) HandlePacket(now time.Duration, p *wire.Packet, ecn ECN) (progress bool) {
 	now = q.notBefore(now)
 	if ecn == CongestionExperienced {
@@ -304,8 +303,8 @@ func (q *QP) NextTimeout() time.Duration { return q.service.nextTimeout() }
 // HandleTimeout acts on the timeouts that have come.
 func (q *QP) HandleTimeout(now time.Duration) { q.service.handleTimeout(q.notBefore(now)) }
 
-// Fail takes the QP to the error state for a cause that is not its own, such as a CQ that lost
-// its completions. The event says so by cause.
+// Fail takes the QP to the error state for a cause outside of the QP, such as a CQ that lost its completions. The
+// event has the cause.
 func (q *QP) Fail(cause error) {
 	if q.attr.State == verbs.QPStateReset || q.attr.State == verbs.QPStateErr {
 		return
@@ -334,8 +333,7 @@ func (q *QP) fail(f *fault) {
 	q.enterError(f.err())
 }
 
-// failUnposted takes the QP to the error state for a failure that no work request can tell of. An event
-// does.
+// failUnposted takes the QP to the error state for a failure that no work request can report. An event reports it.
 func (q *QP) failUnposted(f *fault) {
 	q.service.abandon()
 	q.enterError(f.err())
@@ -371,7 +369,7 @@ func (q *QP) reportDrained() {
 	}
 }
 
-// fault is why a work request fails at this end: a completion status, and an account of it.
+// fault is why a work request fails at this end: a completion status, and an error that explains it.
 type fault struct {
 	status verbs.WCStatus
 	cause  error

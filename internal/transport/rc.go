@@ -52,8 +52,8 @@ func (r *rc) startSending() {
 	r.requester.start(r.qp.sq.nextSeq)
 }
 
-// endSlowStart ends slow start if the peer does not go back, nothing gets lost on the way to it, or a controller other than
-// the window sees to it.
+// endSlowStart ends slow start if the peer does not go back, no packet gets lost on the way to it, or a controller
+// other than the window takes care of congestion.
 func (r *rc) endSlowStart() {
 	if r.responder.reorder.peerSACKs || r.qp.lending.may != nil || r.qp.rate.IsPaced() {
 		r.recovery.EndSlowStart()
@@ -73,10 +73,10 @@ func (r *rc) idle() bool {
 	return !r.hello.due && !r.mtuSearch.due && r.responder.idle() && r.requester.cur == r.qp.sq.tail && r.recovery.Nxt() != r.keepAlive.probe
 }
 
-// transmit sends responses and acknowledgements before requests, but for an ACK that was deferred. That one
-// follows a few packets of SENDs, or of WRITEs with immediate data. It is shorter than most, and so can be the
-// end of their train. It does not follow other requests: a program that expects no answer may well refuse one,
-// which ends the connection, and the peer's message, which has arrived, would be flushed.
+// transmit sends responses and acknowledgements before requests, but for a deferred ACK. A deferred ACK follows a few
+// packets of SENDs, or of WRITEs with immediate data. It is shorter than most packets, and so can end their train. It
+// does not follow other requests: a program that expects no answer may well refuse one, which ends the connection,
+// and the peer's message, which has arrived, would be flushed.
 func (r *rc) transmit(now time.Duration, buf []byte) int {
 	if r.multipath != nil {
 		return r.transmitMultipath(now, buf)
@@ -84,7 +84,7 @@ func (r *rc) transmit(now time.Duration, buf []byte) int {
 	return r.transmitOne(now, buf)
 }
 
-// transmitOne is transmit, by whichever path.
+// transmitOne is transmit, on the current path.
 func (r *rc) transmitOne(now time.Duration, buf []byte) int {
 	if r.requester.prechecked > 0 && r.responder.idle() {
 		if n := r.requester.transmitPrechecked(now, buf); n > 0 {
@@ -105,8 +105,8 @@ func (r *rc) transmitOne(now time.Duration, buf []byte) int {
 	return r.request(now, buf)
 }
 
-// carry has the answer of n bytes in buf carry the acknowledgement that was deferred, if it is all that leaves: within
-// a train no packet may be longer than the first. It returns the answer's length.
+// piggyback puts the deferred acknowledgement into the answer of n bytes in buf, if nothing else leaves: within a
+// train no packet may be longer than the first. It returns the answer's length.
 func (r *rc) piggyback(buf []byte, n int) int {
 	s := &r.responder
 	if !s.reorder.peerPiggybacks || r.qp.cfg.Shown || s.reply.deferred < deferBehind || r.requester.cur != r.qp.sq.tail || n+wire.PiggybackSize > int(min(piggybackMost, r.qp.mtu)) || !wire.Opcode(buf[0]).MayPiggyback() {
@@ -126,7 +126,7 @@ func (r *rc) request(now time.Duration, buf []byte) int {
 		if r.mtuSearch.due {
 			return r.sendMTUProbe(buf)
 		}
-		if r.fast.n > 0 && r.requester.cur != r.qp.sq.tail { // packets go on from there
+		if r.fast.n > 0 && r.requester.cur != r.qp.sq.tail { // SENDs by the fast path are under way, and packets follow them
 			r.fallBack(now)
 		}
 		return r.requester.transmit(now, buf)
@@ -218,10 +218,10 @@ func (r *rc) ackTimedOut(exhausted bool) {
 	r.probe()
 }
 
-// probe sends the oldest packet again that is not acknowledged, or the missing responses of a READ's chunk.
+// probe sends the oldest unacknowledged packet again, or requests the missing responses of a READ's chunk.
 func (r *rc) probe() {
 	rec := &r.recovery
-	if rec.Nxt() == rec.Una() { // held back by the pace
+	if rec.Nxt() == rec.Una() { // the pace holds all packets back
 		return
 	}
 	n := uint64(1)
@@ -234,7 +234,7 @@ func (r *rc) probe() {
 	r.requester.repeat()
 }
 
-// repeat sends everything from seq on again. It fails the QP if no retry is left.
+// repeat sends all packets from seq on again. It fails the QP if no retry is left.
 func (r *rc) repeat(now time.Duration, seq uint64) {
 	if !r.recovery.GoBack(now, seq) {
 		r.giveUp()

@@ -9,8 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// receiver puts the peer's SENDs and WRITEs together and carries them out, for all services. What a
-// refusal leads to is the service's own.
+// receiver reassembles the peer's SENDs and WRITEs and executes them, for all services. Each service has its own
+// consequence of a refusal.
 type receiver struct {
 	qp   *QP
 	epsn wire.PSN // the PSN expected next
@@ -23,7 +23,7 @@ type receiver struct {
 // message is a SEND or WRITE of which the first packet has come and the last has not.
 type message struct {
 	kind messageKind
-	recv *queue.Recv // SEND: where it goes
+	recv *queue.Recv // SEND: its receive
 	off  uint32      // bytes that have come
 	va   uint64      // WRITE
 	rkey verbs.RKey
@@ -43,12 +43,12 @@ type refusal struct {
 	nak    wire.NAKCode
 	rnr    bool
 	silent bool           // ends the connection without a NAK
-	status verbs.WCStatus // for the receive, if the message has one
+	status verbs.WCStatus // of the receive, if the message has one
 	cause  error
-	event  verbs.EventType // if it has none
+	event  verbs.EventType // if the message has no receive
 }
 
-// invalidRequest refuses a request. kind says to the program what kind of mistake it is.
+// invalidRequest refuses a request. kind is the mistake that the program's error names.
 func invalidRequest(kind error, format string, args ...any) *refusal {
 	return &refusal{
 		nak: wire.NAKInvalidRequest, status: verbs.WCRemInvReqErr, event: verbs.EventQPReqErr,
@@ -56,7 +56,7 @@ func invalidRequest(kind error, format string, args ...any) *refusal {
 	}
 }
 
-// notAllowed refuses an operation that the QP, whatever the memory region allows, does not take.
+// notAllowed refuses an operation that the QP does not allow, whatever the memory region allows.
 func notAllowed(op wire.Opcode, need verbs.Access) *refusal {
 	return invalidRequest(verbs.ErrQPAccess, "%v, and the QP does not allow %v: give it to Init or in ACCESS_FLAGS", op, need)
 }
@@ -65,7 +65,7 @@ func accessError(cause error) *refusal {
 	return &refusal{nak: wire.NAKRemoteAccessError, status: verbs.WCRemAccessErr, event: verbs.EventQPAccessErr, cause: cause}
 }
 
-// localError refuses a request for memory of this end's that is not as it should be. The peer has done nothing wrong.
+// localError refuses a request because of memory at this end. The peer has done nothing wrong.
 func localError(cause error) *refusal {
 	return &refusal{nak: wire.NAKRemoteOperationalError, status: verbs.WCLocProtErr, event: verbs.EventQPFatal, cause: cause}
 }
@@ -93,7 +93,7 @@ func (s *receiver) takeRecv() *queue.Recv {
 	return s.qp.cfg.Receives.Take()
 }
 
-// checkSequence checks that the packet fits the message under way, and its length its place.
+// checkSequence checks that the packet fits the message under way, and that its length fits its position.
 func (s *receiver) checkSequence(p *wire.Packet) *refusal {
 	op := p.Opcode
 	if op.StartsMessage() {
@@ -132,7 +132,7 @@ func (s *receiver) checkSequence(p *wire.Packet) *refusal {
 	return invalidRequest(verbs.ErrMalformed, "%v with %d bytes at a path MTU of %d", op, n, mtu)
 }
 
-// send carries out a packet of a SEND. Nothing has changed when it returns a refusal with rnr.
+// send executes a packet of a SEND. Nothing has changed when it returns a refusal with rnr.
 func (s *receiver) send(p *wire.Packet) *refusal {
 	q := s.qp
 	if p.Opcode.StartsMessage() {
@@ -164,8 +164,8 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 	m.off += n
 	if p.Opcode.HasInvalidate() {
 		if err := q.cfg.PD.Invalidate(verbs.RKey(p.InvalidateRKey), q.cfg.QPN); err != nil {
-			// An error of responder class J: the receive says so and the QP goes to ERR, but the
-			// peer, whose data have arrived, gets no NAK. Linux does the same.
+			// An error of responder class J: the receive fails and the QP goes to ERR, but the peer, whose data have
+			// arrived, gets no NAK. Linux does the same.
 			return &refusal{silent: true, status: verbs.WCRemInvReqErr, cause: err}
 		}
 	}
@@ -177,8 +177,8 @@ func (s *receiver) send(p *wire.Packet) *refusal {
 	return nil
 }
 
-// write carries out a packet of a WRITE. Nothing has changed when it returns a refusal with rnr. Only immediate
-// data cost a receive: IBTA C10-87.
+// write executes a packet of a WRITE. Nothing has changed when it returns a refusal with rnr. Only immediate data
+// cost a receive: IBTA C10-87.
 func (s *receiver) write(p *wire.Packet) *refusal {
 	m := s.msg
 	n := uint32(len(p.Payload))
@@ -239,10 +239,10 @@ func (s *receiver) start(psn wire.PSN) { s.epsn = psn }
 // pass moves on by n PSNs.
 func (s *receiver) pass(n int) { s.epsn = s.epsn.Add(n) }
 
-// placed notes that n bytes of a WRITE that is under way are in their place.
+// placed notes that n bytes of the WRITE under way have been placed.
 func (s *receiver) placed(n uint32) { s.msg.off += n }
 
-// badLength refuses a packet of a WRITE of size bytes, of which so many are left.
+// badLength refuses a packet of a WRITE of size bytes, of which left bytes are still to come.
 func badLength(p *wire.Packet, left, size uint32) *refusal {
 	return invalidRequest(verbs.ErrMalformed, "%v with %d bytes, and %d of %d are left of the WRITE", p.Opcode, len(p.Payload), left, size)
 }
@@ -291,7 +291,7 @@ func (s *receiver) complete(w *queue.Recv, p *wire.Packet, op verbs.WCOpcode, le
 	}
 }
 
-// succeed makes the completion of a receive that so many bytes have come for. The caller adds what else is to be said.
+// succeed makes the completion of a receive of length bytes. The caller fills in the other fields.
 func (s *receiver) succeed(w *queue.Recv, op verbs.WCOpcode, length uint32, solicited bool) *verbs.WC {
 	wc := s.qp.completeRecv(w, verbs.WCSuccess, op, solicited)
 	wc.ByteLen, wc.SrcQPN = length, s.qp.attr.DestQPN
@@ -306,8 +306,8 @@ func (s *receiver) dropMessage() {
 	s.msg = message{}
 }
 
-// fail takes the QP to the error state for a refusal. IBTA C9-222.1.1: a completion error if a work
-// request can be named, else an event.
+// fail takes the QP to the error state for a refusal. IBTA C9-222.1.1: a completion error if a work request can be
+// named, else an event.
 func (s *receiver) fail(r *refusal) {
 	q := s.qp
 	if w := s.msg.recv; w != nil {
@@ -319,8 +319,8 @@ func (s *receiver) fail(r *refusal) {
 	q.enterError(fmt.Errorf("a request of the peer was refused: %w", r.cause))
 }
 
-// flush completes the receives that the QP holds with WCFlushErr: that of the message under way, or
-// one that a dropped message has left.
+// flush completes the receives that the QP holds with WCFlushErr: the one of the message under way, or of a dropped
+// message.
 func (s *receiver) flush() {
 	for _, w := range [...]*queue.Recv{s.unused, s.msg.recv} {
 		if w != nil {

@@ -7,29 +7,30 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// hold is what a responder has of packets that came before others, between peers that repeat selectively and on
-// networks that route packets one by one. The middle of a WRITE that is under way goes to its place at once. All
-// else waits for its turn: SENDs and atomics, what belongs to a later message, and the last packet of a WRITE, behind
-// which programs that watch memory believe the rest to be there. So the order of effects is what it is without
-// losses, and completions are too. WRITEs whose senders have given up that order, by a mark, do not wait.
+// reorderBuffer has the packets of a responder that came before an earlier one, between peers that acknowledge
+// selectively and on networks that route packets one by one. TCP calls such a buffer the out-of-order queue. The
+// middle of a WRITE that is under way is placed at once. All other packets wait for their turn: SENDs and atomics,
+// packets of a later message, and the last packet of a WRITE, since programs that watch memory take the last byte as
+// a sign that the rest is there. So the order of effects and completions is the same as without losses. WRITEs whose
+// senders have given up that order, by a mark, do not wait.
 type reorderBuffer struct {
-	peerSACKs      bool  // the peer understands acknowledged ranges
-	peerPiggybacks bool  // and messages that carry an acknowledgement
+	peerSACKs      bool  // the peer acknowledges selectively
+	peerPiggybacks bool  // the peer understands piggybacked acknowledgements
 	n              int32 // packets that are held or placed
 	*reorderSlots
 }
 
-// early is those packets. It is made with the first: most QPs never hold one.
+// reorderSlots are those packets. They are made with the first: most QPs never hold one.
 type reorderSlots struct {
 	kept     int // packets with a copy
 	bits     [wire.MaxRanges / 64]uint64
 	slots    [][]byte // by PSN; a datagram, or nil where the packet was placed
 	taken    []byte   // the latest datagram that was taken out
-	buffers  Buffers  // where it goes then; nil before the first that is not short
+	buffers  Buffers  // where taken goes later; nil before the first packet that is not short
 	placed   [wire.MaxRanges / 64]uint64
-	messages [wire.MaxRanges / 64]uint64 // of placed: messages of their own
+	messages [wire.MaxRanges / 64]uint64 // of placed: the packet is a whole message
 	ackReqs  [wire.MaxRanges / 64]uint64 // of bits: the peer asks for an acknowledgement
-	packet   wire.Packet                 // that is taken out
+	packet   wire.Packet                 // the packet of taken
 	report   [wire.MaxRanges / 8]byte
 }
 
@@ -53,14 +54,14 @@ func (h *reorderBuffer) has(psn wire.PSN) bool {
 	return h.bits[word]&bit != 0
 }
 
-// Buffers is memory for packets that wait, *[MaxDatagram]byte each. A sync.Pool is one, for all QPs together, since each
+// Buffers is memory for held packets, *[MaxDatagram]byte each. A sync.Pool is one, for all QPs together, since each
 // needs some for a moment only.
 type Buffers interface {
 	Get() any
 	Put(buffer any)
 }
 
-// keep takes a packet that is to wait, into a buffer if it is not short. It reports false when there is no room.
+// keep holds a packet, in a buffer if the packet is not short. It reports false when there is no room.
 func (h *reorderBuffer) keep(p *wire.Packet, buffers Buffers) bool {
 	h.make()
 	if h.kept == maxHeld || len(p.Payload) > maxPacketData {
@@ -82,7 +83,7 @@ func (h *reorderBuffer) keep(p *wire.Packet, buffers Buffers) bool {
 	return true
 }
 
-// place takes note that a packet's data are in their place.
+// place notes that a packet's data have been placed.
 func (h *reorderBuffer) place(psn wire.PSN) {
 	h.make()
 	word, bit := slotOf(psn)
@@ -91,14 +92,14 @@ func (h *reorderBuffer) place(psn wire.PSN) {
 	h.n++
 }
 
-// placeWhole is place for a message of one packet.
+// placeMessage is place for a message of one packet.
 func (h *reorderBuffer) placeMessage(psn wire.PSN) {
 	h.place(psn)
 	word, bit := slotOf(psn)
 	h.messages[word] |= bit
 }
 
-// note takes note of what a packet asks for that is there, or has come again.
+// note notes that a packet in the buffer asks for an acknowledgement, if p does. p is that packet, or repeats it.
 func (h *reorderBuffer) note(p *wire.Packet) {
 	if p.AckReq {
 		word, bit := slotOf(p.PSN)
@@ -106,8 +107,8 @@ func (h *reorderBuffer) note(p *wire.Packet) {
 	}
 }
 
-// take takes out the packet with a PSN. It returns nil for one that was placed, and whether that was a message of
-// its own, and asks for an acknowledgement. The packet holds until the next call of take.
+// take takes out the packet with a PSN. For a packet that was placed it returns nil, whether the packet was a whole
+// message, and whether it asks for an acknowledgement. The packet is valid until the next call of take.
 func (h *reorderBuffer) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 	b, whole, asks := h.remove(psn)
 	if b == nil {
@@ -120,7 +121,7 @@ func (h *reorderBuffer) take(psn wire.PSN) (p *wire.Packet, whole, asks bool) {
 	return &h.packet, false, asks
 }
 
-// remove is take, with the packet as it came.
+// remove is take, with the datagram of the packet.
 func (h *reorderBuffer) remove(psn wire.PSN) (b []byte, whole, asks bool) {
 	word, bit := slotOf(psn)
 	asks = h.ackReqs[word]&bit != 0
@@ -144,7 +145,7 @@ func (h *reorderBuffer) remove(psn wire.PSN) (b []byte, whole, asks bool) {
 	return b, false, asks
 }
 
-// forget drops what came with n PSNs from one on.
+// forget drops the packets with n PSNs from psn on.
 func (h *reorderBuffer) forget(psn wire.PSN, n int) {
 	for range min(n, wire.MaxRanges-1) {
 		if h.has(psn) {
@@ -170,10 +171,10 @@ func (h *reorderBuffer) ranges(epsn wire.PSN) []byte {
 	return out[:(last/32+1)*4]
 }
 
-// ahead takes a packet that came before others. It reports false where the packet is dropped.
+// holdOutOfOrder takes a packet that came before an earlier one. It reports false where the packet is dropped.
 func (s *responder) holdOutOfOrder(p *wire.Packet) bool {
 	h, in := &s.reorder, &s.qp.receiver
-	if s.qp.run.packets > 0 { // it comes again packet by packet, with its data
+	if s.qp.run.packets > 0 { // the packet comes again, packet by packet, with its data
 		s.sackDue(p.PSN, false)
 		return false
 	}
@@ -202,8 +203,8 @@ func (s *responder) holdOutOfOrder(p *wire.Packet) bool {
 	return true
 }
 
-// due makes an acknowledgement with ranges due, unless a NAK is that tells the same or ends the connection, or the
-// peer does not know ranges. duplicate says that the packet had come before.
+// sackDue makes a selective acknowledgement due, unless a NAK is due that tells the same or ends the connection, or
+// the peer does not acknowledge selectively. duplicate says that the packet had come before.
 func (s *responder) sackDue(psn wire.PSN, duplicate bool) {
 	if !s.reorder.peerSACKs {
 		return
@@ -214,7 +215,7 @@ func (s *responder) sackDue(psn wire.PSN, duplicate bool) {
 	}
 }
 
-// executeHeld executes what was held and is next now.
+// executeHeld executes the held packets whose turn has come.
 func (s *responder) executeHeld() *refusal {
 	h, in := &s.reorder, &s.qp.receiver
 	filled := h.n > 0
@@ -239,20 +240,20 @@ func (s *responder) executeHeld() *refusal {
 	return nil
 }
 
-// placeOutOfOrder places the data of a packet from the middle of the WRITE that is under way, d packets ahead of
-// the expected one. It reports false where the packet is none such.
+// placeOutOfOrder places the data of a packet from the middle of the WRITE that is under way, d packets ahead of the
+// expected one. It reports false for any other packet.
 func (s *receiver) placeOutOfOrder(p *wire.Packet, d uint32) bool {
 	q, m := s.qp, &s.msg
 	if p.Opcode != wire.RCRDMAWriteMiddle || m.kind != writeMessage || len(p.Payload) != int(q.mtu) || p.PadCount != 0 {
 		return false
 	}
 	off := uint64(m.off) + uint64(d)*uint64(q.mtu)
-	if off+uint64(q.mtu) >= uint64(m.size) { // it belongs to a later message, or is the last, which is not the middle
+	if off+uint64(q.mtu) >= uint64(m.size) { // it belongs to a later message, or is the last packet
 		return false
 	}
 	span, err := q.cfg.PD.Open(m.rkey, q.cfg.QPN, m.va+off, uint64(q.mtu), verbs.AccessRemoteWrite)
 	if err != nil {
-		return false // refused in its turn
+		return false // the packet is refused in its turn
 	}
 	err = span.Place(p.Payload)
 	span.Release()

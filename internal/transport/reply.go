@@ -8,22 +8,22 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// reply is the acknowledgement that is due after all queued READ responses. Its packet is written
-// when it is sent, so that it covers what came in the meantime.
+// reply is the acknowledgement that is due after all queued READ responses. Its packet is written when it is sent, so
+// that it covers the requests that came in the meantime.
 //
-// An ACK does so for peers like us only. For others it covers no more than was asked for. Linux's requester
-// can miss what should wake it (rxe_requester's need_req_skb), and then its retransmission timer does, which
-// runs only while something is not acknowledged.
+// Only for an adverb does an ACK cover them. For other peers it covers no more than they asked for. Linux's requester
+// can miss its wake-up (rxe_requester's need_req_skb). Then its retransmission timer wakes it, which runs only while
+// something is not acknowledged.
 type reply struct {
 	kind      replyKind
 	deferred  uint8         // how many packets of SENDs may go before an ACK
 	syndrome  wire.Syndrome // of an RNR or fatal NAK
-	psn       wire.PSN      // refused, for a sequence NAK the last one that was dropped, or the one to acknowledge
+	psn       wire.PSN      // the refused PSN, for a sequence NAK the last one that was dropped, or the one to acknowledge
 	msn       uint32        // messages completed by psn, for an ACK
 	duplicate bool          // for ranges: psn had come before
 }
 
-// hold has an ACK follow packets of SENDs, up to deferBehind.
+// deferACK lets packets of SENDs go before the ACK, up to deferBehind.
 func (r *reply) deferACK() { r.deferred = deferBehind }
 
 // passed notes that a packet goes before the ACK.
@@ -37,12 +37,11 @@ const (
 	sequenceReply // NAK for epsn, if anything after it was dropped
 	rnrReply      // RNR NAK
 	fatalReply    // NAK that ends the connection
-	sackReply     // ACK, with what has come beyond it
+	sackReply     // ACK, with the ranges that have come beyond it
 )
 
-// duplicate answers a request that was executed before. READs are executed again, atomics
-// answered with the saved result, all else is acknowledged again. Answers go out in the order
-// of their PSNs: IBTA C9-110.
+// duplicate answers a request that was executed before. READs are executed again, atomics are answered with the saved
+// result, and all other requests are acknowledged again. Answers go out in the order of their PSNs: IBTA C9-110.
 func (s *responder) duplicate(p *wire.Packet) {
 	q := s.qp
 	switch {
@@ -64,8 +63,8 @@ func (s *responder) duplicate(p *wire.Packet) {
 	}
 }
 
-// duplicateRead answers a READ again, with what is in memory now. If the region is gone, a NAK tells so a peer
-// that still waits. One that does not, because the network repeated the request or held it back, does not heed
+// duplicateRead answers a READ again, with the current content of the memory. If the region is gone, a NAK tells a
+// peer that still waits. A peer that does not wait, because the network repeated the request or delayed it, ignores
 // the NAK: so the connection lives on.
 func (s *responder) duplicateRead(p *wire.Packet) {
 	q := s.qp
@@ -113,7 +112,7 @@ func (s *responder) transmit(now time.Duration, buf []byte) int {
 	q := s.qp
 	if e := s.responses.oldest(); e != nil {
 		if !e.atomic && (q.spent() || q.rate.Holds(now)) {
-			return 0 // and what is behind it waits too
+			return 0 // and the responses behind it wait too
 		}
 		run := s.readRun(e)
 		n := s.lend(e, run, buf)
@@ -160,7 +159,7 @@ func (s *responder) takeACK() (wire.PSN, wire.AETH) {
 	return s.acknowledgement(r)
 }
 
-// acknowledgement returns PSN and AETH of the ACK that r has become, or was from the beginning.
+// acknowledgement returns PSN and AETH of the ACK that r is now.
 func (s *responder) acknowledgement(r reply) (psn wire.PSN, aeth wire.AETH) {
 	psn, aeth = s.qp.receiver.epsn.Add(-1), s.ack()
 	if s.afterResponse {
@@ -174,7 +173,7 @@ func (s *responder) acknowledgement(r reply) (psn wire.PSN, aeth wire.AETH) {
 	return psn, aeth
 }
 
-// ackRanges writes an acknowledgement of what has come before others too.
+// sendSACK writes a selective acknowledgement.
 func (s *responder) sendSACK(p *wire.Packet, r reply, buf []byte) int {
 	epsn := s.qp.receiver.epsn
 	p.Opcode, p.PSN, p.AETH = wire.RCAckRanges, epsn, s.ack()
@@ -183,8 +182,8 @@ func (s *responder) sendSACK(p *wire.Packet, r reply, buf []byte) int {
 	return finish(buf, len(what.AppendTo(buf[:n])), 0)
 }
 
-// respond writes the next packet of e, the oldest of the queued READs and atomics. run is how many of a READ's may go
-// as one.
+// respond writes the next packet of e, the oldest of the queued READs and atomics. run is how many packets of a READ
+// may go as one.
 func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	q := s.qp
 	if e.atomic {
@@ -221,7 +220,7 @@ func (s *responder) respond(e *response, run uint32, buf []byte) int {
 	return finish(buf, h+int(size), p.PadCount)
 }
 
-// fetch fills dst with what the READ e asks for, from byte off of it on.
+// fetch fills dst with bytes of the READ e, from byte off of it on.
 func (s *responder) fetch(e *response, off uint32, dst []byte) *refusal {
 	q := s.qp
 	span, err := q.memory.Open(q.cfg.PD, e.rkey, q.cfg.QPN, e.va+uint64(off), uint64(len(dst)), verbs.AccessRemoteRead)
@@ -236,7 +235,7 @@ func (s *responder) fetch(e *response, off uint32, dst []byte) *refusal {
 	return nil
 }
 
-// opcode returns that of the next n packets of the READ e, as one.
+// opcode returns the opcode of the next n packets of the READ e, as one.
 func (e *response) opcode(n uint32) wire.Opcode {
 	return readOpcodes[position(uint64(e.sent), uint64(n), uint64(e.packets))]
 }
@@ -265,7 +264,7 @@ func (s *responder) pending() bool {
 	return e != nil && !e.atomic && s.qp.spent()
 }
 
-// ack is the AETH of an ACK: it announces the receives that are posted.
+// ack is the AETH of an ACK. It announces the receives that are posted.
 func (s *responder) ack() wire.AETH {
 	credits := uint8(wire.CreditsUnlimited)
 	if n := s.qp.cfg.Receives.Credits(); n >= 0 {

@@ -8,24 +8,24 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// requester cuts work requests into request packets, in the order that recovery asks for. It knows
-// the rules for what may start: fences, the limit of outstanding READs, and the peer's receives.
+// requester cuts work requests into request packets, in the order that recovery asks for. It knows the rules for
+// which requests may start: fences, the limit of outstanding READs, and the peer's receives.
 type requester struct {
 	rc  *rc
 	qp  *QP
 	cur uint64 // place of the work request that has recovery's nxt
 
-	// outstanding holds, in order, the ends of the READ requests and atomics that are on their way
-	// and not answered whole.
+	// outstanding holds, in order, the ends of the READ requests and atomics that are in flight and not answered
+	// whole.
 	outstanding []uint64
 
 	ackRequestedTo uint64 // sequence number after the last packet with AckReq
 
-	prechecked uint32 // how many more packets may go without a question in this turn: see transmitPrechecked
-	ends       bool   // the packet that is written is the last before a pause that the pace makes
-	corked     bool   // in this turn: see holds
+	prechecked uint32 // how many more packets may go in this turn without the checks of transmit: see transmitPrechecked
+	ends       bool   // the packet that is written is the last before a pause of the pacer
+	corked     bool   // in this turn: see corks
 	remainder  uint8  // packets that this turn leaves for the next train: see trainRemainder
-	uncorked   bool   // nothing is held any more
+	uncorked   bool   // nothing is corked any more
 
 	// creditLimit is how many messages the peer has receives for, counted like
 	// sendWQE.message. With noCreditLimit there is no limit.
@@ -79,7 +79,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 		return 0
 	}
 	if q.rate.IsPaced() && r.ackRequestedTo <= rec.Una() {
-		limit = max(limit, rec.InFlight()+1) // nothing on its way asks, and a window that was narrowed may be full
+		limit = max(limit, rec.InFlight()+1) // no packet in flight asks for an acknowledgement, and a window that was narrowed may be full
 	}
 	if rec.Bursts() && !w.hasResponse() {
 		var ok bool
@@ -109,7 +109,7 @@ func (r *requester) transmit(now time.Duration, buf []byte) int {
 	if q.rate.IsPaced() {
 		q.sent(now, n)
 	} else if (w.simple || r.continues(w)) && !rec.Bursts() && rec.Nxt() == rec.Max() {
-		limit = rec.Limit() // a READ may have been allowed more
+		limit = rec.Limit() // a READ may have raised the limit
 		room := rec.Room(limit, maxHeld)
 		if r.remainder > 0 {
 			room = min(room, q.sq.nextSeq-uint64(r.remainder)-rec.Nxt())
@@ -125,10 +125,10 @@ func (r *requester) turn() {
 	r.corked, r.prechecked, r.remainder = r.corks(), r.precheck(), r.trainRemainder()
 }
 
-// release ends all holding.
+// uncork ends all corking.
 func (r *requester) uncork() { r.uncorked = true }
 
-// skipPosted moves on behind all that is posted: it has left by another way, or never will.
+// skipPosted moves on behind all posted work requests: they have left by another way, or never will.
 func (r *requester) skipPosted() { r.cur = r.qp.sq.tail }
 
 // readPart returns how many packets of the READ w the next request asks for, from packet k on, and how many may be
@@ -137,23 +137,23 @@ func (r *requester) readPart(w *sendWQE, k, limit uint64) (count, most uint64) {
 	rec := &r.rc.recovery
 	again := rec.Nxt() < rec.Max()
 	if again && !r.rc.peerSACKs() {
-		// Linux refuses a repeat that begins before an earlier repeat of the same request. So each begins with the first
-		// response that is missing: none before it is needed any more.
+		// Linux refuses a repeat that begins before an earlier repeat of the same request. So each begins with the
+		// first response that is missing: none before that one is needed any more.
 		begin := w.seq + k/readChunk*readChunk
 		rec.LoseMissing(max(begin, rec.Una()), rec.Nxt())
 		k = rec.Nxt() - w.seq
 	}
 	count = chunkEnd(w, k) - k
 	if again && r.rc.peerSACKs() {
-		count = min(count, rec.LostRun()) // one like us answers for any part
+		count = min(count, rec.LostRun()) // an adverb answers for any part
 	} else if again {
 		count = rec.LostTo(rec.Nxt()+count) - rec.Nxt()
 	}
 	return count, rec.ReadLimit(count, readChunk, limit)
 }
 
-// overflowsPeer reports whether the peer, which repeats selectively, might have no room for the next packet, and drop it.
-// It keeps maxHeld packets, beside the middle of the WRITE that is under way there.
+// overflowsPeer reports whether the peer, which acknowledges selectively, might have no room for the next packet, and
+// drop it. The peer holds maxHeld packets, beside the middle of the WRITE that is under way there.
 func (r *requester) overflowsPeer() bool {
 	rec := &r.rc.recovery
 	from := max(rec.Una(), rec.Executed())
@@ -166,15 +166,15 @@ func (r *requester) overflowsPeer() bool {
 	return rec.Nxt() >= from+maxHeld
 }
 
-// continues reports whether what follows w's first packet may go without a question: packets with data, which the peer is
-// not to take from memory, and which have one path.
+// continues reports whether the packets behind w's first may go prechecked: packets with data that is not lent, on
+// one path.
 func (r *requester) continues(w *sendWQE) bool {
 	return !w.hasResponse() && w.fault == nil && r.qp.lending.may == nil && r.rc.recovery.Paths() == nil
 }
 
-// transmitPrechecked is transmit for a packet that follows another one in the same turn, or nothing: that of a brief work
-// request, or the next one of a message. Everything that transmit asks was answered for the one before, or by
-// precheck. The window has room for brisk packets more.
+// transmitPrechecked is transmit for a packet that follows another one in the same turn: the packet of a simple work
+// request, or the next one of a message. If the next packet is another, it sends nothing. All checks of transmit were
+// made for the packet before, or by precheck. The window has room for as many packets as prechecked says.
 func (r *requester) transmitPrechecked(now time.Duration, buf []byte) int {
 	q := r.qp
 	w := q.sq.at(r.cur)
@@ -206,8 +206,8 @@ func (r *requester) transmitPrechecked(now time.Duration, buf []byte) int {
 	return n
 }
 
-// precheck returns how many packets may go without a question at the beginning of a turn: a window, where nothing is
-// under way and nothing paces packets.
+// precheck returns how many packets may go prechecked at the beginning of a turn: a window, where no packet is in
+// flight and nothing paces packets.
 func (r *requester) precheck() uint32 {
 	q, rec, c := r.qp, &r.rc.recovery, r.rc
 	if rec.Una() != rec.Max() || r.cur == q.sq.tail || c.fast.n > 0 || q.rate.IsPaced() || rec.Bursts() || rec.Paths() != nil ||
@@ -217,18 +217,18 @@ func (r *requester) precheck() uint32 {
 	return uint32(rec.Limit())
 }
 
-// holds reports whether what is posted and not sent waits for more. Small messages that are posted one by
-// one cost a system call each, at both ends, unless several leave as one train. So while many packets are
-// on their way, short messages wait until they are as many, or a whole train. Every acknowledgement makes
-// them fewer, and the last packet on its way asks for one. So what waits leaves within a round trip. Inside a long
-// WRITE the last one need not ask, so long WRITEs do not wait, whatever their form. Nor does what follows few long
-// messages: it is often the word that they are there.
+// corks reports whether the posted messages that are not sent wait for more, as with Nagle's algorithm and TCP_CORK.
+// Small messages that are posted one by one cost a system call each, at both ends, unless several leave as one train.
+// So while many packets are in flight, short messages wait until they are as many, or a whole train. Every
+// acknowledgement reduces the number in flight, and the last packet in flight asks for one. So the messages that wait
+// leave within a round trip. Inside a long WRITE the last packet need not ask, so long WRITEs do not wait, whatever
+// their form. Nor does a message behind few long ones: it often tells the peer that those have arrived.
 func (r *requester) corks() bool {
 	rec := &r.rc.recovery
 	return rec.Max()-rec.Una() >= corkFrom && r.corksMore()
 }
 
-// corksMore is holds where so much is on its way.
+// corksMore is corks once so many packets are in flight.
 func (r *requester) corksMore() bool {
 	rec, sq := &r.rc.recovery, &r.qp.sq
 	flying := rec.InFlight()
@@ -244,16 +244,16 @@ func (r *requester) corksMore() bool {
 	return waiting < min(flying, corkMost) && (waiting+1)*length <= trainBytes
 }
 
-// mayCork reports whether there is something to send that was not sent yet, and may wait for more to be posted: enough
-// messages are on their way, whose acknowledgements call for it.
+// mayCork reports whether there is a new packet to send, and it may wait for more posts: enough messages are in
+// flight, whose acknowledgements end the wait.
 func (r *requester) mayCork() bool {
 	sq, rec := &r.qp.sq, &r.rc.recovery
 	return r.cur != sq.tail && r.cur-sq.head >= corkMessages && !r.uncorked && rec.Nxt() == rec.Max()
 }
 
-// trainRemainder returns how many packets of the latest WRITE, which has several, would leave behind the last whole train.
-// While much is on its way they wait for the next one, as what holds holds does: a datagram costs about as much as five
-// packets do in a train.
+// trainRemainder returns how many packets of the latest WRITE, which has several, would leave behind the last whole
+// train. While many packets are in flight the remainder waits for the next WRITE, as corked messages do: a datagram
+// costs about as much as five packets do in a train.
 func (r *requester) trainRemainder() uint8 {
 	rec, sq := &r.rc.recovery, &r.qp.sq
 	if rec.Max()-rec.Una() < remainderFrom || rec.InFlight() < remainderFrom || !r.mayCork() {
@@ -270,10 +270,10 @@ func (r *requester) trainRemainder() uint8 {
 	return 0
 }
 
-// splits reports whether each packet of w, which is about to be posted, goes as a WRITE ONLY. The packets of
-// a train have one length, but for the last. A WRITE FIRST is longer by its RETH than the packets behind it,
-// so that of short WRITEs every second packet would begin a train. With a RETH in each packet they are of one
-// length. The peer executes the same, and counts more messages. Where switches route packets one by one, all go so.
+// splits reports whether each packet of w, which is about to be posted, goes as a WRITE ONLY. The packets of a train
+// have one length, but for the last. A WRITE FIRST is longer by its RETH than the packets behind it, so that of short
+// WRITEs every second packet would begin a train. With a RETH in each packet all packets have one length. The peer
+// executes the same, and counts more messages. Where switches route packets one by one, all WRITEs are split.
 func (r *requester) splits(w *sendWQE) bool {
 	if w.op != verbs.OpRDMAWrite || r.qp.lending.may != nil {
 		return false
@@ -292,11 +292,11 @@ func (r *requester) nextAnswers() bool {
 	return r.cur != r.qp.sq.tail && Answers(r.qp.sq.at(r.cur).op)
 }
 
-// asked notes that all packets before seq have asked for an acknowledgement.
+// ackRequested notes that all packets before seq have asked for an acknowledgement.
 func (r *requester) ackRequested(seq uint64) { r.ackRequestedTo = seq }
 
-// seek moves cur to the work request that has recovery's nxt, or to a local operation before it that
-// is still to be carried out.
+// seek moves cur to the work request that has recovery's nxt, or to a local operation before it that is not executed
+// yet.
 func (r *requester) seek() {
 	nxt := r.rc.recovery.Nxt()
 	for sq := &r.qp.sq; r.cur != sq.tail; r.cur++ {
@@ -306,20 +306,20 @@ func (r *requester) seek() {
 	}
 }
 
-// rewind follows recovery's nxt back to una, from where everything is sent again.
+// rewind follows recovery's nxt back to una, from where all packets are sent again.
 func (r *requester) rewind() {
 	r.ackRequestedTo = r.rc.recovery.Nxt()
 	r.repeat()
 }
 
-// repeat follows recovery's nxt back to what is lost.
+// repeat follows recovery's nxt back to the first lost packet.
 func (r *requester) repeat() {
 	r.cur, r.prechecked = r.qp.sq.head, 0
 	r.seek()
 }
 
-// advanced follows recovery's una, which has moved on: beyond nxt if skipped, since what was about to be
-// repeated has arrived after all.
+// advanced follows recovery's una, which has moved on. If skipped, una is beyond nxt: the packets that were about to
+// be repeated have arrived.
 func (r *requester) advanced(skipped bool) {
 	rec := &r.rc.recovery
 	r.rc.keepAlive.acknowledged(rec.Una())
@@ -342,8 +342,7 @@ func (r *requester) fault(w *sendWQE, f *fault) {
 	r.rc.completer.failIfOldest()
 }
 
-// runLocal carries out the local operations that are next. It returns false if one of them has
-// to wait, or has failed.
+// runLocal executes the local operations that are next. It returns false if one of them has to wait, or has failed.
 func (r *requester) runLocal() bool {
 	q := r.qp
 	for r.cur != q.sq.tail {
@@ -377,7 +376,7 @@ func (r *requester) mayStart(w *sendWQE, k uint64) bool {
 	if k == 0 && rec.Nxt() == rec.Max() && q.attr.State == verbs.QPStateSQD {
 		return false // draining: nothing new starts
 	}
-	repeats := rec.Nxt() < rec.Max() // then what it had to wait for is past
+	repeats := rec.Nxt() < rec.Max() // then the packet has waited already
 	if k == 0 && w.flags&verbs.SendFence != 0 && len(r.outstanding) > 0 && !repeats {
 		return false // IBTA §10.8.3.3
 	}
@@ -431,18 +430,18 @@ func (r *requester) request(w *sendWQE, k, count uint64, buf []byte) int {
 	return len(p.AppendHeaders(buf[:0])) + wire.ICRCSize
 }
 
-// data writes the n packets of a SEND or WRITE from packet k on as one, which is most often one.
+// data writes the n packets of a SEND or WRITE from packet k on as one packet. n is mostly 1.
 func (r *requester) data(w *sendWQE, k, n uint64, buf []byte) (int, *fault) {
 	p := r.qp.header(0, psn(r.rc.recovery.Nxt()))
 	p.AckReq = r.requestsACK(w, k, n)
 	length, f := r.qp.dataPacket(p, w, k, n, buf)
-	if f == nil { // else an acknowledgement may be written in its place
+	if f == nil { // otherwise an acknowledgement may be written in its place
 		r.qp.standsFor(n)
 	}
 	return length, f
 }
 
-// asks reports whether the n packets of w from packet k on ask for an acknowledgement.
+// requestsACK reports whether the n packets of w from packet k on ask for an acknowledgement.
 func (r *requester) requestsACK(w *sendWQE, k, n uint64) bool {
 	rec := &r.rc.recovery
 	next := rec.Nxt() + n
@@ -457,7 +456,7 @@ func (r *requester) requestsACK(w *sendWQE, k, n uint64) bool {
 	return false
 }
 
-// lacksCredit reports whether w takes a receive, and the peer has announced none for it.
+// lacksCredit reports whether w takes a receive, and the peer has announced none for w.
 func (r *requester) lacksCredit(w *sendWQE) bool {
 	return w.message >= r.creditLimit && w.takesRecv()
 }

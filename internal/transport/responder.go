@@ -9,29 +9,28 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// responder takes the requests of a reliable connection: PSN, opcode sequence, access, length,
-// resources, key, then execution and acknowledgement. SENDs and WRITEs are the receiver's to carry out.
+// responder takes the requests of a reliable connection. It checks the PSN, opcode sequence, access, length,
+// resources and key, then executes and acknowledges the request. The receiver executes SENDs and WRITEs.
 type responder struct {
 	qp  *QP
 	msn uint32 // messages completed
 
-	// refused is set once a NAK for epsn has been sent. What follows is dropped silently until epsn
-	// comes again.
+	// refused is set once a NAK for epsn has been sent. All later packets are dropped silently until epsn comes
+	// again.
 	refused bool
-	// afterResponse says that the request before epsn is a READ or an atomic. Only its response may
-	// bear its PSN.
+	// afterResponse says that the request before epsn is a READ or an atomic. Only its response may bear its PSN.
 	afterResponse bool
 	repeated      repeatedSince
 
 	reply     reply
 	responses responses
 	reorder   reorderBuffer
-	peerPorts *[wire.MaxHelloPorts]uint16 // from which the peer says that it sends; nil if it has not
-	gapTimer  time.Duration               // when what is missing before the held packets is taken for a loss, Never if it is not
+	peerPorts *[wire.MaxHelloPorts]uint16 // the ports that the peer says it sends from; nil if it has not
+	gapTimer  time.Duration               // when the missing packets before the held ones count as lost; Never if they do not
 }
 
-// repeatedSince is what the peer has repeated since the latest answer.
-type repeatedSince struct{ request, read bool } // read: one with a response
+// repeatedSince says which kinds of requests the peer has repeated since the latest answer.
+type repeatedSince struct{ request, read bool } // read: a request with a response
 
 func (s *responder) reset() { *s = responder{qp: s.qp, gapTimer: Never} }
 
@@ -45,7 +44,7 @@ func (s *responder) handle(p *wire.Packet) {
 	case d > 0 && s.holdsOutOfOrder():
 		if !s.holdOutOfOrder(p) {
 			q.counters.OutOfOrder++
-			if s.reorder.n == 0 && !s.reorder.peerSACKs { // then nothing waits that could show the gap
+			if s.reorder.n == 0 && !s.reorder.peerSACKs { // then no packet waits that could show the gap
 				s.outOfOrder(p.PSN)
 			}
 		}
@@ -60,7 +59,7 @@ func (s *responder) handle(p *wire.Packet) {
 		s.duplicate(p)
 		return
 	}
-	q.receiver.established() // by the PSN: a packet that anybody can send proves nothing
+	q.receiver.established() // only now that the PSN fits: a packet that anybody can send proves nothing
 	r := s.execute(p)
 	q.run.end()
 	if r == recalled {
@@ -104,8 +103,7 @@ func (s *responder) reject(r *refusal) {
 	q.receiver.fail(r)
 }
 
-// execute carries a request with the expected PSN out. Nothing has changed when it returns a
-// refusal with rnr.
+// execute executes a request with the expected PSN. Nothing has changed when it returns a refusal with rnr.
 func (s *responder) execute(p *wire.Packet) *refusal {
 	in := &s.qp.receiver
 	if r := in.checkSequence(p); r != nil {
@@ -190,8 +188,8 @@ func (s *responder) atomic(p *wire.Packet) *refusal {
 	return nil
 }
 
-// pass moves on by the n PSNs of one packet. What has come with another PSN than the first of these is no request of the
-// peer, and must not stand for one that comes later.
+// pass moves on by the n PSNs of one packet. A held packet with a later PSN of these is no request of the peer, and
+// must not stand for one that comes later.
 func (s *responder) pass(n int) {
 	in := &s.qp.receiver
 	if n > 1 && s.reorder.n > 0 {
@@ -200,8 +198,8 @@ func (s *responder) pass(n int) {
 	in.pass(n)
 }
 
-// executedWithResponse moves on behind a READ or an atomic, which has so many PSNs. Its response
-// acknowledges all before it, so an ACK that is due is dropped.
+// executedWithResponse moves on behind a READ or an atomic, which has packets PSNs. Its response acknowledges all
+// requests before it, so an ACK that is due is dropped.
 func (s *responder) executedWithResponse(packets int) {
 	s.pass(packets)
 	s.msn = (s.msn + 1) & msnMask
@@ -223,7 +221,7 @@ func (s *responder) executed(ends, asks bool) {
 	}
 }
 
-// acknowledge makes an ACK of a SEND or WRITE packet due, unless a NAK is, which acknowledges as well.
+// acknowledge makes an ACK of a SEND or WRITE packet due, unless a NAK is due, which acknowledges the packet as well.
 func (s *responder) acknowledge(psn wire.PSN) {
 	switch r := &s.reply; {
 	case r.kind == noReply:
@@ -233,8 +231,8 @@ func (s *responder) acknowledge(psn wire.PSN) {
 	}
 }
 
-// abandon drops what was to be sent, but for an ACK that was deferred: it would have left already, and
-// the peer must not take for lost what was executed.
+// abandon drops the answers that are due, but for a deferred ACK: without the deferral it would have left already,
+// and the peer must not take executed requests for lost.
 func (s *responder) abandon() {
 	s.responses.clear()
 	if s.reply.deferred == 0 {

@@ -21,7 +21,7 @@ type response struct {
 	orig   uint64
 
 	replay bool // the request has come before
-	gone   bool // and not all of its memory is there any more: a NAK answers
+	gone   bool // and part of its memory is gone: a NAK answers
 }
 
 // end returns the PSN after the response.
@@ -29,21 +29,21 @@ func (e *response) end() wire.PSN { return e.psn.Add(int(e.packets)) }
 
 func (e *response) overlaps(o *response) bool { return e.psn.Less(o.end()) && o.psn.Less(e.end()) }
 
-// responses are the READs and atomics that are to be answered, in the order of their PSNs. They
-// remember the latest requests too, atomics with their results, for when the answers get lost.
+// responses are the READs and atomics that are to be answered, in the order of their PSNs. They keep the latest
+// requests too, atomics with their results, in case the answers get lost.
 type responses struct {
 	pending []response // from first on
 	first   int32
-	repeats int32      // of those pending, how many answer a repeated request
+	repeats int32      // how many of pending answer a repeated request
 	depth   int32      // max_dest_rd_atomic
 	next    int32      // the oldest of latest
 	latest  []response // as many as there were, up to depth; then a ring
 }
 
-// keepSent is how many answers that were sent are forgotten at a time.
+// keepSent is how many sent answers are forgotten at a time.
 const keepSent = 32
 
-// resize sets the depth. Room is made on use: the depth is often the largest that there is, and few use it.
+// resize sets the depth. Room is made on use: the depth is often the largest possible, and few programs use it.
 func (rs *responses) resize(depth int) {
 	rs.depth = int32(depth)
 	if len(rs.latest) < depth && rs.next != 0 {
@@ -52,8 +52,7 @@ func (rs *responses) resize(depth int) {
 	}
 }
 
-// full reports whether a new request is one too many. Repeated ones are the network's doing
-// and do not count.
+// full reports whether a new request is one too many. Repeated requests are the network's doing and do not count.
 func (rs *responses) full() bool { return len(rs.pending)-int(rs.first+rs.repeats) >= int(rs.depth) }
 
 func (rs *responses) none() bool { return len(rs.pending) == 0 }
@@ -76,7 +75,7 @@ func (rs *responses) drop() {
 	}
 }
 
-// forgetSent has pending begin with what is not sent.
+// forgetSent deletes the sent responses from pending.
 func (rs *responses) forgetSent() {
 	rs.pending = slices.Delete(rs.pending, 0, int(rs.first))
 	rs.first = 0
@@ -95,9 +94,9 @@ func (rs *responses) add(e response) {
 	rs.next = (rs.next + 1) % int32(len(rs.latest))
 }
 
-// replay inserts the answer to a repeated request. It takes the place of one that is being
-// given for the same PSNs, unless that goes on behind it: one like us repeats a part. When there are too many the
-// request is dropped, to be repeated, and changes nothing.
+// replay inserts the answer to a repeated request. It replaces an answer for the same PSNs, unless that answer ends
+// later: an adverb repeats a part. When there are too many, the request is dropped, to be repeated, and changes
+// nothing.
 func (rs *responses) replay(e response, epsn wire.PSN) {
 	if rs.repeats >= maxReplays {
 		return
@@ -139,9 +138,9 @@ func (rs *responses) find(match func(*response) bool) *response {
 	return nil
 }
 
-// repeatsRead reports whether e asks again for a READ that is among the latest, or for the rest of it from
-// the beginning of a packet on: IBTA §9.4.4. A PSN alone is no proof: whoever hits one could read any memory that the
-// QP's peer may read.
+// repeatsRead reports whether e repeats a READ that is among the latest, or the rest of it from the beginning of a
+// packet on: IBTA §9.4.4. A PSN alone is no proof: whoever guesses one could read any memory that the QP's peer may
+// read.
 func (rs *responses) repeatsRead(e *response, mtu uint32) bool {
 	return rs.find(func(o *response) bool {
 		k := e.psn.Diff(o.psn)

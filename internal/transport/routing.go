@@ -7,19 +7,20 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// SetAdaptiveRouting chooses what the QP, which is RC, makes of a network whose packets overtake one another: see
-// verbs.AdaptiveRouting, of which no value is left to a default.
+// SetAdaptiveRouting sets how the QP, which is RC, handles a network whose packets overtake one another: see
+// verbs.AdaptiveRouting. The caller has filled in the defaults.
 func (q *QP) SetAdaptiveRouting(r verbs.AdaptiveRouting) {
 	q.routing = r
 	if rc, ok := q.service.(*rc); ok && !r.Accept {
 		s := &rc.responder
-		if s.gapTimer != Never { // nothing waits any more
+		if s.gapTimer != Never { // no packet waits any more
 			s.gapTimedOut()
 		}
 	}
 }
 
-// waits reports whether what comes before its turn waits for it. Behind a refusal a peer that knows ranges repeats all.
+// holdsOutOfOrder reports whether a packet that comes before an earlier one is held. Behind a refusal a peer that
+// acknowledges selectively repeats all packets.
 func (s *responder) holdsOutOfOrder() bool {
 	if s.reorder.peerSACKs {
 		return !s.refused
@@ -27,8 +28,9 @@ func (s *responder) holdsOutOfOrder() bool {
 	return s.qp.routing.Accept
 }
 
-// setGapTimer starts the wait for packets that others have overtaken, if there are any, and ends that for what has come.
-// moved says that something has. A peer that knows no ranges repeats all from a NAK on, so a gap is reported late.
+// setGapTimer sets the timer for the missing packets before the held ones, and stops it when there are none. moved
+// says that the expected PSN has moved. A peer that does not acknowledge selectively repeats all packets from a NAK
+// on, so a gap is reported late.
 func (s *responder) setGapTimer(now time.Duration, moved bool) {
 	switch {
 	case s.reorder.n == 0 || s.reorder.peerSACKs:
@@ -44,13 +46,13 @@ func (s *responder) gapTimedOut() {
 	s.outOfOrder(s.qp.receiver.epsn)
 }
 
-// isMarked reports whether a packet is a WRITE that may be placed before what was sent earlier has come.
+// isMarked reports whether a packet is a WRITE that may be placed before earlier packets have come.
 func (s *responder) isMarked(p *wire.Packet) bool {
 	r := &s.qp.routing
 	return r.Accept && p.Opcode == wire.RCRDMAWriteOnly && p.Reserved()&r.Mark == r.Mark
 }
 
-// placeWhole places a WRITE of one packet before its turn. It reports false where the packet is to be refused, in
+// placeWriteOnly places a WRITE of one packet before its turn. It reports false if the packet is to be refused, in
 // its turn.
 func (s *receiver) placeWriteOnly(p *wire.Packet) bool {
 	n := len(p.Payload)
@@ -73,7 +75,7 @@ func (s *receiver) placeWriteOnly(p *wire.Packet) bool {
 	return true
 }
 
-// whole is the turn of a WRITE that was placed before.
+// executePlaced is the turn of a WRITE that was placed before.
 func (s *responder) executePlaced(asks bool) *refusal {
 	if s.qp.receiver.msg.kind != noMessage {
 		return invalidRequest(verbs.ErrMalformed, "%v inside another message", wire.RCRDMAWriteOnly)

@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// sender is the sending side of the services without acknowledgements, UC and UD. A work request is
-// complete when its last packet is sent (IBTA C9-180), so the oldest one is always the one under way.
+// sender is the sending side of the services without acknowledgements, UC and UD. A work request is complete when its
+// last packet is sent (IBTA C9-180), so only the oldest one can be under way.
 type sender struct {
 	qp   *QP
 	sent uint64 // packets of the oldest work request
@@ -16,8 +16,8 @@ type sender struct {
 
 func (s *sender) reset() { s.sent = 0 }
 
-// next returns the work request that has the next packet. It carries out local operations that come
-// first. It returns nil if nothing may go, or the turn is over.
+// next returns the work request that has the next packet. It first executes the local operations before that one. It
+// returns nil if nothing may go, or the turn is over.
 func (s *sender) next() *sendWQE {
 	q := s.qp
 	for s.pending() {
@@ -37,7 +37,7 @@ func (s *sender) next() *sendWQE {
 	return nil
 }
 
-// wrote takes note that a packet of w was written, or could not be. It returns the packet's length.
+// wrote takes note that a packet of w was written, or failed. It returns the packet's length.
 func (s *sender) wrote(w *sendWQE, n int, f *fault) int {
 	if f != nil {
 		s.fail(f)
@@ -52,8 +52,8 @@ func (s *sender) wrote(w *sendWQE, n int, f *fault) int {
 
 func (s *sender) idle() bool { return s.qp.sq.head == s.qp.sq.tail }
 
-// underway lets short messages wait for company. Long ones gain little, and nothing but the receiver's speed
-// bounds how many may come at once without loss.
+// underway lets short messages wait for others. Long ones gain little, and only the receiver's speed bounds how many
+// may come at once without loss.
 func (s *sender) underway(limit uint64) bool {
 	sq := &s.qp.sq
 	return sq.head == sq.tail || sq.nextSeq-sq.at(sq.head).seq < limit && sq.at(sq.tail-1).length <= shortMessage
@@ -76,8 +76,8 @@ func (s *sender) done() {
 	s.qp.reportDrained()
 }
 
-// fail completes the oldest work request with an error and takes the send queue, and it alone,
-// to the error state. Of a message that was begun the peer never sees the end, and drops it.
+// fail completes the oldest work request with an error and takes the send queue alone to the error state. The peer
+// never sees the end of a message that was begun, and drops it.
 func (s *sender) fail(f *fault) {
 	q := s.qp
 	s.sent = 0
@@ -86,7 +86,7 @@ func (s *sender) fail(f *fault) {
 	q.flushSend()
 }
 
-// What is the same for UC and UD, and simple without acknowledgements.
+// These methods are the same for UC and UD, and simple without acknowledgements.
 
 func (s *sender) startReceiving()                 {}
 func (s *sender) startSending()                   {}
@@ -106,7 +106,7 @@ func (q *QP) receives() bool {
 	return false
 }
 
-// executeLocal carries out a local operation.
+// executeLocal executes a local operation.
 func (q *QP) executeLocal(w *sendWQE) *fault {
 	var err error
 	if w.op == verbs.OpBindMW {

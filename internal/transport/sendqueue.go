@@ -17,7 +17,7 @@ type sendWQE struct {
 	flags      verbs.SendFlags
 	simple     bool   // a SEND, WRITE or READ of one packet or an atomic, without a fence: see requester.transmitPrechecked
 	split      bool   // each packet is a message of its own: see requester.splits
-	mark       uint16 // of these packets, or 0: adaptive routing
+	mark       uint16 // of a split WRITE's packets, or 0: adaptive routing
 	executed   bool   // local operations: done, and may complete in its turn
 	imm        uint32
 	invalidate verbs.RKey // OpSendWithInv, OpLocalInv
@@ -33,8 +33,8 @@ type sendWQE struct {
 	cold  *coldWQE // or nil
 }
 
-// rare is what most work requests lack. It lies apart: so a ring of short messages is half as large, and stays in the
-// cache.
+// coldWQE has the fields that most work requests lack, apart from the hot ones: so a ring of short messages is half
+// as large, and stays in the cache.
 type coldWQE struct {
 	compareAdd uint64 // atomics
 	swap       uint64
@@ -46,13 +46,13 @@ type coldWQE struct {
 	qkey    verbs.QKey
 }
 
-// seqBase keeps sequence numbers away from 0, so that a PSN before the first one is no wrap.
+// seqBase keeps sequence numbers away from 0, so that a PSN before the first one does not wrap.
 const seqBase = 1 << 24
 
 // countSplit counts the messages of w, the latest, whose packets go as WRITEs of their own.
 func (sq *sendQueue) countSplit(w *sendWQE) { sq.messages += w.packets - 1 }
 
-// skip takes a sequence number, and a message, that are no work request's.
+// skip takes a sequence number, and a message, without a work request.
 func (sq *sendQueue) skip() (seq uint64) {
 	seq = sq.nextSeq
 	sq.nextSeq++
@@ -78,7 +78,7 @@ func (w *sendWQE) isAtomic() bool {
 	return w.op == verbs.OpAtomicCmpSwap || w.op == verbs.OpAtomicFetchAdd
 }
 
-// isLocal reports whether w is carried out here and sends no packet.
+// isLocal reports whether w is executed here and sends no packet.
 func (w *sendWQE) isLocal() bool { return w.op == verbs.OpLocalInv || w.op == verbs.OpBindMW }
 
 // takesRecv reports whether w takes a receive of the peer.
@@ -99,15 +99,15 @@ func (w *sendWQE) takesRecv() bool {
 // The ring grows while work requests are under way, up to the room that was granted.
 type sendQueue struct {
 	wqes      []sendWQE // a power of two, or none before INIT
-	cold      []coldWQE // of the WQEs; none before the first that has something rare
-	datagrams bool      // UD: each has
+	cold      []coldWQE // of the WQEs; none before the first WQE that needs one
+	datagrams bool      // UD: each WQE has a coldWQE
 	sges      []verbs.SGE
 	maxSGE    int
 	inline    []byte
 	maxInline int32
-	most      int32 // WQEs that there may be
+	most      int32 // the most WQEs
 
-	freed        *atomic.Uint64 // set by polling
+	freed        *atomic.Uint64 // polling moves it on
 	head, tail   uint64
 	lastSignaled uint64 // place of the newest signaled WQE, plus 1
 
@@ -115,7 +115,7 @@ type sendQueue struct {
 	messages uint64
 }
 
-// newSendQueue makes the ring. cap is what was granted.
+// newSendQueue makes the ring. cap has the granted sizes.
 func newSendQueue(typ verbs.QPType, cap verbs.QPCap, firstSeq uint64) sendQueue {
 	sq := sendQueue{
 		datagrams: typ == verbs.QPTypeUD,
@@ -137,8 +137,8 @@ func (sq *sendQueue) make(n int) {
 	sq.cold = nil
 }
 
-// grow makes a ring that is twice as large. Work requests that are in the queue keep what they have of the smaller one:
-// their SGEs, inline data and what is rare.
+// grow makes a ring that is twice as large. Work requests in the queue keep their part of the smaller one: their
+// SGEs, inline data and coldWQE.
 func (sq *sendQueue) grow() {
 	old := *sq
 	sq.make(2 * len(old.wqes))
@@ -149,7 +149,7 @@ func (sq *sendQueue) grow() {
 
 func (sq *sendQueue) at(place uint64) *sendWQE { return &sq.wqes[place&uint64(len(sq.wqes)-1)] }
 
-// full explains why there is no room for one more, or returns nil: there is room then.
+// full returns why there is no room for one more, or nil if there is room.
 func (sq *sendQueue) full() error {
 	if sq.tail-sq.freed.Load() < uint64(len(sq.wqes)) {
 		return nil
@@ -157,7 +157,7 @@ func (sq *sendQueue) full() error {
 	return sq.makeRoom()
 }
 
-// makeRoom is full where the ring has no room as it is. Apart, it lets the compiler inline full.
+// makeRoom is full where the ring has no room as it is. A function of its own lets the compiler inline full.
 func (sq *sendQueue) makeRoom() error {
 	if len(sq.wqes) < int(sq.most) {
 		sq.grow()
@@ -224,14 +224,14 @@ func (sq *sendQueue) unpush(w *sendWQE) {
 	sq.nextSeq, sq.messages = w.seq, w.message
 }
 
-// simpleOps and coldOps are the operations of brief work requests, and those that have something rare.
+// simpleOps are the operations of simple work requests, and coldOps those with a coldWQE.
 const (
 	simpleOps = 1<<verbs.OpRDMAWrite | 1<<verbs.OpRDMAWriteWithImm | 1<<verbs.OpSend | 1<<verbs.OpSendWithImm | 1<<verbs.OpRDMARead | 1<<verbs.OpAtomicCmpSwap |
 		1<<verbs.OpAtomicFetchAdd
 	coldOps = 1<<verbs.OpAtomicCmpSwap | 1<<verbs.OpAtomicFetchAdd | 1<<verbs.OpBindMW
 )
 
-// copyCold copies what is rare in a work request to where w, which is at a place, has it.
+// copyCold copies the cold fields of a work request to the coldWQE of w, which is at place.
 func (sq *sendQueue) copyCold(w *sendWQE, place uint64, wr *verbs.SendWR) {
 	if sq.cold == nil {
 		sq.cold = make([]coldWQE, len(sq.wqes))
@@ -240,7 +240,7 @@ func (sq *sendQueue) copyCold(w *sendWQE, place uint64, wr *verbs.SendWR) {
 	w.cold = r
 	r.compareAdd, r.swap, r.destQPN, r.qkey = wr.CompareAdd, wr.Swap, wr.RemoteQPN, wr.RemoteQKey
 	if wr.Bind != nil {
-		r.bind = *wr.Bind // the program may reuse its own once the post is done
+		r.bind = *wr.Bind // the program may reuse wr.Bind once the post is done
 		if w.op == verbs.OpBindMW {
 			mem.Promise(&r.bind)
 		}
@@ -254,9 +254,9 @@ func (sq *sendQueue) inlineSpace(place uint64, n uint32) []byte {
 	return sq.inline[int(place)*int(sq.maxInline):][:n:n]
 }
 
-// packetsFor returns how many packets a message takes: an empty one takes one as well.
+// packetsFor returns how many packets a message takes. An empty one takes one as well.
 func packetsFor(length, mtu uint32) uint64 {
-	if length <= mtu { // most are, and a division is slow
+	if length <= mtu { // most messages, and a division is slow
 		return 1
 	}
 	return (uint64(length) + uint64(mtu) - 1) / uint64(mtu)

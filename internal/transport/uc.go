@@ -10,7 +10,7 @@ import (
 // uc is an unreliable connection: SENDs and WRITEs of any length, without acknowledgements.
 type uc struct {
 	sender
-	counted bool // the message of which packets are coming was dropped, and counted
+	counted bool // the message whose packets are coming was dropped, and counted
 }
 
 func newUC(q *QP) *uc { return &uc{sender: sender{qp: q}} }
@@ -35,9 +35,9 @@ func (u *uc) nextTimeout() time.Duration      { return u.qp.rate.NextTimeout() }
 func (u *uc) handleTimeout(now time.Duration) { u.qp.rate.Served(now) }
 func (u *uc) stop()                           { u.qp.rate.Reset() }
 
-// handle takes a packet. A message of which a packet is missing, or that cannot be placed, is dropped
-// without a word, and its receive serves the next one. Such a packet makes no progress, and neither
-// does one behind a gap.
+// handle takes a packet. A message of which a packet is missing, or that cannot be placed, is dropped without an
+// answer, and its receive serves the next one. Such a packet makes no progress, and neither does a packet behind a
+// gap.
 func (u *uc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	q := u.qp
 	if p.Opcode == wire.CNP {
@@ -56,7 +56,7 @@ func (u *uc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	in := &q.receiver
 	in.established()
 	inSequence := p.PSN == in.epsn
-	missed := p.PSN.Diff(in.epsn) // below 0: it comes again, or late
+	missed := p.PSN.Diff(in.epsn) // below 0: the packet is a repeat, or late
 	q.counters.MissedPackets += uint64(max(0, missed))
 	if !inSequence || p.Opcode.StartsMessage() {
 		if in.msg.kind != noMessage {
@@ -83,7 +83,7 @@ func (u *uc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 		return inSequence
 	case r.nak == wire.NAKRemoteOperationalError:
 		q.counters.refused(r)
-		in.fail(r) // memory of this end's is at fault, and would be for the next message
+		in.fail(r) // memory at this end is at fault, and would fail the next message too
 		return false
 	case r.rnr:
 		q.counters.NoReceive++
@@ -97,8 +97,8 @@ func (u *uc) handle(now time.Duration, p *wire.Packet) (progress bool) {
 	return false
 }
 
-// lose counts a message of which a packet is missing, once: when the message is dropped or, if its first
-// packet was lost already, when its last one comes.
+// lose counts a message of which a packet is missing, once: when the message is dropped or, if its first packet was
+// lost already, when its last one comes.
 func (u *uc) lose() {
 	if !u.counted {
 		u.qp.counters.LostMessages++

@@ -28,7 +28,7 @@ func (u *ud) transmit(_ time.Duration, buf []byte) int {
 	q := u.qp
 	w := u.next()
 	for w != nil && w.length > maxPacketData {
-		u.done() // IBTA C10-93.1.1: nothing is sent, and nothing said
+		u.done() // IBTA C10-93.1.1: nothing is sent, and no error raised
 		w = u.next()
 	}
 	if w == nil {
@@ -41,7 +41,7 @@ func (u *ud) transmit(_ time.Duration, buf []byte) int {
 	p := q.header(op, psn(w.seq))
 	way := w.cold
 	p.DestQP = uint32(way.destQPN)
-	p.AckReq = true // as Linux has it; nobody answers
+	p.AckReq = true // as Linux does; nobody answers
 	p.DETH = wire.DETH{QKey: uint32(u.qkey(way.qkey)), SrcQP: uint32(q.cfg.QPN)}
 	u.ah = way.ah
 	n, f := q.payload(p, w, 0, w.length, buf)
@@ -58,15 +58,15 @@ func (u *ud) qkey(asked verbs.QKey) verbs.QKey {
 	return asked
 }
 
-// handle takes a packet of a connected service, which is none for a UD QP.
+// handle takes a packet of a connected service. A UD QP drops it.
 func (u *ud) handle(time.Duration, *wire.Packet) (progress bool) {
 	u.qp.counters.Unexpected++
 	return false
 }
 
-// HandleDatagram takes a UD packet. The caller has checked its ICRC, destination QPN and P_Key. grh is
-// what stands before the payload in the receive buffer. HandleDatagram returns false if it dropped the
-// packet for its Q_Key, which a port counts.
+// HandleDatagram takes a UD packet. The caller has checked its ICRC, destination QPN and P_Key. grh is written before
+// the payload into the receive buffer. HandleDatagram returns false if it dropped the packet for its Q_Key, which a
+// port counts.
 func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
 	if !q.receives() {
 		return true
@@ -81,7 +81,8 @@ func (q *QP) HandleDatagram(p *wire.Packet, grh *[verbs.GRHSize]byte) bool {
 	}
 	in := &q.receiver
 	n := uint32(len(p.Payload))
-	// Datagrams come from anybody: one that is too long must not cost a receive, nor keep it from the other QPs of an SRQ.
+	// Datagrams come from anybody: a datagram that is too long must not cost a receive, nor keep that receive from
+	// the other QPs of an SRQ.
 	w, short := q.cfg.Receives.TakeFor(verbs.GRHSize + n)
 	switch {
 	case short:
