@@ -7,14 +7,14 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestDeferACK: an acknowledgement that was deferred follows a train of SENDs, or of WRITEs with immediate data, and
-// no more, also when there are more. It does not follow a WRITE, which is no answer, and which the peer may refuse.
-// One that has company does not wait.
+// TestDeferACK: a deferred acknowledgement follows a train of SENDs, or of WRITEs with immediate data, but at most
+// one train. It does not follow a WRITE, which is no answer, and which the peer may refuse. If another packet leaves
+// anyway, the acknowledgement does not wait.
 func TestDeferACK(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		posts  int // of b, after a's SEND came
-		write  int // which of them is a WRITE, from 1
+		write  int // which of the posts is a WRITE, from 1
 		at     int // the place of the acknowledgement among b's packets
 		read   bool
 		defers bool
@@ -65,7 +65,7 @@ func TestDeferACK(t *testing.T) {
 	}
 }
 
-// TestDeferACKTimer: an acknowledgement waits only where the timeout bears it, or there is none.
+// TestDeferACKTimer: an acknowledgement is deferred only where the acknowledge timeout is long, or there is none.
 func TestDeferACKTimer(t *testing.T) {
 	for _, tt := range []struct {
 		s    setup
@@ -103,16 +103,16 @@ func TestDeferredACKOutlives(t *testing.T) {
 	}
 }
 
-// TestAnswerPiggybacksACK: between ends that have greeted each other, an answer that leaves alone carries the deferred
-// acknowledgement, which completes the peer's message first.
+// TestAnswerPiggybacksACK: between ends that have exchanged hellos, an answer that leaves alone piggybacks the
+// deferred acknowledgement, which completes the peer's message first.
 func TestAnswerPiggybacksACK(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		strange bool   // the ends have not greeted each other
-		shown   string // by the devices with these names somebody looks at packets
+		strange bool   // the ends have exchanged no hellos
+		shown   string // the devices with these names show their packets
 		answers []int
-		carries int // which of b's packets does, or -1
-		packets int // of b
+		carries int // which of b's packets piggybacks the acknowledgement, or -1
+		packets int // sent by b
 		mtu     verbs.MTU
 	}{
 		{"one", false, "", []int{8}, 0, 1, verbs.MTU2048},
@@ -163,8 +163,8 @@ func TestAnswerPiggybacksACK(t *testing.T) {
 	}
 }
 
-// TestPiggybackedACKLost: an answer that is lost with the acknowledgement that it carries comes again, and what it answered
-// is acknowledged.
+// TestPiggybackedACKLost: an answer that is lost with its piggybacked acknowledgement comes again, and the message
+// that it answered is acknowledged.
 func TestPiggybackedACKLost(t *testing.T) {
 	p := newPair(t, setup{selective: true})
 	p.a.postRecv(1, p.a.mem.sge(0, 8))
@@ -192,8 +192,7 @@ func TestPiggybackedACKLost(t *testing.T) {
 	p.b.polled(1)
 }
 
-// TestPiggybackedNAK: nothing but an acknowledgement is carried. What else a peer says so counts for nothing, and its
-// message is taken.
+// TestPiggybackedNAK: only an acknowledgement may be piggybacked. Anything else is ignored, and the message is taken.
 func TestPiggybackedNAK(t *testing.T) {
 	p := newPair(t, setup{})
 	p.b.postRecv(1, p.b.mem.sge(0, 8))

@@ -76,8 +76,8 @@ func benchOps(m *bench) map[string]verbs.SendWR {
 	}
 }
 
-// TestAllocs: from Post to the completion nothing is allocated, but for what a window opens while it
-// is bound: readers without a lock need that to be a value of its own.
+// TestAllocs: from Post to the completion nothing is allocated, but for the state of a bound window: readers without
+// a lock need it to be a value of its own.
 func TestAllocs(t *testing.T) {
 	const label = windowKey + 1
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD} {
@@ -170,7 +170,7 @@ func BenchmarkFetchAdd(b *testing.B) {
 	benchmark(b, setup{rd: 16}, 8, func(m *bench) verbs.SendWR { return addWR(1, m.b.mem.remote(0), 1, m.a.mem.sge(0, 8)) })
 }
 
-// benchmark posts work requests in batches of 64, of which the last is signaled.
+// benchmark posts work requests in batches of 64, the last of which is signaled.
 func benchmark(b *testing.B, s setup, size int, wr func(m *bench) verbs.SendWR) {
 	m := newBench(b, s)
 	w := wr(m)

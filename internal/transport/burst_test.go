@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// inBursts returns a pair of which a sends in bursts.
+// inBursts returns a pair whose end a sends in bursts.
 func inBursts(t *testing.T) *pair {
 	p := newPair(t, setup{mtu: verbs.MTU256, fresh: true})
 	rec := &p.a.rc().recovery
@@ -18,8 +18,9 @@ func inBursts(t *testing.T) *pair {
 	return p
 }
 
-// TestBurst: toward a peer that goes back a burst leaves at once, its last packet alone asks, and the next one follows
-// when all of it is acknowledged, not before. What is posted meanwhile waits.
+// TestBurst: toward a peer that goes back a burst leaves at once, and only its last packet asks for an
+// acknowledgement. The next burst follows when all of the first is acknowledged, not before. Work requests that are
+// posted meanwhile wait.
 func TestBurst(t *testing.T) {
 	p := inBursts(t)
 	const packets = 2*recovery.BurstWindow + 3
@@ -30,7 +31,7 @@ func TestBurst(t *testing.T) {
 	type burst struct {
 		at   time.Duration
 		n    int
-		asks []int // the places of those that do
+		asks []int // the places of the packets that ask
 	}
 	var bursts []burst
 	for _, s := range p.packets(p.a, 0) {
@@ -75,7 +76,7 @@ func TestBurstBesideREAD(t *testing.T) {
 	}
 }
 
-// TestBurstEnds: where losses have become rare, the window has grown, and it slides again.
+// TestBurstEnds: where losses have become rare, the window has grown, and slides again.
 func TestBurstEnds(t *testing.T) {
 	p := inBursts(t)
 	rec := &p.a.rc().recovery
@@ -90,8 +91,8 @@ func TestBurstEnds(t *testing.T) {
 	}
 }
 
-// wakingHost is a path to a host that needs long to wake for a packet, unless it comes right behind another one, as an
-// emulated guest does.
+// wakingHost is a path to a host that needs long to wake for a packet, as an emulated guest does, unless the packet
+// comes right behind another one.
 type wakingHost struct {
 	rnd        *rand.Rand
 	loss       float64
@@ -120,7 +121,7 @@ func (h *wakingHost) route(p *pair) func(from *node, _ int, pkt *wire.Packet) []
 	}
 }
 
-// TestBurstsToHostThatWakes: bursts are found to be better there, and bring more than a window that slides, without
+// TestBurstsToHostThatWakes: to such a host bursts prove better, and bring more than a window that slides, without
 // more repeats.
 func TestBurstsToHostThatWakes(t *testing.T) {
 	const size, count = 64 << 10, 512

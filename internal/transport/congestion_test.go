@@ -54,8 +54,8 @@ func TestNarrowReads(t *testing.T) {
 	}
 }
 
-// TestControlEndsWait: what one congestion control has held back goes as soon as another one takes its place. At the
-// least rates the wait may be a second.
+// TestControlEndsWait: packets that one congestion control has held back go as soon as another one takes its place.
+// At the least rates the wait may be a second.
 func TestControlEndsWait(t *testing.T) {
 	for _, held := range []verbs.CongestionControl{verbs.CongestionDelay, verbs.CongestionDCQCN} {
 		p := newPair(t, setup{})

@@ -6,8 +6,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// flying makes a pair of which a has n short WRITEs on their way. post posts one more and gives a turn, and
-// returns how many packets a sent then.
+// flying makes a pair whose end a has n short WRITEs in flight. post posts one more and gives a turn, and returns how
+// many packets a sent then.
 func flying(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) int) {
 	t.Helper()
 	p = newPair(t, s)
@@ -28,8 +28,8 @@ func flying(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) i
 	}
 }
 
-// TestCork: while many packets are on their way, short messages wait until they are as many.
-// They leave too when acknowledgements come, and are not forgotten.
+// TestCork: while many packets are in flight, short messages wait until they are as many. They leave too when
+// acknowledgements come, and are not forgotten.
 func TestCork(t *testing.T) {
 	t.Run("write", func(t *testing.T) {
 		testCork(t, func(p *pair) verbs.SendWR { return writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8)) })
@@ -64,17 +64,17 @@ func testCork(t *testing.T, message func(p *pair) verbs.SendWR) {
 	p.a.polled(n + n + 1)
 }
 
-// TestTrainRemainder: of long WRITEs whole trains leave, while much is on its way. What is over leaves with the next one,
-// or when acknowledgements come.
+// TestTrainRemainder: while many packets are in flight, only whole trains of long WRITEs leave. The remainder leaves
+// with the next WRITE, or when acknowledgements come.
 func TestTrainRemainder(t *testing.T) {
 	const train, packets = 15, 16 // of 4096 bytes
 	for _, tt := range []struct {
 		name string
-		n    int // on their way
+		n    int // in flight
 		want []int
 	}{
 		{"much on its way", remainderFrom, []int{train, train, train}},
-		{"less on its way", remainderFrom - 1, []int{packets, train, train}}, // which makes it much
+		{"less on its way", remainderFrom - 1, []int{packets, train, train}}, // remainderFrom with these
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, tt.n)
@@ -95,7 +95,7 @@ func TestTrainRemainder(t *testing.T) {
 	}
 }
 
-// TestTrainRemainderNot: what is not left.
+// TestTrainRemainderNot: no remainder waits.
 func TestTrainRemainderNot(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -122,12 +122,12 @@ func TestTrainRemainderNot(t *testing.T) {
 	}
 }
 
-// TestCorkNot: what does not wait, though many packets are on their way.
+// TestCorkNot: these messages do not wait, though many packets are in flight.
 func TestCorkNot(t *testing.T) {
 	const n = 40
 	for _, tt := range []struct {
 		name  string
-		n     int // packets on their way
+		n     int // packets in flight
 		wr    func(p *pair) verbs.SendWR
 		sends int
 	}{

@@ -20,8 +20,8 @@ func TestDelayStartsRTS(t *testing.T) {
 	}
 }
 
-// TestNarrowedAtOnce: a window that becomes one packet while a part of a message is on its way that asks for no
-// acknowledgement does not wait for a probe: one packet more goes, and asks.
+// TestNarrowedAtOnce: a window becomes one packet while a part of a message is in flight that asks for no
+// acknowledgement. The QP does not wait for a probe: one packet more goes, and asks.
 func TestNarrowedAtOnce(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	q := p.a.qp

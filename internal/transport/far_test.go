@@ -6,9 +6,10 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestFarWindow: on a path that is long and holds more than the largest window elsewhere, the window grows until it
-// holds what the peer keeps. Where a packet is lost, a WRITE's successors wait for it, so no more than that can follow
-// until it was sent again. A peer that goes back would have to be sent all of it again.
+// TestFarWindow: on a path that is long and has a large bandwidth-delay product, the window grows beyond the largest
+// window elsewhere, up to the number of packets that the peer holds. The packets behind a lost WRITE packet wait at
+// the peer, so no more than those can follow until it was sent again. To a peer that goes back all of them would have
+// to be sent again.
 func TestFarWindow(t *testing.T) {
 	const bytes = 256 << 20
 	long := lossCase{name: "long", oneWay: 12500 * us}

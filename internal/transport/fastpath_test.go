@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// fastRecord is what takes the fast path: a message, an ACK, or both.
+// fastRecord is a record of the fast path: a message, an ACK, or both.
 type fastRecord struct {
 	*Message // or nil
 	data     []byte
@@ -44,7 +44,7 @@ func (p *pair) sendFast(e *node, r *fastRecord) {
 	p.launch(s, l, inFlight{fast: r})
 }
 
-// packet is what a record stands for.
+// packet returns the packet that a record stands for.
 func (r *fastRecord) packet() *wire.Packet {
 	if r.Message == nil {
 		return &wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: r.acked}, AETH: r.aeth}
@@ -56,7 +56,7 @@ func (r *fastRecord) packet() *wire.Packet {
 	return pkt
 }
 
-// receiveFast does with a record what a device does.
+// receiveFast handles a record as a device does.
 func (p *pair) receiveFast(to *node, r *fastRecord, l *loan) {
 	if r.Message == nil {
 		if !to.qp.AcknowledgeFast(p.now, r.acked, r.aeth) {
@@ -92,11 +92,12 @@ func (p *pair) posts(from, n int) {
 // took returns how many of a's SENDs are under way by the fast path.
 func (p *pair) took() int { return int(p.a.rc().fast.n) }
 
-// TestFast: SENDs that take the fast path complete at both ends as others do, by what is an ACK's own.
+// TestFast: SENDs that take the fast path complete at both ends as others do, whether the ACK comes alone or with a
+// message.
 func TestFast(t *testing.T) {
 	p := newPair(t, setup{fast: true, psnA: 0xffffff, lends: true})
 	p.b.postRecv(70, p.b.mem.sge(1<<16, 8))
-	p.posts(1, 1) // what comes first is no message of the fast path for b: see established
+	p.posts(1, 1) // the first packet of a peer takes no fast path: see established
 	p.run()
 	var want []recvDone
 	sent := []wc{{1, verbs.WCSuccess}}
@@ -156,7 +157,8 @@ func TestFast(t *testing.T) {
 	}
 }
 
-// newFast is a pair whose ends have met. a has posted nothing that is not complete; b has n receives, from ID 100 on.
+// newFast is a pair whose ends have received from each other. All work requests of a are complete; b has n receives,
+// from ID 100 on.
 func newFast(t *testing.T, s setup, n int) *pair {
 	s.fast = true
 	p := newPair(t, s)
@@ -177,7 +179,7 @@ func (p *pair) receives(from, n int) {
 	}
 }
 
-// wantFast checks that a's SENDs from ID 1 on have all succeeded, and have come once each, in order.
+// wantFast checks that a's SENDs from ID 1 on have all succeeded, and that each has come once, in order.
 func (p *pair) wantFast(n int) {
 	p.t.Helper()
 	var sent []wc
@@ -193,8 +195,8 @@ func (p *pair) wantFast(n int) {
 	}
 }
 
-// TestFastLost: what took the fast path and is lost goes again as packets, with the PSNs that it had: at once, if the peer
-// misses it, or once nothing has arrived for a while. Where the ACK is lost, the receiver knows what comes again.
+// TestFastLost: SENDs of the fast path that are lost go again as packets, with the same PSNs: at once, if the peer
+// misses them, or once nothing has arrived for a while. Where the ACK is lost, the receiver recognizes the repeat.
 func TestFastLost(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -223,7 +225,7 @@ func TestFastLost(t *testing.T) {
 	}
 }
 
-// TestFastTimer: while something arrives, whoever looks leaves the fast path alone.
+// TestFastTimer: while SENDs arrive, the timer does not end the fast path.
 func TestFastTimer(t *testing.T) {
 	p := newFast(t, setup{}, 60)
 	looks := 0
@@ -231,7 +233,7 @@ func TestFastTimer(t *testing.T) {
 		look := p.a.qp.NextTimeout()
 		p.runUntil(min(p.now+fastTimeout/4, look-us))
 		p.posts(1+i, 1)
-		if p.now == look-us { // it is posted, and has not arrived
+		if p.now == look-us { // the SEND is posted, and has not arrived
 			p.runUntil(look)
 			looks++
 		}
@@ -252,8 +254,8 @@ func TestFastTimer(t *testing.T) {
 	}
 }
 
-// TestFastNoReceive: a message that finds no receive is refused as a packet is, and so are those behind it. All come once
-// there are receives.
+// TestFastNoReceive: a message that finds no receive is refused as a packet is, and so are the messages behind it.
+// All come once there are receives.
 func TestFastNoReceive(t *testing.T) {
 	p := newFast(t, setup{}, 1)
 	p.posts(1, 4)
@@ -281,7 +283,7 @@ func TestFastRefused(t *testing.T) {
 	}
 }
 
-// TestFastBad: a SEND whose memory cannot be read takes no fast path, and fails as it would without.
+// TestFastBad: a SEND whose memory cannot be read takes no fast path, and fails as any other SEND.
 func TestFastBad(t *testing.T) {
 	p := newFast(t, setup{}, 2)
 	p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)), sendWR(2, badSGE))
@@ -289,7 +291,7 @@ func TestFastBad(t *testing.T) {
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCLocProtErr})
 }
 
-// TestFastInOrder: what is posted behind SENDs that are under way goes by packets, in the order of posting.
+// TestFastInOrder: work requests behind SENDs of the fast path go by packets, in the order of posting.
 func TestFastInOrder(t *testing.T) {
 	p := newFast(t, setup{}, 5)
 	p.posts(1, 2)
@@ -316,7 +318,8 @@ func TestFastInOrder(t *testing.T) {
 	}
 }
 
-// TestFastLimits: no more is under way than a window, and than the peer has announced receives for, but for one.
+// TestFastLimits: the SENDs under way are no more than a window, and no more than the announced receives, but for
+// one.
 func TestFastLimits(t *testing.T) {
 	const most = maxWindow / 4 // messages of 4 packets
 	p := newFast(t, setup{mtu: verbs.MTU256, cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 1, MaxRecvSGE: 1}}, 0)
@@ -357,7 +360,7 @@ func TestFastLimits(t *testing.T) {
 	}
 }
 
-// TestFastNot: no SEND takes the fast path past what goes by packets, or by a rate, nor where the queue is full.
+// TestFastNot: no SEND takes the fast path past packets under way, with a rate, or where the queue is full.
 func TestFastNot(t *testing.T) {
 	for name, set := range map[string]func(p *pair){
 		"a rate":               func(p *pair) { paced(p.a, 100e6) },
@@ -378,7 +381,7 @@ func TestFastNot(t *testing.T) {
 
 	const room = 4
 	p := newFast(t, setup{cap: verbs.QPCap{MaxSendWR: room, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}}, 0)
-	p.posts(1, room-1) // newFast's own is not polled
+	p.posts(1, room-1) // newFast's SEND is not polled
 	wr := sendWR(room, p.a.mem.sge(0, 8))
 	if _, ok := p.a.qp.SendFast(&wr, make([]byte, FastMost), new(Message)); ok {
 		t.Errorf("SEND %d takes the fast path from a queue of %d, want it refused", room+1, room)
@@ -388,7 +391,7 @@ func TestFastNot(t *testing.T) {
 	}
 }
 
-// TestFastIsHeard: what takes the fast path, and its acknowledgement, are signs of life.
+// TestFastIsHeard: messages of the fast path, and their acknowledgements, are signs of life.
 func TestFastIsHeard(t *testing.T) {
 	p := newFast(t, setup{}, 1)
 	p.a.rc().keepAlive.heard, p.b.rc().keepAlive.heard = 0, 0 // of newFast's
@@ -400,7 +403,8 @@ func TestFastIsHeard(t *testing.T) {
 	}
 }
 
-// TestFastRefusedBefore: what was dropped behind a gap is asked for again behind the next, though a SEND fills the first.
+// TestFastRefusedBefore: packets that were dropped behind a gap are asked for again at the next packet, though a SEND
+// of the fast path fills the gap.
 func TestFastRefusedBefore(t *testing.T) {
 	p := newFast(t, setup{}, 4)
 	for i, psn := range []wire.PSN{2, 1, 3} { // and 0 was newFast's
@@ -411,7 +415,7 @@ func TestFastRefusedBefore(t *testing.T) {
 		}
 	}
 
-	// In ERR all receives are flushed, so none may be filled that is still in the queue.
+	// In ERR all receives are flushed, so no receive that is still in the queue may be filled.
 	p = newFast(t, setup{}, 1)
 	if err := p.b.qp.Modify(p.now, &verbs.QPAttr{State: verbs.QPStateErr}, verbs.MaskState); err != nil {
 		t.Fatal(err)
@@ -421,7 +425,7 @@ func TestFastRefusedBefore(t *testing.T) {
 	}
 }
 
-// TestFastDrains: a send queue is drained once the peer has acknowledged what took the fast path.
+// TestFastDrains: a send queue is drained once the peer has acknowledged the SENDs of the fast path.
 func TestFastDrains(t *testing.T) {
 	p := newFast(t, setup{}, 2)
 	p.posts(1, 2)
@@ -436,7 +440,7 @@ func TestFastDrains(t *testing.T) {
 	}
 }
 
-// TestFastNonsense: what a peer should not have sent completes nothing, and changes nothing.
+// TestFastNonsense: records that a peer should not send complete nothing, and change nothing.
 func TestFastNonsense(t *testing.T) {
 	p := newFast(t, setup{}, 3)
 	p.routeWith(func(from *node, n int, pkt *wire.Packet) bool { return from == p.a && n < 2 })
@@ -462,7 +466,7 @@ func TestFastNonsense(t *testing.T) {
 	p.wantFast(2)
 }
 
-// TestShortACK: an ACK with the PSN of a READ, even if it is of all that is under way, brings no response.
+// TestShortACK: an ACK with the PSN of a READ brings no response, even if the READ is all that is under way.
 func TestShortACK(t *testing.T) {
 	p := newPair(t, setup{})
 	p.routeWith(func(from *node, _ int, _ *wire.Packet) bool { return from == p.b }) // the response is late
@@ -487,7 +491,7 @@ func TestShortAsks(t *testing.T) {
 	}
 }
 
-// TestShortHello: what tells the peer that we are like it goes before the first message.
+// TestShortHello: the hello goes before the first message.
 func TestShortHello(t *testing.T) {
 	p := newPair(t, setup{})
 	p.b.postRecv(1, p.b.mem.sge(0, 8))
@@ -530,7 +534,7 @@ func TestFastAllocs(t *testing.T) {
 	}
 }
 
-// TestFastManyAllocs: as many completions at once as a window has cost no memory, time and again.
+// TestFastManyAllocs: a window's completions at once cost no memory, time and again.
 func TestFastManyAllocs(t *testing.T) {
 	const n = maxWindow
 	p := newFast(t, setup{cap: verbs.QPCap{MaxSendWR: 2 * n, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}, 0)
@@ -561,8 +565,8 @@ func TestFastManyAllocs(t *testing.T) {
 	}
 }
 
-// TestFastMeasuresNothing: when a SEND left that took the fast path is not known, so its acknowledgement tells of no round
-// trip, however it is taken.
+// TestFastMeasuresNothing: nobody notes when a SEND of the fast path left, so its acknowledgement measures no round
+// trip, by whichever path the acknowledgement comes.
 func TestFastMeasuresNothing(t *testing.T) {
 	for name, then := range map[string]func(*pair){
 		"behind packets that follow it": func(p *pair) {

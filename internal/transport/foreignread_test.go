@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestForeignReadRepeatedFromItsGap: Linux refuses a repeat of a READ that begins before an earlier repeat of it. So each
-// begins with the first response that is missing, and none before that is asked for again.
+// TestForeignReadRepeatedFromItsGap: Linux refuses a repeat of a READ that begins before an earlier repeat of the
+// same READ. So each repeat begins with the first response that is missing, and none before that is requested again.
 func TestForeignReadRepeatedFromItsGap(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, rd: 4})
 	p.cutAfter(0)
@@ -38,10 +38,10 @@ func TestForeignReadRepeatedFromItsGap(t *testing.T) {
 	}
 }
 
-// linuxReads is a network whose end b answers READs as Linux does: it drops a repeat of a READ that begins before an earlier
-// repeat of the same one. drops counts these.
+// linuxReads is a network whose end b answers READs as Linux does: it drops a repeat of a READ that begins before an
+// earlier repeat of the same one. drops counts the dropped requests.
 type linuxReads struct {
-	begins map[wire.PSN]wire.PSN // by the first PSN of a READ, where its latest repeat begins
+	begins map[wire.PSN]wire.PSN // where the latest repeat of a READ begins, by the READ's first PSN
 	sizes  map[wire.PSN]int
 	drops  int
 }
@@ -65,12 +65,12 @@ func (l *linuxReads) takes(pkt *wire.Packet, mtu int) bool {
 	return true
 }
 
-// TestForeignReadsAskForGaps: of a READ from Linux that has lost some responses those are asked for again that are missing,
-// and not much beside them. Linux takes each of these requests, and all data arrive.
+// TestForeignReadsAskForGaps: of a READ from Linux that has lost some responses the missing ones are requested again,
+// with few others. Linux takes each of these requests, and all data arrive.
 func TestForeignReadsAskForGaps(t *testing.T) {
 	for _, tt := range []struct {
 		loss float64
-		most float64 // responses that come twice, for one that is lost
+		most float64 // responses that come twice, per lost one
 	}{{.01, 6}, {.03, 12}} {
 		lost, twice := 0, uint64(0)
 		for seed := range uint64(8) {

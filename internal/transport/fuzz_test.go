@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Layout of the fuzzed QP's memory: only what peers may reach and what work requests name may change.
+// Layout of the fuzzed QP's memory. Only the parts that peers may reach, and that work requests name, may change.
 const (
 	fuzzRemote = 1 << 12 // 4 KiB, by a key of their own
 	fuzzRecv   = 1 << 13 // 4 KiB
@@ -18,8 +18,8 @@ const (
 	fuzzFirst  = 0xfffff0 // PSN, both ways
 )
 
-// FuzzHandlePacket gives arbitrary packets to a QP in RTS that has work requests outstanding. Nothing
-// panics or grows without bound, no work request is done twice, and only memory changes that was named.
+// FuzzHandlePacket gives arbitrary packets to a QP in RTS that has work requests outstanding. Nothing panics or grows
+// without bound, no work request is done twice, and only memory that a work request or a key names changes.
 func FuzzHandlePacket(f *testing.F) {
 	f.Add([]byte{})
 	for op := range byte(0x1e) {
@@ -136,7 +136,7 @@ func (z *fuzzed) step() {
 		z.packet()
 	case 4:
 		z.post(z.byte())
-	case 5: // whatever comes from the wire
+	case 5: // any packet from the wire
 		n := min(int(z.byte()), len(z.in))
 		var pkt wire.Packet
 		if pkt.Decode(z.in[:n]) == nil {

@@ -22,7 +22,7 @@ type region struct {
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// remoteAccess is what a test QP lets its peer do unless the test says otherwise.
+// remoteAccess is the access that a test QP grants its peer unless the test says otherwise.
 const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
 // sendDone is a completion of the send queue.
@@ -37,7 +37,7 @@ type recvDone struct {
 	solicited bool
 }
 
-// memoryDevice is as much of a device as registering memory needs.
+// memoryDevice is the part of a device that registering memory needs.
 type memoryDevice struct {
 	verbs.ProviderDevice
 	pd *mem.PD
@@ -56,7 +56,7 @@ func (p memoryPD) RegMR(a verbs.MRAttr) (verbs.ProviderMR, error)   { return p.P
 func (p memoryPD) AllocMW(t verbs.MWType) (verbs.ProviderMW, error) { return p.PD.AllocMW(t) }
 func (p memoryPD) Close() error                                     { return nil }
 
-// testHost is what a device is to a QP: memory, a receive queue, and a record of what completed.
+// testHost is a device as a QP sees it: memory, a receive queue, and a record of completions.
 type testHost struct {
 	t    testing.TB
 	name string
@@ -75,8 +75,8 @@ type testHost struct {
 	before []int   // sends that were complete at each event
 }
 
-// receives is the receive queue of a test's QP. It checks that a receive is completed once it was taken,
-// and before the next is.
+// receives is the receive queue of a test's QP. It checks that each receive is completed after it was taken, and
+// before the next is.
 type receives struct {
 	Receives
 	own    *queue.RecvQueue // the QP's own, or nil
@@ -129,7 +129,7 @@ func (r *receives) dropReceives() {
 	}
 }
 
-// spoiled are Buffers in which nobody finds what he has given back.
+// spoiled are Buffers that overwrite a buffer when it is given back.
 type spoiled struct{}
 
 func (spoiled) Get() any { return new([MaxDatagram]byte) }
@@ -258,8 +258,8 @@ func (h *testHost) polled(n int) {
 // rc returns the RC part of an end's QP.
 func (h *testHost) rc() *rc { return h.qp.service.(*rc) }
 
-// heldRecv returns the receive that a message under way holds, or that a dropped message has left for
-// the next, or nil.
+// heldRecv returns the receive of the message under way, or the one that a dropped message has left for the next, or
+// nil.
 func (q *QP) heldRecv() *queue.Recv {
 	if w := q.receiver.unused; w != nil {
 		return w

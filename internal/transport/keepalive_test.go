@@ -14,7 +14,7 @@ import (
 
 const alivePeriod = 100 * ms
 
-// alive makes a pair whose end a asks b for signs of life.
+// alive makes a pair whose end a probes b.
 func alive(t *testing.T, s setup) *pair {
 	t.Helper()
 	p := newPair(t, s)
@@ -37,7 +37,7 @@ func (p *pair) probes(e *node) (at []time.Duration) {
 	return at
 }
 
-// TestKeepAlive: a silent peer is asked once in a period, and neither end's program sees it.
+// TestKeepAlive: a silent peer is probed once in a period, and neither end's program sees the probe.
 func TestKeepAlive(t *testing.T) {
 	p := alive(t, setup{psnA: 1<<24 - 2})
 	p.runUntil(4*alivePeriod + ms)
@@ -63,7 +63,7 @@ func TestKeepAlive(t *testing.T) {
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess})
 }
 
-// TestKeepAliveBehindACK: an ACK is not all that is to be sent if a probe is due too.
+// TestKeepAliveBehindACK: OnlyACK is false while a probe is due too.
 func TestKeepAliveBehindACK(t *testing.T) {
 	p := alive(t, setup{})
 	p.a.postRecv(1, p.a.mem.sge(0, 8))
@@ -95,7 +95,7 @@ func TestKeepAliveCredits(t *testing.T) {
 	}
 }
 
-// TestKeepAliveTraffic: while packets come, from either end, nobody is asked.
+// TestKeepAliveTraffic: while packets come, from either end, no peer is probed.
 func TestKeepAliveTraffic(t *testing.T) {
 	for _, name := range []string{"own sends", "the peer's"} {
 		p := alive(t, setup{})
@@ -160,7 +160,7 @@ func TestKeepAliveLost(t *testing.T) {
 	}
 }
 
-// TestKeepAliveGoneWithWork: what was posted behind a probe that nobody answers fails as any other.
+// TestKeepAliveGoneWithWork: a work request behind a probe that nobody answers fails as any other.
 func TestKeepAliveGoneWithWork(t *testing.T) {
 	p := alive(t, setup{retry: 1})
 	p.cutAfter(0)
@@ -173,8 +173,8 @@ func TestKeepAliveGoneWithWork(t *testing.T) {
 	}
 }
 
-// TestKeepAliveRefused: a peer whose QP takes no WRITEs refuses the probe too. That ends the connection,
-// and the failure says why.
+// TestKeepAliveRefused: a peer whose QP takes no WRITEs refuses the probe too. The refusal ends the connection, and
+// the failure says why.
 func TestKeepAliveRefused(t *testing.T) {
 	p := alive(t, setup{access: verbs.AccessRemoteRead})
 	p.run()
@@ -201,7 +201,7 @@ func TestKeepAliveBadAnswer(t *testing.T) {
 	}
 }
 
-// TestKeepAliveStates: only RTS asks. A drained send queue stays drained, RESET turns keep-alive off.
+// TestKeepAliveStates: only a QP in RTS probes. A drained send queue stays drained, RESET turns keep-alive off.
 func TestKeepAliveStates(t *testing.T) {
 	p := alive(t, setup{})
 	p.modify(p.a, &verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.MaskState|verbs.MaskEnSQDAsyncNotify)
@@ -249,8 +249,8 @@ func TestKeepAliveBefore(t *testing.T) {
 	}
 }
 
-// TestKeepAliveDrains: a probe that is due when the queue begins to drain is not sent. So the queue is drained at once,
-// whatever is posted behind the probe.
+// TestKeepAliveDrains: a probe that is due when the queue begins to drain is not sent. So the queue is drained at
+// once, whatever is posted behind the probe.
 func TestKeepAliveDrains(t *testing.T) {
 	p := alive(t, setup{})
 	for p.a.rc().keepAlive.probe == 0 {
@@ -277,8 +277,8 @@ func TestKeepAliveForEver(t *testing.T) {
 	}
 }
 
-// TestKeepAliveTimersCoalesce: connections that were made at any time ask at a few times of their period, with a device's wake-up
-// for many of them, and never late.
+// TestKeepAliveTimersCoalesce: connections that were made at any time probe at a few times of their period, so that
+// one wake-up of the device serves many of them. No probe is late.
 func TestKeepAliveTimersCoalesce(t *testing.T) {
 	const qps = 10 * keepAliveSlots
 	at := map[time.Duration]bool{}

@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestLateReadKeepsLaterOnes: the responses of a READ come behind those of what was posted after it, with the same
-// target. What was posted last has the last word, in each byte.
+// TestLateReadKeepsLaterOnes: the responses of a READ come behind those of later work requests with the same target.
+// Each byte in the end is from the latest work request that has it as target.
 func TestLateReadKeepsLaterOnes(t *testing.T) {
 	const mtu = 256
 	p := newPair(t, setup{mtu: verbs.MTU256, rd: 4})

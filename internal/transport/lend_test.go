@@ -13,11 +13,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// loan is a packet that stands for several, on its way. A payload that is lent lies in the sender's memory until it is
+// loan is a packet in flight that stands for several. A payload that is lent lies in the sender's memory until it is
 // taken.
 type loan struct {
 	from    *node
-	payload []byte // nil if it is in the packet
+	payload []byte // nil if the payload is in the packet
 	packets int
 	taken   bool // or recalled
 }
@@ -41,7 +41,7 @@ func mustLend(t *testing.T) {
 	}
 }
 
-// loan is what l lends, or nil.
+// loan returns the loan of l, or nil.
 func (e *node) loan(l *Loan) *loan {
 	switch {
 	case l.Packets == 0:
@@ -52,14 +52,14 @@ func (e *node) loan(l *Loan) *loan {
 	return &loan{from: e, payload: e.mem.data[l.Off:][:l.Len], packets: int(l.Packets)}
 }
 
-// Taken implements Lent: a QP that has failed has recalled what it lent.
+// Taken implements Lent: a QP that has failed has recalled its loans.
 func (l *loan) Taken() bool {
 	was := l.taken
 	l.taken = true
 	return !was && l.from.qp.receives()
 }
 
-// runs returns what the packets that e has sent stand for: 0 for one that stands for itself.
+// runs returns for each packet that e has sent how many packets it stands for: 0 if for itself.
 func (p *pair) runs(e *node) (n []int) {
 	for _, s := range p.packets(e, 0) {
 		if s.Opcode.HasPayload() {
@@ -69,14 +69,14 @@ func (p *pair) runs(e *node) (n []int) {
 	return n
 }
 
-// unreadable has both ends of p lend nothing, though they might.
+// unreadable has both ends of p lend nothing, though their QPs may lend.
 func unreadable(p *pair, _ *verbs.SendWR) {
 	p.a.qp.Lend(func(*mem.File) bool { return false })
 	p.b.qp.Lend(func(*mem.File) bool { return false })
 }
 
-// TestLend: what is long and lies in memory that the peer can read goes as few packets, which stand for many. Of all
-// else a packet has what the largest path MTU holds. The data and the PSNs are the same.
+// TestLend: a long payload in memory that the peer can read goes as few packets, which stand for many. Any other
+// payload goes by packets with as much of it as the largest path MTU holds. The data and the PSNs are the same.
 func TestLend(t *testing.T) {
 	mustLend(t)
 	const mtu, at = 1024, 4096
@@ -156,8 +156,8 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestLendNot: inline data, which lie in no region, are not lent, nor what goes by a rate, since a run would take the time
-// of one packet. A turn's packets are those that a run of responses stands for.
+// TestLendNot: inline data, which lie in no region, are not lent. Neither are the payloads of a QP with a rate, since
+// a run would take the time of one packet. A run of responses counts as so many packets of a turn.
 func TestLendNot(t *testing.T) {
 	const mtu, n = 256, 3 * 256
 	inline := func(p *pair) verbs.SendWR {
@@ -169,7 +169,7 @@ func TestLendNot(t *testing.T) {
 		wr   func(p *pair) verbs.SendWR
 		rate uint64
 		turn int
-		most int // packets for which one may stand whose payload is lent
+		most int // the most packets that one with a lent payload stands for
 	}{
 		"inline data":            {wr: inline},
 		"a WRITE with a rate":    {wr: write, rate: 100e6},
@@ -193,7 +193,7 @@ func TestLendNot(t *testing.T) {
 	}
 }
 
-// TestLendWindow: what a window grants is not lent but copied, since the window may end before it is read.
+// TestLendWindow: a memory window's bytes are not lent but copied, since the window may end before they are read.
 func TestLendWindow(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
 	window := p.b.bindWindow(windowKey)
@@ -208,7 +208,8 @@ func TestLendWindow(t *testing.T) {
 	}
 }
 
-// TestLendHolds: the region stays while its file is offered to the peer. Its Close waits, but not for the peer.
+// TestLendHolds: the region stays while its file is offered to the peer. The region's Close waits for the offer, but
+// not for the peer.
 func TestLendHolds(t *testing.T) {
 	mustLend(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -241,8 +242,8 @@ func TestLendHolds(t *testing.T) {
 	})
 }
 
-// TestACKInPlaceOfRun: a run of packets whose memory cannot be read is not sent. The acknowledgement that goes in its place
-// stands for itself.
+// TestACKInPlaceOfRun: a run of packets whose memory cannot be read is not sent. The acknowledgement that goes in its
+// place stands for itself.
 func TestACKInPlaceOfRun(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
 	p.b.postRecv(1, p.b.mem.sge(0, 8))
@@ -263,7 +264,7 @@ func TestACKInPlaceOfRun(t *testing.T) {
 	}
 }
 
-// TestLendLost: what is repeated goes packet by packet, with what is in memory then.
+// TestLendLost: repeats go packet by packet, with the bytes that are in memory then.
 func TestLendLost(t *testing.T) {
 	mustLend(t)
 	for _, selective := range []bool{false, true} {
@@ -287,7 +288,7 @@ func TestLendLost(t *testing.T) {
 	}
 }
 
-// TestLendRecalled: a payload that was recalled while it was copied came to nothing. The receive that it took
+// TestLendRecalled: a payload that was recalled while it was copied is discarded. The receive that its message took
 // serves the next message.
 func TestLendRecalled(t *testing.T) {
 	mustLend(t)
@@ -302,7 +303,7 @@ func TestLendRecalled(t *testing.T) {
 		p.b.postRecv(70, p.b.mem.sge(8192, 4*1024))
 		p.post(p.a, wr(p))
 		p.transmit()
-		p.state(p.a, verbs.QPStateErr) // which recalls it
+		p.state(p.a, verbs.QPStateErr) // the QP's end recalls the loan
 		p.run()
 		if got := p.runs(p.a); !slices.Equal(got, []int{3}) {
 			t.Errorf("%s: packets stand for %v, want one that stands for 3", name, got)
@@ -317,7 +318,7 @@ func TestLendRecalled(t *testing.T) {
 		p.b.wantRecvs(wc{70, verbs.WCSuccess})
 	}
 
-	// A READ whose memory goes while it is copied fails as one does whose memory has gone.
+	// A READ whose memory goes while it is copied fails as one whose memory went before.
 	p := newPair(t, setup{mtu: verbs.MTU1024, lends: true})
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*1024)))
 	for p.transmit(); len(p.runs(p.b)) == 0; p.transmit() {
@@ -330,7 +331,7 @@ func TestLendRecalled(t *testing.T) {
 	p.a.wantSends(wc{1, verbs.WCRemAccessErr})
 }
 
-// TestBadRuns: a packet that stands for others than it can is refused, or dropped.
+// TestBadRuns: a packet that stands for more packets than it can is refused, or dropped.
 func TestBadRuns(t *testing.T) {
 	const mtu = 1024
 	read := func(n int) wire.Packet {

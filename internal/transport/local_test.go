@@ -58,7 +58,7 @@ func TestLocalAlone(t *testing.T) {
 	}
 }
 
-// localProgram posts local operations before, between and behind all else, WRs 0 to 11.
+// localProgram posts local operations before, between and behind all others, WRs 0 to 11.
 func localProgram(p *pair) {
 	at, to := p.b.mem.remote(0), p.a.mem.sge(1<<16, 700)
 	p.post(p.a,
@@ -67,8 +67,8 @@ func localProgram(p *pair) {
 		sendWR(8, p.a.mem.sge(0, 700)), withFlags(bindWR(9, windowKey+3), 0), writeWR(10, at), invWR(11, windowKey+2))
 }
 
-// TestLocalOrder: local operations complete in their turn, and are carried out once, whatever is lost.
-// They are carried out before any packet behind them is sent.
+// TestLocalOrder: local operations complete in their turn, and are executed once, whichever packets are lost. They
+// are executed before any packet behind them is sent.
 func TestLocalOrder(t *testing.T) {
 	for _, kind := range []string{"request", "response"} {
 		for lost := -1; lost < 16; lost++ {
@@ -106,7 +106,7 @@ func TestLocalOrder(t *testing.T) {
 	}
 }
 
-// TestLocalNotEarly: a local operation completes only when all before it is complete.
+// TestLocalNotEarly: a local operation completes only when all work requests before it are complete.
 func TestLocalNotEarly(t *testing.T) {
 	p := newPair(t, setup{})
 	p.post(p.a, bindWR(1, windowKey), writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 8)), invWR(3, windowKey), readWR(4, p.b.mem.remote(0), p.a.mem.sge(0, 8)), bindWR(5, windowKey))
@@ -139,7 +139,7 @@ func TestLocalFence(t *testing.T) {
 	}
 }
 
-// TestLocalFault: a local operation that fails ends the send queue in its turn, when all before it is
+// TestLocalFault: a local operation that fails ends the send queue in its turn, when all work requests before it are
 // complete.
 func TestLocalFault(t *testing.T) {
 	const bad = 0xbad
@@ -173,8 +173,8 @@ func TestLocalFault(t *testing.T) {
 	}
 }
 
-// TestLocalFaultGoBack: the packets before a failed local operation are lost, and are sent again. The
-// operation is not carried out again, and what is behind it is never sent.
+// TestLocalFaultGoBack: the packets before a failed local operation are lost, and are sent again. The operation is
+// not executed again, and the packets behind it are never sent.
 func TestLocalFaultGoBack(t *testing.T) {
 	p := newPair(t, setup{})
 	p.routeWith(func(from *node, n int, _ *wire.Packet) bool { return from == p.a && n < 2 })
@@ -188,7 +188,7 @@ func TestLocalFaultGoBack(t *testing.T) {
 	}
 }
 
-// TestLocalSQD: a drained queue carries out no local operation, and ERR flushes it.
+// TestLocalSQD: a drained queue executes no local operation, and ERR flushes it.
 func TestLocalSQD(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
 		for _, end := range []verbs.QPState{verbs.QPStateRTS, verbs.QPStateErr} {
@@ -214,7 +214,7 @@ func TestLocalSQD(t *testing.T) {
 	}
 }
 
-// TestLocalRNR: a local operation behind a SEND that waits for a receive is carried out once.
+// TestLocalRNR: a local operation behind a SEND that waits for a receive is executed once.
 func TestLocalRNR(t *testing.T) {
 	p := newPair(t, setup{rnrTimer: 10})
 	p.post(p.a, sendWR(1, p.a.mem.sge(0, 8)), bindWR(2, windowKey), sendWR(3), bindWR(4, windowKey+1))
@@ -229,8 +229,7 @@ func TestLocalRNR(t *testing.T) {
 	p.a.wantWindows(labels(windowKey, windowKey+1), nil)
 }
 
-// TestSendWithInv: the peer's window is invalidated when the receive completes. The completion says which
-// window it was.
+// TestSendWithInv: the peer's window is invalidated when the receive completes. The completion names the window.
 func TestSendWithInv(t *testing.T) {
 	for _, length := range []int{0, 1, 256, 257, 1000} {
 		p := newPair(t, setup{mtu: verbs.MTU256})
@@ -284,7 +283,7 @@ func TestSendWithInv(t *testing.T) {
 	}
 }
 
-// TestSendWithInvLoss: the window is invalidated once, whatever is lost and however long there is no
+// TestSendWithInvLoss: the window is invalidated once, whichever packets are lost and however long there is no
 // receive.
 func TestSendWithInvLoss(t *testing.T) {
 	for lost := range 10 {

@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// loneRead posts a READ of 8 bytes and sends it. Its answer comes by answerRead.
+// loneRead posts a READ of 8 bytes and sends it. answerRead delivers its response.
 func loneRead(t *testing.T) *pair {
 	p := newPair(t, setup{})
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
@@ -22,8 +22,9 @@ func (p *pair) answerRead(n int, credits uint8) {
 		Payload: make([]byte, n)})
 }
 
-// TestLoneRead: the answer to a READ that is all that is under way leaves nothing behind: no timer, no packet in flight, and
-// no READ that a fence would wait for. It measures the round trip, and tells of the peer's receives.
+// TestLoneRead: where a READ is all that is under way, its response leaves nothing behind: no timer, no packet in
+// flight, and no READ that a fence would wait for. The response measures the round trip, and announces the peer's
+// receives.
 func TestLoneRead(t *testing.T) {
 	p := loneRead(t)
 	const trip = 50 * time.Microsecond
@@ -45,8 +46,8 @@ func TestLoneRead(t *testing.T) {
 	}
 }
 
-// TestLoneReadRepeated: where a READ was sent twice, nobody knows which of the two was answered. So its answer measures no
-// round trip.
+// TestLoneReadRepeated: where a READ was sent twice, nobody knows which of the two was answered. So the response
+// measures no round trip.
 func TestLoneReadRepeated(t *testing.T) {
 	p := loneRead(t)
 	rec := &p.a.rc().recovery
@@ -64,7 +65,8 @@ func TestLoneReadRepeated(t *testing.T) {
 	}
 }
 
-// TestLoneReadNotOne: an answer of another length than the READ's ends it, and one to a SEND is of no use.
+// TestLoneReadNotOne: a response of another length than the READ's ends the READ, and a response to a SEND is of no
+// use.
 func TestLoneReadNotOne(t *testing.T) {
 	p := loneRead(t)
 	p.answerRead(7, wire.CreditsUnlimited)

@@ -8,8 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// longerRun moves messages for a time over a path that takes 1 ms, and another time from when it takes 50. It returns the
-// packets that a round trip has brought in the latest third.
+// longerRun moves messages for a time over a path that takes 1 ms, and for another time once the path takes 50 ms. It
+// returns the packets that each round trip has brought in the latest third.
 func longerRun(t *testing.T, op verbs.Opcode, selective bool, seed uint64) float64 {
 	p := newPair(t, setup{mtu: verbs.MTU256, timeout: 18, rd: 16, selective: selective, fresh: true})
 	const message = 64 << 10
@@ -50,8 +50,8 @@ func longerRun(t *testing.T, op verbs.Opcode, selective bool, seed uint64) float
 	return float64((done-from)*message/256) / (end / 3).Seconds() * l.oneWay.Seconds() * 2
 }
 
-// TestLongerPathFills: on a path that has become longer the window is soon what it would have been on that path. Rare losses
-// take a half of it no more than they do anywhere.
+// TestLongerPathFills: on a path that has become longer the window soon is as large as on a path that always was.
+// Rare losses halve the window no more often than elsewhere.
 func TestLongerPathFills(t *testing.T) {
 	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead} {
 		if op == verbs.OpRDMARead && testing.Short() {

@@ -86,8 +86,8 @@ func conversations() []conversation {
 	}
 }
 
-// hold runs a conversation on a network that route describes. The memory of both ends must then equal
-// that of want, which ran without faults. Nothing may have been done twice.
+// hold runs a conversation on a network that route describes. The memory of both ends must then equal that of want,
+// which ran without faults. Nothing may have been done twice.
 func (c *conversation) hold(t *testing.T, s setup, single bool, want *pair, route func(from *node, n int, p *wire.Packet) []delay) *pair {
 	t.Helper()
 	s.mtu = verbs.MTU256
@@ -163,7 +163,7 @@ func TestSingleFaults(t *testing.T) {
 	}
 }
 
-// TestLossOfTwo loses each pair of packets of the conversation that has all kinds.
+// TestLossOfTwo loses each pair of packets of the conversation that has all kinds of work requests.
 func TestLossOfTwo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")

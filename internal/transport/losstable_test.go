@@ -20,13 +20,13 @@ type lossPath struct {
 	rnd     *rand.Rand
 	rate    float64 // bytes in a second
 	oneWay  time.Duration
-	buffer  time.Duration // what may wait in the bottleneck
+	buffer  time.Duration // of the queue at the bottleneck
 	loss    float64
 	late    float64       // packets that are delayed
-	lateBy  time.Duration // by so much
+	lateBy  time.Duration // how long
 	busy    map[*node]time.Duration
-	sender  *node // of the data
-	dropped int   // of its packets, by chance or by a full buffer
+	sender  *node // the sender of the data
+	dropped int   // of the sender's packets, by chance or by a full buffer
 }
 
 const pathHeaders = 20 + 8 + wire.BTHSize + wire.ICRCSize // of each packet, others not counted
@@ -35,7 +35,7 @@ func (l *lossPath) route(p *pair) func(from *node, _ int, pkt *wire.Packet) []de
 	return func(from *node, _ int, pkt *wire.Packet) []delay {
 		leave := max(p.now, l.busy[from])
 		leave += time.Duration(float64(len(pkt.Payload)+pathHeaders) / l.rate * 1e9)
-		late := l.rnd.Float64() < l.late // rolled for each packet, so that one fate changes no other
+		late := l.rnd.Float64() < l.late // rolled for each packet, so that the fate of one changes no other
 		if l.rnd.Float64() < l.loss || leave-p.now > l.buffer {
 			if from == l.sender {
 				l.dropped++
@@ -65,19 +65,19 @@ var lossCases = []lossCase{
 	{name: "nothing lost"}, {name: "1 % lost", loss: .01}, {name: "3 % lost", loss: .03}, {name: "10 % lost", loss: .1}, {name: "25 % late by 1 ms", late: .25},
 }
 
-// lossResult is what runs have brought.
+// lossResult is the result of runs.
 type lossResult struct {
 	bytes    int
 	took     time.Duration
 	repeated uint64 // packets with data
 	dropped  int
 	timeouts uint64
-	unprobed uint64 // timeouts before which fewer than two probes had gone in vain, though the peer was heard of
+	unprobed uint64 // timeouts with fewer than two needless probes before them, though the peer had answered
 }
 
 func (r lossResult) goodput() float64 { return float64(r.bytes) / r.took.Seconds() }
 
-// perLoss is how many packets were repeated for one that was lost.
+// perLoss is how many packets were repeated for a lost one.
 func (r lossResult) perLoss() float64 { return float64(r.repeated) / float64(max(1, r.dropped)) }
 
 const (
@@ -88,8 +88,8 @@ const (
 	tableDepth   = 16
 )
 
-// lossRun moves bytes over a path with faults, in messages of tableMessage, of which tableDepth are posted.
-// selective says that both ends repeat selectively.
+// lossRun moves bytes over a path with faults, in messages of tableMessage, of which tableDepth are posted. selective
+// says that both ends acknowledge selectively.
 func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uint64, bytes int) lossResult {
 	p := newPair(t, setup{mtu: verbs.MTU4096, timeout: 14, rd: 16, selective: selective, fresh: true})
 	l := &lossPath{rnd: rand.New(rand.NewPCG(seed, 0x70617468)), rate: tableRate, oneWay: tableOneWay, buffer: tableBuffer,
@@ -132,7 +132,7 @@ func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uin
 		p.log = p.log[:0]
 		rec := &p.a.rc().recovery
 		probed, timeouts := rec.Gauges().Backoff >= 2 || !rec.Gauges().PeerAnswered, p.a.qp.Counters().Timeouts
-		if !p.step(Never-1) && len(p.a.sends) < n { // what has come is collected first
+		if !p.step(Never-1) && len(p.a.sends) < n { // completions are collected first
 			t.Fatalf("%v, %s, seed %d: nothing happens any more, and %d of %d messages are done", op, c.name, seed, len(p.a.sends), n)
 		}
 		if !probed {
@@ -150,16 +150,16 @@ func lossRun(t testing.TB, op verbs.Opcode, c lossCase, selective bool, seed uin
 	return lossResult{bytes: bytes, took: p.now, repeated: uint64(max(0, sent-bytes/4096)), dropped: l.dropped, timeouts: p.a.qp.Counters().Timeouts, unprobed: unprobed}
 }
 
-// beforeProbes is what go-back-N with the acknowledge timeout alone brought, by the same test: MB/s and packets
-// repeated for one that was lost.
+// beforeProbes are the results of go-back-N with the acknowledge timeout alone, by the same test: MB/s, and packets
+// repeated for a lost one.
 var beforeProbes = map[verbs.Opcode][][2]float64{
 	verbs.OpRDMAWrite: {{491.1, 0}, {94.0, 31.2}, {23.3, 16.9}, {2.7, 7.5}, {24.6, 0}},
 	verbs.OpRDMARead:  {{491.1, 0}, {117.0, 49.4}, {24.9, 24.6}, {2.5, 9.0}, {20.8, 0}},
 }
 
-// TestLateInQueue: where some packets are late and the others wait in a queue, which becomes longer and shorter, a packet
-// counts as late by what the one took that overtook it. So the patience stays what the path needs, and losses of the
-// full queue narrow the window as they do where nothing is late.
+// TestLateInQueue: some packets are late and the others wait in a queue, which becomes longer and shorter. The
+// lateness of a packet is measured against the round trip of the packet that overtook it. So the reorder window stays
+// as the path needs it, and losses of the full queue narrow the congestion window as they do where no packet is late.
 func TestLateInQueue(t *testing.T) {
 	c := lossCase{name: "nothing late", rate: tableRate / 4}
 	const bytes = 64 << 20
@@ -178,7 +178,7 @@ func TestLateInQueue(t *testing.T) {
 	}
 }
 
-// TestLossTable holds recovery to what docs/LOSS.md says of it, and writes that file's table if asked:
+// TestLossTable checks the figures of docs/LOSS.md, and writes that file's table if asked:
 //
 //	go test ./internal/transport -run LossTable -args -losstable ../../docs/LOSS.md
 func TestLossTable(t *testing.T) {
@@ -227,7 +227,7 @@ func TestLossTable(t *testing.T) {
 				cell(r.goodput(), r.perLoss())
 				most := uint64(0)
 				if c.loss > .05 {
-					most = seeds // so many probes in a row, or their answers, are lost now and then
+					most = seeds // now and then so many probes in a row, or their answers, are lost
 				}
 				if (r.timeouts > most || r.unprobed > 0) && *lossTableFlag == "" {
 					t.Errorf("%v, %s: %d timeouts, and %d without probes; want %d at most, and none", op, c.name, r.timeouts, r.unprobed, most)
@@ -235,7 +235,7 @@ func TestLossTable(t *testing.T) {
 			}
 			b.WriteByte('\n')
 			if *lossTableFlag != "" {
-				continue // the table says it, good or bad
+				continue // the table shows the figure, good or bad
 			}
 			least := map[string]float64{"1 % lost": .9, "3 % lost": .85, "10 % lost": .85, "25 % late by 1 ms": .9}[c.name]
 			if op == verbs.OpRDMARead && c.loss > .05 {
@@ -259,14 +259,15 @@ func TestLossTable(t *testing.T) {
 }
 
 // TestGoBackWindow: toward a peer that does go-back-N each loss repeats about the window. So after a loss the window
-// is about what the path holds, and no fixed one that repeats less brings more. docs/LOSS.md has the figures.
+// is about the bandwidth-delay product, and no fixed window that repeats less brings more. docs/LOSS.md has the
+// figures.
 func TestGoBackWindow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
 	}
 	run := func(c lossCase) (sum lossResult) {
 		seeds := uint64(9)
-		if c.loss > .05 { // of which the few long silences say much
+		if c.loss > .05 { // since the few long silences say much
 			seeds = 18
 		}
 		for seed := range seeds {
@@ -310,7 +311,7 @@ func perLossText(c lossCase, n float64) string {
 	return fmt.Sprintf("%.1f", n)
 }
 
-// writeTable replaces the table's rows in a file: what is between two marks.
+// writeTable replaces the table's rows in a file: the lines between two marks.
 func writeTable(t *testing.T, name, rows string) {
 	old, err := os.ReadFile(name)
 	if err != nil {

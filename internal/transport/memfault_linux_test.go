@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// fragile is memory of a host that goes from a page on, as if the program had unmapped it there.
+// fragile is memory of a host whose second half can go, as if the program had unmapped it.
 type fragile struct {
 	*region
 	t testing.TB
@@ -20,7 +20,7 @@ type fragile struct {
 
 const fragileSize = 16 << 10
 
-// registerFragile registers memory that the program is to take away.
+// registerFragile registers memory that the test will take away.
 func (h *testHost) registerFragile() fragile {
 	h.t.Helper()
 	b, err := unix.Mmap(-1, 0, fragileSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -38,9 +38,9 @@ func (f fragile) vanish() {
 	}
 }
 
-// TestMemoryFault: memory that the program has taken away since it was registered is a completion where it is this end's,
-// and a NAK for the peer where it is the target's. The event of that end says so. Messages begin in memory that is there.
-// Nothing of the region is held afterwards.
+// TestMemoryFault: if the program has taken memory away since its registration, a work request with that memory fails
+// with a completion, and a peer whose request has that target gets a NAK. The event at the memory's end says so.
+// Messages begin in memory that is there. Nothing of the region is held afterwards.
 func TestMemoryFault(t *testing.T) {
 	const at, n = fragileSize/2 - 1500, 3000
 	tests := []struct {
@@ -128,7 +128,7 @@ func TestMemoryFault(t *testing.T) {
 	}
 }
 
-// TestMemoryFaultFast: a SEND of the fast path whose memory has gone fails as any other does, at either end.
+// TestMemoryFaultFast: a SEND of the fast path whose memory has gone fails as any other SEND, at either end.
 func TestMemoryFaultFast(t *testing.T) {
 	for _, theirs := range []bool{false, true} {
 		p := newPair(t, setup{fast: true})
@@ -187,7 +187,7 @@ func TestMemoryFaultUnreliable(t *testing.T) {
 	p.b.wantEvents(verbs.EventQPFatal)
 }
 
-// TestMemoryFaultLent: a payload that the peer lends, and that has nowhere to go, is a fault of the receiver's memory.
+// TestMemoryFaultLent: if a lent payload's target has gone, the fault is the receiver's memory.
 func TestMemoryFaultLent(t *testing.T) {
 	for _, gather := range []int{1, 2} {
 		p := newPair(t, setup{lends: true})
@@ -207,8 +207,8 @@ func TestMemoryFaultLent(t *testing.T) {
 	}
 }
 
-// TestMemoryFaultOutOfOrder: a packet that comes before its turn, for memory that has gone, is refused in its turn. The packets
-// at the ends of the message find memory.
+// TestMemoryFaultOutOfOrder: a packet that comes before its turn, for memory that has gone, is refused in its turn.
+// The packets at the ends of the message find memory.
 func TestMemoryFaultOutOfOrder(t *testing.T) {
 	p := newPair(t, setup{selective: true, mtu: verbs.MTU1024})
 	f := p.b.registerFragile()
@@ -224,8 +224,8 @@ func TestMemoryFaultOutOfOrder(t *testing.T) {
 	p.b.wantUnused("target", f.region)
 }
 
-// TestMemoryFaultRepeatedRead: a READ that comes again, for memory that has gone since, does not end the connection of
-// this end: the peer may know the answer.
+// TestMemoryFaultRepeatedRead: a READ that comes again, for memory that has gone since, does not end the connection
+// of this end: the peer may have the answer.
 func TestMemoryFaultRepeatedRead(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU1024})
 	f := p.b.registerFragile()
@@ -244,7 +244,7 @@ func TestMemoryFaultRepeatedRead(t *testing.T) {
 	p.b.wantEvents()
 }
 
-// TestMemoryFaultCarriedOut: an atomic that the device has carried out itself, and whose result has nowhere to go, fails.
+// TestMemoryFaultCarriedOut: an atomic that the device has executed itself, and whose result finds no memory, fails.
 func TestMemoryFaultCarriedOut(t *testing.T) {
 	p := newPair(t, setup{})
 	wr := addWR(1, p.b.mem.remote(0), 1, p.a.mem.sge(0, 8))

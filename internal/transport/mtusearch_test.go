@@ -16,8 +16,8 @@ func (p *pair) narrow(n int) {
 	p.routeWith(func(_ *node, _ int, pkt *wire.Packet) bool { return len(pkt.Payload) > n })
 }
 
-// TestMTUSearch: on a network that loses large packets a QP fails with the size that gets through. The peer executes
-// nothing of what asks for it.
+// TestMTUSearch: on a network that loses large packets a QP fails, and the error has the size that gets through. The
+// peer executes none of the probes.
 func TestMTUSearch(t *testing.T) {
 	const mtu = verbs.MTU4096
 	write := func(p *pair, n int) verbs.SendWR { return writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, n)) }
@@ -88,7 +88,8 @@ func TestMTUSearch(t *testing.T) {
 	}
 }
 
-// TestMTUSearchDuplicate: an acknowledgement that the network doubles says nothing of the next size, which was not sent yet.
+// TestMTUSearchDuplicate: an acknowledgement that the network duplicates does not count for the next size, which was
+// not sent yet.
 func TestMTUSearchDuplicate(t *testing.T) {
 	l := mtuSearch{size: verbs.MTU256, largest: verbs.MTU4096, inFlight: true}
 	if !l.probeAnswered() || l.fits != verbs.MTU256 {
@@ -99,7 +100,7 @@ func TestMTUSearchDuplicate(t *testing.T) {
 	}
 }
 
-// TestMTUSearchSilent: without evidence nothing is said of sizes, and nothing but repeats is sent.
+// TestMTUSearchSilent: without answered probes the error proposes no size, and only repeats and probes are sent.
 func TestMTUSearchSilent(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -139,8 +140,8 @@ func TestMTUSearchSilent(t *testing.T) {
 	}
 }
 
-// TestMTUSearchGoesOn: a packet that arrives in the end ends the search. What was found does not count for the next one
-// that is lost, whose own search begins anew.
+// TestMTUSearchGoesOn: a packet that arrives in the end ends the search. Its result does not count for the next lost
+// packet, whose own search begins anew.
 func TestMTUSearchGoesOn(t *testing.T) {
 	for _, gone := range []bool{true, false} {
 		p := newPair(t, setup{mtu: verbs.MTU4096})

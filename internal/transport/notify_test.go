@@ -27,8 +27,8 @@ func (p *pair) cnps(e *node) (n int) {
 	return n
 }
 
-// TestMarksAnswered: packets that come marked are answered by congestion notifications, one in an interval.
-// These go before all else, and nothing answers them.
+// TestMarksAnswered: packets that come marked are answered by congestion notifications, one in an interval. These go
+// before all other packets, and nothing answers them.
 func TestMarksAnswered(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
 		p := newPair(t, setup{typ: typ})
@@ -90,7 +90,7 @@ func TestMarksStates(t *testing.T) {
 		}
 		p.mark(p.a, rdma(req(wire.RCRDMAWriteOnly, 0, 0), 0, 0, 0))
 		if s == verbs.QPStateErr || s == verbs.QPStateReset {
-			p.state(p.a, s) // what is due is dropped
+			p.state(p.a, s) // a notification that is due is dropped
 		}
 		p.transmit()
 		if got := p.cnps(p.a); got != n {

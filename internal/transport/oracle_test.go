@@ -34,7 +34,7 @@ func (s *sim) look(x *program) {
 	}
 }
 
-// lookRecv checks that a receive got what the peer's next message for one had.
+// lookRecv checks that a receive got the content of the peer's next message for one.
 func (s *sim) lookRecv(x, peer *program, got recvDone) {
 	if got.wc.ID != uint64(x.taken) {
 		s.t.Errorf("%s: receive %d completes, want %d", x.name, got.wc.ID, x.taken)
@@ -106,8 +106,8 @@ func (o *simOp) received(x, peer *program, id uint64) (want verbs.WC, data []byt
 	return want, data
 }
 
-// check checks the completions, effects and results of what x asked of y. The slices are the memories
-// before.
+// check checks the completions, effects and results of the work requests that x posted toward y. The slices are the
+// memories before.
 func (s *sim) check(x, y *program, beforeX, beforeY []byte) {
 	t := s.t
 	failed := s.checkFates(x, y)
@@ -162,8 +162,8 @@ func (s *sim) checkUntouched(x *program, beforeX []byte) {
 	}
 }
 
-// checkWindows checks that x's binds and invalidations were carried out in order and once: all those
-// before the work request that failed, and perhaps some behind it.
+// checkWindows checks that x's binds and invalidations were executed in order and once: all those before the work
+// request that failed, and perhaps some behind it.
 func (s *sim) checkWindows(x, y *program, failed int) {
 	var bound, local, remote []verbs.RKey
 	var least [3]int
@@ -188,7 +188,7 @@ func (s *sim) checkWindows(x, y *program, failed int) {
 	}
 	for i, c := range []struct {
 		what string
-		all  []verbs.RKey // each window is bound once at most, and taken back once
+		all  []verbs.RKey // each window is bound once at most, and invalidated once
 		done func(verbs.RKey) bool
 	}{
 		{"bound", bound, x.wasBound}, {"invalidated", local, taken(x.node)}, {"invalidated by the peer", remote, taken(y.node)},
@@ -261,9 +261,9 @@ func (s *sim) allowed(x, y *program, o *simOp) bool {
 	return o.status == o.bad
 }
 
-// checkWrites applies x's WRITEs to a copy of y's write area, in order. A READ must have got what
-// was there at its turn, or what a later WRITE brought. The same holds for the area in the end, to which
-// any part of the WRITEs from the failed one on may have been applied.
+// checkWrites applies x's WRITEs to a copy of y's write area, in order. A READ must have got the bytes at its turn,
+// or those of a later WRITE. The same holds for the area in the end, to which any part of the WRITEs from the failed
+// one on may have been applied.
 func (s *sim) checkWrites(x, y *program, before []byte, failed int) {
 	img := clone(before)
 	var later []*simOp
@@ -306,8 +306,8 @@ func (s *sim) checkWrites(x, y *program, before []byte, failed int) {
 	}
 }
 
-// checkAtomics carries x's atomics out on a copy of y's words, in order. Results must be the same,
-// and so must the words in the end. Some atomics from the failed one on may have been executed too.
+// checkAtomics executes x's atomics on a copy of y's words, in order. Results must be the same, and so must the words
+// in the end. Some atomics from the failed one on may have been executed too.
 func (s *sim) checkAtomics(x, y *program, before []byte, failed int) {
 	img := clone(before[simWords:][:8*simWordCount])
 	end := y.mem.data[simWords:][:8*simWordCount]

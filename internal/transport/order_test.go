@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// opcodes returns the opcodes of what e has sent from the mark on.
+// opcodes returns the opcodes of the packets that e has sent from the mark on.
 func (p *pair) opcodes(e *node, mark int) []wire.Opcode {
 	var ops []wire.Opcode
 	for _, s := range p.packets(e, mark) {
@@ -19,7 +19,7 @@ func (p *pair) opcodes(e *node, mark int) []wire.Opcode {
 	return ops
 }
 
-// TestMaxRDAtomic: as many READs and atomics are on their way as max_rd_atomic allows, and never more.
+// TestMaxRDAtomic: as many READs and atomics are in flight as max_rd_atomic allows, and never more.
 func TestMaxRDAtomic(t *testing.T) {
 	for _, limit := range []int{1, 2, 5, 16} {
 		p := newPair(t, setup{mtu: verbs.MTU256, rd: limit})
@@ -45,7 +45,7 @@ func TestMaxRDAtomic(t *testing.T) {
 			answered[s.PSN] = s.at + testDelay
 		}
 		most := 0
-		var open []wire.PSN // the last PSN of each request that is on its way
+		var open []wire.PSN // the last PSN of each request in flight
 		for _, s := range p.packets(p.a, 0) {
 			open = slices.DeleteFunc(open, func(end wire.PSN) bool { return answered[end] <= s.at })
 			n := 1
@@ -123,8 +123,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestWriteOvertakesRead: without a fence a READ may see what a later WRITE brings. The WRITE's
-// acknowledgement follows the READ's response.
+// TestWriteOvertakesRead: without a fence a READ may see the bytes of a later WRITE. The WRITE's acknowledgement
+// follows the READ's response.
 func TestWriteOvertakesRead(t *testing.T) {
 	p := newPair(t, setup{})
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3000)), writeWR(2, p.b.mem.remote(0), p.a.mem.sge(4096, 8)))
@@ -136,8 +136,8 @@ func TestWriteOvertakesRead(t *testing.T) {
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
 }
 
-// TestAckCoalescing: packets that arrive together are acknowledged by one packet. A READ response
-// acknowledges all before it.
+// TestAckCoalescing: packets that arrive together are acknowledged by one packet. A READ response acknowledges all
+// requests before it.
 func TestAckCoalescing(t *testing.T) {
 	p := newPair(t, setup{})
 	for i := range 30 {
@@ -216,8 +216,8 @@ func TestMSN(t *testing.T) {
 	}
 }
 
-// TestCredits: acknowledgements announce the posted receives. The requester sends no more messages than
-// that, but for one packet at a time that asks.
+// TestCredits: acknowledgements announce the posted receives. The requester sends no more messages than that, but for
+// one packet at a time that asks.
 func TestCredits(t *testing.T) {
 	p := newPair(t, setup{rnrTimer: 14})
 	p.b.credit = true
@@ -254,7 +254,7 @@ func TestCredits(t *testing.T) {
 	p = newPair(t, setup{})
 	p.b.credit = true
 	p.post(p.a, writeWR(20, p.b.mem.remote(0)))
-	p.run() // announces none
+	p.run() // announces no receive
 	p.post(p.a, writeWR(21, p.b.mem.remote(0)), withImm(writeWR(22, p.b.mem.remote(0)), 1))
 	n = len(p.log)
 	if p.transmit(); len(p.packets(p.a, n)) != 1 {
@@ -265,7 +265,7 @@ func TestCredits(t *testing.T) {
 	p.a.wantSends(wc{20, 0}, wc{21, 0}, wc{22, 0})
 }
 
-// TestCreditsNeverDeadlock: all messages arrive, whatever is announced and whatever is lost.
+// TestCreditsNeverDeadlock: all messages arrive, however many receives are announced and whichever packets are lost.
 func TestCreditsNeverDeadlock(t *testing.T) {
 	for recvs := 1; recvs <= 5; recvs++ {
 		for lost := range 40 {
@@ -294,13 +294,13 @@ func TestCreditsNeverDeadlock(t *testing.T) {
 	}
 }
 
-// TestAckReqWithoutCredit: where the peer has no receives, a message that takes one asks with its first packet whether
-// there is one by now. A WRITE takes none, and asks at its end alone.
+// TestAckReqWithoutCredit: where the peer has no receives, the first packet of a message that takes one asks for an
+// acknowledgement. A WRITE takes none, and asks at its end alone.
 func TestAckReqWithoutCredit(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU1024})
 	p.b.credit = true
 	p.post(p.a, writeWR(1, p.b.mem.remote(0)))
-	p.run() // announces none
+	p.run() // announces no receive
 	for _, tt := range []struct {
 		wr   verbs.SendWR
 		asks bool
@@ -328,8 +328,8 @@ func TestAckReqBehindRead(t *testing.T) {
 	}
 }
 
-// TestCreditsInResponses: READ and atomic responses announce receives too, but only where they have an
-// AETH, and it says ACK.
+// TestCreditsInResponses: READ and atomic responses announce receives too, but only where they have an AETH that says
+// ACK.
 func TestCreditsInResponses(t *testing.T) {
 	for _, atomic := range []bool{false, true} {
 		p := newPair(t, setup{})

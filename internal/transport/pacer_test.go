@@ -13,7 +13,7 @@ func paced(e *node, rate uint64) {
 	e.qp.rate.Fix(rate)
 }
 
-// dataFrom returns the packets with data that an end has sent, and of these the times.
+// dataFrom returns the packets with data that an end has sent, and their times.
 func (p *pair) dataFrom(e *node) (at []time.Duration, bytes int) {
 	for _, s := range p.packets(e, 0) {
 		if len(s.Payload) > 0 {
@@ -24,8 +24,8 @@ func (p *pair) dataFrom(e *node) (at []time.Duration, bytes int) {
 	return at, bytes
 }
 
-// TestPace: what a QP with a rate sends, requests, READ responses and packets of UC, goes by that rate, in trains
-// that are worth paceQuantum. No acknowledgement is late for it, and nothing is taken for lost.
+// TestPace: requests, READ responses and UC packets of a QP with a rate leave at that rate, in trains of paceQuantum.
+// No acknowledgement is late because of the rate, and no packet is taken for lost.
 func TestPace(t *testing.T) {
 	const size = 512 << 10
 	const slowest = 10e6 / 8 // bytes in a second
@@ -80,8 +80,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceAnswers: acknowledgements and notifications go while the pace holds all else, and an end of the rate
-// is an end of the wait.
+// TestPaceAnswers: acknowledgements and notifications go while the pace holds all other packets back. When the rate
+// ends, so does the wait.
 func TestPaceAnswers(t *testing.T) {
 	p := newPair(t, setup{})
 	paced(p.a, 1e3)

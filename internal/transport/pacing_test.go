@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestTurnOfLongRead: one READ request for 4096 packets does not hold up the QP's own requests, nor the
-// caller for longer than a turn. Answers to what is behind the READ wait for its end.
+// TestTurnOfLongRead: one READ request for 4096 packets does not hold up the QP's own requests, nor the caller for
+// longer than a turn. Answers to the requests behind the READ wait for its end.
 func TestTurnOfLongRead(t *testing.T) {
 	const turn, n = 128, memSize / 256
 	p := newPair(t, setup{mtu: verbs.MTU256, psnA: 0xfffff0, turn: turn})
@@ -96,7 +96,7 @@ func TestTurnInError(t *testing.T) {
 	}
 }
 
-// TestTurnUnreliable: everything that UC and UD send comes in turns. Only a QP that has more is pending.
+// TestTurnUnreliable: all packets of UC and UD come in turns. Only a QP that has more is pending.
 func TestTurnUnreliable(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeUC, verbs.QPTypeUD} {
 		p := newPair(t, setup{typ: typ, mtu: verbs.MTU256, turn: 3})
@@ -127,7 +127,7 @@ func TestTurnUnreliable(t *testing.T) {
 		p.run()
 		p.b.wantRecvs(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0})
 
-		// What can no longer be sent is not pending.
+		// Packets that can no longer be sent are not pending.
 		p.post(p.a, udWR(5, p.b), udWR(6, p.b), udWR(7, p.b), udWR(8, p.b))
 		p.transmit()
 		if !p.a.qp.Pending() {
@@ -161,9 +161,9 @@ func TestTurnRequests(t *testing.T) {
 	}
 }
 
-// TestRepeatedReadRegionGone: the response to a READ is lost, and then the region goes away. A NAK tells
-// the peer, which need not try until its retries are exhausted. It says nothing of the QP that it comes from: that one
-// has answered once, and whether the peer still waits it does not know.
+// TestRepeatedReadRegionGone: the response to a READ is lost, and then the region goes away. A NAK tells the peer,
+// which need not try until its retries are exhausted. The QP that sends the NAK does not fail: it has answered once,
+// and does not know whether the peer still waits.
 func TestRepeatedReadRegionGone(t *testing.T) {
 	for _, lost := range []int{0, 3} {
 		p := newPair(t, setup{mtu: verbs.MTU256})
@@ -188,8 +188,8 @@ func TestRepeatedReadRegionGone(t *testing.T) {
 	}
 }
 
-// TestRepeatedReadWindowShrunk: a repeated READ of which a part is gone, since its window was bound anew by the same key, is
-// not answered in part: the NAK stands for all.
+// TestRepeatedReadWindowShrunk: a part of a repeated READ's memory is gone, since its window was bound anew by the
+// same key. The READ is not answered in part: the NAK stands for all of it.
 func TestRepeatedReadWindowShrunk(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	r := p.b.bindWindow(windowKey)
@@ -213,8 +213,8 @@ func TestRepeatedReadWindowShrunk(t *testing.T) {
 	p.b.wantEvents()
 }
 
-// TestRepeatedReadRegionGoes: the region goes away while the answer to a repeated READ waits for its turn, or is given
-// in part. A NAK stands for the rest, once, and the QP stays as it is.
+// TestRepeatedReadRegionGoes: the region goes away while the answer to a repeated READ waits for its turn, or is sent
+// in part. A NAK stands for the rest, once, and the QP stays in RTS.
 func TestRepeatedReadRegionGoes(t *testing.T) {
 	for turns := range 3 {
 		p := newPair(t, setup{mtu: verbs.MTU256, turn: 2})
@@ -278,8 +278,8 @@ func TestLateReadRegionGone(t *testing.T) {
 	}
 }
 
-// TestRestOfReadRegionGone: who asks again for the rest of a READ that is being answered has not had the answer. So the
-// connection ends when the region goes.
+// TestRestOfReadRegionGone: a peer that asks again for the rest of a READ that is being answered has not had the
+// answer. So the connection ends when the region goes.
 func TestRestOfReadRegionGone(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, turn: 2})
 	r := p.b.register(0x10000, 4096, allAccess)
@@ -298,7 +298,8 @@ func TestRestOfReadRegionGone(t *testing.T) {
 }
 
 // TestRepeatedReadBehindAnother: the answers to earlier READs go out before the NAK. Those to later READs go out
-// behind it, if the READ had been answered once: the peer may be done with it. If it had not, the connection ends.
+// behind it, if the READ had been answered once: the peer may be done with the READ. If it had not, the connection
+// ends.
 func TestRepeatedReadBehindAnother(t *testing.T) {
 	for _, tt := range []struct {
 		turns int // before the READ of PSNs 5 and 6 comes again

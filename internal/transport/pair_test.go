@@ -38,7 +38,7 @@ type sentPacket struct {
 	from *node
 	at   time.Duration
 	lost bool // by the hook
-	run  int  // packets for which it stands, if its payload is lent
+	run  int  // packets for which the packet stands, if its payload is lent
 	wire.Packet
 }
 
@@ -54,27 +54,27 @@ type inFlight struct {
 // pair is two connected QPs and the network between them, driven through simulated time.
 type pair struct {
 	t      testing.TB
-	fresh  bool // setup's
+	fresh  bool // of setup
 	now    time.Duration
 	a, b   *node
 	flight []inFlight // by time, then by order of sending
 	log    []sentPacket
 	buf    []byte
 
-	// route returns the delays after which the n-th packet (from 0) of an end arrives: none where it is
-	// lost, and several where it arrives several times. Where route is nil, packets arrive after testDelay.
+	// route returns the delays after which the n-th packet (from 0) of an end arrives: none if the packet is lost,
+	// and several if it arrives several times. If route is nil, packets arrive after testDelay.
 	route func(from *node, n int, p *wire.Packet) []delay
 
 	// single delivers one packet at a time. Otherwise all packets that arrive at the same time come
 	// before the receiver may answer.
 	single bool
 
-	fast       bool // what can takes the fast path
-	pondered   bool // the requester weighs each packet by itself
-	prechecked int  // packets that went without a question
+	fast       bool // SENDs take the fast path where they can
+	pondered   bool // every packet takes all checks: none goes prechecked
+	prechecked int  // packets that went prechecked
 }
 
-// setup is the attributes of both ends of a new pair. A field that is 0 stands for a sensible value.
+// setup has the attributes of both ends of a new pair. A field that is 0 stands for a sensible value.
 type setup struct {
 	typ         verbs.QPType // RC if 0
 	turn        int          // packets of a turn
@@ -95,11 +95,11 @@ type setup struct {
 	noAccess    bool
 	signalAll   bool
 	lends       bool       // both ends lend payloads from their memory, which is then an allocation
-	fast        bool       // what can takes the fast path
-	selective   bool       // both ends know that the other repeats selectively, as they do
+	fast        bool       // SENDs take the fast path where they can
+	selective   bool       // both ends know that the other acknowledges selectively
 	unconnected bool       // both QPs stay in RESET
-	fresh       bool       // the ends have sent nothing so far; else enough for the largest window
-	srq         *queue.SRQ // that b's receives come from
+	fresh       bool       // the ends have sent nothing yet; else enough for the largest window
+	srq         *queue.SRQ // the source of b's receives
 }
 
 func (s setup) attr(of, peer *node, sq, rq verbs.PSN) *verbs.QPAttr {
@@ -169,7 +169,7 @@ func newPair(t testing.TB, s setup) *pair {
 	return p
 }
 
-// greet has both ends tell each other that they repeat selectively.
+// greet has both ends exchange hellos.
 func (p *pair) greet() {
 	for _, e := range []*node{p.a, p.b} {
 		e.qp.PeerIsOurs()
@@ -220,7 +220,7 @@ func (p *pair) modify(e *node, a *verbs.QPAttr, mask verbs.QPAttrMask) {
 		p.t.Fatalf("%s: modify: %v, want no error", e.name, err)
 	}
 	e.collect()
-	if e.qp.State() == verbs.QPStateReset { // what a device does
+	if e.qp.State() == verbs.QPStateReset { // as a device does
 		if e.taken = 0; e.own != nil {
 			e.own.Enter(verbs.QPStateReset)
 			e.own.Enter(verbs.QPStateInit) // tests post at once
@@ -312,7 +312,7 @@ func (p *pair) send(e *node, data []byte, l *Loan) {
 	p.launch(s, l, inFlight{data: data})
 }
 
-// launch puts on the network what an end sends as s: f, for each time that it arrives.
+// launch puts s, a packet of an end, on the network: f, once for each arrival.
 func (p *pair) launch(s sentPacket, l *Loan, f inFlight) {
 	e := s.from
 	delays := []delay{testDelay}
@@ -336,7 +336,7 @@ func (p *pair) deliver(f inFlight) {
 	p.flight = slices.Insert(p.flight, i, f)
 }
 
-// next returns when something happens next, or Never.
+// next returns when the next event happens, or Never.
 func (p *pair) next() time.Duration {
 	t := min(p.a.qp.NextTimeout(), p.b.qp.NextTimeout())
 	if len(p.flight) > 0 {
@@ -425,7 +425,7 @@ func (p *pair) inject(e *node, pkt wire.Packet) {
 	p.receive(e, pkt.AppendTo(nil), nil)
 }
 
-// packets returns what e has sent from the mark on. A mark is a length of p.log.
+// packets returns the packets that e has sent from the mark on. A mark is a length of p.log.
 func (p *pair) packets(e *node, mark int) []sentPacket {
 	var out []sentPacket
 	for _, s := range p.log[mark:] {
@@ -446,10 +446,10 @@ func (p *pair) last(e *node) sentPacket {
 	return s[len(s)-1]
 }
 
-// testGRH is what stands before the payload of every datagram.
+// testGRH is the GRH before the payload of every datagram.
 var testGRH = [verbs.GRHSize]byte([]byte("0123456789abcdefghijklmnopqrstuvwxyzABCD"))
 
-// checkBounds checks what must never grow.
+// checkBounds checks the sizes that must never grow.
 func checkBounds(t testing.TB, q *QP) {
 	t.Helper()
 	if q.cfg.Type != verbs.QPTypeRC {

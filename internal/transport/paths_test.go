@@ -16,7 +16,7 @@ var testPorts = []uint16{0xc000, 0xc001, 0xc002, 0xc003}
 // pathPair makes a pair whose ends have several paths, on which packets take as long as delay says.
 type pathPair struct {
 	*pair
-	took map[*node][]int // packets by path, those with data and requests alone if the end is a
+	took map[*node][]int // packets by path; of the end a only those with data, and requests
 	sent []pathPacket    // by a
 	wait func(from *node, path int) delay
 }
@@ -60,7 +60,7 @@ func newPathPair(t testing.TB, s setup) *pathPair {
 	return p
 }
 
-// forget drops what was noted of packets.
+// forget drops the record of packets.
 func (p *pathPair) forget() {
 	p.log, p.sent = p.log[:0], nil
 	p.took = map[*node][]int{p.a: make([]int, len(testPorts)), p.b: make([]int, len(testPorts))}
@@ -91,7 +91,8 @@ func (p *pathPair) write(n, size, depth int) {
 	}
 }
 
-// TestPathsOff: a QP without several ports, and one whose peer knows no ranges, sends all by one path.
+// TestPathsOff: a QP without several ports, and one whose peer does not acknowledge selectively, sends all by one
+// path.
 func TestPathsOff(t *testing.T) {
 	for name, s := range map[string]setup{"one port": {selective: true}, "a peer without ranges": {}} {
 		p := newPathPair(t, s)
@@ -105,7 +106,8 @@ func TestPathsOff(t *testing.T) {
 	}
 }
 
-// TestPathsShared: all paths take the same, packets overtake one another by a round trip, and none counts as lost.
+// TestPathsShared: all paths take the same number of packets, packets overtake one another by a round trip, and none
+// counts as lost.
 func TestPathsShared(t *testing.T) {
 	p := newPathPair(t, setup{selective: true})
 	p.wait = func(from *node, path int) delay { return testDelay + delay(path)*testDelay/2 }
@@ -126,8 +128,8 @@ func TestPathsShared(t *testing.T) {
 	}
 }
 
-// TestPathLeft: a path that loses all is left within a few round trips. From then on single packets try it, less and
-// less often, and once one gets through it has its part again.
+// TestPathLeft: a path that loses all packets is left within a few round trips. From then on single packets probe the
+// path, less and less often, and once one gets through the path has its share again.
 func TestPathLeft(t *testing.T) {
 	const bad = 2
 	p := newPathPair(t, setup{selective: true})
@@ -196,8 +198,8 @@ func TestPathsAllBad(t *testing.T) {
 	}
 }
 
-// TestPathDead: where the path that works was left for its losses, and the others are dead, probes and answers take it
-// all the same.
+// TestPathDead: where the path that works was left for its losses, and the others are dead, probes and answers still
+// take the path that works.
 func TestPathDead(t *testing.T) {
 	for name, post := range map[string]func(p *pathPair){
 		"a WRITE":   func(p *pathPair) { p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))) },
@@ -243,7 +245,7 @@ func TestPathSlow(t *testing.T) {
 	}
 }
 
-// TestPathSilent: what nothing has come for goes again by another path.
+// TestPathSilent: packets without an answer go again by another path.
 func TestPathSilent(t *testing.T) {
 	p := newPathPair(t, setup{selective: true})
 	p.write(16, 16<<10, 4)
@@ -322,7 +324,7 @@ func TestPathsReadLeft(t *testing.T) {
 	}
 }
 
-// TestPathsTold: the peer is told of the ports, those alone, and again when they change.
+// TestPathsTold: the hello tells the peer the ports, only those, and again when they change.
 func TestPathsTold(t *testing.T) {
 	p := newPathPair(t, setup{selective: true})
 	for _, port := range testPorts {
@@ -352,7 +354,7 @@ func TestPathsTold(t *testing.T) {
 	}
 }
 
-// TestPathsReset: RESET forgets what the peer said.
+// TestPathsReset: RESET forgets the peer's ports.
 func TestPathsReset(t *testing.T) {
 	p := newPathPair(t, setup{selective: true})
 	p.state(p.b, verbs.QPStateReset)

@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestPrechecked: what goes without a question is what would go with one. The same work is done twice, with the
-// requester weighing each packet by itself the second time, and both ends send the same packets at the same times.
+// TestPrechecked: prechecked packets are the same as those that take all checks. The same work is done twice, with
+// all checks for each packet the second time, and both ends send the same packets at the same times.
 func TestPrechecked(t *testing.T) {
 	seeds := uint64(200)
 	if testing.Short() {
@@ -39,8 +39,8 @@ func TestPrechecked(t *testing.T) {
 	}
 }
 
-// TestPrecheckedRepeat: what was not weighed does not go on as new once something is to be sent again, even within the
-// turn.
+// TestPrecheckedRepeat: prechecked packets do not go on as new ones once some packet is to be sent again, even within
+// the turn.
 func TestPrecheckedRepeat(t *testing.T) {
 	p := newPair(t, setup{})
 	a := p.a
@@ -71,8 +71,8 @@ func TestPrecheckedRepeat(t *testing.T) {
 	}
 }
 
-// precheckedWork has both ends do what a seed says, and returns what they sent and completed, and how many packets went
-// without a question.
+// precheckedWork has both ends work by a seed, and returns the packets that they sent, their completions, and how
+// many packets went prechecked.
 func precheckedWork(t *testing.T, seed uint64, pondered bool) (lines []string, prechecked int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := newPair(t, setup{
@@ -103,7 +103,7 @@ func precheckedWork(t *testing.T, seed uint64, pondered bool) (lines []string, p
 			id++
 			p.post(p.a, precheckedWR(r, p, id))
 		}
-		if r.IntN(4) == 0 { // which leaves something in the place behind the last
+		if r.IntN(4) == 0 { // so that the place behind the last one is not empty
 			wr := sendWR(0, p.a.mem.sge(memSize, 8))
 			wr.Flags |= verbs.SendInline
 			if p.a.resolve(&wr); p.a.qp.State() == verbs.QPStateRTS && p.a.qp.Post(&wr) == nil {
@@ -145,7 +145,7 @@ func precheckedWork(t *testing.T, seed uint64, pondered bool) (lines []string, p
 	return lines, p.prechecked
 }
 
-// precheckedWR is mostly a short message, sometimes a long one, and sometimes what others wait for.
+// precheckedWR is mostly a short message, sometimes a long one, and sometimes a work request that others wait for.
 func precheckedWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
 	n := r.IntN(200)
 	sg := p.a.mem.sge(r.IntN(1000), n)
@@ -179,7 +179,7 @@ func precheckedWR(r *rand.Rand, p *pair, id uint64) verbs.SendWR {
 		wr.Flags |= verbs.SendSolicited
 	}
 	if r.IntN(600) == 0 {
-		wr.SGList[0].Addr += memSize // outside
+		wr.SGList[0].Addr += memSize // outside of the region
 	}
 	return wr
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// measuredPair is a pair whose round trip is known to a.
+// measuredPair is a pair whose end a knows the round trip.
 func measuredPair(t *testing.T, s setup) *pair {
 	t.Helper()
 	p := newPair(t, s)
@@ -20,8 +20,8 @@ func measuredPair(t *testing.T, s setup) *pair {
 	return p
 }
 
-// TestProbeTail: what was lost at the end of what there is to send comes through after some silence, long
-// before the acknowledge timeout: a packet that a message ends with, messages of a packet, READs.
+// TestProbeTail: the last packets before a silence are lost, and a probe brings them through after some silence, long
+// before the acknowledge timeout: the last packet of a message, messages of a packet, READs.
 func TestProbeTail(t *testing.T) {
 	for name, post := range map[string]func(p *pair){
 		"end of a WRITE": func(p *pair) { p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 20*256))) },
@@ -61,8 +61,8 @@ func TestProbeTail(t *testing.T) {
 	}
 }
 
-// TestProbesKeepReorderWindow: a peer that is dead counts as dead when the acknowledge timeout has come retry_cnt
-// times and once more, neither earlier nor later. Until then probes go, each after twice the time.
+// TestProbesKeepReorderWindow: a dead peer counts as dead when the acknowledge timeout has come retry_cnt times and
+// once more, neither earlier nor later. Until then probes go, each after twice the time.
 func TestProbesKeepReorderWindow(t *testing.T) {
 	const timeout, retry = 14, 2
 	p := measuredPair(t, setup{timeout: timeout, retry: retry})
@@ -92,7 +92,7 @@ func TestProbesKeepReorderWindow(t *testing.T) {
 	}
 }
 
-// TestLate: acknowledgements that are late make a few packets go again, and narrow no window for long.
+// TestLate: late acknowledgements make a few packets go again, and narrow no window for long.
 func TestLate(t *testing.T) {
 	p := measuredPair(t, setup{mtu: verbs.MTU256, timeout: 14})
 	late := 3 * recovery.MinPTO
@@ -113,8 +113,8 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestTakenBack: what was to be sent again after a restart, and is acknowledged without, was not lost. The
-// window is what it was.
+// TestTakenBack: packets that were to be sent again after a restart, and are acknowledged before, were not lost. The
+// window is restored.
 func TestTakenBack(t *testing.T) {
 	p := measuredPair(t, setup{mtu: verbs.MTU256, timeout: 14})
 	p.cutAfter(0)
@@ -122,7 +122,7 @@ func TestTakenBack(t *testing.T) {
 	p.transmit()
 	p.runUntil(p.now + recovery.MinPTO + us) // the probe has gone
 	p.runUntil(p.now + 2*testDelay)
-	p.inject(p.a, ackOf(1)) // looks as if the rest were lost
+	p.inject(p.a, ackOf(1)) // as if the rest were lost
 	p.transmit()
 	rec := &p.a.rc().recovery
 	if rec.Gauges().Window >= recovery.LossWindow || rec.Gauges().SSThresh == maxWindow {
@@ -139,8 +139,7 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
-// TestSignsCostOneRetry: that packets get lost again when they are repeated costs no further retries: the peer
-// answers.
+// TestSignsCostOneRetry: if repeated packets get lost again, that costs no further retries: the peer answers.
 func TestSignsCostOneRetry(t *testing.T) {
 	p := measuredPair(t, setup{timeout: 14, retry: 1})
 	p.cutAfter(0)
@@ -157,7 +156,7 @@ func TestSignsCostOneRetry(t *testing.T) {
 }
 
 // TestNAKsBehindREAD: while a READ's responses are lost, the peer goes on, and may miss packet after packet behind
-// it. That costs no retry.
+// the READ. These losses cost no retry.
 func TestNAKsBehindREAD(t *testing.T) {
 	p := measuredPair(t, setup{timeout: 14, retry: 2})
 	p.cutAfter(0)

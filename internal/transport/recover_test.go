@@ -25,7 +25,7 @@ func TestEachGapIsReported(t *testing.T) {
 	}
 }
 
-// TestGapFilledBeforeNAK: packets that come before the acknowledgement is sent change what it says.
+// TestGapFilledBeforeNAK: packets that come before the acknowledgement is sent change its content.
 func TestGapFilledBeforeNAK(t *testing.T) {
 	write := func(psn wire.PSN) wire.Packet { return rdma(req(wire.RCRDMAWriteOnly, psn, 0), 0, 0, 0) }
 	ack := func(psn wire.PSN, s wire.Syndrome) wire.Packet {
@@ -63,8 +63,8 @@ func TestGapFilledBeforeNAK(t *testing.T) {
 	}
 }
 
-// TestRNRFilledBeforeNAK: a refused SEND comes again before the RNR NAK is sent, and finds a receive. It
-// is acknowledged.
+// TestRNRFilledBeforeNAK: a refused SEND comes again before the RNR NAK is sent, and finds a receive. The SEND is
+// acknowledged.
 func TestRNRFilledBeforeNAK(t *testing.T) {
 	p := newPair(t, setup{})
 	p.inject(p.b, req(wire.RCSendOnly, 0, 8))
@@ -76,8 +76,8 @@ func TestRNRFilledBeforeNAK(t *testing.T) {
 	}
 }
 
-// TestImpliedNAK: an acknowledgement or response that comes in the place of a READ's response shows that
-// the response was lost. No timeout is needed.
+// TestImpliedNAK: an acknowledgement or response that comes in the place of a READ's response shows that the response
+// was lost. No timeout is needed.
 func TestImpliedNAK(t *testing.T) {
 	for name, second := range map[string]func(p *pair) verbs.SendWR{
 		"WRITE":     func(p *pair) verbs.SendWR { return writeWR(2, p.b.mem.remote(0)) },
@@ -107,8 +107,8 @@ func TestImpliedNAK(t *testing.T) {
 	}
 }
 
-// TestImpliedNAKRefused: a SEND that the peer refuses behind a READ whose response was lost shows the loss too. The READ is
-// repeated, and then the SEND waits for the RNR timer.
+// TestImpliedNAKRefused: a SEND that the peer refuses behind a READ whose response was lost shows the loss too. The
+// READ is repeated, and then the SEND waits for the RNR timer.
 func TestImpliedNAKRefused(t *testing.T) {
 	for _, selective := range []bool{false, true} {
 		p := newPair(t, setup{rnrTimer: 20, noTimeout: true, selective: selective})
@@ -126,11 +126,11 @@ func TestImpliedNAKRefused(t *testing.T) {
 	}
 }
 
-// TestImpliedNAKAgain: a response that is lost each time it comes is asked for each time, by probes where none follows it,
-// and no timeout is needed.
+// TestImpliedNAKAgain: a response that is lost each time is requested each time, by probes where no other response
+// follows, and no timeout is needed.
 func TestImpliedNAKAgain(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, timeout: 14})
-	p.loseNth(p.b, 0, 3, 4) // the first of three responses, three times; it alone is asked for again
+	p.loseNth(p.b, 0, 3, 4) // the first of three responses, three times; only that one is requested again
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)))
 	p.run()
 	p.a.wantSends(wc{1, 0})
@@ -184,7 +184,7 @@ func TestNoTimeoutWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestAckReqAfterRetry: what is repeated asks for acknowledgements as the narrowed window wants it.
+// TestAckReqAfterRetry: repeated packets ask for acknowledgements as often as the narrowed window needs.
 func TestAckReqAfterRetry(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.loseNth(p.a, 0)
@@ -244,7 +244,7 @@ func TestCreditsStay(t *testing.T) {
 	}
 }
 
-// TestCreditsWrap: the peer counts its messages modulo 2^24, so what it announces counts from there on.
+// TestCreditsWrap: the peer counts its messages modulo 2^24, and the receives that it announces count from there on.
 func TestCreditsWrap(t *testing.T) {
 	r := &newPair(t, setup{}).a.rc().requester
 	for _, x := range []struct{ posted, msn, want uint64 }{{9, 7, 7 + 4}, {1<<24 + 9, 7, 1<<24 + 7 + 4}, {1<<24 + 2, 1<<24 - 3, 1<<24 - 3 + 4}, {5<<24 + 2, 2, 5<<24 + 2 + 4}} {
@@ -330,14 +330,14 @@ func TestFailureEndsAnswers(t *testing.T) {
 	}
 }
 
-// TestCreditsEndInside: credits end when the first packet of a SEND is sent and has not asked for an
-// acknowledgement. The rest of the SEND must follow without credit.
+// TestCreditsEndInside: credits end when the first packet of a SEND is sent and has not asked for an acknowledgement.
+// The rest of the SEND must follow without credit.
 func TestCreditsEndInside(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, noTimeout: true})
 	p.single, p.b.credit = true, true
 	p.route = func(from *node, n int, pkt *wire.Packet) []delay {
 		if from == p.b && pkt.PSN == maxWindow-2 && p.b.waiting() == 0 {
-			p.b.postRecv(1, p.b.mem.sge(0, 1024)) // just after none was announced
+			p.b.postRecv(1, p.b.mem.sge(0, 1024)) // just after an ACK announced none
 		}
 		return []delay{testDelay}
 	}
@@ -346,8 +346,8 @@ func TestCreditsEndInside(t *testing.T) {
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
 }
 
-// TestLateAnswerToFaulty: a work request's memory goes away between two tries, and then an answer to the
-// first try comes. The work request fails once, for its own cause.
+// TestLateAnswerToFaulty: a work request's memory goes away between two tries, and then an answer to the first try
+// comes. The work request fails once, for its own cause.
 func TestLateAnswerToFaulty(t *testing.T) {
 	for _, syndrome := range []wire.Syndrome{0x1f, 0x20, 0x60, 0x61, 0x62, 0x63, 0x64} {
 		p := newPair(t, setup{mtu: verbs.MTU256})
@@ -358,7 +358,7 @@ func TestLateAnswerToFaulty(t *testing.T) {
 		p.a.deregister(r)
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 0}, AETH: wire.AETH{Syndrome: 0x60}})
 		p.transmit()    // all again, from the first on
-		p.a.wantSends() // not its turn
+		p.a.wantSends() // not yet its turn
 		p.inject(p.a, wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: 3}, AETH: wire.AETH{Syndrome: syndrome}})
 		p.a.wantSends(wc{1, 0}, wc{2, verbs.WCLocProtErr}, wc{3, verbs.WCFlushErr})
 		p.run()

@@ -43,12 +43,12 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// ackOf is an acknowledgement of a packet and all before it.
+// ackOf is an acknowledgement of a packet and all packets before it.
 func ackOf(psn wire.PSN) wire.Packet {
 	return wire.Packet{BTH: wire.BTH{Opcode: wire.RCAcknowledge, PSN: psn}, AETH: wire.AETH{Syndrome: 0x1f}}
 }
 
-// held is a pair whose end a may send nothing until a time. It has posted a WRITE of two packets.
+// held is a pair whose end a may send nothing until a time. a has posted a WRITE of two packets.
 func held(t *testing.T, s setup, until time.Duration) *pair {
 	t.Helper()
 	s.mtu = verbs.MTU256
@@ -128,7 +128,7 @@ func (p *pair) wantHeldAfter(n int, until time.Duration) {
 	p.wantHeld(until)
 }
 
-// TestNotBeforeAnswers: what answers the peer is not held back.
+// TestNotBeforeAnswers: answers to the peer are not held back.
 func TestNotBeforeAnswers(t *testing.T) {
 	p := held(t, setup{}, ms)
 	p.inject(p.a, rdma(req(wire.RCRDMAReadRequest, 0, 0), memBaseA, p.a.mem.key, 8))
@@ -139,8 +139,7 @@ func TestNotBeforeAnswers(t *testing.T) {
 	p.wantHeld(ms)
 }
 
-// TestNotBeforeAckTimer: the acknowledge timer runs on while the pace holds a QP back. What it sends again
-// waits for the pace too.
+// TestNotBeforeAckTimer: the acknowledge timer runs on while the pace holds a QP back. Repeats wait for the pace too.
 func TestNotBeforeAckTimer(t *testing.T) {
 	timeout := wire.ACKTimeout(testTimeout)
 	p := held(t, setup{}, 0)
@@ -156,7 +155,7 @@ func TestNotBeforeAckTimer(t *testing.T) {
 	}
 	p.wantHeld(until)
 	p.at(until)
-	p.wantSent(2 + 2) // a probe, and what is new
+	p.wantSent(2 + 2) // a probe, and new packets
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
 	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Probes != 1 || c.Retransmits != 3 {
@@ -188,7 +187,7 @@ func TestNotBeforeRNR(t *testing.T) {
 	wait := wire.RNRTimer(code)
 	for _, tt := range []struct {
 		name  string
-		until time.Duration // that the pace holds
+		until time.Duration // of the pace
 	}{
 		{"pace ends first", wait / 2},
 		{"pace ends last", 3 * wait},
@@ -267,8 +266,8 @@ func TestCNP(t *testing.T) {
 	}
 }
 
-// TestCNPStates: a QP that sends nothing ignores congestion notifications. Services without a window
-// only count them. Nobody answers one.
+// TestCNPStates: a QP that sends nothing ignores congestion notifications. Services without a window only count them.
+// Nobody answers one.
 func TestCNPStates(t *testing.T) {
 	for _, s := range []verbs.QPState{verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateRTS, verbs.QPStateSQD, verbs.QPStateErr} {
 		p := newPair(t, setup{unconnected: true})

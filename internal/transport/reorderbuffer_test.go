@@ -10,8 +10,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestSelectiveRepeat: between peers that both repeat selectively, a packet that is lost is repeated, and no
-// other. The responder keeps what came before it, and tells.
+// TestSelectiveRepeat: between peers that both acknowledge selectively, only lost packets are repeated. The responder
+// holds later packets, and acknowledges them.
 func TestSelectiveRepeat(t *testing.T) {
 	for name, wr := range map[string]func(p *pair) verbs.SendWR{
 		"WRITE": func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(1<<16), p.a.mem.sge(0, 60*256)) },
@@ -45,10 +45,10 @@ func TestSelectiveRepeat(t *testing.T) {
 	}
 }
 
-// TestOrderOfEffects: however packets are lost and reordered, a WRITE shows no byte before the one before it is
-// whole, and its last word not before the rest. So a program that watches memory may believe what it sees.
+// TestOrderOfEffects: however packets are lost and reordered, a WRITE shows no byte before the earlier WRITE is
+// whole, and its last word not before the rest. So a program that watches memory may rely on the last word.
 func TestOrderOfEffects(t *testing.T) {
-	const slot, n = 5 * 256, 60 // bytes of a WRITE, and how many
+	const slot, n = 5 * 256, 60 // bytes of a WRITE, and how many WRITEs
 	seeds := uint64(20)
 	if testing.Short() {
 		seeds = 3
@@ -86,8 +86,8 @@ func TestOrderOfEffects(t *testing.T) {
 	}
 }
 
-// TestHello: who has not said that it understands ranges gets NAKs. If the word is lost, it is said again at the
-// NAK that shows it. What is not the word, or comes with a PSN that the peer cannot have, changes nothing.
+// TestHello: a peer that has sent no hello gets NAKs. If the hello is lost, the NAK shows that, and the hello goes
+// again. A malformed hello, or one with a PSN that the peer cannot have, changes nothing.
 func TestHello(t *testing.T) {
 	lossy := func(p *pair) {
 		t.Helper()
@@ -112,7 +112,7 @@ func TestHello(t *testing.T) {
 	if got := p.opcodes(p.a, 0); len(got) != 1 || got[0] != wire.RCHello {
 		t.Fatalf("sent %v, want a hello", got)
 	}
-	p.a.qp.PeerIsOurs() // and no second
+	p.a.qp.PeerIsOurs() // and no second one
 	lossy(p)
 	lossy(p)
 	if a, b := p.a.qp.Counters(), p.b.qp.Counters(); a.SequenceNAKs != 1 || b.Held == 0 {
@@ -134,7 +134,7 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestStandard: who is to keep to the standard tells nobody of ranges, and takes no word of them.
+// TestStandard: a QP that keeps to the standard sends no hello, and ignores the peer's.
 func TestStandard(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	p.a.qp.cfg.Standard = true
@@ -150,7 +150,8 @@ func TestStandard(t *testing.T) {
 	}
 }
 
-// TestReorderBufferBounds: what strangers and peers can make a responder keep is bounded, and given back.
+// TestReorderBufferBounds: the packets that strangers and peers can make a responder hold are bounded, and their
+// memory is given back.
 func TestReorderBufferBounds(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true})
 	epsn := p.b.qp.receiver.epsn
@@ -187,13 +188,14 @@ func TestReorderBufferBounds(t *testing.T) {
 	}
 }
 
-// countedBuffers counts what was taken from it, and given back.
+// countedBuffers counts the buffers that were taken, and given back.
 type countedBuffers struct{ got, back int }
 
 func (c *countedBuffers) Get() any { c.got++; return new([MaxDatagram]byte) }
 func (c *countedBuffers) Put(any)  { c.back++ }
 
-// TestReorderBufferMemory: the buffer of a packet that was held goes back once the next is taken out. A short one needs none.
+// TestReorderBufferMemory: the buffer of a held packet goes back once the next packet is taken out. A short packet
+// needs none.
 func TestReorderBufferMemory(t *testing.T) {
 	const packets = 50
 	var h reorderBuffer
@@ -214,8 +216,8 @@ func TestReorderBufferMemory(t *testing.T) {
 	}
 }
 
-// TestReportedRanges: an acknowledgement names what is held and nothing else, wherever the PSNs stand. What it
-// named too much would never be sent again.
+// TestReportedRanges: an acknowledgement names the held packets and no others, for any PSNs. A packet that it named
+// wrongly would never be sent again.
 func TestReportedRanges(t *testing.T) {
 	for _, epsn := range []wire.PSN{0, 1, 63, 1000, 1<<24 - 3, 1<<24 - wire.MaxRanges} {
 		var h reorderBuffer
@@ -241,7 +243,7 @@ func TestReportedRanges(t *testing.T) {
 	}
 }
 
-// TestPlaceIsFree: what came with a PSN leaves nothing behind for the packet that takes its place in the ring.
+// TestPlaceIsFree: a packet leaves nothing behind for the next packet at its place in the ring.
 func TestPlaceIsFree(t *testing.T) {
 	var h reorderBuffer
 	asking := req(wire.RCRDMAWriteOnly, 5, 8)
@@ -261,7 +263,8 @@ func TestPlaceIsFree(t *testing.T) {
 	}
 }
 
-// TestEndBeforeItsTurn: what ends a WRITE is not placed before its turn, though it says that it is the middle.
+// TestEndBeforeItsTurn: the end of a WRITE is not placed before its turn, even if its opcode says that it is the
+// middle.
 func TestEndBeforeItsTurn(t *testing.T) {
 	const mtu = 256
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true})
@@ -284,7 +287,7 @@ func TestEndBeforeItsTurn(t *testing.T) {
 		t.Errorf("the third packet is placed: %v, the last: %v; want the third alone", b[2*mtu] != 0, b[3*mtu] != 0)
 	}
 
-	// A packet that is shorter than the middle of a message is refused in its turn. To place it would leave a hole.
+	// A packet that is shorter than the middle of a message is refused in its turn. Placing it would leave a hole.
 	p = newPair(t, setup{mtu: verbs.MTU256, selective: true})
 	short := full(wire.RCRDMAWriteMiddle, 2)
 	short.Payload = short.Payload[:mtu-4]
@@ -295,7 +298,7 @@ func TestEndBeforeItsTurn(t *testing.T) {
 	p.b.wantEvents(verbs.EventQPReqErr)
 }
 
-// TestHeldSENDWithoutReceive: a SEND that was held and finds no receive is refused in its turn, and comes again.
+// TestHeldSENDWithoutReceive: a held SEND that finds no receive is refused in its turn, and comes again.
 func TestHeldSENDWithoutReceive(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 16})
 	p.loseNth(p.a, 0)
@@ -315,11 +318,11 @@ func TestHeldSENDWithoutReceive(t *testing.T) {
 	}
 }
 
-// TestOldRanges: what a peer says of a READ that waits for its turn is old once a response to it has come. What has come
-// is not waited for again.
+// TestOldRanges: ranges with a READ that waits for its turn are old once a response to the READ has come. Responses
+// that have come are not waited for again.
 func TestOldRanges(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, noTimeout: true})
-	p.routeWith(func(*node, int, *wire.Packet) bool { return true }) // all else is made by hand
+	p.routeWith(func(*node, int, *wire.Packet) bool { return true }) // the test makes all other packets
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256)), readWR(2, p.b.mem.remote(256), p.a.mem.sge(256, 3*256)))
 	p.transmit()
 	first := psn(p.a.rc().recovery.Una())
@@ -339,10 +342,10 @@ func TestOldRanges(t *testing.T) {
 	}
 }
 
-// TestForgedRanges: what a peer says of a READ that it was not sent changes nothing.
+// TestForgedRanges: ranges with a READ that the peer was not sent change nothing.
 func TestForgedRanges(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, noTimeout: true, rd: 1})
-	p.routeWith(func(*node, int, *wire.Packet) bool { return true }) // all else is made by hand
+	p.routeWith(func(*node, int, *wire.Packet) bool { return true }) // the test makes all other packets
 	p.post(p.a, readWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)), readWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 3*256)))
 	p.transmit()
 	rec := &p.a.rc().recovery
@@ -355,7 +358,8 @@ func TestForgedRanges(t *testing.T) {
 	p.a.wantState(verbs.QPStateRTS)
 }
 
-// TestReorderWindow: packets that are overtaken, and late, teach patience, up to two round trips. Calm ends it.
+// TestReorderWindow: packets that are overtaken, and late, widen the reorder window, up to two round trips. Packets
+// in order narrow it.
 func TestReorderWindow(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	rnd := rand.New(rand.NewPCG(1, 0x6c617465))

@@ -10,9 +10,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestLossIsNoLateness: on a network that only loses, packets, requests and acknowledgements alike, nothing is late.
-// So no patience is learnt, and next to nothing is sent again that had arrived. The runs are long, since patience
-// once stayed.
+// TestLossIsNoLateness: on a network that only loses packets, requests and acknowledgements alike, no packet is late.
+// So the reorder window stays narrow, and hardly a packet is sent again that had arrived. The runs are long, since
+// the reorder window once stayed wide.
 func TestLossIsNoLateness(t *testing.T) {
 	for _, op := range []verbs.Opcode{verbs.OpRDMAWrite, verbs.OpRDMARead} {
 		for _, c := range lossCases {
@@ -21,7 +21,7 @@ func TestLossIsNoLateness(t *testing.T) {
 			}
 			var sum lossResult
 			seeds, most := uint64(4), 1.08
-			if op == verbs.OpRDMARead { // what is rare here is a request taken for lost behind one that is
+			if op == verbs.OpRDMARead { // the rare event here is a request taken for lost behind a lost one
 				seeds, most = 12, 1.01
 			}
 			for seed := range seeds {
@@ -36,8 +36,8 @@ func TestLossIsNoLateness(t *testing.T) {
 	}
 }
 
-// TestReorderWindowIsMeasured: a packet that comes late and was not given up shows how much patience was needed. It stays
-// while such packets come, and nothing is sent again in vain meanwhile.
+// TestReorderWindowIsMeasured: a packet that comes late before it was declared lost shows how wide the reorder window
+// must be. The reorder window stays while such packets come, and no packet is sent again needlessly meanwhile.
 func TestReorderWindowIsMeasured(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	const lateBy = testDelay * 4 / 5
@@ -66,8 +66,8 @@ func TestReorderWindowIsMeasured(t *testing.T) {
 	}
 }
 
-// TestHeldRequestTells: a READ request that the peer holds tells that the one before it was lost. It is not sent again
-// itself, and no probe is needed.
+// TestHeldRequestTells: a READ request that the peer holds shows that the one before it was lost. The held request is
+// not sent again, and no probe is needed.
 func TestHeldRequestTells(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	p.post(p.a, readWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 256)))
@@ -105,7 +105,8 @@ func TestRoundTripOfREADs(t *testing.T) {
 	}
 }
 
-// TestNoRoomNoPacket: the requester sends no more than the peer can keep behind a packet that is missing for long.
+// TestNoRoomNoPacket: while a packet is missing for long, the requester sends no more packets than the peer can hold
+// behind it.
 func TestNoRoomNoPacket(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	p.post(p.a, writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 256)))
@@ -126,7 +127,7 @@ func TestNoRoomNoPacket(t *testing.T) {
 	}
 }
 
-// TestProbeAsksForWhatIsMissing: the probe of a READ does not ask for what has come behind the gap.
+// TestProbeAsksForWhatIsMissing: the probe of a READ does not ask for responses that have come behind the gap.
 func TestProbeAsksForWhatIsMissing(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	p.post(p.a, readWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 256)))
@@ -143,7 +144,7 @@ func TestProbeAsksForWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestReplayTooMany: a repeated READ for which there is no room takes nothing away from what is to be answered.
+// TestReplayTooMany: a repeated READ for which there is no room replaces no answer.
 func TestReplayTooMany(t *testing.T) {
 	var rs responses
 	rs.resize(4)
@@ -157,8 +158,8 @@ func TestReplayTooMany(t *testing.T) {
 	}
 }
 
-// TestLateByTheFirst: a packet counts as late by what the one took that was the first to overtake it, though later ones
-// take less because a queue has become shorter.
+// TestLateByTheFirst: the lateness of a packet is measured against the round trip of the first packet that overtook
+// it. Later ones take less because a queue has become shorter.
 func TestLateByTheFirst(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, selective: true, timeout: 18})
 	const first, short, late = 8 * testDelay, 2 * testDelay, 4 * testDelay
@@ -193,7 +194,7 @@ func TestLateByTheFirst(t *testing.T) {
 }
 
 // TestLateFromTheStart: late packets do not keep READs from measuring the round trip, without which there is no
-// patience.
+// reorder window.
 func TestLateFromTheStart(t *testing.T) {
 	for seed := range uint64(3) {
 		r := lossRun(t, verbs.OpRDMARead, lossCase{name: "late", late: .25}, true, seed+1, 16<<20)
@@ -203,7 +204,7 @@ func TestLateFromTheStart(t *testing.T) {
 	}
 }
 
-// TestReorderWindowNarrows: patience ends while packets come in order, one by one or in a stream, and nothing asks for it.
+// TestReorderWindowNarrows: the reorder window narrows while packets come in order, one by one or in a stream.
 func TestReorderWindowNarrows(t *testing.T) {
 	const trip = 2 * testDelay
 	for _, gap := range []time.Duration{trip, trip / 4} { // between two packets

@@ -27,8 +27,8 @@ func TestInvalidRequest(t *testing.T) {
 	list := func(ps ...wire.Packet) []wire.Packet { return ps }
 	tests := []struct {
 		name    string
-		packets []wire.Packet // the last one is refused
-		recv    bool          // it is so at a receive's expense
+		packets []wire.Packet // the last packet is refused
+		recv    bool          // the refusal costs a receive
 		nak     wire.Syndrome // 0x61 if 0
 		silent  bool          // no NAK, and the data have arrived
 	}{
@@ -89,7 +89,7 @@ func TestInvalidRequest(t *testing.T) {
 				nak, event = 0x61, verbs.EventQPReqErr
 			}
 			if tt.silent {
-				for _, s := range p.packets(p.b, 0) { // the acknowledgement of what came before
+				for _, s := range p.packets(p.b, 0) { // the acknowledgement of the packets before
 					if s.AETH.Syndrome != 0x1f || s.PSN != wire.PSN(len(tt.packets)-2) {
 						t.Errorf("answered with %v %v, want an ACK of what came before, PSN %d", s.PSN, s.AETH, len(tt.packets)-2)
 					}
@@ -104,7 +104,7 @@ func TestInvalidRequest(t *testing.T) {
 				p.b.wantRecvs(wc{1, verbs.WCFlushErr}, wc{2, verbs.WCFlushErr})
 				p.b.wantEvents(event)
 			}
-			// Nothing that comes later gets an answer.
+			// No later packet gets an answer.
 			n := len(p.log)
 			p.inject(p.b, req(wire.RCSendOnly, wire.PSN(len(tt.packets)-1), 4))
 			p.inject(p.b, req(wire.RCSendOnly, 77, 4))
@@ -115,7 +115,7 @@ func TestInvalidRequest(t *testing.T) {
 	}
 }
 
-// TestMemoryIsLeft: whatever becomes of a request, its region can be closed afterwards.
+// TestMemoryIsLeft: after any request, executed or refused, its region can be closed.
 func TestMemoryIsLeft(t *testing.T) {
 	const mtu = 1024
 	list := func(ps ...wire.Packet) []wire.Packet { return ps }
@@ -258,8 +258,8 @@ func TestSavedResultOfReusedPSN(t *testing.T) {
 	}
 }
 
-// TestForgedRepeatedRead: a packet with the PSN of an earlier READ gets nothing unless it asks for what
-// that READ asked for. Nor does it disturb an answer that is being given.
+// TestForgedRepeatedRead: a packet with the PSN of an earlier READ gets nothing unless it asks for the same bytes as
+// that READ. Nor does it disturb an answer that is being sent.
 func TestForgedRepeatedRead(t *testing.T) {
 	const mtu = 256
 	p := newPair(t, setup{mtu: verbs.MTU256, rd: 2})
@@ -307,7 +307,7 @@ func TestDuplicateRead(t *testing.T) {
 	base := wire.PSN(0xffffff)
 	for k := range 5 {
 		n := len(p.log)
-		p.b.mem.data[mtu*k]++ // executed again means that the present contents are sent
+		p.b.mem.data[mtu*k]++ // a READ that is executed again gets the present content
 		p.inject(p.b, rdma(req(wire.RCRDMAReadRequest, base.Add(k), 0), memBaseB+uint64(mtu*k), keyB, uint32((5-k)*mtu-9)))
 		p.transmit()
 		got := p.packets(p.b, n)
@@ -337,10 +337,10 @@ func TestDuplicateRead(t *testing.T) {
 	}
 }
 
-// TestDuplicateOrder: repeated READs are answered in the order of PSNs, before what is pending. However
-// many come, a bounded number waits.
+// TestDuplicateOrder: repeated READs are answered in the order of PSNs, before pending answers. However many come, a
+// bounded number waits.
 func TestDuplicateOrder(t *testing.T) {
-	for _, first := range []wire.PSN{0, 1<<24 - 32} { // with the second the PSNs of what is repeated wrap
+	for _, first := range []wire.PSN{0, 1<<24 - 32} { // with the second the PSNs of the repeats wrap
 		p := newPair(t, setup{mtu: verbs.MTU256, rd: 16, psnA: verbs.PSN(first)})
 		for i := range 40 {
 			p.post(p.a, readWR(uint64(i), p.b.mem.remote(0), p.a.mem.sge(0, 8)))
@@ -395,8 +395,8 @@ func TestDuplicateAcknowledged(t *testing.T) {
 	}
 }
 
-// TestDuplicateBeforeAnswered: an ACK never bears the PSN of a READ or an atomic, whose response may have
-// been lost. Linux would take the ACK for that response.
+// TestDuplicateBeforeAnswered: an ACK never bears the PSN of a READ or an atomic, whose response may have been lost.
+// Linux would take the ACK for that response.
 func TestDuplicateBeforeAnswered(t *testing.T) {
 	for _, op := range []wire.Opcode{wire.RCRDMAReadRequest, wire.RCFetchAdd} {
 		t.Run(op.String(), func(t *testing.T) {
@@ -459,9 +459,9 @@ func TestForeignLongRead(t *testing.T) {
 	}
 }
 
-// TestACKCoversWhatWasAsked: an ACK for a peer that is not like us acknowledges what asked for it, and no more. Linux
-// goes on by its timer alone when it has missed a wake-up, and the timer runs for what is not acknowledged. One
-// for a peer like us covers all that has come.
+// TestACKCoversWhatWasAsked: an ACK for a peer that is no adverb acknowledges the packets that asked, and no more.
+// After a missed wake-up Linux goes on by its timer alone, which runs for unacknowledged packets. An ACK for an
+// adverb covers all packets that have come.
 func TestACKCoversWhatWasAsked(t *testing.T) {
 	const mtu = 1024
 	for _, ours := range []bool{false, true} {
@@ -482,7 +482,7 @@ func TestACKCoversWhatWasAsked(t *testing.T) {
 		if got := p.last(p.b); got.Opcode != wire.RCAcknowledge || got.PSN != epsn+want || got.AETH.MSN != 2 {
 			t.Errorf("peer like us %v: %v of psn %v with MSN %d, want an ACK of %v with MSN 2", ours, got.Opcode, got.PSN, got.AETH.MSN, epsn+want)
 		}
-		// A message that ends behind what asked does not count yet.
+		// A message that ends behind the packet that asked does not count yet.
 		pkt := req(wire.RCRDMAWriteLast, epsn.Add(5), mtu)
 		pkt.AckReq = false
 		p.inject(p.b, rdma(req(wire.RCRDMAWriteMiddle, epsn.Add(5), mtu), 0, 0, 0))
@@ -496,7 +496,7 @@ func TestACKCoversWhatWasAsked(t *testing.T) {
 		if got := p.last(p.b); got.PSN != epsn+want || got.AETH.MSN != msn {
 			t.Errorf("peer like us %v: an ACK of psn %v with MSN %d, want %v with MSN %d", ours, got.PSN, got.AETH.MSN, epsn+want, msn)
 		}
-		// What comes again is acknowledged with all that has come.
+		// A repeated packet is acknowledged with all packets that have come.
 		p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, epsn, mtu), memBaseB, keyB, mtu))
 		p.transmit()
 		if got := p.last(p.b); got.PSN != epsn+6 || got.AETH.MSN != 3 {

@@ -161,8 +161,8 @@ func TestRNRRetry(t *testing.T) {
 	}
 }
 
-// TestRNRLoss: a peer that has no receive for long is alive. Its RNR NAKs that get lost now and then do not use up
-// retry_cnt, which is for the silent.
+// TestRNRLoss: a peer that has no receive for long is alive. Lost RNR NAKs do not use up retry_cnt, which is for
+// silent peers.
 func TestRNRLoss(t *testing.T) {
 	p := newPair(t, setup{retry: 2, timeout: 8, rnrTimer: 1})
 	answers := 0
@@ -184,14 +184,14 @@ func TestRNRLoss(t *testing.T) {
 	p.a.wantSends(wc{1, 0})
 	p.b.wantRecvs(wc{7, 0})
 
-	p.cutAfter(0) // and who is silent then is given up as before
+	p.cutAfter(0) // and a peer that is silent then is given up as before
 	p.post(p.a, sendWR(2))
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, verbs.WCRetryExceeded})
 }
 
-// TestRNRInside: a WRITE with immediate finds no receive at its last packet. Only that packet is sent
-// again, and its data are not placed before.
+// TestRNRInside: a WRITE with immediate finds no receive at its last packet. Only that packet is sent again, and its
+// data are not placed before.
 func TestRNRInside(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	clear(p.b.mem.data)
@@ -233,7 +233,7 @@ func TestRNRRepeated(t *testing.T) {
 	}
 }
 
-// TestNAKOnce: a gap is reported once, however much follows it.
+// TestNAKOnce: a gap is reported once, however many packets follow it.
 func TestNAKOnce(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		p := newPair(t, setup{mtu: verbs.MTU256})
@@ -257,8 +257,8 @@ func TestNAKOnce(t *testing.T) {
 	}
 }
 
-// TestNAKLost: a probe makes up for a lost NAK. Where the peer has not been heard of before, the timeout does, and what else
-// is lost costs a quarter of one.
+// TestNAKLost: a probe makes up for a lost NAK. Where the peer has not answered yet, the timeout does, and other
+// losses cost a quarter of one.
 func TestNAKLost(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		p := newPair(t, setup{mtu: verbs.MTU256, timeout: 14}) // 67 ms
@@ -277,7 +277,7 @@ func TestNAKLost(t *testing.T) {
 		if n := len(p.a.sends); n != first+1 {
 			t.Errorf("round trip known: %v: %d completions, want %d", known, n, first+1)
 		}
-		// The first probe is a packet that the peer has had, the second one is what it lacks.
+		// The first probe is a packet that the peer has had, the second one is a packet that it lacks.
 		c, took := p.a.qp.Counters(), p.now-begin
 		if known && (c.Timeouts != 0 || c.Probes != 2 || took > 2*recovery.MinPTO+ms) || !known && (c.Timeouts != 1 || c.Probes != 2 || took > 85*ms) {
 			t.Errorf("round trip known: %v: %+v after %v, want two probes, and one timeout where it is not", known, c, took)
@@ -310,7 +310,7 @@ func TestSequenceNAKCostsRetry(t *testing.T) {
 	p.a.wantSends(wc{1, verbs.WCRetryExceeded})
 }
 
-// TestGhostAck: acknowledgements of what was not sent, or is done, change nothing.
+// TestGhostAck: acknowledgements of packets that were not sent, or are acknowledged, change nothing.
 func TestGhostAck(t *testing.T) {
 	for _, first := range []verbs.PSN{0, 0xffffff, 0x800000} {
 		p := newPair(t, setup{psnA: first})
@@ -355,7 +355,7 @@ func TestReservedSyndromes(t *testing.T) {
 	}
 }
 
-// TestTimeoutProbes: a timeout sends one packet again, and its acknowledgement what followed it.
+// TestTimeoutProbes: a timeout sends one packet again, and the acknowledgement of that packet makes the next ones go.
 func TestTimeoutProbes(t *testing.T) {
 	const packets = 2 * maxWindow
 	big := func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, packets*256)) }
@@ -383,7 +383,7 @@ func TestTimeoutProbes(t *testing.T) {
 	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Retransmits != maxWindow {
 		t.Errorf("counters %+v, want one timeout and %d packets sent again", c, maxWindow)
 	}
-	// What is acknowledged brings half of it back, and growth packets for each window from there.
+	// Acknowledged packets bring half of the window back, and growth packets for each window from there.
 	if got, least := p.a.rc().recovery.Gauges().Window, uint64(maxWindow/2+8*2); got < least || got > least+8*2 {
 		t.Errorf("after %d packets without loss the window is %d, want a little more than %d", packets, got, least)
 	}

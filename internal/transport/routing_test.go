@@ -11,10 +11,10 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// routed is what a test's QPs make of adaptive routing unless it says otherwise.
+// routed is the adaptive routing of a test's QPs unless the test says otherwise.
 var routed = verbs.AdaptiveRouting{Send: true, Accept: true, Mark: verbs.DefaultRoutingMark, Patience: 20 * testDelay}
 
-// routedPair makes a pair that sends and accepts what adaptive routing may reorder.
+// routedPair makes a pair whose WRITEs go marked, and whose packets adaptive routing may reorder.
 func routedPair(t *testing.T, s setup, r verbs.AdaptiveRouting) *pair {
 	t.Helper()
 	s.mtu = verbs.MTU1024
@@ -34,7 +34,7 @@ func (p *pair) overtaking(packets int) {
 	}
 }
 
-// TestRoutedForm: every packet of a WRITE names its place and has the mark. What is no plain WRITE goes as ever.
+// TestRoutedForm: every packet of a WRITE has its own address and the mark. All other packets have their usual form.
 func TestRoutedForm(t *testing.T) {
 	for _, mark := range []uint16{verbs.DefaultRoutingMark, 0x21, 0x1200} {
 		r := routed
@@ -65,8 +65,9 @@ func TestRoutedForm(t *testing.T) {
 	}
 }
 
-// TestRoutedEarlier: what was posted before Send has no mark, though it goes as WRITE ONLYs, and what was posted before
-// it ended keeps its own. Where switches may reorder packets depends on the program's promise when it posted.
+// TestRoutedEarlier: WRITEs that were posted before Send have no mark, though they go as WRITE ONLYs, and those that
+// were posted before its end keep theirs. Where switches may reorder packets depends on the program's promise at the
+// post.
 func TestRoutedEarlier(t *testing.T) {
 	p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 	mark := len(p.log)
@@ -91,8 +92,8 @@ func TestRoutedEarlier(t *testing.T) {
 	}
 }
 
-// TestRoutedTail: the rest of a WRITE that is longer than the window does not wait for company. Nothing that is on its
-// way would ask for the acknowledgement that ends the wait.
+// TestRoutedTail: the rest of a WRITE that is longer than the window does not wait for others. No packet in flight
+// would ask for the acknowledgement that ends the wait.
 func TestRoutedTail(t *testing.T) {
 	for _, packets := range []int{maxWindow + 14, maxWindow + 34, maxWindow + 54} {
 		p := routedPair(t, setup{noTimeout: true}, routed)
@@ -105,7 +106,8 @@ func TestRoutedTail(t *testing.T) {
 	}
 }
 
-// TestRoutedTailBehind: nor does it wait behind many other messages, though the acknowledgements of those would end that.
+// TestRoutedTailBehind: nor does the rest wait behind many other messages, though their acknowledgements would end
+// the wait.
 func TestRoutedTailBehind(t *testing.T) {
 	const before, each = corkMessages + 1, 27
 	p := routedPair(t, setup{noTimeout: true}, routed)
@@ -125,8 +127,8 @@ func TestRoutedTailBehind(t *testing.T) {
 	}
 }
 
-// TestRoutedOrder: packets that overtake one another are placed as they come, the SEND behind them completes after
-// all, and nothing is asked for or sent twice.
+// TestRoutedOrder: packets that overtake one another are placed as they come, the SEND behind them completes last,
+// and no packet is requested or sent twice.
 func TestRoutedOrder(t *testing.T) {
 	const packets, size = 6, 5*1024 + 17
 	p := routedPair(t, setup{}, routed)
@@ -161,8 +163,8 @@ func TestRoutedOrder(t *testing.T) {
 	}
 }
 
-// TestRoutedGap: a packet that is lost is asked for once, when patience is at its end, and what has come is not
-// placed again. It is so for each gap.
+// TestRoutedGap: a lost packet is requested once, when its gap has timed out, and packets that have come are not
+// placed again. So for each gap.
 func TestRoutedGap(t *testing.T) {
 	p := routedPair(t, setup{timeout: 18}, routed)
 	p.route = func(from *node, n int, _ *wire.Packet) []delay {
@@ -212,7 +214,7 @@ func TestRoutedSecondGap(t *testing.T) {
 	if got := p.last(p.b); got.PSN != 2 || got.AETH.Syndrome.Kind() != wire.KindNAK {
 		t.Fatalf("sent %v of %v, want a NAK of 2", got.Opcode, got.PSN)
 	}
-	p.inject(p.b, write(4)) // what goes on coming waits too
+	p.inject(p.b, write(4)) // later packets wait too
 	p.inject(p.b, write(2))
 	p.runUntil(100 * routed.Patience)
 	if p.b.qp.Counters().SentSequenceNAKs != 1 || p.b.qp.Work().Writes != 5 {
@@ -220,8 +222,8 @@ func TestRoutedSecondGap(t *testing.T) {
 	}
 }
 
-// TestRoutedAsks: whatever comes before its turn and asks for an acknowledgement gets it in its turn, also where only a
-// repeated packet asks. A peer that knows no ranges may wait for just that one.
+// TestRoutedAsks: a packet that comes before its turn and asks for an acknowledgement gets it in its turn, also where
+// only a repeat asks. A peer that does not acknowledge selectively may wait for just that one.
 func TestRoutedAsks(t *testing.T) {
 	write := func(d int, mark uint16) wire.Packet {
 		pkt := rdma(req(wire.RCRDMAWriteOnly, wire.PSN(d), 1024), memBaseB+uint64(1024*d), keyB, 1024)
@@ -258,7 +260,7 @@ func TestRoutedMiddle(t *testing.T) {
 	r.Send = false
 	p := routedPair(t, setup{noTimeout: true}, r)
 	p.route = func(from *node, n int, _ *wire.Packet) []delay {
-		if from == p.a && n%64 == 1 { // and so what follows is there before its turn
+		if from == p.a && n%64 == 1 { // and so the packets behind are there before their turn
 			return []delay{3 * testDelay}
 		}
 		return []delay{testDelay}
@@ -272,8 +274,8 @@ func TestRoutedMiddle(t *testing.T) {
 	}
 }
 
-// TestRoutedRefused: what a WRITE before its turn may not touch it does not, and the refusal comes in its turn. So
-// does that of one inside another message.
+// TestRoutedRefused: a WRITE before its turn does not touch memory that it may not touch, and the refusal comes in
+// its turn. So does the refusal of a WRITE inside another message.
 func TestRoutedRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first, early wire.Packet
@@ -304,7 +306,7 @@ func TestRoutedRefused(t *testing.T) {
 	}
 }
 
-// TestRoutedNot: without the mark nothing is placed before its turn, and without Accept nothing waits.
+// TestRoutedNot: without the mark no packet is placed before its turn, and without Accept no packet is held.
 func TestRoutedNot(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -334,11 +336,11 @@ func TestRoutedNot(t *testing.T) {
 	}
 }
 
-// TestRoutedNotReady: what waits behind a SEND that finds no receive is no gap. The peer is told by an RNR NAK,
-// which costs it no retry. What it then repeats waits too, where it overtakes the SEND.
+// TestRoutedNotReady: packets behind a SEND that finds no receive are no gap. The peer gets an RNR NAK, which costs
+// it no retry. Packets that it then repeats wait too, where they overtake the SEND.
 func TestRoutedNotReady(t *testing.T) {
 	for _, k := range []int{0, 1, 2, 3} {
-		told, late := k&1 != 0, k&2 != 0                               // what is overtaken is what is repeated
+		told, late := k&1 != 0, k&2 != 0                               // repeats are overtaken
 		p := routedPair(t, setup{noRetry: true, rnrTimer: 14}, routed) // 1 ms
 		first := uint64(1)                                             // SEND without a receive
 		if told {
@@ -370,8 +372,8 @@ func TestRoutedNotReady(t *testing.T) {
 	}
 }
 
-// TestRoutedGapEnds: what ends the wait for a gap before its time does not end the repair: a peer that says that it
-// knows ranges, and a program that accepts no more. No timeout is needed.
+// TestRoutedGapEnds: if the wait for a gap ends early, the gap is still repaired: when a peer's hello comes, and when
+// the program accepts no more reordering. No timeout is needed.
 func TestRoutedGapEnds(t *testing.T) {
 	for name, end := range map[string]func(p *pair){
 		"hello":    func(p *pair) { p.a.qp.PeerIsOurs() },
@@ -390,7 +392,8 @@ func TestRoutedGapEnds(t *testing.T) {
 	}
 }
 
-// TestRoutedBeyond: a packet that is too far before its turn to wait asks for all at once, since nothing else would.
+// TestRoutedBeyond: a packet that is too far before its turn to be held asks for all packets at once, since nothing
+// else would.
 func TestRoutedBeyond(t *testing.T) {
 	p := routedPair(t, setup{}, routed)
 	p.inject(p.b, rdma(req(wire.RCRDMAWriteOnly, wire.MaxRanges, 8), memBaseB, keyB, 8))
@@ -400,7 +403,7 @@ func TestRoutedBeyond(t *testing.T) {
 	}
 }
 
-// TestRoutedInsideREAD: what came with a PSN of a READ's response is no request, and stands for none that comes 1024
+// TestRoutedInsideREAD: a packet with a PSN of a READ's response is no request, and stands for none that comes 1024
 // PSNs later.
 func TestRoutedInsideREAD(t *testing.T) {
 	for _, mark := range []uint16{0, routed.Mark} {
@@ -419,9 +422,9 @@ func TestRoutedInsideREAD(t *testing.T) {
 	}
 }
 
-// TestRoutedAny: whatever is lost, repeated and overtaken, between adverbs and with peers that know no ranges, each
-// WRITE ends with its bytes in place, each SEND completes after what was sent before it, and no timeout is needed
-// where nothing is lost.
+// TestRoutedAny: packets are lost, repeated and overtaken, between adverbs and with peers that do not acknowledge
+// selectively. Each WRITE ends with its bytes in place, each SEND completes after the earlier messages, and without
+// losses no timeout is needed.
 func TestRoutedAny(t *testing.T) {
 	const rounds, each = 40, 12
 	for seed := range uint64(rounds) {
@@ -473,9 +476,9 @@ func TestRoutedAny(t *testing.T) {
 	}
 }
 
-// TestRoutedLate: on a network that delays every fourth packet by a round trip, WRITEs that say where they go bring
-// what a window brings in such a round trip, and nothing is sent twice, though the peer knows no ranges. Otherwise a
-// twentieth gets through.
+// TestRoutedLate: on a network that delays every fourth packet by a round trip, marked WRITEs reach the throughput of
+// a window per such a round trip, and no packet is sent twice, though the peer does not acknowledge selectively.
+// Without the mark a twentieth gets through.
 func TestRoutedLate(t *testing.T) {
 	const bytes = 64 << 20
 	run := func(late float64, routed bool) lossResult {

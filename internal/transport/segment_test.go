@@ -145,7 +145,7 @@ func TestSegmentationAtomic(t *testing.T) {
 	word := func() uint64 { return nativeWord(p.b.mem.data[64:]) }
 	first := word()
 	add := addWR(1, p.b.mem.remote(64), 5, p.a.mem.sge(0, 8))
-	add.Swap = 99 // says nothing
+	add.Swap = 99 // that says nothing
 	p.post(p.a, add, casWR(2, p.b.mem.remote(64), first+5, 77, p.a.mem.sge(8, 8)),
 		casWR(3, p.b.mem.remote(64), first+5, 99, p.a.mem.sge(16, 8)))
 	p.run()
@@ -193,7 +193,7 @@ func split(r *region, off, n, seed int) []verbs.SGE {
 	return append(sg, r.sge(off, n))
 }
 
-// TestScatterGather: lists of any shape carry all operations.
+// TestScatterGather: lists of any shape serve all operations.
 func TestScatterGather(t *testing.T) {
 	for seed := range 40 {
 		p := newPair(t, setup{mtu: verbs.MTU256})

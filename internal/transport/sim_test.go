@@ -37,8 +37,8 @@ const (
 	simLongest    = 60 * time.Second
 )
 
-// TestSim runs random programs between two QPs over a network that loses, repeats and reorders packets.
-// It checks all that must hold whatever happens: see oracle_test.go.
+// TestSim runs random programs between two QPs over a network that loses, repeats and reorders packets. It checks all
+// invariants: see oracle_test.go.
 func TestSim(t *testing.T) { simulateSeeds(t, simulate) }
 
 func simulateSeeds(t *testing.T, simulate func(t *testing.T, seed uint64)) {
@@ -91,7 +91,7 @@ type sim struct {
 	last   map[*node]time.Duration
 }
 
-// program is what one end does: work requests to post, and receives for the peer's.
+// program is the work of one end: work requests to post, and receives for the peer's.
 type program struct {
 	*node
 	kinds   []verbs.Opcode // that it uses
@@ -110,7 +110,7 @@ type program struct {
 	readNext int // free place among the READ targets
 }
 
-// simOp is a work request and what is known of its fate.
+// simOp is a work request, with its fate as far as known.
 type simOp struct {
 	wr     verbs.SendWR
 	data   []byte // SENDs and WRITEs
@@ -121,7 +121,7 @@ type simOp struct {
 	status verbs.WCStatus
 	err    error
 	window verbs.RKey     // the label of the window that is bound or invalidated
-	bad    verbs.WCStatus // what a spoiled one ends with, and the receive that it takes
+	bad    verbs.WCStatus // the status of a spoiled one, and of the receive that it takes
 	badAt  verbs.WCStatus
 }
 
@@ -333,7 +333,7 @@ func (x *program) generate(s *sim, n int) {
 	}
 }
 
-// generateLocal makes o bind a window of its own, or take one away that was bound before.
+// generateLocal makes o bind a window, or invalidate one that was bound before.
 func (x *program) generateLocal(s *sim, o *simOp) {
 	o.off, o.length = 0, 0
 	if o.wr.Op == verbs.OpLocalInv && len(x.bound) > 0 {

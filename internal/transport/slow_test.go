@@ -22,7 +22,7 @@ func slowPair(t *testing.T, s setup, period, stall time.Duration) *pair {
 	return p
 }
 
-// moves has messages go one after the other for a time.
+// moves sends messages one after the other for a time.
 func (p *pair) moves(d time.Duration, read bool) {
 	id := uint64(len(p.a.sends))
 	for end := p.now + d; p.now < end; id++ {
@@ -36,15 +36,15 @@ func (p *pair) moves(d time.Duration, read bool) {
 	}
 }
 
-// TestSlowPeerIsKnown: a peer that stands still for 20 ms now and then has lost nothing. The first time it is probed. What it
-// answers then shows that it was slow, and it is probed no more.
+// TestSlowPeerIsKnown: a peer that stands still for 20 ms now and then has lost no packet. The first time it is
+// probed. Its answer to the probe then shows that it was slow, and it is probed no more.
 func TestSlowPeerIsKnown(t *testing.T) {
 	const period, stall = 300 * ms, 20 * ms
 	for i := range 8 {
 		selective, read, single := i&1 != 0, i&2 != 0, i&4 != 0
 		t.Run(fmt.Sprintf("selective %v, READs %v, packets one by one %v", selective, read, single), func(t *testing.T) {
 			p := slowPair(t, setup{mtu: verbs.MTU256, timeout: 18, selective: selective}, period, stall)
-			p.single = single // what b answers apart
+			p.single = single // answers that b sends one by one
 			p.moves(2*period, read)
 			first := p.a.qp.Counters()
 			p.moves(10*period, read)
@@ -62,8 +62,8 @@ func TestSlowPeerIsKnown(t *testing.T) {
 	}
 }
 
-// TestSlowPeerAnswersApart: a slow peer that acknowledges three messages one by one is known too. The first acknowledgement
-// alone leaves it in doubt whether the others were lost.
+// TestSlowPeerAnswersApart: a slow peer that acknowledges three messages one by one is recognized too. After the
+// first acknowledgement alone the others may still be lost.
 func TestSlowPeerAnswersApart(t *testing.T) {
 	const period, stall = 300 * ms, 20 * ms
 	for _, selective := range []bool{false, true} {
@@ -91,9 +91,9 @@ func TestSlowPeerAnswersApart(t *testing.T) {
 	}
 }
 
-// TestOutageIsNotSlowness: a path whose RTT was measured with many packets in flight, which took long, is interrupted for a
-// moment. The answers to probes then come earlier than any before. They are no sign that the peer is slow: the other packets
-// were lost, and go again together.
+// TestOutageIsNotSlowness: a path whose RTT was measured with many packets in flight, which took long, is interrupted
+// for a moment. The answers to probes then come earlier than any before. They are no sign that the peer is slow: the
+// other packets were lost, and go again together.
 func TestOutageIsNotSlowness(t *testing.T) {
 	const outage = 30 * ms
 	for _, selective := range []bool{false, true} {

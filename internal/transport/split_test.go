@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestSplit: among others on their way, a short WRITE goes as WRITE ONLYs, of one length but for the last.
+// TestSplit: while others are in flight, a short WRITE goes as WRITE ONLYs, of one length but for the last.
 func TestSplit(t *testing.T) {
 	const size = 3*1024 + 100
 	p, post := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
@@ -40,7 +40,7 @@ func TestSplit(t *testing.T) {
 	p.a.polled(corkFrom + 2)
 }
 
-// TestSplitCredits: what goes as several messages is counted as so many, so that the peer's MSN fits.
+// TestSplitCredits: a WRITE that goes as several messages is counted as so many, so that the peer's MSN fits.
 func TestSplitCredits(t *testing.T) {
 	p, post := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 	post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096)))
@@ -58,7 +58,7 @@ func TestSplitCredits(t *testing.T) {
 	}
 }
 
-// TestSplitNot: what goes as one message.
+// TestSplitNot: these WRITEs go as one message.
 func TestSplitNot(t *testing.T) {
 	whole := []wire.Opcode{wire.RCRDMAWriteFirst, wire.RCRDMAWriteLast}
 	for _, tt := range []struct {

@@ -34,7 +34,7 @@ func (p *pair) reach(e *node, s verbs.QPState) {
 
 var allStates = []verbs.QPState{verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateRTS, verbs.QPStateSQD, verbs.QPStateErr}
 
-// TestPostInState: what Post does in each state: IBTA C10-96.
+// TestPostInState: the result of Post in each state: IBTA C10-96.
 func TestPostInState(t *testing.T) {
 	for _, s := range allStates {
 		p := newPair(t, setup{unconnected: true})
@@ -87,8 +87,8 @@ func TestEstablishedByPSN(t *testing.T) {
 	}
 }
 
-// TestPacketInState: requests are taken from RTR on. The first one makes the QP say that it is
-// established, and in RTR it raises COMM_EST, once.
+// TestPacketInState: requests are taken from RTR on. The first one makes the QP established, and in RTR it raises
+// COMM_EST, once.
 func TestPacketInState(t *testing.T) {
 	for _, s := range allStates {
 		p := newPair(t, setup{unconnected: true})
@@ -129,7 +129,7 @@ func TestPacketInState(t *testing.T) {
 	}
 }
 
-// TestAttr: Attr reports what Modify was given, and the PSNs as they are now.
+// TestAttr: Attr reports the attributes of Modify, and the PSNs as they are now.
 func TestAttr(t *testing.T) {
 	p := newPair(t, setup{unconnected: true})
 	in := verbs.QPAttr{
@@ -166,7 +166,7 @@ func TestAttr(t *testing.T) {
 	}
 }
 
-// TestNews: an event alone is news, and so is another state. Nothing else calls a device to take them.
+// TestNews: an event alone is news, and so is another state. A device takes them for no other reason.
 func TestNews(t *testing.T) {
 	q := newPair(t, setup{}).a.qp
 	if q.HasNews(verbs.QPStateRTS) || !q.HasNews(verbs.QPStateSQD) {
@@ -182,8 +182,8 @@ func TestNews(t *testing.T) {
 	p.a.wantEvents()
 }
 
-// TestExpect: how well a packet fits by its PSN, at both ends of what a peer can be about to send. Where the address is
-// another than the peer's, all depends on it.
+// TestExpect: how well a packet fits by its PSN, at both ends of the PSNs that a peer may send now. Where the address
+// is another than the peer's, all depends on that.
 func TestExpect(t *testing.T) {
 	p := newPair(t, setup{psnA: 1000, psnB: 2000})
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4*1024)))
@@ -193,7 +193,7 @@ func TestExpect(t *testing.T) {
 		q    *QP
 		op   wire.Opcode
 		base wire.PSN
-		want map[int]Expectation // by what the PSN is beyond base
+		want map[int]Expectation // by the PSN's distance from base
 	}{
 		{p.a.qp, wire.RCSendOnly, 2000, map[int]Expectation{-repeatedPSNs - 1: Unexpected, -repeatedPSNs: Expected, 0: Expected, 1: Ahead, windowPSNs: Ahead, windowPSNs + 1: Unexpected}},
 		{p.a.qp, wire.RCAcknowledge, 1000, map[int]Expectation{-answeredPSNs - 1: Unexpected, -answeredPSNs: Expected, 0: Expected, 3: Expected, 4: Unexpected}},
@@ -238,7 +238,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestResetForgets: RESET takes back what was set apart from Modify, and what was due. A failure is none any more.
+// TestResetForgets: RESET takes back settings that were made apart from Modify, and packets that were due. It clears
+// the failure.
 func TestResetForgets(t *testing.T) {
 	for _, fail := range []bool{false, true} {
 		p := newPair(t, setup{})
@@ -359,7 +360,8 @@ func TestSQD(t *testing.T) {
 	}
 }
 
-// TestSQDLeft: a queue that is still draining goes on in RTS, with what was begun and what waits, and raises no event.
+// TestSQDLeft: a queue that is still draining goes on in RTS, with the work request that was begun and those that
+// wait, and raises no event.
 func TestSQDLeft(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256, rd: 1})
 	p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 256*2*maxWindow)), writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 600)))
@@ -377,7 +379,7 @@ func TestSQDLeft(t *testing.T) {
 	p.a.wantEvents()
 }
 
-// TestSQDMoreReads: to allow more READs at a time forgets none that is outstanding, for which a fence waits.
+// TestSQDMoreReads: a larger max_rd_atomic forgets no outstanding READ, for which a fence waits.
 func TestSQDMoreReads(t *testing.T) {
 	p := newPair(t, setup{rd: 1, destRD: 16})
 	p.cutAfter(0)

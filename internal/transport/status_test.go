@@ -12,8 +12,8 @@ import (
 
 var badSGE = verbs.SGE{Addr: 0x10, Length: 8, LKey: 0xbad}
 
-// TestStatus provokes each completion status that RC has, at the end or ends that see it. Behind
-// the work request that fails, both ends have others, which must all be flushed once, in order.
+// TestStatus provokes each completion status that RC has, at the ends that see it. Behind the work request that
+// fails, both ends have others, which must all be flushed once, in order.
 func TestStatus(t *testing.T) {
 	const ok, flush = verbs.WCSuccess, verbs.WCFlushErr
 	events := func(es ...verbs.EventType) []verbs.EventType { return es }
@@ -26,7 +26,7 @@ func TestStatus(t *testing.T) {
 		send    verbs.WCStatus // of work request 2
 		recv    verbs.WCStatus // of receive 102; WCSuccess if it is not used
 		noError bool           // b stays in RTS
-		behind  bool           // b has executed SEND 3 all the same: the fault shows in a response only
+		behind  bool           // b has executed SEND 3 all the same: only a response shows the fault
 		events  []verbs.EventType
 	}{
 		{name: "receive too short",
@@ -209,8 +209,8 @@ func (p *pair) answer(n int, pkt wire.Packet) {
 	p.deliver(inFlight{at: p.now + testDelay, to: p.a, data: pkt.AppendTo(nil)})
 }
 
-// TestLocAccessErr: the region goes away before the last packet of a WRITE with immediate, which
-// has taken a receive by then.
+// TestLocAccessErr: the region goes away before the last packet of a WRITE with immediate, which has taken a receive
+// by then.
 func TestLocAccessErr(t *testing.T) {
 	p := newPair(t, setup{mtu: verbs.MTU256})
 	r := p.b.register(0x10000, 4096, allAccess)
@@ -295,8 +295,8 @@ func TestBadResponse(t *testing.T) {
 	}
 }
 
-// TestInvalidRequestCause: a NAK "invalid request" has one code for all that a peer may have against a
-// request. The cause names what the request leaves of it, and no more.
+// TestInvalidRequestCause: a NAK "invalid request" has one code for all causes. The error names those that the
+// request leaves, and no others.
 func TestInvalidRequestCause(t *testing.T) {
 	const access, receive, reads, mtu = "its QP lacks", "its receive is shorter than", "fewer READs and atomics", "its path MTU is not MTU_1024"
 	for _, tt := range []struct {

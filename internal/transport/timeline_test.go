@@ -8,8 +8,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestTimeOfQPNeverGoesBack: who calls a QP may have read the clock before others that called it meanwhile. No round trip
-// becomes negative by that, and none is shorter than us.
+// TestTimeOfQPNeverGoesBack: a caller of a QP may have read the clock before others that called the QP meanwhile. No
+// round trip becomes negative by that, and none is shorter than us.
 func TestTimeOfQPNeverGoesBack(t *testing.T) {
 	for _, early := range []time.Duration{0, us / 4, 300 * us, 12 * ms} {
 		p := newPair(t, setup{})

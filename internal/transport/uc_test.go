@@ -33,7 +33,8 @@ func (e *node) wantReceivesLeft(n int) {
 	}
 }
 
-// TestUCSegmentation checks every header of every packet, and that all is complete when it is sent.
+// TestUCSegmentation checks every header of every packet, and that a work request is complete when its packets are
+// sent.
 func TestUCSegmentation(t *testing.T) {
 	const firstPSN, at = 0xfffffe, 4096
 	for _, op := range ucOps {
@@ -92,8 +93,8 @@ func TestUCSegmentation(t *testing.T) {
 	}
 }
 
-// TestUCLoss: a message of which any packet is lost is dropped without an answer. Its receive serves the
-// next message, which arrives whole. Of a WRITE, what came before the hole is there.
+// TestUCLoss: a message of which any packet is lost is dropped without an answer. Its receive serves the next
+// message, which arrives whole. The packets of a WRITE before the hole are placed.
 func TestUCLoss(t *testing.T) {
 	const mtu, n, length = 256, 5, 5*256 - 3
 	for _, op := range ucOps {
@@ -204,8 +205,7 @@ func TestUCRepeats(t *testing.T) {
 	}
 }
 
-// TestUCDropped: a message that cannot be placed is dropped without an answer. Its receive serves the
-// next.
+// TestUCDropped: a message that cannot be placed is dropped without an answer. Its receive serves the next.
 func TestUCDropped(t *testing.T) {
 	const mtu = 256
 	uc := func(p wire.Packet) wire.Packet { p.Opcode += 0x20; return p }
@@ -309,8 +309,8 @@ func TestUCReceiveFault(t *testing.T) {
 	}
 }
 
-// TestUCSendFault: a local error takes only the send queue to SQE, where it is flushed. The QP can go
-// back to RTS. The peer drops what was sent of the message.
+// TestUCSendFault: a local error takes only the send queue to SQE, where it is flushed. The QP can go back to RTS.
+// The peer drops the part of the message that was sent.
 func TestUCSendFault(t *testing.T) {
 	for _, turn := range []int{0, 1} {
 		p := newPair(t, setup{typ: verbs.QPTypeUC, mtu: verbs.MTU256, psnA: 0xfffffe, turn: turn})
@@ -413,8 +413,8 @@ func TestUCReset(t *testing.T) {
 	}
 }
 
-// TestUCHeldReceive: the receive of a message that is under way, or was dropped, is flushed once by ERR
-// and forgotten by RESET. Otherwise the next message uses it, once.
+// TestUCHeldReceive: the receive of a message that is under way, or was dropped, is flushed once by ERR and forgotten
+// by RESET. Otherwise the next message uses it, once.
 func TestUCHeldReceive(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
 		for _, end := range []string{"ERR", "Fail", "RESET", "next"} {
@@ -454,8 +454,8 @@ func TestUCHeldReceive(t *testing.T) {
 	}
 }
 
-// TestUCSharedReceives: QPs that share a receive queue hold at most one receive each. None is lost,
-// whatever ends the QPs.
+// TestUCSharedReceives: QPs that share a receive queue hold at most one receive each. None is lost, however the QPs
+// end.
 func TestUCSharedReceives(t *testing.T) {
 	owner := newEnd(t, "owner", memBaseB, Config{QPN: 0x33}, nil) // of the memory
 	srq := queue.NewSRQ(owner.qp.cfg.PD, verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, nil)

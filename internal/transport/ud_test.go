@@ -80,8 +80,8 @@ type testAH int
 
 func (testAH) Close() error { return nil }
 
-// TestUDRoute: each datagram has the way, the QPN and the Q_Key that its work request gave, and the
-// way is there for the packet that Transmit has just written.
+// TestUDRoute: each datagram has the address handle, the QPN and the Q_Key of its work request, and AH returns the
+// handle of the packet that Transmit has just written.
 func TestUDRoute(t *testing.T) {
 	for _, turn := range []int{0, 1} {
 		p := newPair(t, setup{typ: verbs.QPTypeUD, turn: turn})
@@ -90,7 +90,7 @@ func TestUDRoute(t *testing.T) {
 			wr.RemoteQPN = verbs.QPN(0x100 + i)
 			wr.RemoteQKey = verbs.QKey(0x200 + i)
 			p.post(p.a, wr)
-			p.a.qp.sq.at(uint64(i)).cold.ah = testAH(i) // what Post takes from the WR's AH
+			p.a.qp.sq.at(uint64(i)).cold.ah = testAH(i) // the handle that Post takes from the WR's AH
 		}
 		for i := range 5 {
 			p.a.qp.Turn()
@@ -257,8 +257,8 @@ func TestUDSendFault(t *testing.T) {
 	p.b.wantRecvs(wc{0, 0}, wc{1, 0})
 }
 
-// TestUDTooLong: IBTA C10-93.1.1. The device refuses to post a datagram that is too long. Should one get
-// here, nothing is sent for it.
+// TestUDTooLong: IBTA C10-93.1.1. The device refuses to post a datagram that is too long. If one gets here all the
+// same, nothing is sent for it.
 func TestUDTooLong(t *testing.T) {
 	p := newPair(t, setup{typ: verbs.QPTypeUD})
 	p.b.postRecv(1, p.b.mem.sge(0, 1<<16))
@@ -299,8 +299,8 @@ func TestUDState(t *testing.T) {
 	p.b.wantSends(wc{1, 0})
 }
 
-// TestUDSharedReceives: a datagram that is too long leaves a shared receive to the other QPs, and is no reason to tell the
-// program that few are left.
+// TestUDSharedReceives: a datagram that is too long leaves a shared receive to the other QPs, and does not make the
+// program believe that few are left.
 func TestUDSharedReceives(t *testing.T) {
 	owner := newEnd(t, "owner", memBaseB, Config{QPN: 0x33}, nil) // of the memory
 	limits := 0

@@ -9,9 +9,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// TestSimUnreliable is TestSim for UC and UD. A message that is received must be one that was sent. It
-// comes whole and, as far as the network keeps to that, once and in the order of sending. Every work
-// request completes, and no receive is lost.
+// TestSimUnreliable is TestSim for UC and UD. A message that is received must be one that was sent. It comes whole
+// and, as far as the network keeps order, once and in the order of sending. Every work request completes, and no
+// receive is lost.
 func TestSimUnreliable(t *testing.T) { simulateSeeds(t, simulateUnreliable) }
 
 func simulateUnreliable(t *testing.T, seed uint64) {
@@ -69,7 +69,7 @@ func simulateUnreliable(t *testing.T, seed uint64) {
 // inOrder reports whether the network delivers each packet at most once, in order.
 func (s *sim) inOrder() bool { return s.faults.duplicate == 0 && s.faults.reorder == 0 }
 
-// lookUnreliable finds what a receive of x got among what the peer has sent.
+// lookUnreliable finds the message of the peer that a receive of x got.
 func (s *sim) lookUnreliable(x, peer *program, got recvDone) {
 	buf := x.mem.data[simRecv+int(got.wc.ID%simRecvSlots)*simRecvLen:][:simRecvLen]
 	from := 0
@@ -81,7 +81,7 @@ func (s *sim) lookUnreliable(x, peer *program, got recvDone) {
 			continue
 		}
 		want, data := o.received(x, peer, got.wc.ID)
-		// Behind the data may stand what a message has left there that was dropped.
+		// Behind the data may be bytes of a dropped message.
 		if got.wc != want || got.solicited != (o.wr.Flags&verbs.SendSolicited != 0) || !bytes.Equal(buf[:len(data)], data) {
 			continue
 		}
@@ -113,7 +113,7 @@ func writtenBy(x *program, at int, b byte) bool {
 	return false
 }
 
-// checkUnreliable checks what x did, and what y has of it.
+// checkUnreliable checks the work of x, and its effects on y.
 func (s *sim) checkUnreliable(x, y *program, beforeX, beforeY []byte) {
 	t := s.t
 	if x.posted != len(x.ops) && !x.killed {

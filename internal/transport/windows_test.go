@@ -40,7 +40,7 @@ func (h *testHost) keyOf(label verbs.RKey) verbs.RKey {
 	return h.labelled(label).key
 }
 
-// wasBound and isBound tell what became of the window with a label.
+// wasBound and isBound report the fate of the window with a label.
 func (h *testHost) wasBound(label verbs.RKey) bool {
 	w := h.windows[label]
 	return w != nil && w.mw.RKey() == w.key
@@ -91,9 +91,9 @@ func (e *node) bindWindow(label verbs.RKey) *region {
 	return &region{key: uint32(w.key), base: e.mem.base, data: e.mem.data}
 }
 
-// wantWindows checks that of e's windows those in bound were bound, and those in invalidated have been
-// invalidated since. A label stands there as often as that was done. A window that was bound or
-// invalidated twice in a row would have been an error.
+// wantWindows checks that e's windows in bound were bound, and that those in invalidated have been invalidated since.
+// A label stands there as often as its window was bound or invalidated. A window that was bound or invalidated twice
+// in a row would have been an error.
 func (e *node) wantWindows(bound, invalidated []verbs.RKey) {
 	e.t.Helper()
 	count := func(labels []verbs.RKey, l verbs.RKey) (n int) {
