@@ -152,7 +152,7 @@ func TestAnswerPiggybacksACK(t *testing.T) {
 			}
 			for i, s := range sent {
 				if s.Piggybacks != (i == tt.carries) {
-					t.Errorf("packet %d, %v, carries an acknowledgement: %v, want that of packet %d", i, s.Opcode, s.Piggybacks, tt.carries)
+					t.Errorf("packet %d, %v, piggybacks an acknowledgement: %v, want one in packet %d", i, s.Opcode, s.Piggybacks, tt.carries)
 				}
 			}
 			p.a.polled(1)

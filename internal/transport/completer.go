@@ -477,8 +477,8 @@ func (c *completer) nak(now time.Duration, seq uint64, code wire.NAKCode) {
 		return
 	}
 	if probe {
-		q.failUnposted(&fault{status, errors.New("the peer's NAK is for the WRITE of no bytes that asked it for a sign of life: " +
-			"its QP must allow REMOTE_WRITE, or keep-alive be off here")})
+		q.failUnposted(&fault{status, errors.New("the peer's NAK is for the keep-alive probe, a WRITE of no bytes: " +
+			"its QP must allow REMOTE_WRITE, or this end turn keep-alive off")})
 		return
 	}
 	w := q.sq.at(q.sq.head)

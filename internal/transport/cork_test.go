@@ -17,7 +17,7 @@ func flying(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) i
 	}
 	p.transmit()
 	if k := len(p.packets(p.a, 0)); k != n {
-		t.Fatalf("of what was posted at once %d packets leave, want %d", k, n)
+		t.Fatalf("of the packets posted at once %d leave, want %d", k, n)
 	}
 	return p, func(wr verbs.SendWR) int {
 		t.Helper()
@@ -59,7 +59,7 @@ func testCork(t *testing.T, message func(p *pair) verbs.SendWR) {
 		t.Errorf("%d packets were sent in the end, want %d, each once", got, n+n+1)
 	}
 	if c := p.a.qp.Counters(); c.Timeouts != 0 || p.now > 5*testDelay {
-		t.Errorf("%d timeouts, the end after %v; want what waited to leave with the acknowledgement, after %v", c.Timeouts, p.now, 2*testDelay)
+		t.Errorf("%d timeouts, the end after %v; want the waiting messages to leave with the acknowledgement, after %v", c.Timeouts, p.now, 2*testDelay)
 	}
 	p.a.polled(n + n + 1)
 }
@@ -73,8 +73,8 @@ func TestTrainRemainder(t *testing.T) {
 		n    int // in flight
 		want []int
 	}{
-		{"much on its way", remainderFrom, []int{train, train, train}},
-		{"less on its way", remainderFrom - 1, []int{packets, train, train}}, // remainderFrom with these
+		{"many packets in flight", remainderFrom, []int{train, train, train}},
+		{"fewer in flight", remainderFrom - 1, []int{packets, train, train}}, // remainderFrom with these
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, tt.n)
@@ -88,7 +88,7 @@ func TestTrainRemainder(t *testing.T) {
 				t.Errorf("%d packets were sent in the end, want %d, each once", got, want)
 			}
 			if c := p.a.qp.Counters(); c.Timeouts+c.Probes != 0 {
-				t.Errorf("%d timeouts and %d probes, want what waited to leave with an acknowledgement", c.Timeouts, c.Probes)
+				t.Errorf("%d timeouts and %d probes, want the remainder to leave with an acknowledgement", c.Timeouts, c.Probes)
 			}
 			p.a.polled(tt.n + len(tt.want))
 		})
@@ -109,7 +109,7 @@ func TestTrainRemainderNot(t *testing.T) {
 			wr.Flags |= verbs.SendFence
 			return wr
 		}, 16},
-		{"longer than what goes apart", func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, splitMost+1)) }, 17},
+		{"too long to be split", func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, splitMost+1)) }, 17},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, remainderFrom)
@@ -186,7 +186,7 @@ func TestCorkNot(t *testing.T) {
 		p.run()
 		p.a.polled(n + 1)
 		if p.a.qp.Counters().Timeouts != 1 {
-			t.Errorf("%d timeouts, want 1: what waited leaves with what is repeated", p.a.qp.Counters().Timeouts)
+			t.Errorf("%d timeouts, want 1: the waiting messages leave with the repeats", p.a.qp.Counters().Timeouts)
 		}
 	})
 }

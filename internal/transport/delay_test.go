@@ -44,7 +44,7 @@ func TestNarrowedAtOnce(t *testing.T) {
 	}
 	r.recovery.Allow(1)
 	if q.Transmit(p.now, buf) == 0 || r.requester.ackRequestedTo != r.recovery.Nxt() {
-		t.Errorf("asked for an acknowledgement of what is before %d, %d are sent; want the last to ask", r.requester.ackRequestedTo, r.recovery.Nxt())
+		t.Errorf("asked for an acknowledgement of the packets before %d, %d are sent; want the last to ask", r.requester.ackRequestedTo, r.recovery.Nxt())
 	}
 	if q.Transmit(p.now, buf) != 0 {
 		t.Error("one more goes than had to")

@@ -149,7 +149,7 @@ func TestFast(t *testing.T) {
 	}
 	for _, e := range []*node{p.a, p.b} {
 		if c := e.qp.Counters(); c != (Counters{}) {
-			t.Errorf("%s: %+v, want nothing that went otherwise than planned", e.name, c)
+			t.Errorf("%s: %+v, want no loss, repeat or refusal", e.name, c)
 		}
 		if next := e.qp.NextTimeout(); next != Never {
 			t.Errorf("%s: a timer is due at %v, want none", e.name, next)
@@ -242,12 +242,12 @@ func TestFastTimer(t *testing.T) {
 		}
 	}
 	if looks == 0 {
-		t.Error("nobody has looked while a SEND was under way, want it so")
+		t.Error("the timer has not come while a SEND was under way, want it to")
 	}
 	p.run()
 	p.wantFast(60)
 	if c := p.a.qp.Counters(); c != (Counters{}) {
-		t.Errorf("%+v, want nothing that went otherwise than planned", c)
+		t.Errorf("%+v, want no loss, repeat or refusal", c)
 	}
 	if next := p.a.qp.NextTimeout(); next != Never {
 		t.Errorf("a timer is due at %v, want none", next)
@@ -306,7 +306,7 @@ func TestFastInOrder(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, verbs.WCSuccess}, wc{2, verbs.WCSuccess}, wc{3, verbs.WCSuccess}, wc{4, verbs.WCSuccess})
 	if p.posts(5, 1); p.took() != 1 {
-		t.Error("the fast path is not taken again, want it to be once all is acknowledged")
+		t.Error("the fast path is not taken again, want it once all is acknowledged")
 	}
 	p.run()
 	var psns []wire.PSN

@@ -34,7 +34,7 @@ func TestForeignReadRepeatedFromItsGap(t *testing.T) {
 		begins[s.PSN] = true
 	}
 	if len(begins) != 2 || !begins[0] || !begins[3] {
-		t.Errorf("what was asked for again begins at PSNs %v, want 0 and 3, where the second READ's first gap is", begins)
+		t.Errorf("the repeated READs begin at PSNs %v, want 0 and 3, where the second READ's first gap is", begins)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestForeignReadsAskForGaps(t *testing.T) {
 				}
 			}
 			if len(p.a.sends) != reads || !bytes.Equal(p.a.mem.data[:8*size], p.b.mem.data[:8*size]) {
-				t.Fatalf("seed %d, %g lost: %d READs, or other data; want %d and what b has", seed, tt.loss, len(p.a.sends), reads)
+				t.Fatalf("seed %d, %g lost: %d READs, or other data; want %d and b's data", seed, tt.loss, len(p.a.sends), reads)
 			}
 			if linux.drops != 0 {
 				t.Errorf("seed %d, %g lost: Linux drops %d requests, want none", seed, tt.loss, linux.drops)
@@ -118,9 +118,9 @@ func TestForeignReadsAskForGaps(t *testing.T) {
 			twice += p.a.qp.Counters().RepeatedResponses
 		}
 		if got := float64(twice) / float64(lost); got > tt.most {
-			t.Errorf("%g lost: %.1f responses come twice for one that is lost, want %g at most", tt.loss, got, tt.most)
+			t.Errorf("%g lost: %.1f responses come twice for a lost one, want %g at most", tt.loss, got, tt.most)
 		} else {
-			t.Logf("%g lost: %.1f responses come twice for one that is lost", tt.loss, got)
+			t.Logf("%g lost: %.1f responses come twice for a lost one", tt.loss, got)
 		}
 	}
 }

@@ -180,7 +180,7 @@ func TestKeepAliveRefused(t *testing.T) {
 	p.run()
 	p.state(p.a, verbs.QPStateErr)
 	err := p.a.qp.Failure()
-	if !errors.Is(err, verbs.WCRemInvReqErr) || !strings.Contains(err.Error(), "sign of life") || !slices.Equal(p.a.events, []verbs.EventType{verbs.EventQPFatal}) {
+	if !errors.Is(err, verbs.WCRemInvReqErr) || !strings.Contains(err.Error(), "keep-alive probe") || !slices.Equal(p.a.events, []verbs.EventType{verbs.EventQPFatal}) {
 		t.Errorf("failure %v, events %v, want %v that names the probe, and QP_FATAL", err, p.a.events, verbs.WCRemInvReqErr)
 	}
 }

@@ -242,13 +242,13 @@ func TestLossTable(t *testing.T) {
 				least = .6 // a request that is lost stops all answers behind it for a round trip
 			}
 			if got := rs[1].goodput() / whole; got < least {
-				t.Errorf("%v, %s: goodput is %.2f of that without losses, want %.2f", op, c.name, got, least)
+				t.Errorf("%v, %s: goodput is %.2f of the goodput without losses, want %.2f", op, c.name, got, least)
 			}
 			if goBack := map[string]float64{"1 % lost": .5, "3 % lost": .2, "10 % lost": .06, "25 % late by 1 ms": .4}[c.name]; op == verbs.OpRDMARead && !testing.Short() && rs[0].goodput()/whole < goBack {
-				t.Errorf("%v, %s: goodput toward a peer that does go-back-N is %.2f of that without losses, want %.2f", op, c.name, rs[0].goodput()/whole, goBack)
+				t.Errorf("%v, %s: goodput toward a peer that does go-back-N is %.2f of the goodput without losses, want %.2f", op, c.name, rs[0].goodput()/whole, goBack)
 			}
 			if got := rs[1].perLoss(); c.loss > 0 && got > 1.15 {
-				t.Errorf("%v, %s: %.2f packets are repeated for one that is lost, want 1.15 at most", op, c.name, got)
+				t.Errorf("%v, %s: %.2f packets are repeated for a lost one, want 1.15 at most", op, c.name, got)
 			}
 		}
 	}

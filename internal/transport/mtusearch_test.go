@@ -78,11 +78,11 @@ func TestMTUSearch(t *testing.T) {
 			}
 			for _, s := range p.packets(p.a, 0) {
 				if s.Opcode == wire.RCSendOnly && len(s.Payload) >= 256 && s.PSN == psn(p.a.rc().recovery.Una()-1) && len(bytes.Trim(s.Payload, "\x00")) > 0 {
-					t.Fatalf("what asks for %d bytes has what lay in the buffer, want zeros", len(s.Payload))
+					t.Fatalf("the probe of %d bytes has the buffer's earlier content, want zeros", len(s.Payload))
 				}
 			}
 			if len(p.b.recvd) != received {
-				t.Errorf("the peer has received %v, want nothing of what asks for sizes", p.b.recvd)
+				t.Errorf("the peer has received %v, want none of the probes", p.b.recvd)
 			}
 		})
 	}
@@ -93,10 +93,10 @@ func TestMTUSearch(t *testing.T) {
 func TestMTUSearchDuplicate(t *testing.T) {
 	l := mtuSearch{size: verbs.MTU256, largest: verbs.MTU4096, inFlight: true}
 	if !l.probeAnswered() || l.fits != verbs.MTU256 {
-		t.Errorf("the largest that was answered is %v, want %v", l.fits, verbs.MTU256)
+		t.Errorf("the largest answered size is %v, want %v", l.fits, verbs.MTU256)
 	}
 	if l.probeAnswered() || l.fits != verbs.MTU256 {
-		t.Errorf("answered twice: the largest that was answered is %v, want %v", l.fits, verbs.MTU256)
+		t.Errorf("answered twice: the largest answered size is %v, want %v", l.fits, verbs.MTU256)
 	}
 }
 

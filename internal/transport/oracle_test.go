@@ -297,12 +297,12 @@ func (s *sim) checkWrites(x, y *program, before []byte, failed int) {
 			copy(img[o.off:], o.data)
 		case o.wr.Op == verbs.OpRDMARead:
 			if !fits(x.mem.data[o.target:][:o.length], o.off, later) {
-				s.t.Errorf("%s: READ %d of %d bytes got other data, want what was there at some time", x.name, i, o.length)
+				s.t.Errorf("%s: READ %d of %d bytes got other data, want the bytes of some time", x.name, i, o.length)
 			}
 		}
 	}
 	if !fits(y.mem.data[simWrite:][:simWriteLen], simWrite, x.ops[failed:x.posted]) {
-		s.t.Errorf("%s: the write area has other contents, want what the WRITEs make it", y.name)
+		s.t.Errorf("%s: the write area has other contents, want the bytes of the WRITEs", y.name)
 	}
 }
 
@@ -332,6 +332,6 @@ func (s *sim) checkAtomics(x, y *program, before []byte, failed int) {
 		fits = fits || i >= failed && bytes.Equal(img, end)
 	}
 	if !fits && !bytes.Equal(img, end) {
-		s.t.Errorf("%s: the words are %x, want what the atomics make them, %x", y.name, end, img)
+		s.t.Errorf("%s: the words are %x, want the results of the atomics, %x", y.name, end, img)
 	}
 }

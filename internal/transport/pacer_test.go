@@ -91,10 +91,10 @@ func TestPaceAnswers(t *testing.T) {
 	p.inject(p.a, rdma(req(wire.RCRDMAReadRequest, 1, 0), memBaseA, p.a.mem.key, 8))
 	p.transmit()
 	if got := p.opcodes(p.a, 0); len(got) != 2 || got[1] != wire.CNP {
-		t.Errorf("sent %v, want a WRITE and a CNP: what follows the READ waits with its response", got)
+		t.Errorf("sent %v, want a WRITE and a CNP: answers behind the READ wait with its response", got)
 	}
 	if at := p.a.qp.NextTimeout(); at > p.a.qp.rate.PauseEnds() || p.a.qp.rate.NextTimeout() != p.a.qp.rate.PauseEnds() {
-		t.Errorf("the next timeout is at %v, and that of the pace at %v, want %v at the latest", at, p.a.qp.rate.NextTimeout(), p.a.qp.rate.PauseEnds())
+		t.Errorf("the next timeout is at %v, and the pace's at %v, want %v at the latest", at, p.a.qp.rate.NextTimeout(), p.a.qp.rate.PauseEnds())
 	}
 	p.a.qp.rate.Fix(0)
 	p.run()

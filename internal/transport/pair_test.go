@@ -176,7 +176,7 @@ func (p *pair) greet() {
 	}
 	p.run()
 	if p.log = p.log[:0]; !p.a.rc().responder.reorder.peerSACKs || !p.b.rc().responder.reorder.peerSACKs {
-		p.t.Fatal("a peer does not know of the other, want it told")
+		p.t.Fatal("a peer has not got the other's hello, want it to")
 	}
 	p.a.sent, p.b.sent = 0, 0
 	p.restartTime()

@@ -344,7 +344,7 @@ func TestPathsTold(t *testing.T) {
 	p.a.qp.SetSources(nil)
 	p.a.rc().hello.due = true
 	if p.run(); p.b.qp.PeerSends(testPorts[0]) {
-		t.Error("the peer takes packets from a port that is none any more, want it to forget it")
+		t.Error("the peer takes packets from a port that the peer no longer names, want none")
 	}
 	g := &p.a.rc().hello
 	g.sent = maxHellos

@@ -23,7 +23,7 @@ func TestPrechecked(t *testing.T) {
 		quick, n := precheckedWork(t, seed, false)
 		slow, none := precheckedWork(t, seed, true)
 		if prechecked += n; none != 0 {
-			t.Fatalf("seed %d: %d packets go without a question where all are weighed, want none", seed, none)
+			t.Fatalf("seed %d: %d packets go prechecked where all take the checks, want none", seed, none)
 		}
 		for i := range min(len(quick), len(slow)) {
 			if quick[i] != slow[i] {
@@ -35,7 +35,7 @@ func TestPrechecked(t *testing.T) {
 		}
 	}
 	if prechecked < int(seeds)*10 {
-		t.Errorf("%d packets in %d runs go without a question, want many", prechecked, seeds)
+		t.Errorf("%d packets in %d runs go prechecked, want many", prechecked, seeds)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestPrecheckedRepeat(t *testing.T) {
 		}
 	}
 	if a.rc().requester.prechecked == 0 {
-		t.Fatal("no more packets may go without a question, want some")
+		t.Fatal("no more packets may go prechecked, want some")
 	}
 	a.qp.HandleTimeout(a.qp.NextTimeout())
 	for range 2 * messages { // in the same turn

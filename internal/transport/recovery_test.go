@@ -159,7 +159,7 @@ func TestNotBeforeAckTimer(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{1, 0}, wc{2, 0})
 	if c := p.a.qp.Counters(); c.Timeouts != 1 || c.Probes != 1 || c.Retransmits != 3 {
-		t.Errorf("%+v, want one timeout, and 3 packets sent again: the peer lacks what is behind the probe", c)
+		t.Errorf("%+v, want one timeout, and 3 packets sent again: the peer lacks the packets behind the probe", c)
 	}
 }
 

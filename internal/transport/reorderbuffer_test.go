@@ -75,7 +75,7 @@ func TestOrderOfEffects(t *testing.T) {
 				b := p.b.mem.data[k*slot:][:slot]
 				done := bytes.Count(b, []byte{0xee})
 				if (begun || b[slot-1] != 0) && done != slot {
-					t.Fatalf("seed %d, at %v: WRITE %d shows %d of %d bytes, and what shows behind it: %v", seed, p.now, k, done, slot, begun)
+					t.Fatalf("seed %d, at %v: WRITE %d shows %d of %d bytes, and the next one shows: %v", seed, p.now, k, done, slot, begun)
 				}
 				begun = begun || done > 0
 			}
@@ -177,7 +177,7 @@ func TestReorderBufferBounds(t *testing.T) {
 		t.Errorf("%d packets are held, and %d copies; want none", h.n, h.kept)
 	}
 	if slices.ContainsFunc(h.slots, func(b []byte) bool { return b != nil }) {
-		t.Error("a copy is kept that nobody waits for, want none")
+		t.Error("a copy is held that nobody waits for, want none")
 	}
 	if got, want := p.b.qp.Work().Writes, uint64(wire.MaxRanges); got != want {
 		t.Errorf("%d WRITEs are carried out, want %d", got, want)

@@ -189,7 +189,7 @@ func TestLateByTheFirst(t *testing.T) {
 	p.run()
 	p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0})
 	if c := p.a.qp.Counters(); c.Retransmits != 0 {
-		t.Errorf("%d packets are sent again, want none: what was late was so by %v, and there is a patience of %v", c.Retransmits, late, rec.Gauges().ReorderWindow)
+		t.Errorf("%d packets are sent again, want none: packets were late by %v, and the reorder window is %v", c.Retransmits, late, rec.Gauges().ReorderWindow)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestInvalidRequest(t *testing.T) {
 			if tt.silent {
 				for _, s := range p.packets(p.b, 0) { // the acknowledgement of the packets before
 					if s.AETH.Syndrome != 0x1f || s.PSN != wire.PSN(len(tt.packets)-2) {
-						t.Errorf("answered with %v %v, want an ACK of what came before, PSN %d", s.PSN, s.AETH, len(tt.packets)-2)
+						t.Errorf("answered with %v %v, want an ACK of the packets before, PSN %d", s.PSN, s.AETH, len(tt.packets)-2)
 					}
 				}
 			} else if got := p.last(p.b); got.Opcode != wire.RCAcknowledge || got.AETH.Syndrome != nak || got.PSN != wire.PSN(len(tt.packets)-1) || got.AETH.MSN != 0 {

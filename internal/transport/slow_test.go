@@ -50,7 +50,7 @@ func TestSlowPeerIsKnown(t *testing.T) {
 			p.moves(10*period, read)
 			later := p.a.qp.Counters()
 			if first.Probes == 0 || first.NeedlessProbes != first.Probes {
-				t.Errorf("of %d probes %d were needless, by what b has answered and when; want all, and some", first.Probes, first.NeedlessProbes)
+				t.Errorf("of %d probes %d were needless, by b's answers and their times; want all, and some", first.Probes, first.NeedlessProbes)
 			}
 			if later.Probes != first.Probes {
 				t.Errorf("%d probes later, want none: each stall is as long as the first", later.Probes-first.Probes)

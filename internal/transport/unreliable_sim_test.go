@@ -162,12 +162,12 @@ func (s *sim) checkUnreliable(x, y *program, beforeX, beforeY []byte) {
 			}
 		}
 		if len(y.recvd) != x.recvsNeeded() || !bytes.Equal(area, img) || x.qp.Counters() != (Counters{}) {
-			t.Errorf("%s: without faults %s received %d messages, counters %+v; want %d, zeros, and what the WRITEs make of the write area", x.name, y.name, len(y.recvd), x.qp.Counters(), x.recvsNeeded())
+			t.Errorf("%s: without faults %s received %d messages, counters %+v; want %d, zeros, and the WRITEs' bytes in the write area", x.name, y.name, len(y.recvd), x.qp.Counters(), x.recvsNeeded())
 		}
 	}
 	for k, b := range area {
 		if b != img[k] && !writtenBy(x, simWrite+k, b) {
-			t.Errorf("%s: byte %d of the write area is %#x, want what was there or was written", y.name, k, b)
+			t.Errorf("%s: byte %d of the write area is %#x, want the byte from before or a WRITE's", y.name, k, b)
 			break
 		}
 	}
