@@ -10,9 +10,9 @@ import (
 	"github.com/adverb-rdma/adverb/internal/release"
 )
 
-// An operation on the receiver's memory needs no record, if it is not long and the receiver has granted it. The sender
-// has the memory mapped, and carries the operation out itself. It asks for each region by the socket that the lane was
-// made by. A grant has a slot in the lane's header:
+// A short operation on the receiver's memory needs no record, if the receiver has granted access to that memory. The
+// sender has the memory mapped, and does the operation itself. It asks for each region by the socket that the lane
+// was made by. A grant has a slot in the lane's header:
 //
 //	sender                       slot                  receiver
 //	Access.Begin: busy = odd --> busy
@@ -20,9 +20,9 @@ import (
 //	works on the memory
 //	Access.End: busy = even ---> busy ---------------> Grant.Revoke: waits while busy is odd
 //
-// Each writes its word and then looks at the other's. So either the sender sees that the grant has ended, or the
-// receiver sees that the sender is at work, and waits. It waits revokeTime at most: then the sender was stopped in the
-// middle, and the receiver takes its memory away from under it: see mem.File.Detach.
+// Each end writes its word and then looks at the other's. So either the sender sees that the grant has ended, or the
+// receiver sees that the sender is at work, and waits. The receiver waits revokeTime at most: then the sender was
+// stopped in the middle, and the receiver takes its memory away from under the sender: see mem.File.Detach.
 
 const (
 	slotsAt  = 4096 // in the header
@@ -32,11 +32,11 @@ const (
 	maxSlots = 256
 
 	// AccessMost is the largest operation, in bytes. The goroutine that posts one waits for the copy. Both ends
-	// together copy more than that faster, each a part: see Loan.
+	// together copy longer payloads faster, each a part: see Loan.
 	AccessMost = 64 << 10
 
-	// The receiver waits for a sender that is at work, up to revokeTime. That takes microseconds, unless the sender
-	// waits for a processor.
+	// The receiver waits for a sender that is at work, up to revokeTime. An operation takes microseconds, unless the
+	// sender waits for a processor.
 	revokeTime = 20 * time.Millisecond
 
 	// The word busy is odd while the sender is at work. Its upper bits say where, in units of 1<<placeUnit bytes, and
@@ -56,12 +56,12 @@ type Ask struct {
 	Key      uint32
 }
 
-// Granted is the answer to an Ask: where the region is, and what may be done with it. With no rights it is a refusal.
+// Granted is the answer to an Ask: the region's place and the rights to it. Without rights it is a refusal.
 type Granted struct {
 	Slot   uint32
 	Write  bool // the rights allow to change the region
 	Rights uint32
-	Gen    uint64 // no other grant of the lane has it
+	Gen    uint64 // no other grant of the lane has this number
 	Base   uint64 // virtual address of the first byte
 	Len    uint64 // of the region, which begins where the file does
 	File   File
@@ -97,7 +97,7 @@ func (a *Access) Begin(off uint64) bool {
 // End ends an operation.
 func (a *Access) End() { release.Store(a.busy, a.n<<1&(1<<placeShift-1)) }
 
-// accesses are what a sender has asked for by a lane, by slot, and the files that it has mapped for it.
+// accesses are the regions that a sender has asked for by a lane, by slot, and the files that it has mapped for them.
 type accesses struct {
 	slots [maxSlots]*asked
 	files map[uint64]*opened
@@ -116,9 +116,9 @@ type opened struct {
 	users int
 }
 
-// Ask asks for access to a region. If it is granted, got is called by another goroutine, unless lost was called
-// before. got reports whether the access is used. Its user calls Return, at the latest when lost is called. If it is
-// not granted, lost alone is called. Ask reports whether one of them will be called.
+// Ask asks for access to a region. If access is granted, another goroutine calls got, unless lost was called before.
+// got reports whether the access is used. Its user calls Return, at the latest when lost is called. If access is not
+// granted, lost alone is called. Ask reports whether one of them will be called.
 func (o *Out) Ask(a Ask, got func(*Access) bool, lost func()) bool {
 	o.Lock()
 	defer o.Unlock()
@@ -162,7 +162,7 @@ func (o *Out) Answered(g Granted) {
 	}
 }
 
-// slot returns what was asked for, or nil. The caller holds the lock.
+// slot returns the access with a number that was asked for, or nil. The caller holds the lock.
 func (o *Out) slot(slot uint32) *asked {
 	if o.closed || o.accesses == nil || slot >= maxSlots {
 		return nil
@@ -170,7 +170,7 @@ func (o *Out) slot(slot uint32) *asked {
 	return o.accesses.slots[slot]
 }
 
-// open makes an access of what was granted, or returns nil. The caller holds the lock.
+// open makes an access of an answer, or returns nil. The caller holds the lock.
 func (o *Out) open(g Granted) *Access {
 	if g.Rights == 0 || g.Len == 0 || g.Len > uint64(max(0, g.File.Size)) {
 		return nil
@@ -231,7 +231,7 @@ func (o *Out) Revoked(slot uint32, gen uint64) {
 	}
 }
 
-// losers returns what is to be called, without the lock, when all access ends. Its own caller holds the lock.
+// losers returns the functions to call, without the lock, when all access ends. The caller of losers holds the lock.
 func (o *Out) losers() (lost []func()) {
 	if o.accesses == nil {
 		return nil
@@ -244,7 +244,7 @@ func (o *Out) losers() (lost []func()) {
 	return lost
 }
 
-// grants are what a receiver has granted by a lane, by slot.
+// grants are the grants that a receiver has made by a lane, by slot.
 type grants struct {
 	say func(g Granted, revoked bool) error
 
@@ -260,10 +260,10 @@ type Grant struct {
 	slot uint32
 	gen  uint64
 
-	stuckAt, stuck uint64 // what Revoke has returned
+	stuckAt, stuck uint64 // the results of Revoke
 }
 
-// Asked passes on what the sender asks for, to the function that OnAsk has set.
+// Asked passes a sender's request to the function that OnAsk has set.
 func (i *In) Asked(a Ask) {
 	if f := i.box.asked.Load(); f != nil {
 		(*f)(i, a)
@@ -272,11 +272,11 @@ func (i *In) Asked(a Ask) {
 	}
 }
 
-// OnAsk has f answer, by In.Grant, what the senders of the lanes ask for. It is called by other goroutines.
+// OnAsk has f answer, by In.Grant, the senders' requests. Other goroutines call f.
 func (b *Inbox) OnAsk(f func(*In, Ask)) { b.asked.Store(&f) }
 
-// Grant answers an Ask. The grant holds until Revoke, or the lane's end. With no rights it is refused, and Grant
-// returns nil.
+// Grant answers an Ask. The grant holds until Revoke, or the lane's end. Without rights the answer is a refusal, and
+// Grant returns nil.
 func (i *In) Grant(g Granted) *Grant {
 	s := &i.grants
 	s.mu.Lock()
@@ -308,16 +308,16 @@ func (i *In) Grant(g Granted) *Grant {
 	return grant
 }
 
-// refuse answers that nothing is granted. The caller holds the lock of the grants.
+// refuse sends a refusal. The caller holds the lock of the grants.
 func (i *In) refuse(slot uint32) {
 	if i.grants.say(Granted{Slot: slot}, false) != nil {
-		i.hangup() // one that hears nothing would wait for ever, and never ask for the key again
+		i.hangup() // a sender without an answer would wait for ever, and never ask for the key again
 	}
 }
 
-// Revoke ends the grant. When it returns the sender does nothing with the memory any more, unless n is not 0: then it
-// is stuck in the middle of an operation, which is within n bytes from an offset on. All who call it, for the QP and for
-// the region, wait and hear the same.
+// Revoke ends the grant. When it returns, the sender no longer touches the memory, unless n is not 0: then the sender
+// is stuck in the middle of an operation, which is within n bytes from an offset on. All callers, for the QP and for
+// the region, wait and get the same result.
 func (g *Grant) Revoke() (off, n uint64) {
 	i := g.in
 	s := &i.grants
@@ -338,13 +338,13 @@ func (g *Grant) Revoke() (off, n uint64) {
 		}
 	}
 	if s.say(Granted{Slot: g.slot, Gen: g.gen}, true) != nil {
-		i.hangup() // a sender that hears nothing would keep the memory
+		i.hangup() // the sender does not learn of the end, and would keep the memory
 	}
 	return off, n
 }
 
-// endGrants ends all grants, and takes note that the slots are going to be unmapped. The sender may live, where this end
-// has hung up: it has the slots mapped, and looks at them until it hears of it.
+// endGrants ends all grants, and takes note that the slots are going to be unmapped. If this end has hung up, the
+// sender may live: it has the slots mapped, and looks at them until it learns of the end.
 func (i *In) endGrants() {
 	s := &i.grants
 	s.mu.Lock()

@@ -16,7 +16,7 @@ const regionSize = 64 << 10
 
 const shareSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
-// granting is a lane whose receiver grants what is asked for. What the ends tell each other is passed on by hear.
+// granting is a lane whose receiver grants all requests. hear delivers the messages between the ends.
 type granting struct {
 	t      *testing.T
 	o      *Out
@@ -25,7 +25,7 @@ type granting struct {
 	region File
 	bytes  []byte
 	said   []func()
-	refuse error // of what the receiver says
+	refuse error // when the receiver answers
 
 	grants []*Grant
 	got    []*Access
@@ -78,8 +78,8 @@ func (g *granting) ask(rights uint32) *Access {
 	return g.got[len(g.got)-1]
 }
 
-// TestAccess: the sender works on the very memory of the receiver's, until that revokes the grant or its sender
-// returns it. A file is mapped once, and unmapped with the last access.
+// TestAccess: the sender works on the very memory of the receiver, until the receiver revokes the grant or the sender
+// returns the access. A file is mapped once, and unmapped with the last access.
 func TestAccess(t *testing.T) {
 	g := newGranting(t)
 	a, b := g.ask(2), g.ask(3)
@@ -103,7 +103,7 @@ func TestAccess(t *testing.T) {
 	if a.Begin(5000) {
 		t.Error("access to what was revoked")
 	}
-	if busy := a.busy.Load(); busy&1 != 0 { // the end of the slot's next grant would wait for it
+	if busy := a.busy.Load(); busy&1 != 0 { // the end of the slot's next grant would wait for this operation
 		t.Errorf("the slot says %#x after a Begin that was refused, want it to say that nobody is at work", busy)
 	}
 	if !b.Begin(0) {
@@ -126,7 +126,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestRevokeWaits: Revoke returns once the sender has done what it has begun.
+// TestRevokeWaits: Revoke returns once the sender has finished the operation that it has begun.
 func TestRevokeWaits(t *testing.T) {
 	g := newGranting(t)
 	a := g.ask(2)
@@ -157,7 +157,7 @@ func TestRevokeWaits(t *testing.T) {
 }
 
 // TestRevokeStuck: a sender that was stopped in the middle of an operation delays Revoke no longer than revokeTime.
-// Revoke says where it is. One that has ended delays nothing.
+// Revoke returns the operation's place. A sender that has ended delays nothing.
 func TestRevokeStuck(t *testing.T) {
 	g := newGranting(t)
 	a := g.ask(2)
@@ -183,14 +183,14 @@ func TestRevokeStuck(t *testing.T) {
 	}
 }
 
-// TestAccessRefused: a refusal, memory that cannot be mapped as it should, and answers that nobody has asked for give no
-// access, and are harmless.
+// TestAccessRefused: a refusal, memory that cannot be mapped, and answers without a request give no access, and are
+// harmless.
 func TestAccessRefused(t *testing.T) {
 	g := newGranting(t)
 	if a := g.ask(0); a != nil || g.lost != 1 {
 		t.Errorf("got %+v for a refusal, and was told %d times; want nothing, once", a, g.lost)
 	}
-	// A file stays mapped as it was at first. The sender would die of a write to what is mapped for reading.
+	// A file stays mapped as it was at first. The sender would die of a write to memory that is mapped for reading.
 	r := g.ask(1)
 	if r == nil || r.Write {
 		t.Fatal("a right to read: got no access, or one that writes; want one that does not")
@@ -227,7 +227,7 @@ func TestAccessRefused(t *testing.T) {
 	}
 }
 
-// TestAccessLimits: a lane has maxSlots grants. One that was returned makes room for another.
+// TestAccessLimits: a lane has maxSlots grants. A returned one makes room for another.
 func TestAccessLimits(t *testing.T) {
 	g := newGranting(t)
 	for range maxSlots {
@@ -256,8 +256,8 @@ func TestAccessLimits(t *testing.T) {
 	}
 }
 
-// TestAccessLaneEnds: who has access is told of the lane's end before the memory goes, and nothing is asked or granted
-// after it.
+// TestAccessLaneEnds: each access is told of the lane's end before the memory goes, and nothing is requested or
+// granted after the end.
 func TestAccessLaneEnds(t *testing.T) {
 	g := newGranting(t)
 	a := g.ask(2)
@@ -291,8 +291,8 @@ func TestAccessLaneEnds(t *testing.T) {
 	}
 }
 
-// TestAccessLaneDropped: with the receiver's end of the lane all grants end. The sender does not know yet: Revoke hangs up
-// on one that hears nothing, since it was stopped, and goes on later.
+// TestAccessLaneDropped: with the receiver's end of the lane all grants end. The sender may not know yet: Revoke
+// hangs up on a sender that does not answer, since it was stopped, and goes on later.
 func TestAccessLaneDropped(t *testing.T) {
 	g := newGranting(t)
 	a, b := g.ask(2), g.ask(2)
@@ -305,7 +305,7 @@ func TestAccessLaneDropped(t *testing.T) {
 	}
 }
 
-// TestRevokeUnheard: a sender that hears nothing loses its lane, since it would keep the memory.
+// TestRevokeUnheard: a sender that cannot be told of the end loses its lane, since it would keep the memory.
 func TestRevokeUnheard(t *testing.T) {
 	g := newGranting(t)
 	g.ask(2)
@@ -325,8 +325,8 @@ func TestRevokeUnheard(t *testing.T) {
 	g.in.hangup = func() {}
 }
 
-// TestGrantUnheard: a sender whose answer cannot be sent is refused, so that it can ask again. One that hears no refusal
-// either loses its lane.
+// TestGrantUnheard: a sender whose answer cannot be sent is refused, so that it can ask again. A sender that cannot
+// be refused either loses its lane.
 func TestGrantUnheard(t *testing.T) {
 	g := newGranting(t)
 	hung := 0

@@ -11,18 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostile is a lane whose sender writes what the input says.
+// hostile is a lane whose sender writes the fuzzer's input.
 type hostile struct {
 	t       *testing.T
 	in      []byte
-	peer    ring // as the sender has it
+	peer    ring // of the sender
 	i       *In
 	files   map[uint64][]byte
 	written []uint64 // where headers were written
 }
 
-// FuzzNext: whatever the sender of a lane writes into it, and whenever, what the receiver takes lies in the ring or in
-// a file that it has mapped, is what the sender has said, and ends. Whoever has written nonsense is not heard again.
+// FuzzNext: whatever the sender of a lane writes into it, and whenever, each payload that the receiver takes lies in
+// the ring or in a file that it has mapped, is as the sender has described it, and ends. After nonsense the receiver
+// takes nothing from that sender again.
 func FuzzNext(f *testing.F) {
 	o, fd, err := NewOut() // its memory serves all inputs
 	if err != nil {
@@ -107,14 +108,14 @@ func (h *hostile) step() {
 		if head := h.peer.head.Load(); head != h.i.pos {
 			h.t.Fatalf("the receiver gives back up to %d, and has read to %d, want the same", head, h.i.pos)
 		}
-	case 5: // all that there is, which ends
+	case 5: // the whole record, which ends
 		most := ringBytes/recordAlign + 1
 		for k := 0; h.next(); k++ {
 			if k > most {
 				h.t.Fatalf("more than %d records in a ring of %d bytes, want no more than fit", most, ringBytes)
 			}
 		}
-	case 6: // words that are the receiver's
+	case 6: // words of the receiver
 		h.peer.head.Store(h.number())
 		h.peer.asleep.Store(uint32(h.byte()))
 		h.peer.wants.Store(uint32(h.byte()))
@@ -127,7 +128,7 @@ func (h *hostile) step() {
 	}
 }
 
-// record writes a record. It returns the length that it says.
+// record writes a record. It returns the record's declared length.
 func (h *hostile) record(pos uint64) uint64 {
 	n, state, loan := h.number()&(1<<32-1), uint32(h.byte()), h.byte()
 	h.written = append(h.written, pos)
@@ -192,7 +193,7 @@ func (h *hostile) next() bool {
 	return true
 }
 
-// offset is how far behind the beginning of whole a part of it begins.
+// offset is the distance of part's beginning from the beginning of whole.
 func offset(whole, part []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(whole))))
 }

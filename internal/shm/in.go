@@ -19,22 +19,22 @@ type In struct {
 
 	grants  grants
 	files   mapped
-	packets int  // that the record that Next has returned stands for
+	packets int  // of the record that Next has returned
 	lent    Lent // and its payload
 
 	pos    uint64
-	seen   uint64        // tail, as it was read last
+	seen   uint64        // the latest value of tail
 	read   atomic.Uint64 // pos at the latest Release
 	broken atomic.Bool   // the sender has written nonsense
 	gone   atomic.Bool   // the sender has ended
 }
 
-// From returns the address that the lane comes from.
+// From returns the lane's source address.
 func (i *In) From() netip.Addr { return i.from }
 
-// Next returns the next record, or nil if there is none. It holds until Release. The sender can still
-// write to it, so what is read twice can differ. Packets says for how many it stands, and Lent whether its
-// payload lies elsewhere.
+// Next returns the next record, or nil if there is none. The record is valid until Release. The sender can still
+// write to the record, so two reads of a byte can differ. Packets returns the number of its packets, and Lent its
+// payload if that lies elsewhere.
 func (i *In) Next() []byte {
 	i.files.drop()
 	for i.more() {
@@ -88,11 +88,11 @@ func (i *In) End() uint64 { return i.tail.Load() }
 // Before reports whether Next has not come to an end yet.
 func (i *In) Before(end uint64) bool { return int64(end-i.pos) > 0 }
 
-// Packets returns the number of packets that the record stands for that Next has returned last. A sender that writes
-// nonsense may have said any number from 0 to maxPackets.
+// Packets returns how many packets the latest record of Next stands for. If the sender writes nonsense, it is any
+// number from 0 to maxPackets.
 func (i *In) Packets() int { return i.packets }
 
-// Release gives the records that Next has returned back to the sender, and wakes it if it waits for room.
+// Release gives the records that Next has returned back to the sender, and wakes a sender that waits for room.
 func (i *In) Release() {
 	if i.pos == i.read.Load() {
 		return
@@ -104,7 +104,7 @@ func (i *In) Release() {
 	}
 }
 
-// end gives back what the lane holds.
+// end gives back the lane's memory and descriptors.
 func (i *In) end() {
 	i.endGrants()
 	i.files.close()
@@ -113,14 +113,14 @@ func (i *In) end() {
 	i.hangup()
 }
 
-// Leave takes note that the sender has ended. What it has published before is still received.
+// Leave takes note that the sender has ended. The records that it published before are still received.
 func (i *In) Leave() { i.gone.Store(true) }
 
 // Finished reports whether nothing more will come by the lane.
 func (i *In) Finished() bool { return i.broken.Load() || i.gone.Load() && i.tail.Load() == i.pos }
 
-// Inbox holds the lanes that end at a local address. Its bell is also that of the lanes that begin there,
-// which rings when there is room again.
+// Inbox holds the lanes that end at a local address. The lanes that begin there share its bell, which rings when
+// there is room again.
 type Inbox struct {
 	lanes atomic.Pointer[[]*In]
 	rings atomic.Bool // others may ring the bell
@@ -131,8 +131,7 @@ type Inbox struct {
 	closed bool
 }
 
-// Lanes returns the present lanes. The slice does not change. The memory of one that it holds stays until
-// Drop.
+// Lanes returns the present lanes. The slice does not change. The memory of a lane in the slice stays until Drop.
 func (b *Inbox) Lanes() []*In {
 	if l := b.lanes.Load(); l != nil {
 		return *l
@@ -153,7 +152,7 @@ func (b *Inbox) Waiting() bool {
 	return false
 }
 
-// add adds a lane, if there are fewer than limit. It reports whether it did.
+// add adds a lane, if there are fewer than limit. It reports whether it has.
 func (b *Inbox) add(i *In, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,7 +164,7 @@ func (b *Inbox) add(i *In, limit int) bool {
 	return true
 }
 
-// Drop removes a lane and unmaps its memory. The goroutine that calls Next and Release calls it.
+// Drop removes a lane and unmaps its memory. The goroutine that calls Next and Release calls Drop.
 func (b *Inbox) Drop(i *In) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,8 +175,8 @@ func (b *Inbox) Drop(i *In) {
 	}
 }
 
-// Sleep asks all senders to ring the bell with their next record. It reports false if there are records
-// already. Awake follows in either case.
+// Sleep asks all senders to ring the bell with their next record. It reports false if there are records already.
+// Awake follows in either case.
 func (b *Inbox) Sleep() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

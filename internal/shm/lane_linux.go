@@ -14,10 +14,10 @@ import (
 )
 
 // Bell wakes a process that sleeps: an eventfd.
-type Bell struct{ fd int } // plus 1, so that the zero Bell is none
+type Bell struct{ fd int } // plus 1, so that the zero Bell has no descriptor
 
-// NewBell makes a bell of a descriptor that another process has handed over, and owns it from then on. It
-// fails, and closes the descriptor, if to ring could block.
+// NewBell makes a bell of a descriptor that another process has handed over, and owns the descriptor from then on. It
+// fails, and closes the descriptor, if ringing could block.
 func NewBell(fd int) (Bell, error) {
 	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
 		unix.Close(fd)
@@ -28,7 +28,7 @@ func NewBell(fd int) (Bell, error) {
 
 var errBell = errors.New("the descriptor is no bell's")
 
-// Ring wakes a goroutine that waits for the bell, or will.
+// Ring wakes a goroutine that waits for the bell, now or later.
 func (b Bell) Ring() {
 	if b.fd > 0 {
 		one := [8]byte{1} // any number but 0 will do, so its byte order does not matter
@@ -52,7 +52,7 @@ func (b *Bell) Close() {
 	}
 }
 
-// Bell returns the descriptor that becomes readable when another end rings, and stays the inbox's.
+// Bell returns the descriptor that becomes readable when another end rings. The inbox keeps it.
 func (b *Inbox) Bell() (fd int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,8 +89,8 @@ func (b *Inbox) ShareBell() (fd int, err error) {
 
 const laneSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// NewOut makes a lane. The caller hands the descriptor of its memory to the receiver and then closes it,
-// and sets the bell that it gets for it.
+// NewOut makes a lane. The caller hands the descriptor of the lane's memory to the receiver and then closes it, and
+// sets the bell that the receiver returns.
 func NewOut() (o *Out, fd int, err error) {
 	fd, err = unix.MemfdCreate("adverb-lane", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -113,19 +113,19 @@ func NewOut() (o *Out, fd int, err error) {
 	return &Out{ring: r}, fd, nil
 }
 
-// Connect gives a lane the receiver's bell, before its first use. hangup ends the connection to the receiver.
-// tell tells the receiver of a file that the sender lends, or has withdrawn, and ask asks it for access to a region.
-// They do not block. With nil the lane lends nothing, or has no access.
+// Connect gives a lane the receiver's bell, before its first use. hangup ends the connection to the receiver. tell
+// tells the receiver of a file that the sender lends, or has withdrawn, and ask asks the receiver for access to a
+// region. Neither blocks. Without them the lane lends nothing, or has no access.
 func (o *Out) Connect(b Bell, hangup func(), tell func(f File, withdrawn bool) error, ask func(Ask) error) {
 	o.bell, o.hangup, o.tell, o.ask = b, hangup, tell, ask
 }
 
 var errLane = errors.New("the memory is no lane's")
 
-// Add adds the lane whose memory a sender at an address has handed over with its bell, unless there are
-// limit lanes. The caller closes the descriptor and, after an error, the bell. hangup ends the connection to the
-// sender, and is called at the latest when the memory is unmapped. say tells the sender what was granted, or that it
-// has been revoked. It does not block. With nil nothing is granted.
+// Add adds the lane whose memory a sender at an address has handed over with its bell, unless there are limit lanes.
+// The caller closes the descriptor and, after an error, the bell. hangup ends the connection to the sender, and is
+// called at the latest when the memory is unmapped. say tells the sender of a grant, or of its end. It does not
+// block. Without say nothing is granted.
 func (b *Inbox) Add(fd int, bell Bell, from netip.Addr, limit int, hangup func(), say func(g Granted, revoked bool) error) (*In, error) {
 	// A file that can shrink would kill its readers.
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
@@ -168,12 +168,12 @@ func (i *In) Map(f File) error {
 	return nil
 }
 
-// mapFile maps a file of the other end's. One that can shrink would kill its users.
+// mapFile maps a file of the other end. A file that can shrink would kill its users.
 func mapFile(f File, write bool) (b []byte, unmap func(), err error) {
 	seals, err := unix.FcntlInt(uintptr(f.FD), unix.F_GET_SEALS, 0)
 	var st unix.Stat_t
 	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || unix.Fstat(f.FD, &st) != nil || st.Size != f.Size ||
-		uint64(f.Size) > math.MaxInt { // which this process cannot map, nor say, if it is one of 32 bits
+		uint64(f.Size) > math.MaxInt { // a process of 32 bits cannot map the file, nor express its size
 		return nil, nil, errFile
 	}
 	access := unix.PROT_READ
@@ -204,7 +204,7 @@ func mapRing(fd int) (ring, error) {
 		_ = unix.Munmap(all)
 		return ring{}, fmt.Errorf("mmap: %w", err)
 	}
-	// A kernel that cannot makes the pages at their first use.
+	// A kernel that cannot do that makes the pages at their first use.
 	_ = unix.Madvise(all[:os.Getpagesize()], unix.MADV_POPULATE_WRITE)
 	_ = unix.Madvise(all[headerSize:][:hotBytes], unix.MADV_POPULATE_WRITE)
 	return newRing(all[:headerSize], all[headerSize:], func() { _ = unix.Munmap(all) }), nil

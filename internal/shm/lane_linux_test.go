@@ -47,7 +47,7 @@ func laneBack(t testing.TB) (o *Out, in *In, b, back *Inbox) {
 	return o, in, b, back
 }
 
-// bellOf returns an inbox's bell as another process has it.
+// bellOf returns an inbox's bell as another process gets it.
 func bellOf(t testing.TB, b *Inbox) Bell {
 	t.Helper()
 	fd, err := b.ShareBell()
@@ -84,7 +84,7 @@ func send(o *Out, b []byte) bool {
 	return true
 }
 
-// fill fills b with what depends on the record's number only.
+// fill fills b with bytes that depend on the record's number only.
 func fill(b []byte, number uint64) []byte {
 	for i := range b {
 		b[i] = byte(number*31 + uint64(i))
@@ -132,8 +132,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestTurn: while its receiver keeps up, a sender uses but the beginning of the ring. To one that is behind it writes
-// all the ring.
+// TestTurn: while its receiver keeps up, a sender uses only the beginning of the ring. When the receiver is behind,
+// the sender uses all the ring.
 func TestTurn(t *testing.T) {
 	o, in, _ := lane(t)
 	const size = 1000
@@ -202,7 +202,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// TestPackets: a record says for how many packets it stands. The receiver believes no more than there can be.
+// TestPackets: a record has a number of packets. The receiver takes no number above the possible ones.
 func TestPackets(t *testing.T) {
 	o, in, _ := lane(t)
 	for _, tt := range []struct{ say, want int }{{1, 1}, {4, 4}, {0, 0}, {maxPackets, maxPackets}, {1<<24 - 1, maxPackets}} {
@@ -217,8 +217,8 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// TestFull: a lane takes no more than its space, and again as much once the receiver has read. A receiver
-// that reads nothing is stuck after a while, and not before.
+// TestFull: a lane takes no more than its space, and again as much once the receiver has read. A receiver that reads
+// nothing is stuck after a while, and not before.
 func TestFull(t *testing.T) {
 	o, in, _ := lane(t)
 	record := make([]byte, 1000)
@@ -262,8 +262,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestBell: a sender rings for a receiver that sleeps, once, and for no other. What came before the sleep
-// ends it.
+// TestBell: a sender rings for a sleeping receiver, once, and for no other. A record from before the sleep ends the
+// sleep.
 func TestBell(t *testing.T) {
 	o, in, box := lane(t)
 	one := []byte("one")
@@ -307,8 +307,8 @@ func TestBell(t *testing.T) {
 	}
 }
 
-// TestRoomBell: a sender that waits for room hears the bell once half of the lane is free, once, and not
-// before. Who does not wait hears nothing.
+// TestRoomBell: a sender that waits for room gets the bell once half of the lane is free, once, and not before. A
+// sender that does not wait gets no bell.
 func TestRoomBell(t *testing.T) {
 	o, in, _, back := laneBack(t)
 	record := make([]byte, 1000)
@@ -362,7 +362,7 @@ func TestRoomBell(t *testing.T) {
 	}
 }
 
-// TestSenderEnds: what a sender has published before its end is received. Then the lane is finished, and
+// TestSenderEnds: the records that a sender has published before its end are received. Then the lane is finished, and
 // Drop gives its memory back.
 func TestSenderEnds(t *testing.T) {
 	o, fd, err := NewOut()
@@ -386,7 +386,7 @@ func TestSenderEnds(t *testing.T) {
 	}
 	send(o, []byte("last"))
 	o.Lock()
-	copy(o.Reserve(5), "never") // it is killed before Publish
+	copy(o.Reserve(5), "never") // the sender is killed before Publish
 	o.Commit(5, 1)
 	o.Unlock()
 	o.Close()
@@ -408,13 +408,13 @@ func TestSenderEnds(t *testing.T) {
 		t.Fatal("a closed lane takes a record")
 	}
 	b.Close()
-	if _, err := b.Add(fd, Bell{}, home, 1, func() {}, nil); err == nil { // nobody would unmap it
+	if _, err := b.Add(fd, Bell{}, home, 1, func() {}, nil); err == nil { // a lane without hangup would never be unmapped
 		t.Fatal("an inbox that was closed takes a lane, want an error")
 	}
 }
 
-// TestScribble has either end scribble over all that it shares, while the other goes on. It must meet
-// nothing but records within the ring, or a broken lane.
+// TestScribble has either end scribble over all shared memory, while the other goes on. The other meets only records
+// within the ring, or a broken lane.
 func TestScribble(t *testing.T) {
 	seed := linktest.Seed(t)
 	for round := range uint64(200) {
@@ -461,7 +461,7 @@ func TestScribble(t *testing.T) {
 	}
 }
 
-// TestNonsense: what cannot be right ends the lane at once, in both directions, and nothing of it is believed.
+// TestNonsense: an impossible value ends the lane at once, in both directions, and nothing of the record is used.
 func TestNonsense(t *testing.T) {
 	record := make([]byte, 1000)
 	for name, scribble := range map[string]func(*In){
@@ -522,7 +522,7 @@ func touch(b []byte) int {
 	return int(b[0]) + int(b[len(b)-1])
 }
 
-// TestForeignMemory: memory that its maker could shrink, or of another size, is no lane's.
+// TestForeignMemory: memory that its maker could shrink, or of another size, makes no lane.
 func TestForeignMemory(t *testing.T) {
 	for name, make := range map[string]func(fd int) error{
 		"no seals": func(fd int) error { return unix.Ftruncate(fd, FileSize) },
@@ -599,8 +599,8 @@ func countBells(t *testing.T) (n int) {
 	return n
 }
 
-// TestNothingStaysMapped: the mapping of the receiver's memory ends with its last use, and that of a lane with its ends.
-// So do the descriptors of bells.
+// TestNothingStaysMapped: the mapping of the receiver's memory ends with its last use, and the mapping of a lane with
+// the lane's ends. So do the descriptors of bells.
 func TestNothingStaysMapped(t *testing.T) {
 	before, bells := countMapped(t), countBells(t)
 	t.Run("lane", func(t *testing.T) {
@@ -628,7 +628,7 @@ func TestNothingStaysMapped(t *testing.T) {
 	}
 }
 
-// TestBellClosesOnce: a bell that is closed again does not close what has its descriptor by now.
+// TestBellClosesOnce: a bell that is closed again does not close a new file with the same descriptor.
 func TestBellClosesOnce(t *testing.T) {
 	b := new(Inbox)
 	defer b.Close()

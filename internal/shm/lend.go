@@ -7,26 +7,25 @@ import (
 	"sync/atomic"
 )
 
-// A long payload need not be copied into a lane. The sender lends it: the record says where in a file of the
-// sender's the payload lies, and the receiver, which has mapped the file, takes it from there. The sender
-// tells the receiver of a file by the socket that the lane was made by, once, and goes on by copies until the
-// receiver has said that it has mapped it.
+// A long payload need not be copied into a lane. The sender lends the payload: the record names its place in a file
+// of the sender, and the receiver, which has mapped the file, reads it there. The sender tells the receiver of a file
+// once, by the socket that the lane was made by, and copies payloads until the receiver has answered that it has
+// mapped the file.
 //
-// The sender recalls what it has lent when it gives the memory back to its program before the receiver has
-// said that all of it has come: because the connection has failed, or the region is closed. It waits for nobody.
-// A receiver that has begun to take such a payload learns at the end, by Lent.Taken, that what it has is worth
-// nothing.
+// The sender recalls a loan when it gives the memory back to its program before the receiver has taken all of the
+// payload: because the connection has failed, or the region is closed. The sender does not wait for the receiver. A
+// receiver that has begun to take such a payload learns at the end, by Lent.Taken, that its copy is worthless.
 
 // The states of a record.
 const (
 	inLane   = iota // the payload is in the record
-	lent            // it is in a file
-	taken           // the receiver has it
-	recalled        // it is not what it was
+	lent            // the payload is in a file
+	taken           // the receiver has taken the payload
+	recalled        // the file may have changed
 	skipped         // there is none: see Out.turn
 )
 
-// A record in the lane stands for a number of packets. That stands in the word of the record's state, shifted by
+// A record in the lane stands for a number of packets. That number is in the word of the record's state, shifted by
 // packetsShift bits.
 const packetsShift = 8
 
@@ -38,7 +37,7 @@ const (
 
 // File is memory that a sender lends.
 type File struct {
-	ID   uint64 // the sender's name for it, which it gives to no other
+	ID   uint64 // the sender's name for the file, which no other file gets
 	FD   int
 	Size int64
 }
@@ -47,7 +46,7 @@ type File struct {
 type lentFile struct {
 	mapped bool
 	forget func()
-	loans  []uint64 // positions of the records that lend of it, and may not have been read
+	loans  []uint64 // positions of the records with payload in the file that may not have been read
 }
 
 // Loan is where the payload of a record lies.
@@ -59,8 +58,8 @@ type Loan struct {
 
 const loanSize = 24
 
-// CommitLoan makes the first n bytes of what was reserved a record whose payload lies elsewhere. Of what was reserved
-// loanSize bytes more say where. It returns the record's position, for Recall.
+// CommitLoan makes the first n bytes of the reserved space a record whose payload lies elsewhere. The next loanSize
+// bytes of the space name the payload's place. CommitLoan returns the record's position, for Recall.
 func (o *Out) CommitLoan(n int, l Loan) (pos uint64) {
 	pos = o.pos
 	b := o.record(pos, n+loanSize)[n:]
@@ -76,8 +75,8 @@ func (o *Out) CommitLoan(n int, l Loan) (pos uint64) {
 	return pos
 }
 
-// Unread returns those of the positions of records, which are in order, that the receiver may not have worked off,
-// in the same memory. The caller holds the lane's lock.
+// Unread returns those of the positions of records, which are in order, that the receiver may not have finished, in
+// the same memory. The caller holds the lane's lock.
 func (o *Out) Unread(records []uint64) []uint64 {
 	if o.closed {
 		return records[:0]
@@ -92,15 +91,15 @@ func (o *Out) Unread(records []uint64) []uint64 {
 	return records[:copy(records, records[read:])]
 }
 
-// Recall takes back what was lent by the records at positions that are in order. The caller holds the lane's lock.
+// Recall takes back the loans of the records at positions that are in order. The caller holds the lane's lock.
 func (o *Out) Recall(records []uint64) {
 	for _, pos := range o.Unread(records) {
 		o.state(pos).CompareAndSwap(lent, recalled)
 	}
 }
 
-// Lends reports whether the receiver has mapped a file. If it does not know the file, Lends tells it. watch is
-// then called: what it returns ends the watch for the file's end. The caller holds the lane's lock.
+// Lends reports whether the receiver has mapped a file. If the receiver does not know the file, Lends tells it. watch
+// is then called. It returns a function that ends the watch for the file's end. The caller holds the lane's lock.
 func (o *Out) Lends(f File, watch func() (forget func())) bool {
 	if l := o.files[f.ID]; l != nil {
 		return l.mapped
@@ -124,7 +123,7 @@ func (o *Out) Mapped(id uint64) {
 	}
 }
 
-// Withdraw ends the lending of a file, and takes back what was lent of it. The receiver gives its memory back.
+// Withdraw ends the lending of a file, and takes back the file's loans. The receiver gives its memory back.
 func (o *Out) Withdraw(id uint64) {
 	o.Lock()
 	defer o.Unlock()
@@ -135,13 +134,13 @@ func (o *Out) Withdraw(id uint64) {
 	o.Recall(f.loans)
 	delete(o.files, id)
 	if o.tell(File{ID: id}, true) != nil {
-		// A receiver that hears nothing would keep the memory. It keeps none once the lane has ended.
+		// A receiver that cannot be told would keep the memory. It keeps none once the lane has ended.
 		o.broken.Store(true)
 		o.hangup()
 	}
 }
 
-// forgetFiles ends all lending, and takes back what was lent: nobody else can from then on. The caller holds the lane's
+// forgetFiles ends all lending, and takes back all loans: nobody else can from then on. The caller holds the lane's
 // lock.
 func (o *Out) forgetFiles() {
 	for _, l := range o.files {
@@ -157,8 +156,8 @@ type Lent struct {
 	state   *atomic.Uint32
 }
 
-// Lent returns the payload of the record that Next has returned last, or nil if it is in the record. It holds until
-// the next call of Next.
+// Lent returns the lent payload of the record that Next has returned last, or nil if the payload is in the record. It
+// is valid until the next call of Next.
 func (i *In) Lent() *Lent {
 	if i.lent.state == nil {
 		return nil
@@ -166,7 +165,7 @@ func (i *In) Lent() *Lent {
 	return &i.lent
 }
 
-// Taken is called once the payload was copied. It reports whether the copy is what the sender meant.
+// Taken is called once the payload was copied. It reports whether the copy has the bytes that the sender lent.
 func (l *Lent) Taken() bool { return l.state.CompareAndSwap(lent, taken) }
 
 // A record stands for maxPackets packets at most.
@@ -209,9 +208,9 @@ type mappedFile struct {
 
 var errFiles = errors.New("the lane has all the files that it may have")
 
-// room fails if another file of a size is too much. The sender lends others as soon as it has withdrawn some, and asks
-// for each once. So those that are withdrawn and still mapped do not take the others' places, but have as many of their
-// own.
+// room fails if another file of a size is too much. The sender lends new files as soon as it has withdrawn some, and
+// asks for each once. So withdrawn files that are still mapped do not count against the new ones, but have as much
+// room of their own.
 func (m *mapped) room(id uint64, size int64) error {
 	if _, ok := m.open[id]; ok || m.closed || len(m.open) >= maxFiles || len(m.open)+len(m.withdrawn) >= 2*maxFiles ||
 		size <= 0 || size > maxMapped-m.size {
@@ -238,7 +237,7 @@ func (i *In) Withdrawn(id uint64) {
 	}
 }
 
-// drop unmaps what was withdrawn.
+// drop unmaps the withdrawn files.
 func (m *mapped) drop() {
 	if !m.gone.Load() {
 		return

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// book is what the ends of a lane tell each other of files. The receiver hears at once.
+// book has the messages about files between the ends of a lane. The receiver gets them at once.
 type book struct {
 	in     *In
 	told   []File
@@ -101,8 +101,8 @@ func commitLoan(o *Out, header string, l Loan) uint64 {
 	return pos
 }
 
-// TestLend: a payload that is lent is taken from the sender's memory, once the receiver has mapped it. The sender
-// tells of a file once.
+// TestLend: a lent payload is read from the sender's memory, once the receiver has mapped it. The sender tells of a
+// file once.
 func TestLend(t *testing.T) {
 	o, in, b := lendingLane(t)
 	f, memory := b.mapped(t, o, 5)
@@ -133,7 +133,7 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestRecall: what was recalled before it was taken is worth nothing, and what was taken is the receiver's.
+// TestRecall: a payload that was recalled before it was taken is worthless, and a taken one is the receiver's.
 func TestRecall(t *testing.T) {
 	o, in, b := lendingLane(t)
 	b.mapped(t, o, 5)
@@ -176,8 +176,8 @@ func TestRecall(t *testing.T) {
 // commitLoanAt is where record i of a lane is if all are loans with short headers.
 func commitLoanAt(i int) uint64 { return uint64(i) * recordAlign }
 
-// TestWithdraw: a file that is withdrawn is unmapped with the next look at the lane, and what was lent of it is
-// recalled. One that is not known is no concern of anybody's.
+// TestWithdraw: a withdrawn file is unmapped with the next look at the lane, and its loans are recalled. Withdrawing
+// an unknown file does nothing.
 func TestWithdraw(t *testing.T) {
 	o, in, b := lendingLane(t)
 	b.mapped(t, o, 5)
@@ -227,7 +227,7 @@ func TestLendsNoMore(t *testing.T) {
 	if b.lends(o, File{ID: late, FD: -1, Size: 1}); b.told[len(b.told)-1].ID != late {
 		t.Errorf("the receiver was told of file %d last, want %d, which has the place of one that was withdrawn", b.told[len(b.told)-1].ID, late)
 	}
-	delete(b.ends, 0) // whoever withdraws it ends its watch
+	delete(b.ends, 0) // Withdraw ends the watch
 	o.Close()
 	for id, ended := range b.ends {
 		if !ended {
@@ -246,7 +246,7 @@ func TestLendsNoMore(t *testing.T) {
 	}
 }
 
-// TestLendAnew: a sender that withdraws what it lends, and lends as much anew, finds room for all of it, though the
+// TestLendAnew: a sender that withdraws its files, and lends as much anew, finds room for all of it, though the
 // receiver has not looked at the lane since. It asks for each file once.
 func TestLendAnew(t *testing.T) {
 	o, in, b := lendingLane(t)
@@ -307,7 +307,7 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// TestNonsenseLoans: a record that lends what the receiver has not mapped has no payload.
+// TestNonsenseLoans: a record has no payload if its loan is of memory that the receiver has not mapped.
 func TestNonsenseLoans(t *testing.T) {
 	o, in, b := lendingLane(t)
 	b.mapped(t, o, 5)
@@ -326,7 +326,7 @@ func TestNonsenseLoans(t *testing.T) {
 		}
 	}
 	o.Lock()
-	o.putHeader(o.pos, 3, lent) // too short to say what it lends
+	o.putHeader(o.pos, 3, lent) // too short for a loan
 	o.pos += space(3)
 	o.Publish()
 	o.Unlock()

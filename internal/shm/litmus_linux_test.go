@@ -29,7 +29,7 @@ func TestLitmusPublishVersusNext(t *testing.T) {
 	})
 }
 
-// TestLitmusPublishVersusSleep: a receiver that goes to sleep while a record comes sees it, or hears its bell.
+// TestLitmusPublishVersusSleep: a receiver that goes to sleep while a record comes sees the record, or gets the bell.
 func TestLitmusPublishVersusSleep(t *testing.T) {
 	o, in, box := lane(t)
 	quiet := false
@@ -44,7 +44,7 @@ func TestLitmusPublishVersusSleep(t *testing.T) {
 	})
 }
 
-// TestLitmusReleaseVersusRoom: a sender that waits for room while the receiver makes some sees the room, or hears its
+// TestLitmusReleaseVersusRoom: a sender that waits for room while the receiver makes some sees the room, or gets the
 // bell.
 func TestLitmusReleaseVersusRoom(t *testing.T) {
 	o, in, _, back := laneBack(t)
@@ -71,10 +71,10 @@ func TestLitmusReleaseVersusRoom(t *testing.T) {
 	})
 }
 
-// longOperation is how many bytes an operation writes one by one that takes longer than Revoke.
+// longOperation is the bytes of an operation that writes them one by one, and so takes longer than Revoke.
 const longOperation = 2048
 
-// coldLines is how many lines it has written before.
+// coldLines is how many lines the operation has written before.
 const coldLines = 32
 
 // TestLitmusBeginVersusRevoke: once Revoke has returned, the sender writes nothing any more.
@@ -87,7 +87,7 @@ func TestLitmusBeginVersusRevoke(t *testing.T) {
 			t.Fatal("no access")
 		}
 	}, func() {
-		for i := range coldLines { // stores before those of Begin, which wait for lines that the other thread has
+		for i := range coldLines { // stores before those of Begin, which wait for lines in the other thread's cache
 			a.Bytes[longOperation+64*i] = 1
 		}
 		if a.Begin(0) {
@@ -116,7 +116,7 @@ func TestLitmusBeginVersusRevoke(t *testing.T) {
 	t.Logf("%d operations began before Revoke", begun)
 }
 
-// TestLitmusEndVersusRevoke: once Revoke has returned, all that the sender has written is there.
+// TestLitmusEndVersusRevoke: once Revoke has returned, all the sender's writes are there.
 func TestLitmusEndVersusRevoke(t *testing.T) {
 	g := newGranting(t)
 	var a *Access

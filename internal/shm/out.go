@@ -22,13 +22,13 @@ type Out struct {
 	pos  uint64
 	look uint64 // pos from which on Reserve may begin at the ring's start again
 	sent uint64 // pos at the latest Publish
-	seen uint64 // head, as it was read last
+	seen uint64 // the latest value of head
 
 	broken    atomic.Bool
 	closed    bool
 	full      bool
 	fullSince time.Duration
-	fullAt    uint64 // head when it began
+	fullAt    uint64 // head when the fullness began
 	users     atomic.Int32
 }
 
@@ -43,7 +43,7 @@ func (o *Out) Reserve(n int) []byte {
 	}
 	if o.pos+space(n)-o.seen > o.size {
 		head := o.head.Load()
-		if o.pos-head > o.size || head < o.seen { // nobody has read what was not written
+		if o.pos-head > o.size || head < o.seen { // no receiver can have read records that were not written
 			o.broken.Store(true)
 			return nil
 		}
@@ -54,8 +54,8 @@ func (o *Out) Reserve(n int) []byte {
 	return o.record(o.pos, n)
 }
 
-// turn begins at the ring's start again, unless the receiver is so far behind that what it has not read would take the
-// room. A record that is skipped fills the rest of the ring.
+// turn begins at the ring's start again, unless the receiver is so far behind that its unread records would take the
+// room. A skip record fills the rest of the ring.
 func (o *Out) turn() {
 	off := o.pos & (o.size - 1)
 	if o.look = o.pos + hotBytes - off%hotBytes; off < hotBytes || o.pos-o.head.Load() > hotBytes/2 {
@@ -66,14 +66,14 @@ func (o *Out) turn() {
 	o.look = o.pos + hotBytes
 }
 
-// Commit makes the first n bytes of what was reserved a record, which stands for a number of packets.
+// Commit makes the first n bytes of the reserved space a record, which stands for a number of packets.
 func (o *Out) Commit(n, packets int) {
 	o.putHeader(o.pos, n, inLane|uint32(packets)<<packetsShift)
 	o.pos += space(n)
 	prefetchStore(o.at(o.pos + writeAhead))
 }
 
-// Publish shows the receiver all records, and wakes it if it sleeps.
+// Publish shows the receiver all records, and wakes a sleeping receiver.
 func (o *Out) Publish() {
 	if o.closed || o.pos == o.sent {
 		return
@@ -86,8 +86,8 @@ func (o *Out) Publish() {
 	prefetchStore(o.at(o.pos)) // while the answer is on its way
 }
 
-// Roomy reports whether it is worth while to go on after a Reserve that has found no room: there is much of
-// it, or there will never be any.
+// Roomy reports whether the sender should go on after a Reserve that has found no room: there is much room, or there
+// will never be any.
 func (o *Out) Roomy() bool {
 	o.Lock()
 	defer o.Unlock()
@@ -98,7 +98,7 @@ func (o *Out) isRoomy() bool {
 	return o.closed || o.broken.Load() || o.roomy(o.pos-o.head.Load()) // which Reserve checks
 }
 
-// AwaitRoom is Roomy, and asks the receiver to ring the sender's bell if it is not.
+// AwaitRoom is Roomy, and asks the receiver to ring the sender's bell if there is no room.
 func (o *Out) AwaitRoom() bool {
 	o.Lock()
 	defer o.Unlock()
@@ -113,8 +113,8 @@ func (o *Out) AwaitRoom() bool {
 	return roomy
 }
 
-// Stuck is called when Reserve has found no room. It reports whether the receiver has read nothing for so
-// long that it seems to be stopped.
+// Stuck is called when Reserve has found no room. It reports whether the receiver has read nothing for so long that
+// it seems to be stopped.
 func (o *Out) Stuck(now, patience time.Duration) bool {
 	if !o.full || o.fullAt != o.seen {
 		o.full, o.fullAt, o.fullSince = true, o.seen, now
@@ -125,8 +125,8 @@ func (o *Out) Stuck(now, patience time.Duration) bool {
 // FullSince returns when the receiver began to read nothing, after Stuck.
 func (o *Out) FullSince() time.Duration { return o.fullSince }
 
-// Broken reports whether the lane carries nothing any more: it was closed, or the receiver has ended or
-// written nonsense.
+// Broken reports whether the lane carries nothing any more: it was closed, or the receiver has ended or written
+// nonsense.
 func (o *Out) Broken() bool { return o.broken.Load() }
 
 // Hangup gives the lane up. Its maker then closes it.
@@ -141,7 +141,7 @@ func (o *Out) Use(n int32) { o.users.Add(n) }
 // Users returns how many users there are.
 func (o *Out) Users() int32 { return o.users.Load() }
 
-// Close ends the use of the memory, and takes back what was lent: the receiver may live, and read on. It waits for
+// Close ends the use of the memory, and takes back all loans: the receiver may live, and read on. Close waits for
 // callers that have locked the lane or use the receiver's memory.
 func (o *Out) Close() {
 	o.Lock()

@@ -4,15 +4,15 @@ package shm
 
 import "unsafe"
 
-// A cache line that the other end has used last takes as long to come as all the rest of a short packet's way. So the
+// A cache line that the other end has used last takes as long to come as all other work for a short packet. So the
 // processor is told in time which lines will be used.
 
-// prefetchLoad has the line at p, and the two behind it, come to be read.
+// prefetchLoad prefetches the line at p, and the two behind it, for reading.
 //
 //go:noescape
 func prefetchLoad(p unsafe.Pointer)
 
-// prefetchStore has the line at p, and the two behind it, come to be written.
+// prefetchStore prefetches the line at p, and the two behind it, for writing.
 //
 //go:noescape
 func prefetchStore(p unsafe.Pointer)

@@ -23,12 +23,13 @@ const (
 	// ringBytes is the space for records: two windows of a QP at a path MTU of 4096.
 	ringBytes = 2 << 20
 
-	// hotBytes is the part of them that a sender keeps to while its receiver keeps up: it stays in the caches of both
-	// processors, and is there from the beginning, while the kernel makes the other pages at their first use.
+	// hotBytes is the part of the records that a sender keeps to while its receiver keeps up: that part stays in the
+	// caches of both processors, and is mapped from the beginning, while the kernel makes the other pages at their
+	// first use.
 	hotBytes = 128 << 10
 
-	// While short records follow one another, a sender has the lines come that it writes writeAhead bytes later, and a
-	// receiver those that it reads readAhead bytes later. A line takes as long as one or two such records.
+	// While short records follow one another, a sender prefetches the lines that it writes writeAhead bytes later,
+	// and a receiver those that it reads readAhead bytes later. A line takes as long as one or two such records.
 	writeAhead = 2 << 10
 	readAhead  = 1 << 10
 
@@ -36,7 +37,7 @@ const (
 	FileSize = headerSize + ringBytes
 )
 
-// ring is what both ends see. data is mapped twice, one after the other, so that no record is cut.
+// ring is the memory that both ends see. data is mapped twice, one after the other, so that no record is cut.
 type ring struct {
 	header     []byte
 	tail, head *atomic.Uint64
@@ -61,8 +62,8 @@ func (r *ring) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Poin
 // space returns how many bytes a record of n bytes takes.
 func space(n int) uint64 { return (uint64(n) + recordHeader + recordAlign - 1) &^ (recordAlign - 1) }
 
-// roomy reports whether a sender that has waited for room goes on, with so many bytes that are not read yet.
-// It does not for each record that is read, but for half of the lane.
+// roomy reports whether a sender that has waited for room goes on, with so many unread bytes. It does not go on for
+// each record that is read, but for half of the lane.
 func (r *ring) roomy(unread uint64) bool { return unread <= r.size/2 }
 
 // at returns the address of a position.

@@ -39,7 +39,7 @@ func (h *AETH) AppendTo(b []byte) []byte {
 // reserved.
 type Syndrome uint8
 
-// A SyndromeKind is what bits 6:5 of a syndrome say.
+// A SyndromeKind is the kind of acknowledgement in bits 6:5 of a syndrome.
 type SyndromeKind uint8
 
 const (
@@ -139,7 +139,7 @@ func EncodeCredits(n int) uint8 {
 	if n < 2 {
 		return uint8(max(0, n))
 	}
-	octave := bits.Len(uint(n)) - 1 // each has two codes: a power of two, and that and half of it
+	octave := bits.Len(uint(n)) - 1 // each has two codes: one for a power of two, and one for that and half of it
 	return uint8(min(2*octave+n>>(octave-1)&1, len(creditCounts)-1))
 }
 

@@ -6,8 +6,8 @@ import "encoding/binary"
 type AtomicETH struct {
 	VA      uint64 // address of the 8 bytes, a multiple of 8
 	RKey    uint32
-	SwapAdd uint64 // what to store (COMPARE_SWAP) or to add (FETCH_ADD)
-	Compare uint64 // what must be there for COMPARE_SWAP to store; FETCH_ADD ignores it
+	SwapAdd uint64 // the value to store (COMPARE_SWAP) or to add (FETCH_ADD)
+	Compare uint64 // the value that memory must have for COMPARE_SWAP to store; FETCH_ADD ignores it
 }
 
 // DecodeAtomicETH reads an AtomicETH from the front of b. Its only error is [ErrShort].
@@ -35,8 +35,8 @@ func (h *AtomicETH) AppendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, h.Compare)
 }
 
-// AtomicAckETH carries the result of an atomic operation: what memory held before it. The number is
-// the same at both ends, so neither needs to know the other's byte order.
+// AtomicAckETH carries the result of an atomic operation: the memory's value before it. The number is the same at
+// both ends, so neither needs to know the other's byte order.
 type AtomicAckETH struct {
 	Orig uint64
 }

@@ -20,9 +20,9 @@ type BTH struct {
 	PSN       PSN
 }
 
-// ResvAdaptiveRouting is the uppermost bit of BTH.Resv7. Senders that let switches route each
-// packet by itself (adaptive routing) are said to set it. The public specification does not have
-// it. A QP sets and heeds it, or another bit, if it was told to: verbs.AdaptiveRouting.
+// ResvAdaptiveRouting is the uppermost bit of BTH.Resv7. Senders that let switches route each packet by itself
+// (adaptive routing) are said to set it. The public specification does not have it. A QP sets and heeds that bit, or
+// another, only if it was told to: verbs.AdaptiveRouting.
 const ResvAdaptiveRouting = 0x40
 
 // Reserved returns the reserved bits that a QP may use as a mark: Resv6 in the upper byte and Resv7 in the lower.
@@ -74,8 +74,7 @@ func (h *BTH) decode(b []byte) {
 	h.PSN = PSN(binary.BigEndian.Uint32(b[8:])) & PSNMask
 }
 
-// AppendTo appends the header's 12 bytes to b. Of each field it sends as many low bits as the field
-// has on the wire.
+// AppendTo appends the header's 12 bytes to b. Of each field it sends as many low bits as the field has on the wire.
 func (h *BTH) AppendTo(b []byte) []byte {
 	b1 := h.PadCount&bthPadMask<<bthPadShift | h.TVer&bthTVerMask
 	if h.Solicited {

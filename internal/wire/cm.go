@@ -2,15 +2,14 @@ package wire
 
 import "encoding/binary"
 
-// The messages of the communication manager (CM) fill the 232 bytes of data after a [MADHeader].
-// Each has a type with its fields, a function that decodes those bytes, and a method AppendTo that
-// appends them. A decoder's only error is [ErrShortMAD], since any 232 bytes are some message. The
-// protocol refuses what makes no sense. Reserved bits are ignored and sent as zero. Of each field
-// as many low bits are sent as it has on the wire.
+// The messages of the communication manager (CM) fill the 232 bytes of data after a [MADHeader]. Each has a type with
+// its fields, a function that decodes those bytes, and a method AppendTo that appends them. A decoder's only error is
+// [ErrShortMAD], since any 232 bytes are some message. The protocol refuses messages without sense. Reserved bits are
+// ignored and sent as zero. Of each field as many low bits are sent as the field has on the wire.
 //
 // A timeout in these messages is a code of 5 bits that stands for 4.096 µs × 2^code.
 
-// A CMAttr is the attribute ID of a CM message: which message it is.
+// A CMAttr is the attribute ID of a CM message: the kind of message.
 type CMAttr uint16
 
 const (
@@ -80,8 +79,7 @@ const (
 	cm24Shift      = 8 // a number of 24 bits has the upper 3 bytes of a word
 )
 
-// appendCMData appends zeros for the data of a CM message to b. It returns the whole slice and the
-// part that it has appended.
+// appendCMData appends zeros for the data of a CM message to b. It returns the whole slice and the appended part.
 func appendCMData(b []byte) (all, data []byte) {
 	n := len(b)
 	all = append(b, make([]byte, CMDataSize)...)
@@ -98,8 +96,7 @@ func putCommIDs(b []byte, local, remote uint32) {
 	binary.BigEndian.PutUint32(b[cmRemoteCommID:], remote)
 }
 
-// get24 and put24 read and write a number of 24 bits and the 8 bits after it, with which it shares
-// a word.
+// get24 and put24 read and write a number of 24 bits and the 8 bits after it, with which the number shares a word.
 func get24(b []byte) (v uint32, low uint8) {
 	w := binary.BigEndian.Uint32(b)
 	return w >> cm24Shift, uint8(w)

@@ -52,8 +52,7 @@ func fromHex(t testing.TB, s string) []byte {
 	return append(b, make([]byte, MADSize-len(b))...)
 }
 
-// TestCMGolden takes apart and puts together again each CM message that Linux kernels sent to each
-// other.
+// TestCMGolden decodes and encodes again each CM message that Linux kernels sent to each other.
 func TestCMGolden(t *testing.T) {
 	count := make(map[string]int)
 	for name, g := range loadGoldenMADs(t) {
@@ -85,9 +84,8 @@ func TestCMGolden(t *testing.T) {
 
 func mapped(ip string) [16]byte { return netip.MustParseAddr(ip).As16() }
 
-// TestCMGoldenFields compares one message of each kind with what tshark, or the eye, reads in it.
-// (Of a REQ's flow label and packet rate tshark 4.0 shows something else: it takes too few bytes of
-// their word.)
+// TestCMGoldenFields compares one message of each kind with the fields that tshark, or the eye, reads. (Of a REQ's
+// flow label and packet rate tshark 4.0 shows something else: it takes too few bytes of their word.)
 func TestCMGoldenFields(t *testing.T) {
 	req := REQ{
 		LocalCommID: 0xfc55d50b, ServiceID: 0x0000000001061c06, LocalGUID: 0x009800fffe001001, LocalQPN: 0x12,
@@ -142,7 +140,7 @@ func TestCMGoldenFields(t *testing.T) {
 	}
 }
 
-// TestCMHandMade has bytes for what Linux does not send on RoCE, or not before a peer is slow.
+// TestCMHandMade has bytes of messages that Linux does not send on RoCE, or not before a peer is slow.
 func TestCMHandMade(t *testing.T) {
 	for _, m := range handMade(t) {
 		checkMAD(t, m.attr.String(), m.mad, m.tid, m.attr, m.want)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// cmMessage is what the types of CM messages have in common.
+// cmMessage is the part that the types of CM messages have in common.
 type cmMessage interface{ AppendTo(b []byte) []byte }
 
 // cmField says where a message has a field: in width bits from bit top (7 to 0) of a byte on.
@@ -187,8 +187,8 @@ func (f *cmField) in(m cmMessage) reflect.Value {
 	return v
 }
 
-// set gives a message's field a value, which is cut to fit its type as Go does, and puts into wire
-// the bits that the message is to have there.
+// set gives a message's field a value, which is cut to fit the field's type as Go does, and puts into wire the bits
+// that the message must have there.
 func (f *cmField) set(m cmMessage, wire []byte, value func() uint64) {
 	v := f.in(m)
 	if v.Kind() == reflect.Array {
@@ -231,7 +231,7 @@ func countFields(t reflect.Type) (n int) {
 	return n
 }
 
-// TestCMFields sets one field at a time to more ones than it has room for. Only its own bits may
+// TestCMFields sets one field at a time to more ones than the field has room for. Only the field's own bits may
 // change.
 func TestCMFields(t *testing.T) {
 	for _, c := range cmCodecs {
@@ -258,7 +258,7 @@ func TestCMFields(t *testing.T) {
 			}
 		}
 
-		// What no field has is reserved: ignored, and sent as zero.
+		// Bits of no field are reserved: ignored, and sent as zero.
 		got, err := c.decode(bytes.Repeat([]byte{0xff}, CMDataSize))
 		if err != nil {
 			t.Fatal(err)
@@ -351,7 +351,7 @@ func TestSIDRStatuses(t *testing.T) {
 	}
 }
 
-// TestREJInfo has lengths that come from a peer, and may be more than there is.
+// TestREJInfo has lengths that come from a peer, and may be too large.
 func TestREJInfo(t *testing.T) {
 	for _, tt := range []struct {
 		len  uint8

@@ -12,7 +12,7 @@ type LAP struct {
 // APR answers a LAP.
 type APR struct {
 	LocalCommID, RemoteCommID uint32
-	AddInfoLen                uint8 // length of AddInfo as the sender says it, which may be more than there is room for
+	AddInfoLen                uint8 // length of AddInfo as the sender says it, which may be more than AddInfo has room for
 	Status                    uint8 // see [APRSuccess]
 	AddInfo                   [APRInfoSize]byte
 	PrivateData               [APRPrivateDataSize]byte
@@ -82,7 +82,7 @@ func (m *LAP) AppendTo(b []byte) []byte {
 	return b
 }
 
-// decodeLAP reads a path as a LAP has it.
+// decodeLAP reads a path in the form of a LAP.
 func (p *CMPath) decodeLAP(b []byte) {
 	_ = b[pathSize-1]
 	w := p.decodeCommon(b)

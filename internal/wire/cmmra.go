@@ -1,7 +1,7 @@
 package wire
 
-// MRA says that a message has come and that its answer will take a while. The peer should wait
-// rather than repeat it.
+// MRA says that a message has come and that its answer will take a while. The peer should wait rather than repeat the
+// message.
 type MRA struct {
 	LocalCommID, RemoteCommID uint32
 	Message                   uint8 // 2 bits, see [CMMessageREQ]: which message has come

@@ -7,8 +7,8 @@ import (
 
 // REJ ends an attempt to connect, from either side.
 type REJ struct {
-	LocalCommID, RemoteCommID uint32    // zero where the sender does not know it
-	Message                   uint8     // 2 bits, see [CMMessageREQ]: what is rejected
+	LocalCommID, RemoteCommID uint32    // zero where the sender does not know the ID
+	Message                   uint8     // 2 bits, see [CMMessageREQ]: the rejected message
 	ARILen                    uint8     // 7 bits: length of ARI as the sender says it; see [REJ.Info]
 	Reason                    RejReason // why
 	ARI                       [REJInfoSize]byte
@@ -31,9 +31,8 @@ const (
 	rejARILenShift = 1
 )
 
-// Info returns the additional reject information. It is as long as the sender says, and no longer
-// than there is room for. Its meaning depends on the reason: with [RejTimeout], for example, it is
-// the GUID of the sender's channel adapter.
+// Info returns the additional reject information. It is as long as the sender says, but no longer than its space. Its
+// meaning depends on the reason: with [RejTimeout], for example, it is the GUID of the sender's channel adapter.
 func (m *REJ) Info() []byte { return m.ARI[:min(int(m.ARILen), len(m.ARI))] }
 
 // DecodeREJ reads a REJ from the data of a MAD. Its only error is [ErrShortMAD].
@@ -77,7 +76,7 @@ const (
 	RejInvalidTransportType      RejReason = 9
 	RejStaleConn                 RejReason = 10 // the sender takes the peer's QP or ID for part of an older connection
 	RejRDCNotExist               RejReason = 11
-	RejInvalidGID                RejReason = 12 // of the primary path's far end; ARI: one that would do
+	RejInvalidGID                RejReason = 12 // of the primary path's far end; ARI: a GID that would be accepted
 	RejInvalidLID                RejReason = 13
 	RejInvalidSL                 RejReason = 14
 	RejInvalidTrafficClass       RejReason = 15
@@ -91,7 +90,7 @@ const (
 	RejInvalidAltPacketRate      RejReason = 23
 	RejPortCMRedirect            RejReason = 24
 	RejPortRedirect              RejReason = 25
-	RejInvalidMTU                RejReason = 26 // ARI: the greatest that would do
+	RejInvalidMTU                RejReason = 26 // ARI: the greatest MTU that would be accepted
 	RejInsufficientRespResources RejReason = 27
 	RejConsumerDefined           RejReason = 28 // the program has said no
 	RejInvalidRNRRetry           RejReason = 29

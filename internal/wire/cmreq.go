@@ -6,7 +6,7 @@ import "encoding/binary"
 // passive side.
 type REQ struct {
 	LocalCommID        uint32
-	ServiceID          uint64 // whom it is for, see [RDMAServiceID]
+	ServiceID          uint64 // the service that the message is for, see [RDMAServiceID]
 	LocalGUID          uint64 // of the channel adapter
 	LocalQKey          uint32
 	LocalQPN           uint32 // 24 bits
@@ -82,7 +82,7 @@ const (
 	pathRemoteLID  = 2
 	pathLocalGID   = 4
 	pathRemoteGID  = 20
-	pathFlowLabel  = 36 // and what differs: REQ has the rate next, LAP the traffic class
+	pathFlowLabel  = 36 // and the fields that differ: REQ has the rate next, LAP the traffic class
 	pathSL         = 42 // and subnet local
 	pathACKTimeout = 43
 	pathSize       = 44
@@ -153,7 +153,7 @@ func (m *REQ) AppendTo(b []byte) []byte {
 	return b
 }
 
-// decodeREQ reads a path as a REQ has it.
+// decodeREQ reads a path in the form of a REQ.
 func (p *CMPath) decodeREQ(b []byte) {
 	_ = b[pathSize-1]
 	w := p.decodeCommon(b)

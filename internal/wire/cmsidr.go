@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// SIDRREQ asks for the UD queue pair behind a service ID. No connection comes of it.
+// SIDRREQ asks for the UD queue pair behind a service ID. It makes no connection.
 type SIDRREQ struct {
 	RequestID   uint32 // comes back in the reply
 	PKey        uint16
@@ -17,15 +17,15 @@ type SIDRREQ struct {
 type SIDRREP struct {
 	RequestID   uint32 // of the request
 	Status      SIDRStatus
-	AddInfoLen  uint8  // length of AddInfo as the sender says it, which may be more than there is room for
+	AddInfoLen  uint8  // length of AddInfo as the sender says it, which may be more than AddInfo has room for
 	QPN         uint32 // 24 bits
 	ServiceID   uint64 // of the request
 	QKey        uint32
-	AddInfo     [SIDRInfoSize]byte // what it means depends on the status
+	AddInfo     [SIDRInfoSize]byte // its meaning depends on the status
 	PrivateData [SIDRREPPrivateDataSize]byte
 }
 
-// Lengths of private data; that of a SIDR_REQ may begin with an [IPCMHeader].
+// Lengths of private data. The private data of a SIDR_REQ may begin with an [IPCMHeader].
 const (
 	SIDRREQPrivateDataSize = 216
 	SIDRREPPrivateDataSize = 136
@@ -101,7 +101,7 @@ func (m *SIDRREP) AppendTo(b []byte) []byte {
 	return b
 }
 
-// A SIDRStatus says what came of a SIDR_REQ.
+// A SIDRStatus is the result of a SIDR_REQ.
 type SIDRStatus uint8
 
 const (

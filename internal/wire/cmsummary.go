@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// appendCM appends which CM message mad is and its most telling fields. For what is no CM message
-// it appends nothing.
+// appendCM appends the kind of CM message that mad is and its most telling fields. If mad is no CM message, it
+// appends nothing.
 func appendCM(b, mad []byte) []byte {
 	r, ok := CMRoute(mad)
 	if !ok {
@@ -81,7 +81,7 @@ func appendIPCM(b []byte, service uint64, private []byte) []byte {
 	return netip.AddrPortFrom(h.Dst, port).AppendTo(append(b, " to="...))
 }
 
-// appendWords appends what the code before means.
+// appendWords appends the meaning of the code before.
 func appendWords(b []byte, words string) []byte {
 	return append(append(append(b, " ("...), words...), ')')
 }

@@ -1,7 +1,7 @@
 package wire
 
-// A Fold copies the payload of a datagram, and folds it as it comes by, for [Flow.SealFolded]. So the ICRC costs no
-// second way over the payload. A Fold that was reset has copied nothing.
+// A Fold copies the payload of a datagram, and folds the payload on the way, for [Flow.SealFolded]. So the ICRC need
+// not read the payload a second time. A Fold that was reset has copied nothing.
 type Fold struct {
 	sum [16]byte // leaves the same remainder as the payload
 	n   int      // bytes of the payload

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// TestSealFolded: a datagram whose payload a Fold has copied has the ICRC that it has anyway, whatever its headers
-// are. What a Fold does not copy it leaves alone.
+// TestSealFolded: a datagram whose payload a Fold has copied has the same ICRC as any other, whatever its headers
+// are. A Fold that refuses to copy changes nothing.
 func TestSealFolded(t *testing.T) {
 	const seed = 3
 	rnd := rand.New(rand.NewPCG(seed, 0))

@@ -58,8 +58,9 @@ func updateLong(c uint32, p []byte) uint32 {
 	return updateShort(^move16(0, &out), p[n:])
 }
 
-// Most packets are short. foldFew folds them by 16 bytes, and needs no tables: after a system call those of updateShort
-// are in no near cache. foldMany folds long ones with AVX-512, from the BTH on, so that they need none either.
+// Most packets are short. foldFew folds them by 16 bytes, and needs no tables: after a system call the tables of
+// updateShort are in no near cache. foldMany folds long ones with AVX-512, from the BTH on, so that they need no
+// tables either.
 
 // fewMost is up to how many bytes foldFew is faster than the others.
 const fewMost = 384
@@ -114,7 +115,7 @@ func isMany(n int) bool { return hasWide && n > fewMost && n%4 == 0 }
 
 const icrcOnes = 0xff << (8 * bthCongestion)
 
-// foldICRC is crc32.Update for what an ICRC covers, from the BTH on, if isFew is true of its length.
+// foldICRC is crc32.Update for the bytes that an ICRC covers, from the BTH on, if isFew is true of their length.
 func foldICRC(c uint32, covered []byte) uint32 {
 	return ^foldFew(^c, icrcOnes, unsafe.SliceData(covered), len(covered), forICRC)
 }
@@ -126,7 +127,7 @@ func foldLong(c uint32, covered []byte) uint32 {
 
 // A whole payload is folded while it is copied, by copyFold. foldAround then joins it to its headers.
 
-// isWhole reports whether copyFolded does n bytes: the payload of a whole packet, at the path MTUs at which it pays.
+// isWhole reports whether copyFolded does n bytes: the payload of a whole packet, at the path MTUs where it pays.
 func isWhole(n int) bool { return hasWide && (n == 1024 || n == 2048 || n == 4096) }
 
 // payloadFolds are the multipliers that move 16 bytes on by such a payload, by its KiB halved.

@@ -7,7 +7,7 @@ import "hash/crc32"
 // updateLong is crc32.Update with the IEEE polynomial, for more than a few bytes.
 func updateLong(c uint32, p []byte) uint32 { return crc32.Update(c, crc32.IEEETable, p) }
 
-// What follows has no implementation here.
+// The following functions have no implementation here.
 func foldICRC(uint32, []byte) uint32                    { return 0 }
 func foldLong(uint32, []byte) uint32                    { return 0 }
 func copyFolded([]byte, []byte, *[16]byte)              {}

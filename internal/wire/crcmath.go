@@ -5,20 +5,19 @@ import (
 	"hash/crc32"
 )
 
-// A CRC is linear: the CRC of the XOR of two messages of one length is the XOR of their CRCs,
-// except for a constant. So what a byte adds to a CRC depends only on its value and on the number
-// of bytes after it. This has two uses. Short runs of bytes at a known place are summed from
-// tables. And a difference between CRCs is traced back to the word that has caused it.
+// A CRC is linear: the CRC of the XOR of two messages of one length is the XOR of their CRCs, except for a constant.
+// So the part of a byte in a CRC depends only on its value and on the number of bytes after it. This has two uses.
+// Short runs of bytes at a known place are summed from tables. And a difference between CRCs is traced back to the
+// word that has caused it.
 //
-// CRC values are polynomials over GF(2) modulo the CRC's own, bit-reflected: bit 31 is the
-// coefficient of x^0.
+// CRC values are polynomials over GF(2) modulo the CRC's own, bit-reflected: bit 31 is the coefficient of x^0.
 
 // crcMaxBehind is one more than the greatest number of bytes that a table below counts behind its
 // byte.
 const crcMaxBehind = udpSize + ipv6Size
 
-// crcBehind[n][v] is what byte v adds to a CRC when n more bytes follow it. Some twenty rows are in use: the
-// first 16, and those of the lengths and of the identification. The others cost nothing but address space.
+// crcBehind[n][v] is the part of byte v in a CRC when n more bytes follow it. Some twenty rows are in use: the first
+// 16, and those of the lengths and of the identification. The others cost nothing but address space.
 var crcBehind = buildCRCBehind()
 
 func buildCRCBehind() (t [crcMaxBehind][256]uint32) {
@@ -37,18 +36,17 @@ func shift1(c uint32) uint32 { return c>>8 ^ crc32.IEEETable[c&0xff] }
 // unshift4 returns c·x^-32.
 func unshift4(c uint32) uint32 {
 	for range 32 {
-		// Multiplying by x shifts right, and subtracts the polynomial if bit 0 falls out. This is
-		// the way back. The reflected polynomial has bit 31 set, which tells whether it was
-		// subtracted.
+		// Multiplying by x shifts right, and subtracts the polynomial if bit 0 falls out. This is the inverse. The
+		// reflected polynomial has bit 31 set, which shows whether it was subtracted.
 		taken := c >> 31
 		c = (c^crc32.IEEE&-taken)<<1 | taken
 	}
 	return c
 }
 
-// The powers x^-32n solve for a word that stands n words before the end of what a CRC covers. There
-// are two steps: the high table has multiples of the low table's length, and the low table what
-// remains of n. Datagrams of up to 4 KiB of payload need the low table only.
+// The powers x^-32n solve for a word that stands n words before the end of the covered bytes. There are two steps:
+// the high table has multiples of the low table's length, and the low table has the remainder of n. Datagrams of up
+// to 4 KiB of payload need the low table only.
 const (
 	crcLowWords  = 1056 // 4096 bytes of payload and all headers
 	crcHighSteps = (1<<16)/4/crcLowWords + 1
@@ -109,7 +107,7 @@ func clmul(a, b uint32) uint64 {
 		(a0*b3^a1*b2^a2*b1^a3*b0)&m3
 }
 
-// crcHalfBehind returns what the 16-bit big-endian word v adds to a CRC when n bytes follow it.
+// crcHalfBehind returns the part of the 16-bit big-endian word v in a CRC when n bytes follow it.
 func crcHalfBehind(v uint16, n int) uint32 {
 	return crcBehind[n+1][v>>8] ^ crcBehind[n][v&0xff]
 }

@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// DETH is the datagram extended transport header. It names the sender, and the key that shows that
-// it may send.
+// DETH is the datagram extended transport header. It names the sender, and the Q_Key that shows the sender's right to
+// send.
 type DETH struct {
 	QKey  uint32
 	Resv  uint8  // 8 reserved bits, kept so that a decoded header encodes to the same bytes

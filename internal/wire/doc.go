@@ -15,7 +15,7 @@
 // decoder panics.
 package wire
 
-// What the specification fixes.
+// The specification fixes these.
 const (
 	UDPPort  = 4791 // the UDP destination port of RoCEv2
 	ICRCSize = 4    // the invariant CRC after payload and pad
@@ -29,7 +29,7 @@ const (
 	IETHSize         = 4
 	AETHSize         = 4
 	AtomicAckETHSize = 8
-	CNPReservedSize  = 16 // what a congestion notification carries instead of extended headers
+	CNPReservedSize  = 16 // a congestion notification carries these bytes instead of extended headers
 	SETHSize         = 8  // ours: see [Secured]
 
 	// MaxHeaderLen is the longest run of headers that any opcode has: BTH and AtomicETH.

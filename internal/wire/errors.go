@@ -9,7 +9,7 @@ const (
 	ErrShort       DecodeError = iota + 1 // ends before its headers and ICRC do
 	ErrOpcode                             // opcode that this package does not know
 	ErrTVer                               // transport header version other than 0
-	ErrPad                                // pad count greater than what follows the headers
+	ErrPad                                // pad count greater than the number of bytes behind the headers
 	ErrLength                             // not a multiple of 4 bytes long
 	ErrShortMAD                           // management datagram, or a part of one, that ends before its fields do
 	ErrIPCMVersion                        // IP CM header of another version, or for another kind of address

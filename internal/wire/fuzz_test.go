@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// fuzzHeader checks that a decoded header encodes to the same bytes. decode returns what the
-// header encodes to.
+// fuzzHeader checks that a decoded header encodes to the same bytes. decode returns the encoded header.
 func fuzzHeader(f *testing.F, size int, decode func(b []byte) ([]byte, error)) {
 	f.Add(make([]byte, size))
 	f.Add(seq(size))
@@ -121,8 +120,7 @@ func FuzzPacketDecode(f *testing.F) {
 			t.Fatalf("%v: headers encode to\n%x, want\n%x", &p, headers, want)
 		}
 
-		// A pad as long as the payload asks for is not demanded of a peer, but what AppendTo makes
-		// is in order.
+		// A peer need not send the pad that the payload asks for, but AppendTo makes the right one.
 		again := p
 		whole := again.AppendTo(nil)
 		var q Packet
@@ -144,7 +142,7 @@ func FuzzICRCSolve(f *testing.F) {
 		f.Add(g.datagram, g.id, g.df)
 	}
 	f.Fuzz(func(t *testing.T, datagram []byte, id uint16, df bool) {
-		flow4.SolveID(datagram) // may say what it likes, and must not panic
+		flow4.SolveID(datagram) // the result may be any, but SolveID must not panic
 		flow4.Verify(id, datagram)
 		flow6.SolveID(datagram)
 		if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || len(datagram)%4 != 0 {

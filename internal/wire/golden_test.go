@@ -110,7 +110,7 @@ func parseFrame(frame []byte) (g golden, ok bool) {
 	return g, g.dst.Port() == UDPPort
 }
 
-// TestGolden takes apart and puts together again what Linux kernels sent to each other.
+// TestGolden decodes and encodes again packets that Linux kernels sent to each other.
 func TestGolden(t *testing.T) {
 	for file, want := range goldenFiles {
 		t.Run(file, func(t *testing.T) {

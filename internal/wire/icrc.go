@@ -5,14 +5,14 @@ import (
 	"net/netip"
 )
 
-// Sizes and places of what the ICRC covers before the BTH.
+// Sizes and places of the bytes that the ICRC covers before the BTH.
 const (
 	icrcLRHSize = 8 // bytes of ones in the place of InfiniBand's local route header
 	ipv4Size    = 20
 	ipv6Size    = 40
 	udpSize     = 8
 
-	maxDatagramLen = 1<<16 - 1 - udpSize // what the UDP header can say
+	maxDatagramLen = 1<<16 - 1 - udpSize // the most that the UDP header can express
 
 	bthCongestion = 4 // the BTH's fifth byte, with FECN and BECN
 
@@ -26,15 +26,13 @@ const (
 	behindIPv6Len   = ipv6Size - 6 + udpSize
 )
 
-// A Flow computes the ICRCs of the datagrams from one address and port to another. It is made once,
-// and holds the CRC of what all datagrams of the flow have in common. Any number of goroutines may
-// use it.
+// A Flow computes the ICRCs of the datagrams from one address and port to another. It is made once, and holds the CRC
+// of the bytes that all datagrams of the flow have in common. Any number of goroutines may use it.
 //
-// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP header, the UDP header and
-// the datagram up to the ICRC. All that routers may change counts as ones: type of service, time to
-// live and header checksum (over IPv6 traffic class, flow label and hop limit), the UDP checksum,
-// and the BTH's fifth byte with FECN and BECN. The IPv4 identification and the don't-fragment flag
-// are covered, see [Flow.SolveID]. IBTA CA17-22.
+// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP header, the UDP header and the datagram up to
+// the ICRC. All fields that routers may change count as ones: type of service, time to live and header checksum (over
+// IPv6 traffic class, flow label and hop limit), the UDP checksum, and the BTH's fifth byte with FECN and BECN. The
+// IPv4 identification and the don't-fragment flag are covered, see [Flow.SolveID]. IBTA CA17-22.
 type Flow struct {
 	// base is the CRC up to the BTH, with lengths and identification zero and DF set.
 	base  uint32
@@ -124,12 +122,12 @@ func fromBTH(c uint32, covered []byte) uint32 {
 	if isMany(len(covered)) {
 		return foldLong(c, covered)
 	}
-	if len(covered) < crcStep || len(covered) >= BTHSize+shortCRC { // of what is long, a whole payload goes at once
+	if len(covered) < crcStep || len(covered) >= BTHSize+shortCRC { // if many bytes are left, a whole payload goes at once
 		bth := [BTHSize]byte(covered)
 		bth[bthCongestion] = 0xff
 		return updateCRC(^moveBTH(^c, &bth), covered[BTHSize:])
 	}
-	// Most packets have little more than one step, so the BTH goes with what follows it.
+	// Most packets have little more than one step, so the BTH goes with the bytes behind it.
 	front := [crcStep]byte(covered)
 	front[bthCongestion] = 0xff
 	return updateShort(^move16(^c, &front), covered[crcStep:])
@@ -138,7 +136,7 @@ func fromBTH(c uint32, covered []byte) uint32 {
 // Seal writes the ICRC into the last four bytes of datagram. See [Flow.ICRC] for the arguments.
 func (f *Flow) Seal(id uint16, datagram []byte) { putICRC(datagram, f.ICRC(id, datagram)) }
 
-// SealFolded is Seal for a datagram that ends with what fold has copied, if it has copied anything.
+// SealFolded is Seal for a datagram that ends with the payload that fold has copied, if any.
 func (f *Flow) SealFolded(id uint16, datagram []byte, fold *Fold) {
 	if fold.n == 0 {
 		f.Seal(id, datagram)
@@ -153,9 +151,9 @@ func putICRC(datagram []byte, icrc uint32) {
 	binary.LittleEndian.PutUint32(datagram[len(datagram)-ICRCSize:], icrc)
 }
 
-// Verify reports whether datagram ends in the ICRC that it must have if it came with the IPv4
-// identification id and the don't-fragment flag. A datagram that is shorter than [MinDatagramLen]
-// or too long for UDP fails, and so does any on a flow that is not valid.
+// Verify reports whether datagram ends in the right ICRC, for a packet with the IPv4 identification id and the
+// don't-fragment flag. A datagram that is shorter than [MinDatagramLen] or too long for UDP fails, and so does any on
+// a flow that is not valid.
 func (f *Flow) Verify(id uint16, datagram []byte) bool {
 	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.label == 0 {
 		return false
@@ -163,12 +161,11 @@ func (f *Flow) Verify(id uint16, datagram []byte) bool {
 	return foundICRC(datagram) == f.ICRC(id, datagram)
 }
 
-// SolveID verifies datagram for a receiver that sees neither the IPv4 identification nor the
-// don't-fragment flag, as behind a UDP socket, and returns the two. ok says that there is an
-// identification that fits. A damaged datagram passes with a probability of 2^-15, since 15 of the
-// ICRC's 32 bits are left to check with. A receiver that expects or sees the identification can
-// compare it, and so checks all 32 bits. Over IPv6, where neither field exists, id is 0, df is
-// false, and ok is what [Flow.Verify] says.
+// SolveID verifies datagram for a receiver that sees neither the IPv4 identification nor the don't-fragment flag, as
+// behind a UDP socket, and returns the two. ok says that an identification fits. A damaged datagram passes with a
+// probability of 2^-15, since 15 of the ICRC's 32 bits are left to check with. A receiver that expects or sees the
+// identification can compare it, and so checks all 32 bits. Over IPv6, where neither field exists, id is 0, df is
+// false, and ok is the result of [Flow.Verify].
 func (f *Flow) SolveID(datagram []byte) (id uint16, df, ok bool) {
 	if len(datagram) < MinDatagramLen || len(datagram) > maxDatagramLen || f.label == 0 {
 		return 0, false, false

@@ -16,8 +16,7 @@ var (
 	flow6    = NewFlow(netip.MustParseAddrPort("[fd98::2]:49152"), netip.MustParseAddrPort("[fd98::3]:4791"))
 )
 
-// slowICRC builds all that the ICRC covers and takes the CRC of it, with none of the means that
-// make Flow fast.
+// slowICRC builds all bytes that the ICRC covers and takes their CRC, without the means that make Flow fast.
 func slowICRC(src, dst netip.AddrPort, id, flags uint16, datagram []byte) uint32 {
 	be := binary.BigEndian
 	n := len(datagram) + udpSize

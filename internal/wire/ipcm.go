@@ -88,7 +88,7 @@ func appendIPv4(b []byte, a netip.Addr) []byte {
 	return append(b, ip[:]...)
 }
 
-// Port spaces: what service IDs made of ports are for.
+// Port spaces: the uses of service IDs that are made of ports.
 const (
 	PortSpaceIPoIB = 0x0002
 	PortSpaceTCP   = 0x0106 // connections (RC, UC)

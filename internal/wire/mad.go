@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// What the specification fixes about management datagrams.
+// The specification fixes these numbers of management datagrams.
 const (
 	MADSize       = 256 // of every management datagram: header and data, in which unused bytes are zero
 	MADHeaderSize = 24
@@ -84,8 +84,8 @@ func NewCMHeader(attr CMAttr, tid uint64) MADHeader {
 	}
 }
 
-// CM returns which CM message the header announces. ok is false if it announces none, or one of a
-// version that is not known here. The data must not be decoded then.
+// CM returns the kind of CM message that the header announces. ok is false if it announces none, or one of a version
+// that is not known here. The data must not be decoded then.
 func (h *MADHeader) CM() (attr CMAttr, ok bool) {
 	attr = CMAttr(h.AttrID)
 	return attr, h.BaseVersion == MADBaseVersion && h.MgmtClass == MADClassCM && h.ClassVersion == MADClassVersionCM &&

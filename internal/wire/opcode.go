@@ -56,12 +56,12 @@ const (
 	CNP               Opcode = 0x81
 )
 
-// Opcodes of our own, from the range that the specification leaves to manufacturers (0xc0 to 0xff). What
-// a peer does with those that it does not know is to drop them. See [Ranges], [Hello] and [PiggybackACK].
+// Opcodes of our own, from the range that the specification leaves to manufacturers (0xc0 to 0xff). A peer drops
+// opcodes that it does not know. See [Ranges], [Hello] and [PiggybackACK].
 const (
 	RCHello     Opcode = 0xe0 // says that its sender understands the others
-	RCAckRanges Opcode = 0xe1 // an acknowledgement, and what has come beyond it
-	RCAnswer    Opcode = 0xe2 // a message that carries an acknowledgement: see [PiggybackACK]
+	RCAckRanges Opcode = 0xe1 // selective acknowledgement: an acknowledgement, and the ranges that have come beyond it
+	RCAnswer    Opcode = 0xe2 // a message with a piggybacked acknowledgement: see [PiggybackACK]
 )
 
 // A Service is the transport service of an opcode: its upper three bits.
@@ -97,7 +97,7 @@ func (s Service) String() string {
 	return "service " + string(appendHex(nil, uint64(s), 1))
 }
 
-// OpcodeFlags say what an opcode does and where in its message the packet stands.
+// OpcodeFlags say which operation an opcode is part of, and the packet's position in its message.
 type OpcodeFlags uint32
 
 // Each valid opcode has exactly one of the four positions. Each but CNP and Secured is a request or a
@@ -117,7 +117,7 @@ const (
 	FlagAtomic      // COMPARE_SWAP, FETCH_ADD or their acknowledgement
 	FlagAtomicWrite // ATOMIC WRITE
 	FlagFlush       // FLUSH
-	FlagAck         // ACKNOWLEDGE, which carries an AETH and nothing else
+	FlagAck         // ACKNOWLEDGE, which has an AETH and nothing else
 	FlagOwn         // one of our own
 
 	FlagImm        // carries immediate data
@@ -251,7 +251,7 @@ func (o Opcode) String() string {
 // Service returns o's upper three bits, which name the service whether or not o is valid.
 func (o Opcode) Service() Service { return Service(o >> 5) }
 
-// Flags returns all that the table says of o. It is 0 for an invalid opcode.
+// Flags returns all flags of o. It is 0 for an invalid opcode.
 func (o Opcode) Flags() OpcodeFlags { return opcodes[o].Flags }
 
 // Headers returns the extended headers that o has, none for an invalid opcode.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestOpcodeTable compares the table with a second list. What the list has not must be invalid.
+// TestOpcodeTable compares the table with a second list. Opcodes that the list lacks must be invalid.
 func TestOpcodeTable(t *testing.T) {
 	want := map[Opcode]struct {
 		name      string

@@ -18,7 +18,8 @@ type Packet struct {
 	InvalidateRKey uint32 // IETH
 	Payload        []byte // without pad and ICRC
 
-	// Piggybacks says that the packet carries an acknowledgement: of PiggybackPSN, with AETH. See [PiggybackACK].
+	// Piggybacks says that the packet has a piggybacked acknowledgement: of PiggybackPSN, with AETH. See
+	// [PiggybackACK].
 	Piggybacks   bool
 	PiggybackPSN PSN
 }
@@ -27,12 +28,11 @@ type Packet struct {
 // fill up to a multiple of 4.
 func PadCount(payloadLen int) uint8 { return uint8(-payloadLen) & bthPadMask }
 
-// Decode takes a datagram apart, which is a UDP payload from the BTH to the ICRC. It does not
-// verify the ICRC (see [Flow.Verify]). Payload aliases datagram. The error is a [DecodeError],
-// after which the packet must not be used.
+// Decode takes a datagram apart, which is a UDP payload from the BTH to the ICRC. It does not verify the ICRC (see
+// [Flow.Verify]). Payload aliases datagram. The error is a [DecodeError], after which the packet must not be used.
 //
-// Decode does not ask whether the packet makes sense to a queue pair. In particular, a packet whose
-// opcode carries no payload may have one. A transport ignores or refuses it.
+// Decode does not check that the packet makes sense to a queue pair. In particular, a packet whose opcode has no
+// payload may have one. A transport ignores or refuses such a packet.
 func (p *Packet) Decode(datagram []byte) error {
 	if len(datagram) < MinDatagramLen {
 		return ErrShort
@@ -171,9 +171,8 @@ func (p *Packet) appendExtended(set HeaderSet, b []byte) []byte {
 	return b
 }
 
-// AppendTo appends the whole datagram to b: headers, payload, pad and four zero bytes for
-// [Flow.Seal] to fill. It sets PadCount to what the payload needs. For an invalid opcode it appends
-// nothing.
+// AppendTo appends the whole datagram to b: headers, payload, pad and four zero bytes for [Flow.Seal] to fill. It
+// sets PadCount to the pad that the payload needs. For an invalid opcode it appends nothing.
 func (p *Packet) AppendTo(b []byte) []byte {
 	if !p.Opcode.Valid() {
 		return b

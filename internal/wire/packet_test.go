@@ -87,8 +87,8 @@ func TestPacketEveryOpcode(t *testing.T) {
 			}
 			want.Payload = seq(n)
 			b := want.AppendTo(nil)
-			// Decoded over the wanted values, a header that Decode skips would go unseen: so start
-			// from nothing and compare what comes out again.
+			// A header that Decode skips would go unnoticed if Decode overwrote the wanted values. So start from an
+			// empty packet and compare the encoded one.
 			var got Packet
 			if err := got.Decode(b); err != nil {
 				t.Fatalf("seed %d: %v: %v", seed, &want, err)

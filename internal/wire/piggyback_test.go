@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestPiggybackACK: what carries an acknowledgement is the message that it was, with the acknowledgement behind it.
+// TestPiggybackACK: a message with a piggybacked acknowledgement decodes to the same message, and the
+// acknowledgement.
 func TestPiggybackACK(t *testing.T) {
 	ack := AETH{Syndrome: SyndromeACK(5), MSN: 0x123456}
 	for op := range Opcode(255) {
@@ -42,7 +43,7 @@ func TestPiggybackACK(t *testing.T) {
 	}
 }
 
-// TestPiggybackNonsense: what names another message than one that carries acknowledgements, or is too short, is nobody's.
+// TestPiggybackNonsense: a packet is malformed if its opcode may piggyback nothing, or if it is too short.
 func TestPiggybackNonsense(t *testing.T) {
 	for op := range 256 {
 		b := make([]byte, BTHSize+RETHSize+ImmDtSize+PiggybackSize+ICRCSize)

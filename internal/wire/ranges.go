@@ -5,11 +5,11 @@ import (
 	"math/bits"
 )
 
-// What two devices of ours say to each other beyond the specification: that both repeat selectively, and
-// what has come of what was sent.
+// The messages of two adverbs beyond the specification: that both acknowledge selectively, and which packets have
+// come.
 
-// Hello is the payload of an RCHello: a mark by which it is known, a version and, if there are several, the UDP ports
-// that the sender's packets come from.
+// Hello is the payload of an RCHello: a mark by which it is recognized, a version and, if there are several, the UDP
+// ports that the sender's packets come from.
 type Hello struct {
 	Version uint8
 	Ports   [MaxHelloPorts]uint16 // up to the first 0
@@ -75,8 +75,8 @@ func (r *Ranges) AppendTo(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, head), r.Bits...)
 }
 
-// DecodeRanges reads the payload of an RCAckRanges. Bits aliases b. It returns false where the length is
-// none that AppendTo makes.
+// DecodeRanges reads the payload of an RCAckRanges. Bits aliases b. It returns false for a length that AppendTo never
+// makes.
 func DecodeRanges(b []byte) (r Ranges, ok bool) {
 	if len(b) < 4 || len(b) > MaxRangesSize || len(b)%4 != 0 {
 		return r, false
@@ -85,7 +85,7 @@ func DecodeRanges(b []byte) (r Ranges, ok bool) {
 	return Ranges{Latest: PSN(head) & PSNMask, Again: head>>31 != 0, Bits: b[4:]}, true
 }
 
-// Next returns the first run of PSNs from i on that have come: [from, to). There is none if from is to.
+// Next returns the first run of PSNs from i on that have come: [from, to). If from is to, there is none.
 func (r *Ranges) Next(i int) (from, to int) {
 	from = r.find(i, 0)
 	return from, r.find(from, 0xff)

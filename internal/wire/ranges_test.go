@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRangesGolden: the payload on the wire, and what it says.
+// TestRangesGolden: the payload on the wire, and its meaning.
 func TestRangesGolden(t *testing.T) {
 	r := Ranges{Latest: 0xabcdef, Again: true, Bits: []byte{0b1110_0110, 0b0000_0001, 0, 0b1000_0000}}
 	want := []byte{0x80, 0xab, 0xcd, 0xef, 0xe6, 0x01, 0x00, 0x80}
@@ -68,7 +68,7 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// FuzzRanges: whatever comes, runs are in order and inside of what came.
+// FuzzRanges: for any payload, runs are in order and inside of the ranges that have come.
 func FuzzRanges(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0xff, 0, 0xf0, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -36,7 +36,7 @@ func (h *RETH) AppendTo(b []byte) []byte {
 // FETH is the flush extended transport header. It stands before the RETH that names the range to
 // flush.
 type FETH struct {
-	Placement   uint8  // 4 bits: what the flush must reach, see FlushGlobal and FlushPersistent
+	Placement   uint8  // 4 bits: how far the flush must reach, see FlushGlobal and FlushPersistent
 	Selectivity uint8  // 2 bits: how much is to be flushed, see FlushRange and FlushMR
 	Resv        uint32 // 26 reserved bits, kept so that a decoded header encodes to the same bytes
 }
@@ -46,7 +46,7 @@ const (
 	FlushGlobal     = 1 // visible to all
 	FlushPersistent = 2 // survives a loss of power
 
-	FlushRange = 0 // what the RETH names
+	FlushRange = 0 // the range that the RETH names
 	FlushMR    = 1 // the whole memory region
 )
 

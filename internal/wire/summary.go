@@ -8,21 +8,21 @@ import "strconv"
 //	RC ACKNOWLEDGE qp=0x000011 psn=0x05d593 ACK credits=31 msn=3
 //	RC ACKNOWLEDGE qp=0x000011 psn=0x05d594 NAK remote access error msn=3
 //
-// For a datagram to the GSI it names the CM message:
+// For a datagram to the GSI the line names the CM message:
 //
 //	UD SEND_ONLY qp=0x000001 psn=0x000000 ack srcqp=0x000001 qkey=0x80010000 payload=256 CM RTU id=0xc8dd8688 remote=0x05f5cd70
 //
-// Of a secured packet it names what is not secret, and its payload is what is encrypted, with the tag:
+// Of a secured packet the line names the fields that are not secret, and its payload is the encrypted bytes, with the
+// tag:
 //
 //	SECURED qp=0x000017 psn=0x05d592 ack number=12 payload=1060
 //
-// A message that carries an acknowledgement ends with it:
+// The line of a message with a piggybacked acknowledgement ends with the acknowledgement:
 //
 //	RC SEND_ONLY qp=0x000017 psn=0x05d592 ack payload=64 acknowledges=0x05d593 ACK credits=31 msn=3
 //
-// After the PSN come the bits that are set: ack (acknowledge request), se (solicited event), fecn,
-// becn, mig, ar (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire,
-// where 31 means no limit.
+// After the PSN come the bits that are set: ack (acknowledge request), se (solicited event), fecn, becn, mig, ar
+// (adaptive routing, see [ResvAdaptiveRouting]). credits is the code on the wire, where 31 means no limit.
 func (p *Packet) AppendSummary(b []byte) []byte {
 	info := &opcodes[p.Opcode]
 	if info.Name == "" {

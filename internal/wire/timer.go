@@ -5,7 +5,7 @@ import "time"
 // timerCodeMask selects the 5 bits that both codes have.
 const timerCodeMask = 0x1f
 
-// rnrTimers holds, in units of 10 µs, what each RNR NAK timer code stands for. Code 0 is the longest.
+// rnrTimers holds, in units of 10 µs, the time of each RNR NAK timer code. Code 0 is the longest.
 var rnrTimers = [timerCodeMask + 1]time.Duration{
 	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
