@@ -73,7 +73,7 @@ func (b *bursts) sent() {
 	}
 }
 
-// chooseBursts decides, at a loss that makes us go back from seq, whether bursts are to come, and reports it.
+// chooseBursts decides, at a loss that makes us go back from seq, whether bursts are to come, and reports the choice.
 func (s *State) chooseBursts(seq uint64) bool {
 	if s.repeatedFrom != 0 && s.repeatedFrom <= seq {
 		s.bursts.missed(seq + 1 - s.repeatedFrom)
@@ -107,7 +107,7 @@ func (s *State) BurstLimit(limit uint64) (most uint64, ok bool) {
 	return max(limit, inFlight+uint64(s.bursts.left)), s.bursts.left > 0 || s.nxt < s.max
 }
 
-// EndsBurst reports whether the next packet is the last of a burst. ok is false if it is in none.
+// EndsBurst reports whether the next packet is the last of a burst. ok is false if the packet is in no burst.
 func (s *State) EndsBurst() (ends, ok bool) {
 	return s.bursts.left == 1, s.bursts.on && s.bursts.left > 0
 }

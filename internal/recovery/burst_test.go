@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestBurstsChosen: both ways are tried. What takes less time for a packet stays, and the other is tried again much
-// later. Hiccups decide nothing.
+// TestBurstsChosen: both ways are tried. The one that takes less time for a packet stays, and the other is tried
+// again much later. Hiccups decide nothing.
 func TestBurstsChosen(t *testing.T) {
 	const often = burstGap - 1
 	run := func(b *bursts, n int, gap uint64, suits bool, inBursts, sliding time.Duration) (on int) {

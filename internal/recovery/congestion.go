@@ -38,7 +38,7 @@ func (c *congestion) EndSlowStart() {
 	}
 }
 
-// allow bounds the window for a controller, however large losses leave it.
+// allow bounds the window for a controller, however large losses leave the window.
 func (c *congestion) allow(packets uint64) { c.allowed = packets }
 
 // Limit returns how many packets may be in flight.

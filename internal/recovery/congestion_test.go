@@ -104,9 +104,9 @@ func TestCongestion(t *testing.T) {
 	want("a window after them", 96+growth-1)
 }
 
-// TestQueue: a loss while packets wait in a queue narrows the window by what waits, to a half at most, once in a few
-// round trips, and the window then grows slowly. Without a queue each loss costs half a packet. A queue that is longer
-// than the path has rules of its own.
+// TestQueue: a loss while packets wait in a queue narrows the window by the queue, to a half at most, once in a few
+// round trips, and the window then grows slowly. Without a queue each loss costs half a packet. A queue that is
+// longer than the path has rules of its own.
 func TestQueue(t *testing.T) {
 	const least = 10 * ms
 	for _, tt := range []struct {
@@ -149,9 +149,9 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestWentBack: toward a peer that does go-back-N a loss leaves of the window what the path holds, if packets wait in
-// it, and else a half. From there the window grows quickly while none wait. While they do it grows by one packet, and
-// where losses are frequent not at all.
+// TestWentBack: toward a peer that does go-back-N a loss leaves a window of the BDP, if packets wait in a queue, and
+// else a half. From there the window grows quickly while none wait. While they do it grows by one packet, and where
+// losses are frequent not at all.
 func TestWentBack(t *testing.T) {
 	const least = 100 * us
 	for _, tt := range []struct {
@@ -163,7 +163,7 @@ func TestWentBack(t *testing.T) {
 		{least * 9 / 8, MaxWindow / 2, growth},
 		{least * 5 / 4, MaxWindow * 4 / 5, 1},
 		{4 * least, MaxWindow / 4, 1},
-		{16 * least, MaxWindow / 16, 1}, // half of the window would repeat what has only waited
+		{16 * least, MaxWindow / 16, 1}, // half of the window would repeat packets that have only waited
 		{time.Second, backWindow, 1},
 	} {
 		c := slowStartEnded()
@@ -244,7 +244,7 @@ func TestMeasured(t *testing.T) {
 // rtt do nothing.
 func TestNotified(t *testing.T) {
 	const rtt = 100 * us
-	like := slowStartEnded() // what losses make of it
+	like := slowStartEnded() // the window after losses
 	c := slowStartEnded()
 	c.update(rtt)
 	like.update(rtt)
@@ -289,8 +289,8 @@ func TestNotified(t *testing.T) {
 	want("later")
 }
 
-// TestCongestionCuts: everything that is acknowledged counts, in whatever pieces it comes. Only what the
-// end of the quick growth cuts off is lost.
+// TestCongestionCuts: all acknowledged packets count, in whatever pieces they are acknowledged. Only the remainder at
+// the end of the quick growth is lost.
 func TestCongestionCuts(t *testing.T) {
 	const total = 5 * MaxWindow
 	var windows []uint64
@@ -345,8 +345,8 @@ func TestFarGrowth(t *testing.T) {
 	}
 }
 
-// TestLossesAfterNoTrip: after a RTT that took no time, losses in a queue narrow the window as they do elsewhere, and
-// no part of it is without a bound.
+// TestLossesAfterNoTrip: after an RTT that took no time, losses in a queue narrow the window as they do elsewhere,
+// and no part of the window is without a bound.
 func TestLossesAfterNoTrip(t *testing.T) {
 	c := newCongestion(FarWindow)
 	c.window = 200

@@ -11,12 +11,12 @@ const (
 	dcqcnTimer    = 55 * time.Microsecond // from one step of alpha, or of the rate, to the next
 	dcqcnGain     = 1.0 / 256             // g: by how much a notification counts for alpha
 	dcqcnBytes    = 10 << 20              // after so many bytes the rate takes a step as well
-	dcqcnRecovery = 5                     // F: steps that only win back what the latest notification has cost
-	dcqcnAdditive = 40e6 / 8              // what the target grows by in a step
+	dcqcnRecovery = 5                     // F: steps that only win back the rate that the latest notification has cost
+	dcqcnAdditive = 40e6 / 8              // the growth of the target in a step
 	dcqcnHyper    = 10                    // by how much more once both the timer and the bytes have taken F steps; as in QCN
 )
 
-// What this implementation chose.
+// This implementation chose these.
 const (
 	// dcqcnFloor is the least rate. Notifications have no PSN, so they are easily forged: they may slow a
 	// connection down, and not stop it.
@@ -28,7 +28,7 @@ const (
 	dcqcnPart = 25
 	// meterTime is for how long at least bytes are counted to know the rate at which a QP sends.
 	meterTime = 100 * time.Microsecond
-	// meterDecay is what is left, after each meterTime, of the most that was counted.
+	// meterDecay is the part that remains, after each meterTime, of the largest count.
 	meterDecay = 0.9
 )
 
@@ -115,7 +115,7 @@ func (d *dcqcn) sent(now time.Duration, n int) {
 	d.apply()
 }
 
-// advance does what the timers would have done by now.
+// advance does the steps of the timers that have come by now.
 func (d *dcqcn) advance(now time.Duration) {
 	if d.limited && d.alphaAt <= now {
 		n := (now-d.alphaAt)/dcqcnTimer + 1

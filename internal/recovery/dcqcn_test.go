@@ -66,14 +66,14 @@ func TestDCQCN(t *testing.T) {
 	d.sent(now+1, dcqcnBytes/2)
 	near("5 MiB before a notification and 5 MiB after it", float64(before))
 
-	// What is measured in a short time may be more than the line carries.
+	// The rate that is measured in a short time may be more than the line carries.
 	d = newDCQCN(&p, line)
 	d.metered = 2 * line
 	d.notified(now)
 	near("first notification of a QP that seems faster than the line", line/2)
 }
 
-// TestDCQCNSlow: a QP that sends more slowly than the least rate is not slowed down below it.
+// TestDCQCNSlow: a QP that sends more slowly than the least rate is not slowed down below that.
 func TestDCQCNSlow(t *testing.T) {
 	var p pacer
 	d := newDCQCN(&p, 1e9)
@@ -99,7 +99,7 @@ func TestDCQCNSlowLine(t *testing.T) {
 		var p pacer
 		d := newDCQCN(&p, line)
 		now := time.Second
-		send := func(during time.Duration) { // as much as it may
+		send := func(during time.Duration) { // as much as allowed
 			rate := float64(line)
 			if p.rate != 0 {
 				rate = float64(p.rate)
@@ -125,7 +125,7 @@ func TestDCQCNSlowLine(t *testing.T) {
 }
 
 // TestDCQCNFar: on a path whose round trips are long a notification halves the window, once in one, and there is no
-// rate. What a notification before has made of the rate ends.
+// rate. A rate from a notification before ends.
 func TestDCQCNFar(t *testing.T) {
 	for _, tt := range []struct {
 		rtt      time.Duration
@@ -150,8 +150,8 @@ func TestDCQCNFar(t *testing.T) {
 	}
 }
 
-// TestDCQCNHyper: once both the timer and the byte counter have won back what a notification has cost, the rate grows
-// by ten times as much, and by that again in each step more.
+// TestDCQCNHyper: once both the timer and the byte counter have won back the rate that a notification has cost, the
+// rate grows by ten times as much, and by that again in each step more.
 func TestDCQCNHyper(t *testing.T) {
 	const line = 12.5e9
 	var p pacer
@@ -183,8 +183,8 @@ func TestDCQCNHyper(t *testing.T) {
 	}
 }
 
-// TestDCQCNFloor: a flood of notifications takes the rate to its floor at most, from which it recovers within
-// some dozen milliseconds. A program that sends slowly is slowed down from there.
+// TestDCQCNFloor: a flood of notifications takes the rate to its floor at most, from which it recovers within some
+// dozen milliseconds. A program that sends slowly is slowed down from there.
 func TestDCQCNFloor(t *testing.T) {
 	var p pacer
 	d := newDCQCN(&p, 0)

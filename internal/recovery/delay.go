@@ -25,7 +25,7 @@ const (
 	swiftLeast    = 0.05  // packets: the least window
 	swiftLeastFor = 0.1   // packets: up to here the target is longer by swiftRange
 
-	// An RTT may be longer than the shortest by swiftQueue, or by a swiftPart of it.
+	// An RTT may be longer than the shortest by swiftQueue, or by a swiftPart of the shortest.
 	swiftQueue = 30 * time.Microsecond
 	swiftPart  = 4
 
@@ -80,8 +80,8 @@ type drain struct {
 	low   time.Duration // the shortest RTT since the latest drain began; 0: there is none
 	at    time.Duration // when the next is due
 	from  time.Duration // when this one began
-	until time.Duration // when it ends at the latest
-	wants int           // samples that it still waits for; 0: there is no drain
+	until time.Duration // when the drain ends at the latest
+	wants int           // samples that are still to come; 0: there is no drain
 }
 
 func newDelayControl(c *congestion, r *Rate) *delayControl {

@@ -84,7 +84,7 @@ func TestDelayControl(t *testing.T) {
 			g.measured(g.now, rtt)
 		}
 	}
-	if c := g.c.allowed; c != MaxWindow && c != 1 { // or it drains
+	if c := g.c.allowed; c != MaxWindow && c != 1 { // or a drain runs
 		t.Errorf("while hosts are late now and then the window is %d, want %d", c, MaxWindow)
 	}
 	g.rounds(2000, delayLeast+500*us)
@@ -121,7 +121,7 @@ func TestDelayGrowth(t *testing.T) {
 	}
 }
 
-// TestDelayCut: what is too long shrinks the window in proportion, by half at most, once in a RTT.
+// TestDelayCut: too long an RTT shrinks the window in proportion, by half at most, once in an RTT.
 func TestDelayCut(t *testing.T) {
 	for _, rtt := range []time.Duration{60 * us, 100 * us, 500 * us} {
 		g := steadyDelayRig(100)
@@ -133,7 +133,7 @@ func TestDelayCut(t *testing.T) {
 		}
 	}
 	g := steadyDelayRig(100)
-	g.rounds(2, 60*us) // it ends the RTT before, and begins one
+	g.rounds(2, 60*us) // this ends the RTT before, and begins one
 	g.roundEnds = g.now + 60*us
 	before := g.window
 	for range 5 {
@@ -175,7 +175,7 @@ func TestDelayPaces(t *testing.T) {
 }
 
 // TestDelayDrain: while there is a queue the window is one packet every few milliseconds, for a few measurements of
-// what was sent since. Then it is what it was, and the way's own length is known.
+// packets sent since. Then the window is restored, and the path's own length is known.
 func TestDelayDrain(t *testing.T) {
 	const queued = 60 * us
 	g := newDelayRig()
@@ -194,7 +194,7 @@ func TestDelayDrain(t *testing.T) {
 	if g.c.Limit() != 1 {
 		t.Errorf("the window is %d during a drain, want 1", g.c.Limit())
 	}
-	for range 2 * drainProbes { // what was on its way does not count
+	for range 2 * drainProbes { // packets that were in flight before do not count
 		g.now += us
 		g.measured(g.now, queued)
 	}
@@ -207,7 +207,7 @@ func TestDelayDrain(t *testing.T) {
 		t.Errorf("after a drain the window is %g and the shortest RTT %v, want %g and %v", g.window, g.base(), window, delayLeast)
 	}
 
-	// It ends, though nothing that was sent since comes.
+	// The drain ends, though no packet that was sent since arrives.
 	for g.drain.wants == 0 {
 		g.rounds(1, queued)
 	}
@@ -254,7 +254,7 @@ func TestDelayNotified(t *testing.T) {
 }
 
 // TestDelayContends: where a long queue stays though the window shrinks, others fill it, and losses alone narrow the
-// window for a while, from where it was. Then there is another try.
+// window for a while, from its former size. Then there is another try.
 func TestDelayContends(t *testing.T) {
 	const least = 5 * ms
 	c := slowStartEnded()
@@ -289,6 +289,6 @@ func TestDelayContends(t *testing.T) {
 			}
 		}
 		round(least)
-		c.window = MaxWindow // or it would hide the controller's
+		c.window = MaxWindow // or the window would hide the controller's
 	}
 }

@@ -16,7 +16,7 @@ func checkFlight(t testing.TB, f *flight) {
 	}
 }
 
-// sentPSN is what a flight knows of one sequence number.
+// sentPSN is the state of one sequence number in a flight.
 type sentPSN struct {
 	at             time.Duration
 	lost, repeated bool
@@ -106,7 +106,7 @@ func TestFlight(t *testing.T) {
 			var got, want [2]any
 			switch k := rnd.IntN(20); {
 			case k < 9 && outstanding < most:
-				n := 1 + rnd.Uint64N(8) // may reach across what is not lost, or beyond max, as a READ's request does
+				n := 1 + rnd.Uint64N(8) // may reach across packets that are not lost, or beyond max, as a READ's request does
 				step = fmt.Sprintf("send(%d, %d) at %d", now, n, m.nxt())
 				if from := m.nxt(); from < m.max && from+n > m.max {
 					steppedOver++
@@ -190,7 +190,7 @@ func TestFlightAcknowledged(t *testing.T) {
 	acknowledge("sent once at the same time", 109, 3*ms, true)
 }
 
-// TestSendAgainBesidesArrived: what is sent again goes around what has arrived.
+// TestSendAgainBesidesArrived: repeats go around packets that have arrived.
 func TestSendAgainBesidesArrived(t *testing.T) {
 	var f flight
 	f.start(100)

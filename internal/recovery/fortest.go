@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// These functions are for tests of other packages, which look into a State, or need it to be otherwise than it has become.
+// These functions are for tests of other packages, which look into a State, or need another state than the one that
+// their packets led to.
 
 // Gauges is how a State stands.
 type Gauges struct {

@@ -17,7 +17,7 @@ import "time"
 // part of the path to this QP too.
 type minRTTFilter struct {
 	least   time.Duration // the shortest RTT since the latest probe
-	leastAt time.Duration // when it was measured
+	leastAt time.Duration // when least was measured
 	most    time.Duration // the longest smoothed RTT since the latest probe
 	samples uint32        // since the latest probe
 	found   uint8         // probes in a row that have found a longer path
@@ -26,17 +26,18 @@ type minRTTFilter struct {
 
 // probeRTT is the present probe of the RTT.
 type probeRTT struct {
-	from, until time.Duration // when it began, and when it ends at the latest
-	before      time.Duration // the smoothed RTT when it began
+	from, until time.Duration // when the probe began, and when it ends at the latest
+	before      time.Duration // the smoothed RTT when the probe began
 	least       time.Duration // of the packets that were sent since
-	wants       uint8         // samples that it still waits for; 0: there is no probe
+	wants       uint8         // samples that are still to come; 0: there is no probe
 }
 
 const (
 	// A probe comes probeRTTEvery after the shortest RTT since the latest one, and after probeRTTAfter samples at least.
 	probeRTTEvery = 2 * time.Second
 	probeRTTAfter = 64
-	// It waits for probeRTTSamples samples, for probeRTTMost round trips at most. The window is probeRTTWindow packets.
+	// A probe of the RTT waits for probeRTTSamples samples, for probeRTTMost round trips at most. Its window is
+	// probeRTTWindow packets.
 	probeRTTSamples = 2
 	probeRTTMost    = 6
 	probeRTTWindow  = 4

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// sharedQueue is a bottleneck as flows see it whose windows are always full: what is under way beyond what the path holds
-// waits in its queue.
+// sharedQueue is a bottleneck as flows see it whose windows are always full: the packets in flight beyond the BDP
+// wait in its queue.
 type sharedQueue struct {
 	rnd    *rand.Rand
 	path   time.Duration
 	rate   float64                         // packets in a second
 	others func(now time.Duration) float64 // packets of others; nil: there are none
 	flows  []*congestion
-	noise  float64 // the part by which a RTT is longer at most than the queue makes it
+	noise  float64 // the part by which an RTT is longer at most than the queue makes it
 	now    time.Duration
 }
 
@@ -47,7 +47,8 @@ func (s *sharedQueue) add(n int, window uint64) {
 	}
 }
 
-// TestQueueIsNoLongerPath: who fills a queue for a minute, alone or with others, takes it for no path.
+// TestQueueIsNoLongerPath: a flow that fills a queue for a minute, alone or with others, does not take the queue for
+// a longer path.
 func TestQueueIsNoLongerPath(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -10,7 +10,7 @@ type pacer struct {
 	notBefore time.Duration // when the next packet may go
 	clock     time.Duration // when the packets that were sent are paid for
 	waits     bool          // a packet was held back, and goes late if the timer is late
-	callAt    time.Duration // when the timer is to call for READ responses and UC; Never if it is not
+	callAt    time.Duration // when the timer is to call for READ responses and UC; Never if it need not
 }
 
 // time is how long n bytes take at the rate.

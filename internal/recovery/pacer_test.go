@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestPaceLate: what a timer was late by is made up for, up to paceSlack. A QP that had nothing to send saves up
+// TestPaceLate: the lateness of a timer is made up for, up to paceSlack. A QP that had nothing to send saves up
 // nothing.
 func TestPaceLate(t *testing.T) {
 	var p pacer

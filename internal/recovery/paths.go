@@ -8,13 +8,14 @@ import (
 // MaxPaths is the most paths that a connection has.
 const MaxPaths = 8
 
-// Paths is the paths of a connection that has several (multipath). Where there are several equal routes to the peer, a
-// switch chooses one by a packet's source port. A QP with several source ports uses as many routes. It does so with peers
-// that acknowledge selectively, since packets are reordered by it. On one path they are not. So a packet that a later one of
-// the same path has overtaken is lost, and a packet that others of other paths have overtaken is late, up to a few RTTs.
+// Paths is the paths of a connection that has several (multipath). Where there are several equal routes to the peer,
+// a switch chooses one by a packet's source port. A QP with several source ports uses as many routes. It uses several
+// only with peers that acknowledge selectively, since several routes reorder packets. One path does not. So a packet
+// that a later one of the same path has overtaken is lost, and a packet that others of other paths have overtaken is
+// late, up to a few RTTs.
 //
-// The next few packets take the path with the least in flight, by its RTT. A path that loses more than others, or all, is
-// left, and tried by a packet now and then. All paths share the window.
+// The next few packets take the path with the least in flight, by its RTT. A path that loses more than others, or
+// all, is left, and tried by a packet now and then. All paths share the window.
 type Paths struct {
 	n       int
 	on      bool  // the peer knows of the paths
@@ -29,7 +30,7 @@ type Paths struct {
 
 // path is the state of a path.
 type path struct {
-	latest   uint64        // of the packets that have arrived by it, the one that was sent last
+	latest   uint64        // of the packets that have arrived by the path, the one that was sent last
 	latestAt time.Duration // when that packet was sent; 0 before
 	rtt      time.Duration // smoothed; 0 while unknown
 	share    float64       // of the packets of a path as fast as the others, up to 1
@@ -78,7 +79,7 @@ func (s *Paths) Current() uint8 { return s.current }
 // HasLeft reports whether path k was left.
 func (s *Paths) HasLeft(k uint8) bool { return s.paths[k].left }
 
-// Turn returns the path behind k, also one that was left: where nothing comes by the others, it may be the better one.
+// Turn returns the path behind k, also one that was left: where nothing comes by the others, that one may be better.
 func (s *Paths) Turn(k uint8) uint8 { return uint8((int(k) + 1) % s.n) }
 
 // After returns the next path behind k that was not left.
@@ -104,8 +105,8 @@ func (s *Paths) AfterForACK(now, srtt time.Duration, k uint8) uint8 {
 // MissedACK notes that the peer seems to have missed an acknowledgement that took path k.
 func (s *Paths) MissedACK(now, srtt time.Duration, k uint8) { s.missed(now, srtt, k, 0, pathAnswer) }
 
-// choose chooses the path of the next n packets. It returns responsePath for those that stand for responses: any path may
-// bring them.
+// choose chooses the path of the next n packets. It returns responsePath for packets that stand for responses: any
+// path may bring the responses.
 func (s *Paths) choose(now time.Duration, r *State, n uint64, responses bool) uint8 {
 	switch {
 	case !s.on:
@@ -201,8 +202,8 @@ func (s *Paths) arrived(now time.Duration, path uint8, at time.Duration, n, last
 	}
 }
 
-// weigh finds the share of a path, by a packet that was sent by it at a time. Of each round trip the slowest packet counts. A
-// path whose slowest packets take longer than those of others gets less, until they take as long.
+// weigh finds the share of a path, by a packet that was sent by that path at a time. Of each round trip the slowest
+// packet counts. A path whose slowest packets take longer than those of others gets less, until they take as long.
 func (s *Paths) weigh(now time.Duration, p *path, at time.Duration) {
 	if at < p.shareAt { // the packet does not know the share yet
 		return

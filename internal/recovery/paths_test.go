@@ -37,7 +37,7 @@ func TestPathWorse(t *testing.T) {
 }
 
 // TestPathPause: a path that is left again and again is tried less and less often, but ten times a second at least.
-// Once it has carried a lot, that is forgotten.
+// Once the path has carried many packets, its record is forgotten.
 func TestPathPause(t *testing.T) {
 	r, s := pathRig(t)
 	p := &s.paths[1]

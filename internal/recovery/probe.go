@@ -29,7 +29,7 @@ import (
 type probing struct {
 	at      time.Duration // when a probe is due; Never when none is
 	backoff uint8         // how often the PTO was doubled
-	memory  *probeMemory  // nil before the first probe or sign of loss: most QPs never need it
+	memory  *probeMemory  // nil before the first probe or sign of loss: most QPs never need the memory
 }
 
 // probeMemory remembers the probes of a QP, and the delay of its peer.
@@ -63,7 +63,7 @@ func (m *probeMemory) forget() { m.current, m.doubtful = probe{}, false }
 // sent notes that the probe leaves.
 func (m *probeMemory) sent(now time.Duration) { m.current.at = now }
 
-// peerDelay returns for how long the peer may be silent because it is slow.
+// peerDelay returns for how long a slow peer may be silent.
 func (p *probing) peerDelay(now time.Duration) time.Duration {
 	if p.memory == nil {
 		return 0
@@ -83,11 +83,11 @@ func (p *probing) stopProbing() { p.at = Never }
 // With to 0 there is no probe.
 type probe struct {
 	from, to, max uint64
-	at            time.Duration // when it was sent; 0 before
+	at            time.Duration // when the probe was sent; 0 before
 
 	first    time.Duration // when the packet was sent before all probes
 	n        uint8         // probes of the packet, of which the answer of each is due
-	took     time.Duration // from first to the answer, or the first part of it; 0 before
+	took     time.Duration // from first to the answer, or the first part of the answer; 0 before
 	rtt      time.Duration // from at to the answer
 	needless bool          // the answer has shown that the peer was slow
 	undo     undo          // the window before the silence
@@ -170,7 +170,8 @@ func (s *State) IsProbe() bool {
 	return s.isProbing() && s.memory.current.at == 0 && s.nxt == s.memory.current.from
 }
 
-// probeAnswered notes that all packets before seq have arrived. If only the probe has, the packets behind it are lost.
+// probeAnswered notes that all packets before seq have arrived. If only the probe has, the packets behind it are
+// lost.
 func (s *State) probeAnswered(now time.Duration, seq uint64) {
 	if !s.isProbing() {
 		if s.memory != nil && s.memory.doubtful {
@@ -209,14 +210,14 @@ func (m *probeMemory) noteAnswer(now time.Duration, needless bool) {
 	m.current.took, m.current.needless = rttSince(now, m.current.first), needless
 }
 
-// end notes the whole answer to the probe, which it returns, and how many probes were needless. alone says that packets
-// behind the probe are not acknowledged.
+// end notes the whole answer to the probe, and returns the probe and how many probes were needless. alone says that
+// packets behind the probe are not acknowledged.
 func (m *probeMemory) end(now time.Duration, alone bool) (p probe, needless uint64) {
 	p = m.current
 	p.rtt = rttSince(now, p.at)
 	m.current, m.answered = probe{}, p
 	switch {
-	case p.at == 0: // it was not sent
+	case p.at == 0: // the probe was not sent
 		m.answered.n--
 	case p.needless && alone:
 		m.doubtful = true
@@ -253,8 +254,8 @@ func (m *probeMemory) repeats(now time.Duration, seq uint64) (u undo, ok, uncoun
 	return p.undo, true, !p.needless
 }
 
-// NeedlessProbe notes that the peer has had packet seq twice. It reports whether that is the answer to a probe: then the
-// peer was slow to answer, and lost nothing. Not every peer tells: some answer several packets together.
+// NeedlessProbe notes that the peer has had packet seq twice. It reports whether this is the answer to a probe: then
+// the peer was slow to answer, and lost nothing. Not every peer tells: some answer several packets together.
 func (s *State) NeedlessProbe(now time.Duration, seq uint64) bool {
 	if s.memory == nil {
 		return false

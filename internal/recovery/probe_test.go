@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestProbeAnsweredTwice: a peer that answers what a probe has repeated once more was slow, and has lost nothing. The next
-// silence lasts a quarter longer than it took. A second word of the same probe says nothing.
+// TestProbeAnsweredTwice: a peer that answers a probe's packet once more was slow, and has lost nothing. The next
+// silence lasts a quarter longer than the answer took. A second answer to the same probe says nothing.
 func TestProbeAnsweredTwice(t *testing.T) {
 	const took = 20 * time.Millisecond
 	s := newState(t)
@@ -22,8 +22,8 @@ func TestProbeAnsweredTwice(t *testing.T) {
 	}
 }
 
-// TestProbeWaitsForNaps: a probe comes after two round trips, or after what hosts are late by. A peer that has made us go
-// back has less time, unless it is one like us, where a program may hold acknowledgements back.
+// TestProbeWaitsForNaps: a probe comes after two round trips, or after the usual lateness of hosts. A peer that has
+// made us go back has less time, unless it is an adverb, where a program may hold acknowledgements back.
 func TestProbeWaitsForNaps(t *testing.T) {
 	for _, tt := range []struct {
 		rtt  time.Duration

@@ -74,7 +74,7 @@ func (r *Rate) IsPaced() bool { return r.kind != Window }
 // Notified notes a congestion notification.
 func (r *Rate) Notified(now time.Duration) { r.control.notified(now) }
 
-// Sent notes that a packet with data has left. It has n bytes, and headers more on the wire.
+// Sent notes that a packet with data has left. The packet has n bytes, and headers more on the wire.
 func (r *Rate) Sent(now time.Duration, n, headers int) {
 	r.control.sent(now, n)
 	r.pacer.sent(now, n+headers)

@@ -14,7 +14,7 @@ type reordering struct {
 	latestHeld bool // latest is a request that the peer holds
 
 	latest    uint64        // of the packets that have arrived, the one that was sent last: the highest sequence number
-	latestAt  time.Duration // when it was sent; -1 before
+	latestAt  time.Duration // when latest was sent; -1 before
 	latestRTT time.Duration // its RTT
 
 	lossTimer time.Duration // when a packet that was overtaken counts as lost; Never when there is none

@@ -2,9 +2,9 @@ package recovery
 
 import "time"
 
-// reorderWindow is how much longer than expected a packet may be on its way before it counts as lost (RACK's reo_wnd, RFC
-// 8985). There is none at first. A packet that others have overtaken and that arrives nevertheless shows how much it
-// needed. So much there is then, up to two round trips, as long as such packets come.
+// reorderWindow is how much longer than expected a packet may be in flight before it counts as lost (RACK's reo_wnd,
+// RFC 8985). It is 0 at first. A packet that others have overtaken and that arrives nevertheless shows how much time
+// it needed. The window is as long then, up to two round trips, as long as such packets come.
 type reorderWindow struct {
 	size   time.Duration
 	needed time.Duration // the most that a packet has needed since

@@ -11,7 +11,8 @@ type rttEstimator struct {
 	known  bool          // there was a sample
 }
 
-// update takes a sample. It counts as one eighth of the smoothed RTT, and its deviation as a quarter of rttvar.
+// update takes a sample. The sample counts as one eighth of the smoothed RTT, and its deviation as a quarter of
+// rttvar.
 func (e *rttEstimator) update(rtt time.Duration) {
 	if !e.known {
 		*e = rttEstimator{srtt: rtt, rttvar: rtt / 2, minRTT: rtt, known: true}
@@ -35,8 +36,8 @@ func (e *rttEstimator) pto(least time.Duration) time.Duration {
 // time at which it sent the packet.
 const leastRTT = time.Microsecond
 
-// rttSince is the RTT of a packet that was sent at a time and is acknowledged now. Times that are compared with RTTs are
-// measured by it too.
+// rttSince is the RTT of a packet that was sent at a time and is acknowledged now. Times that are compared with RTTs
+// are measured by rttSince too.
 func rttSince(now, at time.Duration) time.Duration { return max(now-at, leastRTT) }
 
 // isLonger reports whether an RTT is longer than another one by more than chance.

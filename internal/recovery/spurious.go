@@ -12,14 +12,14 @@ type declaredRing struct {
 	list [maxDeclared]declared
 	next int
 
-	before  undo // the window before the latest losses that have narrowed it
+	before  undo // the window before the latest losses that have narrowed the window
 	missing int  // how many of them have not proved to be spurious
 }
 
 // declared is the range [from, to).
 type declared struct {
 	from, to uint64
-	expected time.Duration // when it should have arrived
+	expected time.Duration // when the packets should have arrived
 	window   time.Duration // the reorder window that there was
 	counted  bool          // the loss was counted as spurious
 	narrowed bool          // the loss has narrowed the window, with others
@@ -98,7 +98,8 @@ func (s *State) spuriousLoss(now time.Duration, seq uint64) {
 	s.undoDeclared(x)
 }
 
-// SpuriousRepeat notes that packet seq has come twice. It reports whether that is because the packet was declared lost.
+// SpuriousRepeat notes that packet seq has come twice. It reports whether a packet that was declared lost is the
+// reason.
 func (s *State) SpuriousRepeat(now time.Duration, seq uint64) bool {
 	x := s.find(seq)
 	if x == nil {

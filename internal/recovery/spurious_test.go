@@ -14,8 +14,8 @@ func selectiveState(t *testing.T) *State {
 	return r
 }
 
-// TestSilenced: a peer that tells what it has had nothing if two probes bring no word. The window begins again, and is
-// what it was if an acknowledgement of the first copies comes after all.
+// TestSilenced: if two probes bring no answer, a peer that acknowledges selectively has none of the packets in flight. The
+// window begins again, and is restored if an acknowledgement of the first copies comes after all.
 func TestSilenced(t *testing.T) {
 	r := selectiveState(t)
 	r.Sent(0, 10, false)
@@ -47,7 +47,8 @@ func TestLateAtMost(t *testing.T) {
 	}
 }
 
-// TestLossRestored: what a loss has cost the window comes back if there was none. Half packets come back one by one.
+// TestLossRestored: the window gets back the packets that a spurious loss has cost. Half packets come back one by
+// one.
 func TestLossRestored(t *testing.T) {
 	for name, prove := range map[string]func(r *State, seq uint64){
 		"came twice": func(r *State, seq uint64) { r.SpuriousRepeat(ms, seq) },
@@ -67,8 +68,8 @@ func TestLossRestored(t *testing.T) {
 	}
 }
 
-// TestQueueRestored: where packets wait in the path, losses narrow the window once by what waits. It comes back when
-// all of them prove to be none, and not when some do.
+// TestQueueRestored: where packets wait in the path, losses narrow the window once by the queue. The window is
+// restored when all of the losses prove spurious, and not when some do.
 func TestQueueRestored(t *testing.T) {
 	for name, needless := range map[string][]uint64{"none": {5, 6, 7}, "one is lost": {5, 7}, "one, often": {6, 6, 6}} {
 		r := selectiveState(t)

@@ -2,14 +2,14 @@ package recovery
 
 import "time"
 
-// State is the loss recovery and congestion control of a reliable connection's requester. Its owner asks it for the next
-// packet, and tells it of packets that leave and of answers that come. If the peer goes back, all packets behind the one that a NAK is for
-// are sent again. If the peer acknowledges selectively, the missing ones are.
+// State is the loss recovery and congestion control of a reliable connection's requester. Its owner asks it for the
+// next packet, and tells it of packets that leave and of answers that come. If the peer goes back, all packets from
+// the one in a NAK on are sent again. If the peer acknowledges selectively, only the missing ones are.
 type State struct {
 	rate          *Rate
 	retry         Retry
 	needless      uint64 // probes: see Counts
-	sackPermitted bool   // the peer can acknowledge selectively: it is one of ours
+	sackPermitted bool   // the peer can acknowledge selectively: it is an adverb
 	flight
 	congestion
 	probing
@@ -30,7 +30,8 @@ type State struct {
 	retries    uint8 // left of Retry.Count
 	rnrRetries uint8 // left of Retry.RNRCount
 
-	// repeatedFrom is the sequence number, plus 1, from which a NAK has made us repeat. Further NAKs for it are no news.
+	// repeatedFrom is the sequence number, plus 1, from which a NAK has made us repeat. Further NAKs for that number
+	// are no news.
 	repeatedFrom uint64
 	chargedFrom  uint64 // the sequence number, plus 1, at which a sign of loss has cost a retry
 }
@@ -77,7 +78,7 @@ func (s *State) SetRetry(now time.Duration, r Retry) {
 	s.restartTimers(now)
 }
 
-// PermitSACK notes that the peer can acknowledge selectively. It is one of ours, and answers READs for any part.
+// PermitSACK notes that the peer can acknowledge selectively. It is an adverb, and answers READs for any part.
 func (s *State) PermitSACK() { s.sackPermitted = true }
 
 // SetPaths makes the connection have n paths. Fewer than two are one. The Counts of paths begin anew.
@@ -179,7 +180,7 @@ func (s *State) Sent(now time.Duration, n uint64, responses bool) (repeated bool
 	return repeated
 }
 
-// Adopt notes that n packets are in flight that were sent before now. Their acknowledgement is no RTT sample.
+// Adopt takes over n packets of the fast path that are in flight. Their acknowledgement is no RTT sample.
 func (s *State) Adopt(now time.Duration, n uint64) {
 	s.Sent(now, n, false)
 	s.repeatedLast()
@@ -307,8 +308,8 @@ func (s *State) AckTimedOut(now time.Duration) (due, exhausted bool) {
 	return true, false
 }
 
-// GoBack goes back to seq because the peer has shown that it lacks that packet. A sign costs a retry, but only one for each
-// place: the peer is alive, and repeats may get lost as well. GoBack returns false when no retry is left.
+// GoBack goes back to seq because the peer has shown that it lacks that packet. A sign costs a retry, but only one
+// for each place: the peer is alive, and repeats may get lost as well. GoBack returns false when no retry is left.
 func (s *State) GoBack(now time.Duration, seq uint64) bool {
 	s.silent = false
 	charge := seq == s.una && s.chargedFrom != seq+1 // behind a READ whose response is missing, the peer has gone on
@@ -332,9 +333,9 @@ func (s *State) GoBack(now time.Duration, seq uint64) bool {
 // WasSilent reports whether the latest retry was for an acknowledge timeout, and not for a sign of loss.
 func (s *State) WasSilent() bool { return s.silent }
 
-// WaitForReceiver goes back to una at a time, at the expense of one RNR retry. It returns false when none is left. The
-// retries of the acknowledge timeout are for a peer that is silent. So this peer, which speaks, gives them back: a network
-// that loses a packet now and then would use them up while the peer has no receive, which may be for long.
+// WaitForReceiver goes back to una at a time, at the expense of one RNR retry. It returns false when none is left.
+// The retries of the acknowledge timeout are for a silent peer. So this peer, which answers, gives them back: a
+// network that loses a packet now and then would use them up while the peer has no receive, perhaps for long.
 func (s *State) WaitForReceiver(until time.Duration) bool {
 	if s.rnrWait {
 		return true // the same NAK again
