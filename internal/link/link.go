@@ -13,7 +13,7 @@ import (
 // Port is the UDP port of RoCEv2, the destination port of every datagram: IBTA CA17-20.
 const Port = 4791
 
-// ErrClosed is what every method of a closed Link returns.
+// ErrClosed is the error of every method of a closed Link.
 var ErrClosed = errors.New("link closed")
 
 // ErrNoNetdev is what Netdev.State returns for a network interface that does not exist any more.
@@ -28,29 +28,29 @@ type Datagram struct {
 	Payload     []byte
 	SegmentSize int
 
-	// FlowLabel is the IPv6 flow label, of 20 bits, of every datagram of a train. On the way out 0 leaves
-	// it to the system, and a link that cannot set it may ignore it. On the way in it is 0 where the link
-	// cannot see it. Datagrams of different labels are never joined to one train.
+	// FlowLabel is the IPv6 flow label, of 20 bits, of every datagram of a train. On the way out 0 leaves the label
+	// to the system, and a link that cannot set labels may ignore it. On the way in it is 0 where the link cannot see
+	// labels. Datagrams of different labels are never joined to one train.
 	FlowLabel uint32
 
-	// TrafficClass is the IPv4 TOS or the IPv6 traffic class: DSCP in the upper six bits, ECN in
-	// the lower two. It is that of every datagram of a train. On the way in, datagrams of different
-	// classes are never joined to one train, so no mark of congestion is lost.
+	// TrafficClass is the IPv4 TOS or the IPv6 traffic class, of every datagram of a train: DSCP in the upper six
+	// bits, ECN in the lower two. On the way in, datagrams of different classes are never joined to one train, so no
+	// mark of congestion is lost.
 	TrafficClass uint8
 
-	// ID is the IPv4 identification of the first datagram, and IDKnown says whether the
-	// link could see it. Links only set them on what they receive: on the way out the
-	// identification is the position in the train (see Link.Send).
+	// ID is the IPv4 identification of the first datagram, and IDKnown says whether the link could see it. Links only
+	// set them on datagrams that they receive: on the way out the identification is the position in the train (see
+	// Link.Send).
 	ID      uint16
 	IDKnown bool
 }
 
-// The ECN bits of TrafficClass, by RFC 3168. A congested router turns ECT0 and ECT1 into CE. What
-// is NotECT it can only drop.
+// The ECN bits of TrafficClass, by RFC 3168. A congested router turns ECT0 and ECT1 into CE. It can only drop a
+// datagram with NotECT.
 const (
 	NotECT  = 0b00 // the transport takes no note of marks
 	ECT1    = 0b01
-	ECT0    = 0b10 // what RoCEv2 uses
+	ECT0    = 0b10 // RoCEv2's choice
 	CE      = 0b11 // congestion experienced
 	ECNMask = 0b11
 )
@@ -84,19 +84,17 @@ type Link interface {
 	// paths.
 	Source(flow uint32) netip.AddrPort
 
-	// MaxTrain is the number of datagrams that one Datagram may hold on the way out, at
-	// least 1. It may change at run time: it is 1 for a while when the path has turned out not to
-	// take trains.
+	// MaxTrain is the number of datagrams that one Datagram may hold on the way out, at least 1. It may change at run
+	// time: it is 1 for a while when the path has turned out not to take trains.
 	MaxTrain() int
 
-	// Send sends a batch in order and does not keep it. Over IPv4 the i-th datagram of each train,
-	// counted from 0, leaves with identification i and with DF set. The ICRC covers both, so the
-	// sender can compute it. A datagram that cannot be sent is lost, as on any network, and
-	// counted. Only a closed link is an error.
+	// Send sends a batch in order and does not keep it. Over IPv4 the i-th datagram of each train, counted from 0,
+	// leaves with identification i and with DF set. The ICRC covers both, so the sender can compute the ICRC. A
+	// datagram that cannot be sent is lost, as on any network, and counted. Only a closed link is an error.
 	Send(batch []Datagram) error
 
-	// Recv fills batch with what has arrived, without blocking. n is 0 if nothing has arrived.
-	// Payloads are valid until the next call.
+	// Recv fills batch with the datagrams that have arrived, without blocking. n is 0 if none has arrived. Payloads
+	// are valid until the next call.
 	Recv(batch []Datagram) (n int, err error)
 
 	// Wait blocks until Recv may find something, Wake or Close is called, or d has passed. A
@@ -116,9 +114,9 @@ type Settler interface {
 	Settle()
 }
 
-// A SharedLink is a Link whose address other processes use too. Depart passes on what has come for them and was not
-// received yet, and waits a moment until they have taken it. It is called once, as Recv is, right before Close or the
-// end of the process.
+// A SharedLink is a Link whose address other processes use too. Depart passes on the datagrams that have come for
+// those processes and were not received yet, and waits a moment until the processes have taken them. It is called
+// once, from the same goroutine as Recv, right before Close or the end of the process.
 type SharedLink interface {
 	Link
 	Depart()
@@ -131,7 +129,7 @@ type OutsideLink interface {
 	FromOutside() // does nothing
 }
 
-// Stats counts what a link did. Datagrams of a train count one by one.
+// Stats counts the datagrams of a link. Datagrams of a train count one by one.
 type Stats struct {
 	Sent, SentBytes         uint64
 	Received, ReceivedBytes uint64
@@ -147,7 +145,7 @@ type Stats struct {
 // Refusal is something that the system denies to links, as a sandbox does, and that they do without.
 type Refusal struct {
 	Option string // of sockets
-	Lost   string // what is lost by that
+	Lost   string // the consequence of that
 	Cause  error  // the system's
 }
 
@@ -191,9 +189,9 @@ type Netdev interface {
 	Close() error
 }
 
-// A NeighborResolver is a Netdev that can have the system find out to which link-layer address what is
-// sent to dst goes. Until the system knows, it keeps few datagrams and drops the others. ResolveNeighbor
-// waits for it, but no longer than a second: dst may not be there (yet).
+// A NeighborResolver is a Netdev that can have the system resolve the link-layer address for datagrams to dst. Until
+// the system knows that address, it keeps few datagrams and drops the others. ResolveNeighbor waits for the answer,
+// but no longer than a second: dst may not be there (yet).
 type NeighborResolver interface {
 	ResolveNeighbor(src, dst netip.Addr)
 }

@@ -12,25 +12,23 @@ var (
 	ErrNotJoined = errors.New("the link is no member of the group")
 )
 
-// A Multicaster is a Link that can be a member of IP multicast groups. Middleware always is one,
-// even if the Link that it wraps is none. So only trying tells whether a Link can join: call the
-// functions Join and Leave rather than these methods. Both methods may be called from any goroutine
-// at any time.
+// A Multicaster is a Link that can be a member of IP multicast groups. Middleware always is one, even if the Link
+// that it wraps is none. So only trying shows whether a Link can join: call the functions Join and Leave rather than
+// these methods. Both methods may be called from any goroutine at any time.
 //
-// Sending to a group needs no membership. A datagram to a group goes to all members in reach,
-// including other links of this host and the link itself.
+// Sending to a group needs no membership. A datagram to a group goes to all members in reach, including other links
+// of this host and the link itself.
 type Multicaster interface {
-	// Join makes the link a member. From then on Recv also returns what is sent to the group at
-	// Port. Its Datagram.Dst is the group, because the ICRC covers that. Memberships are not
-	// counted: to join a group twice is ErrJoined.
+	// Join makes the link a member. From then on Recv also returns datagrams to the group at Port. Their Datagram.Dst
+	// is the group, because the ICRC covers that. Memberships are not counted: to join a group twice is ErrJoined.
 	//
-	// The group has the IP version of the link's address. It has no zone: the link's network
-	// interface implies it. The multicast GID of an IPv4 group is the IPv4-mapped form of its
-	// address; that of an IPv6 group is its address.
+	// The group has the IP version of the link's address. It has no zone: the link's network interface implies it.
+	// The multicast GID of an IPv4 group is the IPv4-mapped form of its address; that of an IPv6 group is its
+	// address.
 	Join(group netip.Addr) error
 
-	// Leave ends the membership. What has arrived for the group and has not been received is lost.
-	// To leave a group that the link is not a member of is ErrNotJoined.
+	// Leave ends the membership. Datagrams that have arrived for the group and have not been received are lost. To
+	// leave a group that the link is not a member of is ErrNotJoined.
 	Leave(group netip.Addr) error
 }
 

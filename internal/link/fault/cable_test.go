@@ -29,8 +29,8 @@ func numbered(n int) *link.Datagram {
 // forever is later than anything arrives.
 const forever = time.Hour
 
-// arrivals returns what a queue lets arrive until a time. What is there already counts as arriving at from. The number
-// is the one that most copies in the payload agree on.
+// arrivals returns the datagrams that arrive by a queue until a time. Datagrams that are there already count as
+// arriving at from. Of the copies of the number in the payload, the most frequent value counts.
 func arrivals(q *Queue, from, until time.Duration) (list []arrival) {
 	var batch [1]link.Datagram
 	for {
@@ -59,8 +59,8 @@ func arrivals(q *Queue, from, until time.Duration) (list []arrival) {
 	}
 }
 
-// cross sends datagrams over a cable with faults, one each interval, while another path sends several times as many
-// over the same if so told. It returns what arrives.
+// cross sends datagrams over a cable with faults, one each interval, while another path sends others times as many over the
+// same cable. It returns the arrivals.
 func cross(p *Port, n int, interval time.Duration, others int) []arrival {
 	const seed = 9
 	path, other := NewPath(seed, addrA, addrB), NewPath(seed, addrB, addrA)
@@ -79,7 +79,7 @@ func cross(p *Port, n int, interval time.Duration, others int) []arrival {
 	return append(list, arrivals(q, now, forever)...)
 }
 
-// TestCable: each fault of a port's cable does to datagrams what it says, is counted, and follows from the seed,
+// TestCable: each fault of a port's cable does to datagrams as configured, is counted, and follows from the seed,
 // whatever else comes through the port.
 func TestCable(t *testing.T) {
 	const (
@@ -177,7 +177,7 @@ func TestCable(t *testing.T) {
 	}
 }
 
-// TestCableKeepsOrder: what comes after a delay has ended does not overtake what came before.
+// TestCableKeepsOrder: datagrams that come after a delay has ended do not overtake those before.
 func TestCableKeepsOrder(t *testing.T) {
 	p := NewPort(1, PortConfig{})
 	path, q := NewPath(1, addrA, addrB), NewQueue(0)
@@ -227,7 +227,7 @@ func TestRouteFaults(t *testing.T) {
 	}
 }
 
-// TestMarkedOnce: what a port has marked, its cable does not mark again.
+// TestMarkedOnce: a datagram that a port has marked is not marked again by its cable.
 func TestMarkedOnce(t *testing.T) {
 	const n = 10
 	p := NewPort(1, PortConfig{Rate: 1e6, MarkTo: 1}) // marks all but the first
@@ -242,7 +242,7 @@ func TestMarkedOnce(t *testing.T) {
 	}
 }
 
-// TestPortSample: a sample has what waits, and a reset begins anew with that.
+// TestPortSample: a sample has the waiting bytes, and a reset begins anew with them.
 func TestPortSample(t *testing.T) {
 	const size = numberedSize + frameHeaders
 	p := NewPort(1, PortConfig{Rate: size * 1e6}) // one in a microsecond

@@ -43,8 +43,8 @@ func classes(t *testing.T, from, to link.Link, class uint8, n int) (got []uint8,
 	return got, after
 }
 
-// disturbedPairs calls f for a link that disturbs what it sends, and for one that disturbs what it
-// receives.
+// disturbedPairs calls f for a link that disturbs the datagrams that it sends, and for one that disturbs those that
+// it receives.
 func disturbedPairs(t *testing.T, c fault.Config, f func(t *testing.T, from, to link.Link, counts func() fault.Counts)) {
 	for _, direction := range []fault.Directions{fault.Outgoing, fault.Incoming} {
 		t.Run(fmt.Sprintf("direction %d", direction), func(t *testing.T) {
@@ -63,7 +63,7 @@ func disturbedPairs(t *testing.T, c fault.Config, f func(t *testing.T, from, to 
 	}
 }
 
-// Datagrams are marked by chance if they allow it. Nothing else of their class changes.
+// Datagrams that allow marks are marked by chance. Nothing else of their class changes.
 func TestMarkCE(t *testing.T) {
 	const dscp = 26 << 2
 	const seed, n = 7, 1000
@@ -120,8 +120,7 @@ func TestMarkCEFates(t *testing.T) {
 	}
 }
 
-// What is sent faster than Rate arrives at Rate. A datagram is marked if too many bytes wait before
-// it.
+// Datagrams that are sent faster than Rate arrive at Rate. A datagram is marked if too many bytes wait before it.
 func TestRate(t *testing.T) {
 	const (
 		n     = 20

@@ -19,7 +19,7 @@ const (
 type Faults struct {
 	Loss      float64
 	Duplicate float64 // a second copy arrives, at once or behind up to 8 others
-	Reorder   float64 // it is held back behind the next 1 to 8 of its pair, for 1 ms at most
+	Reorder   float64 // the datagram is held back behind the next 1 to 8 of its pair, for 1 ms at most
 	Corrupt   float64 // 1 to 3 bits of the payload flip
 
 	// Every datagram is delayed by Delay and a random part of Jitter. Jitter does not change the
@@ -30,17 +30,16 @@ type Faults struct {
 	// that is link.NotECT is never marked, and not dropped instead.
 	MarkCE float64
 
-	// Rate is how many bytes of payload a Queue lets through in a second; 0 sets no limit. What
-	// comes faster waits, as at the port of a switch. Nothing is dropped while it waits for Rate.
+	// Rate is how many bytes of payload a Queue lets through in a second; 0 sets no limit. Faster datagrams wait, as
+	// at the port of a switch. Nothing is dropped while it waits for Rate.
 	Rate int64
 
-	// MarkCEAbove is a length of the queue in bytes; 0 sets none. A datagram that finds more than
-	// that in the queue is marked as well. What waits for Rate and what waits for the receiver
-	// count.
+	// MarkCEAbove is a length of the queue in bytes; 0 sets none. A datagram that finds more bytes in the queue is
+	// marked as well. Datagrams that wait for Rate and those that wait for the receiver count.
 	MarkCEAbove int
 }
 
-// Fate is what becomes of one datagram.
+// Fate is the fate of one datagram.
 type Fate struct {
 	Lost       bool
 	Delay      time.Duration
@@ -54,11 +53,11 @@ type Fate struct {
 	base uint64 // of the draws that Corrupt makes
 }
 
-// Dice decide the fates of the datagrams of one pair of addresses. The fate of the n-th datagram
-// depends on the seed, the pair and n only, and not on what other pairs do meanwhile.
+// Dice decide the fates of the datagrams of one pair of addresses. The fate of the n-th datagram depends on the seed,
+// the pair and n only, and not on the datagrams of other pairs.
 type Dice struct{ key uint64 }
 
-// NewDice returns the dice for what src sends to dst.
+// NewDice returns the dice for the datagrams from src to dst.
 func NewDice(seed uint64, src, dst netip.Addr) Dice {
 	key := mix(seed + golden)
 	for _, a := range [2]netip.Addr{src, dst} {
@@ -83,7 +82,7 @@ const (
 	drawMark = drawBits + maxCorruptFlips
 )
 
-// Fate returns what f does to the n-th datagram.
+// Fate returns the fate of the n-th datagram under f.
 func (d Dice) Fate(f *Faults, n uint64) Fate {
 	base := mix(d.key ^ mix(n+golden))
 	t := Fate{base: base, Delay: f.Delay}

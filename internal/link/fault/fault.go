@@ -35,26 +35,25 @@ type Config struct {
 
 	Directions Directions // 0 is Both
 
-	// Match picks the datagrams that are disturbed; nil picks all. In each direction it is called
-	// for one datagram at a time, and never for a train.
+	// Match picks the datagrams that are disturbed; nil picks all. In each direction it is called for one datagram at
+	// a time, and never for a train.
 	Match func(*link.Datagram) bool
 }
 
-// Counter is implemented by the links of New. Counts returns what became of their datagrams.
+// Counter is implemented by the links of New. Counts returns the counters of their datagrams' fates.
 type Counter interface {
 	Counts() (out, in Counts)
 }
 
 const scratch = 64 // datagrams moved at a time
 
-// New returns middleware that disturbs a link. What becomes of the n-th datagram that Match picks
-// from one address to another depends on the seed, the addresses, n and the direction only. What
-// comes in for a multicast group counts as sent to the link's own address, so that the members of a
-// group do not all lose the same datagrams.
+// New returns middleware that disturbs a link. The fate of the n-th datagram that Match picks from one address to
+// another depends on the seed, the addresses, n and the direction only. A datagram that comes in for a multicast
+// group counts as sent to the link's own address, so that the members of a group do not all lose the same datagrams.
 //
-// If outgoing datagrams are disturbed, MaxTrain is 1: a train that had lost one of its datagrams
-// could not be sent, because the others would get wrong identifications. Stats counts datagrams
-// that the faults lose as sent or received if the wrapped link has seen them.
+// If outgoing datagrams are disturbed, MaxTrain is 1: a train that had lost one of its datagrams could not be sent,
+// because the others would get wrong identifications. Stats counts datagrams that the faults lose as sent or received
+// if the wrapped link has seen them.
 func New(c Config) link.Middleware {
 	if c.Directions == 0 {
 		c.Directions = Both
@@ -69,8 +68,7 @@ func New(c Config) link.Middleware {
 				MarkCE: c.MarkCE, Rate: c.Rate, MarkCEAbove: c.MarkCEAbove},
 			now: func() time.Duration { return time.Since(start) },
 		}
-		// A datagram that a link sends to itself passes both ways. It should not meet the same fate
-		// twice.
+		// A datagram that a link sends to itself passes both ways. It should not have the same fate twice.
 		l.out = newHalf(c.Seed)
 		l.in = newHalf(mix(c.Seed + uint64(Incoming)))
 		return l
@@ -88,7 +86,7 @@ type disturbed struct {
 	out, in half
 
 	// Guarded by out.mu.
-	timer         *time.Timer // for sending what is late
+	timer         *time.Timer // for sending late datagrams
 	closed        bool
 	sendErrors    uint64
 	lastSendError error
@@ -117,7 +115,7 @@ func newHalf(seed uint64) half {
 	}
 }
 
-// pass puts into h.queue what the faults leave of d, a single datagram.
+// pass puts into h.queue the copies of d, a single datagram, that the faults leave.
 func (l *disturbed) pass(h *half, now time.Duration, d *link.Datagram) {
 	if l.match != nil && !l.match(d) {
 		h.queue.Push(d)
@@ -171,7 +169,7 @@ func errTrain(d *link.Datagram) error {
 	return fmt.Errorf("send from %v to %v: a train of %d datagrams, but faults make the link's MaxTrain 1", d.Src, d.Dst, d.Segments())
 }
 
-// forward sends what is due, and starts the timer for the rest. The caller holds out.mu.
+// forward sends the datagrams that are due, and starts the timer for the rest. The caller holds out.mu.
 func (l *disturbed) forward(now time.Duration) error {
 	h := &l.out
 	h.queue.Arrive(now)
@@ -277,7 +275,7 @@ func (l *disturbed) Stats() link.Stats {
 	return s
 }
 
-// Close implements link.Link. What is late is lost.
+// Close implements link.Link. Late datagrams are lost.
 func (l *disturbed) Close() error {
 	err := l.Link.Close()
 	if errors.Is(err, link.ErrClosed) {

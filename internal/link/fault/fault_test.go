@@ -82,7 +82,7 @@ func exchange(t *testing.T, from, to link.Link, n int) (got []int) {
 		receive()
 	}
 	for deadline := time.Now().Add(10 * time.Millisecond); time.Now().Before(deadline); {
-		if err := to.Wait(time.Millisecond); err != nil { // for what is held
+		if err := to.Wait(time.Millisecond); err != nil { // for held datagrams
 			t.Fatal(err)
 		}
 		receive()
@@ -202,8 +202,8 @@ func TestReleasedByTime(t *testing.T) {
 	}
 }
 
-// The fates of a seed are written down here. A change of the dice would change what every recorded
-// seed does, so it must show.
+// The fates of a seed are written down here. A change of the dice would change the meaning of every recorded seed, so
+// it must show.
 func TestFates(t *testing.T) {
 	f := fault.Faults{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1}
 	d := fault.NewDice(1, addrA, addrB)

@@ -18,10 +18,10 @@ type Path struct {
 	planned map[uint64]Plan // by the datagram's number
 }
 
-// Plan is what becomes of one datagram in any case, beside what the Faults do.
+// Plan is a planned fate of one datagram, beside the Faults.
 type Plan struct {
 	Lost, Duplicate, Corrupt bool
-	HoldBehind               int // datagrams that overtake it, for 1 ms at most
+	HoldBehind               int // datagrams that overtake this one, for 1 ms at most
 }
 
 // Plan plans for the nth datagram from now on, counted from 1. A second plan for the same one replaces
@@ -33,7 +33,7 @@ func (p *Path) Plan(nth uint64, what Plan) {
 	p.planned[p.n+nth-1] = what
 }
 
-// apply adds what is planned to a fate.
+// apply adds the plan to a fate.
 func (t *Fate) apply(p Plan) {
 	t.Lost = t.Lost || p.Lost
 	t.Duplicate = t.Duplicate || p.Duplicate
@@ -48,8 +48,7 @@ type heldParcel struct {
 	behind uint64 // the number of the datagram that releases it
 }
 
-// Counts is what paths did to datagrams. A datagram counts once in the field of each fault that it
-// met.
+// Counts counts the fates of datagrams on paths. A datagram counts once in the field of each fault that it met.
 type Counts struct {
 	Lost, Duplicated, Reordered, Corrupted, Marked uint64
 }
@@ -59,21 +58,20 @@ func NewPath(seed uint64, src, dst netip.Addr) *Path {
 	return &Path{dice: NewDice(seed, src, dst)}
 }
 
-// Clear reports whether a network without faults may deliver the path's next datagram at once. It
-// may not if that would overtake a datagram of the path that is still under way, or if something is
-// planned.
+// Clear reports whether a network without faults may deliver the path's next datagram at once. It may not if that
+// datagram would overtake one of the path that is still under way, or if a fate is planned.
 func (p *Path) Clear() bool { return p.lastDue == 0 && len(p.held) == 0 && len(p.planned) == 0 }
 
 // Skip numbers datagrams that do not come through Pass.
 func (p *Path) Skip(n int) { p.n += uint64(n) }
 
-// Pass takes the path's next datagram, which must not be a train, and puts into q what f leaves of
-// it.
+// Pass takes the path's next datagram, which must not be a train, and puts into q the copies that f leaves.
 func (p *Path) Pass(q *Queue, f *Faults, now time.Duration, d *link.Datagram, c *Counts) {
 	p.PassRoutes(q, nil, f, now, d, c)
 }
 
-// PassRoutes is Pass for a path that has routes, if r is not nil. What f leaves comes to the first port of one of them.
+// PassRoutes is Pass for a path that has routes, if r is not nil. The copies that f leaves come to the first port of
+// one of them.
 func (p *Path) PassRoutes(q *Queue, r *Routes, f *Faults, now time.Duration, d *link.Datagram, c *Counts) {
 	q.Arrive(now)
 	var to way
@@ -90,7 +88,7 @@ func (p *Path) PassRoutes(q *Queue, r *Routes, f *Faults, now time.Duration, d *
 	q.Arrive(now)
 }
 
-// fate returns what becomes of the path's next datagram.
+// fate returns the fate of the path's next datagram.
 func (p *Path) fate(f *Faults) Fate {
 	n := p.n
 	p.n++
@@ -102,7 +100,7 @@ func (p *Path) fate(f *Faults) Fate {
 	return fate
 }
 
-// meet has the latest datagram meet its fate. What is left of it is there at due, or later to keep the order.
+// meet applies the fate of the latest datagram. Its copies are there at due, or later to keep the order.
 func (p *Path) meet(q *Queue, fate *Fate, now, due time.Duration, d *link.Datagram, to way, c *Counts) {
 	marked := *d
 	if ecn := d.TrafficClass & link.ECNMask; fate.Marked && ecn != link.NotECT && ecn != link.CE {

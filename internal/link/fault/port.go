@@ -7,30 +7,30 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// frameHeaders is what a datagram is longer on an Ethernet than its payload: UDP, IPv4, the frame's header and
-// checksum, its preamble and the gap to the next.
+// frameHeaders is the bytes on an Ethernet beside the payload: UDP, IPv4, the frame's header and checksum, its
+// preamble and the gap to the next.
 const frameHeaders = 8 + 20 + 18 + 20
 
 // PortConfig describes a Port. 0 stands for no limit, and for no marks.
 type PortConfig struct {
 	Rate   int64         // bytes that leave in a second
 	Delay  time.Duration // of the cable behind it
-	Buffer int           // bytes that may wait; what finds no room is lost
+	Buffer int           // bytes that may wait; a datagram that finds no room is lost
 	MTU    int           // bytes of the longest IP packet; longer ones are lost without a word
 
-	// A datagram that finds more than MarkFrom bytes waiting is marked with a probability that grows from 0
-	// there to MarkMost at MarkTo. Beyond that all are marked. Only what allows marks is.
+	// A datagram that finds more than MarkFrom bytes waiting is marked with a probability that grows from 0 there to
+	// MarkMost at MarkTo. Beyond that all are marked. Only datagrams that allow marks are.
 	MarkFrom, MarkTo int
 	MarkMost         float64
 }
 
-// PortStats counts what a Port did.
+// PortStats counts the datagrams of a Port.
 type PortStats struct {
 	Passed, Lost, Marked uint64
 	Bytes                uint64 // that passed, with the headers of frames
 	Longest              int    // bytes that have waited
 	TooLong              uint64 // lost because they exceeded the MTU; Lost does not count them
-	Cable                Counts // of those that passed, what SetFaults did to them
+	Cable                Counts // of those that passed, the fates by SetFaults
 
 	// Of Sample only.
 	Waiting int    // bytes that wait now
@@ -55,7 +55,7 @@ type Port struct {
 // NewPort returns a port whose marks depend on the seed.
 func NewPort(seed uint64, c PortConfig) *Port { return &Port{PortConfig: c, seed: mix(seed + golden)} }
 
-// Stats returns what the port did since the latest call, if reset says so, or from the start.
+// Stats returns the port's counters. If it resets, they begin anew.
 func (p *Port) Stats(reset bool) PortStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *Port) Stats(reset bool) PortStats {
 	return s
 }
 
-// Sample is Stats with what waits at a time. If it resets, Longest begins with that.
+// Sample is Stats with the bytes that wait at a time. If it resets, Longest begins with them.
 func (p *Port) Sample(now time.Duration, reset bool) PortStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +84,8 @@ func (p *Port) waiting(now time.Duration) int {
 	return int(max(0, p.busy-now).Seconds() * float64(p.Rate))
 }
 
-// SetFaults says what happens on the cable from now on. f.Delay comes on top of the port's. f.Rate and f.MarkCEAbove do
-// not count: the port has its own. What becomes of the n-th datagram of a path that comes through the port meanwhile
+// SetFaults sets the faults on the cable from now on. f.Delay comes on top of the port's. f.Rate and f.MarkCEAbove do
+// not count: the port has its own. The fate of the n-th datagram of a path that comes through the port meanwhile
 // depends on the port's seed, the path's and n only.
 func (p *Port) SetFaults(f Faults) {
 	p.mu.Lock()
@@ -95,16 +95,16 @@ func (p *Port) SetFaults(f Faults) {
 	}
 }
 
-// SetDown takes the port down, or up again. While it is down, all that comes to it is lost. What waits in it or is on
-// its cable still arrives.
+// SetDown takes the port down, or up again. While it is down, every datagram that comes to it is lost. Datagrams that
+// wait in it or are on its cable still arrive.
 func (p *Port) SetDown(down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = down
 }
 
-// pass takes a datagram that comes to the port at a time, and returns when it is at the end of a cable without faults.
-// It reports false if the datagram is lost. The caller has locked the port.
+// pass takes a datagram that comes to the port at a time, and returns when the datagram is at the end of a cable
+// without faults. It reports false if the datagram is lost. The caller has locked the port.
 func (p *Port) pass(now time.Duration, d *link.Datagram) (at time.Duration, ok bool) {
 	if p.MTU > 0 && len(d.Payload)+netHeaders(d) > p.MTU {
 		p.stats.TooLong++
@@ -142,7 +142,7 @@ func (p *Port) pass(now time.Duration, d *link.Datagram) (at time.Duration, ok b
 	return p.busy + p.Delay, true
 }
 
-// netHeaders is what an IP packet is longer than its UDP payload.
+// netHeaders is the bytes of an IP packet beside its UDP payload.
 func netHeaders(d *link.Datagram) int {
 	if d.Dst.Addr().Is4() {
 		return 20 + 8
@@ -181,7 +181,7 @@ func (q *Queue) hop(c *parcel, now time.Duration) {
 	}
 	f := p.faults
 	if f == nil {
-		f = &noFaults // what had faults is perhaps still under way, and must not be overtaken
+		f = &noFaults // datagrams with faults are perhaps still under way, and must not be overtaken
 	}
 	cable := p.cable(c.to.path)
 	fate := cable.fate(f)

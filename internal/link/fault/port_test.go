@@ -93,8 +93,8 @@ func TestPortMTU(t *testing.T) {
 	}
 }
 
-// TestRoutes: neighbouring source ports take each of four routes twice, a hash leads each port one way, and who spreads
-// packets has each route take a quarter.
+// TestRoutes: neighbouring source ports take each of four routes twice, a hash leads each port one way, and a switch
+// that spreads packets has each route take a quarter.
 func TestRoutes(t *testing.T) {
 	const ports, each = 8, 500
 	for how, want := range map[Spread]func(took [4]int, ways [ports]map[int]bool) bool{
@@ -152,7 +152,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestPortDown: a port that is down loses what comes to it, and neither what came before nor what comes behind.
+// TestPortDown: a port that is down loses the datagrams that come to it, and neither those before nor those after.
 func TestPortDown(t *testing.T) {
 	for _, rate := range []int64{0, 1e6} {
 		port := NewPort(1, PortConfig{Rate: rate, Delay: time.Millisecond})

@@ -7,10 +7,9 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// A Queue holds datagrams between sender and receiver. Those that are delayed or held are late, and
-// ordered by the time at which they arrive. Those that have arrived are ready, in order. A Queue
-// copies what it takes, and uses the copies again. It has no lock: its owner guards the queue
-// together with the paths that lead to it.
+// A Queue holds datagrams between sender and receiver. Those that are delayed or held are late, and ordered by the
+// time at which they arrive. Those that have arrived are ready, in order. A Queue copies datagrams, and uses the
+// copies again. It has no lock: its owner guards the queue together with the paths that lead to it.
 type Queue struct {
 	limit   int           // on the number of ready datagrams; 0 is none
 	busy    time.Duration // when Faults.Rate has let everything through
@@ -34,18 +33,17 @@ type parcel struct {
 	due  time.Duration
 	seq  uint64
 	slot int   // in the heap of late parcels
-	path *Path // the path that holds it, or nil
+	path *Path // the path that holds the datagram, or nil
 	to   way
 }
 
-// A way is what is left of a datagram's route.
+// A way is the rest of a datagram's route.
 type way struct {
 	path  *Path   // that the datagram is of
-	ports []*Port // that it has still to pass
+	ports []*Port // still to pass
 }
 
-// NewQueue returns a queue that drops what arrives while limit datagrams are ready; 0 sets no
-// limit.
+// NewQueue returns a queue that drops arriving datagrams while limit datagrams are ready; 0 sets no limit.
 func NewQueue(limit int) *Queue { return &Queue{limit: limit} }
 
 // Len returns the number of datagrams in the queue, late and ready.
@@ -116,8 +114,8 @@ func (q *Queue) Pop(batch []link.Datagram) int {
 	return n
 }
 
-// Clear empties the queue, and makes paths forget what they hold of it. Payloads that Pop has
-// returned stay valid.
+// Clear empties the queue, and makes paths forget the datagrams that they hold of it. Payloads that Pop has returned
+// stay valid.
 func (q *Queue) Clear() {
 	for _, p := range q.late {
 		if p.path != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// TrafficClass checks that every datagram arrives with the traffic class that it was sent with,
-// including the ECN bits. It sends single datagrams and trains, of the same and of different
-// classes. It is not part of Run, because links over the net package's sockets cannot choose the
-// class. Open is as for Run.
+// TrafficClass checks that every datagram arrives with the traffic class that it was sent with, including the ECN
+// bits. It sends single datagrams and trains, of the same and of different classes. It is not part of Run, because
+// links over the net package's sockets cannot choose the class. Open is as for Run.
 func TrafficClass(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 	t.Helper()
 	a, b := open(t)
@@ -48,9 +47,9 @@ func TrafficClass(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 	}
 }
 
-// FlowLabel checks that every datagram arrives with the IPv6 flow label that it was sent with. It sends
-// single datagrams and trains, of the same and of different labels and classes. It is for links over IPv6
-// that can set labels and see them. Open is as for Run.
+// FlowLabel checks that every datagram arrives with the IPv6 flow label that it was sent with. It sends single
+// datagrams and trains, of the same and of different labels and classes. It is for links over IPv6 that can set
+// labels and see them. Open is as for Run.
 func FlowLabel(t *testing.T, open func(t *testing.T) (a, b link.Link)) {
 	t.Helper()
 	a, b := open(t)

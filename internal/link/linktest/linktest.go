@@ -1,5 +1,5 @@
-// Package linktest is the conformance suite of link.Link. It tests what every link must do, however
-// it carries datagrams.
+// Package linktest is the conformance suite of link.Link. It tests the contract of every link, however the link
+// carries datagrams.
 package linktest
 
 import (
@@ -397,7 +397,7 @@ func testCloseDuringWait(t *testing.T, a, b link.Link) {
 	done := make(chan error)
 	go func() {
 		for {
-			if err := b.Wait(-1); err != nil { // it may return nil first, because it may return early
+			if err := b.Wait(-1); err != nil { // Wait may return nil first, because it may return early
 				done <- err
 				return
 			}

@@ -67,7 +67,7 @@ func testJoin(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	join(t, b, groups[0])
 	for i := range 20 {
 		src := a.Source(uint32(i))
-		for _, dst := range []netip.AddrPort{at(groups[0]), b.Addr()} { // a member still receives what is sent to its own address
+		for _, dst := range []netip.AddrPort{at(groups[0]), b.Addr()} { // a member still receives datagrams to its own address
 			want := fmt.Sprintf("datagram %d to %v", i, dst)
 			send(t, a, link.Datagram{Src: src, Dst: dst, Payload: []byte(want), TrafficClass: uint8(i % 2 * 0x68)})
 			got := collect(t, b, 1)[0]
@@ -87,7 +87,7 @@ func testJoin(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	}
 }
 
-// only checks that b receives what a sends to it next, and nothing else.
+// only checks that b receives the datagram that a sends to it next, and nothing else.
 func only(t *testing.T, a, b link.Link, after string) {
 	t.Helper()
 	received := b.Stats().Received
@@ -132,7 +132,7 @@ func testOtherGroup(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 		t.Skip("needs two links")
 	}
 	join(t, b, groups[0])
-	join(t, a, groups[1]) // so that this host receives what is sent to the group
+	join(t, a, groups[1]) // so that this host receives datagrams to the group
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[1]), Payload: []byte("to the other group")})
 	only(t, a, b, "a datagram to another group")
 	if got := collect(t, a, 1)[0]; got.Dst != at(groups[1]) {
@@ -202,8 +202,8 @@ func testSeveralGroups(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	}
 }
 
-// receiving starts a goroutine that receives, and mostly sleeps in Wait. It returns a channel of
-// what the goroutine receives. The channel is closed when l is.
+// receiving starts a goroutine that receives, and mostly sleeps in Wait. It returns a channel of the received
+// datagrams. The channel is closed when l is.
 func receiving(l link.Link) <-chan string {
 	got := make(chan string)
 	go func() {

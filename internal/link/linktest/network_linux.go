@@ -22,9 +22,9 @@ func OwnNetwork(t *testing.T) {
 	}
 }
 
-// OwnLoopback puts the test into a network namespace of its own, in which the loopback interface is up. A
-// namespace has but one IPv6 loopback address, and who has its port alone is in the way of all other tests that
-// listen there. Where that needs privileges, the test stays where it is.
+// OwnLoopback puts the test into a network namespace of its own, in which the loopback interface is up. A namespace
+// has but one IPv6 loopback address, and a test that has its port alone is in the way of all others that listen
+// there. Where the namespace needs privileges, the test stays where it is.
 func OwnLoopback(t testing.TB) {
 	t.Helper()
 	if !unshare(t) {
@@ -50,8 +50,9 @@ func unshare(t testing.TB) bool {
 	return true
 }
 
-// SetAddress gives a network interface an address, with flags such as IFA_F_NODAD, or takes it away. Without IFA_F_NODAD an
-// address of IPv6 is tentative until the kernel has found the time to look for others who have it, even where nobody could.
+// SetAddress gives a network interface an address, with flags such as IFA_F_NODAD, or takes it away. Without
+// IFA_F_NODAD an address of IPv6 is tentative until the kernel has looked for other hosts with the same address, even
+// where there can be none.
 func SetAddress(ifname string, p netip.Prefix, flags uint8, on bool) error {
 	ifi, err := net.InterfaceByName(ifname)
 	if err != nil {
@@ -75,7 +76,8 @@ func SetAddress(ifname string, p netip.Prefix, flags uint8, on bool) error {
 	return Configure(unix.RTM_DELADDR, 0, b, ae)
 }
 
-// awaitLocal waits until the kernel answers at an address of its own. For IPv6 it does so a moment after it has the address.
+// awaitLocal waits until the kernel answers at an address of its own. For IPv6 the kernel does so a moment after it
+// has the address.
 func awaitLocal(addr netip.Addr) error {
 	to := netip.AddrPortFrom(addr, 9).String()
 	for limit := time.Now().Add(10 * time.Second); ; runtime.Gosched() {

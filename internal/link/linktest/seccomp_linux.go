@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refuse has the kernel answer system calls, by their numbers, with an error. With flag
-// SECCOMP_FILTER_FLAG_TSYNC that holds for all threads and the process's life. Without, it holds for
-// the caller's thread, so the caller must have locked itself to it, and it ends with the goroutine.
+// Refuse has the kernel answer system calls, by their numbers, with an error. With flag SECCOMP_FILTER_FLAG_TSYNC
+// that holds for all threads and the process's life. Without the flag, it holds for the caller's thread, so the
+// caller must have locked itself to the thread, and it ends with the goroutine.
 func Refuse(errno syscall.Errno, flags uintptr, numbers ...uint32) error {
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: 0, Size: 4}} // the number in struct seccomp_data
 	for i, n := range numbers {

@@ -10,8 +10,8 @@ import (
 // EnvSeed names the environment variable that fixes all seeds, those of package rdmatest too.
 const EnvSeed = "ADVERB_SEED"
 
-// Seed returns the seed of what a test chooses at random: the value of ADVERB_SEED or, if that is not set, a
-// new one each time. A test that fails prints it.
+// Seed returns the seed of a test's random choices: the value of ADVERB_SEED or, if that is not set, a new one each
+// time. A test that fails prints the seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := DrawSeed(t)

@@ -26,7 +26,7 @@ const (
 	nanoseconds = 9 // as a timestamp's resolution: a negative power of ten
 )
 
-// direction is the part of a packet's flags that says which way it went.
+// direction is the part of a packet's flags for inbound or outbound.
 type direction uint32
 
 const (
@@ -65,7 +65,7 @@ func (f *blocks) addInterface(name string) (int, error) {
 	return f.interfaces - 1, f.end()
 }
 
-// packet writes a packet. appendTo appends the packet to what it is given.
+// packet writes a packet. appendTo appends the packet to its argument.
 func (f *blocks) packet(iface int, at time.Time, d direction, appendTo func(b []byte) []byte) error {
 	f.begin(blockPacket)
 	f.u32(uint32(iface))

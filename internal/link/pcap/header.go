@@ -23,7 +23,7 @@ const (
 	tcpACK = 0x10
 )
 
-// ipHeader is what the IP header of a packet says. The header is IPv4's if both addresses are, and IPv6's otherwise.
+// ipHeader has the fields of a packet's IP header. The header is IPv4's if both addresses are, and IPv6's otherwise.
 type ipHeader struct {
 	src, dst     netip.Addr
 	trafficClass uint8
@@ -82,7 +82,7 @@ func appendUDP(b []byte, h *ipHeader, srcPort, dstPort uint16, payload []byte) [
 	return b
 }
 
-// tcpHeader is what varies in the TCP headers that this package makes up.
+// tcpHeader has the fields that vary in the TCP headers that this package makes up.
 type tcpHeader struct {
 	srcPort, dstPort uint16
 	seq, ack         uint32
@@ -105,7 +105,7 @@ func appendTCP(b []byte, h *ipHeader, t *tcpHeader, payload []byte) []byte {
 	return b
 }
 
-// sum adds the 16-bit words of b to s, as the Internet checksum does. Packets are too short for it to overflow.
+// sum adds the 16-bit words of b to s, as the Internet checksum does. Packets are too short for s to overflow.
 func sum(s uint32, b []byte) uint32 {
 	for ; len(b) >= 2; b = b[2:] {
 		s += uint32(b[0])<<8 | uint32(b[1])

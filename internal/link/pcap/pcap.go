@@ -1,10 +1,8 @@
-// Package pcap is middleware that writes the datagrams of a link to a pcapng file, for Wireshark
-// and tcpdump.
+// Package pcap is middleware that writes the datagrams of a link to a pcapng file, for Wireshark and tcpdump.
 //
-// A link handles UDP payloads only. The package makes up IP and UDP headers for the file, such that
-// the ICRC fits. For what is sent they show the identification and DF that links promise. If a link
-// cannot see the identification of what it receives, the file shows 0. The ICRC of a foreign sender
-// may look wrong then.
+// A link handles UDP payloads only. The package makes up IP and UDP headers for the file, such that the ICRC fits.
+// For sent datagrams they show the identification and DF that links promise. If a link cannot see the identification
+// of received datagrams, the file shows 0. The ICRC of a foreign sender may look wrong then.
 package pcap
 
 import (
@@ -19,14 +17,14 @@ import (
 )
 
 const (
-	maxPayload = 1<<16 - 1 - ipv4Size - udpSize // bytes: what an IPv4 packet has room for behind its header and UDP's
+	maxPayload = 1<<16 - 1 - ipv4Size - udpSize // bytes: the room of an IPv4 packet behind its header and UDP's
 	hopLimit   = 64                             // hop limit or TTL; the sender chooses it, and the ICRC does not cover it
 )
 
 // Options of New.
 type Options struct {
-	// OutgoingOnly leaves out what links receive. If one Writer records both ends of a
-	// conversation, each datagram is then in the file once.
+	// OutgoingOnly leaves out the datagrams that links receive. If one Writer records both ends of a conversation,
+	// each datagram is then in the file once.
 	OutgoingOnly bool
 }
 
@@ -53,8 +51,8 @@ func New(w io.Writer, o Options) (*Writer, error) {
 	return &Writer{outgoingOnly: o.OutgoingOnly, file: file, dirty: true}, nil
 }
 
-// Middleware returns middleware that writes the datagrams of a link. Each link is an interface of
-// the file, named after its address. Wait flushes what is written so far.
+// Middleware returns middleware that writes the datagrams of a link. Each link is an interface of the file, named
+// after its address. Wait flushes the file.
 func (w *Writer) Middleware() link.Middleware {
 	return func(inner link.Link) link.Link {
 		w.mu.Lock()
@@ -69,7 +67,7 @@ func (w *Writer) Middleware() link.Middleware {
 	}
 }
 
-// Flush writes what is buffered. It returns the first error of the Writer.
+// Flush writes the buffered bytes. It returns the first error of the Writer.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +128,7 @@ func (w *Writer) write(iface int, batch []link.Datagram, outgoing bool) {
 
 func (w *Writer) writeOne(iface int, now time.Time, d *link.Datagram, id uint16, payload []byte, outgoing bool) error {
 	if len(payload) > maxPayload {
-		return nil // no link can send it either
+		return nil // no link can send such a datagram either
 	}
 	ip := ipHeader{src: d.Src.Addr(), dst: d.Dst.Addr(), trafficClass: d.TrafficClass, id: id, flowLabel: d.FlowLabel}
 	way := inbound

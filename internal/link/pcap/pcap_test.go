@@ -85,7 +85,7 @@ func read(t *testing.T, file []byte) (packets []gopacket.Packet) {
 		if p.ErrorLayer() != nil {
 			t.Fatalf("packet %d: %v", len(packets), p.ErrorLayer().Error())
 		}
-		// Serializing again with checksums computed must reproduce it.
+		// Serializing again with checksums computed must reproduce the packet.
 		again := gopacket.NewSerializeBuffer()
 		transport := p.TransportLayer().(interface {
 			gopacket.TransportLayer
@@ -247,7 +247,7 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// What comes after the end of what is written acknowledges that end, which has a sequence number of its own.
+// A segment after the end of the written bytes acknowledges that end, which has a sequence number of its own.
 func TestStreamEnd(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

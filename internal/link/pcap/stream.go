@@ -10,8 +10,8 @@ import (
 // segmentSize is how many bytes of a stream a packet of the file has at most. Those on the wire are smaller.
 const segmentSize = 32 << 10
 
-// Stream returns the connection with its bytes recorded, as TCP segments that are made up: the handshake,
-// what is written and read, and the end. A connection without IP addresses is not recorded.
+// Stream returns the connection with its bytes recorded, as TCP segments that are made up: the handshake, the bytes
+// written and read, and the end. A connection without IP addresses is not recorded.
 func (w *Writer) Stream(c net.Conn) net.Conn {
 	local, ok1 := c.LocalAddr().(*net.TCPAddr)
 	remote, ok2 := c.RemoteAddr().(*net.TCPAddr)
@@ -63,7 +63,7 @@ func (s *recordedStream) Write(b []byte) (int, error) {
 // NetConn returns the connection inside, as that of package tls does, for its options.
 func (s *recordedStream) NetConn() net.Conn { return s.Conn }
 
-// CloseWrite passes the end of what is written on.
+// CloseWrite passes the end of the written bytes on.
 func (s *recordedStream) CloseWrite() error {
 	s.fin()
 	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {

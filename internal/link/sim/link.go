@@ -40,10 +40,10 @@ type Link struct {
 	sendErrors              atomic.Uint64
 	lastSendError           atomic.Pointer[error]
 	droppedBefore           uint64 // how many the queue had dropped when this link was opened
-	drops                   uint64 // how many it dropped while this link was open; set by Close; guarded by at.mu
+	drops                   uint64 // how many datagrams it dropped while this link was open; set by Close; guarded by at.mu
 
 	groups map[netip.Addr]bool // that the link has joined; written under net.mu and at.mu
-	left   bool                // the link has left a group, so the queue may hold datagrams of it; guarded by at.mu
+	left   bool                // the link has left a group, so the queue may hold datagrams of that group; guarded by at.mu
 }
 
 // A way is a path as a link uses it. to.mu, which Send holds in any case, guards the counts.
@@ -52,7 +52,7 @@ type way struct {
 	sent, sentBytes uint64
 }
 
-// sent is what a link has sent to multicast groups.
+// sent has the datagrams that a link has sent to multicast groups.
 type sent struct{ datagrams, bytes atomic.Uint64 }
 
 var _ link.Link = (*Link)(nil)
@@ -258,8 +258,8 @@ func (l *Link) Recv(batch []link.Datagram) (int, error) {
 	return n, nil
 }
 
-// popKept is Pop, which has returned n, without what has arrived for groups that the link has left. The caller
-// holds at.mu.
+// popKept is Pop, which has returned n, without the datagrams for groups that the link has left. The caller holds
+// at.mu.
 func (l *Link) popKept(batch []link.Datagram, n int) int {
 	for n > 0 {
 		if kept := l.keep(batch[:n]); kept > 0 {

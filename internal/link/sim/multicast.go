@@ -37,8 +37,8 @@ func (l *Link) Leave(group netip.Addr) error {
 	}, group)
 }
 
-// change calls f, which changes the membership of a link in a group, and updates the group's list
-// of members. It does neither if the link is closed.
+// change calls f, which changes the membership of a link in a group, and updates the group's list of members. It does
+// neither if the link is closed.
 func (n *Network) change(l *Link, f func() error, group netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,8 +96,8 @@ func (l *Link) multicast(faults *Faults, d *link.Datagram, segments int) {
 	}
 }
 
-// keep removes from batch what has arrived for groups that the link has left. It returns how many
-// datagrams remain. The caller holds at.mu.
+// keep removes from batch the datagrams for groups that the link has left. It returns how many datagrams remain. The
+// caller holds at.mu.
 func (l *Link) keep(batch []link.Datagram) int {
 	n := 0
 	for i := range batch {

@@ -83,8 +83,8 @@ func (d *Netdev) Replace() {
 	d.index, d.gone = index, false
 }
 
-// SetUp sets the interface up or down. While it is down, all that its links send is lost, and all
-// that is sent to them.
+// SetUp sets the interface up or down. While it is down, all datagrams that its links send, or that are sent to them,
+// are lost.
 func (d *Netdev) SetUp(up bool) {
 	d.change(func() { d.up = up })
 }

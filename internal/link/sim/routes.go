@@ -7,7 +7,7 @@ import (
 )
 
 // Port is the way out of a card or a switch, with a rate, a buffer, marks and a cable. PortConfig describes one, and
-// PortStats counts what it did.
+// PortStats counts its datagrams.
 type (
 	Port       = fault.Port
 	PortConfig = fault.PortConfig
@@ -32,9 +32,9 @@ func (n *Network) Port(c PortConfig) *Port {
 	return fault.NewPort(n.seed+uint64(n.ports), c)
 }
 
-// SetRoute leads what src sends to dst through ports, one after the other. Several routes may share a port. The faults
-// of the network, or of the path, happen before the first port, and those of Port.SetFaults behind each. Without ports
-// the route is taken back.
+// SetRoute leads datagrams from src to dst through ports, one after the other. Several routes may share a port. The
+// faults of the network, or of the path, happen before the first port, and those of Port.SetFaults behind each.
+// Without ports the route is taken back.
 func (n *Network) SetRoute(src, dst netip.Addr, ports ...*Port) {
 	if len(ports) == 0 {
 		n.SetRoutes(src, dst, ByPort)

@@ -11,7 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/sim"
 )
 
-// TestAllocsRoutes: what goes through ports allocates nothing, with faults or without.
+// TestAllocsRoutes: datagrams through ports allocate nothing, with faults or without.
 func TestAllocsRoutes(t *testing.T) {
 	for _, f := range []sim.Faults{{}, {Jitter: time.Microsecond}} {
 		linktest.Allocs(t, func(t *testing.T) (a, b link.Link) {
@@ -25,8 +25,8 @@ func TestAllocsRoutes(t *testing.T) {
 	}
 }
 
-// TestFaultsOnRoutes: the faults of the network, those of a path and what is planned hold on a route too, and all of
-// them come before its first port.
+// TestFaultsOnRoutes: the faults of the network, those of a path and the plans hold on a route too, and all of them
+// come before its first port.
 func TestFaultsOnRoutes(t *testing.T) {
 	const seed, n = 5, 1000
 	for _, tt := range []struct {

@@ -1,11 +1,10 @@
-// Package sim is a simulated network in memory. It delivers datagrams in order and at once. On
-// demand it loses, repeats, reorders, corrupts, delays and marks them, in a way that a seed
-// determines: what becomes of the n-th datagram from one address to another depends on the seed,
-// the two addresses and n only, however the goroutines interleave. A datagram to a multicast group
-// goes to the address of each member.
+// Package sim is a simulated network in memory. It delivers datagrams in order and at once. On demand it loses,
+// repeats, reorders, corrupts, delays and marks them, in a way that a seed determines: the fate of the n-th datagram
+// from one address to another depends on the seed, the two addresses and n only, however the goroutines interleave. A
+// datagram to a multicast group goes to the address of each member.
 //
-// The package waits with channels and timers only, so it runs inside testing/synctest. With
-// Config.Now it runs by a clock of the caller's, and a single goroutine is enough.
+// The package waits with channels and timers only, so it runs inside testing/synctest. With Config.Now it runs by a
+// clock of the caller's, and a single goroutine is enough.
 package sim
 
 import (
@@ -41,14 +40,14 @@ type Config struct {
 	QueueLen  int  // datagrams that may wait at a receiver; 0 is DefaultQueueLen
 	MaxTrain  int  // datagrams in a train; 0 is DefaultMaxTrain
 	IDVisible bool // receivers see the IPv4 identification, as with a raw socket
-	NoLabels  bool // receivers see no IPv6 flow label, as on systems that cannot show it
+	NoLabels  bool // receivers see no IPv6 flow label, as on systems that cannot show one
 
 	// Now is the network's clock, which must not go back; nil is the time since New. Even with
 	// another clock, Wait sleeps by the real one.
 	Now func() time.Duration
 }
 
-// Stats counts what a network did to datagrams.
+// Stats counts the fates of a network's datagrams.
 type Stats struct {
 	Lost, Duplicated, Reordered, Corrupted uint64 // by Config's probabilities
 	Marked                                 uint64 // as having met congestion
@@ -81,7 +80,7 @@ type Network struct {
 // A pair is a source and a destination.
 type pair struct{ src, dst netip.Addr }
 
-// A path is what the network keeps for a pair. to.mu guards the Path and the counts.
+// A path is the network's state for a pair. to.mu guards the Path and the counts.
 type path struct {
 	*fault.Path
 	dst netip.Addr
@@ -134,8 +133,7 @@ func (n *Network) SetFaults(f Faults) {
 	n.faults.Store(&f)
 }
 
-// SetPathFaults gives what src sends to dst faults of its own, in place of the network's. nil takes that
-// back.
+// SetPathFaults gives datagrams from src to dst faults of their own, in place of the network's. nil takes that back.
 func (n *Network) SetPathFaults(src, dst netip.Addr, f *Faults) {
 	if f != nil {
 		own := *f
@@ -144,7 +142,7 @@ func (n *Network) SetPathFaults(src, dst netip.Addr, f *Faults) {
 	n.path(src, dst).own.Store(f)
 }
 
-// Plan plans what becomes of the nth datagram, counted from 1 and from now on, that src sends to dst.
+// Plan plans the fate of the nth datagram, counted from 1 and from now on, from src to dst.
 func (n *Network) Plan(src, dst netip.Addr, nth uint64, what fault.Plan) {
 	p := n.path(src, dst)
 	p.to.mu.Lock()
@@ -152,8 +150,7 @@ func (n *Network) Plan(src, dst netip.Addr, nth uint64, what fault.Plan) {
 	p.Plan(nth, what)
 }
 
-// Partition separates a and b: all that they send to each other is lost, until Heal. What is under
-// way still arrives.
+// Partition separates a and b: all datagrams between them are lost, until Heal. Datagrams under way still arrive.
 func (n *Network) Partition(a, b netip.Addr) { n.cut(a, b, true) }
 
 // Heal ends a Partition.
@@ -167,8 +164,8 @@ func (n *Network) cut(a, b netip.Addr, cut bool) {
 // Now returns the time by the network's clock.
 func (n *Network) Now() time.Duration { return n.now() }
 
-// NextDelivery returns when the next datagram arrives, by the network's clock. If one has arrived
-// already, that is not later than now. It reports false if nothing is under way.
+// NextDelivery returns when the next datagram arrives, by the network's clock. If one has arrived already, that is
+// not later than now. It reports false if nothing is under way.
 func (n *Network) NextDelivery() (time.Duration, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -193,7 +190,7 @@ func (n *Network) NextDeliveryTo(addr netip.Addr) (time.Duration, bool) {
 	return s.queue.Next()
 }
 
-// Stats returns what the network has done so far.
+// Stats returns the network's counters.
 func (n *Network) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()

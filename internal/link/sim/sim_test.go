@@ -64,7 +64,7 @@ func TestAllocs(t *testing.T) {
 	linktest.Allocs(t, openPair(sim.Config{Delay: time.Microsecond}, "10.0.0.1", "10.0.0.2"))
 }
 
-// numbers receives all that has arrived. It returns the numbers that sendNumbers has put into the
+// numbers receives all datagrams that have arrived. It returns the numbers that sendNumbers has put into the
 // payloads.
 func numbers(t testing.TB, l link.Link) (got []int) {
 	t.Helper()
@@ -223,7 +223,7 @@ func TestDelayKeepsOrder(t *testing.T) {
 	var got []int
 	for i := range n {
 		if i == n/2 {
-			net.SetFaults(sim.Faults{}) // what is sent later must not overtake either
+			net.SetFaults(sim.Faults{}) // later datagrams must not overtake either
 		}
 		sendNumbers(t, a, b, i, 1)
 		c.now += 10 * time.Microsecond
@@ -452,7 +452,7 @@ func TestSynctest(t *testing.T) {
 			t.Fatalf("Wait returned %v, want it to wait: nothing has happened", err)
 		default:
 		}
-		sendNumbers(t, a, b, 1, 1) // wakes the waiter, which must then sleep until it arrives
+		sendNumbers(t, a, b, 1, 1) // wakes the waiter, which must then sleep until the datagram arrives
 		if err := <-done; err != nil || time.Since(start) != 6*time.Second {
 			t.Errorf("Wait = %v after %v, want 6s", err, time.Since(start))
 		}

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold is a socket that is bound to a port, and neither listens nor connects. Linux lets sockets of one user that all have
-// SO_REUSEPORT be bound to one port, and none that has it not. SO_REUSEADDR is set for the time of bind alone: it lets
-// connections be whose ends are still remembered, and would let a listener in for good.
-type hold struct{ fd int } // -1 once it is a listener's
+// hold is a socket that is bound to a port, and neither listens nor connects. Linux lets sockets of one user be bound
+// to one port if all of them have SO_REUSEPORT. SO_REUSEADDR is set for the time of bind alone: it lets bind pass
+// connections whose ends are still remembered, and would let a listener in for good.
+type hold struct{ fd int } // -1 once a listener owns the socket
 
 // shareSocket makes a socket one that shares its port.
 func shareSocket(_, _ string, c syscall.RawConn) (err error) {
@@ -73,12 +73,12 @@ func sockaddr(addr netip.AddrPort) (family int, to unix.Sockaddr, err error) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(addr.Port()), Addr: ip.As16(), ZoneId: scope}, nil
 }
 
-// listen makes the socket a listener that is alone at the port. After an error it is as it was.
+// listen makes the socket a listener that is alone at the port. After an error the socket is unchanged.
 func (h *hold) listen() (net.Listener, error) {
 	err := reusePort(h.fd, 0)
 	if err == nil {
-		// The kernel looks for others once more. Those who had SO_REUSEADDR, as connections of an earlier listener do, are
-		// none of them. The kernel bounds the backlog, as for any listener.
+		// The kernel looks for other sockets once more. Sockets that had SO_REUSEADDR, as connections of an earlier
+		// listener do, do not count. The kernel bounds the backlog, as for any listener.
 		if err = reuseAddr(h.fd, 1); err == nil {
 			err = os.NewSyscallError("listen", unix.Listen(h.fd, 1<<16-1))
 		}

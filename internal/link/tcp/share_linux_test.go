@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestShare: a port is shared by those alone who share it, and one of them has it alone once the others are gone.
+// TestShare: only Shares share a port, and one of them owns it once the others are gone.
 func TestShare(t *testing.T) {
 	first, at := claim(t, loopAddr(20))
 	take := func(what string, shared bool, want error) *Port {

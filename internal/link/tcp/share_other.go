@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// hold is none: what other systems let share a port is not made use of here.
+// hold is never made: the means of other systems to share a port are not used.
 type hold struct{}
 
 func holdShared(netip.AddrPort) (*hold, error) { return nil, errors.ErrUnsupported }

@@ -17,18 +17,18 @@ import (
 
 // Port is a TCP port on one address. It has one owner among all programs of the host.
 //
-// It listens from the start, since Go has no other way to hold a port on all systems. So a peer that comes
+// The port listens from the start, since Go has no other way to hold a port on all systems. So a peer that comes
 // before Listen is called waits, where a kernel would turn it away. A port that is shared listens once it is owned.
 type Port struct {
 	addr   netip.AddrPort
 	shared bool
 
 	mu   sync.Mutex
-	l    net.Listener // nil once it is closed, or has become a connection, and while it is shared
-	hold *hold        // of a port that is shared; nil once it is closed, or owned
+	l    net.Listener // nil once the port is closed, or has become a connection, and while it is shared
+	hold *hold        // of a shared port; nil once the port is closed, or owned
 }
 
-// Claim takes a port. It fails with EADDRINUSE while somebody else has it.
+// Claim takes a port. It fails with EADDRINUSE while another program has the port.
 func Claim(addr netip.AddrPort) (*Port, error) {
 	var c net.ListenConfig
 	c.SetMultipathTCP(false)
@@ -39,8 +39,8 @@ func Claim(addr netip.AddrPort) (*Port, error) {
 	return &Port{addr: addr, l: l}, nil
 }
 
-// Share takes a port together with others of this user who share it too. While somebody has it alone it fails with
-// EADDRINUSE, and while it is shared nobody gets it alone. On systems other than Linux it is Claim.
+// Share takes a port together with others of this user who share it too. While a program owns the port Share fails
+// with EADDRINUSE, and while the port is shared nobody can own it. On systems other than Linux it is Claim.
 func Share(addr netip.AddrPort) (*Port, error) {
 	h, err := holdShared(addr)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -52,8 +52,8 @@ func Share(addr netip.AddrPort) (*Port, error) {
 	return &Port{addr: addr, shared: true, hold: h}, nil
 }
 
-// Own makes a port that is shared one that listens and is nobody else's, as Claim does. It fails with EADDRINUSE while
-// others share it, and then this one still shares it. A port that is owned stays as it is.
+// Own makes a shared port one that listens and is nobody else's, as Claim does. It fails with EADDRINUSE while others
+// share the port, and then this program still shares it. A port that is owned stays as it is.
 func (p *Port) Own() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *Port) Close() {
 	}
 }
 
-// Dial connects from an address. The port is tried, and another is taken if somebody has it.
+// Dial connects from an address. The port is tried, and another is taken if the port is in use.
 func Dial(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
 	c, err := dial(ctx, local, remote, nil)
 	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) {
@@ -140,7 +140,7 @@ func fileLimit() string {
 	return "a limited number of them"
 }
 
-// explain says what limits the number of connections, if that is why there is none.
+// explain adds the limit on the number of connections, if that is why there is none.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

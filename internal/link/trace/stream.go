@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Stream returns the connection with lines for its bytes: what describes one direction is given the bytes
-// in order, and returns a line for each message. Each line goes to w in one Write, with the name of the device and the
-// time since zero.
+// Stream returns the connection with lines for its bytes: the function of each direction is given that direction's
+// bytes in order, and returns a line for each message. Each line goes to w in one Write, with the name of the device
+// and the time since zero.
 func Stream(c net.Conn, w io.Writer, device string, zero time.Time, sent, received func([]byte) []string) net.Conn {
 	return &stream{Conn: c, w: w, device: device, zero: zero, sent: sent, received: received}
 }
@@ -42,7 +42,7 @@ func (s *stream) Write(b []byte) (int, error) {
 // NetConn returns the connection inside, as that of package tls does, for its options.
 func (s *stream) NetConn() net.Conn { return s.Conn }
 
-// CloseWrite passes the end of what is written on.
+// CloseWrite passes the end of the written bytes on.
 func (s *stream) CloseWrite() error {
 	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()

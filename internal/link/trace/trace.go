@@ -27,9 +27,8 @@ type Event struct {
 }
 
 // New returns middleware that calls f for each datagram that is sent or received. Times count from zero: devices that
-// share it can be compared. Several
-// goroutines may call f at the same time. The call for a sent datagram comes before the sending, so
-// it precedes that for any answer. The link may still lose the datagram.
+// share it can be compared. Several goroutines may call f at the same time. The call for a sent datagram comes before
+// the sending, so it precedes the call for any answer. The link may still lose the datagram.
 func New(zero time.Time, f func(Event)) link.Middleware {
 	return func(inner link.Link) link.Link { return &traced{inner, f, zero} }
 }
@@ -111,8 +110,8 @@ func (e *Event) append(b []byte, device string, p *wire.Packet) []byte {
 	return p.AppendSummary(b)
 }
 
-// ToWriter returns a function for New that writes a line for each event of a device, which names the device. Lines are
-// written one at a time. Errors of w are ignored, because a trace must not stop what it watches.
+// ToWriter returns a function for New that writes a line for each event of a device, which names the device. Lines
+// are written one at a time. Errors of w are ignored, because a trace must not stop the traced device.
 func ToWriter(w io.Writer, device string) func(Event) {
 	var (
 		mu   sync.Mutex

@@ -13,8 +13,8 @@ import (
 // do their work: recvmsg and sendmsg, with a call for each datagram.
 type denied struct{ recvmmsg, sendmmsg bool }
 
-// deniedCalls tries the system calls, with a descriptor that is none. It returns an error that names
-// the call if there is no other to do its work.
+// deniedCalls tries the system calls, with an invalid descriptor. It returns an error that names the call if no other
+// call can do its work.
 func deniedCalls() (d denied, err error) {
 	d.recvmmsg = deniedCall(unix.SYS_RECVMMSG) != nil
 	d.sendmmsg = deniedCall(unix.SYS_SENDMMSG) != nil
@@ -31,8 +31,8 @@ func deniedCalls() (d denied, err error) {
 	return d, nil
 }
 
-// deniedCall returns the error with which a sandbox answers a system call that takes a descriptor, or
-// nil. What is allowed fails with EBADF.
+// deniedCall returns the error with which a sandbox answers a system call that takes a descriptor, or nil. An allowed
+// call fails with EBADF.
 func deniedCall(number uintptr) error {
 	const noFile = ^uintptr(0)
 	switch _, _, errno := unix.RawSyscall6(number, noFile, 0, 0, 0, 0, 0); errno {

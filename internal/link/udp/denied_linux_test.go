@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// noSeccomp is what the test binary prints where it cannot deny itself anything.
+// noSeccomp is the output of a test binary that cannot deny itself anything.
 const noSeccomp = "no seccomp:"
 
 var callNumbers = map[string]uint32{

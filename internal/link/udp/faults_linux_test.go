@@ -83,7 +83,7 @@ func TestNoDescriptors(t *testing.T) {
 	join := func(group string) func() error {
 		return func() error { return l.Join(netip.MustParseAddr(group)) }
 	}
-	if err := open(); err != nil { // so that the runtime has what it opens once
+	if err := open(); err != nil { // so that the runtime has opened its descriptors once
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
@@ -127,7 +127,7 @@ func TestMulticastFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open() // so that the runtime has what it opens once
+	open() // so that the runtime has opened its descriptors once
 	before := descriptors(t)
 	open()
 	if after := descriptors(t); !maps.Equal(after, before) {
@@ -156,7 +156,7 @@ func TestRefusedLeavesNothing(t *testing.T) {
 		_, err := d.Open(l.Addr().Addr())
 		return err
 	}
-	_ = open() // so that the runtime has what it opens once
+	_ = open() // so that the runtime has opened its descriptors once
 	before := descriptors(t)
 	for name, call := range map[string]func() error{"Open": open, "Join": func() error { return l.Join(group) }} {
 		if err := call(); !errors.Is(err, unix.EADDRINUSE) {
@@ -220,7 +220,7 @@ func untilDescriptorsSuffice(t *testing.T, name string, call func() error) {
 	t.Fatalf("%s fails with a thousand descriptors", name)
 }
 
-// descriptors returns what the open descriptors are.
+// descriptors returns the targets of the open descriptors.
 func descriptors(t *testing.T) map[int]string {
 	t.Helper()
 	open := map[int]string{}

@@ -35,8 +35,8 @@ func openLoopback6(t *testing.T) *Link {
 	return l.(*Link)
 }
 
-// takesLabels skips the test unless what l sends has the labels that it is given. Before Linux 5.17 a lease in any
-// network namespace is in the way, and later one in a namespace that has ever had one.
+// takesLabels skips the test unless l's datagrams leave with the labels that they are given. Before Linux 5.17 a
+// lease in any network namespace is in the way, and later one in a namespace that has ever had one.
 func takesLabels(t *testing.T, l *Link) {
 	t.Helper()
 	const label = 0x54321
@@ -61,8 +61,8 @@ func TestFlowLabel(t *testing.T) {
 	})
 }
 
-// TestFlowLabelNotAtFault: what is refused with EINVAL for another reason is lost, as without labels, and those stay
-// in use.
+// TestFlowLabelNotAtFault: a datagram that is refused with EINVAL for another reason is lost, as without labels, and
+// labels stay in use.
 func TestFlowLabelNotAtFault(t *testing.T) {
 	l := openLoopback6(t)
 	takesLabels(t, l)
@@ -86,8 +86,8 @@ func TestFlowLabelNotAtFault(t *testing.T) {
 	}
 }
 
-// TestFlowLabelRefused: while somebody in the network namespace has a label for himself, the kernel refuses all
-// others. What is sent leaves with labels of the system's then, and nothing is lost. Labels are tried again later.
+// TestFlowLabelRefused: while somebody in the network namespace has leased a label, the kernel refuses all others.
+// Datagrams leave with labels of the system's then, and none is lost. Labels are tried again later.
 func TestFlowLabelRefused(t *testing.T) {
 	linktest.OwnNetwork(t)
 	if err := linktest.LoopbackUp(); err != nil {
@@ -132,7 +132,7 @@ func TestFlowLabelRefused(t *testing.T) {
 		}
 	}
 
-	// Trains may be refused too. Then the first datagram of one must show that it was the train.
+	// Trains may be refused too. Then the first datagram of one must show that the train was at fault.
 	l.labels.resume()
 	for i := range l.tx {
 		if err := unix.SetsockoptInt(l.tx[i].fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_TX, 1); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// Link is a link.Link over UDP sockets. They are not connected, because a connected socket would
-// count the IPv4 identification up instead of leaving it 0.
+// Link is a link.Link over UDP sockets. They are not connected, because a connected socket would count the IPv4
+// identification up instead of leaving it 0.
 type Link struct {
 	counters
 	sources
@@ -159,12 +159,12 @@ func openReceiveSocket(at netip.AddrPort, scope uint32, shared bool) (int, error
 	return fd, nil
 }
 
-// configureReceiveSocket sets what the system grants.
+// configureReceiveSocket sets the options, as far as the system grants them.
 func configureReceiveSocket(fd int, addr netip.Addr) {
 	receiveClass(fd, addr)
 	tryOptions(fd, receiveOptions(addr))
-	// What overflows the buffer is lost. The windows of a few QPs fill the 208 KiB that a system
-	// grants by default. With CAP_NET_ADMIN there is more.
+	// Datagrams that overflow the buffer are lost. The windows of a few QPs fill the 208 KiB that a system grants by
+	// default. With CAP_NET_ADMIN there is more.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)
 }
 

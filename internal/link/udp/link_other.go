@@ -53,7 +53,7 @@ func openLink(addr netip.Addr, index int) (link.Link, error) {
 		done:   make(chan struct{}),
 		signal: make(chan struct{}, 1),
 	}
-	if addr.Is6() { // it may be global, and a peer's link-local
+	if addr.Is6() { // addr may be global, and a peer's link-local
 		ifi, err := net.InterfaceByIndex(index)
 		if err != nil {
 			return nil, openError(addr, false, err)

@@ -105,16 +105,15 @@ func rawSocket(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(raw) })
-	// It receives all UDP of the host, for example the floods of other packages' tests.
-	_ = unix.SetsockoptInt(raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) // as far as it is permitted
+	// The socket receives all UDP of the host, for example the floods of other packages' tests.
+	_ = unix.SetsockoptInt(raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) // as far as permitted
 	if err := unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}); err != nil {
 		t.Fatal(err)
 	}
 	return raw
 }
 
-// readRaw reads the next IPv4 packet from src to dst. It skips others, which the socket took before
-// it was bound.
+// readRaw reads the next IPv4 packet from src to dst. It skips others, which the socket took before it was bound.
 func readRaw(t *testing.T, raw int, p []byte, src, dst netip.Addr) {
 	t.Helper()
 	for {
@@ -232,8 +231,8 @@ func TestLinkLocal(t *testing.T) {
 	}
 }
 
-// A path MTU that somebody has told the kernel is no reason to lose datagrams: those who forge ICMP could shrink it.
-// What the interface can carry leaves, whole and unfragmented.
+// A path MTU that somebody has told the kernel is no reason to lose datagrams: an attacker who forges ICMP could
+// shrink it. Datagrams that the interface can carry leave, whole and unfragmented.
 func TestPathMTUIgnored(t *testing.T) {
 	run := inNamespace(t, "link set lo up", "addr add 10.78.0.1/32 dev lo", "route add local 10.78.0.2 dev lo table local mtu 700",
 		"-6 addr add fd78::1/128 dev lo nodad", "-6 route add local fd78::2 dev lo table local mtu 1300")
@@ -250,9 +249,9 @@ func TestPathMTUIgnored(t *testing.T) {
 	}
 }
 
-// Datagrams that arrive while nobody is in Wait must not wake Go's network poller: a program that
-// polls busily would pay for each of them. The kernel lists what is in the link's epoll set, and
-// for which events. It must be for none.
+// Datagrams that arrive while nobody is in Wait must not wake Go's network poller: a program that polls busily would
+// pay for each of them. The kernel lists the descriptors in the link's epoll set, and their events. They must be for
+// no event.
 func TestNoPollerWakeups(t *testing.T) {
 	t.Run("Alone", func(t *testing.T) { testNoPollerWakeups(t, false) })
 	t.Run("Member", func(t *testing.T) { testNoPollerWakeups(t, true) })

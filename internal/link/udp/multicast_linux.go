@@ -15,9 +15,9 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// multicastHops is the TTL or hop limit of what is sent to a group. Linux's rxe uses the same, and
-// so do unicast datagrams. The system's default for multicast is 1, which would end at the first
-// router. The group's address and the routers decide how far the group reaches.
+// multicastHops is the TTL or hop limit of datagrams to a group. Linux's rxe uses the same, and so do unicast
+// datagrams. The system's default for multicast is 1, which would end at the first router. The group's address and
+// the routers decide how far the group reaches.
 const multicastHops = 64
 
 var _ link.Multicaster = (*Link)(nil)
@@ -167,8 +167,7 @@ func (g *groups) ready() *socket {
 	return g.byFD[g.events[0].Fd] // nil while Leave is under way
 }
 
-// openGroupSocket returns a socket that receives what comes for a group through the interface of an
-// index.
+// openGroupSocket returns a socket that receives datagrams to a group through the interface of an index.
 func openGroupSocket(at netip.AddrPort, index int) (int, error) {
 	group := at.Addr()
 	fd, err := openSocket(group)
@@ -176,14 +175,14 @@ func openGroupSocket(at netip.AddrPort, index int) (int, error) {
 		return -1, err
 	}
 	configureReceiveSocket(fd, group)
-	// It is REUSEADDR, because REUSEPORT would keep other users out. Where it is refused the group is this link's alone.
+	// The socket is REUSEADDR, because REUSEPORT would keep other users out. Where REUSEADDR is refused the group is
+	// this link's alone.
 	if err = setOptions(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR", ""}); err != nil && refused(err) {
 		err = nil
 	}
 	if err == nil {
-		// If somebody joins the group on another interface, the socket must not get what comes
-		// through that one. An IPv4 membership can tell interfaces apart, an IPv6 membership
-		// cannot.
+		// If somebody joins the group on another interface, the socket must not get datagrams through that one. An
+		// IPv4 membership can tell interfaces apart, an IPv6 membership cannot.
 		only := option{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, index, "SO_BINDTOIFINDEX", ""}
 		if group.Is4() {
 			only = option{unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, "IP_MULTICAST_ALL", ""}
@@ -212,8 +211,8 @@ func openGroupSocket(at netip.AddrPort, index int) (int, error) {
 	return fd, nil
 }
 
-// configureMulticastSending makes what a socket sends to groups leave through the interface of an
-// index. Members on this host receive it too.
+// configureMulticastSending makes a socket's datagrams to groups leave through the interface of an index. Members on
+// this host receive them too.
 func configureMulticastSending(fd int, addr netip.Addr, index int) error {
 	if !addr.Is4() {
 		return errors.Join(
@@ -230,9 +229,8 @@ func configureMulticastSending(fd int, addr netip.Addr, index int) error {
 		setOptions(fd, option{unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1, "IP_MULTICAST_LOOP", ""}))
 }
 
-// checkRoute returns why the system would not send to a group through the link's interface, or nil.
-// If it would not send, it would not receive either. Connecting a UDP socket only looks for the
-// route.
+// checkRoute returns why the system would not send to a group through the link's interface, or nil. If the system
+// would not send, it would not receive either. Connecting a UDP socket only looks for the route.
 func (l *Link) checkRoute(group netip.Addr) error {
 	addr := l.addr.Addr()
 	fd, err := openSocket(addr)
@@ -253,7 +251,7 @@ func (l *Link) checkRoute(group netip.Addr) error {
 	return nil
 }
 
-// multicastCause adds to an error of sending to dst what to do about it.
+// multicastCause adds a remedy to an error of sending to dst.
 func multicastCause(dst netip.Addr, err error) error {
 	if err != unix.ENETUNREACH || !dst.IsMulticast() || dst.Is4() {
 		return err

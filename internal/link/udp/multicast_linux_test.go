@@ -137,8 +137,8 @@ func TestMulticastConformance(t *testing.T) {
 	linktest.MulticastAllocs(t, groups6[0], open6)
 }
 
-// twoNetworks makes two hosts with two networks between them: v0 and w0 of one, v1 and w1 of the other. It runs ip there
-// with the commands of each.
+// twoNetworks makes two hosts with two networks between them: v0 and w0 of one, v1 and w1 of the other. It runs ip
+// there with the commands of each.
 func twoNetworks(t *testing.T, hereIP, thereIP []string) (here, there func(func())) {
 	t.Helper()
 	there = inNamespace(t, "link set lo up")
@@ -157,8 +157,8 @@ func twoNetworks(t *testing.T, hereIP, thereIP []string) (here, there func(func(
 	return here, there
 }
 
-// Two hosts have two networks between them. Only members on an interface receive what arrives
-// through it.
+// Two hosts have two networks between them. Only members on an interface receive datagrams that arrive through that
+// interface.
 func TestMulticastInterfaces(t *testing.T) {
 	here, there := twoNetworks(t,
 		[]string{"addr add 10.77.0.1/24 dev v0", "-6 addr add fd77:0::1/64 dev v0 nodad", "addr add 10.77.1.1/24 dev w0", "-6 addr add fd77:1::1/64 dev w0 nodad"},
@@ -220,8 +220,8 @@ func receive(t *testing.T, l link.Link, in []link.Datagram) int {
 	return 0
 }
 
-// await returns once the output of a command of the program ip contains each of the texts. It waits
-// because the kernel adds some routes in the background.
+// await returns once the output of a command of the program ip contains each of the texts. It waits because the
+// kernel adds some routes in the background.
 func await(t *testing.T, run func(func()), command string, texts ...string) {
 	t.Helper()
 	for deadline := time.Now().Add(linktest.Patience); ; {
@@ -245,7 +245,7 @@ func TestMulticastAllocs(t *testing.T) {
 	linktest.MulticastAllocs(t, testGroup(1), func(t *testing.T) (a, b link.Link) { return openPair(t) })
 }
 
-// Without a route, IPv6 multicast goes nowhere. Join says so, and says what to do.
+// Without a route, IPv6 multicast goes nowhere. Join says so, and names the remedy.
 func TestMulticastNoRoute(t *testing.T) {
 	run := inNamespace(t, "link set lo up")
 	l := openIn(t, run, "lo", netip.IPv6Loopback())
@@ -383,7 +383,7 @@ func TestMulticastProcesses(t *testing.T) {
 		}()
 		defer func() {
 			cmd.Process.Kill()
-			for range said { // until it has ended
+			for range said { // until the process has ended
 			}
 			cmd.Wait()
 		}()

@@ -19,10 +19,9 @@ const discardPort = 9
 
 var _ link.NeighborResolver = (*Netdev)(nil)
 
-// ResolveNeighbor implements link.NeighborResolver. Programs without privileges cannot ask the kernel to
-// resolve an address. So it sends an empty datagram to the discard port, and the kernel reports
-// (SO_TIMESTAMPING) when that leaves the queue of what waits for the address. Where the kernel cannot
-// report it does not wait.
+// ResolveNeighbor implements link.NeighborResolver. Programs without privileges cannot ask the kernel to resolve an
+// address. So ResolveNeighbor sends an empty datagram to the discard port, and the kernel reports (SO_TIMESTAMPING)
+// when that datagram leaves the queue for the address. Where the kernel cannot report ResolveNeighbor does not wait.
 func (d *Netdev) ResolveNeighbor(src, dst netip.Addr) {
 	fd, err := openSocket(src)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // another look after one that failed.
 const pollInterval = 2 * time.Second
 
-// Netdev is a network interface of this host, or one address of it.
+// Netdev is a network interface of this host, or one address of an interface.
 type Netdev struct {
 	name string
 	only netip.Addr // the only address to use, or the zero Addr for all
@@ -55,8 +55,8 @@ func OpenNetdev(name string) (*Netdev, error) {
 	return newNetdev(name, netip.Addr{}), nil
 }
 
-// NetdevForAddr returns an interface restricted to one of its addresses. On a loopback interface it
-// may be any IPv4 address of the interface's networks, so any of 127.0.0.0/8.
+// NetdevForAddr returns an interface restricted to one of its addresses. On a loopback interface the address may be
+// any IPv4 address of the interface's networks, so any of 127.0.0.0/8.
 func NetdevForAddr(name string, addr netip.Addr) (*Netdev, error) {
 	d := newNetdev(name, addr.WithZone("").Unmap())
 	s, err := d.State()
@@ -99,8 +99,8 @@ func noAddress(name string, addr netip.Addr) error {
 // interfaces is a variable for tests of systems that do not list them.
 var interfaces = net.Interfaces
 
-// interfaceByName asks the system once: an interface does not exist if it is not in the list that is there, and not
-// because one of two questions went unanswered.
+// interfaceByName asks the system once. So an interface does not exist only if the list lacks it, and never because
+// one of two questions went unanswered.
 func interfaceByName(name string) (*net.Interface, error) {
 	all, err := interfaces()
 	if err != nil {
@@ -153,7 +153,7 @@ func holds(ifi *net.Interface, prefixes []netip.Prefix, addr netip.Addr) bool {
 func (d *Netdev) Name() string { return d.name }
 
 // State implements link.Netdev. Addresses have no zone. A process may be short of descriptors for a moment, and then
-// nothing can be read. Who has seen that learns by Changed that it is time for another look.
+// nothing can be read. A caller that has got that error learns by Changed when to look again.
 func (d *Netdev) State() (link.NetdevState, error) {
 	s, err := d.read()
 	if err != nil && !errors.Is(err, link.ErrNoNetdev) {
@@ -199,8 +199,8 @@ func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
 	return openLink(addr, index)
 }
 
-// resolve returns addr without its zone, and the index of the interface. It is an error if the
-// interface does not have addr.
+// resolve returns addr without its zone, and the index of the interface. If the interface does not have addr, resolve
+// fails.
 func (d *Netdev) resolve(addr netip.Addr) (netip.Addr, int, error) {
 	addr = addr.WithZone("").Unmap()
 	ifi, err := interfaceByName(d.name)

@@ -82,8 +82,8 @@ func TestStateLookAgain(t *testing.T) {
 	}
 }
 
-// TestPollMissesNothing: what changes between the last look of the one who watches and the first look of a poll is
-// reported too. The kernel's reports may have ended before that.
+// TestPollMissesNothing: a change between the watcher's last look and the first look of a poll is reported too. The
+// kernel's reports may have ended before that.
 func TestPollMissesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w hostWatch
@@ -104,8 +104,8 @@ func TestPollMissesNothing(t *testing.T) {
 	})
 }
 
-// TestWatchIsShared: one watch of the host serves all who ask. It ends with the last of them, and who has stopped hears
-// nothing more.
+// TestWatchIsShared: one watch of the host serves all callers of Watch. It ends with the last of them, and a stopped
+// one is called no more.
 func TestWatchIsShared(t *testing.T) {
 	var w hostWatch
 	var told [2]int
@@ -116,7 +116,7 @@ func TestWatchIsShared(t *testing.T) {
 			w.subs[i].changed = func() { told[i]++ }
 		}
 	}
-	// The host's own changes would come in between: only what this test tells counts.
+	// The host's own changes would come in between: only this test's calls of tell count.
 	w.ending = func() {}
 	begin()
 	w.tell()

@@ -18,7 +18,7 @@ import (
 type option struct {
 	level, name, value int
 	spelling           string
-	lost               string // what is lost without it, for options that a link can do without
+	lost               string // the loss without the option, for options that a link can do without
 }
 
 func setOptions(fd int, options ...option) error {
@@ -44,7 +44,7 @@ const (
 	lostGroup = "what is sent to multicast groups leaves as the system has it: by another interface perhaps, and for one hop"
 )
 
-// receiveOptions are what a socket to receive from has.
+// receiveOptions are the options of a socket to receive from.
 func receiveOptions(addr netip.Addr) []option {
 	all := []option{
 		{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF", "the receive buffer has net.core.rmem_default bytes: what comes in bulk overflows it"},
@@ -59,9 +59,9 @@ func receiveOptions(addr netip.Addr) []option {
 	return append(all, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX", "over IPv6 what cards and rdma_rxe send, without a UDP checksum, does not arrive"})
 }
 
-// sendOptions are what a socket to send from has. PROBE sets DF, and with DF an unconnected socket sends identification
-// 0: IBTA CA17-7, CA17-8. Nothing is read from these sockets, so a small receive buffer keeps what strays into them from
-// costing memory.
+// sendOptions are the options of a socket to send from. PROBE sets DF, and with DF an unconnected socket sends
+// identification 0: IBTA CA17-7, CA17-8. Nothing is read from these sockets, so a small receive buffer keeps stray
+// datagrams from costing memory.
 func sendOptions(addr netip.Addr) []option {
 	probe := option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, "IPV6_MTU_DISCOVER", lostProbe}
 	if addr.Is4() {
@@ -79,11 +79,11 @@ func refused(err error) bool {
 	return slices.ContainsFunc([]unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.ENOPROTOOPT, unix.EOPNOTSUPP}, func(e unix.Errno) bool { return errors.Is(err, e) })
 }
 
-// errSilent: the system said yes to an option, and did not do it.
+// errSilent: the system said yes to an option, and did not set it.
 var errSilent = errors.New("the system takes the option and ignores it")
 
-// Refused returns which options of sockets the system denies to this process, and what is lost by each. Links do without
-// them. It asks once.
+// Refused returns which options of sockets the system denies to this process, and the loss by each. Links do without
+// them. Refused asks once.
 var Refused = sync.OnceValue(func() (refused []link.Refusal) {
 	note := func(o option, err error) {
 		if err != nil && !slices.ContainsFunc(refused, func(r link.Refusal) bool { return r.Option == o.spelling }) {
@@ -93,7 +93,7 @@ var Refused = sync.OnceValue(func() (refused []link.Refusal) {
 	for _, addr := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
 		fd, err := openSocket(addr)
 		if err != nil {
-			continue // a host without this version of IP has no address of it
+			continue // a host without this version of IP has no address of that version
 		}
 		defer unix.Close(fd)
 		for _, o := range slices.Concat(receiveOptions(addr), sendOptions(addr)) {
@@ -117,11 +117,11 @@ var Refused = sync.OnceValue(func() (refused []link.Refusal) {
 	return refused
 })
 
-// Sharing returns nil where the system lets several sockets receive on one address. Else it says why not.
+// Sharing returns nil where the system lets several sockets receive on one address. Otherwise it returns the reason.
 func Sharing() error {
 	fd, err := openSocket(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	if err != nil {
-		return nil // it is no option that is in the way
+		return nil // no option is in the way
 	}
 	defer unix.Close(fd)
 	return setOptions(fd, sharedPort)

@@ -25,14 +25,15 @@ func denyOptions(t *testing.T, names ...string) {
 	}
 }
 
-// refusals are the options that a link does without, and a word of what it loses. SO_REUSEADDR is a group's.
+// refusals are the options that a link does without, and a word of the loss. SO_REUSEADDR is a group's.
 var refusals = map[string]string{
 	"SO_RCVBUF": "net.core.rmem_default", "SO_SNDBUF": "net.core.wmem_default", "SO_RXQ_OVFL": "drop_overflow", "IP_RECVTOS": "ECN",
 	"IP_MTU_DISCOVER": "identification", "IPV6_MTU_DISCOVER": "cut", "IP_MULTICAST_IF": "multicast", "IP_MULTICAST_TTL": "multicast",
 	"IPV6_FLOWINFO": "flow label", "IPV6_FLOWINFO_SEND": "flow label", "UDP_NO_CHECK6_RX": "checksum", "UDP_GRO": "CPU", "SO_REUSEADDR": "",
 }
 
-// TestRefusedOption: where a sandbox refuses an option of sockets, links work without it, and it is said what is lost.
+// TestRefusedOption: where a sandbox refuses an option of sockets, links work without the option, and Refused names
+// the loss.
 func TestRefusedOption(t *testing.T) {
 	for name, lost := range refusals {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +72,7 @@ func TestRefusedOption(t *testing.T) {
 	}
 }
 
-// TestRefusedOptions: without all of them a link does what links do, but for traffic classes.
+// TestRefusedOptions: without all of the options a link does all of its work, but for traffic classes.
 func TestRefusedOptions(t *testing.T) {
 	if !usertest.In(t) {
 		return
@@ -85,7 +86,7 @@ func TestRefusedOptions(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) (a, b link.Link) { return openIPv6(t) })
 }
 
-// TestGrantedOptions: what is granted is not called refused.
+// TestGrantedOptions: granted options are not called refused.
 func TestGrantedOptions(t *testing.T) {
 	if refused := udp.Refused(); len(refused) > 0 {
 		t.Errorf("refused: %q, want nothing on this system", link.Refusals(refused))

@@ -13,8 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link"
 )
 
-// A socket receives what is sent to port 4791 of one address, which is the link's or a multicast
-// group's.
+// A socket receives datagrams to port 4791 of one address, which is the link's or a multicast group's.
 type socket struct {
 	fd       int
 	at       netip.AddrPort
@@ -31,8 +30,8 @@ type receiver struct {
 	own      socket // fd is -1 when closed
 	used     int    // how many messages the latest call has written to
 	asks     int    // how many the next call asks for: see receive
-	most     int    // that it may ask for: about receiveBytes, if they are as long as the latest
-	found    bool   // the latest call asked for one, and found it
+	most     int    // the most messages that a call may ask for: about receiveBytes, if they are as long as the latest
+	found    bool   // the latest call asked for one message, and found it
 	messages [receiveSlots]unix.Mmsghdr
 	iovecs   [receiveSlots]unix.Iovec
 	names    [receiveSlots]sockaddr
@@ -43,12 +42,11 @@ type receiver struct {
 	lastSrc  netip.AddrPort // lastName decoded
 }
 
-// A buffer has room for the longest train that the kernel can make. Buffers do not all begin at the
-// same offset in a page, because then their first lines would compete for the same places in the
-// caches.
+// A buffer has room for the longest train that the kernel can make. Buffers do not all begin at the same offset in a
+// page, because then their first lines would compete for the same places in the caches.
 //
-// Of long trains a call takes receiveBytes. They are still in the near cache when they are worked off, and the peer, whose
-// window they are, hears of them before it has nothing to send any more.
+// Of long trains a call takes receiveBytes. They are still in the near cache when they are processed, and the peer,
+// whose window they are, gets acknowledgements before it has nothing to send any more.
 const (
 	receiveSlots = 32 // datagrams or trains per system call, at most
 	receiveBytes = 384 << 10
@@ -132,9 +130,9 @@ func (r *receiver) receiveSingly(s *socket, n int) int {
 	return n
 }
 
-// receive makes one system call. The payloads of the call before become invalid. A call that asks for more messages than
-// there are looks for one in vain. So where they come one by one, it asks for one, until two calls in a row have found
-// theirs.
+// receive makes one system call. The payloads of the call before become invalid. A call that asks for more messages
+// than there are looks for one in vain. So where messages come one by one, receive asks for one, until two calls in a
+// row have found theirs.
 func (r *receiver) receive(s *socket, batch []link.Datagram) int {
 	for i := range r.used {
 		h := &r.messages[i].Hdr
@@ -173,8 +171,7 @@ func (r *receiver) receiveMany(s *socket, n int) int {
 	return int(got)
 }
 
-// deliver puts the messages from s into batch. It returns how many it has put there: it drops those
-// that are too long.
+// deliver puts the messages from s into batch, but for those that are too long. It returns how many it has put there.
 func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	n := 0
 	var received, bytes, all uint64
@@ -204,7 +201,7 @@ func (r *receiver) deliver(s *socket, batch []link.Datagram) int {
 	return n
 }
 
-// control reads the control messages of the i-th message, and sets what they say in d.
+// control reads the control messages of the i-th message, and sets their values in d.
 func (r *receiver) control(s *socket, i int, d *link.Datagram) {
 	b := r.controls[i].data[:min(r.messages[i].Hdr.Controllen, controlSize)]
 	for len(b) >= controlMessage { // each holds an int or less

@@ -24,9 +24,8 @@ const (
 // controlMessage is the size of a control message. Each contains an int or less.
 var controlMessage = unix.CmsgSpace(4)
 
-// controlSize is the size of the three that there can be: the traffic class, the size of a train's
-// segments, and the number of datagrams that have overflowed the buffer. It is exact on a 64-bit
-// system, and enough on others.
+// controlSize is the size of the three possible control messages: the traffic class, the size of a train's segments,
+// and the number of datagrams that have overflowed the buffer. It is exact on a 64-bit system, and enough on others.
 const controlSize = 3 * 24
 
 // A sender is a socket to send from, with the arguments of its system calls.
@@ -229,9 +228,9 @@ func (s *sender) flush(batch []link.Datagram) {
 	}
 }
 
-// sendFirst sends the first datagram of a train alone, in place of the i-th message, and reports
-// whether that succeeded. If it did, the train has failed because it was a train. Alone the
-// datagram has the same identification as in the train, so the receiver sees no difference.
+// sendFirst sends the first datagram of a train alone, in place of the i-th message, and reports whether that
+// succeeded. If it did, the train has failed because it was a train. Alone the datagram has the same identification
+// as in the train, so the receiver sees no difference.
 func (s *sender) sendFirst(i int, train *link.Datagram) bool {
 	first := *train
 	first.Payload, first.SegmentSize = train.Segment(0), 0
@@ -244,9 +243,9 @@ func (s *sender) sendFirst(i int, train *link.Datagram) bool {
 // sendmmsg sends up to n messages, beginning with the one of index first. It returns how many it
 // has sent.
 func (s *sender) sendmmsg(first, n int) (int, syscall.Errno) {
-	// The calls do not block, and Go's scheduler does not know of them. A long train takes some 40 µs, after which
-	// it would start another thread for the rest of the program, and look for such calls every 70 µs from then on.
-	// sendto is cheaper than sendmsg by a few percent.
+	// The calls do not block, and Go's scheduler does not know of them. A long train takes some 40 µs. If the
+	// scheduler knew, it would start another thread for the rest of the program after that time, and look for such
+	// calls every 70 µs from then on. sendto is cheaper than sendmsg by a few percent.
 	h := &s.messages[first].Hdr
 	switch {
 	case n == 1 && h.Controllen == 0:

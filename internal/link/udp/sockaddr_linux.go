@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sockaddr is a struct sockaddr_in or sockaddr_in6, as the kernel reads and writes it. It is
-// comparable, because most datagrams come from the same address as the one before.
+// A sockaddr is a struct sockaddr_in or sockaddr_in6, as the kernel reads and writes it. It is comparable, because
+// most datagrams come from the same address as the one before.
 type sockaddr [unix.SizeofSockaddrInet6]byte
 
 // Offsets within sockaddr_in and sockaddr_in6. The family comes first, in the byte order of the
@@ -44,7 +44,7 @@ func (sa *sockaddr) put(to netip.AddrPort, scope uint32) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
-// label gives what is sent to an IPv6 address a flow label.
+// label gives datagrams to an IPv6 address a flow label.
 func (sa *sockaddr) label(l uint32) { binary.BigEndian.PutUint32(sa[sockaddrFlow:], l&flowLabelMask) }
 
 // unlabel takes the flow label back, and reports whether there was one.

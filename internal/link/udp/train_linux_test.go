@@ -17,7 +17,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/link/linktest"
 )
 
-// receiveSome returns what the first Recv that finds something receives.
+// receiveSome returns the datagrams of the first Recv that finds any.
 func receiveSome(t *testing.T, l *Link) []link.Datagram {
 	t.Helper()
 	batch := make([]link.Datagram, maxBatch)
@@ -57,8 +57,8 @@ func openTrains(t *testing.T, addrs ...string) (a, b *Link) {
 	return links[0], links[1]
 }
 
-// TestReceiveAsks: where datagrams come one by one, a call asks for one, and so finds no more than that if more have come
-// by then. After two in a row it asks for all.
+// TestReceiveAsks: where datagrams come one by one, a call asks for one, and so finds no more than one if more have
+// come by then. After two in a row the next call asks for all.
 func TestReceiveAsks(t *testing.T) {
 	a, b := openTrains(t, "127.0.0.1", "127.0.0.2")
 	batch := make([]link.Datagram, maxBatch)
@@ -94,8 +94,8 @@ func TestReceiveAsks(t *testing.T) {
 	}
 }
 
-// TestReceiveBytes: of long trains one call takes no more than stays in the near cache, and of short datagrams many. It goes
-// by those that the call before has taken.
+// TestReceiveBytes: of long trains one call takes no more than stays in the near cache, and of short datagrams many.
+// The lengths of the datagrams in the call before decide.
 func TestReceiveBytes(t *testing.T) {
 	a, b := openTrains(t, "127.0.93.5", "127.0.93.6")
 	if n, err := unix.GetsockoptInt(b.rx.own.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil || n < 4*receiveBytes {
@@ -108,7 +108,7 @@ func TestReceiveBytes(t *testing.T) {
 		sent, length, segment int
 		got                   []int // by one call after another
 	}{
-		{few + 2, long, segment, []int{few + 2}}, // what came before was short
+		{few + 2, long, segment, []int{few + 2}}, // the datagrams before were short
 		{few + 2, long, segment, []int{few, 2}},
 		{few + receiveSlots, 64, 0, []int{few, receiveSlots}},
 		{few + 1, long, segment, []int{few + 1}},
@@ -135,7 +135,7 @@ func TestReceiveBytes(t *testing.T) {
 	}
 }
 
-// A Wake ends one Wait. If it ended those that follow too, their caller would never sleep again.
+// A Wake ends one Wait. If it ended the next ones too, their caller would never sleep again.
 func TestWakeOnce(t *testing.T) {
 	l, err := newLink(netip.MustParseAddr("127.94.7.1"), 1, false)
 	if err != nil {
@@ -161,8 +161,7 @@ func TestWakeOnce(t *testing.T) {
 	}
 }
 
-// Over loopback a train is never cut. It arrives as it was sent, and its datagrams count one by
-// one.
+// Over loopback a train is never cut. It arrives as it was sent, and its datagrams count one by one.
 func TestTrainWhole(t *testing.T) {
 	a, b := openTrains(t, "127.0.93.1", "127.0.93.2")
 	const size = 1040
@@ -273,7 +272,7 @@ func TestTrainsSuspended(t *testing.T) {
 	}
 }
 
-// Trains are tried again after a pause. It grows only if they fail again.
+// Trains are tried again after a pause. The pause grows only if they fail again.
 func TestTrainPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s pauser

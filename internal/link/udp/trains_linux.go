@@ -14,9 +14,9 @@ import (
 // maxTrain is the longest train that all kernels take which take trains at all.
 const maxTrain = 64
 
-// After trains have failed, a link sends none for pauseMin. If they fail again soon after, the
-// pause grows by pauseGrowth, up to pauseMax: each attempt costs most of a train. It is the same for
-// flow labels, whose attempts cost a system call.
+// After trains have failed, a link sends none for pauseMin. If they fail again soon after, the pause grows by
+// pauseGrowth, up to pauseMax: each attempt costs most of a train. Flow labels have such pauses too, since their
+// attempts cost a system call.
 const (
 	pauseMin    = time.Second
 	pauseMax    = 5 * time.Minute
@@ -30,11 +30,11 @@ type pauser struct {
 	mu      sync.Mutex
 	closed  bool
 	pause   time.Duration // the latest
-	resumed time.Time     // when it ended
+	resumed time.Time     // when the pause ended
 	timer   *time.Timer
 }
 
-// suspend switches it off for a while.
+// suspend switches the feature off for a while.
 func (s *pauser) suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,21 +1,21 @@
-// Package udp carries RoCEv2 datagrams over the UDP sockets of the operating system, without
-// privileges, over IPv4 and over IPv6 (IBTA CA17-1).
+// Package udp carries RoCEv2 datagrams over the UDP sockets of the operating system, without privileges, over IPv4
+// and over IPv6 (IBTA CA17-1).
 //
-// A link receives on port 4791 of its address. It sends from a few further sockets. Their source
-// ports spread flows over the paths of a network, as those of a card do. The addresses of datagrams
-// have no IPv6 zone: the link implies it.
+// A link receives on port 4791 of its address. It sends from a few further sockets. Their source ports spread flows
+// over the paths of a network, as those of a card do. The addresses of datagrams have no IPv6 zone: the link implies
+// it.
 //
-// On Linux datagrams leave with the identification and the DF flag that [link.Link] promises, and
-// with the traffic class and the IPv6 flow label that the sender chooses. While the kernel refuses
-// labels, it chooses them: somebody in the network namespace has leased one for himself. The kernel
-// cuts trains as late as it can, and joins them as early as it can (UDP_SEGMENT and UDP_GRO). Send
-// and Recv are one system call for a batch. A link is a [link.Multicaster].
+// On Linux datagrams leave with the identification and the DF flag that [link.Link] promises, and with the traffic
+// class and the IPv6 flow label that the sender chooses. While the kernel refuses labels, because somebody in the
+// network namespace has leased one, the kernel chooses them. The kernel cuts trains as late as it can, and joins them
+// as early as it can (UDP_SEGMENT and UDP_GRO). Send and Recv are one system call for a batch. A link is a
+// [link.Multicaster].
 //
-// Elsewhere neither the identification nor DF can be controlled. Over IPv4 a peer that checks the
-// whole ICRC therefore drops what is sent. Peers that make up for it accept it, and over IPv6 there
-// is no such problem. Nor can the traffic class or the flow label be chosen, or seen.
+// Elsewhere neither the identification nor DF can be controlled. So over IPv4 a peer that checks the whole ICRC drops
+// the datagrams. Peers that solve for the identification accept them, and over IPv6 there is no such problem. Nor can
+// the traffic class or the flow label be chosen, or seen.
 //
-// On no system do the sockets tell which identification a received datagram had.
+// On no system do the sockets tell the identification of a received datagram.
 package udp
 
 import (
@@ -110,8 +110,8 @@ func bindSource(bind func(port uint16) error) (port uint16, err error) {
 	return port, err
 }
 
-// openError adds to an error of bind what to do about it. A shared link is one that other processes
-// of the same user may open too.
+// openError adds a remedy to an error of bind. A shared link is one that other processes of the same user may open
+// too.
 func openError(addr netip.Addr, shared bool, err error) error {
 	at := netip.AddrPortFrom(addr, link.Port)
 	switch {

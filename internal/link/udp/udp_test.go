@@ -292,8 +292,8 @@ func BenchmarkPingPongWait(b *testing.B) {
 	<-pong
 }
 
-// BenchmarkBatch sends batches of 32 and receives them, in one goroutine. It shows what the system
-// calls cost for each packet.
+// BenchmarkBatch sends batches of 32 and receives them, in one goroutine. It shows the cost of the system calls for
+// each packet.
 func BenchmarkBatch(b *testing.B) {
 	x, y := openPair(b)
 	const n, size = 32, 4096

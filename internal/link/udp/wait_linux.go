@@ -82,7 +82,7 @@ func (w *waiter) remove(fd int) {
 	defer w.mu.Unlock()
 	w.watched = slices.DeleteFunc(w.watched, func(other int) bool { return other == fd })
 	if !w.closed {
-		_ = w.control(unix.EPOLL_CTL_DEL, fd, disarmed) // it is there
+		_ = w.control(unix.EPOLL_CTL_DEL, fd, disarmed) // fd is in the set
 	}
 }
 
@@ -151,7 +151,7 @@ func (l *Link) Wait(d time.Duration) error {
 	if !sleep || err != nil {
 		return err
 	}
-	_ = w.set.Await(w.ready) // it fails at the deadline and at Close only
+	_ = w.set.Await(w.ready) // Await fails at the deadline and at Close only
 	return w.end()
 }
 

@@ -7,15 +7,15 @@ import (
 )
 
 // Watch has changed called whenever an interface of this host or an address may have changed, on a goroutine that all
-// watches of the process share. One look too many costs little, so the call says nothing more. Where the system does
-// not report changes, changed is called every two seconds. changed must not block. stop ends the watch. A call may be under way when
-// stop returns, and changed must not call it.
+// watches of the process share. One look too many costs little, so the call names no change. Where the system does
+// not report changes, changed is called every two seconds. changed must not block. stop ends the watch. A call may be
+// under way when stop returns, and changed must not call stop.
 func Watch(changed func()) (stop func()) { return processWatch.add(changed) }
 
-// processWatch is the one watch of the host that the process has, while somebody wants it.
+// processWatch is the process's one watch of the host, while somebody needs it.
 var processWatch hostWatch
 
-// hostWatch tells those who have asked of changes of the host's interfaces and addresses.
+// hostWatch calls the watchers at changes of the host's interfaces and addresses.
 type hostWatch struct {
 	turns sync.Mutex // held while the watch begins or ends, and taken before mu
 
@@ -26,7 +26,7 @@ type hostWatch struct {
 
 type subscriber struct{ changed func() }
 
-// add adds one who is told, and begins the watch for the first.
+// add adds a watcher, and begins the watch for the first.
 func (w *hostWatch) add(changed func()) (stop func()) {
 	w.turns.Lock()
 	defer w.turns.Unlock()
@@ -54,7 +54,7 @@ func (w *hostWatch) remove(s *subscriber) {
 	}
 }
 
-// begin begins the watch, and returns how to end it.
+// begin begins the watch, and returns the function that ends it.
 func (w *hostWatch) begin() (end func()) {
 	done := make(chan struct{})
 	hang, follow := reports()
@@ -81,8 +81,8 @@ func (w *hostWatch) tell() {
 	}
 }
 
-// poll tells all that it is time to look, at once and every interval, until done is closed. What has changed before the
-// first look of a poll is reported so, too.
+// poll tells all watchers that it is time to look, at once and every interval, until done is closed. So a change
+// before the first look of a poll is reported, too.
 func (w *hostWatch) poll(interval time.Duration, done <-chan struct{}) {
 	t := time.NewTicker(interval)
 	defer t.Stop()
