@@ -14,8 +14,8 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 )
 
-// A command whose capture is not whole has failed and says so, even if it closes no device: those of the connection
-// manager stay open until it ends.
+// A command whose capture is not whole has failed and says so, even if it closes no device: the connection manager's
+// devices stay open until the command ends.
 func TestCaptureCut(t *testing.T) {
 	tooltest.Exclusive(t, "soft_lo")
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
@@ -38,7 +38,7 @@ func TestCaptureCut(t *testing.T) {
 			t.Skip(err)
 		}
 		began := make(chan error, 1)
-		go func() { // who reads the beginning and goes: the pipe has no room for the rest
+		go func() { // the reader takes the beginning and goes: the pipe has no room for the rest
 			f, err := os.Open(pipe)
 			if err == nil {
 				_, err = f.Read(make([]byte, 1))

@@ -20,8 +20,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/showpackets"
 )
 
-// commands is what the tool can do. Each family of commands has a package of its own: a new family
-// is a new package, and a line here. A command names its classic names itself.
+// commands are the tool's commands. Each family of commands has a package of its own: a new family is a new package,
+// and a line here. A command names its classic names itself.
 var commands = []*cli.Command{
 	devinfo.Devices, devinfo.Devinfo, devinfo.GIDs,
 	pingpong.RC, pingpong.UC, pingpong.UD, pingpong.SRQ,

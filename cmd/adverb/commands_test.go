@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tool runs a command line and returns what came of it.
+// tool runs a command line and returns its output and status.
 func tool(ctx context.Context, argv ...string) (code int, stdout, stderr string) {
 	var out, err strings.Builder
 	code = newTool().Run(ctx, argv, strings.NewReader(""), &out, &err)
@@ -72,7 +72,7 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
-// Every command has what the help needs, and no two have the same name.
+// Every command has the texts that the help needs, and no two have the same name.
 func TestCommands(t *testing.T) {
 	taken := map[string]bool{}
 	for _, c := range commands {
@@ -127,7 +127,7 @@ func TestFlags(t *testing.T) {
 			default:
 				flag += "=1"
 			}
-			// The help ends the run before it does anything.
+			// The help ends the run before the command does anything.
 			if code, stdout, stderr := tool(t.Context(), "adverb", c.Name, flag, "--help"); stdout == "" {
 				t.Errorf("%s %s --help: got status %d, no stdout and stderr %q, want the help or the usage", c.Name, flag, code, stderr)
 			}

@@ -25,7 +25,7 @@ func TestKubernetesExample(t *testing.T) {
 		if err := json.Unmarshal(plain, &args); err != nil {
 			t.Fatal(err)
 		}
-		// The help ends the run before it does anything.
+		// The help ends the run before the command does anything.
 		if code, _, stderr := tool(t.Context(), append(append([]string{"adverb"}, args...), "--help")...); code != 0 || stderr != "" {
 			t.Errorf("%q: status %d, %s, want status 0 and no stderr", args, code, stderr)
 		}

@@ -62,8 +62,8 @@ func TestManualIsClean(t *testing.T) {
 	}{
 		{[]string{"groff", "-man", "-ww", "-Tutf8", "-z"}, nil},
 		{[]string{"man", "-l", "--warnings"}, nil},
-		// A page has the date of the commit, which a test binary does not know. Links by .so are
-		// what a file that is copied or packed keeps.
+		// A page has the date of the commit, which a test binary does not know. Links by .so stay valid in a file
+		// that is copied or packed.
 		{[]string{"mandoc", "-Tlint", "-Wwarning"}, []string{"missing date", ".so is fragile"}},
 	} {
 		path, err := exec.LookPath(tt.program[0])
@@ -72,7 +72,7 @@ func TestManualIsClean(t *testing.T) {
 			continue
 		}
 		pages := names
-		if tt.program[0] == "man" { // it is slow, and formats by one of the others
+		if tt.program[0] == "man" { // man is slow, and formats by one of the others
 			pages = []string{"adverb-rdma-server.1", "ibv_rc_pingpong.1"}
 		}
 		for _, name := range pages {
@@ -80,10 +80,10 @@ func TestManualIsClean(t *testing.T) {
 			cmd.Dir = dir
 			var stderr, stdout strings.Builder
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			_ = cmd.Run() // what is wrong is printed; mandoc's status counts what is ignored too
+			_ = cmd.Run() // complaints are printed; mandoc's status counts ignored ones too
 			complaints := stderr.String()
 			if tt.program[0] == "mandoc" {
-				complaints += stdout.String() // where it prints them
+				complaints += stdout.String() // where the program prints the complaints
 			} else if tt.program[0] == "man" && !strings.Contains(stdout.String(), "NAME") {
 				t.Errorf("%s %s: got %q, want a formatted page", tt.program[0], name, stdout.String())
 			}

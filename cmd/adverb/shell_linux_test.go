@@ -59,7 +59,7 @@ func openTerminal(t *testing.T) (ours, theirs *os.File) {
 type shell struct {
 	t        *testing.T
 	terminal *os.File
-	screen   bytes.Buffer // what the shell has printed since the last line was read
+	screen   bytes.Buffer // the shell's output since the last line was read
 }
 
 // startShell starts an interactive shell in dir.
@@ -77,7 +77,7 @@ func startShell(t *testing.T, dir string, env []string, program string, args ...
 	theirs.Close()
 	t.Cleanup(func() {
 		cancel()
-		cmd.Wait() // it was killed
+		cmd.Wait() // the shell was killed
 	})
 	return &shell{t: t, terminal: ours}
 }
@@ -89,7 +89,7 @@ func (s *shell) keys(keys string) {
 	}
 }
 
-// await reads until what the shell has printed matches, and returns the match's first group.
+// await reads until the shell's output matches, and returns the match's first group.
 func (s *shell) await(pattern string) string {
 	s.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -107,8 +107,8 @@ func (s *shell) await(pattern string) string {
 	}
 }
 
-// edit types keys, and returns the command line that they lead to. To print it, Control-A goes to the
-// start of the line, where a command goes in. The quotes in it tell its output from its echo.
+// edit types keys, and returns the command line that they lead to. To print it, Control-A goes to the start of the
+// line, where a command goes in. The quotes in that command tell its output from its echo.
 func (s *shell) edit(keys string) string {
 	s.t.Helper()
 	s.keys(keys + "\x01echo LI''NE: '\x05'\n")
@@ -131,11 +131,10 @@ var edits = []struct{ keys, want string }{
 	{"ibv_devinfo --verb\t", "ibv_devinfo --verbose "},
 	{"ibv_rc_pingpong -m 20\t", "ibv_rc_pingpong -m 2048 "},
 	{"./adverb udad\t", "./adverb udaddy "},
-	{"adverb devinfo -d soft_lo@127\t", "adverb devinfo -d soft_lo@127"}, // nothing is known of it
+	{"adverb devinfo -d soft_lo@127\t", "adverb devinfo -d soft_lo@127"}, // nothing is known of the device
 }
 
-// checkEdits makes all edits. A shell that takes back the space behind a completed word, when the
-// cursor moves on, does not keep it.
+// checkEdits makes all edits. Some shells take back the space behind a completed word when the cursor moves on.
 func checkEdits(t *testing.T, s *shell, keepsSpace bool) {
 	t.Helper()
 	for _, tt := range edits {
@@ -149,8 +148,8 @@ func checkEdits(t *testing.T, s *shell, keepsSpace bool) {
 	}
 }
 
-// needShell returns the path of a shell. Without it the test is skipped, but not in CI if it must
-// be there.
+// needShell returns the path of a shell. Without the shell the test is skipped, but not in CI if the shell must be
+// there.
 func needShell(t *testing.T, name string, must bool) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

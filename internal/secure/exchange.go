@@ -9,7 +9,7 @@ import (
 	"errors"
 )
 
-// PublicSize is the length of what an end tells the other of its Exchange.
+// PublicSize is the length of an Exchange's public key.
 const PublicSize = 32
 
 // Why a public key is refused.
@@ -28,7 +28,7 @@ type Exchange struct {
 	private *ecdh.PrivateKey // nil once the connection has begun
 	public  [PublicSize]byte
 	peer    [PublicSize]byte
-	agreed  []byte // what the keys are expanded from, once the peer's public key is known
+	agreed  []byte // the keys are expanded from it, once the peer's public key is known
 }
 
 // NewExchange begins, with a new private key.
@@ -40,8 +40,8 @@ func NewExchange() (*Exchange, error) {
 	return &Exchange{private: private, public: [PublicSize]byte(private.PublicKey().Bytes())}, nil
 }
 
-// Public returns what the peer must know. It is no secret, but has to reach the peer as it is: who can
-// replace it is the peer, unless both have a pre-shared key.
+// Public returns the public key, which the peer must know. It is no secret, but has to reach the peer unchanged: an
+// attacker who can replace it becomes the peer, unless both have a pre-shared key.
 func (e *Exchange) Public() [PublicSize]byte { return e.public }
 
 // Agree takes the peer's public key, and a pre-shared key, which may be empty. The errors are ErrOwnPublic and
@@ -65,8 +65,8 @@ func (e *Exchange) Agree(peer [PublicSize]byte, psk []byte) error {
 // Agreed reports whether Agree has succeeded, and the connection has not begun. It is false of nil.
 func (e *Exchange) Agreed() bool { return e != nil && e.agreed != nil }
 
-// Begin returns what protects the connection from QP own to the peer's. An Exchange that has agreed begins one
-// connection: whoever has begun keeps nothing.
+// Begin returns the protection of the connection from QP own to the peer's. An Exchange that has agreed begins one
+// connection: after Begin it keeps no secret.
 func (e *Exchange) Begin(own, peer uint32) (*Sealer, *Opener) {
 	if !e.Agreed() {
 		panic("secure: an exchange begins one connection, once it has agreed")
@@ -78,7 +78,7 @@ func (e *Exchange) Begin(own, peer uint32) (*Sealer, *Opener) {
 	return seal, open
 }
 
-// direction returns the secret of what one end sends to the other.
+// direction returns the secret of one direction.
 func direction(agreed []byte, from, to [PublicSize]byte, fromQP, toQP uint32) []byte {
 	info := append([]byte("adverb secure 2 direction "), from[:]...)
 	info = append(info, to[:]...)

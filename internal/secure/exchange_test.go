@@ -39,7 +39,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestOtherKeys: a packet counts for nothing to whoever is not its receiver.
+// TestOtherKeys: a packet counts for nothing to an end that is not its receiver.
 func TestOtherKeys(t *testing.T) {
 	x, y := agreed(t, nil, nil)
 	other := newExchange(t)

@@ -10,16 +10,17 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// The ends of a connection tell each other the public keys of their Exchanges in the private data of the
-// messages by which the connection manager connects them, authenticated by a pre-shared key:
+// The ends of a connection tell each other the public keys of their Exchanges in the private data of the connection
+// manager's messages, authenticated by a pre-shared key:
 //
-//	REQ  magic, public key, 8 bytes of HMAC of what is said so far; then 12 bytes of the program
-//	REP  magic, public key, 16 bytes of MAC of all that was said; then 144 bytes of the program
-//	RTU  magic, 16 bytes of another MAC of all that was said
+//	REQ  magic, public key, 8 bytes of HMAC of all bytes so far; then 12 bytes of the program
+//	REP  magic, public key, 16 bytes of MAC of the transcript; then 144 bytes of the program
+//	RTU  magic, 16 bytes of another MAC of the transcript
 //
-// The HMAC of the REQ keeps strangers from the program. It proves nothing of when it was made. The MACs of REP
-// and RTU do, since they are of both public keys, and so does the first packet that is genuine. What both
-// Exchanges take for the pre-shared key is made of that and of all that was said too.
+// The transcript is all that both ends have said. The HMAC of the REQ keeps strangers from the program. It does not
+// prove that the REQ is new. The MACs of REP and RTU do, since they cover both public keys, and so does the first
+// packet that is genuine. The Exchanges take a key for the pre-shared key that is made of that key and of the
+// transcript too.
 const (
 	requestSpace = wire.REQPrivateDataSize - wire.IPCMHeaderSize
 	answerSpace  = wire.REPPrivateDataSize
@@ -48,8 +49,8 @@ const (
 	AnswerData  = answerSpace - answerBlock
 )
 
-// MinPSK is the shortest pre-shared key, in bytes. It is a key and no password: who sees a REQ can try
-// keys on it.
+// MinPSK is the shortest pre-shared key, in bytes. A pre-shared key is a key and no password: an attacker who sees a
+// REQ can try keys on it.
 const MinPSK = minPSK
 
 // Why the ends do not agree.
@@ -59,14 +60,14 @@ var (
 	ErrKey     = errors.New("the peer has another pre-shared key, or messages were changed on the way")
 )
 
-// Agreement is what an end has for its Exchange to agree on, and the proof that the calling end has it too.
+// Agreement is the secret for an end's Exchange to agree on, and the proof that the calling end has it too.
 type Agreement struct {
 	Peer    [PublicSize]byte
 	Key     []byte
 	confirm [answerMAC]byte
 }
 
-// Confirmation is what the calling end puts into the RTU.
+// Confirmation is the calling end's part of the RTU.
 func (a *Agreement) Confirmation() []byte {
 	return append(binary.BigEndian.AppendUint32(nil, magic), a.confirm[:]...)
 }
@@ -83,8 +84,8 @@ type Caller struct {
 	about   []byte
 }
 
-// NewCaller begins. public is that of the end's Exchange, and about what both ends know of the connection when the
-// REQ comes. data has at most RequestData bytes.
+// NewCaller begins. public is the public key of the end's Exchange, and about is the data on the connection that both
+// ends know when the REQ comes. data has at most RequestData bytes.
 func NewCaller(psk []byte, public [PublicSize]byte, about, data []byte) *Caller {
 	c := &Caller{psk: psk, about: about}
 	b := c.request[:]
@@ -98,8 +99,8 @@ func NewCaller(psk []byte, public [PublicSize]byte, about, data []byte) *Caller 
 // Request returns the REQ's private data.
 func (c *Caller) Request() []byte { return c.request[:] }
 
-// Finish takes the private data of the REP. about is what both ends know by then. data is what the peer's
-// program says.
+// Finish takes the private data of the REP. about is the data that both ends know by then. data is the private data
+// of the peer's program.
 func (c *Caller) Finish(about, answer []byte) (a *Agreement, data []byte, err error) {
 	if err := checkMagic(answer, answerSpace); err != nil {
 		return nil, nil, err
@@ -112,8 +113,8 @@ func (c *Caller) Finish(about, answer []byte) (a *Agreement, data []byte, err er
 	return a, answer[answerBlock:], nil
 }
 
-// Screen checks the private data of a REQ, and returns what the peer's program says. It costs one HMAC.
-// The error is ErrPlain for a peer that offers nothing.
+// Screen checks the private data of a REQ, and returns the private data of the peer's program. It costs one HMAC. The
+// error is ErrPlain for a peer that offers nothing.
 func Screen(psk, about, request []byte) (data []byte, err error) {
 	if err := checkMagic(request, requestSpace); err != nil {
 		return nil, err
@@ -124,8 +125,8 @@ func Screen(psk, about, request []byte) (data []byte, err error) {
 	return request[requestBlock:requestSpace], nil
 }
 
-// Answer agrees to a REQ that Screen has passed. It returns the REP's private data. public is that of the end's
-// Exchange, aboutReply what both ends know by then, and data has at most AnswerData bytes.
+// Answer agrees to a REQ that Screen has passed. It returns the REP's private data. public is the public key of the
+// end's Exchange, aboutReply the data that both ends know by then, and data has at most AnswerData bytes.
 func Answer(psk []byte, public [PublicSize]byte, about, request, aboutReply, data []byte) (answer []byte, a *Agreement) {
 	b := make([]byte, answerSpace)
 	binary.BigEndian.PutUint32(b, magic)
@@ -137,7 +138,7 @@ func Answer(psk []byte, public [PublicSize]byte, about, request, aboutReply, dat
 	return b, a
 }
 
-// checkMagic reports what is wrong with private data that should begin with a block of n bytes.
+// checkMagic returns the error of private data that should begin with a block of n bytes.
 func checkMagic(b []byte, n int) error {
 	if len(b) < n {
 		return ErrPlain
@@ -160,7 +161,7 @@ func macOfRequest(psk, about, request []byte) []byte {
 	return h.Sum(nil)[:requestMAC]
 }
 
-// agree makes the answer's MAC, and what both ends agree on, of all that was said before that MAC.
+// agree makes the answer's MAC, and the secret that both ends agree on, of the transcript before that MAC.
 func agree(psk, about, request, aboutReply, answer []byte) (mac []byte, a *Agreement) {
 	h := sha256.New()
 	part(h, about)
@@ -175,7 +176,7 @@ func agree(psk, about, request, aboutReply, answer []byte) (mac []byte, a *Agree
 	}
 }
 
-// part writes a part of what is authenticated, with its length, so that no two lists of parts are alike.
+// part writes an authenticated part, with its length, so that no two lists of parts are alike.
 func part(h interface{ Write([]byte) (int, error) }, b []byte) {
 	var n [4]byte
 	binary.BigEndian.PutUint32(n[:], uint32(len(b)))

@@ -14,7 +14,7 @@ var (
 // Public keys of the ends.
 var callerKey, listenerKey = [PublicSize]byte{1, 31: 1}, [PublicSize]byte{2, 31: 1}
 
-// answered lets two ends agree, but for what change does to the messages.
+// answered lets two ends agree, after change has changed their messages.
 func answered(t *testing.T, change func(req, rep []byte), callerPSK, listenerPSK []byte) (caller, listener *Agreement, err error) {
 	t.Helper()
 	c := NewCaller(callerPSK, callerKey, aboutREQ, []byte("from caller"))
@@ -61,7 +61,7 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// What one connection's messages lead to holds for no other: neither the key nor the confirmation.
+// The results of one connection's messages hold for no other: neither the key nor the confirmation.
 func TestHandshakeAgain(t *testing.T) {
 	_, first, err := answered(t, keep, psk, psk)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestConfirmationEveryBit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := append(caller.Confirmation(), make([]byte, 204)...) // as an RTU carries it
+	c := append(caller.Confirmation(), make([]byte, 204)...) // as in an RTU
 	for i := range confirmSize {
 		for bit := range 8 {
 			c[i] ^= 1 << bit
@@ -145,8 +145,8 @@ func TestAnswerCutShort(t *testing.T) {
 	}
 }
 
-// Each bit of a request that somebody changes keeps it from the program: of the MAC, of the public key, and of what
-// the program says.
+// Each bit of a request that somebody changes keeps the request from the program: of the MAC, of the public key, and
+// of the program's data.
 func TestScreenEveryBit(t *testing.T) {
 	req := NewCaller(psk, callerKey, aboutREQ, []byte("from caller")).Request()
 	for i := range requestSpace {
@@ -166,7 +166,7 @@ func TestScreenEveryBit(t *testing.T) {
 	}
 }
 
-// What the ends know beside the private data counts as well.
+// The data that the ends know beside the private data count as well.
 func TestHandshakeIsBound(t *testing.T) {
 	c := NewCaller(psk, callerKey, aboutREQ, nil)
 	if _, err := Screen(psk, []byte("another QPN"), c.Request()); err != ErrKey {

@@ -1,6 +1,6 @@
 // Package secure authenticates and encrypts the packets of a connection, and agrees on the keys.
 //
-// A secured packet holds another one, as [wire.Secured] shows. What is added is Overhead:
+// A secured packet holds another one, as [wire.Secured] shows. It is longer by Overhead:
 //
 //	offset  bytes
 //	     0     12  a BTH: opcode Secured, and the P_Key, QPN, AckReq and PSN of the packet inside
@@ -10,10 +10,10 @@
 //	            16  the tag
 //	             4  the ICRC, over all that, as in any packet
 //
-// The cipher is AES-256-GCM. The tag covers the BTH in front too, but for the byte that routers may
-// change and the ICRC leaves out. The nonce is the packet's number, which counts up with each packet that
-// leaves, repeated ones included, xored with a secret of the direction: so no nonce is used twice,
-// whatever the PSN. Each direction of each connection has keys of its own, and new ones after 2^28 packets.
+// The cipher is AES-256-GCM. The tag covers the BTH in front too, but for the byte that routers may change and the
+// ICRC leaves out. The nonce is the packet's number, which counts up with each packet that leaves, repeated ones
+// included, xored with a secret of the direction: so no nonce is used twice, whatever the PSN. Each direction of each
+// connection has keys of its own, and new ones after 2^28 packets.
 package secure
 
 import (
@@ -32,7 +32,7 @@ const (
 	// Overhead is by how much a secured packet is longer than the packet inside.
 	Overhead = wire.SETHSize + innerSize + tagSize
 
-	secretSize = 32 // of what the keys of a direction are made of
+	secretSize = 32 // the keys of a direction are made of so many bytes
 	keySize    = 32
 	nonceSize  = 12
 	tagSize    = 16
@@ -47,9 +47,8 @@ const (
 	// Space is what Open needs for its result.
 	Space = maxPlain + tagSize
 
-	// generationBits is after how many packets, as a power of two, a direction takes new keys. 2^28
-	// packets of 4 KiB are 2^36 blocks of AES. That is what keeps an attacker's advantage below 2^-57,
-	// as TLS 1.3 does it (RFC 8446 §5.5).
+	// generationBits is after how many packets, as a power of two, a direction takes new keys. 2^28 packets of 4 KiB
+	// are 2^36 blocks of AES. This bound keeps an attacker's advantage below 2^-57, as TLS 1.3 does (RFC 8446 §5.5).
 	generationBits = 28
 )
 
@@ -88,7 +87,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// frame is what each packet needs at hand that the cipher is given by reference.
+// frame has the data of a packet that the cipher takes by reference.
 type frame struct {
 	nonce      [nonceSize]byte
 	associated [wire.BTHSize]byte
@@ -100,10 +99,10 @@ func (f *frame) of(k *keys, number uint64, b []byte) {
 	n := f.nonce[nonceSize-8:]
 	binary.BigEndian.PutUint64(n, binary.BigEndian.Uint64(n)^number)
 	copy(f.associated[:], b)
-	f.associated[4] = 0 // FECN, BECN and what routers may change beside them
+	f.associated[4] = 0 // FECN, BECN and the other bits that routers may change
 }
 
-// Sealer protects what one QP sends.
+// Sealer protects the packets that one QP sends.
 type Sealer struct {
 	keys        *keys
 	generations generations
@@ -119,9 +118,9 @@ func newSealer(secret []byte) *Sealer {
 	return s
 }
 
-// Seal protects a packet of n bytes, BTH and space for the ICRC included, that was written at
-// buf[Lead:]. It returns the length of the secured packet, n+Overhead, which is at buf[0:]. The ICRC is
-// the caller's to write. buf must have room for it. Seal allocates nothing, but for a new generation.
+// Seal protects a packet of n bytes, BTH and space for the ICRC included, that was written at buf[Lead:]. It returns
+// the length of the secured packet, n+Overhead, which is at buf[0:]. The caller writes the ICRC. buf must have room
+// for it. Seal allocates nothing, but for a new generation.
 func (s *Sealer) Seal(buf []byte, n int) int {
 	number := s.number
 	s.number++
@@ -139,16 +138,16 @@ func (s *Sealer) Seal(buf []byte, n int) int {
 	return n + Overhead
 }
 
-// Verdict is what Open finds.
+// Verdict is the result of Open.
 type Verdict uint8
 
 const (
 	Genuine  Verdict = iota
 	Forged           // the tag is wrong: not from the peer, or changed on the way
-	Replayed         // it has come before, or is too old to tell
+	Replayed         // the packet has come before, or is too old to tell
 )
 
-// Opener checks and decrypts what one QP receives.
+// Opener checks and decrypts the packets that one QP receives.
 type Opener struct {
 	last, keys, next *keys // of the generations before, of and after the latest packet
 	generation       uint64
@@ -166,10 +165,9 @@ func newOpener(secret []byte) *Opener {
 	return o
 }
 
-// Open opens a secured packet, whose opcode and ICRC the caller has checked, into dst, which has Space
-// bytes and does not overlap it. It returns the packet that is inside, in which four bytes without meaning
-// stand for the ICRC. Whatever the packet is, only a genuine one changes the Opener. Open allocates
-// nothing, but for a new generation.
+// Open opens a secured packet, whose opcode and ICRC the caller has checked, into dst, which has Space bytes and does
+// not overlap the packet. It returns the packet inside, in which four bytes without meaning stand for the ICRC. Only
+// a genuine packet changes the Opener. Open allocates nothing, but for a new generation.
 func (o *Opener) Open(dst, packet []byte) ([]byte, Verdict) {
 	n := len(packet) - wire.ICRCSize
 	if len(packet) < minSize || n-sealedAt+wire.SETHSize > min(len(dst), Space) {
@@ -184,7 +182,7 @@ func (o *Opener) Open(dst, packet []byte) ([]byte, Verdict) {
 		return nil, Replayed
 	}
 	o.frame.of(k, number, packet)
-	// The BTH's other two words go before what is decrypted, its first one before them.
+	// The BTH's other two words go before the decrypted bytes, its first one before those.
 	plain, err := k.aead.Open(dst[:wire.SETHSize], o.frame.nonce[:], packet[sealedAt:n], o.frame.associated[:])
 	if err != nil {
 		return nil, Forged

@@ -287,7 +287,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// BenchmarkSeal and BenchmarkOpen are what a packet costs.
+// BenchmarkSeal and BenchmarkOpen measure the cost of a packet.
 func BenchmarkSeal(b *testing.B) {
 	for _, n := range []int{64, 1024, 4096} {
 		b.Run(sizeName(n), func(b *testing.B) {

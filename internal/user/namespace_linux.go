@@ -11,7 +11,7 @@ import (
 // usualOverflow is Linux's overflow user ID where nobody has changed it.
 const usualOverflow = 65534
 
-// readView asks the kernel. Where it does not answer, as without /proc, nobody is known by the overflow ID.
+// readView asks the kernel. Without an answer, as without /proc, the overflow ID is no user's.
 func readView() view {
 	v := view{overflow: usualOverflow}
 	if b, err := os.ReadFile("/proc/sys/kernel/overflowuid"); err == nil {
@@ -26,8 +26,8 @@ func readView() view {
 	return v
 }
 
-// mapsAll reports whether a uid_map, of which each line has a first number inside, a first one outside and a count,
-// leaves no user out. The kernel sees to it that no number is in two lines, at either side.
+// mapsAll reports whether a uid_map leaves no user out. Each of its lines has a first number inside, a first one
+// outside and a count. The kernel ensures that no number is in two lines, at either side.
 func mapsAll(r io.Reader) bool {
 	sum := uint64(0)
 	lines := bufio.NewScanner(r)

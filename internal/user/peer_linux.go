@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is another process, as the kernel tells of it.
+// Process is another process, by the kernel's word.
 type Process struct {
 	PID int // 0 for one that this process's PID namespace does not have
 	UID uint32
@@ -17,8 +17,8 @@ type Process struct {
 // Check returns nil if the process is of this process's user, beyond doubt: see [Check].
 func (p Process) Check() error { return Check(p.UID) }
 
-// PeerOf returns the process at the other end of a connected unix socket: the one that has connected or, for one who
-// has connected, the one that has begun to listen. It may be this one.
+// PeerOf returns the process at the other end of a connected unix socket: the one that has connected or, at that end,
+// the one that has begun to listen. It may be this process.
 func PeerOf(fd int) (Process, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -41,8 +41,8 @@ func PeerOfConn(c syscall.Conn) (p Process, err error) {
 
 var errNoCredentials = errors.New("the kernel does not say who has sent the message")
 
-// SenderOf returns the process that has sent a message, by the control messages that came with it: the credentials alone,
-// for which the socket has SO_PASSCRED.
+// SenderOf returns the process that has sent a message, by the message's control messages: the credentials alone, for
+// which the socket has SO_PASSCRED.
 func SenderOf(oob []byte) (Process, error) {
 	cmsgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(cmsgs) != 1 {

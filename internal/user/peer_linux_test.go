@@ -16,14 +16,14 @@ import (
 
 const envName = "ADVERB_TEST_NAMES" // the sockets' names begin with its value
 
-// witness is what a user leaves for a process to judge: a socket that listens, a mailbox, and a message.
+// witness has the things of a user for a process to judge: a socket that listens, a mailbox, and a message.
 type witness struct {
 	uid  int
 	name string
 }
 
-// leave makes what a witness leaves, for as long as the test lasts. It returns the end of a pair of sockets at which the
-// witness's message waits.
+// leave makes the things of a witness, for as long as the test lasts. It returns the end of a pair of sockets at
+// which the witness's message waits.
 func (w witness) leave(t *testing.T) *os.File {
 	t.Helper()
 	var files []*os.File
@@ -67,7 +67,8 @@ func (w witness) leave(t *testing.T) *os.File {
 	return files[len(files)-1]
 }
 
-// judge returns what the process says of the witness by its socket that listens, by its message, and by the kernel's list.
+// judge returns the process's verdict on the witness by its listening socket, by its message, and by the kernel's
+// list.
 func judge(t *testing.T, name string, message *os.File) (all [3]error) {
 	t.Helper()
 	c, err := net.Dial("unix", name)
@@ -104,8 +105,8 @@ func judge(t *testing.T, name string, message *os.File) (all [3]error) {
 	return all
 }
 
-// A process believes only what shows its own user beyond doubt: not the number that stands for all users whom its
-// namespace does not map. A process that ran as that number took anybody for itself.
+// A process believes only evidence that shows its own user beyond doubt: not the number that stands for all users
+// that its namespace does not map. A process that ran as that number once took anybody for itself.
 func TestNamespaces(t *testing.T) {
 	as := usertest.As
 	for _, tt := range []struct {
@@ -165,7 +166,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// Nothing but the kernel's word says who has sent a message.
+// Only the kernel's word names the sender of a message.
 func TestSenderOf(t *testing.T) {
 	cred := unix.UnixCredentials(&unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Geteuid())})
 	for name, oob := range map[string][]byte{

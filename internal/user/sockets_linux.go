@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is what the kernel tells of a unix socket.
+// Socket is a unix socket, as the kernel lists it.
 type Socket struct {
-	Name  string // it begins with "@"
+	Name  string // the name begins with "@"
 	Inode uint64
 	UID   uint32
-	Owned bool // UID is known: since Linux 5.3 the kernel tells it
+	Owned bool // UID is known: since Linux 5.3 the kernel tells the owner
 }
 
 // Mine reports whether the socket is of this process's user, beyond doubt.
@@ -40,8 +40,8 @@ var (
 // The kernel may take listTime for a part of the list of the sockets.
 const listTime = time.Second
 
-// A kernel that does not list sockets is not asked again for unlistedTime. It looks for its module unix_diag
-// each time, which takes it a tenth of a second and more.
+// A kernel that does not list sockets is not asked again for unlistedTime. It looks for its module unix_diag each
+// time, which takes the kernel a tenth of a second and more.
 const unlistedTime = time.Minute
 
 // ErrUnlisted is the error of a kernel that does not list unix sockets.
@@ -88,7 +88,7 @@ func listSockets(kind Kind, f func(Socket) bool) error {
 	req = binary.NativeEndian.AppendUint16(req, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	req = append(req, make([]byte, 8)...) // sequence number, port
 	req = append(req, unix.AF_UNIX, 0, 0, 0)
-	for _, v := range []uint32{kind.States, 0, show, 0, 0} { // states, inode, what to show, cookie
+	for _, v := range []uint32{kind.States, 0, show, 0, 0} { // states, inode, attributes to show, cookie
 		req = binary.NativeEndian.AppendUint32(req, v)
 	}
 	if err := unix.Sendto(fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {

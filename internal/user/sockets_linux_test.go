@@ -46,7 +46,7 @@ func TestUntoldSocket(t *testing.T) {
 	}
 }
 
-// appendSocket encodes what decodeSocket decodes, as Linux does.
+// appendSocket encodes a socket for decodeSocket, as Linux does.
 func appendSocket(b []byte, s Socket) []byte {
 	attr := func(typ uint16, data []byte) {
 		b = binary.NativeEndian.AppendUint16(b, uint16(4+len(data)))
@@ -64,8 +64,8 @@ func appendSocket(b []byte, s Socket) []byte {
 	return b
 }
 
-// FuzzDecodeSocket: a socket that counts has an abstract name that was in the message, and means the same when it is
-// encoded again.
+// FuzzDecodeSocket: a socket that counts has an abstract name that was in the message, and decodes to the same when
+// it is encoded again.
 func FuzzDecodeSocket(f *testing.F) {
 	for _, s := range []Socket{{"@adverb/qpn/1", 5, 0, true}, {"@adverb/svc/10.0.0.1/7/0123456789abcdef", 6, 0, false}, {"@x", 1, 1<<32 - 2, true}} {
 		f.Add(appendSocket(nil, s))

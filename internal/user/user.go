@@ -1,11 +1,11 @@
-// Package user says whether a process, a socket or a file of this host is of this process's user, by what the kernel
-// tells of it. Who is of the same user may share addresses and memory with this process, and is told keys.
+// Package user says whether a process, a socket or a file of this host is of this process's user, by the kernel's
+// word. A process of the same user may share addresses and memory with this process, and is told keys.
 //
-// The kernel tells whose something is by a number, in the terms of the user namespace of the one who asks. All users that
-// this namespace does not map are one number there, the overflow user ID: 65534 unless the system's administrator has
-// changed that. A process whose own number is that one cannot tell its own user from the others, unless its namespace maps
-// all users, as that of the system does. So that number is never believed in any other namespace, neither of others nor of
-// this process: see [Self].
+// The kernel names an owner by a number, in the terms of the reader's user namespace. All users that this namespace
+// does not map are one number there, the overflow user ID: 65534 unless the system's administrator has changed that.
+// A process whose own number is that one cannot tell its own user from the others, unless its namespace maps all
+// users, as that of the system does. So that number is never believed in any other namespace, neither of others nor
+// of this process: see [Self].
 package user
 
 import (
@@ -15,11 +15,11 @@ import (
 	"sync"
 )
 
-// ErrOther is the error for what is another user's.
+// ErrOther is the error for a process, socket or file of another user.
 var ErrOther = errors.New("it is of another user")
 
-// ErrUnmapped is the error for what is of some user whom this process's user namespace does not map. That may be this
-// process's own.
+// ErrUnmapped is the error for a process, socket or file of a user that this process's user namespace does not map.
+// That user may be this process's own.
 var ErrUnmapped = errors.New("its user cannot be told from others")
 
 // allIDs is how many numbers there are for users: all of 32 bits but the last.

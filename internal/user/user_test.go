@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whom this process takes for its user depends on what its namespace can tell apart.
+// The user that this process takes for its own depends on the users that its namespace can tell apart.
 func TestView(t *testing.T) {
 	for _, tt := range []struct {
 		v         view

@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A program answers while it has a device open, and tells what is open on it and what was counted.
+// A program answers while it has a device open, and tells the open objects and the counters.
 func TestAsk(t *testing.T) {
 	self := func(w watch.Want) (*watch.Process, []watch.Process) {
 		t.Helper()

@@ -20,11 +20,11 @@ import (
 	"github.com/adverb-rdma/adverb/internal/user"
 )
 
-// Ask asks every program of the user, or as root of all users, and returns what those told that
-// answered, in the order of their process IDs. silent says of those that did not why they did not: a
-// program may be stopped, or hang. It also says how many were not asked, of whom: all of it takes a few seconds at most.
-// Programs that ended meanwhile are in neither. The error is user.ErrUnmapped where the user's programs cannot be told
-// from those of others.
+// Ask asks every program of the user, or as root of all users, and returns the answers, in the order of the programs'
+// process IDs. silent has a text for each program that did not answer: a program may be stopped, or hang. It also
+// says how many programs were not asked, and of which users: Ask takes a few seconds at most. Programs that ended
+// meanwhile are in neither. The error is user.ErrUnmapped where the user's programs cannot be told from those of
+// others.
 func Ask(ctx context.Context, w Want) (answers []Process, silent []error, err error) {
 	if err := user.Self(); err != nil {
 		return nil, nil, fmt.Errorf("ask the programs of this user: %w; root of the namespace can ask", err)
@@ -48,7 +48,7 @@ func askAll(ctx context.Context, f *found, w Want, until time.Time) (answers []P
 	outcomes := make(chan outcome)
 	asked := 0
 	for t := f.turns(); ; {
-		// Somebody who listens at very many sockets has a few of them asked at a time, as everybody has.
+		// A user that listens at very many sockets has a few of them asked at a time, as every user has.
 		for asked < askAtOnce && ctx.Err() == nil && time.Now().Before(until) {
 			of, name, ok := t.next()
 			if !ok {
@@ -107,7 +107,7 @@ func ask(ctx context.Context, name string, w Want) (Process, error) {
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return p, fmt.Errorf("pid %d: no answer within %v: is it stopped?", from.PID, answerTime)
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET): // the last, if it had not read the question
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET): // the last happens if the program had not read the question
 		if time.Until(deadline) > 0 && ended(from.PID) {
 			return p, errNotOurs
 		}
@@ -115,11 +115,12 @@ func ask(ctx context.Context, name string, w Want) (Process, error) {
 	case err != nil:
 		return p, fmt.Errorf("pid %d: its answer makes no sense: %s", from.PID, Clean(err.Error()))
 	}
-	p.PID = from.PID // whatever it says
+	p.PID = from.PID // whatever ID the answer has
 	return p, nil
 }
 
-// believed reports whether this program asks those of a user: of its own or, as root, of all whom it can tell from others.
+// believed reports whether this program asks the programs of a user: of its own or, as root, of all users that it can
+// tell from others.
 func believed(uid uint32) bool {
 	return user.Check(uid) == nil || asksAll() && user.Known(uid)
 }
@@ -129,7 +130,7 @@ func asksAll() bool { return user.IsRoot(uint32(os.Geteuid())) }
 
 func converse(c *net.UnixConn, w Want) (p Process, err error) {
 	if _, err := io.WriteString(c, string(w)+"\n"); err != nil {
-		return p, io.EOF // it hung up
+		return p, io.EOF // the program hung up
 	}
 	limited := &io.LimitedReader{R: c, N: maxAnswer}
 	err = json.NewDecoder(limited).Decode(&p)
@@ -139,7 +140,7 @@ func converse(c *net.UnixConn, w Want) (p Process, err error) {
 	return p, err
 }
 
-// ended reports whether a process is no more, as far as this one may know. It knows nothing of those of other PID
+// ended reports whether a process has ended, as far as this one may know. It knows nothing of processes in other PID
 // namespaces, whose ID it sees as 0.
 func ended(pid int) bool {
 	if pid == 0 {

@@ -51,8 +51,8 @@ func (w whose) String() string {
 // lister calls f for the sockets of this network namespace at which somebody listens. It reports whether there are more.
 type lister func(f func(user.Socket)) (cut bool, err error)
 
-// findPrograms finds the sockets of this user in a list or, for root, of all users. Where the kernel does not say whose
-// they are their names do, and who has bound them turns out when they are asked.
+// findPrograms finds the sockets of this user in a list or, for root, of all users. Where the kernel does not name
+// the owners the sockets' names do, and the connection shows who has bound a socket.
 func findPrograms(list lister, root bool) (*found, error) {
 	f, by := &found{}, map[whose]*owned{}
 	cut, err := list(func(s user.Socket) {
@@ -89,7 +89,7 @@ func findPrograms(list lister, root bool) (*found, error) {
 	return f, nil
 }
 
-// claimant returns the user whom the name of a program's socket names. It reports false for other names.
+// claimant returns the user that the name of a program's socket names. It reports false for other names.
 func claimant(name string) (uid uint32, ok bool) {
 	rest, ok := strings.CutPrefix(name, socketDir)
 	if !ok {
@@ -100,7 +100,7 @@ func claimant(name string) (uid uint32, ok bool) {
 	return uint32(n), ok && err == nil
 }
 
-// turns says who is next to be asked.
+// turns chooses the next socket to ask.
 type turns struct {
 	users []*owned // those with names
 	at    int
@@ -108,8 +108,8 @@ type turns struct {
 
 func (f *found) turns() *turns { return &turns{users: slices.Clone(f.users)} }
 
-// next returns the next socket to be asked, of the user whose turn it is. There is none while each user who has some left
-// has enough asked.
+// next returns the next socket to ask, of the user whose turn it is. It returns none while enough sockets are being
+// asked of each user that has some left.
 func (t *turns) next() (of *owned, name string, ok bool) {
 	for n := len(t.users); n > 0; n-- {
 		t.at %= len(t.users)
@@ -131,8 +131,8 @@ func (t *turns) next() (of *owned, name string, ok bool) {
 	return nil, "", false
 }
 
-// silence says what is missing in the answers: first what was not asked, then who did not answer. Nobody gets more words
-// than others can bear.
+// silence returns texts about missing answers: first the sockets that were not asked, then the programs that did not
+// answer. No user gets more texts than a reader can bear of all.
 func (f *found) silence() (all []error) {
 	if f.cut {
 		all = append(all, fmt.Errorf("the list of this host's sockets takes the kernel too long: only a part of it was looked at"))

@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Process is what a program tells of itself. Its JSON is also what the tool prints.
+// Process is a program's answer. The tool prints the same JSON.
 type Process struct {
 	PID     int      `json:"pid"`     // as the kernel says; 0 for one in another PID namespace
 	Command string   `json:"command"` // the name of the program's file
@@ -101,7 +101,7 @@ type CMID struct {
 	Remote string `json:"dst_addr,omitempty"`
 }
 
-// Self is what this program tells.
+// Self is this program's answer.
 func Self(w Want) Process {
 	p := Process{PID: os.Getpid(), Devices: []Device{}}
 	if len(os.Args) > 0 {
@@ -129,11 +129,11 @@ func Self(w Want) Process {
 	return p
 }
 
-// count fills in what the devices have counted, also while they were open before.
+// count fills in the counters of the devices, including those from earlier opens.
 func (p *Process) count() {
 	for _, t := range verbs.Totals() {
 		i := slices.IndexFunc(p.Devices, func(d Device) bool { return d.Name == t.Device })
-		if i < 0 { // it is closed
+		if i < 0 { // the device is closed
 			continue
 		}
 		d := &p.Devices[i]
@@ -202,7 +202,7 @@ func (d *Device) rename(suffix string) {
 	}
 }
 
-// count fills in how many objects there are, and what each QP has counted.
+// count fills in the numbers of objects, and the counters of each QP.
 func (d *Device) count(r *verbs.Resources, w Want) {
 	d.Count = countOf(r)
 	if w != WantQPStat {
@@ -225,7 +225,7 @@ func countOf(r *verbs.Resources) map[string]int {
 	}
 }
 
-// list fills in what is open.
+// list fills in the open objects.
 func (d *Device) list(r *verbs.Resources) {
 	d.Count = countOf(r)
 	d.PD = slices.Clone(first(r.PD, maxObjects))
@@ -278,8 +278,8 @@ func toMap(cs verbs.Counters) map[string]uint64 {
 	return m
 }
 
-// Clean makes a name that another program chose fit for a terminal: what is not printable becomes a
-// question mark, and it is cut after 64 characters.
+// Clean makes a name that another program chose fit for a terminal: characters that are not printable become question
+// marks, and the name is cut after 64 characters.
 func Clean(s string) string { return clean(s, 64) }
 
 // CleanText is Clean for a sentence, which is cut after 256 characters.

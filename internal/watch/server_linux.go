@@ -24,8 +24,8 @@ var listening struct {
 	*server
 }
 
-// Listen makes this program answer until release is called as often as Listen was. Where the system
-// does not allow it the program works as it does without.
+// Listen makes this program answer until release is called as often as Listen was. Where the system does not allow
+// that, the program works without answers.
 func Listen() (release func()) {
 	l := &listening
 	l.mu.Lock()
@@ -45,7 +45,7 @@ func Listen() (release func()) {
 
 func socketName(uid int, rest string) string { return fmt.Sprintf("%s%d/%s", socketDir, uid, rest) }
 
-// server answers those who ask.
+// server answers the clients.
 type server struct {
 	l    *net.UnixListener
 	self func(Want) Process
@@ -79,7 +79,7 @@ func (s *server) accept() {
 			time.AfterFunc(answerTime, func() { <-s.busy })
 			continue
 		}
-		if !entitled(c) { // before it takes anybody's place
+		if !entitled(c) { // before it takes a place
 			c.Close()
 			continue
 		}
@@ -124,7 +124,7 @@ func (s *server) drop(c *net.UnixConn) {
 	c.Close()
 }
 
-// entitled reports whether it is this program's user who asks, or root, beyond doubt.
+// entitled reports whether the client is of this program's user, or root, beyond doubt.
 func entitled(c *net.UnixConn) bool {
 	p, err := user.PeerOfConn(c)
 	return err == nil && (p.Check() == nil || user.IsRoot(p.UID))
@@ -144,7 +144,7 @@ func (s *server) answer(c *net.UnixConn) {
 	if err != nil {
 		return
 	}
-	_, _ = c.Write(b) // who hung up does not want it
+	_, _ = c.Write(b) // a client that hung up does not want the answer
 }
 
 // close ends all conversations and returns when they have ended.

@@ -23,7 +23,7 @@ import (
 
 type change = func(*testing.T, *exec.Cmd)
 
-// envOther is what a test's process is told by the test.
+// envOther is how a test tells its process the other user.
 const envOther = "ADVERB_TEST_OTHER"
 
 // tell passes a word, and files from descriptor 3 on, to a process that usertest.In starts.
@@ -33,12 +33,12 @@ func tell(word string, files ...*os.File) change {
 	}
 }
 
-// A program answers its own user and root, and nobody else, whoever it is.
+// A program answers its own user and root, and nobody else.
 func TestServerStrangers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		change  []change
-		answers map[int]bool // by who asks
+		answers map[int]bool // by the client's user
 	}{
 		{"root", nil, map[int]bool{0: true, usertest.Somebody: false, usertest.Nobody: false}},
 		{"user", []change{usertest.As(usertest.Somebody)}, map[int]bool{0: true, usertest.Somebody: true, usertest.Nobody: false}},
@@ -85,8 +85,8 @@ func TestServerStrangers(t *testing.T) {
 	}
 }
 
-// strangersListen has a user bind names like those of a user's programs, and listen there without a word. Every tenth
-// takes nobody more. It lasts as long as the test.
+// strangersListen has a user bind names like those of a user's programs, and listen there without an answer. Every
+// tenth socket is full. The sockets last as long as the test.
 func strangersListen(t *testing.T, stranger, named, n int) {
 	t.Helper()
 	var limit unix.Rlimit
@@ -107,7 +107,7 @@ func strangersListen(t *testing.T, stranger, named, n int) {
 				fds = append(fds, fd)
 				at := &unix.SockaddrUnix{Name: socketName(named, fmt.Sprintf("%d-%s-%d", i, t.Name(), os.Getpid()))}
 				err = errors.Join(unix.Bind(fd, at), unix.Listen(fd, i%10))
-				for i%10 == 0 && err == nil { // until it is full
+				for i%10 == 0 && err == nil { // until the socket is full
 					c, serr := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 					if err = serr; err == nil {
 						fds = append(fds, c)
@@ -133,8 +133,8 @@ func strangersListen(t *testing.T, stranger, named, n int) {
 	}
 }
 
-// Nobody hides the programs of others by names like theirs, however many. Who asks hears of what was not asked. The tool
-// said that no program had a device open.
+// Nobody hides the programs of others by names like theirs, however many. The client learns that sockets were not
+// asked. The tool once said that no program had a device open.
 func TestAskFlood(t *testing.T) {
 	const stranger = 23456
 	for _, tt := range []struct {
@@ -142,7 +142,7 @@ func TestAskFlood(t *testing.T) {
 		change  []change
 		asker   int
 		flood   int
-		missing string // what of the stranger is told
+		missing string // the text about the stranger
 	}{
 		{"user", []change{usertest.As(usertest.Somebody)}, usertest.Somebody, 6000, ""},
 		{"nobody", []change{usertest.As(usertest.Nobody)}, usertest.Nobody, 100, ""},
@@ -187,8 +187,8 @@ func TestAskFlood(t *testing.T) {
 	}
 }
 
-// A kernel that does not say whose sockets are leaves it to the connections: what bears the user's name is asked, and only
-// what is the user's is believed.
+// A kernel that does not name the owners of sockets leaves that to the connections: sockets with the user's name are
+// asked, and only those of the user are believed.
 func TestAskUnlisted(t *testing.T) {
 	name := socketName(os.Geteuid(), "mine-"+t.Name())
 	s, err := serve(name, func(Want) Process { return Process{Command: t.Name()} })
@@ -210,7 +210,7 @@ func TestAskUnlisted(t *testing.T) {
 	}
 }
 
-// What a program says counts only if it is this user's: a stranger that listens at such a name is not believed.
+// An answer counts only if the program is this user's: a stranger that listens at such a name is not believed.
 func TestAskStranger(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

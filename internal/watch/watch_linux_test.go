@@ -129,8 +129,8 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// Who asks and does not read, or says nothing, is turned away in time, and a closed server leaves
-// nothing behind.
+// A client that asks and does not read, or sends nothing, is turned away in time, and a closed server leaves nothing
+// behind.
 func TestServerBusy(t *testing.T) {
 	name := socketName(os.Geteuid(), "busy-"+t.Name())
 	s, err := serve(name, func(Want) Process { return Process{} })
@@ -194,7 +194,7 @@ func TestServerExhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	patience := time.Now().Add(20 * answerTime)
-	for len(s.busy) < conversations && time.Now().Before(patience) { // so often it has failed to accept
+	for len(s.busy) < conversations && time.Now().Before(patience) { // so often the server has failed to accept
 		runtime.Gosched()
 	}
 	restore()
