@@ -23,7 +23,7 @@ var attackMutants = []mutant{
 		"psn: q.receiver.epsn}\n	}\n	q.receiver.fail(r)\n", "psn: q.receiver.epsn}\n	}\n", "./internal/hca", "TestGuessedKey"},
 	{"a response that nobody asked for is taken", transport + "completer.go",
 		"	if seq >= rec.Max() || seq < rec.Una() {\n", "	if seq >= rec.Max()+1<<22 || seq < rec.Una() {\n", "./internal/hca", "TestForgedResponses"},
-	{"a repeated READ may ask for what the first one did not", transport + "reply.go",
+	{"a repeated READ may ask for bytes that the first one did not", transport + "reply.go",
 		"	if !s.responses.repeatsRead(&e, q.mtu) || len(p.Payload) != 0 {\n", "	if len(p.Payload) != 0 {\n", "./internal/transport", "TestForgedRepeatedRead"},
 	{"any packet shows that the peer has its connection", transport + "responder.go",
 		"	switch d := p.PSN.Diff(q.receiver.epsn); {\n	case d > 0 && s.holdsOutOfOrder():\n", "	q.receiver.established()\n	switch d := p.PSN.Diff(q.receiver.epsn); {\n	case d > 0 && s.holdsOutOfOrder():\n",

@@ -33,7 +33,7 @@ var limitMutants = []mutant{
 		"	return min(most, firstPlaces)\n", "	return max(most, firstPlaces)\n", "./rsocket", "TestIdleHeap"},
 	{"rings grow where the heap may not", queue + "room.go",
 		"	if mem.HeapIsBounded() {\n", "	if false {\n", "./internal/queue", "TestBoundedHeap"},
-	{"a send queue grows beyond what was granted", transport + "sendqueue.go",
+	{"a send queue grows beyond the granted size", transport + "sendqueue.go",
 		"	if len(sq.wqes) < int(sq.most) {\n", "	if len(sq.wqes) <= int(sq.most) {\n", "./internal/transport", "TestSendQueueGrows"},
 	{"a send queue that grows puts work requests into other places", transport + "sendqueue.go",
 		"		*sq.at(place) = *old.at(place)\n", "		sq.wqes[place-sq.freed.Load()] = *old.at(place)\n", "./internal/transport", "TestSendQueueGrows"},

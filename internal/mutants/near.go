@@ -47,15 +47,15 @@ var nearMutants = []mutant{
 		"len(s.made) < maxLanes ||", "len(s.made) <= maxLanes ||", "./internal/host", "LanesMade"},
 
 	// The fast path of short SENDs.
-	{"what took the fast path and is lost is never sent again", transport + "fastpath.go",
+	{"a lost SEND of the fast path is never sent again", transport + "fastpath.go",
 		"	case f.unaThen == uint32(una):\n		r.fallBack(now)\n", "	case false:\n", "./internal/transport", "TestFastLost"},
 	{"recovery takes over from the fast path though all is well", transport + "fastpath.go",
 		"	case f.unaThen == uint32(una):\n", "	case true:\n", "./internal/transport", "TestFastTimer"},
 	{"a message of the fast path is executed whatever its PSN", transport + "fastpath.go",
 		"	if m.PSN != in.epsn || ", "	if ", "./internal/transport", "TestFast"},
-	{"a message of the fast path stands for other packets than it says", transport + "fastpath.go",
+	{"a message of the fast path stands for another number of packets", transport + "fastpath.go",
 		" || uint64(m.Packets) != packetsFor(n, q.mtu) {", " {", "./internal/transport", "TestFast"},
-	{"an ACK of what was not sent completes SENDs of the fast path", transport + "fastpath.go",
+	{"an ACK beyond the SENDs of the fast path completes them", transport + "fastpath.go",
 		"	if n < 1 || n > int(r.fast.n) {\n", "	if n < 1 {\n", "./internal/transport", "TestFast"},
 	{"a NAK completes SENDs of the fast path", transport + "fastpath.go",
 		" || a.Syndrome.Kind() != wire.KindACK {", " {", "./internal/transport", "TestFast"},
@@ -67,7 +67,7 @@ var nearMutants = []mutant{
 		" && rec.Una() == rec.Max() && ", " && ", "./internal/transport", "TestFast"},
 	{"a send queue is drained while the fast path has something under way", transport + "rc.go",
 		" && r.fast.n == 0 && ", " && ", "./internal/transport", "TestFast"},
-	{"an ACK that comes as a packet finds nothing of what took the fast path", transport + "rc.go",
+	{"an ACK that comes as a packet does not find the SENDs of the fast path", transport + "rc.go",
 		"	if r.fast.n > 0 && (p.Piggybacks ||", "	if false && (p.Piggybacks ||", "./internal/transport", "TestFast"},
 	{"a receive that was too short for the fast path is lost", transport + "fastpath.go",
 		"		in.unused = w\n		return false\n", "		return false\n", "./internal/transport", "TestFast"},
@@ -149,7 +149,7 @@ var nearMutants = []mutant{
 		"		q.t.HandlePacket(q.at(now), p, 0)\n		}\n", "		}\n", "./internal/hca", "Lane|TestFast"},
 
 	// The short ways of packets that are as expected.
-	{"a greeting does not go before the first message", transport + "requester.go",
+	{"a hello does not go before the first message", transport + "requester.go",
 		" || c.hello.due || c.mtuSearch.due || q", " || c.mtuSearch.due || q", "./internal/transport", "TestShort"},
 
 	// What is lent to a process of this host.
@@ -157,7 +157,7 @@ var nearMutants = []mutant{
 		"		q.recall()\n", "", "./internal/hca", "Lend"},
 	{"what was lent of a region stays lent once that is closed", shm + "lend.go",
 		"	o.Recall(f.loans)\n", "", "./internal/shm", "Withdraw"},
-	{"what was recalled is taken", transport + "lend.go",
+	{"a recalled payload is taken", transport + "lend.go",
 		"r.payload == nil || r.payload.Taken()", "true", "./internal/transport", "Lend"},
 	{"a packet that stands for several counts as one", transport + "responder.go",
 		"s.pass(s.qp.run.length())", "s.pass(1)", "./internal/transport", "Lend"},
@@ -175,7 +175,7 @@ var nearMutants = []mutant{
 		"n <= ownLeast && m.small >= ownSmall ||", "n <= ownLeast ||", "./internal/mem", "SmallOwn"},
 	{"a small region's file counts once the region is closed", mem + "alloc_linux.go",
 		"			m.small--\n", "", "./internal/mem", "SmallOwn"},
-	{"what is sent again is lent", transport + "lend.go",
+	{"the payload of a repeat is lent", transport + "lend.go",
 		" || rec.Nxt() != rec.Max() || w.inline", " || rec.Nxt() > rec.Max() || w.inline", "./internal/transport", "Lend"},
 	{"a region may go while its file is offered", transport + "lend.go",
 		"	ok := q.lending.may(l.File) // while the region is there\n	l.Release()                 // whoever closes the region takes back its loans\n",

@@ -13,7 +13,7 @@ var recoveryMutants = []mutant{
 		"s.wentBack && !s.sackPermitted", "!s.sackPermitted", "./internal/recovery", "TestProbeWaitsForNaps"},
 	{"half packets do not come back", recovery + "congestion.go",
 		"		c.window++\n	}\n}", "	}\n}", "./internal/recovery", "TestLossRestored"},
-	{"what waits in the path narrows the window for ever", recovery + "spurious.go",
+	{"packets that wait in the path narrow the window for ever", recovery + "spurious.go",
 		"	if !x.narrowed {\n", "	if true {\n", "./internal/recovery", "TestQueueRestored"},
 	{"one packet that was not lost gives the window back for all", recovery + "spurious.go",
 		"return d.missing == 0", "return true", "./internal/recovery", "TestQueueRestored"},
@@ -27,11 +27,11 @@ var recoveryMutants = []mutant{
 		"s.backoff >= persistentPTOs", "s.backoff > 0", "./internal/recovery", "TestSilenced"},
 	{"the window grows slowly after a restart that was none", recovery + "congestion.go",
 		"	c.ssthresh = max(c.ssthresh, u.ssthresh)\n", "", "./internal/transport", "TestTakenBack"},
-	{"patience has no bound", recovery + "reorderwindow.go",
+	{"the reorder window has no bound", recovery + "reorderwindow.go",
 		"by = min(by+by/8, 2*srtt)", "by += by / 8", "./internal/recovery", "TestLateAtMost"},
-	{"patience is just what was needed", recovery + "reorderwindow.go",
+	{"the reorder window is just the latest lateness", recovery + "reorderwindow.go",
 		"by = min(by+by/8,", "by = min(by,", "./internal/recovery", "TestLateAtMost"},
-	{"patience lasts while packets come in order", recovery + "state.go",
+	{"the reorder window stays while packets come in order", recovery + "state.go",
 		"	s.reorder.decay(now, s.srtt)\n", "", "./internal/transport", "TestReorderWindowNarrows"},
 
 	// Bursts.
@@ -78,7 +78,7 @@ var recoveryMutants = []mutant{
 		"			s.repeated.read = true\n			s.responses.replay", "			s.responses.replay", "./internal/transport", "TestPathDead"},
 	{"a hello of three ports has no whole words", "internal/wire/ranges.go",
 		"port == 0 && i%2 == 0", "port == 0 && i >= 0", "./internal/wire", "TestHello"},
-	{"a word that is due is taken back", transport + "hello.go",
+	{"a hello that is due is taken back", transport + "hello.go",
 		"g.due = g.due || g.peerIsOurs &&", "g.due = g.peerIsOurs &&", "./internal/transport", "TestPathsTold"},
 
 	// Controllers.
