@@ -10,7 +10,7 @@ func TestSlownessEnds(t *testing.T) {
 	var s ackDelay
 	s.learn(0, 80*ms)
 	if got := s.bound(delayMemory - 1); got != 100*ms {
-		t.Errorf("a silence may be the delay of the peer for %v, want what was seen and a quarter, %v", got, 100*ms)
+		t.Errorf("a silence may be the delay of the peer for %v, want the longest and a quarter, %v", got, 100*ms)
 	}
 	s.lost(delayMemory)
 	s.lost(delayMemory)

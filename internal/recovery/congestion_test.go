@@ -78,7 +78,7 @@ func TestCongestion(t *testing.T) {
 	c.grow(8, growth, true)
 	want("quick growth", RestartWindow+8)
 	c.grow(MaxWindow, growth, true)
-	want("up to half of what was", MaxWindow/4)
+	want("up to half of its former size", MaxWindow/4)
 	for range 20 {
 		c.onLoss()
 	}

@@ -61,7 +61,7 @@ func TestQueueIsNoLongerPath(t *testing.T) {
 		{"8 QPs", 8, 128, nil},
 		{"32 QPs", 32, 64, nil},
 		{"a QP beside TCP", 1, 60, sawtooth(350, 500, 3*time.Second)},
-		{"a QP that has a twentieth of what TCP has", 1, 20, sawtooth(280, 400, 3*time.Second)},
+		{"a QP that has a twentieth of TCP's share", 1, 20, sawtooth(280, 400, 3*time.Second)},
 	} {
 		for seed := range uint64(5) {
 			s := &sharedQueue{rnd: rand.New(rand.NewPCG(seed, 1)), path: 5 * ms, rate: 20_000, others: tt.others, noise: .02}

@@ -40,10 +40,10 @@ func TestSilenced(t *testing.T) {
 func TestLateAtMost(t *testing.T) {
 	r := selectiveState(t)
 	if r.reorder.widen(0, 4*ms, r.srtt); r.reorder.size != 4*ms+ms/2 {
-		t.Errorf("a reorder window of %v with what was late by 4 ms, want an eighth more", r.reorder.size)
+		t.Errorf("a reorder window of %v with packets late by 4 ms, want an eighth more", r.reorder.size)
 	}
 	if r.reorder.widen(0, time.Second, r.srtt); r.reorder.size != 16*ms {
-		t.Errorf("a reorder window of %v with what was late by a second, want two round trips of 8 ms", r.reorder.size)
+		t.Errorf("a reorder window of %v with packets late by a second, want two round trips of 8 ms", r.reorder.size)
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 var (
 	psk      = []byte("a key of 32 bytes, or just so...")
-	aboutREQ = []byte("what both ends know")
-	aboutREP = []byte("what both ends know then")
+	aboutREQ = []byte("known to both ends")
+	aboutREP = []byte("known to both ends then")
 )
 
 // Public keys of the ends.

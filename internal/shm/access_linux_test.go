@@ -94,14 +94,14 @@ func TestAccess(t *testing.T) {
 		t.Fatal("no access while the grant holds")
 	}
 	if a.Bytes[5000] = 99; g.bytes[5000] != 99 {
-		t.Error("what is written is not in the receiver's memory")
+		t.Error("the sender's write is not in the receiver's memory")
 	}
 	a.End()
 	if off, n := g.grants[0].Revoke(); n != 0 {
 		t.Errorf("the sender is said to be at work at %d, and is not, want it at none", off)
 	}
 	if a.Begin(5000) {
-		t.Error("access to what was revoked")
+		t.Error("access to a revoked region")
 	}
 	if busy := a.busy.Load(); busy&1 != 0 { // the end of the slot's next grant would wait for this operation
 		t.Errorf("the slot says %#x after a Begin that was refused, want it to say that nobody is at work", busy)
@@ -246,13 +246,13 @@ func TestAccessLimits(t *testing.T) {
 	g.o.Return(last) // nothing: the slot is another's
 	g.o.Revoked(last.slot, last.gen)
 	if s := g.o.slot(again.slot); s == nil || s.access != again || g.lost != 0 {
-		t.Errorf("a second Return, and a late word of the end, of what was returned: got %+v, and %d losses; want another's access, and none", s, g.lost)
+		t.Errorf("a second Return, and a late notice of the end, of a returned access: got %+v, and %d losses; want another's access, and none", s, g.lost)
 	}
 	if last.state.Load() == last.gen {
-		t.Error("what was returned still holds")
+		t.Error("a returned access still holds")
 	}
 	if _, n := g.grants[maxSlots-1].Revoke(); n != 0 || !again.Begin(0) {
-		t.Error("the end of what was returned has ended another")
+		t.Error("the end of a returned access has ended another")
 	}
 }
 

@@ -183,12 +183,12 @@ func (h *hostile) next() bool {
 		said := i.data[want+uint64(len(b)):]
 		file, off, n := h.files[binary.NativeEndian.Uint64(said)], binary.NativeEndian.Uint64(said[8:]), binary.NativeEndian.Uint32(said[16:])
 		if uint64(len(l.Payload)) != uint64(n) || off+uint64(n) > uint64(len(file)) || offset(file, l.Payload) != off || i.Packets() < 1 {
-			t.Fatalf("%d bytes are lent at %d of a file of %d, for %d packets; the sender said %d at %d, want what it said, inside of the file", len(l.Payload), offset(file, l.Payload), len(file), i.Packets(), n, off)
+			t.Fatalf("%d bytes are lent at %d of a file of %d, for %d packets; the sender said %d at %d, want the same, inside of the file", len(l.Payload), offset(file, l.Payload), len(file), i.Packets(), n, off)
 		}
 	}
 	l.Taken()
 	if l.Taken() {
-		t.Fatal("what was lent is taken twice")
+		t.Fatal("a payload is taken twice")
 	}
 	return true
 }

@@ -466,8 +466,8 @@ func TestNonsense(t *testing.T) {
 	record := make([]byte, 1000)
 	for name, scribble := range map[string]func(*In){
 		"a tail beyond the ring":                 func(in *In) { in.tail.Store(in.pos + ringBytes + recordAlign) },
-		"a tail behind what was read":            func(in *In) { in.tail.Store(in.pos - recordAlign) },
-		"a record longer than what was written":  func(in *In) { binary.NativeEndian.PutUint32(in.data[in.pos&(in.size-1):], 2000) },
+		"a tail behind the read records":         func(in *In) { in.tail.Store(in.pos - recordAlign) },
+		"a record longer than the written bytes": func(in *In) { binary.NativeEndian.PutUint32(in.data[in.pos&(in.size-1):], 2000) },
 		"a record that is longer than the ring":  func(in *In) { binary.NativeEndian.PutUint32(in.data[in.pos&(in.size-1):], 2*ringBytes) },
 		"a record that ends with the whole ring": func(in *In) { binary.NativeEndian.PutUint32(in.data[in.pos&(in.size-1):], ringBytes) },
 	} {
@@ -487,9 +487,9 @@ func TestNonsense(t *testing.T) {
 		}
 	}
 	for name, head := range map[string]func(*Out) uint64{
-		"a head beyond what was written": func(o *Out) uint64 { return o.pos + recordAlign },
-		"a head far beyond":              func(o *Out) uint64 { return o.pos + 1<<40 },
-		"a head that goes back":          func(o *Out) uint64 { return o.seen - recordAlign },
+		"a head beyond the written records": func(o *Out) uint64 { return o.pos + recordAlign },
+		"a head far beyond":                 func(o *Out) uint64 { return o.pos + 1<<40 },
+		"a head that goes back":             func(o *Out) uint64 { return o.seen - recordAlign },
 	} {
 		o, in, _ := lane(t)
 		for range 2 { // the second time the sender has seen a head

@@ -123,7 +123,7 @@ func TestLend(t *testing.T) {
 		t.Error("the payload is a copy, want the sender's memory")
 	}
 	if !l.Taken() {
-		t.Error("what was lent is not, want it taken")
+		t.Error("the payload is not taken, want it taken")
 	}
 	if got := in.Next(); string(got) != "plain" || in.Lent() != nil {
 		t.Errorf("the next record is %q, lent %v; want plain, lent none", got, in.Lent())
@@ -208,7 +208,7 @@ func TestWithdraw(t *testing.T) {
 	hung := 0
 	o.hangup = func() { hung++ }
 	if o.Withdraw(6); !o.Broken() || hung != 1 {
-		t.Errorf("the receiver does not hear what is withdrawn: the lane is broken: %v, the sender has hung up %d times; want it broken, and once", o.Broken(), hung)
+		t.Errorf("the receiver cannot be told of a withdrawal: the lane is broken: %v, the sender has hung up %d times; want it broken, and once", o.Broken(), hung)
 	}
 	o.hangup = func() {}
 }

@@ -172,7 +172,7 @@ func TestLitmusTakenVersusRecall(t *testing.T) {
 		}
 	}, func() string {
 		if in.Release(); taken && got != [64]byte{} {
-			return fmt.Sprintf("% x was taken of what was lent as zeros", got)
+			return fmt.Sprintf("% x was taken of a payload that was lent as zeros", got)
 		}
 		return ""
 	})

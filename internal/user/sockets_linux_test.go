@@ -77,7 +77,7 @@ func FuzzDecodeSocket(f *testing.F) {
 			return
 		}
 		if s.Name[0] != '@' || !bytes.Contains(b, append([]byte{0}, s.Name[1:]...)) || int64(s.Inode) > 1<<32-1 || !s.Owned && s.UID != 0 {
-			t.Fatalf("%x is decoded as %+v, want what is in it", b, s)
+			t.Fatalf("%x is decoded as %+v, want its content", b, s)
 		}
 		if len(s.Name) < 1<<15 {
 			if again, ok := decodeSocket(unix.SOCK_DGRAM, appendSocket(nil, s)); !ok || again != s {

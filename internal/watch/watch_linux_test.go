@@ -74,7 +74,7 @@ func TestAskStrange(t *testing.T) {
 	}
 	for _, err := range silent {
 		if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' }) {
-			t.Errorf("%q has what a terminal obeys, want no control characters", err)
+			t.Errorf("%q has characters that a terminal obeys, want no control characters", err)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestSealFolded(t *testing.T) {
 			}
 			if !bytes.Equal(datagram[:headers], before[:headers]) || !bytes.Equal(datagram[headers:headers+n], payload) ||
 				!bytes.Equal(datagram[headers+n:], before[headers+n:]) {
-				t.Fatalf("the copy of %d bytes is not what and where it must be", n)
+				t.Fatalf("the copy of %d bytes has other bytes, or lies elsewhere", n)
 			}
 			for _, flow := range flows {
 				id := uint16(rnd.Uint32())

@@ -156,7 +156,7 @@ func FuzzICRCSolve(f *testing.F) {
 			binary.LittleEndian.PutUint32(datagram[len(datagram)-ICRCSize:], slowICRC(flow4Src, flow4Dst, id, 0, datagram))
 		}
 		if gotID, gotDF, ok := flow4.SolveID(datagram); gotID != id || gotDF != df || !ok {
-			t.Fatalf("%d bytes sealed with %#x, %v: SolveID = %#x, %v, %v, want what it was sealed with", len(datagram), id, df, gotID, gotDF, ok)
+			t.Fatalf("%d bytes sealed with %#x, %v: SolveID = %#x, %v, %v, want the id and df of the seal", len(datagram), id, df, gotID, gotDF, ok)
 		}
 		if flow4.Verify(id, datagram) != df {
 			t.Fatalf("%d bytes sealed with %#x, %v: Verify = %v, want %v", len(datagram), id, df, !df, df)

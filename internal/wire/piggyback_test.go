@@ -50,7 +50,7 @@ func TestPiggybackNonsense(t *testing.T) {
 		b[0], b[len(b)-ICRCSize-PiggybackSize] = byte(RCAnswer), byte(op)
 		var p Packet
 		if err := p.Decode(b); (err == nil) != Opcode(op).MayPiggyback() {
-			t.Errorf("an answer that is %v: %v, want success for what carries acknowledgements alone", Opcode(op), err)
+			t.Errorf("an answer that is %v: %v, want success only for opcodes that may piggyback one", Opcode(op), err)
 		}
 	}
 	for n := range BTHSize + PiggybackSize + ICRCSize {

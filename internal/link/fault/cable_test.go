@@ -152,7 +152,7 @@ func TestCable(t *testing.T) {
 			}
 			return near(marked, .1*n) && c == Counts{Marked: uint64(marked)}
 		}},
-		{"what is the port's", Faults{Rate: 1, MarkCEAbove: 1}, func(list []arrival, c Counts) bool {
+		{"the port's own faults", Faults{Rate: 1, MarkCEAbove: 1}, func(list []arrival, c Counts) bool {
 			return len(list) == n && list[n-1].at == (n-1)*gap+delay && c == Counts{}
 		}},
 	} {
@@ -167,7 +167,7 @@ func TestCable(t *testing.T) {
 			t.Errorf("seed %d, %s: %d of %d arrive, %+v", seed, tt.name, len(list), n, s)
 		}
 		if again, _ := run(seed, 3); !slices.Equal(again, list) {
-			t.Errorf("seed %d, %s: what becomes of datagrams depends on those of another path", seed, tt.name)
+			t.Errorf("seed %d, %s: the datagrams' fates depend on those of another path", seed, tt.name)
 		}
 		if tt.f.Loss > 0 {
 			if other, _ := run(seed+1, 0); slices.Equal(other, list) {

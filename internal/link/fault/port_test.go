@@ -52,7 +52,7 @@ func TestPort(t *testing.T) {
 	}
 	s := slow.Stats(false)
 	if s.Lost == 0 || s.Passed+s.Lost != 40 || int(s.Passed) != len(got) || s.Longest > 20_000 || s.Longest < 19_000 {
-		t.Errorf("%d came, %+v; want what the buffer has no room for lost", len(got), s)
+		t.Errorf("%d came, %+v; want those lost that the buffer has no room for", len(got), s)
 	}
 	marked := 0
 	for i, d := range got {

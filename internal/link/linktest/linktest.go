@@ -327,7 +327,7 @@ func testWaitTimeout(t *testing.T, a, b link.Link) {
 
 func testWaitArrived(t *testing.T, a, b link.Link) {
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: b.Addr(), Payload: pattern(1, 64)})
-	soon(t, "Wait for what has been sent", func() {
+	soon(t, "Wait for a sent datagram", func() {
 		if err := b.Wait(-1); err != nil {
 			t.Errorf("Wait: %v", err)
 		}

@@ -123,7 +123,7 @@ func testLeave(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	join(t, b, groups[0])
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[0]), Payload: []byte("joined again")})
 	if got := collect(t, b, 1)[0]; string(got.payload) != "joined again" {
-		t.Errorf("%q arrived, want what was sent after the second Join", got.payload)
+		t.Errorf("%q arrived, want the datagram from after the second Join", got.payload)
 	}
 }
 
@@ -136,7 +136,7 @@ func testOtherGroup(t *testing.T, a, b link.Link, groups [2]netip.Addr) {
 	send(t, a, link.Datagram{Src: a.Source(1), Dst: at(groups[1]), Payload: []byte("to the other group")})
 	only(t, a, b, "a datagram to another group")
 	if got := collect(t, a, 1)[0]; got.Dst != at(groups[1]) {
-		t.Errorf("%q to %v arrived, want what was sent to %v", got.payload, got.Dst, groups[1])
+		t.Errorf("%q to %v arrived, want the datagram to %v", got.payload, got.Dst, groups[1])
 	}
 }
 

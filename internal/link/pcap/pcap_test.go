@@ -305,7 +305,7 @@ func TestStreamEnd(t *testing.T) {
 		}
 	}
 	if end == 0 || ack != end+1 {
-		t.Errorf("FIN has sequence number %d, and what comes after it acknowledges %d, want the next number", end, ack)
+		t.Errorf("FIN has sequence number %d, and the segment after it acknowledges %d, want the next number", end, ack)
 	}
 	if fins != 1 {
 		t.Errorf("got %d FINs after CloseWrite and Close, want 1", fins)

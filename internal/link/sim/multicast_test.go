@@ -94,7 +94,7 @@ func TestMulticastFates(t *testing.T) {
 		sendGroup(t, from, group4, 0, n)
 	})
 	if !slices.Equal(gotA, wantA) || !slices.Equal(gotB, wantB) {
-		t.Errorf("seed 7: the members received %d and %d datagrams of the group, want those that they receive of what is sent to themselves, %d and %d",
+		t.Errorf("seed 7: the members received %d and %d datagrams of the group, want as many as of datagrams to themselves, %d and %d",
 			len(gotA), len(gotB), len(wantA), len(wantB))
 	}
 	if slices.Equal(gotA, gotB) {

@@ -61,7 +61,7 @@ func TestFaultsOnRoutes(t *testing.T) {
 		got, ports, stats := receive(true)
 		lost := n - len(got)
 		if ports[0].Passed != uint64(len(got)) || ports[1].Passed != uint64(len(got)) || stats.Lost != uint64(lost) || ports[0].Longest == 0 {
-			t.Errorf("seed %d, faults %s: %d of %d arrive, the ports have %+v, and the network %+v; want what arrives to have passed both", seed, tt.name, len(got), n, ports, stats)
+			t.Errorf("seed %d, faults %s: %d of %d arrive, the ports have %+v, and the network %+v; want the arrivals to have passed both", seed, tt.name, len(got), n, ports, stats)
 		}
 		if tt.lost == nil {
 			if lost < n/20 || lost > n/5 {

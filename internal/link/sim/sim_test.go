@@ -147,7 +147,7 @@ func TestDeterminism(t *testing.T) {
 		t.Errorf("seed %d: the second run differs from the first, want the same", seed)
 	}
 	if got := receive(seed, true); !slices.Equal(got, want) {
-		t.Errorf("seed %d: traffic of other pairs changed what arrived, want the same", seed)
+		t.Errorf("seed %d: traffic of other pairs changed the arrivals, want the same", seed)
 	}
 	if got := receive(seed+1, false); slices.Equal(got, want) {
 		t.Errorf("seeds %d and %d do the same, want them to differ", seed, seed+1)

@@ -39,16 +39,16 @@ func tryOptions(fd int, options []option) {
 }
 
 const (
-	lostClass = "the ECN marks and the traffic class of what comes are not seen: senders that use dcqcn hear of no congestion"
+	lostClass = "the ECN marks and the traffic class of received packets are not seen: senders that use dcqcn learn of no congestion"
 	lostProbe = "the kernel may cut packets that a path has no room for, and choose their IPv4 identification: cards drop those"
-	lostGroup = "what is sent to multicast groups leaves as the system has it: by another interface perhaps, and for one hop"
+	lostGroup = "datagrams to multicast groups leave by the system's settings: by another interface perhaps, and for one hop"
 )
 
 // receiveOptions are the options of a socket to receive from.
 func receiveOptions(addr netip.Addr) []option {
 	all := []option{
-		{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF", "the receive buffer has net.core.rmem_default bytes: what comes in bulk overflows it"},
-		{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL", "drop_overflow stays 0: what overflows the receive buffer is not counted"},
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer, "SO_RCVBUF", "the receive buffer has net.core.rmem_default bytes: packets that come in bulk overflow it"},
+		{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL", "drop_overflow stays 0: packets that overflow the receive buffer are not counted"},
 		// Kernels before 5.0 do not know the option. They deliver single datagrams.
 		{unix.IPPROTO_UDP, unix.UDP_GRO, 1, "UDP_GRO", "trains come as single packets: receiving takes more CPU"},
 	}
@@ -56,7 +56,7 @@ func receiveOptions(addr netip.Addr) []option {
 		return append(all, option{unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS", lostClass})
 	}
 	// RoCEv2 cards, and Linux's rxe, send UDP checksum 0 over IPv6 too.
-	return append(all, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX", "over IPv6 what cards and rdma_rxe send, without a UDP checksum, does not arrive"})
+	return append(all, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX", "over IPv6 packets of cards and rdma_rxe, which have no UDP checksum, do not arrive"})
 }
 
 // sendOptions are the options of a socket to send from. PROBE sets DF, and with DF an unconnected socket sends
@@ -70,7 +70,7 @@ func sendOptions(addr netip.Addr) []option {
 	return []option{
 		probe,
 		{unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer, "SO_SNDBUF", "the send buffer has net.core.wmem_default bytes: who sends in bulk waits for room"},
-		{unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF", "what strays into sockets that only send may cost the system memory"},
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF", "stray packets to sockets that only send may cost the system memory"},
 	}
 }
 

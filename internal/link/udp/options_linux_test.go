@@ -47,7 +47,7 @@ func TestRefusedOption(t *testing.T) {
 					t.Errorf("refused: %q, want nothing that a link misses", link.Refusals(refused))
 				}
 			} else if len(refused) != 1 || !strings.Contains(refused[0].Option, name) || !strings.Contains(refused[0].Lost, lost) || refused[0].Cause == nil {
-				t.Errorf("refused: %q, want %s alone, and what is lost: %q", link.Refusals(refused), name, lost)
+				t.Errorf("refused: %q, want %s alone, and the loss: %q", link.Refusals(refused), name, lost)
 			}
 			for _, pair := range []func() (a, b link.Link){
 				func() (a, b link.Link) { return openPair(t) },
@@ -65,7 +65,7 @@ func TestRefusedOption(t *testing.T) {
 				}
 				var in [1]link.Datagram
 				if n, err := b.Recv(in[:]); n != 1 || err != nil || string(in[0].Payload) != "payload" {
-					t.Errorf("received %d, %q, %v; want what was sent", n, in[0].Payload, err)
+					t.Errorf("received %d, %q, %v; want the sent bytes", n, in[0].Payload, err)
 				}
 			}
 		})

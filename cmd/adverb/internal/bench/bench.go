@@ -43,7 +43,7 @@ var Command = &cli.Command{
 	Usage: cli.UsageLine,
 	More: "Lists have commas. The workloads are\n" + names(workloads[:len(workloads)/2]) + ",\n" + names(workloads[len(workloads)/2:]) + ".\n" +
 		"The peers are\n" + names(peers[:len(peers)/2]) + ",\n" + names(peers[len(peers)/2:]) + ":\n" +
-		"the probe does what any stack over UDP sockets must do, and no more. The others are what is named so.\n" +
+		"the probe does the work that any stack over UDP sockets must do, and no more. The others have their own names.\n" +
 		"Those from memcpy on are peers of the network memory. On the others adverb runs with ADVERB_SHM=0.\n" +
 		"CORES is the CPU time of the client and of the server in the measured time: an end that polls has 1.\n" +
 		"The probe and memcpy are called limits where nothing has beaten them.\n" +

@@ -114,7 +114,7 @@ func TestBench(t *testing.T) {
 			r, table := bench(t, "-r", "1", "-t", "1ms", "-n", n.name, "-p", strings.Join(list, ","), "-w", strings.Join(does, ","), "--plain", exe)
 			if why := r.Networks[0].Skipped; why != "" {
 				if !strings.Contains(why, "root") && !strings.Contains(why, "veth") {
-					t.Errorf("skipped: %s, want what is missing", why)
+					t.Errorf("skipped: %s, want the missing part", why)
 				}
 				t.Skip(why)
 			}
@@ -192,7 +192,7 @@ func TestVeth(t *testing.T) {
 		r, _ := bench(t, "-r", "1", "-t", "1ms", "-n", name, "-p", "adverb,probe,tcp", "-w", "write_64k")
 		if why := r.Networks[0].Skipped; why != "" {
 			if !strings.Contains(why, "root") && !strings.Contains(why, "Linux") && !strings.Contains(why, "veth") {
-				t.Errorf("skipped: %s, want what is missing", why)
+				t.Errorf("skipped: %s, want the missing part", why)
 			}
 			t.Skip(why)
 		}

@@ -24,7 +24,7 @@ func TestFinish(t *testing.T) {
 		{"failure", false, false, failure, 7, "adverb: failure\n"},
 		{"reported failure", false, false, ErrReported, 7, ""},
 		{"interruption", true, false, failure, StatusInterrupted, "adverb: interrupted\n"},
-		{"interruption of what has no other end", true, true, context.Canceled, StatusInterrupted, ""},
+		{"interruption of a command that has no other end", true, true, context.Canceled, StatusInterrupted, ""},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		if tt.interrupted {

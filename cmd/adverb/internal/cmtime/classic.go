@@ -221,7 +221,7 @@ func (c *client) round(connections int, src netip.AddrPort, lookup error) error 
 	}
 	// C's program ends with status 0 here, and a script takes a table of nothing for a measurement.
 	if n := c.failures(); n > 0 {
-		return c.explained(fmt.Errorf("measure %d connections to %v: %d of them have failed, and are not in the table: what is printed above it says why",
+		return c.explained(fmt.Errorf("measure %d connections to %v: %d of them have failed, and are not in the table: the lines above it say why",
 			len(c.conns), c.dst, n))
 	}
 	return nil

@@ -72,7 +72,7 @@ func (s *classicSync) failed(err error) error {
 		return fmt.Errorf("a program listens at TCP %v, but it does not answer as cmtime without -C does: "+
 			"the cmtime of rdma-core 59 and later takes -C: %w", s.at, err)
 	}
-	return fmt.Errorf("the server at TCP %v is gone: what it printed says why; it has to be given the same -c: %w", s.at, err)
+	return fmt.Errorf("the server at TCP %v is gone: its output says why; it has to be given the same -c: %w", s.at, err)
 }
 
 func (s *classicSync) close() {

@@ -108,7 +108,7 @@ func TestCmtimeSynchronisedFails(t *testing.T) {
 		answer func(byte) []byte
 		want   string
 	}{
-		{"gone at once", func(byte) []byte { return nil }, "is gone: what it printed says why"},
+		{"gone at once", func(byte) []byte { return nil }, "is gone: its output says why"},
 		{"another program", func(byte) []byte { return []byte("SSH-2.0") }, "is at step 83, this client at 0"},
 		{"gone after connecting", func(b byte) []byte {
 			if b == meshConnect {

@@ -170,7 +170,7 @@ func (o *oob) closeConns() {
 	}
 }
 
-var errOOBGone = errors.New("another instance of cmtime is gone: what it printed says why")
+var errOOBGone = errors.New("another instance of cmtime is gone: its output says why")
 
 // receive reads len(b) bytes from each connection in turn, and calls take each time.
 func (o *oob) receive(b []byte, take func() error) error {

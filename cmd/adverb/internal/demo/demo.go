@@ -20,7 +20,7 @@ var Command = &cli.Command{
 	Name:  "demo",
 	Short: "Show an RDMA read and an RDMA write, both ends in one process, with every packet",
 	Flags: []cli.Flag{
-		{Short: 'q', Long: "quiet", Help: "print only what the two programs print", Ours: true},
+		{Short: 'q', Long: "quiet", Help: "print only the two programs' output", Ours: true},
 		{Long: "pcap", Arg: "<file>", Help: "write the packets to a file for Wireshark", Ours: true, Values: cli.Files},
 	},
 	Operands: []cli.Values{cli.OneOf(string(rwdemo.Read), string(rwdemo.Write))},

@@ -167,9 +167,9 @@ func (e *end) build() (err error) {
 
 func (e *end) registerMemory() error {
 	local, remote := e.mode.Access()
-	localUse, remoteUse := "what the WRITE takes from here", "what the peer's WRITE may fill"
+	localUse, remoteUse := "the source of the WRITE", "the memory that the peer's WRITE may fill"
 	if e.mode == rwdemo.Read {
-		localUse, remoteUse = "where the READ puts what it fetches", "what the peer's READ may fetch"
+		localUse, remoteUse = "the target of the READ", "the memory that the peer's READ may fetch"
 	}
 	for _, r := range []struct {
 		mr     **verbs.MR

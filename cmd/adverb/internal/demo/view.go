@@ -108,7 +108,7 @@ func (v *view) begin(mode rwdemo.Mode) {
 	v.lines = [2][]string{}
 	if !v.quiet {
 		v.row("=== RDMA "+string(mode)+" ===", "")
-		v.row("who     what it prints", "what happens underneath; of a packet: opcode, QP and packet sequence number (psn)")
+		v.row("who     its output", "the events underneath; of a packet: opcode, QP and packet sequence number (psn)")
 		v.row("", "that it is sent to, \"ack\" where an acknowledgement is asked for, and the fields of its other headers")
 	}
 	v.mu.Unlock()

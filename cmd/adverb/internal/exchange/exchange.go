@@ -18,7 +18,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 )
 
-var errPeerGone = errors.New("the peer closed the TCP connection: what it printed says why")
+var errPeerGone = errors.New("the peer closed the TCP connection: its output says why")
 
 // Error is a failure of the exchange: the C program's line, and the cause.
 type Error struct {

@@ -15,7 +15,7 @@ import (
 // Res is the command res.
 var Res = &cli.Command{
 	Name:     "res",
-	Short:    "Show what running programs have open on devices",
+	Short:    "Show the objects that running programs have open on devices",
 	Flags:    []cli.Flag{watchFlag, intervalFlag, countFlag, jsonFlag},
 	Operands: []cli.Values{cli.OneOf(kindNames()...), device.Names},
 	Forms:    []cli.Form{{Args: "[options] [pd|cq|qp|mr|mw|srq|cm_id] [<dev>]"}},

@@ -16,7 +16,7 @@ import (
 // Stat is the command stat.
 var Stat = &cli.Command{
 	Name:  "stat",
-	Short: "Show what the devices of running programs count",
+	Short: "Show the counters of the devices of running programs",
 	Flags: []cli.Flag{
 		watchFlag, intervalFlag, countFlag,
 		{Short: 'q', Long: "qp", Help: "a line for each QP"},

@@ -145,7 +145,7 @@ func TestPrograms(t *testing.T) {
 			// Each prints of the other what the other prints of itself.
 			local, remote := ends(server.Stdout, "local"), ends(server.Stdout, "remote")
 			if len(local) != tt.qps || !slices.Equal(local, ends(client.Stdout, "remote")) || !slices.Equal(remote, ends(client.Stdout, "local")) {
-				t.Errorf("got server\n%sclient\n%swant %d QPs, and each to say of the other what the other says of itself", server.Stdout, client.Stdout, tt.qps)
+				t.Errorf("got server\n%sclient\n%swant %d QPs, and each to print the other's data as the other does", server.Stdout, client.Stdout, tt.qps)
 			}
 		})
 	}

@@ -86,7 +86,7 @@ func TestFlags(t *testing.T) {
 	} {
 		inv, _, stderr := tooltest.Invocation(t, tt.cmd, tt.line)
 		if p, _, ok := parse(inv, kindOf(tt.cmd)); !ok || !tt.want(p) {
-			t.Errorf("%s %s: got %+v, stderr %q, want what the line asks for", tt.cmd.Name, tt.line, p, stderr)
+			t.Errorf("%s %s: got %+v, stderr %q, want the line's parameters", tt.cmd.Name, tt.line, p, stderr)
 		}
 	}
 }

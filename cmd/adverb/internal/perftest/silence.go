@@ -35,7 +35,7 @@ func (t *tester) expectAnswer(size int, count int64) (stop func()) {
 var starvation = 120 * time.Second // tests have less
 
 // errStarved ends a run whose messages were lost.
-var errStarved = errors.New("nothing repeats what the network loses on UC and UD: send less at once (-t at the other end), or slower (--rate_limit)")
+var errStarved = errors.New("nothing repeats lost packets on UC and UD: send less at once (-t at the other end), or slower (--rate_limit)")
 
 // looks is how often the watchdog looks within its patience.
 const looks = 120

@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	errPeerGone = errors.New("the peer ended the exchange: what it printed says why")
+	errPeerGone = errors.New("the peer ended the exchange: its output says why")
 	errFlood    = errors.New("the peer says more than the programs have to say: is it the same program?")
 )
 

@@ -83,7 +83,7 @@ func newCommand(name, how, letters string, k *kind) *cli.Command {
 		Run:   func(inv *cli.Invocation) int { return run(inv, k) },
 	}
 	if k.qpType != verbs.QPTypeRC {
-		c.More += "Nothing repeats what the network loses: both ends then wait until Ctrl-C, or 10 s for the\n" +
+		c.More += "Nothing repeats lost packets: both ends then wait until Ctrl-C, or 10 s for the\n" +
 			"first message.\n"
 	}
 	for i := range c.Flags {

@@ -59,7 +59,7 @@ func checkRun(t *testing.T, server, client tooltest.Result, sep string, qps int,
 	// Each prints of the other what the other prints of itself.
 	s, c := endLines(server.Stdout, qps), endLines(client.Stdout, qps)
 	if !slices.Equal(s[:qps], c[qps:]) || !slices.Equal(s[qps:], c[:qps]) {
-		t.Errorf("got server\n%sand client\n%swant each to say of the other what the other says of itself", server.Stdout, client.Stdout)
+		t.Errorf("got server\n%sand client\n%swant each to print the other's data as the other does", server.Stdout, client.Stdout)
 	}
 }
 

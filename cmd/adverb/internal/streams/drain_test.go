@@ -55,7 +55,7 @@ func TestProxyDrains(t *testing.T) {
 				io.WriteString(c, "question")
 				b := make([]byte, 8)
 				if _, err := io.ReadFull(far, b); err != nil || string(b) != "question" {
-					t.Errorf("after SIGTERM: got %q, %v, want what the client has said", b, err)
+					t.Errorf("after SIGTERM: got %q, %v, want the client's bytes", b, err)
 				}
 				far.Close()
 				c.Close()

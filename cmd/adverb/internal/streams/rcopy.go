@@ -35,8 +35,8 @@ var Rcopy = &cli.Command{
 	Operands: []cli.Values{cli.Files},
 	More: "The other end may be rdma-core's rcopy, which takes files into directories that are there. Empty\n" +
 		"directories and modification times arrive where the server is an adverb too. A file is written beside\n" +
-		"the one that it replaces. Zeros become holes. What is left out, such as symbolic links, is named, and\n" +
-		"the exit status is 1.\n" +
+		"the one that it replaces. Zeros become holes. Files that are left out, such as symbolic links, are\n" +
+		"named, and the exit status is 1.\n" +
 		"A destination that begins with / is below the server's directory: --into / makes it the root.\n",
 	Usage: func(w io.Writer, c *cli.Command, prog string) {
 		cli.PrintForms(w, c, prog)

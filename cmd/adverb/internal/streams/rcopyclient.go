@@ -57,7 +57,7 @@ func (r *rcopy) copy(source, operand string) error {
 	usec := float64(time.Since(start).Nanoseconds()) / 1000
 	r.Printf("%d bytes in %.2f seconds = %.2f Gb/sec\n", total, usec/1e6, float64(total*8)/(1000*usec))
 	if r.left > 0 {
-		return fmt.Errorf("copy %s: what is named above is left out: %d in all", source, r.left)
+		return fmt.Errorf("copy %s: the files named above are left out: %d in all", source, r.left)
 	}
 	return nil
 }

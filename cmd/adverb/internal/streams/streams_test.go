@@ -215,7 +215,7 @@ func TestRcopyLinks(t *testing.T) {
 	port := startRcopy(ctx, t, into)
 	r := tool.Result(ctx, "adverb", "rcopy", "-p", port, filepath.Join(from, "source"), "127.0.0.1:to")
 	if r.Code != 1 || !strings.Contains(r.Stdout, "\n8 bytes in") || !strings.Contains(r.Stderr, "link: left out, as it is a symbolic link\n") ||
-		!strings.Contains(r.Stderr, "is left out: 1 in all") {
+		!strings.Contains(r.Stderr, "are left out: 1 in all") {
 		t.Errorf("got status %d, %s%s, want 1, the 8 bytes of the file, and the link named", r.Code, r.Stdout, r.Stderr)
 	}
 	if got, err := os.ReadFile(filepath.Join(into, "to", "file")); err != nil || string(got) != "contents" {
@@ -282,7 +282,7 @@ func TestPSK(t *testing.T) {
 		t.Errorf("the same key: got status %d, stderr %q, want 0", r.Code, r.Stderr)
 	}
 	if b, err := os.ReadFile(filepath.Join(into, "file")); err != nil || string(b) != "secret" {
-		t.Errorf("got %q, %v, want what was copied", b, err)
+		t.Errorf("got %q, %v, want the copied bytes", b, err)
 	}
 	for want, flags := range map[string][]string{
 		"the listener demands packet security": nil, "another pre-shared key": {"--psk", other}, "read the pre-shared key": {"--psk", one + "x"},

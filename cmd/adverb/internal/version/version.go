@@ -13,7 +13,7 @@ import (
 // Command is the command version.
 var Command = &cli.Command{
 	Name:  "version",
-	Short: "Say what this program is, and what it was built from",
+	Short: "Print the version of this program, and the sources that it was built from",
 	Flags: []cli.Flag{cli.JSONFlag},
 	Forms: []cli.Form{{Args: "[--json]"}},
 	Usage: cli.UsageLine,

@@ -67,7 +67,7 @@ func TestRate(t *testing.T) {
 	}
 	for i, a := range got[1:] {
 		if step := a.due - got[i].due; step < time.Millisecond || step > 1100*time.Microsecond {
-			t.Errorf("packet %d came %v after the one before it, want 1 ms and what headers take", a.n, step)
+			t.Errorf("packet %d came %v after the one before it, want 1 ms and the headers' time", a.n, step)
 		}
 	}
 }
