@@ -1,9 +1,9 @@
-// Package bench has the command bench, which measures the software device beside other ways to move
-// data on the same machine: TCP, other RDMA stacks over plain sockets, and the limit for all of them.
+// Package bench has the command bench, which measures the software device beside other ways to move data on the same
+// machine: TCP, other RDMA stacks over plain sockets, and the limit for all of them.
 //
-// A table of networks, one of workloads and one of peers say what there is. For each round, workload
-// and peer a cell is measured by two processes, a server's and a client's, that are started for it.
-// Those of our own peers are this program again: see order for what they tell each other.
+// A table of networks, one of workloads and one of peers list the choices. For each round, workload and peer a cell
+// is measured by two processes, a server's and a client's, that are started for it. Those of our own peers are this
+// program again: order has the messages between them.
 package bench
 
 import (

@@ -50,7 +50,7 @@ func bench(t *testing.T, args ...string) (*benchdata.Report, string) {
 	return &r, table.String()
 }
 
-// cpuTick is more than the time, in seconds, after which Linux counts what a thread on another core takes.
+// cpuTick is more than the time, in seconds, after which Linux counts the CPU time of a thread on another core.
 const cpuTick = 0.05
 
 // checkCells fails the test unless each series has a good cell for each round.

@@ -16,14 +16,14 @@ import (
 
 // An end is one end's part in a cell.
 type end interface {
-	// open returns what the other end needs to know.
+	// open returns the data that the other end needs.
 	open() (address any, err error)
 
-	// connect takes what the other end's open returned. The server's is called first.
+	// connect takes the data of the other end's open. The server's is called first.
 	connect(address json.RawMessage) error
 
-	// run works until it has measured, or until stop is set. The result of an end that measured says
-	// what it allocated meanwhile.
+	// run works until it has measured, or until stop is set. The result of an end that measured has its allocations
+	// meanwhile.
 	run(stop *stopper) (result, error)
 }
 
@@ -118,7 +118,7 @@ func (o *order) carryOut(ctx context.Context, cancel context.CancelFunc, in *jso
 	if err := out.Encode(report{Result: &r}); err != nil {
 		return err
 	}
-	<-ctx.Done() // what is not yet acknowledged is repeated meanwhile
+	<-ctx.Done() // unacknowledged packets are repeated meanwhile
 	return nil
 }
 

@@ -74,14 +74,14 @@ func measureOutside(command func(c *cell, port, n int) outside) func(context.Con
 	}
 }
 
-// fewPart is which part of the operations is made once more, to know what CPU time the start and the end take.
+// fewPart is the part of the operations that is made once more, to know the CPU time of the start and the end.
 const fewPart = 16
 
 // ends are the CPU times of whole processes.
 type ends struct{ client, server time.Duration }
 
-// without returns the CPU time of the operations that are measured: what is left without start and end, and of that
-// the share of what is measured. It is nil where nothing is left.
+// without returns the CPU time of the measured operations: the time without start and end, and of that the share of
+// the measured ones. It is nil where nothing is left.
 func (e ends) without(begin ends, share float64) *benchdata.CPU {
 	client, server := (e.client-begin.client).Seconds()*share, (e.server-begin.server).Seconds()*share
 	if client <= 0 || server <= 0 {

@@ -23,7 +23,7 @@ func testdata(t *testing.T, name string) string {
 	return string(b)
 }
 
-// What the programs have printed, by version 1.13 of UCX and 1.17 of libfabric.
+// The output of the programs, by version 1.13 of UCX and 1.17 of libfabric.
 func TestParseOutput(t *testing.T) {
 	for _, tt := range []struct {
 		file  string
@@ -62,7 +62,7 @@ func TestListens(t *testing.T) {
 	}
 }
 
-// A program that is not there is named in the row, with what installs it.
+// A missing program is named in the row, with the package that installs it.
 func TestMissingPrograms(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	r, _ := bench(t, "-r", "1", "-t", "1ms", "--networks", "loopback", "--peers", "ucx,ofi_tcp", "--workloads", "lat_polled")

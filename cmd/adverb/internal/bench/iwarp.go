@@ -19,7 +19,7 @@ type iwarpEnd struct {
 	config rdmacm.Config
 }
 
-// iwarpAddress is what the client needs to know.
+// iwarpAddress is the address that the client needs.
 type iwarpAddress struct {
 	Addr   netip.AddrPort
 	Remote verbs.RemoteAddr

@@ -22,7 +22,7 @@ type meter struct {
 	knowsCPU       bool
 }
 
-// bytesPerLook is what may pass between two looks at the clock, which cost as much as a small message.
+// bytesPerLook is how many bytes may pass between two looks at the clock, which cost as much as a small message.
 const bytesPerLook = 64 << 10
 
 func newMeter(o *order, size int) *meter {
@@ -71,7 +71,7 @@ func (m *meter) expire(n int64) {
 	}
 }
 
-// readCPU reads the CPU clocks of both ends: at first where the counting begins, and then what has passed.
+// readCPU reads the CPU clocks of both ends: at first where the counting begins, and then the time that has passed.
 func (m *meter) readCPU() {
 	m.knowsCPU = true
 	for i := range m.cpus {
@@ -88,7 +88,7 @@ func mallocs() int64 {
 	return int64(s.Mallocs)
 }
 
-// result is what was measured. total is the number of all operations.
+// result is the result of the measurement. total is the number of all operations.
 func (m *meter) result(total int64) result {
 	return result{Ops: m.ops, Elapsed: m.elapsed, Allocs: m.allocs, Total: total, OwnCPU: m.cpu[0], PeerCPU: m.cpu[1], KnowsCPU: m.knowsCPU}
 }

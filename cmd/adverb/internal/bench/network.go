@@ -6,7 +6,7 @@ import (
 	"runtime"
 )
 
-// A network is what the two ends are connected by. A new one is a line in networks.
+// A network connects the two ends. A new one is a line in networks.
 type network struct {
 	name    string
 	title   string

@@ -22,7 +22,7 @@ import (
 // envChild makes the program an end of a cell.
 const envChild = "ADVERB_BENCH_CHILD"
 
-// order says what an end is to do.
+// order is the work of an end.
 type order struct {
 	Program  string // see programs
 	Server   bool
@@ -30,7 +30,7 @@ type order struct {
 	Device   string // name of the RDMA device
 	Addr     string // own IP address
 	PathMTU  int    // bytes of payload in a packet
-	Control  string // of congestion, as our devices or TCP name it; empty: what is the default
+	Control  string // of congestion, as our devices or TCP name it; empty: the default
 	Warmup   time.Duration
 	Time     time.Duration
 	Profile  string // file for a CPU profile, or empty
@@ -38,14 +38,14 @@ type order struct {
 	peer int // the other end's process
 }
 
-// word is what an end is told after that.
+// word is the message to an end after the order.
 type word struct {
 	Peer json.RawMessage
 	PID  int // the other end's process, with Peer
 	Stop bool
 }
 
-// report is what an end tells.
+// report is the message of an end.
 type report struct {
 	Address json.RawMessage `json:",omitempty"`
 	Ready   bool            `json:",omitempty"`
@@ -53,7 +53,7 @@ type report struct {
 	Failed  string          `json:",omitempty"`
 }
 
-// result is what came of it at one end. Ops is 0 at the end that does not measure.
+// result is the result of one end. Ops is 0 at the end that does not measure.
 type result struct {
 	Ops     int64
 	Elapsed time.Duration

@@ -22,8 +22,8 @@ var pathNetwork = network{name: "path", mtu: 4200, pathMTU: 4096}
 // defaultPathTime is the time of a measurement over a bad path, on which controllers of congestion take seconds.
 const defaultPathTime = 5 * time.Second
 
-// pathSite is an open path. close removes it, and returns what the path did with what the client sent and with what
-// it was sent, and how late packets left.
+// pathSite is an open path. close removes it, and returns the path's counters for packets from the client and to it,
+// and how late packets left.
 type pathSite struct {
 	*site
 	close func() ([2]emulator.Stats, emulator.Lateness)
@@ -86,8 +86,8 @@ func lossCases() (cases []pathCase) {
 	return cases
 }
 
-// shareCases has two flows at a time on one path, whose buffer holds one or four round trips, or marks what finds more
-// than one of its four waiting.
+// shareCases has two flows at a time on one path, whose buffer holds one or four round trips, or marks packets that
+// find more than one of its four waiting.
 func shareCases() (cases []pathCase) {
 	add := func(path string, c emulator.Config, pairs ...[]flow) {
 		for _, pair := range pairs {
@@ -103,13 +103,13 @@ func shareCases() (cases []pathCase) {
 			[]flow{flowDCQCN, flowCUBIC}, []flow{flowDCQCN, flowBBR}, []flow{flowDCQCN, flowDCQCN},
 			[]flow{flowCUBIC, flowCUBIC}, []flow{flowBBR, flowBBR}, []flow{flowCUBIC, flowBBR})
 	}
-	// BBR heeds no marks, and what allows none would be dropped where it cannot be marked.
+	// BBR heeds no marks, and packets that allow none would be dropped where they cannot be marked.
 	c := emulator.Config{Rate: shareRate, Delay: shareTrip / 2, Buffer: 4 * bytesIn(shareRate, shareTrip), MarkAbove: bytesIn(shareRate, shareTrip)}
 	add("4 ×, marks from 1 ×", c, []flow{flowDCQCN, flowCUBIC}, []flow{flowDCQCN, flowDCQCN}, []flow{flowCUBIC, flowCUBIC})
 	return cases
 }
 
-// pathReport is what was measured.
+// pathReport is the result of the measurements.
 type pathReport struct {
 	Started time.Time      `json:"started"`
 	Host    benchdata.Host `json:"host"`
@@ -129,7 +129,7 @@ type pathRow struct {
 	Paths    []pathUse          `json:"paths"` // in the order in which they were used
 }
 
-// pathUse is what a path did while it was measured: with what the client sent, with what it was sent, and how late.
+// pathUse has the path's counters of a measurement: of packets from the client, and to it, and how late they were.
 type pathUse struct {
 	There, Back emulator.Stats
 	Late        emulator.Lateness

@@ -19,7 +19,7 @@ const pathName = "path0"
 // emulator's.
 const pathQueue = 10_000
 
-// tcpSettings let TCP have what it needs on a long path, and forget what it learned in the cell before.
+// tcpSettings give TCP the buffers that it needs on a long path, and make it forget the metrics of the cell before.
 var tcpSettings = map[string]string{"tcp_wmem": "4096 131072 67108864", "tcp_rmem": "4096 131072 67108864", "tcp_no_metrics_save": "1"}
 
 // openPath makes two network namespaces with an emulated path between them.

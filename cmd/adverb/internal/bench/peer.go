@@ -15,7 +15,7 @@ type peer struct {
 	name  string
 	title string
 
-	// missing says why the peer cannot be asked on this machine, and what to do about it.
+	// missing says why the peer cannot be measured on this machine, and the remedy.
 	missing func() string
 
 	// prepare returns how the peer does a workload, or nil if it has nothing like it.
@@ -47,7 +47,7 @@ type method struct {
 	measure func(ctx context.Context, c *cell) (benchdata.Cell, error)
 }
 
-// cell is what is to be measured.
+// cell is one measurement.
 type cell struct {
 	*settings
 	site *site

@@ -43,7 +43,7 @@ func kernel() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// model is what the CPU calls itself.
+// model is the CPU's own name.
 func model() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 // outstanding, never waits for one.
 const receives = 4 * manyOutstanding
 
-// patient is verbs.DefaultRetry with a longer time to acknowledge, 0.54 s. On a busy machine a process
-// may get no core for as long. What waits so long shows in the value.
+// patient is verbs.DefaultRetry with a longer time to acknowledge, 0.54 s. On a busy machine a process may get no
+// core for as long. Such a wait shows in the value.
 var patient = verbs.Retry{Timeout: 17, RetryCount: verbs.DefaultRetry.RetryCount, RNRRetryCount: verbs.DefaultRetry.RNRRetryCount, MaxRDAtomic: verbs.DefaultRetry.MaxRDAtomic}
 
-// atomics is how many of them the client has on their way. It is what the software device takes.
+// atomics is how many of them the client has in flight. The software device takes as many.
 const atomics = manyOutstanding
 
 // rdmaEnd is an end of an RC connection.
@@ -43,7 +43,7 @@ type rdmaEnd struct {
 	total int64
 }
 
-// rdmaAddress is what the other end needs to know.
+// rdmaAddress is the address that the other end needs.
 type rdmaAddress struct {
 	QPN    verbs.QPN
 	GID    verbs.GID
@@ -52,7 +52,7 @@ type rdmaAddress struct {
 
 func newRDMAEnd(o *order, w *workload) end { return &rdmaEnd{order: o, w: w} }
 
-// remoteAccess is what the peer may do to the region.
+// remoteAccess is the peer's access to the region.
 const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
 func (e *rdmaEnd) open() (any, error) {
@@ -308,7 +308,7 @@ func (e *rdmaEnd) bounce(stop *stopper, m *meter) error {
 const looks = 256
 
 // watch writes a number into the peer's memory when the one before has come from there. The client writes the first.
-// The polls are for the completions, and have this end take what comes.
+// The polls are for the completions, and have this end take packets.
 func (e *rdmaEnd) watch(stop *stopper, m *meter) error {
 	words := e.mr.Bytes()
 	came := (*atomic.Uint64)(unsafe.Pointer(&words[e.w.size]))

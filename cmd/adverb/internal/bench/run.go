@@ -13,7 +13,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/benchdata"
 )
 
-// settings are what the command line says.
+// settings are the command line's.
 type settings struct {
 	rounds    int
 	time      time.Duration // of a cell, without its warm-up
@@ -23,7 +23,7 @@ type settings struct {
 	cpus      []int  // the server's and the client's core, or nil
 	profiles  string // a directory, or empty
 	path      string // a table over a bad path; empty: none
-	pathRows  string // what its rows must have in their names
+	pathRows  string // the names of its rows must have this part
 	json      bool
 	revision  string // of the source; empty: as the program knows
 	plain     string // a build of this program without a profile; empty: none
@@ -35,7 +35,7 @@ func (s *settings) warmup() time.Duration { return s.time / 4 }
 // limit is after which time a cell counts as failed.
 func (s *settings) limit() time.Duration { return settle + 10*s.time }
 
-// measure measures everything. What fails is in the report; an error ends the run.
+// measure measures everything. The report has the failures; an error ends the run.
 func (s *settings) measure(ctx context.Context, progress io.Writer) (*benchdata.Report, error) {
 	r := &benchdata.Report{Started: time.Now().UTC().Truncate(time.Second), Host: host(), Rounds: s.rounds, Seconds: s.time.Seconds()}
 	if s.revision != "" {
@@ -54,8 +54,8 @@ func (s *settings) measure(ctx context.Context, progress io.Writer) (*benchdata.
 	return r, nil
 }
 
-// measureNetwork measures all rounds over a network. In a round the peers follow one another workload
-// by workload, so that what is compared is measured within a second or two.
+// measureNetwork measures all rounds over a network. In a round the peers follow one another workload by workload, so
+// that compared values are measured within a second or two.
 func (s *settings) measureNetwork(ctx context.Context, n *network, progress io.Writer) (*benchdata.Network, error) {
 	out := &benchdata.Network{Name: n.name, Title: n.title, MTU: n.mtu}
 	site, err := n.open(n, s.cpus)

@@ -47,7 +47,7 @@ func printNetwork(w io.Writer, n *benchdata.Network) {
 	t.Flush()
 }
 
-// distances writes what a cache line took in each round.
+// distances writes the time of a cache line in each round.
 func distances(ns []float64) string {
 	var list []string
 	for _, d := range ns {
@@ -84,7 +84,7 @@ func printRow(w io.Writer, row *benchdata.Row) {
 	}
 }
 
-// countTexts writes what a series counted, for three columns. Only our own protocol counts packets.
+// countTexts writes the counters of a series, for three columns. Only our own protocol counts packets.
 func countTexts(s *benchdata.Series) string {
 	sum, ops, ok := s.Counts()
 	if !ok || ops == 0 {
@@ -97,7 +97,7 @@ func countTexts(s *benchdata.Series) string {
 	return fmt.Sprintf("%s\t%.2f", packets, float64(sum.Allocs)/float64(ops))
 }
 
-// note says what is to be said about a series: why it is missing, what failed, and what is different.
+// note returns the note on a series: why it is missing, its failures, and its differences.
 func note(s *benchdata.Series) string {
 	if s.Missing != "" {
 		return s.Missing

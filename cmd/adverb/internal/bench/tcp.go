@@ -130,8 +130,8 @@ func (e *tcpEnd) send() error {
 	}
 }
 
-// receive reads into the region from its start to its end and from the start again, as WRITEs would
-// fill it. What has been written may still be under way, so this end measures.
+// receive reads into the region from its start to its end and from the start again, as WRITEs would fill it. Written
+// bytes may still be under way, so this end measures.
 func (e *tcpEnd) receive(m *meter) (int64, error) {
 	bytes, off := int64(0), 0
 	if e.w.waits {

@@ -48,8 +48,8 @@ func ucxCommand(c *cell, tls string, port, n int) outside {
 
 var errUCX = errors.New("its output has no line of overall_lat and overall_mr")
 
-// parseUCX reads what ucx_perftest -v prints: a line of names and a line of numbers. It returns messages
-// per second, one way.
+// parseUCX reads the output of ucx_perftest -v: a line of names and a line of numbers. It returns messages per
+// second, one way.
 func parseUCX(output string) (float64, error) {
 	var names []string
 	for line := range strings.Lines(output) {

@@ -24,8 +24,8 @@ const vethPrefix = 24 // bits
 // vethInfoPeer is VETH_INFO_PEER of linux/veth.h.
 const vethInfoPeer = 1
 
-// openVeth makes two network namespaces with a veth pair between them. Nobody but the threads of the
-// two places, and what they start, is in the namespaces. So the kernel removes all when they end.
+// openVeth makes two network namespaces with a veth pair between them. Nobody but the threads of the two places, and
+// the processes that they start, is in the namespaces. So the kernel removes all when they end.
 func openVeth(n *network, cpus []int) (*site, error) {
 	s := &site{network: n, netdev: vethName, mtu: n.mtu}
 	if err := s.separate(vethAddrs, cpus); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/benchdata"
 )
 
-// kind says what a workload does.
+// kind is the kind of a workload.
 type kind int
 
 const (
@@ -14,10 +14,10 @@ const (
 	kindRead                // the client reads the server's memory
 	kindSend                // the client sends messages
 	kindList                // the same, and both ends post lists of listLength work requests
-	kindAtomic              // the client adds to words of the server's memory, and gets what was there
+	kindAtomic              // the client adds to words of the server's memory, and gets the words from before
 	kindPolled              // a message goes to and fro, and both ends poll for it
 	kindBlocked             // the same, and both ends wait in a call that may sleep until it comes
-	kindWatched             // each end writes into the other's memory when it sees there what the other has written
+	kindWatched             // each end writes into the other's memory when it sees there the other's latest write
 )
 
 // isLatency reports whether a workload is a message that goes to and fro.
@@ -38,8 +38,8 @@ type workload struct {
 	waits       bool // for completions, and leaves the core to others meanwhile
 }
 
-// Small messages have many under way, as those who send many have them. Long ones have what keeps any
-// path full.
+// Small messages have many under way, as programs that send many have them. Long ones have as many as keep any path
+// full.
 const (
 	manyOutstanding = 128
 	fewOutstanding  = 16
@@ -65,7 +65,7 @@ var workloads = []workload{
 // pathWorkload is that of the tables over a bad path.
 var pathWorkload = workload{"path", "WRITE 256 KiB", kindWrite, 256 << 10, fewOutstanding, true}
 
-// unit is what the workload is measured in: small messages are counted.
+// unit is the unit of the workload's value: small messages are counted.
 func (w *workload) unit() benchdata.Unit {
 	switch {
 	case w.kind.isLatency():
@@ -76,7 +76,7 @@ func (w *workload) unit() benchdata.Unit {
 	return benchdata.BytesPerSecond
 }
 
-// value is what n operations in a time make in the workload's unit.
+// value is n operations in a time, in the workload's unit.
 func (w *workload) value(n int64, d time.Duration) float64 {
 	s := d.Seconds()
 	switch w.unit() {
@@ -92,6 +92,6 @@ func (w *workload) data() benchdata.Workload {
 	return benchdata.Workload{Name: w.name, Title: w.title, Unit: w.unit(), Size: w.size, Outstanding: w.outstanding}
 }
 
-// region is how much memory the messages go to, one behind the other and then from the start. It is the
-// same for all peers: what fits into a nearer cache is faster.
+// region is how much memory the messages go to, one behind the other and then from the start. It is the same for all
+// peers: a region that fits into a nearer cache is faster.
 func (w *workload) region() int { return max(w.size, 64<<10) }

@@ -22,7 +22,7 @@ type Command struct {
 	Short   string   // one line for the list of commands
 
 	Flags    []Flag
-	Operands []Values // what each operand may be, for completion
+	Operands []Values // the possible values of each operand, for completion
 	Forms    []Form   // the ways to call the command
 	Usage    func(w io.Writer, c *Command, prog string)
 	More     string // for --help, below the flags; PROG stands for the program's name
@@ -32,7 +32,7 @@ type Command struct {
 // Form is one way to call a command.
 type Form struct {
 	Args string // as in "-s <host>"
-	Does string // what the command then does; "" where the command's Short says it
+	Does string // the command's action in this form; "" where the command's Short says it
 }
 
 // isClassic reports whether base is a classic name of the command.
@@ -44,7 +44,7 @@ const (
 	ExitError = 1
 	ExitUsage = 2
 
-	StatusInterrupted = 130 // what a shell reports of a program that SIGINT ended
+	StatusInterrupted = 130 // a shell reports this of a program that SIGINT ended
 )
 
 // Invocation is one run of a command.
@@ -57,8 +57,7 @@ type Invocation struct {
 	Stdout io.Writer
 	Stderr io.Writer
 
-	// ByClassicName says that the program was called by a classic name. The flag -h then means
-	// what the C program makes of it.
+	// ByClassicName says that the program was called by a classic name. The flag -h then has the C program's meaning.
 	ByClassicName bool
 
 	// Endless says that only an interruption ends the run, so Finish has nothing to say about one. SIGTERM is then no
@@ -72,9 +71,8 @@ func (inv *Invocation) Printf(format string, args ...any) { fmt.Fprintf(inv.Stdo
 // Errorf prints a line of the C program to standard error.
 func (inv *Invocation) Errorf(format string, args ...any) { fmt.Fprintf(inv.Stderr, format, args...) }
 
-// Explain prints what the C program's line leaves out. It prints on a line of its own, so that a
-// script which looks for the C program's line still finds it. Where the cause tells a program what to do, the line
-// tells the user.
+// Explain adds to the C program's line. It prints on a line of its own, so that a script which looks for the C
+// program's line still finds it. Where the cause has a remedy for programs, the line has one for the user.
 func (inv *Invocation) Explain(err error) {
 	if err != nil {
 		fmt.Fprintf(inv.Stderr, "adverb: %s\n", inv.reword(err.Error()))
@@ -91,7 +89,7 @@ func (inv *Invocation) Fail(cause error, format string, args ...any) int {
 var (
 	// ErrReported is a failure whose lines have been printed.
 	ErrReported = errors.New("reported")
-	// ErrInterrupted is what the user is told when Ctrl-C ends a run.
+	// ErrInterrupted is the user's message when Ctrl-C ends a run.
 	ErrInterrupted = errors.New("interrupted")
 )
 

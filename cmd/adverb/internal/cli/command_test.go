@@ -57,7 +57,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// A command that has done all fails with what comes at its end.
+// A command that has done all its work fails with an error at its end.
 func TestAtEnd(t *testing.T) {
 	var ends error
 	tool := &Tool{Name: "adverb", AtEnd: func() error { return ends }, Commands: []*Command{

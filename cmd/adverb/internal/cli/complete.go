@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// completeCommand is the subcommand by which the shells' scripts ask what a word may become. Its
-// arguments are the words of the command line up to the cursor; the last one is completed. Each
-// line of the answer is a candidate and, behind a tab, its description.
+// completeCommand is the subcommand by which the shells' scripts ask for the completions of a word. Its arguments are
+// the words of the command line up to the cursor; the last one is completed. Each line of the answer is a candidate
+// and, behind a tab, its description.
 const completeCommand = "__complete"
 
 // filesDirective is the line of an answer which says that the names of files may stand here.
@@ -33,7 +33,7 @@ func (t *Tool) printCompletions(w io.Writer, words []string) {
 	}
 }
 
-// complete returns what the last of the words may become.
+// complete returns the completions of the last of the words.
 func (t *Tool) complete(words []string) Values {
 	if len(words) < 2 {
 		return Values{}
@@ -70,8 +70,8 @@ func (v Values) from(typed, prefix string) Values {
 	}}
 }
 
-// complete returns what the last of the command's arguments may become. The arguments before it are
-// read by the rules of getopt, as a run would read them.
+// complete returns the completions of the last of the command's arguments. The arguments before it are read by the
+// rules of getopt, as a run would read them.
 func (c *Command) complete(args []string, byClassicName bool) Values {
 	last := len(args) - 1
 	word := args[last]
@@ -96,7 +96,7 @@ func (c *Command) complete(args []string, byClassicName bool) Values {
 	return completeCluster(g.flags, word)
 }
 
-// operand returns what the operand at index i may be.
+// operand returns the possible values of the operand at index i.
 func (c *Command) operand(i int) Values {
 	if i < len(c.Operands) {
 		return c.Operands[i]

@@ -28,7 +28,7 @@ var testTool = &Tool{Name: "tool", Short: "For tests", Long: "tool is for tests.
 	},
 }}
 
-// completions returns what the tool answers a shell, without descriptions.
+// completions returns the tool's answers to a shell, without descriptions.
 func completions(words ...string) (all []string) {
 	var out strings.Builder
 	testTool.printCompletions(&out, words)

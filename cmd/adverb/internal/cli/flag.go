@@ -14,12 +14,12 @@ type Flag struct {
 	Arg    string // placeholder of its argument; "" if the flag takes none
 	Help   string
 	Ours   bool   // the C program does not have it, so the classic usage leaves it out
-	Values Values // what the argument may be, for completion
+	Values Values // the possible values of the argument, for completion
 
-	Check func(arg string) error // or nil: why the argument is refused, and what it may be
+	Check func(arg string) error // or nil: returns why the argument is refused, and the possible ones
 }
 
-// Values says what an argument may be. The zero value says nothing.
+// Values are the possible values of an argument. The zero value names none.
 type Values struct {
 	List  func() []Value // called for each completion, since devices come and go
 	Files bool           // the names of files

@@ -17,23 +17,23 @@ var errEmpty = errors.New("the text is empty: is a variable of the shell not set
 // joined, long flags may be cut short, and "--" ends the flags.
 type Getopt struct {
 	Stderr   io.Writer // gets the C library's message about a bad flag
-	Operands []string  // what is no flag, as far as Next has come
+	Operands []string  // the arguments that are no flags, as far as Next has come
 
 	prog    string
 	flags   []Flag
 	args    []string
-	cluster string // what is left of an argument such as -ce
+	cluster string // the rest of an argument such as -ce
 
 	ended   bool  // "--" has been met
 	lacking *Flag // the last flag, if its argument is missing
 
-	refuse func(error) // gets what the Check of a flag says; nil: arguments are not checked
+	refuse func(error) // gets the errors of flags' Checks; nil: arguments are not checked
 }
 
-// GetoptState is what Getopt.Next found.
+// GetoptState is the result of Getopt.Next.
 type GetoptState int
 
-// What Getopt.Next can find.
+// The results of Getopt.Next.
 const (
 	GetoptFlag GetoptState = iota
 	GetoptBad              // a flag that is refused, or its argument; the message has been printed

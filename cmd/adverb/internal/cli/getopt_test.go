@@ -19,7 +19,7 @@ func testGetopt(stderr *strings.Builder, args []string) *Getopt {
 	return &Getopt{prog: "prog", flags: testFlags, args: args, Stderr: stderr}
 }
 
-// parseAll returns what g finds, one word each.
+// parseAll returns g's results, one word each.
 func parseAll(g *Getopt) string {
 	var s []string
 	for {
@@ -68,7 +68,7 @@ type found struct {
 	arg  string
 }
 
-// parseFound returns what Getopt makes of args.
+// parseFound returns Getopt's results for args.
 func parseFound(args []string) (all []found, operands []string) {
 	var stderr strings.Builder
 	g := testGetopt(&stderr, args)
@@ -157,8 +157,8 @@ func model(args []string) (all []found, operands []string) {
 	}
 }
 
-// FuzzGetopt compares Getopt with the model. It also rebuilds a command line from what Getopt
-// found, and expects to find the same in it.
+// FuzzGetopt compares Getopt with the model. It also rebuilds a command line from Getopt's results, and expects to
+// find the same in it.
 func FuzzGetopt(f *testing.F) {
 	for _, line := range []string{
 		"-p 1 host", "--p -- -e", "--port=1 --po 2 --pr x", "-ecp1 - -- -x", "-xe -ex e", "--=1 --e= ---", "-p", "--events=", "-\xff", "-\x00e", "--c h -- --",
@@ -205,7 +205,7 @@ func TestUndeclared(t *testing.T) {
 	Undeclared("nope")
 }
 
-// What is empty is refused, since "" means to the programs that nothing was given.
+// An empty argument is refused, since "" means to the programs that nothing was given.
 func TestGetoptEmpty(t *testing.T) {
 	for _, tt := range []struct {
 		args      []string

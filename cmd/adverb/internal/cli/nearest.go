@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// didYouMean returns what an error adds about a mistyped name, or "" if no name is near.
+// didYouMean returns an error's addition about a mistyped name, or "" if no name is near.
 func didYouMean(typed string, names []string) string {
 	if n := nearest(typed, names); n != "" {
 		return fmt.Sprintf(" (did you mean %q?)", n)
@@ -13,8 +13,8 @@ func didYouMean(typed string, names []string) string {
 	return ""
 }
 
-// nearest returns the name that takes the fewest edits to get to. It returns "" if that is more than
-// a third of the letters, unless the name begins or ends with what was typed.
+// nearest returns the name that takes the fewest edits to get to. It returns "" if that is more than a third of the
+// letters, unless the name begins or ends with the typed text.
 func nearest(typed string, names []string) string {
 	const enough = 3 // letters of a beginning or an end that tell something
 	best, least := "", len(typed)/3+1

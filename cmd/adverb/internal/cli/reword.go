@@ -2,11 +2,11 @@ package cli
 
 import "strings"
 
-// pskFlag is the flag by which a command has what package rdmacm calls Security.
+// pskFlag is the flag by which a command sets package rdmacm's Security.
 const pskFlag = "psk"
 
-// remedies has what the packages tell a program to do about packet security, what a user of a command does about it, and
-// what is left where the command has no flag for it. Tests of the commands let each pair of ends disagree.
+// remedies has the remedies of packages for programs about packet security, those for a user of a command, and the
+// rest where the command has no flag for them. Tests of the commands let each pair of ends disagree.
 var remedies = []struct{ program, user, without string }{
 	{"set Config.Security, with its pre-shared key", "give --psk FILE, with the listener's key",
 		"this command has no --psk, so start the listener without it"},

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Where the API's remedy names what a user cannot give, the line names the flag, or says that there is none.
+// Where the API's remedy names a setting that a user cannot give, the line names the flag, or says that there is
+// none.
 func TestReword(t *testing.T) {
 	refused := errors.New("connect: the listener demands packet security: set Config.Security, with its pre-shared key")
 	for _, tt := range []struct {

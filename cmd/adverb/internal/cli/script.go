@@ -1,13 +1,12 @@
 package cli
 
-// The scripts of the shells. Each asks the tool itself what a word may become, so a script need
-// not change when a command does. TOOL, NAMES, COMPLETE and FILES are replaced. A program that is
-// called by a classic name is never run: it may be the C program. The tool is asked in its place.
+// The scripts of the shells. Each asks the tool itself for the completions of a word, so a script need not change
+// when a command does. TOOL, NAMES, COMPLETE and FILES are replaced. A program that is called by a classic name is
+// never run: it may be the C program. The tool is asked in its place.
 
-// bashScript needs no package bash-completion. Bash splits a word at each character of
-// COMP_WORDBREAKS, and those of soft_lo@127.0.0.1 and --ib-dev=soft_lo are among them. So the
-// script takes the words from the line, and removes from each candidate what bash takes for a
-// word of its own.
+// bashScript needs no package bash-completion. Bash splits a word at each character of COMP_WORDBREAKS, and those of
+// soft_lo@127.0.0.1 and --ib-dev=soft_lo are among them. So the script takes the words from the line, and removes
+// from each candidate the part that bash takes for a word of its own.
 const bashScript = `# bash completion for TOOL
 _TOOL_complete() {
     local line="${COMP_LINE:0:COMP_POINT}" tool=TOOL words word head candidate

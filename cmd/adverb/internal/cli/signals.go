@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// ErrTerminated is the cause of a context that SIGTERM has ended. A service lets go of what it does in order then.
+// ErrTerminated is the cause of a context that SIGTERM has ended. A service ends its work in order then.
 var ErrTerminated = errors.New("terminated")
 
 // againKey is the key of the channel that is closed when the user or the system asks a second time.

@@ -12,7 +12,7 @@ import (
 type Tool struct {
 	Name     string // "adverb"
 	Short    string // one line
-	Long     string // what the help begins with
+	Long     string // the beginning of the help
 	Commands []*Command
 
 	AtEnd func() error // or nil: called when a command has ended, which fails with the error
@@ -65,13 +65,13 @@ func (t *Tool) Run(ctx context.Context, argv []string, stdin io.Reader, stdout, 
 			err = e
 		}
 	}
-	if err != nil && code == ExitOK { // what the user has is not all
+	if err != nil && code == ExitOK { // the user's output is not whole
 		return inv.Fail(err, "")
 	}
 	return code
 }
 
-// run is Run without a look at what became of the output.
+// run is Run without a check of the output's errors.
 func (t *Tool) run(inv *Invocation, argv []string) int {
 	if len(argv) > 0 {
 		inv.Prog, inv.Args = argv[0], argv[1:]
@@ -106,8 +106,8 @@ func (t *Tool) run(inv *Invocation, argv []string) int {
 	return t.runCommand(inv, name)
 }
 
-// isUnknownProgram reports whether the tool was called by a name that is neither its own nor a classic
-// one, and without a command that would tell what is meant. A copy of the tool may have any name.
+// isUnknownProgram reports whether the tool was called by a name that is neither its own nor a classic one, and
+// without a command that would show the intention. A copy of the tool may have any name.
 func (t *Tool) isUnknownProgram(inv *Invocation) bool {
 	if strings.HasPrefix(baseName(inv.Prog), t.Name) { // adverb-1.0, say
 		return false

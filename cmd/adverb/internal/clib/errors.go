@@ -47,7 +47,7 @@ func Strerror(err error) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// PostStatus is what ibv_post_send and ibv_post_recv return for err: a positive errno.
+// PostStatus is the result of ibv_post_send and ibv_post_recv for err: a positive errno.
 func PostStatus(err error) int {
 	if e := Errno(err); e != 0 {
 		return int(e)

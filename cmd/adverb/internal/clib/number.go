@@ -1,5 +1,5 @@
-// Package clib has what classic programs take from the C library and from libibverbs: how numbers
-// are read and printed, and what errors are called.
+// Package clib has the parts of the C library and of libibverbs that classic programs use: reading and printing
+// numbers, and the texts of errors.
 package clib
 
 import (
@@ -11,15 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// Strtol reads a number as the C library's strtol does with base 0, which most of the classic
-// programs use. The prefixes 0x and 0 count, what follows the number is ignored, and a text that
-// is no number is 0.
+// Strtol reads a number as the C library's strtol does with base 0, which most of the classic programs use. The
+// prefixes 0x and 0 count, text behind the number is ignored, and a text that is no number is 0.
 func Strtol(s string) int64 {
 	v, _ := strtol(s, 0)
 	return v
 }
 
-// strtol reads a number of a base, where 0 is what Strtol says. whole says that the text is a number and no more.
+// strtol reads a number of a base, where 0 is Strtol's. whole says that the text is a number and no more.
 func strtol(s string, base int64) (v int64, whole bool) {
 	s, negative := cutSign(s)
 	switch {
@@ -63,8 +62,9 @@ func Atoi(s string) int {
 	return v
 }
 
-// Within returns a check of a flag whose text the program reads by Strtol. The C programs take what is no number for 0,
-// and use what is out of range as it is: they fail later, by something else, or measure what nobody asked for.
+// Within returns a check of a flag whose text the program reads by Strtol. The C programs take a text without a
+// number for 0, and use a number out of range as it is: they fail later, by something else, or measure a thing that
+// nobody asked for.
 func Within(lowest, highest int64) func(string) error {
 	return func(s string) error { return within(s, 0, lowest, highest) }
 }
@@ -123,7 +123,7 @@ func String(buf []byte) []byte {
 	return buf
 }
 
-// Printable is the text in a peer's buffer, up to its NUL, for a terminal: what is not printable is
+// Printable is the text in a peer's buffer, up to its NUL, for a terminal: characters that are not printable are
 // written as \xNN. So a peer cannot write escape sequences to the user's terminal.
 func Printable(buf []byte) []byte {
 	buf = String(buf)

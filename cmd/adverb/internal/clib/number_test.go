@@ -48,7 +48,7 @@ func TestString(t *testing.T) {
 	}
 }
 
-// A check takes what the reading takes for a number of the range, and nothing else.
+// A check takes a text that the reading takes for a number of the range, and nothing else.
 func TestWithin(t *testing.T) {
 	for _, tt := range []struct {
 		check func(string) error

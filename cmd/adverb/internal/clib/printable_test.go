@@ -2,7 +2,7 @@ package clib
 
 import "testing"
 
-// What a peer wrote reaches the terminal as it is if it is printable, and harmless otherwise.
+// A peer's text reaches the terminal as it is if it is printable, and harmless otherwise.
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abc{|}~ ": "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abc{|}~ ",

@@ -31,7 +31,8 @@ func closeUnlessRegular(f *os.File) error {
 	return err
 }
 
-// NotRegular returns an error that says what a file is if it is not a regular one: EISDIR of a directory, and else EINVAL.
+// NotRegular returns an error that names the kind of a file that is not a regular one: EISDIR of a directory, and
+// else EINVAL.
 func NotRegular(name string, mode fs.FileMode) error {
 	if mode.IsRegular() {
 		return nil
@@ -55,7 +56,7 @@ func (e *notRegularError) Unwrap() error {
 	return syscall.EINVAL
 }
 
-// Kind says what is no regular file.
+// Kind names the kind of a file that is not regular.
 func Kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():

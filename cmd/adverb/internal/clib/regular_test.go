@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestOpenRegular: a device and a directory are refused by what they are, and a file is opened.
+// TestOpenRegular: a device and a directory are refused with their kind, and a file is opened.
 func TestOpenRegular(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("contents"), 0o600); err != nil {

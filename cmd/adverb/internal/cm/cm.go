@@ -1,6 +1,5 @@
-// Package cm has what the programs of the connection manager have in common: opening it, finding
-// addresses, the flags and error lines of the C programs, and the feed of what happens to a
-// connection.
+// Package cm has the common parts of the connection manager's programs: opening it, finding addresses, the flags and
+// error lines of the C programs, and the feed of a connection's events.
 package cm
 
 import (
@@ -77,8 +76,8 @@ func Complain(inv *cli.Invocation, status int, cause error, format string, args 
 	return Failed(status)
 }
 
-// Open makes the function that makes event channels: of the named device or, for "", of all. done
-// closes what Open opened. If ok is false, then Open failed and has reported it.
+// Open makes the function that makes event channels: of the named device or, for "", of all. done closes what Open
+// opened. If ok is false, then Open failed and has reported it.
 func Open(inv *cli.Invocation, name string) (channel func() *rdmacm.EventChannel, done func(), ok bool) {
 	if name != "" {
 		dev := device.Open(inv, name)

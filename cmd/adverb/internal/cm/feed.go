@@ -25,9 +25,9 @@ const (
 	DisconnectWait = 2 * time.Second
 )
 
-// Feed brings what happens to one end of a connection into one place: completions of its CQ and
-// events of its ID. The C programs rping and rdma-server have a thread for each of the two, and
-// share state between the threads. Here one goroutine takes both.
+// Feed brings the news of one end of a connection into one place: completions of its CQ and events of its ID. The C
+// programs rping and rdma-server have a thread for each of the two, and share state between the threads. Here one
+// goroutine takes both.
 type Feed struct {
 	CQ *verbs.CQ // nil until the connection has one
 

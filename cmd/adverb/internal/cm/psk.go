@@ -15,7 +15,7 @@ import (
 var PSKFlag = cli.Flag{Long: "psk", Arg: "<file>", Ours: true, Values: cli.Files,
 	Help: "encrypt all packets; <file> has the key, at both ends the same"}
 
-// maxPSKFile is more than any key has, in bytes. What is longer is another file, given by mistake.
+// maxPSKFile is more than any key has, in bytes. A longer file is another one, given by mistake.
 const maxPSKFile = 64 << 10
 
 // ReadPSK reads a key: all that is in the file, but for space at its end. The file must be a regular one that nobody else

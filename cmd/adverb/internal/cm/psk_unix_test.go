@@ -34,7 +34,7 @@ func TestReadPSKOfPipe(t *testing.T) {
 	}
 }
 
-// A key that others may write, or replace by a file of theirs, is refused, and the error says what to do.
+// A key that others may write, or replace by a file of theirs, is refused, and the error names the remedy.
 func TestReadPSKOthersWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	file := filepath.Join(dir, "key")

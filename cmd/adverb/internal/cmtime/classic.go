@@ -50,7 +50,7 @@ type client struct {
 	sync  *classicSync // nil if the server does not synchronise
 	quiet bool         // the round is not measured
 
-	mu         sync.Mutex // of what follows
+	mu         sync.Mutex // of the fields below
 	changed    sync.Cond
 	conns      []timedConn
 	unanswered int // connections whose step has begun and has had no answer
@@ -105,7 +105,7 @@ func (c *client) run() error {
 	src, dst, err := addresses.Addresses(c.inv.Ctx)
 	if err == nil {
 		c.dst = dst
-		// Over iWARP what listens at that TCP port is the server's device.
+		// Over iWARP the server's device listens at that TCP port.
 		if !overIWARP(c.inv.Ctx, c.probe(), src, dst) {
 			c.sync, err = openClassicSync(c.inv.Ctx, dst)
 		}
@@ -279,7 +279,7 @@ func (c *client) explained(err error) error {
 	return err
 }
 
-// say prints what the client is doing.
+// say prints the client's step.
 func (c *client) say(line string) {
 	if !c.quiet {
 		c.inv.Printf("%s\n", line)

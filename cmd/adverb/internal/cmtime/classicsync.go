@@ -16,7 +16,7 @@ import (
 // of connections: one connection, then as many as -c says, then as many again without QPs. Both ends
 // have to be given the same -c.
 
-// What is sent: 0 before a round, and then the numbers of steps in the table of the newer form.
+// The messages: 0 before a round, and then the numbers of steps in the table of the newer form.
 const syncStart = 0
 
 var syncAfter = map[int]byte{timeConnect: meshConnect, timeDisconnect: meshDisconnect}
@@ -80,9 +80,8 @@ func (s *classicSync) close() {
 	s.conn.Close()
 }
 
-// listenSync has clients of rdma-core 52 to 58 wait for the server. What they send comes back at
-// once: a client says that it is done with a step when all its connections are, and then the server
-// is too.
+// listenSync has clients of rdma-core 52 to 58 wait for the server. Their messages come back at once: a client says
+// that it is done with a step when all its connections are, and then the server is too.
 func (s *server) listenSync(at netip.AddrPort) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(s.inv.Ctx, "tcp", at.String())

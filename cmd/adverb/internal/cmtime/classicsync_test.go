@@ -16,8 +16,8 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 )
 
-// standIn listens as a server of rdma-core 52 to 58 does, beside a server of ours that makes the
-// connections. It answers each number of a client with answer, and returns what came.
+// standIn listens as a server of rdma-core 52 to 58 does, beside a server of ours that makes the connections. It
+// answers each number of a client with answer, and returns the numbers that came.
 func standIn(t *testing.T, port string, answer func(byte) []byte) (came func() []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(serverAddr, port))

@@ -16,12 +16,11 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/device"
 )
 
-// cmtime comes in three forms. The oldest is that of rdma-core up to 51: a client of a server that
-// serves for ever. In rdma-core 52 to 58 client and server wait for each other over TCP. Both take
-// the same flags, so our ends find out what the other one does: see classicsync.go. The newest form,
-// of rdma-core 59 and later, connects each of several clients with each of several servers, which
-// find each other through a controller. It has few flags in common with the others, so the flags
-// tell that it is meant. "Older form" below is the first two, and "newer form" the last.
+// cmtime comes in three forms. The oldest is that of rdma-core up to 51: a client of a server that serves for ever.
+// In rdma-core 52 to 58 client and server wait for each other over TCP. Both take the same flags, so our ends find
+// out the other one's form: see classicsync.go. The newest form, of rdma-core 59 and later, connects each of several
+// clients with each of several servers, which find each other through a controller. It has few flags in common with
+// the others, so the flags show that it is meant. "Older form" below is the first two, and "newer form" the last.
 
 const classicUsage = `	[-s server_address]
 	[-b bind_address]

@@ -89,7 +89,7 @@ func listenerOf(t *testing.T, device string, at netip.AddrPort, start func(*serv
 	if err != nil {
 		t.Fatal(err)
 	}
-	// While this ID lives, QP1 exists, and refuses what comes for a server that has left.
+	// While this ID lives, QP1 exists, and refuses requests for a server that has left.
 	keeperChannel := rdmacm.NewEventChannel(dev)
 	keeper, err := rdmacm.NewID(keeperChannel, rdmacm.PortSpaceTCP)
 	if err == nil {
@@ -225,7 +225,7 @@ func TestCmtimeServerInterrupted(t *testing.T) {
 	}
 }
 
-// What the program refuses, with the C program's line or with one of ours.
+// Command lines that the program refuses, with the C program's line or with one of ours.
 func TestCmtimeErrors(t *testing.T) {
 	for _, tt := range []struct {
 		line           string

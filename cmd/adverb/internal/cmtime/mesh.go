@@ -77,7 +77,7 @@ type meshRun struct {
 	nextQPN int
 	delay   time.Duration
 
-	mu       sync.Mutex // of what follows
+	mu       sync.Mutex // of the fields below
 	changed  sync.Cond
 	steps    [meshSteps]interval
 	done     [meshSteps]int
@@ -297,7 +297,7 @@ func (m *meshRun) start(connections int) (stop func()) {
 	}
 }
 
-// closeConns closes what a failed test has left.
+// closeConns closes the connections that a failed test has left.
 func (m *meshRun) closeConns() {
 	for i := range m.conns {
 		c := &m.conns[i]

@@ -30,7 +30,7 @@ func meshTable(kind string, conns, threads int) string {
 	return s + `(rate +\d+ connections/s \(cm connect\)\n)?`
 }
 
-// meshServer and meshClient are the patterns of what two peers print.
+// meshServer and meshClient are the patterns of two peers' output.
 func meshServer(conns int, test, kind string) string {
 	const steps = "\tAccepting\n\tDisconnecting\n"
 	return "Server warmup\n\tAccepting\n" + meshAllocating + "\tDisconnecting\n" + fmt.Sprintf(test, "Accept", conns) + steps + meshTable(kind, conns, 1) +

@@ -30,7 +30,7 @@ type meshPeer struct {
 // and padding.
 const meshPeerSize = 136
 
-// What is in it. Numbers are little-endian, as x86 has them in memory. The port is big-endian.
+// The fields of a message. Numbers are little-endian, as x86 has them in memory. The port is big-endian.
 const (
 	afInet, afInet6  = 2, 10
 	peerFamilyOffset = 0

@@ -9,9 +9,8 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cm"
 )
 
-// runSockets is -S: how long TCP sockets take to connect, in the same table. The C program crashes
-// here, so this does what the C program's texts say. Go makes a socket when it connects, so the time
-// of "cm connect" has both in it.
+// runSockets is -S: how long TCP sockets take to connect, in the same table. The C program crashes here, so this does
+// as the C program's texts say. Go makes a socket when it connects, so the time of "cm connect" has both in it.
 func (m *meshRun) runSockets() error {
 	m.fake = true
 	m.conns = make([]meshConn, m.flags.connections)

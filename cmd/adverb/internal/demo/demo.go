@@ -125,7 +125,7 @@ func demonstrateOne(ctx context.Context, v *view, net *network, mode rwdemo.Mode
 	}
 	<-errs
 	<-errs
-	// Return the cause, and not what the cancellation led to at the other end.
+	// Return the cause, and not the error that the cancellation led to at the other end.
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// What the programs of "RDMA read and write with IB verbs" print, with N for port and pid.
+// The output of the programs of "RDMA read and write with IB verbs", with N for port and pid.
 const serverLines = `listening on port N.
 received connection request.
 send completed successfully.
@@ -67,8 +67,8 @@ func TestDemoQuiet(t *testing.T) {
 	tooltest.DiffLines(t, got, want)
 }
 
-// The long form has the same lines of each program on the left. On the right it has what happens
-// underneath, causes before effects.
+// The long form has the same lines of each program on the left. On the right it has the events underneath, causes
+// before effects.
 func TestDemoExplains(t *testing.T) {
 	for _, mode := range []rwdemo.Mode{rwdemo.Write, rwdemo.Read} {
 		code, stdout, stderr := tool.Run(t.Context(), "adverb", "demo", string(mode))

@@ -84,7 +84,7 @@ func (e *end) listen(addr netip.Addr) (listener, error) {
 	return dl, nil
 }
 
-// serve is what the server does from the client's call on.
+// serve is the server's work from the client's call on.
 func (e *end) serve(ctx context.Context, l listener) error {
 	conn, err := l.Accept()
 	if err != nil {
@@ -269,7 +269,7 @@ func (e *end) converse(ctx context.Context) error {
 	return e.qp.Close()
 }
 
-// completed handles a completion as the C programs do: it counts what was sent and received.
+// completed handles a completion as the C programs do: it counts messages sent and received.
 func (e *end) completed(wc *verbs.WC) error {
 	if wc.Status != verbs.WCSuccess {
 		return fmt.Errorf("%v: %w", e.who, wc.Err())

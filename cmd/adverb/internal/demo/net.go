@@ -64,7 +64,7 @@ func (n *network) open(v *view) (err error) {
 	return err
 }
 
-// middleware shows and records what an end sends.
+// middleware shows and records the packets that an end sends.
 func (n *network) middleware(v *view, from role) []link.Middleware {
 	mw := []link.Middleware{trace.New(showpackets.Zero(), func(e trace.Event) {
 		if e.Sent {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A second opinion on what the demo sends: tshark shares no code with this project.
+// A second opinion on the demo's packets: tshark shares no code with this project.
 func TestDemoDecodesInTshark(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {

@@ -26,9 +26,8 @@ func (w role) other() role    { return 1 - w }
 // something beside it.
 const rightColumn = 40
 
-// view prints what happens, in the order in which it happens: an end tells the view of a step
-// before it takes the step, or after it has seen the step. A quiet view collects what each program
-// prints, and prints one program after the other.
+// view prints the events, in their order: an end tells the view of a step before it takes the step, or after it has
+// seen the step. A quiet view collects each program's output, and prints one program after the other.
 type view struct {
 	quiet bool
 

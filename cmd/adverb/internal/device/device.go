@@ -1,5 +1,5 @@
-// Package device has what the commands do with an RDMA device: open it, choose one of its GIDs, and
-// wait for completions.
+// Package device has the commands' common work with an RDMA device: open it, choose one of its GIDs, and wait for
+// completions.
 package device
 
 import (
@@ -18,7 +18,7 @@ var ErrNone = errors.New("list devices: no provider has one; a software device n
 
 // Names are the names of the devices that there are, for completion.
 var Names = cli.Values{List: func() (list []cli.Value) {
-	devices, _ := verbs.Devices() // completion shows what there is
+	devices, _ := verbs.Devices() // completion shows the devices that there are
 	for _, d := range devices {
 		list = append(list, cli.Value{Text: d.Name, Help: "device of " + d.Netdev})
 	}

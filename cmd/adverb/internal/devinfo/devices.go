@@ -1,5 +1,4 @@
-// Package devinfo has the commands that print what there is: devices, their attributes, their GIDs
-// and their asynchronous events.
+// Package devinfo has the commands that print devices, their attributes, their GIDs and their asynchronous events.
 package devinfo
 
 import (

@@ -73,7 +73,7 @@ func runDevinfo(inv *cli.Invocation) int {
 				return cli.ExitError
 			}
 			f.port = clib.Int(arg)
-		case "list": // acts at once, and ignores what follows it
+		case "list": // acts at once, and ignores the flags behind it
 			return listHCAs(inv)
 		case "verbose":
 			f.verbose = true
@@ -145,7 +145,7 @@ func deviceNames(inv *cli.Invocation, only string) ([]string, int) {
 	return names, cli.ExitOK
 }
 
-// report is what is printed of a device.
+// report is the printed data of a device.
 type report struct {
 	info  verbs.DeviceInfo
 	attr  verbs.DeviceAttr
@@ -158,8 +158,8 @@ type portinfo struct {
 	gids   []verbs.GIDEntry
 }
 
-// query asks a device for all that is printed. It returns nil if nothing is to be printed. If a
-// query fails halfway, then it returns what it got before the failure.
+// query asks a device for all printed data. It returns nil if nothing is to be printed. If a query fails halfway,
+// then it returns the data from before the failure.
 func query(inv *cli.Invocation, name string, f flags) (r *report, code int) {
 	dev, err := verbs.Open(name)
 	if errors.Is(err, verbs.ErrNotFound) {

@@ -10,7 +10,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// rxe is what testdata/devinfo_rxe.txt shows: ibv_devinfo -v of the Linux kernel's rxe.
+// rxe is the device of testdata/devinfo_rxe.txt: ibv_devinfo -v of the Linux kernel's rxe.
 func rxe(t *testing.T) *report {
 	guid := verbs.GUID{0x00, 0x98, 0x00, 0xff, 0xfe, 0x00, 0x10, 0x01}
 	gid := func(s string) verbs.GID {
@@ -65,7 +65,7 @@ func TestDevinfoMatchesCapture(t *testing.T) {
 	tooltest.DiffLines(t, got.String(), head+port+"\n")
 }
 
-// TestDevinfoUnsharedMemory: a device whose memory is not what it should be says so.
+// TestDevinfoUnsharedMemory: a device whose memory cannot be shared says so.
 func TestDevinfoUnsharedMemory(t *testing.T) {
 	r := rxe(t)
 	r.attr.UnsharedMemory = "memfd_create: operation not permitted"
@@ -208,7 +208,7 @@ func TestDevinfoJSON(t *testing.T) {
 	}
 }
 
-// What a device does not tell is left out, and what the kernel has to do with it is said.
+// Values that a device does not tell are left out, and the kernel's part in that is named.
 func TestDevinfoOfKernelDevices(t *testing.T) {
 	card, soft := rxe(t), rxe(t)
 	card.attr.MaxInline, card.info.KernelName = verbs.MaxInlineUnknown, "mlx5_0"

@@ -33,8 +33,8 @@ func (r *report) print(w io.Writer, verbose bool) {
 	}
 }
 
-// printKernelNames prints what the C program does not have: the kernel's name for the device, and
-// the kernel's devices that get in its way at UDP port 4791.
+// printKernelNames prints names that the C program does not have: the kernel's name for the device, and the kernel's
+// devices that get in its way at UDP port 4791.
 func printKernelNames(w io.Writer, d *verbs.DeviceInfo) {
 	if d.KernelName != "" {
 		fmt.Fprintf(w, "\tkernel_name:\t\t\t%s\n", d.KernelName)
@@ -44,7 +44,7 @@ func printKernelNames(w io.Writer, d *verbs.DeviceInfo) {
 	}
 }
 
-// printDenied prints what the system denies to the device, which the C program does not have.
+// printDenied prints the options that the system denies to the device, which the C program does not have.
 func printDenied(w io.Writer, a *verbs.DeviceAttr) {
 	if a.UnsharedMemory != "" {
 		fmt.Fprintf(w, "\tunshared_memory:\t\t%s\n", a.UnsharedMemory)
@@ -54,8 +54,8 @@ func printDenied(w io.Writer, a *verbs.DeviceAttr) {
 	}
 }
 
-// printDeviceAttr prints what -v adds about the device. A feature that package verbs does not
-// know is printed as on a card that does not offer it.
+// printDeviceAttr prints the additions of -v about the device. A feature that package verbs does not know is printed
+// as on a card that does not offer it.
 func printDeviceAttr(w io.Writer, a *verbs.DeviceAttr) {
 	fmt.Fprintf(w, "\tmax_mr_size:\t\t\t0x%x\n", a.MaxMRSize)
 	fmt.Fprintf(w, "\tpage_size_cap:\t\t\t0x%x\n", a.PageSizeCap)

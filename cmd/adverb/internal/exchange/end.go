@@ -20,8 +20,7 @@ type End struct {
 	GID verbs.GID // zero if none was chosen
 }
 
-// What the programs send each other over TCP. Each message goes in one write, since the C
-// programs read it in one.
+// The messages between the programs over TCP. Each message goes in one write, since the C programs read it in one.
 const (
 	MessageSize = 52 // "llll:qqqqqq:pppppp:" and 32 digits of GID, and a NUL
 	doneMessage = "done\x00"
@@ -36,9 +35,9 @@ func (e End) Message() []byte {
 
 var errBadEnd = errors.New("that is no address: is the peer another program, or a pingpong program of another kind? start the same one at both ends")
 
-// badEnd is the errBadEnd about what came.
+// badEnd is the errBadEnd about the received bytes.
 func badEnd(came []byte) error {
-	const enough = 24 // bytes, to tell by what it is
+	const enough = 24 // bytes, enough to recognize them
 	came = bytes.TrimRight(came, "\x00")
 	return fmt.Errorf("read the peer's address: %q came: %w", came[:min(len(came), enough)], errBadEnd)
 }

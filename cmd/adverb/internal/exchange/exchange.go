@@ -41,7 +41,7 @@ type Exchange struct {
 	Local   []End
 	Connect func(remote []End) error
 
-	wait time.Duration // for the rest of what has begun to come; 0: restPatience
+	wait time.Duration // for the rest of a message that has begun to come; 0: restPatience
 }
 
 // restPatience is how long the rest of a peer's addresses may take.

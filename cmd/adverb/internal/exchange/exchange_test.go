@@ -156,7 +156,7 @@ func TestExchangeServerErrors(t *testing.T) {
 	}
 }
 
-// errPeerGoneText is what perror has to say when a connection ends early.
+// errPeerGoneText is perror's text when a connection ends early.
 var errPeerGoneText = io.ErrUnexpectedEOF.Error()
 
 // A client that cannot connect to the server's QP tells the server so.
@@ -199,7 +199,8 @@ func TestExchangeCanceled(t *testing.T) {
 	}
 }
 
-// Another program says something else, or less, and then waits for an answer. Each end ends, and says what came.
+// Another program sends other bytes, or fewer, and then waits for an answer. Each end ends, and prints the bytes that
+// came.
 func TestExchangeOtherProgram(t *testing.T) {
 	one := string(ends(1, 1)[0].Message())
 	for _, tt := range []struct {

@@ -113,7 +113,7 @@ func TestResJSON(t *testing.T) {
 	}
 }
 
-// An iWARP device counts what it sends, as one of RoCE does.
+// An iWARP device counts its packets, as one of RoCE does.
 func TestStatTraffic(t *testing.T) {
 	for _, device := range cmDevices {
 		connected(t, device)

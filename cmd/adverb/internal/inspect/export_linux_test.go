@@ -57,7 +57,8 @@ func get(t *testing.T, url string) (*http.Response, string) {
 	return r, string(body)
 }
 
-// The exporter tells what a program counts that knows nothing of Prometheus. Without a host only this host can ask.
+// The exporter tells the counters of a program that knows nothing of Prometheus. Without a host only this host can
+// ask.
 func TestExport(t *testing.T) {
 	qp := opened(t)
 	url, end := exporting(t, "--prometheus", ":0", "-q", ownDevice)

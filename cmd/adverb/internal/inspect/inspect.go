@@ -1,5 +1,5 @@
-// Package inspect has the commands that look into programs which have devices open: what their devices
-// count, and what is open on them.
+// Package inspect has the commands that look into programs which have devices open: the counters of their devices,
+// and the open objects.
 package inspect
 
 import (
@@ -28,13 +28,13 @@ var (
 	jsonFlag     = cli.Flag{Long: "json", Help: "print JSON with stable snake_case keys"}
 )
 
-// options are what the flags that both commands have say.
+// options are the values of the flags that both commands have.
 type options struct {
 	watch    bool
 	interval time.Duration
 	count    int // 0 sets no limit
 	json     bool
-	growth   bool // what is printed is the growth since the latest look, so the first look prints nothing
+	growth   bool // print the growth since the latest look, so the first look prints nothing
 }
 
 // set takes a flag over. known is false for a flag that only one command has.
@@ -62,8 +62,8 @@ func (o *options) set(inv *cli.Invocation, flag, arg string) (known, ok bool) {
 	return true, true
 }
 
-// run asks, and hands what was told to print, once or for as long as --watch says. since is the time
-// since the latest look, and 0 in the first.
+// run asks, and hands the answers to print, once or for as long as --watch says. since is the time since the latest
+// look, and 0 in the first.
 func (o *options) run(inv *cli.Invocation, want watch.Want, dev string, print func(all []watch.Process, since time.Duration) int) int {
 	interval := o.interval
 	if interval == 0 {
@@ -120,8 +120,8 @@ func (o *options) run(inv *cli.Invocation, want watch.Want, dev string, print fu
 	}
 }
 
-// oneDevice returns the device that the operands name, "" for all. Others than one are refused: who reads
-// what was printed would take it for the answer to all of them.
+// oneDevice returns the device that the operands name, "" for all. More than one are refused: a reader of the output
+// would take it for the answer to all of them.
 func oneDevice(inv *cli.Invocation, operands []string) (dev string, ok bool) {
 	switch len(operands) {
 	case 0:
@@ -134,7 +134,7 @@ func oneDevice(inv *cli.Invocation, operands []string) (dev string, ok bool) {
 	return "", false
 }
 
-// none says that no program has what was asked for. That is known only if all have answered.
+// none says that no program has such an object. That is known only if all have answered.
 func none(dev string, all bool) error {
 	programs, what := "program of this user", "a device"
 	if !all {
@@ -146,7 +146,7 @@ func none(dev string, all bool) error {
 	return fmt.Errorf("no %s has %s open", programs, what)
 }
 
-// pick leaves only the devices called dev, or all for "", and makes what programs say fit to print.
+// pick leaves only the devices called dev, or all for "", and makes the programs' texts fit to print.
 func pick(all []watch.Process, dev string) []watch.Process {
 	picked := []watch.Process{}
 	for _, p := range all {

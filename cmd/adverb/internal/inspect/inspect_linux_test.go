@@ -102,7 +102,7 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// With --watch the lines are what came in the meantime.
+// With --watch the lines are the growth in the meantime.
 func TestStatWatch(t *testing.T) {
 	opened(t)
 	_, out, _ := tool.Run(t.Context(), "adverb", "stat", "-w", "-i", "0.1", "-c", "2", ownDevice)
@@ -112,7 +112,7 @@ func TestStatWatch(t *testing.T) {
 	}
 }
 
-// What comes in a second is what came since the latest look, by the seconds since then.
+// The growth in a second is the growth since the latest look, by the seconds since then.
 func TestStatRate(t *testing.T) {
 	var out strings.Builder
 	s := stat{inv: &cli.Invocation{Ctx: t.Context(), Stdout: &out, Stderr: io.Discard}, watch: true}
@@ -153,7 +153,7 @@ func TestStatWatchEndless(t *testing.T) {
 	}
 }
 
-// The README shows what the tool prints.
+// The README shows the tool's output.
 func TestStatREADME(t *testing.T) {
 	text, err := os.ReadFile("../../../../README.md")
 	if err != nil {
@@ -275,7 +275,7 @@ func TestAmount(t *testing.T) {
 	}
 }
 
-// What a program says cannot break the table or move the cursor.
+// A program's text cannot break the table or move the cursor.
 func TestTable(t *testing.T) {
 	var b strings.Builder
 	table(&b, [][]string{{"A", "B"}, {"x\ty", "\x1b[2J"}}, 0)

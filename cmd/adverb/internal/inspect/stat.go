@@ -239,7 +239,7 @@ func (s *stat) printTable(lines []counted, since time.Duration) {
 	s.endPrint()
 }
 
-// endPrint separates what --watch prints.
+// endPrint separates the outputs of --watch.
 func (s *stat) endPrint() {
 	if s.watch {
 		s.inv.Printf("\n")
@@ -287,7 +287,7 @@ func (l *counted) port() map[string]uint64 {
 	}
 	m := map[string]uint64{}
 	for name, v := range l.device.Port {
-		if _, ok := l.values[name]; !ok { // what both have is the same
+		if _, ok := l.values[name]; !ok { // both have the same values
 			m[name] = v
 		}
 	}

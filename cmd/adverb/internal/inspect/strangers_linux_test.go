@@ -41,7 +41,7 @@ func TestUserNamespace(t *testing.T) {
 	}
 }
 
-// What a program says of its being alone is told, and made fit for a terminal.
+// A program's text on its being alone is printed, and made fit for a terminal.
 func TestAlone(t *testing.T) {
 	name := fmt.Sprintf("@adverb/watch/%d/%d-%s", os.Geteuid(), os.Getpid(), t.Name())
 	l, err := net.Listen("unix", name)

@@ -25,7 +25,7 @@ const (
 type agent struct {
 	ctx      context.Context
 	ch       *rdmacm.EventChannel
-	security *rdmacm.Security  // of what connects QPs; or nil
+	security *rdmacm.Security  // of the agent that connects QPs; or nil
 	requests chan rdmacm.Event // a client may ask for all its QPs at once
 	stop     context.CancelFunc
 	done     chan struct{}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The measured loops allocate nothing: 6000 messages more take hardly more allocations. What is left comes from
-// the runtime. (Under the race detector some of what is on the stack counts.)
+// The measured loops allocate nothing: 6000 messages more take hardly more allocations. The others come from the
+// runtime. (Under the race detector some of the stack's values count.)
 func TestLoopsAllocateNothing(t *testing.T) {
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
@@ -30,7 +30,7 @@ func TestLoopsAllocateNothing(t *testing.T) {
 				}
 				return n, grown
 			}
-			run("100") // what is made once
+			run("100") // the allocations that are made once
 			few, before := run("100")
 			many, where := run("6100")
 			if more := many - few; more > 1500 { // a quarter of an allocation for each further message
@@ -48,10 +48,10 @@ func TestLoopsAllocateNothing(t *testing.T) {
 // others are in the stacks of allocations that do not count.
 var others = []string{"adverb/internal/host.", "adverb/internal/watch.", "perftest.allocations"}
 
-// allocations counts what was allocated so far, by place, apart from two packages. internal/host lists all the Unix
+// allocations counts the allocations so far, by place, apart from two packages. internal/host lists all the Unix
 // sockets of the host when a device opens. While the tests of other packages open theirs, that list is thousands of
-// allocations longer in one run than in the next. internal/watch answers those of them that ask all processes what they
-// have. What it allocates itself does not count either.
+// allocations longer in one run than in the next. internal/watch answers those of them that ask all processes for
+// their objects. Its own allocations do not count either.
 func allocations(t *testing.T) (places map[string]int64) {
 	t.Helper()
 	runtime.GC() // publishes the profile

@@ -440,7 +440,7 @@ func (b *bandwidth) peak(size float64) float64 {
 	return size * best * 1e9 / unit(b.gbits)
 }
 
-// reportForever prints what an endless run does, every -D seconds, until stop is called.
+// reportForever prints an endless run's figures, every -D seconds, until stop is called.
 func (b *bandwidth) reportForever(size int) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	last := b.meter.sample()

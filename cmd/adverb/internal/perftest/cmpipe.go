@@ -108,7 +108,7 @@ func (p *cmPipe) leave() error {
 	return p.close()
 }
 
-// close frees what the connection had.
+// close frees the connection's resources.
 func (p *cmPipe) close() (err error) {
 	if p.end != nil {
 		err = p.end.id.Close()

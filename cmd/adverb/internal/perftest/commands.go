@@ -12,7 +12,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// verb is what a program measures.
+// verb is the operation that a program measures.
 type verb uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 	verbAtomic
 )
 
-// title is what the programs call the verb.
+// title is the programs' name for the verb.
 func (v verb) title() string {
 	return [...]string{"Send", "RDMA_Write", "RDMA_Read", "Atomic"}[v]
 }
@@ -30,7 +30,7 @@ func (v verb) title() string {
 // oneSidedRead reports whether the peer answers with data, so that RC alone has the operation.
 func (v verb) oneSidedRead() bool { return v == verbRead || v == verbAtomic }
 
-// kind is what distinguishes the eight programs.
+// kind has the properties that distinguish the eight programs.
 type kind struct {
 	name    string // as in "adverb send_bw"
 	verb    verb
@@ -48,7 +48,7 @@ func (k *kind) types() []verbs.QPType {
 	return []verbs.QPType{verbs.QPTypeRC}
 }
 
-// typeName is what the programs call a QP type.
+// typeName is the programs' name for a QP type.
 func typeName(t verbs.QPType) string { return strings.TrimPrefix(t.String(), "QPT_") }
 
 // typeNames are the values of -c.

@@ -29,7 +29,7 @@ func (t *tester) makeCredits() (err error) {
 	if t.srq {
 		window /= t.qps
 	}
-	// What is posted at once must fit beside what the receiver has taken and not told of yet.
+	// The messages that are posted at once must fit beside those that the receiver has taken and not told of yet.
 	if list := t.postList + t.recvList - 1; 3*list > 2*window {
 		return fmt.Errorf("-r %d: over iWARP a sender waits for word that there are receives, and each QP needs %d of them", t.rxDepth, (3*list+1)/2)
 	}
@@ -73,7 +73,7 @@ func (b *bandwidth) granted(i int) bool {
 	if free() {
 		return true
 	}
-	// The word may be taken in the midst of being written. What it counts is then too little.
+	// The word may be taken in the midst of being written. Its count is then too small.
 	if more := int32(c.mr.Load32(i*creditSize) - uint32(l.granted)); more > 0 {
 		l.granted += int64(more)
 	}
@@ -81,7 +81,7 @@ func (b *bandwidth) granted(i int) bool {
 	return !b.short
 }
 
-// grant tells the peer of what was received, where that is due. One WRITE of a lane is under way at a time.
+// grant tells the peer of received messages, where that is due. One WRITE of a lane is under way at a time.
 func (b *bandwidth) grant(l *lane) error {
 	c := b.credits
 	if c == nil || l.telling || !b.byTime && l.told > int64(b.iters)-c.window {

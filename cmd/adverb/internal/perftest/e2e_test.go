@@ -55,7 +55,7 @@ func ends(stdout, side string) (list []string) {
 
 const figure = ` +\d+\.\d+`
 
-// rows is what the table of a run must look like: these sizes, and so many messages.
+// rows is the form of a run's table: these sizes, and so many messages.
 func rows(latency bool, iters string, sizes ...string) *regexp.Regexp {
 	columns := strings.Repeat(`\s+\d+\.\d+`, 3)
 	if latency {
@@ -68,7 +68,7 @@ func rows(latency bool, iters string, sizes ...string) *regexp.Regexp {
 	return regexp.MustCompile(b.String() + ` *\n-+\n$`)
 }
 
-// programRun is a run of both ends, and what they are to print.
+// programRun is a run of both ends, and their expected output.
 type programRun struct {
 	prog, flags string
 	qps         int
@@ -76,7 +76,7 @@ type programRun struct {
 	sizes       []string
 }
 
-// stderr is what a run says beside its table.
+// stderr is a run's output beside its table.
 func (r *programRun) stderr() string {
 	if strings.Contains(r.flags, "UD -a") {
 		return " Max msg size in UD is MTU 256\n Changing to this MTU\n"
@@ -85,7 +85,7 @@ func (r *programRun) stderr() string {
 }
 
 func TestPrograms(t *testing.T) {
-	tooltest.Exclusive(t, "soft_lo") // UC and UD lose what a busy machine does not fetch
+	tooltest.Exclusive(t, "soft_lo") // UC and UD lose packets that a busy machine does not fetch
 	for _, tt := range []programRun{
 		{"send_bw", "-n 50", 1, "50", []string{"65536"}},
 		{"send_bw", "-n 50 -R", 1, "50", []string{"65536"}},
@@ -142,7 +142,7 @@ func TestPrograms(t *testing.T) {
 					t.Errorf("%s: got %d further tables, want 2:\n%s", who, n, r.Stdout)
 				}
 			}
-			// Each prints of the other what the other prints of itself.
+			// Each prints the other's data as the other prints its own.
 			local, remote := ends(server.Stdout, "local"), ends(server.Stdout, "remote")
 			if len(local) != tt.qps || !slices.Equal(local, ends(client.Stdout, "remote")) || !slices.Equal(remote, ends(client.Stdout, "local")) {
 				t.Errorf("got server\n%sclient\n%swant %d QPs, and each to print the other's data as the other does", server.Stdout, client.Stdout, tt.qps)
@@ -202,7 +202,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// What is for other programs to read.
+// The outputs for other programs to read.
 func TestReportsForPrograms(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out.json")
 	_, client := runPair(t, "ib_send_lat", "-n 20", "-n 20 --json --out_json --out_json_file="+file)
@@ -309,8 +309,8 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// A server that measures something else takes no messages. The client ends, and says what to look at; then so does the
-// server.
+// A server that measures something else takes no messages. The client ends, and names the likely cause; then so does
+// the server.
 func TestProgramsDiffer(t *testing.T) {
 	defer func(d time.Duration) { answerPatience = d }(answerPatience)
 	answerPatience = time.Second

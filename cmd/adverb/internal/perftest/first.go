@@ -9,7 +9,7 @@ import (
 
 const (
 	// firstSpin is how long a receiver polls for the first message, as the C program does without end. The clock of
-	// what comes later is right to firstNap.
+	// later messages is right to firstNap.
 	firstSpin = 50 * time.Millisecond
 	firstNap  = time.Millisecond
 	// firstYield is the number of empty polls after which other goroutines may run.

@@ -17,8 +17,8 @@ type flagDef struct {
 	cli.Flag
 	has func(k *kind) bool // nil for all
 
-	// refused says why the flag can have no effect here. A program that is given it ends with that
-	// reason, instead of measuring something else than what was asked for.
+	// refused says why the flag can have no effect here. A program that is given it ends with that reason, instead of
+	// measuring something else than the user asked for.
 	refused string
 }
 
@@ -143,8 +143,8 @@ func refusal(name string) string {
 	return flagTable[i].refused
 }
 
-// number reads a whole number as the C programs do: the prefixes 0x and 0 count, and nothing may
-// follow it. what names the flag in the error.
+// number reads a whole number as the C programs do: the prefixes 0x and 0 count, and nothing may follow it. what
+// names the flag in the error.
 func number(what, arg string, lowest, highest int) (int, error) {
 	n, err := strconv.ParseInt(arg, 0, 64)
 	switch {

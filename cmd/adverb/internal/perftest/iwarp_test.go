@@ -67,7 +67,7 @@ func TestIWARPNoReceive(t *testing.T) {
 	}
 }
 
-// What can never be sent is refused, and not waited for.
+// A message that can never be sent is refused, and not waited for.
 func TestIWARPFewReceives(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()

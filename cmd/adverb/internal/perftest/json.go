@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// jsonReport is what --json prints.
+// jsonReport is the output of --json.
 type jsonReport struct {
 	Test           string    `json:"test"`
 	Device         string    `json:"device"`

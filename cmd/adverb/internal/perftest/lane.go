@@ -114,7 +114,7 @@ func (t *tester) makeObjects() (err error) {
 	return nil
 }
 
-// settleLimits makes inline data and outstanding READs what the device can do.
+// settleLimits bounds inline data and outstanding READs by the device's limits.
 func (t *tester) settleLimits() error {
 	attr, err := t.dev.Query()
 	if err != nil {
@@ -141,7 +141,7 @@ func (t *tester) settleLimits() error {
 	return nil
 }
 
-// defaultInline is what the C programs post inline to a card.
+// defaultInline is how many bytes the C programs post inline to a card.
 func (t *tester) defaultInline() int {
 	switch {
 	case t.kind.verb == verbWrite:

@@ -213,7 +213,7 @@ func (x *latency) limit() int64 {
 	return x.iters
 }
 
-// drain waits for the completions of what was sent. After a run by time the peer may have gone on.
+// drain waits for the completions of posted messages. After a run by time the peer may have gone on.
 func (x *latency) drain() error {
 	if x.byTime {
 		return nil
@@ -262,8 +262,8 @@ func (x *latency) bounceWrites(size int) error {
 	return x.drain()
 }
 
-// watch waits until a byte of the memory that the peer writes has the value. Meanwhile it polls, so
-// that what comes is worked off here and now.
+// watch waits until a byte of the memory that the peer writes has the value. Meanwhile it polls, so that packets are
+// processed here and now.
 func (x *latency) watch(off int, want byte) error {
 	const word = 8
 	for i := 0; ; i++ {

@@ -182,7 +182,7 @@ func (t *tester) measureSends() error {
 			return err
 		}
 		own, err := b.run(size)
-		if errors.Is(err, errStarved) { // what came is known all the same
+		if errors.Is(err, errStarved) { // the received messages are known all the same
 			return cmp.Or(t.addRow(&own), err)
 		}
 		if err != nil {

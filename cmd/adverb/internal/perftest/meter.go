@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// epoch is what the times of a run count from.
+// epoch is the zero of a run's times.
 var epoch = time.Now()
 
 // now is the time in nanoseconds, by the monotonic clock.
@@ -70,8 +70,8 @@ func (m *meter) start(ctx context.Context, at int64, duration, margin time.Durat
 
 func (m *meter) sample() sample { return sample{now(), m.count.Load()} }
 
-// stop ends the clock, and returns what was counted between the margins, and the time in
-// nanoseconds. ok is false if the run has ended earlier.
+// stop ends the clock, and returns the count between the margins, and the time in nanoseconds. ok is false if the run
+// has ended earlier.
 func (m *meter) stop() (count, ns int64, ok bool) {
 	s := &m.span
 	s.mu.Lock()

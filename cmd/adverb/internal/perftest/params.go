@@ -62,7 +62,7 @@ func (k *kind) defaultTxDepth() int {
 	return 128
 }
 
-// params are what the flags ask for.
+// params are the values of the flags.
 type params struct {
 	host   string // of the server; "" for a server
 	sender bool   // this end begins: the client, or the server with --reversed

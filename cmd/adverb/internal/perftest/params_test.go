@@ -23,7 +23,7 @@ func kindOf(c *cli.Command) *kind {
 	return k
 }
 
-// What the flags of a command line come to, as perftest 4.5-0.20 reads them.
+// The parameters of a command line's flags, as perftest 4.5-0.20 reads them.
 func TestFlags(t *testing.T) {
 	for _, tt := range []struct {
 		cmd  *cli.Command
@@ -155,8 +155,8 @@ func TestFlagsRefused(t *testing.T) {
 	}
 }
 
-// flagsOfC are the long flags of perftest as of July 2026 (4.5 and what follows it), those of raw_ethernet_bw included.
-// A flag with = takes an argument.
+// flagsOfC are the long flags of perftest as of July 2026 (4.5 and later), those of raw_ethernet_bw included. A flag
+// with = takes an argument.
 const flagsOfC = `port= ib-dev= ib-port= mtu= size= iters= tx-depth= qp-timeout= sl= gid-index= all CPU-freq
 connection= qp= events vector= inline_size= outs= mcg comm_rdma_cm rdma_cm tos= hop_limit= help MGID= rx-depth=
 bidirectional cq-mod= noPeak version report-cycles report-histogrm report-unsorted atomic_type= dualport post_list=

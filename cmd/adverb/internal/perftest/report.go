@@ -87,7 +87,7 @@ func (r *latReport) average() float64 {
 // perSecond is the number of messages in a second.
 func (r *latReport) perSecond() float64 { return float64(r.iters) / (float64(r.elapsed) / 1e9) }
 
-// results are what a run has reported.
+// results are the values that a run has reported.
 type results struct {
 	bw  []bwReport
 	lat []latReport
@@ -107,7 +107,7 @@ func (r *results) verdict(p *params) error {
 	return nil
 }
 
-// title is what is measured, as the programs call it, with sep between the words.
+// title is the programs' name for the measurement, with sep between the words.
 func (t *tester) title(sep string) string {
 	s := t.kind.verb.title() + sep
 	if t.kind.verb == verbAtomic {
@@ -139,7 +139,7 @@ func onOff(b bool) string {
 	return "OFF"
 }
 
-// linkType is what the programs call a link layer.
+// linkType is the programs' name for a link layer.
 func linkType(l verbs.LinkLayer) string {
 	switch l {
 	case verbs.LinkLayerEthernet:
@@ -150,7 +150,7 @@ func linkType(l verbs.LinkLayer) string {
 	return "Unknown"
 }
 
-// transportName is what the programs call a transport.
+// transportName is the programs' name for a transport.
 func (t *tester) transportName() string {
 	if t.isIWARP() {
 		return "IW"
@@ -166,7 +166,7 @@ func (t *tester) exchangeName() string {
 	return "Ethernet"
 }
 
-// printTestInfo prints what will be measured.
+// printTestInfo prints the parameters of the measurement.
 func (t *tester) printTestInfo() {
 	if !t.classicOutput() {
 		return
@@ -362,7 +362,7 @@ func (t *tester) reportLatency(r *latReport) error {
 	return nil
 }
 
-// finishReport prints what ends the tables, and writes the reports for programs.
+// finishReport prints the end of the tables, and writes the reports for programs.
 func (t *tester) finishReport() error {
 	if t.classicOutput() {
 		t.inv.Printf(resultLine)

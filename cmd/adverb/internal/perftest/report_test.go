@@ -28,7 +28,7 @@ func printer(t *testing.T, line string) (*tester, *strings.Builder) {
 	return &tester{params: p, inv: inv, kind: k}, stdout
 }
 
-// The rows are what printf of the C library makes of the formats of perftest 4.5-0.20.
+// The rows are the output of the C library's printf with the formats of perftest 4.5-0.20.
 func TestRows(t *testing.T) {
 	r := bwReport{size: 65536, iters: 5000, peak: 11234.567, average: 11111.111, rate: 0.1777777}
 	for line, want := range map[string]string{
@@ -190,8 +190,8 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-// The peak is what all pairs of a post and a completion have, and many QPs make so many messages that there is no
-// time to look at each pair.
+// The peak is over all pairs of a post and a completion, and many QPs make so many messages that there is no time to
+// look at each pair.
 func TestPeakOfMany(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct{ n, postList, share int }{{1, 1, 1}, {500, 1, 1}, {500, 1, 7}, {512, 8, 8}, {2_000_000, 1, 1}} {

@@ -185,7 +185,7 @@ func (t *tester) meetByCM(banner func()) error {
 	return nil
 }
 
-// agreeOn exchanges what both ends must know before they can make their buffers.
+// agreeOn exchanges the data that both ends need before they can make their buffers.
 func (t *tester) agreeOn() (err error) {
 	if t.port, err = t.dev.QueryPort(t.ibPort); err != nil {
 		return fail(err, "Couldn't get context for the device")
@@ -292,8 +292,7 @@ func onlyIPv6(entries []verbs.GIDEntry) (list []verbs.GIDEntry) {
 // end takes leave of the peer.
 func (t *tester) end() error {
 	if t.kind.verb == verbWrite && t.kind.latency {
-		// The ends of write_lat part without a word. What this end has not acknowledged yet, it
-		// does within that time.
+		// The ends of write_lat part without a message. This end acknowledges the rest within that time.
 		if t.cmExchange {
 			t.pause(departure / 10)
 		}
@@ -327,7 +326,7 @@ func (t *tester) close() (first error) {
 		t.pause(t.waitDestroy)
 	}
 	if p, ok := t.talk.pipe.(*socketPipe); ok {
-		p.leave() // what the peer makes of the TCP connection now does not matter
+		p.leave() // the peer's use of the TCP connection no longer matters
 	}
 	for i := range t.lanes {
 		note(t.lanes[i].close(), "QP")

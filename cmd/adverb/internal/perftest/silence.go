@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Until its first message is done a sender waits for answerPatience, and for as long as what goes before it takes at
-// slowest bytes a second. A peer that measures something else posts no receives, say: it asks to wait, and the C
+// Until its first message is done a sender waits for answerPatience, and for as long as the messages before it take
+// at slowest bytes a second. A peer that measures something else posts no receives, say: it asks to wait, and the C
 // programs wait for ever.
 var answerPatience = 30 * time.Second // tests have less
 

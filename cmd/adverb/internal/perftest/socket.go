@@ -18,8 +18,7 @@ import (
 const (
 	// departure is how long an end that is done stays for a peer that may still need it.
 	departure = time.Second
-	// mourning is how long a test goes on without its peer: what the peer has sent may still be on
-	// its way.
+	// mourning is how long a test goes on without its peer: the peer's last packets may still be on their way.
 	mourning = 2 * time.Second
 	// maxUnread is how many bytes of a peer may wait to be received.
 	maxUnread = 1 << 20

@@ -21,7 +21,7 @@ const (
 // pipe carries the messages of the exchange. There are two: TCP, and a connection of rdma_cm.
 type pipe interface {
 	send(b []byte) error
-	receive(b []byte) error // fills b with what the peer has sent, once it has
+	receive(b []byte) error // fills b with the peer's bytes, once it has sent them
 	// leave waits until the peer has left, for a short time, and closes the pipe.
 	leave() error
 }
@@ -51,13 +51,13 @@ func (t *talk) swap(mine, theirs []byte) error {
 	return nil
 }
 
-// say sends what the peer waits for. It does not go on before.
+// say sends the bytes that the peer waits for. The peer does not go on before.
 func (t *talk) say(mine []byte) error {
 	t.turn = now()
 	return t.send(mine)
 }
 
-// swapDest tells the peer of d, and returns what it says.
+// swapDest tells the peer of d, and returns the peer's own.
 func (t *talk) swapDest(d *dest) (dest, error) {
 	theirs := make([]byte, t.encoding.size())
 	if err := t.swap(d.appendTo(nil, t.encoding), theirs); err != nil {

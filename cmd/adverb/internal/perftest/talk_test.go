@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 )
 
-// clientOfC is what ib_read_lat of perftest 4.5-0.20 says to its server, up to the measurement: its
-// version, its page size and cache line, the code of its MTU, and six times its QP.
+// clientOfC has the bytes of ib_read_lat of perftest 4.5-0.20 to its server, up to the measurement: its version, its
+// page size and cache line, the code of its MTU, and six times its QP.
 func clientOfC(d *dest) []byte {
 	b := append([]byte("6.10"), make([]byte, 12)...)
 	b = append(b, 0, 0, 0x10, 0, 0, 0, 0, 64)

@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 )
 
-// A host is named by a link-local address with its zone, with and without the connection manager. Without the zone the
-// error says what is missing.
+// A host is named by a link-local address with its zone, with and without the connection manager. Without the zone
+// the error says that the zone is missing.
 func TestServerInZone(t *testing.T) {
 	if !tooltest.InNetwork(t, "fe80::77/64") {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// kind is what distinguishes the four pingpong programs, beside their flags.
+// kind has the properties that distinguish the four pingpong programs, beside their flags.
 type kind struct {
 	qpType verbs.QPType
 	srq    bool  // all QPs share a receive queue, and errors name a QP by its number
@@ -19,7 +19,7 @@ type kind struct {
 	grh    int   // bytes that stand in front of a received message
 	size   int64 // default of -s
 
-	sizeInCHelp int64 // what the C program's help calls the default, where it is wrong
+	sizeInCHelp int64 // the default in the C program's help, where that is wrong
 
 	numQP int // default of -q
 

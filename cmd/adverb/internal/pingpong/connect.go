@@ -19,7 +19,7 @@ const (
 	rdAtomic    = 1
 )
 
-// chooseAddress fills in what the peer will be told of each QP.
+// chooseAddress fills in the peer's data of each QP.
 func (p *pingpong) chooseAddress() error {
 	f := &p.flags
 	port, err := p.dev.QueryPort(f.ibPort)

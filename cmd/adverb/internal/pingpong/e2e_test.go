@@ -31,7 +31,7 @@ func runPair(t *testing.T, prog, serverFlags, clientFlags string) (server, clien
 	return <-s.Done, <-c.Done
 }
 
-// expected is the flags that two ends are run with, and what they are to print.
+// expected is the flags that two ends are run with, and their expected output.
 type expected struct {
 	flags string
 	bytes int // both ways
@@ -56,14 +56,14 @@ func checkRun(t *testing.T, server, client tooltest.Result, sep string, qps int,
 		}
 		checkOutput(t, r.Stdout, sep, qps, run)
 	}
-	// Each prints of the other what the other prints of itself.
+	// Each prints the other's data as the other prints its own.
 	s, c := endLines(server.Stdout, qps), endLines(client.Stdout, qps)
 	if !slices.Equal(s[:qps], c[qps:]) || !slices.Equal(s[qps:], c[:qps]) {
 		t.Errorf("got server\n%sand client\n%swant each to print the other's data as the other does", server.Stdout, client.Stdout)
 	}
 }
 
-// endLines returns what the lines about the ends say, the program's own ends first.
+// endLines returns the content of the lines about the ends, the program's own ends first.
 func endLines(stdout string, qps int) []string {
 	lines := strings.Split(stdout, "\n")[:2*qps]
 	for i := range lines {

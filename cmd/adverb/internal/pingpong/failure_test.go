@@ -16,7 +16,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 )
 
-// The server checks what the client has not written, so each page is wrong.
+// The server checks pages that the client has not written, so each page is wrong.
 func TestRCPingpongBadData(t *testing.T) {
 	size := os.Getpagesize() + 1
 	server, client := runPair(t, "ibv_rc_pingpong", fmt.Sprintf("-c -n 3 -s %d", size), fmt.Sprintf("-n 3 -s %d", size))
@@ -167,7 +167,7 @@ func TestRCPingpongPeerGone(t *testing.T) {
 	}
 }
 
-// Ends of two kinds connect, and neither hears what the other says. Each ends, and says what to look at.
+// Ends of two kinds connect, and neither receives the other's messages. Each ends, and names the likely cause.
 func TestPingpongKindsDiffer(t *testing.T) {
 	defer func(d time.Duration) { firstPatience = d }(firstPatience)
 	firstPatience = 2 * time.Second // more than the C program's retries take

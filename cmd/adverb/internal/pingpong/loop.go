@@ -50,9 +50,9 @@ func (p *pingpong) loop() error {
 	return nil
 }
 
-// Until the first message an end waits for firstPatience, and for as long as the message takes at slowest bytes a second.
-// The peer has sent it, or answers, as soon as it is connected. One that has come shows that the two understand each
-// other; what comes later may take any time.
+// Until the first message an end waits for firstPatience, and for as long as the message takes at slowest bytes a
+// second. The peer has sent it, or answers, as soon as it is connected. One that has come shows that the two
+// understand each other; later ones may take any time.
 var firstPatience = 10 * time.Second // tests have less
 
 const slowest = 1 << 20

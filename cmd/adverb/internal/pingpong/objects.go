@@ -84,7 +84,7 @@ func (p *pingpong) register() (err error) {
 	return nil
 }
 
-// qpIndex returns what the error lines have behind "QP" in a program with several QPs.
+// qpIndex returns the text behind "QP" in the error lines of a program with several QPs.
 func (p *pingpong) qpIndex(i int) string {
 	if p.kind.srq {
 		return fmt.Sprintf("[%d]", i)

@@ -23,7 +23,7 @@ func TestPingpongProcesses(t *testing.T) {
 		{"rc GID 0", "ibv_rc_pingpong", "-g 0", "localhost", ",", 1, expected{"", 8192000, 1000}},
 		{"rc IPv4", "ibv_rc_pingpong", "-d soft_lo -g GID -e", "127.0.0.1", ",", 1, expected{"", 8192000, 1000}},
 		{"rc IPv6", "ibv_rc_pingpong", "-d soft_lo -g GID", "::1", ",", 1, expected{"", 8192000, 1000}},
-		// Nobody repeats what is lost here. So no other test has processes on the address.
+		// Nobody repeats lost packets here. So no other test has processes on the address.
 		{"uc", "ibv_uc_pingpong", "-d soft_lo@127.0.88.3", "127.0.0.1", ",", 1, expected{"", 8192000, 1000}},
 		{"ud", "ibv_ud_pingpong", "-d soft_lo@127.0.88.3", "127.0.0.1", ":", 1, expected{"", 2048000, 1000}},
 		{"srq", "ibv_srq_pingpong", "-d soft_lo -q 4", "127.0.0.1", ",", 4, expected{"", 8192000, 1000}},

@@ -242,7 +242,7 @@ func (c *conn) disconnect() error {
 	return nil
 }
 
-// causeOf adds to the error of a failed completion what the completion alone does not show.
+// causeOf adds to the error of a failed completion the cause that the completion alone does not show.
 func (c *conn) causeOf(wc *verbs.WC) error {
 	const otherMode = "was the peer started with another mode than"
 	switch err := wc.Err(); {

@@ -140,7 +140,7 @@ func TestRDMADemoManyClients(t *testing.T) {
 	}
 }
 
-// A peer does what neither program does. That ends the run with the C program's line and a reason.
+// A peer breaks the protocol of both programs. That ends the run with the C program's line and a reason.
 func TestRDMADemoBadPeer(t *testing.T) {
 	mr := rwdemo.Message{Type: rwdemo.MsgMR, Length: rwdemo.BufferSize}
 	done := rwdemo.Message{Type: rwdemo.MsgDone}
@@ -171,8 +171,8 @@ func TestRDMADemoBadPeer(t *testing.T) {
 
 func bytesOf(m rwdemo.Message) []byte { return m.AppendTo(nil) }
 
-// The client takes each step once, in whatever order the server's messages come. What the server's text would
-// do to a terminal is printed as text.
+// The client takes each step once, in whatever order the server's messages come. Escape sequences in the server's
+// text are printed as text.
 func TestRDMADemoClientSteps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()

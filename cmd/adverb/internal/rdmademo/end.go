@@ -137,8 +137,7 @@ func (c *conn) handleEvent(ev *rdmacm.Event) (bool, error) {
 	return true, c.die(cause, "on_event: unknown event.\n")
 }
 
-// errCut is the cause that the C programs do not tell. They see only what a disconnect does to their
-// work requests.
+// errCut is the cause that the C programs do not tell. They see only the flushed work requests of a disconnect.
 var errCut = errors.New("the peer disconnected before both ends were done")
 
 func (c *conn) goodbye() {
@@ -149,8 +148,8 @@ func (c *conn) goodbye() {
 	}
 }
 
-// connParam is what the ends agree upon: one READ at a time. The C programs leave the numbers of
-// retries at 0, so that one lost packet ends the run.
+// connParam is the ends' agreement: one READ at a time. The C programs leave the numbers of retries at 0, so that one
+// lost packet ends the run.
 func connParam() *rdmacm.ConnParam {
 	return &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7}
 }

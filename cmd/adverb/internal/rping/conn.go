@@ -56,7 +56,7 @@ type conn struct {
 
 	state       state
 	established bool
-	cause       error // what led to stateError, or why there is no connection
+	cause       error // the cause of stateError, or why there is no connection
 
 	pd    *verbs.PD
 	cq    *verbs.CQ
@@ -163,7 +163,7 @@ func (c *conn) register() (err error) {
 	return nil
 }
 
-// param is what the ends agree upon: one READ at a time.
+// param is the ends' agreement: one READ at a time.
 func (c *conn) param() *rdmacm.ConnParam {
 	p := &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7}
 	if c.flags.ownQP {
@@ -302,7 +302,7 @@ func (c *conn) received(wc *verbs.WC) {
 
 func (c *conn) fail(cause error) { c.state, c.cause = stateError, cause }
 
-// causeOf adds to the error of a failed completion what the completion alone does not show.
+// causeOf adds to the error of a failed completion the cause that the completion alone does not show.
 func (c *conn) causeOf(wc *verbs.WC) error {
 	err := wc.Err()
 	if c.side == "server" && wc.ID == readID && int64(c.peer.Size) > int64(c.flags.size) {

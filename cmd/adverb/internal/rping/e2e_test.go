@@ -117,7 +117,7 @@ func TestRpingPSK(t *testing.T) {
 	}
 }
 
-// Each size comes back as it was sent, and the server prints what the client does.
+// Each size comes back as it was sent, and the server prints the same as the client.
 func TestRpingSizes(t *testing.T) {
 	for _, size := range []int{23, 63, 1024, 1025, 4097, 65535} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What the C program fixes.
+// The C program fixes these.
 const (
 	advertSize = 16
 

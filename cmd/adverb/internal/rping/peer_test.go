@@ -23,9 +23,8 @@ func advertOf(p *tooltest.Peer, off, n int) []byte {
 	return advert{Remote: p.Data.Remote(off), Size: uint32(n)}.AppendTo(nil)
 }
 
-// Each step of the server, with a client that the test plays. The server reads as much as the client
-// says. It writes back the text with its NUL, and no more. What the text would do to a terminal is printed as
-// text.
+// Each step of the server, with a client that the test plays. The server reads as much as the client says. It writes
+// back the text with its NUL, and no more. Escape sequences in the text are printed as text.
 func TestRpingServerSteps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -61,7 +60,7 @@ func TestRpingServerSteps(t *testing.T) {
 func TestRpingClientSteps(t *testing.T) {
 	for _, tt := range []struct {
 		flags  string
-		answer func(data []byte) // what the server makes of the data
+		answer func(data []byte) // the server's answer to the data
 		code   int
 		want   string
 	}{

@@ -73,7 +73,7 @@ func usage(w io.Writer, c *cli.Command, prog string) {
 	cli.PrintFlags(w, c)
 }
 
-// classicUsage is what the C program prints for flags that it does not take.
+// classicUsage is the C program's output for flags that it does not take.
 const classicUsage = `PROG -s [-vVd] [-S size] [-C count] [-a addr] [-p port]
 PROG -c [-vVd] [-S size] [-C count] [-I addr] -a addr [-p port]
 	-c		client side
@@ -141,7 +141,7 @@ func run(inv *cli.Invocation) int {
 	return r.Finish(err, func(err error) int { return r.ExplainUnlessReported(err, statusFailed) })
 }
 
-// main does what main of the C program does when it has read its flags.
+// main does the work of the C program's main once that has read its flags.
 func (r *rping) main(f *cm.Feed) error {
 	id, err := rdmacm.NewID(r.ch, rdmacm.PortSpaceTCP)
 	if err != nil {

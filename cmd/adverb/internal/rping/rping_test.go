@@ -12,8 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What the C program sent in two rounds: adverts and go-aheads by SEND, and the data in the answer to
-// a READ and in a WRITE.
+// The C program's messages in two rounds: adverts and go-aheads by SEND, and the data in the answer to a READ and in
+// a WRITE.
 func TestRpingGolden(t *testing.T) {
 	var messages []string
 	var adverts, data int
@@ -48,7 +48,7 @@ func TestRpingGolden(t *testing.T) {
 	}
 }
 
-// FuzzDecodeAdvert: what was decoded is encoded as it came, and nothing behind it counts.
+// FuzzDecodeAdvert: a decoded message is encoded as it came, and nothing behind it counts.
 func FuzzDecodeAdvert(f *testing.F) {
 	f.Add(advert{Remote: verbs.RemoteAddr{VA: 0x561860915370, RKey: 0x119b}, Size: 64}.AppendTo(nil))
 	f.Add(make([]byte, advertSize+1))

@@ -1,6 +1,6 @@
-// Package rwdemo has what the two ends of the read/write demonstration agree upon: the message
-// that they send each other, and what each mode does. The commands rdma-server and rdma-client
-// play it over the connection manager, and the command demo plays both ends in one process.
+// Package rwdemo has the agreement of the read/write demonstration's two ends: the message that they send each other,
+// and the steps of each mode. The commands rdma-server and rdma-client play it over the connection manager, and the
+// command demo plays both ends in one process.
 package rwdemo
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What the C programs fix, in bytes.
+// The C programs fix these, in bytes.
 const (
 	MessageSize = 56
 	BufferSize  = 1024 // of the regions that the texts are in
 )
 
-// MessageType says what a message is for.
+// MessageType is the kind of a message.
 type MessageType uint32
 
 // The types of messages.
@@ -44,7 +44,7 @@ func (t MessageType) String() string {
 //	40  handle 44  lkey     48  rkey  52  padding
 type Message struct {
 	Type    MessageType
-	Padding uint32 // what the C program's memory had there
+	Padding uint32 // the bytes that the C program's memory had there
 	Context uint64 // a pointer, of use to its owner only
 	PD      uint64 // another one
 	Addr    uint64

@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Mode is what the ends do to each other's memory.
+// Mode is the ends' operation on each other's memory.
 type Mode string
 
 // The modes.
@@ -19,7 +19,7 @@ const (
 // Valid reports whether there is such a mode.
 func (m Mode) Valid() bool { return m == Read || m == Write }
 
-// Access returns what the two regions are opened for: no more than the mode needs.
+// Access returns the rights to the two regions: no more than the mode needs.
 func (m Mode) Access() (local, remote verbs.Access) {
 	if m == Read {
 		return verbs.AccessLocalWrite, verbs.AccessRemoteRead
@@ -60,7 +60,7 @@ func (m Mode) Peers(local, remote *verbs.MR) *verbs.MR {
 	return remote
 }
 
-// What the programs print.
+// The programs' output.
 const (
 	SendCompleted = "send completed successfully."
 	RemoteBuffer  = "remote buffer: "

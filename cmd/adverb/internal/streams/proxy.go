@@ -34,7 +34,7 @@ var Proxy = &cli.Command{
 	Run:   runProxy,
 }
 
-// proxyLimits are what a proxy allows unless the user says otherwise.
+// proxyLimits are the limits of a proxy unless the user says otherwise.
 var proxyLimits = limits{clients: 2048, idle: time.Hour, drain: drainTime}
 
 // dialTime is how long the other address of a proxy may take to answer.
@@ -178,9 +178,9 @@ func (c *client) pass(cfg rsocket.Config, to string) error {
 }
 
 // half copies one direction to its end, and passes the end on. After an error it closes both, since the other
-// direction would wait for ever. There are two exceptions. One that takes no more may have answered before, as HTTP servers
-// refuse what is too large: the answer still passes, and then its own end. And one that has closed with bytes unread has
-// reset the connection behind its answer.
+// direction would wait for ever. There are two exceptions. An end that takes no more may have answered before, as
+// HTTP servers refuse requests that are too large: the answer still passes, and then its own end. And an end that has
+// closed with bytes unread has reset the connection behind its answer.
 func (c *client) half(dst, src net.Conn) error {
 	_, err := io.Copy(dst, noting{src, c})
 	stuck := err != nil && takesNoMore(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/adverb-rdma/adverb/rsocket"
 )
 
-// dialAnswering returns a TCP connection that a proxy passes on to a server, which reads so many bytes, answers and closes.
-// passed receives what the proxy says. The proxy's connection is tuned first.
+// dialAnswering returns a TCP connection that a proxy passes on to a server, which reads so many bytes, answers and
+// closes. passed receives the proxy's log. The proxy's connection is tuned first.
 func dialAnswering(t *testing.T, reads int, answer string, tune func(*net.TCPConn)) (c *net.TCPConn, passed <-chan error) {
 	t.Helper()
 	l, err := rsocket.Listen("rsocket", "127.0.0.1:0")
@@ -70,8 +70,8 @@ func TestProxyServerFirst(t *testing.T) {
 	}
 }
 
-// A server may answer and close while the client still sends, and the client read only then. The answer passes, though
-// nobody takes what the client sends.
+// A server may answer and close while the client still sends, and the client read only then. The answer passes,
+// though nobody takes the client's bytes.
 func TestProxyServerRefuses(t *testing.T) {
 	long := strings.Repeat("answer", 1<<17) // it fits into the rings, and not into the client's buffers
 	for _, tt := range []struct {
@@ -141,7 +141,7 @@ func TestRcopyProc(t *testing.T) {
 	}
 }
 
-// What fails is told on a line that begins as those of the other commands do.
+// A failure is told on a line that begins as those of the other commands do.
 func TestFailure(t *testing.T) {
 	for _, argv := range [][]string{{"rcopy", "no-such-file", "host"}, {"rcopy", "file"}, {"proxy", "tcp:127.0.0.1:0", "nowhere"}} {
 		if r := tool.Result(t.Context(), append([]string{"adverb"}, argv...)...); r.Code != 1 || !strings.HasPrefix(r.Stderr, "adverb: ") {

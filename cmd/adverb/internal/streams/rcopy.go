@@ -45,7 +45,7 @@ var Rcopy = &cli.Command{
 	Run: runRcopy,
 }
 
-// rcopyLimits are what a server allows unless the user says otherwise.
+// rcopyLimits are the limits of a server unless the user says otherwise.
 var rcopyLimits = limits{clients: 256, idle: 2 * time.Minute, drain: drainTime}
 
 type rcopy struct {
@@ -57,7 +57,7 @@ type rcopy struct {
 
 	greeted bool // the server was sent a command
 	adverb  bool // it is an adverb
-	left    int  // what a client has left out
+	left    int  // files that a client has left out
 
 	devices []*verbs.Device // of tests; nil is any
 	address string          // to listen on; empty is all

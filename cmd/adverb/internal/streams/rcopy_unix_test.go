@@ -14,8 +14,8 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/tooltest"
 )
 
-// What is no file has no size that the server could be told first. The user hears of it, and of what a directory has of
-// that sort. The server does not write to a pipe, which nobody may read.
+// A special file has no size that the server could be told first. The user gets its name, and those of special files
+// in a directory. The server does not write to a pipe, which nobody may read.
 func TestRcopyNoFile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 )
 
-// copy copies a file, or what a directory has, over one connection.
+// copy copies a file, or the files of a directory, over one connection.
 func (r *rcopy) copy(source, operand string) error {
 	host, dst := destination(operand, source)
 	info, err := os.Stat(source)
@@ -62,8 +62,8 @@ func (r *rcopy) copy(source, operand string) error {
 	return nil
 }
 
-// copyDir has one copy each file of a directory, and makes the empty directories where the server can. What a link in it
-// leads to may be anywhere. So the user is told what stays behind: links, pipes and the like.
+// copyDir has one copy each file of a directory, and makes the empty directories where the server can. The target of
+// a link in it may be anywhere. So the user is told the names of files that stay behind: links, pipes and the like.
 func (r *rcopy) copyDir(conn net.Conn, source, dst string, one func(name, dst string) error) error {
 	dir, err := filepath.EvalSymlinks(source) // WalkDir does not follow a link, not even the one that the user has named
 	if err != nil {
@@ -224,7 +224,7 @@ func (r *rcopy) copyFile(conn net.Conn, name, dst string) (int64, error) {
 	return n, nil
 }
 
-// compare asks the server for the checksum of what it has.
+// compare asks the server for the checksum of its file.
 func (r *rcopy) compare(conn net.Conn, sum hash.Hash) error {
 	r.Printf("verifying...")
 	err := r.ask(conn, (&header{command: cmdVerify, length: headerSize}).append(nil), "verify")

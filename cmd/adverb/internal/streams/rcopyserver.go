@@ -51,7 +51,7 @@ func full(conn net.Conn) {
 // session is a client of the server.
 type session struct {
 	conn *client
-	in   *bufio.Reader // of what comes
+	in   *bufio.Reader // of the client's bytes
 	root *os.Root      // no path leads out of it
 	say  func(format string, args ...any)
 
@@ -82,7 +82,7 @@ func (s *session) run() {
 	}
 }
 
-// closeFile closes the file that is open, and drops what was written.
+// closeFile closes the file that is open, and drops its written bytes.
 func (s *session) closeFile() {
 	if s.file != nil {
 		s.file.drop()
@@ -239,8 +239,8 @@ const verifyPiece = 4 << 20
 
 var errLeft = errors.New("the client has left before it had the answer")
 
-// whileThere returns a context that ends with the session, and when the client leaves. Until stop is called, nobody else
-// may read what the client sends.
+// whileThere returns a context that ends with the session, and when the client leaves. Until stop is called, nobody
+// else may read the client's bytes.
 func (s *session) whileThere() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(s.conn.ctx)
 	looked := make(chan struct{})
@@ -258,7 +258,7 @@ func (s *session) whileThere() (ctx context.Context, stop func()) {
 	}
 }
 
-// status is what the client is answered: 0, or an errno of Linux.
+// status is the answer to the client: 0, or an errno of Linux.
 func status(err error) uint32 {
 	if escapes(err) {
 		return errAccess

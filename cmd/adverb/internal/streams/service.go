@@ -38,8 +38,8 @@ var (
 	errIdle      = errors.New("ended, since nothing came for the time that --idle allows")
 )
 
-// service takes connections, and bounds what strangers may hold of it. Its clients are a crowd: when there is no room, the
-// host with the most loses the one that was silent for longest to a host with fewer.
+// service takes connections, and bounds the resources that strangers may hold. Its clients are a crowd: when there is
+// no room, the host with the most loses the one that was silent for longest to a host with fewer.
 type service struct {
 	inv     *cli.Invocation
 	ctx     context.Context // ends when all clients are to end
@@ -55,7 +55,7 @@ type service struct {
 	told    time.Time
 }
 
-// limits are what the user allows.
+// limits are the user's limits.
 type limits struct {
 	clients int           // at a time, half of them of one source
 	idle    time.Duration // that a client may be silent; 0 is for ever
@@ -132,7 +132,7 @@ type client struct {
 	counted atomic.Int64 // when the crowd heard of that
 	timer   *time.Timer  // or nil
 
-	drains sync.WaitGroup // of a proxy: who read what nobody takes
+	drains sync.WaitGroup // of a proxy: those that read bytes that nobody takes
 }
 
 // run takes connections until the user interrupts it, and has each served. serve closes nothing. After SIGTERM the clients
@@ -272,7 +272,7 @@ func (c *client) end() {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	if c.closes() { // not before what was written has gone: the process may end then
+	if c.closes() { // not before the written bytes have gone: the process may end then
 		c.Close()
 	}
 	c.cancel(nil)
@@ -311,7 +311,7 @@ func (c *client) why(err error) error {
 	return err
 }
 
-// noting reads what comes from a client, or goes to it, and takes note.
+// noting reads bytes from a client, or to it, and takes note.
 type noting struct {
 	io.Reader
 	c *client

@@ -256,7 +256,7 @@ func TestRcopyAfterVerify(t *testing.T) {
 	}
 }
 
-// The server opens regular files only. What a device has may have no end.
+// The server opens regular files only. The data of a device may have no end.
 func TestRcopyDevice(t *testing.T) {
 	const device = "/dev/zero"
 	if info, err := os.Stat(device); err != nil || info.Mode()&os.ModeDevice == 0 {

@@ -264,7 +264,7 @@ func TestRcopyLoss(t *testing.T) {
 	<-served
 }
 
-// rcopy and proxy with one key at both ends, and what they say where the ends do not agree.
+// rcopy and proxy with one key at both ends, and their errors where the ends do not agree.
 func TestPSK(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), tooltest.Patience)
 	defer cancel()
@@ -370,7 +370,8 @@ func admitted(t *testing.T, conn net.Conn, l limits) *client {
 	return c
 }
 
-// What a client may not say, and that its file does not stay open without it. Ours says none of it.
+// Messages that a client may not send, and that its file does not stay open without them. Our client sends none of
+// them.
 func TestRcopyInvalid(t *testing.T) {
 	const id = 0x1234
 	open := openMessage("file", 0o600)
@@ -419,7 +420,7 @@ func TestRcopyInvalid(t *testing.T) {
 	}
 }
 
-// What the client makes of servers that answer otherwise than ours, and of a file that changes while it is copied.
+// The client's errors with servers that answer otherwise than ours, and with a file that changes while it is copied.
 func TestRcopyAnswers(t *testing.T) {
 	const size = 9
 	name := filepath.Join(t.TempDir(), "file")
@@ -545,8 +546,8 @@ func TestRcopyMessages(t *testing.T) {
 	}
 }
 
-// FuzzMessages: what readHeader and readPath take is written as it came, but for what is behind a path's end.
-// They read as much as the header says, and refuse what is cut short.
+// FuzzMessages: messages that readHeader and readPath take are written as they came, but for the bytes behind a
+// path's end. They read as much as the header says, and refuse a message that is cut short.
 func FuzzMessages(f *testing.F) {
 	f.Add(openMessage("/a/file", 0o100644))
 	f.Add(openMessage("", 0o600))

@@ -13,8 +13,8 @@ import (
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/clib"
 )
 
-// upload is a file that a client writes. It has a name of its own beside the file that it is to become: who reads that
-// meanwhile finds what was there before, and if the client goes it stays.
+// upload is a file that a client writes. It has a name of its own beside the file that it is to become: a reader
+// finds the old file meanwhile, and if the client goes the old file stays.
 type upload struct {
 	*os.File
 	root     *os.Root

@@ -31,7 +31,7 @@ func CheckLines(t *testing.T, r Result, code int, want string) {
 	}
 }
 
-// Transcript returns a file of testdata: what a C program printed.
+// Transcript returns a file of testdata: the output of a C program.
 func Transcript(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))

@@ -11,9 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/watch"
 )
 
-// Exclusive makes the test wait until no other test of the tool has the name. Packages are tested at
-// the same time. A test whose processes share soft_lo, and send what nobody repeats, must have the
-// device to itself.
+// Exclusive makes the test wait until no other test of the tool has the name. Packages are tested at the same time. A
+// test whose processes share soft_lo, and send packets that nobody repeats, must have the device to itself.
 func Exclusive(t *testing.T, name string) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(os.TempDir(), "adverb-test-"+name+".lock"), os.O_CREATE|os.O_RDWR, 0o666)

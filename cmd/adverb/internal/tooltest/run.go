@@ -30,20 +30,20 @@ func New(commands ...*cli.Command) *Tool {
 	return &Tool{&cli.Tool{Name: "adverb", Commands: commands}}
 }
 
-// Result is what a run of the tool came to.
+// Result is the result of a run of the tool.
 type Result struct {
 	Code           int
 	Stdout, Stderr string
 }
 
-// Run runs a command line and returns what came of it.
+// Run runs a command line and returns its result.
 func (t *Tool) Run(ctx context.Context, argv ...string) (code int, stdout, stderr string) {
 	var out, err strings.Builder
 	code = t.RunTo(ctx, &out, &err, argv...)
 	return code, out.String(), err.String()
 }
 
-// RunTo runs a command line and writes what it prints as it comes.
+// RunTo runs a command line and writes its output as it comes.
 func (t *Tool) RunTo(ctx context.Context, stdout, stderr io.Writer, argv ...string) (code int) {
 	return t.tool.Run(ctx, argv, strings.NewReader(""), stdout, stderr)
 }

@@ -1,4 +1,4 @@
-// Package version has the command version, which says what the program is and what it was built from.
+// Package version has the command version, which prints the program's version and the sources that it was built from.
 package version
 
 import (
@@ -22,7 +22,7 @@ var Command = &cli.Command{
 	Run: run,
 }
 
-// facts are what a build knows of itself.
+// facts are the data that a build has on itself.
 type facts struct {
 	Module   string `json:"module"`
 	Version  string `json:"version"`            // "unknown" if the build was told none

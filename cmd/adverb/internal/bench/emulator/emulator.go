@@ -1,7 +1,7 @@
 // Package emulator is a bad network between two network namespaces: real sockets of any protocol send through a
 // bottleneck with a rate, a delay and a buffer that loses, delays and marks packets by a seed. Each namespace has a
-// TUN device, and a thread carries packets from one to the other. What becomes of a packet is decided by the parts
-// that the simulated network is made of.
+// TUN device, and a thread carries packets from one to the other. The simulated network's code decides the fate of
+// each packet.
 package emulator
 
 import (
@@ -17,7 +17,7 @@ import (
 type Config struct {
 	Rate      int64         // bytes in a second through the bottleneck
 	Delay     time.Duration // each way; more than 0
-	Buffer    int           // bytes that may wait in the bottleneck; what finds no room is lost
+	Buffer    int           // bytes that may wait in the bottleneck; packets that find no room are lost
 	Loss      float64       // the probability that a packet is lost before the bottleneck
 	LateOneIn int           // one packet in so many, by chance, is late by LateBy; 0: none
 	LateBy    time.Duration
@@ -25,7 +25,7 @@ type Config struct {
 	Seed      uint64
 }
 
-// Stats counts what a direction did.
+// Stats has the counters of a direction.
 type Stats struct {
 	Lost     uint64 // by chance
 	Overflow uint64 // lost since the buffer was full
@@ -146,7 +146,7 @@ type Lateness struct {
 	P50, P99, Max time.Duration // the first two are rounded up to the next µs
 }
 
-const latenessMost = 10_000 // µs; what is later counts as that, but for Max
+const latenessMost = 10_000 // µs; a longer delay counts as that, but for Max
 
 // delays counts how late packets left.
 type delays struct {

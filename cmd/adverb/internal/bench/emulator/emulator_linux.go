@@ -64,7 +64,7 @@ func New(c Config, a, b *Device) *Emulator {
 		began: time.Now(), done: make(chan struct{}), buf: make([]byte, maxPacket)}
 }
 
-// Hurry has the thread run before all others, and timers wake it when they are due. It does what the system allows.
+// Hurry has the thread run before all others, and timers wake it when they are due, as far as the system allows.
 func Hurry() error {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority}, 0)
@@ -110,7 +110,7 @@ func (e *Emulator) give() (now time.Duration) {
 	for from, d := range e.directions {
 		for packet, due := d.give(now); packet != nil; packet, due = d.give(now) {
 			e.delays.add(e.now() - due)
-			// What the device does not take is lost, as where a host is down.
+			// A packet that the device does not take is lost, as where a host is down.
 			_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(e.devices[1-from].fd), uintptr(unsafe.Pointer(&packet[0])), uintptr(len(packet)))
 		}
 	}
@@ -130,7 +130,7 @@ func (e *Emulator) sleep() {
 	_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
-// Stop ends Run, and returns what each direction did and how late packets left.
+// Stop ends Run, and returns the counters of each direction and how late packets left.
 func (e *Emulator) Stop() ([2]Stats, Lateness) {
 	e.stop.Store(true)
 	<-e.done

@@ -51,7 +51,7 @@ func drain(t *testing.T, d *direction, until time.Duration) (out []arrival) {
 
 const packetSize = 1000
 
-// TestRate: packets leave at the rate, after the delay, and what finds no room is lost.
+// TestRate: packets leave at the rate, after the delay, and packets that find no room are lost.
 func TestRate(t *testing.T) {
 	d := newDirection(Config{Rate: 1_000_000, Delay: 5 * time.Millisecond, Buffer: 12_000}, 0)
 	for n := range 20 {
@@ -116,7 +116,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestMark: what finds a queue is marked if it allows that, and nothing else is changed.
+// TestMark: a packet that finds a queue is marked if it allows marks, and nothing else is changed.
 func TestMark(t *testing.T) {
 	d := newDirection(Config{Rate: 1_000_000, Delay: time.Millisecond, MarkAbove: 3 * packetSize}, 0)
 	for n := range 10 {

@@ -1,9 +1,8 @@
-// Package probe does what any stack must do that carries RDMA over UDP sockets, and nothing else. So
-// what it reaches on a machine is the limit for all of them. It sends trains of packets (UDP_SEGMENT)
-// and receives them as such (UDP_GRO). Each packet has a BTH and an ICRC, which the sender computes and
-// the receiver verifies. The receiver puts the payload into its place in memory. There is no protocol:
-// no queue, key, state, acknowledgement or repeat. Only a window keeps the sender from overrunning the
-// receiver.
+// Package probe does the work of any stack that carries RDMA over UDP sockets, and nothing else. So its speed on a
+// machine is the limit for all of them. It sends trains of packets (UDP_SEGMENT) and receives them as such (UDP_GRO).
+// Each packet has a BTH and an ICRC, which the sender computes and the receiver verifies. The receiver puts the
+// payload into its place in memory. There is no protocol: no queue, key, state, acknowledgement or repeat. Only a
+// window keeps the sender from overrunning the receiver.
 //
 // It is built for Linux.
 package probe
@@ -24,7 +23,7 @@ var ErrStopped = errors.New("stopped")
 // errICRC is a packet that arrived damaged, which on one machine it cannot.
 var errICRC = errors.New("a packet's ICRC is wrong")
 
-// Shape is what is sent.
+// Shape is the form of a stream.
 type Shape struct {
 	Size    int // bytes of a message
 	PathMTU int // bytes of payload in a packet
@@ -44,7 +43,7 @@ func (s *Shape) payload() int { return min(s.Size, s.PathMTU) }
 
 // Socket is one end. Its methods are for one goroutine.
 type Socket interface {
-	// Addr is what the other end's Connect takes.
+	// Addr is the address for the other end's Connect.
 	Addr() netip.AddrPort
 
 	Connect(peer netip.AddrPort) error
@@ -52,8 +51,8 @@ type Socket interface {
 	// Stream sends messages until stopped reports true. It then fails with ErrStopped.
 	Stream(s Shape, stopped func() bool) error
 
-	// Receive receives what Stream sends. It calls more with the number of messages that have come,
-	// and returns when more reports false. If nothing comes it asks stopped, as Stream does.
+	// Receive receives the messages of Stream. It calls more with the number of messages that have come, and returns
+	// when more reports false. If nothing comes Receive asks stopped, as Stream does.
 	Receive(s Shape, more func(messages int64) bool, stopped func() bool) error
 
 	// Bounce sends a message when one has come. first says that this end sends the first. It calls more

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	maxTrain     = 64    // packets of one train: what every kernel takes that takes trains
+	maxTrain     = 64    // packets of one train: every kernel that takes trains takes so many
 	maxTrainSize = 65000 // bytes of one train
 	bufferSize   = 1 << 16
 	receiveSlots = 16 // trains per system call
 
 	socketBuffer = 4 << 20
 	maxWindow    = 1 << 20 // bytes under way
-	minPacket    = 512     // what the smallest packet costs of the receiver's buffer, and more
+	minPacket    = 512     // the receiver's buffer has room for so many bytes with the smallest packet, and more
 	creditSize   = 8
 
 	// stopPatience is how long an end sleeps before it asks whether it was stopped.
 	stopPatience = 100_000 // µs
 	// idleTurns is how often an end looks in vain before it asks whether it was stopped.
 	idleTurns = 1 << 10
-	// lostTurns is how often a sender looks for a credit in vain before it takes what is under way
-	// for lost. That is a second or so.
+	// lostTurns is how often a sender looks for a credit in vain before it takes the packets in flight for lost. That
+	// is a second or so.
 	lostTurns = 1 << 22
 )
 
 type socket struct {
 	fd         int
 	addr, peer netip.AddrPort
-	out, in    wire.Flow // of what is sent, and of what is received
+	out, in    wire.Flow // of the packets sent, and received
 	name       unix.RawSockaddrInet4
 	window     int
 

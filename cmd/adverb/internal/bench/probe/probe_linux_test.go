@@ -96,7 +96,7 @@ func TestBounce(t *testing.T) {
 	}
 }
 
-// A packet that is not what it should be is no measurement.
+// A packet with wrong bytes is no measurement.
 func TestDamage(t *testing.T) {
 	s := Shape{Size: 64, PathMTU: 4096, Region: 64 << 10}
 	for _, n := range []int{1, packetSize(64), packetSize(64) + 4} {
