@@ -44,7 +44,7 @@ const (
 	// maxPlain is the longest packet that is opened. The longest that a QP sends is shorter.
 	maxPlain = wire.MaxHeaderLen + wire.ImmDtSize + 4096 + wire.ICRCSize
 
-	// Space is what Open needs for its result.
+	// Space is the room that Open needs for its result.
 	Space = maxPlain + tagSize
 
 	// generationBits is after how many packets, as a power of two, a direction takes new keys. 2^28 packets of 4 KiB

@@ -6,9 +6,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// flying makes a pair whose end a has n short WRITEs in flight. post posts one more and gives a turn, and returns how
+// inFlightPair makes a pair whose end a has n short WRITEs in flight. post posts one more and gives a turn, and returns how
 // many packets a sent then.
-func flying(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) int) {
+func inFlightPair(t *testing.T, s setup, n int) (p *pair, post func(wr verbs.SendWR) int) {
 	t.Helper()
 	p = newPair(t, s)
 	wr := writeWR(0, p.b.mem.remote(0), p.a.mem.sge(0, 8))
@@ -41,7 +41,7 @@ func TestCork(t *testing.T) {
 
 func testCork(t *testing.T, message func(p *pair) verbs.SendWR) {
 	const n = 24
-	p, post := flying(t, setup{rd: 2 * n}, n)
+	p, post := inFlightPair(t, setup{rd: 2 * n}, n)
 	wr := message(p)
 	for i := 1; i < n; i++ {
 		if k := post(wr); k != 0 || !p.a.qp.Corks() {
@@ -77,7 +77,7 @@ func TestTrainRemainder(t *testing.T) {
 		{"fewer in flight", remainderFrom - 1, []int{packets, train, train}}, // remainderFrom with these
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, tt.n)
+			p, post := inFlightPair(t, setup{mtu: verbs.MTU4096, selective: true}, tt.n)
 			for i, want := range tt.want {
 				if k := post(writeWR(uint64(i), p.b.mem.remote(0), p.a.mem.sge(0, packets*4096))); k != want {
 					t.Errorf("WRITE %d: %d packets leave, want %d", i, k, want)
@@ -112,7 +112,7 @@ func TestTrainRemainderNot(t *testing.T) {
 		{"too long to be split", func(p *pair) verbs.SendWR { return writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, splitMost+1)) }, 17},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, post := flying(t, setup{mtu: verbs.MTU4096, selective: true}, remainderFrom)
+			p, post := inFlightPair(t, setup{mtu: verbs.MTU4096, selective: true}, remainderFrom)
 			if k := post(tt.wr(p)); k != tt.want {
 				t.Errorf("%d packets leave, want %d", k, tt.want)
 			}
@@ -141,7 +141,7 @@ func TestCorkNot(t *testing.T) {
 		}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, post := flying(t, setup{}, tt.n)
+			p, post := inFlightPair(t, setup{}, tt.n)
 			if k := post(tt.wr(p)); k != tt.sends {
 				t.Errorf("%d packets leave, want %d at once", k, tt.sends)
 			}
@@ -159,7 +159,7 @@ func TestCorkNot(t *testing.T) {
 		}
 	})
 	t.Run("a train is full", func(t *testing.T) {
-		p, post := flying(t, setup{mtu: verbs.MTU4096, cap: verbs.QPCap{MaxSendWR: 256, MaxSendSGE: 1, MaxRecvWR: 1, MaxRecvSGE: 1}}, 128)
+		p, post := inFlightPair(t, setup{mtu: verbs.MTU4096, cap: verbs.QPCap{MaxSendWR: 256, MaxSendSGE: 1, MaxRecvWR: 1, MaxRecvSGE: 1}}, 128)
 		wr := writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096))
 		most := trainBytes / 4096
 		sent := 0
@@ -173,14 +173,14 @@ func TestCorkNot(t *testing.T) {
 		}
 	})
 	t.Run("released", func(t *testing.T) {
-		p, post := flying(t, setup{}, n)
+		p, post := inFlightPair(t, setup{}, n)
 		p.a.qp.Uncork()
 		if k := post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8))); k != 1 {
 			t.Errorf("%d packets leave before the connection ends, want 1", k)
 		}
 	})
 	t.Run("lost", func(t *testing.T) {
-		p, post := flying(t, setup{}, n)
+		p, post := inFlightPair(t, setup{}, n)
 		p.flight = nil
 		post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 8)))
 		p.run()

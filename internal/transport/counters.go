@@ -49,7 +49,7 @@ type Counters struct {
 	LostMessages   uint64 // UC: messages dropped because a packet of them was missing
 }
 
-// Work counts what the QP has done.
+// Work counts the work of a QP.
 type Work struct {
 	Completed [sendOps]uint64 // send work requests that succeeded, by verbs.Opcode
 	Received  uint64          // receives that succeeded
@@ -88,7 +88,7 @@ func (q *QP) Counters() Counters {
 	return c
 }
 
-// Work returns what the QP has done.
+// Work returns the counters of the QP's work.
 func (q *QP) Work() Work { return q.work }
 
 // Gauges returns the current gauges.

@@ -10,7 +10,7 @@
 //
 //	        Post               next()                Transmit
 //	program ----> sendQueue <-------- requester --------------> requests
-//	                  ^                   ^ what to send, and whether it may go
+//	                  ^                   ^ the next packet, and whether it may go
 //	                  | done              |
 //	              completer ---------> recovery     (una, nxt, max, timers, retries, window)
 //	                  ^

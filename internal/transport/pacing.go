@@ -8,7 +8,7 @@ import (
 )
 
 // The window paces RC's requests. Nothing on the wire paces the responses to READs, of which one
-// request may ask for 2^31 bytes, nor what UC and UD send. So they come in turns. Between turns the
+// request may ask for 2^31 bytes, nor the packets of UC and UD. So they come in turns. Between turns the
 // caller serves other QPs, timers and the network:
 //
 //	q.Turn()
@@ -21,7 +21,7 @@ import (
 //	}
 //
 // RC's own requests and acknowledgements do not count as packets of a turn. They go out in every turn,
-// but for acknowledgements of what came after a READ, which must follow its responses. So a turn of an
+// but for acknowledgements of requests behind a READ, which must follow its responses. So a turn of an
 // RC QP has at most window packets more.
 
 // Turn begins a turn of Config.Turn packets. A device gives a turn whenever it calls Transmit. Any

@@ -70,7 +70,7 @@ type pair struct {
 	single bool
 
 	fast       bool // SENDs take the fast path where they can
-	pondered   bool // every packet takes all checks: none goes prechecked
+	noPrecheck bool // every packet takes all checks: none goes prechecked
 	prechecked int  // packets that went prechecked
 }
 
@@ -279,7 +279,7 @@ func (p *pair) transmitOne(e *node) int {
 	if !ok {
 		return e.qp.Transmit(p.now, p.buf)
 	}
-	if p.pondered {
+	if p.noPrecheck {
 		r.requester.prechecked = 0
 	}
 	before := r.requester.prechecked

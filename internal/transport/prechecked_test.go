@@ -73,14 +73,14 @@ func TestPrecheckedRepeat(t *testing.T) {
 
 // precheckedWork has both ends work by a seed, and returns the packets that they sent, their completions, and how
 // many packets went prechecked.
-func precheckedWork(t *testing.T, seed uint64, pondered bool) (lines []string, prechecked int) {
+func precheckedWork(t *testing.T, seed uint64, noPrecheck bool) (lines []string, prechecked int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := newPair(t, setup{
 		cap:  verbs.QPCap{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInlineData: 64},
 		mtu:  []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}[r.IntN(3)],
 		psnA: verbs.PSN(1<<24 - 1 - r.IntN(64)), rd: 1 + r.IntN(8), rnrTimer: 18, selective: r.IntN(2) == 0,
 	})
-	p.pondered, p.b.receives.credit = pondered, r.IntN(2) == 0
+	p.noPrecheck, p.b.receives.credit = noPrecheck, r.IntN(2) == 0
 	loss := rand.New(rand.NewPCG(seed, 1))
 	if r.IntN(2) == 0 {
 		p.route = func(from *node, n int, _ *wire.Packet) []delay {

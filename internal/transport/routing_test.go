@@ -69,7 +69,7 @@ func TestRoutedForm(t *testing.T) {
 // were posted before its end keep theirs. Where switches may reorder packets depends on the program's promise at the
 // post.
 func TestRoutedEarlier(t *testing.T) {
-	p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
+	p, _ := inFlightPair(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 	mark := len(p.log)
 	wr := writeWR(1, p.b.mem.remote(4096), p.a.mem.sge(0, 4096))
 	p.post(p.a, wr)

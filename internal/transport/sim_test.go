@@ -394,7 +394,7 @@ func (s *sim) run() {
 	}
 }
 
-// act lets a program do what it may do at this time, or must do when it is forced.
+// act lets a program take the steps that are allowed at this time, or that it must take when it is forced.
 func (s *sim) act(x *program, force bool) {
 	if !force && s.rnd.Float64() < s.slow {
 		return

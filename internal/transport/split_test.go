@@ -12,7 +12,7 @@ import (
 // TestSplit: while others are in flight, a short WRITE goes as WRITE ONLYs, of one length but for the last.
 func TestSplit(t *testing.T) {
 	const size = 3*1024 + 100
-	p, post := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
+	p, post := inFlightPair(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 	dst := p.b.mem.data[4096:][:size]
 	clear(dst)
 	mark := len(p.log)
@@ -42,7 +42,7 @@ func TestSplit(t *testing.T) {
 
 // TestSplitCredits: a WRITE that goes as several messages is counted as so many, so that the peer's MSN fits.
 func TestSplitCredits(t *testing.T) {
-	p, post := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
+	p, post := inFlightPair(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 	post(writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, 4096)))
 	post(writeWR(2, p.b.mem.remote(0), p.a.mem.sge(0, 4096)))
 	for i := range 4 {
@@ -79,7 +79,7 @@ func TestSplitNot(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.s.mtu = verbs.MTU1024
-			p, _ := flying(t, tt.s, tt.flying)
+			p, _ := inFlightPair(t, tt.s, tt.flying)
 			mark := len(p.log)
 			p.post(p.a, tt.wr(p))
 			p.run()
@@ -89,7 +89,7 @@ func TestSplitNot(t *testing.T) {
 		})
 	}
 	t.Run("a long one", func(t *testing.T) {
-		p, _ := flying(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
+		p, _ := inFlightPair(t, setup{mtu: verbs.MTU1024, selective: true}, corkFrom)
 		mark := len(p.log)
 		p.post(p.a, writeWR(1, p.b.mem.remote(0), p.a.mem.sge(0, splitMost+1)))
 		p.run()

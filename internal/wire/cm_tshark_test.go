@@ -172,7 +172,7 @@ func TestCMInTshark(t *testing.T) {
 	}
 }
 
-// sameInTshark compares what tshark prints with a field: an address, bytes in hex or a number.
+// sameInTshark compares tshark's output with a field: an address, bytes in hex or a number.
 func sameInTshark(got string, v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Array:

@@ -148,8 +148,8 @@ func foldHeaders(c uint32, headers []byte, n int, sum *[16]byte) uint32 {
 //go:noescape
 func copyFold(dst, src *byte, n int, by *icrcConstants, sum *[16]byte)
 
-// foldAround moves the register on by n bytes at p, which are a BTH at least and a multiple of 4, as foldFew does, and by
-// the multipliers over what has left sum. What is behind the n bytes is there, up to 16.
+// foldAround moves the register on by n bytes at p, which are a BTH at least and a multiple of 4, as foldFew does, and then
+// by a payload that was folded to sum, with the payload's multipliers over. Up to 16 bytes behind the n can be read.
 //
 //go:noescape
 func foldAround(register uint32, ones uint64, p *byte, n int, over *[2]uint64, sum *[16]byte, by *icrcConstants) uint32

@@ -41,7 +41,7 @@ func seq(n int) []byte {
 	return b
 }
 
-// checkEncodes compares what a header appends with want, and that it appends rather than overwrites.
+// checkEncodes compares the bytes that a header appends with want, and that it appends rather than overwrites.
 func checkEncodes(t *testing.T, name string, appendTo func([]byte) []byte, want []byte) {
 	t.Helper()
 	prefix := []byte("before")
