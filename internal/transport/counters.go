@@ -12,7 +12,7 @@ type Counters struct {
 	Timeouts          uint64 // acknowledge timeouts
 	Probes            uint64 // packets sent again to learn the fate of unacknowledged ones
 	NeedlessProbes    uint64 // of Probes, those that were answered though nothing was lost
-	Needless          uint64 // packets declared lost that arrived before they were repeated
+	Needless          uint64 // how often a repeat was needless, or had become so: the packet had arrived
 	RNRNAKs           uint64 // received
 	SequenceNAKs      uint64 // received
 	ImpliedNAKs       uint64 // gaps in the responses

@@ -17,7 +17,7 @@ const (
 	repeatedPSNs = 1 << 13
 	windowPSNs   = 1 << 13
 	ucLostPSNs   = 16
-	// answeredPSNs is how many acknowledged PSNs an acknowledgement may lie behind una.
+	// answeredPSNs is how far behind una an acknowledgement may lie, which repeats earlier ones.
 	answeredPSNs = 64
 )
 
