@@ -114,7 +114,7 @@ var endMutants = []mutant{
 	{"files that are withdrawn take the places of others", shm + "lend.go",
 		"len(m.open) >= maxFiles || len", "len(m.open)+len(m.withdrawn) >= maxFiles || len", "./internal/shm", "TestLendAnew"},
 	{"a sender whose grant cannot be sent waits for ever", shm + "access.go",
-		"		i.refuse(g.Slot) // which", "		// which", "./internal/shm", "TestGrantUnheard"},
+		"		i.refuse(g.Slot) // a refusal", "		// a refusal", "./internal/shm", "TestGrantUnheard"},
 
 	// The connection manager.
 	{"a source that was bound in vain is lost", "rdmacm/resolve.go",

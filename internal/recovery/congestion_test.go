@@ -100,7 +100,7 @@ func TestCongestion(t *testing.T) {
 	c.window = 100
 	c.onLosses(0, 8)
 	want("8 losses without a queue", 96)
-	c.grow(96, growth, true) // which grows quickly below a threshold
+	c.grow(96, growth, true) // the window grows quickly below ssthresh
 	want("a window after them", 96+growth-1)
 }
 

@@ -300,7 +300,7 @@ func (i *In) Grant(g Granted) *Grant {
 	i.slotWord(g.Slot, stateAt).Store(g.Gen)
 	if s.say(g, false) != nil {
 		i.slotWord(g.Slot, stateAt).Store(0)
-		i.refuse(g.Slot) // which hands over no descriptor, of which too many may be on their way
+		i.refuse(g.Slot) // a refusal hands over no descriptor: too many of these may be in flight
 		return nil
 	}
 	grant := &Grant{in: i, slot: g.Slot, gen: g.Gen}

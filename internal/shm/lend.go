@@ -53,7 +53,7 @@ type lentFile struct {
 type Loan struct {
 	File, Off uint64
 	Len       uint32
-	Packets   uint32 // that the record stands for
+	Packets   uint32 // of the record
 }
 
 const loanSize = 24

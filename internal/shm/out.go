@@ -95,7 +95,7 @@ func (o *Out) Roomy() bool {
 }
 
 func (o *Out) isRoomy() bool {
-	return o.closed || o.broken.Load() || o.roomy(o.pos-o.head.Load()) // which Reserve checks
+	return o.closed || o.broken.Load() || o.roomy(o.pos-o.head.Load()) // Reserve checks the head
 }
 
 // AwaitRoom is Roomy, and asks the receiver to ring the sender's bell if there is no room.

@@ -248,7 +248,7 @@ func (s *receiver) placeOutOfOrder(p *wire.Packet, d uint32) bool {
 		return false
 	}
 	off := uint64(m.off) + uint64(d)*uint64(q.mtu)
-	if off+uint64(q.mtu) >= uint64(m.size) { // it belongs to a later message, or is the last packet
+	if off+uint64(q.mtu) >= uint64(m.size) { // the packet belongs to a later message, or is the last one
 		return false
 	}
 	span, err := q.cfg.PD.Open(m.rkey, q.cfg.QPN, m.va+off, uint64(q.mtu), verbs.AccessRemoteWrite)

@@ -185,7 +185,7 @@ func TestLateByTheFirst(t *testing.T) {
 		p.transmit()
 	}
 	p.runUntil(first - testDelay/2)
-	p.post(p.a, writeWR(3, p.b.mem.remote(0), p.a.mem.sge(0, 256))) // which takes less
+	p.post(p.a, writeWR(3, p.b.mem.remote(0), p.a.mem.sge(0, 256))) // this one takes less
 	p.run()
 	p.a.wantSends(wc{0, 0}, wc{1, 0}, wc{2, 0}, wc{3, 0})
 	if c := p.a.qp.Counters(); c.Retransmits != 0 {

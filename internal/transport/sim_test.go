@@ -94,7 +94,7 @@ type sim struct {
 // program is the work of one end: work requests to post, and receives for the peer's.
 type program struct {
 	*node
-	kinds   []verbs.Opcode // that it uses
+	kinds   []verbs.Opcode // of the program's work requests
 	ops     []*simOp
 	posted  int
 	seen    int // sends completions looked at
@@ -105,7 +105,7 @@ type program struct {
 	events  int // looked at
 	killed  bool
 	matched int          // UC and UD: behind the peer's message that was received last
-	bound   []verbs.RKey // and not invalidated, by the work requests so far
+	bound   []verbs.RKey // of the windows, those that are bound after the work requests so far
 
 	readNext int // free place among the READ targets
 }

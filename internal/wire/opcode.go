@@ -118,7 +118,7 @@ const (
 	FlagAtomicWrite // ATOMIC WRITE
 	FlagFlush       // FLUSH
 	FlagAck         // ACKNOWLEDGE, which has an AETH and nothing else
-	FlagOwn         // one of our own
+	FlagOwn         // an opcode of our own
 
 	FlagImm        // carries immediate data
 	FlagInvalidate // carries the R_Key to invalidate

@@ -56,7 +56,7 @@ func DecodeHello(b []byte) (h Hello, ok bool) {
 // whether the PSN i behind the missing one has come.
 type Ranges struct {
 	Latest PSN  // of the packet that made the receiver answer
-	Again  bool // it had come before
+	Again  bool // the packet had come before
 	Bits   []byte
 }
 

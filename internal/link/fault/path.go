@@ -11,7 +11,7 @@ import (
 // decides their fates.
 type Path struct {
 	dice    Dice
-	ahead   bool          // it takes datagrams before their time, so that none may arrive at once
+	ahead   bool          // the path takes datagrams before their time, so that none may arrive at once
 	n       uint64        // datagrams so far
 	lastDue time.Duration // when the latest datagram that is not held arrives; 0 if all have arrived
 	held    []heldParcel

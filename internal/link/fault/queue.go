@@ -39,7 +39,7 @@ type parcel struct {
 
 // A way is the rest of a datagram's route.
 type way struct {
-	path  *Path   // that the datagram is of
+	path  *Path   // of the datagram
 	ports []*Port // still to pass
 }
 

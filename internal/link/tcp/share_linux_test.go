@@ -78,7 +78,7 @@ func TestShareDial(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	for i := range byte(2) { // which go to two ports: the ends of two connections differ
+	for i := range byte(2) { // to two ports: the ends of two connections differ
 		l, to := claim(t, loopAddr(22+i))
 		p, err := Share(own.addr)
 		if err != nil {

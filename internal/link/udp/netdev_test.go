@@ -121,7 +121,7 @@ func TestWatchIsShared(t *testing.T) {
 	begin()
 	w.tell()
 	stops[0]()
-	stops[0]() // which does nothing
+	stops[0]() // a second stop does nothing
 	w.tell()
 	if told != [2]int{1, 2} {
 		t.Errorf("told %v times, want [1 2]", told)
