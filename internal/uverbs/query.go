@@ -72,6 +72,11 @@ func (c *Context) queryPort(k *call) error {
 	if err != nil {
 		return unix.EINVAL
 	}
+	gids, err := c.dev.GIDs(int(in.PortNum))
+	if err != nil {
+		return err
+	}
+	p.GIDTableLen = gidEntries(gids) // as sysfs shows it
 	return k.out(portResp(&p), nil)
 }
 
