@@ -74,13 +74,41 @@ func (pd *PD) RegMRIOVA(buf []byte, iova uint64, access Access) (*MR, error) {
 	return pd.regMR(buf, access, MRAttr{Access: access, IOVA: iova, HasIOVA: true})
 }
 
+// RegForeignMR registers n bytes of memory that this process cannot map, which is reached by calls of m. iova is the address
+// of the first byte, for peers and for SGEs. The race detector sees nothing of it, [MR.Bytes] of the region must not be
+// touched, and atomics are atomic among those of this process only. It is for programs that serve others, and has no C
+// symbol. The error is ErrUnsupported on devices that cannot.
+func (pd *PD) RegForeignMR(m ForeignMemory, n int, iova uint64, access Access) (*MR, error) {
+	const verb = "register foreign mr in"
+	if n <= 0 {
+		return nil, wrap(verb, pd.name, invalidf("%d bytes: register at least one", n))
+	}
+	attr := MRAttr{Length: n, Access: access, IOVA: iova, HasIOVA: true}
+	if err := attr.checkIOVA(n); err != nil {
+		return nil, wrap(verb, pd.name, err)
+	}
+	p, ok := pd.p.(ProviderForeignMR)
+	if !ok {
+		return nil, wrap(verb, pd.name, Errorf(ErrUnsupported, "the device reaches memory of its own process only"))
+	}
+	return pd.addMR(verb, attr, func() (ProviderMR, error) { return p.RegForeignMR(attr, m) })
+}
+
+// checkIOVA checks an address of the program's choice for n bytes.
+func (a *MRAttr) checkIOVA(n int) error {
+	if a.HasIOVA && a.IOVA+uint64(n) < a.IOVA {
+		return invalidf("iova %#x and %d bytes pass the end of the address space", a.IOVA, n)
+	}
+	return nil
+}
+
 func (pd *PD) regMR(buf []byte, access Access, attr MRAttr) (*MR, error) {
 	const verb = "register mr in"
 	if len(buf) == 0 {
 		return nil, wrap(verb, pd.name, invalidf("the buffer is empty: register at least one byte"))
 	}
-	if attr.HasIOVA && attr.IOVA+uint64(len(buf)) < attr.IOVA {
-		return nil, wrap(verb, pd.name, invalidf("iova %#x and %d bytes pass the end of the address space", attr.IOVA, len(buf)))
+	if err := attr.checkIOVA(len(buf)); err != nil {
+		return nil, wrap(verb, pd.name, err)
 	}
 	if attr.HasIOVA && access&AccessZeroBased != 0 {
 		return nil, wrap(verb, pd.name, invalidf("ACCESS_ZERO_BASED and an iova exclude each other"))
@@ -108,6 +136,11 @@ func (pd *PD) AllocMR(n int, access Access) (*MR, error) {
 }
 
 func (pd *PD) newMR(verb string, attr MRAttr) (*MR, error) {
+	return pd.addMR(verb, attr, func() (ProviderMR, error) { return pd.p.RegMR(attr) })
+}
+
+// addMR makes a region of what register registers.
+func (pd *PD) addMR(verb string, attr MRAttr, register func() (ProviderMR, error)) (*MR, error) {
 	if err := checkAccess(attr.Access); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
@@ -115,7 +148,7 @@ func (pd *PD) newMR(verb string, attr MRAttr) (*MR, error) {
 	if err := mr.attach(verb, &pd.object); err != nil {
 		return nil, err
 	}
-	p, err := pd.p.RegMR(attr)
+	p, err := register()
 	if err != nil {
 		mr.detach()
 		return nil, wrap(verb, pd.name, err)

@@ -141,6 +141,20 @@ type MRAttr struct {
 	HasIOVA bool
 }
 
+// ForeignMemory is for implementers of devices that serve other processes: memory that the process of the device cannot
+// map, as [PD.RegForeignMR] registers it. Both methods are called with locks of QPs held, and call nothing of the device.
+// They copy all of b or fail; the access that asked for them then fails as one to memory that is gone.
+type ForeignMemory interface {
+	ReadForeign(b []byte, off uint64) error  // fills b from byte off of the memory on
+	WriteForeign(b []byte, off uint64) error // copies b there
+}
+
+// ProviderForeignMR is for implementers of providers: a provider's PD implements it if its device reaches memory by calls.
+// attr has Length, Access and an IOVA.
+type ProviderForeignMR interface {
+	RegForeignMR(attr MRAttr, m ForeignMemory) (ProviderMR, error)
+}
+
 // ProviderMR is for implementers of providers: a provider's side of an [MR].
 type ProviderMR interface {
 	Bytes() []byte

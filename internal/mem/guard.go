@@ -32,6 +32,9 @@ const (
 // guarded copies src to dst, which is as long. Its error is a fault of the memory that may fault. fold is that of
 // copyFolded.
 func guarded(how copying, dst, src []byte, fold *wire.Fold) (err error) {
+	if ok, err := copyForeign(how, dst, src, fold); ok {
+		return err
+	}
 	was, done := watchFaults(), false
 	defer func() {
 		debug.SetPanicOnFault(was)

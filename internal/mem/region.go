@@ -34,10 +34,11 @@ const remoteChanges = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 // noWindows is further below zero than windows could make up for.
 const noWindows = -1 << 30
 
-// backing is where a region's memory comes from: the program, whose slice is pinned, or an allocation.
+// backing is where a region's memory comes from: the program, whose slice is pinned, an allocation, or another process.
 type backing struct {
-	alloc *allocation
-	pin   *pin
+	alloc   *allocation
+	pin     *pin
+	foreign *foreign
 }
 
 // pin keeps a slice of the program's at its address.
@@ -71,12 +72,17 @@ func (p *PD) register(attr verbs.MRAttr, ours bool) (*Region, error) {
 	case attr.Access&verbs.AccessZeroBased != 0:
 		r.base = 0
 	}
+	return r, p.add(r)
+}
+
+// add gives a region its keys. A region that gets none gives its memory back.
+func (p *PD) add(r *Region) error {
 	r.entry.region = r
-	if err := p.keys.add(&r.entry, r.setKeys); err != nil {
-		r.backing.giveBack()
-		return nil, err
+	err := p.keys.add(&r.entry, r.setKeys)
+	if err != nil {
+		_ = r.backing.giveBack()
 	}
-	return r, nil
+	return err
 }
 
 // Bytes returns the memory.
@@ -177,8 +183,11 @@ func (b *backing) unpin() {
 // giveBack gives the memory back.
 func (b *backing) giveBack() error {
 	b.unpin()
-	if b.alloc != nil {
+	switch {
+	case b.alloc != nil:
 		return b.alloc.free()
+	case b.foreign != nil:
+		return b.foreign.end()
 	}
 	return nil
 }

@@ -76,6 +76,9 @@ func (s Span) CompareSwap(compare, swap uint64) (orig uint64, err error) {
 		return 0, err
 	}
 	if s.guard {
+		if f := foreignAt(s.Bytes()); f != nil {
+			return f.word(s.Bytes(), func(orig uint64) (uint64, bool) { return swap, orig == compare })
+		}
 		return guardedWord(s.Bytes(), func() uint64 { return compareSwap(p, compare, swap) })
 	}
 	return compareSwap(p, compare, swap), nil
@@ -97,6 +100,9 @@ func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
 		return 0, err
 	}
 	if s.guard {
+		if f := foreignAt(s.Bytes()); f != nil {
+			return f.word(s.Bytes(), func(orig uint64) (uint64, bool) { return orig + add, true })
+		}
 		return guardedWord(s.Bytes(), func() uint64 { return atomic.AddUint64(p, add) - add })
 	}
 	return atomic.AddUint64(p, add) - add, nil

@@ -28,8 +28,6 @@ type Caller interface {
 type Memory interface {
 	// Register makes a region of length bytes from start on, whose first byte has the virtual address iova.
 	Register(c Caller, pd *verbs.PD, start, length, iova uint64, access verbs.Access) (*verbs.MR, error)
-	// Rereg gives a region other memory, from start on.
-	Rereg(c Caller, mr *verbs.MR, flags verbs.ReregFlags, pd *verbs.PD, start, length, iova uint64, access verbs.Access) error
 	// Deregister ends a region.
 	Deregister(mr *verbs.MR) error
 }
@@ -47,7 +45,7 @@ type Context struct {
 	mu       sync.RWMutex
 	next     uint32 // handle
 	pds      table[*verbs.PD]
-	mrs      table[*verbs.MR]
+	mrs      table[*region]
 	mws      table[*verbs.MW]
 	cqs      table[*cq]
 	qps      table[*qp]
@@ -126,7 +124,7 @@ func Open(dev *verbs.Device, memory Memory) (*Context, error) {
 		return nil, err
 	}
 	return &Context{dev: dev, memory: memory, attr: attr, area: a,
-		pds: table[*verbs.PD]{}, mrs: table[*verbs.MR]{}, mws: table[*verbs.MW]{}, cqs: table[*cq]{}, qps: table[*qp]{},
+		pds: table[*verbs.PD]{}, mrs: table[*region]{}, mws: table[*verbs.MW]{}, cqs: table[*cq]{}, qps: table[*qp]{},
 		srqs: table[*srq]{}, ahs: table[*verbs.AH]{}, channels: map[int32]*channel{},
 		named: named{ahs: map[uint32]*verbs.AH{}, mws: map[uint32]*verbs.MW{}, mrs: map[uint32]*verbs.MR{}}}, nil
 }

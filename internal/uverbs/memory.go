@@ -67,6 +67,12 @@ func closeIn[T interface{ Close() error }](t table[T], handle uint32) error {
 	return nil
 }
 
+// region is a memory region of the program's.
+type region struct {
+	v                   *verbs.MR
+	start, length, iova uint64
+}
+
 func (c *Context) regMR(k *call) error {
 	var in uapi.RegMR
 	if err := k.in(&in); err != nil {
@@ -96,47 +102,53 @@ func (c *Context) regMR(k *call) error {
 		_ = c.memory.Deregister(mr)
 		return err
 	}
-	c.mrs[resp.MRHandle] = mr
+	c.mrs[resp.MRHandle] = &region{mr, in.Start, in.Length, in.HCAVA}
 	put(&c.named, c.named.mrs, resp.LKey, mr)
 	return nil
 }
 
+// reregMR registers the memory anew, and then ends the region as it was. If the command fails the region stays.
 func (c *Context) reregMR(k *call) error {
 	var in uapi.ReregMR
 	if err := k.in(&in); err != nil {
 		return err
 	}
-	var resp uapi.ReregMRResp
-	if err := k.needs(resp, nil); err != nil {
+	if err := k.needs(uapi.ReregMRResp{}, nil); err != nil {
 		return err
 	}
-	mr, err := c.mrs.get(in.MRHandle)
+	old, err := c.mrs.get(in.MRHandle)
 	if err != nil {
 		return err
 	}
-	flags := verbs.ReregFlags(in.Flags)
 	if in.Flags == 0 || in.Flags&^(uapi.ReregTrans|uapi.ReregPD|uapi.ReregAccess) != 0 {
 		return unix.EINVAL
 	}
-	var pd *verbs.PD
-	if flags&verbs.ReregPD != 0 {
+	next, pd, access := *old, old.v.PD(), old.v.Access()
+	if in.Flags&uapi.ReregTrans != 0 {
+		next.start, next.length, next.iova = in.Start, in.Length, in.HCAVA
+	}
+	if in.Flags&uapi.ReregPD != 0 {
 		if pd, err = c.pds.get(in.PDHandle); err != nil {
 			return err
 		}
 	}
-	var access verbs.Access
-	if flags&verbs.ReregAccess != 0 {
+	if in.Flags&uapi.ReregAccess != 0 {
 		if access, err = accessFlags(in.AccessFlags); err != nil {
 			return err
 		}
 	}
-	was := uint32(mr.LKey())
-	if err := c.memory.Rereg(k, mr, flags, pd, in.Start, in.Length, in.HCAVA, access); err != nil {
+	if next.v, err = c.memory.Register(k, pd, next.start, next.length, next.iova, access); err != nil {
 		return err
 	}
+	was := uint32(old.v.LKey())
+	if err := c.memory.Deregister(old.v); err != nil {
+		_ = c.memory.Deregister(next.v)
+		return err
+	}
+	c.mrs[in.MRHandle] = &next
 	drop(&c.named, c.named.mrs, was)
-	put(&c.named, c.named.mrs, uint32(mr.LKey()), mr)
-	return k.out(uapi.ReregMRResp{LKey: uint32(mr.LKey()), RKey: uint32(mr.RKey())}, nil)
+	put(&c.named, c.named.mrs, uint32(next.v.LKey()), next.v)
+	return k.out(uapi.ReregMRResp{LKey: uint32(next.v.LKey()), RKey: uint32(next.v.RKey())}, nil)
 }
 
 func (c *Context) deregMR(k *call) error {
@@ -144,12 +156,12 @@ func (c *Context) deregMR(k *call) error {
 	if err := k.in(&in); err != nil {
 		return err
 	}
-	mr, err := c.mrs.get(in.MRHandle)
+	r, err := c.mrs.get(in.MRHandle)
 	if err != nil {
 		return err
 	}
-	was := uint32(mr.LKey())
-	if err := c.memory.Deregister(mr); err != nil {
+	was := uint32(r.v.LKey())
+	if err := c.memory.Deregister(r.v); err != nil {
 		return err
 	}
 	drop(&c.named, c.named.mrs, was)

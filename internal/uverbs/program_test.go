@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,18 +102,35 @@ func (m arenaMemory) Register(_ Caller, pd *verbs.PD, start, length, iova uint64
 	if err != nil {
 		return nil, err
 	}
+	if byCalls {
+		return pd.RegForeignMR(foreignArena(b), len(b), iova, access)
+	}
 	return pd.RegMRIOVA(b, iova, access)
 }
 
-func (m arenaMemory) Rereg(_ Caller, mr *verbs.MR, flags verbs.ReregFlags, pd *verbs.PD, start, length, _ uint64, access verbs.Access) error {
-	b, err := m.slice(start, length)
-	if err != nil {
-		return err
-	}
-	return mr.Rereg(flags, pd, b, access)
+func (m arenaMemory) Deregister(mr *verbs.MR) error { return mr.Close() }
+
+// byCalls has the device reach the programs' memory by calls.
+var byCalls bool
+
+// foreignArena is a part of an arena that is reached by calls.
+type foreignArena []byte
+
+func (a foreignArena) ReadForeign(b []byte, off uint64) error {
+	foreignMu.Lock()
+	defer foreignMu.Unlock()
+	copy(b, a[off:][:len(b)])
+	return nil
 }
 
-func (m arenaMemory) Deregister(mr *verbs.MR) error { return mr.Close() }
+func (a foreignArena) WriteForeign(b []byte, off uint64) error {
+	foreignMu.Lock()
+	defer foreignMu.Unlock()
+	copy(a[off:][:len(b)], b)
+	return nil
+}
+
+var foreignMu sync.Mutex
 
 // try gives a command by INVOKE_WRITE. The response goes by the program's memory.
 func (p *program) try(n uapi.CommandNumber, in, driverIn, out, driverOut any) error {
