@@ -158,16 +158,31 @@ func (c *Context) Close() error {
 	if c.end != nil {
 		c.end()
 	}
-	err := c.dev.Close()
+	// Users of an object go before it.
 	for _, q := range c.qps {
-		q.drop()
-	}
-	for _, q := range c.cqs {
+		_ = q.v.Close()
 		q.drop()
 	}
 	for _, s := range c.srqs {
+		_ = s.v.Close()
 		s.drop()
 	}
+	for _, a := range c.ahs {
+		_ = a.Close()
+	}
+	for _, w := range c.mws {
+		_ = w.Close()
+	}
+	for _, r := range c.mrs {
+		_ = c.memory.Deregister(r.v)
+	}
+	for _, q := range c.cqs {
+		q.destroy()
+	}
+	for _, pd := range c.pds {
+		_ = pd.Close()
+	}
+	err := c.dev.Close()
 	for _, ch := range c.channels {
 		ch.close()
 	}

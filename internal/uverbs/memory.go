@@ -93,7 +93,7 @@ func (c *Context) regMR(k *call) error {
 	if err != nil {
 		return err
 	}
-	mr, err := c.memory.Register(k, pd, in.Start, in.Length, in.HCAVA, access)
+	mr, err := c.memory.Register(k.Caller, pd, in.Start, in.Length, in.HCAVA, access)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (c *Context) reregMR(k *call) error {
 			return err
 		}
 	}
-	if next.v, err = c.memory.Register(k, pd, next.start, next.length, next.iova, access); err != nil {
+	if next.v, err = c.memory.Register(k.Caller, pd, next.start, next.length, next.iova, access); err != nil {
 		return err
 	}
 	was := uint32(old.v.LKey())

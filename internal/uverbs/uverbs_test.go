@@ -536,3 +536,25 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("left: %d QPs, %d CQs, %d MRs, %v, want 0, 1 and 1", len(r.QP), len(r.CQ), len(r.MR), err)
 	}
 }
+
+// TestClose: a program that ends leaves nothing, whatever it had.
+func TestClose(t *testing.T) {
+	x, _, xcq, _ := two(t)
+	p := x.p
+	var (
+		srq uapi.CreateSRQResp
+		mw  uapi.AllocMWResp
+	)
+	p.do(uapi.CmdCreateSRQ, uapi.CreateSRQ{PDHandle: p.pd, MaxWR: 8, MaxSGE: 1}, nil, &srq, &uapi.RxeCreateSRQResp{})
+	p.qp(verbs.QPTypeRC, xcq, xcq, srq.SRQHandle)
+	p.do(uapi.CmdAllocMW, uapi.AllocMW{PDHandle: p.pd, MWType: uint8(verbs.MWType1)}, nil, &mw, nil)
+	if err := p.c.Close(); err != nil {
+		t.Errorf("close: got %v, want all objects closed, and the device", err)
+	}
+	if err := p.try(uapi.CmdAllocPD, uapi.AllocPD{}, nil, &uapi.AllocPDResp{}, nil); Errno(err) != unix.EIO {
+		t.Errorf("a command after that: got %v, want EIO", err)
+	}
+	if err := p.c.Close(); err != nil {
+		t.Errorf("close again: got %v", err)
+	}
+}
