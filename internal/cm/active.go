@@ -20,7 +20,13 @@ func (m *Machine) Connect(now time.Duration, p Path, params ConnectParams) (*Con
 	if err != nil {
 		return nil, fmt.Errorf("cm: connect to %v, service %#016x: %w", p.Remote, params.Service, err)
 	}
-	c.tid = m.newTID()
+	c.connect(now, &params)
+	return c, nil
+}
+
+// connect is Machine.Connect for a new connection.
+func (c *Conn) connect(now time.Duration, params *ConnectParams) {
+	c.tid = c.m.newTID()
 	c.ownParams = params.Params
 	c.ownParams.PrivateData = nil
 	c.request = RequestParams{Service: params.Service, MTU: params.MTU, RetryCount: params.RetryCount, ACKTimeout: params.ACKTimeout}
@@ -31,8 +37,7 @@ func (m *Machine) Connect(now time.Duration, p Path, params ConnectParams) (*Con
 	c.peerAnswers = 2*milliseconds(min(params.PacketLifetime, maxLifetimeCode)) + milliseconds(params.RemoteCMTimeout)
 	c.maxRetries = int(params.MaxCMRetries)
 	c.state = StateREQSent
-	c.ask(now, wire.CMREQ, c.tid, c.req(&params))
-	return c, nil
+	c.ask(now, wire.CMREQ, c.tid, c.req(params))
 }
 
 func (c *Conn) req(p *ConnectParams) *wire.REQ {
@@ -155,7 +160,7 @@ func (c *Conn) takeREP(now time.Duration, msg *message, rep *wire.REP) {
 	old := m.byQPN[remoteKey{peer, rep.LocalGUID, rep.LocalQPN}]
 	switch {
 	case old != nil && !old.yields():
-		c.refusedID = rep.LocalCommID
+		c.refuse(rep.LocalCommID)
 		m.rejectREP(msg, rep, wire.RejStaleConn)
 		old.stale(now)
 		return

@@ -37,9 +37,10 @@ func (m *Machine) newConn(p Path, active bool) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{m: m, path: p, active: active}
-	c.id, c.serviceTime = id, DefaultServiceTimeout
-	c.delivered = active
+	c := &Conn{
+		m: m, path: p, active: active,
+		names: names{id: id}, patience: patience{serviceTime: DefaultServiceTimeout}, interest: interest{delivered: active},
+	}
 	c.repeater.timer.rec = c
 	m.conns[id] = c
 	return c, nil
@@ -52,27 +53,26 @@ func (c *Conn) State() State { return c.state }
 func (c *Conn) Path() Path { return c.path }
 
 func (c *Conn) emit(e Event) {
-	e.Conn, e.Path = c, c.path
-	c.m.emit(e)
+	e.Conn = c
+	c.m.emit(e, c.path)
 }
 
 // ask sends a message until it is answered.
 func (c *Conn) ask(now time.Duration, attr wire.CMAttr, tid uint64, msg body) {
 	c.repeater.keep(attr, tid, msg)
 	c.m.sendMAD(c.path, attr, c.repeater.mad)
-	c.repeater.interval, c.repeater.retries = c.peerAnswers, c.maxRetries
-	c.repeater.until = now + MaxAnswerTime
+	until := now + MaxAnswerTime
 	if attr == wire.CMREQ { // whose interval and retries the user has chosen
-		c.repeater.until = now + time.Duration(1+c.maxRetries)*c.peerAnswers + maxPatience
+		until = now + time.Duration(1+c.maxRetries)*c.peerAnswers + maxPatience
 	}
-	c.repeater.wait(c.m, now)
+	c.repeater.start(c.m, now, c.peerAnswers, c.maxRetries, until)
 }
 
 // expire implements record.
 func (c *Conn) expire(now time.Duration) {
 	switch c.state {
 	case StateREQRcvd, StateMRAREQSent:
-		c.m.stats.Silent++
+		c.m.countSilent()
 		c.abandon()
 	case StateREQSent, StateMRAREQRcvd:
 		if !c.repeater.repeat(c.m, now, c.path) {
@@ -150,7 +150,7 @@ func (c *Conn) Close(now time.Duration) {
 	if c.closed {
 		return
 	}
-	c.closed = true
+	c.close()
 	switch c.state {
 	case StateREQSent, StateMRAREQRcvd:
 		c.sendREJ(rejTimeout(c.m.cfg.GUID))

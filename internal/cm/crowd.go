@@ -70,18 +70,14 @@ func (c *Conn) displace(now time.Duration) {
 
 // abandon forgets a request that nobody has answered.
 func (c *Conn) abandon() {
-	if !c.delivered {
-		c.closed = true // the user need not hear of it at all
-	}
+	c.closeUndelivered()
 	c.emit(Event{Type: EventUnreachable})
 	c.forget()
 }
 
 // displace implements attempt.
 func (s *SIDR) displace(time.Duration) {
-	if !s.delivered {
-		s.closed = true
-	}
+	s.closeUndelivered()
 	s.emit(Event{Type: EventUnreachable})
 	s.forget()
 }

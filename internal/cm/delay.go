@@ -65,15 +65,21 @@ func (m *Machine) handleMRA(now time.Duration, msg *message) {
 	}
 	switch {
 	case c == nil:
-	case c.state == StateREQSent && mra.Message == wire.CMMessageREQ:
-		c.state, c.delayID = StateMRAREQRcvd, mra.LocalCommID
-		c.delayed(now, mra.ServiceTimeout)
-	case c.state == StateREPSent && mra.Message == wire.CMMessageREP:
-		c.state = StateMRAREPRcvd
-		c.delayed(now, mra.ServiceTimeout)
+	case mra.Message == wire.CMMessageREQ && c.state == StateREQSent, mra.Message == wire.CMMessageREP && c.state == StateREPSent:
+		c.takeMRA(now, &mra)
 	default:
 		m.stats.Ignored.add(msg.attr)
 	}
+}
+
+// takeMRA gives the peer more time to answer this end's REQ or REP.
+func (c *Conn) takeMRA(now time.Duration, mra *wire.MRA) {
+	if c.state == StateREQSent {
+		c.state, c.delayID = StateMRAREQRcvd, mra.LocalCommID
+	} else {
+		c.state = StateMRAREPRcvd
+	}
+	c.repeater.delay(c.m, now, milliseconds(min(mra.ServiceTimeout, maxServiceCode))+milliseconds(min(c.ackTimeout, maxTimeWaitCode)))
 }
 
 // findREQ looks up the connection whose REQ has not been answered yet.
@@ -88,11 +94,4 @@ func (m *Machine) findREQ(msg *message, id uint32) *Conn {
 		return nil
 	}
 	return c
-}
-
-// delayed gives the peer more time, for this try and for each further one. The number of tries stays,
-// and so does the time after which the peer has waited long enough.
-func (c *Conn) delayed(now time.Duration, service uint8) {
-	c.repeater.interval = milliseconds(min(service, maxServiceCode)) + milliseconds(min(c.ackTimeout, maxTimeWaitCode))
-	c.repeater.wait(c.m, now)
 }

@@ -82,7 +82,7 @@ func (m *Machine) handleDREQ(now time.Duration, msg *message) {
 		return
 	case unknown:
 		if c := m.conns[dreq.RemoteCommID]; c != nil && awaitsREP.has(c.state) {
-			c.refusedID = dreq.LocalCommID // its REP is late, and its REJ lost
+			c.refuse(dreq.LocalCommID) // the peer's REP is late, and its REJ lost
 		}
 	case matched:
 		next := onDREQ[c.state]

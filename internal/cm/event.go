@@ -95,11 +95,22 @@ type interest struct {
 	exitDue   bool // EventTimeWaitExit follows
 }
 
-// emit queues an event, unless the user has closed what it is about.
-func (m *Machine) emit(e Event) {
+// close has the user hear of no more events.
+func (i *interest) close() { i.closed = true }
+
+// closeUndelivered is close for a user that has not heard of the request yet, and so never hears of it.
+func (i *interest) closeUndelivered() {
+	if !i.delivered {
+		i.closed = true
+	}
+}
+
+// emit queues an event of a connection or a SIDR exchange along a path, unless the user has closed either.
+func (m *Machine) emit(e Event, p Path) {
 	if e.abandoned() {
 		return
 	}
+	e.Path = p
 	m.events = append(m.events, e)
 }
 

@@ -33,6 +33,9 @@ func (c *Conn) ID() uint32 { return c.id }
 // RemoteID returns the peer's communication ID, or 0 as long as it is not known.
 func (c *Conn) RemoteID() uint32 { return c.remoteID }
 
+// refuse has no REP with a communication ID make the connection.
+func (c *Conn) refuse(id uint32) { c.refusedID = id }
+
 func (c *Conn) idKey() remoteKey  { return remoteKey{bare(c.path.Remote), c.guid, c.remoteID} }
 func (c *Conn) qpnKey() remoteKey { return remoteKey{bare(c.path.Remote), c.guid, c.peerParams.QPN} }
 

@@ -97,7 +97,15 @@ func (m *Machine) takeREQ(now time.Duration, msg *message, req *wire.REQ, l *Lis
 	if err != nil {
 		return
 	}
-	c.tid = msg.tid
+	l.unanswered.Take(&c.backlogSeat, c.path.Remote, c)
+	m.attempts.Take(&c.attempt, c.path.Remote, c)
+	c.takeREQ(now, msg.tid, req)
+	c.emit(Event{Type: EventRequest, Listener: l, Params: c.peerParams, Request: c.request})
+}
+
+// takeREQ makes a new connection the passive side of the sender of a REQ.
+func (c *Conn) takeREQ(now time.Duration, tid uint64, req *wire.REQ) {
+	c.tid = tid
 	c.remoteID, c.guid = req.LocalCommID, req.LocalGUID
 	c.peerParams = Params{
 		QPN: req.LocalQPN, PSN: req.StartingPSN, UC: req.Transport == wire.CMTransportUC,
@@ -107,7 +115,7 @@ func (m *Machine) takeREQ(now time.Duration, msg *message, req *wire.REQ, l *Lis
 	}
 	c.ackTimeout = req.Primary.ACKTimeout
 	if c.ackTimeout == 0 { // which would be no timeout at all
-		c.ackTimeout = ackTimeout(m.cfg.ACKDelay, DefaultPacketLifetime)
+		c.ackTimeout = ackTimeout(c.m.cfg.ACKDelay, DefaultPacketLifetime)
 	}
 	c.lifetime = c.ackTimeout - 1
 	c.request = RequestParams{Service: req.ServiceID, MTU: req.MTU, RetryCount: req.RetryCount, ACKTimeout: c.ackTimeout}
@@ -115,12 +123,8 @@ func (m *Machine) takeREQ(now time.Duration, msg *message, req *wire.REQ, l *Lis
 	c.peerRepeats = 2*milliseconds(c.lifetime) + milliseconds(req.RemoteCMTimeout)
 	c.maxRetries = int(req.MaxCMRetries)
 	c.learn()
-
-	l.unanswered.Take(&c.backlogSeat, c.path.Remote, c)
-	m.attempts.Take(&c.attempt, c.path.Remote, c)
 	c.state = StateREQRcvd
 	c.heard(now)
-	c.emit(Event{Type: EventRequest, Listener: l, Params: c.peerParams, Request: c.request})
 }
 
 // askPatience answers a request that comes again before its user has answered it.

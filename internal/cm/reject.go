@@ -149,9 +149,7 @@ var onREJ = [states]func(*Conn, time.Duration, *wire.REJ){
 // rejected ends a connection by the peer's REJ. It stays in time-wait, so that a repeated REQ is
 // not taken for a new one.
 func (c *Conn) rejected(now time.Duration, rej *wire.REJ) {
-	if !c.delivered {
-		c.closed = true // the user need not hear of the request at all
-	}
+	c.closeUndelivered()
 	c.emitREJ(rej)
 	c.timeWait(now)
 }

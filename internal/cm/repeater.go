@@ -23,6 +23,19 @@ func (r *repeater) keep(attr wire.CMAttr, tid uint64, msg body) {
 	r.attr, r.mad = attr, encode(r.mad[:0], attr, tid, msg)
 }
 
+// start waits for the answer to a message that was sent just now.
+func (r *repeater) start(m *Machine, now, interval time.Duration, retries int, until time.Duration) {
+	r.interval, r.retries, r.until = interval, retries, until
+	r.wait(m, now)
+}
+
+// delay waits for the answer for interval from now on, and from each further repetition on. The number of repetitions
+// stays, and so does the time at which the record gives up.
+func (r *repeater) delay(m *Machine, now, interval time.Duration) {
+	r.interval = interval
+	r.wait(m, now)
+}
+
 // repeat sends the message again and sets the timer, unless that was done often or long enough.
 func (r *repeater) repeat(m *Machine, now time.Duration, p Path) bool {
 	if r.retries == 0 || now >= r.until {

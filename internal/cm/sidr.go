@@ -78,16 +78,13 @@ func (m *Machine) Resolve(now time.Duration, p Path, params SIDRParams) (*SIDR, 
 	if err != nil {
 		return nil, fmt.Errorf("cm: resolve at %v, service %#016x: %w", p.Remote, params.Service, err)
 	}
-	s := &SIDR{m: m, id: id, path: p, tid: m.newTID(), state: sidrSent, service: params.Service}
-	s.delivered = true
+	s := &SIDR{m: m, id: id, path: p, tid: m.newTID(), state: sidrSent, service: params.Service, interest: interest{delivered: true}}
 	s.repeater.timer.rec = s
-	s.repeater.interval, s.repeater.retries = milliseconds(params.Timeout), int(params.MaxRetries)
 	m.sidrs[id] = s
 	req := &wire.SIDRREQ{RequestID: id, PKey: wire.DefaultPKey, ServiceID: s.service}
 	copy(req.PrivateData[:], params.PrivateData)
 	s.send(wire.CMSIDRREQ, req)
-	s.repeater.until = Never
-	s.repeater.wait(m, now)
+	s.repeater.start(m, now, milliseconds(params.Timeout), int(params.MaxRetries), Never)
 	return s, nil
 }
 
@@ -106,7 +103,7 @@ func (s *SIDR) expire(now time.Duration) {
 		}
 		s.emit(Event{Type: EventUnreachable})
 	case sidrReceived:
-		s.m.stats.Silent++
+		s.m.countSilent()
 		s.displace(now)
 		return
 	}
@@ -117,8 +114,8 @@ func (s *SIDR) expire(now time.Duration) {
 func (s *SIDR) evict(time.Duration) { s.forget() }
 
 func (s *SIDR) emit(e Event) {
-	e.SIDR, e.Path = s, s.path
-	s.m.emit(e)
+	e.SIDR = s
+	s.m.emit(e, s.path)
 }
 
 func (s *SIDR) key() remoteKey { return remoteKey{addr: bare(s.path.Remote), n: s.id} }
@@ -218,7 +215,7 @@ func (s *SIDR) Close(now time.Duration) {
 	if s.closed {
 		return
 	}
-	s.closed = true
+	s.close()
 	switch s.state {
 	case sidrSent:
 		s.forget()

@@ -40,6 +40,9 @@ type Stats struct {
 	Timers    int
 }
 
+// countSilent counts a request whose sender did not repeat it.
+func (m *Machine) countSilent() { m.stats.Silent++ }
+
 // Stats returns what the machine has counted so far, and what it holds.
 func (m *Machine) Stats() Stats {
 	s := m.stats

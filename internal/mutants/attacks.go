@@ -8,7 +8,7 @@ var attackMutants = []mutant{
 	{"a peer's times hold a request's answer as long as they say", cm + "passive.go",
 		"milliseconds(min(req.LocalCMTimeout, maxResponseCode))", "milliseconds(req.LocalCMTimeout)", "./internal/cm", "TestREPLifeIsBounded"},
 	{"one MRA delays as long as it says", cm + "delay.go",
-		"milliseconds(min(service, maxServiceCode))", "milliseconds(service)", "./internal/cm", "TestMRAIsBounded"},
+		"milliseconds(min(mra.ServiceTimeout, maxServiceCode))", "milliseconds(mra.ServiceTimeout)", "./internal/cm", "TestMRAIsBounded"},
 	{"time-wait takes as long as the peer says", cm + "conn.go",
 		"now+milliseconds(min(c.ackTimeout, maxTimeWaitCode))", "now+milliseconds(c.ackTimeout)", "./internal/cm", "TestTimeWaitIsBounded"},
 	{"a connection that is forgotten keeps its timer", cm + "conn.go",
