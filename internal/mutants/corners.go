@@ -98,7 +98,7 @@ var cornerMutants = []mutant{
 	{"keep-alive that cannot be set is no error", "rdmacm/options.go",
 		"	if err := id.qp.SetKeepAlive(id.options.keepAlive); !errors.Is(err, verbs.ErrUnsupported) {\n		return err\n	}\n", "	if err := id.qp.SetKeepAlive(id.options.keepAlive); !errors.Is(err, verbs.ErrUnsupported) {\n		return nil\n	}\n", "./rdmacm", "TestIDKeepAliveFails"},
 	{"what has come behind the MPA frame is not counted", rnic + "stream.go",
-		"		q.bytes.rcvd += uint64(len(early))\n", "", "./internal/rnic", "TestAttach"},
+		"		s.q.bytes.read(len(early))\n", "", "./internal/rnic", "TestAttach"},
 	{"a port that is released keeps connections that say nothing", connector + "tcpport.go",
 		"			_ = a.conn.Close()\n", "			_ = a\n", "./internal/connector", "TestReleaseEndsSilentConnections"},
 	{"a program does not hear why TCP cannot reach a peer", "rdmacm/handle.go",

@@ -10,6 +10,15 @@ import (
 // octets counts the bytes of a QP's streams, with all headers.
 type octets struct{ sent, rcvd uint64 }
 
+// read counts bytes that came from a stream, and wrote bytes that a stream took.
+func (o *octets) read(n int)  { o.rcvd += uint64(n) }
+func (o *octets) wrote(n int) { o.sent += uint64(n) }
+
+func (o *octets) add(p octets) {
+	o.sent += p.sent
+	o.rcvd += p.rcvd
+}
+
 // tally is all that a QP has counted. Its lock guards that; a device adds up when it is asked.
 type tally struct {
 	iwarp.Counters
@@ -27,8 +36,7 @@ func (t *tally) add(o tally) {
 	t.TerminatesSent += o.TerminatesSent
 	t.TerminatesReceived += o.TerminatesReceived
 	t.CRCErrors += o.CRCErrors
-	t.sent += o.sent
-	t.rcvd += o.rcvd
+	t.octets.add(o.octets)
 }
 
 // list names the counters of QPs.

@@ -62,7 +62,7 @@ type stream struct {
 	q       *qp
 	sock    socket
 	ended   func(error) // or nil, once it was called
-	failure error       // of the QP when it let go
+	failure error       // of the QP at the moment when it let go
 	limit   int         // of a write: writeLimit or stagedLimit
 	vec     *iwarp.Vec  // with what was cut and not written, or nil
 	buf     []byte      // with the beginning of an FPDU, or nil
@@ -94,6 +94,11 @@ func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byt
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.attach(conn, terms, early, ended)
+}
+
+// attach is Device.Attach for this QP. The caller holds q.mu.
+func (q *qp) attach(conn net.Conn, terms mpa.Terms, early []byte, ended func(error)) error {
 	switch {
 	case q.closed:
 		return errGone
@@ -107,26 +112,31 @@ func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byt
 	if terms.CRC || terms.MarkersOut {
 		s.limit = stagedLimit
 	}
-	s.sock = d.newSocket(s, conn)
-	q.s = s
+	s.sock = q.dev.newSocket(s, conn)
 	s.keeper = keeperOf(s.sock, conn)
+	q.s = s
+	s.begin(early, terms.Initiator)
+	q.pump()
+	return nil
+}
+
+// begin has the stream read, from the bytes on that came behind the MPA frame. An initiator also wakes a silent peer.
+func (s *stream) begin(early []byte, initiator bool) {
 	s.logMade()
 	s.beginKeepAlive()
 	if len(early) > 0 {
-		q.bytes.rcvd += uint64(len(early))
+		s.q.bytes.read(len(early))
 		s.buf = append(buffers.Get().(*[readSize]byte)[:0], early...)
 		s.use()
 	}
 	if s.sock.looks() {
-		q.sendCQ.follow(q, true)
-		q.recvCQ.follow(q, true)
+		s.q.sendCQ.follow(s.q, true)
+		s.q.recvCQ.follow(s.q, true)
 	}
 	s.sock.start()
-	if terms.Initiator {
+	if initiator {
 		s.waker = time.AfterFunc(wakeTime, s.wake)
 	}
-	q.pump()
-	return nil
 }
 
 // wake wakes a peer that has said nothing.
@@ -226,7 +236,7 @@ func (s *stream) read() (n int, more bool, err error) {
 	direct := v.Bytes
 	v.Bufs = append(v.Bufs, room)
 	n, err = s.sock.readv(v.Bufs)
-	q.bytes.rcvd += uint64(n)
+	q.bytes.read(n)
 	q.t.Filled(v, min(n, direct))
 	if n > direct {
 		s.buf = s.buf[:len(s.buf)+n-direct]
@@ -275,7 +285,7 @@ func (s *stream) write() {
 			break
 		}
 		n, err := s.sock.writev(s.vec.Bufs)
-		q.bytes.sent += uint64(n)
+		q.bytes.wrote(n)
 		q.t.Wrote(s.vec, n)
 		switch {
 		case errors.Is(err, mem.ErrFault) && q.t.Copies():
@@ -366,20 +376,22 @@ func (s *stream) tell(err error) {
 	}
 }
 
-// letGo parts the QP from its stream. What the peer still sends is read and forgotten until it is done too,
-// since the kernel would reset a connection that is closed with bytes unread, and what was sent might be
-// lost. The caller holds q.mu.
+// letGo parts the QP from its stream, if it has one. The caller holds q.mu.
 func (q *qp) letGo() {
-	s := q.s
-	if s == nil {
-		return
+	if s := q.s; s != nil {
+		q.s = nil
+		s.drain()
 	}
-	q.s = nil
+}
+
+// drain ends a stream that has no QP any more. The peer's bytes are read and dropped until the peer ends its side too:
+// the kernel resets a connection that is closed with bytes unread, and bytes on their way to the peer might be lost.
+func (s *stream) drain() {
 	s.heard()
-	s.failure = q.t.Failure()
+	s.failure = s.q.t.Failure()
 	if s.sock.looks() {
-		q.sendCQ.follow(q, false)
-		q.recvCQ.follow(q, false)
+		s.q.sendCQ.follow(s.q, false)
+		s.q.recvCQ.follow(s.q, false)
 	}
 	s.giveBack()
 	s.vec = nil
