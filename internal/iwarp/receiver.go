@@ -397,26 +397,25 @@ func (q *QP) Room(v *Vec, atLeast int) {
 		return
 	}
 	var err error
+	v.list = v.list[:0]
 	switch r.h.Op {
 	case Write:
 		var s mem.Span
 		s, err = q.cfg.PD.Open(verbs.RKey(r.h.STag), q.cfg.QPN, r.h.TO+uint64(r.off), uint64(r.left), verbs.AccessRemoteWrite)
 		if err == nil {
-			v.spans = append(v.spans, s)
+			v.list = append(v.list, s)
 		}
 	case ReadResponse:
 		w := q.nextRead()
-		v.spans, err = w.open(q, v.spans, r.left)
+		v.list, err = w.open(q, v.list, r.left)
 	default:
-		v.spans, err = r.recv.PD.OpenList(v.spans, r.recv.SGList, r.length, r.left, verbs.AccessLocalWrite)
+		v.list, err = r.recv.PD.OpenList(v.list, r.recv.SGList, r.length, r.left, verbs.AccessLocalWrite)
 	}
 	if err != nil {
 		return // Receive will find out
 	}
-	for _, s := range v.spans {
-		v.Bufs = append(v.Bufs, s.Bytes())
-		v.Bytes += len(s.Bytes())
-	}
+	var skip uint32
+	v.addList(&skip)
 }
 
 func (w *sendWQE) open(q *QP, spans []mem.Span, n uint32) ([]mem.Span, error) {

@@ -28,17 +28,6 @@ const (
 	maxPrefix = mpa.LengthSize + untaggedSize + atomicRequestSize + 4
 )
 
-// Vec is what is to be written next. It is used again and again.
-type Vec struct {
-	Bufs  [][]byte
-	Bytes int
-
-	spans []mem.Span
-	list  []mem.Span
-	stage []byte // where FPDUs with CRCs or markers are put together
-	plain []byte // an FPDU before it gets its markers
-}
-
 // cut is an FPDU on its way out.
 type cut struct {
 	prefix  [maxPrefix]byte // up to the payload
@@ -214,28 +203,6 @@ func (q *QP) gone(c *cut, err error) {
 	}
 }
 
-// release ends the use of the memory of v, and empties it.
-func (v *Vec) release() {
-	for _, s := range v.spans {
-		s.Release()
-	}
-	clear(v.spans)
-	clear(v.Bufs)
-	v.spans, v.Bufs, v.Bytes = v.spans[:0], v.Bufs[:0], 0
-}
-
-// add appends what of b lies behind *skip bytes.
-func (v *Vec) add(b []byte, skip *uint32) {
-	if n := uint32(len(b)); n <= *skip {
-		*skip -= n
-		return
-	}
-	b = b[*skip:]
-	*skip = 0
-	v.Bufs = append(v.Bufs, b)
-	v.Bytes += len(b)
-}
-
 var zeros [8]byte
 
 // emit adds what is left of an FPDU to v.
@@ -291,27 +258,10 @@ func (q *QP) emit(v *Vec, c *cut) error {
 	if inline != nil {
 		v.add(inline, &skip)
 	}
-	for _, s := range v.list {
-		v.add(s.Bytes(), &skip)
-	}
-	v.spans = append(v.spans, v.list...)
+	v.addList(&skip)
 	v.add(zeros[:c.trailer], &skip)
 	return nil
 }
-
-// carve returns n bytes of the stage.
-func (v *Vec) carve(n int) []byte {
-	at := len(v.stage)
-	if at+n > cap(v.stage) {
-		v.stage = make([]byte, 0, max(stageSize, n)) // what is staged stays where it is
-		at = 0
-	}
-	v.stage = v.stage[:at+n]
-	return v.stage[at : at+n : at+n]
-}
-
-// stageSize is the size of a stage: what one write takes, with room for the FPDU that goes beyond.
-const stageSize = 256<<10 + 2*mpa.MaxFPDU
 
 // payload opens the payload of an FPDU: v.list, or memory of the send queue.
 func (q *QP) payload(v *Vec, c *cut) (inline []byte, err error) {
@@ -683,7 +633,7 @@ func (q *QP) Wrote(v *Vec, n int) {
 		}
 	}
 	if s.count == 0 {
-		v.stage = v.stage[:0]
+		v.unstage()
 	}
 	q.completeDone()
 }
