@@ -152,7 +152,7 @@ func (c *Crowd[T]) Take(s *Seat[T], from netip.Addr, who T) {
 	}
 	s.who, s.in, s.of = who, c, host
 	host.append(s)
-	c.grow(host)
+	host.grow()
 }
 
 // source returns a source of a name, which may be a new one.
@@ -166,7 +166,7 @@ func (c *Crowd[T]) source(of *source[T], name netip.Prefix) *source[T] {
 }
 
 // grow counts another member of a host.
-func (c *Crowd[T]) grow(s *source[T]) {
+func (s *source[T]) grow() {
 	for ; s.of != nil; s = s.of {
 		if s.n++; s.n == 1 {
 			heap.Push(&s.of.parts, s)
@@ -177,22 +177,26 @@ func (c *Crowd[T]) grow(s *source[T]) {
 	s.n++
 }
 
+// shrink counts a member of a host less. A source without members is none of the crowd any more.
+func (s *source[T]) shrink(in *Crowd[T]) {
+	for ; s.of != nil; s = s.of {
+		if s.n--; s.n == 0 {
+			heap.Remove(&s.of.parts, s.place)
+			delete(in.sources, s.name)
+		} else {
+			heap.Fix(&s.of.parts, s.place)
+		}
+	}
+	s.n--
+}
+
 // Leave makes a seat free.
 func (s *Seat[T]) Leave() {
 	if s.in == nil {
 		return
 	}
 	s.of.remove(s)
-	src := s.of
-	for ; src.of != nil; src = src.of {
-		if src.n--; src.n == 0 {
-			heap.Remove(&src.of.parts, src.place)
-			delete(s.in.sources, src.name)
-		} else {
-			heap.Fix(&src.of.parts, src.place)
-		}
-	}
-	src.n--
+	s.of.shrink(s.in)
 	*s = Seat[T]{}
 }
 

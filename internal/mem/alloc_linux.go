@@ -138,6 +138,14 @@ func (s *slab) cut(size, n int) *allocation {
 	return &allocation{bytes: s.bytes[off : off+n : off+n], m: s.mapping, size: size}
 }
 
+// putBack ends the use of the piece at an offset. If the piece is usable, cut gives it out again.
+func (s *slab) putBack(off int, usable bool) {
+	s.used--
+	if usable {
+		s.free = append(s.free, off)
+	}
+}
+
 // mapMemory makes a mapping, if the host can hold the bytes of it that are wanted now. If addresses run out, those that
 // rest must do.
 func (m *allocator) mapMemory(size, wanted int) (*mapping, error) {
@@ -224,12 +232,12 @@ func (m *allocator) rest(limit int) {
 // slabs have room.
 func (m *allocator) rested(a *allocation) {
 	s := a.m.slab
-	s.used--
-	if protect(a.whole(), true) == nil {
+	usable := protect(a.whole(), true) == nil // otherwise the piece is lost: the kernel has no room for the change
+	if usable {
 		m.areas -= 2
-		_, off, _ := a.file()
-		s.free = append(s.free, int(off))
-	} // or else it is lost: the kernel has no room for the change
+	}
+	_, off, _ := a.file()
+	s.putBack(int(off), usable)
 	c := &m.classes[s.class]
 	if s.used > 0 || len(c.slabs) == 1 {
 		return

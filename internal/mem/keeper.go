@@ -130,11 +130,16 @@ func (s *keepers) end(r *Region) {
 	s.all = nil
 	s.mu.Unlock()
 	for k := range all {
-		k.lock.Lock()
-		if k.region == r {
-			k.region = nil
-		}
-		k.lock.Unlock()
+		k.letGo(r)
+	}
+}
+
+// letGo ends the keeping of a region by a lock.
+func (k *Keeper) letGo(r *Region) {
+	k.lock.Lock()
+	defer k.lock.Unlock()
+	if k.region == r {
+		k.region = nil
 	}
 }
 

@@ -15,6 +15,9 @@ type Recv struct {
 	place uint64 // in its receive queue
 }
 
+// setUp gives a receive the room for its SGList, whose memory is checked against a PD.
+func (r *Recv) setUp(pd *mem.PD, sges []verbs.SGE) { r.PD, r.SGList = pd, sges }
+
 // fill copies a work request to its place in a queue. The SGList of r has room for it.
 func (r *Recv) fill(wr *verbs.RecvWR) {
 	r.ID = wr.ID

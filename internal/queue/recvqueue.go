@@ -105,8 +105,8 @@ func (q *RecvQueue) post(wrs []verbs.RecvWR) int {
 		}
 		at := int(posted) & (len(q.recvs) - 1)
 		r := &q.recvs[at]
-		r.PD, r.place = q.pd, posted
-		r.SGList = q.sges[at*int(q.maxSGE):][:0:q.maxSGE]
+		r.place = posted
+		r.setUp(q.pd, q.sges[at*int(q.maxSGE):][:0:q.maxSGE])
 		r.fill(&wrs[i])
 		posted++
 		release.Store(&q.posted, posted) // Take may have it now
@@ -143,9 +143,11 @@ func (q *RecvQueue) Complete(r *Recv) (slots *atomic.Uint64, freed uint64) {
 func (q *RecvQueue) Flush(qpn verbs.QPN, user *verbs.QP) []CQE {
 	var flushed []CQE
 	for r := q.Take(); r != nil; r = q.Take() {
-		e := CQE{WC: verbs.WC{ID: r.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: qpn, QP: user}, Solicited: true}
-		e.Slots, e.Freed = q.Complete(r)
-		flushed = append(flushed, e)
+		slots, freed := q.Complete(r)
+		flushed = append(flushed, CQE{
+			WC:        verbs.WC{ID: r.ID, Status: verbs.WCFlushErr, Op: verbs.WCRecv, QPN: qpn, QP: user},
+			Solicited: true, Slots: slots, Freed: freed,
+		})
 	}
 	return flushed
 }

@@ -51,8 +51,7 @@ func (s *SRQ) grow(n int) {
 	recvs := make([]Recv, more)
 	sges := make([]verbs.SGE, more*s.attr.MaxSGE)
 	for i := range recvs {
-		recvs[i].PD = s.pd
-		recvs[i].SGList = sges[i*s.attr.MaxSGE:][:0:s.attr.MaxSGE]
+		recvs[i].setUp(s.pd, sges[i*s.attr.MaxSGE:][:0:s.attr.MaxSGE])
 		s.free = append(s.free, &recvs[i])
 	}
 	ring := make([]*Recv, n)
