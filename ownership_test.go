@@ -25,6 +25,11 @@ import (
 // owned are the packages whose fields have one owner each, but for sharedFields.
 var owned = []string{
 	"internal/recovery", "internal/transport", "internal/shm", "internal/host",
+	"internal/rnic", "internal/cm", "internal/iwarp", "internal/mem", "internal/queue", "internal/crowd",
+	"internal/watch", "internal/mpa", "internal/secure", "internal/user", "internal/wire", "internal/clock",
+	"internal/idtable", "internal/epoll", "internal/devlog", "internal/promtext", "internal/showpackets", "internal/release",
+	"internal/link", "internal/link/udp", "internal/link/tcp", "internal/link/trace", "internal/link/linktest",
+	"verbs/verbstest", "rdmatest", "rdmamsg", "rdmaio", "provider/soft",
 }
 
 // sharedFields are the exceptions: package, type and field, and the reason.
