@@ -26,6 +26,7 @@ import (
 var owned = []string{
 	"internal/recovery", "internal/transport", "internal/shm", "internal/host",
 	"internal/rnic", "internal/cm", "internal/iwarp", "internal/mem", "internal/queue", "internal/crowd",
+	"internal/connector", "rdmacm", "rsocket",
 	"internal/watch", "internal/mpa", "internal/secure", "internal/user", "internal/wire", "internal/clock",
 	"internal/idtable", "internal/epoll", "internal/devlog", "internal/promtext", "internal/showpackets", "internal/release",
 	"internal/link", "internal/link/udp", "internal/link/tcp", "internal/link/trace", "internal/link/linktest",

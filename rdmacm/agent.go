@@ -163,7 +163,7 @@ func (a *agent) changePort(id *ID, port uint16) {
 	if a.from[id.local] == id { // remove would not find it any more
 		delete(a.from, id.local)
 	}
-	id.local = netip.AddrPortFrom(id.local.Addr(), port)
+	id.setPort(port)
 }
 
 // deviceGone tells the IDs that the device has failed. The connector's goroutine calls it.

@@ -250,11 +250,39 @@ func (b *binding) add(dev *verbs.Device, afOnly bool) error {
 	if err != nil {
 		return err
 	}
-	b.agents = append(b.agents, a)
+	b.addAgent(a)
 	for _, addr := range addrs {
 		b.claims = append(b.claims, claim{agent: a, addr: addr})
 	}
 	return nil
+}
+
+// addAgent adds an agent, of which the binding has a use.
+func (b *binding) addAgent(a *agent) { b.agents = append(b.agents, a) }
+
+// removeAgent removes the agent at an index. The caller gives its use back.
+func (b *binding) removeAgent(i int) { b.agents = slices.Delete(b.agents, i, i+1) }
+
+// addPort adds the port that was claimed at an address, or gives it to the address's claim.
+func (b *binding) addPort(a *agent, addr netip.Addr, port connector.Port) {
+	i := slices.IndexFunc(b.claims, func(c claim) bool { return c.agent == a && c.addr == addr })
+	if i < 0 {
+		i = len(b.claims)
+		b.claims = append(b.claims, claim{agent: a, addr: addr})
+	}
+	b.claims[i].port = port
+}
+
+// removeClaims removes claims, and returns them. The caller releases them.
+func (b *binding) removeClaims(unwanted func(*claim) bool) (removed []claim) {
+	b.claims = slices.DeleteFunc(b.claims, func(c claim) bool {
+		if !unwanted(&c) {
+			return false
+		}
+		removed = append(removed, c)
+		return true
+	})
+	return removed
 }
 
 // BindAddr gives the ID a local address and port (rdma_bind_addr). An unspecified address stands
@@ -319,6 +347,9 @@ func (id *ID) bind(addr netip.AddrPort) error {
 	b.follower.start()
 	return nil
 }
+
+// setPort gives the ID another local port. The caller holds id.mu.
+func (id *ID) setPort(port uint16) { id.local = netip.AddrPortFrom(id.local.Addr(), port) }
 
 // checkBind refuses what is no address to bind to.
 func (ch *EventChannel) checkBind(addr netip.Addr) error {

@@ -119,7 +119,7 @@ func (c *Config) checkParam() error {
 func (c *Config) param() *ConnParam {
 	p := orDefault(c.Param)
 	if c.PrivateData != nil {
-		p.PrivateData = c.PrivateData
+		p = p.with(c.PrivateData)
 	}
 	return &p
 }

@@ -186,7 +186,7 @@ func (f *follower) join(dev *verbs.Device) {
 	f.id.mu.Lock()
 	follows := f.follows()
 	if follows {
-		f.b.agents = append(f.b.agents, a)
+		f.b.addAgent(a)
 		a.add(f.id)
 		a.follow(f)
 	}
@@ -208,10 +208,10 @@ func (f *follower) leave(a *agent) {
 		f.id.mu.Unlock()
 		return
 	}
-	f.b.agents = slices.Delete(f.b.agents, i, i+1)
+	f.b.removeAgent(i)
+	a.remove(f.id)
 	f.id.mu.Unlock()
 	a.unfollow(f)
-	a.remove(f.id)
 	a.release()
 }
 
@@ -273,12 +273,7 @@ func (f *follower) serve(a *agent, addr netip.Addr) (served, again bool) {
 		return false, !errors.Is(err, verbs.ErrUnsupported)
 	}
 	delete(f.unwell, addr)
-	i := slices.IndexFunc(b.claims, func(c claim) bool { return c.agent == a && c.addr == addr })
-	if i < 0 {
-		i = len(b.claims)
-		b.claims = append(b.claims, claim{agent: a, addr: addr})
-	}
-	b.claims[i].port = port
+	b.addPort(a, addr, port)
 	return true, false
 }
 
@@ -287,13 +282,7 @@ func (f *follower) release(a *agent, unwanted func(*claim) bool) (served bool) {
 	f.id.mu.Lock()
 	var gone []claim
 	if f.follows() {
-		f.b.claims = slices.DeleteFunc(f.b.claims, func(c claim) bool {
-			if c.agent != a || !unwanted(&c) {
-				return false
-			}
-			gone = append(gone, c)
-			return true
-		})
+		gone = f.b.removeClaims(func(c *claim) bool { return c.agent == a && unwanted(c) })
 	}
 	f.id.mu.Unlock()
 	for _, c := range gone {

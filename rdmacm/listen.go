@@ -90,7 +90,7 @@ func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 		}
 	}
 	child.options.tos = r.TOS
-	if !id.wants().screen(r, id.ps, child) {
+	if !child.screen(id.wants(), r) {
 		return nil
 	}
 	if report.Param.QPN != 0 {

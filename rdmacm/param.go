@@ -69,6 +69,12 @@ func orDefault(p *ConnParam) ConnParam {
 	return *p
 }
 
+// with returns the parameters with other private data.
+func (p ConnParam) with(privateData []byte) ConnParam {
+	p.PrivateData = privateData
+	return p
+}
+
 // UDParam is what one end in PortSpaceUDP learns about the other, or about a multicast group
 // (struct rdma_ud_param).
 type UDParam struct {

@@ -183,18 +183,18 @@ func (id *ID) wants() *Security {
 	return id.options.security
 }
 
-// screen takes a request's private data apart at the accepting end, and refuses a peer that has not the
-// key. It returns false for such a peer, which has been told.
-func (s *Security) screen(r *connector.Request, ps PortSpace, child *ID) bool {
+// screen takes a request's private data apart, for a new ID at the accepting end whose listener demands s, or nothing if
+// s is nil. It refuses a peer that has not the key, and then returns false.
+func (id *ID) screen(s *Security, r *connector.Request) bool {
 	if s == nil {
 		return true
 	}
-	data, err := secure.Screen(s.PSK, aboutRequest(ps, r.Type, r.Remote, r.Local, r.Params.QPN), r.Params.PrivateData)
+	data, err := secure.Screen(s.PSK, aboutRequest(id.ps, r.Type, r.Remote, r.Local, r.Params.QPN), r.Params.PrivateData)
 	switch {
 	case err == nil:
-		child.agreement.request = r.Params.PrivateData
-		child.options.security = s
-		child.peer.PrivateData = data
+		id.agreement.request = r.Params.PrivateData
+		id.options.security = s
+		id.peer.PrivateData = data
 		return true
 	case errors.Is(err, secure.ErrPlain) && s.Optional:
 		return true

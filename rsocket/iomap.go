@@ -100,15 +100,20 @@ func (m *Mapping) MR() *verbs.MR { return m.mr }
 // Close takes the memory away (riounmap). The peer is not told: if it writes there still, the
 // connection fails.
 func (m *Mapping) Close() error {
-	m.c.mu.Lock()
-	if m.c.maps[m.index] == m {
-		m.c.maps[m.index] = nil
-	}
-	m.c.mu.Unlock()
+	m.c.unmap(m)
 	if m.mr == nil {
 		return nil
 	}
 	return m.mr.Close()
+}
+
+// unmap frees the mapping's place among those that the peer takes.
+func (c *Conn) unmap(m *Mapping) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.maps[m.index] == m {
+		c.maps[m.index] = nil
+	}
 }
 
 // WriteAt writes b into memory that the peer has mapped, at the offset that the peer has given it

@@ -79,7 +79,7 @@ func (c *ibConn) take(ev *cm.Event) Event {
 	case Established:
 		report.Confirmation = ev.PrivateData
 	case Rejected:
-		report.Reason, report.Info, report.Params.PrivateData = uint16(ev.Reason), slices.Clone(ev.ARI), ev.PrivateData
+		report.Reason, report.Info, report.Params = uint16(ev.Reason), slices.Clone(ev.ARI), Params{PrivateData: ev.PrivateData}
 	case Found:
 		report.Peer.PrivateData = ev.PrivateData
 		if ev.Status != wire.SIDRSuccess {

@@ -44,17 +44,18 @@ func (c *ibConnector) Claim(ps PortSpace, addr netip.Addr, port uint16, shared b
 	if err != nil {
 		return nil, err
 	}
-	p := &ibPort{c: c, ps: ps, addr: addr, port: port}
 	service := wire.RDMAServiceID(uint16(ps), port)
+	var own func() error
+	var free func()
 	if shared {
-		p.own, p.free, err = c.qp1.gsi.ShareService(sgid, service)
+		own, free, err = c.qp1.gsi.ShareService(sgid, service)
 	} else {
-		p.free, err = c.qp1.gsi.ClaimService(sgid, service)
+		free, err = c.qp1.gsi.ClaimService(sgid, service)
 	}
 	if err != nil {
 		return nil, inUse(err)
 	}
-	return p, nil
+	return &ibPort{c: c, ps: ps, addr: addr, port: port, own: own, free: free}, nil
 }
 
 // inUse makes an error EADDRINUSE if somebody else has a port.
@@ -140,6 +141,19 @@ func (c *ibConn) hear(f func(Event)) bool {
 	return f != nil
 }
 
+// answers makes a new connection the end that answers a request of the machine. The caller holds c.c.mu.
+func (c *ibConn) answers(ev *cm.Event) {
+	if ev.SIDR != nil {
+		ev.SIDR.User, c.lookup = c, ev.SIDR
+		return
+	}
+	ev.Conn.User, c.ib = c, ev.Conn
+	c.agreed = agreement{
+		mtu: verbs.MTU(ev.Request.MTU), retryCount: ev.Request.RetryCount, ackTimeout: ev.Request.ACKTimeout,
+		peerQPN: verbs.QPN(ev.Params.QPN), peerPSN: verbs.PSN(ev.Params.PSN), rnrRetry: ev.Params.RNRRetryCount,
+	}
+}
+
 // refusal says why a request cannot be served. The zero value is no refusal.
 type refusal struct {
 	reason wire.RejReason
@@ -168,9 +182,7 @@ func (p *ibPort) read(ev *cm.Event) (*Request, refusal) {
 		path:   ev.Path,
 	}
 	r := &Request{Conn: conn, Type: verbs.QPTypeUD, Local: conn.local, Remote: conn.remote, TOS: ev.Path.TrafficClass}
-	if ev.SIDR != nil {
-		p.c.hold(func() { ev.SIDR.User, conn.lookup = conn, ev.SIDR })
-	} else {
+	if ev.SIDR == nil {
 		if no := p.check(ev); no.reason != 0 {
 			return nil, no
 		}
@@ -180,12 +192,8 @@ func (p *ibPort) read(ev *cm.Event) (*Request, refusal) {
 		}
 		r.Params = paramsOf(&ev.Params)
 		r.Params.RetryCount = ev.Request.RetryCount
-		p.c.hold(func() { ev.Conn.User, conn.ib = conn, ev.Conn })
-		conn.agreed = agreement{
-			mtu: verbs.MTU(ev.Request.MTU), retryCount: ev.Request.RetryCount, ackTimeout: ev.Request.ACKTimeout,
-			peerQPN: verbs.QPN(ev.Params.QPN), peerPSN: verbs.PSN(ev.Params.PSN), rnrRetry: ev.Params.RNRRetryCount,
-		}
 	}
+	p.c.hold(func() { conn.answers(ev) })
 	r.Params.PrivateData = data[wire.IPCMHeaderSize:]
 	return r, refusal{}
 }

@@ -140,9 +140,10 @@ func (p *tcpPort) ask(a *asker) {
 
 // requested has a request wait for a place in the backlog, and hands out whose turn it is.
 func (p *tcpPort) requested(conn net.Conn, frame *mpa.Frame) {
-	c := &tcpConn{c: p.c, ps: p.ps, port: p, conn: conn, request: frame, awaited: make(chan struct{})}
-	c.carrier = p.c.carrier
-	c.local, c.remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	c := &tcpConn{
+		c: p.c, ps: p.ps, port: p, local: addrPort(conn.LocalAddr()), remote: addrPort(conn.RemoteAddr()),
+		carrier: p.c.carrier, conn: conn, request: frame, awaited: make(chan struct{}),
+	}
 	c.mu.Lock()
 	c.become(tcpRequested)
 	c.mu.Unlock()
@@ -206,8 +207,7 @@ func (p *tcpPort) handOut(c *tcpConn) {
 		p.leaveQueue(c)
 		return
 	}
-	r := &Request{Conn: c, Type: verbs.QPTypeRC, Local: c.local, Remote: c.remote}
-	r.Params = paramsOfFrame(c.request)
+	r := &Request{Conn: c, Type: verbs.QPTypeRC, Local: c.local, Remote: c.remote, Params: paramsOfFrame(c.request)}
 	if handle := p.onRequest(r); handle != nil {
 		c.hear(handle)
 		return

@@ -8,7 +8,7 @@ var programMutants = []mutant{
 	{"a mapping is told of though the peer takes no message", "rsocket/iomap.go",
 		"c.controls > 0 && c.sent != c.limit,", "c.controls > 0,", "./rsocket", "TestDepth"},
 	{"a mapping that is closed twice frees another's place", "rsocket/iomap.go",
-		"	if m.c.maps[m.index] == m {\n", "	if m.mr != nil {\n", "./rsocket", "TestWriteAt"},
+		"	if c.maps[m.index] == m {\n", "	if m.mr != nil {\n", "./rsocket", "TestWriteAt"},
 	{"a mapping overwrites the third target", "rsocket/iomap.go",
 		"int(c.peerSGL.length)*sgeSize +", "sglSize*sgeSize +", "./rsocket", "TestMoreTargets"},
 	{"grants leave out the third target", "rsocket/progress.go",
