@@ -193,10 +193,25 @@ func (p *Pool) take(n int) (*Buffer, error) {
 	last := len(c.free) - 1
 	b := c.free[last]
 	c.free = c.free[:last]
-	b.n, b.out = n, true
+	b.lend(n)
 	b.slab.lent++
 	p.lent += c.size
 	return b, nil
+}
+
+// putBack takes back a buffer that was released. The caller holds p.mu.
+func (p *Pool) putBack(b *Buffer) {
+	c := b.class
+	b.slab.lent--
+	p.lent -= c.size
+	if p.closed {
+		_ = p.sweep() // Close has returned already
+		return
+	}
+	c.free = append(c.free, b)
+	if len(p.waiters) > 0 {
+		p.serve()
+	}
 }
 
 // classOf returns the index of the smallest class whose buffers hold n bytes.
@@ -321,6 +336,9 @@ type Buffer struct {
 	out   bool // lent out
 }
 
+// lend lends the buffer out, with a length.
+func (b *Buffer) lend(n int) { b.n, b.out = n, true }
+
 // Len returns the buffer's length: what Get was asked for, or what SetLen has made of it.
 func (b *Buffer) Len() int { return b.n }
 
@@ -375,14 +393,5 @@ func (b *Buffer) Release() {
 		panic("rdmapool: a buffer was released twice")
 	}
 	b.out = false
-	b.slab.lent--
-	p.lent -= b.class.size
-	if p.closed {
-		_ = p.sweep() // Close has returned already
-		return
-	}
-	b.class.free = append(b.class.free, b)
-	if len(p.waiters) > 0 {
-		p.serve()
-	}
+	p.putBack(b)
 }

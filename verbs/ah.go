@@ -51,6 +51,12 @@ func (a *AHAttr) isMulticast() bool {
 	return a.DLID >= firstMulticastLID
 }
 
+// onPort returns the path from another port of the device.
+func (a AHAttr) onPort(port int) AHAttr {
+	a.Port = port
+	return a
+}
+
 // setDefaults fills in what a zero field stands for.
 func (a *AHAttr) setDefaults() {
 	if a.HopLimit == 0 && a.IsGlobal() {
@@ -103,14 +109,13 @@ func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 		return nil, err
 	}
 	if attr.Port == 0 {
-		attr.Port = 1
+		attr = attr.onPort(1)
 	}
 	attr.setDefaults()
 	if err := pd.dev.checkPath(&attr); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
-	ah := &AH{pd: pd, attr: attr, multicast: attr.isMulticast()}
-	ah.name = pd.dev.serial.next("ah")
+	ah := &AH{object: object{name: pd.dev.serial.next("ah")}, pd: pd, attr: attr, multicast: attr.isMulticast()}
 	if err := ah.attach(verb, &pd.object); err != nil {
 		return nil, err
 	}

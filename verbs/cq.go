@@ -27,8 +27,7 @@ func (d *Device) CreateCQ(entries int) (*CQ, error) {
 	if err := d.check(verb); err != nil {
 		return nil, err
 	}
-	cq := &CQ{dev: d, events: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
-	cq.name = d.serial.next("cq")
+	cq := &CQ{object: object{name: d.serial.next("cq")}, dev: d, events: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	if err := d.checkEntries(entries); err != nil {
 		return nil, wrap(verb, d.name, err)
 	}

@@ -57,9 +57,7 @@ func (g *GSI) CreateQP(pd *PD, attr QPInitAttr) (*QP, error) {
 	if pd == nil || pd.dev != g.dev {
 		return nil, wrap("create qp1 of", g.dev.name, invalidf("a PD of the device is needed"))
 	}
-	if attr.Type == 0 {
-		attr.Type = QPTypeUD
-	}
+	attr = attr.orType(QPTypeUD)
 	if attr.Type != QPTypeUD {
 		return nil, wrap(verb, pd.name, invalidf("type %v: QP1 is a UD QP", attr.Type))
 	}

@@ -69,6 +69,12 @@ type MR struct {
 // mrName is the name of the region that has the key.
 func (k LKey) mrName() string { return fmt.Sprintf("mr lkey %v", k) }
 
+// register gives a new region its provider's side, and the name of its key.
+func (mr *MR) register(p ProviderMR) {
+	mr.p, mr.buf, mr.addr, mr.lkey, mr.rkey = p, p.Bytes(), p.Addr(), p.LKey(), p.RKey()
+	mr.setName(mr.lkey.mrName())
+}
+
 // Provider returns the provider's side of the region, for implementers of providers.
 func (mr *MR) Provider() ProviderMR { return mr.p }
 

@@ -32,8 +32,7 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	if t != MWType1 && t != MWType2 {
 		return nil, wrap(verb, pd.name, invalidf("%v is no window type", t))
 	}
-	mw := &MW{pd: pd, typ: t}
-	mw.name = "new mw"
+	mw := &MW{object: object{name: "new mw"}, pd: pd, typ: t}
 	if err := mw.attach(verb, &pd.object); err != nil {
 		return nil, err
 	}

@@ -15,8 +15,7 @@ func (d *Device) AllocPD() (*PD, error) {
 	if err := d.check(verb); err != nil {
 		return nil, err
 	}
-	pd := &PD{dev: d}
-	pd.name = d.serial.next("pd")
+	pd := &PD{object: object{name: d.serial.next("pd")}, dev: d}
 	if err := pd.attach(verb, &d.object); err != nil {
 		return nil, err
 	}
@@ -153,8 +152,7 @@ func (pd *PD) addMR(verb string, attr MRAttr, register func() (ProviderMR, error
 		mr.detach()
 		return nil, wrap(verb, pd.name, err)
 	}
-	mr.p, mr.buf, mr.addr, mr.lkey, mr.rkey = p, p.Bytes(), p.Addr(), p.LKey(), p.RKey()
-	mr.setName(mr.lkey.mrName())
+	mr.register(p)
 	mr.made(mr)
 	return mr, nil
 }

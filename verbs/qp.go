@@ -31,10 +31,7 @@ type QP struct {
 // The error is ErrInvalid if a CQ is missing or belongs to another device, ErrLimit for capacities
 // beyond the device's limits, and ErrUnsupported for a type that the device does not have.
 func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
-	if attr.Type == 0 {
-		attr.Type = QPTypeRC
-	}
-	return pd.createQP("create qp in", attr, pd.p.CreateQP)
+	return pd.createQP("create qp in", attr.orType(QPTypeRC), pd.p.CreateQP)
 }
 
 // createQP makes a QP by create, which is one of the provider's methods.
@@ -45,8 +42,10 @@ func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInit
 	if err := attr.check(pd.dev); err != nil {
 		return nil, wrap(verb, pd.name, err)
 	}
-	qp := &QP{pd: pd, typ: attr.Type, sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ, signalAll: attr.SignalAll, context: attr.Context}
-	qp.name = "new qp"
+	qp := &QP{
+		object: object{name: "new qp"}, pd: pd, typ: attr.Type,
+		sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ, signalAll: attr.SignalAll, context: attr.Context,
+	}
 	parents := []*object{&pd.object, &attr.SendCQ.object, &attr.RecvCQ.object}
 	var psrq ProviderSRQ
 	if attr.SRQ != nil {
@@ -68,6 +67,14 @@ func (pd *PD) createQP(verb string, attr QPInitAttr, create func(*ProviderQPInit
 	qp.setName(fmt.Sprintf("qp %v", p.QPN()))
 	qp.made(qp)
 	return qp, nil
+}
+
+// orType returns the attributes with a type, unless they have one.
+func (a QPInitAttr) orType(t QPType) QPInitAttr {
+	if a.Type == 0 {
+		a.Type = t
+	}
+	return a
 }
 
 func (a *QPInitAttr) check(d *Device) error {
@@ -208,18 +215,18 @@ func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 // for: its own, the one that is set with it, or the one that the QP has.
 func (qp *QP) checkAV(attr *QPAttr, mask QPAttrMask) error {
 	dev := qp.pd.dev
-	path := attr.AH
-	if path.Port == 0 && mask&MaskPort != 0 {
-		path.Port = attr.Port
+	port := attr.AH.Port
+	if port == 0 && mask&MaskPort != 0 {
+		port = attr.Port
 	}
-	if path.Port == 0 && dev.attr.PhysPortCnt > 1 {
+	if port == 0 && dev.attr.PhysPortCnt > 1 {
 		now, err := qp.p.Query()
 		if err != nil {
 			return err
 		}
-		path.Port = now.Port
+		port = now.Port
 	}
-	path.Port = max(path.Port, 1)
+	path := attr.AH.onPort(max(port, 1))
 	if err := dev.checkPath(&path); err != nil {
 		return fmt.Errorf("AV: %w", err)
 	}

@@ -25,19 +25,20 @@ func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
 	if flags == 0 || flags&^(ReregTranslation|ReregPD|ReregAccess) != 0 {
 		return wrap(verb, mr.named(), invalidf("flags %#x: give at least one of ReregTranslation, ReregPD, ReregAccess", uint8(flags)))
 	}
-	attr := MRAttr{Buf: mr.buf, Access: mr.access}
 	to := mr.pd
 	if flags&ReregTranslation != 0 {
 		if len(buf) == 0 {
 			return wrap(verb, mr.named(), invalidf("the buffer is empty: register at least one byte"))
 		}
-		attr.Buf = buf
+	} else {
+		buf = mr.buf
 	}
 	if flags&ReregAccess != 0 {
 		if err := checkAccess(access); err != nil {
 			return wrap(verb, mr.named(), err)
 		}
-		attr.Access = access
+	} else {
+		access = mr.access
 	}
 	if flags&ReregPD != 0 {
 		if pd == nil || pd.dev != mr.pd.dev {
@@ -50,12 +51,12 @@ func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access Access) error {
 		return err
 	}
 	defer moved.detach()
-	if err := mr.p.Rereg(flags, to.p, attr); err != nil {
+	if err := mr.p.Rereg(flags, to.p, MRAttr{Buf: buf, Access: access}); err != nil {
 		return wrap(verb, mr.named(), err)
 	}
 	mr.mu.Lock()
 	mr.allocated = mr.allocated && flags&ReregTranslation == 0
-	mr.buf, mr.access = attr.Buf, attr.Access
+	mr.buf, mr.access = buf, access
 	mr.addr, mr.lkey, mr.rkey = mr.p.Addr(), mr.p.LKey(), mr.p.RKey()
 	mr.name = mr.lkey.mrName()
 	mr.mu.Unlock()

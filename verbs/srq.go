@@ -35,8 +35,7 @@ func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	if attr.Limit != 0 {
 		return nil, wrap(verb, pd.name, invalidf("srq_limit %d: it is armed by Modify, once receives are posted", attr.Limit))
 	}
-	s := &SRQ{pd: pd}
-	s.name = pd.dev.serial.next("srq")
+	s := &SRQ{object: object{name: pd.dev.serial.next("srq")}, pd: pd}
 	if err := s.attach(verb, &pd.object); err != nil {
 		return nil, err
 	}
