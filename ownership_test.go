@@ -29,8 +29,9 @@ var owned = []string{
 	"internal/connector", "rdmacm", "rsocket",
 	"internal/watch", "internal/mpa", "internal/secure", "internal/user", "internal/wire", "internal/clock",
 	"internal/idtable", "internal/epoll", "internal/devlog", "internal/promtext", "internal/showpackets", "internal/release",
-	"internal/link", "internal/link/udp", "internal/link/tcp", "internal/link/trace", "internal/link/linktest",
-	"verbs/verbstest", "rdmatest", "rdmamsg", "rdmaio", "provider/soft",
+	"internal/link", "internal/link/udp", "internal/link/tcp", "internal/link/sim", "internal/link/fault",
+	"internal/link/trace", "internal/link/pcap", "internal/link/linktest",
+	"verbs", "verbs/verbstest", "rdmatest", "rdmamsg", "rdmaio", "rdmapool", "provider/soft",
 }
 
 // sharedFields are the exceptions: package, type and field, and the reason.

@@ -39,7 +39,7 @@ var toolMutants = []mutant{
 	{"a queue that is cleared forgets what it dropped", "internal/link/fault/queue.go",
 		" dropped: q.dropped,", "", "./internal/link/sim", "TestOverflow"},
 	{"a link that is closed forgets what was dropped", "internal/link/sim/link.go",
-		"	l.drops = l.at.queue.Dropped() - l.droppedBefore\n", "", "./internal/link/sim", "TestOverflow"},
+		"{ l.drops = dropped - l.droppedBefore }", "{}", "./internal/link/sim", "TestOverflow"},
 	{"the way of Datagrams has no traffic class", "rdmatest/endpoint.go",
 		", TrafficClass: o.Path.TrafficClass", "", "./rdmatest", "TestOptions"},
 	{"Options cannot ask for no retry", "rdmatest/endpoint.go",

@@ -86,12 +86,19 @@ const (
 func (d Dice) Fate(f *Faults, n uint64) Fate {
 	base := mix(d.key ^ mix(n+golden))
 	t := Fate{base: base, Delay: f.Delay}
+	t.draw(f)
+	return t
+}
+
+// draw decides what f does.
+func (t *Fate) draw(f *Faults) {
+	base := t.base
 	if f.Jitter > 0 {
 		t.Delay += time.Duration(draw(base, drawJitter) % uint64(f.Jitter))
 	}
 	if chance(base, drawLoss, f.Loss) {
 		t.Lost = true
-		return t
+		return
 	}
 	if chance(base, drawDuplicate, f.Duplicate) {
 		t.Duplicate = true
@@ -104,7 +111,6 @@ func (d Dice) Fate(f *Faults, n uint64) Fate {
 		t.Flips = 1 + int(draw(base, drawFlips)%maxCorruptFlips)
 	}
 	t.Marked = chance(base, drawMark, f.MarkCE)
-	return t
 }
 
 // Corrupt flips t.Flips bits of payload, all different.

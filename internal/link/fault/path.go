@@ -43,6 +43,9 @@ func (t *Fate) apply(p Plan) {
 	}
 }
 
+// mark has the datagram marked for congestion.
+func (t *Fate) mark() { t.Marked = true }
+
 type heldParcel struct {
 	p      *parcel
 	behind uint64 // the number of the datagram that releases it
@@ -79,7 +82,9 @@ func (p *Path) PassRoutes(q *Queue, r *Routes, f *Faults, now time.Duration, d *
 		to = way{p, r.choose(p.n, d)}
 	}
 	fate := p.fate(f)
-	fate.Marked = fate.Marked || f.MarkCEAbove > 0 && q.backlog(f, now) > f.MarkCEAbove
+	if f.MarkCEAbove > 0 && q.backlog(f, now) > f.MarkCEAbove {
+		fate.mark()
+	}
 	due := now + fate.Delay
 	if f.Rate > 0 && !fate.Lost {
 		due = q.through(f, now, len(d.Payload)) + fate.Delay
@@ -145,12 +150,11 @@ func (p *Path) meet(q *Queue, fate *Fate, now, due time.Duration, d *link.Datagr
 // datagram after it.
 func (p *Path) put(q *Queue, d *link.Datagram, fate *Fate, now, due time.Duration, hold int, to way) {
 	atOnce := hold == 0 && due <= now && !p.ahead
-	if atOnce && len(to.ports) == 0 && q.limit > 0 && q.count >= q.limit {
-		q.dropped++
+	if atOnce && len(to.ports) == 0 && q.full() {
+		q.drop()
 		return
 	}
-	c := q.copy(d)
-	c.to = to
+	c := q.copy(d, to)
 	fate.Corrupt(c.d.Payload)
 	switch {
 	case atOnce && len(to.ports) > 0:
@@ -158,14 +162,12 @@ func (p *Path) put(q *Queue, d *link.Datagram, fate *Fate, now, due time.Duratio
 	case atOnce:
 		q.arrive(c)
 	case hold > 0:
-		c.due = due + maxHold
 		c.path = p
 		p.held = append(p.held, heldParcel{c, p.n - 1 + uint64(hold)})
-		q.pushLate(c)
+		q.pushLate(c, due+maxHold)
 	default:
-		c.due = due
 		p.lastDue = due
-		q.pushLate(c)
+		q.pushLate(c, due)
 	}
 }
 

@@ -175,8 +175,7 @@ func (q *Queue) hop(c *parcel, now time.Duration) {
 		return
 	}
 	if p.faults == nil && p.cables == nil {
-		c.due = at
-		q.pushLate(c)
+		q.pushLate(c, at)
 		return
 	}
 	f := p.faults

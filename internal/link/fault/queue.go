@@ -66,12 +66,18 @@ func (q *Queue) Next() (time.Duration, bool) {
 
 // Push adds a datagram that arrives now.
 func (q *Queue) Push(d *link.Datagram) {
-	if q.limit > 0 && q.count >= q.limit {
-		q.dropped++
+	if q.full() {
+		q.drop()
 		return
 	}
-	q.arrive(q.copy(d))
+	q.arrive(q.copy(d, way{}))
 }
+
+// full reports whether a datagram that arrives is dropped.
+func (q *Queue) full() bool { return q.limit > 0 && q.count >= q.limit }
+
+// drop counts a datagram that arrived when the queue was full.
+func (q *Queue) drop() { q.dropped++ }
 
 // Late reports whether there are late datagrams, which need Arrive.
 func (q *Queue) Late() bool { return len(q.late) > 0 }
@@ -87,8 +93,8 @@ func (q *Queue) Arrive(now time.Duration) {
 			q.hop(p, p.due)
 			continue
 		}
-		if q.limit > 0 && q.count >= q.limit {
-			q.dropped++
+		if q.full() {
+			q.drop()
 			q.free = append(q.free, p)
 			continue
 		}
@@ -125,7 +131,8 @@ func (q *Queue) Clear() {
 	*q = Queue{limit: q.limit, dropped: q.dropped, busy: q.busy}
 }
 
-func (q *Queue) copy(d *link.Datagram) *parcel {
+// copy returns a copy of a datagram, which has the rest of a way before it.
+func (q *Queue) copy(d *link.Datagram, to way) *parcel {
 	var p *parcel
 	if n := len(q.free); n > 0 {
 		p = q.free[n-1]
@@ -134,9 +141,8 @@ func (q *Queue) copy(d *link.Datagram) *parcel {
 		p = new(parcel)
 	}
 	payload := append(p.d.Payload[:0], d.Payload...)
-	p.d = *d
+	*p = parcel{d: *d, to: to}
 	p.d.Payload = payload
-	p.path, p.to = nil, way{}
 	return p
 }
 
@@ -172,10 +178,11 @@ func (q *Queue) through(f *Faults, now time.Duration, n int) time.Duration {
 	return q.busy
 }
 
-// pushLate adds a parcel that arrives at p.due.
-func (q *Queue) pushLate(p *parcel) {
+// pushLate adds a parcel that arrives at due.
+func (q *Queue) pushLate(p *parcel, due time.Duration) {
 	q.seq++
 	p.seq = q.seq
+	p.due = due
 	heap.Push(&q.late, p)
 }
 

@@ -60,8 +60,6 @@ func (p *Path) Route(q *Queue, r *Routes, now time.Duration, d *link.Datagram) {
 	ports := r.choose(p.n, d)
 	p.n++
 	q.Arrive(now)
-	c := q.copy(d)
-	c.to = way{p, ports}
-	q.hop(c, now)
+	q.hop(q.copy(d, way{p, ports}), now)
 	q.Arrive(now)
 }

@@ -141,6 +141,16 @@ func (w *Writer) writeOne(iface int, now time.Time, d *link.Datagram, id uint16,
 	})
 }
 
+// writeSegment writes a segment of a TCP connection.
+func (w *Writer) writeSegment(iface int, way direction, ip *ipHeader, tcp *tcpHeader, payload []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.usable() {
+		w.dirty = true
+		w.fail(w.file.packet(iface, time.Now(), way, func(b []byte) []byte { return appendTCP(b, ip, tcp, payload) }))
+	}
+}
+
 // recorded is the link that Middleware makes.
 type recorded struct {
 	link.Link

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 )
 
 // segmentSize is how many bytes of a stream a packet of the file has at most. Those on the wire are smaller.
@@ -125,10 +124,5 @@ func (s *recordedStream) segment(outgoing bool, flags uint8, payload []byte) {
 	}
 	tcp.srcPort, tcp.dstPort = src.Port(), dst.Port()
 	ip := ipHeader{src: src.Addr().Unmap(), dst: dst.Addr().Unmap()}
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
-	if s.w.usable() {
-		s.w.dirty = true
-		s.w.fail(s.w.file.packet(s.iface, time.Now(), way, func(b []byte) []byte { return appendTCP(b, &ip, &tcp, payload) }))
-	}
+	s.w.writeSegment(s.iface, way, &ip, &tcp, payload)
 }

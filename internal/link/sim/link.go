@@ -210,10 +210,7 @@ func (p *path) unlock() {
 		if !s.link.filled.Load() { // to store costs more
 			s.link.filled.Store(true)
 		}
-		if s.inWait {
-			s.inWait = false
-			s.link.look()
-		}
+		s.wake()
 	}
 	s.mu.Unlock()
 }
@@ -283,18 +280,10 @@ func (l *Link) Wait(d time.Duration) error {
 		if l.woken.Swap(false) {
 			return nil
 		}
-		sleep := time.Duration(-1)
-		s := l.at
-		s.mu.Lock()
-		if at, ok := s.queue.Next(); ok && s.link == l {
-			if sleep = at - l.net.now(); sleep <= 0 || at == 0 {
-				s.mu.Unlock()
-				return nil
-			}
+		sleep, ready := l.at.next(l)
+		if ready {
+			return nil
 		}
-		s.inWait = true
-		s.mu.Unlock()
-
 		if d >= 0 {
 			left := time.Until(deadline)
 			if left <= 0 {
@@ -360,6 +349,12 @@ func (l *Link) Stats() link.Stats {
 	return s
 }
 
+// began takes note of how many datagrams the station's queue had dropped when the link opened. The caller holds l.at.mu.
+func (l *Link) began(dropped uint64) { l.droppedBefore = dropped }
+
+// ended takes note of how many datagrams the station's queue has dropped by the end. The caller holds l.at.mu.
+func (l *Link) ended(dropped uint64) { l.drops = dropped - l.droppedBefore }
+
 // Close implements link.Link.
 func (l *Link) Close() error {
 	if l.closed.Swap(true) {
@@ -367,11 +362,6 @@ func (l *Link) Close() error {
 	}
 	close(l.done)
 	defer l.net.leaveAll(l)
-	l.at.mu.Lock()
-	defer l.at.mu.Unlock()
-	l.drops = l.at.queue.Dropped() - l.droppedBefore
-	l.at.queue.Clear()
-	l.at.link = nil
-	l.at.inWait = false
+	l.at.close(l)
 	return nil
 }

@@ -147,13 +147,9 @@ func (d *Netdev) Open(addr netip.Addr) (link.Link, error) {
 		l.headers = ipv4Headers
 	}
 	l.ways.Store(&map[netip.Addr]*way{})
-	l.at.mu.Lock()
-	defer l.at.mu.Unlock()
-	if l.at.link != nil {
+	if !l.at.open(l) {
 		return nil, fmt.Errorf("open link on %v: a link of this simulated network is open on the address already; close it first", addr)
 	}
-	l.at.link = l
-	l.droppedBefore = l.at.queue.Dropped()
 	return l, nil
 }
 

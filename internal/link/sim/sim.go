@@ -251,3 +251,47 @@ type station struct {
 	link   *Link        // nil when none is open
 	inWait bool         // link is in Wait
 }
+
+// open gives the station's datagrams to a link. It returns false if another link is open.
+func (s *station) open(l *Link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil {
+		return false
+	}
+	s.link = l
+	l.began(s.queue.Dropped())
+	return true
+}
+
+// close takes the station from its link, with the datagrams that wait.
+func (s *station) close(l *Link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.ended(s.queue.Dropped())
+	s.queue.Clear()
+	s.link, s.inWait = nil, false
+}
+
+// wake makes the link look at the queue, if it is in Wait. The caller holds s.mu.
+func (s *station) wake() {
+	if s.inWait {
+		s.inWait = false
+		s.link.look()
+	}
+}
+
+// next reports whether a datagram is ready for a link. If none is, the link is in Wait from now on, and sleep is the time
+// until the first datagram arrives, or negative if none is under way.
+func (s *station) next(l *Link) (sleep time.Duration, ready bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sleep = -1
+	if at, ok := s.queue.Next(); ok && s.link == l {
+		if sleep = at - l.net.now(); sleep <= 0 || at == 0 {
+			return 0, true
+		}
+	}
+	s.inWait = true
+	return sleep, false
+}
