@@ -1,6 +1,8 @@
 package connector_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -12,23 +14,24 @@ import (
 
 	"github.com/adverb-rdma/adverb/internal/connector"
 	"github.com/adverb-rdma/adverb/internal/link/sim"
+	"github.com/adverb-rdma/adverb/internal/mpa"
 	"github.com/adverb-rdma/adverb/internal/rnic"
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// timed is a stream that notes its deadlines.
+// timed is a stream that notes its deadlines, and its MPA frame.
 type timed struct {
 	net.Conn
 	mu          sync.Mutex
 	read, write time.Time
-	wrote       bool
-	bounded     bool // the first write had a deadline
+	frame       []byte // the first write
+	bounded     bool   // the first write had a deadline
 }
 
 func (c *timed) Write(b []byte) (int, error) {
 	c.mu.Lock()
-	if !c.wrote {
-		c.wrote, c.bounded = true, !c.write.IsZero()
+	if c.frame == nil {
+		c.frame, c.bounded = bytes.Clone(b), !c.write.IsZero()
 	}
 	c.mu.Unlock()
 	return c.Conn.Write(b)
@@ -55,15 +58,19 @@ type tcpEnd struct {
 	streams chan *timed
 }
 
-func newTCPEnd(t *testing.T) *tcpEnd {
+func newTCPEnd(t *testing.T) *tcpEnd { return newTCPEndOf(t, rnic.Config{}) }
+
+// newTCPEndOf is newTCPEnd with a device of a configuration, whose Wrap is the end's.
+func newTCPEndOf(t *testing.T, config rnic.Config) *tcpEnd {
 	t.Helper()
 	e := &tcpEnd{streams: make(chan *timed, 8)}
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	d, err := rnic.Open(sim.New(sim.Config{}).Netdev("sim", loopback), rnic.Config{Wrap: func(c net.Conn) net.Conn {
+	config.Wrap = func(c net.Conn) net.Conn {
 		s := &timed{Conn: c}
 		e.streams <- s
 		return s
-	}})
+	}
+	d, err := rnic.Open(sim.New(sim.Config{}).Netdev("sim", loopback), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +156,65 @@ func TestTCPConnection(t *testing.T) {
 	b.soon(connector.Disconnected)
 	if m, n := a.conns(), b.conns(); m != 0 || n != 0 {
 		t.Errorf("got %d and %d connections after the end, want none", m, n)
+	}
+}
+
+// TestTCPTerms connects devices that ask for CRCs and for markers, or do not. Each end's MPA frame asks for them, and a
+// message comes through both ways.
+func TestTCPTerms(t *testing.T) {
+	for _, tt := range []struct{ a, b rnic.Config }{
+		{rnic.Config{Markers: true}, rnic.Config{}},
+		{rnic.Config{}, rnic.Config{Markers: true}},
+		{rnic.Config{CRC: true, Markers: true}, rnic.Config{Markers: true}},
+	} {
+		a, b := newTCPEndOf(t, tt.a), newTCPEndOf(t, tt.b)
+		port := b.listenAnywhere()
+		a.connect(b.end, verbs.QPTypeRC, tcp, port, connector.Params{QPN: a.qp.QPN()})
+		y := (<-b.requests).Conn
+		b.ok(y.Accept(connector.Params{QPN: b.qp.QPN()}))
+		a.soon(connector.Established)
+		b.soon(connector.Established)
+		a.asksFor(tt.a.CRC, tt.a.Markers)
+		b.asksFor(tt.a.CRC || tt.b.CRC, tt.b.Markers) // CRCs go both ways if one end asks for them: RFC 5044
+		a.message(b)
+		b.message(a)
+	}
+}
+
+// asksFor fails the test unless the end's MPA frame asks for CRCs and markers, or does not.
+func (e *tcpEnd) asksFor(crc, markers bool) {
+	e.t.Helper()
+	s := <-e.streams
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, _, err := mpa.DecodeFrame(s.frame); err != nil || f.CRC != crc || f.Markers != markers {
+		e.t.Errorf("the MPA frame %x asks for CRCs: %v, for markers: %v (%v); want %v and %v", s.frame, f.CRC, f.Markers, err, crc, markers)
+	}
+}
+
+// message sends a message, of several FPDUs and many markers, to another end.
+func (e *tcpEnd) message(to *tcpEnd) {
+	e.t.Helper()
+	const size = 200_000
+	in, err := to.qp.PD().AllocMR(size, verbs.AccessLocalWrite)
+	to.ok(err)
+	out, err := e.qp.PD().AllocMR(size, verbs.AccessLocalWrite)
+	e.ok(err)
+	for i := range out.Bytes() {
+		out.Bytes()[i] = byte(i + i>>8 + i>>16)
+	}
+	_, err = to.qp.PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{in.SGE(0, size)}}})
+	to.ok(err)
+	_, err = e.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, SGList: []verbs.SGE{out.SGE(0, size)}}})
+	e.ok(err)
+	ctx, cancel := context.WithTimeout(e.t.Context(), 10*time.Second)
+	defer cancel()
+	var wcs [1]verbs.WC
+	_, err = to.qp.RecvCQ().Wait(ctx, wcs[:])
+	to.ok(err)
+	to.ok(wcs[0].Err())
+	if !bytes.Equal(in.Bytes(), out.Bytes()) {
+		e.t.Error("the message differs from the one that was sent, want the same")
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 type Config struct {
 	Name    string                           // empty stands for iw_ and the interface's
 	CRC     bool                             // ask peers for CRCs
-	Markers bool                             // ask peers for markers
+	Markers bool                             // ask peers for markers, which cost them a copy: for tests
 	Wrap    func(net.Conn) net.Conn          // put around each stream, for captures
 	Closers []io.Closer                      // closed with the device
 	Spin    int                              // bounds the polls more that a program makes before it blocks

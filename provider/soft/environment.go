@@ -22,7 +22,6 @@ type environment struct {
 	shm     bool
 	watched bool
 	crc     bool
-	markers bool
 	spins   bool
 }
 
@@ -48,7 +47,6 @@ func readEnvironment() (*environment, error) {
 		{watch.EnvOff, &e.watched, true},
 		{envList, new(bool), false},
 		{"ADVERB_IWARP_CRC", &e.crc, false},
-		{"ADVERB_IWARP_MARKERS", &e.markers, false},
 		{"ADVERB_SPIN", &e.spins, true},
 	} {
 		*s.on, err = settings.Switch(s.name, s.usual)

@@ -18,7 +18,7 @@ func TestBadEnvironment(t *testing.T) {
 		{"ADVERB_TRACE", "yes", "say 1 or 0"},
 		{"ADVERB_IWARP", "2", "say 1 or 0"},
 		{"ADVERB_IWARP_CRC", "on", "say 1 or 0"},
-		{"ADVERB_IWARP_MARKERS", "-1", "say 1 or 0"},
+		{"ADVERB_IWARP_CRC", "-1", "say 1 or 0"},
 		{"ADVERB_DEBUG", "mrs", `there is "mr"`},
 		{"ADVERB_DEBUG", "mr,qp", `there is "mr"`},
 		{"ADVERB_SPIN", "200", "say 1 or 0"},

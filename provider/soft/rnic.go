@@ -42,7 +42,7 @@ func openRNIC(name, ifname string, env *environment) (verbs.ProviderDevice, erro
 	if err != nil {
 		return nil, err
 	}
-	config := rnic.Config{Name: name, CRC: env.crc, Markers: env.markers, Spin: env.spin(), Yielder: yielder}
+	config := rnic.Config{Name: name, CRC: env.crc, Spin: env.spin(), Yielder: yielder}
 	if config.Wrap, config.Closers, err = showpackets.Streams(name, showpackets.Zero(), iwarp.Tracers); err != nil {
 		netdev.Close()
 		return nil, err

@@ -9,8 +9,7 @@
 // environment the devices are listed, before the others, so that rdmacm takes them for the addresses of their
 // interfaces. They are not listed otherwise, since they would double all listings, and since programs which
 // take the first device expect one whose QPs they can connect themselves. ADVERB_IWARP_CRC=1 has them ask
-// for CRCs, and ADVERB_IWARP_MARKERS=1 for MPA's markers in what peers send, which costs copies and serves
-// tests alone. Peers may ask for both at any time.
+// for CRCs. Peers may ask for CRCs, and for MPA's markers, at any time.
 //
 // The other devices speak RoCEv2 over UDP port 4791, without privileges. The GIDs of a device are the
 // addresses of its interface. verbs.Open also takes a name with one address, such as
