@@ -82,7 +82,7 @@ var doorMutants = []mutant{
 		"	return dir.Perm()&0o002 != 0 && dir&fs.ModeSticky == 0\n", "	return false\n", "./cmd/adverb/internal/cm", "TestReadPSKOthersWrite"},
 	{"a key may be anybody's", "cmd/adverb/internal/cm/writers_unix.go",
 		" || int64(owner) == int64(user)", " || owner != 0", "./cmd/adverb/internal/cm", "TestTrusted"},
-	{"who asks udaddy and sends nothing keeps its place", "cmd/adverb/internal/cmtools/udaddyserver.go",
+	{"who asks udaddy and sends nothing keeps its place", "cmd/adverb/internal/cmtools/udaddy.go",
 		"	if loser == nil {\n", "	if loser != nil || loser == nil {\n", "./cmd/adverb/internal/cmtools", "TestUdaddyStranger"},
 	{"who connects and says nothing is the client", "cmd/adverb/internal/exchange/accept.go",
 		"	n, err := c.Read(b)\n", "	n, err := 0, error(nil)\n", "./cmd/adverb/internal/exchange", "TestAcceptSilent"},

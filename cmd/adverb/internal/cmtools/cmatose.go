@@ -2,7 +2,6 @@ package cmtools
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
@@ -65,9 +64,7 @@ type cmatoseFlags struct {
 
 func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
 	f = cmatoseFlags{Flags: cm.Flags{Connections: 1, Count: 10, Size: 100, TOS: -1, Port: "7471", Space: rdmacm.PortSpaceTCP}, ackTimeout: -1}
-	var refused error
-	var operands []string
-	operands, code, ok = inv.Parse(cli.ExitError, func(name, arg string) bool {
+	operands, code, ok, refused := parse(inv, &f.Flags, func(name, arg string) (known bool, err error) {
 		switch name {
 		case "port-space":
 			switch {
@@ -83,16 +80,11 @@ func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
 		case "ack-timeout":
 			f.ackTimeout = int(uint8(clib.Strtol(arg)))
 		case "psk":
-			var err error
-			if f.security, err = cm.ReadPSK(arg); err != nil {
-				refused = err
-			}
+			f.security, err = cm.ReadPSK(arg)
 		default:
-			if err := f.Set(inv, name, arg); err != nil {
-				refused = err
-			}
+			return false, nil
 		}
-		return true
+		return true, err
 	})
 	if ok {
 		cm.IgnoreOperands(inv, operands)
@@ -106,7 +98,7 @@ func parseCmatose(inv *cli.Invocation) (f cmatoseFlags, code int, ok bool) {
 // cmatose is a run of the program.
 type cmatose struct {
 	common
-	flags  cmatoseFlags
+	own    cmatoseFlags
 	failed bool // a connection that is established from now on is ended at once
 }
 
@@ -115,15 +107,19 @@ func runCmatose(inv *cli.Invocation) int {
 	if !ok {
 		return code
 	}
-	c := &cmatose{common{inv: inv, prog: "cmatose", space: f.Space, count: f.Count, size: f.Size, security: f.security}, f, false}
+	c := &cmatose{common: newCommon(inv, "cmatose", &f.Flags), own: f}
+	c.security = f.security
+	c.prepare, c.options = c.ready, c.setACKTimeout
+	// No RNR retry: the receives are posted. The server's first message may come at once.
+	c.connectParam = &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5}
 	if f.Server == "" {
-		return c.main(f.Device, f.Connections, false, c.serve)
+		return c.main(false, c.serve)
 	}
-	return c.main(f.Device, f.Connections, true, c.dial)
+	return c.main(true, c.dial)
 }
 
 func (c *cmatose) serve() (err error) {
-	l, err := c.listen(&c.flags.Flags)
+	l, err := c.listen()
 	if err != nil {
 		return err
 	}
@@ -134,7 +130,7 @@ func (c *cmatose) serve() (err error) {
 	if err := c.serverTransfer(); err != nil {
 		return err
 	}
-	if c.flags.migrate {
+	if c.own.migrate {
 		if err := c.migrate(l); err != nil {
 			return err
 		}
@@ -157,15 +153,15 @@ func (c *cmatose) serverTransfer() error {
 		return nil
 	}
 	c.inv.Printf("initiating data transfers\n")
-	if err := c.sendAll(); err != nil {
+	if err := c.sendAll(0, 0); err != nil {
 		return err
 	}
 	c.inv.Printf("completing sends\n")
-	if err := c.collectAll(func(n *node) *verbs.CQ { return n.sendCQ }); err != nil {
+	if err := c.collectAll((*node).sends); err != nil {
 		return err
 	}
 	c.inv.Printf("receiving data transfers\n")
-	if err := c.collectAll(func(n *node) *verbs.CQ { return n.recvCQ }); err != nil {
+	if err := c.collectAll((*node).receives); err != nil {
 		return err
 	}
 	c.inv.Printf("data transfers complete\n")
@@ -173,17 +169,11 @@ func (c *cmatose) serverTransfer() error {
 }
 
 func (c *cmatose) dial() error {
-	c.inv.Printf("cmatose: starting client\n")
-	src, dst, err := c.flags.Addresses(c.inv.Ctx)
-	if err != nil {
-		return c.lookupFailed(err)
-	}
-	c.inv.Printf("cmatose: connecting\n")
-	err = c.connect(src, dst)
+	err := c.call(c.handle)
 	if err == nil {
 		err = c.clientTransfer()
 	}
-	if err == nil && c.flags.migrate {
+	if err == nil && c.own.migrate {
 		if err := c.migrate(nil); err != nil {
 			return err
 		}
@@ -199,26 +189,17 @@ func (c *cmatose) dial() error {
 	return err
 }
 
-func (c *cmatose) connect(src, dst netip.AddrPort) error {
-	for i := range c.nodes {
-		if err := c.nodes[i].id.ResolveAddr(src, dst); err != nil {
-			return c.perror(err, "failure getting addr")
-		}
-	}
-	return c.events(&c.connectsLeft, c.handle)
-}
-
 // clientTransfer receives the messages, and then sends the answers.
 func (c *cmatose) clientTransfer() error {
 	if c.count == 0 {
 		return nil
 	}
 	c.inv.Printf("receiving data transfers\n")
-	if err := c.collectAll(func(n *node) *verbs.CQ { return n.recvCQ }); err != nil {
+	if err := c.collectAll((*node).receives); err != nil {
 		return err
 	}
 	c.inv.Printf("sending replies\n")
-	if err := c.sendAll(); err != nil {
+	if err := c.sendAll(0, 0); err != nil {
 		return err
 	}
 	c.inv.Printf("data transfers complete\n")
@@ -294,29 +275,6 @@ func (c *cmatose) replyFailed(err error) error {
 	return c.complain(cm.StatusFailed, err, "%s: failed polling CQ: %d", c.prog, cm.StatusFailed)
 }
 
-func (c *cmatose) sendAll() error {
-	for i := range c.nodes {
-		if err := c.postSends(&c.nodes[i], 0, 0); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// collectAll waits for a completion of each message of each connection.
-func (c *cmatose) collectAll(cq func(*node) *verbs.CQ) error {
-	ctx, stop := c.watch(nil)
-	defer stop()
-	for i := range c.nodes {
-		if n := &c.nodes[i]; n.connected {
-			if err := c.collect(ctx, cq(n), c.count); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // disconnect ends all connections.
 func (c *cmatose) disconnect() {
 	for i := range c.nodes {
@@ -352,12 +310,9 @@ func (c *cmatose) migrate(listener *rdmacm.ID) error {
 
 func (c *cmatose) handle(ev rdmacm.Event) error {
 	switch ev.Type {
-	case rdmacm.EventAddrResolved:
-		return c.addrResolved(ev.ID)
-	case rdmacm.EventRouteResolved:
-		return c.routeResolved(ev.ID.Context.(*node))
 	case rdmacm.EventConnectRequest:
-		return c.requested(ev.ID)
+		_, err := c.accept(ev.ID)
+		return err
 	case rdmacm.EventEstablished:
 		ev.ID.Context.(*node).connected = true
 		c.connectsLeft--
@@ -365,73 +320,28 @@ func (c *cmatose) handle(ev rdmacm.Event) error {
 		if c.failed {
 			c.disconnect()
 		}
-	case rdmacm.EventAddrError, rdmacm.EventRouteError, rdmacm.EventConnectError, rdmacm.EventUnreachable, rdmacm.EventRejected:
-		return c.failedEvent(ev)
+		return nil
 	case rdmacm.EventDisconnected:
 		_ = ev.ID.Disconnect() // fails if this end was first
 		c.disconnectsLeft--
+		return nil
 	}
-	return nil
-}
-
-func (c *cmatose) addrResolved(id *rdmacm.ID) error {
-	if c.flags.TOS >= 0 {
-		if err := id.SetTOS(uint8(c.flags.TOS)); err != nil {
-			c.perror(err, "set TOS option failed")
-		}
-	}
-	c.setACKTimeout(id)
-	if err := id.ResolveRoute(); err != nil {
-		c.connectsLeft--
-		return c.perror(err, "resolve route failed")
-	}
-	return nil
+	return c.calling(ev)
 }
 
 func (c *cmatose) setACKTimeout(id *rdmacm.ID) {
-	if c.flags.ackTimeout < 0 {
+	if c.own.ackTimeout < 0 {
 		return
 	}
-	if err := id.SetACKTimeout(uint8(c.flags.ackTimeout)); err != nil {
+	if err := id.SetACKTimeout(uint8(c.own.ackTimeout)); err != nil {
 		c.perror(err, "set ack timeout option failed")
 	}
 }
 
-func (c *cmatose) routeResolved(n *node) error {
-	err := c.setup(n, 0)
-	if err == nil {
-		err = c.postRecvs(n)
+// ready makes a node with a device ready to receive.
+func (c *cmatose) ready(n *node) error {
+	if err := c.setup(n, 0); err != nil {
+		return err
 	}
-	if err == nil {
-		// No RNR retry: the receives are posted. The server's first message may come at once.
-		if cerr := n.id.Connect(&rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5}); cerr != nil {
-			err = c.perror(cerr, "failure connecting")
-		}
-	}
-	if err != nil {
-		c.connectsLeft--
-	}
-	return err
-}
-
-func (c *cmatose) requested(id *rdmacm.ID) error {
-	n := c.admit(id)
-	if n == nil {
-		return nil
-	}
-	err := c.setup(n, 0)
-	if err == nil {
-		c.setACKTimeout(id)
-		err = c.postRecvs(n)
-	}
-	if err == nil {
-		if aerr := id.Accept(nil); aerr != nil {
-			err = c.perror(aerr, "failure accepting")
-		}
-	}
-	if err != nil {
-		c.connectsLeft--
-		return c.refuse(id, err)
-	}
-	return nil
+	return c.postRecvs(n)
 }

@@ -1,9 +1,9 @@
 package cmtools
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"math"
 	"net/netip"
 	"time"
 
@@ -38,7 +38,7 @@ var Mckey = &cli.Command{
 		{Short: 's', Long: "sender", Help: "send (default receive)"},
 		{Short: 'o', Long: "send-only", Help: "join for sending only: the host asks for none of the group's messages"},
 		{Short: 'l', Long: "no-loopback", Help: "keep messages from this host's own receivers: refused"},
-		{Short: 'p', Long: "port-space-number", Arg: "<num>", Help: "0x111, which is udp; 0x2, ipoib, is refused", Values: cli.OneOf("0x111"), Check: clib.Within(0, math.MaxUint16)},
+		datagramFlag,
 		{Long: "settle", Arg: "<time>", Help: "wait for the network to learn of the members (default 3s)", Ours: true},
 	}, cm.FlagsOf("bcCS")...),
 	Forms: []cli.Form{
@@ -76,10 +76,8 @@ var (
 )
 
 func parseMckey(inv *cli.Invocation) (f mckeyFlags, code int, ok bool) {
-	f = mckeyFlags{Flags: cm.Flags{Connections: 1, Count: 10, Size: 100}, settle: mckeySettle}
-	space := int(rdmacm.PortSpaceUDP)
-	var refused error
-	_, code, ok = inv.Parse(cli.ExitError, func(name, arg string) bool {
+	f = mckeyFlags{Flags: cm.Flags{Connections: 1, Count: 10, Size: 100, Space: rdmacm.PortSpaceUDP}, settle: mckeySettle}
+	_, code, ok, refused := parse(inv, &f.Flags, func(name, arg string) (known bool, err error) {
 		switch name {
 		case "group":
 			f.group = arg
@@ -92,18 +90,13 @@ func parseMckey(inv *cli.Invocation) (f mckeyFlags, code int, ok bool) {
 		case "no-loopback":
 			f.noLoopback = true
 		case "port-space-number":
-			space = clib.Int(arg)
+			f.Space = rdmacm.PortSpace(clib.Int(arg))
 		case "settle":
-			var err error
-			if f.settle, err = time.ParseDuration(arg); err != nil {
-				refused = err
-			}
+			f.settle, err = time.ParseDuration(arg)
 		default:
-			if err := f.Set(inv, name, arg); err != nil {
-				refused = err
-			}
+			return false, nil
 		}
-		return true
+		return true, err
 	})
 	if !ok {
 		return f, code, false
@@ -112,12 +105,9 @@ func parseMckey(inv *cli.Invocation) (f mckeyFlags, code int, ok bool) {
 		inv.Printf("unmapped multicast address requires binding to source address\n")
 		return f, cli.ExitError, false
 	}
-	var err error
-	if f.Space, err = datagramSpace(space); err != nil && refused == nil {
-		refused = err
-	}
-	if f.sendOnly && !f.sender && refused == nil {
-		refused = errMckeySendOnly
+	refused = cmp.Or(refused, checkDatagrams(f.Space))
+	if f.sendOnly && !f.sender {
+		refused = cmp.Or(refused, errMckeySendOnly)
 	}
 	if refused != nil {
 		return f, inv.Fail(refused, ""), false
@@ -128,7 +118,7 @@ func parseMckey(inv *cli.Invocation) (f mckeyFlags, code int, ok bool) {
 // mckey is a run of the program.
 type mckey struct {
 	common
-	flags mckeyFlags
+	own   mckeyFlags
 	group netip.Addr
 }
 
@@ -137,13 +127,13 @@ func runMckey(inv *cli.Invocation) int {
 	if !ok {
 		return code
 	}
-	m := &mckey{common: common{inv: inv, prog: "mckey", space: f.Space, count: f.Count, size: f.Size}, flags: f}
-	return m.main(f.Device, f.Connections, true, m.run)
+	m := &mckey{common: newCommon(inv, "mckey", &f.Flags), own: f}
+	return m.main(true, m.run)
 }
 
 func (m *mckey) run() error {
 	role := "server"
-	if m.flags.sender {
+	if m.own.sender {
 		role = "client"
 	}
 	m.inv.Printf("mckey: starting %s\n", role)
@@ -169,7 +159,7 @@ func (m *mckey) run() error {
 
 // addresses looks up the group and this end's own address, which may be the zero value.
 func (m *mckey) addresses() (src netip.AddrPort, err error) {
-	f := &m.flags
+	f := &m.own
 	if f.Bind != "" {
 		a, err := m.lookup(f.Bind)
 		if err != nil {
@@ -213,7 +203,7 @@ func (m *mckey) joinAll(src netip.AddrPort) error {
 				return m.perror(err, "addr bind failure")
 			}
 		}
-		if m.flags.unmapped {
+		if m.own.unmapped {
 			if err := m.join(n); err != nil {
 				return err
 			}
@@ -229,32 +219,31 @@ func (m *mckey) handle(ev rdmacm.Event) error {
 	case rdmacm.EventAddrResolved:
 		return m.join(ev.ID.Context.(*node))
 	case rdmacm.EventMulticastJoin:
-		return m.joined(ev.ID.Context.(*node), &ev.UD)
-	case rdmacm.EventAddrError, rdmacm.EventRouteError, rdmacm.EventMulticastError:
-		return m.failedEvent(ev)
+		m.inv.Printf("mckey: joined dgid: %v mlid 0x%x sl %d\n", ev.UD.AH.DGID, 0, ev.UD.AH.SL) // RoCE has no LIDs
+		return m.found(ev.ID.Context.(*node), &ev.UD)
 	}
-	return nil
+	return m.calling(ev)
 }
 
 func (m *mckey) join(n *node) error {
-	err := m.prepare(n)
+	err := m.askToJoin(n)
 	if err != nil {
 		m.connectsLeft--
 	}
 	return err
 }
 
-// prepare makes a node ready and asks for its membership. A QP that exists when its ID joins is
+// askToJoin makes a node ready and asks for its membership. A QP that exists when its ID joins is
 // attached to the group. A node that only sends gets its QP afterwards, so its QP is not attached.
-func (m *mckey) prepare(n *node) error {
+func (m *mckey) askToJoin(n *node) error {
 	if err := m.fits(n); err != nil {
 		return err
 	}
-	if m.flags.noLoopback {
+	if m.own.noLoopback {
 		return m.perror(errMckeyLoopback, "unable to create QP")
 	}
-	if m.flags.sendOnly {
-		if err := m.askToJoin(n); err != nil {
+	if m.own.sendOnly {
+		if err := m.joinGroup(n); err != nil {
 			return err
 		}
 		return m.setup(n, verbs.GRHSize)
@@ -262,30 +251,18 @@ func (m *mckey) prepare(n *node) error {
 	if err := m.setup(n, verbs.GRHSize); err != nil {
 		return err
 	}
-	if !m.flags.sender {
+	if !m.own.sender {
 		if err := m.postRecvs(n); err != nil {
 			return err
 		}
 	}
-	return m.askToJoin(n)
+	return m.joinGroup(n)
 }
 
-func (m *mckey) askToJoin(n *node) error {
+func (m *mckey) joinGroup(n *node) error {
 	if err := n.id.JoinMulticast(m.group); err != nil {
 		return m.perror(err, "failure joining")
 	}
-	return nil
-}
-
-// joined takes the address of the group, which the connection manager has found.
-func (m *mckey) joined(n *node, ud *rdmacm.UDParam) (err error) {
-	m.inv.Printf("mckey: joined dgid: %v mlid 0x%x sl %d\n", ud.AH.DGID, 0, ud.AH.SL) // RoCE has no LIDs
-	m.connectsLeft--
-	n.remoteQPN, n.remoteQKey = ud.QPN, ud.QKey
-	if n.ah, err = n.pd.CreateAH(ud.AH); err != nil {
-		return m.complain(cm.StatusFailed, err, "mckey: failure creating address handle")
-	}
-	n.connected = true
 	return nil
 }
 
@@ -299,7 +276,7 @@ func (m *mckey) transfer() error {
 	}()
 	defer func() { cancel(); <-done }()
 	select {
-	case <-time.After(m.flags.settle):
+	case <-time.After(m.own.settle):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -307,12 +284,12 @@ func (m *mckey) transfer() error {
 		return nil
 	}
 	var err error
-	if m.flags.sender {
+	if m.own.sender {
 		m.inv.Printf("initiating data transfers\n")
 		err = m.send()
 	} else {
 		m.inv.Printf("receiving data transfers\n")
-		err = m.receive()
+		err = m.collectEach(m.inv.Ctx, (*node).receives, m.count)
 	}
 	if err == nil {
 		m.inv.Printf("data transfers complete\n")
@@ -338,24 +315,8 @@ func (m *mckey) watchGroup(ctx context.Context) {
 // send sends all messages. The C program then leaves the group at once. Here the completion of the
 // last message says that all messages have gone out.
 func (m *mckey) send() error {
-	for i := range m.nodes {
-		if err := m.postSends(&m.nodes[i], 0, verbs.SendSignaled); err != nil {
-			return err
-		}
+	if err := m.sendAll(0, verbs.SendSignaled); err != nil {
+		return err
 	}
-	for i := range m.nodes {
-		if err := m.collect(m.inv.Ctx, m.nodes[i].sendCQ, 1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (m *mckey) receive() error {
-	for i := range m.nodes {
-		if err := m.collect(m.inv.Ctx, m.nodes[i].recvCQ, m.count); err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.collectEach(m.inv.Ctx, (*node).sends, 1)
 }

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/adverb-rdma/adverb/cmd/adverb/internal/cli"
@@ -16,15 +18,55 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// common is what a run of cmatose, udaddy or mckey has in common.
+// parse reads the flags of a program. own takes the value of a flag, and returns false for a flag that is not the
+// program's own. The other flags go to f. refused is why a value cannot be had here.
+func parse(inv *cli.Invocation, f *cm.Flags, own func(name, arg string) (known bool, err error)) (operands []string, code int, ok bool, refused error) {
+	operands, code, ok = inv.Parse(cli.ExitError, func(name, arg string) bool {
+		known, err := own(name, arg)
+		if !known {
+			err = f.Set(inv, name, arg)
+		}
+		if err != nil {
+			refused = err
+		}
+		return true
+	})
+	return operands, code, ok, refused
+}
+
+// datagramFlag chooses the port space of a program that exchanges datagrams, by its number.
+var datagramFlag = cli.Flag{Short: 'p', Long: "port-space-number", Arg: "<num>", Help: "0x111, which is udp; 0x2, ipoib, is refused",
+	Values: cli.OneOf("0x111"), Check: clib.Within(0, math.MaxUint16)}
+
+// portSpaceIPoIB is RDMA_PS_IPOIB.
+const portSpaceIPoIB rdmacm.PortSpace = 0x0002
+
+// checkDatagrams refuses a port space whose IDs have no UD QPs here.
+func checkDatagrams(space rdmacm.PortSpace) error {
+	switch space {
+	case rdmacm.PortSpaceUDP:
+		return nil
+	case portSpaceIPoIB:
+		return fmt.Errorf("port space 0x2 (IPoIB): RoCE has no IPoIB; use udp, 0x111")
+	}
+	return fmt.Errorf("port space %#x: datagrams have udp, 0x111", uint16(space))
+}
+
+// common is the part of a run that cmatose, udaddy and mckey share.
 type common struct {
 	inv   *cli.Invocation
-	prog  string // such as "cmatose", with which many lines begin, whatever argv[0] is
-	space rdmacm.PortSpace
-	count int // messages
-	size  int // bytes
+	prog  string   // such as "cmatose", with which many lines begin, whatever argv[0] is
+	flags cm.Flags // that the programs share
+	count int      // messages
+	size  int      // bytes
 
 	security *rdmacm.Security // that peers must have as well; or nil
+
+	// What differs in how cmatose and udaddy connect.
+	prepare      func(*node) error // makes a node with a device ready to receive
+	options      func(*rdmacm.ID)  // sets those of the ID, or nil
+	connectParam *rdmacm.ConnParam
+	acceptParam  *rdmacm.ConnParam
 
 	newChannel func() *rdmacm.EventChannel
 	ch         *rdmacm.EventChannel
@@ -53,17 +95,21 @@ type node struct {
 	remoteQKey verbs.QKey
 }
 
+func newCommon(inv *cli.Invocation, prog string, f *cm.Flags) common {
+	return common{inv: inv, prog: prog, flags: *f, count: f.Count, size: f.Size}
+}
+
 // main makes the event channel and, for a client, the IDs, and runs body. It returns the exit
 // status. The lines come in the order of the C program, which destroys its objects after "test
 // complete".
-func (r *common) main(device string, connections int, makeIDs bool, body func() error) int {
-	newChannel, done, ok := cm.Open(r.inv, device)
+func (r *common) main(makeIDs bool, body func() error) int {
+	newChannel, done, ok := cm.Open(r.inv, r.flags.Device)
 	if !ok {
 		return cli.ExitError
 	}
 	defer done()
 	r.newChannel, r.ch = newChannel, newChannel()
-	if err := r.makeNodes(connections, makeIDs); err != nil {
+	if err := r.makeNodes(r.flags.Connections, makeIDs); err != nil {
 		r.close()
 		return cli.ExitError
 	}
@@ -86,7 +132,7 @@ func (r *common) makeNodes(connections int, makeIDs bool) error {
 	r.nodes = make([]node, connections)
 	r.connectsLeft = connections
 	for i := 0; i < connections && makeIDs; i++ {
-		id, err := rdmacm.NewID(r.ch, r.space)
+		id, err := rdmacm.NewID(r.ch, r.flags.Space)
 		if err != nil {
 			r.inv.Explain(err)
 			return cm.Failed(cm.StatusFailed)
@@ -163,8 +209,8 @@ func (r *common) lookupFailed(err error) error {
 
 // listen makes a server's listening ID. The C programs print their first line before they listen.
 // Here a script that has seen the line may count on the listener.
-func (r *common) listen(f *cm.Flags) (*rdmacm.ID, error) {
-	l, report := r.tryListen(f)
+func (r *common) listen() (*rdmacm.ID, error) {
+	l, report := r.tryListen()
 	r.inv.Printf("%s: starting server\n", r.prog)
 	if report != nil {
 		if l != nil {
@@ -176,15 +222,15 @@ func (r *common) listen(f *cm.Flags) (*rdmacm.ID, error) {
 }
 
 // tryListen returns the ID. If it failed, then it returns a function that reports the failure.
-func (r *common) tryListen(f *cm.Flags) (l *rdmacm.ID, report func() error) {
+func (r *common) tryListen() (l *rdmacm.ID, report func() error) {
 	failed := func(err error, what string) (*rdmacm.ID, func() error) {
 		return l, func() error { return r.perror(err, what) }
 	}
-	l, err := rdmacm.NewID(r.ch, r.space)
+	l, err := rdmacm.NewID(r.ch, r.flags.Space)
 	if err != nil {
 		return failed(err, "listen request failed")
 	}
-	addr, _, err := f.Addresses(r.inv.Ctx)
+	addr, _, err := r.flags.Addresses(r.inv.Ctx)
 	if err != nil {
 		return l, func() error { return r.lookupFailed(err) }
 	}
@@ -203,7 +249,7 @@ func (r *common) tryListen(f *cm.Flags) (l *rdmacm.ID, report func() error) {
 // setup gives a node with a device its PD, CQs, QP and buffer. The buffer has extra bytes in front
 // of an incoming message.
 func (r *common) setup(n *node, extra int) (err error) {
-	dev, datagrams := n.id.Device(), r.space == rdmacm.PortSpaceUDP
+	dev, datagrams := n.id.Device(), r.flags.Space == rdmacm.PortSpaceUDP
 	if n.pd, err = dev.AllocPD(); err != nil {
 		return r.complain(cm.StatusNoMemory, err, "%s: unable to allocate PD", r.prog)
 	}
@@ -284,6 +330,39 @@ func (r *common) postSends(n *node, flags, last verbs.SendFlags) error {
 	return nil
 }
 
+// sendAll posts all messages of all nodes. The last message of each has the flags in last too.
+func (r *common) sendAll(flags, last verbs.SendFlags) error {
+	for i := range r.nodes {
+		if err := r.postSends(&r.nodes[i], flags, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The CQs of a node.
+func (n *node) sends() *verbs.CQ    { return n.sendCQ }
+func (n *node) receives() *verbs.CQ { return n.recvCQ }
+
+// collectAll waits for a completion of each message of each node, or until a peer disconnects.
+func (r *common) collectAll(cq func(*node) *verbs.CQ) error {
+	ctx, stop := r.watch(nil)
+	defer stop()
+	return r.collectEach(ctx, cq, r.count)
+}
+
+// collectEach takes count completions of each node that is connected.
+func (r *common) collectEach(ctx context.Context, cq func(*node) *verbs.CQ, count int) error {
+	for i := range r.nodes {
+		if n := &r.nodes[i]; n.connected {
+			if err := r.collect(ctx, cq(n), count); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // collect takes count completions of a CQ, whichever they are.
 func (r *common) collect(ctx context.Context, cq *verbs.CQ, count int) error {
 	for done := 0; done < count; {
@@ -340,10 +419,85 @@ func (r *common) events(left *int, handle func(rdmacm.Event) error) error {
 	return nil
 }
 
-// failedEvent reports an event that ends the run.
-func (r *common) failedEvent(ev rdmacm.Event) error {
+// call asks the server for a connection of each node, and handles events until each has it.
+func (r *common) call(handle func(rdmacm.Event) error) error {
+	r.inv.Printf("%s: starting client\n", r.prog)
+	src, dst, err := r.flags.Addresses(r.inv.Ctx)
+	if err != nil {
+		return r.lookupFailed(err)
+	}
+	r.inv.Printf("%s: connecting\n", r.prog)
+	for i := range r.nodes {
+		if err := r.nodes[i].id.ResolveAddr(src, dst); err != nil {
+			return r.perror(err, "failure getting addr")
+		}
+	}
+	return r.events(&r.connectsLeft, handle)
+}
+
+// calling handles the events of a client until it is connected.
+func (r *common) calling(ev rdmacm.Event) error {
+	var err error
+	switch ev.Type {
+	case rdmacm.EventAddrResolved:
+		err = r.addrResolved(ev.ID)
+	case rdmacm.EventRouteResolved:
+		err = r.routeResolved(ev.ID.Context.(*node))
+	case rdmacm.EventAddrError, rdmacm.EventRouteError, rdmacm.EventConnectError, rdmacm.EventUnreachable, rdmacm.EventRejected,
+		rdmacm.EventMulticastError:
+		err = r.complain(ev.Status, ev.Err, "%s: event: %v, error: %d", r.prog, ev.Type, ev.Status)
+	}
+	if err != nil {
+		r.connectsLeft--
+	}
+	return err
+}
+
+func (r *common) addrResolved(id *rdmacm.ID) error {
+	if r.flags.TOS >= 0 {
+		if err := id.SetTOS(uint8(r.flags.TOS)); err != nil {
+			r.perror(err, "set TOS option failed")
+		}
+	}
+	if r.options != nil {
+		r.options(id)
+	}
+	if err := id.ResolveRoute(); err != nil {
+		return r.perror(err, "resolve route failed")
+	}
+	return nil
+}
+
+func (r *common) routeResolved(n *node) error {
+	if err := r.prepare(n); err != nil {
+		return err
+	}
+	if err := n.id.Connect(r.connectParam); err != nil {
+		return r.perror(err, "failure connecting")
+	}
+	return nil
+}
+
+// prepareDatagrams makes a node with a device ready to receive datagrams.
+func (r *common) prepareDatagrams(n *node) error {
+	if err := r.fits(n); err != nil {
+		return err
+	}
+	if err := r.setup(n, verbs.GRHSize); err != nil {
+		return err
+	}
+	return r.postRecvs(n)
+}
+
+// found takes the address of the peer's QP, or of a group, which the connection manager has found.
+func (r *common) found(n *node, ud *rdmacm.UDParam) (err error) {
 	r.connectsLeft--
-	return r.complain(ev.Status, ev.Err, "%s: event: %v, error: %d", r.prog, ev.Type, ev.Status)
+	n.remoteQPN, n.remoteQKey = ud.QPN, ud.QKey
+	if n.ah, err = n.pd.CreateAH(ud.AH); err != nil {
+		return r.complain(cm.StatusFailed, err, "%s: failure creating address handle", r.prog)
+	}
+	n.connected = true
+	return nil
 }
 
 // refuse rejects a request that the program cannot take, and returns the reason.
@@ -367,6 +521,28 @@ func (r *common) admit(id *rdmacm.ID) *node {
 	r.surplus = r.refuse(id, cm.Failed(cm.StatusNoMemory))
 	r.inv.Explain(id.Close())
 	return nil
+}
+
+// accept says yes to a request, and returns its node. The node is nil if the request is beyond -c.
+func (r *common) accept(id *rdmacm.ID) (*node, error) {
+	n := r.admit(id)
+	if n == nil {
+		return nil, nil
+	}
+	err := r.prepare(n)
+	if err == nil {
+		if r.options != nil {
+			r.options(id)
+		}
+		if aerr := id.Accept(r.acceptParam); aerr != nil {
+			err = r.perror(aerr, "failure accepting")
+		}
+	}
+	if err != nil {
+		r.connectsLeft--
+		return n, r.refuse(id, err)
+	}
+	return n, nil
 }
 
 // errPeerLeft is the reason why no more completions will come.
