@@ -11,8 +11,8 @@ import (
 // devicePort is the port of RoCE devices, which have no other.
 const devicePort = connector.DevicePort
 
-// agent is what the IDs of one device share: the connector, and the list of those whom a failure of the
-// device concerns. Locks are taken in the order ID.mu, agent.mu.
+// agent has the things that the IDs of one device share: the connector, and the list of the IDs to
+// which a failure of the device is reported. Locks are taken in the order ID.mu, agent.mu.
 type agent struct {
 	dev       *verbs.Device
 	connector connector.Connector

@@ -81,7 +81,8 @@ func (c *claim) release() {
 // removed. So may be the addresses of a device that does not have the port space, as iWARP has no datagrams.
 func (b *binding) take(ps PortSpace, number uint16) error {
 	// A port that is claimed and not listened at refuses its clients. Opening an address may take long, so
-	// all are opened before the first claim can be seen. Claim says what is wrong with one.
+	// all are opened before the first claim can be seen. An address that does not open has its error from
+	// Claim.
 	for _, c := range b.claims {
 		if c.port == nil {
 			_ = c.agent.connector.Serve(c.addr)
@@ -145,7 +146,7 @@ func (b *binding) own(ps PortSpace, number uint16) error {
 		}
 		if err := c.port.Own(); err != nil {
 			b.releasePorts()       // some may be owned by now
-			_ = b.take(ps, number) // what somebody has got meanwhile is taken by the next Listen
+			_ = b.take(ps, number) // a port that somebody has got meanwhile is taken by the next Listen
 			return inUse(ps, number, c.addr, err)
 		}
 	}
@@ -311,7 +312,7 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 	return nil
 }
 
-// bind does what BindAddr does. The caller holds id.mu.
+// bind is BindAddr under id.mu.
 func (id *ID) bind(addr netip.AddrPort) error {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	if err := id.ch.checkBind(addr.Addr()); err != nil {
@@ -351,7 +352,7 @@ func (id *ID) bind(addr netip.AddrPort) error {
 // setPort gives the ID another local port. The caller holds id.mu.
 func (id *ID) setPort(port uint16) { id.local = netip.AddrPortFrom(id.local.Addr(), port) }
 
-// checkBind refuses what is no address to bind to.
+// checkBind refuses an address to which no ID can be bound.
 func (ch *EventChannel) checkBind(addr netip.Addr) error {
 	switch {
 	case !addr.IsValid():

@@ -4,5 +4,5 @@ package rdmacm
 
 import "syscall"
 
-// noBroadcast does nothing: what a broadcast address is of a network shows here when nobody answers.
+// noBroadcast does nothing: that an address is a network's broadcast address shows here when nobody answers.
 func noBroadcast(_, _ string, _ syscall.RawConn) error { return nil }

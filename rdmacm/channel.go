@@ -11,7 +11,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// EventChannel reports what happens to its IDs (struct rdma_event_channel).
+// EventChannel reports the events of its IDs (struct rdma_event_channel).
 type EventChannel struct {
 	devices []*verbs.Device // that IDs use; empty stands for those of the registered providers
 
@@ -22,7 +22,7 @@ type EventChannel struct {
 	queue   []Event
 	ids     int
 	closed  bool
-	why     error         // what Next says once it is closed, in place of verbs.ErrClosed; or nil
+	why     error         // the error of Next once the channel is closed, in place of verbs.ErrClosed; or nil
 	changed chan struct{} // closed at the next event; nil while nobody waits
 }
 
@@ -76,7 +76,7 @@ func (ch *EventChannel) Close() error {
 }
 
 // shut closes the channel though it may have IDs, which are about to leave it. The last call without a
-// cause, or else the first, decides what Next says: why, or verbs.ErrClosed.
+// cause, or else the first call, decides the error of Next: why, or verbs.ErrClosed.
 func (ch *EventChannel) shut(why error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -148,7 +148,7 @@ func (ch *EventChannel) drop(id *ID) bool {
 	if i < 0 {
 		return false
 	}
-	copy(ch.queue[1:], ch.queue[:i]) // what is dropped is mostly near the front
+	copy(ch.queue[1:], ch.queue[:i]) // events that are dropped are mostly near the front
 	ch.queue[0] = Event{}
 	ch.queue = ch.queue[1:]
 	return true

@@ -31,13 +31,13 @@ type Config struct {
 	// WC.Op tells receives from sends, except for failures, which WC.ID tells. QP must not name CQs.
 	OneCQ bool
 
-	// PrivateData goes to the peer's program, which gets it by Request.PrivateData or
-	// Conn.PrivateData. Dial has room for MaxConnectData bytes, and Accept for MaxAcceptData. It may
-	// be in Param instead, but not in both. It is read after Setup, which may still write what it holds.
+	// PrivateData goes to the peer's program, which gets it by Request.PrivateData or Conn.PrivateData.
+	// Dial has room for MaxConnectData bytes, and Accept for MaxAcceptData. It may be in Param instead,
+	// but not in both. It is read after Setup, which may still change the bytes.
 	PrivateData []byte
 
-	// Param says what the ends are to agree on. nil stands for DefaultConnParam. Its QPN is 0 and its
-	// SRQ false: the QP is made here, and the peer is told of it.
+	// Param has the parameters on which the ends are to agree. nil stands for DefaultConnParam. Its
+	// QPN is 0 and its SRQ false: the QP is made here, and the peer is told of it.
 	Param *ConnParam
 
 	// KeepAlive is after how long a silence of the peer an RC connection asks it for a sign of life:
@@ -56,12 +56,13 @@ type Config struct {
 	Security *Security
 
 	// Setup is called when the QP has been made and the peer cannot send yet. This is the time to
-	// register memory, by Conn.AllocMR, and to post receives. What it makes it may leave in
-	// Conn.Context. An error of Setup ends the attempt, and what Conn.AllocMR has given is closed.
+	// register memory, by Conn.AllocMR, and to post receives. Setup may leave the objects that it
+	// makes in Conn.Context. An error of Setup ends the attempt, and closes the memory of
+	// Conn.AllocMR.
 	Setup func(*Conn) error
 }
 
-// orDefault fills in what c leaves out.
+// orDefault fills in the fields that c leaves empty.
 func (c *Config) orDefault() Config {
 	var d Config
 	if c != nil {
@@ -87,7 +88,7 @@ func (c *Config) portSpace() (PortSpace, error) {
 	return 0, verbs.Errorf(verbs.ErrUnsupported, "QP type %v: Dial and Listen connect RC QPs; use ID with %v for UD", c.QP.Type, PortSpaceUDP)
 }
 
-// device returns the device that what the configuration names is of, or nil if it names nothing.
+// device returns the device of the objects that the configuration names, or nil if it names none.
 func (c *Config) device() *verbs.Device {
 	if c.PD != nil {
 		return c.PD.Device()
@@ -95,7 +96,7 @@ func (c *Config) device() *verbs.Device {
 	return cmp.Or(deviceOfSRQ(c.QP.SRQ), deviceOfCQ(c.QP.SendCQ), deviceOfCQ(c.QP.RecvCQ))
 }
 
-// check refuses what would be ignored.
+// check refuses fields that would be ignored.
 func (c *Config) check() error {
 	if c.OneCQ && (c.QP.SendCQ != nil || c.QP.RecvCQ != nil) {
 		return verbs.Errorf(verbs.ErrInvalid, "Config.OneCQ asks for a new CQ, and Config.QP names one: leave out OneCQ, and name the CQ as SendCQ and as RecvCQ")

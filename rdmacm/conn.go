@@ -13,7 +13,7 @@ const closeTime = 250 * time.Millisecond
 
 // Conn is a connection: a QP that Dial or Request.Accept has brought into service.
 type Conn struct {
-	// Context is the program's own, such as what Config.Setup has made for the connection.
+	// Context is the program's own, such as the objects that Config.Setup has made for the connection.
 	Context any
 
 	id *ID
@@ -103,10 +103,10 @@ func (c *Conn) QP() *verbs.QP { return c.qp }
 // CloseDevices, and Close of the device, fail while there is memory in the PD, and name it.
 func (c *Conn) PD() *verbs.PD { return c.QP().PD() }
 
-// SendCQ returns the CQ of what the QP sends.
+// SendCQ returns the CQ of the QP's send queue.
 func (c *Conn) SendCQ() *verbs.CQ { return c.QP().SendCQ() }
 
-// RecvCQ returns the CQ of what the QP receives.
+// RecvCQ returns the CQ of the QP's receive queue.
 func (c *Conn) RecvCQ() *verbs.CQ { return c.QP().RecvCQ() }
 
 // Device returns the connection's device.
@@ -117,7 +117,7 @@ func (c *Conn) Device() *verbs.Device { return c.id.Device() }
 // the other, filled up with zeros. A program that needs the length puts it into the data.
 func (c *Conn) PrivateData() []byte { return c.Param().PrivateData }
 
-// Param returns what the peer has said. Its resources are given as they are for this end.
+// Param returns the peer's parameters. The peer's resources are given as they are for this end.
 func (c *Conn) Param() ConnParam {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +163,8 @@ func (c *Conn) Disconnect() error {
 
 // Close ends the connection, unless it has ended. It gives the peer a moment to hear of that, 0.25 s
 // at most, destroys the QP and the CQs that were made for it, and closes the memory of AllocMR and
-// RegMR. What the peer has sent and nobody has received is lost. A connection that is still being made
-// is given up: Dial and Request.Accept return verbs.ErrClosed.
+// RegMR. Messages that the peer has sent and nobody has received are lost. A connection that is still
+// being made is given up: Dial and Request.Accept return verbs.ErrClosed.
 //
 // Close may be called by several goroutines and several times. Each call returns when the connection
 // is closed, and nil, or all of them return the error that keeps it from being closed. That is

@@ -5,12 +5,12 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// connection is what an ID knows of the connection that it is one end of, or of the UD exchange.
+// connection is an ID's end of a connection, or of a UD exchange.
 type connection struct {
 	conn     connector.Conn // not nil once the ID has a device
 	listener *ID            // whose request has made this ID, or nil at the connecting end
-	own      ConnParam      // what this end says
-	peer     ConnParam      // what the other end says, its resources as they are for this end
+	own      ConnParam      // this end's parameters
+	peer     ConnParam      // the other end's parameters, its resources as they are for this end
 
 	// unreported is an EventEstablished that the program has not seen, as the peer was ending the
 	// connection when it became due. It is reported before the end.
@@ -109,9 +109,9 @@ func (id *ID) ready() error {
 }
 
 // Disconnect ends the connection (rdma_disconnect). The QP goes to the error state, which flushes
-// its work requests, and the peer is told. EventDisconnected follows at both ends. What the peer
-// has sent and this end has not received yet is lost, so programs agree on an end first. Once the
-// peer has disconnected, and in PortSpaceUDP, Disconnect does nothing.
+// its work requests, and the peer is told. EventDisconnected follows at both ends. Messages that
+// the peer has sent and this end has not received yet are lost, so programs agree on an end first.
+// Once the peer has disconnected, and in PortSpaceUDP, Disconnect does nothing.
 func (id *ID) Disconnect() error {
 	const op = "disconnect"
 	id.mu.Lock()
@@ -158,7 +158,7 @@ func (id *ID) Notify(t verbs.EventType) error {
 	return id.error(op, id.conn.Established())
 }
 
-// commEst is what the QP calls when the peer's first packet comes.
+// commEst is called by the QP when the peer's first packet comes.
 func (id *ID) commEst() {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -61,7 +61,8 @@ func closeUnused() {
 // CloseDevices closes the devices that this package has opened: those for IDs, listeners and
 // connections that were given none. They are opened again when they are needed. So a program, or a
 // test that counts goroutines, leaves nothing behind. Call it at a program's end if other programs use
-// the same address: what has come to the program's socket for them in that moment is passed on then.
+// the same address: packets that have come to the program's socket for them in that moment are passed
+// on then.
 //
 // A device that is in use stays open, and CloseDevices fails with verbs.ErrBusy: close all IDs,
 // listeners and connections first, and the memory that was registered in their PD.

@@ -24,7 +24,7 @@ func Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 	return new(Dialer).Dial(ctx, addr, c)
 }
 
-// Dial does what the function Dial does, from where d says.
+// Dial is the function Dial, from the address and the devices of d.
 func (d *Dialer) Dial(ctx context.Context, addr netip.AddrPort, c *Config) (*Conn, error) {
 	config := c.orDefault()
 	ps, err := config.portSpace()

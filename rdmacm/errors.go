@@ -31,9 +31,9 @@ var (
 	ErrDisconnected = errors.New("disconnected")
 )
 
-// OpError is the error of a call or of an event. It says what was tried between which addresses,
-// and why it has failed. errors.Is finds the errno that the C library would report, such as syscall.EINVAL where the
-// cause is verbs.ErrInvalid. In an event it is the one that Status says.
+// OpError is the error of a call or of an event. It names the operation, the addresses and the cause. errors.Is
+// finds the errno that the C library would report, such as syscall.EINVAL where the cause is verbs.ErrInvalid. In an
+// event the errno is that of Status.
 type OpError struct {
 	Op            string // such as "connect"
 	Local, Remote netip.AddrPort
@@ -81,7 +81,7 @@ func (e *OpError) Timeout() bool {
 	return ok && t.Timeout()
 }
 
-// Temporary returns what Timeout does. It makes OpError a net.Error.
+// Temporary is the same as Timeout. It makes OpError a net.Error.
 func (e *OpError) Temporary() bool { return e.Timeout() }
 
 // RejectReason says why a peer's connection manager has rejected a connection (REJ messages; enum

@@ -41,19 +41,19 @@ func (t EventType) String() string {
 	return fmt.Sprintf("UNKNOWN EVENT %d", uint8(t))
 }
 
-// Event is what an EventChannel reports (struct rdma_cm_event). It is a value and needs no
+// Event is an event of an EventChannel (struct rdma_cm_event). It is a value and needs no
 // acknowledgement.
 type Event struct {
 	Type     EventType
 	ID       *ID // that the event is about; of EventConnectRequest the new one
 	ListenID *ID // of EventConnectRequest, the listening one
 
-	// Status is what the C library reports: 0, the peer's reason, or a negative errno of Linux.
-	// Err says the same in words. It is nil if Status is 0.
+	// Status is the C library's: 0, the peer's reason, or a negative errno of Linux. Err says the
+	// same in words, and is nil if Status is 0.
 	Status int
 	Err    error
 
-	// Param is what the peer has said. EventConnectRequest, EventConnectResponse and, at the
+	// Param has the peer's parameters. EventConnectRequest, EventConnectResponse and, at the
 	// connecting end, EventEstablished have it. The peer's resources are given as they are for this
 	// end: InitiatorDepth is how many READs and atomics the peer answers at a time.
 	Param ConnParam

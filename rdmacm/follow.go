@@ -32,7 +32,8 @@ type follower struct {
 	unwell  map[netip.Addr]bool
 }
 
-// What could not be opened, or is in use, is tried again after firstRetry, and then at times that double up to lastRetry.
+// A device that could not be opened, or an address in use, is tried again after firstRetry, and then at times that
+// double up to lastRetry.
 const (
 	firstRetry = 2 * time.Second
 	lastRetry  = time.Minute
@@ -66,7 +67,7 @@ func (f *follower) start() {
 		a.follow(f)
 	}
 	f.ended = make(chan struct{})
-	f.poke() // for what could not be used before
+	f.poke() // for addresses that could not be used before
 	go f.run()
 }
 
@@ -222,14 +223,14 @@ func (f *follower) match(a *agent) (lost, found, again bool) {
 	if err != nil {
 		return false, false, false
 	}
-	if isActive(a.dev) { // of a port that is down, or cannot be asked, nobody knows what it will have when it is up
+	if isActive(a.dev) { // of a port that is down, or cannot be asked, nobody knows the addresses that the port will have when it is up
 		lost = f.release(a, func(c *claim) bool { return !slices.Contains(addrs, c.addr) })
 	}
 	for _, addr := range addrs {
 		if !f.lacks(a, addr) {
 			continue
 		}
-		_ = a.connector.Serve(addr) // which may take long; Claim says what is wrong
+		_ = a.connector.Serve(addr) // which may take long; an error comes again from Claim
 		served, retry := f.serve(a, addr)
 		found, again = found || served, again || retry
 	}

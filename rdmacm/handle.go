@@ -77,7 +77,7 @@ func (id *ID) handle(ev connector.Event) {
 // unseen closes the ID of a request that has ended before the program has fetched it: the program need
 // not hear of it, and requests that nobody fetches must not pile up. It reports false if the program has
 // fetched it. The caller holds id.mu. The listener's lock, taken second, keeps the listener from closing
-// meanwhile. So what the ID holds is given back before the listener's Close returns, and the agent's
+// meanwhile. So the ID's resources are given back before the listener's Close returns, and the agent's
 // last use, whose end would wait for this goroutine, the connector's, is never this one.
 func (id *ID) unseen() bool {
 	l := id.listener
@@ -174,7 +174,7 @@ func (id *ID) replied(ev *connector.Event) {
 	id.checkQP()
 }
 
-// qpFailed is what the QP calls when it goes to the error state.
+// qpFailed is called by the QP when the QP goes to the error state.
 func (id *ID) qpFailed(qp *verbs.QP, cause error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -19,7 +19,7 @@ type ID struct {
 	ps PortSpace
 
 	moving  sync.Mutex // held by Migrate and Close, and taken before mu
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	state   idState
 	ch      *EventChannel
 	agent   *agent // of the ID's device, or nil while the ID has none
@@ -29,7 +29,7 @@ type ID struct {
 	connection
 	queuePair
 	groups groups
-	lacks  bool // this end lacks the resources for what a peer has requested: see lack.go
+	lacks  bool // this end lacks the resources for a connection that a peer has requested: see lack.go
 }
 
 // idState is how far an ID has come.
@@ -80,8 +80,8 @@ func NewID(ch *EventChannel, ps PortSpace) (*ID, error) {
 // error returns the error of a call, or nil if err is nil. The caller holds id.mu.
 func (id *ID) error(op string, err error) error { return opError(op, id.local, id.remote, err) }
 
-// expect fails unless the ID is in one of the states. hint says what the program should do. The
-// caller holds id.mu.
+// expect fails unless the ID is in one of the states. hint names the call that the program should
+// make. The caller holds id.mu.
 func (id *ID) expect(op, hint string, states ...idState) error {
 	if slices.Contains(states, id.state) {
 		return nil
@@ -184,7 +184,7 @@ func (id *ID) Migrate(to *EventChannel) error {
 	return nil
 }
 
-// migrate does what Migrate does, but for requests. It returns the channel that the ID had.
+// migrate is Migrate without requests. It returns the channel that the ID had.
 func (id *ID) migrate(to *EventChannel) (from *EventChannel, err error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -235,8 +235,8 @@ func (id *ID) follow(from, to *EventChannel) error {
 // Close does not wait for the peer. Events of the ID that nobody has fetched are lost.
 func (id *ID) Close() error { return id.close(func() error { return nil }) }
 
-// close does what Close does. Between the end of the QP and that of the default PD it calls release,
-// which must not call the ID, and whose error keeps the ID open.
+// close is Close with a step more: between the end of the QP and that of the default PD it calls
+// release, which must not call the ID, and whose error keeps the ID open.
 func (id *ID) close(release func() error) error {
 	id.moving.Lock()
 	defer id.moving.Unlock()
@@ -276,7 +276,7 @@ func (id *ID) close(release func() error) error {
 		a.remove(id)
 	}
 	unfetched := ch.take(func(ev *Event) bool { return ev.ID == id || ev.ListenID == id })
-	// What follows may wait for the connector's goroutine, which in turn may wait for this lock.
+	// The calls below may wait for the connector's goroutine, which in turn may wait for this lock.
 	id.mu.Unlock()
 	binding.release()
 	for _, ev := range unfetched {

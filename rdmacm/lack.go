@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// limitErrnos are what systems answer when the process or the host has no more of something.
+// limitErrnos are the errnos of a process or a host that has no more of a resource.
 var limitErrnos = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC}
 
 // isLimit reports whether an error says that the process, the host or the device has no more of something.

@@ -18,10 +18,10 @@ const maxBacklog = 1024
 // them. On iWARP their connections wait, up to 2048 for an address, half of them of one source. The Dial of
 // one more fails with ErrReset.
 //
-// Nobody can keep others out. A source is an IPv4 address, or an IPv6 network (/64), whose hosts share what
-// it has. When there is no room, the source with the most requests loses its oldest one to a source that has
-// fewer. What a source has begun and not completed, accepted requests without an answer included, is at most
-// 1024, and 2048 for all sources and all listeners of a device. A request whose peer does not repeat it is
+// Nobody can keep others out. A source is an IPv4 address, or an IPv6 network (/64), whose hosts share the
+// source's places. When there is no room, the source with the most requests loses its oldest one to a source
+// that has fewer. A source may have 1024 attempts that are not complete, accepted requests without an answer
+// included, and all sources 2048 at all listeners of a device. A request whose peer does not repeat it is
 // forgotten. The ID of a request or connection that ends in these ways gets EventUnreachable, unless nobody
 // has fetched its request: then the request is not seen at all. On iWARP a request that has lost its place
 // comes again, and connections that say nothing end after 5 s, or before if others need their places: 1024
@@ -70,8 +70,8 @@ func (id *ID) listenAt(a *agent, port connector.Port) error {
 }
 
 // requested makes an ID for a request that has come to the listening one, and reports it. It
-// returns what handles the new ID's events, or nil if the listener is closing. The connector's
-// goroutine calls it.
+// returns the function that handles the new ID's events, or nil if the listener is closing. The
+// connector's goroutine calls it.
 func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 	child := &ID{ps: id.ps, state: stateRequested, agent: a}
 	child.local, child.remote = r.Local, r.Remote
@@ -83,7 +83,7 @@ func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 	} else {
 		child.peer = ConnParam(r.Params)
 		report.Param = child.peer
-		// What Accept does by default, for programs that ask by QPAttr before.
+		// The parameters of Accept by default, for programs that call QPAttr before.
 		child.own = DefaultConnParam()
 		if child.own.resolve(a.limits, &child.peer, 0) != nil {
 			return nil
@@ -112,8 +112,9 @@ func (id *ID) requested(a *agent, r *connector.Request) func(connector.Event) {
 }
 
 // Accept says yes to a request (rdma_accept), after CreateQP. A nil p stands for DefaultConnParam
-// with no more resources than the peer has offered. The QP can be used at once for what the peer
-// needs to hear. EventEstablished follows when the peer is there. In PortSpaceUDP nothing follows.
+// with no more resources than the peer has offered. The QP can be used at once for the first
+// messages to the peer. EventEstablished follows when the peer is there. In PortSpaceUDP nothing
+// follows.
 func (id *ID) Accept(p *ConnParam) error {
 	const op = "accept"
 	id.mu.Lock()

@@ -35,7 +35,7 @@ type Listener struct {
 // with TCP. Port 0 asks for a free port. A link-local address of IPv6 needs its zone, as in fe80::1%eth0.
 func Listen(addr netip.AddrPort) (*Listener, error) { return new(ListenConfig).Listen(addr) }
 
-// Listen does what the function Listen does, in the way that c says.
+// Listen is the function Listen, as c configures it.
 func (c *ListenConfig) Listen(addr netip.AddrPort) (*Listener, error) {
 	ps := PortSpaceTCP
 	if c.UC {
@@ -83,7 +83,7 @@ func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 			if ev.ID != l.id { // a request's, which another call is about to return: other devices may be left
 				continue
 			}
-			l.ch.shut(ev.Err) // no request will come any more, so this is what every call is to say
+			l.ch.shut(ev.Err) // no request will come any more, so every call returns this error
 			return nil, ev.Err
 		}
 		// A request that nobody has answered yet may end: its Accept says so.
@@ -138,7 +138,7 @@ func (id *ID) requestOver() error {
 // the peer gave it. RoCE does not: there it has MaxConnectData bytes, filled up with zeros.
 func (r *Request) PrivateData() []byte { return r.param.PrivateData }
 
-// Param returns what the peer has said. Its resources are given as they are for this end.
+// Param returns the peer's parameters. The peer's resources are given as they are for this end.
 func (r *Request) Param() ConnParam { return r.param }
 
 // Device returns the device that the request has come to.
@@ -163,12 +163,12 @@ const MaxAcceptTime = connector.MaxAcceptTime
 //
 // ctx bounds the attempt. Without a deadline, a peer that falls silent ends it with ErrTimeout: after 17 s
 // if the peer is an adverb, after 66 s if it is Linux, since the peer's own timeout and retries count, and
-// at most after MaxAcceptTime, whatever the peer has said. A peer that has given up before ends it with
+// at most after MaxAcceptTime, whatever times the peer names. A peer that has given up before ends it with
 // ErrReset. On iWARP nothing is waited for but that TCP takes the answer, for 5 s at most. The time of
 // Config.Setup comes on top.
 //
-// Where this end lacks what the connection takes, the error names the limit, and errors.Is finds verbs.ErrLimit, or an
-// errno such as EMFILE, in it. The peer is told so: RejectNoResources.
+// Where this end lacks a resource that the connection takes, the error names the limit, and errors.Is finds
+// verbs.ErrLimit, or an errno such as EMFILE, in it. The peer is told so: RejectNoResources.
 func (r *Request) Accept(ctx context.Context, c *Config) (*Conn, error) {
 	if err := r.over("accept"); err != nil {
 		return nil, err

@@ -18,9 +18,9 @@ type group struct {
 type groups []group
 
 // JoinMulticast joins a group (rdma_join_multicast). From then on the ID's QP, if it has one,
-// receives what is sent to the group. The answer is EventMulticastJoin, whose UD says how to send
-// to the group, or EventMulticastError. The ID must have a device, from BindAddr with an address or
-// from ResolveAddr.
+// receives the datagrams that are sent to the group. The answer is EventMulticastJoin, whose UD
+// says how to send to the group, or EventMulticastError. The ID must have a device, from BindAddr
+// with an address or from ResolveAddr.
 func (id *ID) JoinMulticast(to netip.Addr) error {
 	const op = "join multicast group"
 	id.mu.Lock()

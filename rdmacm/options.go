@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// options are what rdma_set_option sets.
+// options are those of rdma_set_option.
 type options struct {
 	tos        uint8
 	ackTimeout uint8 // code
@@ -68,7 +68,7 @@ func (id *ID) SetKeepAlive(period time.Duration) error {
 	})
 }
 
-// keepAlive has the QP do what the option says. The caller holds id.mu.
+// keepAlive gives the QP the option. The caller holds id.mu.
 func (id *ID) keepAlive() error {
 	if id.qp == nil || id.qpType != verbs.QPTypeRC {
 		return nil

@@ -5,9 +5,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// How much private data the messages of the InfiniBand connection manager have room for, in bytes.
-// The length is not sent, so over RoCE the peer gets the whole field, filled up with zeros. Over iWARP it gets
-// what was sent.
+// How much private data the messages of the InfiniBand connection manager have room for, in bytes. The length
+// is not sent, so over RoCE the peer gets the whole field, filled up with zeros. Over iWARP the peer gets the
+// data without zeros.
 const (
 	MaxConnectData   = connector.MaxConnectData // 56
 	MaxAcceptData    = connector.MaxAcceptData  // 196
@@ -23,8 +23,8 @@ const MaxResources = 0xff
 // maxRetries is the largest retry count that fits the messages.
 const maxRetries = 7
 
-// ConnParam is what two ends agree on when they connect (struct rdma_conn_param). Zeros do not
-// stand for defaults: with an InitiatorDepth of 0 the QP can do no READ and no atomic.
+// ConnParam has the parameters on which two ends agree when they connect (struct rdma_conn_param).
+// Zeros do not stand for defaults: with an InitiatorDepth of 0 the QP can do no READ and no atomic.
 type ConnParam struct {
 	PrivateData []byte // for the peer's program; see MaxConnectData and its like
 
@@ -47,8 +47,8 @@ type ConnParam struct {
 	SRQ bool
 }
 
-// DefaultConnParam returns what nil stands for in Connect and Accept: all resources, 7 retries, and
-// RNR retries without end.
+// DefaultConnParam returns the parameters for which nil stands in Connect and Accept: all
+// resources, 7 retries, and RNR retries without end.
 func DefaultConnParam() ConnParam {
 	return ConnParam{ResponderResources: MaxResources, InitiatorDepth: MaxResources, RetryCount: maxRetries, RNRRetryCount: maxRetries}
 }
@@ -61,7 +61,7 @@ func checkPrivateData(data []byte, room int) error {
 	return nil
 }
 
-// orDefault returns what p stands for, which may be nil.
+// orDefault returns the parameters for which p, which may be nil, stands.
 func orDefault(p *ConnParam) ConnParam {
 	if p == nil {
 		return DefaultConnParam()
@@ -75,8 +75,8 @@ func (p ConnParam) with(privateData []byte) ConnParam {
 	return p
 }
 
-// UDParam is what one end in PortSpaceUDP learns about the other, or about a multicast group
-// (struct rdma_ud_param).
+// UDParam says how one end in PortSpaceUDP reaches the other, or a multicast group (struct
+// rdma_ud_param).
 type UDParam struct {
 	PrivateData []byte
 	AH          verbs.AHAttr // the path to the peer or group, for PD.CreateAH
@@ -97,8 +97,8 @@ func limitsOf(a *verbs.DeviceAttr) limits {
 	return limits{uint8(min(a.MaxQPRdAtom, MaxResources-1)), uint8(min(a.MaxQPInitRdAtom, MaxResources-1))}
 }
 
-// resolve replaces MaxResources by what the device has, or by what the peer has offered if that is
-// less, and refuses what does not go. offered is nil while the peer has not spoken.
+// resolve replaces MaxResources by the device's number, or by the peer's offer if that is less, and
+// refuses parameters that cannot be had. offered is nil while the peer has not spoken.
 func (p *ConnParam) resolve(device limits, offered *ConnParam, maxData int) error {
 	if err := checkPrivateData(p.PrivateData, maxData); err != nil {
 		return err

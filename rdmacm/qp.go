@@ -29,7 +29,7 @@ type queuePair struct {
 // gets no other QP, and CreateQP fails with verbs.ErrState. (A UD QP is not bound to a peer.)
 func (id *ID) CreateQP(pd *verbs.PD, attr verbs.QPInitAttr) error { return id.makeQP(pd, attr, false) }
 
-// makeQP does what CreateQP does. With oneCQ it makes one CQ for both queues.
+// makeQP is CreateQP. With oneCQ it makes one CQ for both queues.
 func (id *ID) makeQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) error {
 	const op = "create qp"
 	id.mu.Lock()
@@ -64,7 +64,7 @@ func (id *ID) mayHaveQP() error {
 	return nil
 }
 
-// createQP does what makeQP does. The caller holds id.mu.
+// createQP is makeQP under id.mu.
 func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) (err error) {
 	before := id.qpType
 	defer func() {
@@ -111,8 +111,8 @@ func (id *ID) createQP(pd *verbs.PD, attr verbs.QPInitAttr, oneCQ bool) (err err
 }
 
 // checkOpen refuses a PD that is of another device than the ID. The PD may be of another Open of the
-// device, since a connector can connect QPs of any: it names them by number and address. What a QP is
-// made of must be of one Open.
+// device, since a connector can connect QPs of any: it names them by number and address. The objects
+// of which a QP is made must be of one Open.
 func (id *ID) checkOpen(pd *verbs.PD, attr *verbs.QPInitAttr) error {
 	dev := pd.Device()
 	if !oneDevice(dev, id.agent.dev) {
@@ -150,7 +150,7 @@ func deviceOfSRQ(srq *verbs.SRQ) *verbs.Device {
 
 // makeCQs makes those CQs that attr does not name, or one for both queues.
 func (id *ID) makeCQs(dev *verbs.Device, attr *verbs.QPInitAttr, one bool) (err error) {
-	// A work queue may get up to twice the room that was asked for. An SRQ says what it has got.
+	// A work queue may get up to twice the room that was asked for. Query tells the room that an SRQ has got.
 	sends, recvs := 2*max(1, attr.Cap.MaxSendWR), 2*max(1, attr.Cap.MaxRecvWR)
 	if attr.SRQ != nil {
 		a, err := attr.SRQ.Query()
@@ -194,7 +194,7 @@ func (id *ID) DestroyQP() error {
 	return id.error("destroy qp", id.queuePair.destroy())
 }
 
-// destroy does what DestroyQP does.
+// destroy is ID.DestroyQP. The caller holds the ID's lock.
 func (q *queuePair) destroy() error {
 	if q.qp != nil {
 		q.qp.NotifyCommEst(nil)
@@ -282,7 +282,7 @@ func (id *ID) QPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error
 	return attr, mask, id.error(op, err)
 }
 
-// qpAttr completes the connector's attributes by what this end decides alone. The caller holds id.mu.
+// qpAttr completes the connector's attributes by those that this end decides alone. The caller holds id.mu.
 func (id *ID) qpAttr(to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	if id.conn == nil {
 		return verbs.QPAttr{}, 0, verbs.Errorf(verbs.ErrState, "the ID has no device: call ResolveAddr, or BindAddr with an address of one, first")

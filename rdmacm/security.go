@@ -16,11 +16,12 @@ import (
 // Security has the packets of RC and UC connections authenticated and encrypted: see
 // [verbs.QP.SetSecurity]. Both ends have it, with the same key, and their devices are software devices.
 // An end with Security never goes on without: there is no connection if the peer has none or another key,
-// or if somebody on the way changes what the two say. The keys of each connection are new, by an exchange
-// (X25519) that PSK authenticates. So who learns PSK later cannot read what was recorded.
+// or if somebody on the way changes their messages. The keys of each connection are new, by an exchange
+// (X25519) that PSK authenticates. So whoever learns PSK later cannot read a recording.
 //
 // The exchange takes room in private data: SecuredConnectData and SecuredAcceptData bytes are left. They
-// are authenticated, and not encrypted. docs/SECURITY.md says what is protected and what is not.
+// are authenticated, and not encrypted. docs/SECURITY.md has the threats against which packets are
+// protected, and the others.
 type Security struct {
 	// PSK is the pre-shared key: 16 bytes at least, better 32 of crypto/rand. It is no password: who
 	// records a request can try keys on it.
@@ -40,7 +41,7 @@ const (
 // ErrSecurity says that an end demands packet security, and the two do not agree on it.
 var ErrSecurity = errors.New("no agreement on packet security")
 
-// check reports what is wrong with a value of the program's.
+// check reports the fault of a value of the program's.
 func (s *Security) check() error {
 	if s != nil && len(s.PSK) < secure.MinPSK {
 		return verbs.Errorf(verbs.ErrInvalid, "Security.PSK has %d bytes: %d at least, better 32 of crypto/rand", len(s.PSK), secure.MinPSK)
@@ -78,7 +79,7 @@ type agreement struct {
 	reached *secure.Agreement // once there is one
 }
 
-// confirmation is what the RTU carries.
+// confirmation returns the private data of the RTU.
 func (a *agreement) confirmation() []byte {
 	if a.reached == nil {
 		return nil
@@ -86,7 +87,7 @@ func (a *agreement) confirmation() []byte {
 	return a.reached.Confirmation()
 }
 
-// aboutRequest is what both ends know when the REQ comes, beside its private data.
+// aboutRequest returns the facts that both ends know when the REQ comes, beside its private data.
 func aboutRequest(ps PortSpace, typ verbs.QPType, caller, listener netip.AddrPort, qpn verbs.QPN) []byte {
 	bare := func(a netip.AddrPort) netip.AddrPort {
 		return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
@@ -94,7 +95,7 @@ func aboutRequest(ps PortSpace, typ verbs.QPType, caller, listener netip.AddrPor
 	return fmt.Appendf(nil, "%d %d %v %v %d", ps, typ, bare(caller), bare(listener), qpn)
 }
 
-// aboutReply is what both ends know in addition when they have named their QPs. The caller holds id.mu.
+// aboutReply returns the facts that both ends know in addition when they have named their QPs. The caller holds id.mu.
 func (id *ID) aboutReply() ([]byte, error) {
 	rtr, _, err := id.qpAttr(verbs.QPStateRTR)
 	if err != nil {
@@ -111,7 +112,7 @@ func (id *ID) aboutReply() ([]byte, error) {
 	return fmt.Appendf(nil, "%d %d %d %d", listener, callerPSN, listenerPSN, rtr.PathMTU), nil
 }
 
-// offer makes the connecting end's private data of what the program says. The caller holds id.mu.
+// offer makes the connecting end's private data of the program's. The caller holds id.mu.
 func (id *ID) offer(call *connector.Call) (err error) {
 	s := id.options.security
 	if s == nil {
@@ -176,7 +177,7 @@ func disagree(err error) error {
 	return verbs.Errorf(ErrSecurity, "%v: both ends need Security with the same PSK, and software devices", err)
 }
 
-// wants returns what the ID demands of peers, or nil.
+// wants returns the security that the ID demands of peers, or nil.
 func (id *ID) wants() *Security {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -210,8 +211,8 @@ func (id *ID) screen(s *Security, r *connector.Request) bool {
 	return false
 }
 
-// answerSecured gives the accepting end's QP its keys, and makes the private data of what the program says.
-// The caller holds id.mu.
+// answerSecured gives the accepting end's QP its keys, and makes the private data of the answer of the
+// program's. The caller holds id.mu.
 func (id *ID) answerSecured(param *ConnParam) (err error) {
 	a := &id.agreement
 	if a.request == nil {
@@ -242,7 +243,7 @@ func (id *ID) tellQPOfPeer() {
 	}
 }
 
-// confirmed reports whether the peer has shown that it has the keys: by the RTU or, if that is not what
+// confirmed reports whether the peer has shown that it has the keys: by the RTU or, if something else
 // has established the connection, by a packet. The caller holds id.mu.
 func (id *ID) confirmed(rtu []byte) bool {
 	return id.listener == nil || id.agreement.reached == nil || rtu == nil || id.agreement.reached.Confirms(rtu)

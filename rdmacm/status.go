@@ -17,7 +17,7 @@ const (
 )
 
 // statuses are the kinds of causes with their status, and with the errno that errors.Is finds in an OpError of that
-// kind. The first that a cause is of counts: what the system has said comes before what is made of it.
+// kind. The first kind that a cause is of counts: the system's own error comes before an error that wraps it.
 var statuses = []struct {
 	kind   error
 	errno  syscall.Errno

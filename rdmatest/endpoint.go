@@ -13,10 +13,10 @@ import (
 // Patience is how long the helpers of this package wait for a completion before they fail the test.
 const Patience = 30 * time.Second
 
-// Access is what the regions of Endpoint.MR and the QPs of Connect allow: everything.
+// Access is the access to the regions of Endpoint.MR and through the QPs of Connect: all of it.
 const Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// Options say what Connect makes. The comment at each field gives the default for its zero value.
+// Options configure the QPs of Connect. The comment at each field gives the default for its zero value.
 type Options struct {
 	Type     verbs.QPType // of Connect's QPs: verbs.QPTypeRC or QPTypeUC; RC
 	Cap      verbs.QPCap  // 64 work requests and 4 SGEs in each queue, 64 bytes inline
@@ -30,7 +30,8 @@ type Options struct {
 // Zero stands for 0 in a field of Options.Retry: no retry, or a timeout that never ends.
 const Zero = 0xff
 
-// retry fills in what Options.Retry leaves out. READs and atomics are as many as the device can have outstanding.
+// retry fills in the fields that Options.Retry leaves empty. READs and atomics are as many as the device can have
+// outstanding.
 func (e *Endpoint) retry(r verbs.Retry) verbs.Retry {
 	e.t.Helper()
 	d := verbs.DefaultRetry
@@ -45,7 +46,7 @@ func (e *Endpoint) retry(r verbs.Retry) verbs.Retry {
 	return r
 }
 
-// orDefault returns what a field of Options.Retry stands for.
+// orDefault returns the value for which a field of Options.Retry stands.
 func orDefault[T uint8 | int](v, usual T) T {
 	switch v {
 	case 0:
@@ -203,7 +204,7 @@ func (e *Endpoint) MR(n int) *verbs.MR {
 	return mr
 }
 
-// pageSize is what regions begin at multiples of.
+// Regions begin at multiples of pageSize.
 const pageSize = 4096
 
 // regions gives the regions of Endpoint.MR addresses.
@@ -217,7 +218,7 @@ type regions struct {
 // of the two is noticed.
 const firstRegion = 1 << 40
 
-// regionsOf returns what gives regions of a device addresses, or nil for a device of no Network.
+// regionsOf returns the allocator of addresses for regions of a device, or nil for a device of no Network.
 func regionsOf(d *verbs.Device) *regions {
 	if p, ok := d.Provider().(*device); ok {
 		return &p.regions

@@ -16,25 +16,25 @@ func (c *Config) faults() sim.Faults {
 	}
 }
 
-// SetFaults replaces all of New's Config but Seed and MTU, in both directions between all devices but
-// those that have faults of their own by SetFaultsFrom. See Route for what that means where there are ports.
+// SetFaults replaces all of New's Config but Seed and MTU, in both directions between all devices but those
+// that have faults of their own by SetFaultsFrom. See Route for devices with ports between them.
 func (n *Network) SetFaults(c Config) { n.sim.SetFaults(c.faults()) }
 
-// SetFaultsFrom replaces the network's faults for what one device sends to another, in that direction
-// alone. Seed and MTU do not count. ClearFaultsFrom takes it back.
+// SetFaultsFrom replaces the network's faults for the packets that one device sends to another, in
+// that direction alone. Seed and MTU do not count. ClearFaultsFrom takes them back.
 func (n *Network) SetFaultsFrom(from, to *verbs.Device, c Config) {
 	n.t.Helper()
 	f := c.faults()
 	n.eachPair(from, to, func(x, y netip.Addr) { n.sim.SetPathFaults(x, y, &f) })
 }
 
-// ClearFaultsFrom gives what one device sends to another the network's faults again.
+// ClearFaultsFrom gives the packets that one device sends to another the network's faults again.
 func (n *Network) ClearFaultsFrom(from, to *verbs.Device) {
 	n.t.Helper()
 	n.eachPair(from, to, func(x, y netip.Addr) { n.sim.SetPathFaults(x, y, nil) })
 }
 
-// Fault is what OnPacket does to a packet.
+// Fault is the fate of a packet, by OnPacket.
 type Fault uint8
 
 // The faults.

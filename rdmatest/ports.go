@@ -8,11 +8,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// PortConfig describes a Port. What is 0 sets no limit.
+// PortConfig describes a Port. A field of 0 sets no limit.
 type PortConfig struct {
 	Rate   int64         // bytes that leave in a second, with the headers of Ethernet frames
 	Delay  time.Duration // of the cable behind it
-	Buffer int           // bytes that may wait; what finds no room is lost
+	Buffer int           // bytes that may wait; packets that find no room are lost
 	MTU    int           // bytes of the longest IP packet; longer ones are lost, and nobody is told
 
 	// A packet that finds more than MarkFrom bytes waiting is marked with a probability that grows from 0
@@ -28,8 +28,8 @@ type Port struct {
 	p *sim.Port
 }
 
-// PortStats counts what a Port did. All but Queue and Longest are packets or bytes since the port was added, or since
-// ResetStats.
+// PortStats are the counters of a Port. All but Queue and Longest are packets or bytes since the port was added, or
+// since ResetStats.
 type PortStats struct {
 	Passed  uint64 // packets that it took: they have left, or wait
 	Bytes   uint64 // bytes that have left, with the headers of Ethernet frames
@@ -40,19 +40,19 @@ type PortStats struct {
 	Queue   int // bytes that wait now; 0 for a port whose Rate is 0
 	Longest int // the most bytes that have waited
 
-	// What SetFaults did to packets that it took, each counted once for each fault that it met.
+	// Packets that met faults of SetFaults, counted once for each fault.
 	CableLost, Duplicated, Reordered, Corrupted uint64
 }
 
 // Port adds a port to the network. Route leads through it.
 func (n *Network) Port(c PortConfig) *Port { return &Port{n, n.sim.Port(sim.PortConfig(c))} }
 
-// Stats returns what the port has done. In a bubble of testing/synctest, call synctest.Wait first, so that what happens
-// at this very time has happened.
+// Stats returns the port's counters. In a bubble of testing/synctest, call synctest.Wait first, so that packets of this
+// very time are counted.
 func (p *Port) Stats() PortStats { return p.stats(false) }
 
-// ResetStats is Stats, and begins anew: Longest with what waits now, and all else with 0. What it returns at regular
-// intervals is what a plot over time needs.
+// ResetStats is Stats, and begins anew: Longest with the bytes that wait now, and all else with 0. The results of
+// calls at regular intervals make a plot over time.
 func (p *Port) ResetStats() PortStats { return p.stats(true) }
 
 func (p *Port) stats(reset bool) PortStats {
@@ -63,11 +63,11 @@ func (p *Port) stats(reset bool) PortStats {
 	}
 }
 
-// SetFaults says what becomes of packets on the cable behind the port, from now on: a bad link of a topology. It
-// replaces what an earlier SetFaults said, and Config{} ends all faults. Delay comes on top of PortConfig's. Seed and MTU
-// do not count. Rate and MarkCEAbove must be 0, else the test fails: PortConfig has them. What becomes of the n-th packet
-// from one device to another that comes through the port, counted from the first SetFaults on, depends only on the
-// network's seed and on how many ports were added before this one. Others that send over it do not change that.
+// SetFaults sets the faults of the cable behind the port, from now on: a bad link of a topology. It replaces the faults
+// of an earlier SetFaults, and Config{} ends all faults. Delay comes on top of PortConfig's. Seed and MTU do not count.
+// Rate and MarkCEAbove must be 0, else the test fails: PortConfig has them. The fate of the n-th packet from one device
+// to another that comes through the port, counted from the first SetFaults on, depends only on the network's seed and on
+// how many ports were added before this one. Other devices that send through the port do not change that fate.
 func (p *Port) SetFaults(c Config) {
 	p.n.t.Helper()
 	if c.Rate != 0 || c.MarkCEAbove != 0 {
@@ -76,13 +76,13 @@ func (p *Port) SetFaults(c Config) {
 	p.p.SetFaults(c.faults())
 }
 
-// SetDown takes the port down, or up again. While it is down, what comes to it is lost. What waits in it or is on its
-// cable still arrives.
+// SetDown takes the port down, or up again. While the port is down, packets that come to it are lost. Packets that
+// wait in the port or are on its cable still arrive.
 func (p *Port) SetDown(down bool) { p.p.SetDown(down) }
 
-// Route leads what one device sends to another, in that direction, through ports, one after the other: say, that
-// of its card and that of a switch. Routes that share a port share its rate and its buffer, which makes a
-// bottleneck. The faults of the network, of SetFaultsFrom and of OnPacket hold on a route too: what they do happens
+// Route leads the packets that one device sends to another, in that direction, through ports, one after the other:
+// say, that of its card and that of a switch. Routes that share a port share its rate and its buffer, which makes a
+// bottleneck. The faults of the network, of SetFaultsFrom and of OnPacket hold on a route too: packets meet them
 // before the first port. Port.SetFaults has those of a single cable. Without ports the route is taken back.
 func (n *Network) Route(from, to *verbs.Device, ports ...*Port) {
 	n.t.Helper()
@@ -103,8 +103,8 @@ const (
 	ByPacket Spread = sim.ByPacket
 )
 
-// Paths is Route with several equal paths, of which the fabric chooses one for each packet. What it chooses depends on
-// the network's seed. A path without ports fails the test. Without paths those that there are are taken back.
+// Paths is Route with several equal paths, of which the fabric chooses one for each packet. The choice depends on the
+// network's seed. A path without ports fails the test. A call without paths takes the earlier paths back.
 func (n *Network) Paths(from, to *verbs.Device, how Spread, paths ...[]*Port) {
 	n.t.Helper()
 	list := make([][]*sim.Port, len(paths))

@@ -5,11 +5,10 @@
 //	a, b := net.Device(), net.Device()
 //	x, y := rdmatest.Connect(t, a, b)
 //
-// The devices are those of provider/soft, on a simulated network. On demand the network loses,
-// repeats, reorders, corrupts and delays packets, and is congested. What becomes of the n-th packet
-// between two devices depends on a seed only. So do QPNs, keys, and the numbers that a connection manager
-// draws. A test that fails prints the seed. To repeat the test, set the environment variable ADVERB_SEED
-// to it.
+// The devices are those of provider/soft, on a simulated network. On demand the network loses, repeats,
+// reorders, corrupts and delays packets, and is congested. The fate of the n-th packet between two
+// devices depends on a seed only. So do QPNs, keys, and the numbers that a connection manager draws. A
+// test that fails prints the seed. To repeat the test, set the environment variable ADVERB_SEED to it.
 //
 // Inside testing/synctest, timeouts and delays take no time. There, a test with one packet under way
 // at a time sends the same bytes at the same times at each run, with the same seed: it waits for each
@@ -19,12 +18,12 @@
 //
 // Ports make topologies, by Network.Route and Network.Paths: links with a rate, a delay, a buffer and ECN marks, which
 // devices share; equal paths, of which switches choose one by a hash or for each packet; links that go down or are bad.
-// Port.ResetStats is what plots over time need. The examples have an incast, a permutation, mice among elephants, a link
-// that flaps, one that loses packets, and a table of rates, queue and fairness.
+// Plots over time need Port.ResetStats. The examples have an incast, a permutation, mice among elephants, a link that
+// flaps, one that loses packets, and a table of rates, queue and fairness.
 //
-// ADVERB_TRACE=1 prints a line for each packet, and ADVERB_PCAP=packets.pcapng writes a capture for
-// Wireshark, as package provider/soft describes. "go test" shows the lines with -v, and of tests that fail: it keeps back
-// what others print. ADVERB_CONGESTION, ADVERB_ROUTING and ADVERB_EXTENSIONS mean what they mean there.
+// ADVERB_TRACE=1 prints a line for each packet, and ADVERB_PCAP=packets.pcapng writes a capture for Wireshark, as package
+// provider/soft describes. "go test" shows the lines with -v, and of tests that fail: it keeps back the lines of tests
+// that pass. ADVERB_CONGESTION, ADVERB_ROUTING and ADVERB_EXTENSIONS have the meaning that they have there.
 package rdmatest
 
 import (
@@ -59,8 +58,8 @@ type Config struct {
 	// its lower two bits are ECN.
 	MarkCE float64
 
-	// Rate is how many bytes get through to each address in a second; 0 sets no limit. What comes
-	// faster waits.
+	// Rate is how many bytes get through to each address in a second; 0 sets no limit. Packets that
+	// come faster wait.
 	Rate int64
 
 	// MarkCEAbove is a number of bytes: packets that find more bytes waiting are marked too. 0 marks

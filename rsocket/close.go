@@ -12,14 +12,15 @@ const (
 	// closeWait is how long Close waits by itself: long enough for a peer that is there.
 	closeWait = 100 * time.Millisecond
 
-	// lingerTime is for how long what was written is sent after Close.
+	// lingerTime is how long the bytes that were written are sent after Close.
 	lingerTime = 10 * time.Second
 )
 
-// Close ends the connection. What was written before still arrives: Close waits for it, see SetLinger,
-// and after that it goes on in the background for 10 s at most, while the process lives. What the peer has
-// sent and nobody has read is lost: the peer then reads what was written, and then syscall.ECONNRESET in
-// place of io.EOF. So it is with SetLinger(0). Calls that wait return net.ErrClosed.
+// Close ends the connection. Bytes that were written before still arrive: Close waits until they have, see
+// SetLinger, and after that sending goes on in the background for 10 s at most, while the process lives.
+// Bytes that the peer has sent and nobody has read are lost: the peer then reads the bytes of this end,
+// and then syscall.ECONNRESET in place of io.EOF. The peer gets the same error after SetLinger(0). Calls
+// that wait return net.ErrClosed.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -51,7 +52,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// finish says goodbye, waits until everything has arrived, and frees what the connection has.
+// finish says goodbye, waits until everything has arrived, and frees the connection's resources.
 func (c *Conn) finish() {
 	defer close(c.finished)
 	c.mu.Lock()
@@ -84,13 +85,13 @@ func (c *Conn) finish() {
 	c.letGo()
 }
 
-// noGoodbye is the last word of a connection that is reset: what the peer may send, as it was told before. It says nothing
-// new. Once it has arrived the peer has all that was written, and the connection manager's end finds no goodbye.
+// noGoodbye is the last word of a connection that is reset: the credits of the peer, which the peer has already. Once the
+// word has arrived the peer has all bytes that were written, and the connection manager's end finds no goodbye.
 func (c *Conn) noGoodbye() uint32 {
 	return word(kindSGL, uint32(c.creditsAt-c.creditStep()+uint16(c.cfg.Depth)))
 }
 
-// letGo ends what start has begun.
+// letGo undoes start.
 func (c *Conn) letGo() {
 	countEnd(c.cm.LocalAddr(), -1)
 	c.cm.Close()
@@ -129,7 +130,7 @@ func (c *Conn) allSent() (bool, error) {
 	return c.lastDone, c.err
 }
 
-// CloseWrite ends the sending direction: the peer reads io.EOF after what was sent. Reading goes on.
+// CloseWrite ends the sending direction: the peer reads io.EOF after the bytes that were sent. Reading goes on.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	var err error
@@ -157,8 +158,8 @@ func (c *Conn) CloseWrite() error {
 	return c.opError("close", err)
 }
 
-// CloseRead ends the receiving direction for this end's program: reads return what has come, and then io.EOF
-// in place of waiting. The peer is not told, and can write until the receive ring is full.
+// CloseRead ends the receiving direction for this end's program: reads return the bytes that have come, and
+// then io.EOF in place of waiting. The peer is not told, and can write until the receive ring is full.
 func (c *Conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

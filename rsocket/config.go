@@ -12,8 +12,8 @@ const (
 	// DefaultBuffer is the size of a connection's ring each way, in bytes.
 	DefaultBuffer = 2 << 20
 
-	// DefaultDepth is how many messages may be under way each way. A message is what one Write sends,
-	// or a piece of it.
+	// DefaultDepth is how many messages may be under way each way. A message has the bytes of one
+	// Write, or a piece of them.
 	DefaultDepth = 224
 
 	// DefaultKeepAlive is the period of silence after which a connection asks its peer for a sign of life.
@@ -25,7 +25,7 @@ const (
 	maxMaps              = 128
 )
 
-// Config says what a connection holds. The two ends need not agree. Its zero value has the defaults.
+// Config configures the resources of a connection. The two ends need not agree. Its zero value has the defaults.
 type Config struct {
 	// SendBuffer and RecvBuffer are the sizes of the rings in bytes, from 4 KiB to 1 GiB; they are rounded up
 	// to a power of two. 0 is DefaultBuffer. Write returns when all is in the send ring, and the peer may
@@ -51,7 +51,7 @@ type Config struct {
 	Security *rdmacm.Security
 }
 
-// orDefault fills in what c leaves out, and brings the rest within the limits.
+// orDefault fills in the fields that c leaves empty, and brings the others within the limits.
 func (c Config) orDefault() (Config, error) {
 	check := func(name string, v *int, def, least, most int) error {
 		if *v == 0 {
@@ -95,8 +95,9 @@ const (
 	outStart = (controls*iomapEntrySize + lineSize - 1) &^ (lineSize - 1) // where the send ring begins
 
 	// spareReceives are posted beyond the messages of data that the peer may send, for its control
-	// messages. It sends few while this end does not look: an entry for each half of what we have sent,
-	// credits for as much, and its end. So they find a receive even if nobody calls Read.
+	// messages. The peer sends few control messages while this end does not look: an entry for each
+	// half of the ring that we have filled, credits for as much, and its end. So they find a receive
+	// even if nobody calls Read.
 	spareReceives = 32
 
 	// repostAt is after how many messages receives are posted again.

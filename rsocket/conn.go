@@ -40,7 +40,7 @@ type Conn struct {
 	lending chan struct{} // has a value while a call of ReadFrom lends pieces of the send ring, and when that is freed
 	reaches bool          // the latest bytes, of minReach or more, went straight to the peer's ring; wmu guards it
 
-	mu sync.Mutex // guards what follows; it may be taken while all others are held
+	mu sync.Mutex // guards the fields below; it may be taken while all other locks are held
 	state
 	r, w, f side // who waits: to read, to write, and for the end of sending
 	wcs     [8]verbs.WC
@@ -50,7 +50,7 @@ type Conn struct {
 	linger   time.Duration // how long Close waits; negative is the default
 }
 
-// state is what the lock guards.
+// state has the fields that the lock guards.
 type state struct {
 	err                      error // why nothing works any more
 	dead                     bool  // nothing comes out of the queue any more
@@ -58,7 +58,7 @@ type state struct {
 	closed, rclosed, wclosed bool  // Close, CloseRead, CloseWrite were called
 	peerShut, peerGone       bool  // the peer sends no more; it does not receive either
 
-	// What comes in. The peer fills the ring, which is two halves, without a gap.
+	// The receiving direction. The peer fills the ring, which is two halves, without a gap.
 	rpos      int    // where the next byte to read is
 	unread    int    // bytes
 	granted   int    // bytes that the peer may still write
@@ -70,7 +70,7 @@ type state struct {
 	recvWRs   []verbs.RecvWR
 	recvSlot  int // of the next receive's word
 
-	// What goes out.
+	// The sending direction.
 	target     extent // where the next byte goes
 	next       int    // the entry of the target SGL with the next target
 	sent       uint16 // messages of data
@@ -100,8 +100,8 @@ type state struct {
 	maps []*Mapping // ours, by their index in the peer's iomap; nil where there is none
 }
 
-// A work request's ID says what it was, and how much is done with it: bits 62 and 63 are the kind, bits 32
-// to 61 the number of work requests of data, and the others that of bytes.
+// A work request's ID has its kind, in bits 62 and 63, and the counts that its completion acknowledges:
+// bits 32 to 61 are the number of work requests of data, and the others that of bytes.
 const (
 	idData    = 0 << 62
 	idControl = 1 << 62
@@ -149,7 +149,7 @@ func newConn(cm *rdmacm.Conn, cfg Config, hello []byte) (*Conn, error) {
 	return c, nil
 }
 
-// meet takes what the peer tells of itself.
+// meet takes the peer's parameters.
 func (c *Conn) meet(h *parameters) {
 	if c.bySend {
 		c.reserve = h.credits / 2
@@ -235,7 +235,8 @@ func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 func (c *Conn) SetNoDelay(bool) error { return c.setError(nil) }
 
 // SetLinger says how long Close waits until the peer's device has everything: so many seconds. 0 has Close
-// drop what has not arrived. Negative, the default, is 0.1 s, after which sending goes on in the background.
+// drop the bytes that have not arrived. Negative, the default, is 0.1 s, after which sending goes on in the
+// background.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

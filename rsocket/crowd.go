@@ -11,7 +11,7 @@ import (
 
 // places are those of the connections of a listener that are made, or on the way, before Accept takes them. Anybody can
 // send a request and never answer, so those that are on the way are a crowd, as with the connection manager. A place is
-// given away only when its former holder has let go of what it had.
+// given away only when its former holder has freed its resources.
 type places struct {
 	limit int
 

@@ -11,7 +11,7 @@ import (
 type deadline struct {
 	over atomic.Bool // it has passed
 
-	mu     sync.Mutex // guards what follows, and changes of over
+	mu     sync.Mutex // guards the fields below, and changes of over
 	timer  *time.Timer
 	at     time.Time     // on the monotonic clock; zero for none
 	passed chan struct{} // closed when over becomes true; nil until somebody asks for it

@@ -140,8 +140,8 @@ func fromAny(d *rdmacm.Dialer, to netip.AddrPort) *rdmacm.Dialer {
 // minShare is the least that share leaves for an address, as package net does.
 const minShare = 2 * time.Second
 
-// share returns a context with the first address's share of the time that ctx has for n of them: one that does not answer
-// must not use up what the others need.
+// share returns a context with the first address's share of the time that ctx has for n of them: an address that does not
+// answer must not use up the time that the others need.
 func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok || n == 1 {

@@ -19,9 +19,9 @@
 //   - os.ErrDeadlineExceeded, with Timeout true: a deadline has passed.
 //   - net.ErrClosed: this end has called Close.
 //   - syscall.EPIPE, from Write: the peer has called Close, or this end CloseWrite.
-//   - syscall.ECONNRESET: the peer has called Close and has not read what was sent, or SetLinger(0) before,
+//   - syscall.ECONNRESET: the peer has called Close and has not read all that was sent, or SetLinger(0) before,
 //     its program has ended without Close, or it breaks the protocol. The text tells the last from the others.
-//     What the peer has written before is read first.
+//     Bytes that the peer has written before are read first.
 //   - syscall.ETIMEDOUT, with Timeout true: the peer does not answer, when dialing or later.
 //   - syscall.ECONNREFUSED, syscall.EADDRINUSE and others, from Dial and Listen: see package rdmacm.
 //   - syscall.ENOMEM, syscall.EMFILE and their like, from Accept, with Temporary true: a limit of the host left no room
@@ -38,12 +38,12 @@
 //
 // # How it works
 //
-// Each end has a ring of registered memory that the peer fills by RDMA WRITE with immediate data (over iWARP by a
-// WRITE and a SEND), and tells the peer which half of it is free again. Write copies into a send ring, and the device
-// does the rest. Within a host Write copies straight into the peer's ring: see verbs.QP.TryWrite. Read copies out of the
-// receive ring. WriteTo, which io.Copy uses, has the other side write from that ring, and so saves a copy. ReadFrom
-// holds no more than a piece of what it reads, and nothing of the connection while its source has nothing to read. A
-// source that fills long pieces reads straight into the send ring, by UDP.
+// Each end has a ring of registered memory that the peer fills by RDMA WRITE with immediate data (over iWARP by a WRITE
+// and a SEND), and tells the peer which half of it is free again. Write copies into a send ring, and the device does the
+// rest. Within a host Write copies straight into the peer's ring: see verbs.QP.TryWrite. Read copies out of the receive
+// ring. WriteTo, which io.Copy uses, has the other side write from that ring, and so saves a copy. ReadFrom holds no
+// more than a piece of its source, and nothing of the connection while its source has nothing to read. A source that
+// fills long pieces reads straight into the send ring, by UDP.
 //
 // WriteAt writes into memory that the peer has mapped by Map, beside the stream (riomap, riowrite).
 //
@@ -57,7 +57,7 @@
 //
 // An end of an idle connection takes 48 KiB of Go's heap at most, some 11 KiB in the kernel, and those pages of its rings
 // that data have been in: some 60 KiB in all, in a control group as well. Go keeps up to as much heap again until it
-// collects. The most that an end takes is what Config says: both rings, 2 MiB each by default, and the queues, 0.2 MiB for
+// collects. The most that an end takes is by Config: both rings, 2 MiB each by default, and the queues, 0.2 MiB for
 // DefaultDepth. Pages and queues that were in use once stay until Close. On Linux each region takes a file descriptor while
 // the process has less than half of those in use that RLIMIT_NOFILE allows.
 //

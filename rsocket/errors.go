@@ -31,7 +31,7 @@ func (e *endError) Unwrap() []error { return []error{e.errno, e.cause} }
 func (e *endError) Timeout() bool   { return e.errno.Timeout() }
 func (e *endError) Temporary() bool { return e.errno.Temporary() }
 
-// bare takes off what the OpErrors of this package say too: the addresses.
+// bare takes the addresses off an error, which the OpErrors of this package have too.
 func bare(err error) error {
 	if e, ok := err.(*rdmacm.OpError); ok {
 		return e.Err
@@ -75,7 +75,7 @@ func shortage(from netip.AddrPort, err error) error {
 	return &shortageError{errno, fmt.Errorf("no connection with %v: %w", from, bare(err))}
 }
 
-// shortages are what systems answer when the process or the host has no more of something.
+// shortages are the errnos of a process or a host that has no more of a resource.
 var shortages = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC}
 
 // Ends that have no deeper cause.
@@ -108,8 +108,8 @@ func (c *Conn) sideOf(op string) *side {
 	return &c.w
 }
 
-// dialError makes the error of an attempt to connect or to listen, with what programs look for in errors
-// of package net.
+// dialError makes the error of an attempt to connect or to listen, with the errnos that programs look
+// for in errors of package net.
 func dialError(op string, source, addr net.Addr, err error) error {
 	err = bare(err)
 	if t, ok := err.(interface{ Timeout() bool }); !ok || !t.Timeout() {

@@ -24,8 +24,8 @@ type Mapping struct {
 var ErrNotMapped = errors.New("not mapped")
 
 // Map allocates n bytes, less than 4 GiB, which the peer may then write to by WriteAt from offset on (riomap). The peer
-// must have asked for room for it: see Config.Maps. What this end writes after Map the peer reads
-// after it knows of the mapping.
+// must have asked for room for it: see Config.Maps. The peer knows of the mapping before it reads bytes that this end
+// writes after Map.
 func (c *Conn) Map(n int, offset int64) (*Mapping, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -90,8 +90,8 @@ func (c *Conn) canAnnounce() (bool, error) {
 	return c.controls > 0 && c.sent != c.limit, c.writeErr()
 }
 
-// Bytes returns the memory. The peer's writes appear in it at any time. What it wrote before something that
-// was read from the stream is there.
+// Bytes returns the memory. The peer's writes appear in the memory at any time. All that the peer wrote
+// there before it wrote bytes to the stream is there when these bytes have been read.
 func (m *Mapping) Bytes() []byte { return m.mr.Bytes() }
 
 // MR returns the memory as a region, whose methods read words that the peer changes.

@@ -235,8 +235,8 @@ func (c *Conn) meetLate(ctx context.Context) error {
 
 // Accept waits for a connection, which is a *Conn.
 //
-// If the process or the host lacks what the connection of a peer takes, Accept returns an error that names the limit, as
-// with TCP for want of descriptors. Its Temporary is true: net/http and gRPC pause, and go on. errors.Is finds
+// If the process or the host lacks a resource that the connection of a peer takes, Accept returns an error that names the
+// limit, as with TCP for want of descriptors. Its Temporary is true: net/http and gRPC pause, and go on. errors.Is finds
 // syscall.ENOMEM in it, or an errno such as syscall.EMFILE. The peer has been refused, and was told why. If several peers
 // were, Accept tells of the first.
 func (l *Listener) Accept() (net.Conn, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// message is one message on its way out, and the memory of what is posted for it. Who posts fills the first work
-// request, a WRITE with immediate data.
+// message is one message on its way out, and the memory of the work requests that are posted for it. The caller
+// of post fills the first work request, a WRITE with immediate data.
 type message struct {
 	wrs  [2]verbs.SendWR
 	sges [1]verbs.SGE
@@ -19,9 +19,10 @@ type message struct {
 // so that it need not wait for that: it sends up to half of Depth over iWARP.
 func (c *Conn) creditStep() uint16 { return uint16(uint32(c.cfg.Depth) / (2 * c.parts())) }
 
-// mayGrant reports whether the peer is to hear of memory that is free again. Over iWARP it hears of that when it has
-// none left. What a peer in C has sent last may still wait in its TCP when it has closed, and TCP drops that when
-// anything comes after the close. Who has no memory left has sent it all, and needs the word if more is to come.
+// mayGrant reports whether the peer is to hear of memory that is free again. Over iWARP the peer hears of that when
+// it has none left. The last bytes of a peer in C may still wait in its TCP when the peer has closed, and TCP drops
+// them when anything comes after the close. A peer that has no memory left has sent them all, and needs the word if
+// more is to come.
 func (c *Conn) mayGrant() bool { return c.freed >= len(c.inRing)/2 && (!c.bySend || c.granted == 0) }
 
 // parts returns how many work requests a message takes.
@@ -59,7 +60,7 @@ func (m *message) split(o binary.ByteOrder) []verbs.SendWR {
 	return m.wrs[:]
 }
 
-// makeReceives makes what postReceives posts, and posts the first ones.
+// makeReceives makes the work requests of postReceives, and posts the first ones.
 func (c *Conn) makeReceives() error {
 	c.recvWRs = make([]verbs.RecvWR, repostAt)
 	var sges []verbs.SGE

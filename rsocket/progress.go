@@ -21,11 +21,11 @@ const spins = 1
 // side is one of those who may wait for the connection.
 type side struct {
 	deadline deadline
-	wake     chan struct{} // has a value if what the side waits for has come
-	sleeps   ready         // what for, or nil while the side is awake
+	wake     chan struct{} // has a value if the condition for which the side waits holds
+	sleeps   ready         // the condition for which the side waits, or nil while the side is awake
 }
 
-// ready reports whether what a side waits for has come, or why it never will.
+// ready reports whether the condition for which a side waits holds, or why it never will.
 type ready func(*Conn) (bool, error)
 
 func (s *side) kick() {
@@ -35,8 +35,8 @@ func (s *side) kick() {
 	}
 }
 
-// await waits until ready says that there is nothing to wait for, and returns what ready returns, or why
-// it cannot come. The caller holds c.mu, which await gives away while it sleeps.
+// await waits until ready reports true or an error, and returns the error of ready, or why the condition
+// never holds. The caller holds c.mu, which await gives away while it sleeps.
 func (c *Conn) await(s *side, ready ready) error {
 	slept := false
 	for polls := 0; ; polls++ {
@@ -106,8 +106,8 @@ func (c *Conn) await(s *side, ready ready) error {
 // writes may wait for its lock.
 func (c *Conn) leaves(s *side) bool { return c.bulk && s == &c.r }
 
-// leave sleeps until what ready asks for has come for a call that reads, or the call that writes is done: that takes the
-// completions. The caller holds c.mu, which leave gives away while it sleeps.
+// leave sleeps until ready reports true for a call that reads, or until the call that writes is done, which takes the
+// completions meanwhile. The caller holds c.mu, which leave gives away while it sleeps.
 func (c *Conn) leave(ready ready) {
 	c.r.sleeps, c.readLeaves = ready, true
 	c.mu.Unlock()
@@ -130,9 +130,9 @@ func (c *Conn) handOver() {
 	c.progress()
 }
 
-// progress takes what has come, and sends what the peer is to know. The caller holds c.mu.
+// progress takes the completions that have come, and sends the control messages that are due. The caller holds c.mu.
 func (c *Conn) progress() {
-	for !c.dead { // also after a failure: what came before it may be there
+	for !c.dead { // also after a failure: completions from before the failure may be there
 		n, err := c.cq.Poll(c.wcs[:])
 		for i := range n {
 			c.complete(&c.wcs[i])
@@ -257,7 +257,7 @@ func isEnding(err error) bool {
 
 func (c *Conn) theCause(e *ending) error { return cmp.Or(c.cm.Cause(), c.qp.Err(), e.error) }
 
-// ended waits for the connection manager to say what an ending is, unless the side's calls end before. The caller does
+// ended waits for the connection manager's report of an ending, unless the side's calls end before. The caller does
 // not hold c.mu: others go on.
 func (c *Conn) ended(s *side, e *ending) error {
 	limit := time.NewTimer(time.Until(e.until))
@@ -307,7 +307,7 @@ func (c *Conn) grant() {
 		if !memory && int16(c.received-c.creditsAt) < 0 {
 			return
 		}
-		// What the peer is told that it may send must find receives.
+		// The messages for which the peer gets credits must find receives.
 		for c.consumed > 0 && c.err == nil {
 			n, err := c.postReceives(c.consumed)
 			c.consumed -= n

@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// Read reads what has come, at least one byte unless b is empty. When the peer has closed its end, or
-// called CloseWrite, and all is read, it returns io.EOF. With an empty b it returns at once, and without an
-// error unless this end is closed.
+// Read reads the bytes that have come, at least one byte unless b is empty. When the peer has closed its
+// end, or called CloseWrite, and all is read, Read returns io.EOF. With an empty b Read returns at once,
+// and without an error unless this end is closed.
 func (c *Conn) Read(b []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
@@ -19,7 +19,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	n := 0
 	if err == nil {
 		n = copy(b, p)
-		if n < len(b) && n > 0 { // what is behind the ring's end is at its beginning
+		if n < len(b) && n > 0 { // bytes behind the ring's end are at its beginning
 			n += copy(b[n:], c.rest(n))
 		}
 		c.consume(n)
@@ -55,8 +55,8 @@ func (c *Conn) peek() ([]byte, error) {
 	return c.inRing[c.rpos:min(c.rpos+c.unread, len(c.inRing))], nil
 }
 
-// rest returns what there is to read from n bytes on, up to the ring's end if it was not yet reached.
-// The caller holds rmu.
+// rest returns the bytes to read behind the first n, up to the ring's end if the end was not yet
+// reached. The caller holds rmu.
 func (c *Conn) rest(n int) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *Conn) consume(n int) {
 	c.grant()
 }
 
-// WriteTo writes to w what comes, until the peer's end, straight from the receive ring. io.Copy calls it.
+// WriteTo writes the bytes that come to w, until the peer's end, straight from the receive ring. io.Copy calls it.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()

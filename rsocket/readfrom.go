@@ -17,8 +17,8 @@ func pieces(n int) *sync.Pool {
 	}}
 }
 
-// ReadFrom sends what r reads until io.EOF. io.Copy calls it. While r has nothing to read yet, other calls may write,
-// and Close gives back what the connection has, unless r has filled the piece before.
+// ReadFrom sends the bytes of r until io.EOF. io.Copy calls it. While r has nothing to read yet, other calls may
+// write, and Close gives back the connection's resources, unless r has filled the piece before.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	pool := fewPieces
 	piece := pool.Get().(*[]byte)
@@ -100,8 +100,8 @@ func (c *Conn) readIntoRing(r io.Reader) (n int64, rerr, err error) {
 	}
 }
 
-// lend lends a piece of the ring, of size bytes from start on. It lends none if nothing may be sent now, as it must not
-// wait for that: r may be at its end. Nor does it of a short ring, or where what is written goes straight to the peer's.
+// lend lends a piece of the ring, of size bytes from start on. It lends none if nothing may be sent now, as lend must
+// not wait: r may be at its end. Nor does it lend of a short ring, or where bytes go straight to the peer's ring.
 func (c *Conn) lend() (start, size int) {
 	c.wmu.Lock()
 	defer c.doneWriting()

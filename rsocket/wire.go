@@ -7,13 +7,12 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What goes over the wire, as librdmacm's rsocket.c has it and its docs/rsocket describes it.
+// The protocol on the wire, as librdmacm's rsocket.c has it and its docs/rsocket describes it.
 //
 // Each end has a ring that the peer writes into. It grants the ring once, and then by halves. Where the next half is stands
-// in a list of two entries, the target SGL, which is in the memory of the end that sends: the receiving
-// end writes the entries there. Every write of data, and every write of an entry, has immediate data, a
-// word that says what it was. Its upper three bits are the kind, the others a number. What is said without a write is
-// a WRITE of no bytes with immediate data.
+// in a list of two entries, the target SGL, which is in the memory of the end that sends: the receiving end writes the
+// entries there. Every write of data, and every write of an entry, has immediate data: a word whose upper three bits are
+// the kind of message, and the others a number. A word without a write is a WRITE of no bytes with immediate data.
 //
 // Over iWARP the word is a SEND of 4 bytes behind the WRITE, since not every device there has immediate data. The WRITE
 // has none, and a word without a write is a SEND alone. The 4 bytes are in the byte order that the hello of the end in C
@@ -64,13 +63,13 @@ type extent struct {
 // most returns n, or the extent's length if that is less.
 func (e *extent) most(n int) int { return int(min(uint64(n), uint64(e.length))) }
 
-// parameters are what each end tells of itself when it connects (struct rs_conn_data).
+// parameters are those that each end tells the other when it connects (struct rs_conn_data).
 type parameters struct {
 	bigEndian bool
 	credits   uint16 // messages that the peer may send before it hears more
 	maps      int    // entries of the iomap, which stands behind the SGL; 0 without flagIomap
 	sgl       extent // of the target SGL; its length counts entries
-	data      extent // what the peer may write first; librdmacm grants half of the ring
+	data      extent // the ring that the peer may write first; librdmacm grants half of it
 }
 
 // appendHello appends the message. of a parameter set. Its numbers are big-endian.

@@ -22,7 +22,7 @@ const minBulk = 64 << 10
 // minAligned is from how many bytes on a message begins with a cache line of the ring: those of the largest path MTU.
 const minAligned = 4 << 10
 
-// minReach is from how many bytes on what is written goes straight to the peer's ring. For less it makes no difference.
+// A Write of minReach bytes or more goes straight to the peer's ring. For fewer bytes that makes no difference.
 const minReach = 1 << 10
 
 // Write sends b. It returns when all of b is in the send ring or at the peer, and posted, and so before the peer's
@@ -34,7 +34,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	return n, c.opError("write", err)
 }
 
-// write does what Write does. The caller holds wmu.
+// write is Write under wmu.
 func (c *Conn) write(b []byte) (n int, err error) {
 	for {
 		room, err := c.room(len(b) - n)
@@ -125,8 +125,8 @@ func (c *Conn) ringPiece(n, most int) []byte {
 	return c.outRing[c.wpos:min(c.wpos+most, len(c.outRing))]
 }
 
-// align moves on to the ring's next whole cache line, for n bytes. What begins there a software device copies into packets
-// and takes their ICRCs of at once. The caller holds wmu and mu.
+// align moves on to the ring's next whole cache line, for n bytes. A software device copies bytes that begin there into
+// packets and takes their ICRCs at once. The caller holds wmu and mu.
 func (c *Conn) align(n int) {
 	if pad := -c.wpos & (lineSize - 1); n >= minAligned && pad < c.free() {
 		c.take(pad)
@@ -210,8 +210,8 @@ func (c *Conn) postSend(start, n int) error {
 	return c.err
 }
 
-// WriteBuffers sends the contents of v as few messages, and takes from v what was sent, as WriteTo
-// of net.Buffers does, which cannot do so on connections that are not of package net.
+// WriteBuffers sends the contents of v as few messages, and takes the bytes that were sent off v,
+// as WriteTo of net.Buffers does, which cannot do so on connections that are not of package net.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.wmu.Lock()
 	defer c.doneWriting()

@@ -6,7 +6,7 @@ import (
 )
 
 // AHAttr is the path to a peer (struct ibv_ah_attr, with the fields of its struct
-// ibv_global_route). What a path needs depends on the link layer of its port:
+// ibv_global_route). The fields that a path needs depend on the link layer of its port:
 //
 //   - Ethernet, so RoCE: DGID is required, and every packet bears a GRH or, with RoCEv2, the IP
 //     header in its place. DLID, SrcPathBits and StaticRate do not count.
@@ -57,7 +57,7 @@ func (a AHAttr) onPort(port int) AHAttr {
 	return a
 }
 
-// setDefaults fills in what a zero field stands for.
+// setDefaults replaces zero fields by their defaults.
 func (a *AHAttr) setDefaults() {
 	if a.HopLimit == 0 && a.IsGlobal() {
 		a.HopLimit = defaultHopLimit
@@ -101,8 +101,9 @@ type AH struct {
 // On InfiniBand they are undefined unless the completion has WCFlagGRH.
 const GRHSize = 40
 
-// CreateAH makes an address handle (ibv_create_ah). [AHAttr] says what a path needs; the error for
-// a path that lacks it is ErrInvalid. On iWARP, which has no datagrams, the error is ErrUnsupported.
+// CreateAH makes an address handle (ibv_create_ah). [AHAttr] lists the fields that a path needs; the
+// error for a path that lacks one is ErrInvalid. On iWARP, which has no datagrams, the error is
+// ErrUnsupported.
 func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 	const verb = "create ah in"
 	if err := pd.dev.check(verb); err != nil {

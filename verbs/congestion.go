@@ -46,8 +46,8 @@ type ProviderCongestion interface {
 }
 
 // SetCongestionControl chooses how an RC or UC QP finds out how fast it may send. It may be called in any
-// state, and counts from the next packet on. RESET brings back what the device has: for software devices
-// CongestionWindow, unless ADVERB_CONGESTION says otherwise.
+// state, and counts from the next packet on. RESET brings back the device's default: for software devices
+// CongestionWindow, unless ADVERB_CONGESTION names another.
 //
 // The error is ErrInvalid for an unknown value, and ErrUnsupported for UD, for CongestionDelay on UC, which
 // has no acknowledgements, and for devices that leave no choice.

@@ -56,10 +56,10 @@ type ProviderQPCounters interface {
 	Counters() (Counters, error)
 }
 
-// Counters returns what the device has counted since it was opened: the sums over its QPs, those that
-// were closed included, what it dropped, and what its connection managers sent and received. Of a device
-// that is closed it returns what that had counted, without gauges. The error is ErrUnsupported for a
-// device that does not count. See [Totals] for devices that are opened more than once.
+// Counters returns the device's counters since it was opened: the sums over its QPs, closed ones
+// included, the packets that it dropped, and the messages of its connection managers. Of a closed device
+// it returns the last counts, without gauges. The error is ErrUnsupported for a device that does not
+// count. See [Totals] for devices that are opened more than once.
 //
 // The counts are those of this program. Other programs that use the same network interface have
 // devices of their own; "adverb stat" shows them all.
@@ -118,7 +118,7 @@ func (d *Device) countPort(port int) (Counters, error) {
 	return cs, wrap(verb, d.name, err)
 }
 
-// providerCounters returns what the provider counts with. It does so while the device closes, too.
+// providerCounters returns the counters of the provider, also while the device closes.
 func (d *Device) providerCounters(verb string) (ProviderCounters, error) {
 	if err := d.checkAttr(verb); err != nil {
 		return nil, err
@@ -130,8 +130,8 @@ func (d *Device) providerCounters(verb string) (ProviderCounters, error) {
 	return p, nil
 }
 
-// Counters returns what the QP has counted since it was created. RESET does not set the counts back.
-// The error is ErrUnsupported for a device that does not count.
+// Counters returns the QP's counters since it was created. RESET does not set the counts back. The
+// error is ErrUnsupported for a device that does not count.
 func (qp *QP) Counters() (Counters, error) {
 	const verb = "read counters of"
 	if err := qp.check(verb); err != nil {

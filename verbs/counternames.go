@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// CounterDesc says what a counter counts.
+// CounterDesc describes a counter.
 type CounterDesc struct {
 	Name  string
 	Help  string // one line, without a full stop
 	Gauge bool   // it says how things stand, and may fall
 }
 
-// DescribeCounter returns what is known of a counter by its name.
+// DescribeCounter returns the description of a counter by its name.
 func DescribeCounter(name string) (CounterDesc, bool) {
 	i, ok := counterIndex[name]
 	if !ok {

@@ -11,7 +11,7 @@ type CQ struct {
 	dev *Device
 	p   ProviderCQ
 
-	events    chan struct{} // what Events returns
+	events    chan struct{} // the channel of Events
 	userArmed atomic.Bool   // by Notify, and the event has not come yet
 	waiters   atomic.Int32  // goroutines in Wait
 	wake      chan struct{} // wakes one of them

@@ -68,7 +68,7 @@ type Device struct {
 	manager atomic.Pointer[Manager] // or nil
 
 	countMu sync.Mutex   // held while counters are read
-	managed Counters     // what managers that have ended had counted
+	managed Counters     // the counters of managers that have ended
 	final   *finalCounts // of a device that is closed
 }
 
@@ -83,14 +83,14 @@ func NewDevice(p ProviderDevice) *Device {
 	return d
 }
 
-// Info returns what [Devices] lists of the device.
+// Info returns the entry of the device in the list of [Devices].
 func (d *Device) Info() DeviceInfo { return d.info }
 
 // Name returns the device's name (ibv_get_device_name).
 func (d *Device) Name() string { return d.info.Name }
 
-// Provider returns the provider's side of the device, for implementers of providers, and for what a provider
-// offers beyond the verbs.
+// Provider returns the provider's side of the device, for implementers of providers, and for the methods
+// that a provider has beyond the verbs.
 func (d *Device) Provider() ProviderDevice { return d.p }
 
 // Query returns the device's attributes (ibv_query_device, ibv_query_device_ex).
@@ -171,7 +171,7 @@ func (d *Device) Close() error {
 	d.sharedMu.Lock()
 	defer d.sharedMu.Unlock()
 	if d.shared != nil && d.has(&d.shared.object) == 1 {
-		_ = d.shared.Close() // if it fails the device is busy, and the error says by what
+		_ = d.shared.Close() // if it fails the device is busy, and the error names the dependents
 	}
 	return d.close(func() error {
 		d.keepCounts()

@@ -1,6 +1,6 @@
 package verbs
 
-// AtomicCap says against what a device's atomics are atomic (enum ibv_atomic_cap).
+// AtomicCap says against which other accesses a device's atomics are atomic (enum ibv_atomic_cap).
 type AtomicCap uint8
 
 // The atomic capabilities (IBV_ATOMIC_*).
@@ -21,12 +21,12 @@ func (c AtomicCap) String() string { return atomicCapNames.name(c) }
 // bytes of inline data a work request may have. libibverbs has no attribute for it, so a provider
 // that drives devices through libibverbs reports this value. [PD.CreateQP] then passes any
 // MaxInlineData on to the device, which grants at least as much or refuses with ErrLimit or
-// ErrInvalid. What it granted is in the QP's capacities, see [QP.Query].
+// ErrInvalid. The granted number is in the QP's capacities, see [QP.Query].
 const MaxInlineUnknown = -1
 
-// DeviceAttr are the attributes of a device: struct ibv_device_attr and, for the rest of what
-// ibv_devinfo -v prints, struct ibv_device_attr_ex. Fields whose names begin with Max are upper
-// limits, counted in objects unless their comment says otherwise.
+// DeviceAttr are the attributes of a device: struct ibv_device_attr and, for the other attributes
+// that ibv_devinfo -v prints, struct ibv_device_attr_ex. Fields whose names begin with Max are
+// upper limits, counted in objects unless their comment says otherwise.
 type DeviceAttr struct {
 	FWVer                 string // firmware version, as free text
 	NodeGUID              GUID
@@ -76,19 +76,19 @@ type DeviceAttr struct {
 	// All else works. It is empty where nothing stands in the way, and has no C symbol.
 	UnsharedMemory string
 
-	// RefusedOptions says which options of sockets the system denies to the device, as a sandbox does, and what is lost by
-	// each: "SO_RXQ_OVFL: operation not permitted: drop_overflow stays 0 …". The device does without them. It is empty where
+	// RefusedOptions says which options of sockets the system denies to the device, as a sandbox does, and the loss by each:
+	// "SO_RXQ_OVFL: operation not permitted: drop_overflow stays 0 …". The device does without them. It is empty where
 	// nothing is denied, and has no C symbol.
 	RefusedOptions string
 
-	// Guarantees are what the device promises beyond the verbs. They have no C symbol.
+	// Guarantees are the promises of the device beyond the verbs. They have no C symbol.
 	Guarantees Guarantees
 }
 
-// Guarantees are promises that a device makes beyond what the verbs ask of every device. The
-// software device of this module makes all of them. Cards make few or none, so a program that is
-// to run on cards does not rely on a guarantee before it has looked for it in
-// [DeviceAttr].Guarantees. A provider that says nothing promises nothing.
+// Guarantees are promises that a device makes beyond those that the verbs ask of every device. The
+// software device of this module makes all of them. Cards make few or none, so a program that is to
+// run on cards does not rely on a guarantee before it has looked for it in [DeviceAttr].Guarantees.
+// A provider that says nothing promises nothing.
 type Guarantees uint32
 
 // The guarantees.
@@ -134,7 +134,7 @@ var guaranteeNames = []flagName{
 // String joins the names of the guarantees by "|", such as EXACT_EVENTS|LAST_WORD_LAST.
 func (g Guarantees) String() string { return flagNames(uint64(g), guaranteeNames) }
 
-// DeviceCapFlags are what a device is capable of (enum ibv_device_cap_flags).
+// DeviceCapFlags are the optional abilities of a device (enum ibv_device_cap_flags).
 type DeviceCapFlags uint32
 
 // The capability flags (IBV_DEVICE_*).

@@ -34,8 +34,8 @@
 //
 // The API covers InfiniBand, RoCE and iWARP. A path to a peer is made of LIDs on InfiniBand and of
 // GIDs on RoCE: see [AHAttr]. On iWARP the connection manager takes QPs to RTS: see
-// [Transport.CheckModify]. What a device promises beyond the verbs, as the software device of this
-// module does, is in [DeviceAttr].Guarantees.
+// [Transport.CheckModify]. The promises of a device beyond the verbs, of which the software device
+// of this module makes all, are in [DeviceAttr].Guarantees.
 //
 // # Concurrency
 //

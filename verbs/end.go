@@ -34,9 +34,9 @@ func (qp *QP) NotifyError(f func(cause error)) error {
 	return nil
 }
 
-// Err returns why the QP is in the error state: what NotifyError tells. It is nil for a QP in another
-// state, and where the device cannot tell. When a completion of a flushed work request has been
-// polled, Err knows the cause of it.
+// Err returns why the QP is in the error state: the cause that NotifyError tells. Err is nil for a QP
+// in another state, and where the device cannot tell. When a completion of a flushed work request has
+// been polled, Err returns the cause of the flush.
 func (qp *QP) Err() error {
 	if p, ok := qp.p.(ProviderEnd); ok {
 		return wrap("use", qp.name, p.Err())
@@ -58,9 +58,9 @@ type ProviderKeepAlive interface {
 // the QP goes to the error state: with the completion WCRetryExceeded if something was posted meanwhile,
 // else with EventQPFatal. Receives are flushed. See [QP.NotifyError] too.
 //
-// A vanished peer is so noticed within the period and the retries after its last packet. With
-// Retry.Timeout 0, which waits without end, it never is. The peer's QP must allow AccessRemoteWrite: one that
-// does not refuses the WRITE, which ends the connection. Those of connection managers allow it.
+// A vanished peer is so noticed within the period and the retries after its last packet. With Retry.Timeout
+// 0, which waits without end, it never is. The peer's QP must allow AccessRemoteWrite: one that does not
+// refuses the WRITE, which ends the connection. QPs of connection managers allow it.
 //
 // On iWARP it is the keep-alive of TCP. The period is rounded up to seconds, and is followed by five
 // questions, one a second. While the peer has bytes to acknowledge, TCP does not ask, and on Linux has

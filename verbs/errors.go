@@ -39,13 +39,13 @@ var (
 
 // PathMTUError says that a network carries small packets of an RC QP and loses the large ones, so its MTU is
 // smaller somewhere than the path MTU needs. errors.As finds it in the Cause of a completion with
-// [WCRetryExceeded] and in [QP.Err]. It comes of what was seen: a packet was repeated in vain while smaller
-// ones were answered.
+// [WCRetryExceeded] and in [QP.Err]. The evidence: a packet was repeated in vain while smaller ones were
+// answered.
 type PathMTUError struct {
 	PathMTU  MTU  // of the QP
 	Lost     int  // bytes of data in the packet that does not arrive
 	Fits     MTU  // the largest path MTU, below Lost, whose packets reach the peer: use it, at both ends
-	Response bool // what does not arrive is the peer's response to a READ
+	Response bool // the packets that do not arrive are the peer's response to a READ
 }
 
 func (e *PathMTUError) Error() string {
@@ -57,8 +57,8 @@ func (e *PathMTUError) Error() string {
 		lost, e.PathMTU.Bytes(), e.Fits.Bytes(), e.Fits.Bytes())
 }
 
-// OpError is the error of a verb. It says what was asked of which object, and why it failed, as in
-// "modify qp 0x000011: INIT->RTR: missing PATH_MTU".
+// OpError is the error of a verb. It names the verb, the object and the cause, as in "modify qp
+// 0x000011: INIT->RTR: missing PATH_MTU".
 type OpError struct {
 	Verb   string // such as "modify"
 	Object string // such as "qp 0x000011"

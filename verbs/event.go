@@ -62,10 +62,11 @@ type AsyncEvent struct {
 	SRQ  *SRQ // for EventSRQ…
 	Port int  // for EventPort…, …Change and EventClientReregister; counted from 1
 
-	// Cause says in words what went wrong, and is nil where nothing did or the provider does not tell.
-	// Of EventQPReqErr and EventQPAccessErr it is why a request of the peer was refused, which the
-	// peer does not hear: its completion has no more than WCRemInvReqErr or WCRemAccessErr. errors.Is
-	// finds its kind: ErrPathMTU, ErrQPAccess, ErrMalformed and ErrLimit in a request that is invalid,
-	// ErrNotFound in a key that no region or window has, and ErrInvalid in one that is used wrongly.
+	// Cause is the cause of a failure in words, and is nil where nothing failed or the provider does
+	// not tell. Of EventQPReqErr and EventQPAccessErr it is why a request of the peer was refused,
+	// which the peer does not learn: its completion has no more than WCRemInvReqErr or WCRemAccessErr.
+	// errors.Is finds its kind: ErrPathMTU, ErrQPAccess, ErrMalformed and ErrLimit in a request that
+	// is invalid, ErrNotFound in a key that no region or window has, and ErrInvalid in one that is
+	// used wrongly.
 	Cause error
 }

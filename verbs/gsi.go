@@ -79,9 +79,9 @@ func (g *GSI) CommIDs() (base uint32, bits int, err error) {
 }
 
 // Serve opens the address of a GID, whose place in the table of port 1 is gidIndex, for messages to QP1.
-// ClaimService does so too. A program that claims a service at several addresses first opens all, so that a service
-// which can be seen at one of them is not refused for long for want of the others. The error is ErrNotFound
-// if there is no such GID, and else what ClaimService's would be.
+// ClaimService opens the address too. A program that claims a service at several addresses first opens all, so that
+// a service which can be seen at one of them is not refused for long for want of the others. The error is
+// ErrNotFound if there is no such GID, and else that of ClaimService.
 func (g *GSI) Serve(gidIndex int) error {
 	return wrap("open an address of", g.dev.name, g.p.Serve(gidIndex))
 }

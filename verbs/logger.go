@@ -11,13 +11,13 @@ type ProviderLogger interface {
 	SetLogger(l *slog.Logger)
 }
 
-// SetLogger makes the device log to l what happens to it: with [slog.LevelError] that the device has
-// failed, with LevelWarn that a QP or the port has, which request of a peer was refused and why, and that
-// packets were dropped; with LevelInfo changes of the port, with LevelDebug the states of QPs. The error
-// state is among these where this end has asked for it, as the connection manager does at the end of each
-// connection. Of iWARP there are with LevelWarn the TCP connections that end by an error, and Terminate
-// messages both ways, and with LevelDebug the connections that are made and that end in order. A nil l ends
-// it: devices are silent unless they are asked.
+// SetLogger makes the device log its events to l: with [slog.LevelError] that the device has failed, with
+// LevelWarn that a QP or the port has, which request of a peer was refused and why, and that packets were
+// dropped; with LevelInfo changes of the port, with LevelDebug the states of QPs. The error state is among
+// these where this end has asked for it, as the connection manager does at the end of each connection. Of
+// iWARP there are with LevelWarn the TCP connections that end by an error, and Terminate messages both
+// ways, and with LevelDebug the connections that are made and that end in order. A nil l ends it: devices
+// are silent unless they are asked.
 //
 // A record of one kind appears ten times at once, and then once a second; the attribute "omitted" counts
 // those that were left out. The handler of l runs on a goroutine of its own and holds nothing up. The error

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Access says what may be done with a memory region, or through a QP (enum ibv_access_flags). Local
-// reads are always allowed.
+// Access is the access that is allowed to a memory region, or through a QP (enum ibv_access_flags).
+// Local reads are always allowed.
 type Access uint32
 
 // The access flags (IBV_ACCESS_*).
@@ -81,9 +81,9 @@ func (mr *MR) Provider() ProviderMR { return mr.p }
 // PD returns the protection domain of the region.
 func (mr *MR) PD() *PD { return mr.pd }
 
-// Bytes returns the memory. What a peer writes appears in it. Until a completion or a message says
-// that a write is done, only Load32, Load64 and the other methods that access words atomically may
-// touch those bytes: other accesses are data races. docs/guide/memory.md says what order they see.
+// Bytes returns the memory. A peer's writes appear in it. Until a completion or a message says that
+// a write is done, only Load32, Load64 and the other methods that access words atomically may touch
+// those bytes: other accesses are data races. docs/guide/memory.md has the order that they see.
 //
 // After Close the memory of AllocMR is gone, and Bytes panics. To use a slice that was kept ends the
 // program with a fault on Linux, until about a thousand more regions are closed or addresses run short;
@@ -118,8 +118,8 @@ func (mr *MR) Addr() uint64 { return mr.addr }
 // differ, and on cards they may.
 func (mr *MR) LKey() LKey { return mr.lkey }
 
-// RKey returns the key to give to peers. A peer can do with it what the region's remote access flags
-// allow.
+// RKey returns the key to give to peers. The key gives a peer the access that the region's remote
+// access flags allow.
 func (mr *MR) RKey() RKey { return mr.rkey }
 
 // Access returns the flags that the region was registered with, or that Rereg gave it.

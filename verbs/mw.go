@@ -60,7 +60,7 @@ func (mw *MW) Provider() ProviderMW { return mw.p }
 // packet of a peer that is being carried out: closing the memory region does.
 func (mw *MW) Close() error { return mw.close(mw.p.Close) }
 
-// MWBind says what to bind a window to (struct ibv_mw_bind_info).
+// MWBind names the memory to which to bind a window (struct ibv_mw_bind_info).
 type MWBind struct {
 	MW     *MW
 	RKey   RKey   // type 2: the window's next key, which is IncRKey of the present one
@@ -74,8 +74,8 @@ type MWBind struct {
 // such a key are the program's to choose; IncRKey adds 1 to them and wraps around.
 func IncRKey(r RKey) RKey { return r&^0xff | (r+1)&0xff }
 
-// check reports what is wrong with a bind. What it finds is wrong in any state of the window. QP, window and
-// region must be of one PD: IBTA C10-72.
+// check reports the first fault of a bind, of those that are faults in any state of the window. QP, window
+// and region must be of one PD: IBTA C10-72.
 func (b *MWBind) check(qp *QP, t MWType) error {
 	const allowed = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessZeroBased
 	switch {
@@ -110,7 +110,7 @@ func (qp *QP) BindMW(wr SendWR, bind MWBind) error {
 	if err := bind.check(qp, MWType1); err != nil {
 		return wrap(verb, qp.name, err)
 	}
-	// Nothing else of wr: what it names has not been checked, and a provider would copy it.
+	// Nothing else of wr: its other fields have not been checked, and a provider would copy them.
 	wrs := [1]SendWR{{ID: wr.ID, Op: OpBindMW, Flags: wr.Flags, Bind: &bind}}
 	_, err := qp.p.PostSend(wrs[:])
 	return wrap(verb, qp.name, err)

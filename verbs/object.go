@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// object is what all verbs objects share: a name for errors, whether it is closed, and the objects
-// that depend on it. If it is closed too early, the error names these.
+// object is the part that all verbs objects share: a name for errors, whether the object is closed,
+// and the objects that depend on it. If it is closed too early, the error names these.
 type object struct {
 	name string // such as "pd 1" or "qp 0x000011"; of an MR, Rereg changes it: see named
 	of   any    // the PD, QP … that this is the object of, once it is made

@@ -53,15 +53,15 @@ func (pd *PD) Device() *Device { return pd.dev }
 // pinned and reachable until [MR.Close]. [PD.AllocMR] is preferred where the program has no memory
 // yet.
 //
-// Remote write and remote atomic access need AccessLocalWrite as well; the error without it is
-// ErrInvalid. So is that for memory which cannot be read or, with AccessLocalWrite, written: a read-only mapping, the
-// bytes of a string, a mapping beyond the end of its file. The text has the address. The program keeps the memory as
-// it is until Close: docs/guide/memory.md says what happens if it unmaps it before. Some iWARP devices need
-// AccessRemoteWrite for memory that a READ fills.
+// Remote write and remote atomic access need AccessLocalWrite as well; the error without it is ErrInvalid. So is that
+// for memory which cannot be read or, with AccessLocalWrite, written: a read-only mapping, the bytes of a string, a
+// mapping beyond the end of its file. The text has the address. The program keeps the memory as it is until Close:
+// docs/guide/memory.md has the consequences of unmapping the memory before. Some iWARP devices need AccessRemoteWrite
+// for memory that a READ fills.
 //
-// The race detector sees what this end's own work requests read and fill in buf, and not what a peer
-// reads or writes by its key. If a program writes to buf and then a message fills it, the detector
-// reports a race unless the program calls a verb in between, such as [QP.PostRecv].
+// The race detector sees the accesses of this end's own work requests to buf, and not those of a
+// peer by its key. If a program writes to buf and then a message fills it, the detector reports a
+// race unless the program calls a verb in between, such as [QP.PostRecv].
 func (pd *PD) RegMR(buf []byte, access Access) (*MR, error) {
 	return pd.regMR(buf, access, MRAttr{Access: access})
 }

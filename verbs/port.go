@@ -87,8 +87,8 @@ var physStateNames = names[PhysState]{"PHYS_STATE", map[PhysState]string{
 // String prints the state as ibv_devinfo does, its spelling included.
 func (s PhysState) String() string { return physStateNames.name(s) }
 
-// LinkLayer is what a port's link is (link_layer of struct ibv_port_attr). Ethernet means RoCE or
-// iWARP. What a path to a peer needs depends on it: see AHAttr.
+// LinkLayer is the kind of a port's link (link_layer of struct ibv_port_attr). Ethernet means RoCE
+// or iWARP. The fields that a path to a peer needs depend on the link layer: see AHAttr.
 type LinkLayer uint8
 
 // The link layers (IBV_LINK_LAYER_*).
@@ -105,8 +105,8 @@ var linkLayerNames = names[LinkLayer]{"LINK_LAYER", map[LinkLayer]string{
 // String prints the link layer as ibv_devinfo does.
 func (l LinkLayer) String() string { return linkLayerNames.name(l) }
 
-// PortAttr are the attributes of a port (struct ibv_port_attr). What a comment calls a code is a code
-// of the C library.
+// PortAttr are the attributes of a port (struct ibv_port_attr). A code in a comment is a code of the
+// C library.
 type PortAttr struct {
 	State         PortState
 	MaxMTU        MTU

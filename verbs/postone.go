@@ -58,7 +58,7 @@ func postOneRecv(to interface {
 	return err
 }
 
-// one is a list of one work request. What is passed to a provider is allocated, so these are kept.
+// one is a list of one work request. Arguments to a provider's methods are allocated, so these lists are kept.
 type one struct {
 	send [1]SendWR
 	recv [1]RecvWR

@@ -5,7 +5,7 @@ import "context"
 // Provider is for implementers of providers: it finds and opens devices. They implement Provider
 // and the Provider… interfaces of this package. Users of devices need none of them.
 //
-// # What the facade does
+// # The facade
 //
 // The types of this package are the facade: they check what any device needs checked, and then call
 // the provider. A provider may count on this:
@@ -17,7 +17,7 @@ import "context"
 //   - Close is called once, and not while the object has dependents. After Close has returned nil
 //     only the hot calls may still come: posting, polling and arming. They return ErrClosed.
 //
-// # What a provider does
+// # The provider
 //
 // Providers return causes, made with [Errorf] of one of this package's kinds. The facade adds verb
 // and object. A provider that drives devices through libibverbs also sees to these differences:
@@ -27,7 +27,7 @@ import "context"
 //   - SendWR.InlineData needs no memory region, and a QP may be posted to from several goroutines.
 //   - State may not cost a system call; ProviderQP says how current it must be.
 //
-// A device declares what it promises beyond the verbs in DeviceAttr.Guarantees.
+// A device declares its promises beyond the verbs in DeviceAttr.Guarantees.
 type Provider interface {
 	// Devices lists the provider's devices. With an error it may still list those that it found.
 	Devices() ([]DeviceInfo, error)
@@ -39,15 +39,15 @@ type Provider interface {
 // ProviderWatcher is for implementers of providers: a [Provider] implements it if it can tell that
 // its list of devices may have changed: see [WatchDevices].
 type ProviderWatcher interface {
-	// Watch has changed called, on any goroutine, whenever what Devices lists, or an address of those devices, may have
-	// changed. changed does not block. A call may be under way when stop returns.
+	// Watch has changed called, on any goroutine, whenever the list of Devices, or an address of those devices, may
+	// have changed. changed does not block. A call may be under way when stop returns.
 	Watch(changed func()) (stop func())
 }
 
 // ProviderDevice is for implementers of providers: a provider's side of a [Device].
 type ProviderDevice interface {
-	// Info returns what Devices lists of the device. Its Transport chooses the table of states
-	// that QPs are held to, see Transport.CheckModify. It is asked for once.
+	// Info returns the device's entry in the list of Devices. Its Transport chooses the table of
+	// states for QPs, see Transport.CheckModify. Info is called once.
 	Info() DeviceInfo
 	// Query returns the attributes. The limits that the facade checks are those of the first call.
 	Query() (DeviceAttr, error)
@@ -131,8 +131,8 @@ type ProviderSRQ interface {
 	Close() error
 }
 
-// MRAttr is for implementers of providers: it says what to register: Buf or, if that is nil, Length
-// bytes that the provider allocates.
+// MRAttr is for implementers of providers: it names the memory to register: Buf or, if that is nil,
+// Length bytes that the provider allocates.
 type MRAttr struct {
 	Buf     []byte
 	Length  int // bytes
@@ -161,8 +161,8 @@ type ProviderMR interface {
 	Addr() uint64
 	LKey() LKey
 	RKey() RKey
-	// Rereg takes over from attr and pd what flags name: see MR.Rereg. If it fails with ErrInvalid,
-	// ErrLimit or ErrUnsupported, the region is as it was.
+	// Rereg takes over those of attr's fields and pd that flags name: see MR.Rereg. If it fails
+	// with ErrInvalid, ErrLimit or ErrUnsupported, the region is as it was.
 	Rereg(flags ReregFlags, pd ProviderPD, attr MRAttr) error
 	// Close fails with ErrBusy while windows are bound to the region.
 	Close() error

@@ -117,8 +117,8 @@ func (a *QPInitAttr) check(d *Device) error {
 	return nil
 }
 
-// checkOpen returns an error if what a QP of a PD of d is to use is of another Device, perhaps of the
-// same name. remedy says how to make it.
+// checkOpen returns an error if an object for a QP of a PD of d is of another Device, perhaps of the
+// same name. remedy says how to make the object.
 func (d *Device) checkOpen(what, remedy string, of *Device) error {
 	switch {
 	case of == d:
@@ -147,8 +147,8 @@ func (qp *QP) RecvCQ() *CQ { return qp.recvCQ }
 // SRQ returns the SRQ from which the QP takes its receives, or nil.
 func (qp *QP) SRQ() *SRQ { return qp.srq }
 
-// Context returns QPInitAttr.Context (qp_context). With [WC].QP it leads from a completion to what the
-// program keeps for the connection.
+// Context returns QPInitAttr.Context (qp_context). With [WC].QP it leads from a completion to the
+// program's own record of the connection.
 func (qp *QP) Context() any { return qp.context }
 
 // Provider returns the provider's side of the QP, for implementers of providers.
@@ -184,7 +184,8 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 //
 // In SQD a program that waits for [EventSQDrained], or until Query says that SQDraining is false, is
 // right on every device. The software HCA does not ask for it: attributes that change while the queue
-// drains hold at once, for what is under way too, and in RTS the queue goes on. Others may refuse both.
+// drains hold at once, for messages under way too, and in RTS the queue goes on. Others may refuse
+// both.
 func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 	const verb = "modify"
 	if err := qp.check(verb); err != nil {
@@ -236,8 +237,8 @@ func (qp *QP) checkAV(attr *QPAttr, mask QPAttrMask) error {
 	return nil
 }
 
-// Init takes the QP from RESET to INIT. port is the port that it uses, counted from 1. access says
-// what the peer may do through this QP, if the MR that it names allows it as well.
+// Init takes the QP from RESET to INIT. port is the port that it uses, counted from 1. access is
+// the access of the peer through this QP, if the MR that the peer names allows it as well.
 func (qp *QP) Init(port int, access Access) error {
 	mask := MaskState | MaskPort | MaskAccessFlags
 	if qp.pd.dev.info.Transport != TransportIWARP { // which has no P_Keys
@@ -363,7 +364,7 @@ var sendOps = [...]uint32{
 
 const knownSendFlags = SendFence | SendSignaled | SendSolicited | SendInline
 
-// checkSend reports what is wrong with a work request. What it finds is wrong in any state of the
+// checkSend reports the first fault of a work request, of those that are faults in any state of the
 // QP.
 func (qp *QP) checkSend(wr *SendWR) error {
 	if sendOps[qp.typ]>>wr.Op&1 == 0 {
@@ -420,7 +421,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	return nil
 }
 
-// checkDatagram reports what is wrong with a UD send.
+// checkDatagram reports the first fault of a UD send.
 func (qp *QP) checkDatagram(wr *SendWR, length uint64) error {
 	switch {
 	case wr.AH == nil:
@@ -451,11 +452,11 @@ func (ah *AH) wrongQPN(n QPN) error {
 // Completions that are in a CQ already stay there, and their WC.QP is the closed QP, whose calls say
 // ErrClosed. The error is ErrBusy while the QP is attached to a multicast group.
 //
-// When Close has returned nil, the device does not touch memory for this QP any more: not for what
-// was posted to it, and not for what its peer has asked for. So buffers may be used for something
-// else, or their regions closed. What the peer has of a message that was under way is not known. The
-// receives of an SRQ, apart from one that the QP has taken for a message, go on to serve other QPs.
-// Other calls may be under way in other goroutines: each is done, or returns ErrClosed.
+// When Close has returned nil, the device does not touch memory for this QP any more: neither for
+// work requests that were posted to the QP, nor for requests of its peer. So buffers may be used for
+// something else, or their regions closed. How much of a message under way the peer has got is not
+// known. The receives of an SRQ, apart from one that the QP has taken for a message, go on to serve
+// other QPs. Other calls may be under way in other goroutines: each is done, or returns ErrClosed.
 //
 // Close before the program ends: acknowledgements that the QP still owes leave then. A program that ends
 // without Close, in the middle of an exchange of messages, may not have acknowledged the last one that it took.

@@ -17,8 +17,8 @@ var qpTypeNames = names[QPType]{"QPT", map[QPType]string{QPTypeRC: "QPT_RC", QPT
 // String returns the C library's name without IBV_, such as QPT_RC.
 func (t QPType) String() string { return qpTypeNames.name(t) }
 
-// QPCap are the capacities of a QP (struct ibv_qp_cap). CreateQP grants at least what was asked
-// for; QP.Query returns how much it granted.
+// QPCap are the capacities of a QP (struct ibv_qp_cap). CreateQP grants at least these numbers;
+// QP.Query returns how much it granted.
 type QPCap struct {
 	MaxSendWR     int // work requests in the send queue: posted, and not yet polled for
 	MaxRecvWR     int // work requests in the receive queue
@@ -27,7 +27,7 @@ type QPCap struct {
 	MaxInlineData int // bytes of inline data in one send work request
 }
 
-// QPInitAttr says what QP to create (struct ibv_qp_init_attr).
+// QPInitAttr describes the QP to create (struct ibv_qp_init_attr).
 type QPInitAttr struct {
 	Type      QPType // 0 stands for QPTypeRC
 	SendCQ    *CQ    // takes the completions of send work requests
@@ -59,7 +59,7 @@ type QPAttr struct {
 	RQPSN            PSN    // the PSN of the first packet that is expected
 	SQPSN            PSN    // the PSN of the first packet that is sent
 	DestQPN          QPN    // the peer
-	Access           Access // what the peer may do through this QP: remote write, read, atomic
+	Access           Access // the peer's access through this QP: remote write, read, atomic
 	Cap              QPCap
 	AH               AHAttr // the path to the peer (ah_attr)
 	AltAH            AHAttr // the alternate path (alt_ah_attr)
@@ -173,8 +173,8 @@ type Retry struct {
 }
 
 // DefaultRetry waits 67 ms for an acknowledgement, retries seven times, and waits for the peer's
-// receives without end. Given to [QP.RTS] as it is, its MaxRDAtomic is lowered to what the device
-// allows.
+// receives without end. Given to [QP.RTS] as it is, its MaxRDAtomic is lowered to the device's
+// limit.
 var DefaultRetry = Retry{Timeout: 14, RetryCount: 7, RNRRetryCount: 7, MaxRDAtomic: 16}
 
 const (

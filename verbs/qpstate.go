@@ -18,8 +18,8 @@ const (
 	QPStateSQE   QPState = 5 // the send queue failed, and it alone (UC and UD)
 	QPStateErr   QPState = 6 // every work request fails with WCFlushErr
 
-	// QPStateClosed is what QP.State says of a QP after QP.Close. C has no such state: there the QP
-	// is gone.
+	// QPStateClosed is the result of QP.State after QP.Close. C has no such state: there the QP is
+	// gone.
 	QPStateClosed QPState = 255
 )
 
@@ -91,7 +91,7 @@ type stateTable struct {
 	types     map[QPType]map[QPState]map[QPState]transition
 
 	// For a transport whose connections its connection manager makes: the attributes that do not
-	// exist, and what to say of the states that only the manager takes a QP to.
+	// exist, and the text of the error for states to which only the manager takes a QP.
 	lacks QPAttrMask
 	byCM  map[QPState]string
 }
@@ -157,7 +157,7 @@ var iwarpTable = stateTable{
 			QPStateInit:  {QPStateInit: {optional: MaskPort | MaskAccessFlags}},
 			QPStateRTS: {
 				QPStateRTS: {optional: MaskCurState | MaskAccessFlags},
-				QPStateSQD: {}, // closes the connection when what was posted has been sent
+				QPStateSQD: {}, // closes the connection when all posted work requests have been sent
 			},
 		},
 	},

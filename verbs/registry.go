@@ -39,7 +39,7 @@ var (
 	past   []DeviceTotals // for each name that was opened: of those that are closed
 )
 
-// forget takes a device that is closed off the list of those that are open, and keeps what it has counted.
+// forget takes a closed device off the list of open devices, and keeps its counters.
 func forget(d *Device) {
 	openMu.Lock()
 	defer openMu.Unlock()
@@ -99,10 +99,10 @@ func Devices() ([]DeviceInfo, error) {
 	return all, join(errs)
 }
 
-// WatchDevices has changed called, on any goroutine, whenever what [Devices] lists, or an address of those devices, may
-// have changed: a network interface has come or gone, was set up or down, or has another address. A call says no more
-// than that it is time to look. changed must not block. Providers that cannot tell are left out, and so are those that
-// register later. stop ends it. A call may be under way when stop returns.
+// WatchDevices has changed called, on any goroutine, whenever the list of [Devices], or an address of those devices,
+// may have changed: a network interface has come or gone, was set up or down, or has another address. A call says no
+// more than that it is time to look. changed must not block. Providers that cannot tell are left out, and so are those
+// that register later. stop ends it. A call may be under way when stop returns.
 func WatchDevices(changed func()) (stop func()) {
 	var stops []func()
 	for _, p := range registered() {
@@ -179,8 +179,8 @@ func (p namedProvider) open(name string) (*Device, error) {
 	return d, nil
 }
 
-// noSuchDevice is an ErrNotFound that lists the devices that there are. What keeps a provider from
-// listing its own stands behind the list.
+// noSuchDevice is an ErrNotFound that lists the devices that there are. The error of a provider
+// that cannot list its devices stands behind the list.
 func noSuchDevice(ps []namedProvider) error {
 	var have []string
 	var errs []error

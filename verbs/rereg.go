@@ -1,6 +1,6 @@
 package verbs
 
-// ReregFlags say what MR.Rereg changes (enum ibv_rereg_mr_flags).
+// ReregFlags name the properties that MR.Rereg changes (enum ibv_rereg_mr_flags).
 type ReregFlags uint8
 
 // The flags (IBV_REREG_MR_CHANGE_*).
@@ -10,10 +10,10 @@ const (
 	ReregAccess      ReregFlags = 1 << 2 // change the access flags
 )
 
-// Rereg changes a region (ibv_rereg_mr). flags say what it changes: the memory, to buf; the PD, to
-// pd; the access flags, to access. Arguments that flags do not name are not looked at. The keys may
-// change. No work request that names the region may be outstanding. The memory must have what the access
-// flags promise, as for [PD.RegMR].
+// Rereg changes a region (ibv_rereg_mr). flags name the properties to change: the memory, to buf; the
+// PD, to pd; the access flags, to access. Arguments that flags do not name are not looked at. The keys
+// may change. No work request that names the region may be outstanding. The memory must allow the
+// access of the flags, as for [PD.RegMR].
 //
 // If the error is ErrInvalid, ErrLimit, ErrUnsupported or ErrClosed, the region is as it was. After
 // any other error it may only be closed.

@@ -42,7 +42,7 @@ type QPInfo struct {
 	qp *QP
 }
 
-// Counters returns what the QP has counted: see [QP.Counters].
+// Counters returns the QP's counters: see [QP.Counters].
 func (i *QPInfo) Counters() (Counters, error) { return i.qp.Counters() }
 
 // MRInfo describes an open memory region.
@@ -78,8 +78,8 @@ type CMID struct {
 	Local, Remote netip.AddrPort
 }
 
-// Resources returns what is open on the device. Objects that are opened or closed meanwhile may be
-// missing.
+// Resources returns the open objects of the device. Objects that are opened or closed meanwhile may
+// be missing.
 func (d *Device) Resources() (Resources, error) {
 	var r Resources
 	if err := d.check("list resources of"); err != nil {
@@ -161,15 +161,15 @@ func dependents[T any](o *object) func(yield func(string, *T) bool) {
 	}
 }
 
-// Manager is what a connection manager tells of itself to those who watch the device.
+// Manager is implemented by a connection manager, for those who watch the device.
 type Manager interface {
 	Counters() Counters
 	CMIDs() []CMID
 }
 
-// Report makes [Device.Counters] and [Device.Resources] include what m, the program's connection manager
-// of the device, tells. A nil m ends that, and what the manager before has counted stays. The caller holds no lock that
-// the manager's methods take.
+// Report makes [Device.Counters] and [Device.Resources] include those of m, the program's connection manager of the
+// device. A nil m ends that, and the counts of the manager before stay. The caller holds no lock that the manager's
+// methods take.
 func (d *Device) Report(m Manager) {
 	d.countMu.Lock()
 	defer d.countMu.Unlock()

@@ -8,7 +8,8 @@ import (
 
 // AdaptiveRouting is how an RC QP uses a network whose switches choose a way for each packet by itself, so that
 // packets overtake one another. Cards have the like as a setting of the device (mlx5: adaptive_routing_forced_en).
-// The specification of RoCEv2 knows nothing of it. What Send makes is within the specification: any peer takes it.
+// The specification of RoCEv2 does not know adaptive routing. The packets that Send makes are within the
+// specification: any peer takes them.
 type AdaptiveRouting struct {
 	// Send has each packet of a WRITE be a WRITE ONLY with an address of its own (RETH), and with the mark, so that
 	// the peer can place it whenever it comes. The peer counts as many messages. WRITEs with immediate data, SENDs,
@@ -16,11 +17,11 @@ type AdaptiveRouting struct {
 	// does not accept packets out of order takes each of them for a loss, unless it is an adverb.
 	Send bool
 
-	// Accept has what comes before its turn wait for it, as far as 1023 packets ahead, and 512 packets at most. A
-	// WRITE ONLY with the mark does not wait and does not count: it is placed at once, before what was sent earlier
-	// has come. A program that watches memory must not conclude from a byte that those before it are there.
-	// Completions, and what costs a receive, keep their order. A gap is not taken for a loss at once, but only if it
-	// stays for Patience.
+	// Accept has packets that come before their turn wait for it, as far as 1023 packets ahead, and 512 packets at
+	// most. A WRITE ONLY with the mark does not wait and does not count: it is placed at once, before packets that
+	// were sent earlier have come. A program that watches memory must not conclude from a byte that those before it
+	// are there. Completions, and messages that cost a receive, keep their order. A gap is not taken for a loss at
+	// once, but only if it stays for Patience.
 	Accept bool
 
 	// Mark is the reserved bit of the BTH that packets of this form have set, or several such bits. The specification
@@ -31,13 +32,14 @@ type AdaptiveRouting struct {
 	// Paths is the number of UDP source ports that the QP sends from: 1 to MaxRoutingPaths, and at most as many as
 	// the device has, which is 4. 0 stands for 1. Switches with several equal ways (ECMP) choose by that port, so
 	// one QP can fill several. It takes effect if the peer is an adverb. Requests and acknowledgements take the
-	// paths in turn, as what comes back allows. A path that loses much is left, and tried now and then. READ
-	// responses stay on one. With several paths packets overtake one another. What that costs is least with Send
-	// here and Accept there.
+	// paths in turn, as the acknowledgements that come back allow. A path that loses much is left, and tried now
+	// and then. READ responses stay on one. With several paths packets overtake one another. The cost of that is
+	// least with Send here and Accept there.
 	Paths int
 
 	// Patience is the time for which a gap is not reported (NAK, PSN sequence error). 0 stands for
-	// DefaultRoutingPatience. It counts where the peer is no adverb: adverbs tell each other what has come.
+	// DefaultRoutingPatience. It counts where the peer is no adverb: adverbs tell each other which packets
+	// have come.
 	Patience time.Duration
 }
 
@@ -62,8 +64,8 @@ type ProviderRouting interface {
 }
 
 // SetAdaptiveRouting chooses how an RC QP uses a network that routes packets one by one. It may be called in any
-// state. What Send says counts for work requests that are posted later, and Accept for packets that come later. RESET
-// brings back what the device has: nothing of it, unless ADVERB_ROUTING says otherwise.
+// state. Send counts for work requests that are posted later, and Accept for packets that come later. RESET brings
+// back the device's default: none of it, unless ADVERB_ROUTING names some.
 //
 // The error is ErrInvalid for a mark with bits that are not reserved, for Paths outside of 0 to MaxRoutingPaths and for a
 // Patience outside of 0 to MaxRoutingPatience. It is ErrUnsupported for other QPs than RC, and for devices on
@@ -110,7 +112,7 @@ func (r *AdaptiveRouting) complete() error {
 	return nil
 }
 
-// ParseAdaptiveRouting reads what ADVERB_ROUTING and command lines say: "send", "accept", "mark=BITS",
+// ParseAdaptiveRouting reads the value of ADVERB_ROUTING and of command lines: "send", "accept", "mark=BITS",
 // "paths=NUMBER" and "patience=DURATION", with commas, such as "send,accept,paths=4". The defaults are filled
 // in. The error is ErrInvalid.
 func ParseAdaptiveRouting(s string) (AdaptiveRouting, error) {

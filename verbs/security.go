@@ -1,13 +1,13 @@
 package verbs
 
-// SecurityKey is what a QP tells its peer for packet security: an X25519 public key. It is no secret. But who can
-// replace it on the way reads and writes the connection in the peer's place, unless both ends have a PSK. So it goes
-// over a channel that is authenticated, such as TLS or SSH, beside QPN, PSN and GID.
+// SecurityKey is a QP's key for packet security, which its peer needs: an X25519 public key. The key is no secret.
+// But whoever can replace it on the way reads and writes the connection in the peer's place, unless both ends have a
+// PSK. So the key goes over a channel that is authenticated, such as TLS or SSH, beside QPN, PSN and GID.
 type SecurityKey [32]byte
 
 // PacketSecurity has a connected QP authenticate and encrypt each packet: see [QP.SetSecurity].
 type PacketSecurity struct {
-	Peer SecurityKey // what [QP.NewSecurityKey] has returned at the peer
+	Peer SecurityKey // the result of [QP.NewSecurityKey] at the peer
 	PSK  []byte      // a pre-shared key that both ends have: 16 bytes at least, better 32 of crypto/rand, or nil
 }
 
@@ -22,8 +22,8 @@ type ProviderSecurity interface {
 	SecuredMTU() MTU
 }
 
-// NewSecurityKey draws a key for the QP's next connection from crypto/rand, and returns what the peer must know of
-// it. The latest call counts. A key serves one connection: RTR uses it up, and RESET forgets it.
+// NewSecurityKey draws a key for the QP's next connection from crypto/rand, and returns its public part for the
+// peer. The latest call counts. A key serves one connection: RTR uses it up, and RESET forgets it.
 //
 // The errors are ErrUnsupported for a UD QP and for a device that cannot, and ErrState from RTR on.
 func (qp *QP) NewSecurityKey() (SecurityKey, error) {
@@ -49,8 +49,9 @@ func (qp *QP) NewSecurityKey() (SecurityKey, error) {
 // another process, whatever a program repeats.
 //
 // A packet grows by 28 bytes, so the path MTU may have to be smaller: see [QP.SecuredMTU]. Modify says so.
-// What is dropped is counted: see sec_forged_pkts, sec_replayed_pkts, sec_plain_pkts and sec_no_key_pkts
-// of [QP.Counters]. docs/SECURITY.md says what is protected and what is not.
+// Packets that are dropped are counted: see sec_forged_pkts, sec_replayed_pkts, sec_plain_pkts and
+// sec_no_key_pkts of [QP.Counters]. docs/SECURITY.md has the threats against which packets are protected,
+// and the others.
 //
 // The errors are ErrUnsupported for a UD QP and for a device that cannot, ErrState from RTR on and without
 // NewSecurityKey, and ErrInvalid for a Peer that is this QP's own key, or nobody's, and a PSK that is too short.

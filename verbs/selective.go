@@ -9,9 +9,9 @@ type ProviderSelective interface {
 	PeerRepeatsSelectively() error
 }
 
-// RepeatsSelectively reports whether the QP can acknowledge ranges of packets and hold what comes out of order,
-// so that only what is lost goes again. RC QPs of software devices that speak RoCE can, unless the device was told
-// to be standard. It takes a peer that can as well.
+// RepeatsSelectively reports whether the QP can acknowledge ranges of packets and hold packets that come out of
+// order, so that only lost packets go again. RC QPs of software devices that speak RoCE can, unless the device was
+// told to be standard. It takes a peer that can as well.
 func (qp *QP) RepeatsSelectively() bool {
 	p, ok := qp.p.(ProviderSelective)
 	return ok && qp.typ == QPTypeRC && p.RepeatsSelectively()

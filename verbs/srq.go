@@ -25,8 +25,8 @@ const (
 )
 
 // CreateSRQ makes a shared receive queue with at least the capacities asked for (ibv_create_srq).
-// [SRQ.Query] returns what was granted. attr.Limit must be 0, since Modify arms the limit. The error
-// is ErrLimit for capacities beyond DeviceAttr.MaxSRQWR and MaxSRQSGE.
+// [SRQ.Query] returns the capacities that were granted. attr.Limit must be 0, since Modify arms the
+// limit. The error is ErrLimit for capacities beyond DeviceAttr.MaxSRQWR and MaxSRQSGE.
 func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	const verb = "create srq in"
 	if err := attr.check(&pd.dev.attr); err != nil {

@@ -2,17 +2,17 @@ package verbs
 
 import "slices"
 
-// DeviceTotals are what the devices of one name have counted, added up.
+// DeviceTotals are the sums of the counters of all devices of one name.
 type DeviceTotals struct {
 	Device   string
 	Counters Counters
 	Ports    []Counters // of each port, from the first on
 }
 
-// Totals returns what the devices that [Open] has opened have counted since the program began, those that are closed
-// included: a device that is open twice, perhaps by package rdmacm, or one after the other, has one entry. So the counts
-// only grow while the program runs. Gauges are those of the devices that are open. The order is that of the first
-// opening. Devices that do not count have no counters.
+// Totals returns the counters of the devices that [Open] has opened since the program began, closed ones included: a
+// device that is open twice, perhaps by package rdmacm, or one after the other, has one entry. So the counts only grow
+// while the program runs. Gauges are those of the devices that are open. The order is that of the first opening. Devices
+// that do not count have no counters.
 func Totals() []DeviceTotals {
 	openMu.Lock()
 	open := slices.Clone(opened)
@@ -24,7 +24,7 @@ func Totals() []DeviceTotals {
 		}
 	}
 	openMu.Unlock()
-	// A device that closes meanwhile still tells what it has counted, and is not in all yet: it counts once.
+	// A device that closes meanwhile still tells its counters, and is not in all yet: it counts once.
 	return addDevices(all, open)
 }
 
@@ -49,7 +49,7 @@ func totalsFor(all []DeviceTotals, name string) ([]DeviceTotals, *DeviceTotals) 
 	return all, &all[i]
 }
 
-// add adds what a device has counted. One that does not count adds nothing.
+// add adds the counters of a device. A device without counters adds nothing.
 func (t *DeviceTotals) add(d *Device) {
 	if cs, err := d.Counters(); err == nil {
 		t.Counters = t.Counters.plus(cs)
@@ -86,7 +86,7 @@ func (cs Counters) withoutGauges() Counters {
 	})
 }
 
-// finalCounts are what a device had counted when it closed.
+// finalCounts are the counters of a device when it closed.
 type finalCounts struct {
 	counters Counters
 	err      error // why there are none
@@ -98,7 +98,7 @@ type finalPort struct {
 	err      error
 }
 
-// keepCounts keeps what the device has counted, since its provider tells nothing after Close.
+// keepCounts keeps the device's counters, since its provider tells nothing after Close.
 func (d *Device) keepCounts() {
 	d.countMu.Lock()
 	defer d.countMu.Unlock()

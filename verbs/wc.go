@@ -110,7 +110,7 @@ var wcStatusNames = names[WCStatus]{"WC", map[WCStatus]string{
 	WCTMRndvIncomplete: "WC_TM_RNDV_INCOMPLETE",
 }}
 
-// wcStatusMeaning says what broke and where to look, as far as this end can know.
+// wcStatusMeaning names the failure and where to look, as far as this end can know.
 var wcStatusMeaning = map[WCStatus]string{
 	WCLocLenErr:        "the message is longer than the posted buffer",
 	WCLocQPOpErr:       "the QP could not carry the work request out as posted",
@@ -140,7 +140,7 @@ func (s WCStatus) Error() string {
 	return s.String()
 }
 
-// WCOpcode says what kind of work request completed (enum ibv_wc_opcode).
+// WCOpcode is the kind of work request that completed (enum ibv_wc_opcode).
 type WCOpcode uint8
 
 // The completion opcodes (IBV_WC_*). Those of receives have WCRecv's bit set.
@@ -206,7 +206,7 @@ type WC struct {
 }
 
 // Err returns nil for WCSuccess, and a [*WCError] otherwise. errors.Is finds the status in it. Its
-// text says which rule was broken and by what, as far as this end can know.
+// text says which rule was broken and by which request, as far as this end can know.
 func (wc *WC) Err() error {
 	if wc.Status == WCSuccess {
 		return nil

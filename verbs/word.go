@@ -18,8 +18,8 @@ import (
 // aligned 8 bytes of a write, and sees them change, may then read the rest of the write.
 func (mr *MR) Load64(off int) uint64 { return atomic.LoadUint64(mr.word64("Load64", off)) }
 
-// Store64 writes 8 bytes. A peer that then reads them by a READ sees what was written before as well,
-// if it reads that later.
+// Store64 writes 8 bytes. A peer that then reads them by a READ sees all bytes that were written
+// before as well, if it reads those later.
 func (mr *MR) Store64(off int, v uint64) { atomic.StoreUint64(mr.word64("Store64", off), v) }
 
 // Add64 adds to 8 bytes and returns the sum. To subtract n, add ^(n-1).

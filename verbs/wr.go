@@ -79,8 +79,8 @@ func (r RemoteAddr) MarshalBinary() ([]byte, error) {
 	return r.AppendBinary(make([]byte, 0, RemoteAddrSize))
 }
 
-// UnmarshalBinary reads what AppendBinary appends: an encoding.BinaryUnmarshaler. It takes RemoteAddrSize bytes, and
-// fails with ErrInvalid for any other length.
+// UnmarshalBinary reads the bytes that AppendBinary appends: an encoding.BinaryUnmarshaler. It takes RemoteAddrSize
+// bytes, and fails with ErrInvalid for any other length.
 func (r *RemoteAddr) UnmarshalBinary(b []byte) error {
 	if len(b) != RemoteAddrSize {
 		return Errorf(ErrInvalid, "a remote address of %d bytes: it has %d", len(b), RemoteAddrSize)
@@ -107,9 +107,9 @@ type SendWR struct {
 	Imm    uint32     // immediate data in host order, for Op…WithImm
 	Remote RemoteAddr // for RDMA and atomics
 
-	// CompareAdd is what OpAtomicCmpSwap compares with, and what OpAtomicFetchAdd adds
-	// (wr.atomic.compare_add). Swap is what OpAtomicCmpSwap stores (wr.atomic.swap). It must be 0
-	// for OpAtomicFetchAdd.
+	// CompareAdd is the value with which OpAtomicCmpSwap compares, and that OpAtomicFetchAdd adds
+	// (wr.atomic.compare_add). Swap is the value that OpAtomicCmpSwap stores (wr.atomic.swap). It
+	// must be 0 for OpAtomicFetchAdd.
 	CompareAdd, Swap uint64
 
 	// UD: where the datagram goes, and the Q_Key that it carries. A Q_Key whose top bit is set

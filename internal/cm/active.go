@@ -102,7 +102,7 @@ func (c *Conn) sendRTU() {
 	c.m.send(c.path, wire.CMRTU, c.tid, &rtu)
 }
 
-// onRepeatedREP says what a repeated REP leads to. takeREP takes the first one.
+// onRepeatedREP has the action for a repeated REP, by state. takeREP takes the first one.
 var onRepeatedREP = [states]func(*Conn, time.Duration){
 	StateREPRcvd:     (*Conn).sendMRA,
 	StateMRAREPSent:  (*Conn).sendMRA,

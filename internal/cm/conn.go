@@ -144,8 +144,8 @@ func (c *Conn) forget() {
 	c.retiree.remove(c.m)
 }
 
-// Close gives the connection up, in whatever state it is, and tells the peer. There are no further
-// events of it. What the peer may still ask is answered for a while.
+// Close gives the connection up, in whatever state it is, and tells the peer. No further events of
+// the connection follow. Messages that the peer may still send are answered for a while.
 func (c *Conn) Close(now time.Duration) {
 	if c.closed {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/adverb-rdma/adverb/internal/crowd"
 )
 
-// attempts are what holds something here and may come to nothing: anybody can send a REQ, under any address. A genuine
-// peer answers within a round trip.
+// attempts are the requests and half-open connections, which hold resources and may come to nothing: anybody can send
+// a REQ, under any address. A genuine peer answers within a round trip.
 type attempts = crowd.Crowd[attempt]
 
 // attempt is a member of a crowd.
@@ -40,7 +40,7 @@ func (m *Machine) hasRoom(from netip.Addr, l *Listener) (freed int, ok bool) {
 			m.stats.Refused++
 			return 0, false
 		}
-		if c, ok := loser.(*Conn); ok && mayAccept.has(c.state) { // what is half-open keeps its ID for a while
+		if c, ok := loser.(*Conn); ok && mayAccept.has(c.state) { // a half-open connection keeps its ID for a while
 			freed = 1
 		}
 	}

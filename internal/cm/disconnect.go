@@ -44,9 +44,9 @@ func (c *Conn) disconnected(now time.Duration, e Event) {
 	c.timeWait(now)
 }
 
-// onDREQ says what a DREQ leads to, beside the DREP. To a passive side that is not established it proves that
-// the peer was, and it stands in for the RTU. To an active side that has not sent its RTU it says
-// that the peer has given the connection up.
+// onDREQ has the action for a DREQ beside the DREP, by state. To a passive side that is not established a
+// DREQ proves that the peer was, and stands in for the RTU. To an active side that has not sent its RTU a
+// DREQ says that the peer has given the connection up.
 var onDREQ = [states]func(*Conn, time.Duration, []byte){
 	StateREPSent:     (*Conn).takeDREQForRTU,
 	StateMRAREPRcvd:  (*Conn).takeDREQForRTU,
@@ -97,7 +97,7 @@ func (m *Machine) handleDREQ(now time.Duration, msg *message) {
 	m.send(path, wire.CMDREP, msg.tid, &wire.DREP{LocalCommID: dreq.RemoteCommID, RemoteCommID: dreq.LocalCommID})
 }
 
-// onDREP says what a DREP leads to.
+// onDREP has the action for a DREP, by state.
 var onDREP = [states]func(*Conn, time.Duration, *wire.DREP){
 	StateDREQSent: func(c *Conn, now time.Duration, drep *wire.DREP) {
 		c.disconnected(now, Event{PrivateData: clone(drep.PrivateData[:])})
@@ -134,7 +134,7 @@ func (c *Conn) bequeath() {
 	}
 }
 
-// disinherit takes that back: the peer knows of the end.
+// disinherit undoes bequeath: the peer knows of the end.
 func (c *Conn) disinherit() {
 	if c.revoke != nil {
 		c.revoke()

@@ -3,8 +3,7 @@
 // ID resolution (SIDR).
 //
 // The package is pure: it has no clock, lock, goroutine or socket. Time comes in as an argument.
-// Management datagrams (MADs) go in and out as bytes. What happens to connections comes out as
-// events.
+// Management datagrams (MADs) go in and out as bytes. Changes of connections come out as events.
 //
 // A connection begins and ends like this:
 //
@@ -22,16 +21,16 @@
 // question again, and answers by an MRA that the peer should wait. Until a connection is
 // established, either side may end the attempt by a REJ.
 //
-// For each message a table says what it leads to, indexed by state: see the variables named on…
-// in active.go, passive.go, reject.go and disconnect.go. A message without an entry for the state is
+// For each message a table has the actions, indexed by state: see the variables named on… in
+// active.go, passive.go, reject.go and disconnect.go. A message without an entry for the state is
 // counted and ignored.
 //
 // The machine acts as Linux does where a peer can tell the difference, with these exceptions. It
 // answers a DREQ by itself, so that no peer waits for a slow program. It tells the peer when it
-// gives up. It follows up a REJ that the peer may have missed. And it remembers for a while, within
-// limits, what it needs to answer repeated messages after the user has gone.
+// gives up. It follows up a REJ that the peer may have missed. And it keeps for a while, within
+// limits, the records that answer repeated messages after the user has gone.
 //
-// The caller serializes all calls on a [Machine] and on what belongs to it. After any call it takes
-// all that [Machine.Transmit] and [Machine.Event] have, and asks [Machine.NextTimeout] when to
-// call [Machine.HandleTimeout].
+// The caller serializes all calls on a [Machine] and on its connections, exchanges and listeners.
+// After any call it takes all that [Machine.Transmit] and [Machine.Event] have, and asks
+// [Machine.NextTimeout] when to call [Machine.HandleTimeout].
 package cm

@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// EventType says what happened.
+// EventType is the kind of an Event.
 type EventType uint8
 
 const (
@@ -73,7 +73,7 @@ type Event struct {
 	SIDR     *SIDR
 	Listener *Listener
 	Path     Path
-	Params   Params // what the peer has given; PrivateData has the full length of the message's field
+	Params   Params // the peer's; PrivateData has the full length of the message's field
 	Request  RequestParams
 
 	Reason      wire.RejReason
@@ -87,8 +87,7 @@ type Event struct {
 	QKey   uint32
 }
 
-// interest is what the user of a connection or SIDR exchange has heard of it, and still wants to
-// hear.
+// interest says which events of a connection or SIDR exchange the user has had, and still wants.
 type interest struct {
 	delivered bool // the user knows of it: it has made it, or has had the event of the request
 	closed    bool // the user wants no more events

@@ -8,7 +8,7 @@ import (
 // Never is later than any timeout.
 const Never = time.Duration(math.MaxInt64)
 
-// What the specification fixes.
+// Values that the specification fixes.
 const (
 	maxTimeoutCode = 31 // timeouts have 5 bits
 	maxCMRetries   = 15 // 4 bits
@@ -23,7 +23,7 @@ const (
 	guidSize = 8 // in the ARI of a REJ with reason timeout
 )
 
-// What a peer sees unless the caller wants something else.
+// Defaults for the fields of messages.
 const (
 	// DefaultPacketLifetime is the code of a RoCE path's packet lifetime, as in recent Linux: 268 ms.
 	DefaultPacketLifetime = 16
@@ -40,18 +40,17 @@ const (
 	pathHopLimit = 64
 )
 
-// What this implementation has chosen. The bounds on times keep a peer that names long ones from
-// holding records.
+// Values that this implementation has chosen. The bounds on times keep a peer that names long ones
+// from holding records.
 const (
 	maxBacklog = 1024 // unanswered requests of one listener
 
-	// maxAttempts bounds what peers have begun and not completed: unanswered requests of all listeners,
-	// and half-open connections, which were accepted and hold a QP. One source may have
-	// maxAttemptsOfSource of them.
+	// maxAttempts bounds the attempts of peers: unanswered requests of all listeners, and half-open
+	// connections, which were accepted and hold a QP. One source may have maxAttemptsOfSource of them.
 	maxAttempts         = 2048
 	maxAttemptsOfSource = 1024
 
-	maxRetired = 8192    // records that are kept only for what the peer may still send
+	maxRetired = 8192    // records that are kept only for late messages of their peers
 	maxQueue   = 4096    // MADs that wait for Transmit
 	maxConns   = 1 << 19 // so that a free communication ID is found soon
 
@@ -65,7 +64,7 @@ const (
 	MaxAnswerTime = 3 * time.Minute
 
 	// MRAs prolong the wait for a REP by maxPatience at most. Linux, which asks for 69 s each time that the
-	// REQ comes again, gets what it asks for.
+	// REQ comes again, gets those 69 s.
 	maxPatience = 20 * time.Minute
 
 	// A peer that may have restarted is asked doubtRepeats times, doubtInterval apart, whether it has a

@@ -1,7 +1,7 @@
 package cm
 
-// Each calls a function for every record that the machine keeps: connections, those included that have
-// ended and are kept for what may still come, UD exchanges, and listeners.
+// Each calls a function for every record that the machine keeps: connections, with those that have
+// ended and are kept for late messages, UD exchanges, and listeners.
 func (m *Machine) Each(conn func(*Conn), sidr func(*SIDR), listener func(*Listener)) {
 	for _, c := range m.conns {
 		conn(c)

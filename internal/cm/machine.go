@@ -9,7 +9,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// Config is what a machine needs to know of its device.
+// Config tells a machine of its device.
 type Config struct {
 	GUID uint64 // of the channel adapter
 
@@ -17,8 +17,8 @@ type Config struct {
 	IDBase uint32
 	IDBits int
 
-	// Secret is random, and nobody else knows it. It makes communication IDs hard to guess, and has
-	// them and the transaction IDs differ from those that an earlier machine has used.
+	// Secret is random, and nobody else knows it. By the secret communication IDs are hard to
+	// guess, and differ from those of an earlier machine, as the transaction IDs do.
 	Secret [16]byte
 
 	// LastWords has a MAD sent to a peer if this program dies before revoke is called. It may be nil.
@@ -40,7 +40,7 @@ type Machine struct {
 	sidrReqs map[remoteKey]*SIDR                 // received, by request ID without a GUID
 	services map[uint64]map[netip.Addr]*Listener // by service ID and address; the zero address listens at any
 	timers   timers
-	retired  list.List // of records that are kept only for what peers may still send, the oldest first
+	retired  list.List // of records that are kept only for late messages of their peers, the oldest first
 	attempts *attempts // requests and half-open connections, of all listeners
 
 	out       []outgoing

@@ -29,7 +29,7 @@ type Params struct {
 	PrivateData []byte
 }
 
-// terms are what the ends of a connection have told each other.
+// terms are the parameters that the ends of a connection have told each other.
 type terms struct {
 	ownParams  Params // without the private data, which has been sent
 	peerParams Params
@@ -38,10 +38,10 @@ type terms struct {
 	ackTimeout uint8 // code
 }
 
-// Remote returns what the peer has given: in the REQ, or in the REP once EventReply has come.
+// Remote returns the peer's parameters: those of the REQ, or of the REP once EventReply has come.
 func (c *Conn) Remote() Params { return c.peerParams }
 
-// Requested returns what the REQ says beside the parameters of its sender. On the active side
+// Requested returns the parameters of the REQ beside those of its sender. On the active side
 // ACKTimeout is the one for the peer.
 func (c *Conn) Requested() RequestParams { return c.request }
 
@@ -49,8 +49,8 @@ func (c *Conn) Requested() RequestParams { return c.request }
 // is right once EventReply has come.
 func (c *Conn) ACKTimeout() uint8 { return c.ackTimeout }
 
-// ConnectParams are what [Machine.Connect] asks for. Timeouts are codes of 5 bits for
-// 4.096 µs × 2^code.
+// ConnectParams are the parameters of [Machine.Connect]. Timeouts are codes of 5 bits for 4.096 µs
+// × 2^code.
 type ConnectParams struct {
 	Service uint64
 	Params
@@ -64,7 +64,7 @@ type ConnectParams struct {
 	MaxCMRetries    uint8  // 0 is DefaultCMRetries, and at most 15
 }
 
-// RequestParams are what a REQ says beside the [Params] of its sender.
+// RequestParams are the parameters of a REQ beside the [Params] of its sender.
 type RequestParams struct {
 	Service    uint64
 	MTU        uint8 // path MTU: 1 for 256 bytes to 5 for 4096

@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// onRepeatedREQ says what a repeated REQ leads to. takeREQ takes the first one.
+// onRepeatedREQ has the action for a repeated REQ, by state. takeREQ takes the first one.
 var onRepeatedREQ = [states]func(*Conn, time.Duration){
 	StateREQRcvd:    (*Conn).askPatience,
 	StateMRAREQSent: (*Conn).askPatience,
@@ -73,14 +73,14 @@ func (m *Machine) rejectREQ(msg *message, req *wire.REQ, rej wire.REJ) {
 	m.send(msg.path, wire.CMREJ, msg.tid, &rej)
 }
 
-// checkREQ returns what is wrong with a REQ, if anything. LIDs mean nothing: IBTA CA17-34, CA17-35.
+// checkREQ returns the first fault of a REQ, if there is one. LIDs mean nothing: IBTA CA17-34, CA17-35.
 func checkREQ(msg *message, req *wire.REQ) (rej wire.REJ) {
 	gid := msg.path.Local.As16()
 	switch {
 	case req.Transport != wire.CMTransportRC && req.Transport != wire.CMTransportUC:
 		rej.Reason = wire.RejInvalidTransportType
 	case req.PKey&wire.PKeyBase != wire.DefaultPKey&wire.PKeyBase:
-		rej.Reason = wire.RejInvalidGID // which is what Linux says
+		rej.Reason = wire.RejInvalidGID // Linux gives this reason
 	case req.Primary.RemoteGID != gid:
 		rej.Reason, rej.ARILen = wire.RejInvalidGID, uint8(copy(rej.ARI[:], gid[:]))
 	case req.MTU < minMTU || req.MTU > maxMTU:
@@ -185,7 +185,7 @@ func (c *Conn) establish(private []byte) {
 	c.emit(Event{Type: EventEstablished, PrivateData: private})
 }
 
-// onRTU says what an RTU leads to.
+// onRTU has the action for an RTU, by state.
 var onRTU = [states]func(*Conn, time.Duration, *wire.RTU){
 	StateREPSent:    (*Conn).takeRTU,
 	StateMRAREPRcvd: (*Conn).takeRTU,

@@ -8,8 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/internal/wire"
 )
 
-// refusal is what remains to be done about a REJ that this end has sent, since nobody acknowledges
-// one.
+// refusal is the work that remains after this end has sent a REJ, since nobody acknowledges a REJ.
 type refusal struct {
 	until  time.Duration // to which a REQ that comes again is answered
 	probes int           // left
@@ -131,7 +130,7 @@ func (c *Conn) refuseOldREQ(time.Duration) {
 	c.m.send(c.path, wire.CMREJ, c.tid, &wire.REJ{RemoteCommID: c.remoteID, Message: wire.CMMessageREQ, Reason: wire.RejStaleConn})
 }
 
-// onREJ says what a REJ leads to.
+// onREJ has the action for a REJ, by state.
 var onREJ = [states]func(*Conn, time.Duration, *wire.REJ){
 	StateREQSent:     (*Conn).attemptRejected,
 	StateMRAREQRcvd:  (*Conn).attemptRejected,

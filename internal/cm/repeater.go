@@ -58,8 +58,7 @@ func (r *repeater) stop(m *Machine) {
 	r.mad = nil
 }
 
-// retiree is the place of a record among those that are kept only for what their peers may still
-// send.
+// retiree is the place of a record among those that are kept only for late messages of their peers.
 type retiree struct{ place *list.Element }
 
 // retire gives a record its place there, the youngest. If there are too many, the oldest is

@@ -34,7 +34,7 @@ const (
 	sidrReplied            // the SIDR_REQ may come again
 )
 
-// SIDRParams are what [Machine.Resolve] asks for.
+// SIDRParams are the parameters of [Machine.Resolve].
 type SIDRParams struct {
 	Service     uint64
 	PrivateData []byte // up to 216 bytes

@@ -2,8 +2,8 @@ package cm
 
 import "fmt"
 
-// State is where a connection stands. The names are the specification's, and say what was sent or
-// received last.
+// State is where a connection stands. The names are the specification's: they name the message that
+// was sent or received last.
 type State uint8
 
 const (

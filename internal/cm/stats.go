@@ -15,7 +15,7 @@ func (c Counts) Of(a wire.CMAttr) uint64 {
 	return c[a-wire.CMREQ]
 }
 
-// Stats are what a machine has counted, and what it holds.
+// Stats are the counters of a machine, and the numbers of its records.
 type Stats struct {
 	Sent     Counts
 	Repeated Counts // those of Sent that were sent before
@@ -43,7 +43,7 @@ type Stats struct {
 // countSilent counts a request whose sender did not repeat it.
 func (m *Machine) countSilent() { m.stats.Silent++ }
 
-// Stats returns what the machine has counted so far, and what it holds.
+// Stats returns the machine's counters, and the numbers of its records.
 func (m *Machine) Stats() Stats {
 	s := m.stats
 	s.Conns, s.SIDRs = len(m.conns), len(m.sidrs)+len(m.sidrReqs)

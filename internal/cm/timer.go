@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// milliseconds returns what a timeout code stands for, as Linux computes it: it takes 4.096 µs ×
-// 2^code for 2^(code-8) ms, and times below one millisecond for one.
+// milliseconds returns the time of a timeout code, as Linux computes it: 4.096 µs × 2^code counts
+// as 2^(code-8) ms, and a time below one millisecond as one.
 func milliseconds(code uint8) time.Duration {
 	return time.Millisecond << (max(min(code, maxTimeoutCode), 8) - 8)
 }
@@ -27,7 +27,7 @@ func ackTimeout(delay, lifetime uint8) uint8 {
 	return min(t, maxTimeoutCode)
 }
 
-// record is what the machine keeps under a timer: a connection or a SIDR exchange.
+// record is a thing with a timer: a connection or a SIDR exchange.
 type record interface {
 	expire(now time.Duration) // the timer has run off
 	evict(now time.Duration)  // too many records are kept for late messages only
@@ -89,8 +89,8 @@ func (m *Machine) NextTimeout() time.Duration {
 	return m.timers[0].at
 }
 
-// HandleTimeout does what is due at now. If very much is due at once, it leaves the rest for
-// another call, after Transmit. NextTimeout then lies in the past.
+// HandleTimeout runs the timers that are due at now. If very many are due at once, it leaves the
+// rest for another call, after Transmit. NextTimeout then lies in the past.
 func (m *Machine) HandleTimeout(now time.Duration) {
 	for len(m.timers) > 0 && m.timers[0].at <= now && m.queued() < maxQueue {
 		t := m.timers[0]

@@ -35,7 +35,7 @@ type ibConn struct {
 	agreed agreement // guarded by c.mu
 }
 
-// agreement is what the ends of a connection have agreed on so far.
+// agreement has the parameters on which the ends of a connection have agreed so far.
 type agreement struct {
 	mtu        verbs.MTU
 	retryCount uint8
@@ -45,8 +45,8 @@ type agreement struct {
 	rnrRetry   uint8
 }
 
-// Params are what one end of a connection says about its QP. They convert to and from
-// rdmacm.ConnParam, which describes the fields.
+// Params are the parameters that one end of a connection tells the other about its QP. They convert
+// to and from rdmacm.ConnParam, which describes the fields.
 type Params struct {
 	PrivateData        []byte
 	ResponderResources uint8
@@ -58,7 +58,7 @@ type Params struct {
 	SRQ                bool
 }
 
-// Datagram is what one end of a UD exchange learns about the other, or about a multicast group. It
+// Datagram says where the other end of a UD exchange, or a multicast group, gets its datagrams. It
 // converts to rdmacm.UDParam.
 type Datagram struct {
 	PrivateData []byte
@@ -99,7 +99,7 @@ func (c *ibConn) Serve(dev *verbs.Device, from netip.Addr) error {
 // newPSN draws the PSN at which a peer is to begin.
 func (c *ibConnector) newPSN() verbs.PSN { return verbs.PSN(c.Random32() & uint32(wire.PSNMask)) }
 
-// Call is what Connect asks for.
+// Call has the parameters of Connect.
 type Call struct {
 	Type          verbs.QPType
 	Local, Remote netip.AddrPort
@@ -159,7 +159,7 @@ func (c *ibConn) Connect(call *Call) error {
 // service is the ID of the service that the peer is asked for.
 func (c *ibConn) service() uint64 { return wire.RDMAServiceID(uint16(c.ps), c.remote.Port()) }
 
-// flowLabel is what Linux makes of the ports.
+// flowLabel computes the flow label from the ports, as Linux does.
 func (c *ibConn) flowLabel() uint32 {
 	const factor, mask = 31, 1<<20 - 1
 	return (uint32(c.local.Port())*factor + uint32(c.remote.Port())) & mask
@@ -175,7 +175,7 @@ func (c *ibConn) params(p Params) cm.Params {
 	}
 }
 
-// paramsOf turns what the peer says of its resources into what this end may use.
+// paramsOf turns the peer's resources into those that this end may use.
 func paramsOf(p *cm.Params) Params {
 	return Params{
 		PrivateData: p.PrivateData, ResponderResources: p.InitiatorDepth, InitiatorDepth: p.ResponderResources,
@@ -194,8 +194,8 @@ func (c *ibConn) Accept(p Params) error {
 	})
 }
 
-// Reject says no to a request or, until the connection is established, takes back what this end has
-// said. No event follows. It fails with [ErrState] if the connection is established by now, or is
+// Reject says no to a request or, until the connection is established, takes back this end's yes.
+// No event follows. Reject fails with [ErrState] if the connection is established by now, or is
 // over.
 func (c *ibConn) Reject(privateData []byte) error {
 	return c.reject(wire.RejConsumerDefined, nil, privateData)

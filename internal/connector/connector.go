@@ -26,7 +26,7 @@ type ibConnector struct {
 	watcher Watcher
 	start   time.Time // of the machine's time
 
-	// mu guards the machine, the sending half of qp1, sleepUntil, shrunk, and what Conns have negotiated.
+	// mu guards the machine, the sending half of qp1, sleepUntil, shrunk, and the agreements of Conns.
 	mu         sync.Mutex
 	machine    *cm.Machine
 	qp1        qp1
@@ -118,7 +118,7 @@ const (
 // MaxAcceptTime is how long an end that has accepted waits for the peer's word, at most.
 const MaxAcceptTime = cm.MaxAnswerTime
 
-// Limits returns what the device's transport has room for.
+// Limits returns the lengths of private data for which the device's transport has room.
 func (c *ibConnector) Limits() Limits {
 	return Limits{Connect: MaxConnectData, Accept: MaxAcceptData, Reject: MaxRejectData, LookUp: MaxLookUpData, Answer: MaxAnswerData}
 }
@@ -126,9 +126,9 @@ func (c *ibConnector) Limits() Limits {
 // now is the time that the machine runs by.
 func (c *ibConnector) now() time.Duration { return time.Since(c.start) }
 
-// do calls f, which may use the machine, and sends what comes of it. It wakes the connector's goroutine for
-// events and for an earlier timeout. After a MAD it does so too: the answer may be there at once, and the
-// goroutine finds it sooner than the device tells of it.
+// do calls f, which may use the machine, and sends the machine's messages. do wakes the connector's
+// goroutine for events and for an earlier timeout. After a MAD do wakes the goroutine too: the answer may
+// be there at once, and the goroutine finds the answer sooner than the device tells of it.
 func (c *ibConnector) do(f func(now time.Duration) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +142,7 @@ func (c *ibConnector) do(f func(now time.Duration) error) error {
 	return err
 }
 
-// hold calls f with the lock held, under which Each reads what f writes.
+// hold calls f with the lock held, under which Each reads the fields that f writes.
 func (c *ibConnector) hold(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,8 +3,7 @@
 // connecting on a device.
 //
 // A [Connector] serves one device. A [Port] of it takes requests from peers, and a [Conn] of it is
-// one end of a connection. What happens to a Conn comes as an [Event], on the connector's
-// goroutine:
+// one end of a connection. Changes of a Conn come as an [Event], on the connector's goroutine:
 //
 //	active end                                   passive end
 //	NewConn                                      Claim, Listen

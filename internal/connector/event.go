@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Kind is what an Event reports.
+// Kind is the kind of an Event.
 type Kind uint8
 
 const (
@@ -40,7 +40,7 @@ const (
 	NotFound
 )
 
-// Event is what has happened to a Conn. The receiver may keep its slices.
+// Event is a change of a Conn. The receiver may keep its slices.
 type Event struct {
 	Kind     Kind
 	Params   Params // the peer's, its resources as they are for this end
@@ -67,7 +67,7 @@ var kinds = [...]Kind{
 	cm.EventSIDRReply:    Found,
 }
 
-// take notes what an event of the machine means for the connection, and returns what to report. The
+// take updates the connection by an event of the machine, and returns the event to report. The
 // caller holds c.c.mu.
 func (c *ibConn) take(ev *cm.Event) Event {
 	report := Event{Kind: kinds[ev.Type], TimedOut: ev.TimedOut}

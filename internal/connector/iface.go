@@ -7,8 +7,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Connector makes the connections of one device. Its methods, and those of what it makes, may be
-// called from any goroutine. It dispatches events on one goroutine, with no lock of its own held.
+// Connector makes the connections of one device. Its methods, and those of its Ports and Conns, may
+// be called from any goroutine. The Connector dispatches events on one goroutine, with no lock of
+// its own held.
 type Connector interface {
 	// Serve opens an address for requests, as Claim does too, which then takes no time for that.
 	Serve(addr netip.Addr) error
@@ -17,7 +18,7 @@ type Connector interface {
 	Claim(ps PortSpace, addr netip.Addr, port uint16, shared bool) (Port, error)
 	// NewConn makes an end of a connection from an address of the device. handle takes its events.
 	NewConn(ps PortSpace, from netip.Addr, handle func(Event)) (Conn, error)
-	// Limits returns what the device's transport has room for.
+	// Limits returns the lengths of private data for which the device's transport has room.
 	Limits() Limits
 	// Random32 returns a random number.
 	Random32() uint32
@@ -43,7 +44,7 @@ type Port interface {
 // which have no connections, it is one end of the exchange by which one end learns the other's QP.
 type Conn interface {
 	// Serve says on which device the QP is: on the connector's, as without the call, or on another Open
-	// of it. It fails with ENODEV if that does not have the address of this end.
+	// of the same device. Serve fails with ENODEV if the device does not have the address of this end.
 	Serve(dev *verbs.Device, from netip.Addr) error
 	// Connect asks the peer for a connection. Replied, Established, Rejected or Unreachable follows.
 	// For UD it asks which QP serves the peer's port. Then Found, NotFound or Unreachable follows.
@@ -51,8 +52,8 @@ type Conn interface {
 	// Accept says yes to a request. The caller has brought its QP into service by QPAttr before.
 	// Established, Rejected, Unreachable or Disconnected follows. Of a UD exchange nothing follows.
 	Accept(p Params) error
-	// Reject says no to a request or, until the connection is established, takes back what this end
-	// has said. No event follows. It fails with [ErrState] if the connection is established by now,
+	// Reject says no to a request or, until the connection is established, takes back this end's
+	// yes. No event follows. Reject fails with [ErrState] if the connection is established by now,
 	// or is over.
 	Reject(privateData []byte) error
 	// RejectFor is Reject with another reason than that the program says no, and with information for the peer's

@@ -10,11 +10,12 @@ import (
 )
 
 // The path MTU is the connecting end's choice: the REQ names it, and the other end takes it or refuses. Nobody
-// knows what the network between carries until large packets have been lost. So what a QP has found out about
-// the way to an address counts for the next connections to it, for a while.
+// knows how large the packets are that the network between carries until large packets have been lost. So the
+// path MTU that a QP has found out on the way to an address counts for the next connections to that address,
+// for a while.
 
 const (
-	// What was found out counts for narrowTime: networks are repaired.
+	// A path MTU that was found out counts for narrowTime: networks are repaired.
 	narrowTime = 10 * time.Minute
 	// It is kept for up to maxNarrow ways. The one that was found first makes room.
 	maxNarrow = 256

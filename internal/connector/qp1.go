@@ -8,7 +8,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// What this implementation chose.
+// Values that this implementation has chosen.
 const (
 	// Up to qp1Recvs MADs may arrive while the connector is busy, and qp1Sends may be on their way out.
 	// Further ones are lost, and their senders repeat them.
@@ -89,7 +89,7 @@ func (q *qp1) serve() error {
 	return q.qp.RTS(0, verbs.Retry{})
 }
 
-// close ends what open has made.
+// close undoes open.
 func (q *qp1) close() {
 	q.forgetAHs()
 	if q.qp != nil {
@@ -119,7 +119,7 @@ func (q *qp1) post(i uint64) error {
 }
 
 // take returns the MAD that has come into a receive, and the way back to its sender. mad is nil if
-// what came has not the size of a MAD, which is the same for all.
+// the datagram has not the size of a MAD, which is the same for all MADs.
 func (q *qp1) take(wc *verbs.WC) (path cm.Path, mad []byte, err error) {
 	if wc.Status != verbs.WCSuccess {
 		return path, nil, wc.Err()

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// qpAccess is what peers may do through QPs; each MR says what they may do to it.
+	// qpAccess is the access of peers through QPs; each MR has access flags of its own.
 	qpAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessMWBind
 
 	// minRNRTimer is the code of the time that peers wait after an RNR NAK: 0.64 ms.

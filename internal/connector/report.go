@@ -125,7 +125,7 @@ func (c *tcpConnector) CMIDs() (list []verbs.CMID) {
 	return list
 }
 
-// listed returns what there is at the moment. It may end before the caller looks at it.
+// listed returns the connections and listeners of the moment. Each may end before the caller looks at it.
 func (c *tcpConnector) listed() ([]*tcpConn, []*tcpPort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

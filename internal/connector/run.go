@@ -68,7 +68,8 @@ func (c *ibConnector) nextTimeout() time.Duration {
 }
 
 // fail reports that the device has failed: somebody has closed it, or its network interface is gone. After Close nobody
-// wants to know. QP1 ends before: whatever device takes the place of this one gets what comes for nobody, and refuses it.
+// wants to know. QP1 ends before: the device that takes the place of this one gets the messages that are for nobody, and
+// refuses them.
 func (c *ibConnector) fail(err error) {
 	c.mu.Lock()
 	_ = c.qp1.qp.Close()
@@ -104,8 +105,8 @@ func (c *ibConnector) receive(wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// flush sends what the machine has to send, and reports whether that was anything. A MAD that finds no way
-// out counts as lost: the end that waits for the answer repeats it. The caller holds c.mu.
+// flush sends the machine's messages, and reports whether there were any. A MAD that finds no way out
+// counts as lost: the end that waits for the answer repeats it. The caller holds c.mu.
 func (c *ibConnector) flush() (sent bool) {
 	for {
 		path, mad, ok := c.machine.Transmit()
@@ -117,7 +118,7 @@ func (c *ibConnector) flush() (sent bool) {
 	}
 }
 
-// dispatch reports what the machine has to tell.
+// dispatch reports the machine's events.
 func (c *ibConnector) dispatch() {
 	for {
 		c.mu.Lock()

@@ -18,11 +18,11 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Carrier is what a device's provider implements if its QPs speak iWARP: connections of TCP, which it takes
-// over once their ends have agreed on terms.
+// Carrier is implemented by a device's provider if its QPs speak iWARP: the provider takes over TCP
+// connections once their ends have agreed on terms.
 type Carrier interface {
 	Addrs() []netip.Addr
-	// Asks returns what the device asks peers for: CRCs, and markers in what they send.
+	// Asks reports whether the device asks peers for CRCs, and for markers in the stream that they send.
 	Asks() (crc, markers bool)
 	// Claim takes a port, alone or with others who share it too.
 	Claim(local netip.AddrPort, shared bool) (*tcp.Port, error)
@@ -81,7 +81,7 @@ type tcpConnector struct {
 	claims map[netip.AddrPort][]*tcp.Port // several where they are shared
 	conns  map[*tcpConn]bool              // that are asked for, or made, and not over
 	ports  map[*tcpPort]bool              // that are listened on
-	queue  []func()                       // what is to be dispatched
+	queue  []func()                       // the calls to dispatch
 	over   bool                           // nobody dispatches any more
 	wake   chan struct{}
 	done   chan struct{}
@@ -172,7 +172,7 @@ func (c *tcpConnector) Random32() uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// errDatagrams says what iWARP does not have.
+// errDatagrams is the error of all that needs datagrams.
 var errDatagrams = verbs.Errorf(verbs.ErrUnsupported, "iWARP connects RC QPs only: it has no UD QPs, no lookup of them (SIDR) and no multicast; use PortSpaceTCP, or a device of RoCE")
 
 // The port spaces that are served: those of RC.

@@ -134,7 +134,7 @@ func (c *tcpConn) Connect(call *Call) error {
 	return nil
 }
 
-// offer is what this end's parameters say.
+// offer makes this end's Offer of its parameters.
 func (c *tcpConn) offer(p *Params) mpa.Offer {
 	crc, markers := c.carrier.Asks()
 	return mpa.Offer{CRC: crc, Markers: markers, IRD: int(p.ResponderResources), ORD: int(p.InitiatorDepth), PrivateData: p.PrivateData}
@@ -228,7 +228,7 @@ func (c *tcpConn) attach(conn net.Conn, terms mpa.Terms, early []byte, peer *mpa
 	return nil
 }
 
-// disconnected is what the device calls at the end of the connection.
+// disconnected is called by the device at the end of the connection.
 func (c *tcpConn) disconnected(err error) {
 	c.mu.Lock()
 	c.become(tcpOver)
@@ -240,7 +240,8 @@ func (c *tcpConn) disconnected(err error) {
 var errLeft = verbs.Errorf(syscall.ECONNRESET, "the peer has left before its request was answered")
 
 // await has a request end with its peer. Nobody would notice before the answer, and a peer that has left kept a place
-// in the backlog. An initiator waits for the reply, RFC 5044, so what it says before is its end too.
+// in the backlog. An initiator waits for the reply, RFC 5044, so bytes that come before the reply end the request
+// too.
 func (c *tcpConn) await(conn net.Conn) {
 	defer close(c.awaited)
 	var b [1]byte

@@ -236,7 +236,7 @@ func (p *tcpPort) leaveQueue(c *tcpConn) {
 	p.c.dispatch(p.advance)
 }
 
-// paramsOfFrame returns what a frame says of the peer's resources as they are for this end.
+// paramsOfFrame returns the peer's resources in a frame, as they are for this end.
 func paramsOfFrame(f *mpa.Frame) Params {
 	p := Params{PrivateData: f.PrivateData, ResponderResources: maxTCPDepth, InitiatorDepth: maxTCPDepth, FlowControl: true}
 	if f.Enhanced {
@@ -275,7 +275,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// readFrame reads an MPA frame, and returns what has come behind it.
+// readFrame reads an MPA frame, and returns the bytes that have come behind the frame.
 func readFrame(conn net.Conn) (f mpa.Frame, early []byte, err error) {
 	buf := make([]byte, mpa.MaxFrame)
 	n := 0

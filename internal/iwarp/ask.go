@@ -17,10 +17,10 @@ func (q *QP) Wake() {
 	}
 }
 
-// asks reports whether a READ of no bytes is due: the last message of a connection that ends in order. Its answer says
-// that the peer has taken all that was sent, and that what it had sent before is done there. siw fails a message whose
-// end is on the way when the stream ends, though all of it has arrived. A peer that answers no READs is not asked, nor
-// one that has ended the stream.
+// asks reports whether a READ of no bytes is due: the last message of a connection that ends in order. The answer says
+// that the peer has taken all that was sent, and that all that the peer had sent before is done at the peer. siw fails
+// a message whose end is on the way when the stream ends, though all of it has arrived. A peer that answers no READs
+// is not asked, nor one that has ended the stream.
 func (q *QP) asks() bool {
 	s := &q.tx
 	return q.attr.State == verbs.QPStateSQD && !s.asked && !s.waits && !q.rx.dead && !q.rx.emptyRead &&

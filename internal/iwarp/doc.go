@@ -11,7 +11,7 @@
 //	             what came of all that
 //
 // iWARP has no acknowledgements of its own: TCP has. So a SEND or WRITE is complete when the stream has
-// taken its bytes, and says nothing of the peer. What the peer finds wrong later arrives as a Terminate
-// message, and ends the connection. Only READs and atomics have answers. There is no retry and no RNR
-// NAK: a SEND that finds no receive posted ends the connection.
+// taken its bytes, and says nothing of the peer. A fault that the peer finds later arrives as a
+// Terminate message, and ends the connection. Only READs and atomics have answers. There is no retry
+// and no RNR NAK: a SEND that finds no receive posted ends the connection.
 package iwarp

@@ -90,7 +90,7 @@ type Header struct {
 	Tagged bool
 	Last   bool // of its message
 	Op     Opcode
-	STag   uint32 // of a tagged segment where it goes, else what the message invalidates
+	STag   uint32 // the memory into which a tagged segment goes, else the region that the message invalidates
 	TO     uint64 // tagged offset
 	QN     uint32 // untagged: queue, sequence number of the message in it, and offset in the message
 	MSN    uint32
@@ -157,7 +157,7 @@ func DecodeHeader(b []byte) (h Header, n int, err error) {
 	return h, untaggedSize, nil
 }
 
-// ReadReq is what a READ request says.
+// ReadReq is the body of a READ request.
 type ReadReq struct {
 	SinkSTag uint32
 	SinkTO   uint64
@@ -234,7 +234,7 @@ func DecodeAtomicReq(b []byte) (r AtomicReq, err error) {
 // AtomicResp is the answer to an atomic request.
 type AtomicResp struct {
 	ID       uint32 // of the request
-	Original uint64 // what the word was
+	Original uint64 // the word's value before
 }
 
 // AppendTo appends the answer to b.

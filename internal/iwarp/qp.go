@@ -17,12 +17,12 @@ type Receives interface {
 	// Take returns the oldest posted receive, or nil. The QP holds it until Complete, or until
 	// RESET, which forgets it without a call.
 	Take() *queue.Recv
-	// Complete gives back a receive that is done. It returns what the receive's completion must free
-	// when it is polled.
+	// Complete gives back a receive that is done. It returns the counter of free places that a poll
+	// of the receive's completion must set, and its value.
 	Complete(*queue.Recv) (slots *atomic.Uint64, freed uint64)
 }
 
-// Config is what a QP is made of.
+// Config configures a QP.
 type Config struct {
 	QPN       verbs.QPN
 	User      *verbs.QP // for completions
@@ -49,7 +49,7 @@ type QP struct {
 	Counters
 }
 
-// Counters are what a QP counts.
+// Counters are the counters of a QP.
 type Counters struct {
 	FPDUsSent, FPDUsReceived           uint64
 	BytesSent, BytesReceived           uint64 // of payload
@@ -57,7 +57,7 @@ type Counters struct {
 	CRCErrors                          uint64
 }
 
-// Event is an asynchronous event of the QP. Cause says what went wrong, if something did.
+// Event is an asynchronous event of the QP. Cause is the cause of a failure, if the event is one.
 type Event struct {
 	Type  verbs.EventType
 	Cause error
@@ -82,7 +82,7 @@ func (q *QP) State() verbs.QPState { return q.attr.State }
 // Failure returns why the QP is in the error state, or nil if it is not there.
 func (q *QP) Failure() error { return q.failure }
 
-// Terms returns what the ends have agreed on.
+// Terms returns the terms on which the ends have agreed.
 func (q *QP) Terms() mpa.Terms { return q.terms }
 
 // Attr returns the QP's attributes.
@@ -260,7 +260,7 @@ func (q *QP) enterError(why error) {
 	q.tx.abandon()
 }
 
-// reject ends the connection for what is wrong with what the peer has sent. A Terminate message tells it.
+// reject ends the connection for a fault in the peer's bytes. A Terminate message tells the peer of the fault.
 func (q *QP) reject(err error) {
 	f := &Fault{Code: rdmapStream, err: err}
 	if of, ok := errors.AsType[*Fault](err); ok {

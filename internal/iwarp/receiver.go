@@ -11,8 +11,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// receiver takes the stream apart, and carries out what the peer has sent. With CRCs an FPDU is taken
-// once it is there as a whole. Without them the payload is placed as it comes.
+// receiver takes the stream apart, and carries out the peer's messages. With CRCs an FPDU is taken
+// once all of it is there. Without them the payload is placed as it comes.
 type receiver struct {
 	dead bool // nothing of the stream counts any more
 	msn  [numQueues]uint32
@@ -55,8 +55,9 @@ func (r *receiver) idle() bool { return !r.inside && r.recv == nil && !r.writing
 // Heard reports whether an FPDU of the peer has come.
 func (q *QP) Heard() bool { return q.rx.heard }
 
-// Receive takes bytes of the stream, and returns how many it has used. The caller keeps the rest and hands
-// it in again, with what has come behind it. With mpa.MaxMarkedFPDU bytes Receive always uses some.
+// Receive takes bytes of the stream, and returns how many it has used. The caller keeps the rest, and
+// hands the rest in again with the bytes that have come behind. With mpa.MaxMarkedFPDU bytes Receive
+// always uses some.
 func (q *QP) Receive(b []byte) (used int) {
 	if q.terms.MarkersIn {
 		return q.receiveMarked(b)
@@ -64,7 +65,7 @@ func (q *QP) Receive(b []byte) (used int) {
 	return q.receive(b)
 }
 
-// deaf reports whether what comes has no meaning any more.
+// deaf reports whether the peer's bytes have no meaning any more.
 func (q *QP) deaf() bool {
 	return q.rx.dead || q.attr.State != verbs.QPStateRTS && q.attr.State != verbs.QPStateSQD
 }
@@ -308,7 +309,7 @@ func (q *QP) nextRead() *sendWQE {
 	return nil
 }
 
-// proceed takes payload of the segment under way, and what is behind it.
+// proceed takes payload and trailer of the segment under way.
 func (q *QP) proceed(b []byte) (used int) {
 	r := &q.rx
 	if r.left > 0 {
@@ -372,7 +373,7 @@ func (q *QP) place(b []byte) error {
 	return q.localFault(r.recv.Place(r.length, b))
 }
 
-// localFault says that memory of this end is not what it should be.
+// localFault makes a Fault of an error of this end's memory.
 func (q *QP) localFault(err error) error {
 	if err == nil {
 		return nil
@@ -524,7 +525,7 @@ func (q *QP) readRequest(body []byte) error {
 	return nil
 }
 
-// checkRead checks that the peer may read what it asks for.
+// checkRead checks that the peer may read the bytes for which it asks.
 func (q *QP) checkRead(m *ReadReq) error {
 	if m.Size > verbs.MaxMessageSize {
 		return fault(rdmapBounds, "a READ of %d bytes: at most 2^31", m.Size)

@@ -99,7 +99,7 @@ func newSender(t mpa.Terms) sender {
 	return s
 }
 
-// abandon drops what is not cut, and what is, unless the stream has a part of it.
+// abandon drops all work requests that are not cut, and all FPDUs of which the stream has no part.
 func (s *sender) abandon() {
 	s.answerCur, s.off, s.rtr = s.answerTail, 0, 0
 	if s.count > 0 {
@@ -174,7 +174,7 @@ func (q *QP) Fill(v *Vec, limit int) {
 	for i := range s.count {
 		c := &s.cuts[(s.first+i)&(maxCut-1)]
 		if err := q.emit(v, c); err != nil {
-			if i > 0 { // what was cut before goes first
+			if i > 0 { // the FPDUs that were cut before go first
 				return
 			}
 			q.gone(c, err)
@@ -205,7 +205,7 @@ func (q *QP) gone(c *cut, err error) {
 
 var zeros [8]byte
 
-// emit adds what is left of an FPDU to v.
+// emit adds the rest of an FPDU to v.
 func (q *QP) emit(v *Vec, c *cut) error {
 	skip := c.written
 	if c.staged != nil {
@@ -455,7 +455,7 @@ func (q *QP) cutRequest(v *Vec) bool {
 	}
 	c.own, c.wqe, c.off, c.size, c.last = true, q.sq.cur, s.off, n, last
 	if err := q.commit(v, c, b); err != nil {
-		// What was cut before goes first, and completes.
+		// The FPDUs that were cut before go first, and complete.
 		if s.count == 0 && q.sq.head == q.sq.cur {
 			q.sq.cur++
 			q.failOldest(verbs.WCLocProtErr, err)
@@ -542,7 +542,7 @@ func (q *QP) cutAnswer(v *Vec) bool {
 	last := true
 	if a.isAtomic {
 		if err := q.execute(a); err != nil {
-			if s.count > 0 { // what was cut before goes first
+			if s.count > 0 { // the FPDUs that were cut before go first
 				return false
 			}
 			q.reject(err)

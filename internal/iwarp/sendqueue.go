@@ -55,7 +55,7 @@ type sendQueue struct {
 
 	freed           *atomic.Uint64 // set by polling
 	head, cur, tail uint64
-	limit           uint64 // in SQD: what was posted later is not sent
+	limit           uint64 // in SQD: work requests that were posted later are not sent
 	lastSignaled    uint64 // place of the newest signaled WQE, plus 1
 	reading         int    // READs and atomics that wait for their answers
 }

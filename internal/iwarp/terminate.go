@@ -50,8 +50,8 @@ const (
 	mpaFrame Code = 0x2003
 )
 
-// meanings say what a code means to the end that has it from its peer, and which completion status is
-// the closest.
+// meanings explain a code to the end that has the code from its peer, and name the closest completion
+// status.
 var meanings = map[Code]struct {
 	text   string
 	status verbs.WCStatus
@@ -104,7 +104,7 @@ func (c Code) status() verbs.WCStatus {
 	return verbs.WCRemOpErr
 }
 
-// Fault is what this end finds wrong with what the peer has sent. A Terminate message tells the peer.
+// Fault is a fault that this end finds in the peer's bytes. A Terminate message tells the peer.
 type Fault struct {
 	Code Code
 	err  error

@@ -20,7 +20,7 @@ type Tracer struct {
 	at     int     // bytes since the beginning of the latest marker
 }
 
-// Tracers returns what describes the two directions of a stream. The functions are called one at a time.
+// Tracers returns the functions that describe the two directions of a stream. They are called one at a time.
 func Tracers() (sent, received func([]byte) []string) {
 	var a, b Tracer
 	a.back, b.back = &b, &a
@@ -80,7 +80,7 @@ func (t *Tracer) Lines(b []byte) (lines []string) {
 	return lines
 }
 
-// line describes what t.buf begins with, and returns how many bytes that has, there or to come.
+// line describes the first frame in t.buf, and returns how many bytes the frame has, there or to come.
 func (t *Tracer) line() (string, int) {
 	if !t.started {
 		f, n, err := mpa.DecodeFrame(t.buf)

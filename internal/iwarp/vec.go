@@ -27,7 +27,7 @@ func (v *Vec) release() {
 	v.spans, v.Bufs, v.Bytes = v.spans[:0], v.Bufs[:0], 0
 }
 
-// add appends what of b lies behind *skip bytes.
+// add appends the bytes of b behind the first *skip, and counts the skipped bytes off *skip.
 func (v *Vec) add(b []byte, skip *uint32) {
 	if n := uint32(len(b)); n <= *skip {
 		*skip -= n
@@ -39,7 +39,7 @@ func (v *Vec) add(b []byte, skip *uint32) {
 	v.Bytes += len(b)
 }
 
-// addList appends the memory of v.list that lies behind *skip bytes. The memory stays open until release.
+// addList adds the memory of v.list, as add does. The memory stays open until release.
 func (v *Vec) addList(skip *uint32) {
 	for _, s := range v.list {
 		v.add(s.Bytes(), skip)
@@ -51,7 +51,7 @@ func (v *Vec) addList(skip *uint32) {
 func (v *Vec) carve(n int) []byte {
 	at := len(v.stage)
 	if at+n > cap(v.stage) {
-		v.stage = make([]byte, 0, max(stageSize, n)) // what is staged stays where it is
+		v.stage = make([]byte, 0, max(stageSize, n)) // FPDUs that are staged stay where they are
 		at = 0
 	}
 	v.stage = v.stage[:at+n]
@@ -61,5 +61,5 @@ func (v *Vec) carve(n int) []byte {
 // unstage empties the stage.
 func (v *Vec) unstage() { v.stage = v.stage[:0] }
 
-// stageSize is the size of a stage: what one write takes, with room for the FPDU that goes beyond.
+// stageSize is the size of a stage: the FPDUs of one write, with room for the FPDU that goes beyond.
 const stageSize = 256<<10 + 2*mpa.MaxFPDU

@@ -24,8 +24,8 @@ const (
 	slabSize = 4 << 20
 
 	// The addresses of closed regions rest, so that a program which uses one after Close meets no other
-	// region's memory. Up to maxResting regions rest, and up to maxRestingBytes. What rests has no memory
-	// behind it.
+	// region's memory. Up to maxResting regions rest, and up to maxRestingBytes. Addresses that rest have
+	// no memory behind them.
 	maxResting        = 1024
 	maxRestingBytes   = 64 << 30
 	maxRestingBytes32 = 64 << 20 // where addresses have 32 bits
@@ -79,7 +79,7 @@ type class struct{ slabs []*slab }
 type slab struct {
 	*mapping
 	class int
-	fresh int   // offset of what was never given out
+	fresh int   // offset of the bytes that were never given out
 	free  []int // offsets of pieces that were given back and have rested
 	used  int   // pieces that are given out or rest
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// answer is what the host has said of its limits. To ask it takes a dozen files of /proc and of the control group, so an
-// answer serves for answerAge, or until more is wanted than it leaves. Other programs and the Go heap may take memory
-// meanwhile: the limits are there to refuse what cannot be, and no reservation.
+// answer has the host's limits. To ask for them takes a dozen files of /proc and of the control group, so an answer
+// serves for answerAge, or until more is wanted than the answer leaves. Other programs and the Go heap may take memory
+// meanwhile: the limits are there to refuse a length that no host could hold, and reserve nothing.
 type answer struct {
 	at    time.Time // zero before the first
 	left  room
@@ -47,8 +47,8 @@ func (a *answer) takes(n uint64) { a.allocated += min(n, math.MaxUint64-a.alloca
 func (a *answer) gives(n uint64) { a.allocated -= min(n, a.allocated) }
 
 // holds returns an error if the host cannot hold a mapping of so many bytes, of which the program has asked for some.
-// Without the check the kernel would grant them, and end a program once they are touched. Only what is used counts, and not
-// what others have allocated and not touched: a ring that nothing comes through takes nothing from anybody.
+// Without the check the kernel would grant them, and end a program once they are touched. Only memory in use counts, and
+// not memory that others have allocated and not touched: a ring that nothing comes through takes nothing from anybody.
 func (m *allocator) holds(size, wanted uint64) error {
 	if err := m.host.holdsAddresses(size); err != nil {
 		return err

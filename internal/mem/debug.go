@@ -10,12 +10,12 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// EnvDebug names the environment variable that lists what is to be debugged.
+// EnvDebug names the environment variable that lists the debugging aids to turn on.
 const EnvDebug = "ADVERB_DEBUG"
 
 // debugMR reports whether ADVERB_DEBUG asks for "mr": each region that is allocated then has addresses
 // that nothing else ever gets, with a page on either side that faults, and Close says on stderr which
-// addresses fault from then on. Those who open devices refuse what else it says.
+// addresses fault from then on. Those who open devices refuse any other value.
 var debugMR = sync.OnceValue(func() bool {
 	mr, _ := ParseDebug(os.Getenv(EnvDebug))
 	return mr

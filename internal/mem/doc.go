@@ -8,9 +8,10 @@
 //	remote request: PD.Open(key, va, n, access) -> Span -> Place, Fetch, CompareSwap, FetchAdd -> Release
 //	scatter/gather list: PD.Gather, PD.Scatter
 //
-// The packets of a train use the same region, most often. A [Keeper] keeps it in place from one to the next.
+// The packets of a train use the same region, most often. A [Keeper] keeps the region in place from one packet to the
+// next.
 //
 // The package knows neither device nor queue pair. Lookups and copies take no lock: the counts that
-// keep memory in place are atomics. [PD] and what it makes implement the provider interfaces of
-// package verbs, so a device embeds a PD and has memory.
+// keep memory in place are atomics. [PD], and the regions and windows that a PD makes, implement
+// the provider interfaces of package verbs, so a device embeds a PD and has memory.
 package mem

@@ -10,12 +10,12 @@ import (
 
 // The program can take memory away that it has registered: unmap it, protect it, or cut off the file behind it. An access
 // then faults, which ends a process. So each access to a region that the program gave is guarded: a fault becomes
-// ErrFault. Memory of AllocMR stays in place, and what a peer lends is sealed. Neither costs a guard.
+// ErrFault. Memory of AllocMR stays in place, and memory that a peer lends is sealed. Neither costs a guard.
 
 // ErrFault is the kind of error of an access that has found no memory, or none that permits it.
 var ErrFault = fmt.Errorf("memory fault: %w", verbs.ErrInvalid)
 
-// watchFaults has faults of this goroutine be panics, and returns what the end of the access restores.
+// watchFaults has faults of this goroutine be panics, and returns the setting that the end of the access restores.
 func watchFaults() (was bool) { return debug.SetPanicOnFault(true) }
 
 // The kinds of copies.

@@ -8,8 +8,8 @@ import (
 	"runtime/metrics"
 )
 
-// The idle part of the heap is taken for room if it is idleShare times as large as what is wanted: it is in
-// pieces.
+// The idle part of the heap is taken for room if it is idleShare times as large as the bytes wanted: idle
+// memory is in pieces.
 const idleShare = 4
 
 // HeapIsBounded reports whether RLIMIT_AS bounds the Go heap.
@@ -22,16 +22,15 @@ func HoldsHeap(size int) error {
 	if err == nil || hasIdle(size) {
 		return nil
 	}
-	runtime.GC() // what was closed makes room
+	runtime.GC() // regions that were closed make room
 	if hasIdle(size) {
 		return nil
 	}
 	return err
 }
 
-// hasIdle reports whether the heap has room for so many bytes in the addresses that it has. What is idle is in
-// pieces, and where others of this size lie between them, each piece may be a little too short. Then no more is idle
-// than used.
+// hasIdle reports whether the heap has room for so many bytes in its addresses. Idle memory is in pieces, and where
+// others of this size lie between them, each piece may be a little too short. Then no more is idle than used.
 func hasIdle(size int) bool {
 	idle := heapBytes("free") + heapBytes("released")
 	used := heapBytes("objects") + heapBytes("unused")

@@ -22,7 +22,7 @@ const (
 	// Where RLIMIT_AS bounds the address space, spareAddresses bytes of it are left to the rest of the program:
 	// the runtime ends a program whose heap cannot grow.
 	spareAddresses = 64 << 20
-	// And what rests takes one part in restingPart of it at most.
+	// And regions that rest take one part in restingPart of it at most.
 	restingPart = 16
 	// maxAreasUnknown stands for half of vm.max_map_count where that cannot be read.
 	maxAreasUnknown = 32 << 10
@@ -35,7 +35,7 @@ const (
 // host is where the limits of the machine, the container and the process are read.
 type host struct{ root string }
 
-// room is what a limit leaves.
+// room is the number of bytes that a limit leaves.
 type room struct {
 	bytes uint64
 	limit string // its name and value, for errors
@@ -56,7 +56,7 @@ func (h host) holdsAddresses(size uint64) error {
 	return nil
 }
 
-// addressLimit is a variable for tests: a test cannot raise what it has lowered.
+// addressLimit is a variable for tests: a test cannot raise a limit that it has lowered.
 var addressLimit = func() uint64 {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_AS, &limit) != nil {
@@ -112,7 +112,7 @@ func (h host) whyNoMapping(err error) string {
 	return ": the process has " + strconv.Itoa(n) + " mappings, of " + strconv.Itoa(most) + " that it may have: raise vm.max_map_count, or map less"
 }
 
-// memory returns the narrowest limit of what the machine and the control groups have left.
+// memory returns the least of the rooms that the machine and the control groups leave.
 func (h host) memory() room {
 	least := room{bytes: math.MaxUint64}
 	if n, ok := h.field("proc/meminfo", "MemAvailable:"); ok {
@@ -153,8 +153,8 @@ var (
 	cgroup1 = groupFiles{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"}
 )
 
-// group returns what a control group leaves, if it has a limit. Files that the kernel keeps in memory give way to other
-// uses. Of those that are in frequent use half count, as in MemAvailable.
+// group returns the room that a control group leaves, if the group has a limit. Files that the kernel keeps in memory
+// give way to other uses. Of those that are in frequent use half count, as in MemAvailable.
 func (h host) group(f groupFiles, path string) (room, bool) {
 	dir := filepath.Join(f.dir, path)
 	limit, err := strconv.ParseUint(strings.TrimSpace(h.read(filepath.Join(dir, f.limit))), 10, 64)

@@ -14,13 +14,13 @@ import (
 // A zero Keeper is for the packets of a train. It keeps the region that was opened last, until Release. A Close of the
 // region takes its keys away at once, as ever, and waits for Release.
 //
-// One that NewKeeper has made keeps by a lock, and for long. A Close of the region takes the lock once: who held it
-// before is done by then, and who takes it later sees that the region has closed.
+// One that NewKeeper has made keeps by a lock, and for long. A Close of the region takes the lock once: whoever
+// held the lock before is done by then, and whoever takes the lock later sees that the region has closed.
 //
 // Those who keep memory call nothing that waits for such a Close.
 type Keeper struct {
-	// Fold, if it is not nil, takes the part of the ICRC of what Gather or Fetch has copied last, if that is one piece
-	// of the right length: see [wire.Fold]. The caller resets it.
+	// Fold, if it is not nil, takes the part of the ICRC of the bytes that Gather or Fetch has copied last, if they
+	// are one piece of the right length: see [wire.Fold]. The caller resets it.
 	Fold *wire.Fold
 
 	region *Region // that is kept, or nil
@@ -74,7 +74,7 @@ func (k *Keeper) piece(p *PD, e *verbs.SGE, off uint32, n int, need verbs.Access
 	return spanOf(nil, b, r.guard), ok
 }
 
-// take keeps r, which the caller holds, in place of what was kept. It returns false if r is not to be kept.
+// take keeps r, which the caller holds, in place of the region that was kept. It returns false if r is not to be kept.
 func (k *Keeper) take(r *Region) bool {
 	switch {
 	case k == nil:

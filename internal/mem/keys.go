@@ -21,7 +21,7 @@ type Keys struct {
 	random func() uint32
 }
 
-// entry is what a key's index stands for: exactly one of the two.
+// entry is the region or the window of a key's index: exactly one of the two.
 type entry struct {
 	region *Region
 	window *Window

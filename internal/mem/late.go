@@ -25,7 +25,7 @@ func (p *PD) ScatterLate(sg []verbs.SGE, off uint32, src []byte, kept []Span) er
 	return nil
 }
 
-// placeLate copies src to the beginning of the span, except for what is in kept too.
+// placeLate copies src to the beginning of the span, except for the bytes that are in kept too.
 func (s Span) placeLate(src []byte, kept []Span) error {
 	for len(src) > 0 {
 		skip, n := 0, len(src)

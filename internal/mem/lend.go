@@ -25,7 +25,7 @@ type File struct {
 }
 
 // Watch has f called when the memory is given back. f returns which bytes somebody does not stop writing to, if n is not
-// 0. key names the watcher. Watch returns what ends the watch.
+// 0. key names the watcher. Watch returns the function that ends the watch.
 func (m *File) Watch(key any, f func() (off, n uint64)) (forget func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,11 +41,11 @@ func (m *File) Watch(key any, f func() (off, n uint64)) (forget func()) {
 }
 
 // Detach takes the memory away from those who have mapped it, since one of them does not stop writing to n bytes from
-// an offset on. They go on seeing what it was. The region keeps it, and is as one whose memory nobody can map. It is
-// called for each that does not stop.
+// an offset on. They go on seeing the memory as it was. The region keeps its memory, and is as one whose memory
+// nobody can map. It is called for each that does not stop.
 func (m *File) Detach(off, n uint64) {
 	m.over.Store(true)
-	m.end() // first: what the others do until they are told is in the region, and must stay there
+	m.end() // first: the bytes that the others write until they are told are in the region, and must stay there
 	m.detach(off, n)
 }
 
@@ -121,8 +121,8 @@ func (p *PD) Lend(sg []verbs.SGE, off, n uint32) (Loan, bool) {
 	return l, ok
 }
 
-// LendRemote is Lend for what a peer's key names: see Open. What a window grants is not lent, since the window can
-// end before the peer has read.
+// LendRemote is Lend for memory that a peer's key names: see Open. Memory by a window's key is not lent, since the
+// window can end before the peer has read.
 func (p *PD) LendRemote(key verbs.RKey, qpn verbs.QPN, va, n uint64) (Loan, bool) {
 	s, err := p.Open(key, qpn, va, n, verbs.AccessRemoteRead)
 	switch {

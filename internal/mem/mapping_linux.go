@@ -108,8 +108,8 @@ func (own *mapping) offer(changes bool) {
 	}
 }
 
-// detach makes the memory private, with the contents that it has. Of what others write to the file from then on,
-// n bytes from an offset on do not appear. Nothing that this process writes meanwhile is lost: it goes to the file
+// detach makes the memory private, with the contents that it has. Of the bytes that others write to the file from
+// then on, n from an offset on do not appear. Nothing that this process writes meanwhile is lost: it goes to the file
 // before the change, and to pages of this process after it. A page becomes such by the first write to it. Memory that
 // was given back stays as it is.
 func (own *mapping) detach(off, n uint64) error {

@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// MR is what package verbs holds of a region. Rereg puts another region in its place.
+// MR is the provider's side of a verbs.MR. Rereg puts another region in its place.
 type MR struct {
 	*Region
 	mu sync.Mutex // held while Region changes, and while a window is bound to it

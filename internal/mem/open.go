@@ -6,7 +6,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// The kinds of what can be wrong with an access, for protocols that tell the peer which it was. Each is
+// The kinds of faults of an access, for protocols that tell the peer which it was. Each is
 // verbs.ErrInvalid too. A key that leads nowhere is verbs.ErrNotFound.
 var (
 	ErrDomain = fmt.Errorf("another protection domain: %w", verbs.ErrInvalid)
@@ -15,8 +15,8 @@ var (
 )
 
 // Open opens the n bytes at va of the region or window that a peer's key names. qpn is the QP that
-// asks, and p its protection domain. The error says what is wrong with the key, the bytes or the
-// access. The caller releases the span.
+// asks, and p its protection domain. The error names the fault of the key, the bytes or the access.
+// The caller releases the span.
 func (p *PD) Open(key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access) (Span, error) {
 	return p.open(nil, key, qpn, va, n, need)
 }
@@ -219,7 +219,8 @@ func (p *PD) OpenList(dst []Span, sg []verbs.SGE, off, n uint32, need verbs.Acce
 }
 
 // openSGE opens the part of SGE i that begins at byte off of the list's rest, limit bytes at most. It
-// lowers off by what it passes over. n is 0 where off lies behind the SGE, and the span is then none.
+// lowers off by the bytes over which it passes. n is 0 where off lies behind the SGE, and the span is
+// then none.
 func (p *PD) openSGE(k *Keeper, sg []verbs.SGE, i int, off *uint32, limit int, need verbs.Access) (s Span, n int, err error) {
 	e := &sg[i]
 	if *off >= e.Length {

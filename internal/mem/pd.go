@@ -11,11 +11,11 @@ func (k *Keys) NewPD() *PD { return &PD{keys: k} }
 // Domain returns p. A device's own type that embeds a PD is recognized by it.
 func (p *PD) Domain() *PD { return p }
 
-// Domain is what a provider's PD has, once it embeds a [PD].
+// Domain is implemented by a provider's PD that embeds a [PD].
 type Domain interface{ Domain() *PD }
 
 // RegMR implements verbs.ProviderPD. It fails with verbs.ErrLimit where memory or keys run out, and with
-// verbs.ErrInvalid for memory that does not have what attr.Access promises.
+// verbs.ErrInvalid for memory that does not allow all of attr.Access.
 func (p *PD) RegMR(attr verbs.MRAttr) (verbs.ProviderMR, error) {
 	r, err := p.register(attr, false)
 	if err != nil {

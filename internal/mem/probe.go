@@ -8,9 +8,9 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// A region that the program gives is probed when it is registered: its pages must have what the access flags promise.
-// So a program learns of a mapping that is read-only, or of the bytes of a string, when it registers them, and not when a
-// peer writes. No byte changes. What goes later is for the guards: see guard.go.
+// A region that the program gives is probed when it is registered: its pages must allow the access that the flags
+// promise. So a program learns of a mapping that is read-only, or of the bytes of a string, when it registers them, and
+// not when a peer writes. No byte changes. Pages that go later are for the guards: see guard.go.
 
 // changes are the rights to change memory.
 const changes = verbs.AccessLocalWrite | remoteChanges
@@ -56,7 +56,7 @@ func touch(b []byte, write bool) (err error) {
 //go:norace
 func peek(p *byte) byte { return *p }
 
-// needed says what access needs of memory.
+// needed returns the word for an access that the memory must stand: "written" or "read".
 func needed(access verbs.Access) string {
 	if access&changes != 0 {
 		return "written"

@@ -22,7 +22,7 @@ import (
 // that is too short ends before it.
 const probeWhole = 1 << 20
 
-// probe returns an error if the program's memory does not have what access promises. See probe.go.
+// probe returns an error if the program's memory does not allow all of access. See probe.go.
 func probe(b []byte, access verbs.Access) error {
 	page := uintptr(pageSize)
 	from := uintptr(addrOf(b)) &^ (page - 1)
@@ -80,7 +80,7 @@ func (a *area) probe(b []byte, at uintptr, access verbs.Access) error {
 	return nil
 }
 
-// String says what is mapped.
+// String names the mapping.
 func (a *area) String() string { return strings.TrimSpace("a mapping " + a.rights + " " + a.file) }
 
 // populate gets pages ready to be read or written. It fails with EINVAL where a mapping lacks the right, where it is a
@@ -109,7 +109,7 @@ func populates() bool {
 	return populate(at, at+uintptr(pageSize), 0) == nil
 }
 
-// areas returns what is mapped of addresses, with the gaps between.
+// areas returns the mappings in a range of addresses, with the gaps between.
 func areas(from, to uintptr) (list []area, err error) {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {

@@ -114,7 +114,7 @@ func (r *Region) Close() error {
 	return r.retire()
 }
 
-// retire does what Close does once no window can be bound to the region.
+// retire is Close from the moment on at which no window can be bound to the region.
 func (r *Region) retire() error {
 	r.pd.keys.remove(uint32(r.lkey))
 	if !r.gate.close() {

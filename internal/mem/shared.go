@@ -2,9 +2,9 @@ package mem
 
 import "github.com/adverb-rdma/adverb/verbs"
 
-// What a peer lends is memory that its program may be changing. So a copy of it goes upward and by whole words at
-// both of its ends. Where the two are aligned alike, that is one copy. Elsewhere it goes through a buffer, a piece
-// at a time.
+// A peer's program may be changing the memory that the peer lends. So a copy of such memory goes upward and by
+// whole words at both of its ends. Where the two are aligned alike, that is one copy. Elsewhere it goes through a
+// buffer, a piece at a time.
 
 // A piece has sharedPiece bytes at most.
 const sharedPiece = 4096
@@ -39,8 +39,8 @@ func placeShared(dst, src []byte) {
 	var buf [sharedPiece]byte
 	n := 0 // bytes in buf
 	for n+len(src) > len(buf) {
-		// A piece ends with a line of src. What is stored of it ends with a line of dst, and the rest is kept.
-		// Neither is near the end, so that place has the last word.
+		// A piece ends with a line of src. The bytes of the piece that are stored end with a line of dst, and
+		// the rest is kept. Neither is near the end, so that place has the last word.
 		part := len(buf)/2 - int(addrOf(src)%lineSize)
 		copyFrom(buf[n:n+part], src[:part])
 		n, src = n+part, src[part:]

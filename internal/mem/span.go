@@ -67,9 +67,9 @@ func (s Span) word() (*uint64, error) {
 	return (*uint64)(p), nil
 }
 
-// CompareSwap stores swap in the span's 8 bytes if they are compare, and returns what they were, in
-// host order. It uses the CPU's instruction, so it is atomic against the program too. It fails with ErrFault where the
-// memory faults, and then has changed nothing.
+// CompareSwap stores swap in the span's 8 bytes if they are compare, and returns their value before, in host order. It
+// uses the CPU's instruction, so it is atomic against the program too. It fails with ErrFault where the memory faults,
+// and then has changed nothing.
 func (s Span) CompareSwap(compare, swap uint64) (orig uint64, err error) {
 	p, err := s.word()
 	if err != nil {
@@ -92,8 +92,8 @@ func compareSwap(p *uint64, compare, swap uint64) (orig uint64) {
 	}
 }
 
-// FetchAdd adds to the span's 8 bytes and returns what they were, in host order. It is as atomic as
-// CompareSwap.
+// FetchAdd adds to the span's 8 bytes and returns their value before, in host order. It is as
+// atomic as CompareSwap.
 func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
 	p, err := s.word()
 	if err != nil {
@@ -112,7 +112,8 @@ func (s Span) FetchAdd(add uint64) (orig uint64, err error) {
 const shortWords = 128
 
 // place copies src to dst, which is as long. The last aligned word of dst is stored last: a program that
-// polls it with an atomic load, and sees it change, sees all the rest. What is before it goes upward.
+// polls this word with an atomic load, and sees it change, sees all the rest. The bytes before the last
+// word are copied upward.
 //
 //go:norace
 func place(dst, src []byte) {

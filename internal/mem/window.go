@@ -24,7 +24,7 @@ type Window struct {
 
 var _ verbs.ProviderMW = (*Window)(nil)
 
-// binding is what a window opens. It does not change.
+// binding is the memory that a window opens, and for which access. It does not change.
 type binding struct {
 	region *Region
 	key    verbs.RKey
@@ -73,7 +73,7 @@ func (w *Window) Close() error {
 	return nil
 }
 
-// unbind takes back what the window opens. The caller holds w.mu.
+// unbind takes back the window's binding. The caller holds w.mu.
 func (w *Window) unbind() {
 	if b := w.bound.Swap(nil); b != nil {
 		b.region.windows.Add(-1)
@@ -175,8 +175,9 @@ func (p *PD) Invalidate(key verbs.RKey, qpn verbs.QPN) error {
 	return nil
 }
 
-// open opens what the window gives a QP of the n bytes at va. It looks at the binding once: one that ends from
-// then on ends as if the span were open already, and nobody waits for spans but the region's Close.
+// open opens the n bytes at va for a QP, as far as the window allows. open looks at the binding once: a
+// binding that ends from then on ends as if the span were open already, and nobody waits for spans but the
+// region's Close.
 func (w *Window) open(p *PD, key verbs.RKey, qpn verbs.QPN, va, n uint64, need verbs.Access) (Span, error) {
 	b := w.bound.Load()
 	if b == nil || b.key != key || !b.region.hold() {

@@ -1,6 +1,6 @@
 // Package mpa is the framing that iWARP puts between TCP and its own protocols: Marker PDU Aligned
 // Framing (RFC 5044, with the enhanced set-up of RFC 6581). It has the two frames that open a
-// connection, what the ends agree on by them, and the frames of data after that (FPDUs).
+// connection, the terms on which the ends agree by them, and the frames of data after that (FPDUs).
 //
 //	initiator                               responder
 //	Offer.Request  ---- MPA request ---->   DecodeFrame, Answer

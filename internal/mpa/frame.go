@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// What RFC 5044 and RFC 6581 fix.
+// Values that RFC 5044 and RFC 6581 fix.
 const (
 	keySize      = 16
 	headerSize   = keySize + 4
@@ -16,7 +16,7 @@ const (
 	// MaxPrivateData is how many bytes of private data a frame takes at most, those of the enhanced
 	// set-up included.
 	MaxPrivateData = 512
-	// MaxProgramData is what an enhanced frame leaves to the program.
+	// MaxProgramData is the room for the program's private data in an enhanced frame.
 	MaxProgramData = MaxPrivateData - enhancedSize
 	// MaxFrame is the size of the largest frame.
 	MaxFrame = headerSize + MaxPrivateData
@@ -60,7 +60,7 @@ const (
 // Frame is an MPA request or reply.
 type Frame struct {
 	Reply    bool
-	Markers  bool // whoever sends the frame wants markers in what it receives
+	Markers  bool // the sender of the frame wants markers in the stream that it receives
 	CRC      bool // wants CRCs in both directions
 	Reject   bool // of a reply
 	Revision uint8
@@ -77,7 +77,7 @@ type Frame struct {
 // ErrShort is the error of a frame of which not all bytes are there.
 var ErrShort = errors.New("the frame goes on")
 
-// AppendTo appends the frame to b. Private data beyond what has room are a caller's mistake.
+// AppendTo appends the frame to b. Private data for which the frame has no room is a caller's mistake.
 func (f *Frame) AppendTo(b []byte) []byte {
 	key, length := requestKey, len(f.PrivateData)
 	if f.Reply {

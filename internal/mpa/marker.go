@@ -3,8 +3,8 @@ package mpa
 import "encoding/binary"
 
 // A receiver may ask for markers: every 512 bytes of the stream, counted from the first FPDU, four bytes say how
-// far back the FPDU began. It is for receivers that take TCP segments out of order. What is between two FPDUs
-// belongs to the second: RFC 5044 §4.3.
+// far back the FPDU began. Markers are for receivers that take TCP segments out of order. A marker between two
+// FPDUs belongs to the second: RFC 5044 §4.3.
 const (
 	markerSize     = 4
 	markerInterval = 512

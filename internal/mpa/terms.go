@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Offer is what one end of a connection can do, and wants.
+// Offer has the abilities and the wishes of one end of a connection.
 type Offer struct {
 	CRC         bool
-	Markers     bool // in what the peer sends
+	Markers     bool // in the stream that the peer sends
 	IRD, ORD    int  // READs that it answers at a time, and wants to have outstanding
 	PrivateData []byte
 }
 
-// Terms are what the ends have agreed on.
+// Terms are the terms on which the ends have agreed.
 type Terms struct {
 	Initiator bool
 	CRC       bool
@@ -23,12 +23,12 @@ type Terms struct {
 	// RTR is the message that the initiator sends first, or 0. Without one the responder waits all the
 	// same until something has come: RFC 5044 has the initiator speak first.
 	RTR RTR
-	// PeerIRD and PeerORD are what the peer has said, for the program. Without the enhanced set-up
-	// nobody says anything, and they are -1.
+	// PeerIRD and PeerORD are the peer's values, for the program. Without the enhanced set-up the
+	// peer names none, and they are -1.
 	PeerIRD, PeerORD int
 }
 
-// ownRTR is what this implementation can send first, and understands.
+// ownRTR are the kinds of first message that this implementation can send, and understands.
 const ownRTR = RTRFPDU | RTRWrite | RTRRead
 
 // Request returns the frame that asks for a connection: enhanced, and open to the responder's sending

@@ -61,7 +61,7 @@ var addressMutants = []mutant{
 	{"connections that are remembered keep a shared TCP port", "internal/link/tcp/share_linux.go",
 		"	if err = reusePort(fd, 1); err == nil {\n		err = reuseAddr(fd, 1)\n	}\n", "	err = reusePort(fd, 1)\n", "./internal/link/tcp", "TestShare$"},
 	{"an attempt to listen leaves a shared port to others", "rdmacm/bind.go",
-		"			_ = b.take(ps, number) // what", "			_ = number // what", "./rdmacm", "TestReuseAddr$"},
+		"			_ = b.take(ps, number) // a port", "			_ = number // a port", "./rdmacm", "TestReuseAddr$"},
 	{"a port that is given out may be shared already", "rdmacm/bind.go",
 		"	b.shared = false\n	err := b.take(ps, number)\n	b.shared = true\n", "	err := b.take(ps, number)\n", "./rdmacm", "TestReuseAddrFree"},
 

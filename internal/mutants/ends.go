@@ -5,7 +5,7 @@ package main
 var endMutants = []mutant{
 	// Shared memory.
 	{"memory is detached before those who use it are told", mem + "lend.go",
-		"	m.end() // first: what the others do until they are told is in the region, and must stay there\n	m.detach(off, n)\n",
+		"	m.end() // first: the bytes that the others write until they are told are in the region, and must stay there\n	m.detach(off, n)\n",
 		"	m.detach(off, n)\n	m.end()\n", "./internal/mem", "TestDetach$"},
 	{"a grant made while memory is detached stays", hca + "direct.go",
 		"	if s.File.Detached() {", "	if false {", "./internal/hca", "TestDirectDetached"},
@@ -42,7 +42,7 @@ var endMutants = []mutant{
 	{"a connection that failed still answers READs", iwarp + "sender.go",
 		"		if q.attr.State == verbs.QPStateErr { // by a local operation", "		if false { // by a local operation", "./internal/iwarp", "TestFailureBesideAnswer"},
 	{"an atomic that is refused takes what was cut before with it", iwarp + "sender.go",
-		"			if s.count > 0 { // what was cut before goes first\n", "			if false {\n", "./internal/iwarp", "TestRefusedLate"},
+		"			if s.count > 0 { // the FPDUs that were cut before go first\n", "			if false {\n", "./internal/iwarp", "TestRefusedLate"},
 	{"a READ that is not allowed takes what was posted before with it", iwarp + "sender.go",
 		"			if s.count > 0 || q.sq.head != q.sq.cur {", "			if false {", "./internal/iwarp", "TestDepthBehindSend"},
 

@@ -64,5 +64,5 @@ var faultMutants = []mutant{
 	{"a fault of this end's memory is the peer's mistake", iwarp + "qp.go",
 		"		event = verbs.EventQPFatal\n", "", "./internal/rnic", "TestMemoryFault"},
 	{"what was cut before memory that has gone is lost with it", iwarp + "sender.go",
-		"			if i > 0 { // what was cut before goes first\n				return\n			}\n", "", "./internal/rnic", "TestMemoryFault"},
+		"			if i > 0 { // the FPDUs that were cut before go first\n				return\n			}\n", "", "./internal/rnic", "TestMemoryFault"},
 }

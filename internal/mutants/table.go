@@ -210,7 +210,7 @@ var mutants = slices.Concat([]mutant{
 	{"the receives of a QP take no memory", queue + "room.go",
 		"	return mem.HoldsHeap(send + recv)\n", "	_ = recv\n	return mem.HoldsHeap(send)\n", "./provider/soft", "TestQueuesExhausted$"},
 	{"queues that were closed make no room before the garbage is collected", mem + "heap_linux.go",
-		"	runtime.GC() // what was closed makes room\n	if hasIdle(size) {\n", "	if runtime.NumCPU(); hasIdle(size) {\n", "./provider/soft", "TestQueuesExhausted$"},
+		"	runtime.GC() // regions that were closed make room\n	if hasIdle(size) {\n", "	if runtime.NumCPU(); hasIdle(size) {\n", "./provider/soft", "TestQueuesExhausted$"},
 	{"the last word of a write is not stored last", mem + "span.go",
 		"		if at > 0 {\n", "		store64(unsafe.Add(p, at), binary.NativeEndian.Uint64(src[at:]))\n		dst := append(dst[:at:at], dst[at+8:]...)\n		if at > 0 {\n",
 		"./internal/mem", "TestPlaceLastWordLast"},

@@ -32,13 +32,13 @@ var sendOpcodes = [...]verbs.WCOpcode{
 	verbs.OpBindMW:           verbs.WCBindMW,
 }
 
-// SendOpcode returns what the completion of a send work request says that it was.
+// SendOpcode returns the opcode of the completion of a send work request.
 func SendOpcode(op verbs.Opcode) verbs.WCOpcode { return sendOpcodes[op] }
 
-// CQHooks is what a completion queue asks of its device. All may be called with locks of queue pairs
-// held.
+// CQHooks are the device's functions that a completion queue calls. All may be called with locks of
+// queue pairs held.
 type CQHooks struct {
-	Progress func() bool // a poll found nothing: receive and work off what has arrived, and report whether there was something
+	Progress func() bool // a poll found nothing: receive and handle packets or bytes that have arrived, and report whether there were any
 	Arming   func()      // somebody is about to wait for Notify
 	Notify   func()      // the event that Arm asked for has come
 	// Overrun is called when completions are lost, and again when more are: of QPs that came later.
@@ -54,7 +54,7 @@ type CQ struct {
 	hooks CQHooks
 	spin  waitSpin
 
-	// shown is what can be seen without the lock: count and, in its upper half, how many polls took the lock. It
+	// shown can be read without the lock: it has count and, in its upper half, how many polls took the lock. It
 	// changes under the lock.
 	shown atomic.Uint64
 	vain  atomic.Uint32 // polls that found nothing
@@ -133,7 +133,7 @@ func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
 			release.Store(slots, freed)
 		}
 		slots, freed = e.Slots, e.Freed
-		e.Slots, e.WC.QP, e.WC.Cause = nil, nil, nil // what the ring would keep from the garbage collector
+		e.Slots, e.WC.QP, e.WC.Cause = nil, nil, nil // otherwise the ring would keep these objects from the garbage collector
 		if c.first++; c.first == len(c.ring) {
 			c.first = 0
 		}
@@ -174,7 +174,7 @@ func (c *CQ) Push(cqes []CQE) {
 	notify, lost := false, false
 	for i := range cqes {
 		e := &cqes[i]
-		if c.overrun || !c.add(e) { // what fits again would have a gap before it
+		if c.overrun || !c.add(e) { // a completion that fits later would have a gap before it
 			lost, c.overrun = true, true
 			c.ended.Store(true)
 			notify = notify || c.arm != notArmed
@@ -227,7 +227,7 @@ func (c *CQ) grow() bool {
 	return true
 }
 
-// remake makes a ring of n places, which hold what waits. The caller holds c.mu.
+// remake makes a ring of n places, with the completions that wait. The caller holds c.mu.
 func (c *CQ) remake(n int) {
 	ring := make([]CQE, n)
 	k := copy(ring, c.ring[c.first:min(c.first+c.count, len(c.ring))])

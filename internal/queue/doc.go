@@ -4,6 +4,6 @@
 //	PostRecv -> RecvQueue or SRQ -> a transport takes receives, and completes them
 //	transport -> CQE -> CQ -> Poll
 //
-// The package knows no transport and no network. A device gives its queues hooks for what only a
-// device can do: to make progress when a poll finds nothing, and to raise events.
+// The package knows no transport and no network. A device gives its queues hooks for the work that
+// only a device can do: to make progress when a poll finds nothing, and to raise events.
 package queue

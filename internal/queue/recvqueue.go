@@ -133,8 +133,8 @@ func (q *RecvQueue) TakeFor(n uint32) (r *Recv, short bool) {
 	return q.Take(), false
 }
 
-// Complete gives back a receive that is done. It returns what the receive's completion must free
-// when it is polled.
+// Complete gives back a receive that is done. It returns the counter of free places that a poll of
+// the receive's completion must set, and its value.
 func (q *RecvQueue) Complete(r *Recv) (slots *atomic.Uint64, freed uint64) {
 	return q.freed, r.place + 1
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// wqeSize is at least what a work request costs beside its SGEs and inline data, whatever the device.
+// wqeSize is the least number of bytes that a work request costs beside its SGEs and inline data, whatever the device.
 const wqeSize = 384
 
 // firstPlaces is how many places the ring of a queue begins with.

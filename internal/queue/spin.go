@@ -12,8 +12,9 @@ const (
 	waitMost = 200 * time.Microsecond
 	// SpinFirst is the number of looks of the first spin. Each further one has twice as many.
 	SpinFirst = 16
-	// A program yields after each yieldEach looks. To yield costs as much as a few of them. What the program
-	// waits for may need this core: the peer's threads, and the device's, may be more than there are cores.
+	// A program yields after each yieldEach looks. To yield costs as much as a few of them. The threads for
+	// which the program waits may need this core: the peer's threads, and the device's, may be more than
+	// there are cores.
 	yieldEach = 8
 )
 
@@ -26,8 +27,8 @@ func NextSpin(budget int, slept time.Duration) int {
 	return max(SpinFirst, min(2*budget, 1<<16))
 }
 
-// waitSpin is the spin of the goroutines that wait for a CQ. What they find themselves they need not be
-// woken for.
+// waitSpin is the spin of the goroutines that wait for a CQ. A completion that they find themselves
+// needs no wake-up.
 type waitSpin struct {
 	budget atomic.Int64 // looks that the next spin may take
 	since  atomic.Int64 // ns; when a spin found nothing, 0 if no goroutine sleeps for that

@@ -182,8 +182,8 @@ func (s *SRQ) release(r *Recv) {
 	s.free = append(s.free, r)
 }
 
-// SRQUser is one QP's access to a shared receive queue. It remembers what the QP has taken and not
-// completed. Its methods are called by one goroutine at a time.
+// SRQUser is one QP's access to a shared receive queue. It has the receives that the QP has taken
+// and not completed. Its methods are called by one goroutine at a time.
 type SRQUser struct {
 	SRQ   *SRQ
 	taken []*Recv
@@ -214,7 +214,7 @@ func (u *SRQUser) Complete(r *Recv) (slots *atomic.Uint64, freed uint64) {
 // Credits returns -1: no QP can count on a number of shared receives.
 func (u *SRQUser) Credits() int { return -1 }
 
-// Reset puts back what the QP has taken, in the order of posting.
+// Reset puts back the receives that the QP has taken, in the order of posting.
 func (u *SRQUser) Reset() {
 	for _, r := range slices.Backward(u.taken) {
 		u.SRQ.putBack(r)

@@ -29,7 +29,7 @@ const (
 	forgetting = 1000 // short yields in a row after which a pause is the first again
 )
 
-// NewYielder makes a Yielder of a clock and of what gives the core away.
+// NewYielder makes a Yielder of a clock and of the function that gives the core away.
 func NewYielder(now func() time.Duration, yield func()) *Yielder {
 	return &Yielder{now: now, yield: yield}
 }
@@ -70,8 +70,8 @@ func (y *Yielder) Yield() {
 	y.until.Store(int64(end + pause))
 }
 
-// oneCPU says that the process may run on one CPU only. What a program polls for comes from others, and there they
-// run only when it does not.
+// oneCPU says that the process may run on one CPU only. The completions for which a program polls come from other
+// threads, and these run only while the program does not.
 var oneCPU = runtime.NumCPU() == 1
 
 // cede lets others run after a poll in vain, where there is one CPU. To poll on would bring nothing even if it takes

@@ -65,7 +65,7 @@ func (s *connSocket) start() {
 	s.s.q.dev.streams.Go(s.read)
 }
 
-// readable reads what is there. It returns true at the end.
+// readable reads the bytes that are there. It returns true at the end of the stream.
 func (s *connSocket) readable() bool {
 	of := s.s
 	for {
@@ -80,7 +80,7 @@ func (s *connSocket) readable() bool {
 	}
 }
 
-// read fetches what comes for the stream, until the end.
+// read fetches the stream's bytes from the connection, until the end.
 func (s *connSocket) read() {
 	buf := make([]byte, readSize)
 	for {
@@ -129,7 +129,7 @@ func (s *connSocket) writev(bufs [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// move has a goroutine send what is in the buffer, until that is empty.
+// move has a goroutine send the bytes in the buffer, until the buffer is empty.
 func (s *connSocket) move() {
 	if s.moving || len(s.out) == 0 && !s.fin {
 		return
@@ -212,6 +212,6 @@ func (s *connSocket) close() error {
 	}
 	s.room.Broadcast()
 	s.mu.Unlock()
-	go s.conn.Close() // it may wait for what is being written
+	go s.conn.Close() // Close may wait for a Write that is under way
 	return nil
 }

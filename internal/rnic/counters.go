@@ -19,13 +19,13 @@ func (o *octets) add(p octets) {
 	o.rcvd += p.rcvd
 }
 
-// tally is all that a QP has counted. Its lock guards that; a device adds up when it is asked.
+// tally is all counts of a QP. The QP's lock guards them; a device adds them up when a program asks.
 type tally struct {
 	iwarp.Counters
 	octets
 }
 
-// tally returns what q has counted. The caller holds q.mu.
+// tally returns the counts of q. The caller holds q.mu.
 func (q *qp) tally() tally { return tally{q.t.Counters, q.bytes} }
 
 func (t *tally) add(o tally) {
@@ -57,14 +57,14 @@ func (q *qp) Counters() (verbs.Counters, error) {
 	return t.list(), nil
 }
 
-// retired is what closed QPs have counted. mu is taken before the lock of a QP, and held while a QP
-// closes, so that each is added up once.
+// retired has the sum of the closed QPs' counts. mu is taken before the lock of a QP, and held
+// while a QP closes, so that each QP is added up once.
 type retired struct {
 	mu  sync.Mutex
 	sum tally
 }
 
-// sum adds up what all QPs have counted, those included that were closed.
+// sum adds up the counts of all QPs, closed ones included.
 func (d *Device) sum() tally {
 	d.retired.mu.Lock()
 	defer d.retired.mu.Unlock()

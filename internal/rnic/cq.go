@@ -46,7 +46,7 @@ func (d *Device) CreateCQ(entries int, user *verbs.CQ) (verbs.ProviderCQ, error)
 	return c, nil
 }
 
-// progress reads what has come for the QPs of the queue, as far as nobody else is at it.
+// progress reads the bytes that have come for the QPs of the queue, but for QPs whose lock another goroutine holds.
 func (c *cq) progress() bool {
 	qps := *c.connected.Load()
 	n := len(qps)

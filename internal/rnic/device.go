@@ -23,7 +23,7 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// Config is what a Device is given beside its network interface. All of it is optional.
+// Config configures a Device. All fields are optional.
 type Config struct {
 	Name    string                           // empty stands for iw_ and the interface's
 	CRC     bool                             // ask peers for CRCs
@@ -156,7 +156,7 @@ func (d *Device) snapshot() link.NetdevState {
 	return d.state
 }
 
-// Describe returns what Device.Info would, without opening a device.
+// Describe returns the result of Device.Info, without opening a device.
 func Describe(netdev link.Netdev, name string) (verbs.DeviceInfo, error) {
 	s, err := netdev.State()
 	if err != nil {
@@ -245,7 +245,7 @@ func (d *Device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) { retu
 // Addrs returns the addresses from which the device connects.
 func (d *Device) Addrs() []netip.Addr { return slices.Clone(d.snapshot().Addrs) }
 
-// Asks returns what the device asks peers for: CRCs, and markers in what they send.
+// Asks reports whether the device asks peers for CRCs, and for markers in the stream that they send.
 func (d *Device) Asks() (crc, markers bool) { return d.config.CRC, d.config.Markers }
 
 // Gone is closed when the device is closed or has failed.
@@ -278,7 +278,7 @@ func (d *Device) Dial(ctx context.Context, local, remote netip.AddrPort, from *t
 	return tcp.Dial(ctx, d.zoned(local), d.zoned(remote))
 }
 
-// Wrap puts around a stream what shows its bytes.
+// Wrap wraps a stream in the middleware that shows its bytes.
 func (d *Device) Wrap(c net.Conn) net.Conn {
 	if d.config.Wrap == nil {
 		return c

@@ -2,10 +2,11 @@
 // QPs their locks, their streams and their way to the program.
 //
 // Three drive a QP. A post writes on the caller's goroutine until the stream takes no more. A poll that
-// finds nothing reads what has come for the QPs of its CQ, and writes what waits for room. And on Linux one
-// goroutine of the device waits for all its sockets, for one-sided traffic and for programs that wait: see
-// poller. A buffer is borrowed until what was read is used. So an idle connection costs no goroutine and no
-// buffer, and while a program polls busily nothing that comes wakes a thread.
+// finds nothing reads the bytes that have come for the QPs of its CQ, and writes the bytes that wait for
+// room. And on Linux one goroutine of the device waits for all its sockets, for one-sided traffic and for
+// programs that wait: see poller. A buffer is borrowed until the protocol has used the bytes in it. So an
+// idle connection costs no goroutine and no buffer, and while a program polls busily nothing that comes
+// wakes a thread.
 //
 // A stream that is no TCP socket, such as one with TLS, has a goroutine, a buffer and blocking reads. So has each
 // on other systems.

@@ -8,14 +8,15 @@ import (
 	"github.com/adverb-rdma/adverb/internal/devlog"
 )
 
-// After the period of silence TCP asks keepAliveCount times, one each keepAliveInterval. Its clock has
-// whole seconds. That is longer than the retries of RoCE, since some seconds are little for a TCP.
+// After the period of silence TCP sends keepAliveCount probes, one each keepAliveInterval. TCP's clock
+// has whole seconds. The probes take longer than the retries of RoCE, since some seconds are little
+// for a TCP.
 const (
 	keepAliveInterval = time.Second
 	keepAliveCount    = 5
 )
 
-// silence is the period after which TCP is to ask the peer. Until one was set, package net's counts.
+// silence is the period after which TCP is to send a keep-alive probe. Until a period was set, package net's counts.
 type silence struct {
 	period time.Duration // 0 is never
 	set    bool
@@ -26,8 +27,8 @@ type keeper interface {
 	SetKeepAliveConfig(net.KeepAliveConfig) error
 }
 
-// keeperOf returns the socket, if it has the connection's descriptor. Else it finds the TCP connection in what may be
-// put around it, or returns nil.
+// keeperOf returns the socket, if it has the connection's descriptor. Otherwise keeperOf unwraps c until it finds the
+// TCP connection, or returns nil.
 func keeperOf(s socket, c net.Conn) keeper {
 	if k, ok := s.(keeper); ok {
 		return k
@@ -55,7 +56,7 @@ func (q *qp) SetKeepAlive(period time.Duration) error {
 	return q.s.keepAlive()
 }
 
-// keepAlive has TCP do what was set. The caller holds the QP's lock.
+// keepAlive sets the options of the TCP connection from the QP's silence. The caller holds the QP's lock.
 func (s *stream) keepAlive() error {
 	want := s.q.silence
 	if s.keeper == nil || !want.set {
@@ -70,8 +71,9 @@ func (s *stream) keepAlive() error {
 	return setUserTimeout(s.keeper, want.patience())
 }
 
-// patience returns the time after which a peer that does not answer what was asked or sent has vanished. 0 leaves
-// that to the system, which has patience for a quarter of an hour with what was sent.
+// patience returns the time after which a peer that neither answers a keep-alive probe nor acknowledges data has
+// vanished. 0 leaves the time to the system, which waits for the acknowledgement of data for a quarter of an
+// hour.
 func (s silence) patience() time.Duration {
 	if s.period <= 0 {
 		return 0

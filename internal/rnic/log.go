@@ -22,8 +22,8 @@ func (s *stream) logMade() {
 	}
 }
 
-// logEnded logs the end of the connection: as a warning unless it is in order, or this end has asked for it. If nothing
-// else is known to be the cause, the QP's failure is.
+// logEnded logs the end of the connection: as a warning unless the end is in order, or this side has asked for the end.
+// If no other cause is known, the QP's failure is the cause.
 func (s *stream) logEnded(cause error) {
 	log := &s.q.dev.log
 	if !log.On() {
@@ -53,7 +53,7 @@ func (d *Device) Unserved(at netip.AddrPort, cause error) {
 	d.log.Add(slog.LevelWarn, "unserved", "address not served", slog.String("local", at.String()), devlog.Cause(cause))
 }
 
-// logTerminates logs Terminate messages that came or went since the last call. What they say is in the
+// logTerminates logs Terminate messages that came or went since the last call. Their cause is in the
 // QP's failure. The caller holds q.mu.
 func (q *qp) logTerminates() {
 	before, now := q.logged, q.t.Counters

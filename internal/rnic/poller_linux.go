@@ -38,8 +38,8 @@ const (
 	napTime   = 500 * time.Microsecond
 	napMost   = 4 * napTime
 	busyLooks = 50
-	// shortTurn bounds what the poller's goroutine reads at a time. It goes on with one stream that has more, between
-	// looks at the others. Further ones are read by goroutines of their own meanwhile.
+	// shortTurn bounds the bytes that the poller's goroutine reads at a time. The goroutine goes on with one stream
+	// that has more, between looks at the others. Further ones are read by goroutines of their own meanwhile.
 	shortTurn = 256 << 10
 )
 

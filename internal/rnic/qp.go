@@ -208,7 +208,7 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// publish tells the program what the protocol has done: first the state, so that a program that polls a
+// publish shows the program the protocol's results: first the state, so that a program that polls a
 // failed completion never sees the QP in RTS; then completions, then events. The caller holds q.mu.
 func (q *qp) publish() {
 	state := q.t.State()

@@ -35,7 +35,7 @@ type tcpSocket struct {
 	wantsRoom bool      // the stream waits for room
 	until     time.Time // the end of its nap
 
-	// What is known of the program's polls, under the QP's lock.
+	// How busily the program polls. The QP's lock guards these fields.
 	since   time.Time     // the moment from which on looks are counted
 	counted uint32        // at that moment
 	waited  uint32        // waits at that moment

@@ -19,18 +19,18 @@ const (
 	writeLimit  = 512 << 10
 	stagedLimit = 256 << 10
 	// A buffer that is borrowed for reading has readSize bytes. Payload of directMin bytes or more is read
-	// straight to its place. What is read behind it has besideDirect bytes of the buffer: the next header,
-	// and little payload that must be copied.
+	// straight to its place. The bytes behind such payload get besideDirect bytes of the buffer: the next
+	// header, and little payload that must be copied.
 	readSize     = 2 * mpa.MaxFPDU
 	directMin    = 4096
 	besideDirect = 1024
-	// turnSize bounds what is read before others have the lock.
+	// turnSize bounds the bytes that are read before others get the lock.
 	turnSize = 4 << 20
 	// The end of a connection waits for the peer's last answer, up to askTime, and then for its end. A peer that
 	// gives neither has lingerTime in all.
 	lingerTime = 2 * time.Second
 	askTime    = lingerTime / 2
-	// A peer that answers no READs cannot be asked. It has pauseTime to be done with what it has sent.
+	// A peer that answers no READs cannot be asked. It has pauseTime to receive all bytes that this end has sent.
 	pauseTime = 100 * time.Millisecond
 	// An initiator whose peer says nothing wakes it after wakeTime, and wakes times in all, each after twice the time.
 	wakeTime = 100 * time.Millisecond
@@ -50,10 +50,10 @@ type socket interface {
 	start()
 	// awaitRoom has the stream write when there is room again.
 	awaitRoom()
-	// closeWrite says that nothing follows what was written.
+	// closeWrite ends the stream behind the bytes that were written.
 	closeWrite() error
 	close() error
-	// looks says that readv looks at what has come, and not only at what a goroutine has fetched.
+	// looks says that readv reads from the socket itself, and not only bytes that a goroutine has fetched.
 	looks() bool
 }
 
@@ -64,7 +64,7 @@ type stream struct {
 	ended   func(error) // or nil, once it was called
 	failure error       // of the QP at the moment when it let go
 	limit   int         // of a write: writeLimit or stagedLimit
-	vec     *iwarp.Vec  // with what was cut and not written, or nil
+	vec     *iwarp.Vec  // with the FPDUs that were cut and not written, or nil
 	buf     []byte      // with the beginning of an FPDU, or nil
 	blocked bool        // the socket takes no more, and is to say when it does
 	shut    bool        // nothing will be written any more
@@ -74,7 +74,7 @@ type stream struct {
 	waker   *time.Timer // or nil, once the peer has spoken
 	woken   int         // how often it has fired
 
-	keeper        keeper   // or nil, for what is no TCP connection
+	keeper        keeper   // or nil, where the connection is not TCP's
 	local, remote net.Addr // for the log
 }
 
@@ -83,10 +83,10 @@ var (
 	buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 )
 
-// Attach gives a connection to the QP with a number, and takes it to RTS. early is what has come behind the
-// MPA frame. ended is called once, on a goroutine of its own, when the peer has ended the connection, or
-// the QP's end of it is done: with nil in order, else with the cause. After an error the connection is the
-// caller's.
+// Attach gives a connection to the QP with a number, and takes it to RTS. early has the bytes that came
+// behind the MPA frame. ended is called once, on a goroutine of its own, when the peer has ended the
+// connection, or the QP's end of it is done: with nil in order, else with the cause. After an error the
+// connection is the caller's.
 func (d *Device) Attach(n verbs.QPN, conn net.Conn, terms mpa.Terms, early []byte, ended func(error)) error {
 	q, err := d.find(n)
 	if err != nil {
@@ -164,7 +164,8 @@ func (s *stream) heard() {
 	}
 }
 
-// Shutdown ends the connection of the QP with a number, if it has one: in order, once what was posted is sent.
+// Shutdown ends the connection of the QP with a number, if the QP has one: in order, once all posted work requests are
+// sent.
 func (d *Device) Shutdown(n verbs.QPN) {
 	q, err := d.find(n)
 	if err != nil {
@@ -186,8 +187,9 @@ func (s *stream) readTurn(turn int, toTheEnd bool) (more bool) {
 	return s.q.receive(turn, toTheEnd)
 }
 
-// receive reads what has come, up to a turn, and answers it. It reports whether there may be more: after a read
-// that was not full only the end of the stream, for which receive looks if asked to. The caller holds q.mu.
+// receive reads the bytes that have come, up to a turn, and answers them. It reports whether there may be more:
+// after a read that was not full only the end of the stream can follow, for which receive looks if toTheEnd.
+// The caller holds q.mu.
 func (q *qp) receive(most int, toTheEnd bool) (more bool) {
 	s := q.s
 	if s == nil || s.quiet {
@@ -250,7 +252,7 @@ func (s *stream) read() (n int, more bool, err error) {
 	return n, n == direct+len(room), err
 }
 
-// use hands what was read to the protocol, and keeps the rest.
+// use hands the bytes that were read to the protocol, and keeps those that the protocol does not take yet.
 func (s *stream) use() {
 	used := s.q.t.Receive(s.buf)
 	s.buf = s.buf[:copy(s.buf, s.buf[used:])]
@@ -264,8 +266,7 @@ func (s *stream) giveBack() {
 	}
 }
 
-// pump writes what the protocol has to write, as far as the stream takes it, and publishes. The caller holds
-// q.mu.
+// pump writes the protocol's output, as far as the stream takes it, and publishes. The caller holds q.mu.
 func (q *qp) pump() {
 	if s := q.s; s != nil {
 		s.write()
@@ -404,8 +405,8 @@ func (s *stream) drain() {
 	}
 }
 
-// discard reads what comes for a QP that has let go, up to a turn: a peer may go on sending, and the end of lingerTime
-// needs the lock. It reports whether there may be more.
+// discard reads and drops bytes for a QP that has let go, up to a turn: a peer may go on sending, and the end of
+// lingerTime needs the lock. It reports whether there may be more.
 func (s *stream) discard(turn int) (more bool) {
 	if s.quiet {
 		return false

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout sets how long what was sent may lack its acknowledgement. TCP then counts the questions of
-// keep-alive no more, and ends the connection when this time is over.
+// setUserTimeout sets how long data may stay unacknowledged. TCP then does not count the keep-alive probes
+// any more, and ends the connection when this time is over.
 func setUserTimeout(k keeper, d time.Duration) error {
 	if t, ok := k.(*tcpSocket); ok {
 		return setUserTimeoutOf(t.fd, d)

@@ -14,8 +14,8 @@ import (
 // envList has the devices that speak iWARP listed.
 const envList = "ADVERB_IWARP"
 
-// environment is what the variables of the environment say of devices. Those that show packets are read where the
-// packets are shown.
+// environment has the settings of devices by variables of the environment. The variables that show packets are
+// read where the packets are shown.
 type environment struct {
 	qps     hca.QPEnvironment
 	shards  int // 0: nothing is said
@@ -55,7 +55,8 @@ func readEnvironment() (*environment, error) {
 	return &e, cmp.Or(errs...)
 }
 
-// listen makes the program answer those who ask what it has open, unless that is not wanted, until hide is called.
+// listen makes the program answer those who ask for its open objects and its counters, unless ADVERB_WATCH=0, until
+// hide is called.
 func (e *environment) listen() (hide func()) {
 	if !e.watched {
 		return func() {}

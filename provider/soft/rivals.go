@@ -12,8 +12,8 @@ import (
 	"github.com/adverb-rdma/adverb/verbs"
 )
 
-// typeRoCEv2 is what the kernel writes for an entry of a GID table that is RoCEv2's. Entries of RoCEv1
-// and InfiniBand do not use UDP.
+// typeRoCEv2 is the kernel's name for an entry of a GID table that is RoCEv2's. Entries of RoCEv1 and
+// InfiniBand do not use UDP.
 const typeRoCEv2 = "RoCE v2"
 
 // rivals returns the names of the kernel's RoCE devices that use UDP port 4791 on a network interface.

@@ -49,7 +49,7 @@
 // verbs.QP.SetAdaptiveRouting, which chooses for one QP.
 //
 // ADVERB_EXTENSIONS=0 has RC QPs talk to other adverbs as to cards and kernels: with the standard's packets alone, and so
-// without selective repeat. It shows on one machine what such a peer gets.
+// without selective repeat. So one machine suffices to see the packets that such a peer gets.
 //
 // On Linux a program with an open device answers "adverb stat" and "adverb res", asked by the same user or
 // by root. ADVERB_WATCH=0 keeps it from that.
@@ -172,7 +172,8 @@ func (p provider) Open(name string) (verbs.ProviderDevice, error) {
 	return device{d, shared, env.listen()}, nil
 }
 
-// ways returns what a shard needs of its network interface. memory says that packets may go by shared memory.
+// ways returns the ways by which packets leave a device on a network interface. memory says that packets may go by
+// shared memory.
 func ways(n *host.Netdev, memory bool) hca.Ways {
 	w := hca.Ways{Claim: n.Claim}
 	if memory {
@@ -182,8 +183,8 @@ func ways(n *host.Netdev, memory bool) hca.Ways {
 	return w
 }
 
-// usualShards bounds the shards of a device that nothing is said of: one for each processor. Each that is used
-// costs some files, and is for other processes one more to have a lane to.
+// usualShards bounds the shards of a device without ADVERB_SHARDS: one for each processor. Each shard in use
+// costs some files, and one more lane from each other process.
 const usualShards = 4
 
 // spinPolls is how often a device looks for datagrams before a goroutine sleeps. A look takes about half
